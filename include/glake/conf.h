@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLAKE_CONF_H
+#define GLAKE_CONF_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <glake/export.h>
+
+GLAKE_BEGIN_DECLS
+
+struct glake;
+struct glake_options;
+
+/* Where a value came from, weakest first. */
+enum glake_conf_origin {
+	GLAKE_CONF_DEFAULT = 0,
+	GLAKE_CONF_FILE = 1,
+	GLAKE_CONF_ENV = 2,
+	GLAKE_CONF_OPTION = 3,
+};
+
+/* One key of the configuration. Strings live as long as the process. */
+struct glake_conf_key {
+	size_t sz;		 /* sizeof(struct glake_conf_key) */
+	const char *section;	 /* "pool" */
+	const char *key;	 /* "budget" */
+	const char *type;	 /* "bool", "int", "size", "time", "ratio", "choice", "text" */
+	const char *default_value;
+	const char *range;	 /* what is right, in words: "512 ... 1TiB", "soft, cuda" */
+	const char *help;	 /* one sentence or more */
+};
+
+/*
+ * Describes key number `index`, from 0 in the order of glake.conf(5).
+ *
+ * Returns 0, -ENOENT past the last key, -EINVAL (NULL, sz), -E2BIG.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key);
+
+/* The value of key number `index` that a context runs with, and its origin. */
+struct glake_conf_value {
+	size_t sz;	    /* sizeof(struct glake_conf_value) */
+	int origin;	    /* enum glake_conf_origin */
+	int line;	    /* of the file; 0 if not from a file */
+	char source[128];   /* file name, variable name or "" */
+	char text[128];	    /* the value as a person writes it, "8MiB" */
+};
+
+/* Errors as glake_conf_key_get, and -ESTALE. */
+GLAKE_EXPORT int glake_conf_value_get(
+	struct glake *ctx, size_t index, struct glake_conf_value *ret_value);
+
+/* A finding of glake_conf_check. */
+struct glake_conf_finding {
+	size_t sz;	 /* set by the library */
+	int error;	 /* 0: a warning */
+	int line;	 /* 0: not of one line */
+	const char *file; /* file or variable; valid during the call */
+	const char *key;  /* "pool.budget" or "" */
+	const char *text; /* what is wrong and what would be right */
+};
+
+typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, void *arg);
+
+/*
+ * Reads the configuration that `options` describe as glake_open would, without opening
+ * anything, and reports each warning and error to fn (may be NULL).
+ *
+ * Returns 0 if glake_open would accept it, else -EINVAL; -ENOENT when options->conf_file
+ * names a file that does not exist; -EACCES when it is refused for its owner or mode.
+ * Thread: any. Blocks: reads files. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_conf_check(
+	const struct glake_options *options, glake_conf_finding_fn fn, void *arg);
+
+/* The file read when options name none, as "/etc/glake.conf". */
+GLAKE_EXPORT const char *glake_conf_path(void);
+
+GLAKE_END_DECLS
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLAKE_GLAKE_H
+#define GLAKE_GLAKE_H
+
+/*
+ * glake owns NVIDIA GPU memory for a program and gives it out again. This header brings in
+ * all others:
+ *
+ *   version.h   which glake this is
+ *   error.h     why the last call of this thread failed
+ *   context.h   open and close a context
+ *   memory.h    allocate, free, look up a pointer, budget, trim
+ *   stream.h    streams for programs that have no CUDA runtime at hand
+ *   stats.h     figures: memory, requests, driver calls
+ *   conf.h      the configuration, key by key
+ *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
+ *
+ * All functions return 0 or a negative errno value unless their comment says otherwise.
+ * Outputs come last, are named ret_..., and are written only on success. Every pointer in a
+ * prototype is borrowed for the time of the call unless the comment says "takes" or "gives".
+ * Any thread may call any function at any time.
+ *
+ * Structures that the caller fills or hands over begin with `size_t sz`, to be set to
+ * sizeof the structure. The library reads and writes no byte beyond it, so old programs run
+ * with a newer library; unknown bytes that are not zero are answered -E2BIG.
+ */
+#include <glake/conf.h>
+#include <glake/context.h>
+#include <glake/error.h>
+#include <glake/info.h>
+#include <glake/memory.h>
+#include <glake/stats.h>
+#include <glake/stream.h>
+#include <glake/version.h>
+
+#endif

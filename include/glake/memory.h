@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLAKE_MEMORY_H
+#define GLAKE_MEMORY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <glake/export.h>
+
+GLAKE_BEGIN_DECLS
+
+struct glake;
+struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is */
+
+/* Flags of glake_alloc. */
+#define GLAKE_ALLOC_CONTIGUOUS 0x1u /* one physical handle: IPC, RDMA, NCCL registration */
+#define GLAKE_ALLOC_FLAGS      0x1u /* all flags this version knows */
+
+/* Sizes are rounded up to this many bytes, and blocks begin at multiples of it. */
+#define GLAKE_GRAIN ((size_t)512)
+
+/*
+ * Gives a block of at least `size` bytes on GPU `device`, usable in stream order on `stream`
+ * at once, without synchronisation. Contents are undefined. The block belongs to the caller
+ * until glake_free.
+ *
+ * device	GPU number, from 0
+ * size		bytes, 1 or more; rounded up to GLAKE_GRAIN
+ * stream	the stream of first use, of that GPU; NULL is the legacy default stream
+ * flags	GLAKE_ALLOC_...
+ *
+ * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output), -ENOMEM (no room
+ * on any rung: the record of glake_last_error names what was needed, what is there and the
+ * largest hole), -ESTALE (closed context), -ENODEV (device lost, or in a forked child),
+ * -EIO (driver fault; nothing is lost).
+ * Thread: any. Blocks: only when memory must be mapped. Driver calls: none in the steady
+ * state; else create, map, set access, unmap.
+ */
+GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
+	struct CUstream_st *stream, uint32_t flags, void **ret_ptr);
+
+/*
+ * Takes a block back in stream order: work queued on `stream` before this call may still use
+ * it. `ptr` is the address that glake_alloc gave; NULL is accepted and does nothing.
+ *
+ * Returns 0, or -EINVAL (not a block of this context: NOT_MINE; freed before: DOUBLE_FREE;
+ * the inside of a block), -ESTALE (closed context). A refused free changes nothing.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/* What is behind an address. */
+struct glake_block {
+	size_t sz;	     /* sizeof(struct glake_block) */
+	void *base;	     /* first byte of the block */
+	size_t size;	     /* as asked for */
+	size_t given;	     /* as given, a multiple of GLAKE_GRAIN */
+	int device;	     /* GPU number */
+	uint32_t flags;	     /* GLAKE_ALLOC_... it was made with */
+	size_t page_size;    /* of the physical pages behind it */
+	size_t pages;	     /* physical pages it touches */
+	struct CUstream_st *stream; /* of the allocation */
+};
+
+/*
+ * Describes the live block that holds `ptr`, which may point anywhere inside it.
+ *
+ * Returns 0, or -EINVAL (no live block of this context there), -ESTALE, -E2BIG.
+ * Thread: any; the block must not be freed meanwhile for the answer to mean something.
+ * Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_query(struct glake *ctx, const void *ptr, struct glake_block *ret_block);
+
+/*
+ * Sets the most physical memory, in bytes, the context may hold on a GPU. A budget below what
+ * is held takes effect as memory is freed and trimmed; live blocks stay. SIZE_MAX lifts it.
+ *
+ * Returns 0, or -EINVAL (device, 0 bytes), -ESTALE.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_budget_set(struct glake *ctx, int device, size_t bytes);
+GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes);
+
+/*
+ * Gives physical memory that no live block uses back to the driver until at most `keep` bytes
+ * are held, and says how many bytes were released. Memory whose last use on the GPU has not
+ * finished stays; nothing waits for the GPU.
+ *
+ * Returns 0, or -EINVAL (device), -ESTALE, -EIO (the driver refused).
+ * Thread: any. Blocks: for the driver calls. Driver calls: unmap and release per page.
+ */
+GLAKE_EXPORT int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released);
+
+GLAKE_END_DECLS
+
+#endif

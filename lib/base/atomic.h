@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_BASE_ATOMIC_H
+#define GLK_BASE_ATOMIC_H
+
+/*
+ * Atomic operations named by their memory order, so that the memory model of the library can
+ * be found with grep. This is the only file that includes <stdatomic.h>. Under GLK_MODEL the
+ * same names run on relacy, so a model executes the real lock-free headers.
+ *
+ * Plain fields that one thread hands to another through an atomic are declared with
+ * glk_plain(T) and accessed with glk_get and glk_set: nothing here, a race detector in models.
+ */
+#ifdef GLK_MODEL
+#include <relacy/relacy.hpp>
+
+#define glk_atomic(T) rl::atomic<T>
+#define glk_plain(T)  rl::var<T>
+#define glk_get(v)    ((v)($))
+#define glk_set(v, x) ((v)($) = (x))
+
+#define glk_load_relaxed(p)	((p)->load(rl::mo_relaxed, $))
+#define glk_load_acquire(p)	((p)->load(rl::mo_acquire, $))
+#define glk_store_relaxed(p, v) ((p)->store((v), rl::mo_relaxed, $))
+#define glk_store_release(p, v) ((p)->store((v), rl::mo_release, $))
+#define glk_xchg_acquire(p, v)	((p)->exchange((v), rl::mo_acquire, $))
+#define glk_cas_weak_acquire(p, o, n)                                                    \
+	((p)->compare_exchange_weak(*(o), (n), rl::mo_acquire, $, rl::mo_acquire, $))
+#define glk_cas_weak_release(p, o, n)                                                    \
+	((p)->compare_exchange_weak(*(o), (n), rl::mo_release, $, rl::mo_relaxed, $))
+#define glk_cas_acq_rel(p, o, n)                                                         \
+	((p)->compare_exchange_strong(*(o), (n), rl::mo_acq_rel, $, rl::mo_acquire, $))
+#else
+#include <stdatomic.h>
+
+#define glk_atomic(T) _Atomic(T)
+#define glk_plain(T)  T
+#define glk_get(v)    (v)
+#define glk_set(v, x) ((v) = (x))
+
+#define glk_load_relaxed(p)	   atomic_load_explicit((p), memory_order_relaxed)
+#define glk_load_acquire(p)	   atomic_load_explicit((p), memory_order_acquire)
+#define glk_store_relaxed(p, v)	   atomic_store_explicit((p), (v), memory_order_relaxed)
+#define glk_store_release(p, v)	   atomic_store_explicit((p), (v), memory_order_release)
+#define glk_xchg_acquire(p, v)	   atomic_exchange_explicit((p), (v), memory_order_acquire)
+#define glk_xchg_acq_rel(p, v)	   atomic_exchange_explicit((p), (v), memory_order_acq_rel)
+#define glk_add_relaxed(p, v)	   atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
+#define glk_sub_relaxed(p, v)	   atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
+#define glk_add_acq_rel(p, v)	   atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
+#define glk_sub_acq_rel(p, v)	   atomic_fetch_sub_explicit((p), (v), memory_order_acq_rel)
+#define glk_cas_weak_acquire(p, o, n)                                                    \
+	atomic_compare_exchange_weak_explicit(                                           \
+		(p), (o), (n), memory_order_acquire, memory_order_acquire)
+#define glk_cas_weak_release(p, o, n)                                                    \
+	atomic_compare_exchange_weak_explicit(                                           \
+		(p), (o), (n), memory_order_release, memory_order_relaxed)
+#define glk_cas_weak_relaxed(p, o, n)                                                    \
+	atomic_compare_exchange_weak_explicit(                                           \
+		(p), (o), (n), memory_order_relaxed, memory_order_relaxed)
+#define glk_cas_acq_rel(p, o, n)                                                         \
+	atomic_compare_exchange_strong_explicit(                                         \
+		(p), (o), (n), memory_order_acq_rel, memory_order_acquire)
+#endif
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_BASE_CONF_H
+#define GLK_BASE_CONF_H
+
+/*
+ * The configuration of a context: a plain structure of typed values, filled once when the
+ * context is opened, from defaults, file, environment and options, later over earlier. It is
+ * made from the table in conf_keys.h. May be used by every room.
+ */
+#include <glake/conf.h>
+#include <glake/context.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GLK_KIB ((size_t)1 << 10)
+#define GLK_MIB ((size_t)1 << 20)
+#define GLK_GIB ((size_t)1 << 30)
+#define GLK_TIB ((size_t)1 << 40)
+#define GLK_SECOND INT64_C(1000000000)
+
+#define GLK_CONF_TEXT_MAX 128
+
+#define GLK_CONF_TYPE_BOOL   bool
+#define GLK_CONF_TYPE_INT    int64_t
+#define GLK_CONF_TYPE_SIZE   size_t
+#define GLK_CONF_TYPE_TIME   int64_t
+#define GLK_CONF_TYPE_CHOICE int
+#define GLK_CONF_SUFFIX_BOOL
+#define GLK_CONF_SUFFIX_INT
+#define GLK_CONF_SUFFIX_SIZE
+#define GLK_CONF_SUFFIX_TIME
+#define GLK_CONF_SUFFIX_CHOICE
+#define GLK_CONF_TYPE_TEXT   char
+#define GLK_CONF_SUFFIX_TEXT [GLK_CONF_TEXT_MAX]
+
+enum glk_conf_id {
+#define GLK_KEY(section, key, type, field, ...) GLK_CONF_##field,
+#include "base/conf_keys.h"
+#undef GLK_KEY
+	GLK_CONF_COUNT,
+};
+
+struct glk_conf {
+#define GLK_KEY(section, key, type, field, ...)                                          \
+	GLK_CONF_TYPE_##type field GLK_CONF_SUFFIX_##type;
+#include "base/conf_keys.h"
+#undef GLK_KEY
+	struct {
+		int origin; /* enum glake_conf_origin */
+		int line;
+		char source[GLK_CONF_TEXT_MAX];
+	} from[GLK_CONF_COUNT];
+};
+
+/* Indices of the choices that code asks for. */
+enum { GLK_SOFT_STREAMS_WORKER, GLK_SOFT_STREAMS_STEPPED };
+enum { GLK_STREAM_REUSE_WAIT, GLK_STREAM_REUSE_DONE, GLK_STREAM_REUSE_NEVER };
+
+/* All keys at their defaults. */
+void glk_conf_init(struct glk_conf *conf);
+
+/*
+ * Fills `ret_conf` as glake_open documents. Findings go to fn (may be NULL); errors go to the
+ * thread's record too. 0, -EINVAL, -ENOENT, -EACCES.
+ */
+int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn, void *arg,
+	struct glk_conf *ret_conf);
+
+/* Sets one key from "section.key=value", with origin OPTION. 0 or -EINVAL and a record. */
+int glk_conf_set(struct glk_conf *conf, const char *setting);
+
+/* The value as a person writes it, into a buffer. */
+void glk_conf_format(
+	const struct glk_conf *conf, enum glk_conf_id id, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The one table of configuration keys. It makes the fields of struct glk_conf, the parser,
+ * `glakectl conf show`, the manual page and the shipped file. Included several times, with
+ * GLK_KEY defined by the includer:
+ *
+ *	GLK_KEY(section, key, TYPE, field, default, min, max, choices, help)
+ *
+ * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), TIME (int64_t ns), CHOICE (int, the
+ * index into the comma-separated choices) or TEXT (char[128]). Defaults are written as a
+ * person would. min and max bound INT, SIZE and TIME; for others they are 0.
+ *
+ * Environment: GLAKE_<SECTION>_<KEY> in capitals.
+ */
+GLK_KEY(log, level, CHOICE, log_level, "none", 0, 0, "none,error,warning,info,debug",
+	"Which messages the library prints to stderr, or hands to the hook of the program.")
+
+GLK_KEY(driver, backend, CHOICE, driver_backend, "auto", 0, 0, "auto,soft,cuda",
+	"The driver below: CUDA where it works and else the software device, or one of them.")
+GLK_KEY(driver, check, BOOL, driver_check, "no", 0, 0, "",
+	"Check every driver call against the rules of the driver, on CUDA too. The software "
+	"device is always checked.")
+GLK_KEY(driver, fault, TEXT, driver_fault, "", 0, 0, "",
+	"Makes driver calls fail on demand, for tests: 'map:nth=3:err=ENOMEM;create:from=10'.")
+
+GLK_KEY(soft, gpus, INT, soft_gpus, "1", 1, 64, "", "GPUs of the software device.")
+GLK_KEY(soft, memory, SIZE, soft_memory, "140GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
+	"Memory of each GPU of the software device.")
+GLK_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",
+	"NUMA nodes of the software device; GPUs are spread over them in turn.")
+GLK_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
+	"Memory of each NUMA node of the software device.")
+GLK_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped",
+	"How queued work runs: at once by a worker, or only when a test steps it.")
+GLK_KEY(soft, cost_reserve, TIME, soft_cost_reserve, "2700ns", 0, GLK_SECOND, "",
+	"Modelled cost of reserving addresses. These costs were measured on an H200.")
+GLK_KEY(soft, cost_create, TIME, soft_cost_create, "8100ns", 0, GLK_SECOND, "",
+	"Modelled cost of creating a page.")
+GLK_KEY(soft, cost_map, TIME, soft_cost_map, "600ns", 0, GLK_SECOND, "",
+	"Modelled cost of mapping a page.")
+GLK_KEY(soft, cost_set_access, TIME, soft_cost_set_access, "22600ns", 0, GLK_SECOND, "",
+	"Modelled cost of granting access to one mapping.")
+GLK_KEY(soft, cost_unmap, TIME, soft_cost_unmap, "15600ns", 0, GLK_SECOND, "",
+	"Modelled cost of removing one mapping.")
+GLK_KEY(soft, cost_release, TIME, soft_cost_release, "9800ns", 0, GLK_SECOND, "",
+	"Modelled cost of releasing a page.")
+GLK_KEY(soft, cost_export, TIME, soft_cost_export, "600us", 0, GLK_SECOND, "",
+	"Modelled cost of exporting a page for the first time.")
+GLK_KEY(soft, cost_import, TIME, soft_cost_import, "16us", 0, GLK_SECOND, "",
+	"Modelled cost of importing a page.")
+GLK_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
+	"Modelled cost of recording an event, of a query and of a stream wait.")
+
+GLK_KEY(pool, budget, SIZE, pool_budget, "0", 0, 16 * GLK_TIB, "",
+	"Most physical memory to hold on each GPU; 0 for all there is.")
+GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 64 * GLK_MIB, "",
+	"Size of the pages under small and medium blocks (below four small pages): a multiple "
+	"of the driver's granularity.")
+GLK_KEY(pool, large_page, SIZE, pool_large_page, "8MiB", 2 * GLK_MIB, 1 * GLK_GIB, "",
+	"Size of the pages under large blocks: a multiple of the small page.")
+
+GLK_KEY(map, span, SIZE, map_span, "16TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
+	"Addresses to reserve for each GPU and kind of block. Halved until the system grants it.")
+GLK_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
+	"Most addresses one page may be mapped at; the least recently used goes first.")
+
+GLK_KEY(stream, reuse, CHOICE, stream_reuse, "wait", 0, 0, "wait,done,never",
+	"When memory freed on one stream may serve another: behind a stream wait that the "
+	"library inserts, only after its work has finished, or never before a trim.")

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_BASE_LOCK_H
+#define GLK_BASE_LOCK_H
+
+/*
+ * The mutex of the slow paths, with a rank: a thread takes locks in rising rank only. Debug
+ * builds check that; release builds pay for the mutex alone. No lock is taken on a hit.
+ */
+#include <pthread.h>
+
+/* Outermost first. */
+enum glk_rank {
+	GLK_RANK_CONTEXT = 1, /* the list of contexts */
+	GLK_RANK_CONF,
+	GLK_RANK_DEVICE,      /* everything of one GPU: extents, page tables, streams */
+	GLK_RANK_NODE,	      /* growth of a node */
+	GLK_RANK_DRIVER,      /* inside a backend of the driver table */
+	GLK_RANK_LOG,
+	GLK_RANK_COUNT,
+};
+
+struct glk_lock {
+	pthread_mutex_t mutex;
+	enum glk_rank rank;
+};
+
+void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
+void glk_lock_fini(struct glk_lock *lock);
+void glk_lock(struct glk_lock *lock);
+void glk_unlock(struct glk_lock *lock);
+
+/* For statically allocated locks. */
+#define GLK_LOCK_INIT(r) {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r)}
+
+#endif

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Records live in a slab that is made at the first need and never freed. The key destructor
+ * gives a record back when its thread ends; a thread that is killed keeps it, which the
+ * maximum bounds. No RCU section is opened here, because liburcu's own destructor may already
+ * have run.
+ */
+#include "base/thread.h"
+
+#include "base/lock.h"
+#include "base/slab.h"
+
+#include <errno.h>
+#include <string.h>
+
+static _Thread_local struct glk_thread *self;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static struct glk_slab records;
+static glk_atomic(bool) ready;
+static _Thread_local bool busy;
+
+static void give_back(void *arg)
+{
+	struct glk_thread *thread = arg;
+
+	self = NULL;
+	glk_slab_put(&records, thread->id);
+}
+
+static void start(void)
+{
+	if (glk_slab_init(&records, sizeof(struct glk_thread), GLK_THREAD_MAX))
+		return;
+	if (pthread_key_create(&key, give_back)) {
+		glk_slab_fini(&records);
+		return;
+	}
+	glk_store_release(&ready, true); /* pairs with: claim */
+}
+
+/* The slab reports its own failures through a record, so a nested call finds none. */
+static struct glk_thread *claim(void)
+{
+	struct glk_thread *thread;
+	uint32_t id;
+
+	pthread_once(&once, start);
+	if (!glk_load_acquire(&ready)) /* pairs with: start */
+		return NULL;
+	id = glk_slab_get(&records);
+	if (!id)
+		return NULL;
+	thread = glk_slab_at(&records, id);
+	memset(thread, 0, sizeof(*thread));
+	thread->id = id;
+	if (pthread_setspecific(key, thread)) {
+		glk_slab_put(&records, id);
+		return NULL;
+	}
+	return thread;
+}
+
+struct glk_thread *glk_thread_self(void)
+{
+	int saved;
+
+	if (self || busy)
+		return self;
+	saved = errno;
+	busy = true;
+	self = claim();
+	busy = false;
+	errno = saved;
+	return self;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_DRIVER_DRIVER_H
+#define GLK_DRIVER_DRIVER_H
+
+/*
+ * The face of this folder: everything the library asks of a GPU driver, as one table of
+ * operations. `cuda` fills it from libcuda.so.1, `soft` from memfd and mmap; `count`, `check`
+ * and `fault` wrap any of them and can be stacked.
+ *
+ * Nothing above this folder names CUDA. Devices are numbers, addresses 64-bit integers, pages
+ * opaque handles, streams CUDA's own handle (an integer on the software device).
+ *
+ * Errors	0 or -errno, with the native code in the thread's record:
+ *		-ENOMEM no memory, -EINVAL a broken rule of the driver (our bug), -EAGAIN not
+ *		ready, -ENODEV device lost, -EOPNOTSUPP not by this driver, -EIO any other
+ * Threads	any thread may call any operation
+ * Context	a backend makes the right CUDA context current inside the call and restores it
+ */
+#include <glake/info.h>
+#include <glake/stats.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct CUstream_st;
+struct glk_conf;
+struct glk_drv;
+
+/* Where a page lives. */
+enum glk_place_kind {
+	GLK_PLACE_GPU = 0,  /* id: device number */
+	GLK_PLACE_HOST = 1, /* id: NUMA node of the host */
+};
+
+struct glk_place {
+	enum glk_place_kind kind;
+	int id;
+};
+
+/* Who may touch a mapping, and how. */
+enum glk_access {
+	GLK_ACCESS_NONE = 0,
+	GLK_ACCESS_READ = 1,
+	GLK_ACCESS_WRITE = 3, /* read and write */
+};
+
+struct glk_grant {
+	struct glk_place who;
+	enum glk_access access;
+};
+
+/* Flags of create: what the page must be able to do later. */
+#define GLK_PAGE_EXPORT_FD 0x1u
+#define GLK_PAGE_FABRIC	   0x2u
+#define GLK_PAGE_RDMA	   0x4u
+
+struct glk_drv_event; /* opaque to all but the backend */
+
+#define GLK_DRV_OPS_VERSION 1
+
+/*
+ * Entries marked optional may be NULL in a backend; glk_drv_open fills them with stubs that
+ * answer -EOPNOTSUPP, so callers never test.
+ */
+struct glk_drv_ops {
+	uint32_t version;
+	const char *name;
+
+	/* Ends the instance. Everything made through it must be gone; what is not is leaked,
+	 * reported in the log and answered -EBUSY (software device) or given back (CUDA). */
+	int (*close)(struct glk_drv *drv);
+
+	int (*device_count)(struct glk_drv *drv, int *ret_count);
+	/* Fills all but sz. */
+	int (*device_info)(struct glk_drv *drv, int device, struct glake_device *ret_device);
+	int (*memory_info)(struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total);
+
+	/* Addresses. size and align are multiples of the granularity. */
+	int (*reserve)(struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr);
+	int (*unreserve)(struct glk_drv *drv, uint64_t addr, size_t size);
+
+	/* Physical pages. */
+	int (*create)(struct glk_drv *drv, struct glk_place place, size_t size, uint32_t flags,
+		uint64_t *ret_page);
+	/* The memory goes when the last mapping has gone. */
+	int (*release)(struct glk_drv *drv, uint64_t page);
+
+	/* A page is mapped whole. No access until set_access. */
+	int (*map)(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page);
+	/* [addr, addr + size) is a run of whole mappings. */
+	int (*set_access)(struct glk_drv *drv, uint64_t addr, size_t size,
+		const struct glk_grant *grants, size_t count);
+	int (*unmap)(struct glk_drv *drv, uint64_t addr, size_t size);
+
+	int (*export_fd)(struct glk_drv *drv, uint64_t page, int *ret_fd); /* optional; gives fd */
+	/* optional; fd stays the caller's */
+	int (*import_fd)(struct glk_drv *drv, int fd, uint64_t *ret_page);
+
+	/* Streams and events. Events carry no timing. */
+	int (*stream_new)(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
+	/* Waits for the work of the stream, then ends it. */
+	int (*stream_free)(struct glk_drv *drv, int device, struct CUstream_st *stream);
+	int (*stream_sync)(struct glk_drv *drv, int device, struct CUstream_st *stream);
+	int (*stream_capturing)(
+		struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing);
+	int (*device_sync)(struct glk_drv *drv, int device);
+	int (*event_new)(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
+	int (*event_free)(struct glk_drv *drv, struct glk_drv_event *event);
+	int (*event_record)(
+		struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream);
+	/* 0 done, -EAGAIN pending. Safe while another stream captures a graph. */
+	int (*event_query)(struct glk_drv *drv, struct glk_drv_event *event);
+	int (*stream_wait)(
+		struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+
+	/* Copies and fills, queued on a stream; addresses of pages or of host memory. */
+	int (*copy)(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
+		struct CUstream_st *stream);
+	/* count words of 32 bits. */
+	int (*fill)(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
+		struct CUstream_st *stream);
+
+	/* Nanoseconds this kind of call costs over `size` bytes, on a backend with a modelled
+	 * clock; NULL where time is measured. */
+	int64_t (*cost)(struct glk_drv *drv, enum glake_call call, size_t size);
+
+	/* Sum of the calls so far; filled by the count wrapper, optional elsewhere. */
+	int (*figures)(struct glk_drv *drv, struct glake_driver_stats *ret_stats);
+};
+
+/* The head of every instance; backends embed it first in a larger structure. */
+struct glk_drv {
+	const struct glk_drv_ops *ops;
+};
+
+/*
+ * Opens the driver the configuration asks for (driver.backend, driver.check, driver.fault),
+ * always inside a count wrapper. With backend `auto`, CUDA is tried first, and when it cannot
+ * be had the software device is opened and *ret_why says in one sentence why (a buffer of
+ * `why_size` bytes, "" when CUDA was taken or not wanted).
+ *
+ * Gives an instance to be ended with glk_drv_close. 0, -ENODEV (CUDA asked for and not to be
+ * had: the record names the cause), -ENOMEM, -EINVAL.
+ */
+int glk_drv_open(const struct glk_conf *conf, char *why, size_t why_size,
+	struct glk_drv **ret_drv);
+int glk_drv_close(struct glk_drv *drv);
+
+/* The CUDA driver API version, 13000 for 13.0; 0 on the software device. */
+int glk_drv_version(struct glk_drv *drv);
+/* "soft" or "cuda", whatever wraps it. */
+const char *glk_drv_name(struct glk_drv *drv);
+
+#endif

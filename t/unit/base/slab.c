@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Slots are given once, come back, and run out with a record. */
+#include "base/slab.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <glake/error.h>
+
+static void refuses(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	struct glk_slab slab;
+
+	is_int(glk_slab_init(&slab, 0, 8), -EINVAL, "no slot size");
+	is_int(glk_slab_init(&slab, 8, 0), -EINVAL, "no slots");
+	is_int(glk_slab_init(&slab, 8, GLK_ID_MAX + 1), -EINVAL, "more slots than indices");
+	is_int(glk_slab_init(&slab, SIZE_MAX, 2), -EINVAL, "size overflows");
+	for (uint32_t n = 1; n <= 2; n++) {
+		glk_region_fail_after(n);
+		is_int(glk_slab_init(&slab, 64, 8), -ENOMEM, "no memory");
+		glk_region_fail_after(0);
+		glake_last_error(&error);
+		is_int(error.error_class, GLAKE_ERROR_NOMEM_HOST, "class of the record");
+	}
+	is_int((int64_t)glk_region_bytes() % 4096, 0, "regions are whole pages");
+}
+
+int main(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	uint64_t before = 0;
+	struct glk_slab slab;
+	uint32_t ids[8];
+	bool distinct = true;
+
+	tap_plan_later();
+	refuses();
+	before = glk_region_bytes();
+
+	is_int(glk_slab_init(&slab, 64, 8), 0, "init");
+	for (int i = 0; i < 8; i++) {
+		ids[i] = glk_slab_get(&slab);
+		memset(glk_slab_at(&slab, ids[i]), i, 64);
+		for (int k = 0; k < i; k++)
+			distinct &= ids[k] != ids[i];
+	}
+	ok(distinct && ids[0], "eight distinct slots, none of them 0");
+	is_int(glk_slab_get(&slab), 0, "the ninth is refused");
+	glake_last_error(&error);
+	is_int(error.error_class, GLAKE_ERROR_LIMIT, "as a limit, not as no memory");
+	glk_slab_put(&slab, ids[3]);
+	is_int(((char *)glk_slab_at(&slab, ids[3]))[5], 3, "a slot given back can be read");
+	is_int(glk_slab_get(&slab), ids[3], "and comes again");
+	glk_slab_fini(&slab);
+	is_int((int64_t)glk_region_bytes(), (int64_t)before, "all memory given back");
+	return tap_done();
+}
