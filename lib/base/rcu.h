@@ -20,7 +20,21 @@
  *		and the registration
  * Fork		hooks are installed once per process by glk_rcu_init; a child opens no section
  */
+#if defined(__SANITIZE_ADDRESS__)
+#define GLK_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GLK_ASAN 1
+#endif
+#endif
+
+/* liburcu 0.13 lays its readers out less aligned than it declares them, harmless in itself;
+ * sanitized builds call it out of line, or every inlined section is reported. */
+#ifdef GLK_ASAN
+extern int urcu_bp_has_sys_membarrier;
+#else
 #define _LGPL_SOURCE
+#endif
 #include <urcu-bp.h>
 
 #include "base/atomic.h"

@@ -15,7 +15,7 @@
 
 static _Thread_local struct glk_thread *self;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t key;
 static struct glk_slab records;
 static glk_atomic(bool) ready;
@@ -29,15 +29,24 @@ static void give_back(void *arg)
 	glk_slab_put(&records, thread->id);
 }
 
-static void start(void)
+/* Want of memory at a first try is forgiven: the next need tries again. */
+static bool start(void)
 {
+	if (glk_load_acquire(&ready)) /* pairs with: the release below */
+		return true;
+	pthread_mutex_lock(&start_mutex);
+	if (glk_load_relaxed(&ready))
+		goto out;
 	if (glk_slab_init(&records, sizeof(struct glk_thread), GLK_THREAD_MAX))
-		return;
+		goto out;
 	if (pthread_key_create(&key, give_back)) {
 		glk_slab_fini(&records);
-		return;
+		goto out;
 	}
-	glk_store_release(&ready, true); /* pairs with: claim */
+	glk_store_release(&ready, true); /* pairs with: the acquire above */
+out:
+	pthread_mutex_unlock(&start_mutex);
+	return glk_load_relaxed(&ready);
 }
 
 /* The slab reports its own failures through a record, so a nested call finds none. */
@@ -46,8 +55,7 @@ static struct glk_thread *claim(void)
 	struct glk_thread *thread;
 	uint32_t id;
 
-	pthread_once(&once, start);
-	if (!glk_load_acquire(&ready)) /* pairs with: start */
+	if (!start())
 		return NULL;
 	id = glk_slab_get(&records);
 	if (!id)

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Locks exclude, and in a debug build a lock out of rank ends the program. */
+#include "base/lock.h"
+#include "tap.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define THREADS 4
+#define TURNS	2000
+
+static struct glk_lock context = GLK_LOCK_INIT(GLK_RANK_CONTEXT);
+static struct glk_lock device, node;
+static int counter;
+
+static void *count(void *arg)
+{
+	for (int i = 0; i < TURNS; i++) {
+		glk_lock(&device);
+		counter++;
+		glk_unlock(&device);
+	}
+	return arg;
+}
+
+static void excludes(void)
+{
+	pthread_t threads[THREADS];
+
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, count, NULL);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	is_int(counter, THREADS * TURNS, "one thread at a time");
+}
+
+static void rising(void)
+{
+	glk_lock(&context);
+	glk_lock(&device);
+	glk_lock(&node);
+	glk_unlock(&device);
+	glk_unlock(&node);
+	glk_unlock(&context);
+}
+
+static void falling(void)
+{
+	glk_lock(&node);
+	glk_lock(&device);
+}
+
+static void twice(void)
+{
+	struct glk_lock same;
+
+	glk_lock_init(&same, GLK_RANK_DEVICE);
+	glk_lock(&device);
+	glk_lock(&same);
+}
+
+/* Not undone by an inner unlock: the outer rank still counts. */
+static void after_unlock(void)
+{
+	glk_lock(&device);
+	glk_lock(&node);
+	glk_unlock(&node);
+	glk_lock(&context);
+}
+
+/* The signal that ends a child which runs `body`; 0 if none does. */
+static int ends_by(void (*body)(void))
+{
+	int status = 0;
+	pid_t child;
+
+	fflush(stdout);
+	child = fork();
+	if (!child) {
+		int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);
+
+		dup2(quiet, STDERR_FILENO);
+		signal(SIGABRT, SIG_DFL);
+		body();
+		_exit(0);
+	}
+	waitpid(child, &status, 0);
+	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+int main(void)
+{
+	tap_plan(5);
+	glk_lock_init(&device, GLK_RANK_DEVICE);
+	glk_lock_init(&node, GLK_RANK_NODE);
+	excludes();
+	is_int(ends_by(rising), 0, "rising ranks, let go in any order");
+#ifdef NDEBUG
+	tap_skip("a falling rank", "ranks are checked in debug builds");
+	tap_skip("one rank twice", "ranks are checked in debug builds");
+	tap_skip("an outer rank after an inner unlock",
+		"ranks are checked in debug builds");
+#else
+	is_int(ends_by(falling), SIGABRT, "a falling rank");
+	is_int(ends_by(twice), SIGABRT, "one rank twice");
+	is_int(ends_by(after_unlock), SIGABRT, "an outer rank after an inner unlock");
+#endif
+	glk_lock_fini(&node);
+	glk_lock_fini(&device);
+	return tap_done();
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Silent unless asked; one whole line a message; to the hook or to stderr. */
+#include "base/log.h"
+#include "base/error.h"
+
+#define TAP_NO_LOG
+#include "tap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#define THREADS 4
+#define LINES	100
+
+static struct {
+	int calls, level;
+	void *arg;
+	char line[1024];
+} heard;
+
+static void hook(int level, const char *line, void *arg)
+{
+	heard.calls++;
+	heard.level = level;
+	heard.arg = arg;
+	snprintf(heard.line, sizeof(heard.line), "%s", line);
+	errno = EDOM;
+}
+
+static void hooked(void)
+{
+	char longer[1024];
+
+	glake_log_hook(hook, &heard, GLAKE_LOG_WARNING);
+	errno = ENOTTY;
+	glk_warn("page %d", 7);
+	is_int(errno, ENOTTY, "errno is kept");
+	is_int(heard.calls, 1, "the hook is called");
+	is_int(heard.level, GLAKE_LOG_WARNING, "with the level");
+	ok(heard.arg == &heard, "its argument");
+	is_str(heard.line, "page 7", "and the bare line");
+	glk_info("no");
+	glk_debug("no");
+	glk_log(GLAKE_LOG_NONE, "no");
+	glk_log(GLAKE_LOG_DEBUG + 1, "no");
+	is_int(heard.calls, 1,
+		"not for what is below its level, nor for no level at all");
+	glk_err("yes");
+	is_int(heard.calls, 2, "for what is above it");
+
+	memset(longer, 'x', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	glk_warn("%s", longer);
+	ok(strlen(heard.line) > 500 && strlen(heard.line) < 512, "a long line is cut");
+
+	glk_log_level_set(GLAKE_LOG_INFO);
+	glk_info("configured");
+	is_str(heard.line, "configured", "the configured level counts beside the hook's");
+	glk_log_level_set(GLAKE_LOG_NONE);
+	glake_log_hook(NULL, NULL, GLAKE_LOG_DEBUG);
+	glk_err("nobody");
+	is_str(heard.line, "configured", "a hook taken away is not called");
+}
+
+static void debug_of_errors(void)
+{
+	glake_log_hook(hook, NULL, GLAKE_LOG_DEBUG);
+	glk_error_native(-EIO, GLAKE_ERROR_DRIVER, "cuMemMap", 801, "page 7");
+	is_str(heard.line, "cuMemMap: page 7", "level debug shows every record filled");
+	glake_log_hook(NULL, NULL, 0);
+}
+
+static void *chatter(void *arg)
+{
+	for (int i = 0; i < LINES; i++)
+		glk_warn("%s", (const char *)arg);
+	return NULL;
+}
+
+/* What the library writes to stderr while `run` runs. */
+static size_t captured(void (*run)(void), char *buffer, size_t size)
+{
+	int saved = dup(STDERR_FILENO), ends[2];
+	ssize_t got = 0;
+
+	if (saved < 0 || pipe(ends))
+		tap_bail("no pipe");
+	fcntl(ends[0], F_SETFL, O_NONBLOCK);
+	dup2(ends[1], STDERR_FILENO);
+	run();
+	dup2(saved, STDERR_FILENO);
+	close(saved);
+	close(ends[1]);
+	while ((size_t)got < size - 1) {
+		ssize_t n = read(ends[0], buffer + got, size - 1 - (size_t)got);
+
+		if (n <= 0)
+			break;
+		got += n;
+	}
+	close(ends[0]);
+	buffer[got] = '\0';
+	return (size_t)got;
+}
+
+static void say_one(void)
+{
+	glk_err("unasked");
+	glk_log_level_set(GLAKE_LOG_WARNING);
+	glk_warn("asked");
+	glk_info("unasked");
+	glk_log_level_set(GLAKE_LOG_NONE);
+}
+
+static void say_long(void)
+{
+	char longer[1024];
+
+	memset(longer, 'x', sizeof(longer) - 1);
+	longer[sizeof(longer) - 1] = '\0';
+	glk_log_level_set(GLAKE_LOG_ERROR);
+	glk_err("%s", longer);
+	glk_log_level_set(GLAKE_LOG_NONE);
+}
+
+static void say_many(void)
+{
+	static char lines[THREADS][64];
+	pthread_t threads[THREADS];
+
+	glk_log_level_set(GLAKE_LOG_WARNING);
+	for (int i = 0; i < THREADS; i++) {
+		memset(lines[i], 'a' + i, 60);
+		pthread_create(&threads[i], NULL, chatter, lines[i]);
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	glk_log_level_set(GLAKE_LOG_NONE);
+}
+
+static void to_stderr(void)
+{
+	static char text[1 << 16];
+	char want[64];
+	int whole = 0;
+
+	captured(say_one, text, sizeof(text));
+	snprintf(want, sizeof(want), "glake[%d] warning: asked\n", getpid());
+	is_str(text, want, "only what the level asks for, with pid and level");
+
+	is_int((int64_t)captured(say_long, text, sizeof(text)), 511,
+		"a long line is cut");
+	ok(text[510] == '\n' && strchr(text, '\n') == text + 510, "and still ends");
+
+	captured(say_many, text, sizeof(text));
+	for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
+		const char *body = strstr(line, "warning: ");
+
+		if (body && strlen(body + 9) == 60 &&
+			strspn(body + 9, (char[]){body[9], 0}) == 60)
+			whole++;
+	}
+	is_int(whole, THREADS * LINES, "lines of several threads never mix");
+}
+
+int main(void)
+{
+	tap_plan_later();
+	ok(!glk_log_wants(GLAKE_LOG_ERROR), "silent at first");
+	hooked();
+	debug_of_errors();
+	to_stderr();
+	return tap_done();
+}
