@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * glakectl: what a person meets first. This file knows the commands by one table and hands
+ * over to them; each answers 0 done, 1 failed, 2 used wrongly, which is the exit status.
+ */
+#include "tool/tool.h"
+
+#include <glake/context.h>
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+} commands[] = {
+	{"replay", glk_tool_replay, "replay allocation traces through the library"},
+	{"bench", glk_tool_bench, "measure the hot path and stitching"},
+};
+
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+static void print_help(void)
+{
+	puts("usage: glakectl [--version] [--help] COMMAND [OPTION]... [ARGUMENT]...\n\n"
+	     "Commands:");
+	for (size_t i = 0; i < COMMANDS; i++)
+		printf("  %-8s  %s\n", commands[i].name, commands[i].help);
+	puts("\n'glakectl COMMAND --help' lists the options of a command; see glakectl(1).\n"
+	     "Exit status: 0 done, 1 failed, 2 wrong usage.");
+}
+
+static int run(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : NULL;
+
+	if (!name)
+		return glk_tool_usage("", "a command is missing");
+	if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+		print_help();
+		return GLK_TOOL_OK;
+	}
+	if (!strcmp(name, "--version") || !strcmp(name, "-V")) {
+		printf("glakectl %s\n", glake_version_string());
+		return GLK_TOOL_OK;
+	}
+	for (size_t i = 0; i < COMMANDS; i++) {
+		if (!strcmp(name, commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	}
+	if (name[0] == '-')
+		return glk_tool_usage("", "unknown option '%s'", name);
+	return glk_tool_usage("", "unknown command '%s'", name);
+}
+
+int main(int argc, char **argv)
+{
+	/* A reader that goes away is a failed write like any other, noticed at the end. */
+	signal(SIGPIPE, SIG_IGN);
+	return glk_tool_finish(run(argc, argv));
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_TOOL_H
+#define GLK_TOOL_TOOL_H
+
+/*
+ * What the commands of glakectl share: exit statuses, messages, opening a context, and the
+ * end of a report. Reports go to stdout, everything else to stderr.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+
+struct glake;
+struct glake_options;
+struct option;
+
+enum glk_tool_status {
+	GLK_TOOL_OK = 0,
+	GLK_TOOL_FAILED = 1,
+	GLK_TOOL_USAGE = 2,
+};
+
+/* One a command, each in the file of its name. argv[0] is the name of the command. */
+int glk_tool_bench(int argc, char **argv);
+int glk_tool_conf(int argc, char **argv);
+int glk_tool_info(int argc, char **argv);
+int glk_tool_replay(int argc, char **argv);
+
+/* "glakectl: " and the text as one line on stderr. */
+void glk_tool_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The same for a mistake in the command line, with a pointer to --help; returns 2. */
+int glk_tool_usage(const char *command, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/*
+ * getopt_long with messages of ours. Returns the option, -1 at their end, or '?' after a
+ * message has been printed. `argv[0]` names the command.
+ */
+int glk_tool_option(int argc, char **argv, const struct option *options);
+
+/* The record of the last failed call, as "what: sentence (class)". */
+void glk_tool_say_error(const char *what, int err);
+
+/* How a command opens its context: the options --driver and --conf. */
+#define GLK_TOOL_SETTINGS_MAX 256
+
+struct glk_tool_context {
+	int backend; /* enum glake_backend */
+	bool quiet;  /* not a word about the device */
+	size_t count;
+	const char *settings[GLK_TOOL_SETTINGS_MAX + 1]; /* "section.key=value", NULL */
+};
+
+/* Reads the argument of --driver, or of --conf. 0, or 2 after a message. */
+int glk_tool_set_driver(
+	struct glk_tool_context *wanted, const char *command, const char *text);
+int glk_tool_add_setting(
+	struct glk_tool_context *wanted, const char *command, const char *text);
+
+/*
+ * Opens a context. The first time it runs on the software device because there is no GPU,
+ * one line says so. Says why it failed. 0 or -errno.
+ */
+int glk_tool_open(const struct glk_tool_context *wanted, struct glake **ret_ctx);
+
+/* "soft" or "cuda". */
+const char *glk_tool_backend_name(struct glake *ctx);
+
+/* Flushes stdout; `status`, or 1 with a message if something could not be written. */
+int glk_tool_finish(int status);
+
+#endif

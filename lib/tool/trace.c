@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Loading a trace: bytes into rows, and what to do with rows that are wrong. Nothing of a
+ * trace is used before the whole of it has been read, so a mistake in the last row is found
+ * before the first allocation.
+ *
+ * Every message names the file and the row, as an editor counts lines.
+ */
+#include "tool/trace.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The longest row that can be right has some 130 bytes. */
+#define LINE_MAX_SIZE ((size_t)1024)
+#define CHUNK_SIZE    ((size_t)64 << 10)
+
+struct loader {
+	const char *path;
+	bool lenient;
+	char *message;
+	size_t message_size;
+
+	struct trace *trace;
+	struct trace_compiler compiler;
+	size_t line; /* number of the row at hand; the header is 1 */
+
+	char text[LINE_MAX_SIZE]; /* of the row at hand, as far as it is read */
+	size_t length;
+	bool too_long;
+};
+
+static int fail(struct loader *loader, int err, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(struct loader *loader, int err, const char *format, ...)
+{
+	int length = snprintf(loader->message, loader->message_size,
+		"%s:%zu: ", loader->path, loader->line);
+	va_list args;
+
+	if (length < 0 || (size_t)length >= loader->message_size)
+		return err;
+	va_start(args, format);
+	vsnprintf(loader->message + length, loader->message_size - (size_t)length, format,
+		args);
+	va_end(args);
+	return err;
+}
+
+static int fail_file(struct loader *loader, int err, const char *what)
+{
+	snprintf(loader->message, loader->message_size, "%s: %s", loader->path, what);
+	return err;
+}
+
+static int add_row(struct loader *loader, const char *text, size_t length)
+{
+	char what[TRACE_MESSAGE_MAX];
+	struct trace_row row;
+	int err = trace_row_parse(text, length, what, sizeof(what), &row);
+
+	if (!err)
+		err = trace_compile_row(&loader->compiler, &row, what, sizeof(what));
+	return err ? fail(loader, err, "%s", what) : 0;
+}
+
+/* A mistake in one row, as against one in the file or the machine. */
+static bool can_skip(const struct loader *loader, int err)
+{
+	return err == -EINVAL && loader->lenient && loader->line > 1;
+}
+
+static int add_line(struct loader *loader)
+{
+	size_t length = loader->length;
+	int err;
+
+	loader->line++;
+	if (length && loader->text[length - 1] == '\r')
+		length--;
+	if (loader->line == 1) {
+		if (length == strlen(trace_header) &&
+			!memcmp(loader->text, trace_header, length))
+			return 0;
+		return fail(loader, -EINVAL,
+			"this is no allocation trace, which begins with the row '%s'",
+			trace_header);
+	}
+	loader->trace->rows++;
+	if (loader->too_long)
+		err = fail(loader, -EINVAL, "broken row: longer than %zu bytes",
+			LINE_MAX_SIZE);
+	else
+		err = add_row(loader, loader->text, length);
+	if (can_skip(loader, err)) {
+		loader->trace->skipped++;
+		err = 0;
+	}
+	return err;
+}
+
+static int add_bytes(struct loader *loader, const char *bytes, size_t size)
+{
+	const char *end = bytes + size;
+
+	while (bytes < end) {
+		const char *stop = memchr(bytes, '\n', (size_t)(end - bytes));
+		size_t length = (size_t)((stop ? stop : end) - bytes);
+		int err;
+
+		if (length > LINE_MAX_SIZE - loader->length) {
+			loader->too_long = true;
+			length = LINE_MAX_SIZE - loader->length;
+		}
+		memcpy(loader->text + loader->length, bytes, length);
+		loader->length += length;
+		if (!stop)
+			return 0;
+		err = add_line(loader);
+		if (err)
+			return err;
+		loader->length = 0;
+		loader->too_long = false;
+		bytes = stop + 1;
+	}
+	return 0;
+}
+
+/* The last row may lack its line end; in an archive that broke it is only a piece of a row. */
+static int add_rest(struct loader *loader, bool broken)
+{
+	if (!loader->length)
+		return 0;
+	if (broken) {
+		loader->line++;
+		loader->trace->rows++;
+		loader->trace->skipped++;
+		return 0;
+	}
+	return add_line(loader);
+}
+
+static int read_all(struct loader *loader, struct trace_source *source, char *chunk)
+{
+	char what[TRACE_MESSAGE_MAX];
+	size_t size;
+	int err;
+
+	for (;;) {
+		err = trace_source_read(
+			source, chunk, CHUNK_SIZE, what, sizeof(what), &size);
+		if (err && loader->lenient && loader->line) {
+			loader->trace->broken = true;
+			return add_rest(loader, true);
+		}
+		if (err) {
+			loader->line++;
+			return fail(loader, err, "%s", what);
+		}
+		if (!size)
+			return add_rest(loader, false);
+		err = add_bytes(loader, chunk, size);
+		if (err)
+			return err;
+	}
+}
+
+/* The file's name without its folder and the endings that say how it is packed. */
+static void take_name(struct trace *trace, const char *path)
+{
+	static const char *const endings[] = {".xz", ".gz", ".zst", ".csv"};
+	const char *slash = strrchr(path, '/');
+	size_t length;
+
+	snprintf(trace->name, sizeof(trace->name), "%s",
+		strcmp(path, "-") ? (slash ? slash + 1 : path) : "stdin");
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++) {
+		length = strlen(trace->name);
+		if (length > strlen(endings[i]) &&
+			!strcmp(trace->name + length - strlen(endings[i]), endings[i]))
+			trace->name[length - strlen(endings[i])] = '\0';
+	}
+}
+
+static int read_file(struct loader *loader)
+{
+	struct trace_source *source;
+	char what[TRACE_MESSAGE_MAX];
+	char *chunk;
+	int err = trace_source_open(loader->path, what, sizeof(what), &source);
+
+	if (err)
+		return fail_file(loader, err, what);
+	chunk = malloc(CHUNK_SIZE);
+	err = chunk ? read_all(loader, source, chunk)
+		    : fail_file(loader, -ENOMEM, strerror(ENOMEM));
+	free(chunk);
+	trace_source_close(source);
+	if (err)
+		return err;
+	if (!loader->line)
+		return fail_file(loader, -ENODATA, "the file is empty");
+	if (!loader->trace->count)
+		return fail_file(loader, -ENODATA, "no event in it to replay");
+	err = trace_compile_end(&loader->compiler, what, sizeof(what));
+	return err ? fail_file(loader, err, what) : 0;
+}
+
+int trace_load(const char *path, bool lenient, const struct trace_limits *limits,
+	char *message, size_t size, struct trace *ret_trace)
+{
+	struct trace trace = {0};
+	struct loader *loader = calloc(1, sizeof(*loader));
+	int err;
+
+	if (!loader) {
+		snprintf(message, size, "%s: %s", path, strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	loader->path = path;
+	loader->lenient = lenient;
+	loader->message = message;
+	loader->message_size = size;
+	loader->trace = &trace;
+	loader->compiler.trace = &trace;
+	loader->compiler.limits = *limits;
+	take_name(&trace, path);
+	err = read_file(loader);
+	trace_compile_fini(&loader->compiler);
+	free(loader);
+	if (err)
+		trace_fini(&trace);
+	else
+		*ret_trace = trace;
+	return err;
+}
+
+void trace_fini(struct trace *trace)
+{
+	free(trace->events);
+	free(trace->times_us);
+	free(trace->leftover);
+	free(trace->stream_ids);
+	*trace = (struct trace){0};
+}

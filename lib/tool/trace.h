@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_TRACE_H
+#define GLK_TOOL_TRACE_H
+
+/*
+ * Allocation traces: read, checked, and compiled into an array that a replay can walk
+ * without looking anything up.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TRACE_MESSAGE_MAX 512
+
+/* Bytes of a file, unpacked on the way: plain, xz, gzip or zstd, told by the first bytes. */
+struct trace_source;
+
+/* "-" is stdin. 0, or -errno with a sentence in `message`. */
+int trace_source_open(
+	const char *path, char *message, size_t size, struct trace_source **ret);
+/* Fills `buffer`; *ret_size is 0 at the end. 0, or -errno with a sentence in `message`: also
+ * when the archive ends before its own end mark, after all that could be unpacked. */
+int trace_source_read(struct trace_source *source, char *buffer, size_t capacity,
+	char *message, size_t size, size_t *ret_size);
+void trace_source_close(struct trace_source *source);
+
+/* One row of RMM's log. */
+enum trace_action {
+	TRACE_ALLOCATE,
+	TRACE_FREE,
+	TRACE_FAILURE, /* "allocate failure": what the recorded program did not get */
+};
+
+struct trace_row {
+	uint64_t thread;
+	int64_t time_us;
+	enum trace_action action;
+	uint64_t pointer; /* 0 for (nil) */
+	uint64_t size;
+	uint64_t stream;
+};
+
+/* The row that every log begins with. */
+extern const char trace_header[];
+
+/*
+ * Reads a row, `line` without its line end. 0, or -EINVAL with what is wrong in `message`.
+ */
+int trace_row_parse(const char *line, size_t length, char *message, size_t size,
+	struct trace_row *ret_row);
+
+/* What one event asks for. */
+struct trace_event {
+	uint32_t block;	 /* the block's number; TRACE_FREE_BIT for a free */
+	uint16_t stream; /* number of the stream */
+	uint16_t thread; /* number of the thread */
+	uint64_t size;	 /* bytes; of the block, for a free too */
+};
+
+#define TRACE_FREE_BIT 0x80000000u
+
+/* Maxima; tests use smaller ones. */
+struct trace_limits {
+	size_t events;
+	size_t streams;
+	size_t threads;
+};
+
+/* 24 Mi events are 600 MiB of memory, the tool's own bound being 1 GiB. */
+#define TRACE_LIMITS                                                                     \
+	((struct trace_limits){.events = 24u << 20, .streams = 1024, .threads = 4096})
+
+struct trace {
+	char name[256]; /* of the file, without folder and endings */
+	size_t count;
+	struct trace_event *events;
+	int64_t *times_us; /* of each event, never going back, from 0 */
+	size_t blocks;	   /* block numbers are below this */
+
+	size_t leftovers; /* blocks alive at the end */
+	struct trace_event *leftover;
+
+	size_t streams;	      /* stream numbers are below this */
+	uint64_t *stream_ids; /* as in the file; 0 is the default stream */
+	size_t threads;
+
+	uint64_t peak_live; /* bytes asked for and live at once, at most */
+	int64_t job_us;	    /* from the first event to the last */
+
+	size_t rows;	/* after the header */
+	size_t skipped; /* rows that could not be used (only when lenient) */
+	size_t noops;	/* rows without effect: size 0, allocations that failed */
+	bool broken;	/* the archive was cut off or broken (only when lenient) */
+};
+
+/* The value of a key in a table of sparse 64-bit keys: live pointers, streams, threads. */
+struct trace_table {
+	size_t capacity; /* a power of two; 0 before the first use */
+	size_t count;
+	struct trace_slot {
+		uint64_t key;
+		uint32_t value; /* plus one; 0 is empty */
+	} * slots;
+};
+
+/* The value of a key, or -1. */
+int64_t trace_table_find(const struct trace_table *table, uint64_t key);
+/* The key must not be there. 0 or -ENOMEM. */
+int trace_table_add(struct trace_table *table, uint64_t key, uint32_t value);
+/* The key must be there. */
+void trace_table_remove(struct trace_table *table, uint64_t key);
+void trace_table_fini(struct trace_table *table);
+
+/* Turns rows into the events of a trace. Begins as zeroes but for the first two. */
+struct trace_compiler {
+	struct trace *trace;
+	struct trace_limits limits;
+	size_t capacity;	    /* of the trace's events and times */
+	struct trace_table live;    /* pointer -> block */
+	struct trace_table streams; /* id -> number */
+	struct trace_table threads;
+	struct trace_made {
+		uint64_t size;
+		uint16_t stream;
+	} * made; /* of each block, where it was allocated */
+	size_t made_capacity;
+	uint64_t live_bytes;
+	int64_t first_us, day_us, last_raw_us;
+};
+
+/*
+ * Adds a row. 0; -EINVAL for a row that cannot be right after those before it; -EFBIG past a
+ * maximum; -ENOMEM. The last three with a sentence in `message`, and nothing added.
+ */
+int trace_compile_row(struct trace_compiler *compiler, const struct trace_row *row,
+	char *message, size_t size);
+/* Completes the trace. 0 or -ENOMEM with a sentence. */
+int trace_compile_end(struct trace_compiler *compiler, char *message, size_t size);
+void trace_compile_fini(struct trace_compiler *compiler);
+
+/*
+ * Reads a trace. Lenient skips and counts what is wrong with a row, and takes what an
+ * archive held before it broke. Returns 0, or -errno with "FILE:ROW: what" in `message`,
+ * rows counted from 1, the header.
+ */
+int trace_load(const char *path, bool lenient, const struct trace_limits *limits,
+	char *message, size_t size, struct trace *ret_trace);
+void trace_fini(struct trace *trace);
+
+#endif
