@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Streams and the work queued on them. A stream of ours never synchronises with the legacy
+ * default stream. Waiting is done with the thread's capture mode relaxed, so that a capture
+ * running elsewhere survives it.
+ */
+#include "driver/cuda_state.h"
+
+#include <errno.h>
+
+int glk_cuda_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct CUstream_st *stream = NULL;
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	err = glk_cuda_enter(cuda, device, &scope);
+	if (err)
+		return err;
+	glk_cuda_relax(cuda, &scope);
+	result = cuda->lib->cuStreamCreate(&stream, GLK_CU_STREAM_NON_BLOCKING);
+	glk_cuda_leave(cuda, &scope);
+	if (result)
+		return glk_cuda_fail(cuda->lib, "cuStreamCreate", result,
+			"a stream on GPU %d", device);
+	*ret_stream = stream;
+	return 0;
+}
+
+int glk_cuda_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	glk_cu_result waited, ended;
+	struct glk_cuda_scope scope;
+	int err;
+
+	if ((uintptr_t)stream <= GLK_CU_STREAM_NUMBERS)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the default streams cannot be ended");
+	if (glk_cuda_exiting())
+		return 0;
+	err = glk_cuda_enter(cuda, device, &scope);
+	if (err)
+		return err;
+	glk_cuda_relax(cuda, &scope);
+	waited = cuda->lib->cuStreamSynchronize(stream);
+	ended = cuda->lib->cuStreamDestroy(stream);
+	glk_cuda_leave(cuda, &scope);
+	if (ended == GLK_CU_DEINITIALIZED)
+		return 0;
+	if (waited)
+		return glk_cuda_fail(cuda->lib, "cuStreamSynchronize", waited,
+			"the last work of a stream on GPU %d", device);
+	if (ended)
+		return glk_cuda_fail(cuda->lib, "cuStreamDestroy", ended,
+			"the end of a stream on GPU %d", device);
+	return 0;
+}
+
+int glk_cuda_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	err = glk_cuda_enter(cuda, device, &scope);
+	if (err)
+		return err;
+	glk_cuda_relax(cuda, &scope);
+	result = cuda->lib->cuStreamSynchronize(stream);
+	glk_cuda_leave(cuda, &scope);
+	if (result)
+		return glk_cuda_fail(cuda->lib, "cuStreamSynchronize", result,
+			"the work of a stream on GPU %d", device);
+	return 0;
+}
+
+/*
+ * The legacy stream itself never captures, but while a blocking stream does, whatever is
+ * recorded on it would end that capture: the driver says so, and it counts as capturing. So
+ * does a capture that was broken and not ended yet.
+ */
+int glk_cuda_stream_capturing(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing)
+{
+	glk_cu_capture_status status = GLK_CU_CAPTURE_NONE;
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	err = glk_cuda_enter(cuda, device, &scope);
+	if (err)
+		return err;
+	result = cuda->lib->cuStreamIsCapturing(stream, &status);
+	glk_cuda_leave(cuda, &scope);
+	if (result && result != GLK_CU_STREAM_CAPTURE_IMPLICIT)
+		return glk_cuda_fail(cuda->lib, "cuStreamIsCapturing", result,
+			"a stream on GPU %d", device);
+	*ret_capturing = result || status != GLK_CU_CAPTURE_NONE;
+	return 0;
+}
+
+int glk_cuda_device_sync(struct glk_drv *drv, int device)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	err = glk_cuda_enter(cuda, device, &scope);
+	if (err)
+		return err;
+	glk_cuda_relax(cuda, &scope);
+	result = cuda->lib->cuCtxSynchronize();
+	glk_cuda_leave(cuda, &scope);
+	if (result)
+		return glk_cuda_fail(cuda->lib, "cuCtxSynchronize", result,
+			"the work of GPU %d", device);
+	return 0;
+}
+
+/*
+ * The GPU that an address belongs to, -1 when it is the host's. Needed only for work on the
+ * default streams, which belong to whatever context is current.
+ */
+static int gpu_of(struct glk_cuda *cuda, uint64_t addr)
+{
+	struct glk_cuda_scope scope;
+	int ordinal = -1, gpu = -1;
+
+	if (glk_cuda_enter_any(cuda, &scope))
+		return -1;
+	if (cuda->lib->cuPointerGetAttribute(&ordinal, GLK_CU_POINTER_DEVICE, addr))
+		ordinal = -1;
+	glk_cuda_leave(cuda, &scope);
+	for (int i = 0; i < cuda->gpus; i++)
+		if (ordinal >= 0 && cuda->gpu[i].device == ordinal)
+			gpu = i;
+	return gpu;
+}
+
+static int work_enter(struct glk_cuda *cuda, struct CUstream_st *stream, uint64_t dst,
+	uint64_t src, struct glk_cuda_scope *ret_scope)
+{
+	int device = 0;
+
+	if ((uintptr_t)stream <= GLK_CU_STREAM_NUMBERS) {
+		device = gpu_of(cuda, dst);
+		if (device < 0)
+			device = gpu_of(cuda, src);
+		if (device < 0)
+			device = 0;
+	}
+	return glk_cuda_enter_stream(cuda, stream, device, ret_scope);
+}
+
+int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
+	struct CUstream_st *stream)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	err = work_enter(cuda, stream, dst, src, &scope);
+	if (err)
+		return err;
+	result = cuda->lib->cuMemcpyAsync(dst, src, size, stream);
+	glk_cuda_leave(cuda, &scope);
+	if (result)
+		return glk_cuda_fail(cuda->lib, "cuMemcpyAsync", result,
+			"copy of %zu bytes from %#llx to %#llx", size,
+			(unsigned long long)src, (unsigned long long)dst);
+	return 0;
+}
+
+int glk_cuda_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
+	struct CUstream_st *stream)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct glk_cuda_scope scope;
+	glk_cu_result result;
+	int err;
+
+	err = work_enter(cuda, stream, dst, dst, &scope);
+	if (err)
+		return err;
+	result = cuda->lib->cuMemsetD32Async(dst, value, count, stream);
+	glk_cuda_leave(cuda, &scope);
+	if (result)
+		return glk_cuda_fail(cuda->lib, "cuMemsetD32Async", result,
+			"fill of %zu words at %#llx", count, (unsigned long long)dst);
+	return 0;
+}
