@@ -42,12 +42,16 @@ static inline uint64_t glk_idstack_next_head(uint64_t old, uint32_t id)
 	return ((old >> GLK_ID_BITS) + GLK_IDSTACK_TAG_STEP) << GLK_ID_BITS | id;
 }
 
+/* A list need not use all three; clang would warn of the others. */
+#define GLK_UNUSED __attribute__((unused))
+
 /*
  * `node` is called as node(arg, id) and gives the link of a slot, so that links may live
  * inside larger descriptors.
  */
 #define GLK_IDSTACK_DEFINE(name, arg_t, node)                                            \
-	static inline void name##_push(struct glk_idstack *s, arg_t arg, uint32_t id)    \
+	GLK_UNUSED static inline void name##_push(                                       \
+		struct glk_idstack *s, arg_t arg, uint32_t id)                           \
 	{                                                                                \
 		uint64_t old = glk_load_relaxed(&s->head);                               \
                                                                                          \
@@ -59,7 +63,7 @@ static inline uint64_t glk_idstack_next_head(uint64_t old, uint32_t id)
 			&s->head, &old, glk_idstack_next_head(old, id)));                \
 	}                                                                                \
                                                                                          \
-	static inline uint32_t name##_pop(struct glk_idstack *s, arg_t arg)              \
+	GLK_UNUSED static inline uint32_t name##_pop(struct glk_idstack *s, arg_t arg)   \
 	{                                                                                \
 		/* pairs with: the release in push */                                    \
 		uint64_t old = glk_load_acquire(&s->head);                               \
@@ -77,12 +81,11 @@ static inline uint64_t glk_idstack_next_head(uint64_t old, uint32_t id)
 	}                                                                                \
                                                                                          \
 	/* Empties the stack; the caller walks the links of what it got. */              \
-	static inline uint32_t name##_take_all(struct glk_idstack *s)                    \
+	GLK_UNUSED static inline uint32_t name##_take_all(struct glk_idstack *s)         \
 	{                                                                                \
 		uint64_t old = glk_load_relaxed(&s->head);                               \
                                                                                          \
-		while ((old & GLK_ID_MASK) &&                                            \
-			/* pairs with: the release in push */                            \
+		while ((old & GLK_ID_MASK) && /* pairs with: the release in push */      \
 			!glk_cas_weak_acquire(                                           \
 				&s->head, &old, glk_idstack_next_head(old, 0)))          \
 			;                                                                \
