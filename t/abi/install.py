@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+What `meson install` puts on a system: library, headers, pkg-config file, tool, manual pages
+and the configuration; and the C example of README builds against that and runs.
+"""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tap import Tap, run, skip_all
+from tree import ROOT, text
+
+
+def example():
+    """The first C block of README."""
+    return re.search(r"```c\n(.*?)```", text("README.md"), re.S)[1]
+
+
+def build_and_run(tap, root, folders, scratch):
+    """Compiles README's example as a user of the installed files would."""
+    pc = root / folders["libdir"] / "pkgconfig"
+    env = dict(os.environ, PKG_CONFIG_LIBDIR=str(pc), PKG_CONFIG_SYSROOT_DIR=str(root))
+    env["LD_LIBRARY_PATH"] = str(root / folders["libdir"])
+    env["GLAKE_DRIVER_BACKEND"] = "soft"
+    code, flags = run("pkg-config", "--cflags", "--libs", "glake", env=env)
+    if not tap.ok(code == 0, "pkg-config knows glake", flags):
+        return
+    source, program = Path(scratch) / "example.c", Path(scratch) / "example"
+    source.write_text(example(), encoding="utf-8")
+    code, said = run("cc", "-std=c11", "-Wall", "-Werror", source, "-o", program, *flags.split())
+    if not tap.ok(code == 0, "README's example compiles", said):
+        return
+    code, said = run(program, env=env)
+    tap.ok(code == 0, "and runs", said)
+
+
+def main(build, prefix, *places):
+    folders = {}
+    for place in places:
+        name, folder = place.split("=")
+        folders[name] = os.path.join(prefix, folder).lstrip("/")
+    for program in ("meson", "pkg-config", "cc"):
+        if not shutil.which(program):
+            skip_all(f"{program} is not on PATH")
+    tap = Tap()
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "root"
+        code, said = run("meson", "install", "-C", build, "--no-rebuild", "--destdir", root)
+        tap.ok(code == 0, "meson install", said)
+        wanted = {
+            "libdir": ["libglake.so", "libglake.so.0", "pkgconfig/glake.pc"],
+            "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").glob("*.h")]
+            + ["glake/version.h"],
+            "bindir": ["glakectl"],
+            "mandir": ["man1/glakectl.1", "man3/glake.3", "man5/glake.conf.5"],
+            "sysconfdir": ["glake.conf"],
+        }
+        for name, paths in wanted.items():
+            there = [path for path in paths if (root / folders[name] / path).exists()]
+            tap.none(sorted(set(paths) - set(there)), f"{name}: {' '.join(sorted(paths))}")
+        for path in ("libdir/libglake.so.0", "bindir/glakectl"):
+            name, file = path.split("/")
+            code, said = run("readelf", "-dW", root / folders[name] / file)
+            good = code == 0 and not re.search(r"\((RPATH|RUNPATH)\)", said)
+            tap.ok(good, f"no search path in {file}", said)
+        code, said = run(
+            root / folders["bindir"] / "glakectl", "--version",
+            env=dict(os.environ, LD_LIBRARY_PATH=str(root / folders["libdir"])),
+        )
+        tap.ok(code == 0, "the installed tool starts", said)
+        build_and_run(tap, root, folders, scratch)
+    tap.done()
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Who may include whom. The rooms of the library are the floors of one tower, and each stands
+only on those below it; what is above stays unknown, so there are no cycles. A room shows one
+header, its face; its other headers stay inside. The tool and the front ends are users: they
+see the public headers. Tests may see everything.
+"""
+
+import re
+
+from tap import Tap
+from tree import files, text
+
+TOWER = "base driver numa uvm_bridge pool map stream tier cache watch api".split()
+USERS = {
+    "tool": {"base/json.h", "base/parse.h"},
+    "front": set(),
+}
+FACES = {
+    "driver/driver.h",
+    "numa/topology.h",
+    "uvm_bridge/uvm.h",
+    "pool/pool.h",
+    "map/map.h",
+    "stream/stream.h",
+    "tier/tier.h",
+    "cache/cache.h",
+    "watch/counter.h",
+    "watch/watch.h",
+    "api/context.h",
+}
+FOR_ALL = {"watch/counter.h"}
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<((?:glake|[a-z_]+)/[^>]+)>)', re.M)
+
+
+def room_of(name):
+    """The room of a file of the library; None for tests and other files."""
+    parts = name.split("/")
+    if parts[0] == "lib" and len(parts) == 3:
+        return parts[1]
+    if parts[0] in ("numa", "uvm_bridge") and len(parts) == 2:
+        return parts[0]
+    return "public" if name.startswith("include/glake/") else None
+
+
+def offence(room, target):
+    """Why a file of `room` may not include `target`, or None."""
+    if target.startswith("glake/"):
+        return None
+    if room == "public":
+        return "a public header includes only public ones"
+    other = target.split("/")[0] if "/" in target else room
+    if other == room:
+        return None
+    if room in USERS:
+        return None if target in USERS[room] else "a user sees only include/glake"
+    if room not in TOWER:
+        return f"room {room} has no floor"
+    if target in FOR_ALL:
+        return None
+    if other not in TOWER:
+        return f"no room called {other}"
+    if other == "base":
+        return None
+    if TOWER.index(other) > TOWER.index(room):
+        return f"{other} stands above {room}"
+    return None if target in FACES else f"not the face of {other}"
+
+
+def offences(sources):
+    """All findings in {name: text}."""
+    rooms = {room for room in map(room_of, sources) if room}
+    found = []
+    for name, code in sorted(sources.items()):
+        room = room_of(name)
+        if not room:
+            continue
+        for match in INCLUDE.finditer(code):
+            target = match[1] or match[2]
+            if match[2] and target.split("/")[0] not in rooms | {"glake"}:
+                continue  # a system header, as <sys/mman.h>
+            why = offence(room, target)
+            if why:
+                line = code.count("\n", 0, match.start()) + 1
+                found.append(f"{name}:{line}: {target}: {why}")
+    return found
+
+
+PLANTED = {
+    "lib/base/error.c": "driver/driver.h",
+    "lib/driver/soft.c": "pool/pool.h",
+    "lib/pool/pool.c": "map/map.h",
+    "lib/map/map.c": "pool/page.h",
+    "lib/stream/limbo.c": "cache/cache.h",
+    "lib/cache/cache.c": "api/context.h",
+    "lib/tool/main.c": "api/context.h",
+    "lib/tool/open.c": "base/error.h",
+    "lib/front/torch.c": "base/json.h",
+    "lib/attic/old.c": "base/error.h",
+    "include/glake/glake.h": "base/error.h",
+    "numa/topology.c": "uvm_bridge/uvm.h",
+    "uvm_bridge/uvm.c": "numa/bits.h",
+}
+ALLOWED = {
+    "lib/base/conf.c": "watch/counter.h",
+    "lib/driver/count.c": "watch/counter.h",
+    "lib/pool/page.c": "pool/page.h",
+    "lib/map/map.c": "driver/driver.h",
+    "lib/api/memory.c": "cache/cache.h",
+    "lib/tool/info.c": "base/json.h",
+    "lib/api/info.c": "numa/topology.h",
+    "t/unit/pool/page.c": "pool/page.h",
+}
+
+
+def main():
+    tap = Tap()
+    sources = {
+        name: text(name) for name in files() if name.endswith((".c", ".h")) and room_of(name)
+    }
+    tap.none(offences(sources), f"{len(sources)} files keep the order")
+    for name, target in PLANTED.items():
+        for code in (f'#include "{target}"\n', f'/* why */\n # include "{target}"\n'):
+            tap.ok(offences({name: code}), f"found: {name} includes {target}")
+    for name, target in ALLOWED.items():
+        code = f'#include <stdint.h>\n#include <sys/mman.h>\n#include "{target}"\n'
+        tap.none(offences({name: code}), f"allowed: {name} includes {target}")
+    tap.done()
+
+
+main()
