@@ -3,7 +3,7 @@
 #define GLK_UVM_DRIVER_H
 
 /* Version and flavour of the driver that runs. Inside this folder. */
-#include "uvm_bridge/bridge.h"
+#include "uvm_bridge/uvm.h"
 
 /* "580.159.04": digits and dots, at least one of each. 0 or -EBADMSG. */
 int glk_uvm_version_check(const char *text);

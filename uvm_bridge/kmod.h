@@ -3,7 +3,7 @@
 #define GLK_UVM_KMOD_H
 
 /* libkmod: the module file on disk, and the list of loaded modules. Inside this folder. */
-#include "uvm_bridge/bridge.h"
+#include "uvm_bridge/uvm.h"
 
 struct glk_kmod_file {
 	enum glk_uvm_disk disk;

@@ -3,7 +3,7 @@
  * Parameters of nvidia_uvm, read when asked for: some can be changed while the module runs.
  * Which there are differs from driver to driver, so a missing one is an answer of its own.
  */
-#include "uvm_bridge/bridge.h"
+#include "uvm_bridge/uvm.h"
 
 #include "numa/topology.h"
 

@@ -8,9 +8,9 @@
  * taken. Absent means that one says it is not, and none that it is. Sandboxes hide any of
  * them, so no source alone can prove an absence that another contradicts.
  */
-#include "uvm_bridge/bridge.h"
 #include "uvm_bridge/driver.h"
 #include "uvm_bridge/kmod.h"
+#include "uvm_bridge/uvm.h"
 
 #include "numa/topology.h"
 

@@ -2,7 +2,7 @@
 /* Parameters of the module as text; a missing one is an answer, a path is no name. */
 #include "unit/numa/tree.h"
 
-#include "uvm_bridge/bridge.h"
+#include "uvm_bridge/uvm.h"
 
 int main(void)
 {

@@ -2,7 +2,7 @@
 /* Every state of a module, each source of each fact, and files with nonsense in them. */
 #include "unit/numa/tree.h"
 
-#include "uvm_bridge/bridge.h"
+#include "uvm_bridge/uvm.h"
 
 #include <glake/info.h>
 

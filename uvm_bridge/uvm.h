@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#ifndef GLK_UVM_BRIDGE_H
-#define GLK_UVM_BRIDGE_H
+#ifndef GLK_UVM_UVM_H
+#define GLK_UVM_UVM_H
 
 /*
  * The face of this folder: what there is to know about NVIDIA's kernel modules without
