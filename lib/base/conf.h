@@ -14,10 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GLK_KIB ((size_t)1 << 10)
-#define GLK_MIB ((size_t)1 << 20)
-#define GLK_GIB ((size_t)1 << 30)
-#define GLK_TIB ((size_t)1 << 40)
+#define GLK_KIB	   ((size_t)1 << 10)
+#define GLK_MIB	   ((size_t)1 << 20)
+#define GLK_GIB	   ((size_t)1 << 30)
+#define GLK_TIB	   ((size_t)1 << 40)
 #define GLK_SECOND INT64_C(1000000000)
 
 #define GLK_CONF_TEXT_MAX 128
@@ -62,11 +62,21 @@ enum { GLK_STREAM_REUSE_WAIT, GLK_STREAM_REUSE_DONE, GLK_STREAM_REUSE_NEVER };
 void glk_conf_init(struct glk_conf *conf);
 
 /*
- * Fills `ret_conf` as glake_open documents. Findings go to fn (may be NULL); errors go to the
- * thread's record too. 0, -EINVAL, -ENOENT, -EACCES.
+ * Fills `ret_conf` as glake_open documents; options NULL stand for all zeroes. A backend that
+ * the options name becomes driver_backend, over every other origin.
+ *
+ * Each finding goes to fn. With fn NULL, the way of glake_open, findings go to the log, at
+ * the level that log.level asks for. The first error goes to the thread's record.
+ *
+ * 0; -EINVAL (options, a bad value, a line that is none); -E2BIG (options); -ENOENT and
+ * -EACCES (a file that the options name); -ENOMEM or another -errno when reading fails.
  */
-int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn, void *arg,
-	struct glk_conf *ret_conf);
+int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,
+	void *arg, struct glk_conf *ret_conf);
+
+/* The file read when options name none. For tests: another one; NULL restores it. */
+const char *glk_conf_path(void);
+void glk_conf_path_set(const char *path);
 
 /* Sets one key from "section.key=value", with origin OPTION. 0 or -EINVAL and a record. */
 int glk_conf_set(struct glk_conf *conf, const char *setting);

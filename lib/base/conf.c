@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The configuration of a context, read once: defaults, file, environment, options, later
+ * over earlier. The result is a plain structure, so nobody looks up a key by name while
+ * memory is given out, and each value knows where it came from.
+ *
+ * Every source is read to its end, also after an error, so that all mistakes are reported
+ * together; nothing is returned unless all of it is right.
+ */
+#include "base/conf.h"
+
+#include "base/atomic.h"
+#include "base/conf_path.h"
+#include "base/conf_reader.h"
+#include "base/conf_table.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/sized.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static glk_atomic(const char *) other_path;
+
+const char *glk_conf_path(void)
+{
+	/* acquire: pairs with the release in glk_conf_path_set */
+	const char *path = glk_load_acquire(&other_path);
+
+	return path ? path : GLK_CONF_PATH;
+}
+
+void glk_conf_path_set(const char *path)
+{
+	/* release: pairs with the acquire in glk_conf_path */
+	glk_store_release(&other_path, path);
+}
+
+void glk_conf_init(struct glk_conf *conf)
+{
+	char why[GLAKE_ERROR_TEXT_MAX];
+	const struct glk_conf_key *key;
+	int err;
+
+	memset(conf, 0, sizeof(*conf));
+	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
+		err = glk_conf_parse(
+			conf, (enum glk_conf_id)id, key->default_value, why, sizeof(why));
+		assert(!err);
+		(void)err;
+	}
+}
+
+/* The section that "GLAKE_POOL_..." is about, or NULL; gives where its key begins. */
+static const char *variable_section(const char *variable, const char **ret_key)
+{
+	const struct glk_conf_key *key;
+	char name[GLK_CONF_VARIABLE_MAX];
+	size_t length;
+
+	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
+		glk_conf_variable(key, name, sizeof(name));
+		length = strlen("GLAKE_") + strlen(key->section) + 1;
+		if (strncmp(variable, name, length))
+			continue;
+		*ret_key = variable + length;
+		return key->section;
+	}
+	return NULL;
+}
+
+/* Warns of GLAKE_POOL_BUGDET=..., but not of variables that are none of ours. */
+static void check_variable(struct glk_conf_reader *reader, const char *entry)
+{
+	char variable[GLK_CONF_VARIABLE_MAX], known[GLK_CONF_VARIABLE_MAX];
+	size_t length = strcspn(entry, "=");
+	const struct glk_conf_key *key;
+	const char *section, *rest;
+
+	if (strncmp(entry, "GLAKE_", 6) || length >= sizeof(variable))
+		return;
+	memcpy(variable, entry, length);
+	variable[length] = '\0';
+	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
+		glk_conf_variable(key, known, sizeof(known));
+		if (!strcmp(known, variable))
+			return;
+	}
+	section = variable_section(variable, &rest);
+	if (!section || !secure_getenv(variable))
+		return;
+	reader->source = variable;
+	glk_conf_report_unknown(reader, 0, section, rest);
+}
+
+static void read_environment(struct glk_conf_reader *reader)
+{
+	char variable[GLK_CONF_VARIABLE_MAX];
+	const struct glk_conf_key *key;
+	const char *text;
+
+	reader->origin = GLAKE_CONF_ENV;
+	reader->source = variable;
+	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
+		glk_conf_variable(key, variable, sizeof(variable));
+		text = secure_getenv(variable);
+		if (text)
+			glk_conf_assign(reader, (enum glk_conf_id)id, text);
+	}
+	for (char **entry = environ; entry && *entry; entry++)
+		check_variable(reader, *entry);
+	reader->source = "";
+}
+
+/* "section.key=value" from the program, which should know the keys: an error if not. */
+static void read_setting(struct glk_conf_reader *reader, const char *setting)
+{
+	char name[2 * GLK_CONF_SHOWN_MAX], shown[GLK_CONF_SHOWN_MAX];
+	size_t length = strcspn(setting, "=");
+	char *point;
+
+	snprintf(name, sizeof(name), "%.*s",
+		(int)(length < sizeof(name) ? length : sizeof(name)), setting);
+	point = strchr(name, '.');
+	if (!setting[length] || !point) {
+		glk_conf_show(setting, shown, sizeof(shown));
+		glk_conf_report(reader, -EINVAL, "",
+			"'%s' is not of the form section.key=value", shown);
+		return;
+	}
+	*point = '\0';
+	glk_conf_assign_named(reader, name, point + 1, setting + length + 1, -EINVAL);
+}
+
+/* Places the reading where a key was set. */
+static void go_to(struct glk_conf_reader *reader, enum glk_conf_id id)
+{
+	reader->line = reader->conf->from[id].line;
+	reader->source = reader->conf->from[id].source;
+}
+
+static void check_page(struct glk_conf_reader *reader, enum glk_conf_id id,
+	const char *name, size_t size)
+{
+	if (!(size & (size - 1)))
+		return;
+	go_to(reader, id);
+	glk_conf_report(
+		reader, -EINVAL, name, "not a power of two; 2MiB, 4MiB, 8MiB ... are");
+}
+
+/* What the range of one key cannot say. */
+static void check_together(struct glk_conf_reader *reader)
+{
+	const enum glk_conf_id small = GLK_CONF_pool_small_page,
+			       large = GLK_CONF_pool_large_page;
+	const struct glk_conf *conf = reader->conf;
+	char text[GLK_FORMAT_MAX];
+
+	check_page(reader, small, "pool.small_page", conf->pool_small_page);
+	check_page(reader, large, "pool.large_page", conf->pool_large_page);
+	if (conf->pool_large_page >= conf->pool_small_page)
+		return;
+	/* The stronger origin is the one that was meant to fit the other. */
+	if (conf->from[small].origin > conf->from[large].origin) {
+		go_to(reader, small);
+		glk_format_size(conf->pool_large_page, text, sizeof(text));
+		glk_conf_report(reader, -EINVAL, "pool.small_page",
+			"larger than pool.large_page, which is %s", text);
+	} else {
+		go_to(reader, large);
+		glk_format_size(conf->pool_small_page, text, sizeof(text));
+		glk_conf_report(reader, -EINVAL, "pool.large_page",
+			"smaller than pool.small_page, which is %s", text);
+	}
+}
+
+static int read_all(const struct glake_options *options, struct glk_conf_reader *reader)
+{
+	static const char *const backends[] = {"auto", "soft", "cuda"};
+	const char *path = options->conf_file ? options->conf_file : glk_conf_path();
+	int err = 0;
+
+	glk_conf_init(reader->conf);
+	if (!options->no_conf_file)
+		err = glk_conf_read_file(reader, path, options->conf_file);
+	read_environment(reader);
+	reader->origin = GLAKE_CONF_OPTION;
+	for (size_t i = 0; options->settings && options->settings[i]; i++)
+		read_setting(reader, options->settings[i]);
+	if (options->backend != GLAKE_BACKEND_AUTO)
+		glk_conf_assign(
+			reader, GLK_CONF_driver_backend, backends[options->backend]);
+	if (!reader->err && !err)
+		check_together(reader);
+	return err ? err : reader->err;
+}
+
+static void to_log(const struct glake_conf_finding *finding, void *arg)
+{
+	char line[16] = "";
+
+	(void)arg;
+	if (finding->line)
+		snprintf(line, sizeof(line), ":%d", finding->line);
+	glk_log(finding->error ? GLAKE_LOG_ERROR : GLAKE_LOG_WARNING, "%s%s%s%s%s%s",
+		finding->file, line, *finding->file ? ": " : "", finding->key,
+		*finding->key ? ": " : "", finding->text);
+}
+
+int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,
+	void *arg, struct glk_conf *ret_conf)
+{
+	struct glake_options known = {.sz = sizeof(known)};
+	struct glk_conf conf, again;
+	struct glk_conf_reader reader = {
+		.conf = &conf, .fn = fn, .arg = arg, .source = ""};
+	struct glk_conf_reader logging = {.conf = &again, .fn = to_log, .source = ""};
+	int err;
+
+	err = options ? glk_sized_in(options, &known, sizeof(known)) : 0;
+	if (err)
+		return err;
+	if (known.backend < GLAKE_BACKEND_AUTO || known.backend > GLAKE_BACKEND_CUDA)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "backend %d of the options",
+			known.backend);
+	if (known.reserved)
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "reserved of the options is not 0");
+	err = read_all(&known, &reader);
+	if (reader.findings && !fn) {
+		/* What is found may stand before the line that asks for messages. */
+		glk_log_level_set(conf.log_level);
+		read_all(&known, &logging);
+	}
+	if (!err)
+		*ret_conf = conf;
+	return err;
+}
+
+int glk_conf_set(struct glk_conf *conf, const char *setting)
+{
+	struct glk_conf_reader reader = {
+		.conf = conf, .origin = GLAKE_CONF_OPTION, .source = ""};
+
+	read_setting(&reader, setting);
+	return reader.err;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One value of the configuration: text to field, field to text. A value that is not right is
+ * answered with a sentence that says what would be.
+ */
+#include "base/conf_reader.h"
+#include "base/conf_table.h"
+#include "base/parse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static void *field_of(struct glk_conf *conf, const struct glk_conf_key *key)
+{
+	return (char *)conf + key->offset;
+}
+
+static int parse_choice(const struct glk_conf_key *key, const char *text, int *ret_choice)
+{
+	const char *name;
+	int length;
+
+	for (int i = 0; (length = glk_conf_choice(key, i, &name)); i++) {
+		if (strlen(text) != (size_t)length || memcmp(text, name, (size_t)length))
+			continue;
+		*ret_choice = i;
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static int parse_text(const char *text, char *ret_text)
+{
+	if (strlen(text) >= GLK_CONF_TEXT_MAX)
+		return -ERANGE;
+	for (const char *s = text; *s; s++) {
+		if ((unsigned char)*s < ' ' || *s == 0x7f)
+			return -EINVAL;
+	}
+	strcpy(ret_text, text);
+	return 0;
+}
+
+/* Sizes, times and integers, with their range. */
+static int parse_number(
+	const struct glk_conf_key *key, const char *text, int64_t *ret_number)
+{
+	int64_t number = 0;
+	uint64_t bytes = 0;
+	int err;
+
+	switch (key->type) {
+	case GLK_TYPE_SIZE:
+		err = glk_parse_size(text, &bytes);
+		if (!err && bytes > INT64_MAX)
+			err = -ERANGE;
+		number = (int64_t)bytes;
+		break;
+	case GLK_TYPE_TIME:
+		err = glk_parse_time(text, &number);
+		break;
+	default:
+		err = glk_parse_int(text, &number);
+	}
+	if (!err && (number < key->min || number > key->max))
+		err = -ERANGE;
+	if (!err)
+		*ret_number = number;
+	return err;
+}
+
+static void explain(const struct glk_conf_key *key, const char *text, int err,
+	char *ret_why, size_t size)
+{
+	static const char *const wrong[] = {
+		[GLK_TYPE_BOOL] = "neither yes nor no",
+		[GLK_TYPE_INT] = "not a whole number",
+		[GLK_TYPE_SIZE] = "not a size",
+		[GLK_TYPE_TIME] = "not a time",
+		[GLK_TYPE_CHOICE] = "none of the choices",
+		[GLK_TYPE_TEXT] = "not printable",
+	};
+	static const char *const units[] = {
+		[GLK_TYPE_SIZE] = " in B, KiB, MiB, GiB or TiB, as 8MiB",
+		[GLK_TYPE_TIME] = " in ns, us, ms or s, as 15us",
+		[GLK_TYPE_TEXT] = "",
+	};
+	char range[GLK_CONF_RANGE_MAX], shown[GLK_CONF_SHOWN_MAX];
+	const char *unit = units[key->type];
+
+	glk_conf_range(key, range, sizeof(range));
+	glk_conf_show(text, shown, sizeof(shown));
+	snprintf(ret_why, size, "'%s' is %s; right is %s%s", shown,
+		err == -ERANGE ? "out of range" : wrong[key->type], range,
+		unit && err != -ERANGE ? unit : "");
+}
+
+int glk_conf_parse(struct glk_conf *conf, enum glk_conf_id id, const char *text,
+	char *ret_why, size_t size)
+{
+	const struct glk_conf_key *key = glk_conf_key(id);
+	void *field = field_of(conf, key);
+	int64_t number = 0;
+	int err = 0;
+
+	switch (key->type) {
+	case GLK_TYPE_BOOL:
+		err = glk_parse_bool(text, field);
+		break;
+	case GLK_TYPE_INT:
+	case GLK_TYPE_TIME:
+		err = parse_number(key, text, field);
+		break;
+	case GLK_TYPE_SIZE:
+		err = parse_number(key, text, &number);
+		if (!err)
+			*(size_t *)field = (size_t)number;
+		break;
+	case GLK_TYPE_CHOICE:
+		err = parse_choice(key, text, field);
+		break;
+	case GLK_TYPE_TEXT:
+		err = parse_text(text, field);
+		break;
+	}
+	if (err)
+		explain(key, text, err, ret_why, size);
+	return err ? -EINVAL : 0;
+}
+
+void glk_conf_format(
+	const struct glk_conf *conf, enum glk_conf_id id, char *buffer, size_t size)
+{
+	const struct glk_conf_key *key = glk_conf_key(id);
+	const void *field = (const char *)conf + key->offset;
+	const char *name = "";
+	int length;
+
+	switch (key->type) {
+	case GLK_TYPE_BOOL:
+		snprintf(buffer, size, "%s", *(const bool *)field ? "yes" : "no");
+		break;
+	case GLK_TYPE_INT:
+		snprintf(buffer, size, "%" PRId64, *(const int64_t *)field);
+		break;
+	case GLK_TYPE_SIZE:
+		glk_format_size(*(const size_t *)field, buffer, size);
+		break;
+	case GLK_TYPE_TIME:
+		glk_format_time(*(const int64_t *)field, buffer, size);
+		break;
+	case GLK_TYPE_CHOICE:
+		length = glk_conf_choice(key, *(const int *)field, &name);
+		snprintf(buffer, size, "%.*s", length, name);
+		break;
+	case GLK_TYPE_TEXT:
+		snprintf(buffer, size, "%s", (const char *)field);
+		break;
+	}
+}
