@@ -53,16 +53,21 @@ GLK_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
 
 GLK_KEY(pool, budget, SIZE, pool_budget, "0", 0, 16 * GLK_TIB, "",
 	"Most physical memory to hold on each GPU; 0 for all there is.")
-GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 64 * GLK_MIB, "",
-	"Size of the pages under small and medium blocks (below four small pages): a multiple "
-	"of the driver's granularity.")
+GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MIB, "",
+	"Size of the pages under small blocks, those of half a page at most, and medium ones: a "
+	"power of two.")
 GLK_KEY(pool, large_page, SIZE, pool_large_page, "8MiB", 2 * GLK_MIB, 1 * GLK_GIB, "",
-	"Size of the pages under large blocks: a multiple of the small page.")
+	"Size of the pages under large blocks, those of half a large page or more: a power of "
+	"two, no smaller than the small page.")
+GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
+	"Most pages a context may hold, over all GPUs and nodes.")
 
-GLK_KEY(map, span, SIZE, map_span, "16TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
-	"Addresses to reserve for each GPU and kind of block. Halved until the system grants it.")
+GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
+	"Addresses to reserve for each GPU. Halved until the system grants it.")
+GLK_KEY(map, extents, INT, map_extents, "4194304", 16, 16777215, "",
+	"Most extents, given and free, of each GPU.")
 GLK_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
-	"Most addresses one page may be mapped at; the least recently used goes first.")
+	"Most addresses one page should be mapped at; the least recently used goes first.")
 
 GLK_KEY(stream, reuse, CHOICE, stream_reuse, "wait", 0, 0, "wait,done,never",
 	"When memory freed on one stream may serve another: behind a stream wait that the "

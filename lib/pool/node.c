@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where pages come from and go to. Growth claims its bytes from the budget with one CAS before
+ * the driver is asked and gives them back when the driver says no, so that threads growing at
+ * once never pass the budget together.
+ *
+ * Free pages lie on Treiber stacks with tagged indices (base/idstack.h): last in, first out,
+ * which is what keeps an address translation warm.
+ */
+#include "base/error.h"
+#include "pool/pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static struct glk_idnode *free_link(struct glk_pool *pool, uint32_t page)
+{
+	return &glk_page_at(pool, page)->free_link;
+}
+
+GLK_IDSTACK_DEFINE(free_list, struct glk_pool *, free_link)
+
+uint32_t glk_node_take(struct glk_node *node, enum glk_class class)
+{
+	uint32_t page = free_list_pop(&node->free[class], node->pool);
+
+	if (!page)
+		return 0;
+	glk_sub_relaxed(&node->free_count[class], 1);
+	if (!glk_page_move(glk_page_at(node->pool, page), GLK_PAGE_FREE, GLK_PAGE_OWNED))
+		return 0; /* not ours to fix: the page stays out of use */
+	return page;
+}
+
+void glk_node_put(struct glk_node *node, uint32_t page)
+{
+	struct glk_page *p = glk_page_at(node->pool, page);
+	enum glk_class class = (enum glk_class)p->class;
+
+	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_FREE))
+		return;
+	glk_add_relaxed(&node->free_count[class], 1);
+	free_list_push(&node->free[class], node->pool, page);
+}
+
+bool glk_node_has_room(const struct glk_node *node, uint64_t size)
+{
+	uint64_t held = glk_load_relaxed(&node->held);
+	uint64_t budget = glk_load_relaxed(&node->budget);
+
+	return held <= budget && size <= budget - held;
+}
+
+static int claim(struct glk_node *node, uint64_t size)
+{
+	uint64_t held = glk_load_relaxed(&node->held);
+	uint64_t budget = glk_load_relaxed(&node->budget);
+
+	do {
+		if (held > budget || size > budget - held)
+			return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
+				"the budget of %" PRIu64
+				" bytes leaves no room for a page of %" PRIu64
+				" beside the %" PRIu64 " held",
+				budget, size, held);
+	} while (!glk_cas_weak_relaxed(&node->held, &held, held + size));
+	return 0;
+}
+
+static void note_peak(struct glk_node *node)
+{
+	uint64_t held = glk_load_relaxed(&node->held);
+	uint64_t peak = glk_load_relaxed(&node->peak);
+
+	while (held > peak && !glk_cas_weak_relaxed(&node->peak, &peak, held))
+		;
+}
+
+int glk_node_grow(
+	struct glk_node *node, enum glk_class class, size_t size, uint32_t *ret_page)
+{
+	struct glk_drv *drv = node->pool->drv;
+	struct glk_page *p;
+	uint32_t page;
+	int err;
+
+	if (class != GLK_CLASS_SINGLE)
+		size = node->page_size[class];
+	err = claim(node, size);
+	if (err)
+		return err;
+	page = glk_slab_get(&node->pool->pages);
+	if (!page) {
+		err = -ENOMEM;
+		goto unclaim;
+	}
+	p = glk_page_at(node->pool, page);
+	err = drv->ops->create(drv, node->place, size, 0, &p->handle);
+	if (err)
+		goto put;
+	p->size = size;
+	p->use = (struct glk_use){0};
+	p->first_alias = GLK_NO_SLOT;
+	p->in_use = GLK_NO_SLOT;
+	p->aliases = 0;
+	p->class = (uint8_t) class;
+	p->node = node->index;
+	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
+	note_peak(node);
+	*ret_page = page;
+	return 0;
+put:
+	glk_slab_put(&node->pool->pages, page);
+unclaim:
+	glk_sub_relaxed(&node->held, size);
+	return err;
+}
+
+void glk_node_lose(struct glk_node *node, uint32_t page)
+{
+	struct glk_page *p = glk_page_at(node->pool, page);
+
+	if (glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LOST) ||
+		glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_LOST))
+		glk_add_relaxed(&node->lost, p->size);
+}
+
+int glk_node_release(struct glk_node *node, uint32_t page)
+{
+	struct glk_page *p = glk_page_at(node->pool, page);
+	struct glk_drv *drv = node->pool->drv;
+	uint64_t size = p->size;
+	int err;
+
+	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LIMBO))
+		return glk_error(-EIO, GLAKE_ERROR_CORRUPT, "page %u to release is %s",
+			page, glk_page_state_name(glk_page_state(p)));
+	err = drv->ops->release(drv, p->handle);
+	if (err) {
+		glk_node_lose(node, page);
+		return err;
+	}
+	glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_EMPTY);
+	glk_slab_put(&node->pool->pages, page);
+	glk_sub_relaxed(&node->held, size);
+	return 0;
+}
+
+uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t bytes)
+{
+	uint64_t given = 0;
+	uint32_t page;
+
+	while (given < bytes && (page = glk_node_take(node, class))) {
+		if (!glk_node_release(node, page))
+			given += node->page_size[class];
+	}
+	return given;
+}

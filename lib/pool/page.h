@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_POOL_PAGE_H
+#define GLK_POOL_PAGE_H
+
+/*
+ * The descriptor of a page, one physical handle of the driver. Descriptors are slots of a slab
+ * and never unmapped while their pool lives, so a stale index reads an old descriptor, never
+ * freed memory. They lie apart from user memory: nothing on the GPU can reach them.
+ *
+ * The state is one atomic word {state:4, generation:60}; every legal move is one CAS in
+ * page.c:
+ *
+ *	EMPTY -create-> OWNED	FREE -take-> OWNED -put-> FREE
+ *	OWNED -retire-> LIMBO -release-> EMPTY (generation + 1)		any -lose-> LOST
+ *
+ * EMPTY has no memory, FREE lies on a list of its node, OWNED belongs to the map of a GPU,
+ * LIMBO waits for its release, LOST is memory the driver refused to take back: never reused.
+ * All other fields belong to whoever owns the page and are published by the move that ends
+ * the ownership (release; the next owner's move acquires).
+ */
+#include "base/atomic.h"
+#include "base/idstack.h"
+#include "pool/use.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum glk_page_state {
+	GLK_PAGE_EMPTY = 0,
+	GLK_PAGE_FREE = 1,
+	GLK_PAGE_OWNED = 2,
+	GLK_PAGE_LIMBO = 3,
+	GLK_PAGE_LOST = 4,
+};
+
+enum glk_class {
+	GLK_CLASS_SMALL = 0,
+	GLK_CLASS_LARGE = 1,
+	GLK_CLASS_COUNT = 2,
+	GLK_CLASS_SINGLE = 2, /* one handle for one contiguous block, of any size */
+};
+
+#define GLK_NO_SLOT UINT32_MAX
+
+struct glk_page {
+	glk_atomic(uint64_t) word;
+	uint64_t handle;      /* of the driver */
+	uint64_t size;	      /* bytes */
+	struct glk_use use;   /* last use, through any of its mappings */
+	uint32_t first_alias; /* slot of the most recent mapping, GLK_NO_SLOT if none */
+	uint32_t in_use;      /* slot it is in use through, GLK_NO_SLOT while idle */
+	uint32_t idle_prev, idle_next; /* in the map's list of idle pages */
+	struct glk_idnode free_link;   /* in the node's list of free pages */
+	uint8_t aliases;
+	uint8_t class;
+	uint8_t idle_list;
+	uint8_t node;
+};
+
+_Static_assert(sizeof(struct glk_page) <= 64, "a page descriptor fits a cache line");
+
+static inline enum glk_page_state glk_page_state(const struct glk_page *page)
+{
+	return (enum glk_page_state)(glk_load_relaxed(&page->word) & 15);
+}
+
+static inline uint64_t glk_page_generation(const struct glk_page *page)
+{
+	return glk_load_relaxed(&page->word) >> 4;
+}
+
+/*
+ * Makes one legal move. False when the page is not in state `from` or the move is not in the
+ * table above; the page is then as it was.
+ */
+bool glk_page_move(
+	struct glk_page *page, enum glk_page_state from, enum glk_page_state to);
+
+const char *glk_page_state_name(enum glk_page_state state);
+
+#endif

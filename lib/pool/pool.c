@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Sets up the nodes of a context: its GPUs, then the NUMA nodes of the host. */
+#include "pool/pool.h"
+
+#include "base/conf.h"
+#include "base/error.h"
+
+#include <errno.h>
+
+static void node_init(struct glk_node *node, struct glk_pool *pool, int index, int id,
+	const struct glk_conf *conf)
+{
+	bool gpu = index < pool->gpus;
+
+	node->pool = pool;
+	node->index = (uint8_t)index;
+	node->place.kind = gpu ? GLK_PLACE_GPU : GLK_PLACE_HOST;
+	node->place.id = id;
+	node->page_size[GLK_CLASS_SMALL] = conf->pool_small_page;
+	node->page_size[GLK_CLASS_LARGE] = conf->pool_large_page;
+	glk_store_relaxed(
+		&node->budget, gpu && conf->pool_budget ? conf->pool_budget : UINT64_MAX);
+}
+
+int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_conf *conf,
+	int gpus, int hosts, const int *host_ids)
+{
+	int err;
+
+	*pool = (struct glk_pool){.drv = drv, .gpus = gpus, .hosts = hosts};
+	if (gpus < 0 || hosts < 0 || gpus + hosts > GLK_NODES_MAX)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"%d GPUs and %d NUMA nodes: %d "
+			"are the most",
+			gpus, hosts, GLK_NODES_MAX);
+	pool->nodes = glk_region_new(GLK_NODES_MAX * sizeof(*pool->nodes));
+	if (!pool->nodes)
+		return -ENOMEM;
+	err = glk_slab_init(
+		&pool->pages, sizeof(struct glk_page), (uint32_t)conf->pool_pages);
+	if (err) {
+		glk_region_free(pool->nodes, GLK_NODES_MAX * sizeof(*pool->nodes));
+		return err;
+	}
+	for (int i = 0; i < gpus + hosts; i++)
+		node_init(&pool->nodes[i], pool, i, i < gpus ? i : host_ids[i - gpus],
+			conf);
+	return 0;
+}
+
+void glk_pool_fini(struct glk_pool *pool)
+{
+	if (!pool->nodes)
+		return;
+	for (int i = 0; i < pool->gpus + pool->hosts; i++) {
+		for (int class = 0; class < GLK_CLASS_COUNT; class ++)
+			glk_node_drain(
+				&pool->nodes[i], (enum glk_class) class, UINT64_MAX);
+	}
+	glk_slab_fini(&pool->pages);
+	glk_region_free(pool->nodes, GLK_NODES_MAX * sizeof(*pool->nodes));
+	pool->nodes = NULL;
+}

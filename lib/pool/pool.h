@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_POOL_POOL_H
+#define GLK_POOL_POOL_H
+
+/*
+ * The face of this folder: the pages of a context and the nodes they come from, a node being
+ * a GPU or a NUMA node of the host. A node knows how much memory it holds and may hold, makes
+ * pages and gives them back, and keeps those that are mapped nowhere on lock-free lists, one a
+ * class.
+ *
+ * Threads	take, put: lock-free, any thread. grow, release: any thread, call the driver
+ * Cost		take, put: about 15 ns. grow: one driver call, 8 us on an H200
+ */
+#include "base/slab.h"
+#include "driver/driver.h"
+#include "pool/page.h"
+#include "pool/use.h"
+
+struct glk_conf;
+
+struct glk_node {
+	struct glk_pool *pool;
+	struct glk_place place;
+	uint8_t index;
+	size_t page_size[GLK_CLASS_COUNT];
+	struct glk_idstack free[GLK_CLASS_COUNT];
+	glk_atomic(uint64_t) free_count[GLK_CLASS_COUNT];
+	glk_atomic(uint64_t) held; /* bytes of physical memory */
+	glk_atomic(uint64_t) peak;
+	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
+	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
+};
+
+struct glk_pool {
+	struct glk_drv *drv;
+	struct glk_slab pages;
+	struct glk_node *nodes; /* GPUs first, then NUMA nodes */
+	int gpus, hosts;
+};
+
+#define GLK_NODES_MAX 128
+
+/* 0, -ENOMEM, -EINVAL (more nodes than GLK_NODES_MAX). */
+/* `host_ids` are the kernel's numbers of the `hosts` NUMA nodes. */
+int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_conf *conf,
+	int gpus, int hosts, const int *host_ids);
+/* Releases all free pages; owned ones are the caller's to release before. */
+void glk_pool_fini(struct glk_pool *pool);
+
+static inline struct glk_node *glk_pool_gpu(struct glk_pool *pool, int device)
+{
+	return &pool->nodes[device];
+}
+
+static inline struct glk_node *glk_pool_host(struct glk_pool *pool, int index)
+{
+	return &pool->nodes[pool->gpus + index];
+}
+
+static inline struct glk_page *glk_page_at(const struct glk_pool *pool, uint32_t page)
+{
+	return glk_slab_at(&pool->pages, page);
+}
+
+/* A free page, now OWNED by the caller; 0 when the list is empty. */
+uint32_t glk_node_take(struct glk_node *node, enum glk_class class);
+
+/* Gives an OWNED page that is mapped nowhere to the list of its class. */
+void glk_node_put(struct glk_node *node, uint32_t page);
+
+/*
+ * Makes a page of a class, or of `size` bytes for GLK_CLASS_SINGLE, OWNED by the caller.
+ * 0, or -ENOMEM: over the budget (no native code in the record), no memory at the driver, no
+ * descriptor (class LIMIT); -ENODEV, -EIO.
+ */
+int glk_node_grow(
+	struct glk_node *node, enum glk_class class, size_t size, uint32_t *ret_page);
+
+/* Whether `size` more bytes stay within the budget. */
+bool glk_node_has_room(const struct glk_node *node, uint64_t size);
+
+/*
+ * Gives the memory of an OWNED page that is mapped nowhere back to the driver. 0, or the
+ * driver's error: the page is then LOST and counted.
+ */
+int glk_node_release(struct glk_node *node, uint32_t page);
+
+/* Books a page that could not be unmapped as LOST. */
+void glk_node_lose(struct glk_node *node, uint32_t page);
+
+/* Releases free pages of a class until `bytes` are given back; the bytes that were. */
+uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t bytes);
+
+#endif
