@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Mappings come and go here. A page keeps its mappings as a chain of slots, the most recent
+ * first. Every step is undone exactly when the driver refuses it.
+ */
+#include "map/map.h"
+
+#include "base/log.h"
+
+#include <inttypes.h>
+
+static uint64_t slot_addr(const struct glk_span *span, uint32_t slot)
+{
+	return span->base + ((uint64_t)slot << span->shift);
+}
+
+int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t id)
+{
+	struct glk_page *page = glk_map_page(span->map, id);
+	struct glk_drv *drv = span->map->pool->drv;
+	struct glk_slot *s = &span->slot[slot];
+	int err;
+
+	err = drv->ops->map(drv, slot_addr(span, slot), page->size, page->handle);
+	if (err)
+		return err;
+	s->page = id;
+	s->next_alias = page->first_alias;
+	s->use = (struct glk_use){0};
+	page->first_alias = glk_slot_name(span, slot);
+	page->aliases++;
+	glk_bit_set(span->mapped, slot);
+	glk_bit_set(span->usable, slot);
+	span->map->mapped_bytes += page->size;
+	return 0;
+}
+
+int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last)
+{
+	struct glk_drv *drv = span->map->pool->drv;
+	struct glk_grant grant = {
+		.who = span->map->node->place, .access = GLK_ACCESS_WRITE};
+	struct glk_page *page = glk_map_page(span->map, span->slot[first].page);
+	size_t size =
+		first == last ? page->size : (size_t)(last - first + 1) << span->shift;
+
+	return drv->ops->set_access(drv, slot_addr(span, first), size, &grant, 1);
+}
+
+static void unchain(struct glk_map *map, struct glk_page *page, uint32_t name)
+{
+	uint32_t *link = &page->first_alias;
+
+	while (*link != name)
+		link = &glk_slot_span(map, *link)
+				->slot[glk_slot_number(*link)]
+				.next_alias;
+	*link = glk_slot_span(map, name)->slot[glk_slot_number(name)].next_alias;
+	page->aliases--;
+}
+
+/*
+ * The driver kept a mapping. Its slot stays out of use for good: marked as mapped, not usable,
+ * without a page, which no search accepts. The page is lost with all its mappings unless a
+ * live extent is on it.
+ */
+static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id)
+{
+	struct glk_map *map = span->map;
+	struct glk_page *page = glk_map_page(map, id);
+
+	glk_warn("slot %" PRIu32 " could not be unmapped and stays out of use", slot);
+	span->slot[slot].page = 0;
+	if (page->in_use != GLK_NO_SLOT)
+		return;
+	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
+		struct glk_span *at = glk_slot_span(map, name);
+		uint32_t number = glk_slot_number(name);
+
+		name = at->slot[number].next_alias;
+		at->slot[number].page = 0;
+		glk_bit_clear(at->usable, number);
+	}
+	page->first_alias = GLK_NO_SLOT;
+	page->aliases = 0;
+	glk_node_lose(map->node, id);
+}
+
+int glk_slot_detach(struct glk_span *span, uint32_t slot)
+{
+	struct glk_slot *s = &span->slot[slot];
+	struct glk_map *map = span->map;
+	struct glk_page *page = glk_map_page(map, s->page);
+	struct glk_drv *drv = map->pool->drv;
+	bool listed = page->idle_list;
+	int err;
+
+	err = drv->ops->unmap(drv, slot_addr(span, slot), page->size);
+	if (listed)
+		glk_idle_take(map, s->page);
+	unchain(map, page, glk_slot_name(span, slot));
+	glk_bit_clear(span->usable, slot);
+	map->mapped_bytes -= page->size;
+	if (err) {
+		quarantine(span, slot, s->page);
+		return err;
+	}
+	glk_bit_clear(span->mapped, slot);
+	if (listed && page->aliases)
+		glk_idle_put(map, s->page);
+	else if (listed)
+		glk_node_put(map->node, s->page);
+	s->page = 0;
+	return 0;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Extents partition a span from its base to its high-water mark without gaps: each knows its
+ * neighbours, no two free ones touch, and each free one is in the tree. Cutting and merging
+ * are constant save for the tree. Nothing here touches slots or pages.
+ */
+#include "map/map.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* Puts a new extent after `prev` in the row; 0: it is the only one. */
+static void link_after(struct glk_span *span, uint32_t prev, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+
+	e->prev = prev;
+	e->next = 0;
+	if (prev) {
+		e->next = glk_extent_at(span->map, prev)->next;
+		glk_extent_at(span->map, prev)->next = extent;
+	}
+	if (e->next)
+		glk_extent_at(span->map, e->next)->prev = extent;
+	else
+		span->last = extent;
+}
+
+static void link_before(struct glk_span *span, uint32_t next, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+	struct glk_extent *n = glk_extent_at(span->map, next);
+
+	e->prev = n->prev;
+	e->next = next;
+	if (e->prev)
+		glk_extent_at(span->map, e->prev)->next = extent;
+	n->prev = extent;
+}
+
+static void unlink_extent(struct glk_span *span, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+
+	if (e->prev)
+		glk_extent_at(span->map, e->prev)->next = e->next;
+	if (e->next)
+		glk_extent_at(span->map, e->next)->prev = e->prev;
+	else
+		span->last = e->prev;
+	e->state = GLK_EXTENT_NONE;
+	glk_slab_put(&span->map->extents, extent);
+}
+
+static void fill(struct glk_span *span, uint32_t id, uint64_t offset, uint64_t size,
+	enum glk_extent_state state)
+{
+	struct glk_extent *e = glk_extent_at(span->map, id);
+
+	e->offset = offset;
+	e->size = size;
+	e->state = (uint8_t)state;
+}
+
+/* Gets up to two descriptors, all or none. */
+static int get_two(
+	struct glk_span *span, bool first, bool second, uint32_t *a, uint32_t *b)
+{
+	*a = first ? glk_slab_get(&span->map->extents) : 0;
+	if (first && !*a)
+		return -ENOMEM;
+	*b = second ? glk_slab_get(&span->map->extents) : 0;
+	if (!second || *b)
+		return 0;
+	if (*a)
+		glk_slab_put(&span->map->extents, *a);
+	return -ENOMEM;
+}
+
+static int carve_inside(
+	struct glk_span *span, uint32_t from, uint64_t offset, uint64_t size)
+{
+	struct glk_extent *e = glk_extent_at(span->map, from);
+	uint64_t head = offset - e->offset;
+	uint64_t tail = e->offset + e->size - offset - size;
+	uint32_t low, high;
+	int err;
+
+	err = get_two(span, head, tail, &low, &high);
+	if (err)
+		return err;
+	glk_tree_remove(span, from);
+	if (head) {
+		fill(span, low, e->offset, head, GLK_EXTENT_FREE);
+		link_before(span, from, low);
+		glk_tree_insert(span, low);
+	}
+	if (tail) {
+		fill(span, high, offset + size, tail, GLK_EXTENT_FREE);
+		link_after(span, from, high);
+		glk_tree_insert(span, high);
+	}
+	fill(span, from, offset, size, GLK_EXTENT_LIVE);
+	return 0;
+}
+
+/* Makes the addresses from the high-water mark up to `offset` free. */
+static int raise_high(struct glk_span *span, uint64_t offset)
+{
+	struct glk_extent *last =
+		span->last ? glk_extent_at(span->map, span->last) : NULL;
+	uint32_t extent = span->last;
+
+	if (last && last->state == GLK_EXTENT_FREE) {
+		glk_tree_remove(span, extent);
+		last->size += offset - span->high;
+	} else {
+		extent = glk_slab_get(&span->map->extents);
+		if (!extent)
+			return -ENOMEM;
+		link_after(span, span->last, extent);
+		fill(span, extent, span->high, offset - span->high, GLK_EXTENT_FREE);
+	}
+	glk_tree_insert(span, extent);
+	span->high = offset;
+	return 0;
+}
+
+static int carve_new(struct glk_span *span, uint64_t offset, uint64_t size, uint32_t *ret)
+{
+	struct glk_extent *last;
+	uint32_t extent;
+	int err;
+
+	if (size > span->size || offset > span->size - size)
+		return glk_error(-ENOMEM, GLAKE_ERROR_ADDRESS,
+			"a block of %" PRIu64 " bytes does not fit the %" PRIu64
+			" bytes of addresses left",
+			size, span->size - span->high);
+	err = offset > span->high ? raise_high(span, offset) : 0;
+	if (err)
+		return err;
+	last = span->last ? glk_extent_at(span->map, span->last) : NULL;
+	if (last && last->state == GLK_EXTENT_FREE && last->offset == offset) {
+		extent = span->last;
+		glk_tree_remove(span, extent);
+	} else {
+		extent = glk_slab_get(&span->map->extents);
+		if (!extent)
+			return -ENOMEM;
+		link_after(span, span->last, extent);
+	}
+	fill(span, extent, offset, size, GLK_EXTENT_LIVE);
+	span->high = offset + size;
+	*ret = extent;
+	return 0;
+}
+
+int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint64_t size,
+	uint32_t *ret_extent)
+{
+	uint32_t extent = from;
+	int err;
+
+	err = from ? carve_inside(span, from, offset, size)
+		   : carve_new(span, offset, size, &extent);
+	if (err)
+		return err;
+	span->live_count++;
+	*ret_extent = extent;
+	return 0;
+}
+
+void glk_extent_give_back(struct glk_span *span, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent), *n;
+	uint32_t next = e->next, prev = e->prev;
+
+	if (next && glk_extent_at(span->map, next)->state == GLK_EXTENT_FREE) {
+		n = glk_extent_at(span->map, next);
+		glk_tree_remove(span, next);
+		e->size += n->size;
+		unlink_extent(span, next);
+	}
+	if (prev && glk_extent_at(span->map, prev)->state == GLK_EXTENT_FREE) {
+		n = glk_extent_at(span->map, prev);
+		glk_tree_remove(span, prev);
+		e->offset = n->offset;
+		e->size += n->size;
+		unlink_extent(span, prev);
+	}
+	e->state = GLK_EXTENT_FREE;
+	glk_tree_insert(span, extent);
+	span->live_count--;
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_MAP_MAP_H
+#define GLK_MAP_MAP_H
+
+/*
+ * The face of this folder: the addresses of one GPU. One reservation is cut into four spans,
+ * one a kind of block. A span is a row of slots, each the size of a page and each mapped to
+ * at most one page; across the slots lie the extents, given and free, at a grain of 512 B,
+ * neighbours linked, free neighbours merged.
+ *
+ * A page may be mapped at several slots. It is in use through at most one of them, and the
+ * others are idle aliases: when a later request falls on one whose page is idle, no driver
+ * call is needed. A slot is *usable* when its page is in use right there or idle, *stale* when
+ * its page is in use elsewhere.
+ *
+ *	slot    |   0   |   1   |   2   |   3   |   4   |
+ *	page    |  p7   |  p2   |  p2   |   -   |  p9   |
+ *	extents |--A--|....free....|-----B-----|...free..|
+ *
+ * This folder keeps the tables and makes the map calls. It does not know streams: whether a
+ * mapping may go now is decided above, in stream/limbo.c, the only caller of
+ * glk_slot_detach() while a GPU may still be at work.
+ *
+ * Threads	all functions: under the lock of the GPU, save glk_map_holds()
+ * Cost		lookup: constant. Search: logarithmic, at most GLK_FIT_CANDIDATES extents
+ */
+#include "base/slab.h"
+#include "pool/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct glk_conf;
+
+enum glk_kind {
+	GLK_KIND_SMALL = 0,  /* half a small page at most, on small pages */
+	GLK_KIND_MEDIUM = 1, /* below half a large page, on small pages */
+	GLK_KIND_LARGE = 2,  /* on large pages */
+	GLK_KIND_SINGLE = 3, /* contiguous blocks, a page each */
+	GLK_KIND_COUNT,
+};
+
+#define GLK_GRAIN_SHIFT 9
+
+/* Extents looked at before the best so far is taken; 16 gave the same results as all of them
+ * on the recorded jobs. */
+#define GLK_FIT_CANDIDATES 64
+
+enum glk_extent_state {
+	GLK_EXTENT_NONE = 0,
+	GLK_EXTENT_FREE = 1,
+	GLK_EXTENT_LIVE = 2,
+	GLK_EXTENT_PARKED = 3, /* contiguous, freed, still holds its page */
+};
+
+struct glk_extent {
+	uint64_t offset;      /* in the span, bytes */
+	uint64_t size;	      /* bytes, a multiple of the grain */
+	uint32_t prev, next;  /* neighbours by address; 0 at the ends */
+	uint32_t left, right; /* tree of free extents */
+	uint8_t state;
+	uint8_t flags;	 /* GLAKE_ALLOC_... of a live one */
+	uint32_t stream; /* index of the stream it was given to, see stream/stream.h */
+	uint64_t asked;	 /* bytes the user asked for */
+	void *handle;	 /* of the stream it was given to */
+};
+
+/* Two blocks at most begin in a slot of the kinds other than small, see lookup.c. */
+#define GLK_SLOT_STARTS 2
+
+struct glk_slot {
+	uint32_t page;	     /* 0: not mapped */
+	uint32_t next_alias; /* next slot of the same page */
+	uint32_t live;	     /* live extents that touch it */
+	uint32_t cover; /* live extent that holds its first byte and began before it */
+	uint32_t start[GLK_SLOT_STARTS]; /* live extents that begin in it */
+	uint32_t made;			 /* request that mapped it, to undo just that */
+	struct glk_use use;		 /* last use through this mapping */
+};
+
+struct glk_span {
+	struct glk_map *map;
+	enum glk_kind kind;
+	enum glk_class class;
+	uint64_t base;	/* address */
+	uint64_t size;	/* bytes */
+	uint64_t high;	/* bytes in use so far; no extent lies above */
+	unsigned shift; /* of the slot size */
+	uint32_t slots;
+	uint32_t root; /* tree of free extents */
+	uint32_t last; /* extent with the highest address */
+	uint32_t free_count, live_count;
+	struct glk_slot *slot;
+	uint64_t *usable, *mapped; /* a bit a slot */
+	uint32_t *grain;	   /* small kind: live extent that begins at a grain */
+	uint64_t *begins;	   /* small kind: a bit a grain, set where one begins */
+};
+
+/* Idle pages that keep mappings, by how many, oldest first. */
+#define GLK_IDLE_LISTS 8
+
+struct glk_map {
+	struct glk_pool *pool;
+	struct glk_node *node;
+	struct glk_slab extents;
+	uint64_t base, size;
+	struct glk_span span[GLK_KIND_COUNT];
+	struct {
+		uint32_t first, last;
+	} idle[GLK_CLASS_COUNT][GLK_IDLE_LISTS];
+	uint64_t idle_bytes;   /* idle pages that keep mappings */
+	uint64_t mapped_bytes; /* all mappings, aliases counted each */
+};
+
+/* span.c: 0, -ENOMEM (addresses: class ADDRESS; tables: NOMEM_HOST). */
+int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
+	const struct glk_conf *conf);
+/* Takes a zeroed map. Nothing may be mapped any more. */
+void glk_map_fini(struct glk_map *map);
+
+/* Whether an address lies in the reservation. Any thread. */
+static inline bool glk_map_holds(const struct glk_map *map, uint64_t addr)
+{
+	return addr - map->base < map->size;
+}
+
+/* The span of an address inside the reservation. */
+struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr);
+enum glk_kind glk_map_kind(const struct glk_map *map, size_t size);
+
+static inline struct glk_extent *glk_extent_at(const struct glk_map *map, uint32_t id)
+{
+	return glk_slab_at(&map->extents, id);
+}
+
+static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)
+{
+	return glk_page_at(map->pool, page);
+}
+
+static inline uint32_t glk_slot_of(const struct glk_span *span, uint64_t offset)
+{
+	return (uint32_t)(offset >> span->shift);
+}
+
+/* Slots are named over all spans of a map by one number, which pages keep. */
+static inline uint32_t glk_slot_name(const struct glk_span *span, uint32_t slot)
+{
+	return (uint32_t)span->kind << 28 | slot;
+}
+
+static inline struct glk_span *glk_slot_span(struct glk_map *map, uint32_t name)
+{
+	return &map->span[name >> 28];
+}
+
+static inline uint32_t glk_slot_number(uint32_t name)
+{
+	return name & ((UINT32_C(1) << 28) - 1);
+}
+
+/* bitmap.c: bits of [first, last]. */
+uint32_t glk_bits_count(const uint64_t *bits, uint32_t first, uint32_t last);
+/* Bits set in `a` and not in `b`. */
+uint32_t glk_bits_count_only(
+	const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last);
+
+static inline bool glk_bit_get(const uint64_t *bits, uint32_t i)
+{
+	return bits[i >> 6] >> (i & 63) & 1;
+}
+
+static inline void glk_bit_set(uint64_t *bits, uint32_t i)
+{
+	bits[i >> 6] |= UINT64_C(1) << (i & 63);
+}
+
+static inline void glk_bit_clear(uint64_t *bits, uint32_t i)
+{
+	bits[i >> 6] &= ~(UINT64_C(1) << (i & 63));
+}
+
+/*
+ * extent.c: makes [offset, offset + size) a live extent. It lies inside the free extent `from`,
+ * or, with from 0, ends above the high-water mark and begins with the free extent that ends
+ * there, at the mark, or above it.
+ * 0, or -ENOMEM (descriptors: LIMIT, addresses: ADDRESS) with nothing changed.
+ */
+int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint64_t size,
+	uint32_t *ret_extent);
+/* Makes a live extent free and merges it with its free neighbours. */
+void glk_extent_give_back(struct glk_span *span, uint32_t extent);
+
+/* tree.c: the free extents of a span by size, then address. */
+void glk_tree_insert(struct glk_span *span, uint32_t extent);
+void glk_tree_remove(struct glk_span *span, uint32_t extent);
+/* The first `max` extents of at least `size` bytes in that order; their number. */
+unsigned glk_tree_find(
+	const struct glk_span *span, uint64_t size, uint32_t *ret_extents, unsigned max);
+uint64_t glk_tree_largest(const struct glk_span *span);
+
+/*
+ * fit.c: where a request would lie. Lower scores are better, compared from the first member
+ * to the last. `waits` is filled by the caller's function from the slots of the place, which
+ * may also veto it by returning false.
+ */
+struct glk_fit {
+	uint32_t maps;	 /* pages to map */
+	uint32_t waits;	 /* stream waits to insert */
+	uint32_t stale;	 /* mappings to remove first */
+	uint64_t size;	 /* of the extent it is cut from */
+	uint64_t offset; /* in the span */
+	uint32_t from;	 /* free extent; 0: new addresses */
+};
+
+typedef bool (*glk_fit_fn)(struct glk_span *span, uint32_t first_slot, uint32_t last_slot,
+	struct glk_fit *fit, void *arg);
+
+/* 0 or -ENOMEM (class ADDRESS: the span is used up). */
+int glk_fit_search(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *arg,
+	struct glk_fit *ret_fit);
+
+/* slot.c: what lives in slots. */
+/* One more live extent on a usable slot; an idle page becomes in use through it. */
+void glk_slot_enter(struct glk_span *span, uint32_t slot);
+/* One less, used by `streams` until `tick`; the page nobody is left on becomes idle. */
+void glk_slot_leave(
+	struct glk_span *span, uint32_t slot, uint64_t streams, uint64_t tick);
+
+/* alias.c: mappings. */
+/* Maps an OWNED page that lies on no idle list at a slot that is not mapped. No access yet;
+ * the slot is usable and the page stays off the lists. 0, or the driver's error with nothing
+ * changed. */
+int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t page);
+/* Grants access to a run of slots that were just attached. */
+int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last);
+/* Removes the mapping of a slot that is in use by nobody. The page stays where it was, on an
+ * idle list, in use elsewhere or in the caller's hands, but an idle one left without mappings
+ * goes to the list of its node. On error the slot stays out of use, and the page is LOST
+ * unless a live extent is on it. */
+int glk_slot_detach(struct glk_span *span, uint32_t slot);
+
+/* idle.c: pages that no live extent touches and that keep mappings. */
+/* The one that is cheapest to take: fewest mappings, then idle for longest; and the one after
+ * it in that order. 0: no more. */
+uint32_t glk_idle_first(const struct glk_map *map, enum glk_class class);
+uint32_t glk_idle_next(const struct glk_map *map, uint32_t page);
+/* Takes an idle page out of the idle lists (it stays mapped) and puts it back. */
+void glk_idle_take(struct glk_map *map, uint32_t page);
+void glk_idle_put(struct glk_map *map, uint32_t page);
+
+/* lookup.c */
+/* The live extent that holds an address of the span; 0 for none. */
+uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr);
+void glk_lookup_enter(struct glk_span *span, uint32_t extent);
+void glk_lookup_leave(struct glk_span *span, uint32_t extent);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The one rule of aliasing: a page is in use through at most one of its slots. When the first
+ * live extent enters a slot, the other mappings of its page stop being usable; when the last
+ * one leaves, all of them are usable again and the page is idle.
+ */
+#include "map/map.h"
+
+static void set_usable(struct glk_map *map, const struct glk_page *page, bool usable)
+{
+	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
+		struct glk_span *span = glk_slot_span(map, name);
+		uint32_t slot = glk_slot_number(name);
+
+		if (usable)
+			glk_bit_set(span->usable, slot);
+		else
+			glk_bit_clear(span->usable, slot);
+		name = span->slot[slot].next_alias;
+	}
+}
+
+void glk_slot_enter(struct glk_span *span, uint32_t slot)
+{
+	struct glk_slot *s = &span->slot[slot];
+	struct glk_page *page;
+
+	if (s->live++)
+		return;
+	page = glk_map_page(span->map, s->page);
+	glk_idle_take(span->map, s->page);
+	page->in_use = glk_slot_name(span, slot);
+	if (page->aliases > 1) {
+		set_usable(span->map, page, false);
+		glk_bit_set(span->usable, slot);
+	}
+}
+
+void glk_slot_leave(struct glk_span *span, uint32_t slot, uint64_t streams, uint64_t tick)
+{
+	struct glk_slot *s = &span->slot[slot];
+	struct glk_page *page = glk_map_page(span->map, s->page);
+
+	if (streams) {
+		glk_use_add(&s->use, streams, tick);
+		glk_use_add(&page->use, streams, tick);
+	}
+	if (--s->live)
+		return;
+	page->in_use = GLK_NO_SLOT;
+	if (page->aliases > 1)
+		set_usable(span->map, page, true);
+	glk_idle_put(span->map, s->page);
+}

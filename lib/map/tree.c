@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The free extents of a span, ordered by size and then by address, as a treap (Seidel and
+ * Aragon, "Randomized search trees", Algorithmica 16, 1996). The priority of an extent is a
+ * hash of its index, so the same requests make the same tree. All walks are loops.
+ *
+ * Expected depth is 2 ln n: 28 for a million extents. GLK_TREE_DEPTH bounds the walk of
+ * glk_tree_find; a deeper tree, which no input has been seen to make, only shortens the list
+ * of candidates.
+ */
+#include "map/map.h"
+
+#define GLK_TREE_DEPTH 128
+
+static uint32_t priority(uint32_t id)
+{
+	return id * UINT32_C(2654435761);
+}
+
+static bool before(const struct glk_extent *a, uint64_t size, uint64_t offset)
+{
+	return a->size < size || (a->size == size && a->offset < offset);
+}
+
+/* Splits the tree at `root` into what comes before (size, offset) and the rest. */
+static void split(struct glk_map *map, uint32_t root, uint64_t size, uint64_t offset,
+	uint32_t *ret_low, uint32_t *ret_high)
+{
+	while (root) {
+		struct glk_extent *e = glk_extent_at(map, root);
+
+		if (before(e, size, offset)) {
+			*ret_low = root;
+			ret_low = &e->right;
+			root = e->right;
+		} else {
+			*ret_high = root;
+			ret_high = &e->left;
+			root = e->left;
+		}
+	}
+	*ret_low = 0;
+	*ret_high = 0;
+}
+
+/* Joins two trees, all of `low` before all of `high`. */
+static uint32_t join(struct glk_map *map, uint32_t low, uint32_t high)
+{
+	uint32_t root = 0, *link = &root;
+
+	while (low && high) {
+		if (priority(low) > priority(high)) {
+			*link = low;
+			link = &glk_extent_at(map, low)->right;
+			low = *link;
+		} else {
+			*link = high;
+			link = &glk_extent_at(map, high)->left;
+			high = *link;
+		}
+	}
+	*link = low ? low : high;
+	return root;
+}
+
+void glk_tree_insert(struct glk_span *span, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+	uint32_t *link = &span->root;
+
+	while (*link && priority(*link) >= priority(extent)) {
+		struct glk_extent *at = glk_extent_at(span->map, *link);
+
+		link = before(at, e->size, e->offset) ? &at->right : &at->left;
+	}
+	split(span->map, *link, e->size, e->offset, &e->left, &e->right);
+	*link = extent;
+	span->free_count++;
+}
+
+void glk_tree_remove(struct glk_span *span, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+	uint32_t *link = &span->root;
+
+	while (*link && *link != extent) {
+		struct glk_extent *at = glk_extent_at(span->map, *link);
+
+		link = before(at, e->size, e->offset) ? &at->right : &at->left;
+	}
+	if (!*link)
+		return;
+	*link = join(span->map, e->left, e->right);
+	span->free_count--;
+}
+
+unsigned glk_tree_find(
+	const struct glk_span *span, uint64_t size, uint32_t *ret_extents, unsigned max)
+{
+	uint32_t path[GLK_TREE_DEPTH], at = span->root;
+	unsigned depth = 0, found = 0;
+
+	/* the path holds the ancestors that come after the position, nearest last */
+	while (at || depth) {
+		while (at) {
+			struct glk_extent *e = glk_extent_at(span->map, at);
+
+			if (e->size < size) {
+				at = e->right;
+				continue;
+			}
+			if (depth == GLK_TREE_DEPTH)
+				return found;
+			path[depth++] = at;
+			at = e->left;
+		}
+		if (!depth || found == max)
+			break;
+		at = path[--depth];
+		ret_extents[found++] = at;
+		at = glk_extent_at(span->map, at)->right;
+	}
+	return found;
+}
+
+uint64_t glk_tree_largest(const struct glk_span *span)
+{
+	uint32_t at = span->root;
+	uint64_t size = 0;
+
+	while (at) {
+		size = glk_extent_at(span->map, at)->size;
+		at = glk_extent_at(span->map, at)->right;
+	}
+	return size;
+}
