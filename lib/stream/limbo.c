@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The only place that takes a mapping or a page away from a GPU that may be at work.
+ *
+ * Two clocks must have passed: all GPU work that used the mapping has finished, which the
+ * ticks of its slot tell, and an RCU grace period lies behind, so that no reader of a table
+ * still follows it. The driver's unmap does not wait for kernels; taking a mapping away too
+ * early is a fault on the GPU. Nothing here waits for the GPU: what is not ready stays mapped,
+ * which costs addresses and no memory, and is asked for again later.
+ *
+ * One grace period serves a batch.
+ */
+#include "stream/stream.h"
+
+#include "base/error.h"
+#include "base/rcu.h"
+
+#include <errno.h>
+
+bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_slot *slot)
+{
+	return glk_clock_finished(limbo->streams, &slot->use);
+}
+
+int glk_limbo_unmap(struct glk_limbo *limbo, struct glk_span *span, uint32_t slot)
+{
+	if (!glk_limbo_ready(limbo, &span->slot[slot]))
+		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+			"work on the GPU may still use the mapping");
+	if (!limbo->graced)
+		glk_rcu_wait();
+	limbo->graced = true;
+	return glk_slot_detach(span, slot);
+}
+
+static bool all_ready(
+	const struct glk_limbo *limbo, struct glk_map *map, const struct glk_page *page)
+{
+	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
+		struct glk_slot *s =
+			&glk_slot_span(map, name)->slot[glk_slot_number(name)];
+
+		if (!glk_limbo_ready(limbo, s))
+			return false;
+		name = s->next_alias;
+	}
+	return true;
+}
+
+int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+{
+	struct glk_page *page = glk_map_page(map, id);
+	int err;
+
+	if (!all_ready(limbo, map, page))
+		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+			"work on the GPU may still use page %u", id);
+	glk_idle_take(map, id);
+	while (page->first_alias != GLK_NO_SLOT) {
+		uint32_t name = page->first_alias;
+
+		err = glk_limbo_unmap(
+			limbo, glk_slot_span(map, name), glk_slot_number(name));
+		if (err)
+			return err; /* the page is lost, with the mappings it has left */
+	}
+	return glk_node_release(map->node, id);
+}
+
+int glk_limbo_undo(struct glk_span *span, uint32_t slot)
+{
+	return glk_slot_detach(span, slot);
+}
