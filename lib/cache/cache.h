@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_CACHE_H
+#define GLK_CACHE_CACHE_H
+
+/*
+ * The face of this folder: the blocks of one GPU. It turns a request into a live extent with
+ * pages behind it, picks the pages, orders streams, climbs the ladder when memory is short,
+ * and takes blocks back.
+ *
+ * Threads	any thread may call any function; one lock a GPU guards the tables below, so
+ *		GPUs never wait for each other
+ * Start	nothing is reserved before the first request of a GPU
+ */
+#include "base/lock.h"
+#include "map/map.h"
+#include "pool/pool.h"
+#include "stream/stream.h"
+
+#include <glake/memory.h>
+#include <glake/stats.h>
+
+struct glk_conf;
+
+struct glk_cache {
+	struct glk_lock lock;
+	struct glk_drv *drv;
+	struct glk_pool *pool;
+	struct glk_node *node;
+	const struct glk_conf *conf;
+	int device;
+	uint64_t memory; /* of the GPU, bytes */
+	glk_atomic(bool) started;
+	struct glk_map map;
+	struct glk_streams streams;
+	uint32_t request; /* number of the request under way, to undo just that */
+	/* contiguous extents that were freed and keep their page, oldest first */
+	struct {
+		uint32_t first, last;
+		uint64_t bytes;
+	} parked;
+	uint64_t live, given, peak_live, live_blocks;
+	uint64_t allocs, frees, hits, stitches, oom;
+	uint64_t rungs[GLAKE_RUNG_COUNT];
+};
+
+/* What a request asks and what was done for it. */
+struct glk_request {
+	uint64_t size; /* asked for */
+	uint64_t rounded;
+	uint32_t flags;
+	struct glk_stream *stream;
+	bool called;   /* the driver was called for it, waits included */
+	bool stitched; /* with pages that lay elsewhere */
+};
+
+/* device.c. 0 or the driver's error; nothing is reserved yet. */
+int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
+	const struct glk_conf *conf, int device);
+/* Gives all memory back; the GPU is idle. Says how many blocks were live. 0 or the first
+ * error of the driver. */
+int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
+
+/* block.c: contracts as in glake/memory.h. */
+int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr);
+int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+int glk_cache_query(
+	struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block);
+
+/* Whether an address is in the reservation of this GPU. Any thread, no lock. */
+static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
+{
+	/* pairs with: the release in glk_cache_start */
+	return glk_load_acquire(&cache->started) && glk_map_holds(&cache->map, addr);
+}
+
+/* figures.c */
+void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
+void glk_cache_reset_peaks(struct glk_cache *cache);
+
+/* trim.c: as glake_trim(). */
+int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
+
+/* ---- Inside this folder, all under the lock of the GPU. ---- */
+
+/* order.c: streams. */
+/* Whether `request` may have memory with this use, by the policy stream.reuse. */
+bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
+	const struct glk_use *use);
+/* Orders its stream behind the use, with stream waits where needed. 0 or the driver's error. */
+int glk_request_order(
+	struct glk_cache *cache, struct glk_request *request, const struct glk_use *use);
+/* For the search of a place: vetoes mappings that may not go yet, counts waits. */
+struct glk_seek {
+	struct glk_cache *cache;
+	struct glk_request *request;
+};
+bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_slot,
+	struct glk_fit *fit, void *arg);
+
+/* back.c: puts pages behind a live extent and books it on its slots. 0, or an error with
+ * everything undone but the extent. */
+int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_span *span,
+	uint32_t extent);
+/* The reverse, for an extent used by `streams` until `tick`. */
+void glk_unback(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
+	uint64_t streams, uint64_t tick);
+
+/* find.c: an OWNED page of a class, on no list, that `request` may use: free, idle, new, or
+ * found on a rung of the ladder. -ENOMEM with a record of what was tried. */
+int glk_page_find(struct glk_cache *cache, struct glk_request *request,
+	enum glk_class class, uint32_t *ret_page);
+
+/* ladder.c: a new page when the node has no room for it: pages of other classes and parked
+ * contiguous blocks make room. `size` for GLK_CLASS_SINGLE. -ENOMEM at the last rung. */
+int glk_ladder_grow(
+	struct glk_cache *cache, enum glk_class class, size_t size, uint32_t *ret_page);
+
+/* single.c: contiguous blocks. */
+int glk_single_alloc(
+	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent);
+/* Keeps the extent and its page for a request of the same size. */
+void glk_single_park(
+	struct glk_cache *cache, uint32_t extent, uint64_t streams, uint64_t tick);
+/* Releases parked ones that are ready, oldest first, until `bytes` were given back; the bytes
+ * that were. The first error of the driver goes to *ret_err. */
+uint64_t glk_single_release(struct glk_cache *cache, uint64_t bytes, int *ret_err);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The life of one GPU's blocks. A context may see eight GPUs and use one, so addresses and
+ * tables are had at the first request, not at open.
+ */
+#include "cache/device.h"
+
+#include "base/conf.h"
+
+int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
+	const struct glk_conf *conf, int device)
+{
+	size_t unused, total;
+	int err;
+
+	err = drv->ops->memory_info(drv, device, &unused, &total);
+	if (err)
+		return err;
+	cache->memory = total;
+	cache->drv = drv;
+	cache->pool = pool;
+	cache->node = glk_pool_gpu(pool, device);
+	cache->conf = conf;
+	cache->device = device;
+	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
+	return 0;
+}
+
+static int start(struct glk_cache *cache)
+{
+	int err;
+
+	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf);
+	if (err)
+		return err;
+	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
+	if (err)
+		glk_map_fini(&cache->map);
+	return err;
+}
+
+int glk_cache_start(struct glk_cache *cache)
+{
+	int err = 0;
+
+	if (glk_load_acquire(&cache->started)) /* pairs with: the release below */
+		return 0;
+	glk_lock(&cache->lock);
+	if (!glk_load_relaxed(&cache->started)) {
+		err = start(cache);
+		if (!err)
+			/* pairs with: the acquire above and in glk_cache_holds */
+			glk_store_release(&cache->started, true);
+	}
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+/* Unmaps every slot of a span; pages go to their node's list, or are released if single. */
+static int empty_span(struct glk_cache *cache, struct glk_span *span)
+{
+	uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+	int err = 0, failed;
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		uint32_t page = span->slot[slot].page;
+		struct glk_page *p = glk_map_page(&cache->map, page);
+
+		if (!page)
+			continue;
+		glk_idle_take(&cache->map, page);
+		p->in_use = GLK_NO_SLOT;
+		failed = glk_slot_detach(span, slot);
+		if (!failed && !p->aliases)
+			failed = glk_node_release(cache->node, page);
+		if (failed && !err)
+			err = failed;
+	}
+	return err;
+}
+
+int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
+{
+	int err = 0, failed;
+
+	*ret_live = cache->live_blocks;
+	if (glk_load_relaxed(&cache->started)) {
+		for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
+			failed = empty_span(cache, &cache->map.span[kind]);
+			if (failed && !err)
+				err = failed;
+		}
+		glk_streams_fini(&cache->streams);
+		glk_map_fini(&cache->map);
+		glk_store_relaxed(&cache->started, false);
+	}
+	glk_lock_fini(&cache->lock);
+	return err;
+}

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_DEVICE_H
+#define GLK_CACHE_DEVICE_H
+
+#include "cache/cache.h"
+
+/* Reserves the addresses of the GPU, once; every entry that may be the first calls it.
+ * 0, -ENOMEM, or the driver's error; the next call tries again. */
+int glk_cache_start(struct glk_cache *cache);
+
+#endif

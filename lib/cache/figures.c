@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Gathers the figures of one GPU under its lock, so that they agree with each other. */
+#include "cache/cache.h"
+
+#include <string.h>
+
+static void gather(struct glk_cache *cache, struct glake_stats *s)
+{
+	struct glk_map *map = &cache->map;
+
+	s->live = cache->live;
+	s->given = cache->given;
+	s->peak_live = cache->peak_live;
+	s->allocs = cache->allocs;
+	s->frees = cache->frees;
+	s->hits = cache->hits;
+	s->misses = cache->allocs - cache->hits;
+	s->stitches = cache->stitches;
+	s->oom = cache->oom;
+	s->live_blocks = cache->live_blocks;
+	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
+	s->free_pages = map->idle_bytes + cache->parked.bytes;
+	s->mapped = map->mapped_bytes;
+	s->address_space = map->size;
+	for (int class = 0; class < GLK_CLASS_COUNT; class ++)
+		s->free_pages += glk_load_relaxed(&cache->node->free_count[class]) *
+			cache->node->page_size[class];
+	for (int kind = 0; kind < GLK_KIND_COUNT && map->pool; kind++) {
+		uint64_t hole = glk_tree_largest(&map->span[kind]);
+
+		s->free_extents += map->span[kind].free_count;
+		if (s->largest_hole < hole)
+			s->largest_hole = hole;
+	}
+}
+
+void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
+{
+	struct glake_stats s = {.sz = sizeof(s)};
+
+	glk_lock(&cache->lock);
+	gather(cache, &s);
+	glk_unlock(&cache->lock);
+	s.reserved = glk_load_relaxed(&cache->node->held);
+	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
+	s.budget = glk_load_relaxed(&cache->node->budget);
+	s.lost = glk_load_relaxed(&cache->node->lost);
+	s.metadata = glk_region_bytes();
+	*ret_stats = s;
+}
+
+void glk_cache_reset_peaks(struct glk_cache *cache)
+{
+	glk_lock(&cache->lock);
+	cache->peak_live = cache->live;
+	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
+	glk_unlock(&cache->lock);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * When a node has no room for a new page: memory that nobody uses is given back to the driver
+ * until there is room. The rungs, each counted:
+ *
+ *	limbo	parked contiguous blocks whose work has finished
+ *	recut	free and idle pages of other classes
+ *	sync	the same once more after waiting for the GPU; the only place that waits
+ *
+ * and then -ENOMEM, with a record that says what was asked for and what there is.
+ */
+#include "base/conf.h"
+#include "base/error.h"
+#include "cache/cache.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Bytes to give back so that `size` more fit: the excess over the budget, or all of `size`
+ * where the driver is the limit. */
+static uint64_t shortage(const struct glk_node *node, uint64_t size)
+{
+	uint64_t held = glk_load_relaxed(&node->held);
+	uint64_t budget = glk_load_relaxed(&node->budget);
+
+	return glk_node_has_room(node, size) ? size : held + size - budget;
+}
+
+/* Releases idle pages of a class that are ready. */
+static uint64_t release_idle(
+	struct glk_cache *cache, enum glk_class class, uint64_t bytes)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	uint32_t id = glk_idle_first(&cache->map, class), next;
+	uint64_t given = 0;
+
+	for (; id && given < bytes; id = next) {
+		uint64_t size = glk_map_page(&cache->map, id)->size;
+
+		next = glk_idle_next(&cache->map, id);
+		if (!glk_limbo_release(&limbo, &cache->map, id))
+			given += size;
+	}
+	return given;
+}
+
+static uint64_t recut(struct glk_cache *cache, enum glk_class wanted, uint64_t bytes)
+{
+	uint64_t given = 0;
+
+	for (int class = 0; class < GLK_CLASS_COUNT && given < bytes; class ++) {
+		/* pages of the class itself were tried; what is left the policy withheld */
+		if (class == (int)wanted &&
+			cache->conf->stream_reuse == GLK_STREAM_REUSE_WAIT)
+			continue;
+		given += glk_node_drain(
+			cache->node, (enum glk_class) class, bytes - given);
+		if (given < bytes)
+			given += release_idle(
+				cache, (enum glk_class) class, bytes - given);
+	}
+	return given;
+}
+
+static bool climb(struct glk_cache *cache, enum glk_class class, uint64_t bytes)
+{
+	uint64_t given, more;
+	int err = 0;
+
+	given = glk_single_release(cache, bytes, &err);
+	cache->rungs[GLAKE_RUNG_LIMBO] += given > 0;
+	if (given >= bytes)
+		return true;
+	more = recut(cache, class, bytes - given);
+	cache->rungs[GLAKE_RUNG_RECUT] += more > 0;
+	return given + more >= bytes;
+}
+
+static int refuse(struct glk_cache *cache, uint64_t size)
+{
+	struct glk_node *node = cache->node;
+	uint64_t budget = glk_load_relaxed(&node->budget), idle;
+	char limit[64] = "no budget set";
+
+	idle = cache->map.idle_bytes + cache->parked.bytes;
+	if (budget != UINT64_MAX)
+		snprintf(limit, sizeof(limit), "a budget of %" PRIu64, budget);
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
+		"GPU %d has no room for a page of %" PRIu64 " bytes: %" PRIu64
+		" held with %s, %" PRIu64 " in live blocks, %" PRIu64
+		" idle, largest hole %" PRIu64
+		"; a larger budget or fewer live blocks would help",
+		cache->device, size, glk_load_relaxed(&node->held), limit, cache->given,
+		idle, glk_tree_largest(&cache->map.span[GLK_KIND_LARGE]));
+}
+
+int glk_ladder_grow(
+	struct glk_cache *cache, enum glk_class class, size_t size, uint32_t *ret_page)
+{
+	uint64_t bytes = class == GLK_CLASS_SINGLE ? size : cache->node->page_size[class];
+	bool made;
+	int err;
+
+	glk_clock_poll(&cache->streams);
+	made = climb(cache, class, shortage(cache->node, bytes));
+	if (!made && cache->map.idle_bytes + cache->parked.bytes) {
+		err = glk_clock_sync(&cache->streams);
+		if (err)
+			return err;
+		made = climb(cache, class, shortage(cache->node, bytes));
+	}
+	err = made ? glk_node_grow(cache->node, class, size, ret_page) : -ENOMEM;
+	return err == -ENOMEM ? refuse(cache, bytes) : err;
+}
