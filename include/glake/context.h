@@ -26,11 +26,11 @@ enum glake_backend {
 };
 
 struct glake_options {
-	size_t sz;	  /* sizeof(struct glake_options) */
-	int backend;	  /* enum glake_backend; AUTO leaves it to the configuration */
-	int no_conf_file; /* not 0: do not read the configuration file */
+	size_t sz;	   /* sizeof(struct glake_options) */
+	int backend;	   /* enum glake_backend; AUTO leaves it to the configuration */
+	int no_conf_file;  /* not 0: do not read the configuration file */
 	int no_fork_hooks; /* not 0: the host installs liburcu's fork hooks itself */
-	int reserved;	  /* 0 */
+	int reserved;	   /* 0 */
 	const char *conf_file; /* NULL: the installed one, /etc/glake.conf */
 	/* "section.key=value" strings ended by NULL; they win over file and environment.
 	 * NULL for none. Copied. */

@@ -15,9 +15,11 @@ GLAKE_BEGIN_DECLS
  */
 enum glake_error_class {
 	GLAKE_ERROR_NONE = 0,
-	GLAKE_ERROR_NOMEM_DEVICE = 1, /* -ENOMEM: no GPU memory on any rung of the ladder */
-	GLAKE_ERROR_NOMEM_HOST = 2,   /* -ENOMEM: no host memory */
-	GLAKE_ERROR_ADDRESS = 3,      /* -ENOMEM: address space of a span or the driver used up */
+	GLAKE_ERROR_NOMEM_DEVICE =
+		1,		    /* -ENOMEM: no GPU memory on any rung of the ladder */
+	GLAKE_ERROR_NOMEM_HOST = 2, /* -ENOMEM: no host memory */
+	GLAKE_ERROR_ADDRESS =
+		3, /* -ENOMEM: address space of a span or the driver used up */
 	GLAKE_ERROR_LIMIT = 4,	      /* a maximum of ours or of the system was reached */
 	GLAKE_ERROR_DEVICE_LOST = 5,  /* -ENODEV: sticky driver error, the GPU has gone */
 	GLAKE_ERROR_PERM = 6,	      /* -EPERM, -EACCES */
@@ -29,7 +31,7 @@ enum glake_error_class {
 	GLAKE_ERROR_DOUBLE_FREE = 12, /* -EINVAL: freed before */
 	GLAKE_ERROR_STALE = 13,	      /* -ESTALE: a handle of something that was closed */
 	GLAKE_ERROR_FORKED = 14,      /* -ENODEV: in a forked child */
-	GLAKE_ERROR_SHUTDOWN = 15,    /* -ENODEV: after exit began or the driver has gone */
+	GLAKE_ERROR_SHUTDOWN = 15, /* -ENODEV: after exit began or the driver has gone */
 	GLAKE_ERROR_UNSUPPORTED = 16, /* -EOPNOTSUPP: not by this driver or this GPU */
 	GLAKE_ERROR_CORRUPT = 17,     /* -EIO: our own books are inconsistent */
 	GLAKE_ERROR_DRIVER = 18,      /* -EIO: a driver fault that does not stick */
@@ -40,11 +42,11 @@ enum glake_error_class {
 
 /* The record of the last failed call of one thread. */
 struct glake_error {
-	size_t sz;			 /* set by the caller: sizeof(struct glake_error) */
-	int err;			 /* negative errno value, as returned */
-	int error_class;		 /* enum glake_error_class */
-	int native;			 /* CUresult or errno of the call below; 0 if none */
-	char call[32];			 /* that call, as "cuMemCreate"; "" if none */
+	size_t sz;	 /* set by the caller: sizeof(struct glake_error) */
+	int err;	 /* negative errno value, as returned */
+	int error_class; /* enum glake_error_class */
+	int native;	 /* CUresult or errno of the call below; 0 if none */
+	char call[32];	 /* that call, as "cuMemCreate"; "" if none */
 	char text[GLAKE_ERROR_TEXT_MAX]; /* one sentence */
 };
 

@@ -23,17 +23,17 @@ struct glake;
 
 /* One GPU of a context. */
 struct glake_device {
-	size_t sz;	   /* sizeof(struct glake_device) */
+	size_t sz; /* sizeof(struct glake_device) */
 	char name[96];
-	char uuid[48];	   /* "GPU-..." */
-	char pci[16];	   /* "0000:3b:00.0"; "" on the software device */
-	uint64_t memory;   /* bytes in all */
-	uint64_t free;	   /* bytes free now; 0 if unknown, see free_valid */
+	char uuid[48];	 /* "GPU-..." */
+	char pci[16];	 /* "0000:3b:00.0"; "" on the software device */
+	uint64_t memory; /* bytes in all */
+	uint64_t free;	 /* bytes free now; 0 if unknown, see free_valid */
 	int free_valid;
-	int numa_node;	   /* nearest host node; -1 if unknown */
-	uint32_t caps;	   /* GLAKE_CAP_... */
-	int major, minor;  /* compute capability; 0.0 on the software device */
-	uint64_t granularity;		  /* smallest page, bytes */
+	int numa_node;	      /* nearest host node; -1 if unknown */
+	uint32_t caps;	      /* GLAKE_CAP_... */
+	int major, minor;     /* compute capability; 0.0 on the software device */
+	uint64_t granularity; /* smallest page, bytes */
 	uint64_t granularity_recommended; /* page that performs best, bytes */
 };
 
@@ -43,11 +43,11 @@ GLAKE_EXPORT int glake_device_get(
 
 /* One NUMA node of the host. */
 struct glake_node {
-	size_t sz;	   /* sizeof(struct glake_node) */
-	int id;		   /* the kernel's number */
-	uint64_t memory;   /* bytes in all */
-	uint64_t free;	   /* bytes free */
-	char cpus[256];	   /* as "0-15,32-47" */
+	size_t sz;	 /* sizeof(struct glake_node) */
+	int id;		 /* the kernel's number */
+	uint64_t memory; /* bytes in all */
+	uint64_t free;	 /* bytes free */
+	char cpus[256];	 /* as "0-15,32-47" */
 };
 
 /* Describes node number `index`, from 0. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG. */
@@ -60,19 +60,20 @@ enum glake_module_state {
 	GLAKE_MODULE_NO_NODE = 2,	/* loaded, its device node is missing */
 	GLAKE_MODULE_STALE_NODE = 3,	/* the node has the wrong major number */
 	GLAKE_MODULE_NO_PERMISSION = 4, /* the node exists, we may not open it */
-	GLAKE_MODULE_MISMATCH = 5,	/* nvidia and nvidia_uvm have different versions */
-	GLAKE_MODULE_UNKNOWN = 6,	/* no sysfs and no procfs to tell */
+	GLAKE_MODULE_MISMATCH = 5, /* nvidia and nvidia_uvm have different versions */
+	GLAKE_MODULE_UNKNOWN = 6,  /* no sysfs and no procfs to tell */
 };
 
 /* The nvidia or nvidia_uvm kernel module. Text that is not known is "". */
 struct glake_module {
-	size_t sz;	   /* sizeof(struct glake_module) */
-	char name[32];	   /* "nvidia_uvm" */
-	int state;	   /* enum glake_module_state */
-	char version[48];  /* of the loaded module, "580.159.04" */
-	char disk_version[48]; /* of the module file on disk, if it differs: reboot pending */
-	char flavour[16];  /* "open" or "proprietary" */
-	char text[160];	   /* one sentence about the state */
+	size_t sz;	  /* sizeof(struct glake_module) */
+	char name[32];	  /* "nvidia_uvm" */
+	int state;	  /* enum glake_module_state */
+	char version[48]; /* of the loaded module, "580.159.04" */
+	char disk_version
+		[48];	  /* of the module file on disk, if it differs: reboot pending */
+	char flavour[16]; /* "open" or "proprietary" */
+	char text[160];	  /* one sentence about the state */
 };
 
 /* index 0: nvidia, 1: nvidia_uvm. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG. */
@@ -83,10 +84,11 @@ GLAKE_EXPORT const char *glake_module_state_name(int state);
 
 /* The driver below a context. */
 struct glake_driver {
-	size_t sz;	   /* sizeof(struct glake_driver) */
-	char name[16];	   /* "soft" or "cuda" */
-	int version;	   /* CUDA driver API, 13000 for 13.0; 0 on the software device */
-	char fallback[256]; /* why CUDA was not taken, when it was not asked for; else "" */
+	size_t sz;     /* sizeof(struct glake_driver) */
+	char name[16]; /* "soft" or "cuda" */
+	int version;   /* CUDA driver API, 13000 for 13.0; 0 on the software device */
+	char fallback
+		[256]; /* why CUDA was not taken, when it was not asked for; else "" */
 };
 
 /* Returns 0, or -EINVAL, -ESTALE, -E2BIG. */

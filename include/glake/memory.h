@@ -13,8 +13,9 @@ struct glake;
 struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is */
 
 /* Flags of glake_alloc. */
-#define GLAKE_ALLOC_CONTIGUOUS 0x1u /* one physical handle: IPC, RDMA, NCCL registration */
-#define GLAKE_ALLOC_FLAGS      0x1u /* all flags this version knows */
+#define GLAKE_ALLOC_CONTIGUOUS                                                           \
+	0x1u		       /* one physical handle: IPC, RDMA, NCCL registration */
+#define GLAKE_ALLOC_FLAGS 0x1u /* all flags this version knows */
 
 /* Sizes are rounded up to this many bytes, and blocks begin at multiples of it. */
 #define GLAKE_GRAIN ((size_t)512)
@@ -51,14 +52,14 @@ GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *st
 
 /* What is behind an address. */
 struct glake_block {
-	size_t sz;	     /* sizeof(struct glake_block) */
-	void *base;	     /* first byte of the block */
-	size_t size;	     /* as asked for */
-	size_t given;	     /* as given, a multiple of GLAKE_GRAIN */
-	int device;	     /* GPU number */
-	uint32_t flags;	     /* GLAKE_ALLOC_... it was made with */
-	size_t page_size;    /* of the physical pages behind it */
-	size_t pages;	     /* physical pages it touches */
+	size_t sz;		    /* sizeof(struct glake_block) */
+	void *base;		    /* first byte of the block */
+	size_t size;		    /* as asked for */
+	size_t given;		    /* as given, a multiple of GLAKE_GRAIN */
+	int device;		    /* GPU number */
+	uint32_t flags;		    /* GLAKE_ALLOC_... it was made with */
+	size_t page_size;	    /* of the physical pages behind it */
+	size_t pages;		    /* physical pages it touches */
 	struct CUstream_st *stream; /* of the allocation */
 };
 
@@ -69,7 +70,8 @@ struct glake_block {
  * Thread: any; the block must not be freed meanwhile for the answer to mean something.
  * Blocks: no. Driver calls: none.
  */
-GLAKE_EXPORT int glake_query(struct glake *ctx, const void *ptr, struct glake_block *ret_block);
+GLAKE_EXPORT int glake_query(
+	struct glake *ctx, const void *ptr, struct glake_block *ret_block);
 
 /*
  * Sets the most physical memory, in bytes, the context may hold on a GPU. A budget below what
@@ -89,7 +91,8 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * Returns 0, or -EINVAL (device), -ESTALE, -EIO (the driver refused).
  * Thread: any. Blocks: for the driver calls. Driver calls: unmap and release per page.
  */
-GLAKE_EXPORT int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released);
+GLAKE_EXPORT int glake_trim(
+	struct glake *ctx, int device, size_t keep, size_t *ret_released);
 
 GLAKE_END_DECLS
 

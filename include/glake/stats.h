@@ -46,27 +46,28 @@ enum glake_rung {
 struct glake_stats {
 	size_t sz; /* sizeof(struct glake_stats) */
 
-	uint64_t live;		 /* asked for by live blocks */
-	uint64_t given;		 /* the same, rounded to the grain */
-	uint64_t reserved;	 /* physical pages held on the GPU */
-	uint64_t free_pages;	 /* of these, touched by no live block */
-	uint64_t mapped;	 /* mappings, aliases counted each */
-	uint64_t address_space;	 /* reserved addresses */
-	uint64_t metadata;	 /* memory of the library's own tables, whole process */
-	uint64_t budget;	 /* UINT64_MAX: none */
-	uint64_t peak_live;	 /* since open or glake_stats_reset */
+	uint64_t live;		/* asked for by live blocks */
+	uint64_t given;		/* the same, rounded to the grain */
+	uint64_t reserved;	/* physical pages held on the GPU */
+	uint64_t free_pages;	/* of these, touched by no live block */
+	uint64_t mapped;	/* mappings, aliases counted each */
+	uint64_t address_space; /* reserved addresses */
+	uint64_t metadata;	/* memory of the library's own tables, whole process */
+	uint64_t budget;	/* UINT64_MAX: none */
+	uint64_t peak_live;	/* since open or glake_stats_reset */
 	uint64_t peak_reserved;
 
-	uint64_t allocs;	 /* requests served */
+	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t hits;		 /* requests served without a driver call */
-	uint64_t misses;	 /* requests that needed driver calls */
-	uint64_t stitches;	 /* misses backed with pages that lay elsewhere */
-	uint64_t oom;		 /* requests answered -ENOMEM */
+	uint64_t hits;	   /* requests served without a driver call */
+	uint64_t misses;   /* requests that needed driver calls */
+	uint64_t stitches; /* misses backed with pages that lay elsewhere */
+	uint64_t oom;	   /* requests answered -ENOMEM */
 	uint64_t live_blocks;
 	uint64_t free_extents;
-	uint64_t largest_hole;	 /* free address run, backed or not, below the high-water mark */
-	uint64_t lost;		 /* bytes the driver refused to unmap or release */
+	uint64_t
+		largest_hole; /* free address run, backed or not, below the high-water mark */
+	uint64_t lost;	      /* bytes the driver refused to unmap or release */
 
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 };
@@ -78,21 +79,23 @@ struct glake_stats {
  * Returns 0, or -EINVAL (device, NULL, sz), -ESTALE.
  * Thread: any. Blocks: briefly. Driver calls: none.
  */
-GLAKE_EXPORT int glake_stats_get(struct glake *ctx, int device, struct glake_stats *ret_stats);
+GLAKE_EXPORT int glake_stats_get(
+	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
 /* Sets peak_live and peak_reserved of a GPU to the present values. Errors as above. */
 GLAKE_EXPORT int glake_stats_reset(struct glake *ctx, int device);
 
 /* Driver calls of the whole context since it was opened. */
 struct glake_driver_stats {
-	size_t sz;			  /* sizeof(struct glake_driver_stats) */
-	int64_t now_ns;			  /* all kinds together */
+	size_t sz;	/* sizeof(struct glake_driver_stats) */
+	int64_t now_ns; /* all kinds together */
 	uint64_t calls[GLAKE_CALL_COUNT];
-	int64_t ns[GLAKE_CALL_COUNT];	  /* modelled on the software device, else measured */
+	int64_t ns[GLAKE_CALL_COUNT]; /* modelled on the software device, else measured */
 };
 
 /* Errors as glake_stats_get. Thread: any. Blocks: no. Driver calls: none. */
-GLAKE_EXPORT int glake_driver_stats_get(struct glake *ctx, struct glake_driver_stats *ret_stats);
+GLAKE_EXPORT int glake_driver_stats_get(
+	struct glake *ctx, struct glake_driver_stats *ret_stats);
 
 /* Names, as "set_access" and "cross_stream"; NULL for a number out of range. */
 GLAKE_EXPORT const char *glake_call_name(int call);

@@ -16,7 +16,8 @@ struct CUstream_st;
  * Returns 0, or -EINVAL (device), -ESTALE, -ENOMEM, -EIO.
  * Thread: any. Blocks: briefly. Driver calls: one.
  */
-GLAKE_EXPORT int glake_stream_new(struct glake *ctx, int device, struct CUstream_st **ret_stream);
+GLAKE_EXPORT int glake_stream_new(
+	struct glake *ctx, int device, struct CUstream_st **ret_stream);
 
 /*
  * Ends a stream of glake_stream_new after its work is done; blocks freed on it become
@@ -25,7 +26,8 @@ GLAKE_EXPORT int glake_stream_new(struct glake *ctx, int device, struct CUstream
  * Returns 0, or -EINVAL (not a stream of this context), -ESTALE, -EIO.
  * Thread: any; nobody may use the stream meanwhile. Blocks: until its work is done.
  */
-GLAKE_EXPORT int glake_stream_free(struct glake *ctx, int device, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_stream_free(
+	struct glake *ctx, int device, struct CUstream_st *stream);
 
 GLAKE_END_DECLS
 

@@ -25,7 +25,8 @@ static int fill(int err, enum glake_error_class class, const char *call, int nat
 	snprintf(self->error.call, sizeof(self->error.call), "%s", call);
 	vsnprintf(self->error.text, sizeof(self->error.text), format, args);
 	if (glk_log_wants(GLAKE_LOG_DEBUG))
-		glk_debug("%s%s%s", self->error.call, *call ? ": " : "", self->error.text);
+		glk_debug(
+			"%s%s%s", self->error.call, *call ? ": " : "", self->error.text);
 	errno = saved;
 	return err;
 }
@@ -71,10 +72,10 @@ int glake_last_error(struct glake_error *ret_error)
 
 const char *glake_error_class_name(int error_class)
 {
-	static const char *const names[] = {"NONE", "NOMEM_DEVICE", "NOMEM_HOST", "ADDRESS",
-		"LIMIT", "DEVICE_LOST", "PERM", "BUSY", "AGAIN", "CAPTURE", "INVAL",
-		"NOT_MINE", "DOUBLE_FREE", "STALE", "FORKED", "SHUTDOWN", "UNSUPPORTED",
-		"CORRUPT", "DRIVER", "CONFIG"};
+	static const char *const names[] = {"NONE", "NOMEM_DEVICE", "NOMEM_HOST",
+		"ADDRESS", "LIMIT", "DEVICE_LOST", "PERM", "BUSY", "AGAIN", "CAPTURE",
+		"INVAL", "NOT_MINE", "DOUBLE_FREE", "STALE", "FORKED", "SHUTDOWN",
+		"UNSUPPORTED", "CORRUPT", "DRIVER", "CONFIG"};
 
 	if (error_class < 0 || (size_t)error_class >= sizeof(names) / sizeof(*names))
 		return "?";

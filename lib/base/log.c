@@ -27,7 +27,8 @@ void glk_log_level_set(int level)
 
 bool glk_log_wants(int level)
 {
-	return level <= glk_load_relaxed(&level_conf) || level <= glk_load_relaxed(&hook_level);
+	return level <= glk_load_relaxed(&level_conf) ||
+		level <= glk_load_relaxed(&hook_level);
 }
 
 void glake_log_hook(glake_log_fn fn, void *arg, int level)
@@ -56,7 +57,9 @@ void glk_log(int level, const char *format, ...)
 	arg = hook_arg;
 	glk_unlock(&lock);
 
-	head = fn ? 0 : snprintf(line, sizeof(line), "glake[%d] %s: ", getpid(), names[level]);
+	head = fn
+		? 0
+		: snprintf(line, sizeof(line), "glake[%d] %s: ", getpid(), names[level]);
 	va_start(args, format);
 	body = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, args);
 	va_end(args);

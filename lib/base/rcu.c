@@ -56,14 +56,15 @@ int glk_rcu_init(bool host_has_hooks)
 
 	pthread_mutex_lock(&init_mutex);
 	if (!hooks_installed) {
-		err = host_has_hooks ? pthread_atfork(NULL, NULL, fork_count)
-				     : pthread_atfork(fork_prepare, fork_parent, fork_child);
+		err = host_has_hooks
+			? pthread_atfork(NULL, NULL, fork_count)
+			: pthread_atfork(fork_prepare, fork_parent, fork_child);
 		hooks_installed = !err;
 	}
 	pthread_mutex_unlock(&init_mutex);
 	if (err)
-		return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "pthread_atfork", err,
-			"fork hooks could not be installed");
+		return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "pthread_atfork",
+			err, "fork hooks could not be installed");
 	return glk_rcu_ready();
 }
 

@@ -83,8 +83,8 @@ int glk_slab_init(struct glk_slab *slab, size_t slot, uint32_t max)
 
 	if (!slot || !max || max > GLK_ID_MAX ||
 		__builtin_mul_overflow(slot, (size_t)max + 1, &bytes))
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "slab of %u slots of %zu bytes",
-			max, slot);
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"slab of %u slots of %zu bytes", max, slot);
 	links = ((size_t)max + 1) * sizeof(*slab->links);
 	*slab = (struct glk_slab){.slot = slot, .max = max};
 	slab->base = glk_region_new(bytes);

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Opening and closing. Contexts lie in a table that lives as long as the process; an entry is
+ * one word, {generation, state}, beside the pointer. Opening claims an entry, closing raises
+ * its generation before anything is taken down, so that a handle kept too long finds nothing.
+ */
+#include "api/context.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/rcu.h"
+#include "base/sized.h"
+#include "numa/topology.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include <glake/version.h>
+
+#define INDEX_BITS 8
+
+static struct {
+	glk_atomic(uint64_t) generation; /* odd while open */
+	struct glk_context *context;
+} table[GLAKE_CONTEXT_MAX];
+
+static struct glk_lock table_lock = GLK_LOCK_INIT(GLK_RANK_CONTEXT);
+
+static int stale(struct glake *handle)
+{
+	return glk_error(
+		-ESTALE, GLAKE_ERROR_STALE, "%p is no open context", (void *)handle);
+}
+
+int glk_context_get(struct glake *handle, struct glk_context **ret_context)
+{
+	uintptr_t value = (uintptr_t)handle;
+	size_t index = (value & ((1u << INDEX_BITS) - 1)) - 1;
+	struct glk_context *context;
+
+	if (index >= GLAKE_CONTEXT_MAX ||
+		/* pairs with: the release in publish */
+		glk_load_acquire(&table[index].generation) != value >> INDEX_BITS)
+		return stale(handle);
+	context = table[index].context;
+	if (context->forks != glk_fork_generation())
+		return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
+			"this is a forked child: the GPUs belong to its parent");
+	*ret_context = context;
+	return 0;
+}
+
+int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
+	struct glk_cache **ret_cache)
+{
+	int err = glk_context_get(handle, ret_context);
+
+	if (err)
+		return err;
+	if (device < 0 || device >= (*ret_context)->devices)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"there is no GPU %d; the context has %d", device,
+			(*ret_context)->devices);
+	*ret_cache = &(*ret_context)->caches[device];
+	return 0;
+}
+
+static int publish(struct glk_context *context, struct glake **ret_handle)
+{
+	int err = -EMFILE;
+
+	glk_lock(&table_lock);
+	for (uint64_t i = 0; i < GLAKE_CONTEXT_MAX; i++) {
+		uint64_t generation = glk_load_relaxed(&table[i].generation);
+
+		if (generation & 1)
+			continue;
+		table[i].context = context;
+		/* pairs with: the acquire in glk_context_get */
+		glk_store_release(&table[i].generation, generation + 1);
+		*ret_handle = (struct glake *)(uintptr_t)((generation + 1) << INDEX_BITS |
+			(i + 1));
+		err = 0;
+		break;
+	}
+	glk_unlock(&table_lock);
+	if (err)
+		glk_error(err, GLAKE_ERROR_LIMIT,
+			"%d contexts are open, the most there can be", GLAKE_CONTEXT_MAX);
+	return err;
+}
+
+/* Takes a context out of the table; NULL if the handle is stale. */
+static struct glk_context *withdraw(struct glake *handle)
+{
+	uintptr_t value = (uintptr_t)handle;
+	size_t index = (value & ((1u << INDEX_BITS) - 1)) - 1;
+	struct glk_context *context = NULL;
+
+	if (index >= GLAKE_CONTEXT_MAX)
+		return NULL;
+	glk_lock(&table_lock);
+	if (glk_load_relaxed(&table[index].generation) == value >> INDEX_BITS) {
+		context = table[index].context;
+		glk_add_acq_rel(&table[index].generation, 1);
+	}
+	glk_unlock(&table_lock);
+	return context;
+}
+
+/* The NUMA nodes that pages can be made on. */
+static int host_nodes(const struct glk_context *context, int *ret_ids)
+{
+	struct glk_topology *topology;
+	int count = 0;
+
+	if (!strcmp(glk_drv_name(context->drv), "soft")) {
+		for (; count < context->conf.soft_nodes; count++)
+			ret_ids[count] = count;
+		return count;
+	}
+	if (glk_topology_new(NULL, &topology))
+		return 0;
+	for (size_t i = 0; i < glk_topology_count(topology); i++) {
+		const struct glk_numa_node *node = glk_topology_at(topology, i);
+
+		if (node->has_memory && count < GLK_NODES_MAX / 2)
+			ret_ids[count++] = node->id;
+	}
+	glk_topology_free(topology);
+	return count;
+}
+
+static size_t caches_bytes(const struct glk_context *context)
+{
+	return (size_t)context->devices * sizeof(*context->caches);
+}
+
+/* Ends the caches made so far, in reverse. */
+static int end_caches(struct glk_context *context, int made, size_t *ret_live)
+{
+	int err = 0;
+
+	*ret_live = 0;
+	while (made--) {
+		size_t live;
+		int failed = glk_cache_fini(&context->caches[made], &live);
+
+		*ret_live += live;
+		if (failed && !err)
+			err = failed;
+	}
+	glk_region_free(context->caches, caches_bytes(context));
+	return err;
+}
+
+static int make_caches(struct glk_context *context)
+{
+	int ids[GLK_NODES_MAX], made, err;
+	size_t live;
+
+	err = context->drv->ops->device_count(context->drv, &context->devices);
+	if (err)
+		return err;
+	err = glk_pool_init(&context->pool, context->drv, &context->conf,
+		context->devices, host_nodes(context, ids), ids);
+	if (err)
+		return err;
+	context->caches = glk_region_new(caches_bytes(context));
+	if (!context->caches) {
+		err = -ENOMEM;
+		goto pool;
+	}
+	for (made = 0; made < context->devices; made++) {
+		err = glk_cache_init(&context->caches[made], context->drv, &context->pool,
+			&context->conf, made);
+		if (err)
+			goto caches;
+	}
+	return 0;
+caches:
+	end_caches(context, made, &live);
+pool:
+	glk_pool_fini(&context->pool);
+	return err;
+}
+
+static int take_down(struct glk_context *context, size_t *ret_live)
+{
+	int err, failed;
+
+	err = end_caches(context, context->devices, ret_live);
+	glk_pool_fini(&context->pool);
+	failed = glk_drv_close(context->drv);
+	glk_region_free(context, sizeof(*context));
+	return err ? err : failed;
+}
+
+int glake_open(const struct glake_options *options, struct glake **ret_ctx)
+{
+	struct glake_options none = {.sz = sizeof(none)};
+	struct glk_context *context;
+	struct glake *handle;
+	size_t live;
+	int err;
+
+	if (!ret_ctx)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the context");
+	if (options) {
+		err = glk_sized_in(options, &none, sizeof(none));
+		if (err)
+			return err;
+	}
+	err = glk_rcu_init(none.no_fork_hooks);
+	if (err)
+		return err;
+	context = glk_region_new(sizeof(*context));
+	if (!context)
+		return -ENOMEM;
+	context->forks = glk_fork_generation();
+	err = glk_conf_read(&none, NULL, NULL, &context->conf);
+	if (err)
+		goto region;
+	glk_log_level_set(context->conf.log_level);
+	err = glk_drv_open(
+		&context->conf, context->why, sizeof(context->why), &context->drv);
+	if (err)
+		goto region;
+	err = make_caches(context);
+	if (err)
+		goto driver;
+	err = publish(context, &handle);
+	if (err) {
+		take_down(context, &live);
+		return err;
+	}
+	*ret_ctx = handle;
+	return 0;
+driver:
+	glk_drv_close(context->drv);
+region:
+	glk_region_free(context, sizeof(*context));
+	return err;
+}
+
+int glake_close(struct glake *ctx, size_t *ret_leaked)
+{
+	struct glk_context *context;
+	size_t live = 0;
+	int err = 0;
+
+	if (!ctx) {
+		if (ret_leaked)
+			*ret_leaked = 0;
+		return 0;
+	}
+	context = withdraw(ctx);
+	if (!context)
+		return stale(ctx);
+	if (context->forks != glk_fork_generation())
+		return 0; /* the memory is the parent's; its tables here go with the process */
+	for (int i = 0; i < context->devices; i++) {
+		if (glk_load_acquire(&context->caches[i].started))
+			context->drv->ops->device_sync(context->drv, i);
+	}
+	err = take_down(context, &live);
+	if (ret_leaked)
+		*ret_leaked = live;
+	return err;
+}
+
+int glake_device_count(struct glake *ctx)
+{
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context);
+
+	return err ? err : context->devices;
+}
+
+int glake_backend(struct glake *ctx)
+{
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context);
+
+	if (err)
+		return err;
+	return strcmp(glk_drv_name(context->drv), "cuda") ? GLAKE_BACKEND_SOFT
+							  : GLAKE_BACKEND_CUDA;
+}
+
+uint32_t glake_version(void)
+{
+	return GLAKE_VERSION;
+}
+
+const char *glake_version_string(void)
+{
+	return GLAKE_VERSION_STRING;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_API_CONTEXT_H
+#define GLK_API_CONTEXT_H
+
+/*
+ * The face of this folder: what is behind a handle of the public interface. A handle is a
+ * value, {generation, index + 1}, never an address, so that a stale one is answered and not
+ * followed.
+ */
+#include "base/conf.h"
+#include "cache/cache.h"
+#include "driver/driver.h"
+#include "pool/pool.h"
+
+#include <glake/context.h>
+
+struct glk_context {
+	struct glk_conf conf;
+	struct glk_drv *drv;
+	struct glk_pool pool;
+	struct glk_cache *caches; /* one a GPU */
+	int devices;
+	unsigned forks; /* fork generation it was opened in */
+	char why[256];	/* why CUDA was not taken */
+};
+
+/*
+ * The context of a handle. 0; -ESTALE with a record; in a forked child -ENODEV (FORKED). It
+ * stays valid until glake_close, which the caller keeps apart from other calls.
+ */
+int glk_context_get(struct glake *handle, struct glk_context **ret_context);
+
+/* The same and one of its GPUs; -EINVAL for a number that is none. */
+int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
+	struct glk_cache **ret_cache);
+
+#endif

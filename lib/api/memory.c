@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of blocks, budgets and trim: see glake/memory.h. */
+#include "api/context.h"
+#include "base/error.h"
+#include "base/sized.h"
+
+#include <errno.h>
+
+int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *stream,
+	uint32_t flags, void **ret_ptr)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	uint64_t addr;
+	int err;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!ret_ptr)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the block");
+	if (!size)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a block of 0 bytes");
+	if (flags & ~GLAKE_ALLOC_FLAGS)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
+			flags & ~GLAKE_ALLOC_FLAGS);
+	err = glk_cache_alloc(cache, size, stream, flags, &addr);
+	if (err)
+		return err;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+/* The GPU an address belongs to. */
+static int find_cache(
+	struct glk_context *context, uint64_t addr, struct glk_cache **ret_cache)
+{
+	for (int i = 0; i < context->devices; i++) {
+		if (glk_cache_holds(&context->caches[i], addr)) {
+			*ret_cache = &context->caches[i];
+			return 0;
+		}
+	}
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+		"%p is not memory of this context", (void *)(uintptr_t)addr);
+}
+
+int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err;
+
+	if (!ptr)
+		return 0;
+	err = glk_context_get(ctx, &context);
+	if (err == -ENODEV)
+		return 0; /* a forked child: the memory is the parent's */
+	if (err)
+		return err;
+	err = find_cache(context, addr, &cache);
+	if (err)
+		return err;
+	return glk_cache_free(cache, addr, stream);
+}
+
+int glake_query(struct glake *ctx, const void *ptr, struct glake_block *ret_block)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_context *context;
+	struct glk_cache *cache;
+	struct glake_block block;
+	int err;
+
+	err = glk_context_get(ctx, &context);
+	if (err)
+		return err;
+	err = find_cache(context, addr, &cache);
+	if (err)
+		return err;
+	err = glk_cache_query(cache, addr, &block);
+	if (err)
+		return err;
+	return glk_sized_out(ret_block, &block, sizeof(block));
+}
+
+int glake_budget_set(struct glake *ctx, int device, size_t bytes)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!bytes)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a budget of 0 bytes");
+	glk_store_relaxed(&cache->node->budget, bytes);
+	return 0;
+}
+
+int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!ret_bytes)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the budget");
+	*ret_bytes = glk_load_relaxed(&cache->node->budget);
+	return 0;
+}
+
+int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	uint64_t released;
+	int err;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	err = glk_cache_trim(cache, keep, &released);
+	if (ret_released && !err)
+		*ret_released = released;
+	return err;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of streams: see glake/stream.h. */
+#include "api/context.h"
+#include "base/error.h"
+
+#include <errno.h>
+
+#include <glake/stream.h>
+
+int glake_stream_new(struct glake *ctx, int device, struct CUstream_st **ret_stream)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!ret_stream)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the stream");
+	return context->drv->ops->stream_new(context->drv, device, ret_stream);
+}
+
+int glake_stream_free(struct glake *ctx, int device, struct CUstream_st *stream)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err;
+
+	if (!stream)
+		return 0;
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	/* forgotten between the end of its work and the end of its handle */
+	err = context->drv->ops->stream_sync(context->drv, device, stream);
+	if (err)
+		return err;
+	if (glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
+		glk_stream_retire(&cache->streams, stream);
+	return context->drv->ops->stream_free(context->drv, device, stream);
+}
