@@ -2,6 +2,7 @@
 """The files of the project: what git tracks, or without git what lies there."""
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,13 +12,12 @@ NOT_OURS = (".git", ".cache", ".bundle", "__pycache__", "build")
 
 def files():
     """Paths below ROOT, as text with slashes, that exist."""
-    git = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, check=False
-    )
-    if git.returncode == 0 and git.stdout:
-        names = git.stdout.decode().split("\0")
-    else:
-        names = []
+    names = []
+    if shutil.which("git"):
+        git = ["git", "-C", ROOT, "ls-files", "-z"]
+        listed = subprocess.run(git, capture_output=True, check=False).stdout
+        names = listed.decode().split("\0")
+    if not any(names):
         for folder, below, here in os.walk(ROOT):
             below[:] = [name for name in below if not name.startswith(NOT_OURS)]
             names += [os.path.relpath(os.path.join(folder, name), ROOT) for name in here]
