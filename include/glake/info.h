@@ -43,11 +43,12 @@ GLAKE_EXPORT int glake_device_get(
 
 /* One NUMA node of the host. */
 struct glake_node {
-	size_t sz;	 /* sizeof(struct glake_node) */
-	int id;		 /* the kernel's number */
-	uint64_t memory; /* bytes in all */
-	uint64_t free;	 /* bytes free */
-	char cpus[256];	 /* as "0-15,32-47" */
+	size_t sz;	  /* sizeof(struct glake_node) */
+	int id;		  /* the kernel's number */
+	int memory_valid; /* memory and free are known */
+	uint64_t memory;  /* bytes in all; 0 on a node without memory */
+	uint64_t free;	  /* bytes free */
+	char cpus[256];	  /* as "0-15,32-47"; "" if it has none */
 };
 
 /* Describes node number `index`, from 0. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG. */

@@ -7,12 +7,59 @@
  */
 #include <glake/info.h>
 
+#include "api/context.h"
 #include "base/sized.h"
 #include "numa/topology.h"
 #include "uvm_bridge/uvm.h"
 
 #include <errno.h>
 #include <stdio.h>
+
+/* The driver may not know the node of a GPU, where sysfs still does. */
+static void find_node(struct glake_device *device)
+{
+	struct glk_topology *topology;
+	struct glk_pci pci;
+
+	if (device->numa_node >= 0 || !device->pci[0] ||
+		glk_pci_read(NULL, device->pci, &pci) ||
+		glk_topology_new(NULL, &topology))
+		return;
+	device->numa_node = glk_topology_of_pci(topology, &pci);
+	glk_topology_free(topology);
+}
+
+int glake_device_get(struct glake *ctx, int device, struct glake_device *ret_device)
+{
+	struct glake_device found = {.sz = sizeof(found)};
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	err = context->drv->ops->device_info(context->drv, device, &found);
+	if (err)
+		return err;
+	find_node(&found);
+	return glk_sized_out(ret_device, &found, sizeof(found));
+}
+
+int glake_driver_get(struct glake *ctx, struct glake_driver *ret_driver)
+{
+	struct glake_driver driver = {0};
+	struct glk_context *context;
+	int err;
+
+	err = glk_context_get(ctx, &context);
+	if (err)
+		return err;
+	driver.version = glk_drv_version(context->drv);
+	snprintf(driver.name, sizeof(driver.name), "%s", glk_drv_name(context->drv));
+	snprintf(driver.fallback, sizeof(driver.fallback), "%s", context->why);
+	return glk_sized_out(ret_driver, &driver, sizeof(driver));
+}
 
 int glake_node_get(size_t index, struct glake_node *ret_node)
 {
@@ -30,6 +77,7 @@ int glake_node_get(size_t index, struct glake_node *ret_node)
 		return -ENOENT;
 	glk_topology_read(NULL, status, id, &found);
 	node.id = id;
+	node.memory_valid = found.memory_valid;
 	node.memory = found.memory;
 	node.free = found.free;
 	if (found.cpus_valid)
