@@ -14,7 +14,7 @@ struct glk_drv;
  * Gives an instance, to be ended with its close operation. Returns 0; -ENODEV when CUDA is not
  * to be had, and the record says which of its reasons it is: libcuda absent, a stub, too old, a
  * function missing, no GPU, kernel module and library of different versions, not initialised,
- * a forked child; -EPERM forbidden; -ENOMEM.
+ * a forked child; -EPERM forbidden; -ENOMEM; -EIO a fault of the driver on the way.
  * Thread: any. Blocks: yes, the first call initialises the driver, up to seconds.
  */
 int glk_cuda_open(const struct glk_conf *conf, struct glk_drv **ret_drv);

@@ -164,7 +164,8 @@ static const char *control_hint(void)
 static int driver_init(struct glk_cuda_lib *lib)
 {
 	glk_cu_result result = lib->cuInit(0);
-	int err;
+	struct glk_cuda_meaning meaning;
+	const char *text = NULL;
 
 	switch (result) {
 	case GLK_CU_SUCCESS:
@@ -189,9 +190,14 @@ static int driver_init(struct glk_cuda_lib *lib)
 		return absent("cuInit", result,
 			"the system is not ready for CUDA: is the fabric manager running?");
 	default:
-		err = glk_cuda_fail(
-			lib, "cuInit", result, "the driver could not be initialised");
-		return err == -ENOMEM || err == -EPERM ? err : -ENODEV;
+		meaning = glk_cuda_meaning(result);
+		if (lib->cuGetErrorString(result, &text) || !text)
+			text = "the driver gives no reason";
+		/* Whatever it is, there is no CUDA to be had. */
+		if (meaning.err != -ENOMEM)
+			meaning.err = -ENODEV;
+		return glk_error_native(meaning.err, meaning.class, "cuInit", (int)result,
+			"the driver could not be initialised: %s", text);
 	}
 	result = lib->cuDeviceGetCount(&lib->gpus);
 	if (result || lib->gpus < 1)

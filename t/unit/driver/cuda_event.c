@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Events: without timing, safe beside captures, found again at close. */
+#include "cuda_fake.h"
+#include "tap.h"
+
+#include <errno.h>
+
+static struct glk_cuda_lib lib;
+static struct fake *fake;
+static struct glk_drv *drv;
+
+static void life(void)
+{
+	struct glk_drv_event *event = NULL;
+
+	is_int(drv->ops->event_new(drv, 1, &event), 0, "new");
+	is_int(fake->event_flags, GLK_CU_EVENT_DISABLE_TIMING, "without timing");
+	is_int(drv->ops->event_record(drv, event, NULL), 0, "record");
+	ok(fake->context == FAKE_CONTEXT(1), "in the context of its GPU");
+	is_int(drv->ops->stream_wait(drv, FAKE_STREAM, event), 0, "wait");
+	is_int(drv->ops->event_query(drv, event), 0, "done");
+	fake->query = GLK_CU_NOT_READY;
+	is_int(drv->ops->event_query(drv, event), -EAGAIN, "pending");
+	fake->query = GLK_CU_ILLEGAL_ADDRESS;
+	is_int(drv->ops->event_query(drv, event), -ENODEV, "lost");
+	fake->query = GLK_CU_SUCCESS;
+	is_int(drv->ops->event_free(drv, event), 0, "free");
+	is_int(fake->events, 0, "none left");
+	is_int(drv->ops->event_free(drv, event), -EINVAL, "free again");
+	is_int(drv->ops->event_query(drv, event), -EINVAL, "query after");
+	is_int(drv->ops->event_record(drv, event, NULL), -EINVAL, "record after");
+	is_int(drv->ops->stream_wait(drv, NULL, event), -EINVAL, "wait after");
+	is_int(fake->events, 0, "the driver was not asked");
+}
+
+static void captures(void)
+{
+	struct glk_drv_event *event = NULL;
+
+	fake->capturing = 1;
+	is_int(drv->ops->event_new(drv, 0, &event), 0, "new beside a capture");
+	is_int(drv->ops->event_query(drv, event), 0, "query beside a capture");
+	ok(!fake->capture_broken, "which lives");
+	is_int(fake->mode, 0, "the thread's mode is as before");
+	fake->capturing = 0;
+	fake->query = 907;
+	is_int(drv->ops->event_query(drv, event), -EBUSY,
+		"an event recorded in a capture");
+	fake->query = GLK_CU_SUCCESS;
+	drv->ops->event_free(drv, event);
+}
+
+static void failing(void)
+{
+	struct glk_drv_event *event = NULL, *again = NULL;
+
+	fake->fail_call = "cuEventCreate";
+	fake->fail_result = GLK_CU_OUT_OF_MEMORY;
+	is_int(drv->ops->event_new(drv, 0, &event), -ENOMEM, "none to be had");
+	ok(!event, "the output is left alone");
+	fake->fail_call = NULL;
+	is_int(glk_load_relaxed(&glk_cuda_of(drv)->events.live), 0,
+		"and its slot is back");
+	is_int(drv->ops->event_new(drv, 2, &event), -EINVAL, "GPU 2 of 2");
+	is_int(drv->ops->event_new(drv, 0, &event), 0, "one more");
+	fake->fail_call = "cuEventDestroy";
+	fake->fail_result = GLK_CU_DEINITIALIZED;
+	is_int(drv->ops->event_free(drv, event), 0, "free when the driver has gone");
+	fake->fail_call = NULL;
+	is_int(drv->ops->event_new(drv, 0, &again), 0, "one more");
+	ok(again == event, "in the same slot");
+	drv->ops->event_free(drv, again);
+}
+
+static void full(void)
+{
+	struct glk_drv_event *event = NULL;
+	struct glake_error record = {.sz = sizeof(record)};
+	int err = 0, count = 0;
+
+	fake->events = 0;
+	while (!err && count <= GLK_CUDA_EVENTS_MAX) {
+		err = drv->ops->event_new(drv, 0, &event);
+		count += !err;
+	}
+	is_int(count, GLK_CUDA_EVENTS_MAX, "the most there may be");
+	is_int(err, -ENOMEM, "one more");
+	glake_last_error(&record);
+	is_int(record.error_class, GLAKE_ERROR_LIMIT, "is a limit");
+}
+
+int main(void)
+{
+	struct glk_cuda *cuda;
+
+	tap_plan_later();
+	cuda = fake_open(&lib, &fake);
+	if (!cuda)
+		tap_bail("no fake libcuda");
+	drv = &cuda->drv;
+	life();
+	captures();
+	failing();
+	full();
+	is_int(fake->pushes, fake->pops, "as many pops as pushes");
+	tap_expect_log(1); /* events left over */
+	is_int(drv->ops->close(drv), 0, "close");
+	is_int(fake->events, 0, "ends every event");
+	is_int(fake->retained[0] + fake->retained[1], 0, "and gives the contexts back");
+	return tap_done();
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* See cuda_fake.h. FAKE_ENTRY is the newest cuGetProcAddress this build has; 0 for none. */
+#include "cuda_fake.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT extern struct fake fake;
+struct fake fake = {.version = 13000, .gpus = 2};
+
+/* Every function begins here: counts, and answers what the test wants it to. */
+static glk_cu_result begin(const char *call)
+{
+	fake.calls++;
+	fake.context = fake.current;
+	if (fake.mode == GLK_CU_CAPTURE_MODE_RELAXED)
+		fake.relaxed_calls++;
+	if (fake.stub)
+		return GLK_CU_STUB_LIBRARY;
+	if (fake.fail_call && !strcmp(fake.fail_call, call))
+		return fake.fail_result;
+	return GLK_CU_SUCCESS;
+}
+
+#define BEGIN                                                                            \
+	do {                                                                             \
+		glk_cu_result begun = begin(__func__ + strlen("fake_"));                 \
+		if (begun)                                                               \
+			return begun;                                                    \
+	} while (0)
+
+/* What a capture in global mode forbids to a thread that is not relaxed. */
+#define FORBIDDEN                                                                        \
+	do {                                                                             \
+		if (fake.capturing && fake.mode != GLK_CU_CAPTURE_MODE_RELAXED) {        \
+			fake.capture_broken = true;                                      \
+			return GLK_CU_STREAM_CAPTURE_UNSUPPORTED;                        \
+		}                                                                        \
+	} while (0)
+
+#define DECLARE(field, symbol, version, args) static glk_cu_result fake_##field args;
+GLK_CUDA_FUNCTIONS(DECLARE)
+
+static glk_cu_result fake_cuDriverGetVersion(int *version)
+{
+	BEGIN;
+	*version = fake.version;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuInit(unsigned int flags)
+{
+	BEGIN;
+	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuGetErrorName(glk_cu_result result, const char **name)
+{
+	if (fake.stub)
+		return GLK_CU_STUB_LIBRARY;
+	*name = result == GLK_CU_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : NULL;
+	return *name ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
+}
+
+static glk_cu_result fake_cuGetErrorString(glk_cu_result result, const char **text)
+{
+	if (fake.stub)
+		return GLK_CU_STUB_LIBRARY;
+	*text = result == GLK_CU_OUT_OF_MEMORY ? "out of memory" : NULL;
+	return *text ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
+}
+
+static glk_cu_result fake_cuDeviceGetCount(int *count)
+{
+	BEGIN;
+	*count = fake.gpus;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDeviceGet(glk_cu_device *device, int ordinal)
+{
+	BEGIN;
+	*device = ordinal;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDeviceGetName(char *name, int size, glk_cu_device device)
+{
+	BEGIN;
+	snprintf(name, (size_t)size, "Fake GPU %d", device);
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result uuid(struct glk_cu_uuid *id, glk_cu_device device, int first)
+{
+	for (int i = 0; i < 16; i++)
+		id->bytes[i] = (char)(first + i + 16 * device);
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDeviceGetUuid_v1(struct glk_cu_uuid *id, glk_cu_device device)
+{
+	BEGIN;
+	return uuid(id, device, 0xa0);
+}
+
+static glk_cu_result fake_cuDeviceGetUuid(struct glk_cu_uuid *id, glk_cu_device device)
+{
+	BEGIN;
+	return uuid(id, device, fake.mig ? 0x10 : 0xa0);
+}
+
+static glk_cu_result fake_cuDeviceGetPCIBusId(char *id, int size, glk_cu_device device)
+{
+	BEGIN;
+	snprintf(id, (size_t)size, "0000:3B:%02d.0", device);
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDeviceGetAttribute(
+	int *value, glk_cu_attribute attribute, glk_cu_device device)
+{
+	BEGIN;
+	switch (attribute) {
+	case GLK_CU_ATTR_MAJOR:
+		*value = 9;
+		break;
+	case GLK_CU_ATTR_MINOR:
+		*value = 0;
+		break;
+	case GLK_CU_ATTR_NUMA_NODE:
+	case GLK_CU_ATTR_HOST_NUMA:
+		if (fake.no_numa)
+			return GLK_CU_INVALID_VALUE;
+		*value = 1;
+		break;
+	case GLK_CU_ATTR_PAGEABLE:
+		*value = 0;
+		break;
+	default:
+		*value = 1;
+	}
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDeviceTotalMem(size_t *bytes, glk_cu_device device)
+{
+	BEGIN;
+	*bytes = (size_t)140 << 30;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDevicePrimaryCtxRetain(
+	struct CUctx_st **context, glk_cu_device device)
+{
+	BEGIN;
+	FORBIDDEN;
+	fake.retained[device]++;
+	fake.retains++;
+	*context = FAKE_CONTEXT(device);
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDevicePrimaryCtxRelease(glk_cu_device device)
+{
+	BEGIN;
+	if (!fake.retained[device])
+		return GLK_CU_INVALID_CONTEXT;
+	fake.retained[device]--;
+	return GLK_CU_SUCCESS;
+}
+
+static struct CUctx_st *stack[8];
+
+static glk_cu_result fake_cuCtxGetCurrent(struct CUctx_st **context)
+{
+	*context = fake.current;
+	fake.calls++;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuCtxPushCurrent(struct CUctx_st *context)
+{
+	BEGIN;
+	stack[fake.pushes - fake.pops] = fake.current;
+	fake.pushes++;
+	fake.current = context;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuCtxPopCurrent(struct CUctx_st **context)
+{
+	struct CUctx_st *last = fake.context;
+
+	BEGIN;
+	fake.context = last;
+	if (fake.pushes == fake.pops)
+		return GLK_CU_INVALID_CONTEXT;
+	*context = fake.current;
+	fake.pops++;
+	fake.current = stack[fake.pushes - fake.pops];
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuCtxSynchronize(void)
+{
+	BEGIN;
+	FORBIDDEN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemGetInfo(size_t *free, size_t *total)
+{
+	BEGIN;
+	*free = (size_t)100 << 30;
+	*total = (size_t)140 << 30;
+	return fake.current ? GLK_CU_SUCCESS : GLK_CU_INVALID_CONTEXT;
+}
+
+static glk_cu_result fake_cuPointerGetAttribute(
+	void *value, glk_cu_pointer_attribute attribute, glk_cu_address address)
+{
+	BEGIN;
+	if (fake.pointer_gpu < 0 || attribute != GLK_CU_POINTER_DEVICE)
+		return GLK_CU_INVALID_VALUE;
+	*(int *)value = fake.pointer_gpu;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemAddressReserve(glk_cu_address *address, size_t size,
+	size_t align, glk_cu_address hint, unsigned long long flags)
+{
+	BEGIN;
+	fake.size = size;
+	fake.flags = flags;
+	*address = 0x700000000000;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemAddressFree(glk_cu_address address, size_t size)
+{
+	BEGIN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemCreate(glk_cu_page *page, size_t size,
+	const struct glk_cu_prop *prop, unsigned long long flags)
+{
+	BEGIN;
+	fake.prop = *prop;
+	fake.size = size;
+	fake.flags = flags;
+	*page = (glk_cu_page)++fake.pages;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemRelease(glk_cu_page page)
+{
+	BEGIN;
+	fake.pages--;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemMap(glk_cu_address address, size_t size, size_t offset,
+	glk_cu_page page, unsigned long long flags)
+{
+	BEGIN;
+	fake.address = address;
+	fake.size = size;
+	fake.offset = offset;
+	fake.flags = flags;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemUnmap(glk_cu_address address, size_t size)
+{
+	BEGIN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemSetAccess(glk_cu_address address, size_t size,
+	const struct glk_cu_access *access, size_t count)
+{
+	BEGIN;
+	fake.access_count = count;
+	for (size_t i = 0; i < count && i < 4; i++)
+		fake.access[i] = access[i];
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemGetAllocationGranularity(
+	size_t *size, const struct glk_cu_prop *prop, glk_cu_granularity which)
+{
+	BEGIN;
+	*size = which == GLK_CU_GRANULARITY_MINIMUM ? (size_t)1 << 16 : (size_t)2 << 20;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemExportToShareableHandle(
+	void *handle, glk_cu_page page, glk_cu_handle_type type, unsigned long long flags)
+{
+	BEGIN;
+	*(int *)handle = dup(STDOUT_FILENO);
+	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
+}
+
+static glk_cu_result fake_cuMemImportFromShareableHandle(
+	glk_cu_page *page, void *handle, glk_cu_handle_type type)
+{
+	BEGIN;
+	fake.imported = (uintptr_t)handle;
+	*page = 77;
+	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
+}
+
+static glk_cu_result fake_cuStreamCreate(struct CUstream_st **stream, unsigned int flags)
+{
+	BEGIN;
+	fake.stream_flags = flags;
+	fake.streams++;
+	*stream = FAKE_STREAM;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamDestroy(struct CUstream_st *stream)
+{
+	BEGIN;
+	fake.streams--;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamSynchronize(struct CUstream_st *stream)
+{
+	BEGIN;
+	FORBIDDEN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamIsCapturing(
+	struct CUstream_st *stream, glk_cu_capture_status *status)
+{
+	BEGIN;
+	*status = (glk_cu_capture_status)fake.capturing;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamGetCtx(
+	struct CUstream_st *stream, struct CUctx_st **context)
+{
+	BEGIN;
+	*context = fake.stream_context;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamWaitEvent(
+	struct CUstream_st *stream, struct CUevent_st *event, unsigned int flags)
+{
+	BEGIN;
+	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuThreadExchangeStreamCaptureMode(glk_cu_capture_mode *mode)
+{
+	glk_cu_capture_mode old = fake.mode;
+
+	fake.calls++;
+	if (fake.fail_call &&
+		!strcmp(fake.fail_call, "cuThreadExchangeStreamCaptureMode"))
+		return fake.fail_result;
+	fake.mode = *mode;
+	*mode = old;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuEventCreate(struct CUevent_st **event, unsigned int flags)
+{
+	BEGIN;
+	fake.event_flags = flags;
+	*event = (struct CUevent_st *)(uintptr_t)(0x3000 + ++fake.events);
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuEventDestroy(struct CUevent_st *event)
+{
+	BEGIN;
+	fake.events--;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuEventRecord(
+	struct CUevent_st *event, struct CUstream_st *stream)
+{
+	BEGIN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuEventQuery(struct CUevent_st *event)
+{
+	BEGIN;
+	FORBIDDEN;
+	return fake.query;
+}
+
+static glk_cu_result fake_cuMemcpyAsync(
+	glk_cu_address dst, glk_cu_address src, size_t size, struct CUstream_st *stream)
+{
+	BEGIN;
+	fake.size = size;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemsetD32Async(
+	glk_cu_address dst, unsigned int value, size_t count, struct CUstream_st *stream)
+{
+	BEGIN;
+	fake.size = count;
+	return GLK_CU_SUCCESS;
+}
+
+/* The newest of the functions named `symbol` that is not newer than `version`. */
+static void *look_up(const char *symbol, int version)
+{
+	void *found = NULL;
+
+	if (fake.missing && !strcmp(fake.missing, symbol))
+		return NULL;
+#define ENTRY(field, name, since, args)                                                  \
+	if (!strcmp(symbol, #name) && since <= version)                                  \
+		found = (void *)fake_##field;
+	GLK_CUDA_FUNCTIONS(ENTRY)
+#undef ENTRY
+	return found;
+}
+
+#if FAKE_ENTRY >= 12000
+EXPORT glk_cu_proc_v12000 cuGetProcAddress_v2;
+
+glk_cu_result cuGetProcAddress_v2(const char *symbol, void **fn, int version,
+	uint64_t flags, glk_cu_proc_status *status)
+{
+	if (fake.stub)
+		return GLK_CU_STUB_LIBRARY;
+	if (version > fake.version || flags != GLK_CU_PROC_LEGACY_STREAM)
+		return GLK_CU_INVALID_VALUE;
+	*fn = look_up(symbol, version);
+	*status = *fn ? GLK_CU_PROC_FOUND : GLK_CU_PROC_NOT_FOUND;
+	return GLK_CU_SUCCESS;
+}
+#elif FAKE_ENTRY >= 11030
+EXPORT glk_cu_proc_v11030 cuGetProcAddress;
+
+glk_cu_result cuGetProcAddress(const char *symbol, void **fn, int version, uint64_t flags)
+{
+	if (fake.stub)
+		return GLK_CU_STUB_LIBRARY;
+	if (version > fake.version || flags != GLK_CU_PROC_LEGACY_STREAM)
+		return GLK_CU_INVALID_VALUE;
+	*fn = look_up(symbol, version);
+	return GLK_CU_SUCCESS;
+}
+#else
+EXPORT glk_cu_result cuDriverGetVersion(int *version);
+
+glk_cu_result cuDriverGetVersion(int *version)
+{
+	/* Used here only to keep the functions of the list. */
+	return look_up("cuDriverGetVersion", 2020) ? fake_cuDriverGetVersion(version)
+						   : GLK_CU_UNKNOWN;
+}
+#endif
