@@ -121,17 +121,16 @@ struct glk_drv_ops {
 	int (*fill)(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 		struct CUstream_st *stream);
 
-	/* Nanoseconds this kind of call costs over `size` bytes, on a backend with a modelled
-	 * clock; NULL where time is measured. */
-	int64_t (*cost)(struct glk_drv *drv, enum glake_call call, size_t size);
-
-	/* Sum of the calls so far; filled by the count wrapper, optional elsewhere. */
+	/* Optional in a backend. With a modelled clock it fills `ns` and `now_ns` with the
+	 * modelled times of all calls so far and leaves `calls` alone; the count wrapper adds
+	 * its calls, and its measured times where a backend has none. */
 	int (*figures)(struct glk_drv *drv, struct glake_driver_stats *ret_stats);
 };
 
-/* The head of every instance; backends embed it first in a larger structure. */
+/* The head of every instance; backends and wrappers embed it first in a larger structure. */
 struct glk_drv {
 	const struct glk_drv_ops *ops;
+	struct glk_drv *inner; /* what a wrapper stands on; NULL in a backend */
 };
 
 /*

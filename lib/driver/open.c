@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Chooses the backend and builds the stack over it: count(backend), with `check` and `fault`
+ * in between as configured. The software device is always checked, for there the library is
+ * tested; faults stand right above the backend, so that `check` sees them as the driver's.
+ */
+#include "driver/driver.h"
+
+#include "base/conf.h"
+#include "base/error.h"
+#include "driver/count.h"
+#include "driver/cuda.h"
+#include "driver/ops.h"
+#include "driver/soft.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* enum glake_backend, as the choices of driver.backend are numbered. */
+static const bool wants_cuda[] = {[GLAKE_BACKEND_AUTO] = true,
+	[GLAKE_BACKEND_SOFT] = false,
+	[GLAKE_BACKEND_CUDA] = true};
+
+static int backend_open(
+	const struct glk_conf *conf, char *why, size_t why_size, struct glk_drv **ret_drv)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	int err;
+
+	if (why_size)
+		why[0] = '\0';
+	if (wants_cuda[conf->driver_backend]) {
+		err = glk_cuda_open(conf, ret_drv);
+		if (!err || conf->driver_backend == GLAKE_BACKEND_CUDA)
+			return err;
+		glake_last_error(&error);
+		if (why_size)
+			snprintf(why, why_size, "%s", error.text);
+	}
+	return glk_soft_open(conf, ret_drv);
+}
+
+int glk_drv_open(
+	const struct glk_conf *conf, char *why, size_t why_size, struct glk_drv **ret_drv)
+{
+	struct glk_drv *drv, *top;
+	int err;
+
+	err = backend_open(conf, why, why_size, &drv);
+	if (err)
+		return err;
+	err = glk_count_open(drv, &top);
+	if (err) {
+		drv->ops->close(drv);
+		return err;
+	}
+	*ret_drv = top;
+	return 0;
+}
+
+int glk_drv_close(struct glk_drv *drv)
+{
+	return drv ? drv->ops->close(drv) : 0;
+}
+
+const char *glk_drv_name(struct glk_drv *drv)
+{
+	return glk_drv_bottom(drv)->ops->name;
+}
+
+int glk_drv_version(struct glk_drv *drv)
+{
+	struct glk_drv *bottom = glk_drv_bottom(drv);
+
+	return strcmp(bottom->ops->name, "cuda") ? 0 : glk_cuda_version(bottom);
+}

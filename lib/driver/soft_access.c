@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Rights on the software device are rights of the process: a mapping appears in its address
+ * space when somebody is given access, with the sum of all grants, and is PROT_NONE before.
+ * Neighbours that lie in the file as in the address space become one system call and one map
+ * of the kernel, of which vm.max_map_count allows 65530 by default.
+ *
+ * Invariant	an address of a reservation is a map of the file at the offset equal to it,
+ *		except where a mapping with rights has put a page from another place
+ * Guarantees	a call that fails half way leaves the rights as they were
+ * Cost		per run of neighbours: mprotect, 1.2 us, for pages at their own place, mmap,
+ *		3.3 us, for others
+ */
+#include "driver/soft_state.h"
+
+#include "base/error.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+/* A run of mappings that one system call can serve. */
+struct run {
+	uint64_t addr;
+	size_t size;
+	size_t first; /* granule in the file */
+	uint8_t prot;
+};
+
+/* Whether a granule of the file lies at its own address. */
+static bool is_home(uint64_t addr, size_t first)
+{
+	return addr == first * GLK_GRANULE;
+}
+
+static int failed(const char *call, uint64_t addr, size_t size)
+{
+	if (errno == ENOMEM)
+		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, call, ENOMEM,
+			"the process has used up its maps, see vm.max_map_count");
+	return glk_error_native(-EIO, GLAKE_ERROR_DRIVER, call, errno,
+		"rights on %#lx + %zu cannot be changed", (unsigned long)addr, size);
+}
+
+int glk_soft_access_none(const struct soft *soft, uint64_t addr, size_t size)
+{
+	void *p = mmap((void *)addr, size, PROT_NONE,
+		MAP_SHARED | MAP_FIXED | MAP_NORESERVE, soft->file.fd, (off_t)addr);
+
+	return p == MAP_FAILED ? failed("mmap", addr, size) : 0;
+}
+
+int glk_soft_access_remove(const struct soft *soft, uint64_t addr, size_t size)
+{
+	const struct glk_mapping *mapping;
+	bool rights = false, home = true;
+
+	for (uint64_t at = addr; at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		rights |= mapping->prot != PROT_NONE;
+		home &= mapping->prot == PROT_NONE ||
+			is_home(at, soft_page_at(soft, mapping->page)->first);
+	}
+	if (!rights)
+		return 0;
+	if (!home)
+		return glk_soft_access_none(soft, addr, size);
+	if (mprotect((void *)addr, size, PROT_NONE))
+		return failed("mprotect", addr, size);
+	return 0;
+}
+
+static int run_map(const struct soft *soft, const struct run *run)
+{
+	void *p;
+
+	if (is_home(run->addr, run->first)) {
+		if (mprotect((void *)run->addr, run->size, run->prot))
+			return failed("mprotect", run->addr, run->size);
+		return 0;
+	}
+	if (run->prot == PROT_NONE)
+		return glk_soft_access_none(soft, run->addr, run->size);
+	p = mmap((void *)run->addr, run->size, run->prot,
+		MAP_SHARED | MAP_FIXED | MAP_NORESERVE, soft->file.fd,
+		(off_t)(run->first * GLK_GRANULE));
+	return p == MAP_FAILED ? failed("mmap", run->addr, run->size) : 0;
+}
+
+/* Whether the mapping continues the run, with these rights. */
+static bool run_extend(const struct soft *soft, struct run *run,
+	const struct glk_mapping *mapping, uint8_t prot)
+{
+	size_t first = soft_page_at(soft, mapping->page)->first;
+
+	if (!run->size)
+		*run = (struct run){.addr = mapping->addr, .first = first, .prot = prot};
+	else if (run->prot != prot || run->first + run->size / GLK_GRANULE != first)
+		return false;
+	run->size += mapping->size;
+	return true;
+}
+
+/* What a call changes: places that no grant names keep the rights they have. */
+struct change {
+	uint64_t gpus, readers, writers; /* a bit for each GPU */
+	bool host, host_read, host_write;
+};
+
+static struct glk_mapping change_apply(
+	const struct change *change, const struct glk_mapping *mapping)
+{
+	struct glk_mapping now = *mapping;
+
+	now.readers = (now.readers & ~change->gpus) | change->readers;
+	now.writers = (now.writers & ~change->gpus) | change->writers;
+	if (change->host) {
+		now.host_read = change->host_read;
+		now.host_write = change->host_write;
+	}
+	now.prot = PROT_NONE;
+	if (now.readers || now.host_read)
+		now.prot |= PROT_READ;
+	if (now.writers || now.host_write)
+		now.prot |= PROT_READ | PROT_WRITE;
+	return now;
+}
+
+/*
+ * Brings the process's rights on [addr, addr + size) to what the change makes of them, or,
+ * without one, back to what the book says. *ret_done is the end of what was touched.
+ */
+static int range_map(const struct soft *soft, uint64_t addr, size_t size,
+	const struct change *change, uint64_t *ret_done)
+{
+	struct run run = {0};
+	uint64_t at = addr;
+	int err = 0;
+
+	while (!err && at < addr + size) {
+		const struct glk_mapping *mapping = glk_book_find(&soft->book, at);
+		uint8_t prot =
+			change ? change_apply(change, mapping).prot : mapping->prot;
+
+		if (run_extend(soft, &run, mapping, prot)) {
+			at += mapping->size;
+			continue;
+		}
+		err = run_map(soft, &run);
+		run.size = 0;
+	}
+	if (!err && run.size)
+		err = run_map(soft, &run);
+	*ret_done = at;
+	return err;
+}
+
+static int change_read(const struct soft *soft, const struct glk_grant *grants,
+	size_t count, struct change *ret_change)
+{
+	struct change change = {0};
+	uint8_t place;
+	int err;
+
+	for (size_t i = 0; i < count; i++) {
+		bool write = grants[i].access == GLK_ACCESS_WRITE;
+		bool read = grants[i].access != GLK_ACCESS_NONE;
+		uint64_t bit;
+
+		err = glk_soft_place(soft, grants[i].who, &place);
+		if (err)
+			return err;
+		if (grants[i].who.kind == GLK_PLACE_HOST) {
+			change.host = true;
+			change.host_read = read;
+			change.host_write = write;
+			continue;
+		}
+		bit = UINT64_C(1) << grants[i].who.id;
+		change.gpus |= bit;
+		change.readers |= read ? bit : 0;
+		change.writers |= write ? bit : 0;
+	}
+	*ret_change = change;
+	return 0;
+}
+
+/* Rights may grow while queued work names the range, but not shrink. */
+static int shrink_refuse(
+	struct soft *soft, uint64_t addr, size_t size, const struct change *change)
+{
+	const struct glk_mapping *mapping;
+	struct glk_mapping now;
+
+	for (uint64_t at = addr; soft->pending && at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		now = change_apply(change, mapping);
+		if ((mapping->readers & ~now.readers) ||
+			(mapping->writers & ~now.writers))
+			return glk_soft_queue_refuse(
+				soft, at, mapping->size, "cuMemSetAccess");
+	}
+	return 0;
+}
+
+static void change_note(
+	struct soft *soft, uint64_t addr, size_t size, const struct change *change)
+{
+	struct glk_mapping *mapping;
+	size_t count = 0;
+
+	for (uint64_t at = addr; at < addr + size; count++) {
+		mapping = glk_book_find(&soft->book, at);
+		*mapping = change_apply(change, mapping);
+		if (mapping->prot & PROT_WRITE)
+			soft_page_at(soft, mapping->page)->written = true;
+		at += mapping->size;
+	}
+	glk_soft_charge(soft, GLAKE_CALL_SET_ACCESS, count);
+}
+
+int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
+	const struct glk_grant *grants, size_t count)
+{
+	struct soft *soft = soft_of(drv);
+	struct change change;
+	uint64_t at, done;
+	int err;
+
+	err = change_read(soft, grants, count, &change);
+	if (err)
+		return err;
+	glk_lock(&soft->lock);
+	if (!glk_book_span(&soft->book, addr, size) ||
+		!glk_book_is_run(&soft->book, addr, size, &at)) {
+		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemSetAccess", 1,
+			"%#lx + %zu is no run of whole mappings", (unsigned long)addr,
+			size);
+		goto out;
+	}
+	err = shrink_refuse(soft, addr, size, &change);
+	if (err)
+		goto out;
+	err = range_map(soft, addr, size, &change, &done);
+	if (!err)
+		change_note(soft, addr, size, &change);
+	else if (range_map(soft, addr, done - addr, NULL, &at))
+		glk_err("rights on %#lx + %zu could not be restored", (unsigned long)addr,
+			size);
+out:
+	glk_unlock(&soft->lock);
+	return err;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What names memory on a stream: copies, fills and the pretend kernels of tests. Rights are
+ * judged when the operation is queued, and the queue keeps mappings and rights in place until
+ * it has run, so that running it cannot fault.
+ */
+#include "driver/soft_state.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+
+/* Whether every byte of a range may be touched by a GPU. Memory outside of all reservations is
+ * the host's own and not judged. */
+static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
+	bool write, const char *call)
+{
+	uint64_t mask = UINT64_C(1) << device;
+	const struct glk_mapping *mapping;
+	uint64_t at = addr, end;
+
+	if (__builtin_add_overflow(addr, size, &end) || !addr)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
+			"%zu bytes at %#lx are no range", size, (unsigned long)addr);
+	if (!glk_book_span(&soft->book, addr, 1))
+		return 0;
+	for (; at < end; at = mapping->addr + mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		if (!mapping || !((write ? mapping->writers : mapping->readers) & mask))
+			return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 700,
+				"%s rule: GPU %d may not %s %#lx: %s", call, device,
+				write ? "write" : "read", (unsigned long)at,
+				mapping ? "no such access was set"
+					: "nothing is mapped there");
+	}
+	return 0;
+}
+
+/* A stream's GPU, for NULL that of the memory: the first GPU that may touch it. */
+static int device_of(const struct soft *soft, uint64_t dst, uint64_t src)
+{
+	const struct glk_mapping *mapping = glk_book_find(&soft->book, dst);
+
+	if (!mapping || !mapping->readers)
+		mapping = src ? glk_book_find(&soft->book, src) : NULL;
+	return mapping && mapping->readers ? __builtin_ctzll(mapping->readers) : 0;
+}
+
+static int queue(struct soft *soft, struct CUstream_st *stream, const struct soft_op *op,
+	const char *call)
+{
+	int device = device_of(soft, op->dst, op->src), err;
+	uint32_t id, slot;
+
+	id = glk_soft_stream_find(soft, stream ? -1 : device, stream, call);
+	if (!id)
+		return -EINVAL;
+	err = glk_soft_stream_usable(soft, id, call);
+	if (err || !op->size)
+		return err;
+	device = soft_stream_at(soft, id)->device;
+	err = touchable(soft, device, op->dst, op->size, true, call);
+	if (!err && op->kind == SOFT_COPY)
+		err = touchable(soft, device, op->src, op->size, false, call);
+	if (!err)
+		err = glk_soft_queue_add(soft, id, op, &slot);
+	return err;
+}
+
+int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
+	struct CUstream_st *stream)
+{
+	struct soft_op op = {.kind = SOFT_COPY, .dst = dst, .src = src, .size = size};
+	struct soft *soft = soft_of(drv);
+	int err;
+
+	glk_soft_charge(soft, GLAKE_CALL_COPY, 1);
+	glk_lock(&soft->lock);
+	err = queue(soft, stream, &op, "cuMemcpyAsync");
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
+	struct CUstream_st *stream)
+{
+	struct soft_op op = {.kind = SOFT_FILL, .dst = dst, .value = value};
+	struct soft *soft = soft_of(drv);
+	int err;
+
+	if (dst % sizeof(value) || __builtin_mul_overflow(count, sizeof(value), &op.size))
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemsetD32Async", 1,
+			"%zu words at %#lx", count, (unsigned long)dst);
+	glk_soft_charge(soft, GLAKE_CALL_COPY, 1);
+	glk_lock(&soft->lock);
+	err = queue(soft, stream, &op, "cuMemsetD32Async");
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	uint64_t addr, size_t size, bool write)
+{
+	struct soft_op op = {
+		.kind = SOFT_WORK, .dst = addr, .size = size, .write = write};
+	struct soft *soft = glk_soft_below(drv);
+	int err = -EINVAL;
+	uint32_t id, slot;
+
+	if (!soft)
+		return err;
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel");
+	if (id)
+		err = 0;
+	if (id && size)
+		err = touchable(soft, soft_stream_at(soft, id)->device, addr, size, write,
+			"cuLaunchKernel");
+	if (!err && !soft_stream_at(soft, id)->capturing)
+		err = glk_soft_queue_add(soft, id, &op, &slot);
+	glk_unlock(&soft->lock);
+	return err;
+}

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Events of the software device. A record is an operation in a queue; the event remembers the
+ * slot and the serial number of its latest record, and so does every wait. It has passed when
+ * the slot no longer holds that serial number. So an event may be recorded again, or freed,
+ * while older records of it are waited for, as with the driver.
+ */
+#include "driver/soft_state.h"
+
+#include "base/error.h"
+#include "driver/handle.h"
+
+#include <errno.h>
+
+static struct soft_event *event_at(const struct soft *soft, uint32_t id)
+{
+	return glk_slab_at(&soft->events, id);
+}
+
+static struct soft_event *event_find(
+	const struct soft *soft, struct glk_drv_event *event, const char *call)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)event;
+	uint32_t id = glk_handle_id(handle);
+	struct soft_event *e = NULL;
+
+	if (glk_handle_is(handle, GLK_HANDLE_EVENT) && id && id <= SOFT_EVENTS)
+		e = event_at(soft, id);
+	if (e && e->live && (e->gen & GLK_HANDLE_GEN_MASK) == glk_handle_gen(handle))
+		return e;
+	glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+		"%#lx is no event of the software device, or was freed",
+		(unsigned long)handle);
+	return NULL;
+}
+
+int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_event *e;
+	uint32_t id;
+
+	if (device < 0 || device >= soft->gpus)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuEventCreate", 101,
+			"GPU %d does not exist", device);
+	id = glk_slab_get(&soft->events);
+	if (!id)
+		return -ENOMEM;
+	glk_soft_charge(soft, GLAKE_CALL_EVENT_CREATE, 1);
+	glk_lock(&soft->lock);
+	e = event_at(soft, id);
+	*e = (struct soft_event){.gen = e->gen + 1, .device = device, .live = true};
+	*ret_event = (struct glk_drv_event *)(uintptr_t)glk_handle_make(
+		GLK_HANDLE_EVENT, (uint32_t)device, e->gen, id);
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+int glk_soft_event_free(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_event *e;
+
+	glk_lock(&soft->lock);
+	e = event_find(soft, event, "cuEventDestroy");
+	if (e) {
+		e->live = false;
+		glk_slab_put(&soft->events, glk_handle_id((uint64_t)(uintptr_t)event));
+	}
+	glk_unlock(&soft->lock);
+	return e ? 0 : -EINVAL;
+}
+
+static int record(struct soft *soft, struct soft_event *e, struct CUstream_st *stream)
+{
+	struct soft_op op = {.kind = SOFT_RECORD};
+	uint32_t id, slot;
+	int err;
+
+	id = glk_soft_stream_find(soft, stream ? -1 : e->device, stream, "cuEventRecord");
+	if (!id)
+		return -EINVAL;
+	if (soft_stream_at(soft, id)->device != e->device)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuEventRecord", 400,
+			"cuEventRecord rule: an event of GPU %d cannot be recorded on a stream "
+			"of GPU %d",
+			e->device, soft_stream_at(soft, id)->device);
+	err = glk_soft_stream_usable(soft, id, "cuEventRecord");
+	if (err)
+		return err;
+	err = glk_soft_queue_add(soft, id, &op, &slot);
+	if (err)
+		return err;
+	e->op = slot;
+	e->serial = slot ? soft_op_at(soft, slot)->serial : 0;
+	return 0;
+}
+
+int glk_soft_event_record(
+	struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_event *e;
+	int err = -EINVAL;
+
+	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
+	glk_lock(&soft->lock);
+	e = event_find(soft, event, "cuEventRecord");
+	if (e)
+		err = record(soft, e, stream);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	struct soft *soft = soft_of(drv);
+	const struct soft_event *e;
+	int err = -EINVAL;
+
+	glk_soft_charge(soft, GLAKE_CALL_EVENT_QUERY, 1);
+	glk_lock(&soft->lock);
+	e = event_find(soft, event, "cuEventQuery");
+	if (e)
+		err = glk_soft_queue_is_done(soft, e->op, e->serial) ? 0 : -EAGAIN;
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+static int wait(struct soft *soft, const struct soft_event *e, struct CUstream_st *stream)
+{
+	struct soft_op op = {.kind = SOFT_WAIT};
+	uint32_t id, slot;
+	int err;
+
+	id = glk_soft_stream_find(
+		soft, stream ? -1 : e->device, stream, "cuStreamWaitEvent");
+	if (!id)
+		return -EINVAL;
+	err = glk_soft_stream_usable(soft, id, "cuStreamWaitEvent");
+	if (err || glk_soft_queue_is_done(soft, e->op, e->serial))
+		return err;
+	op.target = e->op;
+	op.target_serial = e->serial;
+	return glk_soft_queue_add(soft, id, &op, &slot);
+}
+
+int glk_soft_stream_wait(
+	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event)
+{
+	struct soft *soft = soft_of(drv);
+	const struct soft_event *e;
+	int err = -EINVAL;
+
+	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
+	glk_lock(&soft->lock);
+	e = event_find(soft, event, "cuStreamWaitEvent");
+	if (e)
+		err = wait(soft, e, stream);
+	glk_unlock(&soft->lock);
+	return err;
+}

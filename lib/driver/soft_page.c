@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Pages of the software device: an entry in the account of their GPU or node, and a place in
+ * the file once they are mapped. A released page keeps its memory until its last mapping has
+ * gone, as the driver's handles do.
+ */
+#include "driver/soft_state.h"
+
+#include "base/error.h"
+#include "driver/handle.h"
+
+#include <errno.h>
+
+struct soft_page *glk_soft_page_find(
+	const struct soft *soft, uint64_t handle, const char *call)
+{
+	uint32_t id = glk_handle_id(handle);
+	struct soft_page *page = NULL;
+
+	if (glk_handle_is(handle, GLK_HANDLE_PAGE) && id && id <= soft->pages.max)
+		page = soft_page_at(soft, id);
+	if (page && page->live && !page->released &&
+		(page->gen & GLK_HANDLE_GEN_MASK) == glk_handle_gen(handle))
+		return page;
+	glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 0,
+		"%#lx is no page, or was released", (unsigned long)handle);
+	return NULL;
+}
+
+static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_page)
+{
+	struct soft_room *room = &soft->rooms[place];
+	struct soft_page *page;
+	uint32_t id;
+
+	if (size > room->total - room->used)
+		return glk_error_native(-ENOMEM,
+			place < soft->gpus ? GLAKE_ERROR_NOMEM_DEVICE
+					   : GLAKE_ERROR_NOMEM_HOST,
+			"cuMemCreate", 2,
+			"a page of %zu bytes, where %zu of %zu are free", size,
+			room->total - room->used, room->total);
+	id = glk_slab_get(&soft->pages);
+	if (!id)
+		return -ENOMEM;
+	room->used += size;
+	page = soft_page_at(soft, id);
+	*page = (struct soft_page){
+		.size = size, .gen = page->gen + 1, .place = place, .live = true};
+	*ret_page = glk_handle_make(GLK_HANDLE_PAGE, place, page->gen, id);
+	return 0;
+}
+
+int glk_soft_create(struct glk_drv *drv, struct glk_place place, size_t size,
+	uint32_t flags, uint64_t *ret_page)
+{
+	struct soft *soft = soft_of(drv);
+	uint8_t number;
+	int err;
+
+	err = glk_soft_place(soft, place, &number);
+	if (err)
+		return err;
+	if (flags)
+		return glk_error_native(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"cuMemCreate", 801,
+			"pages of the software device cannot be exported (flags %#x)",
+			flags);
+	if (!size || size % GLK_GRANULE)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemCreate", 1,
+			"%zu bytes are not whole granules", size);
+	glk_lock(&soft->lock);
+	glk_soft_charge(soft, GLAKE_CALL_CREATE, 1);
+	err = create(soft, number, size, ret_page);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+void glk_soft_page_settle(struct soft *soft, struct soft_page *page, uint32_t id)
+{
+	if (!page->released || page->maps)
+		return;
+	if (page->placed)
+		glk_soft_file_give(&soft->file, page->first, page->size, page->written);
+	soft->rooms[page->place].used -= page->size;
+	page->live = false;
+	glk_slab_put(&soft->pages, id);
+}
+
+int glk_soft_release(struct glk_drv *drv, uint64_t handle)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_page *page;
+	int err = -EINVAL;
+
+	glk_lock(&soft->lock);
+	page = glk_soft_page_find(soft, handle, "cuMemRelease");
+	if (page) {
+		glk_soft_charge(soft, GLAKE_CALL_RELEASE, 1);
+		page->released = true;
+		glk_soft_page_settle(soft, page, glk_handle_id(handle));
+		err = 0;
+	}
+	glk_unlock(&soft->lock);
+	return err;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The queues of the software device's streams. An operation stands in its stream's queue
+ * until it runs; while it stands, the mappings it names count it, so that an unmap of them is
+ * refused with both sides named.
+ *
+ * In worker mode operations run at once, inline, unless something unfinished stands before
+ * them (a held stream, a wait on one). In stepped mode they run only when a test steps them or
+ * the host waits for the stream.
+ *
+ * Invariant	a wait names a record that was queued before it, so waits alone cannot lock up
+ */
+#include "driver/soft_state.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *const kind_names[] = {
+	[SOFT_WORK] = "kernel",
+	[SOFT_COPY] = "copy",
+	[SOFT_FILL] = "fill",
+	[SOFT_RECORD] = "record",
+	[SOFT_WAIT] = "wait",
+};
+
+bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t serial)
+{
+	return !op || soft_op_at(soft, op)->serial != serial;
+}
+
+/* Adds `step` to the count of every mapping in a range; host memory has none. */
+static void range_count(struct soft *soft, uint64_t addr, size_t size, int step)
+{
+	uint64_t at = addr & ~(GLK_GRANULE - 1);
+
+	if (!addr || !glk_book_span(&soft->book, addr, 1))
+		return;
+	while (at < addr + size) {
+		struct glk_mapping *mapping = glk_book_find(&soft->book, at);
+
+		if (mapping)
+			mapping->queued += (uint32_t)step;
+		at = mapping ? mapping->addr + mapping->size : at + GLK_GRANULE;
+	}
+}
+
+static void op_count(struct soft *soft, const struct soft_op *op, int step)
+{
+	range_count(soft, op->dst, op->size, step);
+	range_count(soft, op->src, op->size, step);
+}
+
+static bool names(const struct soft_op *op, uint64_t addr, size_t size)
+{
+	return (op->dst && op->dst < addr + size && addr < op->dst + op->size) ||
+		(op->src && op->src < addr + size && addr < op->src + op->size);
+}
+
+/* Looks for the culprit; only on the way to an error, so a walk over all queues is right. */
+static const struct soft_op *op_naming(
+	const struct soft *soft, uint64_t addr, size_t size)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+	for (uint32_t id = 1; id <= used; id++) {
+		uint32_t slot = soft_stream_at(soft, id)->head;
+
+		for (; slot; slot = soft_op_at(soft, slot)->next)
+			if (names(soft_op_at(soft, slot), addr, size))
+				return soft_op_at(soft, slot);
+	}
+	return NULL;
+}
+
+int glk_soft_queue_refuse(struct soft *soft, uint64_t addr, size_t size, const char *call)
+{
+	const struct glk_mapping *mapping = NULL;
+	const struct soft_op *op;
+	uint64_t at = addr;
+
+	if (!soft->pending)
+		return 0;
+	for (; at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		if (mapping->queued)
+			break;
+	}
+	if (at >= addr + size)
+		return 0;
+	op = op_naming(soft, mapping->addr, mapping->size);
+	if (!op)
+		return glk_error_native(-EIO, GLAKE_ERROR_CORRUPT, call, 0,
+			"%u queued operations name %#lx and none is found",
+			mapping->queued, (unsigned long)mapping->addr);
+	return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
+		"%s rule: %#lx + %zu is named by work not yet run: a %s of %zu bytes at %#lx, "
+		"operation %lu on stream %u of GPU %d",
+		call, (unsigned long)addr, size, kind_names[op->kind], op->size,
+		(unsigned long)(op->dst ? op->dst : op->src), (unsigned long)op->serial,
+		op->stream, soft_stream_at(soft, op->stream)->device);
+}
+
+static void op_run(const struct soft_op *op)
+{
+	uint32_t *words = (uint32_t *)op->dst;
+
+	if (op->kind == SOFT_COPY)
+		memmove((void *)op->dst, (const void *)op->src, op->size);
+	if (op->kind == SOFT_FILL)
+		for (size_t i = 0; i < op->size / sizeof(*words); i++)
+			words[i] = op->value;
+}
+
+bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
+{
+	struct soft_stream *s = soft_stream_at(soft, stream);
+	uint32_t slot = s->head;
+	struct soft_op *op;
+
+	if (!slot || s->held)
+		return false;
+	op = soft_op_at(soft, slot);
+	if (op->kind == SOFT_WAIT &&
+		!glk_soft_queue_is_done(soft, op->target, op->target_serial))
+		return false;
+	op_run(op);
+	op_count(soft, op, -1);
+	s->head = op->next;
+	if (!s->head)
+		s->tail = 0;
+	s->pending--;
+	soft->pending--;
+	op->serial = 0;
+	glk_slab_put(&soft->ops, slot);
+	return true;
+}
+
+void glk_soft_queue_run(struct soft *soft)
+{
+	bool moved = true;
+
+	while (moved && soft->pending) {
+		uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+		moved = false;
+		for (uint32_t id = 1; id <= used; id++)
+			while (glk_soft_queue_step(soft, id))
+				moved = true;
+	}
+}
+
+int glk_soft_queue_add(
+	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op)
+{
+	struct soft_stream *s = soft_stream_at(soft, stream);
+	struct soft_op *queued;
+	uint32_t slot;
+
+	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT) {
+		op_run(op);
+		*ret_op = 0;
+		return 0;
+	}
+	slot = glk_slab_get(&soft->ops);
+	if (!slot)
+		return -ENOMEM;
+	queued = soft_op_at(soft, slot);
+	*queued = *op;
+	queued->serial = ++soft->serial;
+	queued->stream = stream;
+	queued->next = 0;
+	if (s->tail)
+		soft_op_at(soft, s->tail)->next = slot;
+	else
+		s->head = slot;
+	s->tail = slot;
+	s->pending++;
+	soft->pending++;
+	op_count(soft, queued, 1);
+	*ret_op = slot;
+	return 0;
+}
+
+int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)
+{
+	const struct soft_stream *s = soft_stream_at(soft, stream);
+	uint32_t at = stream;
+
+	while (s->head) {
+		const struct soft_op *op =
+			soft_op_at(soft, soft_stream_at(soft, at)->head);
+
+		if (glk_soft_queue_step(soft, at)) {
+			at = stream;
+			continue;
+		}
+		if (soft_stream_at(soft, at)->held)
+			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
+				"%s would wait for ever: stream %u of GPU %d is held",
+				call, at, soft_stream_at(soft, at)->device);
+		/* It waits for a record in another queue, which has to move first. */
+		at = soft_op_at(soft, op->target)->stream;
+	}
+	return 0;
+}
+
+/* What tests do with queues. */
+
+int glk_soft_step(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct soft *soft = glk_soft_below(drv);
+	int err = -EINVAL;
+	uint32_t id;
+
+	if (!soft)
+		return err;
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "step");
+	if (id)
+		err = glk_soft_queue_step(soft, id) ? 0 : -EAGAIN;
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_run_all(struct glk_drv *drv)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	glk_soft_queue_run(soft);
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+int glk_soft_hold(struct glk_drv *drv, int device, struct CUstream_st *stream, bool hold)
+{
+	struct soft *soft = glk_soft_below(drv);
+	uint32_t id;
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "hold");
+	if (id)
+		soft_stream_at(soft, id)->held = hold;
+	if (id && !hold && !soft->stepped)
+		glk_soft_queue_run(soft);
+	glk_unlock(&soft->lock);
+	return id ? 0 : -EINVAL;
+}
+
+int glk_soft_pending(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, uint32_t *ret_count)
+{
+	struct soft *soft = glk_soft_below(drv);
+	uint32_t id;
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "pending");
+	if (id)
+		*ret_count = soft_stream_at(soft, id)->pending;
+	glk_unlock(&soft->lock);
+	return id ? 0 : -EINVAL;
+}

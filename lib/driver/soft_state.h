@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_DRIVER_SOFT_STATE_H
+#define GLK_DRIVER_SOFT_STATE_H
+
+/*
+ * The state of the software device, shared by the soft_* files alone. One lock guards all of
+ * it but the modelled clock; copies run under it, so that the order of everything is one.
+ */
+#include "base/lock.h"
+#include "driver/book.h"
+#include "driver/soft.h"
+
+#define SOFT_PLACES   128u /* 64 GPUs, 64 NUMA nodes */
+#define SOFT_PAGES    (1u << 21)
+#define SOFT_MAPPINGS (1u << 21)
+#define SOFT_STREAMS  4096u
+#define SOFT_EVENTS   (1u << 20)
+#define SOFT_QUEUED   (1u << 20)
+
+/* What one GPU or node has: an account, the bytes themselves lie in the file. */
+struct soft_room {
+	size_t total, used;
+};
+
+#define SOFT_SIZES	20 /* powers of two in granules, up to 1 TiB a page */
+#define SOFT_DIRTY_RUNS 64
+
+struct soft_run {
+	size_t first, count; /* granules */
+};
+
+struct soft_file {
+	int fd;
+	size_t granules;	/* of the file */
+	uint64_t *taken;	/* a bit for each granule */
+	size_t low[SOFT_SIZES]; /* no free run of 2^i granules above the addresses begins
+				 * below this one */
+	struct soft_run dirty[SOFT_DIRTY_RUNS]; /* free and perhaps not empty */
+	unsigned dirty_runs;
+	size_t dirty_count; /* granules */
+};
+
+struct soft_page {
+	size_t size, first; /* bytes; first granule in the file once it is placed */
+	uint32_t gen, maps;
+	uint8_t place;
+	bool live, released, placed, written;
+};
+
+struct soft_stream {
+	uint32_t gen, head, tail, pending;
+	int device;
+	bool live, held, capturing, broken;
+};
+
+/* The last record of an event is an operation; it has passed when the slot has moved on. */
+struct soft_event {
+	uint64_t serial;
+	uint32_t op, gen;
+	int device;
+	bool live;
+};
+
+enum soft_kind {
+	SOFT_WORK,
+	SOFT_COPY,
+	SOFT_FILL,
+	SOFT_RECORD,
+	SOFT_WAIT,
+};
+
+struct soft_op {
+	uint64_t serial; /* of this use of the slot, 0 once it has run */
+	uint64_t dst, src;
+	size_t size;
+	uint64_t target_serial; /* WAIT: which use of which slot */
+	uint32_t target;
+	uint32_t next, stream;
+	uint32_t value;
+	uint8_t kind;
+	bool write;
+};
+
+struct soft {
+	struct glk_drv drv;
+	struct glk_lock lock;
+	int gpus, nodes;
+	bool stepped;
+	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
+	struct soft_file file;
+	struct glk_slab pages;
+	struct glk_book book;
+	struct glk_slab streams, events, ops;
+	uint64_t serial;
+	uint32_t pending;		/* operations queued on all streams */
+	int64_t cost[GLAKE_CALL_COUNT]; /* ns a call, or a mapping of a range */
+	glk_atomic(int64_t) ns[GLAKE_CALL_COUNT];
+};
+
+static inline struct soft *soft_of(struct glk_drv *drv)
+{
+	return (struct soft *)drv;
+}
+
+/* Adds `count` calls of one kind to the modelled clock. */
+void glk_soft_charge(struct soft *soft, enum glake_call call, size_t count);
+
+/* The software device below these wrappers, or NULL and a record. */
+struct soft *glk_soft_below(struct glk_drv *drv);
+
+/* The number of a place among the rooms, or -EINVAL and a record. */
+int glk_soft_place(const struct soft *soft, struct glk_place place, uint8_t *ret_place);
+
+/* soft_file.c */
+int glk_soft_file_open(struct soft_file *file, size_t memory);
+void glk_soft_file_close(struct soft_file *file);
+/* Finds the place of a page that is first mapped at `addr`. 0, or -ENOMEM and a record. */
+int glk_soft_file_take(
+	struct soft_file *file, uint64_t addr, size_t size, size_t *ret_first);
+void glk_soft_file_give(struct soft_file *file, size_t first, size_t size, bool written);
+
+/* soft_page.c */
+int glk_soft_create(struct glk_drv *drv, struct glk_place place, size_t size,
+	uint32_t flags, uint64_t *ret_page);
+int glk_soft_release(struct glk_drv *drv, uint64_t page);
+/* The live page of a handle, or NULL and a record. */
+struct soft_page *glk_soft_page_find(
+	const struct soft *soft, uint64_t handle, const char *call);
+/* Gives the memory back once it is released and mapped nowhere. */
+void glk_soft_page_settle(struct soft *soft, struct soft_page *page, uint32_t id);
+
+/* soft_map.c */
+int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr);
+int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size);
+int glk_soft_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page);
+int glk_soft_unmap(struct glk_drv *drv, uint64_t addr, size_t size);
+
+/* soft_access.c */
+int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
+	const struct glk_grant *grants, size_t count);
+/* Makes a range a PROT_NONE map of the file at its own place. */
+int glk_soft_access_none(const struct soft *soft, uint64_t addr, size_t size);
+/* Takes all rights from a run of mappings: it is PROT_NONE again. */
+int glk_soft_access_remove(const struct soft *soft, uint64_t addr, size_t size);
+
+/* soft_stream.c; all but the table's own are called under the lock. */
+int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
+int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream);
+int glk_soft_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream);
+int glk_soft_stream_capturing(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing);
+int glk_soft_device_sync(struct glk_drv *drv, int device);
+/* The slot of a stream, the default one of `device` for NULL; 0 and a record if it is none.
+ * device -1: that of the handle, which then must not be NULL. */
+uint32_t glk_soft_stream_find(const struct soft *soft, int device,
+	struct CUstream_st *stream, const char *call);
+/* 0, or -EBUSY, a record and a broken capture when the stream captures a graph. */
+int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call);
+
+/* soft_event.c */
+int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
+int glk_soft_event_free(struct glk_drv *drv, struct glk_drv_event *event);
+int glk_soft_event_record(
+	struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream);
+int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event);
+int glk_soft_stream_wait(
+	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+
+/* soft_queue.c, called under the lock */
+/* Queues a copy of `op`, or runs it at once where nothing stands before it. */
+int glk_soft_queue_add(
+	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op);
+/* Runs the next operation of a stream; false when there is none that can run. */
+bool glk_soft_queue_step(struct soft *soft, uint32_t stream);
+/* Runs whatever can run. */
+void glk_soft_queue_run(struct soft *soft);
+/* Runs all of a stream and what it waits for. 0, or -EBUSY when a held stream is in the way. */
+int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call);
+bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t serial);
+/* 0, or -EINVAL and a record with both sides when a queued operation names this range. */
+int glk_soft_queue_refuse(
+	struct soft *soft, uint64_t addr, size_t size, const char *call);
+
+/* soft_copy.c */
+int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
+	struct CUstream_st *stream);
+int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
+	struct CUstream_st *stream);
+
+static inline struct soft_stream *soft_stream_at(const struct soft *soft, uint32_t id)
+{
+	return glk_slab_at(&soft->streams, id);
+}
+
+static inline struct soft_op *soft_op_at(const struct soft *soft, uint32_t id)
+{
+	return glk_slab_at(&soft->ops, id);
+}
+
+static inline struct soft_page *soft_page_at(const struct soft *soft, uint32_t id)
+{
+	return glk_slab_at(&soft->pages, id);
+}
+
+#endif

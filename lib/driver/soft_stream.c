@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Streams of the software device: handles, life and death, capture. What a stream does is in
+ * soft_queue.c. Streams are non-blocking, so the default stream of a GPU (the NULL handle) is
+ * one like any other and no order holds between it and the rest.
+ *
+ * Capture	a call of ours that is not allowed on a capturing stream is refused and breaks
+ *		the capture, as the driver does it; the test sees that when it ends the capture
+ */
+#include "driver/soft_state.h"
+
+#include "base/error.h"
+#include "driver/handle.h"
+
+#include <errno.h>
+
+uint32_t glk_soft_stream_find(
+	const struct soft *soft, int device, struct CUstream_st *stream, const char *call)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+	const struct soft_stream *s = NULL;
+	uint32_t id = glk_handle_id(handle);
+
+	if (device >= soft->gpus || device < -1) {
+		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 101,
+			"GPU %d does not exist", device);
+		return 0;
+	}
+	if (!stream)
+		return (uint32_t)(device < 0 ? 0 : device) + 1;
+	if (glk_handle_is(handle, GLK_HANDLE_STREAM) && id && id <= SOFT_STREAMS)
+		s = soft_stream_at(soft, id);
+	if (!s || !s->live || (s->gen & GLK_HANDLE_GEN_MASK) != glk_handle_gen(handle)) {
+		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+			"%#lx is no stream of the software device, or was freed",
+			(unsigned long)handle);
+		return 0;
+	}
+	if (device >= 0 && s->device != device) {
+		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+			"the stream is of GPU %d, not of GPU %d", s->device, device);
+		return 0;
+	}
+	return id;
+}
+
+int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call)
+{
+	struct soft_stream *s = soft_stream_at(soft, stream);
+
+	if (!s->capturing)
+		return 0;
+	s->broken = true;
+	return glk_error_native(-EBUSY, GLAKE_ERROR_CAPTURE, call, 900,
+		"%s is not allowed while the stream captures a graph", call);
+}
+
+int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_stream *s;
+	uint32_t id;
+
+	if (device < 0 || device >= soft->gpus)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamCreate", 101,
+			"GPU %d does not exist", device);
+	id = glk_slab_get(&soft->streams);
+	if (!id)
+		return -ENOMEM;
+	glk_lock(&soft->lock);
+	s = soft_stream_at(soft, id);
+	*s = (struct soft_stream){.gen = s->gen + 1, .device = device, .live = true};
+	*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
+		GLK_HANDLE_STREAM, (uint32_t)device, s->gen, id);
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+static int sync(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id)
+{
+	uint32_t id = glk_soft_stream_find(soft, device, stream, call);
+	int err;
+
+	if (!id)
+		return -EINVAL;
+	err = glk_soft_stream_usable(soft, id, call);
+	if (!err)
+		err = glk_soft_queue_drain(soft, id, call);
+	*ret_id = id;
+	return err;
+}
+
+int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+	int err;
+
+	if (!stream)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamDestroy",
+			400, "the default stream cannot be freed");
+	glk_lock(&soft->lock);
+	err = sync(soft, device, stream, "cuStreamDestroy", &id);
+	if (!err) {
+		soft_stream_at(soft, id)->live = false;
+		glk_slab_put(&soft->streams, id);
+	}
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+	int err;
+
+	glk_lock(&soft->lock);
+	err = sync(soft, device, stream, "cuStreamSynchronize", &id);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_device_sync(struct glk_drv *drv, int device)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+	int err = 0;
+
+	if (device < 0 || device >= soft->gpus)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuCtxSynchronize",
+			101, "GPU %d does not exist", device);
+	glk_lock(&soft->lock);
+	for (uint32_t id = 1; id <= used && !err; id++) {
+		const struct soft_stream *s = soft_stream_at(soft, id);
+
+		if (!s->live || s->device != device)
+			continue;
+		err = glk_soft_stream_usable(soft, id, "cuCtxSynchronize");
+		if (!err)
+			err = glk_soft_queue_drain(soft, id, "cuCtxSynchronize");
+	}
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_stream_capturing(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "cuStreamIsCapturing");
+	if (id)
+		*ret_capturing = soft_stream_at(soft, id)->capturing;
+	glk_unlock(&soft->lock);
+	return id ? 0 : -EINVAL;
+}
+
+int glk_soft_capture(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, bool capturing)
+{
+	struct soft *soft = glk_soft_below(drv);
+	struct soft_stream *s;
+	uint32_t id;
+	int err = 0;
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "cuStreamBeginCapture");
+	s = soft_stream_at(soft, id);
+	if (!id || s->capturing == capturing) {
+		err = -EINVAL;
+	} else {
+		if (!capturing && s->broken)
+			err = glk_error_native(-EIO, GLAKE_ERROR_CAPTURE,
+				"cuStreamEndCapture", 901,
+				"the capture was broken by a call that is not allowed");
+		s->capturing = capturing;
+		s->broken = false;
+	}
+	glk_unlock(&soft->lock);
+	return err;
+}
