@@ -12,7 +12,8 @@
 
 /*
  * The place, searched once with what is known of the streams, and once more after asking them
- * if the first answer costs driver calls.
+ * if the first answer costs driver calls. New events are recorded only where mappings may have
+ * to go; a stream wait records its own.
  */
 static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, struct glk_fit *ret_fit)
@@ -23,7 +24,10 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
-	glk_clock_poll(&cache->streams);
+	if (!err && !ret_fit->maps)
+		glk_clock_ask(&cache->streams);
+	else
+		glk_clock_poll(&cache->streams);
 	return glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
 }
 

@@ -89,7 +89,7 @@ bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 	const struct glk_use *use);
 /* Orders its stream behind the use, with stream waits where needed. 0 or the driver's error. */
 int glk_request_order(
-	struct glk_cache *cache, struct glk_request *request, const struct glk_use *use);
+	struct glk_cache *cache, struct glk_request *request, struct glk_use *use);
 /* For the search of a place: vetoes mappings that may not go yet, counts waits. */
 struct glk_seek {
 	struct glk_cache *cache;

@@ -10,13 +10,13 @@
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int device)
 {
-	size_t unused, total;
+	struct glake_device info = {.sz = sizeof(info)};
 	int err;
 
-	err = drv->ops->memory_info(drv, device, &unused, &total);
+	err = drv->ops->device_info(drv, device, &info);
 	if (err)
 		return err;
-	cache->memory = total;
+	cache->memory = info.memory;
 	cache->drv = drv;
 	cache->pool = pool;
 	cache->node = glk_pool_gpu(pool, device);

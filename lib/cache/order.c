@@ -21,15 +21,15 @@ bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 }
 
 int glk_request_order(
-	struct glk_cache *cache, struct glk_request *request, const struct glk_use *use)
+	struct glk_cache *cache, struct glk_request *request, struct glk_use *use)
 {
 	if (!(use->streams & ~glk_stream_mask(request->stream)) &&
 		request->stream->bit != GLK_STREAM_CROWD)
 		return 0;
-	if (!glk_clock_waits(&cache->streams, use, request->stream))
-		return 0;
-	request->called = true;
-	cache->rungs[GLAKE_RUNG_CROSS_STREAM]++;
+	if (glk_clock_waits(&cache->streams, use, request->stream)) {
+		request->called = true;
+		cache->rungs[GLAKE_RUNG_CROSS_STREAM]++;
+	}
 	return glk_clock_order(&cache->streams, use, request->stream);
 }
 

@@ -136,8 +136,19 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 	return 0;
 }
 
-int glk_clock_order(struct glk_streams *streams, const struct glk_use *use,
-	const struct glk_stream *stream)
+/*
+ * Once ordered, what lies behind the stream is the stream's own: an event recorded on it from
+ * now on covers the others' work too, so the use shrinks to one stream at a tick of its own.
+ */
+static void adopt(
+	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream)
+{
+	use->streams = glk_stream_mask(stream);
+	use->tick = glk_clock_tick(streams, stream);
+}
+
+int glk_clock_order(
+	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream)
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
@@ -150,10 +161,12 @@ int glk_clock_order(struct glk_streams *streams, const struct glk_use *use,
 			return err;
 		streams->seen[stream->bit][bit] = streams->tick;
 	}
+	if (use->streams & ~glk_stream_mask(stream))
+		adopt(streams, use, stream);
 	return 0;
 }
 
-void glk_clock_poll(struct glk_streams *streams)
+static void poll_all(struct glk_streams *streams, bool record)
 {
 	unsigned slot;
 
@@ -164,11 +177,21 @@ void glk_clock_poll(struct glk_streams *streams)
 			struct glk_stream *s = stream_at(streams, id);
 
 			poll_stream(streams, s);
-			if (newest(s) < s->freed && s->count < GLK_STREAM_EVENTS &&
-				!cover(streams, s, &slot))
+			if (record && newest(s) < s->freed &&
+				s->count < GLK_STREAM_EVENTS && !cover(streams, s, &slot))
 				poll_stream(streams, s);
 		}
 	}
+}
+
+void glk_clock_ask(struct glk_streams *streams)
+{
+	poll_all(streams, false);
+}
+
+void glk_clock_poll(struct glk_streams *streams)
+{
+	poll_all(streams, true);
 }
 
 int glk_clock_sync(struct glk_streams *streams)

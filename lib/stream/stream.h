@@ -91,10 +91,12 @@ bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
 /* Stream waits needed before `stream` may reuse the memory: 0 if it is ordered already. */
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);
-/* Inserts them. 0 or the driver's error. */
-int glk_clock_order(struct glk_streams *streams, const struct glk_use *use,
-	const struct glk_stream *stream);
-/* Asks the events in flight; records one on each stream with frees that none covers. */
+/* Inserts them. The use is the stream's own afterwards. 0 or the driver's error. */
+int glk_clock_order(
+	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream);
+/* Asks the events in flight. */
+void glk_clock_ask(struct glk_streams *streams);
+/* The same, and records one on each stream with frees that none covers. */
 void glk_clock_poll(struct glk_streams *streams);
 /* Waits for all work of the GPU. 0 or the driver's error. */
 int glk_clock_sync(struct glk_streams *streams);
