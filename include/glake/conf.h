@@ -34,12 +34,12 @@ struct glake_conf_key {
 /*
  * Describes key number `index`, from 0 in the order of glake.conf(5).
  *
- * Returns 0, -ENOENT past the last key, -EINVAL (NULL, sz), -E2BIG.
+ * Returns 0, -ENOENT past the last key, -EINVAL (NULL, sz).
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key);
 
-/* The value of key number `index` that a context runs with, and its origin. */
+/* The value of a key, and its origin. */
 struct glake_conf_value {
 	size_t sz;	    /* sizeof(struct glake_conf_value) */
 	int origin;	    /* enum glake_conf_origin */
@@ -48,7 +48,14 @@ struct glake_conf_value {
 	char text[128];	    /* the value as a person writes it, "8MiB" */
 };
 
-/* Errors as glake_conf_key_get, and -ESTALE. */
+/*
+ * Gives the value of key number `index` in a context. With ctx NULL it is the value that
+ * glake_open(NULL, ...) would run with: file and environment are read at the call.
+ *
+ * Returns 0; -ENOENT past the last key; -EINVAL (NULL, sz; for ctx NULL also a configuration
+ * that glake_open would refuse, see glake_conf_check); -ESTALE.
+ * Thread: any. Blocks: with ctx NULL, reads files. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_conf_value_get(
 	struct glake *ctx, size_t index, struct glake_conf_value *ret_value);
 
@@ -68,8 +75,9 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
  * Reads the configuration that `options` describe as glake_open would, without opening
  * anything, and reports each warning and error to fn (may be NULL).
  *
- * Returns 0 if glake_open would accept it, else -EINVAL; -ENOENT when options->conf_file
- * names a file that does not exist; -EACCES when it is refused for its owner or mode.
+ * Returns 0 if glake_open would accept it, else -EINVAL; -E2BIG (options); -ENOENT when
+ * options->conf_file names a file that does not exist; -EACCES when that file is refused for
+ * its kind, owner or mode.
  * Thread: any. Blocks: reads files. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_check(

@@ -64,6 +64,56 @@ static void check(void)
 	has_str(glake_conf_path(), "/glake.conf", "the installed file");
 }
 
+static void value_is(struct glake *ctx, enum glk_conf_id id, const char *text, int origin,
+	int line, const char *source)
+{
+	struct glake_conf_value value = {.sz = sizeof(value)};
+
+	is_int(glake_conf_value_get(ctx, id, &value), 0, "a value");
+	is_str(value.text, text, "as text");
+	ok(value.origin == origin && value.line == line, "origin %d, line %d (%d, %d)",
+		origin, line, value.origin, value.line);
+	is_str(value.source, source, "source");
+}
+
+static void values(void)
+{
+	static const char *const settings[] = {
+		"driver.backend=soft", "soft.memory=64MiB", NULL};
+	struct glake_options options = {
+		.sz = sizeof(options), .conf_file = found_path, .settings = settings};
+	struct glake_conf_value value = {.sz = sizeof(value)};
+	struct glake *ctx;
+
+	write_text("[pool]\nbudget = 32MiB\n");
+	setenv("GLAKE_MAP_ALIASES", "3", 1);
+	if (!is_int(glake_open(&options, &ctx), 0, "a context"))
+		return;
+	clear_environment();
+	unlink(found_path);
+	value_is(ctx, GLK_CONF_soft_memory, "64MiB", GLAKE_CONF_OPTION, 0, "");
+	value_is(ctx, GLK_CONF_map_aliases, "3", GLAKE_CONF_ENV, 0, "GLAKE_MAP_ALIASES");
+	value_is(ctx, GLK_CONF_pool_budget, "32MiB", GLAKE_CONF_FILE, 2, found_path);
+	value_is(ctx, GLK_CONF_pool_small_page, "2MiB", GLAKE_CONF_DEFAULT, 0, "");
+	is_int(glake_conf_value_get(ctx, GLK_CONF_COUNT, &value), -ENOENT,
+		"past the last");
+	is_int(glake_conf_value_get(ctx, 0, NULL), -EINVAL, "NULL");
+	value.sz = 1;
+	is_int(glake_conf_value_get(ctx, 0, &value), -EINVAL, "no size");
+	value.sz = sizeof(value);
+	glake_close(ctx, NULL);
+	is_int(glake_conf_value_get(ctx, 0, &value), -ESTALE, "a closed context");
+
+	write_text("[pool]\nbudget = 4GiB\n");
+	glk_conf_path_set(found_path);
+	value_is(NULL, GLK_CONF_pool_budget, "4GiB", GLAKE_CONF_FILE, 2, found_path);
+	value_is(NULL, GLK_CONF_map_aliases, "8", GLAKE_CONF_DEFAULT, 0, "");
+	write_text("[pool]\nbudget = 4GB\n");
+	is_int(glake_conf_value_get(NULL, 0, &value), -EINVAL,
+		"a configuration that is wrong");
+	glk_conf_path_set(NULL);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -71,5 +121,6 @@ int main(void)
 	make_folder();
 	keys();
 	check();
+	values();
 	return tap_done();
 }
