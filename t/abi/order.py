@@ -15,6 +15,7 @@ TOWER = "base driver numa uvm_bridge pool map stream tier cache watch api".split
 USERS = {
     "tool": {"base/json.h", "base/parse.h"},
     "front": set(),
+    "man": {"base/conf_table.h"},
 }
 FACES = {
     "driver/driver.h",

@@ -22,7 +22,7 @@ RULES = [
     ("standalone fences", r"\b(?:atomic|glk)_\w*fence\w*|\bvolatile\b", ()),
     ("libcuda", r'"libcuda|\bcu[A-Z][a-z]\w*', ("lib/driver/", "lib/front/")),
     ("abort and exit", r"\b(?:abort|_?exit|raise|longjmp)\s*\(", ("lib/tool/",)),
-    ("printing", PRINTS, ("lib/tool/",)),
+    ("printing", PRINTS, ("lib/tool/", "lib/man/")),
     (
         "malloc",
         r"\b(?:malloc|calloc|realloc|aligned_alloc|posix_memalign|strdup|strndup|asprintf)\s*\(",
