@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 What libglake.so exports, what glake.map lists and what the headers declare are one and the
-same, and every function has a comment.
+same; every function has a comment and a place in the manual page.
 """
 
 import re
@@ -48,6 +48,9 @@ def main(library):
     tap.none(sorted(listed - declared), "all in glake.map is declared in a header")
     bare = [row for name, code in headers().items() for row in undocumented(name, code)]
     tap.none(bare, f"{len(declared)} functions have a comment")
+    page = text("lib/man/glake.3")
+    absent = [name for name in sorted(declared) if not re.search(rf"\b{name}\b", page)]
+    tap.none(absent, "and a place in glake(3)")
     planted = "/* A. */\nGLAKE_EXPORT int glake_a(void);\nGLAKE_EXPORT int glake_b(void);\n"
     tap.none(undocumented("x.h", planted), "a group shares a comment")
     planted += "\nGLAKE_EXPORT int glake_c(void);\n"
