@@ -16,6 +16,7 @@ static const struct command {
 	int (*run)(int argc, char **argv);
 	const char *help;
 } commands[] = {
+	{"info", glk_tool_info, "show version, driver, GPUs, NUMA nodes, configuration"},
 	{"replay", glk_tool_replay, "replay allocation traces through the library"},
 	{"bench", glk_tool_bench, "measure the hot path and stitching"},
 };

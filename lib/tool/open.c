@@ -1,43 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How a command comes to its context. The same two options mean the same everywhere:
- * --driver chooses what the library runs on, --conf sets a key of glake.conf(5). A person
- * without a GPU is told once that the figures are those of the software device.
+ * How a command comes to its context. A person without a GPU is told once that the figures
+ * are those of the software device.
  */
 #include "tool/tool.h"
 
 #include <glake/context.h>
 #include <glake/info.h>
-
-#include <string.h>
-
-int glk_tool_set_driver(
-	struct glk_tool_context *wanted, const char *command, const char *text)
-{
-	if (!strcmp(text, "auto"))
-		wanted->backend = GLAKE_BACKEND_AUTO;
-	else if (!strcmp(text, "soft"))
-		wanted->backend = GLAKE_BACKEND_SOFT;
-	else if (!strcmp(text, "cuda"))
-		wanted->backend = GLAKE_BACKEND_CUDA;
-	else
-		return glk_tool_usage(
-			command, "--driver is auto, soft or cuda, not '%s'", text);
-	return 0;
-}
-
-int glk_tool_add_setting(
-	struct glk_tool_context *wanted, const char *command, const char *text)
-{
-	if (!strchr(text, '='))
-		return glk_tool_usage(
-			command, "--conf takes SECTION.KEY=VALUE, not '%s'", text);
-	if (wanted->count == GLK_TOOL_SETTINGS_MAX)
-		return glk_tool_usage(
-			command, "more than %d settings", GLK_TOOL_SETTINGS_MAX);
-	wanted->settings[wanted->count++] = text;
-	return 0;
-}
 
 static void say_fallback(struct glake *ctx)
 {

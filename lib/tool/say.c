@@ -12,7 +12,6 @@
 #include <glake/error.h>
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,42 +44,6 @@ int glk_tool_usage(const char *command, const char *format, ...)
 	return GLK_TOOL_USAGE;
 }
 
-/* Makes the short form ":hqV..." that getopt wants from the table of long options. */
-static void short_options(const struct option *options, char *buffer, size_t size)
-{
-	size_t at = 0;
-
-	buffer[at++] = ':';
-	for (; options->name && at + 3 < size; options++) {
-		if (options->val <= ' ' || options->val > '~')
-			continue;
-		buffer[at++] = (char)options->val;
-		if (options->has_arg == required_argument)
-			buffer[at++] = ':';
-	}
-	buffer[at] = '\0';
-}
-
-int glk_tool_option(int argc, char **argv, const struct option *options)
-{
-	char shorts[64];
-	int c;
-
-	short_options(options, shorts, sizeof(shorts));
-	opterr = 0;
-	c = getopt_long(argc, argv, shorts, options, NULL);
-	if (c == ':')
-		glk_tool_usage(
-			argv[0], "option '%s' needs an argument", argv[optind - 1]);
-	else if (c == '?' && !optopt)
-		glk_tool_usage(argv[0], "unknown option '%s'", argv[optind - 1]);
-	else if (c == '?' && strchr(argv[optind - 1], '='))
-		glk_tool_usage(argv[0], "'%s': it takes no argument", argv[optind - 1]);
-	else if (c == '?')
-		glk_tool_usage(argv[0], "unknown option '-%c'", optopt);
-	return c == ':' ? '?' : c;
-}
-
 void glk_tool_say_error(const char *what, int err)
 {
 	struct glake_error record = {.sz = sizeof(record)};
@@ -98,7 +61,9 @@ int glk_tool_finish(int status)
 
 	if (!fflush(stdout) && !before)
 		return status;
-	glk_tool_say("the report could not be written%s%s", before ? "" : ": ",
-		before ? "" : strerror(errno));
+	/* A reader that has seen enough knows. */
+	if (before || errno != EPIPE)
+		glk_tool_say("the report could not be written%s%s", before ? "" : ": ",
+			before ? "" : strerror(errno));
 	return status ? status : GLK_TOOL_FAILED;
 }

@@ -8,6 +8,7 @@
  */
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct glake;
 struct glake_options;
@@ -56,6 +57,10 @@ int glk_tool_set_driver(
 	struct glk_tool_context *wanted, const char *command, const char *text);
 int glk_tool_add_setting(
 	struct glk_tool_context *wanted, const char *command, const char *text);
+
+/* Reads a number from 1 to max. 0, or 2 after a message. */
+int glk_tool_read_count(const char *command, const char *option, const char *text,
+	int64_t max, unsigned *ret_count);
 
 /*
  * Opens a context. The first time it runs on the software device because there is no GPU,

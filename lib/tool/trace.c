@@ -8,6 +8,8 @@
  */
 #include "tool/trace.h"
 
+#include "tool/progress.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,6 +18,7 @@
 
 /* The longest row that can be right has some 130 bytes. */
 #define LINE_MAX_SIZE ((size_t)1024)
+#define PROGRESS_STEP 65536
 #define CHUNK_SIZE    ((size_t)64 << 10)
 
 struct loader {
@@ -90,6 +93,8 @@ static int add_line(struct loader *loader)
 			trace_header);
 	}
 	loader->trace->rows++;
+	if (!(loader->line % PROGRESS_STEP))
+		progress_step(loader->line, 0);
 	if (loader->too_long)
 		err = fail(loader, -EINVAL, "broken row: longer than %zu bytes",
 			LINE_MAX_SIZE);

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Figures for people. One place decides how many digits they have, so that columns of a
+ * report line up and the same value looks the same everywhere.
+ */
+#include "tool/figure.h"
+
+#include <stdio.h>
+
+static int decimals(double value)
+{
+	return value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+}
+
+const char *figure_unit(uint64_t bytes, double *ret_size)
+{
+	static const char *const units[] = {
+		"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double size = 1;
+	unsigned unit = 0;
+
+	while ((double)bytes / size >= 1023.5 && unit < 6) {
+		size *= 1024;
+		unit++;
+	}
+	*ret_size = size;
+	return units[unit];
+}
+
+struct figure figure_bytes(uint64_t bytes)
+{
+	struct figure figure;
+	double size;
+	const char *unit = figure_unit(bytes, &size);
+	double value = (double)bytes / size;
+
+	snprintf(figure.text, sizeof(figure.text), "%.*f %s",
+		size > 1 ? decimals(value) : 0, value, unit);
+	return figure;
+}
+
+struct figure figure_ns(double ns)
+{
+	struct figure figure;
+
+	if (ns < 999.5)
+		snprintf(figure.text, sizeof(figure.text), "%.0f ns", ns);
+	else if (ns < 999.5e3)
+		snprintf(figure.text, sizeof(figure.text), "%.*f us", decimals(ns / 1e3),
+			ns / 1e3);
+	else if (ns < 999.5e6)
+		snprintf(figure.text, sizeof(figure.text), "%.*f ms", decimals(ns / 1e6),
+			ns / 1e6);
+	else
+		snprintf(figure.text, sizeof(figure.text), "%.*f s", decimals(ns / 1e9),
+			ns / 1e9);
+	return figure;
+}
+
+double figure_round_up(double value)
+{
+	double power = 1;
+
+	while (power * 10 <= value)
+		power *= 10;
+	while (power > value)
+		power /= 10;
+	if (value <= power)
+		return power;
+	if (value <= 2 * power)
+		return 2 * power;
+	return value <= 5 * power ? 5 * power : 10 * power;
+}

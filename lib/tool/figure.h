@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_FIGURE_H
+#define GLK_TOOL_FIGURE_H
+
+/*
+ * Figures as people read them: three significant digits or so, with a unit. For programs
+ * there is JSON with plain numbers.
+ */
+#include <stdint.h>
+
+/* Enough for any figure. */
+struct figure {
+	char text[24];
+};
+
+struct figure figure_bytes(uint64_t bytes); /* "55.7 GiB" */
+struct figure figure_ns(double ns);	    /* "284 ns", "1.23 ms", "31.2 s" */
+
+/* The largest unit in which a size is 1 or more: its name and bytes. */
+const char *figure_unit(uint64_t bytes, double *ret_size);
+
+/* The next of 1, 2, 5, 10, 20 ... at or above a value above 0: distances of ticks. */
+double figure_round_up(double value);
+
+#endif

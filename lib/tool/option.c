@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Options of all commands. The same name means the same everywhere: --driver chooses what the
+ * library runs on, --conf sets a key of glake.conf(5). A mistake is told in one line that
+ * names the command, what was given and what would be right.
+ */
+#include "tool/tool.h"
+
+#include "base/parse.h"
+
+#include <glake/context.h>
+
+#include <getopt.h>
+#include <string.h>
+
+/* Makes the short form ":hqV..." that getopt wants from the table of long options. */
+static void short_options(const struct option *options, char *buffer, size_t size)
+{
+	size_t at = 0;
+
+	buffer[at++] = ':';
+	for (; options->name && at + 3 < size; options++) {
+		if (options->val <= ' ' || options->val > '~')
+			continue;
+		buffer[at++] = (char)options->val;
+		if (options->has_arg == required_argument)
+			buffer[at++] = ':';
+	}
+	buffer[at] = '\0';
+}
+
+int glk_tool_option(int argc, char **argv, const struct option *options)
+{
+	char shorts[64];
+	int c;
+
+	short_options(options, shorts, sizeof(shorts));
+	opterr = 0;
+	c = getopt_long(argc, argv, shorts, options, NULL);
+	if (c == ':')
+		glk_tool_usage(
+			argv[0], "option '%s' needs an argument", argv[optind - 1]);
+	else if (c == '?' && !optopt)
+		glk_tool_usage(argv[0], "unknown option '%s'", argv[optind - 1]);
+	else if (c == '?' && strchr(argv[optind - 1], '='))
+		glk_tool_usage(argv[0], "'%s': it takes no argument", argv[optind - 1]);
+	else if (c == '?')
+		glk_tool_usage(argv[0], "unknown option '-%c'", optopt);
+	return c == ':' ? '?' : c;
+}
+
+int glk_tool_set_driver(
+	struct glk_tool_context *wanted, const char *command, const char *text)
+{
+	if (!strcmp(text, "auto"))
+		wanted->backend = GLAKE_BACKEND_AUTO;
+	else if (!strcmp(text, "soft"))
+		wanted->backend = GLAKE_BACKEND_SOFT;
+	else if (!strcmp(text, "cuda"))
+		wanted->backend = GLAKE_BACKEND_CUDA;
+	else
+		return glk_tool_usage(
+			command, "--driver is auto, soft or cuda, not '%s'", text);
+	return 0;
+}
+
+int glk_tool_add_setting(
+	struct glk_tool_context *wanted, const char *command, const char *text)
+{
+	if (!strchr(text, '='))
+		return glk_tool_usage(
+			command, "--conf takes SECTION.KEY=VALUE, not '%s'", text);
+	if (wanted->count == GLK_TOOL_SETTINGS_MAX)
+		return glk_tool_usage(
+			command, "more than %d settings", GLK_TOOL_SETTINGS_MAX);
+	wanted->settings[wanted->count++] = text;
+	return 0;
+}
+
+int glk_tool_read_count(const char *command, const char *option, const char *text,
+	int64_t max, unsigned *ret_count)
+{
+	int64_t value;
+
+	if (glk_parse_int(text, &value) || value < 1 || value > max)
+		return glk_tool_usage(command,
+			"%s takes a number from 1 to %lld, not '%s'", option,
+			(long long)max, text);
+	*ret_count = (unsigned)value;
+	return 0;
+}

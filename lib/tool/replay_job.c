@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One trace from open to close: a context of its own, its budget, the repeats, and, if asked
+ * for, the squeeze: further repeats under a budget that shrinks step by step until a request
+ * fails, which shows how little memory the job could have run in.
+ *
+ * A result is "ok" only if every request was served (those of the squeeze apart, which are
+ * meant to fail in the end), every free taken, and the library gave everything back.
+ */
+#include "tool/replay.h"
+
+#include "tool/progress.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SQUEEZE_FIRST 1.05
+#define SQUEEZE_STEP  0.005
+
+uint64_t replay_limit_bytes(const struct replay_limit *limit, const struct trace *trace)
+{
+	if (limit->ratio > 0)
+		return (uint64_t)(limit->ratio * (double)trace->peak_live);
+	return limit->bytes ? limit->bytes : UINT64_MAX;
+}
+
+static void fail(struct replay_result *result, const char *what)
+{
+	result->ok = false;
+	if (!result->failure[0])
+		snprintf(result->failure, sizeof(result->failure), "%s", what);
+}
+
+static int repeat(struct replay_result *result, struct replay_run *run)
+{
+	const struct replay_options *options = result->options;
+	char label[320];
+	int err = 0;
+
+	for (unsigned i = 0; i < options->repeats && !err; i++) {
+		char failure[TRACE_MESSAGE_MAX] = "";
+
+		snprintf(label, sizeof(label), "%s, repeat %u of %u", result->trace->name,
+			i + 1, options->repeats);
+		progress_start(options->quiet, label);
+		err = replay_run_pass(run, i ? NULL : result->sample, result->samples,
+			failure, sizeof(failure), &result->repeat[i]);
+		progress_end();
+		if (err)
+			break;
+		result->repeats++;
+		if (failure[0])
+			fail(result, failure);
+		if (result->repeat[i].oom && !failure[0])
+			fail(result, "the library counts requests as out of memory");
+	}
+	return err;
+}
+
+/* Keeps what the repeats have shown, before the squeeze disturbs it. */
+static int keep_figures(struct replay_result *result, struct glake *ctx)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	int err = glake_stats_get(ctx, 0, &stats);
+
+	if (err)
+		return err;
+	result->budget = stats.budget;
+	result->peak_reserved = stats.peak_reserved;
+	memcpy(result->rungs, stats.rungs, sizeof(result->rungs));
+	return 0;
+}
+
+static int squeeze_once(struct replay_result *result, struct glake *ctx,
+	struct replay_run *run, struct replay_squeeze *squeeze, char *failure,
+	size_t size)
+{
+	size_t released;
+	int err;
+
+	squeeze->budget = (uint64_t)(squeeze->ratio * (double)result->trace->peak_live);
+	err = glake_budget_set(ctx, 0, squeeze->budget);
+	if (!err)
+		err = glake_trim(ctx, 0, squeeze->budget, &released);
+	if (!err)
+		err = replay_run_pass(run, NULL, 0, failure, size, &squeeze->repeat);
+	return err;
+}
+
+static int squeeze(
+	struct replay_result *result, struct glake *ctx, struct replay_run *run)
+{
+	int err = 0;
+
+	for (int i = 0; i < REPLAY_SQUEEZES_MAX && !err; i++) {
+		struct replay_squeeze *step = &result->squeeze[i];
+		char failure[TRACE_MESSAGE_MAX] = "";
+		char label[320];
+
+		step->ratio = SQUEEZE_FIRST - SQUEEZE_STEP * i;
+		snprintf(label, sizeof(label), "%s, budget x%.3f", result->trace->name,
+			step->ratio);
+		progress_start(result->options->quiet, label);
+		err = squeeze_once(result, ctx, run, step, failure, sizeof(failure));
+		progress_end();
+		if (err)
+			break;
+		result->squeezes++;
+		if (step->repeat.refused || (!i && step->repeat.failed))
+			fail(result, failure);
+		if (step->repeat.failed)
+			break;
+	}
+	return err;
+}
+
+static int run_all(struct replay_result *result, struct glake *ctx)
+{
+	const struct replay_options *options = result->options;
+	uint64_t budget = replay_limit_bytes(&options->limit, result->trace);
+	struct replay_run *run = NULL;
+	int err = 0, end;
+
+	if (budget != UINT64_MAX)
+		err = glake_budget_set(ctx, 0, budget);
+	if (!err)
+		err = replay_run_new(ctx, result->trace, options->threads, &run);
+	if (!err) {
+		result->threads = replay_run_threads(run);
+		err = repeat(result, run);
+	}
+	if (!err)
+		err = keep_figures(result, ctx);
+	if (!err && options->pressure)
+		err = squeeze(result, ctx, run);
+	end = replay_run_free(run);
+	return err ? err : end;
+}
+
+static void close_context(struct replay_result *result, struct glake *ctx)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	char text[TRACE_MESSAGE_MAX];
+	int err;
+
+	if (!glake_stats_get(ctx, 0, &stats))
+		result->lost = stats.lost;
+	err = glake_close(ctx, &result->leaked);
+	if (result->lost) {
+		snprintf(text, sizeof(text), "the driver did not take back %llu bytes",
+			(unsigned long long)result->lost);
+		fail(result, text);
+	}
+	if (result->leaked) {
+		snprintf(text, sizeof(text),
+			"the library still held %zu blocks at the end", result->leaked);
+		fail(result, text);
+	}
+	if (err) {
+		snprintf(text, sizeof(text), "the library did not close: %s",
+			strerror(-err));
+		fail(result, text);
+	}
+}
+
+int replay_job(const struct trace *trace, const struct replay_options *options,
+	struct replay_result *ret_result)
+{
+	struct replay_result *result = ret_result;
+	struct glake *ctx;
+	int err;
+
+	*result = (struct replay_result){.trace = trace, .options = options, .ok = true};
+	result->repeat = calloc(options->repeats, sizeof(*result->repeat));
+	if (!result->repeat) {
+		glk_tool_say("%s: %s", trace->name, strerror(ENOMEM));
+		return -ENOMEM;
+	}
+	result->samples =
+		replay_choose_samples(trace, result->sample, REPLAY_SAMPLES_MAX);
+	err = glk_tool_open(&options->context, &ctx);
+	if (err)
+		goto fail;
+	result->backend = glk_tool_backend_name(ctx);
+	err = run_all(result, ctx);
+	if (err)
+		glk_tool_say_error(trace->name, err);
+	close_context(result, ctx);
+	if (err)
+		goto fail;
+	return 0;
+
+fail:
+	replay_result_fini(result);
+	return err;
+}
+
+void replay_result_fini(struct replay_result *result)
+{
+	free(result->repeat);
+	result->repeat = NULL;
+}

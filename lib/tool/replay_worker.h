@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_REPLAY_WORKER_H
+#define GLK_TOOL_REPLAY_WORKER_H
+
+/* The inside of a replay: a run and the threads that share it out. */
+#include "tool/replay.h"
+
+#include "base/atomic.h"
+
+#include <pthread.h>
+
+/* Values in `blocks` besides addresses; the library's blocks lie on 512 B. */
+#define BLOCK_NONE   ((uintptr_t)0)
+#define BLOCK_FAILED ((uintptr_t)1)
+
+struct replay_worker {
+	/* The event at hand or next; written by the worker, read by all. */
+	_Alignas(64) glk_atomic(uint32_t) position;
+	_Alignas(64) struct replay_run *run;
+	unsigned index;
+	pthread_t thread;
+	struct latency malloc_ns, free_ns;
+	uint64_t failed;       /* allocations */
+	uint64_t refused;      /* frees */
+	uint32_t first_failed; /* event */
+	char failure[TRACE_MESSAGE_MAX];
+	int64_t end_ns, sampling_ns;
+	struct replay_sample *next_sample;
+};
+
+struct replay_run {
+	struct glake *ctx;
+	const struct trace *trace;
+	int64_t clock_cost;
+	bool by_stream; /* what the workers share out: streams, else threads */
+	unsigned count; /* of workers */
+	struct replay_worker *workers;
+	struct CUstream_st *
+		*streams; /* of each stream number; NULL is the default stream */
+	glk_atomic(uintptr_t) * blocks; /* present address of each block */
+	glk_atomic(int) go;
+	struct replay_sample *samples_end;
+};
+
+/* All events, in the order of the trace; for the only worker. */
+void replay_worker_play_all(struct replay_worker *worker);
+/* The events that are this worker's, beside the other workers. */
+void replay_worker_play_share(struct replay_worker *worker);
+/* Keeps the first failure of a worker; event `at`, to be called when it was counted. */
+void replay_worker_note(struct replay_worker *worker, const struct trace_event *event,
+	uint32_t at, int err);
+
+#endif

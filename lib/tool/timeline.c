@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where to look during a pass. Looking after every event would cost more than the events, so
+ * the job's time is cut into slices and each is looked at twice: where the trace has the most
+ * live memory in it, since peaks decide how much must be reserved, and after its last event,
+ * which is how things stay until something happens again.
+ */
+#include "tool/replay.h"
+
+static size_t slice_of(const struct trace *trace, size_t event, size_t slices)
+{
+	double share = trace->job_us
+		? (double)trace->times_us[event] / ((double)trace->job_us + 1)
+		: (double)event / (double)trace->count;
+
+	return (size_t)(share * (double)slices);
+}
+
+size_t replay_choose_samples(
+	const struct trace *trace, struct replay_sample *samples, size_t max)
+{
+	uint64_t live = 0, highest = 0;
+	size_t count = 0, slices = max / 2, slice = 0;
+	uint32_t peak = 0;
+
+	for (size_t i = 0; i < trace->count; i++) {
+		const struct trace_event *event = &trace->events[i];
+
+		if (event->block & TRACE_FREE_BIT)
+			live -= event->size;
+		else
+			live += event->size;
+		if (live >= highest) {
+			highest = live;
+			peak = (uint32_t)i;
+		}
+		if (i + 1 < trace->count && slice_of(trace, i + 1, slices) == slice)
+			continue;
+		samples[count++] = (struct replay_sample){.event = peak};
+		if (peak != i)
+			samples[count++] = (struct replay_sample){.event = (uint32_t)i};
+		if (i + 1 < trace->count)
+			slice = slice_of(trace, i + 1, slices);
+		highest = 0;
+	}
+	return count;
+}
