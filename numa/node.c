@@ -61,6 +61,7 @@ static void read_memory(
 	node->has_memory = total > 0;
 }
 
+/* The machine as one node. */
 static void read_machine(const struct glk_sysroot *root, struct glk_numa_node *node)
 {
 	read_memory(root, "/proc/meminfo", node);
@@ -70,7 +71,7 @@ static void read_machine(const struct glk_sysroot *root, struct glk_numa_node *n
 }
 
 void glk_topology_read(const struct glk_sysroot *root, enum glk_topology_status status,
-	int id, struct glk_numa_node *ret_node)
+	const struct glk_numa_set *nodes, int id, struct glk_numa_node *ret_node)
 {
 	struct glk_numa_set list;
 	char path[96];
@@ -84,6 +85,10 @@ void glk_topology_read(const struct glk_sysroot *root, enum glk_topology_status 
 		ret_node->has_memory = glk_numa_set_has(&list, (unsigned int)id);
 	snprintf(path, sizeof(path), NODES "/node%d/meminfo", id);
 	read_memory(root, path, ret_node);
+	/* A guest that gets memory on demand shows in its only node what it was given so far,
+	 * 4 of 126 GiB in one with an H200; the machine's figures are those it can count on. */
+	if (glk_numa_set_count(nodes) == 1)
+		read_memory(root, "/proc/meminfo", ret_node);
 	snprintf(path, sizeof(path), NODES "/node%d/cpulist", id);
 	ret_node->cpus_valid =
 		!glk_sysfs_list(root, path, GLK_NUMA_SET_MAX, &ret_node->cpus);

@@ -71,7 +71,7 @@ int glk_topology_new(const struct glk_sysroot *root, struct glk_topology **ret_t
 	t->distance = (uint8_t *)&t->nodes[count];
 	for (int id = glk_numa_set_next(&nodes, 0), i = 0; id >= 0;
 		id = glk_numa_set_next(&nodes, (unsigned int)id + 1), i++)
-		glk_topology_read(root, status, id, &t->nodes[i]);
+		glk_topology_read(root, status, &nodes, id, &t->nodes[i]);
 	for (size_t i = 0; i < count && status == GLK_TOPOLOGY_OK; i++)
 		read_distances(root, t, i);
 	*ret_topology = t;

@@ -49,7 +49,7 @@ enum glk_topology_status glk_topology_nodes(
 
 /* One node of that set, read now. */
 void glk_topology_read(const struct glk_sysroot *root, enum glk_topology_status status,
-	int id, struct glk_numa_node *ret_node);
+	const struct glk_numa_set *nodes, int id, struct glk_numa_node *ret_node);
 
 /*
  * All nodes at once, with distances. Gives an object to be ended with glk_topology_free.

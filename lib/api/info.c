@@ -75,7 +75,7 @@ int glake_node_get(size_t index, struct glake_node *ret_node)
 		id = glk_numa_set_next(&nodes, (unsigned int)id + 1);
 	if (id < 0)
 		return -ENOENT;
-	glk_topology_read(NULL, status, id, &found);
+	glk_topology_read(NULL, status, &nodes, id, &found);
 	node.id = id;
 	node.memory_valid = found.memory_valid;
 	node.memory = found.memory;

@@ -7,10 +7,12 @@
 #include <glake/error.h>
 #include <numa.h>
 #include <sys/mman.h>
+#include <sys/sysinfo.h>
 
 static void agrees(const struct glk_topology *t)
 {
 	bool same_memory = true, same_distance = true, same_cpus = true;
+	struct sysinfo machine;
 	int nodes = 0;
 
 	for (int id = 0; id <= numa_max_node(); id++)
@@ -21,7 +23,8 @@ static void agrees(const struct glk_topology *t)
 		const struct glk_numa_node *node = glk_topology_at(t, i);
 		long long size = numa_node_size64(node->id, NULL);
 
-		same_memory &= size < 0 || (uint64_t)size == node->memory;
+		same_memory &= size < 0 || (uint64_t)size == node->memory ||
+			glk_topology_count(t) == 1;
 		for (size_t j = 0; j < glk_topology_count(t); j++) {
 			int to = glk_topology_at(t, j)->id;
 			int distance = numa_distance(node->id, to);
@@ -34,6 +37,10 @@ static void agrees(const struct glk_topology *t)
 			same_cpus &= glk_numa_cpu_node(cpu) == node->id;
 	}
 	ok(same_memory, "the same memory");
+	if (glk_topology_count(t) == 1 && !sysinfo(&machine))
+		is_int((int64_t)glk_topology_at(t, 0)->memory,
+			(int64_t)machine.totalram * machine.mem_unit,
+			"all of the machine");
 	ok(same_distance, "the same distances");
 	ok(same_cpus, "the same node for each CPU");
 }

@@ -75,6 +75,9 @@ int main(void)
 	is_int(node_of(&tree, "0000:00:05.0"), GLK_NUMA_UNKNOWN,
 		"one node: CPUs tell nothing");
 	tree_close(&tree);
+	tree_open(&tree, "h200");
+	is_int(node_of(&tree, "0000:00:06.0"), GLK_NUMA_UNKNOWN, "nor in a guest");
+	tree_close(&tree);
 	tree_open(&tree, "sparse");
 	is_int(node_of(&tree, "0019:01:00.0"), 2, "sparse numbers");
 	tree_close(&tree);

@@ -146,6 +146,19 @@ static void odd_nodes(void)
 	glk_topology_free(t);
 	tree_close(&tree);
 
+	tree_open(&tree, "h200");
+	t = make(&tree);
+	is_int((int64_t)glk_topology_count(t), 1, "a guest of one node");
+	is_int((int64_t)glk_topology_at(t, 0)->memory, INT64_C(131981020) << 10,
+		"has the machine's memory, not what it was given so far");
+	glk_topology_free(t);
+	tree_remove(&tree, "proc");
+	t = make(&tree);
+	is_int((int64_t)glk_topology_at(t, 0)->memory, INT64_C(4550128) << 10,
+		"and that where nothing else is known");
+	glk_topology_free(t);
+	tree_close(&tree);
+
 	tree_open(&tree, "offline");
 	t = make(&tree);
 	is_str(cpus(t, 0), "0-1,3", "CPUs that are off are left out");

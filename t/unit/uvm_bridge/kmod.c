@@ -140,7 +140,7 @@ int main(void)
 	if (uname(&name))
 		tap_bail("no uname");
 	snprintf(modules, sizeof(modules), "lib/modules/%.65s", name.release);
-	tree_open(&tree, "driver");
+	tree_open(&tree, "h200");
 	glk_kmod_read(&tree.root, "nvidia", &file);
 	is_int(file.disk, GLK_UVM_DISK_NO_TREE, "no modules for this kernel");
 

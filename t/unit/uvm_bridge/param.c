@@ -10,7 +10,7 @@ int main(void)
 	char text[16] = "";
 
 	tap_plan_later();
-	tree_open(&tree, "driver");
+	tree_open(&tree, "h200");
 	is_int(glk_uvm_param(
 		       &tree.root, "uvm_global_oversubscription", text, sizeof(text)),
 		0, "a number");
@@ -23,8 +23,9 @@ int main(void)
 	is_str(text, "(null)", "its text");
 	is_int(glk_uvm_param(&tree.root, "uvm_page_table_location", text, 4), -EFBIG,
 		"no room");
-	is_int(glk_uvm_param(&tree.root, "uvm_ats_mode", text, sizeof(text)), -ENOENT,
-		"one that this driver lacks");
+	is_int(glk_uvm_param(
+		       &tree.root, "uvm_perf_lapse_vote_threshold", text, sizeof(text)),
+		-ENOENT, "one that this driver lacks");
 	is_int(glk_uvm_param(&tree.root, "", text, sizeof(text)), -EINVAL, "no name");
 	is_int(glk_uvm_param(&tree.root, "../version", text, sizeof(text)), -EINVAL,
 		"a path");

@@ -185,7 +185,7 @@ int main(void)
 
 	tap_plan_later();
 	for (size_t i = 0; i < sizeof(bodies) / sizeof(*bodies); i++) {
-		tree_open(&tree, "driver");
+		tree_open(&tree, "h200");
 		bodies[i](&tree);
 		tree_close(&tree);
 	}
