@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""glakectl info: the report and its JSON, with two GPUs, and where the library does not open."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "abi"))
+from tap import Tap  # noqa: E402
+
+TOOL = sys.argv[1]
+CLEAN = {key: value for key, value in os.environ.items() if not key.startswith("GLAKE_")}
+
+
+def info(*options, **env):
+    done = subprocess.run(
+        [TOOL, "info", *options], capture_output=True, text=True, check=False, env=CLEAN | env
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def whole(tap):
+    code, out, err = info("--driver", "soft", "--conf", "soft.memory=3GiB", GLAKE_SOFT_GPUS="2")
+    tap.ok(code == 0, "exit status without a GPU", err)
+    tap.ok(not err, "nothing on stderr", err)
+    for part in ("glake ", "Driver", "GPUs", "NUMA nodes", "nvidia_uvm", "Configuration"):
+        tap.ok(part in out, f"the report has: {part}", out)
+    tap.ok(out.count("3.0 GiB, 3.0 GiB free") == 2, "two GPUs of 3 GiB", out)
+    tap.ok("environment GLAKE_SOFT_GPUS" in out, "where a value comes from", out)
+    tap.ok(max(map(len, out.splitlines())) < 200, "lines a terminal can hold", out)
+
+
+def as_json(tap):
+    env = {"GLAKE_SOFT_GPUS": "2"}
+    code, out, err = info("--json", "--driver", "soft", "--conf", "soft.memory=3GiB", **env)
+    tap.ok(code == 0 and not err, "JSON: exit status", err)
+    found = json.loads(out)
+    names = ["version", "driver", "gpus", "nodes", "modules", "conf"]
+    tap.ok(list(found) == names, "stable names in a stable order", list(found))
+    tap.ok(found["driver"]["name"] == "soft", "the driver", found["driver"])
+    tap.ok([gpu["index"] for gpu in found["gpus"]] == [0, 1], "two GPUs")
+    tap.ok(found["gpus"][1]["memory_bytes"] == 3 << 30, "of 3 GiB", found["gpus"])
+    tap.ok("vmm" in found["gpus"][0]["capabilities"], "what one can do", found["gpus"])
+    tap.ok(found["nodes"] and found["nodes"][0]["memory_bytes"], "a node", found["nodes"])
+    modules = [module["name"] for module in found["modules"]]
+    tap.ok(modules == ["nvidia", "nvidia_uvm"], "both modules", modules)
+    values = {value["key"]: value for value in found["conf"]}
+    gpus = values.get("soft.gpus", {})
+    tap.ok(gpus.get("origin") == "environment" and gpus.get("value") == "2", "a value", gpus)
+    tap.ok(values.get("soft.memory", {}).get("origin") == "option", "and another", values)
+    tap.ok("map.span" not in values or values["map.span"]["origin"] != "default",
+           "none at its default", values)
+    code, out, err = info("--json", "--all", "--driver", "soft")
+    values = {value["key"]: value for value in json.loads(out)["conf"]}
+    tap.ok("map.span" in values and len(values) > 10, "all values when asked", values)
+
+
+def not_opened(tap):
+    wrong = ("--driver", "soft", "--conf", "pool.budget=much")
+    code, out, err = info(*wrong)
+    tap.ok(code == 1 and "pool.budget" in err, "a wrong value: exit status and message", err)
+    tap.ok("NUMA nodes" in out and "nvidia_uvm" in out, "the rest is shown", out)
+    code, out, err = info("--json", *wrong)
+    found = json.loads(out)
+    tap.ok(code == 1 and found["driver"] is None, "in JSON too", out)
+    tap.ok("pool.budget" in found["failure"] and found["nodes"], "with the reason", out)
+
+
+def misuse(tap):
+    for options in (("--no-such",), ("stray",), ("--driver", "gpu"), ("--conf", "x"), ("-c",)):
+        code, out, err = info(*options)
+        tap.ok(code == 2 and err and not out, f"wrong usage: {' '.join(options)}", out, err)
+    code, out, err = info("--help")
+    tap.ok(code == 0 and "--json" in out and not err, "help")
+
+
+def main():
+    tap = Tap()
+    whole(tap)
+    as_json(tap)
+    not_opened(tap)
+    misuse(tap)
+    tap.done()
+
+
+main()
