@@ -36,7 +36,8 @@ static void number(struct tree *tree, const char *text, int err, int64_t want)
 	int64_t n = 77;
 
 	tree_set(tree, "sys/number", text);
-	is_int(glk_sysfs_number(&tree->root, "/sys/number", &n), err, text);
+	ok(glk_sysfs_number(&tree->root, "/sys/number", &n) == err, "'%.*s'",
+		(int)strcspn(text, "\n"), text);
 	is_int(n, err ? 77 : want, "its value");
 }
 
