@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""glakectl and replay as people call them: options, reports, plots, exit statuses."""
+import json
+import os
+import re
+import subprocess
+import tempfile
+import xml.etree.ElementTree
+
+from tap import DATA, TOOL, done, equal, has, ok, start, tool
+
+TRACE = f"{DATA}/opt13_N.csv.xz"
+HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
+MIB = 1 << 20
+
+
+def write(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(HEADER + text)
+    return path
+
+
+def check_usage():
+    for args in ((), ("nonsense",), ("--nonsense",), ("replay",), ("replay", "--nonsense", "x"),
+                 ("replay", "--driver", "hip", TRACE), ("replay", "--limit", "lots", TRACE),
+                 ("replay", "--limit", "0", TRACE), ("replay", "--limit", "x0", TRACE),
+                 ("replay", "--repeat", "0", TRACE), ("replay", "--repeat", "1001", TRACE),
+                 ("replay", "--threads", "x", TRACE), ("replay", "--conf", "pool", TRACE),
+                 ("replay", "-Z", TRACE), ("replay", "--json=3", TRACE),
+                 ("replay", "--plot", "x.svg", TRACE, TRACE), ("replay", TRACE, "--limit"),
+                 ("bench", "nonsense"), ("bench", "--rounds", "0")):
+        run = tool(*args)
+        equal((run.returncode, run.stdout), (2, b""), f"glakectl {' '.join(args)}: usage")
+        has(run.stderr.decode(), "--help", "points to the help")
+        equal(run.stderr.count(b"\n"), 1, "in one line")
+    for args in (("--help",), ("replay", "--help"), ("bench", "--help"), ("--version",)):
+        run = tool(*args)
+        equal((run.returncode, run.stderr), (0, b""), f"glakectl {' '.join(args)}")
+        ok(len(run.stdout) > 10, "answers on standard output")
+
+
+def check_report():
+    run = tool("replay", "-d", "soft", "-r", "2", TRACE)
+    text = run.stdout.decode()
+    equal(run.returncode, 0, "a report for people")
+    for part in ("opt13_N on the software device", "29646 events", "peak live", "36.3 GiB",
+                 "peak reserved", "malloc", "p99", "█ live", "░ reserved"):
+        has(text, part, f"has '{part}'")
+    ok(not any(ord(c) < 32 and c != "\n" for c in text), "no control characters")
+    equal(run.stderr, b"", "nothing else is said")
+    run = tool("replay", "-d", "soft", "-r", "1", TRACE, env={"LC_ALL": "C"})
+    ok(run.stdout.isascii(), "ASCII where the terminal has nothing else")
+    has(run.stdout.decode(), "# live", "with a chart all the same")
+
+
+def check_plot(folder):
+    path = os.path.join(folder, "plot.svg")
+    run = tool("replay", "-d", "soft", "-r", "1", "-j", "-o", path, TRACE)
+    equal(run.returncode, 0, "a plot")
+    root = xml.etree.ElementTree.parse(path).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    equal(root.tag, space + "svg", "is SVG")
+    texts = [t.text for t in root.iter(space + "text")]
+    for text in ("live", "reserved", "GiB"):
+        ok(text in texts, f"has the text '{text}'", texts)
+    ok(any("opt13_N" in t for t in texts), "has a title")
+    paths = {p.get("class"): p.get("d") for p in root.iter(space + "path")}
+    equal(sorted(paths), ["area", "live", "reserved"], "has both curves")
+    numbers = [float(n) for n in re.findall(r"[-\d.]+", paths["live"] + paths["reserved"])]
+    ok(len(numbers) > 200, f"of {len(numbers)} numbers")
+    ok(min(numbers) >= 0 and max(numbers) <= 960, "inside the picture")
+    run = tool("replay", "-d", "soft", "-r", "1", "-j", "-o", folder + "/no/x.svg", TRACE)
+    equal(run.returncode, 1, "a plot that cannot be written")
+    has(run.stderr.decode(), "no/x.svg", "is named")
+
+
+def check_several(folder):
+    one = write(folder, "one.csv", "0,1,allocate,0x1,4096,0\n0,2,free,0x1,4096,0\n")
+    bad = write(folder, "bad.csv", "0,1,free,0x1,4096,0\n")
+    run = tool("replay", "-d", "soft", "-j", one, one)
+    equal(run.returncode, 0, "two traces")
+    equal([r["trace"] for r in json.loads(run.stdout)], ["one", "one"], "an array of two")
+    run = tool("replay", "-d", "soft", "-j", one, bad, one)
+    equal(run.returncode, 1, "one of three is broken")
+    equal([r["ok"] for r in json.loads(run.stdout)], [True, False, True],
+          "the array shows which")
+
+
+def check_limits(folder):
+    rows = "".join(f"0,{i},allocate,0x{i:x},{16 * MIB},0\n" for i in range(1, 9))
+    path = write(folder, "eight.csv", rows)
+    run = tool("replay", "-d", "soft", "-j", "-r", "2", "-l", "64MiB", path)
+    result = json.loads(run.stdout)
+    equal(run.returncode, 1, "half of the memory it needs")
+    equal(result["ok"], False, "is not ok")
+    equal([r["oom"] for r in result["repeats"]], [4, 4], "four requests failed each time")
+    equal(result["budget_bytes"], 64 * MIB, "the budget is told")
+    ok(result["peak_reserved_bytes"] <= 64 * MIB, "and was kept",
+       result["peak_reserved_bytes"])
+    has(result["failure"], "event 5, allocate", "the first failure is named")
+    has(run.stderr.decode(), "event 5, allocate", "also on standard error")
+    run = tool("replay", "-d", "soft", "-l", "64MiB", path)
+    has(run.stdout.decode(), "FAILED: event 5", "also in the report")
+    run = tool("replay", "-d", "soft", "-j", "-l", "x1", path)
+    equal(run.returncode, 0, "whole pages fit a budget of exactly the live memory")
+    run = tool("replay", "-d", "soft", "-j", "-c", "pool.budget=64MiB", path)
+    equal(json.loads(run.stdout)["budget_bytes"], 64 * MIB, "a budget from the configuration")
+    run = tool("replay", "-d", "soft", "-j", "-r", "1", "--pressure", path)
+    pressure = json.loads(run.stdout)["pressure"]
+    equal(run.returncode, 0, "squeezed")
+    equal(pressure["smallest_ratio"], 1, "down to the live memory")
+    equal(len(pressure["steps"]), 11, "in eleven steps")
+    huge = write(folder, "huge.csv", "0,1,allocate,0x1,1152921504606846976,0\n")
+    run = tool("replay", "-d", "soft", "-j", "-r", "1", huge)
+    equal(run.returncode, 1, "a block larger than any GPU fails")
+    equal(json.loads(run.stdout)["repeats"][0]["oom"], 1, "out of memory")
+
+
+def check_threads(folder):
+    rows, live = [], []
+    for i in range(4000):
+        thread, stream = i % 4, i % 3
+        rows.append(f"{thread},{i},allocate,0x{i + 1:x},{4096 + i % 97 * 512},{stream}\n")
+        live.append((i, 4096 + i % 97 * 512, stream))
+        if len(live) > 50:
+            # Another thread than the one that allocated it.
+            number, size, stream = live.pop(0)
+            rows.append(f"{(number + 1) % 4},{i},free,0x{number + 1:x},{size},{stream}\n")
+    path = write(folder, "threads.csv", "".join(rows))
+    for threads in (1, 2, 4, 9):
+        run = tool("replay", "-d", "soft", "-j", "-r", "2", "-t", threads, path)
+        result = json.loads(run.stdout)
+        equal(run.returncode, 0, f"{threads} threads")
+        equal(result["threads"], min(threads, 4), "as many as there are in the trace")
+        equal([r["hits"] + r["misses"] for r in result["repeats"]], [4000, 4000],
+              "every allocation is made")
+        equal((result["lost_bytes"], result["leaked_blocks"]), (0, 0), "nothing is lost")
+
+
+def check_device(folder):
+    one = write(folder, "one.csv", "0,1,allocate,0x1,4096,0\n")
+    run = tool("replay", one, env={"CUDA_VISIBLE_DEVICES": ""})
+    equal(run.returncode, 0, "without a GPU")
+    equal(run.stderr.count(b"software device"), 1, "one line says what is used instead")
+    run = tool("replay", "--driver", "cuda", one, env={"CUDA_VISIBLE_DEVICES": ""})
+    equal((run.returncode, run.stdout), (1, b""), "CUDA asked for and not there")
+    ok(len(run.stderr) > 20, "the cause is named", run.stderr)
+    run = tool("replay", "-d", "soft", "-c", "pool.nonsense=1", one)
+    ok(b"nonsense" in run.stderr or run.returncode == 0, "an unknown key", run.stderr)
+    run = tool("replay", "-d", "soft", "-c", "pool.budget=much", one)
+    equal(run.returncode, 1, "a bad value of a key")
+    has(run.stderr.decode(), "budget", "names the key")
+
+
+def check_output():
+    with open("/dev/full", "wb") as full:
+        run = tool("replay", "-d", "soft", "-r", "1", "-j", TRACE, stdout=full)
+    equal(run.returncode, 1, "a report that cannot be written is a failure")
+    has(run.stderr.decode(), "could not be written", "and is told")
+    with subprocess.Popen([TOOL, "replay", "-d", "soft", "-r", "1", TRACE],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        child.stdout.close()
+        error = child.stderr.read()
+    equal((child.returncode, error), (1, b""), "a reader that goes away")
+
+
+def main():
+    start()
+    with tempfile.TemporaryDirectory(prefix="glake-") as folder:
+        check_usage()
+        check_report()
+        check_plot(folder)
+        check_several(folder)
+        check_limits(folder)
+        check_threads(folder)
+        check_device(folder)
+        check_output()
+    done()
+
+
+main()

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Checks in the Test Anything Protocol, and the tool as a child process."""
+import os
+import subprocess
+import sys
+
+TOOL = os.environ.get("GLAKECTL", "glakectl")
+DATA = os.environ.get("GLAKE_TEST_DATA", os.path.join(os.path.dirname(__file__), "../data"))
+
+_run = 0
+_failed = 0
+
+
+def start():
+    print("TAP version 13")
+
+
+def note(text):
+    for line in str(text).splitlines():
+        print("#", line)
+
+
+def ok(passed, what, *notes):
+    """One check; the notes are shown when it fails."""
+    global _run, _failed
+    _run += 1
+    what = what.replace("#", "")
+    print(f"{'ok' if passed else 'not ok'} {_run} - {what}", flush=True)
+    if not passed:
+        _failed += 1
+        for text in notes:
+            note(text)
+    return passed
+
+
+def equal(got, want, what):
+    return ok(got == want, what, f"got  {got!r}", f"want {want!r}")
+
+
+def has(text, part, what):
+    return ok(part in text, what, f"'{part}' is not in:", text)
+
+
+def done():
+    print(f"1..{_run}")
+    sys.exit(1 if _failed else 0)
+
+
+def tool(*args, stdin=None, stdout=subprocess.PIPE, env=None):
+    """Runs glakectl without the settings of whoever runs the test."""
+    clean = {k: v for k, v in os.environ.items()
+             if not k.startswith("GLAKE_") or k == "GLAKE_TEST_DATA"}
+    clean["LC_ALL"] = "C.UTF-8"
+    clean.update(env or {})
+    return subprocess.run([TOOL, *map(str, args)], input=stdin, stdout=stdout,
+                          stderr=subprocess.PIPE, env=clean, timeout=300)
