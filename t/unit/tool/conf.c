@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* glakectl conf as a person and as a program meet it: texts, JSON, exit status. */
+#include "tool/tool.h"
+#include "unit/base/conf_found.h"
+
+#include <getopt.h>
+#include <glake/conf.h>
+
+static char out[1 << 16], err[4096];
+
+static void read_back(FILE *file, char *text, size_t size)
+{
+	rewind(file);
+	text[fread(text, 1, size - 1, file)] = '\0';
+	fclose(file);
+}
+
+/* Runs "conf" and the words up to NULL; the exit status. Keeps what it wrote. */
+static int run(const char *const *words)
+{
+	FILE *to_out = tmpfile(), *to_err = tmpfile();
+	int was_out = dup(STDOUT_FILENO), was_err = dup(STDERR_FILENO);
+	char copy[16][128], *argv[17] = {NULL};
+	int argc = 0, status;
+
+	if (!to_out || !to_err || was_out < 0 || was_err < 0)
+		tap_bail("no temporary file");
+	for (; words[argc]; argc++) {
+		snprintf(copy[argc], sizeof(copy[argc]), "%s", words[argc]);
+		argv[argc] = copy[argc];
+	}
+	fflush(stdout);
+	dup2(fileno(to_out), STDOUT_FILENO);
+	dup2(fileno(to_err), STDERR_FILENO);
+	optind = 0;
+	status = glk_tool_finish(glk_tool_conf(argc, argv));
+	dup2(was_out, STDOUT_FILENO);
+	dup2(was_err, STDERR_FILENO);
+	close(was_out);
+	close(was_err);
+	read_back(to_out, out, sizeof(out));
+	read_back(to_err, err, sizeof(err));
+	return status;
+}
+
+#define RUN(...) run((const char *const[]){"conf", __VA_ARGS__, NULL})
+
+static void check(void)
+{
+	char want[1024];
+
+	write_text("[pool]\nbudget = 1GiB\n");
+	is_int(RUN("check", found_path), GLK_TOOL_OK, "a file that is right");
+	snprintf(want, sizeof(want), "%s; ok\n", found_path);
+	is_str(out, want, "one line says so");
+	is_str(err, "", "nothing else");
+
+	write_text("[pool]\nbudget = 8MB\nbugdet = 1\n");
+	is_int(RUN("check", found_path, "-c", "soft.gpus=0"), GLK_TOOL_FAILED, "errors");
+	snprintf(want, sizeof(want),
+		"%s:2: error: pool.budget: '8MB' is not a size; right is 0 ... 16TiB in B, KiB, "
+		"MiB, GiB or TiB, as 8MiB\n%s:3: warning: pool.bugdet: unknown key; did you "
+		"mean pool.budget?\n--conf: error: soft.gpus: '0' is out of range; right is 1 "
+		"... 64\n%s: 2 errors, 1 warning\n",
+		found_path, found_path, found_path);
+	is_str(out, want, "each on a line, as compilers do");
+
+	write_text("[pool]\nbugdet = 1\n");
+	is_int(RUN("check", found_path), GLK_TOOL_OK, "a warning is no failure");
+	has_str(out, "; ok, with 1 warning\n", "but is counted");
+	setenv("GLAKE_SOFT_GPUS", "x", 1);
+	is_int(RUN("check", found_path), GLK_TOOL_FAILED, "the environment is looked at");
+	has_str(out, "\nGLAKE_SOFT_GPUS: error: soft.gpus: 'x' is not", "and named");
+	unsetenv("GLAKE_SOFT_GPUS");
+
+	is_int(RUN("check", "--json", found_path), GLK_TOOL_OK, "as JSON");
+	snprintf(want, sizeof(want),
+		"{\n  \"file\": \"%s\",\n  \"findings\": [\n    {\n      \"severity\": "
+		"\"warning\",\n      \"file\": \"%s\",\n      \"line\": 2,\n      \"key\": "
+		"\"pool.bugdet\",\n      \"text\": \"unknown key; did you mean "
+		"pool.budget?\"\n    }\n  ],\n  \"errors\": 0,\n  \"warnings\": 1,\n  \"ok\": "
+		"true\n}\n",
+		found_path, found_path);
+	is_str(out, want, "every part of it");
+	unlink(found_path);
+	is_int(RUN("check", found_path), GLK_TOOL_FAILED, "a file that is not there");
+	has_str(out, ": error: there is no such file\n", "is named");
+	is_int(RUN("check", found_path, "-j"), GLK_TOOL_FAILED, "in JSON too");
+	has_str(out, "\"ok\": false", "it is not ok");
+}
+
+static void show(void)
+{
+	is_int(RUN("show", "--default"), GLK_TOOL_OK, "the defaults");
+	has_str(out, "KEY ", "a table");
+	has_str(out, "\npool.large_page       8MiB     default\n", "in columns");
+	is_int(RUN("show", "-d", "soft.gpus"), GLK_TOOL_OK, "one key");
+	is_str(out, "KEY        VALUE  ORIGIN\nsoft.gpus  1      default\n",
+		"and no other");
+	is_int(RUN("show", "-dk", "soft.gpus"), GLK_TOOL_OK, "with its meaning");
+	has_str(out,
+		"    GPUs of the software device.\n    int: 1 ... 64\n    default: 1\n",
+		"range and default");
+	is_int(RUN("show", "--default", "--json", "soft.gpus"), GLK_TOOL_OK, "as JSON");
+	is_str(out,
+		"[\n  {\n    \"section\": \"soft\",\n    \"key\": \"gpus\",\n    \"type\": "
+		"\"int\",\n    \"value\": \"1\",\n    \"default\": \"1\",\n    \"origin\": "
+		"\"default\",\n    \"source\": \"\",\n    \"line\": 0,\n    \"range\": \"1 ... "
+		"64\",\n    \"help\": \"GPUs of the software device.\"\n  }\n]\n",
+		"every part of it");
+	setenv("GLAKE_MAP_ALIASES", "3", 1);
+	is_int(RUN("show", "map.aliases"), GLK_TOOL_OK, "the values that hold");
+	has_str(out, "map.aliases  3      GLAKE_MAP_ALIASES\n", "with their origin");
+	is_int(RUN("show", "map", "--json"), GLK_TOOL_OK, "a section");
+	has_str(out,
+		"\"value\": \"3\",\n    \"default\": \"8\",\n    \"origin\": \"environment\",\n"
+		"    \"source\": \"GLAKE_MAP_ALIASES\"",
+		"in JSON");
+	setenv("GLAKE_MAP_ALIASES", "many", 1);
+	is_int(RUN("show"), GLK_TOOL_FAILED, "a configuration that is wrong");
+	is_str(out, "", "shows nothing");
+	has_str(err, "map.aliases: 'many' is not a whole number", "says why");
+	is_int(RUN("show", "--json"), GLK_TOOL_FAILED, "in JSON too");
+	is_str(out, "", "half a text helps nobody");
+	unsetenv("GLAKE_MAP_ALIASES");
+}
+
+static void usage(void)
+{
+	is_int(RUN("--help"), GLK_TOOL_OK, "help");
+	has_str(out, "usage: glakectl conf check", "on stdout");
+	is_int(RUN("check", "--help"), GLK_TOOL_OK, "help of check");
+	is_int(RUN("show", "-h"), GLK_TOOL_OK, "help of show");
+	is_int(run((const char *const[]){"conf", NULL}), GLK_TOOL_USAGE, "no word");
+	is_int(RUN("shwo"), GLK_TOOL_USAGE, "an unknown word");
+	is_int(RUN("check", "a", "b"), GLK_TOOL_USAGE, "two files");
+	is_int(RUN("check", "--default"), GLK_TOOL_USAGE, "an option of the other");
+	is_int(RUN("check", "-c", "budget"), GLK_TOOL_USAGE, "a setting that is none");
+	is_int(RUN("show", "pool.bugdet"), GLK_TOOL_USAGE, "an unknown key");
+	is_str(out, "", "says nothing on stdout");
+	has_str(err, "there is no key or section 'pool.bugdet'", "but on stderr");
+}
+
+int main(void)
+{
+	tap_plan_later();
+	clear_environment();
+	make_folder();
+	check();
+	show();
+	usage();
+	return tap_done();
+}
