@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Figures for people: digits, units, and where one unit gives way to the next. */
+#include "tool/figure.h"
+#include "t/tap.h"
+
+static const struct {
+	uint64_t bytes;
+	const char *text;
+} sizes[] = {
+	{0, "0 B"},
+	{1023, "1023 B"},
+	{1024, "1.00 KiB"},
+	{10 * 1024 + 512, "10.5 KiB"},
+	{UINT64_C(100) << 20, "100 MiB"},
+	{(UINT64_C(1) << 30) - 1, "1.00 GiB"},
+	{UINT64_C(59761773836), "55.7 GiB"},
+	{UINT64_MAX, "16.0 EiB"},
+};
+
+static const struct {
+	double ns;
+	const char *text;
+} times[] = {
+	{0, "0 ns"},
+	{999.4, "999 ns"},
+	{999.6, "1.00 us"},
+	{12345, "12.3 us"},
+	{999600, "1.00 ms"},
+	{31.2e9, "31.2 s"},
+	{5400e9, "5400 s"},
+};
+
+static const struct {
+	double value, next;
+} ticks[] = {{1, 1}, {1.1, 2}, {2, 2}, {2.1, 5}, {5.5, 10}, {10, 10}, {0.3, 0.5},
+	{0.012, 0.02}, {7e6, 1e7}};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+int main(void)
+{
+	tap_plan((int)(COUNT(sizes) + COUNT(times) + COUNT(ticks)));
+	for (size_t i = 0; i < COUNT(sizes); i++)
+		is_str(figure_bytes(sizes[i].bytes).text, sizes[i].text, "a size");
+	for (size_t i = 0; i < COUNT(times); i++)
+		is_str(figure_ns(times[i].ns).text, times[i].text, "a time");
+	for (size_t i = 0; i < COUNT(ticks); i++) {
+		double got = figure_round_up(ticks[i].value);
+
+		ok(got > ticks[i].next * 0.999999 && got < ticks[i].next * 1.000001,
+			"%g is followed by %g", ticks[i].value, ticks[i].next);
+	}
+	return tap_done();
+}
