@@ -45,7 +45,7 @@ int glk_conf_choice(const struct glk_conf_key *key, int index, const char **ret_
 
 	while (index-- && name) {
 		name = strchr(name, ',');
-		name += !!name;
+		name = name ? name + 1 : NULL;
 	}
 	if (!name)
 		return 0;
