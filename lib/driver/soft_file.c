@@ -145,11 +145,12 @@ static bool is_dirty(const struct soft_file *file, size_t first, size_t count)
 
 static void dirty_add(struct soft_file *file, size_t first, size_t count)
 {
-	struct soft_run *last = &file->dirty[file->dirty_runs - 1];
+	struct soft_run *last =
+		file->dirty_runs ? &file->dirty[file->dirty_runs - 1] : NULL;
 
-	if (file->dirty_runs && last->first + last->count == first) {
+	if (last && last->first + last->count == first) {
 		last->count += count;
-	} else if (file->dirty_runs && first + count == last->first) {
+	} else if (last && first + count == last->first) {
 		last->first = first;
 		last->count += count;
 	} else {
