@@ -52,9 +52,9 @@ struct glake_stats {
 	uint64_t free_pages;	/* of these, touched by no live block */
 	uint64_t mapped;	/* mappings, aliases counted each */
 	uint64_t address_space; /* reserved addresses */
-	uint64_t metadata;	/* memory of the library's own tables, whole process */
-	uint64_t budget;	/* UINT64_MAX: none */
-	uint64_t peak_live;	/* since open or glake_stats_reset */
+	uint64_t metadata;  /* host memory of the tables of this GPU, and of all pages */
+	uint64_t budget;    /* UINT64_MAX: none */
+	uint64_t peak_live; /* since open or glake_stats_reset */
 	uint64_t peak_reserved;
 
 	uint64_t allocs; /* requests served */

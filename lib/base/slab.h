@@ -48,6 +48,13 @@ static inline void *glk_slab_at(const struct glk_slab *slab, uint32_t id)
 	return slab->base + (size_t)id * slab->slot;
 }
 
+/* Bytes of a slab that were ever in use; slots above were never touched. */
+static inline uint64_t glk_slab_bytes(const struct glk_slab *slab)
+{
+	return (uint64_t)glk_load_relaxed(&slab->used) *
+		(slab->slot + sizeof(struct glk_idnode));
+}
+
 /* Bytes of address space that regions of this process hold now. */
 uint64_t glk_region_bytes(void);
 

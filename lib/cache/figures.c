@@ -22,6 +22,8 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->free_pages = map->idle_bytes + cache->parked.bytes;
 	s->mapped = map->mapped_bytes;
 	s->address_space = map->size;
+	s->metadata = glk_map_bytes(map) + glk_slab_bytes(&cache->streams.slab) +
+		glk_slab_bytes(&cache->pool->pages);
 	for (int class = 0; class < GLK_CLASS_COUNT; class ++)
 		s->free_pages += glk_load_relaxed(&cache->node->free_count[class]) *
 			cache->node->page_size[class];
@@ -45,7 +47,6 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
 	s.budget = glk_load_relaxed(&cache->node->budget);
 	s.lost = glk_load_relaxed(&cache->node->lost);
-	s.metadata = glk_region_bytes();
 	*ret_stats = s;
 }
 

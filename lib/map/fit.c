@@ -47,7 +47,11 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 	fit.maps = last - first + 1 - glk_bits_count(span->usable, first, last);
 	if (s->found && fit.maps > s->best.maps)
 		return;
-	fit.stale = glk_bits_count_only(span->mapped, span->usable, first, last);
+	if (fit.maps)
+		fit.stale = glk_bits_count_only(span->mapped, span->usable, first, last);
+	/* the function only adds to the counts, so a place that loses now is not asked about */
+	if (s->found && !better(&fit, &s->best))
+		return;
 	if (!s->fn(span, first, last, &fit, s->arg))
 		return;
 	if (s->found && !better(&fit, &s->best))

@@ -97,8 +97,15 @@ struct glk_span {
 	uint64_t *begins;	   /* small kind: a bit a grain, set where one begins */
 };
 
-/* Idle pages that keep mappings, by how many, oldest first. */
+/* Idle pages that keep mappings, by how many, oldest first. An entry whose page has moved on
+ * stays behind until the list is packed. */
 #define GLK_IDLE_LISTS 8
+
+struct glk_idle_list {
+	uint32_t *pages;
+	uint32_t end;	/* entries, stale ones too */
+	uint32_t valid; /* pages that are on the list */
+};
 
 struct glk_map {
 	struct glk_pool *pool;
@@ -106,9 +113,7 @@ struct glk_map {
 	struct glk_slab extents;
 	uint64_t base, size;
 	struct glk_span span[GLK_KIND_COUNT];
-	struct {
-		uint32_t first, last;
-	} idle[GLK_CLASS_COUNT][GLK_IDLE_LISTS];
+	struct glk_idle_list idle[GLK_CLASS_COUNT][GLK_IDLE_LISTS];
 	uint64_t idle_bytes;   /* idle pages that keep mappings */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
 };
@@ -124,6 +129,9 @@ static inline bool glk_map_holds(const struct glk_map *map, uint64_t addr)
 {
 	return addr - map->base < map->size;
 }
+
+/* Bytes of host memory that the tables of a map have in use. */
+uint64_t glk_map_bytes(const struct glk_map *map);
 
 /* The span of an address inside the reservation. */
 struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr);
@@ -246,6 +254,9 @@ int glk_slot_detach(struct glk_span *span, uint32_t slot);
  * it in that order. 0: no more. */
 uint32_t glk_idle_first(const struct glk_map *map, enum glk_class class);
 uint32_t glk_idle_next(const struct glk_map *map, uint32_t page);
+/* Tables of the lists: 0 or -ENOMEM. */
+int glk_idle_init(struct glk_map *map);
+void glk_idle_fini(struct glk_map *map);
 /* Takes an idle page out of the idle lists (it stays mapped) and puts it back. */
 void glk_idle_take(struct glk_map *map, uint32_t page);
 void glk_idle_put(struct glk_map *map, uint32_t page);
@@ -255,5 +266,9 @@ void glk_idle_put(struct glk_map *map, uint32_t page);
 uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr);
 void glk_lookup_enter(struct glk_span *span, uint32_t extent);
 void glk_lookup_leave(struct glk_span *span, uint32_t extent);
+
+/* verify.c: for tests and debugging. 0, or -EIO with a record (class CORRUPT) that names what
+ * does not agree, on a map at rest. */
+int glk_map_verify(struct glk_map *map);
 
 #endif

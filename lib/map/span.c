@@ -100,9 +100,12 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 		&map->extents, sizeof(struct glk_extent), (uint32_t)conf->map_extents);
 	if (err)
 		return err;
-	err = reserve(map, conf->map_span, node->page_size[GLK_CLASS_LARGE]);
+	err = glk_idle_init(map);
 	if (err)
 		goto slab;
+	err = reserve(map, conf->map_span, node->page_size[GLK_CLASS_LARGE]);
+	if (err)
+		goto idle;
 	base = map->base;
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
 		uint64_t size = map->size / 8 * part_of_8[kind];
@@ -117,6 +120,8 @@ spans:
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++)
 		span_fini(&map->span[kind]);
 	drv->ops->unreserve(drv, map->base, map->size);
+idle:
+	glk_idle_fini(map);
 slab:
 	glk_slab_fini(&map->extents);
 	map->pool = NULL;
@@ -133,8 +138,26 @@ void glk_map_fini(struct glk_map *map)
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++)
 		span_fini(&map->span[kind]);
 	drv->ops->unreserve(drv, map->base, map->size);
+	glk_idle_fini(map);
 	glk_slab_fini(&map->extents);
 	map->pool = NULL;
+}
+
+uint64_t glk_map_bytes(const struct glk_map *map)
+{
+	uint64_t bytes = glk_slab_bytes(&map->extents);
+
+	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
+		const struct glk_span *span = &map->span[kind];
+		uint64_t slots =
+			(span->high + (UINT64_C(1) << span->shift) - 1) >> span->shift;
+
+		bytes += slots * sizeof(*span->slot) + slots / 4;
+		if (kind == GLK_KIND_SMALL)
+			bytes += (span->high >> GLK_GRAIN_SHIFT) * sizeof(*span->grain) +
+				(span->high >> GLK_GRAIN_SHIFT) / 8;
+	}
+	return bytes;
 }
 
 struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr)

@@ -50,7 +50,7 @@ struct glk_page {
 	struct glk_use use;   /* last use, through any of its mappings */
 	uint32_t first_alias; /* slot of the most recent mapping, GLK_NO_SLOT if none */
 	uint32_t in_use;      /* slot it is in use through, GLK_NO_SLOT while idle */
-	uint32_t idle_prev, idle_next; /* in the map's list of idle pages */
+	uint32_t idle_place; /* in the map's list of idle pages */
 	struct glk_idnode free_link;   /* in the node's list of free pages */
 	uint8_t aliases;
 	uint8_t class;
