@@ -8,8 +8,10 @@
 
 #include "base/conf.h"
 #include "base/error.h"
+#include "driver/check.h"
 #include "driver/count.h"
 #include "driver/cuda.h"
+#include "driver/fault.h"
 #include "driver/ops.h"
 #include "driver/soft.h"
 
@@ -44,19 +46,28 @@ static int backend_open(
 int glk_drv_open(
 	const struct glk_conf *conf, char *why, size_t why_size, struct glk_drv **ret_drv)
 {
-	struct glk_drv *drv, *top;
+	struct glk_drv *drv;
+	bool check;
 	int err;
 
 	err = backend_open(conf, why, why_size, &drv);
 	if (err)
 		return err;
-	err = glk_count_open(drv, &top);
-	if (err) {
+	check = conf->driver_check || !strcmp(drv->ops->name, "soft");
+	if (conf->driver_fault[0])
+		err = glk_fault_open(drv, &drv);
+	if (!err && check)
+		err = glk_check_open(drv, &drv);
+	if (!err)
+		err = glk_count_open(drv, &drv);
+	/* Only now, so that no rule strikes what the wrappers ask while they open. */
+	if (!err && conf->driver_fault[0])
+		err = glk_fault_set(drv, conf->driver_fault);
+	if (err)
 		drv->ops->close(drv);
-		return err;
-	}
-	*ret_drv = top;
-	return 0;
+	else
+		*ret_drv = drv;
+	return err;
 }
 
 int glk_drv_close(struct glk_drv *drv)

@@ -50,12 +50,14 @@ static void fills_stubs(void)
 {
 	struct glk_conf conf = setup_conf();
 	struct glk_drv *drv = setup_open(&conf);
-	uint64_t page = 0;
+	uint64_t page = 0, other = 0;
 	int fd = -1;
 
-	breaks(drv->ops->export_fd(drv, 1, &fd), -EOPNOTSUPP, "export_fd");
+	is_int(drv->ops->create(drv, setup_gpu(0), GRANULE, 0, &page), 0, "a page");
+	breaks(drv->ops->export_fd(drv, page, &fd), -EOPNOTSUPP, "export_fd");
 	is_int(setup_error().error_class, GLAKE_ERROR_UNSUPPORTED, "  its class");
-	breaks(drv->ops->import_fd(drv, 0, &page), -EOPNOTSUPP, "import_fd");
+	breaks(drv->ops->import_fd(drv, 0, &other), -EOPNOTSUPP, "import_fd");
+	is_int(drv->ops->release(drv, page), 0, "the page goes");
 	glk_drv_close(drv);
 }
 
