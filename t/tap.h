@@ -75,13 +75,13 @@ static inline void tap_plan_later(void)
 }
 
 /* Ends the program: nothing in this file can be tested here. */
-static inline void tap_skip_all(const char *why)
+__attribute__((noreturn)) static inline void tap_skip_all(const char *why)
 {
 	printf("TAP version 13\n1..0 # SKIP %s\n", why);
 	exit(0);
 }
 
-static inline void tap_bail(const char *why)
+__attribute__((noreturn)) static inline void tap_bail(const char *why)
 {
 	printf("Bail out! %s\n", why);
 	exit(99);
