@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Beside a stream that captures a graph (fault 13): in each mode of capture, from the thread
+ * that captures and from another, every operation but work on that stream itself, and after
+ * each the capture is still alive.
+ */
+#include "gpu.h"
+
+#include <pthread.h>
+
+#define CAPTURE_ACTIVE 1
+
+static struct glk_drv *drv;
+static struct gpu_extra cuda;
+static struct CUstream_st *captured, *other;
+static struct glk_drv_event *passed, *pending;
+static struct gate gate;
+static uint64_t span, target;
+
+/* Says which operation ended the capture, if one did. */
+static void lives(int err, int want, const char *what)
+{
+	int status = -1;
+
+	if (!is_int(err, want, what))
+		gpu_why();
+	ok(!cuda.is_capturing(captured, &status) && status == CAPTURE_ACTIVE,
+		"%s: the capture lives", what);
+}
+
+static void memory(void)
+{
+	struct glk_grant grant = {{GLK_PLACE_GPU, 0}, GLK_ACCESS_WRITE};
+	struct glake_device info = {.sz = sizeof(info)};
+	uint64_t addr = 0, page = 0;
+	size_t free = 0, total = 0;
+
+	lives(drv->ops->memory_info(drv, 0, &free, &total), 0, "memory info");
+	lives(drv->ops->device_info(drv, 0, &info), 0, "device info");
+	lives(drv->ops->reserve(drv, PAGE, PAGE, &addr), 0, "reserve");
+	lives(drv->ops->create(drv, grant.who, PAGE, 0, &page), 0, "create");
+	lives(drv->ops->map(drv, addr, PAGE, page), 0, "map");
+	lives(drv->ops->set_access(drv, addr, PAGE, &grant, 1), 0, "set access");
+	lives(drv->ops->fill(drv, addr, 1, PAGE / 4, other), 0, "fill on another stream");
+	lives(drv->ops->stream_sync(drv, 0, other), 0, "wait for another stream");
+	lives(drv->ops->unmap(drv, addr, PAGE), 0, "unmap");
+	lives(drv->ops->release(drv, page), 0, "release");
+	lives(drv->ops->unreserve(drv, addr, PAGE), 0, "unreserve");
+}
+
+static void streams(void)
+{
+	struct CUstream_st *stream = NULL;
+	struct glk_drv_event *event = NULL;
+	bool capturing = false;
+
+	lives(drv->ops->stream_capturing(drv, 0, captured, &capturing), 0, "asked");
+	ok(capturing, "it captures");
+	lives(drv->ops->stream_capturing(drv, 0, other, &capturing), 0,
+		"asked of another");
+	ok(!capturing, "it does not");
+	lives(drv->ops->event_query(drv, passed), 0, "query an event that passed");
+	lives(drv->ops->event_query(drv, pending), -EAGAIN,
+		"query an event that has not");
+	lives(drv->ops->event_new(drv, 0, &event), 0, "new event");
+	lives(drv->ops->stream_new(drv, 0, &stream), 0, "new stream");
+	lives(drv->ops->event_record(drv, event, stream), 0, "record on another stream");
+	lives(drv->ops->stream_wait(drv, stream, passed), 0, "wait on another stream");
+	lives(drv->ops->stream_free(drv, 0, stream), 0, "end the other stream");
+	lives(drv->ops->event_free(drv, event), 0, "end the event");
+}
+
+static void *elsewhere(void *arg)
+{
+	tap_note("from another thread");
+	memory();
+	streams();
+	return arg;
+}
+
+/* The driver has three modes: global 0, thread-local 1, relaxed 2. */
+static void capture(int mode)
+{
+	static struct CUstream_st *held;
+	void *graph = NULL;
+	pthread_t thread;
+
+	tap_note("capture in mode %d", mode);
+	must(drv->ops->stream_new(drv, 0, &held), "no stream");
+	is_int(gate_close(&cuda, &gate, held), 0, "hold a stream");
+	must(drv->ops->event_record(drv, pending, held), "no record");
+
+	cuda.context_set(cuda.primary);
+	if (cuda.begin_capture(captured, mode))
+		tap_bail("cuStreamBeginCapture");
+	cuda.context_set(NULL);
+	lives(drv->ops->fill(drv, target, 7, 16, captured), 0, "captured work");
+	memory();
+	streams();
+	if (pthread_create(&thread, NULL, elsewhere, NULL))
+		tap_bail("no thread");
+	pthread_join(thread, NULL);
+	lives(drv->ops->fill(drv, target, 8, 16, captured), 0, "more captured work");
+	cuda.context_set(cuda.primary);
+	is_int(cuda.end_capture(captured, &graph), 0, "end of the capture");
+	ok(graph, "which gives its graph");
+	if (graph)
+		cuda.graph_destroy(graph);
+	cuda.context_set(NULL);
+	is_int(atomic_load(&gate.late), 0, "nothing waited for the stream held");
+	gate_open(&gate);
+	is_done(drv->ops->stream_free(drv, 0, held), "let it go");
+}
+
+/* An event recorded in a capture belongs to the graph: an answer, no harm. */
+static void event_inside(void)
+{
+	struct glk_drv_event *event = NULL;
+	void *graph = NULL;
+	bool capturing = false;
+
+	must(drv->ops->event_new(drv, 0, &event), "no event");
+	cuda.context_set(cuda.primary);
+	if (cuda.begin_capture(captured, 0))
+		tap_bail("cuStreamBeginCapture");
+	is_done(drv->ops->event_record(drv, event, captured),
+		"record on the capturing stream");
+	is_int(drv->ops->event_query(drv, event), -EBUSY, "its query is refused");
+	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "because of the capture");
+	gpu_why();
+	cuda.end_capture(captured, &graph);
+	if (graph)
+		cuda.graph_destroy(graph);
+	cuda.context_set(NULL);
+	is_done(drv->ops->stream_capturing(drv, 0, captured, &capturing),
+		"asked after it");
+	ok(!capturing, "no capture is left");
+	is_done(drv->ops->event_free(drv, event), "end the event");
+	is_done(drv->ops->fill(drv, target, 9, 16, captured), "the stream works again");
+	is_done(drv->ops->stream_sync(drv, 0, captured), "and ends its work");
+}
+
+int main(void)
+{
+	uint64_t page = 0;
+
+	drv = gpu_open();
+	tap_plan_later();
+	cuda = gpu_extra();
+	must(drv->ops->stream_new(drv, 0, &captured), "no stream");
+	must(drv->ops->stream_new(drv, 0, &other), "no stream");
+	must(drv->ops->event_new(drv, 0, &passed), "no event");
+	must(drv->ops->event_new(drv, 0, &pending), "no event");
+	must(drv->ops->reserve(drv, PAGE, PAGE, &span), "no addresses");
+	must(drv->ops->create(drv, (struct glk_place){GLK_PLACE_GPU, 0}, PAGE, 0, &page),
+		"no page");
+	must(gpu_map(drv, 0, span, PAGE, page), "no mapping");
+	target = span;
+	must(drv->ops->event_record(drv, passed, other), "no record");
+	must(drv->ops->fill(drv, target, 1, 16, captured), "no fill");
+	must(drv->ops->device_sync(drv, 0), "no sync");
+
+	for (int mode = 0; mode < 3; mode++)
+		capture(mode);
+	event_inside();
+
+	is_done(drv->ops->unmap(drv, span, PAGE), "unmap");
+	is_done(drv->ops->release(drv, page), "release");
+	is_done(drv->ops->unreserve(drv, span, PAGE), "unreserve");
+	is_done(drv->ops->event_free(drv, passed), "end an event");
+	is_done(drv->ops->event_free(drv, pending), "end the other");
+	is_done(drv->ops->stream_free(drv, 0, captured), "end a stream");
+	is_done(drv->ops->stream_free(drv, 0, other), "end the other");
+	is_done(drv->ops->close(drv), "close");
+	return tap_done();
+}
