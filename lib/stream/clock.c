@@ -157,9 +157,14 @@ int glk_clock_order(
 		if (!needs_wait(streams, stream, bit, use->tick))
 			continue;
 		err = wait_for(streams, stream, bit, use->tick);
+		/* no event to be had, or a stream that the program has ended meanwhile */
+		if (err && err != -ENODEV)
+			err = glk_clock_sync(streams);
 		if (err)
 			return err;
-		streams->seen[stream->bit][bit] = streams->tick;
+		/* of the crowd only those with work until that tick were waited for */
+		streams->seen[stream->bit][bit] =
+			bit == GLK_STREAM_CROWD ? use->tick : streams->tick;
 	}
 	if (use->streams & ~glk_stream_mask(stream))
 		adopt(streams, use, stream);

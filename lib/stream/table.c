@@ -156,7 +156,10 @@ static int make(
 	if (!id)
 		return -ENOMEM;
 	s = glk_slab_at(&streams->slab, id);
+	/* blocks of the stream that had the slot before may still be freed, and look at it */
+	glk_lock(streams->gpu);
 	*s = (struct glk_stream){.handle = handle, .id = id, .bit = GLK_STREAM_BITS};
+	glk_unlock(streams->gpu);
 	t = copy(streams, old);
 	if (!t) {
 		glk_slab_put(&streams->slab, id);

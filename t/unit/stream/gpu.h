@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_UNIT_STREAM_GPU_H
+#define GLK_UNIT_STREAM_GPU_H
+
+/*
+ * What the tests of this folder share: one GPU of the software device whose streams run only
+ * when told to, its streams as this folder knows them, and a map.
+ */
+#include "base/conf.h"
+#include "base/rcu.h"
+#include "driver/driver.h"
+#include "driver/soft.h"
+#include "map/map.h"
+#include "pool/pool.h"
+#include "stream/stream.h"
+#include "tap.h"
+
+#include <glake/error.h>
+
+struct gpu {
+	struct glk_conf conf;
+	struct glk_drv *drv;
+	struct glk_pool pool;
+	struct glk_map map;
+	struct glk_lock lock;
+	struct glk_streams streams;
+	struct CUstream_st *handle[80]; /* made here, to be ended */
+	int handles;
+};
+
+static inline void gpu_open(struct gpu *gpu)
+{
+	static const char *const settings[] = {"driver.backend=soft", "driver.fault=off",
+		"soft.streams=stepped", "soft.memory=1GiB", "map.span=4GiB"};
+	int host = 0;
+
+	memset(gpu, 0, sizeof(*gpu));
+	glk_conf_init(&gpu->conf);
+	for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+		if (glk_conf_set(&gpu->conf, settings[i]))
+			tap_bail(settings[i]);
+	}
+	if (glk_rcu_init(false) || glk_drv_open(&gpu->conf, NULL, 0, &gpu->drv) ||
+		glk_pool_init(&gpu->pool, gpu->drv, &gpu->conf, 1, 1, &host) ||
+		glk_map_init(
+			&gpu->map, &gpu->pool, glk_pool_gpu(&gpu->pool, 0), &gpu->conf))
+		tap_bail("no software device");
+	glk_lock_init(&gpu->lock, GLK_RANK_DEVICE);
+	if (glk_streams_init(&gpu->streams, gpu->drv, 0, &gpu->lock))
+		tap_bail("no table of streams");
+}
+
+/* The driver says whether anything was left. */
+static inline void gpu_close(struct gpu *gpu)
+{
+	glk_streams_fini(&gpu->streams);
+	glk_map_fini(&gpu->map);
+	glk_pool_fini(&gpu->pool);
+	glk_lock_fini(&gpu->lock);
+	while (gpu->handles--)
+		gpu->drv->ops->stream_free(gpu->drv, 0, gpu->handle[gpu->handles]);
+	is_int(glk_drv_close(gpu->drv), 0, "nothing is left at the device");
+}
+
+/* A stream of the driver. */
+static inline struct CUstream_st *gpu_handle(struct gpu *gpu)
+{
+	struct CUstream_st **handle = &gpu->handle[gpu->handles++];
+
+	if (gpu->drv->ops->stream_new(gpu->drv, 0, handle))
+		tap_bail("no stream");
+	return *handle;
+}
+
+/* A stream known here, with a bit. */
+static inline struct glk_stream *gpu_enter(struct gpu *gpu, struct CUstream_st *handle)
+{
+	uint32_t id = 0;
+
+	if (glk_stream_get(&gpu->streams, handle, &id))
+		tap_bail("a stream cannot be known");
+	return glk_stream_enter(&gpu->streams, id);
+}
+
+static inline struct glk_stream *gpu_stream(struct gpu *gpu)
+{
+	return gpu_enter(gpu, gpu_handle(gpu));
+}
+
+/* Memory freed on a stream with work still queued that may use it. */
+static inline struct glk_use gpu_free(struct gpu *gpu, struct glk_stream *stream)
+{
+	struct glk_use use = {.streams = glk_stream_mask(stream)};
+
+	use.tick = glk_clock_tick(&gpu->streams, stream);
+	return use;
+}
+
+static inline void gpu_hold(struct gpu *gpu, struct glk_stream *stream, bool hold)
+{
+	if (glk_soft_hold(gpu->drv, 0, stream->handle, hold))
+		tap_bail("a stream cannot be held");
+}
+
+static inline uint32_t gpu_pending(struct gpu *gpu, struct glk_stream *stream)
+{
+	uint32_t count = 0;
+
+	glk_soft_pending(gpu->drv, 0, stream->handle, &count);
+	return count;
+}
+
+static inline int gpu_class(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+
+	glake_last_error(&error);
+	return error.error_class;
+}
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Mappings go only when both clocks allow it, and the device is the judge. */
+#include "gpu.h"
+
+#include <errno.h>
+
+#define LARGE 8
+
+static struct glk_span *span_of(struct gpu *gpu)
+{
+	return &gpu->map.span[GLK_KIND_LARGE];
+}
+
+/* An idle page of 8 MiB, mapped at the given slots and readable at all of them. */
+static uint32_t make_page(struct gpu *gpu, const uint32_t *slots, int count)
+{
+	struct glk_span *span = span_of(gpu);
+	uint32_t page = 0;
+
+	if (glk_node_grow(gpu->map.node, GLK_CLASS_LARGE, 0, &page))
+		tap_bail("no page");
+	for (int i = 0; i < count; i++) {
+		if (glk_slot_attach(span, slots[i], page) ||
+			glk_slot_grant(span, slots[i], slots[i]))
+			tap_bail("no mapping");
+	}
+	glk_idle_put(&gpu->map, page);
+	return page;
+}
+
+static void unmap_all(struct gpu *gpu, uint32_t page)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&gpu->streams);
+
+	glk_soft_run_all(gpu->drv);
+	glk_clock_sync(&gpu->streams);
+	if (glk_limbo_release(&limbo, &gpu->map, page))
+		tap_bail("a page cannot be released");
+}
+
+/* A kernel on the memory of a slot, which is freed behind it. */
+static void use_slot(struct gpu *gpu, struct glk_stream *stream, uint32_t slot)
+{
+	struct glk_span *span = span_of(gpu);
+	uint64_t addr = span->base + ((uint64_t)slot << span->shift);
+
+	glk_slot_enter(span, slot);
+	if (glk_soft_work(gpu->drv, 0, stream->handle, addr, 4096, true))
+		tap_bail("no kernel");
+	glk_slot_leave(span, slot, glk_stream_mask(stream),
+		glk_clock_tick(&gpu->streams, stream));
+}
+
+static void waits(void)
+{
+	struct glk_limbo limbo;
+	struct glk_stream *a;
+	struct glk_span *span;
+	uint32_t page, slot = 0;
+	uint64_t mapped;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	limbo = (struct glk_limbo)GLK_LIMBO(&gpu.streams);
+	span = span_of(&gpu);
+	a = gpu_stream(&gpu);
+	page = make_page(&gpu, &slot, 1);
+	use_slot(&gpu, a, slot);
+	glk_clock_poll(&gpu.streams);
+	mapped = gpu.map.mapped_bytes;
+	ok(!glk_limbo_ready(&limbo, &span->slot[slot]), "a kernel may still use it");
+	is_int(glk_limbo_unmap(&limbo, span, slot), -EAGAIN, "so it is not unmapped");
+	is_int(gpu_class(), GLAKE_ERROR_AGAIN, "but later");
+	ok(!limbo.graced, "nobody waited for readers");
+	ok(glk_bit_get(span->mapped, slot) && glk_bit_get(span->usable, slot) &&
+			span->slot[slot].page == page && gpu.map.mapped_bytes == mapped &&
+			glk_idle_first(&gpu.map, GLK_CLASS_LARGE) == page,
+		"nothing has changed");
+	glk_soft_run_all(gpu.drv);
+	is_int(glk_limbo_unmap(&limbo, span, slot), -EAGAIN, "done, but nobody asked");
+	glk_clock_ask(&gpu.streams);
+	is_int(glk_limbo_unmap(&limbo, span, slot), 0, "done, and known");
+	ok(limbo.graced, "behind a grace period");
+	ok(!glk_bit_get(span->mapped, slot) && !gpu.map.mapped_bytes, "it is unmapped");
+	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_FREE,
+		"its page lies on the list of the node");
+	gpu_close(&gpu);
+}
+
+static void releases(void)
+{
+	const uint32_t slots[] = {1, 5, 7};
+	struct glk_limbo limbo;
+	struct glk_page *p;
+	struct glk_stream *a, *b;
+	uint32_t page;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	limbo = (struct glk_limbo)GLK_LIMBO(&gpu.streams);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	page = make_page(&gpu, slots, 3);
+	p = glk_map_page(&gpu.map, page);
+	use_slot(&gpu, a, 1);
+	use_slot(&gpu, b, 7);
+	glk_clock_poll(&gpu.streams);
+	gpu_hold(&gpu, a, true);
+	glk_soft_run_all(gpu.drv);
+	glk_clock_ask(&gpu.streams);
+	is_int(glk_limbo_release(&limbo, &gpu.map, page), -EAGAIN,
+		"one of three mappings is not ready");
+	ok(p->aliases == 3 && glk_idle_first(&gpu.map, GLK_CLASS_LARGE) == page &&
+			glk_bit_get(span_of(&gpu)->mapped, 5) &&
+			glk_bit_get(span_of(&gpu)->mapped, 7),
+		"the page keeps them all");
+	gpu_hold(&gpu, a, false);
+	glk_soft_run_all(gpu.drv);
+	glk_clock_ask(&gpu.streams);
+	is_int(glk_limbo_release(&limbo, &gpu.map, page), 0, "now it goes");
+	is_int(glk_page_state(p), GLK_PAGE_EMPTY, "back to the driver");
+	is_int((int64_t)gpu.map.mapped_bytes, 0, "with all its mappings");
+	is_int((int64_t)glk_load_relaxed(&gpu.map.node->held), 0, "no memory is held");
+	gpu_close(&gpu);
+}
+
+/* Work that the clock was not told of: the device says no, limbo could not have known. */
+static void is_judged(void)
+{
+	struct glk_limbo limbo;
+	struct glake_error error = {.sz = sizeof(error)};
+	uint32_t page, slot = 2, other = 3;
+	struct glk_span *span;
+	struct glk_stream *a;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	limbo = (struct glk_limbo)GLK_LIMBO(&gpu.streams);
+	span = span_of(&gpu);
+	a = gpu_stream(&gpu);
+	page = make_page(&gpu, &slot, 1);
+	use_slot(&gpu, a, slot);
+	for (int i = 0; i < 20; i++) {
+		glk_clock_poll(&gpu.streams);
+		if (glk_limbo_unmap(&limbo, span, slot) != -EAGAIN)
+			tap_bail("unmapped while a kernel was queued");
+	}
+	ok(true, "limbo refuses however often it is asked");
+	unmap_all(&gpu, page);
+
+	page = make_page(&gpu, &other, 1);
+	use_slot(&gpu, a, other);
+	tap_expect_log(1);
+	is_int(glk_slot_detach(span, other), -EINVAL, "past limbo, the device refuses");
+	glake_last_error(&error);
+	has_str(error.text, "named by work not yet run", "and names the work");
+	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_LOST,
+		"the page is never used again");
+	glk_soft_run_all(gpu.drv);
+	gpu.drv->ops->unmap(gpu.drv, span->base + ((uint64_t)other << span->shift),
+		(size_t)LARGE << 20);
+	gpu.drv->ops->release(gpu.drv, glk_map_page(&gpu.map, page)->handle);
+	gpu_close(&gpu);
+}
+
+/* What a request mapped itself was used by nobody. */
+static void undoes(void)
+{
+	struct glk_span *span;
+	uint32_t page = 0;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	span = span_of(&gpu);
+	if (glk_node_grow(gpu.map.node, GLK_CLASS_LARGE, 0, &page) ||
+		glk_slot_attach(span, 4, page))
+		tap_bail("no mapping");
+	is_int(glk_limbo_undo(span, 4), 0, "a mapping just made is undone");
+	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_OWNED,
+		"its page is the caller's still");
+	glk_node_put(gpu.map.node, page);
+	gpu_close(&gpu);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	waits();
+	releases();
+	is_judged();
+	undoes();
+	return tap_done();
+}
