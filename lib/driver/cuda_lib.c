@@ -73,6 +73,14 @@ static int library_open(const char *name, void **ret_handle)
 	return 0;
 }
 
+/* The one way from dlsym's object pointer to a function that ISO C has no quarrel with. */
+static void entry_find(void *handle, const char *name, void *ret_fn)
+{
+	void *fn = dlsym(handle, name);
+
+	memcpy(ret_fn, &fn, sizeof(fn));
+}
+
 /* A driver without either entry point is from before 11.3, or a stub of that age. */
 static int finder_init(void *handle, struct finder *ret_finder)
 {
@@ -81,14 +89,13 @@ static int finder_init(void *handle, struct finder *ret_finder)
 	glk_cu_result result;
 	int version = 0;
 
-	/* ISO C knows no cast from object to function; POSIX grants it, memcpy is both. */
-	*(void **)&finder.v12000 = dlsym(handle, "cuGetProcAddress_v2");
-	*(void **)&finder.v11030 = dlsym(handle, "cuGetProcAddress");
+	entry_find(handle, "cuGetProcAddress_v2", &finder.v12000);
+	entry_find(handle, "cuGetProcAddress", &finder.v11030);
 	if (finder.v12000 || finder.v11030) {
 		*ret_finder = finder;
 		return 0;
 	}
-	*(void **)&get_version = dlsym(handle, "cuDriverGetVersion");
+	entry_find(handle, "cuDriverGetVersion", &get_version);
 	if (!get_version)
 		return absent("dlsym", 0,
 			"libcuda.so.1 is no CUDA driver: it has no cuDriverGetVersion");
