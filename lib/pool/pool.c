@@ -28,7 +28,7 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 	int err;
 
 	*pool = (struct glk_pool){.drv = drv, .gpus = gpus, .hosts = hosts};
-	if (gpus < 0 || hosts < 0 || gpus + hosts > GLK_NODES_MAX)
+	if (gpus < 0 || hosts < 0 || gpus > GLK_NODES_MAX || hosts > GLK_NODES_MAX - gpus)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"%d GPUs and %d NUMA nodes: %d "
 			"are the most",
@@ -40,6 +40,7 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 		&pool->pages, sizeof(struct glk_page), (uint32_t)conf->pool_pages);
 	if (err) {
 		glk_region_free(pool->nodes, GLK_NODES_MAX * sizeof(*pool->nodes));
+		pool->nodes = NULL;
 		return err;
 	}
 	for (int i = 0; i < gpus + hosts; i++)

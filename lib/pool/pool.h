@@ -44,7 +44,8 @@ struct glk_pool {
 /* `host_ids` are the kernel's numbers of the `hosts` NUMA nodes. */
 int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_conf *conf,
 	int gpus, int hosts, const int *host_ids);
-/* Releases all free pages; owned ones are the caller's to release before. */
+/* Releases all free pages; owned ones are the caller's to release before. Takes a zeroed pool
+ * and one that could not be made. */
 void glk_pool_fini(struct glk_pool *pool);
 
 static inline struct glk_node *glk_pool_gpu(struct glk_pool *pool, int device)

@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Growth under a budget, what failures leave behind, the order of the free list. */
+#include "base/conf.h"
+#include "pool/pool.h"
+#include "unit/fakedrv.h"
+
+#define MIB(n)	((uint64_t)(n) << 20)
+#define THREADS 4
+
+static struct fake fake;
+static struct glk_conf conf;
+static struct glk_pool pool;
+static struct glk_node *node;
+
+static void start(uint64_t budget, int64_t pages)
+{
+	glk_conf_init(&conf);
+	conf.pool_budget = budget;
+	conf.pool_pages = pages;
+	if (glk_pool_init(&pool, fake_init(&fake), &conf, 1, 0, NULL))
+		tap_bail("no pool");
+	node = glk_pool_gpu(&pool, 0);
+}
+
+static void stop(const char *what)
+{
+	is_int((int64_t)fake.broken, 0, what);
+	glk_pool_fini(&pool);
+	fake_fini(&fake);
+}
+
+static uint64_t held(void)
+{
+	return glk_load_relaxed(&node->held);
+}
+
+static uint64_t free_count(enum glk_class class)
+{
+	return glk_load_relaxed(&node->free_count[class]);
+}
+
+static uint32_t grow(enum glk_class class, uint64_t size)
+{
+	uint32_t page = 0;
+
+	return glk_node_grow(node, class, size, &page) ? 0 : page;
+}
+
+static void test_budget(void)
+{
+	uint32_t page = 77;
+
+	start(MIB(12), 100);
+	is_int(grow(GLK_CLASS_SMALL, 0), 1, "a small page");
+	is_int(grow(GLK_CLASS_LARGE, 0), 2, "a large page");
+	is_int((int64_t)held(), (int64_t)MIB(10), "10 MiB held");
+	is_int((int64_t)fake.held, (int64_t)MIB(10), "as the driver says");
+	is_int((int64_t)glk_page_at(&pool, 2)->size, (int64_t)MIB(8),
+		"the page has its size");
+	ok(glk_node_has_room(node, MIB(2)), "room for what just fits");
+	ok(!glk_node_has_room(node, MIB(2) + 1), "and not for a byte more");
+	ok(!glk_node_has_room(node, UINT64_MAX), "nor for everything");
+
+	is_int(glk_node_grow(node, GLK_CLASS_SINGLE, MIB(2) + 1, &page), -ENOMEM,
+		"a byte above the budget");
+	is_int(page, 77, "gives no page");
+	is_int((int64_t)fake.calls[FAKE_CREATE], 2, "and asks no driver");
+	is_int(fake_class(), GLAKE_ERROR_NOMEM_DEVICE, "class of the record");
+	has_str(fake_text(), "budget of 12582912", "the record names the budget");
+	is_int((int64_t)held(), (int64_t)MIB(10), "nothing more is held");
+	is_int(grow(GLK_CLASS_SINGLE, MIB(2)), 3, "the last byte of it");
+	ok(glk_node_has_room(node, 0) && !glk_node_has_room(node, 1), "now it is full");
+
+	glk_store_relaxed(&node->budget, MIB(4));
+	ok(!glk_node_has_room(node, 0), "no room above a budget that was lowered");
+	is_int(glk_node_grow(node, GLK_CLASS_SMALL, 0, &page), -ENOMEM, "nor growth");
+	glk_store_relaxed(&node->budget, UINT64_MAX);
+	is_int(grow(GLK_CLASS_SMALL, 0), 4, "without a budget it goes on");
+	is_int(glk_node_grow(node, GLK_CLASS_SINGLE, UINT64_MAX, &page), -ENOMEM,
+		"sizes do not wrap round the budget");
+	is_int((int64_t)glk_load_relaxed(&node->peak), (int64_t)MIB(14),
+		"the peak is noted");
+	for (uint32_t id = 1; id <= 4; id++)
+		is_int(glk_node_release(node, id), 0, "release");
+	is_int((int64_t)held(), 0, "nothing is held");
+	is_int((int64_t)glk_load_relaxed(&node->peak), (int64_t)MIB(14),
+		"the peak stays");
+	stop("budget: no rule broken");
+}
+
+static void test_fresh(void)
+{
+	struct glk_page *p;
+	uint32_t id;
+
+	start(0, 10);
+	id = grow(GLK_CLASS_SMALL, 0);
+	p = glk_page_at(&pool, id);
+	p->use = (struct glk_use){.streams = 3, .tick = 9};
+	p->in_use = 5;
+	p->first_alias = 5;
+	p->aliases = 1;
+	p->aliases = 0;
+	glk_node_release(node, id);
+	is_int((int64_t)glk_page_generation(p), 1, "a generation ended");
+	is_int(grow(GLK_CLASS_LARGE, 0), id, "its descriptor serves again");
+	ok(!p->use.streams && !p->use.tick, "with no use");
+	ok(p->in_use == GLK_NO_SLOT && p->first_alias == GLK_NO_SLOT && !p->aliases,
+		"with no mapping");
+	ok(p->class == GLK_CLASS_LARGE && p->node == 0 && p->size == MIB(8),
+		"with its class, node and size");
+	is_int(glk_page_state(p), GLK_PAGE_OWNED, "owned");
+	glk_node_release(node, id);
+	stop("a page that comes again: no rule broken");
+}
+
+/* Growth that fails at the driver or for want of descriptors. */
+static void test_refused(void)
+{
+	static const int errors[] = {-ENOMEM, -EIO, -ENODEV};
+	uint32_t page = 77, live;
+
+	start(MIB(64), 4);
+	grow(GLK_CLASS_SMALL, 0);
+	live = glk_load_relaxed(&pool.pages.live);
+	for (unsigned i = 0; i < 3; i++) {
+		fake_fail(&fake, FAKE_CREATE, 1, errors[i], false);
+		is_int(glk_node_grow(node, GLK_CLASS_LARGE, 0, &page), errors[i],
+			"the driver's error is passed on");
+		is_int((int64_t)held(), (int64_t)MIB(2), "the bytes are given back");
+		is_int(glk_load_relaxed(&pool.pages.live), live, "and the descriptor");
+	}
+	is_int(page, 77, "no page was given");
+	is_int((int64_t)glk_load_relaxed(&node->peak), (int64_t)MIB(2), "no peak either");
+	for (int i = 0; i < 3; i++)
+		ok(grow(GLK_CLASS_SMALL, 0), "a page, up to the last descriptor");
+	is_int(glk_node_grow(node, GLK_CLASS_SMALL, 0, &page), -ENOMEM, "one above");
+	is_int(fake_class(), GLAKE_ERROR_LIMIT, "is a limit, not a want of memory");
+	is_int((int64_t)held(), (int64_t)MIB(8), "and holds nothing more");
+	is_int((int64_t)fake.calls[FAKE_CREATE], 7, "nor was the driver asked");
+	for (uint32_t id = 1; id <= 4; id++)
+		glk_node_release(node, id);
+	stop("refusals: no rule broken");
+}
+
+static void test_lost(void)
+{
+	uint32_t a, b, c;
+
+	start(MIB(64), 10);
+	a = grow(GLK_CLASS_LARGE, 0);
+	b = grow(GLK_CLASS_SMALL, 0);
+	c = grow(GLK_CLASS_SMALL, 0);
+	fake_fail(&fake, FAKE_RELEASE, 1, -EIO, false);
+	is_int(glk_node_release(node, a), -EIO, "the driver keeps a page");
+	is_int(glk_page_state(glk_page_at(&pool, a)), GLK_PAGE_LOST, "it is lost");
+	is_int((int64_t)glk_load_relaxed(&node->lost), (int64_t)MIB(8), "and counted");
+	is_int((int64_t)held(), (int64_t)MIB(12), "and held, for it takes memory");
+	glk_node_lose(node, b);
+	is_int(glk_page_state(glk_page_at(&pool, b)), GLK_PAGE_LOST,
+		"a page lost by its owner");
+	is_int((int64_t)glk_load_relaxed(&node->lost), (int64_t)MIB(10), "counted too");
+	glk_node_lose(node, b);
+	glk_node_lose(node, a);
+	is_int((int64_t)glk_load_relaxed(&node->lost), (int64_t)MIB(10), "once");
+	is_int(glk_node_release(node, a), -EIO, "a lost page cannot be released");
+	is_int(fake_class(), GLAKE_ERROR_CORRUPT, "class of the record");
+	has_str(fake_text(), "LOST", "which names the state");
+	glk_node_put(node, a);
+	is_int((int64_t)free_count(GLK_CLASS_LARGE), 0, "nor put on a list");
+	ok(!glk_node_take(node, GLK_CLASS_LARGE), "or taken from it");
+	ok(grow(GLK_CLASS_SMALL, 0) > c, "its descriptor is not used again");
+	stop("lost pages: no rule broken");
+}
+
+static void test_list(void)
+{
+	uint32_t id[4], large;
+
+	start(0, 10);
+	for (int i = 0; i < 4; i++)
+		id[i] = grow(GLK_CLASS_SMALL, 0);
+	large = grow(GLK_CLASS_LARGE, 0);
+	for (int i = 0; i < 4; i++)
+		glk_node_put(node, id[i]);
+	glk_node_put(node, large);
+	is_int((int64_t)free_count(GLK_CLASS_SMALL), 4, "four small pages are free");
+	is_int((int64_t)free_count(GLK_CLASS_LARGE), 1, "and a large one");
+	is_int(glk_page_state(glk_page_at(&pool, id[0])), GLK_PAGE_FREE, "free by state");
+	is_int(glk_node_release(node, id[0]), -EIO,
+		"what lies on a list is not released");
+	is_int(glk_page_state(glk_page_at(&pool, id[0])), GLK_PAGE_FREE,
+		"and stays there");
+	glk_node_put(node, id[0]);
+	is_int((int64_t)free_count(GLK_CLASS_SMALL), 4, "nor put twice");
+	for (int i = 3; i >= 0; i--)
+		is_int(glk_node_take(node, GLK_CLASS_SMALL), id[i], "last in, first out");
+	is_int(glk_node_take(node, GLK_CLASS_SMALL), 0, "no more");
+	is_int((int64_t)free_count(GLK_CLASS_SMALL), 0, "none is free");
+	is_int(glk_page_state(glk_page_at(&pool, id[0])), GLK_PAGE_OWNED, "owned again");
+	is_int(glk_node_take(node, GLK_CLASS_LARGE), large, "classes lie apart");
+	for (int i = 0; i < 4; i++)
+		glk_node_put(node, id[i]);
+	glk_node_put(node, large);
+	stop("free lists: no rule broken");
+}
+
+static void test_drain(void)
+{
+	start(0, 20);
+	for (int i = 0; i < 6; i++)
+		glk_node_put(node, grow(GLK_CLASS_SMALL, 0));
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_SMALL, 0), 0,
+		"nothing is asked for");
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_SMALL, 1), (int64_t)MIB(2),
+		"a byte takes a page");
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_SMALL, MIB(4)), (int64_t)MIB(4),
+		"two pages to the byte");
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_LARGE, MIB(4)), 0,
+		"none of the other class");
+	fake_fail(&fake, FAKE_RELEASE, 2, -EIO, false);
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_SMALL, UINT64_MAX),
+		(int64_t)MIB(4), "what the driver keeps is not counted as given back");
+	is_int((int64_t)glk_load_relaxed(&node->lost), (int64_t)MIB(2), "but as lost");
+	is_int((int64_t)held(), (int64_t)MIB(2), "and held");
+	is_int((int64_t)free_count(GLK_CLASS_SMALL), 0, "the list is empty");
+	is_int((int64_t)fake.pages, 1, "as the driver says");
+	stop("drain: no rule broken");
+}
+
+static glk_atomic(int) over;
+
+static void *grow_all(void *arg)
+{
+	uint32_t *mine = arg, page;
+	int n = 0;
+
+	/* until the budget says no; some of it goes back and is claimed again */
+	for (int i = 0; i < 2000; i++) {
+		if (!glk_node_grow(node, GLK_CLASS_SMALL, 0, &page))
+			mine[n++] = page;
+		if (held() > MIB(64))
+			glk_add_relaxed(&over, 1);
+		if (n && i % 3 == 0)
+			glk_node_release(node, mine[--n]);
+	}
+	mine[n] = 0;
+	return NULL;
+}
+
+static void test_threads(void)
+{
+	static uint32_t mine[THREADS][2001];
+	pthread_t threads[THREADS];
+	uint64_t pages = 0;
+
+	start(MIB(64), 1000);
+	for (int i = 0; i < THREADS; i++)
+		pthread_create(&threads[i], NULL, grow_all, mine[i]);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < THREADS; i++) {
+		for (int n = 0; mine[i][n]; n++)
+			pages++;
+	}
+	is_int(glk_load_relaxed(&over), 0,
+		"threads growing at once never pass the budget");
+	ok(glk_load_relaxed(&node->peak) <= MIB(64), "nor does the peak");
+	is_int((int64_t)held(), (int64_t)(pages * MIB(2)), "held is what they have");
+	is_int((int64_t)fake.pages, (int64_t)pages, "as the driver says");
+	is_int(glk_load_relaxed(&pool.pages.live), (int64_t)pages, "and the descriptors");
+	for (int i = 0; i < THREADS; i++) {
+		for (int n = 0; mine[i][n]; n++)
+			glk_node_release(node, mine[i][n]);
+	}
+	is_int((int64_t)held(), 0, "all of it goes back");
+	stop("threads: no rule broken");
+}
+
+int main(void)
+{
+	tap_plan_later();
+	test_budget();
+	test_fresh();
+	test_refused();
+	test_lost();
+	test_list();
+	test_drain();
+	test_threads();
+	return tap_done();
+}
