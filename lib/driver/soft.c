@@ -49,7 +49,7 @@ static int soft_device_info(
 	struct soft *soft = soft_of(drv);
 	struct glake_device info = {.sz = ret_device->sz};
 	const struct soft_room *room;
-	uint8_t place;
+	uint8_t place = 0;
 	int err;
 
 	err = glk_soft_place(soft, (struct glk_place){GLK_PLACE_GPU, device}, &place);
@@ -77,7 +77,7 @@ static int soft_memory_info(
 {
 	struct soft *soft = soft_of(drv);
 	const struct soft_room *room;
-	uint8_t place;
+	uint8_t place = 0;
 	int err;
 
 	err = glk_soft_place(soft, (struct glk_place){GLK_PLACE_GPU, device}, &place);

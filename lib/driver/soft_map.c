@@ -39,7 +39,7 @@ static int find(size_t size, size_t align, uint64_t *ret_addr)
 int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr)
 {
 	struct soft *soft = soft_of(drv);
-	uint64_t addr;
+	uint64_t addr = 0;
 	int err;
 
 	glk_soft_charge(soft, GLAKE_CALL_RESERVE, 1);

@@ -25,12 +25,17 @@ static const char *const kind_names[] = {
 	[SOFT_WAIT] = "wait",
 };
 
+const char *glk_soft_kind_name(uint8_t kind)
+{
+	return kind_names[kind];
+}
+
 bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t serial)
 {
 	return !op || soft_op_at(soft, op)->serial != serial;
 }
 
-/* Adds `step` to the count of every mapping in a range; host memory has none. */
+/* Adds `step` to the count of every mapping and page in a range; host memory has none. */
 static void range_count(struct soft *soft, uint64_t addr, size_t size, int step)
 {
 	uint64_t at = addr & ~(GLK_GRANULE - 1);
@@ -40,8 +45,10 @@ static void range_count(struct soft *soft, uint64_t addr, size_t size, int step)
 	while (at < addr + size) {
 		struct glk_mapping *mapping = glk_book_find(&soft->book, at);
 
-		if (mapping)
+		if (mapping) {
 			mapping->queued += (uint32_t)step;
+			soft_page_at(soft, mapping->page)->queued += (uint32_t)step;
+		}
 		at = mapping ? mapping->addr + mapping->size : at + GLK_GRANULE;
 	}
 }
@@ -157,7 +164,11 @@ int glk_soft_queue_add(
 	struct soft_stream *s = soft_stream_at(soft, stream);
 	struct soft_op *queued;
 	uint32_t slot;
+	int err;
 
+	err = glk_soft_race_refuse(soft, stream, op);
+	if (err)
+		return err;
 	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT) {
 		op_run(op);
 		*ret_op = 0;

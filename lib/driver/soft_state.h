@@ -43,6 +43,7 @@ struct soft_file {
 struct soft_page {
 	size_t size, first; /* bytes; first granule in the file once it is placed */
 	uint32_t gen, maps;
+	uint32_t queued; /* ranges of queued operations that touch it */
 	uint8_t place;
 	bool live, released, placed, written;
 };
@@ -92,8 +93,9 @@ struct soft {
 	struct glk_book book;
 	struct glk_slab streams, events, ops;
 	uint64_t serial;
-	uint32_t pending;		/* operations queued on all streams */
-	int64_t cost[GLAKE_CALL_COUNT]; /* ns a call, or a mapping of a range */
+	uint32_t pending;		  /* operations queued on all streams */
+	uint64_t reach[SOFT_STREAMS + 1]; /* scratch of soft_race.c */
+	int64_t cost[GLAKE_CALL_COUNT];	  /* ns a call, or a mapping of a range */
 	glk_atomic(int64_t) ns[GLAKE_CALL_COUNT];
 };
 
@@ -180,6 +182,13 @@ bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t seria
 /* 0, or -EINVAL and a record with both sides when a queued operation names this range. */
 int glk_soft_queue_refuse(
 	struct soft *soft, uint64_t addr, size_t size, const char *call);
+
+/* "kernel", "copy", ... */
+const char *glk_soft_kind_name(uint8_t kind);
+
+/* soft_race.c, called under the lock: 0, or -EINVAL and a record when the operation would
+ * race with queued work of another stream. */
+int glk_soft_race_refuse(struct soft *soft, uint32_t stream, const struct soft_op *op);
 
 /* soft_copy.c */
 int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
