@@ -87,6 +87,14 @@ __attribute__((noreturn)) static inline void tap_bail(const char *why)
 	exit(99);
 }
 
+/* Whether valgrind runs this program: slowly, and with addresses for 32 GiB at a time. */
+static inline bool tap_on_valgrind(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+
+	return preload && strstr(preload, "vgpreload");
+}
+
 /* The next `count` warnings or errors of the library are part of the test. */
 static inline void tap_expect_log(int count)
 {
