@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "tool/figure.h"
+#include "tool/progress.h"
 
 #include <getopt.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ static const char help[] =
 	"  -r, --rounds N               how often each is measured (20)\n"
 	"  -t, --threads N              threads of alloc, each with a stream (1)\n"
 	"  -j, --json                   the report as JSON\n"
-	"  -q, --quiet                  no remarks\n"
+	"  -q, --quiet                  no progress, no remarks\n"
 	"  -h, --help                   this text\n";
 
 static int by_value(const void *a, const void *b)
@@ -189,6 +190,27 @@ static int take_option(int c, struct bench_options *options)
 	}
 }
 
+static int measure_alloc(const struct bench_options *options, struct bench_alloc *alloc)
+{
+	int err;
+
+	progress_start(options->context.quiet, "bench alloc");
+	err = bench_alloc(options, alloc);
+	progress_end();
+	return err;
+}
+
+static int measure_stitch(
+	const struct bench_options *options, struct bench_stitch *stitch)
+{
+	int err;
+
+	progress_start(options->context.quiet, "bench stitch");
+	err = bench_stitch(options, stitch);
+	progress_end();
+	return err;
+}
+
 static int run(const struct bench_options *options, bool alloc, bool stitch)
 {
 	struct bench_alloc allocated;
@@ -196,11 +218,11 @@ static int run(const struct bench_options *options, bool alloc, bool stitch)
 	struct glk_json json;
 	bool ok = true;
 
-	if (alloc && bench_alloc(options, &allocated))
+	if (alloc && measure_alloc(options, &allocated))
 		return GLK_TOOL_FAILED;
 	if (alloc && !options->json)
 		print_alloc(&allocated);
-	if (stitch && bench_stitch(options, &stitched))
+	if (stitch && measure_stitch(options, &stitched))
 		return GLK_TOOL_FAILED;
 	if (stitch && !options->json)
 		print_stitch(&stitched);

@@ -10,6 +10,7 @@
 #include "tool/bench.h"
 
 #include "tool/latency.h"
+#include "tool/progress.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -165,8 +166,12 @@ static void *lane_main(void *arg)
 		run_round(lane, which, &warm);
 		pthread_barrier_wait(&lane->shared->barrier);
 		before = misses_now(lane);
-		for (unsigned i = 0; i < rounds; i++)
+		for (unsigned i = 0; i < rounds; i++) {
 			run_round(lane, which, &lane->ns[which][i]);
+			if (!lane->index)
+				progress_step((uint64_t)which * rounds + i,
+					(uint64_t)BENCH_CASES * rounds);
+		}
 		pthread_barrier_wait(&lane->shared->barrier);
 		lane->misses[which] = misses_now(lane) - before;
 	}

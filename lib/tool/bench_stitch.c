@@ -13,6 +13,7 @@
 #include "tool/bench.h"
 
 #include "tool/latency.h"
+#include "tool/progress.h"
 
 #include <errno.h>
 #include <string.h>
@@ -168,6 +169,7 @@ static int run_rounds(struct comb *comb, unsigned rounds)
 			err = open_gaps(comb);
 		if (!err)
 			err = stitch(comb, round, round == 1 ? &result->first : again);
+		progress_step(round, rounds);
 	}
 	if (!err)
 		err = glake_stats_get(comb->ctx, 0, &stats);

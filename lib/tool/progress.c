@@ -15,7 +15,7 @@
 #define NEXT_NS	 INT64_C(100000000)
 
 static struct {
-	const char *what;
+	char what[320];
 	int64_t next_ns;
 	bool on, shown;
 } progress;
@@ -23,9 +23,14 @@ static struct {
 void progress_start(bool quiet, const char *what)
 {
 	progress_end();
-	progress.what = what;
+	snprintf(progress.what, sizeof(progress.what), "%s", what);
 	progress.on = !quiet && isatty(STDERR_FILENO);
 	progress.next_ns = latency_now() + FIRST_NS;
+}
+
+void progress_next(const char *what)
+{
+	snprintf(progress.what, sizeof(progress.what), "%s", what);
 }
 
 void progress_step(uint64_t done, uint64_t total)
@@ -48,10 +53,15 @@ void progress_step(uint64_t done, uint64_t total)
 	fflush(stderr);
 }
 
-void progress_end(void)
+void progress_hide(void)
 {
 	if (progress.shown)
 		fputs("\r\033[K", stderr);
 	progress.shown = false;
+}
+
+void progress_end(void)
+{
+	progress_hide();
 	progress.on = false;
 }

@@ -10,8 +10,12 @@
 #include <stdint.h>
 
 void progress_start(bool quiet, const char *what);
+/* The next part of the same work: the second runs on. */
+void progress_next(const char *what);
 /* Cheap enough for every few thousand steps. total 0: not known. */
 void progress_step(uint64_t done, uint64_t total);
+/* Makes room for a message; the line comes back with the next step. */
+void progress_hide(void);
 void progress_end(void);
 
 #endif

@@ -142,11 +142,12 @@ static int replay_file(const char *path, const struct replay_options *options,
 	progress_start(options->quiet, path);
 	err = trace_load(
 		path, options->lenient, &TRACE_LIMITS, message, sizeof(message), &trace);
-	progress_end();
 	if (err) {
+		progress_end();
 		glk_tool_say("%s", message);
 	} else {
 		err = replay_job(&trace, options, &result);
+		progress_end();
 		if (!err) {
 			status = show(&result, json);
 			replay_result_fini(&result);

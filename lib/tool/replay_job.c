@@ -43,10 +43,9 @@ static int repeat(struct replay_result *result, struct replay_run *run)
 
 		snprintf(label, sizeof(label), "%s, repeat %u of %u", result->trace->name,
 			i + 1, options->repeats);
-		progress_start(options->quiet, label);
+		progress_next(label);
 		err = replay_run_pass(run, i ? NULL : result->sample, result->samples,
 			failure, sizeof(failure), &result->repeat[i]);
-		progress_end();
 		if (err)
 			break;
 		result->repeats++;
@@ -101,9 +100,8 @@ static int squeeze(
 		step->ratio = SQUEEZE_FIRST - SQUEEZE_STEP * i;
 		snprintf(label, sizeof(label), "%s, budget x%.3f", result->trace->name,
 			step->ratio);
-		progress_start(result->options->quiet, label);
+		progress_next(label);
 		err = squeeze_once(result, ctx, run, step, failure, sizeof(failure));
-		progress_end();
 		if (err)
 			break;
 		result->squeezes++;

@@ -9,6 +9,8 @@
  */
 #include "tool/tool.h"
 
+#include "tool/progress.h"
+
 #include <glake/error.h>
 
 #include <errno.h>
@@ -20,6 +22,7 @@ void glk_tool_say(const char *format, ...)
 {
 	va_list args;
 
+	progress_hide();
 	flockfile(stderr);
 	fputs("glakectl: ", stderr);
 	va_start(args, format);
