@@ -22,7 +22,7 @@ static void drop_oldest_alias(
 	while (name != GLK_NO_SLOT) {
 		oldest = name;
 		name = glk_slot_span(&cache->map, name)
-			       ->slot[glk_slot_number(name)]
+			       ->more[glk_slot_number(name)]
 			       .next_alias;
 	}
 	/* not ready: one mapping more than wanted does no harm */
@@ -80,7 +80,7 @@ static int fill_slot(struct glk_cache *cache, struct glk_request *request,
 		return err;
 	}
 	glk_slot_enter(span, slot);
-	span->slot[slot].made = cache->request;
+	span->more[slot].made = cache->request;
 	return 0;
 }
 
@@ -92,12 +92,12 @@ static int grant_runs(
 	int err;
 
 	while (slot <= last) {
-		if (span->slot[slot].made != cache->request) {
+		if (span->more[slot].made != cache->request) {
 			slot++;
 			continue;
 		}
 		end = slot;
-		while (end < last && span->slot[end + 1].made == cache->request)
+		while (end < last && span->more[end + 1].made == cache->request)
 			end++;
 		err = glk_slot_grant(span, slot, end);
 		if (err)
@@ -116,12 +116,12 @@ static void undo(struct glk_cache *cache, struct glk_span *span, uint32_t first,
 	uint32_t entered, uint32_t last)
 {
 	for (uint32_t slot = last + 1; slot-- > first;) {
-		bool made = span->slot[slot].made == cache->request;
+		bool made = span->more[slot].made == cache->request;
 
 		if (!made && (slot >= entered || !glk_bit_get(span->usable, slot)))
 			continue;
 		glk_slot_leave(span, slot, 0, 0);
-		span->slot[slot].made = 0;
+		span->more[slot].made = 0;
 		if (made)
 			glk_limbo_undo(span, slot);
 	}
@@ -131,21 +131,38 @@ static void undo(struct glk_cache *cache, struct glk_span *span, uint32_t first,
 static int enter_usable(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t first, uint32_t last, uint32_t *ret_entered)
 {
-	for (uint32_t slot = first; slot <= last; slot++) {
-		struct glk_page *page;
-		int err;
+	bool alone = glk_clock_alone(&cache->streams);
+	uint32_t slot;
+	int err = 0;
 
-		*ret_entered = slot;
+	for (slot = first; slot <= last; slot++) {
 		if (!glk_bit_get(span->usable, slot))
 			continue;
-		page = glk_map_page(&cache->map, span->slot[slot].page);
-		err = glk_request_order(cache, request, &page->use);
+		if (!alone)
+			err = glk_request_order(cache, request, glk_slot_use(span, slot));
 		if (err)
-			return err;
+			break;
 		glk_slot_enter(span, slot);
 	}
-	*ret_entered = last + 1;
-	return 0;
+	*ret_entered = slot;
+	return err;
+}
+
+/* Puts pages behind the slots that have none to use. */
+static int stitch(struct glk_cache *cache, struct glk_request *request,
+	struct glk_span *span, uint32_t first, uint32_t last)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	int err;
+
+	for (uint32_t slot = first; slot <= last; slot++) {
+		if (glk_bit_get(span->usable, slot))
+			continue;
+		err = fill_slot(cache, request, &limbo, span, slot);
+		if (err)
+			return err;
+	}
+	return grant_runs(cache, span, first, last);
 }
 
 int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_span *span,
@@ -154,23 +171,20 @@ int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_sp
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 	uint32_t first = glk_slot_of(span, e->offset);
 	uint32_t last = glk_slot_of(span, e->offset + e->size - 1), entered;
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 	int err;
 
 	cache->request++;
 	err = enter_usable(cache, request, span, first, last, &entered);
-	for (uint32_t slot = first; slot <= last && !err; slot++) {
-		if (!glk_bit_get(span->usable, slot))
-			err = fill_slot(cache, request, &limbo, span, slot);
-	}
-	if (!err && request->called)
-		err = grant_runs(cache, span, first, last);
+	if (!err && glk_bits_count(span->usable, first, last) == last - first + 1)
+		return 0;
+	if (!err)
+		err = stitch(cache, request, span, first, last);
 	if (err) {
 		undo(cache, span, first, entered, last);
 		return err;
 	}
-	for (uint32_t slot = first; slot <= last && request->called; slot++)
-		span->slot[slot].made = 0;
+	for (uint32_t slot = first; slot <= last; slot++)
+		span->more[slot].made = 0;
 	return 0;
 }
 

@@ -69,6 +69,7 @@ static int empty_span(struct glk_cache *cache, struct glk_span *span)
 		if (!page)
 			continue;
 		glk_idle_take(&cache->map, page);
+		span->slot[slot].live = 0;
 		p->in_use = GLK_NO_SLOT;
 		failed = glk_slot_detach(span, slot);
 		if (!failed && !p->aliases)

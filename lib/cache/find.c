@@ -17,7 +17,7 @@ static uint32_t choose_idle(
 	uint32_t id = glk_idle_first(&cache->map, class), fallback = 0;
 
 	for (int i = 0; id && i < IDLE_LOOK; i++, id = glk_idle_next(&cache->map, id)) {
-		const struct glk_use *use = &glk_map_page(&cache->map, id)->use;
+		const struct glk_use *use = glk_page_use(&cache->map, id);
 
 		if (!glk_request_may(cache, request, use))
 			continue;
@@ -37,7 +37,7 @@ static int take_idle(struct glk_cache *cache, struct glk_request *request,
 
 	if (!id)
 		return -EAGAIN;
-	err = glk_request_order(cache, request, &glk_map_page(&cache->map, id)->use);
+	err = glk_request_order(cache, request, glk_page_use(&cache->map, id));
 	if (err)
 		return err;
 	glk_idle_take(&cache->map, id);
@@ -53,11 +53,10 @@ static int take_free(struct glk_cache *cache, struct glk_request *request,
 
 	if (!id)
 		return -EAGAIN;
-	if (!glk_request_may(cache, request, &glk_map_page(&cache->map, id)->use))
+	if (!glk_request_may(cache, request, glk_page_use(&cache->map, id)))
 		err = -EAGAIN;
 	else
-		err = glk_request_order(
-			cache, request, &glk_map_page(&cache->map, id)->use);
+		err = glk_request_order(cache, request, glk_page_use(&cache->map, id));
 	if (err) {
 		glk_node_put(cache->node, id);
 		return err;

@@ -43,7 +43,7 @@ static bool stale_ready(
 		if (!glk_bit_get(span->mapped, slot) || glk_bit_get(span->usable, slot))
 			continue;
 		/* without a page: the driver refused to unmap it, it is out of use */
-		if (!span->slot[slot].page || !glk_limbo_ready(&limbo, &span->slot[slot]))
+		if (!span->slot[slot].page || !glk_limbo_ready(&limbo, span, slot))
 			return false;
 	}
 	return true;
@@ -51,21 +51,35 @@ static bool stale_ready(
 
 /* Whether the idle page of a slot is also mapped at an earlier slot of the place, which will
  * take it: then this one needs a page of its own. */
-static bool taken_before(
-	struct glk_span *span, const struct glk_page *page, uint32_t first, uint32_t slot)
+static bool taken_before(struct glk_span *span, uint32_t first, uint32_t slot)
 {
+	const struct glk_page *page = glk_map_page(span->map, span->slot[slot].page);
 	uint32_t low = glk_slot_name(span, first), high = glk_slot_name(span, slot);
 
-	if (page->aliases < 2 || page->in_use != GLK_NO_SLOT)
+	if (page->in_use != GLK_NO_SLOT)
 		return false;
 	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
 		if (name >= low && name < high)
 			return true;
 		name = glk_slot_span(span->map, name)
-			       ->slot[glk_slot_number(name)]
+			       ->more[glk_slot_number(name)]
 			       .next_alias;
 	}
 	return false;
+}
+
+static bool check_slot(const struct glk_seek *seek, struct glk_span *span, uint32_t slot,
+	struct glk_fit *fit)
+{
+	const struct glk_use *use = glk_slot_use(span, slot);
+	const struct glk_stream *stream = seek->request->stream;
+
+	if (!(use->streams & ~glk_stream_mask(stream)) && stream->bit != GLK_STREAM_CROWD)
+		return true;
+	if (!glk_request_may(seek->cache, seek->request, use))
+		return false;
+	fit->waits += glk_clock_waits(&seek->cache->streams, use, stream);
+	return true;
 }
 
 bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_slot,
@@ -74,30 +88,25 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	const struct glk_seek *seek = arg;
 	struct glk_cache *cache = seek->cache;
 	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
-	uint64_t own = glk_stream_mask(seek->request->stream);
-	bool crowd = seek->request->stream->bit == GLK_STREAM_CROWD;
+	bool shared = glk_bits_meet(span->shared, span->usable, first_slot, last_slot);
 
 	if (fit->stale && !stale_ready(cache, span, first_slot, last_slot))
 		return false;
+	if (!shared && glk_clock_alone(&cache->streams))
+		return true;
 	for (uint32_t slot = first_slot; slot <= last_slot; slot++) {
-		struct glk_page *page;
-
 		if (!glk_bit_get(span->usable, slot))
 			continue;
-		page = glk_map_page(span->map, span->slot[slot].page);
-		if (taken_before(span, page, first_slot, slot)) {
-			if (!glk_limbo_ready(&limbo, &span->slot[slot]))
+		if (shared && glk_bit_get(span->shared, slot) &&
+			taken_before(span, first_slot, slot)) {
+			if (!glk_limbo_ready(&limbo, span, slot))
 				return false;
 			fit->maps++;
 			fit->stale++;
 			continue;
 		}
-		if (!(page->use.streams & ~own) && !crowd)
-			continue;
-		if (!glk_request_may(cache, seek->request, &page->use))
+		if (!check_slot(seek, span, slot, fit))
 			return false;
-		fit->waits += glk_clock_waits(
-			&cache->streams, &page->use, seek->request->stream);
 	}
 	return true;
 }

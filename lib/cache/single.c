@@ -49,7 +49,7 @@ static uint32_t choose_parked(
 
 	for (int i = 0; id && i < PARKED_LOOK; i++) {
 		struct glk_extent *e = glk_extent_at(&cache->map, id);
-		struct glk_use *use = &glk_map_page(&cache->map, page_of(cache, id))->use;
+		struct glk_use *use = glk_page_use(&cache->map, page_of(cache, id));
 
 		if (e->size == size && glk_request_may(cache, request, use)) {
 			if (!glk_clock_waits(&cache->streams, use, request->stream))
@@ -70,7 +70,7 @@ static int take_parked(struct glk_cache *cache, struct glk_request *request,
 	if (!id)
 		return -EAGAIN;
 	err = glk_request_order(
-		cache, request, &glk_map_page(&cache->map, page_of(cache, id))->use);
+		cache, request, glk_page_use(&cache->map, page_of(cache, id)));
 	if (err)
 		return err;
 	unpark(cache, id);
@@ -97,7 +97,6 @@ static int back(struct glk_cache *cache, struct glk_span *span, uint32_t extent)
 	if (err)
 		goto detach;
 	span->slot[slot].live = 1;
-	glk_map_page(&cache->map, page)->in_use = glk_slot_name(span, slot);
 	return 0;
 detach:
 	if (glk_limbo_undo(span, slot))
@@ -139,10 +138,8 @@ void glk_single_park(
 {
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 	struct glk_span *span = single_span(cache);
-	struct glk_slot *slot = &span->slot[glk_slot_of(span, e->offset)];
 
-	glk_use_add(&slot->use, streams, tick);
-	glk_use_add(&glk_map_page(&cache->map, slot->page)->use, streams, tick);
+	glk_use_add(&span->use[glk_slot_of(span, e->offset)], streams, tick);
 	e->state = GLK_EXTENT_PARKED;
 	e->left = cache->parked.last;
 	e->right = 0;
@@ -161,11 +158,10 @@ static int release_one(struct glk_cache *cache, struct glk_limbo *limbo, uint32_
 	uint32_t slot = glk_slot_of(span, e->offset), page = span->slot[slot].page;
 	int err;
 
-	if (!glk_limbo_ready(limbo, &span->slot[slot]))
+	if (!glk_limbo_ready(limbo, span, slot))
 		return -EAGAIN;
 	unpark(cache, extent);
 	span->slot[slot].live = 0;
-	glk_map_page(&cache->map, page)->in_use = GLK_NO_SLOT;
 	err = glk_limbo_unmap(limbo, span, slot);
 	if (!err)
 		err = glk_node_release(cache->node, page);

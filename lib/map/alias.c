@@ -14,21 +14,44 @@ static uint64_t slot_addr(const struct glk_span *span, uint32_t slot)
 	return span->base + ((uint64_t)slot << span->shift);
 }
 
+/* A second mapping: from now on the page keeps what its one slot kept for it. */
+static void make_shared(struct glk_map *map, struct glk_page *page)
+{
+	uint32_t name = page->first_alias;
+	struct glk_span *span = glk_slot_span(map, name);
+
+	page->use = span->use[glk_slot_number(name)];
+	page->in_use = GLK_NO_SLOT;
+	glk_bit_set(span->shared, glk_slot_number(name));
+}
+
+/* Back to one mapping: its slot keeps everything again. */
+static void make_single(struct glk_map *map, struct glk_page *page)
+{
+	uint32_t name = page->first_alias;
+	struct glk_span *span = glk_slot_span(map, name);
+
+	glk_use_add(&span->use[glk_slot_number(name)], page->use.streams, page->use.tick);
+	glk_bit_clear(span->shared, glk_slot_number(name));
+}
+
 int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(span->map, id);
 	struct glk_drv *drv = span->map->pool->drv;
-	struct glk_slot *s = &span->slot[slot];
 	int err;
 
 	err = drv->ops->map(drv, slot_addr(span, slot), page->size, page->handle);
 	if (err)
 		return err;
-	s->page = id;
-	s->next_alias = page->first_alias;
-	s->use = (struct glk_use){0};
+	if (page->aliases == 1)
+		make_shared(span->map, page);
+	span->use[slot] = page->aliases ? (struct glk_use){0} : page->use;
+	span->slot[slot].page = id;
+	span->more[slot].next_alias = page->first_alias;
 	page->first_alias = glk_slot_name(span, slot);
-	page->aliases++;
+	if (page->aliases++)
+		glk_bit_set(span->shared, slot);
 	glk_bit_set(span->mapped, slot);
 	glk_bit_set(span->usable, slot);
 	span->map->mapped_bytes += page->size;
@@ -47,16 +70,23 @@ int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last)
 	return drv->ops->set_access(drv, slot_addr(span, first), size, &grant, 1);
 }
 
-static void unchain(struct glk_map *map, struct glk_page *page, uint32_t name)
+/* Takes a slot out of the chain of its page. */
+static void unchain(struct glk_span *span, uint32_t slot, struct glk_page *page)
 {
-	uint32_t *link = &page->first_alias;
+	uint32_t *link = &page->first_alias, name = glk_slot_name(span, slot);
 
 	while (*link != name)
-		link = &glk_slot_span(map, *link)
-				->slot[glk_slot_number(*link)]
+		link = &glk_slot_span(span->map, *link)
+				->more[glk_slot_number(*link)]
 				.next_alias;
-	*link = glk_slot_span(map, name)->slot[glk_slot_number(name)].next_alias;
+	*link = span->more[slot].next_alias;
+	if (page->aliases == 1)
+		page->use = span->use[slot];
 	page->aliases--;
+	glk_bit_clear(span->shared, slot);
+	glk_bit_clear(span->usable, slot);
+	if (page->aliases == 1)
+		make_single(span->map, page);
 }
 
 /*
@@ -64,22 +94,22 @@ static void unchain(struct glk_map *map, struct glk_page *page, uint32_t name)
  * without a page, which no search accepts. The page is lost with all its mappings unless a
  * live extent is on it.
  */
-static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id)
+static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool busy)
 {
 	struct glk_map *map = span->map;
 	struct glk_page *page = glk_map_page(map, id);
 
 	glk_warn("slot %" PRIu32 " could not be unmapped and stays out of use", slot);
-	span->slot[slot].page = 0;
-	if (page->in_use != GLK_NO_SLOT)
+	if (busy)
 		return;
 	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
 		struct glk_span *at = glk_slot_span(map, name);
 		uint32_t number = glk_slot_number(name);
 
-		name = at->slot[number].next_alias;
+		name = at->more[number].next_alias;
 		at->slot[number].page = 0;
 		glk_bit_clear(at->usable, number);
+		glk_bit_clear(at->shared, number);
 	}
 	page->first_alias = GLK_NO_SLOT;
 	page->aliases = 0;
@@ -88,28 +118,27 @@ static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id)
 
 int glk_slot_detach(struct glk_span *span, uint32_t slot)
 {
-	struct glk_slot *s = &span->slot[slot];
+	uint32_t id = span->slot[slot].page;
 	struct glk_map *map = span->map;
-	struct glk_page *page = glk_map_page(map, s->page);
+	struct glk_page *page = glk_map_page(map, id);
 	struct glk_drv *drv = map->pool->drv;
-	bool listed = page->idle_list;
+	bool listed = glk_idle_has(map, id);
+	bool busy = glk_page_busy(map, page);
 	int err;
 
 	err = drv->ops->unmap(drv, slot_addr(span, slot), page->size);
-	if (listed)
-		glk_idle_take(map, s->page);
-	unchain(map, page, glk_slot_name(span, slot));
-	glk_bit_clear(span->usable, slot);
+	glk_idle_take(map, id);
+	unchain(span, slot, page);
+	span->slot[slot].page = 0;
 	map->mapped_bytes -= page->size;
 	if (err) {
-		quarantine(span, slot, s->page);
+		quarantine(span, slot, id, busy);
 		return err;
 	}
 	glk_bit_clear(span->mapped, slot);
 	if (listed && page->aliases)
-		glk_idle_put(map, s->page);
+		glk_idle_put(map, id);
 	else if (listed)
-		glk_node_put(map->node, s->page);
-	s->page = 0;
+		glk_node_put(map->node, id);
 	return 0;
 }

@@ -34,6 +34,16 @@ uint32_t glk_bits_count(const uint64_t *bits, uint32_t first, uint32_t last)
 	return n + popcount(word & mask_to(last));
 }
 
+bool glk_bits_meet(const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last)
+{
+	uint32_t w = first >> 6, end = last >> 6;
+	uint64_t word = a[w] & b[w] & mask_from(first);
+
+	for (; w < end && !word; w++, word = a[w] & b[w])
+		;
+	return w < end || (word & mask_to(last));
+}
+
 uint32_t glk_bits_count_only(
 	const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last)
 {

@@ -50,7 +50,7 @@ void glk_lookup_enter(struct glk_span *span, uint32_t extent)
 		small_enter(span, extent);
 		return;
 	}
-	span->slot[slot].start[span->slot[slot].start[0] != 0] = extent;
+	span->more[slot].start[span->more[slot].start[0] != 0] = extent;
 	while (slot++ < last)
 		span->slot[slot].cover = extent;
 }
@@ -65,7 +65,7 @@ void glk_lookup_leave(struct glk_span *span, uint32_t extent)
 		small_leave(span, extent);
 		return;
 	}
-	span->slot[slot].start[span->slot[slot].start[0] != extent] = 0;
+	span->more[slot].start[span->more[slot].start[0] != extent] = 0;
 	while (slot++ < last)
 		span->slot[slot].cover = 0;
 }
@@ -83,8 +83,7 @@ static bool covers(const struct glk_span *span, uint32_t extent, uint64_t offset
 uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr)
 {
 	uint64_t offset = addr - span->base;
-	const struct glk_slot *s;
-	uint32_t extent;
+	uint32_t extent, slot;
 
 	if (offset >= span->high)
 		return 0;
@@ -92,10 +91,12 @@ uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr)
 		extent = small_lookup(span, offset);
 		return covers(span, extent, offset) ? extent : 0;
 	}
-	s = &span->slot[glk_slot_of(span, offset)];
+	slot = glk_slot_of(span, offset);
 	for (int i = 0; i < GLK_SLOT_STARTS; i++) {
-		if (covers(span, s->start[i], offset))
-			return s->start[i];
+		extent = span->more[slot].start[i];
+		if (covers(span, extent, offset))
+			return extent;
 	}
-	return covers(span, s->cover, offset) ? s->cover : 0;
+	extent = span->slot[slot].cover;
+	return covers(span, extent, offset) ? extent : 0;
 }

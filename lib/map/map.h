@@ -69,14 +69,19 @@ struct glk_extent {
 /* Two blocks at most begin in a slot of the kinds other than small, see lookup.c. */
 #define GLK_SLOT_STARTS 2
 
+/* What every request touches of a slot; the rest lies in tables of its own. */
 struct glk_slot {
-	uint32_t page;	     /* 0: not mapped */
-	uint32_t next_alias; /* next slot of the same page */
-	uint32_t live;	     /* live extents that touch it */
+	uint32_t page;	/* 0: not mapped */
+	uint32_t live;	/* live extents that touch it */
 	uint32_t cover; /* live extent that holds its first byte and began before it */
+	uint32_t
+		place; /* on the list of idle slots it stands for its page on; 0: on none */
+};
+
+struct glk_slot_more {
+	uint32_t next_alias;		 /* next slot of the same page */
 	uint32_t start[GLK_SLOT_STARTS]; /* live extents that begin in it */
 	uint32_t made;			 /* request that mapped it, to undo just that */
-	struct glk_use use;		 /* last use through this mapping */
 };
 
 struct glk_span {
@@ -92,19 +97,22 @@ struct glk_span {
 	uint32_t last; /* extent with the highest address */
 	uint32_t free_count, live_count;
 	struct glk_slot *slot;
+	struct glk_slot_more *more;
+	struct glk_use *use;	   /* last use through the mapping of a slot */
 	uint64_t *usable, *mapped; /* a bit a slot */
+	uint64_t *shared;	   /* a bit a slot: its page has other mappings too */
 	uint32_t *grain;	   /* small kind: live extent that begins at a grain */
 	uint64_t *begins;	   /* small kind: a bit a grain, set where one begins */
 };
 
-/* Idle pages that keep mappings, by how many, oldest first. An entry whose page has moved on
- * stays behind until the list is packed. */
+/* Idle pages by the number of their mappings, oldest first, each named by one of its slots. An
+ * entry whose page has moved on stays behind until the list is packed. */
 #define GLK_IDLE_LISTS 8
 
 struct glk_idle_list {
-	uint32_t *pages;
-	uint32_t end;	/* entries, stale ones too */
-	uint32_t valid; /* pages that are on the list */
+	uint32_t *names;
+	uint32_t begin, end; /* entries, stale ones too */
+	uint32_t valid;	     /* pages that are on the list */
 };
 
 struct glk_map {
@@ -168,8 +176,32 @@ static inline uint32_t glk_slot_number(uint32_t name)
 	return name & ((UINT32_C(1) << 28) - 1);
 }
 
+/* Whether a page that is mapped is in use through one of its slots. */
+static inline bool glk_page_busy(struct glk_map *map, const struct glk_page *page)
+{
+	uint32_t name = page->first_alias;
+
+	if (page->aliases != 1)
+		return page->in_use != GLK_NO_SLOT;
+	return glk_slot_span(map, name)->slot[glk_slot_number(name)].live > 0;
+}
+
+/* The last use of a page through any of its mappings. A page with one mapping keeps it with
+ * its slot, so that requests on it touch no page descriptor. */
+static inline struct glk_use *glk_page_use(struct glk_map *map, uint32_t id)
+{
+	struct glk_page *page = glk_map_page(map, id);
+	uint32_t name = page->first_alias;
+
+	if (page->aliases != 1)
+		return &page->use;
+	return &glk_slot_span(map, name)->use[glk_slot_number(name)];
+}
+
 /* bitmap.c: bits of [first, last]. */
 uint32_t glk_bits_count(const uint64_t *bits, uint32_t first, uint32_t last);
+/* Whether any is set in both. */
+bool glk_bits_meet(const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last);
 /* Bits set in `a` and not in `b`. */
 uint32_t glk_bits_count_only(
 	const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last);
@@ -230,6 +262,14 @@ int glk_fit_search(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *ar
 	struct glk_fit *ret_fit);
 
 /* slot.c: what lives in slots. */
+/* The last use of the page of a mapped slot, through any of its mappings. */
+static inline struct glk_use *glk_slot_use(struct glk_span *span, uint32_t slot)
+{
+	if (!glk_bit_get(span->shared, slot))
+		return &span->use[slot];
+	return &glk_map_page(span->map, span->slot[slot].page)->use;
+}
+
 /* One more live extent on a usable slot; an idle page becomes in use through it. */
 void glk_slot_enter(struct glk_span *span, uint32_t slot);
 /* One less, used by `streams` until `tick`; the page nobody is left on becomes idle. */
@@ -252,14 +292,22 @@ int glk_slot_detach(struct glk_span *span, uint32_t slot);
 /* idle.c: pages that no live extent touches and that keep mappings. */
 /* The one that is cheapest to take: fewest mappings, then idle for longest; and the one after
  * it in that order. 0: no more. */
-uint32_t glk_idle_first(const struct glk_map *map, enum glk_class class);
-uint32_t glk_idle_next(const struct glk_map *map, uint32_t page);
+uint32_t glk_idle_first(struct glk_map *map, enum glk_class class);
+uint32_t glk_idle_next(struct glk_map *map, uint32_t page);
 /* Tables of the lists: 0 or -ENOMEM. */
 int glk_idle_init(struct glk_map *map);
 void glk_idle_fini(struct glk_map *map);
-/* Takes an idle page out of the idle lists (it stays mapped) and puts it back. */
+/* Takes an idle page out of the idle lists (it stays mapped) and puts it back. Taking one that
+ * is on none does nothing. */
 void glk_idle_take(struct glk_map *map, uint32_t page);
 void glk_idle_put(struct glk_map *map, uint32_t page);
+bool glk_idle_has(struct glk_map *map, uint32_t page);
+/* The page that an entry of a list stands for; 0 for one left behind. */
+uint32_t glk_idle_listed(
+	struct glk_map *map, unsigned class, unsigned list, uint32_t index);
+/* The same for the page of a slot that has no other mapping. */
+void glk_idle_take_slot(struct glk_span *span, uint32_t slot);
+void glk_idle_put_slot(struct glk_span *span, uint32_t slot);
 
 /* lookup.c */
 /* The live extent that holds an address of the span; 0 for none. */

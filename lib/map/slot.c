@@ -3,6 +3,9 @@
  * The one rule of aliasing: a page is in use through at most one of its slots. When the first
  * live extent enters a slot, the other mappings of its page stop being usable; when the last
  * one leaves, all of them are usable again and the page is idle.
+ *
+ * Most pages have one mapping. For those a request touches the slot and nothing else: 16
+ * bytes, in the order of the addresses, where the descriptors of pages lie anywhere.
  */
 #include "map/map.h"
 
@@ -16,7 +19,7 @@ static void set_usable(struct glk_map *map, const struct glk_page *page, bool us
 			glk_bit_set(span->usable, slot);
 		else
 			glk_bit_clear(span->usable, slot);
-		name = span->slot[slot].next_alias;
+		name = span->more[slot].next_alias;
 	}
 }
 
@@ -27,28 +30,37 @@ void glk_slot_enter(struct glk_span *span, uint32_t slot)
 
 	if (s->live++)
 		return;
+	if (!glk_bit_get(span->shared, slot)) {
+		glk_idle_take_slot(span, slot);
+		return;
+	}
 	page = glk_map_page(span->map, s->page);
 	glk_idle_take(span->map, s->page);
 	page->in_use = glk_slot_name(span, slot);
-	if (page->aliases > 1) {
-		set_usable(span->map, page, false);
-		glk_bit_set(span->usable, slot);
-	}
+	set_usable(span->map, page, false);
+	glk_bit_set(span->usable, slot);
 }
 
 void glk_slot_leave(struct glk_span *span, uint32_t slot, uint64_t streams, uint64_t tick)
 {
 	struct glk_slot *s = &span->slot[slot];
-	struct glk_page *page = glk_map_page(span->map, s->page);
+	bool shared = glk_bit_get(span->shared, slot);
+	struct glk_page *page;
 
 	if (streams) {
-		glk_use_add(&s->use, streams, tick);
-		glk_use_add(&page->use, streams, tick);
+		glk_use_add(&span->use[slot], streams, tick);
+		if (shared)
+			glk_use_add(
+				&glk_map_page(span->map, s->page)->use, streams, tick);
 	}
 	if (--s->live)
 		return;
+	if (!shared) {
+		glk_idle_put_slot(span, slot);
+		return;
+	}
+	page = glk_map_page(span->map, s->page);
 	page->in_use = GLK_NO_SLOT;
-	if (page->aliases > 1)
-		set_usable(span->map, page, true);
+	set_usable(span->map, page, true);
 	glk_idle_put(span->map, s->page);
 }

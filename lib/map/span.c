@@ -20,11 +20,6 @@
 
 static const unsigned part_of_8[GLK_KIND_COUNT] = {1, 1, 4, 2};
 
-static size_t table_bytes(const struct glk_span *span)
-{
-	return (size_t)span->slots * sizeof(*span->slot);
-}
-
 static size_t bitmap_bytes(uint64_t bits)
 {
 	return (size_t)((bits + 63) / 64 * 8);
@@ -34,9 +29,12 @@ static void span_fini(struct glk_span *span)
 {
 	uint64_t grains = span->size >> GLK_GRAIN_SHIFT;
 
-	glk_region_free(span->slot, table_bytes(span));
+	glk_region_free(span->slot, span->slots * sizeof(*span->slot));
+	glk_region_free(span->more, span->slots * sizeof(*span->more));
+	glk_region_free(span->use, span->slots * sizeof(*span->use));
 	glk_region_free(span->usable, bitmap_bytes(span->slots));
 	glk_region_free(span->mapped, bitmap_bytes(span->slots));
+	glk_region_free(span->shared, bitmap_bytes(span->slots));
 	glk_region_free(span->grain, grains * sizeof(*span->grain));
 	glk_region_free(span->begins, bitmap_bytes(grains));
 	memset(span, 0, sizeof(*span));
@@ -52,10 +50,14 @@ static int span_init(struct glk_span *span, struct glk_map *map, enum glk_kind k
 		.map = map, .kind = kind, .class = class, .base = base, .size = size};
 	span->shift = (unsigned)__builtin_ctzll(map->node->page_size[class]);
 	span->slots = (uint32_t)(size >> span->shift);
-	span->slot = glk_region_new(table_bytes(span));
+	span->slot = glk_region_new(span->slots * sizeof(*span->slot));
+	span->more = glk_region_new(span->slots * sizeof(*span->more));
+	span->use = glk_region_new(span->slots * sizeof(*span->use));
 	span->usable = glk_region_new(bitmap_bytes(span->slots));
 	span->mapped = glk_region_new(bitmap_bytes(span->slots));
-	if (!span->slot || !span->usable || !span->mapped)
+	span->shared = glk_region_new(bitmap_bytes(span->slots));
+	if (!span->slot || !span->more || !span->use || !span->usable || !span->mapped ||
+		!span->shared)
 		goto fail;
 	if (kind != GLK_KIND_SMALL)
 		return 0;
@@ -152,7 +154,10 @@ uint64_t glk_map_bytes(const struct glk_map *map)
 		uint64_t slots =
 			(span->high + (UINT64_C(1) << span->shift) - 1) >> span->shift;
 
-		bytes += slots * sizeof(*span->slot) + slots / 4;
+		bytes += slots *
+				(sizeof(*span->slot) + sizeof(*span->more) +
+					sizeof(*span->use)) +
+			slots * 3 / 8;
 		if (kind == GLK_KIND_SMALL)
 			bytes += (span->high >> GLK_GRAIN_SHIFT) * sizeof(*span->grain) +
 				(span->high >> GLK_GRAIN_SHIFT) / 8;

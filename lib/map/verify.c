@@ -201,7 +201,7 @@ static int check_chain(struct glk_map *map, uint32_t id, uint32_t name)
 				      " of its chain holds page %" PRIu32,
 				id, at, s->page);
 		found += at == name;
-		at = s->next_alias;
+		at = glk_slot_span(map, at)->more[glk_slot_number(at)].next_alias;
 	}
 	if (length != page->aliases || found != 1)
 		return broken("page %" PRIu32 ": %" PRIu32
@@ -216,35 +216,43 @@ static int check_page(struct tally *t, const struct glk_span *span, uint32_t slo
 	const struct glk_slot *s = &span->slot[slot];
 	const struct glk_page *page = glk_map_page(t->map, s->page);
 	uint32_t name = glk_slot_name(span, slot);
-	bool idle = page->in_use == GLK_NO_SLOT;
+	bool idle, here;
+	int err = check_chain(t->map, s->page, name);
 	enum glk_class class =
 		span->kind == GLK_KIND_SINGLE ? GLK_CLASS_SINGLE : span->class;
 
+	if (err)
+		return err;
+	idle = !glk_page_busy(t->map, page);
+	here = page->aliases == 1 ? !idle : page->in_use == name;
 	if (glk_page_state(page) != GLK_PAGE_OWNED || page->class != class)
 		return broken("slot %#" PRIx32 ": page %" PRIu32 " of class %d is %s",
 			name, s->page, page->class,
 			glk_page_state_name(glk_page_state(page)));
 	if (!glk_bit_get(span->mapped, slot) ||
-		glk_bit_get(span->usable, slot) != (idle || page->in_use == name))
+		glk_bit_get(span->usable, slot) != (idle || here))
 		return broken("slot %#" PRIx32
 			      ": bits mapped %d and usable %d, page %" PRIu32
 			      " is in use at %#" PRIx32,
 			name, glk_bit_get(span->mapped, slot),
 			glk_bit_get(span->usable, slot), s->page, page->in_use);
-	if ((page->in_use == name) != (s->live > 0))
+	if (glk_bit_get(span->shared, slot) != (page->aliases > 1))
+		return broken("slot %#" PRIx32 ": bit shared %d, page %" PRIu32
+			      " has %d mappings",
+			name, glk_bit_get(span->shared, slot), s->page, page->aliases);
+	if (here != (s->live > 0))
 		return broken("slot %#" PRIx32 ": %" PRIu32
 			      " live extents on page %" PRIu32 ", in use at %#" PRIx32,
 			name, s->live, s->page, page->in_use);
-	if (idle != (page->idle_list > 0))
-		return broken("page %" PRIu32 ": in use at %#" PRIx32
-			      " and on idle list %d",
-			s->page, page->in_use, page->idle_list);
+	if (span->kind != GLK_KIND_SINGLE && idle != glk_idle_has(t->map, s->page))
+		return broken("page %" PRIu32 ": idle %d and on an idle list %d", s->page,
+			idle, glk_idle_has(t->map, s->page));
 	t->mapped_bytes += page->size;
 	if (idle && page->first_alias == name) {
 		t->idle_pages++;
 		t->idle_bytes += page->size;
 	}
-	return check_chain(t->map, s->page, name);
+	return 0;
 }
 
 /* Entries for lookup that name nothing or the wrong extent. */
@@ -256,15 +264,15 @@ static int check_starts(struct tally *t, const struct glk_span *span, uint32_t s
 	const struct glk_extent *e;
 
 	for (int i = 0; i < GLK_SLOT_STARTS; i++) {
-		if (!s->start[i])
+		if (!span->more[slot].start[i])
 			continue;
-		e = glk_extent_at(span->map, s->start[i]);
+		e = glk_extent_at(span->map, span->more[slot].start[i]);
 		t->starts--;
 		if (e->state != GLK_EXTENT_LIVE || e->offset < offset ||
 			e->offset >= high)
 			return broken("span %d slot %" PRIu32 ": extent %" PRIu32
 				      " does not begin in it",
-				span->kind, slot, s->start[i]);
+				span->kind, slot, span->more[slot].start[i]);
 	}
 	if (!s->cover)
 		return 0;
@@ -324,31 +332,35 @@ static int check_span(struct tally *t, const struct glk_span *span)
 }
 
 /* The idle pages of a class in the order in which they would be taken. */
-static int check_idle(struct tally *t, enum glk_class class)
+static int check_idle(struct tally *t, unsigned class, unsigned list)
 {
-	uint32_t id = glk_idle_first(t->map, class);
-	unsigned list = 1;
+	struct glk_map *map = t->map;
+	const struct glk_idle_list *l = &map->idle[class][list];
+	uint32_t valid = 0;
 
-	for (; id; id = glk_idle_next(t->map, id)) {
-		const struct glk_page *page = glk_map_page(t->map, id);
-		unsigned want =
+	for (uint32_t i = l->begin; i < l->end; i++) {
+		uint32_t id = glk_idle_listed(map, class, list, i);
+		const struct glk_page *page = glk_map_page(map, id);
+		uint32_t want =
 			page->aliases < GLK_IDLE_LISTS ? page->aliases : GLK_IDLE_LISTS;
 
-		if (page->in_use != GLK_NO_SLOT || page->class != class ||
-			page->idle_list != want || want < list)
+		if (!id)
+			continue;
+		if (!t->idle_pages || want != list + 1 || page->class != class ||
+			glk_page_busy(map, page))
 			return broken("page %" PRIu32
-				      ": class %d with %d mappings, in use at %#" PRIx32
-				      ", is on idle list %d of class %d, after list %u",
-				id, page->class, page->aliases, page->in_use,
-				page->idle_list, class, list);
-		list = want;
-		if (!t->idle_pages)
-			return broken("page %" PRIu32
-				      ": on an idle list twice, or mapped nowhere",
-				id);
+				      ": class %d with %d mappings, in use %d"
+				      ", lies on idle list %u of class %u",
+				id, page->class, page->aliases, glk_page_busy(map, page),
+				list + 1, class);
 		t->idle_pages--;
 		t->idle_bytes -= page->size;
+		valid++;
 	}
+	if (valid != l->valid)
+		return broken("idle list %u of class %u: %" PRIu32
+			      " pages, counted as %" PRIu32,
+			list + 1, class, valid, l->valid);
 	return 0;
 }
 
@@ -361,8 +373,10 @@ int glk_map_verify(struct glk_map *map)
 	for (int kind = 0; kind < GLK_KIND_COUNT && !err; kind++)
 		err = check_span(&t, &map->span[kind]);
 	idle_bytes = t.idle_bytes;
-	for (int class = 0; class < GLK_CLASS_COUNT && !err; class ++)
-		err = check_idle(&t, (enum glk_class) class);
+	for (unsigned list = 0; list < GLK_IDLE_LISTS && !err; list++)
+		err = check_idle(&t, GLK_CLASS_SMALL, list);
+	for (unsigned list = 0; list < GLK_IDLE_LISTS && !err; list++)
+		err = check_idle(&t, GLK_CLASS_LARGE, list);
 	if (err)
 		return err;
 	if (t.idle_pages || t.idle_bytes)

@@ -47,14 +47,14 @@ struct glk_page {
 	glk_atomic(uint64_t) word;
 	uint64_t handle;      /* of the driver */
 	uint64_t size;	      /* bytes */
-	struct glk_use use;   /* last use, through any of its mappings */
+	struct glk_use use;   /* last use, see glk_page_use() in map/map.h */
 	uint32_t first_alias; /* slot of the most recent mapping, GLK_NO_SLOT if none */
-	uint32_t in_use;      /* slot it is in use through, GLK_NO_SLOT while idle */
-	uint32_t idle_place; /* in the map's list of idle pages */
-	struct glk_idnode free_link;   /* in the node's list of free pages */
+	uint32_t
+		in_use; /* slot it is in use through, GLK_NO_SLOT while idle; kept for pages
+			       * with several mappings only, see glk_page_busy() */
+	struct glk_idnode free_link; /* in the node's list of free pages */
 	uint8_t aliases;
 	uint8_t class;
-	uint8_t idle_list;
 	uint8_t node;
 };
 

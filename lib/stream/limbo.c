@@ -17,14 +17,15 @@
 
 #include <errno.h>
 
-bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_slot *slot)
+bool glk_limbo_ready(
+	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
 {
-	return glk_clock_finished(limbo->streams, &slot->use);
+	return glk_clock_finished(limbo->streams, &span->use[slot]);
 }
 
 int glk_limbo_unmap(struct glk_limbo *limbo, struct glk_span *span, uint32_t slot)
 {
-	if (!glk_limbo_ready(limbo, &span->slot[slot]))
+	if (!glk_limbo_ready(limbo, span, slot))
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"work on the GPU may still use the mapping");
 	if (!limbo->graced)
@@ -37,12 +38,11 @@ static bool all_ready(
 	const struct glk_limbo *limbo, struct glk_map *map, const struct glk_page *page)
 {
 	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
-		struct glk_slot *s =
-			&glk_slot_span(map, name)->slot[glk_slot_number(name)];
+		struct glk_span *span = glk_slot_span(map, name);
 
-		if (!glk_limbo_ready(limbo, s))
+		if (!glk_limbo_ready(limbo, span, glk_slot_number(name)))
 			return false;
-		name = s->next_alias;
+		name = span->more[glk_slot_number(name)].next_alias;
 	}
 	return true;
 }

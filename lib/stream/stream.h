@@ -56,6 +56,7 @@ struct glk_streams {
 	uint64_t tick;
 	uint64_t seen[GLK_STREAM_BITS][GLK_STREAM_BITS]; /* [waiter][waited for]: tick */
 	uint64_t records, waits;
+	uint64_t entered; /* streams that ever got a bit */
 };
 
 /* table.c. 0, -ENOMEM. */
@@ -84,6 +85,12 @@ static inline uint64_t glk_clock_tick(
 	struct glk_streams *streams, struct glk_stream *stream)
 {
 	return stream->freed = ++streams->tick;
+}
+
+/* Whether no more than one stream was ever known: then all memory is in its order. */
+static inline bool glk_clock_alone(const struct glk_streams *streams)
+{
+	return streams->entered < 2;
 }
 
 /* Whether all work of a use has finished, as far as is known without asking. */
@@ -115,7 +122,8 @@ struct glk_limbo {
 	}
 
 /* Whether both clocks allow the mapping of a slot to go (the second by waiting, briefly). */
-bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_slot *slot);
+bool glk_limbo_ready(
+	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot);
 /* Unmaps a slot that is ready and in use by nobody. -EAGAIN if not ready, else as
  * glk_slot_detach(). */
 int glk_limbo_unmap(struct glk_limbo *limbo, struct glk_span *span, uint32_t slot);

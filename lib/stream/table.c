@@ -202,6 +202,7 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 		return s;
 	while (bit < GLK_STREAM_CROWD && streams->by_bit[bit])
 		bit++;
+	streams->entered++;
 	s->bit = bit;
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	streams->by_bit[bit] = stream;

@@ -137,12 +137,12 @@ static inline void rig_back(struct rig *rig, struct glk_span *span, uint32_t ext
 		if (glk_bit_get(span->usable, slot))
 			glk_slot_enter(span, slot);
 		else
-			span->slot[slot].made = 1;
+			span->more[slot].made = 1;
 	}
 	for (uint32_t slot = first; slot <= last; slot++) {
-		if (!span->slot[slot].made)
+		if (!span->more[slot].made)
 			continue;
-		span->slot[slot].made = 0;
+		span->more[slot].made = 0;
 		if (rig_fill(rig, span, slot))
 			tap_bail("no page for a slot");
 		glk_slot_enter(span, slot);

@@ -100,7 +100,7 @@ static void test_lookup(void)
 	falsified(span->slot[2].cover, medium[0], "reach in",
 		"a cover that does not reach");
 	falsified(
-		span->slot[2].start[0], medium[0], "does not begin", "a start elsewhere");
+		span->more[2].start[0], medium[0], "does not begin", "a start elsewhere");
 	glk_bit_set(low->begins, 128);
 	unsound("do not begin there", "a start of a freed small block");
 	glk_bit_clear(low->begins, 128);
@@ -112,7 +112,6 @@ static void test_slots(void)
 	struct glk_map *map = &rig.map;
 	struct glk_span *span = &map->span[GLK_KIND_LARGE];
 	struct glk_page *p = glk_map_page(map, page);
-	uint32_t shared = span->slot[1].page;
 
 	falsified(span->slot[1].live, 2, "live extents counted",
 		"a slot with one too many");
@@ -126,8 +125,8 @@ static void test_slots(void)
 	falsified(p->first_alias, glk_slot_name(span, 0), "in its chain",
 		"a chain that lost a slot");
 	falsified(p->class, GLK_CLASS_SMALL, "class", "a page of the wrong class");
-	falsified(glk_map_page(map, shared)->idle_list, 1, "on idle list",
-		"in use and on an idle list");
+	falsified(
+		span->slot[1].place, 8, "on an idle list", "in use and on an idle list");
 	glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LOST);
 	unsound("LOST", "a lost page that is mapped");
 	glk_store_relaxed(&p->word, GLK_PAGE_OWNED);
@@ -153,18 +152,20 @@ static void test_idle(void)
 {
 	struct glk_map *map = &rig.map;
 	uint32_t id = glk_idle_first(map, GLK_CLASS_SMALL);
+	uint32_t name = glk_map_page(map, id)->first_alias;
+	struct glk_slot *s;
 
 	ok(id != 0, "there is an idle page");
-	falsified(glk_map_page(map, id)->idle_list, 2, "idle",
+	s = &glk_slot_span(map, name)->slot[glk_slot_number(name)];
+	falsified(s->place, s->place ^ 1, "idle lists",
 		"on another list than it should be");
-	falsified(glk_map_page(map, id)->idle_list, 0, "on idle list 0",
-		"idle and on no list");
+	falsified(s->place, 0, "on an idle list 0", "idle and on no list");
 	falsified(map->idle_bytes, map->idle_bytes + 1, "booked",
 		"a wrong sum of idle bytes");
 	falsified(map->mapped_bytes, map->mapped_bytes - 1, "booked",
 		"a wrong sum of mappings");
 	glk_idle_take(map, id);
-	unsound("on idle list 0", "a page in somebody's hands");
+	unsound("on an idle list 0", "a page in somebody's hands");
 	glk_idle_put(map, id);
 	ok(rig_sound(&rig), "sound again");
 }

@@ -68,7 +68,7 @@ static void waits(void)
 	use_slot(&gpu, a, slot);
 	glk_clock_poll(&gpu.streams);
 	mapped = gpu.map.mapped_bytes;
-	ok(!glk_limbo_ready(&limbo, &span->slot[slot]), "a kernel may still use it");
+	ok(!glk_limbo_ready(&limbo, span, slot), "a kernel may still use it");
 	is_int(glk_limbo_unmap(&limbo, span, slot), -EAGAIN, "so it is not unmapped");
 	is_int(gpu_class(), GLAKE_ERROR_AGAIN, "but later");
 	ok(!limbo.graced, "nobody waited for readers");
