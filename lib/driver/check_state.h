@@ -20,8 +20,8 @@
 		-EINVAL, GLAKE_ERROR_INVAL, call, 1, call " rule: " format, __VA_ARGS__)
 
 #define CHECK_PAGES    (1u << 21)
-#define CHECK_MAPPINGS (1u << 22)
-#define CHECK_EVENTS   (1u << 20)
+#define CHECK_MAPPINGS (1u << 21)
+#define CHECK_EVENTS   (1u << 18)
 
 struct check_page {
 	uint64_t handle; /* the driver's */

@@ -143,6 +143,7 @@ static int soft_close(struct glk_drv *drv)
 static int rooms_open(struct soft *soft, const struct glk_conf *conf)
 {
 	size_t sum = 0;
+	int err;
 
 	for (int i = 0; i < soft->gpus + soft->nodes; i++) {
 		struct soft_room *room = &soft->rooms[i];
@@ -151,17 +152,18 @@ static int rooms_open(struct soft *soft, const struct glk_conf *conf)
 		room->total &= ~(GLK_GRANULE - 1);
 		sum += room->total;
 	}
-	return glk_soft_file_open(&soft->file, sum);
+	/* No more pages than granules can ever be alive. */
+	sum /= GLK_GRANULE;
+	err = glk_slab_init(&soft->pages, sizeof(struct soft_page),
+		sum < GLK_ID_MAX ? (uint32_t)sum : GLK_ID_MAX);
+	return err ? err : glk_soft_file_open(&soft->file, sum);
 }
 
 static int tables_open(struct soft *soft)
 {
 	int err;
 
-	err = glk_slab_init(&soft->pages, sizeof(struct soft_page), SOFT_PAGES);
-	if (!err)
-		err = glk_slab_init(
-			&soft->streams, sizeof(struct soft_stream), SOFT_STREAMS);
+	err = glk_slab_init(&soft->streams, sizeof(struct soft_stream), SOFT_STREAMS);
 	if (!err)
 		err = glk_slab_init(
 			&soft->events, sizeof(struct soft_event), SOFT_EVENTS);

@@ -39,12 +39,12 @@ static size_t bitmap_bytes(const struct soft_file *file)
 	return (file->granules + 63) / 64 * sizeof(uint64_t);
 }
 
-int glk_soft_file_open(struct soft_file *file, size_t memory)
+int glk_soft_file_open(struct soft_file *file, size_t memory_granules)
 {
 	size_t area;
 
 	*file = (struct soft_file){.fd = -1};
-	if (__builtin_mul_overflow(memory / GLK_GRANULE, (size_t)AREA_FACTOR, &area) ||
+	if (__builtin_mul_overflow(memory_granules, (size_t)AREA_FACTOR, &area) ||
 		area > AREA)
 		area = AREA;
 	file->granules = AREA + area;

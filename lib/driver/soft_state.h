@@ -10,12 +10,11 @@
 #include "driver/book.h"
 #include "driver/soft.h"
 
-#define SOFT_PLACES   128u /* 64 GPUs, 64 NUMA nodes */
-#define SOFT_PAGES    (1u << 21)
-#define SOFT_MAPPINGS (1u << 21)
+#define SOFT_PLACES   128u	 /* 64 GPUs, 64 NUMA nodes */
+#define SOFT_MAPPINGS (1u << 21) /* far more than vm.max_map_count lets exist apart */
 #define SOFT_STREAMS  4096u
-#define SOFT_EVENTS   (1u << 20)
-#define SOFT_QUEUED   (1u << 20)
+#define SOFT_EVENTS   (1u << 18)
+#define SOFT_QUEUED   (1u << 18)
 
 /* What one GPU or node has: an account, the bytes themselves lie in the file. */
 struct soft_room {
@@ -114,7 +113,7 @@ struct soft *glk_soft_below(struct glk_drv *drv);
 int glk_soft_place(const struct soft *soft, struct glk_place place, uint8_t *ret_place);
 
 /* soft_file.c */
-int glk_soft_file_open(struct soft_file *file, size_t memory);
+int glk_soft_file_open(struct soft_file *file, size_t memory_granules);
 void glk_soft_file_close(struct soft_file *file);
 /* Finds the place of a page that is first mapped at `addr`. 0, or -ENOMEM and a record. */
 int glk_soft_file_take(

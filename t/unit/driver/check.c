@@ -8,6 +8,7 @@
 #include "driver/soft.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #define BIG (4 * GRANULE)
 
@@ -209,6 +210,61 @@ static void survives_faults(void)
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 }
 
+/* Threads that keep to the rules on addresses of their own never meet. */
+enum { THREADS = 4, ROUNDS = 100 };
+
+static void *one_thread(void *arg)
+{
+	uint64_t *errors = arg, addr = 0, page = 0;
+	struct glk_drv_event *event = NULL;
+	struct CUstream_st *stream = NULL;
+	int err;
+
+	err = drv->ops->reserve(drv, 2 * BIG, 0, &addr);
+	err |= drv->ops->stream_new(drv, 0, &stream);
+	for (uint32_t i = 0; !err && i < ROUNDS; i++) {
+		uint64_t at = addr + (i & 1 ? BIG : 0);
+
+		err |= drv->ops->create(drv, setup_gpu(0), BIG, 0, &page);
+		err |= drv->ops->map(drv, at, BIG, page);
+		err |= drv->ops->set_access(drv, at, BIG, &grant, 1);
+		err |= drv->ops->fill(drv, at + GRANULE, i + 1, 2, stream);
+		err |= drv->ops->event_new(drv, 0, &event);
+		err |= drv->ops->event_record(drv, event, stream);
+		err |= drv->ops->event_query(drv, event);
+		err |= drv->ops->event_free(drv, event);
+		err |= *(volatile uint32_t *)(at + GRANULE + 4) != i + 1;
+		err |= drv->ops->unmap(drv, at, BIG);
+		err |= drv->ops->release(drv, page);
+	}
+	err |= drv->ops->stream_free(drv, 0, stream);
+	err |= drv->ops->unreserve(drv, addr, 2 * BIG);
+	*errors = (uint64_t)(err != 0);
+	return NULL;
+}
+
+static void threads(void)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+	struct glk_conf conf = setup_conf();
+	uint64_t errors[THREADS], sum = 0;
+	pthread_t ids[THREADS];
+
+	drv = setup_open(&conf);
+	for (int i = 0; i < THREADS; i++)
+		if (pthread_create(&ids[i], NULL, one_thread, &errors[i]))
+			tap_bail("no threads");
+	for (int i = 0; i < THREADS; i++) {
+		pthread_join(ids[i], NULL);
+		sum += errors[i];
+	}
+	is_int((int64_t)sum, 0, "four threads at once meet no error");
+	drv->ops->figures(drv, &stats);
+	is_int((int64_t)stats.calls[GLAKE_CALL_UNMAP], THREADS * ROUNDS,
+		"and every call of theirs is counted");
+	is_int(glk_drv_close(drv), 0, "nothing is left");
+}
+
 static void leaks(void)
 {
 	struct glk_conf conf = setup_conf();
@@ -251,6 +307,7 @@ int main(void)
 	is_int(drv->ops->unreserve(drv, base, 16 * GRANULE), 0, "the reservation goes");
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 	survives_faults();
+	threads();
 	leaks();
 	return tap_done();
 }

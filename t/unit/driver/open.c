@@ -61,6 +61,35 @@ static void fills_stubs(void)
 	glk_drv_close(drv);
 }
 
+/* Where CUDA cannot be had: asked for it is an error, else the software device and a reason. */
+static void falls_back(void)
+{
+	struct glk_conf conf = setup_conf();
+	struct glk_drv *drv = NULL;
+	char why[256] = "";
+	char cut[8] = "";
+
+	conf.driver_backend = GLAKE_BACKEND_CUDA;
+	if (!glk_drv_open(&conf, why, sizeof(why), &drv)) {
+		is_str(glk_drv_name(drv), "cuda", "CUDA works here");
+		ok(glk_drv_version(drv) > 0, "and has a version");
+		is_int(glk_drv_close(drv), 0, "it closes");
+		return;
+	}
+	ok(!drv, "CUDA asked for and not to be had: nothing is opened");
+	ok(setup_error().text[0], "the record says why (%s)", setup_error().text);
+	conf.driver_backend = GLAKE_BACKEND_AUTO;
+	is_int(glk_drv_open(&conf, why, sizeof(why), &drv), 0, "not asked for: it opens");
+	is_str(glk_drv_name(drv), "soft", "the software device");
+	is_str(why, setup_error().text, "and says why");
+	is_int(glk_drv_close(drv), 0, "closed");
+	is_int(glk_drv_open(&conf, cut, sizeof(cut), &drv), 0, "into a short buffer");
+	is_int((int64_t)strlen(cut), 7, "the reason is cut");
+	is_int(glk_drv_close(drv), 0, "closed");
+	is_int(glk_drv_open(&conf, NULL, 0, &drv), 0, "nobody wants to know");
+	is_int(glk_drv_close(drv), 0, "closed");
+}
+
 /* Every table that an open makes fails once; nothing is left. */
 static void runs_out_of_memory(void)
 {
@@ -89,6 +118,7 @@ int main(void)
 	opens_soft();
 	describes();
 	fills_stubs();
+	falls_back();
 	runs_out_of_memory();
 	return tap_done();
 }
