@@ -106,32 +106,27 @@ static int carve_inside(
 	return 0;
 }
 
-/* Makes the addresses from the high-water mark up to `offset` free. */
-static int raise_high(struct glk_span *span, uint64_t offset)
+/* Makes the addresses from the high-water mark up to `offset` free: those of `gap`, a new
+ * descriptor, or with 0 of the free extent that ends at the mark. */
+static void raise_high(struct glk_span *span, uint32_t gap, uint64_t offset)
 {
-	struct glk_extent *last =
-		span->last ? glk_extent_at(span->map, span->last) : NULL;
-	uint32_t extent = span->last;
-
-	if (last && last->state == GLK_EXTENT_FREE) {
-		glk_tree_remove(span, extent);
-		last->size += offset - span->high;
+	if (gap) {
+		link_after(span, span->last, gap);
+		fill(span, gap, span->high, 0, GLK_EXTENT_FREE);
 	} else {
-		extent = glk_slab_get(&span->map->extents);
-		if (!extent)
-			return -ENOMEM;
-		link_after(span, span->last, extent);
-		fill(span, extent, span->high, offset - span->high, GLK_EXTENT_FREE);
+		glk_tree_remove(span, span->last);
 	}
-	glk_tree_insert(span, extent);
+	glk_extent_at(span->map, span->last)->size += offset - span->high;
+	glk_tree_insert(span, span->last);
 	span->high = offset;
-	return 0;
 }
 
 static int carve_new(struct glk_span *span, uint64_t offset, uint64_t size, uint32_t *ret)
 {
-	struct glk_extent *last;
-	uint32_t extent;
+	struct glk_extent *last =
+		span->last ? glk_extent_at(span->map, span->last) : NULL;
+	bool tail = last && last->state == GLK_EXTENT_FREE, above = offset > span->high;
+	uint32_t gap, extent = span->last;
 	int err;
 
 	if (size > span->size || offset > span->size - size)
@@ -139,17 +134,14 @@ static int carve_new(struct glk_span *span, uint64_t offset, uint64_t size, uint
 			"a block of %" PRIu64 " bytes does not fit the %" PRIu64
 			" bytes of addresses left",
 			size, span->size - span->high);
-	err = offset > span->high ? raise_high(span, offset) : 0;
-	if (err)
-		return err;
-	last = span->last ? glk_extent_at(span->map, span->last) : NULL;
-	if (last && last->state == GLK_EXTENT_FREE && last->offset == offset) {
-		extent = span->last;
+	if (tail && last->offset == offset) {
 		glk_tree_remove(span, extent);
 	} else {
-		extent = glk_slab_get(&span->map->extents);
-		if (!extent)
-			return -ENOMEM;
+		err = get_two(span, above && !tail, true, &gap, &extent);
+		if (err)
+			return err;
+		if (above)
+			raise_high(span, gap, offset);
 		link_after(span, span->last, extent);
 	}
 	fill(span, extent, offset, size, GLK_EXTENT_LIVE);
