@@ -66,20 +66,24 @@ static int check_event_new(
 	return 0;
 }
 
-/* A handle whose free failed is not given back: nobody knows the event's state. */
 static int check_event_free(struct glk_drv *drv, struct glk_drv_event *ours)
 {
-	struct glk_drv_event *event =
-		event_find(check_of(drv), ours, "cuEventDestroy", true);
+	struct check *check = check_of(drv);
+	struct glk_drv_event *event = event_find(check, ours, "cuEventDestroy", true);
+	uint32_t id = glk_handle_id((uint64_t)(uintptr_t)ours);
 	struct glk_drv *inner = drv->inner;
 	int err;
 
 	if (!event)
 		return -EINVAL;
 	err = inner->ops->event_free(inner, event);
-	if (!err)
-		glk_slab_put(
-			&check_of(drv)->events, glk_handle_id((uint64_t)(uintptr_t)ours));
+	if (!err) {
+		glk_slab_put(&check->events, id);
+		return 0;
+	}
+	glk_lock(&check->lock);
+	event_at(check, id)->live = true;
+	glk_unlock(&check->lock);
 	return err;
 }
 

@@ -12,7 +12,8 @@
  *
  * Errors	0 or -errno, with the native code in the thread's record:
  *		-ENOMEM no memory, -EINVAL a broken rule of the driver (our bug), -EAGAIN not
- *		ready, -ENODEV device lost, -EOPNOTSUPP not by this driver, -EIO any other
+ *		ready, -ENODEV device lost, -EOPNOTSUPP not by this driver, -EBUSY not while
+ *		the stream captures a graph (class CAPTURE), -EIO any other
  * Threads	any thread may call any operation
  * Context	a backend makes the right CUDA context current inside the call and restores it
  */
@@ -88,7 +89,8 @@ struct glk_drv_ops {
 
 	/* A page is mapped whole. No access until set_access. */
 	int (*map)(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page);
-	/* [addr, addr + size) is a run of whole mappings. */
+	/* [addr, addr + size) is a run of whole mappings. Places that no grant names keep the
+	 * rights they have. */
 	int (*set_access)(struct glk_drv *drv, uint64_t addr, size_t size,
 		const struct glk_grant *grants, size_t count);
 	int (*unmap)(struct glk_drv *drv, uint64_t addr, size_t size);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The software device: memory made of a sparse file, addresses made of PROT_NONE maps, streams
- * made of queues. It is the default where there is no GPU and the judge in tests: memory that was unmapped is not readable by luck, work runs when it is told to, and
- * every call adds its cost on an H200 to a modelled clock.
+ * made of queues. It is the default where there is no GPU and the judge in tests: memory that
+ * was unmapped is not readable by luck, work runs when it is told to, and every call adds its
+ * cost on an H200 to a modelled clock.
  *
  * Guarantees	aliases are real aliases; an address without rights faults; a page takes host
  *		memory only where it is written; the same calls give the same pages

@@ -191,6 +191,8 @@ static void events(void)
 static void survives_faults(void)
 {
 	struct glk_conf conf = setup_conf();
+	struct glk_drv_event *event = NULL;
+	struct CUstream_st *stream = NULL;
 	uint64_t addr = 0, page = 0;
 
 	snprintf(conf.driver_fault, sizeof(conf.driver_fault), "off");
@@ -206,6 +208,14 @@ static void survives_faults(void)
 	twice("unmap", drv->ops->unmap(drv, addr, BIG));
 	twice("release", drv->ops->release(drv, page));
 	twice("unreserve", drv->ops->unreserve(drv, addr, BIG));
+	twice("event_new", drv->ops->event_new(drv, 0, &event));
+	twice("stream_new", drv->ops->stream_new(drv, 0, &stream));
+	twice("event_record", drv->ops->event_record(drv, event, stream));
+	twice("event_query", drv->ops->event_query(drv, event));
+	twice("stream_wait", drv->ops->stream_wait(drv, stream, event));
+	twice("event_free", drv->ops->event_free(drv, event));
+	twice("stream_sync", drv->ops->stream_sync(drv, 0, stream));
+	twice("stream_free", drv->ops->stream_free(drv, 0, stream));
 #undef twice
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 }
