@@ -38,11 +38,12 @@ static void unmap_all(struct gpu *gpu, uint32_t page)
 		tap_bail("a page cannot be released");
 }
 
-/* A kernel on the memory of a slot, which is freed behind it. */
+/* A kernel on the memory of a slot, which is freed behind it. Each slot has bytes of its own,
+ * for two streams that wrote the same ones would race, and the device tells. */
 static void use_slot(struct gpu *gpu, struct glk_stream *stream, uint32_t slot)
 {
 	struct glk_span *span = span_of(gpu);
-	uint64_t addr = span->base + ((uint64_t)slot << span->shift);
+	uint64_t addr = span->base + ((uint64_t)slot << span->shift) + slot * 4096;
 
 	glk_slot_enter(span, slot);
 	if (glk_soft_work(gpu->drv, 0, stream->handle, addr, 4096, true))
