@@ -18,6 +18,9 @@
 /* Below this a reservation is refused rather than halved again. */
 #define SPAN_LEAST ((size_t)64 << 20)
 
+/* Lookup numbers the grains of small blocks with 32 bits: 2 TiB of them. */
+#define SMALL_MOST (UINT64_C(1) << (32 + GLK_GRAIN_SHIFT))
+
 static const unsigned part_of_8[GLK_KIND_COUNT] = {1, 1, 4, 2};
 
 static size_t bitmap_bytes(uint64_t bits)
@@ -44,8 +47,11 @@ static int span_init(struct glk_span *span, struct glk_map *map, enum glk_kind k
 	uint64_t base, uint64_t size)
 {
 	enum glk_class class = kind == GLK_KIND_LARGE ? GLK_CLASS_LARGE : GLK_CLASS_SMALL;
-	uint64_t grains = size >> GLK_GRAIN_SHIFT;
+	uint64_t grains;
 
+	if (kind == GLK_KIND_SMALL && size > SMALL_MOST)
+		size = SMALL_MOST;
+	grains = size >> GLK_GRAIN_SHIFT;
 	*span = (struct glk_span){
 		.map = map, .kind = kind, .class = class, .base = base, .size = size};
 	span->shift = (unsigned)__builtin_ctzll(map->node->page_size[class]);
@@ -78,7 +84,7 @@ static int reserve(struct glk_map *map, size_t size, size_t align)
 	size_t least = 8 * align > SPAN_LEAST ? 8 * align : SPAN_LEAST;
 	int err;
 
-	size &= ~(8 * align - 1);
+	size = size > least ? size & ~(8 * align - 1) : least;
 	do {
 		err = drv->ops->reserve(drv, size, align, &map->base);
 		if (!err) {
@@ -101,7 +107,7 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 	err = glk_slab_init(
 		&map->extents, sizeof(struct glk_extent), (uint32_t)conf->map_extents);
 	if (err)
-		return err;
+		goto none;
 	err = glk_idle_init(map);
 	if (err)
 		goto slab;
@@ -126,6 +132,7 @@ idle:
 	glk_idle_fini(map);
 slab:
 	glk_slab_fini(&map->extents);
+none:
 	map->pool = NULL;
 	return err;
 }

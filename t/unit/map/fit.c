@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which place a request gets: each criterion decides once where all before it are equal, then
+ * vetoes, places that are asked about, and the places above the high-water mark.
+ *
+ * Slots are given by their bits alone, and waits by a table of this test.
+ */
+#include "unit/map/rig.h"
+
+#define SLOTS 64
+#define S(n)  ((uint64_t)(n)*MIB(8))
+
+static struct rig rig;
+static struct glk_span *span;
+static uint32_t waits[SLOTS]; /* of a place that touches the slot */
+static bool veto[SLOTS];
+static uint32_t asked;
+
+static bool check(struct glk_span *at, uint32_t first, uint32_t last, struct glk_fit *fit,
+	void *arg)
+{
+	asked++;
+	if (at != span || arg != &rig || last < first || fit->waits)
+		tap_bail("asked about a place in a way nobody announced");
+	for (uint32_t slot = first; slot <= last && slot < SLOTS; slot++) {
+		if (veto[slot])
+			return false;
+		fit->waits += waits[slot];
+	}
+	return true;
+}
+
+/* A row of extents over large slots: upper case live, lower case free, a slot a letter; runs
+ * of one letter are one extent. */
+static void start(const char *row)
+{
+	uint32_t id[SLOTS];
+	int n = 0;
+
+	rig_init(&rig);
+	span = &rig.map.span[GLK_KIND_LARGE];
+	memset(waits, 0, sizeof(waits));
+	memset(veto, 0, sizeof(veto));
+	for (int i = 0, end; row[i]; i = end) {
+		for (end = i; row[end] == row[i];)
+			end++;
+		if (glk_extent_carve(span, 0, S(i), S(end - i), &id[n]))
+			tap_bail("no addresses");
+		n++;
+	}
+	for (int i = 0, k = 0; row[i]; i++) {
+		if (i && row[i] == row[i - 1])
+			continue;
+		if (row[i] >= 'a')
+			glk_extent_give_back(span, id[k]);
+		k++;
+	}
+}
+
+/* Slots: u usable, s stale, anything else not mapped. */
+static void slots(const char *what)
+{
+	for (uint32_t i = 0; what[i]; i++) {
+		if (what[i] == 'u')
+			glk_bit_set(span->usable, i);
+		if (what[i] == 'u' || what[i] == 's')
+			glk_bit_set(span->mapped, i);
+	}
+}
+
+static struct glk_fit search(uint64_t size)
+{
+	struct glk_fit fit = {.offset = UINT64_MAX};
+
+	asked = 0;
+	if (glk_fit_search(span, size, check, &rig, &fit))
+		fit.offset = UINT64_MAX;
+	return fit;
+}
+
+/* The place for `n` slots is slot `want`, with these counts, and can be carved. */
+static void found(uint32_t n, uint32_t want, struct glk_fit counts, const char *what)
+{
+	struct glk_fit fit = search(S(n));
+	uint32_t id;
+
+	if (!ok(fit.offset == S(want) && fit.maps == counts.maps &&
+			    fit.waits == counts.waits && fit.stale == counts.stale,
+		    "%s", what))
+		tap_note("slot %d: %u maps, %u waits, %u stale", (int)(fit.offset / S(1)),
+			fit.maps, fit.waits, fit.stale);
+	ok(!glk_extent_carve(span, fit.from, fit.offset, S(n), &id) &&
+			glk_extent_at(&rig.map, id)->offset == S(want),
+		"%s: carved", what);
+}
+
+#define COUNTS(...) ((struct glk_fit){__VA_ARGS__})
+
+static void stop(void)
+{
+	memset(span->usable, 0, span->slots / 8);
+	memset(span->mapped, 0, span->slots / 8);
+	rig_fini(&rig);
+}
+
+static void test_criteria(void)
+{
+	start("AbbCdddE");
+	slots("usuuuuuu");
+	waits[4] = waits[5] = waits[6] = 2;
+	found(2, 4, COUNTS(.waits = 4), "fewest maps, before waits and size");
+	stop();
+
+	start("AbbCddE");
+	slots("uuuusuu");
+	slots("uuuu");
+	waits[1] = 1;
+	found(2, 1, COUNTS(.waits = 1), "fewest maps, though it waits");
+	stop();
+
+	start("AbbCddEffG");
+	slots("uuuuuuuuuu");
+	waits[1] = 3;
+	waits[4] = 1;
+	waits[7] = 2;
+	found(2, 4, COUNTS(.waits = 1), "fewest waits, before the lowest address");
+	stop();
+
+	/* with no usable slot anywhere, new addresses cost as much as the best of them */
+	start("AbbCddEffG");
+	slots("-ss--s");
+	found(2, 7, COUNTS(.maps = 2),
+		"fewest stale mappings, before the lowest address");
+	stop();
+
+	start("AbbbCddEffG");
+	slots("uuuuuuuuuuu");
+	found(2, 5, COUNTS(0), "the smallest extent, before the lowest address");
+	stop();
+
+	start("AbbCddEffG");
+	slots("uuuuuuuuuu");
+	found(2, 1, COUNTS(0), "the lowest address at last");
+	is_int(asked, 1, "which is known after one question");
+	stop();
+
+	start("AbbbbC");
+	slots("u--uuu");
+	found(2, 3, COUNTS(0), "the high end of an extent");
+	stop();
+	start("AbbbbC");
+	slots("uuu--u");
+	found(2, 1, COUNTS(0), "the low end of an extent");
+	stop();
+	start("AbbbbC");
+	slots("u-uu-u");
+	found(2, 1, COUNTS(.maps = 1), "not its middle");
+	stop();
+}
+
+static void test_new(void)
+{
+	start("AbbC");
+	slots("u");
+	found(2, 1, COUNTS(.maps = 2), "a hole before new addresses that cost the same");
+	stop();
+	start("AbbC");
+	slots("us");
+	found(2, 4, COUNTS(.maps = 2), "new addresses before a stale mapping");
+	stop();
+	start("AbbbC");
+	slots("u");
+	found(2, 5, COUNTS(.maps = 2), "new addresses before a hole that is too large");
+	stop();
+	start("AbbbC");
+	slots("uu");
+	found(2, 1, COUNTS(.maps = 1), "unless it saves a map");
+	stop();
+	start("Abb");
+	slots("uuu");
+	found(4, 1, COUNTS(.maps = 2), "beginning with the free extent at the end");
+	stop();
+	start("");
+	found(2, 0, COUNTS(.maps = 2), "the first block of a span");
+	stop();
+	start("Abb");
+	slots("uuu");
+	found(2, 1, COUNTS(0), "the free extent at the end, if it is enough");
+	stop();
+}
+
+static void test_veto(void)
+{
+	start("AbbCddE");
+	slots("uuuuuuu");
+	veto[2] = true;
+	found(2, 4, COUNTS(0), "the next best");
+	stop();
+	start("AbbbC");
+	slots("uuuuu");
+	veto[1] = true;
+	found(2, 2, COUNTS(0), "the other end");
+	stop();
+	start("AbbbC");
+	slots("uuuuu");
+	veto[2] = true;
+	found(2, 5, COUNTS(.maps = 2), "new addresses, when all holes are vetoed");
+	stop();
+	start("Abb");
+	slots("uus");
+	veto[2] = true;
+	found(4, 3, COUNTS(.maps = 4),
+		"the mark, when the extent that ends there is vetoed");
+	stop();
+	/* half a slot above the last border: the slot at the mark is vetoed too */
+	start("Ab");
+	found(1, 1, COUNTS(.maps = 1), "(a block up to the mark)");
+	{
+		uint32_t id;
+
+		if (glk_extent_carve(span, 0, S(2), S(1) / 2, &id))
+			tap_bail("no addresses");
+	}
+	veto[2] = true;
+	found(1, 3, COUNTS(.maps = 1), "the slot nobody ever used");
+	stop();
+	start("Ab");
+	memset(veto, 1, sizeof(veto));
+	ok(search(S(1)).offset == UINT64_MAX, "all is vetoed");
+	is_int(fake_class(), GLAKE_ERROR_ADDRESS, "class of the record");
+	stop();
+}
+
+/* A place that has lost already is not asked about. */
+static void test_asked(void)
+{
+	start("AbbCddEffG");
+	slots("u--uuuu--u");
+	waits[4] = 1;
+	search(S(2));
+	is_int(asked, 2,
+		"two holes asked about, one with more maps and new addresses not");
+	stop();
+	start("AbbbC");
+	slots("uuuuu");
+	waits[1] = waits[3] = 1;
+	search(S(2));
+	is_int(asked, 2, "both ends, and new addresses only by their maps");
+	stop();
+}
+
+/* More holes than are looked at: those beyond are not found, new addresses are. */
+static void test_candidates(void)
+{
+	struct glk_extent *e;
+	struct glk_fit fit;
+	uint32_t id[2 * GLK_FIT_CANDIDATES + 4];
+	uint32_t n = 2 * GLK_FIT_CANDIDATES + 4;
+
+	rig_init(&rig);
+	span = &rig.map.span[GLK_KIND_LARGE];
+	memset(waits, 0, sizeof(waits));
+	memset(veto, 0, sizeof(veto));
+	for (uint32_t i = 0; i < n; i++) {
+		if (glk_extent_carve(span, 0, S(i), S(1), &id[i]))
+			tap_bail("no addresses");
+	}
+	for (uint32_t i = 0; i < n; i += 2)
+		glk_extent_give_back(span, id[i]);
+	e = glk_extent_at(&rig.map, id[2 * GLK_FIT_CANDIDATES - 2]);
+	glk_bit_set(span->usable, glk_slot_of(span, e->offset));
+	fit = search(S(1));
+	ok(fit.offset == e->offset && !fit.maps, "the last extent that is looked at");
+	glk_bit_clear(span->usable, glk_slot_of(span, e->offset));
+	glk_bit_set(span->usable, 2 * GLK_FIT_CANDIDATES);
+	fit = search(S(1));
+	ok(fit.offset == 0 && fit.maps == 1, "the one after it is not");
+	stop();
+}
+
+static void test_full(void)
+{
+	struct glk_fit fit = {.offset = 7};
+	uint32_t id;
+	uint64_t size;
+
+	start("");
+	size = span->size;
+	is_int(glk_fit_search(span, size + 512, check, &rig, &fit), -ENOMEM,
+		"larger than the span");
+	is_int(glk_fit_search(span, UINT64_MAX - 511, check, &rig, &fit), -ENOMEM,
+		"sums do not wrap");
+	is_int(glk_fit_search(span, size, check, &rig, &fit), 0, "the whole span");
+	ok(fit.offset == 0 && fit.from == 0, "from its base");
+	if (glk_extent_carve(span, 0, 0, size - 512, &id))
+		tap_bail("no addresses");
+	fit.offset = 7;
+	is_int(glk_fit_search(span, 1024, check, &rig, &fit), -ENOMEM, "a grain too few");
+	ok(fit.offset == 7, "no place is given");
+	is_int(fake_class(), GLAKE_ERROR_ADDRESS, "class of the record");
+	has_str(fake_text(), "the largest hole has 0",
+		"the record names the largest hole");
+	is_int(glk_fit_search(span, 512, check, &rig, &fit), 0, "the last grain");
+	ok(fit.offset == size - 512, "at the end");
+	if (glk_extent_carve(span, 0, size - 512, 512, &id))
+		tap_bail("no addresses");
+	is_int(glk_fit_search(span, 512, check, &rig, &fit), -ENOMEM, "and then none");
+	glk_extent_give_back(span, id);
+	is_int(glk_fit_search(span, 512, check, &rig, &fit), 0, "until it is freed");
+	is_int(fit.from, id, "the free extent");
+	is_int(glk_fit_search(span, 1024, check, &rig, &fit), -ENOMEM, "of one grain");
+	has_str(fake_text(), "the largest hole has 512", "the record names it");
+	stop();
+}
+
+int main(void)
+{
+	tap_plan_later();
+	test_criteria();
+	test_new();
+	test_veto();
+	test_asked();
+	test_candidates();
+	test_full();
+	return tap_done();
+}
