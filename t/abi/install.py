@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 What `meson install` puts on a system: library, headers, pkg-config file, tool, manual pages
-and the configuration; and the C example of README builds against that and runs.
+and the configuration. And that README tells the truth about it: its C example builds against
+that and runs, the commands and the configuration keys it shows are there.
 """
 
 import os
@@ -38,6 +39,24 @@ def build_and_run(tap, root, folders, scratch):
     tap.ok(code == 0, "and runs", said)
 
 
+def commands_and_keys(tap, root, folders):
+    """What README says of the tool and of its configuration."""
+    env = dict(os.environ, LD_LIBRARY_PATH=str(root / folders["libdir"]))
+    tool = root / folders["bindir"] / "glakectl"
+    code, said = run(tool, "--version", env=env)
+    tap.ok(code == 0, "the installed tool starts", said)
+    shown = re.findall(r"^    glakectl ([a-z]+(?: [a-z]+)?)", text("README.md"), re.M)
+    for command in shown:
+        code, said = run(tool, *command.split(), "--help", env=env)
+        tap.ok(code == 0, f"README: glakectl {command}", said)
+    shipped = (root / folders["sysconfdir"] / "glake.conf").read_text(encoding="utf-8")
+    keys = re.findall(r"^    ([a-z]+)\.([a-z_]+) = (\S+)", text("README.md"), re.M)
+    for section, key, default in keys:
+        part = shipped.split(f"[{section}]")[-1].split("\n[")[0]
+        tap.ok(f";{key} = {default}\n" in part, f"README: {section}.{key} = {default}", part)
+    tap.ok(shown and keys, "README shows commands and keys")
+
+
 def main(build, prefix, *places):
     folders = {}
     for place in places:
@@ -56,9 +75,11 @@ def main(build, prefix, *places):
             "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").glob("*.h")]
             + ["glake/version.h"],
             "bindir": ["glakectl"],
-            "mandir": ["man3/glake.3", "man5/glake.conf.5"],
+            "mandir": ["man1/glakectl.1", "man3/glake.3", "man5/glake.conf.5"],
             "sysconfdir": ["glake.conf"],
         }
+        if "mandir" not in folders:
+            del wanted["mandir"]
         for name, paths in wanted.items():
             there = [path for path in paths if (root / folders[name] / path).exists()]
             tap.none(sorted(set(paths) - set(there)), f"{name}: {' '.join(sorted(paths))}")
@@ -67,11 +88,7 @@ def main(build, prefix, *places):
             code, said = run("readelf", "-dW", root / folders[name] / file)
             good = code == 0 and not re.search(r"\((RPATH|RUNPATH)\)", said)
             tap.ok(good, f"no search path in {file}", said)
-        code, said = run(
-            root / folders["bindir"] / "glakectl", "--version",
-            env=dict(os.environ, LD_LIBRARY_PATH=str(root / folders["libdir"])),
-        )
-        tap.ok(code == 0, "the installed tool starts", said)
+        commands_and_keys(tap, root, folders)
         build_and_run(tap, root, folders, scratch)
     tap.done()
 
