@@ -23,14 +23,19 @@ bool glk_limbo_ready(
 	return glk_clock_finished(limbo->streams, &span->use[slot]);
 }
 
+static void grace(struct glk_limbo *limbo)
+{
+	if (!limbo->graced)
+		glk_rcu_wait();
+	limbo->graced = true;
+}
+
 int glk_limbo_unmap(struct glk_limbo *limbo, struct glk_span *span, uint32_t slot)
 {
 	if (!glk_limbo_ready(limbo, span, slot))
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"work on the GPU may still use the mapping");
-	if (!limbo->graced)
-		glk_rcu_wait();
-	limbo->graced = true;
+	grace(limbo);
 	return glk_slot_detach(span, slot);
 }
 
@@ -56,11 +61,12 @@ int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"work on the GPU may still use page %u", id);
 	glk_idle_take(map, id);
+	grace(limbo);
 	while (page->first_alias != GLK_NO_SLOT) {
 		uint32_t name = page->first_alias;
 
-		err = glk_limbo_unmap(
-			limbo, glk_slot_span(map, name), glk_slot_number(name));
+		/* not asked again: the last one answers for what those before it were used for */
+		err = glk_slot_detach(glk_slot_span(map, name), glk_slot_number(name));
 		if (err)
 			return err; /* the page is lost, with the mappings it has left */
 	}

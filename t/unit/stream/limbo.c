@@ -125,6 +125,42 @@ static void releases(void)
 	gpu_close(&gpu);
 }
 
+/*
+ * Each mapping answers for its own work, and the page, once it has one mapping, for all of it:
+ * coarser than the two together, and no reason to stop half way.
+ */
+static void releases_whole(void)
+{
+	const uint32_t slots[] = {1, 2};
+	struct glk_limbo limbo;
+	struct glk_stream *a, *b;
+	uint32_t page;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	limbo = (struct glk_limbo)GLK_LIMBO(&gpu.streams);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	page = make_page(&gpu, slots, 2);
+	use_slot(&gpu, a, 1);
+	glk_clock_poll(&gpu.streams);
+	glk_soft_run_all(gpu.drv);
+	glk_clock_ask(&gpu.streams);
+	gpu_free(&gpu, a);
+	use_slot(&gpu, b, 2);
+	glk_clock_poll(&gpu.streams);
+	gpu_hold(&gpu, a, true);
+	glk_soft_run_all(gpu.drv);
+	glk_clock_ask(&gpu.streams);
+	ok(glk_limbo_ready(&limbo, span_of(&gpu), 1) &&
+			glk_limbo_ready(&limbo, span_of(&gpu), 2),
+		"both mappings are ready, while other work of A goes on");
+	is_int(glk_limbo_release(&limbo, &gpu.map, page), 0, "so the page goes");
+	is_int((int64_t)gpu.map.mapped_bytes, 0, "with both");
+	gpu_hold(&gpu, a, false);
+	gpu_close(&gpu);
+}
+
 /* Work that the clock was not told of: the device says no, limbo could not have known. */
 static void is_judged(void)
 {
@@ -188,6 +224,7 @@ int main(void)
 	tap_plan_later();
 	waits();
 	releases();
+	releases_whole();
 	is_judged();
 	undoes();
 	return tap_done();
