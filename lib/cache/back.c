@@ -28,7 +28,7 @@ static void drop_oldest_alias(
 	/* not ready: one mapping more than wanted does no harm */
 	if (oldest != GLK_NO_SLOT)
 		glk_limbo_unmap(limbo, glk_slot_span(&cache->map, oldest),
-			glk_slot_number(oldest));
+			glk_slot_number(oldest), glk_slot_number(oldest));
 }
 
 /* A page that could not be mapped: back to the idle lists or to its node. */
@@ -58,18 +58,17 @@ static int find_page(struct glk_cache *cache, struct glk_request *request,
 	return 0;
 }
 
+static bool is_stale(const struct glk_span *span, uint32_t slot)
+{
+	return glk_bit_get(span->mapped, slot) && !glk_bit_get(span->usable, slot);
+}
+
 static int fill_slot(struct glk_cache *cache, struct glk_request *request,
 	struct glk_limbo *limbo, struct glk_span *span, uint32_t slot)
 {
 	uint32_t page;
 	int err;
 
-	request->called = true;
-	if (glk_bit_get(span->mapped, slot)) {
-		err = glk_limbo_unmap(limbo, span, slot);
-		if (err)
-			return err;
-	}
 	err = find_page(cache, request, limbo, span->class, &page);
 	if (err)
 		return err;
@@ -108,17 +107,17 @@ static int grant_runs(
 }
 
 /*
- * Unmaps what this request mapped and leaves the slots it entered as they were: those below
- * `entered` that are usable. It goes backwards, because a page may have two mappings in the
+ * Unmaps what this request mapped and leaves the slots it entered, which are those that are
+ * usable, as they were. It goes backwards, because a page may have two mappings in the
  * extent: the later one becomes usable again when the earlier one is left.
  */
-static void undo(struct glk_cache *cache, struct glk_span *span, uint32_t first,
-	uint32_t entered, uint32_t last)
+static void undo(
+	struct glk_cache *cache, struct glk_span *span, uint32_t first, uint32_t last)
 {
 	for (uint32_t slot = last + 1; slot-- > first;) {
 		bool made = span->more[slot].made == cache->request;
 
-		if (!made && (slot >= entered || !glk_bit_get(span->usable, slot)))
+		if (!made && !glk_bit_get(span->usable, slot))
 			continue;
 		glk_slot_leave(span, slot, 0, 0);
 		span->more[slot].made = 0;
@@ -129,23 +128,43 @@ static void undo(struct glk_cache *cache, struct glk_span *span, uint32_t first,
 
 /* Enters the slots that are usable as they are, behind the streams that used them last. */
 static int enter_usable(struct glk_cache *cache, struct glk_request *request,
-	struct glk_span *span, uint32_t first, uint32_t last, uint32_t *ret_entered)
+	struct glk_span *span, uint32_t first, uint32_t last)
 {
-	bool alone = glk_clock_alone(&cache->streams);
-	uint32_t slot;
-	int err = 0;
+	int err;
 
-	for (slot = first; slot <= last; slot++) {
+	for (uint32_t slot = first; slot <= last && !glk_clock_alone(&cache->streams);
+		slot++) {
 		if (!glk_bit_get(span->usable, slot))
 			continue;
-		if (!alone)
-			err = glk_request_order(cache, request, glk_slot_use(span, slot));
+		err = glk_request_order(cache, request, glk_slot_use(span, slot));
 		if (err)
-			break;
-		glk_slot_enter(span, slot);
+			return err;
 	}
-	*ret_entered = slot;
-	return err;
+	glk_slots_enter(span, first, last);
+	return 0;
+}
+
+/* Removes the mappings of pages that are in use elsewhere: one call a run. */
+static int clear_stale(
+	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last)
+{
+	uint32_t slot = first, end;
+	int err;
+
+	while (slot <= last) {
+		if (!is_stale(span, slot)) {
+			slot++;
+			continue;
+		}
+		end = slot;
+		while (end < last && is_stale(span, end + 1))
+			end++;
+		err = glk_limbo_unmap(limbo, span, slot, end);
+		if (err)
+			return err;
+		slot = end + 1;
+	}
+	return 0;
 }
 
 /* Puts pages behind the slots that have none to use. */
@@ -155,14 +174,13 @@ static int stitch(struct glk_cache *cache, struct glk_request *request,
 	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 	int err;
 
-	for (uint32_t slot = first; slot <= last; slot++) {
-		if (glk_bit_get(span->usable, slot))
-			continue;
-		err = fill_slot(cache, request, &limbo, span, slot);
-		if (err)
-			return err;
+	request->called = true;
+	err = clear_stale(&limbo, span, first, last);
+	for (uint32_t slot = first; slot <= last && !err; slot++) {
+		if (!glk_bit_get(span->usable, slot))
+			err = fill_slot(cache, request, &limbo, span, slot);
 	}
-	return grant_runs(cache, span, first, last);
+	return err ? err : grant_runs(cache, span, first, last);
 }
 
 int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_span *span,
@@ -170,17 +188,16 @@ int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_sp
 {
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 	uint32_t first = glk_slot_of(span, e->offset);
-	uint32_t last = glk_slot_of(span, e->offset + e->size - 1), entered;
+	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
 	int err;
 
 	cache->request++;
-	err = enter_usable(cache, request, span, first, last, &entered);
-	if (!err && glk_bits_count(span->usable, first, last) == last - first + 1)
-		return 0;
-	if (!err)
-		err = stitch(cache, request, span, first, last);
+	err = enter_usable(cache, request, span, first, last);
+	if (err || glk_bits_count(span->usable, first, last) == last - first + 1)
+		return err;
+	err = stitch(cache, request, span, first, last);
 	if (err) {
-		undo(cache, span, first, entered, last);
+		undo(cache, span, first, last);
 		return err;
 	}
 	for (uint32_t slot = first; slot <= last; slot++)
@@ -192,9 +209,7 @@ void glk_unback(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
 	uint64_t streams, uint64_t tick)
 {
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
-	uint32_t slot = glk_slot_of(span, e->offset);
-	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
 
-	for (; slot <= last; slot++)
-		glk_slot_leave(span, slot, streams, tick);
+	glk_slots_leave(span, glk_slot_of(span, e->offset),
+		glk_slot_of(span, e->offset + e->size - 1), streams, tick);
 }

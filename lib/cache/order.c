@@ -68,6 +68,17 @@ static bool taken_before(struct glk_span *span, uint32_t first, uint32_t slot)
 	return false;
 }
 
+/* Whether all of a run was used by `own` streams alone. */
+static bool all_own(
+	const struct glk_span *span, uint32_t first, uint32_t last, uint64_t own)
+{
+	uint64_t streams = 0;
+
+	for (uint32_t slot = first; slot <= last; slot++)
+		streams |= span->use[slot].streams;
+	return !(streams & ~own);
+}
+
 static bool check_slot(const struct glk_seek *seek, struct glk_span *span, uint32_t slot,
 	struct glk_fit *fit)
 {
@@ -89,10 +100,15 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	struct glk_cache *cache = seek->cache;
 	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 	bool shared = glk_bits_meet(span->shared, span->usable, first_slot, last_slot);
+	const struct glk_stream *stream = seek->request->stream;
 
 	if (fit->stale && !stale_ready(cache, span, first_slot, last_slot))
 		return false;
-	if (!shared && glk_clock_alone(&cache->streams))
+	if (!shared &&
+		(glk_clock_alone(&cache->streams) ||
+			(stream->bit != GLK_STREAM_CROWD &&
+				all_own(span, first_slot, last_slot,
+					glk_stream_mask(stream)))))
 		return true;
 	for (uint32_t slot = first_slot; slot <= last_slot; slot++) {
 		if (!glk_bit_get(span->usable, slot))

@@ -162,7 +162,7 @@ static int release_one(struct glk_cache *cache, struct glk_limbo *limbo, uint32_
 		return -EAGAIN;
 	unpark(cache, extent);
 	span->slot[slot].live = 0;
-	err = glk_limbo_unmap(limbo, span, slot);
+	err = glk_limbo_unmap(limbo, span, slot, slot);
 	if (!err)
 		err = glk_node_release(cache->node, page);
 	glk_extent_give_back(span, extent);

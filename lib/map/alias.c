@@ -14,6 +14,14 @@ static uint64_t slot_addr(const struct glk_span *span, uint32_t slot)
 	return span->base + ((uint64_t)slot << span->shift);
 }
 
+/* A page of a contiguous block is larger than its slot, and alone. */
+static size_t run_bytes(const struct glk_span *span, uint32_t first, uint32_t last)
+{
+	if (first == last)
+		return glk_map_page(span->map, span->slot[first].page)->size;
+	return (size_t)(last - first + 1) << span->shift;
+}
+
 /* A second mapping: from now on the page keeps what its one slot kept for it. */
 static void make_shared(struct glk_map *map, struct glk_page *page)
 {
@@ -116,29 +124,45 @@ static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool b
 	glk_node_lose(map->node, id);
 }
 
-int glk_slot_detach(struct glk_span *span, uint32_t slot)
+/* Books a slot as unmapped, or as kept by the driver when it answered `err`. */
+static void forget(struct glk_span *span, uint32_t slot, int err)
 {
 	uint32_t id = span->slot[slot].page;
 	struct glk_map *map = span->map;
 	struct glk_page *page = glk_map_page(map, id);
-	struct glk_drv *drv = map->pool->drv;
 	bool listed = glk_idle_has(map, id);
 	bool busy = glk_page_busy(map, page);
-	int err;
 
-	err = drv->ops->unmap(drv, slot_addr(span, slot), page->size);
 	glk_idle_take(map, id);
 	unchain(span, slot, page);
 	span->slot[slot].page = 0;
 	map->mapped_bytes -= page->size;
 	if (err) {
 		quarantine(span, slot, id, busy);
-		return err;
+		return;
 	}
 	glk_bit_clear(span->mapped, slot);
 	if (listed && page->aliases)
 		glk_idle_put(map, id);
 	else if (listed)
 		glk_node_put(map->node, id);
-	return 0;
+}
+
+int glk_slots_detach(struct glk_span *span, uint32_t first, uint32_t last)
+{
+	struct glk_drv *drv = span->map->pool->drv;
+	int err;
+
+	err = drv->ops->unmap(drv, slot_addr(span, first), run_bytes(span, first, last));
+	for (uint32_t slot = first; slot <= last; slot++) {
+		/* a page that was lost with an earlier slot took this one with it */
+		if (span->slot[slot].page)
+			forget(span, slot, err);
+	}
+	return err;
+}
+
+int glk_slot_detach(struct glk_span *span, uint32_t slot)
+{
+	return glk_slots_detach(span, slot, slot);
 }

@@ -15,6 +15,8 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#define GLK_FIT_FEW 4
+
 static bool better(const struct glk_fit *a, const struct glk_fit *b)
 {
 	if (a->maps != b->maps)
@@ -90,23 +92,36 @@ static void try_new(struct search *s)
 	try_at(s, (span->high + slot - 1) & ~(slot - 1));
 }
 
+static bool settled(const struct search *s)
+{
+	return s->found && !s->best.maps && !s->best.waits;
+}
+
+/* The first `max` extents that are large enough, from number `skip` on; how many there were. */
+static unsigned try_extents(struct search *s, unsigned skip, unsigned max)
+{
+	uint32_t extents[GLK_FIT_CANDIDATES];
+	unsigned n = glk_tree_find(s->span, s->size, extents, max);
+
+	for (unsigned i = skip; i < n && !settled(s); i++) {
+		struct glk_extent *e = glk_extent_at(s->span->map, extents[i]);
+
+		try(s, extents[i], e->size, e->offset);
+		if (e->size > s->size)
+			try(s, extents[i], e->size, e->offset + e->size - s->size);
+	}
+	return n;
+}
+
 int glk_fit_search(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *arg,
 	struct glk_fit *ret_fit)
 {
 	struct search s = {.span = span, .size = size, .fn = fn, .arg = arg};
-	uint32_t extents[GLK_FIT_CANDIDATES];
-	unsigned n = glk_tree_find(span, size, extents, GLK_FIT_CANDIDATES);
 
-	for (unsigned i = 0; i < n; i++) {
-		struct glk_extent *e = glk_extent_at(span->map, extents[i]);
-
-		try(&s, extents[i], e->size, e->offset);
-		if (e->size > size)
-			try(&s, extents[i], e->size, e->offset + e->size - size);
-		if (s.found && !s.best.maps && !s.best.waits)
-			break;
-	}
-	if (!s.found || s.best.maps || s.best.waits)
+	/* most requests are settled by the first few, so the rest is not looked up for them */
+	if (try_extents(&s, 0, GLK_FIT_FEW) == GLK_FIT_FEW && !settled(&s))
+		try_extents(&s, GLK_FIT_FEW, GLK_FIT_CANDIDATES);
+	if (!settled(&s))
 		try_new(&s);
 	if (!s.found)
 		return glk_error(-ENOMEM, GLAKE_ERROR_ADDRESS,

@@ -16,7 +16,8 @@
 
 #include <errno.h>
 
-/* An array is packed when it has this many entries more than four times its pages. */
+/* An array is packed when it would have this many entries more than four times its pages, and
+ * has room for all pages beyond that. */
 #define IDLE_SLACK 65536
 
 /* The place of a slot: {index + 1, list}. */
@@ -41,7 +42,7 @@ static struct glk_slot *slot_named(struct glk_map *map, uint32_t name)
 
 static size_t capacity(const struct glk_map *map)
 {
-	return 4 * (size_t)map->pool->pages.max + IDLE_SLACK;
+	return 5 * (size_t)map->pool->pages.max + IDLE_SLACK;
 }
 
 int glk_idle_init(struct glk_map *map)
@@ -115,6 +116,27 @@ static void take(struct glk_span *span, uint32_t slot)
 void glk_idle_put_slot(struct glk_span *span, uint32_t slot)
 {
 	put(span, slot, 0);
+}
+
+void glk_idle_put_slots(struct glk_span *span, uint32_t first, uint32_t count)
+{
+	struct glk_idle_list *l = &span->map->idle[span->class][0];
+	uint32_t name = glk_slot_name(span, first);
+
+	if (l->end + (uint64_t)count > 4 * (uint64_t)l->valid + IDLE_SLACK)
+		pack(span->map, l, 0);
+	for (uint32_t i = 0; i < count; i++) {
+		span->slot[first + i].place = place_of(l->end, 0);
+		l->names[l->end++] = name + i;
+	}
+	l->valid += count;
+	span->map->idle_bytes += (uint64_t)count << span->shift;
+}
+
+void glk_idle_forget(struct glk_span *span, uint32_t count)
+{
+	span->map->idle[span->class][0].valid -= count;
+	span->map->idle_bytes -= (uint64_t)count << span->shift;
 }
 
 void glk_idle_take_slot(struct glk_span *span, uint32_t slot)

@@ -45,7 +45,7 @@ enum glk_kind {
 
 /* Extents looked at before the best so far is taken; 16 gave the same results as all of them
  * on the recorded jobs. */
-#define GLK_FIT_CANDIDATES 64
+#define GLK_FIT_CANDIDATES 16
 
 enum glk_extent_state {
 	GLK_EXTENT_NONE = 0,
@@ -129,7 +129,7 @@ struct glk_map {
 /* span.c: 0, -ENOMEM (addresses: class ADDRESS; tables: NOMEM_HOST). */
 int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
 	const struct glk_conf *conf);
-/* Takes a zeroed map. Nothing may be mapped any more. */
+/* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. */
 void glk_map_fini(struct glk_map *map);
 
 /* Whether an address lies in the reservation. Any thread. */
@@ -276,6 +276,11 @@ void glk_slot_enter(struct glk_span *span, uint32_t slot);
 void glk_slot_leave(
 	struct glk_span *span, uint32_t slot, uint64_t streams, uint64_t tick);
 
+/* Both for runs: entering passes over slots that are not usable. */
+void glk_slots_enter(struct glk_span *span, uint32_t first, uint32_t last);
+void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
+	uint64_t streams, uint64_t tick);
+
 /* alias.c: mappings. */
 /* Maps an OWNED page that lies on no idle list at a slot that is not mapped. No access yet;
  * the slot is usable and the page stays off the lists. 0, or the driver's error with nothing
@@ -288,6 +293,8 @@ int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last);
  * goes to the list of its node. On error the slot stays out of use, and the page is LOST
  * unless a live extent is on it. */
 int glk_slot_detach(struct glk_span *span, uint32_t slot);
+/* The same for a run of mapped slots, in one call of the driver. */
+int glk_slots_detach(struct glk_span *span, uint32_t first, uint32_t last);
 
 /* idle.c: pages that no live extent touches and that keep mappings. */
 /* The one that is cheapest to take: fewest mappings, then idle for longest; and the one after
@@ -308,6 +315,9 @@ uint32_t glk_idle_listed(
 /* The same for the page of a slot that has no other mapping. */
 void glk_idle_take_slot(struct glk_span *span, uint32_t slot);
 void glk_idle_put_slot(struct glk_span *span, uint32_t slot);
+void glk_idle_put_slots(struct glk_span *span, uint32_t first, uint32_t count);
+/* Takes that many, whose slots have forgotten their place, off the list. */
+void glk_idle_forget(struct glk_span *span, uint32_t count);
 
 /* lookup.c */
 /* The live extent that holds an address of the span; 0 for none. */

@@ -23,6 +23,12 @@ static void set_usable(struct glk_map *map, const struct glk_page *page, bool us
 	}
 }
 
+/* Any bit of [first, last]: then the run takes the general way. */
+static bool any_shared(const struct glk_span *span, uint32_t first, uint32_t last)
+{
+	return glk_bits_meet(span->shared, span->shared, first, last);
+}
+
 void glk_slot_enter(struct glk_span *span, uint32_t slot)
 {
 	struct glk_slot *s = &span->slot[slot];
@@ -63,4 +69,52 @@ void glk_slot_leave(struct glk_span *span, uint32_t slot, uint64_t streams, uint
 	page->in_use = GLK_NO_SLOT;
 	set_usable(span->map, page, true);
 	glk_idle_put(span->map, s->page);
+}
+
+void glk_slots_enter(struct glk_span *span, uint32_t first, uint32_t last)
+{
+	uint32_t taken = 0;
+
+	if (any_shared(span, first, last)) {
+		for (uint32_t slot = first; slot <= last; slot++) {
+			if (glk_bit_get(span->usable, slot))
+				glk_slot_enter(span, slot);
+		}
+		return;
+	}
+	for (uint32_t slot = first; slot <= last; slot++) {
+		struct glk_slot *s = &span->slot[slot];
+
+		if (!glk_bit_get(span->usable, slot))
+			continue;
+		taken += !s->live++ && s->place;
+		s->place = 0;
+	}
+	glk_idle_forget(span, taken);
+}
+
+void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
+	uint64_t streams, uint64_t tick)
+{
+	uint32_t idle = 0;
+
+	if (any_shared(span, first, last) || !streams) {
+		for (uint32_t slot = first; slot <= last; slot++)
+			glk_slot_leave(span, slot, streams, tick);
+		return;
+	}
+	for (uint32_t slot = first; slot <= last; slot++) {
+		glk_use_add(&span->use[slot], streams, tick);
+		if (--span->slot[slot].live)
+			continue;
+		/* runs of idle slots: all but the ends, which neighbours may be on */
+		if (idle && slot != first + idle) {
+			glk_idle_put_slots(span, first, idle);
+			idle = 0;
+		}
+		if (!idle)
+			first = slot;
+		idle++;
+	}
+	glk_idle_put_slots(span, first, idle);
 }

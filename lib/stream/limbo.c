@@ -30,13 +30,16 @@ static void grace(struct glk_limbo *limbo)
 	limbo->graced = true;
 }
 
-int glk_limbo_unmap(struct glk_limbo *limbo, struct glk_span *span, uint32_t slot)
+int glk_limbo_unmap(
+	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last)
 {
-	if (!glk_limbo_ready(limbo, span, slot))
-		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
-			"work on the GPU may still use the mapping");
+	for (uint32_t slot = first; slot <= last; slot++) {
+		if (!glk_limbo_ready(limbo, span, slot))
+			return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+				"work on the GPU may still use the mapping");
+	}
 	grace(limbo);
-	return glk_slot_detach(span, slot);
+	return glk_slots_detach(span, first, last);
 }
 
 static bool all_ready(

@@ -124,9 +124,10 @@ struct glk_limbo {
 /* Whether both clocks allow the mapping of a slot to go (the second by waiting, briefly). */
 bool glk_limbo_ready(
 	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot);
-/* Unmaps a slot that is ready and in use by nobody. -EAGAIN if not ready, else as
- * glk_slot_detach(). */
-int glk_limbo_unmap(struct glk_limbo *limbo, struct glk_span *span, uint32_t slot);
+/* Unmaps a run of slots that are ready and in use by nobody. -EAGAIN with nothing changed if
+ * one is not ready, else as glk_slots_detach(). */
+int glk_limbo_unmap(
+	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last);
 /* Unmaps an idle page everywhere and releases it. -EAGAIN with nothing changed while a mapping
  * is not ready; the driver's error when the page was lost. */
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);

@@ -99,6 +99,10 @@ int main(void)
 	lost(drv->ops->memory_info(drv, 0, &free, &total), "memory info");
 	err = drv->ops->event_new(drv, 0, &another);
 	ok(err == 0 || err == -ENODEV, "a new event is made or refused: %d", err);
+	if (!err)
+		drv->ops->event_free(drv, another);
+	err = drv->ops->event_free(drv, event);
+	ok(err == 0 || err == -ENODEV, "the first event ends or is lost: %d", err);
 
 	is_done(drv->ops->create(drv, grant.who, PAGE, 0, &spare),
 		"a page can still be made");

@@ -157,8 +157,8 @@ static void test_idle(void)
 
 	ok(id != 0, "there is an idle page");
 	s = &glk_slot_span(map, name)->slot[glk_slot_number(name)];
-	falsified(s->place, s->place ^ 1, "idle lists",
-		"on another list than it should be");
+	falsified(
+		s->place, s->place ^ 1, "idle list", "on another list than it should be");
 	falsified(s->place, 0, "on an idle list 0", "idle and on no list");
 	falsified(map->idle_bytes, map->idle_bytes + 1, "booked",
 		"a wrong sum of idle bytes");

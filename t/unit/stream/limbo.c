@@ -70,7 +70,7 @@ static void waits(void)
 	glk_clock_poll(&gpu.streams);
 	mapped = gpu.map.mapped_bytes;
 	ok(!glk_limbo_ready(&limbo, span, slot), "a kernel may still use it");
-	is_int(glk_limbo_unmap(&limbo, span, slot), -EAGAIN, "so it is not unmapped");
+	is_int(glk_limbo_unmap(&limbo, span, slot, slot), -EAGAIN, "so it is not unmapped");
 	is_int(gpu_class(), GLAKE_ERROR_AGAIN, "but later");
 	ok(!limbo.graced, "nobody waited for readers");
 	ok(glk_bit_get(span->mapped, slot) && glk_bit_get(span->usable, slot) &&
@@ -78,9 +78,9 @@ static void waits(void)
 			glk_idle_first(&gpu.map, GLK_CLASS_LARGE) == page,
 		"nothing has changed");
 	glk_soft_run_all(gpu.drv);
-	is_int(glk_limbo_unmap(&limbo, span, slot), -EAGAIN, "done, but nobody asked");
+	is_int(glk_limbo_unmap(&limbo, span, slot, slot), -EAGAIN, "done, but nobody asked");
 	glk_clock_ask(&gpu.streams);
-	is_int(glk_limbo_unmap(&limbo, span, slot), 0, "done, and known");
+	is_int(glk_limbo_unmap(&limbo, span, slot, slot), 0, "done, and known");
 	ok(limbo.graced, "behind a grace period");
 	ok(!glk_bit_get(span->mapped, slot) && !gpu.map.mapped_bytes, "it is unmapped");
 	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_FREE,
@@ -179,7 +179,7 @@ static void is_judged(void)
 	use_slot(&gpu, a, slot);
 	for (int i = 0; i < 20; i++) {
 		glk_clock_poll(&gpu.streams);
-		if (glk_limbo_unmap(&limbo, span, slot) != -EAGAIN)
+		if (glk_limbo_unmap(&limbo, span, slot, slot) != -EAGAIN)
 			tap_bail("unmapped while a kernel was queued");
 	}
 	ok(true, "limbo refuses however often it is asked");
