@@ -5,8 +5,10 @@
  */
 #include "map/map.h"
 
+#include "base/error.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <inttypes.h>
 
 static uint64_t slot_addr(const struct glk_span *span, uint32_t slot)
@@ -49,6 +51,10 @@ int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t id)
 	struct glk_drv *drv = span->map->pool->drv;
 	int err;
 
+	if (page->aliases == UINT8_MAX)
+		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+			"page %" PRIu32 " has all the %d mappings a page may have", id,
+			UINT8_MAX);
 	err = drv->ops->map(drv, slot_addr(span, slot), page->size, page->handle);
 	if (err)
 		return err;
@@ -108,6 +114,9 @@ static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool b
 	struct glk_page *page = glk_map_page(map, id);
 
 	glk_warn("slot %" PRIu32 " could not be unmapped and stays out of use", slot);
+	/* a contiguous block lies over more slots than the one that names its page */
+	for (uint32_t i = 1; i < page->size >> span->shift; i++)
+		glk_bit_set(span->mapped, slot + i);
 	if (busy)
 		return;
 	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
@@ -118,6 +127,7 @@ static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool b
 		at->slot[number].page = 0;
 		glk_bit_clear(at->usable, number);
 		glk_bit_clear(at->shared, number);
+		map->mapped_bytes -= page->size;
 	}
 	page->first_alias = GLK_NO_SLOT;
 	page->aliases = 0;

@@ -283,8 +283,8 @@ void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
 
 /* alias.c: mappings. */
 /* Maps an OWNED page that lies on no idle list at a slot that is not mapped. No access yet;
- * the slot is usable and the page stays off the lists. 0, or the driver's error with nothing
- * changed. */
+ * the slot is usable and the page stays off the lists. 0, -ENOMEM (class LIMIT: 255 mappings
+ * of the page) or the driver's error, with nothing changed. */
 int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t page);
 /* Grants access to a run of slots that were just attached. */
 int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last);
