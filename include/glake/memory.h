@@ -45,8 +45,9 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
  * it. `ptr` is the address that glake_alloc gave; NULL is accepted and does nothing.
  *
  * Returns 0, or -EINVAL (not a block of this context: NOT_MINE; freed before: DOUBLE_FREE;
- * the inside of a block), -ESTALE (closed context). A refused free changes nothing.
- * Thread: any. Blocks: no. Driver calls: none.
+ * the inside of a block), -ESTALE (closed context), -EIO (a stream not seen before could neither
+ * be remembered nor waited for). A refused free changes nothing.
+ * Thread: any. Blocks: no. Driver calls: none, save that wait.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 

@@ -147,14 +147,21 @@ static uint32_t find_block(struct glk_cache *cache, struct glk_span *span, uint6
 	return extent;
 }
 
-/* The set of streams that used a block: the one it was given to and the one it is freed on. */
+/*
+ * The set of streams that used a block: the one it was given to, unless that has ended, and the
+ * one it is freed on; 0 for one whose work has finished.
+ */
 static uint64_t note_free(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
-	struct glk_stream *on = glk_stream_enter(&cache->streams, freed_on);
-	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->stream);
-	uint64_t tick = glk_clock_tick(&cache->streams, on);
+	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->stream), *on = of;
+	uint64_t tick;
 
+	if (freed_on)
+		on = glk_stream_enter(&cache->streams, freed_on);
+	if (on->bit >= GLK_STREAM_BITS)
+		return 0;
+	tick = glk_clock_tick(&cache->streams, on);
 	if (of == on || of->bit >= GLK_STREAM_BITS)
 		return glk_stream_mask(on);
 	of->freed = tick;
@@ -184,13 +191,17 @@ static void take_back(struct glk_cache *cache, struct glk_span *span, uint32_t e
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_span *span = glk_map_span(&cache->map, addr);
-	uint32_t extent, id;
+	uint32_t extent, id = 0;
 	int err;
 
-	err = glk_stream_get(&cache->streams, stream, &id);
-	if (err)
-		return err;
+	/* a new stream that cannot be remembered: nothing of its work may be left then */
+	if (glk_stream_get(&cache->streams, stream, &id)) {
+		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
+		if (err)
+			return err;
+	}
 	glk_lock(&cache->lock);
+	err = 0;
 	extent = find_block(cache, span, addr);
 	if (extent)
 		take_back(cache, span, extent, id);
