@@ -7,6 +7,8 @@
 
 #include "base/conf.h"
 
+#include <errno.h>
+
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int device)
 {
@@ -56,41 +58,101 @@ int glk_cache_start(struct glk_cache *cache)
 	return err;
 }
 
-/* Unmaps every slot of a span; pages go to their node's list, or are released if single. */
+/*
+ * Unmaps every slot of a span and releases the pages. What the driver keeps is booked as such
+ * and asked for again below; a GPU that is lost is asked nothing more.
+ */
 static int empty_span(struct glk_cache *cache, struct glk_span *span)
 {
 	uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
-	int err = 0, failed;
 
 	for (uint32_t slot = 0; slot < end; slot++) {
 		uint32_t page = span->slot[slot].page;
 		struct glk_page *p = glk_map_page(&cache->map, page);
+		int err;
 
 		if (!page)
 			continue;
 		glk_idle_take(&cache->map, page);
 		span->slot[slot].live = 0;
 		p->in_use = GLK_NO_SLOT;
-		failed = glk_slot_detach(span, slot);
-		if (!failed && !p->aliases)
-			failed = glk_node_release(cache->node, page);
+		err = glk_slot_detach(span, slot);
+		if (!err && !p->aliases)
+			err = glk_node_release(cache->node, page);
+		if (err == -ENODEV)
+			return err;
+	}
+	return 0;
+}
+
+static bool is_kept(const struct glk_span *span, uint32_t slot)
+{
+	return glk_bit_get(span->mapped, slot) && !span->slot[slot].page;
+}
+
+/* Mappings that the driver refused to take away are tried once more, a run at a time. */
+static int empty_kept(struct glk_cache *cache, struct glk_span *span)
+{
+	uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+	int err = 0, failed;
+
+	for (uint32_t slot = 0, first; slot < end; slot++) {
+		if (!is_kept(span, slot))
+			continue;
+		first = slot;
+		while (slot + 1 < end && is_kept(span, slot + 1))
+			slot++;
+		failed = cache->drv->ops->unmap(cache->drv,
+			span->base + ((uint64_t)first << span->shift),
+			(size_t)(slot - first + 1) << span->shift);
 		if (failed && !err)
 			err = failed;
 	}
 	return err;
 }
 
-int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
+/* The same for pages, whichever call of the driver lost them. */
+static int release_lost(struct glk_cache *cache)
+{
+	uint32_t last = glk_load_relaxed(&cache->pool->pages.used);
+	int err = 0, failed;
+
+	for (uint32_t id = 1; id <= last; id++) {
+		const struct glk_page *page = glk_page_at(cache->pool, id);
+
+		if (glk_page_state(page) != GLK_PAGE_LOST ||
+			page->node != cache->node->index)
+			continue;
+		failed = cache->drv->ops->release(cache->drv, page->handle);
+		if (failed && !err)
+			err = failed;
+	}
+	return err;
+}
+
+static int empty(struct glk_cache *cache)
 {
 	int err = 0, failed;
 
+	for (int kind = 0; kind < GLK_KIND_COUNT && !err; kind++)
+		err = empty_span(cache, &cache->map.span[kind]);
+	for (int kind = 0; kind < GLK_KIND_COUNT && err != -ENODEV; kind++) {
+		failed = empty_kept(cache, &cache->map.span[kind]);
+		err = err ? err : failed;
+	}
+	if (err == -ENODEV)
+		return err;
+	failed = release_lost(cache);
+	return err ? err : failed;
+}
+
+int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
+{
+	int err = 0;
+
 	*ret_live = cache->live_blocks;
 	if (glk_load_relaxed(&cache->started)) {
-		for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-			failed = empty_span(cache, &cache->map.span[kind]);
-			if (failed && !err)
-				err = failed;
-		}
+		err = empty(cache);
 		glk_streams_fini(&cache->streams);
 		glk_map_fini(&cache->map);
 		glk_store_relaxed(&cache->started, false);

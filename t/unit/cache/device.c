@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A GPU's blocks begin with the first request and end with everything given back. */
+#include "rig.h"
+
+#include <errno.h>
+
+static void begins(void)
+{
+	struct CUstream_st *a;
+	struct glake_stats s;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RESERVE), 0,
+		"nothing is reserved before it is used");
+	s = rig_figures(&rig);
+	ok(!s.address_space && !s.reserved && !s.live && !s.free_extents,
+		"figures of a GPU nobody used");
+	ok(!glk_cache_holds(&rig.cache, 0x1000), "no address is its own");
+	ok(rig_alloc(&rig, 100, a), "the first request");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RESERVE), 1, "reserves once");
+	is_int((int64_t)rig_figures(&rig).address_space, INT64_C(8) << 30,
+		"what was configured");
+	ok(rig_alloc(&rig, 5 * MIB, a), "the next one");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RESERVE), 1, "does not");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* Addresses are had or not; nothing stays when they are not. */
+static void tries_again(void)
+{
+	struct CUstream_st *a;
+	uint64_t addr = 4, metadata, before = glk_region_bytes();
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	metadata = glk_region_bytes();
+	glk_fault_set(rig.drv, "reserve:from=1:err=ENOMEM");
+	is_int(rig_try(&rig, 100, a, 0, &addr), -ENOMEM, "no addresses");
+	is_int((int64_t)glk_region_bytes(), (int64_t)metadata, "no tables stay");
+	glk_fault_set(rig.drv, "reserve:from=1:err=EIO");
+	is_int(rig_try(&rig, 100, a, 0, &addr), -EIO, "another failure");
+	is_int((int64_t)glk_region_bytes(), (int64_t)metadata, "no tables stay");
+	for (uint32_t n = 1; n < 64; n++) {
+		glk_fault_set(rig.drv, "off");
+		glk_region_fail_after(n);
+		if (!rig_try(&rig, 100, a, 0, &addr))
+			break;
+		if (rig_error().error_class != GLAKE_ERROR_NOMEM_HOST)
+			break;
+	}
+	glk_region_fail_after(0);
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_HOST, "no memory for a table");
+	ok(glk_load_relaxed(&rig.cache.started), "each failed once, then it began");
+	ok(addr != 4, "with a block");
+	glk_fault_set(rig.drv, "off");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+	is_int((int64_t)glk_region_bytes(), (int64_t)before, "no tables stay at the end");
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	glk_fault_set(rig.drv, "reserve:from=1:len=3:err=ENOMEM");
+	ok(rig_alloc(&rig, 100, a), "fewer addresses than configured");
+	is_int((int64_t)rig_figures(&rig).address_space, INT64_C(1) << 30, "an eighth");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* Live, idle, free, parked, aliased: all of it goes, in whatever state. */
+static void ends(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t addr[6];
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=96MiB", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	for (int i = 0; i < 6; i++)
+		addr[i] = rig_alloc(&rig, 8 * MIB, i % 2 ? a : b);
+	for (int i = 0; i < 6; i += 2)
+		rig_free(&rig, addr[i], b);
+	ok(rig_alloc(&rig, 24 * MIB, b), "a stitched block");
+	rig_free(&rig, rig_single(&rig, 4 * MIB, a), a);
+	ok(rig_single(&rig, 6 * MIB, a), "a contiguous one");
+	rig_alloc(&rig, 100, a);
+	rig_free(&rig, rig_alloc(&rig, 3 * MIB, a), a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 6);
+}
+
+/*
+ * What the driver refused to take back is tried once more at the end. When it refuses again,
+ * that is told, and everything else still goes.
+ */
+static void ends_twice(void)
+{
+	static const char *const faults[] = {"unmap:nth=1:err=EIO",
+		"release:nth=1:err=EIO", "unmap:nth=3:err=EIO", "release:nth=2:err=EIO"};
+	struct CUstream_st *a;
+	uint64_t released, one;
+	struct rig rig;
+
+	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
+		rig_open(&rig, (const char *const[]){"pool.budget=64MiB", NULL});
+		a = rig_stream(&rig);
+		rig_free(&rig, rig_single(&rig, 8 * MIB, a), a);
+		one = rig_alloc(&rig, 8 * MIB, a);
+		rig_alloc(&rig, 8 * MIB, a);
+		rig_free(&rig, one, a);
+		rig_free(&rig, rig_alloc(&rig, 16 * MIB, a), a);
+		tap_expect_log(faults[i][0] == 'u');
+		glk_fault_set(rig.drv, faults[i]);
+		is_int(glk_cache_trim(&rig.cache, 0, &released), -EIO, faults[i]);
+		glk_fault_set(rig.drv, "off");
+		ok(rig_figures(&rig).lost > 0, "memory is lost");
+		is_sound(&rig, "the books agree");
+		rig_close(&rig, 1);
+	}
+}
+
+int main(void)
+{
+	tap_plan_later();
+	begins();
+	tries_again();
+	ends();
+	ends_twice();
+	return tap_done();
+}
