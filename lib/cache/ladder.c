@@ -106,9 +106,10 @@ int glk_ladder_grow(
 	made = climb(cache, class, shortage(cache->node, bytes));
 	if (!made && cache->map.idle_bytes + cache->parked.bytes) {
 		err = glk_clock_sync(&cache->streams);
-		if (err)
+		/* while a stream captures the GPU cannot be waited for: that rung is missing */
+		if (err && err != -EBUSY)
 			return err;
-		made = climb(cache, class, shortage(cache->node, bytes));
+		made = !err && climb(cache, class, shortage(cache->node, bytes));
 	}
 	err = made ? glk_node_grow(cache->node, class, size, ret_page) : -ENOMEM;
 	return err == -ENOMEM ? refuse(cache, bytes) : err;

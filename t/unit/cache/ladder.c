@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a request does when a node has no room: rung by rung, and what it says at the end. */
+#include "rig.h"
+
+#include <errno.h>
+
+static uint64_t rung(struct rig *rig, enum glake_rung which)
+{
+	return rig_figures(rig).rungs[which];
+}
+
+/* Small pages become large ones under a budget. */
+static void recuts(void)
+{
+	struct CUstream_st *a;
+	uint64_t addr[16];
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=32MiB", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 16; i++)
+		addr[i] = rig_alloc(&rig, 2 * MIB, a);
+	for (int i = 0; i < 16; i++)
+		rig_free(&rig, addr[i], a);
+	is_int((int64_t)rig_figures(&rig).reserved, 32 * (int64_t)MIB,
+		"all in small pages");
+	ok(rig_alloc(&rig, 24 * MIB, a), "three large ones are wanted");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RELEASE), 12, "twelve small ones go");
+	ok(rung(&rig, GLAKE_RUNG_RECUT) > 0, "as a rung");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_SYNC), 0, "nobody waited");
+	is_int((int64_t)rig_figures(&rig).reserved, 32 * (int64_t)MIB,
+		"the budget holds");
+	is_int((int64_t)rig_figures(&rig).peak_reserved, 32 * (int64_t)MIB, "and held");
+	is_sound(&rig, "the books agree");
+	ok(rig_alloc(&rig, 4 * MIB - 512, a), "four small ones are left, two serve");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RELEASE), 12, "as they are");
+	rig_close(&rig, 2);
+}
+
+/* Parked contiguous blocks go before pages that requests could use. */
+static void unparks(void)
+{
+	struct CUstream_st *a;
+	uint64_t one;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=32MiB", NULL});
+	a = rig_stream(&rig);
+	one = rig_single(&rig, 10 * MIB, a);
+	rig_free(&rig, one, a);
+	one = rig_alloc(&rig, 8 * MIB, a);
+	ok(one && rig_alloc(&rig, 8 * MIB, a), "blocks beside a parked one");
+	rig_free(&rig, one, a);
+	ok(rig_alloc(&rig, 16 * MIB, a), "one that needs its room");
+	is_int((int64_t)rung(&rig, GLAKE_RUNG_LIMBO), 1, "it goes, as a rung");
+	is_int((int64_t)rung(&rig, GLAKE_RUNG_RECUT), 0, "and nothing else");
+	is_int((int64_t)rig.cache.parked.bytes, 0, "none is parked");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* Waiting for the GPU is the last rung, taken once and only if it can help. */
+static void syncs_last(void)
+{
+	uint64_t addr[16], big = 0;
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"pool.budget=32MiB", "soft.streams=stepped", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 16; i++)
+		addr[i] = rig_alloc(&rig, 2 * MIB, a);
+	for (int i = 0; i < 16; i++) {
+		rig_work(&rig, addr[i], 2 * MIB, a);
+		rig_free(&rig, addr[i], a);
+	}
+	ok(rig_alloc(&rig, 24 * MIB, a), "small pages that are still in use");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_SYNC), 1, "are waited for, once");
+	is_sound(&rig, "the books agree");
+
+	/* 24 of 32 are live, the rest lies in small pages */
+	ok(rig_alloc(&rig, 8 * MIB, a), "and one more");
+	addr[0] = rig_calls(&rig, GLAKE_CALL_SYNC);
+	is_int(rig_try(&rig, MIB, a, 0, &big), -ENOMEM, "nothing is idle");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_SYNC) - addr[0]), 0,
+		"so nobody waits for it");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* Work that never ends while the request looks for memory: refused, not stuck. */
+static void cannot_sync(void)
+{
+	uint64_t addr[4], big = 0;
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"pool.budget=8MiB", "soft.streams=stepped", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 4; i++)
+		addr[i] = rig_alloc(&rig, 2 * MIB, a);
+	for (int i = 0; i < 4; i++) {
+		rig_work(&rig, addr[i], 2 * MIB, a);
+		rig_free(&rig, addr[i], a);
+	}
+	glk_soft_hold(rig.drv, 0, a, true);
+	is_int(rig_try(&rig, 8 * MIB, a, 0, &big), -ENOMEM,
+		"the GPU cannot be waited for");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	is_sound(&rig, "the books agree");
+	glk_soft_hold(rig.drv, 0, a, false);
+	is_int(rig_try(&rig, 8 * MIB, a, 0, &big), 0, "later it can");
+	rig_close(&rig, 1);
+}
+
+static void explains(void)
+{
+	struct CUstream_st *a;
+	struct glake_stats s;
+	uint64_t addr = 5;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=32MiB", NULL});
+	a = rig_stream(&rig);
+	rig_alloc(&rig, 20 * MIB, a);
+	is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), -ENOMEM, "no room");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	has_str(rig_error().text, "a page of 8388608 bytes", "  what was needed");
+	has_str(rig_error().text, "a budget of 33554432", "  what may be held");
+	has_str(rig_error().text, "20971520 in live blocks", "  what is live");
+	has_str(rig_error().text, "largest hole", "  the largest hole");
+	is_int((int64_t)addr, 5, "the output is as it was");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.oom, 1, "it is counted");
+	is_int((int64_t)s.live_blocks, 1, "nothing else has changed");
+	is_sound(&rig, "the books agree");
+	addr = rig_alloc(&rig, 12 * MIB, a);
+	ok(addr, "a smaller one fits");
+	rig_close(&rig, 2);
+}
+
+/* The driver may have less than the budget says. */
+static void meets_driver(void)
+{
+	struct CUstream_st *a;
+	uint64_t addr[16];
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=32MiB", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 16; i++)
+		addr[i] = rig_alloc(&rig, 2 * MIB, a);
+	for (int i = 0; i < 16; i++)
+		rig_free(&rig, addr[i], a);
+	ok(rig_alloc(&rig, 32 * MIB, a), "no budget: the driver's own limit is met too");
+	is_int((int64_t)rig_figures(&rig).reserved, 32 * (int64_t)MIB, "exactly");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	recuts();
+	unparks();
+	syncs_last();
+	cannot_sync();
+	explains();
+	meets_driver();
+	return tap_done();
+}
