@@ -130,18 +130,11 @@ static void undo(
 static int enter_usable(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t first, uint32_t last)
 {
-	int err;
+	int err = glk_request_order_run(cache, request, span, first, last);
 
-	for (uint32_t slot = first; slot <= last && !glk_clock_alone(&cache->streams);
-		slot++) {
-		if (!glk_bit_get(span->usable, slot))
-			continue;
-		err = glk_request_order(cache, request, glk_slot_use(span, slot));
-		if (err)
-			return err;
-	}
-	glk_slots_enter(span, first, last);
-	return 0;
+	if (!err)
+		glk_slots_enter(span, first, last);
+	return err;
 }
 
 /* Removes the mappings of pages that are in use elsewhere: one call a run. */

@@ -90,6 +90,9 @@ bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 /* Orders its stream behind the use, with stream waits where needed. 0 or the driver's error. */
 int glk_request_order(
 	struct glk_cache *cache, struct glk_request *request, struct glk_use *use);
+/* The same for the usable slots of a run, all at once. */
+int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
+	struct glk_span *span, uint32_t first, uint32_t last);
 /* For the search of a place: vetoes mappings that may not go yet, counts waits. */
 struct glk_seek {
 	struct glk_cache *cache;

@@ -68,28 +68,72 @@ static bool taken_before(struct glk_span *span, uint32_t first, uint32_t slot)
 	return false;
 }
 
-/* Whether all of a run was used by `own` streams alone. */
-static bool all_own(
-	const struct glk_span *span, uint32_t first, uint32_t last, uint64_t own)
+static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 {
-	uint64_t streams = 0;
-
-	for (uint32_t slot = first; slot <= last; slot++)
-		streams |= span->use[slot].streams;
-	return !(streams & ~own);
+	return stream->bit == GLK_STREAM_CROWD ||
+		(use->streams & ~glk_stream_mask(stream));
 }
 
-static bool check_slot(const struct glk_seek *seek, struct glk_span *span, uint32_t slot,
-	struct glk_fit *fit)
+int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
+	struct glk_span *span, uint32_t first, uint32_t last)
 {
-	const struct glk_use *use = glk_slot_use(span, slot);
-	const struct glk_stream *stream = seek->request->stream;
+	int err;
 
-	if (!(use->streams & ~glk_stream_mask(stream)) && stream->bit != GLK_STREAM_CROWD)
-		return true;
-	if (!glk_request_may(seek->cache, seek->request, use))
-		return false;
-	fit->waits += glk_clock_waits(&seek->cache->streams, use, stream);
+	if (glk_clock_alone(&cache->streams))
+		return 0;
+	for (uint32_t slot = first; slot <= last; slot++) {
+		struct glk_use *use = glk_slot_use(span, slot);
+
+		if (!glk_bit_get(span->usable, slot) || !foreign(request->stream, use))
+			continue;
+		err = glk_request_order(cache, request, use);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Counts the waits of a place, slot by slot, so that places with less of other streams' memory
+ * win; false if the policy forbids it. What has finished is forgotten on the way, so that it
+ * is not asked about again. */
+static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
+	uint32_t first, uint32_t last, struct glk_fit *fit)
+{
+	const struct glk_stream *stream = seek->request->stream;
+	struct glk_cache *cache = seek->cache;
+
+	for (uint32_t slot = first; slot <= last; slot++) {
+		struct glk_use *use = glk_slot_use(span, slot);
+
+		if (!foreign(stream, use) || !glk_bit_get(span->usable, slot))
+			continue;
+		glk_clock_forget(&cache->streams, use);
+		if (!foreign(stream, use))
+			continue;
+		if (!glk_request_may(cache, seek->request, use))
+			return false;
+		fit->waits += glk_clock_waits(&cache->streams, use, stream);
+	}
+	return true;
+}
+
+/* Slots of a place whose page an earlier slot of it will take; false if one of them may not
+ * lose its mapping now. */
+static bool count_taken(struct glk_cache *cache, struct glk_span *span, uint32_t first,
+	uint32_t last, struct glk_fit *fit)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+
+	for (uint32_t slot = first; slot <= last; slot++) {
+		if (!glk_bit_get(span->usable, slot) ||
+			!glk_bit_get(span->shared, slot) ||
+			!taken_before(span, first, slot))
+			continue;
+		if (!glk_limbo_ready(&limbo, span, slot))
+			return false;
+		fit->maps++;
+		fit->stale++;
+	}
 	return true;
 }
 
@@ -98,31 +142,13 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 {
 	const struct glk_seek *seek = arg;
 	struct glk_cache *cache = seek->cache;
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
-	bool shared = glk_bits_meet(span->shared, span->usable, first_slot, last_slot);
-	const struct glk_stream *stream = seek->request->stream;
 
 	if (fit->stale && !stale_ready(cache, span, first_slot, last_slot))
 		return false;
-	if (!shared &&
-		(glk_clock_alone(&cache->streams) ||
-			(stream->bit != GLK_STREAM_CROWD &&
-				all_own(span, first_slot, last_slot,
-					glk_stream_mask(stream)))))
+	if (glk_bits_meet(span->shared, span->usable, first_slot, last_slot) &&
+		!count_taken(cache, span, first_slot, last_slot, fit))
+		return false;
+	if (glk_clock_alone(&cache->streams))
 		return true;
-	for (uint32_t slot = first_slot; slot <= last_slot; slot++) {
-		if (!glk_bit_get(span->usable, slot))
-			continue;
-		if (shared && glk_bit_get(span->shared, slot) &&
-			taken_before(span, first_slot, slot)) {
-			if (!glk_limbo_ready(&limbo, span, slot))
-				return false;
-			fit->maps++;
-			fit->stale++;
-			continue;
-		}
-		if (!check_slot(seek, span, slot, fit))
-			return false;
-	}
-	return true;
+	return count_waits(seek, span, first_slot, last_slot, fit);
 }

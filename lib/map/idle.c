@@ -123,6 +123,8 @@ void glk_idle_put_slots(struct glk_span *span, uint32_t first, uint32_t count)
 	struct glk_idle_list *l = &span->map->idle[span->class][0];
 	uint32_t name = glk_slot_name(span, first);
 
+	if (!count)
+		return;
 	if (l->end + (uint64_t)count > 4 * (uint64_t)l->valid + IDLE_SLACK)
 		pack(span->map, l, 0);
 	for (uint32_t i = 0; i < count; i++) {

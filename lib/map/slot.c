@@ -23,12 +23,6 @@ static void set_usable(struct glk_map *map, const struct glk_page *page, bool us
 	}
 }
 
-/* Any bit of [first, last]: then the run takes the general way. */
-static bool any_shared(const struct glk_span *span, uint32_t first, uint32_t last)
-{
-	return glk_bits_meet(span->shared, span->shared, first, last);
-}
-
 void glk_slot_enter(struct glk_span *span, uint32_t slot)
 {
 	struct glk_slot *s = &span->slot[slot];
@@ -75,18 +69,15 @@ void glk_slots_enter(struct glk_span *span, uint32_t first, uint32_t last)
 {
 	uint32_t taken = 0;
 
-	if (any_shared(span, first, last)) {
-		for (uint32_t slot = first; slot <= last; slot++) {
-			if (glk_bit_get(span->usable, slot))
-				glk_slot_enter(span, slot);
-		}
-		return;
-	}
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_slot *s = &span->slot[slot];
 
 		if (!glk_bit_get(span->usable, slot))
 			continue;
+		if (glk_bit_get(span->shared, slot)) {
+			glk_slot_enter(span, slot);
+			continue;
+		}
 		taken += !s->live++ && s->place;
 		s->place = 0;
 	}
@@ -96,25 +87,23 @@ void glk_slots_enter(struct glk_span *span, uint32_t first, uint32_t last)
 void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
 	uint64_t streams, uint64_t tick)
 {
-	uint32_t idle = 0;
+	uint32_t from = first, idle = 0; /* the run of slots that became idle */
 
-	if (any_shared(span, first, last) || !streams) {
-		for (uint32_t slot = first; slot <= last; slot++)
-			glk_slot_leave(span, slot, streams, tick);
-		return;
-	}
 	for (uint32_t slot = first; slot <= last; slot++) {
-		glk_use_add(&span->use[slot], streams, tick);
-		if (--span->slot[slot].live)
-			continue;
-		/* runs of idle slots: all but the ends, which neighbours may be on */
-		if (idle && slot != first + idle) {
-			glk_idle_put_slots(span, first, idle);
-			idle = 0;
+		bool plain = !glk_bit_get(span->shared, slot) && streams;
+
+		if (plain) {
+			glk_use_add(&span->use[slot], streams, tick);
+			if (!--span->slot[slot].live) {
+				idle++;
+				continue;
+			}
 		}
-		if (!idle)
-			first = slot;
-		idle++;
+		glk_idle_put_slots(span, from, idle);
+		from = slot + 1;
+		idle = 0;
+		if (!plain)
+			glk_slot_leave(span, slot, streams, tick);
 	}
-	glk_idle_put_slots(span, first, idle);
+	glk_idle_put_slots(span, from, idle);
 }

@@ -51,6 +51,16 @@ static bool needs_wait(struct glk_streams *streams, const struct glk_stream *str
 	return !bit_finished(streams, bit, tick);
 }
 
+void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
+{
+	for (uint64_t left = use->streams; left; left &= left - 1) {
+		unsigned bit = (unsigned)__builtin_ctzll(left);
+
+		if (bit_finished(streams, bit, use->tick))
+			use->streams &= ~(UINT64_C(1) << bit);
+	}
+}
+
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream)
 {

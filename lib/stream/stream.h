@@ -95,6 +95,8 @@ static inline bool glk_clock_alone(const struct glk_streams *streams)
 
 /* Whether all work of a use has finished, as far as is known without asking. */
 bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
+/* Drops the streams whose work has finished from a use. */
+void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
 /* Stream waits needed before `stream` may reuse the memory: 0 if it is ordered already. */
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);
