@@ -74,12 +74,25 @@ static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 		(use->streams & ~glk_stream_mask(stream));
 }
 
+/* Whether no other stream used anything in a run: a tight loop that settles most of them. */
+static bool all_own(const struct glk_stream *stream, const struct glk_span *span,
+	uint32_t first, uint32_t last)
+{
+	uint64_t streams = 0;
+
+	for (uint32_t slot = first; slot <= last; slot++)
+		streams |= span->use[slot].streams;
+	return stream->bit != GLK_STREAM_CROWD && !(streams & ~glk_stream_mask(stream)) &&
+		!glk_bits_meet(span->shared, span->usable, first, last);
+}
+
 int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t first, uint32_t last)
 {
 	int err;
 
-	if (glk_clock_alone(&cache->streams))
+	if (glk_clock_alone(&cache->streams) ||
+		all_own(request->stream, span, first, last))
 		return 0;
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_use *use = glk_slot_use(span, slot);
@@ -113,6 +126,8 @@ static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
 		if (!glk_request_may(cache, seek->request, use))
 			return false;
 		fit->waits += glk_clock_waits(&cache->streams, use, stream);
+		if (fit->waits > fit->most)
+			return false;
 	}
 	return true;
 }
@@ -148,7 +163,8 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	if (glk_bits_meet(span->shared, span->usable, first_slot, last_slot) &&
 		!count_taken(cache, span, first_slot, last_slot, fit))
 		return false;
-	if (glk_clock_alone(&cache->streams))
+	if (glk_clock_alone(&cache->streams) ||
+		all_own(seek->request->stream, span, first_slot, last_slot))
 		return true;
 	return count_waits(seek, span, first_slot, last_slot, fit);
 }

@@ -51,6 +51,7 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 		return;
 	if (fit.maps)
 		fit.stale = glk_bits_count_only(span->mapped, span->usable, first, last);
+	fit.most = s->found && fit.maps == s->best.maps ? s->best.waits : UINT32_MAX;
 	/* the function only adds to the counts, so a place that loses now is not asked about */
 	if (s->found && !better(&fit, &s->best))
 		return;
