@@ -256,11 +256,12 @@ static inline int fake_unmap(struct glk_drv *drv, uint64_t addr, size_t size)
 	err = fake_enter(fake, FAKE_UNMAP);
 	if (!err &&
 		(!fake_range(fake, addr, size, &first) ||
-			fake_whole(fake, first, size >> FAKE_GRANULE) != 1))
-		err = fake_rule(fake, "unmap of what is not one whole mapping");
+			!fake_whole(fake, first, size >> FAKE_GRANULE)))
+		err = fake_rule(fake, "unmap of what is not a run of whole mappings");
+	if (!err)
+		fake->mappings -= fake_whole(fake, first, size >> FAKE_GRANULE);
 	for (uint64_t i = 0; !err && i < size >> FAKE_GRANULE; i++)
 		fake->granule[first + i].page = 0;
-	fake->mappings -= !err;
 	pthread_mutex_unlock(&fake->lock);
 	return err;
 }
