@@ -120,7 +120,8 @@ static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
 
 		if (!foreign(stream, use) || !glk_bit_get(span->usable, slot))
 			continue;
-		glk_clock_forget(&cache->streams, use);
+		if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
+			glk_clock_forget(&cache->streams, use);
 		if (!foreign(stream, use))
 			continue;
 		if (!glk_request_may(cache, seek->request, use))
