@@ -46,7 +46,8 @@ struct glake_options {
  *
  * Returns 0, or -EINVAL (options or configuration; glake_last_error names file, line and
  * key), -E2BIG (options from a newer header with unknown content), -ENODEV (CUDA asked for
- * and absent, too old, a stub or without a device: the record says which), -ENOMEM, -EMFILE
+ * and absent, too old, a stub or without a device: the record says which), -ENOENT or -EACCES
+ * (a configuration file that the options name and that is absent or refused), -ENOMEM, -EMFILE
  * (GLAKE_CONTEXT_MAX reached).
  * Thread: any. Blocks: yes, initialises the driver. Driver calls: many.
  */
@@ -57,8 +58,9 @@ GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **
  * freed yet; their number goes to ret_leaked (may be NULL). The caller has made sure that no
  * work on the GPU still uses them and no other thread is inside a call on this context.
  *
- * Returns 0; -ESTALE if it is no open context; -EIO if the driver refused to take memory
- * back (the context is closed all the same). NULL is accepted and does nothing.
+ * Returns 0; -ESTALE if it is no open context; and, with the context closed all the same, -EIO
+ * if the driver refused to take memory back, -EBUSY on the software device if streams of
+ * glake_stream_new were never ended. NULL is accepted and does nothing.
  * Thread: any. Blocks: yes, waits for the streams it knows. Driver calls: many.
  */
 GLAKE_EXPORT int glake_close(struct glake *ctx, size_t *ret_leaked);
