@@ -52,8 +52,11 @@ static int limits_read(struct check *check)
 		err = inner->ops->device_info(inner, 0, &info);
 	if (err)
 		return err;
-	check->granularity = info.granularity;
-	if (!info.granularity || info.granularity % GLK_GRANULE)
+	/* A finer driver is held to our granule, of which all pages of the library are made. */
+	check->granularity =
+		info.granularity > GLK_GRANULE ? info.granularity : GLK_GRANULE;
+	if (!info.granularity || check->granularity % info.granularity ||
+		check->granularity % GLK_GRANULE)
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"driver.check counts in granules of %zu bytes, the driver in %zu",
 			GLK_GRANULE, (size_t)info.granularity);

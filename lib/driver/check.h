@@ -10,8 +10,8 @@
 #include "driver/driver.h"
 
 /*
- * Takes `inner`, a backend or a fault wrapper over one. 0, -ENOMEM, -EOPNOTSUPP (the pages of
- * the driver are not whole granules of 2 MiB), or the error of the driver; `inner` is then
+ * Takes `inner`, a backend or a fault wrapper over one. 0, -ENOMEM, -EOPNOTSUPP (the granule
+ * of the driver does not go with 2 MiB), or the error of the driver; `inner` is then
  * untouched.
  */
 int glk_check_open(struct glk_drv *inner, struct glk_drv **ret_drv);

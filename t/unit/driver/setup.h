@@ -30,21 +30,21 @@ static inline struct glk_conf setup_conf(void)
 	};
 }
 
-static inline struct glk_drv *setup_open(const struct glk_conf *conf)
-{
-	struct glk_drv *drv = NULL;
-
-	if (glk_drv_open(conf, NULL, 0, &drv))
-		tap_bail("the software device does not open");
-	return drv;
-}
-
 static inline struct glake_error setup_error(void)
 {
 	struct glake_error error = {.sz = sizeof(error)};
 
 	glake_last_error(&error);
 	return error;
+}
+
+static inline struct glk_drv *setup_open(const struct glk_conf *conf)
+{
+	struct glk_drv *drv = NULL;
+
+	if (glk_drv_open(conf, NULL, 0, &drv))
+		tap_bail(setup_error().text);
+	return drv;
 }
 
 static inline struct glk_place setup_gpu(int id)
