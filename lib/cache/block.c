@@ -11,23 +11,24 @@
 #include <string.h>
 
 /*
- * The place, searched once with what is known of the streams, and once more after asking them
- * if the first answer costs driver calls. New events are recorded only where mappings may have
- * to go; a stream wait records its own.
+ * The place, searched once with what is known of the streams, and once more if the first answer
+ * costs driver calls and the streams have more to tell. New events are recorded only where
+ * mappings may have to go; a stream wait records its own.
  */
 static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, struct glk_fit *ret_fit)
 {
 	struct glk_seek seek = {.cache = cache, .request = request};
+	bool learned;
 	int err;
 
 	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
-	if (!err && !ret_fit->maps)
-		glk_clock_ask(&cache->streams);
-	else
-		glk_clock_poll(&cache->streams);
+	learned = !err && !ret_fit->maps ? glk_clock_ask(&cache->streams)
+					 : glk_clock_poll(&cache->streams);
+	if (!learned)
+		return err;
 	return glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
 }
 

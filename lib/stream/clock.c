@@ -73,18 +73,22 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 }
 
 /* Forgets the oldest events of a stream that are done. */
-static void poll_stream(struct glk_streams *streams, struct glk_stream *s)
+static bool poll_stream(struct glk_streams *streams, struct glk_stream *s)
 {
+	bool learned = false;
+
 	while (s->count) {
 		int err = streams->drv->ops->event_query(
 			streams->drv, s->ring[s->head].event);
 
 		if (err)
-			return; /* pending; or lost, which the next call tells the user */
+			break; /* pending; or lost, which the next call tells the user */
 		s->done = s->ring[s->head].tick;
 		s->head = (s->head + 1) % GLK_STREAM_EVENTS;
 		s->count--;
+		learned = true;
 	}
+	return learned;
 }
 
 static uint64_t newest(const struct glk_stream *s)
@@ -181,8 +185,9 @@ int glk_clock_order(
 	return 0;
 }
 
-static void poll_all(struct glk_streams *streams, bool record)
+static bool poll_all(struct glk_streams *streams, bool record)
 {
+	bool learned = false;
 	unsigned slot;
 
 	for (unsigned bit = 0; bit < GLK_STREAM_BITS; bit++) {
@@ -191,22 +196,23 @@ static void poll_all(struct glk_streams *streams, bool record)
 		for (; id; id = stream_at(streams, id)->next) {
 			struct glk_stream *s = stream_at(streams, id);
 
-			poll_stream(streams, s);
+			learned |= poll_stream(streams, s);
 			if (record && newest(s) < s->freed &&
 				s->count < GLK_STREAM_EVENTS && !cover(streams, s, &slot))
-				poll_stream(streams, s);
+				learned |= poll_stream(streams, s);
 		}
 	}
+	return learned;
 }
 
-void glk_clock_ask(struct glk_streams *streams)
+bool glk_clock_ask(struct glk_streams *streams)
 {
-	poll_all(streams, false);
+	return poll_all(streams, false);
 }
 
-void glk_clock_poll(struct glk_streams *streams)
+bool glk_clock_poll(struct glk_streams *streams)
 {
-	poll_all(streams, true);
+	return poll_all(streams, true);
 }
 
 int glk_clock_sync(struct glk_streams *streams)

@@ -103,10 +103,10 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 /* Inserts them. The use is the stream's own afterwards. 0 or the driver's error. */
 int glk_clock_order(
 	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream);
-/* Asks the events in flight. */
-void glk_clock_ask(struct glk_streams *streams);
+/* Asks the events in flight. Whether anything was learned. */
+bool glk_clock_ask(struct glk_streams *streams);
 /* The same, and records one on each stream with frees that none covers. */
-void glk_clock_poll(struct glk_streams *streams);
+bool glk_clock_poll(struct glk_streams *streams);
 /* Waits for all work of the GPU. 0 or the driver's error. */
 int glk_clock_sync(struct glk_streams *streams);
 
