@@ -309,6 +309,66 @@ static void test_kept_idle(bool in_hand)
 	stop();
 }
 
+/*
+ * A run of slots at once: 0 an idle page alone, 1 one that has a mapping at 8 too, 2 and 3 one
+ * page, 4 one that is in use at 9.
+ */
+static void make_run(uint32_t *page)
+{
+	start();
+	for (uint32_t i = 0; i < 5; i++) {
+		page[i] = i == 3 ? page[2] : grow();
+		attach(i, page[i]);
+	}
+	attach(8, page[1]);
+	attach(9, page[4]);
+	glk_slot_enter(span, 9);
+	for (uint32_t i = 0; i < 3; i++)
+		glk_idle_put(&rig.map, page[i]);
+}
+
+static void test_run(void)
+{
+	uint32_t page[5];
+
+	make_run(page);
+	is_int(glk_slots_detach(span, 0, 4), 0, "five mappings at once");
+	is_int((int64_t)rig.fake.calls[FAKE_UNMAP], 1, "in one call");
+	is_int((int64_t)rig.fake.mappings, 2, "two are left");
+	is_int(glk_page_state(at(page[0])), GLK_PAGE_FREE, "an idle page is free");
+	ok(glk_page_state(at(page[1])) == GLK_PAGE_OWNED &&
+			glk_idle_has(&rig.map, page[1]),
+		"one with a mapping elsewhere is idle");
+	is_int(glk_page_state(at(page[2])), GLK_PAGE_FREE,
+		"one that lay there twice is free");
+	ok(glk_page_busy(&rig.map, at(page[4])) && glk_bit_get(span->usable, 9),
+		"one in use elsewhere is in use");
+	is_int(glk_bits_count(span->mapped, 0, 4), 0, "no slot is mapped");
+	glk_slot_leave(span, 9, 1, 1);
+	ok(rig_sound(&rig), "sound");
+	stop();
+}
+
+static void test_run_kept(void)
+{
+	uint32_t page[5];
+
+	make_run(page);
+	tap_expect_log(4);
+	fake_fail(&rig.fake, FAKE_UNMAP, 1, -EIO, false);
+	is_int(glk_slots_detach(span, 0, 4), -EIO, "five mappings are kept");
+	for (uint32_t i = 0; i < 3; i++)
+		is_int(glk_page_state(at(page[i])), GLK_PAGE_LOST,
+			"an idle page is lost");
+	is_int((int64_t)glk_load_relaxed(&node->lost), 3 * (int64_t)MIB(8), "three are");
+	ok(glk_page_busy(&rig.map, at(page[4])), "one in use elsewhere is not");
+	is_int(glk_bits_count_only(span->mapped, span->usable, 0, 8), 6,
+		"all slots are out of use, the one elsewhere too");
+	glk_slot_leave(span, 9, 1, 1);
+	ok(rig_sound(&rig), "sound");
+	stop();
+}
+
 /* The driver keeps the mapping of a contiguous block: none of its slots may be used again. */
 static void test_kept_single(void)
 {
@@ -352,6 +412,8 @@ int main(void)
 	test_kept_in_use();
 	test_kept_idle(false);
 	test_kept_idle(true);
+	test_run();
+	test_run_kept();
 	test_kept_single();
 	return tap_done();
 }

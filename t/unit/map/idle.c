@@ -213,6 +213,31 @@ static void test_moves(uint64_t *state)
 	stop();
 }
 
+/* The same by runs of slots. */
+static void test_runs(void)
+{
+	uint32_t id, n = 0, wrong_slot = 0;
+
+	rig_init(&rig);
+	span = &rig.map.span[GLK_KIND_LARGE];
+	id = rig_place(&rig, GLK_KIND_LARGE, 0, 16 * MIB(8));
+	for (int i = 0; i < 20000; i++) {
+		uint32_t first = i % 2 ? 8 : 0;
+
+		glk_slots_leave(span, first, first + 7, 1, 1);
+		glk_slots_enter(span, first, first + 7);
+	}
+	is_int((int64_t)rig.map.idle_bytes, 0, "all are in use at the end");
+	is_int(glk_idle_first(&rig.map, GLK_CLASS_LARGE), 0, "and none is on a list");
+	rig_free(&rig, GLK_KIND_LARGE, id);
+	for (id = glk_idle_first(&rig.map, GLK_CLASS_LARGE); id;
+		id = glk_idle_next(&rig.map, id), n++)
+		wrong_slot += span->slot[n].page != id;
+	ok(n == 16 && !wrong_slot, "freed, all are, in the order of their slots");
+	ok(rig_sound(&rig), "sound");
+	stop();
+}
+
 int main(void)
 {
 	uint64_t state;
@@ -224,5 +249,6 @@ int main(void)
 	test_classes();
 	test_gpus();
 	test_moves(&state);
+	test_runs();
 	return tap_done();
 }
