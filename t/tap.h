@@ -16,6 +16,7 @@
  *	}
  */
 #include <glake/context.h>
+#include <glake/error.h>
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -58,6 +59,8 @@ static inline void tap_start(void)
 	printf("TAP version 13\n");
 #ifndef TAP_NO_LOG
 	glake_log_hook(tap_log, NULL, GLAKE_LOG_WARNING);
+	/* this thread's record is made now, in every kind of build, and is no growth later */
+	glake_last_error(&(struct glake_error){.sz = sizeof(struct glake_error)});
 #endif
 }
 
