@@ -107,26 +107,33 @@ int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
 }
 
 /* Counts the waits of a place, slot by slot, so that places with less of other streams' memory
- * win; false if the policy forbids it. What has finished is forgotten on the way, so that it
- * is not asked about again. */
+ * win; false if the policy forbids it, or the place loses. What has finished is forgotten on
+ * the way, so that it is not asked about again. Slots that were freed together have the same
+ * use and the same answer. */
 static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
 	uint32_t first, uint32_t last, struct glk_fit *fit)
 {
 	const struct glk_stream *stream = seek->request->stream;
 	struct glk_cache *cache = seek->cache;
+	struct glk_use before = {0};
+	uint32_t waits = 0;
 
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_use *use = glk_slot_use(span, slot);
 
 		if (!foreign(stream, use) || !glk_bit_get(span->usable, slot))
 			continue;
-		if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
-			glk_clock_forget(&cache->streams, use);
-		if (!foreign(stream, use))
-			continue;
-		if (!glk_request_may(cache, seek->request, use))
-			return false;
-		fit->waits += glk_clock_waits(&cache->streams, use, stream);
+		if (use->streams != before.streams || use->tick != before.tick) {
+			if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
+				glk_clock_forget(&cache->streams, use);
+			if (!foreign(stream, use))
+				continue;
+			if (!glk_request_may(cache, seek->request, use))
+				return false;
+			waits = glk_clock_waits(&cache->streams, use, stream);
+			before = *use;
+		}
+		fit->waits += waits;
 		if (fit->waits > fit->most)
 			return false;
 	}
