@@ -254,11 +254,14 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 			*ret_leaked = 0;
 		return 0;
 	}
-	context = withdraw(ctx);
+	err = glk_context_get(ctx, &context);
+	if (err == -ENODEV)
+		/* In a forked child. The memory is the parent's, the tables here go with the
+		 * process, and a lock may be held by a thread that is none of this process. */
+		return 0;
+	context = err ? NULL : withdraw(ctx);
 	if (!context)
 		return stale(ctx);
-	if (context->forks != glk_fork_generation())
-		return 0; /* the memory is the parent's; its tables here go with the process */
 	for (int i = 0; i < context->devices; i++) {
 		if (glk_load_acquire(&context->caches[i].started))
 			context->drv->ops->device_sync(context->drv, i);

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Fork: the GPUs stay the parent's. A child is answered at once, whatever other threads of
+ * the parent were doing when it was made, and its end disturbs nobody. Children speak by their
+ * exit status; an alarm ends one that is stuck.
+ */
+#include "context.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FORKS	40
+#define STUCK_S 10
+
+/* What a child finds wrong, as bits. */
+static int child(struct glake *ctx, void *ptr)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glake_error error = {.sz = sizeof(error)};
+	void *got = NULL;
+	int wrong = 0;
+
+	wrong |= 1 * (glake_alloc(ctx, 0, 4096, NULL, 0, &got) != -ENODEV || got);
+	glake_last_error(&error);
+	wrong |= 2 * (error.error_class != GLAKE_ERROR_FORKED || error.err != -ENODEV);
+	wrong |= 4 * (glake_free(ctx, ptr, NULL) != 0);
+	wrong |= 8 * (glake_stats_get(ctx, 0, &stats) != -ENODEV);
+	wrong |= 16 * (glake_trim(ctx, 0, 0, NULL) != -ENODEV);
+	wrong |= 32 * (glake_close(ctx, NULL) != 0);
+	return wrong;
+}
+
+static int run_child(struct glake *ctx, void *ptr)
+{
+	int status = 0;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		tap_bail("no fork");
+	if (!pid) {
+		alarm(STUCK_S);
+		_exit(child(ctx, ptr));
+	}
+	if (waitpid(pid, &status, 0) != pid)
+		tap_bail("no child");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static void forks(void)
+{
+	struct glake *ctx = flow_open(NULL), *more;
+	char *p = flow_alloc(ctx, 9 * MIB, NULL);
+	struct glake_stats before, after;
+
+	memset(p, 0x5a, 9 * MIB);
+	before = flow_stats(ctx, 0);
+	is_int(run_child(ctx, p), 0, "a child is answered, and closes in peace");
+	after = flow_stats(ctx, 0);
+	ok(!memcmp(&before, &after, sizeof(before)), "the parent's figures stand");
+	ok(p[0] == 0x5a && p[9 * MIB - 1] == 0x5a, "and its memory");
+	ok(flow_alloc(ctx, 100, NULL), "it goes on");
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+	more = flow_open(NULL);
+	is_int(run_child(more, NULL), 0, "the same for another context");
+	flow_close(more, 0);
+	flow_close(ctx, 1);
+}
+
+struct busy {
+	struct glake *ctx;
+	atomic_bool stop;
+	atomic_int turns;
+};
+
+static void *allocate(void *arg)
+{
+	struct busy *busy = arg;
+
+	do {
+		void *p = flow_alloc(busy->ctx, 100 << 10, NULL);
+		void *q = flow_alloc(busy->ctx, 9 * MIB, NULL);
+
+		glake_free(busy->ctx, p, NULL);
+		glake_free(busy->ctx, q, NULL);
+		glake_trim(busy->ctx, 0, 0, NULL);
+		atomic_fetch_add(&busy->turns, 1);
+	} while (!atomic_load(&busy->stop));
+	return NULL;
+}
+
+static void *open_and_close(void *arg)
+{
+	struct busy *busy = arg;
+
+	do {
+		struct glake *ctx =
+			flow_open((const char *const[]){"map.span=64GiB", NULL});
+
+		flow_alloc(ctx, 1, NULL);
+		glake_close(ctx, NULL);
+		atomic_fetch_add(&busy->turns, 1);
+	} while (!atomic_load(&busy->stop));
+	return NULL;
+}
+
+/* Takes the lock of the table of contexts as often as it can. */
+static void *close_nothing(void *arg)
+{
+	struct busy *busy = arg;
+	struct glake *gone = flow_open(NULL);
+
+	glake_close(gone, NULL);
+	do {
+		glake_close(gone, NULL);
+	} while (!atomic_load(&busy->stop));
+	return NULL;
+}
+
+/* Locks that others held when the child was made are held in it for ever. */
+static void forks_amid_threads(void)
+{
+	static struct busy busy;
+	static void *(*const bodies[])(void *) = {allocate, allocate, open_and_close,
+		open_and_close, close_nothing, close_nothing};
+	pthread_t thread[6];
+	int wrong = 0;
+	char *p;
+
+	busy.ctx = flow_open(NULL);
+	p = flow_alloc(busy.ctx, 100, NULL);
+	for (int i = 0; i < 6; i++)
+		pthread_create(&thread[i], NULL, bodies[i], &busy);
+	while (atomic_load(&busy.turns) < 20)
+		sched_yield();
+	for (int i = 0; i < FORKS && !wrong; i++)
+		wrong = run_child(busy.ctx, p);
+	is_int(wrong, 0, "children made while other threads were inside");
+	atomic_store(&busy.stop, true);
+	for (int i = 0; i < 6; i++)
+		pthread_join(thread[i], NULL);
+	is_int(glake_free(busy.ctx, p, NULL), 0, "freed");
+	flow_close(busy.ctx, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	forks();
+	forks_amid_threads();
+	return tap_done();
+}
