@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Each thing a program can get wrong, its documented answer, and nothing lost by it. */
+#include "context.h"
+
+#include <glake/conf.h>
+
+static struct glake *ctx;
+static struct CUstream_st *stream;
+static char *small, *large;
+
+static void options(void)
+{
+	struct {
+		struct glake_options known;
+		char unknown[16];
+	} newer = {.known = {.sz = sizeof(newer),
+			   .backend = GLAKE_BACKEND_SOFT,
+			   .no_conf_file = 1}};
+	struct glake_options o = {
+		.sz = sizeof(o), .backend = GLAKE_BACKEND_SOFT, .no_conf_file = 1};
+	const char *settings[2] = {"pool.budgets=3", NULL};
+	struct glake *got = (struct glake *)5;
+
+	is_error(glake_open(NULL, NULL), -EINVAL, "INVAL");
+	is_error(glake_open(&o, NULL), -EINVAL, "INVAL");
+	newer.unknown[15] = 1;
+	is_error(glake_open(&newer.known, &got), -E2BIG, "INVAL");
+	ok(got == (struct glake *)5, "the output is as it was");
+	newer.unknown[15] = 0;
+	is_int(glake_open(&newer.known, &got), 0,
+		"a newer program that asks nothing new");
+	is_int(glake_close(got, NULL), 0, "  closed");
+	o.sz = 0;
+	is_error(glake_open(&o, &got), -EINVAL, "INVAL");
+	o.sz = SIZE_MAX;
+	is_error(glake_open(&o, &got), -E2BIG, "INVAL");
+	o.sz = sizeof(o);
+	o.reserved = 1;
+	is_error(glake_open(&o, &got), -EINVAL, "INVAL");
+	o.reserved = 0;
+	o.backend = 77;
+	is_error(glake_open(&o, &got), -EINVAL, "INVAL");
+	o.backend = GLAKE_BACKEND_SOFT;
+	o.settings = settings;
+	tap_expect_log(4);
+	is_error(glake_open(&o, &got), -EINVAL, "CONFIG");
+	has_str(flow_error().text, "budgets", "  names the key");
+	settings[0] = "pool.budget=many";
+	is_error(glake_open(&o, &got), -EINVAL, "CONFIG");
+	has_str(flow_error().text, "pool.budget", "  names the key");
+	settings[0] = "no equals sign";
+	is_error(glake_open(&o, &got), -EINVAL, "CONFIG");
+	o.settings = NULL;
+	o.no_conf_file = 0;
+	o.conf_file = "/nonexistent/glake.conf";
+	is_error(glake_open(&o, &got), -ENOENT, "CONFIG");
+}
+
+static void requests(void)
+{
+	static const size_t too_large[] = {
+		SIZE_MAX, SIZE_MAX - 511, SIZE_MAX - 512, (size_t)1 << 63, GIB + 1};
+	void *p = (void *)9;
+
+	is_error(glake_alloc(ctx, 0, 0, stream, 0, &p), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 1, stream, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 1, stream, 0x2, &p), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 1, stream, 0x80000001, &p), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, -1, 1, stream, 0, &p), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 2, 1, stream, 0, &p), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, INT_MAX, 1, stream, 0, &p), -EINVAL, "INVAL");
+	for (int i = 0; i < 5; i++) {
+		tap_note("%zu bytes", too_large[i]);
+		is_error(glake_alloc(ctx, 0, too_large[i], stream, 0, &p), -ENOMEM,
+			"NOMEM_DEVICE");
+		is_error(glake_alloc(ctx, 0, too_large[i], stream, GLAKE_ALLOC_CONTIGUOUS,
+				 &p),
+			-ENOMEM, "NOMEM_DEVICE");
+	}
+	ok(p == (void *)9, "the output is as it was");
+}
+
+/* Exactly the GPU, when nothing else is there. */
+static void whole_gpu(void)
+{
+	void *p = NULL;
+
+	is_int(glake_alloc(ctx, 1, GIB, NULL, 0, &p), 0, "exactly the GPU");
+	is_error(glake_alloc(ctx, 1, 1, NULL, 0, &p), -ENOMEM, "NOMEM_DEVICE");
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+	is_int(glake_alloc(ctx, 1, GIB, NULL, GLAKE_ALLOC_CONTIGUOUS, &p), 0,
+		"exactly the GPU, contiguous");
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+	is_int(glake_alloc(ctx, 1, GIB - 511, NULL, 0, &p), 0,
+		"all but a part of a grain");
+	is_int(glake_free(ctx, p, NULL), 0, "freed");
+}
+
+static void pointers(void)
+{
+	struct glake *other = flow_open(NULL);
+	char *foreign = flow_alloc(other, MIB, NULL), *heap = malloc(100), local = 0;
+	struct glake_block block = {.sz = sizeof(block)};
+
+	is_error(glake_free(ctx, &local, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_free(ctx, heap, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_free(ctx, foreign, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_free(ctx, (void *)1, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_free(ctx, (void *)UINTPTR_MAX, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_free(ctx, large + 9 * MIB, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_free(ctx, small + 1, stream), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, large + 512, stream), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, large + 9 * MIB - 1, stream), -EINVAL, "INVAL");
+	is_error(glake_query(ctx, &local, &block), -EINVAL, "NOT_MINE");
+	is_error(glake_query(ctx, foreign, &block), -EINVAL, "NOT_MINE");
+	is_error(glake_query(ctx, large + 9 * MIB, &block), -EINVAL, "NOT_MINE");
+	is_error(glake_query(ctx, NULL, &block), -EINVAL, "NOT_MINE");
+	is_error(glake_query(ctx, large, NULL), -EINVAL, "INVAL");
+	block.sz = 3;
+	is_error(glake_query(ctx, large, &block), -EINVAL, "INVAL");
+	block.sz = sizeof(block);
+	is_int(glake_query(ctx, large + 9 * MIB - 1, &block), 0, "the last byte");
+	ok(block.base == large && block.size == 9 * MIB, "  is of the block");
+	free(heap);
+	flow_close(other, 1);
+}
+
+static void frees_twice(void)
+{
+	char *p = flow_alloc(ctx, 100, stream), *q = flow_alloc(ctx, 9 * MIB, stream);
+	struct glake_block block = {.sz = sizeof(block)};
+	void *single = NULL;
+
+	glake_alloc(ctx, 0, 3 * MIB, stream, GLAKE_ALLOC_CONTIGUOUS, &single);
+	is_int(glake_free(ctx, p, stream), 0, "freed");
+	is_int(glake_free(ctx, q, stream), 0, "freed");
+	is_int(glake_free(ctx, single, stream), 0, "freed");
+	is_error(glake_free(ctx, p, stream), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_free(ctx, q, stream), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_free(ctx, single, stream), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_free(ctx, q + MIB, stream), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_query(ctx, p, &block), -EINVAL, "NOT_MINE");
+}
+
+static void other_calls(void)
+{
+	struct glake_stats stats = {.sz = 0};
+	struct CUstream_st *s = NULL;
+	size_t bytes = 7;
+
+	is_error(glake_stats_get(ctx, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_stats_get(ctx, 0, &stats), -EINVAL, "INVAL");
+	stats.sz = sizeof(stats);
+	is_error(glake_stats_get(ctx, -1, &stats), -EINVAL, "INVAL");
+	is_error(glake_stats_get(ctx, 2, &stats), -EINVAL, "INVAL");
+	is_error(glake_stats_reset(ctx, 2), -EINVAL, "INVAL");
+	is_error(glake_driver_stats_get(ctx, NULL), -EINVAL, "INVAL");
+	is_error(glake_budget_set(ctx, 0, 0), -EINVAL, "INVAL");
+	is_error(glake_budget_set(ctx, 2, 1), -EINVAL, "INVAL");
+	is_error(glake_budget_get(ctx, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_budget_get(ctx, -1, &bytes), -EINVAL, "INVAL");
+	is_error(glake_trim(ctx, 2, 0, &bytes), -EINVAL, "INVAL");
+	is_error(glake_stream_new(ctx, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_stream_new(ctx, 2, &s), -EINVAL, "INVAL");
+	is_error(glake_stream_free(ctx, 0, (struct CUstream_st *)0x1234), -EINVAL,
+		"INVAL");
+	is_error(glake_stream_free(ctx, 1, stream), -EINVAL, "INVAL");
+	is_int(glake_last_error(NULL), -EINVAL, "a record to nowhere");
+	is_int(glake_last_error(&(struct glake_error){.sz = 0}), -EINVAL,
+		"nor of size 0");
+	ok(bytes == 7 && !s, "outputs are as they were");
+}
+
+/* A structure of an older program is filled as far as it goes. */
+static void older(void)
+{
+	struct {
+		size_t sz;
+		uint64_t live, given, behind;
+	} old = {.sz = 2 * sizeof(uint64_t) + sizeof(size_t), .behind = 42};
+
+	is_int(glake_stats_get(ctx, 0, (struct glake_stats *)&old), 0, "a smaller one");
+	ok(old.live == 100 + 9 * MIB && old.given > old.live && old.behind == 42,
+		"filled as far as it goes");
+}
+
+static void closed(void)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake *gone = flow_open(NULL), *next;
+	char *p = flow_alloc(gone, 100, NULL);
+	struct CUstream_st *s = NULL;
+	size_t bytes = 3;
+	void *q = NULL;
+
+	flow_close(gone, 1);
+	next = flow_open(NULL);
+	ok(next != gone, "a handle is not given twice");
+	is_error(glake_alloc(gone, 0, 1, NULL, 0, &q), -ESTALE, "STALE");
+	is_error(glake_free(gone, p, NULL), -ESTALE, "STALE");
+	is_error(glake_query(gone, p, &block), -ESTALE, "STALE");
+	is_error(glake_stats_get(gone, 0, &stats), -ESTALE, "STALE");
+	is_error(glake_budget_set(gone, 0, 1), -ESTALE, "STALE");
+	is_error(glake_trim(gone, 0, 0, &bytes), -ESTALE, "STALE");
+	is_error(glake_stream_new(gone, 0, &s), -ESTALE, "STALE");
+	is_error(glake_device_count(gone), -ESTALE, "STALE");
+	is_error(glake_backend(gone), -ESTALE, "STALE");
+	is_error(glake_close(gone, &bytes), -ESTALE, "STALE");
+	is_error(glake_close((struct glake *)0x1234567, &bytes), -ESTALE, "STALE");
+	is_error(glake_device_count(NULL), -ESTALE, "STALE");
+	is_error(glake_device_count((struct glake *)UINTPTR_MAX), -ESTALE, "STALE");
+	is_int((int64_t)bytes, 3, "outputs are as they were");
+	ok(flow_alloc(next, 100, NULL), "the one in its place works");
+	flow_close(next, 1);
+}
+
+int main(void)
+{
+	struct glake_stats before, after;
+
+	tap_plan_later();
+	options();
+	ctx = flow_open((const char *const[]){"soft.gpus=2", "soft.memory=1GiB", NULL});
+	if (glake_stream_new(ctx, 0, &stream))
+		tap_bail("no stream");
+	small = flow_alloc(ctx, 100, stream);
+	large = flow_alloc(ctx, 9 * MIB, stream);
+	before = flow_stats(ctx, 0);
+	requests();
+	pointers();
+	other_calls();
+	older();
+	after = flow_stats(ctx, 0);
+	is_int((int64_t)(after.oom - before.oom), 10, "ten requests were too large");
+	ok(after.live == before.live && after.reserved == before.reserved &&
+			after.free_pages == before.free_pages &&
+			after.frees == before.frees && after.allocs == before.allocs,
+		"nothing else has changed");
+	whole_gpu();
+	frees_twice();
+	closed();
+	is_int(glake_free(ctx, small, stream), 0, "the first blocks are still there");
+	is_int(glake_free(ctx, large, stream), 0, "both of them");
+	is_int(glake_stream_free(ctx, 0, stream), 0, "and the stream");
+	flow_close(ctx, 0);
+	return tap_done();
+}
