@@ -9,11 +9,10 @@
 #include "seed.h"
 #include "unit/map/model.h"
 
-#define STEPS	 20000 /* a round */
-#define CHECK	 24   /* steps between two comparisons */
-#define ALIASES	 4    /* mappings of a page above which the oldest goes */
-#define FAULTS	 40   /* steps between two driver calls that fail */
-#define LEAVE_ON 1    /* stream */
+#define STEPS	20000 /* a round */
+#define CHECK	24    /* steps between two comparisons */
+#define ALIASES 4     /* mappings of a page above which the oldest goes */
+#define FAULTS	40    /* steps between two driver calls that fail */
 
 static struct rig rig;
 static struct model model;
