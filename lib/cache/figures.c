@@ -24,9 +24,9 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->address_space = map->size;
 	s->metadata = glk_map_bytes(map) + glk_slab_bytes(&cache->streams.slab) +
 		glk_slab_bytes(&cache->pool->pages);
-	for (int class = 0; class < GLK_CLASS_COUNT; class ++)
-		s->free_pages += glk_load_relaxed(&cache->node->free_count[class]) *
-			cache->node->page_size[class];
+	for (int c = 0; c < GLK_CLASS_COUNT; c++)
+		s->free_pages += glk_load_relaxed(&cache->node->free_count[c]) *
+			cache->node->page_size[c];
 	for (int kind = 0; kind < GLK_KIND_COUNT && map->pool; kind++) {
 		uint64_t hole = glk_tree_largest(&map->span[kind]);
 

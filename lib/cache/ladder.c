@@ -49,16 +49,14 @@ static uint64_t recut(struct glk_cache *cache, enum glk_class wanted, uint64_t b
 {
 	uint64_t given = 0;
 
-	for (int class = 0; class < GLK_CLASS_COUNT && given < bytes; class ++) {
+	for (int c = 0; c < GLK_CLASS_COUNT && given < bytes; c++) {
 		/* pages of the class itself were tried; what is left the policy withheld */
-		if (class == (int)wanted &&
+		if (c == (int)wanted &&
 			cache->conf->stream_reuse == GLK_STREAM_REUSE_WAIT)
 			continue;
-		given += glk_node_drain(
-			cache->node, (enum glk_class) class, bytes - given);
+		given += glk_node_drain(cache->node, (enum glk_class)c, bytes - given);
 		if (given < bytes)
-			given += release_idle(
-				cache, (enum glk_class) class, bytes - given);
+			given += release_idle(cache, (enum glk_class)c, bytes - given);
 	}
 	return given;
 }

@@ -45,13 +45,13 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	glk_clock_poll(&cache->streams);
 	if (excess(cache, keep))
 		glk_single_release(cache, excess(cache, keep), &err);
-	for (int class = 0; class < GLK_CLASS_COUNT; class ++) {
+	for (int c = 0; c < GLK_CLASS_COUNT; c++) {
 		int failed;
 
 		if (excess(cache, keep))
 			glk_node_drain(
-				cache->node, (enum glk_class) class, excess(cache, keep));
-		failed = trim_idle(cache, (enum glk_class) class, keep);
+				cache->node, (enum glk_class)c, excess(cache, keep));
+		failed = trim_idle(cache, (enum glk_class)c, keep);
 		if (failed && !err)
 			err = failed;
 	}

@@ -47,9 +47,9 @@ static size_t capacity(const struct glk_map *map)
 
 int glk_idle_init(struct glk_map *map)
 {
-	for (int class = 0; class < GLK_CLASS_COUNT; class ++) {
+	for (int c = 0; c < GLK_CLASS_COUNT; c++) {
 		for (int list = 0; list < GLK_IDLE_LISTS; list++) {
-			struct glk_idle_list *l = &map->idle[class][list];
+			struct glk_idle_list *l = &map->idle[c][list];
 
 			l->names = glk_region_new(capacity(map) * sizeof(*l->names));
 			if (!l->names) {
@@ -63,9 +63,9 @@ int glk_idle_init(struct glk_map *map)
 
 void glk_idle_fini(struct glk_map *map)
 {
-	for (int class = 0; class < GLK_CLASS_COUNT; class ++) {
+	for (int c = 0; c < GLK_CLASS_COUNT; c++) {
 		for (int list = 0; list < GLK_IDLE_LISTS; list++) {
-			struct glk_idle_list *l = &map->idle[class][list];
+			struct glk_idle_list *l = &map->idle[c][list];
 
 			glk_region_free(l->names, capacity(map) * sizeof(*l->names));
 			*l = (struct glk_idle_list){0};
