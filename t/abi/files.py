@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Every file says its licence, and no source file is so long that it holds two ideas."""
+"""
+Every file says its licence, no source file is so long that it holds two ideas, and README
+shows the rooms there are.
+"""
 
 import fnmatch
 import re
@@ -47,6 +50,10 @@ def main():
     tap.none(long, f"no source file is longer than {LONGEST} lines")
     odd = {name.split("/")[0] for name in names} - TOP
     tap.none([name for name in sorted(odd) if name[0] != "."], "the top level holds what it should")
+    rooms = {"/".join(name.split("/")[:2]) for name in names if name.startswith(("lib/", "include/"))
+             and name.count("/") > 1} | {"numa", "uvm_bridge", "t"}
+    shown = set(re.findall(r"^    ((?:lib|include)/\w+|numa|uvm_bridge|t)  ", text("README.md"), re.M))
+    tap.none(sorted(rooms ^ shown), "README shows every room and no other")
     tap.done()
 
 
