@@ -105,8 +105,8 @@ static void unchain(struct glk_span *span, uint32_t slot, struct glk_page *page)
 
 /*
  * The driver kept a mapping. Its slot stays out of use for good: marked as mapped, not usable,
- * without a page, which no search accepts. The page is lost with all its mappings unless a
- * live extent is on it.
+ * without a page, which no search accepts. The page is lost with all its mappings, unless a
+ * live extent is on it: then when it would be released.
  */
 static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool busy)
 {
@@ -117,6 +117,7 @@ static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool b
 	/* a contiguous block lies over more slots than the one that names its page */
 	for (uint32_t i = 1; i < page->size >> span->shift; i++)
 		glk_bit_set(span->mapped, slot + i);
+	page->kept = true;
 	if (busy)
 		return;
 	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {

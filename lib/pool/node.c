@@ -105,6 +105,7 @@ int glk_node_grow(
 	p->aliases = 0;
 	p->class = (uint8_t) class;
 	p->node = node->index;
+	p->kept = false;
 	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
 	note_peak(node);
 	*ret_page = page;
@@ -132,6 +133,12 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	uint64_t size = p->size;
 	int err;
 
+	if (p->kept && glk_page_state(p) == GLK_PAGE_OWNED) {
+		glk_node_lose(node, page);
+		return glk_error(-EIO, GLAKE_ERROR_DRIVER,
+			"the driver kept a mapping of page %u and with it the memory",
+			page);
+	}
 	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LIMBO))
 		return glk_error(-EIO, GLAKE_ERROR_CORRUPT, "page %u to release is %s",
 			page, glk_page_state_name(glk_page_state(p)));

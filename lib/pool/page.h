@@ -56,6 +56,7 @@ struct glk_page {
 	uint8_t aliases;
 	uint8_t class;
 	uint8_t node;
+	bool kept; /* the driver kept a mapping of it: its memory cannot come back */
 };
 
 _Static_assert(sizeof(struct glk_page) <= 64, "a page descriptor fits a cache line");

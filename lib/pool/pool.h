@@ -82,7 +82,7 @@ bool glk_node_has_room(const struct glk_node *node, uint64_t size);
 
 /*
  * Gives the memory of an OWNED page that is mapped nowhere back to the driver. 0, or the
- * driver's error: the page is then LOST and counted.
+ * driver's error, -EIO where it kept a mapping: the page is then LOST and counted.
  */
 int glk_node_release(struct glk_node *node, uint32_t page);
 

@@ -267,6 +267,15 @@ static void test_kept_in_use(void)
 			!glk_bit_get(span->usable, 0),
 		"idle, its other slots are usable");
 	ok(rig_sound(&rig), "sound");
+	/* its memory cannot come back while the driver has that mapping */
+	glk_idle_take(&rig.map, page);
+	ok(!glk_slot_detach(span, 1) && !glk_slot_detach(span, 2), "they go");
+	is_int(glk_node_release(node, page), -EIO, "the page cannot be released");
+	is_int(glk_page_state(at(page)), GLK_PAGE_LOST, "it is lost now");
+	is_int((int64_t)glk_load_relaxed(&node->lost), (int64_t)MIB(8), "and counted");
+	is_int((int64_t)glk_load_relaxed(&node->held), (int64_t)rig.fake.held,
+		"and held");
+	has_str(fake_text(), "kept a mapping", "the record says why");
 	stop();
 }
 
