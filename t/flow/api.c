@@ -130,7 +130,7 @@ static void names_things(void)
 /* Room for 64 contexts, in addresses too; a closed one's place is given under a new handle. */
 static void opens_many(void)
 {
-	static const char *const settings[] = {"map.span=64GiB", NULL};
+	static const char *const settings[] = {"map.span=4GiB", NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
