@@ -32,6 +32,7 @@ struct glk_cache {
 	glk_atomic(bool) started;
 	struct glk_map map;
 	struct glk_streams streams;
+	uint32_t mark;	  /* number of the place under way, to meet no page of it twice */
 	uint32_t request; /* number of the request under way, to undo just that */
 	/* contiguous extents that were freed and keep their page, oldest first */
 	struct {

@@ -49,25 +49,6 @@ static bool stale_ready(
 	return true;
 }
 
-/* Whether the idle page of a slot is also mapped at an earlier slot of the place, which will
- * take it: then this one needs a page of its own. */
-static bool taken_before(struct glk_span *span, uint32_t first, uint32_t slot)
-{
-	const struct glk_page *page = glk_map_page(span->map, span->slot[slot].page);
-	uint32_t low = glk_slot_name(span, first), high = glk_slot_name(span, slot);
-
-	if (page->in_use != GLK_NO_SLOT)
-		return false;
-	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
-		if (name >= low && name < high)
-			return true;
-		name = glk_slot_span(span->map, name)
-			       ->more[glk_slot_number(name)]
-			       .next_alias;
-	}
-	return false;
-}
-
 static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 {
 	return stream->bit == GLK_STREAM_CROWD ||
@@ -140,17 +121,29 @@ static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
 	return true;
 }
 
-/* Slots of a place whose page an earlier slot of it will take; false if one of them may not
- * lose its mapping now. */
+/* Whether the idle page of a slot was met at an earlier slot of the place, which will take it:
+ * then this one needs a page of its own. */
+static bool taken_before(struct glk_cache *cache, struct glk_page *page)
+{
+	bool before = page->mark == cache->mark;
+
+	page->mark = cache->mark;
+	return before && page->in_use == GLK_NO_SLOT;
+}
+
+/* Counts the slots of a place whose page is taken by an earlier one; false if one of them may
+ * not lose its mapping now. */
 static bool count_taken(struct glk_cache *cache, struct glk_span *span, uint32_t first,
 	uint32_t last, struct glk_fit *fit)
 {
 	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 
+	cache->mark++;
 	for (uint32_t slot = first; slot <= last; slot++) {
 		if (!glk_bit_get(span->usable, slot) ||
 			!glk_bit_get(span->shared, slot) ||
-			!taken_before(span, first, slot))
+			!taken_before(
+				cache, glk_map_page(span->map, span->slot[slot].page)))
 			continue;
 		if (!glk_limbo_ready(&limbo, span, slot))
 			return false;

@@ -49,10 +49,11 @@ struct glk_page {
 	uint64_t size;	      /* bytes */
 	struct glk_use use;   /* last use, see glk_page_use() in map/map.h */
 	uint32_t first_alias; /* slot of the most recent mapping, GLK_NO_SLOT if none */
-	uint32_t
-		in_use; /* slot it is in use through, GLK_NO_SLOT while idle; kept for pages
-			       * with several mappings only, see glk_page_busy() */
+	/* Slot it is in use through, GLK_NO_SLOT while idle; kept for pages with several
+	 * mappings only, see glk_page_busy(). */
+	uint32_t in_use;
 	struct glk_idnode free_link; /* in the node's list of free pages */
+	uint32_t mark; /* of the last place it was looked at for, see cache/order.c */
 	uint8_t aliases;
 	uint8_t class;
 	uint8_t node;
