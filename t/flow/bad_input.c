@@ -215,6 +215,19 @@ static void closed(void)
 	flow_close(next, 1);
 }
 
+/* The software device is strict with what a program leaves behind. */
+static void leaves_stream(void)
+{
+	struct glake *other = flow_open(NULL);
+	struct CUstream_st *s = NULL;
+
+	is_int(glake_stream_new(other, 0, &s), 0, "a stream that nobody ends");
+	tap_expect_log(1);
+	is_error(glake_close(other, NULL), -EBUSY, "BUSY");
+	has_str(flow_error().text, "1 streams left", "  says what is left");
+	is_error(glake_device_count(other), -ESTALE, "STALE");
+}
+
 int main(void)
 {
 	struct glake_stats before, after;
@@ -240,6 +253,7 @@ int main(void)
 	whole_gpu();
 	frees_twice();
 	closed();
+	leaves_stream();
 	is_int(glake_free(ctx, small, stream), 0, "the first blocks are still there");
 	is_int(glake_free(ctx, large, stream), 0, "both of them");
 	is_int(glake_stream_free(ctx, 0, stream), 0, "and the stream");

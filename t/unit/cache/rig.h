@@ -75,20 +75,33 @@ static inline struct CUstream_st *rig_stream(struct rig *rig)
 	return *stream;
 }
 
-/* Everything is given back, and the device says so; `live` blocks were not freed before. */
-static inline void rig_close(struct rig *rig, size_t live)
+/* What the end of the blocks says, and of the device; the blocks that were live. */
+struct rig_end {
+	int cache, device;
+	size_t live;
+};
+
+static inline struct rig_end rig_end(struct rig *rig)
 {
-	size_t found = 0;
-	int err;
+	struct rig_end end = {0};
 
 	glk_soft_run_all(rig->drv);
-	err = glk_cache_fini(&rig->cache, &found);
+	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	glk_pool_fini(&rig->pool);
 	while (rig->streams--)
 		rig->drv->ops->stream_free(rig->drv, 0, rig->stream[rig->streams]);
-	is_int(err, 0, "memory goes back to the driver");
-	is_int((int64_t)found, (int64_t)live, "blocks were live");
-	is_int(glk_drv_close(rig->drv), 0, "nothing is left at the device");
+	end.device = glk_drv_close(rig->drv);
+	return end;
+}
+
+/* Everything is given back, and the device says so; `live` blocks were not freed before. */
+static inline void rig_close(struct rig *rig, size_t live)
+{
+	struct rig_end end = rig_end(rig);
+
+	is_int(end.cache, 0, "memory goes back to the driver");
+	is_int((int64_t)end.live, (int64_t)live, "blocks were live");
+	is_int(end.device, 0, "nothing is left at the device");
 }
 
 static inline int rig_try(struct rig *rig, size_t size, struct CUstream_st *stream,
