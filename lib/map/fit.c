@@ -15,7 +15,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#define GLK_FIT_FEW 4
+/* Extents always looked at, and the slots after which no more are, so that a search for a large
+ * block costs about what one for a small block does. On the recorded jobs with one stream any
+ * number of slots gave the same maps; with three streams it is 0.2 to 0.4 % of the job's time
+ * with 128 as with 1024, and requests take 620 ns instead of 720. */
+#define GLK_FIT_FEW   4
+#define GLK_FIT_SLOTS 128
 
 static bool better(const struct glk_fit *a, const struct glk_fit *b)
 {
@@ -36,6 +41,7 @@ struct search {
 	glk_fit_fn fn;
 	void *arg;
 	struct glk_fit best;
+	uint32_t looked; /* slots that the function was asked about */
 	bool found;
 };
 
@@ -55,6 +61,7 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 	/* the function only adds to the counts, so a place that loses now is not asked about */
 	if (s->found && !better(&fit, &s->best))
 		return;
+	s->looked += last - first + 1;
 	if (!s->fn(span, first, last, &fit, s->arg))
 		return;
 	if (s->found && !better(&fit, &s->best))
@@ -105,6 +112,8 @@ static unsigned try_extents(struct search *s, unsigned skip, unsigned max)
 	unsigned n = glk_tree_find(s->span, s->size, extents, max);
 
 	for (unsigned i = skip; i < n && !settled(s); i++) {
+		if (i >= GLK_FIT_FEW && s->looked > GLK_FIT_SLOTS)
+			break;
 		struct glk_extent *e = glk_extent_at(s->span->map, extents[i]);
 
 		try(s, extents[i], e->size, e->offset);
