@@ -4,6 +4,8 @@
 
 #include "seed.h"
 
+#include <errno.h>
+
 #define BLOCKS 200
 #define ROUNDS 6000
 
@@ -27,13 +29,15 @@ static size_t draw_size(uint64_t *state)
 	}
 }
 
-/* One request or free, or something that moves memory behind both. */
-static void turn(struct rig *rig, struct held *held, uint64_t *state)
+/* One request or free, or something that moves memory behind both. False for an answer that a
+ * full GPU does not give. */
+static bool turn(struct rig *rig, struct held *held, uint64_t *state)
 {
 	struct held *h = &held[seed_below(state, BLOCKS)];
 	uint64_t what = seed_below(state, 100), unused;
 	int stream = (int)seed_below(state, 4);
 	uint32_t flags = what < 5 ? GLAKE_ALLOC_CONTIGUOUS : 0;
+	int err = 0;
 
 	if (what == 99) {
 		glk_cache_trim(&rig->cache, seed_below(state, 400) * MIB, &unused);
@@ -46,18 +50,20 @@ static void turn(struct rig *rig, struct held *held, uint64_t *state)
 	} else {
 		h->size = draw_size(state);
 		h->stream = stream;
-		if (rig_try(rig, h->size, rig->stream[stream], flags, &h->addr))
+		err = rig_try(rig, h->size, rig->stream[stream], flags, &h->addr);
+		if (err)
 			h->addr = 0;
 		else
 			rig_work(rig, h->addr, h->size, rig->stream[stream]);
 	}
+	return !err || err == -ENOMEM;
 }
 
 static void agree(const char *reuse, uint64_t seed)
 {
 	static struct held held[BLOCKS];
 	uint64_t state = seed_thread(seed, 0), live = 0, count = 0;
-	bool sound = true, adds_up = true;
+	bool sound = true, adds_up = true, answered = true;
 	struct glake_stats s;
 	struct rig rig;
 
@@ -68,7 +74,7 @@ static void agree(const char *reuse, uint64_t seed)
 		rig_stream(&rig);
 	memset(held, 0, sizeof(held));
 	for (int n = 0; n < ROUNDS; n++) {
-		turn(&rig, held, &state);
+		answered &= turn(&rig, held, &state);
 		if (n % 50 == 0)
 			sound &= rig_is_sound(&rig);
 		if (n % 500)
@@ -86,6 +92,7 @@ static void agree(const char *reuse, uint64_t seed)
 			s.given <= s.reserved && s.peak_live >= s.live &&
 			s.peak_reserved >= s.reserved;
 	}
+	ok(answered, "%s: requests are served or refused for want of memory", reuse);
 	ok(sound, "%s: the figures are those of a walk", reuse);
 	ok(adds_up, "%s: and of the one who asked", reuse);
 	s = rig_figures(&rig);
