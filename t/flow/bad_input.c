@@ -171,6 +171,37 @@ static void other_calls(void)
 	ok(bytes == 7 && !s, "outputs are as they were");
 }
 
+/* What is only told: NULL, sz 0, out of range, and a context that was closed. */
+static void questions(struct glake *gone)
+{
+	struct glake_device device = {.sz = sizeof(device)};
+	struct glake_driver driver = {.sz = sizeof(driver)};
+	struct glake_node node = {.sz = sizeof(node)};
+	struct glake_module module = {.sz = sizeof(module)};
+	struct glake_conf_key key = {.sz = sizeof(key)};
+	struct glake_conf_value value = {.sz = sizeof(value)};
+
+	is_int(glake_device_get(ctx, 1, &device), 0, "GPU 1");
+	is_int((int64_t)device.memory, (int64_t)GIB, "  its memory");
+	is_error(glake_device_get(ctx, 2, &device), -EINVAL, "INVAL");
+	is_error(glake_device_get(ctx, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_device_get(gone, 0, &device), -ESTALE, "STALE");
+	is_int(glake_driver_get(ctx, &driver), 0, "the driver");
+	is_str(driver.name, "soft", "  its name");
+	is_error(glake_driver_get(ctx, NULL), -EINVAL, "INVAL");
+	is_error(glake_driver_get(gone, &driver), -ESTALE, "STALE");
+	is_int(glake_node_get(1 << 20, &node), -ENOENT, "past the last node");
+	is_int(glake_module_get(2, &module), -ENOENT, "past the last module");
+	is_error(glake_module_get(0, NULL), -EINVAL, "INVAL");
+	is_int(glake_conf_key_get(0, &key), 0, "a key");
+	is_int(glake_conf_key_get(1 << 20, &key), -ENOENT, "past the last key");
+	is_error(glake_conf_key_get(0, NULL), -EINVAL, "INVAL");
+	is_int(glake_conf_value_get(ctx, 0, &value), 0, "its value");
+	is_error(glake_conf_value_get(gone, 0, &value), -ESTALE, "STALE");
+	device.sz = 0;
+	is_error(glake_device_get(ctx, 0, &device), -EINVAL, "INVAL");
+}
+
 /* A structure of an older program is filled as far as it goes. */
 static void older(void)
 {
@@ -211,6 +242,7 @@ static void closed(void)
 	is_error(glake_device_count(NULL), -ESTALE, "STALE");
 	is_error(glake_device_count((struct glake *)UINTPTR_MAX), -ESTALE, "STALE");
 	is_int((int64_t)bytes, 3, "outputs are as they were");
+	questions(gone);
 	ok(flow_alloc(next, 100, NULL), "the one in its place works");
 	flow_close(next, 1);
 }
