@@ -9,9 +9,13 @@
  */
 #include "map/map.h"
 
+/* For all mappings of a page. They are counted, because the link of the last one lies in a
+ * cache line that nothing else here needs. */
 static void set_usable(struct glk_map *map, const struct glk_page *page, bool usable)
 {
-	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
+	uint32_t name = page->first_alias;
+
+	for (unsigned left = page->aliases; left; left--) {
 		struct glk_span *span = glk_slot_span(map, name);
 		uint32_t slot = glk_slot_number(name);
 
@@ -19,7 +23,8 @@ static void set_usable(struct glk_map *map, const struct glk_page *page, bool us
 			glk_bit_set(span->usable, slot);
 		else
 			glk_bit_clear(span->usable, slot);
-		name = span->more[slot].next_alias;
+		if (left > 1)
+			name = span->more[slot].next_alias;
 	}
 }
 
