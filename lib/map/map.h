@@ -74,8 +74,7 @@ struct glk_slot {
 	uint32_t page;	/* 0: not mapped */
 	uint32_t live;	/* live extents that touch it */
 	uint32_t cover; /* live extent that holds its first byte and began before it */
-	uint32_t
-		place; /* on the list of idle slots it stands for its page on; 0: on none */
+	uint32_t place; /* on the idle list where it stands for its page; 0: on none */
 };
 
 struct glk_slot_more {
