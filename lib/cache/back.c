@@ -130,7 +130,8 @@ static void undo(
 static int enter_usable(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t first, uint32_t last)
 {
-	int err = glk_request_order_run(cache, request, span, first, last);
+	int err = request->own ? 0
+			       : glk_request_order_run(cache, request, span, first, last);
 
 	if (!err)
 		glk_slots_enter(span, first, last);

@@ -43,6 +43,7 @@ static int stitched_alloc(
 	err = seek_place(cache, request, span, &fit);
 	if (err)
 		return err;
+	request->own = fit.own;
 	err = glk_extent_carve(span, fit.from, fit.offset, request->rounded, ret_extent);
 	if (err)
 		return err;

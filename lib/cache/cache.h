@@ -50,6 +50,7 @@ struct glk_request {
 	uint64_t rounded;
 	uint32_t flags;
 	struct glk_stream *stream;
+	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
 	bool stitched; /* with pages that lay elsewhere */
 };

@@ -72,9 +72,6 @@ int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
 {
 	int err;
 
-	if (glk_clock_alone(&cache->streams) ||
-		all_own(request->stream, span, first, last))
-		return 0;
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_use *use = glk_slot_use(span, slot);
 
@@ -164,8 +161,9 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	if (glk_bits_meet(span->shared, span->usable, first_slot, last_slot) &&
 		!count_taken(cache, span, first_slot, last_slot, fit))
 		return false;
-	if (glk_clock_alone(&cache->streams) ||
-		all_own(seek->request->stream, span, first_slot, last_slot))
+	fit->own = glk_clock_alone(&cache->streams) ||
+		all_own(seek->request->stream, span, first_slot, last_slot);
+	if (fit->own)
 		return true;
 	return count_waits(seek, span, first_slot, last_slot, fit);
 }

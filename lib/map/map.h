@@ -252,6 +252,7 @@ struct glk_fit {
 	uint64_t offset; /* in the span */
 	uint32_t from;	 /* free extent; 0: new addresses */
 	uint32_t most;	 /* with more waits than this the place loses anyway */
+	bool own;	 /* for the function: nothing of other streams is in it */
 };
 
 typedef bool (*glk_fit_fn)(struct glk_span *span, uint32_t first_slot, uint32_t last_slot,
