@@ -249,16 +249,14 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 	size_t live = 0;
 	int err = 0;
 
-	if (!ctx) {
+	err = ctx ? glk_context_get(ctx, &context) : 0;
+	if (!ctx || err == -ENODEV) {
+		/* In a forked child the memory is the parent's, the tables here go with the
+		 * process, and a lock may be held by a thread that is none of this process. */
 		if (ret_leaked)
 			*ret_leaked = 0;
 		return 0;
 	}
-	err = glk_context_get(ctx, &context);
-	if (err == -ENODEV)
-		/* In a forked child. The memory is the parent's, the tables here go with the
-		 * process, and a lock may be held by a thread that is none of this process. */
-		return 0;
 	context = err ? NULL : withdraw(ctx);
 	if (!context)
 		return stale(ctx);

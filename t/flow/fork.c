@@ -19,6 +19,7 @@ static int child(struct glake *ctx, void *ptr)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	struct glake_error error = {.sz = sizeof(error)};
+	size_t leaked = 1;
 	void *got = NULL;
 	int wrong = 0;
 
@@ -28,7 +29,7 @@ static int child(struct glake *ctx, void *ptr)
 	wrong |= 4 * (glake_free(ctx, ptr, NULL) != 0);
 	wrong |= 8 * (glake_stats_get(ctx, 0, &stats) != -ENODEV);
 	wrong |= 16 * (glake_trim(ctx, 0, 0, NULL) != -ENODEV);
-	wrong |= 32 * (glake_close(ctx, NULL) != 0);
+	wrong |= 32 * (glake_close(ctx, &leaked) != 0 || leaked);
 	return wrong;
 }
 
