@@ -10,8 +10,9 @@
  */
 #include "base/idstack.h"
 
+#include "run.h"
+
 #include <cstdint>
-#include <cstdio>
 
 #ifdef MODEL_RELAXED_PUSH
 #undef glk_cas_weak_release
@@ -102,29 +103,5 @@ struct stack_model : rl::test_suite<stack_model, 3> {
 
 int main()
 {
-	struct null_buffer : std::streambuf {
-		int overflow(int c)
-		{
-			return c;
-		}
-	} nowhere;
-	std::ostream silent(&nowhere);
-	rl::test_params params;
-	bool clean;
-
-	params.iteration_count = MODEL_SCHEDULES;
-	params.output_stream = &silent;
-	params.progress_stream = &silent;
-	rl::simulate<stack_model>(params);
-	clean = params.test_result == rl::test_result_success;
-
-	std::printf("TAP version 13\n1..1\n");
-	std::printf("%sok 1 - %s\n", clean == !MODEL_MISTAKE ? "" : "not ", MODEL_WHAT);
-	if (clean)
-		std::printf(
-			"# clean in %u schedules\n", (unsigned)params.iteration_count);
-	else
-		std::printf("# schedule %u: %s\n", (unsigned)params.stop_iteration,
-			rl::test_result_str(params.test_result));
-	return clean != !MODEL_MISTAKE;
+	return model_run<stack_model>();
 }
