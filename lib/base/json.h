@@ -97,13 +97,6 @@ static inline void glk_json_add_uint(
 	glk_json_uint(json, value);
 }
 
-static inline void glk_json_add_double(
-	struct glk_json *json, const char *key, double value)
-{
-	glk_json_key(json, key);
-	glk_json_double(json, value);
-}
-
 static inline void glk_json_add_figure(
 	struct glk_json *json, const char *key, double value, int digits)
 {

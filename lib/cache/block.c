@@ -32,11 +32,18 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	return glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
 }
 
+static struct glk_span *span_of_request(
+	struct glk_cache *cache, struct glk_request *request)
+{
+	if (request->flags & GLAKE_ALLOC_CONTIGUOUS)
+		return &cache->map.span[GLK_KIND_SINGLE];
+	return &cache->map.span[glk_map_kind(&cache->map, request->rounded)];
+}
+
 static int stitched_alloc(
 	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)
 {
-	struct glk_span *span =
-		&cache->map.span[glk_map_kind(&cache->map, request->rounded)];
+	struct glk_span *span = span_of_request(cache, request);
 	struct glk_fit fit;
 	int err;
 
@@ -51,14 +58,6 @@ static int stitched_alloc(
 	if (err)
 		glk_extent_give_back(span, *ret_extent);
 	return err;
-}
-
-static struct glk_span *span_of_request(
-	struct glk_cache *cache, struct glk_request *request)
-{
-	if (request->flags & GLAKE_ALLOC_CONTIGUOUS)
-		return &cache->map.span[GLK_KIND_SINGLE];
-	return &cache->map.span[glk_map_kind(&cache->map, request->rounded)];
 }
 
 static uint64_t book(

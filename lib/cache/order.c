@@ -7,6 +7,13 @@
 #include "base/conf.h"
 #include "cache/cache.h"
 
+/* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
+static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
+{
+	return stream->bit == GLK_STREAM_CROWD ||
+		(use->streams & ~glk_stream_mask(stream));
+}
+
 bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 	const struct glk_use *use)
 {
@@ -23,8 +30,7 @@ bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 int glk_request_order(
 	struct glk_cache *cache, struct glk_request *request, struct glk_use *use)
 {
-	if (!(use->streams & ~glk_stream_mask(request->stream)) &&
-		request->stream->bit != GLK_STREAM_CROWD)
+	if (!foreign(request->stream, use))
 		return 0;
 	if (glk_clock_waits(&cache->streams, use, request->stream)) {
 		request->called = true;
@@ -47,12 +53,6 @@ static bool stale_ready(
 			return false;
 	}
 	return true;
-}
-
-static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
-{
-	return stream->bit == GLK_STREAM_CROWD ||
-		(use->streams & ~glk_stream_mask(stream));
 }
 
 /* Whether no other stream used anything in a run: a tight loop that settles most of them. */

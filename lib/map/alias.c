@@ -77,11 +77,9 @@ int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last)
 	struct glk_drv *drv = span->map->pool->drv;
 	struct glk_grant grant = {
 		.who = span->map->node->place, .access = GLK_ACCESS_WRITE};
-	struct glk_page *page = glk_map_page(span->map, span->slot[first].page);
-	size_t size =
-		first == last ? page->size : (size_t)(last - first + 1) << span->shift;
 
-	return drv->ops->set_access(drv, slot_addr(span, first), size, &grant, 1);
+	return drv->ops->set_access(
+		drv, slot_addr(span, first), run_bytes(span, first, last), &grant, 1);
 }
 
 /* Takes a slot out of the chain of its page. */

@@ -112,10 +112,10 @@ static unsigned try_extents(struct search *s, unsigned skip, unsigned max)
 	unsigned n = glk_tree_find(s->span, s->size, extents, max);
 
 	for (unsigned i = skip; i < n && !settled(s); i++) {
-		if (i >= GLK_FIT_FEW && s->looked > GLK_FIT_SLOTS)
-			break;
 		struct glk_extent *e = glk_extent_at(s->span->map, extents[i]);
 
+		if (i >= GLK_FIT_FEW && s->looked > GLK_FIT_SLOTS)
+			break;
 		try(s, extents[i], e->size, e->offset);
 		if (e->size > s->size)
 			try(s, extents[i], e->size, e->offset + e->size - s->size);

@@ -19,7 +19,7 @@
  *
  * This folder keeps the tables and makes the map calls. It does not know streams: whether a
  * mapping may go now is decided above, in stream/limbo.c, the only caller of
- * glk_slot_detach() while a GPU may still be at work.
+ * glk_slots_detach() while a GPU may still be at work.
  *
  * Threads	all functions: under the lock of the GPU, save glk_map_holds()
  * Cost		lookup: constant. Search: logarithmic, at most GLK_FIT_CANDIDATES extents
@@ -246,7 +246,7 @@ uint64_t glk_tree_largest(const struct glk_span *span);
  */
 struct glk_fit {
 	uint32_t maps;	 /* pages to map */
-	uint32_t waits;	 /* stream waits to insert */
+	uint32_t waits;	 /* streams to wait for, summed over its slots */
 	uint32_t stale;	 /* mappings to remove first */
 	uint64_t size;	 /* of the extent it is cut from */
 	uint64_t offset; /* in the span */
