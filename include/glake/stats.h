@@ -54,13 +54,15 @@ struct glake_stats {
 	uint64_t address_space; /* reserved addresses */
 	uint64_t metadata;  /* host memory of the tables of this GPU, and of all pages */
 	uint64_t budget;    /* UINT64_MAX: none */
-	uint64_t peak_live; /* since open or glake_stats_reset */
+	/* Since open or glake_stats_reset. Exact while one thread alone has used the GPU; with
+	 * more of them the most that was seen by a request that missed. */
+	uint64_t peak_live;
 	uint64_t peak_reserved;
 
 	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t hits;	   /* requests served without a driver call */
-	uint64_t misses;   /* requests that needed driver calls */
+	uint64_t hits;	   /* requests served from the quick bins, without a lock */
+	uint64_t misses;   /* requests that looked for a place; most of them find one mapped */
 	uint64_t stitches; /* misses backed with pages that lay elsewhere */
 	uint64_t oom;	   /* requests answered -ENOMEM */
 	uint64_t live_blocks;
@@ -70,6 +72,10 @@ struct glake_stats {
 	uint64_t lost;	      /* bytes the driver refused to unmap or release */
 
 	uint64_t rungs[GLAKE_RUNG_COUNT];
+
+	uint64_t called;  /* misses for which the driver was called */
+	uint64_t quick;	  /* bytes of freed blocks in the quick bins */
+	uint64_t flushes; /* times that the bins gave blocks back to be merged */
 };
 
 /*

@@ -37,6 +37,6 @@ int glake_stream_free(struct glake *ctx, int device, struct CUstream_st *stream)
 	if (err)
 		return err;
 	if (glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
-		glk_stream_retire(&cache->streams, stream);
+		glk_cache_stream_end(cache, stream);
 	return context->drv->ops->stream_free(context->drv, device, stream);
 }

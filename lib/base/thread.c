@@ -13,7 +13,7 @@
 #include <errno.h>
 #include <string.h>
 
-static _Thread_local struct glk_thread *self;
+_Thread_local struct glk_thread *glk_thread_current;
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t key;
@@ -21,11 +21,23 @@ static struct glk_slab records;
 static glk_atomic(bool) ready;
 static _Thread_local bool busy;
 
+typedef void (*end_fn)(struct glk_thread *thread);
+static glk_atomic(end_fn) at_end;
+
+void glk_thread_at_end(void (*fn)(struct glk_thread *thread))
+{
+	glk_store_release(&at_end, fn); /* pairs with: give_back */
+}
+
 static void give_back(void *arg)
 {
 	struct glk_thread *thread = arg;
+	end_fn end = glk_load_acquire(&at_end); /* pairs with: glk_thread_at_end */
 
-	self = NULL;
+	glk_thread_current = thread;
+	if (end)
+		end(thread);
+	glk_thread_current = NULL;
 	glk_slab_put(&records, thread->id);
 }
 
@@ -74,12 +86,12 @@ struct glk_thread *glk_thread_self(void)
 {
 	int saved;
 
-	if (self || busy)
-		return self;
+	if (glk_thread_current || busy)
+		return glk_thread_current;
 	saved = errno;
 	busy = true;
-	self = claim();
+	glk_thread_current = claim();
 	busy = false;
 	errno = saved;
-	return self;
+	return glk_thread_current;
 }

@@ -15,7 +15,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Most places a thread keeps, see cache/seat.h; one a GPU while it uses one context. */
+#define GLK_THREAD_SEATS 8
+
 struct glk_thread {
+	struct {
+		uint64_t serial; /* of whose it is; 0: none */
+		void *seat;
+	} seats[GLK_THREAD_SEATS];
+	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
 	uint32_t id;	   /* slot of this record */
 	bool rcu_ready;	   /* the probe of base/rcu.h has passed */
@@ -24,6 +32,13 @@ struct glk_thread {
 
 /* The record of the calling thread; NULL when none can be had. Errno is preserved. */
 struct glk_thread *glk_thread_self(void);
+
+/* The same without claiming one. */
+extern _Thread_local struct glk_thread *glk_thread_current;
+
+/* Has a function called with each record before it is given back at the end of its thread. One
+ * function a process. */
+void glk_thread_at_end(void (*fn)(struct glk_thread *thread));
 
 /* Most threads alive at once that have a record; the ones above go without error texts. */
 #define GLK_THREAD_MAX 65536

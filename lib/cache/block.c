@@ -5,15 +5,29 @@
  */
 #include "base/error.h"
 #include "cache/device.h"
+#include "cache/quick.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
+/* With more seats than this they are not all added up at each miss. */
+#define SUM_SEATS 16
+
+/* The live extent around an address; 0 for none. */
+static uint32_t live_at(const struct glk_span *span, uint64_t addr)
+{
+	uint32_t extent = glk_span_lookup(span, addr);
+
+	if (!extent || glk_extent_state(glk_extent_at(span->map, extent)) != GLK_EXTENT_LIVE)
+		return 0;
+	return extent;
+}
+
 /*
- * The place, searched once with what is known of the streams, and once more if the first answer
- * costs driver calls and the streams have more to tell. New events are recorded only where
- * mappings may have to go; a stream wait records its own.
+ * The place, searched with what is known; again when bins gave blocks back, if pages would have
+ * to be mapped; and again if it costs driver calls and the streams have more to tell. New
+ * events are recorded only where mappings may have to go; a stream wait records its own.
  */
 static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, struct glk_fit *ret_fit)
@@ -23,6 +37,9 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	int err;
 
 	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
+	if ((err || ret_fit->maps) && glk_quick_yield(cache, span->kind))
+		err = glk_fit_search(
+			span, request->rounded, glk_place_check, &seek, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
 	learned = !err && !ret_fit->maps ? glk_clock_ask(&cache->streams)
@@ -47,6 +64,7 @@ static int stitched_alloc(
 	struct glk_fit fit;
 	int err;
 
+	glk_quick_keep(cache, span->kind);
 	err = seek_place(cache, request, span, &fit);
 	if (err)
 		return err;
@@ -60,24 +78,20 @@ static int stitched_alloc(
 	return err;
 }
 
-static uint64_t book(
-	struct glk_cache *cache, struct glk_request *request, uint32_t extent)
+static uint64_t book(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 	struct glk_span *span = span_of_request(cache, request);
 
-	e->asked = request->size;
-	e->flags = (uint8_t)request->flags;
-	e->stream = request->stream->id;
+	glk_store_relaxed(&e->asked, request->size);
 	e->handle = request->stream->handle;
+	glk_store_relaxed(&e->bin, request->bin);
 	glk_lookup_enter(span, extent);
-	cache->live += request->size;
-	cache->given += e->size;
-	if (cache->peak_live < cache->live)
-		cache->peak_live = cache->live;
-	cache->live_blocks++;
-	cache->allocs++;
-	cache->hits += !request->called;
+	glk_seat_alloc(seat, span->kind, request->size, e->size);
+	glk_seats_note_peak(cache, cache->sum.live + request->size);
+	cache->served++;
+	cache->called += request->called;
 	cache->stitches += request->stitched;
 	return span->base + e->offset;
 }
@@ -95,11 +109,46 @@ static int admit(struct glk_cache *cache, size_t size)
 		cache->device, most);
 }
 
-int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+/* The sums of all seats that the policy goes by; with many threads they may be old. */
+static void sum_up(struct glk_cache *cache)
+{
+	uint32_t used = glk_load_relaxed(&cache->seats.used);
+
+	if (used <= SUM_SEATS || cache->served % used == 0)
+		glk_seats_sum(cache, &cache->sum);
+}
+
+/* Under the lock. */
+static int serve(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
+{
+	bool single = request->flags & GLAKE_ALLOC_CONTIGUOUS;
+	uint32_t extent;
+	int err;
+
+	err = admit(cache, request->size);
+	if (err)
+		return err;
+	sum_up(cache);
+	request->bin = glk_quick_bin(cache, row, request->rounded >> GLK_GRAIN_SHIFT);
+	err = single ? glk_single_alloc(cache, request, &extent)
+		     : stitched_alloc(cache, request, &extent);
+	if (err)
+		return err;
+	*ret_addr = book(cache, request, seat, extent);
+	if (!single && span_of_request(cache, request)->kind == GLK_KIND_SMALL)
+		glk_quick_refill(cache, request, span_of_request(cache, request), extent);
+	return 0;
+}
+
+/* A request that no bin serves. */
+static int miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = size, .flags = flags};
-	uint32_t extent, id;
+	struct glk_seat *seat;
+	struct glk_row *row;
+	uint32_t id;
 	int err;
 
 	err = glk_cache_start(cache);
@@ -108,44 +157,94 @@ int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *st
 	err = glk_stream_get(&cache->streams, stream, &id);
 	if (err)
 		return err;
+	seat = glk_seat_take(cache);
 	glk_lock(&cache->lock);
-	err = admit(cache, size);
-	if (err)
-		goto out;
-	request.rounded = (size + GLAKE_GRAIN - 1) & ~(GLAKE_GRAIN - 1);
+	row = glk_quick_row(cache, id, stream);
+	if (seat)
+		seat->rows[glk_seat_hash(stream)] = row;
+	else
+		seat = glk_slab_at(&cache->seats, 0);
+	request.rounded = glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT;
 	request.stream = glk_stream_enter(&cache->streams, id);
-	err = flags & GLAKE_ALLOC_CONTIGUOUS ? glk_single_alloc(cache, &request, &extent)
-					     : stitched_alloc(cache, &request, &extent);
-	if (!err)
-		*ret_addr = book(cache, &request, extent);
-out:
+	err = serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
 	glk_unlock(&cache->lock);
 	return err;
 }
 
-/* The live extent that begins at an address; 0 and a record of what is there instead. */
-static uint32_t find_block(struct glk_cache *cache, struct glk_span *span, uint64_t addr)
+/* The seat of the calling thread if it has been here before. */
+static inline struct glk_seat *my_seat(const struct glk_cache *cache)
 {
-	uint32_t extent = glk_span_lookup(span, addr);
+	const struct glk_thread *thread = glk_thread_current;
+	unsigned at = (unsigned)cache->device % GLK_THREAD_SEATS;
 
-	if (!extent) {
-		if (addr - span->base < span->high)
-			glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
-				"no live block at 0x%" PRIx64 ": it was freed before",
-				addr);
-		else
-			glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-				"0x%" PRIx64 " was never given to anyone", addr);
-		return 0;
+	if (!thread || thread->seats[at].serial != cache->serial || !cache->serial)
+		return NULL;
+	return thread->seats[at].seat;
+}
+
+/* Gives an extent out again. It may be of another size, by a bin that changed meanwhile. */
+static int revive(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
+	size_t size, uint64_t rounded, uint64_t *ret_addr)
+{
+	struct glk_extent *e = glk_extent_at(&cache->map, id);
+	struct glk_span *span = &cache->map.span[glk_map_kind(&cache->map, e->size)];
+
+	if (e->size != rounded) {
+		glk_lock(&cache->lock);
+		glk_quick_stray(cache, id);
+		glk_unlock(&cache->lock);
+		return -EAGAIN;
 	}
-	if (span->base + glk_extent_at(&cache->map, extent)->offset != addr) {
+	glk_store_relaxed(&e->asked, size);
+	glk_extent_set(e, GLK_EXTENT_LIVE);
+	glk_seat_alloc(seat, span->kind, size, rounded);
+	*ret_addr = span->base + e->offset;
+	return 0;
+}
+
+int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr)
+{
+	struct glk_seat *seat = my_seat(cache);
+	struct glk_row *row;
+	uint64_t grains;
+	uint32_t i, id;
+
+	if (!seat || flags)
+		return miss(cache, size, stream, flags, ret_addr);
+	row = seat->rows[glk_seat_hash(stream)];
+	if (!row || glk_load_relaxed(&row->handle) != stream)
+		return miss(cache, size, stream, flags, ret_addr);
+	grains = glk_quick_grains(cache, size);
+	i = glk_row_find(row, grains);
+	if (i == GLK_BINS)
+		return miss(cache, size, stream, flags, ret_addr);
+	id = glk_quick_pop(row, i, &cache->map, seat->id);
+	if (!id || revive(cache, seat, id, size, grains << GLK_GRAIN_SHIFT, ret_addr))
+		return miss(cache, size, stream, flags, ret_addr);
+	return 0;
+}
+
+/* Says why the address is not that of a live block. */
+static int refuse(struct glk_cache *cache, struct glk_span *span, uint64_t addr)
+{
+	uint32_t extent;
+
+	glk_lock(&cache->lock);
+	extent = live_at(span, addr);
+	if (extent)
 		glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
 			addr - span->base - glk_extent_at(&cache->map, extent)->offset);
-		return 0;
-	}
-	return extent;
+	else if (addr - span->base < span->high)
+		glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
+			"no live block at 0x%" PRIx64 ": it was freed before", addr);
+	else
+		glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+			"0x%" PRIx64 " was never given to anyone", addr);
+	glk_unlock(&cache->lock);
+	return -EINVAL;
 }
 
 /*
@@ -155,7 +254,8 @@ static uint32_t find_block(struct glk_cache *cache, struct glk_span *span, uint6
 static uint64_t note_free(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
-	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->stream), *on = of;
+	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->bin / GLK_BINS);
+	struct glk_stream *on = of;
 	uint64_t tick;
 
 	if (freed_on)
@@ -169,47 +269,79 @@ static uint64_t note_free(
 	return glk_stream_mask(on) | glk_stream_mask(of);
 }
 
-static void take_back(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
-	uint32_t freed_on)
+/* The caller owns the extent, which goes to no bin. */
+static int give_back(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
+	struct CUstream_st *stream)
 {
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
-	uint64_t streams = note_free(cache, e, freed_on);
-	uint64_t tick = cache->streams.tick;
+	struct glk_seat *seat = glk_seat_take(cache);
+	uint64_t streams;
+	uint32_t id = 0;
+	int err = 0;
 
-	glk_lookup_leave(span, extent);
-	cache->live -= e->asked;
-	cache->given -= e->size;
-	cache->live_blocks--;
-	cache->frees++;
-	if (span->kind == GLK_KIND_SINGLE) {
-		glk_single_park(cache, extent, streams, tick);
-		return;
+	/* a new stream that cannot be remembered: nothing of its work may be left then */
+	if (glk_stream_get(&cache->streams, stream, &id))
+		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
+	if (err) {
+		glk_extent_set(e, GLK_EXTENT_LIVE);
+		return err;
 	}
-	glk_unback(cache, span, extent, streams, tick);
-	glk_extent_give_back(span, extent);
+	glk_lock(&cache->lock);
+	if (!seat)
+		seat = glk_slab_at(&cache->seats, 0);
+	glk_seat_free(seat, span->kind, e->asked, e->size);
+	streams = note_free(cache, e, id);
+	if (span->kind == GLK_KIND_SINGLE) {
+		glk_lookup_leave(span, extent);
+		glk_single_park(cache, extent, streams, cache->streams.tick);
+	} else {
+		glk_quick_merge(cache, span, extent, streams, cache->streams.tick);
+	}
+	glk_unlock(&cache->lock);
+	return 0;
+}
+
+/* Whether a block may go to its bin: freed on its stream, the bin is still for its size, and
+ * the policy wants it there. */
+static inline bool may_stay(const struct glk_cache *cache, const struct glk_span *span,
+	const struct glk_extent *e, uint32_t bin, const struct CUstream_st *stream)
+{
+	const struct glk_row *row = glk_quick_row_of(cache, bin);
+
+	if (glk_load_relaxed(&row->handle) != stream ||
+		glk_load_relaxed(&row->bin[bin % GLK_BINS].key) !=
+			e->size >> GLK_GRAIN_SHIFT ||
+		span->kind == GLK_KIND_SINGLE)
+		return false;
+	return span->kind != GLK_KIND_LARGE ||
+		(glk_quick_beside(&cache->map, glk_load_relaxed(&e->prev), bin) &&
+			glk_quick_beside(&cache->map, glk_load_relaxed(&e->next), bin));
 }
 
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_span *span = glk_map_span(&cache->map, addr);
-	uint32_t extent, id = 0;
-	int err;
+	uint32_t extent = glk_lookup_base(span, addr), bin;
+	struct glk_seat *seat = my_seat(cache);
+	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 
-	/* a new stream that cannot be remembered: nothing of its work may be left then */
-	if (glk_stream_get(&cache->streams, stream, &id)) {
-		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
-		if (err)
-			return err;
-	}
+	if (!extent || !glk_word_claim(&e->word, addr - span->base))
+		return refuse(cache, span, addr);
+	bin = glk_load_relaxed(&e->bin);
+	if (!seat || !may_stay(cache, span, e, bin, stream))
+		return give_back(cache, span, extent, stream);
+	glk_seat_free(seat, span->kind, glk_load_relaxed(&e->asked), e->size);
+	glk_quick_push(glk_quick_row_of(cache, bin), bin % GLK_BINS, &cache->map, extent,
+		seat->id);
+	return 0;
+}
+
+void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream)
+{
 	glk_lock(&cache->lock);
-	err = 0;
-	extent = find_block(cache, span, addr);
-	if (extent)
-		take_back(cache, span, extent, id);
-	else
-		err = -EINVAL;
+	glk_quick_end(cache, stream);
 	glk_unlock(&cache->lock);
-	return err;
+	glk_stream_retire(&cache->streams, stream);
 }
 
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
@@ -220,7 +352,7 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 	int err = 0;
 
 	glk_lock(&cache->lock);
-	extent = glk_span_lookup(span, addr);
+	extent = live_at(span, addr);
 	if (!extent) {
 		err = glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
 			"no live block holds 0x%" PRIx64, addr);
@@ -233,7 +365,7 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 		.size = e->asked,
 		.given = e->size,
 		.device = cache->device,
-		.flags = e->flags,
+		.flags = span->kind == GLK_KIND_SINGLE ? GLAKE_ALLOC_CONTIGUOUS : 0,
 		.page_size = (size_t)1 << span->shift,
 		.pages = glk_slot_of(span, e->offset + e->size - 1) -
 			glk_slot_of(span, e->offset) + 1,

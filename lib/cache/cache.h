@@ -7,11 +7,14 @@
  * pages behind it, picks the pages, orders streams, climbs the ladder when memory is short,
  * and takes blocks back.
  *
- * Threads	any thread may call any function; one lock a GPU guards the tables below, so
- *		GPUs never wait for each other
+ * Threads	any thread may call any function. A request that finds a block of its size in
+ *		the quick bins of its stream takes no lock (row.h, seat.h, quick.h); for the
+ *		others one lock a GPU guards the tables below, so GPUs never wait for each other
  * Start	nothing is reserved before the first request of a GPU
  */
 #include "base/lock.h"
+#include "cache/row.h"
+#include "cache/seat.h"
 #include "map/map.h"
 #include "pool/pool.h"
 #include "stream/stream.h"
@@ -30,8 +33,17 @@ struct glk_cache {
 	int device;
 	uint64_t memory; /* of the GPU, bytes */
 	glk_atomic(bool) started;
+	uint64_t serial; /* of this use of the structure, never given twice */
+	struct glk_cache *next_open;
+	struct glk_slab seats;
+	struct glk_row *rows; /* quick bins, by the index of a stream */
+	uint64_t small_most;  /* bytes of the largest small block */
+	glk_atomic(uint64_t) peak_live;
+	/* Under the lock from here on. */
 	struct glk_map map;
 	struct glk_streams streams;
+	uint32_t last_row;
+	struct glk_seats sum; /* of the seats, as of the last miss */
 	uint32_t mark;	  /* number of the place under way, to meet no page of it twice */
 	uint32_t request; /* number of the request under way, to undo just that */
 	/* contiguous extents that were freed and keep their page, oldest first */
@@ -39,8 +51,10 @@ struct glk_cache {
 		uint32_t first, last;
 		uint64_t bytes;
 	} parked;
-	uint64_t live, given, peak_live, live_blocks;
-	uint64_t allocs, frees, hits, stitches, oom;
+	uint64_t served; /* requests served under the lock */
+	uint64_t called; /* of these, with calls of the driver */
+	uint64_t stitches, oom;
+	uint64_t flushes; /* times that bins gave blocks back */
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 };
 
@@ -48,6 +62,7 @@ struct glk_cache {
 struct glk_request {
 	uint64_t size; /* asked for */
 	uint64_t rounded;
+	uint32_t bin; /* where it goes when freed */
 	uint32_t flags;
 	struct glk_stream *stream;
 	bool own;      /* nothing of other streams is in the place that was found */
@@ -66,6 +81,8 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr);
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+/* A stream has no more work, and its handle will not be used again. */
+void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream);
 int glk_cache_query(
 	struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block);
 

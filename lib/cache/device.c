@@ -28,6 +28,11 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	return 0;
 }
 
+static size_t rows_bytes(void)
+{
+	return (GLK_STREAMS_MAX + 1) * sizeof(struct glk_row);
+}
+
 static int start(struct glk_cache *cache)
 {
 	int err;
@@ -37,7 +42,23 @@ static int start(struct glk_cache *cache)
 		return err;
 	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
 	if (err)
-		glk_map_fini(&cache->map);
+		goto map;
+	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
+	cache->rows = glk_region_new(rows_bytes());
+	if (!cache->rows) {
+		err = -ENOMEM;
+		goto streams;
+	}
+	err = glk_seats_init(cache);
+	if (err)
+		goto rows;
+	return 0;
+rows:
+	glk_region_free(cache->rows, rows_bytes());
+streams:
+	glk_streams_fini(&cache->streams);
+map:
+	glk_map_fini(&cache->map);
 	return err;
 }
 
@@ -150,9 +171,13 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 {
 	int err = 0;
 
-	*ret_live = cache->live_blocks;
+	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
+		glk_seats_sum(cache, &cache->sum);
+		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = empty(cache);
+		glk_seats_fini(cache);
+		glk_region_free(cache->rows, rows_bytes());
 		glk_streams_fini(&cache->streams);
 		glk_map_fini(&cache->map);
 		glk_store_relaxed(&cache->started, false);

@@ -8,16 +8,25 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 {
 	struct glk_map *map = &cache->map;
 
-	s->live = cache->live;
-	s->given = cache->given;
-	s->peak_live = cache->peak_live;
-	s->allocs = cache->allocs;
-	s->frees = cache->frees;
-	s->hits = cache->hits;
-	s->misses = cache->allocs - cache->hits;
+	struct glk_seats sum = {0};
+
+	if (glk_load_relaxed(&cache->started))
+		glk_seats_sum(cache, &sum);
+	s->live = sum.live;
+	s->allocs = sum.allocs;
+	s->frees = sum.frees;
+	s->live_blocks = sum.allocs - sum.frees;
+	s->hits = sum.allocs - cache->served;
+	s->misses = cache->served;
+	s->called = cache->called;
 	s->stitches = cache->stitches;
+	s->flushes = cache->flushes;
 	s->oom = cache->oom;
-	s->live_blocks = cache->live_blocks;
+	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
+		s->given += sum.given[kind];
+		if (kind != GLK_KIND_SINGLE)
+			s->quick += map->span[kind].taken - sum.given[kind];
+	}
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
 	s->free_pages = map->idle_bytes + cache->parked.bytes;
 	s->mapped = map->mapped_bytes;
@@ -43,6 +52,7 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	glk_lock(&cache->lock);
 	gather(cache, &s);
 	glk_unlock(&cache->lock);
+	s.peak_live = glk_load_relaxed(&cache->started) ? glk_seats_peak(cache) : 0;
 	s.reserved = glk_load_relaxed(&cache->node->held);
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
 	s.budget = glk_load_relaxed(&cache->node->budget);
@@ -53,7 +63,7 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
 	glk_lock(&cache->lock);
-	cache->peak_live = cache->live;
+	glk_seats_reset_peak(cache);
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
 	glk_unlock(&cache->lock);
 }

@@ -4,7 +4,7 @@
  * (which keep their mappings as aliases), new pages, and then the ladder. Among idle pages
  * those that need no stream wait go first, within a bounded look.
  */
-#include "cache/cache.h"
+#include "cache/quick.h"
 
 #include <errno.h>
 
@@ -70,11 +70,14 @@ int glk_page_find(struct glk_cache *cache, struct glk_request *request,
 {
 	int err;
 
-	err = take_free(cache, request, class, ret_page);
-	if (err == -EAGAIN)
-		err = take_idle(cache, request, class, ret_page);
-	if (err == -EAGAIN)
-		err = glk_node_grow(cache->node, class, 0, ret_page);
+	do {
+		err = take_free(cache, request, class, ret_page);
+		if (err == -EAGAIN)
+			err = take_idle(cache, request, class, ret_page);
+		if (err == -EAGAIN)
+			err = glk_node_grow(cache->node, class, 0, ret_page);
+		/* blocks in bins keep their pages, which comes to an end before the ladder */
+	} while (err == -ENOMEM && glk_quick_flush(cache));
 	if (err == -ENOMEM)
 		err = glk_ladder_grow(cache, class, 0, ret_page);
 	return err;

@@ -74,7 +74,7 @@ static int take_parked(struct glk_cache *cache, struct glk_request *request,
 	if (err)
 		return err;
 	unpark(cache, id);
-	glk_extent_at(&cache->map, id)->state = GLK_EXTENT_LIVE;
+	glk_extent_set(glk_extent_at(&cache->map, id), GLK_EXTENT_LIVE);
 	*ret_extent = id;
 	return 0;
 }
@@ -140,7 +140,7 @@ void glk_single_park(
 	struct glk_span *span = single_span(cache);
 
 	glk_use_add(&span->use[glk_slot_of(span, e->offset)], streams, tick);
-	e->state = GLK_EXTENT_PARKED;
+	glk_extent_set(e, GLK_EXTENT_PARKED);
 	e->left = cache->parked.last;
 	e->right = 0;
 	if (e->left)

@@ -4,7 +4,7 @@
  * contiguous blocks, pages mapped nowhere, idle pages in the order in which requests would
  * take them. What the GPU may still use stays.
  */
-#include "cache/cache.h"
+#include "cache/quick.h"
 
 #include <errno.h>
 
@@ -42,6 +42,7 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 		return 0;
 	glk_lock(&cache->lock);
 	before = glk_load_relaxed(&cache->node->held);
+	glk_quick_flush(cache);
 	glk_clock_poll(&cache->streams);
 	if (excess(cache, keep))
 		glk_single_release(cache, excess(cache, keep), &err);

@@ -16,14 +16,14 @@ static void link_after(struct glk_span *span, uint32_t prev, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 
-	e->prev = prev;
-	e->next = 0;
+	glk_store_relaxed(&e->prev, prev);
+	glk_store_relaxed(&e->next, 0);
 	if (prev) {
-		e->next = glk_extent_at(span->map, prev)->next;
-		glk_extent_at(span->map, prev)->next = extent;
+		glk_store_relaxed(&e->next, glk_load_relaxed(&glk_extent_at(span->map, prev)->next));
+		glk_store_relaxed(&glk_extent_at(span->map, prev)->next, extent);
 	}
-	if (e->next)
-		glk_extent_at(span->map, e->next)->prev = extent;
+	if (glk_load_relaxed(&e->next))
+		glk_store_relaxed(&glk_extent_at(span->map, glk_load_relaxed(&e->next))->prev, extent);
 	else
 		span->last = extent;
 }
@@ -33,24 +33,24 @@ static void link_before(struct glk_span *span, uint32_t next, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	struct glk_extent *n = glk_extent_at(span->map, next);
 
-	e->prev = n->prev;
-	e->next = next;
-	if (e->prev)
-		glk_extent_at(span->map, e->prev)->next = extent;
-	n->prev = extent;
+	glk_store_relaxed(&e->prev, glk_load_relaxed(&n->prev));
+	glk_store_relaxed(&e->next, next);
+	if (glk_load_relaxed(&e->prev))
+		glk_extent_at(span->map, glk_load_relaxed(&e->prev))->next = extent;
+	glk_store_relaxed(&n->prev, extent);
 }
 
 static void unlink_extent(struct glk_span *span, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 
-	if (e->prev)
-		glk_extent_at(span->map, e->prev)->next = e->next;
-	if (e->next)
-		glk_extent_at(span->map, e->next)->prev = e->prev;
+	if (glk_load_relaxed(&e->prev))
+		glk_extent_at(span->map, glk_load_relaxed(&e->prev))->next = glk_load_relaxed(&e->next);
+	if (glk_load_relaxed(&e->next))
+		glk_store_relaxed(&glk_extent_at(span->map, glk_load_relaxed(&e->next))->prev, glk_load_relaxed(&e->prev));
 	else
-		span->last = e->prev;
-	e->state = GLK_EXTENT_NONE;
+		span->last = glk_load_relaxed(&e->prev);
+	glk_extent_set(e, GLK_EXTENT_NONE);
 	glk_slab_put(&span->map->extents, extent);
 }
 
@@ -61,7 +61,7 @@ static void fill(struct glk_span *span, uint32_t id, uint64_t offset, uint64_t s
 
 	e->offset = offset;
 	e->size = size;
-	e->state = (uint8_t)state;
+	glk_extent_set(e, state);
 }
 
 /* Gets up to two descriptors, all or none. */
@@ -125,7 +125,7 @@ static int carve_new(struct glk_span *span, uint64_t offset, uint64_t size, uint
 {
 	struct glk_extent *last =
 		span->last ? glk_extent_at(span->map, span->last) : NULL;
-	bool tail = last && last->state == GLK_EXTENT_FREE, above = offset > span->high;
+	bool tail = last && glk_extent_state(last) == GLK_EXTENT_FREE, above = offset > span->high;
 	uint32_t gap, extent = span->last;
 	int err;
 
@@ -161,6 +161,7 @@ int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint
 	if (err)
 		return err;
 	span->live_count++;
+	span->taken += size;
 	*ret_extent = extent;
 	return 0;
 }
@@ -168,22 +169,23 @@ int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint
 void glk_extent_give_back(struct glk_span *span, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(span->map, extent), *n;
-	uint32_t next = e->next, prev = e->prev;
+	uint32_t next = glk_load_relaxed(&e->next), prev = glk_load_relaxed(&e->prev);
 
-	if (next && glk_extent_at(span->map, next)->state == GLK_EXTENT_FREE) {
+	span->taken -= e->size;
+	if (next && glk_extent_state(glk_extent_at(span->map, next)) == GLK_EXTENT_FREE) {
 		n = glk_extent_at(span->map, next);
 		glk_tree_remove(span, next);
 		e->size += n->size;
 		unlink_extent(span, next);
 	}
-	if (prev && glk_extent_at(span->map, prev)->state == GLK_EXTENT_FREE) {
+	if (prev && glk_extent_state(glk_extent_at(span->map, prev)) == GLK_EXTENT_FREE) {
 		n = glk_extent_at(span->map, prev);
 		glk_tree_remove(span, prev);
 		e->offset = n->offset;
 		e->size += n->size;
 		unlink_extent(span, prev);
 	}
-	e->state = GLK_EXTENT_FREE;
+	glk_extent_set(e, GLK_EXTENT_FREE);
 	glk_tree_insert(span, extent);
 	span->live_count--;
 }

@@ -89,7 +89,7 @@ static void try_new(struct search *s)
 	if (span->last) {
 		struct glk_extent *last = glk_extent_at(span->map, span->last);
 
-		if (last->state == GLK_EXTENT_FREE && last->size < s->size)
+		if (glk_extent_state(last) == GLK_EXTENT_FREE && last->size < s->size)
 			offset = last->offset;
 	}
 	if (s->size <= span->size && offset <= span->size - s->size)

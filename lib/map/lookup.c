@@ -14,7 +14,7 @@ static void small_enter(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t grain = (uint32_t)(e->offset >> GLK_GRAIN_SHIFT);
 
-	span->grain[grain] = extent;
+	glk_store_relaxed(&span->grain[grain], extent);
 	glk_bit_set(span->begins, grain);
 }
 
@@ -23,7 +23,7 @@ static void small_leave(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t grain = (uint32_t)(e->offset >> GLK_GRAIN_SHIFT);
 
-	span->grain[grain] = 0;
+	glk_store_relaxed(&span->grain[grain], 0);
 	glk_bit_clear(span->begins, grain);
 }
 
@@ -37,7 +37,8 @@ static uint32_t small_lookup(const struct glk_span *span, uint64_t offset)
 		bits = span->begins[--word];
 	if (!bits)
 		return 0;
-	return span->grain[word * 64 + 63 - (uint32_t)__builtin_clzll(bits)];
+	return glk_load_relaxed(
+		&span->grain[word * 64 + 63 - (uint32_t)__builtin_clzll(bits)]);
 }
 
 void glk_lookup_enter(struct glk_span *span, uint32_t extent)
@@ -45,12 +46,14 @@ void glk_lookup_enter(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t slot = glk_slot_of(span, e->offset);
 	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
+	glk_atomic(uint32_t) *start;
 
 	if (span->kind == GLK_KIND_SMALL) {
 		small_enter(span, extent);
 		return;
 	}
-	span->more[slot].start[span->more[slot].start[0] != 0] = extent;
+	start = span->more[slot].start;
+	glk_store_relaxed(&start[glk_load_relaxed(&start[0]) != 0], extent);
 	while (slot++ < last)
 		span->slot[slot].cover = extent;
 }
@@ -60,12 +63,14 @@ void glk_lookup_leave(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t slot = glk_slot_of(span, e->offset);
 	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
+	glk_atomic(uint32_t) *start;
 
 	if (span->kind == GLK_KIND_SMALL) {
 		small_leave(span, extent);
 		return;
 	}
-	span->more[slot].start[span->more[slot].start[0] != extent] = 0;
+	start = span->more[slot].start;
+	glk_store_relaxed(&start[glk_load_relaxed(&start[0]) != extent], 0);
 	while (slot++ < last)
 		span->slot[slot].cover = 0;
 }
@@ -93,7 +98,7 @@ uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr)
 	}
 	slot = glk_slot_of(span, offset);
 	for (int i = 0; i < GLK_SLOT_STARTS; i++) {
-		extent = span->more[slot].start[i];
+		extent = glk_load_relaxed(&span->more[slot].start[i]);
 		if (covers(span, extent, offset))
 			return extent;
 	}

@@ -25,6 +25,7 @@
  * Cost		lookup: constant. Search: logarithmic, at most GLK_FIT_CANDIDATES extents
  */
 #include "base/slab.h"
+#include "map/word.h"
 #include "pool/pool.h"
 
 #include <stdbool.h>
@@ -41,30 +42,28 @@ enum glk_kind {
 	GLK_KIND_COUNT,
 };
 
-#define GLK_GRAIN_SHIFT 9
-
 /* Extents looked at before the best so far is taken; 16 gave the same results as all of them
  * on the recorded jobs. */
 #define GLK_FIT_CANDIDATES 16
 
-enum glk_extent_state {
-	GLK_EXTENT_NONE = 0,
-	GLK_EXTENT_FREE = 1,
-	GLK_EXTENT_LIVE = 2,
-	GLK_EXTENT_PARKED = 3, /* contiguous, freed, still holds its page */
+/*
+ * All fields belong to the lock of the GPU, save those of an extent that is LIVE or QUICK:
+ * `asked`, and who may change the word, belong to whoever made the last move to that state.
+ * What others read without the lock is atomic.
+ */
+struct glk_extent {
+	uint64_t offset; /* in the span, bytes */
+	uint64_t size;	 /* bytes, a multiple of the grain */
+	glk_atomic(uint64_t) word; /* see map/word.h */
+	glk_atomic(uint64_t) asked; /* bytes the user asked for */
+	void *handle;		    /* of the stream it was given to */
+	glk_atomic(uint32_t) prev, next; /* neighbours by address; 0 at the ends */
+	uint32_t left, right;		 /* tree of free extents */
+	glk_atomic(uint32_t) bin; /* where it goes when freed, see cache/row.h; 0: none */
+	struct glk_idnode quick;  /* in that bin */
 };
 
-struct glk_extent {
-	uint64_t offset;      /* in the span, bytes */
-	uint64_t size;	      /* bytes, a multiple of the grain */
-	uint32_t prev, next;  /* neighbours by address; 0 at the ends */
-	uint32_t left, right; /* tree of free extents */
-	uint8_t state;
-	uint8_t flags;	 /* GLAKE_ALLOC_... of a live one */
-	uint32_t stream; /* index of the stream it was given to, see stream/stream.h */
-	uint64_t asked;	 /* bytes the user asked for */
-	void *handle;	 /* of the stream it was given to */
-};
+_Static_assert(sizeof(struct glk_extent) == 64, "an extent is a cache line");
 
 /* Two blocks at most begin in a slot of the kinds other than small, see lookup.c. */
 #define GLK_SLOT_STARTS 2
@@ -78,9 +77,10 @@ struct glk_slot {
 };
 
 struct glk_slot_more {
-	uint32_t next_alias;		 /* next slot of the same page */
-	uint32_t start[GLK_SLOT_STARTS]; /* live extents that begin in it */
-	uint32_t made;			 /* request that mapped it, to undo just that */
+	uint32_t next_alias; /* next slot of the same page */
+	/* live extents that begin in it; read without the lock by glk_lookup_base() */
+	glk_atomic(uint32_t) start[GLK_SLOT_STARTS];
+	uint32_t made; /* request that mapped it, to undo just that */
 };
 
 struct glk_span {
@@ -90,6 +90,7 @@ struct glk_span {
 	uint64_t base;	/* address */
 	uint64_t size;	/* bytes */
 	uint64_t high;	/* bytes in use so far; no extent lies above */
+	uint64_t taken; /* bytes of extents that are not free */
 	unsigned shift; /* of the slot size */
 	uint32_t slots;
 	uint32_t root; /* tree of free extents */
@@ -100,7 +101,7 @@ struct glk_span {
 	struct glk_use *use;	   /* last use through the mapping of a slot */
 	uint64_t *usable, *mapped; /* a bit a slot */
 	uint64_t *shared;	   /* a bit a slot: its page has other mappings too */
-	uint32_t *grain;	   /* small kind: live extent that begins at a grain */
+	glk_atomic(uint32_t) *grain; /* small kind: live extent that begins at a grain */
 	uint64_t *begins;	   /* small kind: a bit a grain, set where one begins */
 };
 
@@ -140,13 +141,35 @@ static inline bool glk_map_holds(const struct glk_map *map, uint64_t addr)
 /* Bytes of host memory that the tables of a map have in use. */
 uint64_t glk_map_bytes(const struct glk_map *map);
 
-/* The span of an address inside the reservation. */
-struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr);
+/* The span of an address inside the reservation. Any thread. */
+static inline struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr)
+{
+	int kind = GLK_KIND_COUNT - 1;
+
+	while (kind && addr < map->span[kind].base)
+		kind--;
+	return &map->span[kind];
+}
+
 enum glk_kind glk_map_kind(const struct glk_map *map, size_t size);
 
 static inline struct glk_extent *glk_extent_at(const struct glk_map *map, uint32_t id)
 {
 	return glk_slab_at(&map->extents, id);
+}
+
+static inline enum glk_extent_state glk_extent_state(const struct glk_extent *e)
+{
+	return glk_word_state(glk_load_relaxed(&e->word));
+}
+
+/* Gives an extent another state, by whoever owns it: see map/word.h. */
+static inline void glk_extent_set(struct glk_extent *e, enum glk_extent_state state)
+{
+	uint64_t word = glk_load_relaxed(&e->word);
+
+	/* pairs with: the acquire in glk_word_claim */
+	glk_store_release(&e->word, glk_word_next(word, e->offset, state));
 }
 
 static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)
@@ -228,7 +251,7 @@ static inline void glk_bit_clear(uint64_t *bits, uint32_t i)
  */
 int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint64_t size,
 	uint32_t *ret_extent);
-/* Makes a live extent free and merges it with its free neighbours. */
+/* Makes an extent free and merges it with its free neighbours. */
 void glk_extent_give_back(struct glk_span *span, uint32_t extent);
 
 /* tree.c: the free extents of a span by size, then address. */
@@ -323,8 +346,26 @@ void glk_idle_forget(struct glk_span *span, uint32_t count);
 /* lookup.c */
 /* The live extent that holds an address of the span; 0 for none. */
 uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr);
+/* The extent that begins at an address of the span, or began there a moment ago: what it is
+ * now tells its word. 0 for none. Any thread, no lock. */
+static inline uint32_t glk_lookup_base(struct glk_span *span, uint64_t addr);
 void glk_lookup_enter(struct glk_span *span, uint32_t extent);
 void glk_lookup_leave(struct glk_span *span, uint32_t extent);
+
+static inline uint32_t glk_lookup_base(struct glk_span *span, uint64_t addr)
+{
+	uint64_t offset = addr - span->base;
+	struct glk_slot_more *more;
+	uint32_t extent;
+
+	if (span->kind == GLK_KIND_SMALL)
+		return glk_load_relaxed(&span->grain[offset >> GLK_GRAIN_SHIFT]);
+	more = &span->more[glk_slot_of(span, offset)];
+	extent = glk_load_relaxed(&more->start[0]);
+	if (extent && glk_word_begins(glk_load_relaxed(&glk_extent_at(span->map, extent)->word), offset))
+		return extent;
+	return glk_load_relaxed(&more->start[1]);
+}
 
 /* verify.c: for tests and debugging. 0, or -EIO with a record (class CORRUPT) that names what
  * does not agree, on a map at rest. */

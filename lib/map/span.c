@@ -172,15 +172,6 @@ uint64_t glk_map_bytes(const struct glk_map *map)
 	return bytes;
 }
 
-struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr)
-{
-	uint64_t eighth = (addr - map->base) / (map->size / 8);
-
-	if (eighth < 2)
-		return &map->span[eighth];
-	return &map->span[eighth < 6 ? GLK_KIND_LARGE : GLK_KIND_SINGLE];
-}
-
 enum glk_kind glk_map_kind(const struct glk_map *map, size_t size)
 {
 	if (size <= map->node->page_size[GLK_CLASS_SMALL] / 2)

@@ -25,9 +25,16 @@ struct tally {
 	uint32_t starts;     /* entries for lookup */
 };
 
+/* Whether lookup names it. */
+static bool is_named(const struct glk_extent *e)
+{
+	return glk_extent_state(e) == GLK_EXTENT_LIVE ||
+		glk_extent_state(e) == GLK_EXTENT_QUICK;
+}
+
 static bool is_live(const struct glk_extent *e)
 {
-	return e->state == GLK_EXTENT_LIVE || e->state == GLK_EXTENT_PARKED;
+	return is_named(e) || glk_extent_state(e) == GLK_EXTENT_PARKED;
 }
 
 /* Compares the slot last stood on with its counter. */
@@ -67,7 +74,7 @@ static int check_lookup(struct tally *t, const struct glk_span *span, uint32_t i
 	const struct glk_extent *e = glk_extent_at(span->map, id);
 	uint64_t addr = span->base + e->offset;
 
-	if (e->state != GLK_EXTENT_LIVE)
+	if (!is_named(e))
 		return 0;
 	t->starts++;
 	if (glk_span_lookup(span, addr) != id ||
@@ -105,8 +112,8 @@ static int check_extent(struct tally *t, const struct glk_span *span, uint32_t i
 	if (!e->size || e->size % grain)
 		return broken("span %d extent %" PRIu32 ": %" PRIu64 " bytes", span->kind,
 			id, e->size);
-	if (e->state == GLK_EXTENT_FREE) {
-		if (prev && prev->state == GLK_EXTENT_FREE)
+	if (glk_extent_state(e) == GLK_EXTENT_FREE) {
+		if (prev && glk_extent_state(prev) == GLK_EXTENT_FREE)
 			return broken("span %d extent %" PRIu32
 				      ": free beside free extent %" PRIu32,
 				span->kind, id, e->prev);
@@ -117,9 +124,9 @@ static int check_extent(struct tally *t, const struct glk_span *span, uint32_t i
 		return 0;
 	}
 	if (!is_live(e) ||
-		(e->state == GLK_EXTENT_PARKED && span->kind != GLK_KIND_SINGLE))
+		(glk_extent_state(e) == GLK_EXTENT_PARKED && span->kind != GLK_KIND_SINGLE))
 		return broken(
-			"span %d extent %" PRIu32 ": state %d", span->kind, id, e->state);
+			"span %d extent %" PRIu32 ": state %d", span->kind, id, glk_extent_state(e));
 	return check_lookup(t, span, id);
 }
 
@@ -163,7 +170,7 @@ static int check_row(struct tally *t, const struct glk_span *span)
 	for (; id && !err; id = e->prev) {
 		e = glk_extent_at(span->map, id);
 		err = check_extent(t, span, id);
-		free_count += e->state == GLK_EXTENT_FREE;
+		free_count += glk_extent_state(e) == GLK_EXTENT_FREE;
 		live_count += is_live(e);
 		first = id;
 	}
@@ -268,7 +275,7 @@ static int check_starts(struct tally *t, const struct glk_span *span, uint32_t s
 			continue;
 		e = glk_extent_at(span->map, span->more[slot].start[i]);
 		t->starts--;
-		if (e->state != GLK_EXTENT_LIVE || e->offset < offset ||
+		if (!is_named(e) || e->offset < offset ||
 			e->offset >= high)
 			return broken("span %d slot %" PRIu32 ": extent %" PRIu32
 				      " does not begin in it",
@@ -277,7 +284,7 @@ static int check_starts(struct tally *t, const struct glk_span *span, uint32_t s
 	if (!s->cover)
 		return 0;
 	e = glk_extent_at(span->map, s->cover);
-	if (e->state != GLK_EXTENT_LIVE || e->offset >= offset ||
+	if (!is_named(e) || e->offset >= offset ||
 		e->offset + e->size <= offset)
 		return broken("span %d slot %" PRIu32 ": extent %" PRIu32
 			      " does not reach in",

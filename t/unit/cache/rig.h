@@ -183,11 +183,11 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 
 		for (uint32_t id = span->last; id; id = e->prev) {
 			e = glk_extent_at(map, id);
-			if (e->state == GLK_EXTENT_LIVE) {
+			if (glk_extent_state(e) == GLK_EXTENT_LIVE) {
 				s.live += e->asked;
 				s.given += e->size;
 				s.live_blocks++;
-			} else if (e->state == GLK_EXTENT_PARKED) {
+			} else if (glk_extent_state(e) == GLK_EXTENT_PARKED) {
 				s.free_pages += e->size;
 			} else {
 				s.free_extents++;

@@ -23,10 +23,10 @@ static const char *row(void)
 	for (; id; id = glk_extent_at(&rig.map, id)->next) {
 		struct glk_extent *e = glk_extent_at(&rig.map, id);
 
-		live += e->state == GLK_EXTENT_LIVE;
+		live += glk_extent_state(e) == GLK_EXTENT_LIVE;
 		len += (size_t)snprintf(text + len, sizeof(text) - len, "%c%d-%d ",
-			e->state == GLK_EXTENT_LIVE	      ? 'L'
-				: e->state == GLK_EXTENT_FREE ? 'F'
+			glk_extent_state(e) == GLK_EXTENT_LIVE	      ? 'L'
+				: glk_extent_state(e) == GLK_EXTENT_FREE ? 'F'
 							      : '?',
 			(int)(e->offset / G(1)), (int)((e->offset + e->size) / G(1)));
 	}

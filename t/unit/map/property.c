@@ -309,10 +309,10 @@ static void move_single(uint32_t i)
 		glk_lookup_leave(span, b->id);
 		glk_use_add(&span->use[slot], 1, ++tick);
 		model.page_tick[page] = model.slot_tick[GLK_KIND_SINGLE][slot] = tick;
-		glk_extent_at(&rig.map, b->id)->state = GLK_EXTENT_PARKED;
+		glk_extent_set(glk_extent_at(&rig.map, b->id), GLK_EXTENT_PARKED);
 		b->parked = true;
 	} else if (below(2)) {
-		glk_extent_at(&rig.map, b->id)->state = GLK_EXTENT_LIVE;
+		glk_extent_set(glk_extent_at(&rig.map, b->id), GLK_EXTENT_LIVE);
 		glk_lookup_enter(span, b->id);
 		b->parked = false;
 	} else {

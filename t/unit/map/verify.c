@@ -57,6 +57,14 @@ static void build(void)
 	single = rig_single(&rig, MIB(2), MIB(6));
 }
 
+/* The word of an extent in another state. */
+static uint64_t state_of(const struct glk_map *map, uint32_t id, enum glk_extent_state state)
+{
+	const struct glk_extent *e = glk_extent_at(map, id);
+
+	return glk_word_next(e->word, e->offset, state);
+}
+
 static void test_extents(void)
 {
 	struct glk_map *map = &rig.map;
@@ -70,11 +78,11 @@ static void test_extents(void)
 		"a link that passes one over");
 	falsified(glk_extent_at(map, small[0])->size, 65536 - 100, "does not begin",
 		"a size off the grain");
-	falsified(e->state, GLK_EXTENT_LIVE, "not found", "live without being found");
-	falsified(e->state, GLK_EXTENT_NONE, "state 0", "an extent in no state");
-	falsified(glk_extent_at(map, small[2])->state, GLK_EXTENT_FREE, "",
+	falsified(e->word, state_of(map, small[1], GLK_EXTENT_LIVE), "not found", "live without being found");
+	falsified(e->word, state_of(map, small[1], GLK_EXTENT_NONE), "state 0", "an extent in no state");
+	falsified(glk_extent_at(map, small[2])->word, state_of(map, small[2], GLK_EXTENT_FREE), "",
 		"free by state only");
-	falsified(glk_extent_at(map, small[2])->state, GLK_EXTENT_PARKED, "state 3",
+	falsified(glk_extent_at(map, small[2])->word, state_of(map, small[2], GLK_EXTENT_PARKED), "state 3",
 		"parked, and not contiguous");
 	falsified(span->free_count, 3, "counted", "a wrong count of free extents");
 	falsified(span->live_count, 3, "counted", "a wrong count of live extents");

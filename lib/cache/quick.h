@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_QUICK_H
+#define GLK_CACHE_QUICK_H
+
+/*
+ * The quick bins of a GPU, a row of them for each stream, and the policy of what lies in them.
+ *
+ * A block in a bin costs nothing to give out again, but it keeps its addresses from merging
+ * with its neighbours, so that larger requests find no place and must map pages. Measured on
+ * the recorded jobs (t/bench/frontier), these rules give nearly all of the hits and none of
+ * that cost:
+ *
+ *  - Small blocks are rounded to eight sizes a power of two and always go to a bin. The first
+ *    miss of a bin carves one block, each later one about twice as many, so that a wave of
+ *    requests misses a few times. They go back to their extents when a page would have to be
+ *    mapped and they hold more than 1/1024 of what is live.
+ *  - Medium blocks always go to a bin, and go back when a page would have to be mapped.
+ *  - Large blocks go to a bin if nothing free lies beside them: both neighbours are live, or
+ *    in the same bin. When something beside them is freed they go back and merge with it.
+ *    All go back when a page would have to be mapped, and when they hold more than an eighth
+ *    of what is live.
+ */
+#include "cache/cache.h"
+
+static inline struct glk_idnode *glk_quick_link(const struct glk_map *map, uint32_t id)
+{
+	return &glk_extent_at(map, id)->quick;
+}
+
+GLK_ROW_DEFINE(glk_quick, const struct glk_map *, glk_quick_link)
+
+static inline struct glk_row *glk_quick_row_of(const struct glk_cache *cache, uint32_t bin)
+{
+	return &cache->rows[bin / GLK_BINS];
+}
+
+/* The size in grains that a request is given. */
+static inline uint64_t glk_quick_grains(const struct glk_cache *cache, uint64_t size)
+{
+	uint64_t last = (size - 1) >> GLK_GRAIN_SHIFT; /* number of the last grain */
+	int shift;
+
+	if (size > cache->small_most)
+		return last + 1;
+	/* 63 - clz is the power of two; the three bits below it stay */
+	shift = 60 - __builtin_clzll(last | 1);
+	return shift > 0 ? ((last >> shift) + 1) << shift : last + 1;
+}
+
+/* Whether a freed large block may stay as it is: see above. Its neighbours are other threads'
+ * business, so this is a guess that may be wrong either way, at the price of a worse fit. */
+static inline bool glk_quick_beside(
+	const struct glk_map *map, uint32_t neighbour, uint32_t bin)
+{
+	const struct glk_extent *n;
+
+	if (!neighbour)
+		return true;
+	n = glk_extent_at(map, neighbour);
+	switch (glk_extent_state(n)) {
+	case GLK_EXTENT_LIVE:
+		return true;
+	case GLK_EXTENT_QUICK:
+		return glk_load_relaxed(&n->bin) == bin;
+	default:
+		return false;
+	}
+}
+
+/* ---- quick.c, all under the lock of the GPU ---- */
+
+/* The row of a stream that has been entered. */
+struct glk_row *glk_quick_row(
+	struct glk_cache *cache, uint32_t stream, struct CUstream_st *handle);
+/* The bin of a size in it, which may take the place of another one. */
+uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains);
+/* Carves more blocks like a small one that was just given out, and puts them in its bin. */
+void glk_quick_refill(struct glk_cache *cache, struct glk_request *request,
+	struct glk_span *span, uint32_t extent);
+/* Merges an extent the caller owns, used by `streams` until `tick`, with what is free beside
+ * it; what is quick beside a large one goes first. */
+void glk_quick_merge(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
+	uint64_t streams, uint64_t tick);
+/* The same for one that was popped from a bin and is not what was looked for. */
+void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
+/* Gives blocks back before a request of a kind is searched for, and before pages are mapped
+ * for it; whether anything was. */
+bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind);
+bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind);
+/* Gives all of them back; those of one stream, whose row ends. */
+bool glk_quick_flush(struct glk_cache *cache);
+void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);
+
+#endif
