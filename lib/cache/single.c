@@ -5,7 +5,7 @@
  * slots, their page mapped at the first one. A freed one is parked with its page and serves
  * the next request of the same size; it is released under pressure and by trim.
  */
-#include "cache/cache.h"
+#include "cache/quick.h"
 
 #include <errno.h>
 
@@ -86,8 +86,11 @@ static int back(struct glk_cache *cache, struct glk_span *span, uint32_t extent)
 	int err;
 
 	err = glk_node_grow(cache->node, GLK_CLASS_SINGLE, e->size, &page);
-	if (err == -ENOMEM)
+	if (err == -ENOMEM) {
+		/* blocks in bins keep their pages, which the ladder can turn into this one */
+		glk_quick_flush(cache);
 		err = glk_ladder_grow(cache, GLK_CLASS_SINGLE, e->size, &page);
+	}
 	if (err)
 		return err;
 	err = glk_slot_attach(span, slot, page);
