@@ -120,7 +120,10 @@ int main(void)
 	is_int((int64_t)(stats.allocs + stats.oom), THREADS * TURNS, "all were counted");
 	is_int((int64_t)stats.oom, atomic_load(&refused), "the refused ones too");
 	is_int((int64_t)stats.frees, (int64_t)stats.allocs, "all came back");
-	ok(stats.free_pages == stats.reserved, "all pages are free");
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "the bins are given back");
+	stats = flow_stats(ctx, 0);
+	is_int((int64_t)stats.quick, 0, "nothing is in them");
+	ok(stats.reserved && stats.free_pages == stats.reserved, "all pages are free");
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "trimmed");
 	is_int((int64_t)flow_stats(ctx, 0).reserved, 0, "to nothing");
 	is_int(glake_stream_free(ctx, 0, shared), 0, "the shared stream ends");

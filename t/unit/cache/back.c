@@ -91,8 +91,10 @@ static void shares(void)
 	is_int((int64_t)held, 16 * (int64_t)MIB, "on two pages");
 	is_int((int64_t)rig_figures(&rig).free_pages, 0, "both are touched");
 	rig_free(&rig, one, a);
+	rig_flush(&rig);
 	is_int((int64_t)rig_figures(&rig).free_pages, 0, "by the second too");
 	rig_free(&rig, two, a);
+	rig_flush(&rig);
 	is_int((int64_t)rig_figures(&rig).free_pages, (int64_t)held, "until it goes");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);

@@ -343,7 +343,7 @@ static struct rig_end end_under(const char *call, int n, bool *ret_struck)
 	char fault[64];
 	struct rig rig;
 
-	rig_open(&rig, (const char *const[]){"pool.budget=128MiB", NULL});
+	rig_open(&rig, (const char *const[]){"pool.budget=136MiB", NULL});
 	prepare_stitch(&rig, &at);
 	act_stitch(&rig, &at);
 	rig_free(&rig, rig_single(&rig, 4 * MIB, rig.stream[0]), rig.stream[0]);

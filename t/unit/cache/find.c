@@ -16,6 +16,7 @@ static void prefers_free(void)
 	a = rig_stream(&rig);
 	block = rig_alloc(&rig, PAGE, a);
 	rig_free(&rig, block, a);
+	rig_flush(&rig);
 	if (glk_stream_get(&rig.cache.streams, a, &id) ||
 		glk_node_grow(rig.cache.node, GLK_CLASS_LARGE, 0, &free_page))
 		tap_bail("no page");

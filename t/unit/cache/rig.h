@@ -8,7 +8,7 @@
  */
 #include "base/conf.h"
 #include "base/rcu.h"
-#include "cache/cache.h"
+#include "cache/quick.h"
 #include "driver/driver.h"
 #include "driver/fault.h"
 #include "driver/soft.h"
@@ -128,7 +128,18 @@ static inline uint64_t rig_single(
 
 static inline int rig_free(struct rig *rig, uint64_t addr, struct CUstream_st *stream)
 {
+	/* the public face asks no GPU for what it does not hold */
+	if (!glk_cache_holds(&rig->cache, addr))
+		tap_bail("a block that was never given is freed");
 	return glk_cache_free(&rig->cache, addr, stream);
+}
+
+/* Freed blocks go back to their extents, so that their pages are idle. */
+static inline void rig_flush(struct rig *rig)
+{
+	glk_lock(&rig->cache.lock);
+	glk_quick_flush(&rig->cache);
+	glk_unlock(&rig->cache.lock);
 }
 
 /* A kernel that writes a block, queued. */
@@ -189,6 +200,8 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 				s.live_blocks++;
 			} else if (glk_extent_state(e) == GLK_EXTENT_PARKED) {
 				s.free_pages += e->size;
+			} else if (glk_extent_state(e) == GLK_EXTENT_QUICK) {
+				s.quick += e->size;
 			} else {
 				s.free_extents++;
 				if (s.largest_hole < e->size)
@@ -220,7 +233,7 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 #define RIG_FIGURES(X)                                                                   \
 	X(live)                                                                          \
 	X(given)                                                                         \
-	X(live_blocks)                                                                   \
+	X(live_blocks) X(quick)                                                            \
 	X(reserved) X(free_pages) X(mapped) X(lost) X(free_extents) X(largest_hole)
 
 /* Whether books, walk and device tell the same; says what does not. */
