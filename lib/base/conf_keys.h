@@ -72,3 +72,21 @@ GLK_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
 GLK_KEY(stream, reuse, CHOICE, stream_reuse, "wait", 0, 0, "wait,done,never",
 	"When memory freed on one stream may serve another: behind a stream wait that the "
 	"library inserts, only after its work has finished, or never before a trim.")
+
+/* The defaults of this section are what measurement chose (t/bench/frontier.md); the other
+ * values are there so that it can be repeated. */
+GLK_KEY(policy, bins, CHOICE, policy_bins, "neighbours", 0, 0, "neighbours,all,none",
+	"For measurement: which freed medium and large blocks wait in bins for a request of "
+	"their size. All medium ones, and large ones with nothing free beside them; all; or "
+	"none.")
+GLK_KEY(policy, steal, CHOICE, policy_steal, "oldest", 0, 0, "oldest,newest",
+	"For measurement: which page that nobody uses is put behind a block elsewhere first, "
+	"among those with equally many mappings: the one idle for longest, or the last one.")
+GLK_KEY(policy, ends, CHOICE, policy_ends, "both", 0, 0, "both,low,high",
+	"For measurement: which ends of a free extent are tried for a block.")
+GLK_KEY(policy, grow, CHOICE, policy_grow, "late", 0, 0, "late,early",
+	"For measurement: new pages after the idle ones are used up, or before, as long as the "
+	"budget and the GPU allow.")
+GLK_KEY(policy, recut, CHOICE, policy_recut, "pressure", 0, 0, "pressure,growth",
+	"For measurement: idle pages of another size are given back only when the budget or the "
+	"GPU allows no new page, or before any new page is made.")

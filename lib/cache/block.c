@@ -3,6 +3,7 @@
  * A request from beginning to end: a place among the addresses, pages behind it, its entry in
  * the tables; and the way back. A request that fails leaves everything as it was.
  */
+#include "base/conf.h"
 #include "base/error.h"
 #include "cache/device.h"
 #include "cache/quick.h"
@@ -314,6 +315,7 @@ static inline bool may_stay(const struct glk_cache *cache, const struct glk_span
 		span->kind == GLK_KIND_SINGLE)
 		return false;
 	return span->kind != GLK_KIND_LARGE ||
+		cache->conf->policy_bins == GLK_POLICY_BINS_ALL ||
 		(glk_quick_beside(&cache->map, glk_load_relaxed(&e->prev), bin) &&
 			glk_quick_beside(&cache->map, glk_load_relaxed(&e->next), bin));
 }

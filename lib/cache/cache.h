@@ -138,6 +138,10 @@ int glk_page_find(struct glk_cache *cache, struct glk_request *request,
 int glk_ladder_grow(
 	struct glk_cache *cache, enum glk_class class, size_t size, uint32_t *ret_page);
 
+/* The rung for itself: free and idle pages of other classes are given back, until `bytes`
+ * were; the bytes that were. */
+uint64_t glk_ladder_recut(struct glk_cache *cache, enum glk_class class, uint64_t bytes);
+
 /* single.c: contiguous blocks. */
 int glk_single_alloc(
 	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent);

@@ -2,8 +2,10 @@
 /*
  * Where a page for a request comes from, cheapest first: pages mapped nowhere, idle pages
  * (which keep their mappings as aliases), new pages, and then the ladder. Among idle pages
- * those that need no stream wait go first, within a bounded look.
+ * those that need no stream wait go first, within a bounded look. The section policy of the
+ * configuration can change this order, to measure it.
  */
+#include "base/conf.h"
 #include "cache/quick.h"
 
 #include <errno.h>
@@ -14,17 +16,21 @@
 static uint32_t choose_idle(
 	struct glk_cache *cache, const struct glk_request *request, enum glk_class class)
 {
-	uint32_t id = glk_idle_first(&cache->map, class), fallback = 0;
+	bool newest = cache->conf->policy_steal == GLK_POLICY_STEAL_NEWEST;
+	struct glk_map *map = &cache->map;
+	uint32_t id = newest ? glk_idle_last(map, class) : glk_idle_first(map, class);
+	uint32_t fallback = 0;
 
-	for (int i = 0; id && i < IDLE_LOOK; i++, id = glk_idle_next(&cache->map, id)) {
-		const struct glk_use *use = glk_page_use(&cache->map, id);
+	for (int i = 0; id && i < IDLE_LOOK; i++) {
+		const struct glk_use *use = glk_page_use(map, id);
 
-		if (!glk_request_may(cache, request, use))
-			continue;
-		if (!glk_clock_waits(&cache->streams, use, request->stream))
-			return id;
-		if (!fallback)
-			fallback = id;
+		if (glk_request_may(cache, request, use)) {
+			if (!glk_clock_waits(&cache->streams, use, request->stream))
+				return id;
+			if (!fallback)
+				fallback = id;
+		}
+		id = newest ? glk_idle_before(map, id) : glk_idle_next(map, id);
 	}
 	return fallback;
 }
@@ -65,17 +71,27 @@ static int take_free(struct glk_cache *cache, struct glk_request *request,
 	return 0;
 }
 
+static int make(struct glk_cache *cache, enum glk_class class, uint32_t *ret_page)
+{
+	if (cache->conf->policy_recut == GLK_POLICY_RECUT_GROWTH)
+		glk_ladder_recut(cache, class, cache->node->page_size[class]);
+	return glk_node_grow(cache->node, class, 0, ret_page);
+}
+
 int glk_page_find(struct glk_cache *cache, struct glk_request *request,
 	enum glk_class class, uint32_t *ret_page)
 {
+	bool early = cache->conf->policy_grow == GLK_POLICY_GROW_EARLY;
 	int err;
 
 	do {
 		err = take_free(cache, request, class, ret_page);
+		if (err == -EAGAIN && early && !make(cache, class, ret_page))
+			return 0;
 		if (err == -EAGAIN)
 			err = take_idle(cache, request, class, ret_page);
 		if (err == -EAGAIN)
-			err = glk_node_grow(cache->node, class, 0, ret_page);
+			err = make(cache, class, ret_page);
 		/* blocks in bins keep their pages, which comes to an end before the ladder */
 	} while (err == -ENOMEM && glk_quick_flush(cache));
 	if (err == -ENOMEM)

@@ -61,6 +61,16 @@ static uint64_t recut(struct glk_cache *cache, enum glk_class wanted, uint64_t b
 	return given;
 }
 
+uint64_t glk_ladder_recut(struct glk_cache *cache, enum glk_class class, uint64_t bytes)
+{
+	uint64_t given;
+
+	glk_clock_poll(&cache->streams);
+	given = recut(cache, class, bytes);
+	cache->rungs[GLAKE_RUNG_RECUT] += given > 0;
+	return given;
+}
+
 static bool climb(struct glk_cache *cache, enum glk_class class, uint64_t bytes)
 {
 	uint64_t given, more;

@@ -136,6 +136,10 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 
 	if (i < GLK_BINS)
 		return at + i;
+	/* a bin for a smaller size, which is where a block of this one does not go */
+	if (cache->conf->policy_bins == GLK_POLICY_BINS_NONE &&
+		grains << GLK_GRAIN_SHIFT > cache->small_most)
+		return at;
 	i = glk_row_hash(grains);
 	if (row->used[i / 64] >> i % 64 & 1)
 		i ^= 1;

@@ -2,7 +2,7 @@
 /*
  * Where a request lies: best fit by the number of pages that would have to be mapped, then by
  * stream waits, then by mappings that would have to go first, then by the size of the free
- * extent, then the lowest address. Both ends of an extent are tried. New addresses above the
+ * extent, then the lowest address. Both ends of an extent are tried (policy.ends). New addresses above the
  * high-water mark count as an extent of exactly the size asked for: when nothing saves a map,
  * addresses that were never mapped beat those that must be unmapped.
  *
@@ -10,6 +10,7 @@
  */
 #include "map/map.h"
 
+#include "base/conf.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -110,14 +111,17 @@ static unsigned try_extents(struct search *s, unsigned skip, unsigned max)
 {
 	uint32_t extents[GLK_FIT_CANDIDATES];
 	unsigned n = glk_tree_find(s->span, s->size, extents, max);
+	int ends = s->span->map->ends;
 
 	for (unsigned i = skip; i < n && !settled(s); i++) {
 		struct glk_extent *e = glk_extent_at(s->span->map, extents[i]);
 
 		if (i >= GLK_FIT_FEW && s->looked > GLK_FIT_SLOTS)
 			break;
-		try(s, extents[i], e->size, e->offset);
-		if (e->size > s->size)
+		if (ends != GLK_POLICY_ENDS_HIGH)
+			try(s, extents[i], e->size, e->offset);
+		if (ends == GLK_POLICY_ENDS_HIGH ||
+			(ends == GLK_POLICY_ENDS_BOTH && e->size > s->size))
 			try(s, extents[i], e->size, e->offset + e->size - s->size);
 	}
 	return n;

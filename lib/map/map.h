@@ -122,6 +122,7 @@ struct glk_map {
 	uint64_t base, size;
 	struct glk_span span[GLK_KIND_COUNT];
 	struct glk_idle_list idle[GLK_CLASS_COUNT][GLK_IDLE_LISTS];
+	int ends;	       /* of a free extent that are tried, by policy.ends */
 	uint64_t idle_bytes;   /* idle pages that keep mappings */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
 };
@@ -325,6 +326,9 @@ int glk_slots_detach(struct glk_span *span, uint32_t first, uint32_t last);
  * it in that order. 0: no more. */
 uint32_t glk_idle_first(struct glk_map *map, enum glk_class class);
 uint32_t glk_idle_next(struct glk_map *map, uint32_t page);
+/* Fewest mappings, then idle for the shortest time; and the one after it in that order. */
+uint32_t glk_idle_last(struct glk_map *map, enum glk_class class);
+uint32_t glk_idle_before(struct glk_map *map, uint32_t page);
 /* Tables of the lists: 0 or -ENOMEM. */
 int glk_idle_init(struct glk_map *map);
 void glk_idle_fini(struct glk_map *map);

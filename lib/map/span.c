@@ -103,7 +103,7 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 	uint64_t base;
 	int err;
 
-	*map = (struct glk_map){.pool = pool, .node = node};
+	*map = (struct glk_map){.pool = pool, .node = node, .ends = conf->policy_ends};
 	err = glk_slab_init(
 		&map->extents, sizeof(struct glk_extent), (uint32_t)conf->map_extents);
 	if (err)

@@ -38,13 +38,13 @@ static void make(uint32_t i, uint32_t times)
 	glk_idle_put(&rig.map, page[i]);
 }
 
-/* The idle pages in order, by letter. */
-static const char *order(void)
+/* The idle pages in an order, by letter. */
+static const char *listed(uint32_t id, uint32_t (*next)(struct glk_map *, uint32_t))
 {
 	static char text[PAGES + 2];
-	uint32_t id = glk_idle_first(&rig.map, GLK_CLASS_LARGE), n = 0;
+	uint32_t n = 0;
 
-	for (; id && n <= PAGES; id = glk_idle_next(&rig.map, id)) {
+	for (; id && n <= PAGES; id = next(&rig.map, id)) {
 		char letter = '?';
 
 		for (uint32_t i = 0; i < PAGES; i++)
@@ -53,6 +53,16 @@ static const char *order(void)
 	}
 	text[n] = '\0';
 	return text;
+}
+
+static const char *order(void)
+{
+	return listed(glk_idle_first(&rig.map, GLK_CLASS_LARGE), glk_idle_next);
+}
+
+static const char *youngest(void)
+{
+	return listed(glk_idle_last(&rig.map, GLK_CLASS_LARGE), glk_idle_before);
 }
 
 static void use(uint32_t i, uint32_t k)
@@ -65,12 +75,14 @@ static void test_order(void)
 {
 	start();
 	is_str(order(), "", "none");
+	is_str(youngest(), "", "in either order");
 	make(0, 2);
 	make(1, 1);
 	make(2, 3);
 	make(3, 1);
 	make(4, 2);
 	is_str(order(), "bdaec", "fewest mappings, then idle for longest");
+	is_str(youngest(), "dbeac", "or idle for the shortest time");
 	is_int((int64_t)rig.map.idle_bytes, 5 * (int64_t)MIB(8), "five idle pages");
 	use(1, 0);
 	is_str(order(), "dbaec", "one that was used is the youngest of its like");
@@ -78,6 +90,7 @@ static void test_order(void)
 	is_str(order(), "dbeac", "through whichever mapping");
 	glk_idle_take(&rig.map, page[4]);
 	is_str(order(), "dbac", "one is taken from the middle");
+	is_str(youngest(), "bdac", "which leaves the end of its list");
 	ok(!glk_idle_has(&rig.map, page[4]) && glk_idle_has(&rig.map, page[0]),
 		"that one");
 	glk_idle_take(&rig.map, page[4]);
