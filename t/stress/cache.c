@@ -68,7 +68,7 @@ static struct CUstream_st *renew(struct CUstream_st *stream)
 	if (stream) {
 		if (ops->stream_sync(rig.drv, 0, stream))
 			count(&wrong, "a stream not waited for");
-		glk_stream_retire(&rig.cache.streams, stream);
+		glk_cache_stream_end(&rig.cache, stream);
 		if (ops->stream_free(rig.drv, 0, stream))
 			count(&wrong, "a stream not ended");
 	}
@@ -105,7 +105,7 @@ static void *run(void *arg)
 			walk();
 	}
 	rig.drv->ops->stream_sync(rig.drv, 0, stream);
-	glk_stream_retire(&rig.cache.streams, stream);
+	glk_cache_stream_end(&rig.cache, stream);
 	rig.drv->ops->stream_free(rig.drv, 0, stream);
 	return NULL;
 }
