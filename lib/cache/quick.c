@@ -251,9 +251,10 @@ static uint32_t carve_behind(struct glk_cache *cache, struct glk_request *reques
 	uint64_t offset = e->offset + e->size;
 	uint32_t next = glk_load_relaxed(&e->next), first, last, id;
 
-	if (!next ||
-		glk_extent_state(glk_extent_at(&cache->map, next)) != GLK_EXTENT_FREE ||
-		glk_extent_at(&cache->map, next)->size < request->rounded)
+	/* with no extent behind it, new addresses: its page may go on there */
+	if (next ? glk_extent_state(glk_extent_at(&cache->map, next)) != GLK_EXTENT_FREE ||
+				glk_extent_at(&cache->map, next)->size < request->rounded
+		 : request->rounded > span->size - offset)
 		return 0;
 	first = glk_slot_of(span, offset);
 	last = glk_slot_of(span, offset + request->rounded - 1);
