@@ -31,7 +31,9 @@
 #ifndef GLK_BINS
 #define GLK_BINS 512 /* of a row */
 #endif
+#ifndef GLK_BIN_HEADS
 #define GLK_BIN_HEADS 4
+#endif
 
 /* Of a bin that is for no size. */
 #define GLK_BIN_NONE UINT64_MAX
@@ -48,7 +50,7 @@ struct glk_row {
 	glk_atomic(void *) handle; /* of the stream; GLK_ROW_ENDED when it has ended */
 	bool entered;		   /* it has bins; under the lock */
 	uint64_t pad[6];
-	glk_atomic(uint64_t) used[GLK_BINS / 64];
+	glk_atomic(uint64_t) used[(GLK_BINS + 63) / 64];
 	struct glk_bin bin[GLK_BINS];
 };
 
@@ -71,7 +73,7 @@ static inline uint32_t glk_row_find(const struct glk_row *row, uint64_t grains)
 	return glk_load_relaxed(&row->bin[i].key) == grains ? i : GLK_BINS;
 }
 
-/* A model plants a mistake by leaving the mark of a bin to its first push. */
+/* A model plants a mistake by redefining it. */
 #ifndef GLK_ROW_MARK
 #define GLK_ROW_MARK(row, i)                                                             \
 	do {                                                                             \

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The real lib/map/word.h under relacy: two threads free the same address again and again, as
+ * fast as they can, and a third one takes the freed extent out of a bin and gives it out again,
+ * first at the same address and then at another. So a free may be overtaken by the other free
+ * and by the next life of the extent between its load and its compare-and-swap.
+ *
+ * Shown: a life of the extent is ended by one free alone, and by none that read the word in an
+ * earlier life or means another address; and who ends it sees what was written to the extent
+ * before it became LIVE. Built once as it is and once with each of these mistakes, which must
+ * be found:
+ *
+ *	GLK_WORD_STEP=0		the generation does not step
+ *	MODEL_STORED_CLAIM	the claim stores instead of comparing
+ *	MODEL_RELAXED_CLAIM	the claim acquires nothing
+ *	MODEL_RELAXED_LIVE	the move to LIVE releases nothing
+ *
+ * Limits: three threads, three lives; a sample of the schedules, not all.
+ */
+#include "base/atomic.h"
+
+#include <cstdint>
+
+/* Of the extent, and as the thread that runs last read its word. */
+static unsigned lives, read_in[3];
+
+static inline uint64_t model_read(uint64_t word)
+{
+	read_in[rl::thread_index()] = lives;
+	return word;
+}
+
+#ifndef MODEL_RELAXED_CLAIM
+#define model_load(p) ((p)->load(rl::mo_acquire, $))
+#else
+#define model_load(p) ((p)->load(rl::mo_relaxed, $))
+#undef glk_cas_acq_rel
+#define glk_cas_acq_rel(p, o, n)                                                         \
+	((p)->compare_exchange_strong(*(o), (n), rl::mo_release, $, rl::mo_relaxed, $))
+#endif
+#ifdef MODEL_STORED_CLAIM
+#undef glk_cas_acq_rel
+#define glk_cas_acq_rel(p, o, n) ((p)->store((n), rl::mo_release, $), true)
+#endif
+#undef glk_load_acquire
+#define glk_load_acquire(p) model_read(model_load(p))
+#ifdef MODEL_RELAXED_LIVE
+#undef glk_store_release
+#define glk_store_release(p, v) glk_store_relaxed(p, v)
+#endif
+
+#include "map/word.h"
+
+#include "run.h"
+
+#define FREES 3
+#define LIVES 3
+#define HERE  UINT64_C(0)
+#define THERE (UINT64_C(1) << GLK_GRAIN_SHIFT)
+
+struct word_model : rl::test_suite<word_model, 3> {
+	glk_atomic(uint64_t) word;
+	glk_atomic(uint32_t) bin; /* whether the extent lies in it */
+	glk_plain(uint64_t) offset;
+	unsigned ended;
+
+	void before()
+	{
+		lives = ended = 0;
+		glk_store_relaxed(&word, (uint64_t)GLK_EXTENT_FREE);
+		glk_store_relaxed(&bin, 0u);
+		live(HERE);
+	}
+
+	/* The owner's move, as glk_extent_set() makes it. */
+	void live(uint64_t at)
+	{
+		uint64_t old = glk_load_relaxed(&word);
+
+		glk_set(offset, at);
+		lives++;
+		glk_store_release(&word, glk_word_next(old, at, GLK_EXTENT_LIVE));
+	}
+
+	void free_at(unsigned self, uint64_t at)
+	{
+		if (!glk_word_claim(&word, at))
+			return;
+		RL_ASSERT(read_in[self] == lives);
+		RL_ASSERT(++ended == lives);
+		RL_ASSERT(glk_get(offset) == at);
+		glk_xchg_acq_rel(&bin, 1u);
+	}
+
+	void revive(uint64_t at)
+	{
+		if (glk_xchg_acq_rel(&bin, 0u))
+			live(at);
+	}
+
+	void thread(unsigned self)
+	{
+		if (self < 2) {
+			for (int i = 0; i < FREES; i++)
+				free_at(self, i < FREES - 1 ? HERE : THERE);
+			return;
+		}
+		for (int i = 0; i < 2 * LIVES && lives < LIVES; i++)
+			revive(lives == 1 ? HERE : THERE);
+	}
+
+	void after()
+	{
+		enum glk_extent_state state = glk_word_state(glk_load_relaxed(&word));
+		bool live = state == GLK_EXTENT_LIVE;
+
+		RL_ASSERT(live || state == GLK_EXTENT_QUICK);
+		RL_ASSERT(ended + live == lives);
+		RL_ASSERT(glk_load_relaxed(&bin) == !live);
+	}
+};
+
+int main()
+{
+	return model_run<word_model>();
+}
