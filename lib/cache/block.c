@@ -134,6 +134,10 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	request->bin = glk_quick_bin(cache, row, request->rounded >> GLK_GRAIN_SHIFT);
 	err = single ? glk_single_alloc(cache, request, &extent)
 		     : stitched_alloc(cache, request, &extent);
+	/* blocks in bins keep addresses and descriptors, of which there is an end too */
+	if (err == -ENOMEM && glk_quick_flush(cache))
+		err = single ? glk_single_alloc(cache, request, &extent)
+			     : stitched_alloc(cache, request, &extent);
 	if (err)
 		return err;
 	*ret_addr = book(cache, request, seat, extent);

@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What lies in the bins: sizes, waves, neighbours, thresholds, and bins that change hands. */
+#include "rig.h"
+
+#include <errno.h>
+
+static struct rig rig;
+static struct CUstream_st *a;
+
+static void begin(const char *const *settings)
+{
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+}
+
+static uint64_t quick(void)
+{
+	return rig_figures(&rig).quick;
+}
+
+static uint64_t misses(void)
+{
+	return rig_figures(&rig).misses;
+}
+
+static struct glk_row *row_of(struct CUstream_st *stream)
+{
+	for (uint32_t i = 1; i <= rig.cache.last_row; i++) {
+		if (glk_load_relaxed(&rig.cache.rows[i].handle) == stream)
+			return &rig.cache.rows[i];
+	}
+	tap_bail("no row");
+}
+
+/* Small sizes: eight a power of two. */
+static void rounds(void)
+{
+	uint64_t last = 0, given, distinct = 0;
+	bool tight = true, steady = true, rises = true;
+
+	begin(NULL);
+	rig_alloc(&rig, 1, a);
+	for (size_t size = 1; size <= MIB; size += size < 70000 ? 1 : 37) {
+		given = glk_quick_grains(&rig.cache, size) << GLK_GRAIN_SHIFT;
+		tight &= given >= size && given <= size + size / 8 + GLAKE_GRAIN - 1;
+		steady &= glk_quick_grains(&rig.cache, given) << GLK_GRAIN_SHIFT == given;
+		rises &= given >= last;
+		distinct += given != last;
+		last = given;
+	}
+	ok(tight, "never more than an eighth and a grain");
+	ok(steady, "a rounded size is its own");
+	ok(rises, "a larger one gets no less");
+	is_int(glk_quick_grains(&rig.cache, MIB), MIB / GLAKE_GRAIN, "the largest fits");
+	ok(distinct <= 80, "%" PRIu64 " sizes in all", distinct);
+	is_int(glk_quick_grains(&rig.cache, MIB + 1), MIB / GLAKE_GRAIN + 1,
+		"above, to the grain");
+	is_int(glk_quick_grains(&rig.cache, 5 * MIB - 511), 5 * MIB / GLAKE_GRAIN,
+		"and no more");
+	rig_close(&rig, 1);
+}
+
+/* A wave of one size misses at its powers of two, and goes upwards. */
+static void refills(void)
+{
+	uint64_t first = 0, addr, before, calls = 0;
+	bool upwards = true, doubles = true;
+
+	begin(NULL);
+	for (uint64_t n = 1; n <= 127; n++) {
+		before = n > 1 ? misses() : 0;
+		addr = rig_alloc(&rig, 4096, a);
+		first = n > 1 ? first : addr;
+		upwards &= addr == first + (n - 1) * 4096;
+		doubles &= (misses() - before == 1) == !(n & (n - 1));
+		if (n == 1)
+			calls = rig_all_calls(&rig);
+	}
+	ok(doubles, "the 1st, 2nd, 4th, 8th ... miss");
+	ok(upwards, "each lies behind the one before");
+	is_int(misses(), 7, "of 127, seven missed");
+	is_int(rig_all_calls(&rig) - calls, 0, "what is carved ahead costs no call");
+	ok(quick() <= 256 << 10, "and is bounded");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 127);
+
+	/* no page is mapped for what nobody asked for */
+	begin(NULL);
+	for (int i = 0; i < 7; i++)
+		rig_alloc(&rig, 256 << 10, a);
+	is_int(quick(), 0, "large for a small one: nothing is carved ahead");
+	is_int(rig_calls(&rig, GLAKE_CALL_CREATE), 1, "on one page");
+	rig_close(&rig, 7);
+}
+
+/*
+ * Small blocks in bins, and a request that finds no mapped place beside them. With `live` bytes
+ * of other blocks they are few or many.
+ */
+static uint64_t press_small(size_t live)
+{
+	uint64_t addr[8], calls;
+
+	begin(NULL);
+	rig_alloc(&rig, live, a);
+	for (int i = 0; i < 8; i++)
+		addr[i] = rig_alloc(&rig, 256 << 10, a);
+	rig_free(&rig, addr[2], a);
+	is_int(quick(), 256 << 10, "a freed one is in its bin");
+	calls = rig_calls(&rig, GLAKE_CALL_CREATE);
+	addr[2] = rig_alloc(&rig, 200 << 10, a);
+	ok(addr[2], "one of another size");
+	is_sound(&rig, "the books agree");
+	calls = rig_calls(&rig, GLAKE_CALL_CREATE) - calls;
+	rig_close(&rig, 9);
+	return calls;
+}
+
+static void yields(void)
+{
+	uint64_t addr, calls;
+
+	is_int(press_small(MIB), 0, "many for what is live: they go back, no new page");
+	is_int(press_small(600 * MIB), 1, "few: they stay, and a page is made");
+
+	begin(NULL);
+	rig_free(&rig, rig_alloc(&rig, 3 * MIB, a), a);
+	is_int(quick(), 3 * MIB, "a medium one is in its bin");
+	calls = rig_all_calls(&rig);
+	addr = rig_alloc(&rig, 2 * MIB + 512, a);
+	ok(addr, "one of another size");
+	is_int(rig_all_calls(&rig) - calls, 0, "has its pages");
+	is_int(quick(), 0, "for it went back");
+	is_int(rig_figures(&rig).flushes, 1, "as a flush");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* Large ones, apart from each other, and a medium request that finds its place anyway. */
+static uint64_t keep_large(size_t live)
+{
+	uint64_t large, medium;
+
+	begin(NULL);
+	large = rig_alloc(&rig, 16 * MIB, a);
+	rig_alloc(&rig, live, a);
+	medium = rig_alloc(&rig, 2 * MIB, a);
+	rig_flush(&rig);
+	rig_free(&rig, medium, a);
+	rig_flush(&rig);
+	rig_free(&rig, large, a);
+	is_int(quick(), 16 * MIB, "a large one is in its bin");
+	ok(rig_alloc(&rig, 2 * MIB, a), "a medium request misses");
+	is_sound(&rig, "the books agree");
+	medium = quick();
+	rig_close(&rig, 2);
+	return medium;
+}
+
+static void keeps(void)
+{
+	is_int(keep_large(64 * MIB), 0, "more than an eighth of what is live goes back");
+	is_int(keep_large(256 * MIB), 16 * MIB, "less stays");
+}
+
+/* Whether the large rule holds for three blocks side by side; see quick.h. */
+static void neighbours(void)
+{
+	uint64_t one, two, three;
+	struct glake_stats s;
+
+	begin(NULL);
+	one = rig_alloc(&rig, 8 * MIB, a);
+	two = rig_alloc(&rig, 9 * MIB, a);
+	three = rig_alloc(&rig, 10 * MIB, a);
+	ok(one + 8 * MIB == two && two + 9 * MIB == three, "side by side");
+	rig_alloc(&rig, 200 * MIB, a);
+	rig_free(&rig, two, a);
+	is_int(quick(), 9 * MIB, "between live ones it is in its bin");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, three, a);
+	s = rig_figures(&rig);
+	is_int(s.quick, 0, "freed beside it, neither is in one");
+	is_int(s.free_extents, 1, "they have merged");
+	is_int(s.largest_hole, 19 * MIB, "into one");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, one, a);
+	s = rig_figures(&rig);
+	is_int(s.quick, 0, "nor is one beside a free one");
+	is_int(s.largest_hole, 27 * MIB, "it merges at once");
+	is_sound(&rig, "the books agree");
+	is_int(rig_alloc(&rig, 27 * MIB, a), one, "and serves a larger one");
+	rig_close(&rig, 2);
+
+	/* blocks of one size may lie in their bin side by side */
+	begin(NULL);
+	one = rig_alloc(&rig, 8 * MIB, a);
+	two = rig_alloc(&rig, 8 * MIB, a);
+	three = rig_alloc(&rig, 8 * MIB, a);
+	rig_alloc(&rig, 300 * MIB, a);
+	rig_free(&rig, two, a);
+	rig_free(&rig, one, a);
+	rig_free(&rig, three, a);
+	is_int(quick(), 24 * MIB, "three of one size");
+	is_int(rig_alloc(&rig, 8 * MIB, a), three, "the last freed comes first");
+	is_int(rig_alloc(&rig, 8 * MIB, a), one, "and so on");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+/* Medium sizes whose bins have one place, or the one beside it. */
+static void collide(size_t *ret_sizes, int count)
+{
+	uint64_t grains = 3 * MIB >> GLK_GRAIN_SHIFT;
+	uint32_t place = glk_row_hash(grains) & ~1u;
+
+	for (int found = 0; found < count; grains++) {
+		if ((glk_row_hash(grains) & ~1u) != place)
+			continue;
+		ret_sizes[found++] = grains << GLK_GRAIN_SHIFT;
+		if (grains << GLK_GRAIN_SHIFT >= 4 * MIB)
+			tap_bail("no such sizes");
+	}
+}
+
+static void changes_size(void)
+{
+	struct glake_block block;
+	uint64_t addr[4], sum = 0;
+	size_t sizes[4];
+	bool exact = true;
+
+	begin(NULL);
+	rig_alloc(&rig, 300 * MIB, a);
+	collide(sizes, 4);
+	for (int i = 0; i < 4; i++)
+		addr[i] = rig_alloc(&rig, sizes[i], a);
+	for (int i = 0; i < 4; i++) {
+		is_int(rig_free(&rig, addr[i], a), 0, "freed, whatever its bin is for");
+		is_int(rig_free(&rig, addr[i], a), -EINVAL, "once");
+		is_sound(&rig, "the books agree");
+	}
+	ok(quick() < sizes[0] + sizes[1] + sizes[2] + sizes[3],
+		"two places hold no four sizes");
+	for (int n = 0; n < 50; n++) {
+		for (int i = 0; i < 4; i++) {
+			addr[i] = rig_alloc(&rig, sizes[i], a);
+			exact &= !glk_cache_query(&rig.cache, addr[i], &block) &&
+				block.given == sizes[i];
+		}
+		for (int i = 0; i < 4; i++)
+			exact &= !rig_free(&rig, addr[(i + n) % 4], a);
+	}
+	ok(exact, "each gets its size, many times");
+	is_sound(&rig, "the books agree");
+
+	/* a block in a bin that is for another size: the push of a thread that read the old */
+	rig_flush(&rig);
+	addr[0] = rig_alloc(&rig, sizes[0], a);
+	rig_free(&rig, addr[0], a);
+	is_int(quick(), sizes[0], "in its bin");
+	for (uint32_t i = 0; i < GLK_BINS; i++) {
+		struct glk_bin *bin = &row_of(a)->bin[i];
+
+		if (glk_load_relaxed(&bin->key) == sizes[1] >> GLK_GRAIN_SHIFT)
+			glk_store_relaxed(&bin->key, GLK_BIN_NONE);
+	}
+	for (uint32_t i = 0; i < GLK_BINS; i++) {
+		struct glk_bin *bin = &row_of(a)->bin[i];
+
+		if (glk_load_relaxed(&bin->key) != sizes[0] >> GLK_GRAIN_SHIFT)
+			continue;
+		glk_store_relaxed(&bin->key, sizes[1] >> GLK_GRAIN_SHIFT);
+		sum++;
+	}
+	is_int(sum, 1, "which becomes one for another size");
+	addr[1] = rig_alloc(&rig, sizes[1], a);
+	ok(!glk_cache_query(&rig.cache, addr[1], &block) && block.given == sizes[1],
+		"the request does not get the stray one");
+	is_int(quick(), 0, "which went back to its extent");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* The stream a block was given on has ended, and its place may be another's by now. */
+static void outlives_stream(void)
+{
+	uint64_t small, medium, large, binned;
+	struct CUstream_st *b;
+
+	begin(NULL);
+	b = rig_stream(&rig);
+	small = rig_alloc(&rig, 5000, b);
+	medium = rig_alloc(&rig, 3 * MIB, b);
+	large = rig_alloc(&rig, 32 * MIB, b);
+	binned = rig_alloc(&rig, 2 * MIB, b);
+	rig_free(&rig, binned, b);
+	ok(quick() >= 2 * MIB, "something is in its bins");
+	glk_cache_stream_end(&rig.cache, b);
+	is_int(quick(), 0, "nothing, when it has ended");
+	is_sound(&rig, "the books agree");
+	is_int(rig_free(&rig, medium, a), 0, "freed on another stream");
+	is_int(quick(), 0, "into no bin");
+	is_int(rig_free(&rig, medium, a), -EINVAL, "freed twice");
+	is_int(rig_error().error_class, GLAKE_ERROR_DOUBLE_FREE, "  its class");
+	b = rig_stream(&rig);
+	ok(rig_alloc(&rig, 5000, b), "a new stream, perhaps in its place");
+	is_int(rig_free(&rig, small, b), 0, "freed on that");
+	is_int(rig_free(&rig, large, NULL), 0, "on the legacy stream");
+	is_sound(&rig, "the books agree");
+	rig_flush(&rig);
+	is_int(quick(), 0, "all of it can be had");
+	is_sound(&rig, "the books agree");
+	is_int(rig_figures(&rig).live, 5000, "but what is live");
+	rig_close(&rig, 1);
+}
+
+/* The bins keep no descriptors from a request, and sizes that never come again none for good. */
+static void never_repeats(void)
+{
+	uint64_t addr[64] = {0}, early = 0;
+	struct glake_stats s;
+	bool served = true;
+	size_t size = 1;
+
+	begin((const char *const[]){"pool.budget=700MiB", NULL});
+	for (uint64_t n = 0; n < 30000; n++) {
+		uint64_t *slot = &addr[n * 37 % 64];
+
+		if (*slot)
+			rig_free(&rig, *slot, a);
+		size = (size * 48271) % 0x7fffffff;
+		*slot = rig_alloc(&rig, n * 512 % (8 * MIB) + size % 512 + 1, a);
+		served &= *slot != 0;
+		if (n == 6000)
+			early = glk_load_relaxed(&rig.cache.map.extents.used);
+	}
+	s = rig_figures(&rig);
+	ok(served, "all are served");
+	ok(glk_load_relaxed(&rig.cache.map.extents.used) <= 2 * early,
+		"extents: %u after five times the requests of %" PRIu64,
+		glk_load_relaxed(&rig.cache.map.extents.used), early);
+	ok(s.mapped <= (uint64_t)rig.conf.map_aliases * s.reserved,
+		"mappings: %" PRIu64 " MiB of %" PRIu64, s.mapped >> 20,
+		s.reserved >> 20);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 64);
+
+	/* pages are mapped for more blocks than there are descriptors */
+	begin((const char *const[]){"map.extents=64", NULL});
+	for (int i = 0; i < 40; i++)
+		addr[i] = rig_alloc(&rig, 4 * MIB - 512, a);
+	for (int i = 0; i < 40; i++)
+		rig_free(&rig, addr[i], a);
+	rig_flush(&rig);
+	served = true;
+	for (size_t n = 0; n < 2000; n++) {
+		addr[0] = rig_alloc(&rig, 1 + n * 1000 % (3 * MIB), a);
+		served &= addr[0] && !rig_free(&rig, addr[0], a);
+	}
+	ok(served, "one block at a time, with few descriptors");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	rounds();
+	refills();
+	yields();
+	keeps();
+	neighbours();
+	changes_size();
+	outlives_stream();
+	never_repeats();
+	return tap_done();
+}
