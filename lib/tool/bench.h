@@ -6,44 +6,95 @@
  * Micro-benchmarks. Each is a function that measures into a structure of its own, and two
  * that show it.
  */
+#include "tool/replay.h"
 #include "tool/tool.h"
 
 #include <glake/glake.h>
 
 #include <stdio.h>
 
-#define BENCH_ROUNDS_MAX  10000
-#define BENCH_THREADS_MAX 256
-#define BENCH_CASES	  6
+#define BENCH_ROUNDS_MAX   10000
+#define BENCH_THREADS_MAX  256
+#define BENCH_CASES	   5
+#define BENCH_SCALES	   4
+#define BENCH_SIZES_STEPS  8
+#define BENCH_SIZES_MAX	   (7 << 20)
+#define BENCH_VARIANTS_MAX 16
+#define BENCH_TRACES_MAX   16
 
 struct glk_json;
 
 struct bench_options {
 	struct glk_tool_context context;
-	unsigned rounds;
+	unsigned rounds; /* 0: what suits each */
 	unsigned threads;
+	unsigned requests; /* of sizes */
+	size_t traces;	   /* of policy; 0: those of the source tree */
+	const char *trace[BENCH_TRACES_MAX];
+	const char *svg; /* of policy; file name or NULL */
 	bool json;
 };
 
 /* Of the rounds. */
 struct bench_range {
-	double min, median, max;
+	double mean, min, median, max;
 };
 
 /* Sorts `values`. */
 struct bench_range bench_range_of(double *values, size_t count);
+void bench_add_range(struct glk_json *json, const char *key, struct bench_range range);
 
+/* Requests of the rounds that were timed, and those that the quick bins served. */
+struct bench_hits {
+	uint64_t requests, hits, called; /* the driver was, for a miss */
+};
+
+/* What was counted until now, to be taken off again; a context that fails counts nothing. */
+void bench_hits_begin(struct glake *ctx, struct bench_hits *hits);
+void bench_hits_end(struct glake *ctx, struct bench_hits *hits);
+
+/* alloc: what a pair of allocate and free costs one thread. */
 struct bench_alloc {
-	size_t pairs; /* a round and thread */
+	unsigned rounds;
+	size_t pairs; /* a round */
+	/* Of a mutex; and in a process with one thread, where it needs no atomic operation. */
+	struct bench_range mutex_ns, mutex_alone_ns;
 	struct {
 		const char *name;
+		bool steady;	       /* each request should be a hit */
 		struct bench_range ns; /* a pair */
-		uint64_t misses;       /* of the rounds that were timed */
+		struct bench_hits count;
 	} cases[BENCH_CASES];
+	bool all_hits; /* the steady cases measured nothing else */
 };
 
 /* 0 or -errno after a message. */
 int bench_alloc(const struct bench_options *options, struct bench_alloc *ret_alloc);
+void bench_add_alloc(struct glk_json *json, const struct bench_alloc *alloc);
+void bench_print_alloc(const struct bench_alloc *alloc);
+
+/* alloc, with more than one thread: the same pairs by several, beside one. */
+struct bench_scale {
+	unsigned rounds, threads;
+	size_t pairs; /* a round and thread */
+	struct bench_scale_mode {
+		const char *name; /* "own streams" or "one stream" */
+		size_t block;
+		struct bench_range one_ns, ns;	   /* a pair takes its thread */
+		struct bench_range one_rate, rate; /* pairs a second, of all threads */
+		struct bench_range ratio;	   /* of the rates of one round */
+		double best; /* of the shortest times of all rounds */
+		struct bench_hits count;
+	} modes[BENCH_SCALES];
+	struct bench_range
+		machine; /* the same ratio for a counter in place of the library */
+	double machine_best;
+	bool all_hits;
+};
+
+int bench_scale(const struct bench_options *options, struct bench_scale *ret_scale);
+void bench_add_scale(struct glk_json *json, const struct bench_scale *scale);
+void bench_print_scale(const struct bench_scale *scale);
 
 /* One large block on pages that lay elsewhere. */
 struct bench_stitched {
@@ -66,5 +117,55 @@ struct bench_stitch {
 };
 
 int bench_stitch(const struct bench_options *options, struct bench_stitch *ret_stitch);
+void bench_add_stitch(struct glk_json *json, const struct bench_stitch *stitch);
+void bench_print_stitch(const struct bench_stitch *stitch);
+
+/* sizes: requests whose sizes never repeat, and what the library keeps for them. */
+struct bench_sizes {
+	unsigned requests;
+	unsigned live;
+	struct bench_sizes_step {
+		unsigned requests; /* so far */
+		struct glake_stats stats;
+		uint64_t process_mappings, process_bytes; /* of addresses; 0: not known */
+		uint64_t calls; /* of the driver, in this step */
+		double ns;	/* a request, with the free before it */
+	} step[BENCH_SIZES_STEPS];
+	bool bounded; /* nothing grew by half in the second half */
+};
+
+int bench_sizes(const struct bench_options *options, struct bench_sizes *ret_sizes);
+void bench_add_sizes(struct glk_json *json, const struct bench_sizes *sizes);
+void bench_print_sizes(const struct bench_sizes *sizes);
+
+/* policy: recorded jobs under variants of the policy, one choice at a time. */
+struct bench_policy {
+	unsigned passes;
+	size_t variants, traces;
+	struct {
+		const char *name;    /* as people call it */
+		const char *setting; /* NULL: the defaults */
+	} variant[BENCH_VARIANTS_MAX];
+	struct {
+		char name[256];
+		uint64_t peak_live;
+		double job_ms;
+		struct bench_outcome {
+			bool ok;
+			double over_live;	 /* reserved over live */
+			double first_ms;	 /* of the driver, in the first pass */
+			double total_ms;	 /* in all passes */
+			double mean_ms, most_ms; /* of the later passes */
+			double hits;		 /* share of the requests */
+		} outcome[BENCH_VARIANTS_MAX];
+	} trace[BENCH_TRACES_MAX];
+	bool ok;
+};
+
+int bench_policy(const struct bench_options *options, struct bench_policy *ret_policy);
+void bench_add_policy(struct glk_json *json, const struct bench_policy *policy);
+void bench_print_policy(const struct bench_policy *policy);
+/* Draws the frontier. 0, or -errno after a message. */
+int bench_plot_policy(const struct bench_policy *policy, const char *path);
 
 #endif

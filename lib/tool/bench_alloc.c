@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a hit costs: pairs of glake_alloc and glake_free in the steady state, beside the pair
- * of lock and unlock of a mutex nobody else wants, taken in the same round, so that the two
- * can be compared on any machine.
+ * What a hit costs: pairs of glake_alloc and glake_free by one thread, beside the pair of lock
+ * and unlock of a mutex nobody else wants. All are measured in turn in every round, so that
+ * they can be compared on any machine, and no clock is read within a round.
  *
- * No clock is read within a round. Threads have a stream each, as programs do, and start
- * each round together.
+ * The figures of the library say afterwards whether what was meant to be hits were hits.
+ *
+ * The C library leaves out the atomic operations of a mutex for as long as a process has one
+ * thread, which no program that needs a mutex has. So the work is done by a second thread, and
+ * the mutex is measured once more before that begins.
  */
 #include "tool/bench.h"
 
@@ -15,102 +18,82 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define PAIRS 10000
-#define SIZES 1024 /* of the mixed cases, a power of two */
-#define LIVE  64   /* blocks held in the last case */
+#define PAIRS	10000
+#define MIXED	1000 /* pairs of the cases that miss, which take longer */
+#define SIZES	1024 /* of the mixed cases, a power of two */
+#define LIVE	64   /* blocks held in the last case */
+#define STEADY	3    /* of the cases come first and hit */
+#define DEFAULT 20   /* rounds */
 
-struct lane {
-	struct shared *shared;
-	struct CUstream_st *stream;
-	pthread_t thread;
-	pthread_mutex_t mutex;
-	unsigned index;
-	int err;
-	double *ns[BENCH_CASES]; /* a pair, of each round */
-	uint64_t misses[BENCH_CASES];
-};
-
-struct shared {
+struct job {
 	struct glake *ctx;
-	const struct bench_options *options;
-	pthread_mutex_t start; /* held until all threads are there, or given up */
-	bool give_up;
-	pthread_barrier_t barrier;
+	struct CUstream_st *stream;
+	pthread_mutex_t mutex;
 	size_t sizes[SIZES];
-	struct lane *lanes;
+	double *mutex_ns, *mutex_alone_ns, *ns[BENCH_CASES]; /* a pair, of each round */
+	struct bench_alloc *result;
+	int err;
 };
 
-static int pair(struct lane *lane, size_t size)
+static int pair(struct job *job, size_t size)
 {
-	struct glake *ctx = lane->shared->ctx;
 	void *ptr;
-	int err = glake_alloc(ctx, 0, size, lane->stream, 0, &ptr);
+	int err = glake_alloc(job->ctx, 0, size, job->stream, 0, &ptr);
 
-	return err ? err : glake_free(ctx, ptr, lane->stream);
+	return err ? err : glake_free(job->ctx, ptr, job->stream);
 }
 
-static int fixed(struct lane *lane, size_t size)
+static int fixed(struct job *job, size_t size)
 {
 	int err = 0;
 
 	for (int i = 0; i < PAIRS && !err; i++)
-		err = pair(lane, size);
+		err = pair(job, size);
 	return err;
 }
 
-static int run_mutex(struct lane *lane)
+static int run_512(struct job *job)
 {
-	for (int i = 0; i < PAIRS; i++) {
-		pthread_mutex_lock(&lane->mutex);
-		pthread_mutex_unlock(&lane->mutex);
-	}
-	return 0;
+	return fixed(job, 512);
 }
 
-static int run_512(struct lane *lane)
+static int run_64k(struct job *job)
 {
-	return fixed(lane, 512);
+	return fixed(job, (size_t)64 << 10);
 }
 
-static int run_64k(struct lane *lane)
+static int run_16m(struct job *job)
 {
-	return fixed(lane, (size_t)64 << 10);
+	return fixed(job, (size_t)16 << 20);
 }
 
-static int run_16m(struct lane *lane)
-{
-	return fixed(lane, (size_t)16 << 20);
-}
-
-static int run_mixed(struct lane *lane)
+static int run_mixed(struct job *job)
 {
 	int err = 0;
 
-	for (int i = 0; i < PAIRS && !err; i++)
-		err = pair(lane, lane->shared->sizes[i & (SIZES - 1)]);
+	for (int i = 0; i < MIXED && !err; i++)
+		err = pair(job, job->sizes[i & (SIZES - 1)]);
 	return err;
 }
 
 /* The oldest of the blocks at hand goes, a new one comes. */
-static int run_queue(struct lane *lane)
+static int run_queue(struct job *job)
 {
-	struct glake *ctx = lane->shared->ctx;
 	void *live[LIVE] = {NULL};
 	int err = 0, failed;
 
-	for (int i = 0; i < PAIRS && !err; i++) {
+	for (int i = 0; i < MIXED && !err; i++) {
 		void **slot = &live[i % LIVE];
 
-		err = glake_free(ctx, *slot, lane->stream);
+		err = glake_free(job->ctx, *slot, job->stream);
 		*slot = NULL;
 		if (!err)
-			err = glake_alloc(ctx, 0, lane->shared->sizes[i & (SIZES - 1)],
-				lane->stream, 0, slot);
+			err = glake_alloc(job->ctx, 0, job->sizes[i & (SIZES - 1)],
+				job->stream, 0, slot);
 	}
 	for (int i = 0; i < LIVE; i++) {
-		failed = glake_free(ctx, live[i], lane->stream);
+		failed = glake_free(job->ctx, live[i], job->stream);
 		err = err ? err : failed;
 	}
 	return err;
@@ -118,63 +101,69 @@ static int run_queue(struct lane *lane)
 
 static const struct {
 	const char *name;
-	int (*run)(struct lane *lane);
+	int pairs;
+	int (*run)(struct job *job);
 } cases[BENCH_CASES] = {
-	{"mutex", run_mutex},
-	{"512 B", run_512},
-	{"64 KiB", run_64k},
-	{"16 MiB", run_16m},
-	{"mixed", run_mixed},
-	{"mixed, 64 live", run_queue},
+	{"512 B", PAIRS, run_512},
+	{"64 KiB", PAIRS, run_64k},
+	{"16 MiB", PAIRS, run_16m},
+	{"mixed", MIXED, run_mixed},
+	{"mixed, 64 live", MIXED, run_queue},
 };
 
-static uint64_t misses_now(struct lane *lane)
+static double time_mutex(struct job *job)
 {
-	struct glake_stats stats = {.sz = sizeof(stats)};
+	int64_t start = latency_now();
 
-	return glake_stats_get(lane->shared->ctx, 0, &stats) ? 0 : stats.misses;
+	for (int i = 0; i < PAIRS; i++) {
+		pthread_mutex_lock(&job->mutex);
+		pthread_mutex_unlock(&job->mutex);
+	}
+	return (double)(latency_now() - start) / PAIRS;
 }
 
-static void run_round(struct lane *lane, int which, double *ret_ns)
+static double time_case(struct job *job, int which)
 {
+	struct bench_hits *count = &job->result->cases[which].count;
 	int64_t start;
+	double ns;
 	int err;
 
-	pthread_barrier_wait(&lane->shared->barrier);
+	bench_hits_begin(job->ctx, count);
 	start = latency_now();
-	err = cases[which].run(lane);
-	*ret_ns = (double)(latency_now() - start) / PAIRS;
-	lane->err = lane->err ? lane->err : err;
+	err = cases[which].run(job);
+	ns = (double)(latency_now() - start) / cases[which].pairs;
+	bench_hits_end(job->ctx, count);
+	job->err = job->err ? job->err : err;
+	return ns;
 }
 
-static void *lane_main(void *arg)
+/* Cases that miss make the bins give blocks back; so the steady ones are measured first. */
+static void run_cases(struct job *job, int first, int last)
 {
-	struct lane *lane = arg;
-	unsigned rounds = lane->shared->options->rounds;
-	bool give_up;
-	double warm;
+	unsigned rounds = job->result->rounds;
 
-	pthread_mutex_lock(&lane->shared->start);
-	give_up = lane->shared->give_up;
-	pthread_mutex_unlock(&lane->shared->start);
-	if (give_up)
-		return NULL;
-	for (int which = 0; which < BENCH_CASES; which++) {
-		uint64_t before;
-
-		/* The first round maps what the others need. */
-		run_round(lane, which, &warm);
-		pthread_barrier_wait(&lane->shared->barrier);
-		before = misses_now(lane);
-		for (unsigned i = 0; i < rounds; i++) {
-			run_round(lane, which, &lane->ns[which][i]);
-			if (!lane->index)
-				progress_step((uint64_t)which * rounds + i,
-					(uint64_t)BENCH_CASES * rounds);
-		}
-		pthread_barrier_wait(&lane->shared->barrier);
-		lane->misses[which] = misses_now(lane) - before;
+	/* the first round maps what the others need */
+	for (int which = first; which < last; which++)
+		time_case(job, which);
+	for (int which = first; which < last; which++)
+		job->result->cases[which].count = (struct bench_hits){0};
+	for (unsigned i = 0; i < rounds && !job->err; i++) {
+		if (!first)
+			job->mutex_ns[i] = time_mutex(job);
+		for (int which = first; which < last; which++)
+			job->ns[which][i] = time_case(job, which);
+		progress_step((uint64_t)first * rounds + (uint64_t)(last - first) * i,
+			(uint64_t)BENCH_CASES * rounds);
 	}
+}
+
+static void *run(void *arg)
+{
+	struct job *job = arg;
+
+	run_cases(job, 0, STEADY);
+	run_cases(job, STEADY, BENCH_CASES);
 	return NULL;
 }
 
@@ -191,102 +180,70 @@ static void choose_sizes(size_t *sizes)
 	}
 }
 
-static int make_lanes(struct shared *shared)
+static void sum_up(struct job *job)
 {
-	unsigned rounds = shared->options->rounds;
-	int err = 0;
+	struct bench_alloc *alloc = job->result;
 
-	for (unsigned i = 0; i < shared->options->threads && !err; i++) {
-		struct lane *lane = &shared->lanes[i];
-
-		lane->shared = shared;
-		lane->index = i;
-		pthread_mutex_init(&lane->mutex, NULL);
-		err = glake_stream_new(shared->ctx, 0, &lane->stream);
-		for (int which = 0; which < BENCH_CASES && !err; which++) {
-			lane->ns[which] = calloc(rounds, sizeof(double));
-			err = lane->ns[which] ? 0 : -ENOMEM;
-		}
-	}
-	return err;
-}
-
-static int run_lanes(struct shared *shared)
-{
-	unsigned threads = shared->options->threads, started = 1;
-	int err = 0;
-
-	pthread_barrier_init(&shared->barrier, NULL, threads);
-	pthread_mutex_init(&shared->start, NULL);
-	pthread_mutex_lock(&shared->start);
-	for (; started < threads && !err; started += !err) {
-		struct lane *lane = &shared->lanes[started];
-
-		err = -pthread_create(&lane->thread, NULL, lane_main, lane);
-	}
-	shared->give_up = err;
-	pthread_mutex_unlock(&shared->start);
-	if (!err)
-		lane_main(&shared->lanes[0]);
-	while (--started)
-		pthread_join(shared->lanes[started].thread, NULL);
-	for (unsigned i = 0; i < threads && !err; i++)
-		err = shared->lanes[i].err;
-	return err;
-}
-
-static int sum_up(struct shared *shared, struct bench_alloc *alloc)
-{
-	unsigned threads = shared->options->threads, rounds = shared->options->rounds;
-	double *all = calloc((size_t)threads * rounds, sizeof(*all));
-
-	if (!all)
-		return -ENOMEM;
 	alloc->pairs = PAIRS;
+	alloc->mutex_ns = bench_range_of(job->mutex_ns, alloc->rounds);
+	alloc->mutex_alone_ns = bench_range_of(job->mutex_alone_ns, alloc->rounds);
+	alloc->all_hits = true;
 	for (int which = 0; which < BENCH_CASES; which++) {
-		for (unsigned i = 0; i < threads; i++)
-			memcpy(all + (size_t)i * rounds, shared->lanes[i].ns[which],
-				rounds * sizeof(*all));
+		const struct bench_hits *count = &alloc->cases[which].count;
+
 		alloc->cases[which].name = cases[which].name;
-		alloc->cases[which].ns = bench_range_of(all, (size_t)threads * rounds);
-		alloc->cases[which].misses = shared->lanes[0].misses[which];
+		alloc->cases[which].steady = which < STEADY;
+		alloc->cases[which].ns = bench_range_of(job->ns[which], alloc->rounds);
+		if (which < STEADY && count->hits != count->requests)
+			alloc->all_hits = false;
 	}
-	free(all);
-	return 0;
 }
 
-static void free_lanes(struct shared *shared)
+static int measure(struct job *job)
 {
-	for (unsigned i = 0; i < shared->options->threads; i++) {
-		struct lane *lane = &shared->lanes[i];
+	unsigned rounds = job->result->rounds;
+	double *values = calloc((size_t)rounds * (BENCH_CASES + 2), sizeof(*values));
+	pthread_t thread;
+	int err;
 
-		glake_stream_free(shared->ctx, 0, lane->stream);
-		for (int which = 0; which < BENCH_CASES; which++)
-			free(lane->ns[which]);
-	}
-	free(shared->lanes);
+	if (!values)
+		return -ENOMEM;
+	job->mutex_ns = values;
+	job->mutex_alone_ns = values + (size_t)rounds * (BENCH_CASES + 1);
+	for (int which = 0; which < BENCH_CASES; which++)
+		job->ns[which] = values + (size_t)rounds * (size_t)(which + 1);
+	choose_sizes(job->sizes);
+	pthread_mutex_init(&job->mutex, NULL);
+	for (unsigned i = 0; i < rounds; i++)
+		job->mutex_alone_ns[i] = time_mutex(job);
+	err = glake_stream_new(job->ctx, 0, &job->stream);
+	if (!err)
+		err = -pthread_create(&thread, NULL, run, job);
+	if (!err)
+		err = -pthread_join(thread, NULL);
+	if (!err)
+		err = job->err;
+	if (!err)
+		sum_up(job);
+	glake_stream_free(job->ctx, 0, job->stream);
+	free(values);
+	return err;
 }
 
 int bench_alloc(const struct bench_options *options, struct bench_alloc *ret_alloc)
 {
-	struct shared shared = {.options = options};
+	struct job job = {.result = ret_alloc};
 	size_t leaked = 0;
-	int err = glk_tool_open(&options->context, &shared.ctx);
+	int err = glk_tool_open(&options->context, &job.ctx);
 
 	if (err)
 		return err;
-	choose_sizes(shared.sizes);
-	shared.lanes = calloc(options->threads, sizeof(*shared.lanes));
-	err = shared.lanes ? make_lanes(&shared) : -ENOMEM;
-	if (!err)
-		err = run_lanes(&shared);
-	if (!err)
-		err = sum_up(&shared, ret_alloc);
+	*ret_alloc = (struct bench_alloc){
+		.rounds = options->rounds ? options->rounds : DEFAULT};
+	err = measure(&job);
 	if (err)
 		glk_tool_say_error("bench alloc", err);
-	if (shared.lanes)
-		free_lanes(&shared);
-	if (glake_close(shared.ctx, &leaked) || leaked) {
+	if (glake_close(job.ctx, &leaked) || leaked) {
 		glk_tool_say("bench alloc: %zu blocks were lost", leaked);
 		err = err ? err : -EIO;
 	}

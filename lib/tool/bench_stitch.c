@@ -18,13 +18,15 @@
 #include <errno.h>
 #include <string.h>
 
-#define TEETH 64 /* blocks of the comb */
-#define PAGES (TEETH / 2)
+#define TEETH	64 /* blocks of the comb */
+#define PAGES	(TEETH / 2)
+#define DEFAULT 20 /* rounds */
 
 struct comb {
 	struct glake *ctx;
 	size_t page;
 	void *teeth[TEETH];
+	unsigned rounds;
 	struct bench_stitch *result;
 };
 
@@ -154,8 +156,9 @@ static int close_budget(struct comb *comb)
 	return err ? err : glake_budget_set(comb->ctx, 0, stats.reserved);
 }
 
-static int run_rounds(struct comb *comb, unsigned rounds)
+static int run_rounds(struct comb *comb)
 {
+	unsigned rounds = comb->rounds;
 	struct bench_stitch *result = comb->result;
 	struct bench_stitched *again = &result->again;
 	struct glake_stats stats = {.sz = sizeof(stats)};
@@ -183,7 +186,7 @@ static int run_rounds(struct comb *comb, unsigned rounds)
 	return err;
 }
 
-static int run(struct comb *comb, const struct bench_options *options)
+static int run(struct comb *comb)
 {
 	struct bench_stitch *result = comb->result;
 	int err = find_page_size(comb);
@@ -194,7 +197,7 @@ static int run(struct comb *comb, const struct bench_options *options)
 	result->checked = glake_backend(comb->ctx) == GLAKE_BACKEND_SOFT;
 	result->pages = PAGES;
 	result->block = PAGES * comb->page;
-	err = run_rounds(comb, options->rounds);
+	err = run_rounds(comb);
 	for (int i = 0; i < TEETH; i++)
 		glake_free(comb->ctx, comb->teeth[i], NULL);
 	return err;
@@ -202,14 +205,15 @@ static int run(struct comb *comb, const struct bench_options *options)
 
 int bench_stitch(const struct bench_options *options, struct bench_stitch *ret_stitch)
 {
-	struct comb comb = {.result = ret_stitch};
+	struct comb comb = {.result = ret_stitch,
+		.rounds = options->rounds ? options->rounds : DEFAULT};
 	size_t leaked = 0;
 	int err = glk_tool_open(&options->context, &comb.ctx);
 
 	if (err)
 		return err;
 	*ret_stitch = (struct bench_stitch){0};
-	err = run(&comb, options);
+	err = run(&comb);
 	if (err)
 		glk_tool_say_error("bench stitch", err);
 	if (glake_close(comb.ctx, &leaked) || leaked) {
@@ -217,7 +221,6 @@ int bench_stitch(const struct bench_options *options, struct bench_stitch *ret_s
 		err = err ? err : -EIO;
 	}
 	ret_stitch->ok = !err && ret_stitch->stitches && !ret_stitch->broken &&
-		(!ret_stitch->checked ||
-			ret_stitch->kept == (size_t)PAGES * options->rounds);
+		(!ret_stitch->checked || ret_stitch->kept == (size_t)PAGES * comb.rounds);
 	return err;
 }

@@ -8,6 +8,7 @@
 #include "tool/replay.h"
 
 #include "tool/figure.h"
+#include "tool/svg.h"
 
 #include <errno.h>
 #include <string.h>
@@ -40,39 +41,14 @@ static double seconds_of(const struct plot *plot, const struct replay_sample *sa
 	return (double)plot->result->trace->times_us[sample->event] / 1e6;
 }
 
-static void put_text(const char *text, FILE *file)
-{
-	for (; *text; text++) {
-		if (*text == '<' || *text == '>' || *text == '&')
-			fprintf(file, "&#%d;", *text);
-		else if ((unsigned char)*text < ' ')
-			fputc('?', file);
-		else
-			fputc(*text, file);
-	}
-}
-
 static void put_head(const struct plot *plot)
 {
-	fprintf(plot->file,
-		"<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %g %g\" width=\"%g\" "
-		"height=\"%g\" font-family=\"system-ui, sans-serif\" font-size=\"13\">\n"
-		"<style>\n"
-		".ground { fill: #ffffff } text { fill: #1f2328 } .quiet { fill: #59636e }\n"
-		".grid { stroke: #d1d9e0; stroke-width: 1 }\n"
-		".axis { stroke: #59636e; stroke-width: 1 }\n"
+	svg_head(plot->file, WIDTH, HEIGHT,
 		".live { stroke: #0969da; fill: none; stroke-width: 1.5 }\n"
 		".area { fill: #0969da; fill-opacity: 0.22 }\n"
-		".reserved { stroke: #cf5a00; fill: none; stroke-width: 1.8 }\n"
-		"@media (prefers-color-scheme: dark) {\n"
-		".ground { fill: #0d1117 } text { fill: #e6edf3 } .quiet { fill: #9198a1 }\n"
-		".grid { stroke: #30363d } .axis { stroke: #9198a1 }\n"
+		".reserved { stroke: #cf5a00; fill: none; stroke-width: 1.8 }\n",
 		".live { stroke: #58a6ff } .area { fill: #58a6ff }\n"
-		".reserved { stroke: #ffa657 }\n"
-		"}\n"
-		"</style>\n"
-		"<rect class=\"ground\" width=\"%g\" height=\"%g\"/>\n",
-		WIDTH, HEIGHT, WIDTH, HEIGHT, WIDTH, HEIGHT);
+		".reserved { stroke: #ffa657 }\n");
 }
 
 static void put_title(const struct plot *plot)
@@ -82,7 +58,7 @@ static void put_title(const struct plot *plot)
 
 	fprintf(plot->file,
 		"<text x=\"%g\" y=\"28\" font-size=\"18\" font-weight=\"600\">", LEFT);
-	put_text(trace->name, plot->file);
+	svg_text(plot->file, trace->name);
 	fprintf(plot->file, ": live and reserved GPU memory</text>\n");
 	fprintf(plot->file, "<text class=\"quiet\" x=\"%g\" y=\"48\">", LEFT);
 	fprintf(plot->file, "%zu events on %s; ", trace->count,

@@ -2,24 +2,42 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """glakectl bench: what is counted, not how fast it was."""
 import json
+import os
+import tempfile
+import xml.etree.ElementTree as xml
 
-from tap import done, equal, has, note, ok, start, tool
+from tap import DATA, done, equal, has, note, ok, start, tool
+
+MIB = 1 << 20
 
 
-def main():
-    start()
+def in_order(range_, what):
+    ok(0 < range_["min"] <= range_["median"] <= range_["max"]
+       and range_["min"] <= range_["mean"] <= range_["max"], f"{what}: in order", range_)
+
+
+def alloc_and_stitch():
     run = tool("bench", "-d", "soft", "-r", "3", "-j")
-    equal(run.returncode, 0, "all benchmarks")
+    equal(run.returncode, 0, "without a name, the first two benchmarks")
     note(run.stderr.decode())
     result = json.loads(run.stdout)
-    equal(list(result), ["rounds", "threads", "alloc", "stitch", "ok"], "members")
-    cases = {c["name"]: c for c in result["alloc"]["cases"]}
+    equal(list(result), ["alloc", "stitch", "ok"], "members")
+    alloc = result["alloc"]
+    in_order(alloc["mutex"]["pair_ns"], "mutex")
+    in_order(alloc["mutex"]["pair_ns_one_thread"], "mutex in a process with one thread")
+    cases = {c["name"]: c for c in alloc["cases"]}
     for name, case in cases.items():
-        ns = case["pair_ns"]
-        ok(0 < ns["min"] <= ns["median"] <= ns["max"], f"{name}: in order", ns)
-        note(f"{name}: {ns['median']} ns")
+        in_order(case["pair_ns"], name)
+        note(f"{name}: {case['pair_ns']['median']} ns")
+        equal(case["requests"], case["hits"] + case["misses"], f"{name}: hits and misses")
     for name in ("512 B", "64 KiB", "16 MiB"):
-        equal(cases[name]["misses"], 0, f"{name}: no driver call in the steady state")
+        ok(cases[name]["steady"], f"{name}: meant to hit")
+        equal(cases[name]["requests"], 3 * alloc["pairs_a_round"], f"{name}: all counted")
+        equal(cases[name]["driver_called"], 0, f"{name}: no driver call in the steady state")
+    equal(alloc["all_hits"], all(c["misses"] == 0 for c in cases.values() if c["steady"]),
+          "says whether all were hits")
+    ok(alloc["all_hits"], "and they were")
+    ok(cases["mixed"]["misses"] > 0, "which is not so by itself")
     stitch = result["stitch"]
     ok(stitch["ok"] is True, "stitching is right", stitch)
     ok(stitch["stitches"] > 0, "blocks were stitched")
@@ -29,10 +47,100 @@ def main():
     equal(sum(stitch["again"]["driver_calls"].values()), 0, "the second time costs nothing")
     equal(stitch["pages_seen_again"], 3 * stitch["pages"], "contents came through")
     equal(stitch["marks_broken"], 0, "and nothing else changed")
+
+
+def without_bins():
+    """Where nothing can hit, the report says so."""
+    run = tool("bench", "-d", "soft", "-q", "-r", "2", "-c", "policy.bins=none", "alloc")
+    equal(run.returncode, 0, "large blocks without bins")
+    has(run.stdout.decode(), "NOT ALL HITS", "people are told")
+    run = tool("bench", "-d", "soft", "-q", "-r", "2", "-c", "policy.bins=none", "-j", "alloc")
+    equal(json.loads(run.stdout)["alloc"]["all_hits"], False, "and programs")
+
+
+def threads():
+    run = tool("bench", "-d", "soft", "-r", "2", "-t", "3", "-j", "alloc")
+    equal(run.returncode, 0, "three threads")
+    scale = json.loads(run.stdout)["scale"]
+    equal(scale["threads"], 3, "as many")
+    equal([(m["name"], m["block_bytes"]) for m in scale["modes"]],
+          [("own streams", MIB // 16), ("one stream", MIB // 16),
+           ("own streams", 16 * MIB), ("one stream", 16 * MIB)], "modes")
+    for mode in scale["modes"]:
+        what = f"{mode['name']}, {mode['block_bytes']}"
+        for key in ("pair_ns", "pairs_per_s", "one_thread_pair_ns", "one_thread_pairs_per_s",
+                    "ratio"):
+            in_order(mode[key], f"{what}: {key}")
+        equal(mode["requests"], 2 * 3 * scale["pairs_a_round"], f"{what}: all counted")
+        note(f"{what}: ratio {mode['best_ratio']}, hits {mode['hits']}")
+    in_order(scale["machine_ratio"], "what the machine gains")
+    small = [m for m in scale["modes"] if m["block_bytes"] < MIB]
+    ok(all(m["hits"] == m["requests"] for m in small), "small blocks: all hits", small)
     run = tool("bench", "-d", "soft", "-r", "2", "-t", "2", "alloc")
     equal(run.returncode, 0, "two threads")
     has(run.stdout.decode(), "mutex", "a report for people")
+    has(run.stdout.decode(), "one stream", "with the threads")
     ok(b"lay apart" not in run.stdout, "of that benchmark alone")
+
+
+def sizes():
+    run = tool("bench", "-d", "soft", "-n", "200000", "-j", "sizes")
+    equal(run.returncode, 0, "sizes that never repeat")
+    result = json.loads(run.stdout)["sizes"]
+    steps = result["steps"]
+    equal([s["requests"] for s in steps], [25000 * i for i in range(1, 9)], "in eight steps")
+    ok(result["bounded"], "nothing grows by half in the second half", steps)
+    most_live = result["most_live_blocks"] * 64 * MIB
+    for step in steps:
+        what = f"after {step['requests']}"
+        ok(step["metadata_bytes"] <= MIB, f"{what}: 1 MiB of tables at most", step)
+        ok(step["live_extents"] <= 64 and step["free_extents"] <= 400,
+           f"{what}: few extents", step)
+        ok(step["reserved_bytes"] <= most_live, f"{what}: pages", step)
+        ok(step["mapped_bytes"] <= 8 * most_live, f"{what}: eight mappings of each", step)
+    ok(steps[-1]["free_extents"] <= 2 * steps[0]["free_extents"], "extents do not pile up")
+    run = tool("bench", "-d", "soft", "-q", "-n", "800", "sizes")
+    has(run.stdout.decode(), "never repeat", "a report for people")
+    equal(tool("bench", "-n", str(7 * MIB + 1), "sizes").returncode, 2, "one size too many")
+
+
+def policy():
+    trace = os.path.join(DATA, "opt13_N.csv.xz")
+    with tempfile.TemporaryDirectory() as folder:
+        svg = os.path.join(folder, "f.svg")
+        run = tool("bench", "-d", "soft", "-r", "2", "-j", "-o", svg, "policy", trace, trace)
+        equal(run.returncode, 0, "policy")
+        outcomes = json.loads(run.stdout)["policy"]["outcomes"]
+        of = {o["setting"]: o for o in outcomes}
+        equal(len(outcomes), 2 * len(of), "each variant on each job")
+        ok(all(a == b for a, b in zip(outcomes[::2], outcomes[1::2])), "the same each time")
+        usual = of[""]
+        for setting, outcome in of.items():
+            differs = {k for k in outcome if outcome[k] != usual[k]} - {"variant", "setting"}
+            ok(not setting or differs, f"{setting or 'default'}: has an effect", outcome)
+        low, high = of["pool.large_page=2MiB"], of["pool.large_page=16MiB"]
+        ok(low["reserved_over_live"] < high["reserved_over_live"], "small pages need less")
+        ok(low["driver_ms"] > high["driver_ms"], "and cost more")
+        texts = [t.text for t in xml.parse(svg).iter("{http://www.w3.org/2000/svg}text")]
+        equal(texts.count("opt13_N"), 2, "a panel each")
+        equal({o["variant"] for o in outcomes} - set(texts), set(), "every variant is named")
+        lost = os.path.join(folder, "not", "there.svg")
+        equal(tool("bench", "-q", "-r", "1", "-o", lost, "policy", trace).returncode, 1,
+              "a picture that cannot be written")
+    run = tool("bench", "policy", "/nowhere.csv")
+    equal(run.returncode, 1, "a trace that is not there")
+    has(run.stderr.decode(), "/nowhere.csv", "is named")
+    equal(tool("bench", "-o", "f.svg", "alloc").returncode, 2, "a picture of nothing")
+    equal(tool("bench", "trace.csv").returncode, 2, "a trace without policy")
+
+
+def main():
+    start()
+    alloc_and_stitch()
+    without_bins()
+    threads()
+    sizes()
+    policy()
     done()
 
 
