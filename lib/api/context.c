@@ -17,12 +17,7 @@
 
 #include <glake/version.h>
 
-#define INDEX_BITS 8
-
-static struct {
-	glk_atomic(uint64_t) generation; /* odd while open */
-	struct glk_context *context;
-} table[GLAKE_CONTEXT_MAX];
+struct glk_context_entry glk_contexts[GLAKE_CONTEXT_MAX];
 
 static struct glk_lock table_lock = GLK_LOCK_INIT(GLK_RANK_CONTEXT);
 
@@ -35,19 +30,18 @@ static int stale(struct glake *handle)
 int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 {
 	uintptr_t value = (uintptr_t)handle;
-	size_t index = (value & ((1u << INDEX_BITS) - 1)) - 1;
-	struct glk_context *context;
+	size_t index = (value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)) - 1;
 
+	*ret_context = glk_context_find(handle);
+	if (*ret_context)
+		return 0;
 	if (index >= GLAKE_CONTEXT_MAX ||
 		/* pairs with: the release in publish */
-		glk_load_acquire(&table[index].generation) != value >> INDEX_BITS)
+		glk_load_acquire(&glk_contexts[index].generation) !=
+			value >> GLK_CONTEXT_INDEX_BITS)
 		return stale(handle);
-	context = table[index].context;
-	if (context->forks != glk_fork_generation())
-		return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
-			"this is a forked child: the GPUs belong to its parent");
-	*ret_context = context;
-	return 0;
+	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
+		"this is a forked child: the GPUs belong to its parent");
 }
 
 int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
@@ -71,14 +65,15 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 
 	glk_lock(&table_lock);
 	for (uint64_t i = 0; i < GLAKE_CONTEXT_MAX; i++) {
-		uint64_t generation = glk_load_relaxed(&table[i].generation);
+		uint64_t generation = glk_load_relaxed(&glk_contexts[i].generation);
 
 		if (generation & 1)
 			continue;
-		table[i].context = context;
+		glk_contexts[i].context = context;
 		/* pairs with: the acquire in glk_context_get */
-		glk_store_release(&table[i].generation, generation + 1);
-		*ret_handle = (struct glake *)(uintptr_t)((generation + 1) << INDEX_BITS |
+		glk_store_release(&glk_contexts[i].generation, generation + 1);
+		*ret_handle = (struct glake *)(uintptr_t)((generation + 1)
+				<< GLK_CONTEXT_INDEX_BITS |
 			(i + 1));
 		err = 0;
 		break;
@@ -94,15 +89,16 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 static struct glk_context *withdraw(struct glake *handle)
 {
 	uintptr_t value = (uintptr_t)handle;
-	size_t index = (value & ((1u << INDEX_BITS) - 1)) - 1;
+	size_t index = (value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)) - 1;
 	struct glk_context *context = NULL;
 
 	if (index >= GLAKE_CONTEXT_MAX)
 		return NULL;
 	glk_lock(&table_lock);
-	if (glk_load_relaxed(&table[index].generation) == value >> INDEX_BITS) {
-		context = table[index].context;
-		glk_add_acq_rel(&table[index].generation, 1);
+	if (glk_load_relaxed(&glk_contexts[index].generation) ==
+		value >> GLK_CONTEXT_INDEX_BITS) {
+		context = glk_contexts[index].context;
+		glk_add_acq_rel(&glk_contexts[index].generation, 1);
 	}
 	glk_unlock(&table_lock);
 	return context;

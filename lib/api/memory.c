@@ -3,11 +3,13 @@
 #include "api/context.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "cache/hit.h"
 
 #include <errno.h>
 
-int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *stream,
-	uint32_t flags, void **ret_ptr)
+/* A request that is no hit, and all that may be wrong with one. */
+static GLK_COLD int alloc_miss(struct glake *ctx, int device, size_t size,
+	struct CUstream_st *stream, uint32_t flags, void **ret_ptr)
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
@@ -24,9 +26,25 @@ int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *
 	if (flags & ~GLAKE_ALLOC_FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			flags & ~GLAKE_ALLOC_FLAGS);
-	err = glk_cache_alloc(cache, size, stream, flags, &addr);
+	err = glk_cache_miss(cache, size, stream, flags, &addr);
 	if (err)
 		return err;
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *stream,
+	uint32_t flags, void **ret_ptr)
+{
+	struct glk_context *context = glk_context_find(ctx);
+	uint64_t addr;
+
+	if (!context || !ret_ptr || !size || flags ||
+		(unsigned)device >= (unsigned)context->devices)
+		return alloc_miss(ctx, device, size, stream, flags, ret_ptr);
+	addr = glk_hit_alloc(&context->caches[device], size, stream);
+	if (!addr)
+		return alloc_miss(ctx, device, size, stream, flags, ret_ptr);
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;
 }
@@ -45,9 +63,9 @@ static int find_cache(
 		"%p is not memory of this context", (void *)(uintptr_t)addr);
 }
 
-int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+/* A free of what is none of ours, or nothing. */
+static GLK_COLD int free_other(struct glake *ctx, void *ptr)
 {
-	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct glk_context *context;
 	struct glk_cache *cache;
 	int err;
@@ -57,12 +75,19 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	err = glk_context_get(ctx, &context);
 	if (err == -ENODEV)
 		return 0; /* a forked child: the memory is the parent's */
-	if (err)
-		return err;
-	err = find_cache(context, addr, &cache);
-	if (err)
-		return err;
-	return glk_cache_free(cache, addr, stream);
+	return err ? err : find_cache(context, (uint64_t)(uintptr_t)ptr, &cache);
+}
+
+int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	struct glk_context *context = glk_context_find(ctx);
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+
+	for (int i = 0; context && i < context->devices; i++) {
+		if (glk_cache_holds(&context->caches[i], addr))
+			return glk_hit_free(&context->caches[i], addr, stream);
+	}
+	return free_other(ctx, ptr);
 }
 
 int glake_query(struct glake *ctx, const void *ptr, struct glake_block *ret_block)

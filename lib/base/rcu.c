@@ -20,7 +20,7 @@
 char glk_rcu_token;
 #endif
 
-static glk_atomic(unsigned) forks;
+glk_atomic(unsigned) glk_forks;
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool hooks_installed;
 
@@ -37,17 +37,12 @@ static void fork_parent(void)
 static void fork_child(void)
 {
 	urcu_bp_after_fork_child();
-	glk_add_relaxed(&forks, 1);
+	glk_add_relaxed(&glk_forks, 1);
 }
 
 static void fork_count(void)
 {
-	glk_add_relaxed(&forks, 1);
-}
-
-unsigned glk_fork_generation(void)
-{
-	return glk_load_relaxed(&forks);
+	glk_add_relaxed(&glk_forks, 1);
 }
 
 int glk_rcu_init(bool host_has_hooks)

@@ -38,6 +38,7 @@ extern int urcu_bp_has_sys_membarrier;
 #include <urcu-bp.h>
 
 #include "base/atomic.h"
+#include "base/fork.h"
 
 #include <stdbool.h>
 
@@ -84,8 +85,5 @@ int glk_rcu_init(bool host_has_hooks);
 
 /* Whether sections cost nanoseconds here: the kernel grants membarrier(2). */
 bool glk_rcu_is_fast(void);
-
-/* Forks so far in this line of processes: a context of another count is FORKED. */
-unsigned glk_fork_generation(void);
 
 #endif

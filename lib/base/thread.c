@@ -13,7 +13,8 @@
 #include <errno.h>
 #include <string.h>
 
-_Thread_local struct glk_thread *glk_thread_current;
+static struct glk_thread nobody;
+_Thread_local struct glk_thread *glk_thread_current = &nobody;
 
 static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t key;
@@ -37,7 +38,7 @@ static void give_back(void *arg)
 	glk_thread_current = thread;
 	if (end)
 		end(thread);
-	glk_thread_current = NULL;
+	glk_thread_current = &nobody;
 	glk_slab_put(&records, thread->id);
 }
 
@@ -84,14 +85,19 @@ static struct glk_thread *claim(void)
 
 struct glk_thread *glk_thread_self(void)
 {
+	struct glk_thread *thread;
 	int saved;
 
-	if (glk_thread_current || busy)
+	if (glk_thread_current != &nobody)
 		return glk_thread_current;
+	if (busy)
+		return NULL;
 	saved = errno;
 	busy = true;
-	glk_thread_current = claim();
+	thread = claim();
 	busy = false;
 	errno = saved;
-	return glk_thread_current;
+	if (thread)
+		glk_thread_current = thread;
+	return thread;
 }

@@ -19,21 +19,21 @@
 #define GLK_THREAD_SEATS 8
 
 struct glk_thread {
-	struct {
+	struct glk_thread_seat {
 		uint64_t serial; /* of whose it is; 0: none */
 		void *seat;
 	} seats[GLK_THREAD_SEATS];
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
-	uint32_t id;	   /* slot of this record */
-	bool rcu_ready;	   /* the probe of base/rcu.h has passed */
+	uint32_t id;	     /* slot of this record */
+	bool rcu_ready;	     /* the probe of base/rcu.h has passed */
 	uint32_t lock_ranks; /* debug builds: a bit for each rank held */
 };
 
 /* The record of the calling thread; NULL when none can be had. Errno is preserved. */
 struct glk_thread *glk_thread_self(void);
 
-/* The same without claiming one. */
+/* The same without claiming one: an empty record where the thread has none. */
 extern _Thread_local struct glk_thread *glk_thread_current;
 
 /* Has a function called with each record before it is given back at the end of its thread. One

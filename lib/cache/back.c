@@ -169,6 +169,7 @@ static int stitch(struct glk_cache *cache, struct glk_request *request,
 	int err;
 
 	request->called = true;
+	request->mapped = true;
 	err = clear_stale(&limbo, span, first, last);
 	for (uint32_t slot = first; slot <= last && !err; slot++) {
 		if (!glk_bit_get(span->usable, slot))

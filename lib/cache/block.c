@@ -3,10 +3,9 @@
  * A request from beginning to end: a place among the addresses, pages behind it, its entry in
  * the tables; and the way back. A request that fails leaves everything as it was.
  */
-#include "base/conf.h"
 #include "base/error.h"
 #include "cache/device.h"
-#include "cache/quick.h"
+#include "cache/hit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +19,8 @@ static uint32_t live_at(const struct glk_span *span, uint64_t addr)
 {
 	uint32_t extent = glk_span_lookup(span, addr);
 
-	if (!extent || glk_extent_state(glk_extent_at(span->map, extent)) != GLK_EXTENT_LIVE)
+	if (!extent ||
+		glk_extent_state(glk_extent_at(span->map, extent)) != GLK_EXTENT_LIVE)
 		return 0;
 	return extent;
 }
@@ -85,8 +85,8 @@ static uint64_t book(struct glk_cache *cache, struct glk_request *request,
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 	struct glk_span *span = span_of_request(cache, request);
 
-	glk_store_relaxed(&e->asked, request->size);
-	e->handle = request->stream->handle;
+	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
+	e->stream = (uint16_t)request->stream->id;
 	glk_store_relaxed(&e->bin, request->bin);
 	glk_lookup_enter(span, extent);
 	glk_seat_alloc(seat, span->kind, request->size, e->size);
@@ -94,7 +94,7 @@ static uint64_t book(struct glk_cache *cache, struct glk_request *request,
 	cache->served++;
 	cache->called += request->called;
 	cache->stitches += request->stitched;
-	return span->base + e->offset;
+	return e->addr;
 }
 
 static int admit(struct glk_cache *cache, size_t size)
@@ -131,7 +131,10 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	if (err)
 		return err;
 	sum_up(cache);
-	request->bin = glk_quick_bin(cache, row, request->rounded >> GLK_GRAIN_SHIFT);
+	/* a contiguous one goes to none: nobody's row is row 0 */
+	request->bin = single
+		? 0
+		: glk_quick_bin(cache, row, request->rounded >> GLK_GRAIN_SHIFT);
 	err = single ? glk_single_alloc(cache, request, &extent)
 		     : stitched_alloc(cache, request, &extent);
 	/* blocks in bins keep addresses and descriptors, of which there is an end too */
@@ -141,13 +144,14 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	if (err)
 		return err;
 	*ret_addr = book(cache, request, seat, extent);
+	if (request->mapped)
+		glk_quick_mapped(cache, span_of_request(cache, request)->kind);
 	if (!single && span_of_request(cache, request)->kind == GLK_KIND_SMALL)
 		glk_quick_refill(cache, request, span_of_request(cache, request), extent);
 	return 0;
 }
 
-/* A request that no bin serves. */
-static int miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = size, .flags = flags};
@@ -177,63 +181,26 @@ static int miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream
 	return err;
 }
 
-/* The seat of the calling thread if it has been here before. */
-static inline struct glk_seat *my_seat(const struct glk_cache *cache)
-{
-	const struct glk_thread *thread = glk_thread_current;
-	unsigned at = (unsigned)cache->device % GLK_THREAD_SEATS;
-
-	if (!thread || thread->seats[at].serial != cache->serial || !cache->serial)
-		return NULL;
-	return thread->seats[at].seat;
-}
-
-/* Gives an extent out again. It may be of another size, by a bin that changed meanwhile. */
-static int revive(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
-	size_t size, uint64_t rounded, uint64_t *ret_addr)
-{
-	struct glk_extent *e = glk_extent_at(&cache->map, id);
-	struct glk_span *span = &cache->map.span[glk_map_kind(&cache->map, e->size)];
-
-	if (e->size != rounded) {
-		glk_lock(&cache->lock);
-		glk_quick_stray(cache, id);
-		glk_unlock(&cache->lock);
-		return -EAGAIN;
-	}
-	glk_store_relaxed(&e->asked, size);
-	glk_extent_set(e, GLK_EXTENT_LIVE);
-	glk_seat_alloc(seat, span->kind, size, rounded);
-	*ret_addr = span->base + e->offset;
-	return 0;
-}
-
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
-	struct glk_seat *seat = my_seat(cache);
-	struct glk_row *row;
-	uint64_t grains;
-	uint32_t i, id;
+	uint64_t addr = flags ? 0 : glk_hit_alloc(cache, size, stream);
 
-	if (!seat || flags)
-		return miss(cache, size, stream, flags, ret_addr);
-	row = seat->rows[glk_seat_hash(stream)];
-	if (!row || glk_load_relaxed(&row->handle) != stream)
-		return miss(cache, size, stream, flags, ret_addr);
-	grains = glk_quick_grains(cache, size);
-	i = glk_row_find(row, grains);
-	if (i == GLK_BINS)
-		return miss(cache, size, stream, flags, ret_addr);
-	id = glk_quick_pop(row, i, &cache->map, seat->id);
-	if (!id || revive(cache, seat, id, size, grains << GLK_GRAIN_SHIFT, ret_addr))
-		return miss(cache, size, stream, flags, ret_addr);
+	if (!addr)
+		return glk_cache_miss(cache, size, stream, flags, ret_addr);
+	*ret_addr = addr;
 	return 0;
 }
 
-/* Says why the address is not that of a live block. */
-static int refuse(struct glk_cache *cache, struct glk_span *span, uint64_t addr)
+int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
+	return glk_hit_free(cache, addr, stream);
+}
+
+/* Says why the address is not that of a live block. */
+int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
+{
+	struct glk_span *span = glk_map_span(&cache->map, addr);
 	uint32_t extent;
 
 	glk_lock(&cache->lock);
@@ -259,7 +226,7 @@ static int refuse(struct glk_cache *cache, struct glk_span *span, uint64_t addr)
 static uint64_t note_free(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
-	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->bin / GLK_BINS);
+	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->stream);
 	struct glk_stream *on = of;
 	uint64_t tick;
 
@@ -274,11 +241,11 @@ static uint64_t note_free(
 	return glk_stream_mask(on) | glk_stream_mask(of);
 }
 
-/* The caller owns the extent, which goes to no bin. */
-static int give_back(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
-	struct CUstream_st *stream)
+int glk_block_give_back(
+	struct glk_cache *cache, uint32_t extent, struct CUstream_st *stream)
 {
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
+	struct glk_span *span = &cache->map.span[e->kind];
 	struct glk_seat *seat = glk_seat_take(cache);
 	uint64_t streams;
 	uint32_t id = 0;
@@ -294,8 +261,9 @@ static int give_back(struct glk_cache *cache, struct glk_span *span, uint32_t ex
 	glk_lock(&cache->lock);
 	if (!seat)
 		seat = glk_slab_at(&cache->seats, 0);
-	glk_seat_free(seat, span->kind, e->asked, e->size);
+	glk_seat_free(seat, span->kind, glk_extent_asked(e), e->size);
 	streams = note_free(cache, e, id);
+	glk_quick_refused(cache, span->kind);
 	if (span->kind == GLK_KIND_SINGLE) {
 		glk_lookup_leave(span, extent);
 		glk_single_park(cache, extent, streams, cache->streams.tick);
@@ -303,42 +271,6 @@ static int give_back(struct glk_cache *cache, struct glk_span *span, uint32_t ex
 		glk_quick_merge(cache, span, extent, streams, cache->streams.tick);
 	}
 	glk_unlock(&cache->lock);
-	return 0;
-}
-
-/* Whether a block may go to its bin: freed on its stream, the bin is still for its size, and
- * the policy wants it there. */
-static inline bool may_stay(const struct glk_cache *cache, const struct glk_span *span,
-	const struct glk_extent *e, uint32_t bin, const struct CUstream_st *stream)
-{
-	const struct glk_row *row = glk_quick_row_of(cache, bin);
-
-	if (glk_load_relaxed(&row->handle) != stream ||
-		glk_load_relaxed(&row->bin[bin % GLK_BINS].key) !=
-			e->size >> GLK_GRAIN_SHIFT ||
-		span->kind == GLK_KIND_SINGLE)
-		return false;
-	return span->kind != GLK_KIND_LARGE ||
-		cache->conf->policy_bins == GLK_POLICY_BINS_ALL ||
-		(glk_quick_beside(&cache->map, glk_load_relaxed(&e->prev), bin) &&
-			glk_quick_beside(&cache->map, glk_load_relaxed(&e->next), bin));
-}
-
-int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
-{
-	struct glk_span *span = glk_map_span(&cache->map, addr);
-	uint32_t extent = glk_lookup_base(span, addr), bin;
-	struct glk_seat *seat = my_seat(cache);
-	struct glk_extent *e = glk_extent_at(&cache->map, extent);
-
-	if (!extent || !glk_word_claim(&e->word, addr - span->base))
-		return refuse(cache, span, addr);
-	bin = glk_load_relaxed(&e->bin);
-	if (!seat || !may_stay(cache, span, e, bin, stream))
-		return give_back(cache, span, extent, stream);
-	glk_seat_free(seat, span->kind, glk_load_relaxed(&e->asked), e->size);
-	glk_quick_push(glk_quick_row_of(cache, bin), bin % GLK_BINS, &cache->map, extent,
-		seat->id);
 	return 0;
 }
 
@@ -368,14 +300,14 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 	*ret_block = (struct glake_block){
 		.sz = sizeof(*ret_block),
 		.base = (void *)(uintptr_t)(span->base + e->offset),
-		.size = e->asked,
+		.size = glk_extent_asked(e),
 		.given = e->size,
 		.device = cache->device,
 		.flags = span->kind == GLK_KIND_SINGLE ? GLAKE_ALLOC_CONTIGUOUS : 0,
 		.page_size = (size_t)1 << span->shift,
 		.pages = glk_slot_of(span, e->offset + e->size - 1) -
 			glk_slot_of(span, e->offset) + 1,
-		.stream = e->handle,
+		.stream = glk_load_relaxed(&cache->rows[e->stream].handle),
 	};
 	if (span->kind == GLK_KIND_SINGLE) {
 		ret_block->page_size = e->size;

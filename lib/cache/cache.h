@@ -24,6 +24,15 @@
 
 struct glk_conf;
 
+/* What a hit does not run, so that the compiler keeps it out of the way. */
+#define GLK_COLD __attribute__((noinline))
+
+/* Which freed large blocks go to their bin: see quick.h. */
+enum glk_rule {
+	GLK_RULE_LONELY = 0,
+	GLK_RULE_ALL,
+};
+
 struct glk_cache {
 	struct glk_lock lock;
 	struct glk_drv *drv;
@@ -33,11 +42,14 @@ struct glk_cache {
 	int device;
 	uint64_t memory; /* of the GPU, bytes */
 	glk_atomic(bool) started;
-	uint64_t serial; /* of this use of the structure, never given twice */
+	glk_atomic(uint64_t) base, size; /* of the addresses; size 0: not started */
+	uint32_t seat_at; /* offset of its seats in the record of a thread */
+	uint64_t serial;  /* of this use of the structure, never given twice */
 	struct glk_cache *next_open;
 	struct glk_slab seats;
-	struct glk_row *rows; /* quick bins, by the index of a stream */
-	uint64_t small_most;  /* bytes of the largest small block */
+	struct glk_row *rows;	   /* quick bins, by the index of a stream */
+	uint64_t small_most;	   /* bytes of the largest small block */
+	glk_atomic(uint32_t) rule; /* for large blocks, enum glk_rule */
 	glk_atomic(uint64_t) peak_live;
 	/* Under the lock from here on. */
 	struct glk_map map;
@@ -51,8 +63,9 @@ struct glk_cache {
 		uint32_t first, last;
 		uint64_t bytes;
 	} parked;
-	uint64_t served; /* requests served under the lock */
-	uint64_t called; /* of these, with calls of the driver */
+	uint32_t refused; /* large blocks, since pages were last mapped for one */
+	uint64_t served;  /* requests served under the lock */
+	uint64_t called;  /* of these, with calls of the driver */
 	uint64_t stitches, oom;
 	uint64_t flushes; /* times that bins gave blocks back */
 	uint64_t rungs[GLAKE_RUNG_COUNT];
@@ -67,6 +80,7 @@ struct glk_request {
 	struct glk_stream *stream;
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
+	bool mapped;   /* pages were mapped for it */
 	bool stitched; /* with pages that lay elsewhere */
 };
 
@@ -81,6 +95,9 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr);
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+/* A request that the quick bins do not serve: hit.h has those they do. */
+int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr) GLK_COLD;
 /* A stream has no more work, and its handle will not be used again. */
 void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream);
 int glk_cache_query(
@@ -90,7 +107,9 @@ int glk_cache_query(
 static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
 {
 	/* pairs with: the release in glk_cache_start */
-	return glk_load_acquire(&cache->started) && glk_map_holds(&cache->map, addr);
+	uint64_t size = glk_load_acquire(&cache->size);
+
+	return addr - glk_load_relaxed(&cache->base) < size;
 }
 
 /* figures.c */
@@ -101,6 +120,13 @@ void glk_cache_reset_peaks(struct glk_cache *cache);
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
 
 /* ---- Inside this folder, all under the lock of the GPU. ---- */
+
+/* block.c: the rest of a free. Says why the address is not that of a live block: -EINVAL. */
+int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
+/* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's
+ * error, with the block live again. */
+int glk_block_give_back(
+	struct glk_cache *cache, uint32_t extent, struct CUstream_st *stream) GLK_COLD;
 
 /* order.c: streams. */
 /* Whether `request` may have memory with this use, by the policy stream.reuse. */

@@ -24,6 +24,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->node = glk_pool_gpu(pool, device);
 	cache->conf = conf;
 	cache->device = device;
+	cache->serial = GLK_SEAT_NOBODY;
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	return 0;
 }
@@ -49,6 +50,7 @@ static int start(struct glk_cache *cache)
 		err = -ENOMEM;
 		goto streams;
 	}
+	glk_store_relaxed(&cache->rows[0].handle, GLK_ROW_ENDED);
 	err = glk_seats_init(cache);
 	if (err)
 		goto rows;
@@ -62,6 +64,16 @@ map:
 	return err;
 }
 
+/* Addresses before the size: who sees the size sees them too. */
+static void publish(struct glk_cache *cache)
+{
+	glk_store_relaxed(&cache->base, cache->map.base);
+	/* pairs with: the acquire in glk_cache_holds */
+	glk_store_release(&cache->size, cache->map.size);
+	/* pairs with: the acquire in glk_cache_start */
+	glk_store_release(&cache->started, true);
+}
+
 int glk_cache_start(struct glk_cache *cache)
 {
 	int err = 0;
@@ -72,8 +84,7 @@ int glk_cache_start(struct glk_cache *cache)
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err)
-			/* pairs with: the acquire above and in glk_cache_holds */
-			glk_store_release(&cache->started, true);
+			publish(cache);
 	}
 	glk_unlock(&cache->lock);
 	return err;
@@ -174,12 +185,13 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
 		glk_seats_sum(cache, &cache->sum);
-		*ret_live = cache->sum.allocs - cache->sum.frees;
+		*ret_live = glk_seats_allocs(&cache->sum) - cache->sum.frees;
 		err = empty(cache);
 		glk_seats_fini(cache);
 		glk_region_free(cache->rows, rows_bytes());
 		glk_streams_fini(&cache->streams);
 		glk_map_fini(&cache->map);
+		glk_store_relaxed(&cache->size, 0);
 		glk_store_relaxed(&cache->started, false);
 	}
 	glk_lock_fini(&cache->lock);

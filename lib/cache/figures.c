@@ -13,10 +13,10 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (glk_load_relaxed(&cache->started))
 		glk_seats_sum(cache, &sum);
 	s->live = sum.live;
-	s->allocs = sum.allocs;
+	s->allocs = glk_seats_allocs(&sum);
 	s->frees = sum.frees;
-	s->live_blocks = sum.allocs - sum.frees;
-	s->hits = sum.allocs - cache->served;
+	s->live_blocks = glk_seats_allocs(&sum) - sum.frees;
+	s->hits = glk_seats_allocs(&sum) - cache->served;
 	s->misses = cache->served;
 	s->called = cache->called;
 	s->stitches = cache->stitches;

@@ -105,8 +105,8 @@ static int refuse(struct glk_cache *cache, uint64_t size)
 		" held with %s, %" PRIu64 " in live blocks, %" PRIu64
 		" idle, largest hole %" PRIu64
 		"; a larger budget or fewer live blocks would help",
-		cache->device, size, glk_load_relaxed(&node->held), limit, given,
-		idle, glk_tree_largest(&cache->map.span[GLK_KIND_LARGE]));
+		cache->device, size, glk_load_relaxed(&node->held), limit, given, idle,
+		glk_tree_largest(&cache->map.span[GLK_KIND_LARGE]));
 }
 
 int glk_ladder_grow(

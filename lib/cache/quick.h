@@ -13,23 +13,30 @@
  *  - Small blocks are rounded to eight sizes a power of two and always go to a bin. The first
  *    miss of a bin carves one block, each later one about twice as many, so that a wave of
  *    requests misses a few times. They go back to their extents when a page would have to be
- *    mapped and they hold more than 1/1024 of what is live.
+ *    mapped and they hold more than 1/2048 of what is live.
  *  - Medium blocks always go to a bin, and go back when a page would have to be mapped.
- *  - Large blocks go to a bin if nothing free lies beside them: both neighbours are live, or
- *    in the same bin. When something beside them is freed they go back and merge with it.
- *    All go back when a page would have to be mapped, and when they hold more than an eighth
- *    of what is live.
+ *  - Large blocks go to a bin if nothing free lies beside them: both neighbours are live, in
+ *    the same bin, or another stream's. When something beside them is freed they go back and
+ *    merge with it. All go back when a page would have to be mapped, and when they hold more
+ *    than an eighth of what is live. When no large request has needed a page for long, the
+ *    first condition falls until one does.
  */
 #include "cache/cache.h"
 
-static inline struct glk_idnode *glk_quick_link(const struct glk_map *map, uint32_t id)
+static inline struct glk_extent *glk_quick_base(const struct glk_map *map)
 {
-	return &glk_extent_at(map, id)->quick;
+	return glk_extent_at(map, 0);
 }
 
-GLK_ROW_DEFINE(glk_quick, const struct glk_map *, glk_quick_link)
+static inline struct glk_idnode *glk_quick_link(struct glk_extent *base, uint32_t id)
+{
+	return &base[id].quick;
+}
 
-static inline struct glk_row *glk_quick_row_of(const struct glk_cache *cache, uint32_t bin)
+GLK_ROW_DEFINE(glk_quick, struct glk_extent *, glk_quick_link)
+
+static inline struct glk_row *glk_quick_row_of(
+	const struct glk_cache *cache, uint32_t bin)
 {
 	return &cache->rows[bin / GLK_BINS];
 }
@@ -47,27 +54,13 @@ static inline uint64_t glk_quick_grains(const struct glk_cache *cache, uint64_t 
 	return shift > 0 ? ((last >> shift) + 1) << shift : last + 1;
 }
 
-/* Whether a freed large block may stay as it is: see above. Its neighbours are other threads'
- * business, so this is a guess that may be wrong either way, at the price of a worse fit. */
-static inline bool glk_quick_beside(
-	const struct glk_map *map, uint32_t neighbour, uint32_t bin)
-{
-	const struct glk_extent *n;
+/* quick.c: whether nothing free lies beside a freed large block. Its neighbours are other
+ * threads' business, so this is a guess that may be wrong either way, at the price of a worse
+ * fit. Any thread. */
+bool glk_quick_lonely(
+	const struct glk_cache *cache, const struct glk_extent *e, uint32_t bin) GLK_COLD;
 
-	if (!neighbour)
-		return true;
-	n = glk_extent_at(map, neighbour);
-	switch (glk_extent_state(n)) {
-	case GLK_EXTENT_LIVE:
-		return true;
-	case GLK_EXTENT_QUICK:
-		return glk_load_relaxed(&n->bin) == bin;
-	default:
-		return false;
-	}
-}
-
-/* ---- quick.c, all under the lock of the GPU ---- */
+/* ---- All under the lock of the GPU ---- */
 
 /* The row of a stream that has been entered. */
 struct glk_row *glk_quick_row(
@@ -77,16 +70,36 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 /* Carves more blocks like a small one that was just given out, and puts them in its bin. */
 void glk_quick_refill(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t extent);
+
+/* merge.c. Blocks that were taken out of bins, linked like those in them. */
+struct glk_harvest {
+	uint32_t first, count;
+};
+
+/* Takes all blocks of a bin; of the bins of a row whose size is of one of the kinds, a bit
+ * each. */
+void glk_harvest_bin(
+	struct glk_cache *cache, struct glk_row *row, uint32_t i, struct glk_harvest *h);
+void glk_harvest_row(struct glk_cache *cache, struct glk_row *row, unsigned kinds,
+	struct glk_harvest *h);
+/* Merges them with what is free beside them. Whether there were any. */
+bool glk_harvest_merge(struct glk_cache *cache, struct glk_harvest *h);
 /* Merges an extent the caller owns, used by `streams` until `tick`, with what is free beside
  * it; what is quick beside a large one goes first. */
 void glk_quick_merge(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
 	uint64_t streams, uint64_t tick);
-/* The same for one that was popped from a bin and is not what was looked for. */
-void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
-/* Gives blocks back before a request of a kind is searched for, and before pages are mapped
+/* The same for one that was popped from a bin and is not what was looked for; takes the lock.
+ * Always 0. */
+uint64_t glk_quick_stray(struct glk_cache *cache, uint32_t extent) GLK_COLD;
+
+/* rule.c. Gives blocks back before a request of a kind is searched for, and before pages are mapped
  * for it; whether anything was. */
 bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind);
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind);
+/* For the rule of large blocks: pages were mapped for a request; a block was freed and went to
+ * no bin. */
+void glk_quick_mapped(struct glk_cache *cache, enum glk_kind kind);
+void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind);
 /* Gives all of them back; those of one stream, whose row ends. */
 bool glk_quick_flush(struct glk_cache *cache);
 void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);

@@ -43,7 +43,7 @@ struct glk_bin {
 	struct glk_idstack head[GLK_BIN_HEADS];
 	glk_atomic(uint32_t) crowded;
 	uint32_t refill; /* blocks carved ahead at its next miss; under the lock */
-	uint64_t pad;
+	uint64_t pad[2]; /* to a cache line */
 };
 
 struct glk_row {
@@ -59,7 +59,9 @@ struct glk_row {
 /* Where the bin of a size begins to be looked for: there, and beside it. */
 static inline uint32_t glk_row_hash(uint64_t grains)
 {
-	return (uint32_t)(grains * UINT64_C(0x9e3779b97f4a7c15) >> 32) % GLK_BINS;
+	return (uint32_t)((uint32_t)grains * UINT64_C(0x9e3779b1) % (UINT64_C(1) << 32) >>
+		       16) %
+		GLK_BINS;
 }
 
 /* The bin of a size; GLK_BINS if there is none. */
@@ -82,79 +84,89 @@ static inline uint32_t glk_row_find(const struct glk_row *row, uint64_t grains)
 	} while (0)
 #endif
 
+/* What a thread alone on its stream never runs. */
+#define GLK_ROW_APART __attribute__((noinline))
+
 /*
  * `node` is called as node(arg, id) and gives the link of a block. `thread` is any number that
  * differs between threads.
  */
-#define GLK_ROW_DEFINE(name, arg_t, node)                                                \
-	GLK_UNUSED static inline void name##_push(struct glk_row *row, uint32_t i,       \
-		arg_t arg, uint32_t id, uint32_t thread)                                 \
-	{                                                                                \
-		struct glk_bin *bin = &row->bin[i];                                      \
-		struct glk_idstack *s = &bin->head[0];                                   \
-		uint64_t old;                                                            \
-                                                                                         \
-		if (glk_load_relaxed(&bin->crowded))                                     \
-			s = &bin->head[thread % GLK_BIN_HEADS];                          \
-		old = glk_load_relaxed(&s->head);                                        \
-		for (;;) {                                                               \
-			glk_store_relaxed(                                               \
-				&node(arg, id)->next, (uint32_t)(old & GLK_ID_MASK));    \
-			/* pairs with: the acquire in pop and take, and its release */   \
-			if (glk_cas_acq_rel(                                             \
-				    &s->head, &old, glk_idstack_next_head(old, id)))     \
-				break;                                                   \
-			glk_store_relaxed(&bin->crowded, 1);                             \
-		}                                                                        \
-		GLK_ROW_MARK(row, i);                                                    \
-	}                                                                                \
-                                                                                         \
-	GLK_UNUSED static inline uint32_t name##_pop_head(                               \
-		struct glk_bin *bin, uint32_t h, arg_t arg)                              \
-	{                                                                                \
-		struct glk_idstack *s = &bin->head[h];                                   \
-		/* pairs with: the release in push */                                    \
-		uint64_t old = glk_load_acquire(&s->head);                               \
-                                                                                         \
-		while (old & GLK_ID_MASK) {                                              \
-			uint32_t id = (uint32_t)(old & GLK_ID_MASK);                     \
-			uint32_t next = glk_load_relaxed(&node(arg, id)->next);          \
-                                                                                         \
-			/* pairs with: the release in push, also when it fails */        \
-			if (glk_cas_acq_rel(                                             \
-				    &s->head, &old, glk_idstack_next_head(old, next)))   \
-				return id;                                               \
-			glk_store_relaxed(&bin->crowded, 1);                             \
-		}                                                                        \
-		return 0;                                                                \
-	}                                                                                \
-                                                                                         \
-	/* 0: the bin is empty, or became so meanwhile. */                               \
-	GLK_UNUSED static inline uint32_t name##_pop(                                    \
-		struct glk_row *row, uint32_t i, arg_t arg, uint32_t thread)             \
-	{                                                                                \
-		struct glk_bin *bin = &row->bin[i];                                      \
-		uint32_t id = 0;                                                         \
-                                                                                         \
-		if (!glk_load_relaxed(&bin->crowded))                                    \
-			return name##_pop_head(bin, 0, arg);                             \
-		for (uint32_t h = 0; h < GLK_BIN_HEADS && !id; h++)                      \
-			id = name##_pop_head(bin, (thread + h) % GLK_BIN_HEADS, arg);    \
-		return id;                                                               \
-	}                                                                                \
-                                                                                         \
+#define GLK_ROW_DEFINE(name, arg_t, node)                                                      \
+	GLK_UNUSED static inline void name##_push(struct glk_row *row, uint32_t i,             \
+		arg_t arg, uint32_t id, uint32_t thread)                                       \
+	{                                                                                      \
+		struct glk_bin *bin = &row->bin[i];                                            \
+		struct glk_idstack *s = &bin->head[0];                                         \
+		uint64_t old;                                                                  \
+                                                                                               \
+		if (glk_load_relaxed(&bin->crowded))                                           \
+			s = &bin->head[thread % GLK_BIN_HEADS];                                \
+		old = glk_load_relaxed(&s->head);                                              \
+		for (;;) {                                                                     \
+			glk_store_relaxed(                                                     \
+				&node(arg, id)->next, (uint32_t)(old & GLK_ID_MASK));          \
+			/* pairs with: the acquire in pop and take, and its release */         \
+			if (glk_cas_acq_rel(                                                   \
+				    &s->head, &old, glk_idstack_next_head(old, id)))           \
+				break;                                                         \
+			glk_store_relaxed(&bin->crowded, 1);                                   \
+		}                                                                              \
+		GLK_ROW_MARK(row, i);                                                          \
+	}                                                                                      \
+                                                                                               \
+	GLK_UNUSED static inline uint32_t name##_pop_head(                                     \
+		struct glk_bin *bin, uint32_t h, arg_t arg)                                    \
+	{                                                                                      \
+		struct glk_idstack *s = &bin->head[h];                                         \
+		/* pairs with: the release in push */                                          \
+		uint64_t old = glk_load_acquire(&s->head);                                     \
+                                                                                               \
+		while (old & GLK_ID_MASK) {                                                    \
+			uint32_t id = (uint32_t)(old & GLK_ID_MASK);                           \
+			uint32_t next = glk_load_relaxed(&node(arg, id)->next);                \
+                                                                                               \
+			/* pairs with: the release in push, also when it fails */              \
+			if (glk_cas_acq_rel(                                                   \
+				    &s->head, &old, glk_idstack_next_head(old, next)))         \
+				return id;                                                     \
+			glk_store_relaxed(&bin->crowded, 1);                                   \
+		}                                                                              \
+		return 0;                                                                      \
+	}                                                                                      \
+                                                                                               \
+	GLK_UNUSED static GLK_ROW_APART uint32_t name##_pop_crowded(                           \
+		struct glk_bin *bin, arg_t arg, uint32_t thread)                               \
+	{                                                                                      \
+		uint32_t id = 0;                                                               \
+                                                                                               \
+		for (uint32_t h = 0; h < GLK_BIN_HEADS && !id; h++)                            \
+			id = name##_pop_head(bin, (thread + h) % GLK_BIN_HEADS, arg);          \
+		return id;                                                                     \
+	}                                                                                      \
+                                                                                               \
+	/* 0: the bin is empty, or became so meanwhile. */                                     \
+	GLK_UNUSED static inline uint32_t name##_pop(                                          \
+		struct glk_row *row, uint32_t i, arg_t arg, uint32_t thread)                   \
+	{                                                                                      \
+		struct glk_bin *bin = &row->bin[i];                                            \
+                                                                                               \
+		if (glk_load_relaxed(&bin->crowded))                                           \
+			return name##_pop_crowded(bin, arg, thread);                           \
+		return name##_pop_head(bin, 0, arg);                                           \
+	}                                                                                      \
+                                                                                               \
 	/* Empties one head of a bin; the caller walks the links. The mark of the bin is     \
-	 * cleared before its first head is taken. */                                    \
-	GLK_UNUSED static inline uint32_t name##_take(                                   \
-		struct glk_row *row, uint32_t i, uint32_t h)                             \
-	{                                                                                \
-		struct glk_idstack *s = &row->bin[i].head[h];                            \
-		uint64_t old = glk_load_relaxed(&s->head);                               \
-                                                                                         \
-		/* pairs with: the CAS of push */                                        \
-		while (!glk_cas_acq_rel(&s->head, &old, glk_idstack_next_head(old, 0)))  \
-			;                                                                \
-		return (uint32_t)(old & GLK_ID_MASK);                                    \
+	 * cleared before its first head is taken. */ \
+	GLK_UNUSED static inline uint32_t name##_take(                                         \
+		struct glk_row *row, uint32_t i, uint32_t h)                                   \
+	{                                                                                      \
+		struct glk_idstack *s = &row->bin[i].head[h];                                  \
+		uint64_t old = glk_load_relaxed(&s->head);                                     \
+                                                                                               \
+		/* pairs with: the CAS of push */                                              \
+		while (!glk_cas_acq_rel(&s->head, &old, glk_idstack_next_head(old, 0)))        \
+			;                                                                      \
+		return (uint32_t)(old & GLK_ID_MASK);                                          \
 	}
 
 /* Clears the mark of a bin, before it is taken. */

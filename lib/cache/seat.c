@@ -6,10 +6,11 @@
  */
 #include "cache/seat.h"
 
-#include "base/rcu.h"
+#include "base/fork.h"
 #include "cache/cache.h"
 
 #include <errno.h>
+#include <stddef.h>
 
 static struct glk_lock seats_lock = GLK_LOCK_INIT(GLK_RANK_SEAT);
 static struct glk_cache *open_caches;
@@ -59,6 +60,9 @@ int glk_seats_init(struct glk_cache *cache)
 	err = glk_slab_init(&cache->seats, sizeof(struct glk_seat), GLK_SEATS_MAX);
 	if (err)
 		return err;
+	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
+		(unsigned)cache->device % GLK_THREAD_SEATS *
+			sizeof(struct glk_thread_seat));
 	glk_thread_at_end(thread_ends);
 	glk_lock(&seats_lock);
 	cache->serial = ++last_serial;
@@ -77,7 +81,7 @@ void glk_seats_fini(struct glk_cache *cache)
 		link = &(*link)->next_open;
 	if (*link)
 		*link = cache->next_open;
-	cache->serial = 0;
+	cache->serial = GLK_SEAT_NOBODY;
 	glk_unlock(&seats_lock);
 	glk_slab_fini(&cache->seats);
 }
@@ -93,29 +97,30 @@ void glk_seats_note_peak(struct glk_cache *cache, uint64_t live)
 struct glk_seat *glk_seat_take(struct glk_cache *cache)
 {
 	struct glk_thread *thread = glk_thread_self();
-	unsigned at = (unsigned)cache->device % GLK_THREAD_SEATS;
+	struct glk_thread_seat *place;
 	struct glk_seat *seat;
 	uint32_t id;
 
 	if (!thread)
 		return NULL;
-	if (thread->seats[at].serial == cache->serial)
-		return thread->seats[at].seat;
+	place = (void *)((char *)thread + cache->seat_at);
+	if (place->serial == cache->serial)
+		return place->seat;
 	id = glk_slab_get(&cache->seats);
 	if (!id)
 		return NULL;
-	if (thread->seats[at].serial)
-		leave(thread->seats[at].serial, thread->seats[at].seat);
+	if (place->serial)
+		leave(place->serial, place->seat);
 	/* what the first one saw alone is known; from now on it does not see everything */
 	if (id == 2)
 		glk_seats_note_peak(cache, glk_load_relaxed(&first_seat(cache)->peak));
 	seat = glk_slab_at(&cache->seats, id);
 	seat->id = id;
 	for (int i = 0; i < GLK_SEAT_ROWS; i++)
-		seat->rows[i] = NULL;
+		seat->rows[i] = &cache->rows[0];
 	thread->forks = glk_fork_generation();
-	thread->seats[at].seat = seat;
-	thread->seats[at].serial = cache->serial;
+	place->seat = seat;
+	place->serial = cache->serial;
 	return seat;
 }
 
@@ -127,11 +132,12 @@ void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
 	for (uint32_t id = 0; id <= used; id++) {
 		const struct glk_seat *seat = glk_slab_at(&cache->seats, id);
 
-		sum.allocs += glk_load_relaxed(&seat->allocs);
 		sum.frees += glk_load_relaxed(&seat->frees);
 		sum.live += glk_load_relaxed(&seat->live);
-		for (int kind = 0; kind < GLK_KIND_COUNT; kind++)
+		for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
+			sum.allocs[kind] += glk_load_relaxed(&seat->allocs[kind]);
 			sum.given[kind] += glk_load_relaxed(&seat->given[kind]);
+		}
 	}
 	*ret_sum = sum;
 }
@@ -148,6 +154,16 @@ void glk_seats_reset_peak(struct glk_cache *cache)
 	struct glk_seats sum;
 
 	glk_seats_sum(cache, &sum);
-	glk_store_relaxed(&first_seat(cache)->peak, glk_load_relaxed(&first_seat(cache)->live));
+	glk_store_relaxed(
+		&first_seat(cache)->peak, glk_load_relaxed(&first_seat(cache)->live));
 	glk_store_relaxed(&cache->peak_live, sum.live);
+}
+
+uint64_t glk_seats_allocs(const struct glk_seats *sum)
+{
+	uint64_t allocs = 0;
+
+	for (int kind = 0; kind < GLK_KIND_COUNT; kind++)
+		allocs += sum->allocs[kind];
+	return allocs;
 }

@@ -20,22 +20,27 @@
 struct glk_cache;
 
 #define GLK_SEAT_ROWS 4
+
+/* The serial number of a GPU that nobody has used yet; no seat has it. */
+#define GLK_SEAT_NOBODY UINT64_MAX
+
 #define GLK_SEATS_MAX GLK_THREAD_MAX
 
 struct glk_seat {
-	struct glk_row *rows[GLK_SEAT_ROWS]; /* by the hash of the stream's handle */
-	glk_atomic(uint64_t) allocs, frees;
-	glk_atomic(uint64_t) live, peak;	   /* bytes asked for */
+	/* By the hash of the stream's handle; row 0, which is nobody's, where none is known. */
+	struct glk_row *rows[GLK_SEAT_ROWS];
+	glk_atomic(uint64_t) allocs[GLK_KIND_COUNT], frees;
+	glk_atomic(uint64_t) live, peak;	    /* bytes asked for */
 	glk_atomic(uint64_t) given[GLK_KIND_COUNT]; /* bytes of live extents */
 	uint32_t id;
-	uint32_t pad[7];
+	uint32_t pad;
 };
 
 _Static_assert(sizeof(struct glk_seat) == 128, "two threads never share a cache line");
 
 /* Sums over all seats of a GPU. */
 struct glk_seats {
-	uint64_t allocs, frees, live, given[GLK_KIND_COUNT];
+	uint64_t allocs[GLK_KIND_COUNT], frees, live, given[GLK_KIND_COUNT];
 };
 
 static inline unsigned glk_seat_hash(const void *handle)
@@ -45,7 +50,7 @@ static inline unsigned glk_seat_hash(const void *handle)
 	return (h ^ h >> 6 ^ h >> 12) % GLK_SEAT_ROWS;
 }
 
-static inline void glk_seat_add(glk_atomic(uint64_t) *figure, uint64_t by)
+static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
 {
 	glk_store_relaxed(figure, glk_load_relaxed(figure) + by);
 }
@@ -55,19 +60,23 @@ static inline void glk_seat_alloc(
 {
 	uint64_t live = glk_load_relaxed(&seat->live) + asked;
 
-	glk_seat_add(&seat->allocs, 1);
+	glk_seat_add(&seat->allocs[kind], 1);
 	glk_store_relaxed(&seat->live, live);
 	if ((int64_t)live > (int64_t)glk_load_relaxed(&seat->peak))
 		glk_store_relaxed(&seat->peak, live);
 	glk_seat_add(&seat->given[kind], given);
 }
 
-static inline void glk_seat_free(
+/* The number of frees of the thread so far. */
+static inline uint64_t glk_seat_free(
 	struct glk_seat *seat, enum glk_kind kind, uint64_t asked, uint64_t given)
 {
-	glk_seat_add(&seat->frees, 1);
+	uint64_t frees = glk_load_relaxed(&seat->frees) + 1;
+
+	glk_store_relaxed(&seat->frees, frees);
 	glk_seat_add(&seat->live, -asked);
 	glk_seat_add(&seat->given[kind], -given);
+	return frees;
 }
 
 /* seat.c: 0 or -ENOMEM; takes a zeroed structure. */
@@ -76,6 +85,8 @@ void glk_seats_fini(struct glk_cache *cache);
 /* The seat of the calling thread, taken now if it has none; NULL: none can be had. */
 struct glk_seat *glk_seat_take(struct glk_cache *cache);
 void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum);
+/* Requests of all kinds. */
+uint64_t glk_seats_allocs(const struct glk_seats *sum);
 /* The most bytes that were live: exact while one thread alone has used the GPU, else the most
  * that was seen by a request that missed. */
 uint64_t glk_seats_peak(struct glk_cache *cache);

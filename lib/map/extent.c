@@ -19,11 +19,14 @@ static void link_after(struct glk_span *span, uint32_t prev, uint32_t extent)
 	glk_store_relaxed(&e->prev, prev);
 	glk_store_relaxed(&e->next, 0);
 	if (prev) {
-		glk_store_relaxed(&e->next, glk_load_relaxed(&glk_extent_at(span->map, prev)->next));
+		glk_store_relaxed(&e->next,
+			glk_load_relaxed(&glk_extent_at(span->map, prev)->next));
 		glk_store_relaxed(&glk_extent_at(span->map, prev)->next, extent);
 	}
 	if (glk_load_relaxed(&e->next))
-		glk_store_relaxed(&glk_extent_at(span->map, glk_load_relaxed(&e->next))->prev, extent);
+		glk_store_relaxed(
+			&glk_extent_at(span->map, glk_load_relaxed(&e->next))->prev,
+			extent);
 	else
 		span->last = extent;
 }
@@ -45,9 +48,12 @@ static void unlink_extent(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 
 	if (glk_load_relaxed(&e->prev))
-		glk_extent_at(span->map, glk_load_relaxed(&e->prev))->next = glk_load_relaxed(&e->next);
+		glk_extent_at(span->map, glk_load_relaxed(&e->prev))->next =
+			glk_load_relaxed(&e->next);
 	if (glk_load_relaxed(&e->next))
-		glk_store_relaxed(&glk_extent_at(span->map, glk_load_relaxed(&e->next))->prev, glk_load_relaxed(&e->prev));
+		glk_store_relaxed(
+			&glk_extent_at(span->map, glk_load_relaxed(&e->next))->prev,
+			glk_load_relaxed(&e->prev));
 	else
 		span->last = glk_load_relaxed(&e->prev);
 	glk_extent_set(e, GLK_EXTENT_NONE);
@@ -61,6 +67,8 @@ static void fill(struct glk_span *span, uint32_t id, uint64_t offset, uint64_t s
 
 	e->offset = offset;
 	e->size = size;
+	e->addr = span->base + offset;
+	e->kind = (uint16_t)span->kind;
 	glk_extent_set(e, state);
 }
 
@@ -125,7 +133,8 @@ static int carve_new(struct glk_span *span, uint64_t offset, uint64_t size, uint
 {
 	struct glk_extent *last =
 		span->last ? glk_extent_at(span->map, span->last) : NULL;
-	bool tail = last && glk_extent_state(last) == GLK_EXTENT_FREE, above = offset > span->high;
+	bool tail = last && glk_extent_state(last) == GLK_EXTENT_FREE,
+	     above = offset > span->high;
 	uint32_t gap, extent = span->last;
 	int err;
 
@@ -182,6 +191,7 @@ void glk_extent_give_back(struct glk_span *span, uint32_t extent)
 		n = glk_extent_at(span->map, prev);
 		glk_tree_remove(span, prev);
 		e->offset = n->offset;
+		e->addr = n->addr;
 		e->size += n->size;
 		unlink_extent(span, prev);
 	}

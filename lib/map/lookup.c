@@ -46,7 +46,7 @@ void glk_lookup_enter(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t slot = glk_slot_of(span, e->offset);
 	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
-	glk_atomic(uint32_t) *start;
+	glk_atomic(uint32_t) * start;
 
 	if (span->kind == GLK_KIND_SMALL) {
 		small_enter(span, extent);
@@ -63,7 +63,7 @@ void glk_lookup_leave(struct glk_span *span, uint32_t extent)
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t slot = glk_slot_of(span, e->offset);
 	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
-	glk_atomic(uint32_t) *start;
+	glk_atomic(uint32_t) * start;
 
 	if (span->kind == GLK_KIND_SMALL) {
 		small_leave(span, extent);

@@ -48,19 +48,22 @@ enum glk_kind {
 
 /*
  * All fields belong to the lock of the GPU, save those of an extent that is LIVE or QUICK:
- * `asked`, and who may change the word, belong to whoever made the last move to that state.
+ * `slack`, and who may change the word, belong to whoever made the last move to that state.
  * What others read without the lock is atomic.
  */
 struct glk_extent {
-	uint64_t offset; /* in the span, bytes */
-	uint64_t size;	 /* bytes, a multiple of the grain */
+	uint64_t offset;	   /* in the span, bytes */
+	uint64_t size;		   /* bytes, a multiple of the grain */
 	glk_atomic(uint64_t) word; /* see map/word.h */
-	glk_atomic(uint64_t) asked; /* bytes the user asked for */
-	void *handle;		    /* of the stream it was given to */
+	uint64_t addr;
 	glk_atomic(uint32_t) prev, next; /* neighbours by address; 0 at the ends */
-	uint32_t left, right;		 /* tree of free extents */
-	glk_atomic(uint32_t) bin; /* where it goes when freed, see cache/row.h; 0: none */
-	struct glk_idnode quick;  /* in that bin */
+	uint32_t left, right; /* tree of free extents; left of a QUICK one: its age */
+	uint16_t kind;	      /* of its span */
+	uint16_t stream;      /* index of the stream it was given to */
+	/* Where it goes when freed, see cache/row.h, and its link there. */
+	glk_atomic(uint32_t) bin;
+	struct glk_idnode quick;
+	glk_atomic(uint32_t) slack; /* bytes of it that the user did not ask for */
 };
 
 _Static_assert(sizeof(struct glk_extent) == 64, "an extent is a cache line");
@@ -98,11 +101,11 @@ struct glk_span {
 	uint32_t free_count, live_count;
 	struct glk_slot *slot;
 	struct glk_slot_more *more;
-	struct glk_use *use;	   /* last use through the mapping of a slot */
-	uint64_t *usable, *mapped; /* a bit a slot */
-	uint64_t *shared;	   /* a bit a slot: its page has other mappings too */
-	glk_atomic(uint32_t) *grain; /* small kind: live extent that begins at a grain */
-	uint64_t *begins;	   /* small kind: a bit a grain, set where one begins */
+	struct glk_use *use;	      /* last use through the mapping of a slot */
+	uint64_t *usable, *mapped;    /* a bit a slot */
+	uint64_t *shared;	      /* a bit a slot: its page has other mappings too */
+	glk_atomic(uint32_t) * grain; /* small kind: live extent that begins at a grain */
+	uint64_t *begins; /* small kind: a bit a grain, set where one begins */
 };
 
 /* Idle pages by the number of their mappings, oldest first, each named by one of its slots. An
@@ -145,18 +148,24 @@ uint64_t glk_map_bytes(const struct glk_map *map);
 /* The span of an address inside the reservation. Any thread. */
 static inline struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr)
 {
-	int kind = GLK_KIND_COUNT - 1;
+	struct glk_span *span = &map->span[GLK_KIND_COUNT - 1];
 
-	while (kind && addr < map->span[kind].base)
-		kind--;
-	return &map->span[kind];
+	for (int above = GLK_KIND_COUNT - 1; above && addr < span->base; above--)
+		span--;
+	return span;
 }
 
 enum glk_kind glk_map_kind(const struct glk_map *map, size_t size);
 
 static inline struct glk_extent *glk_extent_at(const struct glk_map *map, uint32_t id)
 {
-	return glk_slab_at(&map->extents, id);
+	return (struct glk_extent *)map->extents.base + id;
+}
+
+/* Bytes the user asked for. */
+static inline uint64_t glk_extent_asked(const struct glk_extent *e)
+{
+	return e->size - glk_load_relaxed(&e->slack);
 }
 
 static inline enum glk_extent_state glk_extent_state(const struct glk_extent *e)
@@ -350,8 +359,8 @@ void glk_idle_forget(struct glk_span *span, uint32_t count);
 /* lookup.c */
 /* The live extent that holds an address of the span; 0 for none. */
 uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr);
-/* The extent that begins at an address of the span, or began there a moment ago: what it is
- * now tells its word. 0 for none. Any thread, no lock. */
+/* The live extent that begins at an address of the span, or another one, or 0, which is an
+ * extent in no state: its word tells. Any thread, no lock. */
 static inline uint32_t glk_lookup_base(struct glk_span *span, uint64_t addr);
 void glk_lookup_enter(struct glk_span *span, uint32_t extent);
 void glk_lookup_leave(struct glk_span *span, uint32_t extent);
@@ -359,14 +368,19 @@ void glk_lookup_leave(struct glk_span *span, uint32_t extent);
 static inline uint32_t glk_lookup_base(struct glk_span *span, uint64_t addr)
 {
 	uint64_t offset = addr - span->base;
+	const struct glk_extent *e;
 	struct glk_slot_more *more;
 	uint32_t extent;
 
+	if (offset & ((1u << GLK_GRAIN_SHIFT) - 1))
+		return 0;
 	if (span->kind == GLK_KIND_SMALL)
 		return glk_load_relaxed(&span->grain[offset >> GLK_GRAIN_SHIFT]);
 	more = &span->more[glk_slot_of(span, offset)];
 	extent = glk_load_relaxed(&more->start[0]);
-	if (extent && glk_word_begins(glk_load_relaxed(&glk_extent_at(span->map, extent)->word), offset))
+	e = glk_extent_at(span->map, extent);
+	/* pairs with: the release of the move to LIVE */
+	if (glk_word_live_at(glk_load_acquire(&e->word), offset))
 		return extent;
 	return glk_load_relaxed(&more->start[1]);
 }

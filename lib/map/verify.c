@@ -124,9 +124,10 @@ static int check_extent(struct tally *t, const struct glk_span *span, uint32_t i
 		return 0;
 	}
 	if (!is_live(e) ||
-		(glk_extent_state(e) == GLK_EXTENT_PARKED && span->kind != GLK_KIND_SINGLE))
-		return broken(
-			"span %d extent %" PRIu32 ": state %d", span->kind, id, glk_extent_state(e));
+		(glk_extent_state(e) == GLK_EXTENT_PARKED &&
+			span->kind != GLK_KIND_SINGLE))
+		return broken("span %d extent %" PRIu32 ": state %d", span->kind, id,
+			glk_extent_state(e));
 	return check_lookup(t, span, id);
 }
 
@@ -275,8 +276,7 @@ static int check_starts(struct tally *t, const struct glk_span *span, uint32_t s
 			continue;
 		e = glk_extent_at(span->map, span->more[slot].start[i]);
 		t->starts--;
-		if (!is_named(e) || e->offset < offset ||
-			e->offset >= high)
+		if (!is_named(e) || e->offset < offset || e->offset >= high)
 			return broken("span %d slot %" PRIu32 ": extent %" PRIu32
 				      " does not begin in it",
 				span->kind, slot, span->more[slot].start[i]);
@@ -284,8 +284,7 @@ static int check_starts(struct tally *t, const struct glk_span *span, uint32_t s
 	if (!s->cover)
 		return 0;
 	e = glk_extent_at(span->map, s->cover);
-	if (!is_named(e) || e->offset >= offset ||
-		e->offset + e->size <= offset)
+	if (!is_named(e) || e->offset >= offset || e->offset + e->size <= offset)
 		return broken("span %d slot %" PRIu32 ": extent %" PRIu32
 			      " does not reach in",
 			span->kind, slot, s->cover);

@@ -3,7 +3,7 @@
 #define GLK_MAP_WORD_H
 
 /*
- * The state of an extent, one atomic word {first grain:32, generation:28, state:4}.
+ * The state of an extent, one atomic word {generation:28, first grain:32, state:4}.
  *
  *	NONE -> FREE -carve-> LIVE -free-> QUICK -pop-> LIVE
  *				QUICK -merge-> FREE -> NONE	QUICK -park-> PARKED -> LIVE
@@ -36,11 +36,11 @@ enum glk_extent_state {
 	GLK_EXTENT_QUICK = 4,  /* freed, not merged with its neighbours yet */
 };
 
-#define GLK_WORD_STATE	    UINT64_C(15)
-#define GLK_WORD_GENERATION (((UINT64_C(1) << 28) - 1) << 4)
+#define GLK_WORD_STATE UINT64_C(15)
+#define GLK_WORD_PLACE ((UINT64_C(1) << 36) - 1) /* grain and state */
 /* Of the generation; a model plants a mistake by redefining it. */
 #ifndef GLK_WORD_STEP
-#define GLK_WORD_STEP UINT64_C(16)
+#define GLK_WORD_STEP (UINT64_C(1) << 36)
 #endif
 
 static inline enum glk_extent_state glk_word_state(uint64_t word)
@@ -48,32 +48,41 @@ static inline enum glk_extent_state glk_word_state(uint64_t word)
 	return (enum glk_extent_state)(word & GLK_WORD_STATE);
 }
 
-/* Whether the extent begins at an offset in its span. */
-static inline bool glk_word_begins(uint64_t word, uint64_t offset)
+/* Grain and state of an extent that begins at an offset in its span. */
+static inline uint64_t glk_word_place(uint64_t offset, enum glk_extent_state state)
 {
-	return word >> 32 == (uint32_t)(offset >> GLK_GRAIN_SHIFT) &&
-		!(offset & ((1u << GLK_GRAIN_SHIFT) - 1));
+	return ((offset >> GLK_GRAIN_SHIFT) << 4 | (uint64_t)state) & GLK_WORD_PLACE;
+}
+
+/* Whether the extent is live and begins at an offset, which is one of a grain. */
+static inline bool glk_word_live_at(uint64_t word, uint64_t offset)
+{
+	return !((word ^ glk_word_place(offset, GLK_EXTENT_LIVE)) & GLK_WORD_PLACE);
 }
 
 /* The word after a move of the owner. */
 static inline uint64_t glk_word_next(
 	uint64_t word, uint64_t offset, enum glk_extent_state state)
 {
-	uint64_t generation = word & GLK_WORD_GENERATION;
-
 	if (state == GLK_EXTENT_LIVE)
-		generation = (generation + GLK_WORD_STEP) & GLK_WORD_GENERATION;
-	return (offset >> GLK_GRAIN_SHIFT) << 32 | generation | (uint64_t)state;
+		word += GLK_WORD_STEP;
+	return (word & ~GLK_WORD_PLACE) | glk_word_place(offset, state);
 }
 
-/* LIVE -> QUICK for the extent that begins at an offset; false if it is not LIVE, begins
- * elsewhere, or another free was first. The caller owns it afterwards. */
-static inline bool glk_word_claim(glk_atomic(uint64_t) *word, uint64_t offset)
+/* The same for QUICK -> LIVE. */
+static inline uint64_t glk_word_revived(uint64_t word)
+{
+	return (word + GLK_WORD_STEP) ^ GLK_EXTENT_QUICK ^ GLK_EXTENT_LIVE;
+}
+
+/* LIVE -> QUICK for the extent that begins at an offset, which is one of a grain; false if it
+ * is not LIVE, begins elsewhere, or another free was first. The caller owns it afterwards. */
+static inline bool glk_word_claim(glk_atomic(uint64_t) * word, uint64_t offset)
 {
 	/* pairs with: the release of the move to LIVE */
 	uint64_t old = glk_load_acquire(word);
 
-	if (glk_word_state(old) != GLK_EXTENT_LIVE || !glk_word_begins(old, offset))
+	if (!glk_word_live_at(old, offset))
 		return false;
 	return glk_cas_acq_rel(word, &old, old ^ GLK_EXTENT_LIVE ^ GLK_EXTENT_QUICK);
 }

@@ -26,6 +26,7 @@ FACES = {
     "stream/stream.h",
     "tier/tier.h",
     "cache/cache.h",
+    "cache/hit.h",  # inlined into the public functions
     "watch/counter.h",
     "watch/watch.h",
     "api/context.h",

@@ -195,7 +195,7 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 		for (uint32_t id = span->last; id; id = e->prev) {
 			e = glk_extent_at(map, id);
 			if (glk_extent_state(e) == GLK_EXTENT_LIVE) {
-				s.live += e->asked;
+				s.live += glk_extent_asked(e);
 				s.given += e->size;
 				s.live_blocks++;
 			} else if (glk_extent_state(e) == GLK_EXTENT_PARKED) {

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The rules of quick.h: which blocks stay in bins, and when they all go back. */
+#include "base/conf.h"
+#include "cache/quick.h"
+
+/* Parts of what is live that may lie in bins, as shifts. */
+#define SMALL_PART 11
+#define LARGE_PART 3
+
+/* Large blocks that must have been refused since pages were last mapped for one, before the
+ * rule is dropped: a program that maps no more has nothing to lose by it. */
+#define QUIET 4096
+
+static bool may_touch(const struct glk_cache *cache, uint32_t neighbour, uint32_t bin)
+{
+	const struct glk_extent *n = glk_extent_at(&cache->map, neighbour);
+	uint32_t other = glk_load_relaxed(&n->bin);
+
+	if (!neighbour)
+		return true;
+	if (glk_extent_state(n) != GLK_EXTENT_QUICK)
+		return glk_extent_state(n) == GLK_EXTENT_LIVE;
+	return other == bin || other / GLK_BINS != bin / GLK_BINS;
+}
+
+bool glk_quick_lonely(
+	const struct glk_cache *cache, const struct glk_extent *e, uint32_t bin)
+{
+	return may_touch(cache, glk_load_relaxed(&e->prev), bin) &&
+		may_touch(cache, glk_load_relaxed(&e->next), bin);
+}
+
+void glk_quick_mapped(struct glk_cache *cache, enum glk_kind kind)
+{
+	if (kind != GLK_KIND_LARGE)
+		return;
+	cache->refused = 0;
+	if (cache->conf->policy_bins != GLK_POLICY_BINS_ALL)
+		glk_store_relaxed(&cache->rule, GLK_RULE_LONELY);
+}
+
+void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind)
+{
+	if (kind == GLK_KIND_LARGE && ++cache->refused >= QUIET)
+		glk_store_relaxed(&cache->rule, GLK_RULE_ALL);
+}
+
+/* Bytes in bins, about. */
+static uint64_t held(const struct glk_cache *cache, enum glk_kind kind)
+{
+	int64_t quick = (int64_t)(cache->map.span[kind].taken - cache->sum.given[kind]);
+
+	return quick > 0 ? (uint64_t)quick : 0;
+}
+
+static bool empty_kinds(struct glk_cache *cache, unsigned kinds)
+{
+	struct glk_harvest h = {0};
+	bool any;
+
+	for (uint32_t row = 1; row <= cache->last_row; row++)
+		glk_harvest_row(cache, &cache->rows[row], kinds, &h);
+	any = glk_harvest_merge(cache, &h);
+	cache->flushes += any;
+	return any;
+}
+
+bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind)
+{
+	if (kind == GLK_KIND_SMALL ||
+		held(cache, GLK_KIND_LARGE) <= cache->sum.live >> LARGE_PART)
+		return false;
+	return empty_kinds(cache, 1u << GLK_KIND_LARGE);
+}
+
+bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind)
+{
+	if (kind == GLK_KIND_SMALL && held(cache, kind) <= cache->sum.live >> SMALL_PART)
+		return false;
+	return empty_kinds(cache, 1u << kind);
+}
+
+bool glk_quick_flush(struct glk_cache *cache)
+{
+	return empty_kinds(cache, ~0u);
+}
+
+void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
+{
+	struct glk_harvest h = {0};
+
+	for (uint32_t i = 1; i <= cache->last_row; i++) {
+		struct glk_row *row = &cache->rows[i];
+
+		if (!row->entered || glk_load_relaxed(&row->handle) != handle)
+			continue;
+		glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
+		glk_harvest_row(cache, row, ~0u, &h);
+	}
+	glk_harvest_merge(cache, &h);
+}
