@@ -4,7 +4,7 @@
  * stream waits, then by mappings that would have to go first, then by the size of the free
  * extent, then the lowest address. Both ends of an extent are tried (policy.ends). New
  * addresses above the high-water mark count as the largest extent of all: they beat addresses
- * that must be unmapped first, and nothing else. When they beat larger holes too, sizes that
+ * that must be unmapped first, and nothing else, until there are enough of them. When they beat larger holes too, sizes that
  * never repeat took twice the tables and a third more driver calls (glakectl bench sizes);
  * recorded jobs need the same maps either way.
  *
@@ -24,6 +24,11 @@
  * with 48 as with 1024, and requests take 550 ns instead of 720. */
 #define GLK_FIT_FEW   4
 #define GLK_FIT_SLOTS 48
+
+/* Addresses in use over memory held from which on there are no new ones as long as a hole will
+ * do: pages have no more mappings than that by default (map.aliases), so more addresses would
+ * hold nothing. It bounds the tables for sizes that never repeat. */
+#define GLK_FIT_WIDE 8
 
 static bool better(const struct glk_fit *a, const struct glk_fit *b)
 {
@@ -79,6 +84,14 @@ static void try_at(struct search *s, uint64_t offset)
 		try(s, 0, UINT64_MAX, offset);
 }
 
+/* Whether there are addresses enough for all mappings. */
+static bool is_wide(const struct glk_span *span)
+{
+	uint64_t held = glk_load_relaxed(&span->map->node->held);
+
+	return span->high / GLK_FIT_WIDE > held;
+}
+
 /*
  * Above the high-water mark, with the free extent that ends there if it is too short alone.
  * Where that place is vetoed, the mark itself, and then the first slot nobody ever used.
@@ -89,6 +102,8 @@ static void try_new(struct search *s)
 	uint64_t slot = UINT64_C(1) << span->shift, offset = span->high;
 	bool found = s->found;
 
+	if (found && !s->best.waits && is_wide(span))
+		return;
 	if (span->last) {
 		struct glk_extent *last = glk_extent_at(span->map, span->last);
 

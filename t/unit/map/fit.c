@@ -39,6 +39,7 @@ static void start(const char *row)
 
 	rig_init(&rig);
 	span = &rig.map.span[GLK_KIND_LARGE];
+	glk_store_relaxed(&rig.map.node->held, S(SLOTS));
 	memset(waits, 0, sizeof(waits));
 	memset(veto, 0, sizeof(veto));
 	for (int i = 0, end; row[i]; i = end) {
@@ -100,6 +101,7 @@ static void stop(void)
 {
 	memset(span->usable, 0, span->slots / 8);
 	memset(span->mapped, 0, span->slots / 8);
+	glk_store_relaxed(&rig.map.node->held, 0);
 	rig_fini(&rig);
 }
 
@@ -187,6 +189,26 @@ static void test_new(void)
 	slots("uuu");
 	found(2, 1, COUNTS(0), "the free extent at the end, if it is enough");
 	stop();
+}
+
+/* Four slots are in use, and 8 times the memory held is the most that may be. */
+static void wide(uint64_t held, uint64_t wait, uint32_t n, uint32_t want,
+	struct glk_fit counts, const char *what)
+{
+	start("AbbC");
+	slots("us");
+	waits[1] = (uint32_t)wait;
+	glk_store_relaxed(&rig.map.node->held, held);
+	found(n, want, counts, what);
+	stop();
+}
+
+static void test_wide(void)
+{
+	wide(S(4) / 8, 0, 2, 4, COUNTS(.maps = 2), "new addresses while they are few");
+	wide(S(4) / 8 - 1, 0, 2, 1, COUNTS(.maps = 2, .stale = 1), "else a stale mapping");
+	wide(S(4) / 8 - 1, 0, 3, 4, COUNTS(.maps = 3), "unless no hole will do");
+	wide(S(4) / 8 - 1, 1, 2, 4, COUNTS(.maps = 2), "or it would be waited for");
 }
 
 /* One more extent, from slot 1 up to the middle of a slot. */
@@ -327,6 +349,7 @@ int main(void)
 	tap_plan_later();
 	test_criteria();
 	test_new();
+	test_wide();
 	test_veto();
 	test_asked();
 	test_candidates();
