@@ -31,22 +31,9 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	return 0;
 }
 
-/* Rows are aligned to their size, so the region has one more than are used. */
 static size_t rows_bytes(void)
 {
-	return (GLK_STREAMS_MAX + 2) * sizeof(struct glk_row);
-}
-
-static int make_rows(struct glk_cache *cache)
-{
-	uintptr_t size = sizeof(struct glk_row);
-
-	cache->rows_region = glk_region_new(rows_bytes());
-	if (!cache->rows_region)
-		return -ENOMEM;
-	cache->rows = (void *)(((uintptr_t)cache->rows_region + size - 1) / size * size);
-	glk_store_relaxed(&cache->rows[0].handle, GLK_ROW_ENDED);
-	return 0;
+	return (GLK_STREAMS_MAX + 1) * sizeof(struct glk_row);
 }
 
 static int start(struct glk_cache *cache)
@@ -60,15 +47,18 @@ static int start(struct glk_cache *cache)
 	if (err)
 		goto map;
 	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
-	err = make_rows(cache);
-	if (err)
+	cache->rows = glk_region_new(rows_bytes());
+	if (!cache->rows) {
+		err = -ENOMEM;
 		goto streams;
+	}
+	glk_store_relaxed(&cache->rows[0].handle, GLK_ROW_ENDED);
 	err = glk_seats_init(cache);
 	if (err)
 		goto rows;
 	return 0;
 rows:
-	glk_region_free(cache->rows_region, rows_bytes());
+	glk_region_free(cache->rows, rows_bytes());
 streams:
 	glk_streams_fini(&cache->streams);
 map:
@@ -200,7 +190,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		*ret_live = glk_seats_allocs(&cache->sum) - cache->sum.frees;
 		err = empty(cache);
 		glk_seats_fini(cache);
-		glk_region_free(cache->rows_region, rows_bytes());
+		glk_region_free(cache->rows, rows_bytes());
 		glk_streams_fini(&cache->streams);
 		glk_map_fini(&cache->map);
 		glk_store_relaxed(&cache->size, 0);
