@@ -138,18 +138,17 @@ void bench_print_scale(const struct bench_scale *scale)
 	printf("%u threads beside one, medians of %u rounds of %zu pairs a thread\n\n",
 		scale->threads, scale->rounds, scale->pairs);
 	printf("  %-12s %8s %11s %8s %11s %8s %7s %7s %9s\n", "", "block", "M pairs/s",
-		"ns", "M/s of one", "ns", "ratio", "best", "hits");
+		"ns", "M/s of one", "ns", "ratio", "best", "misses");
 	for (int i = 0; i < BENCH_SCALES; i++) {
 		const struct bench_hits *count = &scale->modes[i].count;
 
-		printf("  %-12s %8s %11.2f %8.1f %11.2f %8.1f %7.2f %7.2f %8.2f%%\n",
+		printf("  %-12s %8s %11.2f %8.1f %11.2f %8.1f %7.2f %7.2f %9llu\n",
 			scale->modes[i].name, figure_bytes(scale->modes[i].block).text,
 			scale->modes[i].rate.median / 1e6, scale->modes[i].ns.median,
 			scale->modes[i].one_rate.median / 1e6,
 			scale->modes[i].one_ns.median, scale->modes[i].ratio.median,
 			scale->modes[i].best,
-			100.0 * (double)count->hits /
-				(double)(count->requests ? count->requests : 1));
+			(unsigned long long)(count->requests - count->hits));
 	}
 	printf("  %-59s %7.2f %7.2f\n", "the machine: a counter of each thread",
 		scale->machine.median, scale->machine_best);

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+How many instructions a request and a free take that the quick bins serve, counted by
+callgrind: unlike a time, the same on every machine with the same compiler. It counts inside
+glake_alloc and glake_free alone, and two runs with different numbers of pairs are compared, so
+that the first requests, which are no hits, do not count.
+
+What is counted is the library as it was built. The limits are for a release build; with
+asserts or without full optimisation another limit holds, and the test says so. A build with
+sanitizers or without optimisation would count those, and is not looked at.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../flow"))
+from tap import done, note, ok, start  # noqa: E402
+
+GOAL = 220
+LIMITS = {"release": 260, "checked": 400}
+FEW, MANY = 2000, 12000
+SIZES = {"512 B": 512, "64 KiB": 64 << 10, "3 MiB": 3 << 20, "16 MiB": 16 << 20}
+
+
+def skip(why):
+    print(f"1..0 # SKIP {why}")
+    sys.exit(0)
+
+
+def count(pairs, size):
+    """Instructions of a whole run."""
+    run = subprocess.run(
+        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
+         "--toggle-collect=glake_alloc", "--toggle-collect=glake_free",
+         os.environ["GLAKE_PAIRS"], str(pairs), str(size)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False,
+        env={k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")})
+    said = run.stderr.decode(errors="replace")
+    found = re.search(r"Collected : (\d+)", said)
+    if run.returncode or not found:
+        note(said)
+        return None
+    return int(found[1])
+
+
+def main():
+    start()
+    build = os.environ.get("GLAKE_BUILD", "")
+    if build not in LIMITS:
+        skip("this build is not optimised, or has sanitizers")
+    if not shutil.which("valgrind"):
+        skip("valgrind is not installed")
+    limit = LIMITS[build]
+    if build != "release":
+        note(f"no release build: {limit} instead of {LIMITS['release']} is the limit")
+    for name, size in SIZES.items():
+        few, many = count(FEW, size), count(MANY, size)
+        if not ok(few and many, f"{name}: counted, all hits"):
+            continue
+        pair = (many - few) / (MANY - FEW)
+        note(f"{name}: {pair:.1f} instructions a pair; the goal is {GOAL}")
+        ok(pair <= limit, f"{name}: at most {limit} instructions a pair", f"{pair:.1f}")
+        # a probe that runs nothing would pass as well
+        ok(pair > 50, f"{name}: and not too few to be true", f"{pair:.1f}")
+    done()
+
+
+main()
