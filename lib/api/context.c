@@ -17,7 +17,7 @@
 
 #include <glake/version.h>
 
-struct glk_context_entry glk_contexts[GLAKE_CONTEXT_MAX];
+struct glk_context_entry glk_contexts[1 << GLK_CONTEXT_INDEX_BITS];
 
 static struct glk_lock table_lock = GLK_LOCK_INIT(GLK_RANK_CONTEXT);
 
@@ -27,18 +27,31 @@ static int stale(struct glake *handle)
 		-ESTALE, GLAKE_ERROR_STALE, "%p is no open context", (void *)handle);
 }
 
-int glk_context_get(struct glake *handle, struct glk_context **ret_context)
+/* Whether a handle is that of an open context, of this process or its parent. */
+static bool is_open(struct glake *handle)
 {
 	uintptr_t value = (uintptr_t)handle;
-	size_t index = (value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)) - 1;
+	size_t index = value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1);
 
+	return value >> GLK_CONTEXT_INDEX_BITS & 1 &&
+		/* pairs with: the release in publish */
+		glk_load_acquire(&glk_contexts[index].generation) ==
+		value >> GLK_CONTEXT_INDEX_BITS;
+}
+
+/* In a forked child nothing of the parent's is used any more. */
+static void forked(void)
+{
+	for (size_t i = 1; i <= GLAKE_CONTEXT_MAX; i++)
+		glk_contexts[i].context = NULL;
+}
+
+int glk_context_get(struct glake *handle, struct glk_context **ret_context)
+{
 	*ret_context = glk_context_find(handle);
 	if (*ret_context)
 		return 0;
-	if (index >= GLAKE_CONTEXT_MAX ||
-		/* pairs with: the release in publish */
-		glk_load_acquire(&glk_contexts[index].generation) !=
-			value >> GLK_CONTEXT_INDEX_BITS)
+	if (!is_open(handle))
 		return stale(handle);
 	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
 		"this is a forked child: the GPUs belong to its parent");
@@ -64,7 +77,7 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 	int err = -EMFILE;
 
 	glk_lock(&table_lock);
-	for (uint64_t i = 0; i < GLAKE_CONTEXT_MAX; i++) {
+	for (uint64_t i = 1; i <= GLAKE_CONTEXT_MAX; i++) {
 		uint64_t generation = glk_load_relaxed(&glk_contexts[i].generation);
 
 		if (generation & 1)
@@ -74,7 +87,7 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 		glk_store_release(&glk_contexts[i].generation, generation + 1);
 		*ret_handle = (struct glake *)(uintptr_t)((generation + 1)
 				<< GLK_CONTEXT_INDEX_BITS |
-			(i + 1));
+			i);
 		err = 0;
 		break;
 	}
@@ -89,15 +102,13 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 static struct glk_context *withdraw(struct glake *handle)
 {
 	uintptr_t value = (uintptr_t)handle;
-	size_t index = (value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)) - 1;
+	size_t index = value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1);
 	struct glk_context *context = NULL;
 
-	if (index >= GLAKE_CONTEXT_MAX)
-		return NULL;
 	glk_lock(&table_lock);
-	if (glk_load_relaxed(&glk_contexts[index].generation) ==
-		value >> GLK_CONTEXT_INDEX_BITS) {
+	if (is_open(handle)) {
 		context = glk_contexts[index].context;
+		glk_contexts[index].context = NULL;
 		glk_add_acq_rel(&glk_contexts[index].generation, 1);
 	}
 	glk_unlock(&table_lock);
@@ -207,13 +218,13 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		if (err)
 			return err;
 	}
+	glk_fork_at_child(forked);
 	err = glk_rcu_init(none.no_fork_hooks);
 	if (err)
 		return err;
 	context = glk_region_new(sizeof(*context));
 	if (!context)
 		return -ENOMEM;
-	context->forks = glk_fork_generation();
 	err = glk_conf_read(&none, NULL, NULL, &context->conf);
 	if (err)
 		goto region;

@@ -8,7 +8,6 @@
  * followed.
  */
 #include "base/conf.h"
-#include "base/fork.h"
 #include "cache/cache.h"
 #include "driver/driver.h"
 #include "pool/pool.h"
@@ -21,34 +20,31 @@ struct glk_context {
 	struct glk_pool pool;
 	struct glk_cache *caches; /* one a GPU */
 	int devices;
-	unsigned forks; /* fork generation it was opened in */
-	char why[256];	/* why CUDA was not taken */
+	char why[256]; /* why CUDA was not taken */
 };
 
 /* One word says whose entry it is and whether it is open. */
 struct glk_context_entry {
 	glk_atomic(uint64_t) generation; /* odd while open */
-	struct glk_context *context;
+	struct glk_context *context;	 /* NULL while it cannot be used */
 };
 
+/* The lowest bits of a handle are the index of its entry, from 1. */
 #define GLK_CONTEXT_INDEX_BITS 8
 
-extern struct glk_context_entry glk_contexts[GLAKE_CONTEXT_MAX];
+extern struct glk_context_entry glk_contexts[1 << GLK_CONTEXT_INDEX_BITS];
 
 /* The context of a handle, without a record: NULL if it is stale or of a parent process. */
 static inline struct glk_context *glk_context_find(struct glake *handle)
 {
 	uintptr_t value = (uintptr_t)handle;
-	size_t index = (value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)) - 1;
-	struct glk_context *context;
+	struct glk_context_entry *entry =
+		&glk_contexts[value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)];
 
-	if (index >= GLAKE_CONTEXT_MAX ||
-		/* pairs with: the release in publish */
-		glk_load_acquire(&glk_contexts[index].generation) !=
-			value >> GLK_CONTEXT_INDEX_BITS)
+	/* pairs with: the release in publish */
+	if (glk_load_acquire(&entry->generation) != value >> GLK_CONTEXT_INDEX_BITS)
 		return NULL;
-	context = glk_contexts[index].context;
-	return context->forks == glk_fork_generation() ? context : NULL;
+	return entry->context;
 }
 
 /*

@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
-/* A request that is no hit, and all that may be wrong with one. */
-static GLK_COLD int alloc_miss(struct glake *ctx, int device, size_t size,
+/* A request that is no plain one, and all that may be wrong with one. */
+static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr)
 {
 	struct glk_context *context;
@@ -21,8 +21,6 @@ static GLK_COLD int alloc_miss(struct glake *ctx, int device, size_t size,
 		return err;
 	if (!ret_ptr)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the block");
-	if (!size)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a block of 0 bytes");
 	if (flags & ~GLAKE_ALLOC_FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			flags & ~GLAKE_ALLOC_FLAGS);
@@ -37,16 +35,12 @@ int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *
 	uint32_t flags, void **ret_ptr)
 {
 	struct glk_context *context = glk_context_find(ctx);
-	uint64_t addr;
 
-	if (!context || !ret_ptr || !size || flags ||
+	/* of a size of 0 there is no bin */
+	if (!context || !ret_ptr || flags ||
 		(unsigned)device >= (unsigned)context->devices)
-		return alloc_miss(ctx, device, size, stream, flags, ret_ptr);
-	addr = glk_hit_alloc(&context->caches[device], size, stream);
-	if (!addr)
-		return alloc_miss(ctx, device, size, stream, flags, ret_ptr);
-	*ret_ptr = (void *)(uintptr_t)addr;
-	return 0;
+		return alloc_other(ctx, device, size, stream, flags, ret_ptr);
+	return glk_hit_alloc(&context->caches[device], size, stream, ret_ptr);
 }
 
 /* The GPU an address belongs to. */
@@ -63,8 +57,8 @@ static int find_cache(
 		"%p is not memory of this context", (void *)(uintptr_t)addr);
 }
 
-/* A free of what is none of ours, or nothing. */
-static GLK_COLD int free_other(struct glake *ctx, void *ptr)
+/* A free on another GPU than the first, of what is none of ours, or of nothing. */
+static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
@@ -75,19 +69,23 @@ static GLK_COLD int free_other(struct glake *ctx, void *ptr)
 	err = glk_context_get(ctx, &context);
 	if (err == -ENODEV)
 		return 0; /* a forked child: the memory is the parent's */
-	return err ? err : find_cache(context, (uint64_t)(uintptr_t)ptr, &cache);
+	if (!err)
+		err = find_cache(context, (uint64_t)(uintptr_t)ptr, &cache);
+	return err ? err : glk_cache_free(cache, (uint64_t)(uintptr_t)ptr, stream);
 }
 
 int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
 	struct glk_context *context = glk_context_find(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_cache *first;
 
-	for (int i = 0; context && i < context->devices; i++) {
-		if (glk_cache_holds(&context->caches[i], addr))
-			return glk_hit_free(&context->caches[i], addr, stream);
-	}
-	return free_other(ctx, ptr);
+	if (!context)
+		return free_other(ctx, ptr, stream);
+	first = context->caches;
+	if (glk_cache_holds(first, addr))
+		return glk_hit_free(first, addr, stream);
+	return free_other(ctx, ptr, stream);
 }
 
 int glake_query(struct glake *ctx, const void *ptr, struct glake_block *ret_block)

@@ -23,11 +23,11 @@
 #define glk_store_relaxed(p, v)	    ((p)->store((v), rl::mo_relaxed, $))
 #define glk_store_release(p, v)	    ((p)->store((v), rl::mo_release, $))
 #define glk_xchg_acq_rel(p, v)	    ((p)->exchange((v), rl::mo_acq_rel, $))
+#define glk_load_seq_cst(p)	    ((p)->load(rl::mo_seq_cst, $))
+#define glk_xchg_seq_cst(p, v)	    ((p)->exchange((v), rl::mo_seq_cst, $))
 #define glk_add_relaxed(p, v)	    ((p)->fetch_add((v), rl::mo_relaxed, $))
 #define glk_sub_relaxed(p, v)	    ((p)->fetch_sub((v), rl::mo_relaxed, $))
 #define glk_add_acq_rel(p, v)	    ((p)->fetch_add((v), rl::mo_acq_rel, $))
-#define glk_or_relaxed(p, v)	    ((p)->fetch_or((v), rl::mo_relaxed, $))
-#define glk_and_acq_rel(p, v)	    ((p)->fetch_and((v), rl::mo_acq_rel, $))
 #define glk_cas_weak(p, o, n, s, f) ((p)->compare_exchange_weak(*(o), (n), s, $, f, $))
 #define glk_cas_weak_acquire(p, o, n)                                                    \
 	glk_cas_weak(p, o, n, rl::mo_acquire, rl::mo_acquire)
@@ -35,6 +35,8 @@
 	glk_cas_weak(p, o, n, rl::mo_release, rl::mo_relaxed)
 #define glk_cas_weak_relaxed(p, o, n)                                                    \
 	glk_cas_weak(p, o, n, rl::mo_relaxed, rl::mo_relaxed)
+#define glk_cas_seq_cst(p, o, n)                                                         \
+	((p)->compare_exchange_strong(*(o), (n), rl::mo_seq_cst, $, rl::mo_seq_cst, $))
 #define glk_cas_acq_rel(p, o, n)                                                         \
 	((p)->compare_exchange_strong(*(o), (n), rl::mo_acq_rel, $, rl::mo_acquire, $))
 #else
@@ -50,11 +52,11 @@
 #define glk_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
 #define glk_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
 #define glk_xchg_acq_rel(p, v)	atomic_exchange_explicit((p), (v), memory_order_acq_rel)
+#define glk_load_seq_cst(p)	atomic_load_explicit((p), memory_order_seq_cst)
+#define glk_xchg_seq_cst(p, v)	atomic_exchange_explicit((p), (v), memory_order_seq_cst)
 #define glk_add_relaxed(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 #define glk_sub_relaxed(p, v)	atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
 #define glk_add_acq_rel(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
-#define glk_or_relaxed(p, v)	atomic_fetch_or_explicit((p), (v), memory_order_relaxed)
-#define glk_and_acq_rel(p, v)	atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
 #define glk_cas_weak_acquire(p, o, n)                                                    \
 	atomic_compare_exchange_weak_explicit(                                           \
 		(p), (o), (n), memory_order_acquire, memory_order_acquire)
@@ -64,6 +66,9 @@
 #define glk_cas_weak_relaxed(p, o, n)                                                    \
 	atomic_compare_exchange_weak_explicit(                                           \
 		(p), (o), (n), memory_order_relaxed, memory_order_relaxed)
+#define glk_cas_seq_cst(p, o, n)                                                         \
+	atomic_compare_exchange_strong_explicit(                                         \
+		(p), (o), (n), memory_order_seq_cst, memory_order_seq_cst)
 #define glk_cas_acq_rel(p, o, n)                                                         \
 	atomic_compare_exchange_strong_explicit(                                         \
 		(p), (o), (n), memory_order_acq_rel, memory_order_acquire)

@@ -14,4 +14,8 @@ static inline unsigned glk_fork_generation(void)
 	return glk_load_relaxed(&glk_forks);
 }
 
+/* Has a function called in each child, while it has no thread but the one that forked. One
+ * function a process. */
+void glk_fork_at_child(void (*fn)(void));
+
 #endif

@@ -21,6 +21,15 @@ char glk_rcu_token;
 #endif
 
 glk_atomic(unsigned) glk_forks;
+
+typedef void (*child_fn)(void);
+static glk_atomic(child_fn) at_child;
+
+void glk_fork_at_child(void (*fn)(void))
+{
+	glk_store_release(&at_child, fn); /* pairs with: fork_count */
+}
+
 static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
 static bool hooks_installed;
 
@@ -34,15 +43,19 @@ static void fork_parent(void)
 	urcu_bp_after_fork_parent();
 }
 
+static void fork_count(void)
+{
+	child_fn child = glk_load_acquire(&at_child); /* pairs with: glk_fork_at_child */
+
+	glk_add_relaxed(&glk_forks, 1);
+	if (child)
+		child();
+}
+
 static void fork_child(void)
 {
 	urcu_bp_after_fork_child();
-	glk_add_relaxed(&glk_forks, 1);
-}
-
-static void fork_count(void)
-{
-	glk_add_relaxed(&glk_forks, 1);
+	fork_count();
 }
 
 int glk_rcu_init(bool host_has_hooks)

@@ -73,6 +73,7 @@ static int fill_slot(struct glk_cache *cache, struct glk_request *request,
 	if (err)
 		return err;
 	request->stitched |= glk_map_page(&cache->map, page)->aliases > 0;
+	request->mapped++;
 	err = glk_slot_attach(span, slot, page);
 	if (err) {
 		put_back(cache, page);
@@ -169,7 +170,6 @@ static int stitch(struct glk_cache *cache, struct glk_request *request,
 	int err;
 
 	request->called = true;
-	request->mapped = true;
 	err = clear_stale(&limbo, span, first, last);
 	for (uint32_t slot = first; slot <= last && !err; slot++) {
 		if (!glk_bit_get(span->usable, slot))

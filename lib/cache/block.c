@@ -89,12 +89,14 @@ static uint64_t book(struct glk_cache *cache, struct glk_request *request,
 	e->stream = (uint16_t)request->stream->id;
 	glk_store_relaxed(&e->bin, request->bin);
 	glk_lookup_enter(span, extent);
-	glk_seat_alloc(seat, span->kind, request->size, e->size);
+	if (span->kind == GLK_KIND_SINGLE)
+		cache->single_live += request->size;
+	glk_seat_alloc(seat, request->size);
 	glk_seats_note_peak(cache, cache->sum.live + request->size);
 	cache->served++;
 	cache->called += request->called;
 	cache->stitches += request->stitched;
-	return e->addr;
+	return span->base + e->offset;
 }
 
 static int admit(struct glk_cache *cache, size_t size)
@@ -145,7 +147,7 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 		return err;
 	*ret_addr = book(cache, request, seat, extent);
 	if (request->mapped)
-		glk_quick_mapped(cache, span_of_request(cache, request)->kind);
+		glk_quick_mapped(cache, span_of_request(cache, request), request->mapped);
 	if (!single && span_of_request(cache, request)->kind == GLK_KIND_SMALL)
 		glk_quick_refill(cache, request, span_of_request(cache, request), extent);
 	return 0;
@@ -160,6 +162,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	uint32_t id;
 	int err;
 
+	if (!size)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a block of 0 bytes");
 	err = glk_cache_start(cache);
 	if (err)
 		return err;
@@ -184,12 +188,67 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
-	uint64_t addr = flags ? 0 : glk_hit_alloc(cache, size, stream);
+	void *ptr;
+	int err;
 
-	if (!addr)
+	if (flags)
 		return glk_cache_miss(cache, size, stream, flags, ret_addr);
-	*ret_addr = addr;
+	err = glk_hit_alloc(cache, size, stream, &ptr);
+	if (!err)
+		*ret_addr = (uint64_t)(uintptr_t)ptr;
+	return err;
+}
+
+/* The bin of the request, where two threads may meet, or the one beside it. */
+static uint32_t pop_any(
+	struct glk_cache *cache, uint64_t grains, struct CUstream_st *stream)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	struct glk_seat *seat = place->seat;
+	struct glk_row *row;
+	uint32_t i;
+
+	if (place->serial != cache->serial)
+		return 0;
+	row = seat->rows[glk_seat_hash(stream)];
+	i = glk_row_find(row, grains);
+	if (glk_load_relaxed(&row->handle) != stream || i == GLK_BINS)
+		return 0;
+	return glk_quick_pop(row, i, glk_quick_base(&cache->map), seat->id);
+}
+
+int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr)
+{
+	uint64_t grains = glk_quick_grains(cache, size), addr;
+	uint32_t id = size ? pop_any(cache, grains, stream) : 0;
+	struct glk_extent *e = glk_extent_at(&cache->map, id);
+	int err;
+
+	if (id && e->size != grains << GLK_GRAIN_SHIFT)
+		return glk_hit_stray(cache, id, size, stream, ret_ptr);
+	if (id) {
+		addr = glk_hit_revive(glk_hit_place(cache)->seat, e, size);
+	} else {
+		err = glk_cache_miss(cache, size, stream, 0, &addr);
+		if (err)
+			return err;
+	}
+	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;
+}
+
+int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr)
+{
+	uint64_t addr;
+	int err;
+
+	glk_quick_stray(cache, extent);
+	err = glk_cache_miss(cache, size, stream, 0, &addr);
+	if (!err)
+		*ret_ptr = (void *)(uintptr_t)addr;
+	return err;
 }
 
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
@@ -242,9 +301,9 @@ static uint64_t note_free(
 }
 
 int glk_block_give_back(
-	struct glk_cache *cache, uint32_t extent, struct CUstream_st *stream)
+	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
 {
-	struct glk_extent *e = glk_extent_at(&cache->map, extent);
+	uint32_t extent = (uint32_t)(e - glk_quick_base(&cache->map));
 	struct glk_span *span = &cache->map.span[e->kind];
 	struct glk_seat *seat = glk_seat_take(cache);
 	uint64_t streams;
@@ -261,10 +320,11 @@ int glk_block_give_back(
 	glk_lock(&cache->lock);
 	if (!seat)
 		seat = glk_slab_at(&cache->seats, 0);
-	glk_seat_free(seat, span->kind, glk_extent_asked(e), e->size);
+	glk_seat_free(seat, glk_extent_asked(e));
 	streams = note_free(cache, e, id);
 	glk_quick_refused(cache, span->kind);
 	if (span->kind == GLK_KIND_SINGLE) {
+		cache->single_live -= glk_extent_asked(e);
 		glk_lookup_leave(span, extent);
 		glk_single_park(cache, extent, streams, cache->streams.tick);
 	} else {
@@ -272,6 +332,41 @@ int glk_block_give_back(
 	}
 	glk_unlock(&cache->lock);
 	return 0;
+}
+
+int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)
+{
+	struct glk_extent *base = glk_quick_base(&cache->map);
+	const struct glk_seat *seat = glk_hit_place(cache)->seat;
+	uint32_t name = glk_load_relaxed(&e->bin);
+
+	if (glk_quick_push(glk_quick_row_of(cache, name), glk_quick_index(name), base,
+		    (uint32_t)(e - base), seat->id))
+		glk_quick_crowd(cache, glk_quick_bin_of(cache, name));
+	return 0;
+}
+
+int glk_hit_other(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	struct glk_extent *e = glk_lookup_claim(glk_map_span(&cache->map, addr), addr);
+	uint32_t name;
+
+	if (!e)
+		return glk_block_refuse(cache, addr);
+	name = glk_load_relaxed(&e->bin);
+	if (glk_hit_place(cache)->serial != cache->serial ||
+		glk_load_relaxed(&glk_quick_row_of(cache, name)->handle) != stream)
+		return glk_block_give_back(cache, e, stream);
+	return glk_hit_put(cache, e, stream);
+}
+
+int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
+{
+	if (e->kind == glk_load_relaxed(&cache->lonely) &&
+		!glk_quick_lonely(cache, e, glk_load_relaxed(&e->bin)))
+		return glk_block_give_back(cache, e, stream);
+	glk_hit_leave(glk_hit_place(cache)->seat, e);
+	return glk_hit_push(cache, e);
 }
 
 void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream)

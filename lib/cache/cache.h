@@ -27,12 +27,6 @@ struct glk_conf;
 /* What a hit does not run, so that the compiler keeps it out of the way. */
 #define GLK_COLD __attribute__((noinline))
 
-/* Which freed large blocks go to their bin: see quick.h. */
-enum glk_rule {
-	GLK_RULE_LONELY = 0,
-	GLK_RULE_ALL,
-};
-
 struct glk_cache {
 	struct glk_lock lock;
 	struct glk_drv *drv;
@@ -47,9 +41,13 @@ struct glk_cache {
 	uint64_t serial;  /* of this use of the structure, never given twice */
 	struct glk_cache *next_open;
 	struct glk_slab seats;
-	struct glk_row *rows;	   /* quick bins, by the index of a stream */
-	uint64_t small_most;	   /* bytes of the largest small block */
-	glk_atomic(uint32_t) rule; /* for large blocks, enum glk_rule */
+	struct glk_row *rows;	/* quick bins, by the index of a stream */
+	struct glk_bin *bins;	/* those of all rows */
+	struct glk_slab crowds; /* more heads for the bins that need them */
+	uint64_t small_most;	/* bytes of the largest small block */
+	glk_atomic(
+		uint32_t) lonely; /* kind that goes by the rule of quick.h for large ones;
+				      * GLK_KIND_COUNT: none */
 	glk_atomic(uint64_t) peak_live;
 	/* Under the lock from here on. */
 	struct glk_map map;
@@ -63,6 +61,8 @@ struct glk_cache {
 		uint32_t first, last;
 		uint64_t bytes;
 	} parked;
+	uint64_t single_live; /* bytes asked for by contiguous blocks */
+	uint64_t grown; /* bytes mapped for small blocks since their bins were emptied */
 	uint32_t refused; /* large blocks, since pages were last mapped for one */
 	uint64_t served;  /* requests served under the lock */
 	uint64_t called;  /* of these, with calls of the driver */
@@ -75,12 +75,12 @@ struct glk_cache {
 struct glk_request {
 	uint64_t size; /* asked for */
 	uint64_t rounded;
-	uint32_t bin; /* where it goes when freed */
+	uint32_t bin;	 /* where it goes when freed */
+	uint32_t mapped; /* pages that were mapped for it */
 	uint32_t flags;
 	struct glk_stream *stream;
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
-	bool mapped;   /* pages were mapped for it */
 	bool stitched; /* with pages that lay elsewhere */
 };
 
@@ -125,8 +125,8 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
 /* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's
  * error, with the block live again. */
-int glk_block_give_back(
-	struct glk_cache *cache, uint32_t extent, struct CUstream_st *stream) GLK_COLD;
+int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
+	struct CUstream_st *stream) GLK_COLD;
 
 /* order.c: streams. */
 /* Whether `request` may have memory with this use, by the policy stream.reuse. */

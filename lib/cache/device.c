@@ -24,16 +24,39 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->node = glk_pool_gpu(pool, device);
 	cache->conf = conf;
 	cache->device = device;
-	if (conf->policy_bins == GLK_POLICY_BINS_ALL)
-		glk_store_relaxed(&cache->rule, GLK_RULE_ALL);
+	glk_store_relaxed(&cache->lonely,
+		conf->policy_bins == GLK_POLICY_BINS_ALL ? GLK_KIND_COUNT
+							 : GLK_KIND_LARGE);
 	cache->serial = GLK_SEAT_NOBODY;
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	return 0;
 }
 
-static size_t rows_bytes(void)
+#define ROWS (GLK_STREAMS_MAX + 1)
+
+/* Bins at which threads meet; those beyond go on with one head. */
+#define CROWDS 16384
+
+static void free_rows(struct glk_cache *cache)
 {
-	return (GLK_STREAMS_MAX + 1) * sizeof(struct glk_row);
+	glk_slab_fini(&cache->crowds);
+	glk_region_free(cache->bins, ROWS * GLK_BINS * sizeof(*cache->bins));
+	glk_region_free(cache->rows, ROWS * sizeof(*cache->rows));
+}
+
+/* Row 0 is nobody's. */
+static int make_rows(struct glk_cache *cache)
+{
+	cache->rows = glk_region_new(ROWS * sizeof(*cache->rows));
+	cache->bins = glk_region_new(ROWS * GLK_BINS * sizeof(*cache->bins));
+	if (!cache->rows || !cache->bins ||
+		glk_slab_init(&cache->crowds, sizeof(struct glk_crowd), CROWDS)) {
+		free_rows(cache);
+		return -ENOMEM;
+	}
+	cache->rows[0].bin = cache->bins;
+	glk_store_relaxed(&cache->rows[0].handle, GLK_ROW_ENDED);
+	return 0;
 }
 
 static int start(struct glk_cache *cache)
@@ -47,18 +70,15 @@ static int start(struct glk_cache *cache)
 	if (err)
 		goto map;
 	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
-	cache->rows = glk_region_new(rows_bytes());
-	if (!cache->rows) {
-		err = -ENOMEM;
+	err = make_rows(cache);
+	if (err)
 		goto streams;
-	}
-	glk_store_relaxed(&cache->rows[0].handle, GLK_ROW_ENDED);
 	err = glk_seats_init(cache);
 	if (err)
 		goto rows;
 	return 0;
 rows:
-	glk_region_free(cache->rows, rows_bytes());
+	free_rows(cache);
 streams:
 	glk_streams_fini(&cache->streams);
 map:
@@ -187,10 +207,10 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
 		glk_seats_sum(cache, &cache->sum);
-		*ret_live = glk_seats_allocs(&cache->sum) - cache->sum.frees;
+		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = empty(cache);
 		glk_seats_fini(cache);
-		glk_region_free(cache->rows, rows_bytes());
+		free_rows(cache);
 		glk_streams_fini(&cache->streams);
 		glk_map_fini(&cache->map);
 		glk_store_relaxed(&cache->size, 0);

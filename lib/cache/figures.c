@@ -4,29 +4,39 @@
 
 #include <string.h>
 
+/* What no hit counts: bytes of live blocks as they lie, and of those in bins. */
+static void walk(const struct glk_span *span, struct glake_stats *s)
+{
+	const struct glk_extent *e;
+
+	for (uint32_t id = span->last; id; id = glk_load_relaxed(&e->prev)) {
+		e = glk_extent_at(span->map, id);
+		if (glk_extent_state(e) == GLK_EXTENT_LIVE)
+			s->given += e->size;
+		else if (glk_extent_state(e) == GLK_EXTENT_QUICK)
+			s->quick += e->size;
+	}
+}
+
 static void gather(struct glk_cache *cache, struct glake_stats *s)
 {
 	struct glk_map *map = &cache->map;
-
 	struct glk_seats sum = {0};
 
 	if (glk_load_relaxed(&cache->started))
 		glk_seats_sum(cache, &sum);
 	s->live = sum.live;
-	s->allocs = glk_seats_allocs(&sum);
+	s->allocs = sum.allocs;
 	s->frees = sum.frees;
-	s->live_blocks = glk_seats_allocs(&sum) - sum.frees;
-	s->hits = glk_seats_allocs(&sum) - cache->served;
+	s->live_blocks = sum.allocs - sum.frees;
+	s->hits = sum.allocs - cache->served;
 	s->misses = cache->served;
 	s->called = cache->called;
 	s->stitches = cache->stitches;
 	s->flushes = cache->flushes;
 	s->oom = cache->oom;
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		s->given += sum.given[kind];
-		if (kind != GLK_KIND_SINGLE)
-			s->quick += map->span[kind].taken - sum.given[kind];
-	}
+	for (int kind = 0; kind < GLK_KIND_COUNT && map->pool; kind++)
+		walk(&map->span[kind], s);
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
 	s->free_pages = map->idle_bytes + cache->parked.bytes;
 	s->mapped = map->mapped_bytes;

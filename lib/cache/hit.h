@@ -19,81 +19,90 @@ static inline const struct glk_thread_seat *glk_hit_place(const struct glk_cache
 	return (const void *)((const char *)glk_thread_current + cache->seat_at);
 }
 
-/* The address of a block from the quick bins; 0: none, the caller goes to glk_cache_miss(). */
-static inline uint64_t glk_hit_alloc(
-	struct glk_cache *cache, size_t size, struct CUstream_st *stream)
+/* Gives a block out that was popped from the bin of its size; its address. */
+static inline uint64_t glk_hit_revive(
+	struct glk_seat *seat, struct glk_extent *e, uint64_t size)
+{
+	glk_store_relaxed(&e->slack, (uint32_t)(e->size - size));
+	glk_word_revive(&e->word);
+	glk_seat_alloc(seat, size);
+	return glk_load_relaxed(&e->addr);
+}
+
+/* Books a block that goes to its bin, and how old it is. */
+static inline void glk_hit_leave(struct glk_seat *seat, struct glk_extent *e)
+{
+	e->left = (uint32_t)glk_seat_free(seat, glk_extent_asked(e));
+}
+
+/* Contract as glk_cache_alloc() without flags. */
+static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_extent *base, *e;
-	struct glk_seat *seat;
+	struct glk_extent *base = glk_quick_base(&cache->map), *e;
+	struct glk_seat *seat = place->seat;
+	struct glk_bin *bin;
 	struct glk_row *row;
 	uint64_t grains;
-	uint32_t i, id;
+	uint32_t id;
 
 	if (place->serial != cache->serial)
-		return 0;
-	seat = place->seat;
+		return glk_hit_not(cache, size, stream, ret_ptr);
 	row = seat->rows[glk_seat_hash(stream)];
-	if (glk_load_relaxed(&row->handle) != stream)
-		return 0;
 	grains = glk_quick_grains(cache, size);
-	i = glk_row_hash(grains);
-	if (glk_load_relaxed(&row->bin[i].key) != grains) {
-		i ^= 1;
-		if (glk_load_relaxed(&row->bin[i].key) != grains)
-			return 0;
-	}
-	base = glk_quick_base(&cache->map);
-	id = glk_quick_pop(row, i, base, seat->id);
+	bin = &row->bin[glk_row_hash(grains)];
+	/* a bin with a crowd, and the one beside it, are looked at there */
+	if (glk_load_relaxed(&row->handle) != stream ||
+		glk_load_relaxed(&bin->key) != grains)
+		return glk_hit_not(cache, size, stream, ret_ptr);
+	id = glk_quick_pop_once(&bin->head, base);
 	if (!id)
-		return 0;
+		return glk_hit_not(cache, size, stream, ret_ptr);
 	e = base + id;
 	/* the bin was for another size a moment ago */
 	if (e->size != grains << GLK_GRAIN_SHIFT)
-		return glk_quick_stray(cache, id);
-	glk_store_relaxed(&e->slack, (uint32_t)(e->size - size));
-	/* pairs with: the acquire in glk_word_claim */
-	glk_store_release(&e->word, glk_word_revived(glk_load_relaxed(&e->word)));
-	glk_seat_alloc(seat, (enum glk_kind)e->kind, size, e->size);
-	return e->addr;
+		return glk_hit_stray(cache, id, size, stream, ret_ptr);
+	*ret_ptr = (void *)(uintptr_t)glk_hit_revive(seat, e, size);
+	return 0;
 }
 
-/* Whether a block may go to its bin: freed on its stream, the bin is still for its size, and
- * the policy wants it there. */
-static inline bool glk_hit_stays(const struct glk_cache *cache,
-	const struct glk_extent *e, const struct glk_row *row, uint32_t bin,
-	const struct CUstream_st *stream)
+/* Whether both neighbours of an extent are live. */
+static inline bool glk_hit_between(
+	const struct glk_extent *base, const struct glk_extent *e)
 {
-	if (glk_load_relaxed(&row->handle) != stream ||
-		glk_load_relaxed(&row->bin[bin % GLK_BINS].key) !=
-			e->size >> GLK_GRAIN_SHIFT)
-		return false;
-	return e->kind != GLK_KIND_LARGE ||
-		glk_load_relaxed(&cache->rule) == GLK_RULE_ALL ||
-		glk_quick_lonely(cache, e, bin);
+	const struct glk_extent *prev = base + glk_load_relaxed(&e->prev);
+	const struct glk_extent *next = base + glk_load_relaxed(&e->next);
+
+	return glk_load_relaxed(&prev->word) & glk_load_relaxed(&next->word) &
+		GLK_EXTENT_LIVE;
 }
 
 /* Contract as glk_cache_free(). */
 static inline int glk_hit_free(
 	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	const struct glk_thread_seat *place = glk_hit_place(cache);
 	struct glk_span *span = glk_map_span(&cache->map, addr);
-	struct glk_extent *base = glk_quick_base(&cache->map), *e;
-	uint32_t id = glk_lookup_base(span, addr), bin;
-	struct glk_seat *seat = place->seat;
+	uint32_t id = glk_lookup_first(span, addr), name;
+	const struct glk_thread_seat *place;
+	struct glk_extent *base = glk_quick_base(&cache->map), *e = base + id;
+	struct glk_bin *bin;
 	struct glk_row *row;
 
-	e = base + id;
-	if (!glk_word_claim(&e->word, addr - span->base))
-		return glk_block_refuse(cache, addr);
-	bin = glk_load_relaxed(&e->bin);
-	row = glk_quick_row_of(cache, bin);
-	if (place->serial != cache->serial || !glk_hit_stays(cache, e, row, bin, stream))
-		return glk_block_give_back(cache, id, stream);
-	e->left = (uint32_t)glk_seat_free(
-		seat, (enum glk_kind)e->kind, glk_extent_asked(e), e->size);
-	glk_quick_push(row, bin % GLK_BINS, base, id, seat->id);
+	/* the second block of a slot, or none that may be freed */
+	if (!glk_word_claim(&e->word, &e->addr, addr))
+		return glk_hit_other(cache, addr, stream);
+	place = glk_hit_place(cache);
+	name = glk_load_relaxed(&e->bin);
+	row = glk_quick_row_of(cache, name);
+	bin = glk_quick_bin_of(cache, name);
+	if (place->serial != cache->serial || glk_load_relaxed(&row->handle) != stream)
+		return glk_block_give_back(cache, e, stream);
+	if (e->kind == glk_load_relaxed(&cache->lonely) && !glk_hit_between(base, e))
+		return glk_hit_put(cache, e, stream);
+	glk_hit_leave(place->seat, e);
+	if (!glk_quick_push_alone(row, bin, &e->quick, id))
+		return glk_hit_push(cache, e);
 	return 0;
 }
 

@@ -91,11 +91,8 @@ static int refuse(struct glk_cache *cache, uint64_t size)
 	uint64_t budget = glk_load_relaxed(&node->budget), idle;
 	char limit[64] = "no budget set";
 	struct glk_seats sum;
-	uint64_t given = 0;
 
 	glk_seats_sum(cache, &sum);
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++)
-		given += sum.given[kind];
 
 	idle = cache->map.idle_bytes + cache->parked.bytes;
 	if (budget != UINT64_MAX)
@@ -105,7 +102,7 @@ static int refuse(struct glk_cache *cache, uint64_t size)
 		" held with %s, %" PRIu64 " in live blocks, %" PRIu64
 		" idle, largest hole %" PRIu64
 		"; a larger budget or fewer live blocks would help",
-		cache->device, size, glk_load_relaxed(&node->held), limit, given, idle,
+		cache->device, size, glk_load_relaxed(&node->held), limit, sum.live, idle,
 		glk_tree_largest(&cache->map.span[GLK_KIND_LARGE]));
 }
 

@@ -45,8 +45,7 @@ void glk_harvest_bin(
 {
 	uint32_t id, next;
 
-	glk_row_unmark(row, i);
-	for (uint32_t head = 0; head < GLK_BIN_HEADS; head++) {
+	for (uint32_t head = 0; head < GLK_TAKES; head++) {
 		for (id = glk_quick_take(row, i, head); id; id = next) {
 			next = next_of(cache, id);
 			glk_store_relaxed(&link_of(cache, id)->next, h->first);
@@ -59,18 +58,26 @@ void glk_harvest_bin(
 void glk_harvest_row(struct glk_cache *cache, struct glk_row *row, unsigned kinds,
 	struct glk_harvest *h)
 {
-	for (uint32_t word = 0; word < GLK_BINS / 64; word++) {
-		uint64_t used = glk_load_relaxed(&row->used[word]);
+	bool all = true;
 
-		for (; used; used &= used - 1) {
-			uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(used);
-			uint64_t key = glk_load_relaxed(&row->bin[i].key);
+	if (!glk_row_untouch(row))
+		return;
+	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64; word++) {
+		uint64_t keyed = row->keyed[word];
+
+		for (; keyed; keyed &= keyed - 1) {
+			uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(keyed);
+			uint64_t key = glk_bin_grains(&row->bin[i]);
 
 			if (kinds >> glk_map_kind(&cache->map, key << GLK_GRAIN_SHIFT) &
 				1)
 				glk_harvest_bin(cache, row, i, h);
+			else
+				all = false;
 		}
 	}
+	if (!all)
+		glk_store_relaxed(&row->touched, 1);
 }
 
 /* Whether one was freed after another; threads count their frees each for itself. */
@@ -146,11 +153,10 @@ static bool pick(struct glk_cache *cache, uint32_t id)
 {
 	uint32_t bin = glk_load_relaxed(&glk_extent_at(&cache->map, id)->bin);
 	struct glk_row *row = glk_quick_row_of(cache, bin);
-	uint32_t i = bin % GLK_BINS, reversed = 0, at, next;
+	uint32_t i = glk_quick_index(bin), reversed = 0, at, next;
 	bool found = false;
 
-	glk_row_unmark(row, i);
-	for (uint32_t h = 0; h < GLK_BIN_HEADS; h++) {
+	for (uint32_t h = 0; h < GLK_TAKES; h++) {
 		for (at = glk_quick_take(row, i, h); at; at = next) {
 			next = next_of(cache, at);
 			if (at == id) {
@@ -200,7 +206,7 @@ void glk_quick_merge(struct glk_cache *cache, struct glk_span *span, uint32_t ex
 	merge(cache, span, extent, streams, tick);
 }
 
-uint64_t glk_quick_stray(struct glk_cache *cache, uint32_t extent)
+void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 {
 	uint64_t streams;
 
@@ -209,5 +215,4 @@ uint64_t glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 	glk_quick_merge(
 		cache, span_of(cache, extent), extent, streams, cache->streams.tick);
 	glk_unlock(&cache->lock);
-	return 0;
 }

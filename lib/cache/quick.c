@@ -4,15 +4,17 @@
 
 #include "base/conf.h"
 
-#include <errno.h>
+#include <string.h>
 
 /* Most bytes and blocks that one miss carves ahead. */
 #define REFILL_BYTES  (UINT64_C(256) << 10)
 #define REFILL_BLOCKS 255
 
-static uint32_t index_of(const struct glk_cache *cache, const struct glk_row *row)
+static void set_key(struct glk_bin *bin, uint64_t grains)
 {
-	return (uint32_t)(row - cache->rows);
+	uint64_t crowded = glk_load_relaxed(&bin->crowd) ? GLK_BIN_CROWDED : 0;
+
+	glk_store_relaxed(&bin->key, grains | crowded);
 }
 
 struct glk_row *glk_quick_row(
@@ -22,10 +24,12 @@ struct glk_row *glk_quick_row(
 
 	if (row->entered && glk_load_relaxed(&row->handle) == handle)
 		return row;
+	row->bin = &cache->bins[(size_t)stream * GLK_BINS];
 	for (uint32_t i = 0; i < GLK_BINS; i++) {
-		glk_store_relaxed(&row->bin[i].key, GLK_BIN_NONE);
+		set_key(&row->bin[i], GLK_BIN_NONE);
 		row->bin[i].refill = 0;
 	}
+	memset(row->keyed, 0, sizeof(row->keyed));
 	row->entered = true;
 	glk_store_release(&row->handle, handle); /* pairs with: none, a hint */
 	if (cache->last_row < stream)
@@ -35,25 +39,38 @@ struct glk_row *glk_quick_row(
 
 uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains)
 {
-	uint32_t i = glk_row_find(row, grains), at = index_of(cache, row) * GLK_BINS;
+	uint32_t i = glk_row_find(row, grains);
 	struct glk_harvest h = {0};
 
 	if (i < GLK_BINS)
-		return at + i;
-	/* a bin for a smaller size, which is where a block of this one does not go */
+		return glk_quick_name(cache, row, i);
+	/* row 0 is nobody's, so that what names it goes to no bin */
 	if (cache->conf->policy_bins == GLK_POLICY_BINS_NONE &&
 		grains << GLK_GRAIN_SHIFT > cache->small_most)
-		return at;
+		return 0;
 	i = glk_row_hash(grains);
-	if (row->used[i / 64] >> i % 64 & 1)
+	if (row->keyed[i / 64] >> i % 64 & 1)
 		i ^= 1;
-	if (row->used[i / 64] >> i % 64 & 1) {
+	if (row->keyed[i / 64] >> i % 64 & 1) {
 		glk_harvest_bin(cache, row, i, &h);
 		glk_harvest_merge(cache, &h);
 	}
+	row->keyed[i / 64] |= UINT64_C(1) << i % 64;
 	row->bin[i].refill = 0;
-	glk_store_relaxed(&row->bin[i].key, grains);
-	return at + i;
+	set_key(&row->bin[i], grains);
+	return glk_quick_name(cache, row, i);
+}
+
+void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin)
+{
+	uint32_t id;
+
+	glk_lock(&cache->lock);
+	id = glk_load_relaxed(&bin->crowd) ? 0 : glk_slab_get(&cache->crowds);
+	if (id) /* pairs with: the acquire in row.h */
+		glk_store_release(&bin->crowd, glk_slab_at(&cache->crowds, id));
+	set_key(bin, glk_bin_grains(bin));
+	glk_unlock(&cache->lock);
 }
 
 /* Carves a block of the same size right behind one, where pages are, in use by no other
@@ -95,7 +112,7 @@ void glk_quick_refill(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t extent)
 {
 	struct glk_row *row = glk_quick_row_of(cache, request->bin);
-	struct glk_bin *bin = &row->bin[request->bin % GLK_BINS];
+	struct glk_bin *bin = &row->bin[glk_quick_index(request->bin)];
 	uint64_t most = REFILL_BYTES / request->rounded;
 	uint32_t made[REFILL_BLOCKS], count = 0;
 
@@ -119,7 +136,7 @@ void glk_quick_refill(struct glk_cache *cache, struct glk_request *request,
 		e->left = 0;
 		glk_extent_set(e, GLK_EXTENT_QUICK);
 		glk_lookup_enter(span, made[count]);
-		glk_quick_push(row, request->bin % GLK_BINS, glk_quick_base(&cache->map),
-			made[count], 0);
+		glk_quick_push(row, glk_quick_index(request->bin),
+			glk_quick_base(&cache->map), made[count], 0);
 	}
 }

@@ -13,7 +13,7 @@
  *  - Small blocks are rounded to eight sizes a power of two and always go to a bin. The first
  *    miss of a bin carves one block, each later one about twice as many, so that a wave of
  *    requests misses a few times. They go back to their extents when a page would have to be
- *    mapped and they hold more than 1/2048 of what is live.
+ *    mapped, and pages for 1/2048 of what is live were mapped since the last time.
  *  - Medium blocks always go to a bin, and go back when a page would have to be mapped.
  *  - Large blocks go to a bin if nothing free lies beside them: both neighbours are live, in
  *    the same bin, or another stream's. When something beside them is freed they go back and
@@ -34,6 +34,24 @@ static inline struct glk_idnode *glk_quick_link(struct glk_extent *base, uint32_
 }
 
 GLK_ROW_DEFINE(glk_quick, struct glk_extent *, glk_quick_link)
+
+/* An extent names its bin by its number among those of all rows; it is in no bin of row 0. */
+static inline uint32_t glk_quick_name(
+	const struct glk_cache *cache, const struct glk_row *row, uint32_t i)
+{
+	return (uint32_t)(row - cache->rows) * GLK_BINS + i;
+}
+
+static inline uint32_t glk_quick_index(uint32_t bin)
+{
+	return bin % GLK_BINS;
+}
+
+static inline struct glk_bin *glk_quick_bin_of(
+	const struct glk_cache *cache, uint32_t bin)
+{
+	return cache->bins + bin;
+}
 
 static inline struct glk_row *glk_quick_row_of(
 	const struct glk_cache *cache, uint32_t bin)
@@ -58,7 +76,26 @@ static inline uint64_t glk_quick_grains(const struct glk_cache *cache, uint64_t 
  * threads' business, so this is a guess that may be wrong either way, at the price of a worse
  * fit. Any thread. */
 bool glk_quick_lonely(
-	const struct glk_cache *cache, const struct glk_extent *e, uint32_t bin) GLK_COLD;
+	const struct glk_cache *cache, const struct glk_extent *e, uint32_t bin);
+
+/* block.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
+ * another size. */
+int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr) GLK_COLD;
+int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr) GLK_COLD;
+
+/* The rest of glk_hit_free(), for the second block that begins in a slot, or for none. */
+int glk_hit_other(
+	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream) GLK_COLD;
+/* The same for an extent that its caller has claimed: it is put into its bin
+ * or merged, by the rule for large ones; it is booked already, and somebody else was at its bin. */
+int glk_hit_put(struct glk_cache *cache, struct glk_extent *e,
+	struct CUstream_st *stream) GLK_COLD;
+int glk_hit_push(struct glk_cache *cache, struct glk_extent *e) GLK_COLD;
+
+/* quick.c: gives more heads to a bin at which two threads met. Takes the lock. */
+void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin);
 
 /* ---- All under the lock of the GPU ---- */
 
@@ -88,17 +125,16 @@ bool glk_harvest_merge(struct glk_cache *cache, struct glk_harvest *h);
  * it; what is quick beside a large one goes first. */
 void glk_quick_merge(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
 	uint64_t streams, uint64_t tick);
-/* The same for one that was popped from a bin and is not what was looked for; takes the lock.
- * Always 0. */
-uint64_t glk_quick_stray(struct glk_cache *cache, uint32_t extent) GLK_COLD;
+/* The same for one that was popped from a bin and is not what was looked for; takes the lock. */
+void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 
 /* rule.c. Gives blocks back before a request of a kind is searched for, and before pages are mapped
  * for it; whether anything was. */
 bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind);
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind);
-/* For the rule of large blocks: pages were mapped for a request; a block was freed and went to
- * no bin. */
-void glk_quick_mapped(struct glk_cache *cache, enum glk_kind kind);
+/* For the rules: pages were mapped for a request; a block was freed and went to no bin. */
+void glk_quick_mapped(
+	struct glk_cache *cache, const struct glk_span *span, uint32_t pages);
 void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind);
 /* Gives all of them back; those of one stream, whose row ends. */
 bool glk_quick_flush(struct glk_cache *cache);

@@ -5,17 +5,17 @@
 /*
  * The quick bins of one stream. A bin holds freed blocks of one exact size that were last used
  * on that stream, most recently freed first; a request of that size pops one, and nothing else
- * has to be known of it. A row is an array of bins beside one bit a bin, which says where
- * blocks may lie.
+ * has to be known of it. A row is what an array of bins has in common.
  *
- * Heads	a bin begins with one. Two threads that meet at it mark the bin as crowded, and
- *		from then on each thread pushes to a head of its own and pops from the others
- *		only when that is empty. A program with one thread a stream never meets anyone,
- *		so the same requests give the same addresses
- * Bits		a set bit over an empty bin costs a look; a clear bit over a full one would lose
- *		its blocks. So a push sets the bit after its CAS if it is clear, and take clears
- *		it before its own, which it makes for empty heads too: of two CAS on one head
- *		one is first, and the second sees all the other thread did before
+ * Heads	a bin has one. Where two threads meet at it, it is given a crowd: more heads, a
+ *		cache line each. From then on each thread pushes to a head of its own and pops
+ *		from the others only when that is empty. A program with one thread a stream
+ *		never meets anyone, so the same requests give the same addresses
+ * Touched	says that some bin of the row may hold a block. A set one over empty bins costs a
+ *		look; a clear one over a block would lose it to those who want them all. So a
+ *		push sets it after its CAS if it is clear, and who takes them all clears it
+ *		before it reads the first head. All four are sequentially consistent: either the
+ *		push sees it cleared, or the taker sees the push
  * Keys		what a bin is for changes under the lock of the GPU. A thread that read the old
  *		one may still push or pop once, so whoever pops compares the size of the block
  * Ordering	what was written before a push is seen after the pop or take that returns it
@@ -31,27 +31,39 @@
 #ifndef GLK_BINS
 #define GLK_BINS 512 /* of a row */
 #endif
-#ifndef GLK_BIN_HEADS
-#define GLK_BIN_HEADS 4
+#ifndef GLK_CROWD_HEADS
+#define GLK_CROWD_HEADS 8
 #endif
 
+/* The key of a bin is the size of its blocks, in grains; with this bit where it has a crowd, so
+ * that one comparison finds a bin that has none. */
+#define GLK_BIN_CROWDED (UINT64_C(1) << 63)
 /* Of a bin that is for no size. */
-#define GLK_BIN_NONE UINT64_MAX
+#define GLK_BIN_NONE (UINT64_MAX >> 1)
+
+struct glk_crowd {
+	struct {
+		struct glk_idstack head;
+		uint64_t pad[7];
+	} at[GLK_CROWD_HEADS];
+};
 
 struct glk_bin {
-	glk_atomic(uint64_t) key; /* size of its blocks, in grains */
-	struct glk_idstack head[GLK_BIN_HEADS];
-	glk_atomic(uint32_t) crowded;
+	glk_atomic(uint64_t) key;
+	struct glk_idstack head;
+	glk_atomic(struct glk_crowd *) crowd; /* NULL: nobody met anyone here */
 	uint32_t refill; /* blocks carved ahead at its next miss; under the lock */
-	uint64_t pad[2]; /* to a cache line */
+	uint32_t pad[9]; /* to a cache line */
 };
 
 struct glk_row {
-	glk_atomic(void *) handle; /* of the stream; GLK_ROW_ENDED when it has ended */
-	bool entered;		   /* it has bins; under the lock */
-	uint64_t pad[6];
-	glk_atomic(uint64_t) used[(GLK_BINS + 63) / 64];
-	struct glk_bin bin[GLK_BINS];
+	glk_atomic(void *) handle;    /* of the stream; GLK_ROW_ENDED when it has ended */
+	glk_atomic(uint32_t) touched; /* its bins may hold blocks */
+	bool entered;		      /* it has bins; under the lock */
+	struct glk_bin *bin;	      /* GLK_BINS of them */
+	uint64_t keyed[(GLK_BINS + 63) /
+		64]; /* a bit a bin that has a key; under the lock */
+	uint64_t pad[13 - (GLK_BINS + 63) / 64];
 };
 
 #define GLK_ROW_ENDED ((void *)UINTPTR_MAX)
@@ -59,9 +71,12 @@ struct glk_row {
 /* Where the bin of a size begins to be looked for: there, and beside it. */
 static inline uint32_t glk_row_hash(uint64_t grains)
 {
-	return (uint32_t)((uint32_t)grains * UINT64_C(0x9e3779b1) % (UINT64_C(1) << 32) >>
-		       16) %
-		GLK_BINS;
+	return (uint32_t)grains * UINT32_C(0x9e3779b1) / (UINT32_MAX / GLK_BINS + 1);
+}
+
+static inline uint64_t glk_bin_grains(const struct glk_bin *bin)
+{
+	return glk_load_relaxed(&bin->key) & ~GLK_BIN_CROWDED;
 }
 
 /* The bin of a size; GLK_BINS if there is none. */
@@ -69,110 +84,130 @@ static inline uint32_t glk_row_find(const struct glk_row *row, uint64_t grains)
 {
 	uint32_t i = glk_row_hash(grains);
 
-	if (glk_load_relaxed(&row->bin[i].key) == grains)
+	if (glk_bin_grains(&row->bin[i]) == grains)
 		return i;
 	i ^= 1;
-	return glk_load_relaxed(&row->bin[i].key) == grains ? i : GLK_BINS;
+	return glk_bin_grains(&row->bin[i]) == grains ? i : GLK_BINS;
 }
-
-/* A model plants a mistake by redefining it. */
-#ifndef GLK_ROW_MARK
-#define GLK_ROW_MARK(row, i)                                                             \
-	do {                                                                             \
-		if (!(glk_load_relaxed(&(row)->used[(i) / 64]) >> (i) % 64 & 1))         \
-			glk_or_relaxed(&(row)->used[(i) / 64], UINT64_C(1) << (i) % 64); \
-	} while (0)
-#endif
-
-/* What a thread alone on its stream never runs. */
-#define GLK_ROW_APART __attribute__((noinline))
 
 /*
  * `node` is called as node(arg, id) and gives the link of a block. `thread` is any number that
- * differs between threads.
+ * differs between threads. What ends in _alone or _once is the case of a bin that no two threads
+ * met at: false, with nothing changed, sends the caller to the other one.
  */
-#define GLK_ROW_DEFINE(name, arg_t, node)                                                      \
-	GLK_UNUSED static inline void name##_push(struct glk_row *row, uint32_t i,             \
-		arg_t arg, uint32_t id, uint32_t thread)                                       \
-	{                                                                                      \
-		struct glk_bin *bin = &row->bin[i];                                            \
-		struct glk_idstack *s = &bin->head[0];                                         \
-		uint64_t old;                                                                  \
-                                                                                               \
-		if (glk_load_relaxed(&bin->crowded))                                           \
-			s = &bin->head[thread % GLK_BIN_HEADS];                                \
-		old = glk_load_relaxed(&s->head);                                              \
-		for (;;) {                                                                     \
-			glk_store_relaxed(                                                     \
-				&node(arg, id)->next, (uint32_t)(old & GLK_ID_MASK));          \
-			/* pairs with: the acquire in pop and take, and its release */         \
-			if (glk_cas_acq_rel(                                                   \
-				    &s->head, &old, glk_idstack_next_head(old, id)))           \
-				break;                                                         \
-			glk_store_relaxed(&bin->crowded, 1);                                   \
-		}                                                                              \
-		GLK_ROW_MARK(row, i);                                                          \
-	}                                                                                      \
-                                                                                               \
-	GLK_UNUSED static inline uint32_t name##_pop_head(                                     \
-		struct glk_bin *bin, uint32_t h, arg_t arg)                                    \
-	{                                                                                      \
-		struct glk_idstack *s = &bin->head[h];                                         \
-		/* pairs with: the release in push */                                          \
-		uint64_t old = glk_load_acquire(&s->head);                                     \
-                                                                                               \
-		while (old & GLK_ID_MASK) {                                                    \
-			uint32_t id = (uint32_t)(old & GLK_ID_MASK);                           \
-			uint32_t next = glk_load_relaxed(&node(arg, id)->next);                \
-                                                                                               \
-			/* pairs with: the release in push, also when it fails */              \
-			if (glk_cas_acq_rel(                                                   \
-				    &s->head, &old, glk_idstack_next_head(old, next)))         \
-				return id;                                                     \
-			glk_store_relaxed(&bin->crowded, 1);                                   \
-		}                                                                              \
-		return 0;                                                                      \
-	}                                                                                      \
-                                                                                               \
-	GLK_UNUSED static GLK_ROW_APART uint32_t name##_pop_crowded(                           \
-		struct glk_bin *bin, arg_t arg, uint32_t thread)                               \
-	{                                                                                      \
-		uint32_t id = 0;                                                               \
-                                                                                               \
-		for (uint32_t h = 0; h < GLK_BIN_HEADS && !id; h++)                            \
-			id = name##_pop_head(bin, (thread + h) % GLK_BIN_HEADS, arg);          \
-		return id;                                                                     \
-	}                                                                                      \
-                                                                                               \
-	/* 0: the bin is empty, or became so meanwhile. */                                     \
-	GLK_UNUSED static inline uint32_t name##_pop(                                          \
-		struct glk_row *row, uint32_t i, arg_t arg, uint32_t thread)                   \
-	{                                                                                      \
-		struct glk_bin *bin = &row->bin[i];                                            \
-                                                                                               \
-		if (glk_load_relaxed(&bin->crowded))                                           \
-			return name##_pop_crowded(bin, arg, thread);                           \
-		return name##_pop_head(bin, 0, arg);                                           \
-	}                                                                                      \
-                                                                                               \
-	/* Empties one head of a bin; the caller walks the links. The mark of the bin is     \
-	 * cleared before its first head is taken. */ \
-	GLK_UNUSED static inline uint32_t name##_take(                                         \
-		struct glk_row *row, uint32_t i, uint32_t h)                                   \
-	{                                                                                      \
-		struct glk_idstack *s = &row->bin[i].head[h];                                  \
-		uint64_t old = glk_load_relaxed(&s->head);                                     \
-                                                                                               \
-		/* pairs with: the CAS of push */                                              \
-		while (!glk_cas_acq_rel(&s->head, &old, glk_idstack_next_head(old, 0)))        \
-			;                                                                      \
-		return (uint32_t)(old & GLK_ID_MASK);                                          \
+#define GLK_ROW_DEFINE(name, arg_t, node)                                                \
+	GLK_UNUSED static inline void name##_touch(struct glk_row *row)                  \
+	{                                                                                \
+		/* pairs with: glk_row_untouch */                                        \
+		if (!glk_load_seq_cst(&row->touched))                                    \
+			glk_store_relaxed(&row->touched, 1);                             \
+	}                                                                                \
+                                                                                         \
+	GLK_UNUSED static inline bool name##_push_head(struct glk_row *row,              \
+		struct glk_idstack *s, struct glk_idnode *link, uint32_t id)             \
+	{                                                                                \
+		uint64_t old = glk_load_relaxed(&s->head);                               \
+                                                                                         \
+		glk_store_relaxed(&link->next, (uint32_t)(old & GLK_ID_MASK));           \
+		/* pairs with: the acquire in pop and take */                            \
+		if (!glk_cas_seq_cst(&s->head, &old, glk_idstack_next_head(old, id)))    \
+			return false;                                                    \
+		name##_touch(row);                                                       \
+		return true;                                                             \
+	}                                                                                \
+                                                                                         \
+	GLK_UNUSED static inline bool name##_push_alone(struct glk_row *row,             \
+		struct glk_bin *bin, struct glk_idnode *link, uint32_t id)               \
+	{                                                                                \
+		return !glk_load_relaxed(&bin->crowd) &&                                 \
+			name##_push_head(row, &bin->head, link, id);                     \
+	}                                                                                \
+                                                                                         \
+	/* Whether somebody else was there. */                                           \
+	GLK_UNUSED static inline bool name##_push(struct glk_row *row, uint32_t i,       \
+		arg_t arg, uint32_t id, uint32_t thread)                                 \
+	{                                                                                \
+		/* pairs with: the release where it is given */                          \
+		struct glk_crowd *crowd = glk_load_acquire(&row->bin[i].crowd);          \
+		struct glk_idstack *s = &row->bin[i].head;                               \
+		bool met = false;                                                        \
+                                                                                         \
+		if (crowd)                                                               \
+			s = &crowd->at[thread % GLK_CROWD_HEADS].head;                   \
+		while (!name##_push_head(row, s, node(arg, id), id))                     \
+			met = true;                                                      \
+		return met && !crowd;                                                    \
+	}                                                                                \
+                                                                                         \
+	/* 0: empty, or somebody was there at the same time. */                          \
+	GLK_UNUSED static inline uint32_t name##_pop_once(                               \
+		struct glk_idstack *s, arg_t arg)                                        \
+	{                                                                                \
+		/* pairs with: the release in push */                                    \
+		uint64_t old = glk_load_acquire(&s->head);                               \
+		uint32_t id = (uint32_t)(old & GLK_ID_MASK), next;                       \
+                                                                                         \
+		if (!id)                                                                 \
+			return 0;                                                        \
+		next = glk_load_relaxed(&node(arg, id)->next);                           \
+		/* pairs with: the release in push */                                    \
+		if (!glk_cas_acq_rel(&s->head, &old, glk_idstack_next_head(old, next)))  \
+			return 0;                                                        \
+		return id;                                                               \
+	}                                                                                \
+                                                                                         \
+	GLK_UNUSED static inline uint32_t name##_pop_head(                               \
+		struct glk_idstack *s, arg_t arg)                                        \
+	{                                                                                \
+		uint32_t id;                                                             \
+                                                                                         \
+		do {                                                                     \
+			id = name##_pop_once(s, arg);                                    \
+		} while (!id && (glk_load_relaxed(&s->head) & GLK_ID_MASK));             \
+		return id;                                                               \
+	}                                                                                \
+                                                                                         \
+	/* 0: the bin is empty, or became so meanwhile. */                               \
+	GLK_UNUSED static inline uint32_t name##_pop(                                    \
+		struct glk_row *row, uint32_t i, arg_t arg, uint32_t thread)             \
+	{                                                                                \
+		/* pairs with: the release where it is given */                          \
+		struct glk_crowd *crowd = glk_load_acquire(&row->bin[i].crowd);          \
+		uint32_t id = 0;                                                         \
+                                                                                         \
+		for (uint32_t h = 0; crowd && h < GLK_CROWD_HEADS && !id; h++)           \
+			id = name##_pop_head(                                            \
+				&crowd->at[(thread + h) % GLK_CROWD_HEADS].head, arg);   \
+		return id ? id : name##_pop_head(&row->bin[i].head, arg);                \
+	}                                                                                \
+                                                                                         \
+	/* Empties one of GLK_TAKES heads of a bin; the caller walks the links. */       \
+	GLK_UNUSED static inline uint32_t name##_take(                                   \
+		struct glk_row *row, uint32_t i, uint32_t h)                             \
+	{                                                                                \
+		/* pairs with: the release where it is given */                          \
+		struct glk_crowd *crowd = glk_load_acquire(&row->bin[i].crowd);          \
+		struct glk_idstack *s = &row->bin[i].head;                               \
+		uint64_t old;                                                            \
+                                                                                         \
+		if (h && !crowd)                                                         \
+			return 0;                                                        \
+		if (h)                                                                   \
+			s = &crowd->at[h - 1].head;                                      \
+		old = glk_load_seq_cst(&s->head); /* pairs with: push */                 \
+		while ((old & GLK_ID_MASK) &&                                            \
+			!glk_cas_acq_rel(&s->head, &old, glk_idstack_next_head(old, 0))) \
+			;                                                                \
+		return (uint32_t)(old & GLK_ID_MASK);                                    \
 	}
 
-/* Clears the mark of a bin, before it is taken. */
-static inline void glk_row_unmark(struct glk_row *row, uint32_t i)
+#define GLK_TAKES (GLK_CROWD_HEADS + 1)
+
+/* Before all bins of a row are taken: whether there may be any block in them. */
+static inline bool glk_row_untouch(struct glk_row *row)
 {
-	glk_and_acq_rel(&row->used[i / 64], ~(UINT64_C(1) << i % 64));
+	/* pairs with: the load in touch */
+	return glk_load_relaxed(&row->touched) && glk_xchg_seq_cst(&row->touched, 0);
 }
 
 #endif

@@ -30,27 +30,32 @@ bool glk_quick_lonely(
 		may_touch(cache, glk_load_relaxed(&e->next), bin);
 }
 
-void glk_quick_mapped(struct glk_cache *cache, enum glk_kind kind)
+void glk_quick_mapped(
+	struct glk_cache *cache, const struct glk_span *span, uint32_t pages)
 {
-	if (kind != GLK_KIND_LARGE)
+	if (span->kind == GLK_KIND_SMALL)
+		cache->grown += (uint64_t)pages << span->shift;
+	if (span->kind != GLK_KIND_LARGE)
 		return;
 	cache->refused = 0;
 	if (cache->conf->policy_bins != GLK_POLICY_BINS_ALL)
-		glk_store_relaxed(&cache->rule, GLK_RULE_LONELY);
+		glk_store_relaxed(&cache->lonely, GLK_KIND_LARGE);
 }
 
 void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind)
 {
 	if (kind == GLK_KIND_LARGE && ++cache->refused >= QUIET)
-		glk_store_relaxed(&cache->rule, GLK_RULE_ALL);
+		glk_store_relaxed(&cache->lonely, GLK_KIND_COUNT);
 }
 
-/* Bytes in bins, about. */
-static uint64_t held(const struct glk_cache *cache, enum glk_kind kind)
+/* Bytes in bins, and what blocks are larger than was asked for. */
+static uint64_t held(const struct glk_cache *cache)
 {
-	int64_t quick = (int64_t)(cache->map.span[kind].taken - cache->sum.given[kind]);
+	uint64_t live = cache->sum.live - cache->single_live, taken = 0;
 
-	return quick > 0 ? (uint64_t)quick : 0;
+	for (int kind = 0; kind < GLK_KIND_SINGLE; kind++)
+		taken += cache->map.span[kind].taken;
+	return taken > live ? taken - live : 0;
 }
 
 static bool empty_kinds(struct glk_cache *cache, unsigned kinds)
@@ -67,16 +72,18 @@ static bool empty_kinds(struct glk_cache *cache, unsigned kinds)
 
 bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind)
 {
-	if (kind == GLK_KIND_SMALL ||
-		held(cache, GLK_KIND_LARGE) <= cache->sum.live >> LARGE_PART)
+	if (kind == GLK_KIND_SMALL || held(cache) <= cache->sum.live >> LARGE_PART)
 		return false;
 	return empty_kinds(cache, 1u << GLK_KIND_LARGE);
 }
 
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind)
 {
-	if (kind == GLK_KIND_SMALL && held(cache, kind) <= cache->sum.live >> SMALL_PART)
-		return false;
+	if (kind == GLK_KIND_SMALL) {
+		if (cache->grown <= cache->sum.live >> SMALL_PART)
+			return false;
+		cache->grown = 0;
+	}
 	return empty_kinds(cache, 1u << kind);
 }
 

@@ -134,10 +134,7 @@ void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
 
 		sum.frees += glk_load_relaxed(&seat->frees);
 		sum.live += glk_load_relaxed(&seat->live);
-		for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-			sum.allocs[kind] += glk_load_relaxed(&seat->allocs[kind]);
-			sum.given[kind] += glk_load_relaxed(&seat->given[kind]);
-		}
+		sum.allocs += glk_load_relaxed(&seat->allocs);
 	}
 	*ret_sum = sum;
 }
@@ -157,13 +154,4 @@ void glk_seats_reset_peak(struct glk_cache *cache)
 	glk_store_relaxed(
 		&first_seat(cache)->peak, glk_load_relaxed(&first_seat(cache)->live));
 	glk_store_relaxed(&cache->peak_live, sum.live);
-}
-
-uint64_t glk_seats_allocs(const struct glk_seats *sum)
-{
-	uint64_t allocs = 0;
-
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++)
-		allocs += sum->allocs[kind];
-	return allocs;
 }

@@ -29,25 +29,24 @@ struct glk_cache;
 struct glk_seat {
 	/* By the hash of the stream's handle; row 0, which is nobody's, where none is known. */
 	struct glk_row *rows[GLK_SEAT_ROWS];
-	glk_atomic(uint64_t) allocs[GLK_KIND_COUNT], frees;
-	glk_atomic(uint64_t) live, peak;	    /* bytes asked for */
-	glk_atomic(uint64_t) given[GLK_KIND_COUNT]; /* bytes of live extents */
+	glk_atomic(uint64_t) allocs, frees;
+	glk_atomic(uint64_t) live, peak; /* bytes asked for */
 	uint32_t id;
-	uint32_t pad;
+	uint32_t pad[15];
 };
 
 _Static_assert(sizeof(struct glk_seat) == 128, "two threads never share a cache line");
 
 /* Sums over all seats of a GPU. */
 struct glk_seats {
-	uint64_t allocs[GLK_KIND_COUNT], frees, live, given[GLK_KIND_COUNT];
+	uint64_t allocs, frees, live;
 };
 
 static inline unsigned glk_seat_hash(const void *handle)
 {
-	uintptr_t h = (uintptr_t)handle;
-
-	return (h ^ h >> 6 ^ h >> 12) % GLK_SEAT_ROWS;
+	/* small numbers and addresses of objects alike: the highest bits of the product */
+	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 62) %
+		GLK_SEAT_ROWS;
 }
 
 static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
@@ -55,27 +54,23 @@ static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
 	glk_store_relaxed(figure, glk_load_relaxed(figure) + by);
 }
 
-static inline void glk_seat_alloc(
-	struct glk_seat *seat, enum glk_kind kind, uint64_t asked, uint64_t given)
+static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked)
 {
 	uint64_t live = glk_load_relaxed(&seat->live) + asked;
 
-	glk_seat_add(&seat->allocs[kind], 1);
+	glk_seat_add(&seat->allocs, 1);
 	glk_store_relaxed(&seat->live, live);
 	if ((int64_t)live > (int64_t)glk_load_relaxed(&seat->peak))
 		glk_store_relaxed(&seat->peak, live);
-	glk_seat_add(&seat->given[kind], given);
 }
 
 /* The number of frees of the thread so far. */
-static inline uint64_t glk_seat_free(
-	struct glk_seat *seat, enum glk_kind kind, uint64_t asked, uint64_t given)
+static inline uint64_t glk_seat_free(struct glk_seat *seat, uint64_t asked)
 {
 	uint64_t frees = glk_load_relaxed(&seat->frees) + 1;
 
 	glk_store_relaxed(&seat->frees, frees);
 	glk_seat_add(&seat->live, -asked);
-	glk_seat_add(&seat->given[kind], -given);
 	return frees;
 }
 
@@ -85,8 +80,6 @@ void glk_seats_fini(struct glk_cache *cache);
 /* The seat of the calling thread, taken now if it has none; NULL: none can be had. */
 struct glk_seat *glk_seat_take(struct glk_cache *cache);
 void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum);
-/* Requests of all kinds. */
-uint64_t glk_seats_allocs(const struct glk_seats *sum);
 /* The most bytes that were live: exact while one thread alone has used the GPU, else the most
  * that was seen by a request that missed. */
 uint64_t glk_seats_peak(struct glk_cache *cache);

@@ -67,7 +67,7 @@ static void fill(struct glk_span *span, uint32_t id, uint64_t offset, uint64_t s
 
 	e->offset = offset;
 	e->size = size;
-	e->addr = span->base + offset;
+	glk_store_relaxed(&e->addr, span->base + offset);
 	e->kind = (uint16_t)span->kind;
 	glk_extent_set(e, state);
 }
@@ -191,7 +191,7 @@ void glk_extent_give_back(struct glk_span *span, uint32_t extent)
 		n = glk_extent_at(span->map, prev);
 		glk_tree_remove(span, prev);
 		e->offset = n->offset;
-		e->addr = n->addr;
+		glk_store_relaxed(&e->addr, span->base + n->offset);
 		e->size += n->size;
 		unlink_extent(span, prev);
 	}

@@ -34,6 +34,8 @@
 
 struct glk_conf;
 
+#define GLK_GRAIN_SHIFT 9
+
 enum glk_kind {
 	GLK_KIND_SMALL = 0,  /* half a small page at most, on small pages */
 	GLK_KIND_MEDIUM = 1, /* below half a large page, on small pages */
@@ -47,6 +49,9 @@ enum glk_kind {
 #define GLK_FIT_CANDIDATES 16
 
 /*
+ * Number 0 is no extent: it stands where there is no neighbour and is always LIVE, so that
+ * nothing is taken for free beside the ends.
+ *
  * All fields belong to the lock of the GPU, save those of an extent that is LIVE or QUICK:
  * `slack`, and who may change the word, belong to whoever made the last move to that state.
  * What others read without the lock is atomic.
@@ -55,7 +60,7 @@ struct glk_extent {
 	uint64_t offset;	   /* in the span, bytes */
 	uint64_t size;		   /* bytes, a multiple of the grain */
 	glk_atomic(uint64_t) word; /* see map/word.h */
-	uint64_t addr;
+	glk_atomic(uint64_t) addr;
 	glk_atomic(uint32_t) prev, next; /* neighbours by address; 0 at the ends */
 	uint32_t left, right; /* tree of free extents; left of a QUICK one: its age */
 	uint16_t kind;	      /* of its span */
@@ -99,6 +104,7 @@ struct glk_span {
 	uint32_t root; /* tree of free extents */
 	uint32_t last; /* extent with the highest address */
 	uint32_t free_count, live_count;
+	struct glk_extent *extents; /* those of the map */
 	struct glk_slot *slot;
 	struct glk_slot_more *more;
 	struct glk_use *use;	      /* last use through the mapping of a slot */
@@ -148,11 +154,13 @@ uint64_t glk_map_bytes(const struct glk_map *map);
 /* The span of an address inside the reservation. Any thread. */
 static inline struct glk_span *glk_map_span(struct glk_map *map, uint64_t addr)
 {
-	struct glk_span *span = &map->span[GLK_KIND_COUNT - 1];
+	struct glk_span *span = map->span;
 
-	for (int above = GLK_KIND_COUNT - 1; above && addr < span->base; above--)
-		span--;
-	return span;
+	if (addr < span[GLK_KIND_LARGE].base)
+		return &span[addr < span[GLK_KIND_MEDIUM].base ? GLK_KIND_SMALL
+							       : GLK_KIND_MEDIUM];
+	return &span[addr < span[GLK_KIND_SINGLE].base ? GLK_KIND_LARGE
+						       : GLK_KIND_SINGLE];
 }
 
 enum glk_kind glk_map_kind(const struct glk_map *map, size_t size);
@@ -176,10 +184,7 @@ static inline enum glk_extent_state glk_extent_state(const struct glk_extent *e)
 /* Gives an extent another state, by whoever owns it: see map/word.h. */
 static inline void glk_extent_set(struct glk_extent *e, enum glk_extent_state state)
 {
-	uint64_t word = glk_load_relaxed(&e->word);
-
-	/* pairs with: the acquire in glk_word_claim */
-	glk_store_release(&e->word, glk_word_next(word, e->offset, state));
+	glk_word_set(&e->word, state);
 }
 
 static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)
@@ -359,30 +364,35 @@ void glk_idle_forget(struct glk_span *span, uint32_t count);
 /* lookup.c */
 /* The live extent that holds an address of the span; 0 for none. */
 uint32_t glk_span_lookup(const struct glk_span *span, uint64_t addr);
-/* The live extent that begins at an address of the span, or another one, or 0, which is an
- * extent in no state: its word tells. Any thread, no lock. */
-static inline uint32_t glk_lookup_base(struct glk_span *span, uint64_t addr);
+/* Makes the live extent that begins at an address of the span QUICK and the caller's own; NULL
+ * if there is none. Any thread, no lock. */
+static inline struct glk_extent *glk_lookup_claim(struct glk_span *span, uint64_t addr);
+/* The extent that most likely begins at an address; number 0 or another one if not. */
+static inline uint32_t glk_lookup_first(struct glk_span *span, uint64_t addr);
 void glk_lookup_enter(struct glk_span *span, uint32_t extent);
 void glk_lookup_leave(struct glk_span *span, uint32_t extent);
 
-static inline uint32_t glk_lookup_base(struct glk_span *span, uint64_t addr)
+static inline uint32_t glk_lookup_first(struct glk_span *span, uint64_t addr)
 {
 	uint64_t offset = addr - span->base;
-	const struct glk_extent *e;
-	struct glk_slot_more *more;
-	uint32_t extent;
 
-	if (offset & ((1u << GLK_GRAIN_SHIFT) - 1))
-		return 0;
 	if (span->kind == GLK_KIND_SMALL)
 		return glk_load_relaxed(&span->grain[offset >> GLK_GRAIN_SHIFT]);
-	more = &span->more[glk_slot_of(span, offset)];
-	extent = glk_load_relaxed(&more->start[0]);
-	e = glk_extent_at(span->map, extent);
-	/* pairs with: the release of the move to LIVE */
-	if (glk_word_live_at(glk_load_acquire(&e->word), offset))
-		return extent;
-	return glk_load_relaxed(&more->start[1]);
+	return glk_load_relaxed(&span->more[glk_slot_of(span, offset)].start[0]);
+}
+
+static inline struct glk_extent *glk_lookup_claim(struct glk_span *span, uint64_t addr)
+{
+	struct glk_extent *e = span->extents + glk_lookup_first(span, addr);
+
+	if (glk_word_claim(&e->word, &e->addr, addr))
+		return e;
+	if (span->kind == GLK_KIND_SMALL)
+		return NULL;
+	e = span->extents +
+		glk_load_relaxed(
+			&span->more[glk_slot_of(span, addr - span->base)].start[1]);
+	return glk_word_claim(&e->word, &e->addr, addr) ? e : NULL;
 }
 
 /* verify.c: for tests and debugging. 0, or -EIO with a record (class CORRUPT) that names what

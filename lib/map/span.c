@@ -54,6 +54,7 @@ static int span_init(struct glk_span *span, struct glk_map *map, enum glk_kind k
 	grains = size >> GLK_GRAIN_SHIFT;
 	*span = (struct glk_span){
 		.map = map, .kind = kind, .class = class, .base = base, .size = size};
+	span->extents = glk_extent_at(map, 0);
 	span->shift = (unsigned)__builtin_ctzll(map->node->page_size[class]);
 	span->slots = (uint32_t)(size >> span->shift);
 	span->slot = glk_region_new(span->slots * sizeof(*span->slot));
@@ -108,6 +109,7 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 		&map->extents, sizeof(struct glk_extent), (uint32_t)conf->map_extents);
 	if (err)
 		goto none;
+	glk_extent_set(glk_extent_at(map, 0), GLK_EXTENT_LIVE);
 	err = glk_idle_init(map);
 	if (err)
 		goto slab;
