@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Opening and closing. Contexts lie in a table that lives as long as the process; an entry is
- * one word, {generation, state}, beside the pointer. Opening claims an entry, closing raises
- * its generation before anything is taken down, so that a handle kept too long finds nothing.
+ * Opening and closing. Contexts lie in a table that lives as long as the process; an entry
+ * holds the handle of its context while that is open. No handle is given twice, and closing
+ * takes it out before anything is taken down, so that one kept too long finds nothing.
  */
 #include "api/context.h"
 
@@ -17,7 +17,8 @@
 
 #include <glake/version.h>
 
-struct glk_context_entry glk_contexts[1 << GLK_CONTEXT_INDEX_BITS];
+/* No handle has index 0, and the entry of that index holds none: NULL is not found there. */
+struct glk_context_entry glk_contexts[1 << GLK_CONTEXT_INDEX_BITS] = {{.handle = 1}};
 
 static struct glk_lock table_lock = GLK_LOCK_INIT(GLK_RANK_CONTEXT);
 
@@ -27,23 +28,16 @@ static int stale(struct glake *handle)
 		-ESTALE, GLAKE_ERROR_STALE, "%p is no open context", (void *)handle);
 }
 
-/* Whether a handle is that of an open context, of this process or its parent. */
-static bool is_open(struct glake *handle)
-{
-	uintptr_t value = (uintptr_t)handle;
-	size_t index = value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1);
-
-	return value >> GLK_CONTEXT_INDEX_BITS & 1 &&
-		/* pairs with: the release in publish */
-		glk_load_acquire(&glk_contexts[index].generation) ==
-		value >> GLK_CONTEXT_INDEX_BITS;
-}
-
 /* In a forked child nothing of the parent's is used any more. */
 static void forked(void)
 {
-	for (size_t i = 1; i <= GLAKE_CONTEXT_MAX; i++)
-		glk_contexts[i].context = NULL;
+	for (size_t i = 1; i <= GLAKE_CONTEXT_MAX; i++) {
+		uint64_t handle = glk_load_relaxed(&glk_contexts[i].handle);
+
+		if (handle)
+			glk_contexts[i].parent = handle;
+		glk_store_relaxed(&glk_contexts[i].handle, 0);
+	}
 }
 
 int glk_context_get(struct glake *handle, struct glk_context **ret_context)
@@ -51,7 +45,7 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 	*ret_context = glk_context_find(handle);
 	if (*ret_context)
 		return 0;
-	if (!is_open(handle))
+	if (!handle || glk_context_entry(handle)->parent != (uintptr_t)handle)
 		return stale(handle);
 	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
 		"this is a forked child: the GPUs belong to its parent");
@@ -74,20 +68,21 @@ int glk_context_device(struct glake *handle, int device, struct glk_context **re
 
 static int publish(struct glk_context *context, struct glake **ret_handle)
 {
+	uint64_t handle;
 	int err = -EMFILE;
 
 	glk_lock(&table_lock);
 	for (uint64_t i = 1; i <= GLAKE_CONTEXT_MAX; i++) {
-		uint64_t generation = glk_load_relaxed(&glk_contexts[i].generation);
+		struct glk_context_entry *entry = &glk_contexts[i];
 
-		if (generation & 1)
+		if (glk_load_relaxed(&entry->handle))
 			continue;
-		glk_contexts[i].context = context;
-		/* pairs with: the acquire in glk_context_get */
-		glk_store_release(&glk_contexts[i].generation, generation + 1);
-		*ret_handle = (struct glake *)(uintptr_t)((generation + 1)
-				<< GLK_CONTEXT_INDEX_BITS |
-			i);
+		entry->context = context;
+		entry->generation++;
+		handle = entry->generation << GLK_CONTEXT_INDEX_BITS | i;
+		/* pairs with: the acquire in glk_context_find */
+		glk_store_release(&entry->handle, handle);
+		*ret_handle = (struct glake *)(uintptr_t)handle;
 		err = 0;
 		break;
 	}
@@ -101,15 +96,13 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 /* Takes a context out of the table; NULL if the handle is stale. */
 static struct glk_context *withdraw(struct glake *handle)
 {
-	uintptr_t value = (uintptr_t)handle;
-	size_t index = value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1);
+	struct glk_context_entry *entry = glk_context_entry(handle);
 	struct glk_context *context = NULL;
 
 	glk_lock(&table_lock);
-	if (is_open(handle)) {
-		context = glk_contexts[index].context;
-		glk_contexts[index].context = NULL;
-		glk_add_acq_rel(&glk_contexts[index].generation, 1);
+	if (glk_load_relaxed(&entry->handle) == (uintptr_t)handle) {
+		context = entry->context;
+		glk_store_release(&entry->handle, 0); /* pairs with: glk_context_find */
 	}
 	glk_unlock(&table_lock);
 	return context;

@@ -23,10 +23,12 @@ struct glk_context {
 	char why[256]; /* why CUDA was not taken */
 };
 
-/* One word says whose entry it is and whether it is open. */
+/* An entry is open while it holds a handle; what it held in the parent stays in `parent`. */
 struct glk_context_entry {
-	glk_atomic(uint64_t) generation; /* odd while open */
-	struct glk_context *context;	 /* NULL while it cannot be used */
+	glk_atomic(uint64_t) handle;
+	struct glk_context *context;
+	uint64_t generation; /* of the handle given last; under the lock of the table */
+	uint64_t parent;
 };
 
 /* The lowest bits of a handle are the index of its entry, from 1. */
@@ -34,15 +36,18 @@ struct glk_context_entry {
 
 extern struct glk_context_entry glk_contexts[1 << GLK_CONTEXT_INDEX_BITS];
 
+static inline struct glk_context_entry *glk_context_entry(struct glake *handle)
+{
+	return &glk_contexts[(uintptr_t)handle & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)];
+}
+
 /* The context of a handle, without a record: NULL if it is stale or of a parent process. */
 static inline struct glk_context *glk_context_find(struct glake *handle)
 {
-	uintptr_t value = (uintptr_t)handle;
-	struct glk_context_entry *entry =
-		&glk_contexts[value & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)];
+	struct glk_context_entry *entry = glk_context_entry(handle);
 
 	/* pairs with: the release in publish */
-	if (glk_load_acquire(&entry->generation) != value >> GLK_CONTEXT_INDEX_BITS)
+	if (glk_load_acquire(&entry->handle) != (uintptr_t)handle)
 		return NULL;
 	return entry->context;
 }

@@ -55,6 +55,18 @@ void glk_harvest_bin(
 	}
 }
 
+static void harvest_kind(struct glk_cache *cache, struct glk_row *row, unsigned kind,
+	struct glk_harvest *h)
+{
+	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64; word++) {
+		uint64_t keyed = row->keyed[kind][word];
+
+		for (; keyed; keyed &= keyed - 1)
+			glk_harvest_bin(cache, row,
+				word * 64 + (uint32_t)__builtin_ctzll(keyed), h);
+	}
+}
+
 void glk_harvest_row(struct glk_cache *cache, struct glk_row *row, unsigned kinds,
 	struct glk_harvest *h)
 {
@@ -62,19 +74,11 @@ void glk_harvest_row(struct glk_cache *cache, struct glk_row *row, unsigned kind
 
 	if (!glk_row_untouch(row))
 		return;
-	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64; word++) {
-		uint64_t keyed = row->keyed[word];
-
-		for (; keyed; keyed &= keyed - 1) {
-			uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(keyed);
-			uint64_t key = glk_bin_grains(&row->bin[i]);
-
-			if (kinds >> glk_map_kind(&cache->map, key << GLK_GRAIN_SHIFT) &
-				1)
-				glk_harvest_bin(cache, row, i, h);
-			else
-				all = false;
-		}
+	for (unsigned kind = 0; kind < GLK_ROW_SORTS; kind++) {
+		if (kinds >> kind & 1)
+			harvest_kind(cache, row, kind, h);
+		else
+			all = false;
 	}
 	if (!all)
 		glk_store_relaxed(&row->touched, 1);

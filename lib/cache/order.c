@@ -55,63 +55,81 @@ static bool stale_ready(
 	return true;
 }
 
-/* Whether no other stream used anything in a run: a tight loop that settles most of them. */
-static bool all_own(const struct glk_stream *stream, const struct glk_span *span,
-	uint32_t first, uint32_t last)
-{
-	uint64_t streams = 0;
+/* Slots that were freed together have the same use, and what is found for one holds for all. */
+struct same {
+	struct glk_use was, is;
+	uint32_t waits;
+};
 
-	for (uint32_t slot = first; slot <= last; slot++)
-		streams |= span->use[slot].streams;
-	return stream->bit != GLK_STREAM_CROWD && !(streams & ~glk_stream_mask(stream)) &&
-		!glk_bits_meet(span->shared, span->usable, first, last);
+static bool is_same(const struct same *same, const struct glk_use *use)
+{
+	return use->streams == same->was.streams && use->tick == same->was.tick;
 }
 
 int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t first, uint32_t last)
 {
+	struct same same = {0};
 	int err;
 
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_use *use = glk_slot_use(span, slot);
 
-		if (!glk_bit_get(span->usable, slot) || !foreign(request->stream, use))
+		if (!foreign(request->stream, use) || !glk_bit_get(span->usable, slot))
 			continue;
+		if (is_same(&same, use)) {
+			*use = same.is;
+			continue;
+		}
+		same.was = *use;
 		err = glk_request_order(cache, request, use);
 		if (err)
 			return err;
+		same.is = *use;
 	}
 	return 0;
 }
 
+/* What has finished is forgotten on the way, so that it is not asked about again. False if the
+ * policy forbids the use. */
+static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *same)
+{
+	struct glk_cache *cache = seek->cache;
+
+	if (is_same(same, use)) {
+		*use = same->is;
+		return true;
+	}
+	same->was = *use;
+	if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
+		glk_clock_forget(&cache->streams, use);
+	same->is = *use;
+	same->waits = 0;
+	if (!foreign(seek->request->stream, use))
+		return true;
+	same->waits = glk_clock_waits(&cache->streams, use, seek->request->stream);
+	return glk_request_may(cache, seek->request, use);
+}
+
 /* Counts the waits of a place, slot by slot, so that places with less of other streams' memory
- * win; false if the policy forbids it, or the place loses. What has finished is forgotten on
- * the way, so that it is not asked about again. Slots that were freed together have the same
- * use and the same answer. */
+ * win; false if the policy forbids it, or the place loses. */
 static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
 	uint32_t first, uint32_t last, struct glk_fit *fit)
 {
 	const struct glk_stream *stream = seek->request->stream;
-	struct glk_cache *cache = seek->cache;
-	struct glk_use before = {0};
-	uint32_t waits = 0;
+	bool plain = !glk_bits_meet(span->shared, span->usable, first, last);
+	struct same same = {0};
 
+	fit->own = plain && stream->bit != GLK_STREAM_CROWD;
 	for (uint32_t slot = first; slot <= last; slot++) {
-		struct glk_use *use = glk_slot_use(span, slot);
+		struct glk_use *use = plain ? &span->use[slot] : glk_slot_use(span, slot);
 
 		if (!foreign(stream, use) || !glk_bit_get(span->usable, slot))
 			continue;
-		if (use->streams != before.streams || use->tick != before.tick) {
-			if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
-				glk_clock_forget(&cache->streams, use);
-			if (!foreign(stream, use))
-				continue;
-			if (!glk_request_may(cache, seek->request, use))
-				return false;
-			waits = glk_clock_waits(&cache->streams, use, stream);
-			before = *use;
-		}
-		fit->waits += waits;
+		fit->own = false;
+		if (!look(seek, use, &same))
+			return false;
+		fit->waits += same.waits;
 		if (fit->waits > fit->most)
 			return false;
 	}
@@ -161,8 +179,7 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	if (glk_bits_meet(span->shared, span->usable, first_slot, last_slot) &&
 		!count_taken(cache, span, first_slot, last_slot, fit))
 		return false;
-	fit->own = glk_clock_alone(&cache->streams) ||
-		all_own(seek->request->stream, span, first_slot, last_slot);
+	fit->own = glk_clock_alone(&cache->streams);
 	if (fit->own)
 		return true;
 	return count_waits(seek, span, first_slot, last_slot, fit);

@@ -4,11 +4,14 @@
 
 #include "base/conf.h"
 
-#include <string.h>
-
 /* Most bytes and blocks that one miss carves ahead. */
 #define REFILL_BYTES  (UINT64_C(256) << 10)
 #define REFILL_BLOCKS 255
+
+static enum glk_kind sort_of(const struct glk_cache *cache, uint64_t grains)
+{
+	return glk_map_kind(&cache->map, grains << GLK_GRAIN_SHIFT);
+}
 
 static void set_key(struct glk_bin *bin, uint64_t grains)
 {
@@ -24,12 +27,11 @@ struct glk_row *glk_quick_row(
 
 	if (row->entered && glk_load_relaxed(&row->handle) == handle)
 		return row;
+	/* a row that had another stream keeps its keys, and what may lie under them */
+	for (uint32_t i = 0; !row->entered && i < GLK_BINS; i++)
+		glk_store_relaxed(
+			&cache->bins[(size_t)stream * GLK_BINS + i].key, GLK_BIN_NONE);
 	row->bin = &cache->bins[(size_t)stream * GLK_BINS];
-	for (uint32_t i = 0; i < GLK_BINS; i++) {
-		set_key(&row->bin[i], GLK_BIN_NONE);
-		row->bin[i].refill = 0;
-	}
-	memset(row->keyed, 0, sizeof(row->keyed));
 	row->entered = true;
 	glk_store_release(&row->handle, handle); /* pairs with: none, a hint */
 	if (cache->last_row < stream)
@@ -40,6 +42,7 @@ struct glk_row *glk_quick_row(
 uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains)
 {
 	uint32_t i = glk_row_find(row, grains);
+	uint64_t old;
 	struct glk_harvest h = {0};
 
 	if (i < GLK_BINS)
@@ -49,13 +52,15 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 		grains << GLK_GRAIN_SHIFT > cache->small_most)
 		return 0;
 	i = glk_row_hash(grains);
-	if (row->keyed[i / 64] >> i % 64 & 1)
+	if (glk_bin_grains(&row->bin[i]) != GLK_BIN_NONE)
 		i ^= 1;
-	if (row->keyed[i / 64] >> i % 64 & 1) {
+	old = glk_bin_grains(&row->bin[i]);
+	if (old != GLK_BIN_NONE) {
 		glk_harvest_bin(cache, row, i, &h);
 		glk_harvest_merge(cache, &h);
+		row->keyed[sort_of(cache, old)][i / 64] &= ~(UINT64_C(1) << i % 64);
 	}
-	row->keyed[i / 64] |= UINT64_C(1) << i % 64;
+	row->keyed[sort_of(cache, grains)][i / 64] |= UINT64_C(1) << i % 64;
 	row->bin[i].refill = 0;
 	set_key(&row->bin[i], grains);
 	return glk_quick_name(cache, row, i);

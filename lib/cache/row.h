@@ -56,14 +56,17 @@ struct glk_bin {
 	uint32_t pad[9]; /* to a cache line */
 };
 
+/* Who wants the blocks of some sizes only need not look at the other bins. */
+#define GLK_ROW_SORTS 3
+
 struct glk_row {
 	glk_atomic(void *) handle;    /* of the stream; GLK_ROW_ENDED when it has ended */
 	glk_atomic(uint32_t) touched; /* its bins may hold blocks */
 	bool entered;		      /* it has bins; under the lock */
 	struct glk_bin *bin;	      /* GLK_BINS of them */
-	uint64_t keyed[(GLK_BINS + 63) /
-		64]; /* a bit a bin that has a key; under the lock */
-	uint64_t pad[13 - (GLK_BINS + 63) / 64];
+	/* Of each sort of sizes, a bit a bin that has a key; under the lock. */
+	uint64_t keyed[GLK_ROW_SORTS][(GLK_BINS + 63) / 64];
+	uint64_t pad[29 - GLK_ROW_SORTS * ((GLK_BINS + 63) / 64)];
 };
 
 #define GLK_ROW_ENDED ((void *)UINTPTR_MAX)

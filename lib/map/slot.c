@@ -70,26 +70,63 @@ void glk_slot_leave(struct glk_span *span, uint32_t slot, uint64_t streams, uint
 	glk_idle_put(span->map, s->page);
 }
 
-void glk_slots_enter(struct glk_span *span, uint32_t first, uint32_t last)
+/* Whether all slots of a run are usable and their pages have no other mapping. */
+static bool all_plain(const struct glk_span *span, uint32_t first, uint32_t last)
+{
+	return first <= last && !glk_bits_meet(span->shared, span->shared, first, last) &&
+		glk_bits_count(span->usable, first, last) == last - first + 1;
+}
+
+/* The run inside an extent, where nobody else is: a loop without a question. */
+static uint32_t enter_inside(struct glk_span *span, uint32_t first, uint32_t last)
 {
 	uint32_t taken = 0;
 
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_slot *s = &span->slot[slot];
 
-		if (!glk_bit_get(span->usable, slot))
-			continue;
-		if (glk_bit_get(span->shared, slot)) {
-			glk_slot_enter(span, slot);
-			continue;
-		}
-		taken += !s->live++ && s->place;
+		taken += s->place != 0;
+		s->live = 1;
 		s->place = 0;
 	}
+	return taken;
+}
+
+static uint32_t enter_any(struct glk_span *span, uint32_t slot)
+{
+	struct glk_slot *s = &span->slot[slot];
+	bool taken;
+
+	if (!glk_bit_get(span->usable, slot))
+		return 0;
+	if (glk_bit_get(span->shared, slot)) {
+		glk_slot_enter(span, slot);
+		return 0;
+	}
+	taken = !s->live++ && s->place;
+	s->place = 0;
+	return taken;
+}
+
+void glk_slots_enter(struct glk_span *span, uint32_t first, uint32_t last)
+{
+	uint32_t taken = enter_any(span, first);
+
+	if (first == last) {
+		glk_idle_forget(span, taken);
+		return;
+	}
+	if (all_plain(span, first + 1, last - 1)) {
+		taken += enter_inside(span, first + 1, last - 1);
+	} else {
+		for (uint32_t slot = first + 1; slot < last; slot++)
+			taken += enter_any(span, slot);
+	}
+	taken += enter_any(span, last);
 	glk_idle_forget(span, taken);
 }
 
-void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
+static void leave_any(struct glk_span *span, uint32_t first, uint32_t last,
 	uint64_t streams, uint64_t tick)
 {
 	uint32_t from = first, idle = 0; /* the run of slots that became idle */
@@ -111,4 +148,27 @@ void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
 			glk_slot_leave(span, slot, streams, tick);
 	}
 	glk_idle_put_slots(span, from, idle);
+}
+
+/* The run inside an extent: its slots become idle, all of them. */
+static void leave_inside(struct glk_span *span, uint32_t first, uint32_t last,
+	uint64_t streams, uint64_t tick)
+{
+	for (uint32_t slot = first; slot <= last; slot++) {
+		span->slot[slot].live = 0;
+		glk_use_add(&span->use[slot], streams, tick);
+	}
+	glk_idle_put_slots(span, first, last - first + 1);
+}
+
+void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
+	uint64_t streams, uint64_t tick)
+{
+	if (first + 1 >= last || !streams || !all_plain(span, first + 1, last - 1)) {
+		leave_any(span, first, last, streams, tick);
+		return;
+	}
+	leave_any(span, first, first, streams, tick);
+	leave_inside(span, first + 1, last - 1, streams, tick);
+	leave_any(span, last, last, streams, tick);
 }
