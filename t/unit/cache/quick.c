@@ -93,42 +93,42 @@ static void refills(void)
 	rig_close(&rig, 7);
 }
 
-/*
- * Small blocks in bins, and a request that finds no mapped place beside them. With `live` bytes
- * of other blocks they are few or many.
- */
-static uint64_t press_small(size_t live)
+/* A small block is freed, and one of another size finds no mapped place; the pages made. */
+static uint64_t press_small(uint64_t *addr)
 {
-	uint64_t addr[8], calls;
+	uint64_t calls, before = quick();
 
-	begin(NULL);
-	rig_alloc(&rig, live, a);
-	for (int i = 0; i < 8; i++)
-		addr[i] = rig_alloc(&rig, 256 << 10, a);
-	rig_free(&rig, addr[2], a);
-	is_int(quick(), 256 << 10, "a freed one is in its bin");
+	rig_free(&rig, *addr, a);
+	is_int(quick() - before, 256 << 10, "a freed one is in its bin");
 	calls = rig_calls(&rig, GLAKE_CALL_CREATE);
-	addr[2] = rig_alloc(&rig, 200 << 10, a);
-	ok(addr[2], "one of another size");
+	*addr = rig_alloc(&rig, 200 << 10, a);
+	ok(*addr, "one of another size");
 	is_sound(&rig, "the books agree");
-	calls = rig_calls(&rig, GLAKE_CALL_CREATE) - calls;
-	rig_close(&rig, 9);
-	return calls;
+	return rig_calls(&rig, GLAKE_CALL_CREATE) - calls;
 }
 
 static void yields(void)
 {
-	uint64_t addr, calls;
+	uint64_t addr[8], calls;
 
-	is_int(press_small(MIB), 0, "many for what is live: they go back, no new page");
-	is_int(press_small(600 * MIB), 1, "few: they stay, and a page is made");
+	begin(NULL);
+	for (int i = 0; i < 8; i++)
+		addr[i] = rig_alloc(&rig, 256 << 10, a);
+	is_int(press_small(&addr[2]), 0,
+		"a page was mapped for them: they go back, no new one");
+	is_int(quick(), 0, "all of them");
+	is_int(press_small(&addr[4]), 1, "none since: they stay, and a page is made");
+	ok(quick() >= 256 << 10, "in their bin");
+	for (int i = 0; i < 8; i++)
+		rig_alloc(&rig, 200 << 10, a);
+	is_int(press_small(&addr[6]), 0, "that page counts again");
+	rig_close(&rig, 16);
 
 	begin(NULL);
 	rig_free(&rig, rig_alloc(&rig, 3 * MIB, a), a);
 	is_int(quick(), 3 * MIB, "a medium one is in its bin");
 	calls = rig_all_calls(&rig);
-	addr = rig_alloc(&rig, 2 * MIB + 512, a);
-	ok(addr, "one of another size");
+	ok(rig_alloc(&rig, 2 * MIB + 512, a), "one of another size");
 	is_int(rig_all_calls(&rig) - calls, 0, "has its pages");
 	is_int(quick(), 0, "for it went back");
 	is_int(rig_figures(&rig).flushes, 1, "as a flush");
@@ -240,8 +240,8 @@ static void changes_size(void)
 		is_int(rig_free(&rig, addr[i], a), -EINVAL, "once");
 		is_sound(&rig, "the books agree");
 	}
-	ok(quick() < sizes[0] + sizes[1] + sizes[2] + sizes[3],
-		"two places hold no four sizes");
+	is_int(quick(), sizes[0] + sizes[1] + sizes[2] + sizes[3],
+		"into the one that each was given from");
 	for (int n = 0; n < 50; n++) {
 		for (int i = 0; i < 4; i++) {
 			addr[i] = rig_alloc(&rig, sizes[i], a);
@@ -282,6 +282,62 @@ static void changes_size(void)
 	rig_close(&rig, 2);
 }
 
+/* A bin at which two threads met: its blocks are hits as before, and all are found. */
+static void crowds(void)
+{
+	uint64_t addr[4], hits;
+	struct glk_crowd *crowd;
+	struct glk_bin *bin;
+	size_t sizes[4];
+	bool same = true;
+
+	begin(NULL);
+	collide(sizes, 4);
+	for (int i = 0; i < 4; i++)
+		addr[i] = rig_alloc(&rig, sizes[0], a);
+	rig_free(&rig, addr[0], a);
+	bin = &row_of(a)->bin[glk_row_find(row_of(a), sizes[0] >> GLK_GRAIN_SHIFT)];
+	glk_quick_crowd(&rig.cache, bin);
+	crowd = glk_load_relaxed(&bin->crowd);
+	ok(crowd, "more heads");
+	ok(glk_load_relaxed(&bin->key) & GLK_BIN_CROWDED, "as its key says");
+	glk_quick_crowd(&rig.cache, bin);
+	ok(glk_load_relaxed(&bin->crowd) == crowd, "once for all");
+
+	hits = rig_figures(&rig).hits;
+	is_int(rig_alloc(&rig, sizes[0], a), addr[0], "a block from before is found");
+	for (int n = 0; n < 50; n++) {
+		for (int i = 0; i < 4; i++)
+			rig_free(&rig, addr[i], a);
+		for (int i = 4; i-- > 0;)
+			same &= rig_alloc(&rig, sizes[0], a) == addr[i];
+	}
+	ok(same, "one thread has the last first, as without a crowd");
+	is_int(rig_figures(&rig).hits - hits, 201, "all are hits");
+	for (int i = 0; i < 4; i++)
+		rig_free(&rig, addr[i], a);
+	is_int(quick(), 4 * sizes[0], "all in the bin");
+	is_sound(&rig, "the books agree");
+	rig_flush(&rig);
+	is_int(quick(), 0, "none after a flush");
+	is_sound(&rig, "the books agree");
+
+	/* another size takes the place */
+	rig_free(&rig, rig_alloc(&rig, sizes[0], a), a);
+	for (int i = 1; i < 4; i++)
+		addr[i] = rig_alloc(&rig, sizes[i], a);
+	ok(glk_bin_grains(bin) != sizes[0] >> GLK_GRAIN_SHIFT, "a bin for another size");
+	ok(glk_load_relaxed(&bin->key) & GLK_BIN_CROWDED, "keeps its crowd");
+	is_int(quick(), 0, "and nothing of the old one");
+	for (int i = 1; i < 4; i++)
+		rig_free(&rig, addr[i], a);
+	for (int n = 0; n < 20; n++)
+		same &= !rig_free(&rig, rig_alloc(&rig, sizes[n % 4], a), a);
+	ok(same, "serves on");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* The stream a block was given on has ended, and its place may be another's by now. */
 static void outlives_stream(void)
 {
@@ -315,7 +371,8 @@ static void outlives_stream(void)
 	rig_close(&rig, 1);
 }
 
-/* The bins keep no descriptors from a request, and sizes that never come again none for good. */
+/* The bins keep no descriptors from a request, and sizes that never come again none for good:
+ * after all sizes were asked for once, 16384 requests, no more come. */
 static void never_repeats(void)
 {
 	uint64_t addr[64] = {0}, early = 0;
@@ -324,7 +381,7 @@ static void never_repeats(void)
 	size_t size = 1;
 
 	begin((const char *const[]){"pool.budget=700MiB", NULL});
-	for (uint64_t n = 0; n < 30000; n++) {
+	for (uint64_t n = 0; n < 100000; n++) {
 		uint64_t *slot = &addr[n * 37 % 64];
 
 		if (*slot)
@@ -332,7 +389,7 @@ static void never_repeats(void)
 		size = (size * 48271) % 0x7fffffff;
 		*slot = rig_alloc(&rig, n * 512 % (8 * MIB) + size % 512 + 1, a);
 		served &= *slot != 0;
-		if (n == 6000)
+		if (n == 20000)
 			early = glk_load_relaxed(&rig.cache.map.extents.used);
 	}
 	s = rig_figures(&rig);
@@ -372,6 +429,7 @@ int main(void)
 	keeps();
 	neighbours();
 	changes_size();
+	crowds();
 	outlives_stream();
 	never_repeats();
 	return tap_done();
