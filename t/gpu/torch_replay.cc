@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Replays requests through the CUDA allocator that PyTorch runs on, below Python, and times each
+ * call alone. Built and loaded by allocators.py where PyTorch and its headers are.
+ */
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <vector>
+
+static double now()
+{
+	return std::chrono::duration<double, std::nano>(
+		std::chrono::steady_clock::now().time_since_epoch())
+		.count();
+}
+
+/*
+ * An event with a size allocates block `id` on stream `stream`, one with size 0 frees it.
+ * Times are in ns; ret_alloc has room for n. Returns the number of allocations, or -1.
+ */
+extern "C" long torch_replay(long n, const int64_t *size, const int64_t *id,
+	const int64_t *stream, long ids, const uintptr_t *streams, double *ret_alloc,
+	double *ret_free)
+{
+	auto *allocator = c10::cuda::CUDACachingAllocator::get();
+	std::vector<void *> blocks(static_cast<size_t>(ids));
+	long allocs = 0;
+
+	*ret_free = 0;
+	try {
+		for (long i = 0; i < n; i++) {
+			void *&block = blocks[static_cast<size_t>(id[i])];
+			double before = now();
+
+			if (size[i]) {
+				block = allocator->raw_alloc_with_stream(
+					static_cast<size_t>(size[i]),
+					reinterpret_cast<cudaStream_t>(
+						streams[stream[i]]));
+				ret_alloc[allocs++] = now() - before;
+			} else {
+				allocator->raw_delete(block);
+				*ret_free += now() - before;
+				block = nullptr;
+			}
+		}
+	} catch (const std::exception &) {
+		return -1;
+	}
+	for (void *block : blocks)
+		if (block)
+			allocator->raw_delete(block);
+	return allocs;
+}
+
+/* Pairs of one size, in ns each. */
+extern "C" double torch_pair(long n, int64_t size, uintptr_t stream)
+{
+	auto *allocator = c10::cuda::CUDACachingAllocator::get();
+	double before = now();
+
+	for (long i = 0; i < n; i++)
+		allocator->raw_delete(allocator->raw_alloc_with_stream(
+			static_cast<size_t>(size), reinterpret_cast<cudaStream_t>(stream)));
+	return (now() - before) / static_cast<double>(n);
+}
