@@ -5,6 +5,7 @@
  */
 #include "base/lock.h"
 
+#include "base/cancel.h"
 #include "base/thread.h"
 
 #include <assert.h>
@@ -22,6 +23,7 @@ void glk_lock_fini(struct glk_lock *lock)
 
 void glk_lock(struct glk_lock *lock)
 {
+	int was = glk_cancel_off();
 #ifndef NDEBUG
 	struct glk_thread *self = glk_thread_self();
 
@@ -31,10 +33,12 @@ void glk_lock(struct glk_lock *lock)
 	}
 #endif
 	pthread_mutex_lock(&lock->mutex);
+	lock->cancel = was;
 }
 
 void glk_unlock(struct glk_lock *lock)
 {
+	int was = lock->cancel;
 #ifndef NDEBUG
 	struct glk_thread *self = glk_thread_self();
 
@@ -42,4 +46,5 @@ void glk_unlock(struct glk_lock *lock)
 		self->lock_ranks &= ~(1u << lock->rank);
 #endif
 	pthread_mutex_unlock(&lock->mutex);
+	glk_cancel_restore(was);
 }

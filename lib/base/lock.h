@@ -4,7 +4,10 @@
 
 /*
  * The mutex of the slow paths, with a rank: a thread takes locks in rising rank only. Debug
- * builds check that; release builds pay for the mutex alone. No lock is taken on a hit.
+ * builds check that. No lock is taken on a hit.
+ *
+ * Cancellation	is put off while a thread holds one, see cancel.h. Each lock keeps the state
+ *		that was found, so locks are given back in the reverse order
  */
 #include <pthread.h>
 
@@ -24,6 +27,7 @@ enum glk_rank {
 struct glk_lock {
 	pthread_mutex_t mutex;
 	enum glk_rank rank;
+	int cancel; /* what to restore; of the thread that holds it */
 };
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);

@@ -7,6 +7,7 @@
  */
 #include "base/thread.h"
 
+#include "base/cancel.h"
 #include "base/lock.h"
 #include "base/slab.h"
 
@@ -86,18 +87,20 @@ static struct glk_thread *claim(void)
 struct glk_thread *glk_thread_self(void)
 {
 	struct glk_thread *thread;
-	int saved;
+	int saved, cancel;
 
 	if (glk_thread_current != &nobody)
 		return glk_thread_current;
 	if (busy)
 		return NULL;
 	saved = errno;
+	cancel = glk_cancel_off();
 	busy = true;
 	thread = claim();
 	busy = false;
 	errno = saved;
 	if (thread)
 		glk_thread_current = thread;
+	glk_cancel_restore(cancel);
 	return thread;
 }

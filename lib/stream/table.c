@@ -11,6 +11,7 @@
  */
 #include "stream/stream.h"
 
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/rcu.h"
 
@@ -171,7 +172,7 @@ static int make(
 	return 0;
 }
 
-int glk_stream_get(
+static int get(
 	struct glk_streams *streams, struct CUstream_st *handle, uint32_t *ret_stream)
 {
 	uint32_t id;
@@ -190,6 +191,17 @@ int glk_stream_get(
 	glk_lock(&streams->lock);
 	err = make(streams, handle, ret_stream);
 	glk_unlock(&streams->lock);
+	return err;
+}
+
+/* liburcu has a lock of its own, for a thread's first section and for its end. */
+int glk_stream_get(
+	struct glk_streams *streams, struct CUstream_st *handle, uint32_t *ret_stream)
+{
+	int cancel = glk_cancel_off();
+	int err = get(streams, handle, ret_stream);
+
+	glk_cancel_restore(cancel);
 	return err;
 }
 
