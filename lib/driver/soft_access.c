@@ -8,6 +8,10 @@
  * Invariant	an address of a reservation is a map of the file at the offset equal to it,
  *		except where a mapping with rights has put a page from another place
  * Guarantees	a call that fails half way leaves the rights as they were
+ * Out of maps	rights that go can need one more, where they split a map. If the kernel has
+ *		none, addresses may keep their rights until they are mapped again, which only
+ *		a program that touches what is not mapped could see; from then on giving
+ *		rights says which page lies there, also for pages at their own place
  * Cost		per run of neighbours: mprotect, 1.2 us, for pages at their own place, mmap,
  *		3.3 us, for others
  */
@@ -50,7 +54,7 @@ int glk_soft_access_none(const struct soft *soft, uint64_t addr, size_t size)
 	return p == MAP_FAILED ? failed("mmap", addr, size) : 0;
 }
 
-int glk_soft_access_remove(const struct soft *soft, uint64_t addr, size_t size)
+static int access_remove(const struct soft *soft, uint64_t addr, size_t size)
 {
 	const struct glk_mapping *mapping;
 	bool rights = false, home = true;
@@ -70,11 +74,28 @@ int glk_soft_access_remove(const struct soft *soft, uint64_t addr, size_t size)
 	return 0;
 }
 
+/* Without a map to spare: rights that can go without one do, the others stay. */
+static void tear(struct soft *soft, uint64_t addr, size_t size)
+{
+	soft->torn = true;
+	mprotect((void *)addr, size, PROT_NONE);
+}
+
+int glk_soft_access_remove(struct soft *soft, uint64_t addr, size_t size)
+{
+	int err = access_remove(soft, addr, size);
+
+	if (err != -ENOMEM)
+		return err;
+	tear(soft, addr, size);
+	return 0;
+}
+
 static int run_map(const struct soft *soft, const struct run *run)
 {
 	void *p;
 
-	if (is_home(run->addr, run->first)) {
+	if (is_home(run->addr, run->first) && !soft->torn) {
 		if (mprotect((void *)run->addr, run->size, run->prot))
 			return failed("mprotect", run->addr, run->size);
 		return 0;
@@ -128,7 +149,7 @@ static struct glk_mapping change_apply(
 
 /*
  * Brings the process's rights on [addr, addr + size) to what the change makes of them, or,
- * without one, back to what the book says. *ret_done is the end of what was touched.
+ * without one, back to what the book says. *ret_done is the end of what was done.
  */
 static int range_map(const struct soft *soft, uint64_t addr, size_t size,
 	const struct change *change, uint64_t *ret_done)
@@ -147,11 +168,12 @@ static int range_map(const struct soft *soft, uint64_t addr, size_t size,
 			continue;
 		}
 		err = run_map(soft, &run);
-		run.size = 0;
+		if (!err)
+			run.size = 0;
 	}
 	if (!err && run.size)
 		err = run_map(soft, &run);
-	*ret_done = at;
+	*ret_done = err ? run.addr : at;
 	return err;
 }
 
@@ -219,6 +241,23 @@ static void change_note(
 	glk_soft_charge(soft, GLAKE_CALL_SET_ACCESS, count);
 }
 
+/* After a change that failed, where the kernel refuses the way back too: what had no rights
+ * before loses them as far as can be. */
+static void restore_torn(struct soft *soft, uint64_t addr, size_t size)
+{
+	const struct glk_mapping *mapping;
+
+	for (uint64_t at = addr; at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		if (mapping->prot == PROT_NONE)
+			tear(soft, at, mapping->size);
+		else
+			glk_err("rights on %#lx + %zu could not be restored",
+				(unsigned long)at, mapping->size);
+	}
+	soft->torn = true;
+}
+
 int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	const struct glk_grant *grants, size_t count)
 {
@@ -245,8 +284,7 @@ int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	if (!err)
 		change_note(soft, addr, size, &change);
 	else if (range_map(soft, addr, done - addr, NULL, &at))
-		glk_err("rights on %#lx + %zu could not be restored", (unsigned long)addr,
-			size);
+		restore_torn(soft, addr, done - addr);
 out:
 	glk_unlock(&soft->lock);
 	return err;

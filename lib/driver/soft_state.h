@@ -86,6 +86,7 @@ struct soft {
 	struct glk_lock lock;
 	int gpus, nodes;
 	bool stepped;
+	bool torn; /* rights that should have gone may be left, see soft_access.c */
 	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
 	struct soft_file file;
 	struct glk_slab pages;
@@ -141,8 +142,9 @@ int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	const struct glk_grant *grants, size_t count);
 /* Makes a range a PROT_NONE map of the file at its own place. */
 int glk_soft_access_none(const struct soft *soft, uint64_t addr, size_t size);
-/* Takes all rights from a run of mappings: it is PROT_NONE again. */
-int glk_soft_access_remove(const struct soft *soft, uint64_t addr, size_t size);
+/* Takes all rights from a run of mappings: it is PROT_NONE again, or, with no map of the kernel
+ * left to tell it from its neighbours, when it is mapped the next time. */
+int glk_soft_access_remove(struct soft *soft, uint64_t addr, size_t size);
 
 /* soft_stream.c; all but the table's own are called under the lock. */
 int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
