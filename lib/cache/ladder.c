@@ -89,8 +89,15 @@ static int refuse(struct glk_cache *cache, uint64_t size)
 {
 	struct glk_node *node = cache->node;
 	uint64_t budget = glk_load_relaxed(&node->budget), idle;
+	const struct glk_slab *pages = &cache->pool->pages;
 	char limit[64] = "no budget set";
 	struct glk_seats sum;
+
+	if (glk_node_has_room(node, size) && glk_load_relaxed(&pages->live) >= pages->max)
+		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+			"GPU %d needs one page more than the %" PRIu32
+			" that pool.pages allows",
+			cache->device, pages->max);
 
 	glk_seats_sum(cache, &sum);
 
