@@ -27,7 +27,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_store_relaxed(&cache->lonely,
 		conf->policy_bins == GLK_POLICY_BINS_ALL ? GLK_KIND_COUNT
 							 : GLK_KIND_LARGE);
-	cache->serial = GLK_SEAT_NOBODY;
+	glk_seats_number(cache);
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	return 0;
 }

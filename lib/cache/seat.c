@@ -53,6 +53,16 @@ static void thread_ends(struct glk_thread *thread)
 	}
 }
 
+void glk_seats_number(struct glk_cache *cache)
+{
+	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
+		(unsigned)cache->device % GLK_THREAD_SEATS *
+			sizeof(struct glk_thread_seat));
+	glk_lock(&seats_lock);
+	cache->serial = ++last_serial;
+	glk_unlock(&seats_lock);
+}
+
 int glk_seats_init(struct glk_cache *cache)
 {
 	int err;
@@ -60,12 +70,8 @@ int glk_seats_init(struct glk_cache *cache)
 	err = glk_slab_init(&cache->seats, sizeof(struct glk_seat), GLK_SEATS_MAX);
 	if (err)
 		return err;
-	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
-		(unsigned)cache->device % GLK_THREAD_SEATS *
-			sizeof(struct glk_thread_seat));
 	glk_thread_at_end(thread_ends);
 	glk_lock(&seats_lock);
-	cache->serial = ++last_serial;
 	cache->next_open = open_caches;
 	open_caches = cache;
 	glk_unlock(&seats_lock);

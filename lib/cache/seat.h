@@ -21,7 +21,7 @@ struct glk_cache;
 
 #define GLK_SEAT_ROWS 4
 
-/* The serial number of a GPU that nobody has used yet; no seat has it. */
+/* The serial number of a GPU that was closed; no seat has it. */
 #define GLK_SEAT_NOBODY UINT64_MAX
 
 #define GLK_SEATS_MAX GLK_THREAD_MAX
@@ -74,7 +74,10 @@ static inline uint64_t glk_seat_free(struct glk_seat *seat, uint64_t asked)
 	return frees;
 }
 
-/* seat.c: 0 or -ENOMEM; takes a zeroed structure. */
+/* seat.c: gives a GPU its number before any thread can ask it: threads compare it when the GPU
+ * is not started yet, too. */
+void glk_seats_number(struct glk_cache *cache);
+/* 0 or -ENOMEM; takes a zeroed structure. */
 int glk_seats_init(struct glk_cache *cache);
 void glk_seats_fini(struct glk_cache *cache);
 /* The seat of the calling thread, taken now if it has none; NULL: none can be had. */
