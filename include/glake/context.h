@@ -47,8 +47,9 @@ struct glake_options {
  * Returns 0, or -EINVAL (options or configuration; glake_last_error names file, line and
  * key), -E2BIG (options from a newer header with unknown content), -ENODEV (CUDA asked for
  * and absent, too old, a stub or without a device: the record says which), -ENOENT or -EACCES
- * (a configuration file that the options name and that is absent or refused), -ENOMEM, -EMFILE
- * (GLAKE_CONTEXT_MAX reached).
+ * (a configuration file that the options name and that is absent or refused), -ENOMEM
+ * (no host memory for tables: NOMEM_HOST), -EMFILE
+ * (GLAKE_CONTEXT_MAX reached, or the process can open no more files).
  * Thread: any. Blocks: yes, initialises the driver. Driver calls: many.
  */
 GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **ret_ctx);
@@ -60,15 +61,18 @@ GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **
  *
  * Returns 0; -ESTALE if it is no open context; and, with the context closed all the same, -EIO
  * if the driver refused to take memory back, -EBUSY on the software device if streams of
- * glake_stream_new were never ended. NULL is accepted and does nothing.
+ * glake_stream_new were never ended. NULL is accepted and does nothing. In a forked child 0, and
+ * nothing happens to the parent's memory; ret_leaked is 0.
  * Thread: any. Blocks: yes, waits for the streams it knows. Driver calls: many.
  */
 GLAKE_EXPORT int glake_close(struct glake *ctx, size_t *ret_leaked);
 
-/* The number of GPUs of the context, or -ESTALE. Devices are numbered from 0. */
+/* The number of GPUs of the context, or -ESTALE, or in a forked child -ENODEV. Devices are
+ * numbered from 0. */
 GLAKE_EXPORT int glake_device_count(struct glake *ctx);
 
-/* GLAKE_BACKEND_SOFT or GLAKE_BACKEND_CUDA, what the context runs on, or -ESTALE. */
+/* GLAKE_BACKEND_SOFT or GLAKE_BACKEND_CUDA, what the context runs on, or -ESTALE, or in a
+ * forked child -ENODEV. */
 GLAKE_EXPORT int glake_backend(struct glake *ctx);
 
 /*

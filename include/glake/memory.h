@@ -21,6 +21,15 @@ struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is *
 #define GLAKE_GRAIN ((size_t)512)
 
 /*
+ * Threads that are cancelled: glake_alloc and glake_free may be left by asynchronous
+ * cancellation, at any instruction. A thread that ends there takes at most the one block with
+ * it that it was about to get or give back; that block may stay unaccounted until the context
+ * is closed. All else goes on. Every lock of the library, and the driver below it, is
+ * protected: there cancellation is put off until it was given back. The other functions are
+ * not to be called with asynchronous cancellation enabled.
+ */
+
+/*
  * Gives a block of at least `size` bytes on GPU `device`, usable in stream order on `stream`
  * at once, without synchronisation. Contents are undefined. The block belongs to the caller
  * until glake_free.
@@ -30,10 +39,20 @@ struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is *
  * stream	the stream of first use, of that GPU; NULL is the legacy default stream
  * flags	GLAKE_ALLOC_...
  *
- * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output), -ENOMEM (no room
- * on any rung: the record of glake_last_error names what was needed, what is there and the
- * largest hole), -ESTALE (closed context), -ENODEV (device lost, or in a forked child),
- * -EIO (driver fault; nothing is lost).
+ * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output), -ENOMEM, -ESTALE
+ * (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
+ * fault; nothing is lost). A refused request changes nothing. What -ENOMEM is for, the class of
+ * glake_last_error tells:
+ *
+ * NOMEM_DEVICE	no room on any rung; the text names what was needed, what is there and the
+ *		largest hole
+ * ADDRESS	the addresses of map.span, or as many of them as the system granted, are in
+ *		use, or it grants next to none
+ * LIMIT	as many extents are in use as map.extents allows, as many pages as pool.pages
+ *		does, or 4096 streams of the GPU are known; on the software device also: the
+ *		process has as many maps as vm.max_map_count allows
+ * NOMEM_HOST	no host memory for tables
+ *
  * Thread: any. Blocks: only when memory must be mapped. Driver calls: none in the steady
  * state; else create, map, set access, unmap.
  */
@@ -46,7 +65,8 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
  *
  * Returns 0, or -EINVAL (not a block of this context: NOT_MINE; freed before: DOUBLE_FREE;
  * the inside of a block), -ESTALE (closed context), -EIO (a stream not seen before could neither
- * be remembered nor waited for). A refused free changes nothing.
+ * be remembered nor waited for). A refused free changes nothing. In a forked child 0, and
+ * nothing happens: the block is the parent's.
  * Thread: any. Blocks: no. Driver calls: none, save that wait.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
@@ -67,7 +87,8 @@ struct glake_block {
 /*
  * Describes the live block that holds `ptr`, which may point anywhere inside it.
  *
- * Returns 0, or -EINVAL (no live block of this context there), -ESTALE, -E2BIG.
+ * Returns 0, or -EINVAL (no live block of this context there), -ESTALE, -E2BIG, -ENODEV (in a
+ * forked child).
  * Thread: any; the block must not be freed meanwhile for the answer to mean something.
  * Blocks: no. Driver calls: none.
  */
@@ -78,7 +99,7 @@ GLAKE_EXPORT int glake_query(
  * Sets the most physical memory, in bytes, the context may hold on a GPU. A budget below what
  * is held takes effect as memory is freed and trimmed; live blocks stay. SIZE_MAX lifts it.
  *
- * Returns 0, or -EINVAL (device, 0 bytes), -ESTALE.
+ * Returns 0, or -EINVAL (device, 0 bytes), -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_budget_set(struct glake *ctx, int device, size_t bytes);
@@ -89,7 +110,8 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * are held, and says how many bytes were released. Memory whose last use on the GPU has not
  * finished stays; nothing waits for the GPU.
  *
- * Returns 0, or -EINVAL (device), -ESTALE, -EIO (the driver refused).
+ * Returns 0, or -EINVAL (device), -ESTALE, -EIO (the driver refused), -ENODEV (device lost, or
+ * in a forked child).
  * Thread: any. Blocks: for the driver calls. Driver calls: unmap and release per page.
  */
 GLAKE_EXPORT int glake_trim(
