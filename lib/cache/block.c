@@ -87,6 +87,8 @@ static uint64_t book(struct glk_cache *cache, struct glk_request *request,
 
 	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
 	e->stream = (uint16_t)request->stream->id;
+	if (span->kind == GLK_KIND_LARGE)
+		glk_extent_settle(span, extent);
 	glk_store_relaxed(&e->bin, request->bin);
 	glk_lookup_enter(span, extent);
 	if (span->kind == GLK_KIND_SINGLE)

@@ -67,15 +67,17 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	return 0;
 }
 
-/* Whether both neighbours of an extent are live. */
+/* Whether an extent may stay beside its neighbours at a glance: they are live, or no business
+ * of its own. */
 static inline bool glk_hit_between(
 	const struct glk_extent *base, const struct glk_extent *e)
 {
 	const struct glk_extent *prev = base + glk_load_relaxed(&e->prev);
 	const struct glk_extent *next = base + glk_load_relaxed(&e->next);
 
-	return glk_load_relaxed(&prev->word) & glk_load_relaxed(&next->word) &
-		GLK_EXTENT_LIVE;
+	return !glk_load_relaxed(&e->mixes) ||
+		(glk_load_relaxed(&prev->word) & glk_load_relaxed(&next->word) &
+			GLK_EXTENT_LIVE);
 }
 
 /* Contract as glk_cache_free(). */

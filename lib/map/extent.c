@@ -68,7 +68,7 @@ static void fill(struct glk_span *span, uint32_t id, uint64_t offset, uint64_t s
 	e->offset = offset;
 	e->size = size;
 	glk_store_relaxed(&e->addr, span->base + offset);
-	e->kind = (uint16_t)span->kind;
+	e->kind = (uint8_t)span->kind;
 	glk_extent_set(e, state);
 }
 
@@ -175,6 +175,39 @@ int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint
 	return 0;
 }
 
+static bool mixes_with(const struct glk_extent *e, const struct glk_extent *neighbour)
+{
+	return glk_extent_state(neighbour) == GLK_EXTENT_FREE ||
+		neighbour->stream == e->stream;
+}
+
+static void look_around(struct glk_span *span, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+	uint32_t prev = glk_load_relaxed(&e->prev), next = glk_load_relaxed(&e->next);
+	bool mixes = (prev && mixes_with(e, glk_extent_at(span->map, prev))) ||
+		(next && mixes_with(e, glk_extent_at(span->map, next)));
+
+	glk_store_relaxed(&e->mixes, mixes);
+}
+
+static void look_beside(struct glk_span *span, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(span->map, extent);
+	uint32_t prev = glk_load_relaxed(&e->prev), next = glk_load_relaxed(&e->next);
+
+	if (prev)
+		look_around(span, prev);
+	if (next)
+		look_around(span, next);
+}
+
+void glk_extent_settle(struct glk_span *span, uint32_t extent)
+{
+	look_around(span, extent);
+	look_beside(span, extent);
+}
+
 void glk_extent_give_back(struct glk_span *span, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(span->map, extent), *n;
@@ -197,5 +230,6 @@ void glk_extent_give_back(struct glk_span *span, uint32_t extent)
 	}
 	glk_extent_set(e, GLK_EXTENT_FREE);
 	glk_tree_insert(span, extent);
+	look_beside(span, extent);
 	span->live_count--;
 }

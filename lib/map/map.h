@@ -63,8 +63,9 @@ struct glk_extent {
 	glk_atomic(uint64_t) addr;
 	glk_atomic(uint32_t) prev, next; /* neighbours by address; 0 at the ends */
 	uint32_t left, right; /* tree of free extents; left of a QUICK one: its age */
-	uint16_t kind;	      /* of its span */
-	uint16_t stream;      /* index of the stream it was given to */
+	uint8_t kind;	      /* of its span */
+	glk_atomic(uint8_t) mixes; /* see glk_extent_settle() */
+	uint16_t stream;	   /* index of the stream it was given to */
 	/* Where it goes when freed, see cache/row.h, and its link there. */
 	glk_atomic(uint32_t) bin;
 	struct glk_idnode quick;
@@ -266,6 +267,13 @@ static inline void glk_bit_clear(uint64_t *bits, uint32_t i)
  */
 int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint64_t size,
 	uint32_t *ret_extent);
+/*
+ * To be called for an extent that was given to a stream. It and its neighbours learn whether
+ * they mix: whether a neighbour is free or was given to the same stream, so that freeing the
+ * extent might make room with it. What does not mix need not look at its neighbours, which
+ * other threads write to all the time.
+ */
+void glk_extent_settle(struct glk_span *span, uint32_t extent);
 /* Makes an extent free and merges it with its free neighbours. */
 void glk_extent_give_back(struct glk_span *span, uint32_t extent);
 
