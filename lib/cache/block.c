@@ -224,7 +224,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 {
 	uint64_t grains = glk_quick_grains(cache, size), addr;
 	uint32_t id = size ? pop_any(cache, grains, stream) : 0;
-	struct glk_extent *e = glk_extent_at(&cache->map, id);
+	struct glk_extent *e = id ? glk_extent_at(&cache->map, id) : NULL;
 	int err;
 
 	if (id && e->size != grains << GLK_GRAIN_SHIFT)

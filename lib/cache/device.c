@@ -22,6 +22,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->drv = drv;
 	cache->pool = pool;
 	cache->node = glk_pool_gpu(pool, device);
+	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
 	cache->conf = conf;
 	cache->device = device;
 	glk_store_relaxed(&cache->lonely,
@@ -69,7 +70,6 @@ static int start(struct glk_cache *cache)
 	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
 	if (err)
 		goto map;
-	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
 	err = make_rows(cache);
 	if (err)
 		goto streams;
