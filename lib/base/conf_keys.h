@@ -62,6 +62,12 @@ GLK_KEY(pool, large_page, SIZE, pool_large_page, "8MiB", 2 * GLK_MIB, 1 * GLK_GI
 GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
 	"Most pages a context may hold, over all GPUs and nodes.")
 
+GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
+	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "
+	"addresses, so that requests for more memory need no call of the driver; 0 for no "
+	"thread. At most so much more is held, and so much of the budget is left alone. 1GiB is "
+	"a good value, below 64MiB there are no pages for small blocks in it.")
+
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Addresses to reserve for each GPU. Halved until the system grants it.")
 GLK_KEY(map, extents, INT, map_extents, "4194304", 16, 16777215, "",

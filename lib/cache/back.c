@@ -6,7 +6,7 @@
  * back to where the next request finds them.
  */
 #include "base/conf.h"
-#include "cache/cache.h"
+#include "cache/ahead.h"
 
 #include <errno.h>
 
@@ -186,6 +186,7 @@ int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_sp
 	uint32_t last = glk_slot_of(span, e->offset + e->size - 1);
 	int err;
 
+	glk_ahead_meet(cache, span, first, last);
 	cache->request++;
 	err = enter_usable(cache, request, span, first, last);
 	if (err || glk_bits_count(span->usable, first, last) == last - first + 1)

@@ -4,6 +4,7 @@
  * the tables; and the way back. A request that fails leaves everything as it was.
  */
 #include "base/error.h"
+#include "cache/ahead.h"
 #include "cache/device.h"
 #include "cache/hit.h"
 
@@ -25,6 +26,15 @@ static uint32_t live_at(const struct glk_span *span, uint64_t addr)
 	return extent;
 }
 
+/* Pages ahead, instead of mapping some; for the policy those are mapped now. */
+static void try_ahead(struct glk_request *request, struct glk_span *span,
+	struct glk_seek *seek, int err, struct glk_fit *fit)
+{
+	request->mapped = err || !fit->maps
+		? 0
+		: glk_fit_ahead(span, request->rounded, glk_place_check, seek, fit);
+}
+
 /*
  * The place, searched with what is known; again when bins gave blocks back, if pages would have
  * to be mapped; and again if it costs driver calls and the streams have more to tell. New
@@ -41,13 +51,16 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	if ((err || ret_fit->maps) && glk_quick_yield(cache, span->kind))
 		err = glk_fit_search(
 			span, request->rounded, glk_place_check, &seek, ret_fit);
+	try_ahead(request, span, &seek, err, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
 	learned = !err && !ret_fit->maps ? glk_clock_ask(&cache->streams)
 					 : glk_clock_poll(&cache->streams);
 	if (!learned)
 		return err;
-	return glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
+	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
+	try_ahead(request, span, &seek, err, ret_fit);
+	return err;
 }
 
 static struct glk_span *span_of_request(
@@ -142,7 +155,7 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	err = single ? glk_single_alloc(cache, request, &extent)
 		     : stitched_alloc(cache, request, &extent);
 	/* blocks in bins keep addresses and descriptors, of which there is an end too */
-	if (err == -ENOMEM && glk_quick_flush(cache))
+	if (err == -ENOMEM && (glk_ahead_rest(cache) | glk_quick_flush(cache)))
 		err = single ? glk_single_alloc(cache, request, &extent)
 			     : stitched_alloc(cache, request, &extent);
 	if (err)
@@ -152,6 +165,8 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 		glk_quick_mapped(cache, span_of_request(cache, request), request->mapped);
 	if (!single && span_of_request(cache, request)->kind == GLK_KIND_SMALL)
 		glk_quick_refill(cache, request, span_of_request(cache, request), extent);
+	if (cache->ahead)
+		request->wake = glk_ahead_note(cache, span_of_request(cache, request)->kind);
 	return 0;
 }
 
@@ -184,6 +199,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
 	glk_unlock(&cache->lock);
+	if (request.wake)
+		glk_ahead_wake(cache);
 	return err;
 }
 

@@ -22,6 +22,7 @@
 #include <glake/memory.h>
 #include <glake/stats.h>
 
+struct glk_ahead;
 struct glk_conf;
 
 /* What a hit does not run, so that the compiler keeps it out of the way. */
@@ -52,6 +53,7 @@ struct glk_cache {
 	/* Under the lock from here on. */
 	struct glk_map map;
 	struct glk_streams streams;
+	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
 	uint32_t mark;	  /* number of the place under way, to meet no page of it twice */
@@ -82,6 +84,7 @@ struct glk_request {
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
 	bool stitched; /* with pages that lay elsewhere */
+	bool wake;     /* the thread that grows ahead has something to do */
 };
 
 /* device.c. 0 or the driver's error; nothing is reserved yet. */

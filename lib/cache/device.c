@@ -6,6 +6,7 @@
 #include "cache/device.h"
 
 #include "base/conf.h"
+#include "cache/ahead.h"
 
 #include <errno.h>
 
@@ -105,8 +106,10 @@ int glk_cache_start(struct glk_cache *cache)
 	glk_lock(&cache->lock);
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
-		if (!err)
+		if (!err) {
 			publish(cache);
+			glk_ahead_start(cache);
+		}
 	}
 	glk_unlock(&cache->lock);
 	return err;
@@ -118,7 +121,7 @@ int glk_cache_start(struct glk_cache *cache)
  */
 static int empty_span(struct glk_cache *cache, struct glk_span *span)
 {
-	uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+	uint32_t end = glk_span_end(span);
 
 	for (uint32_t slot = 0; slot < end; slot++) {
 		uint32_t page = span->slot[slot].page;
@@ -147,7 +150,7 @@ static bool is_kept(const struct glk_span *span, uint32_t slot)
 /* Mappings that the driver refused to take away are tried once more, a run at a time. */
 static int empty_kept(struct glk_cache *cache, struct glk_span *span)
 {
-	uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+	uint32_t end = glk_span_end(span);
 	int err = 0, failed;
 
 	for (uint32_t slot = 0, first; slot < end; slot++) {
@@ -206,6 +209,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
+		glk_ahead_stop(cache);
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = empty(cache);

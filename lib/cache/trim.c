@@ -4,6 +4,7 @@
  * contiguous blocks, pages mapped nowhere, idle pages in the order in which requests would
  * take them. What the GPU may still use stays.
  */
+#include "cache/ahead.h"
 #include "cache/quick.h"
 
 #include <errno.h>
@@ -41,6 +42,7 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return 0;
 	glk_lock(&cache->lock);
+	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
 	glk_quick_flush(cache);
 	glk_clock_poll(&cache->streams);

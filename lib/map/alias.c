@@ -58,6 +58,14 @@ int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t id)
 	err = drv->ops->map(drv, slot_addr(span, slot), page->size, page->handle);
 	if (err)
 		return err;
+	glk_slot_book(span, slot, id);
+	return 0;
+}
+
+void glk_slot_book(struct glk_span *span, uint32_t slot, uint32_t id)
+{
+	struct glk_page *page = glk_map_page(span->map, id);
+
 	if (page->aliases == 1)
 		make_shared(span->map, page);
 	span->use[slot] = page->aliases ? (struct glk_use){0} : page->use;
@@ -69,7 +77,22 @@ int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t id)
 	glk_bit_set(span->mapped, slot);
 	glk_bit_set(span->usable, slot);
 	span->map->mapped_bytes += page->size;
-	return 0;
+}
+
+int glk_slot_prepare(
+	struct glk_span *span, uint32_t slot, uint32_t id, bool *ret_mapped)
+{
+	const struct glk_page *page = glk_map_page(span->map, id);
+	struct glk_drv *drv = span->map->pool->drv;
+	struct glk_grant grant = {
+		.who = span->map->node->place, .access = GLK_ACCESS_WRITE};
+	int err;
+
+	err = drv->ops->map(drv, slot_addr(span, slot), page->size, page->handle);
+	*ret_mapped = !err;
+	if (err)
+		return err;
+	return drv->ops->set_access(drv, slot_addr(span, slot), page->size, &grant, 1);
 }
 
 int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last)

@@ -51,7 +51,21 @@ struct search {
 	struct glk_fit best;
 	uint32_t looked; /* slots that the function was asked about */
 	bool found;
+	bool ahead; /* pages above the high-water mark count */
 };
+
+/* Pages to map for a run. */
+static uint32_t count_maps(const struct search *s, uint32_t first, uint32_t last)
+{
+	uint32_t maps = last - first + 1, fresh = glk_span_fresh(s->span);
+
+	if (!s->ahead && last >= fresh) {
+		if (first >= fresh)
+			return maps;
+		last = fresh - 1;
+	}
+	return maps - glk_bits_count(s->span->usable, first, last);
+}
 
 static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t offset)
 {
@@ -60,7 +74,7 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 	uint32_t last = glk_slot_of(span, offset + s->size - 1);
 	struct glk_fit fit = {.size = extent_size, .offset = offset, .from = from};
 
-	fit.maps = last - first + 1 - glk_bits_count(span->usable, first, last);
+	fit.maps = count_maps(s, first, last);
 	if (s->found && fit.maps > s->best.maps)
 		return;
 	if (fit.maps)
@@ -94,15 +108,16 @@ static bool is_wide(const struct glk_span *span)
 
 /*
  * Above the high-water mark, with the free extent that ends there if it is too short alone.
- * Where that place is vetoed, the mark itself, and then the first slot nobody ever used.
+ * Where that place is vetoed, the mark itself, and then the first slot that nothing was ever
+ * mapped at.
  */
 static void try_new(struct search *s)
 {
 	struct glk_span *span = s->span;
-	uint64_t slot = UINT64_C(1) << span->shift, offset = span->high;
+	uint64_t offset = span->high;
 	bool found = s->found;
 
-	if (found && !s->best.waits && is_wide(span))
+	if (found && !s->ahead && !s->best.waits && is_wide(span))
 		return;
 	if (span->last) {
 		struct glk_extent *last = glk_extent_at(span->map, span->last);
@@ -115,7 +130,7 @@ static void try_new(struct search *s)
 	if (found)
 		return;
 	try_at(s, span->high);
-	try_at(s, (span->high + slot - 1) & ~(slot - 1));
+	try_at(s, (uint64_t)glk_span_end(span) << span->shift);
 }
 
 static bool settled(const struct search *s)
@@ -161,4 +176,27 @@ int glk_fit_search(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *ar
 			size, span->high, span->size, glk_tree_largest(span));
 	*ret_fit = s.best;
 	return 0;
+}
+
+uint32_t glk_fit_ahead(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *arg,
+	struct glk_fit *fit)
+{
+	struct search s = {.span = span,
+		.size = size,
+		.fn = fn,
+		.arg = arg,
+		.best = *fit,
+		.found = true,
+		.ahead = true};
+
+	uint32_t maps = fit->maps;
+
+	if (span->ahead <= glk_span_fresh(span) || (fit->from && is_wide(span)))
+		return 0;
+	try_new(&s);
+	/* the free extent before the mark may lack pages that are there behind it */
+	if (s.best.maps && size <= span->size - span->high)
+		try(&s, 0, UINT64_MAX, span->high);
+	*fit = s.best;
+	return maps - s.best.maps;
 }

@@ -99,6 +99,7 @@ struct glk_span {
 	uint64_t base;	/* address */
 	uint64_t size;	/* bytes */
 	uint64_t high;	/* bytes in use so far; no extent lies above */
+	uint32_t ahead; /* above the mark, slots below this one may be mapped too */
 	uint64_t taken; /* bytes of extents that are not free */
 	unsigned shift; /* of the slot size */
 	uint32_t slots;
@@ -196,6 +197,20 @@ static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t 
 static inline uint32_t glk_slot_of(const struct glk_span *span, uint64_t offset)
 {
 	return (uint32_t)(offset >> span->shift);
+}
+
+/* The first slot above the high-water mark, which no extent ever touched. */
+static inline uint32_t glk_span_fresh(const struct glk_span *span)
+{
+	return span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+}
+
+/* The slot after the last one that may be mapped. */
+static inline uint32_t glk_span_end(const struct glk_span *span)
+{
+	uint32_t fresh = glk_span_fresh(span);
+
+	return fresh > span->ahead ? fresh : span->ahead;
 }
 
 /* Slots are named over all spans of a map by one number, which pages keep. */
@@ -304,9 +319,14 @@ struct glk_fit {
 typedef bool (*glk_fit_fn)(struct glk_span *span, uint32_t first_slot, uint32_t last_slot,
 	struct glk_fit *fit, void *arg);
 
-/* 0 or -ENOMEM (class ADDRESS: the span is used up). */
+/* 0 or -ENOMEM (class ADDRESS: the span is used up). Pages that are mapped above the high-water
+ * mark do not count. */
 int glk_fit_search(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *arg,
 	struct glk_fit *ret_fit);
+/* Takes new addresses instead of `fit` where the pages mapped above the mark make them the
+ * better place; how many fewer are to be mapped there. */
+uint32_t glk_fit_ahead(struct glk_span *span, uint64_t size, glk_fit_fn fn, void *arg,
+	struct glk_fit *fit);
 
 /* slot.c: what lives in slots. */
 /* The last use of the page of a mapped slot, through any of its mappings. */
@@ -333,6 +353,13 @@ void glk_slots_leave(struct glk_span *span, uint32_t first, uint32_t last,
  * the slot is usable and the page stays off the lists. 0, -ENOMEM (class LIMIT: 255 mappings
  * of the page) or the driver's error, with nothing changed. */
 int glk_slot_attach(struct glk_span *span, uint32_t slot, uint32_t page);
+/* The same in two steps, for one who does not hold the lock of the GPU between them. Maps the
+ * page and grants access: 0 or the driver's error, *ret_mapped telling whether the mapping
+ * stands. It touches no table; nobody else may map the slot or own the page meanwhile. */
+int glk_slot_prepare(
+	struct glk_span *span, uint32_t slot, uint32_t page, bool *ret_mapped);
+/* Then books the mapping, under the lock. */
+void glk_slot_book(struct glk_span *span, uint32_t slot, uint32_t page);
 /* Grants access to a run of slots that were just attached. */
 int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last);
 /* Removes the mapping of a slot that is in use by nobody. The page stays where it was, on an

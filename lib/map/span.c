@@ -160,8 +160,7 @@ uint64_t glk_map_bytes(const struct glk_map *map)
 
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
 		const struct glk_span *span = &map->span[kind];
-		uint64_t slots =
-			(span->high + (UINT64_C(1) << span->shift) - 1) >> span->shift;
+		uint64_t slots = glk_span_end(span);
 
 		bytes += slots *
 				(sizeof(*span->slot) + sizeof(*span->more) +

@@ -311,7 +311,7 @@ static int check_slot(struct tally *t, const struct glk_span *span, uint32_t slo
 
 static int check_span(struct tally *t, const struct glk_span *span)
 {
-	uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+	uint32_t end = glk_span_end(span);
 	int err;
 
 	t->lives = 0;
@@ -321,7 +321,7 @@ static int check_span(struct tally *t, const struct glk_span *span)
 		err = check_slot(t, span, slot);
 	if (err)
 		return err;
-	if (span->kind == GLK_KIND_SMALL && end)
+	if (span->kind == GLK_KIND_SMALL && span->high)
 		t->starts -= glk_bits_count(
 			span->begins, 0, (uint32_t)((span->high - 1) >> GLK_GRAIN_SHIFT));
 	if (t->lives || t->starts)

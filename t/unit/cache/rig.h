@@ -189,7 +189,7 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 		tap_bail("no memory for the walk");
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
 		struct glk_span *span = &map->span[kind];
-		uint32_t end = span->high ? glk_slot_of(span, span->high - 1) + 1 : 0;
+		uint32_t end = glk_span_end(span);
 		const struct glk_extent *e;
 
 		for (uint32_t id = span->last; id; id = e->prev) {

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_AHEAD_H
+#define GLK_CACHE_AHEAD_H
+
+/*
+ * Growing ahead, where the key pool.ahead asks for it: one thread a GPU makes pages and maps
+ * them on the addresses right above the high-water mark of each span but the contiguous one,
+ * so that a request which needs new memory finds it there and calls no driver. Driver calls
+ * beside running kernels do not wait for them and do not slow them.
+ *
+ * What it keeps	pool.ahead bytes: 30 of 32 parts large pages, one each small pages under
+ *		small and medium blocks
+ * When		the mark of a span has risen, and a quarter of its part is used up. A job that
+ *		needs no new addresses any more wakes it no more
+ * Cost		held memory stays below what live blocks and bins touch, at its highest, plus
+ *		pool.ahead: no page is made while that much lies idle
+ * Limits	the last pool.ahead bytes of the budget, or of the GPU, are never taken. When
+ *		the driver has no memory, nothing is made until what is held has changed; any
+ *		other error ends the thread, and the GPU goes on without
+ *
+ * Pages ahead are idle pages like all others: requests elsewhere, the ladder and trim take
+ * them. The search of a place does not see them until it has found that pages would have to
+ * be mapped, so blocks in bins go back first, as they do without this.
+ *
+ * Locking	the lock of the GPU is held to choose a slot and to book the page, never during
+ *		the calls of the driver. Those run under `busy`; a request that wants the very
+ *		slot under way takes `busy` to wait for it, and books the page itself
+ */
+#include "cache/cache.h"
+
+#include <pthread.h>
+
+struct glk_ahead {
+	struct glk_cache *cache;
+	pthread_t thread;
+	uint64_t size;		       /* pool.ahead */
+	uint32_t part[GLK_KIND_COUNT]; /* slots to keep mapped above the mark */
+	struct glk_lock busy;	       /* held by the thread while it calls the driver */
+	/* Of the page under way: written by the thread under `busy`, read after it. */
+	uint32_t page; /* 0: could not be made */
+	bool mapped;
+	int err;
+	/* Under the lock of the GPU from here on. */
+	pthread_cond_t wake;
+	bool stop, asleep, broken;
+	bool under_way;
+	enum glk_kind kind; /* where the page under way goes */
+	uint32_t slot;
+	uint64_t seen[GLK_KIND_COUNT]; /* marks of the spans, when last looked at */
+	uint32_t next[GLK_KIND_COUNT],
+		goal[GLK_KIND_COUNT]; /* slots to fill, from and up to */
+	uint64_t refused; /* bytes held when the driver had no more; 0: it had */
+	uint64_t made;	  /* pages */
+};
+
+/* Starts the thread if the configuration wants one, under the lock of the GPU. Where none can
+ * be had the log says so, and the GPU works without. */
+void glk_ahead_start(struct glk_cache *cache);
+/* Ends the thread, waiting for the calls under way. Not under the lock. */
+void glk_ahead_stop(struct glk_cache *cache);
+
+/* ---- Under the lock of the GPU; the cache has a thread. ---- */
+
+/* A request of a kind was served: whether the thread is to be woken, when the lock is free. */
+bool glk_ahead_note(struct glk_cache *cache, enum glk_kind kind);
+/* Wakes it. Not under the lock. */
+void glk_ahead_wake(struct glk_cache *cache);
+/* Waits for the page under way and books it; whether there was one. */
+bool glk_ahead_settle(struct glk_cache *cache);
+/* The same, and no more are made until the mark rises again. */
+bool glk_ahead_rest(struct glk_cache *cache);
+
+/* Before pages are put behind slots: the one under way may belong there. */
+static inline void glk_ahead_meet(struct glk_cache *cache, const struct glk_span *span,
+	uint32_t first, uint32_t last)
+{
+	const struct glk_ahead *a = cache->ahead;
+
+	if (a && a->under_way && a->kind == span->kind && a->slot >= first &&
+		a->slot <= last)
+		glk_ahead_settle(cache);
+}
+
+#endif
