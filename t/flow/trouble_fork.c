@@ -47,16 +47,27 @@ static void *begin(void *arg)
 		!glake_free(ctx, arg, NULL));
 }
 
+static bool begins_threads(void *ptr)
+{
+	void *fine = (void *)1;
+	pthread_t thread;
+
+#ifdef __SANITIZE_THREAD__
+	return true; /* it starts none after a fork */
+#endif
+	return !pthread_create(&thread, NULL, begin, ptr) &&
+		!pthread_join(thread, &fine) && fine;
+}
+
 /* Bits of what a child finds wrong. */
 static int child(void *ptr, struct CUstream_st *stream)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	struct glake_driver_stats calls = {.sz = sizeof(calls)};
 	struct glake_block what = {.sz = sizeof(what)};
-	void *none = NULL, *fine = (void *)1;
+	void *none = NULL;
 	size_t leaked = 1, bytes;
 	int bits = 0;
-	pthread_t thread;
 
 	bits |= (glake_alloc(ctx, 0, 512, stream, 0, &none) != -ENODEV || none) << 0;
 	bits |= (flow_error().error_class != GLAKE_ERROR_FORKED) << 1;
@@ -69,11 +80,7 @@ static int child(void *ptr, struct CUstream_st *stream)
 	bits |= (glake_budget_set(ctx, 0, GIB) != -ENODEV) << 5;
 	bits |= (glake_stream_free(ctx, 0, stream) != -ENODEV) << 5;
 	bits |= (glake_device_count(ctx) != -ENODEV) << 5;
-#ifndef __SANITIZE_THREAD__ /* which starts no threads after a fork */
-	bits |= (pthread_create(&thread, NULL, begin, ptr) ||
-			pthread_join(thread, &fine) || !fine)
-		<< 6;
-#endif
+	bits |= !begins_threads(ptr) << 6;
 	bits |= (glake_close(ctx, &leaked) != 0 || leaked) << 7;
 	return bits;
 }
