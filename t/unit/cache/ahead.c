@@ -7,7 +7,6 @@
 
 #include "cache/ahead.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -251,6 +250,45 @@ static void is_broken(const char *fault, int64_t lost)
 	rig_close(&rig, 12);
 }
 
+/* Without the memory or the thread for it, the GPU works as if the key were not set. */
+static void is_missing(void)
+{
+	uint64_t addr = 0;
+	uint32_t n = 0;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){AHEAD, NULL});
+	tap_expect_log(1);
+	do {
+		glk_region_fail_after(++n);
+	} while (rig_try(&rig, 1, NULL, 0, &addr) && n < 64);
+	glk_region_fail_after(0);
+	ok(addr && !rig.cache.ahead, "no memory for the thread");
+	ok(rig_alloc(&rig, 40 * MIB, NULL), "blocks all the same");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+static void is_unstarted(void)
+{
+	pthread_attr_t before, attr;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){AHEAD, NULL});
+	tap_expect_log(1);
+	pthread_getattr_default_np(&before);
+	pthread_getattr_default_np(&attr);
+	/* more than there are addresses */
+	if (pthread_attr_setstacksize(&attr, (size_t)1 << 60) ||
+		pthread_setattr_default_np(&attr))
+		tap_bail("the size of stacks");
+	ok(rig_alloc(&rig, 40 * MIB, NULL), "a block without a thread");
+	pthread_setattr_default_np(&before);
+	ok(!rig.cache.ahead, "which could not be had");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 /* Closed while the thread is at work, at any moment. */
 static void is_closed(void)
 {
@@ -323,6 +361,8 @@ int main(void)
 	is_broken("map:nth=1:err=EIO", 0);
 	is_broken("set_access:nth=1:err=EIO", 0);
 	is_broken("set_access:nth=1:err=EIO;unmap:nth=1:err=EIO", 8 * (int64_t)MIB);
+	is_missing();
+	is_unstarted();
 	is_closed();
 	is_shared();
 	return tap_done();
