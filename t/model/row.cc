@@ -1,39 +1,51 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The real lib/cache/row.h under relacy: one bin of two heads. Two threads pop, write to what
- * they own and push; a third does what happens under the lock of a GPU: it clears the mark of
- * the bin, takes every head, keeps one block, as one that is merged, and pushes the others
- * back. At the end a last pass looks into marked bins alone.
+ * The real lib/cache/row.h under relacy: one bin. Two threads pop, write to what they own and
+ * push, as a hit does, alone first; the second one gives the bin a crowd on the way, and so
+ * does who meets somebody. A third does what happens under the lock of a GPU: it clears the
+ * touched flag of the row and takes every head. The first time it keeps one block, as one that
+ * is picked, and pushes the others back; the second time it keeps all, as those that merge. At
+ * the end a last pass looks into the bin if the row is touched.
  *
- * Shown: no block is lost, which takes the order of marks and heads; none is had twice; and
- * who gets a block sees what was written to it before. Built once as it is and once with each
- * of these mistakes, which must be found:
+ * Shown: no block is lost, which takes the order of flag and heads; none is had twice; and who
+ * gets a block sees what was written to it before. Built once as it is and once with each of
+ * these mistakes, which must be found:
  *
  *	GLK_IDSTACK_TAG_STEP=0	the tag of a head does not step
  *	MODEL_NO_RELEASE	a push that releases nothing
- *	MODEL_NO_ACQUIRE	pops and takes that acquire nothing
- *	MODEL_BLIND_PUSH	a push that does not acquire: it may miss that its mark was cleared
- *	MODEL_MARK_FIRST	the mark is set before the CAS of the push
- *	MODEL_MARK_LATE		the mark is cleared after the heads were taken
- *	MODEL_SKIP_EMPTY	take makes no CAS on a head it found empty
- *	MODEL_TRUST_CROWDED	only one head is taken of a bin that does not look crowded
+ *	MODEL_NO_ACQUIRE	a pop that acquires nothing
+ *	MODEL_TOUCH_FIRST	the flag is looked at before the CAS of the push
+ *	MODEL_UNTOUCH_LATE	the flag is cleared after the heads were taken
+ *	MODEL_WEAK_PUSH		the CAS of the push is acquire and release only
+ *	MODEL_WEAK_LOOK		so is the look at the flag
+ *	MODEL_WEAK_CLEAR	so is its clearing
+ *	MODEL_WEAK_TAKE		so is the first look of a take
+ *	MODEL_FORGET_CROWD	the heads of the crowd are not taken
+ *	MODEL_NO_LOCK		the crowd is given while heads are taken
  *
  * Limits: three threads, three blocks, two rounds; a sample of the schedules, not all.
  */
-#define GLK_BINS      1
-#define GLK_BIN_HEADS 2
+#define GLK_BINS	2
+#define GLK_CROWD_HEADS 2
 
 #include "base/atomic.h"
+
+#include <cstdint>
 
 #define model_cas(p, o, n, success, failure)                                             \
 	((p)->compare_exchange_strong(*(o), (n), success, $, failure, $))
 
-#ifdef MODEL_MARK_FIRST
-#define GLK_ROW_MARK(row, i)
-#endif
 #ifdef MODEL_NO_RELEASE
-#undef glk_cas_acq_rel
-#define glk_cas_acq_rel(p, o, n) model_cas(p, o, n, rl::mo_acquire, rl::mo_acquire)
+#undef glk_cas_seq_cst
+#define glk_cas_seq_cst(p, o, n) model_cas(p, o, n, rl::mo_relaxed, rl::mo_relaxed)
+#endif
+#ifdef MODEL_WEAK_PUSH
+#undef glk_cas_seq_cst
+#define glk_cas_seq_cst(p, o, n) model_cas(p, o, n, rl::mo_acq_rel, rl::mo_acquire)
+#endif
+#ifdef MODEL_WEAK_CLEAR
+#undef glk_xchg_seq_cst
+#define glk_xchg_seq_cst(p, v) glk_xchg_acq_rel(p, v)
 #endif
 #ifdef MODEL_NO_ACQUIRE
 #undef glk_cas_acq_rel
@@ -42,11 +54,52 @@
 #define glk_load_acquire(p)	 glk_load_relaxed(p)
 #endif
 
+/* The look at the flag, which is the one of 32 bits, and that at a head. */
+#if defined(MODEL_TOUCH_FIRST)
+static glk_atomic(uint32_t) * flag;
+static uint32_t seen_first[8];
+
+static bool model_look_first()
+{
+	seen_first[rl::thread_index() % 8] = glk_load_seq_cst(flag);
+	return true;
+}
+
+static uint32_t model_look(glk_atomic(uint32_t) *)
+{
+	return seen_first[rl::thread_index() % 8];
+}
+
+#undef glk_cas_seq_cst
+#define glk_cas_seq_cst(p, o, n)                                                         \
+	(model_look_first() && model_cas(p, o, n, rl::mo_seq_cst, rl::mo_seq_cst))
+#elif defined(MODEL_WEAK_LOOK)
+static uint32_t model_look(glk_atomic(uint32_t) * p)
+{
+	return glk_load_acquire(p);
+}
+#else
+static uint32_t model_look(glk_atomic(uint32_t) * p)
+{
+	return glk_load_seq_cst(p);
+}
+#endif
+
+static uint64_t model_look(glk_atomic(uint64_t) * p)
+{
+#ifdef MODEL_WEAK_TAKE
+	return glk_load_acquire(p);
+#else
+	return glk_load_seq_cst(p);
+#endif
+}
+
+#undef glk_load_seq_cst
+#define glk_load_seq_cst(p) model_look(p)
+
 #include "cache/row.h"
 
 #include "run.h"
-
-#include <cstdint>
 
 #define BLOCKS 3
 #define ROUNDS 2
@@ -58,33 +111,56 @@ static struct glk_idnode *link_of(struct glk_idnode *nodes, uint32_t id)
 
 GLK_ROW_DEFINE(model, struct glk_idnode *, link_of)
 
-/* The same functions once more, of which the mistake uses the push. */
-#ifdef MODEL_BLIND_PUSH
-#undef glk_cas_acq_rel
-#define glk_cas_acq_rel(p, o, n) model_cas(p, o, n, rl::mo_release, rl::mo_relaxed)
-GLK_ROW_DEFINE(blind, struct glk_idnode *, link_of)
-#define model_push blind_push
-#endif
-
 struct row_model : rl::test_suite<row_model, 3> {
 	struct glk_row row;
+	struct glk_bin bin[GLK_BINS];
+	struct glk_crowd crowd;
 	struct glk_idnode nodes[BLOCKS + 1];
 	glk_plain(unsigned) payload[BLOCKS + 1];
 	bool had[BLOCKS + 1];
-	uint32_t kept;
+	unsigned blocks, kept;
+	rl::mutex lock; /* of the GPU */
 
 	void before()
 	{
-		glk_store_relaxed(&row.used[0], (uint64_t)0);
-		glk_store_relaxed(&row.bin[0].crowded, 0u);
-		for (unsigned h = 0; h < GLK_BIN_HEADS; h++)
-			glk_store_relaxed(&row.bin[0].head[h].head, (uint64_t)0);
+#ifdef MODEL_TOUCH_FIRST
+		flag = &row.touched;
+#endif
+		row.bin = bin;
+		glk_store_relaxed(&row.touched, 0u);
+		glk_store_relaxed(&bin[0].head.head, (uint64_t)0);
+		glk_store_relaxed(&bin[0].crowd, (struct glk_crowd *)0);
+		for (unsigned h = 0; h < GLK_CROWD_HEADS; h++)
+			glk_store_relaxed(&crowd.at[h].head.head, (uint64_t)0);
 		kept = 0;
-		for (uint32_t id = 1; id <= BLOCKS; id++) {
+		blocks = BLOCKS - rl::rand(2);
+		for (uint32_t id = 1; id <= blocks; id++) {
 			glk_set(payload[id], 0u);
 			had[id] = true;
 			give(id, 0);
 		}
+	}
+
+	void take_lock()
+	{
+#ifndef MODEL_NO_LOCK
+		lock.lock($);
+#endif
+	}
+
+	void drop_lock()
+	{
+#ifndef MODEL_NO_LOCK
+		lock.unlock($);
+#endif
+	}
+
+	void give_crowd()
+	{
+		take_lock();
+		if (!glk_load_relaxed(&bin[0].crowd))
+			glk_store_release(&bin[0].crowd, &crowd);
+		drop_lock();
 	}
 
 	void own(uint32_t id)
@@ -93,99 +169,107 @@ struct row_model : rl::test_suite<row_model, 3> {
 
 		if (!id)
 			return;
-		RL_ASSERT(id <= BLOCKS && !had[id]);
+		RL_ASSERT(id <= blocks && !had[id]);
 		had[id] = true;
 		seen = glk_get(payload[id]);
 		glk_set(payload[id], seen + 1);
 	}
 
-	void give(uint32_t id, unsigned self)
+	/* Whether somebody else was there. */
+	bool give(uint32_t id, unsigned self)
 	{
 		if (!id)
-			return;
+			return false;
 		had[id] = false;
-#ifdef MODEL_MARK_FIRST
-		if (!(glk_load_relaxed(&row.used[0]) & 1))
-			glk_or_relaxed(&row.used[0], (uint64_t)1);
-#endif
-		model_push(&row, 0, nodes, id, self);
+		return !model_push_alone(&row, &bin[0], &nodes[id], id) &&
+			model_push(&row, 0, nodes, id, self);
 	}
 
-	uint32_t take(unsigned h)
+	uint32_t get(unsigned self)
 	{
-#ifdef MODEL_SKIP_EMPTY
-		if (!(glk_load_relaxed(&row.bin[0].head[h].head) & GLK_ID_MASK))
-			return 0;
-#endif
-		return model_take(&row, 0, h);
+		uint32_t id = model_pop_once(&bin[0].head, nodes);
+
+		if (!id)
+			id = model_pop(&row, 0, nodes, self);
+		own(id);
+		return id;
 	}
 
 	/* Who holds two blocks returns the first one first, which is what a tag is for. */
 	void use(unsigned self)
 	{
-		uint32_t a, b;
+		uint32_t a = get(self), b = get(self);
+		bool met;
 
-		a = model_pop(&row, 0, nodes, self);
-		own(a);
-		b = model_pop(&row, 0, nodes, self);
-		own(b);
-		give(a, self);
+		met = give(a, self);
+		if (met || self == 1)
+			give_crowd();
 		give(b, self);
 	}
 
-	void empty(unsigned self)
+	/* Under the lock. */
+	void empty(unsigned self, bool all)
 	{
-		unsigned heads = GLK_BIN_HEADS;
 		uint32_t mine[BLOCKS], count = 0, id, next;
+		unsigned heads = GLK_TAKES;
 
-#ifdef MODEL_TRUST_CROWDED
-		if (!glk_load_relaxed(&row.bin[0].crowded))
-			heads = 1;
+#ifdef MODEL_FORGET_CROWD
+		heads = 1;
 #endif
-#ifndef MODEL_MARK_LATE
-		glk_row_unmark(&row, 0);
+#ifdef MODEL_UNTOUCH_LATE
+		if (!glk_load_relaxed(&row.touched))
+			return;
+#else
+		if (!glk_row_untouch(&row))
+			return;
 #endif
 		for (unsigned h = 0; h < heads; h++) {
-			for (id = take(h); id; id = next) {
+			for (id = model_take(&row, 0, h); id; id = next) {
 				next = glk_load_relaxed(&nodes[id].next);
 				own(id);
 				mine[count++] = id;
 			}
 		}
-#ifdef MODEL_MARK_LATE
-		glk_row_unmark(&row, 0);
+#ifdef MODEL_UNTOUCH_LATE
+		glk_row_untouch(&row);
 #endif
-		if (count && !kept)
-			kept = mine[--count];
-		while (count)
-			give(mine[--count], self);
+		for (uint32_t i = 0; i < count; i++) {
+			if (all || !i)
+				kept++;
+			else
+				give(mine[i], self);
+		}
 	}
 
 	void thread(unsigned self)
 	{
-		for (int round = 0; round < ROUNDS; round++) {
-			if (self == 2)
-				empty(self);
-			else
+		unsigned rounds = self < 2 ? 1 + rl::rand(ROUNDS) : ROUNDS;
+
+		for (unsigned round = 1; round <= rounds; round++) {
+			if (self < 2) {
 				use(self);
+				continue;
+			}
+			take_lock();
+			empty(self, round == rounds);
+			drop_lock();
 		}
 	}
 
 	void after()
 	{
-		unsigned found = kept != 0;
+		unsigned found = kept;
+		bool look = glk_row_untouch(&row);
 
-		for (unsigned h = 0; h < GLK_BIN_HEADS; h++) {
-			uint32_t id = 0;
+		for (unsigned h = 0; look && h < GLK_TAKES; h++) {
+			uint32_t id = model_take(&row, 0, h);
 
-			if (glk_load_relaxed(&row.used[0]) & 1)
-				id = model_take(&row, 0, h);
 			for (; id; id = glk_load_relaxed(&nodes[id].next)) {
 				own(id);
 				found++;
 			}
 		}
-		RL_ASSERT(found == BLOCKS);
+		RL_ASSERT(found == blocks);
 	}
 };
 

@@ -2,8 +2,9 @@
 /*
  * The real lib/map/word.h under relacy: two threads free the same address again and again, as
  * fast as they can, and a third one takes the freed extent out of a bin and gives it out again,
- * first at the same address and then at another. So a free may be overtaken by the other free
- * and by the next life of the extent between its load and its compare-and-swap.
+ * first at the same address, as a hit does, and then at another, as a merge and a new request
+ * do. So a free may be overtaken by the other free and by the next life of the extent between
+ * its loads and its compare-and-swap.
  *
  * Shown: a life of the extent is ended by one free alone, and by none that read the word in an
  * earlier life or means another address; and who ends it sees what was written to the extent
@@ -12,6 +13,7 @@
  *
  *	GLK_WORD_STEP=0		the generation does not step
  *	MODEL_STORED_CLAIM	the claim stores instead of comparing
+ *	MODEL_ADDRESS_FIRST	the claim reads the address before the word
  *	MODEL_RELAXED_CLAIM	the claim acquires nothing
  *	MODEL_RELAXED_LIVE	the move to LIVE releases nothing
  *
@@ -24,16 +26,35 @@
 /* Of the extent, and as the thread that runs last read its word. */
 static unsigned lives, read_in[3];
 
-static inline uint64_t model_read(uint64_t word)
+#ifdef MODEL_ADDRESS_FIRST
+static glk_atomic(uint64_t) * address;
+static uint64_t seen_first[3];
+
+/* The only relaxed load of an address is that of the claim. */
+template <typename T> static T model_relaxed(rl::atomic<T> *p)
 {
+	return (void *)p == address ? (T)seen_first[rl::thread_index()]
+				    : glk_load_relaxed(p);
+}
+#endif
+
+static inline uint64_t model_read(glk_atomic(uint64_t) * p)
+{
+	uint64_t word;
+
+#ifdef MODEL_ADDRESS_FIRST
+	seen_first[rl::thread_index()] = glk_load_relaxed(address);
+#endif
+#ifdef MODEL_RELAXED_CLAIM
+	word = glk_load_relaxed(p);
+#else
+	word = glk_load_acquire(p);
+#endif
 	read_in[rl::thread_index()] = lives;
 	return word;
 }
 
-#ifndef MODEL_RELAXED_CLAIM
-#define model_load(p) ((p)->load(rl::mo_acquire, $))
-#else
-#define model_load(p) ((p)->load(rl::mo_relaxed, $))
+#ifdef MODEL_RELAXED_CLAIM
 #undef glk_cas_acq_rel
 #define glk_cas_acq_rel(p, o, n)                                                         \
 	((p)->compare_exchange_strong(*(o), (n), rl::mo_release, $, rl::mo_relaxed, $))
@@ -43,7 +64,11 @@ static inline uint64_t model_read(uint64_t word)
 #define glk_cas_acq_rel(p, o, n) ((p)->store((n), rl::mo_release, $), true)
 #endif
 #undef glk_load_acquire
-#define glk_load_acquire(p) model_read(model_load(p))
+#define glk_load_acquire(p) model_read(p)
+#ifdef MODEL_ADDRESS_FIRST
+#undef glk_load_relaxed
+#define glk_load_relaxed(p) model_relaxed(p)
+#endif
 #ifdef MODEL_RELAXED_LIVE
 #undef glk_store_release
 #define glk_store_release(p, v) glk_store_relaxed(p, v)
@@ -55,47 +80,62 @@ static inline uint64_t model_read(uint64_t word)
 
 #define FREES 3
 #define LIVES 3
-#define HERE  UINT64_C(0)
-#define THERE (UINT64_C(1) << GLK_GRAIN_SHIFT)
+#define HERE  UINT64_C(0x1000)
+#define THERE UINT64_C(0x1200)
 
 struct word_model : rl::test_suite<word_model, 3> {
-	glk_atomic(uint64_t) word;
+	glk_atomic(uint64_t) word, at;
 	glk_atomic(uint32_t) bin; /* whether the extent lies in it */
-	glk_plain(uint64_t) offset;
+	glk_plain(uint64_t) payload;
 	unsigned ended;
 
 	void before()
 	{
+#ifdef MODEL_ADDRESS_FIRST
+		address = &at;
+#endif
 		lives = ended = 0;
 		glk_store_relaxed(&word, (uint64_t)GLK_EXTENT_FREE);
 		glk_store_relaxed(&bin, 0u);
-		live(HERE);
+		carve(HERE);
 	}
 
-	/* The owner's move, as glk_extent_set() makes it. */
-	void live(uint64_t at)
+	/* The owner's moves, as glk_extent_carve() and glk_hit_revive() make them. */
+	void carve(uint64_t addr)
 	{
-		uint64_t old = glk_load_relaxed(&word);
-
-		glk_set(offset, at);
+		glk_store_relaxed(&at, addr);
+		glk_set(payload, addr);
 		lives++;
-		glk_store_release(&word, glk_word_next(old, at, GLK_EXTENT_LIVE));
+		glk_word_set(&word, GLK_EXTENT_LIVE);
 	}
 
-	void free_at(unsigned self, uint64_t at)
+	void revive(uint64_t addr)
 	{
-		if (!glk_word_claim(&word, at))
+		glk_set(payload, addr);
+		lives++;
+		glk_word_revive(&word);
+	}
+
+	void free_at(unsigned self, uint64_t addr)
+	{
+		if (!glk_word_claim(&word, &at, addr))
 			return;
 		RL_ASSERT(read_in[self] == lives);
 		RL_ASSERT(++ended == lives);
-		RL_ASSERT(glk_get(offset) == at);
+		RL_ASSERT(glk_get(payload) == addr);
 		glk_xchg_acq_rel(&bin, 1u);
 	}
 
-	void revive(uint64_t at)
+	void live_again()
 	{
-		if (glk_xchg_acq_rel(&bin, 0u))
-			live(at);
+		if (!glk_xchg_acq_rel(&bin, 0u))
+			return;
+		if (lives == 1) {
+			revive(HERE);
+			return;
+		}
+		glk_word_set(&word, GLK_EXTENT_FREE);
+		carve(THERE);
 	}
 
 	void thread(unsigned self)
@@ -106,7 +146,7 @@ struct word_model : rl::test_suite<word_model, 3> {
 			return;
 		}
 		for (int i = 0; i < 2 * LIVES && lives < LIVES; i++)
-			revive(lives == 1 ? HERE : THERE);
+			live_again();
 	}
 
 	void after()
