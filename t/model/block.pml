@@ -2,8 +2,9 @@
 /*
  * The life of extents, for spin: threads allocate and free without a lock, by a bin of freed
  * extents of one size; misses, merges and flushes are under the lock of the GPU. What the bin
- * is for changes under the lock while other threads still go by the old size. One thread frees
- * blocks of others, and a contiguous block beside them waits PARKED for the next request.
+ * is for changes under the lock, while requests go by the size they read before, and frees put a
+ * block back where it was given from, whatever lies there by now. One thread frees blocks of
+ * others, and a contiguous block beside them waits PARKED for the next request.
  *
  * Shown: a block is live once and never merged while it is; one of two frees of it wins, and
  * none that read the word in an earlier life; what was freed lies in the bin or is free at the
@@ -214,7 +215,7 @@ inline miss(want)
 	:: key != want ->
 		if
 		:: bin -> flush()
-		:: skip /* a push that has not marked the bin yet is not seen */
+		:: skip /* a push under way is not seen */
 		fi;
 		key = want
 	:: else -> skip
@@ -310,7 +311,7 @@ inline free(e)
 	:: won && e != SINGLE -> skip
 	:: won && e == SINGLE ->
 #else
-	:: won && e != SINGLE && key == size[e] -> push(e) /* if the policy says yes, too */
+	:: won && e != SINGLE -> push(e) /* if the policy says yes, whatever the bin is for */
 	:: won ->
 #endif
 		take_lock();
