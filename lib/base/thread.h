@@ -15,8 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Most places a thread keeps, see cache/seat.h; one a GPU while it uses one context. */
-#define GLK_THREAD_SEATS 8
+/* Most places a thread keeps, see cache/seat.h: one a GPU of a context. */
+#define GLK_THREAD_SEATS 16
 
 struct glk_thread {
 	struct glk_thread_seat {

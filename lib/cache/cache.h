@@ -94,7 +94,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
  * error of the driver. */
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
 
-/* block.c: contracts as in glake/memory.h. */
+/* alloc.c, block.c: contracts as in glake/memory.h. */
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr);
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);

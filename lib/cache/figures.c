@@ -42,7 +42,10 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->mapped = map->mapped_bytes;
 	s->address_space = map->size;
 	s->metadata = glk_map_bytes(map) + glk_slab_bytes(&cache->streams.slab) +
-		glk_slab_bytes(&cache->pool->pages);
+		glk_slab_bytes(&cache->pool->pages) + glk_slab_bytes(&cache->seats) +
+		glk_slab_bytes(&cache->crowds) +
+		cache->last_row *
+			(sizeof(struct glk_row) + GLK_BINS * sizeof(struct glk_bin));
 	for (int c = 0; c < GLK_CLASS_COUNT; c++)
 		s->free_pages += glk_load_relaxed(&cache->node->free_count[c]) *
 			cache->node->page_size[c];

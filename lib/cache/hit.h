@@ -40,8 +40,8 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	struct CUstream_st *stream, void **ret_ptr)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_extent *base = glk_quick_base(&cache->map), *e;
 	struct glk_seat *seat = place->seat;
+	struct glk_extent *base, *e;
 	struct glk_bin *bin;
 	struct glk_row *row;
 	uint64_t grains;
@@ -56,6 +56,8 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	if (glk_load_relaxed(&row->handle) != stream ||
 		glk_load_relaxed(&bin->key) != grains)
 		return glk_hit_not(cache, size, stream, ret_ptr);
+	/* not before the check: the GPU may just be started by another thread */
+	base = glk_quick_base(&cache->map);
 	id = glk_quick_pop_once(&bin->head, base);
 	if (!id)
 		return glk_hit_not(cache, size, stream, ret_ptr);

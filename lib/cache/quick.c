@@ -25,15 +25,15 @@ struct glk_row *glk_quick_row(
 {
 	struct glk_row *row = &cache->rows[stream];
 
-	if (row->entered && glk_load_relaxed(&row->handle) == handle)
+	if (glk_load_relaxed(&row->entered) && glk_load_relaxed(&row->handle) == handle)
 		return row;
 	/* a row that had another stream keeps its keys, and what may lie under them */
-	for (uint32_t i = 0; !row->entered && i < GLK_BINS; i++)
+	for (uint32_t i = 0; !glk_load_relaxed(&row->entered) && i < GLK_BINS; i++)
 		glk_store_relaxed(
 			&cache->bins[(size_t)stream * GLK_BINS + i].key, GLK_BIN_NONE);
 	row->bin = &cache->bins[(size_t)stream * GLK_BINS];
-	row->entered = true;
-	glk_store_release(&row->handle, handle); /* pairs with: none, a hint */
+	glk_store_relaxed(&row->handle, handle);
+	glk_store_release(&row->entered, true); /* pairs with: sit */
 	if (cache->last_row < stream)
 		cache->last_row = stream;
 	return row;

@@ -62,7 +62,7 @@ struct glk_bin {
 struct glk_row {
 	glk_atomic(void *) handle;    /* of the stream; GLK_ROW_ENDED when it has ended */
 	glk_atomic(uint32_t) touched; /* its bins may hold blocks */
-	bool entered;		      /* it has bins; under the lock */
+	glk_atomic(bool) entered;     /* it has bins */
 	struct glk_bin *bin;	      /* GLK_BINS of them */
 	/* Of each sort of sizes, a bit a bin that has a key; under the lock. */
 	uint64_t keyed[GLK_ROW_SORTS][(GLK_BINS + 63) / 64];

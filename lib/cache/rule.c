@@ -99,7 +99,8 @@ void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
 		struct glk_row *row = &cache->rows[i];
 
-		if (!row->entered || glk_load_relaxed(&row->handle) != handle)
+		if (!glk_load_relaxed(&row->entered) ||
+			glk_load_relaxed(&row->handle) != handle)
 			continue;
 		glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
 		glk_harvest_row(cache, row, ~0u, &h);

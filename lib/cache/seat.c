@@ -55,12 +55,12 @@ static void thread_ends(struct glk_thread *thread)
 
 void glk_seats_number(struct glk_cache *cache)
 {
-	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
-		(unsigned)cache->device % GLK_THREAD_SEATS *
-			sizeof(struct glk_thread_seat));
 	glk_lock(&seats_lock);
 	cache->serial = ++last_serial;
 	glk_unlock(&seats_lock);
+	/* two contexts that one thread uses by turns have places of their own */
+	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
+		cache->serial % GLK_THREAD_SEATS * sizeof(struct glk_thread_seat));
 }
 
 int glk_seats_init(struct glk_cache *cache)

@@ -77,14 +77,15 @@ static int get_two(
 	struct glk_span *span, bool first, bool second, uint32_t *a, uint32_t *b)
 {
 	*a = first ? glk_slab_get(&span->map->extents) : 0;
-	if (first && !*a)
-		return -ENOMEM;
-	*b = second ? glk_slab_get(&span->map->extents) : 0;
-	if (!second || *b)
+	*b = second && (*a || !first) ? glk_slab_get(&span->map->extents) : 0;
+	if ((*a || !first) && (*b || !second))
 		return 0;
 	if (*a)
 		glk_slab_put(&span->map->extents, *a);
-	return -ENOMEM;
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"all %" PRIu32
+		" extents are in use: map.extents is the most there may be",
+		span->map->extents.max);
 }
 
 static int carve_inside(

@@ -219,8 +219,10 @@ static void check(void)
 	for (int i = 1; i < PASSES; i++)
 		ok(called(&with[i]) <= called(&without[i]) * 2 + 20,
 			"the job repeats itself: the thread changes little");
-	is_int((int64_t)with[2].after.reserved, (int64_t)with[1].after.reserved,
-		"and makes nothing any more");
+	/* it may be late, and make in a pass what was asked for in the one before */
+	ok(with[2].after.reserved <= with[1].after.reserved + GIB / 4,
+		"and makes little any more: %" PRIu64 " bytes after %" PRIu64,
+		with[2].after.reserved, with[1].after.reserved);
 }
 
 int main(int argc, char **argv)

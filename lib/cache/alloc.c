@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A request that is no hit, from beginning to end: a place among the addresses, pages behind
+ * it, its entry in the tables. A request that fails leaves everything as it was.
+ */
+#include "base/error.h"
+#include "cache/ahead.h"
+#include "cache/device.h"
+#include "cache/hit.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* With more seats than this they are not all added up at each miss. */
+#define SUM_SEATS 16
+
+/* Pages ahead, instead of mapping some; for the policy those are mapped now. */
+static void try_ahead(struct glk_request *request, struct glk_span *span,
+	struct glk_seek *seek, int err, struct glk_fit *fit)
+{
+	request->mapped = err || !fit->maps
+		? 0
+		: glk_fit_ahead(span, request->rounded, glk_place_check, seek, fit);
+}
+
+/*
+ * The place, searched with what is known; again when bins gave blocks back, if pages would have
+ * to be mapped; and again if it costs driver calls and the streams have more to tell. New
+ * events are recorded only where mappings may have to go; a stream wait records its own.
+ */
+static int seek_place(struct glk_cache *cache, struct glk_request *request,
+	struct glk_span *span, struct glk_fit *ret_fit)
+{
+	struct glk_seek seek = {.cache = cache, .request = request};
+	bool learned;
+	int err;
+
+	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
+	if ((err || ret_fit->maps) && glk_quick_yield(cache, span->kind))
+		err = glk_fit_search(
+			span, request->rounded, glk_place_check, &seek, ret_fit);
+	try_ahead(request, span, &seek, err, ret_fit);
+	if (!err && !ret_fit->maps && !ret_fit->waits)
+		return 0;
+	learned = !err && !ret_fit->maps ? glk_clock_ask(&cache->streams)
+					 : glk_clock_poll(&cache->streams);
+	if (!learned)
+		return err;
+	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
+	try_ahead(request, span, &seek, err, ret_fit);
+	return err;
+}
+
+static struct glk_span *span_of_request(
+	struct glk_cache *cache, struct glk_request *request)
+{
+	if (request->flags & GLAKE_ALLOC_CONTIGUOUS)
+		return &cache->map.span[GLK_KIND_SINGLE];
+	return &cache->map.span[glk_map_kind(&cache->map, request->rounded)];
+}
+
+static int stitched_alloc(
+	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)
+{
+	struct glk_span *span = span_of_request(cache, request);
+	struct glk_fit fit;
+	int err;
+
+	glk_quick_keep(cache, span->kind);
+	err = seek_place(cache, request, span, &fit);
+	if (err)
+		return err;
+	request->own = fit.own;
+	err = glk_extent_carve(span, fit.from, fit.offset, request->rounded, ret_extent);
+	if (err)
+		return err;
+	err = glk_back(cache, request, span, *ret_extent);
+	if (err)
+		glk_extent_give_back(span, *ret_extent);
+	return err;
+}
+
+static uint64_t book(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(&cache->map, extent);
+	struct glk_span *span = span_of_request(cache, request);
+
+	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
+	e->stream = (uint16_t)request->stream->id;
+	if (span->kind == GLK_KIND_LARGE)
+		glk_extent_settle(span, extent);
+	glk_store_relaxed(&e->bin, request->bin);
+	glk_lookup_enter(span, extent);
+	if (span->kind == GLK_KIND_SINGLE)
+		cache->single_live += request->size;
+	glk_seat_alloc(seat, request->size);
+	glk_seats_note_peak(cache, cache->sum.live + request->size);
+	cache->served++;
+	cache->called += request->called;
+	cache->stitches += request->stitched;
+	return span->base + e->offset;
+}
+
+static int admit(struct glk_cache *cache, size_t size)
+{
+	uint64_t most = glk_load_relaxed(&cache->node->budget);
+
+	if (most > cache->memory)
+		most = cache->memory;
+	if (size <= most)
+		return 0;
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
+		"%zu bytes were asked of GPU %d, which may hold %" PRIu64, size,
+		cache->device, most);
+}
+
+/* The sums of all seats that the policy goes by; with many threads they may be old. */
+static void sum_up(struct glk_cache *cache)
+{
+	uint32_t used = glk_load_relaxed(&cache->seats.used);
+
+	if (used <= SUM_SEATS || cache->served % used == 0)
+		glk_seats_sum(cache, &cache->sum);
+}
+
+/* Under the lock. */
+static int serve(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
+{
+	bool single = request->flags & GLAKE_ALLOC_CONTIGUOUS;
+	uint32_t extent;
+	int err;
+
+	err = admit(cache, request->size);
+	if (err)
+		return err;
+	sum_up(cache);
+	/* a contiguous one goes to none: nobody's row is row 0 */
+	request->bin = single
+		? 0
+		: glk_quick_bin(cache, row, request->rounded >> GLK_GRAIN_SHIFT);
+	err = single ? glk_single_alloc(cache, request, &extent)
+		     : stitched_alloc(cache, request, &extent);
+	/* blocks in bins keep addresses and descriptors, of which there is an end too */
+	if (err == -ENOMEM && (glk_ahead_rest(cache) | glk_quick_flush(cache)))
+		err = single ? glk_single_alloc(cache, request, &extent)
+			     : stitched_alloc(cache, request, &extent);
+	if (err)
+		return err;
+	*ret_addr = book(cache, request, seat, extent);
+	if (request->mapped)
+		glk_quick_mapped(cache, span_of_request(cache, request), request->mapped);
+	if (!single && span_of_request(cache, request)->kind == GLK_KIND_SMALL)
+		glk_quick_refill(cache, request, span_of_request(cache, request), extent);
+	if (cache->ahead)
+		request->wake =
+			glk_ahead_note(cache, span_of_request(cache, request)->kind);
+	return 0;
+}
+
+/* Pops from the bin of a size in a row, where two threads may meet, or the one beside it. */
+static uint32_t pop_any(struct glk_cache *cache, const struct glk_seat *seat,
+	struct glk_row *row, uint64_t grains)
+{
+	uint32_t i = glk_row_find(row, grains);
+
+	if (i == GLK_BINS)
+		return 0;
+	return glk_quick_pop(row, i, glk_quick_base(&cache->map), seat->id);
+}
+
+/* A block that was popped, if it is of the size that was asked for. */
+static bool revive(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
+	uint64_t size, uint64_t *ret_addr)
+{
+	struct glk_extent *e = glk_extent_at(&cache->map, id);
+
+	if (e->size != glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT) {
+		glk_quick_stray(cache, id);
+		return false;
+	}
+	*ret_addr = glk_hit_revive(seat, e, size);
+	return true;
+}
+
+/* A stream that other threads have used already, and this one has not of late. */
+static bool sit(
+	struct glk_seat *seat, struct glk_row *row, const struct CUstream_st *stream)
+{
+	struct glk_row **place = &seat->rows[glk_seat_hash(stream)];
+
+	/* pairs with: the release in glk_quick_row */
+	if (*place == row || !glk_load_acquire(&row->entered) ||
+		glk_load_relaxed(&row->handle) != stream)
+		return false;
+	*place = row;
+	return true;
+}
+
+int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr)
+{
+	struct glk_request request = {.size = size, .flags = flags};
+	struct glk_seat *seat;
+	struct glk_row *row;
+	uint32_t id, extent;
+	int err;
+
+	if (!size)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a block of 0 bytes");
+	err = glk_cache_start(cache);
+	if (err)
+		return err;
+	err = glk_stream_get(&cache->streams, stream, &id);
+	if (err)
+		return err;
+	seat = glk_seat_take(cache);
+	if (seat && !flags && sit(seat, &cache->rows[id], stream)) {
+		extent = pop_any(
+			cache, seat, &cache->rows[id], glk_quick_grains(cache, size));
+		if (extent && revive(cache, seat, extent, size, ret_addr))
+			return 0;
+	}
+	glk_lock(&cache->lock);
+	row = glk_quick_row(cache, id, stream);
+	if (seat)
+		seat->rows[glk_seat_hash(stream)] = row;
+	else
+		seat = glk_slab_at(&cache->seats, 0);
+	request.rounded = glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT;
+	request.stream = glk_stream_enter(&cache->streams, id);
+	err = serve(cache, &request, seat, row, ret_addr);
+	cache->oom += err == -ENOMEM;
+	glk_unlock(&cache->lock);
+	if (request.wake)
+		glk_ahead_wake(cache);
+	return err;
+}
+
+int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr)
+{
+	void *ptr;
+	int err;
+
+	if (flags)
+		return glk_cache_miss(cache, size, stream, flags, ret_addr);
+	err = glk_hit_alloc(cache, size, stream, &ptr);
+	if (!err)
+		*ret_addr = (uint64_t)(uintptr_t)ptr;
+	return err;
+}
+
+int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	struct glk_row *row;
+	uint32_t id = 0;
+	uint64_t addr;
+	int err;
+
+	if (size && place->serial == cache->serial) {
+		row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(stream)];
+		if (glk_load_relaxed(&row->handle) == stream)
+			id = pop_any(
+				cache, place->seat, row, glk_quick_grains(cache, size));
+	}
+	if (!id || !revive(cache, place->seat, id, size, &addr)) {
+		err = glk_cache_miss(cache, size, stream, 0, &addr);
+		if (err)
+			return err;
+	}
+	*ret_ptr = (void *)(uintptr_t)addr;
+	return 0;
+}
+
+int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr)
+{
+	uint64_t addr;
+	int err;
+
+	glk_quick_stray(cache, extent);
+	err = glk_cache_miss(cache, size, stream, 0, &addr);
+	if (!err)
+		*ret_ptr = (void *)(uintptr_t)addr;
+	return err;
+}
