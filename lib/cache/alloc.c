@@ -124,6 +124,13 @@ static void sum_up(struct glk_cache *cache)
 		glk_seats_sum(cache, &cache->sum);
 }
 
+static bool make_room(struct glk_cache *cache)
+{
+	bool rested = glk_ahead_rest(cache);
+
+	return glk_quick_flush(cache) || rested;
+}
+
 /* Under the lock. */
 static int serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
@@ -143,7 +150,7 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	err = single ? glk_single_alloc(cache, request, &extent)
 		     : stitched_alloc(cache, request, &extent);
 	/* blocks in bins keep addresses and descriptors, of which there is an end too */
-	if (err == -ENOMEM && (glk_ahead_rest(cache) | glk_quick_flush(cache)))
+	if (err == -ENOMEM && make_room(cache))
 		err = single ? glk_single_alloc(cache, request, &extent)
 			     : stitched_alloc(cache, request, &extent);
 	if (err)

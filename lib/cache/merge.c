@@ -178,9 +178,12 @@ static bool pick(struct glk_cache *cache, uint32_t id)
 	return found;
 }
 
-/* The quick extent on one side, a free one between them left out; 0 if there is none. */
+/* The quick extent of the same stream on one side, a free one between them left out; 0 if there
+ * is none. What is quick on another stream is that one's to keep. */
 static uint32_t beside(struct glk_cache *cache, uint32_t id, bool after)
 {
+	uint16_t stream = glk_extent_at(&cache->map, id)->stream;
+
 	for (int steps = 0; steps < 2; steps++) {
 		struct glk_extent *e = glk_extent_at(&cache->map, id);
 
@@ -189,7 +192,10 @@ static uint32_t beside(struct glk_cache *cache, uint32_t id, bool after)
 			return 0;
 		e = glk_extent_at(&cache->map, id);
 		if (glk_extent_state(e) != GLK_EXTENT_FREE)
-			return glk_extent_state(e) == GLK_EXTENT_QUICK ? id : 0;
+			return glk_extent_state(e) == GLK_EXTENT_QUICK &&
+					e->stream == stream
+				? id
+				: 0;
 	}
 	return 0;
 }

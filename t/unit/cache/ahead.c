@@ -240,7 +240,7 @@ static void is_broken(const char *fault, int64_t lost)
 	tap_expect_log(lost ? 2 : 1);
 	glk_fault_set(rig.drv, fault);
 	ok(rig_alloc(&rig, 8 * MIB, NULL), "a block wakes the thread");
-	ok(!wait_idle(&rig), fault);
+	ok(!wait_idle(&rig), "%s", fault);
 	glk_fault_set(rig.drv, "off");
 	is_int((int64_t)rig_figures(&rig).lost, lost, "bytes are lost");
 	is_sound(&rig, "the books agree");
