@@ -69,17 +69,19 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	return 0;
 }
 
-/* Whether an extent may stay beside its neighbours at a glance: they are live, or no business
- * of its own. */
+/* Whether an extent may stay beside its neighbours at a glance: those that it might merge with
+ * are live. */
 static inline bool glk_hit_between(
 	const struct glk_extent *base, const struct glk_extent *e)
 {
-	const struct glk_extent *prev = base + glk_load_relaxed(&e->prev);
-	const struct glk_extent *next = base + glk_load_relaxed(&e->next);
+	uint8_t mixes = glk_load_relaxed(&e->mixes);
+	uint64_t words = GLK_EXTENT_LIVE;
 
-	return !glk_load_relaxed(&e->mixes) ||
-		(glk_load_relaxed(&prev->word) & glk_load_relaxed(&next->word) &
-			GLK_EXTENT_LIVE);
+	if (mixes & GLK_MIXES_PREV)
+		words &= glk_load_relaxed(&base[glk_load_relaxed(&e->prev)].word);
+	if (mixes & GLK_MIXES_NEXT)
+		words &= glk_load_relaxed(&base[glk_load_relaxed(&e->next)].word);
+	return words;
 }
 
 /* Contract as glk_cache_free(). */

@@ -16,8 +16,8 @@
  *		push sets it after its CAS if it is clear, and who takes them all clears it
  *		before it reads the first head. All four are sequentially consistent: either the
  *		push sees it cleared, or the taker sees the push
- * Keys		what a bin is for changes under the lock of the GPU. A thread that read the old
- *		one may still push or pop once, so whoever pops compares the size of the block
+ * Keys		what a bin is for changes under the lock of the GPU. Blocks that were given out
+ *		for the old key still come back to the bin, so whoever pops compares the size
  * Ordering	what was written before a push is seen after the pop or take that returns it
  * Progress	lock-free, beside stopped and killed threads too
  * Cost		push, pop: one CAS each

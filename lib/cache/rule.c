@@ -26,8 +26,12 @@ static bool may_touch(const struct glk_cache *cache, uint32_t neighbour, uint32_
 bool glk_quick_lonely(
 	const struct glk_cache *cache, const struct glk_extent *e, uint32_t bin)
 {
-	return may_touch(cache, glk_load_relaxed(&e->prev), bin) &&
-		may_touch(cache, glk_load_relaxed(&e->next), bin);
+	uint8_t mixes = glk_load_relaxed(&e->mixes);
+
+	return (!(mixes & GLK_MIXES_PREV) ||
+		       may_touch(cache, glk_load_relaxed(&e->prev), bin)) &&
+		(!(mixes & GLK_MIXES_NEXT) ||
+			may_touch(cache, glk_load_relaxed(&e->next), bin));
 }
 
 void glk_quick_mapped(

@@ -186,10 +186,13 @@ static void look_around(struct glk_span *span, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(span->map, extent);
 	uint32_t prev = glk_load_relaxed(&e->prev), next = glk_load_relaxed(&e->next);
-	bool mixes = (prev && mixes_with(e, glk_extent_at(span->map, prev))) ||
-		(next && mixes_with(e, glk_extent_at(span->map, next)));
+	unsigned mixes = 0;
 
-	glk_store_relaxed(&e->mixes, mixes);
+	if (prev && mixes_with(e, glk_extent_at(span->map, prev)))
+		mixes |= GLK_MIXES_PREV;
+	if (next && mixes_with(e, glk_extent_at(span->map, next)))
+		mixes |= GLK_MIXES_NEXT;
+	glk_store_relaxed(&e->mixes, (uint8_t)mixes);
 }
 
 static void look_beside(struct glk_span *span, uint32_t extent)

@@ -283,11 +283,13 @@ static inline void glk_bit_clear(uint64_t *bits, uint32_t i)
 int glk_extent_carve(struct glk_span *span, uint32_t from, uint64_t offset, uint64_t size,
 	uint32_t *ret_extent);
 /*
- * To be called for an extent that was given to a stream. It and its neighbours learn whether
- * they mix: whether a neighbour is free or was given to the same stream, so that freeing the
- * extent might make room with it. What does not mix need not look at its neighbours, which
- * other threads write to all the time.
+ * To be called for an extent that was given to a stream. It and its neighbours learn on which
+ * side they mix: where the neighbour is free or was given to the same stream, so that freeing
+ * the extent might make room with it. Nobody need look at the other side, which other threads
+ * write to all the time.
  */
+#define GLK_MIXES_PREV 1u
+#define GLK_MIXES_NEXT 2u
 void glk_extent_settle(struct glk_span *span, uint32_t extent);
 /* Makes an extent free and merges it with its free neighbours. */
 void glk_extent_give_back(struct glk_span *span, uint32_t extent);
