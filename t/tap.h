@@ -36,11 +36,13 @@ static inline void tap_note(const char *format, ...)
 {
 	va_list args;
 
+	flockfile(stdout); /* a thread of the library may have something to say too */
 	printf("# ");
 	va_start(args, format);
 	vprintf(format, args);
 	va_end(args);
 	printf("\n");
+	funlockfile(stdout);
 }
 
 #ifndef TAP_NO_LOG
@@ -112,11 +114,13 @@ static inline bool tap_check(
 {
 	va_list args;
 
+	flockfile(stdout);
 	printf("%sok %d - ", passed ? "" : "not ", ++tap.run);
 	va_start(args, format);
 	vprintf(format, args);
 	va_end(args);
 	printf("\n");
+	funlockfile(stdout);
 	if (!passed) {
 		tap.failed++;
 		tap_note("failed at %s:%d", file, line);

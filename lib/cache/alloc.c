@@ -66,7 +66,7 @@ static int stitched_alloc(
 	struct glk_fit fit;
 	int err;
 
-	glk_quick_keep(cache, span->kind);
+	glk_quick_keep(cache, &cache->rows[request->stream->id], span->kind);
 	err = seek_place(cache, request, span, &fit);
 	if (err)
 		return err;

@@ -17,9 +17,9 @@
  *  - Medium blocks always go to a bin, and go back when a page would have to be mapped.
  *  - Large blocks go to a bin if nothing free lies beside them: both neighbours are live, in
  *    the same bin, or another stream's. When something beside them is freed they go back and
- *    merge with it. All go back when a page would have to be mapped, and when they hold more
- *    than an eighth of what is live. When no large request has needed a page for long, the
- *    first condition falls until one does.
+ *    merge with it. All go back when a page would have to be mapped, and those of a stream that
+ *    asks for one when all together hold more than an eighth of what is live. When no large
+ *    request has needed a page for long, the first condition falls until one does.
  */
 #include "cache/cache.h"
 
@@ -130,7 +130,7 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 
 /* rule.c. Gives blocks back before a request of a kind is searched for, and before pages are mapped
  * for it; whether anything was. */
-bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind);
+bool glk_quick_keep(struct glk_cache *cache, struct glk_row *row, enum glk_kind kind);
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind);
 /* For the rules: pages were mapped for a request; a block was freed and went to no bin. */
 void glk_quick_mapped(

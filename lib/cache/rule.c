@@ -74,11 +74,18 @@ static bool empty_kinds(struct glk_cache *cache, unsigned kinds)
 	return any;
 }
 
-bool glk_quick_keep(struct glk_cache *cache, enum glk_kind kind)
+bool glk_quick_keep(struct glk_cache *cache, struct glk_row *row, enum glk_kind kind)
 {
+	struct glk_harvest h = {0};
+	bool any;
+
 	if (kind == GLK_KIND_SMALL || held(cache) <= cache->sum.live >> LARGE_PART)
 		return false;
-	return empty_kinds(cache, 1u << GLK_KIND_LARGE);
+	/* those of other streams stay: their threads would miss, and come by here in turn */
+	glk_harvest_row(cache, row, 1u << GLK_KIND_LARGE, &h);
+	any = glk_harvest_merge(cache, &h);
+	cache->flushes += any;
+	return any;
 }
 
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind)
