@@ -46,9 +46,8 @@ struct glk_cache {
 	struct glk_bin *bins;	/* those of all rows */
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
-	glk_atomic(
-		uint32_t) lonely; /* kind that goes by the rule of quick.h for large ones;
-				      * GLK_KIND_COUNT: none */
+	/* The kind that goes by the rule of quick.h for large blocks; GLK_KIND_COUNT: none. */
+	glk_atomic(uint32_t) lonely;
 	glk_atomic(uint64_t) peak_live;
 	/* Under the lock from here on. */
 	struct glk_map map;

@@ -72,24 +72,24 @@ static inline uint64_t glk_quick_grains(const struct glk_cache *cache, uint64_t 
 	return shift > 0 ? ((last >> shift) + 1) << shift : last + 1;
 }
 
-/* quick.c: whether nothing free lies beside a freed large block. Its neighbours are other
+/* rule.c: whether nothing free lies beside a freed large block. Its neighbours are other
  * threads' business, so this is a guess that may be wrong either way, at the price of a worse
  * fit. Any thread. */
 bool glk_quick_lonely(
 	const struct glk_cache *cache, const struct glk_extent *e, uint32_t bin);
 
-/* block.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
+/* alloc.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
  * another size. */
 int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr) GLK_COLD;
 int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
 	struct CUstream_st *stream, void **ret_ptr) GLK_COLD;
 
-/* The rest of glk_hit_free(), for the second block that begins in a slot, or for none. */
+/* block.c: the rest of glk_hit_free(), for the second block that begins in a slot, or for none. */
 int glk_hit_other(
 	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream) GLK_COLD;
-/* The same for an extent that its caller has claimed: it is put into its bin
- * or merged, by the rule for large ones; it is booked already, and somebody else was at its bin. */
+/* The same for an extent that its caller has claimed, which is put into its bin or merged by the
+ * rule for large ones; for one that is booked already, when somebody else was at its bin. */
 int glk_hit_put(struct glk_cache *cache, struct glk_extent *e,
 	struct CUstream_st *stream) GLK_COLD;
 int glk_hit_push(struct glk_cache *cache, struct glk_extent *e) GLK_COLD;
