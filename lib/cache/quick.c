@@ -20,6 +20,13 @@ static void set_key(struct glk_bin *bin, uint64_t grains)
 	glk_store_relaxed(&bin->key, grains | crowded);
 }
 
+static void make_bins(struct glk_cache *cache, struct glk_row *row)
+{
+	row->bin = &cache->bins[(size_t)(row - cache->rows) * GLK_BINS];
+	for (uint32_t i = 0; i < GLK_BINS; i++)
+		glk_store_relaxed(&row->bin[i].key, GLK_BIN_NONE);
+}
+
 struct glk_row *glk_quick_row(
 	struct glk_cache *cache, uint32_t stream, struct CUstream_st *handle)
 {
@@ -28,10 +35,8 @@ struct glk_row *glk_quick_row(
 	if (glk_load_relaxed(&row->entered) && glk_load_relaxed(&row->handle) == handle)
 		return row;
 	/* a row that had another stream keeps its keys, and what may lie under them */
-	for (uint32_t i = 0; !glk_load_relaxed(&row->entered) && i < GLK_BINS; i++)
-		glk_store_relaxed(
-			&cache->bins[(size_t)stream * GLK_BINS + i].key, GLK_BIN_NONE);
-	row->bin = &cache->bins[(size_t)stream * GLK_BINS];
+	if (!glk_load_relaxed(&row->entered))
+		make_bins(cache, row);
 	glk_store_relaxed(&row->handle, handle);
 	glk_store_release(&row->entered, true); /* pairs with: sit */
 	if (cache->last_row < stream)
