@@ -135,7 +135,8 @@ static bool make_room(struct glk_cache *cache)
 static int serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	bool single = request->flags & GLAKE_ALLOC_CONTIGUOUS;
+	struct glk_span *span = span_of_request(cache, request);
+	bool single = span->kind == GLK_KIND_SINGLE;
 	uint32_t extent;
 	int err;
 
@@ -157,12 +158,11 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 		return err;
 	*ret_addr = book(cache, request, seat, extent);
 	if (request->mapped)
-		glk_quick_mapped(cache, span_of_request(cache, request), request->mapped);
-	if (!single && span_of_request(cache, request)->kind == GLK_KIND_SMALL)
-		glk_quick_refill(cache, request, span_of_request(cache, request), extent);
+		glk_quick_mapped(cache, span, request->mapped);
+	if (span->kind == GLK_KIND_SMALL)
+		glk_quick_refill(cache, request, span, extent);
 	if (cache->ahead)
-		request->wake =
-			glk_ahead_note(cache, span_of_request(cache, request)->kind);
+		request->wake = glk_ahead_note(cache, span->kind);
 	return 0;
 }
 
@@ -259,6 +259,17 @@ int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *st
 	return err;
 }
 
+static int miss(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr)
+{
+	uint64_t addr;
+	int err = glk_cache_miss(cache, size, stream, 0, &addr);
+
+	if (!err)
+		*ret_ptr = (void *)(uintptr_t)addr;
+	return err;
+}
+
 int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr)
 {
@@ -266,7 +277,6 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	struct glk_row *row;
 	uint32_t id = 0;
 	uint64_t addr;
-	int err;
 
 	if (size && place->serial == cache->serial) {
 		row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(stream)];
@@ -274,11 +284,8 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 			id = pop_any(
 				cache, place->seat, row, glk_quick_grains(cache, size));
 	}
-	if (!id || !revive(cache, place->seat, id, size, &addr)) {
-		err = glk_cache_miss(cache, size, stream, 0, &addr);
-		if (err)
-			return err;
-	}
+	if (!id || !revive(cache, place->seat, id, size, &addr))
+		return miss(cache, size, stream, ret_ptr);
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;
 }
@@ -286,12 +293,6 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
 	struct CUstream_st *stream, void **ret_ptr)
 {
-	uint64_t addr;
-	int err;
-
 	glk_quick_stray(cache, extent);
-	err = glk_cache_miss(cache, size, stream, 0, &addr);
-	if (!err)
-		*ret_ptr = (void *)(uintptr_t)addr;
-	return err;
+	return miss(cache, size, stream, ret_ptr);
 }

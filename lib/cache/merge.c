@@ -157,23 +157,17 @@ static bool pick(struct glk_cache *cache, uint32_t id)
 {
 	uint32_t bin = glk_load_relaxed(&glk_extent_at(&cache->map, id)->bin);
 	struct glk_row *row = glk_quick_row_of(cache, bin);
-	uint32_t i = glk_quick_index(bin), reversed = 0, at, next;
+	uint32_t i = glk_quick_index(bin), at, next;
+	struct glk_harvest h = {0};
 	bool found = false;
 
-	for (uint32_t h = 0; h < GLK_TAKES; h++) {
-		for (at = glk_quick_take(row, i, h); at; at = next) {
-			next = next_of(cache, at);
-			if (at == id) {
-				found = true;
-				continue;
-			}
-			glk_store_relaxed(&link_of(cache, at)->next, reversed);
-			reversed = at;
-		}
-	}
-	for (at = reversed; at; at = next) {
+	/* what was taken last lay deepest and goes back first */
+	glk_harvest_bin(cache, row, i, &h);
+	for (at = h.first; at; at = next) {
 		next = next_of(cache, at);
-		glk_quick_push(row, i, glk_quick_base(&cache->map), at, 0);
+		found |= at == id;
+		if (at != id)
+			glk_quick_push(row, i, glk_quick_base(&cache->map), at, 0);
 	}
 	return found;
 }

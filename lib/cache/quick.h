@@ -128,9 +128,9 @@ void glk_quick_merge(struct glk_cache *cache, struct glk_span *span, uint32_t ex
 /* The same for one that was popped from a bin and is not what was looked for; takes the lock. */
 void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 
-/* rule.c. Gives blocks back before a request of a kind is searched for, and before pages are mapped
- * for it; whether anything was. */
-bool glk_quick_keep(struct glk_cache *cache, struct glk_row *row, enum glk_kind kind);
+/* rule.c. Gives blocks back before a request of a kind is searched for, and before pages are
+ * mapped for it; whether anything was. */
+void glk_quick_keep(struct glk_cache *cache, struct glk_row *row, enum glk_kind kind);
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind);
 /* For the rules: pages were mapped for a request; a block was freed and went to no bin. */
 void glk_quick_mapped(

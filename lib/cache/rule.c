@@ -62,30 +62,32 @@ static uint64_t held(const struct glk_cache *cache)
 	return taken > live ? taken - live : 0;
 }
 
-static bool empty_kinds(struct glk_cache *cache, unsigned kinds)
+static bool give_back(struct glk_cache *cache, struct glk_harvest *h)
 {
-	struct glk_harvest h = {0};
-	bool any;
+	bool any = glk_harvest_merge(cache, h);
 
-	for (uint32_t row = 1; row <= cache->last_row; row++)
-		glk_harvest_row(cache, &cache->rows[row], kinds, &h);
-	any = glk_harvest_merge(cache, &h);
 	cache->flushes += any;
 	return any;
 }
 
-bool glk_quick_keep(struct glk_cache *cache, struct glk_row *row, enum glk_kind kind)
+static bool empty_kinds(struct glk_cache *cache, unsigned kinds)
 {
 	struct glk_harvest h = {0};
-	bool any;
+
+	for (uint32_t row = 1; row <= cache->last_row; row++)
+		glk_harvest_row(cache, &cache->rows[row], kinds, &h);
+	return give_back(cache, &h);
+}
+
+void glk_quick_keep(struct glk_cache *cache, struct glk_row *row, enum glk_kind kind)
+{
+	struct glk_harvest h = {0};
 
 	if (kind == GLK_KIND_SMALL || held(cache) <= cache->sum.live >> LARGE_PART)
-		return false;
+		return;
 	/* those of other streams stay: their threads would miss, and come by here in turn */
 	glk_harvest_row(cache, row, 1u << GLK_KIND_LARGE, &h);
-	any = glk_harvest_merge(cache, &h);
-	cache->flushes += any;
-	return any;
+	give_back(cache, &h);
 }
 
 bool glk_quick_yield(struct glk_cache *cache, enum glk_kind kind)

@@ -472,7 +472,7 @@ int main(void)
 	unsigned runs = 0;
 
 	/* thousands of GPUs are opened and closed: minutes there, and the sanitizers do it too */
-	if (getenv("LD_PRELOAD") && strstr(getenv("LD_PRELOAD"), "vgpreload"))
+	if (tap_on_valgrind())
 		tap_skip_all("takes too long under valgrind");
 	tap_plan_later();
 	glake_log_hook(listen, NULL, GLAKE_LOG_WARNING);
