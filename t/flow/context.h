@@ -10,6 +10,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
@@ -112,6 +114,30 @@ static inline int flow_count_maps(void)
 		count += c == '\n';
 	fclose(file);
 	return count;
+}
+
+/* A child that is ended when it takes longer; 0 in the child. */
+static inline pid_t flow_fork(unsigned seconds)
+{
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid < 0)
+		tap_bail("no fork");
+	if (!pid)
+		alarm(seconds);
+	return pid;
+}
+
+/* Its exit status, or 1000 and the signal that ended it. */
+static inline int flow_wait(pid_t pid)
+{
+	int status = 0;
+
+	if (waitpid(pid, &status, 0) != pid)
+		tap_bail("no child");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
 #endif

@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FORKS	40
@@ -35,20 +34,11 @@ static int child(struct glake *ctx, void *ptr)
 
 static int run_child(struct glake *ctx, void *ptr)
 {
-	int status = 0;
-	pid_t pid;
+	pid_t pid = flow_fork(STUCK_S);
 
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		tap_bail("no fork");
-	if (!pid) {
-		alarm(STUCK_S);
+	if (!pid)
 		_exit(child(ctx, ptr));
-	}
-	if (waitpid(pid, &status, 0) != pid)
-		tap_bail("no child");
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+	return flow_wait(pid);
 }
 
 static void forks(void)

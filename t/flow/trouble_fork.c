@@ -8,7 +8,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define FORKS	200
@@ -87,19 +86,11 @@ static int child(void *ptr, struct CUstream_st *stream)
 
 static int run_child(void *ptr, struct CUstream_st *stream)
 {
-	int status = 0;
-	pid_t pid;
+	pid_t pid = flow_fork(STUCK_S);
 
-	pid = fork();
-	if (pid < 0)
-		tap_bail("no fork");
-	if (!pid) {
-		alarm(STUCK_S);
+	if (!pid)
 		_exit(child(ptr, stream));
-	}
-	if (waitpid(pid, &status, 0) != pid)
-		tap_bail("no child");
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+	return flow_wait(pid);
 }
 
 int main(void)

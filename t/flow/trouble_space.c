@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define STUCK_S 20
@@ -139,20 +138,11 @@ static int child(uint64_t room)
 
 static int run_child(uint64_t room)
 {
-	int status = 0;
-	pid_t pid;
+	pid_t pid = flow_fork(STUCK_S);
 
-	fflush(stdout);
-	pid = fork();
-	if (pid < 0)
-		tap_bail("no fork");
-	if (!pid) {
-		alarm(STUCK_S);
+	if (!pid)
 		_exit(child(room));
-	}
-	if (waitpid(pid, &status, 0) != pid)
-		tap_bail("no child");
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+	return flow_wait(pid);
 }
 
 int main(void)
