@@ -164,21 +164,21 @@ static void grow(struct glk_ahead *a)
 
 	a->under_way = true;
 	glk_lock(&a->busy);
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	a->page = 0;
 	a->mapped = false;
 	a->err = glk_node_grow(cache->node, span->class, 0, &a->page);
 	if (!a->err)
 		a->err = glk_slot_prepare(span, a->slot, a->page, &a->mapped);
 	glk_unlock(&a->busy);
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	glk_ahead_settle(cache);
 }
 
 /* Others have the lock meanwhile, and keep in it what is theirs. */
 static void sleep_on(struct glk_ahead *a)
 {
-	struct glk_lock *lock = &a->cache->lock;
+	struct glk_lock *lock = a->cache->lock;
 	int was = lock->cancel;
 
 	a->asleep = true;
@@ -195,7 +195,7 @@ static void *run(void *arg)
 
 	pthread_setname_np(pthread_self(), "glake-ahead");
 	glk_cancel_off(); /* for good: locks are not given back in the reverse order here */
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	while (!a->stop && !a->broken) {
 		if (choose(a)) {
 			grow(a);
@@ -205,7 +205,7 @@ static void *run(void *arg)
 	}
 	a->asleep = false;
 	broken = a->broken;
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	if (broken)
 		glk_warn("GPU %d: no pages are made ahead any more: %s", cache->device,
 			glk_thread_current->error.text);
@@ -273,10 +273,10 @@ void glk_ahead_stop(struct glk_cache *cache)
 
 	if (!a)
 		return;
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	a->stop = true;
 	pthread_cond_signal(&a->wake);
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	pthread_join(a->thread, NULL);
 	cache->ahead = NULL;
 	pthread_cond_destroy(&a->wake);

@@ -42,8 +42,8 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	try_ahead(request, span, &seek, err, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
-	learned = !err && !ret_fit->maps ? glk_clock_ask(&cache->streams)
-					 : glk_clock_poll(&cache->streams);
+	learned = !err && !ret_fit->maps ? glk_clock_ask(cache->streams)
+					 : glk_clock_poll(cache->streams);
 	if (!learned)
 		return err;
 	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
@@ -219,7 +219,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = glk_cache_start(cache);
 	if (err)
 		return err;
-	err = glk_stream_get(&cache->streams, stream, &id);
+	err = glk_stream_get(cache->streams, stream, &id);
 	if (err)
 		return err;
 	seat = glk_seat_take(cache);
@@ -229,17 +229,17 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		if (extent && revive(cache, seat, extent, size, ret_addr))
 			return 0;
 	}
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	row = glk_quick_row(cache, id, stream);
 	if (seat)
 		seat->rows[glk_seat_hash(stream)] = row;
 	else
 		seat = glk_slab_at(&cache->seats, 0);
 	request.rounded = glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT;
-	request.stream = glk_stream_enter(&cache->streams, id);
+	request.stream = glk_stream_enter(cache->streams, id);
 	err = serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	if (request.wake)
 		glk_ahead_wake(cache);
 	return err;

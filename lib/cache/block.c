@@ -28,7 +28,7 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 	struct glk_span *span = glk_map_span(&cache->map, addr);
 	uint32_t extent;
 
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	extent = live_at(span, addr);
 	if (extent)
 		glk_error(-EINVAL, GLAKE_ERROR_INVAL,
@@ -40,7 +40,7 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 	else
 		glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
 			"0x%" PRIx64 " was never given to anyone", addr);
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	return -EINVAL;
 }
 
@@ -51,15 +51,15 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 static uint64_t note_free(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
-	struct glk_stream *of = glk_slab_at(&cache->streams.slab, e->stream);
+	struct glk_stream *of = glk_slab_at(&cache->streams->slab, e->stream);
 	struct glk_stream *on = of;
 	uint64_t tick;
 
 	if (freed_on)
-		on = glk_stream_enter(&cache->streams, freed_on);
+		on = glk_stream_enter(cache->streams, freed_on);
 	if (on->bit >= GLK_STREAM_BITS)
 		return 0;
-	tick = glk_clock_tick(&cache->streams, on);
+	tick = glk_clock_tick(cache->streams, on);
 	if (of == on || of->bit >= GLK_STREAM_BITS)
 		return glk_stream_mask(on);
 	of->freed = tick;
@@ -77,13 +77,13 @@ int glk_block_give_back(
 	int err = 0;
 
 	/* a new stream that cannot be remembered: nothing of its work may be left then */
-	if (glk_stream_get(&cache->streams, stream, &id))
+	if (glk_stream_get(cache->streams, stream, &id))
 		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	if (!seat)
 		seat = glk_slab_at(&cache->seats, 0);
 	glk_seat_free(seat, glk_extent_asked(e));
@@ -92,11 +92,11 @@ int glk_block_give_back(
 	if (span->kind == GLK_KIND_SINGLE) {
 		cache->single_live -= glk_extent_asked(e);
 		glk_lookup_leave(span, extent);
-		glk_single_park(cache, extent, streams, cache->streams.tick);
+		glk_single_park(cache, extent, streams, cache->streams->tick);
 	} else {
-		glk_quick_merge(cache, span, extent, streams, cache->streams.tick);
+		glk_quick_merge(cache, span, extent, streams, cache->streams->tick);
 	}
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	return 0;
 }
 
@@ -137,10 +137,10 @@ int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, struct CUstream_s
 
 void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream)
 {
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	glk_quick_end(cache, stream);
-	glk_unlock(&cache->lock);
-	glk_stream_retire(&cache->streams, stream);
+	glk_unlock(cache->lock);
+	glk_stream_retire(cache->streams, stream);
 }
 
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
@@ -150,7 +150,7 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 	uint32_t extent;
 	int err = 0;
 
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	extent = live_at(span, addr);
 	if (!extent) {
 		err = glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
@@ -175,6 +175,6 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 		ret_block->pages = 1;
 	}
 out:
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	return err;
 }

@@ -29,7 +29,8 @@ struct glk_conf;
 #define GLK_COLD __attribute__((noinline))
 
 struct glk_cache {
-	struct glk_lock lock;
+	struct glk_lock *lock; /* of the GPU */
+	struct glk_streams *streams;
 	struct glk_drv *drv;
 	struct glk_pool *pool;
 	struct glk_node *node;
@@ -51,7 +52,10 @@ struct glk_cache {
 	glk_atomic(uint64_t) peak_live;
 	/* Under the lock from here on. */
 	struct glk_map map;
-	struct glk_streams streams;
+	struct {
+		struct glk_lock lock;
+		struct glk_streams streams;
+	} own; /* where `lock` and `streams` of a GPU lie */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */

@@ -30,7 +30,9 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 		conf->policy_bins == GLK_POLICY_BINS_ALL ? GLK_KIND_COUNT
 							 : GLK_KIND_LARGE);
 	glk_seats_number(cache);
-	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
+	cache->lock = &cache->own.lock;
+	cache->streams = &cache->own.streams;
+	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
 	return 0;
 }
 
@@ -68,7 +70,7 @@ static int start(struct glk_cache *cache)
 	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf);
 	if (err)
 		return err;
-	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
+	err = glk_streams_init(cache->streams, cache->drv, cache->device, cache->lock);
 	if (err)
 		goto map;
 	err = make_rows(cache);
@@ -81,7 +83,7 @@ static int start(struct glk_cache *cache)
 rows:
 	free_rows(cache);
 streams:
-	glk_streams_fini(&cache->streams);
+	glk_streams_fini(cache->streams);
 map:
 	glk_map_fini(&cache->map);
 	return err;
@@ -103,7 +105,7 @@ int glk_cache_start(struct glk_cache *cache)
 
 	if (glk_load_acquire(&cache->started)) /* pairs with: the release below */
 		return 0;
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err) {
@@ -111,7 +113,7 @@ int glk_cache_start(struct glk_cache *cache)
 			glk_ahead_start(cache);
 		}
 	}
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	return err;
 }
 
@@ -215,11 +217,11 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		err = empty(cache);
 		glk_seats_fini(cache);
 		free_rows(cache);
-		glk_streams_fini(&cache->streams);
+		glk_streams_fini(cache->streams);
 		glk_map_fini(&cache->map);
 		glk_store_relaxed(&cache->size, 0);
 		glk_store_relaxed(&cache->started, false);
 	}
-	glk_lock_fini(&cache->lock);
+	glk_lock_fini(cache->lock);
 	return err;
 }

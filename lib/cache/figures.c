@@ -41,7 +41,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->free_pages = map->idle_bytes + cache->parked.bytes;
 	s->mapped = map->mapped_bytes;
 	s->address_space = map->size;
-	s->metadata = glk_map_bytes(map) + glk_slab_bytes(&cache->streams.slab) +
+	s->metadata = glk_map_bytes(map) + glk_slab_bytes(&cache->streams->slab) +
 		glk_slab_bytes(&cache->pool->pages) + glk_slab_bytes(&cache->seats) +
 		glk_slab_bytes(&cache->crowds) +
 		cache->last_row *
@@ -62,9 +62,9 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 {
 	struct glake_stats s = {.sz = sizeof(s)};
 
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	gather(cache, &s);
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	s.peak_live = glk_load_relaxed(&cache->started) ? glk_seats_peak(cache) : 0;
 	s.reserved = glk_load_relaxed(&cache->node->held);
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
@@ -75,8 +75,8 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	glk_seats_reset_peak(cache);
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 }

@@ -25,7 +25,7 @@ static uint32_t choose_idle(
 		const struct glk_use *use = glk_page_use(map, id);
 
 		if (glk_request_may(cache, request, use)) {
-			if (!glk_clock_waits(&cache->streams, use, request->stream))
+			if (!glk_clock_waits(cache->streams, use, request->stream))
 				return id;
 			if (!fallback)
 				fallback = id;

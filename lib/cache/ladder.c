@@ -31,7 +31,7 @@ static uint64_t shortage(const struct glk_node *node, uint64_t size)
 static uint64_t release_idle(
 	struct glk_cache *cache, enum glk_class class, uint64_t bytes)
 {
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
 	uint32_t id = glk_idle_first(&cache->map, class), next;
 	uint64_t given = 0;
 
@@ -65,7 +65,7 @@ uint64_t glk_ladder_recut(struct glk_cache *cache, enum glk_class class, uint64_
 {
 	uint64_t given;
 
-	glk_clock_poll(&cache->streams);
+	glk_clock_poll(cache->streams);
 	given = recut(cache, class, bytes);
 	cache->rungs[GLAKE_RUNG_RECUT] += given > 0;
 	return given;
@@ -120,10 +120,10 @@ int glk_ladder_grow(
 	bool made;
 	int err;
 
-	glk_clock_poll(&cache->streams);
+	glk_clock_poll(cache->streams);
 	made = climb(cache, class, shortage(cache->node, bytes));
 	if (!made && cache->map.idle_bytes + cache->parked.bytes) {
-		err = glk_clock_sync(&cache->streams);
+		err = glk_clock_sync(cache->streams);
 		/* while a stream captures the GPU cannot be waited for: that rung is missing */
 		if (err && err != -EBUSY)
 			return err;

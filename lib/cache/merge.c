@@ -17,11 +17,11 @@ static void merge(struct glk_cache *cache, struct glk_span *span, uint32_t exten
 /* The work of a row's stream so far, as a set of streams; 0 if it has ended. */
 static uint64_t use_now(struct glk_cache *cache, uint32_t row)
 {
-	struct glk_stream *stream = glk_slab_at(&cache->streams.slab, row);
+	struct glk_stream *stream = glk_slab_at(&cache->streams->slab, row);
 
 	if (stream->bit >= GLK_STREAM_BITS)
 		return 0;
-	glk_clock_tick(&cache->streams, stream);
+	glk_clock_tick(cache->streams, stream);
 	return glk_stream_mask(stream);
 }
 
@@ -147,7 +147,7 @@ bool glk_harvest_merge(struct glk_cache *cache, struct glk_harvest *h)
 		if (e->stream != last)
 			streams = use_now(cache, e->stream);
 		last = e->stream;
-		merge(cache, span_of(cache, id), id, streams, cache->streams.tick);
+		merge(cache, span_of(cache, id), id, streams, cache->streams->tick);
 	}
 	return h->count > 0;
 }
@@ -204,7 +204,7 @@ void glk_quick_merge(struct glk_cache *cache, struct glk_span *span, uint32_t ex
 			uint32_t row = glk_extent_at(&cache->map, id)->stream;
 			uint64_t use = use_now(cache, row);
 
-			merge(cache, span, id, use, cache->streams.tick);
+			merge(cache, span, id, use, cache->streams->tick);
 		}
 	}
 	merge(cache, span, extent, streams, tick);
@@ -214,9 +214,9 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 {
 	uint64_t streams;
 
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	streams = use_now(cache, glk_extent_at(&cache->map, extent)->stream);
 	glk_quick_merge(
-		cache, span_of(cache, extent), extent, streams, cache->streams.tick);
-	glk_unlock(&cache->lock);
+		cache, span_of(cache, extent), extent, streams, cache->streams->tick);
+	glk_unlock(cache->lock);
 }

@@ -19,7 +19,7 @@ bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 {
 	switch (cache->conf->stream_reuse) {
 	case GLK_STREAM_REUSE_DONE:
-		return !glk_clock_waits(&cache->streams, use, request->stream);
+		return !glk_clock_waits(cache->streams, use, request->stream);
 	case GLK_STREAM_REUSE_NEVER:
 		return !(use->streams & ~glk_stream_mask(request->stream));
 	default:
@@ -32,18 +32,18 @@ int glk_request_order(
 {
 	if (!foreign(request->stream, use))
 		return 0;
-	if (glk_clock_waits(&cache->streams, use, request->stream)) {
+	if (glk_clock_waits(cache->streams, use, request->stream)) {
 		request->called = true;
 		cache->rungs[GLAKE_RUNG_CROSS_STREAM]++;
 	}
-	return glk_clock_order(&cache->streams, use, request->stream);
+	return glk_clock_order(cache->streams, use, request->stream);
 }
 
 /* Whether all stale slots of a place may lose their mapping now. */
 static bool stale_ready(
 	struct glk_cache *cache, struct glk_span *span, uint32_t first, uint32_t last)
 {
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
 
 	for (uint32_t slot = first; slot <= last; slot++) {
 		if (!glk_bit_get(span->mapped, slot) || glk_bit_get(span->usable, slot))
@@ -102,12 +102,12 @@ static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *
 	}
 	same->was = *use;
 	if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
-		glk_clock_forget(&cache->streams, use);
+		glk_clock_forget(cache->streams, use);
 	same->is = *use;
 	same->waits = 0;
 	if (!foreign(seek->request->stream, use))
 		return true;
-	same->waits = glk_clock_waits(&cache->streams, use, seek->request->stream);
+	same->waits = glk_clock_waits(cache->streams, use, seek->request->stream);
 	return glk_request_may(cache, seek->request, use);
 }
 
@@ -151,7 +151,7 @@ static bool taken_before(struct glk_cache *cache, struct glk_page *page)
 static bool count_taken(struct glk_cache *cache, struct glk_span *span, uint32_t first,
 	uint32_t last, struct glk_fit *fit)
 {
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
 
 	cache->mark++;
 	for (uint32_t slot = first; slot <= last; slot++) {
@@ -179,7 +179,7 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	if (glk_bits_meet(span->shared, span->usable, first_slot, last_slot) &&
 		!count_taken(cache, span, first_slot, last_slot, fit))
 		return false;
-	fit->own = glk_clock_alone(&cache->streams);
+	fit->own = glk_clock_alone(cache->streams);
 	if (fit->own)
 		return true;
 	return count_waits(seek, span, first_slot, last_slot, fit);

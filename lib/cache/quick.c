@@ -75,12 +75,12 @@ void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin)
 {
 	uint32_t id;
 
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	id = glk_load_relaxed(&bin->crowd) ? 0 : glk_slab_get(&cache->crowds);
 	if (id) /* pairs with: the acquire in row.h */
 		glk_store_release(&bin->crowd, glk_slab_at(&cache->crowds, id));
 	set_key(bin, glk_bin_grains(bin));
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 }
 
 /* Carves a block of the same size right behind one, where pages are, in use by no other
@@ -104,7 +104,7 @@ static uint32_t carve_behind(struct glk_cache *cache, struct glk_request *reques
 		glk_bits_meet(span->shared, span->usable, first, last))
 		return 0;
 	for (uint32_t slot = first; slot <= last; slot++) {
-		if (glk_clock_waits(&cache->streams, &span->use[slot], request->stream) ||
+		if (glk_clock_waits(cache->streams, &span->use[slot], request->stream) ||
 			!glk_request_may(cache, request, &span->use[slot]))
 			return 0;
 	}

@@ -52,7 +52,7 @@ static uint32_t choose_parked(
 		struct glk_use *use = glk_page_use(&cache->map, page_of(cache, id));
 
 		if (e->size == size && glk_request_may(cache, request, use)) {
-			if (!glk_clock_waits(&cache->streams, use, request->stream))
+			if (!glk_clock_waits(cache->streams, use, request->stream))
 				return id;
 			fallback = id;
 		}
@@ -174,7 +174,7 @@ static int release_one(struct glk_cache *cache, struct glk_limbo *limbo, uint32_
 
 uint64_t glk_single_release(struct glk_cache *cache, uint64_t bytes, int *ret_err)
 {
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
 	uint32_t id = cache->parked.first, next;
 	uint64_t given = 0;
 

@@ -18,7 +18,7 @@ static uint64_t excess(const struct glk_cache *cache, uint64_t keep)
 
 static int trim_idle(struct glk_cache *cache, enum glk_class class, uint64_t keep)
 {
-	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
 	uint32_t id = glk_idle_first(&cache->map, class), next;
 	int err = 0;
 
@@ -41,11 +41,11 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	*ret_released = 0;
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return 0;
-	glk_lock(&cache->lock);
+	glk_lock(cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
 	glk_quick_flush(cache);
-	glk_clock_poll(&cache->streams);
+	glk_clock_poll(cache->streams);
 	if (excess(cache, keep))
 		glk_single_release(cache, excess(cache, keep), &err);
 	for (int c = 0; c < GLK_CLASS_COUNT; c++) {
@@ -59,6 +59,6 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 			err = failed;
 	}
 	*ret_released = before - glk_load_relaxed(&cache->node->held);
-	glk_unlock(&cache->lock);
+	glk_unlock(cache->lock);
 	return err;
 }

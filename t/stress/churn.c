@@ -92,7 +92,7 @@ int main(void)
 	ok(glk_load_relaxed(&rig.cache.seats.used) <= ALIVE, "%u seats",
 		glk_load_relaxed(&rig.cache.seats.used));
 	is_int(glk_load_relaxed(&rig.cache.seats.live), 0, "all of them free");
-	is_int(rig.cache.streams.slab.used, STREAMS, "rows for the streams");
+	is_int(rig.cache.streams->slab.used, STREAMS, "rows for the streams");
 	is_int(glk_region_bytes(), regions, "the library's memory is as it was");
 	s = rig_figures(&rig);
 	ok(s.metadata <= 4 * metadata,

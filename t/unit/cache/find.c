@@ -17,11 +17,11 @@ static void prefers_free(void)
 	block = rig_alloc(&rig, PAGE, a);
 	rig_free(&rig, block, a);
 	rig_flush(&rig);
-	if (glk_stream_get(&rig.cache.streams, a, &id) ||
+	if (glk_stream_get(rig.cache.streams, a, &id) ||
 		glk_node_grow(rig.cache.node, GLK_CLASS_LARGE, 0, &free_page))
 		tap_bail("no page");
 	glk_node_put(rig.cache.node, free_page);
-	request.stream = glk_stream_enter(&rig.cache.streams, id);
+	request.stream = glk_stream_enter(rig.cache.streams, id);
 	calls = rig_all_calls(&rig);
 	is_int(glk_page_find(&rig.cache, &request, GLK_CLASS_LARGE, &page), 0, "a page");
 	is_int(page, free_page, "one that is mapped nowhere goes first");

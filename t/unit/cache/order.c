@@ -24,9 +24,9 @@ static void pair_open(struct pair *p, const char *reuse)
 
 static void finish(struct pair *p)
 {
-	glk_clock_poll(&p->rig.cache.streams);
+	glk_clock_poll(p->rig.cache.streams);
 	glk_soft_run_all(p->rig.drv);
-	glk_clock_poll(&p->rig.cache.streams);
+	glk_clock_poll(p->rig.cache.streams);
 }
 
 static void waits(void)
@@ -127,7 +127,7 @@ static void ends(void)
 
 	pair_open(&p, "stream.reuse=done");
 	p.rig.drv->ops->stream_sync(p.rig.drv, 0, p.a);
-	glk_stream_retire(&p.rig.cache.streams, p.a);
+	glk_stream_retire(p.rig.cache.streams, p.a);
 	waits = rig_calls(&p.rig, GLAKE_CALL_STREAM_WAIT);
 	ok(rig_alloc(&p.rig, SIZE, p.b) == p.freed, "what an ended stream freed is free");
 	is_int((int64_t)(rig_calls(&p.rig, GLAKE_CALL_STREAM_WAIT) - waits), 0,

@@ -137,9 +137,9 @@ static inline int rig_free(struct rig *rig, uint64_t addr, struct CUstream_st *s
 /* Freed blocks go back to their extents, so that their pages are idle. */
 static inline void rig_flush(struct rig *rig)
 {
-	glk_lock(&rig->cache.lock);
+	glk_lock(rig->cache.lock);
 	glk_quick_flush(&rig->cache);
-	glk_unlock(&rig->cache.lock);
+	glk_unlock(rig->cache.lock);
 }
 
 /* A kernel that writes a block, queued. */
