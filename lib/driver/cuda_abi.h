@@ -111,15 +111,14 @@ enum {
 
 	GLK_CU_CAPTURE_MODE_RELAXED = 2,
 	GLK_CU_CAPTURE_NONE = 0,
+	GLK_CU_CAPTURE_ACTIVE = 1,
+	GLK_CU_CAPTURE_INVALIDATED = 2,
 
 	GLK_CU_PROC_LEGACY_STREAM = 1,
 	GLK_CU_PROC_FOUND = 0,
 	GLK_CU_PROC_NOT_FOUND = 1,
 	GLK_CU_PROC_VERSION = 2,
 };
-
-/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are numbers, not handles; so is NULL. */
-#define GLK_CU_STREAM_NUMBERS 2
 
 struct glk_cu_uuid {
 	char bytes[16];
@@ -153,7 +152,7 @@ struct glk_cu_access {
  * The functions we call: F(field, symbol, version, arguments). The version is that of the
  * CUDA release which gave the function this signature; it is what we ask the driver for, so
  * that a later change of signature under the same name never reaches us. `field` differs
- * from `symbol` where two signatures of one function are used.
+ * from `symbol` where the signature is not the newest of that function.
  */
 #define GLK_CUDA_FUNCTIONS(F)								\
 	F(cuDriverGetVersion, cuDriverGetVersion, 2020, (int *))			\
@@ -201,8 +200,8 @@ struct glk_cu_access {
 	F(cuStreamCreate, cuStreamCreate, 2000, (struct CUstream_st **, unsigned int))	\
 	F(cuStreamDestroy, cuStreamDestroy, 4000, (struct CUstream_st *))		\
 	F(cuStreamSynchronize, cuStreamSynchronize, 2000, (struct CUstream_st *))	\
-	F(cuStreamIsCapturing, cuStreamIsCapturing, 10000,				\
-		(struct CUstream_st *, glk_cu_capture_status *))			\
+	F(cuStreamGetCaptureInfo_v1, cuStreamGetCaptureInfo, 10010,			\
+		(struct CUstream_st *, glk_cu_capture_status *, uint64_t *))		\
 	F(cuStreamGetCtx, cuStreamGetCtx, 9020,						\
 		(struct CUstream_st *, struct CUctx_st **))				\
 	F(cuStreamWaitEvent, cuStreamWaitEvent, 3020,					\
@@ -218,6 +217,11 @@ struct glk_cu_access {
 		(glk_cu_address, glk_cu_address, size_t, struct CUstream_st *))		\
 	F(cuMemsetD32Async, cuMemsetD32Async, 3020,					\
 		(glk_cu_address, unsigned int, size_t, struct CUstream_st *))
+
+/* Functions that we can do without: NULL in the table of a driver that lacks them. */
+#define GLK_CUDA_OPTIONAL(F)								\
+	F(cuStreamGetId, cuStreamGetId, 12000,						\
+		(struct CUstream_st *, unsigned long long *))
 /* clang-format on */
 
 /* The function that finds the others, in its two generations. */
@@ -226,7 +230,7 @@ struct glk_cu_access {
 typedef glk_cu_result glk_cu_proc_v12000 GLK_CUDA_PROC_V12000;
 typedef glk_cu_result glk_cu_proc_v11030 GLK_CUDA_PROC_V11030;
 
-/* The oldest driver that has all functions above in these signatures. */
+/* The oldest driver that has all functions above, but the optional ones. */
 #define GLK_CUDA_VERSION_MIN 11040
 
 #endif

@@ -74,17 +74,16 @@ static int retain(struct glk_cuda *cuda, int device, struct CUctx_st **ret_conte
 	if (result)
 		return glk_cuda_fail(cuda->lib, "cuDevicePrimaryCtxRetain", result,
 			"the context of GPU %d", device);
-	/* pairs with: the acquire in glk_cuda_enter and glk_cuda_enter_any */
+	/* pairs with: the acquire in glk_cuda_context and glk_cuda_enter_any */
 	if (!glk_cas_acq_rel(&gpu->context, &first, context))
 		cuda->lib->cuDevicePrimaryCtxRelease(gpu->device);
 	*ret_context = first ? first : context;
 	return 0;
 }
 
-int glk_cuda_enter(struct glk_cuda *cuda, int device, struct glk_cuda_scope *ret_scope)
+int glk_cuda_context(struct glk_cuda *cuda, int device, struct CUctx_st **ret_context)
 {
 	struct CUctx_st *context;
-	glk_cu_result result;
 	int err = glk_cuda_alive(cuda);
 
 	if (err)
@@ -99,6 +98,19 @@ int glk_cuda_enter(struct glk_cuda *cuda, int device, struct glk_cuda_scope *ret
 		if (err)
 			return err;
 	}
+	*ret_context = context;
+	return 0;
+}
+
+int glk_cuda_enter(struct glk_cuda *cuda, int device, struct glk_cuda_scope *ret_scope)
+{
+	struct CUctx_st *context;
+	glk_cu_result result;
+	int err;
+
+	err = glk_cuda_context(cuda, device, &context);
+	if (err)
+		return err;
 	result = make_current(cuda, context, ret_scope);
 	if (result)
 		return glk_cuda_fail(cuda->lib, "cuCtxPushCurrent", result,
@@ -134,7 +146,7 @@ int glk_cuda_enter_stream(struct glk_cuda *cuda, struct CUstream_st *stream, int
 	glk_cu_result result;
 	int err;
 
-	if ((uintptr_t)stream <= GLK_CU_STREAM_NUMBERS)
+	if (glk_stream_is_default(stream))
 		return glk_cuda_enter(cuda, device, ret_scope);
 	err = glk_cuda_alive(cuda);
 	if (err)

@@ -108,21 +108,31 @@ static int finder_init(void *handle, struct finder *ret_finder)
 		"dlsym", 0, "libcuda.so.1 is no CUDA driver: it has no cuGetProcAddress");
 }
 
-static int find(
-	const struct finder *finder, const char *symbol, int version, void *ret_fn)
+/* NULL where the driver has no such function; *ret_result is what it said. */
+static void *look_up(const struct finder *finder, const char *symbol, int version,
+	glk_cu_result *ret_result)
 {
 	glk_cu_proc_status status = GLK_CU_PROC_FOUND;
-	glk_cu_result result;
 	void *fn = NULL;
 
 	if (finder->v12000)
-		result = finder->v12000(
+		*ret_result = finder->v12000(
 			symbol, &fn, version, GLK_CU_PROC_LEGACY_STREAM, &status);
 	else
-		result = finder->v11030(symbol, &fn, version, GLK_CU_PROC_LEGACY_STREAM);
+		*ret_result =
+			finder->v11030(symbol, &fn, version, GLK_CU_PROC_LEGACY_STREAM);
+	return *ret_result || status != GLK_CU_PROC_FOUND ? NULL : fn;
+}
+
+static int find(
+	const struct finder *finder, const char *symbol, int version, void *ret_fn)
+{
+	glk_cu_result result;
+	void *fn = look_up(finder, symbol, version, &result);
+
 	if (result == GLK_CU_STUB_LIBRARY)
 		return stub("cuGetProcAddress");
-	if (result || status != GLK_CU_PROC_FOUND || !fn)
+	if (!fn)
 		return glk_error_native(-ENODEV, GLAKE_ERROR_UNSUPPORTED,
 			"cuGetProcAddress", (int)result,
 			"the driver has no function %s of CUDA %d.%d", symbol,
@@ -135,6 +145,7 @@ static int find(
 static int table_fill(const struct finder *finder, struct glk_cuda_lib *lib)
 {
 	glk_cu_result result;
+	void *fn;
 	int err;
 
 	err = find(finder, "cuDriverGetVersion", 2020, &lib->cuDriverGetVersion);
@@ -154,6 +165,11 @@ static int table_fill(const struct finder *finder, struct glk_cuda_lib *lib)
 		return err;
 	GLK_CUDA_FUNCTIONS(GLK_FIND)
 #undef GLK_FIND
+#define GLK_TRY(field, symbol, version, args)                                            \
+	fn = look_up(finder, #symbol, version, &result);                                 \
+	memcpy(&lib->field, &fn, sizeof(fn));
+	GLK_CUDA_OPTIONAL(GLK_TRY)
+#undef GLK_TRY
 	return 0;
 }
 

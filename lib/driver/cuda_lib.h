@@ -17,6 +17,7 @@ struct glk_cuda_lib {
 	int gpus;
 #define GLK_FIELD(field, symbol, version, args) glk_cu_result(*field) args;
 	GLK_CUDA_FUNCTIONS(GLK_FIELD)
+	GLK_CUDA_OPTIONAL(GLK_FIELD)
 #undef GLK_FIELD
 };
 

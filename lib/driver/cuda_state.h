@@ -57,6 +57,9 @@ struct glk_cuda_scope {
 /* 0, or -ENODEV SHUTDOWN or FORKED: the driver may not be called at all. */
 int glk_cuda_alive(const struct glk_cuda *cuda);
 
+/* The primary context of a GPU, retained at first. -EINVAL: no such GPU. */
+int glk_cuda_context(struct glk_cuda *cuda, int device, struct CUctx_st **ret_context);
+
 /* Makes the primary context of a GPU current, retaining it at first. -EINVAL: no such GPU. */
 int glk_cuda_enter(struct glk_cuda *cuda, int device, struct glk_cuda_scope *ret_scope);
 
@@ -107,8 +110,9 @@ int glk_cuda_import_fd(struct glk_drv *drv, int fd, uint64_t *ret_page);
 int glk_cuda_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
 int glk_cuda_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream);
 int glk_cuda_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream);
-int glk_cuda_stream_capturing(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing);
+int glk_cuda_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts);
+int glk_cuda_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream);
 int glk_cuda_device_sync(struct glk_drv *drv, int device);
 int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
@@ -122,5 +126,12 @@ int glk_cuda_event_record(
 int glk_cuda_event_query(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_cuda_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+int glk_cuda_user_event_new(
+	struct glk_drv *drv, int device, struct CUevent_st **ret_event);
+int glk_cuda_user_event_free(struct glk_drv *drv, struct CUevent_st *event);
+int glk_cuda_user_event_record(struct glk_drv *drv, int device, struct CUevent_st *event,
+	struct CUstream_st *stream);
+int glk_cuda_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct CUevent_st *event);
 
 #endif

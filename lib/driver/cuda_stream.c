@@ -36,7 +36,7 @@ int glk_cuda_stream_free(struct glk_drv *drv, int device, struct CUstream_st *st
 	struct glk_cuda_scope scope;
 	int err;
 
-	if ((uintptr_t)stream <= GLK_CU_STREAM_NUMBERS)
+	if (glk_stream_is_default(stream))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the default streams cannot be ended");
 	if (glk_cuda_exiting())
@@ -75,32 +75,6 @@ int glk_cuda_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *st
 	if (result)
 		return glk_cuda_fail(cuda->lib, "cuStreamSynchronize", result,
 			"the work of a stream on GPU %d", device);
-	return 0;
-}
-
-/*
- * The legacy stream itself never captures, but while a blocking stream does, whatever is
- * recorded on it would end that capture: the driver says so, and it counts as capturing. So
- * does a capture that was broken and not ended yet.
- */
-int glk_cuda_stream_capturing(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing)
-{
-	glk_cu_capture_status status = GLK_CU_CAPTURE_NONE;
-	struct glk_cuda *cuda = glk_cuda_of(drv);
-	struct glk_cuda_scope scope;
-	glk_cu_result result;
-	int err;
-
-	err = glk_cuda_enter(cuda, device, &scope);
-	if (err)
-		return err;
-	result = cuda->lib->cuStreamIsCapturing(stream, &status);
-	glk_cuda_leave(cuda, &scope);
-	if (result && result != GLK_CU_STREAM_CAPTURE_IMPLICIT)
-		return glk_cuda_fail(cuda->lib, "cuStreamIsCapturing", result,
-			"a stream on GPU %d", device);
-	*ret_capturing = result || status != GLK_CU_CAPTURE_NONE;
 	return 0;
 }
 
@@ -148,7 +122,7 @@ static int work_enter(struct glk_cuda *cuda, struct CUstream_st *stream, uint64_
 {
 	int device = 0;
 
-	if ((uintptr_t)stream <= GLK_CU_STREAM_NUMBERS) {
+	if (glk_stream_is_default(stream)) {
 		device = gpu_of(cuda, dst);
 		if (device < 0)
 			device = gpu_of(cuda, src);

@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 struct CUstream_st;
+struct CUevent_st;
 struct glk_conf;
 struct glk_drv;
 
@@ -58,7 +59,30 @@ struct glk_grant {
 
 struct glk_drv_event; /* opaque to all but the backend */
 
-#define GLK_DRV_OPS_VERSION 1
+/*
+ * The default streams, CUDA's own numbers. NULL is another name of the legacy one. The second
+ * is the calling thread's own: the same number names another stream in every thread.
+ */
+#define GLK_STREAM_LEGACY     ((struct CUstream_st *)1)
+#define GLK_STREAM_PER_THREAD ((struct CUstream_st *)2)
+
+static inline bool glk_stream_is_default(const struct CUstream_st *stream)
+{
+	return (uintptr_t)stream <= (uintptr_t)GLK_STREAM_PER_THREAD;
+}
+
+/* A capture that cannot be told, or that was broken and not ended yet. */
+#define GLK_CAPTURE_BROKEN UINT64_MAX
+
+/* What is known of a stream without waiting for it. */
+struct glk_stream_facts {
+	uint64_t id;	  /* never given to two streams of the process; 0: the driver cannot
+			   * tell */
+	uint64_t capture; /* of the graph it captures, the same for all streams of one capture;
+			   * 0: none; GLK_CAPTURE_BROKEN */
+};
+
+#define GLK_DRV_OPS_VERSION 2
 
 /*
  * Entries marked optional may be NULL in a backend; glk_drv_open fills them with stubs that
@@ -104,8 +128,12 @@ struct glk_drv_ops {
 	/* Waits for the work of the stream, then ends it. */
 	int (*stream_free)(struct glk_drv *drv, int device, struct CUstream_st *stream);
 	int (*stream_sync)(struct glk_drv *drv, int device, struct CUstream_st *stream);
-	int (*stream_capturing)(
-		struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing);
+	/* Legal while the stream captures. The default streams are those of the GPU named. */
+	int (*stream_facts)(struct glk_drv *drv, int device, struct CUstream_st *stream,
+		struct glk_stream_facts *ret_facts);
+	/* 0 if the stream is of that GPU and of the context the library uses there; -EINVAL if it
+	 * is of another, or is no stream (any more). The default streams are of every GPU. */
+	int (*stream_owner)(struct glk_drv *drv, int device, struct CUstream_st *stream);
 	int (*device_sync)(struct glk_drv *drv, int device);
 	int (*event_new)(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
 	int (*event_free)(struct glk_drv *drv, struct glk_drv_event *event);
@@ -115,6 +143,21 @@ struct glk_drv_ops {
 	int (*event_query)(struct glk_drv *drv, struct glk_drv_event *event);
 	int (*stream_wait)(
 		struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+
+	/*
+	 * Events as a program makes them itself: native handles, for which the capture of a graph
+	 * means what it means to the program. Recorded on a capturing stream, an event belongs to
+	 * the graph, and a stream that waits for it joins the capture. Recorded on streams of its
+	 * GPU; a stream of any GPU may wait.
+	 */
+	int (*user_event_new)(
+		struct glk_drv *drv, int device, struct CUevent_st **ret_event);
+	int (*user_event_free)(struct glk_drv *drv, struct CUevent_st *event);
+	int (*user_event_record)(struct glk_drv *drv, int device, struct CUevent_st *event,
+		struct CUstream_st *stream);
+	/* `device` is the GPU of the stream. */
+	int (*user_event_wait)(struct glk_drv *drv, int device, struct CUstream_st *stream,
+		struct CUevent_st *event);
 
 	/* Copies and fills, queued on a stream; addresses of pages or of host memory. */
 	int (*copy)(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,

@@ -14,6 +14,7 @@ enum glk_handle_kind {
 	GLK_HANDLE_PAGE = 0x50, /* of the software device */
 	GLK_HANDLE_STREAM = 0x53,
 	GLK_HANDLE_EVENT = 0x45,
+	GLK_HANDLE_USER_EVENT = 0x55,
 	GLK_HANDLE_CHECKED_PAGE = 0x70, /* of the check wrapper */
 	GLK_HANDLE_CHECKED_EVENT = 0x65,
 };

@@ -47,9 +47,11 @@
 		(inner, device, stream), SYNC)                                           \
 	X(stream_sync, (struct glk_drv *drv, int device, struct CUstream_st *stream),    \
 		(inner, device, stream), SYNC)                                           \
-	X(stream_capturing, (struct glk_drv *drv, int device,                            \
-		struct CUstream_st *stream, bool *ret_capturing),                        \
-		(inner, device, stream, ret_capturing), OTHER)                           \
+	X(stream_facts, (struct glk_drv *drv, int device,                                \
+		struct CUstream_st *stream, struct glk_stream_facts *ret_facts),         \
+		(inner, device, stream, ret_facts), OTHER)                               \
+	X(stream_owner, (struct glk_drv *drv, int device, struct CUstream_st *stream),   \
+		(inner, device, stream), OTHER)                                          \
 	X(device_sync, (struct glk_drv *drv, int device),                                \
 		(inner, device), SYNC)                                                   \
 	X(event_new, (struct glk_drv *drv, int device, struct glk_drv_event **ret_event), \
@@ -64,6 +66,16 @@
 	X(stream_wait, (struct glk_drv *drv, struct CUstream_st *stream,                 \
 		struct glk_drv_event *event),                                            \
 		(inner, stream, event), STREAM_WAIT)                                     \
+	X(user_event_new, (struct glk_drv *drv, int device, struct CUevent_st **ret_event), \
+		(inner, device, ret_event), EVENT_CREATE)                                \
+	X(user_event_free, (struct glk_drv *drv, struct CUevent_st *event),              \
+		(inner, event), OTHER)                                                   \
+	X(user_event_record, (struct glk_drv *drv, int device, struct CUevent_st *event, \
+		struct CUstream_st *stream),                                             \
+		(inner, device, event, stream), EVENT_RECORD)                            \
+	X(user_event_wait, (struct glk_drv *drv, int device, struct CUstream_st *stream, \
+		struct CUevent_st *event),                                               \
+		(inner, device, stream, event), STREAM_WAIT)                             \
 	X(copy, (struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,           \
 		struct CUstream_st *stream),                                             \
 		(inner, dst, src, size, stream), COPY)                                   \

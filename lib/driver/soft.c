@@ -177,7 +177,9 @@ static int tables_open(struct soft *soft)
 	/* The default stream of GPU n is slot n + 1: the first ones a new slab gives. */
 	for (int i = 0; i < soft->gpus; i++)
 		*soft_stream_at(soft, glk_slab_get(&soft->streams)) =
-			(struct soft_stream){.device = i, .live = true};
+			(struct soft_stream){.id = glk_soft_stream_number(),
+				.device = i,
+				.live = true};
 	return 0;
 }
 
@@ -198,13 +200,18 @@ static const struct glk_drv_ops soft_ops = {
 	.stream_new = glk_soft_stream_new,
 	.stream_free = glk_soft_stream_free,
 	.stream_sync = glk_soft_stream_sync,
-	.stream_capturing = glk_soft_stream_capturing,
+	.stream_facts = glk_soft_stream_facts,
+	.stream_owner = glk_soft_stream_owner,
 	.device_sync = glk_soft_device_sync,
 	.event_new = glk_soft_event_new,
 	.event_free = glk_soft_event_free,
 	.event_record = glk_soft_event_record,
 	.event_query = glk_soft_event_query,
 	.stream_wait = glk_soft_stream_wait,
+	.user_event_new = glk_soft_user_event_new,
+	.user_event_free = glk_soft_user_event_free,
+	.user_event_record = glk_soft_user_event_record,
+	.user_event_wait = glk_soft_user_event_wait,
 	.copy = glk_soft_copy,
 	.fill = glk_soft_fill,
 	.figures = soft_figures,

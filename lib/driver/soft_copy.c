@@ -52,7 +52,7 @@ static int queue(struct soft *soft, struct CUstream_st *stream, const struct sof
 	int device = device_of(soft, op->dst, op->src), err;
 	uint32_t id, slot;
 
-	id = glk_soft_stream_find(soft, stream ? -1 : device, stream, call);
+	id = glk_soft_stream_any(soft, device, stream, call);
 	if (!id)
 		return -EINVAL;
 	err = glk_soft_stream_usable(soft, id, call);

@@ -4,6 +4,8 @@
  * slot and the serial number of its latest record, and so does every wait. It has passed when
  * the slot no longer holds that serial number. So an event may be recorded again, or freed,
  * while older records of it are waited for, as with the driver.
+ *
+ * Events of the library and of the program differ in the kind of their handles alone.
  */
 #include "driver/soft_state.h"
 
@@ -17,14 +19,13 @@ static struct soft_event *event_at(const struct soft *soft, uint32_t id)
 	return glk_slab_at(&soft->events, id);
 }
 
-static struct soft_event *event_find(
-	const struct soft *soft, struct glk_drv_event *event, const char *call)
+static struct soft_event *event_find(const struct soft *soft, uint64_t handle,
+	enum glk_handle_kind kind, const char *call)
 {
-	uint64_t handle = (uint64_t)(uintptr_t)event;
 	uint32_t id = glk_handle_id(handle);
 	struct soft_event *e = NULL;
 
-	if (glk_handle_is(handle, GLK_HANDLE_EVENT) && id && id <= SOFT_EVENTS)
+	if (glk_handle_is(handle, kind) && id && id <= SOFT_EVENTS)
 		e = event_at(soft, id);
 	if (e && e->live && (e->gen & GLK_HANDLE_GEN_MASK) == glk_handle_gen(handle))
 		return e;
@@ -34,9 +35,9 @@ static struct soft_event *event_find(
 	return NULL;
 }
 
-int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event)
+static int event_new(
+	struct soft *soft, int device, enum glk_handle_kind kind, uint64_t *ret_handle)
 {
-	struct soft *soft = soft_of(drv);
 	struct soft_event *e;
 	uint32_t id;
 
@@ -50,50 +51,76 @@ int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **r
 	glk_lock(&soft->lock);
 	e = event_at(soft, id);
 	*e = (struct soft_event){.gen = e->gen + 1, .device = device, .live = true};
-	*ret_event = (struct glk_drv_event *)(uintptr_t)glk_handle_make(
-		GLK_HANDLE_EVENT, (uint32_t)device, e->gen, id);
+	*ret_handle = glk_handle_make(kind, (uint32_t)device, e->gen, id);
 	glk_unlock(&soft->lock);
 	return 0;
 }
 
-int glk_soft_event_free(struct glk_drv *drv, struct glk_drv_event *event)
+static int event_free(struct soft *soft, uint64_t handle, enum glk_handle_kind kind)
 {
-	struct soft *soft = soft_of(drv);
 	struct soft_event *e;
 
 	glk_lock(&soft->lock);
-	e = event_find(soft, event, "cuEventDestroy");
+	e = event_find(soft, handle, kind, "cuEventDestroy");
 	if (e) {
 		e->live = false;
-		glk_slab_put(&soft->events, glk_handle_id((uint64_t)(uintptr_t)event));
+		glk_slab_put(&soft->events, glk_handle_id(handle));
 	}
 	glk_unlock(&soft->lock);
 	return e ? 0 : -EINVAL;
 }
 
-static int record(struct soft *soft, struct soft_event *e, struct CUstream_st *stream)
+static int record(struct soft *soft, struct soft_event *e, uint32_t stream)
 {
 	struct soft_op op = {.kind = SOFT_RECORD};
-	uint32_t id, slot;
+	uint32_t slot;
 	int err;
 
-	id = glk_soft_stream_find(soft, stream ? -1 : e->device, stream, "cuEventRecord");
-	if (!id)
-		return -EINVAL;
-	if (soft_stream_at(soft, id)->device != e->device)
+	if (soft_stream_at(soft, stream)->device != e->device)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuEventRecord", 400,
 			"cuEventRecord rule: an event of GPU %d cannot be recorded on a stream "
 			"of GPU %d",
-			e->device, soft_stream_at(soft, id)->device);
-	err = glk_soft_stream_usable(soft, id, "cuEventRecord");
+			e->device, soft_stream_at(soft, stream)->device);
+	err = glk_soft_stream_usable(soft, stream, "cuEventRecord");
 	if (err)
 		return err;
-	err = glk_soft_queue_add(soft, id, &op, &slot);
+	err = glk_soft_queue_add(soft, stream, &op, &slot);
 	if (err)
 		return err;
 	e->op = slot;
 	e->serial = slot ? soft_op_at(soft, slot)->serial : 0;
 	return 0;
+}
+
+static int wait(struct soft *soft, const struct soft_event *e, uint32_t stream)
+{
+	struct soft_op op = {.kind = SOFT_WAIT};
+	uint32_t slot;
+	int err;
+
+	err = glk_soft_stream_usable(soft, stream, "cuStreamWaitEvent");
+	if (err || glk_soft_queue_is_done(soft, e->op, e->serial))
+		return err;
+	op.target = e->op;
+	op.target_serial = e->serial;
+	return glk_soft_queue_add(soft, stream, &op, &slot);
+}
+
+/* Events of the library. */
+
+int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event)
+{
+	uint64_t handle;
+	int err = event_new(soft_of(drv), device, GLK_HANDLE_EVENT, &handle);
+
+	if (!err)
+		*ret_event = (struct glk_drv_event *)(uintptr_t)handle;
+	return err;
+}
+
+int glk_soft_event_free(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	return event_free(soft_of(drv), (uintptr_t)event, GLK_HANDLE_EVENT);
 }
 
 int glk_soft_event_record(
@@ -102,12 +129,15 @@ int glk_soft_event_record(
 	struct soft *soft = soft_of(drv);
 	struct soft_event *e;
 	int err = -EINVAL;
+	uint32_t id = 0;
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
 	glk_lock(&soft->lock);
-	e = event_find(soft, event, "cuEventRecord");
+	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventRecord");
 	if (e)
-		err = record(soft, e, stream);
+		id = glk_soft_stream_any(soft, e->device, stream, "cuEventRecord");
+	if (id)
+		err = record(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
 }
@@ -120,29 +150,11 @@ int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event)
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_QUERY, 1);
 	glk_lock(&soft->lock);
-	e = event_find(soft, event, "cuEventQuery");
+	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventQuery");
 	if (e)
 		err = glk_soft_queue_is_done(soft, e->op, e->serial) ? 0 : -EAGAIN;
 	glk_unlock(&soft->lock);
 	return err;
-}
-
-static int wait(struct soft *soft, const struct soft_event *e, struct CUstream_st *stream)
-{
-	struct soft_op op = {.kind = SOFT_WAIT};
-	uint32_t id, slot;
-	int err;
-
-	id = glk_soft_stream_find(
-		soft, stream ? -1 : e->device, stream, "cuStreamWaitEvent");
-	if (!id)
-		return -EINVAL;
-	err = glk_soft_stream_usable(soft, id, "cuStreamWaitEvent");
-	if (err || glk_soft_queue_is_done(soft, e->op, e->serial))
-		return err;
-	op.target = e->op;
-	op.target_serial = e->serial;
-	return glk_soft_queue_add(soft, id, &op, &slot);
 }
 
 int glk_soft_stream_wait(
@@ -151,12 +163,72 @@ int glk_soft_stream_wait(
 	struct soft *soft = soft_of(drv);
 	const struct soft_event *e;
 	int err = -EINVAL;
+	uint32_t id = 0;
 
 	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
 	glk_lock(&soft->lock);
-	e = event_find(soft, event, "cuStreamWaitEvent");
+	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuStreamWaitEvent");
 	if (e)
-		err = wait(soft, e, stream);
+		id = glk_soft_stream_any(soft, e->device, stream, "cuStreamWaitEvent");
+	if (id)
+		err = wait(soft, e, id);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+/* Events of the program. */
+
+int glk_soft_user_event_new(
+	struct glk_drv *drv, int device, struct CUevent_st **ret_event)
+{
+	uint64_t handle;
+	int err = event_new(soft_of(drv), device, GLK_HANDLE_USER_EVENT, &handle);
+
+	if (!err)
+		*ret_event = (struct CUevent_st *)(uintptr_t)handle;
+	return err;
+}
+
+int glk_soft_user_event_free(struct glk_drv *drv, struct CUevent_st *event)
+{
+	return event_free(soft_of(drv), (uintptr_t)event, GLK_HANDLE_USER_EVENT);
+}
+
+int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_st *event,
+	struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	struct soft_event *e;
+	int err = -EINVAL;
+	uint32_t id = 0;
+
+	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
+	glk_lock(&soft->lock);
+	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_USER_EVENT, "cuEventRecord");
+	if (e)
+		id = glk_soft_stream_find(soft, device, stream, "cuEventRecord");
+	if (id)
+		err = record(soft, e, id);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct CUevent_st *event)
+{
+	struct soft *soft = soft_of(drv);
+	const struct soft_event *e;
+	int err = -EINVAL;
+	uint32_t id = 0;
+
+	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
+	glk_lock(&soft->lock);
+	e = event_find(
+		soft, (uintptr_t)event, GLK_HANDLE_USER_EVENT, "cuStreamWaitEvent");
+	if (e)
+		id = glk_soft_stream_find(soft, device, stream, "cuStreamWaitEvent");
+	if (id)
+		err = wait(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
 }

@@ -48,6 +48,7 @@ struct soft_page {
 };
 
 struct soft_stream {
+	uint64_t id; /* never given to another stream of the process */
 	uint32_t gen, head, tail, pending;
 	int device;
 	bool live, held, capturing, broken;
@@ -150,13 +151,18 @@ int glk_soft_access_remove(struct soft *soft, uint64_t addr, size_t size);
 int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
 int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream);
 int glk_soft_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream);
-int glk_soft_stream_capturing(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing);
+int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts);
+int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream);
 int glk_soft_device_sync(struct glk_drv *drv, int device);
-/* The slot of a stream, the default one of `device` for NULL; 0 and a record if it is none.
- * device -1: that of the handle, which then must not be NULL. */
+/* The slot of a stream, for a default one that of `device`; 0 and a record if it is none. */
 uint32_t glk_soft_stream_find(const struct soft *soft, int device,
 	struct CUstream_st *stream, const char *call);
+/* The same, where a real handle may be of any GPU. */
+uint32_t glk_soft_stream_any(const struct soft *soft, int device,
+	struct CUstream_st *stream, const char *call);
+/* A number for a stream or a capture, never given before in this process. */
+uint64_t glk_soft_stream_number(void);
 /* 0, or -EBUSY, a record and a broken capture when the stream captures a graph. */
 int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call);
 
@@ -168,6 +174,13 @@ int glk_soft_event_record(
 int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_soft_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+int glk_soft_user_event_new(
+	struct glk_drv *drv, int device, struct CUevent_st **ret_event);
+int glk_soft_user_event_free(struct glk_drv *drv, struct CUevent_st *event);
+int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_st *event,
+	struct CUstream_st *stream);
+int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct CUevent_st *event);
 
 /* soft_queue.c, called under the lock */
 /* Queues a copy of `op`, or runs it at once where nothing stands before it. */

@@ -14,20 +14,28 @@
 
 #include <errno.h>
 
-uint32_t glk_soft_stream_find(
+/* Several devices may be open at once. */
+static glk_atomic(uint64_t) numbers;
+
+uint64_t glk_soft_stream_number(void)
+{
+	return glk_add_relaxed(&numbers, 1) + 1;
+}
+
+uint32_t glk_soft_stream_any(
 	const struct soft *soft, int device, struct CUstream_st *stream, const char *call)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
 	const struct soft_stream *s = NULL;
 	uint32_t id = glk_handle_id(handle);
 
-	if (device >= soft->gpus || device < -1) {
+	if (device >= soft->gpus || device < 0) {
 		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 101,
 			"GPU %d does not exist", device);
 		return 0;
 	}
-	if (!stream)
-		return (uint32_t)(device < 0 ? 0 : device) + 1;
+	if (!stream || stream == GLK_STREAM_LEGACY)
+		return (uint32_t)device + 1;
 	if (glk_handle_is(handle, GLK_HANDLE_STREAM) && id && id <= SOFT_STREAMS)
 		s = soft_stream_at(soft, id);
 	if (!s || !s->live || (s->gen & GLK_HANDLE_GEN_MASK) != glk_handle_gen(handle)) {
@@ -36,9 +44,18 @@ uint32_t glk_soft_stream_find(
 			(unsigned long)handle);
 		return 0;
 	}
-	if (device >= 0 && s->device != device) {
+	return id;
+}
+
+uint32_t glk_soft_stream_find(
+	const struct soft *soft, int device, struct CUstream_st *stream, const char *call)
+{
+	uint32_t id = glk_soft_stream_any(soft, device, stream, call);
+
+	if (id && soft_stream_at(soft, id)->device != device) {
 		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
-			"the stream is of GPU %d, not of GPU %d", s->device, device);
+			"the stream is of GPU %d, not of GPU %d",
+			soft_stream_at(soft, id)->device, device);
 		return 0;
 	}
 	return id;
@@ -69,7 +86,10 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 		return -ENOMEM;
 	glk_lock(&soft->lock);
 	s = soft_stream_at(soft, id);
-	*s = (struct soft_stream){.gen = s->gen + 1, .device = device, .live = true};
+	*s = (struct soft_stream){.id = glk_soft_stream_number(),
+		.gen = s->gen + 1,
+		.device = device,
+		.live = true};
 	*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
 		GLK_HANDLE_STREAM, (uint32_t)device, s->gen, id);
 	glk_unlock(&soft->lock);
@@ -97,9 +117,9 @@ int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *st
 	uint32_t id;
 	int err;
 
-	if (!stream)
+	if (glk_stream_is_default(stream))
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamDestroy",
-			400, "the default stream cannot be freed");
+			400, "the default streams cannot be freed");
 	glk_lock(&soft->lock);
 	err = sync(soft, device, stream, "cuStreamDestroy", &id);
 	if (!err) {
@@ -145,16 +165,33 @@ int glk_soft_device_sync(struct glk_drv *drv, int device)
 	return err;
 }
 
-int glk_soft_stream_capturing(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, bool *ret_capturing)
+int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts)
+{
+	struct soft *soft = soft_of(drv);
+	struct glk_stream_facts facts = {0};
+	const struct soft_stream *s;
+	uint32_t id;
+
+	glk_lock(&soft->lock);
+	id = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo");
+	s = soft_stream_at(soft, id);
+	facts.id = s->id;
+	if (s->capturing)
+		facts.capture = s->broken ? GLK_CAPTURE_BROKEN : s->id;
+	if (id)
+		*ret_facts = facts;
+	glk_unlock(&soft->lock);
+	return id ? 0 : -EINVAL;
+}
+
+int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	struct soft *soft = soft_of(drv);
 	uint32_t id;
 
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "cuStreamIsCapturing");
-	if (id)
-		*ret_capturing = soft_stream_at(soft, id)->capturing;
+	id = glk_soft_stream_find(soft, device, stream, "cuStreamGetCtx");
 	glk_unlock(&soft->lock);
 	return id ? 0 : -EINVAL;
 }

@@ -16,6 +16,7 @@ int main(void)
 #include <cudaTypedefs.h>
 
 #include "driver/cuda_abi.h"
+#include "driver/driver.h"
 
 #include <stddef.h>
 
@@ -81,6 +82,8 @@ int main(void)
 	N(GLK_CU_STREAM_NON_BLOCKING, CU_STREAM_NON_BLOCKING)				\
 	N(GLK_CU_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_MODE_RELAXED)			\
 	N(GLK_CU_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE)				\
+	N(GLK_CU_CAPTURE_ACTIVE, CU_STREAM_CAPTURE_STATUS_ACTIVE)			\
+	N(GLK_CU_CAPTURE_INVALIDATED, CU_STREAM_CAPTURE_STATUS_INVALIDATED)		\
 	N(GLK_CU_PROC_LEGACY_STREAM, CU_GET_PROC_ADDRESS_LEGACY_STREAM)
 
 /* Numbers that headers of CUDA 11 and early 12 do not have yet. */
@@ -112,8 +115,9 @@ static void numbers(void)
 		CUDA_VERSION);
 #endif
 #undef NUMBER
-	is_int(GLK_CU_STREAM_NUMBERS, (uintptr_t)CU_STREAM_PER_THREAD,
-		"the highest number that stands for a stream");
+	ok((void *)GLK_STREAM_LEGACY == (void *)CU_STREAM_LEGACY, "the legacy stream");
+	ok((void *)GLK_STREAM_PER_THREAD == (void *)CU_STREAM_PER_THREAD,
+		"a thread's own, the highest number that stands for a stream");
 }
 
 #define SIZE(ours, theirs) is_int(sizeof(ours), sizeof(theirs), "size of " #theirs)
@@ -181,6 +185,7 @@ static void shapes(void)
 
 #define SIGNATURE(field, symbol, version, args) typedef CUresult type_##field args;
 GLK_CUDA_FUNCTIONS(SIGNATURE)
+GLK_CUDA_OPTIONAL(SIGNATURE)
 
 static void functions(void)
 {
@@ -189,12 +194,16 @@ static void functions(void)
 #define CHECK(field, symbol, version, args)                                              \
 	ok(__builtin_types_compatible_p(PFN_##symbol##_v##version, type_##field *),      \
 		"%s of CUDA %d", #symbol, version);                                      \
-	ok(__builtin_types_compatible_p(__typeof__(&symbol), type_##field *),            \
-		"%s as cuda.h declares it", #symbol);                                    \
+	ok(__builtin_types_compatible_p(__typeof__(&symbol), type_##field *) ||          \
+			strcmp(#field, #symbol),                                         \
+		"%s as cuda.h declares it, or an older signature", #symbol);             \
 	oldest = version > oldest ? version : oldest;
 	GLK_CUDA_FUNCTIONS(CHECK)
-#undef CHECK
 	is_int(oldest, GLK_CUDA_VERSION_MIN, "the oldest driver that has them all");
+#if CUDA_VERSION >= 12000
+	GLK_CUDA_OPTIONAL(CHECK)
+#endif
+#undef CHECK
 
 	typedef CUresult v12000 GLK_CUDA_PROC_V12000;
 	typedef CUresult v11030 GLK_CUDA_PROC_V11030;

@@ -52,13 +52,20 @@ static void streams(void)
 {
 	struct CUstream_st *stream = NULL;
 	struct glk_drv_event *event = NULL;
-	bool capturing = false;
+	struct glk_stream_facts facts = {0};
+	uint64_t id;
 
-	lives(drv->ops->stream_capturing(drv, 0, captured, &capturing), 0, "asked");
-	ok(capturing, "it captures");
-	lives(drv->ops->stream_capturing(drv, 0, other, &capturing), 0,
-		"asked of another");
-	ok(!capturing, "it does not");
+	lives(drv->ops->stream_facts(drv, 0, captured, &facts), 0, "asked");
+	ok(facts.capture && facts.capture != GLK_CAPTURE_BROKEN, "it captures");
+	id = facts.id;
+	lives(drv->ops->stream_facts(drv, 0, other, &facts), 0, "asked of another");
+	ok(!facts.capture, "it does not");
+	ok(id != facts.id, "and has another number");
+	lives(drv->ops->stream_owner(drv, 0, captured), 0, "whose it is");
+	lives(drv->ops->stream_facts(drv, 0, NULL, &facts), 0, "the default stream");
+	ok(!facts.capture, "which a non-blocking stream does not disturb");
+	lives(drv->ops->stream_facts(drv, 0, GLK_STREAM_PER_THREAD, &facts), 0,
+		"the thread's own");
 	lives(drv->ops->event_query(drv, passed), 0, "query an event that passed");
 	lives(drv->ops->event_query(drv, pending), -EAGAIN,
 		"query an event that has not");
@@ -117,7 +124,7 @@ static void event_inside(void)
 {
 	struct glk_drv_event *event = NULL;
 	void *graph = NULL;
-	bool capturing = false;
+	struct glk_stream_facts facts = {0};
 
 	must(drv->ops->event_new(drv, 0, &event), "no event");
 	cuda.context_set(cuda.primary);
@@ -132,9 +139,8 @@ static void event_inside(void)
 	if (graph)
 		cuda.graph_destroy(graph);
 	cuda.context_set(NULL);
-	is_done(drv->ops->stream_capturing(drv, 0, captured, &capturing),
-		"asked after it");
-	ok(!capturing, "no capture is left");
+	is_done(drv->ops->stream_facts(drv, 0, captured, &facts), "asked after it");
+	ok(!facts.capture, "no capture is left");
 	is_done(drv->ops->event_free(drv, event), "end the event");
 	is_done(drv->ops->fill(drv, target, 9, 16, captured), "the stream works again");
 	is_done(drv->ops->stream_sync(drv, 0, captured), "and ends its work");

@@ -91,7 +91,8 @@ static int every(int want, int want_giving)
 	size_t a = 0, b = 0;
 	uint64_t out = 0;
 	int bad = 0, fd = -1;
-	bool flag = false;
+	struct CUevent_st *user = NULL;
+	struct glk_stream_facts facts;
 
 	bad += drv->ops->device_info(drv, 0, &info) != want;
 	bad += drv->ops->memory_info(drv, 0, &a, &b) != want;
@@ -103,9 +104,15 @@ static int every(int want, int want_giving)
 	bad += drv->ops->import_fd(drv, 0, &out) != want;
 	bad += drv->ops->stream_new(drv, 0, &stream) != want;
 	bad += drv->ops->stream_sync(drv, 0, NULL) != want;
-	bad += drv->ops->stream_capturing(drv, 0, NULL, &flag) != want;
+	bad += drv->ops->stream_facts(drv, 0, NULL, &facts) != want;
+	bad += drv->ops->stream_facts(drv, 0, FAKE_STREAM, &facts) != want;
+	bad += drv->ops->stream_owner(drv, 0, FAKE_STREAM) != want;
 	bad += drv->ops->device_sync(drv, 0) != want;
 	bad += drv->ops->event_new(drv, 0, &event) != want;
+	bad += drv->ops->user_event_new(drv, 0, &user) != want;
+	bad += drv->ops->user_event_record(drv, 0, user, FAKE_STREAM) != want;
+	bad += drv->ops->user_event_wait(drv, 0, FAKE_STREAM, user) != want;
+	bad += drv->ops->user_event_free(drv, user) != want_giving;
 	bad += drv->ops->copy(drv, 0, 0, 1, NULL) != want;
 	bad += drv->ops->copy(drv, 0, 0, 1, FAKE_STREAM) != want;
 	bad += drv->ops->fill(drv, 0, 0, 1, NULL) != want;

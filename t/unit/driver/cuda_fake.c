@@ -43,6 +43,7 @@ static glk_cu_result begin(const char *call)
 
 #define DECLARE(field, symbol, version, args) static glk_cu_result fake_##field args;
 GLK_CUDA_FUNCTIONS(DECLARE)
+GLK_CUDA_OPTIONAL(DECLARE)
 
 static glk_cu_result fake_cuDriverGetVersion(int *version)
 {
@@ -339,11 +340,22 @@ static glk_cu_result fake_cuStreamSynchronize(struct CUstream_st *stream)
 	return GLK_CU_SUCCESS;
 }
 
-static glk_cu_result fake_cuStreamIsCapturing(
-	struct CUstream_st *stream, glk_cu_capture_status *status)
+static glk_cu_result fake_cuStreamGetCaptureInfo_v1(
+	struct CUstream_st *stream, glk_cu_capture_status *status, uint64_t *id)
 {
 	BEGIN;
+	if (fake.want_context && !fake.current)
+		return GLK_CU_INVALID_CONTEXT;
 	*status = (glk_cu_capture_status)fake.capturing;
+	*id = fake.capture_id;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuStreamGetId(
+	struct CUstream_st *stream, unsigned long long *id)
+{
+	BEGIN;
+	*id = 100 + (uintptr_t)stream;
 	return GLK_CU_SUCCESS;
 }
 
@@ -359,6 +371,7 @@ static glk_cu_result fake_cuStreamWaitEvent(
 	struct CUstream_st *stream, struct CUevent_st *event, unsigned int flags)
 {
 	BEGIN;
+	fake.event_mode = fake.mode;
 	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
 }
 
@@ -394,6 +407,7 @@ static glk_cu_result fake_cuEventRecord(
 	struct CUevent_st *event, struct CUstream_st *stream)
 {
 	BEGIN;
+	fake.event_mode = fake.mode;
 	return GLK_CU_SUCCESS;
 }
 
@@ -431,6 +445,7 @@ static void *look_up(const char *symbol, int version)
 	if (!strcmp(symbol, #name) && since <= version)                                  \
 		found = (void *)fake_##field;
 	GLK_CUDA_FUNCTIONS(ENTRY)
+	GLK_CUDA_OPTIONAL(ENTRY)
 #undef ENTRY
 	return found;
 }

@@ -25,6 +25,8 @@ struct fake {
 	glk_cu_result fail_result;
 	glk_cu_result query; /* what an event answers */
 	int capturing;	     /* a stream captures: CU_STREAM_CAPTURE_STATUS_... */
+	uint64_t capture_id; /* and which */
+	bool want_context;   /* facts of a stream need a current context */
 	bool no_numa;	     /* attributes of newer drivers are unknown */
 	bool mig;
 	struct CUctx_st *stream_context;
@@ -38,6 +40,7 @@ struct fake {
 	struct CUctx_st *current;
 	struct CUctx_st *context; /* current in the last call that was no context call */
 	glk_cu_capture_mode mode; /* of the thread */
+	glk_cu_capture_mode event_mode; /* of the thread, in the last record or wait */
 	bool capture_broken;	  /* something forbidden was called meanwhile */
 	int relaxed_calls;	  /* calls made in relaxed mode */
 	struct glk_cu_prop prop;
