@@ -23,12 +23,28 @@ static struct glk_slab records;
 static glk_atomic(bool) ready;
 static _Thread_local bool busy;
 
+static glk_atomic(uint64_t) last_serial;
+
 typedef void (*end_fn)(struct glk_thread *thread);
 static glk_atomic(end_fn) at_end;
 
 void glk_thread_at_end(void (*fn)(struct glk_thread *thread))
 {
 	glk_store_release(&at_end, fn); /* pairs with: give_back */
+}
+
+bool glk_thread_lives(uint64_t serial)
+{
+	/* pairs with: the release in start */
+	uint32_t used = glk_load_acquire(&ready) ? glk_load_relaxed(&records.used) : 0;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_thread *thread = glk_slab_at(&records, id);
+
+		if (glk_load_relaxed(&thread->serial) == serial)
+			return true;
+	}
+	return false;
 }
 
 static void give_back(void *arg)
@@ -40,6 +56,7 @@ static void give_back(void *arg)
 	if (end)
 		end(thread);
 	glk_thread_current = &nobody;
+	glk_store_relaxed(&thread->serial, 0);
 	glk_slab_put(&records, thread->id);
 }
 
@@ -77,7 +94,9 @@ static struct glk_thread *claim(void)
 	thread = glk_slab_at(&records, id);
 	memset(thread, 0, sizeof(*thread));
 	thread->id = id;
+	glk_store_relaxed(&thread->serial, glk_add_relaxed(&last_serial, 1) + 1);
 	if (pthread_setspecific(key, thread)) {
+		glk_store_relaxed(&thread->serial, 0);
 		glk_slab_put(&records, id);
 		return NULL;
 	}

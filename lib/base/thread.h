@@ -10,6 +10,8 @@
  * Thread-local storage of the whole library stays below 64 bytes, so that it can be loaded
  * late into a process with little static TLS left.
  */
+#include "base/atomic.h"
+
 #include <glake/error.h>
 
 #include <stdbool.h>
@@ -26,6 +28,7 @@ struct glk_thread {
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
 	uint32_t id;	     /* slot of this record */
+	glk_atomic(uint64_t) serial; /* of the thread, never given twice; 0: it has ended */
 	bool rcu_ready;	     /* the probe of base/rcu.h has passed */
 	uint32_t lock_ranks; /* debug builds: a bit for each rank held */
 };
@@ -35,6 +38,9 @@ struct glk_thread *glk_thread_self(void);
 
 /* The same without claiming one: an empty record where the thread has none. */
 extern _Thread_local struct glk_thread *glk_thread_current;
+
+/* Whether the thread of a serial number is still there. */
+bool glk_thread_lives(uint64_t serial);
 
 /* Has a function called with each record before it is given back at the end of its thread. One
  * function a process. */
