@@ -53,8 +53,9 @@ struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is *
  *		process has as many maps as vm.max_map_count allows
  * NOMEM_HOST	no host memory for tables
  *
- * Thread: any. Blocks: only when memory must be mapped. Driver calls: none in the steady
- * state; else create, map, set access, unmap.
+ * Thread: any. Blocks: only when memory must be mapped. Driver calls: none from the quick
+ * bins; else one that asks what the stream does, and where memory must be had, create, map, set
+ * access, unmap, event record, stream wait.
  */
 GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr);

@@ -75,9 +75,17 @@ GLK_KEY(map, extents, INT, map_extents, "4194304", 16, 16777215, "",
 GLK_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
 	"Most addresses one page should be mapped at; the least recently used goes first.")
 
-GLK_KEY(stream, reuse, CHOICE, stream_reuse, "wait", 0, 0, "wait,done,never",
-	"When memory freed on one stream may serve another: behind a stream wait that the "
-	"library inserts, only after its work has finished, or never before a trim.")
+/* As CUDA names them for its own pools. */
+GLK_KEY(stream, event_dependencies, BOOL, stream_event_dependencies, "yes", 0, 0, "",
+	"Memory freed on one stream may serve another that the program has put behind it by "
+	"events it told the library of.")
+GLK_KEY(stream, opportunistic, BOOL, stream_opportunistic, "yes", 0, 0, "",
+	"Memory freed on one stream may serve another as soon as its work is seen to have "
+	"finished. With no, the same requests give the same addresses whatever the speed of the "
+	"GPU; the library then waits for the GPU where a mapping that may be in use has to go.")
+GLK_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0, 0, "",
+	"Memory freed on one stream may serve another behind a stream wait that the library "
+	"inserts.")
 
 /* The defaults of this section are what measurement chose (t/bench/frontier.md); the other
  * values are there so that it can be repeated. */

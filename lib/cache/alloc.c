@@ -42,8 +42,8 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	try_ahead(request, span, &seek, err, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
-	learned = !err && !ret_fit->maps ? glk_clock_ask(cache->streams)
-					 : glk_clock_poll(cache->streams);
+	learned = !err && !ret_fit->maps ? glk_event_ask(cache->streams)
+					 : glk_event_poll(cache->streams);
 	if (!learned)
 		return err;
 	err = glk_fit_search(span, request->rounded, glk_place_check, &seek, ret_fit);
@@ -59,14 +59,17 @@ static struct glk_span *span_of_request(
 	return &cache->map.span[glk_map_kind(&cache->map, request->rounded)];
 }
 
-static int stitched_alloc(
+/* Times that a place is looked for where a stream could not be waited for after all: it just
+ * began to capture a graph, or ended unannounced. */
+#define TRIES 4
+
+static int try_stitched(
 	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)
 {
 	struct glk_span *span = span_of_request(cache, request);
 	struct glk_fit fit;
 	int err;
 
-	glk_quick_keep(cache, &cache->rows[request->stream->id], span->kind);
 	err = seek_place(cache, request, span, &fit);
 	if (err)
 		return err;
@@ -77,6 +80,18 @@ static int stitched_alloc(
 	err = glk_back(cache, request, span, *ret_extent);
 	if (err)
 		glk_extent_give_back(span, *ret_extent);
+	return err;
+}
+
+static int stitched_alloc(
+	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)
+{
+	int err = -EAGAIN;
+
+	glk_quick_keep(cache, &cache->rows[request->stream->id],
+		span_of_request(cache, request)->kind);
+	for (int i = 0; i < TRIES && err == -EAGAIN; i++)
+		err = try_stitched(cache, request, ret_extent);
 	return err;
 }
 
@@ -209,6 +224,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	uint32_t flags, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = size, .flags = flags};
+	struct glk_stream_facts facts;
 	struct glk_seat *seat;
 	struct glk_row *row;
 	uint32_t id, extent;
@@ -219,9 +235,10 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = glk_cache_start(cache);
 	if (err)
 		return err;
-	err = glk_stream_get(cache->streams, stream, &id);
+	err = glk_stream_get(cache->streams, stream, &facts, &id);
 	if (err)
 		return err;
+	stream = glk_stream_name(stream);
 	seat = glk_seat_take(cache);
 	if (seat && !flags && sit(seat, &cache->rows[id], stream)) {
 		extent = pop_any(
@@ -230,6 +247,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 			return 0;
 	}
 	glk_lock(cache->lock);
+	if (cache->ended != cache->streams->ended)
+		glk_quick_sweep(cache);
 	row = glk_quick_row(cache, id, stream);
 	if (seat)
 		seat->rows[glk_seat_hash(stream)] = row;
@@ -275,12 +294,13 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
 	struct glk_row *row;
+	const struct CUstream_st *name = glk_stream_name(stream);
 	uint32_t id = 0;
 	uint64_t addr;
 
 	if (size && place->serial == cache->serial) {
-		row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(stream)];
-		if (glk_load_relaxed(&row->handle) == stream)
+		row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
+		if (glk_load_relaxed(&row->handle) == name)
 			id = pop_any(
 				cache, place->seat, row, glk_quick_grains(cache, size));
 	}

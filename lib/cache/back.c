@@ -166,7 +166,7 @@ static int clear_stale(
 static int stitch(struct glk_cache *cache, struct glk_request *request,
 	struct glk_span *span, uint32_t first, uint32_t last)
 {
-	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
+	struct glk_limbo limbo = glk_request_limbo(cache);
 	int err;
 
 	request->called = true;

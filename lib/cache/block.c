@@ -45,57 +45,156 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 }
 
 /*
- * The set of streams that used a block: the one it was given to, unless that has ended, and the
- * one it is freed on; 0 for one whose work has finished.
+ * A live block that was used on further streams goes to no bin and has their set in its links,
+ * which only free extents need.
  */
-static uint64_t note_free(
+static void mark(struct glk_extent *e, uint64_t streams)
+{
+	uint64_t set = glk_block_marks(e) | streams;
+
+	e->left = (uint32_t)set;
+	e->right = (uint32_t)(set >> 32);
+	glk_store_relaxed(&e->bin, GLK_BIN_MARKED);
+}
+
+uint64_t glk_block_marks(const struct glk_extent *e)
+{
+	if (glk_load_relaxed(&e->bin) != GLK_BIN_MARKED)
+		return 0;
+	return e->left | (uint64_t)e->right << 32;
+}
+
+int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	struct glk_stream *s;
+	struct glk_extent *e;
+	uint32_t id = 0;
+	int err;
+
+	err = glk_stream_get(cache->streams, stream, NULL, &id);
+	if (err)
+		return err;
+	glk_lock(cache->lock);
+	s = glk_stream_enter(cache->streams, id);
+	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
+	e = glk_lookup_claim(glk_map_span(&cache->map, addr), addr);
+	if (e) {
+		if (e->stream != id)
+			mark(e, glk_stream_mask(s));
+		glk_extent_set(e, GLK_EXTENT_LIVE);
+	}
+	glk_unlock(cache->lock);
+	return e ? 0 : glk_block_refuse(cache, addr);
+}
+
+/*
+ * Books a free: the set of streams that used a block are the one it was given to, the one it is
+ * freed on, and those it was used on. A stream that has ended and has no more work is in no set.
+ */
+static struct glk_use note_free(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
-	struct glk_stream *of = glk_slab_at(&cache->streams->slab, e->stream);
-	struct glk_stream *on = of;
-	uint64_t tick;
+	struct glk_stream *of = glk_stream_at(cache->streams, e->stream), *on = of;
+	struct glk_use use = {.streams = glk_block_marks(e)};
 
 	if (freed_on)
 		on = glk_stream_enter(cache->streams, freed_on);
-	if (on->bit >= GLK_STREAM_BITS)
-		return 0;
-	tick = glk_clock_tick(cache->streams, on);
-	if (of == on || of->bit >= GLK_STREAM_BITS)
-		return glk_stream_mask(on);
-	of->freed = tick;
-	return glk_stream_mask(on) | glk_stream_mask(of);
+	use.tick = glk_clock_tick(cache->streams, on);
+	glk_clock_join(cache->streams, use.streams, use.tick);
+	if (of != on && of->state == GLK_STREAM_LIVE)
+		of->freed = use.tick;
+	use.streams |= glk_stream_mask(of) | glk_stream_mask(on);
+	return use;
+}
+
+/* Under the lock: takes an extent back that the caller has claimed. */
+static void take_back(struct glk_cache *cache, struct glk_seat *seat,
+	struct glk_extent *e, struct glk_use use)
+{
+	uint32_t extent = (uint32_t)(e - glk_quick_base(&cache->map));
+	struct glk_span *span = &cache->map.span[e->kind];
+
+	glk_seat_free(seat, glk_extent_asked(e));
+	glk_quick_refused(cache, span->kind);
+	if (span->kind == GLK_KIND_SINGLE) {
+		cache->single_live -= glk_extent_asked(e);
+		glk_lookup_leave(span, extent);
+		glk_single_park(cache, extent, use.streams, use.tick);
+	} else {
+		glk_quick_merge(cache, span, extent, use.streams, use.tick);
+	}
+}
+
+static struct glk_seat *seat_of(struct glk_cache *cache)
+{
+	struct glk_seat *seat = glk_seat_take(cache);
+
+	return seat ? seat : glk_slab_at(&cache->seats, 0);
+}
+
+/* The stream of a free, or 0 for one without: the memory is nobody's then. */
+static int freed_on(
+	struct glk_cache *cache, struct CUstream_st *stream, uint32_t *ret_stream)
+{
+	int err = glk_stream_get(cache->streams, stream, NULL, ret_stream);
+
+	if (err == -ENODEV)
+		return 0; /* the GPU is lost, with all of its work */
+	/* a new stream that cannot be remembered: nothing of its work may be left then */
+	if (err == -ENOMEM)
+		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
+	return err;
 }
 
 int glk_block_give_back(
 	struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
 {
-	uint32_t extent = (uint32_t)(e - glk_quick_base(&cache->map));
-	struct glk_span *span = &cache->map.span[e->kind];
-	struct glk_seat *seat = glk_seat_take(cache);
-	uint64_t streams;
-	uint32_t id = 0;
-	int err = 0;
+	const struct CUstream_st *name = glk_stream_name(stream);
+	struct glk_seat *seat = seat_of(cache);
+	uint32_t id = 0, bin = glk_load_relaxed(&e->bin);
+	int err;
 
-	/* a new stream that cannot be remembered: nothing of its work may be left then */
-	if (glk_stream_get(cache->streams, stream, &id))
-		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
+	/* a default stream has more names than one, and the row of its blocks has another */
+	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
+		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
+		return glk_hit_put(cache, e, glk_stream_name(stream));
+	err = freed_on(cache, stream, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
 	glk_lock(cache->lock);
-	if (!seat)
-		seat = glk_slab_at(&cache->seats, 0);
-	glk_seat_free(seat, glk_extent_asked(e));
-	streams = note_free(cache, e, id);
-	glk_quick_refused(cache, span->kind);
-	if (span->kind == GLK_KIND_SINGLE) {
-		cache->single_live -= glk_extent_asked(e);
-		glk_lookup_leave(span, extent);
-		glk_single_park(cache, extent, streams, cache->streams->tick);
-	} else {
-		glk_quick_merge(cache, span, extent, streams, cache->streams->tick);
+	take_back(cache, seat, e, note_free(cache, e, id));
+	glk_unlock(cache->lock);
+	return 0;
+}
+
+int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
+	struct CUevent_st *const *events, size_t count)
+{
+	struct glk_extent *e = glk_lookup_claim(glk_map_span(&cache->map, addr), addr);
+	struct glk_stream *collector = NULL;
+	struct glk_use use = {0};
+	struct glk_seat *seat;
+	uint32_t id = 0;
+	int err = 0;
+
+	if (!e)
+		return glk_block_refuse(cache, addr);
+	if (count)
+		err = glk_collect(cache->streams, events, count, &id);
+	if (err) {
+		glk_extent_set(e, GLK_EXTENT_LIVE);
+		return err;
 	}
+	seat = seat_of(cache);
+	glk_lock(cache->lock);
+	if (id)
+		collector = glk_stream_enter(cache->streams, id);
+	use.tick = glk_clock_tick(cache->streams, collector);
+	if (collector)
+		use.streams = glk_stream_mask(collector);
+	take_back(cache, seat, e, use);
 	glk_unlock(cache->lock);
 	return 0;
 }
@@ -135,14 +234,6 @@ int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, struct CUstream_s
 	return glk_hit_push(cache, e);
 }
 
-void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream)
-{
-	glk_lock(cache->lock);
-	glk_quick_end(cache, stream);
-	glk_unlock(cache->lock);
-	glk_stream_retire(cache->streams, stream);
-}
-
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
 {
 	struct glk_span *span = glk_map_span(&cache->map, addr);
@@ -168,7 +259,7 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 		.page_size = (size_t)1 << span->shift,
 		.pages = glk_slot_of(span, e->offset + e->size - 1) -
 			glk_slot_of(span, e->offset) + 1,
-		.stream = glk_load_relaxed(&cache->rows[e->stream].handle),
+		.stream = glk_stream_at(cache->streams, e->stream)->handle,
 	};
 	if (span->kind == GLK_KIND_SINGLE) {
 		ret_block->page_size = e->size;

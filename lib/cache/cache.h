@@ -73,8 +73,12 @@ struct glk_cache {
 	uint64_t called;  /* of these, with calls of the driver */
 	uint64_t stitches, oom;
 	uint64_t flushes; /* times that bins gave blocks back */
+	uint64_t ended;	  /* of the streams' count of ends, those whose rows were ended */
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 };
+
+/* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
+#define GLK_BIN_MARKED 1u
 
 /* What a request asks and what was done for it. */
 struct glk_request {
@@ -104,8 +108,19 @@ int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 /* A request that the quick bins do not serve: hit.h has those they do. */
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr) GLK_COLD;
+int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
+	struct CUevent_st *const *events, size_t count);
+int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 /* A stream has no more work, and its handle will not be used again. */
 void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream);
+/* A stream is about to be destroyed by the program. */
+int glk_cache_stream_leave(struct glk_cache *cache, struct CUstream_st *stream);
+/* Dependencies between streams that the program made: see stream/note.c. */
+int glk_cache_event_recorded(struct glk_cache *cache, const struct CUevent_st *event,
+	struct CUstream_st *stream);
+int glk_cache_stream_waited(struct glk_cache *cache, struct CUstream_st *stream,
+	const struct CUevent_st *event);
+void glk_cache_event_forget(struct glk_cache *cache, const struct CUevent_st *event);
 int glk_cache_query(
 	struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block);
 
@@ -127,7 +142,9 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 
 /* ---- Inside this folder, all under the lock of the GPU. ---- */
 
-/* block.c: the rest of a free. Says why the address is not that of a live block: -EINVAL. */
+/* block.c: the streams that a live block was marked with, beside its own. */
+uint64_t glk_block_marks(const struct glk_extent *e);
+/* The rest of a free. Says why the address is not that of a live block: -EINVAL. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
 /* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's
  * error, with the block live again. */
@@ -135,10 +152,18 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 	struct CUstream_st *stream) GLK_COLD;
 
 /* order.c: streams. */
-/* Whether `request` may have memory with this use, by the policy stream.reuse. */
+/* Whether `request` may have memory with this use, by the policies of the section stream, and
+ * behind how many waits. */
 bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
-	const struct glk_use *use);
-/* Orders its stream behind the use, with stream waits where needed. 0 or the driver's error. */
+	const struct glk_use *use, unsigned *ret_waits);
+/* For what has to be unmapped on behalf of a request. */
+static inline struct glk_limbo glk_request_limbo(const struct glk_cache *cache)
+{
+	return (struct glk_limbo){.streams = cache->streams,
+		.patient = !cache->streams->opportunistic};
+}
+/* Orders its stream behind the use, with stream waits where needed. 0; -EAGAIN when one cannot
+ * be waited for at present, which is known from then on; or the driver's error. */
 int glk_request_order(
 	struct glk_cache *cache, struct glk_request *request, struct glk_use *use);
 /* The same for the usable slots of a run, all at once. */
@@ -170,9 +195,9 @@ int glk_page_find(struct glk_cache *cache, struct glk_request *request,
 int glk_ladder_grow(
 	struct glk_cache *cache, enum glk_class class, size_t size, uint32_t *ret_page);
 
-/* The rung for itself: free and idle pages of other classes are given back, until `bytes`
+/* The rung for itself: free and idle pages are given back, until `bytes`
  * were; the bytes that were. */
-uint64_t glk_ladder_recut(struct glk_cache *cache, enum glk_class class, uint64_t bytes);
+uint64_t glk_ladder_recut(struct glk_cache *cache, uint64_t bytes);
 
 /* single.c: contiguous blocks. */
 int glk_single_alloc(

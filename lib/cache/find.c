@@ -20,12 +20,13 @@ static uint32_t choose_idle(
 	struct glk_map *map = &cache->map;
 	uint32_t id = newest ? glk_idle_last(map, class) : glk_idle_first(map, class);
 	uint32_t fallback = 0;
+	unsigned waits;
 
 	for (int i = 0; id && i < IDLE_LOOK; i++) {
 		const struct glk_use *use = glk_page_use(map, id);
 
-		if (glk_request_may(cache, request, use)) {
-			if (!glk_clock_waits(cache->streams, use, request->stream))
+		if (glk_request_may(cache, request, use, &waits)) {
+			if (!waits)
 				return id;
 			if (!fallback)
 				fallback = id;
@@ -55,11 +56,12 @@ static int take_free(struct glk_cache *cache, struct glk_request *request,
 	enum glk_class class, uint32_t *ret_page)
 {
 	uint32_t id = glk_node_take(cache->node, class);
+	unsigned waits;
 	int err = 0;
 
 	if (!id)
 		return -EAGAIN;
-	if (!glk_request_may(cache, request, glk_page_use(&cache->map, id)))
+	if (!glk_request_may(cache, request, glk_page_use(&cache->map, id), &waits))
 		err = -EAGAIN;
 	else
 		err = glk_request_order(cache, request, glk_page_use(&cache->map, id));
@@ -74,7 +76,7 @@ static int take_free(struct glk_cache *cache, struct glk_request *request,
 static int make(struct glk_cache *cache, enum glk_class class, uint32_t *ret_page)
 {
 	if (cache->conf->policy_recut == GLK_POLICY_RECUT_GROWTH)
-		glk_ladder_recut(cache, class, cache->node->page_size[class]);
+		glk_ladder_recut(cache, cache->node->page_size[class]);
 	return glk_node_grow(cache->node, class, 0, ret_page);
 }
 

@@ -45,15 +45,13 @@ static uint64_t release_idle(
 	return given;
 }
 
-static uint64_t recut(struct glk_cache *cache, enum glk_class wanted, uint64_t bytes)
+/* Pages of the class itself were tried: what is left of them was withheld from the request, by
+ * the policy or because a stream cannot be waited for. */
+static uint64_t recut(struct glk_cache *cache, uint64_t bytes)
 {
 	uint64_t given = 0;
 
 	for (int c = 0; c < GLK_CLASS_COUNT && given < bytes; c++) {
-		/* pages of the class itself were tried; what is left the policy withheld */
-		if (c == (int)wanted &&
-			cache->conf->stream_reuse == GLK_STREAM_REUSE_WAIT)
-			continue;
 		given += glk_node_drain(cache->node, (enum glk_class)c, bytes - given);
 		if (given < bytes)
 			given += release_idle(cache, (enum glk_class)c, bytes - given);
@@ -61,17 +59,17 @@ static uint64_t recut(struct glk_cache *cache, enum glk_class wanted, uint64_t b
 	return given;
 }
 
-uint64_t glk_ladder_recut(struct glk_cache *cache, enum glk_class class, uint64_t bytes)
+uint64_t glk_ladder_recut(struct glk_cache *cache, uint64_t bytes)
 {
 	uint64_t given;
 
-	glk_clock_poll(cache->streams);
-	given = recut(cache, class, bytes);
+	glk_event_poll(cache->streams);
+	given = recut(cache, bytes);
 	cache->rungs[GLAKE_RUNG_RECUT] += given > 0;
 	return given;
 }
 
-static bool climb(struct glk_cache *cache, enum glk_class class, uint64_t bytes)
+static bool climb(struct glk_cache *cache, uint64_t bytes)
 {
 	uint64_t given, more;
 	int err = 0;
@@ -80,7 +78,7 @@ static bool climb(struct glk_cache *cache, enum glk_class class, uint64_t bytes)
 	cache->rungs[GLAKE_RUNG_LIMBO] += given > 0;
 	if (given >= bytes)
 		return true;
-	more = recut(cache, class, bytes - given);
+	more = recut(cache, bytes - given);
 	cache->rungs[GLAKE_RUNG_RECUT] += more > 0;
 	return given + more >= bytes;
 }
@@ -120,14 +118,17 @@ int glk_ladder_grow(
 	bool made;
 	int err;
 
-	glk_clock_poll(cache->streams);
-	made = climb(cache, class, shortage(cache->node, bytes));
+	/* what can go then must not depend on how far the GPU is */
+	if (!cache->streams->opportunistic)
+		glk_clock_sync(cache->streams);
+	glk_event_poll(cache->streams);
+	made = climb(cache, shortage(cache->node, bytes));
 	if (!made && cache->map.idle_bytes + cache->parked.bytes) {
 		err = glk_clock_sync(cache->streams);
 		/* while a stream captures the GPU cannot be waited for: that rung is missing */
 		if (err && err != -EBUSY)
 			return err;
-		made = !err && climb(cache, class, shortage(cache->node, bytes));
+		made = !err && climb(cache, shortage(cache->node, bytes));
 	}
 	err = made ? glk_node_grow(cache->node, class, size, ret_page) : -ENOMEM;
 	return err == -ENOMEM ? refuse(cache, bytes) : err;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Which memory a stream may have. Memory that was last used on the stream itself is its own
- * in stream order; other memory needs the policy's consent (stream.reuse) and, unless its
- * work is known to have finished, a stream wait.
+ * in stream order; other memory serves it by the policy of the section stream: when it is
+ * known to be behind it, to have finished, or behind a stream wait.
  */
 #include "base/conf.h"
 #include "cache/cache.h"
@@ -15,16 +15,11 @@ static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 }
 
 bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
-	const struct glk_use *use)
+	const struct glk_use *use, unsigned *ret_waits)
 {
-	switch (cache->conf->stream_reuse) {
-	case GLK_STREAM_REUSE_DONE:
-		return !glk_clock_waits(cache->streams, use, request->stream);
-	case GLK_STREAM_REUSE_NEVER:
-		return !(use->streams & ~glk_stream_mask(request->stream));
-	default:
-		return true;
-	}
+	*ret_waits = glk_clock_waits(cache->streams, use, request->stream);
+	return !*ret_waits ||
+		(*ret_waits < GLK_WAITS_NEVER && cache->conf->stream_internal_dependencies);
 }
 
 int glk_request_order(
@@ -43,7 +38,7 @@ int glk_request_order(
 static bool stale_ready(
 	struct glk_cache *cache, struct glk_span *span, uint32_t first, uint32_t last)
 {
-	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
+	struct glk_limbo limbo = glk_request_limbo(cache);
 
 	for (uint32_t slot = first; slot <= last; slot++) {
 		if (!glk_bit_get(span->mapped, slot) || glk_bit_get(span->usable, slot))
@@ -101,14 +96,11 @@ static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *
 		return true;
 	}
 	same->was = *use;
-	if (cache->conf->stream_reuse != GLK_STREAM_REUSE_NEVER)
-		glk_clock_forget(cache->streams, use);
+	glk_clock_forget(cache->streams, use);
 	same->is = *use;
 	same->waits = 0;
-	if (!foreign(seek->request->stream, use))
-		return true;
-	same->waits = glk_clock_waits(cache->streams, use, seek->request->stream);
-	return glk_request_may(cache, seek->request, use);
+	return !foreign(seek->request->stream, use) ||
+		glk_request_may(cache, seek->request, use, &same->waits);
 }
 
 /* Counts the waits of a place, slot by slot, so that places with less of other streams' memory
@@ -151,7 +143,7 @@ static bool taken_before(struct glk_cache *cache, struct glk_page *page)
 static bool count_taken(struct glk_cache *cache, struct glk_span *span, uint32_t first,
 	uint32_t last, struct glk_fit *fit)
 {
-	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
+	struct glk_limbo limbo = glk_request_limbo(cache);
 
 	cache->mark++;
 	for (uint32_t slot = first; slot <= last; slot++) {

@@ -91,6 +91,7 @@ static uint32_t carve_behind(struct glk_cache *cache, struct glk_request *reques
 	struct glk_extent *e = glk_extent_at(&cache->map, extent);
 	uint64_t offset = e->offset + e->size;
 	uint32_t next = glk_load_relaxed(&e->next), first, last, id;
+	unsigned waits;
 
 	/* with no extent behind it, new addresses: its page may go on there */
 	if (next ? glk_extent_state(glk_extent_at(&cache->map, next)) !=
@@ -104,8 +105,7 @@ static uint32_t carve_behind(struct glk_cache *cache, struct glk_request *reques
 		glk_bits_meet(span->shared, span->usable, first, last))
 		return 0;
 	for (uint32_t slot = first; slot <= last; slot++) {
-		if (glk_clock_waits(cache->streams, &span->use[slot], request->stream) ||
-			!glk_request_may(cache, request, &span->use[slot]))
+		if (!glk_request_may(cache, request, &span->use[slot], &waits) || waits)
 			return 0;
 	}
 	if (glk_extent_carve(span, next, offset, request->rounded, &id))

@@ -139,5 +139,7 @@ void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind);
 /* Gives all of them back; those of one stream, whose row ends. */
 bool glk_quick_flush(struct glk_cache *cache);
 void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);
+/* Ends the rows of streams that have ended. */
+void glk_quick_sweep(struct glk_cache *cache);
 
 #endif

@@ -120,3 +120,23 @@ void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
 	}
 	glk_harvest_merge(cache, &h);
 }
+
+/* Rows whose stream has ended unannounced: its handle may stand for another one. */
+void glk_quick_sweep(struct glk_cache *cache)
+{
+	struct glk_harvest h = {0};
+
+	for (uint32_t i = 1; i <= cache->last_row; i++) {
+		const struct glk_stream *s = glk_stream_at(cache->streams, i);
+		struct glk_row *row = &cache->rows[i];
+		uint64_t key = (uintptr_t)glk_load_relaxed(&row->handle);
+
+		if (!glk_load_relaxed(&row->entered) || key == (uintptr_t)GLK_ROW_ENDED ||
+			(s->state == GLK_STREAM_LIVE && glk_load_relaxed(&s->key) == key))
+			continue;
+		glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
+		glk_harvest_row(cache, row, ~0u, &h);
+	}
+	glk_harvest_merge(cache, &h);
+	cache->ended = cache->streams->ended;
+}

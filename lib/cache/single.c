@@ -46,13 +46,14 @@ static uint32_t choose_parked(
 	struct glk_cache *cache, const struct glk_request *request, uint64_t size)
 {
 	uint32_t id = cache->parked.last, fallback = 0;
+	unsigned waits;
 
 	for (int i = 0; id && i < PARKED_LOOK; i++) {
 		struct glk_extent *e = glk_extent_at(&cache->map, id);
 		struct glk_use *use = glk_page_use(&cache->map, page_of(cache, id));
 
-		if (e->size == size && glk_request_may(cache, request, use)) {
-			if (!glk_clock_waits(cache->streams, use, request->stream))
+		if (e->size == size && glk_request_may(cache, request, use, &waits)) {
+			if (!waits)
 				return id;
 			fallback = id;
 		}

@@ -45,7 +45,7 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
 	glk_quick_flush(cache);
-	glk_clock_poll(cache->streams);
+	glk_event_poll(cache->streams);
 	if (excess(cache, keep))
 		glk_single_release(cache, excess(cache, keep), &err);
 	for (int c = 0; c < GLK_CLASS_COUNT; c++) {

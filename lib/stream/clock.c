@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is known of the progress of streams, in ticks. Knowledge only grows, from three
- * sources: an event that was recorded at a tick and is done; a stream wait that was inserted,
- * which orders one stream behind another; the end of a stream.
+ * What is known of the progress of streams, in ticks. Knowledge only grows, from four
+ * sources: an event that was recorded at a tick and is done; a stream wait that orders one
+ * stream behind another, be it ours or one that the program told of; a wait for the GPU; the
+ * end of a stream.
+ *
+ * What an event tells depends on the speed of the GPU. Where that may decide nothing
+ * (stream.opportunistic), it counts for taking mappings away only, and who may have memory
+ * goes by the other three.
  *
  * No driver call is made on behalf of memory that stays on its stream, nor for memory whose
  * work is known to be ordered or finished. Events: at most one a stream and poll, however
@@ -14,18 +19,47 @@
 
 #include <errno.h>
 
-static struct glk_stream *stream_at(struct glk_streams *streams, uint32_t id)
+/* Of one that has ended all that there will ever be is in its last tick. */
+static void raise_to(struct glk_stream *s, uint64_t tick)
 {
-	return glk_slab_at(&streams->slab, id);
+	if (s->state == GLK_STREAM_LIVE)
+		s->freed = tick;
+}
+
+uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
+{
+	uint64_t tick = ++streams->tick;
+
+	if (stream)
+		raise_to(stream, tick);
+	return tick;
+}
+
+void glk_clock_join(struct glk_streams *streams, uint64_t set, uint64_t tick)
+{
+	for (; set; set &= set - 1) {
+		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
+
+		for (; id; id = glk_stream_at(streams, id)->next)
+			raise_to(glk_stream_at(streams, id), tick);
+	}
+}
+
+/* The tick at which all that a stream may have to do with a use has passed. */
+static uint64_t needed(const struct glk_stream *s, uint64_t tick)
+{
+	return tick < s->freed ? tick : s->freed;
 }
 
 /* Whether the work of all streams of a bit, freed until `tick`, has finished. */
-static bool bit_finished(struct glk_streams *streams, unsigned bit, uint64_t tick)
+static bool bit_finished(
+	struct glk_streams *streams, unsigned bit, uint64_t tick, bool by_chance)
 {
-	for (uint32_t id = streams->by_bit[bit]; id; id = stream_at(streams, id)->next) {
-		struct glk_stream *s = stream_at(streams, id);
+	for (uint32_t id = streams->by_bit[bit]; id;
+		id = glk_stream_at(streams, id)->next) {
+		const struct glk_stream *s = glk_stream_at(streams, id);
 
-		if (s->done < tick && s->done < s->freed)
+		if ((by_chance ? s->done : s->sure) < needed(s, tick))
 			return false;
 	}
 	return true;
@@ -34,7 +68,8 @@ static bool bit_finished(struct glk_streams *streams, unsigned bit, uint64_t tic
 bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use)
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
-		if (!bit_finished(streams, (unsigned)__builtin_ctzll(left), use->tick))
+		if (!bit_finished(streams, (unsigned)__builtin_ctzll(left), use->tick,
+			    true))
 			return false;
 	}
 	return true;
@@ -48,7 +83,7 @@ static bool needs_wait(struct glk_streams *streams, const struct glk_stream *str
 		return false;
 	if (stream->bit != GLK_STREAM_CROWD && streams->seen[stream->bit][bit] >= tick)
 		return false;
-	return !bit_finished(streams, bit, tick);
+	return !bit_finished(streams, bit, tick, streams->opportunistic);
 }
 
 void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
@@ -56,9 +91,27 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
-		if (bit_finished(streams, bit, use->tick))
+		if (bit_finished(streams, bit, use->tick, streams->opportunistic))
 			use->streams &= ~(UINT64_C(1) << bit);
 	}
+}
+
+/* Whether a wait for a stream can be had: an event that is there, or one to be recorded. */
+static bool can_wait(const struct glk_stream *s, uint64_t tick)
+{
+	return glk_event_newest(s) >= needed(s, tick) ||
+		(s->state == GLK_STREAM_LIVE && !s->mute);
+}
+
+/* Waits for the streams of a bit, or GLK_WAITS_NEVER. */
+static unsigned bit_waits(struct glk_streams *streams, unsigned bit, uint64_t tick)
+{
+	for (uint32_t id = streams->by_bit[bit]; id;
+		id = glk_stream_at(streams, id)->next) {
+		if (!can_wait(glk_stream_at(streams, id), tick))
+			return GLK_WAITS_NEVER;
+	}
+	return 1;
 }
 
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
@@ -66,79 +119,55 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 {
 	unsigned waits = 0;
 
-	for (uint64_t left = use->streams; left; left &= left - 1)
-		waits += needs_wait(
-			streams, stream, (unsigned)__builtin_ctzll(left), use->tick);
-	return waits;
-}
+	for (uint64_t left = use->streams; left && waits < GLK_WAITS_NEVER;
+		left &= left - 1) {
+		unsigned bit = (unsigned)__builtin_ctzll(left);
 
-/* Forgets the oldest events of a stream that are done. */
-static bool poll_stream(struct glk_streams *streams, struct glk_stream *s)
-{
-	bool learned = false;
-
-	while (s->count) {
-		int err = streams->drv->ops->event_query(
-			streams->drv, s->ring[s->head].event);
-
-		if (err)
-			break; /* pending; or lost, which the next call tells the user */
-		s->done = s->ring[s->head].tick;
-		s->head = (s->head + 1) % GLK_STREAM_EVENTS;
-		s->count--;
-		learned = true;
+		if (needs_wait(streams, stream, bit, use->tick))
+			waits += bit_waits(streams, bit, use->tick);
 	}
-	return learned;
+	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }
 
-static uint64_t newest(const struct glk_stream *s)
+/* The oldest event in flight that covers a tick; a new one where none does. */
+static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
+	unsigned *ret_slot)
 {
-	unsigned last = (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+	for (unsigned i = 0; i < s->count; i++) {
+		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
 
-	return s->count ? s->ring[last].tick : s->done;
+		if (s->ring[slot].tick >= tick) {
+			*ret_slot = slot;
+			return 0;
+		}
+	}
+	return glk_event_cover(streams, s, ret_slot);
 }
 
-/* Records an event that covers all frees so far; the newest in flight if one does already. */
-static int cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot)
-{
-	struct glk_drv *drv = streams->drv;
-	unsigned slot = (s->head + s->count) % GLK_STREAM_EVENTS;
-	int err;
-
-	if (s->count && newest(s) >= s->freed) {
-		*ret_slot = (slot + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
-		return 0;
-	}
-	/* all in flight: the newest moves on to now, what it covered waits a little longer */
-	if (s->count == GLK_STREAM_EVENTS)
-		slot = (slot + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
-	if (!s->ring[slot].event) {
-		err = drv->ops->event_new(drv, streams->device, &s->ring[slot].event);
-		if (err)
-			return err;
-	}
-	err = drv->ops->event_record(drv, s->ring[slot].event, s->handle);
-	if (err)
-		return err;
-	streams->records++;
-	s->ring[slot].tick = streams->tick;
-	if (s->count < GLK_STREAM_EVENTS)
-		s->count++;
-	*ret_slot = slot;
-	return 0;
-}
-
+/* *ret_seen: until which tick the waiter is behind all streams of the bit now. */
 static int wait_for(struct glk_streams *streams, const struct glk_stream *stream,
-	unsigned bit, uint64_t tick)
+	unsigned bit, uint64_t tick, uint64_t *ret_seen)
 {
-	for (uint32_t id = streams->by_bit[bit]; id; id = stream_at(streams, id)->next) {
-		struct glk_stream *s = stream_at(streams, id);
+	uint64_t seen = streams->tick;
+	uint32_t id = streams->by_bit[bit], next;
+
+	for (; id; id = next) {
+		struct glk_stream *s = glk_stream_at(streams, id);
+		uint64_t done = streams->opportunistic ? s->done : s->sure;
 		unsigned slot;
 		int err;
 
-		if (s == stream || s->done >= tick || s->done >= s->freed)
+		next = s->next;
+		/* no event is left of one that has ended, and none is needed */
+		if (s->state != GLK_STREAM_LIVE && done < s->done)
+			done = s->done;
+		if (s == stream || done >= s->freed)
 			continue;
-		err = cover(streams, s, &slot);
+		if (done >= tick) {
+			seen = done < seen ? done : seen;
+			continue;
+		}
+		err = find_event(streams, s, needed(s, tick), &slot);
 		if (err)
 			return err;
 		err = streams->drv->ops->stream_wait(
@@ -146,7 +175,10 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 		if (err)
 			return err;
 		streams->waits++;
+		if (s->ring[slot].tick < s->freed && s->ring[slot].tick < seen)
+			seen = s->ring[slot].tick;
 	}
+	*ret_seen = seen;
 	return 0;
 }
 
@@ -166,53 +198,25 @@ int glk_clock_order(
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
+		uint64_t seen = 0;
 		int err;
 
 		if (!needs_wait(streams, stream, bit, use->tick))
 			continue;
-		err = wait_for(streams, stream, bit, use->tick);
-		/* no event to be had, or a stream that the program has ended meanwhile */
-		if (err && err != -ENODEV)
+		err = wait_for(streams, stream, bit, use->tick, &seen);
+		/* no event to be had: what is left is to wait for all */
+		if (err && err != -ENODEV && err != -EAGAIN) {
 			err = glk_clock_sync(streams);
+			seen = streams->tick;
+		}
 		if (err)
-			return err;
-		/* of the crowd only those with work until that tick were waited for */
-		streams->seen[stream->bit][bit] =
-			bit == GLK_STREAM_CROWD ? use->tick : streams->tick;
+			return err == -EBUSY ? -EAGAIN : err;
+		if (streams->seen[stream->bit][bit] < seen)
+			streams->seen[stream->bit][bit] = seen;
 	}
 	if (use->streams & ~glk_stream_mask(stream))
 		adopt(streams, use, stream);
 	return 0;
-}
-
-static bool poll_all(struct glk_streams *streams, bool record)
-{
-	bool learned = false;
-	unsigned slot;
-
-	for (unsigned bit = 0; bit < GLK_STREAM_BITS; bit++) {
-		uint32_t id = streams->by_bit[bit];
-
-		for (; id; id = stream_at(streams, id)->next) {
-			struct glk_stream *s = stream_at(streams, id);
-
-			learned |= poll_stream(streams, s);
-			if (record && newest(s) < s->freed &&
-				s->count < GLK_STREAM_EVENTS && !cover(streams, s, &slot))
-				learned |= poll_stream(streams, s);
-		}
-	}
-	return learned;
-}
-
-bool glk_clock_ask(struct glk_streams *streams)
-{
-	return poll_all(streams, false);
-}
-
-bool glk_clock_poll(struct glk_streams *streams)
-{
-	return poll_all(streams, true);
 }
 
 int glk_clock_sync(struct glk_streams *streams)
@@ -222,13 +226,16 @@ int glk_clock_sync(struct glk_streams *streams)
 	if (err)
 		return err;
 	for (unsigned bit = 0; bit < GLK_STREAM_BITS; bit++) {
-		uint32_t id = streams->by_bit[bit];
+		uint32_t id = streams->by_bit[bit], next;
 
-		for (; id; id = stream_at(streams, id)->next) {
-			struct glk_stream *s = stream_at(streams, id);
+		for (; id; id = next) {
+			struct glk_stream *s = glk_stream_at(streams, id);
 
+			next = s->next;
 			s->done = streams->tick;
-			s->count = 0;
+			s->sure = streams->tick;
+			glk_event_drop(streams, s);
+			glk_stream_settle(streams, s);
 		}
 	}
 	return 0;

@@ -20,47 +20,67 @@
 bool glk_limbo_ready(
 	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
 {
-	return glk_clock_finished(limbo->streams, &span->use[slot]);
+	return limbo->patient || glk_clock_finished(limbo->streams, &span->use[slot]);
+}
+
+/* The same for the first clock, and waits for it where that was asked for. */
+static bool has_passed(
+	struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
+{
+	if (glk_clock_finished(limbo->streams, &span->use[slot]))
+		return true;
+	if (limbo->patient && !glk_clock_sync(limbo->streams))
+		return true;
+	limbo->streams->held_back++;
+	return false;
 }
 
 static void grace(struct glk_limbo *limbo)
 {
-	if (!limbo->graced)
-		glk_rcu_wait();
+	if (limbo->graced)
+		return;
+	glk_rcu_wait();
 	limbo->graced = true;
+	limbo->streams->graces++;
 }
 
 int glk_limbo_unmap(
 	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last)
 {
+	int err;
+
 	for (uint32_t slot = first; slot <= last; slot++) {
-		if (!glk_limbo_ready(limbo, span, slot))
+		if (!has_passed(limbo, span, slot))
 			return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 				"work on the GPU may still use the mapping");
 	}
 	grace(limbo);
-	return glk_slots_detach(span, first, last);
+	err = glk_slots_detach(span, first, last);
+	if (!err)
+		limbo->streams->unmapped += (uint64_t)(last - first + 1) << span->shift;
+	return err;
 }
 
-static bool all_ready(
-	const struct glk_limbo *limbo, struct glk_map *map, const struct glk_page *page)
+static bool all_passed(
+	struct glk_limbo *limbo, struct glk_map *map, const struct glk_page *page)
 {
 	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
 		struct glk_span *span = glk_slot_span(map, name);
 
-		if (!glk_limbo_ready(limbo, span, glk_slot_number(name)))
+		if (!has_passed(limbo, span, glk_slot_number(name)))
 			return false;
 		name = span->more[glk_slot_number(name)].next_alias;
 	}
 	return true;
 }
 
-int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+/* Unmaps an idle page, which is the caller's then. */
+static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
 	int err;
 
-	if (!all_ready(limbo, map, page))
+	if (!all_passed(limbo, map, page))
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"work on the GPU may still use page %u", id);
 	glk_idle_take(map, id);
@@ -72,8 +92,31 @@ int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 		err = glk_slot_detach(glk_slot_span(map, name), glk_slot_number(name));
 		if (err)
 			return err; /* the page is lost, with the mappings it has left */
+		limbo->streams->unmapped += page->size;
 	}
-	return glk_node_release(map->node, id);
+	return 0;
+}
+
+int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+{
+	uint64_t size = glk_map_page(map, id)->size;
+	int err = unmap_all(limbo, map, id);
+
+	if (err)
+		return err;
+	err = glk_node_release(map->node, id);
+	if (!err)
+		limbo->streams->released += size;
+	return err;
+}
+
+int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+{
+	int err = unmap_all(limbo, map, id);
+
+	if (!err)
+		glk_node_put(map->node, id);
+	return err;
 }
 
 int glk_limbo_undo(struct glk_span *span, uint32_t slot)

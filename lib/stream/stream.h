@@ -10,6 +10,15 @@
  * it and the tick of its last free (pool/use.h). An event recorded on a stream at tick t
  * covers everything freed on that stream until t, so one event serves any number of frees,
  * and memory that stays on its stream needs none.
+ *
+ * Life of a stream
+ *
+ *	LIVE		its handle is known, events can be recorded on it
+ *	LEAVING		the program said that it ends: the handle is forgotten, a last event was
+ *			recorded, and the stream is there until that has passed
+ *	GONE		it ended unannounced: the handle stands for another stream, or for none.
+ *			No event can be recorded on it any more; what none covers is known to
+ *			have finished when the GPU was waited for, and not before
  */
 #include "base/lock.h"
 #include "base/slab.h"
@@ -24,16 +33,29 @@
 #define GLK_STREAM_CROWD (GLK_STREAM_BITS - 1)
 /* Most streams of a GPU at a time. */
 #define GLK_STREAMS_MAX 4096
-/* Events in flight on one stream. */
+/* Events in flight on one stream, and of a GPU before a stream has to make do with one. */
 #define GLK_STREAM_EVENTS 8
+#define GLK_EVENTS_MAX	  1024
+
+enum glk_stream_state {
+	GLK_STREAM_LIVE = 0,
+	GLK_STREAM_LEAVING,
+	GLK_STREAM_GONE,
+};
 
 struct glk_stream {
-	struct CUstream_st *handle;
+	struct CUstream_st *handle; /* as the driver takes it */
+	glk_atomic(uint64_t) key;    /* as the table knows it, see glk_stream_key() */
+	glk_atomic(uint64_t) serial; /* the driver's number of it; 0: not known */
 	uint32_t id;
 	uint8_t bit;
-	bool dead;
+	uint8_t state;
+	/* No event can be had from it at present: it captures a graph, or is the default
+	 * stream of another thread. */
+	bool mute;
 	uint64_t freed; /* tick of the last free on it */
 	uint64_t done;	/* its work freed until this tick has finished */
+	uint64_t sure;	/* the same as far as the order of the program's calls tells */
 	uint32_t next;	/* in the crowd */
 	struct {
 		struct glk_drv_event *event;
@@ -42,7 +64,13 @@ struct glk_stream {
 	unsigned head, count;
 };
 
+/* The key of a slot that is nobody's. */
+#define GLK_KEY_NONE (UINT64_MAX - 1)
+
 struct glk_stream_table;
+struct glk_note;
+
+#define GLK_COLLECTORS 4
 
 struct glk_streams {
 	struct glk_drv *drv;
@@ -51,12 +79,29 @@ struct glk_streams {
 	struct glk_lock lock; /* of the table's writers; taken before that of the GPU */
 	glk_atomic(struct glk_stream_table *) table;
 	struct glk_slab slab;
+	/* Streams of the library that wait for events of the program; under `lock`. */
+	struct {
+		struct CUstream_st *stream[GLK_COLLECTORS];
+		unsigned next;
+	} collect;
+	/* Whether what has finished by chance may decide anything: stream.opportunistic. */
+	bool opportunistic;
 	/* Under the lock of the GPU from here on. */
 	uint32_t by_bit[GLK_STREAM_BITS]; /* first stream of a bit */
 	uint64_t tick;
 	uint64_t seen[GLK_STREAM_BITS][GLK_STREAM_BITS]; /* [waiter][waited for]: tick */
 	uint64_t records, waits;
 	uint64_t entered; /* streams that ever got a bit */
+	uint64_t ended;	  /* streams that ended, in whatever way */
+	struct {
+		struct glk_drv_event *spare[GLK_STREAM_EVENTS * 2];
+		unsigned count; /* of spare ones */
+		uint32_t made;	/* and not ended */
+	} events;
+	struct glk_note *notes; /* NULL: no event of the program is known */
+	uint64_t unmapped, released; /* bytes that went through limbo */
+	uint64_t held_back;	     /* times that something was not ready to go */
+	uint64_t graces;	     /* grace periods waited for */
 };
 
 /* table.c. 0, -ENOMEM. */
@@ -65,27 +110,59 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 /* Takes a zeroed structure. Ends the events; the streams are the program's. */
 void glk_streams_fini(struct glk_streams *streams);
 
-/* The stream of a handle, known from now on. Any thread, without a lock once it is known.
- * 0, or -ENOMEM (class LIMIT above GLK_STREAMS_MAX). */
-int glk_stream_get(
-	struct glk_streams *streams, struct CUstream_st *handle, uint32_t *ret_stream);
+/* The number by which a handle is known: the two names of the legacy default stream are one,
+ * and that of a thread's own default stream stands for another one in every thread. 0 for the
+ * legacy stream; UINT64_MAX where the thread cannot be told from others. */
+uint64_t glk_stream_key(const struct CUstream_st *handle);
+
+/* The same for a stream that is known, as a handle that no other stream has at the time. */
+static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *handle)
+{
+	return (struct CUstream_st *)(uintptr_t)glk_stream_key(handle);
+}
+
+/*
+ * The stream of a handle, known from now on. Any thread, without a lock once it is known. The
+ * first time the driver is asked whether it is a stream of this GPU; with `facts`, each time
+ * what there is to know of it, and a handle that came back for another stream is recognised.
+ * 0; -EINVAL (no stream of this GPU), -ENOMEM (class LIMIT above GLK_STREAMS_MAX), -ENODEV.
+ */
+int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
+	struct glk_stream_facts *facts, uint32_t *ret_stream);
 /* Gives it a bit; under the lock of the GPU, before its first use below. */
 struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream);
+
+static inline struct glk_stream *glk_stream_at(
+	const struct glk_streams *streams, uint32_t stream)
+{
+	return glk_slab_at(&streams->slab, stream);
+}
+
+/*
+ * leave.c: ends of streams. All that was freed on one is reusable by all when the last event
+ * that is known of it has passed.
+ */
 /* The stream has no more work and its handle will not be used again. Takes both locks. */
 void glk_stream_retire(struct glk_streams *streams, struct CUstream_st *handle);
+/* The program is about to end it, with work left perhaps. Takes both locks. 0; -ENOENT if it is
+ * not known, -EBUSY while it captures a graph. */
+int glk_stream_leave(struct glk_streams *streams, struct CUstream_st *handle);
+/* It has ended unannounced. Under the lock of the GPU. */
+void glk_stream_lose(struct glk_streams *streams, struct glk_stream *s);
+/* Takes a stream that has ended out of the sets once nothing of it is under way. Under the lock
+ * of the GPU. Whether it went. */
+bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s);
 
 /* clock.c, all under the lock of the GPU. */
 static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
 {
-	return UINT64_C(1) << stream->bit;
+	return stream->bit < GLK_STREAM_BITS ? UINT64_C(1) << stream->bit : 0;
 }
 
-/* A free on a stream: the tick to remember. */
-static inline uint64_t glk_clock_tick(
-	struct glk_streams *streams, struct glk_stream *stream)
-{
-	return stream->freed = ++streams->tick;
-}
+/* A free of what a stream used, or of what nobody did for NULL: the tick to remember. */
+uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream);
+/* Others used it too: what they have been given so far counts at that tick. */
+void glk_clock_join(struct glk_streams *streams, uint64_t set, uint64_t tick);
 
 /* Whether no more than one stream was ever known: then all memory is in its order. */
 static inline bool glk_clock_alone(const struct glk_streams *streams)
@@ -97,18 +174,52 @@ static inline bool glk_clock_alone(const struct glk_streams *streams)
 bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
 /* Drops the streams whose work has finished from a use. */
 void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
+
+/* More waits than any place has: a stream cannot be waited for at present. */
+#define GLK_WAITS_NEVER (UINT32_C(1) << 24)
+
 /* Stream waits needed before `stream` may reuse the memory: 0 if it is ordered already. */
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);
-/* Inserts them. The use is the stream's own afterwards. 0 or the driver's error. */
+/* Inserts them. The use is the stream's own afterwards. 0; -EAGAIN when one cannot be waited
+ * for at present, which glk_clock_waits() knows from now on; or the driver's error. */
 int glk_clock_order(
 	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream);
-/* Asks the events in flight. Whether anything was learned. */
-bool glk_clock_ask(struct glk_streams *streams);
-/* The same, and records one on each stream with frees that none covers. */
-bool glk_clock_poll(struct glk_streams *streams);
-/* Waits for all work of the GPU. 0 or the driver's error. */
+/* Waits for all work of the GPU. 0, -EBUSY (class CAPTURE) or the driver's error. */
 int glk_clock_sync(struct glk_streams *streams);
+
+/* event.c, under the lock of the GPU: events of the library. */
+/* Asks some of those in flight. Whether anything was learned. */
+bool glk_event_ask(struct glk_streams *streams);
+/* The same, and records one on streams with frees that none covers. */
+bool glk_event_poll(struct glk_streams *streams);
+/* An event that covers all frees on a stream so far, in flight or just recorded: its place in
+ * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
+int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
+/* The tick of the newest event in flight; that of the last one that was done. */
+uint64_t glk_event_newest(const struct glk_stream *s);
+/* Takes all events of a stream out of its ring. */
+void glk_event_drop(struct glk_streams *streams, struct glk_stream *s);
+/* Ends all that are spare. */
+void glk_event_fini(struct glk_streams *streams);
+
+/*
+ * note.c, under the lock of the GPU: dependencies that the program made itself. An event is
+ * noted before the program records it, a wait after the program made it; so whatever was freed
+ * before the one is ordered before whatever is asked for after the other.
+ */
+int glk_note_record(struct glk_streams *streams, const struct CUevent_st *event,
+	const struct glk_stream *s);
+void glk_note_wait(struct glk_streams *streams, const struct CUevent_st *event,
+	const struct glk_stream *s);
+void glk_note_forget(struct glk_streams *streams, const struct CUevent_st *event);
+void glk_note_fini(struct glk_streams *streams);
+
+/* collect.c: a stream of the library that waits for events of the program, to be freed on in
+ * their place. 0 or the driver's error; -EBUSY (class CAPTURE) for events of a graph. */
+int glk_collect(struct glk_streams *streams, struct CUevent_st *const *events,
+	size_t count, uint32_t *ret_stream);
+void glk_collect_fini(struct glk_streams *streams);
 
 /*
  * limbo.c. One limbo stands for one batch of removals.
@@ -116,6 +227,9 @@ int glk_clock_sync(struct glk_streams *streams);
 struct glk_limbo {
 	struct glk_streams *streams;
 	bool graced;
+	/* Waits for the GPU where something is not ready, so that the outcome does not depend on
+	 * its speed. */
+	bool patient;
 };
 
 #define GLK_LIMBO(s)                                                                     \
@@ -130,9 +244,11 @@ bool glk_limbo_ready(
  * one is not ready, else as glk_slots_detach(). */
 int glk_limbo_unmap(
 	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last);
-/* Unmaps an idle page everywhere and releases it. -EAGAIN with nothing changed while a mapping
- * is not ready; the driver's error when the page was lost. */
+/* Unmaps an idle page everywhere and releases it, or gives it to the list of its node. -EAGAIN
+ * with nothing changed while a mapping is not ready; the driver's error when the page was
+ * lost. */
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
+int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
 /* Unmaps what was mapped by the request itself and never used on the GPU: needs no clock. */
 int glk_limbo_undo(struct glk_span *span, uint32_t slot);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * From a stream's handle to what is known of it. A handle is a value and is never
- * dereferenced.
+ * dereferenced. Where the driver can number streams, a handle that came back for another
+ * stream is told from the one before.
  *
  * Design	an open-addressed hash table that is never changed in place: a writer builds a
  *		larger copy, publishes it, waits a grace period and gives the old one back
@@ -9,20 +10,22 @@
  * Writers	a new stream: under a lock, some microseconds
  * Guarantee	stream descriptors are type-stable, so an index outlives the section
  */
-#include "stream/stream.h"
+#include "stream/table.h"
 
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/rcu.h"
+#include "base/thread.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <string.h>
 
 struct glk_stream_table {
 	uint32_t size;	/* a power of two */
 	uint32_t count; /* entries taken */
 	struct {
-		struct CUstream_st *handle;
+		uint64_t key;
 		uint32_t stream; /* 0: empty */
 	} entry[];
 };
@@ -36,34 +39,53 @@ static size_t table_bytes(uint32_t size)
 	return sizeof(*t) + size * sizeof(t->entry[0]);
 }
 
-static uint32_t hash(struct CUstream_st *handle)
+uint64_t glk_stream_key(const struct CUstream_st *handle)
 {
-	return (uint32_t)(((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+	const struct glk_thread *thread;
+
+	if (handle == GLK_STREAM_LEGACY)
+		return 0;
+	if (handle != GLK_STREAM_PER_THREAD)
+		return (uintptr_t)handle;
+	/* odd, which no address of a stream is */
+	thread = glk_thread_self();
+	return thread ? thread->serial * 4 + 3 : UINT64_MAX;
 }
 
-static uint32_t find(const struct glk_stream_table *t, struct CUstream_st *handle)
+static uint32_t hash(uint64_t key)
 {
-	uint32_t i = hash(handle) & (t->size - 1);
+	return (uint32_t)((key * UINT64_C(0x9e3779b97f4a7c15)) >> 40);
+}
+
+/* A stream that has ended may still stand in the table, and its slot may be another's. */
+static uint32_t find(const struct glk_stream_table *t, uint64_t key)
+{
+	uint32_t i = hash(key) & (t->size - 1);
 
 	for (; t->entry[i].stream; i = (i + 1) & (t->size - 1)) {
-		if (t->entry[i].handle == handle)
+		if (t->entry[i].key == key)
 			return t->entry[i].stream;
 	}
 	return 0;
 }
 
-static void add(struct glk_stream_table *t, struct CUstream_st *handle, uint32_t stream)
+static void add(struct glk_stream_table *t, uint64_t key, uint32_t stream)
 {
-	uint32_t i = hash(handle) & (t->size - 1);
+	uint32_t i = hash(key) & (t->size - 1);
 
 	while (t->entry[i].stream)
 		i = (i + 1) & (t->size - 1);
-	t->entry[i].handle = handle;
+	t->entry[i].key = key;
 	t->entry[i].stream = stream;
 	t->count++;
 }
 
-/* A copy of the table without the streams that are dead, with room for one more. */
+static bool is_of(const struct glk_streams *streams, uint32_t id, uint64_t key)
+{
+	return glk_load_relaxed(&glk_stream_at(streams, id)->key) == key;
+}
+
+/* A copy of the table without the streams that have ended, with room for one more. */
 static struct glk_stream_table *copy(
 	struct glk_streams *streams, const struct glk_stream_table *old)
 {
@@ -78,10 +100,10 @@ static struct glk_stream_table *copy(
 	t->size = size;
 	for (uint32_t i = 0; i < old->size; i++) {
 		uint32_t id = old->entry[i].stream;
-		struct glk_stream *s = glk_slab_at(&streams->slab, id);
 
-		if (id && !s->dead)
-			add(t, old->entry[i].handle, id);
+		if (id && is_of(streams, id, old->entry[i].key) &&
+			glk_stream_at(streams, id)->state == GLK_STREAM_LIVE)
+			add(t, old->entry[i].key, id);
 	}
 	return t;
 }
@@ -105,6 +127,7 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 	streams->drv = drv;
 	streams->device = device;
 	streams->gpu = gpu;
+	streams->opportunistic = true;
 	err = glk_slab_init(&streams->slab, sizeof(struct glk_stream), GLK_STREAMS_MAX);
 	if (err)
 		return err;
@@ -119,15 +142,6 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 	return 0;
 }
 
-static void free_events(struct glk_streams *streams, struct glk_stream *s)
-{
-	for (unsigned i = 0; i < GLK_STREAM_EVENTS; i++) {
-		if (s->ring[i].event)
-			streams->drv->ops->event_free(streams->drv, s->ring[i].event);
-		s->ring[i].event = NULL;
-	}
-}
-
 void glk_streams_fini(struct glk_streams *streams)
 {
 	struct glk_stream_table *t = glk_load_relaxed(&streams->table);
@@ -135,71 +149,188 @@ void glk_streams_fini(struct glk_streams *streams)
 	if (!t)
 		return;
 	for (uint32_t id = 1; id <= glk_load_relaxed(&streams->slab.used); id++)
-		free_events(streams, glk_slab_at(&streams->slab, id));
+		glk_event_drop(streams, glk_stream_at(streams, id));
+	glk_event_fini(streams);
+	glk_note_fini(streams);
+	glk_collect_fini(streams);
 	glk_region_free(t, table_bytes(t->size));
 	glk_slab_fini(&streams->slab);
 	glk_lock_fini(&streams->lock);
 	glk_store_relaxed(&streams->table, NULL);
 }
 
-static int make(
-	struct glk_streams *streams, struct CUstream_st *handle, uint32_t *ret_stream)
+uint32_t glk_table_find(const struct glk_streams *streams, uint64_t key)
 {
-	struct glk_stream_table *old = glk_load_relaxed(&streams->table), *t;
-	struct glk_stream *s;
-	uint32_t id = find(old, handle);
+	uint32_t id = find(glk_load_relaxed(&streams->table), key);
 
-	if (id) {
-		*ret_stream = id;
-		return 0;
+	return id && is_of(streams, id, key) ? id : 0;
+}
+
+void glk_table_prune(struct glk_streams *streams)
+{
+	struct glk_stream_table *t = copy(streams, glk_load_relaxed(&streams->table));
+
+	if (t)
+		publish(streams, t);
+}
+
+/* Whether a stream that was found is the one of this key, and, if the driver can tell, still the
+ * one that became known. */
+static bool is_same(const struct glk_streams *streams, uint32_t id, uint64_t key,
+	const struct glk_stream_facts *facts)
+{
+	const struct glk_stream *s = glk_stream_at(streams, id);
+	uint64_t serial = glk_load_relaxed(&s->serial);
+
+	return is_of(streams, id, key) &&
+		!(facts && facts->id && serial && serial != facts->id);
+}
+
+/* Default streams of threads that are no more. */
+static void sweep(struct glk_streams *streams)
+{
+	uint32_t used = glk_load_relaxed(&streams->slab.used);
+	bool any = false;
+
+	glk_lock(streams->gpu);
+	for (uint32_t id = 1; id <= used; id++) {
+		struct glk_stream *s = glk_stream_at(streams, id);
+
+		if (s->handle != GLK_STREAM_PER_THREAD || s->state != GLK_STREAM_LIVE ||
+			glk_thread_lives((glk_load_relaxed(&s->key) - 3) / 4))
+			continue;
+		glk_stream_lose(streams, s);
+		any = true;
 	}
-	id = glk_slab_get(&streams->slab);
+	glk_unlock(streams->gpu);
+	if (any)
+		glk_table_prune(streams);
+}
+
+/* A slot for a stream; where all are taken, one that a thread left behind. */
+static uint32_t take_slot(struct glk_streams *streams, const struct CUstream_st *handle)
+{
+	uint32_t id = glk_slab_get(&streams->slab);
+
+	if (id || handle != GLK_STREAM_PER_THREAD)
+		return id;
+	sweep(streams);
+	return glk_slab_get(&streams->slab);
+}
+
+static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint64_t key,
+	const struct glk_stream_facts *facts, uint32_t *ret_stream)
+{
+	uint32_t id = take_slot(streams, handle);
+	struct glk_stream_table *t;
+	struct glk_stream *s;
+
 	if (!id)
 		return -ENOMEM;
-	s = glk_slab_at(&streams->slab, id);
 	/* blocks of the stream that had the slot before may still be freed, and look at it */
 	glk_lock(streams->gpu);
+	s = glk_stream_at(streams, id);
 	*s = (struct glk_stream){.handle = handle, .id = id, .bit = GLK_STREAM_BITS};
+	glk_store_relaxed(&s->serial, facts->id);
+	glk_store_relaxed(&s->key, key);
 	glk_unlock(streams->gpu);
-	t = copy(streams, old);
+	t = copy(streams, glk_load_relaxed(&streams->table));
 	if (!t) {
 		glk_slab_put(&streams->slab, id);
 		return -ENOMEM;
 	}
-	add(t, handle, id);
+	add(t, key, id);
 	publish(streams, t);
 	*ret_stream = id;
 	return 0;
 }
 
-static int get(
-	struct glk_streams *streams, struct CUstream_st *handle, uint32_t *ret_stream)
+static int make(struct glk_streams *streams, struct CUstream_st *handle, uint64_t key,
+	struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
+	struct glk_stream_facts found = {0};
+	uint32_t id = glk_table_find(streams, key);
+	int err;
+
+	if (id && is_same(streams, id, key, facts)) {
+		*ret_stream = id;
+		return 0;
+	}
+	if (id) {
+		glk_lock(streams->gpu);
+		glk_stream_lose(streams, glk_stream_at(streams, id));
+		glk_unlock(streams->gpu);
+	}
+	err = streams->drv->ops->stream_owner(streams->drv, streams->device, handle);
+	if (!err && !facts) {
+		facts = &found;
+		err = streams->drv->ops->stream_facts(
+			streams->drv, streams->device, handle, facts);
+	}
+	if (err) {
+		if (id)
+			glk_table_prune(streams);
+		return err;
+	}
+	return enlist(streams, handle, key, facts, ret_stream);
+}
+
+/* The driver does not know the stream any more. */
+static void lost(struct glk_streams *streams, uint64_t key)
+{
+	uint32_t id;
+
+	glk_lock(&streams->lock);
+	id = glk_table_find(streams, key);
+	if (id) {
+		glk_lock(streams->gpu);
+		glk_stream_lose(streams, glk_stream_at(streams, id));
+		glk_unlock(streams->gpu);
+		glk_table_prune(streams);
+	}
+	glk_unlock(&streams->lock);
+}
+
+static int get(struct glk_streams *streams, struct CUstream_st *handle,
+	struct glk_stream_facts *facts, uint32_t *ret_stream)
+{
+	uint64_t key = glk_stream_key(handle);
 	uint32_t id;
 	int err;
 
+	if (key == UINT64_MAX)
+		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+			"a thread without a record has no default stream of its own");
 	err = glk_rcu_ready();
 	if (err)
 		return err;
+	if (facts) {
+		err = streams->drv->ops->stream_facts(
+			streams->drv, streams->device, handle, facts);
+		if (err == -EINVAL)
+			lost(streams, key);
+		if (err)
+			return err;
+	}
 	glk_rcu_read_lock();
-	id = find(glk_rcu_load(&streams->table), handle); /* pairs with: publish */
+	id = find(glk_rcu_load(&streams->table), key); /* pairs with: publish */
 	glk_rcu_read_unlock();
-	if (id) {
+	if (id && is_same(streams, id, key, facts)) {
 		*ret_stream = id;
 		return 0;
 	}
 	glk_lock(&streams->lock);
-	err = make(streams, handle, ret_stream);
+	err = make(streams, handle, key, facts, ret_stream);
 	glk_unlock(&streams->lock);
 	return err;
 }
 
 /* liburcu has a lock of its own, for a thread's first section and for its end. */
-int glk_stream_get(
-	struct glk_streams *streams, struct CUstream_st *handle, uint32_t *ret_stream)
+int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
+	struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
 	int cancel = glk_cancel_off();
-	int err = get(streams, handle, ret_stream);
+	int err = get(streams, handle, facts, ret_stream);
 
 	glk_cancel_restore(cancel);
 	return err;
@@ -207,7 +338,7 @@ int glk_stream_get(
 
 struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream)
 {
-	struct glk_stream *s = glk_slab_at(&streams->slab, stream);
+	struct glk_stream *s = glk_stream_at(streams, stream);
 	uint8_t bit = 0;
 
 	if (s->bit < GLK_STREAM_BITS)
@@ -218,53 +349,9 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	s->bit = bit;
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	streams->by_bit[bit] = stream;
-	/* whoever had the bit before has finished: see glk_stream_retire */
+	/* whoever had the bit before has finished: see glk_stream_settle() */
 	s->done = streams->tick;
+	s->sure = streams->tick;
 	memset(streams->seen[bit], 0, sizeof(streams->seen[bit]));
 	return s;
-}
-
-/* Takes the stream out of the rings of the clock; its bit stands for finished work now. */
-static void leave(struct glk_streams *streams, struct glk_stream *s)
-{
-	uint32_t *link;
-
-	glk_lock(streams->gpu);
-	if (s->bit < GLK_STREAM_BITS) {
-		link = &streams->by_bit[s->bit];
-		while (*link != s->id)
-			link = &((struct glk_stream *)glk_slab_at(&streams->slab, *link))
-					->next;
-		*link = s->next;
-	}
-	s->bit = GLK_STREAM_BITS;
-	s->next = 0;
-	s->count = 0;
-	free_events(streams, s);
-	glk_unlock(streams->gpu);
-}
-
-void glk_stream_retire(struct glk_streams *streams, struct CUstream_st *handle)
-{
-	struct glk_stream_table *old, *t;
-	struct glk_stream *s;
-	uint32_t id;
-
-	glk_lock(&streams->lock);
-	old = glk_load_relaxed(&streams->table);
-	id = find(old, handle);
-	if (!id)
-		goto out;
-	s = glk_slab_at(&streams->slab, id);
-	leave(streams, s);
-	s->dead = true;
-	t = copy(streams, old);
-	if (t) {
-		publish(streams, t);
-		glk_slab_put(&streams->slab, id);
-	} else {
-		s->dead = false; /* it stays known, without work and without events */
-	}
-out:
-	glk_unlock(&streams->lock);
 }

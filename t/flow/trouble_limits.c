@@ -116,44 +116,40 @@ static void addresses(void)
 		GLAKE_ALLOC_CONTIGUOUS, "ADDRESS");
 }
 
-/* Handles are values that nobody follows, so a program can have more than the driver. */
-static struct CUstream_st *number(uintptr_t n)
+/* A handle is a value, and not every value is a stream. */
+static void no_stream(struct glake *ctx)
 {
-	return (struct CUstream_st *)(0x10000 + n * 64);
+	struct CUstream_st *wild = (struct CUstream_st *)0x10040;
+	void *p = flow_alloc(ctx, 512, NULL), *none = NULL;
+
+	is_error(glake_alloc(ctx, 0, 512, wild, 0, &none), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, wild), -EINVAL, "INVAL");
+	is_int(flow_stats(ctx, 0).live_blocks, 1, "  the block is live");
+	is_int(glake_free(ctx, p, NULL), 0, "  and freed where it may be");
 }
 
+/* As many as the device has, the default stream among them, are as many as can be known. */
 static void streams(void)
-{
-	struct glake *ctx = flow_open((const char *const[]){"map.span=64GiB", NULL});
-	void *late = flow_alloc(ctx, 512, number(0)), *none = NULL;
-	uintptr_t known = 1;
-
-	/* the last of 4096 is the default stream */
-	for (; known < 4095 && !glake_alloc(ctx, 0, 512, number(known), 0, &none);
-		known++)
-		glake_free(ctx, none, number(known));
-	is_int(known, 4095, "streams");
-	ok(flow_alloc(ctx, 512, NULL), "  and the default stream");
-	is_error(glake_alloc(ctx, 0, 512, number(known), 0, &none), -ENOMEM, "LIMIT");
-	ok(flow_alloc(ctx, 512, number(77)), "  those that are known are served");
-	is_int(glake_free(ctx, late, number(0)), 0, "  and free");
-	is_int(flow_stats(ctx, 0).live_blocks, 2, "  two blocks are live");
-	flow_close(ctx, 2);
-}
-
-static void streams_of_the_device(void)
 {
 	static struct CUstream_st *made[8192];
 	struct glake *ctx = flow_open((const char *const[]){"map.span=64GiB", NULL});
 	struct CUstream_st *more = NULL;
-	int count = 0;
+	int count = 0, known = 0;
+	void *p = NULL;
 
+	no_stream(ctx);
 	while (count < 8192 && !glake_stream_new(ctx, 0, &made[count]))
 		count++;
 	ok(count > 4000 && count < 8192, "%d streams of the software device", count);
 	is_error(glake_stream_new(ctx, 0, &more), -ENOMEM, "LIMIT");
+	while (known < count && !glake_alloc(ctx, 0, 512, made[known], 0, &p) &&
+		!glake_free(ctx, p, made[known]))
+		known++;
+	is_int(known, count, "  all of them are served");
 	is_int(glake_stream_free(ctx, 0, made[5]), 0, "  one ends");
 	is_int(glake_stream_new(ctx, 0, &made[5]), 0, "  another one begins");
+	is_int(glake_alloc(ctx, 0, 512, made[5], 0, &p), 0, "  and is served");
+	glake_free(ctx, p, made[5]);
 	while (count--)
 		glake_stream_free(ctx, 0, made[count]);
 	flow_close(ctx, 0);
@@ -202,7 +198,6 @@ int main(void)
 	pages();
 	addresses();
 	streams();
-	streams_of_the_device();
 	files();
 	return tap_done();
 }

@@ -101,7 +101,7 @@ static void defaults(void)
 	is_int(conf.soft_cost_reserve, 2700, "a time");
 	is_int(conf.soft_gpus, 1, "a number");
 	is_int(conf.driver_check, false, "a bool");
-	is_int(conf.stream_reuse, GLK_STREAM_REUSE_WAIT, "a choice");
+	is_int(conf.soft_streams, GLK_SOFT_STREAMS_WORKER, "a choice");
 	is_str(conf.driver_fault, "", "a text");
 }
 
@@ -146,8 +146,6 @@ static void types(void)
 	is_int(conf.driver_backend, GLAKE_BACKEND_CUDA, "so are backends");
 	taken(GLK_CONF_soft_streams, "stepped", "stepped");
 	is_int(conf.soft_streams, GLK_SOFT_STREAMS_STEPPED, "and what streams do");
-	taken(GLK_CONF_stream_reuse, "never", "never");
-	is_int(conf.stream_reuse, GLK_STREAM_REUSE_NEVER, "and reuse");
 	refused(GLK_CONF_log_level, "deb",
 		"'deb' is none of the choices; right is none, error, warning, info, debug");
 	refused(GLK_CONF_log_level, "error,warning", "none of the choices");

@@ -121,7 +121,7 @@ static void limits_aliases(void)
 		if (one)
 			rig_free(&rig, one, a);
 		glk_soft_run_all(rig.drv);
-		glk_clock_poll(rig.cache.streams);
+		glk_event_poll(rig.cache.streams);
 	}
 	s = rig_figures(&rig);
 	ok(s.mapped <= 2 * s.reserved, "pages have two mappings at most");

@@ -59,7 +59,12 @@ static bool turn(struct rig *rig, struct held *held, uint64_t *state)
 	return !err || err == -ENOMEM;
 }
 
-static void agree(const char *reuse, uint64_t seed)
+#define agree(reuse, seed, ...)                                                          \
+	agree_as(reuse, seed,                                                            \
+		(const char *const[]){"soft.streams=stepped", "pool.budget=600MiB",      \
+			"map.aliases=4", __VA_ARGS__})
+
+static void agree_as(const char *reuse, uint64_t seed, const char *const *settings)
 {
 	static struct held held[BLOCKS];
 	uint64_t state = seed_thread(seed, 0), live = 0, count = 0;
@@ -67,9 +72,7 @@ static void agree(const char *reuse, uint64_t seed)
 	struct glake_stats s;
 	struct rig rig;
 
-	rig_open(&rig,
-		(const char *const[]){"soft.streams=stepped", "pool.budget=600MiB",
-			"map.aliases=4", reuse, NULL});
+	rig_open(&rig, settings);
 	for (int i = 0; i < 4; i++)
 		rig_stream(&rig);
 	memset(held, 0, sizeof(held));
@@ -119,8 +122,8 @@ int main(void)
 
 	tap_plan_later();
 	seed = seed_start();
-	agree("stream.reuse=wait", seed);
-	agree("stream.reuse=done", seed);
-	agree("stream.reuse=never", seed);
+	agree("wait", seed, NULL);
+	agree("done", seed, RIG_DONE, NULL);
+	agree("never", seed, RIG_NEVER, NULL);
 	return tap_done();
 }

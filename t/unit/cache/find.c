@@ -17,7 +17,7 @@ static void prefers_free(void)
 	block = rig_alloc(&rig, PAGE, a);
 	rig_free(&rig, block, a);
 	rig_flush(&rig);
-	if (glk_stream_get(rig.cache.streams, a, &id) ||
+	if (glk_stream_get(rig.cache.streams, a, NULL, &id) ||
 		glk_node_grow(rig.cache.node, GLK_CLASS_LARGE, 0, &free_page))
 		tap_bail("no page");
 	glk_node_put(rig.cache.node, free_page);

@@ -79,7 +79,7 @@ static void chooses(void)
 
 	rig_open(&rig,
 		(const char *const[]){
-			"soft.streams=stepped", "stream.reuse=never", NULL});
+			"soft.streams=stepped", RIG_NEVER, NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	of_a = rig_single(&rig, 4 * MIB, a);
@@ -104,12 +104,12 @@ static void waits(void)
 	one = rig_single(&rig, 4 * MIB, a);
 	rig_work(&rig, one, 4 * MIB, a);
 	rig_free(&rig, one, a);
-	glk_clock_poll(rig.cache.streams);
+	glk_event_poll(rig.cache.streams);
 	released = glk_single_release(&rig.cache, UINT64_MAX, &err);
 	ok(!released && !err, "not released while a kernel uses it");
 	is_sound(&rig, "the books agree");
 	glk_soft_run_all(rig.drv);
-	glk_clock_poll(rig.cache.streams);
+	glk_event_poll(rig.cache.streams);
 	released = glk_single_release(&rig.cache, 1, &err);
 	ok(released == 4 * MIB && !err, "released after it");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "no memory is held");
@@ -132,7 +132,7 @@ static void is_kept(void)
 	a = rig_stream(&rig);
 	one = rig_single(&rig, 16 * MIB, a);
 	rig_free(&rig, one, a);
-	glk_clock_poll(rig.cache.streams);
+	glk_event_poll(rig.cache.streams);
 	tap_expect_log(1);
 	glk_fault_set(rig.drv, "unmap:nth=1:err=EIO");
 	got = glk_single_release(&rig.cache, UINT64_MAX, &err);

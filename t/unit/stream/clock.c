@@ -21,16 +21,16 @@ static void knows(void)
 	ok(!glk_clock_finished(&gpu.streams, &use), "freed on A: may be in use");
 	is_int(glk_clock_waits(&gpu.streams, &use, a), 0, "on A it needs no wait");
 	is_int(glk_clock_waits(&gpu.streams, &use, b), 1, "on B it needs one");
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 0, "asking records no event");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 1, "polling records one, on A alone");
 	ok(!glk_clock_finished(&gpu.streams, &use), "which is pending");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 1, "it covers the free: no second one");
 	glk_soft_run_all(gpu.drv);
 	ok(!glk_clock_finished(&gpu.streams, &use), "nobody asked yet");
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &use), "asked, it is known to be done");
 	is_int(glk_clock_waits(&gpu.streams, &use, b), 0, "and B needs no wait");
 	gpu_close(&gpu);
@@ -47,18 +47,18 @@ static void covers(void)
 	a = gpu_stream(&gpu);
 	for (int i = 0; i < 100; i++)
 		use[i] = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 1, "one event covers 100 frees");
 	late = gpu_free(&gpu, a);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	for (int i = 0; i < 100; i++)
 		all &= glk_clock_finished(&gpu.streams, &use[i]);
 	ok(all, "all of them are done with it");
 	ok(!glk_clock_finished(&gpu.streams, &late), "the one freed after it is not");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &late), "the next event covers it");
 	is_int((int64_t)gpu.streams.records, 2, "two events in all");
 	gpu_close(&gpu);
@@ -74,16 +74,16 @@ static void steps(void)
 	gpu_open(&gpu);
 	a = gpu_stream(&gpu);
 	first = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	second = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 2, "an event for each");
 	is_int(glk_soft_step(gpu.drv, 0, a->handle), 0, "the first passes");
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &first), "its memory is free");
 	ok(!glk_clock_finished(&gpu.streams, &second), "the other is not");
 	is_int(glk_soft_step(gpu.drv, 0, a->handle), 0, "the second passes");
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &second), "now it is");
 	gpu_close(&gpu);
 }
@@ -118,13 +118,13 @@ static void orders(void)
 	is_int(glk_clock_waits(&gpu.streams, &later, b), 1,
 		"what A freed since needs a wait again");
 	of_b = gpu_free(&gpu, b);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(!glk_clock_finished(&gpu.streams, &of_b), "B stands as long as A does");
 	gpu_hold(&gpu, a, false);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &of_b) &&
 			glk_clock_finished(&gpu.streams, &use) &&
 			glk_clock_finished(&gpu.streams, &later),
@@ -156,9 +156,9 @@ static void counts_both(void)
 	gpu_hold(&gpu, a, false);
 	glk_soft_run_all(gpu.drv);
 	is_int(gpu_pending(&gpu, c), 0, "until A went on");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &same), "both are done");
 	gpu_close(&gpu);
 }
@@ -175,11 +175,11 @@ static void fills_ring(void)
 	b = gpu_stream(&gpu);
 	for (int i = 0; i < GLK_STREAM_EVENTS; i++) {
 		use[i] = gpu_free(&gpu, a);
-		glk_clock_poll(&gpu.streams);
+		glk_event_poll(&gpu.streams);
 	}
 	is_int((int64_t)gpu.streams.records, GLK_STREAM_EVENTS, "all events in flight");
 	use[GLK_STREAM_EVENTS] = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, GLK_STREAM_EVENTS, "polling waits");
 	is_int(glk_clock_order(&gpu.streams, &use[GLK_STREAM_EVENTS], b), 0,
 		"a wait does not");
@@ -187,15 +187,15 @@ static void fills_ring(void)
 		"the newest moves on");
 	is_int(a->count, GLK_STREAM_EVENTS, "there are no more than before");
 	glk_soft_step(gpu.drv, 0, a->handle);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &use[0]) &&
 			!glk_clock_finished(&gpu.streams, &use[1]),
 		"the oldest still passes first");
 	use[GLK_STREAM_EVENTS + 1] = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	is_int(a->count, GLK_STREAM_EVENTS, "and leaves room for one");
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	for (int i = 0; i < GLK_STREAM_EVENTS + 2; i++)
 		all &= glk_clock_finished(&gpu.streams, &use[i]);
 	ok(all, "all pass in the end");
@@ -212,7 +212,7 @@ static void syncs(void)
 	a = gpu_stream(&gpu);
 	b = gpu_stream(&gpu);
 	of_a = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	of_b = gpu_free(&gpu, b);
 	gpu_hold(&gpu, a, true);
 	is_int(glk_clock_sync(&gpu.streams), -EBUSY, "the driver cannot wait");
@@ -351,8 +351,13 @@ static void falls_back(void)
 	gone = gpu_enter(&gpu, handle);
 	use = gpu_free(&gpu, gone);
 	gpu.drv->ops->stream_free(gpu.drv, 0, handle);
-	is_int(glk_clock_order(&gpu.streams, &use, b), 0,
+	is_int(glk_clock_order(&gpu.streams, &use, b), -EAGAIN,
 		"memory freed on a stream that the program has ended");
+	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
+		"which nobody can wait for");
+	is_int(gone->state, GLK_STREAM_GONE, "since it is gone");
+	is_int(glk_clock_sync(&gpu.streams), 0, "but with the whole GPU");
+	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), 0, "after that it is free");
 	gpu_close(&gpu);
 }
 
@@ -366,23 +371,23 @@ static void cannot_ask(void)
 	gpu_open(&gpu);
 	a = gpu_stream(&gpu);
 	use = gpu_free(&gpu, a);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
 	glk_fault_set(gpu.drv, "event_query:from=1:err=EIO");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	ok(!glk_clock_finished(&gpu.streams, &use), "a query that fails tells nothing");
 	glk_fault_set(gpu.drv, "off");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &use), "the next one does");
 	use = gpu_free(&gpu, a);
 	glk_fault_set(gpu.drv, "event_record:from=1:err=EIO");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_fault_set(gpu.drv, "off");
 	ok(!glk_clock_finished(&gpu.streams, &use) && !a->count,
 		"an event that was not recorded is not waited for");
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &use), "the next one is");
 	gpu_close(&gpu);
 }

@@ -77,7 +77,7 @@ static inline struct glk_stream *gpu_enter(struct gpu *gpu, struct CUstream_st *
 {
 	uint32_t id = 0;
 
-	if (glk_stream_get(&gpu->streams, handle, &id))
+	if (glk_stream_get(&gpu->streams, handle, NULL, &id))
 		tap_bail("a stream cannot be known");
 	return glk_stream_enter(&gpu->streams, id);
 }

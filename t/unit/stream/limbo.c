@@ -67,7 +67,7 @@ static void waits(void)
 	a = gpu_stream(&gpu);
 	page = make_page(&gpu, &slot, 1);
 	use_slot(&gpu, a, slot);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	mapped = gpu.map.mapped_bytes;
 	ok(!glk_limbo_ready(&limbo, span, slot), "a kernel may still use it");
 	is_int(glk_limbo_unmap(&limbo, span, slot, slot), -EAGAIN, "so it is not unmapped");
@@ -79,7 +79,7 @@ static void waits(void)
 		"nothing has changed");
 	glk_soft_run_all(gpu.drv);
 	is_int(glk_limbo_unmap(&limbo, span, slot, slot), -EAGAIN, "done, but nobody asked");
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	is_int(glk_limbo_unmap(&limbo, span, slot, slot), 0, "done, and known");
 	ok(limbo.graced, "behind a grace period");
 	ok(!glk_bit_get(span->mapped, slot) && !gpu.map.mapped_bytes, "it is unmapped");
@@ -105,10 +105,10 @@ static void releases(void)
 	p = glk_map_page(&gpu.map, page);
 	use_slot(&gpu, a, 1);
 	use_slot(&gpu, b, 7);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	gpu_hold(&gpu, a, true);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	is_int(glk_limbo_release(&limbo, &gpu.map, page), -EAGAIN,
 		"one of three mappings is not ready");
 	ok(p->aliases == 3 && glk_idle_first(&gpu.map, GLK_CLASS_LARGE) == page &&
@@ -117,7 +117,7 @@ static void releases(void)
 		"the page keeps them all");
 	gpu_hold(&gpu, a, false);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	is_int(glk_limbo_release(&limbo, &gpu.map, page), 0, "now it goes");
 	is_int(glk_page_state(p), GLK_PAGE_EMPTY, "back to the driver");
 	is_int((int64_t)gpu.map.mapped_bytes, 0, "with all its mappings");
@@ -143,15 +143,15 @@ static void releases_whole(void)
 	b = gpu_stream(&gpu);
 	page = make_page(&gpu, slots, 2);
 	use_slot(&gpu, a, 1);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	gpu_free(&gpu, a);
 	use_slot(&gpu, b, 2);
-	glk_clock_poll(&gpu.streams);
+	glk_event_poll(&gpu.streams);
 	gpu_hold(&gpu, a, true);
 	glk_soft_run_all(gpu.drv);
-	glk_clock_ask(&gpu.streams);
+	glk_event_ask(&gpu.streams);
 	ok(glk_limbo_ready(&limbo, span_of(&gpu), 1) &&
 			glk_limbo_ready(&limbo, span_of(&gpu), 2),
 		"both mappings are ready, while other work of A goes on");
@@ -178,7 +178,7 @@ static void is_judged(void)
 	page = make_page(&gpu, &slot, 1);
 	use_slot(&gpu, a, slot);
 	for (int i = 0; i < 20; i++) {
-		glk_clock_poll(&gpu.streams);
+		glk_event_poll(&gpu.streams);
 		if (glk_limbo_unmap(&limbo, span, slot, slot) != -EAGAIN)
 			tap_bail("unmapped while a kernel was queued");
 	}

@@ -11,17 +11,51 @@ static struct CUstream_st *fake(uintptr_t n)
 	return (struct CUstream_st *)(n << 8 | 0x40);
 }
 
+/* A driver that knows all handles but one, and numbers streams as it is told. */
+static uint64_t serial_of_next;
+static struct CUstream_st *foreign;
+
+static int facts_of(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts)
+{
+	(void)drv;
+	(void)device;
+	(void)stream;
+	*ret_facts = (struct glk_stream_facts){.id = serial_of_next};
+	return 0;
+}
+
+static int owner_of(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	(void)drv;
+	(void)device;
+	return foreign && stream == foreign ? -EINVAL : 0;
+}
+
+static void table_open(struct gpu *gpu)
+{
+	static struct glk_drv_ops ops;
+
+	gpu_open(gpu);
+	ops = *gpu->drv->ops;
+	ops.stream_facts = facts_of;
+	ops.stream_owner = owner_of;
+	gpu->drv->ops = &ops;
+	serial_of_next = 0;
+	foreign = NULL;
+}
+
 static void finds(void)
 {
 	uint32_t a = 0, b = 0, none = 0, again = 0;
 	struct gpu gpu;
 
-	gpu_open(&gpu);
-	is_int(glk_stream_get(&gpu.streams, fake(1), &a), 0, "a stream is known");
-	is_int(glk_stream_get(&gpu.streams, fake(2), &b), 0, "and another");
-	is_int(glk_stream_get(&gpu.streams, NULL, &none), 0, "the default stream is one");
+	table_open(&gpu);
+	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &a), 0, "a stream is known");
+	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &b), 0, "and another");
+	is_int(glk_stream_get(&gpu.streams, NULL, NULL, &none), 0, "the default stream is one");
 	ok(a && b && none && a != b && a != none && b != none, "each by its own number");
-	is_int(glk_stream_get(&gpu.streams, fake(1), &again), 0, "the same again");
+	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &again), 0, "the same again");
 	is_int(again, a, "has the same number");
 	is_int(glk_load_relaxed(&gpu.streams.slab.live), 3, "no more were made");
 	gpu_close(&gpu);
@@ -33,7 +67,7 @@ static void retires(void)
 	uint32_t id = 0, live;
 	struct gpu gpu;
 
-	gpu_open(&gpu);
+	table_open(&gpu);
 	other = gpu_enter(&gpu, fake(9));
 	s = gpu_enter(&gpu, fake(1));
 	is_int(s->bit, other->bit + 1, "streams get their bits in turn");
@@ -45,7 +79,7 @@ static void retires(void)
 	glk_stream_retire(&gpu.streams, fake(77));
 	is_int(glk_load_relaxed(&gpu.streams.slab.live), live - 1,
 		"one that is not known does nothing");
-	is_int(glk_stream_get(&gpu.streams, fake(1), &id), 0,
+	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &id), 0,
 		"the driver gives the handle again");
 	s = glk_slab_at(&gpu.streams.slab, id);
 	ok(s->freed == 0 && s->bit == GLK_STREAM_BITS, "its past is forgotten");
@@ -62,21 +96,21 @@ static void fills(void)
 	uint32_t id = 0;
 	int err = 0;
 
-	gpu_open(&gpu);
+	table_open(&gpu);
 	for (uintptr_t n = 1; n <= GLK_STREAMS_MAX && !err; n++)
-		err = glk_stream_get(&gpu.streams, fake(n), &id);
+		err = glk_stream_get(&gpu.streams, fake(n), NULL, &id);
 	is_int(err, 0, "as many streams as there can be");
 	id = 1234;
-	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX + 1), &id), -ENOMEM,
+	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX + 1), NULL, &id), -ENOMEM,
 		"and one more");
 	is_int(gpu_class(), GLAKE_ERROR_LIMIT, "is above a limit");
 	is_int(id, 1234, "the output is as it was");
-	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX), &id), 0,
+	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX), NULL, &id), 0,
 		"the last one is still known");
 	glk_stream_retire(&gpu.streams, fake(5));
-	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX + 1), &id), 0,
+	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX + 1), NULL, &id), 0,
 		"once one is retired there is room");
-	is_int(glk_stream_get(&gpu.streams, fake(5), &id), -ENOMEM, "for no more");
+	is_int(glk_stream_get(&gpu.streams, fake(5), NULL, &id), -ENOMEM, "for no more");
 	gpu_close(&gpu);
 }
 
@@ -87,24 +121,24 @@ static void lacks_memory(void)
 	struct glk_use use;
 	struct gpu gpu;
 
-	gpu_open(&gpu);
+	table_open(&gpu);
 	s = gpu_enter(&gpu, fake(1));
 	use = gpu_free(&gpu, s);
 	live = glk_load_relaxed(&gpu.streams.slab.live);
 	glk_region_fail_after(1);
-	is_int(glk_stream_get(&gpu.streams, fake(2), &id), -ENOMEM, "no memory to add");
+	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &id), -ENOMEM, "no memory to add");
 	is_int(gpu_class(), GLAKE_ERROR_NOMEM_HOST, "of the host");
 	is_int(id, 99, "the output is as it was");
 	is_int(glk_load_relaxed(&gpu.streams.slab.live), live, "nothing was added");
-	is_int(glk_stream_get(&gpu.streams, fake(1), &id), 0,
+	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &id), 0,
 		"one that is known needs none");
 	glk_stream_retire(&gpu.streams, fake(1));
 	ok(glk_clock_finished(&gpu.streams, &use), "without memory a stream still ends");
 	glk_region_fail_after(0);
-	is_int(glk_stream_get(&gpu.streams, fake(1), &id), 0, "and begins anew");
+	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &id), 0, "and begins anew");
 	s = glk_stream_enter(&gpu.streams, id);
 	ok(s->bit < GLK_STREAM_BITS && s->done == gpu.streams.tick, "as a new one");
-	is_int(glk_stream_get(&gpu.streams, fake(2), &id), 0, "later there is memory");
+	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &id), 0, "later there is memory");
 	gpu_close(&gpu);
 }
 
@@ -115,7 +149,7 @@ static void crowds(void)
 	uint32_t in_crowd = 0, id;
 	struct gpu gpu;
 
-	gpu_open(&gpu);
+	table_open(&gpu);
 	for (unsigned i = 0; i < GLK_STREAM_CROWD + 4; i++)
 		s[i] = gpu_enter(&gpu, fake(i + 1));
 	for (unsigned i = 0; i < GLK_STREAM_CROWD; i++)
@@ -157,7 +191,7 @@ static void *read_on(void *arg)
 		for (uintptr_t n = 0; n < KNOWN; n++) {
 			uint32_t id = 0;
 
-			if (glk_stream_get(r->streams, fake(n + 1), &id) ||
+			if (glk_stream_get(r->streams, fake(n + 1), NULL, &id) ||
 				id != r->id[n])
 				glk_add_relaxed(&r->wrong, 1);
 		}
@@ -175,14 +209,14 @@ static void reads_meanwhile(void)
 	struct gpu gpu;
 	int err = 0;
 
-	gpu_open(&gpu);
+	table_open(&gpu);
 	r.streams = &gpu.streams;
 	for (uintptr_t n = 0; n < KNOWN; n++)
-		glk_stream_get(&gpu.streams, fake(n + 1), &r.id[n]);
+		glk_stream_get(&gpu.streams, fake(n + 1), NULL, &r.id[n]);
 	for (int i = 0; i < READERS; i++)
 		pthread_create(&thread[i], NULL, read_on, &r);
 	for (uintptr_t n = 0; n < ADDED; n++) {
-		err |= glk_stream_get(&gpu.streams, fake(1000 + n), &id);
+		err |= glk_stream_get(&gpu.streams, fake(1000 + n), NULL, &id);
 		if (n % 3)
 			glk_stream_retire(&gpu.streams, fake(1000 + n));
 	}

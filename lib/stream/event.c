@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The library's own events: one covers all frees of its stream so far, so their number does not
+ * grow with that of the frees. A stream has a few of them in flight, so that the older ones tell
+ * of progress while the newer ones wait; they come from a store of the GPU, and above
+ * GLK_EVENTS_MAX of them a stream makes do with one, which moves on.
+ *
+ * A stream is asked what it does before an event is recorded on it: on one that captures a graph
+ * the event would become part of that graph, and on the handle of a stream that has ended it
+ * would stand for another one.
+ *
+ * All under the lock of the GPU, which no hit takes.
+ */
+#include "stream/stream.h"
+
+#include <errno.h>
+
+/* Streams of the crowd that are asked at a time. */
+#define CROWD_ASKED 32
+
+#define SPARE (sizeof((struct glk_streams *)0)->events.spare / sizeof(void *))
+
+static int take(struct glk_streams *streams, struct glk_drv_event **ret_event)
+{
+	int err;
+
+	if (streams->events.count) {
+		*ret_event = streams->events.spare[--streams->events.count];
+		return 0;
+	}
+	err = streams->drv->ops->event_new(streams->drv, streams->device, ret_event);
+	streams->events.made += !err;
+	return err;
+}
+
+static void give(struct glk_streams *streams, struct glk_drv_event *event)
+{
+	if (streams->events.count < SPARE) {
+		streams->events.spare[streams->events.count++] = event;
+		return;
+	}
+	streams->drv->ops->event_free(streams->drv, event);
+	streams->events.made--;
+}
+
+static void drop_oldest(struct glk_streams *streams, struct glk_stream *s)
+{
+	give(streams, s->ring[s->head].event);
+	s->ring[s->head].event = NULL;
+	s->head = (s->head + 1) % GLK_STREAM_EVENTS;
+	s->count--;
+}
+
+void glk_event_drop(struct glk_streams *streams, struct glk_stream *s)
+{
+	while (s->count)
+		drop_oldest(streams, s);
+}
+
+void glk_event_fini(struct glk_streams *streams)
+{
+	while (streams->events.count)
+		streams->drv->ops->event_free(streams->drv,
+			streams->events.spare[--streams->events.count]);
+}
+
+uint64_t glk_event_newest(const struct glk_stream *s)
+{
+	unsigned last = (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+
+	return s->count ? s->ring[last].tick : s->done;
+}
+
+/* 0 if an event can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
+static int can_record(struct glk_streams *streams, struct glk_stream *s)
+{
+	uint64_t serial = glk_load_relaxed(&s->serial);
+	struct glk_stream_facts facts = {0};
+	int err;
+
+	if (s->state != GLK_STREAM_LIVE)
+		return -EAGAIN;
+	if (s->handle == GLK_STREAM_PER_THREAD &&
+		glk_load_relaxed(&s->key) != glk_stream_key(s->handle)) {
+		s->mute = true;
+		return -EAGAIN;
+	}
+	err = streams->drv->ops->stream_facts(
+		streams->drv, streams->device, s->handle, &facts);
+	if (err && err != -EINVAL)
+		return err;
+	if (err || (serial && facts.id && facts.id != serial)) {
+		glk_stream_lose(streams, s);
+		return -EAGAIN;
+	}
+	s->mute = facts.capture != 0;
+	return s->mute ? -EAGAIN : 0;
+}
+
+/* Where the next event goes: a new place, or that of the newest, which moves on to now, so that
+ * what it covered waits a little longer. */
+static int choose_slot(
+	struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot)
+{
+	unsigned slot = (s->head + s->count) % GLK_STREAM_EVENTS;
+	int err;
+
+	*ret_slot = slot;
+	if (s->count == GLK_STREAM_EVENTS ||
+		(s->count && streams->events.made >= GLK_EVENTS_MAX)) {
+		*ret_slot = (slot + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+		return 0;
+	}
+	err = take(streams, &s->ring[slot].event);
+	if (err)
+		return err;
+	s->ring[slot].tick = 0;
+	s->count++;
+	return 0;
+}
+
+/* Takes back a place that was chosen and got no event. */
+static void unchoose(struct glk_streams *streams, struct glk_stream *s, unsigned slot)
+{
+	if (s->ring[slot].tick)
+		return;
+	give(streams, s->ring[slot].event);
+	s->ring[slot].event = NULL;
+	s->count--;
+}
+
+int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot)
+{
+	unsigned slot = (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+	int err;
+
+	if (s->count && glk_event_newest(s) >= s->freed) {
+		*ret_slot = slot;
+		return 0;
+	}
+	err = can_record(streams, s);
+	if (!err)
+		err = choose_slot(streams, s, &slot);
+	if (err)
+		return err;
+	err = streams->drv->ops->event_record(
+		streams->drv, s->ring[slot].event, s->handle);
+	if (err) {
+		unchoose(streams, s, slot);
+		s->mute |= err == -EBUSY;
+		return err == -EBUSY ? -EAGAIN : err;
+	}
+	streams->records++;
+	s->ring[slot].tick = streams->tick;
+	*ret_slot = slot;
+	return 0;
+}
+
+/* Forgets the oldest events of a stream that are done. */
+static bool ask(struct glk_streams *streams, struct glk_stream *s)
+{
+	bool learned = false;
+
+	while (s->count) {
+		int err = streams->drv->ops->event_query(
+			streams->drv, s->ring[s->head].event);
+
+		if (err)
+			break; /* pending; or lost, which the next call tells the user */
+		s->done = s->ring[s->head].tick;
+		drop_oldest(streams, s);
+		learned = true;
+	}
+	return learned;
+}
+
+static bool poll(struct glk_streams *streams, struct glk_stream *s, bool record)
+{
+	bool learned = ask(streams, s);
+	unsigned slot;
+
+	if (record && s->state == GLK_STREAM_LIVE && glk_event_newest(s) < s->freed &&
+		s->count < GLK_STREAM_EVENTS && !glk_event_cover(streams, s, &slot))
+		learned |= ask(streams, s);
+	glk_stream_settle(streams, s);
+	return learned;
+}
+
+/* The crowd can be long: a few at a time, and those asked go to its end. */
+static bool poll_crowd(struct glk_streams *streams, bool record)
+{
+	uint32_t *first = &streams->by_bit[GLK_STREAM_CROWD], *last = first;
+	uint32_t asked[CROWD_ASKED], count = 0, id;
+	bool learned = false;
+
+	while (*first && count < CROWD_ASKED) {
+		asked[count++] = *first;
+		*first = glk_stream_at(streams, *first)->next;
+	}
+	while (*last)
+		last = &glk_stream_at(streams, *last)->next;
+	for (uint32_t i = 0; i < count; i++) {
+		id = asked[i];
+		*last = id;
+		last = &glk_stream_at(streams, id)->next;
+	}
+	*last = 0;
+	for (uint32_t i = 0; i < count; i++)
+		learned |= poll(streams, glk_stream_at(streams, asked[i]), record);
+	return learned;
+}
+
+static bool poll_all(struct glk_streams *streams, bool record)
+{
+	bool learned = false;
+
+	for (unsigned bit = 0; bit < GLK_STREAM_CROWD; bit++) {
+		if (streams->by_bit[bit])
+			learned |= poll(streams,
+				glk_stream_at(streams, streams->by_bit[bit]), record);
+	}
+	if (streams->by_bit[GLK_STREAM_CROWD])
+		learned |= poll_crowd(streams, record);
+	return learned;
+}
+
+bool glk_event_ask(struct glk_streams *streams)
+{
+	return poll_all(streams, false);
+}
+
+bool glk_event_poll(struct glk_streams *streams)
+{
+	return poll_all(streams, true);
+}
