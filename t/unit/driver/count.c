@@ -23,6 +23,7 @@ static struct glake_driver_stats figures(struct glk_drv *drv)
 /* One call of each kind. */
 static void use(struct glk_drv *drv)
 {
+	struct glk_stream_facts facts;
 	struct glk_drv_event *event;
 	struct CUstream_st *stream;
 	uint64_t base, page;
@@ -32,6 +33,8 @@ static void use(struct glk_drv *drv)
 	drv->ops->map(drv, base, GRANULE, page);
 	drv->ops->set_access(drv, base, GRANULE, &grant, 1);
 	drv->ops->stream_new(drv, 0, &stream);
+	drv->ops->stream_facts(drv, 0, stream, &facts);
+	drv->ops->stream_owner(drv, 0, stream);
 	drv->ops->event_new(drv, 0, &event);
 	drv->ops->event_record(drv, event, stream);
 	drv->ops->event_query(drv, event);
@@ -43,6 +46,23 @@ static void use(struct glk_drv *drv)
 	drv->ops->unmap(drv, base, GRANULE);
 	drv->ops->release(drv, page);
 	drv->ops->unreserve(drv, base, GRANULE);
+}
+
+static void user_events(struct glk_drv *drv)
+{
+	struct glake_driver_stats before = figures(drv), after;
+	struct CUevent_st *event = NULL;
+
+	drv->ops->user_event_new(drv, 0, &event);
+	drv->ops->user_event_record(drv, 0, event, NULL);
+	drv->ops->user_event_wait(drv, 0, NULL, event);
+	drv->ops->user_event_free(drv, event);
+	after = figures(drv);
+	for (int i = GLAKE_CALL_EVENT_CREATE; i <= GLAKE_CALL_STREAM_WAIT; i++)
+		ok(after.calls[i] - before.calls[i] == (i != GLAKE_CALL_EVENT_QUERY),
+			"events of the program, kind %d", i);
+	is_int((int64_t)(after.calls[GLAKE_CALL_OTHER] - before.calls[GLAKE_CALL_OTHER]),
+		1, "and their end");
 }
 
 static void counts(void)
@@ -68,13 +88,15 @@ static void counts(void)
 	is_int((int64_t)stats.calls[GLAKE_CALL_SYNC], 2,
 		"the sync, and the end of the stream");
 	is_int((int64_t)stats.calls[GLAKE_CALL_COPY], 1, "the fill");
-	is_int((int64_t)stats.calls[GLAKE_CALL_OTHER], 2, "the rest");
+	is_int((int64_t)stats.calls[GLAKE_CALL_OTHER], 2,
+		"the rest, but for what is asked of a stream");
 	is_int(stats.ns[GLAKE_CALL_SET_ACCESS], 22600, "modelled time");
 	is_int(stats.ns[GLAKE_CALL_UNMAP], 15600, "of each kind");
 	is_int(stats.ns[GLAKE_CALL_EVENT_QUERY], 200, "also of events");
 	drv->ops->create(drv, setup_gpu(7), GRANULE, 0, &page);
 	stats = figures(drv);
 	is_int((int64_t)stats.calls[GLAKE_CALL_CREATE], 2, "failed calls count");
+	user_events(drv);
 	is_int(glk_drv_close(drv), 0, "closed");
 }
 
