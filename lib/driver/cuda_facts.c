@@ -4,6 +4,9 @@
  * whenever a program names a stream, so a real handle is asked about as it is, without making
  * a context current first; only the default streams depend on which one is.
  *
+ * While a stream captures, its number is not asked for: the driver refuses, in every mode of
+ * capture, and breaks the capture (580.159).
+ *
  * The legacy stream itself never captures, but while a blocking stream does, whatever is
  * recorded on it would end that capture: the driver says so, and it counts as a broken one. So
  * does a capture that was invalidated and not ended yet.
@@ -26,16 +29,16 @@ static glk_cu_result ask(const struct glk_cuda_lib *lib, struct CUstream_st *str
 		status = GLK_CU_CAPTURE_INVALIDATED;
 	else if (result)
 		return result;
-	if (lib->cuStreamGetId) {
+	if (status == GLK_CU_CAPTURE_NONE) {
 		*ret_call = "cuStreamGetId";
-		result = lib->cuStreamGetId(stream, &id);
-		if (result && result != GLK_CU_STREAM_CAPTURE_IMPLICIT)
+		result = lib->cuStreamGetId ? lib->cuStreamGetId(stream, &id)
+					    : GLK_CU_SUCCESS;
+		if (result)
 			return result;
-	}
-	if (status == GLK_CU_CAPTURE_NONE)
 		capture = 0;
-	else if (status != GLK_CU_CAPTURE_ACTIVE || !capture)
+	} else if (status != GLK_CU_CAPTURE_ACTIVE || !capture) {
 		capture = GLK_CAPTURE_BROKEN;
+	}
 	*ret_facts = (struct glk_stream_facts){.id = id, .capture = capture};
 	return GLK_CU_SUCCESS;
 }

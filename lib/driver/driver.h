@@ -77,7 +77,7 @@ static inline bool glk_stream_is_default(const struct CUstream_st *stream)
 /* What is known of a stream without waiting for it. */
 struct glk_stream_facts {
 	uint64_t id;	  /* never given to two streams of the process; 0: the driver cannot
-			   * tell */
+			   * tell, and of a stream that captures none can */
 	uint64_t capture; /* of the graph it captures, the same for all streams of one capture;
 			   * 0: none; GLK_CAPTURE_BROKEN */
 };
@@ -132,7 +132,8 @@ struct glk_drv_ops {
 	int (*stream_facts)(struct glk_drv *drv, int device, struct CUstream_st *stream,
 		struct glk_stream_facts *ret_facts);
 	/* 0 if the stream is of that GPU and of the context the library uses there; -EINVAL if it
-	 * is of another, or is no stream (any more). The default streams are of every GPU. */
+	 * is of another, or is no stream (any more), -EBUSY if it is in a broken capture. The
+	 * default streams are of every GPU. */
 	int (*stream_owner)(struct glk_drv *drv, int device, struct CUstream_st *stream);
 	int (*device_sync)(struct glk_drv *drv, int device);
 	int (*event_new)(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);

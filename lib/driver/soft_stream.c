@@ -165,6 +165,7 @@ int glk_soft_device_sync(struct glk_drv *drv, int device)
 	return err;
 }
 
+/* As CUDA, which breaks a capture when it is asked for the number of its stream. */
 int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct glk_stream_facts *ret_facts)
 {
@@ -176,8 +177,9 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	glk_lock(&soft->lock);
 	id = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo");
 	s = soft_stream_at(soft, id);
-	facts.id = s->id;
-	if (s->capturing)
+	if (!s->capturing)
+		facts.id = s->id;
+	else
 		facts.capture = s->broken ? GLK_CAPTURE_BROKEN : s->id;
 	if (id)
 		*ret_facts = facts;

@@ -355,6 +355,10 @@ static glk_cu_result fake_cuStreamGetId(
 	struct CUstream_st *stream, unsigned long long *id)
 {
 	BEGIN;
+	if (fake.capturing) {
+		fake.capture_broken = true;
+		return GLK_CU_STREAM_CAPTURE_UNSUPPORTED;
+	}
 	*id = 100 + (uintptr_t)stream;
 	return GLK_CU_SUCCESS;
 }

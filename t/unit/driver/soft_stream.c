@@ -194,6 +194,7 @@ static void captures(void)
 	is_int(glk_soft_capture(b.drv, 0, b.a, true), 0, "a capture begins");
 	b.drv->ops->stream_facts(b.drv, 0, b.a, &facts);
 	ok(facts.capture && facts.capture != GLK_CAPTURE_BROKEN, "it is seen");
+	is_int((int64_t)facts.id, 0, "the stream has no number meanwhile");
 	is_int(glk_soft_work(b.drv, 0, b.a, b.base, 64, true), 0,
 		"kernels go into the graph");
 	is_int(pending(&b, b.a), 0, "and not into the queue");
