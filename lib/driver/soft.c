@@ -176,10 +176,7 @@ static int tables_open(struct soft *soft)
 		return err;
 	/* The default stream of GPU n is slot n + 1: the first ones a new slab gives. */
 	for (int i = 0; i < soft->gpus; i++)
-		*soft_stream_at(soft, glk_slab_get(&soft->streams)) =
-			(struct soft_stream){.id = glk_soft_stream_number(),
-				.device = i,
-				.live = true};
+		glk_soft_stream_init(soft, glk_slab_get(&soft->streams), i);
 	return 0;
 }
 

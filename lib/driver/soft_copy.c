@@ -52,9 +52,9 @@ static int queue(struct soft *soft, struct CUstream_st *stream, const struct sof
 	int device = device_of(soft, op->dst, op->src), err;
 	uint32_t id, slot;
 
-	id = glk_soft_stream_any(soft, device, stream, call);
-	if (!id)
-		return -EINVAL;
+	err = glk_soft_stream_any(soft, device, stream, call, &id);
+	if (err)
+		return err;
 	err = glk_soft_stream_usable(soft, id, call);
 	if (err || !op->size)
 		return err;
@@ -104,16 +104,14 @@ int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct soft_op op = {
 		.kind = SOFT_WORK, .dst = addr, .size = size, .write = write};
 	struct soft *soft = glk_soft_below(drv);
-	int err = -EINVAL;
 	uint32_t id, slot;
+	int err;
 
 	if (!soft)
-		return err;
+		return -EINVAL;
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel");
-	if (id)
-		err = 0;
-	if (id && size)
+	err = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel", &id);
+	if (!err && size)
 		err = touchable(soft, soft_stream_at(soft, id)->device, addr, size, write,
 			"cuLaunchKernel");
 	if (!err && !soft_stream_at(soft, id)->capturing)

@@ -129,14 +129,14 @@ int glk_soft_event_record(
 	struct soft *soft = soft_of(drv);
 	struct soft_event *e;
 	int err = -EINVAL;
-	uint32_t id = 0;
+	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
 	glk_lock(&soft->lock);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventRecord");
 	if (e)
-		id = glk_soft_stream_any(soft, e->device, stream, "cuEventRecord");
-	if (id)
+		err = glk_soft_stream_any(soft, e->device, stream, "cuEventRecord", &id);
+	if (!err)
 		err = record(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
@@ -163,14 +163,15 @@ int glk_soft_stream_wait(
 	struct soft *soft = soft_of(drv);
 	const struct soft_event *e;
 	int err = -EINVAL;
-	uint32_t id = 0;
+	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
 	glk_lock(&soft->lock);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuStreamWaitEvent");
 	if (e)
-		id = glk_soft_stream_any(soft, e->device, stream, "cuStreamWaitEvent");
-	if (id)
+		err = glk_soft_stream_any(
+			soft, e->device, stream, "cuStreamWaitEvent", &id);
+	if (!err)
 		err = wait(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
@@ -200,14 +201,14 @@ int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_s
 	struct soft *soft = soft_of(drv);
 	struct soft_event *e;
 	int err = -EINVAL;
-	uint32_t id = 0;
+	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
 	glk_lock(&soft->lock);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_USER_EVENT, "cuEventRecord");
 	if (e)
-		id = glk_soft_stream_find(soft, device, stream, "cuEventRecord");
-	if (id)
+		err = glk_soft_stream_find(soft, device, stream, "cuEventRecord", &id);
+	if (!err)
 		err = record(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
@@ -219,15 +220,16 @@ int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st
 	struct soft *soft = soft_of(drv);
 	const struct soft_event *e;
 	int err = -EINVAL;
-	uint32_t id = 0;
+	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
 	glk_lock(&soft->lock);
 	e = event_find(
 		soft, (uintptr_t)event, GLK_HANDLE_USER_EVENT, "cuStreamWaitEvent");
 	if (e)
-		id = glk_soft_stream_find(soft, device, stream, "cuStreamWaitEvent");
-	if (id)
+		err = glk_soft_stream_find(
+			soft, device, stream, "cuStreamWaitEvent", &id);
+	if (!err)
 		err = wait(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;

@@ -222,14 +222,14 @@ int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)
 int glk_soft_step(struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	struct soft *soft = glk_soft_below(drv);
-	int err = -EINVAL;
 	uint32_t id;
+	int err;
 
 	if (!soft)
-		return err;
+		return -EINVAL;
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "step");
-	if (id)
+	err = glk_soft_stream_find(soft, device, stream, "step", &id);
+	if (!err)
 		err = glk_soft_queue_step(soft, id) ? 0 : -EAGAIN;
 	glk_unlock(&soft->lock);
 	return err;
@@ -251,17 +251,18 @@ int glk_soft_hold(struct glk_drv *drv, int device, struct CUstream_st *stream, b
 {
 	struct soft *soft = glk_soft_below(drv);
 	uint32_t id;
+	int err;
 
 	if (!soft)
 		return -EINVAL;
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "hold");
-	if (id)
+	err = glk_soft_stream_find(soft, device, stream, "hold", &id);
+	if (!err)
 		soft_stream_at(soft, id)->held = hold;
-	if (id && !hold && !soft->stepped)
+	if (!err && !hold && !soft->stepped)
 		glk_soft_queue_run(soft);
 	glk_unlock(&soft->lock);
-	return id ? 0 : -EINVAL;
+	return err;
 }
 
 int glk_soft_pending(
@@ -269,13 +270,14 @@ int glk_soft_pending(
 {
 	struct soft *soft = glk_soft_below(drv);
 	uint32_t id;
+	int err;
 
 	if (!soft)
 		return -EINVAL;
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "pending");
-	if (id)
+	err = glk_soft_stream_find(soft, device, stream, "pending", &id);
+	if (!err)
 		*ret_count = soft_stream_at(soft, id)->pending;
 	glk_unlock(&soft->lock);
-	return id ? 0 : -EINVAL;
+	return err;
 }

@@ -13,6 +13,7 @@
 #define SOFT_PLACES   128u	 /* 64 GPUs, 64 NUMA nodes */
 #define SOFT_MAPPINGS (1u << 21) /* far more than vm.max_map_count lets exist apart */
 #define SOFT_STREAMS  4096u
+#define SOFT_OWN      1024u /* default streams of threads */
 #define SOFT_EVENTS   (1u << 18)
 #define SOFT_QUEUED   (1u << 18)
 
@@ -54,6 +55,13 @@ struct soft_stream {
 	bool live, held, capturing, broken;
 };
 
+/* The default stream of a thread on a GPU. */
+struct soft_own {
+	uint64_t thread;
+	int device;
+	uint32_t stream; /* 0: free */
+};
+
 /* The last record of an event is an operation; it has passed when the slot has moved on. */
 struct soft_event {
 	uint64_t serial;
@@ -93,6 +101,7 @@ struct soft {
 	struct glk_slab pages;
 	struct glk_book book;
 	struct glk_slab streams, events, ops;
+	struct soft_own own[SOFT_OWN];
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
 	uint64_t reach[SOFT_STREAMS + 1]; /* scratch of soft_race.c */
@@ -155,16 +164,22 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	struct glk_stream_facts *ret_facts);
 int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream);
 int glk_soft_device_sync(struct glk_drv *drv, int device);
-/* The slot of a stream, for a default one that of `device`; 0 and a record if it is none. */
-uint32_t glk_soft_stream_find(const struct soft *soft, int device,
-	struct CUstream_st *stream, const char *call);
+/* The slot of a stream, for a default one that of `device`. 0, or -EINVAL and a record if it
+ * is none, -ENOMEM if it is the thread's own and there are too many. */
+int glk_soft_stream_find(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id);
 /* The same, where a real handle may be of any GPU. */
-uint32_t glk_soft_stream_any(const struct soft *soft, int device,
-	struct CUstream_st *stream, const char *call);
+int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id);
+/* A slot begins a life. */
+void glk_soft_stream_init(struct soft *soft, uint32_t id, int device);
 /* A number for a stream or a capture, never given before in this process. */
 uint64_t glk_soft_stream_number(void);
 /* 0, or -EBUSY, a record and a broken capture when the stream captures a graph. */
 int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call);
+
+/* soft_own.c: the default stream of the calling thread, made at first. 0 or -ENOMEM. */
+int glk_soft_stream_own(struct soft *soft, int device, uint32_t *ret_id);
 
 /* soft_event.c */
 int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);

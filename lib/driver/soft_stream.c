@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Streams of the software device: handles, life and death, capture. What a stream does is in
- * soft_queue.c. Streams are non-blocking, so the default stream of a GPU (the NULL handle) is
- * one like any other and no order holds between it and the rest.
+ * soft_queue.c. Streams are non-blocking, so the default streams (that of a GPU, and one of each
+ * thread) are streams like any other and no order holds between them and the rest.
  *
  * Capture	a call of ours that is not allowed on a capturing stream is refused and breaks
  *		the capture, as the driver does it; the test sees that when it ends the capture
@@ -22,43 +22,57 @@ uint64_t glk_soft_stream_number(void)
 	return glk_add_relaxed(&numbers, 1) + 1;
 }
 
-uint32_t glk_soft_stream_any(
-	const struct soft *soft, int device, struct CUstream_st *stream, const char *call)
+void glk_soft_stream_init(struct soft *soft, uint32_t id, int device)
+{
+	struct soft_stream *s = soft_stream_at(soft, id);
+
+	*s = (struct soft_stream){.id = glk_soft_stream_number(),
+		.gen = s->gen + 1,
+		.device = device,
+		.live = true};
+}
+
+int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id)
 {
 	uint64_t handle = (uint64_t)(uintptr_t)stream;
 	const struct soft_stream *s = NULL;
 	uint32_t id = glk_handle_id(handle);
 
-	if (device >= soft->gpus || device < 0) {
-		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 101,
+	if (device >= soft->gpus || device < 0)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 101,
 			"GPU %d does not exist", device);
+	if (stream == GLK_STREAM_PER_THREAD)
+		return glk_soft_stream_own(soft, device, ret_id);
+	if (!stream || stream == GLK_STREAM_LEGACY) {
+		*ret_id = (uint32_t)device + 1;
 		return 0;
 	}
-	if (!stream || stream == GLK_STREAM_LEGACY)
-		return (uint32_t)device + 1;
 	if (glk_handle_is(handle, GLK_HANDLE_STREAM) && id && id <= SOFT_STREAMS)
 		s = soft_stream_at(soft, id);
-	if (!s || !s->live || (s->gen & GLK_HANDLE_GEN_MASK) != glk_handle_gen(handle)) {
-		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+	if (!s || !s->live || (s->gen & GLK_HANDLE_GEN_MASK) != glk_handle_gen(handle))
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
 			"%#lx is no stream of the software device, or was freed",
 			(unsigned long)handle);
-		return 0;
-	}
-	return id;
+	*ret_id = id;
+	return 0;
 }
 
-uint32_t glk_soft_stream_find(
-	const struct soft *soft, int device, struct CUstream_st *stream, const char *call)
+int glk_soft_stream_find(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id)
 {
-	uint32_t id = glk_soft_stream_any(soft, device, stream, call);
+	uint32_t id;
+	int err;
 
-	if (id && soft_stream_at(soft, id)->device != device) {
-		glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+	err = glk_soft_stream_any(soft, device, stream, call, &id);
+	if (err)
+		return err;
+	if (soft_stream_at(soft, id)->device != device)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
 			"the stream is of GPU %d, not of GPU %d",
 			soft_stream_at(soft, id)->device, device);
-		return 0;
-	}
-	return id;
+	*ret_id = id;
+	return 0;
 }
 
 int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call)
@@ -75,7 +89,6 @@ int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call)
 int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream)
 {
 	struct soft *soft = soft_of(drv);
-	struct soft_stream *s;
 	uint32_t id;
 
 	if (device < 0 || device >= soft->gpus)
@@ -85,13 +98,9 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 	if (!id)
 		return -ENOMEM;
 	glk_lock(&soft->lock);
-	s = soft_stream_at(soft, id);
-	*s = (struct soft_stream){.id = glk_soft_stream_number(),
-		.gen = s->gen + 1,
-		.device = device,
-		.live = true};
+	glk_soft_stream_init(soft, id, device);
 	*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
-		GLK_HANDLE_STREAM, (uint32_t)device, s->gen, id);
+		GLK_HANDLE_STREAM, (uint32_t)device, soft_stream_at(soft, id)->gen, id);
 	glk_unlock(&soft->lock);
 	return 0;
 }
@@ -99,11 +108,12 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 static int sync(struct soft *soft, int device, struct CUstream_st *stream,
 	const char *call, uint32_t *ret_id)
 {
-	uint32_t id = glk_soft_stream_find(soft, device, stream, call);
+	uint32_t id;
 	int err;
 
-	if (!id)
-		return -EINVAL;
+	err = glk_soft_stream_find(soft, device, stream, call, &id);
+	if (err)
+		return err;
 	err = glk_soft_stream_usable(soft, id, call);
 	if (!err)
 		err = glk_soft_queue_drain(soft, id, call);
@@ -172,30 +182,32 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	struct soft *soft = soft_of(drv);
 	struct glk_stream_facts facts = {0};
 	const struct soft_stream *s;
-	uint32_t id;
+	uint32_t id = 0;
+	int err;
 
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo");
+	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo", &id);
 	s = soft_stream_at(soft, id);
 	if (!s->capturing)
 		facts.id = s->id;
 	else
 		facts.capture = s->broken ? GLK_CAPTURE_BROKEN : s->id;
-	if (id)
+	if (!err)
 		*ret_facts = facts;
 	glk_unlock(&soft->lock);
-	return id ? 0 : -EINVAL;
+	return err;
 }
 
 int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	struct soft *soft = soft_of(drv);
 	uint32_t id;
+	int err;
 
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "cuStreamGetCtx");
+	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCtx", &id);
 	glk_unlock(&soft->lock);
-	return id ? 0 : -EINVAL;
+	return err;
 }
 
 int glk_soft_capture(
@@ -203,15 +215,15 @@ int glk_soft_capture(
 {
 	struct soft *soft = glk_soft_below(drv);
 	struct soft_stream *s;
-	uint32_t id;
-	int err = 0;
+	uint32_t id = 0;
+	int err;
 
 	if (!soft)
 		return -EINVAL;
 	glk_lock(&soft->lock);
-	id = glk_soft_stream_find(soft, device, stream, "cuStreamBeginCapture");
+	err = glk_soft_stream_find(soft, device, stream, "cuStreamBeginCapture", &id);
 	s = soft_stream_at(soft, id);
-	if (!id || s->capturing == capturing) {
+	if (err || s->capturing == capturing) {
 		err = -EINVAL;
 	} else {
 		if (!capturing && s->broken)

@@ -41,8 +41,8 @@ struct fake {
 	struct CUctx_st *context; /* current in the last call that was no context call */
 	glk_cu_capture_mode mode; /* of the thread */
 	glk_cu_capture_mode event_mode; /* of the thread, in the last record or wait */
-	bool capture_broken;	  /* something forbidden was called meanwhile */
-	int relaxed_calls;	  /* calls made in relaxed mode */
+	bool capture_broken;		/* something forbidden was called meanwhile */
+	int relaxed_calls;		/* calls made in relaxed mode */
 	struct glk_cu_prop prop;
 	struct glk_cu_access access[4];
 	size_t access_count, size, offset;
