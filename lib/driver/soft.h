@@ -45,6 +45,13 @@ int glk_soft_capture(
 /* The modelled clock: what all calls so far would have taken on an H200. */
 int glk_soft_clock(struct glk_drv *drv, int64_t *ret_ns);
 
+/*
+ * What lies behind an address: a number of the page, never given to another one of this
+ * device, and the place in it. 0; -EINVAL when nothing is mapped there.
+ */
+int glk_soft_physical(
+	struct glk_drv *drv, uint64_t addr, uint64_t *ret_page, size_t *ret_offset);
+
 /* Bytes of host memory that pages hold at this moment, over all GPUs and nodes. */
 int glk_soft_resident(struct glk_drv *drv, uint64_t *ret_bytes);
 

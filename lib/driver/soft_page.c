@@ -45,8 +45,11 @@ static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_p
 		return -ENOMEM;
 	room->used += size;
 	page = soft_page_at(soft, id);
-	*page = (struct soft_page){
-		.size = size, .gen = page->gen + 1, .place = place, .live = true};
+	*page = (struct soft_page){.number = ++soft->page_numbers,
+		.size = size,
+		.gen = page->gen + 1,
+		.place = place,
+		.live = true};
 	*ret_page = glk_handle_make(GLK_HANDLE_PAGE, place, page->gen, id);
 	return 0;
 }
@@ -103,4 +106,24 @@ int glk_soft_release(struct glk_drv *drv, uint64_t handle)
 	}
 	glk_unlock(&soft->lock);
 	return err;
+}
+
+int glk_soft_physical(
+	struct glk_drv *drv, uint64_t addr, uint64_t *ret_page, size_t *ret_offset)
+{
+	struct soft *soft = glk_soft_below(drv);
+	const struct glk_mapping *mapping;
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	mapping = glk_book_find(&soft->book, addr);
+	if (mapping) {
+		*ret_page = soft_page_at(soft, mapping->page)->number;
+		*ret_offset = addr - mapping->addr;
+	}
+	glk_unlock(&soft->lock);
+	return mapping ? 0
+		       : glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+				 "nothing is mapped at %#lx", (unsigned long)addr);
 }

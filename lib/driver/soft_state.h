@@ -41,6 +41,7 @@ struct soft_file {
 };
 
 struct soft_page {
+	uint64_t number;    /* never given to another page of the device */
 	size_t size, first; /* bytes; first granule in the file once it is placed */
 	uint32_t gen, maps;
 	uint32_t queued; /* ranges of queued operations that touch it */
@@ -99,6 +100,7 @@ struct soft {
 	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
 	struct soft_file file;
 	struct glk_slab pages;
+	uint64_t page_numbers; /* given so far */
 	struct glk_book book;
 	struct glk_slab streams, events, ops;
 	struct soft_own own[SOFT_OWN];
