@@ -28,6 +28,7 @@
 #define glk_add_relaxed(p, v)	    ((p)->fetch_add((v), rl::mo_relaxed, $))
 #define glk_sub_relaxed(p, v)	    ((p)->fetch_sub((v), rl::mo_relaxed, $))
 #define glk_add_acq_rel(p, v)	    ((p)->fetch_add((v), rl::mo_acq_rel, $))
+#define glk_sub_acq_rel(p, v)	    ((p)->fetch_sub((v), rl::mo_acq_rel, $))
 #define glk_cas_weak(p, o, n, s, f) ((p)->compare_exchange_weak(*(o), (n), s, $, f, $))
 #define glk_cas_weak_acquire(p, o, n)                                                    \
 	glk_cas_weak(p, o, n, rl::mo_acquire, rl::mo_acquire)
@@ -57,6 +58,7 @@
 #define glk_add_relaxed(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 #define glk_sub_relaxed(p, v)	atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
 #define glk_add_acq_rel(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
+#define glk_sub_acq_rel(p, v)	atomic_fetch_sub_explicit((p), (v), memory_order_acq_rel)
 #define glk_cas_weak_acquire(p, o, n)                                                    \
 	atomic_compare_exchange_weak_explicit(                                           \
 		(p), (o), (n), memory_order_acquire, memory_order_acquire)

@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "cache/ahead.h"
+#include "cache/graph.h"
 
 #include <errno.h>
 
@@ -30,6 +31,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 		conf->policy_bins == GLK_POLICY_BINS_ALL ? GLK_KIND_COUNT
 							 : GLK_KIND_LARGE);
 	glk_seats_number(cache);
+	cache->home = cache;
 	cache->lock = &cache->own.lock;
 	cache->streams = &cache->own.streams;
 	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
@@ -67,7 +69,8 @@ static int start(struct glk_cache *cache)
 {
 	int err;
 
-	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf);
+	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf,
+		cache->conf->map_span);
 	if (err)
 		return err;
 	err = glk_streams_init(cache->streams, cache->drv, cache->device, cache->lock);
@@ -208,14 +211,16 @@ static int empty(struct glk_cache *cache)
 
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 {
-	int err = 0;
+	int err = 0, failed;
 
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
 		glk_ahead_stop(cache);
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
-		err = empty(cache);
+		err = glk_graph_fini(cache, empty);
+		failed = empty(cache);
+		err = err ? err : failed;
 		glk_seats_fini(cache);
 		free_rows(cache);
 		glk_streams_fini(cache->streams);

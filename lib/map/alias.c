@@ -68,6 +68,8 @@ void glk_slot_book(struct glk_span *span, uint32_t slot, uint32_t id)
 
 	if (page->aliases == 1)
 		make_shared(span->map, page);
+	if (!page->aliases)
+		span->map->page_bytes += page->size;
 	span->use[slot] = page->aliases ? (struct glk_use){0} : page->use;
 	span->slot[slot].page = id;
 	span->more[slot].next_alias = page->first_alias;
@@ -117,7 +119,8 @@ static void unchain(struct glk_span *span, uint32_t slot, struct glk_page *page)
 	*link = span->more[slot].next_alias;
 	if (page->aliases == 1)
 		page->use = span->use[slot];
-	page->aliases--;
+	if (!--page->aliases)
+		span->map->page_bytes -= page->size;
 	glk_bit_clear(span->shared, slot);
 	glk_bit_clear(span->usable, slot);
 	if (page->aliases == 1)
@@ -151,6 +154,8 @@ static void quarantine(struct glk_span *span, uint32_t slot, uint32_t id, bool b
 		glk_bit_clear(at->shared, number);
 		map->mapped_bytes -= page->size;
 	}
+	if (page->aliases)
+		map->page_bytes -= page->size;
 	page->first_alias = GLK_NO_SLOT;
 	page->aliases = 0;
 	glk_node_lose(map->node, id);

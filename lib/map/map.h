@@ -136,11 +136,13 @@ struct glk_map {
 	int ends;	       /* of a free extent that are tried, by policy.ends */
 	uint64_t idle_bytes;   /* idle pages that keep mappings */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
+	uint64_t page_bytes;   /* pages with mappings */
 };
 
-/* span.c: 0, -ENOMEM (addresses: class ADDRESS; tables: NOMEM_HOST). */
+/* span.c: addresses of `size` bytes, or as many as are granted. 0, -ENOMEM (addresses: class
+ * ADDRESS; tables: NOMEM_HOST). */
 int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
-	const struct glk_conf *conf);
+	const struct glk_conf *conf, size_t size);
 /* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. */
 void glk_map_fini(struct glk_map *map);
 

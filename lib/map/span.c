@@ -98,7 +98,7 @@ static int reserve(struct glk_map *map, size_t size, size_t align)
 }
 
 int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
-	const struct glk_conf *conf)
+	const struct glk_conf *conf, size_t size)
 {
 	struct glk_drv *drv = pool->drv;
 	uint64_t base;
@@ -113,17 +113,17 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 	err = glk_idle_init(map);
 	if (err)
 		goto slab;
-	err = reserve(map, conf->map_span, node->page_size[GLK_CLASS_LARGE]);
+	err = reserve(map, size, node->page_size[GLK_CLASS_LARGE]);
 	if (err)
 		goto idle;
 	base = map->base;
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		uint64_t size = map->size / 8 * part_of_8[kind];
+		uint64_t part = map->size / 8 * part_of_8[kind];
 
-		err = span_init(&map->span[kind], map, (enum glk_kind)kind, base, size);
+		err = span_init(&map->span[kind], map, (enum glk_kind)kind, base, part);
 		if (err)
 			goto spans;
-		base += size;
+		base += part;
 	}
 	return 0;
 spans:

@@ -19,7 +19,7 @@
 
 struct tally {
 	struct glk_map *map;
-	uint64_t mapped_bytes, idle_pages, idle_bytes; /* found in the slots */
+	uint64_t mapped_bytes, page_bytes, idle_pages, idle_bytes; /* found in the slots */
 	uint64_t lives;	     /* live extents on slots, of the span under way */
 	uint32_t slot, live; /* slot last stood on, live extents on it so far */
 	uint32_t starts;     /* entries for lookup */
@@ -256,6 +256,8 @@ static int check_page(struct tally *t, const struct glk_span *span, uint32_t slo
 		return broken("page %" PRIu32 ": idle %d and on an idle list %d", s->page,
 			idle, glk_idle_has(t->map, s->page));
 	t->mapped_bytes += page->size;
+	if (page->first_alias == name)
+		t->page_bytes += page->size;
 	if (idle && page->first_alias == name) {
 		t->idle_pages++;
 		t->idle_bytes += page->size;
@@ -391,5 +393,8 @@ int glk_map_verify(struct glk_map *map)
 		return broken("%" PRIu64 " bytes mapped and %" PRIu64 " idle, %" PRIu64
 			      " and %" PRIu64 " booked",
 			t.mapped_bytes, idle_bytes, map->mapped_bytes, map->idle_bytes);
+	if (t.page_bytes != map->page_bytes)
+		return broken("%" PRIu64 " bytes of pages, %" PRIu64 " booked", t.page_bytes,
+			map->page_bytes);
 	return 0;
 }

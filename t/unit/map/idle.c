@@ -165,11 +165,11 @@ static void test_gpus(void)
 		tap_bail("no pool");
 	nodes = rig.pool.nodes;
 	fake_init(&other.fake);
-	if (glk_map_init(&rig.map, &rig.pool, &nodes[0], &rig.conf))
+	if (glk_map_init(&rig.map, &rig.pool, &nodes[0], &rig.conf, rig.conf.map_span))
 		tap_bail("no map");
 	rig.fake.size = 0; /* a second reservation at the same addresses */
 	free(rig.fake.granule);
-	if (glk_map_init(&other.map, &rig.pool, &nodes[1], &rig.conf))
+	if (glk_map_init(&other.map, &rig.pool, &nodes[1], &rig.conf, rig.conf.map_span))
 		tap_bail("no map");
 	if (glk_node_grow(&nodes[0], GLK_CLASS_LARGE, 0, &ours) ||
 		glk_slot_attach(&rig.map.span[GLK_KIND_LARGE], 0, ours))

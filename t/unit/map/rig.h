@@ -38,7 +38,8 @@ static inline void rig_start(struct rig *rig)
 	struct glk_drv *drv = fake_init(&rig->fake);
 
 	if (glk_pool_init(&rig->pool, drv, &rig->conf, 1, 0, NULL) ||
-		glk_map_init(&rig->map, &rig->pool, &rig->pool.nodes[0], &rig->conf))
+		glk_map_init(&rig->map, &rig->pool, &rig->pool.nodes[0], &rig->conf,
+			rig->conf.map_span))
 		tap_bail("the map cannot be made");
 }
 

@@ -6,7 +6,8 @@ static struct rig rig;
 
 static int init(void)
 {
-	return glk_map_init(&rig.map, &rig.pool, &rig.pool.nodes[0], &rig.conf);
+	return glk_map_init(&rig.map, &rig.pool, &rig.pool.nodes[0], &rig.conf,
+		rig.conf.map_span);
 }
 
 /* A pool and no map. */

@@ -42,8 +42,8 @@ static inline void gpu_open(struct gpu *gpu)
 	}
 	if (glk_rcu_init(false) || glk_drv_open(&gpu->conf, NULL, 0, &gpu->drv) ||
 		glk_pool_init(&gpu->pool, gpu->drv, &gpu->conf, 1, 1, &host) ||
-		glk_map_init(
-			&gpu->map, &gpu->pool, glk_pool_gpu(&gpu->pool, 0), &gpu->conf))
+		glk_map_init(&gpu->map, &gpu->pool, glk_pool_gpu(&gpu->pool, 0),
+			&gpu->conf, gpu->conf.map_span))
 		tap_bail("no software device");
 	glk_lock_init(&gpu->lock, GLK_RANK_DEVICE);
 	if (glk_streams_init(&gpu->streams, gpu->drv, 0, &gpu->lock))
