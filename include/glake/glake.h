@@ -10,7 +10,8 @@
  *   error.h     why the last call of this thread failed
  *   context.h   open and close a context
  *   memory.h    allocate, free, look up a pointer, budget, trim
- *   stream.h    streams for programs that have no CUDA runtime at hand
+ *   stream.h    streams: their ends and dependencies; own ones without a CUDA runtime
+ *   graph.h     memory of CUDA graphs
  *   stats.h     figures: memory, requests, driver calls
  *   conf.h      the configuration, key by key
  *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
@@ -27,6 +28,7 @@
 #include <glake/conf.h>
 #include <glake/context.h>
 #include <glake/error.h>
+#include <glake/graph.h>
 #include <glake/info.h>
 #include <glake/memory.h>
 #include <glake/stats.h>

@@ -11,6 +11,7 @@ GLAKE_BEGIN_DECLS
 
 struct glake;
 struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is */
+struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 
 /* Flags of glake_alloc. */
 #define GLAKE_ALLOC_CONTIGUOUS                                                           \
@@ -32,15 +33,18 @@ struct CUstream_st; /* CUDA's own: a CUstream or cudaStream_t goes in as it is *
 /*
  * Gives a block of at least `size` bytes on GPU `device`, usable in stream order on `stream`
  * at once, without synchronisation. Contents are undefined. The block belongs to the caller
- * until glake_free.
+ * until glake_free. While `stream` captures a graph the block comes from a pool of that graph,
+ * see graph.h.
  *
  * device	GPU number, from 0
  * size		bytes, 1 or more; rounded up to GLAKE_GRAIN
- * stream	the stream of first use, of that GPU; NULL is the legacy default stream
+ * stream	the stream of first use, of that GPU and of its primary context; NULL is the
+ *		legacy default stream, CU_STREAM_PER_THREAD that of the calling thread. A
+ *		program that destroys a stream says so before: glake_stream_end
  * flags	GLAKE_ALLOC_...
  *
- * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output), -ENOMEM, -ESTALE
- * (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
+ * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of that
+ * GPU), -ENOMEM, -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
  * fault; nothing is lost). A refused request changes nothing. What -ENOMEM is for, the class of
  * glake_last_error tells:
  *
@@ -62,15 +66,50 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
 
 /*
  * Takes a block back in stream order: work queued on `stream` before this call may still use
- * it. `ptr` is the address that glake_alloc gave; NULL is accepted and does nothing.
+ * it, and so may work queued before on the stream it was given to and on those of glake_use.
+ * `ptr` is the address that glake_alloc gave; NULL is accepted and does nothing.
  *
- * Returns 0, or -EINVAL (not a block of this context: NOT_MINE; freed before: DOUBLE_FREE;
- * the inside of a block), -ESTALE (closed context), -EIO (a stream not seen before could neither
- * be remembered nor waited for). A refused free changes nothing. In a forked child 0, and
- * nothing happens: the block is the parent's.
- * Thread: any. Blocks: no. Driver calls: none, save that wait.
+ * Returns 0, or -EINVAL (not a block of this context: NOT_MINE; freed before: DOUBLE_FREE; the
+ * inside of a block; a stream not seen before that is none of the block's GPU: INVAL), -ESTALE
+ * (closed context), -EIO (a stream not seen before could neither be remembered nor waited for).
+ * A refused free changes nothing. In a forked child 0, and nothing happens: the block is the
+ * parent's.
+ * Thread: any. Blocks: no. Driver calls: none for a stream seen before.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/*
+ * Says that work on a further stream uses a block, so that freeing it waits for that work too.
+ * To be called after that work was queued or before, but not after the free. PyTorch calls this
+ * record_stream. On the stream that the block was given to it does nothing.
+ *
+ * Returns 0, or -EINVAL (as glake_free), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked
+ * child). A refused call changes nothing.
+ * Thread: any; a free of the same block at the same time is refused as DOUBLE_FREE.
+ * Blocks: briefly. Driver calls: none for a stream seen before.
+ */
+GLAKE_EXPORT int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/*
+ * Takes a block back behind a list of events instead of a stream: it is reusable when all of
+ * them have passed. What they stand for is taken as it is at the call, so they may be recorded
+ * again or destroyed right after. They may be of any GPU. With a count of 0 all use of the block
+ * must have finished.
+ *
+ * events	`count` of them, recorded behind the last use of the block, outside of captures
+ *
+ * Returns 0, or -EINVAL (as glake_free; no event), -EBUSY (CAPTURE: an event of a graph that is
+ * being captured), -ENOMEM, -ESTALE, -EIO, -ENODEV (device lost). A refused free changes
+ * nothing. In a forked child 0, and nothing happens.
+ * Thread: any. Blocks: briefly. Driver calls: a stream wait an event, two questions.
+ */
+GLAKE_EXPORT int glake_free_after(struct glake *ctx, void *ptr,
+	struct CUevent_st *const *events, size_t count);
+
+/* Names a pool of graphs, see graph.h; both 0: none. */
+struct glake_pool_id {
+	uint64_t high, low;
+};
 
 /* What is behind an address. */
 struct glake_block {
@@ -83,6 +122,7 @@ struct glake_block {
 	size_t page_size;	    /* of the physical pages behind it */
 	size_t pages;		    /* physical pages it touches */
 	struct CUstream_st *stream; /* of the allocation */
+	struct glake_pool_id pool;  /* of graphs that it belongs to */
 };
 
 /*

@@ -76,6 +76,18 @@ struct glake_stats {
 	uint64_t called;  /* misses for which the driver was called */
 	uint64_t quick;	  /* bytes of freed blocks in the quick bins */
 	uint64_t flushes; /* times that the bins gave blocks back to be merged */
+
+	/* Streams and limbo, where a mapping waits until nobody on the GPU uses it any more. */
+	uint64_t streams;   /* known at present, those that ended with work left included */
+	uint64_t events;    /* of the library, at the driver at present */
+	uint64_t unmapped;  /* bytes of mappings that went through limbo */
+	uint64_t released;  /* bytes of pages that did, to the driver */
+	uint64_t held_back; /* times that something was not ready to go */
+	uint64_t graces;    /* grace periods waited for, one a batch */
+
+	/* Pools of graphs; what they have is in the figures above too. */
+	uint64_t pools;
+	uint64_t pool_held; /* bytes of pages that stay with them */
 };
 
 /*

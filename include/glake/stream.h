@@ -8,6 +8,7 @@ GLAKE_BEGIN_DECLS
 
 struct glake;
 struct CUstream_st;
+struct CUevent_st;
 
 /*
  * Makes a stream on a GPU of the context: a non-blocking CUDA stream, or a stream of the
@@ -30,6 +31,53 @@ GLAKE_EXPORT int glake_stream_new(
  */
 GLAKE_EXPORT int glake_stream_free(
 	struct glake *ctx, int device, struct CUstream_st *stream);
+
+/*
+ * Says that a stream of the program is about to be destroyed. Call it right before
+ * cuStreamDestroy or cudaStreamDestroy, when no other thread uses the stream any more: its handle
+ * may come back for another stream, which must not be taken for this one. Work may be left on
+ * it: what was freed on it becomes reusable by all when that has passed. A stream that was never
+ * seen is no error.
+ *
+ * Returns 0, or -EINVAL (device), -EBUSY (CAPTURE: it captures a graph), -ESTALE, -ENODEV (in a
+ * forked child).
+ * Thread: any. Blocks: briefly; with stream.opportunistic=no, until its work is done.
+ * Driver calls: an event record.
+ */
+GLAKE_EXPORT int glake_stream_end(
+	struct glake *ctx, int device, struct CUstream_st *stream);
+
+/*
+ * Dependencies between streams. A program that puts one stream behind another by an event and
+ * tells the library saves it a wait of its own when memory goes the same way.
+ *
+ * Either the library makes the two calls and notes them: glake_event_record and
+ * glake_stream_wait. Or the program makes them and tells: glake_event_recorded *before* it
+ * records the event, glake_stream_waited *after* the wait. If waits for an event are told, all
+ * its records must be. An event that is destroyed is forgotten by glake_event_forget, or by
+ * glake_event_free for those of glake_event_new, which makes one without timing.
+ *
+ * On a stream that captures a graph nothing is noted: the order of a graph is its own.
+ *
+ * Return 0, or -EINVAL (device, no stream of that GPU, no event), -ENOMEM, -ESTALE, -EIO,
+ * -ENODEV (device lost, or in a forked child).
+ * Thread: any. Blocks: briefly. Driver calls: the one they stand for, and a question about the
+ * stream.
+ */
+GLAKE_EXPORT int glake_event_new(
+	struct glake *ctx, int device, struct CUevent_st **ret_event);
+GLAKE_EXPORT int glake_event_free(
+	struct glake *ctx, int device, struct CUevent_st *event);
+GLAKE_EXPORT int glake_event_record(struct glake *ctx, int device,
+	struct CUevent_st *event, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_stream_wait(struct glake *ctx, int device,
+	struct CUstream_st *stream, struct CUevent_st *event);
+GLAKE_EXPORT int glake_event_recorded(struct glake *ctx, int device,
+	const struct CUevent_st *event, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_stream_waited(struct glake *ctx, int device,
+	struct CUstream_st *stream, const struct CUevent_st *event);
+GLAKE_EXPORT int glake_event_forget(
+	struct glake *ctx, int device, const struct CUevent_st *event);
 
 GLAKE_END_DECLS
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The public face of blocks, budgets and trim: see glake/memory.h. */
 #include "api/context.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
 #include "cache/hit.h"
@@ -48,7 +49,8 @@ static int find_cache(
 	struct glk_context *context, uint64_t addr, struct glk_cache **ret_cache)
 {
 	for (int i = 0; i < context->devices; i++) {
-		if (glk_cache_holds(&context->caches[i], addr)) {
+		if (glk_cache_holds(&context->caches[i], addr) ||
+			glk_graph_holds(&context->caches[i], addr)) {
 			*ret_cache = &context->caches[i];
 			return 0;
 		}
@@ -71,7 +73,11 @@ static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st 
 		return 0; /* a forked child: the memory is the parent's */
 	if (!err)
 		err = find_cache(context, (uint64_t)(uintptr_t)ptr, &cache);
-	return err ? err : glk_cache_free(cache, (uint64_t)(uintptr_t)ptr, stream);
+	if (err)
+		return err;
+	if (glk_cache_holds(cache, (uint64_t)(uintptr_t)ptr))
+		return glk_cache_free(cache, (uint64_t)(uintptr_t)ptr, stream);
+	return glk_graph_free(cache, (uint64_t)(uintptr_t)ptr, stream);
 }
 
 int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
@@ -86,6 +92,48 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	if (glk_cache_holds(first, addr))
 		return glk_hit_free(first, addr, stream);
 	return free_other(ctx, ptr, stream);
+}
+
+/* The GPU of a block, for what is no plain free. In a forked child -ENODEV. */
+static int block_cache(struct glake *ctx, const void *ptr, struct glk_cache **ret_cache)
+{
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context);
+
+	return err ? err : find_cache(context, (uint64_t)(uintptr_t)ptr, ret_cache);
+}
+
+int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = block_cache(ctx, ptr, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_cache_use(cache, (uint64_t)(uintptr_t)ptr, stream);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_free_after(struct glake *ctx, void *ptr, struct CUevent_st *const *events,
+	size_t count)
+{
+	struct glk_cache *cache;
+	int err, cancel;
+
+	if (!ptr)
+		return 0;
+	if (count && !events)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no list of events");
+	err = block_cache(ctx, ptr, &cache);
+	if (err) /* a forked child: the memory is the parent's */
+		return err == -ENODEV ? 0 : err;
+	cancel = glk_cancel_off();
+	err = glk_cache_free_after(cache, (uint64_t)(uintptr_t)ptr, events, count);
+	glk_cancel_restore(cancel);
+	return err;
 }
 
 int glake_query(struct glake *ctx, const void *ptr, struct glake_block *ret_block)

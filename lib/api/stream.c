@@ -55,3 +55,18 @@ int glake_stream_free(struct glake *ctx, int device, struct CUstream_st *stream)
 	glk_cancel_restore(cancel);
 	return err;
 }
+
+int glake_stream_end(struct glake *ctx, int device, struct CUstream_st *stream)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_cache_stream_leave(cache, stream);
+	glk_cancel_restore(cancel);
+	return err;
+}

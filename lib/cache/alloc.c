@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cache/ahead.h"
 #include "cache/device.h"
+#include "cache/graph.h"
 #include "cache/hit.h"
 
 #include <errno.h>
@@ -88,8 +89,9 @@ static int stitched_alloc(
 {
 	int err = -EAGAIN;
 
-	glk_quick_keep(cache, &cache->rows[request->stream->id],
-		span_of_request(cache, request)->kind);
+	if (cache->rows)
+		glk_quick_keep(cache, &cache->rows[request->stream->id],
+			span_of_request(cache, request)->kind);
 	for (int i = 0; i < TRIES && err == -EAGAIN; i++)
 		err = try_stitched(cache, request, ret_extent);
 	return err;
@@ -146,8 +148,7 @@ static bool make_room(struct glk_cache *cache)
 	return glk_quick_flush(cache) || rested;
 }
 
-/* Under the lock. */
-static int serve(struct glk_cache *cache, struct glk_request *request,
+int glk_cache_serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
 	struct glk_span *span = span_of_request(cache, request);
@@ -159,8 +160,8 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	if (err)
 		return err;
 	sum_up(cache);
-	/* a contiguous one goes to none: nobody's row is row 0 */
-	request->bin = single
+	/* a contiguous one and one of a graph go to none: nobody's row is row 0 */
+	request->bin = single || !row
 		? 0
 		: glk_quick_bin(cache, row, request->rounded >> GLK_GRAIN_SHIFT);
 	err = single ? glk_single_alloc(cache, request, &extent)
@@ -174,7 +175,7 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 	*ret_addr = book(cache, request, seat, extent);
 	if (request->mapped)
 		glk_quick_mapped(cache, span, request->mapped);
-	if (span->kind == GLK_KIND_SMALL)
+	if (span->kind == GLK_KIND_SMALL && row)
 		glk_quick_refill(cache, request, span, extent);
 	if (cache->ahead)
 		request->wake = glk_ahead_note(cache, span->kind);
@@ -220,32 +221,64 @@ static bool sit(
 	return true;
 }
 
+/* Under the lock: from a pool of graphs. The figures of the GPU count it too. */
+static int serve_graph(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, uint64_t session, uint64_t *ret_addr)
+{
+	struct glk_graph *graph = glk_graph_session(cache, session);
+	int err;
+
+	if (!graph)
+		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+			"the pool of the graph was ended by another thread");
+	err = glk_cache_serve(&graph->cache, request,
+		glk_slab_at(&graph->cache.seats, 0), NULL, ret_addr);
+	if (err)
+		return err;
+	glk_seat_alloc(seat, request->size);
+	cache->graph_live += request->size;
+	cache->served++;
+	cache->called += request->called;
+	cache->stitches += request->stitched;
+	return 0;
+}
+
+/* The bin that another request of the thread, or of another one, left its block in meanwhile. */
+static bool hit_late(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
+	const struct CUstream_st *stream, size_t size, uint64_t *ret_addr)
+{
+	uint32_t extent;
+
+	if (!sit(seat, &cache->rows[id], stream))
+		return false;
+	extent = pop_any(cache, seat, &cache->rows[id], glk_quick_grains(cache, size));
+	return extent && revive(cache, seat, extent, size, ret_addr);
+}
+
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = size, .flags = flags};
 	struct glk_stream_facts facts;
+	uint64_t session = 0;
 	struct glk_seat *seat;
 	struct glk_row *row;
-	uint32_t id, extent;
+	uint32_t id = 0;
 	int err;
 
 	if (!size)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a block of 0 bytes");
 	err = glk_cache_start(cache);
-	if (err)
-		return err;
-	err = glk_stream_get(cache->streams, stream, &facts, &id);
+	if (!err)
+		err = glk_stream_get(cache->streams, stream, &facts, &id);
+	if (!err && (facts.capture || glk_load_relaxed(&cache->diverted)))
+		err = glk_graph_route(cache, stream, &facts, &session);
 	if (err)
 		return err;
 	stream = glk_stream_name(stream);
 	seat = glk_seat_take(cache);
-	if (seat && !flags && sit(seat, &cache->rows[id], stream)) {
-		extent = pop_any(
-			cache, seat, &cache->rows[id], glk_quick_grains(cache, size));
-		if (extent && revive(cache, seat, extent, size, ret_addr))
-			return 0;
-	}
+	if (seat && !flags && hit_late(cache, seat, id, stream, size, ret_addr))
+		return 0;
 	glk_lock(cache->lock);
 	if (cache->ended != cache->streams->ended)
 		glk_quick_sweep(cache);
@@ -256,7 +289,9 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		seat = glk_slab_at(&cache->seats, 0);
 	request.rounded = glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT;
 	request.stream = glk_stream_enter(cache->streams, id);
-	err = serve(cache, &request, seat, row, ret_addr);
+	request.stream->mute = facts.capture != 0;
+	err = session ? serve_graph(cache, &request, seat, session, ret_addr)
+		      : glk_cache_serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
 	glk_unlock(cache->lock);
 	if (request.wake)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A free that is no hit, and what may be asked about a block. */
 #include "base/error.h"
+#include "cache/graph.h"
 #include "cache/hit.h"
 
 #include <errno.h>
@@ -25,16 +26,19 @@ int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 /* Says why the address is not that of a live block. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 {
-	struct glk_span *span = glk_map_span(&cache->map, addr);
+	struct glk_cache *at;
+	struct glk_span *span;
 	uint32_t extent;
 
 	glk_lock(cache->lock);
-	extent = live_at(span, addr);
+	at = glk_graph_cache(cache, addr);
+	span = at ? glk_map_span(&at->map, addr) : NULL;
+	extent = at ? live_at(span, addr) : 0;
 	if (extent)
 		glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
-			addr - span->base - glk_extent_at(&cache->map, extent)->offset);
-	else if (addr - span->base < span->high)
+			addr - span->base - glk_extent_at(span->map, extent)->offset);
+	else if (at && addr - span->base < span->high)
 		glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
 			"no live block at 0x%" PRIx64 ": it was freed before", addr);
 	else
@@ -66,6 +70,7 @@ uint64_t glk_block_marks(const struct glk_extent *e)
 
 int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
+	struct glk_cache *at;
 	struct glk_stream *s;
 	struct glk_extent *e;
 	uint32_t id = 0;
@@ -76,8 +81,9 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 		return err;
 	glk_lock(cache->lock);
 	s = glk_stream_enter(cache->streams, id);
+	at = glk_graph_cache(cache, addr);
 	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
-	e = glk_lookup_claim(glk_map_span(&cache->map, addr), addr);
+	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
 	if (e) {
 		if (e->stream != id)
 			mark(e, glk_stream_mask(s));
@@ -132,6 +138,21 @@ static struct glk_seat *seat_of(struct glk_cache *cache)
 	return seat ? seat : glk_slab_at(&cache->seats, 0);
 }
 
+/* Under the lock: the same for a block of the GPU's own cache or of a pool of graphs. */
+static void take_back_at(struct glk_cache *cache, struct glk_cache *at,
+	struct glk_seat *seat, struct glk_extent *e, struct glk_use use)
+{
+	if (at == cache) {
+		take_back(cache, seat, e, use);
+		return;
+	}
+	glk_seat_free(seat, glk_extent_asked(e));
+	cache->graph_live -= glk_extent_asked(e);
+	take_back(at, glk_slab_at(&at->seats, 0), e, use);
+	if (glk_graph_of(at)->state == GLK_GRAPH_LEAVING)
+		glk_graph_reap(cache);
+}
+
 /* The stream of a free, or 0 for one without: the memory is nobody's then. */
 static int freed_on(
 	struct glk_cache *cache, struct CUstream_st *stream, uint32_t *ret_stream)
@@ -169,16 +190,56 @@ int glk_block_give_back(
 	return 0;
 }
 
+int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	struct glk_seat *seat = seat_of(cache);
+	struct glk_cache *at;
+	struct glk_extent *e;
+	uint32_t id = 0;
+	int err;
+
+	err = freed_on(cache, stream, &id);
+	if (err)
+		return err;
+	glk_lock(cache->lock);
+	at = glk_graph_cache(cache, addr);
+	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	if (e)
+		take_back_at(cache, at, seat, e, note_free(at, e, id));
+	glk_unlock(cache->lock);
+	return e ? 0 : glk_block_refuse(cache, addr);
+}
+
+static void put_behind(struct glk_cache *cache, uint64_t addr, struct glk_extent *e,
+	uint32_t collector)
+{
+	struct glk_seat *seat = seat_of(cache);
+	struct glk_stream *s = NULL;
+	struct glk_use use = {0};
+
+	glk_lock(cache->lock);
+	if (collector)
+		s = glk_stream_enter(cache->streams, collector);
+	use.tick = glk_clock_tick(cache->streams, s);
+	if (s)
+		use.streams = glk_stream_mask(s);
+	take_back_at(cache, glk_graph_cache(cache, addr), seat, e, use);
+	glk_unlock(cache->lock);
+}
+
 int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 	struct CUevent_st *const *events, size_t count)
 {
-	struct glk_extent *e = glk_lookup_claim(glk_map_span(&cache->map, addr), addr);
-	struct glk_stream *collector = NULL;
-	struct glk_use use = {0};
-	struct glk_seat *seat;
+	struct glk_extent *e;
+	struct glk_cache *at;
 	uint32_t id = 0;
 	int err = 0;
 
+	glk_lock(cache->lock);
+	at = glk_graph_cache(cache, addr);
+	/* a block that is claimed keeps its pool */
+	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	glk_unlock(cache->lock);
 	if (!e)
 		return glk_block_refuse(cache, addr);
 	if (count)
@@ -187,15 +248,7 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
-	seat = seat_of(cache);
-	glk_lock(cache->lock);
-	if (id)
-		collector = glk_stream_enter(cache->streams, id);
-	use.tick = glk_clock_tick(cache->streams, collector);
-	if (collector)
-		use.streams = glk_stream_mask(collector);
-	take_back(cache, seat, e, use);
-	glk_unlock(cache->lock);
+	put_behind(cache, addr, e, id);
 	return 0;
 }
 
@@ -236,19 +289,22 @@ int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, struct CUstream_s
 
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
 {
-	struct glk_span *span = glk_map_span(&cache->map, addr);
+	struct glk_span *span;
+	struct glk_cache *at;
 	struct glk_extent *e;
 	uint32_t extent;
 	int err = 0;
 
 	glk_lock(cache->lock);
-	extent = live_at(span, addr);
+	at = glk_graph_cache(cache, addr);
+	span = at ? glk_map_span(&at->map, addr) : NULL;
+	extent = at ? live_at(span, addr) : 0;
 	if (!extent) {
 		err = glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
 			"no live block holds 0x%" PRIx64, addr);
 		goto out;
 	}
-	e = glk_extent_at(&cache->map, extent);
+	e = glk_extent_at(&at->map, extent);
 	*ret_block = (struct glake_block){
 		.sz = sizeof(*ret_block),
 		.base = (void *)(uintptr_t)(span->base + e->offset),
@@ -261,6 +317,8 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 			glk_slot_of(span, e->offset) + 1,
 		.stream = glk_stream_at(cache->streams, e->stream)->handle,
 	};
+	if (at != cache)
+		ret_block->pool = glk_graph_of(at)->id;
 	if (span->kind == GLK_KIND_SINGLE) {
 		ret_block->page_size = e->size;
 		ret_block->pages = 1;

@@ -19,11 +19,13 @@
 #include "pool/pool.h"
 #include "stream/stream.h"
 
+#include <glake/graph.h>
 #include <glake/memory.h>
 #include <glake/stats.h>
 
 struct glk_ahead;
 struct glk_conf;
+struct glk_graphs;
 
 /* What a hit does not run, so that the compiler keeps it out of the way. */
 #define GLK_COLD __attribute__((noinline))
@@ -31,6 +33,7 @@ struct glk_conf;
 struct glk_cache {
 	struct glk_lock *lock; /* of the GPU */
 	struct glk_streams *streams;
+	struct glk_cache *home; /* that of the GPU: itself, save for pools of graphs */
 	struct glk_drv *drv;
 	struct glk_pool *pool;
 	struct glk_node *node;
@@ -43,7 +46,7 @@ struct glk_cache {
 	uint64_t serial;  /* of this use of the structure, never given twice */
 	struct glk_cache *next_open;
 	struct glk_slab seats;
-	struct glk_row *rows;	/* quick bins, by the index of a stream */
+	struct glk_row *rows;	/* quick bins, by the index of a stream; none in a pool of graphs */
 	struct glk_bin *bins;	/* those of all rows */
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
@@ -57,6 +60,10 @@ struct glk_cache {
 		struct glk_streams streams;
 	} own; /* where `lock` and `streams` of a GPU lie */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
+	glk_atomic(struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
+	glk_atomic(bool) diverted; /* no request is a hit, since a pool is open */
+	uint64_t settled;	   /* in a pool of graphs: what was freed until then is all's */
+	uint64_t graph_live;	   /* bytes asked for by live blocks of pools */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
 	uint32_t mark;	  /* number of the place under way, to meet no page of it twice */
@@ -124,6 +131,26 @@ void glk_cache_event_forget(struct glk_cache *cache, const struct CUevent_st *ev
 int glk_cache_query(
 	struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block);
 
+/*
+ * graph.c, route.c: pools of graphs, contracts as in glake/graph.h.
+ */
+struct glk_graph_begin {
+	struct glake_pool_id id;
+	glake_pool_filter_fn filter; /* NULL: for the capture of `stream` */
+	void *arg;
+	struct CUstream_st *stream;
+	uint64_t capture; /* one that was not announced; 0: it is announced here */
+};
+
+int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *begin);
+int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
+int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
+int glk_graph_get(struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
+/* Whether an address is in a pool of this GPU. Any thread, no lock. */
+bool glk_graph_holds(const struct glk_cache *cache, uint64_t addr);
+/* block.c: frees a block of a pool, as glake_free(). */
+int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+
 /* Whether an address is in the reservation of this GPU. Any thread, no lock. */
 static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
 {
@@ -141,6 +168,10 @@ void glk_cache_reset_peaks(struct glk_cache *cache);
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
 
 /* ---- Inside this folder, all under the lock of the GPU. ---- */
+
+/* alloc.c: serves a request, under the figures of a seat. `row`: NULL in a pool of graphs. */
+int glk_cache_serve(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
 
 /* block.c: the streams that a live block was marked with, beside its own. */
 uint64_t glk_block_marks(const struct glk_extent *e);
@@ -160,7 +191,8 @@ bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 static inline struct glk_limbo glk_request_limbo(const struct glk_cache *cache)
 {
 	return (struct glk_limbo){.streams = cache->streams,
-		.patient = !cache->streams->opportunistic};
+		.patient = !cache->streams->opportunistic,
+		.closed = cache->home != cache};
 }
 /* Orders its stream behind the use, with stream waits where needed. 0; -EAGAIN when one cannot
  * be waited for at present, which is known from then on; or the driver's error. */

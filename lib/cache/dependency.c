@@ -50,7 +50,7 @@ static int depends(
 int glk_cache_event_recorded(struct glk_cache *cache, const struct CUevent_st *event,
 	struct CUstream_st *stream)
 {
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	err = depends(cache, stream, &id);
@@ -69,7 +69,7 @@ int glk_cache_event_recorded(struct glk_cache *cache, const struct CUevent_st *e
 int glk_cache_stream_waited(struct glk_cache *cache, struct CUstream_st *stream,
 	const struct CUevent_st *event)
 {
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	err = depends(cache, stream, &id);

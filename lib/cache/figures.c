@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Gathers the figures of one GPU under its lock, so that they agree with each other. */
-#include "cache/cache.h"
+#include "cache/graph.h"
 
 #include <string.h>
 
@@ -18,9 +18,53 @@ static void walk(const struct glk_span *span, struct glake_stats *s)
 	}
 }
 
-static void gather(struct glk_cache *cache, struct glake_stats *s)
+/* What a cache has in tables and pages: that of the GPU, or a pool of graphs. */
+static void gather_map(struct glk_cache *cache, struct glake_stats *s)
 {
 	struct glk_map *map = &cache->map;
+
+	if (!map->pool)
+		return;
+	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
+		uint64_t hole = glk_tree_largest(&map->span[kind]);
+
+		walk(&map->span[kind], s);
+		s->free_extents += map->span[kind].free_count;
+		if (s->largest_hole < hole)
+			s->largest_hole = hole;
+	}
+	s->free_pages += map->idle_bytes + cache->parked.bytes;
+	s->mapped += map->mapped_bytes;
+	s->address_space += map->size;
+	s->metadata += glk_map_bytes(map) + glk_slab_bytes(&cache->seats);
+}
+
+static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+
+	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
+		if (graphs->at[i].state == GLK_GRAPH_FREE)
+			continue;
+		gather_map(&graphs->at[i].cache, s);
+		s->pools++;
+		s->pool_held += graphs->at[i].cache.map.page_bytes;
+	}
+}
+
+static void gather_streams(const struct glk_streams *streams, struct glake_stats *s)
+{
+	s->streams = glk_load_relaxed(&streams->slab.live);
+	s->events = streams->events.made;
+	s->unmapped = streams->unmapped;
+	s->released = streams->released;
+	s->held_back = streams->held_back;
+	s->graces = streams->graces;
+	s->metadata += glk_slab_bytes(&streams->slab);
+}
+
+static void gather(struct glk_cache *cache, struct glake_stats *s)
+{
 	struct glk_seats sum = {0};
 
 	if (glk_load_relaxed(&cache->started))
@@ -35,27 +79,17 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->stitches = cache->stitches;
 	s->flushes = cache->flushes;
 	s->oom = cache->oom;
-	for (int kind = 0; kind < GLK_KIND_COUNT && map->pool; kind++)
-		walk(&map->span[kind], s);
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
-	s->free_pages = map->idle_bytes + cache->parked.bytes;
-	s->mapped = map->mapped_bytes;
-	s->address_space = map->size;
-	s->metadata = glk_map_bytes(map) + glk_slab_bytes(&cache->streams->slab) +
-		glk_slab_bytes(&cache->pool->pages) + glk_slab_bytes(&cache->seats) +
+	s->metadata = glk_slab_bytes(&cache->pool->pages) +
 		glk_slab_bytes(&cache->crowds) +
 		cache->last_row *
 			(sizeof(struct glk_row) + GLK_BINS * sizeof(struct glk_bin));
+	gather_map(cache, s);
+	gather_graphs(cache, s);
+	gather_streams(cache->streams, s);
 	for (int c = 0; c < GLK_CLASS_COUNT; c++)
 		s->free_pages += glk_load_relaxed(&cache->node->free_count[c]) *
 			cache->node->page_size[c];
-	for (int kind = 0; kind < GLK_KIND_COUNT && map->pool; kind++) {
-		uint64_t hole = glk_tree_largest(&map->span[kind]);
-
-		s->free_extents += map->span[kind].free_count;
-		if (s->largest_hole < hole)
-			s->largest_hole = hole;
-	}
 }
 
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)

@@ -80,12 +80,52 @@ static int make(struct glk_cache *cache, enum glk_class class, uint32_t *ret_pag
 	return glk_node_grow(cache->node, class, 0, ret_page);
 }
 
+/*
+ * For a pool of graphs: a page that the GPU's own cache has idle loses its mappings there and
+ * goes to the node. That costs less memory than to make one, and no stream wait, which could
+ * not be had.
+ */
+static bool borrow(struct glk_cache *home, enum glk_class class)
+{
+	struct glk_limbo limbo = GLK_LIMBO(home->streams);
+	uint32_t id = glk_idle_first(&home->map, class), next;
+
+	for (int i = 0; id && i < IDLE_LOOK; i++, id = next) {
+		next = glk_idle_next(&home->map, id);
+		if (!glk_limbo_strip(&limbo, &home->map, id))
+			return true;
+	}
+	return false;
+}
+
+static int find_for_graph(struct glk_cache *cache, struct glk_request *request,
+	enum glk_class class, uint32_t *ret_page)
+{
+	struct glk_cache *home = cache->home;
+	int err;
+
+	do {
+		err = take_free(cache, request, class, ret_page);
+		if (err == -EAGAIN)
+			err = take_idle(cache, request, class, ret_page);
+		if (err == -EAGAIN && borrow(home, class))
+			err = take_free(cache, request, class, ret_page);
+		if (err == -EAGAIN)
+			err = glk_node_grow(cache->node, class, 0, ret_page);
+	} while (err == -ENOMEM && glk_quick_flush(home));
+	if (err == -ENOMEM)
+		err = glk_ladder_grow(home, class, 0, ret_page);
+	return err;
+}
+
 int glk_page_find(struct glk_cache *cache, struct glk_request *request,
 	enum glk_class class, uint32_t *ret_page)
 {
 	bool early = cache->conf->policy_grow == GLK_POLICY_GROW_EARLY;
 	int err;
 
+	if (cache->home != cache)
+		return find_for_graph(cache, request, class, ret_page);
 	do {
 		err = take_free(cache, request, class, ret_page);
 		if (err == -EAGAIN && early && !make(cache, class, ret_page))

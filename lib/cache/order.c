@@ -14,9 +14,22 @@ static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 		(use->streams & ~glk_stream_mask(stream));
 }
 
+/* In a pool of graphs: what the graph's own stream freed, what earlier graphs left, and what was
+ * never a graph's and has finished. No wait of ours can be in a graph. */
+static bool graph_may(struct glk_cache *cache, const struct glk_request *request,
+	const struct glk_use *use)
+{
+	return use->tick <= cache->settled || !foreign(request->stream, use) ||
+		glk_clock_finished(cache->streams, use);
+}
+
 bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits)
 {
+	if (cache->home != cache) {
+		*ret_waits = 0;
+		return graph_may(cache, request, use);
+	}
 	*ret_waits = glk_clock_waits(cache->streams, use, request->stream);
 	return !*ret_waits ||
 		(*ret_waits < GLK_WAITS_NEVER && cache->conf->stream_internal_dependencies);
@@ -27,6 +40,10 @@ int glk_request_order(
 {
 	if (!foreign(request->stream, use))
 		return 0;
+	if (cache->home != cache) {
+		use->streams &= glk_stream_mask(request->stream);
+		return 0;
+	}
 	if (glk_clock_waits(cache->streams, use, request->stream)) {
 		request->called = true;
 		cache->rungs[GLAKE_RUNG_CROSS_STREAM]++;

@@ -32,12 +32,13 @@ struct glk_row *glk_quick_row(
 {
 	struct glk_row *row = &cache->rows[stream];
 
-	if (glk_load_relaxed(&row->entered) && glk_load_relaxed(&row->handle) == handle)
+	if (glk_load_relaxed(&row->entered) && row->key == (uintptr_t)handle)
 		return row;
 	/* a row that had another stream keeps its keys, and what may lie under them */
 	if (!glk_load_relaxed(&row->entered))
 		make_bins(cache, row);
-	glk_store_relaxed(&row->handle, handle);
+	row->key = (uintptr_t)handle;
+	glk_store_relaxed(&row->handle, glk_load_relaxed(&cache->diverted) ? GLK_ROW_ENDED : handle);
 	glk_store_release(&row->entered, true); /* pairs with: sit */
 	if (cache->last_row < stream)
 		cache->last_row = stream;

@@ -139,6 +139,8 @@ void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind);
 /* Gives all of them back; those of one stream, whose row ends. */
 bool glk_quick_flush(struct glk_cache *cache);
 void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);
+/* Sends all requests past the bins, or lets them hit again. */
+void glk_quick_divert(struct glk_cache *cache, bool divert);
 /* Ends the rows of streams that have ended. */
 void glk_quick_sweep(struct glk_cache *cache);
 

@@ -60,16 +60,19 @@ struct glk_bin {
 #define GLK_ROW_SORTS 3
 
 struct glk_row {
-	glk_atomic(void *) handle;    /* of the stream; GLK_ROW_ENDED when it has ended */
+	/* Of the stream; GLK_ROW_ENDED when it has ended, and while no request may be a hit. */
+	glk_atomic(void *) handle;
 	glk_atomic(uint32_t) touched; /* its bins may hold blocks */
 	glk_atomic(bool) entered;     /* it has bins */
 	struct glk_bin *bin;	      /* GLK_BINS of them */
 	/* Of each sort of sizes, a bit a bin that has a key; under the lock. */
 	uint64_t keyed[GLK_ROW_SORTS][(GLK_BINS + 63) / 64];
-	uint64_t pad[29 - GLK_ROW_SORTS * ((GLK_BINS + 63) / 64)];
+	uint64_t key; /* the handle as such, under the lock */
+	uint64_t pad[28 - GLK_ROW_SORTS * ((GLK_BINS + 63) / 64)];
 };
 
-#define GLK_ROW_ENDED ((void *)UINTPTR_MAX)
+#define GLK_ROW_ENDED  ((void *)UINTPTR_MAX)
+#define GLK_ROW_NOBODY ((uint64_t)UINTPTR_MAX) /* the key of one that has ended */
 
 /* Where the bin of a size begins to be looked for: there, and beside it. */
 static inline uint32_t glk_row_hash(uint64_t grains)

@@ -55,7 +55,8 @@ void glk_quick_refused(struct glk_cache *cache, enum glk_kind kind)
 /* Bytes in bins, and what blocks are larger than was asked for. */
 static uint64_t held(const struct glk_cache *cache)
 {
-	uint64_t live = cache->sum.live - cache->single_live, taken = 0;
+	uint64_t live = cache->sum.live - cache->single_live - cache->graph_live;
+	uint64_t taken = 0;
 
 	for (int kind = 0; kind < GLK_KIND_SINGLE; kind++)
 		taken += cache->map.span[kind].taken;
@@ -112,9 +113,9 @@ void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
 		struct glk_row *row = &cache->rows[i];
 
-		if (!glk_load_relaxed(&row->entered) ||
-			glk_load_relaxed(&row->handle) != handle)
+		if (!glk_load_relaxed(&row->entered) || row->key != (uintptr_t)handle)
 			continue;
+		row->key = GLK_ROW_NOBODY;
 		glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
 		glk_harvest_row(cache, row, ~0u, &h);
 	}
@@ -129,14 +130,27 @@ void glk_quick_sweep(struct glk_cache *cache)
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
 		const struct glk_stream *s = glk_stream_at(cache->streams, i);
 		struct glk_row *row = &cache->rows[i];
-		uint64_t key = (uintptr_t)glk_load_relaxed(&row->handle);
 
-		if (!glk_load_relaxed(&row->entered) || key == (uintptr_t)GLK_ROW_ENDED ||
-			(s->state == GLK_STREAM_LIVE && glk_load_relaxed(&s->key) == key))
+		if (!glk_load_relaxed(&row->entered) || row->key == GLK_ROW_NOBODY ||
+			(s->state == GLK_STREAM_LIVE &&
+				glk_load_relaxed(&s->key) == row->key))
 			continue;
+		row->key = GLK_ROW_NOBODY;
 		glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
 		glk_harvest_row(cache, row, ~0u, &h);
 	}
 	glk_harvest_merge(cache, &h);
 	cache->ended = cache->streams->ended;
+}
+
+void glk_quick_divert(struct glk_cache *cache, bool divert)
+{
+	glk_store_relaxed(&cache->diverted, divert);
+	for (uint32_t i = 1; i <= cache->last_row; i++) {
+		struct glk_row *row = &cache->rows[i];
+
+		if (glk_load_relaxed(&row->entered) && row->key != GLK_ROW_NOBODY)
+			glk_store_relaxed(&row->handle,
+				divert ? GLK_ROW_ENDED : (void *)(uintptr_t)row->key);
+	}
 }

@@ -89,8 +89,8 @@ static int back(struct glk_cache *cache, struct glk_span *span, uint32_t extent)
 	err = glk_node_grow(cache->node, GLK_CLASS_SINGLE, e->size, &page);
 	if (err == -ENOMEM) {
 		/* blocks in bins keep their pages, which the ladder can turn into this one */
-		glk_quick_flush(cache);
-		err = glk_ladder_grow(cache, GLK_CLASS_SINGLE, e->size, &page);
+		glk_quick_flush(cache->home);
+		err = glk_ladder_grow(cache->home, GLK_CLASS_SINGLE, e->size, &page);
 	}
 	if (err)
 		return err;

@@ -5,6 +5,7 @@
  * take them. What the GPU may still use stays.
  */
 #include "cache/ahead.h"
+#include "cache/graph.h"
 #include "cache/quick.h"
 
 #include <errno.h>
@@ -44,6 +45,8 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	glk_lock(cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
+	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
+		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
 	glk_event_poll(cache->streams);
 	if (excess(cache, keep))

@@ -124,7 +124,9 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
 		if (needs_wait(streams, stream, bit, use->tick))
-			waits += bit_waits(streams, bit, use->tick);
+			waits += stream->mute
+				? GLK_WAITS_NEVER
+				: bit_waits(streams, bit, use->tick);
 	}
 	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }

@@ -20,6 +20,8 @@
 bool glk_limbo_ready(
 	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
 {
+	if (limbo->closed)
+		return false;
 	return limbo->patient || glk_clock_finished(limbo->streams, &span->use[slot]);
 }
 
@@ -27,9 +29,9 @@ bool glk_limbo_ready(
 static bool has_passed(
 	struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
 {
-	if (glk_clock_finished(limbo->streams, &span->use[slot]))
+	if (!limbo->closed && glk_clock_finished(limbo->streams, &span->use[slot]))
 		return true;
-	if (limbo->patient && !glk_clock_sync(limbo->streams))
+	if (!limbo->closed && limbo->patient && !glk_clock_sync(limbo->streams))
 		return true;
 	limbo->streams->held_back++;
 	return false;
@@ -116,6 +118,38 @@ int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 
 	if (!err)
 		glk_node_put(map->node, id);
+	return err;
+}
+
+static int empty_span(struct glk_limbo *limbo, struct glk_span *span)
+{
+	uint32_t end = glk_span_end(span);
+	int err = 0, failed;
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		if (!span->slot[slot].page)
+			continue;
+		failed = glk_slot_detach(span, slot);
+		if (failed && !err)
+			err = failed;
+		if (!failed)
+			limbo->streams->unmapped += UINT64_C(1) << span->shift;
+	}
+	return err;
+}
+
+int glk_limbo_empty(struct glk_limbo *limbo, struct glk_map *map)
+{
+	int err = glk_clock_sync(limbo->streams), failed;
+
+	if (err)
+		return err;
+	grace(limbo);
+	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
+		failed = empty_span(limbo, &map->span[kind]);
+		if (failed && !err)
+			err = failed;
+	}
 	return err;
 }
 

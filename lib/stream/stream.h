@@ -230,6 +230,8 @@ struct glk_limbo {
 	/* Waits for the GPU where something is not ready, so that the outcome does not depend on
 	 * its speed. */
 	bool patient;
+	/* Memory of graphs: replays are work that no event tells of, so nothing is ever ready. */
+	bool closed;
 };
 
 #define GLK_LIMBO(s)                                                                     \
@@ -249,6 +251,10 @@ int glk_limbo_unmap(
  * lost. */
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
 int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
+/* Unmaps all that is mapped, in use by nobody, after the GPU was waited for; pages go to the
+ * list of their node. 0, -EBUSY (class CAPTURE) with nothing changed while the GPU cannot be
+ * waited for, or the driver's first error. */
+int glk_limbo_empty(struct glk_limbo *limbo, struct glk_map *map);
 /* Unmaps what was mapped by the request itself and never used on the GPU: needs no clock. */
 int glk_limbo_undo(struct glk_span *span, uint32_t slot);
 

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of dependencies between streams: see glake/stream.h. */
+#include "api/context.h"
+#include "base/cancel.h"
+#include "base/error.h"
+
+#include <errno.h>
+
+#include <glake/stream.h>
+
+static int no_event(void)
+{
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no event");
+}
+
+int glake_event_new(struct glake *ctx, int device, struct CUevent_st **ret_event)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!ret_event)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the event");
+	cancel = glk_cancel_off();
+	err = context->drv->ops->user_event_new(context->drv, device, ret_event);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_event_free(struct glake *ctx, int device, struct CUevent_st *event)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err || !event)
+		return err;
+	cancel = glk_cancel_off();
+	glk_cache_event_forget(cache, event);
+	err = context->drv->ops->user_event_free(context->drv, event);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_event_recorded(struct glake *ctx, int device, const struct CUevent_st *event,
+	struct CUstream_st *stream)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!event)
+		return no_event();
+	cancel = glk_cancel_off();
+	err = glk_cache_event_recorded(cache, event, stream);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_stream_waited(struct glake *ctx, int device, struct CUstream_st *stream,
+	const struct CUevent_st *event)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!event)
+		return no_event();
+	cancel = glk_cancel_off();
+	err = glk_cache_stream_waited(cache, stream, event);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_event_forget(struct glake *ctx, int device, const struct CUevent_st *event)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	glk_cache_event_forget(cache, event);
+	glk_cancel_restore(cancel);
+	return 0;
+}
+
+int glake_event_record(struct glake *ctx, int device, struct CUevent_st *event,
+	struct CUstream_st *stream)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glake_event_recorded(ctx, device, event, stream);
+	if (!err)
+		err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = context->drv->ops->user_event_record(context->drv, device, event, stream);
+	if (err)
+		glk_cache_event_forget(cache, event);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_stream_wait(struct glake *ctx, int device, struct CUstream_st *stream,
+	struct CUevent_st *event)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!event)
+		return no_event();
+	cancel = glk_cancel_off();
+	err = context->drv->ops->user_event_wait(context->drv, device, stream, event);
+	glk_cancel_restore(cancel);
+	return err ? err : glake_stream_waited(ctx, device, stream, event);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of pools of graphs: see glake/graph.h. */
+#include "api/context.h"
+#include "base/cancel.h"
+#include "base/error.h"
+#include "base/sized.h"
+
+#include <errno.h>
+
+#include <glake/graph.h>
+
+static int begin(struct glake *ctx, int device, const struct glk_graph_begin *begin)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_graph_begin(cache, begin);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_pool_begin(struct glake *ctx, int device, struct glake_pool_id id,
+	struct CUstream_st *stream)
+{
+	return begin(ctx, device, &(struct glk_graph_begin){.id = id, .stream = stream});
+}
+
+int glake_pool_begin_for(struct glake *ctx, int device, struct glake_pool_id id,
+	glake_pool_filter_fn filter, void *arg)
+{
+	if (!filter)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no filter");
+	return begin(ctx, device,
+		&(struct glk_graph_begin){.id = id, .filter = filter, .arg = arg});
+}
+
+int glake_pool_end(struct glake *ctx, int device, struct glake_pool_id id)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_graph_end(cache, id);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_pool_release(struct glake *ctx, int device, struct glake_pool_id id)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_graph_release(cache, id);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
+	struct glake_pool *ret_pool)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	struct glake_pool pool;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_graph_get(cache, id, &pool);
+	glk_cancel_restore(cancel);
+	return err ? err : glk_sized_out(ret_pool, &pool, sizeof(pool));
+}

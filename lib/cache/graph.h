@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_GRAPH_H
+#define GLK_CACHE_GRAPH_H
+
+/*
+ * Pools of graphs: see glake/graph.h. A pool is a cache of its own over the same node, with the
+ * lock and the streams of its GPU and with addresses of its own, and differs in three rules:
+ *
+ *  - a mapping stays until the pool ends, for a replay is work that no event tells of
+ *  - memory goes to the stream that freed it, and to all once another graph begins; no wait of
+ *    ours and no question may be part of a graph
+ *  - there are no quick bins. A pool does not end while a block of it is live
+ *
+ * While a pool is open no request of the GPU is a hit, so that each can be looked at.
+ *
+ * Life		FREE -begin-> OPEN -end-> CLOSED -begin-> OPEN ...
+ *		CLOSED -last release-> LEAVING -last block, GPU idle-> FREE
+ */
+#include "cache/cache.h"
+
+enum glk_graph_state {
+	GLK_GRAPH_FREE = 0,
+	GLK_GRAPH_OPEN,
+	GLK_GRAPH_CLOSED,
+	GLK_GRAPH_LEAVING,
+};
+
+struct glk_graph {
+	struct glk_cache cache;
+	struct glake_pool_id id;
+	enum glk_graph_state state;
+	uint32_t graphs;  /* begun and not released */
+	uint64_t session; /* number of its last begin */
+	/* Who it is open for. */
+	glake_pool_filter_fn filter; /* NULL: for the capture of `stream` */
+	void *arg;
+	struct CUstream_st *stream;
+	uint64_t capture;	   /* one that was not announced; 0: it was */
+	glk_atomic(uint32_t) callers; /* threads that ask its filter */
+};
+
+struct glk_graphs {
+	uint32_t open, leaving; /* pools in these states */
+	uint32_t used;		/* entries that were ever used */
+	uint64_t sessions;
+	struct glk_graph at[GLAKE_POOLS_MAX];
+};
+
+static inline struct glk_graphs *glk_graphs(const struct glk_cache *cache)
+{
+	return glk_load_relaxed(&cache->graphs);
+}
+
+/* At the end of the GPU's cache, which is idle: all pools are taken down by `empty`. */
+int glk_graph_fini(struct glk_cache *cache, int (*empty)(struct glk_cache *cache));
+
+/* ---- Under the lock of the GPU. ---- */
+
+/* The cache that has an address: that of the GPU or of a pool; NULL: a pool that has ended. */
+struct glk_cache *glk_graph_cache(struct glk_cache *cache, uint64_t addr);
+struct glk_graph *glk_graph_of(const struct glk_cache *pool);
+/* Pools that nothing holds any more end, if the GPU can be waited for. 0 or the driver's error. */
+int glk_graph_reap(struct glk_cache *cache);
+/* Closes it to requests. */
+void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
+
+/* route.c: the pool that a request goes to, or NULL. Not under the lock. 0 or an error. */
+int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,
+	const struct glk_stream_facts *facts, uint64_t *ret_session);
+/* The open pool of a session; NULL if it has ended meanwhile. Under the lock. */
+struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which pool a request goes to. Filters are the program's, and captures are asked for at the
+ * driver, so neither is done under the lock of the GPU; a pool that is looked at counts its
+ * callers, and its end waits for them.
+ */
+#include "base/error.h"
+#include "cache/graph.h"
+
+#include <errno.h>
+
+/* A pool that was open a moment ago. */
+struct candidate {
+	struct glk_graph *graph;
+	uint64_t session, capture;
+	glake_pool_filter_fn filter;
+	void *arg;
+	struct CUstream_st *stream;
+};
+
+static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+	uint32_t count = 0;
+
+	glk_lock(cache->lock);
+	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
+		struct glk_graph *g = &graphs->at[i];
+
+		if (g->state != GLK_GRAPH_OPEN)
+			continue;
+		glk_add_acq_rel(&g->callers, 1); /* pairs with: glk_graph_end */
+		ret[count++] = (struct candidate){.graph = g,
+			.session = g->session,
+			.capture = g->capture,
+			.filter = g->filter,
+			.arg = g->arg,
+			.stream = g->stream};
+	}
+	glk_unlock(cache->lock);
+	return count;
+}
+
+static uint64_t capture_of(struct glk_cache *cache, struct CUstream_st *stream)
+{
+	struct glk_stream_facts facts = {0};
+
+	if (cache->drv->ops->stream_facts(cache->drv, cache->device, stream, &facts))
+		return 0;
+	return facts.capture;
+}
+
+/* Closes the pool of a capture that was not announced when that is over. */
+static void check_capture(struct glk_cache *cache, const struct candidate *c)
+{
+	struct glk_graph *graph;
+
+	if (capture_of(cache, c->stream) == c->capture)
+		return;
+	glk_lock(cache->lock);
+	graph = glk_graph_session(cache, c->session);
+	if (graph)
+		glk_graph_close(cache, graph);
+	glk_unlock(cache->lock);
+}
+
+static bool is_for(struct glk_cache *cache, const struct candidate *c,
+	struct CUstream_st *stream, uint64_t capture)
+{
+	if (c->filter)
+		return c->filter(stream, c->arg);
+	if (c->capture) {
+		if (capture == c->capture)
+			return true;
+		check_capture(cache, c);
+		return false;
+	}
+	if (!capture || capture == GLK_CAPTURE_BROKEN)
+		return false;
+	return stream == c->stream || capture_of(cache, c->stream) == capture;
+}
+
+struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+
+	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
+		if (graphs->at[i].state == GLK_GRAPH_OPEN &&
+			graphs->at[i].session == session)
+			return &graphs->at[i];
+	}
+	return NULL;
+}
+
+/* A pool for a capture that nobody announced. */
+static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t capture,
+	uint64_t *ret_session)
+{
+	struct glk_graph_begin begin = {.id = {UINT64_MAX, capture},
+		.stream = stream,
+		.capture = capture};
+	int err = glk_graph_begin(cache, &begin);
+
+	/* another stream of the same capture was first */
+	if (err && err != -EBUSY)
+		return err;
+	glk_lock(cache->lock);
+	*ret_session = glk_graphs(cache)->sessions;
+	for (uint32_t i = 0; i < glk_graphs(cache)->used; i++) {
+		const struct glk_graph *g = &glk_graphs(cache)->at[i];
+
+		if (g->state == GLK_GRAPH_OPEN && g->capture == capture)
+			*ret_session = g->session;
+	}
+	glk_unlock(cache->lock);
+	return 0;
+}
+
+int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,
+	const struct glk_stream_facts *facts, uint64_t *ret_session)
+{
+	struct candidate candidates[GLAKE_POOLS_MAX];
+	uint32_t count = gather(cache, candidates);
+
+	*ret_session = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		if (!*ret_session &&
+			is_for(cache, &candidates[i], stream, facts->capture))
+			*ret_session = candidates[i].session;
+		/* pairs with: glk_graph_end */
+		glk_sub_acq_rel(&candidates[i].graph->callers, 1);
+	}
+	if (*ret_session || !facts->capture || facts->capture == GLK_CAPTURE_BROKEN)
+		return 0;
+	return adopt(cache, stream, facts->capture, ret_session);
+}
