@@ -10,8 +10,9 @@
 
 #include <errno.h>
 
-/* Idle pages looked at for one that needs no wait. */
+/* Idle pages looked at for one that needs no wait, and for one that may be had at all. */
 #define IDLE_LOOK 32
+#define IDLE_MOST 4096
 
 static uint32_t choose_idle(
 	struct glk_cache *cache, const struct glk_request *request, enum glk_class class)
@@ -22,10 +23,11 @@ static uint32_t choose_idle(
 	uint32_t fallback = 0;
 	unsigned waits;
 
-	for (int i = 0; id && i < IDLE_LOOK; i++) {
+	for (int i = 0, had = 0; id && i < IDLE_MOST && had < IDLE_LOOK; i++) {
 		const struct glk_use *use = glk_page_use(map, id);
 
 		if (glk_request_may(cache, request, use, &waits)) {
+			had++;
 			if (!waits)
 				return id;
 			if (!fallback)
