@@ -9,7 +9,7 @@
  *		memory only where it is written; the same calls give the same pages
  * Threads	one lock for everything; the modelled clock is summed without it
  */
-#include "driver/soft_state.h"
+#include "driver/soft_graph.h"
 
 #include "base/conf.h"
 #include "base/error.h"
@@ -132,6 +132,8 @@ static int soft_close(struct glk_drv *drv)
 		munmap((void *)soft->book.spans[i].addr, soft->book.spans[i].size);
 	glk_book_fini(&soft->book);
 	glk_soft_file_close(&soft->file);
+	glk_slab_fini(&soft->graph_nodes);
+	glk_slab_fini(&soft->graphs);
 	glk_slab_fini(&soft->ops);
 	glk_slab_fini(&soft->events);
 	glk_slab_fini(&soft->streams);
@@ -170,6 +172,12 @@ static int tables_open(struct soft *soft)
 			&soft->events, sizeof(struct soft_event), SOFT_EVENTS);
 	if (!err)
 		err = glk_slab_init(&soft->ops, sizeof(struct soft_op), SOFT_QUEUED);
+	if (!err)
+		err = glk_slab_init(
+			&soft->graphs, sizeof(struct soft_graph), SOFT_GRAPHS);
+	if (!err)
+		err = glk_slab_init(
+			&soft->graph_nodes, sizeof(struct soft_node), SOFT_NODES);
 	if (!err)
 		err = glk_book_init(&soft->book, SOFT_MAPPINGS);
 	if (err)

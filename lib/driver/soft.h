@@ -17,7 +17,7 @@ int glk_soft_open(const struct glk_conf *conf, struct glk_drv **ret_drv);
 /*
  * Queues a kernel that reads, or reads and writes, [addr, addr + size) and does nothing to
  * it. 0; -EINVAL when the GPU of the stream has no such right there; -ENOMEM. On a capturing
- * stream it becomes part of the graph and is not run.
+ * stream it becomes a node of the graph, as copies and fills do, and is not run.
  */
 int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	uint64_t addr, size_t size, bool write);
@@ -36,11 +36,33 @@ int glk_soft_pending(
 	struct glk_drv *drv, int device, struct CUstream_st *stream, uint32_t *ret_count);
 
 /*
- * Begins or ends the capture of a graph. Ending answers -EIO when the capture was broken
- * meanwhile by a call that is not allowed on a capturing stream.
+ * Graphs. A capture begins on a stream, which no legacy stream may be; others join and are
+ * joined through events of the program, see user_event_record. What is captured is judged at
+ * once: two nodes that touch the same bytes of a page, one of them writing, with no path
+ * between them, are a race.
+ *
+ * The end, on the same stream, gives a graph to be ended by glk_soft_graph_free. -EIO and class
+ * CAPTURE, and no graph: a call that is not allowed broke the capture, or a stream did work
+ * in it that was not waited for, or it is a stream that only joined, which breaks the capture
+ * and does not end it. -EINVAL: the stream captures nothing, or something already.
+ *
+ * At most 1023 graphs at once, of 16384 nodes each (131072 of all), and 32 streams in a
+ * capture: -ENOMEM, class LIMIT, and the capture lives on.
  */
-int glk_soft_capture(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, bool capturing);
+int glk_soft_capture_begin(struct glk_drv *drv, int device, struct CUstream_st *stream);
+int glk_soft_capture_end(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, uint32_t *ret_graph);
+
+/*
+ * Queues the work of a graph on a stream: one operation a node, all or none, behind the
+ * graph's launch before. Mappings and rights are those of the moment of the launch, and what
+ * is named stays mapped until it has run. 0; -EINVAL no graph, nothing mapped, no right, or a
+ * race with queued work; -EBUSY on a capturing stream, whose capture it breaks; -ENOMEM.
+ */
+int glk_soft_graph_launch(
+	struct glk_drv *drv, uint32_t graph, int device, struct CUstream_st *stream);
+/* What is queued of it runs on. */
+int glk_soft_graph_free(struct glk_drv *drv, uint32_t graph);
 
 /* The modelled clock: what all calls so far would have taken on an H200. */
 int glk_soft_clock(struct glk_drv *drv, int64_t *ret_ns);

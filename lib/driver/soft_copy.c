@@ -2,9 +2,10 @@
 /*
  * What names memory on a stream: copies, fills and the pretend kernels of tests. Rights are
  * judged when the operation is queued, and the queue keeps mappings and rights in place until
- * it has run, so that running it cannot fault.
+ * it has run, so that running it cannot fault. A graph keeps nothing: what it names is judged
+ * again at every launch.
  */
-#include "driver/soft_state.h"
+#include "driver/soft_graph.h"
 
 #include "base/error.h"
 
@@ -46,25 +47,42 @@ static int device_of(const struct soft *soft, uint64_t dst, uint64_t src)
 	return mapping && mapping->readers ? __builtin_ctzll(mapping->readers) : 0;
 }
 
+int glk_soft_rights(
+	struct soft *soft, int device, const struct soft_op *op, const char *call)
+{
+	bool write = op->kind != SOFT_WORK || op->write;
+	int err = touchable(soft, device, op->dst, op->size, write, call);
+
+	if (!err && op->kind == SOFT_COPY)
+		err = touchable(soft, device, op->src, op->size, false, call);
+	return err;
+}
+
+/* Into the queue, or into the graph that the stream captures. */
+static int submit(
+	struct soft *soft, uint32_t id, const struct soft_op *op, const char *call)
+{
+	const struct soft_stream *s = soft_stream_at(soft, id);
+	uint32_t slot;
+	int err;
+
+	if (!op->size)
+		return 0;
+	err = glk_soft_rights(soft, s->device, op, call);
+	if (err)
+		return err;
+	return s->graph ? glk_soft_graph_add(soft, id, op, call, &slot)
+			: glk_soft_queue_add(soft, id, op, &slot);
+}
+
 static int queue(struct soft *soft, struct CUstream_st *stream, const struct soft_op *op,
 	const char *call)
 {
 	int device = device_of(soft, op->dst, op->src), err;
-	uint32_t id, slot;
+	uint32_t id;
 
 	err = glk_soft_stream_any(soft, device, stream, call, &id);
-	if (err)
-		return err;
-	err = glk_soft_stream_usable(soft, id, call);
-	if (err || !op->size)
-		return err;
-	device = soft_stream_at(soft, id)->device;
-	err = touchable(soft, device, op->dst, op->size, true, call);
-	if (!err && op->kind == SOFT_COPY)
-		err = touchable(soft, device, op->src, op->size, false, call);
-	if (!err)
-		err = glk_soft_queue_add(soft, id, op, &slot);
-	return err;
+	return err ? err : submit(soft, id, op, call);
 }
 
 int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
@@ -104,18 +122,15 @@ int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct soft_op op = {
 		.kind = SOFT_WORK, .dst = addr, .size = size, .write = write};
 	struct soft *soft = glk_soft_below(drv);
-	uint32_t id, slot;
+	uint32_t id;
 	int err;
 
 	if (!soft)
 		return -EINVAL;
 	glk_lock(&soft->lock);
 	err = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel", &id);
-	if (!err && size)
-		err = touchable(soft, soft_stream_at(soft, id)->device, addr, size, write,
-			"cuLaunchKernel");
-	if (!err && !soft_stream_at(soft, id)->capturing)
-		err = glk_soft_queue_add(soft, id, &op, &slot);
+	if (!err)
+		err = submit(soft, id, &op, "cuLaunchKernel");
 	glk_unlock(&soft->lock);
 	return err;
 }

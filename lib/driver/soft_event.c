@@ -7,7 +7,7 @@
  *
  * Events of the library and of the program differ in the kind of their handles alone.
  */
-#include "driver/soft_state.h"
+#include "driver/soft_graph.h"
 
 #include "base/error.h"
 #include "driver/handle.h"
@@ -70,40 +70,43 @@ static int event_free(struct soft *soft, uint64_t handle, enum glk_handle_kind k
 	return e ? 0 : -EINVAL;
 }
 
+/* On a stream that captures nothing. */
 static int record(struct soft *soft, struct soft_event *e, uint32_t stream)
 {
 	struct soft_op op = {.kind = SOFT_RECORD};
 	uint32_t slot;
 	int err;
 
-	if (soft_stream_at(soft, stream)->device != e->device)
-		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuEventRecord", 400,
-			"cuEventRecord rule: an event of GPU %d cannot be recorded on a stream "
-			"of GPU %d",
-			e->device, soft_stream_at(soft, stream)->device);
-	err = glk_soft_stream_usable(soft, stream, "cuEventRecord");
-	if (err)
-		return err;
 	err = glk_soft_queue_add(soft, stream, &op, &slot);
 	if (err)
 		return err;
 	e->op = slot;
 	e->serial = slot ? soft_op_at(soft, slot)->serial : 0;
+	e->recorded = true;
+	e->capture = 0;
 	return 0;
 }
 
 static int wait(struct soft *soft, const struct soft_event *e, uint32_t stream)
 {
-	struct soft_op op = {.kind = SOFT_WAIT};
+	struct soft_op op = {
+		.kind = SOFT_WAIT, .target = e->op, .target_serial = e->serial};
 	uint32_t slot;
-	int err;
 
-	err = glk_soft_stream_usable(soft, stream, "cuStreamWaitEvent");
-	if (err || glk_soft_queue_is_done(soft, e->op, e->serial))
-		return err;
-	op.target = e->op;
-	op.target_serial = e->serial;
+	if (glk_soft_queue_is_done(soft, e->op, e->serial))
+		return 0;
 	return glk_soft_queue_add(soft, stream, &op, &slot);
+}
+
+static int same_device(
+	const struct soft *soft, const struct soft_event *e, uint32_t stream)
+{
+	if (soft_stream_at(soft, stream)->device == e->device)
+		return 0;
+	return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuEventRecord", 400,
+		"cuEventRecord rule: an event of GPU %d cannot be recorded on a stream "
+		"of GPU %d",
+		e->device, soft_stream_at(soft, stream)->device);
 }
 
 /* Events of the library. */
@@ -136,6 +139,10 @@ int glk_soft_event_record(
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventRecord");
 	if (e)
 		err = glk_soft_stream_any(soft, e->device, stream, "cuEventRecord", &id);
+	if (!err)
+		err = same_device(soft, e, id);
+	if (!err)
+		err = glk_soft_stream_usable(soft, id, "cuEventRecord");
 	if (!err)
 		err = record(soft, e, id);
 	glk_unlock(&soft->lock);
@@ -171,6 +178,8 @@ int glk_soft_stream_wait(
 	if (e)
 		err = glk_soft_stream_any(
 			soft, e->device, stream, "cuStreamWaitEvent", &id);
+	if (!err)
+		err = glk_soft_stream_usable(soft, id, "cuStreamWaitEvent");
 	if (!err)
 		err = wait(soft, e, id);
 	glk_unlock(&soft->lock);
@@ -209,7 +218,11 @@ int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_s
 	if (e)
 		err = glk_soft_stream_find(soft, device, stream, "cuEventRecord", &id);
 	if (!err)
-		err = record(soft, e, id);
+		err = same_device(soft, e, id);
+	if (!err)
+		err = soft_stream_at(soft, id)->graph
+			? glk_soft_capture_record(soft, id, e)
+			: record(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
 }
@@ -230,7 +243,9 @@ int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st
 		err = glk_soft_stream_find(
 			soft, device, stream, "cuStreamWaitEvent", &id);
 	if (!err)
-		err = wait(soft, e, id);
+		err = e->capture || soft_stream_at(soft, id)->graph
+			? glk_soft_capture_wait(soft, id, e)
+			: wait(soft, e, id);
 	glk_unlock(&soft->lock);
 	return err;
 }

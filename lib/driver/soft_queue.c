@@ -158,25 +158,17 @@ void glk_soft_queue_run(struct soft *soft)
 	}
 }
 
-int glk_soft_queue_add(
-	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op)
+uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
 	struct soft_stream *s = soft_stream_at(soft, stream);
 	struct soft_op *queued;
 	uint32_t slot;
-	int err;
 
-	err = glk_soft_race_refuse(soft, stream, op);
-	if (err)
-		return err;
 	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT) {
 		op_run(op);
-		*ret_op = 0;
 		return 0;
 	}
 	slot = glk_slab_get(&soft->ops);
-	if (!slot)
-		return -ENOMEM;
 	queued = soft_op_at(soft, slot);
 	*queued = *op;
 	queued->serial = ++soft->serial;
@@ -190,8 +182,31 @@ int glk_soft_queue_add(
 	s->pending++;
 	soft->pending++;
 	op_count(soft, queued, 1);
-	*ret_op = slot;
-	return 0;
+	return slot;
+}
+
+int glk_soft_queue_room(const struct soft *soft, uint32_t count)
+{
+	uint32_t queued = glk_load_relaxed(&soft->ops.live);
+
+	if (count <= soft->ops.max - queued)
+		return 0;
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"%u operations cannot be queued: %u of %u are", count, queued,
+		soft->ops.max);
+}
+
+int glk_soft_queue_add(
+	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op)
+{
+	int err;
+
+	err = glk_soft_race_refuse(soft, stream, op);
+	if (!err)
+		err = glk_soft_queue_room(soft, 1);
+	if (!err)
+		*ret_op = glk_soft_queue_put(soft, stream, op);
+	return err;
 }
 
 int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)

@@ -78,7 +78,7 @@ static bool meet(const struct soft *soft, const struct touch *a, const struct to
 	return false;
 }
 
-static bool collide(
+bool glk_soft_race_collide(
 	const struct soft *soft, const struct soft_op *a, const struct soft_op *b)
 {
 	struct touch of_a[2], of_b[2];
@@ -112,15 +112,18 @@ static bool is_named(const struct soft *soft, const struct soft_op *op)
 	return false;
 }
 
-/* Fills soft->reach: for each stream the last serial that is ordered before the end of
- * `stream`, by following the waits in the queues back to their records. */
-static void reach_read(struct soft *soft, uint32_t stream)
+/* Follows the waits in the queues back to their records. */
+void glk_soft_race_reach(
+	struct soft *soft, uint32_t stream, uint32_t behind, uint64_t behind_serial)
 {
 	uint32_t used = glk_load_relaxed(&soft->streams.used);
 	bool moved = true;
 
 	for (uint32_t id = 1; id <= used; id++)
 		soft->reach[id] = id == stream ? UINT64_MAX : 0;
+	if (!glk_soft_queue_is_done(soft, behind, behind_serial) &&
+		soft_op_at(soft, behind)->stream != stream)
+		soft->reach[soft_op_at(soft, behind)->stream] = behind_serial;
 	while (moved) {
 		moved = false;
 		for (uint32_t id = 1; id <= used; id++) {
@@ -161,22 +164,30 @@ static int report(const struct soft *soft, uint32_t stream, const struct soft_op
 		(unsigned long)other->serial, other->stream);
 }
 
-int glk_soft_race_refuse(struct soft *soft, uint32_t stream, const struct soft_op *op)
+int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
 	uint32_t used = glk_load_relaxed(&soft->streams.used);
 
 	if (!soft->pending || !is_named(soft, op))
 		return 0;
-	reach_read(soft, stream);
 	for (uint32_t id = 1; id <= used; id++) {
-		uint32_t slot = soft_stream_at(soft, id)->head;
+		uint32_t slot = id == stream ? 0 : soft_stream_at(soft, id)->head;
 
 		for (; slot; slot = soft_op_at(soft, slot)->next) {
 			const struct soft_op *other = soft_op_at(soft, slot);
 
-			if (other->serial > soft->reach[id] && collide(soft, op, other))
+			if (other->serial > soft->reach[id] &&
+				glk_soft_race_collide(soft, op, other))
 				return report(soft, stream, op, other);
 		}
 	}
 	return 0;
+}
+
+int glk_soft_race_refuse(struct soft *soft, uint32_t stream, const struct soft_op *op)
+{
+	if (!soft->pending || !is_named(soft, op))
+		return 0;
+	glk_soft_race_reach(soft, stream, 0, 0);
+	return glk_soft_race_judge(soft, stream, op);
 }

@@ -52,8 +52,9 @@ struct soft_page {
 struct soft_stream {
 	uint64_t id; /* never given to another stream of the process */
 	uint32_t gen, head, tail, pending;
+	uint32_t graph, branch; /* what it captures and where in it; 0: nothing */
 	int device;
-	bool live, held, capturing, broken;
+	bool live, held;
 };
 
 /* The default stream of a thread on a GPU. */
@@ -63,12 +64,14 @@ struct soft_own {
 	uint32_t stream; /* 0: free */
 };
 
-/* The last record of an event is an operation; it has passed when the slot has moved on. */
+/* The last record of an event is an operation; it has passed when the slot has moved on. Or it
+ * is a node of the graph with this capture number. */
 struct soft_event {
-	uint64_t serial;
+	uint64_t serial, capture;
 	uint32_t op, gen;
+	uint32_t graph, node;
 	int device;
-	bool live;
+	bool live, recorded;
 };
 
 enum soft_kind {
@@ -102,7 +105,7 @@ struct soft {
 	struct glk_slab pages;
 	uint64_t page_numbers; /* given so far */
 	struct glk_book book;
-	struct glk_slab streams, events, ops;
+	struct glk_slab streams, events, ops, graphs, graph_nodes;
 	struct soft_own own[SOFT_OWN];
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
@@ -177,11 +180,13 @@ int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *strea
 void glk_soft_stream_init(struct soft *soft, uint32_t id, int device);
 /* A number for a stream or a capture, never given before in this process. */
 uint64_t glk_soft_stream_number(void);
-/* 0, or -EBUSY, a record and a broken capture when the stream captures a graph. */
-int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call);
 
 /* soft_own.c: the default stream of the calling thread, made at first. 0 or -ENOMEM. */
 int glk_soft_stream_own(struct soft *soft, int device, uint32_t *ret_id);
+
+/* soft_capture.c: 0, or -EBUSY, a record and a broken capture when the stream captures a
+ * graph. */
+int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call);
 
 /* soft_event.c */
 int glk_soft_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
@@ -203,6 +208,10 @@ int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st
 /* Queues a copy of `op`, or runs it at once where nothing stands before it. */
 int glk_soft_queue_add(
 	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op);
+/* 0, or -ENOMEM and a record when there is no room for so many operations. */
+int glk_soft_queue_room(const struct soft *soft, uint32_t count);
+/* As glk_soft_queue_add, with room and a judgement made before. The slot, 0 when it has run. */
+uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct soft_op *op);
 /* Runs the next operation of a stream; false when there is none that can run. */
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream);
 /* Runs whatever can run. */
@@ -217,11 +226,24 @@ int glk_soft_queue_refuse(
 /* "kernel", "copy", ... */
 const char *glk_soft_kind_name(uint8_t kind);
 
-/* soft_race.c, called under the lock: 0, or -EINVAL and a record when the operation would
- * race with queued work of another stream. */
+/* soft_race.c, called under the lock */
+/* 0, or -EINVAL and a record when the operation would race with queued work of another
+ * stream. */
 int glk_soft_race_refuse(struct soft *soft, uint32_t stream, const struct soft_op *op);
+/* The same in two steps, for many operations at once. First, for each stream the last serial
+ * that is ordered before the end of `stream`, and before the operation `behind`, if it is not
+ * 0: soft->reach. Then one operation after the other, while nothing is queued or run. */
+void glk_soft_race_reach(
+	struct soft *soft, uint32_t stream, uint32_t behind, uint64_t behind_serial);
+int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op *op);
+/* Whether two operations touch the same bytes of a page, one of them writing. */
+bool glk_soft_race_collide(
+	const struct soft *soft, const struct soft_op *a, const struct soft_op *b);
 
 /* soft_copy.c */
+/* 0, or -EINVAL and a record when a GPU may not touch what an operation names. */
+int glk_soft_rights(
+	struct soft *soft, int device, const struct soft_op *op, const char *call);
 int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
 int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Streams of the software device: handles, life and death, capture. What a stream does is in
- * soft_queue.c. Streams are non-blocking, so the default streams (that of a GPU, and one of each
- * thread) are streams like any other and no order holds between them and the rest.
- *
- * Capture	a call of ours that is not allowed on a capturing stream is refused and breaks
- *		the capture, as the driver does it; the test sees that when it ends the capture
+ * Streams of the software device: handles, life and death. What a stream does is in
+ * soft_queue.c, what it captures in soft_capture.c. Streams are non-blocking, so the default
+ * streams (that of a GPU, and one of each thread) are streams like any other and no order holds
+ * between them and the rest.
  */
-#include "driver/soft_state.h"
+#include "driver/soft_graph.h"
 
 #include "base/error.h"
 #include "driver/handle.h"
@@ -73,17 +71,6 @@ int glk_soft_stream_find(struct soft *soft, int device, struct CUstream_st *stre
 			soft_stream_at(soft, id)->device, device);
 	*ret_id = id;
 	return 0;
-}
-
-int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call)
-{
-	struct soft_stream *s = soft_stream_at(soft, stream);
-
-	if (!s->capturing)
-		return 0;
-	s->broken = true;
-	return glk_error_native(-EBUSY, GLAKE_ERROR_CAPTURE, call, 900,
-		"%s is not allowed while the stream captures a graph", call);
 }
 
 int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream)
@@ -181,6 +168,7 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 {
 	struct soft *soft = soft_of(drv);
 	struct glk_stream_facts facts = {0};
+	const struct soft_graph *graph;
 	const struct soft_stream *s;
 	uint32_t id = 0;
 	int err;
@@ -188,10 +176,11 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	glk_lock(&soft->lock);
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo", &id);
 	s = soft_stream_at(soft, id);
-	if (!s->capturing)
+	graph = soft_graph_at(soft, s->graph);
+	if (!s->graph)
 		facts.id = s->id;
 	else
-		facts.capture = s->broken ? GLK_CAPTURE_BROKEN : s->id;
+		facts.capture = graph->broken ? GLK_CAPTURE_BROKEN : graph->capture;
 	if (!err)
 		*ret_facts = facts;
 	glk_unlock(&soft->lock);
@@ -206,33 +195,6 @@ int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *s
 
 	glk_lock(&soft->lock);
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCtx", &id);
-	glk_unlock(&soft->lock);
-	return err;
-}
-
-int glk_soft_capture(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, bool capturing)
-{
-	struct soft *soft = glk_soft_below(drv);
-	struct soft_stream *s;
-	uint32_t id = 0;
-	int err;
-
-	if (!soft)
-		return -EINVAL;
-	glk_lock(&soft->lock);
-	err = glk_soft_stream_find(soft, device, stream, "cuStreamBeginCapture", &id);
-	s = soft_stream_at(soft, id);
-	if (err || s->capturing == capturing) {
-		err = -EINVAL;
-	} else {
-		if (!capturing && s->broken)
-			err = glk_error_native(-EIO, GLAKE_ERROR_CAPTURE,
-				"cuStreamEndCapture", 901,
-				"the capture was broken by a call that is not allowed");
-		s->capturing = capturing;
-		s->broken = false;
-	}
 	glk_unlock(&soft->lock);
 	return err;
 }

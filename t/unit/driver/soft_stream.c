@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Streams of the software device: order, events, waits, capture, and what queued work holds. */
+/* Streams of the software device: order, events, waits, and what queued work holds. */
 #include "setup.h"
 
 #include "driver/soft.h"
@@ -183,49 +183,6 @@ static void holds_memory(void)
 	bench_close(&b);
 }
 
-static void captures(void)
-{
-	struct bench b = bench_open(GLK_SOFT_STREAMS_WORKER);
-	uint64_t addr = 0, page = 0;
-	struct glk_stream_facts facts = {0, 7};
-
-	is_int(b.drv->ops->stream_facts(b.drv, 0, b.a, &facts), 0, "asked");
-	is_int((int64_t)facts.capture, 0, "no capture yet");
-	is_int(glk_soft_capture(b.drv, 0, b.a, true), 0, "a capture begins");
-	b.drv->ops->stream_facts(b.drv, 0, b.a, &facts);
-	ok(facts.capture && facts.capture != GLK_CAPTURE_BROKEN, "it is seen");
-	is_int((int64_t)facts.id, 0, "the stream has no number meanwhile");
-	is_int(glk_soft_work(b.drv, 0, b.a, b.base, 64, true), 0,
-		"kernels go into the graph");
-	is_int(pending(&b, b.a), 0, "and not into the queue");
-	is_int(b.drv->ops->event_query(b.drv, b.event), 0,
-		"queries of other events are right");
-	is_int(b.drv->ops->event_record(b.drv, b.event, b.b), 0, "records elsewhere too");
-	is_int(b.drv->ops->reserve(b.drv, GRANULE, 0, &addr), 0,
-		"and all calls on memory");
-	is_int(b.drv->ops->create(b.drv, setup_gpu(0), GRANULE, 0, &page), 0, "  create");
-	is_int(b.drv->ops->map(b.drv, addr, GRANULE, page), 0, "  map");
-	is_int(b.drv->ops->set_access(b.drv, addr, GRANULE, &grant, 1), 0, "  rights");
-	is_int(b.drv->ops->unmap(b.drv, addr, GRANULE), 0, "  unmap");
-	is_int(b.drv->ops->release(b.drv, page), 0, "  release");
-	is_int(b.drv->ops->unreserve(b.drv, addr, GRANULE), 0, "  unreserve");
-	is_int(glk_soft_capture(b.drv, 0, b.a, false), 0, "the capture ends well");
-
-#define spoils(call)                                                                     \
-	is_int(glk_soft_capture(b.drv, 0, b.a, true), 0, "another capture");             \
-	is_int(call, -EBUSY, #call);                                                     \
-	is_int(setup_error().error_class, GLAKE_ERROR_CAPTURE, "  its class");           \
-	is_int(glk_soft_capture(b.drv, 0, b.a, false), -EIO, "  it broke the capture")
-	spoils(b.drv->ops->event_record(b.drv, b.event, b.a));
-	spoils(b.drv->ops->stream_wait(b.drv, b.a, b.event));
-	spoils(b.drv->ops->stream_sync(b.drv, 0, b.a));
-	spoils(b.drv->ops->device_sync(b.drv, 0));
-	spoils(b.drv->ops->stream_free(b.drv, 0, b.a));
-	spoils(b.drv->ops->fill(b.drv, b.base, 1, 1, b.a));
-#undef spoils
-	bench_close(&b);
-}
-
 static void knows_its_handles(void)
 {
 	struct bench b = bench_open(GLK_SOFT_STREAMS_WORKER);
@@ -269,7 +226,6 @@ int main(void)
 	waits();
 	runs_at_once();
 	holds_memory();
-	captures();
 	knows_its_handles();
 	return tap_done();
 }
