@@ -30,8 +30,11 @@ GLK_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",
 	"NUMA nodes of the software device; GPUs are spread over them in turn.")
 GLK_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
 	"Memory of each NUMA node of the software device.")
-GLK_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped",
-	"How queued work runs: at once by a worker, or only when a test steps it.")
+GLK_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped,random",
+	"How queued work runs: at once by a worker, only when a test steps it, or at random, now "
+	"and then and in any order that streams and events allow.")
+GLK_KEY(soft, seed, INT, soft_seed, "0", 0, INT64_MAX, "",
+	"Which random order. In a program of one thread the same seed gives the same order.")
 GLK_KEY(soft, cost_reserve, TIME, soft_cost_reserve, "2700ns", 0, GLK_SECOND, "",
 	"Modelled cost of reserving addresses. These costs were measured on an H200.")
 GLK_KEY(soft, cost_create, TIME, soft_cost_create, "8100ns", 0, GLK_SECOND, "",

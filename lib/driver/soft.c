@@ -61,7 +61,7 @@ static int soft_device_info(
 	snprintf(info.uuid, sizeof(info.uuid), "GPU-50f70000-0000-0000-0000-%012x",
 		(unsigned)device);
 	info.memory = room->total;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	info.free = room->total - room->used;
 	glk_unlock(&soft->lock);
 	info.free_valid = 1;
@@ -85,7 +85,7 @@ static int soft_memory_info(
 	if (err)
 		return err;
 	room = &soft->rooms[place];
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	*ret_free = room->total - room->used;
 	glk_unlock(&soft->lock);
 	*ret_total = room->total;
@@ -238,7 +238,9 @@ int glk_soft_open(const struct glk_conf *conf, struct glk_drv **ret_drv)
 	glk_lock_init(&soft->lock, GLK_RANK_DRIVER);
 	soft->gpus = (int)conf->soft_gpus;
 	soft->nodes = (int)conf->soft_nodes;
-	soft->stepped = conf->soft_streams == GLK_SOFT_STREAMS_STEPPED;
+	soft->stepped = conf->soft_streams != GLK_SOFT_STREAMS_WORKER;
+	soft->random = conf->soft_streams == GLK_SOFT_STREAMS_RANDOM;
+	glk_soft_dice_init(soft, conf->soft_seed);
 	costs_read(soft, conf);
 	soft->file.fd = -1;
 	err = tables_open(soft);

@@ -269,7 +269,7 @@ int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	err = change_read(soft, grants, count, &change);
 	if (err)
 		return err;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	if (!glk_book_span(&soft->book, addr, size) ||
 		!glk_book_is_run(&soft->book, addr, size, &at)) {
 		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemSetAccess", 1,

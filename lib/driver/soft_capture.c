@@ -183,7 +183,7 @@ int glk_soft_capture_begin(struct glk_drv *drv, int device, struct CUstream_st *
 
 	if (!soft)
 		return -EINVAL;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamBeginCapture", &id);
 	if (!err)
 		err = begin(soft, id);
@@ -245,7 +245,7 @@ int glk_soft_capture_end(
 
 	if (!soft)
 		return -EINVAL;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamEndCapture", &id);
 	if (!err)
 		err = end(soft, id, ret_graph);

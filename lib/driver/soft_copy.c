@@ -93,7 +93,7 @@ int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	int err;
 
 	glk_soft_charge(soft, GLAKE_CALL_COPY, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = queue(soft, stream, &op, "cuMemcpyAsync");
 	glk_unlock(&soft->lock);
 	return err;
@@ -110,7 +110,7 @@ int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t coun
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemsetD32Async", 1,
 			"%zu words at %#lx", count, (unsigned long)dst);
 	glk_soft_charge(soft, GLAKE_CALL_COPY, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = queue(soft, stream, &op, "cuMemsetD32Async");
 	glk_unlock(&soft->lock);
 	return err;
@@ -127,7 +127,7 @@ int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
 
 	if (!soft)
 		return -EINVAL;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel", &id);
 	if (!err)
 		err = submit(soft, id, &op, "cuLaunchKernel");

@@ -48,7 +48,7 @@ static int event_new(
 	if (!id)
 		return -ENOMEM;
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_CREATE, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_at(soft, id);
 	*e = (struct soft_event){.gen = e->gen + 1, .device = device, .live = true};
 	*ret_handle = glk_handle_make(kind, (uint32_t)device, e->gen, id);
@@ -60,7 +60,7 @@ static int event_free(struct soft *soft, uint64_t handle, enum glk_handle_kind k
 {
 	struct soft_event *e;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_find(soft, handle, kind, "cuEventDestroy");
 	if (e) {
 		e->live = false;
@@ -135,7 +135,7 @@ int glk_soft_event_record(
 	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventRecord");
 	if (e)
 		err = glk_soft_stream_any(soft, e->device, stream, "cuEventRecord", &id);
@@ -156,7 +156,7 @@ int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event)
 	int err = -EINVAL;
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_QUERY, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventQuery");
 	if (e)
 		err = glk_soft_queue_is_done(soft, e->op, e->serial) ? 0 : -EAGAIN;
@@ -173,7 +173,7 @@ int glk_soft_stream_wait(
 	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuStreamWaitEvent");
 	if (e)
 		err = glk_soft_stream_any(
@@ -213,7 +213,7 @@ int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_s
 	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_EVENT_RECORD, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_USER_EVENT, "cuEventRecord");
 	if (e)
 		err = glk_soft_stream_find(soft, device, stream, "cuEventRecord", &id);
@@ -236,7 +236,7 @@ int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st
 	uint32_t id;
 
 	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	e = event_find(
 		soft, (uintptr_t)event, GLK_HANDLE_USER_EVENT, "cuStreamWaitEvent");
 	if (e)

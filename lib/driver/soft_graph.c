@@ -63,11 +63,15 @@ static void append(struct soft *soft, struct soft_graph *graph, uint32_t b, uint
 	struct soft_branch *branch = &graph->branch[b];
 	struct soft_node *node = soft_node_at(soft, id);
 
-	node->next = 0;
+	node->next = node->above = 0;
 	node->below = branch->last;
 	node->branch = b;
 	node->place = branch->nodes + 1;
 	memcpy(node->before, branch->before, sizeof(node->before));
+	if (branch->last)
+		soft_node_at(soft, branch->last)->above = id;
+	else
+		branch->first = id;
 	branch->last = id;
 	branch->before[b] = branch->nodes = node->place;
 	if (is_work(&node->op))
@@ -163,6 +167,34 @@ static void launch_node(struct soft *soft, struct soft_graph *graph, uint32_t st
 	graph->serial = graph->op ? soft_op_at(soft, graph->op)->serial : 0;
 }
 
+static bool is_ready(const struct soft_node *node, const uint32_t done[SOFT_BRANCHES])
+{
+	for (uint32_t b = 0; b < SOFT_BRANCHES; b++)
+		if (done[b] < node->before[b])
+			return false;
+	return true;
+}
+
+/* In an order that the paths allow: a branch that can go on is chosen, and its next node put. */
+static void launch_shuffled(struct soft *soft, struct soft_graph *graph, uint32_t stream)
+{
+	uint32_t next[SOFT_BRANCHES], done[SOFT_BRANCHES] = {0}, ready[SOFT_BRANCHES];
+
+	for (uint32_t b = 0; b < graph->branches; b++)
+		next[b] = graph->branch[b].first;
+	for (uint32_t left = graph->nodes; left; left--) {
+		uint32_t ways = 0, b;
+
+		for (b = 0; b < graph->branches; b++)
+			if (next[b] && is_ready(soft_node_at(soft, next[b]), done))
+				ready[ways++] = b;
+		b = ready[glk_soft_dice_roll(soft, ways)];
+		launch_node(soft, graph, stream, soft_node_at(soft, next[b]));
+		done[b]++;
+		next[b] = soft_node_at(soft, next[b])->above;
+	}
+}
+
 /* Cannot fail: there is room, and what runs at once does not fail either. */
 static void launch(struct soft *soft, struct soft_graph *graph, uint32_t stream)
 {
@@ -173,6 +205,10 @@ static void launch(struct soft *soft, struct soft_graph *graph, uint32_t stream)
 	if (!glk_soft_queue_is_done(soft, graph->op, graph->serial) &&
 		soft_op_at(soft, graph->op)->stream != stream)
 		glk_soft_queue_put(soft, stream, &wait);
+	if (soft->random) {
+		launch_shuffled(soft, graph, stream);
+		return;
+	}
 	for (uint32_t id = graph->first; id; id = node->next) {
 		node = soft_node_at(soft, id);
 		launch_node(soft, graph, stream, node);
@@ -189,7 +225,7 @@ int glk_soft_graph_launch(
 
 	if (!soft)
 		return err;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	graph = find(soft, handle, "cuGraphLaunch");
 	if (graph)
 		err = glk_soft_stream_find(soft, device, stream, "cuGraphLaunch", &id);
@@ -210,7 +246,7 @@ int glk_soft_graph_free(struct glk_drv *drv, uint32_t handle)
 
 	if (!soft)
 		return -EINVAL;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	graph = find(soft, handle, "cuGraphDestroy");
 	if (graph)
 		glk_soft_graph_end(soft, handle & SOFT_GRAPHS);

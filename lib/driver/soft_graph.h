@@ -22,7 +22,7 @@
 struct soft_node {
 	struct soft_op op;	/* what it does; RECORD: nothing, an event stands here */
 	uint32_t next;		/* in the order of capture */
-	uint32_t below;		/* before it in its branch */
+	uint32_t below, above;	/* before it and behind it in its branch */
 	uint32_t branch, place; /* its place in its branch, from 1 */
 	int device;		/* of the stream it was captured on */
 	uint32_t before[SOFT_BRANCHES];
@@ -30,7 +30,7 @@ struct soft_node {
 
 struct soft_branch {
 	uint32_t stream;
-	uint32_t last;			/* node */
+	uint32_t first, last;		/* nodes */
 	uint32_t nodes;			/* in it */
 	uint32_t work;			/* place of the last one that does something */
 	uint32_t before[SOFT_BRANCHES]; /* what is ordered before its end */

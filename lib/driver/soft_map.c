@@ -47,7 +47,7 @@ int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *r
 	if (err)
 		return err;
 	err = glk_soft_access_none(soft, addr, size);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	if (!err)
 		err = glk_book_span_add(&soft->book, addr, size);
 	glk_unlock(&soft->lock);
@@ -65,7 +65,7 @@ int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 	struct glk_span *span;
 	int err = 0;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	span = glk_book_span(&soft->book, addr, size);
 	if (!span || span->addr != addr || span->size != size || span->maps)
 		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemAddressFree", 1,
@@ -98,7 +98,7 @@ int glk_soft_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t handl
 	struct soft_page *page;
 	int err = -EINVAL;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	page = glk_soft_page_find(soft, handle, "cuMemMap");
 	if (!page)
 		goto out;
@@ -146,7 +146,7 @@ int glk_soft_unmap(struct glk_drv *drv, uint64_t addr, size_t size)
 	uint64_t at;
 	int err = 0;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	if (!glk_book_span(&soft->book, addr, size) ||
 		!glk_book_is_run(&soft->book, addr, size, &at)) {
 		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemUnmap", 1,

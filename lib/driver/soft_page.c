@@ -72,7 +72,7 @@ int glk_soft_create(struct glk_drv *drv, struct glk_place place, size_t size,
 	if (!size || size % GLK_GRANULE)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemCreate", 1,
 			"%zu bytes are not whole granules", size);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	glk_soft_charge(soft, GLAKE_CALL_CREATE, 1);
 	err = create(soft, number, size, ret_page);
 	glk_unlock(&soft->lock);
@@ -96,7 +96,7 @@ int glk_soft_release(struct glk_drv *drv, uint64_t handle)
 	struct soft_page *page;
 	int err = -EINVAL;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	page = glk_soft_page_find(soft, handle, "cuMemRelease");
 	if (page) {
 		glk_soft_charge(soft, GLAKE_CALL_RELEASE, 1);

@@ -6,7 +6,7 @@
  *
  * In worker mode operations run at once, inline, unless something unfinished stands before
  * them (a held stream, a wait on one). In stepped mode they run only when a test steps them or
- * the host waits for the stream.
+ * the host waits for the stream; at random, also as soft_dice.c says.
  *
  * Invariant	a wait names a record that was queued before it, so waits alone cannot lock up
  */
@@ -120,18 +120,25 @@ static void op_run(const struct soft_op *op)
 			words[i] = op->value;
 }
 
+bool glk_soft_queue_can_step(const struct soft *soft, uint32_t stream)
+{
+	const struct soft_stream *s = soft_stream_at(soft, stream);
+	const struct soft_op *op = soft_op_at(soft, s->head);
+
+	return s->head && !s->held &&
+		(op->kind != SOFT_WAIT ||
+			glk_soft_queue_is_done(soft, op->target, op->target_serial));
+}
+
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
 {
 	struct soft_stream *s = soft_stream_at(soft, stream);
 	uint32_t slot = s->head;
 	struct soft_op *op;
 
-	if (!slot || s->held)
+	if (!glk_soft_queue_can_step(soft, stream))
 		return false;
 	op = soft_op_at(soft, slot);
-	if (op->kind == SOFT_WAIT &&
-		!glk_soft_queue_is_done(soft, op->target, op->target_serial))
-		return false;
 	op_run(op);
 	op_count(soft, op, -1);
 	s->head = op->next;

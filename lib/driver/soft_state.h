@@ -94,12 +94,21 @@ struct soft_op {
 	bool write;
 };
 
+/* The generator behind soft.streams=random. */
+struct soft_dice {
+	uint64_t state;
+	uint64_t phase; /* who sleeps */
+	uint32_t left;	/* calls until the next phase */
+	uint32_t lazy;	/* quarters of the streams that sleep, 0 to 4 */
+};
+
 struct soft {
 	struct glk_drv drv;
 	struct glk_lock lock;
 	int gpus, nodes;
-	bool stepped;
-	bool torn; /* rights that should have gone may be left, see soft_access.c */
+	bool stepped; /* queued work does not run by itself */
+	bool random;  /* but now and then */
+	bool torn;    /* rights that should have gone may be left, see soft_access.c */
 	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
 	struct soft_file file;
 	struct glk_slab pages;
@@ -107,6 +116,7 @@ struct soft {
 	struct glk_book book;
 	struct glk_slab streams, events, ops, graphs, graph_nodes;
 	struct soft_own own[SOFT_OWN];
+	struct soft_dice dice;
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
 	uint64_t reach[SOFT_STREAMS + 1]; /* scratch of soft_race.c */
@@ -124,6 +134,13 @@ void glk_soft_charge(struct soft *soft, enum glake_call call, size_t count);
 
 /* The software device below these wrappers, or NULL and a record. */
 struct soft *glk_soft_below(struct glk_drv *drv);
+
+/* soft_dice.c */
+/* Takes the lock; every call of the table and every launch begins so. Queued work may run. */
+void glk_soft_enter(struct soft *soft);
+void glk_soft_dice_init(struct soft *soft, int64_t seed);
+/* 0 to sides - 1. Under the lock. */
+uint32_t glk_soft_dice_roll(struct soft *soft, uint32_t sides);
 
 /* The number of a place among the rooms, or -EINVAL and a record. */
 int glk_soft_place(const struct soft *soft, struct glk_place place, uint8_t *ret_place);
@@ -212,6 +229,7 @@ int glk_soft_queue_add(
 int glk_soft_queue_room(const struct soft *soft, uint32_t count);
 /* As glk_soft_queue_add, with room and a judgement made before. The slot, 0 when it has run. */
 uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct soft_op *op);
+bool glk_soft_queue_can_step(const struct soft *soft, uint32_t stream);
 /* Runs the next operation of a stream; false when there is none that can run. */
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream);
 /* Runs whatever can run. */

@@ -84,7 +84,7 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 	id = glk_slab_get(&soft->streams);
 	if (!id)
 		return -ENOMEM;
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	glk_soft_stream_init(soft, id, device);
 	*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
 		GLK_HANDLE_STREAM, (uint32_t)device, soft_stream_at(soft, id)->gen, id);
@@ -117,7 +117,7 @@ int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *st
 	if (glk_stream_is_default(stream))
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamDestroy",
 			400, "the default streams cannot be freed");
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = sync(soft, device, stream, "cuStreamDestroy", &id);
 	if (!err) {
 		soft_stream_at(soft, id)->live = false;
@@ -133,7 +133,7 @@ int glk_soft_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *st
 	uint32_t id;
 	int err;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = sync(soft, device, stream, "cuStreamSynchronize", &id);
 	glk_unlock(&soft->lock);
 	return err;
@@ -148,7 +148,7 @@ int glk_soft_device_sync(struct glk_drv *drv, int device)
 	if (device < 0 || device >= soft->gpus)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuCtxSynchronize",
 			101, "GPU %d does not exist", device);
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	for (uint32_t id = 1; id <= used && !err; id++) {
 		const struct soft_stream *s = soft_stream_at(soft, id);
 
@@ -173,7 +173,7 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	uint32_t id = 0;
 	int err;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo", &id);
 	s = soft_stream_at(soft, id);
 	graph = soft_graph_at(soft, s->graph);
@@ -193,7 +193,7 @@ int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *s
 	uint32_t id;
 	int err;
 
-	glk_lock(&soft->lock);
+	glk_soft_enter(soft);
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCtx", &id);
 	glk_unlock(&soft->lock);
 	return err;
