@@ -44,7 +44,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  * flags	GLAKE_ALLOC_...
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of that
- * GPU), -ENOMEM, -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
+ * GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream that captures
+ * a graph), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
  * fault; nothing is lost). A refused request changes nothing. What -ENOMEM is for, the class of
  * glake_last_error tells:
  *

@@ -92,8 +92,12 @@ static int stitched_alloc(
 	if (cache->rows)
 		glk_quick_keep(cache, &cache->rows[request->stream->id],
 			span_of_request(cache, request)->kind);
+	cache->streams->stuck = false;
 	for (int i = 0; i < TRIES && err == -EAGAIN; i++)
 		err = try_stitched(cache, request, ret_extent);
+	if (err == -EAGAIN)
+		err = glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+			"memory could be had behind streams that capture a graph only");
 	return err;
 }
 

@@ -174,6 +174,7 @@ static int begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 	graph->state = GLK_GRAPH_OPEN;
 	graph->session = ++glk_graphs(cache)->sessions;
 	settle(cache, graph);
+	cache->streams->captures++;
 	if (!glk_graphs(cache)->open++)
 		glk_quick_divert(cache, true);
 	return 0;
@@ -203,8 +204,14 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 {
 	graph->state = GLK_GRAPH_CLOSED;
 	settle(cache, graph);
+	cache->streams->captures--;
 	if (!--glk_graphs(cache)->open)
 		glk_quick_divert(cache, false);
+	/* one that nobody announced and that got nothing has no name for anybody */
+	if (graph->capture && !graph->cache.map.page_bytes) {
+		end_cache(&graph->cache);
+		graph->state = GLK_GRAPH_FREE;
+	}
 }
 
 int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
@@ -241,7 +248,7 @@ static uint64_t live_blocks(const struct glk_cache *cache)
 static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 {
 	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
-	int err = glk_clock_sync(cache->streams), failed = 0;
+	int err = glk_clock_sync_all(cache->streams), failed = 0;
 
 	if (err)
 		return err;
@@ -278,6 +285,7 @@ int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 	struct glk_graph *graph;
 	int err = 0;
 
+	glk_graph_refresh(cache);
 	glk_lock(cache->lock);
 	graph = find(cache, id);
 	if (!graph) {

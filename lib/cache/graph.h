@@ -67,6 +67,8 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
 /* route.c: the pool that a request goes to, or NULL. Not under the lock. 0 or an error. */
 int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,
 	const struct glk_stream_facts *facts, uint64_t *ret_session);
+/* Closes the pools of captures that were not announced and are over. Not under the lock. */
+void glk_graph_refresh(struct glk_cache *cache);
 /* The open pool of a session; NULL if it has ended meanwhile. Under the lock. */
 struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session);
 

@@ -120,15 +120,15 @@ int glk_ladder_grow(
 
 	/* what can go then must not depend on how far the GPU is */
 	if (!cache->streams->opportunistic)
-		glk_clock_sync(cache->streams);
+		glk_clock_sync(cache->streams, ~UINT64_C(0));
 	glk_event_poll(cache->streams);
 	made = climb(cache, shortage(cache->node, bytes));
 	if (!made && cache->map.idle_bytes + cache->parked.bytes) {
-		err = glk_clock_sync(cache->streams);
-		/* while a stream captures the GPU cannot be waited for: that rung is missing */
+		err = glk_clock_sync(cache->streams, ~UINT64_C(0));
+		/* a capture may be in the way of some of it */
 		if (err && err != -EBUSY)
 			return err;
-		made = !err && climb(cache, shortage(cache->node, bytes));
+		made = climb(cache, shortage(cache->node, bytes));
 	}
 	err = made ? glk_node_grow(cache->node, class, size, ret_page) : -ENOMEM;
 	return err == -ENOMEM ? refuse(cache, bytes) : err;

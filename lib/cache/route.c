@@ -92,6 +92,19 @@ struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session)
 	return NULL;
 }
 
+void glk_graph_refresh(struct glk_cache *cache)
+{
+	struct candidate candidates[GLAKE_POOLS_MAX];
+	uint32_t count = gather(cache, candidates);
+
+	for (uint32_t i = 0; i < count; i++) {
+		if (candidates[i].capture)
+			check_capture(cache, &candidates[i]);
+		/* pairs with: glk_graph_end */
+		glk_sub_acq_rel(&candidates[i].graph->callers, 1);
+	}
+}
+
 /* A pool for a capture that nobody announced. */
 static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t capture,
 	uint64_t *ret_session)

@@ -42,6 +42,7 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	*ret_released = 0;
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return 0;
+	glk_graph_refresh(cache);
 	glk_lock(cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);

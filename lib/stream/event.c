@@ -71,8 +71,7 @@ uint64_t glk_event_newest(const struct glk_stream *s)
 	return s->count ? s->ring[last].tick : s->done;
 }
 
-/* 0 if an event can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
-static int can_record(struct glk_streams *streams, struct glk_stream *s)
+int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 {
 	uint64_t serial = glk_load_relaxed(&s->serial);
 	struct glk_stream_facts facts = {0};
@@ -138,7 +137,7 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 		*ret_slot = slot;
 		return 0;
 	}
-	err = can_record(streams, s);
+	err = glk_event_ready(streams, s);
 	if (!err)
 		err = choose_slot(streams, s, &slot);
 	if (err)

@@ -22,7 +22,8 @@ bool glk_limbo_ready(
 {
 	if (limbo->closed)
 		return false;
-	return limbo->patient || glk_clock_finished(limbo->streams, &span->use[slot]);
+	return (limbo->patient && !limbo->streams->stuck) ||
+		glk_clock_finished(limbo->streams, &span->use[slot]);
 }
 
 /* The same for the first clock, and waits for it where that was asked for. */
@@ -31,8 +32,11 @@ static bool has_passed(
 {
 	if (!limbo->closed && glk_clock_finished(limbo->streams, &span->use[slot]))
 		return true;
-	if (!limbo->closed && limbo->patient && !glk_clock_sync(limbo->streams))
-		return true;
+	if (!limbo->closed && limbo->patient) {
+		if (!glk_clock_sync(limbo->streams, span->use[slot].streams))
+			return true;
+		limbo->streams->stuck = true;
+	}
 	limbo->streams->held_back++;
 	return false;
 }
@@ -140,7 +144,7 @@ static int empty_span(struct glk_limbo *limbo, struct glk_span *span)
 
 int glk_limbo_empty(struct glk_limbo *limbo, struct glk_map *map)
 {
-	int err = glk_clock_sync(limbo->streams), failed;
+	int err = glk_clock_sync_all(limbo->streams), failed;
 
 	if (err)
 		return err;

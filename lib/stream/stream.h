@@ -93,6 +93,8 @@ struct glk_streams {
 	uint64_t records, waits;
 	uint64_t entered; /* streams that ever got a bit */
 	uint64_t ended;	  /* streams that ended, in whatever way */
+	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
+	uint32_t captures; /* pools of graphs that are open, so that one may be captured */
 	struct {
 		struct glk_drv_event *spare[GLK_STREAM_EVENTS * 2];
 		unsigned count; /* of spare ones */
@@ -185,8 +187,12 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
  * for at present, which glk_clock_waits() knows from now on; or the driver's error. */
 int glk_clock_order(
 	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream);
-/* Waits for all work of the GPU. 0, -EBUSY (class CAPTURE) or the driver's error. */
-int glk_clock_sync(struct glk_streams *streams);
+/* Waits for the work of a set of streams, each for itself where that is possible, and else for
+ * the GPU. 0; -EBUSY (class CAPTURE) where a capture is in the way of that, with what could be
+ * waited for finished all the same; or the driver's error. */
+int glk_clock_sync(struct glk_streams *streams, uint64_t set);
+/* Waits for the whole GPU, for streams that nobody knows. Returns as above. */
+int glk_clock_sync_all(struct glk_streams *streams);
 
 /* event.c, under the lock of the GPU: events of the library. */
 /* Asks some of those in flight. Whether anything was learned. */
@@ -196,6 +202,8 @@ bool glk_event_poll(struct glk_streams *streams);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
 int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
+/* 0 if one can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
+int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* The tick of the newest event in flight; that of the last one that was done. */
 uint64_t glk_event_newest(const struct glk_stream *s);
 /* Takes all events of a stream out of its ring. */

@@ -215,12 +215,12 @@ static void syncs(void)
 	glk_event_poll(&gpu.streams);
 	of_b = gpu_free(&gpu, b);
 	gpu_hold(&gpu, a, true);
-	is_int(glk_clock_sync(&gpu.streams), -EBUSY, "the driver cannot wait");
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "the driver cannot wait");
 	ok(!glk_clock_finished(&gpu.streams, &of_a) &&
 			!glk_clock_finished(&gpu.streams, &of_b),
 		"nothing is known for it");
 	gpu_hold(&gpu, a, false);
-	is_int(glk_clock_sync(&gpu.streams), 0, "it waits for all work");
+	is_int(glk_clock_sync_all(&gpu.streams), 0, "it waits for all work");
 	ok(glk_clock_finished(&gpu.streams, &of_a) &&
 			glk_clock_finished(&gpu.streams, &of_b),
 		"so all is done");
@@ -288,7 +288,7 @@ static void crowds(void)
 	is_int((int64_t)gpu.streams.waits, 1, "by one wait");
 	is_int(glk_clock_order(&gpu.streams, &own, x), 0, "its own");
 	is_int((int64_t)gpu.streams.waits, 1, "needs none");
-	glk_clock_sync(&gpu.streams);
+	glk_clock_sync_all(&gpu.streams);
 
 	/* X is done until the tick of the memory and has freed more since, Y is not done */
 	of_y = gpu_free(&gpu, y);
@@ -337,7 +337,7 @@ static void falls_back(void)
 	}
 	use = gpu_free(&gpu, a);
 	kept = use;
-	glk_fault_set(gpu.drv, "event_record:from=1;device_sync:nth=1:err=EIO");
+	glk_fault_set(gpu.drv, "event_record:from=1;stream_sync:nth=1:err=EIO");
 	is_int(glk_clock_order(&gpu.streams, &use, b), -EIO, "when that fails too");
 	ok(use.streams == kept.streams && use.tick == kept.tick &&
 			!glk_clock_finished(&gpu.streams, &kept),
@@ -356,7 +356,7 @@ static void falls_back(void)
 	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
 		"which nobody can wait for");
 	is_int(gone->state, GLK_STREAM_GONE, "since it is gone");
-	is_int(glk_clock_sync(&gpu.streams), 0, "but with the whole GPU");
+	is_int(glk_clock_sync_all(&gpu.streams), 0, "but with the whole GPU");
 	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), 0, "after that it is free");
 	gpu_close(&gpu);
 }
