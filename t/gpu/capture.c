@@ -145,6 +145,80 @@ static void event_inside(void)
 	is_done(drv->ops->stream_sync(drv, 0, captured), "and ends its work");
 }
 
+static uint64_t capture_of(struct CUstream_st *stream)
+{
+	struct glk_stream_facts facts = {0, 77};
+
+	is_done(drv->ops->stream_facts(drv, 0, stream, &facts), "asked");
+	return facts.capture;
+}
+
+static void begin(void)
+{
+	cuda.context_set(cuda.primary);
+	if (cuda.begin_capture(captured, 0))
+		tap_bail("cuStreamBeginCapture");
+	cuda.context_set(NULL);
+}
+
+static int end(void)
+{
+	void *graph = NULL;
+	int result;
+
+	cuda.context_set(cuda.primary);
+	result = cuda.end_capture(captured, &graph);
+	if (graph)
+		cuda.graph_destroy(graph);
+	cuda.context_set(NULL);
+	return result;
+}
+
+/* Events of the program fork and join a capture, and break one, as on the software device. */
+static void forked(void)
+{
+	struct CUevent_st *fork = NULL, *join = NULL;
+	uint64_t first;
+
+	must(drv->ops->user_event_new(drv, 0, &fork), "no event");
+	must(drv->ops->user_event_new(drv, 0, &join), "no event");
+	begin();
+	first = capture_of(captured);
+	ok(first && first != GLK_CAPTURE_BROKEN, "a capture has a number");
+	is_done(drv->ops->user_event_record(drv, 0, fork, captured), "record in it");
+	is_done(drv->ops->user_event_wait(drv, 0, other, fork), "another stream waits");
+	ok(capture_of(other) == first, "and is in the same capture");
+	is_done(drv->ops->fill(drv, target, 1, 16, other), "it works there");
+	is_done(drv->ops->user_event_record(drv, 0, join, other), "records");
+	is_done(drv->ops->user_event_wait(drv, 0, captured, join), "and is waited for");
+	is_int(end(), 0, "the end gives a graph");
+	is_int(capture_of(other), 0, "and frees both streams");
+
+	begin();
+	ok(capture_of(captured) != first, "another capture, another number");
+	is_done(drv->ops->user_event_record(drv, 0, fork, captured), "record in it");
+	is_done(drv->ops->user_event_wait(drv, 0, other, fork), "another stream waits");
+	is_done(drv->ops->fill(drv, target, 1, 16, other), "works, and is forgotten");
+	is_int(end(), 904, "the end says so");
+	is_int(capture_of(other), 0, "and frees both streams");
+
+	is_done(drv->ops->user_event_record(drv, 0, join, other),
+		"an event from outside");
+	begin();
+	is_int(drv->ops->user_event_wait(drv, 0, captured, join), -EBUSY,
+		"is not waited for");
+	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "because of the capture");
+	gpu_why();
+	ok(capture_of(captured) == GLK_CAPTURE_BROKEN, "which is broken now");
+	is_int(drv->ops->stream_owner(drv, 0, captured), -EBUSY, "whose nobody knows");
+	is_int(drv->ops->user_event_record(drv, 0, fork, captured), -EBUSY,
+		"nor is anything recorded");
+	is_int(end(), 901, "it ends without a graph");
+	is_int(capture_of(captured), 0, "and is over");
+	is_done(drv->ops->user_event_free(drv, fork), "end an event");
+	is_done(drv->ops->user_event_free(drv, join), "end the other");
+}
+
 int main(void)
 {
 	uint64_t page = 0;
@@ -168,6 +242,7 @@ int main(void)
 	for (int mode = 0; mode < 3; mode++)
 		capture(mode);
 	event_inside();
+	forked();
 
 	is_done(drv->ops->unmap(drv, span, PAGE), "unmap");
 	is_done(drv->ops->release(drv, page), "release");

@@ -330,6 +330,63 @@ static void events(void)
 	is_done(drv->ops->release(drv, page), "release");
 }
 
+static uint64_t id_of(struct CUstream_st *of)
+{
+	struct glk_stream_facts facts = {0, 77};
+
+	is_done(drv->ops->stream_facts(drv, 0, of, &facts), "facts of a stream");
+	is_int(facts.capture, 0, "it captures nothing");
+	return facts.id;
+}
+
+static void facts(void)
+{
+	struct CUstream_st *again = NULL;
+	uint64_t id;
+
+	if (glk_cuda_version(drv) < 12000) {
+		is_int(id_of(stream), 0, "no numbers before CUDA 12.0");
+		return;
+	}
+	id = id_of(stream);
+	ok(id && id != id_of(other), "streams have numbers of their own");
+	ok(id == id_of(stream), "which stay");
+	ok(id_of(NULL) == id_of(GLK_STREAM_LEGACY), "the default stream has two names");
+	ok(id_of(GLK_STREAM_PER_THREAD) != id_of(NULL), "the thread's own is another");
+	must(drv->ops->stream_new(drv, 0, &again), "no stream");
+	id = id_of(again);
+	is_done(drv->ops->stream_free(drv, 0, again), "end a stream");
+	must(drv->ops->stream_new(drv, 0, &again), "no stream");
+	ok(id_of(again) != id, "the next one has another number, whatever its handle");
+	is_done(drv->ops->stream_owner(drv, 0, again), "it is of GPU 0");
+	is_done(drv->ops->stream_owner(drv, 0, NULL), "as is the default stream");
+	is_done(drv->ops->stream_free(drv, 0, again), "end it");
+}
+
+static void user_events(void)
+{
+	struct CUevent_st *event = NULL;
+	static struct gate gate;
+	struct glk_drv_event *behind = NULL;
+
+	must(drv->ops->user_event_new(drv, 0, &event), "no event");
+	must(drv->ops->event_new(drv, 0, &behind), "no event");
+	is_int(gate_close(&cuda, &gate, stream), 0, "hold a stream");
+	is_done(drv->ops->user_event_record(drv, 0, event, stream), "record behind it");
+	is_done(drv->ops->user_event_wait(drv, 0, other, event), "another stream waits");
+	is_done(drv->ops->event_record(drv, behind, other), "record there");
+	is_int(drv->ops->event_query(drv, behind), -EAGAIN, "pending");
+	gate_open(&gate);
+	is_done(drv->ops->stream_sync(drv, 0, other), "let go and wait");
+	is_done(drv->ops->event_query(drv, behind), "passed");
+	is_done(drv->ops->user_event_record(drv, 0, event, NULL), "the default stream");
+	is_done(drv->ops->user_event_wait(drv, 0, GLK_STREAM_PER_THREAD, event),
+		"and the thread's own");
+	is_done(drv->ops->device_sync(drv, 0), "wait for the GPU");
+	is_done(drv->ops->event_free(drv, behind), "end an event");
+	is_done(drv->ops->user_event_free(drv, event), "end the other");
+}
+
 /* A page of GPU 0 in the hands of GPU 1. */
 static void peers(void)
 {
@@ -352,6 +409,8 @@ static void peers(void)
 	} else {
 		is_done(err, "access for both");
 		must(drv->ops->stream_new(drv, 1, &far), "no stream on GPU 1");
+		is_done(drv->ops->stream_owner(drv, 1, far), "which is of GPU 1");
+		is_int(drv->ops->stream_owner(drv, 0, far), -EINVAL, "not of GPU 0");
 		is_done(pattern_write(drv, 1, AT(0), PAGE, 11, far), "written by GPU 1");
 		is_int(pattern_check(drv, 0, AT(0), PAGE, 11, stream), 0,
 			"read by GPU 0");
@@ -372,6 +431,8 @@ static void all(void)
 	refused();
 	host_page();
 	events();
+	facts();
+	user_events();
 	peers();
 }
 

@@ -69,6 +69,7 @@ int main(void)
 	struct glk_grant grant = {{GLK_PLACE_GPU, 0}, GLK_ACCESS_READ};
 	struct glk_drv_event *event = NULL, *another = NULL;
 	struct CUstream_st *stream = NULL;
+	struct glk_stream_facts facts;
 	uint64_t span = 0, page = 0, spare = 0;
 	size_t free = 0, total = 0;
 	uint32_t word = 0;
@@ -97,6 +98,10 @@ int main(void)
 	lost(drv->ops->stream_sync(drv, 0, stream), "a kernel writes to it");
 	lost(drv->ops->event_query(drv, event), "a query");
 	lost(drv->ops->memory_info(drv, 0, &free, &total), "memory info");
+	err = drv->ops->stream_facts(drv, 0, stream, &facts);
+	ok(err == 0 || err == -ENODEV, "facts of the stream or lost: %d", err);
+	err = drv->ops->stream_owner(drv, 0, stream);
+	ok(err == 0 || err == -ENODEV, "its owner or lost: %d", err);
 	err = drv->ops->event_new(drv, 0, &another);
 	ok(err == 0 || err == -ENODEV, "a new event is made or refused: %d", err);
 	if (!err)
