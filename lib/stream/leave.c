@@ -52,6 +52,7 @@ void glk_stream_lose(struct glk_streams *streams, struct glk_stream *s)
 	if (s->state != GLK_STREAM_LIVE)
 		return;
 	s->state = GLK_STREAM_GONE;
+	s->mute = false; /* no capture waits for it */
 	close_books(streams, s);
 	if (s->bit >= GLK_STREAM_BITS)
 		finish(streams, s);
@@ -90,7 +91,8 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 	}
 	s->freed = ++streams->tick;
 	err = glk_event_cover(streams, s, &slot);
-	if (err == -EAGAIN && s->mute)
+	/* not gone, so it is mute */
+	if (err == -EAGAIN && s->state == GLK_STREAM_LIVE)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the stream captures a graph, or is another thread's own");
 	/* when it passes must decide nothing then, and nothing is left to wait for later */

@@ -309,6 +309,29 @@ static void captures(void)
 	gpu_close(&gpu);
 }
 
+/* One that was seen to capture and has ended unannounced: its handle is that of another. */
+static void is_not_mistaken(void)
+{
+	struct glk_stream *a;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	gpu_listen(&gpu);
+	a = gpu_stream(&gpu);
+	gpu_free(&gpu, a);
+	gpu_capture(&gpu, a);
+	glk_event_poll(&gpu.streams);
+	ok(a->mute, "a stream is seen to capture");
+	gpu_capture_end(&gpu, a->handle);
+	gpu_says.back = a->handle;
+	is_int(glk_stream_leave(&gpu.streams, a->handle), 0,
+		"the one that has its handle now does not");
+	is_int(a->state, GLK_STREAM_GONE, "the old one is gone");
+	is_int(glk_clock_sync_all(&gpu.streams), 0, "and was when the GPU is idle");
+	is_int(gpu_known(&gpu), 0, "nothing is left of it");
+	gpu_close(&gpu);
+}
+
 struct other {
 	struct gpu *gpu;
 	struct glk_stream *own;
@@ -462,6 +485,7 @@ int main(void)
 	retires();
 	leaves_determined();
 	captures();
+	is_not_mistaken();
 	ends_own();
 	leaves_crowd();
 	fails();
