@@ -186,42 +186,55 @@ static bool is_same(const struct glk_streams *streams, uint32_t id, uint64_t key
 		!(facts && facts->id && serial && serial != facts->id);
 }
 
-/* Default streams of threads that are no more. */
-static void sweep(struct glk_streams *streams)
+/* Ends the default streams of threads that are no more. Whether any stream is gone and has not
+ * been waited for. */
+static bool sweep(struct glk_streams *streams)
 {
 	uint32_t used = glk_load_relaxed(&streams->slab.used);
 	bool any = false;
 
-	glk_lock(streams->gpu);
 	for (uint32_t id = 1; id <= used; id++) {
 		struct glk_stream *s = glk_stream_at(streams, id);
 
-		if (s->handle != GLK_STREAM_PER_THREAD || s->state != GLK_STREAM_LIVE ||
-			glk_thread_lives((glk_load_relaxed(&s->key) - 3) / 4))
-			continue;
-		glk_stream_lose(streams, s);
-		any = true;
+		if (s->handle == GLK_STREAM_PER_THREAD &&
+			!glk_thread_lives((glk_load_relaxed(&s->key) - 3) / 4))
+			glk_stream_lose(streams, s);
+		any |= s->state == GLK_STREAM_GONE;
 	}
-	glk_unlock(streams->gpu);
-	if (any)
-		glk_table_prune(streams);
+	return any;
 }
 
-/* A slot for a stream; where all are taken, one that a thread left behind. */
-static uint32_t take_slot(struct glk_streams *streams, const struct CUstream_st *handle)
+static bool is_full(const struct glk_streams *streams)
 {
-	uint32_t id = glk_slab_get(&streams->slab);
+	return glk_load_relaxed(&streams->slab.live) == GLK_STREAMS_MAX;
+}
 
-	if (id || handle != GLK_STREAM_PER_THREAD)
-		return id;
-	sweep(streams);
+/* Times to ask the crowd, a part of it each time. */
+#define ASKS (GLK_STREAMS_MAX / 32)
+
+/* Slots of streams that have ended, once that has passed; and of those that threads left
+ * behind, for which the GPU has to be waited for. */
+static void make_room(struct glk_streams *streams)
+{
+	glk_lock(streams->gpu);
+	for (int i = 0; i < ASKS && is_full(streams); i++)
+		glk_event_ask(streams);
+	if (is_full(streams) && sweep(streams) && is_full(streams))
+		glk_clock_sync_all(streams);
+	glk_unlock(streams->gpu);
+}
+
+static uint32_t take_slot(struct glk_streams *streams)
+{
+	if (is_full(streams))
+		make_room(streams);
 	return glk_slab_get(&streams->slab);
 }
 
 static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint64_t key,
 	const struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
-	uint32_t id = take_slot(streams, handle);
+	uint32_t id = take_slot(streams);
 	struct glk_stream_table *t;
 	struct glk_stream *s;
 

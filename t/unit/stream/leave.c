@@ -474,6 +474,28 @@ static void come_and_go(bool starved)
 	gpu_close(&gpu);
 }
 
+/* As many as there can be have left, and nobody asked whether that has passed. */
+static void makes_room(void)
+{
+	struct CUstream_st *handle;
+	uint32_t id = 0;
+	int err = 0;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (int i = 0; i < GLK_STREAMS_MAX && !err; i++) {
+		err = gpu.drv->ops->stream_new(gpu.drv, 0, &handle);
+		gpu_enter(&gpu, handle);
+		err |= glk_stream_leave(&gpu.streams, handle);
+		err |= gpu.drv->ops->stream_free(gpu.drv, 0, handle);
+	}
+	is_int(err, 0, "as many streams as there can be have ended");
+	handle = gpu_handle(&gpu);
+	is_int(glk_stream_get(&gpu.streams, handle, NULL, &id), 0, "there is room for more");
+	ok(gpu_known(&gpu) < GLK_STREAMS_MAX, "since the work of some has passed");
+	gpu_close(&gpu);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -491,5 +513,6 @@ int main(void)
 	fails();
 	come_and_go(false);
 	come_and_go(true);
+	makes_room();
 	return tap_done();
 }
