@@ -12,10 +12,13 @@
 
 #include <errno.h>
 
-/* What it has in flight is all there will ever be. */
-static void close_books(struct glk_streams *streams, struct glk_stream *s)
+/* Its handle may stand for another one from now on. */
+static void end(struct glk_streams *streams, struct glk_stream *s,
+	enum glk_stream_state state)
 {
-	s->freed = ++streams->tick;
+	s->state = (uint8_t)state;
+	s->mute = false; /* no capture waits for it */
+	glk_store_relaxed(&s->key, GLK_KEY_NONE);
 	streams->ended++;
 }
 
@@ -34,14 +37,14 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 	glk_event_drop(streams, s);
 	s->bit = GLK_STREAM_BITS;
 	s->next = 0;
-	glk_store_relaxed(&s->key, GLK_KEY_NONE);
 	glk_slab_put(&streams->slab, s->id);
 	return true;
 }
 
-/* One that never got a bit has nothing in flight that any memory names. */
+/* Nothing of it is in flight, or, if it never got a bit, nothing that any memory names. */
 static void finish(struct glk_streams *streams, struct glk_stream *s)
 {
+	s->freed = ++streams->tick;
 	s->done = s->freed;
 	s->sure = s->freed;
 	glk_stream_settle(streams, s);
@@ -51,9 +54,9 @@ void glk_stream_lose(struct glk_streams *streams, struct glk_stream *s)
 {
 	if (s->state != GLK_STREAM_LIVE)
 		return;
-	s->state = GLK_STREAM_GONE;
-	s->mute = false; /* no capture waits for it */
-	close_books(streams, s);
+	end(streams, s, GLK_STREAM_GONE);
+	/* what it has in flight is all there will ever be */
+	s->freed = ++streams->tick;
 	if (s->bit >= GLK_STREAM_BITS)
 		finish(streams, s);
 }
@@ -68,9 +71,11 @@ void glk_stream_retire(struct glk_streams *streams, struct CUstream_st *handle)
 		struct glk_stream *s = glk_stream_at(streams, id);
 
 		glk_lock(streams->gpu);
-		s->state = GLK_STREAM_LEAVING;
-		close_books(streams, s);
-		finish(streams, s);
+		/* it may just have been lost */
+		if (s->state == GLK_STREAM_LIVE) {
+			end(streams, s, GLK_STREAM_LEAVING);
+			finish(streams, s);
+		}
 		glk_unlock(streams->gpu);
 		glk_table_prune(streams);
 	}
@@ -83,9 +88,10 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 	unsigned slot;
 	int err;
 
+	if (s->state != GLK_STREAM_LIVE) /* it has just been lost */
+		return -ENOENT;
 	if (s->bit >= GLK_STREAM_BITS) {
-		s->state = GLK_STREAM_LEAVING;
-		close_books(streams, s);
+		end(streams, s, GLK_STREAM_LEAVING);
 		finish(streams, s);
 		return 0;
 	}
@@ -103,8 +109,7 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 		s->done = s->freed;
 		s->sure = s->freed;
 	}
-	s->state = err ? GLK_STREAM_GONE : GLK_STREAM_LEAVING;
-	streams->ended++;
+	end(streams, s, err ? GLK_STREAM_GONE : GLK_STREAM_LEAVING);
 	glk_stream_settle(streams, s);
 	return 0;
 }

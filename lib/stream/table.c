@@ -101,8 +101,7 @@ static struct glk_stream_table *copy(
 	for (uint32_t i = 0; i < old->size; i++) {
 		uint32_t id = old->entry[i].stream;
 
-		if (id && is_of(streams, id, old->entry[i].key) &&
-			glk_stream_at(streams, id)->state == GLK_STREAM_LIVE)
+		if (id && is_of(streams, id, old->entry[i].key))
 			add(t, old->entry[i].key, id);
 	}
 	return t;
