@@ -104,6 +104,14 @@ static int check_event_query(struct glk_drv *drv, struct glk_drv_event *ours)
 	return event ? drv->inner->ops->event_query(drv->inner, event) : -EINVAL;
 }
 
+static int check_event_sync(struct glk_drv *drv, struct glk_drv_event *ours)
+{
+	struct glk_drv_event *event =
+		event_find(check_of(drv), ours, "cuEventSynchronize", false);
+
+	return event ? drv->inner->ops->event_sync(drv->inner, event) : -EINVAL;
+}
+
 static int check_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *ours)
 {
@@ -200,6 +208,7 @@ void glk_check_stream_ops(struct glk_drv_ops *ops)
 	ops->event_free = check_event_free;
 	ops->event_record = check_event_record;
 	ops->event_query = check_event_query;
+	ops->event_sync = check_event_sync;
 	ops->stream_wait = check_stream_wait;
 	ops->stream_new = check_stream_new;
 	ops->stream_free = check_stream_free;

@@ -213,6 +213,7 @@ struct glk_cu_access {
 	F(cuEventRecord, cuEventRecord, 2000,						\
 		(struct CUevent_st *, struct CUstream_st *))				\
 	F(cuEventQuery, cuEventQuery, 2000, (struct CUevent_st *))			\
+	F(cuEventSynchronize, cuEventSynchronize, 2000, (struct CUevent_st *))		\
 	F(cuMemcpyAsync, cuMemcpyAsync, 4000,						\
 		(glk_cu_address, glk_cu_address, size_t, struct CUstream_st *))		\
 	F(cuMemsetD32Async, cuMemsetD32Async, 3020,					\

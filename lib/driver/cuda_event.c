@@ -7,9 +7,9 @@
  * A query asks the driver with the thread's capture mode relaxed: plainly asked, while any
  * stream captures a graph in global mode, it would fail and break that capture.
  *
- * A record and a wait on a real stream need no current context, and get none unless the driver
- * asks for it: a push and a pop cost 0.06 us. Only the default streams are those of the context
- * that is current.
+ * A query needs no current context, nor do a record and a wait on a real stream, and they get
+ * none unless the driver asks for it: a push and a pop cost 0.06 us. Only the default streams
+ * are those of the context that is current.
  *
  * Events live in a table of type-stable slots, so close finds the ones left over, and an
  * event ended twice is an answer and no crash.
@@ -125,26 +125,57 @@ int glk_cuda_event_record(
 	return 0;
 }
 
-int glk_cuda_event_query(struct glk_drv *drv, struct glk_drv_event *event)
+/* A query or a wait of the host, in relaxed mode. */
+static glk_cu_result ask(struct glk_cuda *cuda,
+	glk_cu_result (*call)(struct CUevent_st *), struct CUevent_st *handle,
+	struct glk_cuda_scope *scope)
 {
-	struct glk_cuda *cuda = glk_cuda_of(drv);
+	glk_cu_result result;
+
+	glk_cuda_relax(cuda, scope);
+	result = call(handle);
+	glk_cuda_leave(cuda, scope);
+	return result;
+}
+
+static int asked(struct glk_cuda *cuda, struct glk_drv_event *event, const char *name,
+	glk_cu_result (*call)(struct CUevent_st *))
+{
 	struct CUevent_st *handle = event_of(event);
-	struct glk_cuda_scope scope;
+	struct glk_cuda_scope scope = {0};
 	glk_cu_result result;
 	int err;
 
 	if (!handle)
-		return stale("query");
-	err = glk_cuda_enter(cuda, event->device, &scope);
+		return stale(name);
+	err = glk_cuda_alive(cuda);
 	if (err)
 		return err;
-	glk_cuda_relax(cuda, &scope);
-	result = cuda->lib->cuEventQuery(handle);
-	glk_cuda_leave(cuda, &scope);
+	result = ask(cuda, call, handle, &scope);
+	if (result == GLK_CU_INVALID_CONTEXT) {
+		err = glk_cuda_enter(cuda, event->device, &scope);
+		if (err)
+			return err;
+		result = ask(cuda, call, handle, &scope);
+	}
 	if (result)
-		return glk_cuda_fail(cuda->lib, "cuEventQuery", result,
-			"an event of GPU %d", event->device);
+		return glk_cuda_fail(
+			cuda->lib, name, result, "an event of GPU %d", event->device);
 	return 0;
+}
+
+int glk_cuda_event_query(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+
+	return asked(cuda, event, "cuEventQuery", cuda->lib->cuEventQuery);
+}
+
+int glk_cuda_event_sync(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+
+	return asked(cuda, event, "cuEventSynchronize", cuda->lib->cuEventSynchronize);
 }
 
 int glk_cuda_stream_wait(

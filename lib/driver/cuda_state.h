@@ -124,6 +124,7 @@ int glk_cuda_event_free(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_cuda_event_record(
 	struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream);
 int glk_cuda_event_query(struct glk_drv *drv, struct glk_drv_event *event);
+int glk_cuda_event_sync(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_cuda_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
 int glk_cuda_user_event_new(

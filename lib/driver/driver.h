@@ -142,6 +142,8 @@ struct glk_drv_ops {
 		struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream);
 	/* 0 done, -EAGAIN pending. Safe while another stream captures a graph. */
 	int (*event_query)(struct glk_drv *drv, struct glk_drv_event *event);
+	/* Waits until it is done. Safe while another stream captures a graph. */
+	int (*event_sync)(struct glk_drv *drv, struct glk_drv_event *event);
 	int (*stream_wait)(
 		struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
 

@@ -63,6 +63,8 @@
 		(inner, event, stream), EVENT_RECORD)                                    \
 	X(event_query, (struct glk_drv *drv, struct glk_drv_event *event),               \
 		(inner, event), EVENT_QUERY)                                             \
+	X(event_sync, (struct glk_drv *drv, struct glk_drv_event *event),                \
+		(inner, event), SYNC)                                                    \
 	X(stream_wait, (struct glk_drv *drv, struct CUstream_st *stream,                 \
 		struct glk_drv_event *event),                                            \
 		(inner, stream, event), STREAM_WAIT)                                     \

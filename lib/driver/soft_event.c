@@ -164,6 +164,20 @@ int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event)
 	return err;
 }
 
+int glk_soft_event_sync(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	struct soft *soft = soft_of(drv);
+	const struct soft_event *e;
+	int err = -EINVAL;
+
+	glk_soft_enter(soft);
+	e = event_find(soft, (uintptr_t)event, GLK_HANDLE_EVENT, "cuEventSynchronize");
+	if (e)
+		err = glk_soft_queue_await(soft, e->op, e->serial, "cuEventSynchronize");
+	glk_unlock(&soft->lock);
+	return err;
+}
+
 int glk_soft_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event)
 {

@@ -216,12 +216,14 @@ int glk_soft_queue_add(
 	return err;
 }
 
-int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)
+/* Runs a stream, and what it waits for, until it is empty or this operation of it is done. */
+static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t serial,
+	const char *call)
 {
-	const struct soft_stream *s = soft_stream_at(soft, stream);
 	uint32_t at = stream;
 
-	while (s->head) {
+	while (last ? !glk_soft_queue_is_done(soft, last, serial)
+		    : soft_stream_at(soft, stream)->head != 0) {
 		const struct soft_op *op =
 			soft_op_at(soft, soft_stream_at(soft, at)->head);
 
@@ -237,4 +239,17 @@ int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)
 		at = soft_op_at(soft, op->target)->stream;
 	}
 	return 0;
+}
+
+int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)
+{
+	return run_until(soft, stream, 0, 0, call);
+}
+
+int glk_soft_queue_await(
+	struct soft *soft, uint32_t op, uint64_t serial, const char *call)
+{
+	if (glk_soft_queue_is_done(soft, op, serial))
+		return 0;
+	return run_until(soft, soft_op_at(soft, op)->stream, op, serial, call);
 }

@@ -211,6 +211,7 @@ int glk_soft_event_free(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_soft_event_record(
 	struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream);
 int glk_soft_event_query(struct glk_drv *drv, struct glk_drv_event *event);
+int glk_soft_event_sync(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_soft_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
 int glk_soft_user_event_new(
@@ -236,6 +237,9 @@ bool glk_soft_queue_step(struct soft *soft, uint32_t stream);
 void glk_soft_queue_run(struct soft *soft);
 /* Runs all of a stream and what it waits for. 0, or -EBUSY when a held stream is in the way. */
 int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call);
+/* Runs a stream as far as this operation. As above. */
+int glk_soft_queue_await(
+	struct soft *soft, uint32_t op, uint64_t serial, const char *call);
 bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t serial);
 /* 0, or -EINVAL and a record with both sides when a queued operation names this range. */
 int glk_soft_queue_refuse(

@@ -272,18 +272,23 @@ int glk_clock_sync_all(struct glk_streams *streams)
 	return 0;
 }
 
-/* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. */
+/* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. One that has ended
+ * has its last event, if it has that. */
 static int sync_one(struct glk_streams *streams, struct glk_stream *s)
 {
+	struct glk_drv *drv = streams->drv;
 	uint64_t tick = streams->tick;
 	int err;
 
 	if (s->sure >= s->freed)
 		return 0;
-	err = glk_event_ready(streams, s);
-	if (!err)
-		err = streams->drv->ops->stream_sync(
-			streams->drv, streams->device, s->handle);
+	if (s->count && glk_event_newest(s) >= s->freed) {
+		err = drv->ops->event_sync(drv, glk_event_last(s));
+	} else {
+		err = glk_event_ready(streams, s);
+		if (!err)
+			err = drv->ops->stream_sync(drv, streams->device, s->handle);
+	}
 	if (!err)
 		rest(streams, s, tick);
 	return err;

@@ -64,11 +64,19 @@ void glk_event_fini(struct glk_streams *streams)
 			streams->events.spare[--streams->events.count]);
 }
 
+static unsigned last_slot(const struct glk_stream *s)
+{
+	return (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+}
+
 uint64_t glk_event_newest(const struct glk_stream *s)
 {
-	unsigned last = (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+	return s->count ? s->ring[last_slot(s)].tick : s->done;
+}
 
-	return s->count ? s->ring[last].tick : s->done;
+struct glk_drv_event *glk_event_last(const struct glk_stream *s)
+{
+	return s->ring[last_slot(s)].event;
 }
 
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
@@ -130,7 +138,7 @@ static void unchoose(struct glk_streams *streams, struct glk_stream *s, unsigned
 
 int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot)
 {
-	unsigned slot = (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+	unsigned slot = last_slot(s);
 	int err;
 
 	if (s->count && glk_event_newest(s) >= s->freed) {

@@ -206,6 +206,8 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* The tick of the newest event in flight; that of the last one that was done. */
 uint64_t glk_event_newest(const struct glk_stream *s);
+/* That event; there is one. */
+struct glk_drv_event *glk_event_last(const struct glk_stream *s);
 /* Takes all events of a stream out of its ring. */
 void glk_event_drop(struct glk_streams *streams, struct glk_stream *s);
 /* Ends all that are spare. */

@@ -41,6 +41,13 @@ static glk_cu_result begin(const char *call)
 		}                                                                        \
 	} while (0)
 
+/* For calls that a driver may want to have some context for. */
+#define WANTED                                                                           \
+	do {                                                                             \
+		if (fake.want_context && !fake.current)                                  \
+			return GLK_CU_INVALID_CONTEXT;                                   \
+	} while (0)
+
 #define DECLARE(field, symbol, version, args) static glk_cu_result fake_##field args;
 GLK_CUDA_FUNCTIONS(DECLARE)
 GLK_CUDA_OPTIONAL(DECLARE)
@@ -344,8 +351,7 @@ static glk_cu_result fake_cuStreamGetCaptureInfo_v1(
 	struct CUstream_st *stream, glk_cu_capture_status *status, uint64_t *id)
 {
 	BEGIN;
-	if (fake.want_context && !fake.current)
-		return GLK_CU_INVALID_CONTEXT;
+	WANTED;
 	*status = (glk_cu_capture_status)fake.capturing;
 	*id = fake.capture_id;
 	return GLK_CU_SUCCESS;
@@ -375,6 +381,7 @@ static glk_cu_result fake_cuStreamWaitEvent(
 	struct CUstream_st *stream, struct CUevent_st *event, unsigned int flags)
 {
 	BEGIN;
+	WANTED;
 	fake.event_mode = fake.mode;
 	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
 }
@@ -411,6 +418,7 @@ static glk_cu_result fake_cuEventRecord(
 	struct CUevent_st *event, struct CUstream_st *stream)
 {
 	BEGIN;
+	WANTED;
 	fake.event_mode = fake.mode;
 	return GLK_CU_SUCCESS;
 }
@@ -419,7 +427,16 @@ static glk_cu_result fake_cuEventQuery(struct CUevent_st *event)
 {
 	BEGIN;
 	FORBIDDEN;
+	WANTED;
 	return fake.query;
+}
+
+static glk_cu_result fake_cuEventSynchronize(struct CUevent_st *event)
+{
+	BEGIN;
+	FORBIDDEN;
+	WANTED;
+	return GLK_CU_SUCCESS;
 }
 
 static glk_cu_result fake_cuMemcpyAsync(
