@@ -182,6 +182,7 @@ static void events(void)
 	breaks(drv->ops->event_record(drv, event, stream), -EINVAL, "must be alive");
 	breaks(drv->ops->stream_wait(drv, stream, event), -EINVAL, "must be alive");
 	breaks(drv->ops->event_free(drv, event), -EINVAL, "must be alive");
+	breaks(drv->ops->event_sync(drv, event), -EINVAL, "must be alive");
 	breaks(drv->ops->event_query(drv, (struct glk_drv_event *)&event), -EINVAL,
 		"must be alive");
 	is_int(drv->ops->stream_free(drv, 0, stream), 0, "the stream goes");
@@ -212,6 +213,7 @@ static void survives_faults(void)
 	twice("stream_new", drv->ops->stream_new(drv, 0, &stream));
 	twice("event_record", drv->ops->event_record(drv, event, stream));
 	twice("event_query", drv->ops->event_query(drv, event));
+	twice("event_sync", drv->ops->event_sync(drv, event));
 	twice("stream_wait", drv->ops->stream_wait(drv, stream, event));
 	twice("event_free", drv->ops->event_free(drv, event));
 	twice("stream_sync", drv->ops->stream_sync(drv, 0, stream));

@@ -134,6 +134,7 @@ static void after_exit(void)
 	bad += class_now() != GLAKE_ERROR_SHUTDOWN;
 	bad += drv->ops->event_record(drv, last_event, NULL) != -ENODEV;
 	bad += drv->ops->event_query(drv, last_event) != -ENODEV;
+	bad += drv->ops->event_sync(drv, last_event) != -ENODEV;
 	bad += drv->ops->stream_wait(drv, NULL, last_event) != -ENODEV;
 	bad += drv->ops->event_free(drv, last_event) != 0;
 	bad += glk_cuda_open(NULL, &other) != -ENODEV;

@@ -24,13 +24,54 @@ static void life(void)
 	fake->query = GLK_CU_ILLEGAL_ADDRESS;
 	is_int(drv->ops->event_query(drv, event), -ENODEV, "lost");
 	fake->query = GLK_CU_SUCCESS;
+	is_int(drv->ops->event_sync(drv, event), 0, "the host waits");
+	fake->fail_call = "cuEventSynchronize";
+	fake->fail_result = GLK_CU_ILLEGAL_ADDRESS;
+	is_int(drv->ops->event_sync(drv, event), -ENODEV, "in vain, the GPU is lost");
+	fake->fail_call = NULL;
 	is_int(drv->ops->event_free(drv, event), 0, "free");
 	is_int(fake->events, 0, "none left");
 	is_int(drv->ops->event_free(drv, event), -EINVAL, "free again");
 	is_int(drv->ops->event_query(drv, event), -EINVAL, "query after");
+	is_int(drv->ops->event_sync(drv, event), -EINVAL, "wait of the host after");
 	is_int(drv->ops->event_record(drv, event, NULL), -EINVAL, "record after");
 	is_int(drv->ops->stream_wait(drv, NULL, event), -EINVAL, "wait after");
 	is_int(fake->events, 0, "the driver was not asked");
+}
+
+static void contexts(void)
+{
+	struct glk_drv_event *event = NULL;
+	int pushes;
+
+	drv->ops->event_new(drv, 1, &event);
+	pushes = fake->pushes;
+	is_int(drv->ops->event_record(drv, event, FAKE_STREAM), 0, "a real stream");
+	is_int(drv->ops->stream_wait(drv, FAKE_STREAM, event), 0, "its wait");
+	is_int(drv->ops->event_query(drv, event), 0, "a query");
+	is_int(drv->ops->event_sync(drv, event), 0, "and a wait of the host");
+	is_int(fake->pushes, pushes, "take no context");
+	is_int(drv->ops->stream_wait(drv, GLK_STREAM_PER_THREAD, event), 0,
+		"a default stream");
+	ok(fake->context == FAKE_CONTEXT(1), "does");
+	fake->want_context = true;
+	is_int(drv->ops->event_record(drv, event, FAKE_STREAM), 0, "if it is wanted");
+	ok(fake->context == FAKE_CONTEXT(1), "the event's is given");
+	is_int(drv->ops->stream_wait(drv, FAKE_STREAM, event), 0, "to a wait");
+	ok(fake->context == FAKE_CONTEXT(1), "too");
+	is_int(drv->ops->event_query(drv, event), 0, "to a query");
+	ok(fake->context == FAKE_CONTEXT(1), "too");
+	is_int(drv->ops->event_sync(drv, event), 0, "and to a wait of the host");
+	ok(fake->context == FAKE_CONTEXT(1), "too");
+	is_int(fake->mode, 0, "the thread's mode is as before");
+	fake->fail_call = "cuCtxPushCurrent";
+	fake->fail_result = GLK_CU_CONTEXT_IS_DESTROYED;
+	is_int(drv->ops->event_query(drv, event), -ENODEV, "unless it has gone");
+	is_int(drv->ops->event_record(drv, event, FAKE_STREAM), -ENODEV, "for records");
+	is_int(drv->ops->stream_wait(drv, FAKE_STREAM, event), -ENODEV, "and waits");
+	fake->fail_call = NULL;
+	fake->want_context = false;
+	drv->ops->event_free(drv, event);
 }
 
 static void captures(void)
@@ -40,6 +81,7 @@ static void captures(void)
 	fake->capturing = 1;
 	is_int(drv->ops->event_new(drv, 0, &event), 0, "new beside a capture");
 	is_int(drv->ops->event_query(drv, event), 0, "query beside a capture");
+	is_int(drv->ops->event_sync(drv, event), 0, "wait of the host beside one");
 	ok(!fake->capture_broken, "which lives");
 	is_int(fake->mode, 0, "the thread's mode is as before");
 	fake->capturing = 0;
@@ -99,6 +141,7 @@ int main(void)
 		tap_bail("no fake libcuda");
 	drv = &cuda->drv;
 	life();
+	contexts();
 	captures();
 	failing();
 	full();

@@ -26,7 +26,7 @@ struct fake {
 	glk_cu_result query; /* what an event answers */
 	int capturing;	     /* a stream captures: CU_STREAM_CAPTURE_STATUS_... */
 	uint64_t capture_id; /* and which */
-	bool want_context;   /* facts of a stream need a current context */
+	bool want_context;   /* streams and events need a current one */
 	bool no_numa;	     /* attributes of newer drivers are unknown */
 	bool mig;
 	struct CUctx_st *stream_context;

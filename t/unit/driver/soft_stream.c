@@ -116,10 +116,29 @@ static void waits(void)
 	is_int(words[16], 9, "a has run to the record");
 	is_int(words[32], 0, "and no further");
 	is_int(b.drv->ops->event_new(b.drv, 0, &b.event), 0, "a new event");
+	is_int(b.drv->ops->event_sync(b.drv, b.event), 0, "never recorded, is no wait");
 	is_int(b.drv->ops->event_query(b.drv, b.event), 0,
 		"knows nothing of the old one");
 	is_int(b.drv->ops->device_sync(b.drv, 0), 0, "the host waits for all");
 	is_int(words[32], 3, "all has run");
+
+	/* So does waiting for an event. */
+	b.drv->ops->fill(b.drv, b.base, 4, 1, b.a);
+	b.drv->ops->event_record(b.drv, b.event, b.a);
+	b.drv->ops->stream_wait(b.drv, b.b, b.event);
+	b.drv->ops->fill(b.drv, b.base, 5, 1, b.b);
+	b.drv->ops->event_record(b.drv, b.event, b.b);
+	b.drv->ops->fill(b.drv, b.base, 6, 1, b.b);
+	is_int(b.drv->ops->event_sync(b.drv, b.event), 0, "the host waits for an event");
+	is_int(words[0], 5, "what it stands behind has run");
+	is_int(pending(&b, b.b), 1, "and no more");
+	is_int(b.drv->ops->event_sync(b.drv, b.event), 0, "it has passed");
+	is_int(pending(&b, b.b), 1, "and runs nothing more");
+	b.drv->ops->event_record(b.drv, b.event, b.b);
+	glk_soft_hold(b.drv, 0, b.b, true);
+	breaks(b.drv->ops->event_sync(b.drv, b.event), -EBUSY, "is held");
+	glk_soft_hold(b.drv, 0, b.b, false);
+	b.drv->ops->device_sync(b.drv, 0);
 	bench_close(&b);
 }
 
