@@ -48,6 +48,16 @@ static glk_cu_result begin(const char *call)
 			return GLK_CU_INVALID_CONTEXT;                                   \
 	} while (0)
 
+/* A function that only waits, which a capture forbids. */
+#define WAITS(name, ...)                                                                 \
+	static glk_cu_result fake_##name(__VA_ARGS__)                                    \
+	{                                                                                \
+		BEGIN;                                                                   \
+		FORBIDDEN;                                                               \
+		WANTED;                                                                  \
+		return GLK_CU_SUCCESS;                                                   \
+	}
+
 #define DECLARE(field, symbol, version, args) static glk_cu_result fake_##field args;
 GLK_CUDA_FUNCTIONS(DECLARE)
 GLK_CUDA_OPTIONAL(DECLARE)
@@ -213,12 +223,7 @@ static glk_cu_result fake_cuCtxPopCurrent(struct CUctx_st **context)
 	return GLK_CU_SUCCESS;
 }
 
-static glk_cu_result fake_cuCtxSynchronize(void)
-{
-	BEGIN;
-	FORBIDDEN;
-	return GLK_CU_SUCCESS;
-}
+WAITS(cuCtxSynchronize, void)
 
 static glk_cu_result fake_cuMemGetInfo(size_t *free, size_t *total)
 {
@@ -238,91 +243,7 @@ static glk_cu_result fake_cuPointerGetAttribute(
 	return GLK_CU_SUCCESS;
 }
 
-static glk_cu_result fake_cuMemAddressReserve(glk_cu_address *address, size_t size,
-	size_t align, glk_cu_address hint, unsigned long long flags)
-{
-	BEGIN;
-	fake.size = size;
-	fake.flags = flags;
-	*address = 0x700000000000;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemAddressFree(glk_cu_address address, size_t size)
-{
-	BEGIN;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemCreate(glk_cu_page *page, size_t size,
-	const struct glk_cu_prop *prop, unsigned long long flags)
-{
-	BEGIN;
-	fake.prop = *prop;
-	fake.size = size;
-	fake.flags = flags;
-	*page = (glk_cu_page)++fake.pages;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemRelease(glk_cu_page page)
-{
-	BEGIN;
-	fake.pages--;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemMap(glk_cu_address address, size_t size, size_t offset,
-	glk_cu_page page, unsigned long long flags)
-{
-	BEGIN;
-	fake.address = address;
-	fake.size = size;
-	fake.offset = offset;
-	fake.flags = flags;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemUnmap(glk_cu_address address, size_t size)
-{
-	BEGIN;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemSetAccess(glk_cu_address address, size_t size,
-	const struct glk_cu_access *access, size_t count)
-{
-	BEGIN;
-	fake.access_count = count;
-	for (size_t i = 0; i < count && i < 4; i++)
-		fake.access[i] = access[i];
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemGetAllocationGranularity(
-	size_t *size, const struct glk_cu_prop *prop, glk_cu_granularity which)
-{
-	BEGIN;
-	*size = which == GLK_CU_GRANULARITY_MINIMUM ? (size_t)1 << 16 : (size_t)2 << 20;
-	return GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuMemExportToShareableHandle(
-	void *handle, glk_cu_page page, glk_cu_handle_type type, unsigned long long flags)
-{
-	BEGIN;
-	*(int *)handle = dup(STDOUT_FILENO);
-	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
-}
-
-static glk_cu_result fake_cuMemImportFromShareableHandle(
-	glk_cu_page *page, void *handle, glk_cu_handle_type type)
-{
-	BEGIN;
-	fake.imported = (uintptr_t)handle;
-	*page = 77;
-	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
-}
+#include "cuda_fake_page.h"
 
 static glk_cu_result fake_cuStreamCreate(struct CUstream_st **stream, unsigned int flags)
 {
@@ -340,12 +261,7 @@ static glk_cu_result fake_cuStreamDestroy(struct CUstream_st *stream)
 	return GLK_CU_SUCCESS;
 }
 
-static glk_cu_result fake_cuStreamSynchronize(struct CUstream_st *stream)
-{
-	BEGIN;
-	FORBIDDEN;
-	return GLK_CU_SUCCESS;
-}
+WAITS(cuStreamSynchronize, struct CUstream_st *stream)
 
 static glk_cu_result fake_cuStreamGetCaptureInfo_v1(
 	struct CUstream_st *stream, glk_cu_capture_status *status, uint64_t *id)
@@ -431,13 +347,7 @@ static glk_cu_result fake_cuEventQuery(struct CUevent_st *event)
 	return fake.query;
 }
 
-static glk_cu_result fake_cuEventSynchronize(struct CUevent_st *event)
-{
-	BEGIN;
-	FORBIDDEN;
-	WANTED;
-	return GLK_CU_SUCCESS;
-}
+WAITS(cuEventSynchronize, struct CUevent_st *event)
 
 static glk_cu_result fake_cuMemcpyAsync(
 	glk_cu_address dst, glk_cu_address src, size_t size, struct CUstream_st *stream)

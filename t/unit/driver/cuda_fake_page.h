@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_T_CUDA_FAKE_PAGE_H
+#define GLK_T_CUDA_FAKE_PAGE_H
+
+/* Addresses and pages of our own libcuda.so.1; a part of cuda_fake.c, which alone includes it. */
+
+static glk_cu_result fake_cuMemAddressReserve(glk_cu_address *address, size_t size,
+	size_t align, glk_cu_address hint, unsigned long long flags)
+{
+	BEGIN;
+	fake.size = size;
+	fake.flags = flags;
+	*address = 0x700000000000;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemAddressFree(glk_cu_address address, size_t size)
+{
+	BEGIN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemCreate(glk_cu_page *page, size_t size,
+	const struct glk_cu_prop *prop, unsigned long long flags)
+{
+	BEGIN;
+	fake.prop = *prop;
+	fake.size = size;
+	fake.flags = flags;
+	*page = (glk_cu_page)++fake.pages;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemRelease(glk_cu_page page)
+{
+	BEGIN;
+	fake.pages--;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemMap(glk_cu_address address, size_t size, size_t offset,
+	glk_cu_page page, unsigned long long flags)
+{
+	BEGIN;
+	fake.address = address;
+	fake.size = size;
+	fake.offset = offset;
+	fake.flags = flags;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemUnmap(glk_cu_address address, size_t size)
+{
+	BEGIN;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemSetAccess(glk_cu_address address, size_t size,
+	const struct glk_cu_access *access, size_t count)
+{
+	BEGIN;
+	fake.access_count = count;
+	for (size_t i = 0; i < count && i < 4; i++)
+		fake.access[i] = access[i];
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemGetAllocationGranularity(
+	size_t *size, const struct glk_cu_prop *prop, glk_cu_granularity which)
+{
+	BEGIN;
+	*size = which == GLK_CU_GRANULARITY_MINIMUM ? (size_t)1 << 16 : (size_t)2 << 20;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemExportToShareableHandle(
+	void *handle, glk_cu_page page, glk_cu_handle_type type, unsigned long long flags)
+{
+	BEGIN;
+	*(int *)handle = dup(STDOUT_FILENO);
+	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
+}
+
+static glk_cu_result fake_cuMemImportFromShareableHandle(
+	glk_cu_page *page, void *handle, glk_cu_handle_type type)
+{
+	BEGIN;
+	fake.imported = (uintptr_t)handle;
+	*page = 77;
+	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
+}
+
+#endif
