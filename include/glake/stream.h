@@ -35,8 +35,9 @@ GLAKE_EXPORT int glake_stream_free(
 /*
  * Says that a stream of the program is about to be destroyed. Call it right before
  * cuStreamDestroy or cudaStreamDestroy, when no other thread uses the stream any more: its handle
- * may come back for another stream, which must not be taken for this one. Work may be left on
- * it: what was freed on it becomes reusable by all when that has passed. A stream that was never
+ * may come back for another stream, which must not be taken for this one, and a driver that is
+ * asked about a handle that is no stream's may end the process (580.159 does). Work may be left
+ * on it: what was freed on it becomes reusable by all when that has passed. A stream that was never
  * seen is no error.
  *
  * Returns 0, or -EINVAL (device), -EBUSY (CAPTURE: it captures a graph), -ESTALE, -ENODEV (in a

@@ -221,6 +221,8 @@ struct glk_cu_access {
 
 /* Functions that we can do without: NULL in the table of a driver that lacks them. */
 #define GLK_CUDA_OPTIONAL(F)								\
+	F(cuCtxGetId, cuCtxGetId, 12000,						\
+		(struct CUctx_st *, unsigned long long *))				\
 	F(cuStreamGetId, cuStreamGetId, 12000,						\
 		(struct CUstream_st *, unsigned long long *))
 /* clang-format on */

@@ -25,6 +25,37 @@ int glk_cuda_alive(const struct glk_cuda *cuda)
 	return 0;
 }
 
+static int was_reset(int device)
+{
+	return glk_error_native(-ENODEV, GLAKE_ERROR_DEVICE_LOST, "cuCtxGetId",
+		GLK_CU_CONTEXT_IS_DESTROYED,
+		"the program has reset the context of GPU %d, with all that was in it",
+		device);
+}
+
+int glk_cuda_intact(struct glk_cuda *cuda, int device)
+{
+	unsigned long long id = 0;
+	struct glk_cuda_gpu *gpu;
+	struct CUctx_st *context;
+	int err = glk_cuda_alive(cuda);
+
+	if (err || device < 0 || device >= cuda->gpus)
+		return err;
+	gpu = &cuda->gpu[device];
+	context = glk_load_acquire(&gpu->context); /* pairs with: the release in retain */
+	if (!context)
+		return 0;
+	if (glk_load_relaxed(&gpu->reset))
+		return was_reset(device);
+	if (!glk_load_relaxed(&gpu->id) ||
+		(!cuda->lib->cuCtxGetId(context, &id) &&
+			id == glk_load_relaxed(&gpu->id)))
+		return 0;
+	glk_store_relaxed(&gpu->reset, true);
+	return was_reset(device);
+}
+
 void glk_cuda_relax(struct glk_cuda *cuda, struct glk_cuda_scope *scope)
 {
 	if (scope->relaxed)
@@ -66,6 +97,7 @@ static int retain(struct glk_cuda *cuda, int device, struct CUctx_st **ret_conte
 	struct CUctx_st *context = NULL, *first = NULL;
 	struct glk_cuda_gpu *gpu = &cuda->gpu[device];
 	struct glk_cuda_scope scope = {0};
+	unsigned long long id = 0;
 	glk_cu_result result;
 
 	glk_cuda_relax(cuda, &scope);
@@ -74,7 +106,10 @@ static int retain(struct glk_cuda *cuda, int device, struct CUctx_st **ret_conte
 	if (result)
 		return glk_cuda_fail(cuda->lib, "cuDevicePrimaryCtxRetain", result,
 			"the context of GPU %d", device);
-	/* pairs with: the acquire in glk_cuda_context and glk_cuda_enter_any */
+	if (!cuda->lib->cuCtxGetId || cuda->lib->cuCtxGetId(context, &id))
+		id = 0;
+	glk_store_relaxed(&gpu->id, id);
+	/* pairs with: the acquire in glk_cuda_intact and glk_cuda_enter_any */
 	if (!glk_cas_acq_rel(&gpu->context, &first, context))
 		cuda->lib->cuDevicePrimaryCtxRelease(gpu->device);
 	*ret_context = first ? first : context;
@@ -84,13 +119,14 @@ static int retain(struct glk_cuda *cuda, int device, struct CUctx_st **ret_conte
 int glk_cuda_context(struct glk_cuda *cuda, int device, struct CUctx_st **ret_context)
 {
 	struct CUctx_st *context;
-	int err = glk_cuda_alive(cuda);
+	int err;
 
-	if (err)
-		return err;
 	if (device < 0 || device >= cuda->gpus)
 		return glk_error(
 			-EINVAL, GLAKE_ERROR_INVAL, "GPU %d of %d", device, cuda->gpus);
+	err = glk_cuda_intact(cuda, device);
+	if (err)
+		return err;
 	/* pairs with: the release in retain */
 	context = glk_load_acquire(&cuda->gpu[device].context);
 	if (!context) {

@@ -73,7 +73,7 @@ int glk_cuda_event_free(struct glk_drv *drv, struct glk_drv_event *event)
 	struct glk_cuda *cuda = glk_cuda_of(drv);
 	struct glk_cuda_scope scope;
 	struct CUevent_st *handle;
-	glk_cu_result result;
+	glk_cu_result result = GLK_CU_SUCCESS;
 	int err;
 
 	if (glk_cuda_exiting())
@@ -85,10 +85,13 @@ int glk_cuda_event_free(struct glk_drv *drv, struct glk_drv_event *event)
 	handle = glk_xchg_acq_rel(&event->event, NULL);
 	if (!handle)
 		return stale("end");
-	glk_cuda_enter_any(cuda, &scope);
-	glk_cuda_relax(cuda, &scope);
-	result = cuda->lib->cuEventDestroy(handle);
-	glk_cuda_leave(cuda, &scope);
+	/* it ended with its context, if that was reset */
+	if (!glk_cuda_intact(cuda, event->device)) {
+		glk_cuda_enter_any(cuda, &scope);
+		glk_cuda_relax(cuda, &scope);
+		result = cuda->lib->cuEventDestroy(handle);
+		glk_cuda_leave(cuda, &scope);
+	}
 	glk_slab_put(&cuda->events, event->id);
 	if (result && result != GLK_CU_DEINITIALIZED)
 		return glk_cuda_fail(
@@ -107,7 +110,7 @@ int glk_cuda_event_record(
 
 	if (!handle)
 		return stale("record");
-	err = glk_cuda_alive(cuda);
+	err = glk_cuda_intact(cuda, event->device);
 	if (err)
 		return err;
 	result = glk_stream_is_default(stream) ? GLK_CU_INVALID_CONTEXT
@@ -148,7 +151,7 @@ static int asked(struct glk_cuda *cuda, struct glk_drv_event *event, const char 
 
 	if (!handle)
 		return stale(name);
-	err = glk_cuda_alive(cuda);
+	err = glk_cuda_intact(cuda, event->device);
 	if (err)
 		return err;
 	result = ask(cuda, call, handle, &scope);
@@ -189,7 +192,7 @@ int glk_cuda_stream_wait(
 
 	if (!handle)
 		return stale("wait");
-	err = glk_cuda_alive(cuda);
+	err = glk_cuda_intact(cuda, event->device);
 	if (err)
 		return err;
 	result = glk_stream_is_default(stream)
@@ -221,7 +224,8 @@ unsigned glk_cuda_events_end(struct glk_cuda *cuda)
 		handle = glk_xchg_acq_rel(&slot->event, NULL);
 		if (!handle)
 			continue;
-		cuda->lib->cuEventDestroy(handle);
+		if (!glk_cuda_intact(cuda, slot->device))
+			cuda->lib->cuEventDestroy(handle);
 		count++;
 	}
 	return count;

@@ -52,7 +52,7 @@ int glk_cuda_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	const char *call;
 	int err;
 
-	err = glk_cuda_alive(cuda);
+	err = glk_cuda_intact(cuda, device);
 	if (err)
 		return err;
 	if (!glk_stream_is_default(stream))

@@ -18,6 +18,8 @@
 struct glk_cuda_gpu {
 	glk_cu_device device;
 	glk_atomic(struct CUctx_st *) context; /* the primary one, once retained */
+	glk_atomic(uint64_t) id;	       /* the driver's number of it; 0: not known */
+	glk_atomic(bool) reset;		       /* the program has ended it */
 };
 
 /* A slot of the event table, type-stable until close. */
@@ -55,6 +57,9 @@ struct glk_cuda_scope {
 };
 
 /* 0, or -ENODEV SHUTDOWN or FORKED: the driver may not be called at all. */
+/* 0, or -ENODEV where the program has reset the context of a GPU: streams and events of ours are
+ * gone with it, and the driver would follow their handles to nowhere. */
+int glk_cuda_intact(struct glk_cuda *cuda, int device);
 int glk_cuda_alive(const struct glk_cuda *cuda);
 
 /* The primary context of a GPU, retained at first. -EINVAL: no such GPU. */

@@ -200,6 +200,15 @@ static glk_cu_result fake_cuCtxGetCurrent(struct CUctx_st **context)
 	return GLK_CU_SUCCESS;
 }
 
+/* The program resets a context, and may make it again under the same handle. */
+static glk_cu_result fake_cuCtxGetId(struct CUctx_st *context, unsigned long long *id)
+{
+	if (fake.context_reset == 1)
+		return GLK_CU_CONTEXT_IS_DESTROYED;
+	*id = 100 + fake.context_reset;
+	return context ? GLK_CU_SUCCESS : GLK_CU_INVALID_CONTEXT;
+}
+
 static glk_cu_result fake_cuCtxPushCurrent(struct CUctx_st *context)
 {
 	BEGIN;

@@ -27,6 +27,7 @@ struct fake {
 	int capturing;	     /* a stream captures: CU_STREAM_CAPTURE_STATUS_... */
 	uint64_t capture_id; /* and which */
 	bool want_context;   /* streams and events need a current one */
+	unsigned context_reset; /* 1: contexts were reset; more: and made again */
 	bool no_numa;	     /* attributes of newer drivers are unknown */
 	bool mig;
 	struct CUctx_st *stream_context;
