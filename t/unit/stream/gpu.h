@@ -193,7 +193,8 @@ static inline int gpu_says_wait(
 	return gpu_says.below->stream_wait(drv, stream, event);
 }
 
-static inline int gpu_says_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
+static inline int gpu_says_sync(
+	struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	gpu_touch(stream);
 	return gpu_says.below->stream_sync(drv, device, stream);

@@ -46,7 +46,8 @@ static void leaves(void)
 	records = gpu.streams.records;
 	is_int(glk_clock_order(&gpu.streams, &use, b), 0, "B waits");
 	is_int((int64_t)gpu.streams.waits, 1, "by one wait");
-	is_int((int64_t)(gpu.streams.records - records), 0, "for the event that is there");
+	is_int((int64_t)(gpu.streams.records - records), 0,
+		"for the event that is there");
 	glk_soft_run_all(gpu.drv);
 	is_int(gpu_pending(&gpu, b), 1, "the device holds B");
 	c = gpu_stream(&gpu);
@@ -81,7 +82,8 @@ static void leaves_idle(void)
 	known = gpu_handle(&gpu);
 	never = gpu_handle(&gpu);
 	glk_stream_get(&gpu.streams, unused, NULL, &id);
-	is_int(glk_stream_leave(&gpu.streams, unused), 0, "a stream that never got a bit");
+	is_int(glk_stream_leave(&gpu.streams, unused), 0,
+		"a stream that never got a bit");
 	is_int(gpu_known(&gpu), 0, "is gone at once");
 	is_int((int64_t)gpu.streams.records, 0, "without an event");
 	is_int(glk_stream_leave(&gpu.streams, never), -ENOENT, "one that was never seen");
@@ -115,13 +117,14 @@ static void comes_back(void)
 	before = gpu_free(&gpu, old);
 	is_int(glk_stream_leave(&gpu.streams, handle), 0, "a stream ends");
 	new = gpu_enter(&gpu, handle);
-	ok(new != old && new->bit != old->bit, "its handle is another stream's at once");
+	ok(new != old &&new->bit != old->bit, "its handle is another stream's at once");
 	after = gpu_free(&gpu, new);
-	is_int(glk_clock_waits(&gpu.streams, &before, new), 1, "which waits for the old one");
+	is_int(glk_clock_waits(&gpu.streams, &before, new), 1,
+		"which waits for the old one");
 	is_int(glk_soft_step(gpu.drv, 0, handle), 0, "the old one's last event passes");
 	glk_event_poll(&gpu.streams);
 	is_int(gpu_known(&gpu), 1, "it is gone");
-	is_int((int64_t)new->state, GLK_STREAM_LIVE, "the new one is not");
+	is_int((int64_t) new->state, GLK_STREAM_LIVE, "the new one is not");
 	ok(glk_clock_finished(&gpu.streams, &before) &&
 			!glk_clock_finished(&gpu.streams, &after),
 		"each has its own memory");
@@ -150,7 +153,8 @@ static void is_lost(void)
 	glk_event_poll(&gpu.streams);
 	late = gpu_free(&gpu, old);
 	gpu_says.back = handle;
-	is_int(glk_stream_get(&gpu.streams, handle, &facts, &id), 0, "its handle is back");
+	is_int(glk_stream_get(&gpu.streams, handle, &facts, &id), 0,
+		"its handle is back");
 	new = glk_stream_at(&gpu.streams, id);
 	ok(new != old, "for another stream");
 	is_int(old->state, GLK_STREAM_GONE, "the old one is gone");
@@ -263,7 +267,8 @@ static void leaves_determined(void)
 	a = gpu_stream(&gpu);
 	b = gpu_stream(&gpu);
 	use = gpu_free(&gpu, a);
-	is_int(glk_stream_leave(&gpu.streams, a->handle), 0, "the end waits for the work");
+	is_int(glk_stream_leave(&gpu.streams, a->handle), 0,
+		"the end waits for the work");
 	is_int(gpu_pending(&gpu, a), 0, "which has run");
 	is_int(gpu_known(&gpu), 1, "the stream is gone");
 	is_int(glk_clock_waits(&gpu.streams, &use, b), 0, "its memory is for all");
@@ -271,7 +276,8 @@ static void leaves_determined(void)
 	a = gpu_stream(&gpu);
 	use = gpu_free(&gpu, a);
 	gpu_hold(&gpu, a, true);
-	is_int(glk_stream_leave(&gpu.streams, a->handle), 0, "where it cannot be waited for");
+	is_int(glk_stream_leave(&gpu.streams, a->handle), 0,
+		"where it cannot be waited for");
 	is_int(a->state, GLK_STREAM_GONE, "the stream is gone");
 	ok(!glk_clock_finished(&gpu.streams, &use), "and its memory is not");
 	gpu_hold(&gpu, a, false);
@@ -465,7 +471,8 @@ static void come_and_go(bool starved)
 		if (i == 100)
 			bytes = glk_region_bytes();
 	}
-	is_int(err, 0, starved ? "10000 streams, no memory at their ends" : "10000 streams");
+	is_int(err, 0,
+		starved ? "10000 streams, no memory at their ends" : "10000 streams");
 	ok(finished, "memory of each is free in the end");
 	ok(most_known <= 2, "one or two were known at a time");
 	ok(most_made <= 4, "with one or two events");
@@ -491,7 +498,8 @@ static void makes_room(void)
 	}
 	is_int(err, 0, "as many streams as there can be have ended");
 	handle = gpu_handle(&gpu);
-	is_int(glk_stream_get(&gpu.streams, handle, NULL, &id), 0, "there is room for more");
+	is_int(glk_stream_get(&gpu.streams, handle, NULL, &id), 0,
+		"there is room for more");
 	ok(gpu_known(&gpu) < GLK_STREAMS_MAX, "since the work of some has passed");
 	gpu_close(&gpu);
 }

@@ -57,7 +57,8 @@ static void finds(void)
 	table_open(&gpu);
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &a), 0, "a stream is known");
 	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &b), 0, "and another");
-	is_int(glk_stream_get(&gpu.streams, NULL, NULL, &none), 0, "the default stream is one");
+	is_int(glk_stream_get(&gpu.streams, NULL, NULL, &none), 0,
+		"the default stream is one");
 	ok(a && b && none && a != b && a != none && b != none, "each by its own number");
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &again), 0, "the same again");
 	is_int(again, a, "has the same number");
@@ -72,9 +73,11 @@ static void names_legacy(void)
 	struct gpu gpu;
 
 	gpu_open(&gpu);
-	is_int((int64_t)glk_stream_key(GLK_STREAM_LEGACY), 0, "1 is a name of the legacy stream");
+	is_int((int64_t)glk_stream_key(GLK_STREAM_LEGACY), 0,
+		"1 is a name of the legacy stream");
 	is_int((int64_t)glk_stream_key(NULL), 0, "so is NULL");
-	is_int(glk_stream_get(&gpu.streams, GLK_STREAM_LEGACY, NULL, &id), 0, "known by one");
+	is_int(glk_stream_get(&gpu.streams, GLK_STREAM_LEGACY, NULL, &id), 0,
+		"known by one");
 	is_int(glk_stream_get(&gpu.streams, NULL, NULL, &again), 0, "known by the other");
 	is_int(again, id, "as the same");
 	is_int(gpu_known(&gpu), 1, "there is one");
@@ -101,7 +104,8 @@ static void refuses(void)
 	foreign = NULL;
 	is_int(glk_stream_get(&gpu.streams, fake(7), NULL, &id), 0, "one of this GPU");
 	foreign = fake(7);
-	is_int(glk_stream_get(&gpu.streams, fake(7), NULL, &id), 0, "is asked about once");
+	is_int(glk_stream_get(&gpu.streams, fake(7), NULL, &id), 0,
+		"is asked about once");
 	/* its handle has come back, on another GPU */
 	glk_store_relaxed(&glk_stream_at(&gpu.streams, id)->serial, 3);
 	serial_of_next = 4;
@@ -113,10 +117,12 @@ static void refuses(void)
 	gpu_open(&gpu);
 	dead = gpu_handle(&gpu);
 	gpu_destroy(&gpu, dead);
-	is_int(glk_stream_get(&gpu.streams, dead, NULL, &id), -EINVAL, "one that has ended");
+	is_int(glk_stream_get(&gpu.streams, dead, NULL, &id), -EINVAL,
+		"one that has ended");
 	is_int(gpu_class(), GLAKE_ERROR_INVAL, "  its class");
 	is_int(glk_stream_get(&gpu.streams, dead, &facts, &id), -EINVAL, "the same");
-	is_int(glk_stream_get(&gpu.streams, fake(9), NULL, &id), -EINVAL, "one of nobody");
+	is_int(glk_stream_get(&gpu.streams, fake(9), NULL, &id), -EINVAL,
+		"one of nobody");
 	is_int(gpu_known(&gpu), 0, "nothing is remembered");
 	gpu_close(&gpu);
 }
@@ -161,8 +167,8 @@ static void names_own(void)
 		pthread_join(thread[i], NULL);
 	for (int i = 0; i <= OWNERS; i++) {
 		err |= owner[i].err;
-		same &= owner[i].id == owner[i].again && owner[i].named == owner[0].named &&
-			owner[i].id != owner[i].named;
+		same &= owner[i].id == owner[i].again &&
+			owner[i].named == owner[0].named && owner[i].id != owner[i].named;
 		numbered &= glk_load_relaxed(
 				    &glk_stream_at(&gpu.streams, owner[i].id)->serial) ==
 			owner[i].serial;
@@ -212,13 +218,15 @@ static void sweeps(bool used)
 		pthread_create(&thread, NULL, leave_own, &leaver);
 		pthread_join(thread, NULL);
 	}
-	is_int(gpu_known(&gpu), GLK_STREAMS_MAX, used ? "4095 threads have used memory and ended"
-						       : "4095 threads have ended");
+	is_int(gpu_known(&gpu), GLK_STREAMS_MAX,
+		used ? "4095 threads have used memory and ended"
+		     : "4095 threads have ended");
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &id), 0,
 		"there is room for a stream");
 	is_int(gpu_known(&gpu), 2, "and for as many again");
 	is_int(mine->state, GLK_STREAM_LIVE, "a thread that lives keeps its own");
-	is_int(glk_stream_get(&gpu.streams, GLK_STREAM_PER_THREAD, NULL, &id), 0, "it is known");
+	is_int(glk_stream_get(&gpu.streams, GLK_STREAM_PER_THREAD, NULL, &id), 0,
+		"it is known");
 	is_int(id, own, "as before");
 	gpu_close(&gpu);
 }
@@ -263,8 +271,8 @@ static void fills(void)
 		err = glk_stream_get(&gpu.streams, fake(n), NULL, &id);
 	is_int(err, 0, "as many streams as there can be");
 	id = 1234;
-	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX + 1), NULL, &id), -ENOMEM,
-		"and one more");
+	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX + 1), NULL, &id),
+		-ENOMEM, "and one more");
 	is_int(gpu_class(), GLAKE_ERROR_LIMIT, "is above a limit");
 	is_int(id, 1234, "the output is as it was");
 	is_int(glk_stream_get(&gpu.streams, fake(GLK_STREAMS_MAX), NULL, &id), 0,
@@ -288,7 +296,8 @@ static void lacks_memory(void)
 	use = gpu_free(&gpu, s);
 	live = glk_load_relaxed(&gpu.streams.slab.live);
 	glk_region_fail_after(1);
-	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &id), -ENOMEM, "no memory to add");
+	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &id), -ENOMEM,
+		"no memory to add");
 	is_int(gpu_class(), GLAKE_ERROR_NOMEM_HOST, "of the host");
 	is_int(id, 99, "the output is as it was");
 	is_int(glk_load_relaxed(&gpu.streams.slab.live), live, "nothing was added");
@@ -300,7 +309,8 @@ static void lacks_memory(void)
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &id), 0, "and begins anew");
 	s = glk_stream_enter(&gpu.streams, id);
 	ok(s->bit < GLK_STREAM_BITS && s->done == gpu.streams.tick, "as a new one");
-	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &id), 0, "later there is memory");
+	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &id), 0,
+		"later there is memory");
 	gpu_close(&gpu);
 }
 

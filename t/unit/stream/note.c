@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Dependencies of the program: what a stream is known to be behind, and no more than that. */
+#include "gpu.h"
+
+#include "seed.h"
+
+#include <errno.h>
+
+/* An event is a value here: the driver is not asked about any. */
+static struct CUevent_st *event(uintptr_t n)
+{
+	return (struct CUevent_st *)(n << 8 | 0x80);
+}
+
+static void record(struct gpu *gpu, uintptr_t n, const struct glk_stream *s)
+{
+	if (glk_note_record(&gpu->streams, event(n), s))
+		tap_bail("no table of events");
+}
+
+static void wait(struct gpu *gpu, const struct glk_stream *s, uintptr_t n)
+{
+	glk_note_wait(&gpu->streams, event(n), s);
+}
+
+static unsigned waits(struct gpu *gpu, struct glk_use use, const struct glk_stream *s)
+{
+	return glk_clock_waits(&gpu->streams, &use, s);
+}
+
+static void orders(void)
+{
+	struct glk_stream *a, *b, *c;
+	struct glk_use before, after;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	c = gpu_stream(&gpu);
+	before = gpu_free(&gpu, a);
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, before, b), 1,
+		"an event that was never recorded tells nothing");
+	record(&gpu, 1, a);
+	after = gpu_free(&gpu, a);
+	is_int(waits(&gpu, before, b), 1, "a record tells nothing");
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, before, b), 0, "a wait does: B is behind what A freed before");
+	is_int(waits(&gpu, after, b), 1, "not behind what A freed later");
+	is_int(waits(&gpu, before, c), 1, "C is behind nothing");
+	is_int(glk_clock_order(&gpu.streams, &before, b), 0, "B takes it");
+	is_int((int64_t)gpu.streams.waits, 0, "without a wait of ours");
+	is_int((int64_t)gpu.streams.records, 0, "or an event");
+	is_int((int64_t)before.streams, (int64_t)glk_stream_mask(b), "it is B's now");
+	record(&gpu, 1, a);
+	is_int(waits(&gpu, after, b), 1,
+		"a new record tells nothing until it is waited for");
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, after, b), 0, "and then of all before it");
+	gpu_close(&gpu);
+}
+
+/* What a stream is behind at a record, who waits for that is behind too. */
+static void passes_on(void)
+{
+	struct glk_stream *a, *b, *c, *d;
+	struct glk_use of_a, of_b, later;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	c = gpu_stream(&gpu);
+	d = gpu_stream(&gpu);
+	of_a = gpu_free(&gpu, a);
+	of_b = gpu_free(&gpu, b);
+	record(&gpu, 1, a);
+	record(&gpu, 2, b);
+	wait(&gpu, b, 1);
+	wait(&gpu, c, 2);
+	is_int(waits(&gpu, of_b, c), 0, "C is behind B");
+	is_int(waits(&gpu, of_a, c), 1, "as B was at its record, before it waited for A");
+	record(&gpu, 2, b);
+	wait(&gpu, c, 2);
+	is_int(waits(&gpu, of_a, c), 0, "after another record C is behind A by way of B");
+	later = gpu_free(&gpu, a);
+	is_int(glk_clock_order(&gpu.streams, &later, c), 0, "a wait of ours");
+	record(&gpu, 3, c);
+	wait(&gpu, d, 3);
+	is_int(waits(&gpu, of_a, d), 0, "is passed on by an event of the program");
+	is_int(waits(&gpu, of_b, d), 0, "with all else");
+	is_int((int64_t)gpu.streams.waits, 1, "and was one wait");
+	gpu_close(&gpu);
+}
+
+static void forgets(void)
+{
+	struct glk_stream *a, *b, *old;
+	struct glk_use use;
+	uint8_t bit;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	glk_note_forget(&gpu.streams, event(1));
+	ok(!gpu.streams.notes, "forgetting one that was never seen needs no table");
+	use = gpu_free(&gpu, a);
+	record(&gpu, 1, a);
+	glk_note_forget(&gpu.streams, event(2));
+	glk_note_forget(&gpu.streams, event(1));
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, use, b), 1, "an event that is forgotten tells nothing");
+	record(&gpu, 1, b);
+	wait(&gpu, a, 1);
+	use = gpu_free(&gpu, b);
+	is_int(waits(&gpu, use, a), 1, "its handle may be another event's");
+
+	/* the bit of one that ended and was noted goes to another stream */
+	old = gpu_stream(&gpu);
+	bit = old->bit;
+	gpu_free(&gpu, old);
+	record(&gpu, 5, old);
+	glk_soft_run_all(gpu.drv);
+	glk_stream_retire(&gpu.streams, old->handle);
+	old = gpu_stream(&gpu);
+	is_int(old->bit, bit, "a new stream has the bit of one that ended");
+	use = gpu_free(&gpu, old);
+	wait(&gpu, b, 5);
+	is_int(waits(&gpu, use, b), 1, "an event of the one before tells nothing of it");
+	gpu_close(&gpu);
+}
+
+/* There is no memory for the table. */
+static void lacks_memory(void)
+{
+	struct glk_stream *a, *b;
+	struct glk_use use;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	use = gpu_free(&gpu, a);
+	glk_region_fail_after(1);
+	is_int(glk_note_record(&gpu.streams, event(1), a), -ENOMEM, "no table of events");
+	is_int(gpu_class(), GLAKE_ERROR_NOMEM_HOST, "  its class");
+	glk_region_fail_after(0);
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, use, b), 1, "nothing is known");
+	record(&gpu, 1, a);
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, use, b), 0, "later there is one");
+	gpu_close(&gpu);
+}
+
+/* Of a stream of the crowd nothing is noted, since it shares its bit. */
+static void ignores_crowd(void)
+{
+	struct glk_stream *a, *b, *x, *y;
+	struct glk_use of_a, of_x;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	for (int i = 2; i < GLK_STREAM_CROWD; i++)
+		gpu_stream(&gpu);
+	x = gpu_stream(&gpu);
+	y = gpu_stream(&gpu);
+	is_int(y->bit, GLK_STREAM_CROWD, "two streams in the crowd");
+	of_a = gpu_free(&gpu, a);
+	of_x = gpu_free(&gpu, x);
+	record(&gpu, 1, a);
+	wait(&gpu, x, 1);
+	is_int(waits(&gpu, of_a, x), 1, "a wait of one is not noted");
+	is_int(waits(&gpu, of_a, y), 1, "and not taken for that of another");
+	record(&gpu, 1, x);
+	wait(&gpu, b, 1);
+	is_int(waits(&gpu, of_x, b), 1, "nor is a record");
+	is_int(waits(&gpu, of_a, b), 1, "which ends what the event stood for");
+	/* what was learned of the crowd as a whole is passed on */
+	gpu_free(&gpu, y);
+	is_int(glk_clock_order(&gpu.streams, &of_x, b), 0, "B waits for the crowd");
+	record(&gpu, 2, b);
+	wait(&gpu, a, 2);
+	of_x = gpu_free(&gpu, x);
+	is_int(waits(&gpu, of_x, a), 1, "A is not behind what that freed later");
+	gpu_close(&gpu);
+}
+
+#define MANY 4000
+
+/* More events than are remembered: old ones are forgotten, and none is taken for another. */
+static void evicts(void)
+{
+	struct glk_stream *a, *s[8];
+	struct glk_use use[MANY];
+	unsigned known = 0, wrong = 0;
+	uint64_t bytes;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	for (int i = 0; i < 8; i++)
+		s[i] = gpu_stream(&gpu);
+	record(&gpu, 1, a);
+	bytes = glk_region_bytes();
+	for (uintptr_t n = 0; n < MANY; n++) {
+		use[n] = gpu_free(&gpu, a);
+		record(&gpu, n + 10, a);
+	}
+	is_int((int64_t)glk_region_bytes(), (int64_t)bytes,
+		"4000 events take no more memory");
+	/* each wait tells of its event at most: the streams take turns, oldest first */
+	for (uintptr_t n = 0; n + 1 < MANY; n++) {
+		wait(&gpu, s[n % 8], n + 10);
+		known += !waits(&gpu, use[n], s[n % 8]);
+		wrong += !waits(&gpu, use[n + 1], s[n % 8]);
+	}
+	tap_note("%u of %d remembered", known, MANY);
+	is_int(wrong, 0, "none stands for more than it did");
+	ok(known > 200 && known <= 512, "some hundreds are remembered");
+	gpu_close(&gpu);
+}
+
+/*
+ * The oracle: what happens before what, by vectors of all frees. A stream is behind a free if
+ * the free was on that stream, or if it waited for an event recorded behind it.
+ */
+#define STREAMS 6
+#define EVENTS	5
+#define FREES	400
+
+struct oracle {
+	uint32_t behind[STREAMS][STREAMS]; /* so many frees of the other one */
+	uint32_t at[EVENTS][STREAMS];
+	bool recorded[EVENTS];
+	uint32_t freed[STREAMS];
+	/* of the library's own events: what their stream was behind at the record */
+	uint32_t own[STREAMS][GLK_STREAM_EVENTS][STREAMS];
+};
+
+struct freed {
+	struct glk_use use;
+	int stream;
+	uint32_t number; /* of that stream */
+};
+
+static void follow(uint32_t *to, const uint32_t *from)
+{
+	for (int i = 0; i < STREAMS; i++) {
+		if (to[i] < from[i])
+			to[i] = from[i];
+	}
+}
+
+/* Whether the library knows for each free and stream what the oracle knows: no less, save where
+ * `forgetful`, and no more. */
+static bool agrees(struct gpu *gpu, const struct oracle *o, struct glk_stream *const *s,
+	const struct freed *freed, int count, bool forgetful)
+{
+	for (int i = 0; i < count; i++) {
+		for (int k = 0; k < STREAMS; k++) {
+			bool behind = o->behind[k][freed[i].stream] >= freed[i].number;
+			bool known = !waits(gpu, freed[i].use, s[k]);
+
+			if (known == behind || (forgetful && behind))
+				continue;
+			tap_note("free %u of stream %d: stream %d is %sbehind it",
+				freed[i].number, freed[i].stream, k,
+				behind ? "" : "not ");
+			return false;
+		}
+	}
+	return true;
+}
+
+/* A wait of the library, on behalf of a copy: the memory itself stays where it was. */
+static bool order(struct gpu *gpu, struct oracle *o, struct glk_stream *const *s,
+	const struct freed *f, int a)
+{
+	struct glk_use use = f->use;
+	uint64_t records = gpu->streams.records, waited = gpu->streams.waits;
+	const struct glk_stream *of = s[f->stream];
+	unsigned i = of->head;
+
+	if (glk_clock_order(&gpu->streams, &use, s[a]))
+		return false;
+	if (gpu->streams.waits == waited)
+		return true;
+	/* for the oldest event that covers it, which may have been recorded just now */
+	while (of->ring[i].tick < f->use.tick)
+		i = (i + 1) % GLK_STREAM_EVENTS;
+	if (gpu->streams.records > records)
+		memcpy(o->own[f->stream][i], o->behind[f->stream],
+			sizeof(o->own[f->stream][i]));
+	follow(o->behind[a], o->own[f->stream][i]);
+	return true;
+}
+
+struct program {
+	struct gpu gpu;
+	struct glk_stream *s[STREAMS];
+	struct oracle o;
+	struct freed freed[FREES];
+	int count;
+};
+
+static bool turn(struct program *p, uint64_t *state, bool ours)
+{
+	uintptr_t e = (uintptr_t)seed_below(state, EVENTS);
+	int a = (int)seed_below(state, STREAMS);
+	struct oracle *o = &p->o;
+
+	switch (seed_below(state, ours ? 8 : 7)) {
+	case 0:
+	case 1:
+		p->freed[p->count++] =
+			(struct freed){gpu_free(&p->gpu, p->s[a]), a, ++o->freed[a]};
+		o->behind[a][a] = o->freed[a];
+		return true;
+	case 2:
+	case 3:
+		record(&p->gpu, e, p->s[a]);
+		memcpy(o->at[e], o->behind[a], sizeof(o->at[e]));
+		o->recorded[e] = true;
+		return true;
+	case 4:
+	case 5:
+		wait(&p->gpu, p->s[a], e);
+		if (o->recorded[e])
+			follow(o->behind[a], o->at[e]);
+		return true;
+	case 6:
+		glk_note_forget(&p->gpu.streams, event(e));
+		o->recorded[e] = false;
+		return true;
+	default:
+		return !p->count ||
+			order(&p->gpu, o, p->s,
+				&p->freed[seed_below(state, (uint64_t)p->count)], a);
+	}
+}
+
+/* Random programs of frees, records, waits and, where `ours`, waits of the library's own. */
+static void agrees_with_oracle(uint64_t seed, bool ours)
+{
+	uint64_t state = seed_thread(seed, ours);
+	static struct program p;
+	bool fine = true;
+
+	for (int n = 0; n < 20; n++) {
+		memset(&p, 0, sizeof(p));
+		gpu_open(&p.gpu);
+		for (int i = 0; i < STREAMS; i++)
+			p.s[i] = gpu_stream(&p.gpu);
+		for (int i = 0; i < FREES && fine; i++) {
+			fine = turn(&p, &state, ours);
+			if (i % 10 == 0 || i == FREES - 1)
+				fine &= agrees(&p.gpu, &p.o, p.s, p.freed, p.count, ours);
+		}
+		gpu_close(&p.gpu);
+	}
+	ok(fine,
+		ours ? "with waits of the library: never more is known than is true"
+		     : "what is known is what is true");
+}
+
+int main(void)
+{
+	uint64_t seed;
+
+	tap_plan_later();
+	seed = seed_start();
+	orders();
+	passes_on();
+	forgets();
+	lacks_memory();
+	ignores_crowd();
+	evicts();
+	agrees_with_oracle(seed, false);
+	agrees_with_oracle(seed, true);
+	return tap_done();
+}
