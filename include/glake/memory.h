@@ -102,7 +102,8 @@ GLAKE_EXPORT int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *str
  * Returns 0, or -EINVAL (as glake_free; no event), -EBUSY (CAPTURE: an event of a graph that is
  * being captured), -ENOMEM, -ESTALE, -EIO, -ENODEV (device lost). A refused free changes
  * nothing. In a forked child 0, and nothing happens.
- * Thread: any. Blocks: briefly. Driver calls: a stream wait an event, two questions.
+ * Thread: any. Blocks: briefly. Driver calls: a stream wait and a question an
+ * event, and a question.
  */
 GLAKE_EXPORT int glake_free_after(struct glake *ctx, void *ptr,
 	struct CUevent_st *const *events, size_t count);

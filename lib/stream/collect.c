@@ -11,53 +11,68 @@
 
 #include <errno.h>
 
-/* The next one, made at its first turn. */
-static int turn(struct glk_streams *streams, unsigned *ret_turn)
+/* Whether an event of a capture has drawn a stream into it. */
+static int is_drawn(
+	struct glk_streams *streams, struct CUstream_st *stream, bool *ret_drawn)
 {
-	unsigned i = streams->collect.next;
-
-	if (!streams->collect.stream[i]) {
-		int err = streams->drv->ops->stream_new(
-			streams->drv, streams->device, &streams->collect.stream[i]);
-
-		if (err)
-			return err;
-	}
-	streams->collect.next = (i + 1) % GLK_COLLECTORS;
-	*ret_turn = i;
-	return 0;
-}
-
-/* An event of a capture has drawn the stream into it, so it is of no more use. */
-static int drawn(struct glk_streams *streams, unsigned i)
-{
-	struct CUstream_st *stream = streams->collect.stream[i];
 	struct glk_stream_facts facts = {0};
 	int err;
 
 	err = streams->drv->ops->stream_facts(
 		streams->drv, streams->device, stream, &facts);
-	if (err || !facts.capture)
-		return err;
-	streams->collect.stream[i] = NULL;
+	*ret_drawn = facts.capture != 0;
+	return err;
+}
+
+/*
+ * The next of the first few, made at its first turn. One that was drawn into a capture is of no
+ * use until that is over, for a wait on it would break the capture, so there are more.
+ */
+static int turn(struct glk_streams *streams, struct CUstream_st **ret_stream)
+{
+	for (unsigned k = 0; k < GLK_COLLECT_MOST; k++) {
+		unsigned i = k < GLK_COLLECTORS
+			? (streams->collect.next + k) % GLK_COLLECTORS
+			: k;
+		struct CUstream_st **at = &streams->collect.stream[i];
+		bool drawn = false;
+		int err = *at ? is_drawn(streams, *at, &drawn)
+			      : streams->drv->ops->stream_new(
+					streams->drv, streams->device, at);
+
+		if (err)
+			return err;
+		if (drawn)
+			continue;
+		streams->collect.next = (i + 1) % GLK_COLLECTORS;
+		*ret_stream = *at;
+		return 0;
+	}
 	return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-		"an event of a graph under capture passes when the graph runs, if ever");
+		"all the %d streams that wait for events are in captures of graphs",
+		GLK_COLLECT_MOST);
 }
 
 static int wait_all(struct glk_streams *streams, struct CUevent_st *const *events,
 	size_t count, struct CUstream_st **ret_stream)
 {
-	unsigned i = 0;
+	struct CUstream_st *stream = NULL;
+	bool drawn = false;
 	int err;
 
-	err = turn(streams, &i);
-	for (size_t k = 0; k < count && !err; k++)
-		err = streams->drv->ops->user_event_wait(streams->drv, streams->device,
-			streams->collect.stream[i], events[k]);
+	err = turn(streams, &stream);
+	for (size_t k = 0; k < count && !err && !drawn; k++) {
+		err = streams->drv->ops->user_event_wait(
+			streams->drv, streams->device, stream, events[k]);
+		if (!err)
+			err = is_drawn(streams, stream, &drawn);
+	}
+	if (!err && drawn)
+		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+			"an event of a graph under capture passes when the graph runs, if "
+			"ever");
 	if (!err)
-		err = drawn(streams, i);
-	if (!err)
-		*ret_stream = streams->collect.stream[i];
+		*ret_stream = stream;
 	return err;
 }
 
@@ -75,7 +90,7 @@ int glk_collect(struct glk_streams *streams, struct CUevent_st *const *events,
 
 void glk_collect_fini(struct glk_streams *streams)
 {
-	for (unsigned i = 0; i < GLK_COLLECTORS; i++) {
+	for (unsigned i = 0; i < GLK_COLLECT_MOST; i++) {
 		if (streams->collect.stream[i])
 			streams->drv->ops->stream_free(streams->drv, streams->device,
 				streams->collect.stream[i]);

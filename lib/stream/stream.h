@@ -70,7 +70,10 @@ struct glk_stream {
 struct glk_stream_table;
 struct glk_note;
 
-#define GLK_COLLECTORS 4
+/* Streams of the library that wait for events of the program, and as many as there are when
+ * captures have drawn some in. */
+#define GLK_COLLECTORS	 4
+#define GLK_COLLECT_MOST 16
 
 struct glk_streams {
 	struct glk_drv *drv;
@@ -81,7 +84,7 @@ struct glk_streams {
 	struct glk_slab slab;
 	/* Streams of the library that wait for events of the program; under `lock`. */
 	struct {
-		struct CUstream_st *stream[GLK_COLLECTORS];
+		struct CUstream_st *stream[GLK_COLLECT_MOST];
 		unsigned next;
 	} collect;
 	/* Whether what has finished by chance may decide anything: stream.opportunistic. */
