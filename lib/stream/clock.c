@@ -133,11 +133,18 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }
 
-/* The oldest event in flight that covers a tick; a new one where none does. */
+/*
+ * The oldest event in flight that covers a tick; a new one where none does. Where it may decide
+ * nothing which of them have passed, the newest, brought up to date if that can be done.
+ */
 static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
 	unsigned *ret_slot)
 {
-	for (unsigned i = 0; i < s->count; i++) {
+	unsigned first = streams->opportunistic || !s->count ? 0 : s->count - 1;
+
+	if (!streams->opportunistic && s->state == GLK_STREAM_LIVE && !s->mute)
+		return glk_event_cover(streams, s, ret_slot);
+	for (unsigned i = first; i < s->count; i++) {
 		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
 
 		if (s->ring[slot].tick >= tick) {
@@ -165,9 +172,12 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 		/* no event is left of one that has ended, and none is needed */
 		if (s->state != GLK_STREAM_LIVE && done < s->done)
 			done = s->done;
+		/* nor of one that is mute, if they have all passed */
+		if (s->mute && done < s->done && s->done >= needed(s, tick))
+			done = s->done;
 		if (s == stream || done >= s->freed)
 			continue;
-		if (done >= tick) {
+		if (done >= needed(s, tick)) {
 			seen = done < seen ? done : seen;
 			continue;
 		}
