@@ -241,6 +241,16 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 	glk_stream_settle(streams, s);
 }
 
+/* Another thread's default stream cannot be asked. */
+static bool captures(struct glk_streams *streams, struct glk_stream *s)
+{
+	if (s->handle == GLK_STREAM_PER_THREAD &&
+		glk_load_relaxed(&s->key) != glk_stream_key(s->handle))
+		return false;
+	return s->state == GLK_STREAM_LIVE && glk_event_ready(streams, s) == -EAGAIN &&
+		s->mute;
+}
+
 /* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */
 static bool is_capturing(struct glk_streams *streams)
 {
@@ -249,12 +259,8 @@ static bool is_capturing(struct glk_streams *streams)
 	for (unsigned bit = 0; bit < GLK_STREAM_BITS && !capturing; bit++) {
 		uint32_t id = streams->by_bit[bit];
 
-		for (; id; id = glk_stream_at(streams, id)->next) {
-			struct glk_stream *s = glk_stream_at(streams, id);
-
-			capturing |= s->mute && glk_event_ready(streams, s) == -EAGAIN &&
-				s->handle != GLK_STREAM_PER_THREAD;
-		}
+		for (; id; id = glk_stream_at(streams, id)->next)
+			capturing |= captures(streams, glk_stream_at(streams, id));
 	}
 	return capturing;
 }

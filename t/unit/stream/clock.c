@@ -394,6 +394,45 @@ static void cannot_ask(void)
 	gpu_close(&gpu);
 }
 
+/* To wait for the GPU would end a capture: streams are asked before, whoever has captured. */
+static void spares_captures(void)
+{
+	struct glk_stream *a, *own, *b;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	own = gpu_enter(&gpu, GLK_STREAM_PER_THREAD);
+	gpu_capture(&gpu, a);
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "a capture that nobody told of");
+	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
+	is_int(gpu_capture_end(&gpu, a->handle), 0, "it is whole");
+	is_int(glk_clock_sync_all(&gpu.streams), 0, "after that the GPU is waited for");
+	gpu_capture(&gpu, own);
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "one on our own default stream");
+	is_int(gpu_capture_end(&gpu, own->handle), 0, "is whole too");
+	gpu.streams.captures++;
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY,
+		"one of which only its pool is known");
+	gpu.streams.captures--;
+
+	/* streams that are not of it are waited for each for itself */
+	gpu_free(&gpu, b);
+	gpu_capture(&gpu, a);
+	is_int(glk_clock_sync(&gpu.streams, glk_stream_mask(b)), 0,
+		"a stream beside a capture");
+	is_int(gpu_pending(&gpu, b), 0, "has run");
+	gpu_free(&gpu, a);
+	gpu_free(&gpu, b);
+	is_int(glk_clock_sync(&gpu.streams, glk_stream_mask(a) | glk_stream_mask(b)),
+		-EBUSY, "not the one that captures");
+	is_int((int64_t)b->done, (int64_t)b->freed, "but all that can be waited for");
+	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
+	is_int(glk_clock_sync(&gpu.streams, ~UINT64_C(0)), 0, "now all are");
+	gpu_close(&gpu);
+}
+
 /* The same program on two GPUs, of which one does all work at once and one none. */
 #define USES 40
 
@@ -546,6 +585,7 @@ int main(void)
 	falls_back();
 	cannot_ask();
 	had_before();
+	spares_captures();
 	determines(seed_start());
 	return tap_done();
 }
