@@ -159,19 +159,22 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 	}
 	streams->records++;
 	s->ring[slot].tick = streams->tick;
+	s->ring[slot].asked = false;
 	*ret_slot = slot;
 	return 0;
 }
 
-/* Forgets the oldest events of a stream that are done. */
-static bool ask(struct glk_streams *streams, struct glk_stream *s)
+/* Forgets the oldest events of a stream that are done. One that was found pending is asked
+ * `again` only where something hangs on it: such an answer costs five times another one. */
+static bool ask(struct glk_streams *streams, struct glk_stream *s, bool again)
 {
 	bool learned = false;
 
-	while (s->count) {
+	while (s->count && (again || !s->ring[s->head].asked)) {
 		int err = streams->drv->ops->event_query(
 			streams->drv, s->ring[s->head].event);
 
+		s->ring[s->head].asked = true;
 		if (err)
 			break; /* pending; or lost, which the next call tells the user */
 		s->done = s->ring[s->head].tick;
@@ -183,12 +186,12 @@ static bool ask(struct glk_streams *streams, struct glk_stream *s)
 
 static bool poll(struct glk_streams *streams, struct glk_stream *s, bool record)
 {
-	bool learned = ask(streams, s);
+	bool learned = ask(streams, s, record);
 	unsigned slot;
 
 	if (record && s->state == GLK_STREAM_LIVE && glk_event_newest(s) < s->freed &&
 		s->count < GLK_STREAM_EVENTS && !glk_event_cover(streams, s, &slot))
-		learned |= ask(streams, s);
+		learned |= ask(streams, s, true);
 	glk_stream_settle(streams, s);
 	return learned;
 }

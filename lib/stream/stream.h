@@ -60,6 +60,7 @@ struct glk_stream {
 	struct {
 		struct glk_drv_event *event;
 		uint64_t tick;
+		bool asked; /* and it was pending */
 	} ring[GLK_STREAM_EVENTS];
 	unsigned head, count;
 };
@@ -198,9 +199,9 @@ int glk_clock_sync(struct glk_streams *streams, uint64_t set);
 int glk_clock_sync_all(struct glk_streams *streams);
 
 /* event.c, under the lock of the GPU: events of the library. */
-/* Asks some of those in flight. Whether anything was learned. */
+/* Asks those in flight that were not asked before. Whether anything was learned. */
 bool glk_event_ask(struct glk_streams *streams);
-/* The same, and records one on streams with frees that none covers. */
+/* Asks all, and records one on streams with frees that none covers. */
 bool glk_event_poll(struct glk_streams *streams);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
