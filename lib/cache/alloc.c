@@ -43,7 +43,7 @@ static int seek_place(struct glk_cache *cache, struct glk_request *request,
 	try_ahead(request, span, &seek, err, ret_fit);
 	if (!err && !ret_fit->maps && !ret_fit->waits)
 		return 0;
-	learned = !err && !ret_fit->maps ? glk_event_ask(cache->streams)
+	learned = !err && !ret_fit->maps ? glk_event_peek(cache->streams)
 					 : glk_event_poll(cache->streams);
 	if (!learned)
 		return err;

@@ -184,12 +184,15 @@ static bool ask(struct glk_streams *streams, struct glk_stream *s, bool again)
 	return learned;
 }
 
-static bool poll(struct glk_streams *streams, struct glk_stream *s, bool record)
+/* Asks those that were not asked yet, all, or all and records new ones. */
+enum poll { PEEK, ASK, POLL };
+
+static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll how)
 {
-	bool learned = ask(streams, s, record);
+	bool learned = ask(streams, s, how != PEEK);
 	unsigned slot;
 
-	if (record && s->state == GLK_STREAM_LIVE && glk_event_newest(s) < s->freed &&
+	if (how == POLL && s->state == GLK_STREAM_LIVE && glk_event_newest(s) < s->freed &&
 		s->count < GLK_STREAM_EVENTS && !glk_event_cover(streams, s, &slot))
 		learned |= ask(streams, s, true);
 	glk_stream_settle(streams, s);
@@ -197,7 +200,7 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, bool record)
 }
 
 /* The crowd can be long: a few at a time, and those asked go to its end. */
-static bool poll_crowd(struct glk_streams *streams, bool record)
+static bool poll_crowd(struct glk_streams *streams, enum poll how)
 {
 	uint32_t *first = &streams->by_bit[GLK_STREAM_CROWD], *last = first;
 	uint32_t asked[CROWD_ASKED], count = 0, id;
@@ -216,30 +219,35 @@ static bool poll_crowd(struct glk_streams *streams, bool record)
 	}
 	*last = 0;
 	for (uint32_t i = 0; i < count; i++)
-		learned |= poll(streams, glk_stream_at(streams, asked[i]), record);
+		learned |= poll(streams, glk_stream_at(streams, asked[i]), how);
 	return learned;
 }
 
-static bool poll_all(struct glk_streams *streams, bool record)
+static bool poll_all(struct glk_streams *streams, enum poll how)
 {
 	bool learned = false;
 
 	for (unsigned bit = 0; bit < GLK_STREAM_CROWD; bit++) {
 		if (streams->by_bit[bit])
 			learned |= poll(streams,
-				glk_stream_at(streams, streams->by_bit[bit]), record);
+				glk_stream_at(streams, streams->by_bit[bit]), how);
 	}
 	if (streams->by_bit[GLK_STREAM_CROWD])
-		learned |= poll_crowd(streams, record);
+		learned |= poll_crowd(streams, how);
 	return learned;
+}
+
+bool glk_event_peek(struct glk_streams *streams)
+{
+	return poll_all(streams, PEEK);
 }
 
 bool glk_event_ask(struct glk_streams *streams)
 {
-	return poll_all(streams, false);
+	return poll_all(streams, ASK);
 }
 
 bool glk_event_poll(struct glk_streams *streams)
 {
-	return poll_all(streams, true);
+	return poll_all(streams, POLL);
 }

@@ -200,8 +200,10 @@ int glk_clock_sync_all(struct glk_streams *streams);
 
 /* event.c, under the lock of the GPU: events of the library. */
 /* Asks those in flight that were not asked before. Whether anything was learned. */
+bool glk_event_peek(struct glk_streams *streams);
+/* Asks those in flight. */
 bool glk_event_ask(struct glk_streams *streams);
-/* Asks all, and records one on streams with frees that none covers. */
+/* The same, and records one on streams with frees that none covers. */
 bool glk_event_poll(struct glk_streams *streams);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
