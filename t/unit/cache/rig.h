@@ -8,6 +8,7 @@
  */
 #include "base/conf.h"
 #include "base/rcu.h"
+#include "cache/graph.h"
 #include "cache/quick.h"
 #include "driver/driver.h"
 #include "driver/fault.h"
@@ -133,9 +134,105 @@ static inline uint64_t rig_single(
 static inline int rig_free(struct rig *rig, uint64_t addr, struct CUstream_st *stream)
 {
 	/* the public face asks no GPU for what it does not hold */
+	if (glk_graph_holds(&rig->cache, addr))
+		return glk_graph_free(&rig->cache, addr, stream);
 	if (!glk_cache_holds(&rig->cache, addr))
 		tap_bail("a block that was never given is freed");
 	return glk_cache_free(&rig->cache, addr, stream);
+}
+
+/* Pools of graphs, by a number. */
+static inline struct glake_pool_id rig_id(uint64_t pool)
+{
+	return (struct glake_pool_id){.high = 7, .low = pool};
+}
+
+static inline int rig_begin(struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+{
+	return glk_graph_begin(&rig->cache,
+		&(struct glk_graph_begin){.id = rig_id(pool), .stream = stream});
+}
+
+static inline int rig_begin_for(
+	struct rig *rig, uint64_t pool, glake_pool_filter_fn filter, void *arg)
+{
+	return glk_graph_begin(&rig->cache,
+		&(struct glk_graph_begin){
+			.id = rig_id(pool), .filter = filter, .arg = arg});
+}
+
+static inline int rig_end_pool(struct rig *rig, uint64_t pool)
+{
+	return glk_graph_end(&rig->cache, rig_id(pool));
+}
+
+static inline int rig_release(struct rig *rig, uint64_t pool)
+{
+	return glk_graph_release(&rig->cache, rig_id(pool));
+}
+
+/* All 0 for one that is not there. */
+static inline struct glake_pool rig_pool(struct rig *rig, uint64_t pool)
+{
+	struct glake_pool got = {0};
+
+	glk_graph_get(&rig->cache, rig_id(pool), &got);
+	return got;
+}
+
+/* The pool that a live block is of, by its number; 0: of none. */
+static inline uint64_t rig_pool_of(struct rig *rig, uint64_t addr)
+{
+	struct glake_block block;
+
+	if (glk_cache_query(&rig->cache, addr, &block))
+		tap_bail("no block");
+	return block.pool.low;
+}
+
+static inline void rig_capture(struct rig *rig, struct CUstream_st *stream)
+{
+	if (glk_soft_capture_begin(rig->drv, 0, stream))
+		tap_bail(rig_error().text);
+}
+
+/* The graph, or 0 where the capture was broken. */
+static inline uint32_t rig_capture_end(struct rig *rig, struct CUstream_st *stream)
+{
+	uint32_t graph = 0;
+
+	return glk_soft_capture_end(rig->drv, 0, stream, &graph) ? 0 : graph;
+}
+
+/* 0, or what the device says of a replay. */
+static inline int rig_launch(struct rig *rig, uint32_t graph, struct CUstream_st *stream)
+{
+	return glk_soft_graph_launch(rig->drv, graph, 0, stream);
+}
+
+static inline void rig_drop(struct rig *rig, uint32_t graph)
+{
+	if (glk_soft_graph_free(rig->drv, graph))
+		tap_bail("no graph");
+}
+
+static inline struct CUevent_st *rig_event(struct rig *rig)
+{
+	struct CUevent_st *event;
+
+	if (rig->drv->ops->user_event_new(rig->drv, 0, &event))
+		tap_bail("no event");
+	return event;
+}
+
+/* One stream behind another by an event of the program, of which nobody tells. In a capture the
+ * second one joins. */
+static inline void rig_follow(struct rig *rig, struct CUstream_st *stream,
+	struct CUstream_st *behind, struct CUevent_st *event)
+{
+	if (rig->drv->ops->user_event_record(rig->drv, 0, event, behind) ||
+		rig->drv->ops->user_event_wait(rig->drv, 0, stream, event))
+		tap_bail(rig_error().text);
 }
 
 /* Freed blocks go back to their extents, so that their pages are idle. */
@@ -182,16 +279,9 @@ static inline uint64_t rig_all_calls(struct rig *rig)
 	return sum;
 }
 
-/* Counts what the figures tell from the extents, slots and pages themselves. */
-static inline struct glake_stats rig_walk(struct rig *rig)
+/* What the extents, slots and pages of a cache tell: that of the GPU, or of a pool. */
+static inline void rig_walk_one(struct glk_map *map, bool *busy, struct glake_stats *s)
 {
-	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
-	bool *busy = calloc(pages + 1, sizeof(*busy));
-	struct glk_map *map = &rig->cache.map;
-	struct glake_stats s = {0};
-
-	if (!busy)
-		tap_bail("no memory for the walk");
 	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
 		struct glk_span *span = &map->span[kind];
 		uint32_t end = glk_span_end(span);
@@ -200,25 +290,93 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 		for (uint32_t id = span->last; id; id = e->prev) {
 			e = glk_extent_at(map, id);
 			if (glk_extent_state(e) == GLK_EXTENT_LIVE) {
-				s.live += glk_extent_asked(e);
-				s.given += e->size;
-				s.live_blocks++;
+				s->live += glk_extent_asked(e);
+				s->given += e->size;
+				s->live_blocks++;
 			} else if (glk_extent_state(e) == GLK_EXTENT_PARKED) {
-				s.free_pages += e->size;
+				s->free_pages += e->size;
 			} else if (glk_extent_state(e) == GLK_EXTENT_QUICK) {
-				s.quick += e->size;
+				s->quick += e->size;
 			} else {
-				s.free_extents++;
-				if (s.largest_hole < e->size)
-					s.largest_hole = e->size;
+				s->free_extents++;
+				if (s->largest_hole < e->size)
+					s->largest_hole = e->size;
 			}
 		}
 		for (uint32_t i = 0; i < end; i++) {
 			if (!span->slot[i].page)
 				continue;
 			busy[span->slot[i].page] |= span->slot[i].live > 0;
-			s.mapped += glk_map_page(map, span->slot[i].page)->size;
+			s->mapped += glk_map_page(map, span->slot[i].page)->size;
 		}
+	}
+}
+
+/* Bytes of pages with a mapping in a pool. */
+static inline uint64_t rig_walk_held(struct glk_map *map, uint32_t pages)
+{
+	uint64_t held = 0;
+
+	for (uint32_t id = 1; id <= pages; id++) {
+		bool has = false;
+
+		for (int kind = 0; kind < GLK_KIND_COUNT && !has; kind++) {
+			const struct glk_span *span = &map->span[kind];
+
+			for (uint32_t i = 0; i < glk_span_end(span) && !has; i++)
+				has = span->slot[i].page == id;
+		}
+		held += has ? glk_map_page(map, id)->size : 0;
+	}
+	return held;
+}
+
+/* Whether a pool's own figures are those of a walk. */
+static inline bool rig_pool_is_sound(struct glk_graph *g,
+	const struct glake_stats *before, const struct glake_stats *after)
+{
+	const struct glk_seat *seat = glk_slab_at(&g->cache.seats, 0);
+	uint64_t blocks =
+		glk_load_relaxed(&seat->allocs) - glk_load_relaxed(&seat->frees);
+	uint64_t live = glk_load_relaxed(&seat->live);
+
+	if (blocks == after->live_blocks - before->live_blocks &&
+		live == after->live - before->live)
+		return true;
+	tap_note("pool %" PRIu64 ": %" PRIu64 " blocks of %" PRIu64
+		 " bytes told, %" PRIu64 " of %" PRIu64 " walked",
+		g->id.low, blocks, live, after->live_blocks - before->live_blocks,
+		after->live - before->live);
+	return false;
+}
+
+/* Counts what the figures tell from the extents, slots and pages themselves; false if pools do
+ * not agree with theirs. */
+static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
+{
+	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
+	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
+	struct glake_stats s = {0}, before;
+	uint64_t live = 0;
+
+	if (!busy)
+		tap_bail("no memory for the walk");
+	rig_walk_one(&rig->cache.map, busy, &s);
+	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
+		if (graphs->at[i].state == GLK_GRAPH_FREE)
+			continue;
+		before = s;
+		rig_walk_one(&graphs->at[i].cache.map, busy, &s);
+		same &= rig_pool_is_sound(&graphs->at[i], &before, &s);
+		live += s.live - before.live;
+		s.pools++;
+		s.pool_held += rig_walk_held(&graphs->at[i].cache.map, pages);
+	}
+	if (live != rig->cache.graph_live) {
+		tap_note("live in pools: %" PRIu64 " told, %" PRIu64 " walked",
+			rig->cache.graph_live, live);
+		same = false;
 	}
 	for (uint32_t id = 1; id <= pages; id++) {
 		struct glk_page *p = glk_page_at(&rig->pool, id);
@@ -232,29 +390,52 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 			s.free_pages += p->size;
 	}
 	free(busy);
+	*ret = s;
+	return same;
+}
+
+static inline struct glake_stats rig_walk(struct rig *rig)
+{
+	struct glake_stats s = {0};
+
+	rig_walk_all(rig, &s);
 	return s;
+}
+
+/* The tables of the GPU's own cache and of all pools, against each other. */
+static inline bool rig_verify(struct rig *rig)
+{
+	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	int err = glk_map_verify(&rig->cache.map);
+
+	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
+		if (graphs->at[i].state != GLK_GRAPH_FREE)
+			err = glk_map_verify(&graphs->at[i].cache.map);
+	}
+	if (err)
+		tap_note("%s", rig_error().text);
+	return !err;
 }
 
 #define RIG_FIGURES(X)                                                                   \
 	X(live)                                                                          \
 	X(given)                                                                         \
-	X(live_blocks) X(quick)                                                            \
-	X(reserved) X(free_pages) X(mapped) X(lost) X(free_extents) X(largest_hole)
+	X(live_blocks)                                                                   \
+	X(quick) X(reserved) X(free_pages) X(mapped) X(lost) X(free_extents)             \
+		X(largest_hole) X(pools) X(pool_held)
 
 /* Whether books, walk and device tell the same; says what does not. */
 static inline bool rig_is_sound(struct rig *rig)
 {
 	struct glake_stats told = rig_figures(rig), seen;
 	size_t unused = 0, total = 0;
-	bool same = true;
+	bool same;
 
 	if (!glk_load_relaxed(&rig->cache.started))
 		return true;
-	if (glk_map_verify(&rig->cache.map)) {
-		tap_note("%s", rig_error().text);
+	if (!rig_verify(rig))
 		return false;
-	}
-	seen = rig_walk(rig);
+	same = rig_walk_all(rig, &seen);
 #define X(figure)                                                                        \
 	if (told.figure != seen.figure) {                                                \
 		tap_note(#figure ": told %" PRIu64 ", walked %" PRIu64, told.figure,     \
