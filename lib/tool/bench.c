@@ -14,9 +14,10 @@
 #define COMMAND "bench"
 
 /* Each benchmark by name; the first two are what runs without one. */
-enum { ALLOC, STITCH, SIZES, POLICY, PARTS };
+enum { ALLOC, STITCH, HANDOVER, SIZES, POLICY, PARTS };
 
-static const char *const names[PARTS] = {"alloc", "stitch", "sizes", "policy"};
+static const char *const names[PARTS] = {
+	"alloc", "stitch", "handover", "sizes", "policy"};
 
 static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
@@ -32,15 +33,17 @@ static const struct option long_options[] = {
 };
 
 static const char help[] =
-	"usage: glakectl bench [OPTION]... [alloc] [stitch] [sizes] [policy [TRACE]...]\n"
+	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [sizes]\n"
+	"                      [policy [TRACE]...]\n"
 	"\n"
 	"Measures parts of the library; without a name, the first two.\n"
 	"\n"
-	"  alloc   pairs of allocate and free that the quick bins serve, beside a mutex\n"
-	"  stitch  a large block on pages that lay apart: driver calls, time, contents\n"
-	"  sizes   millions of sizes that never repeat: what the library keeps stays bounded\n"
-	"  policy  recorded jobs under variants of the policy: memory against driver time;\n"
-	"          the jobs in t/data unless traces are named\n"
+	"  alloc     pairs of allocate and free that the quick bins serve, beside a mutex\n"
+	"  stitch    a large block on pages that lay apart: driver calls, time, contents\n"
+	"  handover  a request for what another stream freed, with its work pending or done\n"
+	"  sizes     millions of sizes that never repeat: what the library keeps stays bounded\n"
+	"  policy    recorded jobs under variants of the policy: memory against driver time;\n"
+	"            the jobs in t/data unless traces are named\n"
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
@@ -143,6 +146,21 @@ static int measure_stitch(const struct bench_options *options, struct glk_json *
 	return stitch.ok ? GLK_TOOL_OK : GLK_TOOL_FAILED;
 }
 
+static int measure_handover(const struct bench_options *options, struct glk_json *json)
+{
+	struct bench_handover handover;
+
+	progress_start(options->context.quiet, "bench handover");
+	if (bench_handover(options, &handover))
+		return GLK_TOOL_FAILED;
+	progress_end();
+	if (json)
+		bench_add_handover(json, &handover);
+	else
+		bench_print_handover(&handover);
+	return handover.meant ? GLK_TOOL_OK : GLK_TOOL_FAILED;
+}
+
 static int measure_sizes(const struct bench_options *options, struct glk_json *json)
 {
 	struct bench_sizes sizes;
@@ -179,7 +197,8 @@ static int run(const struct bench_options *options, const bool *wanted)
 {
 	static int (*const measure[PARTS])(
 		const struct bench_options *, struct glk_json *) = {
-		measure_alloc, measure_stitch, measure_sizes, measure_policy};
+		measure_alloc, measure_stitch, measure_handover, measure_sizes,
+		measure_policy};
 	struct glk_json json;
 	int status = GLK_TOOL_OK;
 

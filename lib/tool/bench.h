@@ -17,6 +17,7 @@
 #define BENCH_THREADS_MAX  256
 #define BENCH_CASES	   5
 #define BENCH_SCALES	   4
+#define BENCH_HANDOVERS	   8
 #define BENCH_SIZES_STEPS  8
 #define BENCH_SIZES_MAX	   (7 << 20)
 #define BENCH_VARIANTS_MAX 16
@@ -119,6 +120,28 @@ struct bench_stitch {
 int bench_stitch(const struct bench_options *options, struct bench_stitch *ret_stitch);
 void bench_add_stitch(struct glk_json *json, const struct bench_stitch *stitch);
 void bench_print_stitch(const struct bench_stitch *stitch);
+
+/* handover: requests that get what another stream freed, with work pending or not. */
+struct bench_handover {
+	unsigned rounds, blocks; /* a round */
+	struct bench_handover_case {
+		const char *policy;
+		size_t block;
+		bool waits; /* one a request should be inserted, else none */
+		size_t requests;
+		double mean;
+		int64_t min, median, p99, max;
+		/* Of the driver, a request. */
+		double calls[GLAKE_CALL_COUNT], driver_ns[GLAKE_CALL_COUNT], driver;
+		bool meant; /* that is what was measured */
+	} cases[BENCH_HANDOVERS];
+	bool meant;
+};
+
+int bench_handover(
+	const struct bench_options *options, struct bench_handover *ret_handover);
+void bench_add_handover(struct glk_json *json, const struct bench_handover *handover);
+void bench_print_handover(const struct bench_handover *handover);
 
 /* sizes: requests whose sizes never repeat, and what the library keeps for them. */
 struct bench_sizes {

@@ -85,6 +85,33 @@ def threads():
     ok(b"lay apart" not in run.stdout, "of that benchmark alone")
 
 
+def handover():
+    run = tool("bench", "-d", "soft", "-r", "2", "-j", "handover")
+    equal(run.returncode, 0, "memory from stream to stream")
+    result = json.loads(run.stdout)["handover"]
+    cases = {(c["policy"], c["block_bytes"]): c for c in result["cases"]}
+    equal(list(cases), [(p, m * MIB) for m in (8, 64)
+                        for p in ("bin", "wait", "noted", "done")], "cases")
+    for (policy, block), case in cases.items():
+        what, calls = f"{policy}, {block}", case["driver_calls_a_request"]
+        ns = case["ns"]
+        ok(0 < ns["min"] <= ns["median"] <= ns["p99"] <= ns["max"], f"{what}: in order", ns)
+        note(f"{what}: {ns['median']} ns")
+        equal(case["requests"], 2 * result["requests_a_round"], f"{what}: all timed")
+        ok(case["as_meant"], f"{what}: what is meant is measured", calls)
+        equal(calls["stream_wait"], float(policy in ("bin", "wait")), f"{what}: waits")
+        equal(calls["sync"], 0, f"{what}: nothing waits for the GPU")
+        equal(sum(calls[c] for c in ("create", "map", "unmap", "release")), 0,
+              f"{what}: nothing is mapped")
+    ok(result["as_meant"], "all together")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "handover")
+    has(run.stdout.decode(), "noted", "a report for people")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c",
+               "stream.internal_dependencies=no", "handover")
+    equal(run.returncode, 1, "without stream waits it measures something else")
+    has(run.stdout.decode(), "NOT AS MEANT", "which it says")
+
+
 def sizes():
     run = tool("bench", "-d", "soft", "-n", "200000", "-j", "sizes")
     equal(run.returncode, 0, "sizes that never repeat")
@@ -141,6 +168,7 @@ def main():
     alloc_and_stitch()
     without_bins()
     threads()
+    handover()
     sizes()
     policy()
     done()
