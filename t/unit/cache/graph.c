@@ -1,0 +1,639 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Pools of graphs, from their first graph to the last block. */
+#include "rig.h"
+
+#include "seed.h"
+
+#include <errno.h>
+
+#define PAGE (8 * MIB)
+
+#define STEPPED                                                                          \
+	(const char *const[])                                                            \
+	{                                                                                \
+		"soft.streams=stepped", NULL                                             \
+	}
+
+/* A pool with a capture on a stream. */
+static void open_capture(struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+{
+	if (rig_begin(rig, pool, stream))
+		tap_bail(rig_error().text);
+	rig_capture(rig, stream);
+}
+
+static uint32_t close_capture(struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+{
+	uint32_t graph = rig_capture_end(rig, stream);
+
+	if (!graph || rig_end_pool(rig, pool))
+		tap_bail(rig_error().text);
+	return graph;
+}
+
+/* A block and a kernel on it. */
+static uint64_t give(struct rig *rig, size_t size, struct CUstream_st *stream)
+{
+	uint64_t addr = rig_alloc(rig, size, stream);
+
+	if (!addr)
+		tap_bail(rig_error().text);
+	rig_work(rig, addr, size, stream);
+	return addr;
+}
+
+static void lives(void)
+{
+	uint64_t before, a1, a2, a3, home, made;
+	struct CUstream_st *a;
+	uint32_t graph, second;
+	struct glake_stats s;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	is_int(rig_begin(&rig, 1, a), 0, "a pool begins");
+	ok(rig_pool(&rig, 1).is_open && rig_pool(&rig, 1).graphs == 1,
+		"open for one graph");
+	before = give(&rig, PAGE, a);
+	is_int((int64_t)rig_pool_of(&rig, before), 0,
+		"before the capture nothing goes to it");
+	rig_capture(&rig, a);
+	a1 = give(&rig, 3 * PAGE, a);
+	is_int((int64_t)rig_pool_of(&rig, a1), 1, "in the capture all does");
+	ok(glk_graph_holds(&rig.cache, a1) && !glk_cache_holds(&rig.cache, a1),
+		"at addresses of its own");
+	a2 = give(&rig, 100, a);
+	rig_free(&rig, a1, a);
+	ok(give(&rig, 3 * PAGE, a) == a1, "what the stream freed it gets again");
+	is_sound(&rig, "the books agree");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.pools, 1, "a pool is counted");
+	is_int((int64_t)s.pool_held, 26 * (int64_t)MIB, "with its pages");
+	is_int((int64_t)rig_pool(&rig, 1).held, 26 * (int64_t)MIB, "which it tells too");
+	is_int((int64_t)rig_pool(&rig, 1).blocks, 2, "two blocks are live");
+	is_int((int64_t)rig_pool(&rig, 1).live, 24 * (int64_t)MIB + 100,
+		"of so many bytes");
+	graph = close_capture(&rig, 1, a);
+	ok(!rig_pool(&rig, 1).is_open, "it is closed");
+	home = give(&rig, PAGE, a);
+	is_int((int64_t)rig_pool_of(&rig, home), 0, "nothing goes to it any more");
+	rig_free(&rig, a1, a);
+	is_int((int64_t)rig_pool(&rig, 1).held, 26 * (int64_t)MIB,
+		"what is freed stays with it");
+	is_int(rig_launch(&rig, graph, a), 0, "for a replay");
+	glk_soft_run_all(rig.drv);
+
+	open_capture(&rig, 1, a);
+	is_int((int64_t)rig_pool(&rig, 1).graphs, 2, "a second graph");
+	a3 = give(&rig, 2 * PAGE, a);
+	ok(a3 == a1, "has what the first one left");
+	second = close_capture(&rig, 1, a);
+	is_int((int64_t)rig_pool(&rig, 1).held, 26 * (int64_t)MIB, "and nothing more");
+	is_int(rig_launch(&rig, graph, a), 0, "both are replayed");
+	is_int(rig_launch(&rig, second, a), 0, "one after the other");
+	rig_free(&rig, a3, a);
+	rig_free(&rig, a2, a);
+	rig_drop(&rig, graph);
+	is_int(rig_release(&rig, 1), 0, "the first graph is given up");
+	is_int((int64_t)rig_pool(&rig, 1).graphs, 1, "the other holds the pool");
+	rig_drop(&rig, second);
+	is_sound(&rig, "the books agree");
+	made = rig_calls(&rig, GLAKE_CALL_CREATE);
+	is_int(rig_release(&rig, 1), 0, "the last one ends it");
+	is_int(rig_release(&rig, 1), -EINVAL, "which happens once");
+	ok(!glk_graph_holds(&rig.cache, a1), "its addresses are nobody's");
+	s = rig_figures(&rig);
+	ok(!s.pools && !s.pool_held, "no pool is left");
+	is_int((int64_t)s.free_pages, 26 * (int64_t)MIB, "its pages are there");
+	ok(give(&rig, 3 * PAGE, a), "for all");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - made), 0,
+		"no new one is made");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+static void refuses(void)
+{
+	struct glake_pool got = {.graphs = 77};
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	is_int(rig_end_pool(&rig, 1), -EINVAL, "no pool, on a GPU that was never used");
+	is_int(rig_release(&rig, 1), -EINVAL, "to be released neither");
+	is_int(glk_graph_get(&rig.cache, rig_id(1), &got), -EINVAL, "or told of");
+	is_int(glk_graph_begin(&rig.cache, &(struct glk_graph_begin){.stream = a}),
+		-EINVAL, "two zeroes are no name");
+	is_int(rig_error().error_class, GLAKE_ERROR_INVAL, "  its class");
+	is_int(rig_begin(&rig, 1, (struct CUstream_st *)0x1230), -EINVAL, "no stream");
+	is_int((int64_t)rig_figures(&rig).pools, 0, "nothing was made");
+	is_int(rig_begin(&rig, 1, a), 0, "a pool begins");
+	is_int(rig_begin(&rig, 1, a), -EBUSY, "twice");
+	is_int(rig_error().error_class, GLAKE_ERROR_BUSY, "  its class");
+	is_int(rig_pool(&rig, 1).graphs, 1, "and is counted once");
+	is_int(rig_release(&rig, 1), -EBUSY, "released while it is open");
+	is_int(rig_error().error_class, GLAKE_ERROR_BUSY, "  its class");
+	is_int(rig_end_pool(&rig, 2), -EINVAL, "another one that there is not");
+	is_int(rig_end_pool(&rig, 1), 0, "ended");
+	is_int(rig_end_pool(&rig, 1), -EINVAL, "twice");
+	is_int(rig_error().error_class, GLAKE_ERROR_INVAL, "  its class");
+	is_int(rig_release(&rig, 1), 0, "released");
+	is_int(rig_release(&rig, 1), -EINVAL, "twice");
+	is_int(rig_error().error_class, GLAKE_ERROR_INVAL, "  its class");
+	is_int(glk_graph_get(&rig.cache, rig_id(1), &got), -EINVAL, "it is not told of");
+	is_int(got.graphs, 77, "the output is as it was");
+	is_int(rig_begin(&rig, 1, a), 0, "its name can be used again");
+	is_int(rig_pool(&rig, 1).graphs, 1, "for a new one");
+	is_int(rig_end_pool(&rig, 1), 0, "ended");
+	is_int(rig_release(&rig, 1), 0, "released");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Blocks that outlive the release of their pool. */
+static void leaves_blocks(void)
+{
+	struct CUstream_st *a, *b;
+	struct glake_block block;
+	uint64_t x, y, z;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	x = give(&rig, PAGE, a);
+	y = give(&rig, MIB, a);
+	rig_free(&rig, give(&rig, 3 * MIB, a), a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	is_int(rig_release(&rig, 1), 0, "released with two live blocks");
+	is_int((int64_t)rig_figures(&rig).pools, 1, "it is still there");
+	is_int(rig_release(&rig, 1), -EINVAL, "but has no name");
+	is_int(glk_cache_query(&rig.cache, x + 1, &block), 0, "a block is found");
+	ok(block.base == (void *)x && block.pool.low == 1 && block.pool.high == 7,
+		"as one of the pool it came from");
+	memset((void *)x, 1, PAGE);
+	rig_work(&rig, x, PAGE, b);
+	is_int(glk_cache_use(&rig.cache, x, b), 0, "it can be used");
+	is_int(rig_begin(&rig, 1, b), 0, "the name can be used, too");
+	rig_capture(&rig, b);
+	z = give(&rig, PAGE, b);
+	ok(z != x && rig_pool_of(&rig, z) == 1, "by another pool");
+	is_int((int64_t)rig_figures(&rig).pools, 2, "there are two");
+	is_sound(&rig, "the books agree");
+	is_int(rig_free(&rig, x, a), 0, "one block is freed");
+	is_int((int64_t)rig_figures(&rig).pools, 2, "both are there");
+	is_int(rig_free(&rig, x, a), -EINVAL, "a second time");
+	is_int(rig_error().error_class, GLAKE_ERROR_DOUBLE_FREE, "  its class");
+	is_int(rig_free(&rig, y, b), 0, "the last one, while the other pool is open");
+	is_int((int64_t)rig_figures(&rig).pools, 2, "nobody may wait for the GPU");
+	is_sound(&rig, "the books agree");
+	rig_drop(&rig, close_capture(&rig, 1, b));
+	is_int((int64_t)rig_figures(&rig).pools, 1, "when that is over the pool goes");
+	is_int(glk_cache_query(&rig.cache, y, &block), -EINVAL, "with its addresses");
+	is_sound(&rig, "the books agree");
+	is_int(glk_graph_free(&rig.cache, y, a), -EINVAL, "which nobody can free");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOT_MINE, "  its class");
+	rig_free(&rig, z, b);
+	is_int(rig_release(&rig, 1), 0, "the other one");
+	is_int((int64_t)rig_figures(&rig).pools, 0, "goes at once");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+static void limits(void)
+{
+	struct CUstream_st *a;
+	uint64_t addr;
+	struct rig rig;
+	int err = 0;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	for (uint64_t n = 1; n <= GLAKE_POOLS_MAX; n++)
+		err |= rig_begin(&rig, n, a) || rig_end_pool(&rig, n);
+	is_int(err, 0, "as many pools as there can be");
+	is_int(rig_begin(&rig, 100, a), -ENOMEM, "and one more");
+	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  its class");
+	is_int(rig_begin(&rig, GLAKE_POOLS_MAX, a), 0, "the last one can be opened");
+	rig_capture(&rig, a);
+	addr = give(&rig, PAGE, a);
+	is_int((int64_t)rig_pool_of(&rig, addr), GLAKE_POOLS_MAX, "and used");
+	rig_drop(&rig, close_capture(&rig, GLAKE_POOLS_MAX, a));
+	is_int((int64_t)rig_figures(&rig).pools, GLAKE_POOLS_MAX, "all are counted");
+	rig_capture(&rig, a);
+	is_int(rig_try(&rig, PAGE, a, 0, &addr), -ENOMEM,
+		"a capture that nobody announced");
+	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  its class");
+	rig_drop(&rig, rig_capture_end(&rig, a));
+	is_int(rig_release(&rig, 7), 0, "one goes");
+	is_int(rig_begin(&rig, 100, a), 0, "so there is room");
+	is_int(rig_end_pool(&rig, 100), 0, "for another one");
+	for (uint64_t n = 1; n <= 100; n++)
+		rig_release(&rig, n);
+	is_int((int64_t)rig_figures(&rig).pools, 1, "all go but the one with a block");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* Inside a graph memory stays on its stream, whatever events the capture has. */
+static void keeps_streams(void)
+{
+	struct CUstream_st *a, *b;
+	struct CUevent_st *fork;
+	uint64_t x, y, held;
+	uint32_t first, second;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	fork = rig_event(&rig);
+	open_capture(&rig, 1, a);
+	rig_follow(&rig, b, a, fork);
+	x = give(&rig, PAGE, a);
+	rig_free(&rig, x, a);
+	y = give(&rig, PAGE, b);
+	ok(y != x, "a stream of the capture does not get what another one freed");
+	is_int((int64_t)rig_pool_of(&rig, y), 1, "though it is of the same pool");
+	rig_follow(&rig, b, a, fork);
+	ok(give(&rig, PAGE, b) != x, "not if it waits for it, either");
+	ok(give(&rig, PAGE, a) == x, "the one that freed it does");
+	rig_free(&rig, y, b);
+	ok(give(&rig, PAGE, b) == y, "as does the other");
+	rig_free(&rig, y, b);
+	rig_free(&rig, x, a);
+	rig_follow(&rig, a, b, fork);
+	first = close_capture(&rig, 1, a);
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_STREAM_WAIT), 3,
+		"all waits were the program's");
+	held = rig_pool(&rig, 1).held;
+	open_capture(&rig, 1, b);
+	ok(give(&rig, PAGE, b) == x || give(&rig, PAGE, b) == x,
+		"the next graph has all of it");
+	is_int((int64_t)rig_pool(&rig, 1).held, (int64_t)held, "and needs no more");
+	second = close_capture(&rig, 1, b);
+	is_int(rig_launch(&rig, first, a), 0, "a replay");
+	is_int(rig_launch(&rig, second, a), 0, "and one of the other graph behind it");
+	glk_soft_run_all(rig.drv);
+	rig_drop(&rig, first);
+	rig_drop(&rig, second);
+	rig.drv->ops->user_event_free(rig.drv, fork);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, rig_figures(&rig).live_blocks);
+}
+
+/* Where the addresses of a pool lead, for as long as it is there. */
+#define SEEN 4096
+
+struct seen {
+	uint64_t addr, page;
+};
+
+static bool same_page(
+	struct rig *rig, struct seen *seen, unsigned *count, uint64_t addr, size_t size)
+{
+	for (uint64_t at = addr; at < addr + size; at += 2 * MIB) {
+		uint64_t page;
+		size_t offset;
+		unsigned i = 0;
+
+		if (glk_soft_physical(rig->drv, at, &page, &offset))
+			return false;
+		while (i < *count && seen[i].addr != at - offset)
+			i++;
+		if (i < *count && seen[i].page != page)
+			return false;
+		if (i == *count && i < SEEN)
+			seen[(*count)++] = (struct seen){at - offset, page};
+	}
+	return true;
+}
+
+static bool all_there(struct rig *rig, const struct seen *seen, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t page;
+		size_t offset;
+
+		if (glk_soft_physical(rig->drv, seen[i].addr, &page, &offset) ||
+			page != seen[i].page || offset)
+			return false;
+	}
+	return true;
+}
+
+/* Many graphs in one pool, while the rest of the GPU is short of memory and gives back all it
+ * can: what a graph was captured with it finds at each replay. */
+static void keeps_addresses(uint64_t seed)
+{
+	uint64_t state = seed_thread(seed, 7), unused, live[8] = {0}, other = 0;
+	bool stays = true, replays = true, sound = true, served = true;
+	static struct seen seen[SEEN];
+	uint32_t graph[12];
+	struct CUstream_st *a, *b;
+	unsigned count = 0;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){
+			"soft.streams=stepped", "pool.budget=400MiB", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	for (int n = 0; n < 12; n++) {
+		open_capture(&rig, 1, a);
+		for (int i = 0; i < 60; i++) {
+			uint64_t *slot = &live[seed_below(&state, 8)];
+			size_t size = 1 + seed_below(&state, i % 2 ? 30 * MIB : 3 * MIB);
+
+			if (*slot) {
+				served &= !rig_free(&rig, *slot, a);
+				*slot = 0;
+				continue;
+			}
+			*slot = rig_alloc(&rig, size, a);
+			if (!*slot)
+				continue; /* the pool has all there is */
+			rig_work(&rig, *slot, size, a);
+			stays &= same_page(&rig, seen, &count, *slot, size);
+		}
+		graph[n] = close_capture(&rig, 1, a);
+		/* others take what there is */
+		for (int i = 0; i < 20; i++) {
+			uint64_t addr =
+				rig_alloc(&rig, 1 + seed_below(&state, 60 * MIB), b);
+
+			other += addr != 0;
+			if (addr)
+				rig_free(&rig, addr, b);
+			glk_soft_run_all(rig.drv);
+		}
+		glk_cache_trim(&rig.cache, 0, &unused);
+		stays &= all_there(&rig, seen, count);
+		for (int k = 0; k <= n; k++)
+			replays &= !rig_launch(&rig, graph[k], a);
+		glk_soft_run_all(rig.drv);
+		sound &= rig_is_sound(&rig);
+	}
+	tap_note("%u pages seen, %" PRIu64 " MiB held, %" PRIu64 " blocks beside", count,
+		rig_pool(&rig, 1).held >> 20, other);
+	ok(served, "frees are served");
+	ok(stays, "twelve graphs: each address has the page it had");
+	ok(replays, "and each graph can be replayed at any time");
+	ok(sound, "the books agree all the time");
+	for (int i = 0; i < 12; i++) {
+		rig_drop(&rig, graph[i]);
+		rig_release(&rig, 1);
+	}
+	for (int i = 0; i < 8; i++) {
+		if (live[i])
+			rig_free(&rig, live[i], a);
+	}
+	is_int((int64_t)rig_figures(&rig).pools, 0, "the pool goes with the last block");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* A pool takes what the GPU's own cache has idle, and that only when it is done with. */
+static void borrows(void)
+{
+	uint64_t home[8], made, x;
+	struct CUstream_st *a, *b;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=64MiB", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	for (int i = 0; i < 8; i++)
+		home[i] = give(&rig, PAGE, b);
+	glk_soft_run_all(rig.drv);
+	rig_work(&rig, home[0], PAGE, b);
+	for (int i = 0; i < 4; i++)
+		rig_free(&rig, home[i], b);
+	glk_soft_hold(rig.drv, 0, b, true);
+	made = rig_calls(&rig, GLAKE_CALL_CREATE);
+	open_capture(&rig, 1, a);
+	is_int(rig_try(&rig, PAGE, a, 0, &x), -ENOMEM,
+		"memory with work that does not end");
+	is_sound(&rig, "the books agree");
+	glk_soft_hold(rig.drv, 0, b, false);
+	glk_soft_run_all(rig.drv);
+	x = rig_alloc(&rig, 4 * PAGE, a);
+	ok(x, "idle pages of the GPU's own cache serve a pool");
+	rig_work(&rig, x, 4 * PAGE, a);
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - made), 0, "none is made");
+	is_int(rig_try(&rig, 1, a, 0, &x), -ENOMEM, "there is no more");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	is_sound(&rig, "the books agree");
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	ok(!rig_alloc(&rig, PAGE, b), "what the pool has nobody else can have");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 5);
+}
+
+/* One handle each, as outside of graphs. */
+static void has_contiguous(void)
+{
+	struct glake_block block;
+	struct CUstream_st *a, *b;
+	struct CUevent_st *fork;
+	uint64_t x, y, z;
+	uint32_t graph;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	fork = rig_event(&rig);
+	open_capture(&rig, 1, a);
+	rig_follow(&rig, b, a, fork);
+	x = rig_single(&rig, 6 * MIB, a);
+	is_int(glk_cache_query(&rig.cache, x, &block), 0,
+		"a contiguous block of a graph");
+	ok(block.flags == GLAKE_ALLOC_CONTIGUOUS && block.pages == 1 &&
+			block.page_size == 6 * MIB && block.pool.low == 1,
+		"on one page");
+	rig_work(&rig, x, 6 * MIB, a);
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, x, a);
+	is_int((int64_t)rig_figures(&rig).free_pages, 6 * (int64_t)MIB,
+		"freed it is parked");
+	y = rig_single(&rig, 6 * MIB, b);
+	ok(y && y != x, "another stream does not get it");
+	z = rig_single(&rig, 6 * MIB, a);
+	ok(z == x, "its own does");
+	rig_free(&rig, z, a);
+	rig_free(&rig, y, b);
+	rig_work(&rig, y, 6 * MIB, b);
+	rig_follow(&rig, a, b, fork);
+	graph = close_capture(&rig, 1, a);
+	ok(!glk_cache_trim(&rig.cache, 0, &z) && rig_pool(&rig, 1).held == 12 * MIB,
+		"trim takes neither");
+	is_int(rig_launch(&rig, graph, a), 0, "replayed");
+	glk_soft_run_all(rig.drv);
+	rig_drop(&rig, graph);
+	open_capture(&rig, 1, b);
+	x = rig_single(&rig, 6 * MIB, b);
+	y = rig_single(&rig, 6 * MIB, b);
+	is_int((int64_t)rig_pool(&rig, 1).held, 12 * (int64_t)MIB,
+		"the next graph has both");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, x, b);
+	rig_free(&rig, y, b);
+	rig_drop(&rig, close_capture(&rig, 1, b));
+	rig_release(&rig, 1);
+	is_int(rig_release(&rig, 1), 0, "the last one");
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "their memory goes to the driver");
+	rig.drv->ops->user_event_free(rig.drv, fork);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* While a pool is open nothing is a hit, on any stream; after it all are again. */
+static void diverts(void)
+{
+	struct CUstream_st *a, *b, *c;
+	uint64_t x, hits, misses;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	x = rig_alloc(&rig, 100, b);
+	rig_free(&rig, x, b);
+	hits = rig_figures(&rig).hits;
+	x = rig_alloc(&rig, 100, b);
+	rig_free(&rig, x, b);
+	is_int((int64_t)(rig_figures(&rig).hits - hits), 1, "a hit");
+	rig_begin(&rig, 1, a);
+	rig_begin(&rig, 2, a);
+	misses = rig_figures(&rig).misses;
+	for (int i = 0; i < 3; i++) {
+		x = rig_alloc(&rig, 100, b);
+		rig_free(&rig, x, b);
+		/* one that is first seen meanwhile */
+		x = rig_alloc(&rig, 100, c);
+		rig_free(&rig, x, c);
+	}
+	is_int((int64_t)(rig_figures(&rig).misses - misses), 6,
+		"with pools open there are none");
+	is_sound(&rig, "the books agree");
+	rig_end_pool(&rig, 2);
+	misses = rig_figures(&rig).misses;
+	x = rig_alloc(&rig, 100, b);
+	rig_free(&rig, x, b);
+	is_int((int64_t)(rig_figures(&rig).misses - misses), 1, "nor with one");
+	rig_end_pool(&rig, 1);
+	for (int i = 0; i < 2; i++) {
+		x = rig_alloc(&rig, 100, b);
+		rig_free(&rig, x, b);
+		x = rig_alloc(&rig, 100, c);
+		rig_free(&rig, x, c);
+		hits = i ? hits : rig_figures(&rig).hits;
+	}
+	is_int((int64_t)(rig_figures(&rig).hits - hits), 2, "after both there are");
+	/* one that ended meanwhile does not come back */
+	rig_begin(&rig, 1, a);
+	glk_cache_stream_leave(&rig.cache, c);
+	rig_end_pool(&rig, 1);
+	hits = rig_figures(&rig).hits;
+	x = rig_alloc(&rig, 100, c);
+	is_int((int64_t)(rig_figures(&rig).hits - hits), 0,
+		"save for a stream that ended");
+	rig_free(&rig, x, c);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* The GPU is closed with pools in all states. */
+static void is_closed(void)
+{
+	struct CUstream_st *a, *b, *c;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	for (uint64_t n = 1; n <= 4; n++) {
+		open_capture(&rig, n, a);
+		give(&rig, n * 3 * MIB, a);
+		rig_single(&rig, 2 * MIB, a);
+		rig_free(&rig, give(&rig, n * 5 * MIB, a), a);
+		rig_free(&rig, rig_single(&rig, 4 * MIB, a), a);
+		rig_drop(&rig, close_capture(&rig, n, a));
+	}
+	rig_release(&rig, 1);
+	rig_begin(&rig, 2, b);
+	rig_begin(&rig, 5, c);
+	rig_capture(&rig, c);
+	give(&rig, MIB, c);
+	rig_drop(&rig, rig_capture_end(&rig, c));
+	is_int((int64_t)rig_figures(&rig).pools, 5,
+		"pools that are open, closed and leaving");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 9);
+}
+
+/* Addresses, tables: without them no pool begins, and none is left half made. */
+static void lacks_memory(void)
+{
+	struct CUstream_st *a;
+	uint64_t space;
+	unsigned failed = 0;
+	bool right = true;
+	struct rig rig;
+	int err;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, 1, a), a);
+	space = rig_figures(&rig).address_space;
+	for (uint32_t n = 1; n < 100; n++) {
+		glk_region_fail_after(n);
+		err = rig_begin(&rig, 1, a);
+		glk_region_fail_after(0);
+		if (!err)
+			break;
+		failed++;
+		right &= err == -ENOMEM &&
+			rig_error().error_class == GLAKE_ERROR_NOMEM_HOST &&
+			!rig_figures(&rig).pools && rig_is_sound(&rig);
+	}
+	tap_note("%u tables", failed);
+	ok(failed > 3 && right, "no memory for one table of a pool after the other");
+	rig_end_pool(&rig, 1);
+	rig_release(&rig, 1);
+	glk_fault_set(rig.drv, "reserve:from=1:err=ENOMEM");
+	is_int(rig_begin(&rig, 1, a), -ENOMEM, "no addresses");
+	glk_fault_set(rig.drv, "off");
+	is_int((int64_t)rig_figures(&rig).address_space, (int64_t)space,
+		"none are left over");
+	is_int(rig_begin(&rig, 1, a), 0, "later there are some");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	uint64_t seed;
+
+	tap_plan_later();
+	seed = seed_start();
+	lives();
+	refuses();
+	leaves_blocks();
+	limits();
+	keeps_streams();
+	keeps_addresses(seed);
+	borrows();
+	has_contiguous();
+	diverts();
+	is_closed();
+	lacks_memory();
+	return tap_done();
+}
