@@ -153,7 +153,7 @@ static bool is_kept(const struct glk_span *span, uint32_t slot)
 	return glk_bit_get(span->mapped, slot) && !span->slot[slot].page;
 }
 
-/* Mappings that the driver refused to take away are tried once more, a run at a time. */
+/* A run at a time. */
 static int empty_kept(struct glk_cache *cache, struct glk_span *span)
 {
 	uint32_t end = glk_span_end(span);
@@ -170,11 +170,24 @@ static int empty_kept(struct glk_cache *cache, struct glk_span *span)
 			(size_t)(slot - first + 1) << span->shift);
 		if (failed && !err)
 			err = failed;
+		for (uint32_t i = first; i <= slot && !failed; i++)
+			glk_bit_clear(span->mapped, i);
 	}
 	return err;
 }
 
-/* The same for pages, whichever call of the driver lost them. */
+int glk_cache_empty_kept(struct glk_cache *cache)
+{
+	int err = 0, failed;
+
+	for (int kind = 0; kind < GLK_KIND_COUNT && err != -ENODEV; kind++) {
+		failed = empty_kept(cache, &cache->map.span[kind]);
+		err = err ? err : failed;
+	}
+	return err;
+}
+
+/* The same for pages of the GPU, whichever call of the driver lost them, in which cache. */
 static int release_lost(struct glk_cache *cache)
 {
 	uint32_t last = glk_load_relaxed(&cache->pool->pages.used);
@@ -199,11 +212,9 @@ static int empty(struct glk_cache *cache)
 
 	for (int kind = 0; kind < GLK_KIND_COUNT && !err; kind++)
 		err = empty_span(cache, &cache->map.span[kind]);
-	for (int kind = 0; kind < GLK_KIND_COUNT && err != -ENODEV; kind++) {
-		failed = empty_kept(cache, &cache->map.span[kind]);
-		err = err ? err : failed;
-	}
-	if (err == -ENODEV)
+	failed = err == -ENODEV ? 0 : glk_cache_empty_kept(cache);
+	err = err ? err : failed;
+	if (err == -ENODEV || cache->home != cache)
 		return err;
 	failed = release_lost(cache);
 	return err ? err : failed;

@@ -8,4 +8,8 @@
  * 0, -ENOMEM, or the driver's error; the next call tries again. */
 int glk_cache_start(struct glk_cache *cache);
 
+/* Mappings that the driver refused to take away are tried once more; the GPU is idle. 0 or its
+ * first error. */
+int glk_cache_empty_kept(struct glk_cache *cache);
+
 #endif

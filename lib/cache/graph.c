@@ -254,6 +254,9 @@ static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 		return err;
 	glk_single_release(&graph->cache, UINT64_MAX, &failed);
 	err = glk_limbo_empty(&limbo, &graph->cache.map);
+	/* addresses that have a mapping cannot go */
+	if (!err && !failed)
+		err = glk_cache_empty_kept(&graph->cache);
 	if (err || failed)
 		return err ? err : failed;
 	end_cache(&graph->cache);

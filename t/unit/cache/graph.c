@@ -618,6 +618,72 @@ static void lacks_memory(void)
 	rig_close(&rig, 0);
 }
 
+/* What the driver keeps of the GPU's own cache is asked for once at the end, pools or not. */
+static void knows_lost(void)
+{
+	struct CUstream_st *a;
+	uint64_t unused;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, PAGE, a), a);
+	glk_fault_set(rig.drv, "unmap:nth=1:err=EIO");
+	tap_expect_log(1);
+	is_int(glk_cache_trim(&rig.cache, 0, &unused), -EIO, "the driver keeps a page");
+	glk_fault_set(rig.drv, "off");
+	for (uint64_t n = 1; n <= 2; n++) {
+		open_capture(&rig, n, a);
+		give(&rig, PAGE, a);
+		rig_drop(&rig, close_capture(&rig, n, a));
+	}
+	is_int((int64_t)rig_figures(&rig).lost, (int64_t)PAGE, "it is counted");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* The driver refuses a call while a pool ends: it is told, and the rest goes. */
+static void ends_badly(void)
+{
+	static const char *const faults[] = {"unmap:nth=1:err=EIO", "unmap:nth=2:err=EIO",
+		"release:nth=1:err=EIO", "device_sync:nth=1:err=EIO",
+		"unreserve:nth=1:err=EIO"};
+	static const int answers[] = {-EIO, -EIO, -EIO, -EIO, 0};
+	struct CUstream_st *a;
+	struct glake_stats s;
+	uint64_t unused;
+	struct rig rig;
+
+	for (int i = 0; i < 5; i++) {
+		struct rig_end end;
+
+		rig_open(&rig, NULL);
+		a = rig_stream(&rig);
+		open_capture(&rig, 1, a);
+		for (int n = 0; n < 3; n++)
+			rig_free(&rig, give(&rig, (size_t)(n + 1) * 3 * PAGE, a), a);
+		rig_free(&rig, rig_single(&rig, 4 * MIB, a), a);
+		rig_drop(&rig, close_capture(&rig, 1, a));
+		tap_note("%s", faults[i]);
+		glk_fault_set(rig.drv, faults[i]);
+		tap_expect_log(i < 2 || i == 4);
+		is_int(rig_release(&rig, 1), answers[i], "the answer");
+		glk_fault_set(rig.drv, "off");
+		s = rig_figures(&rig);
+		tap_note("%" PRIu64 " pools, %" PRIu64 " MiB held, %" PRIu64 " MiB lost",
+			s.pools, s.reserved >> 20, s.lost >> 20);
+		is_sound(&rig, "the books agree");
+		is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
+		is_sound(&rig, "the books agree still");
+		s = rig_figures(&rig);
+		is_int((int64_t)s.pools, 0, "the pool has gone");
+		is_int((int64_t)(s.reserved - s.lost), 0, "with all but what was lost");
+		end = rig_end(&rig);
+		is_int(end.cache, 0, "at the end all goes back");
+		is_int(end.device, i == 4 ? -EBUSY : 0, "to the device too");
+	}
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -635,5 +701,7 @@ int main(void)
 	diverts();
 	is_closed();
 	lacks_memory();
+	knows_lost();
+	ends_badly();
 	return tap_done();
 }
