@@ -11,6 +11,7 @@
  */
 #include "base/conf.h"
 #include "base/error.h"
+#include "cache/graph.h"
 #include "cache/quick.h"
 
 #include <errno.h>
@@ -118,6 +119,9 @@ int glk_ladder_grow(
 	bool made;
 	int err;
 
+	/* pools that were released while a graph was captured */
+	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
+		glk_graph_reap(cache);
 	/* what can go then must not depend on how far the GPU is */
 	if (!cache->streams->opportunistic)
 		glk_clock_sync(cache->streams, ~UINT64_C(0));

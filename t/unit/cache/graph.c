@@ -203,6 +203,64 @@ static void leaves_blocks(void)
 	rig_close(&rig, 0);
 }
 
+/* Pools that could not go when they were released, since a graph was captured: when they do. */
+enum later {
+	BY_TRIM,
+	BY_END,
+	BY_FREE,
+	BY_SHORTAGE,
+	BY_RELEASE,
+	LATER_COUNT,
+};
+
+static void goes_later(void)
+{
+	static const char *const names[] = {"trim", "the end of another pool",
+		"a free to another pool that was released", "want of memory",
+		"the release of another pool"};
+	struct CUstream_st *a, *b;
+	uint64_t released, other;
+	struct rig rig;
+
+	for (int later = 0; later < LATER_COUNT; later++) {
+		rig_open(&rig, (const char *const[]){"pool.budget=64MiB", NULL});
+		a = rig_stream(&rig);
+		b = rig_stream(&rig);
+		/* so that B is known */
+		rig_free(&rig, give(&rig, 100, b), b);
+		open_capture(&rig, 2, a);
+		other = give(&rig, MIB, a);
+		rig_drop(&rig, close_capture(&rig, 2, a));
+		open_capture(&rig, 1, a);
+		rig_free(&rig, give(&rig, 5 * PAGE, a), a);
+		rig_drop(&rig, close_capture(&rig, 1, a));
+		if (later == BY_FREE)
+			rig_release(&rig, 2);
+		rig_capture(&rig, b);
+		is_int(rig_release(&rig, 1), 0, "released while a graph is captured");
+		is_int((int64_t)rig_figures(&rig).pools, 2, "the pool stays");
+		is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
+		is_int((int64_t)rig_figures(&rig).pools, 2, "it stays");
+		rig_drop(&rig, rig_capture_end(&rig, b));
+		if (later == BY_TRIM)
+			glk_cache_trim(&rig.cache, SIZE_MAX, &released);
+		if (later == BY_END) {
+			rig_begin(&rig, 2, a);
+			rig_end_pool(&rig, 2);
+			rig_release(&rig, 2);
+		}
+		if (later == BY_FREE)
+			rig_free(&rig, other, a);
+		if (later == BY_SHORTAGE)
+			ok(rig_alloc(&rig, 6 * PAGE, b), "there is memory again");
+		if (later == BY_RELEASE)
+			rig_release(&rig, 2);
+		ok(rig_figures(&rig).pools < 2, "it goes by %s", names[later]);
+		is_sound(&rig, "the books agree");
+		rig_close(&rig, later == BY_FREE ? 0 : later == BY_SHORTAGE ? 2 : 1);
+	}
+}
+
 static void limits(void)
 {
 	struct CUstream_st *a;
@@ -693,6 +751,7 @@ int main(void)
 	lives();
 	refuses();
 	leaves_blocks();
+	goes_later();
 	limits();
 	keeps_streams();
 	keeps_addresses(seed);
