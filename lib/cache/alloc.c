@@ -240,6 +240,8 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	if (err)
 		return err;
 	glk_seat_alloc(seat, request->size);
+	sum_up(cache);
+	glk_seats_note_peak(cache, cache->sum.live);
 	cache->graph_live += request->size;
 	cache->served++;
 	cache->called += request->called;

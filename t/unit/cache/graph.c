@@ -5,6 +5,7 @@
 #include "seed.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 #define PAGE (8 * MIB)
 
@@ -742,6 +743,36 @@ static void ends_badly(void)
 	}
 }
 
+/* With more than one thread the peak counts requests that go to pools. */
+static void *touch(void *arg)
+{
+	struct rig *rig = arg;
+
+	rig_free(rig, rig_alloc(rig, 100, rig->stream[1]), rig->stream[1]);
+	return NULL;
+}
+
+static void has_peak(void)
+{
+	struct CUstream_st *a;
+	pthread_t thread;
+	struct glake_stats s;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	rig_stream(&rig);
+	rig_alloc(&rig, 100, a);
+	pthread_create(&thread, NULL, touch, &rig);
+	pthread_join(thread, NULL);
+	open_capture(&rig, 1, a);
+	give(&rig, 5 * PAGE, a);
+	s = rig_figures(&rig);
+	ok(s.peak_live >= s.live, "the peak has seen what is live in a pool");
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	rig_close(&rig, 2);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -760,6 +791,7 @@ int main(void)
 	diverts();
 	is_closed();
 	lacks_memory();
+	has_peak();
 	knows_lost();
 	ends_badly();
 	return tap_done();
