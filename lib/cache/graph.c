@@ -170,7 +170,9 @@ static int begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 	graph->filter = b->filter;
 	graph->arg = b->arg;
 	graph->stream = b->stream;
+	graph->key = glk_stream_key(b->stream);
 	graph->capture = b->capture;
+	glk_store_relaxed(&graph->seen, b->capture);
 	graph->state = GLK_GRAPH_OPEN;
 	graph->session = ++glk_graphs(cache)->sessions;
 	settle(cache, graph);

@@ -35,7 +35,9 @@ struct glk_graph {
 	glake_pool_filter_fn filter; /* NULL: for the capture of `stream` */
 	void *arg;
 	struct CUstream_st *stream;
+	uint64_t key;		   /* of the stream, see glk_stream_key() */
 	uint64_t capture;	   /* one that was not announced; 0: it was */
+	glk_atomic(uint64_t) seen; /* the capture of the stream, as of its last request */
 	glk_atomic(uint32_t) callers; /* threads that ask its filter */
 };
 

@@ -5,6 +5,7 @@
  * callers, and its end waits for them.
  */
 #include "base/error.h"
+#include "base/thread.h"
 #include "cache/graph.h"
 
 #include <errno.h>
@@ -12,7 +13,7 @@
 /* A pool that was open a moment ago. */
 struct candidate {
 	struct glk_graph *graph;
-	uint64_t session, capture;
+	uint64_t session, capture, key;
 	glake_pool_filter_fn filter;
 	void *arg;
 	struct CUstream_st *stream;
@@ -33,6 +34,7 @@ static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
 		ret[count++] = (struct candidate){.graph = g,
 			.session = g->session,
 			.capture = g->capture,
+			.key = g->key,
 			.filter = g->filter,
 			.arg = g->arg,
 			.stream = g->stream};
@@ -41,12 +43,20 @@ static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
 	return count;
 }
 
-static uint64_t capture_of(struct glk_cache *cache, struct CUstream_st *stream)
+/* What the stream of a pool captures, as far as can be told: the driver may not say, and of
+ * another thread's own default stream that thread's last request does, as long as it lives. */
+static uint64_t capture_of(struct glk_cache *cache, const struct candidate *c)
 {
+	uint64_t seen = glk_load_relaxed(&c->graph->seen);
 	struct glk_stream_facts facts = {0};
+	int err;
 
-	if (cache->drv->ops->stream_facts(cache->drv, cache->device, stream, &facts))
-		return 0;
+	if (c->key != glk_stream_key(c->stream))
+		return glk_thread_lives(glk_stream_thread(c->key)) ? seen : 0;
+	err = cache->drv->ops->stream_facts(
+		cache->drv, cache->device, c->stream, &facts);
+	if (err)
+		return err == -EINVAL ? 0 : seen;
 	return facts.capture;
 }
 
@@ -55,7 +65,7 @@ static void check_capture(struct glk_cache *cache, const struct candidate *c)
 {
 	struct glk_graph *graph;
 
-	if (capture_of(cache, c->stream) == c->capture)
+	if (capture_of(cache, c) == c->capture)
 		return;
 	glk_lock(cache->lock);
 	graph = glk_graph_session(cache, c->session);
@@ -77,7 +87,10 @@ static bool is_for(struct glk_cache *cache, const struct candidate *c,
 	}
 	if (!capture || capture == GLK_CAPTURE_BROKEN)
 		return false;
-	return stream == c->stream || capture_of(cache, c->stream) == capture;
+	if (glk_stream_key(stream) != c->key)
+		return capture_of(cache, c) == capture;
+	glk_store_relaxed(&c->graph->seen, capture);
+	return true;
 }
 
 struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session)

@@ -121,6 +121,12 @@ void glk_streams_fini(struct glk_streams *streams);
  * legacy stream; UINT64_MAX where the thread cannot be told from others. */
 uint64_t glk_stream_key(const struct CUstream_st *handle);
 
+/* The serial number of the thread whose own default stream a key stands for. */
+static inline uint64_t glk_stream_thread(uint64_t key)
+{
+	return (key - 3) / 4;
+}
+
 /* The same for a stream that is known, as a handle that no other stream has at the time. */
 static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *handle)
 {

@@ -196,7 +196,7 @@ static bool sweep(struct glk_streams *streams)
 		struct glk_stream *s = glk_stream_at(streams, id);
 
 		if (s->handle == GLK_STREAM_PER_THREAD &&
-			!glk_thread_lives((glk_load_relaxed(&s->key) - 3) / 4))
+			!glk_thread_lives(glk_stream_thread(glk_load_relaxed(&s->key))))
 			glk_stream_lose(streams, s);
 		any |= s->state == GLK_STREAM_GONE;
 	}

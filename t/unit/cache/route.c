@@ -470,6 +470,138 @@ static void broken(void)
 	rig_close(&rig, 0);
 }
 
+/* A question that fails says nothing of the capture, which goes on, in its pool. */
+static void cannot_ask(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t first, addr = 0;
+	struct glake_block block;
+	struct rig rig;
+	int odd = 0;
+
+	for (int n = 1; n < 6; n++) {
+		char fault[64];
+
+		rig_open(&rig, STEPPED);
+		a = rig_stream(&rig);
+		b = rig_stream(&rig);
+		rig_free(&rig, rig_alloc(&rig, 100, b), b);
+		rig_capture(&rig, a);
+		first = rig_alloc(&rig, PAGE, a);
+		rig_work(&rig, first, PAGE, a);
+		glk_cache_query(&rig.cache, first, &block);
+		rig_free(&rig, first, a);
+		snprintf(fault, sizeof(fault), "stream_facts:nth=%d:err=EIO", n);
+		glk_fault_set(rig.drv, fault);
+		for (int i = 0; i < 3; i++) {
+			struct CUstream_st *s = i == 1 ? a : b;
+			int err = rig_try(&rig, 100 + (size_t)i * 3000, s, 0, &addr);
+
+			odd += err && err != -EIO;
+			if (!err)
+				rig_free(&rig, addr, s);
+		}
+		glk_fault_set(rig.drv, "off");
+		addr = rig_alloc(&rig, PAGE, a);
+		ok(addr == first, "question %d fails: the capture has its pool", n);
+		is_int(rig_figures(&rig).pools, 1, "and no other");
+		rig_work(&rig, addr, PAGE, a);
+		rig_free(&rig, addr, a);
+		rig_drop(&rig, rig_capture_end(&rig, a));
+		is_int(glk_graph_release(&rig.cache, block.pool), 0, "which goes");
+		is_int(rig_figures(&rig).pools, 0, "at one release");
+		is_sound(&rig, "the books agree");
+		rig_close(&rig, 0);
+	}
+	is_int(odd, 0, "requests are served, or answered as the question was");
+}
+
+/* Threads that capture on default streams of their own: one name for all of them. */
+struct own {
+	struct rig *rig;
+	pthread_barrier_t *turn;
+	bool announces;
+	uint64_t pool, pools[3];
+	struct glake_pool_id id;
+	uint64_t addr[3];
+	bool whole;
+};
+
+static void *capture_own(void *arg)
+{
+	struct CUstream_st *s = GLK_STREAM_PER_THREAD;
+	struct own *o = arg;
+	uint32_t graph;
+
+	if (o->announces && rig_begin(o->rig, o->pool, s))
+		tap_bail("no pool");
+	pthread_barrier_wait(o->turn);
+	rig_capture(o->rig, s);
+	pthread_barrier_wait(o->turn);
+	for (int i = 0; i < 3; i++) {
+		struct glake_block block;
+
+		o->addr[i] = rig_alloc(o->rig, PAGE, s);
+		if (!o->addr[i] || glk_cache_query(&o->rig->cache, o->addr[i], &block))
+			tap_bail(rig_error().text);
+		rig_work(o->rig, o->addr[i], PAGE, s);
+		o->pools[i] = block.pool.low;
+		o->id = block.pool;
+		pthread_barrier_wait(o->turn);
+	}
+	for (int i = 0; i < 3; i++)
+		rig_free(o->rig, o->addr[i], s);
+	pthread_barrier_wait(o->turn);
+	graph = rig_capture_end(o->rig, s);
+	o->whole = graph != 0;
+	if (graph)
+		rig_drop(o->rig, graph);
+	pthread_barrier_wait(o->turn);
+	if (o->announces)
+		rig_end_pool(o->rig, o->pool);
+	glk_cache_stream_leave(&o->rig->cache, s);
+	return NULL;
+}
+
+static void own_streams(bool announces)
+{
+	pthread_barrier_t turn;
+	struct own own[2] = {{0}};
+	pthread_t thread[2];
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	rig_free(&rig, rig_alloc(&rig, 100, NULL), NULL);
+	pthread_barrier_init(&turn, NULL, 2);
+	for (uint64_t i = 0; i < 2; i++) {
+		own[i] = (struct own){.rig = &rig,
+			.turn = &turn,
+			.announces = announces,
+			.pool = i + 1};
+		pthread_create(&thread[i], NULL, capture_own, &own[i]);
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	pthread_barrier_destroy(&turn);
+	tap_note("%s", announces ? "announced" : "not announced");
+	ok(own[0].whole && own[1].whole, "two threads capture on their default streams");
+	for (int i = 0; i < 2; i++)
+		ok(own[i].pools[0] == own[i].pools[1] &&
+				own[i].pools[1] == own[i].pools[2],
+			"each has one pool");
+	ok(own[0].pools[0] != own[1].pools[0], "of its own");
+	is_int((int64_t)rig_figures(&rig).pools, 2, "there are two");
+	for (int i = 0; i < 2; i++) {
+		if (announces)
+			is_int((int64_t)own[i].pools[0], (int64_t)own[i].pool,
+				"as announced");
+		is_int(glk_graph_release(&rig.cache, own[i].id), 0, "one release");
+	}
+	is_int((int64_t)rig_figures(&rig).pools, 0, "ends each");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -484,5 +616,8 @@ int main(void)
 	leaves_nothing();
 	hits_before();
 	broken();
+	cannot_ask();
+	own_streams(true);
+	own_streams(false);
 	return tap_done();
 }
