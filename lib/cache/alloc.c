@@ -235,6 +235,7 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	if (!graph)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the pool of the graph was ended by another thread");
+	graph->cache.eager |= !request->stream->mute;
 	err = glk_cache_serve(&graph->cache, request,
 		glk_slab_at(&graph->cache.seats, 0), NULL, ret_addr);
 	if (err)

@@ -63,6 +63,7 @@ struct glk_cache {
 	glk_atomic(struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
 	glk_atomic(bool) diverted; /* no request is a hit, since a pool is open */
 	uint64_t settled;	   /* in a pool of graphs: what was freed until then is all's */
+	bool eager; /* the same: it serves streams that capture nothing, whose work is no graph's */
 	uint64_t graph_live;	   /* bytes asked for by live blocks of pools */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */

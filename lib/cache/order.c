@@ -19,7 +19,8 @@ static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 static bool graph_may(struct glk_cache *cache, const struct glk_request *request,
 	const struct glk_use *use)
 {
-	return use->tick <= cache->settled || !foreign(request->stream, use) ||
+	return (use->tick <= cache->settled && !cache->eager) ||
+		!foreign(request->stream, use) ||
 		glk_clock_finished(cache->streams, use);
 }
 

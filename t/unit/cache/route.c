@@ -181,6 +181,37 @@ static void chosen(void)
 	rig_close(&rig, 0);
 }
 
+/* Work outside of graphs is work: what one stream freed another has not before it has finished,
+ * whatever begins or ends meanwhile. */
+static void chosen_eager(void)
+{
+	struct CUstream_st *a, *b;
+	struct choice c = {0};
+	uint64_t x, y;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = (struct choice){.rig = &rig, .stream = a};
+	rig_begin_for(&rig, 1, choose, &c);
+	x = rig_alloc(&rig, PAGE, a);
+	rig_work(&rig, x, PAGE, a);
+	rig_free(&rig, x, a);
+	ok(rig_alloc(&rig, PAGE, a) == x, "a stream gets again what it freed");
+	rig_work(&rig, x, PAGE, a);
+	rig_free(&rig, x, a);
+	rig_end_pool(&rig, 1);
+	c.stream = b;
+	rig_begin_for(&rig, 1, choose, &c);
+	y = rig_alloc(&rig, PAGE, b);
+	is_int(glk_soft_work(rig.drv, 0, b, y, PAGE, true), 0,
+		"another one after the next begin: its kernel may run");
+	rig_end_pool(&rig, 1);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 static bool choose_all(struct CUstream_st *stream, void *arg)
 {
 	struct choice *c = arg;
@@ -609,6 +640,7 @@ int main(void)
 	announced_late();
 	side_by_side();
 	chosen();
+	chosen_eager();
 	ends_in_between();
 	ends_meanwhile();
 	unannounced();
