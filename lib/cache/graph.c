@@ -14,6 +14,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Addresses of a pool, as a part of those of the GPU. */
 #define SPAN_PART 4
@@ -115,7 +116,9 @@ static void end_cache(struct glk_cache *cache)
 	glk_store_release(&cache->size, 0); /* pairs with: glk_cache_holds */
 	glk_map_fini(&cache->map);
 	glk_slab_fini(&cache->seats);
-	*cache = (struct glk_cache){0};
+	/* the rest is set when it is made again, and addresses may be asked for at any time */
+	memset((char *)cache + offsetof(struct glk_cache, seat_at), 0,
+		sizeof(*cache) - offsetof(struct glk_cache, seat_at));
 }
 
 static int make(
