@@ -18,6 +18,8 @@
 
 #include <glake/error.h>
 
+#include <errno.h>
+
 #define MIB ((size_t)1 << 20)
 
 #define RIG_STREAMS 80
@@ -32,7 +34,9 @@ struct rig {
 	struct glk_pool pool;
 	struct glk_cache cache;
 	struct CUstream_st *stream[RIG_STREAMS]; /* made here, to be ended */
-	int streams;
+	struct CUevent_st *event[RIG_STREAMS];
+	struct CUstream_st *capturing[RIG_STREAMS];
+	int streams, events, captures;
 };
 
 static inline struct glake_error rig_error(void)
@@ -80,6 +84,33 @@ static inline struct CUstream_st *rig_stream(struct rig *rig)
 	return *stream;
 }
 
+static inline void rig_capture(struct rig *rig, struct CUstream_st *stream)
+{
+	if (glk_soft_capture_begin(rig->drv, 0, stream))
+		tap_bail(rig_error().text);
+	rig->capturing[rig->captures++] = stream;
+}
+
+/* The graph, or 0 where the capture was broken. */
+static inline uint32_t rig_capture_end(struct rig *rig, struct CUstream_st *stream)
+{
+	uint32_t graph = 0;
+	int i = 0;
+
+	while (i < rig->captures && rig->capturing[i] != stream)
+		i++;
+	if (i == rig->captures)
+		tap_bail("no capture");
+	rig->capturing[i] = rig->capturing[--rig->captures];
+	return glk_soft_capture_end(rig->drv, 0, stream, &graph) ? 0 : graph;
+}
+
+static inline void rig_drop(struct rig *rig, uint32_t graph)
+{
+	if (glk_soft_graph_free(rig->drv, graph))
+		tap_bail("no graph");
+}
+
 /* What the end of the blocks says, and of the device; the blocks that were live. */
 struct rig_end {
 	int cache, device;
@@ -89,13 +120,25 @@ struct rig_end {
 static inline struct rig_end rig_end(struct rig *rig)
 {
 	struct rig_end end = {0};
+	bool whole = true;
+	uint32_t graph;
 
+	while (rig->captures) {
+		graph = rig_capture_end(rig, rig->capturing[0]);
+		whole &= graph != 0;
+		if (graph)
+			rig_drop(rig, graph);
+	}
 	glk_soft_run_all(rig->drv);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	glk_pool_fini(&rig->pool);
+	while (rig->events--)
+		rig->drv->ops->user_event_free(rig->drv, rig->event[rig->events]);
 	while (rig->streams--)
 		rig->drv->ops->stream_free(rig->drv, 0, rig->stream[rig->streams]);
 	end.device = glk_drv_close(rig->drv);
+	if (!whole && !end.device)
+		end.device = -EIO;
 	return end;
 }
 
@@ -190,39 +233,19 @@ static inline uint64_t rig_pool_of(struct rig *rig, uint64_t addr)
 	return block.pool.low;
 }
 
-static inline void rig_capture(struct rig *rig, struct CUstream_st *stream)
-{
-	if (glk_soft_capture_begin(rig->drv, 0, stream))
-		tap_bail(rig_error().text);
-}
-
-/* The graph, or 0 where the capture was broken. */
-static inline uint32_t rig_capture_end(struct rig *rig, struct CUstream_st *stream)
-{
-	uint32_t graph = 0;
-
-	return glk_soft_capture_end(rig->drv, 0, stream, &graph) ? 0 : graph;
-}
-
 /* 0, or what the device says of a replay. */
 static inline int rig_launch(struct rig *rig, uint32_t graph, struct CUstream_st *stream)
 {
 	return glk_soft_graph_launch(rig->drv, graph, 0, stream);
 }
 
-static inline void rig_drop(struct rig *rig, uint32_t graph)
-{
-	if (glk_soft_graph_free(rig->drv, graph))
-		tap_bail("no graph");
-}
-
 static inline struct CUevent_st *rig_event(struct rig *rig)
 {
-	struct CUevent_st *event;
+	struct CUevent_st **event = &rig->event[rig->events++];
 
-	if (rig->drv->ops->user_event_new(rig->drv, 0, &event))
+	if (rig->drv->ops->user_event_new(rig->drv, 0, event))
 		tap_bail("no event");
-	return event;
+	return *event;
 }
 
 /* One stream behind another by an event of the program, of which nobody tells. In a capture the
@@ -421,8 +444,10 @@ static inline bool rig_verify(struct rig *rig)
 	X(live)                                                                          \
 	X(given)                                                                         \
 	X(live_blocks)                                                                   \
-	X(quick) X(reserved) X(free_pages) X(mapped) X(lost) X(free_extents)             \
-		X(largest_hole) X(pools) X(pool_held)
+	X(quick)                                                                         \
+	X(reserved)                                                                      \
+	X(free_pages) X(mapped) X(lost) X(free_extents) X(largest_hole) X(pools)         \
+		X(pool_held)
 
 /* Whether books, walk and device tell the same; says what does not. */
 static inline bool rig_is_sound(struct rig *rig)

@@ -59,7 +59,6 @@ static void announced(void)
 	rig_end_pool(&rig, 1);
 	rig_drop(&rig, graph);
 	rig_release(&rig, 1);
-	rig.drv->ops->user_event_free(rig.drv, fork);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
@@ -375,7 +374,6 @@ static void unannounced(void)
 	rig_drop(&rig, second);
 	is_int(glk_graph_release(&rig.cache, x.pool), 0, "released by the name it has");
 	is_int((int64_t)rig_figures(&rig).pools, 1, "one has gone");
-	rig.drv->ops->user_event_free(rig.drv, fork);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
