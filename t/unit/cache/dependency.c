@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the program tells of its streams: their ends, and what they wait for. */
+#include "rig.h"
+
+#include "seed.h"
+
+#include <errno.h>
+
+#define SIZE (8 * MIB)
+
+#define STEPPED                                                                          \
+	(const char *const[])                                                            \
+	{                                                                                \
+		"soft.streams=stepped", NULL                                             \
+	}
+
+static uint64_t waits_of(struct rig *rig)
+{
+	return rig_calls(rig, GLAKE_CALL_STREAM_WAIT);
+}
+
+/* A block and a kernel on it, which the device refuses where nothing orders it. */
+static uint64_t give(struct rig *rig, size_t size, struct CUstream_st *stream)
+{
+	uint64_t addr = rig_alloc(rig, size, stream);
+
+	if (!addr)
+		tap_bail(rig_error().text);
+	rig_work(rig, addr, size, stream);
+	return addr;
+}
+
+/* The program makes a dependency and tells of it. */
+static void tell(struct rig *rig, struct CUstream_st *stream, struct CUstream_st *behind,
+	struct CUevent_st *event)
+{
+	if (glk_cache_event_recorded(&rig->cache, event, behind))
+		tap_bail(rig_error().text);
+	rig_follow(rig, stream, behind, event);
+	if (glk_cache_stream_waited(&rig->cache, stream, event))
+		tap_bail(rig_error().text);
+}
+
+/* An end with work left: its memory is had behind that, its bins serve nobody. */
+static void leaves(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t small, large, kept, waits, hits;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	small = give(&rig, 100, a);
+	large = give(&rig, SIZE, a);
+	kept = give(&rig, 3 * MIB, a);
+	rig_free(&rig, small, a);
+	rig_free(&rig, large, a);
+	is_int((int64_t)rig_figures(&rig).quick, 512 + (int64_t)SIZE,
+		"two blocks lie in bins");
+	is_int(glk_cache_stream_leave(&rig.cache, a), 0, "their stream ends");
+	is_int((int64_t)rig_figures(&rig).quick, 0, "none does any more");
+	is_int((int64_t)rig_figures(&rig).streams, 1,
+		"the stream is there, with its work");
+	is_sound(&rig, "the books agree");
+	waits = waits_of(&rig);
+	is_int((int64_t)give(&rig, SIZE, b), (int64_t)large,
+		"another one gets its memory");
+	is_int((int64_t)(waits_of(&rig) - waits), 1, "behind its last event");
+	/* the handle stands for another stream now */
+	hits = rig_figures(&rig).hits;
+	ok(give(&rig, SIZE, a) != large, "its handle is back");
+	is_int((int64_t)(rig_figures(&rig).hits - hits), 0, "and finds no bins");
+	is_int((int64_t)rig_figures(&rig).streams, 3, "as another stream");
+	is_int(rig_free(&rig, kept, a), 0,
+		"a block of the old one, freed on the new one");
+	ok(give(&rig, 3 * MIB, a) == kept, "is the new one's");
+	is_sound(&rig, "the books agree");
+	glk_soft_run_all(rig.drv);
+	glk_event_poll(rig.cache.streams);
+	is_int((int64_t)rig_figures(&rig).streams, 2,
+		"the old one goes when its work has passed");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+static void leaves_nothing(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	is_int(glk_cache_stream_leave(&rig.cache, a), 0, "on a GPU that was never used");
+	ok(!glk_load_relaxed(&rig.cache.started), "which is not begun for it");
+	glk_cache_event_forget(&rig.cache, (struct CUevent_st *)0x100);
+	ok(!glk_load_relaxed(&rig.cache.started), "nor to forget an event");
+	rig_free(&rig, rig_alloc(&rig, 100, NULL), NULL);
+	is_int(glk_cache_stream_leave(&rig.cache, a), 0, "a stream that was never seen");
+	is_int((int64_t)rig_figures(&rig).streams, 1, "is not remembered for it");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* It cannot end while it captures, and goes on as before. */
+static void captures(void)
+{
+	struct CUstream_st *a;
+	uint64_t addr, hits;
+	uint32_t graph;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, 100, a), a);
+	rig_capture(&rig, a);
+	is_int(glk_cache_stream_leave(&rig.cache, a), -EBUSY, "a stream that captures");
+	is_int(rig_error().error_class, GLAKE_ERROR_CAPTURE, "  its class");
+	graph = rig_capture_end(&rig, a);
+	ok(graph, "the capture is whole");
+	rig_drop(&rig, graph);
+	addr = rig_alloc(&rig, 100, a);
+	rig_free(&rig, addr, a);
+	hits = rig_figures(&rig).hits;
+	ok(rig_alloc(&rig, 100, a) == addr, "it goes on");
+	is_int((int64_t)(rig_figures(&rig).hits - hits), 1, "with hits");
+	rig_free(&rig, addr, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* With the last wait of the library's own spared. */
+static void spares_waits(void)
+{
+	struct CUstream_st *a, *b, *c;
+	struct CUevent_st *ab, *bc;
+	uint64_t x, y, waits;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	ab = rig_event(&rig);
+	bc = rig_event(&rig);
+	x = give(&rig, SIZE, a);
+	y = give(&rig, 3 * MIB, a);
+	rig_free(&rig, x, a);
+	rig_free(&rig, y, a);
+	rig_flush(&rig);
+	tell(&rig, b, a, ab);
+	waits = waits_of(&rig);
+	is_int((int64_t)give(&rig, SIZE, b), (int64_t)x,
+		"B is behind A: it gets what A freed");
+	is_int((int64_t)(waits_of(&rig) - waits), 0, "without a wait of ours");
+	is_int((int64_t)rig_figures(&rig).rungs[GLAKE_RUNG_CROSS_STREAM], 0, "or a rung");
+	tell(&rig, c, b, bc);
+	waits = waits_of(&rig);
+	is_int((int64_t)give(&rig, 3 * MIB, c), (int64_t)y, "C by way of B");
+	is_int((int64_t)(waits_of(&rig) - waits), 0, "too");
+	rig_free(&rig, y, c);
+	rig_flush(&rig);
+	is_int((int64_t)give(&rig, 3 * MIB, a), (int64_t)y, "A is behind nobody");
+	is_int((int64_t)(waits_of(&rig) - waits), 1, "and has to wait");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* What lay in a bin at the record is known to be behind it only if it left the bin before. */
+static void knows_bins(void)
+{
+	struct CUstream_st *a, *b;
+	struct CUevent_st *ab;
+	uint64_t x, waits;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	ab = rig_event(&rig);
+	x = give(&rig, SIZE, a);
+	tell(&rig, b, a, ab);
+	/* freed after the record, by a hit */
+	rig_work(&rig, x, SIZE, a);
+	rig_free(&rig, x, a);
+	rig_flush(&rig);
+	waits = waits_of(&rig);
+	is_int((int64_t)give(&rig, SIZE, b), (int64_t)x, "freed after the record");
+	is_int((int64_t)(waits_of(&rig) - waits), 1, "it is waited for");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+static void forgets(void)
+{
+	static const char *const off[] = {
+		"soft.streams=stepped", "stream.event_dependencies=no", NULL};
+	struct CUstream_st *a, *b;
+	struct CUevent_st *event;
+	uint64_t x, waits;
+	struct rig rig;
+
+	for (int way = 0; way < 3; way++) {
+		rig_open(&rig, way == 2 ? off : STEPPED);
+		a = rig_stream(&rig);
+		b = rig_stream(&rig);
+		event = rig_event(&rig);
+		x = give(&rig, SIZE, a);
+		rig_free(&rig, x, a);
+		rig_flush(&rig);
+		glk_cache_event_recorded(&rig.cache, event, a);
+		rig_follow(&rig, b, a, event);
+		if (way == 0)
+			glk_cache_event_forget(&rig.cache, event);
+		if (way == 1) {
+			/* recorded again, as a part of a graph */
+			rig_capture(&rig, a);
+			is_int(glk_cache_event_recorded(&rig.cache, event, a), 0,
+				"a record in a capture");
+			rig_drop(&rig, rig_capture_end(&rig, a));
+		}
+		is_int(glk_cache_stream_waited(&rig.cache, b, event), 0,
+			"a wait is told");
+		waits = waits_of(&rig);
+		is_int((int64_t)give(&rig, SIZE, b), (int64_t)x, "the memory is had");
+		is_int((int64_t)(waits_of(&rig) - waits), 1,
+			way == 0	   ? "an event that was forgotten saves nothing"
+				: way == 1 ? "nor one that is a graph's now"
+					   : "nor any where that is configured");
+		is_sound(&rig, "the books agree");
+		rig_close(&rig, 1);
+	}
+}
+
+/* On a stream that captures nothing is noted. */
+static void ignores_captures(void)
+{
+	struct CUstream_st *a, *b, *c;
+	struct CUevent_st *event, *inside;
+	uint64_t x, waits;
+	uint32_t graph;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	event = rig_event(&rig);
+	inside = rig_event(&rig);
+	x = give(&rig, SIZE, a);
+	rig_free(&rig, x, a);
+	rig_flush(&rig);
+	rig_begin(&rig, 1, b);
+	rig_capture(&rig, b);
+	/* C joins B, which is behind nobody: told, as a program would that tells everything */
+	tell(&rig, c, b, inside);
+	is_int(glk_cache_event_recorded(&rig.cache, event, a), 0,
+		"a record outside is told");
+	is_int(glk_cache_stream_waited(&rig.cache, b, event), 0, "and a wait of a graph");
+	rig_follow(&rig, b, c, inside);
+	graph = rig_capture_end(&rig, b);
+	ok(graph, "the capture is whole");
+	rig_drop(&rig, graph);
+	rig_end_pool(&rig, 1);
+	waits = waits_of(&rig);
+	is_int((int64_t)give(&rig, SIZE, b), (int64_t)x, "after it B gets what A freed");
+	is_int((int64_t)(waits_of(&rig) - waits), 1, "behind a wait");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+static void refuses(void)
+{
+	struct CUstream_st *a, *dead;
+	struct CUevent_st *event;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	dead = rig_stream(&rig);
+	event = rig_event(&rig);
+	rig.drv->ops->stream_free(rig.drv, 0, dead);
+	rig.streams--;
+	is_int(glk_cache_event_recorded(&rig.cache, event, dead), -EINVAL,
+		"a stream that ended");
+	is_int(rig_error().error_class, GLAKE_ERROR_INVAL, "  its class");
+	is_int(glk_cache_stream_waited(&rig.cache, dead, event), -EINVAL,
+		"waits neither");
+	is_int(glk_cache_event_recorded(&rig.cache, event, a), 0, "one that is there");
+	glk_region_fail_after(1);
+	is_int(glk_cache_event_recorded(&rig.cache, event, a), 0,
+		"is known without memory");
+	is_int(glk_cache_event_recorded(&rig.cache, event, rig_stream(&rig)), -ENOMEM,
+		"another one is not");
+	glk_region_fail_after(0);
+	glk_fault_set(rig.drv, "stream_facts:nth=1:err=EIO");
+	is_int(glk_cache_stream_waited(&rig.cache, a, event), -EIO,
+		"a driver that does not tell");
+	glk_fault_set(rig.drv, "off");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+#define STREAMS 5
+#define EVENTS	4
+#define BLOCKS	24
+
+/* The device judges: a kernel on memory that it would share with unfinished work is refused. */
+static void random_program(uint64_t seed)
+{
+	struct held {
+		uint64_t addr;
+		size_t size;
+		int stream;
+	} held[BLOCKS] = {{0}};
+	uint64_t state = seed_thread(seed, 3), waits, told = 0;
+	struct CUevent_st *event[EVENTS];
+	struct CUstream_st *s[STREAMS];
+	bool sound = true, served = true;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){
+			"soft.streams=stepped", "pool.budget=160MiB", NULL});
+	for (int i = 0; i < STREAMS; i++)
+		s[i] = rig_stream(&rig);
+	for (int i = 0; i < EVENTS; i++)
+		event[i] = rig_event(&rig);
+	for (int n = 0; n < 3000; n++) {
+		struct held *h = &held[seed_below(&state, BLOCKS)];
+		int a = (int)seed_below(&state, STREAMS),
+		    b = (int)seed_below(&state, STREAMS);
+		int e = (int)seed_below(&state, EVENTS), err = 0;
+
+		switch (seed_below(&state, 10)) {
+		case 0:
+		case 1:
+			tell(&rig, s[a], s[b], event[e]);
+			told++;
+			break;
+		case 2:
+			if (seed_below(&state, 4) == 0)
+				glk_soft_run_all(rig.drv);
+			break;
+		case 3:
+			if (seed_below(&state, 8))
+				break;
+			/* its handle is another stream's from now on */
+			err = glk_cache_stream_leave(&rig.cache, s[a]);
+			rig.drv->ops->stream_free(rig.drv, 0, s[a]);
+			for (int i = 0; i < rig.streams; i++) {
+				if (rig.stream[i] == s[a])
+					rig.drv->ops->stream_new(
+						rig.drv, 0, &rig.stream[i]);
+			}
+			s[a] = rig.stream[a];
+			break;
+		default:
+			if (h->addr) {
+				err = rig_free(&rig, h->addr, s[h->stream]);
+				h->addr = 0;
+				break;
+			}
+			h->size = 1 + seed_below(&state, n % 2 ? 20 * MIB : MIB);
+			h->stream = a;
+			err = rig_try(&rig, h->size, s[a], 0, &h->addr);
+			if (err)
+				h->addr = 0;
+			else
+				rig_work(&rig, h->addr, h->size, s[a]);
+		}
+		served &= !err || err == -ENOMEM;
+		if (n % 100 == 0)
+			sound &= rig_is_sound(&rig);
+	}
+	waits = rig.cache.streams->waits;
+	tap_note("%" PRIu64 " waits of the program, %" PRIu64 " of ours", told, waits);
+	ok(served, "3000 steps, each kernel in order");
+	ok(sound, "the books agree all the time");
+	for (int i = 0; i < BLOCKS; i++) {
+		if (held[i].addr)
+			rig_free(&rig, held[i].addr, s[held[i].stream]);
+	}
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	uint64_t seed;
+
+	tap_plan_later();
+	seed = seed_start();
+	leaves();
+	leaves_nothing();
+	captures();
+	spares_waits();
+	knows_bins();
+	forgets();
+	ignores_captures();
+	refuses();
+	random_program(seed);
+	return tap_done();
+}
