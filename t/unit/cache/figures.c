@@ -59,6 +59,22 @@ static bool turn(struct rig *rig, struct held *held, uint64_t *state)
 	return !err || err == -ENOMEM;
 }
 
+/* Whether the figures are those of the one who asked. */
+static bool adds_up(struct rig *rig, const struct held *held)
+{
+	struct glake_stats s = rig_figures(rig);
+	uint64_t live = 0, count = 0;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		live += held[i].addr ? held[i].size : 0;
+		count += held[i].addr != 0;
+	}
+	return s.live == live && s.live_blocks == count && s.allocs - s.frees == count &&
+		s.hits + s.misses == s.allocs && s.reserved <= s.budget &&
+		s.live <= s.given && s.given <= s.reserved && s.peak_live >= s.live &&
+		s.peak_reserved >= s.reserved && s.pool_held <= s.reserved;
+}
+
 #define agree(reuse, seed, ...)                                                          \
 	agree_as(reuse, seed,                                                            \
 		(const char *const[]){"soft.streams=stepped", "pool.budget=600MiB",      \
@@ -67,8 +83,8 @@ static bool turn(struct rig *rig, struct held *held, uint64_t *state)
 static void agree_as(const char *reuse, uint64_t seed, const char *const *settings)
 {
 	static struct held held[BLOCKS];
-	uint64_t state = seed_thread(seed, 0), live = 0, count = 0;
-	bool sound = true, adds_up = true, answered = true;
+	uint64_t state = seed_thread(seed, 0);
+	bool sound = true, right = true, answered = true;
 	struct glake_stats s;
 	struct rig rig;
 
@@ -80,24 +96,12 @@ static void agree_as(const char *reuse, uint64_t seed, const char *const *settin
 		answered &= turn(&rig, held, &state);
 		if (n % 50 == 0)
 			sound &= rig_is_sound(&rig);
-		if (n % 500)
-			continue;
-		live = 0;
-		count = 0;
-		for (int i = 0; i < BLOCKS; i++) {
-			live += held[i].addr ? held[i].size : 0;
-			count += held[i].addr != 0;
-		}
-		s = rig_figures(&rig);
-		adds_up &= s.live == live && s.live_blocks == count &&
-			s.allocs - s.frees == count && s.hits + s.misses == s.allocs &&
-			s.reserved <= s.budget && s.live <= s.given &&
-			s.given <= s.reserved && s.peak_live >= s.live &&
-			s.peak_reserved >= s.reserved;
+		if (n % 500 == 0)
+			right &= adds_up(&rig, held);
 	}
 	ok(answered, "%s: requests are served or refused for want of memory", reuse);
 	ok(sound, "%s: the figures are those of a walk", reuse);
-	ok(adds_up, "%s: and of the one who asked", reuse);
+	ok(right, "%s: and of the one who asked", reuse);
 	s = rig_figures(&rig);
 	tap_note("%" PRIu64 " requests, %" PRIu64 " hits, %" PRIu64 " stitched, %" PRIu64
 		 " refused, rungs %" PRIu64 " %" PRIu64 " %" PRIu64,
@@ -116,6 +120,101 @@ static void agree_as(const char *reuse, uint64_t seed, const char *const *settin
 	rig_close(&rig, 0);
 }
 
+#define POOLS 3
+
+struct pools {
+	bool open[POOLS], capturing[POOLS];
+	uint32_t graphs[POOLS];
+};
+
+/* A pool and the stream of its number take one step. */
+static int step_pool(struct rig *rig, struct pools *p, uint64_t *state)
+{
+	unsigned n = (unsigned)seed_below(state, POOLS);
+	struct CUstream_st *stream = rig->stream[n];
+	uint32_t graph;
+
+	if (p->capturing[n]) {
+		graph = rig_capture_end(rig, stream);
+		p->capturing[n] = false;
+		if (!graph)
+			return -EIO;
+		glk_soft_run_all(rig->drv);
+		rig_launch(rig, graph, stream);
+		glk_soft_run_all(rig->drv);
+		rig_drop(rig, graph);
+		return 0;
+	}
+	if (p->open[n]) {
+		p->open[n] = false;
+		return rig_end_pool(rig, n + 1);
+	}
+	if (p->graphs[n] && seed_below(state, 3) == 0) {
+		p->graphs[n]--;
+		return rig_release(rig, n + 1);
+	}
+	p->open[n] = true;
+	p->capturing[n] = true;
+	p->graphs[n]++;
+	if (rig_begin(rig, n + 1, stream))
+		return -EIO;
+	rig_capture(rig, stream);
+	return 0;
+}
+
+/* The same with pools of graphs that come and go. */
+static void agrees_with_graphs(uint64_t seed)
+{
+	static struct held held[BLOCKS];
+	uint64_t state = seed_thread(seed, 9);
+	bool sound = true, right = true, answered = true;
+	struct pools pools = {0};
+	struct glake_stats s;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=600MiB",
+			"map.aliases=4", NULL});
+	for (int i = 0; i < 4; i++)
+		rig_stream(&rig);
+	memset(held, 0, sizeof(held));
+	for (int n = 0; n < ROUNDS; n++) {
+		if (seed_below(&state, 30) == 0)
+			answered &= !step_pool(&rig, &pools, &state);
+		else
+			answered &= turn(&rig, held, &state);
+		if (n % 50 == 0)
+			sound &= rig_is_sound(&rig);
+		if (n % 100 == 0)
+			right &= adds_up(&rig, held);
+	}
+	s = rig_figures(&rig);
+	tap_note("%" PRIu64 " pools hold %" PRIu64 " MiB of %" PRIu64 ", %" PRIu64
+		 " refused",
+		s.pools, s.pool_held >> 20, s.reserved >> 20, s.oom);
+	ok(answered, "graphs: requests are served or refused for want of memory");
+	ok(sound, "graphs: the figures are those of a walk");
+	ok(right, "graphs: and of the one who asked");
+	for (unsigned n = 0; n < POOLS; n++) {
+		if (pools.capturing[n])
+			rig_drop(&rig, rig_capture_end(&rig, rig.stream[n]));
+		if (pools.open[n])
+			rig_end_pool(&rig, n + 1);
+		while (pools.graphs[n]--)
+			answered &= !rig_release(&rig, n + 1);
+	}
+	for (int i = 0; i < BLOCKS; i++) {
+		if (held[i].addr)
+			rig_free(&rig, held[i].addr, rig.stream[held[i].stream]);
+	}
+	s = rig_figures(&rig);
+	ok(answered && !s.live && !s.given && !s.live_blocks,
+		"nothing is live at the end");
+	ok(!s.pools && !s.pool_held, "and no pool is left");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -125,5 +224,6 @@ int main(void)
 	agree("wait", seed, NULL);
 	agree("done", seed, RIG_DONE, NULL);
 	agree("never", seed, RIG_NEVER, NULL);
+	agrees_with_graphs(seed);
 	return tap_done();
 }
