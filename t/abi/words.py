@@ -2,7 +2,7 @@
 """
 Names that belong to one room. liburcu is known to base/rcu alone and stdatomic to
 base/atomic.h, so that each can be read, modelled and replaced in one place; libcuda is known
-to the driver. A library aborts, prints, reads the environment and takes from malloc nowhere.
+to the driver, and to one benchmark, which keeps a GPU busy. A library aborts, prints, reads the environment and takes from malloc nowhere.
 """
 
 import re
@@ -20,7 +20,11 @@ RULES = [
         ("lib/base/atomic.h",),
     ),
     ("standalone fences", r"\b(?:atomic|glk)_\w*fence\w*|\bvolatile\b", ()),
-    ("libcuda", r'"libcuda|\bcu[A-Z][a-z]\w*', ("lib/driver/", "lib/front/")),
+    (
+        "libcuda",
+        r'"libcuda|\bcu[A-Z][a-z]\w*',
+        ("lib/driver/", "lib/front/", "lib/tool/bench_handover.c"),
+    ),
     ("abort and exit", r"\b(?:abort|_?exit|raise|longjmp)\s*\(", ("lib/tool/",)),
     ("printing", PRINTS, ("lib/tool/", "lib/man/")),
     (
