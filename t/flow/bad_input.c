@@ -171,6 +171,193 @@ static void other_calls(void)
 	ok(bytes == 7 && !s, "outputs are as they were");
 }
 
+/* Streams that have ended, or are of another GPU. */
+static void streams(void)
+{
+	struct CUstream_st *far = NULL, *dead = NULL, *used = NULL;
+	char *p = flow_alloc(ctx, 100, stream);
+	void *got = (void *)9;
+
+	glake_stream_new(ctx, 1, &far);
+	glake_stream_new(ctx, 0, &dead);
+	glake_stream_new(ctx, 0, &used);
+	glake_free(ctx, flow_alloc(ctx, 100, used), used);
+	is_int(glake_stream_free(ctx, 0, dead), 0, "a stream that ends");
+	is_int(glake_stream_free(ctx, 0, used), 0, "and one that was used");
+	is_error(glake_alloc(ctx, 0, 100, far, 0, &got), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 100, dead, 0, &got), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 100, used, 0, &got), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 9 * MIB, (struct CUstream_st *)0x77, 0, &got),
+		-EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, far), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, dead), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, used), -EINVAL, "INVAL");
+	is_error(glake_use(ctx, p, far), -EINVAL, "INVAL");
+	is_error(glake_use(ctx, p, dead), -EINVAL, "INVAL");
+	is_error(glake_use(ctx, p, used), -EINVAL, "INVAL");
+	is_error(glake_stream_end(ctx, 2, stream), -EINVAL, "INVAL");
+	is_int(glake_stream_end(ctx, 1, stream), 0, "an end where it was never seen");
+	is_int(glake_stream_end(ctx, 0, dead), 0, "and of one that nobody knows");
+	is_int(glake_stream_end(ctx, 0, (struct CUstream_st *)0x77), 0,
+		"or that is none");
+	ok(got == (void *)9, "the output is as it was");
+	is_int(glake_free(ctx, p, stream), 0, "the block is there, and freed");
+	is_int(glake_stream_free(ctx, 1, far), 0, "the other GPU's stream ends");
+}
+
+static void uses(void)
+{
+	struct CUevent_st *event = NULL, *none = (struct CUevent_st *)0x4440;
+	char *p = flow_alloc(ctx, 9 * MIB, stream), local = 0;
+
+	glake_event_new(ctx, 0, &event);
+	is_error(glake_use(ctx, NULL, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_use(ctx, &local, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_use(ctx, p + 1, stream), -EINVAL, "INVAL");
+	is_error(glake_free_after(ctx, p, NULL, 1), -EINVAL, "INVAL");
+	is_error(glake_free_after(ctx, p, &none, 1), -EINVAL, "INVAL");
+	is_error(glake_free_after(ctx, p + 512, &event, 1), -EINVAL, "INVAL");
+	is_error(glake_free_after(ctx, &local, &event, 1), -EINVAL, "NOT_MINE");
+	is_error(glake_free_after(ctx, &local, NULL, 0), -EINVAL, "NOT_MINE");
+	is_int(glake_free_after(ctx, NULL, NULL, 1), 0,
+		"nothing to free, behind nothing");
+	is_int(glake_free_after(ctx, p, &event, 1), 0,
+		"behind an event that was never recorded");
+	is_error(glake_free_after(ctx, p, &event, 1), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_free_after(ctx, p, NULL, 0), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_free(ctx, p, stream), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_use(ctx, p, stream), -EINVAL, "DOUBLE_FREE");
+	is_int(glake_event_free(ctx, 0, event), 0, "the event ends");
+	p = flow_alloc(ctx, 100, stream);
+	is_error(glake_free_after(ctx, p, &event, 1), -EINVAL, "INVAL");
+	is_int(glake_free(ctx, p, stream), 0, "the block is there, and freed");
+}
+
+static void events(void)
+{
+	struct CUevent_st *event = NULL, *far = NULL, *none = (struct CUevent_st *)0x4440;
+	struct CUstream_st *other = NULL;
+
+	is_error(glake_event_new(ctx, 0, NULL), -EINVAL, "INVAL");
+	is_error(glake_event_new(ctx, 2, &event), -EINVAL, "INVAL");
+	ok(!event, "the output is as it was");
+	glake_event_new(ctx, 0, &event);
+	glake_event_new(ctx, 1, &far);
+	glake_stream_new(ctx, 1, &other);
+	is_error(glake_event_record(ctx, 0, NULL, stream), -EINVAL, "INVAL");
+	is_error(glake_event_record(ctx, 0, none, stream), -EINVAL, "INVAL");
+	is_error(glake_event_record(ctx, 0, far, stream), -EINVAL, "INVAL");
+	is_error(glake_event_record(ctx, 0, event, other), -EINVAL, "INVAL");
+	is_error(glake_event_record(ctx, -1, event, stream), -EINVAL, "INVAL");
+	is_error(glake_stream_wait(ctx, 0, stream, NULL), -EINVAL, "INVAL");
+	is_error(glake_stream_wait(ctx, 0, stream, none), -EINVAL, "INVAL");
+	is_error(glake_stream_wait(ctx, 0, other, event), -EINVAL, "INVAL");
+	is_error(glake_stream_wait(ctx, 2, stream, event), -EINVAL, "INVAL");
+	is_error(glake_event_recorded(ctx, 0, NULL, stream), -EINVAL, "INVAL");
+	is_error(glake_event_recorded(ctx, 0, event, other), -EINVAL, "INVAL");
+	is_error(glake_event_recorded(ctx, 2, event, stream), -EINVAL, "INVAL");
+	is_error(glake_stream_waited(ctx, 0, stream, NULL), -EINVAL, "INVAL");
+	is_error(glake_stream_waited(ctx, 0, other, event), -EINVAL, "INVAL");
+	is_error(glake_stream_waited(ctx, -1, stream, event), -EINVAL, "INVAL");
+	is_error(glake_event_forget(ctx, 2, event), -EINVAL, "INVAL");
+	is_int(glake_event_forget(ctx, 0, NULL), 0, "no event to forget");
+	is_int(glake_event_forget(ctx, 0, none), 0, "nor one that was never seen");
+	is_int(glake_event_free(ctx, 0, event), 0, "an event ends");
+	is_error(glake_event_free(ctx, 0, event), -EINVAL, "INVAL");
+	is_error(glake_event_free(ctx, 0, none), -EINVAL, "INVAL");
+	is_error(glake_event_free(ctx, 7, far), -EINVAL, "INVAL");
+	is_error(glake_event_record(ctx, 0, event, stream), -EINVAL, "INVAL");
+	is_int(glake_event_free(ctx, 1, far), 0, "and the other");
+	is_int(glake_stream_free(ctx, 1, other), 0, "with its stream");
+}
+
+static bool all(struct CUstream_st *s, void *arg)
+{
+	(void)s;
+	(void)arg;
+	return true;
+}
+
+static void pools(void)
+{
+	struct glake_pool_id none = {0}, id = {.low = 9},
+			     high = {.high = UINT64_MAX, .low = 3};
+	struct CUstream_st *far = NULL, *dead = NULL;
+	struct glake_pool pool = {.sz = sizeof(pool), .graphs = 77};
+	char *p;
+
+	glake_stream_new(ctx, 1, &far);
+	glake_stream_new(ctx, 0, &dead);
+	glake_stream_free(ctx, 0, dead);
+	is_error(glake_pool_begin(ctx, 0, none, stream), -EINVAL, "INVAL");
+	is_error(glake_pool_begin_for(ctx, 0, none, all, NULL), -EINVAL, "INVAL");
+	is_error(glake_pool_begin(ctx, 2, id, stream), -EINVAL, "INVAL");
+	is_error(glake_pool_begin(ctx, 0, id, far), -EINVAL, "INVAL");
+	is_error(glake_pool_begin(ctx, 0, id, dead), -EINVAL, "INVAL");
+	is_error(glake_pool_begin(ctx, 0, id, (struct CUstream_st *)0x77), -EINVAL,
+		"INVAL");
+	is_error(glake_pool_begin_for(ctx, 0, id, NULL, NULL), -EINVAL, "INVAL");
+	is_error(glake_pool_begin_for(ctx, -1, id, all, NULL), -EINVAL, "INVAL");
+	is_error(glake_pool_end(ctx, 0, id), -EINVAL, "INVAL");
+	is_error(glake_pool_end(ctx, 0, none), -EINVAL, "INVAL");
+	is_error(glake_pool_end(ctx, 5, id), -EINVAL, "INVAL");
+	is_error(glake_pool_release(ctx, 0, id), -EINVAL, "INVAL");
+	is_error(glake_pool_release(ctx, 0, high), -EINVAL, "INVAL");
+	is_error(glake_pool_release(ctx, 2, id), -EINVAL, "INVAL");
+	is_error(glake_pool_get(ctx, 0, id, &pool), -EINVAL, "INVAL");
+	is_int((int64_t)flow_stats(ctx, 0).pools, 0, "no pool was made");
+	is_int(glake_pool_begin_for(ctx, 0, id, all, NULL), 0, "one is");
+	is_error(glake_pool_begin_for(ctx, 0, id, all, NULL), -EBUSY, "BUSY");
+	is_error(glake_pool_begin(ctx, 0, id, stream), -EBUSY, "BUSY");
+	is_error(glake_pool_release(ctx, 0, id), -EBUSY, "BUSY");
+	is_error(glake_pool_end(ctx, 1, id), -EINVAL, "INVAL");
+	is_error(glake_pool_get(ctx, 1, id, &pool), -EINVAL, "INVAL");
+	is_error(glake_pool_get(ctx, 0, id, NULL), -EINVAL, "INVAL");
+	pool.sz = 3;
+	is_error(glake_pool_get(ctx, 0, id, &pool), -EINVAL, "INVAL");
+	ok(pool.graphs == 77, "the output is as it was");
+	p = flow_alloc(ctx, 9 * MIB, stream);
+	is_error(glake_free(ctx, p + 1, stream), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, far), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, dead), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p + 9 * MIB, stream), -EINVAL, "NOT_MINE");
+	is_int(glake_pool_end(ctx, 0, id), 0, "it ends");
+	is_error(glake_pool_end(ctx, 0, id), -EINVAL, "INVAL");
+	is_int(glake_free(ctx, p, stream), 0, "its block is there, and freed");
+	is_int(glake_pool_release(ctx, 0, id), 0, "it goes");
+	is_error(glake_pool_release(ctx, 0, id), -EINVAL, "INVAL");
+	is_error(glake_free(ctx, p, stream), -EINVAL, "NOT_MINE");
+	is_error(glake_use(ctx, p, stream), -EINVAL, "NOT_MINE");
+	is_int((int64_t)flow_stats(ctx, 0).pools, 0, "no pool is left");
+	is_int(glake_stream_free(ctx, 1, far), 0, "nor the other GPU's stream");
+}
+
+/* The same of a context that was closed. */
+static void closed_too(struct glake *gone, void *p)
+{
+	struct glake_pool_id id = {.low = 9};
+	struct glake_pool pool = {.sz = sizeof(pool)};
+	struct CUevent_st *event = (struct CUevent_st *)0x4440;
+	struct CUstream_st *s = (struct CUstream_st *)0x77;
+
+	is_error(glake_use(gone, p, s), -ESTALE, "STALE");
+	is_error(glake_free_after(gone, p, &event, 1), -ESTALE, "STALE");
+	is_error(glake_free_after(gone, p, NULL, 0), -ESTALE, "STALE");
+	is_error(glake_stream_end(gone, 0, s), -ESTALE, "STALE");
+	is_error(glake_event_new(gone, 0, &event), -ESTALE, "STALE");
+	is_error(glake_event_free(gone, 0, event), -ESTALE, "STALE");
+	is_error(glake_event_record(gone, 0, event, s), -ESTALE, "STALE");
+	is_error(glake_stream_wait(gone, 0, s, event), -ESTALE, "STALE");
+	is_error(glake_event_recorded(gone, 0, event, s), -ESTALE, "STALE");
+	is_error(glake_stream_waited(gone, 0, s, event), -ESTALE, "STALE");
+	is_error(glake_event_forget(gone, 0, event), -ESTALE, "STALE");
+	is_error(glake_pool_begin(gone, 0, id, s), -ESTALE, "STALE");
+	is_error(glake_pool_begin_for(gone, 0, id, all, NULL), -ESTALE, "STALE");
+	is_error(glake_pool_end(gone, 0, id), -ESTALE, "STALE");
+	is_error(glake_pool_release(gone, 0, id), -ESTALE, "STALE");
+	is_error(glake_pool_get(gone, 0, id, &pool), -ESTALE, "STALE");
+}
+
 /* What is only told: NULL, sz 0, out of range, and a context that was closed. */
 static void questions(struct glake *gone)
 {
@@ -243,6 +430,7 @@ static void closed(void)
 	is_error(glake_device_count((struct glake *)UINTPTR_MAX), -ESTALE, "STALE");
 	is_int((int64_t)bytes, 3, "outputs are as they were");
 	questions(gone);
+	closed_too(gone, p);
 	ok(flow_alloc(next, 100, NULL), "the one in its place works");
 	flow_close(next, 1);
 }
@@ -282,6 +470,14 @@ int main(void)
 			after.free_pages == before.free_pages &&
 			after.frees == before.frees && after.allocs == before.allocs,
 		"nothing else has changed");
+	streams();
+	uses();
+	events();
+	pools();
+	after = flow_stats(ctx, 0);
+	ok(after.live == before.live && after.live_blocks == before.live_blocks &&
+			after.pool_held == 0 && after.lost == 0,
+		"what was refused left nothing");
 	whole_gpu();
 	frees_twice();
 	closed();

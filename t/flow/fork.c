@@ -32,13 +32,55 @@ static int child(struct glake *ctx, void *ptr)
 	return wrong;
 }
 
+static bool all(struct CUstream_st *stream, void *arg)
+{
+	(void)stream;
+	(void)arg;
+	return true;
+}
+
+/* The same of streams, events and pools; the number of the first. */
+static int told_child(struct glake *ctx, void *ptr)
+{
+	struct glake_pool_id id = {.low = 1};
+	struct glake_pool pool = {.sz = sizeof(pool)};
+	struct CUstream_st *stream = NULL;
+	struct CUevent_st *event = NULL, *some = (struct CUevent_st *)0x4440;
+	int answers[] = {glake_use(ctx, ptr, NULL), glake_stream_end(ctx, 0, NULL),
+		glake_stream_new(ctx, 0, &stream), glake_event_new(ctx, 0, &event),
+		glake_event_free(ctx, 0, some), glake_event_record(ctx, 0, some, NULL),
+		glake_stream_wait(ctx, 0, NULL, some),
+		glake_event_recorded(ctx, 0, some, NULL),
+		glake_stream_waited(ctx, 0, NULL, some), glake_event_forget(ctx, 0, some),
+		glake_pool_begin(ctx, 0, id, NULL),
+		glake_pool_begin_for(ctx, 0, id, all, NULL), glake_pool_end(ctx, 0, id),
+		glake_pool_release(ctx, 0, id), glake_pool_get(ctx, 0, id, &pool)};
+	struct glake_error error = {.sz = sizeof(error)};
+
+	for (int i = 0; i < (int)(sizeof(answers) / sizeof(*answers)); i++) {
+		if (answers[i] != -ENODEV)
+			return i + 1;
+	}
+	glake_last_error(&error);
+	if (error.error_class != GLAKE_ERROR_FORKED || stream || event)
+		return 100;
+	return glake_free_after(ctx, ptr, &some, 1) || glake_free_after(ctx, ptr, NULL, 0)
+		? 101
+		: 0;
+}
+
 static int run_child(struct glake *ctx, void *ptr)
 {
 	pid_t pid = flow_fork(STUCK_S);
+	int wrong;
 
 	if (!pid)
 		_exit(child(ctx, ptr));
-	return flow_wait(pid);
+	wrong = flow_wait(pid);
+	pid = flow_fork(STUCK_S);
+	if (!pid)
+		_exit(told_child(ctx, ptr));
+	return wrong | flow_wait(pid) << 10;
 }
 
 static void forks(void)
