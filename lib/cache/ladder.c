@@ -134,6 +134,10 @@ int glk_ladder_grow(
 			return err;
 		made = climb(cache, shortage(cache->node, bytes));
 	}
-	err = made ? glk_node_grow(cache->node, class, size, ret_page) : -ENOMEM;
+	/* where the driver is the limit, what it has left may be enough with less */
+	if (made || glk_node_has_room(cache->node, bytes))
+		err = glk_node_grow(cache->node, class, size, ret_page);
+	else
+		err = -ENOMEM;
 	return err == -ENOMEM ? refuse(cache, bytes) : err;
 }

@@ -160,9 +160,28 @@ static void meets_driver(void)
 	rig_close(&rig, 1);
 }
 
+/* No budget: what the driver has left counts with what is given back. */
+static void adds_up(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=16MiB", NULL});
+	a = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, 100, a), a);
+	ok(rig_alloc(&rig, 8 * MIB, a), "a page of 8 MiB of 16, and one of 2 that is idle");
+	ok(rig_alloc(&rig, 8 * MIB, a), "the rest of the GPU and the idle one are another");
+	is_int((int64_t)rig_figures(&rig).reserved, 16 * (int64_t)MIB, "that is all");
+	ok(!rig_alloc(&rig, 1, a), "there is no more");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	adds_up();
 	recuts();
 	unparks();
 	syncs_last();
