@@ -235,7 +235,7 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	if (!graph)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the pool of the graph was ended by another thread");
-	graph->cache.eager |= !request->stream->mute;
+	glk_graph_note(graph, request->stream, request->capture);
 	err = glk_cache_serve(&graph->cache, request,
 		glk_slab_at(&graph->cache.seats, 0), NULL, ret_addr);
 	if (err)
@@ -297,6 +297,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	request.rounded = glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT;
 	request.stream = glk_stream_enter(cache->streams, id);
 	request.stream->mute = facts.capture != 0;
+	request.capture = facts.capture;
 	err = session ? serve_graph(cache, &request, seat, session, ret_addr)
 		      : glk_cache_serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;

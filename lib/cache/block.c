@@ -70,13 +70,16 @@ uint64_t glk_block_marks(const struct glk_extent *e)
 
 int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
+	struct glk_stream_facts facts = {0};
 	struct glk_cache *at;
 	struct glk_stream *s;
 	struct glk_extent *e;
 	uint32_t id = 0;
 	int err;
 
-	err = glk_stream_get(cache->streams, stream, NULL, &id);
+	/* what it captures is asked for where that matters */
+	err = glk_stream_get(cache->streams, stream,
+		glk_cache_holds(cache, addr) ? NULL : &facts, &id);
 	if (err)
 		return err;
 	glk_lock(cache->lock);
@@ -87,6 +90,8 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 	if (e) {
 		if (e->stream != id)
 			mark(e, glk_stream_mask(s));
+		if (at != cache)
+			glk_graph_note(glk_graph_of(at), s, facts.capture);
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 	}
 	glk_unlock(cache->lock);
@@ -154,10 +159,10 @@ static void take_back_at(struct glk_cache *cache, struct glk_cache *at,
 }
 
 /* The stream of a free, or 0 for one without: the memory is nobody's then. */
-static int freed_on(
-	struct glk_cache *cache, struct CUstream_st *stream, uint32_t *ret_stream)
+static int freed_on(struct glk_cache *cache, struct CUstream_st *stream,
+	struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
-	int err = glk_stream_get(cache->streams, stream, NULL, ret_stream);
+	int err = glk_stream_get(cache->streams, stream, facts, ret_stream);
 
 	if (err == -ENODEV)
 		return 0; /* the GPU is lost, with all of its work */
@@ -179,7 +184,7 @@ int glk_block_give_back(
 	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
 		return glk_hit_put(cache, e, glk_stream_name(stream));
-	err = freed_on(cache, stream, &id);
+	err = freed_on(cache, stream, NULL, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
@@ -193,17 +198,21 @@ int glk_block_give_back(
 int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_seat *seat = seat_of(cache);
+	struct glk_stream_facts facts = {0};
 	struct glk_cache *at;
 	struct glk_extent *e;
 	uint32_t id = 0;
 	int err;
 
-	err = freed_on(cache, stream, &id);
+	err = freed_on(cache, stream, &facts, &id);
 	if (err)
 		return err;
 	glk_lock(cache->lock);
 	at = glk_graph_cache(cache, addr);
 	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	if (e && id && at != cache)
+		glk_graph_note(glk_graph_of(at), glk_stream_enter(cache->streams, id),
+			facts.capture);
 	if (e)
 		take_back_at(cache, at, seat, e, note_free(at, e, id));
 	glk_unlock(cache->lock);

@@ -62,8 +62,6 @@ struct glk_cache {
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
 	glk_atomic(bool) diverted; /* no request is a hit, since a pool is open */
-	uint64_t settled;	   /* in a pool of graphs: what was freed until then is all's */
-	bool eager; /* the same: it serves streams that capture nothing, whose work is no graph's */
 	uint64_t graph_live;	   /* bytes asked for by live blocks of pools */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
@@ -96,6 +94,7 @@ struct glk_request {
 	uint32_t mapped; /* pages that were mapped for it */
 	uint32_t flags;
 	struct glk_stream *stream;
+	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
 	bool stitched; /* with pages that lay elsewhere */

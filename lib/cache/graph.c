@@ -147,12 +147,6 @@ static int make(
 	return 0;
 }
 
-/* What was freed to the pool until now is all its streams'. */
-static void settle(struct glk_cache *cache, struct glk_graph *graph)
-{
-	graph->cache.settled = cache->streams->tick;
-}
-
 static int begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 {
 	struct glk_graph *graph;
@@ -178,7 +172,10 @@ static int begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 	glk_store_relaxed(&graph->seen, b->capture);
 	graph->state = GLK_GRAPH_OPEN;
 	graph->session = ++glk_graphs(cache)->sessions;
-	settle(cache, graph);
+	glk_graph_settle(graph);
+	/* what the program freed since then is had when it has finished, and no event can be
+	 * recorded on a stream once it captures */
+	glk_event_poll(cache->streams);
 	cache->streams->captures++;
 	if (!glk_graphs(cache)->open++)
 		glk_quick_divert(cache, true);
@@ -208,7 +205,7 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 {
 	graph->state = GLK_GRAPH_CLOSED;
-	settle(cache, graph);
+	glk_graph_settle(graph);
 	cache->streams->captures--;
 	if (!--glk_graphs(cache)->open)
 		glk_quick_divert(cache, false);

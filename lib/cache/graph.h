@@ -7,8 +7,9 @@
  * lock and the streams of its GPU and with addresses of its own, and differs in three rules:
  *
  *  - a mapping stays until the pool ends, for a replay is work that no event tells of
- *  - memory goes to the stream that freed it, and to all once another graph begins; no wait of
- *    ours and no question may be part of a graph
+ *  - what a graph frees goes to the stream that freed it, and to all once its capture is over;
+ *    what is freed outside of captures has to have finished first, for no wait of ours may be
+ *    part of a graph
  *  - there are no quick bins. A pool does not end while a block of it is live
  *
  * While a pool is open no request of the GPU is a hit, so that each can be looked at.
@@ -39,6 +40,9 @@ struct glk_graph {
 	uint64_t capture;	   /* one that was not announced; 0: it was */
 	glk_atomic(uint64_t) seen; /* the capture of the stream, as of its last request */
 	glk_atomic(uint32_t) callers; /* threads that ask its filter */
+	/* settle.c: the capture that it serves, the tick at which that was first seen, and the
+	 * streams that were seen in it. */
+	uint64_t run, since, captured;
 };
 
 struct glk_graphs {
@@ -65,6 +69,12 @@ struct glk_graph *glk_graph_of(const struct glk_cache *pool);
 int glk_graph_reap(struct glk_cache *cache);
 /* Closes it to requests. */
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
+
+/* settle.c: a request, a use or a free on a stream, in a capture or in none (0). */
+void glk_graph_note(
+	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture);
+/* The capture that it served is over. */
+void glk_graph_settle(struct glk_graph *graph);
 
 /* route.c: the pool that a request goes to, or NULL. Not under the lock. 0 or an error. */
 int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,

@@ -5,7 +5,7 @@
  * known to be behind it, to have finished, or behind a stream wait.
  */
 #include "base/conf.h"
-#include "cache/cache.h"
+#include "cache/graph.h"
 
 /* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
 static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
@@ -14,14 +14,21 @@ static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
 		(use->streams & ~glk_stream_mask(stream));
 }
 
-/* In a pool of graphs: what the graph's own stream freed, what earlier graphs left, and what was
- * never a graph's and has finished. No wait of ours can be in a graph. */
+/* In a pool of graphs, see settle.c. No wait of ours can be in a graph. */
 static bool graph_may(struct glk_cache *cache, const struct glk_request *request,
 	const struct glk_use *use)
 {
-	return (use->tick <= cache->settled && !cache->eager) ||
-		!foreign(request->stream, use) ||
-		glk_clock_finished(cache->streams, use);
+	if (!foreign(request->stream, use) &&
+		(!request->capture || use->tick > glk_graph_of(cache)->since))
+		return true;
+	return glk_clock_finished(cache->streams, use);
+}
+
+/* Whether memory needs no look: in a pool of graphs all does. */
+static bool is_own(const struct glk_cache *cache, const struct glk_stream *stream,
+	const struct glk_use *use)
+{
+	return cache->home == cache && !foreign(stream, use);
 }
 
 bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
@@ -117,7 +124,7 @@ static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *
 	glk_clock_forget(cache->streams, use);
 	same->is = *use;
 	same->waits = 0;
-	return !foreign(seek->request->stream, use) ||
+	return is_own(cache, seek->request->stream, use) ||
 		glk_request_may(cache, seek->request, use, &same->waits);
 }
 
@@ -134,7 +141,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_span *span,
 	for (uint32_t slot = first; slot <= last; slot++) {
 		struct glk_use *use = plain ? &span->use[slot] : glk_slot_use(span, slot);
 
-		if (!foreign(stream, use) || !glk_bit_get(span->usable, slot))
+		if (is_own(seek->cache, stream, use) || !glk_bit_get(span->usable, slot))
 			continue;
 		fit->own = false;
 		if (!look(seek, use, &same))
@@ -189,7 +196,7 @@ bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_s
 	if (glk_bits_meet(span->shared, span->usable, first_slot, last_slot) &&
 		!count_taken(cache, span, first_slot, last_slot, fit))
 		return false;
-	fit->own = glk_clock_alone(cache->streams);
+	fit->own = cache->home == cache && glk_clock_alone(cache->streams);
 	if (fit->own)
 		return true;
 	return count_waits(seek, span, first_slot, last_slot, fit);

@@ -166,6 +166,17 @@ void turn_in_capture(struct world *w)
 	}
 }
 
+/* A launch writes what its graph wrote, so it goes behind whoever used that beside the graph,
+ * also if the block was freed since then. */
+static void behind_users(struct world *w, struct graph *g, int lane)
+{
+	for (int i = 0; i < LANES; i++) {
+		if (g->beside >> i & 1)
+			order(w, i, lane);
+	}
+	g->beside = 0;
+}
+
 /* Graphs of a pool run one after the other. */
 void turn_launch(struct world *w)
 {
@@ -174,10 +185,14 @@ void turn_launch(struct world *w)
 	uint32_t before = 0, after = 0;
 	const char *wrong;
 
-	if (!g->used || !g->graph || (w->lanes_in >> lane & 1))
+	/* no order holds between a stream that captures and one that does not */
+	if (!g->used || !g->graph || ((g->beside | 1u << lane) & w->lanes_in))
 		return;
 	if (w->launched >= 0)
 		order(w, w->launched, lane);
+	behind_users(w, g, lane);
+	if (w->wrong)
+		return;
 	glk_soft_pending(w->drv, 0, w->lane[lane], &before);
 	must(w, glk_soft_graph_launch(w->drv, g->graph, 0, w->lane[lane]), "a launch");
 	glk_soft_pending(w->drv, 0, w->lane[lane], &after);
@@ -193,8 +208,9 @@ void turn_launch(struct world *w)
 	w->launched = lane;
 	w->launches++;
 	for (int i = 0; i < BLOCKS; i++) {
-		/* what a graph left in a block that is live is read behind it */
-		if (w->block[i].at && w->block[i].graph >= 0 && !w->block[i].captured) {
+		/* what the graph left in a block that is live is read behind it */
+		if (w->block[i].at && w->block[i].graph == (int)(g - w->graph) &&
+			!w->block[i].captured) {
 			w->block[i].users |= 1u << lane;
 			w->block[i].writer = lane;
 		}

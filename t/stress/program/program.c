@@ -43,6 +43,8 @@ void must(struct world *w, int err, const char *what)
 /* The device runs a little, on streams of its choice. */
 static void step(struct world *w)
 {
+	if (w->late && chance(w, 90))
+		return;
 	for (uint64_t n = below(w, 12); n; n--) {
 		unsigned i = (unsigned)below(w, LANES + w->ghosts);
 
@@ -139,6 +141,9 @@ void touch(struct world *w, struct block *b, int lane, bool write)
 	if (write)
 		b->writer = lane;
 	b->users |= 1u << lane;
+	/* its own graph writes it, and an earlier one may: what that freed was there for it */
+	for (int i = 0; i <= b->graph && !b->captured; i++)
+		w->graph[i].beside |= 1u << lane;
 }
 
 void ask(struct world *w, struct block *b, int lane)
@@ -264,6 +269,12 @@ void replace(struct world *w, int lane)
 		if (b->writer == lane)
 			b->writer = 0;
 	}
+	for (int i = 0; i < GRAPHS; i++) {
+		unsigned *beside = &w->graph[i].beside;
+
+		if (*beside >> lane & 1)
+			*beside = (*beside & ~(1u << lane)) | 1u;
+	}
 	if (w->launched == lane)
 		w->launched = 0;
 }
@@ -280,7 +291,7 @@ static void turn(struct world *w)
 		break;
 	case 7 ... 10:
 		b = choose(w, true);
-		if (b && b->graph < 0 && !(b->users & w->lanes_in) &&
+		if (b && !(b->users & w->lanes_in) &&
 			(b->of < 0 || !(w->lanes_in >> b->of & 1)))
 			touch(w, b, eager_lane(w), chance(w, 50));
 		break;
@@ -317,6 +328,7 @@ static void begin(struct world *w, uint64_t seed)
 	w->random = seed_thread(seed, 0);
 	w->wrong = NULL;
 	w->notes = chance(w, 60);
+	w->late = chance(w, 40);
 	w->capturing = -1;
 	w->lanes_in = 0;
 	w->ghosts = 0;

@@ -42,6 +42,7 @@ struct graph {
 	struct glake_pool_id pool; /* of a capture that was not announced */
 	struct node node[NODES];
 	unsigned nodes;
+	unsigned beside; /* lanes that used its blocks outside of it since its last launch */
 };
 
 struct world {
@@ -55,6 +56,7 @@ struct world {
 	struct CUevent_st *event[EVENTS_MADE];
 	unsigned next_event;
 	bool notes; /* the program tells of its events */
+	bool late;  /* the device is far behind */
 	struct block block[BLOCKS];
 	/* One pool of graphs a program, and at most one capture at a time. */
 	struct graph graph[GRAPHS];

@@ -87,6 +87,7 @@ static void lives(void)
 
 	open_capture(&rig, 1, a);
 	is_int((int64_t)rig_pool(&rig, 1).graphs, 2, "a second graph");
+	glk_soft_run_all(rig.drv);
 	a3 = give(&rig, 2 * PAGE, a);
 	ok(a3 == a1, "has what the first one left");
 	second = close_capture(&rig, 1, a);

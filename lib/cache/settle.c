@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What was freed to a pool of graphs, and since when it is whose.
+ *
+ * A free in a capture is an event of that graph: nothing runs, and no clock tells when it is
+ * over. Inside the capture the memory is its stream's own. When the capture is over it is
+ * anybody's, since the graphs of a pool are replayed one after the other. A free outside of
+ * captures is of work that is queued, and has its clock like any other, also where the stream
+ * captures a moment later: the graph may be launched elsewhere.
+ *
+ * The two are told apart by the tick at which a capture was first seen and by the streams seen
+ * in it. A capture ends on all of its streams at once, so it is over when one of them is met
+ * outside of it, and when another capture comes to the pool.
+ */
+#include "cache/graph.h"
+
+static void settle_use(const struct glk_graph *graph, struct glk_use *use)
+{
+	if (use->tick > graph->since && !(use->streams & ~graph->captured))
+		use->streams = 0;
+}
+
+static void settle_span(struct glk_graph *graph, struct glk_span *span)
+{
+	uint32_t end = glk_span_end(span);
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		if (!span->slot[slot].page)
+			continue;
+		settle_use(graph, &span->use[slot]);
+		settle_use(graph, glk_slot_use(span, slot));
+	}
+}
+
+void glk_graph_settle(struct glk_graph *graph)
+{
+	for (int kind = 0; kind < GLK_KIND_COUNT && graph->captured; kind++)
+		settle_span(graph, &graph->cache.map.span[kind]);
+	graph->captured = 0;
+	graph->run = 0;
+	graph->since = graph->cache.streams->tick;
+}
+
+void glk_graph_note(
+	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture)
+{
+	uint64_t mask = glk_stream_mask(stream);
+
+	if (capture ? capture != graph->run : (graph->captured & mask) != 0)
+		glk_graph_settle(graph);
+	graph->run = capture ? capture : graph->run;
+	/* streams of the crowd are not told apart, so that they never settle */
+	if (capture && stream->bit < GLK_STREAM_CROWD)
+		graph->captured |= mask;
+}
