@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "base/slab.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -26,11 +27,19 @@ static _Thread_local bool busy;
 static glk_atomic(uint64_t) last_serial;
 
 typedef void (*end_fn)(struct glk_thread *thread);
-static glk_atomic(end_fn) at_end;
+static glk_atomic(end_fn) at_end[GLK_THREAD_ENDS];
 
 void glk_thread_at_end(void (*fn)(struct glk_thread *thread))
 {
-	glk_store_release(&at_end, fn); /* pairs with: give_back */
+	end_fn there;
+
+	for (int i = 0; i < GLK_THREAD_ENDS; i++) {
+		there = NULL;
+		/* pairs with: give_back */
+		if (glk_cas_acq_rel(&at_end[i], &there, fn) || there == fn)
+			return;
+	}
+	assert(!"GLK_THREAD_ENDS is too small");
 }
 
 bool glk_thread_lives(uint64_t serial)
@@ -50,11 +59,14 @@ bool glk_thread_lives(uint64_t serial)
 static void give_back(void *arg)
 {
 	struct glk_thread *thread = arg;
-	end_fn end = glk_load_acquire(&at_end); /* pairs with: glk_thread_at_end */
+	end_fn end;
 
 	glk_thread_current = thread;
-	if (end)
-		end(thread);
+	for (int i = 0; i < GLK_THREAD_ENDS; i++) {
+		end = glk_load_acquire(&at_end[i]); /* pairs with: glk_thread_at_end */
+		if (end)
+			end(thread);
+	}
 	glk_thread_current = &nobody;
 	glk_store_relaxed(&thread->serial, 0);
 	glk_slab_put(&records, thread->id);

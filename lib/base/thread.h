@@ -42,8 +42,9 @@ extern _Thread_local struct glk_thread *glk_thread_current;
 /* Whether the thread of a serial number is still there. */
 bool glk_thread_lives(uint64_t serial);
 
-/* Has a function called with each record before it is given back at the end of its thread. One
- * function a process. */
+/* Has a function called with each record before it is given back at the end of its thread, in a
+ * forked child too. A function that is there already is not added again. */
+#define GLK_THREAD_ENDS 2
 void glk_thread_at_end(void (*fn)(struct glk_thread *thread));
 
 /* Most threads alive at once that have a record; the ones above go without error texts. */

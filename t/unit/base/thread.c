@@ -101,6 +101,42 @@ static int without_memory(void)
 	return record && record == glk_thread_self() && errno == ENOTTY ? 0 : 3;
 }
 
+static struct {
+	struct glk_thread *record;
+	int calls;
+} ended[2];
+
+static void end_first(struct glk_thread *thread)
+{
+	ended[0].record = thread;
+	ended[0].calls++;
+}
+
+static void end_second(struct glk_thread *thread)
+{
+	ended[1].record = glk_thread_self();
+	ended[1].calls++;
+}
+
+static void ends(void)
+{
+	struct glk_thread *record = NULL;
+	pthread_t thread;
+	struct seen seen;
+
+	glk_thread_at_end(end_first);
+	glk_thread_at_end(end_second);
+	glk_thread_at_end(end_first);
+	pthread_barrier_init(&all_here, NULL, 1);
+	pthread_create(&thread, NULL, look, &seen);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&all_here);
+	record = seen.record;
+	ok(ended[0].calls == 1 && ended[1].calls == 1, "each function is called once");
+	ok(record && ended[0].record == record && ended[1].record == record,
+		"with the record, which is still the thread's");
+}
+
 int main(void)
 {
 	int status = -1;
@@ -127,5 +163,6 @@ int main(void)
 	highest = many(look, AT_ONCE, "threads after those");
 	ok(highest <= 2 * AT_ONCE + 1, "destructors lose no slot (highest %u)", highest);
 	is_int((int64_t)glk_region_bytes(), (int64_t)before, "and no memory is added");
+	ends();
 	return tap_done();
 }
