@@ -15,6 +15,7 @@
  *   stats.h     figures: memory, requests, driver calls
  *   conf.h      the configuration, key by key
  *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
+ *   trace.h     the format of recorded traces
  *
  * All functions return 0 or a negative errno value unless their comment says otherwise.
  * Outputs come last, are named ret_..., and are written only on success. Every pointer in a
@@ -33,6 +34,7 @@
 #include <glake/memory.h>
 #include <glake/stats.h>
 #include <glake/stream.h>
+#include <glake/trace.h>
 #include <glake/version.h>
 
 #endif

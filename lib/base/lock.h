@@ -18,6 +18,7 @@ enum glk_rank {
 	GLK_RANK_STREAM,      /* adding to the table of streams of a GPU */
 	GLK_RANK_DEVICE,      /* everything of one GPU: extents, page tables, streams */
 	GLK_RANK_SEAT,	      /* seats of threads that come and go */
+	GLK_RANK_TRACE,	      /* lanes of threads that come and go */
 	GLK_RANK_NODE,	      /* growth of a node */
 	GLK_RANK_DRIVER,      /* inside a backend of the driver table */
 	GLK_RANK_LOG,

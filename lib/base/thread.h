@@ -25,6 +25,10 @@ struct glk_thread {
 		uint64_t serial; /* of whose it is; 0: none */
 		void *seat;
 	} seats[GLK_THREAD_SEATS];
+	struct {
+		uint64_t serial; /* of the trace that it writes to, see watch/lane.c; 0: none */
+		void *lane;
+	} trace;
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
 	uint32_t id;	     /* slot of this record */

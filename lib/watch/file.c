@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The file of a trace from beginning to end. It belongs to who runs the program and is never
+ * one that was there before, so a name in the configuration can destroy nothing.
+ */
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "watch/trace.h"
+
+#include <glake/version.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+_Static_assert(
+	sizeof(struct glake_trace_header) <= 4096, "the header is one page at most");
+_Static_assert(sizeof(struct glake_trace_event) == 32, "as the format has it");
+
+static glk_atomic(uint64_t) opened;
+
+static int refuse(const char *name, int err, const char *why)
+{
+	glk_warn("nothing is recorded in %s: %s", name, why);
+	return err;
+}
+
+/* The name with its %p, %n and %% replaced. 0 or -EINVAL, -ENAMETOOLONG. */
+static int expand(const char *pattern, char *path, size_t size)
+{
+	size_t at = 0;
+
+	for (const char *from = pattern; *from; from++) {
+		int length = 1;
+
+		if (*from != '%')
+			path[at] = *from;
+		else if (*++from == 'p')
+			length = snprintf(path + at, size - at, "%ld", (long)getpid());
+		else if (*from == 'n')
+			length = snprintf(path + at, size - at, "%llu",
+				(unsigned long long)glk_add_relaxed(&opened, 1) + 1);
+		else if (*from == '%')
+			path[at] = '%';
+		else
+			return refuse(pattern, -EINVAL,
+				"behind % there may be p, n or another %");
+		at += (size_t)length;
+		if (at + 1 >= size)
+			return refuse(pattern, -ENAMETOOLONG, "the name is too long");
+	}
+	path[at] = '\0';
+	return 0;
+}
+
+/* Whole chunks behind the header, of as many bytes as the process may write: writing more
+ * would raise a signal. */
+static size_t fit(size_t size)
+{
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size)
+		size = (size_t)limit.rlim_cur;
+	return size / GLK_TRACE_CHUNK * GLK_TRACE_CHUNK;
+}
+
+int glk_trace_prepare(struct glk_trace *trace, size_t offset, size_t size)
+{
+	if (!madvise((char *)trace->header + offset, size, MADV_POPULATE_WRITE))
+		return 0;
+	if (errno != EINVAL)
+		return errno == EFAULT ? -ENOSPC : -errno;
+	/* before Linux 5.14 */
+	if (!fallocate(trace->fd, 0, (off_t)offset, (off_t)size) || errno == EOPNOTSUPP)
+		return 0;
+	return -errno;
+}
+
+/* As much of the size as file system and address space grant. */
+static int map(struct glk_trace *trace, size_t size)
+{
+	void *p = MAP_FAILED;
+
+	for (; size >= GLK_TRACE_SIZE_MIN; size = fit(size / 2)) {
+		if (ftruncate(trace->fd, (off_t)size))
+			continue;
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, trace->fd, 0);
+		if (p != MAP_FAILED)
+			break;
+	}
+	if (p == MAP_FAILED)
+		return errno ? -errno : -EFBIG;
+	trace->header = p;
+	trace->size = size;
+	trace->chunks = (size - GLK_TRACE_HEADER) / GLK_TRACE_CHUNK;
+	return 0;
+}
+
+static void describe(struct glk_trace *trace, const struct glk_trace_options *options)
+{
+	struct glake_trace_header *header = trace->header;
+	ssize_t length;
+
+	header->version = GLAKE_TRACE_VERSION;
+	header->header_size = GLK_TRACE_HEADER;
+	header->chunk_size = GLK_TRACE_CHUNK;
+	header->event_size = sizeof(struct glake_trace_event);
+	header->end_ns = GLAKE_TRACE_NEVER;
+	header->start_ns = options->now_ns;
+	header->start_realtime_ns = options->now_realtime_ns;
+	header->pid = (uint64_t)getpid();
+	header->devices = (uint32_t)options->devices;
+	snprintf(header->backend, sizeof(header->backend), "%s", options->backend);
+	snprintf(header->library, sizeof(header->library), "%s", GLAKE_VERSION_STRING);
+	length = readlink("/proc/self/exe", header->program, sizeof(header->program) - 1);
+	header->program[length < 0 ? 0 : length] = '\0';
+	memcpy(header->magic, GLAKE_TRACE_MAGIC, sizeof(header->magic));
+}
+
+static int make(struct glk_trace *trace, const struct glk_trace_options *options)
+{
+	int err;
+
+	trace->fd = open(trace->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (trace->fd < 0 && errno == EEXIST)
+		return refuse(trace->path, -EEXIST, "that file is there already");
+	if (trace->fd < 0)
+		return refuse(trace->path, -errno, strerror(errno));
+	errno = 0;
+	err = map(trace, fit(options->size));
+	if (err)
+		goto file;
+	err = glk_trace_prepare(trace, 0, 4096);
+	if (err)
+		goto mapping;
+	err = glk_slab_init(&trace->lanes, sizeof(struct glk_lane), GLK_THREAD_MAX);
+	if (err)
+		goto mapping;
+	describe(trace, options);
+	return 0;
+mapping:
+	munmap(trace->header, trace->size);
+file:
+	unlink(trace->path);
+	close(trace->fd);
+	return refuse(trace->path, err, strerror(-err));
+}
+
+int glk_trace_open(const struct glk_trace_options *options, struct glk_trace **ret_trace)
+{
+	struct glk_trace *trace = glk_region_new(sizeof(*trace));
+	int err;
+
+	if (!trace)
+		return refuse(options->file, -ENOMEM, "there is no memory");
+	err = expand(options->file, trace->path, sizeof(trace->path));
+	if (!err)
+		err = make(trace, options);
+	if (err) {
+		glk_region_free(trace, sizeof(*trace));
+		return err;
+	}
+	trace->start_ns = options->now_ns;
+	glk_trace_enter(trace);
+	glk_info("all requests are recorded in %s", trace->path);
+	*ret_trace = trace;
+	return 0;
+}
+
+void glk_trace_close(struct glk_trace *trace, int64_t now_ns)
+{
+	struct glake_trace_header *header;
+	uint64_t chunks, dropped;
+
+	if (!trace)
+		return;
+	glk_trace_withdraw(trace);
+	header = trace->header;
+	header->closed_ns = now_ns - trace->start_ns;
+	chunks = glk_load_relaxed(glk_trace_shared(&header->chunks));
+	dropped = glk_load_relaxed(glk_trace_shared(&header->dropped));
+	munmap(header, trace->size);
+	if (chunks <= trace->chunks &&
+		ftruncate(trace->fd, (off_t)((chunks + 1) * GLK_TRACE_CHUNK)))
+		glk_warn("%s keeps its size: %s", trace->path, strerror(errno));
+	close(trace->fd);
+	glk_info("%s is complete, %llu events were dropped", trace->path,
+		(unsigned long long)dropped);
+	glk_slab_fini(&trace->lanes);
+	glk_region_free(trace, sizeof(*trace));
+}

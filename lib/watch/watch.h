@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_WATCH_WATCH_H
+#define GLK_WATCH_WATCH_H
+
+/*
+ * The face of this folder: what is kept of a running program for people to look at. So far the
+ * trace: all requests, frees and what else orders memory, in the file that the key trace.file
+ * names, see glake/trace.h for its format.
+ *
+ * The file is made whole and sparse at the beginning and mapped. Each thread writes into a
+ * chunk of its own, its lane's; a lane goes to the next thread when its thread ends. An event
+ * is four stores into the page cache, so what was recorded outlives the process, however that
+ * ends, and there is nothing to flush.
+ *
+ * Callers	any thread, with no lock held
+ * Progress	lock-free; a thread's first event, and its last breath, take a lock for a moment.
+ *		Nothing waits for another thread or for the disk, save that the kernel slows down
+ *		a process that fills the page cache faster than it can be written back
+ * Full		when no chunk is to be had, since the file or the disk is full, recording ends at
+ *		the time of the first event that found none, for all threads: what is in the file
+ *		before that time is complete, and the rest is counted. The pages of a chunk are
+ *		made when it is claimed (madvise, Linux 5.14; before that its room on the disk
+ *		alone), so that a full disk is an answer and not a SIGBUS. A file system that
+ *		takes new room to write the same page again, as those that copy on write, can
+ *		still send one, and so can whoever truncates the file meanwhile
+ * Fork		a child does not record: its context is none, see api/context.c
+ * Cancellation	at any instruction, as glake_alloc: the event under way is lost
+ * Cost		an event is some 30 instructions beside the clock that its caller reads; a chunk
+ *		of 2047 of them three system calls and the faults of 16 OS pages
+ */
+#include <glake/trace.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct glk_trace;
+
+/* The whole file is this much at least: the header and a few chunks. */
+#define GLK_TRACE_SIZE_MIN ((size_t)1 << 20)
+
+struct glk_trace_options {
+	const char *
+		file; /* its name, where %p is the process, %n the number of the trace in it
+			     and %% a % */
+	size_t size; /* of the file, at most */
+	int64_t now_ns, now_realtime_ns;
+	int devices;
+	const char *backend;
+};
+
+/*
+ * Makes the file, for its owner alone. 0, or -errno after a warning in the log: -EEXIST,
+ * -EINVAL (the name), -EFBIG (the process may not write that much), -ENOSPC, -ENOMEM, or what
+ * open, ftruncate or mmap answer; nothing is left behind then.
+ */
+int glk_trace_open(const struct glk_trace_options *options, struct glk_trace **ret_trace);
+/* Completes the file and cuts it to what is in it. Nobody records meanwhile; threads may end.
+ * NULL does nothing. */
+void glk_trace_close(struct glk_trace *trace, int64_t now_ns);
+
+/*
+ * Records one event, its time as the clock tells it. Where it lies, or NULL: it was not
+ * recorded, and is counted.
+ */
+struct glake_trace_event *glk_trace_put(
+	struct glk_trace *trace, const struct glake_trace_event *event);
+/* Turns a free that was recorded, and that the library refused then, into a failed one; NULL
+ * does nothing. By the thread that recorded it, before its next event. */
+void glk_trace_refuse(struct glake_trace_event *event, int err);
+
+/* In a forked child: no trace is the child's, and no thread but this one is there. */
+void glk_trace_forked(void);
+
+#endif
