@@ -71,7 +71,7 @@ def main(build, prefix, *places):
         code, said = run("meson", "install", "-C", build, "--no-rebuild", "--destdir", root)
         tap.ok(code == 0, "meson install", said)
         wanted = {
-            "libdir": ["libglake.so", "libglake.so.0", "pkgconfig/glake.pc"],
+            "libdir": ["libglake.so", "libglake.so.0", "libglake-torch.so.0", "pkgconfig/glake.pc"],
             "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").glob("*.h")]
             + ["glake/version.h"],
             "bindir": ["glakectl"],

@@ -14,7 +14,7 @@ from tree import files, text
 TOWER = "base driver numa uvm_bridge pool map stream tier cache watch api".split()
 USERS = {
     "tool": {"base/atomic.h", "base/json.h", "base/parse.h"},  # need nothing of the library
-    "front": set(),
+    "front": {"base/atomic.h"},
     "man": {"base/conf_table.h"},
 }
 FACES = {

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The functions that PyTorch calls for every tensor. They are thin: a tensor that finds its
+ * block in the quick bins costs glake_alloc and a few instructions.
+ *
+ * PyTorch calls them with a size of 0 for empty tensors, frees NULL, and records streams on
+ * memory that is not ours. At a free it hands over a size, a device and a stream that it looked
+ * up in a table of its own and that may be those of an older block: the size and the device are
+ * not looked at, and a stream too many is harmless, since the block knows its own.
+ *
+ * Nothing here throws at a free or at a record: those run in destructors.
+ */
+#include "front/torch.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#define MIB ((double)(1 << 20))
+#define GIB ((double)(1 << 30))
+
+void glake_torch_init(int devices)
+{
+	char text[GLAKE_ERROR_TEXT_MAX + 128];
+	struct glake *ctx;
+
+	/* with 0 an allocator is made; the GPUs are not used yet */
+	if (devices <= 0)
+		return;
+	ctx = glake_torch_context();
+	if (ctx && glake_device_count(ctx) >= devices)
+		return;
+	if (ctx)
+		snprintf(text, sizeof(text), "glake sees %d GPUs and PyTorch %d",
+			glake_device_count(ctx), devices);
+	else
+		snprintf(text, sizeof(text), "glake could not be opened: %s",
+			glake_torch_why());
+	glk_torch_raise(false, text);
+}
+
+/* Says why there is no memory, as PyTorch would, with what the library knows. */
+static void refuse_memory(
+	struct glake *ctx, size_t size, int device, const struct glake_error *error)
+{
+	struct glake_device gpu = {.sz = sizeof(gpu)};
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	char text[2 * GLAKE_ERROR_TEXT_MAX];
+
+	glake_device_get(ctx, device, &gpu);
+	glake_stats_get(ctx, device, &stats);
+	snprintf(text, sizeof(text),
+		"CUDA out of memory. Tried to allocate %.2f MiB. GPU %d has a total capacity "
+		"of %.2f GiB of which %.2f GiB is free. glake holds %.2f GiB, of which "
+		"%.2f GiB is live; its budget is %.2f GiB. %s (%s)",
+		(double)size / MIB, device, (double)gpu.memory / GIB,
+		(double)gpu.free / GIB, (double)stats.reserved / GIB,
+		(double)stats.live / GIB,
+		(double)(stats.budget < gpu.memory ? stats.budget : gpu.memory) / GIB,
+		error->text, glake_error_class_name(error->error_class));
+	glk_torch_raise(true, text);
+}
+
+static void refuse(struct glake *ctx, size_t size, int device, struct CUstream_st *stream)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	char text[2 * GLAKE_ERROR_TEXT_MAX];
+
+	if (!ctx) {
+		snprintf(text, sizeof(text), "glake could not be opened: %s",
+			glake_torch_why());
+		glk_torch_raise(false, text);
+		return;
+	}
+	glake_last_error(&error);
+	if (error.err == -ENOMEM) {
+		struct glake_device gpu = {.sz = sizeof(gpu)};
+
+		if (glk_torch_history_on() && !glake_device_get(ctx, device, &gpu))
+			glk_torch_history_oom(gpu.free, size, device, stream);
+		refuse_memory(ctx, size, device, &error);
+		return;
+	}
+	snprintf(text, sizeof(text), "glake has no %.2f MiB for GPU %d: %s (%s)",
+		(double)size / MIB, device, error.text,
+		glake_error_class_name(error.error_class));
+	glk_torch_raise(false, text);
+}
+
+void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
+{
+	struct glake *ctx = glake_torch_context();
+	void *ptr = NULL;
+
+	if (!size)
+		return NULL;
+	if (glk_torch_pools_open())
+		glk_torch_pool_choose(device, stream);
+	if (!ctx || glake_alloc(ctx, device, size, stream, 0, &ptr)) {
+		refuse(ctx, size, device, stream);
+		return NULL;
+	}
+	if (glk_torch_history_on())
+		glk_torch_history_alloc(ptr, size, device, stream);
+	return ptr;
+}
+
+void glake_torch_free(void *ptr, size_t size, int device, struct CUstream_st *stream)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake *ctx = ptr ? glake_torch_context() : NULL;
+
+	if (!ctx)
+		return;
+	/* before the block can be given again */
+	if (glk_torch_history_on())
+		glk_torch_history_free(ptr);
+	if (!glake_free(ctx, ptr, stream))
+		return;
+	/* An old stream that is none of this GPU, or none at all any more. */
+	if (!glake_query(ctx, ptr, &block) && block.base == ptr)
+		glake_free(ctx, ptr, block.stream);
+}
+
+/* For callers that no exception may reach, with streams of their own: NULL is an answer. */
+void *glake_torch_try_alloc(size_t size, int device, struct CUstream_st *stream)
+{
+	struct glake *ctx = glake_torch_context();
+	void *ptr = NULL;
+
+	glk_torch_pool_choose_none();
+	if (!size || !ctx || glake_alloc(ctx, device, size, stream, 0, &ptr))
+		return NULL;
+	if (glk_torch_history_on())
+		glk_torch_history_alloc(ptr, size, device, stream);
+	return ptr;
+}
+
+/* In the order of the stream that the block was given to. */
+void glake_torch_give_back(void *ptr)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake *ctx = glake_torch_context();
+
+	if (ptr && ctx && !glake_query(ctx, ptr, &block) && block.base == ptr)
+		glake_torch_free(ptr, 0, block.device, block.stream);
+}
+
+void glake_torch_reset(void)
+{
+	struct glake *ctx = glake_torch_opened() ? glake_torch_context() : NULL;
+
+	for (int i = 0; ctx && i < glake_device_count(ctx); i++)
+		glake_trim(ctx, i, 0, NULL);
+}
+
+/* The least that can be had is one byte, so that a fraction of 0 refuses every tensor. */
+void glake_torch_memory_fraction(double fraction, int device)
+{
+	struct glake_device gpu = {.sz = sizeof(gpu)};
+	struct glake *ctx = glake_torch_context();
+	size_t bytes = SIZE_MAX;
+
+	if (!ctx || !(fraction >= 0) || glake_device_get(ctx, device, &gpu))
+		return;
+	if (fraction < 1)
+		bytes = (size_t)((double)gpu.memory * fraction);
+	glake_budget_set(ctx, device, bytes ? bytes : 1);
+}
+
+/* The start of what an address lies in. What is none of ours is a memory of its own. */
+void *glake_torch_base_alloc(void *ptr, size_t *ret_size)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake *ctx = glake_torch_context();
+
+	if (!ptr || !ctx || glake_query(ctx, ptr, &block)) {
+		block.base = ptr;
+		block.given = 0;
+	}
+	if (ret_size)
+		*ret_size = block.given;
+	return block.base;
+}
+
+/* Of a view or of a part PyTorch names the tensor's first byte, which may lie inside. */
+void glake_torch_record_stream(void *ptr, struct CUstream_st *stream)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake *ctx = glake_torch_context();
+
+	if (!ptr || !ctx || !glake_use(ctx, ptr, stream))
+		return;
+	if (!glake_query(ctx, ptr, &block) && block.base != ptr)
+		glake_use(ctx, block.base, stream);
+}

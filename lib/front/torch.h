@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_FRONT_TORCH_H
+#define GLK_FRONT_TORCH_H
+
+/*
+ * What PyTorch's CUDAPluggableAllocator calls, and what the Python module calls beside it. The
+ * signatures are PyTorch's; functions of C++ types stand here as the same calls in C.
+ *
+ * An allocation that fails has no way to say so but an exception of C++: see torch_raise.c.
+ * Everything between such a call and PyTorch is compiled to be unwound.
+ */
+#include <glake/glake.h>
+
+#include <stdbool.h>
+
+/* MempoolId_t, a std::pair of integers: passed in two registers, as this is. */
+struct glk_torch_pool_id {
+	uint64_t first, second;
+};
+
+/* torch_context.c: the context of this process, opened at the first call and never closed;
+ * NULL if there is none, and why in *ret_why. */
+GLAKE_EXPORT struct glake *glake_torch_context(void);
+GLAKE_EXPORT const char *glake_torch_why(void);
+/* Whether it was opened, without opening it. */
+GLAKE_EXPORT int glake_torch_opened(void);
+
+/* torch.c */
+GLAKE_EXPORT void glake_torch_init(int devices);
+GLAKE_EXPORT void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream);
+GLAKE_EXPORT void glake_torch_free(
+	void *ptr, size_t size, int device, struct CUstream_st *stream);
+GLAKE_EXPORT void *glake_torch_try_alloc(
+	size_t size, int device, struct CUstream_st *stream);
+GLAKE_EXPORT void glake_torch_give_back(void *ptr);
+GLAKE_EXPORT void glake_torch_reset(void);
+GLAKE_EXPORT void glake_torch_memory_fraction(double fraction, int device);
+GLAKE_EXPORT void *glake_torch_base_alloc(void *ptr, size_t *ret_size);
+GLAKE_EXPORT void glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
+
+/* torch_pool.c: memory of graphs. `filter` is a std::function<bool(cudaStream_t)>. */
+struct glk_torch_function;
+GLAKE_EXPORT void glake_torch_begin_pool(
+	int device, struct glk_torch_pool_id id, struct glk_torch_function *filter);
+GLAKE_EXPORT void glake_torch_end_pool(int device, struct glk_torch_pool_id id);
+GLAKE_EXPORT void glake_torch_release_pool(int device, struct glk_torch_pool_id id);
+/* Whether any pool is open. */
+bool glk_torch_pools_open(void);
+/* Finds the pool of the request that this thread makes next, in PyTorch's way; may throw. */
+void glk_torch_pool_choose(int device, struct CUstream_st *stream);
+/* The next request of this thread goes to none. */
+void glk_torch_pool_choose_none(void);
+
+/* torch_raise.c. The exception of `text`, if there is a way to throw one: then it does not
+ * return. Else it returns, and has said so on stderr once. */
+typedef void (*glk_torch_raise_fn)(int out_of_memory, const char *text);
+GLAKE_EXPORT void glake_torch_raise_with(glk_torch_raise_fn fn);
+void glk_torch_raise(bool out_of_memory, const char *text);
+/* What would be thrown now: 2 PyTorch's OutOfMemoryError, 1 its Error, 0 nothing. */
+GLAKE_EXPORT int glake_torch_raises(void);
+
+/* torch_segment.c: memory in the manner of cudaMalloc and cudaFree, for torch.cuda.MemPool. */
+GLAKE_EXPORT void *glake_torch_segment_alloc(
+	size_t size, int device, struct CUstream_st *stream);
+GLAKE_EXPORT void glake_torch_segment_free(
+	void *ptr, size_t size, int device, struct CUstream_st *stream);
+
+/* torch_history.c */
+enum glk_torch_action {
+	GLK_TORCH_ALLOC = 0,
+	GLK_TORCH_FREE = 1,
+	GLK_TORCH_OOM = 2,
+};
+
+struct glake_torch_record {
+	uint64_t address; /* of an OOM the bytes that the GPU has free */
+	uint64_t size;	  /* as asked for */
+	uint64_t stream;
+	int64_t time_us; /* of the calendar */
+	int32_t device;
+	int32_t action; /* enum glk_torch_action */
+};
+
+/* Most events kept, and blocks told apart at a time. */
+#define GLK_TORCH_EVENTS_MAX ((size_t)1 << 22)
+#define GLK_TORCH_BLOCKS_MAX ((size_t)1 << 19)
+
+/*
+ * Begins to remember the last `events` requests and frees and all blocks given from now on; 0
+ * ends that and forgets. More than GLK_TORCH_EVENTS_MAX are as many. 0 or -ENOMEM.
+ */
+GLAKE_EXPORT int glake_torch_history(size_t events);
+/* Copies the events, oldest first, or with `live` the blocks; as many as `room` has place for.
+ * Returns how many there are. */
+GLAKE_EXPORT size_t glake_torch_history_get(
+	int live, struct glake_torch_record *ret_records, size_t room);
+bool glk_torch_history_on(void);
+void glk_torch_history_alloc(
+	const void *ptr, size_t size, int device, const struct CUstream_st *stream);
+void glk_torch_history_free(const void *ptr);
+void glk_torch_history_oom(
+	uint64_t free, size_t size, int device, const struct CUstream_st *stream);
+
+#endif

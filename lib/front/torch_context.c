@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The one context of a process under PyTorch. It is opened by the first call that needs it, so
+ * that a program may load the library and fork before it uses a GPU, as it may with CUDA. It is
+ * never closed: tensors are freed until the very end of the process, in no order, and the driver
+ * takes all back then.
+ *
+ * The software device gives addresses that no kernel can use, so under PyTorch it is taken only
+ * when the configuration names it.
+ */
+#include "front/torch.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct glake *context;
+static char why[GLAKE_ERROR_TEXT_MAX + 64];
+static glk_atomic(int) opened;
+
+/* Whether the configuration names a driver. */
+static bool is_chosen(struct glake *ctx)
+{
+	struct glake_conf_value value = {.sz = sizeof(value)};
+	struct glake_conf_key key = {.sz = sizeof(key)};
+
+	for (size_t i = 0; !glake_conf_key_get(i, &key); i++) {
+		if (!strcmp(key.section, "driver") && !strcmp(key.key, "backend"))
+			return !glake_conf_value_get(ctx, i, &value) &&
+				strcmp(value.text, "auto") != 0;
+	}
+	return false;
+}
+
+static void open_context(void)
+{
+	struct glake_driver driver = {.sz = sizeof(driver)};
+	struct glake_error error = {.sz = sizeof(error)};
+	struct glake *ctx = NULL;
+
+	if (glake_open(NULL, &ctx)) {
+		glake_last_error(&error);
+		snprintf(why, sizeof(why), "%s (%s)", error.text,
+			glake_error_class_name(error.error_class));
+		return;
+	}
+	if (glake_backend(ctx) == GLAKE_BACKEND_SOFT && !is_chosen(ctx)) {
+		glake_driver_get(ctx, &driver);
+		snprintf(
+			why, sizeof(why), "CUDA does not work here: %s", driver.fallback);
+		glake_close(ctx, NULL);
+		return;
+	}
+	context = ctx;
+	/* pairs with: the acquire in glake_torch_opened */
+	glk_store_release(&opened, 1);
+}
+
+struct glake *glake_torch_context(void)
+{
+	pthread_once(&once, open_context);
+	return context;
+}
+
+const char *glake_torch_why(void)
+{
+	return glake_torch_context() ? "" : why;
+}
+
+int glake_torch_opened(void)
+{
+	/* pairs with: the release in open_context */
+	return glk_load_acquire(&opened);
+}
