@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+The Python module: its figures against the real library on the software device, and what it does
+to PyTorch and CuPy, which are stood in for by small ones that note what they are told.
+
+    front_glake.py MODULE PLUGIN HEADER...
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tap
+
+MODULE, PLUGIN, *HEADERS = map(os.path.abspath, sys.argv[1:])
+INCLUDES = [os.path.dirname(os.path.dirname(header)) for header in HEADERS]
+
+TORCH = '''
+import ctypes, json
+__version__ = VERSION
+calls = []
+
+class Inside:
+    def __init__(self, alloc, free):
+        self.alloc, self.free = alloc, free
+for name in SETTERS:
+    setattr(Inside, name, lambda self, address, name=name: calls.append((name, address)))
+
+class Plug:
+    def __init__(self, path, alloc, free):
+        lib = ctypes.CDLL(path)
+        address = lambda name: ctypes.cast(getattr(lib, name), ctypes.c_void_p).value
+        self.inside = Inside(address(alloc), address(free))
+        calls.append(("plug", alloc, free))
+    def allocator(self):
+        return self.inside
+
+class Version:
+    cuda = CUDA
+class Properties:
+    total_memory = 140 << 30
+class Memory:
+    @staticmethod
+    def change_current_allocator(plug):
+        if CHANGE:
+            raise RuntimeError(CHANGE)
+        calls.append(("change", isinstance(plug, Plug)))
+if PLUGGABLE:
+    Memory.CUDAPluggableAllocator = Plug
+class Cuda:
+    memory = Memory
+    MemPool = lambda self, inside, **options: ("pool", inside.alloc, options)
+    is_initialized = lambda self: INITIALISED
+    current_device = lambda self: 0
+    get_device_properties = lambda self, device: Properties
+class C:
+    _GLIBCXX_USE_CXX11_ABI = True
+for name in ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats", "_cuda_memorySnapshot",
+             "_cuda_record_memory_history", "_cuda_getMemoryFraction", "_set_cudnn_benchmark"):
+    setattr(C, name, staticmethod(lambda *_: (_ for _ in ()).throw(RuntimeError("no answer"))))
+class UntypedStorage:
+    def _share_cuda_(self):
+        return 1
+class Backends:
+    cudnn = object()
+version, cuda, _C, backends = Version, Cuda(), C, Backends
+compile = lambda *_: None
+'''
+SETTERS = ("set_init_fn set_reset_fn set_memory_fraction_fn set_base_alloc_fn "
+           "set_record_stream_fn set_begin_allocate_to_pool set_end_allocate_to_pool_fn "
+           "set_release_pool").split()
+CUPY = '''
+class Stream:
+    ptr = 0
+class OutOfMemoryError(MemoryError):
+    def __init__(self, size, total, limit):
+        super().__init__(f"{size} {total} {limit}")
+class memory:
+    OutOfMemoryError = OutOfMemoryError
+class Hook:
+    def __init__(self, give, take):
+        self.give, self.take = give, take
+    def malloc(self, size):
+        return self.give(size, 0)
+class cuda:
+    memory = memory
+    PythonFunctionAllocator = Hook
+    get_current_stream = lambda: Stream
+    current = None
+    def set_allocator(function):
+        cuda.current = function
+'''
+# Requests as PyTorch would make them.
+START = '''
+import ctypes, json, os, sys
+import glake
+def get(name, result=None, *arguments):
+    function = getattr(glake._load(), "glake_torch_" + name)
+    function.restype, function.argtypes = result, arguments
+    return function
+P, N, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+alloc, free, init = get("alloc", P, N, I, P), get("free", None, P, N, I, P), get("init", None, I)
+def refused(call, *arguments, **named):
+    try:
+        return "no error: %r" % (call(*arguments, **named),)
+    except glake.GlakeError as error:
+        return str(error)
+'''
+
+
+def fake(folder, **settings):
+    """Folders for sys.path with the stand-ins."""
+    values = {"VERSION": "2.11.0", "SETTERS": SETTERS, "CUDA": "13.0", "CHANGE": "",
+              "PLUGGABLE": True, "INITIALISED": False, **settings}
+    code = TORCH
+    for name, value in values.items():
+        code = re.sub(rf"\b{name}\b", lambda _, value=value: repr(value), code)
+    place = Path(folder) / "fake"
+    place.mkdir(exist_ok=True)
+    (place / "torch").mkdir(exist_ok=True)
+    (place / "torch" / "__init__.py").write_text(code, encoding="utf-8")
+    (place / "torch" / "_inductor").mkdir(exist_ok=True)
+    (place / "torch" / "_inductor" / "__init__.py").write_text("", encoding="utf-8")
+    (place / "torch" / "_inductor" / "config.py").write_text(
+        "class triton:\n    cudagraph_trees = True\n", encoding="utf-8")
+    (place / "cupy.py").write_text(CUPY, encoding="utf-8")
+    return str(place)
+
+
+def python(folder, code, *arguments, env=None, path="", start=START):
+    """What a program prints, each line as JSON; a dict with its error if it fails."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
+    clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
+                 XDG_CACHE_HOME=folder, PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1",
+                 PYTHONPATH=os.path.dirname(MODULE) + (":" + path if path else ""))
+    clean.update(env or {})
+    clean = {k: v for k, v in clean.items() if v is not None}
+    command = [sys.executable, "-S", *arguments] if arguments else [
+        sys.executable, "-S", "-c", start + code]
+    run = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=120,
+                         check=False, cwd=folder)
+    if run.returncode:
+        return {"failed": run.returncode, "said": run.stderr}
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    return lines[0] if len(lines) == 1 else lines
+
+
+def structures(folder):
+    """The structures of the module are those of the headers."""
+    names = {"_Stats": "glake_stats", "_DriverStats": "glake_driver_stats",
+             "_Block": "glake_block", "_Error": "glake_error"}
+    source, program = Path(folder) / "sizes.c", Path(folder) / "sizes"
+    rows = "".join(
+        f'printf("\\"{python_name}\\": %zu,", sizeof(struct {name}));'
+        for python_name, name in names.items())
+    source.write_text("#include <glake/glake.h>\n#include <stdio.h>\n"
+                      'int main(void) { printf("{"); %s printf("\\"end\\": 0}"); }' % rows,
+                      encoding="utf-8")
+    include = [f"-I{path}" for path in INCLUDES]
+    try:
+        subprocess.run(["cc", *include, source, "-o", program], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        tap.ok(True, f"structures # SKIP no compiler: {error}")
+        return
+    want = json.loads(subprocess.run([program], capture_output=True, check=True).stdout)
+    got = python(folder, "print(json.dumps({n: ctypes.sizeof(getattr(glake, n)) for n in %r}))"
+                 % list(names))
+    tap.equal(got, {n: want[n] for n in names}, "structures have the sizes of the headers")
+
+
+def without_torch(folder):
+    said = python(folder, '''
+print(json.dumps([refused(glake.use), refused(glake.pool), refused(glake.use_cupy)]))
+p, q = alloc(3 << 20, 0, None), alloc(1000, 0, None)
+free(q, 1000, 0, None)
+s = glake.stats()
+print(json.dumps([s["0"] if "0" in s else s[0], glake.stats(0) == s[0],
+                  glake.stats("cuda:0") == s[0]]))
+print(json.dumps(glake.memory_stats()))
+free(p, 1000, 0, None)
+print(json.dumps([glake.trim(), glake.trim(0), glake.stats(0)["reserved"]]))
+print(json.dumps([glake.budget(), glake.budget(1 << 30), glake.budget(device=0),
+                  refused(glake.budget, 0), refused(glake.stats, 5), refused(glake.budget, 1, 5),
+                  glake.last_error()["class"]]))
+print(json.dumps(refused(glake.snapshot)))
+''')
+    if not tap.ok(isinstance(said, list), "without PyTorch and CuPy", said):
+        return
+    refusals, (stats, same, named), names, trimmed, budgets, snapshot = said
+    tap.has(refusals[0], "PyTorch is not installed", "use() says what is missing")
+    tap.has(refusals[1], "PyTorch is not installed", "so does pool()")
+    tap.has(refusals[2], "CuPy is not installed", "and use_cupy()")
+    tap.equal([stats["live"], stats["live_blocks"], stats["allocs"], stats["frees"]],
+              [3 << 20, 1, 2, 1], "figures of a GPU")
+    tap.ok(same and named, "by its number and by PyTorch's name")
+    tap.ok(stats["driver_calls"]["create"] > 0 and stats["rungs"]["limbo"] == 0, "calls and rungs")
+    tap.equal([names["allocation.all.current"], names["allocated_bytes.all.current"],
+               names["allocation.all.freed"], names["num_ooms"]], [1, 3 << 20, 1, 0],
+              "under the names of PyTorch")
+    tap.ok(names["allocated_bytes.all.peak"] >= 3 << 20, "with peaks")
+    missing = {f"{stat}.{pool}.{row}" for stat in (
+        "allocation segment active inactive_split allocated_bytes reserved_bytes active_bytes "
+        "inactive_split_bytes requested_bytes").split() for pool in ("all", "small_pool", "large_pool")
+        for row in ("current", "peak", "allocated", "freed")} - set(names)
+    tap.equal(sorted(missing), [], "all of them")
+    tap.ok(trimmed[0] > 0 and trimmed[1:] == [0, 0], "trim gives everything back")
+    tap.equal(budgets[:3], [None, 1 << 30, 1 << 30], "the budget, none, set, kept")
+    for text in budgets[3:6]:
+        tap.ok("(INVAL)" in text, "a wrong figure or GPU is refused with the reason", text)
+    tap.equal(budgets[6], "INVAL", "and recorded")
+    tap.has(snapshot, "glake.history()", "a snapshot says what it needs")
+
+
+def libraries(folder):
+    code = ("import json, glake\ntry:\n    print(json.dumps(glake.stats()))\n"
+            "except glake.GlakeError as e:\n    print(json.dumps(str(e)))\n")
+    said = python(folder, code, env={"GLAKE_LIBRARY_PATH": "/nowhere:/else"}, start="")
+    tap.has(said, "/nowhere/libglake-torch.so.0", "a wrong path: where it was looked for")
+    broken = Path(folder) / "broken"
+    broken.mkdir()
+    (broken / "libglake-torch.so.0").write_text("no library", encoding="utf-8")
+    said = python(folder, code, env={"GLAKE_LIBRARY_PATH": str(broken)}, start="")
+    tap.has(said, "cannot be loaded", "a file that is no library")
+    said = python(folder, code, env={"GLAKE_POOL_BUDGET": "much"}, start="")
+    tap.has(said, "pool.budget", "a wrong setting is named")
+    said = python(folder, code, env={"GLAKE_DRIVER_BACKEND": None}, start="")
+    tap.ok("CUDA does not work here" in said or isinstance(said, dict) and "0" in said,
+           "the software device is not taken by chance", said)
+    link = Path(folder) / "tree" / "lib" / "front"
+    link.mkdir(parents=True)
+    (link / "glake.py").symlink_to(MODULE)
+    said = python(folder, "import json, glake\nprint(json.dumps(glake._HERE))",
+                  env={"PYTHONPATH": str(link)}, start="")
+    tap.equal(said, os.path.dirname(os.path.realpath(MODULE)), "a link is followed")
+
+
+def on_torch(folder):
+    path = fake(folder)
+    said = python(folder, '''
+import torch
+glake.use(settings={"pool.budget": "64MiB"}, events=100)
+glake.use()
+print(json.dumps(torch.calls))
+addresses = {name: ctypes.cast(getattr(glake._load(), "glake_torch_" + name), P).value for name in (
+    "init reset memory_fraction base_alloc record_stream begin_pool end_pool release_pool").split()}
+print(json.dumps(list(addresses.values())))
+print(json.dumps([glake._load().glake_torch_opened(), glake.stats(), glake.memory_stats(),
+                  glake.trim()]))
+init(1)
+p = [alloc((i + 1) * 300000, 0, None) for i in range(9)]
+for i in (0, 3, 4):
+    free(p[i], 0, 0, None)
+print(json.dumps([glake.budget(), torch._C._cuda_getMemoryFraction(0)]))
+print(json.dumps(torch._C._cuda_memoryStats(0)))
+torch._C._cuda_resetPeakMemoryStats(0)
+picture = glake.snapshot("picture")
+import pickle
+print(json.dumps(pickle.load(open("picture", "rb")) == picture))
+print(json.dumps(picture))
+print(json.dumps(torch._C._cuda_memorySnapshot(None)["segments"] == picture["segments"]))
+torch._C._cuda_record_memory_history(None, None, "all", 10, False)
+print(json.dumps(refused(glake.snapshot)))
+torch._C._cuda_record_memory_history("all", None, "all", sys.maxsize, False)
+print(json.dumps(len(glake.snapshot()["segments"])))
+torch.compile(1)
+import torch._inductor.config
+import warnings
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    torch._C._set_cudnn_benchmark(True)
+    torch._C._set_cudnn_benchmark(False)
+print(json.dumps([refused(torch.UntypedStorage()._share_cuda_), refused(glake.pool),
+                  torch._inductor.config.triton.cudagraph_trees, len(seen)]))
+''', path=path)
+    if not tap.ok(isinstance(said, list), "under PyTorch", said):
+        return
+    (calls, addresses, early, budget, stats, loaded, picture, same, forgotten, again, rest) = said
+    tap.equal([row[0] for row in calls], ["plug", *SETTERS, "change"], "every hook is set, once")
+    tap.equal([row[1] for row in calls[1:-1]], addresses, "to the function that it is for")
+    tap.equal(early, [0, {}, {}, 0], "figures do not open the GPU before PyTorch does")
+    tap.equal(budget[0], 64 << 20, "settings reach the library")
+    tap.ok(0 < budget[1] < 0.001, "and PyTorch, as a fraction")
+    tap.equal([stats["allocation"]["all"]["current"], stats["allocation"]["all"]["freed"]], [6, 3],
+              "PyTorch's statistics are answered")
+    tap.ok(loaded and same, "snapshots, from a file and through PyTorch")
+    live = [b for s in picture["segments"] for b in s["blocks"] if b["state"] != "inactive"]
+    tap.equal(sorted(b["requested_size"] for b in live),
+              [300000 * i for i in (2, 3, 6, 7, 8, 9)], "a snapshot has the live blocks")
+    wrong = []
+    for segment in picture["segments"]:
+        end = segment["address"]
+        for block in segment["blocks"]:
+            wrong += [block] if block["address"] != end else []
+            end += block["size"]
+        wrong += [segment] if end != segment["address"] + segment["total_size"] else []
+        wrong += [segment] if segment["total_size"] % (2 << 20) else []
+        wrong += [segment] if segment["allocated_size"] != sum(
+            b["size"] for b in segment["blocks"] if b["state"] != "inactive") else []
+    tap.equal(wrong, [], "whose segments are filled by their blocks without a gap")
+    traces = picture["device_traces"][0]
+    tap.equal([row["action"] for row in traces], ["alloc"] * 9 + [
+        "free_requested", "free_completed"] * 3, "and what happened")
+    tap.has(forgotten, "nothing was remembered", "PyTorch ends the history")
+    tap.equal(again, 0, "and begins a new one")
+    tap.has(rest[0], "glake.pool()", "sharing with processes: the way that works")
+    tap.has(rest[1], "glake.use()", "no pool under the plug-in")
+    tap.equal(rest[2:], [False, 1], "graph trees are off, a benchmark is warned of, once")
+
+
+def refusals(folder):
+    for what, part, settings in (
+            ("CUDA has begun", "already initialised", {"INITIALISED": True}),
+            ("an allocator in use", "something has used it", {"CHANGE": "Can't swap"}),
+            ("PyTorch for another GPU", "without CUDA", {"CUDA": None}),
+            ("PyTorch without plug-ins", "too old", {"VERSION": "1.13", "PLUGGABLE": False}),
+            ("PyTorch without a hook", "set_record_stream_fn",
+             {"SETTERS": [s for s in SETTERS if s != "set_record_stream_fn"]})):
+        said = python(folder, '''
+import torch
+print(json.dumps([refused(glake.use), [c[0] for c in torch.calls if c[0] == "change"]]))
+''', path=fake(folder, **settings))
+        tap.ok(isinstance(said, list) and part in said[0] and not said[1],
+               f"{what}: refused, and said why", said)
+    said = python(folder, "print(json.dumps(glake.pool(use_on_oom=True)[2]))", path=fake(folder))
+    tap.equal(said, {"use_on_oom": True}, "a pool under PyTorch's allocator")
+
+
+def on_cupy(folder):
+    said = python(folder, '''
+import cupy
+glake.use_cupy()
+p = cupy.cuda.current(5 << 20)
+print(json.dumps([p % 512, glake.stats(0)["live"], cupy.cuda.current(0)]))
+glake.budget(16 << 20)
+try:
+    cupy.cuda.current(1 << 30)
+except cupy.cuda.memory.OutOfMemoryError as error:
+    print(json.dumps(str(error)))
+cupy.cuda.current.__self__.take(p, 0)
+print(json.dumps(glake.stats(0)["live"]))
+''', path=fake(folder))
+    if tap.ok(isinstance(said, list), "under CuPy", said):
+        tap.equal(said[0], [0, 5 << 20, 0], "an array is glake's, an empty one nobody's")
+        tap.has(said[1], str(1 << 30), "out of memory is CuPy's own error")
+        tap.equal(said[2], 0, "freed")
+
+
+def programs(folder):
+    """python3 -m glake."""
+    path = fake(folder)
+    (Path(folder) / "program.py").write_text(
+        "import json, sys, glake, torch, beside\nprint(json.dumps([__name__, sys.argv[1:], "
+        "beside.x, [c[0] for c in torch.calls][-1], glake._state['torch']]))\n", encoding="utf-8")
+    (Path(folder) / "beside.py").write_text("x = 7\n", encoding="utf-8")
+    want = ["__main__", ["-x", "1"], 7, "change", True]
+    said = python(folder, "", "-m", "glake", "program.py", "-x", "1", path=path)
+    tap.equal(said, want, "a program as it is")
+    said = python(folder, "", "-m", "glake", "-m", "program", "-x", "1", path=f"{path}:{folder}")
+    tap.equal(said, want, "a module as it is")
+    said = python(folder, "", "-m", "glake", path=path)
+    tap.ok(isinstance(said, dict) and "usage" in said["said"], "neither", said)
+
+
+def main():
+    tap.start()
+    with tempfile.TemporaryDirectory() as folder:
+        for part in (structures, without_torch, libraries, on_torch, refusals, on_cupy, programs):
+            part(folder)
+    tap.done()
+
+
+main()
