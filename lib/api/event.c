@@ -102,18 +102,21 @@ int glake_event_record(struct glake *ctx, int device, struct CUevent_st *event,
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
-	int err, cancel;
+	int err;
 
-	err = glake_event_recorded(ctx, device, event, stream);
-	if (!err)
-		err = glk_context_device(ctx, device, &context, &cache);
+	err = glk_context_device(ctx, device, &context, &cache);
 	if (err)
 		return err;
-	cancel = glk_cancel_off();
-	err = context->drv->ops->user_event_record(context->drv, device, event, stream);
-	if (err)
-		glk_cache_event_forget(cache, event);
-	glk_cancel_restore(cancel);
+	/* who waits for the event meanwhile must not take the old record for the new one */
+	glk_lock(&cache->dependencies);
+	err = glake_event_recorded(ctx, device, event, stream);
+	if (!err) {
+		err = context->drv->ops->user_event_record(
+			context->drv, device, event, stream);
+		if (err)
+			glk_cache_event_forget(cache, event);
+	}
+	glk_unlock(&cache->dependencies);
 	return err;
 }
 
@@ -122,15 +125,17 @@ int glake_stream_wait(struct glake *ctx, int device, struct CUstream_st *stream,
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
-	int err, cancel;
+	int err;
 
 	err = glk_context_device(ctx, device, &context, &cache);
 	if (err)
 		return err;
 	if (!event)
 		return no_event();
-	cancel = glk_cancel_off();
+	glk_lock(&cache->dependencies);
 	err = context->drv->ops->user_event_wait(context->drv, device, stream, event);
-	glk_cancel_restore(cancel);
-	return err ? err : glake_stream_waited(ctx, device, stream, event);
+	if (!err)
+		err = glake_stream_waited(ctx, device, stream, event);
+	glk_unlock(&cache->dependencies);
+	return err;
 }

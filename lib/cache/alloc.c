@@ -62,7 +62,7 @@ static struct glk_span *span_of_request(
 
 /* Times that a place is looked for where a stream could not be waited for after all: it just
  * began to capture a graph, or ended unannounced. */
-#define TRIES 4
+#define TRIES (GLK_STREAM_BITS + 1)
 
 static int try_stitched(
 	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)

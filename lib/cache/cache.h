@@ -33,6 +33,7 @@ struct glk_graphs;
 struct glk_cache {
 	struct glk_lock *lock; /* of the GPU */
 	struct glk_streams *streams;
+	struct glk_lock dependencies; /* see glake_event_record() */
 	struct glk_cache *home; /* that of the GPU: itself, save for pools of graphs */
 	struct glk_drv *drv;
 	struct glk_pool *pool;

@@ -35,6 +35,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->lock = &cache->own.lock;
 	cache->streams = &cache->own.streams;
 	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
+	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	return 0;
 }
 
@@ -239,6 +240,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_store_relaxed(&cache->size, 0);
 		glk_store_relaxed(&cache->started, false);
 	}
+	glk_lock_fini(&cache->dependencies);
 	glk_lock_fini(cache->lock);
 	return err;
 }

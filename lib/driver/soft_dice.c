@@ -72,7 +72,7 @@ static uint32_t runnable(const struct soft *soft, uint32_t wanted, uint32_t *ret
 static void steps(struct soft *soft)
 {
 	static const uint8_t counts[] = {0, 0, 0, 1, 1, 1, 3, 12};
-	uint32_t count = counts[glk_soft_dice_roll(soft, 8)], ways;
+	uint32_t count = counts[glk_soft_dice_roll(soft, 8)], ways = 0;
 
 	for (; count; count--) {
 		runnable(soft, UINT32_MAX, &ways);

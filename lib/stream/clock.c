@@ -102,7 +102,7 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 static bool can_wait(const struct glk_stream *s, uint64_t tick)
 {
 	return glk_event_newest(s) >= needed(s, tick) ||
-		(s->state == GLK_STREAM_LIVE && !s->mute);
+		(s->state == GLK_STREAM_LIVE && !s->mute && glk_event_here(s));
 }
 
 /* Waits for the streams of a bit, or GLK_WAITS_NEVER. */
@@ -244,10 +244,7 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 /* Another thread's default stream cannot be asked. */
 static bool captures(struct glk_streams *streams, struct glk_stream *s)
 {
-	if (s->handle == GLK_STREAM_PER_THREAD &&
-		glk_load_relaxed(&s->key) != glk_stream_key(s->handle))
-		return false;
-	return s->state == GLK_STREAM_LIVE && glk_event_ready(streams, s) == -EAGAIN &&
+	return s->state == GLK_STREAM_LIVE && glk_event_here(s) && glk_event_ready(streams, s) == -EAGAIN &&
 		s->mute;
 }
 

@@ -49,6 +49,8 @@ static void drop_oldest(struct glk_streams *streams, struct glk_stream *s)
 	s->ring[s->head].event = NULL;
 	s->head = (s->head + 1) % GLK_STREAM_EVENTS;
 	s->count--;
+	if (!s->count && s->bit < GLK_STREAM_CROWD)
+		streams->flying &= ~glk_stream_mask(s);
 }
 
 void glk_event_drop(struct glk_streams *streams, struct glk_stream *s)
@@ -79,6 +81,12 @@ struct glk_drv_event *glk_event_last(const struct glk_stream *s)
 	return s->ring[last_slot(s)].event;
 }
 
+bool glk_event_here(const struct glk_stream *s)
+{
+	return s->handle != GLK_STREAM_PER_THREAD ||
+		glk_load_relaxed(&s->key) == glk_stream_key(s->handle);
+}
+
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 {
 	uint64_t serial = glk_load_relaxed(&s->serial);
@@ -87,11 +95,8 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 
 	if (s->state != GLK_STREAM_LIVE)
 		return -EAGAIN;
-	if (s->handle == GLK_STREAM_PER_THREAD &&
-		glk_load_relaxed(&s->key) != glk_stream_key(s->handle)) {
-		s->mute = true;
+	if (!glk_event_here(s))
 		return -EAGAIN;
-	}
 	err = streams->drv->ops->stream_facts(
 		streams->drv, streams->device, s->handle, &facts);
 	if (err && err != -EINVAL)
@@ -158,6 +163,7 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 		return err == -EBUSY ? -EAGAIN : err;
 	}
 	streams->records++;
+	streams->flying |= glk_stream_mask(s);
 	s->ring[slot].tick = streams->tick;
 	s->ring[slot].asked = false;
 	*ret_slot = slot;
@@ -226,14 +232,19 @@ static bool poll_crowd(struct glk_streams *streams, enum poll how)
 static bool poll_all(struct glk_streams *streams, enum poll how)
 {
 	bool learned = false;
+	uint64_t left;
 
-	for (unsigned bit = 0; bit < GLK_STREAM_CROWD; bit++) {
-		if (streams->by_bit[bit])
+	/* to ask what is there only those with events need be looked at */
+	for (left = how == POLL ? streams->used : streams->flying; left;
+		left &= left - 1) {
+		unsigned bit = (unsigned)__builtin_ctzll(left);
+
+		if (bit == GLK_STREAM_CROWD)
+			learned |= poll_crowd(streams, how);
+		else
 			learned |= poll(streams,
 				glk_stream_at(streams, streams->by_bit[bit]), how);
 	}
-	if (streams->by_bit[GLK_STREAM_CROWD])
-		learned |= poll_crowd(streams, how);
 	return learned;
 }
 

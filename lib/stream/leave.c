@@ -33,6 +33,8 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 		while (*link != s->id)
 			link = &glk_stream_at(streams, *link)->next;
 		*link = s->next;
+		if (!streams->by_bit[s->bit])
+			streams->used &= ~glk_stream_mask(s);
 	}
 	glk_event_drop(streams, s);
 	s->bit = GLK_STREAM_BITS;

@@ -50,9 +50,7 @@ struct glk_stream {
 	uint32_t id;
 	uint8_t bit;
 	uint8_t state;
-	/* No event can be had from it at present: it captures a graph, or is the default
-	 * stream of another thread. */
-	bool mute;
+	bool mute;		    /* it captures a graph: no event can be had from it */
 	uint64_t freed; /* tick of the last free on it */
 	uint64_t done;	/* its work freed until this tick has finished */
 	uint64_t sure;	/* the same as far as the order of the program's calls tells */
@@ -92,6 +90,8 @@ struct glk_streams {
 	bool opportunistic;
 	/* Under the lock of the GPU from here on. */
 	uint32_t by_bit[GLK_STREAM_BITS]; /* first stream of a bit */
+	uint64_t used;	 /* bits that a stream has */
+	uint64_t flying; /* bits whose streams may have events in flight */
 	uint64_t tick;
 	uint64_t seen[GLK_STREAM_BITS][GLK_STREAM_BITS]; /* [waiter][waited for]: tick */
 	uint64_t records, waits;
@@ -214,6 +214,8 @@ bool glk_event_poll(struct glk_streams *streams);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
 int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
+/* Whether its handle means it here: not so for the default streams of other threads. */
+bool glk_event_here(const struct glk_stream *s);
 /* 0 if one can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* The tick of the newest event in flight; that of the last one that was done. */

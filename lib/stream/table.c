@@ -361,6 +361,7 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	s->bit = bit;
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	streams->by_bit[bit] = stream;
+	streams->used |= UINT64_C(1) << bit;
 	/* whoever had the bit before has finished: see glk_stream_settle() */
 	s->done = streams->tick;
 	s->sure = streams->tick;
