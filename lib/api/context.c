@@ -28,24 +28,41 @@ static int stale(struct glake *handle)
 		-ESTALE, GLAKE_ERROR_STALE, "%p is no open context", (void *)handle);
 }
 
+/* The handle of an open entry, or 0. */
+static uint64_t held(struct glk_context_entry *entry)
+{
+	uint64_t handle = glk_load_relaxed(&entry->handle);
+
+	return handle ? handle : glk_load_relaxed(&entry->recorded);
+}
+
 /* In a forked child nothing of the parent's is used any more. */
 static void forked(void)
 {
 	for (size_t i = 1; i <= GLAKE_CONTEXT_MAX; i++) {
-		uint64_t handle = glk_load_relaxed(&glk_contexts[i].handle);
+		uint64_t handle = held(&glk_contexts[i]);
 
 		if (handle)
 			glk_contexts[i].parent = handle;
 		glk_store_relaxed(&glk_contexts[i].handle, 0);
+		glk_store_relaxed(&glk_contexts[i].recorded, 0);
 	}
+	glk_trace_forked();
 }
 
 int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 {
+	struct glk_context_entry *entry = glk_context_entry(handle);
+
 	*ret_context = glk_context_find(handle);
 	if (*ret_context)
 		return 0;
-	if (!handle || glk_context_entry(handle)->parent != (uintptr_t)handle)
+	/* pairs with: the release in publish */
+	if (handle && glk_load_acquire(&entry->recorded) == (uintptr_t)handle) {
+		*ret_context = entry->context;
+		return 0;
+	}
+	if (!handle || entry->parent != (uintptr_t)handle)
 		return stale(handle);
 	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
 		"this is a forked child: the GPUs belong to its parent");
@@ -75,13 +92,16 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 	for (uint64_t i = 1; i <= GLAKE_CONTEXT_MAX; i++) {
 		struct glk_context_entry *entry = &glk_contexts[i];
 
-		if (glk_load_relaxed(&entry->handle))
+		if (held(entry))
 			continue;
 		entry->context = context;
 		entry->generation++;
 		handle = entry->generation << GLK_CONTEXT_INDEX_BITS | i;
-		/* pairs with: the acquire in glk_context_find */
-		glk_store_release(&entry->handle, handle);
+		/* pairs with: the acquires in glk_context_find and glk_context_get */
+		if (context->trace)
+			glk_store_release(&entry->recorded, handle);
+		else
+			glk_store_release(&entry->handle, handle);
 		*ret_handle = (struct glake *)(uintptr_t)handle;
 		err = 0;
 		break;
@@ -100,9 +120,11 @@ static struct glk_context *withdraw(struct glake *handle)
 	struct glk_context *context = NULL;
 
 	glk_lock(&table_lock);
-	if (glk_load_relaxed(&entry->handle) == (uintptr_t)handle) {
+	if (handle && held(entry) == (uintptr_t)handle) {
 		context = entry->context;
-		glk_store_release(&entry->handle, 0); /* pairs with: glk_context_find */
+		/* pairs with: glk_context_find, glk_context_get */
+		glk_store_release(&entry->handle, 0);
+		glk_store_release(&entry->recorded, 0);
 	}
 	glk_unlock(&table_lock);
 	return context;
@@ -189,11 +211,31 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 {
 	int err, failed;
 
+	glk_trace_close(context->trace, glk_clock_ns());
 	err = end_caches(context, context->devices, ret_live);
 	glk_pool_fini(&context->pool);
 	failed = glk_drv_close(context->drv);
 	glk_region_free(context, sizeof(*context));
 	return err ? err : failed;
+}
+
+/* A context that cannot be recorded works all the same: the log says why. */
+static void start_trace(struct glk_context *context)
+{
+	struct timespec now;
+	struct glk_trace_options options = {
+		.file = context->conf.trace_file,
+		.size = context->conf.trace_size,
+		.devices = context->devices,
+		.backend = glk_drv_name(context->drv),
+	};
+
+	if (!*options.file)
+		return;
+	clock_gettime(CLOCK_REALTIME, &now);
+	options.now_realtime_ns = (int64_t)now.tv_sec * GLK_SECOND + now.tv_nsec;
+	options.now_ns = glk_clock_ns();
+	glk_trace_open(&options, &context->trace);
 }
 
 int glake_open(const struct glake_options *options, struct glake **ret_ctx)
@@ -229,6 +271,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	err = make_caches(context);
 	if (err)
 		goto driver;
+	start_trace(context);
 	err = publish(context, &handle);
 	if (err) {
 		take_down(context, &live);

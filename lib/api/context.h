@@ -7,10 +7,12 @@
  * value, {generation, index + 1}, never an address, so that a stale one is answered and not
  * followed.
  */
+#include "base/clock.h"
 #include "base/conf.h"
 #include "cache/cache.h"
 #include "driver/driver.h"
 #include "pool/pool.h"
+#include "watch/watch.h"
 
 #include <glake/context.h>
 
@@ -20,12 +22,18 @@ struct glk_context {
 	struct glk_pool pool;
 	struct glk_cache *caches; /* one a GPU */
 	int devices;
-	char why[256]; /* why CUDA was not taken */
+	struct glk_trace *trace; /* NULL: nothing is recorded */
+	char why[256];		 /* why CUDA was not taken */
 };
 
-/* An entry is open while it holds a handle; what it held in the parent stays in `parent`. */
+/*
+ * An entry is open while it holds a handle; what it held in the parent stays in `parent`. The
+ * handle of a context that is recorded lies apart, where glk_context_find does not look, so
+ * that its hits take the way of all other calls and those of others ask nothing.
+ */
 struct glk_context_entry {
 	glk_atomic(uint64_t) handle;
+	glk_atomic(uint64_t) recorded;
 	struct glk_context *context;
 	uint64_t generation; /* of the handle given last; under the lock of the table */
 	uint64_t parent;
@@ -41,7 +49,8 @@ static inline struct glk_context_entry *glk_context_entry(struct glake *handle)
 	return &glk_contexts[(uintptr_t)handle & ((1u << GLK_CONTEXT_INDEX_BITS) - 1)];
 }
 
-/* The context of a handle, without a record: NULL if it is stale or of a parent process. */
+/* The context of a handle, without a record: NULL if it is stale, of a parent process, or if it
+ * is recorded. */
 static inline struct glk_context *glk_context_find(struct glake *handle)
 {
 	struct glk_context_entry *entry = glk_context_entry(handle);
@@ -61,5 +70,23 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context);
 /* The same and one of its GPUs; -EINVAL for a number that is none. */
 int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
 	struct glk_cache **ret_cache);
+
+/* Records a call, if the context is recorded at all. Where the event lies, or NULL. */
+static inline struct glake_trace_event *glk_context_record(struct glk_context *context,
+	unsigned kind, int device, uint64_t address, uint64_t size,
+	const struct CUstream_st *stream)
+{
+	if (!context->trace)
+		return NULL;
+	if (size > GLAKE_TRACE_SIZE_MAX)
+		size = GLAKE_TRACE_SIZE_MAX;
+	return glk_trace_put(context->trace,
+		&(struct glake_trace_event){
+			.ns = glk_clock_ns(),
+			.address = address,
+			.stream = (uintptr_t)stream,
+			.what = glake_trace_what(kind, (unsigned)device, size),
+		});
+}
 
 #endif

@@ -60,6 +60,9 @@ int glake_event_recorded(struct glake *ctx, int device, const struct CUevent_st 
 		return no_event();
 	cancel = glk_cancel_off();
 	err = glk_cache_event_recorded(cache, event, stream);
+	if (!err)
+		glk_context_record(context, GLAKE_TRACE_EVENT_RECORDED, device,
+			(uintptr_t)event, 0, stream);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -78,6 +81,9 @@ int glake_stream_waited(struct glake *ctx, int device, struct CUstream_st *strea
 		return no_event();
 	cancel = glk_cancel_off();
 	err = glk_cache_stream_waited(cache, stream, event);
+	if (!err)
+		glk_context_record(context, GLAKE_TRACE_STREAM_WAITED, device,
+			(uintptr_t)event, 0, stream);
 	glk_cancel_restore(cancel);
 	return err;
 }

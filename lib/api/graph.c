@@ -9,6 +9,13 @@
 
 #include <glake/graph.h>
 
+static void record(struct glk_context *context, unsigned kind, int device,
+	struct glake_pool_id id, const struct CUstream_st *stream)
+{
+	glk_context_record(context, kind, device, id.low,
+		id.high & GLAKE_TRACE_SIZE_MAX, stream);
+}
+
 static int begin(struct glake *ctx, int device, const struct glk_graph_begin *begin)
 {
 	struct glk_context *context;
@@ -20,6 +27,8 @@ static int begin(struct glake *ctx, int device, const struct glk_graph_begin *be
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_graph_begin(cache, begin);
+	if (!err)
+		record(context, GLAKE_TRACE_POOL_BEGIN, device, begin->id, begin->stream);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -50,6 +59,8 @@ int glake_pool_end(struct glake *ctx, int device, struct glake_pool_id id)
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_graph_end(cache, id);
+	if (!err)
+		record(context, GLAKE_TRACE_POOL_END, device, id, NULL);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -65,6 +76,8 @@ int glake_pool_release(struct glake *ctx, int device, struct glake_pool_id id)
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_graph_release(cache, id);
+	if (!err)
+		record(context, GLAKE_TRACE_POOL_RELEASE, device, id, NULL);
 	glk_cancel_restore(cancel);
 	return err;
 }

@@ -8,13 +8,26 @@
 
 #include <errno.h>
 
-/* A request that is no plain one, and all that may be wrong with one. */
+static void record_alloc(struct glk_context *context, int device, size_t size,
+	const struct CUstream_st *stream, uint32_t flags, uint64_t addr, int err)
+{
+	unsigned kind = GLAKE_TRACE_ALLOC;
+
+	if (err)
+		kind = GLAKE_TRACE_ALLOC_FAILED;
+	else if (flags & GLAKE_ALLOC_CONTIGUOUS)
+		kind = GLAKE_TRACE_ALLOC_CONTIGUOUS;
+	glk_context_record(
+		context, kind, device, err ? (uint64_t)-err : addr, size, stream);
+}
+
+/* A request that is no plain one or that is recorded, and all that may be wrong with one. */
 static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr)
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
-	uint64_t addr;
+	uint64_t addr = 0;
 	int err;
 
 	err = glk_context_device(ctx, device, &context, &cache);
@@ -25,7 +38,8 @@ static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	if (flags & ~GLAKE_ALLOC_FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			flags & ~GLAKE_ALLOC_FLAGS);
-	err = glk_cache_miss(cache, size, stream, flags, &addr);
+	err = glk_cache_alloc(cache, size, stream, flags, &addr);
+	record_alloc(context, device, size, stream, flags, addr, err);
 	if (err)
 		return err;
 	*ret_ptr = (void *)(uintptr_t)addr;
@@ -59,9 +73,34 @@ static int find_cache(
 		"%p is not memory of this context", (void *)(uintptr_t)addr);
 }
 
-/* A free on another GPU than the first, of what is none of ours, or of nothing. */
+static int free_at(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	if (glk_cache_holds(cache, addr))
+		return glk_cache_free(cache, addr, stream);
+	return glk_graph_free(cache, addr, stream);
+}
+
+/*
+ * The event of a free stands in the trace before the free is made: a process that ends between
+ * the two leaves no trace in which a block that was given out again was not freed.
+ */
+static int free_recorded(struct glk_context *context, struct glk_cache *cache,
+	uint64_t addr, struct CUstream_st *stream)
+{
+	struct glake_trace_event *event = glk_context_record(
+		context, GLAKE_TRACE_FREE, cache->device, addr, 0, stream);
+	int err = free_at(cache, addr, stream);
+
+	if (err)
+		glk_trace_refuse(event, err);
+	return err;
+}
+
+/* A free on another GPU than the first, of what is none of ours, or of nothing, and one that is
+ * recorded. */
 static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct glk_context *context;
 	struct glk_cache *cache;
 	int err;
@@ -71,13 +110,16 @@ static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st 
 	err = glk_context_get(ctx, &context);
 	if (err == -ENODEV)
 		return 0; /* a forked child: the memory is the parent's */
-	if (!err)
-		err = find_cache(context, (uint64_t)(uintptr_t)ptr, &cache);
 	if (err)
 		return err;
-	if (glk_cache_holds(cache, (uint64_t)(uintptr_t)ptr))
-		return glk_cache_free(cache, (uint64_t)(uintptr_t)ptr, stream);
-	return glk_graph_free(cache, (uint64_t)(uintptr_t)ptr, stream);
+	err = find_cache(context, addr, &cache);
+	if (!err && context->trace)
+		return free_recorded(context, cache, addr, stream);
+	if (!err)
+		return free_at(cache, addr, stream);
+	glk_context_record(
+		context, GLAKE_TRACE_FREE_FAILED, 0, addr, (uint64_t)-err, stream);
+	return err;
 }
 
 int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
@@ -95,31 +137,51 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 }
 
 /* The GPU of a block, for what is no plain free. In a forked child -ENODEV. */
-static int block_cache(struct glake *ctx, const void *ptr, struct glk_cache **ret_cache)
+static int block_cache(struct glake *ctx, const void *ptr,
+	struct glk_context **ret_context, struct glk_cache **ret_cache)
 {
-	struct glk_context *context;
-	int err = glk_context_get(ctx, &context);
+	int err = glk_context_get(ctx, ret_context);
 
-	return err ? err : find_cache(context, (uint64_t)(uintptr_t)ptr, ret_cache);
+	return err ? err : find_cache(*ret_context, (uint64_t)(uintptr_t)ptr, ret_cache);
 }
 
 int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_context *context;
 	struct glk_cache *cache;
 	int err, cancel;
 
-	err = block_cache(ctx, ptr, &cache);
+	err = block_cache(ctx, ptr, &context, &cache);
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	err = glk_cache_use(cache, (uint64_t)(uintptr_t)ptr, stream);
+	err = glk_cache_use(cache, addr, stream);
+	if (!err)
+		glk_context_record(
+			context, GLAKE_TRACE_USE, cache->device, addr, 0, stream);
 	glk_cancel_restore(cancel);
 	return err;
+}
+
+/* What the stream of a block is, for the trace. */
+static struct glake_trace_event *record_free_after(
+	struct glk_context *context, struct glk_cache *cache, uint64_t addr, size_t count)
+{
+	struct glake_block block = {0};
+
+	if (!context->trace || glk_cache_query(cache, addr, &block))
+		return NULL;
+	return glk_context_record(context, GLAKE_TRACE_FREE_AFTER, cache->device, addr,
+		count, block.stream);
 }
 
 int glake_free_after(struct glake *ctx, void *ptr, struct CUevent_st *const *events,
 	size_t count)
 {
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glake_trace_event *event;
+	struct glk_context *context;
 	struct glk_cache *cache;
 	int err, cancel;
 
@@ -127,11 +189,14 @@ int glake_free_after(struct glake *ctx, void *ptr, struct CUevent_st *const *eve
 		return 0;
 	if (count && !events)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no list of events");
-	err = block_cache(ctx, ptr, &cache);
+	err = block_cache(ctx, ptr, &context, &cache);
 	if (err) /* a forked child: the memory is the parent's */
 		return err == -ENODEV ? 0 : err;
 	cancel = glk_cancel_off();
-	err = glk_cache_free_after(cache, (uint64_t)(uintptr_t)ptr, events, count);
+	event = record_free_after(context, cache, addr, count);
+	err = glk_cache_free_after(cache, addr, events, count);
+	if (err)
+		glk_trace_refuse(event, err);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -168,6 +233,7 @@ int glake_budget_set(struct glake *ctx, int device, size_t bytes)
 	if (!bytes)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a budget of 0 bytes");
 	glk_store_relaxed(&cache->node->budget, bytes);
+	glk_context_record(context, GLAKE_TRACE_BUDGET, device, bytes, 0, NULL);
 	return 0;
 }
 
@@ -197,7 +263,10 @@ int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released)
 	if (err)
 		return err;
 	err = glk_cache_trim(cache, keep, &released);
-	if (ret_released && !err)
+	if (err)
+		return err;
+	glk_context_record(context, GLAKE_TRACE_TRIM, device, keep, released, NULL);
+	if (ret_released)
 		*ret_released = released;
-	return err;
+	return 0;
 }

@@ -40,6 +40,7 @@ static int end_stream(struct glake *ctx, int device, struct CUstream_st *stream)
 		return err;
 	if (glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		glk_cache_stream_end(cache, stream);
+	glk_context_record(context, GLAKE_TRACE_STREAM_END, device, 0, 0, stream);
 	return context->drv->ops->stream_free(context->drv, device, stream);
 }
 
@@ -67,6 +68,8 @@ int glake_stream_end(struct glake *ctx, int device, struct CUstream_st *stream)
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_cache_stream_leave(cache, stream);
+	if (!err)
+		glk_context_record(context, GLAKE_TRACE_STREAM_END, device, 0, 0, stream);
 	glk_cancel_restore(cancel);
 	return err;
 }

@@ -107,3 +107,11 @@ GLK_KEY(policy, grow, CHOICE, policy_grow, "late", 0, 0, "late,early",
 GLK_KEY(policy, recut, CHOICE, policy_recut, "pressure", 0, 0, "pressure,growth",
 	"For measurement: idle pages of another size are given back only when the budget or the "
 	"GPU allows no new page, or before any new page is made.")
+
+GLK_KEY(trace, file, TEXT, trace_file, "", 0, 0, "",
+	"Record all requests and frees of the program in this file, to be replayed or looked at by "
+	"glakectl. %p stands for the process id, %n for the number of the context in the process, "
+	"%% for %. A file that is there already is left alone, and nothing is recorded then.")
+GLK_KEY(trace, size, SIZE, trace_size, "4GiB", 1 * GLK_MIB, 16 * GLK_TIB, "",
+	"Most bytes of that file, 32 an event. It is made sparse and cut when the context is "
+	"closed. When it is full, or the disk is, recording ends and the program goes on.")

@@ -180,9 +180,9 @@ static struct glk_lane *take(
 }
 
 /* A lane of the calling thread with room for an event of this time; NULL: it is dropped. */
-static struct glk_lane *make_room(struct glk_trace *trace, int64_t ns)
+static struct glk_lane *make_room(
+	struct glk_trace *trace, struct glk_thread *thread, int64_t ns)
 {
-	struct glk_thread *thread = glk_thread_self();
 	struct glk_lane *lane;
 	bool is_signed;
 	int err = 0;
@@ -204,12 +204,17 @@ static struct glk_lane *make_room(struct glk_trace *trace, int64_t ns)
 	return lane;
 }
 
+/* The same, leaving no trace of its own: what the caller was told by a call stays what it was. */
 static __attribute__((noinline)) struct glk_lane *make_room_quietly(
 	struct glk_trace *trace, int64_t ns)
 {
 	int saved = errno, cancel = glk_cancel_off();
-	struct glk_lane *lane = make_room(trace, ns);
+	struct glk_thread *thread = glk_thread_self();
+	struct glake_error error = thread ? thread->error : (struct glake_error){0};
+	struct glk_lane *lane = make_room(trace, thread, ns);
 
+	if (thread)
+		thread->error = error;
 	glk_cancel_restore(cancel);
 	errno = saved;
 	return lane;

@@ -2,6 +2,7 @@
 /* Threads that write one trace: nothing is lost, nothing mixed, and the end comes for all. */
 #include "rig.h"
 
+#include "base/error.h"
 #include "base/thread.h"
 
 #include <sys/prctl.h>
@@ -373,12 +374,20 @@ static void test_fork(void)
 	done();
 }
 
-static void test_errno(void)
+/* What a call has left for the caller to read is not changed by recording it. */
+static void test_errors(void)
 {
+	struct glake_error error = {.sz = sizeof(error)};
+
 	trace = rig_open(MIB);
+	trace->lanes.max = 0;
+	glk_error(-EBUSY, GLAKE_ERROR_BUSY, "as it was");
 	errno = ENOTTY;
-	rig_put(trace, 1, 1);
+	tap_expect_log(1);
+	ok(!rig_put(trace, 1, 1), "no lane at all");
 	is_int(errno, ENOTTY, "errno is kept");
+	glake_last_error(&error);
+	is_str(error.text, "as it was", "and the error record");
 	done();
 }
 
@@ -398,7 +407,7 @@ int main(void)
 	test_outlived();
 	test_no_lane();
 	test_fork();
-	test_errno();
+	test_errors();
 	rig_end();
 	return tap_done();
 }
