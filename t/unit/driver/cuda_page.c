@@ -4,8 +4,6 @@
 #include "tap.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/resource.h>
 
 #define PAGE ((size_t)2 << 20)
 
@@ -143,31 +141,6 @@ static void giving_back(void)
 	fail(NULL, 0);
 }
 
-static void exporting(void)
-{
-	struct rlimit limit, low;
-	uint64_t page = 0;
-	int fd = -1;
-
-	is_int(drv->ops->export_fd(drv, 1, &fd), 0, "export");
-	ok(fd >= 0 && (fcntl(fd, F_GETFD) & FD_CLOEXEC), "closed on exec");
-	is_int(drv->ops->import_fd(drv, fd, &page), 0, "import");
-	is_int(fake->imported, fd, "of that descriptor");
-	is_int(page, 77, "is that page");
-	close(fd);
-	fail("cuMemExportToShareableHandle", GLK_CU_UNKNOWN);
-	is_int(drv->ops->export_fd(drv, 1, &fd), -EIO, "a fault of the driver");
-	getrlimit(RLIMIT_NOFILE, &limit);
-	low = (struct rlimit){3, limit.rlim_max};
-	setrlimit(RLIMIT_NOFILE, &low);
-	is_int(drv->ops->export_fd(drv, 1, &fd), -EMFILE, "no descriptor left");
-	is_int(class_now(), GLAKE_ERROR_LIMIT, "is a limit");
-	setrlimit(RLIMIT_NOFILE, &limit);
-	fail("cuMemImportFromShareableHandle", GLK_CU_INVALID_VALUE);
-	is_int(drv->ops->import_fd(drv, 0, &page), -EINVAL, "no page behind it");
-	fail(NULL, 0);
-}
-
 int main(void)
 {
 	struct glk_cuda *cuda;
@@ -181,7 +154,6 @@ int main(void)
 	addresses();
 	access_rights();
 	giving_back();
-	exporting();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
 	is_int(drv->ops->close(drv), 0, "close");
 	return tap_done();
