@@ -22,6 +22,7 @@ typedef unsigned int glk_cu_capture_mode;
 typedef unsigned int glk_cu_capture_status;
 typedef unsigned int glk_cu_handle_type;
 typedef unsigned int glk_cu_granularity;
+typedef unsigned int glk_cu_range_type;
 typedef unsigned int glk_cu_proc_status;
 typedef int glk_cu_device;
 typedef unsigned long long glk_cu_address;
@@ -105,6 +106,9 @@ enum {
 	GLK_CU_GRANULARITY_RECOMMENDED = 1,
 
 	GLK_CU_POINTER_DEVICE = 9,
+
+	GLK_CU_RANGE_DMABUF = 1,
+	GLK_CU_RANGE_PCIE = 1, /* a flag: through the PCI BAR, where there are other ways too */
 
 	GLK_CU_EVENT_DISABLE_TIMING = 2,
 	GLK_CU_STREAM_NON_BLOCKING = 1,
@@ -197,6 +201,10 @@ struct glk_cu_access {
 		(void *, glk_cu_page, glk_cu_handle_type, unsigned long long))		\
 	F(cuMemImportFromShareableHandle, cuMemImportFromShareableHandle, 10020,	\
 		(glk_cu_page *, void *, glk_cu_handle_type))				\
+	F(cuMemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle, \
+		10020, (struct glk_cu_prop *, glk_cu_page))				\
+	F(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000,				\
+		(int *, glk_cu_device, glk_cu_device))					\
 	F(cuStreamCreate, cuStreamCreate, 2000, (struct CUstream_st **, unsigned int))	\
 	F(cuStreamDestroy, cuStreamDestroy, 4000, (struct CUstream_st *))		\
 	F(cuStreamSynchronize, cuStreamSynchronize, 2000, (struct CUstream_st *))	\
@@ -221,6 +229,8 @@ struct glk_cu_access {
 
 /* Functions that we can do without: NULL in the table of a driver that lacks them. */
 #define GLK_CUDA_OPTIONAL(F)								\
+	F(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,		\
+		(void *, glk_cu_address, size_t, glk_cu_range_type, unsigned long long)) \
 	F(cuCtxGetId, cuCtxGetId, 12000,						\
 		(struct CUctx_st *, unsigned long long *))				\
 	F(cuStreamGetId, cuStreamGetId, 12000,						\

@@ -111,6 +111,9 @@ int glk_cuda_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 int glk_cuda_unmap(struct glk_drv *drv, uint64_t addr, size_t size);
 int glk_cuda_export_fd(struct glk_drv *drv, uint64_t page, int *ret_fd);
 int glk_cuda_import_fd(struct glk_drv *drv, int fd, uint64_t *ret_page);
+int glk_cuda_page_place(struct glk_drv *drv, uint64_t page, struct glk_place *ret_place);
+int glk_cuda_dmabuf_fd(struct glk_drv *drv, uint64_t addr, size_t size, int *ret_fd);
+int glk_cuda_peer_can(struct glk_drv *drv, int device, int peer, bool *ret_can);
 
 int glk_cuda_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
 int glk_cuda_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream);

@@ -82,7 +82,7 @@ struct glk_stream_facts {
 			   * 0: none; GLK_CAPTURE_BROKEN */
 };
 
-#define GLK_DRV_OPS_VERSION 2
+#define GLK_DRV_OPS_VERSION 3
 
 /*
  * Entries marked optional may be NULL in a backend; glk_drv_open fills them with stubs that
@@ -122,6 +122,13 @@ struct glk_drv_ops {
 	int (*export_fd)(struct glk_drv *drv, uint64_t page, int *ret_fd); /* optional; gives fd */
 	/* optional; fd stays the caller's */
 	int (*import_fd)(struct glk_drv *drv, int fd, uint64_t *ret_page);
+	/* optional; where the memory of a page lies, an imported one too */
+	int (*page_place)(struct glk_drv *drv, uint64_t page, struct glk_place *ret_place);
+	/* optional; a dma-buf of mapped addresses in whole pages of the host; gives fd. -EINVAL
+	 * where the driver makes none over these mappings. */
+	int (*dmabuf_fd)(struct glk_drv *drv, uint64_t addr, size_t size, int *ret_fd);
+	/* optional; whether a GPU can be given access to memory of another one */
+	int (*peer_can)(struct glk_drv *drv, int device, int peer, bool *ret_can);
 
 	/* Streams and events. Events carry no timing. */
 	int (*stream_new)(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);

@@ -41,6 +41,12 @@
 		(inner, page, ret_fd), EXPORT)                                           \
 	X(import_fd, (struct glk_drv *drv, int fd, uint64_t *ret_page),                  \
 		(inner, fd, ret_page), IMPORT)                                           \
+	X(page_place, (struct glk_drv *drv, uint64_t page, struct glk_place *ret_place), \
+		(inner, page, ret_place), OTHER)                                         \
+	X(dmabuf_fd, (struct glk_drv *drv, uint64_t addr, size_t size, int *ret_fd),     \
+		(inner, addr, size, ret_fd), EXPORT)                                     \
+	X(peer_can, (struct glk_drv *drv, int device, int peer, bool *ret_can),          \
+		(inner, device, peer, ret_can), OTHER)                                   \
 	X(stream_new, (struct glk_drv *drv, int device, struct CUstream_st **ret_stream), \
 		(inner, device, ret_stream), OTHER)                                      \
 	X(stream_free, (struct glk_drv *drv, int device, struct CUstream_st *stream),    \

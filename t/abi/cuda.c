@@ -99,6 +99,8 @@ int main(void)
 		CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)	\
 	N(GLK_CU_LOCATION_HOST_NUMA, CU_MEM_LOCATION_TYPE_HOST_NUMA)			\
 	N(GLK_CU_HANDLE_FABRIC, CU_MEM_HANDLE_TYPE_FABRIC)				\
+	N(GLK_CU_RANGE_DMABUF, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD)			\
+	N(GLK_CU_RANGE_PCIE, CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE)		\
 	N(GLK_CU_PROC_FOUND, CU_GET_PROC_ADDRESS_SUCCESS)				\
 	N(GLK_CU_PROC_NOT_FOUND, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND)			\
 	N(GLK_CU_PROC_VERSION, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT)
@@ -138,6 +140,7 @@ static void shapes(void)
 	SIZE(glk_cu_capture_status, CUstreamCaptureStatus);
 	SIZE(glk_cu_handle_type, CUmemAllocationHandleType);
 	SIZE(glk_cu_granularity, CUmemAllocationGranularity_flags);
+	SIZE(glk_cu_range_type, CUmemRangeHandleType);
 	SIZE(glk_cu_device, CUdevice);
 	SIZE(glk_cu_address, CUdeviceptr);
 	SIZE(glk_cu_page, CUmemGenericAllocationHandle);
@@ -178,6 +181,7 @@ static void shapes(void)
 #define glk_cu_capture_status	 CUstreamCaptureStatus
 #define glk_cu_handle_type	 CUmemAllocationHandleType
 #define glk_cu_granularity	 CUmemAllocationGranularity_flags
+#define glk_cu_range_type	 CUmemRangeHandleType
 #define glk_cu_proc_status	 CUdriverProcAddressQueryResult
 #define glk_cu_uuid		 CUuuid_st
 #define glk_cu_prop		 CUmemAllocationProp_st

@@ -32,6 +32,10 @@ struct fake {
 	bool mig;
 	struct CUctx_st *stream_context;
 	int pointer_gpu; /* whose memory addresses are; -1: the host's */
+	unsigned long long range_refused; /* flag that is not known for a dma-buf */
+	bool range_never;		  /* no dma-buf is made at all */
+	struct glk_cu_location page_location;
+	bool no_peers;
 
 	/* Read by the test. */
 	int calls; /* of any function but cuGetProcAddress */
@@ -52,6 +56,8 @@ struct fake {
 	unsigned int stream_flags, event_flags;
 	int events, streams, pages;
 	uintptr_t imported;
+	unsigned long long range_flags[2]; /* of the calls for a dma-buf */
+	int ranges;
 };
 
 /* Back to the state after loading: CUDA 13.0, two GPUs, nothing fails. */

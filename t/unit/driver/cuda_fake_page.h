@@ -90,4 +90,36 @@ static glk_cu_result fake_cuMemImportFromShareableHandle(
 	return type == GLK_CU_HANDLE_FD ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
 }
 
+static glk_cu_result fake_cuMemGetAllocationPropertiesFromHandle(
+	struct glk_cu_prop *prop, glk_cu_page page)
+{
+	BEGIN;
+	*prop = (struct glk_cu_prop){.type = GLK_CU_ALLOCATION_PINNED};
+	prop->location = fake.page_location;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemGetHandleForAddressRange(void *handle,
+	glk_cu_address address, size_t size, glk_cu_range_type type,
+	unsigned long long flags)
+{
+	BEGIN;
+	fake.address = address;
+	fake.size = size;
+	fake.range_flags[fake.ranges++ % 2] = flags;
+	if (type != GLK_CU_RANGE_DMABUF || (flags & fake.range_refused) ||
+		fake.range_never)
+		return GLK_CU_INVALID_VALUE;
+	*(int *)handle = dup(STDOUT_FILENO);
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuDeviceCanAccessPeer(
+	int *can, glk_cu_device device, glk_cu_device peer)
+{
+	BEGIN;
+	*can = device != peer && !fake.no_peers;
+	return GLK_CU_SUCCESS;
+}
+
 #endif
