@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 void glk_soft_charge(struct soft *soft, enum glake_call call, size_t count)
 {
@@ -62,11 +63,12 @@ static int soft_device_info(
 		(unsigned)device);
 	info.memory = room->total;
 	glk_soft_enter(soft);
+	glk_soft_page_reap(soft);
 	info.free = room->total - room->used;
 	glk_unlock(&soft->lock);
 	info.free_valid = 1;
 	info.numa_node = device % soft->nodes;
-	info.caps = GLAKE_CAP_VMM | GLAKE_CAP_HOST_NUMA;
+	info.caps = GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA;
 	info.granularity = GLK_GRANULE;
 	info.granularity_recommended = GLK_GRANULE;
 	*ret_device = info;
@@ -86,6 +88,7 @@ static int soft_memory_info(
 		return err;
 	room = &soft->rooms[place];
 	glk_soft_enter(soft);
+	glk_soft_page_reap(soft);
 	*ret_free = room->total - room->used;
 	glk_unlock(&soft->lock);
 	*ret_total = room->total;
@@ -123,6 +126,19 @@ static void costs_read(struct soft *soft, const struct glk_conf *conf)
 	cost[GLAKE_CALL_STREAM_WAIT] = conf->soft_cost_event;
 }
 
+/* Descriptors of imported pages that are left. */
+static void close_imports(const struct soft *soft)
+{
+	uint32_t last = glk_load_relaxed(&soft->pages.used);
+
+	for (uint32_t id = 1; id <= last; id++) {
+		const struct soft_page *page = soft_page_at(soft, id);
+
+		if (page->live && page->fd >= 0)
+			close(page->fd);
+	}
+}
+
 /* Also of a half-made instance. */
 static int soft_close(struct glk_drv *drv)
 {
@@ -130,6 +146,7 @@ static int soft_close(struct glk_drv *drv)
 
 	for (uint32_t i = 0; i < soft->book.span_count; i++)
 		munmap((void *)soft->book.spans[i].addr, soft->book.spans[i].size);
+	close_imports(soft);
 	glk_book_fini(&soft->book);
 	glk_soft_file_close(&soft->file);
 	glk_slab_fini(&soft->graph_nodes);
@@ -202,6 +219,10 @@ static const struct glk_drv_ops soft_ops = {
 	.map = glk_soft_map,
 	.set_access = glk_soft_set_access,
 	.unmap = glk_soft_unmap,
+	.export_fd = glk_soft_export_fd,
+	.import_fd = glk_soft_import_fd,
+	.page_place = glk_soft_page_place,
+	.peer_can = glk_soft_peer_can,
 	.stream_new = glk_soft_stream_new,
 	.stream_free = glk_soft_stream_free,
 	.stream_sync = glk_soft_stream_sync,

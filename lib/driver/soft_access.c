@@ -28,13 +28,14 @@ struct run {
 	uint64_t addr;
 	size_t size;
 	size_t first; /* granule in the file */
+	int fd;	      /* the file, -1 for that of the device */
 	uint8_t prot;
 };
 
-/* Whether a granule of the file lies at its own address. */
-static bool is_home(uint64_t addr, size_t first)
+/* Whether a granule of a file lies at its own address. */
+static bool is_home(uint64_t addr, size_t first, int fd)
 {
-	return addr == first * GLK_GRANULE;
+	return fd < 0 && addr == first * GLK_GRANULE;
 }
 
 static int failed(const char *call, uint64_t addr, size_t size)
@@ -57,13 +58,15 @@ int glk_soft_access_none(const struct soft *soft, uint64_t addr, size_t size)
 static int access_remove(const struct soft *soft, uint64_t addr, size_t size)
 {
 	const struct glk_mapping *mapping;
+	const struct soft_page *page;
 	bool rights = false, home = true;
 
 	for (uint64_t at = addr; at < addr + size; at += mapping->size) {
 		mapping = glk_book_find(&soft->book, at);
+		page = soft_page_at(soft, mapping->page);
 		rights |= mapping->prot != PROT_NONE;
 		home &= mapping->prot == PROT_NONE ||
-			is_home(at, soft_page_at(soft, mapping->page)->first);
+			is_home(at, page->first, page->fd);
 	}
 	if (!rights)
 		return 0;
@@ -95,7 +98,7 @@ static int run_map(const struct soft *soft, const struct run *run)
 {
 	void *p;
 
-	if (is_home(run->addr, run->first) && !soft->torn) {
+	if (is_home(run->addr, run->first, run->fd) && !soft->torn) {
 		if (mprotect((void *)run->addr, run->size, run->prot))
 			return failed("mprotect", run->addr, run->size);
 		return 0;
@@ -103,7 +106,8 @@ static int run_map(const struct soft *soft, const struct run *run)
 	if (run->prot == PROT_NONE)
 		return glk_soft_access_none(soft, run->addr, run->size);
 	p = mmap((void *)run->addr, run->size, run->prot,
-		MAP_SHARED | MAP_FIXED | MAP_NORESERVE, soft->file.fd,
+		MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+		run->fd < 0 ? soft->file.fd : run->fd,
 		(off_t)(run->first * GLK_GRANULE));
 	return p == MAP_FAILED ? failed("mmap", run->addr, run->size) : 0;
 }
@@ -112,11 +116,15 @@ static int run_map(const struct soft *soft, const struct run *run)
 static bool run_extend(const struct soft *soft, struct run *run,
 	const struct glk_mapping *mapping, uint8_t prot)
 {
-	size_t first = soft_page_at(soft, mapping->page)->first;
+	const struct soft_page *page = soft_page_at(soft, mapping->page);
 
 	if (!run->size)
-		*run = (struct run){.addr = mapping->addr, .first = first, .prot = prot};
-	else if (run->prot != prot || run->first + run->size / GLK_GRANULE != first)
+		*run = (struct run){.addr = mapping->addr,
+			.first = page->first,
+			.fd = page->fd,
+			.prot = prot};
+	else if (run->prot != prot || run->fd != page->fd ||
+		run->first + run->size / GLK_GRANULE != page->first)
 		return false;
 	run->size += mapping->size;
 	return true;

@@ -81,7 +81,7 @@ int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 	return 0;
 }
 
-static int page_place(struct soft *soft, struct soft_page *page, uint64_t addr)
+int glk_soft_page_put(struct soft *soft, struct soft_page *page, uint64_t addr)
 {
 	int err;
 
@@ -110,7 +110,7 @@ int glk_soft_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t handl
 			(unsigned long)addr, size, page->size);
 		goto out;
 	}
-	err = page_place(soft, page, addr);
+	err = glk_soft_page_put(soft, page, addr);
 	if (!err && !glk_book_add(&soft->book, addr, size, glk_handle_id(handle)))
 		err = -ENOMEM;
 	if (err)

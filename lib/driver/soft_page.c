@@ -2,7 +2,7 @@
 /*
  * Pages of the software device: an entry in the account of their GPU or node, and a place in
  * the file once they are mapped. A released page keeps its memory until its last mapping has
- * gone, as the driver's handles do.
+ * gone, as the driver's handles do, here and in whatever process it was exported to.
  */
 #include "driver/soft_state.h"
 
@@ -10,6 +10,7 @@
 #include "driver/handle.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 struct soft_page *glk_soft_page_find(
 	const struct soft *soft, uint64_t handle, const char *call)
@@ -27,12 +28,31 @@ struct soft_page *glk_soft_page_find(
 	return NULL;
 }
 
+uint64_t glk_soft_page_add(struct soft *soft, const struct soft_page *filled)
+{
+	struct soft_page *page;
+	uint32_t id, gen;
+
+	id = glk_slab_get(&soft->pages);
+	if (!id)
+		return 0;
+	page = soft_page_at(soft, id);
+	gen = page->gen + 1;
+	*page = *filled;
+	page->number = ++soft->page_numbers;
+	page->gen = gen;
+	page->live = true;
+	return glk_handle_make(GLK_HANDLE_PAGE, page->place, gen, id);
+}
+
 static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_page)
 {
+	struct soft_page page = {.size = size, .fd = -1, .place = place};
 	struct soft_room *room = &soft->rooms[place];
-	struct soft_page *page;
-	uint32_t id;
+	uint64_t handle;
 
+	if (size > room->total - room->used)
+		glk_soft_page_reap(soft);
 	if (size > room->total - room->used)
 		return glk_error_native(-ENOMEM,
 			place < soft->gpus ? GLAKE_ERROR_NOMEM_DEVICE
@@ -40,17 +60,11 @@ static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_p
 			"cuMemCreate", 2,
 			"a page of %zu bytes, where %zu of %zu are free", size,
 			room->total - room->used, room->total);
-	id = glk_slab_get(&soft->pages);
-	if (!id)
+	handle = glk_soft_page_add(soft, &page);
+	if (!handle)
 		return -ENOMEM;
 	room->used += size;
-	page = soft_page_at(soft, id);
-	*page = (struct soft_page){.number = ++soft->page_numbers,
-		.size = size,
-		.gen = page->gen + 1,
-		.place = place,
-		.live = true};
-	*ret_page = glk_handle_make(GLK_HANDLE_PAGE, place, page->gen, id);
+	*ret_page = handle;
 	return 0;
 }
 
@@ -64,10 +78,10 @@ int glk_soft_create(struct glk_drv *drv, struct glk_place place, size_t size,
 	err = glk_soft_place(soft, place, &number);
 	if (err)
 		return err;
-	if (flags)
+	if (flags & ~GLK_PAGE_EXPORT_FD)
 		return glk_error_native(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"cuMemCreate", 801,
-			"pages of the software device cannot be exported (flags %#x)",
+			"the software device knows neither fabric nor RDMA (flags %#x)",
 			flags);
 	if (!size || size % GLK_GRANULE)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemCreate", 1,
@@ -79,15 +93,42 @@ int glk_soft_create(struct glk_drv *drv, struct glk_place place, size_t size,
 	return err;
 }
 
+/* An imported page is somebody else's memory: only what stands for it goes. */
+static void give_back(struct soft *soft, const struct soft_page *page)
+{
+	if (page->fd >= 0) {
+		close(page->fd);
+		return;
+	}
+	if (page->placed)
+		glk_soft_file_give(&soft->file, page->first, page->size, page->written);
+	soft->rooms[page->place].used -= page->size;
+}
+
 void glk_soft_page_settle(struct soft *soft, struct soft_page *page, uint32_t id)
 {
 	if (!page->released || page->maps)
 		return;
-	if (page->placed)
-		glk_soft_file_give(&soft->file, page->first, page->size, page->written);
-	soft->rooms[page->place].used -= page->size;
+	soft->kept -= page->kept;
+	page->kept = page->lent && glk_soft_is_lent(soft, page);
+	soft->kept += page->kept;
+	if (page->kept)
+		return;
+	give_back(soft, page);
 	page->live = false;
 	glk_slab_put(&soft->pages, id);
+}
+
+void glk_soft_page_reap(struct soft *soft)
+{
+	uint32_t last = glk_load_relaxed(&soft->pages.used);
+
+	for (uint32_t id = 1; id <= last && soft->kept; id++) {
+		struct soft_page *page = soft_page_at(soft, id);
+
+		if (page->live && page->kept)
+			glk_soft_page_settle(soft, page, id);
+	}
 }
 
 int glk_soft_release(struct glk_drv *drv, uint64_t handle)

@@ -43,10 +43,13 @@ struct soft_file {
 struct soft_page {
 	uint64_t number;    /* never given to another page of the device */
 	size_t size, first; /* bytes; first granule in the file once it is placed */
+	int fd;		    /* of the file of another device for an imported page, else -1 */
 	uint32_t gen, maps;
 	uint32_t queued; /* ranges of queued operations that touch it */
 	uint8_t place;
 	bool live, released, placed, written;
+	bool lent; /* it was exported */
+	bool kept; /* nothing here needs it any more, but its memory stays for others */
 };
 
 struct soft_stream {
@@ -113,6 +116,7 @@ struct soft {
 	struct soft_file file;
 	struct glk_slab pages;
 	uint64_t page_numbers; /* given so far */
+	uint32_t kept;	       /* pages that are kept for others */
 	struct glk_book book;
 	struct glk_slab streams, events, ops, graphs, graph_nodes;
 	struct soft_own own[SOFT_OWN];
@@ -163,7 +167,22 @@ struct soft_page *glk_soft_page_find(
 /* Gives the memory back once it is released and mapped nowhere. */
 void glk_soft_page_settle(struct soft *soft, struct soft_page *page, uint32_t id);
 
+/* Takes a slot for a page and fills it; its handle, 0 and a record for none. */
+uint64_t glk_soft_page_add(struct soft *soft, const struct soft_page *page);
+/* Frees what was kept for others, as far as they have let it go. */
+void glk_soft_page_reap(struct soft *soft);
+
+/* soft_share.c */
+int glk_soft_export_fd(struct glk_drv *drv, uint64_t page, int *ret_fd);
+int glk_soft_import_fd(struct glk_drv *drv, int fd, uint64_t *ret_page);
+int glk_soft_page_place(struct glk_drv *drv, uint64_t page, struct glk_place *ret_place);
+int glk_soft_peer_can(struct glk_drv *drv, int device, int peer, bool *ret_can);
+/* Whether a page that was exported is open or mapped somewhere still. Under the lock. */
+bool glk_soft_is_lent(const struct soft *soft, const struct soft_page *page);
+
 /* soft_map.c */
+/* Gives a page its place in the file, for a first mapping at `addr`. Under the lock. */
+int glk_soft_page_put(struct soft *soft, struct soft_page *page, uint64_t addr);
 int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr);
 int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size);
 int glk_soft_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page);

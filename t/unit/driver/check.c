@@ -57,8 +57,8 @@ static void pages(void)
 	breaks(drv->ops->create(drv, nowhere, GRANULE, 0, &page), -EINVAL, "NUMA node 7");
 	breaks(drv->ops->create(drv, setup_gpu(0), GRANULE, 0x80, &page), -EINVAL,
 		"unknown flags 0x80");
-	breaks(drv->ops->create(drv, setup_gpu(0), GRANULE, GLK_PAGE_EXPORT_FD, &page),
-		-EOPNOTSUPP, "cannot be exported");
+	breaks(drv->ops->create(drv, setup_gpu(0), GRANULE, GLK_PAGE_RDMA, &page),
+		-EOPNOTSUPP, "neither fabric nor RDMA");
 	is_int(drv->ops->create(drv, setup_gpu(0), 256 * GLK_MIB, 0, &page), 0,
 		"a page as large as the GPU");
 	is_int(drv->ops->release(drv, page), 0, "goes again");
