@@ -286,6 +286,36 @@ static int check_unmap(struct glk_drv *drv, uint64_t addr, size_t size)
 	return err;
 }
 
+/* Pages of the host on all architectures have this many bytes or a multiple of it. */
+#define HOST_PAGE ((size_t)4096)
+
+static int check_dmabuf_fd(struct glk_drv *drv, uint64_t addr, size_t size, int *ret_fd)
+{
+	struct check *check = check_of(drv);
+	struct glk_drv *inner = drv->inner;
+	const struct glk_mapping *mapping;
+	uint64_t at = addr;
+	bool whole = true;
+
+	if (!size || addr % HOST_PAGE || size % HOST_PAGE)
+		return check_rule("cuMemGetHandleForAddressRange",
+			"a dma-buf has whole pages of the host, not %#lx + %zu",
+			(unsigned long)addr, size);
+	glk_lock(&check->lock);
+	while (whole && at - addr < size) {
+		mapping = glk_book_find(&check->book, at);
+		whole = mapping && mapping->state == GLK_MAPPING_MAPPED;
+		if (whole)
+			at = mapping->addr + mapping->size;
+	}
+	glk_unlock(&check->lock);
+	if (!whole)
+		return check_rule("cuMemGetHandleForAddressRange",
+			"%#lx + %zu must be mapped, %#lx is not", (unsigned long)addr,
+			size, (unsigned long)at);
+	return inner->ops->dmabuf_fd(inner, addr, size, ret_fd);
+}
+
 void glk_check_map_ops(struct glk_drv_ops *ops)
 {
 	ops->reserve = check_reserve;
@@ -293,4 +323,5 @@ void glk_check_map_ops(struct glk_drv_ops *ops)
 	ops->map = check_map;
 	ops->set_access = check_set_access;
 	ops->unmap = check_unmap;
+	ops->dmabuf_fd = check_dmabuf_fd;
 }

@@ -48,14 +48,18 @@ void glk_check_page_settle(struct check *check, uint32_t id)
 }
 
 /* Books a page of the driver and gives it a handle of ours. */
-static uint64_t page_add(struct check *check, uint32_t id, uint64_t handle, size_t size)
+static uint64_t page_add(struct check *check, uint32_t id, uint64_t handle, size_t size,
+	uint32_t flags)
 {
 	struct check_page *page = check_page_at(check, id);
 	uint64_t ours;
 
 	glk_lock(&check->lock);
-	*page = (struct check_page){
-		.handle = handle, .size = size, .gen = page->gen + 1, .live = true};
+	*page = (struct check_page){.handle = handle,
+		.size = size,
+		.gen = page->gen + 1,
+		.flags = flags,
+		.live = true};
 	/* Generation 0 stands for a slot never used. */
 	if (!(page->gen & GLK_HANDLE_GEN_MASK))
 		page->gen++;
@@ -92,7 +96,7 @@ static int check_create(struct glk_drv *drv, struct glk_place place, size_t size
 		glk_slab_put(&check->pages, id);
 		return err;
 	}
-	*ret_page = page_add(check, id, handle, size);
+	*ret_page = page_add(check, id, handle, size, flags);
 	return 0;
 }
 
@@ -129,13 +133,39 @@ static int check_export_fd(struct glk_drv *drv, uint64_t ours, int *ret_fd)
 	struct glk_drv *inner = drv->inner;
 	const struct check_page *page;
 	uint64_t handle = 0;
+	bool may = false;
 
 	glk_lock(&check->lock);
 	page = glk_check_page_find(check, ours, "cuMemExportToShareableHandle");
+	if (page) {
+		handle = page->handle;
+		may = page->flags & GLK_PAGE_EXPORT_FD;
+	}
+	glk_unlock(&check->lock);
+	if (!page)
+		return -EINVAL;
+	if (!may)
+		return check_rule("cuMemExportToShareableHandle",
+			"a page is exported as it was made to be: %#lx was not",
+			(unsigned long)ours);
+	return inner->ops->export_fd(inner, handle, ret_fd);
+}
+
+static int check_page_place(
+	struct glk_drv *drv, uint64_t ours, struct glk_place *ret_place)
+{
+	struct check *check = check_of(drv);
+	struct glk_drv *inner = drv->inner;
+	const struct check_page *page;
+	uint64_t handle = 0;
+
+	glk_lock(&check->lock);
+	page = glk_check_page_find(
+		check, ours, "cuMemGetAllocationPropertiesFromHandle");
 	if (page)
 		handle = page->handle;
 	glk_unlock(&check->lock);
-	return page ? inner->ops->export_fd(inner, handle, ret_fd) : -EINVAL;
+	return page ? inner->ops->page_place(inner, handle, ret_place) : -EINVAL;
 }
 
 static int check_import_fd(struct glk_drv *drv, int fd, uint64_t *ret_page)
@@ -153,7 +183,7 @@ static int check_import_fd(struct glk_drv *drv, int fd, uint64_t *ret_page)
 		glk_slab_put(&check->pages, id);
 		return err;
 	}
-	*ret_page = page_add(check, id, handle, 0);
+	*ret_page = page_add(check, id, handle, 0, GLK_PAGE_EXPORT_FD);
 	return 0;
 }
 
@@ -163,4 +193,5 @@ void glk_check_page_ops(struct glk_drv_ops *ops)
 	ops->release = check_release;
 	ops->export_fd = check_export_fd;
 	ops->import_fd = check_import_fd;
+	ops->page_place = check_page_place;
 }

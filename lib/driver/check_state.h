@@ -27,6 +27,7 @@ struct check_page {
 	uint64_t handle; /* the driver's */
 	size_t size;	 /* 0: imported and not yet mapped */
 	uint32_t gen, maps;
+	uint32_t flags; /* GLK_PAGE_... it was made with */
 	bool live, released;
 	bool leaving; /* its release is on the way down */
 };

@@ -73,6 +73,31 @@ static void pages(void)
 	is_int(setup_error().error_class, GLAKE_ERROR_NOMEM_HOST, "memory of the host");
 }
 
+static void shares(void)
+{
+	struct glk_place place;
+	uint64_t page = 0;
+	int fd = -1;
+
+	is_int(drv->ops->create(drv, setup_gpu(0), GRANULE, 0, &page), 0, "a page");
+	breaks(drv->ops->export_fd(drv, page, &fd), -EINVAL,
+		"exported as it was made to be");
+	is_int(drv->ops->page_place(drv, page, &place), 0, "it lies somewhere");
+	is_int(drv->ops->release(drv, page), 0, "it goes");
+	breaks(drv->ops->export_fd(drv, page, &fd), -EINVAL, "was released");
+	breaks(drv->ops->page_place(drv, page, &place), -EINVAL, "was released");
+	is_int(fd, -1, "no output");
+	breaks(drv->ops->dmabuf_fd(drv, base, 100, &fd), -EINVAL, "whole pages");
+	breaks(drv->ops->dmabuf_fd(drv, base + 8, 4096, &fd), -EINVAL, "whole pages");
+	breaks(drv->ops->dmabuf_fd(drv, base, 0, &fd), -EINVAL, "whole pages");
+	breaks(drv->ops->dmabuf_fd(drv, base, 4096, &fd), -EINVAL, "must be mapped");
+	breaks(drv->ops->dmabuf_fd(drv, base + BIG, BIG + 4096, &fd), -EINVAL,
+		"must be mapped");
+	breaks(drv->ops->dmabuf_fd(drv, 0, 4096, &fd), -EINVAL, "must be mapped");
+	breaks(drv->ops->dmabuf_fd(drv, base + BIG, BIG, &fd), -EOPNOTSUPP,
+		"no operation dmabuf_fd");
+}
+
 static void maps(void)
 {
 	breaks(drv->ops->map(drv, base + 4096, GRANULE, small), -EINVAL,
@@ -310,6 +335,7 @@ int main(void)
 		"a small page");
 	is_int(drv->ops->create(drv, setup_gpu(1), BIG, 0, &big), 0, "a big page");
 	maps();
+	shares();
 	rights();
 	copies();
 	unmaps();
