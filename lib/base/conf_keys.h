@@ -65,6 +65,11 @@ GLK_KEY(pool, large_page, SIZE, pool_large_page, "8MiB", 2 * GLK_MIB, 1 * GLK_GI
 GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
 	"Most pages a context may hold, over all GPUs and nodes.")
 
+GLK_KEY(pool, export, CHOICE, pool_export, "auto", 0, 0, "auto,no",
+	"What pages are made to be able to do beside lying in memory, which cannot be changed "
+	"later. With auto they can be given to other processes, registered for RDMA and named by "
+	"fabric handles, as far as the GPU and the driver allow; with no, nothing of that.")
+
 GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "
 	"addresses, so that requests for more memory need no call of the driver; 0 for no "

@@ -24,6 +24,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->drv = drv;
 	cache->pool = pool;
 	cache->node = glk_pool_gpu(pool, device);
+	glk_node_describe(cache->node, conf, &info);
 	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
 	cache->conf = conf;
 	cache->device = device;

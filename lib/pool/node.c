@@ -79,7 +79,6 @@ static void note_peak(struct glk_node *node)
 int glk_node_grow(
 	struct glk_node *node, enum glk_class class, size_t size, uint32_t *ret_page)
 {
-	struct glk_drv *drv = node->pool->drv;
 	struct glk_page *p;
 	uint32_t page;
 	int err;
@@ -95,7 +94,7 @@ int glk_node_grow(
 		goto unclaim;
 	}
 	p = glk_page_at(node->pool, page);
-	err = drv->ops->create(drv, node->place, size, 0, &p->handle);
+	err = glk_node_make(node, size, &p->handle, &p->able);
 	if (err)
 		goto put;
 	p->size = size;

@@ -57,6 +57,7 @@ struct glk_page {
 	uint8_t aliases;
 	uint8_t class;
 	uint8_t node;
+	uint8_t able; /* GLK_PAGE_... it was made with */
 	bool kept; /* the driver kept a mapping of it: its memory cannot come back */
 };
 

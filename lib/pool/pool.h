@@ -29,6 +29,9 @@ struct glk_node {
 	glk_atomic(uint64_t) peak;
 	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
 	glk_atomic(uint64_t) lost;   /* bytes the driver refused to take back */
+	uint32_t caps;		     /* GLAKE_CAP_... of a GPU */
+	size_t granularity;	     /* of its pages, bytes */
+	glk_atomic(uint32_t) able;   /* GLK_PAGE_... that new pages are made with */
 };
 
 struct glk_pool {
@@ -62,6 +65,17 @@ static inline struct glk_page *glk_page_at(const struct glk_pool *pool, uint32_t
 {
 	return glk_slab_at(&pool->pages, page);
 }
+
+/*
+ * able.c: what new pages of a GPU are to be able to do, as the configuration wants and the GPU
+ * can. To be called once, before growth.
+ */
+void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
+	const struct glake_device *info);
+/* A page of the driver that can do as much of that as the driver grants. What it refuses is
+ * not asked for again. 0 or the driver's error. */
+int glk_node_make(
+	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able);
 
 /* A free page, now OWNED by the caller; 0 when the list is empty. */
 uint32_t glk_node_take(struct glk_node *node, enum glk_class class);

@@ -43,6 +43,9 @@ struct fake {
 	uint64_t limit;	 /* largest reservation that is granted; 0: any */
 	uint64_t memory; /* bytes that pages may hold together; 0: any */
 	uint64_t held, pages, mappings;
+	uint32_t refused;    /* GLK_PAGE_... that no page is made with */
+	int refusal;	     /* the answer to that */
+	uint32_t flags;	     /* of the last page */
 	uint64_t *page_size; /* by handle; 0: none */
 	uint32_t *freed;     /* handles given back */
 	uint32_t freed_count, next;
@@ -134,6 +137,9 @@ static inline int fake_create(struct glk_drv *drv, struct glk_place place, size_
 
 	pthread_mutex_lock(&fake->lock);
 	err = fake_enter(fake, FAKE_CREATE);
+	if (!err && (flags & fake->refused))
+		err = glk_error_native(fake->refusal, GLAKE_ERROR_PERM, "create", 800,
+			"flags %#x", flags);
 	if (!err && fake->memory && size > fake->memory - fake->held)
 		err = glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE, "create", 2,
 			"%zu bytes", size);
@@ -144,6 +150,7 @@ static inline int fake_create(struct glk_drv *drv, struct glk_place place, size_
 			tap_bail("too many pages for the false driver");
 		fake->page_size[page] = size;
 		fake->held += size;
+		fake->flags = flags;
 		fake->pages++;
 		*ret_page = page;
 	}

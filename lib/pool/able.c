@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What a page can do beside lying in memory is fixed when it is made: whether it can leave the
+ * process as a file descriptor or as a fabric handle, and whether a network card may reach it.
+ * So all pages are made to be able to do what the GPU can, and blocks can be shared later
+ * without having been asked for as such. Attributes of a GPU promise more than a driver keeps
+ * (fabric handles want a service beside it, and the attribute does not say whether that runs),
+ * so the first page tells.
+ */
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "pool/pool.h"
+
+#include <errno.h>
+
+/* What is done without first. */
+static const struct {
+	uint32_t able, cap;
+	const char *name;
+} abilities[] = {
+	{GLK_PAGE_FABRIC, GLAKE_CAP_FABRIC, "fabric handles"},
+	{GLK_PAGE_RDMA, GLAKE_CAP_RDMA, "RDMA"},
+	{GLK_PAGE_EXPORT_FD, GLAKE_CAP_FD, "file descriptors"},
+};
+
+#define ABILITIES (sizeof(abilities) / sizeof(*abilities))
+
+void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
+	const struct glake_device *info)
+{
+	uint32_t able = 0;
+
+	node->caps = info->caps;
+	node->granularity = info->granularity;
+	for (size_t i = 0; i < ABILITIES; i++) {
+		if (conf->pool_export == GLK_POOL_EXPORT_AUTO &&
+			(info->caps & abilities[i].cap))
+			able |= abilities[i].able;
+	}
+	glk_store_relaxed(&node->able, able);
+}
+
+/* Answers of a driver that will not have what was asked for, whatever the memory. */
+static bool is_refusal(int err)
+{
+	return err == -EPERM || err == -EACCES || err == -EOPNOTSUPP || err == -EINVAL;
+}
+
+/* Threads that were refused at the same time write the same. */
+static void remember(struct glk_node *node, uint32_t wanted, uint32_t able)
+{
+	glk_store_relaxed(&node->able, able);
+	for (size_t i = 0; i < ABILITIES; i++) {
+		if (wanted & ~able & abilities[i].able)
+			glk_info("GPU %d: the driver makes no pages for %s",
+				node->place.id, abilities[i].name);
+	}
+}
+
+int glk_node_make(
+	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
+{
+	uint32_t wanted = glk_load_relaxed(&node->able), able = wanted;
+	struct glk_drv *drv = node->pool->drv;
+	int err;
+
+	err = drv->ops->create(drv, node->place, size, able, ret_handle);
+	for (size_t i = 0; i < ABILITIES && is_refusal(err); i++) {
+		if (!(able & abilities[i].able))
+			continue;
+		able &= ~abilities[i].able;
+		err = drv->ops->create(drv, node->place, size, able, ret_handle);
+	}
+	if (err)
+		return err;
+	if (able != wanted)
+		remember(node, wanted, able);
+	*ret_able = (uint8_t)able;
+	return 0;
+}
