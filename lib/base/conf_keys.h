@@ -69,6 +69,10 @@ GLK_KEY(pool, export, CHOICE, pool_export, "auto", 0, 0, "auto,no",
 	"What pages are made to be able to do beside lying in memory, which cannot be changed "
 	"later. With auto they can be given to other processes, registered for RDMA and named by "
 	"fabric handles, as far as the GPU and the driver allow; with no, nothing of that.")
+GLK_KEY(pool, peers, CHOICE, pool_peers, "no", 0, 0, "no,all",
+	"Which other GPUs may read and write the memory of each GPU: none, or all that can reach "
+	"it, as NCCL wants it. glake_peer_access changes it for two GPUs. Mapping memory takes "
+	"longer for each GPU that may use it.")
 
 GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "

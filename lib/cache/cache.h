@@ -165,6 +165,9 @@ static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
 void glk_cache_reset_peaks(struct glk_cache *cache);
 
+/* peer.c: as glake_peer_access(). */
+int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
+
 /* trim.c: as glake_trim(). */
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
 

@@ -86,25 +86,17 @@ int glk_slot_prepare(
 {
 	const struct glk_page *page = glk_map_page(span->map, id);
 	struct glk_drv *drv = span->map->pool->drv;
-	struct glk_grant grant = {
-		.who = span->map->node->place, .access = GLK_ACCESS_WRITE};
 	int err;
 
 	err = drv->ops->map(drv, slot_addr(span, slot), page->size, page->handle);
 	*ret_mapped = !err;
-	if (err)
-		return err;
-	return drv->ops->set_access(drv, slot_addr(span, slot), page->size, &grant, 1);
+	return err ? err : glk_map_allow(span->map, slot_addr(span, slot), page->size);
 }
 
 int glk_slot_grant(struct glk_span *span, uint32_t first, uint32_t last)
 {
-	struct glk_drv *drv = span->map->pool->drv;
-	struct glk_grant grant = {
-		.who = span->map->node->place, .access = GLK_ACCESS_WRITE};
-
-	return drv->ops->set_access(
-		drv, slot_addr(span, first), run_bytes(span, first, last), &grant, 1);
+	return glk_map_allow(
+		span->map, slot_addr(span, first), run_bytes(span, first, last));
 }
 
 /* Takes a slot out of the chain of its page. */

@@ -374,6 +374,22 @@ int glk_slot_detach(struct glk_span *span, uint32_t slot);
 /* The same for a run of mapped slots, in one call of the driver. */
 int glk_slots_detach(struct glk_span *span, uint32_t first, uint32_t last);
 
+/* access.c: who may read and write. */
+/* The GPU and its peers: for a run of whole mappings that are new. */
+int glk_map_allow(const struct glk_map *map, uint64_t addr, size_t size);
+/* A right that is given or taken on all that is mapped, a run of slots after the other. */
+struct glk_sweep {
+	struct glk_grant grant;
+	size_t done, most; /* runs; no more than `most` */
+	bool anyway;	   /* goes on after a failure */
+};
+
+/* 0 or the driver's last error; without `anyway` it is the end. */
+int glk_map_access(struct glk_map *map, struct glk_sweep *sweep);
+/* The same for one range. */
+int glk_sweep_range(
+	struct glk_sweep *sweep, struct glk_drv *drv, uint64_t addr, uint64_t size);
+
 /* idle.c: pages that no live extent touches and that keep mappings. */
 /* The one that is cheapest to take: fewest mappings, then idle for longest; and the one after
  * it in that order. 0: no more. */

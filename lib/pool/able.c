@@ -26,6 +26,25 @@ static const struct {
 
 #define ABILITIES (sizeof(abilities) / sizeof(*abilities))
 
+static uint64_t all_peers(const struct glk_node *node)
+{
+	struct glk_drv *drv = node->pool->drv;
+	uint64_t peers = 0;
+
+	for (int i = 0; i < node->pool->gpus && i < 64; i++) {
+		bool can = false;
+
+		if (i == node->place.id)
+			continue;
+		if (drv->ops->peer_can(drv, node->place.id, i, &can) || !can)
+			glk_info("GPU %d cannot reach the memory of GPU %d", i,
+				node->place.id);
+		else
+			peers |= UINT64_C(1) << i;
+	}
+	return peers;
+}
+
 void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 	const struct glake_device *info)
 {
@@ -39,6 +58,23 @@ void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 			able |= abilities[i].able;
 	}
 	glk_store_relaxed(&node->able, able);
+	if (conf->pool_peers == GLK_POOL_PEERS_ALL)
+		glk_store_relaxed(&node->peers, all_peers(node));
+}
+
+size_t glk_node_grants(
+	const struct glk_node *node, struct glk_grant ret_grants[GLK_GRANTS_MAX])
+{
+	uint64_t peers = glk_load_relaxed(&node->peers);
+	size_t count = 0;
+
+	ret_grants[count++] =
+		(struct glk_grant){.who = node->place, .access = GLK_ACCESS_WRITE};
+	for (; peers; peers &= peers - 1)
+		ret_grants[count++] =
+			(struct glk_grant){.who = {GLK_PLACE_GPU, __builtin_ctzll(peers)},
+				.access = GLK_ACCESS_WRITE};
+	return count;
 }
 
 /* Answers of a driver that will not have what was asked for, whatever the memory. */

@@ -32,6 +32,7 @@ struct glk_node {
 	uint32_t caps;		     /* GLAKE_CAP_... of a GPU */
 	size_t granularity;	     /* of its pages, bytes */
 	glk_atomic(uint32_t) able;   /* GLK_PAGE_... that new pages are made with */
+	glk_atomic(uint64_t) peers;  /* GPUs that may use its memory beside itself, a bit each */
 };
 
 struct glk_pool {
@@ -67,11 +68,15 @@ static inline struct glk_page *glk_page_at(const struct glk_pool *pool, uint32_t
 }
 
 /*
- * able.c: what new pages of a GPU are to be able to do, as the configuration wants and the GPU
- * can. To be called once, before growth.
+ * able.c: what new pages of a GPU are to be able to do, and which other GPUs may use them from
+ * the beginning, as the configuration wants and the GPU can. To be called once, before growth.
  */
 void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 	const struct glake_device *info);
+/* Read and write for the GPU of a node and for its peers; their number. */
+#define GLK_GRANTS_MAX 65
+size_t glk_node_grants(
+	const struct glk_node *node, struct glk_grant ret_grants[GLK_GRANTS_MAX]);
 /* A page of the driver that can do as much of that as the driver grants. What it refuses is
  * not asked for again. 0 or the driver's error. */
 int glk_node_make(

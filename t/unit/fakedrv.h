@@ -46,6 +46,7 @@ struct fake {
 	uint32_t refused;    /* GLK_PAGE_... that no page is made with */
 	int refusal;	     /* the answer to that */
 	uint32_t flags;	     /* of the last page */
+	bool unreachable;    /* no GPU can be given access to another's memory */
 	uint64_t *page_size; /* by handle; 0: none */
 	uint32_t *freed;     /* handles given back */
 	uint32_t freed_count, next;
@@ -273,6 +274,13 @@ static inline int fake_unmap(struct glk_drv *drv, uint64_t addr, size_t size)
 	return err;
 }
 
+static inline int fake_peer_can(
+	struct glk_drv *drv, int device, int peer, bool *ret_can)
+{
+	*ret_can = !((struct fake *)drv)->unreachable;
+	return 0;
+}
+
 static inline struct glk_drv *fake_init(struct fake *fake)
 {
 	memset(fake, 0, sizeof(*fake));
@@ -284,7 +292,8 @@ static inline struct glk_drv *fake_init(struct fake *fake)
 		.release = fake_release,
 		.map = fake_map,
 		.set_access = fake_set_access,
-		.unmap = fake_unmap};
+		.unmap = fake_unmap,
+		.peer_can = fake_peer_can};
 	fake->drv.ops = &fake->ops;
 	pthread_mutex_init(&fake->lock, NULL);
 	fake->page_size = calloc(FAKE_PAGES_MAX, sizeof(*fake->page_size));

@@ -115,11 +115,27 @@ static void test_errors(void)
 	stop();
 }
 
+static void test_peers(void)
+{
+	struct glake_device info = {.sz = sizeof(info)};
+
+	start(ALL_CAPS, NULL);
+	is_int((int64_t)glk_load_relaxed(&node->peers), 0, "no peers unless asked for");
+	stop();
+	start(ALL_CAPS, "pool.peers=all");
+	is_int((int64_t)glk_load_relaxed(&node->peers), 5, "all but itself");
+	fake.unreachable = true;
+	glk_node_describe(node, &conf, &info);
+	is_int((int64_t)glk_load_relaxed(&node->peers), 0, "none where none can");
+	stop();
+}
+
 int main(void)
 {
 	tap_plan_later();
 	test_wants();
 	test_refusals();
 	test_errors();
+	test_peers();
 	return tap_done();
 }
