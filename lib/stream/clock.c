@@ -98,11 +98,16 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 	}
 }
 
+/* Whether an event can be recorded on a stream here, as far as is known. */
+static bool can_record(const struct glk_stream *s)
+{
+	return s->state == GLK_STREAM_LIVE && !s->mute && glk_event_here(s);
+}
+
 /* Whether a wait for a stream can be had: an event that is there, or one to be recorded. */
 static bool can_wait(const struct glk_stream *s, uint64_t tick)
 {
-	return glk_event_newest(s) >= needed(s, tick) ||
-		(s->state == GLK_STREAM_LIVE && !s->mute && glk_event_here(s));
+	return glk_event_newest(s) >= needed(s, tick) || can_record(s);
 }
 
 /* Waits for the streams of a bit, or GLK_WAITS_NEVER. */
@@ -142,7 +147,7 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 {
 	unsigned first = streams->opportunistic || !s->count ? 0 : s->count - 1;
 
-	if (!streams->opportunistic && s->state == GLK_STREAM_LIVE && !s->mute)
+	if (!streams->opportunistic && can_record(s))
 		return glk_event_cover(streams, s, ret_slot);
 	for (unsigned i = first; i < s->count; i++) {
 		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
@@ -172,8 +177,8 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 		/* no event is left of one that has ended, and none is needed */
 		if (s->state != GLK_STREAM_LIVE && done < s->done)
 			done = s->done;
-		/* nor of one that is mute, if they have all passed */
-		if (s->mute && done < s->done && s->done >= needed(s, tick))
+		/* nor of one that none can be had of, if they have all passed */
+		if (!can_record(s) && done < s->done && s->done >= needed(s, tick))
 			done = s->done;
 		if (s == stream || done >= s->freed)
 			continue;

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The default streams of threads. What other threads freed on theirs can be had, although none
+ * but they can record an event there: when nothing else is left, the GPU is waited for.
+ */
+#include "context.h"
+
+#include <pthread.h>
+
+#define MIB	((size_t)1 << 20)
+#define THREADS 16
+
+static struct glake *ctx;
+static pthread_barrier_t together;
+static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+
+static struct CUstream_st *own(void)
+{
+	return (struct CUstream_st *)2; /* CU_STREAM_PER_THREAD */
+}
+
+/* One block is freed and one stays live beside it, so that no two free ones meet. */
+static void *free_one(void *arg)
+{
+	void *freed, *kept;
+
+	(void)arg;
+	pthread_mutex_lock(&one);
+	freed = flow_alloc(ctx, 8 * MIB, own());
+	kept = flow_alloc(ctx, 8 * MIB, own());
+	pthread_mutex_unlock(&one);
+	if (glake_free(ctx, freed, own()))
+		tap_bail("a free is refused");
+	pthread_barrier_wait(&together);
+	pthread_barrier_wait(&together);
+	if (glake_free(ctx, kept, own()))
+		tap_bail("a free is refused");
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t thread[THREADS];
+	struct CUstream_st *stream;
+
+	tap_plan_later();
+	ctx = flow_open((const char *const[]){"pool.budget=256MiB",
+		"soft.streams=stepped", "policy.bins=none", NULL});
+	pthread_barrier_init(&together, NULL, THREADS + 1);
+	for (int i = 0; i < THREADS; i++) {
+		if (pthread_create(&thread[i], NULL, free_one, NULL))
+			tap_bail("no thread");
+	}
+	pthread_barrier_wait(&together);
+	is_int(glake_stream_new(ctx, 0, &stream), 0, "a stream");
+	for (int i = 0; i < THREADS; i++) {
+		void *p = NULL;
+		int err = glake_alloc(ctx, 0, 8 * MIB, stream, 0, &p);
+
+		is_int(err, 0, "what a thread freed on its own stream");
+		is_int(glake_free_after(ctx, p, NULL, 0), 0, "and it is free again");
+	}
+	pthread_barrier_wait(&together);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	pthread_barrier_destroy(&together);
+	is_int(glake_stream_free(ctx, 0, stream), 0, "the stream ends");
+	flow_close(ctx, 0);
+	return tap_done();
+}
