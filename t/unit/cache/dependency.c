@@ -84,6 +84,34 @@ static void leaves(void)
 	rig_close(&rig, 3);
 }
 
+/* Work on a block that lives on is covered too, though nothing was freed since the last event. */
+static void leaves_live(void)
+{
+	struct CUstream_st *a, *b, *c;
+	uint64_t x, waits;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	x = give(&rig, SIZE, a);
+	rig_free(&rig, give(&rig, 100, a), a);
+	rig_flush(&rig);
+	glk_event_poll(rig.cache.streams);
+	glk_soft_run_all(rig.drv);
+	glk_event_poll(rig.cache.streams);
+	rig_work(&rig, x, SIZE, a);
+	is_int(glk_cache_stream_leave(&rig.cache, a), 0,
+		"a stream ends, its frees all passed");
+	is_int(rig_free(&rig, x, b), 0, "a block that it used is freed on another one");
+	waits = waits_of(&rig);
+	is_int((int64_t)give(&rig, SIZE, c), (int64_t)x, "a third one gets it");
+	is_int((int64_t)(waits_of(&rig) - waits), 2, "behind both");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 static void leaves_nothing(void)
 {
 	struct CUstream_st *a;
@@ -391,6 +419,7 @@ int main(void)
 	tap_plan_later();
 	seed = seed_start();
 	leaves();
+	leaves_live();
 	leaves_nothing();
 	captures();
 	spares_waits();

@@ -333,6 +333,8 @@ static void keeps_streams(void)
 	open_capture(&rig, 1, b);
 	ok(give(&rig, PAGE, b) == x || give(&rig, PAGE, b) == x,
 		"the next graph has all of it");
+	rig_free(&rig, x, b);
+	ok(give(&rig, PAGE, b) == x, "again and again");
 	is_int((int64_t)rig_pool(&rig, 1).held, (int64_t)held, "and needs no more");
 	second = close_capture(&rig, 1, b);
 	is_int(rig_launch(&rig, first, a), 0, "a replay");

@@ -74,6 +74,7 @@ static void leaves_idle(void)
 	struct CUstream_st *unused, *known, *never;
 	struct glk_stream *quiet;
 	struct glk_use use;
+	uint64_t records;
 	uint32_t id = 0;
 	struct gpu gpu;
 
@@ -97,7 +98,10 @@ static void leaves_idle(void)
 	use = gpu_free(&gpu, quiet);
 	gpu_finish(&gpu);
 	ok(glk_clock_finished(&gpu.streams, &use), "a stream whose work is done");
+	records = gpu.streams.records;
 	is_int(glk_stream_leave(&gpu.streams, known), 0, "ends");
+	is_int((int64_t)(gpu.streams.records - records), 1,
+		"behind an event all the same: blocks that live may have been used since");
 	gpu_finish(&gpu);
 	is_int(gpu_known(&gpu), 0, "and is gone");
 	gpu_close(&gpu);
