@@ -32,7 +32,8 @@ struct glk_context {
  * that its hits take the way of all other calls and those of others ask nothing.
  */
 struct glk_context_entry {
-	glk_atomic(uint64_t) handle;
+	/* a power of two of bytes, so that it is found by a shift */
+	_Alignas(64) glk_atomic(uint64_t) handle;
 	glk_atomic(uint64_t) recorded;
 	struct glk_context *context;
 	uint64_t generation; /* of the handle given last; under the lock of the table */
