@@ -22,6 +22,7 @@ static const struct option long_options[] = {
 	{"limit", required_argument, NULL, 'l'},
 	{"repeat", required_argument, NULL, 'r'},
 	{"threads", required_argument, NULL, 't'},
+	{"gpu", required_argument, NULL, 'g'},
 	{"conf", required_argument, NULL, 'c'},
 	{"pressure", no_argument, NULL, 'p'},
 	{"plot", required_argument, NULL, 'o'},
@@ -36,14 +37,16 @@ static const char help[] =
 	"usage: glakectl replay [OPTION]... FILE...\n"
 	"\n"
 	"Replays allocation traces through the library and reports how much physical memory\n"
-	"they needed, which driver calls were made, and how long calls took. FILE is a log of\n"
-	"RAPIDS Memory Manager, plain or packed by xz, gzip or zstd; - is standard input.\n"
+	"they needed, which driver calls were made, and how long calls took. FILE is a trace\n"
+	"that glake recorded or a log of RAPIDS Memory Manager, plain or packed by xz, gzip or\n"
+	"zstd; - is standard input.\n"
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -l, --limit BYTES|xRATIO     budget: bytes (40GiB), or a multiple of the trace's\n"
 	"                               peak of live memory (x1.03)\n"
 	"  -r, --repeat N               passes over the trace; memory is kept between them (3)\n"
 	"  -t, --threads N              deal the trace's threads, or streams, out to N (1)\n"
+	"  -g, --gpu N                  of a trace with several GPUs, the events of this one\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
 	"  -p, --pressure               squeeze the budget afterwards until a request fails\n"
 	"  -o, --plot FILE.svg          draw live and reserved memory over time\n"
@@ -76,6 +79,8 @@ static int take_option(int c, struct replay_options *options)
 	case 't':
 		return glk_tool_read_count(COMMAND, "--threads", optarg,
 			REPLAY_THREADS_MAX, &options->threads);
+	case 'g':
+		return glk_tool_read_gpu(COMMAND, optarg, &options->gpu);
 	case 'c':
 		return glk_tool_add_setting(&options->context, COMMAND, optarg);
 	case 'p':
@@ -135,13 +140,15 @@ static int replay_file(const char *path, const struct replay_options *options,
 {
 	static struct replay_result result;
 	char message[TRACE_MESSAGE_MAX] = "see standard error";
+	struct trace_limits limits = TRACE_LIMITS;
 	struct trace trace = {0};
 	int status = GLK_TOOL_FAILED;
 	int err;
 
 	progress_start(options->quiet, path);
+	limits.gpu = options->gpu;
 	err = trace_load(
-		path, options->lenient, &TRACE_LIMITS, message, sizeof(message), &trace);
+		path, options->lenient, &limits, message, sizeof(message), &trace);
 	if (err) {
 		progress_end();
 		glk_tool_say("%s", message);
@@ -183,7 +190,8 @@ static int replay_files(int count, char **paths, const struct replay_options *op
 
 int glk_tool_replay(int argc, char **argv)
 {
-	struct replay_options options = {.repeats = 3, .threads = 1};
+	struct replay_options options = {
+		.repeats = 3, .threads = 1, .gpu = TRACE_ONE_GPU};
 	int c;
 
 	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {

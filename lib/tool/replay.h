@@ -28,6 +28,7 @@ struct replay_options {
 	struct replay_limit limit;
 	unsigned repeats;
 	unsigned threads;
+	int gpu; /* see struct trace_limits */
 	bool pressure;
 	bool json;
 	bool lenient;

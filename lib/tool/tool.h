@@ -62,6 +62,11 @@ int glk_tool_add_setting(
 int glk_tool_read_count(const char *command, const char *option, const char *text,
 	int64_t max, unsigned *ret_count);
 
+#define GLK_TOOL_GPUS 256 /* that a trace can tell apart */
+
+/* The argument of --gpu. 0, or 2 after a message. */
+int glk_tool_read_gpu(const char *command, const char *text, int *ret_gpu);
+
 /*
  * Opens a context. The first time it runs on the software device because there is no GPU,
  * one line says so. Says why it failed. 0 or -errno.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Loading a trace: bytes into rows, and what to do with rows that are wrong. Nothing of a
- * trace is used before the whole of it has been read, so a mistake in the last row is found
- * before the first allocation.
+ * trace is replayed before the whole of it has been read, so a mistake in the last row is found
+ * before the first allocation. A file of our own format is told by its first bytes; its rows
+ * come from trace_binary.c.
  *
  * Every message names the file and the row, as an editor counts lines.
  */
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The longest row that can be right has some 130 bytes. */
 #define LINE_MAX_SIZE ((size_t)1024)
@@ -23,12 +25,10 @@
 
 struct loader {
 	const char *path;
-	bool lenient;
+	struct trace_reading *reading;
 	char *message;
 	size_t message_size;
 
-	struct trace *trace;
-	struct trace_compiler compiler;
 	size_t line; /* number of the row at hand; the header is 1 */
 
 	char text[LINE_MAX_SIZE]; /* of the row at hand, as far as it is read */
@@ -59,6 +59,29 @@ static int fail_file(struct loader *loader, int err, const char *what)
 	return err;
 }
 
+int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
+	char *message, size_t size)
+{
+	int gpu = row->device;
+
+	/* which thread goes on is of no GPU */
+	if (row->kind == GLAKE_TRACE_THREAD || reading->gpu == TRACE_ALL_GPUS)
+		return reading->visit(reading->arg, row, message, size);
+	if (reading->gpu >= 0 && gpu != reading->gpu) {
+		reading->others++;
+		return 0;
+	}
+	if (reading->seen_gpu && reading->seen_gpu - 1 != gpu) {
+		snprintf(message, size,
+			"the trace has events of GPU %d and of GPU %d: choose one with "
+			"--gpu",
+			reading->seen_gpu - 1, gpu);
+		return -EXDEV;
+	}
+	reading->seen_gpu = gpu + 1;
+	return reading->visit(reading->arg, row, message, size);
+}
+
 static int add_row(struct loader *loader, const char *text, size_t length)
 {
 	char what[TRACE_MESSAGE_MAX];
@@ -66,14 +89,14 @@ static int add_row(struct loader *loader, const char *text, size_t length)
 	int err = trace_row_parse(text, length, what, sizeof(what), &row);
 
 	if (!err)
-		err = trace_compile_row(&loader->compiler, &row, what, sizeof(what));
+		err = trace_show_row(loader->reading, &row, what, sizeof(what));
 	return err ? fail(loader, err, "%s", what) : 0;
 }
 
 /* A mistake in one row, as against one in the file or the machine. */
 static bool can_skip(const struct loader *loader, int err)
 {
-	return err == -EINVAL && loader->lenient && loader->line > 1;
+	return err == -EINVAL && loader->reading->lenient && loader->line > 1;
 }
 
 static int add_line(struct loader *loader)
@@ -92,7 +115,7 @@ static int add_line(struct loader *loader)
 			"this is no allocation trace, which begins with the row '%s'",
 			trace_header);
 	}
-	loader->trace->rows++;
+	loader->reading->rows++;
 	if (!(loader->line % PROGRESS_STEP))
 		progress_step(loader->line, 0);
 	if (loader->too_long)
@@ -101,7 +124,7 @@ static int add_line(struct loader *loader)
 	else
 		err = add_row(loader, loader->text, length);
 	if (can_skip(loader, err)) {
-		loader->trace->skipped++;
+		loader->reading->skipped++;
 		err = 0;
 	}
 	return err;
@@ -141,42 +164,81 @@ static int add_rest(struct loader *loader, bool broken)
 		return 0;
 	if (broken) {
 		loader->line++;
-		loader->trace->rows++;
-		loader->trace->skipped++;
+		loader->reading->rows++;
+		loader->reading->skipped++;
 		return 0;
 	}
 	return add_line(loader);
 }
 
-static int read_all(struct loader *loader, struct trace_source *source, char *chunk)
+static int read_log(
+	struct loader *loader, struct trace_source *source, char *chunk, size_t size)
 {
 	char what[TRACE_MESSAGE_MAX];
-	size_t size;
 	int err;
 
-	for (;;) {
+	while (size) {
+		err = add_bytes(loader, chunk, size);
+		if (err)
+			return err;
 		err = trace_source_read(
 			source, chunk, CHUNK_SIZE, what, sizeof(what), &size);
-		if (err && loader->lenient && loader->line) {
-			loader->trace->broken = true;
+		if (err && loader->reading->lenient && loader->line) {
+			loader->reading->broken = true;
 			return add_rest(loader, true);
 		}
 		if (err) {
 			loader->line++;
 			return fail(loader, err, "%s", what);
 		}
-		if (!size)
-			return add_rest(loader, false);
-		err = add_bytes(loader, chunk, size);
-		if (err)
-			return err;
 	}
+	return add_rest(loader, false);
+}
+
+static int read_ours(struct loader *loader, struct trace_source *source,
+	const char *begin, size_t size)
+{
+	char what[TRACE_MESSAGE_MAX];
+	int fd = trace_source_file(source), spool = -1, err = 0;
+
+	if (fd < 0)
+		err = trace_spool(source, begin, size, what, sizeof(what), &spool);
+	if (err && loader->reading->lenient && spool >= 0) {
+		loader->reading->broken = true;
+		err = 0;
+	}
+	if (!err)
+		err = trace_binary_read(
+			fd < 0 ? spool : fd, loader->reading, what, sizeof(what));
+	if (spool >= 0)
+		close(spool);
+	return err ? fail_file(loader, err, what) : 0;
+}
+
+/* Reads until it is clear which format this is. */
+static int read_all(struct loader *loader, struct trace_source *source, char *chunk)
+{
+	char what[TRACE_MESSAGE_MAX];
+	size_t filled = 0, size = 1;
+	int err = 0;
+
+	while (!err && size && filled < GLAKE_TRACE_MAGIC_SIZE) {
+		err = trace_source_read(source, chunk + filled, CHUNK_SIZE - filled, what,
+			sizeof(what), &size);
+		filled += err ? 0 : size;
+	}
+	if (!err && trace_binary_is(chunk, filled))
+		return read_ours(loader, source, chunk, filled);
+	if (!err)
+		return read_log(loader, source, chunk, filled);
+	loader->line++;
+	return fail(loader, err, "%s", what);
 }
 
 /* The file's name without its folder and the endings that say how it is packed. */
 static void take_name(struct trace *trace, const char *path)
 {
-	static const char *const endings[] = {".xz", ".gz", ".zst", ".csv"};
+	static const char *const endings[] = {".xz", ".gz", ".zst", ".csv", ".trace"};
 	const char *slash = strrchr(path, '/');
 	size_t length;
 
@@ -204,20 +266,14 @@ static int read_file(struct loader *loader)
 		    : fail_file(loader, -ENOMEM, strerror(ENOMEM));
 	free(chunk);
 	trace_source_close(source);
-	if (err)
-		return err;
-	if (!loader->line)
-		return fail_file(loader, -ENODATA, "the file is empty");
-	if (!loader->trace->count)
-		return fail_file(loader, -ENODATA, "no event in it to replay");
-	err = trace_compile_end(&loader->compiler, what, sizeof(what));
-	return err ? fail_file(loader, err, what) : 0;
+	if (!err && !loader->line && !loader->reading->is_ours)
+		err = fail_file(loader, -ENODATA, "the file is empty");
+	return err;
 }
 
-int trace_load(const char *path, bool lenient, const struct trace_limits *limits,
-	char *message, size_t size, struct trace *ret_trace)
+int trace_read(
+	const char *path, struct trace_reading *reading, char *message, size_t size)
 {
-	struct trace trace = {0};
 	struct loader *loader = calloc(1, sizeof(*loader));
 	int err;
 
@@ -226,16 +282,53 @@ int trace_load(const char *path, bool lenient, const struct trace_limits *limits
 		return -ENOMEM;
 	}
 	loader->path = path;
-	loader->lenient = lenient;
+	loader->reading = reading;
 	loader->message = message;
 	loader->message_size = size;
-	loader->trace = &trace;
-	loader->compiler.trace = &trace;
-	loader->compiler.limits = *limits;
-	take_name(&trace, path);
 	err = read_file(loader);
-	trace_compile_fini(&loader->compiler);
 	free(loader);
+	return err;
+}
+
+static int compile_row(void *arg, const struct trace_row *row, char *message, size_t size)
+{
+	if (row->kind == GLAKE_TRACE_THREAD)
+		return 0;
+	return trace_compile_row(arg, row, message, size);
+}
+
+static int complete(
+	struct trace_compiler *compiler, const char *path, char *message, size_t size)
+{
+	char what[TRACE_MESSAGE_MAX] = "no event in it to replay";
+	int err = -ENODATA;
+
+	if (compiler->trace->count)
+		err = trace_compile_end(compiler, what, sizeof(what));
+	if (err)
+		snprintf(message, size, "%s: %s", path, what);
+	return err;
+}
+
+int trace_load(const char *path, bool lenient, const struct trace_limits *limits,
+	char *message, size_t size, struct trace *ret_trace)
+{
+	struct trace trace = {0};
+	struct trace_compiler compiler = {.trace = &trace, .limits = *limits};
+	struct trace_reading reading = {.lenient = lenient,
+		.gpu = limits->gpu,
+		.visit = compile_row,
+		.arg = &compiler};
+	int err;
+
+	take_name(&trace, path);
+	err = trace_read(path, &reading, message, size);
+	if (!err)
+		err = complete(&compiler, path, message, size);
+	trace_compile_fini(&compiler);
+	trace.rows = reading.rows;
+	trace.skipped = reading.skipped;
+	trace.broken = reading.broken;
 	if (err)
 		trace_fini(&trace);
 	else

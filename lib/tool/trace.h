@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <glake/trace.h>
+
 #define TRACE_MESSAGE_MAX 512
 
 /* Bytes of a file, unpacked on the way: plain, xz, gzip or zstd, told by the first bytes. */
@@ -24,11 +26,22 @@ int trace_source_read(struct trace_source *source, char *buffer, size_t capacity
 	char *message, size_t size, size_t *ret_size);
 void trace_source_close(struct trace_source *source);
 
-/* One row of RMM's log. */
+/* The file behind a source that is one and not packed, to be read at any place; -1 for others. */
+int trace_source_file(const struct trace_source *source);
+/*
+ * A file without a name with all the bytes of a source behind `begin`, which was read from it.
+ * 0, or -errno with a sentence; the file is there also when the archive broke (-EBADMSG,
+ * -ENODATA), with what came before, and else is not.
+ */
+int trace_spool(struct trace_source *source, const char *begin, size_t begin_size,
+	char *message, size_t size, int *ret_fd);
+
+/* One row of RMM's log, or one event of our own format. */
 enum trace_action {
 	TRACE_ALLOCATE,
 	TRACE_FREE,
 	TRACE_FAILURE, /* "allocate failure": what the recorded program did not get */
+	TRACE_OTHER,   /* has no effect in a replay */
 };
 
 struct trace_row {
@@ -38,6 +51,10 @@ struct trace_row {
 	uint64_t pointer; /* 0 for (nil) */
 	uint64_t size;
 	uint64_t stream;
+	/* Of our own format; all 0 in a log. */
+	uint8_t kind; /* enum glake_trace_kind */
+	uint8_t device;
+	uint16_t time_ns; /* behind the microseconds */
 };
 
 /* The row that every log begins with. */
@@ -59,16 +76,23 @@ struct trace_event {
 
 #define TRACE_FREE_BIT 0x80000000u
 
-/* Maxima; tests use smaller ones. */
+/* What may come in: maxima, of which tests use smaller ones, and the GPU. */
 struct trace_limits {
 	size_t events;
 	size_t streams;
 	size_t threads;
+	int gpu; /* its number; or TRACE_ONE_GPU, TRACE_ALL_GPUS */
 };
+
+#define TRACE_ONE_GPU  (-1) /* any, if there is no other in the trace */
+#define TRACE_ALL_GPUS (-2)
 
 /* 24 Mi events are 600 MiB of memory, the tool's own bound being 1 GiB. */
 #define TRACE_LIMITS                                                                     \
-	((struct trace_limits){.events = 24u << 20, .streams = 1024, .threads = 4096})
+	((struct trace_limits){.events = 24u << 20,                                      \
+		.streams = 1024,                                                         \
+		.threads = 4096,                                                         \
+		.gpu = TRACE_ONE_GPU})
 
 struct trace {
 	char name[256]; /* of the file, without folder and endings */
@@ -89,8 +113,8 @@ struct trace {
 
 	size_t rows;	/* after the header */
 	size_t skipped; /* rows that could not be used (only when lenient) */
-	size_t noops;	/* rows without effect: size 0, allocations that failed */
-	bool broken;	/* the archive was cut off or broken (only when lenient) */
+	size_t noops; /* rows without effect: size 0, allocations that failed, other events */
+	bool broken; /* the archive was cut off or broken (only when lenient) */
 };
 
 /* The value of a key in a table of sparse 64-bit keys: live pointers, streams, threads. */
@@ -111,6 +135,14 @@ int trace_table_add(struct trace_table *table, uint64_t key, uint32_t value);
 void trace_table_remove(struct trace_table *table, uint64_t key);
 void trace_table_fini(struct trace_table *table);
 
+/* Times of rows as times since the first of them. Begins as zeroes. */
+struct trace_clock {
+	bool started;
+	int64_t first_us, day_us, last_raw_us, last_us;
+};
+
+int64_t trace_clock_step(struct trace_clock *clock, int64_t raw_us);
+
 /* Turns rows into the events of a trace. Begins as zeroes but for the first two. */
 struct trace_compiler {
 	struct trace *trace;
@@ -125,7 +157,7 @@ struct trace_compiler {
 	} * made; /* of each block, where it was allocated */
 	size_t made_capacity;
 	uint64_t live_bytes;
-	int64_t first_us, day_us, last_raw_us;
+	struct trace_clock clock;
 };
 
 /*
@@ -137,6 +169,46 @@ int trace_compile_row(struct trace_compiler *compiler, const struct trace_row *r
 /* Completes the trace. 0 or -ENOMEM with a sentence. */
 int trace_compile_end(struct trace_compiler *compiler, char *message, size_t size);
 void trace_compile_fini(struct trace_compiler *compiler);
+
+/* Takes a row; errors with a sentence in `message`, of which -EINVAL is one in the row. */
+typedef int (*trace_visit_fn)(
+	void *arg, const struct trace_row *row, char *message, size_t size);
+
+/* What is read from a trace, and what was found. */
+struct trace_reading {
+	bool lenient;
+	int gpu; /* as in struct trace_limits: rows of others are not shown */
+	trace_visit_fn visit;
+	void *arg;
+
+	size_t rows;	/* after the header */
+	size_t skipped; /* that could not be used (only when lenient) */
+	size_t others;	/* of other GPUs */
+	bool broken;	/* the file was cut off or broken (only when lenient) */
+	/* Of our own format, else zeroes. */
+	bool is_ours;
+	struct glake_trace_header header;
+	size_t late;  /* events that count as dropped: see end_ns of the header */
+	int seen_gpu; /* of the rows shown, plus one; 0: none so far */
+};
+
+/*
+ * Shows all rows of a trace in turn. Returns 0, or -errno with "FILE:ROW: what" in `message`,
+ * rows of a log counted from 1, the header, events of our own format by their time.
+ */
+int trace_read(
+	const char *path, struct trace_reading *reading, char *message, size_t size);
+
+/* For the two formats: hands a row on, of the GPU that is wanted. As visit; -EXDEV: GPUs. */
+int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
+	char *message, size_t size);
+
+/*
+ * Our own format, from a file that can be read at any place. Fills in the reading's header.
+ * 0, or -errno with a sentence in `message`.
+ */
+bool trace_binary_is(const char *bytes, size_t size);
+int trace_binary_read(int fd, struct trace_reading *reading, char *message, size_t size);
 
 /*
  * Reads a trace. Lenient skips and counts what is wrong with a row, and takes what an

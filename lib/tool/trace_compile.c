@@ -121,24 +121,24 @@ static int stream_of(struct trace_compiler *compiler, uint64_t id,
 }
 
 /*
- * Time since the first event. A clock of day that jumps back by more than half a day has
- * passed midnight; a smaller step back, as rows of several threads can show, counts as none.
+ * A clock of day that jumps back by more than half a day has passed midnight; a smaller step
+ * back, as rows of several threads can show, counts as none.
  */
-static int64_t time_of(struct trace_compiler *compiler, int64_t raw_us)
+int64_t trace_clock_step(struct trace_clock *clock, int64_t raw_us)
 {
-	const struct trace *trace = compiler->trace;
-	int64_t last = trace->count ? trace->times_us[trace->count - 1] : 0;
 	int64_t now;
 
-	if (!trace->count)
-		compiler->first_us = raw_us;
-	else if (raw_us < DAY_US && compiler->last_raw_us < DAY_US &&
-		compiler->last_raw_us - raw_us > DAY_US / 2)
-		compiler->day_us += DAY_US;
-	compiler->last_raw_us = raw_us;
-	if (__builtin_add_overflow(raw_us - compiler->first_us, compiler->day_us, &now))
-		now = last;
-	return now > last ? now : last;
+	if (!clock->started)
+		clock->first_us = raw_us;
+	else if (raw_us < DAY_US && clock->last_raw_us < DAY_US &&
+		clock->last_raw_us - raw_us > DAY_US / 2)
+		clock->day_us += DAY_US;
+	clock->started = true;
+	clock->last_raw_us = raw_us;
+	if (!__builtin_add_overflow(raw_us - clock->first_us, clock->day_us, &now) &&
+		now > clock->last_us)
+		clock->last_us = now;
+	return clock->last_us;
 }
 
 static int add_allocation(struct trace_compiler *compiler, const struct trace_row *row,
@@ -185,8 +185,10 @@ static int add_free(struct trace_compiler *compiler, const struct trace_row *row
 static bool without_effect(
 	const struct trace_compiler *compiler, const struct trace_row *row)
 {
-	if (row->action == TRACE_FAILURE)
+	if (row->action == TRACE_FAILURE || row->action == TRACE_OTHER)
 		return true;
+	if (row->kind)
+		return false;
 	if (row->action == TRACE_ALLOCATE)
 		return !row->size;
 	return (!row->size || !row->pointer) &&
@@ -217,7 +219,7 @@ int trace_compile_row(struct trace_compiler *compiler, const struct trace_row *r
 			: add_free(compiler, row, &text, &event);
 	if (err)
 		return err;
-	trace->times_us[trace->count] = time_of(compiler, row->time_us);
+	trace->times_us[trace->count] = trace_clock_step(&compiler->clock, row->time_us);
 	trace->events[trace->count++] = event;
 	return 0;
 }

@@ -198,7 +198,7 @@ int trace_row_parse(const char *line, size_t length, char *message, size_t size,
 {
 	struct field fields[COLUMNS];
 	int count = split(line, length, fields);
-	struct trace_row row;
+	struct trace_row row = {0};
 	enum column bad;
 	char text[48];
 

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -280,6 +281,16 @@ int trace_source_read(struct trace_source *source, char *buffer, size_t capacity
 	}
 	*ret_size = got;
 	return 0;
+}
+
+int trace_source_file(const struct trace_source *source)
+{
+	struct stat stat;
+
+	if (source->fd == STDIN_FILENO || source->unpacker->magic_size ||
+		fstat(source->fd, &stat) || !S_ISREG(stat.st_mode))
+		return -1;
+	return source->fd;
 }
 
 void trace_source_close(struct trace_source *source)
