@@ -253,7 +253,9 @@ static void refuses_layouts(stream_t a)
 		{{data, data, reinterpret_cast<void *>(&no_manager),
 			reinterpret_cast<void *>(&no_manager)}},
 	};
-	auto begin = reinterpret_cast<void (*)(int, pool_id, void *)>(begin_pool);
+	/* as one of another version of the C++ library might be passed */
+	auto begin = reinterpret_cast<void (*)(int, pool_id, void *)>(
+		reinterpret_cast<void (*)()>(begin_pool));
 	int64_t there = -1;
 
 	begin_pool(0, {0, 8}, filter_fn());
