@@ -287,6 +287,12 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	if (seat && !flags && hit_late(cache, seat, id, stream, size, ret_addr))
 		return 0;
 	glk_lock(cache->lock);
+	request.stream = glk_stream_enter(cache->streams, id);
+	if (request.stream->bit >= GLK_STREAM_BITS) {
+		glk_unlock(cache->lock);
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the stream was ended by another thread");
+	}
 	if (cache->ended != cache->streams->ended)
 		glk_quick_sweep(cache);
 	row = glk_quick_row(cache, id, stream);
@@ -295,7 +301,6 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	else
 		seat = glk_slab_at(&cache->seats, 0);
 	request.rounded = glk_quick_grains(cache, size) << GLK_GRAIN_SHIFT;
-	request.stream = glk_stream_enter(cache->streams, id);
 	request.stream->mute = facts.capture != 0;
 	request.capture = facts.capture;
 	err = session ? serve_graph(cache, &request, seat, session, ret_addr)

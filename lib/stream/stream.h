@@ -141,7 +141,8 @@ static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *hand
  */
 int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	struct glk_stream_facts *facts, uint32_t *ret_stream);
-/* Gives it a bit; under the lock of the GPU, before its first use below. */
+/* Gives it a bit; under the lock of the GPU, before its first use below. One that another thread
+ * has ended meanwhile gets none. */
 struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream);
 
 static inline struct glk_stream *glk_stream_at(

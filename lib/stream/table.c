@@ -353,7 +353,8 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	struct glk_stream *s = glk_stream_at(streams, stream);
 	uint8_t bit = 0;
 
-	if (s->bit < GLK_STREAM_BITS)
+	/* nothing of one that has ended since it was looked up is under way */
+	if (s->bit < GLK_STREAM_BITS || s->state != GLK_STREAM_LIVE)
 		return s;
 	while (bit < GLK_STREAM_CROWD && streams->by_bit[bit])
 		bit++;

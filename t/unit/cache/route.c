@@ -331,6 +331,41 @@ static void ends_meanwhile(void)
 	rig_close(&rig, 0);
 }
 
+/* Another thread ends the stream of a request, which it may not. */
+static bool end_it(struct CUstream_st *stream, void *arg)
+{
+	struct rig *rig = arg;
+
+	rig->drv->ops->stream_sync(rig->drv, 0, stream);
+	glk_cache_stream_end(&rig->cache, stream);
+	return false;
+}
+
+static void loses_stream(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t addr = 5;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, 100, b), b);
+	rig_begin_for(&rig, 1, end_it, &rig);
+	for (int i = 0; i < 3; i++)
+		is_int(rig_try(&rig, MIB, a, 0, &addr), -EINVAL,
+			"a stream that another thread ends during its request");
+	is_int(rig_error().error_class, GLAKE_ERROR_INVAL, "  its class");
+	is_int((int64_t)addr, 5, "the output is as it was");
+	is_int((int64_t)rig_figures(&rig).streams, 1, "nothing is left of it");
+	rig_end_pool(&rig, 1);
+	addr = rig_alloc(&rig, MIB, a);
+	ok(addr, "later it is served");
+	is_int(rig_free(&rig, addr, a), 0, "freed");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* Captures that nobody announced. */
 static void unannounced(void)
 {
@@ -641,6 +676,7 @@ int main(void)
 	chosen_eager();
 	ends_in_between();
 	ends_meanwhile();
+	loses_stream();
 	unannounced();
 	closes();
 	leaves_nothing();

@@ -260,6 +260,33 @@ static void retires(void)
 	gpu_close(&gpu);
 }
 
+/* One that another thread ended after it was looked up. */
+static void enters_late(void)
+{
+	struct glk_stream *s, *next;
+	struct glk_use use;
+	uint32_t id = 0;
+	struct gpu gpu;
+
+	table_open(&gpu);
+	glk_stream_get(&gpu.streams, fake(1), NULL, &id);
+	glk_stream_retire(&gpu.streams, fake(1));
+	s = glk_stream_enter(&gpu.streams, id);
+	is_int(s->bit, GLK_STREAM_BITS, "gets no bit");
+	use = gpu_free(&gpu, s);
+	ok(glk_clock_finished(&gpu.streams, &use), "what it freed is free");
+	next = gpu_enter(&gpu, fake(2));
+	is_int(next->id, id, "its slot is another stream's");
+	is_int(gpu.streams.by_bit[next->bit], id, "with one bit");
+	for (unsigned bit = next->bit + 1u; bit < GLK_STREAM_BITS; bit++)
+		id |= gpu.streams.by_bit[bit];
+	is_int(id, next->id, "and no other");
+	glk_stream_retire(&gpu.streams, fake(2));
+	glk_event_poll(&gpu.streams);
+	is_int(gpu_known(&gpu), 0, "nothing is left of either");
+	gpu_close(&gpu);
+}
+
 static void fills(void)
 {
 	struct gpu gpu;
@@ -468,6 +495,7 @@ int main(void)
 	sweeps(false);
 	sweeps(true);
 	retires();
+	enters_late();
 	fills();
 	lacks_memory();
 	crowds();
