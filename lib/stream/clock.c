@@ -67,14 +67,25 @@ static bool bit_finished(
 	return true;
 }
 
-bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use)
+static bool finished(
+	struct glk_streams *streams, const struct glk_use *use, bool by_chance)
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		if (!bit_finished(streams, (unsigned)__builtin_ctzll(left), use->tick,
-			    true))
+			    by_chance))
 			return false;
 	}
 	return true;
+}
+
+bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use)
+{
+	return finished(streams, use, true);
+}
+
+bool glk_clock_waited(struct glk_streams *streams, const struct glk_use *use)
+{
+	return finished(streams, use, false);
 }
 
 /* Whether `stream` needs a wait before it may follow work of `bit`. */

@@ -26,17 +26,21 @@ bool glk_limbo_ready(
 		glk_clock_finished(limbo->streams, &span->use[slot]);
 }
 
-/* The same for the first clock, and waits for it where that was asked for. */
+/* The same for the first clock, and waits for it where that was asked for: then also for what has
+ * passed already, since what is waited for counts for more than this mapping. */
 static bool has_passed(
 	struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
 {
-	if (!limbo->closed && glk_clock_finished(limbo->streams, &span->use[slot]))
-		return true;
+	const struct glk_use *use = &span->use[slot];
+
 	if (!limbo->closed && limbo->patient) {
-		if (!glk_clock_sync(limbo->streams, span->use[slot].streams))
+		if (glk_clock_waited(limbo->streams, use) ||
+			!glk_clock_sync(limbo->streams, use->streams))
 			return true;
 		limbo->streams->stuck = true;
 	}
+	if (!limbo->closed && glk_clock_finished(limbo->streams, use))
+		return true;
 	limbo->streams->held_back++;
 	return false;
 }

@@ -185,6 +185,8 @@ static inline bool glk_clock_alone(const struct glk_streams *streams)
 
 /* Whether all work of a use has finished, as far as is known without asking. */
 bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
+/* The same as far as it was waited for, and not by what was seen to pass. */
+bool glk_clock_waited(struct glk_streams *streams, const struct glk_use *use);
 /* Drops the streams whose work has finished from a use. */
 void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
 
