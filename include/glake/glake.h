@@ -12,6 +12,7 @@
  *   memory.h    allocate, free, look up a pointer, budget, trim
  *   stream.h    streams: their ends and dependencies; own ones without a CUDA runtime
  *   graph.h     memory of CUDA graphs
+ *   share.h     blocks for other processes, devices and GPUs
  *   stats.h     figures: memory, requests, driver calls
  *   conf.h      the configuration, key by key
  *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
@@ -32,6 +33,7 @@
 #include <glake/graph.h>
 #include <glake/info.h>
 #include <glake/memory.h>
+#include <glake/share.h>
 #include <glake/stats.h>
 #include <glake/stream.h>
 #include <glake/trace.h>

@@ -11,7 +11,7 @@ import re
 from tap import Tap
 from tree import files, text
 
-TOWER = "base driver numa uvm_bridge pool map stream tier cache watch api".split()
+TOWER = "base driver numa uvm_bridge pool map stream tier share cache watch api".split()
 USERS = {
     "tool": {"base/atomic.h", "base/json.h", "base/parse.h"},  # need nothing of the library
     "front": {"base/atomic.h"},
@@ -25,6 +25,7 @@ FACES = {
     "map/map.h",
     "stream/stream.h",
     "tier/tier.h",
+    "share/share.h",
     "cache/cache.h",
     "cache/hit.h",  # inlined into the public functions
     "watch/counter.h",

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_SHARE_SHARE_H
+#define GLK_SHARE_SHARE_H
+
+/*
+ * The face of this folder: memory that leaves the process and memory that comes into it. It
+ * knows pages and addresses and no blocks: that a page stays what it is while it is out is for
+ * those above to see to.
+ *
+ * Threads	any thread may call any function
+ * Cost		an export takes the driver 560 to 650 us the first time, whatever the size of the
+ *		page, and 17 us again; an import 16 us and its mapping
+ */
+#include "base/lock.h"
+#include "map/map.h"
+#include "pool/pool.h"
+
+#include <glake/share.h>
+
+/* What a block has in one page. */
+struct glk_share_page {
+	uint64_t handle;       /* of the driver */
+	size_t size;	       /* of the page */
+	size_t offset, length; /* the block's bytes in it */
+	uint32_t able;	       /* GLK_PAGE_... */
+};
+
+/* Gives page number `i` of something. */
+typedef struct glk_share_page (*glk_share_page_fn)(const void *of, size_t i);
+
+/*
+ * export.c: descriptors of all pages, which are the caller's then. 0; -EOPNOTSUPP (a page was
+ * not made for it), -EMFILE or -ENFILE (class LIMIT), -ENOMEM (host), or the driver's error,
+ * with nothing left open and `ret_pieces` as it was.
+ */
+int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, const void *of,
+	size_t count, struct glake_piece *ret_pieces);
+
+/* import.c: memory of other processes on one GPU. */
+#define GLK_IMPORTS_MAX 65536
+
+struct glk_imports {
+	struct glk_drv *drv;
+	struct glk_node *node;
+	struct glk_lock lock; /* of the entries; taken after that of the GPU */
+	struct glk_slab slab; /* made at the first import */
+};
+
+void glk_imports_init(
+	struct glk_imports *imports, struct glk_drv *drv, struct glk_node *node);
+/* Takes down what is left, and says how many were live. 0 or the driver's first error. */
+int glk_imports_fini(struct glk_imports *imports, size_t *ret_live);
+/* Contract as glake_import(). */
+int glk_import(struct glk_imports *imports, const struct glake_piece *pieces,
+	size_t count, size_t size, uint64_t *ret_addr);
+/* The same for glake_import_end(); -ENOENT without a record: nothing was imported there. */
+int glk_import_end(
+	struct glk_imports *imports, uint64_t addr, struct CUstream_st *stream);
+/* For a change of the node's peers: nothing comes or goes meanwhile, and what is imported is
+ * gone through as glk_map_access() does. */
+void glk_imports_hold(struct glk_imports *imports);
+void glk_imports_let_go(struct glk_imports *imports);
+int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep);
+
+/*
+ * dmabuf.c: a dma-buf over a range and where in it the range begins, for a dma-buf has whole
+ * pages of the host. `handles`: physical ones behind the range. 0, or as glake_dmabuf().
+ */
+int glk_share_dmabuf(struct glk_drv *drv, uint64_t addr, size_t size, size_t handles,
+	int *ret_fd, size_t *ret_offset);
+
+#endif
