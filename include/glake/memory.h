@@ -113,6 +113,13 @@ struct glake_pool_id {
 	uint64_t high, low;
 };
 
+/* What a block can do beside being used here, see share.h. */
+#define GLAKE_CAN_EXPORT     0x01u /* glake_export */
+#define GLAKE_CAN_FABRIC     0x02u /* its pages have fabric handles */
+#define GLAKE_CAN_RDMA	     0x04u /* network cards may be given it */
+#define GLAKE_CAN_DMABUF     0x08u /* glake_dmabuf */
+#define GLAKE_CAN_CONTIGUOUS 0x10u /* one physical handle is behind it, and behind nothing else */
+
 /* What is behind an address. */
 struct glake_block {
 	size_t sz;		    /* sizeof(struct glake_block) */
@@ -125,6 +132,9 @@ struct glake_block {
 	size_t pages;		    /* physical pages it touches */
 	struct CUstream_st *stream; /* of the allocation */
 	struct glake_pool_id pool;  /* of graphs that it belongs to */
+	uint32_t can;		    /* GLAKE_CAN_... */
+	uint32_t exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
+	uint64_t peers;	  /* other GPUs that may use it, a bit each */
 };
 
 /*

@@ -58,12 +58,15 @@ static void mark(struct glk_extent *e, uint64_t streams)
 
 	e->left = (uint32_t)set;
 	e->right = (uint32_t)(set >> 32);
-	glk_store_relaxed(&e->bin, GLK_BIN_MARKED);
+	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
+		glk_store_relaxed(&e->bin, GLK_BIN_MARKED);
 }
 
 uint64_t glk_block_marks(const struct glk_extent *e)
 {
-	if (glk_load_relaxed(&e->bin) != GLK_BIN_MARKED)
+	uint32_t bin = glk_load_relaxed(&e->bin);
+
+	if (bin != GLK_BIN_MARKED && bin != GLK_BIN_PINNED)
 		return 0;
 	return e->left | (uint64_t)e->right << 32;
 }
@@ -118,22 +121,29 @@ static struct glk_use note_free(
 	return use;
 }
 
-/* Under the lock: takes an extent back that the caller has claimed. */
-static void take_back(struct glk_cache *cache, struct glk_seat *seat,
-	struct glk_extent *e, struct glk_use use)
+void glk_block_put_back(
+	struct glk_cache *cache, struct glk_extent *e, const struct glk_use *use)
 {
 	uint32_t extent = (uint32_t)(e - glk_quick_base(&cache->map));
 	struct glk_span *span = &cache->map.span[e->kind];
 
-	glk_seat_free(seat, glk_extent_asked(e));
 	glk_quick_refused(cache, span->kind);
 	if (span->kind == GLK_KIND_SINGLE) {
 		cache->single_live -= glk_extent_asked(e);
 		glk_lookup_leave(span, extent);
-		glk_single_park(cache, extent, use.streams, use.tick);
+		glk_single_park(cache, extent, use->streams, use->tick);
 	} else {
-		glk_quick_merge(cache, span, extent, use.streams, use.tick);
+		glk_quick_merge(cache, span, extent, use->streams, use->tick);
 	}
+}
+
+/* Under the lock: takes an extent back that the caller has claimed. */
+static void take_back(struct glk_cache *cache, struct glk_seat *seat,
+	struct glk_extent *e, struct glk_use use)
+{
+	glk_seat_free(seat, glk_extent_asked(e));
+	if (!glk_pin_hold(cache, e, use.streams))
+		glk_block_put_back(cache, e, &use);
 }
 
 static struct glk_seat *seat_of(struct glk_cache *cache)
@@ -332,6 +342,7 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 		ret_block->page_size = e->size;
 		ret_block->pages = 1;
 	}
+	glk_pin_describe(at, span, e, ret_block);
 out:
 	glk_unlock(cache->lock);
 	return err;

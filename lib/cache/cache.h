@@ -17,6 +17,7 @@
 #include "cache/seat.h"
 #include "map/map.h"
 #include "pool/pool.h"
+#include "share/share.h"
 #include "stream/stream.h"
 
 #include <glake/graph.h>
@@ -49,6 +50,7 @@ struct glk_cache {
 	struct glk_slab seats;
 	struct glk_row *rows;	/* quick bins, by the index of a stream; none in a pool of graphs */
 	struct glk_bin *bins;	/* those of all rows */
+	struct glk_imports imports;
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
 	/* The kind that goes by the rule of quick.h for large blocks; GLK_KIND_COUNT: none. */
@@ -74,6 +76,7 @@ struct glk_cache {
 		uint64_t bytes;
 	} parked;
 	uint64_t single_live; /* bytes asked for by contiguous blocks */
+	uint64_t held;	      /* blocks that were freed and are out, see pin.c */
 	uint64_t grown; /* bytes mapped for small blocks since their bins were emptied */
 	uint32_t refused; /* large blocks, since pages were last mapped for one */
 	uint64_t served;  /* requests served under the lock */
@@ -86,6 +89,8 @@ struct glk_cache {
 
 /* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
 #define GLK_BIN_MARKED 1u
+/* The same for blocks that are or were out. */
+#define GLK_BIN_PINNED 2u
 
 /* What a request asks and what was done for it. */
 struct glk_request {
@@ -161,6 +166,26 @@ static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
 	return addr - glk_load_relaxed(&cache->base) < size;
 }
 
+/*
+ * pin.c: blocks whose memory leaves the process. A pinned block keeps its addresses and its
+ * pages until it was unpinned as often, also when it is freed meanwhile.
+ */
+struct glk_pin {
+	struct glk_cache *at; /* that of the GPU, or a pool of graphs */
+	struct glk_span *span;
+	uint64_t base, size;	/* address; bytes asked for */
+	uint32_t first, count; /* slots, a page each */
+};
+
+/* The live block that begins at an address, or with `inside` the one that holds it. 0; -EINVAL
+ * as glake_free(); -ENOMEM (class LIMIT): pinned too often. */
+int glk_cache_pin(
+	struct glk_cache *cache, uint64_t addr, bool inside, struct glk_pin *ret_pin);
+/* A page of it, which needs no lock: a glk_share_page_fn. */
+struct glk_share_page glk_pin_page(const void *pin, size_t i);
+/* Once less, for the block that holds an address, live or freed. 0 or -EINVAL. */
+int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
+
 /* figures.c */
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
 void glk_cache_reset_peaks(struct glk_cache *cache);
@@ -185,6 +210,15 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
  * error, with the block live again. */
 int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 	struct CUstream_st *stream) GLK_COLD;
+
+/* For an extent that was claimed and is out: whether it stays, used by `streams`. */
+bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t streams);
+/* What query tells of it beside the rest. */
+void glk_pin_describe(struct glk_cache *cache, const struct glk_span *span,
+	const struct glk_extent *e, struct glake_block *block);
+/* block.c: takes an extent back that the caller has claimed, when the figures count it as freed. */
+void glk_block_put_back(
+	struct glk_cache *cache, struct glk_extent *e, const struct glk_use *use);
 
 /* order.c: streams. */
 /* Whether `request` may have memory with this use, by the policies of the section stream, and

@@ -275,7 +275,8 @@ int glk_graph_reap(struct glk_cache *cache)
 	for (uint32_t i = 0; i < graphs->used && graphs->leaving; i++) {
 		struct glk_graph *graph = &graphs->at[i];
 
-		if (graph->state != GLK_GRAPH_LEAVING || live_blocks(&graph->cache))
+		if (graph->state != GLK_GRAPH_LEAVING || live_blocks(&graph->cache) ||
+			graph->cache.held)
 			continue;
 		failed = take_down(cache, graph);
 		/* another stream captures: later */

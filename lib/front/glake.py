@@ -70,7 +70,8 @@ class _Block(_Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p),
                 *_many(ctypes.c_size_t, "size given"), ("device", ctypes.c_int),
                 ("flags", ctypes.c_uint32), *_many(ctypes.c_size_t, "page_size pages"),
-                ("stream", ctypes.c_void_p), *_many(ctypes.c_uint64, "pool_high pool_low")]
+                ("stream", ctypes.c_void_p), *_many(ctypes.c_uint64, "pool_high pool_low"),
+                *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64)]
 
 
 class _Error(_Sized):
