@@ -37,6 +37,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->streams = &cache->own.streams;
 	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
+	glk_imports_init(&cache->imports, drv, cache->node);
 	return 0;
 }
 
@@ -225,6 +226,7 @@ static int empty(struct glk_cache *cache)
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 {
 	int err = 0, failed;
+	size_t imports;
 
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
@@ -242,6 +244,9 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_store_relaxed(&cache->started, false);
 	}
 	glk_lock_fini(&cache->dependencies);
+	failed = glk_imports_fini(&cache->imports, &imports);
+	err = err ? err : failed;
+	*ret_live += imports;
 	glk_lock_fini(cache->lock);
 	return err;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Another GPU is allowed to use all memory of this one, or no longer: what is mapped now, here
- * and in pools of graphs, and by the peers of the node what will be.
+ * Another GPU is allowed to use all memory of this one, or no longer: what is mapped now, here,
+ * in pools of graphs and in imports, and by the peers of the node what will be.
  */
 #include "base/log.h"
 #include "cache/ahead.h"
@@ -19,7 +19,10 @@ static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 		failed = glk_map_access(&graphs->at[i].cache.map, sweep);
 		err = failed ? failed : err;
 	}
-	return err;
+	if (err && !sweep->anyway)
+		return err;
+	failed = glk_imports_access(&cache->imports, sweep);
+	return failed ? failed : err;
 }
 
 static int change(struct glk_cache *cache, int peer, bool on)
@@ -51,11 +54,13 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 	glk_lock(cache->lock);
 	/* the page under way is mapped for the peers there were */
 	glk_ahead_settle(cache);
+	glk_imports_hold(&cache->imports);
 	peers = glk_load_relaxed(&cache->node->peers);
 	if (!(peers & bit) == on)
 		err = change(cache, peer, on);
 	if (!err)
 		glk_store_relaxed(&cache->node->peers, on ? peers | bit : peers & ~bit);
+	glk_imports_let_go(&cache->imports);
 	glk_unlock(cache->lock);
 	return err;
 }
