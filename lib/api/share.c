@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of memory that others use: see glake/share.h. */
+#include <glake/share.h>
+
+#include "api/context.h"
+#include "base/cancel.h"
+#include "base/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+/* The GPU of a block. In a forked child -ENODEV. */
+static int block_cache(struct glake *ctx, const void *ptr, struct glk_cache **ret_cache)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context);
+
+	if (err)
+		return err;
+	for (int i = 0; i < context->devices; i++) {
+		struct glk_cache *cache = &context->caches[i];
+
+		if (!glk_cache_holds(cache, addr) && !glk_graph_holds(cache, addr))
+			continue;
+		*ret_cache = cache;
+		return 0;
+	}
+	return glk_error(
+		-EINVAL, GLAKE_ERROR_NOT_MINE, "%p is not memory of this context", ptr);
+}
+
+static int export(struct glk_cache *cache, const void *ptr, struct glake_piece *pieces,
+	size_t max, size_t *ret_count)
+{
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glk_pin pin;
+	int err;
+
+	err = glk_cache_pin(cache, addr, false, &pin);
+	if (err)
+		return err;
+	if (pin.count > max)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block has %u pieces, and the list room for %zu", pin.count,
+			max);
+	else
+		err = glk_share_export(cache->drv, glk_pin_page, &pin, pin.count, pieces);
+	if (err)
+		glk_cache_unpin(cache, addr);
+	else
+		*ret_count = pin.count;
+	return err;
+}
+
+int glake_export(struct glake *ctx, const void *ptr, struct glake_piece *ret_pieces,
+	size_t max, size_t *ret_count)
+{
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = block_cache(ctx, ptr, &cache);
+	if (err)
+		return err;
+	if (!ret_pieces || !ret_count)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the pieces");
+	cancel = glk_cancel_off();
+	err = export(cache, ptr, ret_pieces, max, ret_count);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_export_end(struct glake *ctx, const void *ptr)
+{
+	struct glk_cache *cache;
+	int err = block_cache(ctx, ptr, &cache);
+
+	if (err) /* a forked child: the memory is the parent's */
+		return err == -ENODEV ? 0 : err;
+	return glk_cache_unpin(cache, (uint64_t)(uintptr_t)ptr);
+}
+
+static int dmabuf(struct glk_cache *cache, uint64_t addr, size_t size, int *ret_fd,
+	size_t *ret_offset)
+{
+	struct glk_pin pin;
+	int err;
+
+	err = glk_cache_pin(cache, addr, true, &pin);
+	if (err)
+		return err;
+	if (size > pin.size || addr - pin.base > pin.size - size)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"%zu bytes from %#lx on reach over the end of the block", size,
+			(unsigned long)addr);
+	else if (!(cache->node->caps & GLAKE_CAP_DMABUF))
+		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"GPU %d or its driver makes no dma-bufs", cache->device);
+	else
+		err = glk_share_dmabuf(
+			cache->drv, addr, size, pin.count, ret_fd, ret_offset);
+	if (err)
+		glk_cache_unpin(cache, pin.base);
+	return err;
+}
+
+int glake_dmabuf(
+	struct glake *ctx, const void *ptr, size_t size, int *ret_fd, size_t *ret_offset)
+{
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = block_cache(ctx, ptr, &cache);
+	if (err)
+		return err;
+	if (!size || !ret_fd || !ret_offset)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"a dma-buf of 0 bytes, or no place for it");
+	cancel = glk_cancel_off();
+	err = dmabuf(cache, (uint64_t)(uintptr_t)ptr, size, ret_fd, ret_offset);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+/* So that all drivers say the same of a descriptor that is none. */
+static int check_fds(const struct glake_piece *pieces, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		if (pieces[i].fd >= 0 && fcntl(pieces[i].fd, F_GETFD) >= 0)
+			continue;
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"piece %zu: descriptor %d is not open", i, pieces[i].fd);
+	}
+	return 0;
+}
+
+int glake_import(struct glake *ctx, int device, const struct glake_piece *pieces,
+	size_t count, size_t size, void **ret_ptr)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	uint64_t addr = 0;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (!pieces || !count || count > GLAKE_PIECES_MAX || !ret_ptr)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"%zu pieces, 1 to %zu and a place for the address are right",
+			pieces ? count : 0, GLAKE_PIECES_MAX);
+	cancel = glk_cancel_off();
+	err = check_fds(pieces, count);
+	if (!err)
+		err = glk_import(&cache->imports, pieces, count, size, &addr);
+	glk_cancel_restore(cancel);
+	if (!err)
+		*ret_ptr = (void *)(uintptr_t)addr;
+	return err;
+}
+
+int glake_import_end(struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	struct glk_context *context;
+	int err, cancel;
+
+	err = glk_context_get(ctx, &context);
+	if (err) /* a forked child: the memory is the parent's */
+		return err == -ENODEV ? 0 : err;
+	cancel = glk_cancel_off();
+	err = -ENOENT;
+	for (int i = 0; i < context->devices && err == -ENOENT; i++)
+		err = glk_import_end(
+			&context->caches[i].imports, (uint64_t)(uintptr_t)ptr, stream);
+	glk_cancel_restore(cancel);
+	if (err != -ENOENT)
+		return err;
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+		"nothing was imported at %p, or it was ended before", ptr);
+}
+
+int glake_peer_access(struct glake *ctx, int device, int peer, int on)
+{
+	struct glk_context *context;
+	struct glk_cache *cache, *other;
+	bool can = false;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (!err)
+		err = glk_context_device(ctx, peer, &context, &other);
+	if (err)
+		return err;
+	if (device == peer)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"GPU %d has access to its own memory", device);
+	err = context->drv->ops->peer_can(context->drv, device, peer, &can);
+	if (err)
+		return err;
+	if (!can && on)
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"GPU %d cannot reach the memory of GPU %d", peer, device);
+	cancel = glk_cancel_off();
+	err = glk_cache_peer(cache, peer, on != 0);
+	glk_cancel_restore(cancel);
+	return err;
+}
