@@ -4,73 +4,29 @@
  * and what is out serves nobody else. And all that is no use of these functions.
  */
 #include "context.h"
+#include "letter.h"
 
 #include <fcntl.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #define SIZE  (30 * MIB)
-#define MOST  32
 #define BYTES ((volatile unsigned char *)ptr)
 
 static const char *const settings[] = {"pool.budget=256MiB", NULL};
 
-/* A list of pieces and one word, as two processes would send it. */
-struct letter {
-	struct glake_piece piece[MOST];
-	size_t count, size;
-	int word;
-};
-
 static void post(int to, const struct letter *letter)
 {
-	char control[CMSG_SPACE(MOST * sizeof(int))] = {0};
-	struct iovec data = {(void *)letter, sizeof(*letter)};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-	struct cmsghdr *header;
-	int fds[MOST];
-
-	for (size_t i = 0; i < letter->count; i++)
-		fds[i] = letter->piece[i].fd;
-	if (letter->count) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(letter->count * sizeof(int));
-		header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(letter->count * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, letter->count * sizeof(int));
-	}
-	if (sendmsg(to, &message, 0) != (ssize_t)sizeof(*letter))
+	if (letter_post(to, letter))
 		tap_bail("no letter sent");
 }
 
 static struct letter fetch(int from)
 {
-	char control[CMSG_SPACE(MOST * sizeof(int))];
 	struct letter letter;
-	struct iovec data = {&letter, sizeof(letter)};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control)};
-	int fds[MOST];
 
-	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) != (ssize_t)sizeof(letter))
+	if (letter_fetch(from, &letter))
 		_exit(99);
-	if (letter.count)
-		memcpy(fds, CMSG_DATA(CMSG_FIRSTHDR(&message)),
-			letter.count * sizeof(int));
-	for (size_t i = 0; i < letter.count; i++)
-		letter.piece[i].fd = fds[i];
 	return letter;
-}
-
-static void close_all(const struct letter *letter)
-{
-	for (size_t i = 0; i < letter->count; i++)
-		close(letter->piece[i].fd);
 }
 
 static void fill(void *ptr, size_t size, unsigned seed)
@@ -101,7 +57,7 @@ static int importer(int socket)
 			break;
 		if (glake_import(ctx, 0, letter.piece, letter.count, letter.size, &ptr))
 			return 10;
-		close_all(&letter);
+		letter_close(&letter);
 		if (!is_filled(ptr, letter.size, i))
 			return 11;
 		fill(ptr, letter.size, i + 100);
@@ -139,7 +95,7 @@ static struct letter letter_of(struct glake *ctx, void *ptr)
 	struct letter letter = {.count = 0};
 
 	if (glake_query(ctx, ptr, &block) ||
-		glake_export(ctx, ptr, letter.piece, MOST, &letter.count))
+		glake_export(ctx, ptr, letter.piece, LETTER_MOST, &letter.count))
 		tap_bail(flow_error().text);
 	letter.size = block.size;
 	return letter;
@@ -158,7 +114,7 @@ static void send_block(
 	fill(ptr, block.size, number);
 	letter = letter_of(ctx, ptr);
 	post(socket, &letter);
-	close_all(&letter);
+	letter_close(&letter);
 	fetch(socket);
 	ok(is_filled(ptr, block.size, number + 100), what);
 	is_int(glake_free(ctx, ptr, NULL), 0, "  freed while the other one has it");
@@ -229,7 +185,7 @@ static void test_here(void)
 		"imported into the same context");
 	is_int(glake_import(second, 0, letter.piece, letter.count, letter.size, &there),
 		0, "and into another one");
-	close_all(&letter);
+	letter_close(&letter);
 	fill(ptr, SIZE, 9);
 	ok(is_filled(here, SIZE, 9) && is_filled(there, SIZE, 9), "all is one memory");
 	is_error(glake_free(ctx, here, NULL), -EINVAL, "NOT_MINE");
@@ -257,15 +213,16 @@ static void test_bad_input(void)
 	letter = letter_of(ctx, ptr);
 	files = flow_count_files();
 	glake_free(ctx, freed, NULL);
-	is_error(glake_export(ctx, freed, bad.piece, MOST, &count), -EINVAL,
+	is_error(glake_export(ctx, freed, bad.piece, LETTER_MOST, &count), -EINVAL,
 		"DOUBLE_FREE");
-	is_error(glake_export(ctx, (char *)ptr + 1, bad.piece, MOST, &count), -EINVAL,
-		"INVAL");
-	is_error(
-		glake_export(ctx, &letter, bad.piece, MOST, &count), -EINVAL, "NOT_MINE");
-	is_error(glake_export(ctx, NULL, bad.piece, MOST, &count), -EINVAL, "NOT_MINE");
-	is_error(glake_export(ctx, ptr, NULL, MOST, &count), -EINVAL, "INVAL");
-	is_error(glake_export(ctx, ptr, bad.piece, MOST, NULL), -EINVAL, "INVAL");
+	is_error(glake_export(ctx, (char *)ptr + 1, bad.piece, LETTER_MOST, &count),
+		-EINVAL, "INVAL");
+	is_error(glake_export(ctx, &letter, bad.piece, LETTER_MOST, &count), -EINVAL,
+		"NOT_MINE");
+	is_error(glake_export(ctx, NULL, bad.piece, LETTER_MOST, &count), -EINVAL,
+		"NOT_MINE");
+	is_error(glake_export(ctx, ptr, NULL, LETTER_MOST, &count), -EINVAL, "INVAL");
+	is_error(glake_export(ctx, ptr, bad.piece, LETTER_MOST, NULL), -EINVAL, "INVAL");
 	is_error(glake_export(ctx, ptr, bad.piece, letter.count - 1, &count), -EINVAL,
 		"INVAL");
 	is_error(glake_export(ctx, ptr, bad.piece, 0, &count), -EINVAL, "INVAL");
@@ -323,10 +280,11 @@ static void test_bad_input(void)
 	is_int(flow_count_files(), files, "no descriptor was left open");
 	is_int(glake_export_end(ctx, ptr), 0, "out once, for all that was refused");
 	is_error(glake_export_end(ctx, ptr), -EINVAL, "INVAL");
-	close_all(&letter);
+	letter_close(&letter);
 	gone = ctx;
 	flow_close(ctx, 1);
-	is_error(glake_export(gone, ptr, bad.piece, MOST, &count), -ESTALE, "STALE");
+	is_error(glake_export(gone, ptr, bad.piece, LETTER_MOST, &count), -ESTALE,
+		"STALE");
 	is_error(glake_export_end(gone, ptr), -ESTALE, "STALE");
 	is_error(glake_import(gone, 0, letter.piece, 1, SIZE, &here), -ESTALE, "STALE");
 	is_error(glake_import_end(gone, ptr, NULL), -ESTALE, "STALE");
@@ -343,8 +301,8 @@ static void test_not_made_for_it(void)
 
 	glake_query(ctx, ptr, &block);
 	is_int(block.can, 0, "pages that are not made to be exported");
-	is_error(glake_export(ctx, ptr, letter.piece, MOST, &letter.count), -EOPNOTSUPP,
-		"UNSUPPORTED");
+	is_error(glake_export(ctx, ptr, letter.piece, LETTER_MOST, &letter.count),
+		-EOPNOTSUPP, "UNSUPPORTED");
 	is_int((int64_t)letter.count, 77, "  no output");
 	is_int(glake_free(ctx, ptr, NULL), 0, "  and the block is not out");
 	flow_close(ctx, 0);
@@ -368,7 +326,8 @@ static void test_limit(void)
 			(rlim_t)letter.piece[letter.count - 1].fd + 1 + room,
 			limit.rlim_max};
 		setrlimit(RLIMIT_NOFILE, &low);
-		fine &= glake_export(ctx, ptr, letter.piece, MOST, &count) == -EMFILE &&
+		fine &= glake_export(ctx, ptr, letter.piece, LETTER_MOST, &count) ==
+				-EMFILE &&
 			flow_error().error_class == GLAKE_ERROR_LIMIT;
 		fine &= glake_import(ctx, 0, letter.piece, letter.count, SIZE, &here) ==
 				-EMFILE &&
@@ -376,7 +335,7 @@ static void test_limit(void)
 	}
 	setrlimit(RLIMIT_NOFILE, &limit);
 	ok(fine, "a limit on descriptors is told as such, at each of them");
-	close_all(&letter);
+	letter_close(&letter);
 	is_int(flow_count_files(), files, "and none is left open");
 	is_int(glake_export_end(ctx, ptr), 0, "out once");
 	flow_close(ctx, 1);
@@ -395,7 +354,8 @@ static void test_fork(void)
 	glake_import(ctx, 0, letter.piece, letter.count, SIZE, &here);
 	child = flow_fork(20);
 	if (!child) {
-		if (glake_export(ctx, ptr, letter.piece, MOST, &count) != -ENODEV ||
+		if (glake_export(ctx, ptr, letter.piece, LETTER_MOST, &count) !=
+				-ENODEV ||
 			flow_error().error_class != GLAKE_ERROR_FORKED)
 			_exit(1);
 		if (glake_import(ctx, 0, letter.piece, letter.count, SIZE, &here) !=
@@ -414,7 +374,7 @@ static void test_fork(void)
 	ok(is_filled(here, SIZE, 3), "the parent's import is there");
 	is_int(glake_import_end(ctx, here, NULL), 0, "and is ended");
 	is_int(glake_export_end(ctx, ptr), 0, "as the export is");
-	close_all(&letter);
+	letter_close(&letter);
 	flow_close(ctx, 1);
 }
 
