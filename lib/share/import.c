@@ -172,9 +172,15 @@ static int map_piece(struct glk_imports *imports, struct glk_import *import,
 		return err;
 	import->has_page = true;
 	err = check_place(imports, import->page, i);
-	if (!err)
-		err = drv->ops->map(drv, import->base + import->mapped, piece->page_size,
-			import->page);
+	if (err)
+		return err;
+	err = drv->ops->map(
+		drv, import->base + import->mapped, piece->page_size, import->page);
+	/* what drivers say to a page that would not be mapped whole */
+	if (err == -EINVAL || err == -EOPNOTSUPP)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"piece %zu: the page does not have %zu bytes", i,
+			piece->page_size);
 	if (err)
 		return err;
 	import->mapped += piece->page_size;

@@ -153,6 +153,14 @@ static void test_lists(void)
 	refused(bad.piece[2].fd = -1, -EINVAL, "a descriptor that is none");
 	refused(bad.piece[2].fd = 200, -EINVAL, "one that is not open");
 	refused(bad.piece[2].fd = STDERR_FILENO, -EINVAL, "one of something else");
+	refused((bad.piece[1].page_size *= 2, bad.piece[1].length *= 2,
+			bad.pin.size += PAGE),
+		-EINVAL, "a page of twice its size");
+	has_str(rig_error().text, "piece 1: the page does not have 16777216 bytes",
+		"  is told as that");
+	refused((bad.piece[1].page_size /= 2, bad.piece[1].length /= 2,
+			bad.pin.size -= PAGE / 2),
+		-EINVAL, "one of half its size");
 	is_int((int64_t)other, 5, "the output is left alone");
 	is_int(files(), before, "no descriptor is left");
 	/* the same page twice is no mistake that could be told from a block of two */
