@@ -64,6 +64,11 @@ int glk_cuda_import_fd(struct glk_drv *drv, int fd, uint64_t *ret_page)
 	result = cuda->lib->cuMemImportFromShareableHandle(
 		&page, (void *)(uintptr_t)(unsigned int)fd, GLK_CU_HANDLE_FD);
 	glk_cuda_leave(cuda, &scope);
+	/* what the driver says to a descriptor of something else (580.159) */
+	if (result == GLK_CU_UNKNOWN)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL,
+			"cuMemImportFromShareableHandle", (int)result,
+			"descriptor %d is no page of a GPU", fd);
 	if (result)
 		return glk_cuda_fail(cuda->lib, "cuMemImportFromShareableHandle", result,
 			"import of descriptor %d", fd);

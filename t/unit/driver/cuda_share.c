@@ -45,6 +45,9 @@ static void exporting(void)
 	is_int(drv->ops->export_fd(drv, 1, &fd), -EMFILE, "no descriptor left");
 	is_int(class_now(), GLAKE_ERROR_LIMIT, "is a limit");
 	setrlimit(RLIMIT_NOFILE, &limit);
+	fail("cuMemImportFromShareableHandle", GLK_CU_UNKNOWN);
+	is_int(drv->ops->import_fd(drv, 0, &page), -EINVAL, "something else behind it");
+	is_int(class_now(), GLAKE_ERROR_INVAL, "is the caller's mistake");
 	fail("cuMemImportFromShareableHandle", GLK_CU_INVALID_VALUE);
 	is_int(drv->ops->import_fd(drv, 0, &page), -EINVAL, "no page behind it");
 	fail(NULL, 0);
