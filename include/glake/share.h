@@ -62,7 +62,8 @@ struct glake_piece {
  * -ESTALE, -ENODEV (device lost, or in a forked child), -EIO. A refused call changes nothing and
  * leaves nothing open.
  * Thread: any; a free of the same block at the same time may be refused as DOUBLE_FREE.
- * Blocks: for the driver. Driver calls: an export a page, 0.6 ms each the first time.
+ * Blocks: for the driver. Driver calls: an export a page, 35 us each on an H200, and 0.5 to
+ * 0.9 ms for the first one while no other page is out.
  */
 GLAKE_EXPORT int glake_export(struct glake *ctx, const void *ptr,
 	struct glake_piece *ret_pieces, size_t max, size_t *ret_count);

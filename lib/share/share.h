@@ -8,8 +8,8 @@
  * those above to see to.
  *
  * Threads	any thread may call any function
- * Cost		an export takes the driver 560 to 650 us the first time, whatever the size of the
- *		page, and 17 us again; an import 16 us and its mapping
+ * Cost		on an H200 an export of a page takes 35 us, whatever its size, and 0.5 to 0.9 ms
+ *		while no other page of the process is out; an import 30 us and its mapping
  */
 #include "base/lock.h"
 #include "map/map.h"
