@@ -53,10 +53,13 @@ void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 	node->caps = info->caps;
 	node->granularity = info->granularity;
 	for (size_t i = 0; i < ABILITIES; i++) {
-		if (conf->pool_export == GLK_POOL_EXPORT_AUTO &&
-			(info->caps & abilities[i].cap))
+		if (info->caps & abilities[i].cap)
 			able |= abilities[i].able;
 	}
+	if (conf->pool_export == GLK_POOL_EXPORT_FD)
+		able &= GLK_PAGE_EXPORT_FD;
+	else if (conf->pool_export == GLK_POOL_EXPORT_NO)
+		able = 0;
 	glk_store_relaxed(&node->able, able);
 	if (conf->pool_peers == GLK_POOL_PEERS_ALL)
 		glk_store_relaxed(&node->peers, all_peers(node));

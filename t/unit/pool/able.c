@@ -62,6 +62,10 @@ static void test_wants(void)
 	is_int(grow(&able), 1, "one of a GPU that cannot");
 	is_int(able, GLK_PAGE_RDMA, "is asked for no more");
 	stop();
+	start(ALL_CAPS, "pool.export=fd");
+	is_int(grow(&able), 1, "where only descriptors are wanted");
+	is_int(able, GLK_PAGE_EXPORT_FD, "no more is asked for");
+	stop();
 	start(ALL_CAPS, "pool.export=no");
 	is_int(grow(&able), 1, "where nothing is wanted");
 	is_int(able, 0, "nothing is asked for");
