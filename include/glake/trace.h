@@ -23,6 +23,10 @@ GLAKE_BEGIN_DECLS
  * there is another one. The event of kind 0 ends a chunk, and the rest of the chunk is of no
  * meaning.
  *
+ * While a program writes the file it holds a lock on it (flock). What has a time until which its
+ * clock (CLOCK_MONOTONIC) has come when reading begins depends only on events that are in the file
+ * by then; what comes later may not be complete.
+ *
  * An event is complete as soon as its `what` is not 0, and that is written last, so the file of
  * a program that runs or was killed is as good as that of one that has ended; only its size
  * may be larger than its contents, which end behind chunk number `chunks`. What the writer

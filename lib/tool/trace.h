@@ -188,6 +188,7 @@ struct trace_reading {
 	/* Of our own format, else zeroes. */
 	bool is_ours;
 	struct glake_trace_header header;
+	bool is_written; /* now, by a program that runs */
 	size_t late;  /* events that count as dropped: see end_ns of the header */
 	int seen_gpu; /* of the rows shown, plus one; 0: none so far */
 };

@@ -19,7 +19,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SIZES_MAX     ((uint32_t)1 << 20) /* of header and chunks */
@@ -103,11 +105,35 @@ static int check_sizes(struct binary *b)
 	return 0;
 }
 
+static int64_t clock_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Whether the file may grow, and then up to which time it is whole: see glake/trace.h. */
+static void look_for_writer(struct binary *b, int64_t now)
+{
+	const struct glake_trace_header *h = &b->reading->header;
+
+	b->now_ns = INT64_MAX;
+	if (h->closed_ns || !flock(b->fd, LOCK_SH | LOCK_NB)) {
+		flock(b->fd, LOCK_UN);
+		return;
+	}
+	b->reading->is_written = errno == EWOULDBLOCK;
+	if (b->reading->is_written && now > h->start_ns)
+		b->now_ns = now - h->start_ns;
+}
+
 static int read_header(struct binary *b)
 {
 	struct glake_trace_header *h = &b->reading->header;
-	size_t got;
+	int64_t now = clock_ns();
 	struct stat stat;
+	size_t got;
 	int err = binary_read_at(b, h, sizeof(*h), 0, &got);
 
 	if (err)
@@ -121,16 +147,20 @@ static int read_header(struct binary *b)
 		return binary_fail(b, -EPROTONOSUPPORT,
 			"version %u of the format; this glakectl knows version %d",
 			h->version, GLAKE_TRACE_VERSION);
-	err = check_sizes(b);
-	if (err)
-		return err;
-	if (!h->chunks || binary_place(b, h->chunks, 0) <= b->size)
+	look_for_writer(b, now);
+	return check_sizes(b);
+}
+
+static int check_length(struct binary *b)
+{
+	uint64_t whole = binary_place(b, b->reading->header.chunks, 0);
+
+	if (!b->reading->header.chunks || whole <= b->size)
 		return 0;
 	if (!b->reading->lenient)
 		return binary_fail(b, -ENODATA,
 			"the file is cut off: of %llu bytes it has %llu",
-			(unsigned long long)binary_place(b, h->chunks, 0),
-			(unsigned long long)b->size);
+			(unsigned long long)whole, (unsigned long long)b->size);
 	b->reading->broken = true;
 	return 0;
 }
@@ -160,6 +190,11 @@ static int find_chunks(struct binary *b)
 		err = binary_read_at(
 			b, &event, BINARY_EVENT, binary_place(b, i, 0), &got);
 		if (err || got < BINARY_EVENT || !event.what)
+			continue;
+		if (b->reading->is_written) /* now it is complete */
+			err = binary_read_at(
+				b, &event, BINARY_EVENT, binary_place(b, i, 0), &got);
+		if (err || event.ns > b->now_ns)
 			continue;
 		if (glake_trace_kind(event.what) != GLAKE_TRACE_THREAD)
 			err = binary_wrong(
@@ -327,6 +362,8 @@ int trace_binary_read(int fd, struct trace_reading *reading, char *message, size
 
 	reading->is_ours = true;
 	err = read_header(&b);
+	if (!err)
+		err = check_length(&b);
 	if (!err)
 		err = find_chunks(&b);
 	if (!err)

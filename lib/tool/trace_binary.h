@@ -13,7 +13,8 @@ struct binary {
 	struct trace_reading *reading;
 	char *message;
 	size_t message_size;
-	uint64_t size; /* of the file */
+	uint64_t size;	/* of the file */
+	int64_t now_ns; /* of a trace that is being written: what is later is not read */
 	struct binary_place *places;
 	size_t count, next;
 	struct binary_chunk **heap;

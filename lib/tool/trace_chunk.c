@@ -3,6 +3,10 @@
  * One chunk of a trace of our own format, event by event, with a small window of it in memory.
  * What a killed thread has not completed is no event; what stands behind the end of a chunk, of
  * an unknown kind or before its time shows that the file was damaged.
+ *
+ * Of a trace that is being written a chunk ends at the first event that is later than the begin
+ * of reading. An event may also be completed between the moments when its words are read; so
+ * they are read twice, and those are taken that were complete the first time.
  */
 #include "tool/trace_binary.h"
 
@@ -22,15 +26,32 @@ size_t binary_events(const struct binary *b, uint64_t chunk)
 	return there / BINARY_EVENT < all ? (size_t)(there / BINARY_EVENT) : all;
 }
 
+static int reread(struct binary *b, struct binary_chunk *c, size_t count)
+{
+	uint64_t what[BINARY_WINDOW];
+	size_t got;
+	int err;
+
+	for (size_t i = 0; i < count; i++)
+		what[i] = c->events[i].what;
+	err = binary_read_at(b, c->events, count * BINARY_EVENT,
+		binary_place(b, c->chunk, c->number), &got);
+	for (size_t i = 0; i < count; i++)
+		c->events[i].what = what[i];
+	return err;
+}
+
 static int refill(struct binary *b, struct binary_chunk *c)
 {
-	size_t want = c->numbers - c->number, got;
+	size_t want = c->numbers - c->number, got = 0;
 	int err;
 
 	if (want > BINARY_WINDOW)
 		want = BINARY_WINDOW;
 	err = binary_read_at(b, c->events, want * BINARY_EVENT,
 		binary_place(b, c->chunk, c->number), &got);
+	if (!err && b->reading->is_written)
+		err = reread(b, c, got / BINARY_EVENT);
 	c->at = 0;
 	c->count = got / BINARY_EVENT;
 	if (c->count < want)
@@ -47,7 +68,7 @@ static int check_end(struct binary *b, struct binary_chunk *c)
 		if (c->at == c->count)
 			err = refill(b, c);
 		for (; !err && c->at < c->count; c->at++, c->number++) {
-			if (c->events[c->at].what)
+			if (c->events[c->at].what && c->events[c->at].ns <= b->now_ns)
 				err = binary_wrong(b, c->chunk, c->number,
 					"it stands behind the end of its chunk");
 		}
@@ -90,6 +111,8 @@ int binary_chunk_settle(struct binary *b, struct binary_chunk *c, bool *ret_end)
 		e = &c->events[c->at];
 		if (!e->what)
 			return check_end(b, c);
+		if (e->ns > b->now_ns)
+			return 0;
 		fault = fault_of(b, c);
 		err = fault ? binary_wrong(b, c->chunk, c->number, fault) : 0;
 		if (err)

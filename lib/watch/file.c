@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -135,6 +136,8 @@ static int make(struct glk_trace *trace, const struct glk_trace_options *options
 		return refuse(trace->path, -EEXIST, "that file is there already");
 	if (trace->fd < 0)
 		return refuse(trace->path, -errno, strerror(errno));
+	/* for readers: as long as it is held the trace may grow */
+	flock(trace->fd, LOCK_EX | LOCK_NB);
 	errno = 0;
 	err = map(trace, fit(options->size));
 	if (err)

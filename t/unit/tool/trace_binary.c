@@ -4,7 +4,22 @@
 
 #include "t/seed.h"
 
-#include <inttypes.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <time.h>
+
+static struct trace_row shown[FILE_CHUNKS * FILE_EVENTS];
+static size_t shown_count;
+
+static int keep(void *arg, const struct trace_row *row, char *text, size_t size)
+{
+	(void)arg;
+	(void)text;
+	(void)size;
+	if (row->kind != GLAKE_TRACE_THREAD)
+		shown[shown_count++] = *row;
+	return 0;
+}
 
 static void some(void)
 {
@@ -102,6 +117,40 @@ static void test_unfinished(void)
 	has_str(message, "a.trace: no event in it", "says so");
 	made_empty();
 	is_int(made_load(false), -ENODATA, "nothing in it");
+}
+
+/* A program that runs has a lock on the file. */
+static void test_written(void)
+{
+	struct trace_reading reading = {.gpu = TRACE_ALL_GPUS, .visit = keep};
+	int64_t hour = INT64_C(3600000000000);
+	struct timespec now;
+	int fd;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	some();
+	made.header.start_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec - 1000000;
+	made_alloc(0, hour, 0x7000, 1);
+	made_alloc(2, hour, 0x8000, 1);
+	made.chunk[1][6] = made_event(hour, GLAKE_TRACE_ALLOC, 0x9000, 1);
+	made_store(made_size());
+	fd = open(made_path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || flock(fd, LOCK_EX))
+		tap_bail("no lock");
+	shown_count = 0;
+	is_int(trace_read(made_path, &reading, message, sizeof(message)), 0,
+		"a trace that is being written");
+	ok(reading.is_written, "is known");
+	is_int((int64_t)shown_count, 5, "and read up to the time when reading began");
+	made.header.closed_ns = 9000;
+	made_store(made_size());
+	is_int(made_load(false), -EINVAL, "one that was closed is all there");
+	has_str(message, "chunk 1, event 6: it stands behind",
+		"what follows is a mistake");
+	close(fd);
+	made.header.closed_ns = 0;
+	made_store(made_size());
+	is_int(made_load(false), -EINVAL, "and so is that of a killed program");
 }
 
 static void refuses(int err, const char *what, const char *says)
@@ -244,19 +293,6 @@ static int by_number(const void *a, const void *b)
 					: (x->size < y->size ? -1 : x->size > y->size);
 }
 
-static struct trace_row shown[FILE_CHUNKS * FILE_EVENTS];
-static size_t shown_count;
-
-static int keep(void *arg, const struct trace_row *row, char *text, size_t size)
-{
-	(void)arg;
-	(void)text;
-	(void)size;
-	if (row->kind != GLAKE_TRACE_THREAD)
-		shown[shown_count++] = *row;
-	return 0;
-}
-
 static void test_random(void)
 {
 	uint64_t state = seed_thread(seed_start(), 0);
@@ -322,6 +358,7 @@ int main(void)
 	test_threads();
 	test_kinds();
 	test_unfinished();
+	test_written();
 	test_header();
 	test_cut_off();
 	test_events();
