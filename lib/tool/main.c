@@ -18,6 +18,7 @@ static const struct command {
 } commands[] = {
 	{"info", glk_tool_info, "show version, driver, GPUs, NUMA nodes, configuration"},
 	{"replay", glk_tool_replay, "replay allocation traces through the library"},
+	{"trace", glk_tool_trace, "show and convert recorded allocation traces"},
 	{"bench", glk_tool_bench, "measure the hot path and stitching"},
 	{"conf", glk_tool_conf, "check the configuration, show the values that hold"},
 };

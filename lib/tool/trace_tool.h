@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_TRACE_TOOL_H
+#define GLK_TOOL_TRACE_TOOL_H
+
+/* glakectl trace: what its two halves share, and the ways to write a trace. */
+#include "tool/tool.h"
+#include "tool/trace.h"
+
+#include <stdio.h>
+
+#define TRACE_TOOL_SHOW	   "trace show"
+#define TRACE_TOOL_CONVERT "trace convert"
+
+struct trace_tool_options {
+	const char *file, *output, *format;
+	int gpu;
+	bool lenient, json, quiet;
+};
+
+/* The commands. The exit status. */
+int trace_tool_show(const struct trace_tool_options *options);
+int trace_tool_convert(const struct trace_tool_options *options);
+
+/* The name of a kind of event; those of a log have one too. */
+const char *trace_kind_name(unsigned kind);
+unsigned trace_kind_of(const struct trace_row *row);
+
+/* The live blocks. Begins as zeroes. */
+struct trace_live {
+	struct trace_table blocks; /* pointer -> entry, from 1 */
+	uint64_t *sizes;	   /* of entries; of those not in use, the next of them */
+	size_t used, capacity;
+	uint32_t unused; /* the first of them; 0: none */
+	uint64_t bytes[GLK_TOOL_GPUS], peak[GLK_TOOL_GPUS];
+};
+
+/* Whether a row of a log is legal and without effect. */
+bool trace_live_idle(const struct trace_live *live, const struct trace_row *row);
+/* Follows a row; the size of its block, of a free too. 0; -EINVAL for a row that cannot be
+ * right, -ENOMEM, both with a sentence. */
+int trace_live_row(struct trace_live *live, const struct trace_row *row, char *message,
+	size_t size, uint64_t *ret_size);
+void trace_live_fini(struct trace_live *live);
+
+/*
+ * Writes our own format: one chunk after the other, so that rows keep their order whatever
+ * their times are. Begins as zeroes.
+ */
+struct trace_writer {
+	FILE *file;
+	struct glake_trace_header header;
+	struct glake_trace_event *chunk;
+	size_t at; /* next event of the chunk */
+	int64_t last_ns;
+	struct trace_table lanes; /* a row's thread -> lane */
+	struct trace_signature {
+		uint64_t low, high, what;
+	} * signatures; /* of lanes */
+	size_t signatures_capacity;
+	size_t lane; /* whose events follow, plus one; 0: to be written yet */
+};
+
+/* `file` is empty, and can be written at any place. 0 or -ENOMEM, -EIO with a sentence. */
+int trace_writer_begin(struct trace_writer *writer, FILE *file,
+	const struct glake_trace_header *header, char *message, size_t size);
+int trace_writer_row(struct trace_writer *writer, const struct trace_row *row, int64_t ns,
+	char *message, size_t size);
+/* Completes the file. */
+int trace_writer_end(struct trace_writer *writer, char *message, size_t size);
+void trace_writer_fini(struct trace_writer *writer);
+
+/* Writes RMM's log: its first row, and each other; `ns` since 1970, or of any day. 0 or -EIO with
+ * a sentence. */
+int trace_log_begin(FILE *file, char *message, size_t size);
+int trace_log_row(FILE *file, const struct trace_row *row, int64_t ns, uint64_t bytes,
+	char *message, size_t size);
+
+/* A file that comes into being when it is complete; for what is no regular file, and for stdout
+ * with a path of NULL, at once. */
+struct trace_output {
+	FILE *file;
+	const char *path;
+	char part[4096]; /* "": none */
+};
+
+/* 0 or -errno. */
+int trace_output_open(struct trace_output *output, const char *path);
+/* 0, or -errno: then, or if it is not `good`, nothing is left. */
+int trace_output_close(struct trace_output *output, bool good);
+
+#endif

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Programs that are recorded: what is in their traces is what they did, however they end, and a
+replay of it gives the same figures and addresses.
+"""
+import gzip
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+from tap import DATA, done, equal, has, note, ok, start, tool
+
+PROGRAM = os.environ["GLAKE_TRACE_PROGRAM"]
+MIB = 1 << 20
+SLOW = os.environ.get("GLAKE_SANITIZED", "") != ""
+
+
+def environment(**settings):
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
+    clean.update({f"GLAKE_{k}": str(v) for k, v in settings.items()})
+    return clean
+
+
+def record(trace, *args, **settings):
+    """Runs the program; what it printed, or None."""
+    run = subprocess.run([PROGRAM, *map(str, args)], stdout=subprocess.PIPE,
+                         stderr=subprocess.PIPE, timeout=300, check=False,
+                         env=environment(TRACE_FILE=trace, LOG_LEVEL="warning", **settings))
+    if run.returncode:
+        note(run.stderr.decode())
+        return None, run.stderr.decode()
+    return json.loads(run.stdout), run.stderr.decode()
+
+
+def report(*args):
+    """A report of the tool as JSON, or None."""
+    run = tool(*args, "--json")
+    if run.returncode:
+        note(run.stderr.decode())
+        return None
+    return json.loads(run.stdout)
+
+
+def replay(trace, *args):
+    return report("replay", "-q", "-d", "soft", "-r", "1", *args, trace)
+
+
+def check_threads(folder):
+    trace = os.path.join(folder, "threads.trace")
+    pairs = 2000 if SLOW else 20000
+    said, warned = record(trace, "churn", 4, pairs)
+    if not ok(said is not None, "four threads that hand blocks to each other"):
+        return
+    equal(warned, "", "no word about it")
+    ok(os.stat(trace).st_size < 64 * (said["allocs"] + said["frees"]) + 64 * 65536,
+       "the file is as large as what is in it")
+    shown = report("trace", "show", trace)
+    kinds = shown["kinds"]
+    equal((kinds["allocate"], kinds["free"]), (said["allocs"], said["frees"]),
+          f"{said['allocs']} allocations and as many frees")
+    equal((shown["dropped"], shown["skipped"], shown["closed"]), (0, 0, True), "all of them")
+    equal(shown["events"], sum(thread["events"] for thread in shown["threads"]), "of all threads")
+    equal(sum(thread["events"] >= 2 * 8 for thread in shown["threads"]), 4, "which are four")
+    equal(sum(stream["events"] >= 2 * 8 for stream in shown["streams"]), 4, "on four streams")
+    equal(shown["gpus"][0]["peak_live_bytes"], said["together"], "the peak is what they held")
+    equal(shown["gpus"][0]["live_bytes_at_end"], 0, "and nothing was left")
+    for threads in (1, 4):
+        result = replay(trace, "-t", threads)
+        if ok(result and result["ok"], f"replayed by {threads} threads"):
+            equal((result["events"], result["threads"]),
+                  (said["allocs"] + said["frees"], threads), "every event")
+            equal(result["peak_live_bytes"], said["together"], "the same peak")
+
+
+def check_calls(folder):
+    trace = os.path.join(folder, "alone.trace")
+    said, _ = record(trace, "alone", 1, 5000)
+    if not ok(said is not None, "one thread with every kind of call"):
+        return
+    shown = report("trace", "show", trace)
+    kinds = dict(shown["kinds"])
+    equal(kinds.pop("allocate"), said["allocs"], "allocations")
+    equal(kinds.pop("free") + kinds["free_after"], said["frees"], "frees")
+    equal(kinds, {"free_after": 1, "allocate_failed": 1, "free_failed": 1, "use": 1,
+                  "stream_end": 3, "event_recorded": 1, "stream_waited": 1, "budget": 1,
+                  "trim": 1, "pool_begin": 1, "pool_end": 1, "pool_release": 1}, "all the others")
+    result = replay(trace)
+    equal(result["peak_live_bytes"], said["peak_live"], "a replay has the peak of the library")
+    equal(result["noops"], sum(kinds.values()) - 1, "events of other kinds have no effect")
+    run = tool("trace", "show", trace)
+    for part in ("a trace of glake", "trace_program", "to its end", "pool_release", "stream"):
+        has(run.stdout.decode(), part, f"the report has '{part}'")
+
+
+def addresses(trace):
+    """The blocks of a trace, counted from the first of them."""
+    log = tool("trace", "convert", "-q", trace).stdout.decode().splitlines()[1:]
+    rows = [(action, int(pointer, 16), size) for _, _, action, pointer, size, _ in
+            (row.split(",") for row in log)]
+    return [(action, pointer - rows[0][1], size) for action, pointer, size in rows]
+
+
+def check_again(folder):
+    """A job is replayed and recorded, and what was recorded is replayed and recorded."""
+    traces, results = [], []
+    job = f"{DATA}/opt13_N.csv.xz"
+    for turn in ("first", "second"):
+        trace = os.path.join(folder, f"{turn}.trace")
+        run = tool("replay", "-q", "-d", "soft", "-r", "1", "-j",
+                   traces[-1] if traces else job, env={"GLAKE_TRACE_FILE": trace})
+        if not ok(run.returncode == 0, f"a {turn} replay", run.stderr.decode()):
+            return
+        results.append(json.loads(run.stdout))
+        traces.append(trace)
+    first, second = results
+    equal(second["peak_live_bytes"], first["peak_live_bytes"], "the same peak live")
+    equal(second["peak_reserved_bytes"], first["peak_reserved_bytes"], "and reserved")
+    equal(second["repeats"][0]["driver_calls"], first["repeats"][0]["driver_calls"],
+          "the same driver calls")
+    # what the job leaves is freed after the events, and is an event in the second one
+    ok(0 <= second["events"] - first["events"] < 100, "the same events")
+    got = [addresses(trace) for trace in traces]
+    ok(got[0] and got[0] == got[1], f"the same {len(got[0])} blocks at the same addresses")
+
+
+def chunks_of(trace):
+    try:
+        with open(trace, "rb") as file:
+            return struct.unpack_from("<Q", file.read(64), 24)[0]
+    except (OSError, struct.error):
+        return 0
+
+
+def wait_for(trace, chunks):
+    deadline = time.monotonic() + 120
+    while chunks_of(trace) < chunks and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def check_written(folder):
+    trace = os.path.join(folder, "written.trace")
+    with subprocess.Popen([PROGRAM, "ever", "4", "4000"],
+                          env=environment(TRACE_FILE=trace)) as program:
+        wait_for(trace, 8)
+        for _ in range(5):
+            shown, result = report("trace", "show", trace), replay(trace)
+            ok(shown and shown["written_now"] and not shown["closed"],
+               "shown while it is written")
+            ok(result and result["ok"] and result["events"] >= shown["events"] > 4000,
+               "and replayed")
+        program.send_signal(signal.SIGKILL)
+
+
+def check_killed(folder):
+    for turn, enough in enumerate((5, 6, 7, 8, 9, 40)):
+        trace = os.path.join(folder, f"killed{turn}.trace")
+        with subprocess.Popen([PROGRAM, "ever", "4", "0", str(turn)],
+                              env=environment(TRACE_FILE=trace)) as program:
+            wait_for(trace, enough)
+            program.send_signal(signal.SIGKILL)
+        shown = report("trace", "show", trace)
+        if not ok(shown is not None, f"killed after {enough} chunks: readable"):
+            continue
+        ok(shown["events"] >= (enough - 4) * 2000 and not shown["closed"]
+           and not shown["dropped"] and not shown["written_now"],
+           f"{shown['events']} events, and none is missing")
+        equal(os.stat(trace).st_size, 4 << 30, "the file seems as large as it might have become")
+        used = os.stat(trace).st_blocks * 512
+        ok(used < shown["events"] * 40 + 10 * 65536, f"but has {used} bytes")
+        result = replay(trace)
+        ok(result and result["ok"], "replayed")
+        small = os.path.join(folder, "small.trace")
+        made = report("trace", "convert", "-f", "glake", "-o", small, trace)
+        ok(made and made["events"] == shown["events"], "converted")
+        # the chunks of one hand say who goes on whenever that changes
+        ok(os.stat(small).st_size < 2 * used, "it is small")
+        again = replay(small)
+        ok(again and (again["events"], again["peak_live_bytes"], again["job_s"]) ==
+           (result["events"], result["peak_live_bytes"], result["job_s"]), "and the same")
+
+
+def check_formats(folder):
+    trace = os.path.join(folder, "alone.trace")
+    log = os.path.join(folder, "log.csv")
+    back = os.path.join(folder, "back.trace")
+    made = report("trace", "convert", "-o", log, trace)
+    shown = report("trace", "show", trace)
+    equal((made["from"], made["to"]), ("glake", "csv"), "a trace into a log")
+    equal(made["events"] + made["left_out"], shown["events"], "what a log cannot hold is counted")
+    made = report("trace", "convert", "-o", back, log)
+    equal((made["from"], made["to"], made["left_out"]), ("csv", "glake", 0), "and back")
+    results = [replay(path) for path in (trace, log, back)]
+    for key in ("events", "peak_live_bytes", "peak_reserved_bytes", "streams"):
+        equal(len({result[key] for result in results}), 1, f"all have the same {key}")
+    calls = [result["repeats"][0]["driver_calls"] for result in results]
+    ok(calls[0] == calls[1] == calls[2], "and the same driver calls", calls)
+    run = tool("trace", "convert", trace)
+    with open(log, "rb") as file:
+        equal(run.stdout, file.read(), "on standard output the same")
+    run = tool("trace", "convert", "-q", "-f", "csv", "-", stdin=run.stdout)
+    equal(run.returncode, 0, "from standard input")
+    with open(trace, "rb") as file:
+        packed = gzip.compress(file.read(), 1)
+    run = tool("replay", "-q", "-d", "soft", "-j", "-r", "1", "-", stdin=packed)
+    equal(json.loads(run.stdout)["events"], results[0]["events"], "packed, through a pipe")
+    run = tool("trace", "convert", "-f", "glake", trace)
+    equal(run.returncode, 1, "our own format does not go to standard output")
+    has(run.stderr.decode(), "-o FILE", "says so")
+    job = f"{DATA}/fsdp1.csv.xz"
+    made = report("trace", "convert", "-o", back, job)
+    ok(made["ok"] and made["to"] == "glake", "a recorded job into our own format")
+    one, two = replay(job), replay(back)
+    for key in ("events", "peak_live_bytes", "peak_reserved_bytes", "streams", "threads", "job_s"):
+        equal(two[key], one[key], f"has the same {key}")
+
+
+def check_fork(folder):
+    trace = os.path.join(folder, "fork.trace")
+    said, _ = record(trace, "fork")
+    if not ok(said is not None, "a program that forks ten times"):
+        return
+    shown = report("trace", "show", trace)
+    equal(shown["events"], said["allocs"] + said["frees"], "its children are not in its trace")
+    equal(len(shown["threads"]), 1, "nor their threads")
+    ok(replay(trace)["ok"], "replayed")
+
+
+def check_short(folder):
+    trace = os.path.join(folder, "short.trace")
+    said, _ = record(trace, "short", 1, 500)
+    shown = report("trace", "show", trace)
+    equal(shown["events"], said["allocs"] + said["frees"], "500 threads one after the other")
+    ok(len(shown["threads"]) >= 500, f"are told apart: {len(shown['threads'])}")
+    equal(len({thread["lane"] for thread in shown["threads"]}), 1, "and share a lane")
+    ok(os.stat(trace).st_size <= 6 * 65536, "and its chunks")
+    equal(replay(trace, "-t", "8")["threads"], 1, "replayed as one thread")
+
+
+def check_gpus(folder):
+    trace = os.path.join(folder, "gpus.trace")
+    said, _ = record(trace, "gpus", SOFT_GPUS=2)
+    ok(said and said["allocs"] == 20, "blocks on two GPUs")
+    for command in (("replay", "-d", "soft"), ("trace", "convert")):
+        run = tool(*command, trace)
+        equal(run.returncode, 1, f"{command[0]}: which of them?")
+        has(run.stderr.decode(), "events of GPU 0 and of GPU 1: choose one with --gpu", "says so")
+    for gpu in (0, 1):
+        equal(replay(trace, "-g", gpu)["peak_live_bytes"], (gpu + 1) * 10 * MIB, f"GPU {gpu}")
+    gpus = report("trace", "show", trace)["gpus"]
+    equal([gpu["peak_live_bytes"] for gpu in gpus], [10 * MIB, 20 * MIB], "show tells of both")
+    equal(len(report("trace", "show", "-g", 1, trace)["gpus"]), 1, "or of one")
+
+
+def check_full(folder):
+    trace = os.path.join(folder, "full.trace")
+    said, warned = record(trace, "churn", 4, 10000, TRACE_SIZE="1MiB")
+    ok(said is not None and said["failed"] == 0, "a trace that becomes full")
+    has(warned, "has ended: it has the size of trace.size", "a word about it")
+    equal(warned.count("\n"), 1, "one")
+    equal(os.stat(trace).st_size, MIB, "the file has its size")
+    shown = report("trace", "show", trace)
+    equal(shown["events"] + shown["dropped"],
+          said["allocs"] + said["frees"] + 4, "what it lacks is counted")
+    ok(shown["dropped"] and shown["events"] > 4 * 2000, f"{shown['events']} events are there")
+    ok(replay(trace)["ok"], "all that happened before the end")
+
+
+def check_refused(folder):
+    trace = os.path.join(folder, "there.trace")
+    with open(trace, "w", encoding="ascii") as file:
+        file.write("before")
+    for path, why in ((trace, "is there already"), ("/no/such/folder/x", "No such file"),
+                      (os.path.join(folder, "%z"), "behind % there may be")):
+        said, warned = record(path, "churn", 1, 100)
+        ok(said is not None and said["failed"] == 0, f"{os.path.basename(path)}: the program runs")
+        has(warned, why, "a word about it")
+    with open(trace, encoding="ascii") as file:
+        equal(file.read(), "before", "what was there is left alone")
+    names = os.path.join(folder, "%p-%n.trace")
+    record(names, "churn", 1, 100)
+    ok([name for name in os.listdir(folder) if name.endswith("-1.trace")], "%p and %n")
+
+
+def check_usage(folder):
+    trace = os.path.join(folder, "alone.trace")
+    for args in ((), ("nonsense",), ("show",), ("convert",), ("show", trace, trace),
+                 ("show", "-o", "x", trace), ("convert", "-f", "xml", trace),
+                 ("convert", "--json", trace), ("show", "-g", "x", trace),
+                 ("show", "-g", "256", trace), ("show", "--nonsense", trace)):
+        run = tool("trace", *args)
+        equal((run.returncode, run.stdout), (2, b""), f"trace {' '.join(args)[:30]}: usage")
+        has(run.stderr.decode(), "--help", "points to the help")
+    for args in (("--help",), ("show", "--help"), ("convert", "-h")):
+        run = tool("trace", *args)
+        equal((run.returncode, run.stderr), (0, b""), f"trace {' '.join(args)}")
+    broken = os.path.join(folder, "broken.trace")
+    with open(trace, "rb") as file:
+        content = file.read()
+    with open(broken, "wb") as file:
+        file.write(content[:65536 * 2])
+    out = os.path.join(folder, "out.csv")
+    for args in (("show",), ("convert", "-o", out)):
+        run = tool("trace", *args, broken)
+        equal((run.returncode, run.stdout), (1, b""), f"trace {args[0]} of half a file: fails")
+        has(run.stderr.decode(), f"{broken}: the file is cut off", "says so")
+    ok(not os.path.exists(out), "no file is left")
+    run = tool("trace", "show", "--lenient", broken)
+    equal(run.returncode, 0, "lenient takes what is there")
+    has(run.stdout.decode(), "SKIPPED", "and says so")
+    run = tool("trace", "convert", "-o", "/dev/full", trace)
+    equal(run.returncode, 1, "a full disk is a failure")
+    has(run.stderr.decode(), "No space left", "says so")
+    run = tool("trace", "convert", "-f", "glake", "-o", trace, trace)
+    equal(run.returncode, 0, "a trace is converted in place")
+    ok(replay(trace)["ok"], "and is one still")
+
+
+def main():
+    start()
+    with tempfile.TemporaryDirectory(prefix="glake-") as folder:
+        check_threads(folder)
+        check_calls(folder)
+        check_again(folder)
+        check_formats(folder)
+        check_written(folder)
+        check_killed(folder)
+        check_fork(folder)
+        check_short(folder)
+        check_gpus(folder)
+        check_full(folder)
+        check_refused(folder)
+        check_usage(folder)
+    done()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
