@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Streams end: announced or not, with work left or none, while a graph is captured. */
 #include "gpu.h"
-
 #include "driver/fault.h"
 #include "stream/table.h"
-
 #include <errno.h>
 #include <pthread.h>
 
@@ -342,172 +340,6 @@ static void is_not_mistaken(void)
 	gpu_close(&gpu);
 }
 
-struct other {
-	struct gpu *gpu;
-	struct glk_stream *own;
-	int err;
-};
-
-static void *end_own(void *arg)
-{
-	struct other *other = arg;
-
-	other->own = gpu_enter(other->gpu, GLK_STREAM_PER_THREAD);
-	gpu_free(other->gpu, other->own);
-	other->err = glk_stream_leave(&other->gpu->streams, GLK_STREAM_PER_THREAD);
-	return NULL;
-}
-
-/* A thread's own default stream is ended by that thread. */
-static void ends_own(void)
-{
-	struct other other = {0};
-	struct glk_stream *own;
-	pthread_t thread;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	other.gpu = &gpu;
-	own = gpu_enter(&gpu, GLK_STREAM_PER_THREAD);
-	gpu_free(&gpu, own);
-	pthread_create(&thread, NULL, end_own, &other);
-	pthread_join(thread, NULL);
-	is_int(other.err, 0, "a thread ends its default stream");
-	ok(other.own != own && own->state == GLK_STREAM_LIVE, "which is not ours");
-	gpu_finish(&gpu);
-	is_int(gpu_known(&gpu), 1, "it goes when its event has passed");
-	is_int(glk_stream_leave(&gpu.streams, GLK_STREAM_PER_THREAD), 0, "we end ours");
-	gpu_finish(&gpu);
-	is_int(gpu_known(&gpu), 0, "none is left");
-	gpu_close(&gpu);
-}
-
-/* From the middle, the head and the end of the crowd, with work left. */
-static void leaves_crowd(void)
-{
-	struct glk_stream *s[GLK_STREAM_CROWD + 4], **crowd = s + GLK_STREAM_CROWD;
-	struct glk_use use[4];
-	uint32_t count = 0;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	for (int i = 0; i < GLK_STREAM_CROWD + 4; i++)
-		s[i] = gpu_stream(&gpu);
-	for (int i = 0; i < 4; i++)
-		use[i] = gpu_free(&gpu, crowd[i]);
-	is_int(glk_stream_leave(&gpu.streams, crowd[1]->handle), 0, "one in the middle");
-	is_int(glk_stream_leave(&gpu.streams, crowd[3]->handle), 0, "the first one");
-	is_int(glk_clock_waits(&gpu.streams, &use[0], s[0]), 1, "all are waited for");
-	is_int(glk_clock_order(&gpu.streams, &use[3], s[0]), 0, "ordered");
-	is_int((int64_t)gpu.streams.waits, 4, "behind each");
-	gpu_finish(&gpu);
-	for (uint32_t id = gpu.streams.by_bit[GLK_STREAM_CROWD]; id; count++)
-		id = glk_stream_at(&gpu.streams, id)->next;
-	is_int(count, 2, "two are left");
-	is_int(glk_stream_leave(&gpu.streams, crowd[0]->handle), 0, "the last one");
-	is_int(glk_stream_leave(&gpu.streams, crowd[2]->handle), 0, "and the only one");
-	gpu_finish(&gpu);
-	is_int(gpu.streams.by_bit[GLK_STREAM_CROWD], 0, "nobody is left");
-	gpu_close(&gpu);
-}
-
-/* An end is never refused: what no event can be had for is known when the GPU was waited for. */
-static void fails(void)
-{
-	static const char *const faults[] = {"event_new:nth=1:err=ENOMEM",
-		"event_record:nth=1:err=EIO", "stream_facts:nth=1:err=EIO",
-		"any:nth=1:sticky=1"};
-	struct glk_stream *a;
-	struct glk_use use;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	for (int i = 0; i < 4; i++) {
-		a = gpu_stream(&gpu);
-		use = gpu_free(&gpu, a);
-		glk_fault_set(gpu.drv, faults[i]);
-		is_int(glk_stream_leave(&gpu.streams, a->handle), 0, faults[i]);
-		glk_fault_set(gpu.drv, "off");
-		is_int(a->state, GLK_STREAM_GONE, "the stream is gone");
-		gpu_finish(&gpu);
-		ok(!glk_clock_finished(&gpu.streams, &use), "nobody knows of its work");
-		glk_clock_sync_all(&gpu.streams);
-		ok(glk_clock_finished(&gpu.streams, &use), "but who waits for the GPU");
-		is_int(gpu_known(&gpu), 0, "after that nothing is left of it");
-	}
-	gpu_close(&gpu);
-}
-
-#define MANY 10000
-
-/* A long life of short streams, whose tables may not grow at the ends. */
-static void come_and_go(bool starved)
-{
-	uint64_t bytes = 0, most_known = 0, most_made = 0;
-	struct CUstream_st *handle;
-	struct glk_use old = {0};
-	struct glk_stream *s;
-	bool finished = true;
-	int err = 0;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	for (int i = 0; i < MANY; i++) {
-		if (gpu.drv->ops->stream_new(gpu.drv, 0, &handle))
-			tap_bail("no stream");
-		s = gpu_enter(&gpu, handle);
-		if (i % 3)
-			old = gpu_free(&gpu, s);
-		if (i % 7 == 0)
-			glk_event_poll(&gpu.streams);
-		if (starved)
-			glk_region_fail_after(1);
-		err |= glk_stream_leave(&gpu.streams, handle);
-		glk_region_fail_after(0);
-		/* waits for its work, as the driver does sooner or later */
-		err |= gpu.drv->ops->stream_free(gpu.drv, 0, handle);
-		glk_event_poll(&gpu.streams);
-		finished &= glk_clock_finished(&gpu.streams, &old);
-		if (most_known < gpu_known(&gpu))
-			most_known = gpu_known(&gpu);
-		if (most_made < gpu.streams.events.made)
-			most_made = gpu.streams.events.made;
-		if (i == 100)
-			bytes = glk_region_bytes();
-	}
-	is_int(err, 0,
-		starved ? "10000 streams, no memory at their ends" : "10000 streams");
-	ok(finished, "memory of each is free in the end");
-	ok(most_known <= 2, "one or two were known at a time");
-	ok(most_made <= 4, "with one or two events");
-	is_int((int64_t)glk_region_bytes(), (int64_t)bytes, "no table has grown");
-	is_int(gpu_known(&gpu), 0, "nothing is left of them");
-	gpu_close(&gpu);
-}
-
-/* As many as there can be have left, and nobody asked whether that has passed. */
-static void makes_room(void)
-{
-	struct CUstream_st *handle;
-	uint32_t id = 0;
-	int err = 0;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	for (int i = 0; i < GLK_STREAMS_MAX && !err; i++) {
-		err = gpu.drv->ops->stream_new(gpu.drv, 0, &handle);
-		gpu_enter(&gpu, handle);
-		err |= glk_stream_leave(&gpu.streams, handle);
-		err |= gpu.drv->ops->stream_free(gpu.drv, 0, handle);
-	}
-	is_int(err, 0, "as many streams as there can be have ended");
-	handle = gpu_handle(&gpu);
-	is_int(glk_stream_get(&gpu.streams, handle, NULL, &id), 0,
-		"there is room for more");
-	ok(gpu_known(&gpu) < GLK_STREAMS_MAX, "since the work of some has passed");
-	gpu_close(&gpu);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -520,11 +352,5 @@ int main(void)
 	leaves_determined();
 	captures();
 	is_not_mistaken();
-	ends_own();
-	leaves_crowd();
-	fails();
-	come_and_go(false);
-	come_and_go(true);
-	makes_room();
 	return tap_done();
 }

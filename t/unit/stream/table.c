@@ -65,7 +65,6 @@ static void finds(void)
 	is_int(glk_load_relaxed(&gpu.streams.slab.live), 3, "no more were made");
 	gpu_close(&gpu);
 }
-
 /* The default stream of the GPU has two names. */
 static void names_legacy(void)
 {
@@ -85,7 +84,6 @@ static void names_legacy(void)
 	ok(glk_stream_name(GLK_STREAM_LEGACY) == NULL, "the first name is NULL");
 	gpu_close(&gpu);
 }
-
 /* What is no stream of this GPU is not remembered. */
 static void refuses(void)
 {
@@ -147,7 +145,6 @@ static void *own(void *arg)
 	o->serial = facts.id;
 	return NULL;
 }
-
 /* One name, another stream in every thread. */
 static void names_own(void)
 {
@@ -199,7 +196,6 @@ static void *leave_own(void *arg)
 		glk_stream_get(&l->gpu->streams, GLK_STREAM_PER_THREAD, NULL, &l->id);
 	return NULL;
 }
-
 /* Threads end and nobody says that their streams do. */
 static void sweeps(bool used)
 {
@@ -259,7 +255,6 @@ static void retires(void)
 		"what the bit stood for has finished");
 	gpu_close(&gpu);
 }
-
 /* One that another thread ended after it was looked up. */
 static void enters_late(void)
 {
@@ -398,7 +393,6 @@ static void *read_on(void *arg)
 	} while (!glk_load_relaxed(&r->stop));
 	return NULL;
 }
-
 /* Streams are added and retired while other threads look up those that stay. */
 static void reads_meanwhile(void)
 {

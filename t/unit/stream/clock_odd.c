@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The clock of streams where the driver fails, a graph is captured, or chance may decide nothing. */
+#include "clock_parts.h"
+
+/*
+ * Without an event or a wait, one stream can still be ordered behind another: by waiting for
+ * the GPU. A program may also have ended a stream that it freed memory on.
+ */
+static void falls_back(void)
+{
+	static const char *const faults[] = {"event_new:from=1:err=ENOMEM",
+		"event_record:from=1:err=EIO", "stream_wait:from=1:err=EIO"};
+	struct glk_stream *a, *b, *gone;
+	struct CUstream_st *handle;
+	struct glk_use use, kept;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	for (int i = 0; i < 3; i++) {
+		use = gpu_free(&gpu, a);
+		kept = use;
+		if (glk_fault_set(gpu.drv, faults[i]))
+			tap_bail(faults[i]);
+		is_int(glk_clock_order(&gpu.streams, &use, b), 0, faults[i]);
+		is_int((int64_t)gpu.streams.waits, 0, "no wait was inserted");
+		ok(glk_clock_finished(&gpu.streams, &kept), "the GPU was waited for");
+		ok(glk_clock_finished(&gpu.streams, &use) ||
+				use.streams == glk_stream_mask(b),
+			"the memory is B's");
+		glk_fault_set(gpu.drv, "off");
+	}
+	use = gpu_free(&gpu, a);
+	kept = use;
+	glk_fault_set(gpu.drv, "event_record:from=1;stream_sync:nth=1:err=EIO");
+	is_int(glk_clock_order(&gpu.streams, &use, b), -EIO, "when that fails too");
+	ok(use.streams == kept.streams && use.tick == kept.tick &&
+			!glk_clock_finished(&gpu.streams, &kept),
+		"nothing has changed");
+	glk_fault_set(gpu.drv, "event_record:nth=1:sticky=1");
+	is_int(glk_clock_order(&gpu.streams, &use, b), -ENODEV, "a GPU that is lost");
+	glk_fault_set(gpu.drv, "off");
+
+	handle = gpu_handle(&gpu);
+	gpu.handles--;
+	gone = gpu_enter(&gpu, handle);
+	use = gpu_free(&gpu, gone);
+	gpu.drv->ops->stream_free(gpu.drv, 0, handle);
+	is_int(glk_clock_order(&gpu.streams, &use, b), -EAGAIN,
+		"memory freed on a stream that the program has ended");
+	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
+		"which nobody can wait for");
+	is_int(gone->state, GLK_STREAM_GONE, "since it is gone");
+	is_int(glk_clock_sync_all(&gpu.streams), 0, "but with the whole GPU");
+	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), 0,
+		"after that it is free");
+	gpu_close(&gpu);
+}
+
+/* A query that fails tells nothing. */
+static void cannot_ask(void)
+{
+	struct glk_stream *a;
+	struct glk_use use;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	use = gpu_free(&gpu, a);
+	glk_event_poll(&gpu.streams);
+	glk_soft_run_all(gpu.drv);
+	glk_fault_set(gpu.drv, "event_query:from=1:err=EIO");
+	glk_event_poll(&gpu.streams);
+	ok(!glk_clock_finished(&gpu.streams, &use), "a query that fails tells nothing");
+	glk_fault_set(gpu.drv, "off");
+	glk_event_poll(&gpu.streams);
+	ok(glk_clock_finished(&gpu.streams, &use), "the next one does");
+	use = gpu_free(&gpu, a);
+	glk_fault_set(gpu.drv, "event_record:from=1:err=EIO");
+	glk_event_poll(&gpu.streams);
+	glk_fault_set(gpu.drv, "off");
+	ok(!glk_clock_finished(&gpu.streams, &use) && !a->count,
+		"an event that was not recorded is not waited for");
+	glk_event_poll(&gpu.streams);
+	glk_soft_run_all(gpu.drv);
+	glk_event_poll(&gpu.streams);
+	ok(glk_clock_finished(&gpu.streams, &use), "the next one is");
+	gpu_close(&gpu);
+}
+
+/* To wait for the GPU would end a capture: streams are asked before, whoever has captured. */
+static void spares_captures(void)
+{
+	struct glk_stream *a, *own, *b;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	own = gpu_enter(&gpu, GLK_STREAM_PER_THREAD);
+	gpu_capture(&gpu, a);
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "a capture that nobody told of");
+	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
+	is_int(gpu_capture_end(&gpu, a->handle), 0, "it is whole");
+	is_int(glk_clock_sync_all(&gpu.streams), 0, "after that the GPU is waited for");
+	gpu_capture(&gpu, own);
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "one on our own default stream");
+	is_int(gpu_capture_end(&gpu, own->handle), 0, "is whole too");
+	gpu.streams.captures++;
+	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY,
+		"one of which only its pool is known");
+	gpu.streams.captures--;
+
+	/* streams that are not of it are waited for each for itself */
+	gpu_free(&gpu, b);
+	gpu_capture(&gpu, a);
+	is_int(glk_clock_sync(&gpu.streams, glk_stream_mask(b)), 0,
+		"a stream beside a capture");
+	is_int(gpu_pending(&gpu, b), 0, "has run");
+	gpu_free(&gpu, a);
+	gpu_free(&gpu, b);
+	is_int(glk_clock_sync(&gpu.streams, glk_stream_mask(a) | glk_stream_mask(b)),
+		-EBUSY, "not the one that captures");
+	is_int((int64_t)b->done, (int64_t)b->freed, "but all that can be waited for");
+	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
+	is_int(glk_clock_sync(&gpu.streams, ~UINT64_C(0)), 0, "now all are");
+	gpu_close(&gpu);
+}
+
+/* The same program on two GPUs, of which one does all work at once and one none. */
+#define USES 40
+
+struct pair {
+	struct gpu gpu[2];
+	struct glk_stream *s[2][6];
+	struct glk_use use[2][USES];
+};
+
+static void fast_runs(struct pair *p)
+{
+	glk_soft_run_all(p->gpu[0].drv);
+}
+
+static bool same_knowledge(const struct pair *p)
+{
+	for (int i = 0; i < USES; i++) {
+		if (p->use[0][i].streams != p->use[1][i].streams ||
+			p->use[0][i].tick != p->use[1][i].tick)
+			return false;
+	}
+	return true;
+}
+
+static bool same_waits(struct pair *p)
+{
+	for (int i = 0; i < USES; i++) {
+		for (int k = 0; k < 6; k++) {
+			unsigned waits[2];
+
+			for (int g = 0; g < 2; g++)
+				waits[g] = glk_clock_waits(
+					&p->gpu[g].streams, &p->use[g][i], p->s[g][k]);
+			if (waits[0] != waits[1]) {
+				tap_note("use %d, stream %d: %u waits and %u", i, k,
+					waits[0], waits[1]);
+				return false;
+			}
+		}
+	}
+	return true;
+}
+
+static int turn(
+	struct gpu *gpu, struct glk_stream **s, struct glk_use *use, uint64_t draw)
+{
+	unsigned a = (unsigned)(draw % 6), u = (unsigned)(draw / 6 % USES);
+	struct CUevent_st *event = (struct CUevent_st *)(0x100 * (1 + draw / 1000 % 3));
+	int err;
+
+	switch (draw / 10000 % 12) {
+	default:
+		use[u] = gpu_free(gpu, s[a]);
+		return 0;
+	case 6:
+	case 7:
+		return glk_clock_order(&gpu->streams, &use[u], s[a]);
+	case 8:
+		glk_clock_forget(&gpu->streams, &use[u]);
+		return 0;
+	case 9:
+		return glk_note_record(&gpu->streams, event, s[a]);
+	case 10:
+		glk_note_wait(&gpu->streams, event, s[a]);
+		return 0;
+	case 11:
+		if (draw / 120000 % 8)
+			return 0;
+		err = glk_stream_leave(&gpu->streams, s[a]->handle);
+		gpu_destroy(gpu, s[a]->handle);
+		s[a] = gpu_stream(gpu);
+		return err;
+	}
+}
+
+static void determines(uint64_t seed)
+{
+	uint64_t state = seed_thread(seed, 0);
+	bool same = true, answered = true;
+	static struct pair p;
+
+	memset(&p, 0, sizeof(p));
+	for (int g = 0; g < 2; g++) {
+		gpu_open(&p.gpu[g]);
+		p.gpu[g].streams.opportunistic = false;
+		for (int i = 0; i < 6; i++)
+			p.s[g][i] = gpu_stream(&p.gpu[g]);
+	}
+	for (int n = 0; n < 3000 && same; n++) {
+		uint64_t draw = seed_next(&state) >> 20;
+		int err[2];
+
+		for (int g = 0; g < 2; g++) {
+			err[g] = turn(&p.gpu[g], p.s[g], p.use[g], draw);
+			if (n % 3 == 0)
+				glk_event_poll(&p.gpu[g].streams);
+		}
+		fast_runs(&p);
+		answered &= !err[0] && !err[1];
+		same = same_knowledge(&p) && same_waits(&p);
+	}
+	ok(answered, "3000 steps on two GPUs, one fast and one that stands");
+	ok(same, "what is known of order is the same");
+	tap_note("%d and %d waits", (int)p.gpu[0].streams.waits,
+		(int)p.gpu[1].streams.waits);
+	for (int g = 0; g < 2; g++)
+		gpu_close(&p.gpu[g]);
+}
+
+/* What an event covers can be had from a stream that captures, passed or not. */
+static void had_before(void)
+{
+	struct glk_stream *a, *b;
+	struct glk_use use;
+	struct gpu gpu;
+
+	for (int passed = 0; passed < 2; passed++) {
+		gpu_open(&gpu);
+		gpu.streams.opportunistic = false;
+		a = gpu_stream(&gpu);
+		b = gpu_stream(&gpu);
+		use = gpu_free(&gpu, a);
+		glk_event_poll(&gpu.streams);
+		if (passed)
+			glk_soft_run_all(gpu.drv);
+		glk_event_poll(&gpu.streams);
+		gpu_free(&gpu, a);
+		gpu_capture(&gpu, a);
+		glk_event_poll(&gpu.streams);
+		ok(a->mute, passed ? "its event has passed" : "its event is in front");
+		is_int(glk_clock_waits(&gpu.streams, &use, b), 1, "it needs a wait");
+		is_int(glk_clock_order(&gpu.streams, &use, b), 0, "which can be had");
+		is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
+		gpu_close(&gpu);
+	}
+}
+
+int main(void)
+{
+	tap_plan_later();
+	falls_back();
+	cannot_ask();
+	had_before();
+	spares_captures();
+	determines(seed_start());
+	return tap_done();
+}
