@@ -52,17 +52,12 @@ static void forked(void)
 
 int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 {
-	struct glk_context_entry *entry = glk_context_entry(handle);
-
 	*ret_context = glk_context_find(handle);
+	if (!*ret_context)
+		*ret_context = glk_context_recorded(handle);
 	if (*ret_context)
 		return 0;
-	/* pairs with: the release in publish */
-	if (handle && glk_load_acquire(&entry->recorded) == (uintptr_t)handle) {
-		*ret_context = entry->context;
-		return 0;
-	}
-	if (!handle || entry->parent != (uintptr_t)handle)
+	if (!handle || glk_context_entry(handle)->parent != (uintptr_t)handle)
 		return stale(handle);
 	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
 		"this is a forked child: the GPUs belong to its parent");
@@ -97,7 +92,7 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 		entry->context = context;
 		entry->generation++;
 		handle = entry->generation << GLK_CONTEXT_INDEX_BITS | i;
-		/* pairs with: the acquires in glk_context_find and glk_context_get */
+		/* pairs with: the acquires in glk_context_find and glk_context_recorded */
 		if (context->trace)
 			glk_store_release(&entry->recorded, handle);
 		else
@@ -122,7 +117,7 @@ static struct glk_context *withdraw(struct glake *handle)
 	glk_lock(&table_lock);
 	if (handle && held(entry) == (uintptr_t)handle) {
 		context = entry->context;
-		/* pairs with: glk_context_find, glk_context_get */
+		/* pairs with: glk_context_find, glk_context_recorded */
 		glk_store_release(&entry->handle, 0);
 		glk_store_release(&entry->recorded, 0);
 	}

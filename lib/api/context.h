@@ -72,6 +72,17 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context);
 int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
 	struct glk_cache **ret_cache);
 
+/* The context of a handle that is recorded, or NULL. */
+static inline struct glk_context *glk_context_recorded(struct glake *handle)
+{
+	struct glk_context_entry *entry = glk_context_entry(handle);
+
+	/* pairs with: the release in publish */
+	if (glk_load_acquire(&entry->recorded) != (uintptr_t)handle)
+		return NULL;
+	return entry->context; /* of NULL there is none */
+}
+
 /* Records a call, if the context is recorded at all. Where the event lies, or NULL. */
 static inline struct glake_trace_event *glk_context_record(struct glk_context *context,
 	unsigned kind, int device, uint64_t address, uint64_t size,
@@ -81,13 +92,9 @@ static inline struct glake_trace_event *glk_context_record(struct glk_context *c
 		return NULL;
 	if (size > GLAKE_TRACE_SIZE_MAX)
 		size = GLAKE_TRACE_SIZE_MAX;
-	return glk_trace_put(context->trace,
-		&(struct glake_trace_event){
-			.ns = glk_clock_ns(),
-			.address = address,
-			.stream = (uintptr_t)stream,
-			.what = glake_trace_what(kind, (unsigned)device, size),
-		});
+	return glk_trace_put(context->trace, glk_clock_ns(),
+		glake_trace_what(kind, (unsigned)device, size), address,
+		(uintptr_t)stream);
 }
 
 #endif

@@ -21,7 +21,7 @@ static void record_alloc(struct glk_context *context, int device, size_t size,
 		context, kind, device, err ? (uint64_t)-err : addr, size, stream);
 }
 
-/* A request that is no plain one or that is recorded, and all that may be wrong with one. */
+/* A request that is no plain one, and all that may be wrong with one. */
 static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr)
 {
@@ -38,12 +38,30 @@ static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	if (flags & ~GLAKE_ALLOC_FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			flags & ~GLAKE_ALLOC_FLAGS);
-	err = glk_cache_alloc(cache, size, stream, flags, &addr);
+	err = glk_cache_miss(cache, size, stream, flags, &addr);
 	record_alloc(context, device, size, stream, flags, addr, err);
 	if (err)
 		return err;
 	*ret_ptr = (void *)(uintptr_t)addr;
 	return 0;
+}
+
+/* A plain request that is recorded, or any other. */
+static GLK_COLD int alloc_recorded(struct glake *ctx, int device, size_t size,
+	struct CUstream_st *stream, uint32_t flags, void **ret_ptr)
+{
+	struct glk_context *context = glk_context_recorded(ctx);
+	uint64_t addr = 0;
+	int err;
+
+	if (!context || !ret_ptr || flags ||
+		(unsigned)device >= (unsigned)context->devices)
+		return alloc_other(ctx, device, size, stream, flags, ret_ptr);
+	err = glk_cache_alloc(&context->caches[device], size, stream, 0, &addr);
+	record_alloc(context, device, size, stream, 0, addr, err);
+	if (!err)
+		*ret_ptr = (void *)(uintptr_t)addr;
+	return err;
 }
 
 int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *stream,
@@ -54,7 +72,7 @@ int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *
 	/* of a size of 0 there is no bin */
 	if (!context || !ret_ptr || flags ||
 		(unsigned)device >= (unsigned)context->devices)
-		return alloc_other(ctx, device, size, stream, flags, ret_ptr);
+		return alloc_recorded(ctx, device, size, stream, flags, ret_ptr);
 	return glk_hit_alloc(&context->caches[device], size, stream, ret_ptr);
 }
 
@@ -80,27 +98,11 @@ static int free_at(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	return glk_graph_free(cache, addr, stream);
 }
 
-/*
- * The event of a free stands in the trace before the free is made: a process that ends between
- * the two leaves no trace in which a block that was given out again was not freed.
- */
-static int free_recorded(struct glk_context *context, struct glk_cache *cache,
-	uint64_t addr, struct CUstream_st *stream)
-{
-	struct glake_trace_event *event = glk_context_record(
-		context, GLAKE_TRACE_FREE, cache->device, addr, 0, stream);
-	int err = free_at(cache, addr, stream);
-
-	if (err)
-		glk_trace_refuse(event, err);
-	return err;
-}
-
-/* A free on another GPU than the first, of what is none of ours, or of nothing, and one that is
- * recorded. */
+/* A free on another GPU than the first, of what is none of ours, or of nothing. */
 static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glake_trace_event *event;
 	struct glk_context *context;
 	struct glk_cache *cache;
 	int err;
@@ -113,12 +115,34 @@ static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st 
 	if (err)
 		return err;
 	err = find_cache(context, addr, &cache);
-	if (!err && context->trace)
-		return free_recorded(context, cache, addr, stream);
+	event = glk_context_record(
+		context, GLAKE_TRACE_FREE, err ? 0 : cache->device, addr, 0, stream);
 	if (!err)
-		return free_at(cache, addr, stream);
-	glk_context_record(
-		context, GLAKE_TRACE_FREE_FAILED, 0, addr, (uint64_t)-err, stream);
+		err = free_at(cache, addr, stream);
+	if (err)
+		glk_trace_refuse(event, err);
+	return err;
+}
+
+/*
+ * A plain free that is recorded, or any other. The event stands in the trace before the free is
+ * made: a process that ends between the two leaves no trace in which a block that was given out
+ * again was not freed.
+ */
+static GLK_COLD int free_recorded(
+	struct glake *ctx, void *ptr, struct CUstream_st *stream)
+{
+	struct glk_context *context = glk_context_recorded(ctx);
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	struct glake_trace_event *event;
+	int err;
+
+	if (!context || !glk_cache_holds(context->caches, addr))
+		return free_other(ctx, ptr, stream);
+	event = glk_context_record(context, GLAKE_TRACE_FREE, 0, addr, 0, stream);
+	err = glk_cache_free(context->caches, addr, stream);
+	if (err)
+		glk_trace_refuse(event, err);
 	return err;
 }
 
@@ -129,7 +153,7 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	struct glk_cache *first;
 
 	if (!context)
-		return free_other(ctx, ptr, stream);
+		return free_recorded(ctx, ptr, stream);
 	first = context->caches;
 	if (glk_cache_holds(first, addr))
 		return glk_hit_free(first, addr, stream);
@@ -176,8 +200,8 @@ static struct glake_trace_event *record_free_after(
 		count, block.stream);
 }
 
-int glake_free_after(struct glake *ctx, void *ptr, struct CUevent_st *const *events,
-	size_t count)
+int glake_free_after(
+	struct glake *ctx, void *ptr, struct CUevent_st *const *events, size_t count)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct glake_trace_event *event;

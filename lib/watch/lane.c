@@ -80,14 +80,19 @@ void glk_trace_forked(void)
 	open_traces = NULL;
 }
 
-static void write_event(
-	struct glake_trace_event *at, const struct glake_trace_event *event)
+/* Writes an event where a lane goes on; where that is. */
+static inline struct glake_trace_event *write_event(struct glk_lane *lane, int64_t ns,
+	uint64_t what, uint64_t address, uint64_t stream)
 {
-	at->ns = event->ns;
-	at->address = event->address;
-	at->stream = event->stream;
+	struct glake_trace_event *at = glk_load_relaxed(&lane->at);
+
+	at->ns = ns;
+	at->address = address;
+	at->stream = stream;
 	/* pairs with: whoever reads the file while it grows */
-	glk_store_release(glk_trace_shared(&at->what), event->what);
+	glk_store_release(glk_trace_shared(&at->what), what);
+	glk_store_release(&lane->at, at + 1); /* behind the event: see above */
+	return at;
 }
 
 /* Counts an event that is not recorded; recording ends at its time, if it has not before. */
@@ -107,16 +112,12 @@ static struct glk_lane *drop(struct glk_trace *trace, int64_t ns, const char *wh
 /* Says in a lane whose events follow. */
 static void sign(struct glk_lane *lane, int64_t ns)
 {
-	struct glake_trace_event event = {.ns = ns}, *at = glk_load_relaxed(&lane->at);
-	char name[16] = "";
+	uint64_t name[2] = {0}, tid = (uint64_t)gettid();
 
 	prctl(PR_GET_NAME, name);
-	memcpy(&event.address, name, 8);
-	memcpy(&event.stream, name + 8, 8);
-	event.what = glake_trace_what(
-		GLAKE_TRACE_THREAD, 0, (uint64_t)lane->id << 24 | (uint64_t)gettid());
-	write_event(at, &event);
-	glk_store_release(&lane->at, at + 1);
+	write_event(lane, ns,
+		glake_trace_what(GLAKE_TRACE_THREAD, 0, (uint64_t)lane->id << 24 | tid),
+		name[0], name[1]);
 }
 
 /* A chunk for a lane. 0; -ENOSPC, or what the kernel says. */
@@ -220,26 +221,21 @@ static __attribute__((noinline)) struct glk_lane *make_room_quietly(
 	return lane;
 }
 
-struct glake_trace_event *glk_trace_put(
-	struct glk_trace *trace, const struct glake_trace_event *event)
+struct glake_trace_event *glk_trace_put(struct glk_trace *trace, int64_t now_ns,
+	uint64_t what, uint64_t address, uint64_t stream)
 {
 	const struct glk_thread *thread = glk_thread_current;
+	const glk_atomic(int64_t) *end = glk_trace_shared_ns(&trace->header->end_ns);
 	struct glk_lane *lane = thread->trace.lane;
-	struct glake_trace_event timed = *event, *at;
+	int64_t ns = now_ns - trace->start_ns;
 
-	timed.ns -= trace->start_ns;
 	if (thread->trace.serial != trace->serial ||
-		glk_load_relaxed(&lane->at) == lane->end ||
-		timed.ns >=
-			glk_load_relaxed(glk_trace_shared_ns(&trace->header->end_ns))) {
-		lane = make_room_quietly(trace, timed.ns);
+		glk_load_relaxed(&lane->at) == lane->end || ns >= glk_load_relaxed(end)) {
+		lane = make_room_quietly(trace, ns);
 		if (!lane)
 			return NULL;
 	}
-	at = glk_load_relaxed(&lane->at);
-	write_event(at, &timed);
-	glk_store_release(&lane->at, at + 1); /* behind the event: see above */
-	return at;
+	return write_event(lane, ns, what, address, stream);
 }
 
 void glk_trace_refuse(struct glake_trace_event *event, int err)

@@ -6,6 +6,9 @@ callgrind: unlike a time, the same on every machine with the same compiler. It c
 glake_alloc and glake_free alone, and two runs with different numbers of pairs are compared, so
 that the first requests, which are no hits, do not count.
 
+The same for a context that is recorded: what an event of its trace adds. The clock of valgrind is
+a system call, that of a program is not, so that this says less about the time.
+
 What is counted is the library as it was built. The limits are for a release build; with
 asserts or without full optimisation another limit holds, and the test says so. A build with
 sanitizers or without optimisation would count those, and is not looked at.
@@ -15,12 +18,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../flow"))
 from tap import done, note, ok, start  # noqa: E402
 
 GOAL = 220
 LIMITS = {"release": 260, "checked": 400}
+EVENT_LIMIT = 140
 FEW, MANY = 2000, 12000
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "3 MiB": 3 << 20, "16 MiB": 16 << 20}
 
@@ -30,20 +35,35 @@ def skip(why):
     sys.exit(0)
 
 
-def count(pairs, size):
+def count(pairs, size, settings=()):
     """Instructions of a whole run."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
+    env.update(settings)
     run = subprocess.run(
         ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
          "--toggle-collect=glake_alloc", "--toggle-collect=glake_free",
          os.environ["GLAKE_PAIRS"], str(pairs), str(size)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False,
-        env={k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")})
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False, env=env)
     said = run.stderr.decode(errors="replace")
     found = re.search(r"Collected : (\d+)", said)
     if run.returncode or not found:
         note(said)
         return None
     return int(found[1])
+
+
+def check_recorded():
+    with tempfile.TemporaryDirectory(prefix="glake-") as folder:
+        settings = {"GLAKE_TRACE_FILE": os.path.join(folder, "%p.trace")}
+        counts = [count(pairs, 512, env) for env in ({}, settings) for pairs in (FEW, MANY)]
+        recorded = len(os.listdir(folder))
+    if not ok(all(counts) and recorded == 2, "recorded: counted, all hits"):
+        return
+    few, many, few_recorded, many_recorded = counts
+    event = ((many_recorded - few_recorded) - (many - few)) / (MANY - FEW) / 2
+    note(f"{event:.1f} instructions an event")
+    ok(event <= EVENT_LIMIT, f"at most {EVENT_LIMIT} instructions an event", f"{event:.1f}")
+    ok(event > 40, "and not too few to be true", f"{event:.1f}")
 
 
 def main():
@@ -65,6 +85,7 @@ def main():
         ok(pair <= limit, f"{name}: at most {limit} instructions a pair", f"{pair:.1f}")
         # a probe that runs nothing would pass as well
         ok(pair > 50, f"{name}: and not too few to be true", f"{pair:.1f}")
+    check_recorded()
     done()
 
 

@@ -58,11 +58,8 @@ static inline struct glk_trace *rig_open(size_t size)
 static inline struct glake_trace_event *rig_put(
 	struct glk_trace *trace, int64_t ns, uint64_t number)
 {
-	return glk_trace_put(trace,
-		&(struct glake_trace_event){.ns = START + ns,
-			.address = number,
-			.stream = ~number,
-			.what = glake_trace_what(GLAKE_TRACE_ALLOC, 1, number + 1)});
+	return glk_trace_put(trace, START + ns,
+		glake_trace_what(GLAKE_TRACE_ALLOC, 1, number + 1), number, ~number);
 }
 
 /* The file as a reader finds it. */
