@@ -100,6 +100,8 @@ void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 		refuse(ctx, size, device, stream);
 		return NULL;
 	}
+	if (!glk_torch_peers_known(device))
+		glk_torch_peers_meet(ctx, device);
 	if (glk_torch_history_on())
 		glk_torch_history_alloc(ptr, size, device, stream);
 	return ptr;

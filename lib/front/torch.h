@@ -51,6 +51,10 @@ void glk_torch_pool_choose(int device, struct CUstream_st *stream);
 /* The next request of this thread goes to none. */
 void glk_torch_pool_choose_none(void);
 
+/* torch_peers.c: whether a GPU was used before, and what to do when it was not. */
+bool glk_torch_peers_known(int device);
+void glk_torch_peers_meet(struct glake *ctx, int device);
+
 /* torch_raise.c. The exception of `text`, if there is a way to throw one: then it does not
  * return. Else it returns, and has said so on stderr once. */
 typedef void (*glk_torch_raise_fn)(int out_of_memory, const char *text);

@@ -84,7 +84,7 @@ static void opens(void)
 	is_str(why(), "", "there is nothing to say");
 	init(99);
 	is_int(raised.calls, 1, "more GPUs than there are");
-	is_str(raised.text, "glake sees 1 GPUs and PyTorch 99", "and what is wrong");
+	is_str(raised.text, "glake sees 2 GPUs and PyTorch 99", "and what is wrong");
 	is_int(raised.out_of_memory, 0, "is no lack of memory");
 }
 
@@ -331,6 +331,24 @@ static void remembers_many(void)
 	history(0);
 }
 
+static uint64_t peers_of(const void *ptr)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	return glake_query(context(), ptr, &block) ? 99 : block.peers;
+}
+
+static void meets_peers(void)
+{
+	void *p = alloc(MIB, 0, NULL), *q;
+
+	is_int((int64_t)peers_of(p), 0, "with one GPU in use nobody else has its memory");
+	q = alloc(MIB, 1, NULL);
+	ok(peers_of(p) == 2 && peers_of(q) == 1, "with two each may use the other's");
+	free_(p, MIB, 0, NULL);
+	free_(q, MIB, 1, NULL);
+}
+
 static void *churn(void *arg)
 {
 	struct CUstream_st *stream = NULL;
@@ -404,6 +422,7 @@ int main(int argc, char **argv)
 	gives_segments();
 	remembers();
 	remembers_many();
+	meets_peers();
 	threads();
 	forks();
 	return tap_done();
