@@ -39,7 +39,7 @@ void glk_thread_at_end(void (*fn)(struct glk_thread *thread))
 		if (glk_cas_acq_rel(&at_end[i], &there, fn) || there == fn)
 			return;
 	}
-	assert(!"GLK_THREAD_ENDS is too small");
+	assert(false && "GLK_THREAD_ENDS is too small");
 }
 
 bool glk_thread_lives(uint64_t serial)
