@@ -116,7 +116,7 @@ static void send_block(
 	post(socket, &letter);
 	letter_close(&letter);
 	fetch(socket);
-	ok(is_filled(ptr, block.size, number + 100), what);
+	ok(is_filled(ptr, block.size, number + 100), "%s", what);
 	is_int(glake_free(ctx, ptr, NULL), 0, "  freed while the other one has it");
 	for (int i = 0; i < 8; i++) {
 		other[i] = flow_alloc(ctx, 13 * MIB >> i % 3, NULL);

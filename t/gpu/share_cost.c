@@ -67,7 +67,7 @@ static bool measure(uint64_t addr, size_t size, uint32_t flags, struct costs *be
 	t[5] = now_us();
 	c = (struct costs){
 		t[1] - t[0], t[2] - t[1], t[3] - t[2], t[4] - t[3], t[5] - t[4]};
-#define LESS(f) best->f = !best->f || c.f < best->f ? c.f : best->f
+#define LESS(f) best->f = best->f > 0 && best->f < c.f ? best->f : c.f
 	LESS(create);
 	LESS(map);
 	LESS(access);
