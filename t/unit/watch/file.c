@@ -179,6 +179,7 @@ static int limited(int resource, rlim_t limit, size_t want)
 	_exit(lstat(rig_path, &stat) || stat.st_size != 2 * 65536);
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 /* Bytes of addresses this process has. */
 static size_t addresses(void)
 {
@@ -190,6 +191,7 @@ static size_t addresses(void)
 	fclose(file);
 	return pages * (size_t)sysconf(_SC_PAGESIZE);
 }
+#endif
 
 static void test_limits(void)
 {
