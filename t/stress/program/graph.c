@@ -58,8 +58,10 @@ void end_capture(struct world *w)
 		if (!w->block[i].captured)
 			continue;
 		w->block[i].captured = false;
-		/* what is done with it from now on is not the graph's */
-		w->block[i].users = 0;
+		/* what is done with it from now on is not the graph's, and goes behind the
+		 * launches of earlier ones */
+		w->block[i].users = w->launched >= 0 ? 1u << w->launched : 0;
+		w->block[i].writer = w->launched;
 		w->block[i].told = w->block[i].of >= 0 ? 1u << w->block[i].of : 0;
 	}
 	w->capturing = -1;
@@ -208,8 +210,9 @@ void turn_launch(struct world *w)
 	w->launched = lane;
 	w->launches++;
 	for (int i = 0; i < BLOCKS; i++) {
-		/* what the graph left in a block that is live is read behind it */
-		if (w->block[i].at && w->block[i].graph == (int)(g - w->graph) &&
+		/* what it wrote is used behind it, also by whoever has a block of a later graph:
+		 * memory that this one freed was there for those */
+		if (w->block[i].at && w->block[i].graph >= (int)(g - w->graph) &&
 			!w->block[i].captured) {
 			w->block[i].users |= 1u << lane;
 			w->block[i].writer = lane;
