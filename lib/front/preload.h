@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_FRONT_PRELOAD_H
+#define GLK_FRONT_PRELOAD_H
+
+/*
+ * libglake-preload.so: a program that was started with it gets its GPU memory from glake and
+ * knows nothing of it. The functions of the CUDA driver that give and take memory stand here
+ * under their own names, in front of the driver's; whoever looks one up gets ours:
+ *
+ *	by symbol		the dynamic linker finds this library first
+ *	by dlsym		ours, which answers for libcuda.so.1 and is the C library's for
+ *				everything else
+ *	by cuGetProcAddress	ours, both versions; what the driver answers is replaced when it
+ *				is a function that we stand in front of
+ *
+ * The CUDA runtime, shared or linked into the program, finds the driver in the second way and
+ * its functions in the third, and so do cudaGetDriverEntryPoint and all libraries above it.
+ * So cudaMalloc and its kin need no hook: they check their arguments, make the context, call
+ * our driver functions, and keep their own last error.
+ *
+ * What a hook does not serve it hands to the next function of that name, with the arguments as
+ * they came: pointers that are not ours, contexts other than the primary one of a GPU, requests
+ * while a stream captures a graph, refused arguments, everything in a forked child. Hooks keep
+ * no state of a block; whether an address is ours only the library knows.
+ *
+ * Rules
+ *  - the library below never reaches a hook: it finds the driver through glake_preload_dlsym,
+ *    and a thread that is inside it is marked besides
+ *  - nothing is called that a capture forbids: queries and waits have the capture mode of the
+ *    thread exchanged
+ *  - one GPU, one context of the library: resetting a GPU ends that one and no other
+ */
+#include "front/preload_table.h"
+
+#include "base/atomic.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include <glake/glake.h>
+
+#define GLK_PRELOAD_GPUS_MAX 64
+
+/* A hook exists under its name for the whole program. */
+#define GLK_PRELOAD_DECLARE(fn, symbol, version, streams, group, parameters, arguments)  \
+	GLAKE_EXPORT glk_cu_result fn parameters;
+GLK_PRELOAD_HOOKS(GLK_PRELOAD_DECLARE)
+#undef GLK_PRELOAD_DECLARE
+
+/* clang-format off */
+#define GLK_PRELOAD_ID(fn, symbol, version, streams, group, parameters, arguments)       \
+	GLK_PRELOAD_##fn,
+enum glk_preload_id {
+	GLK_PRELOAD_HOOKS(GLK_PRELOAD_ID)
+	GLK_PRELOAD_COUNT,
+};
+#undef GLK_PRELOAD_ID
+/* clang-format on */
+
+/* The functions behind ours, and those we call: NULL where there is none. */
+struct glk_preload_next {
+#define GLK_PRELOAD_NEXT(fn, symbol, version, streams, group, parameters, arguments)     \
+	glk_cu_result(*fn) parameters;
+	GLK_PRELOAD_HOOKS(GLK_PRELOAD_NEXT)
+#undef GLK_PRELOAD_NEXT
+#define GLK_PRELOAD_CALL(fn, parameters) glk_cu_result(*fn) parameters;
+	GLK_PRELOAD_CALLS(GLK_PRELOAD_CALL)
+#undef GLK_PRELOAD_CALL
+	bool complete; /* all that we call is there */
+};
+
+/*
+ * preload_next.c: the next functions. Never NULL; without a driver all of it is. Hands an
+ * unserved call on: the driver's answer, or that there is none.
+ */
+const struct glk_preload_next *glk_preload_next(void);
+#define GLK_PRELOAD_PASS(fn, ...)                                                        \
+	(glk_preload_next()->fn ? glk_preload_next()->fn(__VA_ARGS__)                    \
+				: (glk_cu_result)GLK_CU_NOT_INITIALIZED)
+
+/* Runs before the library is set up, when a sanitizer that is loaded first looks up what it
+ * stands in front of itself. */
+#define GLK_PRELOAD_EARLY __attribute__((no_sanitize("address", "thread")))
+
+/* The C library's dlsym, and the driver's library: NULL while nobody has loaded it. */
+typedef void *glk_preload_dlsym_fn(void *handle, const char *name);
+glk_preload_dlsym_fn *glk_preload_dlsym(void);
+void *glk_preload_driver(void);
+/* For libglake, so that it finds the driver itself. */
+GLAKE_EXPORT void *glake_preload_dlsym(void *handle, const char *name);
+
+/* preload_find.c: ways to a hook. */
+enum glk_preload_route {
+	GLK_PRELOAD_BY_CALL = 1, /* someone called it: by symbol, if in no other way */
+	GLK_PRELOAD_BY_DLSYM = 2,
+	GLK_PRELOAD_BY_PROC = 4,
+};
+
+/* Each hook begins with it: whether it is to be served. Frees are looked at in the end too. */
+bool glk_preload_called(enum glk_preload_id id);
+/* Ways by which a hook was reached so far, and its name. */
+unsigned glk_preload_routes(enum glk_preload_id id);
+const char *glk_preload_name(enum glk_preload_id id);
+
+/* preload_conf.c: the environment, read once before main, and whether hooks are served. */
+struct glk_preload_conf {
+	bool free_waits;  /* cuMemFree waits for the GPU, as the driver's does */
+	bool serve_plain; /* cuMemAlloc is served, and not only cuMemAllocAsync */
+	bool events;	  /* the program's events are noted */
+	int log_level;
+};
+
+const struct glk_preload_conf *glk_preload_conf(void);
+/* Not without a driver, with GLAKE_DISABLE, with more rights than the user, at exit, or in a
+ * forked child. */
+bool glk_preload_active(void);
+/* The one lock, for what is done rarely; none of the others' functions is called under it. */
+extern pthread_mutex_t glk_preload_lock;
+/* From the first context on the end of the process is watched for and children are not served. */
+void glk_preload_started(void);
+void glk_preload_stop(void);
+bool glk_preload_stopped(void);
+
+/* preload_log.c: one line to stderr, as the library writes them. */
+void glk_preload_log(int level, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+/* Says what was hooked, and what went through the library: at the end, and of one GPU. */
+void glk_preload_report(void);
+struct glk_preload_seat;
+void glk_preload_report_seat(const struct glk_preload_seat *seat);
+
+/*
+ * preload_gpu.c: a GPU whose memory comes from the library. Seats are written once and never
+ * freed; a reset of the GPU makes a new one.
+ */
+struct glk_preload_seat {
+	struct CUctx_st *context; /* the primary one */
+	struct glake *glake;
+	int device;
+	/* Never has work: plain memory is given and taken on it. */
+	struct CUstream_st *idle;
+	struct CUmemPoolHandle_st *pool; /* the default one of the driver */
+	int captures;			 /* under the lock */
+};
+
+/* The functions with the suffix _ptsz take NULL for the stream of the thread. */
+static inline struct CUstream_st *glk_preload_of_thread(struct CUstream_st *stream)
+{
+	return stream ? stream : GLK_CU_STREAM_PER_THREAD;
+}
+
+/* Where a thread is inside the library, or in calls of ours that shall reach nobody. */
+extern _Thread_local bool glk_preload_inside;
+
+/* The seat of the current context, or of that of a stream, made at first; NULL: not served. A
+ * stream that captures a graph is not. */
+struct glk_preload_seat *glk_preload_seat(void);
+struct glk_preload_seat *glk_preload_seat_of_stream(struct CUstream_st *stream);
+/* The same without making one, capturing or not. */
+struct glk_preload_seat *glk_preload_seat_known(struct CUstream_st *stream);
+/* The GPU of a context, which is its primary one; -1 if it is none. */
+int glk_preload_gpu_of(struct CUctx_st *context);
+/* The context of a stream; NULL if it cannot be told. */
+struct CUctx_st *glk_preload_context(struct CUstream_st *stream);
+/* That of a GPU; NULL for one that has none. */
+struct glk_preload_seat *glk_preload_seat_at(int device);
+bool glk_preload_captures(struct CUstream_st *stream);
+/* Memory of the GPU is not served from now on: all of it, or that of the driver's pools. */
+void glk_preload_gpu_share(int device, const char *why);
+void glk_preload_pools_leave(int device, bool leave);
+bool glk_preload_pools_left(int device);
+
+/* Makes a context current for some calls, with the capture mode relaxed. */
+struct glk_preload_scope {
+	bool pushed, relaxed;
+	glk_cu_capture_mode mode;
+};
+
+glk_cu_result glk_preload_enter(
+	struct CUctx_st *context, struct glk_preload_scope *ret_scope);
+void glk_preload_leave(struct glk_preload_scope *scope);
+
+/* preload_block.c: blocks. Where they return GLK_PRELOAD_UNSERVED, the next function is to be
+ * called. */
+#define GLK_PRELOAD_UNSERVED ((glk_cu_result)-1)
+
+/* Memory usable by all streams at once. */
+glk_cu_result glk_preload_give_plain(
+	struct glk_preload_seat *seat, size_t size, glk_cu_address *ret);
+/* Memory in the order of a stream. */
+glk_cu_result glk_preload_give(struct glk_preload_seat *seat, size_t size,
+	struct CUstream_st *stream, glk_cu_address *ret);
+glk_cu_result glk_preload_take_plain(glk_cu_address ptr);
+glk_cu_result glk_preload_take(glk_cu_address ptr, struct CUstream_st *stream);
+/* The live block around an address, and its seat. 0; -ENOENT not ours at all; -EINVAL ours, but
+ * no live block. */
+int glk_preload_find(glk_cu_address ptr, struct glk_preload_seat **ret_seat,
+	struct glake_block *ret_block);
+
+/*
+ * preload_capture.c: captures that the program has begun. The wait of cuMemFree would end one,
+ * and so would one of the library's, which hears of them.
+ */
+bool glk_preload_capturing(void);
+void glk_preload_capture_drop(struct CUstream_st *stream);
+/* A stream that captures is to be destroyed, of which the library knows. 0: its capture has been
+ * given up; -EINPROGRESS: it takes part in that of another, and is destroyed when that is over;
+ * -ENOSPC. */
+int glk_preload_capture_leave(struct CUstream_st *stream);
+/* Of preload_stream.c: tells the library, and destroys it unless it captures. */
+glk_cu_result glk_preload_stream_end(struct CUstream_st *stream);
+/* A seat that was made while streams of its GPU captured. */
+void glk_preload_capture_adopt(struct glk_preload_seat *seat);
+
+/* preload_peer.c: rights of other GPUs that were given before the seat was made. */
+void glk_preload_peers_adopt(struct glk_preload_seat *seat);
+
+/* preload_wait.c: blocks of cuMemFree that wait for the end of captures. */
+glk_cu_result glk_preload_wait(struct glk_preload_seat *seat);
+bool glk_preload_is_late(const void *ptr);
+bool glk_preload_late_any(void);
+/* 0, or -ENOSPC. */
+int glk_preload_late(struct glk_preload_seat *seat, void *ptr);
+/* Frees those of a GPU; all its work has finished. Whether there was one. */
+bool glk_preload_late_free(struct glk_preload_seat *seat);
+void glk_preload_late_drop(struct glk_preload_seat *seat);
+
+/* preload_pool.c: whether requests from a pool of the program may be served. */
+bool glk_preload_pool_serves(
+	const struct glk_preload_seat *seat, struct CUmemPoolHandle_st *pool);
+
+#endif

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which GPU a call is about, and the library's context of it.
+ *
+ * Only primary contexts are served, which is what the CUDA runtime uses. A context that the
+ * program made by cuCtxCreate takes its memory with it when it is destroyed, and so it stays
+ * with the driver.
+ */
+#include "front/preload.h"
+
+#define SEATS_MAX 256 /* GPUs and resets of GPUs, over the life of the process */
+
+static struct {
+	glk_atomic(struct glk_preload_seat *) seat;
+	glk_atomic(bool) refused; /* the library cannot be had, or may not serve */
+	glk_atomic(bool) pools_left;
+} gpus[GLK_PRELOAD_GPUS_MAX];
+
+static glk_atomic(int) gpu_count; /* one more than the last that has a seat */
+static struct glk_preload_seat seats[SEATS_MAX];
+static int seats_used; /* under the lock */
+
+_Thread_local bool glk_preload_inside;
+
+glk_cu_result glk_preload_enter(
+	struct CUctx_st *context, struct glk_preload_scope *ret_scope)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	struct glk_preload_scope scope = {.mode = GLK_CU_CAPTURE_MODE_RELAXED};
+	struct CUctx_st *current = NULL;
+	glk_cu_result result;
+
+	if (next->cuCtxGetCurrent(&current) || current != context) {
+		result = next->cuCtxPushCurrent_v2(context);
+		if (result)
+			return result;
+		scope.pushed = true;
+	}
+	scope.relaxed = !next->cuThreadExchangeStreamCaptureMode(&scope.mode);
+	*ret_scope = scope;
+	return GLK_CU_SUCCESS;
+}
+
+void glk_preload_leave(struct glk_preload_scope *scope)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	struct CUctx_st *popped;
+
+	if (scope->relaxed)
+		next->cuThreadExchangeStreamCaptureMode(&scope->mode);
+	if (scope->pushed)
+		next->cuCtxPopCurrent_v2(&popped);
+}
+
+int glk_preload_gpu_of(struct CUctx_st *context)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	struct glk_preload_scope scope;
+	struct CUctx_st *primary = NULL;
+	unsigned int flags;
+	int device = -1, active = 0;
+
+	if (glk_preload_enter(context, &scope))
+		return -1;
+	if (next->cuCtxGetDevice(&device))
+		device = -1;
+	/* retained only if it is there: making one takes time and memory */
+	if (device >= 0 && !next->cuDevicePrimaryCtxGetState(device, &flags, &active) &&
+		active && !next->cuDevicePrimaryCtxRetain(&primary, device))
+		next->cuDevicePrimaryCtxRelease_v2(device);
+	glk_preload_leave(&scope);
+	return primary == context && device < GLK_PRELOAD_GPUS_MAX ? device : -1;
+}
+
+static int open_seat(int device, struct glk_preload_seat *seat)
+{
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
+	int err;
+
+	err = glake_open(&options, &seat->glake);
+	if (err)
+		return err;
+	err = glake_stream_new(seat->glake, device, &seat->idle);
+	if (err)
+		glake_close(seat->glake, NULL);
+	return err;
+}
+
+/* Under the lock. */
+static struct glk_preload_seat *make_seat(
+	struct CUctx_st *context, int device, struct CUmemPoolHandle_st *pool)
+{
+	struct glk_preload_seat *seat = glk_load_relaxed(&gpus[device].seat);
+	struct glake_error error = {.sz = sizeof(error)};
+	int err;
+
+	if (seat || glk_load_relaxed(&gpus[device].refused))
+		return seat;
+	if (seats_used == SEATS_MAX) {
+		glk_store_relaxed(&gpus[device].refused, true);
+		glk_preload_log(GLAKE_LOG_WARNING,
+			"GPU %d was reset too often, and is left to the driver", device);
+		return NULL;
+	}
+	seat = &seats[seats_used];
+	seat->device = device;
+	seat->context = context;
+	seat->pool = pool;
+	glk_preload_inside = true;
+	err = open_seat(device, seat);
+	glk_preload_inside = false;
+	if (err) {
+		glk_store_relaxed(&gpus[device].refused, true);
+		glake_last_error(&error);
+		glk_preload_log(GLAKE_LOG_WARNING, "GPU %d is left to the driver: %s",
+			device, error.text);
+		return NULL;
+	}
+	seats_used++;
+	glk_preload_started();
+	/* pairs with: the acquire in glk_preload_seat_at */
+	glk_store_release(&gpus[device].seat, seat);
+	if (device >= glk_load_relaxed(&gpu_count))
+		glk_store_release(&gpu_count, device + 1); /* pairs with: seat_of */
+	glk_preload_log(GLAKE_LOG_INFO, "GPU %d: memory comes from glake %s%s%s", device,
+		glake_version_string(),
+		glk_preload_conf()->serve_plain ? "" : ", but for that of cuMemAlloc",
+		glk_preload_conf()->free_waits ? "" : "; cuMemFree does not wait");
+	return seat;
+}
+
+static struct glk_preload_seat *new_seat(struct CUctx_st *context)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	struct CUmemPoolHandle_st *pool = NULL;
+	struct glk_preload_seat *seat;
+	int device = glk_preload_gpu_of(context);
+
+	if (device < 0 || glk_load_relaxed(&gpus[device].refused))
+		return NULL;
+	if (next->cuDeviceGetDefaultMemPool(&pool, device))
+		pool = NULL;
+	pthread_mutex_lock(&glk_preload_lock);
+	seat = make_seat(context, device, pool);
+	pthread_mutex_unlock(&glk_preload_lock);
+	if (seat) {
+		glk_preload_capture_adopt(seat);
+		glk_preload_peers_adopt(seat);
+	}
+	return seat;
+}
+
+struct glk_preload_seat *glk_preload_seat_at(int device)
+{
+	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX)
+		return NULL;
+	return glk_load_acquire(&gpus[device].seat); /* pairs with: make_seat */
+}
+
+static struct glk_preload_seat *known(const struct CUctx_st *context)
+{
+	int count = glk_load_acquire(&gpu_count); /* pairs with: make_seat */
+
+	for (int i = 0; i < count; i++) {
+		struct glk_preload_seat *seat = glk_preload_seat_at(i);
+
+		if (seat && seat->context == context)
+			return seat;
+	}
+	return NULL;
+}
+
+static struct glk_preload_seat *seat_of(struct CUctx_st *context)
+{
+	struct glk_preload_seat *seat = known(context);
+
+	if (!seat)
+		seat = new_seat(context);
+	return seat && !glk_load_relaxed(&gpus[seat->device].refused) ? seat : NULL;
+}
+
+struct CUctx_st *glk_preload_context(struct CUstream_st *stream)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	struct CUctx_st *context = NULL;
+	glk_cu_result result;
+
+	if (!next->complete)
+		return NULL;
+	/* 0, 1 and 2 are the default streams */
+	if ((uintptr_t)stream <= (uintptr_t)GLK_CU_STREAM_PER_THREAD)
+		result = next->cuCtxGetCurrent(&context);
+	else
+		result = next->cuStreamGetCtx(stream, &context);
+	return result ? NULL : context;
+}
+
+struct glk_preload_seat *glk_preload_seat(void)
+{
+	struct CUctx_st *context = glk_preload_context(NULL);
+
+	return context ? seat_of(context) : NULL;
+}
+
+bool glk_preload_captures(struct CUstream_st *stream)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	glk_cu_capture_status status = GLK_CU_CAPTURE_NONE;
+
+	/* the legacy stream never does, and asking it while another one does is an error */
+	if ((uintptr_t)stream < (uintptr_t)GLK_CU_STREAM_PER_THREAD || !next->complete)
+		return false;
+	return !next->cuStreamIsCapturing(stream, &status) &&
+		status != GLK_CU_CAPTURE_NONE;
+}
+
+struct glk_preload_seat *glk_preload_seat_of_stream(struct CUstream_st *stream)
+{
+	struct CUctx_st *context = glk_preload_context(stream);
+
+	if (!context || glk_preload_captures(stream))
+		return NULL;
+	return seat_of(context);
+}
+
+struct glk_preload_seat *glk_preload_seat_known(struct CUstream_st *stream)
+{
+	struct CUctx_st *context;
+
+	if (!glk_load_relaxed(&gpu_count))
+		return NULL;
+	context = glk_preload_context(stream);
+	return context ? known(context) : NULL;
+}
+
+void glk_preload_gpu_share(int device, const char *why)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glk_preload_seat *seat;
+
+	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX ||
+		glk_load_relaxed(&gpus[device].refused))
+		return;
+	glk_store_relaxed(&gpus[device].refused, true);
+	seat = glk_preload_seat_at(device);
+	if (seat)
+		glake_stats_get(seat->glake, device, &stats);
+	glk_preload_log(stats.live ? GLAKE_LOG_WARNING : GLAKE_LOG_INFO,
+		"GPU %d is left to the driver from now on: %s; %llu bytes are not within "
+		"reach of others",
+		device, why, (unsigned long long)stats.live);
+}
+
+void glk_preload_pools_leave(int device, bool leave)
+{
+	if (device >= 0 && device < GLK_PRELOAD_GPUS_MAX)
+		glk_store_relaxed(&gpus[device].pools_left, leave);
+}
+
+bool glk_preload_pools_left(int device)
+{
+	return glk_load_relaxed(&gpus[device].pools_left);
+}
+
+/* All memory of the GPU goes with its context, and the library's with it. */
+static void before_reset(int device)
+{
+	struct glk_preload_seat *seat = glk_preload_seat_at(device);
+
+	if (!seat)
+		return;
+	glk_preload_report_seat(seat);
+	glk_store_release(&gpus[device].seat, NULL); /* pairs with: glk_preload_seat_at */
+	glk_preload_late_drop(seat);
+	glk_preload_inside = true;
+	glake_stream_free(seat->glake, device, seat->idle);
+	glake_close(seat->glake, NULL);
+	glk_preload_inside = false;
+}
+
+glk_cu_result cuDevicePrimaryCtxReset(glk_cu_device device)
+{
+	if (glk_preload_called(GLK_PRELOAD_cuDevicePrimaryCtxReset))
+		before_reset(device);
+	return GLK_PRELOAD_PASS(cuDevicePrimaryCtxReset, device);
+}
+
+glk_cu_result cuDevicePrimaryCtxReset_v2(glk_cu_device device)
+{
+	if (glk_preload_called(GLK_PRELOAD_cuDevicePrimaryCtxReset_v2))
+		before_reset(device);
+	return GLK_PRELOAD_PASS(cuDevicePrimaryCtxReset_v2, device);
+}
