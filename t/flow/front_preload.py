@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+A small program plain and under the preload, in each of the ways to find the driver: it computes
+the same, its memory is glake's, and the preload writes what it is asked for to stderr and nothing
+anywhere else. And where it must not serve.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+from tap import done, equal, has, ok, start
+
+FOLDER, LOAD = os.environ["GLAKE_TEST_FRONT"], os.environ["GLAKE_TEST_PRELOAD"]
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
+CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=FOLDER, LC_ALL="C")
+OURS = ("alloc", "alloc_async", "pitch", "free", "free_async")
+
+
+def run(program, *args, load=LOAD, **env):
+    return subprocess.run([f"{FOLDER}/{program}", *args], env={**CLEAN, "LD_PRELOAD": load, **env},
+                          capture_output=True, text=True, timeout=100)
+
+
+def said(what, program, *args, **more):
+    """What it printed, which has to be one line of JSON and nothing else."""
+    ended = run(program, *args, **more)
+    equal(ended.returncode, 0, f"{what}: ends well")
+    lines = ended.stdout.splitlines()
+    if not ok(len(lines) == 1, f"{what}: stdout is the program's", ended.stdout, ended.stderr):
+        return {}, ended.stderr
+    return json.loads(lines[0]), ended.stderr
+
+
+def plain_load():
+    """What is loaded before the preload: a sanitizer, perhaps."""
+    return ":".join(LOAD.split(":")[:-1])
+
+
+def routes():
+    for program, route in (("preload-linked", "symbol"), ("preload-routes", "dlsym"),
+                           ("preload-routes", "proc1"), ("preload-routes", "proc2")):
+        plain, _ = said(f"{route}, plain", program, route, load=plain_load())
+        under, wrote = said(route, program, route)
+        equal([plain[key] for key in OURS], [8, 8, 1, 9, 8], f"{route}: the driver's, plain")
+        equal([under[key] for key in OURS], [0] * 5, f"{route}: none of it, under the preload")
+        ok(under["create"] > 0 and not plain["create"], f"{route}: pages in place of it")
+        for key in ("sum", "total", "range", "rows"):
+            equal(under[key], plain[key], f"{route}: the same {key}")
+        equal(wrote, "", f"{route}: not a word")
+        equal(under["sync"], 9, f"{route}: a free of plain memory waits")
+
+
+def words():
+    _, wrote = said("info", "preload-routes", "proc2", GLAKE_LOG_LEVEL="info")
+    has(wrote, "preload: GPU 0: memory comes from glake", "it says that it serves")
+    has(wrote, "hooked by dlsym: cuGetProcAddress_v2\n", "it says what it hooked, and how")
+    has(wrote, "hooked by cuGetProcAddress: ", "in both ways")
+    has(wrote, "GPU 0: 17 blocks given, 17 taken back, ", "and how much that was")
+    ok(all(row.startswith("glake[") for row in wrote.splitlines()), "in the library's manner", wrote)
+    _, wrote = said("info, by symbol", "preload-linked", "symbol", GLAKE_LOG_LEVEL="info")
+    has(wrote, "hooked by symbol: cuMemAlloc_v2 ", "and by symbol")
+    _, wrote = said("debug", "preload-routes", "dlsym", GLAKE_LOG_LEVEL="debug")
+    has(wrote, "preload: dlsym: cuMemAlloc_v2\n", "each look-up, where asked for")
+    own = run("preload-two", "alone", GLAKE_LOG_LEVEL="debug")
+    equal(own.returncode, 0, "a program of the library alone", )
+    ok("hooked" not in own.stderr and "preload: dlsym" not in own.stderr,
+       "the library reaches no hook", own.stderr)
+
+
+def settings():
+    under, _ = said("GLAKE_PRELOAD_FREE=stream", "preload-routes", GLAKE_PRELOAD_FREE="stream")
+    equal([under[key] for key in OURS], [0] * 5, "  memory is glake's")
+    equal(under["sync"], 0, "  nothing waits")
+    under, wrote = said("GLAKE_PRELOAD_SERVE=async", "preload-routes", GLAKE_PRELOAD_SERVE="async",
+                        GLAKE_LOG_LEVEL="info")
+    equal([under[key] for key in OURS], [8, 0, 1, 9, 0], "  plain memory is the driver's")
+    has(wrote, "but for that of cuMemAlloc", "  and it says so")
+    _, wrote = said("events", "preload-routes", GLAKE_PRELOAD_EVENTS="yes", GLAKE_LOG_LEVEL="info")
+    has(wrote, " cuEventRecord ", "  are hooked")
+    _, wrote = said("no events", "preload-routes", GLAKE_LOG_LEVEL="info")
+    ok("cuEventRecord" not in wrote, "  are not", wrote)
+    _, wrote = said("a bad value", "preload-routes", GLAKE_PRELOAD_FREE="never",
+                    GLAKE_LOG_LEVEL="warning")
+    has(wrote, "GLAKE_PRELOAD_FREE=never: not known, taken as sync", "  is named")
+    under, _ = said("a budget", "preload-routes", GLAKE_POOL_BUDGET="128MiB")
+    equal(under["total"], 128 << 20, "  is all there is")
+    ok(0 < under["left"] < 128 << 20, "  and is used", under)
+
+
+def inert():
+    for what, more in {
+        "GLAKE_DISABLE=1": {"GLAKE_DISABLE": "1"},
+        "more rights than the user's":
+            {"load": ":".join(filter(None, [plain_load(), f"{FOLDER}/libpreload-secure.so",
+                                            LOAD.split(":")[-1]]))},
+        "a configuration that is refused": {"GLAKE_POOL_SMALL_PAGE": "3MiB"},
+    }.items():
+        for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
+            under, wrote = said(f"{what}, {route}", program, route, **more)
+            equal([under[key] for key in OURS], [8, 8, 1, 9, 8], f"{what}: all is the driver's")
+            equal(wrote, "", f"{what}: without a word")
+    under, wrote = said("GLAKE_DISABLE=0", "preload-routes", GLAKE_DISABLE="0")
+    equal([under[key] for key in OURS], [0] * 5, "  serves")
+    _, wrote = said("refused", "preload-routes", GLAKE_POOL_SMALL_PAGE="3MiB",
+                    GLAKE_LOG_LEVEL="warning")
+    has(wrote, "GPU 0 is left to the driver: ", "  and says why, where asked")
+    ended = run("preload-none", LD_LIBRARY_PATH="")
+    equal((ended.returncode, ended.stdout, ended.stderr), (0, "", ""), "no driver")
+
+
+start()
+routes()
+words()
+settings()
+inert()
+done()
