@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Programs that know nothing of glake, plain and under libglake-preload.so, on a real GPU:
+
+    t/gpu/preload.py [-l FOLDER] [-p FOLDER] [-o FILE] [NAME...]
+
+runs the programs of preload.cu with the static and the shared runtime, and the jobs of
+preload_jobs.py that have their packages here, and prints one table. Each must say the same in
+both runs, and its memory must have gone through glake. -l is where libglake-preload.so and the
+libraries it needs lie (by default that of a bundle, or build/lib/front), -p where the programs
+are or are built with nvcc; -o takes what all runs wrote to stderr. Exit status 0: all is well.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = ["vectors", "streams", "graph", "meanwhile", "threads", "pitch", "wait", "refused",
+            "reset", "entry", "ipc", "cost"]
+JOBS = {"cupy": "cupy", "cupy-async": "cupy", "jax": "jax", "torch": "torch",
+        "torch-async": "torch", "torch-cached": "torch", "numba": "numba"}
+
+
+def build(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for runtime in ("static", "shared"):
+        program = folder / f"preload-{runtime}"
+        if not program.exists():
+            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", "-cudart", runtime,
+                            "-Xcompiler", "-pthread", "-o", program, HERE / "preload.cu"],
+                           check=True)
+
+
+def run(command, env, log):
+    start = time.monotonic()
+    try:
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240,
+                              check=False)
+        said, wrote, status = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as slow:
+        said, wrote, status = "", str(slow.stderr), "timeout"
+    print(f"== {' '.join(map(str, command))} [{status}]\n{said}{wrote}", file=log, flush=True)
+    return said, wrote, status, time.monotonic() - start
+
+
+def served(wrote):
+    """Blocks given and bytes live at most, of all GPUs, by what the preload said at the end."""
+    rows = re.findall(r"GPU \d+: (\d+) blocks given, \d+ taken back, (\d+) bytes live", wrote)
+    return sum(int(row[0]) for row in rows), max([int(row[1]) for row in rows] or [0])
+
+
+def compare(name, command, preload, libraries, log):
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
+    env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries + [env.get("LD_LIBRARY_PATH")]))
+    plain = run(command, env, log)
+    env.update(LD_PRELOAD=str(preload), GLAKE_LOG_LEVEL="info")
+    under = run(command, env, log)
+    blocks, live = served(under[1])
+    good = plain[0] == under[0] and plain[2] == under[2] == 0 and plain[0] and blocks > 0
+    print(f"{name:22} {'ok' if good else 'WRONG':6} {blocks:8} {live / 2**20:9.1f} "
+          f"{plain[3]:7.2f} {under[3]:7.2f}  {under[0].strip()[:60]}", flush=True)
+    if not good:
+        print(f"    plain [{plain[2]}]: {plain[0].strip()}\n    under [{under[2]}]: "
+              f"{under[0].strip()}\n    {under[1].strip()[-600:]}", flush=True)
+    return bool(good)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    bundle = HERE / "python-lib"
+    build_folder = HERE.parents[1] / "build"
+    parser.add_argument("-l", type=Path,
+                        default=bundle if bundle.exists() else build_folder / "lib/front")
+    parser.add_argument("-p", type=Path,
+                        default=HERE / "preload" if bundle.exists() else build_folder / "t/gpu")
+    parser.add_argument("-o", default=os.devnull)
+    parser.add_argument("names", nargs="*")
+    args = parser.parse_args()
+    preload = args.l.resolve() / "libglake-preload.so"
+    ours = [str(args.l.resolve())]
+    runtime_at = [str(args.p.resolve()), "/usr/local/cuda/lib64"]
+    build(args.p)
+    good = True
+    print(f"{'program':22} {'':6} {'blocks':>8} {'live MiB':>9} {'plain s':>7} {'under s':>7}")
+    with open(args.o, "w", encoding="utf-8") as log:
+        for name in args.names or PROGRAMS + list(JOBS):
+            if name in PROGRAMS:
+                for runtime in ("static", "shared"):
+                    command = [args.p.resolve() / f"preload-{runtime}", name]
+                    good &= compare(f"{name} {runtime}", command, preload, ours + runtime_at,
+                                    log)
+            elif subprocess.run([sys.executable, "-c", f"import importlib.util as u, sys; "
+                                 f"sys.exit(not u.find_spec('{JOBS[name]}'))"],
+                                check=False).returncode:
+                print(f"{name:22} skipped: no such package")
+            else:
+                good &= compare(name, [sys.executable, HERE / "preload_jobs.py", name],
+                                preload, ours, log)
+    return 0 if good else 1
+
+
+sys.exit(main())

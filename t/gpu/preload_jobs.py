@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Small jobs of Python programs that allocate GPU memory in their own ways, for preload.py: each
+prints one line that must not depend on where the memory comes from.
+
+    preload_jobs.py cupy|cupy-async|jax|torch|torch-async|numba
+"""
+
+import os
+import sys
+
+
+def cupy(asynchronous):
+    import cupy as cp
+
+    if asynchronous:
+        cp.cuda.set_allocator(cp.cuda.MemoryAsyncPool().malloc)
+    else:
+        cp.cuda.set_allocator(None)  # cudaMalloc and cudaFree for each array
+    total = 0.0
+    for n in (100, 333, 512):
+        a = cp.arange(n * n, dtype=cp.float64).reshape(n, n) % 17
+        b = a @ a.T
+        with cp.cuda.Stream(non_blocking=True) as stream:
+            c = cp.sort(b.ravel())[::7] * 2
+            stream.synchronize()
+        total += float(c.sum() + b.trace())
+    return f"{total:.3f}"
+
+
+def jax():
+    import jax
+    import jax.numpy as jnp
+
+    def loss(w, x):
+        return jnp.tanh(x @ w).sum()
+
+    x = jnp.arange(256 * 256, dtype=jnp.float32).reshape(256, 256) % 13 / 13
+    w = jnp.eye(256, dtype=jnp.float32)
+    step = jax.jit(lambda w: w - 1e-3 * jax.grad(loss)(w, x))
+    for _ in range(20):
+        w = step(w)
+    return f"{float(w.sum()):.6f} on {jax.devices()[0].platform}"
+
+
+def torch():
+    import torch
+
+    torch.manual_seed(1)
+    torch.use_deterministic_algorithms(True)
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(6)]).cuda()
+    step = torch.optim.Adam(model.parameters(), lr=1e-3)
+    side = torch.cuda.Stream()
+    for i in range(10):
+        x = torch.full((64 + 8 * i, 512), 0.01 * i, device="cuda")
+        with torch.cuda.stream(side):
+            side.wait_stream(torch.cuda.current_stream())
+            y = model(x)
+            x.record_stream(side)
+        torch.cuda.current_stream().wait_stream(side)
+        loss = y.square().mean()
+        step.zero_grad()
+        loss.backward()
+        step.step()
+    torch.cuda.empty_cache()
+    return f"{loss.item().hex()}"
+
+
+def numba():
+    import numpy as np
+    from numba import cuda
+
+    @cuda.jit
+    def double(a):
+        i = cuda.grid(1)
+        if i < a.size:
+            a[i] *= 2
+
+    a = cuda.to_device(np.arange(100000, dtype=np.float32))
+    double[400, 256](a)
+    return f"{float(a.copy_to_host().sum()):.1f}"
+
+
+def main(job):
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    if job == "jax":
+        os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
+    if job == "torch":
+        os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    if job == "torch-async":
+        os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "backend:cudaMallocAsync"
+    jobs = {"cupy": lambda: cupy(False), "cupy-async": lambda: cupy(True), "jax": jax,
+            "torch": torch, "torch-async": torch, "torch-cached": torch, "numba": numba}
+    print(job, jobs[job]())
+
+
+main(sys.argv[1])
