@@ -166,10 +166,11 @@ def generate(torch, args):
     """Text from OPT-1.3B, its cache of keys and values growing by a token at a time."""
     model = opt(torch, "1.3b", args.tiny).eval().requires_grad_(False)
     batch, new = (2, 8) if args.tiny else (64, 24)
+    kernels = repeatable(torch, args) + [torch.nn.attention.SDPBackend.EFFICIENT_ATTENTION]
 
     def step(number):
         prompt = torch.randint(4, model.config.vocab_size, (batch, 64 + 64 * (number % 4)))
-        with torch.no_grad(), torch.nn.attention.sdpa_kernel(repeatable(torch, args)):
+        with torch.no_grad(), torch.nn.attention.sdpa_kernel(kernels):
             ids = model.generate(
                 prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=new,
                 min_new_tokens=new, do_sample=False, use_cache=True, pad_token_id=1)
