@@ -37,7 +37,6 @@ struct glk_span {
 	uint64_t addr;
 	size_t size;
 	uint32_t maps; /* mappings inside */
-	bool leaving;  /* an unreserve is on its way */
 };
 
 enum glk_mapping_state {

@@ -44,7 +44,7 @@ static int span_leave(struct check *check, uint64_t addr, size_t size)
 {
 	struct glk_span *span = glk_book_span(&check->book, addr, size);
 
-	if (!span || span->leaving)
+	if (!span)
 		return check_rule("cuMemAddressFree", "%#lx + %zu is not reserved",
 			(unsigned long)addr, size);
 	if (span->addr != addr || span->size != size)
@@ -55,15 +55,15 @@ static int span_leave(struct check *check, uint64_t addr, size_t size)
 		return check_rule("cuMemAddressFree",
 			"a reservation is empty when it is freed: %#lx + %zu has %u mappings",
 			(unsigned long)addr, size, span->maps);
-	span->leaving = true;
+	glk_book_span_remove(&check->book, span);
 	return 0;
 }
 
+/* The book forgets it first: once the addresses are free below, another thread may have them. */
 static int check_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 {
 	struct check *check = check_of(drv);
 	struct glk_drv *inner = drv->inner;
-	struct glk_span *span;
 	int err;
 
 	glk_lock(&check->lock);
@@ -72,12 +72,10 @@ static int check_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 	if (err)
 		return err;
 	err = inner->ops->unreserve(inner, addr, size);
+	if (!err)
+		return 0;
 	glk_lock(&check->lock);
-	span = glk_book_span(&check->book, addr, size);
-	if (err)
-		span->leaving = false;
-	else
-		glk_book_span_remove(&check->book, span);
+	glk_book_span_add(&check->book, addr, size); /* its leaves are there; a place was */
 	glk_unlock(&check->lock);
 	return err;
 }
@@ -97,7 +95,7 @@ static int map_rules(
 			"a page is mapped whole: it has %zu bytes, not %zu", page->size,
 			size);
 	span = glk_book_span(&check->book, addr, size);
-	if (!span || span->leaving)
+	if (!span)
 		return check_rule("cuMemMap", "%#lx + %zu is not inside one reservation",
 			(unsigned long)addr, size);
 	other = glk_book_overlap(&check->book, addr, size);

@@ -302,6 +302,48 @@ static void threads(void)
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 }
 
+static const struct glk_drv_ops *below;
+static uint64_t only, again; /* a driver that has addresses for one reservation */
+
+static int reserve_only(struct glk_drv *inner, size_t size, size_t align, uint64_t *ret)
+{
+	*ret = only;
+	return 0;
+}
+
+/* Another thread gets the addresses the moment they are free. */
+static int unreserve_amid(struct glk_drv *inner, uint64_t addr, size_t size)
+{
+	if (!again)
+		is_int(drv->ops->reserve(drv, size, 0, &again), 0, "somebody else's now");
+	return 0;
+}
+
+static void same_addresses(void)
+{
+	struct glk_conf conf = setup_conf();
+	struct glk_drv_ops between;
+	struct glk_drv *bottom;
+	uint64_t addr = 0;
+
+	drv = setup_open(&conf);
+	for (bottom = drv; bottom->inner;)
+		bottom = bottom->inner;
+	below = bottom->ops;
+	if (below->reserve(bottom, BIG, 0, &only))
+		tap_bail("no addresses");
+	between = *below;
+	between.reserve = reserve_only;
+	between.unreserve = unreserve_amid;
+	bottom->ops = &between;
+	is_int(drv->ops->reserve(drv, BIG, 0, &addr), 0, "a reservation");
+	is_int(drv->ops->unreserve(drv, addr, BIG), 0, "it goes");
+	is_int(drv->ops->unreserve(drv, again, BIG), 0, "and so does that of the other");
+	bottom->ops = below;
+	below->unreserve(bottom, only, BIG);
+	is_int(glk_drv_close(drv), 0, "nothing is left");
+}
+
 static void leaks(void)
 {
 	struct glk_conf conf = setup_conf();
@@ -346,6 +388,7 @@ int main(void)
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 	survives_faults();
 	threads();
+	same_addresses();
 	leaks();
 	return tap_done();
 }
