@@ -17,7 +17,9 @@ GLAKE_BEGIN_DECLS
  * pool of that graph: they are reused inside it in the order of their stream, keep their
  * addresses and their physical memory until the pool is released, and go to nobody else before.
  * Several graphs may share a pool if they are replayed one after the other and never two at a
- * time, as PyTorch shares them.
+ * time, as PyTorch shares them. What the program itself does with blocks of a pool goes behind the
+ * replays so far of all its graphs, and later replays behind that: a block of one graph may lie
+ * where an earlier one freed.
  *
  *	glake_pool_begin(ctx, 0, id, stream);	before cuStreamBeginCapture(stream)
  *	...					glake_alloc, glake_free, kernels
