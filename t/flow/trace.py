@@ -145,7 +145,7 @@ def wait_for(trace, chunks):
 
 def check_written(folder):
     trace = os.path.join(folder, "written.trace")
-    with subprocess.Popen([PROGRAM, "ever", "4", "4000"],
+    with subprocess.Popen([PROGRAM, "ever", "4", "40000"],
                           env=environment(TRACE_FILE=trace)) as program:
         wait_for(trace, 8)
         for _ in range(5):

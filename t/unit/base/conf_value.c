@@ -70,10 +70,10 @@ static void ends(void)
 			continue;
 		}
 		taken(id, exact, exact);
-		number(key, key->max + 1, text, sizeof(text));
+		number(key, (int64_t)((uint64_t)key->max + 1), text, sizeof(text));
 		refused(id, text, "is out of range; right is ");
 		has_str(why, exact, "with the lower end");
-		number(key, key->min - 1, text, sizeof(text));
+		number(key, (int64_t)((uint64_t)key->min - 1), text, sizeof(text));
 		refused(id, text,
 			key->min || key->type == GLK_TYPE_INT
 				? "is out of range; right is "
