@@ -21,7 +21,8 @@
  * What a hook does not serve it hands to the next function of that name, with the arguments as
  * they came: pointers that are not ours, contexts other than the primary one of a GPU, requests
  * while a stream captures a graph, refused arguments, everything in a forked child. Hooks keep
- * no state of a block; whether an address is ours only the library knows.
+ * no state of a block, but for those that have a handle for other processes; whether an address
+ * is ours only the library knows.
  *
  * Rules
  *  - the library below never reaches a hook: it finds the driver through glake_preload_dlsym,
@@ -111,6 +112,8 @@ struct glk_preload_conf {
 };
 
 const struct glk_preload_conf *glk_preload_conf(void);
+/* Whether file or environment set a key of the library. */
+bool glk_preload_conf_says(const char *section, const char *name);
 /* Not without a driver, with GLAKE_DISABLE, with more rights than the user, at exit, or in a
  * forked child. */
 bool glk_preload_active(void);
@@ -224,6 +227,23 @@ int glk_preload_late(struct glk_preload_seat *seat, void *ptr);
 /* Frees those of a GPU; all its work has finished. Whether there was one. */
 bool glk_preload_late_free(struct glk_preload_seat *seat);
 void glk_preload_late_drop(struct glk_preload_seat *seat);
+
+/*
+ * preload_ipc.c, and what stands beside it: memory that other processes have open, and memory of
+ * others. Whether an address is in the latter, and its whole.
+ */
+bool glk_preload_ipc_range(
+	glk_cu_address ptr, glk_cu_address *ret_base, size_t *ret_size);
+/* A block is about to be freed: its handle is no good from now on. */
+void glk_preload_ipc_freed(const void *ptr);
+/* A GPU is about to be reset, after which blocks of others there are gone too. */
+void glk_preload_ipc_leave(const struct glk_preload_seat *seat);
+void glk_preload_ipc_drop(const struct glk_preload_seat *seat);
+/* At exit waits for an answer that is being given; in a child closes all of it. */
+void glk_preload_ipc_stop(void);
+void glk_preload_ipc_child(void);
+void glk_preload_ipc_fds_lock(void);
+void glk_preload_ipc_fds_unlock(void);
 
 /* preload_pool.c: whether requests from a pool of the program may be served. */
 bool glk_preload_pool_serves(

@@ -174,6 +174,7 @@ glk_cu_result glk_preload_take_plain(glk_cu_address address)
 	/* at exit the memory goes with the process, and the driver may have gone before */
 	if (result || glk_preload_stopped())
 		return result;
+	glk_preload_ipc_freed(ptr);
 	if (!plain) {
 		err = give_back_unused(seat, ptr);
 	} else if (!glk_preload_conf()->free_waits) {
@@ -201,6 +202,7 @@ static glk_cu_result take_quickly(void *ptr, struct CUstream_st *stream)
 
 	if (!seat || glk_preload_late_any())
 		return GLK_PRELOAD_UNSERVED;
+	glk_preload_ipc_freed(ptr);
 	err = give_back(seat, ptr, stream);
 	if (err == -EINVAL && !glake_last_error(&error) &&
 		error.error_class == GLAKE_ERROR_NOT_MINE)
@@ -227,6 +229,7 @@ glk_cu_result glk_preload_take(glk_cu_address address, struct CUstream_st *strea
 	/* a graph frees its own memory and no other */
 	if (captures)
 		return GLK_CU_INVALID_VALUE;
+	glk_preload_ipc_freed(ptr);
 	if (glk_preload_seat_known(stream) == seat) {
 		err = give_back(seat, ptr, stream);
 	} else {

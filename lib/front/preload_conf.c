@@ -80,6 +80,18 @@ const struct glk_preload_conf *glk_preload_conf(void)
 	return &conf;
 }
 
+bool glk_preload_conf_says(const char *section, const char *name)
+{
+	struct glake_conf_value value = {.sz = sizeof(value)};
+	struct glake_conf_key key = {.sz = sizeof(key)};
+
+	for (size_t i = 0; !glake_conf_key_get(i, &key); i++)
+		if (!strcmp(key.section, section) && !strcmp(key.key, name))
+			return !glake_conf_value_get(NULL, i, &value) &&
+				value.origin != GLAKE_CONF_DEFAULT;
+	return false;
+}
+
 bool glk_preload_active(void)
 {
 	int now =
@@ -102,13 +114,19 @@ bool glk_preload_stopped(void)
 	return glk_load_relaxed(&mode) == STOPPED;
 }
 
+static void at_exit(void)
+{
+	glk_preload_stop();
+	glk_preload_ipc_stop();
+}
+
 void glk_preload_started(void)
 {
 	if (glk_load_relaxed(&started))
 		return;
 	glk_store_relaxed(&started, true);
 	/* Installed behind the handlers of the driver, so it runs before them. */
-	atexit(glk_preload_stop);
+	atexit(at_exit);
 }
 
 /*
@@ -118,7 +136,9 @@ void glk_preload_started(void)
  */
 static void in_child(void)
 {
+	glk_preload_ipc_fds_unlock();
 	glk_preload_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	glk_preload_ipc_child();
 	if (glk_load_relaxed(&started))
 		glk_preload_stop();
 }
@@ -127,7 +147,8 @@ static __attribute__((constructor)) void begin(void)
 {
 	read_environment();
 	if (glk_preload_active())
-		pthread_atfork(NULL, NULL, in_child);
+		pthread_atfork(
+			glk_preload_ipc_fds_lock, glk_preload_ipc_fds_unlock, in_child);
 }
 
 static __attribute__((destructor)) void end(void)

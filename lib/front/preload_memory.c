@@ -174,8 +174,11 @@ glk_cu_result cuMemGetAddressRange_v2(
 	struct glake_block block;
 	int err = -ENOENT;
 
-	if (SERVES(cuMemGetAddressRange_v2))
+	if (SERVES(cuMemGetAddressRange_v2)) {
+		if (glk_preload_ipc_range(ptr, ret_base, ret_size))
+			return GLK_CU_SUCCESS;
 		err = glk_preload_find(ptr, &seat, &block);
+	}
 	if (err == -ENOENT)
 		return GLK_PRELOAD_PASS(cuMemGetAddressRange_v2, ret_base, ret_size, ptr);
 	if (err)
@@ -185,20 +188,4 @@ glk_cu_result cuMemGetAddressRange_v2(
 	if (ret_size)
 		*ret_size = block.size;
 	return GLK_CU_SUCCESS;
-}
-
-/* The driver has handles for memory of cuMemAlloc alone. */
-glk_cu_result cuIpcGetMemHandle(struct glk_cu_ipc_handle *ret_handle, glk_cu_address ptr)
-{
-	struct glk_preload_seat *seat;
-	struct glake_block block;
-
-	if (!SERVES(cuIpcGetMemHandle) || !ret_handle ||
-		glk_preload_find(ptr, &seat, &block) == -ENOENT)
-		return GLK_PRELOAD_PASS(cuIpcGetMemHandle, ret_handle, ptr);
-	glk_preload_log(GLAKE_LOG_WARNING,
-		"cuIpcGetMemHandle: %#llx is memory of glake, which has no such handle; with "
-		"GLAKE_PRELOAD_SERVE=async cuMemAlloc is left to the driver",
-		ptr);
-	return GLK_CU_NOT_SUPPORTED;
 }

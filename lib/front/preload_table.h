@@ -32,6 +32,10 @@ enum {
 	GLK_CU_INVALID_VALUE = 1,
 	GLK_CU_OUT_OF_MEMORY = 2,
 	GLK_CU_NOT_INITIALIZED = 3,
+	GLK_CU_INVALID_CONTEXT = 201,
+	GLK_CU_MAP_FAILED = 205,
+	GLK_CU_PEER_UNSUPPORTED = 217,
+	GLK_CU_INVALID_HANDLE = 400,
 	GLK_CU_NOT_READY = 600,
 	GLK_CU_NOT_SUPPORTED = 801,
 	GLK_CU_STREAM_CAPTURE_UNSUPPORTED = 900,
@@ -124,6 +128,16 @@ struct glk_cu_ipc_handle {
 	H(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, LEGACY, ALWAYS,			\
 		(struct glk_cu_ipc_handle *ret_handle, glk_cu_address ptr),		\
 		(ret_handle, ptr))							\
+	H(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010, LEGACY, ALWAYS,			\
+		(glk_cu_address *ret, struct glk_cu_ipc_handle handle,			\
+			unsigned int flags),						\
+		(ret, handle, flags))							\
+	H(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000, LEGACY, ALWAYS,		\
+		(glk_cu_address *ret, struct glk_cu_ipc_handle handle,			\
+			unsigned int flags),						\
+		(ret, handle, flags))							\
+	H(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, LEGACY, ALWAYS,		\
+		(glk_cu_address ptr), (ptr))						\
 	H(cuMemPoolCreate, cuMemPoolCreate, 11020, LEGACY, ALWAYS,			\
 		(struct CUmemPoolHandle_st **ret_pool,					\
 			const struct glk_cu_pool_props *props),				\

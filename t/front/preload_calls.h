@@ -15,6 +15,10 @@
 
 #define MIB ((size_t)1 << 20)
 
+struct calls_handle {
+	char reserved[64];
+};
+
 /* clang-format off */
 /* F(field, function, version): by symbol and dlsym the function, by cuGetProcAddress the field */
 #define CALLS(F)									\
@@ -49,6 +53,9 @@
 	F(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,				\
 		(fake_address *base, size_t *size, fake_address ptr))			\
 	F(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *handle, fake_address ptr))	\
+	F(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000,				\
+		(fake_address *ret, struct calls_handle handle, unsigned flags))	\
+	F(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, (fake_address ptr))		\
 	F(cuStreamCreate, cuStreamCreate, 2000,						\
 		(struct CUstream_st **stream, unsigned flags))				\
 	F(cuStreamDestroy, cuStreamDestroy_v2, 4000, (struct CUstream_st *stream))	\

@@ -2,10 +2,13 @@
 /* See preload_cuda.h. */
 #include "preload_cuda.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -44,7 +47,8 @@ static struct memory {
 	bool graph;
 } memory[MANY];
 static struct page {
-	int fd, device, maps;
+	int fd, device;
+	bool imported;
 	size_t size;
 } pages[MANY];
 static size_t used[FAKE_GPUS];
@@ -196,7 +200,8 @@ CUDA(cuDeviceGetPCIBusId, (char *id, int size, int device), (id, size, device))
 CUDA(cuDeviceGetAttribute, (int *value, unsigned which, int device),
 	(value, which, device))
 {
-	*value = which == 75 ? 9 : which == 102; /* 9.0, and virtual memory management */
+	/* 9.0, virtual memory management, and pages as file descriptors */
+	*value = which == 75 ? 9 : which == 102 || which == 103;
 	return 0;
 }
 

@@ -41,6 +41,7 @@ struct fake_state {
 	void (*release)(void);			 /* all that was held goes on */
 	size_t (*used)(int device);		 /* bytes of pages and of plain memory */
 	struct CUctx_st *(*context)(int device); /* a second context of a GPU */
+	int (*pages)(void);			 /* that there are, a descriptor each */
 	size_t (*grants)(void); /* GPUs in the last access that was set */
 	bool (*broken)(void);	/* a capture was ended by a call that it forbids */
 	void (*end)(void);	/* the driver has gone: DEINITIALIZED from now on */

@@ -56,6 +56,9 @@ CUDA(cuMemAddressFree, (fake_address address, size_t size), (address, size))
 	return munmap((void *)(uintptr_t)address, size) ? INVALID_VALUE : 0;
 }
 
+/* The GPU of a page, as its descriptor tells it to whoever imports it. */
+static const char *const page_names[FAKE_GPUS] = {"page of 0", "page of 1"};
+
 CUDA(cuMemCreate,
 	(unsigned long long *page, size_t size, const int *prop, unsigned long long flags),
 	(page, size, prop, flags))
@@ -76,7 +79,8 @@ CUDA(cuMemCreate,
 			pages[i].size = 0;
 			return OUT_OF_MEMORY;
 		}
-		pages[i].fd = memfd_create("page", MFD_CLOEXEC);
+		pages[i].imported = false;
+		pages[i].fd = memfd_create(page_names[device], MFD_CLOEXEC);
 		if (pages[i].fd < 0 || ftruncate(pages[i].fd, (off_t)size)) {
 			give_memory(device, size);
 			pages[i].size = 0;
@@ -91,7 +95,8 @@ CUDA(cuMemCreate,
 CUDA(cuMemRelease, (unsigned long long page), (page))
 {
 	close(pages[page].fd);
-	give_memory(pages[page].device, pages[page].size);
+	if (!pages[page].imported)
+		give_memory(pages[page].device, pages[page].size);
 	pages[page].size = 0;
 	return 0;
 }
@@ -101,9 +106,12 @@ CUDA(cuMemMap,
 		unsigned long long flags),
 	(address, size, offset, page, flags))
 {
-	void *at = mmap((void *)(uintptr_t)address, size, PROT_NONE,
-		MAP_SHARED | MAP_FIXED, pages[page].fd, 0);
+	void *at;
 
+	if (offset || size != pages[page].size)
+		return INVALID_VALUE;
+	at = mmap((void *)(uintptr_t)address, size, PROT_NONE, MAP_SHARED | MAP_FIXED,
+		pages[page].fd, 0);
 	return at == MAP_FAILED ? OUT_OF_MEMORY : 0;
 }
 
@@ -133,16 +141,46 @@ CUDA(cuMemGetAllocationGranularity, (size_t *size, const void *prop, unsigned wh
 }
 
 CUDA(cuMemExportToShareableHandle,
-	(void *handle, unsigned long long page, unsigned type, unsigned long long flags),
+	(int *handle, unsigned long long page, unsigned type, unsigned long long flags),
 	(handle, page, type, flags))
 {
-	return INVALID_VALUE;
+	int fd = fcntl(pages[page].fd, F_DUPFD, 0);
+
+	if (fd >= 0)
+		*handle = fd;
+	return fd < 0 ? OUT_OF_MEMORY : 0;
 }
 
 CUDA(cuMemImportFromShareableHandle,
 	(unsigned long long *page, void *handle, unsigned type), (page, handle, type))
 {
-	return INVALID_VALUE;
+	char path[40], name[60] = "";
+	int fd = (int)(intptr_t)handle;
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (readlink(path, name, sizeof(name) - 1) < 0 || !strstr(name, "page of ") ||
+		fstat(fd, &st))
+		return 999; /* UNKNOWN */
+	for (int i = 1; i < MANY; i++) {
+		if (pages[i].size)
+			continue;
+		pages[i] = (struct page){.fd = fcntl(fd, F_DUPFD_CLOEXEC, 0),
+			.device = strstr(name, page_names[1]) != NULL,
+			.imported = true,
+			.size = (size_t)st.st_size};
+		*page = (unsigned long long)i;
+		return 0;
+	}
+	return OUT_OF_MEMORY;
+}
+
+CUDA(cuMemGetAllocationPropertiesFromHandle, (int *prop, unsigned long long page),
+	(prop, page))
+{
+	prop[0] = prop[2] = 1; /* pinned, and of a GPU */
+	prop[3] = pages[page].device;
+	return 0;
 }
 
 static struct memory *memory_at(fake_address ptr)
@@ -259,9 +297,37 @@ CUDA(cuMemGetAddressRange_v2, (fake_address *base, size_t *size, fake_address pt
 	return 0;
 }
 
-CUDA(cuIpcGetMemHandle, (void *handle, fake_address ptr), (handle, ptr))
+/* Handles of the driver's own memory: one that nobody knows opens as address 77. */
+struct fake_handle {
+	char reserved[64];
+};
+
+CUDA(cuIpcGetMemHandle, (struct fake_handle *handle, fake_address ptr), (handle, ptr))
 {
-	return memory_at(ptr) ? 0 : INVALID_VALUE;
+	if (!memory_at(ptr))
+		return INVALID_VALUE;
+	memset(handle, 0x5d, sizeof(*handle));
+	return 0;
+}
+
+CUDA(cuIpcOpenMemHandle, (fake_address *ret, struct fake_handle handle, unsigned flags),
+	(ret, handle, flags))
+{
+	*ret = 77;
+	return 0;
+}
+
+CUDA(cuIpcOpenMemHandle_v2,
+	(fake_address *ret, struct fake_handle handle, unsigned flags),
+	(ret, handle, flags))
+{
+	*ret = 77;
+	return 0;
+}
+
+CUDA(cuIpcCloseMemHandle, (fake_address ptr), (ptr))
+{
+	return ptr == 77 ? 0 : INVALID_VALUE;
 }
 
 CUDA(cuPointerGetAttribute, (void *value, unsigned which, fake_address ptr),
@@ -338,6 +404,15 @@ static struct CUctx_st *second_of(int device)
 	return &second[device];
 }
 
+static int pages_now(void)
+{
+	int now = 0;
+
+	for (int i = 0; i < MANY; i++)
+		now += pages[i].size != 0;
+	return now;
+}
+
 static bool is_broken(void)
 {
 	return broken;
@@ -357,7 +432,7 @@ static int after(void)
 
 __attribute__((visibility("default"))) extern const struct fake_state fake;
 const struct fake_state fake = {
-	count, release_held, used_of, second_of, grants, is_broken, end, after};
+	count, release_held, used_of, second_of, pages_now, grants, is_broken, end, after};
 
 #include "preload_cuda_proc.h"
 

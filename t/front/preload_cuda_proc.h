@@ -91,7 +91,12 @@ CUDA(cuGetProcAddress_v2,
 	R(cuMemPoolDestroy, cuMemPoolDestroy, 11020)					\
 	R(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)				\
 	R(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)			\
+	R(cuMemGetAllocationPropertiesFromHandle,					\
+		cuMemGetAllocationPropertiesFromHandle, 10020)				\
 	R(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010)					\
+	R(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010)					\
+	R(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000)				\
+	R(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010)				\
 	R(cuGetProcAddress, cuGetProcAddress, 11030)					\
 	R(cuGetProcAddress_v2, cuGetProcAddress, 12000)
 /* clang-format on */

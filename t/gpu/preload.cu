@@ -8,7 +8,7 @@
  * preload.py builds it with the static and with the shared runtime and runs each program plain
  * and under libglake-preload.so.
  */
-#include "preload.cuh"
+#include "preload_ipc.cuh"
 
 #include <chrono>
 #include <cinttypes>
@@ -317,21 +317,6 @@ static void entry()
 	printf("entry %d", result);
 	MUST(cudaMemset((void *)p, 1, 1 << 20));
 	printf(" %d\n", ((free_fn)release)(p));
-}
-
-/* Memory for other processes; 801 where it is glake's. */
-static void ipc()
-{
-	cudaIpcMemHandle_t handle;
-	cudaError_t result;
-	void *p;
-
-	MUST(cudaMalloc(&p, 4 << 20));
-	result = cudaIpcGetMemHandle(&handle, p);
-	fprintf(stderr, "ipc: %d %s\n", result, cudaGetErrorString(result));
-	cudaGetLastError();
-	MUST(cudaFree(p));
-	printf("ipc\n");
 }
 
 static double now()

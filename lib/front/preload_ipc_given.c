@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Blocks that have a handle. One has the same as long as it lives, and the next block at its
+ * address has another, so that whoever keeps handles can tell them apart.
+ */
+#include "front/preload_ipc.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#define GIVEN_MAX 16384
+
+static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct {
+	uint64_t id;
+	void *ptr;
+	struct glk_preload_seat *seat;
+} given[GIVEN_MAX]; /* under the lock */
+
+static glk_atomic(int) given_count; /* written under it */
+static uint64_t last_id;	    /* under it */
+
+uint32_t glk_preload_ipc_check(const struct glk_preload_ipc_handle *handle)
+{
+	struct glk_preload_ipc_handle copy = *handle;
+	const unsigned char *byte = (const unsigned char *)&copy;
+	uint32_t sum = 2166136261u; /* FNV-1a */
+
+	copy.check = 0;
+	for (size_t i = 0; i < sizeof(copy); i++)
+		sum = (sum ^ byte[i]) * 16777619u;
+	return sum;
+}
+
+/* Its place, or -1. Under the lock. */
+static int find(const void *ptr)
+{
+	for (int i = 0; i < glk_load_relaxed(&given_count); i++)
+		if (given[i].ptr == ptr)
+			return i;
+	return -1;
+}
+
+bool glk_preload_ipc_is_given(const void *ptr)
+{
+	bool is;
+
+	if (!glk_load_relaxed(&given_count))
+		return false;
+	pthread_mutex_lock(&given_lock);
+	is = find(ptr) >= 0;
+	pthread_mutex_unlock(&given_lock);
+	return is;
+}
+
+void *glk_preload_ipc_given(uint64_t id, struct glk_preload_seat **ret_seat)
+{
+	void *ptr = NULL;
+
+	pthread_mutex_lock(&given_lock);
+	for (int i = 0; i < glk_load_relaxed(&given_count) && !ptr; i++) {
+		if (given[i].id != id)
+			continue;
+		ptr = given[i].ptr;
+		*ret_seat = given[i].seat;
+	}
+	pthread_mutex_unlock(&given_lock);
+	return ptr;
+}
+
+void glk_preload_ipc_given_drop(const void *ptr, const struct glk_preload_seat *seat)
+{
+	int last;
+
+	pthread_mutex_lock(&given_lock);
+	for (int i = glk_load_relaxed(&given_count); i-- > 0;) {
+		if (given[i].ptr != ptr && given[i].seat != seat)
+			continue;
+		last = glk_load_relaxed(&given_count) - 1;
+		given[i] = given[last];
+		glk_store_relaxed(&given_count, last);
+	}
+	pthread_mutex_unlock(&given_lock);
+}
+
+/* Its place, where it has got one if need be; -ENOSPC. Under the lock. */
+static int place(struct glk_preload_seat *seat, void *ptr)
+{
+	int at = find(ptr), count = glk_load_relaxed(&given_count);
+
+	if (at >= 0)
+		return at;
+	if (count == GIVEN_MAX)
+		return -ENOSPC;
+	given[count].id = ++last_id;
+	given[count].ptr = ptr;
+	given[count].seat = seat;
+	glk_store_relaxed(&given_count, count + 1);
+	return count;
+}
+
+int glk_preload_ipc_give(struct glk_preload_seat *seat, void *ptr,
+	struct glk_preload_ipc_handle *ret_handle)
+{
+	struct glk_preload_ipc_handle handle = {.magic = GLK_PRELOAD_IPC_MAGIC,
+		.version = GLK_PRELOAD_IPC_VERSION,
+		.pid = getpid()};
+	int at, err;
+
+	pthread_mutex_lock(&given_lock);
+	err = glk_preload_ipc_begin(handle.name);
+	at = err ? err : place(seat, ptr);
+	if (at >= 0)
+		handle.id = given[at].id;
+	pthread_mutex_unlock(&given_lock);
+	if (at < 0)
+		return at;
+	handle.check = glk_preload_ipc_check(&handle);
+	*ret_handle = handle;
+	return 0;
+}
+
+void glk_preload_ipc_given_child(void)
+{
+	glk_store_relaxed(&given_count, 0);
+	given_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
