@@ -325,7 +325,9 @@ _HOOKS = dict(zip(
 
 def _plug(torch, alloc, free, hooks):
     """An allocator of PyTorch, made of functions of the library."""
+    import glake_share  # beside this file; it needs this one whole
     lib = _load()
+    glake_share.answer(torch)  # tensors for other processes
     plug = torch.cuda.memory.CUDAPluggableAllocator(lib.path, alloc, free)
     inside = plug.allocator()
     for setter, name in hooks.items():
@@ -383,11 +385,6 @@ def _answer_for_torch(torch):
             warnings.warn("glake: cudnn.benchmark stays off: PyTorch asks its own allocator for "
                           "the largest block then, and no plug-in can answer", stacklevel=3)
 
-    def share(*_, **__):
-        raise GlakeError(
-            "a CUDA tensor cannot be sent to another process while glake is the allocator: send "
-            "tensor.cpu(), or keep PyTorch's allocator and use glake.pool() for the rest")
-
     def compiled(*arguments, **named):
         import torch._inductor.config as config
         config.triton.cudagraph_trees = False  # these keep books in PyTorch's own allocator
@@ -410,8 +407,7 @@ def _answer_for_torch(torch):
         "_set_cudnn_benchmark": benchmark,
     }
     for owner, rows in ((torch._C, answers), (torch, {"compile": compiled}),
-                        (cudnn, {"setter": benchmark}),
-                        (torch.UntypedStorage, {"_share_cuda_": share})):
+                        (cudnn, {"setter": benchmark})):
         for name, answer in rows.items():
             if hasattr(owner, name):
                 setattr(owner, name, functools.wraps(getattr(owner, name), updated=())(answer))
