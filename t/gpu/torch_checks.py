@@ -3,7 +3,9 @@
 """
 glake under the real PyTorch and CuPy on a real GPU: results, streams, graphs, errors.
 
-    torch_checks.py [PART...]          plugin compile segments cupy; each in its own process
+    torch_checks.py [PART...]
+
+The parts are plugin compile segments processes cupy, and each is a process of its own.
 
 Speaks TAP. Without a GPU or without the package a part skips and says why.
 """
@@ -13,6 +15,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -216,11 +219,6 @@ def graphs(torch, glake):
 
 
 def refusals(torch):
-    from torch.multiprocessing.reductions import reduce_tensor
-
-    kind, text = raised(lambda: reduce_tensor(torch.ones(4, device="cuda")))
-    ok(kind == "GlakeError" and "glake.pool()" in text, "a tensor for another process: says why",
-       kind, text)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         torch.backends.cudnn.benchmark = True
@@ -330,6 +328,81 @@ def segments():
     ok(kind == "OutOfMemoryError", "too much is PyTorch's own error", kind)
 
 
+def neighbour(inbox, outbox, under_glake):
+    """Another process: adds one to what it gets, says its sum before, and sends one of its own."""
+    import torch
+
+    if under_glake:
+        import glake
+        glake.use()
+    for tensors in iter(inbox.get, None):
+        total = sum(int(x.sum(dtype=torch.int64)) for x in tensors)
+        for x in tensors:
+            x.add_(1)
+        torch.cuda.synchronize()
+        outbox.put(total)
+        outbox.put(torch.full((1000,), 7, device="cuda"))
+        del tensors, x
+
+
+def exchange(torch, glake, context, under_glake):
+    who = "a process of glake" if under_glake else "a process of PyTorch's allocator"
+    inbox, outbox = context.Queue(), context.Queue()
+    child = context.Process(target=neighbour, args=(inbox, outbox, under_glake))
+    child.start()
+    before = live(glake)
+
+    def full(size, word, kind):
+        return torch.full((size,), word, device="cuda", dtype=kind)
+
+    def overlapping():
+        x = full(1000, 1, torch.float32)
+        return [x, x[10:20]]
+
+    for what, make in (
+            ("a tensor", lambda: [full(5 * MIB, 2, torch.int32)]),
+            ("2.5 GiB", lambda: [full(320 * MIB, 1, torch.int64)]),
+            ("a weight", lambda: [torch.nn.Parameter(full(1000, 1, torch.float32), False)]),
+            ("two in the same memory", overlapping)):
+        tensors = make()
+        want = sum(int(x.sum(dtype=torch.int64)) for x in tensors)
+        inbox.put(tensors)
+        ok(outbox.get(timeout=120) == want, f"{who} gets {what}")
+        ok(int(tensors[0][0]) == want // sum(x.numel() for x in tensors) + 1,
+           "what it writes there is seen here")
+        if under_glake:
+            ok(bool((outbox.get(timeout=60) == 7).all()), "and one of its own comes")
+        else:
+            kind, text = raised(lambda: outbox.get(timeout=60))
+            ok(kind == "GlakeError" and "glake.use() there too" in text,
+               "one of its own cannot come, said so", kind, text)
+        del tensors
+    inbox.put(None)
+    child.join(60)
+    ok(child.exitcode == 0, "it ends", child.exitcode)
+    for _ in range(300):
+        if live(glake) == before:
+            break
+        time.sleep(0.01)
+    ok(live(glake) == before, "and nothing of it is left", live(glake) - before)
+
+
+def processes():
+    """Tensors of CUDA in other processes."""
+    torch = gpu()
+    import glake
+    import torch.multiprocessing
+
+    glake.use()
+    print("TAP version 13")
+    context = torch.multiprocessing.get_context("spawn")
+    torch.ones(1, device="cuda")
+    for under_glake in (True, False):
+        kind, text = raised(lambda under_glake=under_glake: exchange(
+            torch, glake, context, under_glake))
+        ok(kind == "nothing", f"exchange, glake {under_glake}", kind, text)
+
+
 def cupy():
     try:
         import cupy as cp
@@ -356,7 +429,8 @@ def cupy():
     ok(live(glake) < 64 * MIB, "freed", live(glake))
 
 
-PARTS = {"plugin": plugin, "compile": compiled, "segments": segments, "cupy": cupy}
+PARTS = {"plugin": plugin, "compile": compiled, "segments": segments, "processes": processes,
+         "cupy": cupy}
 
 
 def main():
