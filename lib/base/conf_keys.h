@@ -119,6 +119,18 @@ GLK_KEY(policy, recut, CHOICE, policy_recut, "pressure", 0, 0, "pressure,growth"
 	"For measurement: idle pages of another size are given back only when the budget or the "
 	"GPU allows no new page, or before any new page is made.")
 
+GLK_KEY(preload, free, CHOICE, preload_free, "sync", 0, 0, "sync,stream",
+	"Under libglake-preload.so: whether cudaFree waits for the work of the GPU, as it does "
+	"without. With stream it takes memory back in the order of the legacy default stream and "
+	"waits for nothing, which is for programs that free nothing that other streams still use.")
+GLK_KEY(preload, serve, CHOICE, preload_serve, "all", 0, 0, "all,async",
+	"Under libglake-preload.so: which memory of the program comes from the library. With async "
+	"that of cudaMallocAsync alone, and that of cudaMalloc and its kin is left to the driver.")
+GLK_KEY(preload, events, BOOL, preload_events, "no", 0, 0, "",
+	"Under libglake-preload.so: notes the events that the program records and waits for, so that "
+	"memory which goes from stream to stream by them needs no wait of the library's own. Each "
+	"record and each wait takes longer.")
+
 GLK_KEY(trace, file, TEXT, trace_file, "", 0, 0, "",
 	"Record all requests and frees of the program in this file, to be replayed or looked at by "
 	"glakectl. %p stands for the process id, %n for the number of the context in the process, "

@@ -103,15 +103,16 @@ bool glk_preload_called(enum glk_preload_id id);
 unsigned glk_preload_routes(enum glk_preload_id id);
 const char *glk_preload_name(enum glk_preload_id id);
 
-/* preload_conf.c: the environment, read once before main, and whether hooks are served. */
+/* preload_conf.c: the keys of the preload, read once the driver is loaded, and whether hooks are
+ * served, which is known before main. */
 struct glk_preload_conf {
 	bool free_waits;  /* cuMemFree waits for the GPU, as the driver's does */
 	bool serve_plain; /* cuMemAlloc is served, and not only cuMemAllocAsync */
 	bool events;	  /* the program's events are noted */
-	int log_level;
 };
 
 const struct glk_preload_conf *glk_preload_conf(void);
+int glk_preload_log_level(void);
 /* Whether file or environment set a key of the library. */
 bool glk_preload_conf_says(const char *section, const char *name);
 /* Not without a driver, with GLAKE_DISABLE, with more rights than the user, at exit, or in a

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the environment asks of the preload, and whether it serves at all. Read before main, or
- * at the first look-up of a library that is loaded earlier; there are no threads then. Nothing
- * here allocates or looks a symbol up: an allocator may be asking, from inside of its own start.
+ * What the configuration asks of the preload, and whether it serves at all.
+ *
+ * The latter is read from the environment before main, or at the first look-up of a library that
+ * is loaded earlier; there are no threads then. That neither allocates nor looks a symbol up: an
+ * allocator may be asking, from inside of its own start. The keys of glake.conf are read by the
+ * library when they are first needed, which is when the program has loaded the driver. Where one
+ * of them is wrong the library refuses to serve, and so none of them counts.
  */
 #include "front/preload.h"
 
@@ -10,7 +14,10 @@
 #include <string.h>
 #include <sys/auxv.h>
 
-static struct glk_preload_conf conf;
+static struct glk_preload_conf conf; /* constant once it is read */
+static glk_atomic(bool) conf_read;
+static glk_atomic(int) log_level;
+static pthread_mutex_t conf_lock = PTHREAD_MUTEX_INITIALIZER;
 
 enum mode {
 	UNREAD = 0,
@@ -24,23 +31,14 @@ static glk_atomic(bool) started;
 
 pthread_mutex_t glk_preload_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* A variable whose value is none of its choices, the first of which was taken. */
-struct mistake {
-	const char *name, *value, *taken;
-};
+static const char *const levels[] = {"none", "error", "warning", "info", "debug", NULL};
 
-/* The index of a variable's value in `choices`, which NULL ends; the first where it is unset
- * or none of them. */
-static int choose(const char *name, const char *const *choices, struct mistake *mistake)
+/* The index of a name, or 0. */
+static int level_of(const char *name)
 {
-	const char *value = secure_getenv(name);
-
-	if (!value || !*value)
-		return 0;
-	for (int i = 0; choices[i]; i++)
-		if (!strcmp(value, choices[i]))
+	for (int i = 0; name && levels[i]; i++)
+		if (!strcmp(name, levels[i]))
 			return i;
-	*mistake = (struct mistake){name, value, choices[0]};
 	return 0;
 }
 
@@ -51,45 +49,76 @@ static bool is_set(const char *name)
 	return value && *value && strcmp(value, "0");
 }
 
-#define CHOICES(...) ((const char *const[]){__VA_ARGS__, NULL})
-
 static void read_environment(void)
 {
-	struct mistake mistakes[4] = {{0}}, *m = mistakes;
+	bool inert;
 
 	if (glk_load_acquire(&mode) != UNREAD) /* pairs with: the release below */
 		return;
-	conf.log_level = choose("GLAKE_LOG_LEVEL",
-		CHOICES("none", "error", "warning", "info", "debug"), m++);
-	conf.free_waits = !choose("GLAKE_PRELOAD_FREE", CHOICES("sync", "stream"), m++);
-	conf.serve_plain = !choose("GLAKE_PRELOAD_SERVE", CHOICES("all", "async"), m++);
-	conf.events = choose("GLAKE_PRELOAD_EVENTS", CHOICES("no", "yes"), m++);
+	glk_store_relaxed(&log_level, level_of(secure_getenv("GLAKE_LOG_LEVEL")));
+	inert = getauxval(AT_SECURE) || is_set("GLAKE_DISABLE");
 	/* pairs with: the acquire above and in glk_preload_active */
-	glk_store_release(
-		&mode, getauxval(AT_SECURE) || is_set("GLAKE_DISABLE") ? INERT : ACTIVE);
-	while (m-- > mistakes)
-		if (m->name)
-			glk_preload_log(GLAKE_LOG_WARNING,
-				"%s=%s: not known, taken as %s", m->name, m->value,
-				m->taken);
+	glk_store_release(&mode, inert ? INERT : ACTIVE);
+}
+
+int glk_preload_log_level(void)
+{
+	read_environment();
+	return glk_load_relaxed(&log_level);
+}
+
+/* The value of a key of the library; false if it cannot be told. */
+static bool get(const char *section, const char *name, struct glake_conf_value *ret)
+{
+	struct glake_conf_key key = {.sz = sizeof(key)};
+
+	*ret = (struct glake_conf_value){.sz = sizeof(*ret)};
+	for (size_t i = 0; !glake_conf_key_get(i, &key); i++)
+		if (!strcmp(key.section, section) && !strcmp(key.key, name))
+			return !glake_conf_value_get(NULL, i, ret);
+	return false;
+}
+
+static bool is(const char *section, const char *name, const char *text)
+{
+	struct glake_conf_value value;
+
+	return get(section, name, &value) && !strcmp(value.text, text);
+}
+
+static void read_keys(void)
+{
+	struct glake_conf_value level;
+
+	conf.free_waits = !is("preload", "free", "stream");
+	conf.serve_plain = !is("preload", "serve", "async");
+	conf.events = is("preload", "events", "yes");
+	if (get("log", "level", &level))
+		glk_store_relaxed(&log_level, level_of(level.text));
 }
 
 const struct glk_preload_conf *glk_preload_conf(void)
 {
-	read_environment();
+	bool inside = glk_preload_inside;
+
+	if (glk_load_acquire(&conf_read)) /* pairs with: the release below */
+		return &conf;
+	glk_preload_inside = true;
+	pthread_mutex_lock(&conf_lock);
+	if (!glk_load_relaxed(&conf_read)) {
+		read_keys();
+		glk_store_release(&conf_read, true);
+	}
+	pthread_mutex_unlock(&conf_lock);
+	glk_preload_inside = inside;
 	return &conf;
 }
 
 bool glk_preload_conf_says(const char *section, const char *name)
 {
-	struct glake_conf_value value = {.sz = sizeof(value)};
-	struct glake_conf_key key = {.sz = sizeof(key)};
+	struct glake_conf_value value;
 
-	for (size_t i = 0; !glake_conf_key_get(i, &key); i++)
-		if (!strcmp(key.section, section) && !strcmp(key.key, name))
-			return !glake_conf_value_get(NULL, i, &value) &&
-				value.origin != GLAKE_CONF_DEFAULT;
-	return false;
+	return get(section, name, &value) && value.origin != GLAKE_CONF_DEFAULT;
 }
 
 bool glk_preload_active(void)
@@ -138,6 +167,7 @@ static void in_child(void)
 {
 	glk_preload_ipc_fds_unlock();
 	glk_preload_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	conf_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	glk_preload_ipc_child();
 	if (glk_load_relaxed(&started))
 		glk_preload_stop();

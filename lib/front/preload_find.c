@@ -72,7 +72,7 @@ static bool wanted(const struct hook *hook)
 static const struct hook *by_name(const char *name)
 {
 	for (size_t i = 0; i < GLK_PRELOAD_COUNT; i++)
-		if (!strcmp(name, hooks[i].name) && wanted(&hooks[i]))
+		if (!strcmp(name, hooks[i].name))
 			return &hooks[i];
 	return NULL;
 }
@@ -93,7 +93,7 @@ static void *search(glk_preload_dlsym_fn *next, void *handle, const char *name)
 		return NULL;
 	hook = by_name(name);
 	driver = hook ? glk_preload_driver() : NULL;
-	if (!driver)
+	if (!driver || !wanted(hook))
 		return NULL;
 	found = next(handle, name);
 	if (!found || found != next(driver, name))

@@ -150,6 +150,7 @@ static struct glk_preload_seat *new_seat(struct CUctx_st *context)
 		return NULL;
 	if (next->cuDeviceGetDefaultMemPool(&pool, device))
 		pool = NULL;
+	glk_preload_conf(); /* not first under the lock: it reads files */
 	pthread_mutex_lock(&glk_preload_lock);
 	seat = make_seat(context, device, pool);
 	pthread_mutex_unlock(&glk_preload_lock);

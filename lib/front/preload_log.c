@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages: to stderr, never to stdout, one line by one write, and none unless GLAKE_LOG_LEVEL
+ * Messages: to stderr, never to stdout, one line by one write, and none unless log.level
  * asks. The library's own hook for messages is the program's, so it is left alone.
  */
 #include "front/preload.h"
@@ -20,7 +20,7 @@ void glk_preload_log(int level, const char *format, ...)
 	size_t length;
 	va_list args;
 
-	if (level > glk_preload_conf()->log_level || level < GLAKE_LOG_ERROR ||
+	if (level > glk_preload_log_level() || level < GLAKE_LOG_ERROR ||
 		level > GLAKE_LOG_DEBUG)
 		return;
 	head = snprintf(
@@ -77,7 +77,7 @@ void glk_preload_report(void)
 {
 	struct glk_preload_seat *seat;
 
-	if (glk_preload_conf()->log_level < GLAKE_LOG_INFO)
+	if (glk_preload_log_level() < GLAKE_LOG_INFO)
 		return;
 	report_route(GLK_PRELOAD_BY_CALL, "by symbol");
 	report_route(GLK_PRELOAD_BY_DLSYM, "by dlsym");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What the library has to hear of streams: that one ends, always; and, where
- * GLAKE_PRELOAD_EVENTS asks for it, which of them the program puts behind which. The latter saves
+ * preload.events asks for it, which of them the program puts behind which. The latter saves
  * the library a wait of its own where memory goes the same way, and costs every record and every
  * wait something, so it is off by default.
  */

@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 
 from tap import done, equal, has, ok, start
 
@@ -81,12 +82,44 @@ def settings():
     has(wrote, " cuEventRecord ", "  are hooked")
     _, wrote = said("no events", "preload-routes", GLAKE_LOG_LEVEL="info")
     ok("cuEventRecord" not in wrote, "  are not", wrote)
-    _, wrote = said("a bad value", "preload-routes", GLAKE_PRELOAD_FREE="never",
-                    GLAKE_LOG_LEVEL="warning")
-    has(wrote, "GLAKE_PRELOAD_FREE=never: not known, taken as sync", "  is named")
+    under, wrote = said("a bad value", "preload-routes", GLAKE_PRELOAD_FREE="never",
+                        GLAKE_LOG_LEVEL="warning")
+    has(wrote, "preload.free", "  is named")
+    equal([under[key] for key in OURS], [8, 8, 1, 9, 8], "  and leaves all to the driver")
     under, _ = said("a budget", "preload-routes", GLAKE_POOL_BUDGET="128MiB")
     equal(under["total"], 128 << 20, "  is all there is")
     ok(0 < under["left"] < 128 << 20, "  and is used", under)
+
+
+def from_file(what, text, route="dlsym", **more):
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/glake.conf"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        load = ":".join(filter(None, [plain_load(), f"{FOLDER}/libpreload-file.so",
+                                      LOAD.split(":")[-1]]))
+        return said(what, "preload-routes", route, load=load, TEST_GLAKE_CONF=path, **more)
+
+
+def file():
+    under, wrote = from_file("[preload] free", "[preload]\nfree = stream\n")
+    equal((under["sync"], under["alloc"], wrote), (0, 0, ""), "  nothing waits, all is glake's")
+    under, wrote = from_file("[preload] serve", "[log]\nlevel = info\n[preload]\nserve = async\n")
+    equal([under[key] for key in OURS], [8, 0, 1, 9, 0], "  plain memory is the driver's")
+    has(wrote, "but for that of cuMemAlloc", "  and it says so, as the file asks")
+    for route in ("dlsym", "proc2"):
+        _, wrote = from_file(f"[preload] events, {route}", "[preload]\nevents = yes\n",
+                             route, GLAKE_LOG_LEVEL="info")
+        has(wrote, " cuEventRecord ", "  are hooked")
+    under, _ = from_file("environment over file", "[preload]\nfree = stream\n",
+                         GLAKE_PRELOAD_FREE="sync")
+    equal(under["sync"], 9, "  a free waits")
+    under, wrote = from_file("a mistake in the file", "[preload]\nfree = never\n",
+                             GLAKE_LOG_LEVEL="warning")
+    equal([under[key] for key in OURS], [8, 8, 1, 9, 8], "  leaves all to the driver")
+    has(wrote, "preload.free", "  and is named")
+    under, _ = from_file("a key of the library", "[pool]\nbudget = 128MiB\n")
+    equal(under["total"], 128 << 20, "  counts as well")
 
 
 def inert():
@@ -114,5 +147,6 @@ start()
 routes()
 words()
 settings()
+file()
 inert()
 done()
