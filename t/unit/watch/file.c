@@ -214,7 +214,7 @@ static bool small_disk(void)
 {
 	if (unshare(CLONE_NEWNS) && unshare(CLONE_NEWUSER | CLONE_NEWNS))
 		return false;
-	return !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) &&
+	return !mount("none", "/", "none", MS_REC | MS_PRIVATE, NULL) &&
 		!mount("none", rig_folder, "tmpfs", 0, "size=512k");
 }
 
