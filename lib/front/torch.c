@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#define KIB 1024.
 #define MIB ((double)(1 << 20))
 #define GIB ((double)(1 << 30))
 
@@ -39,21 +40,40 @@ void glake_torch_init(int devices)
 	glk_torch_raise(false, text);
 }
 
+/* A size as PyTorch writes it in its own message, which programs look for. */
+static const char *in_words(size_t size, char text[64])
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB"};
+	double amount = (double)size / KIB;
+	int unit = 0;
+
+	if (size >> 60)
+		return "more than 1EB memory";
+	if (size <= (size_t)KIB) {
+		snprintf(text, 64, "%zu bytes", size);
+		return text;
+	}
+	for (; unit < 2 && amount > KIB; unit++)
+		amount /= KIB;
+	snprintf(text, 64, "%.2f %s", amount, units[unit]);
+	return text;
+}
+
 /* Says why there is no memory, as PyTorch would, with what the library knows. */
 static void refuse_memory(
 	struct glake *ctx, size_t size, int device, const struct glake_error *error)
 {
 	struct glake_device gpu = {.sz = sizeof(gpu)};
 	struct glake_stats stats = {.sz = sizeof(stats)};
-	char text[2 * GLAKE_ERROR_TEXT_MAX];
+	char text[2 * GLAKE_ERROR_TEXT_MAX], words[64];
 
 	glake_device_get(ctx, device, &gpu);
 	glake_stats_get(ctx, device, &stats);
 	snprintf(text, sizeof(text),
-		"CUDA out of memory. Tried to allocate %.2f MiB. GPU %d has a total capacity "
+		"CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity "
 		"of %.2f GiB of which %.2f GiB is free. glake holds %.2f GiB, of which "
 		"%.2f GiB is live; its budget is %.2f GiB. %s (%s)",
-		(double)size / MIB, device, (double)gpu.memory / GIB,
+		in_words(size, words), device, (double)gpu.memory / GIB,
 		(double)gpu.free / GIB, (double)stats.reserved / GIB,
 		(double)stats.live / GIB,
 		(double)(stats.budget < gpu.memory ? stats.budget : gpu.memory) / GIB,

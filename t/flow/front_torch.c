@@ -210,6 +210,17 @@ static void runs_out(void)
 	free_(p, 200 * MIB, 0, NULL);
 }
 
+/* A request that is too large names its size as PyTorch's own message does. */
+static void names_size(size_t size, const char *words)
+{
+	static const char start[] = "CUDA out of memory. Tried to allocate ";
+
+	ok(!alloc(size, 0, NULL) && !strncmp(raised.text, start, strlen(start)) &&
+			!strncmp(raised.text + strlen(start), words, strlen(words)),
+		"%s", words);
+	tap_note("%s", raised.text);
+}
+
 static void keeps_fractions(void)
 {
 	struct glake_device gpu = {.sz = sizeof(gpu)};
@@ -227,6 +238,12 @@ static void keeps_fractions(void)
 		"no number, no GPU: as before");
 	memory_fraction(0, 0);
 	ok(!alloc(512, 0, NULL), "nothing at all");
+	names_size(512, "512 bytes.");
+	names_size(1536, "1.50 KiB.");
+	names_size(GIB, "1024.00 MiB.");
+	names_size(3 * GIB, "3.00 GiB.");
+	names_size((size_t)800000000 << 30, "800000000.00 GiB.");
+	names_size((size_t)1 << 60, "more than 1EB memory.");
 	memory_fraction(1, 0);
 	glake_budget_get(context(), 0, &budget);
 	ok(budget == SIZE_MAX, "the whole of it");
