@@ -75,7 +75,8 @@ def main(build, prefix, *places):
             "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").glob("*.h")]
             + ["glake/version.h"],
             "bindir": ["glakectl"],
-            "mandir": ["man1/glakectl.1", "man3/glake.3", "man5/glake.conf.5"],
+            "mandir": ["man1/glakectl.1", "man3/glake.3", "man3/glake-python.3",
+                       "man5/glake.conf.5"],
             "sysconfdir": ["glake.conf"],
         }
         if "mandir" not in folders:
