@@ -3,7 +3,8 @@
 glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
 
     import glake
-    glake.use()            # before anything uses the GPU; PyTorch's tensors are glake's then
+    glake.use()            # before anything uses the GPU; PyTorch's tensors are glake's then,
+                           # and torch.multiprocessing sends them (glake_share.py)
 
     python3 -m glake train.py ...      the same for a program as it is
 

@@ -12,6 +12,7 @@ Speaks TAP. Without a GPU or without the package a part skips and says why.
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ import warnings
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/front")]
 MIB = 1 << 20
+LIMIT = 240  # s that a part may take
 _count = _failed = 0
 
 
@@ -318,10 +320,17 @@ def segments():
     ok(float(y.sum()) == 3.0 * MIB, "a graph beside them")
     from torch.multiprocessing.reductions import reduce_tensor
     ok(raised(lambda: reduce_tensor(other))[0] == "nothing", "tensors outside go to processes")
+    sent = reduce_tensor(x)[1]
+    ok(type(sent[7]).__name__ == "Handle", "so do those of the pool, by glake", sent)
+    torch.UntypedStorage._release_ipc_counter_cuda(sent[11], sent[12])
     del x, small
     del pool
-    gc.collect()
-    torch.cuda.empty_cache()
+    for _ in range(100):  # the thread that keeps what was sent lets it go
+        gc.collect()
+        torch.cuda.empty_cache()
+        if not live(glake):
+            break
+        time.sleep(0.01)
     ok(live(glake) == 0, "with the pool its memory comes back", live(glake))
     with torch.cuda.use_mem_pool(glake.pool()):
         kind, _ = raised(lambda: torch.empty(1 << 40, device="cuda", dtype=torch.uint8))
@@ -348,7 +357,7 @@ def neighbour(inbox, outbox, under_glake):
 def exchange(torch, glake, context, under_glake):
     who = "a process of glake" if under_glake else "a process of PyTorch's allocator"
     inbox, outbox = context.Queue(), context.Queue()
-    child = context.Process(target=neighbour, args=(inbox, outbox, under_glake))
+    child = context.Process(target=neighbour, args=(inbox, outbox, under_glake), daemon=True)
     child.start()
     before = live(glake)
 
@@ -441,10 +450,16 @@ def main():
     wanted = sys.argv[1:] or list(PARTS)
     runs = {name: subprocess.Popen(
         [sys.executable, os.path.abspath(__file__), "--part", name], text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT) for name in wanted}
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+        for name in wanted}
     failed = passed = 0
+    until = time.monotonic() + LIMIT
     for name, run in runs.items():
-        said = run.communicate()[0]
+        try:
+            said = run.communicate(timeout=max(until - time.monotonic(), 1))[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(run.pid, signal.SIGKILL)  # a group of its own, with what it has started
+            said = run.communicate()[0] + f"not ok - ended after {LIMIT} s\n"
         print(f"# {name}\n{said}", end="", flush=True)
         passed += said.count("\nok ")
         bad = said.count("\nnot ok ")

@@ -151,7 +151,7 @@ def collectives(torch, args, rank):
         distributed.all_reduce(static)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL has a thread
             out = static + 1
             distributed.all_reduce(out)
         for i in range(10):
