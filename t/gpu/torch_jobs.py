@@ -99,7 +99,7 @@ def measure(torch, args, name, allocator):
             bound(torch, args, name, allocator)
     step, samples = JOBS[name].make(torch, args)
     steps = max(int(args.steps * JOBS[name].share), 1)
-    for number in range(JOBS[name].fit_steps if args.fit else WARM + steps):
+    for number in range(JOBS[name].fit_steps or 2 if args.fit else WARM + steps):
         if glake and number == WARM:
             warm = glake.stats(0) if device == "cuda" else {}
         wait()
@@ -286,7 +286,7 @@ def fit(args, runners, results, left):
     print(f"| job in {args.fit} GiB | allocator | largest batch | tried |\n|---|---|---|---|")
     took = [0]
     for name in args.jobs.split(","):
-        guess, results[name] = args.batch or JOBS[name].fit_guess, {}
+        guess, results[name] = args.batch or JOBS[name].fit_guess or 8, {}
         for allocator, runner in runners.items():
             tried = {}
 
@@ -301,9 +301,11 @@ def fit(args, runners, results, left):
                 return "error" not in row
 
             try:
-                said = guess = largest(fits, guess)
+                said = largest(fits, guess)
+                guess = max(said, 1)
             except Late:
-                said = "no time"
+                fitted = [batch for batch, row in tried.items() if "error" not in row]
+                said = f"no time, {max(fitted)} fits" if fitted else "no time"
             except RuntimeError as error:
                 said = str(error)[:80]
             results[name][allocator] = {"largest": said, "tried": tried}
