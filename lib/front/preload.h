@@ -41,6 +41,7 @@
 #include <glake/glake.h>
 
 #define GLK_PRELOAD_GPUS_MAX 64
+#define GLK_PRELOAD_SHARDS   16
 
 /* A hook exists under its name for the whole program. */
 #define GLK_PRELOAD_DECLARE(fn, symbol, version, streams, group, parameters, arguments)  \
@@ -131,7 +132,7 @@ void glk_preload_log(int level, const char *format, ...)
 /* Says what was hooked, and what went through the library: at the end, and of one GPU. */
 void glk_preload_report(void);
 struct glk_preload_seat;
-void glk_preload_report_seat(const struct glk_preload_seat *seat);
+void glk_preload_report_seat(struct glk_preload_seat *seat);
 
 /*
  * preload_gpu.c: a GPU whose memory comes from the library. Seats are written once and never
@@ -145,6 +146,11 @@ struct glk_preload_seat {
 	struct CUstream_st *idle;
 	struct CUmemPoolHandle_st *pool; /* the default one of the driver */
 	int captures;			 /* under the lock */
+	/* For a reset: threads that are inside the library about it, and that none shall come. */
+	struct {
+		_Alignas(64) glk_atomic(int) inside;
+	} shard[GLK_PRELOAD_SHARDS];
+	glk_atomic(bool) closing;
 };
 
 /* The functions with the suffix _ptsz take NULL for the stream of the thread. */
@@ -155,6 +161,15 @@ static inline struct CUstream_st *glk_preload_of_thread(struct CUstream_st *stre
 
 /* Where a thread is inside the library, or in calls of ours that shall reach nobody. */
 extern _Thread_local bool glk_preload_inside;
+
+/* preload_reset.c: calls of the library about a seat stand between these two. False, and no
+ * call, where its GPU is being reset or has been. They do not nest. */
+bool glk_preload_in(struct glk_preload_seat *seat);
+void glk_preload_out(struct glk_preload_seat *seat);
+/* Takes a seat away, so that no thread finds it and none is made until the end; NULL if there
+ * is none. */
+struct glk_preload_seat *glk_preload_seat_take(int device);
+void glk_preload_seat_take_end(int device);
 
 /* The seat of the current context, or of that of a stream, made at first; NULL: not served. A
  * stream that captures a graph is not. */

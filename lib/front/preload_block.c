@@ -31,9 +31,10 @@ static int alloc(struct glk_preload_seat *seat, size_t size, struct CUstream_st 
 	void *ptr = NULL;
 	int err;
 
-	glk_preload_inside = true;
+	if (!glk_preload_in(seat))
+		return -ESTALE;
 	err = glake_alloc(seat->glake, seat->device, size, stream, 0, &ptr);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 	if (!err)
 		*ret = (glk_cu_address)(uintptr_t)ptr;
 	return err;
@@ -43,9 +44,10 @@ static int give_back(struct glk_preload_seat *seat, void *ptr, struct CUstream_s
 {
 	int err;
 
-	glk_preload_inside = true;
+	if (!glk_preload_in(seat))
+		return -ESTALE;
 	err = glake_free(seat->glake, ptr, stream);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 	return err;
 }
 
@@ -54,9 +56,10 @@ static int give_back_unused(struct glk_preload_seat *seat, void *ptr)
 {
 	int err;
 
-	glk_preload_inside = true;
+	if (!glk_preload_in(seat))
+		return -ESTALE;
 	err = glake_free_after(seat->glake, ptr, NULL, 0);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 	return err;
 }
 
@@ -86,9 +89,13 @@ static glk_cu_result settle(struct glk_preload_seat *seat)
 	result = glk_preload_enter(seat->context, &scope);
 	if (result)
 		return result;
-	result = next->cuStreamQuery(seat->idle);
-	if (result == GLK_CU_NOT_READY)
-		result = next->cuStreamSynchronize(seat->idle);
+	result = GLK_PRELOAD_UNSERVED;
+	if (glk_preload_in(seat)) {
+		result = next->cuStreamQuery(seat->idle);
+		if (result == GLK_CU_NOT_READY)
+			result = next->cuStreamSynchronize(seat->idle);
+		glk_preload_out(seat);
+	}
 	glk_preload_leave(&scope);
 	return result;
 }
@@ -119,10 +126,11 @@ int glk_preload_find(glk_cu_address ptr, struct glk_preload_seat **ret_seat,
 		struct glk_preload_seat *seat = glk_preload_seat_at(i);
 		int err;
 
-		if (!seat)
+		if (!seat || !glk_preload_in(seat))
 			continue;
 		*ret_block = (struct glake_block){.sz = sizeof(*ret_block)};
 		err = glake_query(seat->glake, (void *)(uintptr_t)ptr, ret_block);
+		glk_preload_out(seat);
 		if (!err) {
 			*ret_seat = seat;
 			return 0;

@@ -53,23 +53,21 @@ static const struct glake_pool_id id = {.high = UINT64_MAX, .low = UINT64_MAX};
 static void tell(struct capture *capture, struct glk_preload_seat *seat)
 {
 	capture->seat = seat;
-	if (!seat || seat->captures++)
+	if (!seat || seat->captures++ || !glk_preload_in(seat))
 		return;
-	glk_preload_inside = true;
 	if (glake_pool_begin_for(seat->glake, seat->device, id, is_for_nobody, NULL))
 		glk_preload_log(GLAKE_LOG_WARNING,
 			"GPU %d: a capture may end when memory is short", seat->device);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 }
 
 static void tell_end(struct glk_preload_seat *seat)
 {
-	if (!seat || --seat->captures)
+	if (!seat || --seat->captures || !glk_preload_in(seat))
 		return;
 	/* the pool stays, empty: to release it is to wait for the GPU */
-	glk_preload_inside = true;
 	glake_pool_end(seat->glake, seat->device, id);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 }
 
 /* Its place, or -1. Under the lock. */

@@ -13,6 +13,7 @@
 static struct {
 	glk_atomic(struct glk_preload_seat *) seat;
 	glk_atomic(bool) refused; /* the library cannot be had, or may not serve */
+	glk_atomic(bool) taken;	  /* it is being reset; written under the lock */
 	glk_atomic(bool) pools_left;
 } gpus[GLK_PRELOAD_GPUS_MAX];
 
@@ -104,7 +105,8 @@ static struct glk_preload_seat *make_seat(
 	struct glake_error error = {.sz = sizeof(error)};
 	int err;
 
-	if (seat || glk_load_relaxed(&gpus[device].refused))
+	if (seat || glk_load_relaxed(&gpus[device].refused) ||
+		glk_load_relaxed(&gpus[device].taken))
 		return seat;
 	if (seats_used == SEATS_MAX) {
 		glk_store_relaxed(&gpus[device].refused, true);
@@ -166,6 +168,29 @@ struct glk_preload_seat *glk_preload_seat_at(int device)
 	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX)
 		return NULL;
 	return glk_load_acquire(&gpus[device].seat); /* pairs with: make_seat */
+}
+
+struct glk_preload_seat *glk_preload_seat_take(int device)
+{
+	struct glk_preload_seat *seat;
+
+	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX)
+		return NULL;
+	pthread_mutex_lock(&glk_preload_lock);
+	glk_store_relaxed(&gpus[device].taken, true);
+	seat = glk_load_relaxed(&gpus[device].seat);
+	glk_store_release(&gpus[device].seat, NULL); /* pairs with: glk_preload_seat_at */
+	pthread_mutex_unlock(&glk_preload_lock);
+	return seat;
+}
+
+void glk_preload_seat_take_end(int device)
+{
+	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX)
+		return;
+	pthread_mutex_lock(&glk_preload_lock);
+	glk_store_relaxed(&gpus[device].taken, false);
+	pthread_mutex_unlock(&glk_preload_lock);
 }
 
 static struct glk_preload_seat *known(const struct CUctx_st *context)
@@ -254,8 +279,10 @@ void glk_preload_gpu_share(int device, const char *why)
 		return;
 	glk_store_relaxed(&gpus[device].refused, true);
 	seat = glk_preload_seat_at(device);
-	if (seat)
+	if (seat && glk_preload_in(seat)) {
 		glake_stats_get(seat->glake, device, &stats);
+		glk_preload_out(seat);
+	}
 	glk_preload_log(stats.live ? GLAKE_LOG_WARNING : GLAKE_LOG_INFO,
 		"GPU %d is left to the driver from now on: %s; %llu bytes are not within "
 		"reach of others",
@@ -271,36 +298,4 @@ void glk_preload_pools_leave(int device, bool leave)
 bool glk_preload_pools_left(int device)
 {
 	return glk_load_relaxed(&gpus[device].pools_left);
-}
-
-/* All memory of the GPU goes with its context, and the library's with it. */
-static void before_reset(int device)
-{
-	struct glk_preload_seat *seat = glk_preload_seat_at(device);
-
-	if (!seat)
-		return;
-	glk_preload_report_seat(seat);
-	glk_store_release(&gpus[device].seat, NULL); /* pairs with: glk_preload_seat_at */
-	glk_preload_late_drop(seat);
-	glk_preload_ipc_leave(seat);
-	glk_preload_inside = true;
-	glake_stream_free(seat->glake, device, seat->idle);
-	glake_close(seat->glake, NULL);
-	glk_preload_inside = false;
-	glk_preload_ipc_drop(seat);
-}
-
-glk_cu_result cuDevicePrimaryCtxReset(glk_cu_device device)
-{
-	if (glk_preload_called(GLK_PRELOAD_cuDevicePrimaryCtxReset))
-		before_reset(device);
-	return GLK_PRELOAD_PASS(cuDevicePrimaryCtxReset, device);
-}
-
-glk_cu_result cuDevicePrimaryCtxReset_v2(glk_cu_device device)
-{
-	if (glk_preload_called(GLK_PRELOAD_cuDevicePrimaryCtxReset_v2))
-		before_reset(device);
-	return GLK_PRELOAD_PASS(cuDevicePrimaryCtxReset_v2, device);
 }

@@ -200,9 +200,11 @@ static glk_cu_result open_new(struct glk_preload_seat *seat,
 	err = glk_preload_ipc_ask(handle, &new.peer, &block);
 	if (err)
 		return refused(handle, err);
-	glk_preload_inside = true;
-	err = map(&block, &new);
-	glk_preload_inside = false;
+	err = -ESTALE;
+	if (glk_preload_in(seat)) {
+		err = map(&block, &new);
+		glk_preload_out(seat);
+	}
 	glk_preload_ipc_block_end(&block);
 	if (err) {
 		glk_preload_ipc_tell(new.peer, handle->id);
@@ -282,14 +284,15 @@ static int unmap(const struct opened *old)
 	bool own = old->device != old->seat->device;
 	int err = 0;
 
-	glk_preload_inside = true;
+	if (!glk_preload_in(old->seat))
+		return 0; /* its memory has gone with the context */
 	if (own)
 		err = glake_stream_new(glake, old->device, &stream);
 	if (!err)
 		err = glake_import_end(glake, (void *)(uintptr_t)old->base, stream);
 	if (own && stream)
 		glake_stream_free(glake, old->device, stream);
-	glk_preload_inside = false;
+	glk_preload_out(old->seat);
 	return err;
 }
 

@@ -60,11 +60,16 @@ static void report_route(enum glk_preload_route route, const char *how)
 		glk_preload_log(GLAKE_LOG_INFO, "hooked %s:%s", how, names);
 }
 
-void glk_preload_report_seat(const struct glk_preload_seat *seat)
+void glk_preload_report_seat(struct glk_preload_seat *seat)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
+	int err;
 
-	if (glake_stats_get(seat->glake, seat->device, &stats))
+	if (!glk_preload_in(seat))
+		return;
+	err = glake_stats_get(seat->glake, seat->device, &stats);
+	glk_preload_out(seat);
+	if (err)
 		return;
 	glk_preload_log(GLAKE_LOG_INFO,
 		"GPU %d: %" PRIu64 " blocks given, %" PRIu64 " taken back, %" PRIu64

@@ -154,8 +154,13 @@ glk_cu_result cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 	struct glk_preload_seat *seat = serves ? glk_preload_seat() : NULL;
 	glk_cu_result result = GLK_PRELOAD_PASS(cuMemGetInfo_v2, ret_free, ret_total);
 	uint64_t used, room;
+	int err;
 
-	if (result || !seat || glake_stats_get(seat->glake, seat->device, &stats))
+	if (result || !seat || !glk_preload_in(seat))
+		return result;
+	err = glake_stats_get(seat->glake, seat->device, &stats);
+	glk_preload_out(seat);
+	if (err)
 		return result;
 	used = stats.reserved > stats.free_pages ? stats.reserved - stats.free_pages : 0;
 	*ret_free += stats.reserved - used;

@@ -16,9 +16,10 @@ static void tell(struct glk_preload_seat *seat, int peer, bool on)
 	struct glake_error error = {.sz = sizeof(error)};
 	int err;
 
-	glk_preload_inside = true;
+	if (!glk_preload_in(seat))
+		return;
 	err = glake_peer_access(seat->glake, seat->device, peer, on);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 	if (!err || !on)
 		return;
 	glake_last_error(&error);

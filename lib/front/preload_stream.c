@@ -15,9 +15,10 @@ static int tell_end(struct glk_preload_seat *seat, struct CUstream_st *stream)
 {
 	int err;
 
-	glk_preload_inside = true;
+	if (!glk_preload_in(seat))
+		return 0;
 	err = glake_stream_end(seat->glake, seat->device, stream);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 	return err;
 }
 
@@ -47,11 +48,10 @@ static void record(bool serves, struct CUevent_st *event, struct CUstream_st *st
 {
 	struct glk_preload_seat *seat = serves ? glk_preload_seat_known(stream) : NULL;
 
-	if (!seat || !event)
+	if (!seat || !event || !glk_preload_in(seat))
 		return;
-	glk_preload_inside = true;
 	glake_event_recorded(seat->glake, seat->device, event, stream);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 }
 
 /* After the wait. */
@@ -62,11 +62,10 @@ static glk_cu_result wait(glk_cu_result result, bool serves, struct CUstream_st 
 
 	if (serves && !result && event)
 		seat = glk_preload_seat_known(stream);
-	if (!seat)
+	if (!seat || !glk_preload_in(seat))
 		return result;
-	glk_preload_inside = true;
 	glake_stream_waited(seat->glake, seat->device, stream, event);
-	glk_preload_inside = false;
+	glk_preload_out(seat);
 	return result;
 }
 
@@ -129,8 +128,10 @@ glk_cu_result cuEventDestroy_v2(struct CUevent_st *event)
 	for (int i = 0; i < GLK_PRELOAD_GPUS_MAX && event; i++) {
 		seat = notes(GLK_PRELOAD_cuEventDestroy_v2) ? glk_preload_seat_at(i)
 							    : NULL;
-		if (seat)
-			glake_event_forget(seat->glake, seat->device, event);
+		if (!seat || !glk_preload_in(seat))
+			continue;
+		glake_event_forget(seat->glake, seat->device, event);
+		glk_preload_out(seat);
 	}
 	return GLK_PRELOAD_PASS(cuEventDestroy_v2, event);
 }

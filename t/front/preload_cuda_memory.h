@@ -262,6 +262,11 @@ CUDA(cuMemAllocAsync_ptsz, (fake_address *ret, size_t size, struct CUstream_st *
 	return plain(ret, size, false);
 }
 
+CUDA(cuMemFreeAsync_ptsz, (fake_address ptr, struct CUstream_st *stream), (ptr, stream))
+{
+	return unplain(ptr);
+}
+
 CUDA(cuMemFreeAsync, (fake_address ptr, struct CUstream_st *stream), (ptr, stream))
 {
 	return unplain(ptr);

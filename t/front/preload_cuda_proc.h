@@ -116,6 +116,10 @@ static fake_result look_up(const char *symbol, void **fn, int version, uint64_t 
 		*fn = (void *)cuMemAllocAsync_ptsz;
 		return 0;
 	}
+	if (flags == 2 && !strcmp(symbol, "cuMemFreeAsync")) {
+		*fn = (void *)cuMemFreeAsync_ptsz;
+		return 0;
+	}
 #define LOOK(function, name, since)                                                      \
 	if (!strcmp(symbol, #name) && since <= version)                                  \
 		*fn = (void *)function;

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What goes wrong at the edges: threads that come first all at once, resets amid threads,
+ * frees of the wrong thing by many, streams of threads. Runs under the preload.
+ */
+#define TAP_NO_LOG
+#include "tap.h"
+
+#include "preload_calls.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define THREADS 8
+#define RESETS	40
+#define ROUNDS	200
+
+typedef fake_result alloc_in_order(fake_address *, size_t, struct CUstream_st *);
+typedef fake_result free_in_order(fake_address, struct CUstream_st *);
+
+static struct calls cu;
+static const struct fake_state *fake;
+static pthread_barrier_t together;
+static atomic_bool stop;
+static atomic_int served;
+
+static uintptr_t run(void *(*body)(void *), int count)
+{
+	pthread_t thread[THREADS];
+	uintptr_t wrong = 0;
+	void *found;
+
+	for (uintptr_t i = 0; i < (uintptr_t)count; i++)
+		if (pthread_create(&thread[i], NULL, body, (void *)i))
+			tap_bail("no thread");
+	for (int i = 0; i < count; i++) {
+		pthread_join(thread[i], &found);
+		wrong += (uintptr_t)found;
+	}
+	return wrong;
+}
+
+static void *come_first(void *arg)
+{
+	struct CUctx_st *context = NULL;
+	fake_address ptr = 0;
+	uintptr_t wrong = 0;
+
+	wrong += cu.cuDevicePrimaryCtxRetain(&context, (int)((uintptr_t)arg % 2)) != 0;
+	wrong += cu.cuCtxSetCurrent(context) != 0;
+	pthread_barrier_wait(&together);
+	wrong += cu.cuMemAlloc(&ptr, 100000) != 0;
+	if (ptr)
+		memset((void *)(uintptr_t)ptr, 1, 100000);
+	wrong += cu.cuMemFree(ptr) != 0;
+	return (void *)wrong;
+}
+
+/* In a child, so that it is the first use. */
+static int first_use(void)
+{
+	uintptr_t wrong;
+
+	pthread_barrier_init(&together, NULL, THREADS);
+	wrong = run(come_first, THREADS);
+	return wrong ? 1 : fake->count("cuMemAlloc_v2") ? 2 : 0;
+}
+
+static void first_uses(void)
+{
+	int status = 0, wrong = 0;
+
+	for (int i = 0; i < 10 && !wrong; i++) {
+		pid_t pid;
+
+		fflush(stdout);
+		pid = fork();
+		if (!pid) {
+			alarm(60);
+			_exit(first_use());
+		}
+		if (waitpid(pid, &status, 0) != pid)
+			tap_bail("no child");
+		wrong = status;
+	}
+	is_int(wrong, 0, "threads that come first all at once");
+}
+
+/* Memory may go at any time, so it is not touched; what is not served now the driver serves. */
+static void *go_on(void *arg)
+{
+	struct CUstream_st *stream;
+	uintptr_t wrong = 0;
+	fake_address p, q;
+	size_t left, total;
+	int before;
+
+	calls_use(&cu, 0);
+	cu.cuStreamCreate(&stream, 0);
+	while (!atomic_load(&stop)) {
+		fake_result first = cu.cuMemAlloc(&p, 50000 + (uintptr_t)arg * 1000);
+		fake_result second = cu.cuMemAllocAsync(&q, MIB, stream);
+
+		wrong += (first && first != 2) || (second && second != 2);
+		cu.cuMemGetAddressRange(&p, NULL, p);
+		cu.cuMemGetInfo(&left, &total);
+		if (!first)
+			cu.cuMemFree(p);
+		if (!second)
+			cu.cuMemFreeAsync(q, stream);
+		before = atomic_fetch_add(&served, 1);
+		wrong += before < 0;
+	}
+	cu.cuStreamDestroy(stream);
+	return (void *)wrong;
+}
+
+static void *reset(void *arg)
+{
+	uintptr_t wrong = 0;
+
+	calls_use(&cu, 0);
+	for (int i = 0; i < RESETS; i++) {
+		int seen = atomic_load(&served);
+
+		while (atomic_load(&served) < seen + 5)
+			usleep(100);
+		wrong += cu.cuDevicePrimaryCtxReset(0) != 0;
+	}
+	return (void *)wrong;
+}
+
+static void *reset_or_go_on(void *arg)
+{
+	static atomic_int resetting = 2;
+	void *found;
+
+	if ((uintptr_t)arg >= 2)
+		return go_on(arg);
+	found = reset(arg);
+	if (atomic_fetch_sub(&resetting, 1) == 1)
+		atomic_store(&stop, true);
+	return found;
+}
+
+static void resets(void)
+{
+	fake_address ptr = 0;
+	int before;
+
+	is_int((int64_t)run(reset_or_go_on, 5), 0,
+		"resets by two, amid three that go on");
+	is_int(cu.cuDevicePrimaryCtxReset(0), 0, "one more");
+	is_int((int64_t)fake->used(0), 0, "nothing is left behind");
+	before = fake->count("cuMemAlloc_v2");
+	is_int(cu.cuMemAlloc(&ptr, MIB), 0, "memory again");
+	is_int(fake->count("cuMemAlloc_v2") - before, 0, "  which is served");
+	is_int(cu.cuMemFree(ptr), 0, "  and freed");
+}
+
+static fake_address shared[ROUNDS];
+
+/* All free the same blocks; each is freed once. Returns how often it was. */
+static void *free_all(void *arg)
+{
+	uintptr_t freed = 0;
+
+	calls_use(&cu, 0);
+	pthread_barrier_wait(&together);
+	for (int i = 0; i < ROUNDS; i++) {
+		cu.cuMemFree(shared[i] + 512);
+		freed += ((uintptr_t)arg % 2 ? cu.cuMemFree(shared[i])
+					     : cu.cuMemFreeAsync(shared[i], NULL)) == 0;
+	}
+	return (void *)freed;
+}
+
+static void frees(void)
+{
+	pthread_barrier_init(&together, NULL, THREADS);
+	for (int i = 0; i < ROUNDS; i++)
+		if (cu.cuMemAlloc(&shared[i], 2000 + (size_t)i * 3000))
+			tap_bail("no memory");
+	is_int((int64_t)run(free_all, THREADS), ROUNDS,
+		"blocks that all threads free at once are freed once");
+}
+
+static void of_threads(const char *how, alloc_in_order *alloc, free_in_order *release)
+{
+	fake_address ptr = 0, q = 0;
+
+	tap_note("%s", how);
+	is_int(alloc(&ptr, MIB, NULL), 0, "memory on the stream of the thread");
+	is_int(fake->count("cuMemAllocAsync_ptsz"), 0, "  is served");
+	is_int(release(ptr, NULL), 0, "  and freed");
+	is_int(release(ptr, NULL), 1, "  once");
+	is_int(fake->count("cuMemFreeAsync_ptsz"), 0, "  not by the driver");
+	is_int(cu.cuMemAlloc(&q, MIB), 0, "plain memory");
+	is_int(release(q, NULL), 0, "  is freed there too");
+	is_int(alloc(&ptr, MIB, NULL), 0, "memory of the thread");
+	is_int(cu.cuMemFreeAsync(ptr, NULL), 0, "  on the stream of all");
+}
+
+static void streams_of_threads(void)
+{
+	alloc_in_order *alloc;
+	free_in_order *release;
+	proc_v12000 *proc;
+	unsigned status;
+	void *fn;
+
+	fn = dlsym(driver_open(), "cuMemAllocAsync_ptsz");
+	memcpy(&alloc, &fn, sizeof(fn));
+	fn = dlsym(driver_open(), "cuMemFreeAsync_ptsz");
+	memcpy(&release, &fn, sizeof(fn));
+	of_threads("dlsym", alloc, release);
+	fn = dlsym(driver_open(), "cuGetProcAddress_v2");
+	memcpy(&proc, &fn, sizeof(fn));
+	proc("cuMemAllocAsync", &fn, 12000, 2, &status);
+	memcpy(&alloc, &fn, sizeof(fn));
+	proc("cuMemFreeAsync", &fn, 12000, 2, &status);
+	memcpy(&release, &fn, sizeof(fn));
+	of_threads("cuGetProcAddress", alloc, release);
+}
+
+int main(int count, char **arguments)
+{
+	tap_plan_later();
+	fake = driver_state();
+	cu = calls_by(count > 1 ? arguments[1] : "dlsym");
+	first_uses();
+	calls_use(&cu, 0);
+	streams_of_threads();
+	frees();
+	resets();
+	return tap_done();
+}
