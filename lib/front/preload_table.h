@@ -24,6 +24,7 @@ typedef unsigned int glk_cu_proc_status;
 typedef unsigned int glk_cu_capture_mode;
 typedef unsigned int glk_cu_capture_status;
 typedef unsigned int glk_cu_allocation;
+typedef unsigned int glk_cu_attribute;
 typedef int glk_cu_device;
 typedef unsigned long long glk_cu_address;
 
@@ -45,6 +46,10 @@ enum {
 	GLK_CU_CAPTURE_NONE = 0,
 	GLK_CU_ALLOCATION_PINNED = 1,
 	GLK_CU_LOCATION_DEVICE = 1,
+	GLK_CU_POINTER_CONTEXT = 1,
+	GLK_CU_POINTER_LEGACY_IPC = 10,
+	GLK_CU_POINTER_RANGE_START = 11,
+	GLK_CU_POINTER_RANGE_SIZE = 12,
 	GLK_CU_PROC_LEGACY_STREAM = 1,
 	GLK_CU_PROC_THREAD_STREAM = 2,
 	GLK_CU_PROC_FOUND = 0,
@@ -125,6 +130,13 @@ struct glk_cu_ipc_handle {
 	H(cuMemGetAddressRange_v2, cuMemGetAddressRange, 3020, LEGACY, ALWAYS,		\
 		(glk_cu_address *ret_base, size_t *ret_size, glk_cu_address ptr),	\
 		(ret_base, ret_size, ptr))						\
+	H(cuPointerGetAttribute, cuPointerGetAttribute, 4000, LEGACY, ALWAYS,		\
+		(void *data, glk_cu_attribute attribute, glk_cu_address ptr),		\
+		(data, attribute, ptr))							\
+	H(cuPointerGetAttributes, cuPointerGetAttributes, 7000, LEGACY, ALWAYS,		\
+		(unsigned int count, glk_cu_attribute *attributes, void **data,		\
+			glk_cu_address ptr),						\
+		(count, attributes, data, ptr))						\
 	H(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, LEGACY, ALWAYS,			\
 		(struct glk_cu_ipc_handle *ret_handle, glk_cu_address ptr),		\
 		(ret_handle, ptr))							\

@@ -42,6 +42,10 @@ int main(void)
 	N(GLK_CU_CAPTURE_NONE, CU_STREAM_CAPTURE_STATUS_NONE)				\
 	N(GLK_CU_ALLOCATION_PINNED, CU_MEM_ALLOCATION_TYPE_PINNED)			\
 	N(GLK_CU_LOCATION_DEVICE, CU_MEM_LOCATION_TYPE_DEVICE)				\
+	N(GLK_CU_POINTER_CONTEXT, CU_POINTER_ATTRIBUTE_CONTEXT)				\
+	N(GLK_CU_POINTER_LEGACY_IPC, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE)	\
+	N(GLK_CU_POINTER_RANGE_START, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR)		\
+	N(GLK_CU_POINTER_RANGE_SIZE, CU_POINTER_ATTRIBUTE_RANGE_SIZE)			\
 	N(GLK_CU_PROC_LEGACY_STREAM, CU_GET_PROC_ADDRESS_LEGACY_STREAM)			\
 	N(GLK_CU_PROC_THREAD_STREAM, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)	\
 	N(GLK_CU_PROC_FOUND, CU_GET_PROC_ADDRESS_SUCCESS)				\
@@ -91,6 +95,7 @@ static void shapes(void)
 #define glk_cu_capture_mode   CUstreamCaptureMode
 #define glk_cu_capture_status CUstreamCaptureStatus
 #define glk_cu_allocation     CUmemAllocationType
+#define glk_cu_attribute      CUpointer_attribute
 #define glk_cu_location	      CUmemLocation_st
 #define glk_cu_access	      CUmemAccessDesc_st
 #define glk_cu_pool_props     CUmemPoolProps_st

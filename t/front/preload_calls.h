@@ -52,6 +52,13 @@ struct calls_handle {
 	F(cuMemGetInfo, cuMemGetInfo_v2, 3020, (size_t *left, size_t *total))		\
 	F(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020,				\
 		(fake_address *base, size_t *size, fake_address ptr))			\
+	F(cuPointerGetAttribute, cuPointerGetAttribute, 4000,				\
+		(void *value, unsigned which, fake_address ptr))			\
+	F(cuPointerGetAttributes, cuPointerGetAttributes, 7000,				\
+		(unsigned number, const unsigned *which, void **values,			\
+			fake_address ptr))						\
+	F(cuMemAllocManaged, cuMemAllocManaged, 6000,					\
+		(fake_address *ret, size_t size, unsigned flags))			\
 	F(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *handle, fake_address ptr))	\
 	F(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000,				\
 		(fake_address *ret, struct calls_handle handle, unsigned flags))	\

@@ -267,6 +267,12 @@ CUDA(cuMemFreeAsync_ptsz, (fake_address ptr, struct CUstream_st *stream), (ptr, 
 	return unplain(ptr);
 }
 
+CUDA(cuMemAllocManaged, (fake_address *ret, size_t size, unsigned flags),
+	(ret, size, flags))
+{
+	return plain(ret, size, false);
+}
+
 CUDA(cuMemFreeAsync, (fake_address ptr, struct CUstream_st *stream), (ptr, stream))
 {
 	return unplain(ptr);
@@ -335,14 +341,45 @@ CUDA(cuIpcCloseMemHandle, (fake_address ptr), (ptr))
 	return ptr == 77 ? 0 : INVALID_VALUE;
 }
 
+/* Of a mapped page there is no context, no handle, and the range of the page. */
+static fake_result attribute_of(void *value, unsigned which, fake_address ptr)
+{
+	const uintptr_t page = (uintptr_t)2 << 20;
+	struct memory *m = memory_at(ptr);
+
+	switch (which) {
+	case 1:
+		*(void **)value = m ? &primary[m->device] : NULL;
+		return 0;
+	case 10:
+		*(int *)value = m != NULL;
+		return 0;
+	case 11:
+		*(fake_address *)value = m ? m->base : ptr & ~(page - 1);
+		return 0;
+	case 12:
+		*(size_t *)value = m ? m->size : page;
+		return 0;
+	default:
+		if (m)
+			*(int *)value = m->device;
+		return m ? 0 : INVALID_VALUE;
+	}
+}
+
 CUDA(cuPointerGetAttribute, (void *value, unsigned which, fake_address ptr),
 	(value, which, ptr))
 {
-	struct memory *m = memory_at(ptr);
+	return attribute_of(value, which, ptr);
+}
 
-	if (m)
-		*(int *)value = m->device;
-	return m ? 0 : INVALID_VALUE;
+CUDA(cuPointerGetAttributes,
+	(unsigned number, const unsigned *which, void **values, fake_address ptr),
+	(number, which, values, ptr))
+{
+	for (unsigned i = 0; i < number; i++)
+		attribute_of(values[i], which[i], ptr);
+	return 0;
 }
 
 CUDA(cuMemcpyAsync,

@@ -51,6 +51,7 @@ CUDA(cuGetProcAddress_v2,
 	R(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, 4000)				\
 	R(cuCtxDisablePeerAccess, cuCtxDisablePeerAccess, 4000)				\
 	R(cuPointerGetAttribute, cuPointerGetAttribute, 4000)				\
+	R(cuPointerGetAttributes, cuPointerGetAttributes, 7000)				\
 	R(cuMemAddressReserve, cuMemAddressReserve, 10020)				\
 	R(cuMemAddressFree, cuMemAddressFree, 10020)					\
 	R(cuMemCreate, cuMemCreate, 10020)						\
@@ -93,6 +94,7 @@ CUDA(cuGetProcAddress_v2,
 	R(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool, 11020)			\
 	R(cuMemGetAllocationPropertiesFromHandle,					\
 		cuMemGetAllocationPropertiesFromHandle, 10020)				\
+	R(cuMemAllocManaged, cuMemAllocManaged, 6000)					\
 	R(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010)					\
 	R(cuIpcOpenMemHandle, cuIpcOpenMemHandle, 4010)					\
 	R(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000)				\

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What goes wrong at the edges: threads that come first all at once, resets amid threads,
- * frees of the wrong thing by many, streams of threads. Runs under the preload.
+ * frees of the wrong thing by many, streams of threads, what is said of addresses, memory that
+ * is none of ours. Runs under the preload.
  */
 #define TAP_NO_LOG
 #include "tap.h"
@@ -225,13 +226,65 @@ static void streams_of_threads(void)
 	of_threads("cuGetProcAddress", alloc, release);
 }
 
+struct answers {
+	struct CUctx_st *context;
+	fake_address start;
+	size_t size;
+	int capable;
+};
+
+static struct answers ask(fake_address ptr, bool one_by_one)
+{
+	const unsigned which[] = {1, 11, 12, 10};
+	struct answers a = {NULL, 0, 0, -1};
+	void *values[] = {&a.context, &a.start, &a.size, &a.capable};
+
+	if (!one_by_one && cu.cuPointerGetAttributes(4, which, values, ptr))
+		return (struct answers){0};
+	for (int i = 0; one_by_one && i < 4; i++)
+		if (cu.cuPointerGetAttribute(values[i], which[i], ptr))
+			return (struct answers){0};
+	return a;
+}
+
+static void attributes(struct CUctx_st *primary)
+{
+	fake_address ours = 0, theirs = 0;
+	struct answers a;
+	int device = -1;
+
+	is_int(cu.cuMemAlloc(&ours, 5 * MIB + 7), 0, "a block of some pages");
+	is_int(cu.cuMemAllocManaged(&theirs, 3 * MIB, 1), 0, "managed memory");
+	for (int i = 0; i < 2; i++) {
+		a = ask(ours + 4 * MIB, i);
+		ok(a.start == ours && a.size == 5 * MIB + 7, "the range is the block");
+		ok(a.context == primary, "its context is the one it was made in");
+		is_int(a.capable, 1, "it can have a handle for other processes");
+		a = ask(theirs + MIB, i);
+		ok(a.start == theirs && a.size == 3 * MIB, "of what is the driver's");
+		is_int(a.capable, 1, "  all is as it says");
+		a = ask(0x123456789000, i);
+		ok(!a.context && !a.capable, "and of what is nobody's");
+	}
+	is_int(cu.cuPointerGetAttribute(&device, 9, theirs), 0, "what else there is");
+	is_int(device, 0, "  is the driver's to say");
+	is_int(cu.cuMemFree(theirs), 0, "managed memory is freed");
+	is_int(fake->count("cuMemAllocManaged"), 1, "  where it came from");
+	is_int(cu.cuMemFree(ours), 0, "and the block");
+	a = ask(ours, false);
+	ok(!a.context && !a.capable, "of which nothing is left to say");
+}
+
 int main(int count, char **arguments)
 {
+	struct CUctx_st *primary;
+
 	tap_plan_later();
 	fake = driver_state();
 	cu = calls_by(count > 1 ? arguments[1] : "dlsym");
 	first_uses();
-	calls_use(&cu, 0);
+	primary = calls_use(&cu, 0);
+	attributes(primary);
 	streams_of_threads();
 	frees();
 	resets();
