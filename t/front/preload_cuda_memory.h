@@ -469,7 +469,12 @@ static void end(void)
 
 static int after(void)
 {
-	return calls_after;
+	int calls;
+
+	pthread_mutex_lock(&lock);
+	calls = calls_after;
+	pthread_mutex_unlock(&lock);
+	return calls;
 }
 
 __attribute__((visibility("default"))) extern const struct fake_state fake;

@@ -9,6 +9,7 @@
  * and under libglake-preload.so.
  */
 #include "preload_ipc.cuh"
+#include "preload_odd.cuh"
 
 #include <chrono>
 #include <cinttypes>
@@ -425,7 +426,7 @@ static const struct {
 } programs[] = {{"vectors", vectors}, {"streams", streams}, {"graph", graph},
 	{"meanwhile", meanwhile}, {"all", all},
 	{"threads", threads}, {"pitch", pitch}, {"wait", wait}, {"refused", refused},
-	{"reset", reset}, {"entry", entry}, {"ipc", ipc}, {"cost", cost}};
+	{"reset", reset}, {"entry", entry}, {"ipc", ipc}, {"odd", odd}, {"cost", cost}};
 
 int main(int count, char **arguments)
 {

@@ -5,11 +5,12 @@ Programs that know nothing of glake, plain and under libglake-preload.so, on a r
 
     t/gpu/preload.py [-l FOLDER] [-p FOLDER] [-o FILE] [NAME...]
 
-runs the programs of preload.cu with the static and the shared runtime, and the jobs of
-preload_jobs.py that have their packages here, and prints one table. Each must say the same in
-both runs, and its memory must have gone through glake. -l is where libglake-preload.so and the
-libraries it needs lie (by default that of a bundle, or build/lib/front), -p where the programs
-are or are built with nvcc; -o takes what all runs wrote to stderr. Exit status 0: all is well.
+runs the programs of preload.cu with the static and the shared runtime and with a default stream
+for each thread, and the jobs of preload_jobs.py that have their packages here, and prints one
+table. Each must say the same in both runs, and its memory must have gone through glake. -l is
+where libglake-preload.so and the libraries it needs lie (by default that of a bundle, or
+build/lib/front), -p where the programs are or are built with nvcc; -o takes what all runs wrote
+to stderr. Exit status 0: all is well.
 """
 
 import argparse
@@ -22,17 +23,21 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = ["vectors", "streams", "graph", "meanwhile", "threads", "pitch", "wait", "refused",
-            "reset", "entry", "ipc", "cost"]
+            "reset", "entry", "ipc", "odd", "cost"]
+# How they are built: the runtime, and whose the default stream is.
+KINDS = {"static": ["-cudart", "static"], "shared": ["-cudart", "shared"],
+         "threads": ["-cudart", "static", "-default-stream", "per-thread"]}
 JOBS = {"cupy": "cupy", "cupy-async": "cupy", "jax": "jax", "torch": "torch",
         "torch-async": "torch", "torch-cached": "torch", "numba": "numba"}
 
 
 def build(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    for runtime in ("static", "shared"):
-        program = folder / f"preload-{runtime}"
-        if not program.exists():
-            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", "-cudart", runtime,
+    newest = max(source.stat().st_mtime for source in HERE.glob("preload*.cu*"))
+    for kind, options in KINDS.items():
+        program = folder / f"preload-{kind}"
+        if not program.exists() or program.stat().st_mtime < newest:
+            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", *options,
                             "-Xcompiler", "-pthread", "-o", program, HERE / "preload.cu"],
                            check=True)
 
@@ -95,10 +100,9 @@ def main():
     with open(args.o, "w", encoding="utf-8") as log:
         for name in args.names or PROGRAMS + list(JOBS):
             if name in PROGRAMS:
-                for runtime in ("static", "shared"):
-                    command = [args.p.resolve() / f"preload-{runtime}", name]
-                    good &= compare(f"{name} {runtime}", command, preload, ours + runtime_at,
-                                    log)
+                for kind in KINDS:
+                    command = [args.p.resolve() / f"preload-{kind}", name]
+                    good &= compare(f"{name} {kind}", command, preload, ours + runtime_at, log)
             elif subprocess.run([sys.executable, "-c", f"import importlib.util as u, sys; "
                                  f"sys.exit(not u.find_spec('{JOBS[name]}'))"],
                                 check=False).returncode:
