@@ -44,6 +44,7 @@ static int give_back(struct glk_preload_seat *seat, void *ptr, struct CUstream_s
 {
 	int err;
 
+	glk_preload_ipc_freed(ptr);
 	if (!glk_preload_in(seat))
 		return -ESTALE;
 	err = glake_free(seat->glake, ptr, stream);
@@ -56,6 +57,7 @@ static int give_back_unused(struct glk_preload_seat *seat, void *ptr)
 {
 	int err;
 
+	glk_preload_ipc_freed(ptr);
 	if (!glk_preload_in(seat))
 		return -ESTALE;
 	err = glake_free_after(seat->glake, ptr, NULL, 0);
@@ -162,6 +164,7 @@ static glk_cu_result put_by(struct glk_preload_seat *seat, void *ptr)
 {
 	switch (glk_preload_late(seat, ptr)) {
 	case 0:
+		glk_preload_ipc_freed(ptr);
 		return GLK_CU_SUCCESS;
 	case -ENOSPC:
 		return GLK_CU_STREAM_CAPTURE_UNSUPPORTED;
@@ -182,7 +185,6 @@ glk_cu_result glk_preload_take_plain(glk_cu_address address)
 	/* at exit the memory goes with the process, and the driver may have gone before */
 	if (result || glk_preload_stopped())
 		return result;
-	glk_preload_ipc_freed(ptr);
 	if (!plain) {
 		err = give_back_unused(seat, ptr);
 	} else if (!glk_preload_conf()->free_waits) {
@@ -210,7 +212,6 @@ static glk_cu_result take_quickly(void *ptr, struct CUstream_st *stream)
 
 	if (!seat || glk_preload_late_any())
 		return GLK_PRELOAD_UNSERVED;
-	glk_preload_ipc_freed(ptr);
 	err = give_back(seat, ptr, stream);
 	if (err == -EINVAL && !glake_last_error(&error) &&
 		error.error_class == GLAKE_ERROR_NOT_MINE)
@@ -237,7 +238,6 @@ glk_cu_result glk_preload_take(glk_cu_address address, struct CUstream_st *strea
 	/* a graph frees its own memory and no other */
 	if (captures)
 		return GLK_CU_INVALID_VALUE;
-	glk_preload_ipc_freed(ptr);
 	if (glk_preload_seat_known(stream) == seat) {
 		err = give_back(seat, ptr, stream);
 	} else {

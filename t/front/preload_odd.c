@@ -2,7 +2,7 @@
 /*
  * What goes wrong at the edges: threads that come first all at once, resets amid threads,
  * frees of the wrong thing by many, streams of threads, what is said of addresses, memory that
- * is none of ours. Runs under the preload.
+ * is none of ours, handles of blocks whose free fails. Runs under the preload.
  */
 #define TAP_NO_LOG
 #include "tap.h"
@@ -275,6 +275,38 @@ static void attributes(struct CUctx_st *primary)
 	ok(!a.context && !a.capable, "of which nothing is left to say");
 }
 
+/* A handle is that of a block until its free succeeds, also where that is late. */
+static void handles(struct CUctx_st *primary)
+{
+	struct calls_handle before, after;
+	struct CUstream_st *foreign, *captures;
+	fake_address ptr = 0;
+	void *graph;
+
+	cu.cuCtxSetCurrent(fake->context(0));
+	is_int(cu.cuStreamCreate(&foreign, 0), 0, "a stream of another context");
+	cu.cuCtxSetCurrent(primary);
+	is_int(cu.cuStreamCreate(&captures, 0), 0, "and one that captures");
+	is_int(cu.cuMemAlloc(&ptr, MIB), 0, "a block");
+	is_int(cu.cuIpcGetMemHandle(&before, ptr), 0, "its handle");
+	is_int(cu.cuStreamBeginCapture(captures, 0), 0, "a capture");
+	is_int(cu.cuMemFreeAsync(ptr, foreign), 900, "a free that cannot be waited for");
+	is_int(cu.cuIpcGetMemHandle(&after, ptr), 0, "  leaves the block");
+	ok(!memcmp(&before, &after, sizeof(before)), "  its handle");
+	is_int(cu.cuMemFree(ptr), 0, "a free that is put by");
+	is_int(cu.cuIpcGetMemHandle(&after, ptr), 1, "  leaves no handle");
+	is_int(cu.cuStreamEndCapture(captures, &graph), 0, "the capture ends");
+	is_int(cu.cuMemAlloc(&ptr, MIB), 0, "a block");
+	is_int(cu.cuIpcGetMemHandle(&before, ptr), 0, "its handle");
+	is_int(cu.cuMemFree(ptr), 0, "freed");
+	is_int(cu.cuMemAlloc(&ptr, MIB), 0, "the same again");
+	is_int(cu.cuIpcGetMemHandle(&after, ptr), 0, "its handle");
+	ok(memcmp(&before, &after, sizeof(before)) != 0, "  is another");
+	is_int(cu.cuMemFree(ptr), 0, "freed");
+	cu.cuStreamDestroy(foreign);
+	cu.cuStreamDestroy(captures);
+}
+
 int main(int count, char **arguments)
 {
 	struct CUctx_st *primary;
@@ -285,6 +317,7 @@ int main(int count, char **arguments)
 	first_uses();
 	primary = calls_use(&cu, 0);
 	attributes(primary);
+	handles(primary);
 	streams_of_threads();
 	frees();
 	resets();
