@@ -11,6 +11,10 @@
 
 #define GIVEN_MAX 16384
 
+/* Every free asks here, and nearly all are of blocks without a handle: the blocks that have one
+ * are counted by a part of their address, and where there is none no list is looked through. */
+#define PARTS 65536
+
 static pthread_mutex_t given_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct {
@@ -20,7 +24,8 @@ static struct {
 } given[GIVEN_MAX]; /* under the lock */
 
 static glk_atomic(int) given_count; /* written under it */
-static uint64_t last_id;	    /* under it */
+static glk_atomic(uint16_t) parts[PARTS];
+static uint64_t last_id; /* under it */
 
 uint32_t glk_preload_ipc_check(const struct glk_preload_ipc_handle *handle)
 {
@@ -32,6 +37,13 @@ uint32_t glk_preload_ipc_check(const struct glk_preload_ipc_handle *handle)
 	for (size_t i = 0; i < sizeof(copy); i++)
 		sum = (sum ^ byte[i]) * 16777619u;
 	return sum;
+}
+
+static glk_atomic(uint16_t) * part(const void *ptr)
+{
+	uint64_t grains = (uintptr_t)ptr / GLAKE_GRAIN;
+
+	return &parts[(grains * UINT64_C(0x9e3779b97f4a7c15)) >> 48];
 }
 
 /* Its place, or -1. Under the lock. */
@@ -47,7 +59,7 @@ bool glk_preload_ipc_is_given(const void *ptr)
 {
 	bool is;
 
-	if (!glk_load_relaxed(&given_count))
+	if (!glk_load_relaxed(&given_count) || !glk_load_relaxed(part(ptr)))
 		return false;
 	pthread_mutex_lock(&given_lock);
 	is = find(ptr) >= 0;
@@ -79,6 +91,7 @@ void glk_preload_ipc_given_drop(const void *ptr, const struct glk_preload_seat *
 		if (given[i].ptr != ptr && given[i].seat != seat)
 			continue;
 		last = glk_load_relaxed(&given_count) - 1;
+		glk_sub_relaxed(part(given[i].ptr), 1);
 		given[i] = given[last];
 		glk_store_relaxed(&given_count, last);
 	}
@@ -97,6 +110,7 @@ static int place(struct glk_preload_seat *seat, void *ptr)
 	given[count].id = ++last_id;
 	given[count].ptr = ptr;
 	given[count].seat = seat;
+	glk_add_relaxed(part(ptr), 1);
 	glk_store_relaxed(&given_count, count + 1);
 	return count;
 }

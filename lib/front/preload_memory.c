@@ -180,9 +180,9 @@ glk_cu_result cuMemGetAddressRange_v2(
 	int err = -ENOENT;
 
 	if (SERVES(cuMemGetAddressRange_v2)) {
-		if (glk_preload_ipc_range(ptr, ret_base, ret_size))
-			return GLK_CU_SUCCESS;
 		err = glk_preload_find(ptr, &seat, &block);
+		if (err == -ENOENT && glk_preload_ipc_range(ptr, ret_base, ret_size))
+			return GLK_CU_SUCCESS;
 	}
 	if (err == -ENOENT)
 		return GLK_PRELOAD_PASS(cuMemGetAddressRange_v2, ret_base, ret_size, ptr);

@@ -34,9 +34,10 @@ static struct facts look_up(glk_cu_address ptr)
 	struct glake_block block;
 	struct facts facts = {0};
 
-	facts.ours = glk_preload_ipc_range(ptr, &facts.base, &facts.size);
-	if (facts.ours || glk_preload_find(ptr, &seat, &block))
+	if (glk_preload_find(ptr, &seat, &block)) {
+		facts.ours = glk_preload_ipc_range(ptr, &facts.base, &facts.size);
 		return facts;
+	}
 	return (struct facts){.ours = true,
 		.exports = block.can & GLAKE_CAN_EXPORT,
 		.context = seat->context,
