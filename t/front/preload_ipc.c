@@ -94,6 +94,19 @@ static bool gets(struct agent *a, size_t size)
 	return ptr && !simple(a, FREE, ptr);
 }
 
+/* Whether an agent has so many descriptors within a while: it hears of an end by itself. */
+static bool comes_to(struct agent *a, int fds)
+{
+	const struct timespec moment = {.tv_nsec = 20000000};
+
+	for (int i = 0; i < 250; i++) {
+		if (number(a, FDS, "") == fds)
+			return true;
+		nanosleep(&moment, NULL);
+	}
+	return false;
+}
+
 static void shares(size_t size, const char *what)
 {
 	struct agent owner = agent_new(0), user = agent_new(0);
@@ -137,7 +150,7 @@ static void shares(size_t size, const char *what)
 	is_int(opens(&user, handle, &theirs), 400, "then the handle is no good");
 	is_int(simple(&owner, FREE, base), 0, "freed");
 	ok(gets(&owner, FAKE_MEMORY - 16 * MIB), "all of the memory is the owner's");
-	is_int(number(&owner, FDS, "") - fds, 1, "who keeps a socket to be asked at");
+	ok(comes_to(&owner, fds + 1), "who keeps a socket to be asked at");
 	other = handle_of(&owner, base = alloc(&owner, size));
 	ok(memcmp(&handle, &other, sizeof(handle)) != 0, "a new block has a new handle");
 	agent_end(&user);
