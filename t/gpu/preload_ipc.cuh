@@ -15,6 +15,7 @@
 
 struct letter {
 	cudaIpcMemHandle_t handle;
+	int device; /* on which it is to be opened */
 	size_t words;
 	word seed;
 };
@@ -50,10 +51,12 @@ static void ipc_child(int from, int to)
 		auto start = std::chrono::steady_clock::now();
 		void *p, *again;
 
+		MUST(cudaSetDevice(got.device));
 		MUST(cudaIpcOpenMemHandle(&p, got.handle, cudaIpcMemLazyEnablePeerAccess));
 		std::chrono::duration<double, std::micro> took =
 			std::chrono::steady_clock::now() - start;
-		fprintf(stderr, "ipc: %zu words opened in %.0f us\n", got.words, took.count());
+		fprintf(stderr, "ipc: %zu words opened on GPU %d in %.0f us\n", got.words,
+			got.device, took.count());
 		MUST(cudaIpcOpenMemHandle(&again, got.handle, cudaIpcMemLazyEnablePeerAccess));
 		if (again != p)
 			exit(3);
@@ -70,7 +73,7 @@ static void ipc_child(int from, int to)
 static void ipc()
 {
 	const size_t sizes[] = {1000, 1 << 19, 1 << 25, 1 << 28};
-	int there[2], back[2], status = -1;
+	int there[2], back[2], status = -1, gpus = 0;
 	cudaError_t own = cudaSuccess;
 	word seed = 1;
 	char done;
@@ -83,8 +86,10 @@ static void ipc()
 		ipc_child(there[0], back[1]);
 	}
 	close(back[1]);
-	for (size_t words : sizes) {
-		letter letter = {{}, words, seed};
+	MUST(cudaGetDeviceCount(&gpus));
+	for (int i = 0; i < 8; i++) {
+		size_t words = sizes[i / 2];
+		letter letter = {{}, i % 2 < gpus ? i % 2 : 0, words, seed};
 		word *p;
 		void *q;
 
