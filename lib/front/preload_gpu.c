@@ -8,7 +8,7 @@
  */
 #include "front/preload.h"
 
-#define SEATS_MAX 256 /* GPUs and resets of GPUs, over the life of the process */
+#define SEATS_MAX 4096 /* GPUs and resets of GPUs, over the life of the process */
 
 static struct {
 	glk_atomic(struct glk_preload_seat *) seat;

@@ -18,6 +18,8 @@
 #define RESETS	40
 #define ROUNDS	200
 
+#define MANY_RESETS 300
+
 typedef fake_result alloc_in_order(fake_address *, size_t, struct CUstream_st *);
 typedef fake_result free_in_order(fake_address, struct CUstream_st *);
 
@@ -159,6 +161,19 @@ static void resets(void)
 	is_int(cu.cuMemAlloc(&ptr, MIB), 0, "memory again");
 	is_int(fake->count("cuMemAlloc_v2") - before, 0, "  which is served");
 	is_int(cu.cuMemFree(ptr), 0, "  and freed");
+}
+
+/* As a suite of tests does that begins each one anew. */
+static void many_resets(void)
+{
+	int before = fake->count("cuMemAlloc_v2"), wrong = 0;
+	fake_address ptr;
+
+	for (int i = 0; i < MANY_RESETS && !wrong; i++)
+		wrong = cu.cuMemAlloc(&ptr, MIB) || cu.cuDevicePrimaryCtxReset(0);
+	is_int(wrong, 0, "many resets");
+	is_int(fake->count("cuMemAlloc_v2") - before, 0, "  all memory is served");
+	is_int((int64_t)fake->used(0), 0, "  and goes each time");
 }
 
 static fake_address shared[ROUNDS];
@@ -321,5 +336,6 @@ int main(int count, char **arguments)
 	streams_of_threads();
 	frees();
 	resets();
+	many_resets();
 	return tap_done();
 }
