@@ -261,6 +261,10 @@ void glk_preload_ipc_child(void);
 void glk_preload_ipc_fds_lock(void);
 void glk_preload_ipc_fds_unlock(void);
 
+/* preload_room.c: whether to ask the driver once more for memory of the current GPU, which it did
+ * not have: the library has given some back. */
+bool glk_preload_room(bool serves, glk_cu_result result);
+
 /* preload_pool.c: whether requests from a pool of the program may be served. */
 bool glk_preload_pool_serves(
 	const struct glk_preload_seat *seat, struct CUmemPoolHandle_st *pool);

@@ -14,15 +14,19 @@
 
 glk_cu_result cuMemAlloc_v2(glk_cu_address *ret, size_t size)
 {
-	bool serves =
-		SERVES(cuMemAlloc_v2) && ret && size && glk_preload_conf()->serve_plain;
+	bool called = SERVES(cuMemAlloc_v2);
+	bool serves = called && ret && size && glk_preload_conf()->serve_plain;
 	struct glk_preload_seat *seat = serves ? glk_preload_seat() : NULL;
 	glk_cu_result result = GLK_PRELOAD_UNSERVED;
 
 	if (seat)
 		result = glk_preload_give_plain(seat, size, ret);
-	return result == GLK_PRELOAD_UNSERVED ? GLK_PRELOAD_PASS(cuMemAlloc_v2, ret, size)
-					      : result;
+	if (result != GLK_PRELOAD_UNSERVED)
+		return result;
+	result = GLK_PRELOAD_PASS(cuMemAlloc_v2, ret, size);
+	if (glk_preload_room(called, result))
+		result = GLK_PRELOAD_PASS(cuMemAlloc_v2, ret, size);
+	return result;
 }
 
 glk_cu_result cuMemAllocPitch_v2(glk_cu_address *ret, size_t *ret_pitch, size_t width,

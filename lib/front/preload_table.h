@@ -18,6 +18,11 @@ struct CUmemPoolHandle_st;
 struct CUgraph_st;
 struct CUgraphNode_st;
 struct CUgraphEdgeData_st;
+struct CUarray_st;
+struct CUmipmappedArray_st;
+struct CUmemAllocationProp_st;
+struct CUDA_ARRAY_DESCRIPTOR_st;
+struct CUDA_ARRAY3D_DESCRIPTOR_st;
 
 typedef unsigned int glk_cu_result;
 typedef unsigned int glk_cu_proc_status;
@@ -150,6 +155,24 @@ struct glk_cu_ipc_handle {
 		(ret, handle, flags))							\
 	H(cuIpcCloseMemHandle, cuIpcCloseMemHandle, 4010, LEGACY, ALWAYS,		\
 		(glk_cu_address ptr), (ptr))						\
+	H(cuMemCreate, cuMemCreate, 10020, LEGACY, ALWAYS,				\
+		(unsigned long long *ret_page, size_t size,				\
+			const struct CUmemAllocationProp_st *prop,			\
+			unsigned long long flags),					\
+		(ret_page, size, prop, flags))						\
+	H(cuArrayCreate_v2, cuArrayCreate, 3020, LEGACY, ALWAYS,			\
+		(struct CUarray_st **ret_array,						\
+			const struct CUDA_ARRAY_DESCRIPTOR_st *shape),			\
+		(ret_array, shape))							\
+	H(cuArray3DCreate_v2, cuArray3DCreate, 3020, LEGACY, ALWAYS,			\
+		(struct CUarray_st **ret_array,						\
+			const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape),		\
+		(ret_array, shape))							\
+	H(cuMipmappedArrayCreate, cuMipmappedArrayCreate, 5000, LEGACY, ALWAYS,		\
+		(struct CUmipmappedArray_st **ret_array,				\
+			const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape,			\
+			unsigned int levels),						\
+		(ret_array, shape, levels))						\
 	H(cuMemPoolCreate, cuMemPoolCreate, 11020, LEGACY, ALWAYS,			\
 		(struct CUmemPoolHandle_st **ret_pool,					\
 			const struct glk_cu_pool_props *props),				\

@@ -59,6 +59,10 @@ struct calls_handle {
 			fake_address ptr))						\
 	F(cuMemAllocManaged, cuMemAllocManaged, 6000,					\
 		(fake_address *ret, size_t size, unsigned flags))			\
+	F(cuMemCreate, cuMemCreate, 10020,						\
+		(unsigned long long *page, size_t size, const int *prop,		\
+			unsigned long long flags))					\
+	F(cuMemRelease, cuMemRelease, 10020, (unsigned long long page))			\
 	F(cuIpcGetMemHandle, cuIpcGetMemHandle, 4010, (void *handle, fake_address ptr))	\
 	F(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2, 11000,				\
 		(fake_address *ret, struct calls_handle handle, unsigned flags))	\

@@ -2,7 +2,8 @@
 /*
  * What goes wrong at the edges: threads that come first all at once, resets amid threads,
  * frees of the wrong thing by many, streams of threads, what is said of addresses, memory that
- * is none of ours, handles of blocks whose free fails. Runs under the preload.
+ * is none of ours, handles of blocks whose free fails, a
+ * driver that has nothing left. Runs under the preload.
  */
 #define TAP_NO_LOG
 #include "tap.h"
@@ -322,6 +323,33 @@ static void handles(struct CUctx_st *primary)
 	cu.cuStreamDestroy(captures);
 }
 
+/* What the library keeps is there for the driver when that has nothing left. */
+static void room(struct CUctx_st *primary)
+{
+	const int prop[8] = {[0] = 1, [2] = 1, [3] = 0};
+	unsigned long long page = 0;
+	struct CUstream_st *stream;
+	fake_address ptr = 0;
+
+	cu.cuStreamCreate(&stream, 0);
+	is_int(cu.cuMemAllocAsync(&ptr, 900 * MIB, stream), 0, "most of a GPU");
+	stream->held = true;
+	is_int(cu.cuMemFreeAsync(ptr, stream), 0, "  is freed behind work");
+	is_int(cu.cuMemCreate(&page, 600 * MIB, prop, 0), 2, "  which is not waited for");
+	ok(stream->held, "  by anyone");
+	fake->release();
+	is_int(cu.cuMemCreate(&page, 600 * MIB, prop, 0), 0, "a page of the program");
+	is_int(cu.cuMemRelease(page), 0, "  goes");
+	is_int(cu.cuMemAlloc(&ptr, 900 * MIB), 0, "most of it again");
+	is_int(cu.cuMemFree(ptr), 0, "  is freed");
+	cu.cuCtxSetCurrent(fake->context(0));
+	is_int(cu.cuMemAlloc(&ptr, 700 * MIB), 0, "memory of another context");
+	is_int(cu.cuMemCreate(&page, 600 * MIB, prop, 0), 2, "more than there is");
+	is_int(cu.cuMemFree(ptr), 0, "freed");
+	cu.cuCtxSetCurrent(primary);
+	cu.cuStreamDestroy(stream);
+}
+
 int main(int count, char **arguments)
 {
 	struct CUctx_st *primary;
@@ -333,6 +361,7 @@ int main(int count, char **arguments)
 	primary = calls_use(&cu, 0);
 	attributes(primary);
 	handles(primary);
+	room(primary);
 	streams_of_threads();
 	frees();
 	resets();

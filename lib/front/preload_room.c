@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Memory of a GPU that the driver gives itself: arrays, pages that the program makes, and what
+ * else passes through. The library keeps pages that no block uses, and where the driver has none
+ * left because of that, they are given back and the driver is asked once more. Nothing is waited
+ * for: a kernel may be waiting for this thread, and what was freed behind work the driver would
+ * not have either.
+ */
+#include "front/preload.h"
+
+#define SERVES(fn) glk_preload_called(GLK_PRELOAD_##fn)
+
+static size_t trim(struct glk_preload_seat *seat)
+{
+	size_t released = 0;
+
+	if (!glk_preload_in(seat))
+		return 0;
+	if (glake_trim(seat->glake, seat->device, 0, &released))
+		released = 0;
+	glk_preload_out(seat);
+	return released;
+}
+
+bool glk_preload_room(bool serves, glk_cu_result result)
+{
+	struct glk_preload_seat *seat;
+	size_t released;
+	int device = -1;
+
+	if (!serves || result != GLK_CU_OUT_OF_MEMORY)
+		return false;
+	if (glk_preload_next()->cuCtxGetDevice(&device))
+		return false;
+	seat = glk_preload_seat_at(device);
+	if (!seat)
+		return false;
+	released = trim(seat);
+	glk_preload_log(GLAKE_LOG_DEBUG,
+		"GPU %d: %zu bytes are given back to the driver, which has none left",
+		device, released);
+	return released;
+}
+
+glk_cu_result cuMemCreate(unsigned long long *ret_page, size_t size,
+	const struct CUmemAllocationProp_st *prop, unsigned long long flags)
+{
+	bool serves = SERVES(cuMemCreate);
+	glk_cu_result result = GLK_PRELOAD_PASS(cuMemCreate, ret_page, size, prop, flags);
+
+	if (glk_preload_room(serves, result))
+		result = GLK_PRELOAD_PASS(cuMemCreate, ret_page, size, prop, flags);
+	return result;
+}
+
+glk_cu_result cuArrayCreate_v2(
+	struct CUarray_st **ret_array, const struct CUDA_ARRAY_DESCRIPTOR_st *shape)
+{
+	bool serves = SERVES(cuArrayCreate_v2);
+	glk_cu_result result = GLK_PRELOAD_PASS(cuArrayCreate_v2, ret_array, shape);
+
+	if (glk_preload_room(serves, result))
+		result = GLK_PRELOAD_PASS(cuArrayCreate_v2, ret_array, shape);
+	return result;
+}
+
+glk_cu_result cuArray3DCreate_v2(
+	struct CUarray_st **ret_array, const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape)
+{
+	bool serves = SERVES(cuArray3DCreate_v2);
+	glk_cu_result result = GLK_PRELOAD_PASS(cuArray3DCreate_v2, ret_array, shape);
+
+	if (glk_preload_room(serves, result))
+		result = GLK_PRELOAD_PASS(cuArray3DCreate_v2, ret_array, shape);
+	return result;
+}
+
+glk_cu_result cuMipmappedArrayCreate(struct CUmipmappedArray_st **ret_array,
+	const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape, unsigned int levels)
+{
+	bool serves = SERVES(cuMipmappedArrayCreate);
+	glk_cu_result result =
+		GLK_PRELOAD_PASS(cuMipmappedArrayCreate, ret_array, shape, levels);
+
+	if (glk_preload_room(serves, result))
+		result = GLK_PRELOAD_PASS(
+			cuMipmappedArrayCreate, ret_array, shape, levels);
+	return result;
+}
