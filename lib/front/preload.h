@@ -114,8 +114,6 @@ struct glk_preload_conf {
 
 const struct glk_preload_conf *glk_preload_conf(void);
 int glk_preload_log_level(void);
-/* Whether file or environment set a key of the library. */
-bool glk_preload_conf_says(const char *section, const char *name);
 /* Not without a driver, with GLAKE_DISABLE, with more rights than the user, at exit, or in a
  * forked child. */
 bool glk_preload_active(void);

@@ -114,13 +114,6 @@ const struct glk_preload_conf *glk_preload_conf(void)
 	return &conf;
 }
 
-bool glk_preload_conf_says(const char *section, const char *name)
-{
-	struct glake_conf_value value;
-
-	return get(section, name, &value) && value.origin != GLAKE_CONF_DEFAULT;
-}
-
 bool glk_preload_active(void)
 {
 	int now =

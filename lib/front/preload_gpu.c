@@ -73,20 +73,11 @@ int glk_preload_gpu_of(struct CUctx_st *context)
 	return primary == context && device < GLK_PRELOAD_GPUS_MAX ? device : -1;
 }
 
-/*
- * Pages can go to other processes, as memory of cuMemAlloc can, unless the operator has said what
- * they shall be able to do. Network cards cost every mapping something, and are for him to name.
- */
-static const char *const settings[] = {"pool.export=fd", NULL};
-
 static int open_seat(int device, struct glk_preload_seat *seat)
 {
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
 	int err;
-
-	if (!glk_preload_conf_says("pool", "export"))
-		options.settings = settings;
 
 	err = glake_open(&options, &seat->glake);
 	if (err)
