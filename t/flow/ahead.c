@@ -217,6 +217,9 @@ static void check(void)
 	ok(with[PASSES - 1].after.peak_reserved <=
 			without[PASSES - 1].after.peak_reserved + GIB + GIB / 4,
 		"about so much more is held at most as was asked for");
+#if defined(__SANITIZE_THREAD__)
+	tap_skip("the thread changes little", "it comes by too late for that");
+#else
 	for (int i = 1; i < PASSES; i++)
 		ok(called(&with[i]) <= called(&without[i]) * 2 + 20,
 			"the job repeats itself: the thread changes little");
@@ -224,6 +227,7 @@ static void check(void)
 	ok(with[2].after.reserved <= with[1].after.reserved + GIB / 4,
 		"and makes little any more: %" PRIu64 " bytes after %" PRIu64,
 		with[2].after.reserved, with[1].after.reserved);
+#endif
 }
 
 int main(int argc, char **argv)

@@ -19,6 +19,7 @@
 #include <glake/error.h>
 
 #include <errno.h>
+#include <pthread.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -84,11 +85,16 @@ static inline struct CUstream_st *rig_stream(struct rig *rig)
 	return *stream;
 }
 
+/* Of the list of captures: threads may capture too. */
+static pthread_mutex_t rig_captures_lock = PTHREAD_MUTEX_INITIALIZER;
+
 static inline void rig_capture(struct rig *rig, struct CUstream_st *stream)
 {
 	if (glk_soft_capture_begin(rig->drv, 0, stream))
 		tap_bail(rig_error().text);
+	pthread_mutex_lock(&rig_captures_lock);
 	rig->capturing[rig->captures++] = stream;
+	pthread_mutex_unlock(&rig_captures_lock);
 }
 
 /* The graph, or 0 where the capture was broken. */
@@ -97,11 +103,13 @@ static inline uint32_t rig_capture_end(struct rig *rig, struct CUstream_st *stre
 	uint32_t graph = 0;
 	int i = 0;
 
+	pthread_mutex_lock(&rig_captures_lock);
 	while (i < rig->captures && rig->capturing[i] != stream)
 		i++;
 	if (i == rig->captures)
 		tap_bail("no capture");
 	rig->capturing[i] = rig->capturing[--rig->captures];
+	pthread_mutex_unlock(&rig_captures_lock);
 	return glk_soft_capture_end(rig->drv, 0, stream, &graph) ? 0 : graph;
 }
 
