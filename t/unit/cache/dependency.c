@@ -1,34 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the program tells of its streams: their ends, and what they wait for. */
-#include "rig.h"
+#include "stepped.h"
 
 #include "seed.h"
 
 #include <errno.h>
 
 #define SIZE (8 * MIB)
-
-#define STEPPED                                                                          \
-	(const char *const[])                                                            \
-	{                                                                                \
-		"soft.streams=stepped", NULL                                             \
-	}
-
-static uint64_t waits_of(struct rig *rig)
-{
-	return rig_calls(rig, GLAKE_CALL_STREAM_WAIT);
-}
-
-/* A block and a kernel on it, which the device refuses where nothing orders it. */
-static uint64_t give(struct rig *rig, size_t size, struct CUstream_st *stream)
-{
-	uint64_t addr = rig_alloc(rig, size, stream);
-
-	if (!addr)
-		tap_bail(rig_error().text);
-	rig_work(rig, addr, size, stream);
-	return addr;
-}
 
 /* The program makes a dependency and tells of it. */
 static void tell(struct rig *rig, struct CUstream_st *stream, struct CUstream_st *behind,

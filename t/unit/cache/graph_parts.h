@@ -3,18 +3,12 @@
 #define GLK_UNIT_CACHE_GRAPH_PARTS_H
 
 /* What graph.c and graph_end.c share. */
-#include "rig.h"
 #include "seed.h"
+#include "stepped.h"
 #include <errno.h>
 #include <pthread.h>
 
 #define PAGE (8 * MIB)
-
-#define STEPPED                                                                          \
-	(const char *const[])                                                            \
-	{                                                                                \
-		"soft.streams=stepped", NULL                                             \
-	}
 
 /* A pool with a capture on a stream. */
 static inline void open_capture(struct rig *rig, uint64_t pool, struct CUstream_st *stream)
@@ -31,17 +25,6 @@ static inline uint32_t close_capture(struct rig *rig, uint64_t pool, struct CUst
 	if (!graph || rig_end_pool(rig, pool))
 		tap_bail(rig_error().text);
 	return graph;
-}
-
-/* A block and a kernel on it. */
-static inline uint64_t give(struct rig *rig, size_t size, struct CUstream_st *stream)
-{
-	uint64_t addr = rig_alloc(rig, size, stream);
-
-	if (!addr)
-		tap_bail(rig_error().text);
-	rig_work(rig, addr, size, stream);
-	return addr;
 }
 
 /* Pools that could not go when they were released, since a graph was captured: when they do. */

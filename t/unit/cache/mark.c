@@ -1,30 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks that were used on further streams, and frees behind events of the program. */
 #include "block_parts.h"
+#include "stepped.h"
 
 #define SIZE (8 * MIB)
-
-#define STEPPED                                                                          \
-	(const char *const[])                                                            \
-	{                                                                                \
-		"soft.streams=stepped", NULL                                             \
-	}
-
-static uint64_t waits_of(struct rig *rig)
-{
-	return rig_calls(rig, GLAKE_CALL_STREAM_WAIT);
-}
-
-/* A block and a kernel on it. */
-static uint64_t give(struct rig *rig, size_t size, struct CUstream_st *stream)
-{
-	uint64_t addr = rig_alloc(rig, size, stream);
-
-	if (!addr)
-		tap_bail(rig_error().text);
-	rig_work(rig, addr, size, stream);
-	return addr;
-}
 
 /* Used on a second stream, so that its own has to wait for that. */
 static void marks(void)

@@ -3,18 +3,12 @@
 #define GLK_UNIT_CACHE_ROUTE_PARTS_H
 
 /* What route.c and route_late.c share. */
-#include "rig.h"
+#include "stepped.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 
 #define PAGE (8 * MIB)
-
-#define STEPPED                                                                          \
-	(const char *const[])                                                            \
-	{                                                                                \
-		"soft.streams=stepped", NULL                                             \
-	}
 
 /* A request, and the pool that served it: 0 none, UINT64_MAX one that nobody named. */
 static inline uint64_t goes_to(struct rig *rig, struct CUstream_st *stream)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Whose memory is what was freed to a pool of graphs: a graph's, or that of work which runs. */
-#include "rig.h"
+#include "stepped.h"
 
 #define SIZE (9 * MIB)
 
@@ -13,19 +13,9 @@ static bool any(struct CUstream_st *stream, void *arg)
 
 static void start(struct rig *rig, struct CUstream_st **a, struct CUstream_st **b)
 {
-	rig_open(rig, (const char *const[]){"soft.streams=stepped", NULL});
+	rig_open(rig, STEPPED);
 	*a = rig_stream(rig);
 	*b = rig_stream(rig);
-}
-
-static uint64_t give(struct rig *rig, struct CUstream_st *stream)
-{
-	uint64_t addr = rig_alloc(rig, SIZE, stream);
-
-	if (!addr)
-		tap_bail(rig_error().text);
-	rig_work(rig, addr, SIZE, stream);
-	return addr;
 }
 
 static void finish(struct rig *rig)
@@ -46,15 +36,15 @@ static void of_a_graph(void)
 	start(&rig, &a, &b);
 	rig_begin(&rig, 1, a);
 	rig_capture(&rig, a);
-	first = give(&rig, a);
+	first = give(&rig, SIZE, a);
 	rig_free(&rig, first, a);
-	ok(give(&rig, a) == first, "in a capture a stream has its own again");
+	ok(give(&rig, SIZE, a) == first, "in a capture a stream has its own again");
 	rig_free(&rig, first, a);
 	graphs[0] = rig_capture_end(&rig, a);
 	rig_end_pool(&rig, 1);
 	rig_begin(&rig, 1, b);
 	rig_capture(&rig, b);
-	second = give(&rig, b);
+	second = give(&rig, SIZE, b);
 	ok(second == first, "the next graph has it on another stream");
 	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_STREAM_WAIT), 0, "without a wait");
 	graphs[1] = rig_capture_end(&rig, b);
@@ -79,17 +69,17 @@ static void beside_a_graph(void)
 	start(&rig, &a, &b);
 	rig_begin(&rig, 1, a);
 	rig_capture(&rig, a);
-	output = give(&rig, a);
+	output = give(&rig, SIZE, a);
 	graphs[0] = rig_capture_end(&rig, a);
 	rig_end_pool(&rig, 1);
 	rig_work(&rig, output, SIZE, a);
 	rig_free(&rig, output, a);
 	rig_begin(&rig, 1, a);
 	rig_capture(&rig, a);
-	early = give(&rig, a);
+	early = give(&rig, SIZE, a);
 	ok(early != output, "a graph does not have what work may still read");
 	glk_soft_run_all(rig.drv);
-	late = give(&rig, a);
+	late = give(&rig, SIZE, a);
 	ok(late == output, "when that has finished it has");
 	graphs[1] = rig_capture_end(&rig, a);
 	rig_end_pool(&rig, 1);
@@ -116,12 +106,12 @@ static void before_a_graph(void)
 
 	start(&rig, &a, &b);
 	rig_begin_for(&rig, 1, any, NULL);
-	queued = give(&rig, a);
+	queued = give(&rig, SIZE, a);
 	rig_free(&rig, queued, a);
-	ok(give(&rig, a) == queued, "in its own order a stream has it again");
+	ok(give(&rig, SIZE, a) == queued, "in its own order a stream has it again");
 	rig_free(&rig, queued, a);
 	rig_capture(&rig, a);
-	captured = give(&rig, a);
+	captured = give(&rig, SIZE, a);
 	ok(captured != queued, "its graph, which runs anywhere, has not");
 	graph = rig_capture_end(&rig, a);
 	is_int(rig_launch(&rig, graph, b), 0, "beside that work");
