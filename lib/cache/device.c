@@ -102,7 +102,7 @@ static void publish(struct glk_cache *cache)
 	glk_store_relaxed(&cache->base, cache->map.base);
 	/* pairs with: the acquire in glk_cache_holds */
 	glk_store_release(&cache->size, cache->map.size);
-	/* pairs with: the acquire in glk_cache_start */
+	/* pairs with: the acquires in glk_cache_start, glk_cache_figures */
 	glk_store_release(&cache->started, true);
 }
 

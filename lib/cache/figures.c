@@ -99,7 +99,8 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	glk_lock(cache->lock);
 	gather(cache, &s);
 	glk_unlock(cache->lock);
-	s.peak_live = glk_load_relaxed(&cache->started) ? glk_seats_peak(cache) : 0;
+	/* pairs with: the release in publish; another thread may just have begun */
+	s.peak_live = glk_load_acquire(&cache->started) ? glk_seats_peak(cache) : 0;
 	s.reserved = glk_load_relaxed(&cache->node->held);
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
 	s.budget = glk_load_relaxed(&cache->node->budget);
@@ -110,7 +111,8 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
 	glk_lock(cache->lock);
-	glk_seats_reset_peak(cache);
+	if (glk_load_relaxed(&cache->started))
+		glk_seats_reset_peak(cache);
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
 	glk_unlock(cache->lock);
 }

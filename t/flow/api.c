@@ -19,6 +19,19 @@ static void opens(void)
 	is_int(glake_close(NULL, NULL), 0, "closing nothing");
 }
 
+/* A GPU is started by its first request; until then it has nothing to tell. */
+static void asks_first(void)
+{
+	struct glake_stats s = {.sz = sizeof(s)};
+	struct glake *ctx = flow_open(NULL);
+
+	is_int(glake_stats_reset(ctx, 0), 0, "peaks begin anew before there are any");
+	is_int(glake_stats_get(ctx, 0, &s), 0, "figures of nothing");
+	is_int((int64_t)(s.peak_live + s.live + s.reserved), 0, "are 0");
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "nothing is given back");
+	flow_close(ctx, 0);
+}
+
 /* Sizes round the grain and the pages, on the default stream. */
 static void allocates(void)
 {
@@ -191,6 +204,7 @@ int main(void)
 {
 	tap_plan_later();
 	opens();
+	asks_first();
 	allocates();
 	uses_streams();
 	keeps_budget();
