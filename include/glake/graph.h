@@ -75,7 +75,8 @@ GLAKE_EXPORT int glake_pool_end(struct glake *ctx, int device, struct glake_pool
  * GPU was waited for, since nobody else knows when replays have finished, and serves other
  * requests from then on. No graph that used the pool may be replayed any more. Blocks of the
  * pool that are still live stay valid, and the pool goes when the last of them is freed; while
- * another stream captures, when that is over.
+ * another stream captures, when that is over. If one of them was freed on a stream that captured
+ * a graph with another pool, that graph may have used it, and this pool goes after that one.
  *
  * Returns 0, or -EINVAL (device; no such pool), -EBUSY (it is open), -ESTALE, -EIO (the driver
  * refused), -ENODEV (device lost, or in a forked child).

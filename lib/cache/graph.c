@@ -141,6 +141,7 @@ static int make(
 		return err;
 	graph->id = id;
 	graph->graphs = 0;
+	graph->heirs = 0;
 	if (graphs->used <= (uint32_t)(graph - graphs->at))
 		graphs->used = (uint32_t)(graph - graphs->at) + 1;
 	*ret_graph = graph;
@@ -213,6 +214,7 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 	if (graph->capture && !graph->cache.map.page_bytes) {
 		end_cache(&graph->cache);
 		graph->state = GLK_GRAPH_FREE;
+		glk_graph_disinherit(cache, graph);
 	}
 }
 
@@ -276,7 +278,7 @@ int glk_graph_reap(struct glk_cache *cache)
 		struct glk_graph *graph = &graphs->at[i];
 
 		if (graph->state != GLK_GRAPH_LEAVING || live_blocks(&graph->cache) ||
-			graph->cache.held)
+			graph->cache.held || graph->heirs)
 			continue;
 		failed = take_down(cache, graph);
 		/* another stream captures: later */
@@ -301,6 +303,7 @@ int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 			"pool %" PRIu64 ":%" PRIu64 " is open", id.high, id.low);
 	} else if (!--graph->graphs) {
 		graph->state = GLK_GRAPH_LEAVING;
+		glk_graph_disinherit(cache, graph);
 		glk_graphs(cache)->leaving++;
 		err = glk_graph_reap(cache);
 	}

@@ -10,6 +10,8 @@
  *  - what a graph frees goes to the stream that freed it, and to all once its capture is over;
  *    what is freed outside of captures has to have finished first, for no wait of ours may be
  *    part of a graph
+ *  - a block that is freed in the capture of another pool's graph may be used by that graph, so
+ *    its own pool does not end before that one
  *  - there are no quick bins. A pool does not end while a block of it is live
  *
  * While a pool is open no request of the GPU is a hit, so that each can be looked at.
@@ -43,7 +45,11 @@ struct glk_graph {
 	/* settle.c: the capture that it serves, the tick at which that was first seen, and the
 	 * streams that were seen in it. */
 	uint64_t run, since, captured;
+	/* Entries, a bit each, whose graphs may use blocks of this one, and which it outlives. */
+	uint64_t heirs;
 };
+
+_Static_assert(GLAKE_POOLS_MAX <= 64, "a bit for each pool");
 
 struct glk_graphs {
 	uint32_t open, leaving; /* pools in these states */
@@ -75,6 +81,10 @@ void glk_graph_note(
 	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture);
 /* The capture that it served is over. */
 void glk_graph_settle(struct glk_graph *graph);
+/* A block of a pool was freed in a capture. */
+void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture);
+/* No graph of a pool is replayed any more. */
+void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir);
 
 /* route.c: the pool that a request goes to, or NULL. Not under the lock. 0 or an error. */
 int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,

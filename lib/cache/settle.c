@@ -11,6 +11,9 @@
  * The two are told apart by the tick at which a capture was first seen and by the streams seen
  * in it. A capture ends on all of its streams at once, so it is over when one of them is met
  * outside of it, and when another capture comes to the pool.
+ *
+ * What a capture frees of a pool that is not its own its graph may have used before. Replays
+ * then find memory where it was, whatever is in it, as they would with any other allocator.
  */
 #include "cache/graph.h"
 
@@ -52,4 +55,29 @@ void glk_graph_note(
 	/* streams of the crowd are not told apart, so that they never settle */
 	if (capture && stream->bit < GLK_STREAM_CROWD)
 		graph->captured |= mask;
+}
+
+void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graph *heir = NULL;
+
+	/* one that has served no request yet has no run: the newest then */
+	for (uint32_t i = 0; i < graphs->used; i++) {
+		struct glk_graph *g = &graphs->at[i];
+
+		if (g->state == GLK_GRAPH_OPEN && (g->run == capture || !g->run) &&
+			(!heir || heir->session < g->session))
+			heir = g;
+	}
+	if (heir && heir != graph)
+		graph->heirs |= UINT64_C(1) << (heir - graphs->at);
+}
+
+void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+
+	for (uint32_t i = 0; i < graphs->used; i++)
+		graphs->at[i].heirs &= ~(UINT64_C(1) << (heir - graphs->at));
 }

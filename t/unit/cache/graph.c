@@ -148,7 +148,7 @@ static void leaves_blocks(void)
 	is_int((int64_t)rig_figures(&rig).pools, 2, "both are there");
 	is_int(rig_free(&rig, x, a), -EINVAL, "a second time");
 	is_int(rig_error().error_class, GLAKE_ERROR_DOUBLE_FREE, "  its class");
-	is_int(rig_free(&rig, y, b), 0, "the last one, while the other pool is open");
+	is_int(rig_free(&rig, y, a), 0, "the last one, while the other pool is open");
 	is_int((int64_t)rig_figures(&rig).pools, 2, "nobody may wait for the GPU");
 	is_sound(&rig, "the books agree");
 	rig_drop(&rig, close_capture(&rig, 1, b));

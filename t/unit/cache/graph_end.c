@@ -155,6 +155,43 @@ static void diverts(void)
 	rig_close(&rig, 0);
 }
 
+/* A block of a pool that was released is used and freed by a later graph: replays find it. */
+static void is_inherited(void)
+{
+	struct CUstream_st *a;
+	uint32_t graph, other;
+	uint64_t x, y;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	x = give(&rig, PAGE, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	is_int(rig_release(&rig, 1), 0, "a pool is released");
+	open_capture(&rig, 2, a);
+	y = give(&rig, PAGE, a);
+	rig_work(&rig, x, PAGE, a);
+	rig_free(&rig, x, a);
+	rig_free(&rig, y, a);
+	graph = close_capture(&rig, 2, a);
+	is_int((int64_t)rig_figures(&rig).pools, 2,
+		"with a block freed in another's capture it stays");
+	for (int i = 0; i < 3; i++)
+		is_int(rig_launch(&rig, graph, a), 0, "for replays");
+	glk_soft_run_all(rig.drv);
+	open_capture(&rig, 3, a);
+	give(&rig, PAGE, a);
+	other = close_capture(&rig, 3, a);
+	is_int((int64_t)rig_figures(&rig).pools, 3, "also when further captures end");
+	rig_drop(&rig, graph);
+	is_int(rig_release(&rig, 2), 0, "the other's release");
+	is_int((int64_t)rig_figures(&rig).pools, 1, "ends both");
+	rig_drop(&rig, other);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 /* The GPU is closed with pools in all states. */
 static void is_closed(void)
 {
@@ -326,6 +363,7 @@ int main(void)
 	borrows();
 	has_contiguous();
 	diverts();
+	is_inherited();
 	is_closed();
 	lacks_memory();
 	has_peak();
