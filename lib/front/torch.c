@@ -28,6 +28,7 @@ void glake_torch_init(int devices)
 	/* with 0 an allocator is made; the GPUs are not used yet */
 	if (devices <= 0)
 		return;
+	glk_torch_profile_find();
 	ctx = glake_torch_context();
 	if (ctx && glake_device_count(ctx) >= devices)
 		return;
@@ -107,6 +108,16 @@ static void refuse(struct glake *ctx, size_t size, int device, struct CUstream_s
 	glk_torch_raise(false, text);
 }
 
+/* For those who look on. */
+static inline void note_given(struct glake *ctx, void *ptr, size_t size, int device,
+	struct CUstream_st *stream)
+{
+	if (glk_torch_history_on())
+		glk_torch_history_alloc(ptr, size, device, stream);
+	if (glk_torch_profile_on())
+		glk_torch_profile_alloc(ctx, ptr, size, device);
+}
+
 void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 {
 	struct glake *ctx = glake_torch_context();
@@ -122,8 +133,7 @@ void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 	}
 	if (!glk_torch_peers_known(device))
 		glk_torch_peers_meet(ctx, device);
-	if (glk_torch_history_on())
-		glk_torch_history_alloc(ptr, size, device, stream);
+	note_given(ctx, ptr, size, device, stream);
 	return ptr;
 }
 
@@ -131,17 +141,23 @@ void glake_torch_free(void *ptr, size_t size, int device, struct CUstream_st *st
 {
 	struct glake_block block = {.sz = sizeof(block)};
 	struct glake *ctx = ptr ? glake_torch_context() : NULL;
+	bool told;
 
 	if (!ctx)
 		return;
 	/* before the block can be given again */
 	if (glk_torch_history_on())
 		glk_torch_history_free(ptr);
+	told = glk_torch_profile_on() && !glake_query(ctx, ptr, &block) && block.base == ptr;
 	if (!glake_free(ctx, ptr, stream))
-		return;
+		goto out;
 	/* An old stream that is none of this GPU, or none at all any more. */
-	if (!glake_query(ctx, ptr, &block) && block.base == ptr)
-		glake_free(ctx, ptr, block.stream);
+	if (glake_query(ctx, ptr, &block) || block.base != ptr ||
+		glake_free(ctx, ptr, block.stream))
+		return;
+out:
+	if (told)
+		glk_torch_profile_free(ctx, &block);
 }
 
 /* For callers that no exception may reach, with streams of their own: NULL is an answer. */
@@ -153,8 +169,7 @@ void *glake_torch_try_alloc(size_t size, int device, struct CUstream_st *stream)
 	glk_torch_pool_choose_none();
 	if (!size || !ctx || glake_alloc(ctx, device, size, stream, 0, &ptr))
 		return NULL;
-	if (glk_torch_history_on())
-		glk_torch_history_alloc(ptr, size, device, stream);
+	note_given(ctx, ptr, size, device, stream);
 	return ptr;
 }
 

@@ -55,6 +55,13 @@ void glk_torch_pool_choose_none(void);
 bool glk_torch_peers_known(int device);
 void glk_torch_peers_meet(struct glake *ctx, int device);
 
+/* torch_profile.c: looks for what PyTorch's profiler is told by; whether it listens to this
+ * thread; a block that was given and one that was taken back, of `size` bytes as asked for. */
+void glk_torch_profile_find(void);
+bool glk_torch_profile_on(void);
+void glk_torch_profile_alloc(struct glake *ctx, void *ptr, size_t size, int device);
+void glk_torch_profile_free(struct glake *ctx, const struct glake_block *block);
+
 /* torch_raise.c. The exception of `text`, if there is a way to throw one: then it does not
  * return. Else it returns, and has said so on stderr once. */
 typedef void (*glk_torch_raise_fn)(int out_of_memory, const char *text);

@@ -25,7 +25,7 @@ static inline void load(int argc, char **argv)
 	setenv("GLAKE_DRIVER_BACKEND", "soft", 1);
 	setenv("GLAKE_POOL_BUDGET", "256MiB", 1);
 	setenv("GLAKE_SOFT_GPUS", "2", 1);
-	plug = argc == 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
+	plug = argc >= 2 ? dlopen(argv[1], RTLD_NOW | RTLD_LOCAL) : NULL;
 	if (!plug)
 		tap_bail("the plug-in cannot be loaded");
 }

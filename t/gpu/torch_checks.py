@@ -202,6 +202,19 @@ def graphs(torch, glake):
     glake.trim()
     ok(glake.stats(0)["pools"] == 0, "and the pool goes with the graphs", glake.stats(0)["pools"])
 
+    late = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(late):
+        kept = torch.ones(MIB, device="cuda")
+    late.replay()
+    late.reset()
+    with torch.cuda.graph(late):
+        kept.fill_(3.0)
+        out = kept + 1
+        del kept
+    late.replay()
+    ok(float(out.sum()) == 4 * MIB, "a graph uses a tensor of one that is gone")
+    del late, out
+
     torch.manual_seed(1)
     layers = [torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.ReLU(),
                                   torch.nn.Linear(128, 128)).cuda() for _ in range(2)]
@@ -247,6 +260,12 @@ def pictures(torch, glake):
                          capture_output=True, text=True, check=False)
     ok("total_reserved" in run.stdout, "PyTorch's viewer reads it", run.stderr[-500:])
     torch.cuda.memory._record_memory_history(enabled=None)
+    with torch.profiler.profile(profile_memory=True) as seen:
+        y = torch.empty(5 * MIB, device="cuda", dtype=torch.uint8)
+        del y
+    told = [e for e in seen.events() if e.name == "[memory]"]
+    memory = [getattr(e, "device_memory_usage", 0) for e in told]
+    ok(memory == [5 * MIB, -5 * MIB], "PyTorch's profiler is told of it", memory)
 
 
 def gpu():

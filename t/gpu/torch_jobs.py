@@ -8,8 +8,9 @@ Real jobs of PyTorch on one GPU, with each allocator that it can have, in one ta
 
 The jobs are in torch_models.py; nothing is loaded from anywhere. Every row is a process of its
 own: one program for each allocator imports PyTorch and waits, and every job is a fork of it from
-before CUDA started (--fresh: a new program for each row). `rate` is of the steps after the first
-four, in sequences, images or tokens a second. `live` is what the job's tensors took at their
+before CUDA started (--fresh: a new program for each row). An allocator `glake:KEY=VALUE` is glake
+with a key of glake.conf set. `rate` is of the steps after the first four, in sequences, images or
+tokens a second; with --rounds the median of them, least to most in brackets. `live` is what the job's tensors took at their
 peak, `reserved` what the allocator had of the GPU for that, `device` what the GPU as a whole had
 less at the end of a step, at most. Losses and tokens of all steps are compared to the last bit
 with those of the default allocator; --again runs that twice, to tell jobs that repeat themselves.
@@ -30,6 +31,7 @@ import gc
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -48,6 +50,10 @@ WARM = 4
 GIB = 1 << 30
 GOALS = ("rate >= 99.5 % of the best of the others", "reserved <= 1.01 of live",
          "device memory the smallest")
+
+
+def is_glake(allocator):
+    return allocator.partition(":")[0] == "glake"
 
 
 def quiet():
@@ -73,7 +79,7 @@ def bound(torch, args, name, allocator):
     """--fit for PyTorch's own allocators."""
     if allocator == "cudaMallocAsync":
         ballast(torch, args, name)
-    elif allocator != "glake":
+    elif not is_glake(allocator):
         memory = torch.cuda.mem_get_info()[1]
         torch.cuda.set_per_process_memory_fraction(args.fit * GIB / memory)
 
@@ -82,9 +88,12 @@ def measure(torch, args, name, allocator):
     """One row, in this process."""
     device = "cpu" if args.tiny else "cuda"
     glake = None
-    if allocator == "glake":
+    if is_glake(allocator):
         import glake
-        glake.use(settings={"pool.budget": f"{args.fit}GiB"} if args.fit else None)
+        settings = dict([allocator.partition(":")[2].split("=", 1)] if ":" in allocator else [])
+        if args.fit:
+            settings["pool.budget"] = f"{args.fit}GiB"
+        glake.use(settings=settings)
     torch.use_deterministic_algorithms(JOBS[name].repeats)
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.manual_seed(1)
@@ -193,7 +202,7 @@ def command(args, *more):
 
 
 def environment(allocator):
-    conf = ALLOCATORS[allocator]
+    conf = ALLOCATORS[allocator.partition(":")[0]]
     path = os.pathsep.join(filter(None, [
         HERE, os.path.join(HERE, "../../lib/front"), os.environ.get("PYTHONPATH")]))
     return dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=conf, PYTORCH_ALLOC_CONF=conf,
@@ -326,7 +335,7 @@ def verdict(rows, row):
 def reached(rows):
     """Which of GOALS glake reaches beside the others, for one job; None if it cannot be told."""
     ours = rows.get("glake", {})
-    others = [row for allocator, row in rows.items() if allocator != "glake"]
+    others = [row for allocator, row in rows.items() if not is_glake(allocator)]
     if "error" in ours or not ours.get("live") or all("error" in row for row in others):
         return None
     others = [row for row in others if "error" not in row]
@@ -349,7 +358,9 @@ def show(results):
                 continue
             live, reserved = row.get("live", 0), row.get("reserved", 0)
             same = verdict(rows, row) if JOBS[name].repeats else "does not repeat"
-            print(f"| {name} | {allocator} | {row['rate']:.2f} | {100 * row['rate'] / best:.1f} % "
+            spread = (f" ({min(row['rates']):.2f} to {max(row['rates']):.2f})"
+                      if len(row.get("rates", [])) > 1 else "")
+            print(f"| {name} | {allocator} | {row['rate']:.2f}{spread} | {100 * row['rate'] / best:.1f} % "
                   f"| {live / GIB:.2f} | {reserved / GIB:.2f} | {reserved / max(live, 1):.3f} "
                   f"| {row['device'] / GIB:.2f} | {row['first_s']:.2f} | {same} |", flush=True)
     told = {name: reached(rows) for name, rows in results.items()}
@@ -388,7 +399,7 @@ def compare(args, runners, results, left):
                 before = results[name].get(allocator, {})
                 row["rates"] = before.get("rates", []) + [row.get("rate", 0)]
                 if "error" not in row:
-                    row["rate"] = max(row["rates"])
+                    row["rate"] = statistics.median(row["rates"])
                 results[name][allocator] = row
                 save(args, results)
             order.reverse()  # whoever is first finds the GPU cool
@@ -402,7 +413,7 @@ def main():
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--json")
     parser.add_argument("--again", action="store_true", help="the default allocator twice")
-    parser.add_argument("--rounds", type=int, default=1, help="of all rows; the best rate counts")
+    parser.add_argument("--rounds", type=int, default=1, help="of all rows, in turn")
     parser.add_argument("--limit", type=float, default=1e6, help="s that all of it may take")
     parser.add_argument("--row", type=float, default=90, help="s that one row may take")
     parser.add_argument("--fresh", action="store_true")

@@ -77,6 +77,12 @@ OTHER = collections.OrderedDict((
      "nothing to do with memory"),
 ))
 
+# What is expected to fail, and why that is as it should be.
+KNOWN = {
+    "test_record_stream": "wants the memory back when the other stream is done; glake gives it "
+                          "again at once, behind a wait",
+}
+
 # What every Python of the run does first. Nothing of it begins to use CUDA.
 START = """
 import os
@@ -314,26 +320,29 @@ def save(args, results):
             json.dump(results, file, indent=1)
 
 
-def final(row):
+def final(name, row):
     """How it stands with a test, all runs taken together."""
     if row.get("alone") == "passed":
         return "passed alone"
     if row.get("PyTorch's", "passed") not in ("passed", "skipped"):
         return "fails without glake too"
+    if row["outcome"] == "failed" and name.split(".")[-1] in KNOWN:
+        return "fails, as is known"
     return row["outcome"]
 
 
 def show(results):
     print("\n| test | outcome | why |\n|---|---|---|")
-    sums = collections.Counter(final(row) for row in results.values())
+    finals = {name: final(name, row) for name, row in results.items()}
+    sums = collections.Counter(finals.values())
     for name, row in results.items():
-        if final(row) not in ("passed", "skipped", "does not apply"):
-            why = row.get("alone why") or row["why"]
-            print(f"| {name.split()[1]} | {final(row)} | {why[:200].replace('|', '/')} |")
+        if finals[name] not in ("passed", "skipped", "does not apply"):
+            why = KNOWN.get(name.split(".")[-1]) or row.get("alone why") or row["why"]
+            print(f"| {name.split()[1]} | {finals[name]} | {why[:200].replace('|', '/')} |")
     for outcome in ("skipped", "does not apply"):
         whys = collections.defaultdict(list)
         for name, row in results.items():
-            if final(row) == outcome:
+            if finals[name] == outcome:
                 whys[row["why"]].append(name.split(".")[-1])
         for why, names in whys.items():
             print(f"| {len(names)}: {', '.join(names[:6])}{' ...' * (len(names) > 6)} | {outcome} "
