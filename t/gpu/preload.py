@@ -3,14 +3,14 @@
 """
 Programs that know nothing of glake, plain and under libglake-preload.so, on a real GPU:
 
-    t/gpu/preload.py [-l FOLDER] [-p FOLDER] [-o FILE] [NAME...]
+    t/gpu/preload.py [-l FOLDER] [-p FOLDER] [-u FOLDER] [-o FILE] [NAME...]
 
 runs the programs of preload.cu with the static and the shared runtime and with a default stream
 for each thread, and the jobs of preload_jobs.py that have their packages here, and prints one
 table. Each must say the same in both runs, and its memory must have gone through glake. -l is
 where libglake-preload.so and the libraries it needs lie (by default that of a bundle, or
-build/lib/front), -p where the programs are or are built with nvcc; -o takes what all runs wrote
-to stderr. Exit status 0: all is well.
+build/lib/front), -p where the programs are or are built with nvcc, -u where UCX is installed, for
+the messages of preload_ucx.cu; -o takes what all runs wrote to stderr. Exit status 0: all is well.
 """
 
 import argparse
@@ -29,9 +29,14 @@ KINDS = {"static": ["-cudart", "static"], "shared": ["-cudart", "shared"],
          "threads": ["-cudart", "static", "-default-stream", "per-thread"]}
 JOBS = {"cupy": "cupy", "cupy-async": "cupy", "jax": "jax", "torch": "torch",
         "torch-async": "torch", "torch-cached": "torch", "numba": "numba"}
+UCX_KINDS = ("static", "shared")
+# UCX as it comes, without its way over handles between processes, and with its older way to
+# notice memory.
+UCX = {"ucx": {}, "ucx-copy": {"UCX_TLS": "^cuda_ipc"},
+       "ucx-reloc": {"UCX_MEM_CUDA_HOOK_MODE": "reloc"}}
 
 
-def build(folder):
+def build(folder, ucx):
     folder.mkdir(parents=True, exist_ok=True)
     newest = max(source.stat().st_mtime for source in HERE.glob("preload*.cu*"))
     for kind, options in KINDS.items():
@@ -40,6 +45,12 @@ def build(folder):
             subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", *options,
                             "-Xcompiler", "-pthread", "-o", program, HERE / "preload.cu"],
                            check=True)
+    for kind in UCX_KINDS if ucx else ():
+        program = folder / f"preload-ucx-{kind}"
+        if not program.exists():
+            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", *KINDS[kind],
+                            f"-I{ucx}/include", "-o", program, HERE / "preload_ucx.cu",
+                            f"-L{ucx}/lib", "-lucp", "-lucs"], check=True)
 
 
 def run(command, env, log):
@@ -60,8 +71,9 @@ def served(wrote):
     return sum(int(row[0]) for row in rows), max([int(row[1]) for row in rows] or [0])
 
 
-def compare(name, command, preload, libraries, log):
+def compare(name, command, preload, libraries, log, more=()):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
+    env.update(more)
     env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries + [env.get("LD_LIBRARY_PATH")]))
     plain = run(command, env, log)
     if plain[2] and command[0] == sys.executable:
@@ -88,21 +100,31 @@ def main():
                         default=bundle if bundle.exists() else build_folder / "lib/front")
     parser.add_argument("-p", type=Path,
                         default=HERE / "preload" if bundle.exists() else build_folder / "t/gpu")
+    parser.add_argument("-u", type=Path, default=HERE / "ucx" if bundle.exists() else None)
     parser.add_argument("-o", default=os.devnull)
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
     preload = args.l.resolve() / "libglake-preload.so"
     ours = [str(args.l.resolve())]
     runtime_at = [str(args.p.resolve()), "/usr/local/cuda/lib64"]
-    build(args.p)
+    if args.u and not args.u.exists():
+        args.u = None
+    build(args.p, args.u)
     good = True
     print(f"{'program':22} {'':6} {'blocks':>8} {'live MiB':>9} {'plain s':>7} {'under s':>7}")
     with open(args.o, "w", encoding="utf-8") as log:
-        for name in args.names or PROGRAMS + list(JOBS):
+        for name in args.names or PROGRAMS + list(UCX) + list(JOBS):
             if name in PROGRAMS:
                 for kind in KINDS:
                     command = [args.p.resolve() / f"preload-{kind}", name]
                     good &= compare(f"{name} {kind}", command, preload, ours + runtime_at, log)
+            elif name in UCX and not args.u:
+                print(f"{name:22} skipped: no UCX")
+            elif name in UCX:
+                for kind in UCX_KINDS:
+                    good &= compare(f"{name} {kind}", [args.p.resolve() / f"preload-ucx-{kind}"],
+                                    preload, ours + runtime_at + [str(args.u.resolve() / "lib")],
+                                    log, UCX[name])
             elif subprocess.run([sys.executable, "-c", f"import importlib.util as u, sys; "
                                  f"sys.exit(not u.find_spec('{JOBS[name]}'))"],
                                 check=False).returncode:

@@ -69,6 +69,9 @@ def torch():
 
 def numba():
     import numpy as np
+
+    if not hasattr(np, "row_stack"):  # older numba wants what NumPy 2 has dropped
+        np.row_stack = np.vstack
     from numba import cuda
 
     @cuda.jit
