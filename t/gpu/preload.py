@@ -30,10 +30,10 @@ KINDS = {"static": ["-cudart", "static"], "shared": ["-cudart", "shared"],
 JOBS = {"cupy": "cupy", "cupy-async": "cupy", "jax": "jax", "torch": "torch",
         "torch-async": "torch", "torch-cached": "torch", "numba": "numba"}
 UCX_KINDS = ("static", "shared")
-# UCX as it comes, without its way over handles between processes, and with its older way to
-# notice memory.
+# UCX as it comes, without its way over handles between processes, and where it does not watch
+# memory but asks for it.
 UCX = {"ucx": {}, "ucx-copy": {"UCX_TLS": "^cuda_ipc"},
-       "ucx-reloc": {"UCX_MEM_CUDA_HOOK_MODE": "reloc"}}
+       "ucx-asks": {"UCX_TLS": "^cuda_ipc", "UCX_MEM_CUDA_HOOK_MODE": "none"}}
 
 
 def build(folder, ucx):
@@ -73,7 +73,7 @@ def served(wrote):
 
 def compare(name, command, preload, libraries, log, more=()):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
-    env.update(more)
+    env.update(more, UCX_LOG_FILE="stderr")
     env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries + [env.get("LD_LIBRARY_PATH")]))
     plain = run(command, env, log)
     if plain[2] and command[0] == sys.executable:
