@@ -220,11 +220,11 @@ int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	glk_lock(cache->lock);
 	at = glk_graph_cache(cache, addr);
 	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	if (e && facts.capture && at != cache)
+		glk_graph_inherit(cache, glk_graph_of(at), facts.capture);
 	if (e && id && at != cache)
 		glk_graph_note(glk_graph_of(at), glk_stream_enter(cache->streams, id),
 			facts.capture);
-	if (e && facts.capture && at != cache)
-		glk_graph_inherit(cache, glk_graph_of(at), facts.capture);
 	if (e)
 		take_back_at(cache, at, seat, e, note_free(at, e, id));
 	glk_unlock(cache->lock);

@@ -81,7 +81,7 @@ void glk_graph_note(
 	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture);
 /* The capture that it served is over. */
 void glk_graph_settle(struct glk_graph *graph);
-/* A block of a pool was freed in a capture. */
+/* A block of a pool is freed in a capture, of which the pool was not told yet. */
 void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture);
 /* No graph of a pool is replayed any more. */
 void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir);

@@ -57,19 +57,30 @@ void glk_graph_note(
 		graph->captured |= mask;
 }
 
-void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture)
+/* The open pool that serves a capture: one without a request yet does not know its own, and the
+ * newest of those is taken where no other does. */
+static struct glk_graph *find_open(struct glk_graphs *graphs, uint64_t capture)
 {
-	struct glk_graphs *graphs = glk_graphs(cache);
-	struct glk_graph *heir = NULL;
+	struct glk_graph *found = NULL;
 
-	/* one that has served no request yet has no run: the newest then */
 	for (uint32_t i = 0; i < graphs->used; i++) {
 		struct glk_graph *g = &graphs->at[i];
 
-		if (g->state == GLK_GRAPH_OPEN && (g->run == capture || !g->run) &&
-			(!heir || heir->session < g->session))
-			heir = g;
+		if (g->state != GLK_GRAPH_OPEN)
+			continue;
+		if (g->run == capture)
+			return g;
+		if (!g->run && (!found || found->session < g->session))
+			found = g;
 	}
+	return found;
+}
+
+void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graph *heir = find_open(graphs, capture);
+
 	if (heir && heir != graph)
 		graph->heirs |= UINT64_C(1) << (heir - graphs->at);
 }

@@ -149,13 +149,11 @@ void glake_torch_free(void *ptr, size_t size, int device, struct CUstream_st *st
 	if (glk_torch_history_on())
 		glk_torch_history_free(ptr);
 	told = glk_torch_profile_on() && !glake_query(ctx, ptr, &block) && block.base == ptr;
-	if (!glake_free(ctx, ptr, stream))
-		goto out;
 	/* An old stream that is none of this GPU, or none at all any more. */
-	if (glake_query(ctx, ptr, &block) || block.base != ptr ||
-		glake_free(ctx, ptr, block.stream))
+	if (glake_free(ctx, ptr, stream) &&
+		(glake_query(ctx, ptr, &block) || block.base != ptr ||
+			glake_free(ctx, ptr, block.stream)))
 		return;
-out:
 	if (told)
 		glk_torch_profile_free(ctx, &block);
 }

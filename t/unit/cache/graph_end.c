@@ -158,13 +158,14 @@ static void diverts(void)
 /* A block of a pool that was released is used and freed by a later graph: replays find it. */
 static void is_inherited(void)
 {
-	struct CUstream_st *a;
+	struct CUstream_st *a, *b;
 	uint32_t graph, other;
 	uint64_t x, y;
 	struct rig rig;
 
 	rig_open(&rig, NULL);
 	a = rig_stream(&rig);
+	b = rig_stream(&rig);
 	open_capture(&rig, 1, a);
 	x = give(&rig, PAGE, a);
 	rig_drop(&rig, close_capture(&rig, 1, a));
@@ -181,15 +182,21 @@ static void is_inherited(void)
 		is_int(rig_launch(&rig, graph, a), 0, "for replays");
 	glk_soft_run_all(rig.drv);
 	open_capture(&rig, 3, a);
-	give(&rig, PAGE, a);
+	y = give(&rig, PAGE, a);
+	rig_begin(&rig, 4, b);
+	rig_free(&rig, y, a);
 	other = close_capture(&rig, 3, a);
-	is_int((int64_t)rig_figures(&rig).pools, 3, "also when further captures end");
+	is_int((int64_t)rig_figures(&rig).pools, 4, "also when further captures end");
+	rig_drop(&rig, other);
+	rig_release(&rig, 3);
+	rig_end_pool(&rig, 4);
+	is_int((int64_t)rig_figures(&rig).pools, 3,
+		"what a capture frees to its own pool has no heir");
 	rig_drop(&rig, graph);
 	is_int(rig_release(&rig, 2), 0, "the other's release");
 	is_int((int64_t)rig_figures(&rig).pools, 1, "ends both");
-	rig_drop(&rig, other);
 	is_sound(&rig, "the books agree");
-	rig_close(&rig, 1);
+	rig_close(&rig, 0);
 }
 
 /* The GPU is closed with pools in all states. */
