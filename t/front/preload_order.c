@@ -110,11 +110,57 @@ static fake_result patched_map(fake_address address, size_t size, size_t offset,
 	return result;
 }
 
+/* Bytes of an instruction that UCX 1.22 can move to another place; 0 for any other. */
+static int movable(const unsigned char *code)
+{
+	static const unsigned char frame[] = {0x48, 0x89, 0xe5};
+	static const unsigned char room[] = {0x48, 0x83, 0xec}, much[] = {0x48, 0x81, 0xec};
+
+	if ((code[0] & 0xf0) == 0x50) /* push, pop */
+		return 1;
+	if (code[0] == 0x41 && (code[1] & 0xf0) == 0x50) /* of the newer registers */
+		return 2;
+	if (!memcmp(code, frame, 3)) /* mov %rsp, %rbp */
+		return 3;
+	if (!memcmp(code, room, 3)) /* sub, %rsp */
+		return 4;
+	if ((code[0] & 0xf8) == 0xb8) /* mov of a number */
+		return 5;
+	return memcmp(code, much, 3) ? 0 : 7;
+}
+
+/* A jump takes five bytes, and what it is written over has to go elsewhere. */
+static void can_be_patched(const char *name)
+{
+	const unsigned char *code = dlsym(RTLD_DEFAULT, name);
+	int length = 0, next = 1;
+
+	while (code && length < 5 && next) {
+		next = movable(code + length);
+		length += next;
+	}
+	ok(code && length >= 5, name);
+	if (code && length < 5)
+		tap_note("%02x %02x %02x %02x %02x %02x %02x %02x", code[0], code[1],
+			code[2], code[3], code[4], code[5], code[6], code[7]);
+}
+
+static void all_can_be_patched(void)
+{
+	static const char *const names[] = {"cuMemAlloc_v2", "cuMemAllocPitch_v2",
+		"cuMemAllocAsync", "cuMemAllocFromPoolAsync", "cuMemFree_v2",
+		"cuMemFreeAsync"};
+
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+		can_be_patched(names[i]);
+}
+
 static void patches(const struct calls *cu)
 {
 	struct calls by_proc = calls_by_proc_v2();
 	fake_address ptr = 0, other = 0;
 
+	all_can_be_patched();
 	/* As UCX finds them: the first of the name there is. */
 	patch_in(&on_alloc, dlsym(RTLD_DEFAULT, "cuMemAlloc_v2"), (void *)patched_alloc);
 	patch_in(&on_free, dlsym(RTLD_DEFAULT, "cuMemFree_v2"), (void *)patched_free);
