@@ -139,7 +139,7 @@ static void can_be_patched(const char *name)
 		next = movable(code + length);
 		length += next;
 	}
-	ok(code && length >= 5, name);
+	ok(code && length >= 5, "%s can be moved", name);
 	if (code && length < 5)
 		tap_note("%02x %02x %02x %02x %02x %02x %02x %02x", code[0], code[1],
 			code[2], code[3], code[4], code[5], code[6], code[7]);
