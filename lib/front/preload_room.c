@@ -42,48 +42,33 @@ bool glk_preload_room(bool serves, glk_cu_result result)
 	return released;
 }
 
+#define ASK(fn, ...)                                                                     \
+	bool serves = SERVES(fn);                                                        \
+	glk_cu_result result = GLK_PRELOAD_PASS(fn, __VA_ARGS__);                        \
+                                                                                         \
+	return glk_preload_room(serves, result) ? GLK_PRELOAD_PASS(fn, __VA_ARGS__)      \
+						: result
+
 glk_cu_result cuMemCreate(unsigned long long *ret_page, size_t size,
 	const struct CUmemAllocationProp_st *prop, unsigned long long flags)
 {
-	bool serves = SERVES(cuMemCreate);
-	glk_cu_result result = GLK_PRELOAD_PASS(cuMemCreate, ret_page, size, prop, flags);
-
-	if (glk_preload_room(serves, result))
-		result = GLK_PRELOAD_PASS(cuMemCreate, ret_page, size, prop, flags);
-	return result;
+	ASK(cuMemCreate, ret_page, size, prop, flags);
 }
 
 glk_cu_result cuArrayCreate_v2(
 	struct CUarray_st **ret_array, const struct CUDA_ARRAY_DESCRIPTOR_st *shape)
 {
-	bool serves = SERVES(cuArrayCreate_v2);
-	glk_cu_result result = GLK_PRELOAD_PASS(cuArrayCreate_v2, ret_array, shape);
-
-	if (glk_preload_room(serves, result))
-		result = GLK_PRELOAD_PASS(cuArrayCreate_v2, ret_array, shape);
-	return result;
+	ASK(cuArrayCreate_v2, ret_array, shape);
 }
 
 glk_cu_result cuArray3DCreate_v2(
 	struct CUarray_st **ret_array, const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape)
 {
-	bool serves = SERVES(cuArray3DCreate_v2);
-	glk_cu_result result = GLK_PRELOAD_PASS(cuArray3DCreate_v2, ret_array, shape);
-
-	if (glk_preload_room(serves, result))
-		result = GLK_PRELOAD_PASS(cuArray3DCreate_v2, ret_array, shape);
-	return result;
+	ASK(cuArray3DCreate_v2, ret_array, shape);
 }
 
 glk_cu_result cuMipmappedArrayCreate(struct CUmipmappedArray_st **ret_array,
 	const struct CUDA_ARRAY3D_DESCRIPTOR_st *shape, unsigned int levels)
 {
-	bool serves = SERVES(cuMipmappedArrayCreate);
-	glk_cu_result result =
-		GLK_PRELOAD_PASS(cuMipmappedArrayCreate, ret_array, shape, levels);
-
-	if (glk_preload_room(serves, result))
-		result = GLK_PRELOAD_PASS(
-			cuMipmappedArrayCreate, ret_array, shape, levels);
-	return result;
+	ASK(cuMipmappedArrayCreate, ret_array, shape, levels);
 }

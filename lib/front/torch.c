@@ -115,7 +115,7 @@ static inline void note_given(struct glake *ctx, void *ptr, size_t size, int dev
 	if (glk_torch_history_on())
 		glk_torch_history_alloc(ptr, size, device, stream);
 	if (glk_torch_profile_on())
-		glk_torch_profile_alloc(ctx, ptr, size, device);
+		glk_torch_profile_tell(ctx, ptr, (int64_t)size, device);
 }
 
 void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
@@ -155,7 +155,7 @@ void glake_torch_free(void *ptr, size_t size, int device, struct CUstream_st *st
 			glake_free(ctx, ptr, block.stream)))
 		return;
 	if (told)
-		glk_torch_profile_free(ctx, &block);
+		glk_torch_profile_tell(ctx, ptr, -(int64_t)block.size, block.device);
 }
 
 /* For callers that no exception may reach, with streams of their own: NULL is an answer. */

@@ -56,17 +56,18 @@ bool glk_torch_peers_known(int device);
 void glk_torch_peers_meet(struct glake *ctx, int device);
 
 /* torch_profile.c: looks for what PyTorch's profiler is told by; whether it listens to this
- * thread; a block that was given and one that was taken back, of `size` bytes as asked for. */
+ * thread; tells it of a block that was given, or with less than 0 bytes taken back. */
 void glk_torch_profile_find(void);
 bool glk_torch_profile_on(void);
-void glk_torch_profile_alloc(struct glake *ctx, void *ptr, size_t size, int device);
-void glk_torch_profile_free(struct glake *ctx, const struct glake_block *block);
+void glk_torch_profile_tell(struct glake *ctx, void *ptr, int64_t bytes, int device);
 
 /* torch_raise.c. The exception of `text`, if there is a way to throw one: then it does not
  * return. Else it returns, and has said so on stderr once. */
 typedef void (*glk_torch_raise_fn)(int out_of_memory, const char *text);
 GLAKE_EXPORT void glake_torch_raise_with(glk_torch_raise_fn fn);
 void glk_torch_raise(bool out_of_memory, const char *text);
+/* A function of libc10 by its name; NULL where PyTorch is not loaded or has none. */
+void *glk_torch_c10(const char *name);
 /* What would be thrown now: 2 PyTorch's OutOfMemoryError, 1 its Error, 0 nothing. */
 GLAKE_EXPORT int glake_torch_raises(void);
 

@@ -9,8 +9,6 @@
 
 #include "base/atomic.h"
 
-#include <dlfcn.h>
-
 /* c10::memoryProfilingEnabled() */
 #define ENABLED "_ZN3c1022memoryProfilingEnabledEv"
 /* c10::reportMemoryUsageToProfiler(void *, int64_t, size_t, size_t, c10::Device) */
@@ -32,15 +30,11 @@ static glk_atomic(report_fn) report;
 
 void glk_torch_profile_find(void)
 {
-	void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
-	enabled_fn ask = NULL;
-	report_fn tell = NULL;
+	enabled_fn ask;
+	report_fn tell;
 
-	if (!c10)
-		return;
-	*(void **)&ask = dlsym(c10, ENABLED);
-	*(void **)&tell = dlsym(c10, REPORT);
-	dlclose(c10);
+	*(void **)&ask = glk_torch_c10(ENABLED);
+	*(void **)&tell = glk_torch_c10(REPORT);
 	if (!ask || !tell)
 		return;
 	glk_store_relaxed(&report, tell);
@@ -55,22 +49,12 @@ bool glk_torch_profile_on(void)
 	return ask && ask();
 }
 
-static void tell(struct glake *ctx, void *ptr, int64_t size, int device)
+void glk_torch_profile_tell(struct glake *ctx, void *ptr, int64_t bytes, int device)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	struct device where = {.type = TYPE_CUDA, .index = (int8_t)device};
 
 	if (!glake_stats_get(ctx, device, &stats))
 		glk_load_relaxed(&report)(
-			ptr, size, stats.live, stats.reserved, where);
-}
-
-void glk_torch_profile_alloc(struct glake *ctx, void *ptr, size_t size, int device)
-{
-	tell(ctx, ptr, (int64_t)size, device);
-}
-
-void glk_torch_profile_free(struct glake *ctx, const struct glake_block *block)
-{
-	tell(ctx, block->base, -(int64_t)block->size, block->device);
+			ptr, bytes, stats.live, stats.reserved, where);
 }

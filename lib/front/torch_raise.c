@@ -35,16 +35,23 @@ void glake_torch_raise_with(glk_torch_raise_fn fn)
 	glk_store_release(&handed_in, fn); /* pairs with: the acquires below */
 }
 
-/* libc10 is not in the global scope of a Python program, so it is asked for by its name. */
+/* It is not in the global scope of a Python program, so it is asked for by its name. */
+void *glk_torch_c10(const char *name)
+{
+	void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD), *fn;
+
+	if (!c10)
+		return NULL;
+	fn = dlsym(c10, name);
+	dlclose(c10);
+	return fn;
+}
+
 static check_fail_fn find_check_fail(void)
 {
-	void *c10 = dlopen("libc10.so", RTLD_LAZY | RTLD_NOLOAD);
-	check_fail_fn fn = NULL;
+	check_fail_fn fn;
 
-	if (c10) {
-		*(void **)&fn = dlsym(c10, CHECK_FAIL);
-		dlclose(c10);
-	}
+	*(void **)&fn = glk_torch_c10(CHECK_FAIL);
 	return fn;
 }
 

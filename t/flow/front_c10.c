@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Stands for PyTorch's libc10.so, with what its profiler is told by. Device is a struct of two
  * bytes there. */
+#include "front_c10.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct device {
 	int8_t type, index;
-};
-
-struct c10_report {
-	void *ptr;
-	int64_t size;
-	size_t allocated, reserved;
-	int type, index;
 };
 
 __attribute__((visibility("default"))) bool c10_listens;

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What PyTorch's profiler is told: each block that is given and taken back while it listens. */
+#include "front_c10.h"
 #include "front_torch.h"
-
-struct report {
-	void *ptr;
-	int64_t size;
-	size_t allocated, reserved;
-	int type, index;
-};
 
 static void *(*alloc)(size_t, int, struct CUstream_st *);
 static void (*free_)(void *, size_t, int, struct CUstream_st *);
 static void (*init)(int);
 static bool *listens;
 static int *count;
-static struct report *last;
+static struct c10_report *last;
 
 static bool said(void *ptr, int64_t size, size_t allocated, int gpu)
 {

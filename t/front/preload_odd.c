@@ -2,8 +2,8 @@
 /*
  * What goes wrong at the edges: threads that come first all at once, resets amid threads,
  * frees of the wrong thing by many, streams of threads, what is said of addresses, memory that
- * is none of ours, handles of blocks whose free fails, a
- * driver that has nothing left. Runs under the preload.
+ * is none of ours, handles of blocks whose free fails, a driver that has nothing left. Runs
+ * under the preload.
  */
 #define TAP_NO_LOG
 #include "tap.h"

@@ -34,23 +34,22 @@ UCX_KINDS = ("static", "shared")
 # memory but asks for it.
 UCX = {"ucx": {}, "ucx-copy": {"UCX_TLS": "^cuda_ipc"},
        "ucx-asks": {"UCX_TLS": "^cuda_ipc", "UCX_MEM_CUDA_HOOK_MODE": "none"}}
+UCX_SAYS = {"UCX_LOG_FILE": "stderr"}
 
 
 def build(folder, ucx):
     folder.mkdir(parents=True, exist_ok=True)
     newest = max(source.stat().st_mtime for source in HERE.glob("preload*.cu*"))
-    for kind, options in KINDS.items():
-        program = folder / f"preload-{kind}"
+    wanted = [(f"preload-{kind}", [*options, "-Xcompiler", "-pthread", HERE / "preload.cu"])
+              for kind, options in KINDS.items()]
+    wanted += [(f"preload-ucx-{kind}", [*KINDS[kind], f"-I{ucx}/include", HERE / "preload_ucx.cu",
+                                        f"-L{ucx}/lib", "-lucp", "-lucs"])
+               for kind in UCX_KINDS if ucx]
+    for name, options in wanted:
+        program = folder / name
         if not program.exists() or program.stat().st_mtime < newest:
-            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", *options,
-                            "-Xcompiler", "-pthread", "-o", program, HERE / "preload.cu"],
+            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", "-o", program, *options],
                            check=True)
-    for kind in UCX_KINDS if ucx else ():
-        program = folder / f"preload-ucx-{kind}"
-        if not program.exists():
-            subprocess.run(["nvcc", "-std=c++17", "-O2", "-arch=native", *KINDS[kind],
-                            f"-I{ucx}/include", "-o", program, HERE / "preload_ucx.cu",
-                            f"-L{ucx}/lib", "-lucp", "-lucs"], check=True)
 
 
 def run(command, env, log):
@@ -73,7 +72,7 @@ def served(wrote):
 
 def compare(name, command, preload, libraries, log, more=()):
     env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
-    env.update(more, UCX_LOG_FILE="stderr")
+    env.update(more)
     env["LD_LIBRARY_PATH"] = ":".join(filter(None, libraries + [env.get("LD_LIBRARY_PATH")]))
     plain = run(command, env, log)
     if plain[2] and command[0] == sys.executable:
@@ -104,6 +103,10 @@ def main():
     parser.add_argument("-o", default=os.devnull)
     parser.add_argument("names", nargs="*")
     args = parser.parse_args()
+    every = PROGRAMS + list(UCX) + list(JOBS)
+    unknown = [name for name in args.names if name not in every]
+    if unknown:
+        parser.error(f"no {', '.join(unknown)} among {' '.join(every)}")
     preload = args.l.resolve() / "libglake-preload.so"
     ours = [str(args.l.resolve())]
     runtime_at = [str(args.p.resolve()), "/usr/local/cuda/lib64"]
@@ -113,7 +116,7 @@ def main():
     good = True
     print(f"{'program':22} {'':6} {'blocks':>8} {'live MiB':>9} {'plain s':>7} {'under s':>7}")
     with open(args.o, "w", encoding="utf-8") as log:
-        for name in args.names or PROGRAMS + list(UCX) + list(JOBS):
+        for name in args.names or every:
             if name in PROGRAMS:
                 for kind in KINDS:
                     command = [args.p.resolve() / f"preload-{kind}", name]
@@ -124,7 +127,7 @@ def main():
                 for kind in UCX_KINDS:
                     good &= compare(f"{name} {kind}", [args.p.resolve() / f"preload-ucx-{kind}"],
                                     preload, ours + runtime_at + [str(args.u.resolve() / "lib")],
-                                    log, UCX[name])
+                                    log, UCX[name] | UCX_SAYS)
             elif subprocess.run([sys.executable, "-c", f"import importlib.util as u, sys; "
                                  f"sys.exit(not u.find_spec('{JOBS[name]}'))"],
                                 check=False).returncode:

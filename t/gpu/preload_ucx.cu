@@ -170,8 +170,11 @@ static int converse(int socket, bool first, size_t most)
 		MUST(cudaFree(out));
 	}
 	if (first)
-		fprintf(stderr, "ucx: %.2f GB/s, slowest of %d rounds %.2f ms, the first %d took %.2f ms\n",
-			bytes / took / 1e9, ROUNDS - WARM, slowest * 1e3, WARM, first_took * 1e3);
+		fprintf(stderr,
+			"ucx: %.2f GB/s, slowest of %d rounds %.2f ms, the first %d took "
+			"%.2f ms\n",
+			bytes / took / 1e9, ROUNDS - WARM, slowest * 1e3, WARM,
+			first_took * 1e3);
 	leave(socket);
 	ucp_worker_destroy(worker);
 	ucp_cleanup(context);

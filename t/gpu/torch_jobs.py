@@ -10,10 +10,11 @@ The jobs are in torch_models.py; nothing is loaded from anywhere. Every row is a
 own: one program for each allocator imports PyTorch and waits, and every job is a fork of it from
 before CUDA started (--fresh: a new program for each row). An allocator `glake:KEY=VALUE` is glake
 with a key of glake.conf set. `rate` is of the steps after the first four, in sequences, images or
-tokens a second; with --rounds the median of them, least to most in brackets. `live` is what the job's tensors took at their
-peak, `reserved` what the allocator had of the GPU for that, `device` what the GPU as a whole had
-less at the end of a step, at most. Losses and tokens of all steps are compared to the last bit
-with those of the default allocator; --again runs that twice, to tell jobs that repeat themselves.
+tokens a second; with --rounds the median of them, least to most in brackets. `live` is what the
+job's tensors took at their peak, `reserved` what the allocator had of the GPU for that, `device`
+what the GPU as a whole had less at the end of a step, at most. Losses and tokens of all steps are
+compared to the last bit with those of the default allocator; --again runs that twice, to tell jobs
+that repeat themselves.
 A row that takes longer than --row is ended and says so; with --limit no job is begun that would
 probably not be done in that time, as long as the longest before it.
 
@@ -397,7 +398,7 @@ def compare(args, runners, results, left):
                 print(f"# {left():.0f} s left: {name} {allocator}: "
                       f"{row.get('error') or '%.2f' % row['rate']}", flush=True)
                 before = results[name].get(allocator, {})
-                row["rates"] = before.get("rates", []) + [row.get("rate", 0)]
+                row["rates"] = before.get("rates", []) + ([row["rate"]] if "rate" in row else [])
                 if "error" not in row:
                     row["rate"] = statistics.median(row["rates"])
                 results[name][allocator] = row
