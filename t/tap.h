@@ -100,6 +100,17 @@ static inline bool tap_on_valgrind(void)
 	return preload && strstr(preload, "vgpreload");
 }
 
+/* Whether thousands of rounds in one thread take minutes here and show nothing more: under
+ * valgrind and the thread sanitizer. The address sanitizer sees them. */
+static inline bool tap_storms_take_long(void)
+{
+#if defined(__SANITIZE_THREAD__)
+	return true;
+#else
+	return tap_on_valgrind();
+#endif
+}
+
 /* The next `count` warnings or errors of the library are part of the test. */
 static inline void tap_expect_log(int count)
 {
