@@ -42,6 +42,7 @@ bool glk_preload_room(bool serves, glk_cu_result result)
 	return released;
 }
 
+/* The whole body of such a function: once more, where memory was given back for it. */
 #define ASK(fn, ...)                                                                     \
 	bool serves = SERVES(fn);                                                        \
 	glk_cu_result result = GLK_PRELOAD_PASS(fn, __VA_ARGS__);                        \

@@ -27,7 +27,9 @@
  * Cancellation	at any instruction, as glake_alloc: the event under way is lost
  * Cost		an event is 120 instructions with the clock (t/bench/instructions.py) and some
  *		50 ns on an H200 host, of which the clock takes 28 and the pages of the file 12;
- *		a chunk of 2047 events three system calls
+ *		a chunk of 2047 events three system calls. The counter below the clock, read by
+ *		itself (rdtscp), took 22 to 29 ns where the clock took 28 to 35, and leaves the
+ *		order of threads to us
  */
 #include <glake/trace.h>
 
