@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Debug builds keep the ranks a thread holds as a set of bits in its record and assert that a
- * new one lies above all of them.
+ * The ranks a thread holds are a set of bits. Debug builds assert that a new one lies above all
+ * of them. They lie in thread-local storage and not in the thread's record, which a thread may
+ * have to do without: that it holds a lock is known all the same.
  */
 #include "base/lock.h"
 
 #include "base/cancel.h"
-#include "base/thread.h"
+#include "base/log.h"
 
 #include <assert.h>
+#include <stdint.h>
+
+static _Thread_local uint32_t ranks;
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 {
@@ -24,14 +28,9 @@ void glk_lock_fini(struct glk_lock *lock)
 void glk_lock(struct glk_lock *lock)
 {
 	int was = glk_cancel_off();
-#ifndef NDEBUG
-	struct glk_thread *self = glk_thread_self();
 
-	if (self) {
-		assert(!(self->lock_ranks >> lock->rank));
-		self->lock_ranks |= 1u << lock->rank;
-	}
-#endif
+	assert(!(ranks >> lock->rank));
+	ranks |= 1u << lock->rank;
 	pthread_mutex_lock(&lock->mutex);
 	lock->cancel = was;
 }
@@ -39,12 +38,15 @@ void glk_lock(struct glk_lock *lock)
 void glk_unlock(struct glk_lock *lock)
 {
 	int was = lock->cancel;
-#ifndef NDEBUG
-	struct glk_thread *self = glk_thread_self();
 
-	if (self)
-		self->lock_ranks &= ~(1u << lock->rank);
-#endif
 	pthread_mutex_unlock(&lock->mutex);
+	ranks &= ~(1u << lock->rank);
+	if (!ranks)
+		glk_log_flush();
 	glk_cancel_restore(was);
+}
+
+bool glk_lock_is_held(void)
+{
+	return ranks;
 }

@@ -8,8 +8,10 @@
  *
  * Cancellation	is put off while a thread holds one, see cancel.h. Each lock keeps the state
  *		that was found, so locks are given back in the reverse order
+ * Messages	that a thread raises while it holds one go out when it holds none, see log.h
  */
 #include <pthread.h>
+#include <stdbool.h>
 
 /* Outermost first. */
 enum glk_rank {
@@ -36,6 +38,9 @@ void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
 void glk_lock_fini(struct glk_lock *lock);
 void glk_lock(struct glk_lock *lock);
 void glk_unlock(struct glk_lock *lock);
+
+/* Whether the calling thread holds any. */
+bool glk_lock_is_held(void);
 
 /* For statically allocated locks. */
 #define GLK_LOCK_INIT(r) {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r)}

@@ -3,22 +3,33 @@
  * One line, one write: messages of several threads never mix. The hook is a pair {function,
  * argument} that changes rarely; it is replaced under a lock that only writers of messages
  * take, and called outside of it.
+ *
+ * What a thread raises under a lock is formatted there, since what it is made of may not last,
+ * and handed out behind the unlock. A hook may want a lock of its host, and stderr may be a pipe
+ * that nobody reads.
  */
 #include "base/log.h"
 
 #include "base/atomic.h"
 #include "base/lock.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
+
+#define LINE_MAX_BYTES 512
 
 static struct glk_lock lock = GLK_LOCK_INIT(GLK_RANK_LOG);
 static glake_log_fn hook;
 static void *hook_arg;
 static glk_atomic(int) hook_level;
 static glk_atomic(int) level_conf;
+
+/* By level, of all threads: raised under a lock, with no room or no record to be kept in. */
+static glk_atomic(uint32_t) dropped[GLAKE_LOG_DEBUG + 1];
 
 void glk_log_level_set(int level)
 {
@@ -40,41 +51,102 @@ void glake_log_hook(glake_log_fn fn, void *arg, int level)
 	glk_unlock(&lock);
 }
 
-void glk_log(int level, const char *format, ...)
+/* Hands a line to the hook or to stderr. The calling thread holds no lock. */
+static void say(int level, const char *line)
 {
 	static const char *const names[] = {"", "error", "warning", "info", "debug"};
+	char whole[LINE_MAX_BYTES];
 	glake_log_fn fn;
-	char line[512];
-	int saved = errno, head, body;
-	size_t length;
-	va_list args;
+	int length;
 	void *arg;
 
-	if (!glk_log_wants(level) || level < GLAKE_LOG_ERROR || level > GLAKE_LOG_DEBUG)
-		return;
 	glk_lock(&lock);
 	fn = hook;
 	arg = hook_arg;
 	glk_unlock(&lock);
-
-	head = fn
-		? 0
-		: snprintf(line, sizeof(line), "glake[%d] %s: ", getpid(), names[level]);
-	va_start(args, format);
-	body = vsnprintf(line + head, sizeof(line) - (size_t)head - 1, format, args);
-	va_end(args);
-	if (body < 0)
-		goto out;
+	if (!glk_log_wants(level)) /* nor since it was raised */
+		return;
 	if (fn) {
 		fn(level, line, arg);
-		goto out;
+		return;
 	}
-	length = (size_t)(head + body);
-	if (length > sizeof(line) - 2)
-		length = sizeof(line) - 2;
-	line[length++] = '\n';
-	if (write(STDERR_FILENO, line, length) < 0)
-		goto out; /* nowhere left to say so */
-out:
+	length = snprintf(whole, sizeof(whole) - 1, "glake[%d] %s: %s", getpid(),
+		names[level], line);
+	if (length > (int)sizeof(whole) - 2)
+		length = (int)sizeof(whole) - 2;
+	whole[length++] = '\n';
+	if (write(STDERR_FILENO, whole, (size_t)length) < 0)
+		return; /* nowhere left to say so */
+}
+
+/* Tells of messages that are missing before the next one that is not. */
+static void say_dropped(void)
+{
+	char line[128];
+	uint32_t count;
+
+	for (int level = GLAKE_LOG_ERROR; level <= GLAKE_LOG_DEBUG; level++) {
+		if (!glk_load_relaxed(&dropped[level]))
+			continue;
+		count = glk_xchg_acq_rel(&dropped[level], 0);
+		snprintf(line, sizeof(line),
+			"%u messages of this level were dropped, for want of room while a "
+			"lock was held",
+			count);
+		if (count)
+			say(level, line);
+	}
+}
+
+static void keep(int level, const char *line)
+{
+	struct glk_thread *self = glk_thread_self();
+	size_t size = strlen(line) + 1;
+
+	if (!self || size + 1 > sizeof(self->log.text) - self->log.used) {
+		glk_add_relaxed(&dropped[level], 1);
+		return;
+	}
+	self->log.text[self->log.used] = (char)level;
+	memcpy(self->log.text + self->log.used + 1, line, size);
+	self->log.used += size + 1;
+}
+
+void glk_log_flush(void)
+{
+	struct glk_thread *self = glk_thread_current;
+	char text[GLK_THREAD_LOG];
+	size_t used = self->log.used;
+	int saved = errno;
+
+	if (!used)
+		return;
+	/* a copy: the unlocks on the way out come by here again */
+	memcpy(text, self->log.text, used);
+	self->log.used = 0;
+	for (size_t at = 0; at < used; at += strlen(text + at + 1) + 2)
+		say(text[at], text + at + 1);
+	say_dropped();
+	errno = saved;
+}
+
+void glk_log(int level, const char *format, ...)
+{
+	char line[LINE_MAX_BYTES];
+	int saved = errno;
+	va_list args;
+
+	if (!glk_log_wants(level) || level < GLAKE_LOG_ERROR || level > GLAKE_LOG_DEBUG)
+		return;
+	va_start(args, format);
+	if (vsnprintf(line, sizeof(line), format, args) < 0)
+		line[0] = '\0';
+	va_end(args);
+	if (glk_lock_is_held()) {
+		keep(level, line);
+	} else {
+		say_dropped();
+		say(level, line);
+	}
 	errno = saved;
 }

@@ -4,13 +4,19 @@
 
 /*
  * Messages to the hook of the host, else to stderr; silent unless a level was asked for.
- * Never called under a lock that a hit could want.
+ *
+ * Neither is reached while the calling thread holds a lock (lock.h): what it raises then waits in
+ * its record and goes out after its outermost unlock, in order. The room for that is bounded;
+ * what found none is counted, and a line says how many there were.
  */
 #include <glake/context.h>
 
 #include <stdbool.h>
 
 void glk_log(int level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Hands out what the calling thread raised under locks; called where it holds none any more. */
+void glk_log_flush(void);
 
 /* The level from the configuration; a hook of the host has its own. */
 void glk_log_level_set(int level);

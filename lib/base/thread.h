@@ -15,7 +15,11 @@
 #include <glake/error.h>
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+
+/* Room for messages that wait for the end of a lock: two of the longest, or some more. */
+#define GLK_THREAD_LOG 1280
 
 /* Most places a thread keeps, see cache/seat.h: one a GPU of a context. */
 #define GLK_THREAD_SEATS 16
@@ -34,7 +38,10 @@ struct glk_thread {
 	uint32_t id;	     /* slot of this record */
 	glk_atomic(uint64_t) serial; /* of the thread, never given twice; 0: it has ended */
 	bool rcu_ready;	     /* the probe of base/rcu.h has passed */
-	uint32_t lock_ranks; /* debug builds: a bit for each rank held */
+	struct {
+		size_t used; /* bytes; a message is its level, its text and a zero */
+		char text[GLK_THREAD_LOG];
+	} log; /* what was raised under a lock, see log.c */
 };
 
 /* The record of the calling thread; NULL when none can be had. Errno is preserved. */

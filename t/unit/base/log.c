@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Silent unless asked; one whole line a message; to the hook or to stderr. */
+/* Silent unless asked; one whole line a message; to the hook or to stderr; not under a lock. */
 #include "base/log.h"
 #include "base/error.h"
+#include "base/lock.h"
+#include "base/slab.h"
 
 #define TAP_NO_LOG
 #include "tap.h"
@@ -9,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define THREADS 4
@@ -70,6 +73,100 @@ static void debug_of_errors(void)
 	glk_error_native(-EIO, GLAKE_ERROR_DRIVER, "cuMemMap", 801, "page 7");
 	is_str(heard.line, "cuMemMap: page 7", "level debug shows every record filled");
 	glake_log_hook(NULL, NULL, 0);
+}
+
+static void in_order(int level, const char *line, void *arg)
+{
+	char *all = arg;
+	size_t length = strlen(all);
+
+	heard.calls++;
+	heard.level = level;
+	snprintf(all + length, 1024 - length, "%s,", line);
+}
+
+/* What is raised under a lock goes out after the last unlock. */
+static void under_a_lock(void)
+{
+	static struct glk_lock outer = GLK_LOCK_INIT(GLK_RANK_DEVICE),
+			       inner = GLK_LOCK_INIT(GLK_RANK_DRIVER);
+	char all[1024] = "";
+
+	glake_log_hook(in_order, all, GLAKE_LOG_DEBUG);
+	heard.calls = 0;
+	glk_lock(&outer);
+	glk_info("one");
+	glk_lock(&inner);
+	glk_error(-EIO, GLAKE_ERROR_DRIVER, "two");
+	glk_unlock(&inner);
+	glk_warn("three");
+	is_int(heard.calls, 0, "under a lock the hook is not called");
+	errno = ENOTTY;
+	glk_unlock(&outer);
+	is_int(errno, ENOTTY, "errno is kept by an unlock that hands lines out");
+	is_str(all, "one,two,three,", "then it is, line by line");
+	is_int(heard.level, GLAKE_LOG_WARNING, "each with its level");
+	glk_lock(&outer);
+	glk_unlock(&outer);
+	is_int(heard.calls, 3, "and once");
+
+	glk_lock(&outer);
+	glk_warn("late");
+	glake_log_hook(in_order, all, GLAKE_LOG_ERROR);
+	glk_unlock(&outer);
+	is_int(heard.calls, 3, "a line that nobody wants any more is not said");
+	glake_log_hook(NULL, NULL, 0);
+}
+
+/* The room for lines under a lock has an end. */
+static void too_many_under_a_lock(void)
+{
+	static struct glk_lock lock = GLK_LOCK_INIT(GLK_RANK_DEVICE);
+	char all[1024] = "", longest[600];
+
+	memset(longest, 'x', sizeof(longest) - 1);
+	longest[sizeof(longest) - 1] = '\0';
+	glake_log_hook(in_order, all, GLAKE_LOG_DEBUG);
+	heard.calls = 0;
+	glk_lock(&lock);
+	for (int i = 0; i < 8; i++)
+		glk_debug("%s", longest);
+	glk_unlock(&lock);
+	is_int(heard.calls, 3, "too many lines: what fits is said, and how many did not");
+	heard.calls = 0;
+	all[0] = '\0';
+	for (int i = 0; i < 3; i++) {
+		glk_lock(&lock);
+		glk_warn("%d", i);
+		glk_unlock(&lock);
+	}
+	is_str(all, "0,1,2,", "the next lines have room again");
+	glake_log_hook(NULL, NULL, 0);
+}
+
+/* A thread that can have no record: said where no lock is held, else counted. */
+static void *without_record(void *arg)
+{
+	static struct glk_lock lock = GLK_LOCK_INIT(GLK_RANK_DEVICE);
+
+	glk_lock(&lock);
+	glk_warn("lost");
+	glk_unlock(&lock);
+	glk_warn("said");
+	return arg;
+}
+
+static int no_record(void)
+{
+	char all[1024] = "";
+	pthread_t thread;
+
+	glake_log_hook(in_order, all, GLAKE_LOG_DEBUG);
+	glk_region_fail_after(1);
+	pthread_create(&thread, NULL, without_record, NULL);
+	pthread_join(thread, NULL);
+	return strncmp(all, "1 messages", 10) || !strstr(all, ",said,") ||
+		heard.calls != 2;
 }
 
 static void *chatter(void *arg)
@@ -167,10 +264,19 @@ static void to_stderr(void)
 
 int main(void)
 {
+	int status = -1;
+	pid_t child = fork(); /* before there is any record */
+
+	if (!child)
+		_exit(no_record());
+	waitpid(child, &status, 0);
 	tap_plan_later();
+	is_int(status, 0, "lines of a thread without a record");
 	ok(!glk_log_wants(GLAKE_LOG_ERROR), "silent at first");
 	hooked();
 	debug_of_errors();
+	under_a_lock();
+	too_many_under_a_lock();
 	to_stderr();
 	return tap_done();
 }
