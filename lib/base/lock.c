@@ -3,9 +3,13 @@
  * The ranks a thread holds are a set of bits. Debug builds assert that a new one lies above all
  * of them. They lie in thread-local storage and not in the thread's record, which a thread may
  * have to do without: that it holds a lock is known all the same.
+ *
+ * Static locks write themselves down before they are taken for the first time, so that a forked
+ * child finds every one that can be held.
  */
 #include "base/lock.h"
 
+#include "base/atomic.h"
 #include "base/cancel.h"
 #include "base/log.h"
 
@@ -14,10 +18,38 @@
 
 static _Thread_local uint32_t ranks;
 
+static glk_atomic(struct glk_lock *) statics[GLK_LOCK_STATIC_MAX];
+
+static void write_down(struct glk_lock *lock)
+{
+	struct glk_lock *there;
+
+	for (int i = 0; i < GLK_LOCK_STATIC_MAX; i++) {
+		there = NULL;
+		/* pairs with: the load in glk_lock_forked */
+		if (glk_cas_acq_rel(&statics[i], &there, lock) || there == lock)
+			return;
+	}
+	assert(false && "GLK_LOCK_STATIC_MAX is too small");
+}
+
+void glk_lock_forked(void)
+{
+	struct glk_lock *lock;
+
+	for (int i = 0; i < GLK_LOCK_STATIC_MAX; i++) {
+		lock = glk_load_acquire(&statics[i]); /* pairs with: write_down */
+		if (lock)
+			pthread_mutex_init(&lock->mutex, NULL);
+	}
+	ranks = 0;
+}
+
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 {
 	pthread_mutex_init(&lock->mutex, NULL);
 	lock->rank = rank;
+	lock->is_static = false;
 }
 
 void glk_lock_fini(struct glk_lock *lock)
@@ -31,6 +63,8 @@ void glk_lock(struct glk_lock *lock)
 
 	assert(!(ranks >> lock->rank));
 	ranks |= 1u << lock->rank;
+	if (lock->is_static)
+		write_down(lock);
 	pthread_mutex_lock(&lock->mutex);
 	lock->cancel = was;
 }

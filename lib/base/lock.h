@@ -8,6 +8,8 @@
  *
  * Cancellation	is put off while a thread holds one, see cancel.h. Each lock keeps the state
  *		that was found, so locks are given back in the reverse order
+ * Fork		leaves static locks free in the child, and the others as they were: they belong
+ *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
  */
 #include <pthread.h>
@@ -15,7 +17,8 @@
 
 /* Outermost first. */
 enum glk_rank {
-	GLK_RANK_CONTEXT = 1, /* the list of contexts */
+	GLK_RANK_FORK = 1,    /* installing the hooks of fork */
+	GLK_RANK_CONTEXT,     /* the list of contexts */
 	GLK_RANK_CONF,
 	GLK_RANK_DEPENDENCY,  /* events of the program, from the call to the note */
 	GLK_RANK_STREAM,      /* adding to the table of streams of a GPU */
@@ -25,6 +28,7 @@ enum glk_rank {
 	GLK_RANK_NODE,	      /* growth of a node */
 	GLK_RANK_DRIVER,      /* inside a backend of the driver table */
 	GLK_RANK_LOG,
+	GLK_RANK_THREAD,      /* the first record of a thread */
 	GLK_RANK_COUNT,
 };
 
@@ -32,6 +36,7 @@ struct glk_lock {
 	pthread_mutex_t mutex;
 	enum glk_rank rank;
 	int cancel; /* what to restore; of the thread that holds it */
+	bool is_static;
 };
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
@@ -42,7 +47,16 @@ void glk_unlock(struct glk_lock *lock);
 /* Whether the calling thread holds any. */
 bool glk_lock_is_held(void);
 
-/* For statically allocated locks. */
-#define GLK_LOCK_INIT(r) {.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r)}
+/*
+ * For statically allocated locks, of which the library has no more than GLK_LOCK_STATIC_MAX. In a
+ * forked child they are new: the thread that held one is none of the child's. What they guard is
+ * as that thread left it.
+ */
+#define GLK_LOCK_INIT(r)                                                                 \
+	{.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r), .is_static = true}
+#define GLK_LOCK_STATIC_MAX 16
+
+/* Makes them so; called in each child, while it has one thread. */
+void glk_lock_forked(void);
 
 #endif

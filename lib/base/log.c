@@ -23,8 +23,12 @@
 #define LINE_MAX_BYTES 512
 
 static struct glk_lock lock = GLK_LOCK_INIT(GLK_RANK_LOG);
-static glake_log_fn hook;
-static void *hook_arg;
+/* Two places, and which one counts: a child that is forked in between has the old pair. */
+static struct {
+	glake_log_fn fn;
+	void *arg;
+} hooks[2];
+static unsigned current;
 static glk_atomic(int) hook_level;
 static glk_atomic(int) level_conf;
 
@@ -45,8 +49,9 @@ bool glk_log_wants(int level)
 void glake_log_hook(glake_log_fn fn, void *arg, int level)
 {
 	glk_lock(&lock);
-	hook = fn;
-	hook_arg = arg;
+	hooks[!current].fn = fn;
+	hooks[!current].arg = arg;
+	current = !current;
 	glk_store_relaxed(&hook_level, fn ? level : GLAKE_LOG_NONE);
 	glk_unlock(&lock);
 }
@@ -61,8 +66,8 @@ static void say(int level, const char *line)
 	void *arg;
 
 	glk_lock(&lock);
-	fn = hook;
-	arg = hook_arg;
+	fn = hooks[current].fn;
+	arg = hooks[current].arg;
 	glk_unlock(&lock);
 	if (!glk_log_wants(level)) /* nor since it was raised */
 		return;

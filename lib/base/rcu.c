@@ -10,6 +10,7 @@
 #include "base/rcu.h"
 
 #include "base/error.h"
+#include "base/lock.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -30,7 +31,7 @@ void glk_fork_at_child(void (*fn)(void))
 	glk_store_release(&at_child, fn); /* pairs with: fork_count */
 }
 
-static pthread_mutex_t init_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct glk_lock init_lock = GLK_LOCK_INIT(GLK_RANK_FORK);
 static bool hooks_installed;
 
 static void fork_prepare(void)
@@ -48,6 +49,7 @@ static void fork_count(void)
 	child_fn child = glk_load_acquire(&at_child); /* pairs with: glk_fork_at_child */
 
 	glk_add_relaxed(&glk_forks, 1);
+	glk_lock_forked();
 	if (child)
 		child();
 }
@@ -62,14 +64,14 @@ int glk_rcu_init(bool host_has_hooks)
 {
 	int err = 0;
 
-	pthread_mutex_lock(&init_mutex);
+	glk_lock(&init_lock);
 	if (!hooks_installed) {
 		err = host_has_hooks
 			? pthread_atfork(NULL, NULL, fork_count)
 			: pthread_atfork(fork_prepare, fork_parent, fork_child);
 		hooks_installed = !err;
 	}
-	pthread_mutex_unlock(&init_mutex);
+	glk_unlock(&init_lock);
 	if (err)
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "pthread_atfork",
 			err, "fork hooks could not be installed");

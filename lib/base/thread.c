@@ -18,7 +18,7 @@
 static struct glk_thread nobody;
 _Thread_local struct glk_thread *glk_thread_current = &nobody;
 
-static pthread_mutex_t start_mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct glk_lock start_lock = GLK_LOCK_INIT(GLK_RANK_THREAD);
 static pthread_key_t key;
 static struct glk_slab records;
 static glk_atomic(bool) ready;
@@ -77,7 +77,7 @@ static bool start(void)
 {
 	if (glk_load_acquire(&ready)) /* pairs with: the release below */
 		return true;
-	pthread_mutex_lock(&start_mutex);
+	glk_lock(&start_lock);
 	if (glk_load_relaxed(&ready))
 		goto out;
 	if (glk_slab_init(&records, sizeof(struct glk_thread), GLK_THREAD_MAX))
@@ -88,7 +88,7 @@ static bool start(void)
 	}
 	glk_store_release(&ready, true); /* pairs with: the acquire above */
 out:
-	pthread_mutex_unlock(&start_mutex);
+	glk_unlock(&start_lock);
 	return glk_load_relaxed(&ready);
 }
 

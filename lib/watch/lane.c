@@ -75,8 +75,6 @@ void glk_trace_withdraw(struct glk_trace *trace)
 
 void glk_trace_forked(void)
 {
-	/* it may have been held by a thread that is none of this process */
-	glk_lock_init(&open_lock, GLK_RANK_TRACE);
 	open_traces = NULL;
 }
 

@@ -153,19 +153,39 @@ static void *close_nothing(void *arg)
 	return NULL;
 }
 
+static void quiet(int level, const char *line, void *arg)
+{
+	(void)level;
+	(void)line;
+	(void)arg;
+}
+
+/* Logs as often as it can. */
+static void *fail(void *arg)
+{
+	struct busy *busy = arg;
+	void *none = NULL;
+
+	do {
+		glake_alloc(busy->ctx, 0, 0, NULL, 0, &none);
+	} while (!atomic_load(&busy->stop));
+	return NULL;
+}
+
 /* Locks that others held when the child was made are held in it for ever. */
 static void forks_amid_threads(void)
 {
 	static struct busy busy;
 	static void *(*const bodies[])(void *) = {allocate, allocate, open_and_close,
-		open_and_close, close_nothing, close_nothing};
-	pthread_t thread[6];
+		open_and_close, close_nothing, close_nothing, fail, fail};
+	pthread_t thread[8];
 	int wrong = 0;
 	char *p;
 
+	glake_log_hook(quiet, NULL, GLAKE_LOG_DEBUG);
 	busy.ctx = flow_open(NULL);
 	p = flow_alloc(busy.ctx, 100, NULL);
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 8; i++)
 		pthread_create(&thread[i], NULL, bodies[i], &busy);
 	while (atomic_load(&busy.turns) < 20)
 		sched_yield();
@@ -173,8 +193,9 @@ static void forks_amid_threads(void)
 		wrong = run_child(busy.ctx, p);
 	is_int(wrong, 0, "children made while other threads were inside");
 	atomic_store(&busy.stop, true);
-	for (int i = 0; i < 6; i++)
+	for (int i = 0; i < 8; i++)
 		pthread_join(thread[i], NULL);
+	glake_log_hook(tap_log, NULL, GLAKE_LOG_WARNING);
 	is_int(glake_free(busy.ctx, p, NULL), 0, "freed");
 	flow_close(busy.ctx, 0);
 }

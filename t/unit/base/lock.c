@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Locks exclude, and in a debug build a lock out of rank ends the program. */
+/* Locks exclude, a forked child finds static ones free, and in a debug build a lock out of rank
+ * ends the program. */
 #include "base/lock.h"
+#include "base/rcu.h"
 #include "tap.h"
 
 #include <fcntl.h>
@@ -70,6 +72,17 @@ static void after_unlock(void)
 	glk_lock(&context);
 }
 
+static pthread_barrier_t gate;
+
+static void *hold(void *arg)
+{
+	glk_lock(&context);
+	pthread_barrier_wait(&gate);
+	pthread_barrier_wait(&gate);
+	glk_unlock(&context);
+	return arg;
+}
+
 /* The signal that ends a child which runs `body`; 0 if none does. */
 static int ends_by(void (*body)(void))
 {
@@ -90,6 +103,30 @@ static int ends_by(void (*body)(void))
 	return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 }
 
+static void take_held(void)
+{
+	alarm(10);
+	glk_lock(&context);
+	glk_unlock(&context);
+}
+
+/* A lock that another thread holds while this one forks. */
+static void held_at_fork(void)
+{
+	pthread_t thread;
+
+	is_int(glk_rcu_init(false), 0, "hooks of fork");
+	pthread_barrier_init(&gate, NULL, 2);
+	pthread_create(&thread, NULL, hold, NULL);
+	pthread_barrier_wait(&gate);
+	is_int(ends_by(take_held), 0, "a child finds a static lock free");
+	pthread_barrier_wait(&gate);
+	pthread_join(thread, NULL);
+	glk_lock(&context);
+	glk_unlock(&context);
+	pthread_barrier_destroy(&gate);
+}
+
 static void asserted(void (*body)(void), const char *what)
 {
 #ifdef NDEBUG
@@ -102,7 +139,7 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(5);
+	tap_plan(7);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
@@ -110,6 +147,7 @@ int main(void)
 	asserted(falling, "a falling rank");
 	asserted(twice, "one rank twice");
 	asserted(after_unlock, "an outer rank after an inner unlock");
+	held_at_fork();
 	glk_lock_fini(&node);
 	glk_lock_fini(&device);
 	return tap_done();
