@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Granules below it are addresses, those above it the area of the others. */
@@ -39,9 +40,27 @@ static size_t bitmap_bytes(const struct soft_file *file)
 	return (file->granules + 63) / 64 * sizeof(uint64_t);
 }
 
+/* Growing a file above the limit of the process would raise a signal that ends it. */
+static int grow(const struct soft_file *file)
+{
+	size_t size = file->granules * GLK_GRANULE;
+	struct rlimit limit;
+
+	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size)
+		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "ftruncate", EFBIG,
+			"files of this process may have %llu bytes (RLIMIT_FSIZE); the "
+			"sparse one of the software device has %zu",
+			(unsigned long long)limit.rlim_cur, size);
+	if (ftruncate(file->fd, (off_t)size))
+		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "ftruncate", errno,
+			"no sparse file of %zu bytes", size);
+	return 0;
+}
+
 int glk_soft_file_open(struct soft_file *file, size_t memory_granules)
 {
 	size_t area;
+	int err;
 
 	*file = (struct soft_file){.fd = -1};
 	if (__builtin_mul_overflow(memory_granules, (size_t)AREA_FACTOR, &area) ||
@@ -54,9 +73,9 @@ int glk_soft_file_open(struct soft_file *file, size_t memory_granules)
 	if (file->fd < 0)
 		return glk_error_native(-errno, GLAKE_ERROR_LIMIT, "memfd_create", errno,
 			"no file for the memory of the software device");
-	if (ftruncate(file->fd, (off_t)(file->granules * GLK_GRANULE)))
-		return glk_error_native(-errno, GLAKE_ERROR_LIMIT, "ftruncate", errno,
-			"no sparse file of %zu granules", file->granules);
+	err = grow(file);
+	if (err)
+		return err;
 	file->taken = glk_region_new(bitmap_bytes(file));
 	return file->taken ? 0 : -ENOMEM;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The maximums of the library and of the process, each run into: descriptors of extents and
- * pages, streams, files. A request says which one it was, what is live stays, and when blocks
- * have been freed as much can be had as before.
+ * pages, streams, files and their size. A request says which one it was, what is live stays, and
+ * when blocks have been freed as much can be had as before.
  */
 #include "context.h"
 
@@ -191,6 +191,25 @@ static void files(void)
 	flow_close(ctx, 1);
 }
 
+/* Its file is larger than most limits, and growing one beyond its limit ends a process. */
+static void file_size(void)
+{
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_SOFT, .no_conf_file = 1};
+	struct glake *ctx = NULL;
+	struct rlimit was, now;
+
+	getrlimit(RLIMIT_FSIZE, &was);
+	now = was;
+	now.rlim_cur = MIB;
+	setrlimit(RLIMIT_FSIZE, &now);
+	is_error(glake_open(&options, &ctx), -ENOMEM, "LIMIT");
+	setrlimit(RLIMIT_FSIZE, &was);
+	has_str(flow_error().text, "RLIMIT_FSIZE", "  says which limit");
+	is_int(glake_open(&options, &ctx), 0, "without it, it opens");
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -199,5 +218,6 @@ int main(void)
 	addresses();
 	streams();
 	files();
+	file_size();
 	return tap_done();
 }
