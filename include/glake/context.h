@@ -46,11 +46,15 @@ struct glake_options {
  *
  * Returns 0, or -EINVAL (options or configuration; glake_last_error names file, line and
  * key), -E2BIG (options from a newer header with unknown content), -ENODEV (CUDA asked for
- * and absent, too old, a stub or without a device: the record says which), -ENOENT or -EACCES
- * (a configuration file that the options name and that is absent or refused), -ENOMEM
- * (no host memory for tables: NOMEM_HOST; a limit of the process that is too low for the software
- * device, as RLIMIT_FSIZE: LIMIT), -EMFILE
- * (GLAKE_CONTEXT_MAX reached, or the process can open no more files).
+ * and absent, too old, a stub or without a device: the record says which; class FORKED: see
+ * below), -ENOENT or -EACCES (a configuration file that the options name and that is absent or
+ * refused), -ENOMEM (no host memory for tables: NOMEM_HOST; a limit of the process that is too
+ * low for the software device, as RLIMIT_FSIZE: LIMIT), -EMFILE (GLAKE_CONTEXT_MAX reached, or
+ * the process can open no more files).
+ *
+ * A child that was forked while a context was open opens none, nor do its children. One forked
+ * before or after that may, on CUDA only before the parent's first.
+ *
  * Thread: any. Blocks: yes, initialises the driver. Driver calls: many.
  */
 GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **ret_ctx);

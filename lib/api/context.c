@@ -28,6 +28,12 @@ static int stale(struct glake *handle)
 		-ESTALE, GLAKE_ERROR_STALE, "%p is no open context", (void *)handle);
 }
 
+static int of_parent(void)
+{
+	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
+		"this is a forked child: the GPUs belong to its parent");
+}
+
 /* The handle of an open entry, or 0. */
 static uint64_t held(struct glk_context_entry *entry)
 {
@@ -35,6 +41,9 @@ static uint64_t held(struct glk_context_entry *entry)
 
 	return handle ? handle : glk_load_relaxed(&entry->recorded);
 }
+
+/* This is a forked child, and a context was open when it was. */
+static bool is_heir;
 
 /* In a forked child nothing of the parent's is used any more. */
 static void forked(void)
@@ -44,6 +53,7 @@ static void forked(void)
 
 		if (handle)
 			glk_contexts[i].parent = handle;
+		is_heir |= handle != 0;
 		glk_store_relaxed(&glk_contexts[i].handle, 0);
 		glk_store_relaxed(&glk_contexts[i].recorded, 0);
 	}
@@ -59,8 +69,7 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 		return 0;
 	if (!handle || glk_context_entry(handle)->parent != (uintptr_t)handle)
 		return stale(handle);
-	return glk_error(-ENODEV, GLAKE_ERROR_FORKED,
-		"this is a forked child: the GPUs belong to its parent");
+	return of_parent();
 }
 
 int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
@@ -248,6 +257,8 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		if (err)
 			return err;
 	}
+	if (is_heir)
+		return of_parent();
 	glk_fork_at_child(forked);
 	err = glk_rcu_init(none.no_fork_hooks);
 	if (err)

@@ -18,6 +18,7 @@ static int child(struct glake *ctx, void *ptr)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	struct glake_error error = {.sz = sizeof(error)};
+	struct glake *own = NULL;
 	size_t leaked = 1;
 	void *got = NULL;
 	int wrong = 0;
@@ -29,6 +30,9 @@ static int child(struct glake *ctx, void *ptr)
 	wrong |= 8 * (glake_stats_get(ctx, 0, &stats) != -ENODEV);
 	wrong |= 16 * (glake_trim(ctx, 0, 0, NULL) != -ENODEV);
 	wrong |= 32 * (glake_close(ctx, &leaked) != 0 || leaked);
+	wrong |= 64 * (glake_open(NULL, &own) != -ENODEV || own);
+	glake_last_error(&error);
+	wrong |= 64 * (error.error_class != GLAKE_ERROR_FORKED);
 	return wrong;
 }
 
@@ -200,10 +204,30 @@ static void forks_amid_threads(void)
 	flow_close(busy.ctx, 0);
 }
 
+/* A child of a process that has no context open may have one. */
+static int opens(void)
+{
+	struct glake *ctx = flow_open(NULL);
+	void *p = flow_alloc(ctx, 9 * MIB, NULL);
+
+	return !p || glake_free(ctx, p, NULL) || glake_close(ctx, NULL);
+}
+
+static void without_a_context(const char *when)
+{
+	pid_t pid = flow_fork(STUCK_S);
+
+	if (!pid)
+		_exit(opens());
+	is_int(flow_wait(pid), 0, when);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	without_a_context("a child forked before the first context opens its own");
 	forks();
+	without_a_context("one forked after the last was closed does, too");
 	forks_amid_threads();
 	return tap_done();
 }
