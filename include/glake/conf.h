@@ -34,7 +34,7 @@ struct glake_conf_key {
 /*
  * Describes key number `index`, from 0 in the order of glake.conf(5).
  *
- * Returns 0, -ENOENT past the last key, -EINVAL (NULL, sz).
+ * Returns 0, -ENOENT past the last key, -EINVAL (NULL, sz), -E2BIG.
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key);
@@ -53,7 +53,7 @@ struct glake_conf_value {
  * glake_open(NULL, ...) would run with: file and environment are read at the call.
  *
  * Returns 0; -ENOENT past the last key; -EINVAL (NULL, sz; for ctx NULL also a configuration
- * that glake_open would refuse, see glake_conf_check); -ESTALE.
+ * that glake_open would refuse, see glake_conf_check); -E2BIG; -ESTALE.
  * Thread: any. Blocks: with ctx NULL, reads files. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_value_get(

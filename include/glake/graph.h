@@ -96,8 +96,8 @@ struct glake_pool {
 };
 
 /*
- * Describes a pool. Returns 0, or -EINVAL (device, NULL, sz; no such pool), -ESTALE, -ENODEV (in
- * a forked child). Thread: any. Blocks: briefly. Driver calls: none.
+ * Describes a pool. Returns 0, or -EINVAL (device, NULL, sz; no such pool), -E2BIG, -ESTALE,
+ * -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
 	struct glake_pool *ret_pool);

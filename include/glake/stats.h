@@ -94,7 +94,7 @@ struct glake_stats {
  * Gives the figures of one GPU. They are exact when no other thread is inside the library;
  * else each is a value the figure had during the call.
  *
- * Returns 0, or -EINVAL (device, NULL, sz), -ESTALE, -ENODEV (in a forked child).
+ * Returns 0, or -EINVAL (device, NULL, sz), -E2BIG, -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_stats_get(

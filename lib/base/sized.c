@@ -3,7 +3,8 @@
  * A program and the library are updated apart from each other, so the structures between
  * them carry their size. An older program hands over less than we know: zero stands for what
  * it could not say. A newer one hands over more: that is fine as long as it says nothing
- * there, for else we would silently not do what it asked.
+ * there, for else we would silently not do what it asked, or leave it with what was in its
+ * memory for an answer.
  */
 #include "base/sized.h"
 
@@ -27,16 +28,11 @@ static int size_of(const void *user, size_t *ret_size)
 	return 0;
 }
 
-int glk_sized_in(const void *in, void *out, size_t known)
+/* What the program says beyond what is known here must be nothing. */
+static int check_rest(const void *user, size_t sz, size_t known)
 {
-	const unsigned char *bytes = in;
-	size_t sz;
-	int err;
+	const unsigned char *bytes = user;
 
-	assert(known >= sizeof(size_t) && known <= GLK_SIZED_MAX);
-	err = size_of(in, &sz);
-	if (err)
-		return err;
 	if (sz > GLK_SIZED_MAX)
 		return glk_error(-E2BIG, GLAKE_ERROR_INVAL,
 			"sz of a structure is %zu, of which %zu are known here", sz,
@@ -48,6 +44,20 @@ int glk_sized_in(const void *in, void *out, size_t known)
 				"the program was built for a newer glake",
 				i, known);
 	}
+	return 0;
+}
+
+int glk_sized_in(const void *in, void *out, size_t known)
+{
+	size_t sz;
+	int err;
+
+	assert(known >= sizeof(size_t) && known <= GLK_SIZED_MAX);
+	err = size_of(in, &sz);
+	if (!err)
+		err = check_rest(in, sz, known);
+	if (err)
+		return err;
 	memset(out, 0, known);
 	memcpy(out, in, sz < known ? sz : known);
 	memcpy(out, &known, sizeof(known));
@@ -61,6 +71,8 @@ int glk_sized_out(void *user, const void *structure, size_t known)
 
 	assert(known >= sizeof(size_t));
 	err = size_of(user, &sz);
+	if (!err)
+		err = check_rest(user, sz, known);
 	if (err)
 		return err;
 	copied = sz < known ? sz : known;

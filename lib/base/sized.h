@@ -19,8 +19,8 @@
 int glk_sized_in(const void *in, void *out, size_t known);
 
 /*
- * Copies out as much as the caller has room for; its sz stays, bytes beyond `known` are not
- * touched. 0, or -EINVAL for NULL or a sz that cannot be, with a record.
+ * Copies out as much as the caller has room for; its sz stays, and bytes beyond `known` are zero
+ * before and after. 0, or the errors of glk_sized_in, with a record.
  */
 int glk_sized_out(void *user, const void *structure, size_t known);
 

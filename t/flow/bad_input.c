@@ -389,17 +389,27 @@ static void questions(struct glake *gone)
 	is_error(glake_device_get(ctx, 0, &device), -EINVAL, "INVAL");
 }
 
-/* A structure of an older program is filled as far as it goes. */
-static void older(void)
+/* A structure of an older program is filled as far as it goes, one of a newer as far as we go. */
+static void older_and_newer(void)
 {
 	struct {
 		size_t sz;
 		uint64_t live, given, behind;
 	} old = {.sz = 2 * sizeof(uint64_t) + sizeof(size_t), .behind = 42};
+	struct {
+		struct glake_block known;
+		char unknown[16];
+	} newer = {.known = {.sz = sizeof(newer)}};
 
 	is_int(glake_stats_get(ctx, 0, (struct glake_stats *)&old), 0, "a smaller one");
 	ok(old.live == 100 + 9 * MIB && old.given > old.live && old.behind == 42,
 		"filled as far as it goes");
+	is_int(glake_query(ctx, large, &newer.known), 0, "a larger one");
+	ok(newer.known.base == large && newer.known.sz == sizeof(newer) &&
+			!newer.unknown[0],
+		"filled as far as this library goes");
+	newer.unknown[15] = 1;
+	is_error(glake_query(ctx, large, &newer.known), -E2BIG, "INVAL");
 }
 
 static void closed(void)
@@ -463,7 +473,7 @@ int main(void)
 	requests();
 	pointers();
 	other_calls();
-	older();
+	older_and_newer();
 	after = flow_stats(ctx, 0);
 	is_int((int64_t)(after.oom - before.oom), 10, "ten requests were too large");
 	ok(after.live == before.live && after.reserved == before.reserved &&

@@ -66,7 +66,7 @@ static void out(void)
 		struct older user;
 		uint64_t behind;
 	} older = {{.sz = sizeof(older.user)}, 99};
-	struct newer newer = {.sz = sizeof(newer), .c = 99};
+	struct newer newer = {.sz = sizeof(newer)};
 	size_t bad = 3;
 
 	is_int(glk_sized_out(NULL, &known, sizeof(known)), -EINVAL, "out: NULL");
@@ -77,7 +77,13 @@ static void out(void)
 	is_int(older.behind, 99, "and no more");
 	is_int(glk_sized_out(&newer, &known, sizeof(known)), 0, "out: a newer one");
 	ok(newer.sz == sizeof(newer) && newer.a == 5 && newer.b == 6, "gets all");
-	is_int(newer.c, 99, "what we do not know is not touched");
+	is_int(newer.c, 0, "and nothing where we know nothing");
+	newer = (struct newer){.sz = sizeof(newer), .c = 99};
+	is_int(glk_sized_out(&newer, &known, sizeof(known)), -E2BIG,
+		"out: bytes that we do not know and that are not 0");
+	ok(newer.a == 0 && newer.c == 99, "are not touched, nor is the rest");
+	bad = GLK_SIZED_MAX + 1;
+	is_int(glk_sized_out(&bad, &known, sizeof(known)), -E2BIG, "out: a sz too large");
 }
 
 int main(void)
