@@ -53,7 +53,8 @@ struct glake_error {
 /*
  * Gives the record of the last call of this thread that failed. The record stays until the
  * next failure of this thread; a success does not clear it. With no failure so far, err and
- * error_class are 0.
+ * error_class are 0. A thread for whose record there is no host memory is told that: -ENOMEM,
+ * NOMEM_HOST.
  *
  * Returns 0; -EINVAL for NULL or sz 0.
  * Thread: any, reads only its own record. Blocks: no. Driver calls: none.

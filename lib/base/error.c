@@ -52,21 +52,29 @@ int glk_error_native(int err, enum glake_error_class class, const char *call, in
 	return err;
 }
 
+/* What a thread is told that can have no record. */
+static const struct glake_error no_record = {.sz = sizeof(no_record),
+	.err = -ENOMEM,
+	.error_class = GLAKE_ERROR_NOMEM_HOST,
+	.native = ENOMEM,
+	.call = "mmap",
+	.text = "no host memory for the record of this thread, which says why a call fails"};
+
 int glake_last_error(struct glake_error *ret_error)
 {
 	struct glk_thread *self = glk_thread_self();
-	struct glake_error none = {0};
+	struct glake_error record = {0};
 	size_t sz;
 
 	if (!ret_error || ret_error->sz < sizeof(size_t))
 		return -EINVAL;
-	sz = ret_error->sz < sizeof(none) ? ret_error->sz : sizeof(none);
-	none.sz = ret_error->sz;
-	if (self && self->error.err) {
-		none = self->error;
-		none.sz = ret_error->sz;
-	}
-	memcpy(ret_error, &none, sz);
+	sz = ret_error->sz < sizeof(record) ? ret_error->sz : sizeof(record);
+	if (!self)
+		record = no_record;
+	else if (self->error.err)
+		record = self->error;
+	record.sz = ret_error->sz;
+	memcpy(ret_error, &record, sz);
 	return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Records live in a slab that is made at the first need and never freed. The key destructor
- * gives a record back when its thread ends; a thread that is killed keeps it, which the
+ * Records live in a slab that is made at the first need and never freed. A process that is not
+ * allowed the addresses for all there may be (RLIMIT_AS, RLIMIT_DATA) has room for fewer, so that
+ * its failures have a text all the same. The key destructor gives a record back when its thread ends; a thread that is killed keeps it, which the
  * maximum bounds. No RCU section is opened here, because liburcu's own destructor may already
  * have run.
  */
@@ -72,6 +73,16 @@ static void give_back(void *arg)
 	glk_slab_put(&records, thread->id);
 }
 
+/* Room for as many records as can be had. */
+static int make_room(void)
+{
+	int err = -ENOMEM;
+
+	for (uint32_t max = GLK_THREAD_MAX; err && max >= GLK_THREAD_LEAST; max /= 8)
+		err = glk_slab_init(&records, sizeof(struct glk_thread), max);
+	return err;
+}
+
 /* Want of memory at a first try is forgiven: the next need tries again. */
 static bool start(void)
 {
@@ -80,7 +91,7 @@ static bool start(void)
 	glk_lock(&start_lock);
 	if (glk_load_relaxed(&ready))
 		goto out;
-	if (glk_slab_init(&records, sizeof(struct glk_thread), GLK_THREAD_MAX))
+	if (make_room())
 		goto out;
 	if (pthread_key_create(&key, give_back)) {
 		glk_slab_fini(&records);

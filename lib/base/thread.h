@@ -58,7 +58,9 @@ bool glk_thread_lives(uint64_t serial);
 #define GLK_THREAD_ENDS 2
 void glk_thread_at_end(void (*fn)(struct glk_thread *thread));
 
-/* Most threads alive at once that have a record; the ones above go without error texts. */
-#define GLK_THREAD_MAX 65536
+/* Most threads alive at once that have a record, and as many as there are where the process may
+ * have little memory; the ones above go without error texts. */
+#define GLK_THREAD_MAX	 65536
+#define GLK_THREAD_LEAST 16
 
 #endif

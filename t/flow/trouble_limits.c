@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The maximums of the library and of the process, each run into: descriptors of extents and
- * pages, streams, files and their size. A request says which one it was, what is live stays, and
+ * pages, streams, files and their size, data. A request says which one it was, what is live stays, and
  * when blocks have been freed as much can be had as before.
  */
 #include "context.h"
@@ -210,9 +210,52 @@ static void file_size(void)
 	flow_close(ctx, 0);
 }
 
+/* A process that may have this little data has no context, and is told why. */
+static int little_data(size_t bytes)
+{
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_SOFT, .no_conf_file = 1};
+	struct glake *ctx = NULL;
+	struct rlimit now;
+
+	getrlimit(RLIMIT_DATA, &now);
+	now.rlim_cur = bytes;
+	setrlimit(RLIMIT_DATA, &now);
+	if (glake_open(&options, &ctx) != -ENOMEM || ctx)
+		return 1;
+	return flow_error().err != -ENOMEM ||
+		flow_error().error_class != GLAKE_ERROR_NOMEM_HOST ||
+		!strstr(flow_error().text, "no host memory");
+}
+
+/* A sanitizer wants more than that itself. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DATA_MOST ((size_t)0)
+#else
+#define DATA_MOST (64 * MIB)
+#endif
+
+/* In children that have no record yet; how many go wrong. */
+static int limits_on_data(void)
+{
+	int wrong = 0;
+
+	for (size_t bytes = 4 * MIB; bytes <= DATA_MOST; bytes *= 2) {
+		pid_t pid = flow_fork(60);
+
+		if (!pid)
+			_exit(little_data(bytes));
+		wrong += flow_wait(pid) != 0;
+	}
+	return wrong;
+}
+
 int main(void)
 {
+	int wrong = limits_on_data();
+
 	tap_plan_later();
+	is_int(wrong, 0, "limits on data are told");
 	extents();
 	pages();
 	addresses();
