@@ -54,6 +54,10 @@ static int grow(const struct soft_file *file)
 	if (ftruncate(file->fd, (off_t)size))
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "ftruncate", errno,
 			"no sparse file of %zu bytes", size);
+	/* whoever gets a page gets this file, and could end others by taking it away */
+	if (fcntl(file->fd, F_ADD_SEALS, SOFT_SEALS))
+		return glk_error_native(-EIO, GLAKE_ERROR_DRIVER, "fcntl", errno,
+			"the file of the software device cannot be sealed");
 	return 0;
 }
 
@@ -69,7 +73,7 @@ int glk_soft_file_open(struct soft_file *file, size_t memory_granules)
 	file->granules = AREA + area;
 	for (unsigned i = 0; i < SOFT_SIZES; i++)
 		file->low[i] = AREA;
-	file->fd = memfd_create("glake-soft", MFD_CLOEXEC);
+	file->fd = memfd_create("glake-soft", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (file->fd < 0)
 		return glk_error_native(-errno, GLAKE_ERROR_LIMIT, "memfd_create", errno,
 			"no file for the memory of the software device");

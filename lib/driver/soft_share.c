@@ -14,9 +14,10 @@
  * may be used again, and memory that somebody needs stays charged to its GPU, as the driver's
  * does.
  *
- * The file is that of the whole device: who gets a page could read its neighbours. Races are
- * judged by page, so that work on a page and on an import of it in one process is taken for work
- * on two.
+ * The file is that of the whole device: who gets a page could read its neighbours. It is sealed,
+ * so that nobody can cut it, and a file that could be cut is not imported: touching what is gone
+ * would end the process. Races are judged by page, so that work on a page and on an import of it
+ * in one process is taken for work on two.
  *
  * Cost		an export 10 us, an import 5; a descriptor each, also in the importer
  */
@@ -150,12 +151,16 @@ int glk_soft_export_fd(struct glk_drv *drv, uint64_t handle, int *ret_fd)
 	return err;
 }
 
-/* Whether a descriptor is the file of a software device. */
+/* Whether a descriptor is the file of a software device, which stays as large as it is. */
 static bool is_ours(int fd)
 {
 	char path[40], name[sizeof(FILE_NAME) + 1];
 	ssize_t length;
+	int seals;
 
+	seals = fcntl(fd, F_GET_SEALS);
+	if (seals < 0 || (seals & SOFT_SEALS) != SOFT_SEALS)
+		return false;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	length = readlink(path, name, sizeof(name));
 	return length == (ssize_t)sizeof(FILE_NAME) - 1 &&

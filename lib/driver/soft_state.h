@@ -22,6 +22,9 @@ struct soft_room {
 	size_t total, used;
 };
 
+/* Its size is fixed for ever, for everybody who has it. */
+#define SOFT_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
 #define SOFT_SIZES	20 /* powers of two in granules, up to 1 TiB a page */
 #define SOFT_DIRTY_RUNS 64
 

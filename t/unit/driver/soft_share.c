@@ -180,6 +180,13 @@ static void wrong(void)
 	other = memfd_create("another", MFD_CLOEXEC);
 	breaks(drv->ops->import_fd(drv, other, &same), -EINVAL, "is no page");
 	close(other);
+	/* a file that looks right and can be cut while it is mapped */
+	other = memfd_create("glake-soft", MFD_CLOEXEC);
+	if (ftruncate(other, (off_t)(UINT64_C(1) << 47)) ||
+		lseek(other, lseek(fd, 0, SEEK_CUR), SEEK_SET) < 0)
+		tap_bail("no file");
+	breaks(drv->ops->import_fd(drv, other, &same), -EINVAL, "is no page");
+	close(other);
 	if (pipe2(pipes, O_CLOEXEC))
 		tap_bail("no pipe");
 	breaks(drv->ops->import_fd(drv, pipes[0], &same), -EINVAL, "is no page");
@@ -213,6 +220,24 @@ static void wrong(void)
 	drv->ops->release(drv, page);
 	is_int((int64_t)used(drv, 1), 0, "nothing keeps the page");
 	is_int(files(), before - 1, "no descriptor is left");
+}
+
+/* Who has a page can write it, and no more. */
+static void sealed(void)
+{
+	uint64_t page = page_new(drv, 0, GRANULE);
+	int fd = export(drv, page);
+
+	is_int(ftruncate(fd, 0), -1, "a page cannot be cut");
+	is_int(errno, EPERM, "by whoever has its descriptor");
+	is_int(ftruncate(fd, INT64_MAX), -1, "nor the file made larger");
+	is_int(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1, "nor closed to others");
+	map(drv, base, GRANULE, page);
+	at(base)[GRANULE - 1] = 'w';
+	ok(at(base)[GRANULE - 1] == 'w', "it is there");
+	drv->ops->unmap(drv, base, GRANULE);
+	close(fd);
+	drv->ops->release(drv, page);
 }
 
 static void send_fd(int to, int fd)
@@ -343,6 +368,7 @@ int main(void)
 	kept();
 	on();
 	wrong();
+	sealed();
 	peers();
 	is_int(drv->ops->unreserve(drv, base, SPAN), 0, "the addresses go");
 	is_int(glk_drv_close(drv), 0, "nothing is left");
