@@ -57,6 +57,13 @@ bool glk_thread_lives(uint64_t serial)
 	return false;
 }
 
+bool glk_thread_lives_at(uint32_t id, uint64_t serial)
+{
+	const struct glk_thread *thread = glk_slab_at(&records, id);
+
+	return glk_load_relaxed(&thread->serial) == serial;
+}
+
 static void give_back(void *arg)
 {
 	struct glk_thread *thread = arg;

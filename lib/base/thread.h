@@ -50,8 +50,10 @@ struct glk_thread *glk_thread_self(void);
 /* The same without claiming one: an empty record where the thread has none. */
 extern _Thread_local struct glk_thread *glk_thread_current;
 
-/* Whether the thread of a serial number is still there. */
+/* Whether the thread of a serial number is still there; the second is for callers that know its
+ * record's slot, and looks nowhere else. */
 bool glk_thread_lives(uint64_t serial);
+bool glk_thread_lives_at(uint32_t id, uint64_t serial);
 
 /* Has a function called with each record before it is given back at the end of its thread, in a
  * forked child too. A function that is there already is not added again. */

@@ -1,55 +1,84 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The default streams of threads: one number, GLK_STREAM_PER_THREAD, which names another
- * stream in every thread and on every GPU. One is made when a thread first names it there, and
- * stays until the device is closed: what it has queued may run after the thread has ended, and
- * the thread's place in the table is not used again.
+ * stream in every thread and on every GPU. One is made when a thread first names it there. It
+ * outlives its thread, since what it has queued may run later, until the device has no stream
+ * left to give: then those of ended threads go that have nothing queued, hold and capture
+ * nothing.
  *
- * Cost		a hash and as a rule one comparison
+ * Design	a hash table of streams, which know their thread and GPU; made anew by a sweep
+ * Cost		a hash and as a rule one comparison; a sweep, some microseconds
  */
 #include "driver/soft_state.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
+#include <string.h>
 
-static glk_atomic(uint64_t) threads;
-
-/* The number of the calling thread, from 1, never given twice. */
-static uint64_t thread_number(void)
+/* Where the stream of a thread stands, or would. There are more places than streams. */
+static uint32_t *place(struct soft *soft, uint64_t thread, int device)
 {
-	static _Thread_local uint64_t number;
+	/* Threads are numbered in order, and a program uses few GPUs: neighbours spread well. */
+	uint32_t at = (uint32_t)(thread * (uint64_t)soft->gpus + (uint32_t)device);
+	const struct soft_stream *s;
+	uint32_t *own;
 
-	if (!number)
-		number = glk_add_relaxed(&threads, 1) + 1;
-	return number;
+	for (;; at++) {
+		own = &soft->own[at % SOFT_OWN];
+		s = soft_stream_at(soft, *own);
+		if (!*own || (s->thread == thread && s->device == device))
+			return own;
+	}
+}
+
+static bool is_over(const struct soft_stream *s)
+{
+	return !s->head && !s->held && !s->graph &&
+		!glk_thread_lives_at(s->record, s->thread);
+}
+
+void glk_soft_stream_sweep(struct soft *soft)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+	memset(soft->own, 0, sizeof(soft->own));
+	for (uint32_t id = 1; id <= used; id++) {
+		struct soft_stream *s = soft_stream_at(soft, id);
+
+		if (!s->live || !s->thread)
+			continue;
+		if (is_over(s)) {
+			s->live = false;
+			glk_slab_put(&soft->streams, id);
+		} else {
+			*place(soft, s->thread, s->device) = id;
+		}
+	}
 }
 
 int glk_soft_stream_own(struct soft *soft, int device, uint32_t *ret_id)
 {
-	uint64_t thread = thread_number();
-	/* Threads are numbered in order, and a program uses few GPUs: neighbours spread well. */
-	uint32_t at = (uint32_t)(thread * (uint64_t)soft->gpus + (uint32_t)device);
-	struct soft_own *own = NULL;
-	uint32_t tried, id;
+	const struct glk_thread *self = glk_thread_self();
+	struct soft_stream *s;
+	uint64_t thread;
+	uint32_t id;
 
-	for (tried = 0; tried < SOFT_OWN; tried++) {
-		own = &soft->own[(at + tried) % SOFT_OWN];
-		if (!own->stream || (own->thread == thread && own->device == device))
-			break;
-	}
-	if (tried == SOFT_OWN)
-		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"the software device keeps default streams of %u threads, and all "
-			"are taken",
-			SOFT_OWN);
-	if (!own->stream) {
-		id = glk_slab_get(&soft->streams);
+	if (!self)
+		return -ENOMEM;
+	thread = glk_load_relaxed(&self->serial);
+	id = *place(soft, thread, device);
+	if (!id) {
+		id = glk_soft_stream_take(soft);
 		if (!id)
 			return -ENOMEM;
 		glk_soft_stream_init(soft, id, device);
-		*own = (struct soft_own){thread, device, id};
+		s = soft_stream_at(soft, id);
+		s->thread = thread;
+		s->record = self->id;
+		*place(soft, thread, device) = id; /* a sweep may have moved it */
 	}
-	*ret_id = own->stream;
+	*ret_id = id;
 	return 0;
 }

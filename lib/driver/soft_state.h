@@ -13,7 +13,7 @@
 #define SOFT_PLACES   128u	 /* 64 GPUs, 64 NUMA nodes */
 #define SOFT_MAPPINGS (1u << 21) /* far more than vm.max_map_count lets exist apart */
 #define SOFT_STREAMS  4096u
-#define SOFT_OWN      1024u /* default streams of threads */
+#define SOFT_OWN      (2 * SOFT_STREAMS) /* places for default streams of threads */
 #define SOFT_EVENTS   (1u << 18)
 #define SOFT_QUEUED   (1u << 18)
 
@@ -61,13 +61,8 @@ struct soft_stream {
 	uint32_t graph, branch; /* what it captures and where in it; 0: nothing */
 	int device;
 	bool live, held;
-};
-
-/* The default stream of a thread on a GPU. */
-struct soft_own {
-	uint64_t thread;
-	int device;
-	uint32_t stream; /* 0: free */
+	uint64_t thread; /* whose default stream it is; 0: nobody's */
+	uint32_t record; /* of that thread */
 };
 
 /* The last record of an event is an operation; it has passed when the slot has moved on. Or it
@@ -122,7 +117,7 @@ struct soft {
 	uint32_t kept;	       /* pages that are kept for others */
 	struct glk_book book;
 	struct glk_slab streams, events, ops, graphs, graph_nodes;
-	struct soft_own own[SOFT_OWN];
+	uint32_t own[SOFT_OWN]; /* see soft_own.c; 0: free */
 	struct soft_dice dice;
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
@@ -217,11 +212,15 @@ int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *strea
 	const char *call, uint32_t *ret_id);
 /* A slot begins a life. */
 void glk_soft_stream_init(struct soft *soft, uint32_t id, int device);
+/* A slot that is free, its life not begun; 0 and a record for none. */
+uint32_t glk_soft_stream_take(struct soft *soft);
 /* A number for a stream or a capture, never given before in this process. */
 uint64_t glk_soft_stream_number(void);
 
 /* soft_own.c: the default stream of the calling thread, made at first. 0 or -ENOMEM. */
 int glk_soft_stream_own(struct soft *soft, int device, uint32_t *ret_id);
+/* Ends those of threads that have ended, where nothing of them is left to run. */
+void glk_soft_stream_sweep(struct soft *soft);
 
 /* soft_capture.c: 0, or -EBUSY, a record and a broken capture when the stream captures a
  * graph. */

@@ -30,6 +30,19 @@ void glk_soft_stream_init(struct soft *soft, uint32_t id, int device)
 		.live = true};
 }
 
+uint32_t glk_soft_stream_take(struct soft *soft)
+{
+	if (glk_load_relaxed(&soft->streams.live) >= SOFT_STREAMS)
+		glk_soft_stream_sweep(soft);
+	if (glk_load_relaxed(&soft->streams.live) < SOFT_STREAMS)
+		return glk_slab_get(&soft->streams);
+	glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "cuStreamCreate", 2,
+		"the software device has %u streams, those of threads among them, and all "
+		"are in use",
+		SOFT_STREAMS);
+	return 0;
+}
+
 int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *stream,
 	const char *call, uint32_t *ret_id)
 {
@@ -81,15 +94,16 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 	if (device < 0 || device >= soft->gpus)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamCreate", 101,
 			"GPU %d does not exist", device);
-	id = glk_slab_get(&soft->streams);
-	if (!id)
-		return -ENOMEM;
 	glk_soft_enter(soft);
-	glk_soft_stream_init(soft, id, device);
-	*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
-		GLK_HANDLE_STREAM, (uint32_t)device, soft_stream_at(soft, id)->gen, id);
+	id = glk_soft_stream_take(soft);
+	if (id) {
+		glk_soft_stream_init(soft, id, device);
+		*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
+			GLK_HANDLE_STREAM, (uint32_t)device,
+			soft_stream_at(soft, id)->gen, id);
+	}
 	glk_unlock(&soft->lock);
-	return 0;
+	return id ? 0 : -ENOMEM;
 }
 
 static int sync(struct soft *soft, int device, struct CUstream_st *stream,

@@ -83,18 +83,51 @@ static void *ask(void *arg)
 	return NULL;
 }
 
-/* The two of the main thread and one of the other are there. */
+/* More threads than there are streams, one after the other. */
+static void used_again(void)
+{
+	int err = 0, count = 0;
+
+	for (; !err && count < 6000; count += !err)
+		run(ask, &err);
+	is_int(count, 6000, "streams of threads that have ended are used again");
+	ok(id_of(0) && id_of(0) == id_of(0), "this one's stays");
+}
+
+static void *leave_work(void *arg)
+{
+	struct glk_stream_facts facts;
+
+	(void)arg;
+	if (drv->ops->stream_facts(drv, 0, OWN, &facts))
+		return arg;
+	drv->ops->fill(drv, (uint64_t)&words[1], 11, 1, OWN);
+	return arg;
+}
+
+/* The default streams of two GPUs, and this thread's on each, are there. */
 static void most(void)
 {
-	int err = 0, count = 3;
+	static struct CUstream_st *made[4096];
+	uint64_t mine = id_of(0);
+	int err = 0, count = 0;
 
-	for (; !err && count <= 1024; count += !err)
-		run(ask, &err);
-	is_int(count, 1024, "the most there may be");
-	is_int(err, -ENOMEM, "one more is a limit");
-	ok(id_of(0), "those that are there stay");
+	run(leave_work, NULL);
+	while (count < 4096 && !drv->ops->stream_new(drv, 0, &made[count]))
+		count++;
+	is_int(count, 4096 - 5, "the most there may be, beside one with work left");
+	is_int(setup_error().error_class, GLAKE_ERROR_LIMIT, "one more is a limit");
+	run(ask, &err);
+	is_int(err, -ENOMEM, "for a thread, too");
+	ok(id_of(0) == mine, "those that are there stay");
 	is_int(drv->ops->stream_facts(drv, 0, NULL, &(struct glk_stream_facts){0}), 0,
 		"as do the others");
+	is_int(drv->ops->device_sync(drv, 0), 0, "what was left has run");
+	is_int(words[1], 11, "as it was meant to");
+	run(ask, &err);
+	is_int(err, 0, "then a thread has the place");
+	while (count--)
+		drv->ops->stream_free(drv, 0, made[count]);
 }
 
 int main(void)
@@ -105,6 +138,7 @@ int main(void)
 	conf.soft_streams = GLK_SOFT_STREAMS_STEPPED;
 	drv = setup_open(&conf);
 	each();
+	used_again();
 	most();
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 	return tap_done();
