@@ -83,7 +83,8 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
 GLAKE_EXPORT int glake_conf_check(
 	const struct glake_options *options, glake_conf_finding_fn fn, void *arg);
 
-/* The file read when options name none, as "/etc/glake.conf". */
+/* The file read when options name none, as "/etc/glake.conf". Thread: any. Blocks: no. Driver
+ * calls: none. */
 GLAKE_EXPORT const char *glake_conf_path(void);
 
 GLAKE_END_DECLS

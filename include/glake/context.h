@@ -73,15 +73,16 @@ GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **
 GLAKE_EXPORT int glake_close(struct glake *ctx, size_t *ret_leaked);
 
 /* The number of GPUs of the context, or -ESTALE, or in a forked child -ENODEV. Devices are
- * numbered from 0. */
+ * numbered from 0. Thread: any. Blocks: no. Driver calls: none. */
 GLAKE_EXPORT int glake_device_count(struct glake *ctx);
 
 /* GLAKE_BACKEND_SOFT or GLAKE_BACKEND_CUDA, what the context runs on, or -ESTALE, or in a
- * forked child -ENODEV. */
+ * forked child -ENODEV. Thread: any. Blocks: no. Driver calls: none. */
 GLAKE_EXPORT int glake_backend(struct glake *ctx);
 
 /*
  * The version of the library that runs: GLAKE_VERSION_OF(major, minor, micro), and its text.
+ * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT uint32_t glake_version(void);
 GLAKE_EXPORT const char *glake_version_string(void);
@@ -101,7 +102,9 @@ typedef void (*glake_log_fn)(int level, const char *line, void *arg);
  * Sends the library's messages to a function instead of stderr, for the whole process; NULL
  * restores stderr. The function may be called from any thread, also from several at once,
  * never under a lock of the library, and must not call the library. Without a hook the
- * library prints nothing unless GLAKE_LOG_LEVEL or log.level asks for it.
+ * library prints nothing unless GLAKE_LOG_LEVEL or log.level asks for it. The hook before may
+ * still be in a call on another thread when this one returns.
+ * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT void glake_log_hook(glake_log_fn fn, void *arg, int level);
 

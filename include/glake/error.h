@@ -61,7 +61,8 @@ struct glake_error {
  */
 GLAKE_EXPORT int glake_last_error(struct glake_error *ret_error);
 
-/* The name of an error class, as "NOMEM_DEVICE"; "?" for an unknown one. Never NULL. */
+/* The name of an error class, as "NOMEM_DEVICE"; "?" for an unknown one. Never NULL. Thread: any.
+ * Blocks: no. Driver calls: none. */
 GLAKE_EXPORT const char *glake_error_class_name(int error_class);
 
 GLAKE_END_DECLS

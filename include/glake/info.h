@@ -37,7 +37,11 @@ struct glake_device {
 	uint64_t granularity_recommended; /* page that performs best, bytes */
 };
 
-/* Returns 0, or -EINVAL (device, NULL, sz), -ESTALE, -E2BIG. */
+/*
+ * Describes a GPU. Returns 0, or -EINVAL (device, NULL, sz), -ESTALE, -E2BIG, -ENODEV (device lost,
+ * or in a forked child), -EIO.
+ * Thread: any. Blocks: reads files of sysfs. Driver calls: questions.
+ */
 GLAKE_EXPORT int glake_device_get(
 	struct glake *ctx, int device, struct glake_device *ret_device);
 
@@ -51,7 +55,10 @@ struct glake_node {
 	char cpus[256];	  /* as "0-15,32-47"; "" if it has none */
 };
 
-/* Describes node number `index`, from 0. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG. */
+/*
+ * Describes node number `index`, from 0. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG.
+ * Thread: any. Blocks: reads files of sysfs. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_node_get(size_t index, struct glake_node *ret_node);
 
 /* Whether a kernel module can be used, or why not. */
@@ -77,10 +84,15 @@ struct glake_module {
 	char text[160];	  /* one sentence about the state */
 };
 
-/* index 0: nvidia, 1: nvidia_uvm. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG. */
+/*
+ * Describes a module; index 0: nvidia, 1: nvidia_uvm. Returns 0, -ENOENT past the last, -EINVAL,
+ * -E2BIG.
+ * Thread: any. Blocks: reads files of sysfs, procfs and of the modules. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_module_get(size_t index, struct glake_module *ret_module);
 
-/* The name of a module state, as "NO_NODE"; "?" for an unknown one. */
+/* The name of a module state, as "NO_NODE"; "?" for an unknown one. Thread: any. Blocks: no. Driver
+ * calls: none. */
 GLAKE_EXPORT const char *glake_module_state_name(int state);
 
 /* The driver below a context. */
@@ -92,7 +104,10 @@ struct glake_driver {
 		[256]; /* why CUDA was not taken, when it was not asked for; else "" */
 };
 
-/* Returns 0, or -EINVAL, -ESTALE, -E2BIG. */
+/*
+ * Describes the driver. Returns 0, or -EINVAL, -ESTALE, -E2BIG, -ENODEV (in a forked child).
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_driver_get(struct glake *ctx, struct glake_driver *ret_driver);
 
 GLAKE_END_DECLS

@@ -100,7 +100,8 @@ struct glake_stats {
 GLAKE_EXPORT int glake_stats_get(
 	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
-/* Sets peak_live and peak_reserved of a GPU to the present values. Errors as above. */
+/* Sets peak_live and peak_reserved of a GPU to the present values. Errors as above. Thread: any.
+ * Blocks: briefly. Driver calls: none. */
 GLAKE_EXPORT int glake_stats_reset(struct glake *ctx, int device);
 
 /* Driver calls of the whole context since it was opened. */
@@ -115,7 +116,8 @@ struct glake_driver_stats {
 GLAKE_EXPORT int glake_driver_stats_get(
 	struct glake *ctx, struct glake_driver_stats *ret_stats);
 
-/* Names, as "set_access" and "cross_stream"; NULL for a number out of range. */
+/* Names, as "set_access" and "cross_stream"; NULL for a number out of range. Thread: any. Blocks:
+ * no. Driver calls: none. */
 GLAKE_EXPORT const char *glake_call_name(int call);
 GLAKE_EXPORT const char *glake_rung_name(int rung);
 

@@ -27,7 +27,8 @@ GLAKE_EXPORT int glake_stream_new(
  *
  * Returns 0, or -EINVAL (not a stream of this context), -ESTALE, -EIO, -ENODEV (device lost, or
  * in a forked child).
- * Thread: any; nobody may use the stream meanwhile. Blocks: until its work is done.
+ * Thread: any; nobody may use the stream meanwhile. Blocks: until its work is done. Driver calls:
+ * a wait for it, and its end.
  */
 GLAKE_EXPORT int glake_stream_free(
 	struct glake *ctx, int device, struct CUstream_st *stream);
