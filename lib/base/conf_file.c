@@ -57,16 +57,14 @@ static ssize_t read_all(int fd, char *buffer, size_t size)
 	return (ssize_t)at;
 }
 
-static void read_text(struct glk_conf_reader *reader, const char *text, size_t size)
+static void read_text(struct glk_conf_reader *reader, char *text, size_t size)
 {
-	const char *zero = memchr(text, '\0', size);
-
-	if (!zero) {
-		glk_conf_read_lines(reader, text, size);
+	if (strlen(text) == size) {
+		glk_conf_read_lines(reader, text);
 		return;
 	}
 	reader->line = 1;
-	for (const char *s = text; s < zero; s++)
+	for (const char *s = text; *s; s++)
 		reader->line += *s == '\n';
 	glk_conf_report(reader, -EINVAL, "", "has a zero byte; this is not a text file");
 	reader->line = 0;
@@ -123,7 +121,8 @@ int glk_conf_read_file(struct glk_conf_reader *reader, const char *path, bool na
 		err = refused(reader, named, -EACCES, why);
 		goto close_fd;
 	}
-	text = glk_region_new(GLK_CONF_FILE_MAX + 1);
+	text = glk_region_new(
+		GLK_CONF_FILE_MAX + 2); /* zeroes, one of which is its end */
 	if (!text) {
 		err = -ENOMEM;
 		goto close_fd;
@@ -135,7 +134,7 @@ int glk_conf_read_file(struct glk_conf_reader *reader, const char *path, bool na
 		err = refused(reader, named, -EINVAL, "larger than 64 KiB");
 	else
 		read_text(reader, text, (size_t)size);
-	glk_region_free(text, GLK_CONF_FILE_MAX + 1);
+	glk_region_free(text, GLK_CONF_FILE_MAX + 2);
 close_fd:
 	close(fd);
 	return err;

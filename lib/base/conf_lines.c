@@ -1,163 +1,140 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The lines of a configuration file, through libinih. That library splits a line into key
- * and value well, but as distributions build it: it cuts lines at 200 bytes into several, its
- * handler learns no line numbers, it tells of the first malformed line only, it takes an
- * indented line for more of the value above, and it says nothing of sections without keys.
- * So the function that hands it the lines counts them, looks at sections, drops indents and
- * refuses what would be cut, and it knows of each line whether the handler was called for it.
+ * The lines of a configuration file:
  *
- * Lines end with LF or CR LF, the last one also with nothing. Comments may be of any length.
+ *	; a comment, or # a comment, of any length
+ *	[section]
+ *	key = value ; a comment
+ *
+ * Lines end with LF or CR LF, the last one also with nothing; blanks at both ends do not count,
+ * ':' is as good as '='. Every line is read by itself, so that all mistakes are found, each with
+ * its line. No library does it: libinih as distributions build it tells of the first mistake only
+ * and of no line numbers, and cuts lines at 200 bytes.
  */
 #include "base/conf_reader.h"
 #include "base/conf_table.h"
 
 #include <errno.h>
-#include <ini.h>
 #include <string.h>
 
-struct lines {
-	struct glk_conf_reader *reader;
-	const char *text;
-	size_t size, at;
-	int line;
-	bool waiting; /* the handler was not called yet for a line that needs it */
-	bool skip;    /* in a section that is not known or malformed */
-};
+#define LINE_MOST 199
 
 static bool is_blank(char c)
 {
 	return c == ' ' || c == '\t';
 }
 
-/* "[name]", behind it nothing but a comment. */
-static bool section_name(const char *s, size_t size, char *ret_name, size_t name_size)
+/* Without the blanks at its ends. */
+static char *strip(char *s)
 {
-	const char *end = memchr(s, ']', size), *at;
-	size_t length;
+	char *end = s + strlen(s);
 
-	if (!end)
-		return false;
-	for (at = end + 1; at < s + size && is_blank(*at); at++)
-		;
-	if (at < s + size && *at != ';' && *at != '#')
-		return false;
-	length = (size_t)(end - s) - 1;
-	if (length >= name_size)
-		length = name_size - 1;
-	memcpy(ret_name, s + 1, length);
-	ret_name[length] = '\0';
-	return true;
-}
-
-static void at_section(struct lines *lines, const char *s, size_t size)
-{
-	char name[GLK_CONF_SHOWN_MAX], shown[GLK_CONF_SHOWN_MAX];
-	const char *near;
-
-	lines->skip = true;
-	if (!section_name(s, size, name, sizeof(name))) {
-		glk_conf_report(lines->reader, -EINVAL, "",
-			"a section is written as [name], alone on its line");
-		return;
-	}
-	lines->skip = !glk_conf_section(name);
-	if (!lines->skip)
-		return;
-	near = glk_conf_nearest_section(name);
-	glk_conf_show(name, shown, sizeof(shown));
-	glk_conf_report(lines->reader, 0, "", "unknown section [%s]%s%s%s", shown,
-		near ? "; did you mean [" : "", near ? near : "", near ? "]?" : "");
-}
-
-/* Moves to the next line, its end and the blanks around it stripped; false at the end. */
-static bool step(struct lines *lines, const char **ret_line, size_t *ret_size)
-{
-	const char *s = lines->text + lines->at, *end;
-
-	if (lines->at >= lines->size)
-		return false;
-	end = memchr(s, '\n', lines->size - lines->at);
-	lines->at = end ? (size_t)(end - lines->text) + 1 : lines->size;
-	if (!end)
-		end = lines->text + lines->size;
-	lines->reader->line = ++lines->line;
-	if (lines->line == 1 && end - s >= 3 && !memcmp(s, "\xef\xbb\xbf", 3))
-		s += 3;
-	if (end > s && end[-1] == '\r')
-		end--;
-	while (s < end && is_blank(*s))
+	while (is_blank(*s))
 		s++;
 	while (end > s && is_blank(end[-1]))
 		end--;
-	*ret_line = s;
-	*ret_size = (size_t)(end - s);
-	return true;
+	*end = '\0';
+	return s;
 }
 
-static bool has_control(const char *s, size_t size)
+/* The first of these characters, or where the text ends: at a semicolon behind a blank. */
+static char *find(char *s, const char *chars)
 {
-	for (size_t i = 0; i < size; i++) {
-		if (((unsigned char)s[i] < ' ' && s[i] != '\t') || s[i] == 0x7f)
+	for (bool blank = false; *s && !strchr(chars, *s) && !(blank && *s == ';'); s++)
+		blank = is_blank(*s);
+	return s;
+}
+
+/* The section that begins; NULL if it is none, and what is in it is not looked at. */
+static const char *read_section(struct glk_conf_reader *reader, char *line)
+{
+	char *end = strchr(line, ']'), *rest = end ? strip(end + 1) : NULL;
+	char shown[GLK_CONF_SHOWN_MAX];
+	const char *known, *near;
+
+	if (!end || (*rest && *rest != ';' && *rest != '#')) {
+		glk_conf_report(reader, -EINVAL, "",
+			"a section is written as [name], alone on its line");
+		return NULL;
+	}
+	*end = '\0';
+	known = glk_conf_section(line + 1);
+	if (known)
+		return known;
+	near = glk_conf_nearest_section(line + 1);
+	glk_conf_show(line + 1, shown, sizeof(shown));
+	glk_conf_report(reader, 0, "", "unknown section [%s]%s%s%s", shown,
+		near ? "; did you mean [" : "", near ? near : "", near ? "]?" : "");
+	return NULL;
+}
+
+static void read_value(struct glk_conf_reader *reader, const char *section, char *line)
+{
+	char *equals = find(line, "=:");
+	const char *key;
+
+	if (*equals != '=' && *equals != ':') {
+		glk_conf_report(reader, -EINVAL, "",
+			"neither a comment nor [section] nor key = value");
+		return;
+	}
+	*find(equals + 1, "") = '\0';
+	*equals = '\0';
+	key = strip(line);
+	if (!*key)
+		glk_conf_report(reader, -EINVAL, "", "no key before the value");
+	else if (section)
+		glk_conf_assign_named(reader, section, key, strip(equals + 1), 0);
+}
+
+static bool has_control(const char *s)
+{
+	for (; *s; s++) {
+		if (((unsigned char)*s < ' ' && *s != '\t') || *s == 0x7f)
 			return true;
 	}
 	return false;
 }
 
-/* The reader that libinih calls, in the manner of fgets. */
-static char *next_line(char *buffer, int size, void *stream)
+/* A line without its end; it is changed on the way. */
+static void read_line(struct glk_conf_reader *reader, const char **section, char *line)
 {
-	struct lines *lines = stream;
-	const char *s;
 	size_t length;
 
-	if (lines->waiting)
-		glk_conf_report(lines->reader, -EINVAL, "",
-			"neither a comment nor [section] nor key = value");
-	lines->waiting = false;
-	while (step(lines, &s, &length)) {
-		if (!length || *s == ';' || *s == '#')
-			continue;
-		if (has_control(s, length)) {
-			glk_conf_report(lines->reader, -EINVAL, "",
-				"has a control character; lines end with LF or CR LF");
-			continue;
-		}
-		if (*s == '[')
-			at_section(lines, s, length);
-		if (*s == '[' && lines->skip)
-			continue;
-		if (length >= (size_t)size) {
-			glk_conf_report(lines->reader, -EINVAL, "",
-				"has %zu bytes; %d is the most for a line", length,
-				size - 1);
-			continue;
-		}
-		memcpy(buffer, s, length);
-		buffer[length] = '\0';
-		lines->waiting = *s != '[';
-		return buffer;
+	line = strip(line);
+	length = strlen(line);
+	if (!length || *line == ';' || *line == '#')
+		return;
+	if (has_control(line)) {
+		glk_conf_report(reader, -EINVAL, "",
+			"has a control character; lines end with LF or CR LF");
+		return;
 	}
-	return NULL;
+	if (length > LINE_MOST)
+		glk_conf_report(reader, -EINVAL, "",
+			"has %zu bytes; %d is the most for a line", length, LINE_MOST);
+	else if (*line == '[')
+		*section = read_section(reader, line);
+	else
+		read_value(reader, *section, line);
 }
 
-static int on_value(void *arg, const char *section, const char *name, const char *value)
+void glk_conf_read_lines(struct glk_conf_reader *reader, char *text)
 {
-	struct lines *lines = arg;
+	const char *section = "";
+	size_t length;
+	bool more;
 
-	lines->waiting = false;
-	if (!*name)
-		glk_conf_report(lines->reader, -EINVAL, "", "no key before the value");
-	else if (!lines->skip)
-		glk_conf_assign_named(lines->reader, section, name, value, 0);
-	return 1;
-}
-
-void glk_conf_read_lines(struct glk_conf_reader *reader, const char *text, size_t size)
-{
-	struct lines lines = {.reader = reader, .text = text, .size = size};
-
-	/* Its answer is the line of the first malformed line, which is reported already. */
-	ini_parse_stream(next_line, &lines, on_value, &lines);
+	if (!strncmp(text, "\xef\xbb\xbf", 3))
+		text += 3;
+	for (reader->line = 1; *text; reader->line++) {
+		length = strcspn(text, "\n");
+		more = text[length];
+		text[length] = '\0';
+		if (length && text[length - 1] == '\r')
+			text[length - 1] = '\0';
+		read_line(reader, &section, text);
+		text += length + more;
+	}
 	reader->line = 0;
 }

@@ -48,8 +48,8 @@ int glk_conf_parse(struct glk_conf *conf, enum glk_conf_id id, const char *text,
 #define GLK_CONF_FILE_MAX (64 << 10)
 int glk_conf_read_file(struct glk_conf_reader *reader, const char *path, bool named);
 
-/* Reads the lines of a file that is in memory. */
-void glk_conf_read_lines(struct glk_conf_reader *reader, const char *text, size_t size);
+/* Reads the lines of a file that is in memory, and changes it on the way. */
+void glk_conf_read_lines(struct glk_conf_reader *reader, char *text);
 
 /* A foreign text made fit for a message: shortened, in printable ASCII. */
 #define GLK_CONF_SHOWN_MAX 64

@@ -63,9 +63,13 @@ static void check_file(const uint8_t *data, size_t size)
 		.arg = &seen,
 		.origin = GLAKE_CONF_FILE,
 		.source = "fuzz"};
+	char *text = calloc(1, size + 1);
 
+	MUST(text);
+	memcpy(text, data, size);
 	glk_conf_init(&conf);
-	glk_conf_read_lines(&reader, (const char *)data, size);
+	glk_conf_read_lines(&reader, text);
+	free(text);
 	MUST(!reader.err || seen.errors || reader.findings > GLK_CONF_FINDINGS_MAX);
 	for (enum glk_conf_id id = 0; id < GLK_CONF_COUNT; id++) {
 		MUST(conf.from[id].line >= 0 && (size_t)conf.from[id].line <= size);
