@@ -88,6 +88,11 @@ struct glake_stats {
 	/* Pools of graphs; what they have is in the figures above too. */
 	uint64_t pools;
 	uint64_t pool_held; /* bytes of pages that stay with them */
+
+	/* The longest time, ns, that the lock of the GPU was held at once since open or
+	 * glake_stats_reset, by the clock that the key stats.hold_clock names. Others who miss
+	 * wait for so long; hits do not take it. Without the call under way. */
+	int64_t hold_max;
 };
 
 /*
@@ -100,8 +105,8 @@ struct glake_stats {
 GLAKE_EXPORT int glake_stats_get(
 	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
-/* Sets peak_live and peak_reserved of a GPU to the present values. Errors as above. Thread: any.
- * Blocks: briefly. Driver calls: none. */
+/* Sets peak_live and peak_reserved of a GPU to the present values, hold_max to 0. Errors as
+ * above. Thread: any. Blocks: briefly. Driver calls: none. */
 GLAKE_EXPORT int glake_stats_reset(struct glake *ctx, int device);
 
 /* Driver calls of the whole context since it was opened. */

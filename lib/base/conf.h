@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define GLK_KIB	   ((size_t)1 << 10)
 #define GLK_MIB	   ((size_t)1 << 20)
@@ -56,6 +57,7 @@ struct glk_conf {
 
 /* Indices of the choices that code asks for. */
 enum { GLK_SOFT_STREAMS_WORKER, GLK_SOFT_STREAMS_STEPPED, GLK_SOFT_STREAMS_RANDOM };
+enum { GLK_STATS_HOLD_CLOCK_WALL, GLK_STATS_HOLD_CLOCK_CPU };
 enum { GLK_POOL_EXPORT_AUTO, GLK_POOL_EXPORT_FD, GLK_POOL_EXPORT_NO };
 enum { GLK_POOL_PEERS_NO, GLK_POOL_PEERS_ALL };
 enum { GLK_POLICY_BINS_NEIGHBOURS, GLK_POLICY_BINS_ALL, GLK_POLICY_BINS_NONE };
@@ -83,6 +85,14 @@ int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,
 /* The file read when options name none. For tests: another one; NULL restores it. */
 const char *glk_conf_path(void);
 void glk_conf_path_set(const char *path);
+
+/* Which clock tells how long the lock of a GPU is held: for glk_lock_time(). */
+static inline clockid_t glk_conf_hold_clock(const struct glk_conf *conf)
+{
+	return conf->stats_hold_clock == GLK_STATS_HOLD_CLOCK_CPU
+		? CLOCK_THREAD_CPUTIME_ID
+		: CLOCK_MONOTONIC;
+}
 
 /* Sets one key from "section.key=value", with origin OPTION. 0 or -EINVAL and a record. */
 int glk_conf_set(struct glk_conf *conf, const char *setting);

@@ -131,6 +131,11 @@ GLK_KEY(preload, events, BOOL, preload_events, "no", 0, 0, "",
 	"memory which goes from stream to stream by them needs no wait of the library's own. Each "
 	"record and each wait takes longer.")
 
+GLK_KEY(stats, hold_clock, CHOICE, stats_hold_clock, "wall", 0, 0, "wall,cpu",
+	"By which clock the figures tell how long the lock of a GPU was held at most: that on the "
+	"wall, or the processor time of the thread that held it, which does not count how long the "
+	"system let others run, and takes a system call to read.")
+
 GLK_KEY(trace, file, TEXT, trace_file, "", 0, 0, "",
 	"Record all requests and frees of the program in this file, to be replayed or looked at by "
 	"glakectl. %p stands for the process id, %n for the number of the context in the process, "

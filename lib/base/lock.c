@@ -50,6 +50,36 @@ void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 	pthread_mutex_init(&lock->mutex, NULL);
 	lock->rank = rank;
 	lock->is_static = false;
+	lock->timed = false;
+}
+
+void glk_lock_time(struct glk_lock *lock, clockid_t clock)
+{
+	lock->timed = true;
+	lock->clock = clock;
+	lock->hold_max = 0;
+}
+
+static int64_t now(const struct glk_lock *lock)
+{
+	struct timespec ts;
+
+	clock_gettime(lock->clock, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+static void begin_turn(struct glk_lock *lock)
+{
+	if (lock->timed)
+		lock->since = now(lock);
+}
+
+static void end_turn(struct glk_lock *lock)
+{
+	int64_t held = lock->timed ? now(lock) - lock->since : 0;
+
+	if (lock->timed && held > lock->hold_max)
+		lock->hold_max = held;
 }
 
 void glk_lock_fini(struct glk_lock *lock)
@@ -67,12 +97,24 @@ void glk_lock(struct glk_lock *lock)
 		write_down(lock);
 	pthread_mutex_lock(&lock->mutex);
 	lock->cancel = was;
+	begin_turn(lock);
+}
+
+void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
+{
+	int was = lock->cancel;
+
+	end_turn(lock);
+	pthread_cond_wait(wake, &lock->mutex);
+	lock->cancel = was;
+	begin_turn(lock);
 }
 
 void glk_unlock(struct glk_lock *lock)
 {
 	int was = lock->cancel;
 
+	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
 	ranks &= ~(1u << lock->rank);
 	if (!ranks)

@@ -11,9 +11,13 @@
  * Fork		leaves static locks free in the child, and the others as they were: they belong
  *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
+ * Time		a lock that was asked to keeps the longest time that it was held. It reads a
+ *		clock twice a turn, 50 ns together for the monotonic one
  */
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
 
 /* Outermost first. */
 enum glk_rank {
@@ -37,12 +41,26 @@ struct glk_lock {
 	enum glk_rank rank;
 	int cancel; /* what to restore; of the thread that holds it */
 	bool is_static;
+	bool timed;
+	clockid_t clock; /* if timed */
+	int64_t since;	 /* when it was taken, ns of that clock */
+	/* The longest that it was held, ns, but for the turn under way. Under the lock: who
+	 * holds it may read it, or set it to 0. */
+	int64_t hold_max;
 };
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
 void glk_lock_fini(struct glk_lock *lock);
 void glk_lock(struct glk_lock *lock);
 void glk_unlock(struct glk_lock *lock);
+/*
+ * Has the lock keep the longest time that it is held, by CLOCK_MONOTONIC, or by the processor
+ * time of the thread that holds it: CLOCK_THREAD_CPUTIME_ID, for measurement where others take
+ * the processor away. Before any thread takes it.
+ */
+void glk_lock_time(struct glk_lock *lock, clockid_t clock);
+/* pthread_cond_wait() for one who holds it, who does not hold it meanwhile. */
+void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake);
 
 /* Whether the calling thread holds any. */
 bool glk_lock_is_held(void);

@@ -183,7 +183,7 @@ static void sleep_on(struct glk_ahead *a)
 
 	a->asleep = true;
 	while (a->asleep && !a->stop)
-		pthread_cond_wait(&a->wake, &lock->mutex);
+		glk_lock_wait(lock, &a->wake);
 	lock->cancel = was;
 }
 

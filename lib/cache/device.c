@@ -36,6 +36,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->lock = &cache->own.lock;
 	cache->streams = &cache->own.streams;
 	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
+	glk_lock_time(cache->lock, glk_conf_hold_clock(conf));
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	glk_imports_init(&cache->imports, drv, cache->node);
 	return 0;

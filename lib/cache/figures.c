@@ -79,6 +79,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->stitches = cache->stitches;
 	s->flushes = cache->flushes;
 	s->oom = cache->oom;
+	s->hold_max = cache->lock->hold_max;
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
 	s->metadata = glk_slab_bytes(&cache->pool->pages) +
 		glk_slab_bytes(&cache->crowds) +
@@ -114,5 +115,6 @@ void glk_cache_reset_peaks(struct glk_cache *cache)
 	if (glk_load_relaxed(&cache->started))
 		glk_seats_reset_peak(cache);
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
+	cache->lock->hold_max = 0;
 	glk_unlock(cache->lock);
 }

@@ -59,7 +59,7 @@ class _Stats(_Sized):
         "peak_reserved allocs frees hits misses stitches oom live_blocks free_extents "
         "largest_hole lost")), ("rungs", ctypes.c_uint64 * len(_RUNGS)), *_many(ctypes.c_uint64, (
             "called quick flushes streams events unmapped released held_back graces pools "
-            "pool_held"))]
+            "pool_held")), ("hold_max", ctypes.c_int64)]
 
 
 class _DriverStats(_Sized):

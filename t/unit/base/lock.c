@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Locks exclude, a forked child finds static ones free, and in a debug build a lock out of rank
- * ends the program. */
+/* Locks exclude, know how long they were held, a forked child finds static ones free, and in a
+ * debug build a lock out of rank ends the program. */
 #include "base/lock.h"
 #include "base/rcu.h"
 #include "tap.h"
@@ -83,6 +83,100 @@ static void *hold(void *arg)
 	return arg;
 }
 
+static int64_t read_clock(clockid_t clock)
+{
+	struct timespec ts;
+
+	clock_gettime(clock, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+#define WHILE INT64_C(2000000) /* ns */
+
+/* Until a clock has gone on by WHILE. */
+static void spend(clockid_t clock)
+{
+	int64_t start = read_clock(clock);
+
+	while (read_clock(clock) - start < WHILE)
+		;
+}
+
+static void holds(clockid_t clock, const char *name)
+{
+	struct glk_lock lock;
+	int64_t most;
+
+	glk_lock_init(&lock, GLK_RANK_DEVICE);
+	glk_lock_time(&lock, clock);
+	glk_lock(&lock);
+	spend(clock);
+	ok(!lock.hold_max, "%s: the turn under way is not counted", name);
+	glk_unlock(&lock);
+	most = lock.hold_max;
+	ok(most >= WHILE, "%s: the time it was held", name);
+	spend(clock);
+	glk_lock(&lock);
+	glk_unlock(&lock);
+	ok(lock.hold_max >= most, "%s: the longest stays", name);
+	glk_lock_fini(&lock);
+}
+
+static void untimed(void)
+{
+	struct glk_lock lock;
+
+	glk_lock_init(&lock, GLK_RANK_DEVICE);
+	glk_lock_time(&lock, CLOCK_MONOTONIC);
+	glk_lock_init(&lock, GLK_RANK_DEVICE);
+	ok(!lock.timed && !context.timed, "only locks that were asked to read a clock");
+	glk_lock_fini(&lock);
+}
+
+struct sleeper {
+	struct glk_lock lock;
+	pthread_cond_t wake;
+	bool asleep, awake;
+	int64_t since; /* of the turn after it woke */
+};
+
+static void *sleep_once(void *arg)
+{
+	struct sleeper *s = arg;
+
+	glk_lock(&s->lock);
+	s->asleep = true;
+	while (!s->awake)
+		glk_lock_wait(&s->lock, &s->wake);
+	s->since = s->lock.since;
+	glk_unlock(&s->lock);
+	return NULL;
+}
+
+/* Who waits on a condition does not hold it. */
+static void waits(void)
+{
+	struct sleeper s = {.wake = PTHREAD_COND_INITIALIZER};
+	pthread_t thread;
+	int64_t woken = 0;
+
+	glk_lock_init(&s.lock, GLK_RANK_DEVICE);
+	glk_lock_time(&s.lock, CLOCK_MONOTONIC);
+	pthread_create(&thread, NULL, sleep_once, &s);
+	while (!woken) {
+		glk_lock(&s.lock);
+		if (s.asleep) {
+			s.awake = true;
+			woken = read_clock(CLOCK_MONOTONIC);
+			pthread_cond_signal(&s.wake);
+		}
+		glk_unlock(&s.lock);
+	}
+	pthread_join(thread, NULL);
+	ok(s.since >= woken, "a turn begins anew behind a wait");
+	glk_lock_fini(&s.lock);
+}
+
 /* The signal that ends a child which runs `body`; 0 if none does. */
 static int ends_by(void (*body)(void))
 {
@@ -139,10 +233,14 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(7);
+	tap_plan(15);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
+	holds(CLOCK_MONOTONIC, "wall");
+	holds(CLOCK_THREAD_CPUTIME_ID, "cpu");
+	untimed();
+	waits();
 	is_int(ends_by(rising), 0, "rising ranks, let go in any order");
 	asserted(falling, "a falling rank");
 	asserted(twice, "one rank twice");

@@ -107,8 +107,11 @@ static void agree_as(const char *reuse, uint64_t seed, const char *const *settin
 		 " refused, rungs %" PRIu64 " %" PRIu64 " %" PRIu64,
 		s.allocs, s.hits, s.stitches, s.oom, s.rungs[0], s.rungs[1], s.rungs[2]);
 	ok(s.metadata > 0, "tables have a size");
+	ok(s.hold_max > 0, "the lock was held");
+	rig.cache.lock->hold_max = INT64_MAX;
 	glk_cache_reset_peaks(&rig.cache);
 	s = rig_figures(&rig);
+	ok(s.hold_max < INT64_MAX, "for how long begins anew");
 	ok(s.peak_live == s.live && s.peak_reserved == s.reserved, "peaks begin anew");
 	for (int i = 0; i < BLOCKS; i++) {
 		if (held[i].addr)
