@@ -5,8 +5,11 @@
  */
 #include "tool/tool.h"
 
+#include <glake/conf.h>
 #include <glake/context.h>
 #include <glake/info.h>
+
+#include <string.h>
 
 static void say_fallback(struct glake *ctx)
 {
@@ -33,6 +36,20 @@ int glk_tool_open(const struct glk_tool_context *wanted, struct glake **ret_ctx)
 	else if (!wanted->quiet)
 		say_fallback(*ret_ctx);
 	return err;
+}
+
+int glk_tool_value(struct glake *ctx, const char *section, const char *key,
+	struct glake_conf_value *ret_value)
+{
+	struct glake_conf_key known = {.sz = sizeof(known)};
+	size_t at = 0;
+	int err;
+
+	while (!(err = glake_conf_key_get(at, &known)) &&
+		(strcmp(known.section, section) || strcmp(known.key, key)))
+		at++;
+	ret_value->sz = sizeof(*ret_value);
+	return err ? err : glake_conf_value_get(ctx, at, ret_value);
 }
 
 const char *glk_tool_backend_name(struct glake *ctx)

@@ -42,6 +42,9 @@ struct replay_repeat {
 	struct glake_driver_stats driver; /* of this repeat alone */
 	struct latency_figures malloc_ns, free_ns;
 	uint64_t hits, misses, oom;
+	uint64_t called; /* misses for which the driver was called */
+	int64_t hold_ns; /* the longest that the lock of the GPU was held at once */
+	uint64_t peak_reserved;
 	uint64_t failed;  /* allocations not served, for whatever reason */
 	uint64_t refused; /* frees that the library refused */
 };
@@ -66,6 +69,7 @@ struct replay_result {
 	const struct trace *trace;
 	const struct replay_options *options;
 	const char *backend;
+	struct glake_conf_value hold_clock; /* "wall" or "cpu" */
 	uint64_t budget;  /* UINT64_MAX: none */
 	unsigned threads; /* that had something to do */
 

@@ -66,7 +66,10 @@ static int keep_figures(struct replay_result *result, struct glake *ctx)
 	if (err)
 		return err;
 	result->budget = stats.budget;
-	result->peak_reserved = stats.peak_reserved;
+	for (size_t i = 0; i < result->repeats; i++) {
+		if (result->peak_reserved < result->repeat[i].peak_reserved)
+			result->peak_reserved = result->repeat[i].peak_reserved;
+	}
 	memcpy(result->rungs, stats.rungs, sizeof(result->rungs));
 	return 0;
 }
@@ -181,7 +184,9 @@ int replay_job(const struct trace *trace, const struct replay_options *options,
 	if (err)
 		goto fail;
 	result->backend = glk_tool_backend_name(ctx);
-	err = run_all(result, ctx);
+	err = glk_tool_value(ctx, "stats", "hold_clock", &result->hold_clock);
+	if (!err)
+		err = run_all(result, ctx);
 	if (err)
 		glk_tool_say_error(trace->name, err);
 	close_context(result, ctx);

@@ -27,7 +27,8 @@ static void add_latency(
 }
 
 /* Members of one pass, into an open object. */
-static void add_pass(struct glk_json *json, const struct replay_repeat *repeat)
+static void add_pass(struct glk_json *json, const struct replay_result *result,
+	const struct replay_repeat *repeat)
 {
 	glk_json_add_figure(json, "wall_s", (double)repeat->wall_ns / 1e9, 6);
 	glk_json_add_figure(json, "driver_ms", (double)repeat->driver.now_ns / 1e6, 9);
@@ -43,6 +44,12 @@ static void add_pass(struct glk_json *json, const struct replay_repeat *repeat)
 	glk_json_add_uint(json, "misses", repeat->misses);
 	glk_json_add_uint(json, "oom", repeat->oom);
 	glk_json_add_uint(json, "failed", repeat->failed);
+	glk_json_add_uint(json, "called", repeat->called);
+	glk_json_key(json, "hold_ns");
+	glk_json_object(json);
+	glk_json_add_uint(json, "max", (uint64_t)repeat->hold_ns);
+	glk_json_add_text(json, "clock", result->hold_clock.text);
+	glk_json_end(json);
 }
 
 static void add_repeats(struct glk_json *json, const struct replay_result *result)
@@ -51,7 +58,7 @@ static void add_repeats(struct glk_json *json, const struct replay_result *resul
 	glk_json_array(json);
 	for (size_t i = 0; i < result->repeats; i++) {
 		glk_json_object(json);
-		add_pass(json, &result->repeat[i]);
+		add_pass(json, result, &result->repeat[i]);
 		glk_json_end(json);
 	}
 	glk_json_end(json);
@@ -81,7 +88,7 @@ static void add_pressure(struct glk_json *json, const struct replay_result *resu
 		glk_json_add_figure(json, "ratio", step->ratio, 4);
 		glk_json_add_uint(json, "budget_bytes", step->budget);
 		glk_json_add_bool(json, "ok", !step->repeat.failed);
-		add_pass(json, &step->repeat);
+		add_pass(json, result, &step->repeat);
 		glk_json_end(json);
 		if (!step->repeat.failed)
 			smallest = step;

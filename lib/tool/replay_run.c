@@ -109,6 +109,10 @@ static void collect(
 
 		repeat->failed += worker->failed;
 		repeat->refused += worker->refused;
+		if (repeat->hold_ns < worker->hold_ns)
+			repeat->hold_ns = worker->hold_ns;
+		if (repeat->peak_reserved < worker->peak_reserved)
+			repeat->peak_reserved = worker->peak_reserved;
 		if (worker->failure[0] &&
 			(!earliest || worker->first_failed < earliest->first_failed))
 			earliest = worker;
@@ -146,6 +150,9 @@ int replay_run_pass(struct replay_run *run, struct replay_sample *samples, size_
 	err = glake_stats_get(run->ctx, 0, &before);
 	if (!err)
 		err = glake_driver_stats_get(run->ctx, &driver);
+	/* the peaks are of this pass alone; last, since to look holds the lock too */
+	if (!err)
+		err = glake_stats_reset(run->ctx, 0);
 	if (!err)
 		err = run_workers(run, &repeat.wall_ns);
 	if (!err)
@@ -159,6 +166,8 @@ int replay_run_pass(struct replay_run *run, struct replay_sample *samples, size_
 	repeat.hits = after.hits - before.hits;
 	repeat.misses = after.misses - before.misses;
 	repeat.oom = after.oom - before.oom;
+	repeat.called = after.called - before.called;
+	replay_worker_keep_peaks(&run->workers[0], &after);
 	collect(run, failure, size, &repeat);
 	*ret_repeat = repeat;
 	return 0;

@@ -87,14 +87,26 @@ static void play_free(
 	}
 }
 
+void replay_worker_keep_peaks(struct replay_worker *worker, struct glake_stats *stats)
+{
+	if (worker->hold_ns < stats->hold_max)
+		worker->hold_ns = stats->hold_max;
+	if (worker->peak_reserved < stats->peak_reserved)
+		worker->peak_reserved = stats->peak_reserved;
+}
+
+/* To look holds the lock too, which is no part of the job: so the peaks begin anew. */
 static void take_sample(struct replay_worker *worker, struct replay_sample *sample)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glake *ctx = worker->run->ctx;
 	int64_t before = latency_now();
 
-	if (!glake_stats_get(worker->run->ctx, 0, &stats)) {
+	if (!glake_stats_get(ctx, 0, &stats)) {
 		sample->live = stats.live;
 		sample->reserved = stats.reserved;
+		replay_worker_keep_peaks(worker, &stats);
+		glake_stats_reset(ctx, 0);
 	}
 	worker->sampling_ns += latency_now() - before;
 }

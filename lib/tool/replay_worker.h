@@ -25,6 +25,8 @@ struct replay_worker {
 	uint32_t first_failed; /* event */
 	char failure[TRACE_MESSAGE_MAX];
 	int64_t end_ns, sampling_ns;
+	int64_t hold_ns; /* until the last sample */
+	uint64_t peak_reserved;
 	struct replay_sample *next_sample;
 };
 
@@ -46,6 +48,8 @@ struct replay_run {
 void replay_worker_play_all(struct replay_worker *worker);
 /* The events that are this worker's, beside the other workers. */
 void replay_worker_play_share(struct replay_worker *worker);
+/* Keeps the larger ones of the worker's peaks and those of the library. */
+void replay_worker_keep_peaks(struct replay_worker *worker, struct glake_stats *stats);
 /* Keeps the first failure of a worker; event `at`, to be called when it was counted. */
 void replay_worker_note(struct replay_worker *worker, const struct trace_event *event,
 	uint32_t at, int err);

@@ -83,23 +83,24 @@ static void print_latency(const struct latency_figures *figures, FILE *file)
 
 static void print_calls(const struct replay_result *result, FILE *file)
 {
-	fprintf(file, "\n%40s malloc %23s | free\n", "|", "");
-	fprintf(file, "  repeat     hits  misses    oom |");
+	fprintf(file, "\n%47s malloc %23s | free %25s | lock\n", "|", "", "");
+	fprintf(file, "  repeat     hits  misses called    oom |");
 	for (int i = 0; i < 2; i++)
 		fprintf(file, "%s %8s %8s %8s %8s", i ? " |" : "", "mean", "p50", "p99",
 			"max");
-	fputc('\n', file);
+	fprintf(file, " | %8s\n", "max");
 	for (size_t i = 0; i < result->repeats; i++) {
 		const struct replay_repeat *repeat = &result->repeat[i];
 
-		fprintf(file, "  %6zu %8llu %7llu %6llu |", i + 1,
+		fprintf(file, "  %6zu %8llu %7llu %6llu %6llu |", i + 1,
 			(unsigned long long)repeat->hits,
 			(unsigned long long)repeat->misses,
+			(unsigned long long)repeat->called,
 			(unsigned long long)repeat->oom);
 		print_latency(&repeat->malloc_ns, file);
 		fputs(" |", file);
 		print_latency(&repeat->free_ns, file);
-		fputc('\n', file);
+		fprintf(file, " | %8s\n", figure_ns((double)repeat->hold_ns).text);
 	}
 }
 

@@ -74,6 +74,11 @@ int glk_tool_read_gpu(const char *command, const char *text, int *ret_gpu);
  */
 int glk_tool_open(const struct glk_tool_context *wanted, struct glake **ret_ctx);
 
+/* The value of a key in a context. 0 or -errno. */
+struct glake_conf_value;
+int glk_tool_value(struct glake *ctx, const char *section, const char *key,
+	struct glake_conf_value *ret_value);
+
 /* "soft" or "cuda". */
 const char *glk_tool_backend_name(struct glake *ctx);
 

@@ -9,7 +9,7 @@ from tap import DATA, done, equal, note, ok, start, tool
 TOP = ["trace", "driver", "events", "peak_live_bytes", "peak_reserved_bytes",
        "reserved_over_live", "job_s", "repeats", "ladder", "ok"]
 REPEAT = ["wall_s", "driver_ms", "driver_calls", "malloc_ns", "free_ns", "hits", "misses",
-          "oom"]
+          "oom", "failed", "called", "hold_ns"]
 CALLS = ["create", "map", "set_access", "unmap", "release", "event_record", "event_query",
          "stream_wait", "sync"]
 LATENCY = ["mean", "p50", "p99", "p999", "max"]
@@ -49,7 +49,10 @@ def check_contract(result, repeats):
         ok(is_number(repeat["driver_ms"]), "driver_ms")
         check_latency(repeat["malloc_ns"], f"malloc of repeat {number}")
         check_latency(repeat["free_ns"], f"free of repeat {number}")
-        ok(all(is_count(repeat[k]) for k in ("hits", "misses", "oom")), "hits, misses, oom")
+        ok(all(is_count(repeat[k]) for k in ("hits", "misses", "oom", "failed", "called")),
+           "hits, misses, oom, failed, called")
+        equal(list(repeat["hold_ns"]), ["max", "clock"], "hold_ns: names")
+        ok(is_count(repeat["hold_ns"]["max"]) and repeat["hold_ns"]["max"] > 0, "hold_ns: max")
     equal(list(result["ladder"]), LADDER, "rungs of the ladder")
     ok(all(is_count(v) for v in result["ladder"].values()), "counts of rungs")
 
@@ -87,13 +90,22 @@ def check_job(name):
     equal(result["peak_live_bytes"], live, "peak_live_bytes")
     ok(abs(result["job_s"] - seconds) < 0.01 * seconds, "job_s", result["job_s"])
     ok(result["ok"] is True, "ok")
+    equal({r["hold_ns"]["clock"] for r in result["repeats"]}, {"wall"}, "clock of the lock")
+    first, last = result["repeats"][0], result["repeats"][-1]
+    ok(0 < first["called"] <= first["misses"], "the driver is called for misses alone",
+       first)
+    ok(last["called"] < first["called"], "for fewer once memory is there", last)
     allocations = sum(result["repeats"][0][k] for k in ("hits", "misses"))
     ok(events / 2 <= allocations < events, "every allocation is a hit or a miss", allocations)
     check_goals(result)
-    run = tool("replay", "--driver", "soft", "--limit", "x1.03", "--json", path)
+    run = tool("replay", "--driver", "soft", "--limit", "x1.03", "--conf",
+               "stats.hold_clock=cpu", "--json", path)
     equal(run.returncode, 0, f"{name}: completes in 1.03 of its peak live memory")
     result = json.loads(run.stdout)
     ok(result["peak_reserved_bytes"] <= 1.03 * live, "and holds no more than that")
+    equal({r["hold_ns"]["clock"] for r in result["repeats"]}, {"cpu"}, "clock of the lock")
+    for repeat in result["repeats"]:
+        note(f"{name}: lock held for {repeat['hold_ns']['max'] / 1e3:.0f} us at most")
 
 
 def main():
