@@ -8,16 +8,18 @@
 #include "base/json.h"
 #include "tool/progress.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define COMMAND "bench"
 
-/* Each benchmark by name; the first two are what runs without one. */
-enum { ALLOC, STITCH, HANDOVER, SIZES, POLICY, PARTS };
+/* The first two are what runs without a name. */
+static const struct bench_part *const parts[] = {
+	&bench_alloc, &bench_stitch, &bench_handover, &bench_sizes, &bench_policy};
 
-static const char *const names[PARTS] = {
-	"alloc", "stitch", "handover", "sizes", "policy"};
+enum { ALLOC, STITCH, PARTS = sizeof(parts) / sizeof(parts[0]) };
 
 static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
@@ -79,10 +81,6 @@ void bench_hits_end(struct glake *ctx, struct bench_hits *hits)
 static int take_option(int c, struct bench_options *options)
 {
 	switch (c) {
-	case 'd':
-		return glk_tool_set_driver(&options->context, COMMAND, optarg);
-	case 'c':
-		return glk_tool_add_setting(&options->context, COMMAND, optarg);
 	case 'r':
 		return glk_tool_read_count(
 			COMMAND, "--rounds", optarg, BENCH_ROUNDS_MAX, &options->rounds);
@@ -95,140 +93,85 @@ static int take_option(int c, struct bench_options *options)
 	case 'o':
 		options->svg = optarg;
 		return 0;
-	case 'j':
-		options->json = true;
-		return 0;
-	case 'q':
-		options->context.quiet = true;
-		return 0;
 	default:
-		return GLK_TOOL_USAGE;
+		return glk_tool_take_option(&options->context, COMMAND, c);
 	}
 }
 
-static int measure_alloc(const struct bench_options *options, struct glk_json *json)
+int bench_close(const struct bench_part *part, struct glake *ctx, int err)
 {
-	struct bench_alloc alloc;
-	struct bench_scale scale;
+	char name[64];
+	size_t leaked = 0;
+	int failed;
 
-	progress_start(options->context.quiet, "bench alloc");
-	if (bench_alloc(options, &alloc))
-		return GLK_TOOL_FAILED;
-	if (options->threads > 1) {
-		progress_next("bench alloc, threads");
-		if (bench_scale(options, &scale))
-			return GLK_TOOL_FAILED;
-	}
-	progress_end();
-	if (json)
-		bench_add_alloc(json, &alloc);
-	else
-		bench_print_alloc(&alloc);
-	if (options->threads > 1 && json)
-		bench_add_scale(json, &scale);
-	else if (options->threads > 1)
-		bench_print_scale(&scale);
-	return GLK_TOOL_OK;
+	snprintf(name, sizeof(name), "bench %s", part->name);
+	if (err)
+		glk_tool_say_error(name, err);
+	failed = glake_close(ctx, &leaked);
+	if (!failed && !leaked)
+		return err;
+	glk_tool_say("%s: %zu blocks were lost", name, leaked);
+	return err ? err : -EIO;
 }
 
-static int measure_stitch(const struct bench_options *options, struct glk_json *json)
+static int run_part(const struct bench_part *part, const struct bench_options *options,
+	struct glk_json *json)
 {
-	struct bench_stitch stitch;
-
-	progress_start(options->context.quiet, "bench stitch");
-	if (bench_stitch(options, &stitch))
-		return GLK_TOOL_FAILED;
-	progress_end();
-	if (json)
-		bench_add_stitch(json, &stitch);
-	else
-		bench_print_stitch(&stitch);
-	return stitch.ok ? GLK_TOOL_OK : GLK_TOOL_FAILED;
-}
-
-static int measure_handover(const struct bench_options *options, struct glk_json *json)
-{
-	struct bench_handover handover;
-
-	progress_start(options->context.quiet, "bench handover");
-	if (bench_handover(options, &handover))
-		return GLK_TOOL_FAILED;
-	progress_end();
-	if (json)
-		bench_add_handover(json, &handover);
-	else
-		bench_print_handover(&handover);
-	return handover.meant ? GLK_TOOL_OK : GLK_TOOL_FAILED;
-}
-
-static int measure_sizes(const struct bench_options *options, struct glk_json *json)
-{
-	struct bench_sizes sizes;
-
-	progress_start(options->context.quiet, "bench sizes");
-	if (bench_sizes(options, &sizes))
-		return GLK_TOOL_FAILED;
-	progress_end();
-	if (json)
-		bench_add_sizes(json, &sizes);
-	else
-		bench_print_sizes(&sizes);
-	return sizes.bounded ? GLK_TOOL_OK : GLK_TOOL_FAILED;
-}
-
-static int measure_policy(const struct bench_options *options, struct glk_json *json)
-{
-	static struct bench_policy policy;
+	void *measured = calloc(1, part->size);
+	char label[64];
 	int err;
 
-	progress_start(options->context.quiet, "bench policy");
-	if (bench_policy(options, &policy))
+	if (!measured) {
+		glk_tool_say("bench %s: %s", part->name, strerror(ENOMEM));
 		return GLK_TOOL_FAILED;
+	}
+	snprintf(label, sizeof(label), "bench %s", part->name);
+	progress_start(options->context.quiet, label);
+	err = part->measure(options, measured);
 	progress_end();
-	if (json)
-		bench_add_policy(json, &policy);
-	else
-		bench_print_policy(&policy);
-	err = options->svg ? bench_plot_policy(&policy, options->svg) : 0;
-	return err || !policy.ok ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+	if (!err && json)
+		part->add(json, measured);
+	else if (!err)
+		part->print(measured);
+	if (!err && part->finish && !part->finish(options, measured))
+		err = -EIO;
+	free(measured);
+	return err ? GLK_TOOL_FAILED : GLK_TOOL_OK;
 }
 
 static int run(const struct bench_options *options, const bool *wanted)
 {
-	static int (*const measure[PARTS])(
-		const struct bench_options *, struct glk_json *) = {
-		measure_alloc, measure_stitch, measure_handover, measure_sizes,
-		measure_policy};
-	struct glk_json json;
+	struct glk_json json, *out = options->context.json ? &json : NULL;
 	int status = GLK_TOOL_OK;
 
 	glk_json_init(&json, stdout, 2);
-	if (options->json)
-		glk_json_object(&json);
+	if (out)
+		glk_json_object(out);
 	for (int i = 0; i < PARTS; i++) {
-		int one = !wanted[i] ? GLK_TOOL_OK
-				     : measure[i](options, options->json ? &json : NULL);
+		int one = wanted[i] ? run_part(parts[i], options, out) : GLK_TOOL_OK;
 
-		progress_end();
+		if (!one && wanted[i] && parts[i] == &bench_alloc && options->threads > 1)
+			one = run_part(&bench_scale, options, out);
 		status = status ? status : one;
 	}
-	if (!options->json)
+	if (!out)
 		return status;
-	glk_json_add_bool(&json, "ok", status == GLK_TOOL_OK);
-	glk_json_end(&json);
-	return glk_json_fini(&json) ? GLK_TOOL_FAILED : status;
+	glk_json_add_bool(out, "ok", status == GLK_TOOL_OK);
+	glk_json_end(out);
+	return glk_json_fini(out) ? GLK_TOOL_FAILED : status;
 }
 
 /* Names of benchmarks; behind policy, names of files. */
 static int take_argument(const char *text, struct bench_options *options, bool *wanted)
 {
 	for (int i = 0; i < PARTS; i++) {
-		if (!strcmp(text, names[i])) {
-			wanted[i] = true;
-			return 0;
-		}
+		if (strcmp(text, parts[i]->name))
+			continue;
+		wanted[i] = true;
+		options->policy |= parts[i] == &bench_policy;
+		return 0;
 	}
-	if (!wanted[POLICY])
+	if (!options->policy)
 		return glk_tool_usage(COMMAND, "unknown benchmark '%s'", text);
 	if (options->traces == BENCH_TRACES_MAX)
 		return glk_tool_usage(
@@ -258,7 +201,7 @@ int glk_tool_bench(int argc, char **argv)
 	}
 	if (!any)
 		wanted[ALLOC] = wanted[STITCH] = true;
-	if (options.svg && !wanted[POLICY])
+	if (options.svg && !options.policy)
 		return glk_tool_usage(COMMAND, "--svg draws what policy measures");
 	return run(&options, wanted);
 }

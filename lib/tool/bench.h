@@ -3,8 +3,9 @@
 #define GLK_TOOL_BENCH_H
 
 /*
- * Micro-benchmarks. Each is a function that measures into a structure of its own, and two
- * that show it.
+ * Micro-benchmarks. Each is a struct bench_part: it measures into a structure of its own, and
+ * shows that to people or programs. bench.c runs those that are wanted; what all of them do
+ * besides stands there once.
  */
 #include "tool/replay.h"
 #include "tool/tool.h"
@@ -30,11 +31,29 @@ struct bench_options {
 	unsigned rounds; /* 0: what suits each */
 	unsigned threads;
 	unsigned requests; /* of sizes */
+	bool policy;	   /* is wanted */
 	size_t traces;	   /* of policy; 0: those of the source tree */
 	const char *trace[BENCH_TRACES_MAX];
 	const char *svg; /* of policy; file name or NULL */
-	bool json;
 };
+
+/* A benchmark; `measured` is its own structure. */
+struct bench_part {
+	const char *name;
+	size_t size; /* of the structure, which is all zeroes before */
+	/* 0 or -errno after a message. */
+	int (*measure)(const struct bench_options *options, void *measured);
+	void (*add)(struct glk_json *json, const void *measured);
+	void (*print)(const void *measured);
+	/* Whether it is what it should be, and what else there is to do; NULL: yes, nothing. */
+	bool (*finish)(const struct bench_options *options, const void *measured);
+};
+
+extern const struct bench_part bench_alloc, bench_scale, bench_stitch, bench_handover,
+	bench_sizes, bench_policy;
+
+/* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
+int bench_close(const struct bench_part *part, struct glake *ctx, int err);
 
 /* Of the rounds. */
 struct bench_range {
@@ -69,10 +88,8 @@ struct bench_alloc {
 	bool all_hits; /* the steady cases measured nothing else */
 };
 
-/* 0 or -errno after a message. */
-int bench_alloc(const struct bench_options *options, struct bench_alloc *ret_alloc);
-void bench_add_alloc(struct glk_json *json, const struct bench_alloc *alloc);
-void bench_print_alloc(const struct bench_alloc *alloc);
+void bench_add_alloc(struct glk_json *json, const void *measured);
+void bench_print_alloc(const void *measured);
 
 /* alloc, with more than one thread: the same pairs by several, beside one. */
 struct bench_scale {
@@ -93,9 +110,8 @@ struct bench_scale {
 	bool all_hits;
 };
 
-int bench_scale(const struct bench_options *options, struct bench_scale *ret_scale);
-void bench_add_scale(struct glk_json *json, const struct bench_scale *scale);
-void bench_print_scale(const struct bench_scale *scale);
+void bench_add_scale(struct glk_json *json, const void *measured);
+void bench_print_scale(const void *measured);
 
 /* One large block on pages that lay elsewhere. */
 struct bench_stitched {
@@ -117,9 +133,8 @@ struct bench_stitch {
 	bool ok;
 };
 
-int bench_stitch(const struct bench_options *options, struct bench_stitch *ret_stitch);
-void bench_add_stitch(struct glk_json *json, const struct bench_stitch *stitch);
-void bench_print_stitch(const struct bench_stitch *stitch);
+void bench_add_stitch(struct glk_json *json, const void *measured);
+void bench_print_stitch(const void *measured);
 
 /* handover: requests that get what another stream freed, with work pending or not. */
 struct bench_handover {
@@ -138,10 +153,8 @@ struct bench_handover {
 	bool meant;
 };
 
-int bench_handover(
-	const struct bench_options *options, struct bench_handover *ret_handover);
-void bench_add_handover(struct glk_json *json, const struct bench_handover *handover);
-void bench_print_handover(const struct bench_handover *handover);
+void bench_add_handover(struct glk_json *json, const void *measured);
+void bench_print_handover(const void *measured);
 
 /* sizes: requests whose sizes never repeat, and what the library keeps for them. */
 struct bench_sizes {
@@ -156,10 +169,6 @@ struct bench_sizes {
 	} step[BENCH_SIZES_STEPS];
 	bool bounded; /* nothing grew by half in the second half */
 };
-
-int bench_sizes(const struct bench_options *options, struct bench_sizes *ret_sizes);
-void bench_add_sizes(struct glk_json *json, const struct bench_sizes *sizes);
-void bench_print_sizes(const struct bench_sizes *sizes);
 
 /* policy: recorded jobs under variants of the policy, one choice at a time. */
 struct bench_policy {
@@ -185,9 +194,6 @@ struct bench_policy {
 	bool ok;
 };
 
-int bench_policy(const struct bench_options *options, struct bench_policy *ret_policy);
-void bench_add_policy(struct glk_json *json, const struct bench_policy *policy);
-void bench_print_policy(const struct bench_policy *policy);
 /* Draws the frontier. 0, or -errno after a message. */
 int bench_plot_policy(const struct bench_policy *policy, const char *path);
 

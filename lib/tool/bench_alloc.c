@@ -230,22 +230,21 @@ static int measure(struct job *job)
 	return err;
 }
 
-int bench_alloc(const struct bench_options *options, struct bench_alloc *ret_alloc)
+static int measure_all(const struct bench_options *options, void *measured)
 {
-	struct job job = {.result = ret_alloc};
-	size_t leaked = 0;
+	struct bench_alloc *alloc = measured;
+	struct job job = {.result = alloc};
 	int err = glk_tool_open(&options->context, &job.ctx);
 
 	if (err)
 		return err;
-	*ret_alloc = (struct bench_alloc){
-		.rounds = options->rounds ? options->rounds : DEFAULT};
+	alloc->rounds = options->rounds ? options->rounds : DEFAULT;
 	err = measure(&job);
-	if (err)
-		glk_tool_say_error("bench alloc", err);
-	if (glake_close(job.ctx, &leaked) || leaked) {
-		glk_tool_say("bench alloc: %zu blocks were lost", leaked);
-		err = err ? err : -EIO;
-	}
-	return err;
+	return bench_close(&bench_alloc, job.ctx, err);
 }
+
+const struct bench_part bench_alloc = {.name = "alloc",
+	.size = sizeof(struct bench_alloc),
+	.measure = measure_all,
+	.add = bench_add_alloc,
+	.print = bench_print_alloc};

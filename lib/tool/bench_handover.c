@@ -339,7 +339,6 @@ static int run_case(const struct bench_options *options, enum policy policy, siz
 		.result = ret_case,
 		.clock = latency_clock_cost(),
 		.ns = malloc((size_t)rounds * BLOCKS * sizeof(int64_t))};
-	size_t leaked = 0;
 	int err = relay.ns ? open_context(options, &relay) : -ENOMEM;
 
 	*ret_case = (struct bench_handover_case){.policy = names[policy],
@@ -347,32 +346,42 @@ static int run_case(const struct bench_options *options, enum policy policy, siz
 		.waits = policy == BIN || policy == WAIT};
 	if (!err)
 		err = run_rounds(&relay, size, rounds);
-	if (err)
-		glk_tool_say_error("bench handover", err);
 	ret_case->meant = !err && is_meant(ret_case);
-	if (relay.ctx && (glake_close(relay.ctx, &leaked) || leaked)) {
-		glk_tool_say("bench handover: %zu blocks were lost", leaked);
-		err = err ? err : -EIO;
-	}
+	err = bench_close(&bench_handover, relay.ctx, err);
 	free(relay.ns);
 	return err;
 }
 
-int bench_handover(
-	const struct bench_options *options, struct bench_handover *ret_handover)
+static int measure(const struct bench_options *options, void *measured)
 {
+	struct bench_handover *handover = measured;
 	int err = 0;
 
-	*ret_handover = (struct bench_handover){
+	*handover = (struct bench_handover){
 		.rounds = options->rounds ? options->rounds : ROUNDS,
 		.blocks = BLOCKS,
 		.meant = true};
 	for (int i = 0; i < BENCH_HANDOVERS && !err; i++) {
-		struct bench_handover_case *c = &ret_handover->cases[i];
+		struct bench_handover_case *c = &handover->cases[i];
 
 		err = run_case(options, (enum policy)(i % POLICIES), sizes[i / POLICIES],
-			ret_handover->rounds, c);
-		ret_handover->meant = ret_handover->meant && c->meant;
+			handover->rounds, c);
+		handover->meant = handover->meant && c->meant;
 	}
 	return err;
 }
+
+static bool finish(const struct bench_options *options, const void *measured)
+{
+	const struct bench_handover *handover = measured;
+
+	(void)options;
+	return handover->meant;
+}
+
+const struct bench_part bench_handover = {.name = "handover",
+	.size = sizeof(struct bench_handover),
+	.measure = measure,
+	.add = bench_add_handover,
+	.print = bench_print_handover,
+	.finish = finish};

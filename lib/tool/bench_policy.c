@@ -69,10 +69,8 @@ static int run_variant(const struct bench_options *options, const struct trace *
 	size_t variant, unsigned passes, struct bench_outcome *outcome)
 {
 	static struct replay_result result;
-	struct replay_options replay = {.context = options->context,
-		.repeats = passes,
-		.threads = 1,
-		.quiet = options->context.quiet};
+	struct replay_options replay = {
+		.context = options->context, .repeats = passes, .threads = 1};
 	int err = 0;
 
 	if (variants[variant].setting)
@@ -118,21 +116,22 @@ static int run_trace(const struct bench_options *options, const char *path,
 	return err;
 }
 
-int bench_policy(const struct bench_options *options, struct bench_policy *ret_policy)
+static int measure(const struct bench_options *options, void *measured)
 {
+	struct bench_policy *policy = measured;
 	const char *const *paths = options->trace;
 	size_t count = options->traces;
 	glob_t found = {0};
 	int err = 0;
 
-	*ret_policy = (struct bench_policy){
+	*policy = (struct bench_policy){
 		.passes = options->rounds ? options->rounds : PASSES,
 		.variants = VARIANTS,
 		.ok = true,
 	};
 	for (size_t i = 0; i < VARIANTS; i++) {
-		ret_policy->variant[i].name = variants[i].name;
-		ret_policy->variant[i].setting = variants[i].setting;
+		policy->variant[i].name = variants[i].name;
+		policy->variant[i].setting = variants[i].setting;
 	}
 	if (!count && !glob(TRACES, 0, NULL, &found)) {
 		paths = (const char *const *)found.gl_pathv;
@@ -144,7 +143,7 @@ int bench_policy(const struct bench_options *options, struct bench_policy *ret_p
 		err = -ENOENT;
 	}
 	for (size_t i = 0; i < count && i < BENCH_TRACES_MAX && !err; i++)
-		err = run_trace(options, paths[i], ret_policy);
+		err = run_trace(options, paths[i], policy);
 	globfree(&found);
 	return err;
 }
@@ -160,8 +159,10 @@ static double per_gib(double ms, uint64_t bytes)
 	return bytes ? ms / ((double)bytes / (double)(UINT64_C(1) << 30)) : 0;
 }
 
-void bench_add_policy(struct glk_json *json, const struct bench_policy *policy)
+static void add(struct glk_json *json, const void *measured)
 {
+	const struct bench_policy *policy = measured;
+
 	glk_json_key(json, "policy");
 	glk_json_object(json);
 	glk_json_add_uint(json, "passes", policy->passes);
@@ -196,8 +197,10 @@ void bench_add_policy(struct glk_json *json, const struct bench_policy *policy)
 }
 
 /* As a table of Markdown, to be kept with the picture. */
-void bench_print_policy(const struct bench_policy *policy)
+static void print(const void *measured)
 {
+	const struct bench_policy *policy = measured;
+
 	printf("| %-13s | %-12s | reserved/live | first ms/GiB | later %% of job | worst  | "
 	       "hits %% |\n",
 		"variant", "job");
@@ -216,3 +219,18 @@ void bench_print_policy(const struct bench_policy *policy)
 			outcome->hits * 100, outcome->ok ? "" : " FAILED");
 	}
 }
+
+static bool finish(const struct bench_options *options, const void *measured)
+{
+	const struct bench_policy *policy = measured;
+	int err = options->svg ? bench_plot_policy(policy, options->svg) : 0;
+
+	return !err && policy->ok;
+}
+
+const struct bench_part bench_policy = {.name = "policy",
+	.size = sizeof(struct bench_policy),
+	.measure = measure,
+	.add = add,
+	.print = print,
+	.finish = finish};

@@ -275,26 +275,26 @@ out:
 	return err;
 }
 
-int bench_scale(const struct bench_options *options, struct bench_scale *ret_scale)
+static int measure_all(const struct bench_options *options, void *measured)
 {
-	struct job job = {.result = ret_scale, .threads = options->threads};
-	size_t leaked = 0;
+	struct bench_scale *scale = measured;
+	struct job job = {.result = scale, .threads = options->threads};
 	int err = glk_tool_open(&options->context, &job.ctx);
 
 	if (err)
 		return err;
-	*ret_scale = (struct bench_scale){
+	*scale = (struct bench_scale){
 		.rounds = options->rounds ? options->rounds : DEFAULT,
 		.threads = options->threads,
 		.pairs = PAIRS,
 		.all_hits = true,
 	};
 	err = measure(&job);
-	if (err)
-		glk_tool_say_error("bench alloc", err);
-	if (glake_close(job.ctx, &leaked) || leaked) {
-		glk_tool_say("bench alloc: %zu blocks were lost", leaked);
-		err = err ? err : -EIO;
-	}
-	return err;
+	return bench_close(&bench_scale, job.ctx, err);
 }
+
+const struct bench_part bench_scale = {.name = "alloc, threads",
+	.size = sizeof(struct bench_scale),
+	.measure = measure_all,
+	.add = bench_add_scale,
+	.print = bench_print_scale};

@@ -46,8 +46,10 @@ static void add_count(struct glk_json *json, const struct bench_hits *count)
 	glk_json_add_uint(json, "driver_called", count->called);
 }
 
-void bench_add_alloc(struct glk_json *json, const struct bench_alloc *alloc)
+void bench_add_alloc(struct glk_json *json, const void *measured)
 {
+	const struct bench_alloc *alloc = measured;
+
 	glk_json_key(json, "alloc");
 	glk_json_object(json);
 	glk_json_add_uint(json, "rounds", alloc->rounds);
@@ -78,8 +80,10 @@ static void print_row(const char *name, struct bench_range ns)
 		ns.max);
 }
 
-void bench_print_alloc(const struct bench_alloc *alloc)
+void bench_print_alloc(const void *measured)
 {
+	const struct bench_alloc *alloc = measured;
+
 	printf("allocate and free, ns a pair, %u rounds of %zu pairs\n\n", alloc->rounds,
 		alloc->pairs);
 	printf("  %-16s %9s %9s %9s %9s %9s %9s\n", "", "mean", "min", "median", "max",
@@ -104,8 +108,10 @@ void bench_print_alloc(const struct bench_alloc *alloc)
 	putchar('\n');
 }
 
-void bench_add_scale(struct glk_json *json, const struct bench_scale *scale)
+void bench_add_scale(struct glk_json *json, const void *measured)
 {
+	const struct bench_scale *scale = measured;
+
 	glk_json_key(json, "scale");
 	glk_json_object(json);
 	glk_json_add_uint(json, "rounds", scale->rounds);
@@ -133,8 +139,10 @@ void bench_add_scale(struct glk_json *json, const struct bench_scale *scale)
 	glk_json_end(json);
 }
 
-void bench_print_scale(const struct bench_scale *scale)
+void bench_print_scale(const void *measured)
 {
+	const struct bench_scale *scale = measured;
+
 	printf("%u threads beside one, medians of %u rounds of %zu pairs a thread\n\n",
 		scale->threads, scale->rounds, scale->pairs);
 	printf("  %-12s %8s %11s %8s %11s %8s %7s %7s %9s\n", "", "block", "M pairs/s",
@@ -179,8 +187,10 @@ static void add_stitched(struct glk_json *json, const char *key,
 	glk_json_end(json);
 }
 
-void bench_add_stitch(struct glk_json *json, const struct bench_stitch *stitch)
+void bench_add_stitch(struct glk_json *json, const void *measured)
 {
+	const struct bench_stitch *stitch = measured;
+
 	glk_json_key(json, "stitch");
 	glk_json_object(json);
 	glk_json_add_text(json, "driver", stitch->backend);
@@ -210,8 +220,10 @@ static void print_stitched(const char *name, const struct bench_stitch *stitch,
 	printf(" %10s\n", figure_ns(stitched->wall_ms * 1e6).text);
 }
 
-void bench_print_stitch(const struct bench_stitch *stitch)
+void bench_print_stitch(const void *measured)
 {
+	const struct bench_stitch *stitch = measured;
+
 	printf("a block of %s on %zu pages that lay apart, %s\n\n",
 		figure_bytes(stitch->block).text, stitch->pages,
 		stitch->backend[0] == 's' ? "software device (driver time is modelled)"
@@ -233,8 +245,10 @@ void bench_print_stitch(const struct bench_stitch *stitch)
 	putchar('\n');
 }
 
-void bench_add_handover(struct glk_json *json, const struct bench_handover *handover)
+void bench_add_handover(struct glk_json *json, const void *measured)
 {
+	const struct bench_handover *handover = measured;
+
 	glk_json_key(json, "handover");
 	glk_json_object(json);
 	glk_json_add_uint(json, "rounds", handover->rounds);
@@ -274,8 +288,10 @@ void bench_add_handover(struct glk_json *json, const struct bench_handover *hand
 	glk_json_end(json);
 }
 
-void bench_print_handover(const struct bench_handover *handover)
+void bench_print_handover(const void *measured)
 {
+	const struct bench_handover *handover = measured;
+
 	printf("a block that another stream freed, ns a request, %u rounds of %u\n\n",
 		handover->rounds, handover->blocks);
 	printf("  %-6s %8s %8s %8s %8s %8s %8s   %s\n", "", "block", "mean", "min",

@@ -115,17 +115,17 @@ static bool is_bounded(const struct bench_sizes *sizes)
 		!grew(half->process_bytes, end->process_bytes);
 }
 
-int bench_sizes(const struct bench_options *options, struct bench_sizes *ret_sizes)
+static int measure(const struct bench_options *options, void *measured)
 {
-	struct bench_sizes *sizes = ret_sizes;
+	struct bench_sizes *sizes = measured;
 	void *live[LIVE] = {NULL};
-	size_t leaked = 0;
 	struct glake *ctx;
 	int err = glk_tool_open(&options->context, &ctx);
 
 	if (err)
 		return err;
-	*sizes = (struct bench_sizes){.requests = options->requests, .live = LIVE};
+	sizes->requests = options->requests;
+	sizes->live = LIVE;
 	for (unsigned i = 0; i < BENCH_SIZES_STEPS && !err; i++) {
 		uint64_t n = options->requests;
 
@@ -133,20 +133,24 @@ int bench_sizes(const struct bench_options *options, struct bench_sizes *ret_siz
 			(unsigned)(n * (i + 1) / BENCH_SIZES_STEPS), &sizes->step[i]);
 		progress_step(i + 1, BENCH_SIZES_STEPS);
 	}
-	if (err)
-		glk_tool_say_error("bench sizes", err);
 	for (int i = 0; i < LIVE; i++)
 		glake_free(ctx, live[i], NULL);
 	sizes->bounded = !err && is_bounded(sizes);
-	if (glake_close(ctx, &leaked) || leaked) {
-		glk_tool_say("bench sizes: %zu blocks were lost", leaked);
-		err = err ? err : -EIO;
-	}
-	return err;
+	return bench_close(&bench_sizes, ctx, err);
 }
 
-void bench_add_sizes(struct glk_json *json, const struct bench_sizes *sizes)
+static bool finish(const struct bench_options *options, const void *measured)
 {
+	const struct bench_sizes *sizes = measured;
+
+	(void)options;
+	return sizes->bounded;
+}
+
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_sizes *sizes = measured;
+
 	glk_json_key(json, "sizes");
 	glk_json_object(json);
 	glk_json_add_uint(json, "requests", sizes->requests);
@@ -178,8 +182,10 @@ void bench_add_sizes(struct glk_json *json, const struct bench_sizes *sizes)
 	glk_json_end(json);
 }
 
-void bench_print_sizes(const struct bench_sizes *sizes)
+static void print(const void *measured)
 {
+	const struct bench_sizes *sizes = measured;
+
 	printf("%u requests whose sizes never repeat, %u blocks live at most\n\n",
 		sizes->requests, sizes->live);
 	printf("  %9s %9s %9s %9s %8s %9s %9s %9s %9s %8s\n", "requests", "reserved",
@@ -204,3 +210,10 @@ void bench_print_sizes(const struct bench_sizes *sizes)
 		printf("  FAILED: something grew by half in the second half\n");
 	putchar('\n');
 }
+
+const struct bench_part bench_sizes = {.name = "sizes",
+	.size = sizeof(struct bench_sizes),
+	.measure = measure,
+	.add = add,
+	.print = print,
+	.finish = finish};

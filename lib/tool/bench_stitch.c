@@ -203,24 +203,32 @@ static int run(struct comb *comb)
 	return err;
 }
 
-int bench_stitch(const struct bench_options *options, struct bench_stitch *ret_stitch)
+static int measure(const struct bench_options *options, void *measured)
 {
-	struct comb comb = {.result = ret_stitch,
-		.rounds = options->rounds ? options->rounds : DEFAULT};
-	size_t leaked = 0;
+	struct bench_stitch *result = measured;
+	struct comb comb = {
+		.result = result, .rounds = options->rounds ? options->rounds : DEFAULT};
 	int err = glk_tool_open(&options->context, &comb.ctx);
 
 	if (err)
 		return err;
-	*ret_stitch = (struct bench_stitch){0};
-	err = run(&comb);
-	if (err)
-		glk_tool_say_error("bench stitch", err);
-	if (glake_close(comb.ctx, &leaked) || leaked) {
-		glk_tool_say("bench stitch: %zu blocks were lost", leaked);
-		err = err ? err : -EIO;
-	}
-	ret_stitch->ok = !err && ret_stitch->stitches && !ret_stitch->broken &&
-		(!ret_stitch->checked || ret_stitch->kept == (size_t)PAGES * comb.rounds);
+	err = bench_close(&bench_stitch, comb.ctx, run(&comb));
+	result->ok = !err && result->stitches && !result->broken &&
+		(!result->checked || result->kept == (size_t)PAGES * comb.rounds);
 	return err;
 }
+
+static bool finish(const struct bench_options *options, const void *measured)
+{
+	const struct bench_stitch *result = measured;
+
+	(void)options;
+	return result->ok;
+}
+
+const struct bench_part bench_stitch = {.name = "stitch",
+	.size = sizeof(struct bench_stitch),
+	.measure = measure,
+	.add = bench_add_stitch,
+	.print = bench_print_stitch,
+	.finish = finish};

@@ -104,7 +104,7 @@ static void keep_failure(int err, struct info *info)
 		snprintf(info->failure, sizeof(info->failure), "%s", strerror(-err));
 }
 
-static int report(const struct glk_tool_context *wanted, bool all, bool json)
+static int report(const struct glk_tool_context *wanted, bool all)
 {
 	struct info info = {.all = all};
 	int status = GLK_TOOL_OK;
@@ -116,7 +116,7 @@ static int report(const struct glk_tool_context *wanted, bool all, bool json)
 		keep_failure(err, &info);
 		status = GLK_TOOL_FAILED;
 	}
-	if (!json)
+	if (!wanted->json)
 		info_print_report(&info);
 	else if (info_print_json(&info))
 		status = GLK_TOOL_FAILED;
@@ -128,7 +128,7 @@ int glk_tool_info(int argc, char **argv)
 {
 	/* The report says itself what it runs on. */
 	struct glk_tool_context wanted = {.quiet = true};
-	bool all = false, json = false;
+	bool all = false;
 	int c, status = 0;
 
 	while (!status && (c = glk_tool_option(argc, argv, long_options)) != -1) {
@@ -136,20 +136,11 @@ int glk_tool_info(int argc, char **argv)
 		case 'a':
 			all = true;
 			break;
-		case 'd':
-			status = glk_tool_set_driver(&wanted, COMMAND, optarg);
-			break;
-		case 'c':
-			status = glk_tool_add_setting(&wanted, COMMAND, optarg);
-			break;
-		case 'j':
-			json = true;
-			break;
 		case 'h':
 			fputs(help, stdout);
 			return GLK_TOOL_OK;
 		default:
-			return GLK_TOOL_USAGE;
+			status = glk_tool_take_option(&wanted, COMMAND, c);
 		}
 	}
 	if (status)
@@ -157,5 +148,5 @@ int glk_tool_info(int argc, char **argv)
 	if (optind < argc)
 		return glk_tool_usage(
 			COMMAND, "no argument is expected, not '%s'", argv[optind]);
-	return report(&wanted, all, json);
+	return report(&wanted, all);
 }

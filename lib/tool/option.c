@@ -49,7 +49,7 @@ int glk_tool_option(int argc, char **argv, const struct option *options)
 	return c == ':' ? '?' : c;
 }
 
-int glk_tool_set_driver(
+static int set_driver(
 	struct glk_tool_context *wanted, const char *command, const char *text)
 {
 	if (!strcmp(text, "auto"))
@@ -75,6 +75,24 @@ int glk_tool_add_setting(
 			command, "more than %d settings", GLK_TOOL_SETTINGS_MAX);
 	wanted->settings[wanted->count++] = text;
 	return 0;
+}
+
+int glk_tool_take_option(struct glk_tool_context *wanted, const char *command, int c)
+{
+	switch (c) {
+	case 'd':
+		return set_driver(wanted, command, optarg);
+	case 'c':
+		return glk_tool_add_setting(wanted, command, optarg);
+	case 'j':
+		wanted->json = true;
+		return 0;
+	case 'q':
+		wanted->quiet = true;
+		return 0;
+	default:
+		return GLK_TOOL_USAGE;
+	}
 }
 
 int glk_tool_read_count(const char *command, const char *option, const char *text,

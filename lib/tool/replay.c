@@ -69,8 +69,6 @@ static int read_limit(const char *text, struct replay_limit *limit)
 static int take_option(int c, struct replay_options *options)
 {
 	switch (c) {
-	case 'd':
-		return glk_tool_set_driver(&options->context, COMMAND, optarg);
 	case 'l':
 		return read_limit(optarg, &options->limit);
 	case 'r':
@@ -81,8 +79,6 @@ static int take_option(int c, struct replay_options *options)
 			REPLAY_THREADS_MAX, &options->threads);
 	case 'g':
 		return glk_tool_read_gpu(COMMAND, optarg, &options->gpu);
-	case 'c':
-		return glk_tool_add_setting(&options->context, COMMAND, optarg);
 	case 'p':
 		options->pressure = true;
 		return 0;
@@ -92,14 +88,8 @@ static int take_option(int c, struct replay_options *options)
 	case 'L':
 		options->lenient = true;
 		return 0;
-	case 'j':
-		options->json = true;
-		return 0;
-	case 'q':
-		options->quiet = options->context.quiet = true;
-		return 0;
 	default:
-		return GLK_TOOL_USAGE;
+		return glk_tool_take_option(&options->context, COMMAND, c);
 	}
 }
 
@@ -111,7 +101,7 @@ static bool terminal_is_utf8(void)
 
 static int show(const struct replay_result *result, struct glk_json *json)
 {
-	if (result->options->json) {
+	if (result->options->context.json) {
 		replay_print_json(result, json);
 	} else {
 		replay_print_report(result, stdout);
@@ -145,7 +135,7 @@ static int replay_file(const char *path, const struct replay_options *options,
 	int status = GLK_TOOL_FAILED;
 	int err;
 
-	progress_start(options->quiet, path);
+	progress_start(options->context.quiet, path);
 	limits.gpu = options->gpu;
 	err = trace_load(
 		path, options->lenient, &limits, message, sizeof(message), &trace);
@@ -160,7 +150,7 @@ static int replay_file(const char *path, const struct replay_options *options,
 			replay_result_fini(&result);
 		}
 	}
-	if (err && options->json && several)
+	if (err && options->context.json && several)
 		show_error(path, message, json);
 	trace_fini(&trace);
 	return status;
@@ -172,14 +162,14 @@ static int replay_files(int count, char **paths, const struct replay_options *op
 	int status = GLK_TOOL_OK;
 
 	glk_json_init(&json, stdout, 2);
-	if (options->json && count > 1)
+	if (options->context.json && count > 1)
 		glk_json_array(&json);
 	for (int i = 0; i < count; i++) {
 		int one = replay_file(paths[i], options, count > 1, &json);
 
 		status = one ? one : status;
 	}
-	if (!options->json)
+	if (!options->context.json)
 		return status;
 	if (count > 1)
 		glk_json_end(&json);

@@ -30,9 +30,7 @@ struct replay_options {
 	unsigned threads;
 	int gpu; /* see struct trace_limits */
 	bool pressure;
-	bool json;
 	bool lenient;
-	bool quiet;
 	const char *plot; /* file name or NULL */
 };
 

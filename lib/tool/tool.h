@@ -43,19 +43,23 @@ int glk_tool_option(int argc, char **argv, const struct option *options);
 /* The record of the last failed call, as "what: sentence (class)". */
 void glk_tool_say_error(const char *what, int err);
 
-/* How a command opens its context: the options --driver and --conf. */
+/* The options that commands share: what a context is opened with, and how to report. */
 #define GLK_TOOL_SETTINGS_MAX 256
 
 struct glk_tool_context {
 	int backend; /* enum glake_backend */
-	bool quiet;  /* not a word about the device */
+	bool quiet;  /* not a word about the device, no progress */
+	bool json;   /* the report */
 	size_t count;
 	const char *settings[GLK_TOOL_SETTINGS_MAX + 1]; /* "section.key=value", NULL */
 };
 
-/* Reads the argument of --driver, or of --conf. 0, or 2 after a message. */
-int glk_tool_set_driver(
-	struct glk_tool_context *wanted, const char *command, const char *text);
+/*
+ * Takes one of --driver, --conf, --json and --quiet by its letter, and its argument from
+ * getopt's optarg. 0; 2 after a message, or for any other letter.
+ */
+int glk_tool_take_option(struct glk_tool_context *wanted, const char *command, int c);
+/* What --conf does. 0, or 2 after a message. */
 int glk_tool_add_setting(
 	struct glk_tool_context *wanted, const char *command, const char *text);
 
