@@ -16,8 +16,8 @@
 #define COMMAND "bench"
 
 /* The first two are what runs without a name. */
-static const struct bench_part *const parts[] = {
-	&bench_alloc, &bench_stitch, &bench_handover, &bench_sizes, &bench_policy};
+static const struct bench_part *const parts[] = {&bench_alloc, &bench_stitch,
+	&bench_handover, &bench_sizes, &bench_worst, &bench_policy};
 
 enum { ALLOC, STITCH, PARTS = sizeof(parts) / sizeof(parts[0]) };
 
@@ -27,6 +27,7 @@ static const struct option long_options[] = {
 	{"rounds", required_argument, NULL, 'r'},
 	{"threads", required_argument, NULL, 't'},
 	{"requests", required_argument, NULL, 'n'},
+	{"most", required_argument, NULL, 'm'},
 	{"svg", required_argument, NULL, 'o'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
@@ -36,7 +37,7 @@ static const struct option long_options[] = {
 
 static const char help[] =
 	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [sizes]\n"
-	"                      [policy [TRACE]...]\n"
+	"                      [worst] [policy [TRACE]...]\n"
 	"\n"
 	"Measures parts of the library; without a name, the first two.\n"
 	"\n"
@@ -44,14 +45,18 @@ static const char help[] =
 	"  stitch    a large block on pages that lay apart: driver calls, time, contents\n"
 	"  handover  a request for what another stream freed, with its work pending or done\n"
 	"  sizes     millions of sizes that never repeat: what the library keeps stays bounded\n"
+	"  worst     the longest free, request and time under the lock, against the number of\n"
+	"            blocks, streams, GPUs and contexts\n"
 	"  policy    recorded jobs under variants of the policy: memory against driver time;\n"
 	"            the jobs in t/data unless traces are named\n"
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
-	"  -r, --rounds N               how often each is measured (20; passes of policy: 4)\n"
+	"  -r, --rounds N               how often each is measured (20; worst: 3; passes of\n"
+	"                               policy: 4)\n"
 	"  -t, --threads N              alloc also with N threads, beside one (1)\n"
 	"  -n, --requests N             requests of sizes (7000000)\n"
+	"  -m, --most N                 worst without counts above N (1000000)\n"
 	"  -o, --svg FILE               draw the frontier of policy\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"
@@ -90,6 +95,9 @@ static int take_option(int c, struct bench_options *options)
 	case 'n':
 		return glk_tool_read_count(COMMAND, "--requests", optarg, BENCH_SIZES_MAX,
 			&options->requests);
+	case 'm':
+		return glk_tool_read_count(
+			COMMAND, "--most", optarg, BENCH_WORST_MOST, &options->most);
 	case 'o':
 		options->svg = optarg;
 		return 0;

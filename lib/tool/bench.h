@@ -9,6 +9,7 @@
  */
 #include "tool/replay.h"
 #include "tool/tool.h"
+#include "tool/worst.h"
 
 #include <glake/glake.h>
 
@@ -23,6 +24,8 @@
 #define BENCH_SIZES_MAX	   (7 << 20)
 #define BENCH_VARIANTS_MAX 16
 #define BENCH_TRACES_MAX   16
+#define BENCH_WORST_ROWS   96
+#define BENCH_WORST_MOST   1000000
 
 struct glk_json;
 
@@ -31,6 +34,7 @@ struct bench_options {
 	unsigned rounds; /* 0: what suits each */
 	unsigned threads;
 	unsigned requests; /* of sizes */
+	unsigned most;	   /* of worst; 0: as many as there are */
 	bool policy;	   /* is wanted */
 	size_t traces;	   /* of policy; 0: those of the source tree */
 	const char *trace[BENCH_TRACES_MAX];
@@ -50,7 +54,7 @@ struct bench_part {
 };
 
 extern const struct bench_part bench_alloc, bench_scale, bench_stitch, bench_handover,
-	bench_sizes, bench_policy;
+	bench_sizes, bench_policy, bench_worst;
 
 /* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
 int bench_close(const struct bench_part *part, struct glake *ctx, int err);
@@ -192,6 +196,19 @@ struct bench_policy {
 		} outcome[BENCH_VARIANTS_MAX];
 	} trace[BENCH_TRACES_MAX];
 	bool ok;
+};
+
+/* worst: the longest calls, by patterns and what they may grow with. */
+struct bench_worst {
+	size_t rows;
+	struct bench_worst_row {
+		const char *pattern, *against;
+		unsigned count, rounds;
+		const char *skipped; /* why, or NULL */
+		bool has[WORST_FIGURES];
+		struct bench_range figure[WORST_FIGURES];
+		uint64_t calls;
+	} row[BENCH_WORST_ROWS];
 };
 
 /* Draws the frontier. 0, or -errno after a message. */

@@ -133,6 +133,48 @@ def sizes():
     equal(tool("bench", "-n", str(7 * MIB + 1), "sizes").returncode, 2, "one size too many")
 
 
+WORST = {
+    "blocks": ["bin merges", "big beside", "half freed", "bins flushed", "checkerboard",
+               "new sizes", "freed elsewhere", "busy pages", "trim", "figures"],
+    "streams": ["idle streams", "streams in turn", "busy streams"],
+    "GPUs": ["last GPU", "last GPU, pools"],
+    "contexts": ["last context"],
+}
+FIGURES = ["free_ns", "request_ns", "mapping_request_ns", "call_ns", "hold_ns", "pair_ns"]
+
+
+def worst():
+    run = tool("bench", "-d", "soft", "-r", "2", "-m", "1000", "-j", "worst")
+    equal(run.returncode, 0, "the longest calls")
+    rows = json.loads(run.stdout)["worst"]["rows"]
+    for against, patterns in WORST.items():
+        mine = [r for r in rows if r["against"] == against]
+        equal(list(dict.fromkeys(r["pattern"] for r in mine)), patterns, f"against {against}")
+    equal([r["count"] for r in rows if r["pattern"] == "idle streams"], [1, 64],
+          "counts up to the most")
+    for row in rows:
+        what = f"{row['pattern']}, {row['count']}"
+        equal(row["rounds"], 2, f"{what}: rounds")
+        equal([k for k in row if k.endswith("_ns")], [k for k in FIGURES if k in row],
+              f"{what}: figures in order")
+        ok("hold_ns" in row and "skipped" not in row, f"{what}: was played", row)
+        for key in (k for k in FIGURES if k in row):
+            in_order(row[key], f"{what}: {key}")
+    named = {r["pattern"]: r for r in rows}
+    for pattern, key in (("bin merges", "free_ns"), ("bins flushed", "request_ns"),
+                         ("busy pages", "mapping_request_ns"), ("trim", "call_ns"),
+                         ("figures", "call_ns"), ("last context", "pair_ns")):
+        ok(key in named[pattern], f"{pattern}: shows what it is about", named[pattern])
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-m", "1", "worst")
+    has(run.stdout.decode(), "idle streams", "a report for people")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-m", "1000", "-j", "-c",
+               "soft.memory=64MiB", "worst")
+    equal(run.returncode, 0, "what does not fit")
+    rows = json.loads(run.stdout)["worst"]["rows"]
+    ok(any("skipped" in r for r in rows), "is left out, and said so")
+    equal(tool("bench", "-m", "1000001", "worst").returncode, 2, "one too many")
+
+
 def policy():
     trace = os.path.join(DATA, "opt13_N.csv.xz")
     with tempfile.TemporaryDirectory() as folder:
@@ -170,6 +212,7 @@ def main():
     threads()
     handover()
     sizes()
+    worst()
     policy()
     done()
 
