@@ -1,26 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-How many instructions a request and a free take that the quick bins serve, counted by
-callgrind: unlike a time, the same on every machine with the same compiler. It counts inside
-glake_alloc and glake_free alone, and two runs with different numbers of pairs are compared, so
-that the first requests, which are no hits, do not count.
+How many instructions a request and a free take that the quick bins serve. Two runs with
+different numbers of pairs are compared, so that the first requests, which are no hits, do not
+count.
 
 The same for a context that is recorded: what an event of its trace adds. The clock of valgrind is
 a system call, that of a program is not, so that this says less about the time.
 
-What is counted is the library as it was built. The limits are for a release build; with
-asserts or without full optimisation another limit holds, and the test says so. A build with
-sanitizers or without optimisation would count those, and is not looked at.
+The limits are for a release build; with asserts or without full optimisation another limit
+holds, and the test says so.
 """
 import os
-import re
-import shutil
-import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../flow"))
+from callgrind import build_in, count  # noqa: E402
 from tap import done, note, ok, start  # noqa: E402
 
 GOAL = 220
@@ -30,32 +26,15 @@ FEW, MANY = 2000, 12000
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "3 MiB": 3 << 20, "16 MiB": 16 << 20}
 
 
-def skip(why):
-    print(f"1..0 # SKIP {why}")
-    sys.exit(0)
-
-
-def count(pairs, size, settings=()):
-    """Instructions of a whole run."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
-    env.update(settings)
-    run = subprocess.run(
-        ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-         "--toggle-collect=glake_alloc", "--toggle-collect=glake_free",
-         os.environ["GLAKE_PAIRS"], str(pairs), str(size)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, check=False, env=env)
-    said = run.stderr.decode(errors="replace")
-    found = re.search(r"Collected : (\d+)", said)
-    if run.returncode or not found:
-        note(said)
-        return None
-    return int(found[1])
+def pairs_of(pairs, size, settings=()):
+    """Instructions of a run with so many pairs."""
+    return count(os.environ["GLAKE_PAIRS"], pairs, size, settings=settings)
 
 
 def check_recorded():
     with tempfile.TemporaryDirectory(prefix="glake-") as folder:
         settings = {"GLAKE_TRACE_FILE": os.path.join(folder, "%p.trace")}
-        counts = [count(pairs, 512, env) for env in ({}, settings) for pairs in (FEW, MANY)]
+        counts = [pairs_of(pairs, 512, env) for env in ({}, settings) for pairs in (FEW, MANY)]
         recorded = len(os.listdir(folder))
     if not ok(all(counts) and recorded == 2, "recorded: counted, all hits"):
         return
@@ -68,16 +47,12 @@ def check_recorded():
 
 def main():
     start()
-    build = os.environ.get("GLAKE_BUILD", "")
-    if build not in LIMITS:
-        skip("this build is not optimised, or has sanitizers")
-    if not shutil.which("valgrind"):
-        skip("valgrind is not installed")
+    build = build_in(LIMITS)
     limit = LIMITS[build]
     if build != "release":
         note(f"no release build: {limit} instead of {LIMITS['release']} is the limit")
     for name, size in SIZES.items():
-        few, many = count(FEW, size), count(MANY, size)
+        few, many = pairs_of(FEW, size), pairs_of(MANY, size)
         if not ok(few and many, f"{name}: counted, all hits"):
             continue
         pair = (many - few) / (MANY - FEW)
