@@ -28,6 +28,7 @@ static const struct option long_options[] = {
 	{"threads", required_argument, NULL, 't'},
 	{"requests", required_argument, NULL, 'n'},
 	{"most", required_argument, NULL, 'm'},
+	{"vary", required_argument, NULL, 'v'},
 	{"svg", required_argument, NULL, 'o'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
@@ -57,6 +58,8 @@ static const char help[] =
 	"  -t, --threads N              alloc also with N threads, beside one (1)\n"
 	"  -n, --requests N             requests of sizes (7000000)\n"
 	"  -m, --most N                 worst without counts above N (1000000)\n"
+	"  -v, --vary KEY=VALUE,...     policy with these values of a key in turn, in place of\n"
+	"                               its own list; repeatable\n"
 	"  -o, --svg FILE               draw the frontier of policy\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"
@@ -83,6 +86,20 @@ void bench_hits_end(struct glake *ctx, struct bench_hits *hits)
 	count(ctx, hits, 1);
 }
 
+static int add_vary(struct bench_options *options, const char *text)
+{
+	const char *value = strchr(text, '=');
+
+	if (!value || value == text || !value[1])
+		return glk_tool_usage(COMMAND,
+			"--vary takes SECTION.KEY=VALUE,VALUE..., not '%s'", text);
+	if (options->varied == BENCH_VARY_MAX)
+		return glk_tool_usage(
+			COMMAND, "more than %d keys to vary", BENCH_VARY_MAX);
+	options->vary[options->varied++] = text;
+	return 0;
+}
+
 static int take_option(int c, struct bench_options *options)
 {
 	switch (c) {
@@ -98,6 +115,8 @@ static int take_option(int c, struct bench_options *options)
 	case 'm':
 		return glk_tool_read_count(
 			COMMAND, "--most", optarg, BENCH_WORST_MOST, &options->most);
+	case 'v':
+		return add_vary(options, optarg);
 	case 'o':
 		options->svg = optarg;
 		return 0;
@@ -211,5 +230,7 @@ int glk_tool_bench(int argc, char **argv)
 		wanted[ALLOC] = wanted[STITCH] = true;
 	if (options.svg && !options.policy)
 		return glk_tool_usage(COMMAND, "--svg draws what policy measures");
+	if (options.varied && !options.policy)
+		return glk_tool_usage(COMMAND, "--vary is for policy");
 	return run(&options, wanted);
 }

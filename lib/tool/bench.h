@@ -22,7 +22,8 @@
 #define BENCH_HANDOVERS	   8
 #define BENCH_SIZES_STEPS  8
 #define BENCH_SIZES_MAX	   (7 << 20)
-#define BENCH_VARIANTS_MAX 16
+#define BENCH_VARIANTS_MAX 64
+#define BENCH_VARY_MAX	   16
 #define BENCH_TRACES_MAX   16
 #define BENCH_WORST_ROWS   96
 #define BENCH_WORST_MOST   1000000
@@ -38,6 +39,8 @@ struct bench_options {
 	bool policy;	   /* is wanted */
 	size_t traces;	   /* of policy; 0: those of the source tree */
 	const char *trace[BENCH_TRACES_MAX];
+	size_t varied;			  /* of policy; 0: see bench_policy.c */
+	const char *vary[BENCH_VARY_MAX]; /* "KEY=VALUE,VALUE" */
 	const char *svg; /* of policy; file name or NULL */
 };
 
@@ -182,6 +185,7 @@ struct bench_policy {
 		const char *name;    /* as people call it */
 		const char *setting; /* NULL: the defaults */
 	} variant[BENCH_VARIANTS_MAX];
+	char text[BENCH_VARIANTS_MAX][160]; /* of settings that were asked for */
 	struct {
 		char name[256];
 		uint64_t peak_live;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Recorded jobs under variants of the policy: what each choice is worth. One key is changed at
- * a time from its default; every variant replays every job a few times in a context of its
- * own. On the software device the same run gives the same figures on any machine.
+ * a time from its default, those of a table or those that were asked for; every variant replays
+ * every job a few times in a context of its own. On the software device the same run gives the same figures on any machine.
  */
 #include "tool/bench.h"
 
@@ -65,24 +65,86 @@ static void sum_up(const struct replay_result *result, struct bench_outcome *out
 	outcome->hits = requests ? (double)hits / (double)requests : 0;
 }
 
+/* The variants of a "KEY=VALUE,VALUE". 0 or -errno after a message. */
+static int add_values(struct bench_policy *policy, const char *vary)
+{
+	size_t key = strcspn(vary, "=") + 1, length;
+
+	for (const char *value = vary + key;; value += length + 1) {
+		char *text = policy->text[policy->variants];
+
+		length = strcspn(value, ",");
+		if (policy->variants == BENCH_VARIANTS_MAX ||
+			key + length >= sizeof(policy->text[0])) {
+			glk_tool_say(
+				"bench policy: --vary %s: more than %d values, or a longer "
+				"one than %zu letters",
+				vary, BENCH_VARIANTS_MAX - 1,
+				sizeof(policy->text[0]) - key - 1);
+			return -E2BIG;
+		}
+		memcpy(text, vary, key);
+		memcpy(text + key, value, length);
+		text[key + length] = '\0';
+		policy->variant[policy->variants].name = text;
+		policy->variant[policy->variants++].setting = text;
+		if (!value[length])
+			return 0;
+	}
+}
+
+/* What is no key, or no value of it, is told before hours of replays. */
+static int check_settings(
+	const struct bench_options *options, const struct bench_policy *policy)
+{
+	for (size_t i = 0; i < policy->variants; i++) {
+		const char *settings[] = {policy->variant[i].setting, NULL};
+		struct glake_options wanted = {.sz = sizeof(wanted),
+			.backend = options->context.backend,
+			.settings = settings};
+		int err = glake_conf_check(&wanted, NULL, NULL);
+
+		if (!err)
+			continue;
+		glk_tool_say_error("bench policy", err);
+		return err;
+	}
+	return 0;
+}
+
+static int choose_variants(
+	const struct bench_options *options, struct bench_policy *policy)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < (options->varied ? 1 : VARIANTS); i++) {
+		policy->variant[i].name = variants[i].name;
+		policy->variant[i].setting = variants[i].setting;
+		policy->variants++;
+	}
+	for (size_t i = 0; i < options->varied && !err; i++)
+		err = add_values(policy, options->vary[i]);
+	return err ? err : check_settings(options, policy);
+}
+
 static int run_variant(const struct bench_options *options, const struct trace *trace,
-	size_t variant, unsigned passes, struct bench_outcome *outcome)
+	const struct bench_policy *policy, size_t variant, struct bench_outcome *outcome)
 {
 	static struct replay_result result;
 	struct replay_options replay = {
-		.context = options->context, .repeats = passes, .threads = 1};
+		.context = options->context, .repeats = policy->passes, .threads = 1};
 	int err = 0;
 
-	if (variants[variant].setting)
+	if (policy->variant[variant].setting)
 		err = glk_tool_add_setting(
-			&replay.context, "bench", variants[variant].setting);
+			&replay.context, "bench", policy->variant[variant].setting);
 	if (!err)
 		err = replay_job(trace, &replay, &result);
 	if (err)
 		return -EINVAL;
 	sum_up(&result, outcome);
 	if (!result.ok)
-		glk_tool_say("%s, %s: %s", trace->name, variants[variant].name,
+		glk_tool_say("%s, %s: %s", trace->name, policy->variant[variant].name,
 			result.failure);
 	replay_result_fini(&result);
 	return 0;
@@ -99,10 +161,10 @@ static int run_trace(const struct bench_options *options, const char *path,
 
 	if (err)
 		glk_tool_say("%s", message);
-	for (size_t i = 0; i < VARIANTS && !err; i++) {
+	for (size_t i = 0; i < policy->variants && !err; i++) {
 		struct bench_outcome *outcome = &policy->trace[at].outcome[i];
 
-		err = run_variant(options, &trace, i, policy->passes, outcome);
+		err = run_variant(options, &trace, policy, i, outcome);
 		policy->ok = policy->ok && !err && outcome->ok;
 	}
 	if (!err) {
@@ -126,13 +188,11 @@ static int measure(const struct bench_options *options, void *measured)
 
 	*policy = (struct bench_policy){
 		.passes = options->rounds ? options->rounds : PASSES,
-		.variants = VARIANTS,
 		.ok = true,
 	};
-	for (size_t i = 0; i < VARIANTS; i++) {
-		policy->variant[i].name = variants[i].name;
-		policy->variant[i].setting = variants[i].setting;
-	}
+	err = choose_variants(options, policy);
+	if (err)
+		return err;
 	if (!count && !glob(TRACES, 0, NULL, &found)) {
 		paths = (const char *const *)found.gl_pathv;
 		count = found.gl_pathc;
@@ -200,19 +260,26 @@ static void add(struct glk_json *json, const void *measured)
 static void print(const void *measured)
 {
 	const struct bench_policy *policy = measured;
+	int width = 13;
 
-	printf("| %-13s | %-12s | reserved/live | first ms/GiB | later %% of job | worst  | "
-	       "hits %% |\n",
-		"variant", "job");
-	printf("|---------------|--------------|--------------:|-------------:|--------------:"
-	       "|-------:|-------:|\n");
+	for (size_t v = 0; v < policy->variants; v++) {
+		if ((int)strlen(policy->variant[v].name) > width)
+			width = (int)strlen(policy->variant[v].name);
+	}
+	printf("| %-*s | %-12s | reserved/live | first ms/GiB | later %% of job | worst  | "
+	       "hits %% |\n|",
+		width, "variant", "job");
+	for (int i = 0; i < width + 2; i++)
+		putchar('-');
+	printf("|--------------|--------------:|-------------:|--------------:|-------:|"
+	       "-------:|\n");
 	for (size_t i = 0; i < policy->variants * policy->traces; i++) {
 		size_t v = i / policy->traces, t = i % policy->traces;
 		const struct bench_outcome *outcome = &policy->trace[t].outcome[v];
 		double job_ms = policy->trace[t].job_ms;
 
-		printf("| %-13s | %-12s | %13.4f | %12.2f | %13.2f | %6.2f | %6.1f |%s\n",
-			policy->variant[v].name, policy->trace[t].name,
+		printf("| %-*s | %-12s | %13.4f | %12.2f | %13.2f | %6.2f | %6.1f |%s\n",
+			width, policy->variant[v].name, policy->trace[t].name,
 			outcome->over_live,
 			per_gib(outcome->first_ms, policy->trace[t].peak_live),
 			share(outcome->mean_ms, job_ms), share(outcome->most_ms, job_ms),

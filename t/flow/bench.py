@@ -198,6 +198,26 @@ def policy():
         lost = os.path.join(folder, "not", "there.svg")
         equal(tool("bench", "-q", "-r", "1", "-o", lost, "policy", trace).returncode, 1,
               "a picture that cannot be written")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-j", "policy", trace,
+               "--vary", "pool.large_page=4MiB,16MiB", "-v", "map.aliases=1")
+    equal(run.returncode, 0, "values of any key")
+    outcomes = json.loads(run.stdout)["policy"]["outcomes"]
+    equal([o["setting"] for o in outcomes],
+          ["", "pool.large_page=4MiB", "pool.large_page=16MiB", "map.aliases=1"],
+          "each value, one key at a time")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "policy", trace, "-v",
+               "stats.hold_clock=cpu")
+    has(run.stdout.decode(), "| stats.hold_clock=cpu | opt13_N ", "a table for people")
+    for vary, why in (("pool.nothing=1", "pool.nothing"), ("map.aliases=1,x", "map.aliases"),
+                      ("map.aliases=" + ",".join("1" * 64), "more than 63 values"),
+                      ("map.aliases=" + "1" * 200, "letters")):
+        run = tool("bench", "-d", "soft", "-q", "-v", vary, "policy", trace)
+        equal(run.returncode, 1, f"--vary {vary[:40]}: refused")
+        has(run.stderr.decode(), why, "and why")
+        ok(not run.stdout, "before anything is replayed")
+    for vary in ("map.aliases", "map.aliases=", "=1"):
+        equal(tool("bench", "-v", vary, "policy", trace).returncode, 2, f"--vary {vary}")
+    equal(tool("bench", "-v", "map.aliases=1", "alloc").returncode, 2, "nothing to vary")
     run = tool("bench", "policy", "/nowhere.csv")
     equal(run.returncode, 1, "a trace that is not there")
     has(run.stderr.decode(), "/nowhere.csv", "is named")
