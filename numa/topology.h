@@ -103,6 +103,9 @@ int glk_pci_read(const struct glk_sysroot *root, const char *id, struct glk_pci 
  */
 int glk_topology_of_pci(const struct glk_topology *topology, const struct glk_pci *pci);
 
+/* rdma.c: the host has an InfiniBand or RoCE device, as far as the kernel shows it. */
+bool glk_rdma_present(const struct glk_sysroot *root);
+
 /* The kernel of this machine has NUMA calls, and we are allowed to make them. */
 bool glk_numa_available(void);
 

@@ -66,17 +66,21 @@ GLAKE_EXPORT int glake_pool_begin_for(struct glake *ctx, int device,
  * that opens it.
  *
  * Returns 0, or -EINVAL (device; no such pool, or it is not open), -ESTALE, -ENODEV (in a forked
- * child). Thread: any, not only the one that began. Blocks: briefly. Driver calls: none.
+ * child). Thread: any, not only the one that began. Blocks: until calls of its filter have
+ * returned. Driver calls: none.
  */
 GLAKE_EXPORT int glake_pool_end(struct glake *ctx, int device, struct glake_pool_id id);
 
 /*
  * Takes back one glake_pool_begin. The last one ends the pool: its memory is unmapped after the
  * GPU was waited for, since nobody else knows when replays have finished, and serves other
- * requests from then on. No graph that used the pool may be replayed any more. Blocks of the
- * pool that are still live stay valid, and the pool goes when the last of them is freed; while
- * another stream captures, when that is over. If one of them was freed on a stream that captured
- * a graph with another pool, that graph may have used it, and this pool goes after that one.
+ * requests from then on. No graph that used the pool may be replayed any more.
+ *
+ * Blocks of the pool that are still live stay valid, and while one is, or while another stream
+ * captures, the pool stays. If one of them was freed on a stream that captured a graph with
+ * another pool, that graph may have used it, and this pool goes after that one. A free does not
+ * end a pool, since it would have to wait for the GPU: the next release of any pool does, the next
+ * glake_trim, or a request for which memory is short.
  *
  * Returns 0, or -EINVAL (device; no such pool), -EBUSY (it is open), -ESTALE, -EIO (the driver
  * refused), -ENODEV (device lost, or in a forked child).

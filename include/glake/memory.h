@@ -18,7 +18,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 	0x1u		       /* one physical handle: IPC, RDMA, NCCL registration */
 #define GLAKE_ALLOC_FLAGS 0x1u /* all flags this version knows */
 
-/* Sizes are rounded up to this many bytes, and blocks begin at multiples of it. */
+/* Sizes are rounded up to this many bytes, and blocks begin at multiples of it; for contiguous
+ * blocks it is pool.small_page. */
 #define GLAKE_GRAIN ((size_t)512)
 
 /*
@@ -45,22 +46,24 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of that
  * GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream that captures
- * a graph), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
- * fault; nothing is lost). A refused request changes nothing. What -ENOMEM is for, the class of
- * glake_last_error tells:
+ * a graph), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child:
+ * FORKED), -EIO (driver fault; nothing is lost). A refused request changes nothing. What -ENOMEM
+ * is for, the class of glake_last_error tells:
  *
  * NOMEM_DEVICE	no room on any rung; the text names what was needed, what is there and the
  *		largest hole
  * ADDRESS	the addresses of map.span, or as many of them as the system granted, are in
  *		use, or it grants next to none
  * LIMIT	as many extents are in use as map.extents allows, as many pages as pool.pages
- *		does, or 4096 streams of the GPU are known; on the software device also: the
- *		process has as many maps as vm.max_map_count allows
+ *		does, or 65536 slots by small blocks, or 4096 streams of the GPU are known; on the
+ *		software device also: the process has as many maps as vm.max_map_count allows
  * NOMEM_HOST	no host memory for tables
  *
- * Thread: any. Blocks: only when memory must be mapped. Driver calls: none from the quick
- * bins; else one that asks what the stream does, and where memory must be had, create, map, set
- * access, unmap, event record, stream wait.
+ * Thread: any. Blocks: not where a quick bin serves it, which is for blocks of up to
+ * policy.bins; else for the lock of the GPU, for the driver calls where memory must be had, and
+ * for the GPU where it is short. Driver calls: none from the quick bins; else one that asks what
+ * the stream does, and where memory must be had, create, map, set access, unmap, release, event
+ * record, stream wait.
  */
 GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr);
@@ -75,7 +78,8 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
  * (closed context), -EIO (a stream not seen before could neither be remembered nor waited for).
  * A refused free changes nothing. In a forked child 0, and nothing happens: the block is the
  * parent's.
- * Thread: any. Blocks: no. Driver calls: none for a stream seen before.
+ * Thread: any. Blocks: not for a block that goes to a quick bin, as those of up to policy.bins do;
+ * else for the lock of the GPU, never for the GPU. Driver calls: none for a stream seen before.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
@@ -128,7 +132,7 @@ struct glake_block {
 	size_t given;		    /* as given, a multiple of GLAKE_GRAIN */
 	int device;		    /* GPU number */
 	uint32_t flags;		    /* GLAKE_ALLOC_... it was made with */
-	size_t page_size;	    /* of the physical pages behind it */
+	size_t page_size;	    /* of the first physical page behind it */
 	size_t pages;		    /* physical pages it touches */
 	struct CUstream_st *stream; /* of the allocation */
 	struct glake_pool_id pool;  /* of graphs that it belongs to */
@@ -143,7 +147,7 @@ struct glake_block {
  * Returns 0, or -EINVAL (no live block of this context there), -ESTALE, -E2BIG, -ENODEV (in a
  * forked child).
  * Thread: any; the block must not be freed meanwhile for the answer to mean something.
- * Blocks: no. Driver calls: none.
+ * Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_query(
 	struct glake *ctx, const void *ptr, struct glake_block *ret_block);
@@ -160,12 +164,14 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
 
 /*
  * Gives physical memory that no live block uses back to the driver until at most `keep` bytes
- * are held, and says how many bytes were released. Memory whose last use on the GPU has not
- * finished stays; nothing waits for the GPU.
+ * are held, and says how many bytes were released. Blocks in bins merge. Memory whose last use on
+ * the GPU has not finished stays, and nothing waits for it; but pools of graphs that were released
+ * and whose last block has been freed since end here, which does wait for the GPU: see graph.h.
  *
  * Returns 0, or -EINVAL (device), -ESTALE, -EIO (the driver refused), -ENODEV (device lost, or
  * in a forked child).
- * Thread: any. Blocks: for the driver calls. Driver calls: unmap and release per page.
+ * Thread: any. Blocks: for the driver calls; where pools of graphs end, until the GPU is idle.
+ * Driver calls: unmap and release per page; for such pools a wait and unreserve.
  */
 GLAKE_EXPORT int glake_trim(
 	struct glake *ctx, int device, size_t keep, size_t *ret_released);

@@ -34,8 +34,8 @@ enum glake_call {
 
 /* Rungs of the ladder that a request climbs when memory is short, each counted. */
 enum glake_rung {
-	GLAKE_RUNG_LIMBO = 0,	 /* a mapping in limbo was ready and gave its page */
-	GLAKE_RUNG_RECUT,	 /* pages of the other class were turned into this one */
+	GLAKE_RUNG_LIMBO = 0,	 /* pools of graphs that were released gave their pages */
+	GLAKE_RUNG_RECUT,	 /* pages that nobody used, of any size, made room for new ones */
 	GLAKE_RUNG_CROSS_STREAM, /* another stream's memory, behind a stream wait */
 	GLAKE_RUNG_SPILL_PEER,	 /* a cold block went to a peer GPU */
 	GLAKE_RUNG_SPILL_HOST,	 /* a cold block went to the host */
@@ -77,13 +77,13 @@ struct glake_stats {
 	uint64_t quick;	  /* bytes of freed blocks in the quick bins */
 	uint64_t flushes; /* times that the bins gave blocks back to be merged */
 
-	/* Streams and limbo, where a mapping waits until nobody on the GPU uses it any more. */
+	/* Streams and limbo: a mapping goes when nobody on the GPU uses it any more. */
 	uint64_t streams;   /* known at present, those that ended with work left included */
 	uint64_t events;    /* of the library, at the driver at present */
-	uint64_t unmapped;  /* bytes of mappings that went through limbo */
-	uint64_t released;  /* bytes of pages that did, to the driver */
+	uint64_t unmapped;  /* bytes of mappings that went */
+	uint64_t released;  /* bytes of pages that went with theirs, to the driver */
 	uint64_t held_back; /* times that something was not ready to go */
-	uint64_t graces;    /* grace periods waited for, one a batch */
+	uint64_t graces;    /* grace periods waited for, as the table of streams grew */
 
 	/* Pools of graphs; what they have is in the figures above too. */
 	uint64_t pools;

@@ -57,8 +57,9 @@ GLAKE_EXPORT int glake_stream_end(
  * glake_stream_wait. Or the program makes them and tells: glake_event_recorded *before* it
  * records the event, glake_stream_waited *after* the wait. If waits for an event are told, all
  * its records must be, and what is done and told of one event comes one after the other: no wait
- * begins between the note of a record and the record. An event that is destroyed is forgotten by glake_event_forget, or by
- * glake_event_free for those of glake_event_new, which makes one without timing.
+ * begins between the note of a record and the record. An event that is destroyed is forgotten by
+ * glake_event_forget, or by glake_event_free for those of glake_event_new, which makes one without
+ * timing.
  *
  * On a stream that captures a graph nothing is noted: the order of a graph is its own.
  *

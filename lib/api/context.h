@@ -72,6 +72,18 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context);
 int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
 	struct glk_cache **ret_cache);
 
+/* The GPU of a context that an address belongs to, be it in a pool of graphs; NULL: none. */
+static inline struct glk_cache *glk_context_cache(
+	const struct glk_context *context, uint64_t addr)
+{
+	const struct glk_range *range = glk_index_find(addr);
+	struct glk_cache *home = range ? glk_cache_of(range)->home : NULL;
+
+	return home >= context->caches && home < context->caches + context->devices
+		? home
+		: NULL;
+}
+
 /* The context of a handle that is recorded, or NULL. */
 static inline struct glk_context *glk_context_recorded(struct glake *handle)
 {

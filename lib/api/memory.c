@@ -4,7 +4,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
-#include "cache/hit.h"
+#include "cache/bin/hit.h"
 
 #include <errno.h>
 
@@ -76,29 +76,18 @@ int glake_alloc(struct glake *ctx, int device, size_t size, struct CUstream_st *
 	return glk_hit_alloc(&context->caches[device], size, stream, ret_ptr);
 }
 
-/* The GPU an address belongs to. */
+/* The GPU of this context that an address belongs to. */
 static int find_cache(
 	struct glk_context *context, uint64_t addr, struct glk_cache **ret_cache)
 {
-	for (int i = 0; i < context->devices; i++) {
-		if (glk_cache_holds(&context->caches[i], addr) ||
-			glk_graph_holds(&context->caches[i], addr)) {
-			*ret_cache = &context->caches[i];
-			return 0;
-		}
-	}
+	*ret_cache = glk_context_cache(context, addr);
+	if (*ret_cache)
+		return 0;
 	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
 		"%p is not memory of this context", (void *)(uintptr_t)addr);
 }
 
-static int free_at(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
-{
-	if (glk_cache_holds(cache, addr))
-		return glk_cache_free(cache, addr, stream);
-	return glk_graph_free(cache, addr, stream);
-}
-
-/* A free on another GPU than the first, of what is none of ours, or of nothing. */
+/* A free of what is none of ours, of a pool of graphs, or of nothing. */
 static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
@@ -118,7 +107,7 @@ static GLK_COLD int free_other(struct glake *ctx, void *ptr, struct CUstream_st 
 	event = glk_context_record(
 		context, GLAKE_TRACE_FREE, err ? 0 : cache->device, addr, 0, stream);
 	if (!err)
-		err = free_at(cache, addr, stream);
+		err = glk_cache_free(cache, addr, stream);
 	if (err)
 		glk_trace_refuse(event, err);
 	return err;
@@ -135,12 +124,15 @@ static GLK_COLD int free_recorded(
 	struct glk_context *context = glk_context_recorded(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct glake_trace_event *event;
+	struct glk_cache *cache;
 	int err;
 
-	if (!context || !glk_cache_holds(context->caches, addr))
+	cache = context ? glk_context_cache(context, addr) : NULL;
+	if (!cache)
 		return free_other(ctx, ptr, stream);
-	event = glk_context_record(context, GLAKE_TRACE_FREE, 0, addr, 0, stream);
-	err = glk_cache_free(context->caches, addr, stream);
+	event = glk_context_record(
+		context, GLAKE_TRACE_FREE, cache->device, addr, 0, stream);
+	err = glk_cache_free(cache, addr, stream);
 	if (err)
 		glk_trace_refuse(event, err);
 	return err;
@@ -150,14 +142,18 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 {
 	struct glk_context *context = glk_context_find(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	struct glk_cache *first;
+	const struct glk_range *range = glk_index_find(addr);
+	struct glk_cache *cache;
 
 	if (!context)
 		return free_recorded(ctx, ptr, stream);
-	first = context->caches;
-	if (glk_cache_holds(first, addr))
-		return glk_hit_free(first, addr, stream);
-	return free_other(ctx, ptr, stream);
+	if (!range)
+		return free_other(ctx, ptr, stream);
+	cache = glk_cache_of(range);
+	/* of a pool of graphs, or of another context */
+	if (cache->first != context->caches)
+		return free_other(ctx, ptr, stream);
+	return glk_hit_free(cache, range, addr, stream);
 }
 
 /* The GPU of a block, for what is no plain free. In a forked child -ENODEV. */

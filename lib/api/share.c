@@ -18,14 +18,9 @@ static int block_cache(struct glake *ctx, const void *ptr, struct glk_cache **re
 
 	if (err)
 		return err;
-	for (int i = 0; i < context->devices; i++) {
-		struct glk_cache *cache = &context->caches[i];
-
-		if (!glk_cache_holds(cache, addr) && !glk_graph_holds(cache, addr))
-			continue;
-		*ret_cache = cache;
+	*ret_cache = glk_context_cache(context, addr);
+	if (*ret_cache)
 		return 0;
-	}
 	return glk_error(
 		-EINVAL, GLAKE_ERROR_NOT_MINE, "%p is not memory of this context", ptr);
 }

@@ -15,4 +15,15 @@ static inline int64_t glk_clock_ns(void)
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+/* Ticks of a counter of the processor that goes on at one rate, for differences; ns where it has
+ * none that programs may read. */
+static inline int64_t glk_clock_ticks(void)
+{
+#if defined(__x86_64__)
+	return (int64_t)__builtin_ia32_rdtsc();
+#else
+	return glk_clock_ns();
+#endif
+}
+
 #endif

@@ -144,16 +144,6 @@ static void go_to(struct glk_conf_reader *reader, enum glk_conf_id id)
 	reader->source = reader->conf->from[id].source;
 }
 
-static void check_page(struct glk_conf_reader *reader, enum glk_conf_id id,
-	const char *name, size_t size)
-{
-	if (!(size & (size - 1)))
-		return;
-	go_to(reader, id);
-	glk_conf_report(
-		reader, -EINVAL, name, "not a power of two; 2MiB, 4MiB, 8MiB ... are");
-}
-
 /* What the range of one key cannot say. */
 static void check_together(struct glk_conf_reader *reader)
 {
@@ -162,21 +152,25 @@ static void check_together(struct glk_conf_reader *reader)
 	const struct glk_conf *conf = reader->conf;
 	char text[GLK_FORMAT_MAX];
 
-	check_page(reader, small, "pool.small_page", conf->pool_small_page);
-	check_page(reader, large, "pool.large_page", conf->pool_large_page);
-	if (conf->pool_large_page >= conf->pool_small_page)
+	if (conf->pool_small_page & (conf->pool_small_page - 1)) {
+		go_to(reader, small);
+		glk_conf_report(reader, -EINVAL, "pool.small_page",
+			"not a power of two; 2MiB, 4MiB and 8MiB are");
+		return;
+	}
+	if (!(conf->pool_large_page % conf->pool_small_page))
 		return;
 	/* The stronger origin is the one that was meant to fit the other. */
 	if (conf->from[small].origin > conf->from[large].origin) {
 		go_to(reader, small);
 		glk_format_size(conf->pool_large_page, text, sizeof(text));
 		glk_conf_report(reader, -EINVAL, "pool.small_page",
-			"larger than pool.large_page, which is %s", text);
+			"no part of pool.large_page, which is %s", text);
 	} else {
 		go_to(reader, large);
 		glk_format_size(conf->pool_small_page, text, sizeof(text));
 		glk_conf_report(reader, -EINVAL, "pool.large_page",
-			"smaller than pool.small_page, which is %s", text);
+			"no multiple of pool.small_page, which is %s", text);
 	}
 }
 

@@ -6,9 +6,10 @@
  *
  *	GLK_KEY(section, key, TYPE, field, default, min, max, choices, help)
  *
- * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), TIME (int64_t ns), CHOICE (int, the
- * index into the comma-separated choices) or TEXT (char[128]). Defaults are written as a
- * person would. min and max bound INT, SIZE and TIME; for others they are 0.
+ * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), TIME (int64_t ns), RATIO (double), CHOICE
+ * (int, the index into the comma-separated choices) or TEXT (char[128]). Defaults are written as
+ * a person would. min and max bound INT, SIZE and TIME, and RATIO in thousandths; for others they
+ * are 0.
  *
  * Environment: GLAKE_<SECTION>_<KEY> in capitals.
  */
@@ -57,20 +58,24 @@ GLK_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
 GLK_KEY(pool, budget, SIZE, pool_budget, "0", 0, 16 * GLK_TIB, "",
 	"Most physical memory to hold on each GPU; 0 for all there is.")
 GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MIB, "",
-	"Size of the pages under small blocks, those of half a page at most, and medium ones: a "
-	"power of two.")
-GLK_KEY(pool, large_page, SIZE, pool_large_page, "8MiB", 2 * GLK_MIB, 1 * GLK_GIB, "",
-	"Size of the pages under large blocks, those of half a large page or more: a power of "
-	"two, no smaller than the small page.")
+	"Size of a slot of addresses, and of the pages under small blocks and at the ends of "
+	"others: a power of two.")
+GLK_KEY(pool, large_page, SIZE, pool_large_page, "0", 0, 1 * GLK_GIB, "",
+	"Size of the pages inside blocks: a multiple of the small page. Larger ones are mapped in "
+	"less time and leave more memory that nothing else can use. With 0 it is 8MiB, or 32MiB "
+	"where policy.target is above 1.02.")
 GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
 	"Most pages a context may hold, over all GPUs and nodes.")
 
 GLK_KEY(pool, export, CHOICE, pool_export, "auto", 0, 0, "auto,fd,no",
 	"What pages are made to be able to do beside lying in memory, which cannot be changed "
-	"later. With auto they can be given to other processes, registered for RDMA and named by "
-	"fabric handles, as far as the GPU and the driver allow. With fd only the first, which "
-	"costs nothing on an H200, where for RDMA a page takes 5 us longer to map and 5 us longer "
-	"to unmap; with no, nothing of that.")
+	"later. With auto they can be given to other processes, named by fabric handles and, as "
+	"the key rdma says, registered for RDMA, as far as the GPU and the driver allow. With fd "
+	"only the first, which costs nothing on an H200; with no, nothing of that.")
+GLK_KEY(pool, rdma, CHOICE, pool_rdma, "auto", 0, 0, "auto,yes,no",
+	"Whether pages are made so that network cards can reach them, for which on an H200 a page "
+	"takes 5 us longer to map and 5 us longer to unmap. With auto they are where the host has "
+	"an RDMA device. Dma-bufs do not need it.")
 GLK_KEY(pool, peers, CHOICE, pool_peers, "no", 0, 0, "no,all",
 	"Which other GPUs may read and write the memory of each GPU: none, or all that can reach "
 	"it, as NCCL wants it. glake_peer_access changes it for two GPUs. Mapping memory takes "
@@ -80,14 +85,16 @@ GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "
 	"addresses, so that requests for more memory need no call of the driver; 0 for no "
 	"thread. At most so much more is held, and so much of the budget is left alone. 1GiB is "
-	"a good value, below 64MiB there are no pages for small blocks in it.")
+	"a good value; less than a large page is nothing.")
 
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
-	"Addresses to reserve for each GPU. Halved until the system grants it.")
+	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
+	"they are needed, in steps of four times the memory of the GPU, half of it for a pool; a "
+	"step is halved until the system grants it.")
 GLK_KEY(map, extents, INT, map_extents, "4194304", 16, 16777215, "",
 	"Most extents, given and free, of each GPU.")
 GLK_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
-	"Most addresses one page should be mapped at; the least recently used goes first.")
+	"Most addresses one page should be mapped at; the oldest mapping goes first.")
 
 /* As CUDA names them for its own pools. */
 GLK_KEY(stream, event_dependencies, BOOL, stream_event_dependencies, "yes", 0, 0, "",
@@ -101,23 +108,17 @@ GLK_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes"
 	"Memory freed on one stream may serve another behind a stream wait that the library "
 	"inserts.")
 
-/* The defaults of this section are what measurement chose (t/bench/frontier.md); the other
- * values are there so that it can be repeated. */
-GLK_KEY(policy, bins, CHOICE, policy_bins, "neighbours", 0, 0, "neighbours,all,none",
-	"For measurement: which freed medium and large blocks wait in bins for a request of "
-	"their size. All medium ones, and large ones with nothing free beside them; all; or "
-	"none.")
-GLK_KEY(policy, steal, CHOICE, policy_steal, "oldest", 0, 0, "oldest,newest",
-	"For measurement: which page that nobody uses is put behind a block elsewhere first, "
-	"among those with equally many mappings: the one idle for longest, or the last one.")
+GLK_KEY(policy, target, RATIO, policy_target, "1.005", 1000, 100000, "",
+	"How much physical memory may be held, over the most that was ever live, before memory "
+	"is looked for more closely: then blocks in bins are merged and idle pages of other "
+	"sizes broken up before new pages are made. 1.05 buys speed with memory, 1 the reverse.")
+/* The defaults of the other keys are what measurement chose (t/bench/frontier.md); other values
+ * are there so that it can be repeated. */
+GLK_KEY(policy, bins, SIZE, policy_bins, "256KiB", 0, 16 * GLK_TIB, "",
+	"For measurement: blocks up to this size wait in bins for a request of their size when "
+	"they are freed; larger ones merge with what is free beside them at once.")
 GLK_KEY(policy, ends, CHOICE, policy_ends, "both", 0, 0, "both,low,high",
 	"For measurement: which ends of a free extent are tried for a block.")
-GLK_KEY(policy, grow, CHOICE, policy_grow, "late", 0, 0, "late,early",
-	"For measurement: new pages after the idle ones are used up, or before, as long as the "
-	"budget and the GPU allow.")
-GLK_KEY(policy, recut, CHOICE, policy_recut, "pressure", 0, 0, "pressure,growth",
-	"For measurement: idle pages of another size are given back only when the budget or the "
-	"GPU allows no new page, or before any new page is made.")
 
 GLK_KEY(preload, free, CHOICE, preload_free, "sync", 0, 0, "sync,stream",
 	"Under libglake-preload.so: whether cudaFree waits for the work of the GPU, as it does "

@@ -33,6 +33,7 @@ const char *glk_conf_type_name(enum glk_conf_type type)
 		[GLK_TYPE_SIZE] = "size",
 		[GLK_TYPE_TIME] = "time",
 		[GLK_TYPE_CHOICE] = "choice",
+		[GLK_TYPE_RATIO] = "ratio",
 		[GLK_TYPE_TEXT] = "text",
 	};
 
@@ -80,6 +81,10 @@ void glk_conf_range(const struct glk_conf_key *key, char *buffer, size_t size)
 			i++)
 			at += (size_t)snprintf(buffer + at, size - at, "%s%.*s",
 				i ? ", " : "", length, name);
+		return;
+	case GLK_TYPE_RATIO:
+		snprintf(buffer, size, "%g ... %g", (double)key->min / 1000,
+			(double)key->max / 1000);
 		return;
 	case GLK_TYPE_TEXT:
 		snprintf(buffer, size, "%d characters at most", GLK_CONF_TEXT_MAX - 1);

@@ -14,6 +14,7 @@ enum glk_conf_type {
 	GLK_TYPE_SIZE,
 	GLK_TYPE_TIME,
 	GLK_TYPE_CHOICE,
+	GLK_TYPE_RATIO,
 	GLK_TYPE_TEXT,
 };
 
@@ -22,7 +23,7 @@ struct glk_conf_key {
 	enum glk_conf_type type;
 	size_t offset; /* of its field in struct glk_conf */
 	const char *default_value;
-	int64_t min, max;    /* of INT, SIZE and TIME */
+	int64_t min, max;    /* of INT, SIZE and TIME; of RATIO in thousandths */
 	const char *choices; /* of CHOICE, comma-separated */
 	const char *help;
 };

@@ -71,6 +71,23 @@ static int parse_number(
 	return err;
 }
 
+static int parse_ratio(const struct glk_conf_key *key, const char *text, double *ret_ratio)
+{
+	char shown[GLK_CONF_TEXT_MAX];
+	double ratio;
+	int err;
+
+	/* with or without the x that tells ratios from sizes elsewhere */
+	snprintf(shown, sizeof(shown), "%s%s", *text == 'x' ? "" : "x", text);
+	err = glk_parse_ratio(shown, &ratio);
+	if (err)
+		return err;
+	if (ratio * 1000 < (double)key->min || ratio * 1000 > (double)key->max)
+		return -ERANGE;
+	*ret_ratio = ratio;
+	return 0;
+}
+
 static void explain(const struct glk_conf_key *key, const char *text, int err,
 	char *ret_why, size_t size)
 {
@@ -80,11 +97,13 @@ static void explain(const struct glk_conf_key *key, const char *text, int err,
 		[GLK_TYPE_SIZE] = "not a size",
 		[GLK_TYPE_TIME] = "not a time",
 		[GLK_TYPE_CHOICE] = "none of the choices",
+		[GLK_TYPE_RATIO] = "not a ratio",
 		[GLK_TYPE_TEXT] = "not printable",
 	};
 	static const char *const units[] = {
 		[GLK_TYPE_SIZE] = " in B, KiB, MiB, GiB or TiB, as 8MiB",
 		[GLK_TYPE_TIME] = " in ns, us, ms or s, as 15us",
+		[GLK_TYPE_RATIO] = ", as 1.005",
 		[GLK_TYPE_TEXT] = "",
 	};
 	char range[GLK_CONF_RANGE_MAX], shown[GLK_CONF_SHOWN_MAX];
@@ -121,6 +140,9 @@ int glk_conf_parse(struct glk_conf *conf, enum glk_conf_id id, const char *text,
 	case GLK_TYPE_CHOICE:
 		err = parse_choice(key, text, field);
 		break;
+	case GLK_TYPE_RATIO:
+		err = parse_ratio(key, text, field);
+		break;
 	case GLK_TYPE_TEXT:
 		err = parse_text(text, field);
 		break;
@@ -154,6 +176,9 @@ void glk_conf_format(
 	case GLK_TYPE_CHOICE:
 		length = glk_conf_choice(key, *(const int *)field, &name);
 		snprintf(buffer, size, "%.*s", length, name);
+		break;
+	case GLK_TYPE_RATIO:
+		snprintf(buffer, size, "%g", *(const double *)field);
 		break;
 	case GLK_TYPE_TEXT:
 		snprintf(buffer, size, "%s", (const char *)field);

@@ -11,8 +11,8 @@
  * Fork		leaves static locks free in the child, and the others as they were: they belong
  *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
- * Time		a lock that was asked to keeps the longest time that it was held. It reads a
- *		clock twice a turn, 50 ns together for the monotonic one
+ * Time		a lock that was asked to keeps the longest time that it was held. It reads the
+ *		processor's counter twice a turn, 20 ns together
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -30,6 +30,7 @@ enum glk_rank {
 	GLK_RANK_SEAT,	      /* seats of threads that come and go */
 	GLK_RANK_TRACE,	      /* lanes of threads that come and go */
 	GLK_RANK_NODE,	      /* growth of a node */
+	GLK_RANK_INDEX,	      /* the index of all addresses */
 	GLK_RANK_DRIVER,      /* inside a backend of the driver table */
 	GLK_RANK_LOG,
 	GLK_RANK_THREAD,      /* the first record of a thread */
@@ -43,9 +44,13 @@ struct glk_lock {
 	bool is_static;
 	bool timed;
 	clockid_t clock; /* if timed */
-	int64_t since;	 /* when it was taken, ns of that clock */
+	int64_t since;	 /* when it was taken, in ticks for CLOCK_MONOTONIC, else ns */
+	int64_t longest; /* the longest turn, likewise */
+	struct {
+		int64_t ticks, ns;
+	} origin; /* when it was asked to keep time */
 	/* The longest that it was held, ns, but for the turn under way. Under the lock: who
-	 * holds it may read it, or set it to 0. */
+	 * holds it may read it. */
 	int64_t hold_max;
 };
 
@@ -59,6 +64,8 @@ void glk_unlock(struct glk_lock *lock);
  * the processor away. Before any thread takes it.
  */
 void glk_lock_time(struct glk_lock *lock, clockid_t clock);
+/* Has it begin anew; under the lock. */
+void glk_lock_forget(struct glk_lock *lock);
 /* pthread_cond_wait() for one who holds it, who does not hold it meanwhile. */
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake);
 

@@ -2,9 +2,9 @@
 /*
  * Records live in a slab that is made at the first need and never freed. A process that is not
  * allowed the addresses for all there may be (RLIMIT_AS, RLIMIT_DATA) has room for fewer, so that
- * its failures have a text all the same. The key destructor gives a record back when its thread ends; a thread that is killed keeps it, which the
- * maximum bounds. No RCU section is opened here, because liburcu's own destructor may already
- * have run.
+ * its failures have a text all the same. The key destructor gives a record back when its thread
+ * ends; a thread that is killed keeps it, which the maximum bounds. No RCU section is opened here,
+ * because liburcu's own destructor may already have run.
  */
 #include "base/thread.h"
 

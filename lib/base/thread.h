@@ -21,7 +21,7 @@
 /* Room for messages that wait for the end of a lock: two of the longest, or some more. */
 #define GLK_THREAD_LOG 1280
 
-/* Most places a thread keeps, see cache/seat.h: one a GPU of a context. */
+/* Most places a thread keeps, see cache/bin/seat.h: one a GPU of a context. */
 #define GLK_THREAD_SEATS 16
 
 struct glk_thread {

@@ -11,87 +11,67 @@
 #include <signal.h>
 #include <string.h>
 
-/* Of 32 parts, those of each kind. Small pages serve many requests each, and the recorded jobs
- * hold 1 to 6 % of their memory in them. */
-static const unsigned part_of_32[GLK_KIND_COUNT] = {1, 1, 30, 0};
-
-/* Bytes of a class that nobody uses. */
-static uint64_t idle_bytes(const struct glk_cache *cache, enum glk_class class)
+/* Bytes that nobody uses. */
+static uint64_t idle_bytes(const struct glk_cache *cache)
 {
-	uint64_t pages = glk_load_relaxed(&cache->node->free_count[class]);
-
-	for (int list = 0; list < GLK_IDLE_LISTS; list++)
-		pages += cache->map.idle[class][list].valid;
-	return pages * cache->node->page_size[class];
+	return (cache->map.idle_slots << cache->map.shift) + glk_node_free(cache->node);
 }
 
-static bool may_grow(struct glk_ahead *a, const struct glk_span *span)
+static bool may_grow(struct glk_ahead *a)
 {
 	const struct glk_cache *cache = a->cache;
 	uint64_t held = glk_load_relaxed(&cache->node->held);
 	uint64_t limit = glk_load_relaxed(&cache->node->budget);
-	uint64_t page = UINT64_C(1) << span->shift, wanted = 0;
+	uint64_t page = (uint64_t)a->slots << cache->map.shift;
 
 	if (limit > cache->memory)
 		limit = cache->memory;
 	if (held != a->refused)
 		a->refused = 0;
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		if (cache->map.span[kind].class == span->class)
-			wanted += a->part[kind] * page;
-	}
-	return !a->refused && idle_bytes(cache, span->class) + page <= wanted &&
+	return !a->refused &&
+		idle_bytes(cache) + page <= (uint64_t)a->part << cache->map.shift &&
 		a->size + page <= limit && held <= limit - a->size - page;
 }
 
-/* The next slot of a span to fill; false if there is none now. */
-static bool choose_slot(struct glk_ahead *a, struct glk_span *span, uint32_t *ret_slot)
-{
-	uint32_t slot = glk_span_fresh(span);
-
-	if (slot < a->next[span->kind])
-		slot = a->next[span->kind];
-	while (slot < a->goal[span->kind] && glk_bit_get(span->mapped, slot))
-		slot++;
-	a->next[span->kind] = slot;
-	*ret_slot = slot;
-	return slot < a->goal[span->kind] && may_grow(a, span);
-}
-
+/* The next slots to fill: a large page where one has room, and where requests have left less
+ * before what they mapped, a small one. False if there are none now. */
 static bool choose(struct glk_ahead *a)
 {
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		struct glk_span *span = &a->cache->map.span[kind];
+	const struct glk_map *map = &a->cache->map;
+	uint32_t slot = glk_map_fresh(map), behind;
 
-		if (!a->goal[kind])
-			continue;
-		if (choose_slot(a, span, &a->slot)) {
-			a->kind = (enum glk_kind)kind;
-			return true;
-		}
-		a->goal[kind] = 0; /* until the mark rises again */
+	if (slot < a->next)
+		slot = a->next;
+	slot = slot < a->goal ? glk_bits_first_clear(map->mapped, slot, a->goal - 1)
+			      : GLK_BITS_NONE;
+	if (slot == GLK_BITS_NONE) {
+		a->goal = 0; /* until the mark rises again */
+		return false;
 	}
+	a->next = slot;
+	a->slot = slot;
+	behind = glk_bits_first(map->mapped, slot, slot + map->large - 1);
+	a->slots = behind == GLK_BITS_NONE && slot + map->large <= a->goal ? map->large : 1;
+	if (may_grow(a))
+		return true;
+	a->goal = 0;
 	return false;
 }
 
-static void drop_goals(struct glk_ahead *a)
-{
-	memset(a->goal, 0, sizeof(a->goal));
-}
-
 /* Undoes as much as the driver did. */
-static void undo(struct glk_ahead *a, struct glk_span *span)
+static void undo(struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
 
 	if (a->mapped) {
-		glk_slot_book(span, a->slot, a->page);
-		glk_limbo_undo(span, a->slot);
+		glk_mapping_book(&cache->map, a->slot, a->page);
+		glk_bits_clear(cache->map.usable, a->slot, a->slot + a->slots - 1);
+		glk_limbo_undo(&cache->map, a->slot);
 	}
 	if (a->page &&
 		glk_page_state(glk_map_page(&cache->map, a->page)) == GLK_PAGE_OWNED)
 		glk_node_release(cache->node, a->page);
-	drop_goals(a);
+	a->goal = 0;
 	if (a->err == -ENOMEM)
 		a->refused = glk_load_relaxed(&cache->node->held);
 	else
@@ -101,22 +81,22 @@ static void undo(struct glk_ahead *a, struct glk_span *span)
 bool glk_ahead_settle(struct glk_cache *cache)
 {
 	struct glk_ahead *a = cache->ahead;
-	struct glk_span *span;
+	struct glk_map *map = &cache->map;
 
 	if (!a || !a->under_way)
 		return false;
 	glk_lock(&a->busy); /* the thread holds it until the driver has answered */
 	glk_unlock(&a->busy);
 	a->under_way = false;
-	span = &cache->map.span[a->kind];
-	if (span->ahead <= a->slot)
-		span->ahead = a->slot + 1;
+	if (map->ahead < a->slot + a->slots)
+		map->ahead = a->slot + a->slots;
 	if (a->err) {
-		undo(a, span);
+		undo(a);
 		return true;
 	}
-	glk_slot_book(span, a->slot, a->page);
-	glk_idle_put_slot(span, a->slot);
+	glk_mapping_book(map, a->slot, a->page);
+	map->idle_slots += a->slots;
+	glk_idle_touch(map, a->slot, a->slot + a->slots - 1);
 	a->made++;
 	return true;
 }
@@ -125,28 +105,29 @@ bool glk_ahead_rest(struct glk_cache *cache)
 {
 	if (!cache->ahead)
 		return false;
-	drop_goals(cache->ahead);
+	cache->ahead->goal = 0;
 	return glk_ahead_settle(cache);
 }
 
-bool glk_ahead_note(struct glk_cache *cache, enum glk_kind kind)
+bool glk_ahead_note(struct glk_cache *cache)
 {
-	struct glk_span *span = &cache->map.span[kind];
+	const struct glk_map *map = &cache->map;
 	struct glk_ahead *a = cache->ahead;
-	uint32_t fresh = glk_span_fresh(span), end = fresh + a->part[kind];
+	uint32_t fresh = glk_map_fresh(map), end = fresh + a->part;
+	uint32_t most = glk_slot_of(map, map->end);
 	bool asleep = a->asleep;
 
-	if (span->high == a->seen[kind] || !a->part[kind] || a->broken)
+	if (map->high == a->seen || !a->part || a->broken)
 		return false;
-	a->seen[kind] = span->high;
-	if (end > span->slots)
-		end = span->slots;
+	a->seen = map->high;
+	if (end > most)
+		end = most;
 	if (fresh >= end ||
-		glk_bits_count(span->usable, fresh, end - 1) >
-			a->part[kind] - (a->part[kind] + 3) / 4)
+		glk_bits_count(map->usable, fresh, end - 1) >
+			a->part - (a->part + 3) / 4)
 		return false;
-	a->goal[kind] = end;
-	a->next[kind] = fresh;
+	a->goal = end;
+	a->next = fresh;
 	a->asleep = false;
 	return asleep;
 }
@@ -160,16 +141,17 @@ void glk_ahead_wake(struct glk_cache *cache)
 static void grow(struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
-	struct glk_span *span = &cache->map.span[a->kind];
 
 	a->under_way = true;
 	glk_lock(&a->busy);
 	glk_unlock(cache->lock);
 	a->page = 0;
 	a->mapped = false;
-	a->err = glk_node_grow(cache->node, span->class, 0, &a->page);
+	a->err = glk_node_grow(
+		cache->node, (size_t)a->slots << cache->map.shift, &a->page);
 	if (!a->err)
-		a->err = glk_slot_prepare(span, a->slot, a->page, &a->mapped);
+		a->err = glk_mapping_prepare(
+			&cache->map, a->slot, a->page, &a->mapped);
 	glk_unlock(&a->busy);
 	glk_lock(cache->lock);
 	glk_ahead_settle(cache);
@@ -227,16 +209,16 @@ static int make_thread(struct glk_ahead *a)
 	return err;
 }
 
-/* Slots of each kind, for as many bytes as the addresses have room for. */
-static void set_parts(struct glk_ahead *a)
+/* Slots for as many bytes as the addresses have room for. The first request, which starts the thread,
+ * is served without it, and tells it to begin. */
+static void set_part(struct glk_ahead *a)
 {
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		const struct glk_span *span = &a->cache->map.span[kind];
-		uint64_t slots = (a->size / 32 * part_of_32[kind]) >> span->shift;
+	const struct glk_map *map = &a->cache->map;
+	uint64_t slots = a->size >> map->shift;
+	uint32_t most = glk_slot_of(map, map->end);
 
-		a->part[kind] = slots < span->slots ? (uint32_t)slots : span->slots;
-		a->goal[kind] = a->part[kind];
-	}
+	a->slots = 1;
+	a->part = slots < most ? (uint32_t)slots : most;
 }
 
 void glk_ahead_start(struct glk_cache *cache)
@@ -253,7 +235,7 @@ void glk_ahead_start(struct glk_cache *cache)
 	}
 	a->cache = cache;
 	a->size = cache->conf->pool_ahead;
-	set_parts(a);
+	set_part(a);
 	glk_lock_init(&a->busy, GLK_RANK_NODE);
 	pthread_cond_init(&a->wake, NULL);
 	cache->ahead = a;

@@ -4,14 +4,13 @@
 
 /*
  * Growing ahead, where the key pool.ahead asks for it: one thread a GPU makes pages and maps
- * them on the addresses right above the high-water mark of each span but the contiguous one,
- * so that a request which needs new memory finds it there and calls no driver. Driver calls
- * beside running kernels do not wait for them and do not slow them.
+ * them on the addresses right above the high-water mark, so that a request which needs new memory
+ * finds it there and calls no driver. Driver calls beside running kernels do not wait for them and
+ * do not slow them.
  *
- * What it keeps	pool.ahead bytes: 30 of 32 parts large pages, one each small pages under
- *		small and medium blocks
- * When		the mark of a span has risen, and a quarter of its part is used up. A job that
- *		needs no new addresses any more wakes it no more
+ * What it keeps	pool.ahead bytes of large pages
+ * When		the mark has risen, and a quarter of that is used up. A job that needs no new
+ *		addresses any more wakes it no more
  * Cost		held memory stays below what live blocks and bins touch, at its highest, plus
  *		pool.ahead: no page is made while that much lies idle
  * Limits	the last pool.ahead bytes of the budget, or of the GPU, are never taken. When
@@ -34,7 +33,7 @@ struct glk_ahead {
 	struct glk_cache *cache;
 	pthread_t thread;
 	uint64_t size;		       /* pool.ahead */
-	uint32_t part[GLK_KIND_COUNT]; /* slots to keep mapped above the mark */
+	uint32_t part;		       /* slots to keep mapped above the mark */
 	struct glk_lock busy;	       /* held by the thread while it calls the driver */
 	/* Of the page under way: written by the thread under `busy`, read after it. */
 	uint32_t page; /* 0: could not be made */
@@ -44,11 +43,10 @@ struct glk_ahead {
 	pthread_cond_t wake;
 	bool stop, asleep, broken;
 	bool under_way;
-	enum glk_kind kind; /* where the page under way goes */
-	uint32_t slot;
-	uint64_t seen[GLK_KIND_COUNT]; /* marks of the spans, when last looked at */
-	uint32_t next[GLK_KIND_COUNT],
-		goal[GLK_KIND_COUNT]; /* slots to fill, from and up to */
+	uint32_t slot;	     /* where the page under way goes */
+	uint32_t slots;	     /* of it */
+	uint64_t seen;	     /* the mark, when last looked at */
+	uint32_t next, goal; /* slots to fill, from and up to */
 	uint64_t refused; /* bytes held when the driver had no more; 0: it had */
 	uint64_t made;	  /* pages */
 };
@@ -61,8 +59,8 @@ void glk_ahead_stop(struct glk_cache *cache);
 
 /* ---- Under the lock of the GPU; the cache has a thread. ---- */
 
-/* A request of a kind was served: whether the thread is to be woken, when the lock is free. */
-bool glk_ahead_note(struct glk_cache *cache, enum glk_kind kind);
+/* A request was served: whether the thread is to be woken, when the lock is free. */
+bool glk_ahead_note(struct glk_cache *cache);
 /* Wakes it. Not under the lock. */
 void glk_ahead_wake(struct glk_cache *cache);
 /* Waits for the page under way and books it; whether there was one. */
@@ -71,13 +69,12 @@ bool glk_ahead_settle(struct glk_cache *cache);
 bool glk_ahead_rest(struct glk_cache *cache);
 
 /* Before pages are put behind slots: the one under way may belong there. */
-static inline void glk_ahead_meet(struct glk_cache *cache, const struct glk_span *span,
-	uint32_t first, uint32_t last)
+static inline void glk_ahead_meet(
+	struct glk_cache *cache, uint32_t first, uint32_t last)
 {
 	const struct glk_ahead *a = cache->ahead;
 
-	if (a && a->under_way && a->kind == span->kind && a->slot >= first &&
-		a->slot <= last)
+	if (a && a->under_way && a->slot <= last && a->slot + a->slots > first)
 		glk_ahead_settle(cache);
 }
 

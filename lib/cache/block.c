@@ -1,51 +1,58 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A free that is no hit, and what may be asked about a block. */
 #include "base/error.h"
-#include "cache/graph.h"
-#include "cache/hit.h"
+#include "cache/graph/graph.h"
+#include "cache/bin/hit.h"
 
 #include <errno.h>
 #include <inttypes.h>
 
-/* The live extent around an address; 0 for none. */
-static uint32_t live_at(const struct glk_span *span, uint64_t addr)
+/* The live extent around an address of a range; NULL for none. */
+static struct glk_extent *live_at(const struct glk_range *range, uint64_t addr)
 {
-	uint32_t extent = glk_span_lookup(span, addr);
+	uint32_t id = range ? glk_lookup_around(range, addr) : 0;
+	struct glk_extent *e;
 
-	if (!extent ||
-		glk_extent_state(glk_extent_at(span->map, extent)) != GLK_EXTENT_LIVE)
-		return 0;
-	return extent;
+	if (!id)
+		return NULL;
+	e = glk_extent_at(range->map, id);
+	return glk_extent_state(e) == GLK_EXTENT_LIVE ? e : NULL;
 }
 
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	return glk_hit_free(cache, addr, stream);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+
+	if (!range)
+		return glk_block_refuse(cache, addr);
+	return glk_cache_of(range) == cache ? glk_hit_free(cache, range, addr, stream)
+					    : glk_graph_free(cache, addr, stream);
 }
 
 /* Says why the address is not that of a live block. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 {
-	struct glk_cache *at;
-	struct glk_span *span;
-	uint32_t extent;
+	const struct glk_range *range;
+	const struct glk_extent *e;
+	uint64_t inside = 0;
+	bool freed = false;
 
 	glk_lock(cache->lock);
-	at = glk_graph_cache(cache, addr);
-	span = at ? glk_map_span(&at->map, addr) : NULL;
-	extent = at ? live_at(span, addr) : 0;
-	if (extent)
-		glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
-			addr - span->base - glk_extent_at(span->map, extent)->offset);
-	else if (at && addr - span->base < span->high)
-		glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
-			"no live block at 0x%" PRIx64 ": it was freed before", addr);
-	else
-		glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-			"0x%" PRIx64 " was never given to anyone", addr);
+	range = glk_cache_range(cache, addr);
+	e = live_at(range, addr);
+	if (e)
+		inside = addr - glk_load_relaxed(&e->addr);
+	else if (range)
+		freed = addr - range->base + range->offset < range->map->high;
 	glk_unlock(cache->lock);
-	return -EINVAL;
+	if (inside)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr, inside);
+	if (freed)
+		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
+			"no live block at 0x%" PRIx64 ": it was freed before", addr);
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+		"0x%" PRIx64 " was never given to anyone", addr);
 }
 
 /*
@@ -54,10 +61,7 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
  */
 static void mark(struct glk_extent *e, uint64_t streams)
 {
-	uint64_t set = glk_block_marks(e) | streams;
-
-	e->left = (uint32_t)set;
-	e->right = (uint32_t)(set >> 32);
+	e->marks = glk_block_marks(e) | streams;
 	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
 		glk_store_relaxed(&e->bin, GLK_BIN_MARKED);
 }
@@ -66,30 +70,27 @@ uint64_t glk_block_marks(const struct glk_extent *e)
 {
 	uint32_t bin = glk_load_relaxed(&e->bin);
 
-	if (bin != GLK_BIN_MARKED && bin != GLK_BIN_PINNED)
-		return 0;
-	return e->left | (uint64_t)e->right << 32;
+	return bin == GLK_BIN_MARKED || bin == GLK_BIN_PINNED ? e->marks : 0;
 }
 
 int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_stream_facts facts = {0};
-	struct glk_cache *at;
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_cache *at = range ? glk_cache_of(range) : NULL;
 	struct glk_stream *s;
 	struct glk_extent *e;
 	uint32_t id = 0;
 	int err;
 
 	/* what it captures is asked for where that matters */
-	err = glk_stream_get(cache->streams, stream,
-		glk_cache_holds(cache, addr) ? NULL : &facts, &id);
+	err = glk_stream_get(cache->streams, stream, at == cache ? NULL : &facts, &id);
 	if (err)
 		return err;
 	glk_lock(cache->lock);
 	s = glk_stream_enter(cache->streams, id);
-	at = glk_graph_cache(cache, addr);
 	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
-	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	e = range ? glk_lookup_claim(range, addr) : NULL;
 	if (e) {
 		if (e->stream != id)
 			mark(e, glk_stream_mask(s));
@@ -124,31 +125,23 @@ static struct glk_use note_free(
 void glk_block_put_back(
 	struct glk_cache *cache, struct glk_extent *e, const struct glk_use *use)
 {
-	uint32_t extent = (uint32_t)(e - glk_quick_base(&cache->map));
-	struct glk_span *span = &cache->map.span[e->kind];
-
-	glk_quick_refused(cache, span->kind);
-	if (span->kind == GLK_KIND_SINGLE) {
-		cache->single_live -= glk_extent_asked(e);
-		glk_lookup_leave(span, extent);
-		glk_single_park(cache, extent, use->streams, use->tick);
-	} else {
-		glk_quick_merge(cache, span, extent, use->streams, use->tick);
-	}
+	glk_quick_merge(cache, glk_extent_id(&cache->map, e), use);
 }
 
 /* Under the lock: takes an extent back that the caller has claimed. */
 static void take_back(struct glk_cache *cache, struct glk_seat *seat,
 	struct glk_extent *e, struct glk_use use)
 {
-	glk_seat_free(seat, glk_extent_asked(e));
+	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	if (!glk_pin_hold(cache, e, use.streams))
 		glk_block_put_back(cache, e, &use);
 }
 
 static struct glk_seat *seat_of(struct glk_cache *cache)
 {
-	struct glk_seat *seat = glk_seat_take(cache);
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	struct glk_seat *seat =
+		place->serial == cache->serial ? place->seat : glk_seat_take(cache);
 
 	return seat ? seat : glk_slab_at(&cache->seats, 0);
 }
@@ -161,25 +154,33 @@ static void take_back_at(struct glk_cache *cache, struct glk_cache *at,
 		take_back(cache, seat, e, use);
 		return;
 	}
-	glk_seat_free(seat, glk_extent_asked(e));
+	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	cache->graph_live -= glk_extent_asked(e);
 	take_back(at, glk_slab_at(&at->seats, 0), e, use);
-	if (glk_graph_of(at)->state == GLK_GRAPH_LEAVING)
-		glk_graph_reap(cache);
 }
 
 /* The stream of a free, or 0 for one without: the memory is nobody's then. */
 static int freed_on(struct glk_cache *cache, struct CUstream_st *stream,
 	struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
-	int err = glk_stream_get(cache->streams, stream, facts, ret_stream);
+	int err;
 
+	if (!facts && (*ret_stream = glk_hit_stream(cache, glk_stream_name(stream))))
+		return 0;
+	err = glk_stream_get(cache->streams, stream, facts, ret_stream);
 	if (err == -ENODEV)
 		return 0; /* the GPU is lost, with all of its work */
 	/* a new stream that cannot be remembered: nothing of its work may be left then */
 	if (err == -ENOMEM)
 		err = cache->drv->ops->stream_sync(cache->drv, cache->device, stream);
 	return err;
+}
+
+/* Into its bin. */
+static int put(struct glk_cache *cache, struct glk_extent *e)
+{
+	glk_seat_free(glk_hit_place(cache)->seat, glk_extent_asked(e), e->size);
+	return glk_hit_push(cache, e);
 }
 
 int glk_block_give_back(
@@ -193,7 +194,7 @@ int glk_block_give_back(
 	/* a default stream has more names than one, and the row of its blocks has another */
 	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
-		return glk_hit_put(cache, e, glk_stream_name(stream));
+		return put(cache, e);
 	err = freed_on(cache, stream, NULL, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
@@ -209,6 +210,7 @@ int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 {
 	struct glk_seat *seat = seat_of(cache);
 	struct glk_stream_facts facts = {0};
+	const struct glk_range *range;
 	struct glk_cache *at;
 	struct glk_extent *e;
 	uint32_t id = 0;
@@ -218,8 +220,9 @@ int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	if (err)
 		return err;
 	glk_lock(cache->lock);
-	at = glk_graph_cache(cache, addr);
-	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	range = glk_cache_range(cache, addr);
+	at = range ? glk_cache_of(range) : NULL;
+	e = range ? glk_lookup_claim(range, addr) : NULL;
 	if (e && facts.capture && at != cache)
 		glk_graph_inherit(cache, glk_graph_of(at), facts.capture);
 	if (e && id && at != cache)
@@ -231,8 +234,8 @@ int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	return e ? 0 : glk_block_refuse(cache, addr);
 }
 
-static void put_behind(struct glk_cache *cache, uint64_t addr, struct glk_extent *e,
-	uint32_t collector)
+static void put_behind(struct glk_cache *cache, struct glk_cache *at,
+	struct glk_extent *e, uint32_t collector)
 {
 	struct glk_seat *seat = seat_of(cache);
 	struct glk_stream *s = NULL;
@@ -244,22 +247,22 @@ static void put_behind(struct glk_cache *cache, uint64_t addr, struct glk_extent
 	use.tick = glk_clock_tick(cache->streams, s);
 	if (s)
 		use.streams = glk_stream_mask(s);
-	take_back_at(cache, glk_graph_cache(cache, addr), seat, e, use);
+	take_back_at(cache, at, seat, e, use);
 	glk_unlock(cache->lock);
 }
 
 int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 	struct CUevent_st *const *events, size_t count)
 {
+	const struct glk_range *range;
 	struct glk_extent *e;
-	struct glk_cache *at;
 	uint32_t id = 0;
 	int err = 0;
 
 	glk_lock(cache->lock);
-	at = glk_graph_cache(cache, addr);
+	range = glk_cache_range(cache, addr);
 	/* a block that is claimed keeps its pool */
-	e = at ? glk_lookup_claim(glk_map_span(&at->map, addr), addr) : NULL;
+	e = range ? glk_lookup_claim(range, addr) : NULL;
 	glk_unlock(cache->lock);
 	if (!e)
 		return glk_block_refuse(cache, addr);
@@ -269,7 +272,7 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
-	put_behind(cache, addr, e, id);
+	put_behind(cache, glk_cache_of(range), e, id);
 	return 0;
 }
 
@@ -285,67 +288,51 @@ int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)
 	return 0;
 }
 
-int glk_hit_other(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+/* The pages behind a block. */
+static uint32_t count_pages(const struct glk_map *map, const struct glk_extent *e)
 {
-	struct glk_extent *e = glk_lookup_claim(glk_map_span(&cache->map, addr), addr);
-	uint32_t name;
+	uint32_t last = glk_extent_last(map, e), count = 0;
 
-	if (!e)
-		return glk_block_refuse(cache, addr);
-	name = glk_load_relaxed(&e->bin);
-	if (glk_hit_place(cache)->serial != cache->serial ||
-		glk_load_relaxed(&glk_quick_row_of(cache, name)->handle) != stream)
-		return glk_block_give_back(cache, e, stream);
-	return glk_hit_put(cache, e, stream);
+	for (uint32_t slot = glk_extent_first(map, e); slot <= last; count++)
+		slot = glk_mapping_at(map, slot).last + 1;
+	return count;
 }
 
-int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, struct CUstream_st *stream)
+static void describe(
+	struct glk_cache *at, const struct glk_extent *e, struct glake_block *ret_block)
 {
-	if (e->kind == glk_load_relaxed(&cache->lonely) &&
-		!glk_quick_lonely(cache, e, glk_load_relaxed(&e->bin)))
-		return glk_block_give_back(cache, e, stream);
-	glk_hit_leave(glk_hit_place(cache)->seat, e);
-	return glk_hit_push(cache, e);
+	const struct glk_map *map = &at->map;
+	uint32_t first = glk_extent_first(map, e);
+
+	*ret_block = (struct glake_block){
+		.sz = sizeof(*ret_block),
+		.base = (void *)(uintptr_t)glk_load_relaxed(&e->addr),
+		.size = glk_extent_asked(e),
+		.given = e->size,
+		.device = at->device,
+		.flags = e->whole ? GLAKE_ALLOC_CONTIGUOUS : 0,
+		.page_size = glk_map_page(map, map->page[first])->size,
+		.pages = count_pages(map, e),
+		.stream = glk_stream_at(at->streams, e->stream)->handle,
+	};
+	if (at->home != at)
+		ret_block->pool = glk_graph_of(at)->id;
+	glk_pin_describe(at, e, ret_block);
 }
 
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
 {
-	struct glk_span *span;
-	struct glk_cache *at;
-	struct glk_extent *e;
-	uint32_t extent;
-	int err = 0;
+	const struct glk_range *range;
+	const struct glk_extent *e;
 
 	glk_lock(cache->lock);
-	at = glk_graph_cache(cache, addr);
-	span = at ? glk_map_span(&at->map, addr) : NULL;
-	extent = at ? live_at(span, addr) : 0;
-	if (!extent) {
-		err = glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-			"no live block holds 0x%" PRIx64, addr);
-		goto out;
-	}
-	e = glk_extent_at(&at->map, extent);
-	*ret_block = (struct glake_block){
-		.sz = sizeof(*ret_block),
-		.base = (void *)(uintptr_t)(span->base + e->offset),
-		.size = glk_extent_asked(e),
-		.given = e->size,
-		.device = cache->device,
-		.flags = span->kind == GLK_KIND_SINGLE ? GLAKE_ALLOC_CONTIGUOUS : 0,
-		.page_size = (size_t)1 << span->shift,
-		.pages = glk_slot_of(span, e->offset + e->size - 1) -
-			glk_slot_of(span, e->offset) + 1,
-		.stream = glk_stream_at(cache->streams, e->stream)->handle,
-	};
-	if (at != cache)
-		ret_block->pool = glk_graph_of(at)->id;
-	if (span->kind == GLK_KIND_SINGLE) {
-		ret_block->page_size = e->size;
-		ret_block->pages = 1;
-	}
-	glk_pin_describe(at, span, e, ret_block);
-out:
+	range = glk_cache_range(cache, addr);
+	e = live_at(range, addr);
+	if (e)
+		describe(glk_cache_of(range), e, ret_block);
 	glk_unlock(cache->lock);
-	return err;
+	if (e)
+		return 0;
+	return glk_error(
+		-EINVAL, GLAKE_ERROR_NOT_MINE, "no live block holds 0x%" PRIx64, addr);
 }

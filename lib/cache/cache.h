@@ -8,17 +8,19 @@
  * and takes blocks back.
  *
  * Threads	any thread may call any function. A request that finds a block of its size in
- *		the quick bins of its stream takes no lock (row.h, seat.h, quick.h); for the
+ *		the quick bins of its stream takes no lock (bin/); for the
  *		others one lock a GPU guards the tables below, so GPUs never wait for each other
  * Start	nothing is reserved before the first request of a GPU
  */
 #include "base/lock.h"
-#include "cache/row.h"
-#include "cache/seat.h"
+#include "cache/bin/row.h"
+#include "cache/bin/seat.h"
 #include "map/map.h"
 #include "pool/pool.h"
 #include "share/share.h"
 #include "stream/stream.h"
+
+#include <stddef.h>
 
 #include <glake/graph.h>
 #include <glake/memory.h>
@@ -43,7 +45,8 @@ struct glk_cache {
 	int device;
 	uint64_t memory; /* of the GPU, bytes */
 	glk_atomic(bool) started;
-	glk_atomic(uint64_t) base, size; /* of the addresses; size 0: not started */
+	/* The first GPU of its context, which tells contexts apart; NULL in a pool of graphs. */
+	const struct glk_cache *first;
 	uint32_t seat_at; /* offset of its seats in the record of a thread */
 	uint64_t serial;  /* of this use of the structure, never given twice */
 	struct glk_cache *next_open;
@@ -53,8 +56,6 @@ struct glk_cache {
 	struct glk_imports imports;
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
-	/* The kind that goes by the rule of quick.h for large blocks; GLK_KIND_COUNT: none. */
-	glk_atomic(uint32_t) lonely;
 	glk_atomic(uint64_t) peak_live;
 	/* Under the lock from here on. */
 	struct glk_map map;
@@ -68,17 +69,9 @@ struct glk_cache {
 	uint64_t graph_live;	   /* bytes asked for by live blocks of pools */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
-	uint32_t mark;	  /* number of the place under way, to meet no page of it twice */
-	uint32_t request; /* number of the request under way, to undo just that */
-	/* contiguous extents that were freed and keep their page, oldest first */
-	struct {
-		uint32_t first, last;
-		uint64_t bytes;
-	} parked;
-	uint64_t single_live; /* bytes asked for by contiguous blocks */
-	uint64_t held;	      /* blocks that were freed and are out, see pin.c */
-	uint64_t grown; /* bytes mapped for small blocks since their bins were emptied */
-	uint32_t refused; /* large blocks, since pages were last mapped for one */
+	uint64_t held;	  /* blocks that were freed and are out, see pin.c */
+	uint32_t turn;	  /* row whose bins gave blocks back last */
+	uint64_t past_peak; /* live bytes at their most until the peaks were reset last */
 	uint64_t served;  /* requests served under the lock */
 	uint64_t called;  /* of these, with calls of the driver */
 	uint64_t stitches, oom;
@@ -97,10 +90,10 @@ struct glk_request {
 	uint64_t size; /* asked for */
 	uint64_t rounded;
 	uint32_t bin;	 /* where it goes when freed */
-	uint32_t mapped; /* pages that were mapped for it */
 	uint32_t flags;
 	struct glk_stream *stream;
 	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
+	bool trim;     /* too much memory is stranded, see glk_want */
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
 	bool stitched; /* with pages that lay elsewhere */
@@ -114,7 +107,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
  * error of the driver. */
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
 
-/* alloc.c, block.c: contracts as in glake/memory.h. */
+/* arena/serve.c, block.c, dependency.c: contracts as in glake/memory.h and glake/stream.h. */
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr);
 int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
@@ -138,7 +131,7 @@ int glk_cache_query(
 	struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block);
 
 /*
- * graph.c, route.c: pools of graphs, contracts as in glake/graph.h.
+ * graph/: pools of graphs, contracts as in glake/graph.h.
  */
 struct glk_graph_begin {
 	struct glake_pool_id id;
@@ -152,18 +145,24 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *begin
 int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_get(struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
-/* Whether an address is in a pool of this GPU. Any thread, no lock. */
-bool glk_graph_holds(const struct glk_cache *cache, uint64_t addr);
 /* block.c: frees a block of a pool, as glake_free(). */
 int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 
-/* Whether an address is in the reservation of this GPU. Any thread, no lock. */
-static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
+/* The cache whose addresses a range is: that of a GPU, or a pool of graphs. */
+static inline struct glk_cache *glk_cache_of(const struct glk_range *range)
 {
-	/* pairs with: the release in glk_cache_start */
-	uint64_t size = glk_load_acquire(&cache->size);
+	return (struct glk_cache *)(void *)((char *)range->map -
+		offsetof(struct glk_cache, map));
+}
 
-	return addr - glk_load_relaxed(&cache->base) < size;
+/* The range of this GPU that an address lies in, be it in a pool of graphs; NULL: in none. Any
+ * thread, no lock. */
+static inline struct glk_range *glk_cache_range(
+	const struct glk_cache *cache, uint64_t addr)
+{
+	struct glk_range *range = glk_index_find(addr);
+
+	return range && glk_cache_of(range)->home == cache ? range : NULL;
 }
 
 /*
@@ -172,17 +171,20 @@ static inline bool glk_cache_holds(const struct glk_cache *cache, uint64_t addr)
  */
 struct glk_pin {
 	struct glk_cache *at; /* that of the GPU, or a pool of graphs */
-	struct glk_span *span;
-	uint64_t base, size;	/* address; bytes asked for */
-	uint32_t first, count; /* slots, a page each */
+	uint64_t base, size;  /* address; bytes asked for */
+	uint32_t first, last; /* slots */
+	uint32_t count;	      /* pages */
+	/* The page that was asked for last, and the first slot behind it. */
+	uint32_t asked, behind;
 };
 
 /* The live block that begins at an address, or with `inside` the one that holds it. 0; -EINVAL
  * as glake_free(); -ENOMEM (class LIMIT): pinned too often. */
 int glk_cache_pin(
 	struct glk_cache *cache, uint64_t addr, bool inside, struct glk_pin *ret_pin);
-/* A page of it, which needs no lock: a glk_share_page_fn. */
-struct glk_share_page glk_pin_page(const void *pin, size_t i);
+/* A page of it: a glk_share_page_fn. In order each is a step from the one before. Takes the lock of
+ * the GPU. */
+struct glk_share_page glk_pin_page(void *pin, size_t i);
 /* Once less, for the block that holds an address, live or freed. 0 or -EINVAL. */
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
 
@@ -193,14 +195,27 @@ void glk_cache_reset_peaks(struct glk_cache *cache);
 /* peer.c: as glake_peer_access(). */
 int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
 
-/* trim.c: as glake_trim(). */
+/* arena/trim.c: as glake_trim(). */
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
 
 /* ---- Inside this folder, all under the lock of the GPU. ---- */
 
-/* alloc.c: serves a request, under the figures of a seat. `row`: NULL in a pool of graphs. */
+/* arena/serve.c: serves a request, under the figures of a seat. `row`: NULL in a pool of graphs. */
 int glk_cache_serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
+/* The place of a request, searched with what is known, and again with what the streams have to
+ * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
+ * or -ENOMEM (class ADDRESS). */
+int glk_place_seek(struct glk_cache *cache, struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit);
+
+/* arena/small.c: a small block, in a slot with others of its kind. 0; -ENOSPC without a record:
+ * none of those has room, and there may be no more of them; or an error. */
+int glk_small_alloc(
+	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent);
+/* One more like it right behind it, where that needs nothing; 0: there is no room. */
+uint32_t glk_small_behind(
+	struct glk_cache *cache, struct glk_request *request, uint32_t extent);
 
 /* block.c: the streams that a live block was marked with, beside its own. */
 uint64_t glk_block_marks(const struct glk_extent *e);
@@ -214,13 +229,13 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 /* For an extent that was claimed and is out: whether it stays, used by `streams`. */
 bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t streams);
 /* What query tells of it beside the rest. */
-void glk_pin_describe(struct glk_cache *cache, const struct glk_span *span,
-	const struct glk_extent *e, struct glake_block *block);
+void glk_pin_describe(struct glk_cache *cache, const struct glk_extent *e,
+	struct glake_block *block);
 /* block.c: takes an extent back that the caller has claimed, when the figures count it as freed. */
 void glk_block_put_back(
 	struct glk_cache *cache, struct glk_extent *e, const struct glk_use *use);
 
-/* order.c: streams. */
+/* arena/order.c: streams. */
 /* Whether `request` may have memory with this use, by the policies of the section stream, and
  * behind how many waits. */
 bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
@@ -232,51 +247,66 @@ static inline struct glk_limbo glk_request_limbo(const struct glk_cache *cache)
 		.patient = !cache->streams->opportunistic,
 		.closed = cache->home != cache};
 }
-/* Orders its stream behind the use, with stream waits where needed. 0; -EAGAIN when one cannot
- * be waited for at present, which is known from then on; or the driver's error. */
+/* Orders its stream behind the use, with stream waits where needed, and changes the use to what
+ * it is then. 0; -EAGAIN when one cannot be waited for at present, which is known from then on;
+ * or the driver's error. */
 int glk_request_order(
 	struct glk_cache *cache, struct glk_request *request, struct glk_use *use);
-/* The same for the usable slots of a run, all at once. */
+/* The same for a page that is idle or free, and for the usable slots of a run. */
+int glk_request_order_page(
+	struct glk_cache *cache, struct glk_request *request, uint32_t page);
 int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
-	struct glk_span *span, uint32_t first, uint32_t last);
+	uint32_t first, uint32_t last);
 /* For the search of a place: vetoes mappings that may not go yet, counts waits. */
 struct glk_seek {
 	struct glk_cache *cache;
 	struct glk_request *request;
 };
-bool glk_place_check(struct glk_span *span, uint32_t first_slot, uint32_t last_slot,
+bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
 	struct glk_fit *fit, void *arg);
 
-/* back.c: puts pages behind a live extent and books it on its slots. 0, or an error with
+/* arena/back.c: puts pages behind a live extent and books it on its slots. 0, or an error with
  * everything undone but the extent. */
-int glk_back(struct glk_cache *cache, struct glk_request *request, struct glk_span *span,
-	uint32_t extent);
-/* The reverse, for an extent used by `streams` until `tick`. */
-void glk_unback(struct glk_cache *cache, struct glk_span *span, uint32_t extent,
-	uint64_t streams, uint64_t tick);
+int glk_back(struct glk_cache *cache, struct glk_request *request, uint32_t extent);
+/* The reverse, for an extent that was used as `use` says. */
+void glk_unback(struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
 
-/* find.c: an OWNED page of a class, on no list, that `request` may use: free, idle, new, or
- * found on a rung of the ladder. -ENOMEM with a record of what was tried. */
-int glk_page_find(struct glk_cache *cache, struct glk_request *request,
-	enum glk_class class, uint32_t *ret_page);
+/*
+ * arena/supply.c: the pages of a request, all of them before the first is mapped. They are OWNED,
+ * taken from where they were, in the order of the request's stream, and linked: glk_page_next().
+ */
+struct glk_supply {
+	uint32_t small, large, other; /* first page of each list; 0: none */
+	uint32_t small_count, large_count;
+};
 
-/* ladder.c: a new page when the node has no room for it: pages of other classes and parked
- * contiguous blocks make room. `size` for GLK_CLASS_SINGLE. -ENOMEM at the last rung. */
-int glk_ladder_grow(
-	struct glk_cache *cache, enum glk_class class, size_t size, uint32_t *ret_page);
+struct glk_need {
+	uint32_t small, large; /* pages */
+	uint64_t other;	       /* bytes of a page of its own; 0: none */
+};
 
-/* The rung for itself: free and idle pages are given back, until `bytes`
- * were; the bytes that were. */
-uint64_t glk_ladder_recut(struct glk_cache *cache, uint64_t bytes);
+/* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for
+ * large ones, as many as fill one. */
+int glk_supply_get(struct glk_cache *cache, struct glk_request *request,
+	const struct glk_need *need, struct glk_supply *ret_supply);
+/* Puts all pages that are left back to where the next request finds them. */
+void glk_supply_put_back(struct glk_cache *cache, struct glk_supply *supply);
+/* The first of a list. */
+uint32_t glk_supply_pop(struct glk_cache *cache, uint32_t *list);
 
-/* single.c: contiguous blocks. */
-int glk_single_alloc(
-	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent);
-/* Keeps the extent and its page for a request of the same size. */
-void glk_single_park(
-	struct glk_cache *cache, uint32_t extent, uint64_t streams, uint64_t tick);
-/* Releases parked ones that are ready, oldest first, until `bytes` were given back; the bytes
- * that were. The first error of the driver goes to *ret_err. */
-uint64_t glk_single_release(struct glk_cache *cache, uint64_t bytes, int *ret_err);
+/* Bytes that may be held, with a request of so many more, before memory is looked for more
+ * closely. */
+uint64_t glk_supply_target(const struct glk_cache *cache, uint64_t size);
+/* Whether so much memory is stranded that places should be chosen to have less of it. */
+bool glk_supply_tight(const struct glk_cache *cache, uint64_t size);
+
+/* arena/ladder.c: makes room for so many bytes at the node, where it has none: memory that nobody
+ * uses is given back. Whether there is room for them, as far as is known. */
+bool glk_ladder_climb(struct glk_cache *cache, uint64_t bytes);
+/* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
+ * so many groups of 64 slots at most. The bytes that were given back. */
+uint64_t glk_ladder_release(struct glk_cache *cache, uint64_t bytes, uint32_t groups);
+/* -ENOMEM, with a record that says what was asked for and what there is. */
+int glk_ladder_refuse(struct glk_cache *cache, uint64_t bytes) GLK_COLD;
 
 #endif

@@ -2,7 +2,7 @@
 /* What the program tells of its streams: their ends, and what they wait for. */
 #include "base/conf.h"
 #include "cache/device.h"
-#include "cache/quick.h"
+#include "cache/bin/quick.h"
 
 #include <errno.h>
 

@@ -7,7 +7,7 @@
 
 #include "base/conf.h"
 #include "cache/ahead.h"
-#include "cache/graph.h"
+#include "cache/graph/graph.h"
 
 #include <errno.h>
 
@@ -25,14 +25,13 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->pool = pool;
 	cache->node = glk_pool_gpu(pool, device);
 	glk_node_describe(cache->node, conf, &info);
-	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] / 2;
+	cache->small_most =
+		cache->node->page_size[GLK_CLASS_SMALL] >> GLK_EIGHTH_SHIFT;
 	cache->conf = conf;
 	cache->device = device;
-	glk_store_relaxed(&cache->lonely,
-		conf->policy_bins == GLK_POLICY_BINS_ALL ? GLK_KIND_COUNT
-							 : GLK_KIND_LARGE);
 	glk_seats_number(cache);
 	cache->home = cache;
+	cache->first = cache - device;
 	cache->lock = &cache->own.lock;
 	cache->streams = &cache->own.streams;
 	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
@@ -69,12 +68,17 @@ static int make_rows(struct glk_cache *cache)
 	return 0;
 }
 
+/* Addresses of a step, over the memory of the GPU: so much that blocks find a place at new
+ * addresses for a long time, and so little that many GPUs and contexts fit into a process. */
+#define STEP_PART 4
+
 static int start(struct glk_cache *cache)
 {
+	struct glk_map_size size = {.step = STEP_PART * cache->memory,
+		.most = cache->conf->map_span};
 	int err;
 
-	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf,
-		cache->conf->map_span);
+	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf, size);
 	if (err)
 		return err;
 	err = glk_streams_init(cache->streams, cache->drv, cache->device, cache->lock);
@@ -97,16 +101,6 @@ map:
 	return err;
 }
 
-/* Addresses before the size: who sees the size sees them too. */
-static void publish(struct glk_cache *cache)
-{
-	glk_store_relaxed(&cache->base, cache->map.base);
-	/* pairs with: the acquire in glk_cache_holds */
-	glk_store_release(&cache->size, cache->map.size);
-	/* pairs with: the acquires in glk_cache_start, glk_cache_figures */
-	glk_store_release(&cache->started, true);
-}
-
 int glk_cache_start(struct glk_cache *cache)
 {
 	int err = 0;
@@ -117,7 +111,8 @@ int glk_cache_start(struct glk_cache *cache)
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err) {
-			publish(cache);
+			/* pairs with: the acquires here and in glk_cache_figures */
+			glk_store_release(&cache->started, true);
 			glk_ahead_start(cache);
 		}
 	}
@@ -126,67 +121,71 @@ int glk_cache_start(struct glk_cache *cache)
 }
 
 /*
- * Unmaps every slot of a span and releases the pages. What the driver keeps is booked as such
- * and asked for again below; a GPU that is lost is asked nothing more.
+ * Unmaps everything and releases the pages. What the driver keeps is booked as such and asked
+ * for again below; a GPU that is lost is asked nothing more.
  */
-static int empty_span(struct glk_cache *cache, struct glk_span *span)
+static int empty_map(struct glk_cache *cache)
 {
-	uint32_t end = glk_span_end(span);
+	struct glk_map *map = &cache->map;
+	uint32_t end = glk_map_end(map);
 
+	if (!end)
+		return 0;
+	glk_bits_clear(map->busy, 0, end - 1);
 	for (uint32_t slot = 0; slot < end; slot++) {
-		uint32_t page = span->slot[slot].page;
-		struct glk_page *p = glk_map_page(&cache->map, page);
+		struct glk_mapping m;
+		struct glk_page *page;
+		uint32_t id;
 		int err;
 
-		if (!page)
+		slot = glk_bits_first(map->mapped, slot, end - 1);
+		if (slot == GLK_BITS_NONE)
+			break;
+		id = map->page[slot];
+		if (!id)
 			continue;
-		glk_idle_take(&cache->map, page);
-		span->slot[slot].live = 0;
-		p->in_use = GLK_NO_SLOT;
-		err = glk_slot_detach(span, slot);
-		if (!err && !p->aliases)
-			err = glk_node_release(cache->node, page);
+		m = glk_mapping_at(map, slot);
+		page = glk_map_page(map, id);
+		/* in the hands of this function: it is released, and goes to no list */
+		glk_bits_clear(map->usable, m.first, m.last);
+		page->in_use = GLK_NO_SLOT;
+		err = glk_mapping_remove(map, m.first, m.last);
+		if (!err && !page->aliases)
+			err = glk_node_release(cache->node, id);
 		if (err == -ENODEV)
 			return err;
+		slot = m.last;
 	}
 	return 0;
 }
 
-static bool is_kept(const struct glk_span *span, uint32_t slot)
+static bool is_kept(const struct glk_map *map, uint32_t slot)
 {
-	return glk_bit_get(span->mapped, slot) && !span->slot[slot].page;
+	return glk_bit_get(map->mapped, slot) && !map->page[slot];
 }
 
 /* A run at a time. */
-static int empty_kept(struct glk_cache *cache, struct glk_span *span)
+int glk_cache_empty_kept(struct glk_cache *cache)
 {
-	uint32_t end = glk_span_end(span);
+	struct glk_map *map = &cache->map;
+	uint32_t end = glk_map_end(map);
 	int err = 0, failed;
 
 	for (uint32_t slot = 0, first; slot < end; slot++) {
-		if (!is_kept(span, slot))
+		slot = glk_bits_first(map->mapped, slot, end - 1);
+		if (slot == GLK_BITS_NONE)
+			break;
+		if (!is_kept(map, slot))
 			continue;
 		first = slot;
-		while (slot + 1 < end && is_kept(span, slot + 1))
+		while (slot + 1 < end && is_kept(map, slot + 1))
 			slot++;
-		failed = cache->drv->ops->unmap(cache->drv,
-			span->base + ((uint64_t)first << span->shift),
-			(size_t)(slot - first + 1) << span->shift);
+		failed = cache->drv->ops->unmap(cache->drv, glk_slot_addr(map, first),
+			(size_t)(slot - first + 1) << map->shift);
 		if (failed && !err)
 			err = failed;
-		for (uint32_t i = first; i <= slot && !failed; i++)
-			glk_bit_clear(span->mapped, i);
-	}
-	return err;
-}
-
-int glk_cache_empty_kept(struct glk_cache *cache)
-{
-	int err = 0, failed;
-
-	for (int kind = 0; kind < GLK_KIND_COUNT && err != -ENODEV; kind++) {
-		failed = empty_kept(cache, &cache->map.span[kind]);
-		err = err ? err : failed;
+		if (!failed)
+			glk_bits_clear(map->mapped, first, slot);
 	}
 	return err;
 }
@@ -212,10 +211,8 @@ static int release_lost(struct glk_cache *cache)
 
 static int empty(struct glk_cache *cache)
 {
-	int err = 0, failed;
+	int err = empty_map(cache), failed;
 
-	for (int kind = 0; kind < GLK_KIND_COUNT && !err; kind++)
-		err = empty_span(cache, &cache->map.span[kind]);
 	failed = err == -ENODEV ? 0 : glk_cache_empty_kept(cache);
 	err = err ? err : failed;
 	if (err == -ENODEV || cache->home != cache)
@@ -241,7 +238,6 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		free_rows(cache);
 		glk_streams_fini(cache->streams);
 		glk_map_fini(&cache->map);
-		glk_store_relaxed(&cache->size, 0);
 		glk_store_relaxed(&cache->started, false);
 	}
 	glk_lock_fini(&cache->dependencies);

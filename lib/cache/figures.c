@@ -1,39 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Gathers the figures of one GPU under its lock, so that they agree with each other. */
-#include "cache/graph.h"
+#include "cache/graph/graph.h"
 
 #include <string.h>
-
-/* What no hit counts: bytes of live blocks as they lie, and of those in bins. */
-static void walk(const struct glk_span *span, struct glake_stats *s)
-{
-	const struct glk_extent *e;
-
-	for (uint32_t id = span->last; id; id = glk_load_relaxed(&e->prev)) {
-		e = glk_extent_at(span->map, id);
-		if (glk_extent_state(e) == GLK_EXTENT_LIVE)
-			s->given += e->size;
-		else if (glk_extent_state(e) == GLK_EXTENT_QUICK)
-			s->quick += e->size;
-	}
-}
 
 /* What a cache has in tables and pages: that of the GPU, or a pool of graphs. */
 static void gather_map(struct glk_cache *cache, struct glake_stats *s)
 {
 	struct glk_map *map = &cache->map;
+	uint64_t hole;
 
 	if (!map->pool)
 		return;
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		uint64_t hole = glk_tree_largest(&map->span[kind]);
-
-		walk(&map->span[kind], s);
-		s->free_extents += map->span[kind].free_count;
-		if (s->largest_hole < hole)
-			s->largest_hole = hole;
-	}
-	s->free_pages += map->idle_bytes + cache->parked.bytes;
+	hole = glk_tree_largest(map, &map->common);
+	s->free_extents += map->common.count + map->nested.count;
+	if (s->largest_hole < hole)
+		s->largest_hole = hole;
+	s->quick += map->taken;
+	s->free_pages += map->idle_slots << map->shift;
 	s->mapped += map->mapped_bytes;
 	s->address_space += map->size;
 	s->metadata += glk_map_bytes(map) + glk_slab_bytes(&cache->seats);
@@ -59,7 +43,7 @@ static void gather_streams(const struct glk_streams *streams, struct glake_stats
 	s->unmapped = streams->unmapped;
 	s->released = streams->released;
 	s->held_back = streams->held_back;
-	s->graces = streams->graces;
+	s->graces = glk_load_relaxed(&streams->graces);
 	s->metadata += glk_slab_bytes(&streams->slab);
 }
 
@@ -70,6 +54,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (glk_load_relaxed(&cache->started))
 		glk_seats_sum(cache, &sum);
 	s->live = sum.live;
+	s->given = sum.given;
 	s->allocs = sum.allocs;
 	s->frees = sum.frees;
 	s->live_blocks = sum.allocs - sum.frees;
@@ -88,9 +73,9 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	gather_map(cache, s);
 	gather_graphs(cache, s);
 	gather_streams(cache->streams, s);
-	for (int c = 0; c < GLK_CLASS_COUNT; c++)
-		s->free_pages += glk_load_relaxed(&cache->node->free_count[c]) *
-			cache->node->page_size[c];
+	/* what is taken and not given lies in bins, or is out and was freed */
+	s->quick = s->quick > s->given ? s->quick - s->given : 0;
+	s->free_pages += glk_node_free(cache->node);
 }
 
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
@@ -112,9 +97,15 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
 	glk_lock(cache->lock);
-	if (glk_load_relaxed(&cache->started))
+	if (glk_load_relaxed(&cache->started)) {
+		uint64_t peak = glk_seats_peak(cache);
+
+		/* the policy goes by the most there ever was */
+		if (cache->past_peak < peak)
+			cache->past_peak = peak;
 		glk_seats_reset_peak(cache);
+	}
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
-	cache->lock->hold_max = 0;
+	glk_lock_forget(cache->lock);
 	glk_unlock(cache->lock);
 }

@@ -5,7 +5,7 @@
  */
 #include "base/log.h"
 #include "cache/ahead.h"
-#include "cache/graph.h"
+#include "cache/graph/graph.h"
 
 /* All that is mapped, in one order always. */
 static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)

@@ -13,8 +13,8 @@
  *		its addresses. That holds in pools of graphs, which do not end before
  */
 #include "base/error.h"
-#include "cache/graph.h"
-#include "cache/quick.h"
+#include "cache/graph/graph.h"
+#include "cache/bin/quick.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -27,29 +27,23 @@ static uint32_t pins_of(const struct glk_extent *e)
 {
 	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
 		return 0;
-	return glk_load_relaxed(&e->quick.next);
+	return glk_load_relaxed(&e->pins);
 }
 
 static void set_pins(struct glk_extent *e, uint32_t pins)
 {
-	glk_store_relaxed(&e->quick.next, pins);
-}
-
-static void set_marks(struct glk_extent *e, uint64_t streams)
-{
-	e->left = (uint32_t)streams;
-	e->right = (uint32_t)(streams >> 32);
+	glk_store_relaxed(&e->pins, pins);
 }
 
 /* The block or what is left of it around an address; NULL for none. Under the lock. */
 static struct glk_extent *find(
-	struct glk_cache *cache, uint64_t addr, struct glk_cache **ret_at)
+	struct glk_cache *cache, uint64_t addr, struct glk_range **ret_range)
 {
-	struct glk_cache *at = glk_graph_cache(cache, addr);
-	uint32_t extent = at ? glk_span_lookup(glk_map_span(&at->map, addr), addr) : 0;
+	struct glk_range *range = glk_cache_range(cache, addr);
+	uint32_t id = range ? glk_lookup_around(range, addr) : 0;
 
-	*ret_at = at;
-	return extent ? glk_extent_at(&at->map, extent) : NULL;
+	*ret_range = range;
+	return id ? glk_extent_at(range->map, id) : NULL;
 }
 
 /* Makes it one that is out, if it is not: its marks stay. The caller has claimed it. */
@@ -62,7 +56,7 @@ static int pin(struct glk_extent *e)
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"the block is out %" PRIu32 " times, the most there can be",
 			pins);
-	set_marks(e, marks);
+	e->marks = marks;
 	set_pins(e, pins + 1);
 	glk_store_relaxed(&e->bin, GLK_BIN_PINNED);
 	return 0;
@@ -70,52 +64,72 @@ static int pin(struct glk_extent *e)
 
 static struct glk_pin pin_of(struct glk_cache *at, const struct glk_extent *e)
 {
+	const struct glk_map *map = &at->map;
 	struct glk_pin pin = {.at = at,
-		.span = &at->map.span[e->kind],
 		.base = glk_load_relaxed(&e->addr),
-		.size = glk_extent_asked(e)};
+		.size = glk_extent_asked(e),
+		.first = glk_extent_first(map, e)};
 
-	pin.first = glk_slot_of(pin.span, e->offset);
-	pin.count = e->kind == GLK_KIND_SINGLE
-		? 1
-		: glk_slot_of(pin.span, e->offset + pin.size - 1) - pin.first + 1;
+	pin.last = glk_slot_of(map, e->offset + pin.size - 1);
+	for (uint32_t slot = pin.first; slot <= pin.last; pin.count++)
+		slot = glk_mapping_at(map, slot).last + 1;
 	return pin;
 }
 
 int glk_cache_pin(
 	struct glk_cache *cache, uint64_t addr, bool inside, struct glk_pin *ret_pin)
 {
+	struct glk_range *range;
 	struct glk_extent *e;
-	struct glk_cache *at;
 	int err = -EINVAL;
 
 	glk_lock(cache->lock);
-	e = find(cache, addr, &at);
+	e = find(cache, addr, &range);
 	if (e && inside)
 		addr = glk_load_relaxed(&e->addr);
 	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
-	e = e ? glk_lookup_claim(&at->map.span[e->kind], addr) : NULL;
+	e = e ? glk_lookup_claim(range, addr) : NULL;
 	if (e) {
 		err = pin(e);
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		if (!err)
-			*ret_pin = pin_of(at, e);
+			*ret_pin = pin_of(glk_cache_of(range), e);
 	}
 	glk_unlock(cache->lock);
 	return e ? err : glk_block_refuse(cache, addr);
 }
 
-struct glk_share_page glk_pin_page(const void *of, size_t i)
+/* Under the lock: that of page number `i`. */
+static struct glk_mapping mapping_of(struct glk_pin *pin, size_t i)
 {
-	const struct glk_pin *pin = of;
-	const struct glk_span *span = pin->span;
-	uint32_t slot = pin->first + (uint32_t)i;
-	uint64_t begin = span->base + ((uint64_t)slot << span->shift);
-	const struct glk_page *page = glk_map_page(&pin->at->map, span->slot[slot].page);
-	struct glk_share_page p = {
-		.handle = page->handle, .size = page->size, .able = page->able};
-	uint64_t end = pin->base + pin->size;
+	const struct glk_map *map = &pin->at->map;
+	bool on = pin->behind && i == (size_t)pin->asked + 1;
+	struct glk_mapping m = glk_mapping_at(map, on ? pin->behind : pin->first);
 
+	for (size_t left = on ? 0 : i; left; left--)
+		m = glk_mapping_at(map, m.last + 1);
+	pin->asked = (uint32_t)i;
+	pin->behind = m.last + 1;
+	return m;
+}
+
+struct glk_share_page glk_pin_page(void *of, size_t i)
+{
+	struct glk_pin *pin = of;
+	const struct glk_map *map = &pin->at->map;
+	struct glk_mapping m;
+	struct glk_share_page p;
+	const struct glk_page *page;
+	uint64_t begin, end = pin->base + pin->size;
+
+	/* what is said of its slots lies in words with what is said of others */
+	glk_lock(pin->at->lock);
+	m = mapping_of(pin, i);
+	begin = glk_slot_addr(map, m.first);
+	page = glk_map_page(map, map->page[m.first]);
+	p = (struct glk_share_page){
+		.handle = page->handle, .size = page->size, .able = page->able};
+	glk_unlock(pin->at->lock);
 	if (pin->base > begin)
 		p.offset = pin->base - begin;
 	p.length = (end - begin < p.size ? end - begin : p.size) - p.offset;
@@ -131,8 +145,6 @@ static void put_back(struct glk_cache *cache, struct glk_cache *at, struct glk_e
 	glk_clock_join(cache->streams, use.streams, use.tick);
 	at->held--;
 	glk_block_put_back(at, e, &use);
-	if (at != cache && glk_graph_of(at)->state == GLK_GRAPH_LEAVING)
-		glk_graph_reap(cache);
 }
 
 /*
@@ -141,26 +153,24 @@ static void put_back(struct glk_cache *cache, struct glk_cache *at, struct glk_e
  */
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 {
+	struct glk_range *range;
 	struct glk_extent *e;
-	struct glk_cache *at;
 	uint32_t pins;
-	int err = 0;
 
 	glk_lock(cache->lock);
-	e = find(cache, addr, &at);
+	e = find(cache, addr, &range);
 	pins = e ? pins_of(e) : 0;
-	if (!(pins & PINS_MOST)) {
-		err = glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
-			e ? "the block at 0x%" PRIx64 " is not out"
-			  : "no block holds 0x%" PRIx64,
-			addr);
-	} else {
+	if (pins & PINS_MOST) {
 		set_pins(e, pins - 1);
 		if (pins - 1 == HELD)
-			put_back(cache, at, e);
+			put_back(cache, glk_cache_of(range), e);
 	}
 	glk_unlock(cache->lock);
-	return err;
+	if (pins & PINS_MOST)
+		return 0;
+	return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
+		e ? "the block at 0x%" PRIx64 " is not out" : "no block holds 0x%" PRIx64,
+		addr);
 }
 
 bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t streams)
@@ -169,25 +179,27 @@ bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t stream
 
 	if (!pins)
 		return false;
-	set_marks(e, glk_block_marks(e) | streams);
+	e->marks = glk_block_marks(e) | streams;
 	set_pins(e, pins | HELD);
 	cache->held++;
 	return true;
 }
 
-void glk_pin_describe(struct glk_cache *cache, const struct glk_span *span,
-	const struct glk_extent *e, struct glake_block *block)
+void glk_pin_describe(
+	struct glk_cache *cache, const struct glk_extent *e, struct glake_block *block)
 {
 	uint32_t able = GLK_PAGE_EXPORT_FD | GLK_PAGE_FABRIC | GLK_PAGE_RDMA;
 	struct glk_pin pin = pin_of(cache, e);
 
-	for (uint32_t i = 0; i < pin.count; i++)
-		able &= glk_pin_page(&pin, i).able;
+	for (uint32_t slot = pin.first; slot <= pin.last;) {
+		able &= glk_map_page(&cache->map, cache->map.page[slot])->able;
+		slot = glk_mapping_at(&cache->map, slot).last + 1;
+	}
 	block->can |= able & GLK_PAGE_EXPORT_FD ? GLAKE_CAN_EXPORT : 0;
 	block->can |= able & GLK_PAGE_FABRIC ? GLAKE_CAN_FABRIC : 0;
 	block->can |= able & GLK_PAGE_RDMA ? GLAKE_CAN_RDMA : 0;
 	block->can |= cache->node->caps & GLAKE_CAP_DMABUF ? GLAKE_CAN_DMABUF : 0;
-	block->can |= span->kind == GLK_KIND_SINGLE ? GLAKE_CAN_CONTIGUOUS : 0;
+	block->can |= e->whole ? GLAKE_CAN_CONTIGUOUS : 0;
 	block->exports = pins_of(e);
 	block->peers = glk_load_relaxed(&cache->node->peers);
 }

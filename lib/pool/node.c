@@ -11,7 +11,6 @@
 #include "pool/pool.h"
 
 #include <errno.h>
-#include <inttypes.h>
 
 static struct glk_idnode *free_link(struct glk_pool *pool, uint32_t page)
 {
@@ -23,11 +22,12 @@ GLK_IDSTACK_DEFINE(free_list, struct glk_pool *, free_link)
 uint32_t glk_node_take(struct glk_node *node, enum glk_class class)
 {
 	uint32_t page = free_list_pop(&node->free[class], node->pool);
+	struct glk_page *p = glk_page_at(node->pool, page);
 
 	if (!page)
 		return 0;
-	glk_sub_relaxed(&node->free_count[class], 1);
-	if (!glk_page_move(glk_page_at(node->pool, page), GLK_PAGE_FREE, GLK_PAGE_OWNED))
+	glk_sub_relaxed(&node->free_bytes[class], p->size);
+	if (!glk_page_move(p, GLK_PAGE_FREE, GLK_PAGE_OWNED))
 		return 0; /* not ours to fix: the page stays out of use */
 	return page;
 }
@@ -39,7 +39,7 @@ void glk_node_put(struct glk_node *node, uint32_t page)
 
 	if (!glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_FREE))
 		return;
-	glk_add_relaxed(&node->free_count[class], 1);
+	glk_add_relaxed(&node->free_bytes[class], p->size);
 	free_list_push(&node->free[class], node->pool, page);
 }
 
@@ -58,11 +58,7 @@ static int claim(struct glk_node *node, uint64_t size)
 
 	do {
 		if (held > budget || size > budget - held)
-			return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
-				"the budget of %" PRIu64
-				" bytes leaves no room for a page of %" PRIu64
-				" beside the %" PRIu64 " held",
-				budget, size, held);
+			return -ENOMEM;
 	} while (!glk_cas_weak_relaxed(&node->held, &held, held + size));
 	return 0;
 }
@@ -76,15 +72,12 @@ static void note_peak(struct glk_node *node)
 		;
 }
 
-int glk_node_grow(
-	struct glk_node *node, enum glk_class class, size_t size, uint32_t *ret_page)
+int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 {
 	struct glk_page *p;
 	uint32_t page;
 	int err;
 
-	if (class != GLK_CLASS_SINGLE)
-		size = node->page_size[class];
 	err = claim(node, size);
 	if (err)
 		return err;
@@ -102,7 +95,7 @@ int glk_node_grow(
 	p->first_alias = GLK_NO_SLOT;
 	p->in_use = GLK_NO_SLOT;
 	p->aliases = 0;
-	p->class = (uint8_t) class;
+	p->class = (uint8_t)glk_node_class(node, size);
 	p->node = node->index;
 	p->kept = false;
 	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
@@ -158,8 +151,10 @@ uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t by
 	uint32_t page;
 
 	while (given < bytes && (page = glk_node_take(node, class))) {
+		uint64_t size = glk_page_at(node->pool, page)->size;
+
 		if (!glk_node_release(node, page))
-			given += node->page_size[class];
+			given += size;
 	}
 	return given;
 }

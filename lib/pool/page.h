@@ -34,11 +34,12 @@ enum glk_page_state {
 	GLK_PAGE_LOST = 4,
 };
 
+/* Sizes of pages that are kept apart. */
 enum glk_class {
-	GLK_CLASS_SMALL = 0,
-	GLK_CLASS_LARGE = 1,
-	GLK_CLASS_COUNT = 2,
-	GLK_CLASS_SINGLE = 2, /* one handle for one contiguous block, of any size */
+	GLK_CLASS_SMALL = 0, /* one slot */
+	GLK_CLASS_LARGE = 1, /* pool.large_page */
+	GLK_CLASS_OTHER = 2, /* any other number of slots: made for contiguous blocks */
+	GLK_CLASS_COUNT = 3,
 };
 
 #define GLK_NO_SLOT UINT32_MAX
@@ -47,13 +48,14 @@ struct glk_page {
 	glk_atomic(uint64_t) word;
 	uint64_t handle;      /* of the driver */
 	uint64_t size;	      /* bytes */
-	struct glk_use use;   /* last use, see glk_page_use() in map/map.h */
-	uint32_t first_alias; /* slot of the most recent mapping, GLK_NO_SLOT if none */
-	/* Slot it is in use through, GLK_NO_SLOT while idle; kept for pages with several
-	 * mappings only, see glk_page_busy(). */
+	struct glk_use use;   /* last use, see glk_page_use() in map/page/mapping.h */
+	uint32_t first_alias; /* first slot of the newest mapping, GLK_NO_SLOT if none */
+	/* First slot of the mapping it is in use through, GLK_NO_SLOT while idle; kept for
+	 * pages with several mappings only. */
 	uint32_t in_use;
-	struct glk_idnode free_link; /* in the node's list of free pages */
-	uint32_t mark; /* of the last place it was looked at for, see cache/order.c */
+	/* In the node's list of free pages, or in the list of its owner. */
+	struct glk_idnode free_link;
+	uint32_t mark; /* of the last place it was looked at for, see cache/arena/order.c */
 	uint8_t aliases;
 	uint8_t class;
 	uint8_t node;

@@ -5,8 +5,8 @@
 /*
  * The face of this folder: the pages of a context and the nodes they come from, a node being
  * a GPU or a NUMA node of the host. A node knows how much memory it holds and may hold, makes
- * pages and gives them back, and keeps those that are mapped nowhere on lock-free lists, one a
- * class.
+ * pages and gives them back, and keeps those that are mapped nowhere on lock-free lists: one for
+ * pages of a slot, one for large ones, one for those of any other size.
  *
  * Threads	take, put: lock-free, any thread. grow, release: any thread, call the driver
  * Cost		take, put: about 15 ns. grow: one driver call, 8 us on an H200
@@ -22,9 +22,9 @@ struct glk_node {
 	struct glk_pool *pool;
 	struct glk_place place;
 	uint8_t index;
-	size_t page_size[GLK_CLASS_COUNT];
+	size_t page_size[GLK_CLASS_OTHER]; /* of small and large pages */
 	struct glk_idstack free[GLK_CLASS_COUNT];
-	glk_atomic(uint64_t) free_count[GLK_CLASS_COUNT];
+	glk_atomic(uint64_t) free_bytes[GLK_CLASS_COUNT];
 	glk_atomic(uint64_t) held; /* bytes of physical memory */
 	glk_atomic(uint64_t) peak;
 	glk_atomic(uint64_t) budget; /* UINT64_MAX: none */
@@ -89,12 +89,18 @@ uint32_t glk_node_take(struct glk_node *node, enum glk_class class);
 void glk_node_put(struct glk_node *node, uint32_t page);
 
 /*
- * Makes a page of a class, or of `size` bytes for GLK_CLASS_SINGLE, OWNED by the caller.
- * 0, or -ENOMEM: over the budget (no native code in the record), no memory at the driver, no
- * descriptor (class LIMIT); -ENODEV, -EIO.
+ * Makes a page of `size` bytes, OWNED by the caller. 0, or -ENOMEM: over the budget (no record),
+ * no memory at the driver, no descriptor (class LIMIT); -ENODEV, -EIO.
  */
-int glk_node_grow(
-	struct glk_node *node, enum glk_class class, size_t size, uint32_t *ret_page);
+int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page);
+
+static inline enum glk_class glk_node_class(const struct glk_node *node, size_t size)
+{
+	if (size == node->page_size[GLK_CLASS_SMALL])
+		return GLK_CLASS_SMALL;
+	return size == node->page_size[GLK_CLASS_LARGE] ? GLK_CLASS_LARGE
+							: GLK_CLASS_OTHER;
+}
 
 /* Whether `size` more bytes stay within the budget. */
 bool glk_node_has_room(const struct glk_node *node, uint64_t size);
@@ -110,5 +116,15 @@ void glk_node_lose(struct glk_node *node, uint32_t page);
 
 /* Releases free pages of a class until `bytes` are given back; the bytes that were. */
 uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t bytes);
+
+/* Bytes of all free pages. */
+static inline uint64_t glk_node_free(const struct glk_node *node)
+{
+	uint64_t bytes = 0;
+
+	for (int c = 0; c < GLK_CLASS_COUNT; c++)
+		bytes += glk_load_relaxed(&node->free_bytes[c]);
+	return bytes;
+}
 
 #endif

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-static int is_able(glk_share_page_fn page, const void *of, size_t count)
+static int is_able(glk_share_page_fn page, void *of, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
 		if (page(of, i).able & GLK_PAGE_EXPORT_FD)
@@ -22,7 +22,7 @@ static int is_able(glk_share_page_fn page, const void *of, size_t count)
 	return 0;
 }
 
-static int open_all(struct glk_drv *drv, glk_share_page_fn page, const void *of,
+static int open_all(struct glk_drv *drv, glk_share_page_fn page, void *of,
 	size_t count, int *ret_fds)
 {
 	size_t done = 0;
@@ -37,7 +37,7 @@ static int open_all(struct glk_drv *drv, glk_share_page_fn page, const void *of,
 	return err;
 }
 
-int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, const void *of,
+int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, void *of,
 	size_t count, struct glake_piece *ret_pieces)
 {
 	int *fds, err;

@@ -192,7 +192,8 @@ static int map_piece(struct glk_imports *imports, struct glk_import *import,
 static int map_all(struct glk_imports *imports, struct glk_import *import,
 	const struct glake_piece *pieces, size_t count, uint64_t span)
 {
-	size_t align = imports->node->page_size[GLK_CLASS_LARGE];
+	/* a large page of an odd number of slots has a smaller one */
+	size_t large = imports->node->page_size[GLK_CLASS_LARGE], align = large & -large;
 	struct glk_drv *drv = imports->drv;
 	int err;
 

@@ -26,14 +26,14 @@ struct glk_share_page {
 };
 
 /* Gives page number `i` of something. */
-typedef struct glk_share_page (*glk_share_page_fn)(const void *of, size_t i);
+typedef struct glk_share_page (*glk_share_page_fn)(void *of, size_t i);
 
 /*
  * export.c: descriptors of all pages, which are the caller's then. 0; -EOPNOTSUPP (a page was
  * not made for it), -EMFILE or -ENFILE (class LIMIT), -ENOMEM (host), or the driver's error,
  * with nothing left open and `ret_pieces` as it was.
  */
-int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, const void *of,
+int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, void *of,
 	size_t count, struct glake_piece *ret_pieces);
 
 /* import.c: memory of other processes on one GPU. */

@@ -53,15 +53,44 @@ static uint64_t needed(const struct glk_stream *s, uint64_t tick)
 	return tick < s->freed ? tick : s->freed;
 }
 
+static bool one_finished(const struct glk_stream *s, uint64_t tick, bool by_chance)
+{
+	return (by_chance ? s->done : s->sure) >= needed(s, tick);
+}
+
+/*
+ * The same for the crowd, which is not walked twice for what is known: all that was freed until
+ * a tick stays finished, and the one that had not finished is asked first.
+ */
+static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_chance)
+{
+	uint64_t *passed = &streams->crowd.passed[by_chance];
+	uint32_t id = streams->crowd.witness;
+
+	if (tick <= *passed)
+		return true;
+	if (id && !one_finished(glk_stream_at(streams, id), tick, by_chance))
+		return false;
+	for (id = streams->by_bit[GLK_STREAM_CROWD]; id;
+		id = glk_stream_at(streams, id)->next) {
+		if (one_finished(glk_stream_at(streams, id), tick, by_chance))
+			continue;
+		streams->crowd.witness = id;
+		return false;
+	}
+	*passed = tick;
+	return true;
+}
+
 /* Whether the work of all streams of a bit, freed until `tick`, has finished. */
 static bool bit_finished(
 	struct glk_streams *streams, unsigned bit, uint64_t tick, bool by_chance)
 {
+	if (bit == GLK_STREAM_CROWD)
+		return crowd_finished(streams, tick, by_chance);
 	for (uint32_t id = streams->by_bit[bit]; id;
 		id = glk_stream_at(streams, id)->next) {
-		const struct glk_stream *s = glk_stream_at(streams, id);
-
-		if ((by_chance ? s->done : s->sure) < needed(s, tick))
+		if (!one_finished(glk_stream_at(streams, id), tick, by_chance))
 			return false;
 	}
 	return true;
@@ -94,7 +123,8 @@ static bool needs_wait(struct glk_streams *streams, const struct glk_stream *str
 {
 	if (bit == stream->bit && bit != GLK_STREAM_CROWD)
 		return false;
-	if (stream->bit != GLK_STREAM_CROWD && streams->seen[stream->bit][bit] >= tick)
+	/* one that has just been found to be gone has no bit */
+	if (stream->bit < GLK_STREAM_CROWD && streams->seen[stream->bit][bit] >= tick)
 		return false;
 	return !bit_finished(streams, bit, tick, streams->opportunistic);
 }
@@ -112,7 +142,7 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 /* Whether an event can be recorded on a stream here, as far as is known. */
 static bool can_record(const struct glk_stream *s)
 {
-	return s->state == GLK_STREAM_LIVE && !s->mute && glk_event_here(s);
+	return s->state == GLK_STREAM_LIVE && !glk_stream_silent(s) && glk_event_here(s);
 }
 
 /* Whether a wait for a stream can be had: an event that is there, or one to be recorded. */
@@ -121,9 +151,16 @@ static bool can_wait(const struct glk_stream *s, uint64_t tick)
 	return glk_event_newest(s) >= needed(s, tick) || can_record(s);
 }
 
-/* Waits for the streams of a bit, or GLK_WAITS_NEVER. */
+/* Waits for the streams of a bit, or GLK_WAITS_NEVER. Of the crowd one is asked: the one that was
+ * in the way last. */
 static unsigned bit_waits(struct glk_streams *streams, unsigned bit, uint64_t tick)
 {
+	uint32_t witness = streams->crowd.witness;
+
+	if (bit == GLK_STREAM_CROWD)
+		return witness && !can_wait(glk_stream_at(streams, witness), tick)
+			? GLK_WAITS_NEVER
+			: 1;
 	for (uint32_t id = streams->by_bit[bit]; id;
 		id = glk_stream_at(streams, id)->next) {
 		if (!can_wait(glk_stream_at(streams, id), tick))
@@ -142,7 +179,7 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
 		if (needs_wait(streams, stream, bit, use->tick))
-			waits += stream->mute
+			waits += glk_stream_silent(stream)
 				? GLK_WAITS_NEVER
 				: bit_waits(streams, bit, use->tick);
 	}
@@ -198,6 +235,8 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 			continue;
 		}
 		err = find_event(streams, s, needed(s, tick), &slot);
+		if (err && bit == GLK_STREAM_CROWD)
+			streams->crowd.witness = id;
 		if (err)
 			return err;
 		err = streams->drv->ops->stream_wait(
@@ -241,7 +280,8 @@ int glk_clock_order(
 		}
 		if (err)
 			return err == -EBUSY ? -EAGAIN : err;
-		if (streams->seen[stream->bit][bit] < seen)
+		if (stream->bit < GLK_STREAM_BITS &&
+			streams->seen[stream->bit][bit] < seen)
 			streams->seen[stream->bit][bit] = seen;
 	}
 	if (use->streams & ~glk_stream_mask(stream))
@@ -261,7 +301,7 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 static bool captures(struct glk_streams *streams, struct glk_stream *s)
 {
 	return s->state == GLK_STREAM_LIVE && glk_event_here(s) && glk_event_ready(streams, s) == -EAGAIN &&
-		s->mute;
+		glk_stream_silent(s);
 }
 
 /* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */

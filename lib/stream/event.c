@@ -95,7 +95,7 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 
 	if (s->state != GLK_STREAM_LIVE)
 		return -EAGAIN;
-	if (!glk_event_here(s))
+	if (!glk_event_here(s) || s->announced)
 		return -EAGAIN;
 	err = streams->drv->ops->stream_facts(
 		streams->drv, streams->device, s->handle, &facts);
@@ -205,27 +205,23 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll ho
 	return learned;
 }
 
-/* The crowd can be long: a few at a time, and those asked go to its end. */
+/* The crowd can be long: a few at a time, by turns. */
 static bool poll_crowd(struct glk_streams *streams, enum poll how)
 {
-	uint32_t *first = &streams->by_bit[GLK_STREAM_CROWD], *last = first;
-	uint32_t asked[CROWD_ASKED], count = 0, id;
 	bool learned = false;
 
-	while (*first && count < CROWD_ASKED) {
-		asked[count++] = *first;
-		*first = glk_stream_at(streams, *first)->next;
+	for (uint32_t i = 0; i < CROWD_ASKED; i++) {
+		uint32_t id = streams->crowd.turn;
+
+		if (!id)
+			id = streams->by_bit[GLK_STREAM_CROWD];
+		if (!id)
+			break;
+		streams->crowd.turn = glk_stream_at(streams, id)->next;
+		learned |= poll(streams, glk_stream_at(streams, id), how);
+		if (!streams->crowd.turn)
+			break;
 	}
-	while (*last)
-		last = &glk_stream_at(streams, *last)->next;
-	for (uint32_t i = 0; i < count; i++) {
-		id = asked[i];
-		*last = id;
-		last = &glk_stream_at(streams, id)->next;
-	}
-	*last = 0;
-	for (uint32_t i = 0; i < count; i++)
-		learned |= poll(streams, glk_stream_at(streams, asked[i]), how);
 	return learned;
 }
 

@@ -18,6 +18,7 @@ static void end(struct glk_streams *streams, struct glk_stream *s,
 {
 	s->state = (uint8_t)state;
 	s->mute = false; /* no capture waits for it */
+	s->announced = 0;
 	glk_store_relaxed(&s->key, GLK_KEY_NONE);
 	streams->ended++;
 }
@@ -33,6 +34,10 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 		while (*link != s->id)
 			link = &glk_stream_at(streams, *link)->next;
 		*link = s->next;
+		if (streams->crowd.turn == s->id)
+			streams->crowd.turn = s->next;
+		if (streams->crowd.witness == s->id)
+			streams->crowd.witness = 0;
 		if (!streams->by_bit[s->bit])
 			streams->used &= ~glk_stream_mask(s);
 	}
@@ -87,6 +92,7 @@ void glk_stream_retire(struct glk_streams *streams, struct CUstream_st *handle)
 /* Under both locks. */
 static int leave(struct glk_streams *streams, struct glk_stream *s)
 {
+	uint8_t announced = s->announced;
 	unsigned slot;
 	int err;
 
@@ -98,7 +104,11 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 		return 0;
 	}
 	s->freed = ++streams->tick;
+	/* one that is to end begins no capture any more: what counts is what it does now */
+	s->announced = 0;
 	err = glk_event_cover(streams, s, &slot);
+	if (err && s->state == GLK_STREAM_LIVE)
+		s->announced = announced;
 	/* not gone, so it is mute */
 	if (err == -EAGAIN && s->state == GLK_STREAM_LIVE)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,

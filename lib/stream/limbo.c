@@ -2,84 +2,85 @@
 /*
  * The only place that takes a mapping or a page away from a GPU that may be at work.
  *
- * Two clocks must have passed: all GPU work that used the mapping has finished, which the
- * ticks of its slot tell, and an RCU grace period lies behind, so that no reader of a table
- * still follows it. The driver's unmap does not wait for kernels; taking a mapping away too
- * early is a fault on the GPU. Nothing here waits for the GPU: what is not ready stays mapped,
+ * All GPU work that used the mapping must have finished, which the ticks of its slots tell. The
+ * driver's unmap does not wait for kernels; taking a mapping away too early is a fault on the
+ * GPU. Nothing here waits for the GPU unless that was asked for: what is not ready stays mapped,
  * which costs addresses and no memory, and is asked for again later.
  *
- * One grace period serves a batch.
+ * No reader without a lock follows a mapping: who looks a block up pins it before it uses what
+ * it found. So no grace period is waited for.
  */
 #include "stream/stream.h"
 
-#include "base/error.h"
-#include "base/rcu.h"
-
 #include <errno.h>
 
-bool glk_limbo_ready(
-	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
+bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_map *map,
+	uint32_t first, uint32_t last)
 {
 	if (limbo->closed)
 		return false;
-	return (limbo->patient && !limbo->streams->stuck) ||
-		glk_clock_finished(limbo->streams, &span->use[slot]);
+	if (limbo->patient && !limbo->streams->stuck)
+		return true;
+	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1) {
+		struct glk_use use = glk_use_at(map, slot);
+
+		if (!glk_clock_finished(limbo->streams, &use))
+			return false;
+	}
+	return true;
 }
 
-/* The same for the first clock, and waits for it where that was asked for: then also for what has
- * passed already, since what is waited for counts for more than this mapping. */
-static bool has_passed(
-	struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot)
+/* The same for one use, and waits for it where that was asked for: then also for what has passed
+ * already, since what is waited for counts for more than this mapping. */
+static bool has_passed(struct glk_limbo *limbo, const struct glk_use *use)
 {
-	const struct glk_use *use = &span->use[slot];
-
-	if (!limbo->closed && limbo->patient) {
+	if (limbo->closed)
+		return false;
+	if (limbo->patient) {
 		if (glk_clock_waited(limbo->streams, use) ||
 			!glk_clock_sync(limbo->streams, use->streams))
 			return true;
 		limbo->streams->stuck = true;
 	}
-	if (!limbo->closed && glk_clock_finished(limbo->streams, use))
-		return true;
-	limbo->streams->held_back++;
-	return false;
+	return glk_clock_finished(limbo->streams, use);
 }
 
-static void grace(struct glk_limbo *limbo)
+static bool run_passed(struct glk_limbo *limbo, const struct glk_map *map,
+	uint32_t first, uint32_t last)
 {
-	if (limbo->graced)
-		return;
-	glk_rcu_wait();
-	limbo->graced = true;
-	limbo->streams->graces++;
+	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1) {
+		struct glk_use use = glk_use_at(map, slot);
+
+		if (!has_passed(limbo, &use)) {
+			limbo->streams->held_back++;
+			return false;
+		}
+	}
+	return true;
 }
 
 int glk_limbo_unmap(
-	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last)
+	struct glk_limbo *limbo, struct glk_map *map, uint32_t first, uint32_t last)
 {
 	int err;
 
-	for (uint32_t slot = first; slot <= last; slot++) {
-		if (!has_passed(limbo, span, slot))
-			return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
-				"work on the GPU may still use the mapping");
-	}
-	grace(limbo);
-	err = glk_slots_detach(span, first, last);
+	if (!run_passed(limbo, map, first, last))
+		return -EAGAIN;
+	err = glk_mapping_remove(map, first, last);
 	if (!err)
-		limbo->streams->unmapped += (uint64_t)(last - first + 1) << span->shift;
+		limbo->streams->unmapped += (uint64_t)(last - first + 1) << map->shift;
 	return err;
 }
 
 static bool all_passed(
-	struct glk_limbo *limbo, struct glk_map *map, const struct glk_page *page)
+	struct glk_limbo *limbo, const struct glk_map *map, const struct glk_page *page)
 {
-	for (uint32_t name = page->first_alias; name != GLK_NO_SLOT;) {
-		struct glk_span *span = glk_slot_span(map, name);
+	uint32_t slots = glk_page_slots(map, page), first = page->first_alias;
 
-		if (!has_passed(limbo, span, glk_slot_number(name)))
+	for (unsigned left = page->aliases; left; left--) {
+		if (!run_passed(limbo, map, first, first + slots - 1))
 			return false;
-		name = span->more[glk_slot_number(name)].next_alias;
+		first = map->alias[first];
 	}
 	return true;
 }
@@ -88,18 +89,16 @@ static bool all_passed(
 static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
+	uint32_t slots = glk_page_slots(map, page);
 	int err;
 
 	if (!all_passed(limbo, map, page))
-		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
-			"work on the GPU may still use page %u", id);
-	glk_idle_take(map, id);
-	grace(limbo);
-	while (page->first_alias != GLK_NO_SLOT) {
-		uint32_t name = page->first_alias;
-
+		return -EAGAIN;
+	glk_page_take(map, id);
+	while (page->aliases) {
 		/* not asked again: the last one answers for what those before it were used for */
-		err = glk_slot_detach(glk_slot_span(map, name), glk_slot_number(name));
+		err = glk_mapping_remove(
+			map, page->first_alias, page->first_alias + slots - 1);
 		if (err)
 			return err; /* the page is lost, with the mappings it has left */
 		limbo->streams->unmapped += page->size;
@@ -129,39 +128,36 @@ int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 	return err;
 }
 
-static int empty_span(struct glk_limbo *limbo, struct glk_span *span)
-{
-	uint32_t end = glk_span_end(span);
-	int err = 0, failed;
-
-	for (uint32_t slot = 0; slot < end; slot++) {
-		if (!span->slot[slot].page)
-			continue;
-		failed = glk_slot_detach(span, slot);
-		if (failed && !err)
-			err = failed;
-		if (!failed)
-			limbo->streams->unmapped += UINT64_C(1) << span->shift;
-	}
-	return err;
-}
-
 int glk_limbo_empty(struct glk_limbo *limbo, struct glk_map *map)
 {
 	int err = glk_clock_sync_all(limbo->streams), failed;
+	uint32_t end = glk_map_end(map);
 
 	if (err)
 		return err;
-	grace(limbo);
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		failed = empty_span(limbo, &map->span[kind]);
+	for (uint32_t slot = 0; slot < end; slot++) {
+		struct glk_mapping m;
+
+		slot = glk_bits_first(map->mapped, slot, end - 1);
+		if (slot == GLK_BITS_NONE)
+			break;
+		if (!map->page[slot])
+			continue;
+		m = glk_mapping_at(map, slot);
+		failed = glk_mapping_remove(map, m.first, m.last);
 		if (failed && !err)
 			err = failed;
+		if (!failed)
+			limbo->streams->unmapped += (uint64_t)(m.last - m.first + 1)
+				<< map->shift;
+		slot = m.last;
 	}
 	return err;
 }
 
-int glk_limbo_undo(struct glk_span *span, uint32_t slot)
+int glk_limbo_undo(struct glk_map *map, uint32_t first)
 {
-	return glk_slot_detach(span, slot);
+	struct glk_mapping m = glk_mapping_at(map, first);
+
+	return glk_mapping_remove(map, m.first, m.last);
 }

@@ -51,6 +51,9 @@ struct glk_stream {
 	uint8_t bit;
 	uint8_t state;
 	bool mute;		    /* it captures a graph: no event can be had from it */
+	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
+	 * asked of it or put on it either. */
+	uint8_t announced;
 	uint64_t freed; /* tick of the last free on it */
 	uint64_t done;	/* its work freed until this tick has finished */
 	uint64_t sure;	/* the same as far as the order of the program's calls tells */
@@ -90,6 +93,13 @@ struct glk_streams {
 	bool opportunistic;
 	/* Under the lock of the GPU from here on. */
 	uint32_t by_bit[GLK_STREAM_BITS]; /* first stream of a bit */
+	/* The streams of the last bit can be thousands, so what was found of them is kept. */
+	struct {
+		uint32_t turn;	  /* to be asked next; 0: the first */
+		uint32_t witness; /* one whose work had not finished, or that could not be waited for */
+		uint64_t passed[2]; /* all have finished what was freed until this tick, as far as
+				     * was waited for, and as was seen */
+	} crowd;
 	uint64_t used;	 /* bits that a stream has */
 	uint64_t flying; /* bits whose streams may have events in flight */
 	uint64_t tick;
@@ -107,7 +117,7 @@ struct glk_streams {
 	struct glk_note *notes; /* NULL: no event of the program is known */
 	uint64_t unmapped, released; /* bytes that went through limbo */
 	uint64_t held_back;	     /* times that something was not ready to go */
-	uint64_t graces;	     /* grace periods waited for */
+	glk_atomic(uint64_t) graces; /* grace periods waited for */
 };
 
 /* table.c. 0, -ENOMEM. */
@@ -165,6 +175,12 @@ void glk_stream_lose(struct glk_streams *streams, struct glk_stream *s);
 /* Takes a stream that has ended out of the sets once nothing of it is under way. Under the lock
  * of the GPU. Whether it went. */
 bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s);
+
+/* Whether nothing of the library may go on a stream. */
+static inline bool glk_stream_silent(const struct glk_stream *stream)
+{
+	return stream->mute || stream->announced;
+}
 
 /* clock.c, all under the lock of the GPU. */
 static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
@@ -253,7 +269,6 @@ void glk_collect_fini(struct glk_streams *streams);
  */
 struct glk_limbo {
 	struct glk_streams *streams;
-	bool graced;
 	/* Waits for the GPU where something is not ready, so that the outcome does not depend on
 	 * its speed. */
 	bool patient;
@@ -266,16 +281,16 @@ struct glk_limbo {
 		.streams = (s)                                                           \
 	}
 
-/* Whether both clocks allow the mapping of a slot to go (the second by waiting, briefly). */
-bool glk_limbo_ready(
-	const struct glk_limbo *limbo, const struct glk_span *span, uint32_t slot);
-/* Unmaps a run of slots that are ready and in use by nobody. -EAGAIN with nothing changed if
- * one is not ready, else as glk_slots_detach(). */
+/* Whether the mappings of a run may go now, by waiting briefly where the limbo is patient. */
+bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_map *map,
+	uint32_t first, uint32_t last);
+/* Unmaps a run of whole mappings that are in use by nobody. -EAGAIN (no record) with nothing
+ * changed if one is not ready, else as glk_mapping_remove(). */
 int glk_limbo_unmap(
-	struct glk_limbo *limbo, struct glk_span *span, uint32_t first, uint32_t last);
+	struct glk_limbo *limbo, struct glk_map *map, uint32_t first, uint32_t last);
 /* Unmaps an idle page everywhere and releases it, or gives it to the list of its node. -EAGAIN
- * with nothing changed while a mapping is not ready; the driver's error when the page was
- * lost. */
+ * (no record) with nothing changed while a mapping is not ready; the driver's error when the page
+ * was lost. */
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
 int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t page);
 /* Unmaps all that is mapped, in use by nobody, after the GPU was waited for; pages go to the
@@ -283,6 +298,6 @@ int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t page)
  * waited for, or the driver's first error. */
 int glk_limbo_empty(struct glk_limbo *limbo, struct glk_map *map);
 /* Unmaps what was mapped by the request itself and never used on the GPU: needs no clock. */
-int glk_limbo_undo(struct glk_span *span, uint32_t slot);
+int glk_limbo_undo(struct glk_map *map, uint32_t first);
 
 #endif

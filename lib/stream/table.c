@@ -113,6 +113,7 @@ static void publish(struct glk_streams *streams, struct glk_stream_table *t)
 	struct glk_stream_table *old = glk_rcu_xchg(&streams->table, t);
 
 	glk_rcu_wait();
+	glk_add_relaxed(&streams->graces, 1);
 	glk_region_free(old, table_bytes(old->size));
 }
 
@@ -242,7 +243,20 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	/* blocks of the stream that had the slot before may still be freed, and look at it */
 	glk_lock(streams->gpu);
 	s = glk_stream_at(streams, id);
-	*s = (struct glk_stream){.handle = handle, .id = id, .bit = GLK_STREAM_BITS};
+	/* field by field: the key and the serial number are read without the lock */
+	s->handle = handle;
+	s->id = id;
+	s->bit = GLK_STREAM_BITS;
+	s->state = GLK_STREAM_LIVE;
+	s->mute = false;
+	s->announced = 0;
+	s->freed = 0;
+	s->done = 0;
+	s->sure = 0;
+	s->next = 0;
+	memset(s->ring, 0, sizeof(s->ring));
+	s->head = 0;
+	s->count = 0;
 	glk_store_relaxed(&s->serial, facts->id);
 	glk_store_relaxed(&s->key, key);
 	glk_unlock(streams->gpu);
@@ -316,7 +330,10 @@ static int get(struct glk_streams *streams, struct CUstream_st *handle,
 	err = glk_rcu_ready();
 	if (err)
 		return err;
-	if (facts) {
+	/* the legacy stream is always there, and captures nothing */
+	if (facts && !key) {
+		*facts = (struct glk_stream_facts){0};
+	} else if (facts) {
 		err = streams->drv->ops->stream_facts(
 			streams->drv, streams->device, handle, facts);
 		if (err == -EINVAL)

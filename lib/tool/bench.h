@@ -19,7 +19,7 @@
 #define BENCH_THREADS_MAX  256
 #define BENCH_CASES	   5
 #define BENCH_SCALES	   4
-#define BENCH_HANDOVERS	   8
+#define BENCH_HANDOVERS	   6
 #define BENCH_SIZES_STEPS  8
 #define BENCH_SIZES_MAX	   (7 << 20)
 #define BENCH_VARIANTS_MAX 64

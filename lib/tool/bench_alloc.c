@@ -23,7 +23,7 @@
 #define MIXED	1000 /* pairs of the cases that miss, which take longer */
 #define SIZES	1024 /* of the mixed cases, a power of two */
 #define LIVE	64   /* blocks held in the last case */
-#define STEADY	3    /* of the cases come first and hit */
+#define STEADY	2    /* of the cases come first and hit */
 #define DEFAULT 20   /* rounds */
 
 struct job {

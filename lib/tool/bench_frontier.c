@@ -195,9 +195,10 @@ static void put_frontier(struct panel *panel)
 	fprintf(panel->file, "\"/>\n");
 }
 
+/* The default is drawn last, so that none hides it. */
 static void put_marks(struct panel *panel)
 {
-	for (size_t i = 0; i < panel->policy->variants; i++) {
+	for (size_t i = panel->policy->variants; i-- > 0;) {
 		const char *setting = panel->policy->variant[i].setting;
 		double x = x_of(panel, memory_of(&panel->outcome[i]));
 		double y = y_of(panel, time_of(&panel->outcome[i]));

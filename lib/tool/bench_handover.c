@@ -2,9 +2,7 @@
 /*
  * What a request costs that gets what another stream freed a moment ago, by why it may have it:
  *
- *	bin	work is pending on that stream, so a stream wait is inserted; the block lies in
- *		a quick bin of that stream, which has to give it back first
- *	wait	the same for a block that was merged when it was freed, as in the rest
+ *	wait	work is pending on that stream, so a stream wait is inserted
  *	noted	work is pending, and the program told that it made the wait itself
  *	done	the work has finished, and an event that was recorded before tells so
  *
@@ -38,9 +36,9 @@
 
 static const size_t sizes[] = {(size_t)8 << 20, (size_t)64 << 20};
 
-enum policy { BIN, WAIT, NOTED, DONE, POLICIES };
+enum policy { WAIT, NOTED, DONE, POLICIES };
 
-static const char *const names[POLICIES] = {"bin", "wait", "noted", "done"};
+static const char *const names[POLICIES] = {"wait", "noted", "done"};
 
 #define SIZES (sizeof(sizes) / sizeof(sizes[0]))
 
@@ -313,8 +311,9 @@ static int open_context(const struct bench_options *options, struct relay *relay
 
 	err = glk_tool_add_setting(&context, "bench",
 		relay->policy == DONE ? "soft.streams=worker" : "soft.streams=stepped");
-	if (!err && relay->policy != BIN)
-		err = glk_tool_add_setting(&context, "bench", "policy.bins=none");
+	/* what waits in a bin of one stream is not given to another */
+	if (!err)
+		err = glk_tool_add_setting(&context, "bench", "policy.bins=0");
 	if (!err)
 		err = glk_tool_open(&context, &relay->ctx);
 	if (err)
@@ -343,7 +342,7 @@ static int run_case(const struct bench_options *options, enum policy policy, siz
 
 	*ret_case = (struct bench_handover_case){.policy = names[policy],
 		.block = size,
-		.waits = policy == BIN || policy == WAIT};
+		.waits = policy == WAIT};
 	if (!err)
 		err = run_rounds(&relay, size, rounds);
 	ret_case->meant = !err && is_meant(ret_case);

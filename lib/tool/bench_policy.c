@@ -2,7 +2,8 @@
 /*
  * Recorded jobs under variants of the policy: what each choice is worth. One key is changed at
  * a time from its default, those of a table or those that were asked for; every variant replays
- * every job a few times in a context of its own. On the software device the same run gives the same figures on any machine.
+ * every job a few times in a context of its own. On the software device the same run gives the
+ * same figures on any machine.
  */
 #include "tool/bench.h"
 
@@ -23,13 +24,15 @@ static const struct {
 	const char *name, *setting;
 } variants[] = {
 	{"default", NULL},
-	{"bins: all", "policy.bins=all"},
-	{"bins: none", "policy.bins=none"},
-	{"steal: newest", "policy.steal=newest"},
+	{"bins: none", "policy.bins=0"},
+	{"bins: 1 MiB", "policy.bins=1MiB"},
+	{"bins: all", "policy.bins=16TiB"},
+	{"target: 1", "policy.target=1"},
+	{"target: 1.002", "policy.target=1.002"},
+	{"target: 1.01", "policy.target=1.01"},
+	{"target: 1.05", "policy.target=1.05"},
 	{"ends: low", "policy.ends=low"},
 	{"ends: high", "policy.ends=high"},
-	{"grow: early", "policy.grow=early"},
-	{"recut: growth", "policy.recut=growth"},
 	{"pages: 2 MiB", "pool.large_page=2MiB"},
 	{"pages: 4 MiB", "pool.large_page=4MiB"},
 	{"pages: 16 MiB", "pool.large_page=16MiB"},

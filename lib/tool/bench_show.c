@@ -103,7 +103,7 @@ void bench_print_alloc(const void *measured)
 			(unsigned long long)count->called);
 	}
 	if (!alloc->all_hits)
-		printf("\n  NOT ALL HITS: the first three cases should be served by the quick "
+		printf("\n  NOT ALL HITS: the first two cases should be served by the quick "
 		       "bins alone\n");
 	putchar('\n');
 }

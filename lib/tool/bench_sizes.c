@@ -5,8 +5,8 @@
  * this for days. A bounded number of blocks is live, so all that the library keeps for them
  * must stay bounded too: its tables, its mappings, its addresses.
  *
- * Of seven requests one is small, two are medium and four are large; which block goes is
- * chosen by a fixed sequence. Sizes are the steps of a full cycle through a range.
+ * Of seven requests one is of up to 1 MiB, two of up to 4 and four of up to 64; which block goes
+ * is chosen by a fixed sequence. Sizes are the steps of a full cycle through a range.
  */
 #include "tool/bench.h"
 
@@ -27,20 +27,20 @@
 #define STRIDE 38880667
 
 /* First size and number of sizes, in bytes. Seven million requests are the most for which the
- * small ones suffice. */
+ * low ones suffice. */
 static const struct {
 	size_t first, count;
-} small = {1, MIB}, medium = {MIB + 1, 3 * MIB}, large = {4 * MIB + 1, 60 * MIB};
+} low = {1, MIB}, middle = {MIB + 1, 3 * MIB}, high = {4 * MIB + 1, 60 * MIB};
 
 static size_t size_of(unsigned request)
 {
 	size_t turn = request / KINDS, kind = request % KINDS;
 
 	if (kind == 0)
-		return small.first + turn * STRIDE % small.count;
+		return low.first + turn * STRIDE % low.count;
 	if (kind < 3)
-		return medium.first + (2 * turn + kind - 1) * STRIDE % medium.count;
-	return large.first + (4 * turn + kind - 3) * STRIDE % large.count;
+		return middle.first + (2 * turn + kind - 1) * STRIDE % middle.count;
+	return high.first + (4 * turn + kind - 3) * STRIDE % high.count;
 }
 
 /* Mappings and bytes of addresses of this process. */

@@ -7,7 +7,7 @@
 
 #define KIB ((size_t)1 << 10)
 
-/* Large blocks of two sizes in turn, freed in no order: each lies between others of its bin. */
+/* Large blocks of two sizes in turn, freed in no order: each merges with what is free beside it. */
 int worst_bin_merges(struct worst_scene *scene)
 {
 	int err = worst_begin(scene);

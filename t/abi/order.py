@@ -2,8 +2,9 @@
 """
 Who may include whom. The rooms of the library are the floors of one tower, and each stands
 only on those below it; what is above stays unknown, so there are no cycles. A room shows one
-header, its face; its other headers stay inside. The tool and the front ends are users: they
-see the public headers. Tests may see everything.
+header, its face; its other headers stay inside. A room may have parts, folders in it, which stand
+on each other the same way. The tool and the front ends are users: they see the public headers.
+Tests may see everything.
 """
 
 import re
@@ -12,6 +13,7 @@ from tap import Tap
 from tree import files, text
 
 TOWER = "base driver numa uvm_bridge pool map stream tier share cache watch api".split()
+PARTS = {"map": ["page", "space"], "cache": ["bin", "graph", "arena"]}
 USERS = {
     "tool": {"base/atomic.h", "base/json.h", "base/parse.h"},  # need nothing of the library
     "front": {"base/atomic.h"},
@@ -27,7 +29,7 @@ FACES = {
     "tier/tier.h",
     "share/share.h",
     "cache/cache.h",
-    "cache/hit.h",  # inlined into the public functions
+    "cache/bin/hit.h",  # inlined into the public functions
     "watch/counter.h",
     "watch/watch.h",
     "api/context.h",
@@ -39,22 +41,40 @@ INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"]+)"|<((?:glake|[a-z_]
 def room_of(name):
     """The room of a file of the library; None for tests and other files."""
     parts = name.split("/")
-    if parts[0] == "lib" and len(parts) == 3:
+    if parts[0] == "lib" and len(parts) in (3, 4):
         return parts[1]
     if parts[0] in ("numa", "uvm_bridge") and len(parts) == 2:
         return parts[0]
     return "public" if name.startswith("include/glake/") else None
 
 
-def offence(room, target):
-    """Why a file of `room` may not include `target`, or None."""
+def part_of(path):
+    """The part of its room that a file of the library lies in, lib/ left out; None for none."""
+    parts = path.split("/")
+    return parts[1] if len(parts) == 3 else None
+
+
+def offence_inside(room, part, target):
+    """The same for a target of the room itself."""
+    other = part_of(target)
+    for name in (part, other):
+        if name and name not in PARTS.get(room, []):
+            return f"{room} has no part called {name}"
+    if not part or not other:
+        return None
+    above = PARTS[room].index(other) > PARTS[room].index(part)
+    return f"{other} stands above {part}" if above else None
+
+
+def offence(room, part, target):
+    """Why a file of `room`, in its `part` or None, may not include `target`, or None."""
     if target.startswith("glake/"):
         return None
     if room == "public":
         return "a public header includes only public ones"
     other = target.split("/")[0] if "/" in target else room
     if other == room:
-        return None
+        return offence_inside(room, part, target)
     if room in USERS:
         return None if target in USERS[room] else "a user sees only include/glake"
     if room not in TOWER:
@@ -82,7 +102,8 @@ def offences(sources):
             target = match[1] or match[2]
             if match[2] and target.split("/")[0] not in rooms | {"glake"}:
                 continue  # a system header, as <sys/mman.h>
-            why = offence(room, target)
+            part = part_of(name[len("lib/"):]) if name.startswith("lib/") else None
+            why = offence(room, part, target)
             if why:
                 line = code.count("\n", 0, match.start()) + 1
                 found.append(f"{name}:{line}: {target}: {why}")
@@ -96,6 +117,13 @@ PLANTED = {
     "lib/map/map.c": "pool/page.h",
     "lib/stream/limbo.c": "cache/cache.h",
     "lib/cache/cache.c": "api/context.h",
+    "lib/api/memory.c": "cache/bin/row.h",
+    "lib/stream/clock.c": "map/page/use.h",
+    "lib/map/page/slot.c": "map/space/extent.h",
+    "lib/cache/bin/quick.c": "cache/graph/graph.h",
+    "lib/cache/arena/serve.c": "api/context.h",
+    "lib/cache/attic/old.c": "cache/cache.h",
+    "lib/pool/attic/old.h": "pool/pool.h",
     "lib/tool/main.c": "api/context.h",
     "lib/tool/open.c": "base/error.h",
     "lib/front/torch.c": "base/json.h",
@@ -109,7 +137,10 @@ ALLOWED = {
     "lib/driver/count.c": "watch/counter.h",
     "lib/pool/page.c": "pool/page.h",
     "lib/map/map.c": "driver/driver.h",
-    "lib/api/memory.c": "cache/cache.h",
+    "lib/api/memory.c": "cache/bin/hit.h",
+    "lib/map/space/fit.c": "map/page/use.h",
+    "lib/cache/arena/trim.c": "cache/graph/graph.h",
+    "lib/cache/block.c": "cache/bin/quick.h",
     "lib/tool/info.c": "base/json.h",
     "lib/api/info.c": "numa/topology.h",
     "t/unit/pool/page.c": "pool/page.h",

@@ -23,12 +23,13 @@ from callgrind import build_in, count  # noqa: E402
 from tap import DATA, TOOL, done, note, ok, start, tool  # noqa: E402
 
 GOAL = 1000
-# Instructions an event, at most: what gcc 12 makes of it and 5 %. To be lowered with them.
+# Instructions an event, at most: what gcc 12 makes of a release build and 5 %. Far above the goal,
+# since every block above 256 KiB misses; to be lowered with what a miss takes.
 LIMITS = {
-    "opt13_N": 1251,
-    "opt13b_LR": 2835,
-    "fsdp1": 3349,
-    "detect": 1573,
+    "opt13_N": 2785,
+    "opt13b_LR": 5657,
+    "fsdp1": 5524,
+    "detect": 2594,
 }
 USUAL = ["opt13_N"]
 

@@ -38,6 +38,34 @@ static void *free_one(void *arg)
 	return NULL;
 }
 
+#define MANY 400
+
+static void *use_one(void *arg)
+{
+	void *p = NULL;
+
+	/* on the legacy stream: nobody can wait for the thread's own once it has ended */
+	if (!glake_alloc(ctx, 0, 20000, own(), 0, &p) && !glake_free(ctx, p, NULL))
+		++*(int *)arg;
+	return NULL;
+}
+
+/* More streams that nobody can wait for than a request looks at one by one. */
+static void one_after_the_other(void)
+{
+	pthread_t thread;
+	int served = 0;
+
+	ctx = flow_open((const char *const[]){"soft.memory=256MiB", NULL});
+	for (int i = 0; i < MANY; i++) {
+		if (pthread_create(&thread, NULL, use_one, &served))
+			tap_bail("no thread");
+		pthread_join(thread, NULL);
+	}
+	is_int(served, MANY, "all threads are served, with nothing live");
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	pthread_t thread[THREADS];
@@ -45,7 +73,7 @@ int main(void)
 
 	tap_plan_later();
 	ctx = flow_open((const char *const[]){"pool.budget=256MiB",
-		"soft.streams=stepped", "policy.bins=none", NULL});
+		"soft.streams=stepped", "policy.bins=0", NULL});
 	pthread_barrier_init(&together, NULL, THREADS + 1);
 	for (int i = 0; i < THREADS; i++) {
 		if (pthread_create(&thread[i], NULL, free_one, NULL))
@@ -66,5 +94,6 @@ int main(void)
 	pthread_barrier_destroy(&together);
 	is_int(glake_stream_free(ctx, 0, stream), 0, "the stream ends");
 	flow_close(ctx, 0);
+	one_after_the_other();
 	return tap_done();
 }

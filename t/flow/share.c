@@ -153,7 +153,7 @@ static void test_processes(void)
 	send_block(ctx, sockets[0], stitched(ctx), 0, "a stitched block there and back");
 	glake_alloc(ctx, 0, 20 * MIB, NULL, GLAKE_ALLOC_CONTIGUOUS, &ptr);
 	send_block(ctx, sockets[0], ptr, 1, "a contiguous one");
-	send_block(ctx, sockets[0], flow_alloc(ctx, 3 * MIB, NULL), 2, "a medium one");
+	send_block(ctx, sockets[0], flow_alloc(ctx, 3 * MIB, NULL), 2, "one of 3 MiB");
 	send_block(ctx, sockets[0], flow_alloc(ctx, MIB, NULL), 3, "a small one");
 	post(sockets[0], &empty);
 	is_int(flow_wait(child), 0, "the other process is fine");
@@ -204,7 +204,7 @@ static void test_here(void)
 static void test_bad_input(void)
 {
 	struct glake *ctx = flow_open((const char *const[]){"soft.gpus=2", NULL}), *gone;
-	void *ptr = flow_alloc(ctx, SIZE, NULL), *freed = flow_alloc(ctx, MIB, NULL);
+	void *ptr = flow_alloc(ctx, SIZE, NULL), *freed = flow_alloc(ctx, MIB / 8, NULL);
 	struct letter letter, bad;
 	size_t count = 77, offset = 77;
 	void *here = NULL;
@@ -309,6 +309,26 @@ static void test_not_made_for_it(void)
 }
 
 /* As many descriptors as there may be. */
+/* A large page need not be a power of two. */
+static void test_odd_page(void)
+{
+	struct glake *ctx = flow_open((const char *const[]){"pool.large_page=6MiB", NULL});
+	struct glake_piece pieces[20];
+	void *ptr = flow_alloc(ctx, SIZE, NULL), *here = NULL;
+	size_t count = 0;
+
+	fill(ptr, SIZE, 3);
+	is_int(glake_export(ctx, ptr, pieces, 20, &count), 0, "pages of three slots are out");
+	is_int(glake_import(ctx, 0, pieces, count, SIZE, &here), 0, "and in");
+	ok(here && is_filled(here, SIZE, 3), "with what was written");
+	is_int(glake_import_end(ctx, here, NULL), 0, "taken down");
+	for (size_t i = 0; i < count; i++)
+		close(pieces[i].fd);
+	is_int(glake_export_end(ctx, ptr), 0, "and back");
+	is_int(glake_free(ctx, ptr, NULL), 0, "freed");
+	flow_close(ctx, 0);
+}
+
 static void test_limit(void)
 {
 	struct glake *ctx = flow_open(settings);
@@ -385,6 +405,7 @@ int main(void)
 	test_here();
 	test_bad_input();
 	test_not_made_for_it();
+	test_odd_page();
 	test_limit();
 	test_fork();
 	return tap_done();

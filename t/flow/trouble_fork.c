@@ -21,7 +21,7 @@ static _Atomic(uint64_t) turns;
 
 static void *hit(void *arg)
 {
-	static const size_t size[] = {512, 4096, 3 * MIB, 300 << 10};
+	static const size_t size[] = {512, 4096, 60 << 10, MIB / 4};
 	struct CUstream_st *stream = arg;
 	uint64_t served = 0;
 	void *p;

@@ -87,7 +87,7 @@ static void extents(void)
 
 	runs_out("extents, small blocks", few, 700, 0, 0, "LIMIT");
 	runs_out("extents, small blocks of many sizes", few, 700, 1024, 0, "LIMIT");
-	runs_out("extents, medium blocks", few, 2 * MIB, 0, 0, "LIMIT");
+	runs_out("extents, blocks of 2 MiB", few, 2 * MIB, 0, 0, "LIMIT");
 	runs_out("extents, large blocks", few, 9 * MIB, MIB, 0, "LIMIT");
 	runs_out("extents, contiguous blocks", few, 2 * MIB, 0, GLAKE_ALLOC_CONTIGUOUS,
 		"LIMIT");
@@ -99,7 +99,7 @@ static void pages(void)
 	static const char *const few[] = {"pool.pages=24", "map.span=64GiB", NULL};
 
 	runs_out("pages, small blocks", few, MIB / 2, 0, 0, "LIMIT");
-	runs_out("pages, medium blocks", few, 3 * MIB, 0, 0, "LIMIT");
+	runs_out("pages, blocks of 3 MiB", few, 3 * MIB, 0, 0, "LIMIT");
 	runs_out("pages, large blocks", few, 12 * MIB, 0, 0, "LIMIT");
 	runs_out("pages, contiguous blocks", few, 2 * MIB, 0, GLAKE_ALLOC_CONTIGUOUS,
 		"LIMIT");
@@ -110,7 +110,7 @@ static void addresses(void)
 	static const char *const few[] = {"map.span=1GiB", NULL};
 
 	runs_out("addresses of small blocks", few, MIB, 0, 0, "ADDRESS");
-	runs_out("addresses of medium blocks", few, 3 * MIB, 0, 0, "ADDRESS");
+	runs_out("addresses of blocks of 3 MiB", few, 3 * MIB, 0, 0, "ADDRESS");
 	runs_out("addresses of large blocks", few, 30 * MIB, 512, 0, "ADDRESS");
 	runs_out("addresses of contiguous blocks", few, 16 * MIB, 0,
 		GLAKE_ALLOC_CONTIGUOUS, "ADDRESS");

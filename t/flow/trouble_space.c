@@ -57,7 +57,8 @@ static void limit(uint64_t bytes)
 /* What a context does: small, large and contiguous blocks, new streams, a trim. */
 static int play(struct glake *ctx)
 {
-	static const size_t size[] = {64, MIB, 3 * MIB, 20 * MIB};
+	/* more than the GiB that addresses are had by at least */
+	static const size_t size[] = {64, MIB, 3 * MIB, 80 * MIB};
 	struct CUstream_st *stream[STREAMS] = {0};
 	void *p[64] = {0};
 	int bits = 0;

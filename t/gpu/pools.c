@@ -56,7 +56,9 @@ static void empty_pools(void)
 	is_done(glake_pool_release(ctx, 0, pool), "release with a live block");
 	is_int(figures().pools, 1, "which holds the pool");
 	is_done(glake_free(ctx, block, stream), "free");
-	is_int(figures().pools, 0, "until it is freed");
+	is_int(figures().pools, 1, "a free takes nothing down");
+	is_done(glake_trim(ctx, 0, SIZE_MAX, NULL), "a trim");
+	is_int(figures().pools, 0, "does");
 	is_done(glake_pool_begin(ctx, 0, pool, stream), "begin");
 	is_done(glake_pool_end(ctx, 0, pool), "end");
 	is_done(glake_pool_release(ctx, 0, pool), "nothing was captured, release");

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The life of extents, for spin: threads allocate and free without a lock, by a bin of freed
- * extents of one size; misses, merges and flushes are under the lock of the GPU. What the bin
- * is for changes under the lock, while requests go by the size they read before, and frees put a
- * block back where it was given from, whatever lies there by now. One thread frees blocks of
- * others, and a contiguous block beside them waits PARKED for the next request.
+ * extents of one size; misses, merges and flushes are under the lock of the GPU. A freed block
+ * waits in its bin or is merged at once with what is free beside it. What the bin is for changes
+ * under the lock, while requests go by the size they read before, and frees put a block back
+ * where it was given from, whatever lies there by now. One thread frees blocks of others.
  *
  * Shown: a block is live once and never merged while it is; one of two frees of it wins, and
  * none that read the word in an earlier life; what was freed lies in the bin or is free at the
@@ -13,28 +13,25 @@
  *	FREE_STORE	free tests the word and then stores
  *	NO_STEP		the generation does not step, so a word of an earlier life passes
  *	PUSH_FIRST	free pushes before it claims
- *	MERGE_UNPICKED	a freed neighbour is merged without being taken out of the bin
- *	PICK_LOST	the blocks taken beside the one that is picked are not pushed back
+ *	MERGE_QUICK	a freed neighbour is merged while it waits in the bin
  *	POP_UNCHECKED	what was popped is given out without a look at its size
  *	STRAY_DROPPED	what was popped and is of another size is merged by nobody
  *
- * The bin is a set, and taking all of it is one step: t/model/row.cc shows that of the real
- * one. What may stay in the bin is a guess of the policy, so both answers are tried. Bounds:
- * three grains, two threads of two requests each, one double free, one flush.
+ * The bin is a set: t/model/row.cc shows that of the real one. What may wait in it is a guess of
+ * the policy, so both answers are tried. Bounds: three grains, two threads of two requests each,
+ * one double free, one flush.
  */
 #define GRAINS	 3
-#define SINGLE	 GRAINS /* the contiguous extent, which lies apart */
-#define EXTENTS	 (GRAINS + 1)
-#define NOBODY	 EXTENTS
+#define NOBODY	 GRAINS
 #define USERS	 2
 #define THREADS	 (USERS + 1)
 #define REQUESTS 2
 
-mtype = { NONE, FREE, LIVE, QUICK, PARKED };
+mtype = { NONE, FREE, LIVE, QUICK };
 
 /* An extent is named after its first grain. */
-mtype state[EXTENTS] = NONE;
-byte size[EXTENTS];
+mtype state[GRAINS] = NONE;
+byte size[GRAINS];
 byte bin;     /* set of extents */
 byte key = 1; /* the size it is for */
 bool lock;    /* of the GPU */
@@ -49,6 +46,11 @@ bool stale[THREADS];
 
 #define grains_of(e) (((1 << size[e]) - 1) << (e))
 #define in_bin(e)    (bin >> (e) & 1)
+#ifdef MERGE_QUICK
+#define merges(e)    (state[e] == FREE || state[e] == QUICK)
+#else
+#define merges(e)    (state[e] == FREE)
+#endif
 
 inline take_lock() { atomic { !lock -> lock = true } }
 inline drop_lock() { lock = false }
@@ -83,7 +85,7 @@ inline merge(e)
 		assert(state[e] == QUICK && !in_bin(e) && !(given & grains_of(e)));
 		at = e + size[e];
 		if
-		:: at < GRAINS && state[at] == FREE ->
+		:: at < GRAINS && merges(at) ->
 			size[e] = size[e] + size[at];
 			state[at] = NONE
 		:: else -> skip
@@ -93,7 +95,8 @@ inline merge(e)
 		do
 		:: at < e ->
 			if
-			:: state[at] == FREE && at + size[at] == e ->
+			:: merges(at) && at + size[at] == e ->
+				state[at] = FREE;
 				size[at] = size[at] + size[e];
 				state[e] = NONE
 			:: else -> skip
@@ -105,83 +108,28 @@ inline merge(e)
 	}
 }
 
-/* The quick extent next to one, a free one between them left out. */
-inline find_beside(e)
+/* Without a lock: any of the bin. */
+inline pop()
 {
-	d_step {
-		near = NOBODY;
-		at = e + size[e];
-		if
-		:: at < GRAINS && state[at] == FREE -> at = at + size[at]
-		:: else -> skip
-		fi;
-		if
-		:: at < GRAINS && state[at] == QUICK -> near = at
-		:: else -> skip
-		fi;
-		at = 0;
-		do
-		:: at < e ->
-			if
-			:: state[at] == QUICK && (at + size[at] == e ||
-				(state[at + size[at]] == FREE &&
-				at + size[at] + size[at + size[at]] == e)) -> near = at
-			:: else -> skip
-			fi;
-			at++
-		:: else -> break
-		od;
-		at = 0
-	}
+	if
+	:: atomic { in_bin(0) -> e = 0; bin = bin & ~1 }
+	:: atomic { in_bin(1) -> e = 1; bin = bin & ~2 }
+	:: atomic { in_bin(2) -> e = 2; bin = bin & ~4 }
+	:: atomic { bin == 0 -> e = NOBODY }
+	fi
 }
 
-/* The same with what is quick beside it, as far as it lies in the bin. */
-inline merge_quick(e)
+/* Under the lock: gives the bin back, one by one. */
+inline flush()
 {
 	do
 	:: true ->
-		find_beside(e);
+		pop();
 		if
-		:: near == NOBODY -> break
-		:: else -> skip
-		fi;
-#ifndef MERGE_UNPICKED
-		d_step { taken = bin; bin = 0 };
-		if
-		:: taken >> near & 1 ->
-			taken = taken & ~(1 << near)
-		:: else ->
-			near = NOBODY /* in the hands of a thread that pushes or pops it */
-		fi;
-#ifndef PICK_LOST
-		d_step { assert(!(bin & taken)); bin = bin | taken };
-#endif
-		taken = 0;
-#endif
-		if
-		:: near == NOBODY -> break
-		:: else -> merge(near)
+		:: e == NOBODY -> break
+		:: else -> merge(e)
 		fi
-	od;
-	merge(e);
-	near = 0
-}
-
-/* Under the lock: gives the whole bin back. */
-inline flush()
-{
-	atomic {
-		taken = bin;
-		bin = 0;
-		near = 0;
-		do
-		:: near < GRAINS && taken >> near & 1 -> merge(near); near++
-		:: near < GRAINS && !(taken >> near & 1) -> near++
-		:: else -> break
-		od;
-		taken = 0;
-		near = 0
-	}
+	od
 }
 
 /* Under the lock: the lowest free extent that is large enough is cut. */
@@ -215,7 +163,7 @@ inline miss(want)
 	:: key != want ->
 		if
 		:: bin -> flush()
-		:: skip /* a push under way is not seen */
+		:: skip /* the bin was for no size, or a push under way is not seen */
 		fi;
 		key = want
 	:: else -> skip
@@ -232,18 +180,12 @@ inline miss(want)
 	drop_lock()
 }
 
-/* Without a lock: any of the bin, if it is for that size. */
+/* From the bin, if it is for that size. */
 inline alloc(want)
 {
 	e = NOBODY;
 	if
-	:: key == want ->
-		if
-		:: atomic { in_bin(0) -> e = 0; bin = bin & ~1 }
-		:: atomic { in_bin(1) -> e = 1; bin = bin & ~2 }
-		:: atomic { in_bin(2) -> e = 2; bin = bin & ~4 }
-		:: atomic { bin == 0 -> skip }
-		fi
+	:: key == want -> pop()
 	:: else -> skip
 	fi;
 #ifdef POP_UNCHECKED
@@ -255,24 +197,13 @@ inline alloc(want)
 	:: e != NOBODY && size[e] != want ->
 #ifndef STRAY_DROPPED
 		take_lock();
-		merge_quick(e);
+		merge(e);
 		drop_lock();
 #endif
 		miss(want)
 #endif
 	:: else -> miss(want)
 	fi
-}
-
-inline alloc_single()
-{
-	take_lock();
-	e = SINGLE;
-	if
-	:: state[e] == NONE || state[e] == PARKED -> make_live(e, 1)
-	:: else -> e = NOBODY
-	fi;
-	drop_lock()
 }
 
 /*
@@ -283,7 +214,7 @@ inline free(e)
 {
 #ifdef PUSH_FIRST
 	if
-	:: e != SINGLE && state[e] == LIVE -> push(e)
+	:: state[e] == LIVE -> push(e)
 	:: else -> skip
 	fi;
 #endif
@@ -307,26 +238,22 @@ inline free(e)
 	};
 	if
 	:: !won -> skip
-#ifdef PUSH_FIRST
-	:: won && e != SINGLE -> skip
-	:: won && e == SINGLE ->
-#else
-	:: won && e != SINGLE -> push(e) /* if the policy says yes, whatever the bin is for */
+#ifndef PUSH_FIRST
+	:: won -> push(e) /* whatever the bin is for by now */
 	:: won ->
-#endif
 		take_lock();
-		if
-		:: e == SINGLE -> state[e] = PARKED
-		:: else -> merge_quick(e)
-		fi;
+		merge(e);
 		drop_lock()
+#else
+	:: won -> skip
+#endif
 	fi;
 	won = false
 }
 
 proctype user(byte me)
 {
-	byte e, requests, near, at, taken;
+	byte e, requests, at;
 	bool won;
 
 	do
@@ -335,7 +262,6 @@ proctype user(byte me)
 		if
 		:: alloc(1)
 		:: alloc(2)
-		:: me == 0 -> alloc_single()
 		fi;
 		if
 		:: e != NOBODY -> free(e)
@@ -349,14 +275,13 @@ proctype user(byte me)
 /* Frees a block that another thread holds. */
 proctype stranger(byte me)
 {
-	byte e, near, at, taken;
+	byte e, at;
 	bool won;
 
 	if
 	:: atomic { state[0] == LIVE -> e = 0; mine[me] = e }
 	:: atomic { state[1] == LIVE -> e = 1; mine[me] = e }
 	:: atomic { state[2] == LIVE -> e = 2; mine[me] = e }
-	:: atomic { state[SINGLE] == LIVE -> e = SINGLE; mine[me] = e }
 	:: e = NOBODY
 	fi;
 	if
@@ -367,7 +292,7 @@ proctype stranger(byte me)
 
 proctype flusher()
 {
-	byte near, at, taken;
+	byte e, at;
 
 	take_lock();
 	flush();
@@ -381,7 +306,6 @@ init
 	atomic {
 		state[0] = FREE;
 		size[0] = GRAINS;
-		size[SINGLE] = 1;
 		for (e : 1 .. USERS) {
 			run user(e - 1)
 		};
@@ -399,7 +323,6 @@ init
 			e = e + size[e]
 		:: else -> break
 		od;
-		assert(e == GRAINS && !bin);
-		assert(state[SINGLE] == NONE || state[SINGLE] == PARKED)
+		assert(e == GRAINS && !bin)
 	}
 }

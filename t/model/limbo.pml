@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How mappings and pages are taken away (lib/stream/limbo.c, lib/cache/back.c), for spin.
+ * How mappings and pages are taken away (lib/stream/limbo.c, lib/cache/arena/back.c), for spin.
  * Blocks of two streams lie on one slot or two. A request takes what is usable there, removes
  * what is stale, and gets idle pages, which keep their mappings elsewhere, or new ones for the
  * rest; it may fail half way and undoes what it did. One block may become a graph's: then work
  * names its slots that is on no known stream, until the graph is gone and the GPU was waited
- * for. A remover releases idle pages. A reader follows a name of the tables in an RCU section.
+ * for. A remover releases idle pages.
  *
- * Shown: no mapping goes while an operation that names its slot has not run, nor while the
- * reader follows it; a page is in use through one slot at most, and released when it has none.
- * Each of the mistakes below must be refuted:
+ * Shown: no mapping goes while an operation that names its slot has not run; a page is in use
+ * through one slot at most, and released when it has none. Each of the mistakes below must be
+ * refuted:
  *
  *	NO_CLOCK	a mapping goes without a look at the clock of the GPU
- *	NO_GRACE	it goes without a grace period
  *	STALE_UNASKED	one whose page is in use elsewhere goes without a look at the clock
  *	ALIAS_UNASKED	a page is released after a look at one of its mappings
  *	ALIAS_LEFT	a page is released with a mapping left
@@ -23,11 +22,11 @@
  *
  * The clock tells of a slot what an event recorded at the last free would cover: a set of
  * operations, which drop out when they have run; t/model/ticket.pml shows that. What is done
- * under the lock of the GPU is one step but for grace periods.
+ * under the lock of the GPU is one step: no reader without it follows a mapping.
  *
  * Bounds: two slots and two pages, each of which may be mapped in both; two streams and three
- * requests; two rounds of the remover, one section of the reader, one graph. Not modelled:
- * slots on which two blocks meet, and mappings that the driver does not give up.
+ * requests; two rounds of the remover, one graph. Not modelled: slots on which two blocks meet,
+ * pages of several slots, and mappings that the driver does not give up.
  */
 #define SLOTS	 2
 #define PAGES	 2
@@ -36,7 +35,6 @@
 #define REQUESTS 3
 #define ROUNDS	 2
 #define NOWHERE	 PAGES
-#define NOTHING	 SLOTS
 
 bool lock; /* of the GPU */
 byte requests;
@@ -50,7 +48,6 @@ byte names[SLOTS];  /* that name a slot */
 /* The map. */
 byte page[SLOTS] = NOWHERE;
 bool live[SLOTS];  /* a block is on it */
-bool named[SLOTS]; /* the tables name it */
 bool made[SLOTS];  /* mapped by the request under way */
 bool exists[PAGES];
 bool drawn; /* there is a graph, or was one */
@@ -58,10 +55,6 @@ bool drawn; /* there is a graph, or was one */
 /* What the clock tells. */
 byte own[SLOTS];
 byte all[PAGES];
-
-/* The reader. */
-bool inside;
-byte follows = NOTHING;
 
 #define has(set, i)  ((set) >> (i) & 1)
 #define is_on(p, x)  (page[x] == p)
@@ -101,35 +94,9 @@ end:	do
 	od
 }
 
-active proctype reader()
-{
-	inside = true;
-	if
-	:: d_step { named[0] -> follows = 0 }
-	:: d_step { named[1] -> follows = 1 }
-	:: skip
-	fi;
-	follows = NOTHING;
-	inside = false
-}
-
-/* Once for a batch. */
-inline grace_period()
-{
-	if
-#ifdef NO_GRACE
-	:: skip
-#else
-	:: !graced && inside -> !inside; graced = true
-	:: !graced && !inside -> graced = true
-	:: graced -> skip
-#endif
-	fi
-}
-
 inline unmap(x)
 {
-	assert(!names[x] && follows != x);
+	assert(!names[x]);
 	own[1 - x] = (is_shared(x) -> own[1 - x] | all[page[x]] : own[1 - x]);
 	own[x] = 0;
 	page[x] = NOWHERE
@@ -168,9 +135,7 @@ inline clear(x)
 {
 	if
 	:: has(want, x) && is_stale(x) && !is_ready(x) -> failed = true
-	:: has(want, x) && is_stale(x) && is_ready(x) && !failed ->
-		grace_period();
-		d_step { unmap(x) }
+	:: has(want, x) && is_stale(x) && is_ready(x) && !failed -> d_step { unmap(x) }
 	:: else -> skip
 	fi
 }
@@ -240,14 +205,11 @@ inline request(s)
 		if
 		:: failed -> undo(1); undo(0); want = 0
 		:: else ->
-			assert(!(is_shared(0) && live[0] && live[1]));
-			named[0] = named[0] || has(want, 0);
-			named[1] = named[1] || has(want, 1)
+			assert(!(is_shared(0) && live[0] && live[1]))
 		fi;
 		made[0] = false;
 		made[1] = false;
-		failed = false;
-		graced = false
+		failed = false
 	}
 }
 
@@ -272,7 +234,6 @@ inline leave(x, work)
 {
 	if
 	:: has(want, x) ->
-		named[x] = false;
 		live[x] = false;
 		own[x] = own[x] | work;
 		all[page[x]] = all[page[x]] | work
@@ -306,7 +267,7 @@ inline serve_graph()
 proctype user(byte s)
 {
 	byte want, p, i;
-	bool failed, graced;
+	bool failed;
 
 	do
 	:: atomic {
@@ -348,7 +309,6 @@ inline release(p)
 {
 	if
 	:: exists[p] && is_idle(p) && may_go(p) ->
-		grace_period();
 		d_step {
 			if
 			:: is_on(p, 0) -> unmap(0)
@@ -371,7 +331,6 @@ inline release(p)
 active proctype remover()
 {
 	byte rounds;
-	bool graced;
 
 	do
 	:: atomic {
@@ -380,7 +339,6 @@ active proctype remover()
 		rounds++;
 		release(0);
 		release(1);
-		graced = false;
 		lock = false
 	}
 	:: rounds == ROUNDS -> break

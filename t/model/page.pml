@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The life of pages and their mappings, for spin: a host thread takes pages, maps them, queues
- * work and frees; the GPU works when it likes; readers follow the tables under RCU; a
- * reclaimer takes mappings away in batches. Two clocks guard a mapping: the work that used it
- * has finished, and a grace period lies behind the moment the tables stopped naming it.
+ * work and frees; the GPU works when it likes; a program asks where a block lies, under the
+ * lock; a reclaimer takes mappings away in batches, of pages whose work has finished.
  *
- * Shown: no kernel and no reader ever meets a mapping that has gone, and a page has one state
+ * Shown: no kernel and no question ever meets a mapping that has gone, and a page has one state
  * and one owner. Each of the mistakes below must be refuted:
  *
  *	NO_EVENT	does not wait for the GPU
- *	NO_GRACE	does not wait for readers
- *	OLD_GRACE	takes the grace period of an earlier batch for its own
+ *	NO_LOCK		a question is not under the lock
  *	REUSE_LIMBO	takes a page out of limbo as if it were free
  *
  * Bounds: two pages, two readers, three blocks, two batches.
@@ -29,9 +27,6 @@ bool mapped[PAGES];   /* the driver has the mapping */
 bool live[PAGES];     /* a block is on it, and the tables name it */
 bool work[PAGES];     /* queued or running kernels use the mapping */
 bool lock;	      /* of the GPU: map, cache and limbo */
-
-bool inside[READERS]; /* in a section */
-bit section[READERS]; /* turns with every section, so that a waiter sees it end */
 
 inline take_lock() { atomic { !lock -> lock = true } }
 inline drop_lock() { lock = false }
@@ -88,10 +83,11 @@ active proctype gpu()
 
 active [READERS] proctype reader()
 {
-	byte p, me = _pid - 2;
+	byte p;
 
-	section[me] = !section[me];
-	inside[me] = true;
+#ifndef NO_LOCK
+	take_lock();
+#endif
 	if
 	:: live[0] -> p = 0
 	:: live[1] -> p = 1
@@ -101,35 +97,19 @@ active [READERS] proctype reader()
 	:: p != NONE -> touch(p); touch(p)
 	:: else -> skip
 	fi;
-	inside[me] = false
-}
-
-/* Until every section that was open at the call has ended. */
-inline grace_period()
-{
-	r = 0;
-	do
-	:: r < READERS ->
-		seen = section[r];
-		(!inside[r] || section[r] != seen);
-		r++
-	:: else -> break
-	od
+#ifndef NO_LOCK
+	drop_lock()
+#endif
 }
 
 active proctype reclaimer()
 {
-	byte p, r, batches;
-	bit seen;
-	bool graced;
+	byte p, batches;
 
 	do
 	:: batches < BATCHES ->
 		batches++;
 		take_lock();
-#ifndef OLD_GRACE
-		graced = false;
-#endif
 		p = 0;
 		do
 		:: p < PAGES ->
@@ -138,12 +118,6 @@ active proctype reclaimer()
 			:: state[p] == OWNED && mapped[p] && !live[p] ->
 #else
 			:: state[p] == OWNED && mapped[p] && !live[p] && !work[p] ->
-#endif
-#ifndef NO_GRACE
-				if
-				:: !graced -> grace_period(); graced = true
-				:: else -> skip
-				fi;
 #endif
 				mapped[p] = false;
 				if

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The real lib/cache/row.h under relacy: one bin. Two threads pop, write to what they own and
+ * The real lib/cache/bin/row.h under relacy: one bin. Two threads pop, write to what they own and
  * push, as a hit does, alone first; the second one gives the bin a crowd on the way, and so
  * does who meets somebody. A third does what happens under the lock of a GPU: it clears the
- * touched flag of the row and takes every head. The first time it keeps one block, as one that
- * is picked, and pushes the others back; the second time it keeps all, as those that merge. At
- * the end a last pass looks into the bin if the row is touched.
+ * touched flag of the row and pops, at the most one block the first time, as before pages are
+ * mapped, and all the second time, as when memory is short. At the end a last pass looks into
+ * the bin if the row is touched.
  *
  * Shown: no block is lost, which takes the order of flag and heads; none is had twice; and who
  * gets a block sees what was written to it before. Built once as it is and once with each of
@@ -15,13 +15,14 @@
  *	MODEL_NO_RELEASE	a push that releases nothing
  *	MODEL_NO_ACQUIRE	a pop that acquires nothing
  *	MODEL_TOUCH_FIRST	the flag is looked at before the CAS of the push
- *	MODEL_UNTOUCH_LATE	the flag is cleared after the heads were taken
+ *	MODEL_UNTOUCH_LATE	the flag is cleared after the bin was emptied
+ *	MODEL_NO_RETOUCH	who stops early leaves the flag cleared
  *	MODEL_WEAK_PUSH		the CAS of the push is acquire and release only
  *	MODEL_WEAK_LOOK		so is the look at the flag
  *	MODEL_WEAK_CLEAR	so is its clearing
- *	MODEL_WEAK_TAKE		so is the first look of a take
- *	MODEL_FORGET_CROWD	the heads of the crowd are not taken
- *	MODEL_NO_LOCK		the crowd is given while heads are taken
+ *	MODEL_WEAK_POP		so is the look of a pop
+ *	MODEL_FORGET_CROWD	the heads of the crowd are not emptied
+ *	MODEL_NO_LOCK		the crowd is given while the bin is emptied
  *
  * Limits: three threads, three blocks, two rounds; a sample of the schedules, not all.
  */
@@ -87,7 +88,9 @@ static uint32_t model_look(glk_atomic(uint32_t) * p)
 
 static uint64_t model_look(glk_atomic(uint64_t) * p)
 {
-#ifdef MODEL_WEAK_TAKE
+#if defined(MODEL_NO_ACQUIRE)
+	return glk_load_relaxed(p);
+#elif defined(MODEL_WEAK_POP)
 	return glk_load_acquire(p);
 #else
 	return glk_load_seq_cst(p);
@@ -97,7 +100,7 @@ static uint64_t model_look(glk_atomic(uint64_t) * p)
 #undef glk_load_seq_cst
 #define glk_load_seq_cst(p) model_look(p)
 
-#include "cache/row.h"
+#include "cache/bin/row.h"
 
 #include "run.h"
 
@@ -207,15 +210,24 @@ struct row_model : rl::test_suite<row_model, 3> {
 		give(b, self);
 	}
 
-	/* Under the lock. */
-	void empty(unsigned self, bool all)
+	uint32_t take()
 	{
-		uint32_t mine[BLOCKS], count = 0, id, next;
-		unsigned heads = GLK_TAKES;
+		uint32_t id;
 
 #ifdef MODEL_FORGET_CROWD
-		heads = 1;
+		id = model_pop_head(&bin[0].head, nodes);
+#else
+		id = model_pop(&row, 0, nodes, 0);
 #endif
+		own(id);
+		return id;
+	}
+
+	/* Under the lock. */
+	void empty(unsigned most)
+	{
+		unsigned count = 0;
+
 #ifdef MODEL_UNTOUCH_LATE
 		if (!glk_load_relaxed(&row.touched))
 			return;
@@ -223,22 +235,16 @@ struct row_model : rl::test_suite<row_model, 3> {
 		if (!glk_row_untouch(&row))
 			return;
 #endif
-		for (unsigned h = 0; h < heads; h++) {
-			for (id = model_take(&row, 0, h); id; id = next) {
-				next = glk_load_relaxed(&nodes[id].next);
-				own(id);
-				mine[count++] = id;
-			}
-		}
+		while (count < most && take())
+			count++;
 #ifdef MODEL_UNTOUCH_LATE
 		glk_row_untouch(&row);
 #endif
-		for (uint32_t i = 0; i < count; i++) {
-			if (all || !i)
-				kept++;
-			else
-				give(mine[i], self);
-		}
+#ifndef MODEL_NO_RETOUCH
+		if (count == most)
+			glk_store_relaxed(&row.touched, 1u);
+#endif
+		kept += count;
 	}
 
 	void thread(unsigned self)
@@ -251,7 +257,7 @@ struct row_model : rl::test_suite<row_model, 3> {
 				continue;
 			}
 			take_lock();
-			empty(self, round == rounds);
+			empty(round == rounds ? BLOCKS : 1);
 			drop_lock();
 		}
 	}
@@ -259,15 +265,15 @@ struct row_model : rl::test_suite<row_model, 3> {
 	void after()
 	{
 		unsigned found = kept;
-		bool look = glk_row_untouch(&row);
+		uint32_t id;
 
-		for (unsigned h = 0; look && h < GLK_TAKES; h++) {
-			uint32_t id = model_take(&row, 0, h);
-
-			for (; id; id = glk_load_relaxed(&nodes[id].next)) {
-				own(id);
-				found++;
-			}
+		if (!glk_row_untouch(&row)) {
+			RL_ASSERT(found == blocks);
+			return;
+		}
+		while ((id = model_pop(&row, 0, nodes, 0))) {
+			own(id);
+			found++;
 		}
 		RL_ASSERT(found == blocks);
 	}

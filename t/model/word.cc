@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The real lib/map/word.h under relacy: two threads free the same address again and again, as
+ * The real lib/map/space/word.h under relacy: two threads free the same address again and again, as
  * fast as they can, and a third one takes the freed extent out of a bin and gives it out again,
  * first at the same address, as a hit does, and then at another, as a merge and a new request
  * do. So a free may be overtaken by the other free and by the next life of the extent between
@@ -74,7 +74,7 @@ static inline uint64_t model_read(glk_atomic(uint64_t) * p)
 #define glk_store_release(p, v) glk_store_relaxed(p, v)
 #endif
 
-#include "map/word.h"
+#include "map/space/word.h"
 
 #include "run.h"
 

@@ -33,7 +33,7 @@ static void note_highest(uint32_t id)
 
 static void *come_and_go(void *arg)
 {
-	static const size_t size[] = {512, 4096, 300 << 10, 3 * MIB};
+	static const size_t size[] = {512, 4096, 200 << 10, 3 * MIB};
 	uint64_t state = (uintptr_t)arg, addr;
 	struct CUstream_st *stream;
 

@@ -5,8 +5,8 @@
  */
 #include "stress/program/program.h"
 
-#include "cache/graph.h"
-#include "cache/quick.h"
+#include "cache/graph/graph.h"
+#include "cache/bin/quick.h"
 #include "seed.h"
 
 /* A mistake shows in a few programs out of a hundred; these are enough for all of them. */
@@ -46,16 +46,18 @@ uint64_t __wrap_glk_clock_tick(struct glk_streams *streams, struct glk_stream *s
 	return tick - (planted == TICK_TOO_EARLY);
 }
 
-void __real_glk_quick_merge(struct glk_cache *cache, struct glk_span *span,
-	uint32_t extent, uint64_t streams, uint64_t tick);
-void __wrap_glk_quick_merge(struct glk_cache *cache, struct glk_span *span,
-	uint32_t extent, uint64_t streams, uint64_t tick);
-void __wrap_glk_quick_merge(struct glk_cache *cache, struct glk_span *span,
-	uint32_t extent, uint64_t streams, uint64_t tick)
+void __real_glk_quick_merge(
+	struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
+void __wrap_glk_quick_merge(
+	struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
+void __wrap_glk_quick_merge(
+	struct glk_cache *cache, uint32_t extent, const struct glk_use *use)
 {
+	struct glk_use forgot = *use;
+
 	if (planted == SECOND_STREAM_FORGOTTEN)
-		streams &= -streams;
-	__real_glk_quick_merge(cache, span, extent, streams, tick);
+		forgot.streams &= -forgot.streams;
+	__real_glk_quick_merge(cache, extent, &forgot);
 }
 
 bool __real_glk_clock_finished(

@@ -73,7 +73,7 @@ static uint32_t disown(struct worker *worker)
 static void grow(struct worker *worker, enum glk_class class)
 {
 	uint32_t id;
-	int err = glk_node_grow(node, class, 0, &id);
+	int err = glk_node_grow(node, node->page_size[class], &id);
 
 	if (!err) {
 		worker->made++;
@@ -149,8 +149,10 @@ static void account(struct worker *workers)
 	}
 	for (int id = 1; id <= PAGES; id++)
 		marks += payload[id].count;
-	counted = glk_load_relaxed(&node->free_count[GLK_CLASS_SMALL]) +
-		glk_load_relaxed(&node->free_count[GLK_CLASS_LARGE]);
+	counted = glk_load_relaxed(&node->free_bytes[GLK_CLASS_SMALL]) /
+			node->page_size[GLK_CLASS_SMALL] +
+		glk_load_relaxed(&node->free_bytes[GLK_CLASS_LARGE]) /
+			node->page_size[GLK_CLASS_LARGE];
 	is_int((int64_t)marks, (int64_t)owned, "every owning left its mark");
 	is_int((int64_t)fake.pages, (int64_t)(made - released),
 		"pages made and not released are what the driver has");

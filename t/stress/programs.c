@@ -2,7 +2,8 @@
 /*
  * Random programs of streams, events, waits, requests, uses, frees and captures, judged by the
  * software device and by an oracle of happens-before. GLAKE_PROGRAMS says how many, a million
- * for a long run; a program that fails is told with the GLAKE_TEST_SEED that runs it first.
+ * for a long run; a program that fails is told with the GLAKE_TEST_SEED that runs it first. With
+ * GLAKE_VERIFY set the tables are compared after each step, which finds where they went wrong.
  */
 #include "stress/program/program.h"
 

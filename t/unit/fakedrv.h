@@ -5,8 +5,7 @@
 /*
  * A driver without memory: it keeps the books of addresses, pages and mappings, counts calls,
  * fails the calls it is told to, and notes every broken rule (a page mapped twice over, an
- * unmap of part of a mapping, a release of what was released). One reservation at a time.
- * Any thread may call it.
+ * unmap of part of a mapping, a release of what was released). Any thread may call it.
  */
 #include "base/error.h"
 #include "driver/driver.h"
@@ -28,6 +27,7 @@ enum fake_op {
 
 #define FAKE_BASE      (UINT64_C(1) << 44)
 #define FAKE_GRANULE   21
+#define FAKE_AREAS     64
 #define FAKE_PAGES_MAX (1u << 18)
 
 struct fake {
@@ -39,8 +39,13 @@ struct fake {
 	bool fail_on[FAKE_OPS];	    /* and all after it */
 	int fail_err[FAKE_OPS];
 	uint64_t broken; /* rules */
-	uint64_t size;	 /* of the reservation */
+	uint64_t size;	 /* of all reservations */
 	uint64_t limit;	 /* largest reservation that is granted; 0: any */
+	uint64_t skew;	 /* bytes from an aligned address to where reservations begin */
+	struct {
+		uint64_t base, size; /* size 0: none */
+	} area[FAKE_AREAS];
+	uint64_t granules; /* from FAKE_BASE up to the end of the last reservation */
 	uint64_t memory; /* bytes that pages may hold together; 0: any */
 	uint64_t held, pages, mappings;
 	uint32_t refused;    /* GLK_PAGE_... that no page is made with */
@@ -51,7 +56,8 @@ struct fake {
 	uint32_t *freed;     /* handles given back */
 	uint32_t freed_count, next;
 	struct {
-		uint64_t page; /* 0: not mapped */
+		uint64_t page;	 /* 0: not mapped */
+		uint64_t serial; /* of the map call */
 		bool head, access;
 	} * granule;
 };
@@ -87,6 +93,31 @@ static inline int fake_enter(struct fake *fake, enum fake_op op)
 		fake_name(op), 999, "told to fail");
 }
 
+/* Addresses above all there are, a granule at least from the last ones. */
+static inline uint64_t fake_area(struct fake *fake, uint64_t size, uint64_t align)
+{
+	uint64_t base = FAKE_BASE + (fake->granules << FAKE_GRANULE), granules;
+	void *old = fake->granule;
+	int i = 0;
+
+	while (fake->area[i].size)
+		i++;
+	base = ((base + align - 1) & ~(align - 1)) + fake->skew;
+	granules = ((base + size - FAKE_BASE) >> FAKE_GRANULE) + 1;
+	/* zeroed without being touched, however many there are */
+	fake->granule = calloc(granules, sizeof(*fake->granule));
+	if (!fake->granule)
+		tap_bail("no memory for the false driver");
+	if (old)
+		memcpy(fake->granule, old, fake->granules * sizeof(*fake->granule));
+	free(old);
+	fake->granules = granules;
+	fake->area[i].base = base;
+	fake->area[i].size = size;
+	fake->size += size;
+	return base;
+}
+
 static inline int fake_reserve(
 	struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr)
 {
@@ -95,35 +126,46 @@ static inline int fake_reserve(
 
 	pthread_mutex_lock(&fake->lock);
 	err = fake_enter(fake, FAKE_RESERVE);
-	if (!err && (fake->size || !size || size % align || align % (1u << FAKE_GRANULE)))
-		err = fake_rule(fake, "a second reservation, or one of an odd size");
+	if (!err && (!size || size % align || align % (1u << FAKE_GRANULE)))
+		err = fake_rule(fake, "a reservation of an odd size");
 	if (!err && fake->limit && size > fake->limit)
 		err = glk_error_native(
 			-ENOMEM, GLAKE_ERROR_ADDRESS, "reserve", 2, "%zu bytes", size);
-	if (!err) {
-		fake->size = size;
-		fake->granule = calloc(size >> FAKE_GRANULE, sizeof(*fake->granule));
-		if (!fake->granule)
-			tap_bail("no memory for the false driver");
-		*ret_addr = FAKE_BASE;
-	}
+	if (!err)
+		*ret_addr = fake_area(fake, size, align);
 	pthread_mutex_unlock(&fake->lock);
 	return err;
+}
+
+/* The reservation that holds [addr, addr + size); -1: none does. */
+static inline int fake_within(const struct fake *fake, uint64_t addr, uint64_t size)
+{
+	for (int i = 0; i < FAKE_AREAS; i++) {
+		if (addr - fake->area[i].base < fake->area[i].size &&
+			size <= fake->area[i].size - (addr - fake->area[i].base))
+			return i;
+	}
+	return -1;
 }
 
 static inline int fake_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 {
 	struct fake *fake = (struct fake *)drv;
-	int err;
+	int err, i;
 
 	pthread_mutex_lock(&fake->lock);
 	err = fake_enter(fake, FAKE_UNRESERVE);
-	if (!err && (addr != FAKE_BASE || !size || size != fake->size))
+	i = fake_within(fake, addr, size);
+	if (!err && (i < 0 || addr != fake->area[i].base || size != fake->area[i].size))
 		err = fake_rule(fake, "unreserve of what was not reserved");
 	if (!err) {
+		fake->area[i].size = 0;
+		fake->size -= size;
+	}
+	if (!err && !fake->size) {
 		free(fake->granule);
 		fake->granule = NULL;
-		fake->size = 0;
+		fake->granules = 0;
 	}
 	pthread_mutex_unlock(&fake->lock);
 	return err;
@@ -178,15 +220,14 @@ static inline int fake_release(struct glk_drv *drv, uint64_t page)
 	return err;
 }
 
-/* Whether [addr, addr + size) is granules of the reservation; gives the first one. */
+/* Whether [addr, addr + size) is granules of one reservation; gives the first one. */
 static inline bool fake_range(
 	const struct fake *fake, uint64_t addr, uint64_t size, uint64_t *ret_first)
 {
 	uint64_t mask = (UINT64_C(1) << FAKE_GRANULE) - 1;
 
 	*ret_first = (addr - FAKE_BASE) >> FAKE_GRANULE;
-	return fake->size && !((addr | size) & mask) && size && addr >= FAKE_BASE &&
-		size <= fake->size && addr - FAKE_BASE <= fake->size - size;
+	return !((addr | size) & mask) && size && fake_within(fake, addr, size) >= 0;
 }
 
 static inline int fake_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page)
@@ -207,6 +248,7 @@ static inline int fake_map(struct glk_drv *drv, uint64_t addr, size_t size, uint
 	}
 	for (uint64_t i = 0; !err && i < count; i++) {
 		fake->granule[first + i].page = page;
+		fake->granule[first + i].serial = fake->calls[FAKE_MAP];
 		fake->granule[first + i].head = !i;
 		fake->granule[first + i].access = false;
 	}
@@ -227,7 +269,7 @@ static inline uint64_t fake_whole(const struct fake *fake, uint64_t first, uint6
 	}
 	if (!fake->granule[first].head)
 		return 0;
-	if (end < fake->size >> FAKE_GRANULE && fake->granule[end].page &&
+	if (end < fake->granules && fake->granule[end].page &&
 		!fake->granule[end].head)
 		return 0;
 	return found;
@@ -324,6 +366,12 @@ static inline void fake_fail(
 static inline uint64_t fake_page_at(const struct fake *fake, uint64_t addr)
 {
 	return fake->granule[(addr - FAKE_BASE) >> FAKE_GRANULE].page;
+}
+
+/* The number of the call that mapped it. */
+static inline uint64_t fake_serial_at(const struct fake *fake, uint64_t addr)
+{
+	return fake->granule[(addr - FAKE_BASE) >> FAKE_GRANULE].serial;
 }
 
 static inline bool fake_access_at(const struct fake *fake, uint64_t addr)

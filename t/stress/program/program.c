@@ -2,11 +2,13 @@
 #include "stress/program/program.h"
 
 #include "api/context.h"
+#include "cache/graph/graph.h"
 #include "driver/soft.h"
 #include "seed.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TURNS 60
@@ -375,12 +377,37 @@ static void end(struct world *w)
 	}
 }
 
+/* The tables of the GPU and of all pools of graphs, against each other. */
+static void verify(struct world *w)
+{
+	struct glk_context *context;
+	struct glk_graphs *graphs;
+	struct glk_cache *cache;
+
+	if (w->wrong || glk_context_get(w->ctx, &context))
+		return;
+	cache = &context->caches[0];
+	if (!glk_load_relaxed(&cache->started))
+		return;
+	must(w, glk_map_verify(&cache->map), "the tables");
+	graphs = glk_graphs(cache);
+	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
+		if (graphs->at[i].state != GLK_GRAPH_FREE)
+			must(w, glk_map_verify(&graphs->at[i].cache.map),
+				"the tables of a pool");
+	}
+}
+
 const char *program_run(struct world *w, uint64_t seed)
 {
 	begin(w, seed);
-	for (int i = 0; i < TURNS && !w->wrong; i++)
+	for (int i = 0; i < TURNS && !w->wrong; i++) {
 		turn(w);
+		if (w->verify)
+			verify(w);
+	}
 	end(w);
+	verify(w);
 	oracle_reset(w->oracle);
 	return w->wrong;
 }
@@ -409,8 +436,9 @@ void world_open(struct world *w, uint64_t seed)
 	if (seed_below(&state, 3) == 0)
 		settings[n++] = "stream.event_dependencies=no";
 	if (seed_below(&state, 3) == 0)
-		settings[n++] = "policy.bins=none";
+		settings[n++] = "policy.bins=0";
 	memset(w, 0, sizeof(*w));
+	w->verify = getenv("GLAKE_VERIFY");
 	if (glake_open(&options, &w->ctx) || glk_context_get(w->ctx, &context))
 		tap_bail("no context");
 	w->drv = context->drv;

@@ -57,6 +57,7 @@ struct world {
 	unsigned next_event;
 	bool notes; /* the program tells of its events */
 	bool late;  /* the device is far behind */
+	bool verify; /* the tables after each turn, not only after each program */
 	struct block block[BLOCKS];
 	/* One pool of graphs a program, and at most one capture at a time. */
 	struct graph graph[GRAPHS];

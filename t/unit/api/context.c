@@ -91,7 +91,7 @@ static void lacks_driver(void)
 
 static void cycles(void)
 {
-	uint64_t bytes = glk_region_bytes();
+	uint64_t bytes = 0;
 	bool same = true;
 
 	for (int i = 0; i < 50; i++) {
@@ -103,7 +103,11 @@ static void cycles(void)
 			same &= !glake_alloc(ctx, n % 2, 7 * MIB, NULL, 0, &p);
 		glake_free(ctx, p, NULL);
 		same &= !glake_alloc(ctx, 0, 20 * MIB, NULL, GLAKE_ALLOC_CONTIGUOUS, &p);
-		same &= !glake_close(ctx, NULL) && glk_region_bytes() == bytes;
+		same &= !glake_close(ctx, NULL);
+		/* the first one makes what is made once for the process */
+		if (!i)
+			bytes = glk_region_bytes();
+		same &= glk_region_bytes() == bytes;
 	}
 	ok(same, "50 contexts leave no table");
 }

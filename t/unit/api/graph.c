@@ -233,6 +233,29 @@ static void fails(void)
 	is_int((int64_t)figures(1).pools, 0, "then it goes");
 }
 
+/* A capture that was announced, and whose pool was never ended, is in nobody's way once it is over. */
+static void forgotten(void)
+{
+	struct glake_pool_id id = {4, 4};
+	struct CUstream_st *stream = NULL;
+	uint32_t graph;
+	void *x;
+
+	glake_stream_new(ctx, 0, &stream);
+	is_int(glake_pool_begin(ctx, 0, id, stream), 0, "begin, and no end");
+	begin(0, stream);
+	x = give(0, 2 * MIB, stream);
+	is_int(glake_stream_end(ctx, 0, stream), -EBUSY, "no stream ends in its capture");
+	graph = end(0, stream);
+	ok(graph, "which that does not break");
+	glake_free(ctx, x, stream);
+	is_int(glake_stream_end(ctx, 0, stream), 0, "it ends behind it");
+	glk_soft_graph_free(context->drv, graph);
+	context->drv->ops->stream_free(context->drv, 0, stream);
+	is_int(glake_pool_end(ctx, 0, id), 0, "the pool may be ended later");
+	is_int(glake_pool_release(ctx, 0, id), 0, "and goes");
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -241,6 +264,7 @@ int main(void)
 	beside();
 	fails();
 	mistakes();
+	forgotten();
 	is_int(glake_close(ctx, NULL), 0, "closed");
 	return tap_done();
 }

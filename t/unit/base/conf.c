@@ -87,7 +87,7 @@ static void environment(void)
 		"unknown key; did you mean pool.budget?");
 	is_found(strstr(found.at[0].key, "BUGDET") ? 1 : 0, 0, 0, "pool.large_page",
 		"unknown key; did you mean pool.large_page?");
-	is_int(conf.pool_large_page, 8 * GLK_MIB, "and set nothing");
+	is_int(conf.pool_large_page, 0, "and set nothing");
 	clear_environment();
 }
 
@@ -132,14 +132,15 @@ static void together(void)
 	static const char *const odd[] = {
 		"pool.small_page=3MiB", "pool.large_page=12MiB", NULL};
 	static const char *const small[] = {"pool.large_page=2MiB", NULL};
+	static const char *const uneven[] = {"pool.large_page=14MiB", NULL};
 	static const char *const equal[] = {
 		"pool.large_page=4MiB", "pool.small_page=4MiB", NULL};
 	static const char *const large[] = {"pool.large_page=64MiB", NULL};
 	struct glake_options options = {.sz = sizeof(options), .conf_file = found_path};
 
-	is_int(read_settings(odd), -EINVAL, "pages that are no powers of two");
+	is_int(read_settings(odd), -EINVAL, "slots that are no power of two");
 	is_found(0, -EINVAL, 0, "pool.small_page", "not a power of two");
-	is_found(1, -EINVAL, 0, "pool.large_page", "not a power of two");
+	is_int(read_settings(uneven), 0, "seven slots a page");
 	is_int(read_settings(small), 0, "as large as the small page");
 	is_int(read_settings(equal), 0, "both larger");
 	is_int(read_settings(large), 0, "one larger");
@@ -147,18 +148,18 @@ static void together(void)
 	write_text("[pool]\n\nsmall_page = 8MiB\nlarge_page = 4MiB\n");
 	is_int(read_options(&options), -EINVAL, "large below small");
 	is_found(0, -EINVAL, 4, "pool.large_page",
-		"smaller than pool.small_page, which is 8MiB");
+		"no multiple of pool.small_page, which is 8MiB");
 	write_text("[pool]\n\nsmall_page = 4MiB\n");
 	options.settings = small;
 	is_int(read_options(&options), -EINVAL, "an option against the file");
 	is_found(0, -EINVAL, 0, "pool.large_page",
-		"smaller than pool.small_page, which is 4MiB");
+		"no multiple of pool.small_page, which is 4MiB");
 	write_text("[pool]\nlarge_page = 2MiB\n");
 	options.settings = NULL;
 	setenv("GLAKE_POOL_SMALL_PAGE", "4MiB", 1);
 	is_int(read_options(&options), -EINVAL, "a variable against the file");
 	is_found(0, -EINVAL, 0, "pool.small_page",
-		"larger than pool.large_page, which is 2MiB");
+		"no part of pool.large_page, which is 2MiB");
 	is_str(found.at[0].file, "GLAKE_POOL_SMALL_PAGE", "is where it went wrong");
 	clear_environment();
 }

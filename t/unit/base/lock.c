@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Locks exclude, know how long they were held, a forked child finds static ones free, and in a
  * debug build a lock out of rank ends the program. */
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/rcu.h"
 #include "tap.h"
@@ -114,7 +115,8 @@ static void holds(clockid_t clock, const char *name)
 	ok(!lock.hold_max, "%s: the turn under way is not counted", name);
 	glk_unlock(&lock);
 	most = lock.hold_max;
-	ok(most >= WHILE, "%s: the time it was held", name);
+	/* the counter is compared with the clock over a short time */
+	ok(most >= WHILE - WHILE / 50, "%s: the time it was held", name);
 	spend(clock);
 	glk_lock(&lock);
 	glk_unlock(&lock);
@@ -167,7 +169,7 @@ static void waits(void)
 		glk_lock(&s.lock);
 		if (s.asleep) {
 			s.awake = true;
-			woken = read_clock(CLOCK_MONOTONIC);
+			woken = glk_clock_ticks();
 			pthread_cond_signal(&s.wake);
 		}
 		glk_unlock(&s.lock);

@@ -66,7 +66,7 @@ static int act_recut(struct rig *rig, uint64_t *at)
 	return rig_try(rig, 3 * PAGE, rig->stream[0], 0, at);
 }
 
-/* A parked block, idle pages and live ones. */
+/* An idle page of a contiguous block, others and live ones. */
 static void prepare_single(struct rig *rig, uint64_t *at)
 {
 	rig_stream(rig);

@@ -30,8 +30,6 @@ static inline uint32_t close_capture(struct rig *rig, uint64_t pool, struct CUst
 /* Pools that could not go when they were released, since a graph was captured: when they do. */
 enum later {
 	BY_TRIM,
-	BY_END,
-	BY_FREE,
 	BY_SHORTAGE,
 	BY_RELEASE,
 	LATER_COUNT,

@@ -12,7 +12,8 @@ static void marks(void)
 	uint64_t addr, waits, hits;
 	struct rig rig;
 
-	rig_open(&rig, STEPPED);
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "policy.bins=64MiB", NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	c = rig_stream(&rig);
@@ -173,7 +174,7 @@ static void marks_nothing(void)
 	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_HOST, "  its class");
 	glk_region_fail_after(0);
 	e = glk_extent_at(&rig.cache.map,
-		glk_span_lookup(glk_map_span(&rig.cache.map, addr), addr));
+		glk_lookup_first(glk_cache_range(&rig.cache, addr), addr));
 	is_int((int64_t)glk_block_marks(e), 0, "nothing was noted by any");
 	is_int((int64_t)rig_figures(&rig).live_blocks, 1, "the block is live");
 	is_int(rig_free(&rig, addr, a), 0, "and freed");
@@ -181,9 +182,9 @@ static void marks_nothing(void)
 	rig_close(&rig, 0);
 }
 
-#define USERS	  3
+#define USERS 3
 
-#define LIVES	  400
+#define LIVES 400
 
 #define SHARED_AT 8
 

@@ -4,12 +4,12 @@
 
 /*
  * What the tests of this folder share: the blocks of one GPU over a small software device, its
- * faults within reach, and a walk over all tables that the figures must agree with.
+ * faults within reach, and a walk over all tables (walk.h) that the figures must agree with.
  */
 #include "base/conf.h"
 #include "base/rcu.h"
-#include "cache/graph.h"
-#include "cache/quick.h"
+#include "cache/bin/quick.h"
+#include "cache/graph/graph.h"
 #include "driver/driver.h"
 #include "driver/fault.h"
 #include "driver/soft.h"
@@ -68,6 +68,7 @@ static inline void rig_open(struct rig *rig, const char *const *settings)
 	rig_set(rig, "map.span=8GiB");
 	rig_set(rig, "map.extents=65536");
 	rig_set(rig, "pool.pages=4096");
+	rig_set(rig, "pool.large_page=8MiB");
 	for (; settings && *settings; settings++)
 		rig_set(rig, *settings);
 	if (glk_rcu_init(false) || glk_drv_open(&rig->conf, NULL, 0, &rig->drv) ||
@@ -184,11 +185,6 @@ static inline uint64_t rig_single(
 
 static inline int rig_free(struct rig *rig, uint64_t addr, struct CUstream_st *stream)
 {
-	/* the public face asks no GPU for what it does not hold */
-	if (glk_graph_holds(&rig->cache, addr))
-		return glk_graph_free(&rig->cache, addr, stream);
-	if (!glk_cache_holds(&rig->cache, addr))
-		tap_bail("a block that was never given is freed");
 	return glk_cache_free(&rig->cache, addr, stream);
 }
 
@@ -310,183 +306,6 @@ static inline uint64_t rig_all_calls(struct rig *rig)
 	return sum;
 }
 
-/* What the extents, slots and pages of a cache tell: that of the GPU, or of a pool. */
-static inline void rig_walk_one(struct glk_map *map, bool *busy, struct glake_stats *s)
-{
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		struct glk_span *span = &map->span[kind];
-		uint32_t end = glk_span_end(span);
-		const struct glk_extent *e;
-
-		for (uint32_t id = span->last; id; id = e->prev) {
-			e = glk_extent_at(map, id);
-			if (glk_extent_state(e) == GLK_EXTENT_LIVE) {
-				s->live += glk_extent_asked(e);
-				s->given += e->size;
-				s->live_blocks++;
-			} else if (glk_extent_state(e) == GLK_EXTENT_PARKED) {
-				s->free_pages += e->size;
-			} else if (glk_extent_state(e) == GLK_EXTENT_QUICK) {
-				s->quick += e->size;
-			} else {
-				s->free_extents++;
-				if (s->largest_hole < e->size)
-					s->largest_hole = e->size;
-			}
-		}
-		for (uint32_t i = 0; i < end; i++) {
-			if (!span->slot[i].page)
-				continue;
-			busy[span->slot[i].page] |= span->slot[i].live > 0;
-			s->mapped += glk_map_page(map, span->slot[i].page)->size;
-		}
-	}
-}
-
-/* Bytes of pages with a mapping in a pool. */
-static inline uint64_t rig_walk_held(struct glk_map *map, uint32_t pages)
-{
-	uint64_t held = 0;
-
-	for (uint32_t id = 1; id <= pages; id++) {
-		bool has = false;
-
-		for (int kind = 0; kind < GLK_KIND_COUNT && !has; kind++) {
-			const struct glk_span *span = &map->span[kind];
-
-			for (uint32_t i = 0; i < glk_span_end(span) && !has; i++)
-				has = span->slot[i].page == id;
-		}
-		held += has ? glk_map_page(map, id)->size : 0;
-	}
-	return held;
-}
-
-/* Whether a pool's own figures are those of a walk. */
-static inline bool rig_pool_is_sound(struct glk_graph *g,
-	const struct glake_stats *before, const struct glake_stats *after)
-{
-	const struct glk_seat *seat = glk_slab_at(&g->cache.seats, 0);
-	uint64_t blocks =
-		glk_load_relaxed(&seat->allocs) - glk_load_relaxed(&seat->frees);
-	uint64_t live = glk_load_relaxed(&seat->live);
-
-	if (blocks == after->live_blocks - before->live_blocks &&
-		live == after->live - before->live)
-		return true;
-	tap_note("pool %" PRIu64 ": %" PRIu64 " blocks of %" PRIu64
-		 " bytes told, %" PRIu64 " of %" PRIu64 " walked",
-		g->id.low, blocks, live, after->live_blocks - before->live_blocks,
-		after->live - before->live);
-	return false;
-}
-
-/* Counts what the figures tell from the extents, slots and pages themselves; false if pools do
- * not agree with theirs. */
-static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
-{
-	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
-	struct glk_graphs *graphs = glk_graphs(&rig->cache);
-	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
-	struct glake_stats s = {0}, before;
-	uint64_t live = 0;
-
-	if (!busy)
-		tap_bail("no memory for the walk");
-	rig_walk_one(&rig->cache.map, busy, &s);
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_FREE)
-			continue;
-		before = s;
-		rig_walk_one(&graphs->at[i].cache.map, busy, &s);
-		same &= rig_pool_is_sound(&graphs->at[i], &before, &s);
-		live += s.live - before.live;
-		s.pools++;
-		s.pool_held += rig_walk_held(&graphs->at[i].cache.map, pages);
-	}
-	if (live != rig->cache.graph_live) {
-		tap_note("live in pools: %" PRIu64 " told, %" PRIu64 " walked",
-			rig->cache.graph_live, live);
-		same = false;
-	}
-	for (uint32_t id = 1; id <= pages; id++) {
-		struct glk_page *p = glk_page_at(&rig->pool, id);
-		enum glk_page_state state = glk_page_state(p);
-
-		if (state == GLK_PAGE_EMPTY)
-			continue;
-		s.reserved += p->size;
-		s.lost += state == GLK_PAGE_LOST ? p->size : 0;
-		if (state == GLK_PAGE_FREE || (state == GLK_PAGE_OWNED && !busy[id]))
-			s.free_pages += p->size;
-	}
-	free(busy);
-	*ret = s;
-	return same;
-}
-
-static inline struct glake_stats rig_walk(struct rig *rig)
-{
-	struct glake_stats s = {0};
-
-	rig_walk_all(rig, &s);
-	return s;
-}
-
-/* The tables of the GPU's own cache and of all pools, against each other. */
-static inline bool rig_verify(struct rig *rig)
-{
-	struct glk_graphs *graphs = glk_graphs(&rig->cache);
-	int err = glk_map_verify(&rig->cache.map);
-
-	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
-		if (graphs->at[i].state != GLK_GRAPH_FREE)
-			err = glk_map_verify(&graphs->at[i].cache.map);
-	}
-	if (err)
-		tap_note("%s", rig_error().text);
-	return !err;
-}
-
-#define RIG_FIGURES(X)                                                                   \
-	X(live)                                                                          \
-	X(given)                                                                         \
-	X(live_blocks)                                                                   \
-	X(quick)                                                                         \
-	X(reserved)                                                                      \
-	X(free_pages) X(mapped) X(lost) X(free_extents) X(largest_hole) X(pools)         \
-		X(pool_held)
-
-/* Whether books, walk and device tell the same; says what does not. */
-static inline bool rig_is_sound(struct rig *rig)
-{
-	struct glake_stats told = rig_figures(rig), seen;
-	size_t unused = 0, total = 0;
-	bool same;
-
-	if (!glk_load_relaxed(&rig->cache.started))
-		return true;
-	if (!rig_verify(rig))
-		return false;
-	same = rig_walk_all(rig, &seen);
-#define X(figure)                                                                        \
-	if (told.figure != seen.figure) {                                                \
-		tap_note(#figure ": told %" PRIu64 ", walked %" PRIu64, told.figure,     \
-			seen.figure);                                                    \
-		same = false;                                                            \
-	}
-	RIG_FIGURES(X)
-#undef X
-	/* the software device's own count; only a driver that fails on demand does not tell */
-	if (!rig->drv->ops->memory_info(rig->drv, 0, &unused, &total) &&
-		total - unused != told.reserved) {
-		tap_note("reserved: told %" PRIu64 ", the device has %zu", told.reserved,
-			total - unused);
-		same = false;
-	}
-	return same;
-}
-
-#define is_sound(rig, what) ok(rig_is_sound(rig), what)
+#include "unit/cache/walk.h"
 
 #endif

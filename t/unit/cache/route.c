@@ -114,7 +114,8 @@ static void chosen(void)
 	is_int(glk_load_relaxed(&c.asked), 0, "and is not asked");
 	is_int(rig_end_pool(&rig, 2), 0, "nor is the other");
 	held = rig_pool(&rig, 1).held;
-	is_int((int64_t)held, 4 * (int64_t)MIB, "what it got stays with the pool");
+	/* what was freed before the capture has to have finished for it, and be known to */
+	ok(held == 4 * MIB || held == 8 * MIB, "what it got stays with the pool");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }

@@ -5,19 +5,19 @@
 /*
  * What a map should look like, counted afresh from three things that it does not keep itself:
  * the list of blocks a test was given, the false driver's own mappings, and when each page and
- * each mapping was last left. Each check returns the number of disagreements.
+ * each slot was last left. Each check returns the number of disagreements.
  */
-#include "unit/map/rig.h"
+#include "seed.h"
+#include "unit/map/serve.h"
 
 #define MODEL_BLOCKS 512
-#define MODEL_SLOTS  4096 /* of a span */
+#define MODEL_SLOTS  8192
 #define MODEL_PAGES  8192
 
 struct block {
-	enum glk_kind kind;
-	bool parked;
 	uint32_t id;
 	uint64_t offset, size;
+	bool quick;
 };
 
 struct model {
@@ -25,11 +25,20 @@ struct model {
 	struct block block[MODEL_BLOCKS];
 	uint32_t blocks;
 	uint64_t page_tick[MODEL_PAGES]; /* last left, since it was created */
-	uint64_t slot_tick[GLK_KIND_COUNT][MODEL_SLOTS]; /* since it was mapped */
+	uint64_t slot_tick[MODEL_SLOTS]; /* since it was mapped */
+	uint64_t stream[MODEL_PAGES];	 /* that left it last */
+	uint64_t life[MODEL_PAGES];	 /* generation of a page */
+	uint64_t serial[MODEL_SLOTS];	 /* of the call that mapped a slot */
 	/* counted by model_count() */
-	uint32_t live[GLK_KIND_COUNT][MODEL_SLOTS];
-	uint32_t mapped[MODEL_PAGES],
-		used[MODEL_PAGES]; /* slots of a page; those in use */
+	uint32_t ends[MODEL_SLOTS]; /* blocks that begin or end there */
+	bool busy[MODEL_SLOTS];
+	uint32_t mapped[MODEL_PAGES]; /* slots of a page */
+	uint32_t used[MODEL_PAGES];   /* mappings of a page that are in use */
+	uint32_t met[MODEL_PAGES];    /* by a walk of idle pages */
+	uint64_t stranded;	      /* slots of pages in use that no block touches */
+	/* of all checks: the most slots stranded; end slots, in the same mapping of several slots,
+	 * that a block has for itself, and that it shares with others */
+	uint64_t most_stranded, own_ends, shared_ends;
 };
 
 static inline int model_wrong(const char *what, uint64_t a, uint64_t b)
@@ -38,153 +47,182 @@ static inline int model_wrong(const char *what, uint64_t a, uint64_t b)
 	return 1;
 }
 
-/* The slots a block is booked on. */
-static inline void model_range(const struct model *model, const struct block *block,
-	uint32_t *ret_first, uint32_t *ret_last)
+/* Forgets when slots were left that were mapped anew, and new pages. */
+static inline void model_sync(struct model *model)
 {
-	const struct glk_span *span = &model->rig->map.span[block->kind];
+	struct rig *rig = model->rig;
 
-	*ret_first = glk_slot_of(span, block->offset);
-	*ret_last = block->kind == GLK_KIND_SINGLE
-		? *ret_first
-		: glk_slot_of(span, block->offset + block->size - 1);
+	for (uint32_t slot = 0; slot < glk_map_end(&rig->map); slot++) {
+		if (!rig->map.page[slot] ||
+			model->serial[slot] ==
+				fake_serial_at(&rig->fake, rig_addr(rig, slot)))
+			continue;
+		model->serial[slot] = fake_serial_at(&rig->fake, rig_addr(rig, slot));
+		model->slot_tick[slot] = 0;
+	}
+	for (uint32_t id = 1; id < MODEL_PAGES; id++) {
+		uint64_t life = glk_page_generation(rig_page(rig, id));
+
+		if (life == model->life[id])
+			continue;
+		model->life[id] = life;
+		model->page_tick[id] = 0;
+		model->stream[id] = 0;
+	}
 }
 
 static inline void model_count(struct model *model)
 {
-	memset(model->live, 0, sizeof(model->live));
+	struct glk_map *map = &model->rig->map;
+
+	memset(model->ends, 0, sizeof(model->ends));
+	memset(model->busy, 0, sizeof(model->busy));
 	memset(model->mapped, 0, sizeof(model->mapped));
 	memset(model->used, 0, sizeof(model->used));
 	for (uint32_t i = 0; i < model->blocks; i++) {
-		uint32_t first, last;
+		uint64_t offset = model->block[i].offset, size = model->block[i].size;
+		uint32_t first = glk_slot_of(map, offset);
+		uint32_t last = glk_slot_of(map, offset + size - 1);
 
-		model_range(model, &model->block[i], &first, &last);
+		model->ends[first]++;
+		if (first != last)
+			model->ends[last]++;
 		for (uint32_t slot = first; slot <= last; slot++)
-			model->live[model->block[i].kind][slot]++;
+			model->busy[slot] = true;
 	}
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		struct glk_span *span = &model->rig->map.span[kind];
+	for (uint32_t slot = 0, head = 0; slot < glk_map_end(map); slot++) {
+		uint32_t page = map->page[slot];
+		bool first = false;
 
-		for (uint32_t slot = 0; slot < span->slots; slot++) {
-			uint32_t page = span->slot[slot].page;
-
-			if (!page)
-				continue;
-			model->mapped[page]++;
-			model->used[page] += model->live[kind][slot] > 0;
-		}
+		if (!page)
+			continue;
+		if (!(model->mapped[page]++ %
+			    glk_page_slots(map, glk_map_page(map, page))))
+			head = slot;
+		/* in use once, however many of its slots are */
+		for (uint32_t i = head; i < slot; i++)
+			first |= model->busy[i];
+		model->used[page] += model->busy[slot] && !first;
 	}
 }
 
-/* Blocks are where they were given, none on another, and found by every address asked. */
+/* Blocks are where they were given, and found by every address asked. */
 static inline int model_blocks(struct model *model, uint64_t *state)
 {
 	struct glk_map *map = &model->rig->map;
-	uint32_t count[GLK_KIND_COUNT] = {0};
+	uint64_t taken = 0;
 	int wrong = 0;
 
 	for (uint32_t i = 0; i < model->blocks; i++) {
 		struct block *b = &model->block[i];
 		struct glk_extent *e = glk_extent_at(map, b->id);
-		uint64_t addr = map->span[b->kind].base + b->offset;
+		uint64_t addr = glk_map_addr(map, b->offset);
+		uint64_t at = addr + seed_below(state, b->size);
 
-		count[b->kind]++;
-		if (e->offset != b->offset || e->size != b->size)
+		taken += b->size;
+		if (e->offset != b->offset || e->size != b->size ||
+			glk_extent_state(e) !=
+				(b->quick ? GLK_EXTENT_QUICK : GLK_EXTENT_LIVE))
 			wrong += model_wrong("a block has moved", e->offset, b->offset);
-		addr += seed_below(state, b->size);
-		if (glk_map_span(map, addr) != &map->span[b->kind] ||
-			glk_span_lookup(&map->span[b->kind], addr) !=
-				(b->parked ? 0 : b->id))
-			wrong += model_wrong("a block is not found", b->id, addr);
+		if (!glk_index_find(at) || glk_index_find(at)->map != map ||
+			glk_lookup_around(glk_index_find(at), at) != b->id ||
+			glk_lookup_first(glk_index_find(at), addr) != b->id)
+			wrong += model_wrong("a block is not found", b->id, at);
 	}
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		if (map->span[kind].live_count != count[kind])
-			wrong += model_wrong(
-				"live extents", map->span[kind].live_count, count[kind]);
-	}
+	if (taken != map->taken)
+		wrong += model_wrong("bytes given out", map->taken, taken);
 	return wrong;
 }
 
-/* An address anywhere in a span belongs to whom the list says. */
-static inline int model_address(struct model *model, enum glk_kind kind, uint64_t offset)
+/* An address anywhere belongs to whom the list says. */
+static inline int model_address(struct model *model, uint64_t offset)
 {
-	struct glk_span *span = &model->rig->map.span[kind];
-	uint32_t want = 0, got = glk_span_lookup(span, span->base + offset);
+	struct glk_map *map = &model->rig->map;
+	const struct glk_range *range = glk_map_range(map, offset);
+	uint32_t want = 0, got;
 
+	got = glk_lookup_around(range, range->base + (offset - range->offset));
 	for (uint32_t i = 0; i < model->blocks; i++) {
 		struct block *b = &model->block[i];
 
-		if (b->kind == kind && !b->parked && offset - b->offset < b->size)
+		if (offset - b->offset < b->size)
 			want = b->id;
 	}
 	return got == want ? 0 : model_wrong("an address belongs to", got, want);
 }
 
 /* One slot against the driver and against what else its page is mapped at. */
-static inline int model_slot(struct model *model, struct glk_span *span, uint32_t slot)
+static inline int model_slot(struct model *model, uint32_t slot)
 {
-	struct rig *rig = model->rig;
-	uint64_t addr = span->base + ((uint64_t)slot << span->shift);
-	uint32_t page = span->slot[slot].page, live = model->live[span->kind][slot];
-	bool mapped = glk_bit_get(span->mapped, slot);
-	bool usable = glk_bit_get(span->usable, slot);
+	struct glk_map *map = &model->rig->map;
+	struct fake *fake = &model->rig->fake;
+	uint64_t addr = glk_slot_addr(map, slot);
+	uint32_t page = map->page[slot];
+	bool mapped = glk_bit_get(map->mapped, slot);
+	bool usable = glk_bit_get(map->usable, slot), busy = model->busy[slot],
+	     here = busy;
+	struct glk_mapping m;
 	int wrong = 0;
 
-	if (span->slot[slot].live != live)
-		wrong += model_wrong("live on a slot", span->slot[slot].live, live);
+	if (map->count[slot] != model->ends[slot] || glk_bit_get(map->busy, slot) != busy)
+		wrong += model_wrong("live on a slot", slot, model->ends[slot]);
 	if (!page) {
-		if (usable || live)
-			wrong += model_wrong("usable without a page", slot, live);
-		/* a contiguous page lies over slots that do not name it */
-		if (span->kind != GLK_KIND_SINGLE &&
-			mapped != !!fake_page_at(&rig->fake, addr))
+		if (usable || busy)
+			wrong += model_wrong("usable without a page", slot, busy);
+		if (mapped != !!fake_page_at(fake, addr))
 			wrong += model_wrong("no page, mapped", slot, mapped);
 		return wrong;
 	}
-	if (!mapped ||
-		fake_page_at(&rig->fake, addr) != glk_map_page(&rig->map, page)->handle)
+	if (!mapped || fake_page_at(fake, addr) != glk_map_page(map, page)->handle)
 		wrong += model_wrong("another page is mapped", slot, page);
-	if (!fake_access_at(&rig->fake, addr))
+	if (!fake_access_at(fake, addr))
 		wrong += model_wrong("no access to a slot", slot, page);
-	if (usable != (live || !model->used[page]))
+	m = glk_mapping_at(map, slot);
+	if (slot < m.first || slot > m.last || map->page[m.first] != page)
+		wrong += model_wrong("a mapping", slot, m.first);
+	for (uint32_t i = m.first; i <= m.last; i++)
+		here |= model->busy[i];
+	model->stranded += here && !busy;
+	if (m.first != m.last && model->ends[slot])
+		*(model->ends[slot] > 1 ? &model->shared_ends : &model->own_ends) += 1;
+	if (usable != (here || !model->used[page]))
 		wrong += model_wrong("usable", slot, usable);
-	if (glk_slot_use(span, slot)->tick != model->page_tick[page])
-		wrong += model_wrong("use of a page", glk_slot_use(span, slot)->tick,
-			model->page_tick[page]);
-	if (span->use[slot].tick < model->slot_tick[span->kind][slot])
-		wrong += model_wrong("use of a slot", span->use[slot].tick,
-			model->slot_tick[span->kind][slot]);
+	if (glk_use_at(map, slot).tick < model->slot_tick[slot] ||
+		glk_use_at(map, slot).tick > model->page_tick[page])
+		wrong += model_wrong("use of a slot", glk_use_at(map, slot).tick,
+			model->slot_tick[slot]);
 	return wrong;
 }
 
-/* Idle pages are those that are mapped and not in use, each once, in order. */
-static inline int model_idle(struct model *model, enum glk_class class)
+static inline enum glk_idle_answer model_meet(
+	struct glk_map *map, uint32_t page, void *arg)
+{
+	struct model *model = arg;
+
+	model->met[page]++;
+	return GLK_IDLE_NEXT;
+}
+
+/* Idle pages are those that are mapped and not in use, each once. */
+static inline int model_idle(struct model *model)
 {
 	struct glk_map *map = &model->rig->map;
-	uint32_t before = 0, id = glk_idle_first(map, class), found = 0, want = 0;
-	uint64_t bytes = 0;
+	struct glk_idle_walk walk = {.groups = UINT32_MAX};
+	uint64_t slots = 0;
 	int wrong = 0;
 
-	for (uint32_t page = 1; page < MODEL_PAGES; page++)
-		want += model->mapped[page] && !model->used[page] &&
-			glk_map_page(map, page)->class == class;
-	for (; id && found <= want; id = glk_idle_next(map, id), found++) {
-		uint32_t list = model->mapped[id] < GLK_IDLE_LISTS ? model->mapped[id]
-								   : GLK_IDLE_LISTS;
+	memset(model->met, 0, sizeof(model->met));
+	glk_idle_each(map, &walk, model_meet, model);
+	for (uint32_t page = 1; page < MODEL_PAGES; page++) {
+		bool idle = model->mapped[page] && !model->used[page];
 
-		if (!model->mapped[id] || model->used[id] || list < before)
-			wrong += model_wrong("idle page with mappings", id, list);
-		before = list;
-		bytes += glk_map_page(map, id)->size;
+		if (idle)
+			slots += glk_page_slots(map, glk_map_page(map, page));
+		if (model->met[page] != idle)
+			wrong += model_wrong("idle page met", page, model->met[page]);
 	}
-	if (found != want)
-		wrong += model_wrong("idle pages", found, want);
-	if (class == GLK_CLASS_SMALL)
-		for (id = glk_idle_first(map, GLK_CLASS_LARGE); id;
-			id = glk_idle_next(map, id))
-			bytes += glk_map_page(map, id)->size;
-	if (class == GLK_CLASS_SMALL && bytes != map->idle_bytes)
-		wrong += model_wrong("idle bytes", map->idle_bytes, bytes);
+	if (slots != map->idle_slots)
+		wrong += model_wrong("idle slots", map->idle_slots, slots);
 	return wrong;
 }
 
@@ -192,53 +230,67 @@ static inline int model_idle(struct model *model, enum glk_class class)
 static inline int model_pages(struct model *model)
 {
 	struct rig *rig = model->rig;
-	struct glk_node *node = &rig->pool.nodes[0];
-	uint64_t mapped = 0, lost = 0, bytes = 0,
-		 live = glk_load_relaxed(&rig->pool.pages.live);
-	uint64_t free_pages = glk_load_relaxed(&node->free_count[GLK_CLASS_SMALL]) +
-		glk_load_relaxed(&node->free_count[GLK_CLASS_LARGE]);
+	struct glk_node *node = rig->map.node;
+	uint64_t live = 0, bytes = 0, free = 0, lost = 0;
 	int wrong = 0;
 
 	for (uint32_t id = 1; id < MODEL_PAGES; id++) {
 		struct glk_page *page = glk_page_at(&rig->pool, id);
+		enum glk_page_state state = glk_page_state(page);
+		struct glk_use use;
 
+		live += state != GLK_PAGE_EMPTY;
+		free += state == GLK_PAGE_FREE ? page->size : 0;
+		lost += state == GLK_PAGE_LOST ? page->size : 0;
+		bytes += model->mapped[id] * S(1);
 		if (model->used[id] > 1)
 			wrong += model_wrong("in use twice", id, model->used[id]);
-		if (model->mapped[id] && glk_page_state(page) != GLK_PAGE_OWNED)
-			wrong += model_wrong("mapped in state", id, glk_page_state(page));
-		mapped += model->mapped[id] > 0;
-		bytes += model->mapped[id] * page->size;
-		lost += glk_page_state(page) == GLK_PAGE_LOST;
+		if ((state == GLK_PAGE_OWNED) != (model->mapped[id] > 0))
+			wrong += model_wrong("mapped in state", id, state);
+		if (!model->mapped[id])
+			continue;
+		use = glk_page_use(&rig->map, id);
+		if (use.tick != model->page_tick[id] ||
+			(model->stream[id] & ~use.streams))
+			wrong += model_wrong(
+				"use of a page", use.tick, model->page_tick[id]);
 	}
-	if (live != mapped + free_pages + lost)
-		wrong += model_wrong("pages", live, mapped + free_pages + lost);
 	if (bytes != rig->map.mapped_bytes)
 		wrong += model_wrong("mapped bytes", rig->map.mapped_bytes, bytes);
 	if (glk_load_relaxed(&node->held) != rig->fake.held || live != rig->fake.pages)
 		wrong += model_wrong(
 			"held", glk_load_relaxed(&node->held), rig->fake.held);
+	if (free != glk_node_free(node) || lost != glk_load_relaxed(&node->lost))
+		wrong += model_wrong("free and lost", free, lost);
 	return wrong;
 }
 
 /* All of it. */
 static inline int model_check(struct model *model, uint64_t *state)
 {
+	struct glk_map *map = &model->rig->map;
 	int wrong = 0;
 
 	model_count(model);
+	model->stranded = 0;
 	wrong += model_blocks(model, state);
-	for (int kind = 0; kind < GLK_KIND_COUNT; kind++) {
-		struct glk_span *span = &model->rig->map.span[kind];
+	for (unsigned r = 0; r < map->ranges; r++) {
+		uint32_t first = glk_slot_of(map, map->range[r].offset);
+		uint32_t slots = (uint32_t)(map->range[r].size >> map->shift);
 
-		for (uint32_t slot = 0; slot < span->slots; slot++)
-			wrong += model_slot(model, span, slot);
-		wrong += model_address(
-			model, (enum glk_kind)kind, seed_below(state, span->size));
-		wrong += model_address(
-			model, (enum glk_kind)kind, seed_below(state, span->high + 1));
+		for (uint32_t slot = first; slot < first + slots; slot++)
+			wrong += model_slot(model, slot);
+		for (int i = 0; i < 4; i++)
+			wrong += model_address(model,
+				map->range[r].offset +
+					seed_below(state, map->range[r].size));
 	}
-	wrong += model_idle(model, GLK_CLASS_SMALL);
-	wrong += model_idle(model, GLK_CLASS_LARGE);
+	wrong += model_address(model, seed_below(state, map->high + 1));
+	if (model->stranded != map->stranded)
+		wrong += model_wrong("stranded slots", map->stranded, model->stranded);
+	if (model->stranded > model->most_stranded)
+		model->most_stranded = model->stranded;
+	wrong += model_idle(model);
 	wrong += model_pages(model);
 	return wrong + !rig_sound(model->rig);
 }

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Random requests against a map, as the cache makes them: blocks of all kinds, pages taken
- * from wherever they lie, mappings and pages taken away, driver calls that fail. Every few
- * steps all books are compared with a model (model.h).
+ * Random requests against a map, as the cache makes them: blocks of all sizes, pages of several
+ * sizes taken from wherever they lie, mappings and pages taken away, driver calls that fail.
+ * Every few steps all tables are compared with a model (model.h).
  *
  * GLAKE_TEST_SEED repeats a run, GLAKE_TEST_STEPS makes it longer.
  */
-#include "seed.h"
 #include "unit/map/model.h"
 
-#define STEPS	20000 /* a round */
-#define CHECK	24    /* steps between two comparisons */
-#define ALIASES 4     /* mappings of a page above which the oldest goes */
-#define FAULTS	40    /* steps between two driver calls that fail */
+#define STEPS  10000 /* a round */
+#define CHECK  32    /* steps between two comparisons */
+#define FAULTS 10    /* steps between two driver calls that fail */
 
 static struct rig rig;
 static struct model model;
-static uint64_t state, tick, hash;
+static uint64_t state, hash;
 static int expected_logs;
 static struct {
-	uint64_t blocks, refused, stitched, kept, freed, singles, released;
+	uint64_t blocks, refused, freed, released, kept, nests;
 } did;
 
 static uint64_t below(uint64_t n)
@@ -27,449 +25,315 @@ static uint64_t below(uint64_t n)
 	return seed_below(&state, n);
 }
 
-static struct glk_node *node(void)
+/* How a round goes. */
+struct round {
+	const char *what;
+	uint64_t step_size; /* bytes of a range */
+	bool faults;
+	bool crowd; /* most blocks are of a few slots, and end inside them */
+	/* slots of pages, eight; the fourth is that of large ones */
+	const uint32_t *sizes;
+};
+
+static const uint32_t mixed[8] = {1, 1, 4, 4, 4, 7, 64, 64};
+static const uint32_t tiny[8] = {1, 1, 2, 2, 2, 3, 3, 5};
+static const uint32_t huge[8] = {1, 16, 16, 16, 32, 63, 64, 65};
+
+static const struct round rounds[] = {
+	{"random requests", GIB(8), false, false, mixed},
+	{"in small steps", GIB(1), false, false, mixed},
+	{"with faults", GIB(2), true, false, mixed},
+	{"with faults", GIB(8), true, false, mixed},
+	{"with faults", GIB(1), true, false, mixed},
+	{"blocks of few slots", GIB(8), false, true, mixed},
+	{"on pages of two and three", GIB(2), false, true, tiny},
+	{"on pages of sixteen and more", GIB(1), false, true, huge},
+	{"the same with faults", GIB(1), true, true, huge},
+};
+
+static const struct round *round_is;
+
+/* One of the sizes of the round, and seldom another number. */
+static uint32_t pick(uint32_t slot, uint32_t most)
 {
-	return &rig.pool.nodes[0];
+	const uint32_t *sizes = round_is->sizes;
+	uint32_t slots = below(16) ? sizes[below(8)] : 1 + (uint32_t)below(100);
+
+	return slots <= most ? slots : most < sizes[3] ? 1 : sizes[3];
 }
 
-static int detach(struct glk_span *span, uint32_t first, uint32_t last)
+/* Warnings of what the driver would not unmap are expected, whoever asked for it. */
+static void note_logs(int before)
 {
-	int logs = tap.logs;
-	int err = glk_slots_detach(span, first, last);
-
-	if (err)
-		expected_logs += tap.logs - logs;
-	did.kept += err != 0;
-	return err;
+	expected_logs += tap.logs - before;
+	did.kept += (uint64_t)(tap.logs - before);
 }
 
-static bool check(struct glk_span *span, uint32_t first, uint32_t last,
-	struct glk_fit *fit, void *arg)
-{
-	if (!rig_check(span, first, last, fit, &rig))
-		return false;
-	/* now and then a stream is in the way, or costs a wait */
-	fit->waits += (uint32_t)(below(10) / 9);
-	return below(20) > 0;
-}
-
-static uint32_t oldest(const struct glk_page *page)
-{
-	uint32_t name = page->first_alias, last = name;
-
-	for (; name != GLK_NO_SLOT; name = glk_slot_span(&rig.map, name)
-						   ->more[glk_slot_number(name)]
-						   .next_alias)
-		last = name;
-	return last;
-}
-
-static void put_back(uint32_t page)
-{
-	if (glk_page_state(glk_map_page(&rig.map, page)) != GLK_PAGE_OWNED)
-		return;
-	if (glk_map_page(&rig.map, page)->aliases)
-		glk_idle_put(&rig.map, page);
-	else
-		glk_node_put(node(), page);
-}
-
-static uint32_t take_idle(enum glk_class class)
-{
-	uint32_t page = glk_idle_first(&rig.map, class);
-
-	for (uint64_t n = below(3); page && n; n--) {
-		uint32_t next = glk_idle_next(&rig.map, page);
-
-		page = next ? next : page;
-	}
-	if (page)
-		glk_idle_take(&rig.map, page);
-	return page;
-}
-
-/* A page in our hands: from the node's list, from an idle list, new. 0: none. */
-static uint32_t find_page(enum glk_class class)
-{
-	uint32_t page = 0, name;
-
-	do {
-		if (below(4) == 0 && !glk_node_grow(node(), class, 0, &page))
-			model.page_tick[page] = 0;
-		if (!page)
-			page = glk_node_take(node(), class);
-		if (!page)
-			page = take_idle(class);
-		if (!page && !glk_node_grow(node(), class, 0, &page))
-			model.page_tick[page] = 0;
-		if (!page || glk_map_page(&rig.map, page)->aliases < ALIASES)
-			return page;
-		name = oldest(glk_map_page(&rig.map, page));
-		if (!detach(glk_slot_span(&rig.map, name), glk_slot_number(name),
-			    glk_slot_number(name)))
-			return page;
-		page = 0; /* lost */
-	} while (true);
-}
-
-static int fill(struct glk_span *span, uint32_t slot)
-{
-	uint32_t page;
-	int err;
-
-	if (glk_bit_get(span->mapped, slot)) {
-		err = detach(span, slot, slot);
-		if (err)
-			return err;
-	}
-	page = find_page(span->class);
-	if (!page)
-		return -ENOMEM;
-	did.stitched += glk_map_page(&rig.map, page)->aliases > 0;
-	err = glk_slot_attach(span, slot, page);
-	if (err) {
-		put_back(page);
-		return err;
-	}
-	model.slot_tick[span->kind][slot] = 0;
-	glk_slot_enter(span, slot);
-	return 0;
-}
-
-static int grant(struct glk_span *span, uint32_t first, uint32_t last, uint64_t made)
-{
-	int err = 0;
-
-	for (uint32_t slot = first, end; slot <= last && !err; slot = end + 1) {
-		for (end = slot; end < last && made >> (end + 1 - first) & 1 &&
-			made >> (slot - first) & 1;)
-			end++;
-		if (made >> (slot - first) & 1)
-			err = glk_slot_grant(span, slot, end);
-	}
-	return err;
-}
-
-/* Puts pages behind a live extent; on failure the extent alone is left. */
-static int back(struct glk_span *span, uint32_t first, uint32_t last)
-{
-	uint64_t entered = 0, made = 0;
-	int err = 0;
-
-	glk_slots_enter(span, first, last);
-	for (uint32_t slot = first; slot <= last; slot++)
-		entered |= (uint64_t)glk_bit_get(span->usable, slot) << (slot - first);
-	for (uint32_t slot = first; slot <= last && !err; slot++) {
-		if (entered >> (slot - first) & 1)
-			continue;
-		err = fill(span, slot);
-		if (!err)
-			made |= UINT64_C(1) << (slot - first);
-	}
-	if (!err)
-		err = grant(span, first, last, made);
-	for (uint32_t slot = last + 1; slot-- > first && err;) {
-		if (!((made | entered) >> (slot - first) & 1))
-			continue;
-		glk_slot_leave(span, slot, 0, 0);
-		if (made >> (slot - first) & 1)
-			detach(span, slot, slot);
-	}
-	return err;
-}
-
-static void note_block(enum glk_kind kind, uint32_t id)
-{
-	struct glk_extent *e = glk_extent_at(&rig.map, id);
-
-	glk_lookup_enter(&rig.map.span[kind], id);
-	model.block[model.blocks++] = (struct block){
-		.kind = kind, .id = id, .offset = e->offset, .size = e->size};
-	hash = (hash ^ e->offset ^ (uint64_t)kind << 60) * UINT64_C(0x100000001b3);
-	did.blocks++;
-}
-
-/* Small ones mostly, half a page and its neighbours, up to 256 MiB. */
+/* Most are of a slot and around, some within an eighth of it, few up to 400 MiB. */
 static uint64_t random_size(void)
 {
-	uint64_t small = rig.conf.pool_small_page, large = rig.conf.pool_large_page, size;
+	uint64_t size, small = S(1) / 8;
 
+	if (round_is->crowd && below(8))
+		return (small + 1 + below(S(3)) + 511) & ~UINT64_C(511);
 	switch (below(10)) {
 	case 0:
 	case 1:
+		size = 1 + below(32 << 10);
+		break;
 	case 2:
-		size = 1 + below(64 << 10);
+		size = small - 512 + 512 * below(3);
 		break;
 	case 3:
-		size = 1 + below(small / 2);
+		size = 1 + below(S(1));
 		break;
 	case 4:
-		size = small / 2 + 512 * below(3);
-		break;
 	case 5:
-		size = small / 2 + 512 + below(large / 2);
+		size = S(1 + below(8));
 		break;
 	case 6:
-		size = large / 2 - 512 + 512 * below(3);
+		size = S(7 * (1 + below(4))) - 512 + 512 * below(3);
 		break;
 	case 7:
-		size = large * (1 + below(4));
+		size = S(64) - S(1) + below(S(2));
 		break;
 	case 8:
-		size = large / 2 + below(8 * large);
+		size = 1 + below(S(200));
 		break;
 	default:
-		size = below(8) ? MIB(1) + below(MIB(32)) : MIB(1) + below(MIB(255));
+		size = 1 + below(S(16));
 	}
 	return (size + 511) & ~UINT64_C(511);
 }
 
 static void alloc(void)
 {
-	uint64_t size = random_size();
-	enum glk_kind kind = glk_map_kind(&rig.map, size);
-	struct glk_span *span = &rig.map.span[kind];
-	struct glk_fit fit;
-	uint32_t id, first, last;
-
-	if (model.blocks == MODEL_BLOCKS ||
-		glk_fit_search(span, size, check, &rig, &fit) ||
-		glk_extent_carve(span, fit.from, fit.offset, size, &id)) {
-		did.refused++;
-		return;
-	}
-	first = glk_slot_of(span, fit.offset);
-	last = glk_slot_of(span, fit.offset + size - 1);
-	if (back(span, first, last)) {
-		glk_extent_give_back(span, id);
-		did.refused++;
-		return;
-	}
-	note_block(kind, id);
-}
-
-/* A page for a contiguous extent, or none of it. */
-static int back_single(struct glk_span *span, uint32_t slot, uint64_t size)
-{
-	uint32_t page;
-	int err;
-
-	err = glk_node_grow(node(), GLK_CLASS_SINGLE, size, &page);
-	if (err)
-		return err;
-	model.page_tick[page] = 0;
-	err = glk_slot_attach(span, slot, page);
-	if (err)
-		goto release;
-	model.slot_tick[span->kind][slot] = 0;
-	err = glk_slot_grant(span, slot, slot);
-	if (err && detach(span, slot, slot))
-		return err;
-	if (err)
-		goto release;
-	span->slot[slot].live = 1;
-	return 0;
-release:
-	glk_node_release(node(), page);
-	return err;
-}
-
-static void alloc_single(void)
-{
-	struct glk_span *span = &rig.map.span[GLK_KIND_SINGLE];
-	uint64_t size = (1 + below(8)) << span->shift;
-	struct glk_fit fit;
+	uint64_t own = S(below(2) ? round_is->sizes[below(8)] : 1 + below(80));
+	struct glk_extent *e;
 	uint32_t id;
 
-	if (model.blocks == MODEL_BLOCKS ||
-		glk_fit_search(span, size, check, &rig, &fit) ||
-		glk_extent_carve(span, fit.from, fit.offset, size, &id))
+	if (model.blocks == MODEL_BLOCKS)
 		return;
-	if (back_single(span, glk_slot_of(span, fit.offset), size)) {
-		glk_extent_give_back(span, id);
+	/* one in twelve has a page of its own */
+	id = below(12) ? rig_alloc(&rig, random_size())
+		       : rig_alloc_kind(&rig, own, GLK_FIT_WHOLE);
+	model_sync(&model);
+	if (!id) {
+		did.refused++;
 		return;
 	}
-	note_block(GLK_KIND_SINGLE, id);
-	did.singles++;
-}
-
-static void forget_block(uint32_t i)
-{
-	model.block[i] = model.block[--model.blocks];
-}
-
-/* Parks a live contiguous block, takes a parked one again, or releases it. */
-static void move_single(uint32_t i)
-{
-	struct glk_span *span = &rig.map.span[GLK_KIND_SINGLE];
-	struct block *b = &model.block[i];
-	uint32_t slot = glk_slot_of(span, b->offset), page = span->slot[slot].page;
-
-	if (!b->parked) {
-		glk_lookup_leave(span, b->id);
-		glk_use_add(&span->use[slot], 1, ++tick);
-		model.page_tick[page] = model.slot_tick[GLK_KIND_SINGLE][slot] = tick;
-		glk_extent_set(glk_extent_at(&rig.map, b->id), GLK_EXTENT_PARKED);
-		b->parked = true;
-	} else if (below(2)) {
-		glk_extent_set(glk_extent_at(&rig.map, b->id), GLK_EXTENT_LIVE);
-		glk_lookup_enter(span, b->id);
-		b->parked = false;
-	} else {
-		span->slot[slot].live = 0;
-		if (!detach(span, slot, slot))
-			glk_node_release(node(), page);
-		glk_extent_give_back(span, b->id);
-		forget_block(i);
-	}
+	e = glk_extent_at(&rig.map, id);
+	did.nests += e->nested;
+	model.block[model.blocks++] =
+		(struct block){.id = id, .offset = e->offset, .size = e->size};
+	hash = (hash ^ e->offset) * UINT64_C(0x100000001b3);
+	did.blocks++;
 }
 
 static void free_one(void)
 {
-	uint32_t i, first, last;
-	struct glk_span *span;
+	uint64_t stream = UINT64_C(1) << below(60);
 	struct block *b;
+	uint32_t i, last;
 
 	if (!model.blocks)
 		return;
 	i = (uint32_t)below(model.blocks);
 	b = &model.block[i];
-	if (b->kind == GLK_KIND_SINGLE) {
-		move_single(i);
+	if (!b->quick) {
+		uint64_t addr = glk_map_addr(&rig.map, b->offset);
+
+		if (!glk_lookup_claim(glk_index_find(addr), addr))
+			tap_bail("a block cannot be claimed");
+		b->quick = true;
+		if (below(3) == 0)
+			return;
+	} else if (below(3) == 0) {
+		glk_word_revive(&glk_extent_at(&rig.map, b->id)->word);
+		b->quick = false;
 		return;
 	}
-	span = &rig.map.span[b->kind];
-	model_range(&model, b, &first, &last);
-	glk_lookup_leave(span, b->id);
-	tick++;
-	for (uint32_t slot = first; slot <= last; slot++) {
-		model.slot_tick[b->kind][slot] = tick;
-		model.page_tick[span->slot[slot].page] = tick;
+	last = glk_slot_of(&rig.map, b->offset + b->size - 1);
+	for (uint32_t slot = glk_slot_of(&rig.map, b->offset); slot <= last; slot++) {
+		model.slot_tick[slot] = rig.tick + 1;
+		model.page_tick[rig.map.page[slot]] = rig.tick + 1;
+		model.stream[rig.map.page[slot]] = stream;
 	}
-	glk_slots_leave(span, first, last, UINT64_C(1) << below(60), tick);
-	glk_extent_give_back(span, b->id);
-	forget_block(i);
+	rig_leave(&rig, b->id, stream);
+	*b = model.block[--model.blocks];
 	did.freed++;
 }
 
-/* Removes mappings that no live extent is on, a run of them. */
+/* Removes mappings that no live extent touches, a run of them. */
 static void unmap_some(void)
 {
-	struct glk_span *span = &rig.map.span[below(GLK_KIND_SINGLE)];
-	uint32_t first = (uint32_t)below(span->slots), last = first;
+	uint32_t end = glk_map_end(&rig.map), first = (uint32_t)below(end + 1), last;
+	struct glk_mapping m, next;
 
-	for (; first < span->slots; first++, last = first) {
-		if (!span->slot[first].page || span->slot[first].live)
+	for (; first < end; first++) {
+		if (!rig.map.page[first])
 			continue;
-		while (last + 1 < span->slots && last - first < 3 &&
-			span->slot[last + 1].page && !span->slot[last + 1].live)
-			last++;
-		detach(span, first, last);
+		m = glk_mapping_at(&rig.map, first);
+		first = m.last;
+		if (glk_bits_any(rig.map.busy, m.first, m.last))
+			continue;
+		for (last = m.last; last + 1 < end && rig.map.page[last + 1] && below(3);
+			last = next.last) {
+			next = glk_mapping_at(&rig.map, last + 1);
+			if (glk_bits_any(rig.map.busy, next.first, next.last))
+				break;
+		}
+		glk_mapping_remove(&rig.map, m.first, last);
 		return;
 	}
 }
 
-/* Gives an idle page back to the driver, with all its mappings. */
+/* Gives an idle page back to the driver, or to its node, with all its mappings. */
 static void release_idle(void)
 {
-	uint32_t id = take_idle((enum glk_class)below(GLK_CLASS_COUNT));
-	struct glk_page *page = glk_map_page(&rig.map, id);
+	uint32_t id = rig_idle(&rig, below(5) ? round_is->sizes[below(8)] : 0);
+	struct glk_page *page = rig_page(&rig, id);
 
 	if (!id)
 		return;
-	while (page->first_alias != GLK_NO_SLOT) {
-		uint32_t slot = glk_slot_number(page->first_alias);
+	while (page->aliases && below(8)) {
+		uint32_t first = page->first_alias;
 
-		if (detach(glk_slot_span(&rig.map, page->first_alias), slot, slot))
+		if (glk_mapping_remove(
+			    &rig.map, first, first + glk_page_slots(&rig.map, page) - 1))
 			return;
 	}
-	glk_node_release(node(), id);
 	did.released++;
+	if (page->aliases || below(2))
+		glk_page_put_back(&rig.map, id);
+	else
+		glk_node_release(rig.map.node, id);
+}
+
+/* A walk that takes pages, puts them back and takes them down. */
+static enum glk_idle_answer meddle(struct glk_map *map, uint32_t id, void *arg)
+{
+	struct glk_page *page = glk_map_page(map, id);
+
+	if (page->aliases && below(2)) {
+		glk_page_take(map, id);
+		while (page->aliases && below(3)) {
+			uint32_t first = page->first_alias;
+
+			if (glk_mapping_remove(
+				    map, first, first + glk_page_slots(map, page) - 1))
+				return GLK_IDLE_NEXT;
+		}
+		glk_page_put_back(map, id);
+	}
+	return below(20) ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+}
+
+static void walk(void)
+{
+	struct glk_idle_walk walk = {.slots = below(2) ? round_is->sizes[below(8)] : 0,
+		.groups = 1 + (uint32_t)below(40)};
+
+	glk_idle_each(&rig.map, &walk, meddle, NULL);
 }
 
 static void step(bool faults, uint64_t grow)
 {
 	uint64_t dice = below(100);
+	int logs = tap.logs;
 
+	rig.wide = below(2);
+	rig.trim = below(4) == 0;
 	if (faults && below(FAULTS) == 0)
 		fake_fail(&rig.fake,
 			(enum fake_op)(FAKE_CREATE + below(FAKE_OPS - FAKE_CREATE)),
 			1 + below(3), below(2) ? -ENOMEM : -EIO, below(4) == 0);
 	if (dice < grow)
 		alloc();
-	else if (dice < grow + 3)
-		alloc_single();
-	else if (dice < 94)
+	else if (dice < 92)
 		free_one();
-	else if (dice < 96)
+	else if (dice < 95)
 		unmap_some();
-	else if (dice < 99)
+	else if (dice < 98)
 		release_idle();
+	else if (dice < 99)
+		walk();
 	else
-		glk_node_drain(
-			node(), (enum glk_class)below(GLK_CLASS_COUNT), below(MIB(64)));
+		glk_node_drain(rig.map.node, (enum glk_class)below(GLK_CLASS_COUNT),
+			below(MIB(64)));
 	for (int op = 0; op < FAKE_OPS; op++)
 		fake_fail(&rig.fake, (enum fake_op)op, 0, 0, false);
+	note_logs(logs);
 }
 
-static void begin(uint64_t seed, uint64_t small, uint64_t large)
+static void begin(uint64_t seed, const struct round *round)
 {
 	state = seed;
-	tick = 0;
 	hash = 0;
+	round_is = round;
 	memset(&model, 0, sizeof(model));
 	rig_conf(&rig);
-	rig.conf.pool_small_page = small;
-	rig.conf.pool_large_page = large;
-	rig.conf.pool_budget = GIB(1) + MIB(512);
+	rig.size = (struct glk_map_size){.step = round->step_size, .most = GIB(8)};
+	rig.conf.pool_large_page = S(round->sizes[3]);
+	rig.conf.pool_budget = GIB(2);
 	rig.conf.pool_pages = MODEL_PAGES - 1;
+	rig.pick = pick;
+	rig.aliases = 4;
 	rig_start(&rig);
 	model.rig = &rig;
 }
 
 /* Steps until the first disagreement; what was allocated where, as a hash. */
-static uint64_t run(
-	const char *what, uint64_t seed, uint64_t small, uint64_t large, bool faults)
+static uint64_t run(uint64_t seed, const struct round *round)
 {
 	const char *given = getenv("GLAKE_TEST_STEPS");
 	uint64_t steps = given ? strtoull(given, NULL, 0) : STEPS, i;
 	int wrong = 0;
 
 	memset(&did, 0, sizeof(did));
-	begin(seed, small, large);
+	begin(seed, round);
 	for (i = 0; i < steps && !wrong; i++) {
 		/* towards full and towards empty in turn */
-		step(faults, i / 500 % 2 ? 35 : 60);
+		step(round->faults, i / 500 % 2 ? 35 : 60);
 		if (i % CHECK == 0 || i + 1 == steps)
 			wrong = model_check(&model, &state);
 	}
-	ok(!wrong && !rig.fake.broken, "%s, pages of %d and %d MiB", what,
-		(int)(small >> 20), (int)(large >> 20));
+	ok(!wrong && !rig.fake.broken && !rig.misfits, "%s, ranges of %d GiB",
+		round->what, (int)(round->step_size >> 30));
 	if (wrong)
 		tap_note("after step %" PRIu64, i);
-	tap_note("%" PRIu64 " blocks, %" PRIu64 " refused, %" PRIu64 " freed, %" PRIu64
-		 " contiguous, %" PRIu64 " pages stitched, %" PRIu64 " released, %" PRIu64
-		 " mappings kept by the driver",
-		did.blocks, did.refused, did.freed, did.singles, did.stitched,
-		did.released, did.kept);
+	tap_note("%" PRIu64 " blocks, %" PRIu64 " small, %" PRIu64 " refused, %" PRIu64
+		 " freed, %" PRIu64 " pages mapped again, %" PRIu64 " released, %" PRIu64
+		 " mappings kept by the driver, %u ranges",
+		did.blocks, did.nests, did.refused, did.freed, rig.shared, did.released,
+		did.kept, rig.map.ranges);
+	tap_note("%" PRIu64 " slots stranded at the most, %" PRIu64
+		 " ends in large pages, %" PRIu64 " shared ones, %" PRIu64
+		 " mappings trimmed, %" PRIu64 " pages kept whole",
+		model.most_stranded, model.own_ends, model.shared_ends, rig.trimmed,
+		rig.kept_whole);
+	if (!wrong)
+		ok(did.blocks > steps / 8 && did.nests && rig.shared && did.released &&
+				model.most_stranded && model.own_ends &&
+				model.shared_ends && (round->crowd || rig.trimmed) &&
+				rig.kept_whole,
+			"of every kind some");
 	rig_fini(&rig);
 	return hash;
 }
 
 int main(void)
 {
+	const unsigned n = sizeof(rounds) / sizeof(*rounds);
 	uint64_t seed, first;
 
-	tap_plan(7);
+	tap_plan_later();
 	seed = seed_start();
-	first = run("random requests", seed_thread(seed, 0), MIB(2), MIB(8), false);
-	ok(did.blocks > STEPS / 4 && did.stitched > STEPS / 20 && did.released,
-		"of every kind enough");
-	ok(run("the same again", seed_thread(seed, 0), MIB(2), MIB(8), false) == first,
-		"and the same addresses");
-	run("with faults", seed_thread(seed, 1), MIB(2), MIB(8), true);
-	run("with faults", seed_thread(seed, 2), MIB(8), MIB(8), true);
-	run("with faults", seed_thread(seed, 3), MIB(2), MIB(32), true);
+	first = run(seed_thread(seed, 0), &rounds[0]);
+	ok(run(seed_thread(seed, 0), &rounds[0]) == first,
+		"the same again, and the same addresses");
+	for (unsigned i = 1; i < n; i++)
+		run(seed_thread(seed, i), &rounds[i]);
 	tap_expect_log(expected_logs);
 	return tap_done();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A sound map is said to be sound, and each book that does not agree with the others is named:
+ * A sound map is said to be sound, and each table that does not agree with the others is named:
  * one word at a time is falsified and put right again.
  */
-#include "unit/map/rig.h"
+#include "unit/map/serve.h"
 
 static struct rig rig;
 
@@ -11,6 +11,7 @@ static struct rig rig;
 #define unsound(part, what)                                                              \
 	do {                                                                             \
 		is_int(glk_map_verify(&rig.map), -EIO, what);                            \
+		is_int(fake_class(), GLAKE_ERROR_CORRUPT, what ": its class");           \
 		has_str(fake_text(), part, what ": named");                              \
 	} while (0)
 
@@ -23,160 +24,246 @@ static struct rig rig;
 		(lvalue) = was;                                                          \
 	} while (0)
 
-static uint32_t small[4], medium[3], large[2], single;
-static uint32_t page, slot;
+/* With a bit turned over. */
+#define turned(bits, i, part, what)                                                      \
+	falsified((bits)[(i) >> 6], (bits)[(i) >> 6] ^ UINT64_C(1) << ((i)&63), part,    \
+		what)
+
+#define sound_again() ok(rig_sound(&rig), "sound again")
+
+static struct glk_map *map = &rig.map;
+static uint32_t small[3], block[4], page[4];
+
+static struct glk_extent *at(uint32_t id)
+{
+	return glk_extent_at(map, id);
+}
 
 /*
- * small	live, free, live, free to the mark; one page
- * large	two blocks of 12 MiB that share their middle page; the first is freed, so that
- *		its first page is idle and mapped at a second place too
+ * Slots	0	small blocks: live, free, live
+ *		1..4	a page of four, two live blocks on it and free space between
+ *		5..11	an idle page of seven
+ *		12	a page in use here, and stale at 13; 14 shared by an idle one with 15
+ *		20..147	two of 64 slots under a block that ends inside
  */
 static void build(void)
 {
-	struct glk_span *span = &rig.map.span[GLK_KIND_LARGE];
-
 	rig_init(&rig);
-	for (unsigned i = 0; i < 4; i++)
-		small[i] = rig_place(&rig, GLK_KIND_SMALL, i * 65536, 65536);
-	rig_free(&rig, GLK_KIND_SMALL, small[1]);
-	rig_free(&rig, GLK_KIND_SMALL, small[3]);
 	for (unsigned i = 0; i < 3; i++)
-		medium[i] = rig_place(&rig, GLK_KIND_MEDIUM, i * MIB(3), MIB(3));
-	rig_free(&rig, GLK_KIND_MEDIUM, medium[1]);
-	large[0] = rig_place(&rig, GLK_KIND_LARGE, 0, MIB(12));
-	large[1] = rig_place(&rig, GLK_KIND_LARGE, MIB(12), MIB(12));
-	rig_free(&rig, GLK_KIND_LARGE, large[0]);
-	page = span->slot[0].page;
-	glk_idle_take(&rig.map, page);
-	slot = 7;
-	if (glk_extent_carve(span, 0, MIB(56), MIB(8), &large[0]) ||
-		glk_slot_attach(span, slot, page))
-		tap_bail("no alias");
-	glk_slot_enter(span, slot);
-	glk_lookup_enter(span, large[0]);
-	single = rig_single(&rig, MIB(2), MIB(6));
+		small[i] = rig_alloc(&rig, 65536);
+	rig_free(&rig, small[1]);
+	rig_raise(&rig, 200);
+	rig_new(&rig, 1, 4);
+	page[0] = rig_new(&rig, 5, 7);
+	page[1] = rig_new(&rig, 13, 1);
+	rig_again(&rig, 12, page[1]);
+	page[2] = rig_new(&rig, 14, 1);
+	rig_again(&rig, 15, page[2]);
+	page[3] = rig_new(&rig, 20, 64);
+	rig_new(&rig, 84, 64);
+	block[0] = rig_enter(&rig, S(1), S(1) + 512);
+	block[1] = rig_enter(&rig, S(3), S(2));
+	block[2] = rig_enter(&rig, S(12), MIB(1));
+	block[3] = rig_enter(&rig, S(21), S(110));
 }
 
 /* The word of an extent in another state. */
-static uint64_t state_of(const struct glk_map *map, uint32_t id, enum glk_extent_state state)
+static uint64_t state_of(uint32_t id, enum glk_extent_state state)
 {
-	glk_atomic(uint64_t) word = glk_load_relaxed(&glk_extent_at(map, id)->word);
+	glk_atomic(uint64_t) word = glk_load_relaxed(&at(id)->word);
 
 	glk_word_set(&word, state);
 	return word;
 }
 
-static void test_extents(void)
+static void test_rows(void)
 {
-	struct glk_map *map = &rig.map;
-	struct glk_span *span = &map->span[GLK_KIND_SMALL];
-	struct glk_extent *e = glk_extent_at(map, small[1]);
+	uint32_t hole = at(block[0])->next;
 
-	falsified(span->high, span->high + 512, "last extent",
+	falsified(map->high, map->high + 512, "the mark is",
 		"a mark above the last extent");
-	falsified(e->offset, e->offset + 512, "does not begin", "a gap between extents");
-	falsified(glk_extent_at(map, small[0])->next, small[2], "does not begin",
-		"a link that passes one over");
-	falsified(glk_extent_at(map, small[0])->size, 65536 - 100, "does not begin",
-		"a size off the grain");
-	falsified(e->word, state_of(map, small[1], GLK_EXTENT_LIVE), "not found", "live without being found");
-	falsified(e->word, state_of(map, small[1], GLK_EXTENT_NONE), "state 0", "an extent in no state");
-	falsified(glk_extent_at(map, small[2])->word, state_of(map, small[2], GLK_EXTENT_FREE), "",
-		"free by state only");
-	falsified(glk_extent_at(map, small[2])->word, state_of(map, small[2], GLK_EXTENT_PARKED), "state 2",
-		"parked, and not contiguous");
-	falsified(span->free_count, 3, "counted", "a wrong count of free extents");
-	falsified(span->live_count, 3, "counted", "a wrong count of live extents");
-	falsified(span->root, 0, "not in the tree", "an empty tree");
-	glk_tree_insert(&map->span[GLK_KIND_MEDIUM], small[1]);
-	map->span[GLK_KIND_MEDIUM].free_count--;
-	unsound("tree does not hold", "a live extent in the tree");
-	map->span[GLK_KIND_MEDIUM].free_count++;
-	glk_tree_remove(&map->span[GLK_KIND_MEDIUM], small[1]);
-	ok(rig_sound(&rig), "sound again");
+	falsified(map->last, block[3], "the mark is", "another last extent");
+	falsified(at(hole)->offset, at(hole)->offset + 512, "does not begin",
+		"a gap between extents");
+	falsified(at(hole)->prev, block[1], "does not begin", "a link back to another");
+	falsified(at(block[0])->next, block[1], "does not begin",
+		"a link that leaves one out");
+	falsified(at(block[0])->next, 0, "the mark is", "a row that breaks off");
+	falsified(at(block[1])->prev, 0, "begins no range", "one that nobody precedes");
+	falsified(at(block[0])->size, S(1) + 100, "bytes at", "a size off the grain");
+	falsified(at(block[0])->size, 0, "bytes at", "no size");
+	falsified(at(map->last)->size, GIB(5), "bytes at", "one that leaves its range");
+	falsified(at(block[0])->addr, glk_map_addr(map, S(2)), "bytes at",
+		"a wrong address");
+	falsified(at(block[0])->word, state_of(block[0], GLK_EXTENT_NONE), "",
+		"an extent in no state");
+	falsified(at(hole)->word, state_of(hole, GLK_EXTENT_LIVE), "not found",
+		"live without being found");
+	falsified(at(block[0])->word, state_of(block[0], GLK_EXTENT_FREE),
+		"not in the tree", "free by state only");
+	falsified(at(small[0])->word, state_of(small[0], GLK_EXTENT_FREE),
+		"not in the tree", "a small one, too");
+	falsified(at(block[3])->word, state_of(block[3], (enum glk_extent_state)2),
+		"state 2", "a state that is none");
+	falsified(map->taken, map->taken + 512, "given out", "a wrong sum");
+	falsified(map->nested_taken, map->nested_taken + 512, "of them nested",
+		"a wrong sum of small ones");
+	at(block[2])->word = state_of(block[2], GLK_EXTENT_QUICK);
+	ok(rig_sound(&rig), "a quick one is sound");
+	at(block[2])->word = state_of(block[2], GLK_EXTENT_LIVE);
+	sound_again();
+}
+
+static void test_trees(void)
+{
+	uint32_t hole = at(block[0])->next;
+
+	falsified(map->common.count, map->common.count + 1, "holds",
+		"a count of free extents");
+	falsified(map->nested.count, 1, "holds", "of nested ones");
+	falsified(map->common.root, 0, "not in the tree", "an empty tree");
+	glk_tree_remove(map, &map->common, hole);
+	unsound("not in the tree", "one that is missing");
+	glk_tree_insert(map, &map->nested, hole);
+	unsound("not in the tree", "one in the other tree");
+	glk_tree_remove(map, &map->nested, hole);
+	glk_tree_insert(map, &map->common, hole);
+	at(block[0])->word = state_of(block[0], GLK_EXTENT_FREE);
+	glk_tree_insert(map, &map->common, block[0]);
+	unsound("free beside", "two free ones that touch");
+	glk_tree_remove(map, &map->common, block[0]);
+	at(block[0])->word = state_of(block[0], GLK_EXTENT_LIVE);
+	at(block[0])->marks = 0;
+	sound_again();
+}
+
+static void test_nests(void)
+{
+	uint32_t nest = glk_load_relaxed(&map->start[0]) & ~GLK_START_NEST;
+	glk_atomic(uint32_t) *entry = &glk_nest_entries(map, nest)[0];
+	glk_atomic(uint32_t) *start = map->start;
+
+	falsified(at(small[0])->nested, false, "of them nested",
+		"a small block of the others");
+	falsified(at(block[2])->nested, true, "nested", "a large one in a nest");
+	falsified(*entry, small[2], "not found", "another block at a grain");
+	falsified(*entry, 0, "not found", "none");
+	falsified(glk_nest_entries(map, nest)[9], small[0], "grain 9", "one more entry");
+	turned(glk_nest_begins(map, nest), 4000, "grain 4000", "a begin of nobody");
+	falsified(start[1], 0, "part of one", "an eighth that leads elsewhere");
+	falsified(start[80], GLK_START_NEST | nest, "part of one", "and one more");
+	falsified(map->nests.live, 2, "nests", "a nest of no slot");
+	sound_again();
 }
 
 static void test_lookup(void)
 {
-	struct glk_map *map = &rig.map;
-	struct glk_span *span = &map->span[GLK_KIND_MEDIUM];
-	struct glk_span *low = &map->span[GLK_KIND_SMALL];
+	glk_atomic(uint32_t) *start = map->start;
 
-	glk_lookup_leave(span, medium[0]);
+	glk_lookup_leave(map, block[0]);
 	unsound("not found", "a block without its entry");
-	glk_lookup_enter(span, medium[0]);
-	falsified(span->slot[1].cover, 0, "not found", "a block that covers nothing");
-	falsified(span->slot[2].cover, medium[0], "reach in",
-		"a cover that does not reach");
-	falsified(
-		span->more[2].start[0], medium[0], "does not begin", "a start elsewhere");
-	glk_bit_set(low->begins, 128);
-	unsound("do not begin there", "a start of a freed small block");
-	glk_bit_clear(low->begins, 128);
-	ok(rig_sound(&rig), "sound again");
+	glk_lookup_enter(map, block[0]);
+	falsified(start[8], block[1], "not found", "with that of another");
+	falsified(start[24], 0, "not found", "with none");
+	falsified(start[20], block[1], "a begin at eighth 4", "an entry too many");
+	turned(map->begins, 20, "a begin at eighth 4", "a begin too many");
+	turned(map->begins, 200, "a begin at eighth 0", "far from any block");
+	falsified(map->cover[1], 0, "group 1", "a block that covers nothing");
+	falsified(map->cover[1], block[0], "group 1", "that another covers for");
+	falsified(map->cover[2], 0, "not found", "nor its end");
+	falsified(map->cover[0], block[0], "does not reach", "a cover of nobody");
+	sound_again();
 }
 
-static void test_slots(void)
+static void test_counts(void)
 {
-	struct glk_map *map = &rig.map;
-	struct glk_span *span = &map->span[GLK_KIND_LARGE];
-	struct glk_page *p = glk_map_page(map, page);
+	falsified(map->count[2], 2, "live extents", "one too many on a slot");
+	falsified(map->count[1], 0, "live extents", "one too few");
+	falsified(map->count[22], 1, "inside extent", "one inside another");
+	falsified(map->count[160], 1, "live extents", "one where none is");
+	turned(map->busy, 5, "live extents", "busy for nobody");
+	turned(map->busy, 30, "inside extent", "a block that is not busy");
+	turned(map->busy, 131, "live extents", "behind its end");
+	sound_again();
+}
 
-	falsified(span->slot[1].live, 2, "live extents counted",
-		"a slot with one too many");
-	falsified(span->slot[0].live, 1, "in use at", "a live extent that is none");
-	falsified(map->span[GLK_KIND_SINGLE].slot[2].live, 1, "no page",
-		"a live extent on a slot without a page");
-	falsified(p->in_use, GLK_NO_SLOT, "bits", "in use by state, idle by page");
-	falsified(p->in_use, 0, "bits", "in use at a slot that is not its own");
-	falsified(p->aliases, 1, "in its chain", "a count of mappings below the chain");
-	falsified(p->aliases, 3, "in its chain", "a count of mappings above the chain");
-	falsified(p->first_alias, glk_slot_name(span, 0), "in its chain",
-		"a chain that lost a slot");
-	falsified(p->class, GLK_CLASS_SMALL, "class", "a page of the wrong class");
-	falsified(
-		span->slot[1].place, 8, "on an idle list", "in use and on an idle list");
-	glk_page_move(p, GLK_PAGE_OWNED, GLK_PAGE_LOST);
-	unsound("LOST", "a lost page that is mapped");
-	glk_store_relaxed(&p->word, GLK_PAGE_OWNED);
-	glk_bit_set(span->usable, 0);
-	unsound("usable", "usable while in use elsewhere");
-	glk_bit_clear(span->usable, 0);
-	glk_bit_clear(span->mapped, 1);
-	unsound("bits mapped 0", "a page on a slot that is not mapped");
-	glk_bit_set(span->mapped, 1);
-	glk_bit_set(span->mapped, 100);
-	unsound("high-water", "a mapping above the mark");
-	glk_bit_clear(span->mapped, 100);
-	glk_bit_set(span->mapped, 4);
+static void test_mappings(void)
+{
+	struct glk_page *shared = rig_page(&rig, page[1]),
+			*idle = rig_page(&rig, page[0]);
+
+	falsified(map->page[7], page[1], "inside a mapping", "a slot of another page");
+	falsified(map->page[7], 0, "inside a mapping", "or of none");
+	falsified(map->page[18], page[0], "its chain", "a mapping of no chain");
+	falsified(map->page[18], 5000, "is EMPTY", "a page that is none");
+	turned(map->mapped, 22, "not mapped", "part of a mapping that is not mapped");
+	turned(map->mapped, 205, "above the high-water", "a mapping above the mark");
+	turned(map->usable, 13, "in use elsewhere", "stale and usable");
+	turned(map->usable, 12, "in use here", "in use and not usable");
+	turned(map->usable, 8, "usable on 6 of 7", "usable in part");
+	turned(map->shared, 8, "shared on 1 of 7", "shared in part");
+	turned(map->shared, 13, "several mappings", "not shared");
+	turned(map->head, 5, "is not marked so", "a mapping that begins nowhere");
+	turned(map->head, 8, "not marked so", "one that begins inside another");
+	turned(map->wide, 5, "wide on 6 of 7",
+		"one of several slots, of which one is not");
+	turned(map->wide, 13, "wide on 1 of 1",
+		"one of one slot that is said to have more");
+	turned(map->head, 18, "no page", "a beginning without a page");
+	turned(map->wide, 18, "no page", "several slots without a page");
+	turned(map->usable, 18, "no page", "usable without a page");
+	turned(map->shared, 18, "no page", "shared without a page");
+	falsified(shared->in_use, 13, "in use at", "in use at another slot");
+	falsified(shared->in_use, GLK_NO_SLOT, "in use at", "in use by nobody");
+	falsified(shared->aliases, 1, "in its chain", "a count below the chain");
+	falsified(shared->aliases, 3, "in its chain", "a count above the chain");
+	falsified(shared->first_alias, 13, "in its chain", "a chain that lost a mapping");
+	falsified(map->alias[13], 12, "in its chain", "a chain that turns back");
+	falsified(map->alias[13], 14, "does not hold", "a chain that leads elsewhere");
+	falsified(idle->size, S(8), "inside a mapping", "a page that is longer");
+	falsified(idle->size, S(7) + 512, "whole slots", "or odd");
+	falsified(idle->class, GLK_CLASS_LARGE, "of class", "a class of another size");
+	falsified(idle->node, 3, "of class", "a page of another node");
+	glk_page_move(idle, GLK_PAGE_OWNED, GLK_PAGE_LOST);
+	unsound("is LOST", "a lost page that is mapped");
+	glk_store_relaxed(&idle->word, GLK_PAGE_OWNED);
+	glk_page_take(map, page[0]);
+	unsound("usable on 0 of 7", "a page that is taken");
+	glk_page_put_back(map, page[0]);
+	sound_again();
+}
+
+static void test_sums(void)
+{
+	falsified(map->mapped_bytes, map->mapped_bytes - 512, "bytes mapped",
+		"mapped bytes");
+	falsified(map->page_bytes, map->page_bytes + S(1), "bytes mapped",
+		"bytes of pages");
+	falsified(map->idle_slots, map->idle_slots + 1, "idle pages", "idle slots");
+	falsified(map->stranded, map->stranded + 1, "stranded", "stranded slots");
+	glk_bit_set(map->mapped, 18);
 	ok(rig_sound(&rig), "a slot out of use for good is sound");
-	glk_bit_set(span->usable, 4);
-	unsound("no page", "usable without a page");
-	glk_bit_clear(span->usable, 4);
-	glk_bit_clear(span->mapped, 4);
-	ok(rig_sound(&rig), "sound again");
+	glk_bit_clear(map->mapped, 18);
+	sound_again();
 }
 
-static void test_idle(void)
+static void test_groups(void)
 {
-	struct glk_map *map = &rig.map;
-	uint32_t id = glk_idle_first(map, GLK_CLASS_SMALL);
-	uint32_t name = glk_map_page(map, id)->first_alias;
-	struct glk_slot *s;
+	uint32_t older = map->older[1], newer = map->newer[1];
 
-	ok(id != 0, "there is an idle page");
-	s = &glk_slot_span(map, name)->slot[glk_slot_number(name)];
-	falsified(
-		s->place, s->place ^ 1, "idle list", "on another list than it should be");
-	falsified(s->place, 0, "on an idle list 0", "idle and on no list");
-	falsified(map->idle_bytes, map->idle_bytes + 1, "booked",
-		"a wrong sum of idle bytes");
-	falsified(map->mapped_bytes, map->mapped_bytes - 1, "booked",
-		"a wrong sum of mappings");
-	glk_idle_take(map, id);
-	unsound("on an idle list 0", "a page in somebody's hands");
-	glk_idle_put(map, id);
-	ok(rig_sound(&rig), "sound again");
+	falsified(map->newest, 4, "list of groups", "another newest");
+	falsified(map->oldest, map->newest, "list of groups", "another oldest");
+	falsified(map->older[1], 1, "list of groups", "a link back to itself");
+	falsified(map->newer[1], 1, "list of groups", "a link to itself");
+	falsified(map->newer[map->newest], 4, "list of groups",
+		"a link to one that is not");
+	falsified(map->older[4], 1, "list of groups", "one that is linked from one side");
+	*(older ? &map->newer[older] : &map->oldest) = newer;
+	*(newer ? &map->older[newer] : &map->newest) = older;
+	map->older[1] = map->newer[1] = 0;
+	unsound("on no list", "an idle page in a group on no list");
+	glk_idle_touch(map, 0, 0);
+	sound_again();
 }
 
 int main(void)
@@ -187,11 +274,14 @@ int main(void)
 	rig_fini(&rig);
 	build();
 	ok(rig_sound(&rig), "a map with every kind of block is sound");
-	test_extents();
+	test_rows();
+	test_trees();
+	test_nests();
 	test_lookup();
-	test_slots();
-	test_idle();
-	is_int((int64_t)rig.fake.broken, 0, "no rule of the driver was broken");
-	rig_fini(&rig);
+	test_counts();
+	test_mappings();
+	test_sums();
+	test_groups();
+	rig_stop(&rig);
 	return tap_done();
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What pages are made to be able to do, and what is left of it where the driver refuses. */
 #include "base/conf.h"
+#include "numa/topology.h"
 #include "pool/pool.h"
 #include "unit/fakedrv.h"
 
@@ -20,7 +21,9 @@ static void start(uint32_t caps, const char *setting)
 		.sz = sizeof(info), .caps = caps, .granularity = (size_t)2 << 20};
 
 	glk_conf_init(&conf);
-	if (setting && glk_conf_set(&conf, setting))
+	/* whether the host has a device for RDMA is another question */
+	if (glk_conf_set(&conf, "pool.rdma=yes") ||
+		(setting && glk_conf_set(&conf, setting)))
 		tap_bail(setting);
 	if (glk_pool_init(&pool, fake_init(&fake), &conf, 3, 0, NULL))
 		tap_bail("no pool");
@@ -34,7 +37,7 @@ static int64_t grow(uint32_t *ret_able)
 	uint64_t before = fake.calls[FAKE_CREATE];
 	uint32_t page = 0;
 
-	if (glk_node_grow(node, GLK_CLASS_SMALL, 0, &page))
+	if (glk_node_grow(node, node->page_size[GLK_CLASS_SMALL], &page))
 		return -1;
 	*ret_able = glk_page_at(&pool, page)->able;
 	if (*ret_able != fake.flags)
@@ -69,6 +72,14 @@ static void test_wants(void)
 	start(ALL_CAPS, "pool.export=no");
 	is_int(grow(&able), 1, "where nothing is wanted");
 	is_int(able, 0, "nothing is asked for");
+	stop();
+	start(ALL_CAPS, "pool.rdma=no");
+	is_int(grow(&able), 1, "where no network card is to reach it");
+	is_int(able, ALL_FLAGS & ~GLK_PAGE_RDMA, "all else is asked for");
+	stop();
+	start(ALL_CAPS, "pool.rdma=auto");
+	is_int(grow(&able), 1, "where the host decides");
+	is_int((able & GLK_PAGE_RDMA) != 0, glk_rdma_present(NULL), "it does");
 	stop();
 }
 

@@ -37,9 +37,15 @@ static bool lists(struct rig *rig, uint64_t addr, size_t size)
 	uint64_t at = addr, page;
 	size_t offset;
 	bool fine = list.base == addr && list.size == size;
+	struct glk_pin again = list;
 
 	for (uint32_t i = 0; i < list.count; i++) {
-		struct glk_share_page p = glk_pin_page(&list, i);
+		struct glk_share_page p = glk_pin_page(&list, i), back;
+
+		/* in whatever order */
+		glk_pin_page(&again, list.count - 1);
+		back = glk_pin_page(&again, i);
+		fine &= back.handle == p.handle && back.length == p.length;
 
 		fine &= p.length && p.offset + p.length <= p.size && p.handle;
 		fine &= !i || !p.offset;
@@ -131,6 +137,7 @@ static void test_answers(void)
 
 static void test_most(void)
 {
+	const struct glk_range *range;
 	struct glk_extent *e;
 	struct glk_pin list;
 	struct rig rig;
@@ -140,13 +147,14 @@ static void test_most(void)
 	rig_stream(&rig);
 	addr = rig_alloc(&rig, PAGE, rig.stream[0]);
 	list = pin(&rig, addr);
-	e = glk_extent_at(&rig.cache.map, glk_span_lookup(list.span, addr));
-	glk_store_relaxed(&e->quick.next, INT32_MAX - 1);
+	range = glk_cache_range(&rig.cache, addr);
+	e = glk_extent_at(&rig.cache.map, glk_lookup_around(range, addr));
+	glk_store_relaxed(&e->pins, INT32_MAX - 1);
 	is_int(glk_cache_pin(&rig.cache, addr, false, &list), 0, "the last time");
 	is_int(glk_cache_pin(&rig.cache, addr, false, &list), -ENOMEM, "once more");
 	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "is a limit");
 	is_int(rig_free(&rig, addr, rig.stream[0]), 0, "freed");
-	glk_store_relaxed(&e->quick.next, UINT32_C(1) << 31 | 1);
+	glk_store_relaxed(&e->pins, UINT32_C(1) << 31 | 1);
 	is_int(unpin(&rig, addr), 0, "the last one");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
@@ -248,10 +256,11 @@ static void test_back(void)
 	rig_close(&rig, 0);
 }
 
-/* A pool of a graph does not end while memory of it is out. */
+/* A pool of a graph does not end while memory of it is out, nor before somebody looks. */
 static void test_graph(void)
 {
 	uint64_t addr, page;
+	uint64_t released;
 	struct rig rig;
 
 	rig_open(&rig, NULL);
@@ -268,7 +277,11 @@ static void test_graph(void)
 	ok(page && physical(&rig, addr) == page, "the page is where it was");
 	is_int((int64_t)rig_figures(&rig).pools, 1, "the pool is there");
 	is_sound(&rig, "the books agree");
+	glk_cache_trim(&rig.cache, SIZE_MAX, &released);
+	is_int((int64_t)rig_figures(&rig).pools, 1, "whoever looks for what has ended");
 	is_int(unpin(&rig, addr), 0, "back");
+	is_int((int64_t)rig_figures(&rig).pools, 1, "which ends no pool");
+	glk_cache_trim(&rig.cache, SIZE_MAX, &released);
 	is_int((int64_t)rig_figures(&rig).pools, 0, "now it has ended");
 	is_int((int64_t)physical(&rig, addr), 0, "with its addresses");
 	is_sound(&rig, "the books agree");

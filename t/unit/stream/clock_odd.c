@@ -265,10 +265,38 @@ static void had_before(void)
 	}
 }
 
+/* The stream of a request is found to be gone while it is under way: it has no bit any more, and
+ * what lies behind the table of bits stays as it is. */
+static void is_gone_itself(void)
+{
+	struct glk_stream *a, *b;
+	struct glk_use use;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	use = gpu_free(&gpu, a);
+	glk_stream_lose(&gpu.streams, b);
+	glk_clock_sync_all(&gpu.streams);
+	glk_stream_settle(&gpu.streams, b);
+	is_int(b->bit, GLK_STREAM_BITS, "a stream without a bit");
+	use.tick = gpu_free(&gpu, a).tick;
+	gpu.streams.records = 0;
+	gpu.streams.waits = 0;
+	glk_fault_set(gpu.drv, "event_record:from=1:err=EIO;stream_wait:from=1:err=EIO");
+	is_int(glk_clock_order(&gpu.streams, &use, b), 0, "is ordered by waiting");
+	glk_fault_set(gpu.drv, "off");
+	is_int((int64_t)gpu.streams.records, 0, "no event was recorded");
+	is_int((int64_t)gpu.streams.waits, 0, "no wait was inserted");
+	gpu_close(&gpu);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	falls_back();
+	is_gone_itself();
 	cannot_ask();
 	had_before();
 	spares_captures();

@@ -33,7 +33,9 @@ struct gpu {
 static inline void gpu_open(struct gpu *gpu)
 {
 	static const char *const settings[] = {"driver.backend=soft", "driver.fault=off",
-		"soft.streams=stepped", "soft.memory=1GiB", "map.span=4GiB"};
+		"soft.streams=stepped", "soft.memory=1GiB"};
+	const struct glk_map_size size = {
+		.step = UINT64_C(4) << 30, .most = UINT64_C(4) << 30};
 	int host = 0;
 
 	memset(gpu, 0, sizeof(*gpu));
@@ -45,7 +47,7 @@ static inline void gpu_open(struct gpu *gpu)
 	if (glk_rcu_init(false) || glk_drv_open(&gpu->conf, NULL, 0, &gpu->drv) ||
 		glk_pool_init(&gpu->pool, gpu->drv, &gpu->conf, 1, 1, &host) ||
 		glk_map_init(&gpu->map, &gpu->pool, glk_pool_gpu(&gpu->pool, 0),
-			&gpu->conf, gpu->conf.map_span))
+			&gpu->conf, size))
 		tap_bail("no software device");
 	glk_lock_init(&gpu->lock, GLK_RANK_DEVICE);
 	if (glk_streams_init(&gpu->streams, gpu->drv, 0, &gpu->lock))

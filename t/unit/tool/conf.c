@@ -93,7 +93,7 @@ static void show(void)
 {
 	is_int(RUN("show", "--default"), GLK_TOOL_OK, "the defaults");
 	has_str(out, "KEY ", "a table");
-	has_str(out, "\npool.large_page               8MiB        default\n", "in columns");
+	has_str(out, "\npool.small_page               2MiB     default\n", "in columns");
 	is_int(RUN("show", "-d", "soft.gpus"), GLK_TOOL_OK, "one key");
 	is_str(out, "KEY        VALUE  ORIGIN\nsoft.gpus  1      default\n",
 		"and no other");

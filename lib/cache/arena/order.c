@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which memory a stream may have. Memory that was last used on the stream itself is its own
+ * in stream order; other memory serves it by the policy of the section stream: when it is
+ * known to be behind it, to have finished, or behind a stream wait.
+ */
+#include "base/conf.h"
+#include "cache/graph/graph.h"
+
+/* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
+static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
+{
+	return stream->bit == GLK_STREAM_CROWD ||
+		(use->streams & ~glk_stream_mask(stream));
+}
+
+/* In a pool of graphs, see settle.c. No wait of ours can be in a graph. */
+static bool graph_may(struct glk_cache *cache, const struct glk_request *request,
+	const struct glk_use *use)
+{
+	if (!foreign(request->stream, use) &&
+		(!request->capture || use->tick > glk_graph_of(cache)->since))
+		return true;
+	return glk_clock_finished(cache->streams, use);
+}
+
+/* Whether memory needs no look: in a pool of graphs all does. */
+static bool is_own(const struct glk_cache *cache, const struct glk_stream *stream,
+	const struct glk_use *use)
+{
+	return cache->home == cache && !foreign(stream, use);
+}
+
+bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
+	const struct glk_use *use, unsigned *ret_waits)
+{
+	if (cache->home != cache) {
+		*ret_waits = 0;
+		return graph_may(cache, request, use);
+	}
+	*ret_waits = glk_clock_waits(cache->streams, use, request->stream);
+	return !*ret_waits ||
+		(*ret_waits < GLK_WAITS_NEVER && cache->conf->stream_internal_dependencies);
+}
+
+int glk_request_order(
+	struct glk_cache *cache, struct glk_request *request, struct glk_use *use)
+{
+	if (!foreign(request->stream, use))
+		return 0;
+	if (cache->home != cache) {
+		use->streams &= glk_stream_mask(request->stream);
+		return 0;
+	}
+	if (glk_clock_waits(cache->streams, use, request->stream)) {
+		request->called = true;
+		cache->rungs[GLAKE_RUNG_CROSS_STREAM]++;
+	}
+	return glk_clock_order(cache->streams, use, request->stream);
+}
+
+int glk_request_order_page(
+	struct glk_cache *cache, struct glk_request *request, uint32_t id)
+{
+	struct glk_map *map = &cache->map;
+	struct glk_page *page = glk_map_page(map, id);
+	struct glk_use use = glk_page_use(map, id), was = use;
+	int err = glk_request_order(cache, request, &use);
+
+	if (use.streams == was.streams && use.tick == was.tick)
+		return err;
+	if (page->aliases == 1)
+		glk_use_set(map, page->first_alias,
+			page->first_alias + glk_page_slots(map, page) - 1, &use);
+	else
+		page->use = use;
+	return err;
+}
+
+/* Whether all stale mappings that reach into a place may go now. */
+static bool stale_ready(
+	struct glk_cache *cache, struct glk_map *map, uint32_t first, uint32_t last)
+{
+	struct glk_limbo limbo = glk_request_limbo(cache);
+	uint32_t slot = first;
+
+	while (slot <= last) {
+		struct glk_mapping m;
+
+		slot = glk_bits_first(map->mapped, slot, last);
+		if (slot == GLK_BITS_NONE)
+			return true;
+		if (glk_bit_get(map->usable, slot)) {
+			slot = glk_bits_first_clear(map->usable, slot, last);
+			if (slot == GLK_BITS_NONE)
+				return true;
+			continue;
+		}
+		/* without a page: the driver refused to unmap it, it is out of use */
+		if (!map->page[slot])
+			return false;
+		m = glk_mapping_at(map, slot);
+		if (!glk_limbo_ready(&limbo, map, m.first, m.last))
+			return false;
+		slot = m.last + 1;
+	}
+	return true;
+}
+
+/* Slots that were freed together have the same use, and what is found for one holds for all. */
+struct same {
+	struct glk_use was, is;
+	uint32_t waits;
+};
+
+static bool is_same(const struct same *same, const struct glk_use *use)
+{
+	return use->streams == same->was.streams && use->tick == same->was.tick;
+}
+
+/* The next run of equal use among the usable slots of a place, from a slot on. */
+struct part {
+	uint32_t first, last;
+	bool shared; /* a mapping of a page that has several */
+};
+
+static bool next_part(
+	const struct glk_map *map, uint32_t slot, uint32_t last, struct part *ret_part)
+{
+	uint32_t first, end;
+
+	first = glk_bits_first(map->usable, slot, last);
+	if (first == GLK_BITS_NONE)
+		return false;
+	*ret_part = (struct part){first, first, glk_bit_get(map->shared, first)};
+	if (ret_part->shared) {
+		end = glk_mapping_at(map, first).last;
+		ret_part->last = end < last ? end : last;
+		return true;
+	}
+	end = glk_use_end(map, first, last);
+	/* the run may go on where there is no page, or one that has several mappings */
+	if (end > first && !glk_bits_all(map->usable, first, end))
+		end = glk_bits_first_clear(map->usable, first, end) - 1;
+	if (end > first && glk_bits_any(map->shared, first, end))
+		end = glk_bits_first(map->shared, first, end) - 1;
+	ret_part->last = end;
+	return true;
+}
+
+static struct glk_use use_of(const struct glk_map *map, const struct part *part)
+{
+	return part->shared ? glk_map_page(map, map->page[part->first])->use
+			    : glk_use_at(map, part->first);
+}
+
+static void set_use(struct glk_map *map, const struct part *part, const struct glk_use *use)
+{
+	if (part->shared)
+		glk_map_page(map, map->page[part->first])->use = *use;
+	else
+		glk_use_set(map, part->first, part->last, use);
+}
+
+int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
+	uint32_t first, uint32_t last)
+{
+	struct glk_map *map = &cache->map;
+	struct same same = {0};
+	struct part part;
+	int err;
+
+	for (uint32_t slot = first; slot <= last && next_part(map, slot, last, &part);
+		slot = part.last + 1) {
+		struct glk_use use = use_of(map, &part);
+
+		if (!foreign(request->stream, &use))
+			continue;
+		if (!is_same(&same, &use)) {
+			same.was = use;
+			err = glk_request_order(cache, request, &use);
+			if (err)
+				return err;
+			same.is = use;
+		}
+		set_use(map, &part, &same.is);
+	}
+	return 0;
+}
+
+/* What has finished is forgotten on the way, so that it is not asked about again. False if the
+ * policy forbids the use. */
+static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *same)
+{
+	struct glk_cache *cache = seek->cache;
+
+	if (is_same(same, use)) {
+		*use = same->is;
+		return true;
+	}
+	same->was = *use;
+	glk_clock_forget(cache->streams, use);
+	same->is = *use;
+	same->waits = 0;
+	return is_own(cache, seek->request->stream, use) ||
+		glk_request_may(cache, seek->request, use, &same->waits);
+}
+
+/* Whether a stream was the last to use all of a run, as far as one look at each word tells. */
+static bool all_own(
+	const struct glk_map *map, uint32_t first, uint32_t last, uint64_t mask)
+{
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t part = glk_bits_mask(w, first, last);
+		uint64_t edges = map->edge[w] & part, shared = map->shared[w] & part;
+		uint32_t begin = w == first >> 6 ? first : w << 6;
+
+		if (map->use[glk_use_slot(map, begin)].streams & ~mask)
+			return false;
+		for (; edges; edges &= edges - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(edges);
+
+			if (map->use[slot].streams & ~mask)
+				return false;
+		}
+		for (; shared; shared &= shared - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(shared);
+
+			if (glk_map_page(map, map->page[slot])->use.streams & ~mask)
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Counts the waits of a place, slot by slot, so that places with less of other streams' memory
+ * win; false if the policy forbids it, or the place loses. */
+static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32_t first,
+	uint32_t last, struct glk_fit *fit)
+{
+	const struct glk_stream *stream = seek->request->stream;
+	struct same same = {0};
+	struct part part;
+
+	fit->own = stream->bit != GLK_STREAM_CROWD && seek->cache->home == seek->cache;
+	if (fit->own && all_own(map, first, last, glk_stream_mask(stream)))
+		return true;
+	for (uint32_t slot = first; slot <= last && next_part(map, slot, last, &part);
+		slot = part.last + 1) {
+		struct glk_use use = use_of(map, &part);
+		uint64_t streams = use.streams;
+
+		fit->own &= !part.shared;
+		if (is_own(seek->cache, stream, &use))
+			continue;
+		fit->own = false;
+		if (!look(seek, &use, &same))
+			return false;
+		if (use.streams != streams)
+			set_use(map, &part, &use);
+		fit->waits += same.waits * (part.last - part.first + 1);
+		if (fit->waits > fit->most)
+			return false;
+	}
+	return true;
+}
+
+/* Whether the idle page of a mapping was met earlier in the place, which will take it: then this
+ * mapping needs pages of its own. */
+static bool taken_before(struct glk_map *map, const struct glk_mapping *m)
+{
+	struct glk_page *page = glk_map_page(map, map->page[m->first]);
+	bool before = page->mark == map->mark;
+
+	page->mark = map->mark;
+	return before && page->in_use == GLK_NO_SLOT;
+}
+
+/* Counts the slots of a place whose page is taken by an earlier one; false if one of them may
+ * not lose its mapping now. */
+static bool count_taken(struct glk_cache *cache, struct glk_map *map, uint32_t first,
+	uint32_t last, struct glk_fit *fit)
+{
+	struct glk_limbo limbo = glk_request_limbo(cache);
+
+	map->mark++;
+	for (uint32_t slot = first; slot <= last; slot++) {
+		struct glk_mapping m;
+		uint32_t slots;
+
+		slot = glk_bits_first(map->shared, slot, last);
+		if (slot == GLK_BITS_NONE)
+			return true;
+		if (!glk_bit_get(map->usable, slot))
+			continue;
+		m = glk_mapping_at(map, slot);
+		slots = (m.last < last ? m.last : last) - slot + 1;
+		slot = m.last;
+		if (!taken_before(map, &m))
+			continue;
+		if (!glk_limbo_ready(&limbo, map, m.first, m.last))
+			return false;
+		fit->maps += slots;
+		fit->stale += slots;
+		fit->score += 5 * (uint64_t)slots;
+	}
+	return true;
+}
+
+/* The same for idle pages at its ends that have to go. */
+static bool ends_ready(
+	struct glk_cache *cache, struct glk_map *map, uint32_t first, uint32_t last)
+{
+	struct glk_mapping low = glk_fit_end(map, first, first, last);
+	struct glk_mapping high = glk_fit_end(map, last, first, last);
+	struct glk_limbo limbo = glk_request_limbo(cache);
+
+	return (low.first > low.last ||
+		       glk_limbo_ready(&limbo, map, low.first, low.last)) &&
+		(high.first > high.last ||
+			glk_limbo_ready(&limbo, map, high.first, high.last));
+}
+
+bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
+	struct glk_fit *fit, void *arg)
+{
+	const struct glk_seek *seek = arg;
+	struct glk_cache *cache = seek->cache;
+
+	if (fit->stale && !stale_ready(cache, map, first_slot, last_slot))
+		return false;
+	if (fit->trims && !ends_ready(cache, map, first_slot, last_slot))
+		return false;
+	if (glk_bits_meet(map->shared, map->usable, first_slot, last_slot) &&
+		!count_taken(cache, map, first_slot, last_slot, fit))
+		return false;
+	fit->own = cache->home == cache && glk_clock_alone(cache->streams);
+	if (fit->own)
+		return true;
+	return count_waits(seek, map, first_slot, last_slot, fit);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Small blocks lie together in slots of their own (map/space/nest.h). Best fit among the holes of
+ * those; where there is none that needs no wait, a slot of the common addresses joins them.
+ */
+#include "cache/bin/quick.h"
+
+#include <errno.h>
+
+/* The best hole: the smallest that needs no wait, or the one with the fewest; 0: none may be had. */
+static uint32_t choose(
+	struct glk_cache *cache, struct glk_request *request, unsigned *ret_waits)
+{
+	uint32_t holes[GLK_FIT_CANDIDATES], best = 0;
+	struct glk_map *map = &cache->map;
+	unsigned count, waits, least = GLK_WAITS_NEVER;
+
+	count = glk_tree_find(
+		map, &map->nested, request->rounded, holes, GLK_FIT_CANDIDATES);
+	for (unsigned i = 0; i < count && least; i++) {
+		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
+		struct glk_use use = glk_use_of_page(map, slot);
+
+		if (!glk_request_may(cache, request, &use, &waits) || waits >= least)
+			continue;
+		best = holes[i];
+		least = waits;
+	}
+	*ret_waits = least;
+	return best;
+}
+
+/* A slot for small blocks: its free extent. */
+static int open_nest(struct glk_cache *cache, struct glk_request *request,
+	const struct glk_fit *fit, uint32_t *ret_extent)
+{
+	struct glk_map *map = &cache->map;
+	struct glk_use never = {0};
+	uint32_t slot;
+	int err;
+
+	request->own = fit->own;
+	err = glk_extent_carve(
+		map, fit->from, fit->offset, glk_slot_bytes(map), ret_extent);
+	if (err)
+		return err;
+	err = glk_back(cache, request, *ret_extent);
+	if (err)
+		goto give_back;
+	slot = glk_extent_first(map, glk_extent_at(map, *ret_extent));
+	err = glk_nest_open(map, *ret_extent);
+	if (!err)
+		return 0;
+	glk_slots_leave(map, slot, slot, &never);
+give_back:
+	glk_extent_give_back(map, *ret_extent);
+	return err;
+}
+
+/* Whether a quarter of the slots of small blocks is free: then a wait is better than one more of
+ * them, or streams by turns would fill the memory with slots that nobody needs. */
+static bool is_sparse(const struct glk_map *map)
+{
+	uint64_t bytes = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
+
+	return map->nested_taken < bytes - bytes / 4;
+}
+
+/* Whether all slots that small blocks may have for themselves are theirs. */
+static bool is_full(const struct glk_map *map)
+{
+	return glk_load_relaxed(&map->nests.live) >= map->nests.max;
+}
+
+static int find_hole(
+	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_hole)
+{
+	struct glk_seek seek = {.cache = cache, .request = request};
+	struct glk_want want = {.size = glk_slot_bytes(&cache->map),
+		.kind = GLK_FIT_NEST,
+		.fn = glk_place_check,
+		.arg = &seek};
+	struct glk_fit fit;
+	unsigned waits;
+	int err;
+
+	*ret_hole = choose(cache, request, &waits);
+	if (!*ret_hole && is_full(&cache->map) && glk_quick_yield(cache, request))
+		*ret_hole = choose(cache, request, &waits);
+	if (*ret_hole && (!waits || is_sparse(&cache->map) || is_full(&cache->map)))
+		return -EEXIST;
+	if (is_full(&cache->map))
+		return -ENOSPC;
+	if (*ret_hole) {
+		/* a whole slot that needs nothing is better than a wait, and nothing else is */
+		err = glk_fit_search(&cache->map, &want, &fit);
+		if (err || fit.maps || fit.waits)
+			return -EEXIST;
+		return open_nest(cache, request, &fit, ret_hole);
+	}
+	err = glk_place_seek(cache, request, &want, &fit);
+	/* blocks that bins gave back meanwhile may have left one */
+	*ret_hole = err || fit.maps || fit.waits ? choose(cache, request, &waits) : 0;
+	if (*ret_hole)
+		return -EEXIST;
+	return err ? err : open_nest(cache, request, &fit, ret_hole);
+}
+
+/* Takes the beginning of a hole. */
+static int carve(struct glk_cache *cache, struct glk_request *request, uint32_t hole,
+	uint32_t *ret_extent)
+{
+	struct glk_map *map = &cache->map;
+	uint64_t offset = glk_extent_at(map, hole)->offset;
+	int err = glk_extent_carve(map, hole, offset, request->rounded, ret_extent);
+
+	if (err)
+		return err;
+	request->own = false;
+	err = glk_back(cache, request, *ret_extent);
+	if (err)
+		glk_extent_give_back(map, *ret_extent);
+	return err;
+}
+
+int glk_small_alloc(
+	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)
+{
+	struct glk_map *map = &cache->map;
+	struct glk_use never = {0};
+	uint32_t hole, slot;
+	int err = find_hole(cache, request, &hole);
+
+	if (err == -EEXIST)
+		return carve(cache, request, hole, ret_extent);
+	if (err)
+		return err;
+	/* the slot was in use for itself, which the block takes over */
+	slot = glk_extent_first(map, glk_extent_at(map, hole));
+	err = carve(cache, request, hole, ret_extent);
+	glk_slots_leave(map, slot, slot, &never);
+	/* an empty slot is one of all sizes again, unless the block went back there already */
+	if (err && glk_extent_at(map, hole)->nested) {
+		glk_tree_remove(map, &map->nested, hole);
+		map->taken += glk_slot_bytes(map);
+		map->nested_taken += glk_slot_bytes(map);
+		glk_extent_give_back(map, hole);
+	}
+	return err;
+}
+
+uint32_t glk_small_behind(
+	struct glk_cache *cache, struct glk_request *request, uint32_t extent)
+{
+	struct glk_map *map = &cache->map;
+	const struct glk_extent *e = glk_extent_at(map, extent);
+	const struct glk_extent *n = glk_extent_at(map, e->next);
+	uint32_t made;
+
+	/* in the same slot, so what was ordered for the one holds for the other */
+	if (!e->next || !n->nested || glk_extent_state(n) != GLK_EXTENT_FREE ||
+		n->size < request->rounded ||
+		glk_extent_first(map, n) != glk_extent_first(map, e))
+		return 0;
+	return carve(cache, request, e->next, &made) ? 0 : made;
+}

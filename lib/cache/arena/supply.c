@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where the pages of a request come from, for all of them at once: pages mapped nowhere; new
+ * ones, as long as what is held stays within policy.target of the most that was ever live; idle
+ * pages, which keep their mappings as aliases. (New before idle leaves layouts alone, and jobs of
+ * equal steps settle: t/bench/policy.) Beyond the target blocks in bins go back, idle pages of the
+ * other size serve as they are or are broken up, and only then the node grows up to its budget.
+ * What is still missing then is the ladder's.
+ *
+ * Among idle pages those that need no stream wait go first. The walk over them is bounded: it is
+ * the same for a request that needs one page and for one that needs thousands.
+ */
+#include "base/conf.h"
+#include "cache/bin/quick.h"
+
+#include <errno.h>
+
+/* Groups of 64 slots whose idle pages are looked at for a request, in each of the passes. */
+#define GROUPS 256
+
+struct order {
+	struct glk_cache *cache;
+	struct glk_request *request;
+	struct glk_supply *supply;
+	uint32_t small, large; /* missing pages */
+	uint64_t other;	       /* bytes of the page of its own that is missing */
+	int err;
+};
+
+static bool is_done(const struct order *o)
+{
+	return !o->small && !o->large && !o->other;
+}
+
+static uint64_t missing(const struct order *o)
+{
+	const struct glk_map *map = &o->cache->map;
+
+	return (((uint64_t)o->small + (uint64_t)o->large * map->large) << map->shift) +
+		o->other;
+}
+
+static void push(struct order *o, uint32_t id)
+{
+	struct glk_map *map = &o->cache->map;
+	uint64_t size = glk_map_page(map, id)->size;
+	uint32_t *list = &o->supply->other;
+
+	if (o->other) {
+		o->other = 0;
+	} else if (size == glk_slot_bytes(map)) {
+		list = &o->supply->small;
+		o->supply->small_count++;
+		o->small -= o->small > 0;
+	} else {
+		list = &o->supply->large;
+		o->supply->large_count++;
+		o->large -= o->large > 0;
+	}
+	glk_page_link(map, id, *list);
+	*list = id;
+}
+
+uint32_t glk_supply_pop(struct glk_cache *cache, uint32_t *list)
+{
+	uint32_t id = *list;
+
+	*list = glk_page_next(&cache->map, id);
+	return id;
+}
+
+void glk_supply_put_back(struct glk_cache *cache, struct glk_supply *supply)
+{
+	uint32_t *const lists[] = {&supply->small, &supply->large, &supply->other};
+
+	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
+		while (*lists[i]) {
+			uint32_t id = glk_supply_pop(cache, lists[i]);
+
+			/* lost meanwhile, with a mapping that the driver kept */
+			if (glk_page_state(glk_map_page(&cache->map, id)) ==
+				GLK_PAGE_OWNED)
+				glk_page_put_back(&cache->map, id);
+		}
+	}
+}
+
+/* A free page of a class, in the order of the request; 0: none that it may have. */
+static uint32_t take_free(struct order *o, enum glk_class class)
+{
+	struct glk_cache *cache = o->cache;
+	uint32_t id = glk_node_take(cache->node, class);
+	unsigned waits;
+	struct glk_use use;
+
+	if (!id)
+		return 0;
+	use = glk_page_use(&cache->map, id);
+	if ((class == GLK_CLASS_OTHER && glk_map_page(&cache->map, id)->size != o->other) ||
+		!glk_request_may(cache, o->request, &use, &waits) ||
+		glk_request_order_page(cache, o->request, id)) {
+		glk_node_put(cache->node, id);
+		return 0;
+	}
+	return id;
+}
+
+static void take_all_free(struct order *o)
+{
+	uint32_t id = 1;
+
+	while (o->large && (id = take_free(o, GLK_CLASS_LARGE)))
+		push(o, id);
+	while (o->small && (id = take_free(o, GLK_CLASS_SMALL)))
+		push(o, id);
+	if (o->other) {
+		enum glk_class class = glk_node_class(o->cache->node, o->other);
+
+		id = take_free(o, class);
+		if (id)
+			push(o, id);
+	}
+}
+
+/* The oldest mapping goes when a page would have more than the configuration wants. */
+static void drop_oldest_alias(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_limbo limbo = glk_request_limbo(cache);
+	struct glk_map *map = &cache->map;
+	const struct glk_page *page = glk_map_page(map, id);
+	uint32_t oldest = page->first_alias;
+
+	if (page->aliases < cache->conf->map_aliases)
+		return;
+	for (unsigned left = page->aliases; left > 1; left--)
+		oldest = map->alias[oldest];
+	/* not ready: one mapping more than wanted does no harm */
+	glk_limbo_unmap(&limbo, map, oldest, oldest + glk_page_slots(map, page) - 1);
+}
+
+struct pass {
+	struct order *order;
+	bool waits;	 /* pages that need a stream wait may be had */
+	uint32_t *count; /* missing ones; NULL: the page of its own is */
+};
+
+static bool wants_more(const struct pass *pass)
+{
+	return pass->count ? *pass->count > 0 : pass->order->other > 0;
+}
+
+static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg)
+{
+	struct pass *pass = arg;
+	struct order *o = pass->order;
+	struct glk_use use = glk_page_use(map, id);
+	unsigned waits;
+
+	if (!glk_request_may(o->cache, o->request, &use, &waits) ||
+		(waits && !pass->waits) ||
+		glk_request_order_page(o->cache, o->request, id))
+		return GLK_IDLE_NEXT;
+	glk_page_take(map, id);
+	drop_oldest_alias(o->cache, id);
+	/* the driver kept that mapping: the page is lost, and not the last one */
+	if (glk_page_state(glk_map_page(map, id)) != GLK_PAGE_OWNED)
+		return GLK_IDLE_NEXT;
+	push(o, id);
+	return wants_more(pass) ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+}
+
+/* Idle pages of so many slots, as long as some are missing: see struct pass. */
+static void take_idle(struct order *o, uint32_t slots, uint32_t *count)
+{
+	bool alone = glk_clock_alone(o->cache->streams);
+	struct pass pass = {.order = o, .count = count};
+
+	for (int waits = 0; waits < (alone ? 1 : 2) && wants_more(&pass); waits++) {
+		struct glk_idle_walk walk = {.slots = slots, .groups = GROUPS};
+
+		pass.waits = waits;
+		glk_idle_each(&o->cache->map, &walk, take_one, &pass);
+	}
+}
+
+static void take_all_idle(struct order *o)
+{
+	struct glk_map *map = &o->cache->map;
+
+	if (!map->idle_slots)
+		return;
+	if (o->large)
+		take_idle(o, map->large, &o->large);
+	if (o->small)
+		take_idle(o, 1, &o->small);
+	if (o->other)
+		take_idle(o, (uint32_t)(o->other >> map->shift), NULL);
+}
+
+struct borrow {
+	struct glk_cache *home;
+	uint32_t left;
+};
+
+static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
+{
+	struct borrow *b = arg;
+	struct glk_limbo limbo = GLK_LIMBO(b->home->streams);
+
+	if (!glk_limbo_strip(&limbo, map, id))
+		b->left--;
+	return b->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+}
+
+static void borrow(struct glk_cache *home, uint32_t slots, uint32_t count)
+{
+	struct borrow b = {.home = home, .left = count};
+	struct glk_idle_walk walk = {.slots = slots, .groups = GROUPS};
+
+	glk_idle_each(&home->map, &walk, strip, &b);
+}
+
+/*
+ * For a pool of graphs: pages that the GPU's own cache has idle lose their mappings there and go
+ * to the node. That costs less memory than to make some, and no stream wait, which could not be
+ * had.
+ */
+static void borrow_all(struct order *o)
+{
+	struct glk_cache *home = o->cache->home;
+
+	if (home == o->cache || !home->map.idle_slots)
+		return;
+	if (o->large)
+		borrow(home, home->map.large, o->large);
+	if (o->small)
+		borrow(home, 1, o->small);
+	take_all_free(o);
+}
+
+/* Small pages in place of large ones, as many as fill one; those over go back at the end. */
+static void stand_in(struct order *o)
+{
+	struct glk_map *map = &o->cache->map;
+	uint32_t had = o->supply->small_count, want, large = o->large;
+
+	if (!o->large)
+		return;
+	want = o->large * map->large;
+	o->small += want;
+	o->large = 0;
+	take_all_free(o);
+	take_all_idle(o);
+	/* what is missing of the last one is made small as well, so that none is wasted */
+	had = o->supply->small_count - had;
+	want = (had + map->large - 1) / map->large;
+	if (want > large)
+		want = large;
+	o->small -= (large - want) * map->large;
+	o->large = large - want;
+}
+
+static int grow(struct order *o, size_t size)
+{
+	uint32_t id;
+	int err = glk_node_grow(o->cache->node, size, &id);
+
+	if (!err)
+		push(o, id);
+	return err;
+}
+
+/* New pages, while what is held stays below `most`. 0, -ENOMEM at the budget or at the driver's
+ * end, or another error of the driver. */
+static int grow_all(struct order *o, uint64_t most)
+{
+	struct glk_node *node = o->cache->node;
+	uint64_t slot = glk_slot_bytes(&o->cache->map);
+	int err = 0;
+
+	while (!err && !is_done(o)) {
+		uint64_t size = o->large ? slot * o->cache->map.large
+			: o->small	 ? slot
+					 : o->other;
+		uint64_t held = glk_load_relaxed(&node->held);
+
+		if (held > most || size > most - held)
+			break;
+		err = grow(o, size);
+	}
+	return err;
+}
+
+/* A small job may hold this much more than is live. */
+#define TARGET_LEAST (UINT64_C(16) << 20)
+
+static uint64_t peak_of(const struct glk_cache *cache, uint64_t size)
+{
+	/* as it is now, and before a reset: who reads the figures must change nothing */
+	uint64_t peak = glk_seats_peak(cache->home);
+	uint64_t live = cache->home->sum.live + size;
+
+	if (peak < cache->home->past_peak)
+		peak = cache->home->past_peak;
+	return peak < live ? live : peak;
+}
+
+uint64_t glk_supply_target(const struct glk_cache *cache, uint64_t size)
+{
+	uint64_t peak = peak_of(cache, size), more;
+
+	more = (uint64_t)((double)peak * (cache->conf->policy_target - 1));
+	return peak + (more > TARGET_LEAST ? more : TARGET_LEAST);
+}
+
+bool glk_supply_tight(const struct glk_cache *cache, uint64_t size)
+{
+	const struct glk_map *map = &cache->map;
+	uint64_t peak = peak_of(cache, size), most = glk_supply_target(cache, size);
+	uint64_t budget = glk_load_relaxed(&cache->node->budget), slack;
+	uint64_t held = glk_load_relaxed(&cache->node->held);
+
+	if (most > budget)
+		most = budget > peak ? budget : peak;
+	/* a fifth more than the target leaves room for is what other waste adds up to */
+	if (map->stranded << map->shift <= (most - peak) * 6 / 5)
+		return false;
+	slack = (most > held ? most - held : 0) + (map->idle_slots << map->shift) +
+		glk_node_free(cache->node);
+	return slack < held / 5;
+}
+
+/* What the target is for: before the node grows past it, memory is looked for more closely. */
+static int economise(struct order *o, uint64_t target)
+{
+	struct glk_cache *home = o->cache->home;
+	uint64_t held, over;
+
+	if (glk_quick_drain(home)) {
+		take_all_free(o);
+		take_all_idle(o);
+	}
+	stand_in(o);
+	borrow_all(o);
+	held = glk_load_relaxed(&home->node->held);
+	over = held + missing(o);
+	over = over > target ? over - target : 0;
+	if (over && !is_done(o))
+		glk_ladder_release(home, over < missing(o) ? over : missing(o), GROUPS);
+	return grow_all(o, UINT64_MAX);
+}
+
+/* The ladder, for all that is still missing. */
+static int climb(struct order *o)
+{
+	struct glk_cache *home = o->cache->home;
+	int err = -ENOMEM;
+
+	for (int i = 0; i < 2 && err == -ENOMEM; i++) {
+		if (!glk_ladder_climb(home, missing(o)))
+			break;
+		err = grow_all(o, UINT64_MAX);
+	}
+	return err == -ENOMEM ? glk_ladder_refuse(home, missing(o)) : err;
+}
+
+int glk_supply_get(struct glk_cache *cache, struct glk_request *request,
+	const struct glk_need *need, struct glk_supply *ret_supply)
+{
+	struct order o = {.cache = cache,
+		.request = request,
+		.supply = ret_supply,
+		.small = need->small,
+		.large = need->large,
+		.other = need->other};
+	uint64_t target;
+	int err = 0;
+
+	*ret_supply = (struct glk_supply){0};
+	take_all_free(&o);
+	target = glk_supply_target(cache, request->size);
+	if (!is_done(&o))
+		err = grow_all(&o, target);
+	if (!is_done(&o) && (!err || err == -ENOMEM)) {
+		take_all_idle(&o);
+		err = is_done(&o) ? 0 : economise(&o, target);
+	}
+	if (err == -ENOMEM)
+		err = climb(&o);
+	if (err)
+		glk_supply_put_back(cache, ret_supply);
+	return err;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Gives memory that no live block uses back to the driver, the cheapest to miss first: pages
+ * mapped nowhere, then idle pages in the order in which requests would take them. What the GPU
+ * may still use stays.
+ */
+#include "cache/ahead.h"
+#include "cache/bin/quick.h"
+#include "cache/graph/graph.h"
+
+#include <errno.h>
+
+static uint64_t excess(const struct glk_cache *cache, uint64_t keep)
+{
+	uint64_t held = glk_load_relaxed(&cache->node->held);
+
+	return held > keep ? held - keep : 0;
+}
+
+struct trim {
+	struct glk_cache *cache;
+	struct glk_limbo limbo;
+	uint64_t keep;
+	int err;
+};
+
+static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg)
+{
+	struct trim *t = arg;
+	int err;
+
+	if (!excess(t->cache, t->keep))
+		return GLK_IDLE_STOP;
+	err = glk_limbo_release(&t->limbo, map, id);
+	if (err && err != -EAGAIN && !t->err)
+		t->err = err;
+	return GLK_IDLE_NEXT;
+}
+
+static int trim(struct glk_cache *cache, uint64_t keep)
+{
+	struct trim t = {
+		.cache = cache, .limbo = GLK_LIMBO(cache->streams), .keep = keep};
+	struct glk_idle_walk walk = {.groups = UINT32_MAX};
+
+	for (int c = GLK_CLASS_COUNT - 1; c >= 0 && excess(cache, keep); c--)
+		glk_node_drain(cache->node, (enum glk_class)c, excess(cache, keep));
+	glk_idle_each(&cache->map, &walk, trim_one, &t);
+	return t.err;
+}
+
+int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
+{
+	uint64_t before;
+	int err = 0, failed;
+
+	*ret_released = 0;
+	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
+		return 0;
+	glk_graph_refresh(cache);
+	glk_lock(cache->lock);
+	glk_ahead_rest(cache);
+	before = glk_load_relaxed(&cache->node->held);
+	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
+		err = glk_graph_reap(cache);
+	glk_quick_flush(cache);
+	glk_event_poll(cache->streams);
+	failed = trim(cache, keep);
+	*ret_released = before - glk_load_relaxed(&cache->node->held);
+	glk_unlock(cache->lock);
+	return err ? err : failed;
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_HIT_H
+#define GLK_CACHE_HIT_H
+
+/*
+ * The hit: a request that a bin serves, and a free into a bin. Two compare-and-swaps each at
+ * most, no lock, no call of the driver or of the system, no clock, and no RCU section, since
+ * all it reads is type-stable for as long as the GPU is open. Everything else is out of line,
+ * so that the public functions, into which these two go, keep all they need in registers.
+ *
+ * Progress	lock-free
+ * Cost		about 225 instructions for the two together, see t/bench
+ */
+#include "cache/bin/quick.h"
+
+/* A place of the calling thread for the seat at a GPU; it may be that of another GPU. */
+static inline const struct glk_thread_seat *glk_hit_place(const struct glk_cache *cache)
+{
+	return (const void *)((const char *)glk_thread_current + cache->seat_at);
+}
+
+/* The index of a stream that the thread has used of late, by its name; 0: it has to be asked for. */
+static inline uint32_t glk_hit_stream(
+	const struct glk_cache *cache, const struct CUstream_st *name)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	const struct glk_row *row;
+
+	if (place->serial != cache->serial)
+		return 0;
+	row = ((const struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
+	return glk_load_relaxed(&row->handle) == name ? (uint32_t)(row - cache->rows) : 0;
+}
+
+/* Gives a block out that was popped from the bin of its size; its address. */
+static inline uint64_t glk_hit_revive(
+	struct glk_seat *seat, struct glk_extent *e, uint64_t size)
+{
+	glk_store_relaxed(&e->slack, (uint32_t)(e->size - size));
+	glk_word_revive(&e->word);
+	glk_seat_alloc(seat, size, e->size);
+	return glk_load_relaxed(&e->addr);
+}
+
+/* Contract as glk_cache_alloc() without flags. */
+static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	struct glk_seat *seat = place->seat;
+	struct glk_extent *base, *e;
+	struct glk_bin *bin;
+	struct glk_row *row;
+	uint64_t grains;
+	uint32_t id;
+
+	if (place->serial != cache->serial)
+		return glk_hit_not(cache, size, stream, ret_ptr);
+	row = seat->rows[glk_seat_hash(stream)];
+	grains = glk_quick_grains(size);
+	bin = &row->bin[glk_row_hash(grains)];
+	/* a bin with a crowd, and the one beside it, are looked at there */
+	if (glk_load_relaxed(&row->handle) != stream ||
+		glk_load_relaxed(&bin->key) != grains)
+		return glk_hit_not(cache, size, stream, ret_ptr);
+	/* not before the check: the GPU may just be started by another thread */
+	base = glk_quick_base(&cache->map);
+	id = glk_quick_pop_once(&bin->head, base);
+	if (!id)
+		return glk_hit_not(cache, size, stream, ret_ptr);
+	e = base + id;
+	/* the bin was for another size a moment ago */
+	if (e->size != grains << GLK_GRAIN_SHIFT)
+		return glk_hit_stray(cache, id, size, stream, ret_ptr);
+	*ret_ptr = (void *)(uintptr_t)glk_hit_revive(seat, e, size);
+	return 0;
+}
+
+/* Contract as glk_cache_free(), for an address in a range of the GPU itself. */
+static inline int glk_hit_free(struct glk_cache *cache, const struct glk_range *range,
+	uint64_t addr, struct CUstream_st *stream)
+{
+	uint32_t id = glk_lookup_first(range, addr), name;
+	struct glk_extent *e = glk_quick_base(&cache->map) + id;
+	const struct glk_thread_seat *place;
+	struct glk_bin *bin;
+	struct glk_row *row;
+
+	if (!glk_word_claim(&e->word, &e->addr, addr))
+		return glk_block_refuse(cache, addr);
+	place = glk_hit_place(cache);
+	name = glk_load_relaxed(&e->bin);
+	row = glk_quick_row_of(cache, name);
+	bin = glk_quick_bin_of(cache, name);
+	if (place->serial != cache->serial || glk_load_relaxed(&row->handle) != stream)
+		return glk_block_give_back(cache, e, stream);
+	glk_seat_free(place->seat, glk_extent_asked(e), e->size);
+	if (!glk_quick_push_alone(row, bin, &e->quick, id))
+		return glk_hit_push(cache, e);
+	return 0;
+}
+
+#endif

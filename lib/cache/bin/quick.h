@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_QUICK_H
+#define GLK_CACHE_QUICK_H
+
+/*
+ * The quick bins of a GPU, a row of them for each stream, and the policy of what lies in them.
+ *
+ * A block in a bin costs nothing to give out again, but it keeps its addresses from merging
+ * with its neighbours, so that larger requests find no place and must map pages. So:
+ *
+ *  - Blocks up to policy.bins go to a bin when they are freed, larger ones to their extents at
+ *    once: a place for those is found cheaply, and layouts of equal steps settle.
+ *  - The first miss of the bin of a small size carves one block, each later one about twice as
+ *    many, so that a wave of requests misses a few times.
+ *  - A request that would have to map pages gives a bounded number of blocks back first: see
+ *    yield.c.
+ */
+#include "cache/cache.h"
+
+static inline struct glk_extent *glk_quick_base(const struct glk_map *map)
+{
+	return glk_extent_at(map, 0);
+}
+
+static inline struct glk_idnode *glk_quick_link(struct glk_extent *base, uint32_t id)
+{
+	return &base[id].quick;
+}
+
+GLK_ROW_DEFINE(glk_quick, struct glk_extent *, glk_quick_link)
+
+/* An extent names its bin by its number among those of all rows; it is in no bin of row 0. */
+static inline uint32_t glk_quick_name(
+	const struct glk_cache *cache, const struct glk_row *row, uint32_t i)
+{
+	return (uint32_t)(row - cache->rows) * GLK_BINS + i;
+}
+
+static inline uint32_t glk_quick_index(uint32_t bin)
+{
+	return bin % GLK_BINS;
+}
+
+static inline struct glk_bin *glk_quick_bin_of(
+	const struct glk_cache *cache, uint32_t bin)
+{
+	return cache->bins + bin;
+}
+
+static inline struct glk_row *glk_quick_row_of(
+	const struct glk_cache *cache, uint32_t bin)
+{
+	return &cache->rows[bin / GLK_BINS];
+}
+
+/* The size in grains that a request is given. */
+static inline uint64_t glk_quick_grains(uint64_t size)
+{
+	return ((size - 1) >> GLK_GRAIN_SHIFT) + 1;
+}
+
+/* arena/serve.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
+ * another size. */
+int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr) GLK_COLD;
+int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr) GLK_COLD;
+
+/* block.c: the rest of glk_hit_free(), for one that is booked already, when somebody else was at
+ * its bin. */
+int glk_hit_push(struct glk_cache *cache, struct glk_extent *e) GLK_COLD;
+
+/* quick.c: gives more heads to a bin at which two threads met. Takes the lock. */
+void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin);
+
+/* ---- All under the lock of the GPU ---- */
+
+/* The row of a stream that has been entered. */
+struct glk_row *glk_quick_row(
+	struct glk_cache *cache, uint32_t stream, struct CUstream_st *handle);
+/* The bin of a size in it, which may take the place of another one. */
+uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains);
+/* Carves more blocks like a small one that was just given out, and puts them in its bin. */
+void glk_quick_refill(
+	struct glk_cache *cache, struct glk_request *request, uint32_t extent);
+
+/* yield.c. Merges an extent the caller owns, which was used as `use` says, with what is free
+ * beside it. */
+void glk_quick_merge(struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
+/* The same for one that was popped from a bin and is not what was looked for; takes the lock. */
+void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
+/* Gives a bounded number of blocks back before pages are mapped for a request; whether any were. */
+bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request);
+/* The same for all streams by turns, before the node grows past the target. */
+bool glk_quick_drain(struct glk_cache *cache);
+/* Gives all of them back; those of one bin; those of one stream, whose row ends. */
+bool glk_quick_flush(struct glk_cache *cache);
+bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i);
+void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);
+/* Sends all requests past the bins, or lets them hit again. */
+void glk_quick_divert(struct glk_cache *cache, bool divert);
+/* Ends the rows of streams that have ended. */
+void glk_quick_sweep(struct glk_cache *cache);
+
+#endif

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Seats come from a slab of their GPU. A thread that ends gives them back, to GPUs that are
+ * still open: every GPU in use has a serial number that is never given again, and stands in a
+ * list while it may be asked.
+ */
+#include "cache/bin/seat.h"
+
+#include "base/fork.h"
+#include "cache/cache.h"
+
+#include <errno.h>
+#include <stddef.h>
+
+static struct glk_lock seats_lock = GLK_LOCK_INIT(GLK_RANK_SEAT);
+static struct glk_cache *open_caches;
+static uint64_t last_serial;
+
+static struct glk_seat *first_seat(struct glk_cache *cache)
+{
+	return glk_slab_at(&cache->seats, 1);
+}
+
+static struct glk_cache *find_open(uint64_t serial)
+{
+	struct glk_cache *cache = open_caches;
+
+	while (cache && cache->serial != serial)
+		cache = cache->next_open;
+	return cache;
+}
+
+static void leave(uint64_t serial, struct glk_seat *seat)
+{
+	struct glk_cache *cache;
+
+	glk_lock(&seats_lock);
+	cache = find_open(serial);
+	if (cache)
+		glk_slab_put(&cache->seats, seat->id);
+	glk_unlock(&seats_lock);
+}
+
+static void thread_ends(struct glk_thread *thread)
+{
+	/* in a forked child the lock may be held by a thread that is none of it */
+	if (thread->forks != glk_fork_generation())
+		return;
+	for (int i = 0; i < GLK_THREAD_SEATS; i++) {
+		if (thread->seats[i].serial)
+			leave(thread->seats[i].serial, thread->seats[i].seat);
+		thread->seats[i].serial = 0;
+	}
+}
+
+void glk_seats_number(struct glk_cache *cache)
+{
+	glk_lock(&seats_lock);
+	cache->serial = ++last_serial;
+	glk_unlock(&seats_lock);
+	/* two contexts that one thread uses by turns have places of their own */
+	cache->seat_at = (uint32_t)(offsetof(struct glk_thread, seats) +
+		cache->serial % GLK_THREAD_SEATS * sizeof(struct glk_thread_seat));
+}
+
+int glk_seats_init(struct glk_cache *cache)
+{
+	int err;
+
+	err = glk_slab_init(&cache->seats, sizeof(struct glk_seat), GLK_SEATS_MAX);
+	if (err)
+		return err;
+	glk_thread_at_end(thread_ends);
+	glk_lock(&seats_lock);
+	cache->next_open = open_caches;
+	open_caches = cache;
+	glk_unlock(&seats_lock);
+	return 0;
+}
+
+void glk_seats_fini(struct glk_cache *cache)
+{
+	struct glk_cache **link = &open_caches;
+
+	glk_lock(&seats_lock);
+	while (*link && *link != cache)
+		link = &(*link)->next_open;
+	if (*link)
+		*link = cache->next_open;
+	cache->serial = GLK_SEAT_NOBODY;
+	glk_unlock(&seats_lock);
+	glk_slab_fini(&cache->seats);
+}
+
+void glk_seats_note_peak(struct glk_cache *cache, uint64_t live)
+{
+	uint64_t peak = glk_load_relaxed(&cache->peak_live);
+
+	while (live > peak && !glk_cas_weak_relaxed(&cache->peak_live, &peak, live))
+		;
+}
+
+struct glk_seat *glk_seat_take(struct glk_cache *cache)
+{
+	struct glk_thread *thread = glk_thread_self();
+	struct glk_thread_seat *place;
+	struct glk_seat *seat;
+	uint32_t id;
+
+	if (!thread)
+		return NULL;
+	place = (void *)((char *)thread + cache->seat_at);
+	if (place->serial == cache->serial)
+		return place->seat;
+	id = glk_slab_get(&cache->seats);
+	if (!id)
+		return NULL;
+	if (place->serial)
+		leave(place->serial, place->seat);
+	/* what the first one saw alone is known; from now on it does not see everything */
+	if (id == 2)
+		glk_seats_note_peak(cache, glk_load_relaxed(&first_seat(cache)->peak));
+	seat = glk_slab_at(&cache->seats, id);
+	seat->id = id;
+	for (int i = 0; i < GLK_SEAT_ROWS; i++)
+		seat->rows[i] = &cache->rows[0];
+	thread->forks = glk_fork_generation();
+	place->seat = seat;
+	place->serial = cache->serial;
+	return seat;
+}
+
+void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
+{
+	struct glk_seats sum = {0};
+	uint32_t used = glk_load_relaxed(&cache->seats.used);
+
+	for (uint32_t id = 0; id <= used; id++) {
+		const struct glk_seat *seat = glk_slab_at(&cache->seats, id);
+
+		sum.frees += glk_load_relaxed(&seat->frees);
+		sum.live += glk_load_relaxed(&seat->live);
+		sum.given += glk_load_relaxed(&seat->given);
+		sum.allocs += glk_load_relaxed(&seat->allocs);
+	}
+	*ret_sum = sum;
+}
+
+uint64_t glk_seats_peak(struct glk_cache *cache)
+{
+	if (glk_load_relaxed(&cache->seats.used) == 1)
+		glk_seats_note_peak(cache, glk_load_relaxed(&first_seat(cache)->peak));
+	return glk_load_relaxed(&cache->peak_live);
+}
+
+void glk_seats_reset_peak(struct glk_cache *cache)
+{
+	struct glk_seats sum;
+
+	glk_seats_sum(cache, &sum);
+	glk_store_relaxed(
+		&first_seat(cache)->peak, glk_load_relaxed(&first_seat(cache)->live));
+	glk_store_relaxed(&cache->peak_live, sum.live);
+}

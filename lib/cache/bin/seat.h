@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_SEAT_H
+#define GLK_CACHE_SEAT_H
+
+/*
+ * The seat of a thread at a GPU: what lets it be served without a lock. It has the rows of the
+ * streams the thread used last, and the thread's part of the figures. A thread takes its seat
+ * at its first request and keeps it until it ends; then the next thread continues with the
+ * figures as they stand, so nothing is ever added up but the seats.
+ *
+ * Writers	the thread of the seat, by load and store; figures of other threads' blocks
+ *		that it frees may drop below zero
+ * Readers	any thread; sums are exact while nobody is inside the library
+ * Threads without a seat, for want of memory, are served under the lock and share seat 0
+ */
+#include "base/thread.h"
+#include "cache/bin/row.h"
+#include "map/map.h"
+
+struct glk_cache;
+
+#define GLK_SEAT_ROWS 4
+
+/* The serial number of a GPU that was closed; no seat has it. */
+#define GLK_SEAT_NOBODY UINT64_MAX
+
+#define GLK_SEATS_MAX GLK_THREAD_MAX
+
+struct glk_seat {
+	/* By the hash of the stream's handle; row 0, which is nobody's, where none is known. */
+	struct glk_row *rows[GLK_SEAT_ROWS];
+	glk_atomic(uint64_t) allocs, frees;
+	glk_atomic(uint64_t) live, peak; /* bytes asked for */
+	glk_atomic(uint64_t) given;	 /* bytes of those blocks as they lie */
+	uint32_t id;
+	uint32_t pad[13];
+};
+
+_Static_assert(sizeof(struct glk_seat) == 128, "two threads never share a cache line");
+
+/* Sums over all seats of a GPU. */
+struct glk_seats {
+	uint64_t allocs, frees, live, given;
+};
+
+static inline unsigned glk_seat_hash(const void *handle)
+{
+	/* small numbers and addresses of objects alike: the highest bits of the product */
+	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 62) %
+		GLK_SEAT_ROWS;
+}
+
+static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
+{
+	glk_store_relaxed(figure, glk_load_relaxed(figure) + by);
+}
+
+static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_t given)
+{
+	uint64_t live = glk_load_relaxed(&seat->live) + asked;
+
+	glk_seat_add(&seat->allocs, 1);
+	glk_seat_add(&seat->given, given);
+	glk_store_relaxed(&seat->live, live);
+	if ((int64_t)live > (int64_t)glk_load_relaxed(&seat->peak))
+		glk_store_relaxed(&seat->peak, live);
+}
+
+static inline void glk_seat_free(struct glk_seat *seat, uint64_t asked, uint64_t given)
+{
+	glk_seat_add(&seat->frees, 1);
+	glk_seat_add(&seat->live, -asked);
+	glk_seat_add(&seat->given, -given);
+}
+
+/* seat.c: gives a GPU its number before any thread can ask it: threads compare it when the GPU
+ * is not started yet, too. */
+void glk_seats_number(struct glk_cache *cache);
+/* 0 or -ENOMEM; takes a zeroed structure. */
+int glk_seats_init(struct glk_cache *cache);
+void glk_seats_fini(struct glk_cache *cache);
+/* The seat of the calling thread, taken now if it has none; NULL: none can be had. */
+struct glk_seat *glk_seat_take(struct glk_cache *cache);
+void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum);
+/* The most bytes that were live: exact while one thread alone has used the GPU, else the most
+ * that was seen by a request that missed. */
+uint64_t glk_seats_peak(struct glk_cache *cache);
+void glk_seats_note_peak(struct glk_cache *cache, uint64_t live);
+void glk_seats_reset_peak(struct glk_cache *cache);
+
+#endif

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The way back from the bins: blocks are taken out of them and merge with what is free beside
+ * them, as a free without bins would have made them. All under the lock of the GPU.
+ *
+ * A request that would map gives back a bounded number of them, of its own stream: those of others
+ * would miss, map, and give back in turn. When more would be held than the target allows, streams
+ * give back by turns. All go back when memory is short, and those of a stream when it ends.
+ */
+#include "cache/bin/quick.h"
+
+/* Blocks that one request gives back before it maps. */
+#define YIELD_BLOCKS 32
+/* Those of all streams that one gives back before more is held than the target, and the rows that
+ * are looked at for them. */
+#define DRAIN_BLOCKS 256
+#define DRAIN_ROWS   64
+
+/* The work of a row's stream so far; nobody's if it has ended. */
+static struct glk_use use_now(struct glk_cache *cache, uint32_t row)
+{
+	struct glk_stream *stream = glk_slab_at(&cache->streams->slab, row);
+	struct glk_use use = {0};
+
+	if (stream->bit >= GLK_STREAM_BITS)
+		return use;
+	use.tick = glk_clock_tick(cache->streams, stream);
+	use.streams = glk_stream_mask(stream);
+	return use;
+}
+
+void glk_quick_merge(struct glk_cache *cache, uint32_t extent, const struct glk_use *use)
+{
+	glk_lookup_leave(&cache->map, extent);
+	glk_unback(cache, extent, use);
+	glk_extent_give_back(&cache->map, extent);
+}
+
+/* Gives blocks of a bin back, at the most so many; how many it were. */
+static uint32_t empty_bin(
+	struct glk_cache *cache, struct glk_row *row, uint32_t i, uint32_t most)
+{
+	struct glk_use use = {0};
+	uint32_t count = 0, id;
+
+	while (count < most &&
+		(id = glk_quick_pop(row, i, glk_quick_base(&cache->map), 0))) {
+		if (!count++)
+			use = use_now(cache, (uint32_t)(row - cache->rows));
+		glk_quick_merge(cache, id, &use);
+	}
+	return count;
+}
+
+/* The same for the bins of a row. */
+static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t most)
+{
+	uint32_t count = 0;
+
+	if (!glk_load_relaxed(&row->entered) || !glk_row_untouch(row))
+		return 0;
+	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64 && count < most; word++) {
+		uint64_t keyed = row->keyed[word];
+
+		for (; keyed && count < most; keyed &= keyed - 1)
+			count += empty_bin(cache, row,
+				word * 64 + (uint32_t)__builtin_ctzll(keyed),
+				most - count);
+	}
+	if (count == most)
+		glk_store_relaxed(&row->touched, 1);
+	return count;
+}
+
+bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
+{
+	uint32_t count;
+
+	if (!cache->rows)
+		return false;
+	count = empty_row(cache, &cache->rows[request->stream->id], YIELD_BLOCKS);
+	cache->flushes += count > 0;
+	return count > 0;
+}
+
+bool glk_quick_drain(struct glk_cache *cache)
+{
+	uint32_t count = 0;
+
+	for (int i = 0; i < DRAIN_ROWS && cache->last_row && count < DRAIN_BLOCKS; i++) {
+		cache->turn = cache->turn % cache->last_row + 1;
+		count += empty_row(
+			cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
+	}
+	cache->flushes += count > 0;
+	return count > 0;
+}
+
+bool glk_quick_flush(struct glk_cache *cache)
+{
+	uint32_t count = 0;
+
+	for (uint32_t row = 1; row <= cache->last_row; row++)
+		count += empty_row(cache, &cache->rows[row], UINT32_MAX);
+	cache->flushes += count > 0;
+	return count > 0;
+}
+
+bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i)
+{
+	return empty_bin(cache, row, i, UINT32_MAX) > 0;
+}
+
+void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
+{
+	struct glk_use use;
+
+	glk_lock(cache->lock);
+	use = use_now(cache, glk_extent_at(&cache->map, extent)->stream);
+	glk_quick_merge(cache, extent, &use);
+	glk_unlock(cache->lock);
+}
+
+/* The stream of a row has ended. */
+static void end(struct glk_cache *cache, struct glk_row *row)
+{
+	row->key = GLK_ROW_NOBODY;
+	glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
+	empty_row(cache, row, UINT32_MAX);
+}
+
+void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
+{
+	for (uint32_t i = 1; i <= cache->last_row; i++) {
+		struct glk_row *row = &cache->rows[i];
+
+		if (glk_load_relaxed(&row->entered) && row->key == (uintptr_t)handle)
+			end(cache, row);
+	}
+}
+
+/* Rows whose stream has ended unannounced: its handle may stand for another one. */
+void glk_quick_sweep(struct glk_cache *cache)
+{
+	for (uint32_t i = 1; i <= cache->last_row; i++) {
+		const struct glk_stream *s = glk_stream_at(cache->streams, i);
+		struct glk_row *row = &cache->rows[i];
+
+		if (!glk_load_relaxed(&row->entered) || row->key == GLK_ROW_NOBODY ||
+			(s->state == GLK_STREAM_LIVE &&
+				glk_load_relaxed(&s->key) == row->key))
+			continue;
+		end(cache, row);
+	}
+	cache->ended = cache->streams->ended;
+}
+
+void glk_quick_divert(struct glk_cache *cache, bool divert)
+{
+	glk_store_relaxed(&cache->diverted, divert);
+	for (uint32_t i = 1; i <= cache->last_row; i++) {
+		struct glk_row *row = &cache->rows[i];
+
+		if (glk_load_relaxed(&row->entered) && row->key != GLK_ROW_NOBODY)
+			glk_store_relaxed(&row->handle,
+				divert ? GLK_ROW_ENDED : (void *)(uintptr_t)row->key);
+	}
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_GRAPH_H
+#define GLK_CACHE_GRAPH_H
+
+/*
+ * Pools of graphs: see glake/graph.h. A pool is a cache of its own over the same node, with the
+ * lock and the streams of its GPU and with addresses of its own, and differs in three rules:
+ *
+ *  - a mapping stays until the pool ends, for a replay is work that no event tells of
+ *  - what a graph frees goes to the stream that freed it, and to all once its capture is over;
+ *    what is freed outside of captures has to have finished first, for no wait of ours may be
+ *    part of a graph
+ *  - a block that is freed in the capture of another pool's graph may be used by that graph, so
+ *    its own pool does not end before that one
+ *  - there are no quick bins. A pool does not end while a block of it is live
+ *
+ * While a pool is open no request of the GPU is a hit, so that each can be looked at.
+ *
+ * Life		FREE -begin-> OPEN -end-> CLOSED -begin-> OPEN ...
+ *		CLOSED -last release-> LEAVING -last block, GPU idle-> FREE
+ */
+#include "cache/cache.h"
+
+#include <pthread.h>
+
+enum glk_graph_state {
+	GLK_GRAPH_FREE = 0,
+	GLK_GRAPH_OPEN,
+	GLK_GRAPH_CLOSED,
+	GLK_GRAPH_LEAVING,
+};
+
+struct glk_graph {
+	struct glk_cache cache;
+	struct glake_pool_id id;
+	enum glk_graph_state state;
+	uint32_t graphs;  /* begun and not released */
+	uint64_t session; /* number of its last begin */
+	/* Who it is open for. */
+	glake_pool_filter_fn filter; /* NULL: for the capture of `stream` */
+	void *arg;
+	struct CUstream_st *stream;
+	uint64_t key;		   /* of the stream, see glk_stream_key() */
+	uint32_t announced;	   /* index of that stream; 0: there is none */
+	uint64_t capture;	   /* one that was not announced; 0: it was */
+	glk_atomic(uint64_t) seen; /* the capture of the stream, as of its last request */
+	glk_atomic(uint32_t) callers; /* threads that ask its filter */
+	/* settle.c: the capture that it serves, the tick at which that was first seen, and the
+	 * streams that were seen in it. */
+	uint64_t run, since, captured;
+	/* Entries, a bit each, whose graphs may use blocks of this one, and which it outlives. */
+	uint64_t heirs;
+};
+
+_Static_assert(GLAKE_POOLS_MAX <= 64, "a bit for each pool");
+
+struct glk_graphs {
+	uint32_t open, leaving; /* pools in these states */
+	uint32_t used;		/* entries that were ever used */
+	uint64_t sessions;
+	pthread_cond_t asked; /* a filter has returned whose pool was ended */
+	struct glk_graph at[GLAKE_POOLS_MAX];
+};
+
+static inline struct glk_graphs *glk_graphs(const struct glk_cache *cache)
+{
+	return glk_load_relaxed(&cache->graphs);
+}
+
+/* At the end of the GPU's cache, which is idle: all pools are taken down by `empty`. */
+int glk_graph_fini(struct glk_cache *cache, int (*empty)(struct glk_cache *cache));
+
+/* ---- Under the lock of the GPU. ---- */
+
+/* Bytes of the pages of all pools. */
+uint64_t glk_graph_held(const struct glk_cache *cache);
+struct glk_graph *glk_graph_of(const struct glk_cache *pool);
+/* Pools that nothing holds any more end, if the GPU can be waited for. 0 or the driver's error. */
+int glk_graph_reap(struct glk_cache *cache);
+/* Closes it to requests. */
+void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
+
+/* settle.c: a request, a use or a free on a stream, in a capture or in none (0). */
+void glk_graph_note(
+	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture);
+/* The capture that it served is over. */
+void glk_graph_settle(struct glk_graph *graph);
+/* A block of a pool is freed in a capture, of which the pool was not told yet. */
+void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture);
+/* No graph of a pool is replayed any more. */
+void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir);
+
+/* route.c: the pool that a request goes to, or NULL. Not under the lock. 0 or an error. */
+int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,
+	const struct glk_stream_facts *facts, uint64_t *ret_session);
+/* Closes the pools of captures that were not announced and are over. Not under the lock. */
+void glk_graph_refresh(struct glk_cache *cache);
+/* The open pool of a session; NULL if it has ended meanwhile. Under the lock. */
+struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session);
+
+#endif

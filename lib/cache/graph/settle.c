@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What was freed to a pool of graphs, and since when it is whose.
+ *
+ * A free in a capture is an event of that graph: nothing runs, and no clock tells when it is
+ * over. Inside the capture the memory is its stream's own. When the capture is over it is
+ * anybody's, since the graphs of a pool are replayed one after the other. A free outside of
+ * captures is of work that is queued, and has its clock like any other, also where the stream
+ * captures a moment later: the graph may be launched elsewhere.
+ *
+ * The two are told apart by the tick at which a capture was first seen and by the streams seen
+ * in it. A capture ends on all of its streams at once, so it is over when one of them is met
+ * outside of it, and when another capture comes to the pool.
+ *
+ * What a capture frees of a pool that is not its own its graph may have used before. Replays
+ * then find memory where it was, whatever is in it, as they would with any other allocator.
+ */
+#include "cache/graph/graph.h"
+
+static void settle_use(const struct glk_graph *graph, struct glk_use *use)
+{
+	if (use->tick > graph->since && !(use->streams & ~graph->captured))
+		use->streams = 0;
+}
+
+static void settle_run(struct glk_graph *graph, uint32_t slot, uint32_t end)
+{
+	struct glk_map *map = &graph->cache.map;
+	struct glk_use *use = &map->use[glk_use_slot(map, slot)];
+
+	settle_use(graph, use);
+	for (; slot <= end; slot++) {
+		slot = glk_bits_first(map->shared, slot, end);
+		if (slot == GLK_BITS_NONE)
+			return;
+		if (map->page[slot])
+			settle_use(graph, &glk_map_page(map, map->page[slot])->use);
+	}
+}
+
+void glk_graph_settle(struct glk_graph *graph)
+{
+	const struct glk_map *map = &graph->cache.map;
+	uint32_t last = graph->captured ? glk_map_end(map) : 0, end;
+
+	for (uint32_t slot = 0; slot < last; slot = end + 1) {
+		end = glk_use_end(map, slot, last - 1);
+		settle_run(graph, slot, end);
+	}
+	graph->captured = 0;
+	graph->run = 0;
+	graph->since = graph->cache.streams->tick;
+}
+
+void glk_graph_note(
+	struct glk_graph *graph, const struct glk_stream *stream, uint64_t capture)
+{
+	uint64_t mask = glk_stream_mask(stream);
+
+	if (capture ? capture != graph->run : (graph->captured & mask) != 0)
+		glk_graph_settle(graph);
+	graph->run = capture ? capture : graph->run;
+	/* streams of the crowd are not told apart, so that they never settle */
+	if (capture && stream->bit < GLK_STREAM_CROWD)
+		graph->captured |= mask;
+}
+
+/* The open pool that serves a capture: one without a request yet does not know its own, and the
+ * newest of those is taken where no other does. */
+static struct glk_graph *find_open(struct glk_graphs *graphs, uint64_t capture)
+{
+	struct glk_graph *found = NULL;
+
+	for (uint32_t i = 0; i < graphs->used; i++) {
+		struct glk_graph *g = &graphs->at[i];
+
+		if (g->state != GLK_GRAPH_OPEN)
+			continue;
+		if (g->run == capture)
+			return g;
+		if (!g->run && (!found || found->session < g->session))
+			found = g;
+	}
+	return found;
+}
+
+void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graph *heir = find_open(graphs, capture);
+
+	if (heir && heir != graph)
+		graph->heirs |= UINT64_C(1) << (heir - graphs->at);
+}
+
+void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir)
+{
+	struct glk_graphs *graphs = glk_graphs(cache);
+
+	for (uint32_t i = 0; i < graphs->used; i++)
+		graphs->at[i].heirs &= ~(UINT64_C(1) << (heir - graphs->at));
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The list of groups that may have idle pages, linked both ways; 0 is no group, and group g is
+ * number g + 1. A group is at the end of the list while something has just become idle in it. It
+ * leaves the list when a walk finds nothing idle in it.
+ */
+#include "map/map.h"
+
+static bool is_listed(const struct glk_map *map, uint32_t at)
+{
+	return map->older[at] || map->oldest == at;
+}
+
+static void unlist(struct glk_map *map, uint32_t at)
+{
+	uint32_t older = map->older[at], newer = map->newer[at];
+
+	if (older)
+		map->newer[older] = newer;
+	else
+		map->oldest = newer;
+	if (newer)
+		map->older[newer] = older;
+	else
+		map->newest = older;
+	map->older[at] = 0;
+	map->newer[at] = 0;
+}
+
+static void append(struct glk_map *map, uint32_t at)
+{
+	map->older[at] = map->newest;
+	map->newer[at] = 0;
+	if (map->newest)
+		map->newer[map->newest] = at;
+	else
+		map->oldest = at;
+	map->newest = at;
+}
+
+void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	for (uint32_t g = first >> GLK_GROUP_SHIFT; g <= last >> GLK_GROUP_SHIFT; g++) {
+		if (map->newest == g + 1)
+			continue;
+		if (is_listed(map, g + 1))
+			unlist(map, g + 1);
+		append(map, g + 1);
+	}
+}
+
+void glk_idle_list(struct glk_map *map, uint32_t slot)
+{
+	uint32_t at = (slot >> GLK_GROUP_SHIFT) + 1;
+
+	if (!is_listed(map, at))
+		append(map, at);
+}
+
+/* Whether a mapping of the kind that is looked for begins at a slot, idle as a whole. A page with
+ * several is met at its most recent one only. */
+static bool is_wanted(
+	const struct glk_map *map, const struct glk_idle_walk *walk, uint32_t slot)
+{
+	const struct glk_page *page = glk_map_page(map, map->page[slot]);
+	uint32_t slots = glk_page_slots(map, page);
+
+	if (walk->slots ? slots != walk->slots
+			: slots > 1 && glk_bits_any(map->busy, slot, slot + slots - 1))
+		return false;
+	if (walk->slots > 1 && glk_bits_any(map->busy, slot, slot + slots - 1))
+		return false;
+	return page->first_alias == slot;
+}
+
+/* The slots of a group where such a mapping may begin. */
+static uint64_t candidates(
+	const struct glk_map *map, const struct glk_idle_walk *walk, uint32_t group)
+{
+	uint64_t idle = map->usable[group] & ~map->busy[group] & map->head[group];
+
+	if (walk->slots)
+		idle &= walk->slots > 1 ? map->wide[group] : ~map->wide[group];
+	return idle;
+}
+
+/* Whether anything of a group is met by a walk. What is stranded there, and mappings of pages that
+ * are met at another one, are not; they would use up the groups that walks look at. */
+static bool has_idle(const struct glk_map *map, uint32_t group)
+{
+	const struct glk_idle_walk all = {0};
+	uint64_t left = candidates(map, &all, group);
+
+	/* pages of a slot and with one mapping: these need no look at the page */
+	if (left & ~map->wide[group] & ~map->shared[group])
+		return true;
+	for (; left; left &= left - 1) {
+		if (is_wanted(map, &all,
+			    group << GLK_GROUP_SHIFT | (uint32_t)__builtin_ctzll(left)))
+			return true;
+	}
+	return false;
+}
+
+/* Whether the walk is to go on. */
+static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
+	uint32_t group, glk_idle_fn fn, void *arg)
+{
+	uint64_t left = candidates(map, walk, group);
+
+	for (; left; left &= left - 1) {
+		uint32_t slot =
+			group << GLK_GROUP_SHIFT | (uint32_t)__builtin_ctzll(left);
+
+		/* the function may have taken it with another mapping */
+		if (!(candidates(map, walk, group) & left & -left) ||
+			!is_wanted(map, walk, slot))
+			continue;
+		if (fn(map, map->page[slot], arg) == GLK_IDLE_STOP)
+			return false;
+	}
+	return true;
+}
+
+void glk_idle_each(
+	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg)
+{
+	uint32_t at = map->oldest, next, last = map->newest, left = walk->groups;
+
+	while (at && left--) {
+		bool on = walk_group(map, walk, at - 1, fn, arg), end = at == last;
+
+		/* the function may have moved it */
+		next = map->newer[at];
+		if (is_listed(map, at) && !has_idle(map, at - 1))
+			unlist(map, at);
+		if (!on || end)
+			return;
+		at = next;
+	}
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_MAP_IDLE_H
+#define GLK_MAP_IDLE_H
+
+/*
+ * Pages that no live extent touches and that keep mappings: the cache that makes stitching free
+ * the second time. A request elsewhere takes them from the group of 64 slots in which nothing has
+ * become idle for longest. (Exact order by page, and pages with few mappings first, need a third
+ * more driver time: t/bench/policy.)
+ *
+ * Nearly all idle pages come into use again where they are, and few are taken; so nothing is
+ * listed but groups, which costs a step for 64 slots that become idle, and which of their slots
+ * are idle is read from the bitmaps when somebody looks.
+ */
+#include "map/table.h"
+
+/* Something became idle in a run. */
+void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last);
+/* Something that is idle is met at another slot than before. */
+void glk_idle_list(struct glk_map *map, uint32_t slot);
+
+enum glk_idle_answer {
+	GLK_IDLE_NEXT, /* whatever became of this page, the next one */
+	GLK_IDLE_STOP,
+};
+
+/* The function may take the page, or take it down. Putting pages back moves their groups to the
+ * end, and the walk may end early. */
+typedef enum glk_idle_answer (*glk_idle_fn)(
+	struct glk_map *map, uint32_t page, void *arg);
+
+struct glk_idle_walk {
+	uint32_t slots;	 /* size of the pages wanted; 0: all */
+	uint32_t groups; /* looked at, at the most */
+};
+
+/* Calls the function for idle pages, in the order above. */
+void glk_idle_each(
+	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Uses of slots, by run. */
+#include "map/map.h"
+
+/* The part of a run that lies in one word. */
+static void set_word(struct glk_map *map, uint32_t first, uint32_t last,
+	const struct glk_use *use)
+{
+	uint64_t *edge = &map->edge[first >> 6];
+
+	/* what comes behind keeps the use it had */
+	if ((last & 63) != 63 && !(*edge >> ((last & 63) + 1) & 1)) {
+		map->use[last + 1] = glk_use_at(map, last + 1);
+		*edge |= UINT64_C(2) << (last & 63);
+	}
+	*edge &= ~glk_bits_mask(first >> 6, first, last);
+	*edge |= UINT64_C(1) << (first & 63);
+	map->use[first] = *use;
+}
+
+void glk_use_set(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	for (uint32_t w = first >> 6; w <= last >> 6; w++)
+		set_word(map, w == first >> 6 ? first : w << 6,
+			w == last >> 6 ? last : w << 6 | 63, use);
+}
+
+void glk_use_join(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	for (uint32_t slot = first, end; slot <= last; slot = end + 1) {
+		struct glk_use sum = glk_use_at(map, slot);
+
+		end = glk_use_end(map, slot, last);
+		if (!(use->streams & ~sum.streams) && use->tick <= sum.tick)
+			continue;
+		glk_use_add(&sum, use->streams, use->tick);
+		glk_use_set(map, slot, end, &sum);
+	}
+}
+
+struct glk_use glk_use_sum(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	struct glk_use sum = {0};
+
+	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1) {
+		const struct glk_use *use = &map->use[glk_use_slot(map, slot)];
+
+		glk_use_add(&sum, use->streams, use->tick);
+	}
+	return sum;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_MAP_USE_H
+#define GLK_MAP_USE_H
+
+/*
+ * When the memory behind slots was last used on the GPU. Slots that were freed together were
+ * used alike, so uses are kept by run: an edge marks the slot where a run begins, and every 64th
+ * slot begins one, so that the run of a slot is found in one word.
+ *
+ * Cost		asking: constant. Setting: a step for 64 slots
+ */
+#include "map/table.h"
+
+static inline uint32_t glk_use_slot(const struct glk_map *map, uint32_t slot)
+{
+	uint64_t edges =
+		map->edge[slot >> 6] & ~UINT64_C(0) >> (63 - (slot & 63));
+
+	return edges ? (slot & ~UINT32_C(63)) | (63 - (uint32_t)__builtin_clzll(edges))
+		     : slot & ~UINT32_C(63);
+}
+
+/* The last use through the mapping of a slot. */
+static inline struct glk_use glk_use_at(const struct glk_map *map, uint32_t slot)
+{
+	return map->use[glk_use_slot(map, slot)];
+}
+
+/* The last slot of the run of one, or `last` if the run goes on. */
+static inline uint32_t glk_use_end(const struct glk_map *map, uint32_t slot, uint32_t last)
+{
+	uint64_t edges = (slot & 63) == 63
+		? 0
+		: map->edge[slot >> 6] & ~UINT64_C(0) << ((slot & 63) + 1);
+	uint32_t end = edges ? (slot & ~UINT32_C(63)) + (uint32_t)__builtin_ctzll(edges) - 1
+			     : slot | 63;
+
+	return end < last ? end : last;
+}
+
+/* use.c: for all slots of a run, instead of what there was, or beside it. */
+void glk_use_set(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+void glk_use_join(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+/* All uses of a run. */
+struct glk_use glk_use_sum(const struct glk_map *map, uint32_t first, uint32_t last);
+
+/* The last use of the page of a mapped slot, through any of its mappings. */
+static inline struct glk_use glk_use_of_page(const struct glk_map *map, uint32_t slot)
+{
+	if (!glk_bit_get(map->shared, slot))
+		return glk_use_at(map, slot);
+	return glk_map_page(map, map->page[slot])->use;
+}
+
+#endif

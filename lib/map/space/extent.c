@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Extents partition each range from its base to its high-water mark without gaps: each knows
+ * its neighbours, free neighbours are merged, nested ones inside their slot alone, and each free
+ * one is in a tree.
+ * Cutting and merging are constant save for the tree. Nothing here touches slots or pages.
+ */
+#include "map/map.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static struct glk_tree *tree_of(struct glk_map *map, const struct glk_extent *e)
+{
+	return e->nested ? &map->nested : &map->common;
+}
+
+/* Puts a new extent after `prev` in the row; 0: it begins a range. */
+static void link_after(struct glk_map *map, uint32_t prev, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent);
+
+	e->prev = prev;
+	e->next = prev ? glk_extent_at(map, prev)->next : 0;
+	if (prev)
+		glk_extent_at(map, prev)->next = extent;
+	if (e->next)
+		glk_extent_at(map, e->next)->prev = extent;
+	else if (prev == map->last)
+		map->last = extent;
+}
+
+static void link_before(struct glk_map *map, uint32_t next, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent);
+	struct glk_extent *n = glk_extent_at(map, next);
+
+	e->prev = n->prev;
+	e->next = next;
+	if (e->prev)
+		glk_extent_at(map, e->prev)->next = extent;
+	n->prev = extent;
+}
+
+static void unlink_extent(struct glk_map *map, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent);
+
+	if (e->prev)
+		glk_extent_at(map, e->prev)->next = e->next;
+	if (e->next)
+		glk_extent_at(map, e->next)->prev = e->prev;
+	if (map->last == extent)
+		map->last = e->prev;
+	glk_extent_set(e, GLK_EXTENT_NONE);
+	glk_slab_put(&map->extents, extent);
+}
+
+static void fill(struct glk_map *map, uint32_t id, uint64_t offset, uint64_t size,
+	enum glk_extent_state state)
+{
+	struct glk_extent *e = glk_extent_at(map, id);
+
+	e->offset = offset;
+	e->size = size;
+	e->whole = false;
+	glk_store_relaxed(&e->addr, glk_map_addr(map, offset));
+	glk_extent_set(e, state);
+}
+
+/* Gets up to two descriptors, all or none. */
+static int get_two(struct glk_map *map, bool first, bool second, uint32_t *a, uint32_t *b)
+{
+	*a = first ? glk_slab_get(&map->extents) : 0;
+	*b = second && (*a || !first) ? glk_slab_get(&map->extents) : 0;
+	if ((*a || !first) && (*b || !second))
+		return 0;
+	if (*a)
+		glk_slab_put(&map->extents, *a);
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"all %" PRIu32
+		" extents are in use: map.extents is the most there may be",
+		map->extents.max);
+}
+
+static int carve_inside(
+	struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size)
+{
+	struct glk_extent *e = glk_extent_at(map, from);
+	uint64_t head = offset - e->offset;
+	uint64_t tail = e->offset + e->size - offset - size;
+	struct glk_tree *tree = tree_of(map, e);
+	uint32_t low, high;
+	int err;
+
+	err = get_two(map, head, tail, &low, &high);
+	if (err)
+		return err;
+	glk_tree_remove(map, tree, from);
+	if (head) {
+		fill(map, low, e->offset, head, GLK_EXTENT_FREE);
+		glk_extent_at(map, low)->nested = e->nested;
+		link_before(map, from, low);
+		glk_tree_insert(map, tree, low);
+	}
+	if (tail) {
+		fill(map, high, offset + size, tail, GLK_EXTENT_FREE);
+		glk_extent_at(map, high)->nested = e->nested;
+		link_after(map, from, high);
+		glk_tree_insert(map, tree, high);
+	}
+	fill(map, from, offset, size, GLK_EXTENT_LIVE);
+	return 0;
+}
+
+/* The free extent that ends at the mark; 0: there is none. */
+static uint32_t free_tail(const struct glk_map *map)
+{
+	const struct glk_extent *last = glk_extent_at(map, map->last);
+
+	return map->last && !last->nested && glk_extent_state(last) == GLK_EXTENT_FREE
+		? map->last
+		: 0;
+}
+
+/* Makes the addresses from the mark up to `offset` free: those of `gap`, a new descriptor, or
+ * with 0 of the free extent that ends at the mark. */
+static void raise_high(struct glk_map *map, uint32_t gap, uint64_t offset)
+{
+	if (gap) {
+		link_after(map, map->last, gap);
+		fill(map, gap, map->high, 0, GLK_EXTENT_FREE);
+		glk_extent_at(map, gap)->nested = false;
+		map->last = gap;
+	} else {
+		glk_tree_remove(map, &map->common, map->last);
+	}
+	glk_extent_at(map, map->last)->size += offset - map->high;
+	glk_tree_insert(map, &map->common, map->last);
+	map->high = offset;
+}
+
+void glk_extent_raise(struct glk_map *map, uint64_t offset)
+{
+	uint32_t gap = free_tail(map) ? 0 : glk_slab_get(&map->extents);
+
+	if (gap || free_tail(map))
+		raise_high(map, gap, offset);
+}
+
+/* Leaves the free extent that ends at the mark no more than what lies before `offset`. */
+static void cut_tail(struct glk_map *map, uint32_t tail, uint64_t offset)
+{
+	struct glk_extent *e = glk_extent_at(map, tail);
+
+	glk_tree_remove(map, &map->common, tail);
+	e->size = offset - e->offset;
+	glk_tree_insert(map, &map->common, tail);
+}
+
+static int carve_new(struct glk_map *map, uint64_t offset, uint64_t size, uint32_t *ret)
+{
+	uint32_t tail = free_tail(map), gap, extent = tail;
+	bool above = offset > map->high;
+	int err;
+
+	if (tail && glk_extent_at(map, tail)->offset == offset) {
+		glk_tree_remove(map, &map->common, tail);
+	} else {
+		err = get_two(map, above && !tail, true, &gap, &extent);
+		if (err)
+			return err;
+		if (above)
+			raise_high(map, gap, offset);
+		else if (offset < map->high)
+			cut_tail(map, tail, offset);
+		link_after(map, map->last, extent);
+		map->last = extent;
+	}
+	fill(map, extent, offset, size, GLK_EXTENT_LIVE);
+	glk_extent_at(map, extent)->nested = false;
+	map->high = offset + size;
+	*ret = extent;
+	return 0;
+}
+
+int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size,
+	uint32_t *ret_extent)
+{
+	uint32_t extent = from;
+	int err;
+
+	err = from ? carve_inside(map, from, offset, size)
+		   : carve_new(map, offset, size, &extent);
+	if (err)
+		return err;
+	map->taken += size;
+	if (glk_extent_at(map, extent)->nested)
+		map->nested_taken += size;
+	*ret_extent = extent;
+	return 0;
+}
+
+/* Whether two neighbours, both free, are one: small blocks merge inside their slot only. */
+static bool merges(const struct glk_map *map, const struct glk_extent *low,
+	const struct glk_extent *high)
+{
+	if (glk_extent_state(low) != GLK_EXTENT_FREE ||
+		glk_extent_state(high) != GLK_EXTENT_FREE || low->nested != high->nested)
+		return false;
+	return !low->nested || glk_extent_first(map, low) == glk_extent_first(map, high);
+}
+
+/* Merges a free extent, in no tree, with those beside it. */
+static void merge(struct glk_map *map, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent), *n;
+	struct glk_tree *tree = tree_of(map, e);
+
+	n = glk_extent_at(map, e->next);
+	if (e->next && merges(map, e, n)) {
+		glk_tree_remove(map, tree, e->next);
+		e->size += n->size;
+		unlink_extent(map, e->next);
+	}
+	n = glk_extent_at(map, e->prev);
+	if (e->prev && merges(map, n, e)) {
+		glk_tree_remove(map, tree, e->prev);
+		e->offset = n->offset;
+		glk_store_relaxed(&e->addr, glk_load_relaxed(&n->addr));
+		e->size += n->size;
+		unlink_extent(map, e->prev);
+	}
+}
+
+void glk_extent_give_back(struct glk_map *map, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent);
+
+	map->taken -= e->size;
+	if (e->nested)
+		map->nested_taken -= e->size;
+	glk_extent_set(e, GLK_EXTENT_FREE);
+	merge(map, extent);
+	if (e->nested && e->size == glk_slot_bytes(map)) {
+		glk_nest_close(map, extent);
+		merge(map, extent);
+	}
+	glk_tree_insert(map, tree_of(map, e), extent);
+}

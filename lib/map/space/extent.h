@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_MAP_EXTENT_H
+#define GLK_MAP_EXTENT_H
+
+/*
+ * A run of addresses of a map, given or free. Number 0 is no extent: it stands where there is no
+ * neighbour and is always LIVE, so that nothing is taken for free beside the ends.
+ *
+ * All fields belong to the lock of the GPU, save those of an extent that is LIVE or QUICK:
+ * `slack`, `marks`, `quick`, and who may change the word, belong to whoever made the last move
+ * to that state. What others read without the lock is atomic.
+ */
+#include "map/table.h"
+
+struct glk_extent {
+	uint64_t offset;	   /* in the map, bytes */
+	uint64_t size;		   /* bytes, a multiple of the grain */
+	glk_atomic(uint64_t) word; /* see map/space/word.h */
+	glk_atomic(uint64_t) addr;
+	uint32_t prev, next; /* neighbours by address; 0 at the ends of a range */
+	union {
+		struct {
+			uint32_t left, right;
+		} tree;		/* FREE */
+		uint64_t marks; /* LIVE: streams that used it beside its own */
+	};
+	/* LIVE: where it goes when freed, see cache/bin/row.h. */
+	glk_atomic(uint32_t) bin;
+	union {
+		struct glk_idnode quick;     /* QUICK: its link in a bin */
+		glk_atomic(uint32_t) pins;   /* of one that is out: see cache/pin.c */
+	};
+	glk_atomic(uint32_t) slack; /* bytes of it that the user did not ask for */
+	uint16_t stream;	    /* index of the stream it was given to */
+	bool nested;		    /* it lies in a slot of small blocks, see nest.h */
+	bool whole;		    /* contiguous: one page, which it shares with nobody */
+};
+
+_Static_assert(sizeof(struct glk_extent) == 64, "an extent is a cache line");
+
+static inline struct glk_extent *glk_extent_at(const struct glk_map *map, uint32_t id)
+{
+	return (struct glk_extent *)map->extents.base + id;
+}
+
+static inline uint32_t glk_extent_id(
+	const struct glk_map *map, const struct glk_extent *e)
+{
+	return (uint32_t)(e - (const struct glk_extent *)map->extents.base);
+}
+
+/* Bytes the user asked for. */
+static inline uint64_t glk_extent_asked(const struct glk_extent *e)
+{
+	return e->size - glk_load_relaxed(&e->slack);
+}
+
+static inline enum glk_extent_state glk_extent_state(const struct glk_extent *e)
+{
+	return glk_word_state(glk_load_relaxed(&e->word));
+}
+
+/* Gives an extent another state, by whoever owns it: see map/space/word.h. */
+static inline void glk_extent_set(struct glk_extent *e, enum glk_extent_state state)
+{
+	glk_word_set(&e->word, state);
+}
+
+static inline uint32_t glk_extent_first(
+	const struct glk_map *map, const struct glk_extent *e)
+{
+	return glk_slot_of(map, e->offset);
+}
+
+static inline uint32_t glk_extent_last(
+	const struct glk_map *map, const struct glk_extent *e)
+{
+	return glk_slot_of(map, e->offset + e->size - 1);
+}
+
+/*
+ * extent.c: makes [offset, offset + size) a live extent. It lies inside the free extent `from`,
+ * or, with from 0, ends above the high-water mark and begins in the free extent that ends
+ * there, at the mark, or above it. 0, or -ENOMEM (class LIMIT: descriptors) with nothing changed.
+ */
+int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size,
+	uint32_t *ret_extent);
+/* Makes an extent free and merges it with its free neighbours. A slot of small blocks that is
+ * empty then is one of all sizes again. */
+void glk_extent_give_back(struct glk_map *map, uint32_t extent);
+/* Raises the high-water mark; what lies below is free. Where there is no descriptor for it, the
+ * addresses are lost. */
+void glk_extent_raise(struct glk_map *map, uint64_t offset);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where a request lies: best fit by what would have to be mapped, then by stream waits, then by
+ * mappings that would have to go first, then by the size of the free extent, then the lowest
+ * address. Both ends of an extent are tried (policy.ends), and the first place that needs
+ * nothing is taken. A slot that comes into use counts a quarter of one to be mapped: that keeps
+ * pages empty that could be given back.
+ *
+ * While too much memory is stranded in large pages of which blocks use a part, the place that
+ * brings the fewest slots into use is looked for among all candidates, and an idle large page
+ * that reaches beyond the place counts as one that has to go.
+ *
+ * New addresses above the high-water mark count as the largest extent of all: they beat
+ * addresses that must be unmapped first, and nothing else, until there are enough of them.
+ */
+#include "map/map.h"
+
+#include "base/conf.h"
+
+#include <errno.h>
+
+/* Extents always looked at, and the runs of equal use after which no more are, so that a search
+ * for a large block costs about what one for a small block does. */
+#define FEW  4
+#define RUNS 48
+
+/* Addresses in use over memory held from which on there are no new ones as long as a hole will
+ * do: pages have no more mappings than that by default (map.aliases), so more addresses would
+ * hold nothing. It bounds the tables for sizes that never repeat. */
+#define WIDE 8
+
+static bool better(const struct glk_fit *a, const struct glk_fit *b)
+{
+	if (!a->maps != !b->maps)
+		return !a->maps;
+	if (a->score != b->score)
+		return a->score < b->score;
+	if (a->waits != b->waits)
+		return a->waits < b->waits;
+	if (a->stale != b->stale)
+		return a->stale < b->stale;
+	if (a->size != b->size)
+		return a->size < b->size;
+	return a->offset < b->offset;
+}
+
+struct search {
+	struct glk_map *map;
+	const struct glk_want *want;
+	struct glk_fit best;
+	uint32_t looked; /* slots that the function was asked about */
+	bool found;
+	bool ahead; /* pages above the high-water mark count */
+};
+
+/* Slots of a run that are usable as they are. */
+static uint32_t count_usable(const struct search *s, uint32_t first, uint32_t last)
+{
+	uint32_t fresh = glk_map_fresh(s->map);
+
+	if (!s->ahead && last >= fresh) {
+		if (first >= fresh)
+			return 0;
+		last = fresh - 1;
+	}
+	return glk_bits_count(s->map->usable, first, last);
+}
+
+/* Whether one idle page lies behind a place, and behind nothing else. */
+static bool is_whole(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	struct glk_mapping m;
+
+	if (!glk_bit_get(map->usable, first))
+		return false;
+	m = glk_mapping_at(map, first);
+	return m.first == first && m.last == last;
+}
+
+/* Whether the pages that are behind a place suit what it is for. */
+static bool suits(const struct search *s, uint32_t first, uint32_t last)
+{
+	const struct glk_map *map = s->map;
+
+	switch (s->want->kind) {
+	case GLK_FIT_NEST:
+		return !glk_bit_get(map->usable, first) ||
+			glk_map_page(map, map->page[first])->size == glk_slot_bytes(map);
+	case GLK_FIT_WHOLE:
+		return is_whole(map, first, last) ||
+			!glk_bits_any(map->usable, first, last);
+	case GLK_FIT_BLOCK:
+		break;
+	}
+	return true;
+}
+
+/* An idle page at an end of a place, if it reaches beyond the place, goes; what was counted as
+ * usable of it is to be mapped as well. */
+static void trim(const struct search *s, uint32_t slot, uint32_t first, uint32_t last,
+	struct glk_fit *fit)
+{
+	struct glk_mapping m = glk_fit_end(s->map, slot, first, last);
+
+	if (m.first > m.last)
+		return;
+	fit->trims = true;
+	fit->maps += count_usable(
+		s, m.first > first ? m.first : first, m.last < last ? m.last : last);
+}
+
+static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t offset)
+{
+	struct glk_map *map = s->map;
+	uint32_t first = glk_slot_of(map, offset);
+	uint32_t last = glk_slot_of(map, offset + s->want->size - 1);
+	struct glk_fit fit = {.size = extent_size, .offset = offset, .from = from};
+	uint32_t slots = last - first + 1;
+
+	if (!suits(s, first, last))
+		return;
+	fit.maps = slots - count_usable(s, first, last);
+	if (s->want->trim) {
+		trim(s, first, first, last, &fit);
+		if (!fit.trims || glk_mapping_at(map, first).last < last)
+			trim(s, last, first, last, &fit);
+	}
+	if (fit.maps || s->want->trim)
+		fit.score = 4 * (uint64_t)fit.maps + slots -
+			glk_bits_count(map->busy, first, last);
+	if (fit.maps)
+		fit.stale = glk_bits_count_only(map->mapped, map->usable, first, last);
+	fit.most = s->found && !fit.maps == !s->best.maps && fit.score == s->best.score
+		? s->best.waits
+		: UINT32_MAX;
+	/* the function only adds to the counts, so a place that loses now is not asked about */
+	if (s->found && !better(&fit, &s->best))
+		return;
+	s->looked += 1 + slots / 64;
+	if (!s->want->fn(map, first, last, &fit, s->want->arg))
+		return;
+	if (s->found && !better(&fit, &s->best))
+		return;
+	s->best = fit;
+	s->found = true;
+}
+
+/* Slots of their own begin where a slot does. */
+static uint64_t up(const struct search *s, uint64_t offset)
+{
+	uint64_t slot = glk_slot_bytes(s->map);
+
+	return s->want->kind == GLK_FIT_BLOCK ? offset : (offset + slot - 1) & ~(slot - 1);
+}
+
+static uint64_t down(const struct search *s, uint64_t offset)
+{
+	return s->want->kind == GLK_FIT_BLOCK ? offset
+					      : offset & ~(glk_slot_bytes(s->map) - 1);
+}
+
+static bool fits_new(const struct search *s, uint64_t offset)
+{
+	return offset <= s->map->end && s->want->size <= s->map->end - offset;
+}
+
+/* Whether there are addresses enough for all mappings. */
+static bool is_wide(const struct glk_map *map)
+{
+	uint64_t held = glk_load_relaxed(&map->node->held);
+
+	return map->high / WIDE > held;
+}
+
+static void try_at(struct search *s, uint64_t offset)
+{
+	if (!s->found && fits_new(s, offset))
+		try(s, 0, UINT64_MAX, offset);
+}
+
+/*
+ * Above the high-water mark, with the free extent that ends there if it is too short alone.
+ * Where that place is vetoed, the mark itself, and then the first slot that nothing was ever
+ * mapped at.
+ */
+static void try_new(struct search *s)
+{
+	struct glk_map *map = s->map;
+	const struct glk_extent *tail = glk_extent_at(map, map->last);
+	uint64_t offset = map->high;
+	bool found = s->found;
+
+	if (found && !s->ahead && !s->best.waits && is_wide(map))
+		return;
+	if (map->last && glk_extent_state(tail) == GLK_EXTENT_FREE && !tail->nested &&
+		tail->size < s->want->size)
+		offset = tail->offset;
+	offset = up(s, offset);
+	if (fits_new(s, offset))
+		try(s, 0, UINT64_MAX, offset);
+	if (found)
+		return;
+	try_at(s, up(s, map->high));
+	try_at(s, (uint64_t)glk_map_end(map) << map->shift);
+}
+
+static bool settled(const struct search *s)
+{
+	return s->found && !s->best.score && !s->best.waits;
+}
+
+static void try_extent(struct search *s, uint32_t id)
+{
+	const struct glk_extent *e = glk_extent_at(s->map, id);
+	uint64_t low = up(s, e->offset), size = s->want->size, high;
+	int ends = s->map->ends;
+
+	if (low > e->offset + e->size || e->offset + e->size - low < size)
+		return;
+	high = down(s, e->offset + e->size - size);
+	if (ends != GLK_POLICY_ENDS_HIGH)
+		try(s, id, e->size, low);
+	if (ends == GLK_POLICY_ENDS_HIGH || (ends == GLK_POLICY_ENDS_BOTH && high > low))
+		try(s, id, e->size, high);
+}
+
+/* The first `max` extents of at least `size` bytes, from number `skip` on; how many there were. */
+static unsigned try_extents(struct search *s, uint64_t size, unsigned skip, unsigned max)
+{
+	uint32_t extents[GLK_FIT_CANDIDATES];
+	unsigned n = glk_tree_find(s->map, &s->map->common, size, extents, max);
+
+	for (unsigned i = skip; i < n && !settled(s); i++) {
+		if (i >= FEW && s->looked > RUNS)
+			break;
+		try_extent(s, extents[i]);
+	}
+	return n;
+}
+
+int glk_fit_search(
+	struct glk_map *map, const struct glk_want *want, struct glk_fit *ret_fit)
+{
+	struct search s = {.map = map, .want = want};
+
+	/* most requests are settled by the first few, so the rest is not looked up for them */
+	if (try_extents(&s, want->size, 0, FEW) == FEW && !settled(&s))
+		try_extents(&s, want->size, FEW, GLK_FIT_CANDIDATES);
+	/* all of those may begin beside a slot; these hold whole ones wherever they begin */
+	if (!s.found && want->kind != GLK_FIT_BLOCK)
+		try_extents(&s, want->size + glk_slot_bytes(map), 0, FEW);
+	if (!settled(&s))
+		try_new(&s);
+	if (!s.found)
+		return -ENOMEM;
+	*ret_fit = s.best;
+	return 0;
+}
+
+uint32_t glk_fit_ahead(
+	struct glk_map *map, const struct glk_want *want, struct glk_fit *fit)
+{
+	struct search s = {
+		.map = map, .want = want, .best = *fit, .found = true, .ahead = true};
+	uint32_t maps = fit->maps;
+
+	if (map->ahead <= glk_map_fresh(map) || (fit->from && is_wide(map)))
+		return 0;
+	try_new(&s);
+	/* the free extent before the mark may lack pages that are there behind it */
+	if (s.best.maps && fits_new(&s, up(&s, map->high)))
+		try(&s, 0, UINT64_MAX, up(&s, map->high));
+	*fit = s.best;
+	return maps > s.best.maps ? maps - s.best.maps : 0;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * From an address to the live extent around it.
+ *
+ * Extents above an eighth of a slot begin alone in their eighth: a bit says so, and an entry
+ * names them. Around an address it is the nearest bit at or below, searched inside a group of
+ * 64 slots, eight words; before those, the extent that reaches into the group. Small extents are
+ * found in the nest of their slot, at most an eighth of it away.
+ */
+#include "map/map.h"
+
+static uint32_t eighth_of(const struct glk_map *map, uint64_t offset)
+{
+	return (uint32_t)(offset >> (map->shift - GLK_EIGHTH_SHIFT));
+}
+
+static uint32_t nest_of(const struct glk_map *map, uint64_t offset)
+{
+	return glk_load_relaxed(&map->start[eighth_of(map, offset)]) & ~GLK_START_NEST;
+}
+
+static uint32_t group_of(const struct glk_map *map, uint64_t offset)
+{
+	return (uint32_t)(offset >> (map->shift + GLK_GROUP_SHIFT));
+}
+
+static void enter_nest(struct glk_map *map, uint32_t extent, uint64_t offset, bool enter)
+{
+	uint32_t nest = nest_of(map, offset), grain = glk_nest_grain(map, offset);
+
+	glk_store_relaxed(&glk_nest_entries(map, nest)[grain], enter ? extent : 0);
+	glk_bit_put(glk_nest_begins(map, nest), grain, enter);
+}
+
+/* The groups that it reaches into are told. */
+static void set_cover(struct glk_map *map, const struct glk_extent *e, uint32_t to)
+{
+	uint32_t last = group_of(map, e->offset + e->size - 1);
+
+	for (uint32_t g = group_of(map, e->offset) + 1; g <= last; g++)
+		map->cover[g] = to;
+}
+
+void glk_lookup_enter(struct glk_map *map, uint32_t extent)
+{
+	const struct glk_extent *e = glk_extent_at(map, extent);
+
+	if (e->nested) {
+		enter_nest(map, extent, e->offset, true);
+		return;
+	}
+	glk_store_relaxed(&map->start[eighth_of(map, e->offset)], extent);
+	glk_bit_set(map->begins, eighth_of(map, e->offset));
+	set_cover(map, e, extent);
+}
+
+void glk_lookup_leave(struct glk_map *map, uint32_t extent)
+{
+	const struct glk_extent *e = glk_extent_at(map, extent);
+
+	if (e->nested) {
+		enter_nest(map, extent, e->offset, false);
+		return;
+	}
+	glk_store_relaxed(&map->start[eighth_of(map, e->offset)], 0);
+	glk_bit_clear(map->begins, eighth_of(map, e->offset));
+	set_cover(map, e, 0);
+}
+
+static uint32_t around_small(const struct glk_map *map, uint64_t offset)
+{
+	uint32_t nest = nest_of(map, offset), grain = glk_nest_grain(map, offset);
+	uint32_t reach = 1u << (map->shift - GLK_EIGHTH_SHIFT - GLK_GRAIN_SHIFT);
+	uint32_t first = grain > reach ? grain - reach : 0;
+
+	first = glk_bits_last(glk_nest_begins(map, nest), first, grain);
+	if (first == GLK_BITS_NONE)
+		return 0;
+	return glk_load_relaxed(&glk_nest_entries(map, nest)[first]);
+}
+
+static uint32_t around_large(const struct glk_map *map, uint64_t offset)
+{
+	uint32_t group = group_of(map, offset);
+	uint32_t first = group << (GLK_GROUP_SHIFT + GLK_EIGHTH_SHIFT);
+	uint32_t at = glk_bits_last(map->begins, first, eighth_of(map, offset));
+
+	/* one that begins behind the address in the same eighth does not count */
+	if (at == eighth_of(map, offset) &&
+		glk_extent_at(map, glk_load_relaxed(&map->start[at]))->offset > offset)
+		at = at > first ? glk_bits_last(map->begins, first, at - 1)
+				: GLK_BITS_NONE;
+	return at == GLK_BITS_NONE ? map->cover[group] : glk_load_relaxed(&map->start[at]);
+}
+
+uint32_t glk_lookup_around(const struct glk_range *range, uint64_t addr)
+{
+	const struct glk_map *map = range->map;
+	uint64_t offset = addr - range->base + range->offset;
+	const struct glk_extent *e;
+	uint32_t id;
+
+	if (addr - range->base >= range->size)
+		return 0;
+	id = glk_load_relaxed(&map->start[eighth_of(map, offset)]) & GLK_START_NEST
+		? around_small(map, offset)
+		: around_large(map, offset);
+	e = glk_extent_at(map, id);
+	return id && offset - e->offset < e->size ? id : 0;
+}

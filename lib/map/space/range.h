@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_MAP_RANGE_H
+#define GLK_MAP_RANGE_H
+
+/*
+ * Addresses, reserved in steps. The tables are sized for all that a map may ever have but
+ * touched only as far as it was used, so terabytes of addresses cost no memory.
+ */
+#include "map/table.h"
+
+struct glk_map_size {
+	uint64_t step; /* bytes of the first range, and of further ones where they suffice */
+	uint64_t most; /* bytes of all ranges */
+};
+
+/* Reserves the first range, or less of it where the system has not as much. 0, -ENOMEM
+ * (addresses: class ADDRESS; tables: NOMEM_HOST). */
+int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
+	const struct glk_conf *conf, struct glk_map_size size);
+/* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. */
+void glk_map_fini(struct glk_map *map);
+
+/* One more range with room for a block of `size` bytes. 0, or -ENOMEM with nothing changed and no
+ * record: the map has all addresses it may have, or the system has no more. */
+int glk_map_extend(struct glk_map *map, uint64_t size);
+
+/* Bytes of host memory that the tables of a map have in use. */
+uint64_t glk_map_bytes(const struct glk_map *map);
+
+/* The range that an offset lies in. */
+static inline const struct glk_range *glk_map_range(
+	const struct glk_map *map, uint64_t offset)
+{
+	const struct glk_range *range = &map->range[map->ranges - 1];
+
+	while (range > map->range && range->offset > offset)
+		range--;
+	return range;
+}
+
+static inline uint64_t glk_map_addr(const struct glk_map *map, uint64_t offset)
+{
+	const struct glk_range *range = glk_map_range(map, offset);
+
+	return range->base + (offset - range->offset);
+}
+
+static inline uint64_t glk_slot_addr(const struct glk_map *map, uint32_t slot)
+{
+	return glk_map_addr(map, (uint64_t)slot << map->shift);
+}
+
+#endif

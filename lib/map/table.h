@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_MAP_TABLE_H
+#define GLK_MAP_TABLE_H
+
+/* The tables of a map, which both parts of this folder keep: see map/map.h. */
+#include "base/slab.h"
+#include "map/page/bits.h"
+#include "map/space/word.h"
+#include "pool/pool.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct glk_conf;
+struct glk_map;
+
+#define GLK_GRAIN_SHIFT 9
+
+/* Steps in which addresses may be reserved. */
+#define GLK_RANGES_MAX 32
+
+/* A block above an eighth of a slot is the only one that begins in its eighth of a slot, so an
+ * entry for each eighth names it. Those up to that size are small: see space/nest.h. */
+#define GLK_EIGHTH_SHIFT 3
+
+/* What the tables say of 64 slots at once, a word of the bitmaps. */
+#define GLK_GROUP_SHIFT 6
+
+struct glk_range {
+	struct glk_map *map;
+	uint64_t base, size; /* addresses, bytes */
+	uint64_t offset;     /* of its first byte in the map */
+	glk_atomic(uint32_t) * start; /* the part of the map's table that is its own */
+	/* What the driver reserved, which may reach further on both sides. */
+	uint64_t reserved, reserved_size;
+};
+
+/* Free extents by size, then address: space/tree.c. */
+struct glk_tree {
+	uint32_t root, count;
+};
+
+struct glk_map {
+	struct glk_pool *pool;
+	struct glk_node *node;
+	unsigned shift;	   /* of the slot size */
+	unsigned eighth;   /* of an eighth of it */
+	uint32_t grains;   /* of a slot, less one */
+	uint32_t large;	   /* slots of a large page */
+	uint32_t capacity; /* slots that the tables have room for */
+	int ends;	   /* of a free extent that are tried, by policy.ends */
+	struct glk_range range[GLK_RANGES_MAX];
+	unsigned ranges;
+	uint64_t step;	     /* bytes of the next range, if that is enough */
+	uint64_t most, size; /* bytes of all ranges: allowed, reserved */
+	uint64_t high;	     /* no extent of the newest range lies above */
+	uint64_t end;	     /* of the newest range */
+	uint32_t last;	     /* extent that ends at `high`; 0: none */
+	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
+	uint64_t taken;	     /* bytes of extents that are not free */
+	uint64_t nested_taken; /* the same in slots of small blocks */
+	uint32_t mark;	     /* number of the place under way, to meet no page of it twice */
+
+	/* space/ */
+	struct glk_slab extents;
+	struct glk_slab nests;
+	struct glk_tree common, nested;
+	glk_atomic(uint32_t) * start; /* an eighth of a slot: what begins there, or its nest */
+	uint64_t *begins;	      /* a bit an eighth: a live extent begins there */
+	uint32_t *cover; /* a group: live extent that holds its first byte, begun before it */
+
+	/* page/ */
+	uint32_t *page;	 /* a slot: page that is mapped there; 0: none */
+	uint16_t *count; /* a slot: live extents that begin or end in it */
+	uint32_t *alias; /* first slot of a mapping: the next mapping of the same page */
+	struct glk_use *use; /* see page/use.h */
+	uint64_t *edge;
+	/* A bit a slot. */
+	uint64_t *mapped, *usable;
+	uint64_t *shared; /* its page has other mappings too */
+	uint64_t *head;	  /* a mapping begins there */
+	uint64_t *wide;	  /* it belongs to a mapping of several slots */
+	uint64_t *busy;	  /* a live extent touches it */
+	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */
+	uint32_t *older, *newer;
+	uint32_t oldest, newest;
+
+	uint64_t idle_slots;   /* of pages that keep mappings and are in use by nobody */
+	uint64_t stranded;     /* slots of pages in use that no live extent touches */
+	uint64_t mapped_bytes; /* all mappings, aliases counted each */
+	uint64_t page_bytes;   /* pages with mappings */
+};
+
+static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)
+{
+	return glk_page_at(map->pool, page);
+}
+
+static inline uint64_t glk_slot_bytes(const struct glk_map *map)
+{
+	return UINT64_C(1) << map->shift;
+}
+
+static inline uint32_t glk_slot_of(const struct glk_map *map, uint64_t offset)
+{
+	return (uint32_t)(offset >> map->shift);
+}
+
+/* Bytes of the largest block that is small. */
+static inline uint64_t glk_map_small(const struct glk_map *map)
+{
+	return glk_slot_bytes(map) >> GLK_EIGHTH_SHIFT;
+}
+
+/* The first slot above the high-water mark, which no extent ever touched. */
+static inline uint32_t glk_map_fresh(const struct glk_map *map)
+{
+	return (uint32_t)((map->high + glk_slot_bytes(map) - 1) >> map->shift);
+}
+
+/* The slot after the last one that may be mapped. */
+static inline uint32_t glk_map_end(const struct glk_map *map)
+{
+	uint32_t fresh = glk_map_fresh(map);
+
+	return fresh > map->ahead ? fresh : map->ahead;
+}
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The half of glk_map_verify() that asks behind the slots: each mapping is whole, the chain of
+ * its page agrees with it, and whether it is usable follows from who is busy where.
+ */
+#include "map/verify.h"
+
+#include "base/error.h"
+#include "map/map.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+struct tally {
+	struct glk_map *map;
+	uint64_t mapped_bytes, page_bytes, idle_slots, stranded;
+	uint32_t mappings; /* met, less those in the chains of the pages that were met */
+};
+
+/* What the chain of a page says. */
+struct chain {
+	uint32_t busy;	 /* mappings that live extents touch */
+	uint32_t in_use; /* first slot of such a one */
+};
+
+static bool is_listed(const struct glk_map *map, uint32_t group)
+{
+	return map->older[group + 1] || map->oldest == group + 1;
+}
+
+/* The chain of a page, in which the mapping at slot `name` is once. */
+static int check_chain(
+	struct glk_map *map, uint32_t id, uint32_t name, struct chain *ret_chain)
+{
+	const struct glk_page *page = glk_map_page(map, id);
+	uint32_t slots = glk_page_slots(map, page), at = page->first_alias;
+	uint32_t found = 0, length = 0;
+	struct chain chain = {.in_use = GLK_NO_SLOT};
+
+	for (; at != GLK_NO_SLOT && length <= page->aliases; length++) {
+		if (at >= map->capacity || map->page[at] != id)
+			return glk_broken("page %" PRIu32 ": slot %" PRIu32
+					  " of its chain does not hold it",
+				id, at);
+		found += at == name;
+		if (glk_bits_any(map->busy, at, at + slots - 1)) {
+			chain.busy++;
+			chain.in_use = at;
+		}
+		at = map->alias[at];
+	}
+	if (length != page->aliases || at != GLK_NO_SLOT || found != 1)
+		return glk_broken("page %" PRIu32 ": %" PRIu32
+				  " mappings in its chain, %d counted, slot %" PRIu32
+				  " %" PRIu32 " times",
+			id, length, page->aliases, name, found);
+	if (chain.busy > 1)
+		return glk_broken("page %" PRIu32 ": in use through %" PRIu32
+				  " mappings at once",
+			id, chain.busy);
+	*ret_chain = chain;
+	return 0;
+}
+
+/* A page, asked at its most recent mapping. */
+static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
+{
+	const struct glk_map *map = t->map;
+	const struct glk_page *page = glk_map_page(map, id);
+
+	t->mappings -= page->aliases;
+	t->page_bytes += page->size;
+	if (page->class != glk_node_class(map->node, page->size) ||
+		page->node != map->node->index)
+		return glk_broken("page %" PRIu32 ": %" PRIu64
+				  " bytes, of class %d and node %d",
+			id, page->size, page->class, page->node);
+	if (page->aliases > 1 && page->in_use != chain->in_use)
+		return glk_broken("page %" PRIu32 ": in use at slot %" PRIu32
+				  ", which it holds at %" PRIu32,
+			id, chain->in_use, page->in_use);
+	if (chain->busy)
+		return 0;
+	t->idle_slots += glk_page_slots(map, page);
+	if (!is_listed(map, page->first_alias >> GLK_GROUP_SHIFT))
+		return glk_broken("page %" PRIu32 ": idle at slot %" PRIu32
+				  ", in a group on no list",
+			id, page->first_alias);
+	return 0;
+}
+
+/* The bits of a mapping: all alike, and what they follow from. */
+static int check_bits(
+	const struct glk_map *map, struct glk_mapping m, bool shared, bool usable)
+{
+	uint32_t slots = m.last - m.first + 1;
+
+	for (uint32_t slot = m.first; slot <= m.last; slot++) {
+		if (map->page[slot] != map->page[m.first])
+			return glk_broken("slot %" PRIu32 ": page %" PRIu32
+					  ", inside a mapping of page %" PRIu32,
+				slot, map->page[slot], map->page[m.first]);
+	}
+	if (!glk_bits_all(map->mapped, m.first, m.last))
+		return glk_broken("slot %" PRIu32
+				  ": a mapping begins there that is not mapped",
+			m.first);
+	if (glk_bits_count(map->shared, m.first, m.last) != (shared ? slots : 0))
+		return glk_broken("slot %" PRIu32 ": shared on %" PRIu32 " of %" PRIu32
+				  " slots, its page has %s",
+			m.first, glk_bits_count(map->shared, m.first, m.last), slots,
+			shared ? "several mappings" : "one mapping");
+	if (glk_bits_first(map->head, m.first, m.last) != m.first ||
+		glk_bits_count(map->head, m.first, m.last) != 1)
+		return glk_broken("slot %" PRIu32
+				  ": a mapping begins there and is not marked so",
+			m.first);
+	if (glk_bits_count(map->wide, m.first, m.last) != (slots > 1 ? slots : 0))
+		return glk_broken("slot %" PRIu32 ": wide on %" PRIu32 " of %" PRIu32
+				  " slots",
+			m.first, glk_bits_count(map->wide, m.first, m.last), slots);
+	if (glk_bits_count(map->usable, m.first, m.last) != (usable ? slots : 0))
+		return glk_broken("slot %" PRIu32 ": usable on %" PRIu32 " of %" PRIu32
+				  " slots, its page is %s",
+			m.first, glk_bits_count(map->usable, m.first, m.last), slots,
+			usable ? "idle or in use here" : "in use elsewhere");
+	return 0;
+}
+
+/* The mapping that begins at a slot, which has a page. */
+static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
+{
+	struct glk_map *map = t->map;
+	uint32_t id = map->page[first];
+	const struct glk_page *page = glk_map_page(map, id);
+	const struct glk_range *range = glk_map_range(map, (uint64_t)first << map->shift);
+	struct glk_mapping m = {first, first};
+	struct chain chain = {0};
+	int err;
+
+	if (id > glk_load_relaxed(&map->pool->pages.used) ||
+		glk_page_state(page) != GLK_PAGE_OWNED)
+		return glk_broken("slot %" PRIu32 ": page %" PRIu32 " is %s", first, id,
+			glk_page_state_name(glk_page_state(page)));
+	if (!page->size || page->size & (glk_slot_bytes(map) - 1) ||
+		((uint64_t)first << map->shift) + page->size >
+			range->offset + range->size)
+		return glk_broken("slot %" PRIu32 ": page %" PRIu32 " of %" PRIu64
+				  " bytes, which are not whole slots of a range",
+			first, id, page->size);
+	err = check_chain(map, id, first, &chain);
+	if (err)
+		return err;
+	m.last = first + glk_page_slots(map, page) - 1;
+	err = check_bits(map, m, page->aliases > 1, !chain.busy || chain.in_use == first);
+	t->mappings++;
+	t->mapped_bytes += page->size;
+	if (chain.in_use == first)
+		t->stranded += m.last - m.first + 1 -
+			glk_bits_count(map->busy, m.first, m.last);
+	if (!err && page->first_alias == first)
+		err = check_page(t, id, &chain);
+	*ret_last = m.last;
+	return err;
+}
+
+/* Mapped without a page is what the driver would not unmap. */
+static int check_none(const struct glk_map *map, uint32_t slot)
+{
+	if (glk_bit_get(map->usable, slot) || glk_bit_get(map->shared, slot) ||
+		glk_bit_get(map->busy, slot) || glk_bit_get(map->head, slot) ||
+		glk_bit_get(map->wide, slot))
+		return glk_broken("slot %" PRIu32
+				  ": usable %d, shared %d, busy %d, no page",
+			slot, glk_bit_get(map->usable, slot),
+			glk_bit_get(map->shared, slot), glk_bit_get(map->busy, slot));
+	return 0;
+}
+
+static int check_slots(struct tally *t)
+{
+	struct glk_map *map = t->map;
+	uint32_t end = glk_map_end(map), most = map->capacity - 1;
+	int err = 0;
+
+	for (uint32_t slot = 0; slot < end && !err; slot++) {
+		if (map->page[slot])
+			err = check_mapping(t, slot, &slot);
+		else
+			err = check_none(map, slot);
+	}
+	if (!err && t->mappings)
+		err = glk_broken("mappings overlap, or lie in a chain and nowhere else");
+	if (!err && end <= most &&
+		(glk_bits_any(map->mapped, end, most) ||
+			glk_bits_any(map->usable, end, most) ||
+			glk_bits_any(map->busy, end, most)))
+		err = glk_broken("slots are in use above the high-water mark");
+	return err;
+}
+
+/* The list of groups, from either end. */
+static int check_list(const struct glk_map *map)
+{
+	uint32_t groups = ((map->capacity - 1) >> GLK_GROUP_SHIFT) + 1, length = 0;
+	uint32_t at = map->oldest, before = 0, listed = 0;
+
+	for (; at && length <= groups; length++) {
+		if (at > groups || map->older[at] != before)
+			break;
+		before = at;
+		at = map->newer[at];
+	}
+	for (uint32_t g = 0; g < groups; g++)
+		listed += is_listed(map, g);
+	if (at || before != map->newest || listed != length)
+		return glk_broken("the list of groups breaks at %" PRIu32 " of %" PRIu32
+				  ", the newest is %" PRIu32,
+			length, listed, map->newest);
+	return 0;
+}
+
+int glk_verify_pages(struct glk_map *map)
+{
+	struct tally t = {.map = map};
+	int err = check_list(map);
+
+	if (!err)
+		err = check_slots(&t);
+	if (err)
+		return err;
+	if (t.mapped_bytes != map->mapped_bytes || t.page_bytes != map->page_bytes)
+		return glk_broken("%" PRIu64 " bytes mapped of pages of %" PRIu64
+				  ", counted as %" PRIu64 " and %" PRIu64,
+			t.mapped_bytes, t.page_bytes, map->mapped_bytes, map->page_bytes);
+	if (t.idle_slots != map->idle_slots)
+		return glk_broken("%" PRIu64 " slots of idle pages, counted as %" PRIu64,
+			t.idle_slots, map->idle_slots);
+	if (t.stranded != map->stranded)
+		return glk_broken("%" PRIu64 " slots are stranded, counted as %" PRIu64,
+			t.stranded, map->stranded);
+	return 0;
+}

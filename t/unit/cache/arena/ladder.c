@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What a request does when a node has no room: rung by rung, and what it says at the end. */
+#include "unit/cache/rig.h"
+
+#include <errno.h>
+
+static uint64_t rung(struct rig *rig, enum glake_rung which)
+{
+	return rig_figures(rig).rungs[which];
+}
+
+/* Four blocks on a large page each; the first and the third are free, and apart. */
+static void open_apart(struct rig *rig, struct CUstream_st *a)
+{
+	uint64_t addr[4];
+
+	for (int i = 0; i < 4; i++) {
+		addr[i] = rig_alloc(rig, 8 * MIB, a);
+		rig_work(rig, addr[i], 8 * MIB, a);
+	}
+	rig_free(rig, addr[0], a);
+	rig_free(rig, addr[2], a);
+	rig_flush(rig);
+	is_int((int64_t)rig_figures(rig).reserved, 32 * (int64_t)MIB,
+		"all in large pages");
+}
+
+/* Large pages become small ones under a budget. */
+static void recuts(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=32MiB", NULL});
+	a = rig_stream(&rig);
+	open_apart(&rig, a);
+	ok(rig_alloc(&rig, 9 * MIB, a), "a large one and a small one are wanted");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RELEASE), 1, "one large page goes");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_CREATE), 5, "for one small page");
+	ok(rung(&rig, GLAKE_RUNG_RECUT) > 0, "as a rung");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_SYNC), 0, "nobody waited");
+	is_int((int64_t)rig_figures(&rig).reserved, 26 * (int64_t)MIB,
+		"no more than that");
+	is_int((int64_t)rig_figures(&rig).peak_reserved, 32 * (int64_t)MIB,
+		"the budget holds, and held");
+	is_sound(&rig, "the books agree");
+	ok(rig_alloc(&rig, 5 * MIB, a), "and three more small pages");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_RELEASE), 1, "have room");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 4);
+}
+
+/* The idle page of a contiguous block goes, and what is given back is no more than it takes. */
+static void releases(void)
+{
+	struct CUstream_st *a;
+	uint64_t one, calls;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=32MiB", NULL});
+	a = rig_stream(&rig);
+	one = rig_single(&rig, 10 * MIB, a);
+	ok(rig_alloc(&rig, 8 * MIB, a) && rig_alloc(&rig, 8 * MIB, a),
+		"blocks beside it");
+	rig_free(&rig, one, a);
+	calls = rig_calls(&rig, GLAKE_CALL_RELEASE);
+	ok(rig_single(&rig, 14 * MIB, a), "a larger one, which needs its room");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_RELEASE) - calls), 1, "it goes");
+	ok(rung(&rig, GLAKE_RUNG_RECUT) > 0, "as a rung");
+	is_int((int64_t)rung(&rig, GLAKE_RUNG_LIMBO), 0, "and nothing else");
+	is_int((int64_t)rig_figures(&rig).reserved, 30 * (int64_t)MIB, "30 MiB are live");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+/* Waiting for the GPU is the last rung, taken once and only if it can help. */
+static void syncs_last(void)
+{
+	struct CUstream_st *a;
+	uint64_t big = 0, syncs;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"pool.budget=32MiB", "soft.streams=stepped", NULL});
+	a = rig_stream(&rig);
+	open_apart(&rig, a);
+	ok(rig_alloc(&rig, 9 * MIB, a), "large pages that are still in use");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_SYNC), 1, "are waited for, once");
+	is_sound(&rig, "the books agree");
+
+	/* 26 of 32 are held */
+	ok(rig_alloc(&rig, 6 * MIB, a), "and one more");
+	syncs = rig_calls(&rig, GLAKE_CALL_SYNC);
+	is_int(rig_try(&rig, 3 * MIB, a, 0, &big), -ENOMEM, "nothing is idle");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_SYNC) - syncs), 0,
+		"so nobody waits for it");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 4);
+}
+
+/* Work that never ends while the request looks for memory: refused, not stuck. */
+static void cannot_sync(void)
+{
+	struct CUstream_st *a;
+	uint64_t one, big = 0;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"pool.budget=8MiB", "soft.streams=stepped", NULL});
+	a = rig_stream(&rig);
+	one = rig_single(&rig, 8 * MIB, a);
+	rig_work(&rig, one, 8 * MIB, a);
+	rig_free(&rig, one, a);
+	glk_soft_hold(rig.drv, 0, a, true);
+	is_int(rig_try(&rig, 6 * MIB, a, GLAKE_ALLOC_CONTIGUOUS, &big), -ENOMEM,
+		"the GPU cannot be waited for");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	is_int((int64_t)rig_figures(&rig).free_pages, 8 * (int64_t)MIB,
+		"all is as it was");
+	is_sound(&rig, "the books agree");
+	glk_soft_hold(rig.drv, 0, a, false);
+	is_int(rig_try(&rig, 6 * MIB, a, GLAKE_ALLOC_CONTIGUOUS, &big), 0,
+		"later it can");
+	is_int((int64_t)rig_figures(&rig).reserved, 6 * (int64_t)MIB,
+		"with a page of its own");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+static void explains(void)
+{
+	struct CUstream_st *a;
+	struct glake_stats s;
+	uint64_t addr = 5;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=32MiB", NULL});
+	a = rig_stream(&rig);
+	rig_alloc(&rig, 20 * MIB, a);
+	is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), -ENOMEM, "no room");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	has_str(rig_error().text, " bytes of pages more", "  what was needed");
+	has_str(rig_error().text, "a budget of 33554432", "  what may be held");
+	has_str(rig_error().text, "20971520 in live blocks", "  what is live");
+	has_str(rig_error().text, "largest hole", "  the largest hole");
+	is_int((int64_t)addr, 5, "the output is as it was");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.oom, 1, "it is counted");
+	is_int((int64_t)s.live_blocks, 1, "nothing else has changed");
+	is_sound(&rig, "the books agree");
+	addr = rig_alloc(&rig, 12 * MIB, a);
+	ok(addr, "a smaller one fits");
+	rig_close(&rig, 2);
+}
+
+/* The driver may have less than the budget says. */
+static void meets_driver(void)
+{
+	struct CUstream_st *a;
+	uint64_t addr[16];
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=32MiB", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 16; i++)
+		addr[i] = rig_alloc(&rig, 2 * MIB, a);
+	for (int i = 0; i < 16; i++)
+		rig_free(&rig, addr[i], a);
+	ok(rig_alloc(&rig, 32 * MIB, a), "no budget: the driver's own limit is met too");
+	is_int((int64_t)rig_figures(&rig).reserved, 32 * (int64_t)MIB, "exactly");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* No budget: what the driver has left counts with what is given back. */
+static void adds_up(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=16MiB", NULL});
+	a = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, 100, a), a);
+	ok(rig_alloc(&rig, 8 * MIB, a),
+		"a page of 8 MiB of 16, and one of 2 that is idle");
+	ok(rig_alloc(&rig, 8 * MIB, a),
+		"the rest of the GPU and the idle one are another");
+	is_int((int64_t)rig_figures(&rig).reserved, 16 * (int64_t)MIB, "that is all");
+	ok(!rig_alloc(&rig, 1, a), "there is no more");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	adds_up();
+	recuts();
+	releases();
+	syncs_last();
+	cannot_sync();
+	explains();
+	meets_driver();
+	return tap_done();
+}

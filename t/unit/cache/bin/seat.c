@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Seats of threads that come and go, at GPUs that open and close: the figures stay exact. */
+#include "unit/cache/rig.h"
+
+#include <pthread.h>
+
+#define GPUS 12
+
+static struct rig rig, other;
+static pthread_barrier_t meet;
+
+static uint32_t used(struct rig *r)
+{
+	return glk_load_relaxed(&r->cache.seats.used);
+}
+
+static uint32_t taken(struct rig *r)
+{
+	return glk_load_relaxed(&r->cache.seats.live);
+}
+
+static void run(void *(*body)(void *), void *arg)
+{
+	pthread_t thread;
+
+	if (pthread_create(&thread, NULL, body, arg) || pthread_join(thread, NULL))
+		tap_bail("no thread");
+}
+
+/* Gives a block that lasts, and takes and gives others. */
+static void *work(void *arg)
+{
+	struct rig *r = arg;
+	uint64_t addr;
+
+	if (!rig_alloc(r, 1000, NULL))
+		tap_bail("no block");
+	for (int i = 0; i < 10; i++) {
+		addr = rig_alloc(r, 3 * MIB, NULL);
+		rig_free(r, addr, NULL);
+	}
+	return NULL;
+}
+
+static void *give_one(void *arg)
+{
+	rig_free(&rig, *(uint64_t *)arg, NULL);
+	return NULL;
+}
+
+/* One after the other they share a seat, and what they did stays in the figures. */
+static void comes_and_goes(void)
+{
+	struct glake_stats s;
+	uint64_t mine;
+
+	rig_open(&rig, NULL);
+	mine = rig_alloc(&rig, 5 * MIB, NULL);
+	is_int(used(&rig), 1, "the first thread has the first seat");
+	run(work, &rig);
+	is_int(used(&rig), 2, "another has the second");
+	is_int(taken(&rig), 1, "and gives it back at its end");
+	for (int i = 0; i < 20; i++)
+		run(work, &rig);
+	is_int(used(&rig), 2, "the next ones have it again");
+	s = rig_figures(&rig);
+	is_int(s.allocs, 1 + 21 * 11, "all requests are counted");
+	is_int(s.frees, 21 * 10, "all frees");
+	is_int(s.live_blocks, 22, "what they left is live");
+	is_int(s.live, 5 * MIB + 21 * 1000, "to the byte");
+	is_sound(&rig, "the books agree");
+
+	/* a block of one thread that another frees: a part may be below zero, the sum not */
+	run(give_one, &mine);
+	s = rig_figures(&rig);
+	is_int(s.live, 21 * 1000, "freed by a thread that never asked for anything");
+	is_int(s.frees, 21 * 10 + 1, "and counted");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 21);
+}
+
+/* Two GPUs of one number: each time the other is used the seat changes hands. */
+static void two_at_once(void)
+{
+	uint64_t addr[2];
+
+	rig_open(&rig, NULL);
+	rig_open(&other, NULL);
+	for (int i = 0; i < 100; i++) {
+		addr[0] = rig_alloc(&rig, 700, NULL);
+		addr[1] = rig_alloc(&other, 2 * MIB, NULL);
+		rig_free(&rig, addr[0], NULL);
+		rig_free(&other, addr[1], NULL);
+	}
+	ok(used(&rig) == 1 && used(&other) == 1, "no seat is lost");
+	is_int(rig_figures(&rig).allocs, 100, "the one counts its own");
+	is_int(rig_figures(&other).frees, 100, "the other too");
+	ok(!rig_figures(&rig).live && !rig_figures(&other).live, "nothing is live");
+	is_sound(&rig, "the books of the one agree");
+	is_sound(&other, "those of the other");
+	rig_close(&rig, 0);
+	is_int(rig_figures(&other).frees, 100, "closed, it leaves the other alone");
+	ok(rig_alloc(&other, 2 * MIB, NULL), "which goes on");
+	rig_close(&other, 1);
+}
+
+/* Sits at a GPU that closes, meets one that opens where it was, and ends. */
+static void *outlive(void *arg)
+{
+	int *wrong = arg;
+
+	work(&rig);
+	pthread_barrier_wait(&meet); /* seated */
+	pthread_barrier_wait(
+		&meet); /* the GPU was closed and another opened in its place */
+	work(&rig);
+	*wrong = taken(&rig) != 2;
+	pthread_barrier_wait(&meet); /* seated again */
+	pthread_barrier_wait(&meet); /* that one is closed too */
+	return NULL;
+}
+
+static void closes_under_threads(void)
+{
+	struct glake_stats s;
+	pthread_t thread;
+	int wrong = 1;
+
+	pthread_barrier_init(&meet, NULL, 2);
+	rig_open(&rig, NULL);
+	if (pthread_create(&thread, NULL, outlive, &wrong))
+		tap_bail("no thread");
+	pthread_barrier_wait(&meet);
+	rig_close(&rig, 1);
+	rig_open(&rig, NULL);
+	ok(rig_alloc(&rig, 100, NULL), "a GPU in the place of one that closed");
+	pthread_barrier_wait(&meet);
+	pthread_barrier_wait(&meet);
+	s = rig_figures(&rig);
+	is_int(wrong, 0, "a thread takes a new seat there");
+	is_int(s.allocs, 12, "nothing of the old one is in its figures");
+	is_int(s.live, 1100, "nor in what is live");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+	pthread_barrier_wait(&meet);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&meet);
+	rig_open(&rig, NULL);
+	run(work, &rig);
+	is_int(taken(&rig), 0, "a thread that ends with no GPU left harms none");
+	rig_close(&rig, 1);
+}
+
+/* More GPUs than a thread has places. */
+static void many_gpus(void)
+{
+	static struct glk_cache cache[GPUS];
+	bool counted = true, sound = true, gone = true;
+	uint64_t addr = 0;
+	int host = 0;
+	size_t live;
+
+	memset(cache, 0, sizeof(cache));
+	rig_open(&rig, (const char *const[]){"soft.gpus=12", NULL});
+	glk_pool_fini(&rig.pool);
+	if (glk_pool_init(&rig.pool, rig.drv, &rig.conf, GPUS, 1, &host))
+		tap_bail("no pool");
+	rig.cache.node = glk_pool_gpu(&rig.pool, 0);
+	for (int i = 0; i < GPUS; i++) {
+		if (glk_cache_init(&cache[i], rig.drv, &rig.pool, &rig.conf, i))
+			tap_bail("no GPU");
+	}
+	for (int n = 0; n < 50; n++) {
+		for (int i = 0; i < GPUS; i++) {
+			if (glk_cache_alloc(&cache[i], 600 + (size_t)i, NULL, 0, &addr))
+				tap_bail("no block");
+			if (n)
+				glk_cache_free(&cache[i], addr, NULL);
+		}
+	}
+	for (int i = 0; i < GPUS; i++) {
+		struct glake_stats s;
+
+		glk_cache_figures(&cache[i], &s);
+		counted &= s.allocs == 50 && s.frees == 49 && s.live == 600 + (size_t)i;
+		sound &= !glk_map_verify(&cache[i].map);
+		sound &= glk_load_relaxed(&cache[i].seats.used) == 1;
+	}
+	ok(counted, "one thread at %d GPUs: each has its figures", GPUS);
+	ok(sound, "and one seat");
+	for (int i = 0; i < GPUS; i++)
+		gone &= !glk_cache_fini(&cache[i], &live) && live == 1;
+	ok(gone, "each block is told at the end");
+	rig_close(&rig, 0);
+}
+
+static void *work_without(void *arg)
+{
+	struct glake_stats before = rig_figures(&rig);
+	uint64_t addr;
+
+	work(arg);
+	addr = rig_alloc(&rig, 9 * MIB, NULL);
+	rig_free(&rig, addr, NULL);
+	is_int(rig_figures(&rig).misses - before.misses, 12,
+		"without a seat every request goes under the lock");
+	return NULL;
+}
+
+/* No seat is to be had: served all the same, and counted. */
+static void none_left(void)
+{
+	struct glk_seat *shared;
+	struct glake_stats s;
+	uint32_t max;
+
+	rig_open(&rig, NULL);
+	ok(rig_alloc(&rig, 100, NULL), "a block");
+	max = rig.cache.seats.max;
+	rig.cache.seats.max = 1;
+	shared = glk_slab_at(&rig.cache.seats, 0);
+	run(work_without, &rig);
+	is_int(glk_load_relaxed(&shared->allocs), 12, "in the figures of seat 0");
+	s = rig_figures(&rig);
+	is_int(s.allocs, 13, "all are counted");
+	is_int(s.frees, 11, "frees too");
+	is_int(s.live, 1100, "and what is live");
+	is_sound(&rig, "the books agree");
+	rig.cache.seats.max = max;
+	run(work, &rig);
+	is_int(glk_load_relaxed(&shared->allocs), 12, "with one again it is left alone");
+	is_int(rig_figures(&rig).allocs, 24, "all are counted");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+/* Exact for one thread, at every request; for several it is what a miss has seen. */
+static void peaks(void)
+{
+	uint64_t addr[3];
+
+	rig_open(&rig, (const char *const[]){"policy.bins=4MiB", NULL});
+	for (int i = 0; i < 3; i++)
+		addr[i] = rig_alloc(&rig, 2 * MIB, NULL);
+	for (int i = 0; i < 3; i++)
+		rig_free(&rig, addr[i], NULL);
+	glk_cache_reset_peaks(&rig.cache);
+	is_int(rig_figures(&rig).peak_live, 0, "begun anew with nothing live");
+	addr[0] = rig_alloc(&rig, 2 * MIB - 1, NULL);
+	addr[1] = rig_alloc(&rig, 2 * MIB, NULL);
+	rig_free(&rig, addr[0], NULL);
+	addr[0] = rig_alloc(&rig, 2 * MIB - 7, NULL);
+	is_int(rig_figures(&rig).hits, 3, "three hits");
+	is_int(rig_figures(&rig).peak_live, 4 * MIB - 1, "are in the peak");
+	run(work, &rig);
+	ok(rig_figures(&rig).peak_live >= 4 * MIB - 7 + 1000,
+		"and a second thread's miss");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	comes_and_goes();
+	two_at_once();
+	closes_under_threads();
+	many_gpus();
+	none_left();
+	peaks();
+	return tap_done();
+}

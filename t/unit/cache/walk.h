@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_UNIT_CACHE_WALK_H
+#define GLK_UNIT_CACHE_WALK_H
+
+/* The second half of rig.h: what the figures tell, counted again from the extents, the slots, the
+ * pages and the bins themselves. */
+
+/* What the extents of a cache tell: that of the GPU, or of a pool. */
+static inline void rig_walk_extents(struct glk_map *map, struct glake_stats *s)
+{
+	uint32_t used = glk_load_relaxed(&map->extents.used);
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+
+		if (glk_extent_state(e) == GLK_EXTENT_LIVE) {
+			s->live += glk_extent_asked(e);
+			s->given += e->size;
+			s->live_blocks++;
+		} else if (glk_extent_state(e) == GLK_EXTENT_QUICK) {
+			s->quick += e->size;
+		} else if (glk_extent_state(e) == GLK_EXTENT_FREE) {
+			s->free_extents++;
+			/* one among small blocks is no place for a large one */
+			if (!e->nested && s->largest_hole < e->size)
+				s->largest_hole = e->size;
+		}
+	}
+}
+
+/* The same for its slots and pages. */
+static inline void rig_walk_slots(struct glk_map *map, bool *busy, struct glake_stats *s)
+{
+	uint32_t end = glk_map_end(map);
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		struct glk_mapping m;
+		uint32_t page = map->page[slot];
+
+		if (!page)
+			continue;
+		m = glk_mapping_at(map, slot);
+		busy[page] |= glk_bits_any(map->busy, m.first, m.last);
+		s->mapped += glk_map_page(map, page)->size;
+		slot = m.last;
+	}
+}
+
+static inline void rig_walk_one(struct glk_map *map, bool *busy, struct glake_stats *s)
+{
+	rig_walk_extents(map, s);
+	rig_walk_slots(map, busy, s);
+}
+
+/* Bytes of pages with a mapping in a pool. */
+static inline uint64_t rig_walk_held(struct glk_map *map)
+{
+	uint32_t end = glk_map_end(map);
+	uint64_t held = 0;
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		struct glk_page *page = glk_map_page(map, map->page[slot]);
+
+		if (map->page[slot] && page->first_alias == slot)
+			held += page->size;
+	}
+	return held;
+}
+
+/* The blocks that are linked at a head of a bin; their bytes are added up. */
+static inline uint32_t rig_walk_head(
+	struct rig *rig, const struct glk_idstack *s, uint64_t *bytes)
+{
+	struct glk_map *map = &rig->cache.map;
+	uint32_t id = (uint32_t)(glk_load_relaxed(&s->head) & GLK_ID_MASK), count = 0;
+
+	for (; id && count <= map->extents.max; count++) {
+		struct glk_extent *e = glk_extent_at(map, id);
+
+		if (glk_extent_state(e) != GLK_EXTENT_QUICK)
+			tap_note("extent %" PRIu32 " is in a bin, and in state %d", id,
+				glk_extent_state(e));
+		*bytes += e->size;
+		id = glk_load_relaxed(&e->quick.next);
+	}
+	return count;
+}
+
+static inline uint32_t rig_walk_bin(
+	struct rig *rig, const struct glk_bin *bin, uint64_t *bytes)
+{
+	struct glk_crowd *crowd = glk_load_relaxed(&bin->crowd);
+	uint32_t count = rig_walk_head(rig, &bin->head, bytes);
+
+	for (int i = 0; crowd && i < GLK_CROWD_HEADS; i++)
+		count += rig_walk_head(rig, &crowd->at[i].head, bytes);
+	return count;
+}
+
+/* Extents that were freed and are not free: in a bin each, save those that are out. */
+static inline bool rig_bins_are_sound(struct rig *rig)
+{
+	struct glk_cache *cache = &rig->cache;
+	uint32_t used = glk_load_relaxed(&cache->map.extents.used);
+	uint64_t bytes = 0, quick = 0, in_bins = 0, blocks = 0;
+	bool sound = true;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(&cache->map, id);
+
+		if (glk_extent_state(e) != GLK_EXTENT_QUICK ||
+			glk_load_relaxed(&e->bin) == GLK_BIN_PINNED)
+			continue;
+		quick += e->size;
+		blocks++;
+	}
+	for (uint32_t r = 0; r <= cache->last_row; r++) {
+		struct glk_row *row = &cache->rows[r];
+
+		for (uint32_t i = 0; row->bin && i < GLK_BINS; i++) {
+			uint32_t count = rig_walk_bin(rig, &row->bin[i], &bytes);
+
+			in_bins += count;
+			if (!count ||
+				(glk_load_relaxed(&row->touched) &&
+					glk_bit_get(row->keyed, i)))
+				continue;
+			tap_note("row %" PRIu32 ", bin %" PRIu32
+				 ": nobody looks for its %" PRIu32 " blocks",
+				r, i, count);
+			sound = false;
+		}
+	}
+	if (in_bins == blocks && bytes == quick)
+		return sound;
+	tap_note("bins hold %" PRIu64 " blocks, %" PRIu64 " bytes; %" PRIu64
+		 " are neither given nor free, %" PRIu64 " bytes",
+		in_bins, bytes, blocks, quick);
+	return false;
+}
+
+/* Whether a pool's own figures are those of a walk. */
+static inline bool rig_pool_is_sound(struct glk_graph *g,
+	const struct glake_stats *before, const struct glake_stats *after)
+{
+	const struct glk_seat *seat = glk_slab_at(&g->cache.seats, 0);
+	uint64_t blocks =
+		glk_load_relaxed(&seat->allocs) - glk_load_relaxed(&seat->frees);
+	uint64_t live = glk_load_relaxed(&seat->live);
+
+	if (blocks == after->live_blocks - before->live_blocks &&
+		live == after->live - before->live)
+		return true;
+	tap_note("pool %" PRIu64 ": %" PRIu64 " blocks of %" PRIu64
+		 " bytes told, %" PRIu64 " of %" PRIu64 " walked",
+		g->id.low, blocks, live, after->live_blocks - before->live_blocks,
+		after->live - before->live);
+	return false;
+}
+
+/* Counts what the figures tell from the extents, slots and pages themselves; false if pools do
+ * not agree with theirs. */
+static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
+{
+	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
+	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
+	struct glake_stats s = {0}, before;
+	uint64_t live = 0;
+
+	if (!busy)
+		tap_bail("no memory for the walk");
+	rig_walk_one(&rig->cache.map, busy, &s);
+	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
+		if (graphs->at[i].state == GLK_GRAPH_FREE)
+			continue;
+		before = s;
+		rig_walk_one(&graphs->at[i].cache.map, busy, &s);
+		same &= rig_pool_is_sound(&graphs->at[i], &before, &s);
+		live += s.live - before.live;
+		s.pools++;
+		s.pool_held += rig_walk_held(&graphs->at[i].cache.map);
+	}
+	if (live != rig->cache.graph_live) {
+		tap_note("live in pools: %" PRIu64 " told, %" PRIu64 " walked",
+			rig->cache.graph_live, live);
+		same = false;
+	}
+	for (uint32_t id = 1; id <= pages; id++) {
+		struct glk_page *p = glk_page_at(&rig->pool, id);
+		enum glk_page_state state = glk_page_state(p);
+
+		if (state == GLK_PAGE_EMPTY)
+			continue;
+		s.reserved += p->size;
+		s.lost += state == GLK_PAGE_LOST ? p->size : 0;
+		if (state == GLK_PAGE_FREE || (state == GLK_PAGE_OWNED && !busy[id]))
+			s.free_pages += p->size;
+	}
+	free(busy);
+	*ret = s;
+	return same;
+}
+
+static inline struct glake_stats rig_walk(struct rig *rig)
+{
+	struct glake_stats s = {0};
+
+	rig_walk_all(rig, &s);
+	return s;
+}
+
+/* The tables of the GPU's own cache and of all pools, against each other. */
+static inline bool rig_verify(struct rig *rig)
+{
+	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	int err = glk_map_verify(&rig->cache.map);
+
+	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
+		if (graphs->at[i].state != GLK_GRAPH_FREE)
+			err = glk_map_verify(&graphs->at[i].cache.map);
+	}
+	if (err)
+		tap_note("%s", rig_error().text);
+	return !err;
+}
+
+#define RIG_FIGURES(X)                                                                   \
+	X(live)                                                                          \
+	X(given)                                                                         \
+	X(live_blocks)                                                                   \
+	X(quick)                                                                         \
+	X(reserved)                                                                      \
+	X(free_pages)                                                                    \
+	X(mapped) X(lost) X(free_extents) X(largest_hole) X(pools) X(pool_held)
+
+/* Whether books, walk and device tell the same; says what does not. */
+static inline bool rig_is_sound(struct rig *rig)
+{
+	struct glake_stats told = rig_figures(rig), seen;
+	size_t unused = 0, total = 0;
+	bool same;
+
+	if (!glk_load_relaxed(&rig->cache.started))
+		return true;
+	if (!rig_verify(rig))
+		return false;
+	same = rig_bins_are_sound(rig);
+	same &= rig_walk_all(rig, &seen);
+#define X(figure)                                                                        \
+	if (told.figure != seen.figure) {                                                \
+		tap_note(#figure ": told %" PRIu64 ", walked %" PRIu64, told.figure,     \
+			seen.figure);                                                    \
+		same = false;                                                            \
+	}
+	RIG_FIGURES(X)
+#undef X
+	/* the software device's own count; only a driver that fails on demand does not tell */
+	if (!rig->drv->ops->memory_info(rig->drv, 0, &unused, &total) &&
+		total - unused != told.reserved) {
+		tap_note("reserved: told %" PRIu64 ", the device has %zu", told.reserved,
+			total - unused);
+		same = false;
+	}
+	return same;
+}
+
+#define is_sound(rig, what) ok(rig_is_sound(rig), what)
+
+#endif

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Mappings that come and go, and those the driver refuses to make, to grant or to remove. */
+#include "unit/map/rig.h"
+
+static struct rig rig;
+static const uint32_t sizes[] = {1, 4, 7, 64};
+
+static void start(void)
+{
+	rig_init(&rig);
+	rig_raise(&rig, 1024);
+}
+
+static struct glk_page *at(uint32_t page)
+{
+	return rig_page(&rig, page);
+}
+
+static uint64_t addr(uint32_t slot)
+{
+	return rig_addr(&rig, slot);
+}
+
+/* Maps a page, which stays in the caller's hands. */
+static void make(uint32_t slot, uint32_t page)
+{
+	if (glk_mapping_make(&rig.map, slot, page))
+		tap_bail("no mapping");
+}
+
+static int unmap(uint32_t slot)
+{
+	struct glk_mapping m = glk_mapping_at(&rig.map, slot);
+
+	return glk_mapping_remove(&rig.map, m.first, m.last);
+}
+
+static bool bits(const uint64_t *map, uint32_t first, uint32_t slots, bool value)
+{
+	return glk_bits_count(map, first, first + slots - 1) == (value ? slots : 0);
+}
+
+static void test_make(uint32_t slots)
+{
+	uint32_t page;
+	struct glk_mapping m;
+	int wrong = 0;
+
+	start();
+	page = rig_grow(&rig, slots);
+	at(page)->use = (struct glk_use){.streams = 5, .tick = 6};
+	is_int(glk_mapping_make(&rig.map, 60, page), 0, "a page is mapped");
+	for (uint32_t i = 60; i < 60 + slots; i++) {
+		m = glk_mapping_at(&rig.map, i);
+		wrong += fake_page_at(&rig.fake, addr(i)) != at(page)->handle;
+		wrong += rig.map.page[i] != page;
+		wrong += m.first != 60 || m.last != 60 + slots - 1;
+	}
+	is_int(wrong, 0, "at all its slots, each of which leads to it");
+	ok(!fake_access_at(&rig.fake, addr(60)), "without access");
+	ok(bits(rig.map.mapped, 60, slots, true) &&
+			bits(rig.map.usable, 60, slots, true) &&
+			bits(rig.map.shared, 60, slots, false),
+		"mapped, usable, not shared");
+	ok(!rig.map.page[59] && !rig.map.page[60 + slots], "nothing beside them");
+	is_int(at(page)->first_alias, 60, "the page names the first");
+	is_int((int64_t)rig.map.mapped_bytes, (int64_t)S(slots), "the sum of mappings");
+	is_int((int64_t)rig.map.page_bytes, (int64_t)S(slots), "and of pages");
+	ok(glk_page_use(&rig.map, page).streams == 5 &&
+			glk_page_use(&rig.map, page).tick == 6,
+		"its use is kept");
+	make(200, page);
+	is_int(at(page)->first_alias, 200, "the most recent is the first");
+	is_int(rig.map.alias[200], 60, "before the older one");
+	ok(bits(rig.map.shared, 60, slots, true) &&
+			bits(rig.map.shared, 200, slots, true),
+		"both are shared");
+	for (uint32_t i = 0; i < slots; i++) {
+		wrong += glk_mapping_at(&rig.map, 60 + i).first != 60;
+		wrong += glk_mapping_at(&rig.map, 200 + i).first != 200;
+	}
+	is_int(wrong, 0, "each slot leads to its own");
+	ok(glk_page_use(&rig.map, page).tick == 6 && !glk_use_at(&rig.map, 200).tick,
+		"the use of the page is kept, the new slots have none");
+	is_int((int64_t)rig.map.mapped_bytes, 2 * (int64_t)S(slots), "both count");
+	is_int((int64_t)rig.map.page_bytes, (int64_t)S(slots), "the page once");
+	glk_page_put_back(&rig.map, page);
+	is_int((int64_t)rig.map.idle_slots, slots, "put back, it is idle");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+static void test_make_fails(uint32_t slots)
+{
+	struct glk_page before;
+	uint32_t page;
+
+	for (uint32_t mappings = 0; mappings < 3; mappings++) {
+		start();
+		page = rig_grow(&rig, slots);
+		for (uint32_t i = 0; i < mappings; i++)
+			make(64 * i, page);
+		glk_page_put_back(&rig.map, page);
+		if (mappings)
+			glk_page_take(&rig.map, page);
+		else
+			page = rig_grow(&rig, slots);
+		before = *at(page);
+		fake_fail(&rig.fake, FAKE_MAP, 1, -ENOMEM, false);
+		is_int(glk_mapping_make(&rig.map, 300, page), -ENOMEM,
+			"the driver refuses a mapping");
+		ok(!memcmp(&before, at(page), sizeof(before)), "the page is as before");
+		ok(!rig.map.page[300] && bits(rig.map.mapped, 300, slots, false) &&
+				bits(rig.map.usable, 300, slots, false) &&
+				bits(rig.map.shared, 300, slots, false),
+			"so are the slots");
+		is_int((int64_t)rig.map.mapped_bytes, (int64_t)(mappings * S(slots)),
+			"and the sum of mappings");
+		glk_page_put_back(&rig.map, page);
+		ok(rig_sound(&rig), "sound");
+		rig_stop(&rig);
+	}
+}
+
+/* As many mappings as the counter of a page holds, and one more. */
+static void test_most(uint32_t slots)
+{
+	uint32_t page, most = UINT8_MAX, id;
+	int wrong = 0;
+
+	rig_conf(&rig);
+	rig.size.step = rig.size.most = GIB(64);
+	rig_start(&rig);
+	rig_raise(&rig, (most + 1) * slots);
+	page = rig_grow(&rig, slots);
+	for (uint32_t i = 0; i < most; i++)
+		make(i * slots, page);
+	is_int(at(page)->aliases, (int)most, "255 mappings of a page");
+	is_int(glk_mapping_make(&rig.map, most * slots, page), -ENOMEM,
+		"one more is refused");
+	is_int(fake_class(), GLAKE_ERROR_LIMIT, "for it is a limit");
+	is_int((int64_t)rig.fake.calls[FAKE_MAP], (int)most,
+		"and the driver is not asked");
+	is_int(at(page)->aliases, (int)most, "nothing has changed");
+	glk_page_put_back(&rig.map, page);
+	for (uint32_t i = 0; i < most * slots; i++)
+		wrong += glk_mapping_at(&rig.map, i).first != i - i % slots;
+	is_int(wrong, 0, "each slot leads to its mapping");
+	ok(rig_sound(&rig), "sound");
+	id = rig_enter(&rig, S(3 * slots), S(1));
+	is_int(glk_bits_count(rig.map.usable, 0, most * slots), slots,
+		"in use through one, 254 are stale");
+	ok(rig_sound(&rig), "sound");
+	rig_free(&rig, id);
+	is_int(glk_bits_count(rig.map.usable, 0, most * slots), most * slots,
+		"idle, all are usable");
+	for (uint32_t i = 0; i < most; i++)
+		wrong += unmap((i * 7 % most) * slots);
+	is_int(wrong, 0, "all go");
+	is_int(glk_page_state(at(page)), GLK_PAGE_FREE, "and the page is free");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+static void test_grant(void)
+{
+	start();
+	for (uint32_t i = 0; i < 4; i++)
+		make(8 * i, rig_grow(&rig, 8));
+	is_int(glk_mapping_grant(&rig.map, 8, 23), 0, "access to a run of mappings");
+	is_int((int64_t)rig.fake.calls[FAKE_SET_ACCESS], 1, "in one call");
+	ok(!fake_access_at(&rig.fake, addr(7)) && fake_access_at(&rig.fake, addr(8)) &&
+			fake_access_at(&rig.fake, addr(23)) &&
+			!fake_access_at(&rig.fake, addr(24)),
+		"to those and no others");
+	fake_fail(&rig.fake, FAKE_SET_ACCESS, 1, -EIO, false);
+	is_int(glk_mapping_grant(&rig.map, 0, 7), -EIO,
+		"the driver's error is passed on");
+	ok(!fake_access_at(&rig.fake, addr(0)), "no access");
+	is_int(glk_mapping_grant(&rig.map, 0, 7), 0, "until it is asked again");
+	for (uint32_t i = 0; i < 4; i++)
+		glk_page_put_back(&rig.map, rig.map.page[8 * i]);
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* In two steps, the first without touching a table. */
+static void test_prepare(void)
+{
+	uint32_t page;
+	bool mapped = true;
+
+	start();
+	page = rig_grow(&rig, 4);
+	fake_fail(&rig.fake, FAKE_MAP, 1, -ENOMEM, false);
+	is_int(glk_mapping_prepare(&rig.map, 8, page, &mapped), -ENOMEM,
+		"the driver refuses a mapping");
+	ok(!mapped, "there is none");
+	fake_fail(&rig.fake, FAKE_SET_ACCESS, 1, -EIO, false);
+	is_int(glk_mapping_prepare(&rig.map, 8, page, &mapped), -EIO,
+		"or refuses access");
+	ok(mapped && fake_page_at(&rig.fake, addr(8)), "there is one");
+	ok(!at(page)->aliases && !rig.map.page[8] && !rig.map.mapped_bytes,
+		"which no table tells of");
+	rig.fake.ops.unmap(&rig.fake.drv, addr(8), S(4));
+	is_int(glk_mapping_prepare(&rig.map, 8, page, &mapped), 0, "it does neither");
+	ok(mapped && fake_access_at(&rig.fake, addr(11)), "mapped, with access");
+	glk_mapping_book(&rig.map, 8, page);
+	ok(at(page)->aliases == 1 && rig.map.page[11] == page &&
+			glk_bits_all(rig.map.usable, 8, 11),
+		"booked, it is usable");
+	is_int((int64_t)rig.map.idle_slots, 0, "and not idle yet");
+	glk_page_put_back(&rig.map, page);
+	is_int((int64_t)rig.map.idle_slots, 4, "until it is put back");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+static void test_remove(uint32_t slots)
+{
+	uint32_t page;
+
+	start();
+	page = rig_new(&rig, 0, slots);
+	rig_again(&rig, 100, page);
+	is_int(unmap(0), 0, "an idle page loses one of two mappings");
+	is_int((int64_t)rig.map.idle_slots, slots, "it stays idle");
+	is_int(at(page)->aliases, 1, "with one");
+	ok(bits(rig.map.shared, 100, slots, false), "which is not shared");
+	is_int((int64_t)fake_page_at(&rig.fake, addr(0)), 0, "the addresses are free");
+	ok(bits(rig.map.mapped, 0, slots, false) &&
+			bits(rig.map.usable, 0, slots, false) && !rig.map.page[0] &&
+			!rig.map.page[slots - 1],
+		"so are the slots");
+	is_int((int64_t)rig.map.mapped_bytes, (int64_t)S(slots), "the sum of mappings");
+	ok(rig_sound(&rig), "sound");
+	is_int(unmap(100), 0, "and the last");
+	is_int(glk_page_state(at(page)), GLK_PAGE_FREE,
+		"it goes to the list of its node");
+	ok(!rig.map.idle_slots && !rig.map.mapped_bytes && !rig.map.page_bytes,
+		"nothing is mapped nor idle");
+	ok(rig_sound(&rig), "sound");
+
+	rig_new(&rig, 300, slots);
+	page = rig.map.page[300];
+	rig_again(&rig, 400, page);
+	glk_page_take(&rig.map, page);
+	is_int((int64_t)rig.map.idle_slots, 0, "in the caller's hands");
+	is_int(unmap(400), 0, "it loses one of two mappings");
+	ok(at(page)->aliases == 1 && !rig.map.idle_slots, "it stays there");
+	is_int(unmap(300), 0, "and the other");
+	is_int(glk_page_state(at(page)), GLK_PAGE_OWNED, "and stays there");
+	glk_page_take(&rig.map, page);
+	glk_page_put_back(&rig.map, page);
+	is_int(glk_page_state(at(page)), GLK_PAGE_FREE, "until it is put back");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* What is known of the use of a page goes from slots to the page and back. */
+static void test_use(uint32_t slots)
+{
+	uint32_t page, id;
+	struct glk_use use;
+
+	start();
+	page = rig_new(&rig, 0, slots);
+	id = rig_enter(&rig, S(slots) - MIB(1), MIB(1));
+	rig_leave(&rig, id, 1);
+	id = rig_enter(&rig, 0, MIB(1));
+	rig_leave(&rig, id, 2);
+	glk_page_take(&rig.map, page);
+	unmap(0);
+	use = glk_page_use(&rig.map, page);
+	ok(use.streams == 3 && use.tick == 2, "mapped nowhere: the use of all its slots");
+	rig_map(&rig, 100, page);
+	use = glk_page_use(&rig.map, page);
+	ok(use.streams == 3 && use.tick == 2, "mapped again: the same");
+	ok(glk_use_at(&rig.map, 100 + slots - 1).tick == 2, "at all its slots");
+	glk_page_put_back(&rig.map, page);
+	rig_leave(&rig, rig_enter(&rig, S(100), S(1)), 4);
+	rig_again(&rig, 200, page);
+	rig_leave(&rig, rig_enter(&rig, S(200 + slots - 1), S(1)), 8);
+	ok(glk_use_at(&rig.map, 200 + slots - 1).streams == 8, "a slot knows its own");
+	is_int(unmap(100), 0, "one of two mappings gone");
+	use = glk_page_use(&rig.map, page);
+	ok(use.streams == 15 && use.tick == 4, "all of it");
+	ok(glk_use_sum(&rig.map, 200, 200 + slots - 1).streams == 15, "in its slots");
+	unmap(200);
+	use = glk_page_use(&rig.map, page);
+	ok(use.streams == 15 && use.tick == 4, "both: all of it");
+	rig_stop(&rig);
+}
+
+/* Taking and putting back, again and again, of a page with many mappings. */
+static void test_taken(void)
+{
+	uint32_t page;
+	int wrong = 0;
+
+	start();
+	page = rig_new(&rig, 0, 7);
+	for (uint32_t i = 1; i < 100; i++)
+		rig_again(&rig, 7 * i, page);
+	rig_new(&rig, 700, 64);
+	for (int i = 0; i < 100; i++) {
+		glk_page_take(&rig.map, page);
+		wrong += rig.map.idle_slots != 64;
+		wrong += glk_bits_any(rig.map.usable, 0, 699);
+		wrong += !glk_bits_all(rig.map.mapped, 0, 699);
+		wrong += !glk_bits_all(rig.map.usable, 700, 763);
+		glk_page_put_back(&rig.map, page);
+		wrong += rig.map.idle_slots != 71;
+		wrong += !glk_bits_all(rig.map.usable, 0, 763);
+	}
+	is_int(wrong, 0, "taken, all its mappings are stale; put back, none");
+	ok(rig_sound(&rig), "sound");
+	glk_page_link(&rig.map, page, 77);
+	is_int(glk_page_next(&rig.map, page), 77, "a taken one can be linked");
+	page = rig_grow(&rig, 1);
+	glk_page_take(&rig.map, page);
+	ok(rig.map.idle_slots == 71 && glk_page_state(at(page)) == GLK_PAGE_OWNED,
+		"one without mappings is the caller's anyway");
+	glk_page_put_back(&rig.map, page);
+	is_int(glk_page_state(at(page)), GLK_PAGE_FREE, "and goes to its node");
+	rig_stop(&rig);
+}
+
+/*
+ * A run at once: 0 an idle page alone, 1 one of seven that has a mapping at 100 too, 8 and 12
+ * one page of four, 16 one that is in use at 200.
+ */
+static uint32_t make_run(uint32_t *page)
+{
+	start();
+	page[0] = rig_new(&rig, 0, 1);
+	page[1] = rig_new(&rig, 1, 7);
+	page[2] = rig_new(&rig, 8, 4);
+	page[3] = rig_new(&rig, 16, 64);
+	rig_again(&rig, 12, page[2]);
+	rig_again(&rig, 100, page[1]);
+	rig_again(&rig, 200, page[3]);
+	return rig_enter(&rig, S(263), S(1));
+}
+
+static void test_run(void)
+{
+	uint32_t page[4], id = make_run(page);
+
+	is_int(glk_mapping_remove(&rig.map, 0, 79), 0, "five mappings at once");
+	is_int((int64_t)rig.fake.calls[FAKE_UNMAP], 1, "in one call");
+	is_int((int64_t)rig.fake.mappings, 2, "two are left");
+	is_int(glk_page_state(at(page[0])), GLK_PAGE_FREE, "an idle page is free");
+	ok(glk_page_state(at(page[1])) == GLK_PAGE_OWNED && rig.map.idle_slots == 7,
+		"one with a mapping elsewhere is idle");
+	is_int(glk_page_state(at(page[2])), GLK_PAGE_FREE,
+		"one that lay there twice is free");
+	ok(glk_page_state(at(page[3])) == GLK_PAGE_OWNED &&
+			bits(rig.map.usable, 200, 64, true),
+		"one in use elsewhere is in use");
+	ok(bits(rig.map.mapped, 0, 80, false), "no slot is mapped");
+	ok(rig_sound(&rig), "sound");
+	rig_free(&rig, id);
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	for (int i = 0; i < 4; i++) {
+		test_make(sizes[i]);
+		test_make_fails(sizes[i]);
+		test_remove(sizes[i]);
+		test_use(sizes[i]);
+	}
+	test_most(1);
+	test_most(7);
+	test_grant();
+	test_prepare();
+	test_taken();
+	test_run();
+	return tap_done();
+}

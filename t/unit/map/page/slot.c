@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The rule of aliasing: a page is in use through one of its mappings, and which are usable. */
+#include "unit/map/rig.h"
+
+static struct rig rig;
+
+static void start(void)
+{
+	rig_init(&rig);
+	rig_raise(&rig, 256);
+}
+
+/* The first slots: u usable, s stale, x kept by the driver, - not mapped. */
+static const char *bits(uint32_t n)
+{
+	static char text[257];
+
+	for (uint32_t i = 0; i < n; i++)
+		text[i] = glk_bit_get(rig.map.usable, i)  ? 'u'
+			: !glk_bit_get(rig.map.mapped, i) ? '-'
+			: rig.map.page[i]		  ? 's'
+							  : 'x';
+	text[n] = '\0';
+	return text;
+}
+
+static struct glk_use use_of(uint32_t page)
+{
+	return glk_page_use(&rig.map, page);
+}
+
+static void test_one(void)
+{
+	uint32_t page, low, high;
+
+	start();
+	page = rig_new(&rig, 0, 1);
+	is_str(bits(2), "u-", "mapped: usable");
+	is_int((int64_t)rig.map.idle_slots, 1, "and idle");
+	low = rig_enter(&rig, 0, MIB(1));
+	is_int((int64_t)rig.map.idle_slots, 0, "entered: in use");
+	high = rig_enter(&rig, MIB(1), MIB(1));
+	is_int(rig.map.count[0], 2, "twice");
+	ok(rig_sound(&rig), "sound");
+	rig_leave(&rig, low, 1);
+	is_int(rig.map.count[0], 1, "left once");
+	ok(glk_bit_get(rig.map.busy, 0) && !rig.map.idle_slots, "in use still");
+	is_str(bits(2), "u-", "and usable");
+	rig_leave(&rig, high, 2);
+	ok(!glk_bit_get(rig.map.busy, 0) && !rig.map.count[0], "left by all");
+	is_int((int64_t)rig.map.idle_slots, 1, "idle");
+	ok(use_of(page).streams == 3 && use_of(page).tick == 2,
+		"its use: all streams, the last tick");
+	low = rig_enter(&rig, 0, S(1));
+	is_int((int64_t)rig.map.idle_slots, 0, "entered again");
+	rig_leave(&rig, low, 0);
+	is_int((int64_t)use_of(page).tick, 2, "a use by nobody is none");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+static void test_two(void)
+{
+	uint32_t page, a, b;
+
+	start();
+	page = rig_new(&rig, 0, 1);
+	a = rig_enter(&rig, 0, S(1));
+	rig_leave(&rig, a, 1);
+	rig_again(&rig, 3, page);
+	is_str(bits(4), "u--u", "a page with two mappings, both usable");
+	is_int((int64_t)rig.map.idle_slots, 1, "is idle once");
+	a = rig_enter(&rig, S(3), S(1) / 2);
+	is_str(bits(4), "s--u", "in use through one, the other is stale");
+	is_int(rig_page(&rig, page)->in_use, 3, "through which");
+	is_int((int64_t)rig.map.idle_slots, 0, "not idle");
+	ok(rig_sound(&rig), "sound");
+	b = rig_enter(&rig, S(3) + S(1) / 2, S(1) / 2);
+	rig_leave(&rig, a, 2);
+	is_str(bits(4), "s--u", "left by one of two: as before");
+	rig_leave(&rig, b, 4);
+	is_str(bits(4), "u--u", "left by all: both are usable");
+	is_int((int64_t)rig.map.idle_slots, 1, "idle");
+	is_int(rig_page(&rig, page)->in_use, GLK_NO_SLOT, "through none");
+	ok(use_of(page).streams == 7 && use_of(page).tick == 3,
+		"the use of the page is that through both");
+	ok(glk_use_at(&rig.map, 3).streams == 6 && glk_use_at(&rig.map, 3).tick == 3,
+		"of a slot, that through it");
+	ok(glk_use_at(&rig.map, 0).streams == 1 && glk_use_at(&rig.map, 0).tick == 1,
+		"of the other too");
+	ok(glk_use_of_page(&rig.map, 0).tick == 3 &&
+			glk_use_of_page(&rig.map, 3).tick == 3,
+		"either slot leads to the use of the page");
+	a = rig_enter(&rig, 0, S(1));
+	is_str(bits(4), "u--s", "now through the other");
+	rig_leave(&rig, a, 0);
+	is_int((int64_t)use_of(page).tick, 3, "a use by nobody is none");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* Three mappings, each in use in turn, then one gone after the other while in use. */
+static void test_three(void)
+{
+	uint32_t page, id;
+
+	start();
+	page = rig_new(&rig, 0, 1);
+	rig_again(&rig, 1, page);
+	rig_again(&rig, 2, page);
+	is_str(bits(3), "uuu", "three mappings");
+	for (uint32_t slot = 0; slot < 3; slot++) {
+		id = rig_enter(&rig, S(slot), S(1));
+		is_str(bits(3),
+			slot == 0	    ? "uss"
+				: slot == 1 ? "sus"
+					    : "ssu",
+			"one at a time");
+		ok(rig_sound(&rig), "sound");
+		rig_leave(&rig, id, UINT64_C(1) << slot);
+	}
+	id = rig_enter(&rig, S(1), S(1));
+	is_int(glk_mapping_remove(&rig.map, 2, 2), 0, "a stale mapping goes");
+	is_str(bits(3), "su-", "the others stay as they were");
+	ok(rig_sound(&rig), "sound");
+	is_int(glk_mapping_remove(&rig.map, 0, 0), 0, "the other stale one too");
+	is_str(bits(3), "-u-", "one is left");
+	ok(rig_sound(&rig), "sound");
+	ok(use_of(page).streams == 7 && use_of(page).tick == 3,
+		"the use through those that went is not forgotten");
+	rig_leave(&rig, id, 8);
+	ok(use_of(page).streams == 15 && use_of(page).tick == 4, "and added to");
+	is_int((int64_t)rig.map.idle_slots, 1, "idle");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* A page of several slots is in use while anybody is on any of them. */
+static void test_large(void)
+{
+	uint32_t page, low, high;
+
+	start();
+	page = rig_new(&rig, 1, 7);
+	is_int((int64_t)rig.map.idle_slots, 7, "seven idle slots");
+	low = rig_enter(&rig, S(2), S(1));
+	is_int((int64_t)rig.map.idle_slots, 0, "one block on it: none");
+	is_str(bits(9), "-uuuuuuu-", "all are usable");
+	ok(rig_sound(&rig), "sound");
+	high = rig_enter(&rig, S(5), S(4));
+	is_int((int64_t)rig.map.idle_slots, 0,
+		"a second, which begins in it and ends behind");
+	rig_leave(&rig, low, 1);
+	is_int((int64_t)rig.map.idle_slots, 0, "one is left");
+	low = rig_enter(&rig, 0, S(3));
+	rig_leave(&rig, high, 2);
+	is_int((int64_t)rig.map.idle_slots, 0, "one that begins before it");
+	rig_leave(&rig, low, 4);
+	is_int((int64_t)rig.map.idle_slots, 7, "all have left");
+	ok(use_of(page).streams == 7 && use_of(page).tick == 3,
+		"its use: that of all slots");
+	ok(rig_sound(&rig), "sound");
+	rig_again(&rig, 20, page);
+	low = rig_enter(&rig, S(26), S(1));
+	is_str(bits(28), "-sssssss------------uuuuuuu-",
+		"mapped twice, its last slot in use");
+	high = rig_enter(&rig, S(20), S(1));
+	rig_leave(&rig, low, 8);
+	is_str(bits(28), "-sssssss------------uuuuuuu-", "then its first");
+	ok(rig_sound(&rig), "sound");
+	rig_leave(&rig, high, 8);
+	is_str(bits(28), "-uuuuuuu------------uuuuuuu-", "then none");
+	is_int((int64_t)rig.map.idle_slots, 7, "it is idle once");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* Pages of 1, 4, 7 and 64 slots side by side, across groups, and blocks over every run. */
+static void test_row(void)
+{
+	static const uint32_t slots[] = {7, 1, 4, 1, 64, 4, 1, 7, 4, 64, 1};
+	uint32_t first[11], end = 0;
+	int wrong = 0;
+
+	start();
+	for (uint32_t i = 0; i < 11; i++) {
+		first[i] = end;
+		rig_new(&rig, end, slots[i]);
+		end += slots[i];
+	}
+	is_int((int64_t)rig.map.idle_slots, end, "all are idle");
+	for (uint32_t low = 0; low < end; low += low % 5 ? 1 : 3) {
+		for (uint32_t high = low; high < end; high += high % 7 ? 1 : 5) {
+			uint32_t id = rig_enter(
+				&rig, S(low) + MIB(1), S(high - low + 1) - MIB(1));
+			uint64_t idle = 0;
+
+			for (uint32_t i = 0; i < 11; i++)
+				idle += high < first[i] || low >= first[i] + slots[i]
+					? slots[i]
+					: 0;
+			wrong += rig.map.idle_slots != idle;
+			wrong += low % 16 == 0 && glk_map_verify(&rig.map);
+			rig_leave(&rig, id, 1);
+			wrong += rig.map.idle_slots != end;
+		}
+	}
+	is_int(wrong, 0, "a block takes the pages it touches and gives them back");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* Runs with usable, stale, unmapped slots; U: its page has another mapping, idle. */
+static void test_runs(void)
+{
+	static const char *const shapes[] = {
+		"uuuuuu", "u-uu-u", "-u--u-", "------", "usuusu", "susuus", "uUuuUu"};
+
+	for (unsigned i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
+		uint32_t page, id, other[6] = {0}, idle = 0;
+		struct glk_use use = {.streams = 2, .tick = 40};
+		int wrong = 0;
+
+		start();
+		for (uint32_t slot = 0; slot < 6; slot++) {
+			if (shapes[i][slot] == '-')
+				continue;
+			page = rig_new(&rig, slot, 1);
+			idle += shapes[i][slot] != 's';
+			if (shapes[i][slot] == 'u')
+				continue;
+			rig_again(&rig, 8 + slot, page);
+			if (shapes[i][slot] == 's')
+				other[slot] = rig_enter(&rig, S(8 + slot), S(1));
+		}
+		if (!ok(rig_sound(&rig), "%s: sound", shapes[i]))
+			break;
+		id = rig_carve(&rig, 0, S(6));
+		glk_slots_enter(&rig.map, 0, 5);
+		for (uint32_t slot = 0; slot < 6; slot++)
+			wrong += !glk_bit_get(rig.map.busy, slot) ||
+				glk_bit_get(rig.map.usable, slot) !=
+					!!strchr("uU", shapes[i][slot]);
+		ok(!wrong, "%s: all are busy, the usable ones stay so", shapes[i]);
+		is_int((int64_t)rig.map.idle_slots, 0, "none of them is idle");
+		glk_slots_leave(&rig.map, 0, 5, &use);
+		glk_lookup_leave(&rig.map, id);
+		glk_extent_give_back(&rig.map, id);
+		is_int((int64_t)rig.map.idle_slots, idle, "all are again");
+		for (uint32_t slot = 0; slot < 6; slot++)
+			wrong += strchr("uU", shapes[i][slot]) &&
+				glk_use_at(&rig.map, slot).tick != 40;
+		ok(!wrong, "%s: with their use", shapes[i]);
+		ok(rig_sound(&rig), "%s: sound", shapes[i]);
+		for (uint32_t slot = 0; slot < 6; slot++) {
+			if (other[slot])
+				rig_free(&rig, other[slot]);
+		}
+		ok(rig_sound(&rig), "%s: sound without the others", shapes[i]);
+		rig_stop(&rig);
+	}
+}
+
+/* Blocks that share their end slots: these stay in use. */
+static void test_shared_ends(void)
+{
+	uint32_t low, mid, high;
+
+	start();
+	rig_new(&rig, 0, 1);
+	rig_new(&rig, 1, 4);
+	rig_new(&rig, 5, 1);
+	low = rig_enter(&rig, 0, S(1) + MIB(1));
+	mid = rig_enter(&rig, S(1) + MIB(1), S(4));
+	high = rig_enter(&rig, S(5) + MIB(1), MIB(1));
+	ok(rig_sound(&rig), "three blocks over six slots");
+	is_int(rig.map.count[1], 2, "two on a slot");
+	rig_leave(&rig, mid, 1);
+	ok(rig_sound(&rig), "sound");
+	is_int((int64_t)rig.map.idle_slots, 0, "the others are on all pages");
+	rig_free(&rig, low);
+	is_int((int64_t)rig.map.idle_slots, 5, "two are idle");
+	rig_free(&rig, high);
+	is_int((int64_t)rig.map.idle_slots, 6, "then all");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* More of them than anybody begins in a slot: those above an eighth of it, eight at most. */
+static void test_most(void)
+{
+	uint32_t id[8];
+
+	start();
+	rig_new(&rig, 1, 1);
+	for (uint32_t i = 0; i < 7; i++)
+		id[i] = rig_enter(&rig, S(1) + i * (MIB(2) / 7 & ~UINT64_C(511)),
+			MIB(2) / 7 & ~UINT64_C(511));
+	is_int(rig.map.count[1], 7, "seven blocks on a slot");
+	ok(rig_sound(&rig), "sound");
+	for (uint32_t i = 0; i < 7; i++)
+		rig_leave(&rig, id[(3 * i) % 7], UINT64_C(1) << i);
+	is_int((int64_t)glk_use_at(&rig.map, 1).streams, 127, "seven streams used it");
+	is_int((int64_t)rig.map.idle_slots, 1, "it is idle");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* A run with two mappings of one page, left before the second had got another page. */
+static void test_twice(uint32_t slots)
+{
+	struct glk_use use = {.streams = 2, .tick = 9};
+	uint32_t page, id;
+
+	start();
+	page = rig_new(&rig, 0, slots);
+	rig_again(&rig, slots, page);
+	id = rig_carve(&rig, S(slots) - MIB(1), MIB(2));
+	glk_slots_enter(&rig.map, slots - 1, slots);
+	ok(glk_bit_get(rig.map.usable, 0) && !glk_bit_get(rig.map.usable, slots),
+		"a page comes into use once");
+	is_int((int64_t)rig.map.idle_slots, 0, "and is not idle");
+	glk_slots_leave(&rig.map, slots - 1, slots, &use);
+	glk_lookup_leave(&rig.map, id);
+	glk_extent_give_back(&rig.map, id);
+	is_int((int64_t)rig.map.idle_slots, slots, "left, it is idle once");
+	is_int((int64_t)use_of(page).tick, 9, "with its use");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	test_one();
+	test_two();
+	test_three();
+	test_large();
+	test_row();
+	test_runs();
+	test_shared_ends();
+	test_most();
+	test_twice(1);
+	test_twice(7);
+	return tap_done();
+}
