@@ -141,6 +141,7 @@ void glk_ahead_wake(struct glk_cache *cache)
 static void grow(struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
+	uint64_t addr = glk_slot_addr(&cache->map, a->slot);
 
 	a->under_way = true;
 	glk_lock(&a->busy);
@@ -150,8 +151,7 @@ static void grow(struct glk_ahead *a)
 	a->err = glk_node_grow(
 		cache->node, (size_t)a->slots << cache->map.shift, &a->page);
 	if (!a->err)
-		a->err = glk_mapping_prepare(
-			&cache->map, a->slot, a->page, &a->mapped);
+		a->err = glk_mapping_prepare(&cache->map, addr, a->page, &a->mapped);
 	glk_unlock(&a->busy);
 	glk_lock(cache->lock);
 	glk_ahead_settle(cache);

@@ -131,15 +131,15 @@ int glk_mapping_make(struct glk_map *map, uint32_t slot, uint32_t id)
 }
 
 int glk_mapping_prepare(
-	const struct glk_map *map, uint32_t slot, uint32_t id, bool *ret_mapped)
+	const struct glk_map *map, uint64_t addr, uint32_t id, bool *ret_mapped)
 {
 	const struct glk_page *page = glk_map_page(map, id);
 	struct glk_drv *drv = map->pool->drv;
 	int err;
 
-	err = drv->ops->map(drv, glk_slot_addr(map, slot), page->size, page->handle);
+	err = drv->ops->map(drv, addr, page->size, page->handle);
 	*ret_mapped = !err;
-	return err ? err : glk_map_allow(map, glk_slot_addr(map, slot), page->size);
+	return err ? err : glk_map_allow(map, addr, page->size);
 }
 
 int glk_mapping_grant(const struct glk_map *map, uint32_t first, uint32_t last)

@@ -43,11 +43,12 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t page);
 /* Maps an OWNED page that is taken, or has no mapping, and books it. 0, -ENOMEM (class LIMIT: 255
  * mappings of the page) or the driver's error, with nothing changed. */
 int glk_mapping_make(struct glk_map *map, uint32_t slot, uint32_t page);
-/* The same for one who does not hold the lock of the GPU: maps the page and grants access. 0 or
- * the driver's error, *ret_mapped telling whether the mapping stands. It touches no table;
+/* The same for one who does not hold the lock of the GPU: maps the page at an address, which was
+ * looked up under the lock, and grants access. 0 or the driver's error, *ret_mapped telling
+ * whether the mapping stands. It touches no table of slots and no range, which others change;
  * nobody else may map the slots or own the page meanwhile. */
 int glk_mapping_prepare(
-	const struct glk_map *map, uint32_t slot, uint32_t page, bool *ret_mapped);
+	const struct glk_map *map, uint64_t addr, uint32_t page, bool *ret_mapped);
 /* Grants access to a run of whole mappings. 0 or the driver's error. */
 int glk_mapping_grant(const struct glk_map *map, uint32_t first, uint32_t last);
 /*

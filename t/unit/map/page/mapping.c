@@ -193,17 +193,17 @@ static void test_prepare(void)
 	start();
 	page = rig_grow(&rig, 4);
 	fake_fail(&rig.fake, FAKE_MAP, 1, -ENOMEM, false);
-	is_int(glk_mapping_prepare(&rig.map, 8, page, &mapped), -ENOMEM,
+	is_int(glk_mapping_prepare(&rig.map, addr(8), page, &mapped), -ENOMEM,
 		"the driver refuses a mapping");
 	ok(!mapped, "there is none");
 	fake_fail(&rig.fake, FAKE_SET_ACCESS, 1, -EIO, false);
-	is_int(glk_mapping_prepare(&rig.map, 8, page, &mapped), -EIO,
+	is_int(glk_mapping_prepare(&rig.map, addr(8), page, &mapped), -EIO,
 		"or refuses access");
 	ok(mapped && fake_page_at(&rig.fake, addr(8)), "there is one");
 	ok(!at(page)->aliases && !rig.map.page[8] && !rig.map.mapped_bytes,
 		"which no table tells of");
 	rig.fake.ops.unmap(&rig.fake.drv, addr(8), S(4));
-	is_int(glk_mapping_prepare(&rig.map, 8, page, &mapped), 0, "it does neither");
+	is_int(glk_mapping_prepare(&rig.map, addr(8), page, &mapped), 0, "it does neither");
 	ok(mapped && fake_access_at(&rig.fake, addr(11)), "mapped, with access");
 	glk_mapping_book(&rig.map, 8, page);
 	ok(at(page)->aliases == 1 && rig.map.page[11] == page &&
