@@ -20,8 +20,8 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 /* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. */
 void glk_map_fini(struct glk_map *map);
 
-/* One more range with room for a block of `size` bytes. 0, or -ENOMEM with nothing changed and no
- * record: the map has all addresses it may have, or the system has no more. */
+/* One more range with room for a block of `size` bytes. 0; -ENOMEM: the map has all addresses it
+ * may have, or the system has no more; or another error of the driver. Nothing has changed then. */
 int glk_map_extend(struct glk_map *map, uint64_t size);
 
 /* Bytes of host memory that the tables of a map have in use. */

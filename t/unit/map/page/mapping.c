@@ -1,20 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Mappings that come and go, and those the driver refuses to make, to grant or to remove. */
-#include "unit/map/rig.h"
-
-static struct rig rig;
-static const uint32_t sizes[] = {1, 4, 7, 64};
-
-static void start(void)
-{
-	rig_init(&rig);
-	rig_raise(&rig, 1024);
-}
-
-static struct glk_page *at(uint32_t page)
-{
-	return rig_page(&rig, page);
-}
+#include "unit/map/page/mapping_parts.h"
 
 static uint64_t addr(uint32_t slot)
 {
@@ -26,18 +12,6 @@ static void make(uint32_t slot, uint32_t page)
 {
 	if (glk_mapping_make(&rig.map, slot, page))
 		tap_bail("no mapping");
-}
-
-static int unmap(uint32_t slot)
-{
-	struct glk_mapping m = glk_mapping_at(&rig.map, slot);
-
-	return glk_mapping_remove(&rig.map, m.first, m.last);
-}
-
-static bool bits(const uint64_t *map, uint32_t first, uint32_t slots, bool value)
-{
-	return glk_bits_count(map, first, first + slots - 1) == (value ? slots : 0);
 }
 
 static void test_make(uint32_t slots)
@@ -324,23 +298,6 @@ static void test_taken(void)
 	glk_page_put_back(&rig.map, page);
 	is_int(glk_page_state(at(page)), GLK_PAGE_FREE, "and goes to its node");
 	rig_stop(&rig);
-}
-
-/*
- * A run at once: 0 an idle page alone, 1 one of seven that has a mapping at 100 too, 8 and 12
- * one page of four, 16 one that is in use at 200.
- */
-static uint32_t make_run(uint32_t *page)
-{
-	start();
-	page[0] = rig_new(&rig, 0, 1);
-	page[1] = rig_new(&rig, 1, 7);
-	page[2] = rig_new(&rig, 8, 4);
-	page[3] = rig_new(&rig, 16, 64);
-	rig_again(&rig, 12, page[2]);
-	rig_again(&rig, 100, page[1]);
-	rig_again(&rig, 200, page[3]);
-	return rig_enter(&rig, S(263), S(1));
 }
 
 static void test_run(void)
