@@ -77,11 +77,10 @@ static inline struct glk_cache *glk_context_cache(
 	const struct glk_context *context, uint64_t addr)
 {
 	const struct glk_range *range = glk_index_find(addr);
-	struct glk_cache *home = range ? glk_cache_of(range)->home : NULL;
+	struct glk_cache *gpu = range ? glk_arena_of(range)->gpu : NULL;
 
-	return home >= context->caches && home < context->caches + context->devices
-		? home
-		: NULL;
+	return gpu >= context->caches && gpu < context->caches + context->devices ? gpu
+										  : NULL;
 }
 
 /* The context of a handle that is recorded, or NULL. */

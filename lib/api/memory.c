@@ -143,17 +143,17 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	struct glk_context *context = glk_context_find(ctx);
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	const struct glk_range *range = glk_index_find(addr);
-	struct glk_cache *cache;
+	const struct glk_arena *arena;
 
 	if (!context)
 		return free_recorded(ctx, ptr, stream);
 	if (!range)
 		return free_other(ctx, ptr, stream);
-	cache = glk_cache_of(range);
-	/* of a pool of graphs, or of another context */
-	if (cache->first != context->caches)
+	arena = glk_arena_of(range);
+	/* of an arena without bins, or of another context */
+	if (arena->binned != context->caches)
 		return free_other(ctx, ptr, stream);
-	return glk_hit_free(cache, range, addr, stream);
+	return glk_hit_free(glk_cache_binned(arena), range, addr, stream);
 }
 
 /* The GPU of a block, for what is no plain free. In a forked child -ENODEV. */

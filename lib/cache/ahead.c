@@ -14,7 +14,8 @@
 /* Bytes that nobody uses. */
 static uint64_t idle_bytes(const struct glk_cache *cache)
 {
-	return (cache->map.idle_slots << cache->map.shift) + glk_node_free(cache->node);
+	return (cache->arena.map.idle_slots << cache->arena.map.shift) +
+		glk_node_free(cache->node);
 }
 
 static bool may_grow(struct glk_ahead *a)
@@ -22,14 +23,14 @@ static bool may_grow(struct glk_ahead *a)
 	const struct glk_cache *cache = a->cache;
 	uint64_t held = glk_load_relaxed(&cache->node->held);
 	uint64_t limit = glk_load_relaxed(&cache->node->budget);
-	uint64_t page = (uint64_t)a->slots << cache->map.shift;
+	uint64_t page = (uint64_t)a->slots << cache->arena.map.shift;
 
 	if (limit > cache->memory)
 		limit = cache->memory;
 	if (held != a->refused)
 		a->refused = 0;
 	return !a->refused &&
-		idle_bytes(cache) + page <= (uint64_t)a->part << cache->map.shift &&
+		idle_bytes(cache) + page <= (uint64_t)a->part << cache->arena.map.shift &&
 		a->size + page <= limit && held <= limit - a->size - page;
 }
 
@@ -37,7 +38,7 @@ static bool may_grow(struct glk_ahead *a)
  * before what they mapped, a small one. False if there are none now. */
 static bool choose(struct glk_ahead *a)
 {
-	const struct glk_map *map = &a->cache->map;
+	const struct glk_map *map = &a->cache->arena.map;
 	uint32_t slot = glk_map_fresh(map), behind;
 
 	if (slot < a->next)
@@ -51,7 +52,8 @@ static bool choose(struct glk_ahead *a)
 	a->next = slot;
 	a->slot = slot;
 	behind = glk_bits_first(map->mapped, slot, slot + map->large - 1);
-	a->slots = behind == GLK_BITS_NONE && slot + map->large <= a->goal ? map->large : 1;
+	a->slots =
+		behind == GLK_BITS_NONE && slot + map->large <= a->goal ? map->large : 1;
 	if (may_grow(a))
 		return true;
 	a->goal = 0;
@@ -64,12 +66,13 @@ static void undo(struct glk_ahead *a)
 	struct glk_cache *cache = a->cache;
 
 	if (a->mapped) {
-		glk_mapping_book(&cache->map, a->slot, a->page);
-		glk_bits_clear(cache->map.usable, a->slot, a->slot + a->slots - 1);
-		glk_limbo_undo(&cache->map, a->slot);
+		glk_mapping_book(&cache->arena.map, a->slot, a->page);
+		glk_bits_clear(cache->arena.map.usable, a->slot, a->slot + a->slots - 1);
+		glk_limbo_undo(&cache->arena.map, a->slot);
 	}
 	if (a->page &&
-		glk_page_state(glk_map_page(&cache->map, a->page)) == GLK_PAGE_OWNED)
+		glk_page_state(glk_map_page(&cache->arena.map, a->page)) ==
+			GLK_PAGE_OWNED)
 		glk_node_release(cache->node, a->page);
 	a->goal = 0;
 	if (a->err == -ENOMEM)
@@ -81,7 +84,7 @@ static void undo(struct glk_ahead *a)
 bool glk_ahead_settle(struct glk_cache *cache)
 {
 	struct glk_ahead *a = cache->ahead;
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &cache->arena.map;
 
 	if (!a || !a->under_way)
 		return false;
@@ -111,7 +114,7 @@ bool glk_ahead_rest(struct glk_cache *cache)
 
 bool glk_ahead_note(struct glk_cache *cache)
 {
-	const struct glk_map *map = &cache->map;
+	const struct glk_map *map = &cache->arena.map;
 	struct glk_ahead *a = cache->ahead;
 	uint32_t fresh = glk_map_fresh(map), end = fresh + a->part;
 	uint32_t most = glk_slot_of(map, map->end);
@@ -123,8 +126,7 @@ bool glk_ahead_note(struct glk_cache *cache)
 	if (end > most)
 		end = most;
 	if (fresh >= end ||
-		glk_bits_count(map->usable, fresh, end - 1) >
-			a->part - (a->part + 3) / 4)
+		glk_bits_count(map->usable, fresh, end - 1) > a->part - (a->part + 3) / 4)
 		return false;
 	a->goal = end;
 	a->next = fresh;
@@ -141,26 +143,27 @@ void glk_ahead_wake(struct glk_cache *cache)
 static void grow(struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
-	uint64_t addr = glk_slot_addr(&cache->map, a->slot);
+	uint64_t addr = glk_slot_addr(&cache->arena.map, a->slot);
 
 	a->under_way = true;
 	glk_lock(&a->busy);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	a->page = 0;
 	a->mapped = false;
 	a->err = glk_node_grow(
-		cache->node, (size_t)a->slots << cache->map.shift, &a->page);
+		cache->node, (size_t)a->slots << cache->arena.map.shift, &a->page);
 	if (!a->err)
-		a->err = glk_mapping_prepare(&cache->map, addr, a->page, &a->mapped);
+		a->err =
+			glk_mapping_prepare(&cache->arena.map, addr, a->page, &a->mapped);
 	glk_unlock(&a->busy);
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	glk_ahead_settle(cache);
 }
 
 /* Others have the lock meanwhile, and keep in it what is theirs. */
 static void sleep_on(struct glk_ahead *a)
 {
-	struct glk_lock *lock = a->cache->lock;
+	struct glk_lock *lock = &a->cache->lock;
 	int was = lock->cancel;
 
 	a->asleep = true;
@@ -177,7 +180,7 @@ static void *run(void *arg)
 
 	pthread_setname_np(pthread_self(), "glake-ahead");
 	glk_cancel_off(); /* for good: locks are not given back in the reverse order here */
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	while (!a->stop && !a->broken) {
 		if (choose(a)) {
 			grow(a);
@@ -187,7 +190,7 @@ static void *run(void *arg)
 	}
 	a->asleep = false;
 	broken = a->broken;
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	if (broken)
 		glk_warn("GPU %d: no pages are made ahead any more: %s", cache->device,
 			glk_thread_current->error.text);
@@ -213,7 +216,7 @@ static int make_thread(struct glk_ahead *a)
  * is served without it, and tells it to begin. */
 static void set_part(struct glk_ahead *a)
 {
-	const struct glk_map *map = &a->cache->map;
+	const struct glk_map *map = &a->cache->arena.map;
 	uint64_t slots = a->size >> map->shift;
 	uint32_t most = glk_slot_of(map, map->end);
 
@@ -255,10 +258,10 @@ void glk_ahead_stop(struct glk_cache *cache)
 
 	if (!a)
 		return;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	a->stop = true;
 	pthread_cond_signal(&a->wake);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	pthread_join(a->thread, NULL);
 	cache->ahead = NULL;
 	pthread_cond_destroy(&a->wake);

@@ -25,16 +25,16 @@
  *		the calls of the driver. Those run under `busy`; a request that wants the very
  *		slot under way takes `busy` to wait for it, and books the page itself
  */
-#include "cache/cache.h"
+#include "cache/arena/request.h"
 
 #include <pthread.h>
 
 struct glk_ahead {
 	struct glk_cache *cache;
 	pthread_t thread;
-	uint64_t size;		       /* pool.ahead */
-	uint32_t part;		       /* slots to keep mapped above the mark */
-	struct glk_lock busy;	       /* held by the thread while it calls the driver */
+	uint64_t size;	      /* pool.ahead */
+	uint32_t part;	      /* slots to keep mapped above the mark */
+	struct glk_lock busy; /* held by the thread while it calls the driver */
 	/* Of the page under way: written by the thread under `busy`, read after it. */
 	uint32_t page; /* 0: could not be made */
 	bool mapped;
@@ -47,8 +47,8 @@ struct glk_ahead {
 	uint32_t slots;	     /* of it */
 	uint64_t seen;	     /* the mark, when last looked at */
 	uint32_t next, goal; /* slots to fill, from and up to */
-	uint64_t refused; /* bytes held when the driver had no more; 0: it had */
-	uint64_t made;	  /* pages */
+	uint64_t refused;    /* bytes held when the driver had no more; 0: it had */
+	uint64_t made;	     /* pages */
 };
 
 /* Starts the thread if the configuration wants one, under the lock of the GPU. Where none can
@@ -68,14 +68,20 @@ bool glk_ahead_settle(struct glk_cache *cache);
 /* The same, and no more are made until the mark rises again. */
 bool glk_ahead_rest(struct glk_cache *cache);
 
+/* The thread that makes pages on the addresses of an arena; NULL: none does. */
+static inline struct glk_ahead *glk_ahead_of(const struct glk_arena *arena)
+{
+	return arena->binned ? arena->gpu->ahead : NULL;
+}
+
 /* Before pages are put behind slots: the one under way may belong there. */
 static inline void glk_ahead_meet(
-	struct glk_cache *cache, uint32_t first, uint32_t last)
+	const struct glk_arena *arena, uint32_t first, uint32_t last)
 {
-	const struct glk_ahead *a = cache->ahead;
+	const struct glk_ahead *a = glk_ahead_of(arena);
 
 	if (a && a->under_way && a->slot <= last && a->slot + a->slots > first)
-		glk_ahead_settle(cache);
+		glk_ahead_settle(arena->gpu);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A free that is no hit, and what may be asked about a block. */
 #include "base/error.h"
-#include "cache/graph/graph.h"
+#include "cache/arena/request.h"
 #include "cache/bin/hit.h"
 
 #include <errno.h>
@@ -19,16 +19,6 @@ static struct glk_extent *live_at(const struct glk_range *range, uint64_t addr)
 	return glk_extent_state(e) == GLK_EXTENT_LIVE ? e : NULL;
 }
 
-int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
-{
-	const struct glk_range *range = glk_cache_range(cache, addr);
-
-	if (!range)
-		return glk_block_refuse(cache, addr);
-	return glk_cache_of(range) == cache ? glk_hit_free(cache, range, addr, stream)
-					    : glk_graph_free(cache, addr, stream);
-}
-
 /* Says why the address is not that of a live block. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 {
@@ -37,17 +27,18 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 	uint64_t inside = 0;
 	bool freed = false;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	range = glk_cache_range(cache, addr);
 	e = live_at(range, addr);
 	if (e)
 		inside = addr - glk_load_relaxed(&e->addr);
 	else if (range)
 		freed = addr - range->base + range->offset < range->map->high;
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	if (inside)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr, inside);
+			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
+			inside);
 	if (freed)
 		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
 			"no live block at 0x%" PRIx64 ": it was freed before", addr);
@@ -77,28 +68,29 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 {
 	struct glk_stream_facts facts = {0};
 	const struct glk_range *range = glk_cache_range(cache, addr);
-	struct glk_cache *at = range ? glk_cache_of(range) : NULL;
+	struct glk_arena *arena = range ? glk_arena_of(range) : NULL;
+	bool noted = arena && arena->ops->note;
 	struct glk_stream *s;
 	struct glk_extent *e;
 	uint32_t id = 0;
 	int err;
 
 	/* what it captures is asked for where that matters */
-	err = glk_stream_get(cache->streams, stream, at == cache ? NULL : &facts, &id);
+	err = glk_stream_get(&cache->streams, stream, noted ? &facts : NULL, &id);
 	if (err)
 		return err;
-	glk_lock(cache->lock);
-	s = glk_stream_enter(cache->streams, id);
+	glk_lock(&cache->lock);
+	s = glk_stream_enter(&cache->streams, id);
 	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
 	e = range ? glk_lookup_claim(range, addr) : NULL;
 	if (e) {
 		if (e->stream != id)
 			mark(e, glk_stream_mask(s));
-		if (at != cache)
-			glk_graph_note(glk_graph_of(at), s, facts.capture);
+		if (noted)
+			arena->ops->note(arena, s, facts.capture);
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return e ? 0 : glk_block_refuse(cache, addr);
 }
 
@@ -109,32 +101,28 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 static struct glk_use note_free(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
-	struct glk_stream *of = glk_stream_at(cache->streams, e->stream), *on = of;
+	struct glk_stream *of = glk_stream_at(&cache->streams, e->stream), *on = of;
 	struct glk_use use = {.streams = glk_block_marks(e)};
 
 	if (freed_on)
-		on = glk_stream_enter(cache->streams, freed_on);
-	use.tick = glk_clock_tick(cache->streams, on);
-	glk_clock_join(cache->streams, use.streams, use.tick);
+		on = glk_stream_enter(&cache->streams, freed_on);
+	use.tick = glk_clock_tick(&cache->streams, on);
+	glk_clock_join(&cache->streams, use.streams, use.tick);
 	if (of != on && of->state == GLK_STREAM_LIVE)
 		of->freed = use.tick;
 	use.streams |= glk_stream_mask(of) | glk_stream_mask(on);
 	return use;
 }
 
-void glk_block_put_back(
-	struct glk_cache *cache, struct glk_extent *e, const struct glk_use *use)
-{
-	glk_quick_merge(cache, glk_extent_id(&cache->map, e), use);
-}
-
 /* Under the lock: takes an extent back that the caller has claimed. */
-static void take_back(struct glk_cache *cache, struct glk_seat *seat,
+static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	struct glk_extent *e, struct glk_use use)
 {
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
-	if (!glk_pin_hold(cache, e, use.streams))
-		glk_block_put_back(cache, e, &use);
+	if (arena->ops->count)
+		arena->ops->count(arena, -1, -(int64_t)glk_extent_asked(e));
+	if (!glk_pin_hold(arena, e, use.streams))
+		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 }
 
 static struct glk_seat *seat_of(struct glk_cache *cache)
@@ -146,19 +134,6 @@ static struct glk_seat *seat_of(struct glk_cache *cache)
 	return seat ? seat : glk_slab_at(&cache->seats, 0);
 }
 
-/* Under the lock: the same for a block of the GPU's own cache or of a pool of graphs. */
-static void take_back_at(struct glk_cache *cache, struct glk_cache *at,
-	struct glk_seat *seat, struct glk_extent *e, struct glk_use use)
-{
-	if (at == cache) {
-		take_back(cache, seat, e, use);
-		return;
-	}
-	glk_seat_free(seat, glk_extent_asked(e), e->size);
-	cache->graph_live -= glk_extent_asked(e);
-	take_back(at, glk_slab_at(&at->seats, 0), e, use);
-}
-
 /* The stream of a free, or 0 for one without: the memory is nobody's then. */
 static int freed_on(struct glk_cache *cache, struct CUstream_st *stream,
 	struct glk_stream_facts *facts, uint32_t *ret_stream)
@@ -167,7 +142,7 @@ static int freed_on(struct glk_cache *cache, struct CUstream_st *stream,
 
 	if (!facts && (*ret_stream = glk_hit_stream(cache, glk_stream_name(stream))))
 		return 0;
-	err = glk_stream_get(cache->streams, stream, facts, ret_stream);
+	err = glk_stream_get(&cache->streams, stream, facts, ret_stream);
 	if (err == -ENODEV)
 		return 0; /* the GPU is lost, with all of its work */
 	/* a new stream that cannot be remembered: nothing of its work may be left then */
@@ -200,18 +175,20 @@ int glk_block_give_back(
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
-	glk_lock(cache->lock);
-	take_back(cache, seat, e, note_free(cache, e, id));
-	glk_unlock(cache->lock);
+	glk_lock(&cache->lock);
+	take_back(&cache->arena, seat, e, note_free(cache, e, id));
+	glk_unlock(&cache->lock);
 	return 0;
 }
 
-int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+/* Frees a block of an arena without bins. */
+static int free_unbinned(
+	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_seat *seat = seat_of(cache);
 	struct glk_stream_facts facts = {0};
 	const struct glk_range *range;
-	struct glk_cache *at;
+	struct glk_arena *arena;
 	struct glk_extent *e;
 	uint32_t id = 0;
 	int err;
@@ -219,36 +196,46 @@ int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *s
 	err = freed_on(cache, stream, &facts, &id);
 	if (err)
 		return err;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	range = glk_cache_range(cache, addr);
-	at = range ? glk_cache_of(range) : NULL;
+	arena = range ? glk_arena_of(range) : NULL;
 	e = range ? glk_lookup_claim(range, addr) : NULL;
-	if (e && facts.capture && at != cache)
-		glk_graph_inherit(cache, glk_graph_of(at), facts.capture);
-	if (e && id && at != cache)
-		glk_graph_note(glk_graph_of(at), glk_stream_enter(cache->streams, id),
-			facts.capture);
+	if (e && facts.capture && arena->ops->inherit)
+		arena->ops->inherit(arena, facts.capture);
+	if (e && id && arena->ops->note)
+		arena->ops->note(
+			arena, glk_stream_enter(&cache->streams, id), facts.capture);
 	if (e)
-		take_back_at(cache, at, seat, e, note_free(at, e, id));
-	glk_unlock(cache->lock);
+		take_back(arena, seat, e, note_free(cache, e, id));
+	glk_unlock(&cache->lock);
 	return e ? 0 : glk_block_refuse(cache, addr);
 }
 
-static void put_behind(struct glk_cache *cache, struct glk_cache *at,
+int glk_cache_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+
+	if (!range)
+		return glk_block_refuse(cache, addr);
+	return glk_arena_of(range)->binned ? glk_hit_free(cache, range, addr, stream)
+					   : free_unbinned(cache, addr, stream);
+}
+
+static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_extent *e, uint32_t collector)
 {
 	struct glk_seat *seat = seat_of(cache);
 	struct glk_stream *s = NULL;
 	struct glk_use use = {0};
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	if (collector)
-		s = glk_stream_enter(cache->streams, collector);
-	use.tick = glk_clock_tick(cache->streams, s);
+		s = glk_stream_enter(&cache->streams, collector);
+	use.tick = glk_clock_tick(&cache->streams, s);
 	if (s)
 		use.streams = glk_stream_mask(s);
-	take_back_at(cache, at, seat, e, use);
-	glk_unlock(cache->lock);
+	take_back(arena, seat, e, use);
+	glk_unlock(&cache->lock);
 }
 
 int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
@@ -259,26 +246,26 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 	uint32_t id = 0;
 	int err = 0;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	range = glk_cache_range(cache, addr);
 	/* a block that is claimed keeps its pool */
 	e = range ? glk_lookup_claim(range, addr) : NULL;
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	if (!e)
 		return glk_block_refuse(cache, addr);
 	if (count)
-		err = glk_collect(cache->streams, events, count, &id);
+		err = glk_collect(&cache->streams, events, count, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
-	put_behind(cache, glk_cache_of(range), e, id);
+	put_behind(cache, glk_arena_of(range), e, id);
 	return 0;
 }
 
 int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)
 {
-	struct glk_extent *base = glk_quick_base(&cache->map);
+	struct glk_extent *base = glk_quick_base(&cache->arena.map);
 	const struct glk_seat *seat = glk_hit_place(cache)->seat;
 	uint32_t name = glk_load_relaxed(&e->bin);
 
@@ -298,10 +285,10 @@ static uint32_t count_pages(const struct glk_map *map, const struct glk_extent *
 	return count;
 }
 
-static void describe(
-	struct glk_cache *at, const struct glk_extent *e, struct glake_block *ret_block)
+static void describe(struct glk_arena *arena, const struct glk_extent *e,
+	struct glake_block *ret_block)
 {
-	const struct glk_map *map = &at->map;
+	const struct glk_map *map = &arena->map;
 	uint32_t first = glk_extent_first(map, e);
 
 	*ret_block = (struct glake_block){
@@ -309,15 +296,15 @@ static void describe(
 		.base = (void *)(uintptr_t)glk_load_relaxed(&e->addr),
 		.size = glk_extent_asked(e),
 		.given = e->size,
-		.device = at->device,
+		.device = arena->gpu->device,
 		.flags = e->whole ? GLAKE_ALLOC_CONTIGUOUS : 0,
 		.page_size = glk_map_page(map, map->page[first])->size,
 		.pages = count_pages(map, e),
-		.stream = glk_stream_at(at->streams, e->stream)->handle,
+		.stream = glk_stream_at(&arena->gpu->streams, e->stream)->handle,
 	};
-	if (at->home != at)
-		ret_block->pool = glk_graph_of(at)->id;
-	glk_pin_describe(at, e, ret_block);
+	if (arena->ops->describe)
+		arena->ops->describe(arena, ret_block);
+	glk_pin_describe(arena, e, ret_block);
 }
 
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
@@ -325,12 +312,12 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 	const struct glk_range *range;
 	const struct glk_extent *e;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	range = glk_cache_range(cache, addr);
 	e = live_at(range, addr);
 	if (e)
-		describe(glk_cache_of(range), e, ret_block);
-	glk_unlock(cache->lock);
+		describe(glk_arena_of(range), e, ret_block);
+	glk_unlock(&cache->lock);
 	if (e)
 		return 0;
 	return glk_error(

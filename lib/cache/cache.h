@@ -13,6 +13,7 @@
  * Start	nothing is reserved before the first request of a GPU
  */
 #include "base/lock.h"
+#include "cache/arena/arena.h"
 #include "cache/bin/row.h"
 #include "cache/bin/seat.h"
 #include "map/map.h"
@@ -34,10 +35,9 @@ struct glk_graphs;
 #define GLK_COLD __attribute__((noinline))
 
 struct glk_cache {
-	struct glk_lock *lock; /* of the GPU */
-	struct glk_streams *streams;
+	struct glk_lock lock;
+	struct glk_streams streams;
 	struct glk_lock dependencies; /* see glake_event_record() */
-	struct glk_cache *home; /* that of the GPU: itself, save for pools of graphs */
 	struct glk_drv *drv;
 	struct glk_pool *pool;
 	struct glk_node *node;
@@ -45,35 +45,28 @@ struct glk_cache {
 	int device;
 	uint64_t memory; /* of the GPU, bytes */
 	glk_atomic(bool) started;
-	/* The first GPU of its context, which tells contexts apart; NULL in a pool of graphs. */
-	const struct glk_cache *first;
 	uint32_t seat_at; /* offset of its seats in the record of a thread */
 	uint64_t serial;  /* of this use of the structure, never given twice */
 	struct glk_cache *next_open;
 	struct glk_slab seats;
-	struct glk_row *rows;	/* quick bins, by the index of a stream; none in a pool of graphs */
-	struct glk_bin *bins;	/* those of all rows */
+	struct glk_row *rows; /* quick bins, by the index of a stream */
+	struct glk_bin *bins; /* those of all rows */
 	struct glk_imports imports;
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
 	glk_atomic(uint64_t) peak_live;
+	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
-	struct glk_map map;
-	struct {
-		struct glk_lock lock;
-		struct glk_streams streams;
-	} own; /* where `lock` and `streams` of a GPU lie */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
-	glk_atomic(struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
+	glk_atomic(
+		struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
 	glk_atomic(bool) diverted; /* no request is a hit, since a pool is open */
-	uint64_t graph_live;	   /* bytes asked for by live blocks of pools */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
-	uint64_t held;	  /* blocks that were freed and are out, see pin.c */
-	uint32_t turn;	  /* row whose bins gave blocks back last */
+	uint32_t turn;	      /* row whose bins gave blocks back last */
 	uint64_t past_peak; /* live bytes at their most until the peaks were reset last */
-	uint64_t served;  /* requests served under the lock */
-	uint64_t called;  /* of these, with calls of the driver */
+	uint64_t served;    /* requests served under the lock */
+	uint64_t called;    /* of these, with calls of the driver */
 	uint64_t stitches, oom;
 	uint64_t flushes; /* times that bins gave blocks back */
 	uint64_t ended;	  /* of the streams' count of ends, those whose rows were ended */
@@ -84,21 +77,6 @@ struct glk_cache {
 #define GLK_BIN_MARKED 1u
 /* The same for blocks that are or were out. */
 #define GLK_BIN_PINNED 2u
-
-/* What a request asks and what was done for it. */
-struct glk_request {
-	uint64_t size; /* asked for */
-	uint64_t rounded;
-	uint32_t bin;	 /* where it goes when freed */
-	uint32_t flags;
-	struct glk_stream *stream;
-	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
-	bool trim;     /* too much memory is stranded, see glk_want */
-	bool own;      /* nothing of other streams is in the place that was found */
-	bool called;   /* the driver was called for it, waits included */
-	bool stitched; /* with pages that lay elsewhere */
-	bool wake;     /* the thread that grows ahead has something to do */
-};
 
 /* device.c. 0 or the driver's error; nothing is reserved yet. */
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
@@ -144,25 +122,23 @@ struct glk_graph_begin {
 int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *begin);
 int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
-int glk_graph_get(struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
-/* block.c: frees a block of a pool, as glake_free(). */
-int glk_graph_free(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
-
-/* The cache whose addresses a range is: that of a GPU, or a pool of graphs. */
-static inline struct glk_cache *glk_cache_of(const struct glk_range *range)
+int glk_graph_get(
+	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
+/* The GPU of the arena that its bins serve. */
+static inline struct glk_cache *glk_cache_binned(const struct glk_arena *arena)
 {
-	return (struct glk_cache *)(void *)((char *)range->map -
-		offsetof(struct glk_cache, map));
+	return (struct glk_cache *)(void *)((char *)arena -
+		offsetof(struct glk_cache, arena));
 }
 
-/* The range of this GPU that an address lies in, be it in a pool of graphs; NULL: in none. Any
+/* The range of this GPU that an address lies in, whichever arena it is of; NULL: in none. Any
  * thread, no lock. */
 static inline struct glk_range *glk_cache_range(
 	const struct glk_cache *cache, uint64_t addr)
 {
 	struct glk_range *range = glk_index_find(addr);
 
-	return range && glk_cache_of(range)->home == cache ? range : NULL;
+	return range && glk_arena_of(range)->gpu == cache ? range : NULL;
 }
 
 /*
@@ -170,7 +146,7 @@ static inline struct glk_range *glk_cache_range(
  * pages until it was unpinned as often, also when it is freed meanwhile.
  */
 struct glk_pin {
-	struct glk_cache *at; /* that of the GPU, or a pool of graphs */
+	struct glk_arena *arena;
 	uint64_t base, size;  /* address; bytes asked for */
 	uint32_t first, last; /* slots */
 	uint32_t count;	      /* pages */
@@ -197,116 +173,5 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
 
 /* arena/trim.c: as glake_trim(). */
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
-
-/* ---- Inside this folder, all under the lock of the GPU. ---- */
-
-/* arena/serve.c: serves a request, under the figures of a seat. `row`: NULL in a pool of graphs. */
-int glk_cache_serve(struct glk_cache *cache, struct glk_request *request,
-	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
-/* The place of a request, searched with what is known, and again with what the streams have to
- * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
- * or -ENOMEM (class ADDRESS). */
-int glk_place_seek(struct glk_cache *cache, struct glk_request *request,
-	const struct glk_want *want, struct glk_fit *ret_fit);
-
-/* arena/small.c: a small block, in a slot with others of its kind. 0; -ENOSPC without a record:
- * none of those has room, and there may be no more of them; or an error. */
-int glk_small_alloc(
-	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent);
-/* One more like it right behind it, where that needs nothing; 0: there is no room. */
-uint32_t glk_small_behind(
-	struct glk_cache *cache, struct glk_request *request, uint32_t extent);
-
-/* block.c: the streams that a live block was marked with, beside its own. */
-uint64_t glk_block_marks(const struct glk_extent *e);
-/* The rest of a free. Says why the address is not that of a live block: -EINVAL. */
-int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
-/* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's
- * error, with the block live again. */
-int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
-	struct CUstream_st *stream) GLK_COLD;
-
-/* For an extent that was claimed and is out: whether it stays, used by `streams`. */
-bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t streams);
-/* What query tells of it beside the rest. */
-void glk_pin_describe(struct glk_cache *cache, const struct glk_extent *e,
-	struct glake_block *block);
-/* block.c: takes an extent back that the caller has claimed, when the figures count it as freed. */
-void glk_block_put_back(
-	struct glk_cache *cache, struct glk_extent *e, const struct glk_use *use);
-
-/* arena/order.c: streams. */
-/* Whether `request` may have memory with this use, by the policies of the section stream, and
- * behind how many waits. */
-bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
-	const struct glk_use *use, unsigned *ret_waits);
-/* For what has to be unmapped on behalf of a request. */
-static inline struct glk_limbo glk_request_limbo(const struct glk_cache *cache)
-{
-	return (struct glk_limbo){.streams = cache->streams,
-		.patient = !cache->streams->opportunistic,
-		.closed = cache->home != cache};
-}
-/* Orders its stream behind the use, with stream waits where needed, and changes the use to what
- * it is then. 0; -EAGAIN when one cannot be waited for at present, which is known from then on;
- * or the driver's error. */
-int glk_request_order(
-	struct glk_cache *cache, struct glk_request *request, struct glk_use *use);
-/* The same for a page that is idle or free, and for the usable slots of a run. */
-int glk_request_order_page(
-	struct glk_cache *cache, struct glk_request *request, uint32_t page);
-int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
-	uint32_t first, uint32_t last);
-/* For the search of a place: vetoes mappings that may not go yet, counts waits. */
-struct glk_seek {
-	struct glk_cache *cache;
-	struct glk_request *request;
-};
-bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
-	struct glk_fit *fit, void *arg);
-
-/* arena/back.c: puts pages behind a live extent and books it on its slots. 0, or an error with
- * everything undone but the extent. */
-int glk_back(struct glk_cache *cache, struct glk_request *request, uint32_t extent);
-/* The reverse, for an extent that was used as `use` says. */
-void glk_unback(struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
-
-/*
- * arena/supply.c: the pages of a request, all of them before the first is mapped. They are OWNED,
- * taken from where they were, in the order of the request's stream, and linked: glk_page_next().
- */
-struct glk_supply {
-	uint32_t small, large, other; /* first page of each list; 0: none */
-	uint32_t small_count, large_count;
-};
-
-struct glk_need {
-	uint32_t small, large; /* pages */
-	uint64_t other;	       /* bytes of a page of its own; 0: none */
-};
-
-/* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for
- * large ones, as many as fill one. */
-int glk_supply_get(struct glk_cache *cache, struct glk_request *request,
-	const struct glk_need *need, struct glk_supply *ret_supply);
-/* Puts all pages that are left back to where the next request finds them. */
-void glk_supply_put_back(struct glk_cache *cache, struct glk_supply *supply);
-/* The first of a list. */
-uint32_t glk_supply_pop(struct glk_cache *cache, uint32_t *list);
-
-/* Bytes that may be held, with a request of so many more, before memory is looked for more
- * closely. */
-uint64_t glk_supply_target(const struct glk_cache *cache, uint64_t size);
-/* Whether so much memory is stranded that places should be chosen to have less of it. */
-bool glk_supply_tight(const struct glk_cache *cache, uint64_t size);
-
-/* arena/ladder.c: makes room for so many bytes at the node, where it has none: memory that nobody
- * uses is given back. Whether there is room for them, as far as is known. */
-bool glk_ladder_climb(struct glk_cache *cache, uint64_t bytes);
-/* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
- * so many groups of 64 slots at most. The bytes that were given back. */
-uint64_t glk_ladder_release(struct glk_cache *cache, uint64_t bytes, uint32_t groups);
-/* -ENOMEM, with a record that says what was asked for and what there is. */
-int glk_ladder_refuse(struct glk_cache *cache, uint64_t bytes) GLK_COLD;
 
 #endif

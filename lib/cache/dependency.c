@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the program tells of its streams: their ends, and what they wait for. */
 #include "base/conf.h"
-#include "cache/device.h"
 #include "cache/bin/quick.h"
+#include "cache/device.h"
 
 #include <errno.h>
 
 void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream)
 {
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	glk_quick_end(cache, glk_stream_name(stream));
-	glk_unlock(cache->lock);
-	glk_stream_retire(cache->streams, stream);
+	glk_unlock(&cache->lock);
+	glk_stream_retire(&cache->streams, stream);
 }
 
 int glk_cache_stream_leave(struct glk_cache *cache, struct CUstream_st *stream)
@@ -21,10 +21,10 @@ int glk_cache_stream_leave(struct glk_cache *cache, struct CUstream_st *stream)
 	/* pairs with: glk_cache_start */
 	if (!glk_load_acquire(&cache->started))
 		return 0;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	glk_quick_end(cache, glk_stream_name(stream));
-	glk_unlock(cache->lock);
-	err = glk_stream_leave(cache->streams, stream);
+	glk_unlock(&cache->lock);
+	err = glk_stream_leave(&cache->streams, stream);
 	return err == -ENOENT ? 0 : err;
 }
 
@@ -38,7 +38,7 @@ static int depends(
 	err = glk_cache_start(cache);
 	if (err)
 		return err;
-	err = glk_stream_get(cache->streams, stream, &facts, ret_stream);
+	err = glk_stream_get(&cache->streams, stream, &facts, ret_stream);
 	if (err)
 		return err;
 	/* the order of a graph is none of its streams' own */
@@ -56,13 +56,13 @@ int glk_cache_event_recorded(struct glk_cache *cache, const struct CUevent_st *e
 	err = depends(cache, stream, &id);
 	if (err)
 		return err;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	if (id)
-		err = glk_note_record(cache->streams, event,
-			glk_stream_enter(cache->streams, id));
+		err = glk_note_record(
+			&cache->streams, event, glk_stream_enter(&cache->streams, id));
 	else
-		glk_note_forget(cache->streams, event);
-	glk_unlock(cache->lock);
+		glk_note_forget(&cache->streams, event);
+	glk_unlock(&cache->lock);
 	return err;
 }
 
@@ -75,9 +75,9 @@ int glk_cache_stream_waited(struct glk_cache *cache, struct CUstream_st *stream,
 	err = depends(cache, stream, &id);
 	if (err || !id)
 		return err;
-	glk_lock(cache->lock);
-	glk_note_wait(cache->streams, event, glk_stream_enter(cache->streams, id));
-	glk_unlock(cache->lock);
+	glk_lock(&cache->lock);
+	glk_note_wait(&cache->streams, event, glk_stream_enter(&cache->streams, id));
+	glk_unlock(&cache->lock);
 	return 0;
 }
 
@@ -85,7 +85,7 @@ void glk_cache_event_forget(struct glk_cache *cache, const struct CUevent_st *ev
 {
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return;
-	glk_lock(cache->lock);
-	glk_note_forget(cache->streams, event);
-	glk_unlock(cache->lock);
+	glk_lock(&cache->lock);
+	glk_note_forget(&cache->streams, event);
+	glk_unlock(&cache->lock);
 }

@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "cache/ahead.h"
+#include "cache/arena/request.h"
 #include "cache/graph/graph.h"
 
 #include <errno.h>
@@ -25,17 +26,15 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->pool = pool;
 	cache->node = glk_pool_gpu(pool, device);
 	glk_node_describe(cache->node, conf, &info);
-	cache->small_most =
-		cache->node->page_size[GLK_CLASS_SMALL] >> GLK_EIGHTH_SHIFT;
+	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] >> GLK_EIGHTH_SHIFT;
 	cache->conf = conf;
 	cache->device = device;
 	glk_seats_number(cache);
-	cache->home = cache;
-	cache->first = cache - device;
-	cache->lock = &cache->own.lock;
-	cache->streams = &cache->own.streams;
-	glk_lock_init(cache->lock, GLK_RANK_DEVICE);
-	glk_lock_time(cache->lock, glk_conf_hold_clock(conf));
+	cache->arena.gpu = cache;
+	cache->arena.ops = &glk_arena_common;
+	cache->arena.binned = cache - device;
+	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
+	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	glk_imports_init(&cache->imports, drv, cache->node);
 	return 0;
@@ -74,17 +73,18 @@ static int make_rows(struct glk_cache *cache)
 
 static int start(struct glk_cache *cache)
 {
-	struct glk_map_size size = {.step = STEP_PART * cache->memory,
-		.most = cache->conf->map_span};
+	struct glk_map_size size = {
+		.step = STEP_PART * cache->memory, .most = cache->conf->map_span};
 	int err;
 
-	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf, size);
+	err = glk_map_init(
+		&cache->arena.map, cache->pool, cache->node, cache->conf, size);
 	if (err)
 		return err;
-	err = glk_streams_init(cache->streams, cache->drv, cache->device, cache->lock);
+	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
 	if (err)
 		goto map;
-	cache->streams->opportunistic = cache->conf->stream_opportunistic;
+	cache->streams.opportunistic = cache->conf->stream_opportunistic;
 	err = make_rows(cache);
 	if (err)
 		goto streams;
@@ -95,9 +95,9 @@ static int start(struct glk_cache *cache)
 rows:
 	free_rows(cache);
 streams:
-	glk_streams_fini(cache->streams);
+	glk_streams_fini(&cache->streams);
 map:
-	glk_map_fini(&cache->map);
+	glk_map_fini(&cache->arena.map);
 	return err;
 }
 
@@ -107,7 +107,7 @@ int glk_cache_start(struct glk_cache *cache)
 
 	if (glk_load_acquire(&cache->started)) /* pairs with: the release below */
 		return 0;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err) {
@@ -116,7 +116,7 @@ int glk_cache_start(struct glk_cache *cache)
 			glk_ahead_start(cache);
 		}
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return err;
 }
 
@@ -124,9 +124,9 @@ int glk_cache_start(struct glk_cache *cache)
  * Unmaps everything and releases the pages. What the driver keeps is booked as such and asked
  * for again below; a GPU that is lost is asked nothing more.
  */
-static int empty_map(struct glk_cache *cache)
+static int empty_map(struct glk_arena *arena)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	uint32_t end = glk_map_end(map);
 
 	if (!end)
@@ -151,7 +151,7 @@ static int empty_map(struct glk_cache *cache)
 		page->in_use = GLK_NO_SLOT;
 		err = glk_mapping_remove(map, m.first, m.last);
 		if (!err && !page->aliases)
-			err = glk_node_release(cache->node, id);
+			err = glk_node_release(arena->gpu->node, id);
 		if (err == -ENODEV)
 			return err;
 		slot = m.last;
@@ -165,9 +165,10 @@ static bool is_kept(const struct glk_map *map, uint32_t slot)
 }
 
 /* A run at a time. */
-int glk_cache_empty_kept(struct glk_cache *cache)
+int glk_arena_empty_kept(struct glk_arena *arena)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_drv *drv = arena->gpu->drv;
+	struct glk_map *map = &arena->map;
 	uint32_t end = glk_map_end(map);
 	int err = 0, failed;
 
@@ -180,7 +181,7 @@ int glk_cache_empty_kept(struct glk_cache *cache)
 		first = slot;
 		while (slot + 1 < end && is_kept(map, slot + 1))
 			slot++;
-		failed = cache->drv->ops->unmap(cache->drv, glk_slot_addr(map, first),
+		failed = drv->ops->unmap(drv, glk_slot_addr(map, first),
 			(size_t)(slot - first + 1) << map->shift);
 		if (failed && !err)
 			err = failed;
@@ -190,7 +191,7 @@ int glk_cache_empty_kept(struct glk_cache *cache)
 	return err;
 }
 
-/* The same for pages of the GPU, whichever call of the driver lost them, in which cache. */
+/* The same for pages of the GPU, whichever call of the driver lost them, in which arena. */
 static int release_lost(struct glk_cache *cache)
 {
 	uint32_t last = glk_load_relaxed(&cache->pool->pages.used);
@@ -209,15 +210,11 @@ static int release_lost(struct glk_cache *cache)
 	return err;
 }
 
-static int empty(struct glk_cache *cache)
+int glk_arena_empty(struct glk_arena *arena)
 {
-	int err = empty_map(cache), failed;
+	int err = empty_map(arena), failed;
 
-	failed = err == -ENODEV ? 0 : glk_cache_empty_kept(cache);
-	err = err ? err : failed;
-	if (err == -ENODEV || cache->home != cache)
-		return err;
-	failed = release_lost(cache);
+	failed = err == -ENODEV ? 0 : glk_arena_empty_kept(arena);
 	return err ? err : failed;
 }
 
@@ -231,19 +228,21 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_ahead_stop(cache);
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
-		err = glk_graph_fini(cache, empty);
-		failed = empty(cache);
+		err = glk_graph_fini(cache);
+		failed = glk_arena_empty(&cache->arena);
+		err = err ? err : failed;
+		failed = err == -ENODEV ? 0 : release_lost(cache);
 		err = err ? err : failed;
 		glk_seats_fini(cache);
 		free_rows(cache);
-		glk_streams_fini(cache->streams);
-		glk_map_fini(&cache->map);
+		glk_streams_fini(&cache->streams);
+		glk_map_fini(&cache->arena.map);
 		glk_store_relaxed(&cache->started, false);
 	}
 	glk_lock_fini(&cache->dependencies);
 	failed = glk_imports_fini(&cache->imports, &imports);
 	err = err ? err : failed;
 	*ret_live += imports;
-	glk_lock_fini(cache->lock);
+	glk_lock_fini(&cache->lock);
 	return err;
 }

@@ -8,8 +8,9 @@
  * 0, -ENOMEM, or the driver's error; the next call tries again. */
 int glk_cache_start(struct glk_cache *cache);
 
-/* Mappings that the driver refused to take away are tried once more; the GPU is idle. 0 or its
- * first error. */
-int glk_cache_empty_kept(struct glk_cache *cache);
+/* Unmaps all of an arena and releases its pages; the GPU is idle. 0 or the driver's first error. */
+int glk_arena_empty(struct glk_arena *arena);
+/* Mappings that the driver refused to take away are tried once more; likewise. */
+int glk_arena_empty_kept(struct glk_arena *arena);
 
 #endif

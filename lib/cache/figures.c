@@ -4,10 +4,9 @@
 
 #include <string.h>
 
-/* What a cache has in tables and pages: that of the GPU, or a pool of graphs. */
-static void gather_map(struct glk_cache *cache, struct glake_stats *s)
+/* What an arena has in tables and pages. */
+static void gather_map(const struct glk_map *map, struct glake_stats *s)
 {
-	struct glk_map *map = &cache->map;
 	uint64_t hole;
 
 	if (!map->pool)
@@ -20,7 +19,7 @@ static void gather_map(struct glk_cache *cache, struct glake_stats *s)
 	s->free_pages += map->idle_slots << map->shift;
 	s->mapped += map->mapped_bytes;
 	s->address_space += map->size;
-	s->metadata += glk_map_bytes(map) + glk_slab_bytes(&cache->seats);
+	s->metadata += glk_map_bytes(map);
 }
 
 static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
@@ -30,9 +29,9 @@ static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (graphs->at[i].state == GLK_GRAPH_FREE)
 			continue;
-		gather_map(&graphs->at[i].cache, s);
+		gather_map(&graphs->at[i].arena.map, s);
 		s->pools++;
-		s->pool_held += graphs->at[i].cache.map.page_bytes;
+		s->pool_held += graphs->at[i].arena.map.page_bytes;
 	}
 }
 
@@ -64,15 +63,15 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->stitches = cache->stitches;
 	s->flushes = cache->flushes;
 	s->oom = cache->oom;
-	s->hold_max = cache->lock->hold_max;
+	s->hold_max = cache->lock.hold_max;
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
 	s->metadata = glk_slab_bytes(&cache->pool->pages) +
-		glk_slab_bytes(&cache->crowds) +
+		glk_slab_bytes(&cache->seats) + glk_slab_bytes(&cache->crowds) +
 		cache->last_row *
 			(sizeof(struct glk_row) + GLK_BINS * sizeof(struct glk_bin));
-	gather_map(cache, s);
+	gather_map(&cache->arena.map, s);
 	gather_graphs(cache, s);
-	gather_streams(cache->streams, s);
+	gather_streams(&cache->streams, s);
 	/* what is taken and not given lies in bins, or is out and was freed */
 	s->quick = s->quick > s->given ? s->quick - s->given : 0;
 	s->free_pages += glk_node_free(cache->node);
@@ -82,9 +81,9 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 {
 	struct glake_stats s = {.sz = sizeof(s)};
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	gather(cache, &s);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	/* pairs with: the release in publish; another thread may just have begun */
 	s.peak_live = glk_load_acquire(&cache->started) ? glk_seats_peak(cache) : 0;
 	s.reserved = glk_load_relaxed(&cache->node->held);
@@ -96,7 +95,7 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	if (glk_load_relaxed(&cache->started)) {
 		uint64_t peak = glk_seats_peak(cache);
 
@@ -106,6 +105,6 @@ void glk_cache_reset_peaks(struct glk_cache *cache)
 		glk_seats_reset_peak(cache);
 	}
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
-	glk_lock_forget(cache->lock);
-	glk_unlock(cache->lock);
+	glk_lock_forget(&cache->lock);
+	glk_unlock(&cache->lock);
 }

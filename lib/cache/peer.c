@@ -11,12 +11,12 @@
 static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
-	int err = glk_map_access(&cache->map, sweep), failed;
+	int err = glk_map_access(&cache->arena.map, sweep), failed;
 
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (graphs->at[i].state == GLK_GRAPH_FREE || (err && !sweep->anyway))
 			continue;
-		failed = glk_map_access(&graphs->at[i].cache.map, sweep);
+		failed = glk_map_access(&graphs->at[i].arena.map, sweep);
 		err = failed ? failed : err;
 	}
 	if (err && !sweep->anyway)
@@ -51,7 +51,7 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 	uint64_t peers, bit = UINT64_C(1) << peer;
 	int err = 0;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	/* the page under way is mapped for the peers there were */
 	glk_ahead_settle(cache);
 	glk_imports_hold(&cache->imports);
@@ -61,6 +61,6 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 	if (!err)
 		glk_store_relaxed(&cache->node->peers, on ? peers | bit : peers & ~bit);
 	glk_imports_let_go(&cache->imports);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return err;
 }

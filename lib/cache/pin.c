@@ -13,8 +13,8 @@
  *		its addresses. That holds in pools of graphs, which do not end before
  */
 #include "base/error.h"
-#include "cache/graph/graph.h"
-#include "cache/bin/quick.h"
+#include "cache/arena/request.h"
+#include "cache/block.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -62,10 +62,10 @@ static int pin(struct glk_extent *e)
 	return 0;
 }
 
-static struct glk_pin pin_of(struct glk_cache *at, const struct glk_extent *e)
+static struct glk_pin pin_of(struct glk_arena *arena, const struct glk_extent *e)
 {
-	const struct glk_map *map = &at->map;
-	struct glk_pin pin = {.at = at,
+	const struct glk_map *map = &arena->map;
+	struct glk_pin pin = {.arena = arena,
 		.base = glk_load_relaxed(&e->addr),
 		.size = glk_extent_asked(e),
 		.first = glk_extent_first(map, e)};
@@ -83,7 +83,7 @@ int glk_cache_pin(
 	struct glk_extent *e;
 	int err = -EINVAL;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	e = find(cache, addr, &range);
 	if (e && inside)
 		addr = glk_load_relaxed(&e->addr);
@@ -93,16 +93,16 @@ int glk_cache_pin(
 		err = pin(e);
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		if (!err)
-			*ret_pin = pin_of(glk_cache_of(range), e);
+			*ret_pin = pin_of(glk_arena_of(range), e);
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return e ? err : glk_block_refuse(cache, addr);
 }
 
 /* Under the lock: that of page number `i`. */
 static struct glk_mapping mapping_of(struct glk_pin *pin, size_t i)
 {
-	const struct glk_map *map = &pin->at->map;
+	const struct glk_map *map = &pin->arena->map;
 	bool on = pin->behind && i == (size_t)pin->asked + 1;
 	struct glk_mapping m = glk_mapping_at(map, on ? pin->behind : pin->first);
 
@@ -116,20 +116,20 @@ static struct glk_mapping mapping_of(struct glk_pin *pin, size_t i)
 struct glk_share_page glk_pin_page(void *of, size_t i)
 {
 	struct glk_pin *pin = of;
-	const struct glk_map *map = &pin->at->map;
+	const struct glk_map *map = &pin->arena->map;
 	struct glk_mapping m;
 	struct glk_share_page p;
 	const struct glk_page *page;
 	uint64_t begin, end = pin->base + pin->size;
 
 	/* what is said of its slots lies in words with what is said of others */
-	glk_lock(pin->at->lock);
+	glk_lock(&pin->arena->gpu->lock);
 	m = mapping_of(pin, i);
 	begin = glk_slot_addr(map, m.first);
 	page = glk_map_page(map, map->page[m.first]);
 	p = (struct glk_share_page){
 		.handle = page->handle, .size = page->size, .able = page->able};
-	glk_unlock(pin->at->lock);
+	glk_unlock(&pin->arena->gpu->lock);
 	if (pin->base > begin)
 		p.offset = pin->base - begin;
 	p.length = (end - begin < p.size ? end - begin : p.size) - p.offset;
@@ -137,14 +137,15 @@ struct glk_share_page glk_pin_page(void *of, size_t i)
 }
 
 /* The last pin of a block that was freed: it goes back behind its streams. */
-static void put_back(struct glk_cache *cache, struct glk_cache *at, struct glk_extent *e)
+static void put_back(struct glk_arena *arena, struct glk_extent *e)
 {
+	struct glk_streams *streams = &arena->gpu->streams;
 	struct glk_use use = {.streams = glk_block_marks(e)};
 
-	use.tick = glk_clock_tick(cache->streams, NULL);
-	glk_clock_join(cache->streams, use.streams, use.tick);
-	at->held--;
-	glk_block_put_back(at, e, &use);
+	use.tick = glk_clock_tick(streams, NULL);
+	glk_clock_join(streams, use.streams, use.tick);
+	arena->held--;
+	glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 }
 
 /*
@@ -157,15 +158,15 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 	struct glk_extent *e;
 	uint32_t pins;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	e = find(cache, addr, &range);
 	pins = e ? pins_of(e) : 0;
 	if (pins & PINS_MOST) {
 		set_pins(e, pins - 1);
 		if (pins - 1 == HELD)
-			put_back(cache, glk_cache_of(range), e);
+			put_back(glk_arena_of(range), e);
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	if (pins & PINS_MOST)
 		return 0;
 	return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
@@ -173,7 +174,7 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 		addr);
 }
 
-bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t streams)
+bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t streams)
 {
 	uint32_t pins = pins_of(e);
 
@@ -181,25 +182,27 @@ bool glk_pin_hold(struct glk_cache *cache, struct glk_extent *e, uint64_t stream
 		return false;
 	e->marks = glk_block_marks(e) | streams;
 	set_pins(e, pins | HELD);
-	cache->held++;
+	arena->held++;
 	return true;
 }
 
 void glk_pin_describe(
-	struct glk_cache *cache, const struct glk_extent *e, struct glake_block *block)
+	struct glk_arena *arena, const struct glk_extent *e, struct glake_block *block)
 {
+	const struct glk_node *node = arena->gpu->node;
+	const struct glk_map *map = &arena->map;
 	uint32_t able = GLK_PAGE_EXPORT_FD | GLK_PAGE_FABRIC | GLK_PAGE_RDMA;
-	struct glk_pin pin = pin_of(cache, e);
+	struct glk_pin pin = pin_of(arena, e);
 
 	for (uint32_t slot = pin.first; slot <= pin.last;) {
-		able &= glk_map_page(&cache->map, cache->map.page[slot])->able;
-		slot = glk_mapping_at(&cache->map, slot).last + 1;
+		able &= glk_map_page(map, map->page[slot])->able;
+		slot = glk_mapping_at(map, slot).last + 1;
 	}
 	block->can |= able & GLK_PAGE_EXPORT_FD ? GLAKE_CAN_EXPORT : 0;
 	block->can |= able & GLK_PAGE_FABRIC ? GLAKE_CAN_FABRIC : 0;
 	block->can |= able & GLK_PAGE_RDMA ? GLAKE_CAN_RDMA : 0;
-	block->can |= cache->node->caps & GLAKE_CAP_DMABUF ? GLAKE_CAN_DMABUF : 0;
+	block->can |= node->caps & GLAKE_CAP_DMABUF ? GLAKE_CAN_DMABUF : 0;
 	block->can |= e->whole ? GLAKE_CAN_CONTIGUOUS : 0;
 	block->exports = pins_of(e);
-	block->peers = glk_load_relaxed(&cache->node->peers);
+	block->peers = glk_load_relaxed(&node->peers);
 }

@@ -80,10 +80,10 @@ static struct CUstream_st *renew(struct CUstream_st *stream)
 /* Between two requests, whose lock keeps the tables at rest. */
 static void walk(void)
 {
-	glk_lock(rig.cache.lock);
-	if (glk_map_verify(&rig.cache.map))
+	glk_lock(&rig.cache.lock);
+	if (glk_map_verify(&rig.cache.arena.map))
 		count(&wrong, "the books");
-	glk_unlock(rig.cache.lock);
+	glk_unlock(&rig.cache.lock);
 }
 
 static void *run(void *arg)
@@ -146,7 +146,7 @@ int main(void)
 	s = rig_figures(&rig);
 	tap_note("%" PRIu64 " served, %" PRIu64 " hits, %" PRIu64 " stitched, %" PRIu64
 		 " waits, %" PRIu64 " refused",
-		s.allocs, s.hits, s.stitches, rig.cache.streams->waits, s.oom);
+		s.allocs, s.hits, s.stitches, rig.cache.streams.waits, s.oom);
 	is_int(glk_load_relaxed(&wrong), 0,
 		"all in stream order, all found, all taken back");
 	is_int((int64_t)s.oom, glk_load_relaxed(&refused),

@@ -92,7 +92,7 @@ int main(void)
 	ok(glk_load_relaxed(&rig.cache.seats.used) <= ALIVE, "%u seats",
 		glk_load_relaxed(&rig.cache.seats.used));
 	is_int(glk_load_relaxed(&rig.cache.seats.live), 0, "all of them free");
-	is_int(rig.cache.streams->slab.used, STREAMS, "rows for the streams");
+	is_int(rig.cache.streams.slab.used, STREAMS, "rows for the streams");
 	is_int(glk_region_bytes(), regions, "the library's memory is as it was");
 	s = rig_figures(&rig);
 	ok(s.metadata <= 4 * metadata,
@@ -108,8 +108,9 @@ int main(void)
 	is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
 	s = rig_figures(&rig);
 	is_int(s.live + s.given + s.live_blocks + s.quick + s.reserved, 0, "to nothing");
-	ok(glk_load_relaxed(&rig.cache.map.extents.live) < 8, "with %u extents left",
-		glk_load_relaxed(&rig.cache.map.extents.live));
+	ok(glk_load_relaxed(&rig.cache.arena.map.extents.live) < 8,
+		"with %u extents left",
+		glk_load_relaxed(&rig.cache.arena.map.extents.live));
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 	return tap_done();

@@ -5,8 +5,8 @@
  */
 #include "stress/program/program.h"
 
-#include "cache/graph/graph.h"
 #include "cache/bin/quick.h"
+#include "cache/graph/graph.h"
 #include "seed.h"
 
 /* A mistake shows in a few programs out of a hundred; these are enough for all of them. */
@@ -27,10 +27,12 @@ enum mistake {
 
 static const char *const names[MISTAKES] = {
 	[TICK_TOO_EARLY] = "the ticket of a free is taken before its last use",
-	[SECOND_STREAM_FORGOTTEN] = "only one of the streams that used a block is remembered",
+	[SECOND_STREAM_FORGOTTEN] =
+		"only one of the streams that used a block is remembered",
 	[NO_LIMBO] = "a mapping goes without its work having finished",
 	[WAIT_LEFT_OUT] = "a stream wait is counted and not made",
-	[NOTED_TOO_LATE] = "an event of the program is taken for one recorded at the wait",
+	[NOTED_TOO_LATE] =
+		"an event of the program is taken for one recorded at the wait",
 	[END_FORGOTTEN] = "a stream that ends is taken for one without work",
 	[CAPTURE_NOT_SEEN] = "a capture is not seen",
 };
@@ -46,24 +48,22 @@ uint64_t __wrap_glk_clock_tick(struct glk_streams *streams, struct glk_stream *s
 	return tick - (planted == TICK_TOO_EARLY);
 }
 
-void __real_glk_quick_merge(
-	struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
-void __wrap_glk_quick_merge(
-	struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
-void __wrap_glk_quick_merge(
-	struct glk_cache *cache, uint32_t extent, const struct glk_use *use)
+void __real_glk_arena_merge(
+	struct glk_arena *arena, uint32_t extent, const struct glk_use *use);
+void __wrap_glk_arena_merge(
+	struct glk_arena *arena, uint32_t extent, const struct glk_use *use);
+void __wrap_glk_arena_merge(
+	struct glk_arena *arena, uint32_t extent, const struct glk_use *use)
 {
 	struct glk_use forgot = *use;
 
 	if (planted == SECOND_STREAM_FORGOTTEN)
 		forgot.streams &= -forgot.streams;
-	__real_glk_quick_merge(cache, extent, &forgot);
+	__real_glk_arena_merge(arena, extent, &forgot);
 }
 
-bool __real_glk_clock_finished(
-	struct glk_streams *streams, const struct glk_use *use);
-bool __wrap_glk_clock_finished(
-	struct glk_streams *streams, const struct glk_use *use);
+bool __real_glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
+bool __wrap_glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
 bool __wrap_glk_clock_finished(struct glk_streams *streams, const struct glk_use *use)
 {
 	return planted == NO_LIMBO || __real_glk_clock_finished(streams, use);
@@ -78,8 +78,8 @@ int __wrap_glk_event_cover(
 {
 	/* the newest event in flight, whatever it covers */
 	if (planted == WAIT_LEFT_OUT && s->count) {
-		*ret_slot = (s->head + s->count + GLK_STREAM_EVENTS - 1) %
-			GLK_STREAM_EVENTS;
+		*ret_slot =
+			(s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
 		s->ring[*ret_slot].tick = streams->tick;
 		return 0;
 	}

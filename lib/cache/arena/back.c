@@ -12,7 +12,7 @@
 
 /* An extent that is to be backed. */
 struct job {
-	struct glk_cache *cache;
+	struct glk_arena *arena;
 	struct glk_map *map;
 	struct glk_request *request;
 	const struct glk_extent *e;
@@ -24,7 +24,8 @@ struct job {
 /* A run of slots without a page, and what is to be mapped there. */
 struct run {
 	uint32_t first, last;
-	uint32_t lead, large; /* single pages at its beginning, then large ones; single ones */
+	uint32_t lead,
+		large; /* single pages at its beginning, then large ones; single ones */
 };
 
 /* What would be mapped behind a run: at an end in a slot that others may use too, single pages. */
@@ -52,8 +53,7 @@ static bool next_run(const struct job *job, uint32_t slot, struct run *ret_run)
 	if (first == GLK_BITS_NONE)
 		return false;
 	behind = glk_bits_first(mapped, first, job->last);
-	*ret_run = plan_run(
-		job, first, behind == GLK_BITS_NONE ? job->last : behind - 1);
+	*ret_run = plan_run(job, first, behind == GLK_BITS_NONE ? job->last : behind - 1);
 	return true;
 }
 
@@ -78,7 +78,7 @@ static struct glk_need count_need(const struct job *job)
 /* Removes the mappings of pages that are in use elsewhere: one call a run of them. */
 static int clear_stale(const struct job *job)
 {
-	struct glk_limbo limbo = glk_request_limbo(job->cache);
+	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	struct glk_map *map = job->map;
 	uint32_t slot = job->first;
 
@@ -107,7 +107,7 @@ static int clear_stale(const struct job *job)
 /* Idle large pages that would serve one end and lie idle beside it go elsewhere. */
 static int clear_ends(const struct job *job)
 {
-	struct glk_limbo limbo = glk_request_limbo(job->cache);
+	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	const uint32_t ends[] = {job->first, job->last};
 	int err = 0;
 
@@ -127,7 +127,7 @@ static int clear_ends(const struct job *job)
 
 static int map_page(struct job *job, uint32_t slot, uint32_t *list)
 {
-	uint32_t id = glk_supply_pop(job->cache, list);
+	uint32_t id = glk_supply_pop(job->arena, list);
 	int err;
 
 	job->request->stitched |= glk_map_page(job->map, id)->aliases > 0;
@@ -199,7 +199,7 @@ static int stitch(struct job *job)
 	if (err)
 		return err;
 	need = count_need(job);
-	err = glk_supply_get(job->cache, job->request, &need, &job->supply);
+	err = glk_supply_get(job->arena, job->request, &need, &job->supply);
 	if (err)
 		return err;
 	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
@@ -208,16 +208,16 @@ static int stitch(struct job *job)
 			break;
 		slot = run.last + 1;
 	}
-	glk_supply_put_back(job->cache, &job->supply);
+	glk_supply_put_back(job->arena, &job->supply);
 	if (err)
 		undo(job);
 	return err;
 }
 
-int glk_back(struct glk_cache *cache, struct glk_request *request, uint32_t extent)
+int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
-	struct glk_map *map = &cache->map;
-	struct job job = {.cache = cache,
+	struct glk_map *map = &arena->map;
+	struct job job = {.arena = arena,
 		.map = map,
 		.request = request,
 		.e = glk_extent_at(map, extent)};
@@ -226,14 +226,14 @@ int glk_back(struct glk_cache *cache, struct glk_request *request, uint32_t exte
 
 	job.first = glk_extent_first(map, job.e);
 	job.last = glk_extent_last(map, job.e);
-	glk_ahead_meet(cache, job.first, job.last);
+	glk_ahead_meet(arena, job.first, job.last);
 	if (request->trim)
 		err = clear_ends(&job);
 	if (err)
 		return err;
 	/* behind the streams that used last what is usable as it is */
 	if (!request->own)
-		err = glk_request_order_run(cache, request, job.first, job.last);
+		err = glk_request_order_run(arena, request, job.first, job.last);
 	if (err)
 		return err;
 	glk_slots_enter(map, job.first, job.last);
@@ -243,12 +243,4 @@ int glk_back(struct glk_cache *cache, struct glk_request *request, uint32_t exte
 	if (err)
 		glk_slots_leave(map, job.first, job.last, &never);
 	return err;
-}
-
-void glk_unback(struct glk_cache *cache, uint32_t extent, const struct glk_use *use)
-{
-	struct glk_map *map = &cache->map;
-	const struct glk_extent *e = glk_extent_at(map, extent);
-
-	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), use);
 }

@@ -5,67 +5,72 @@
  * known to be behind it, to have finished, or behind a stream wait.
  */
 #include "base/conf.h"
-#include "cache/graph/graph.h"
+#include "cache/arena/request.h"
 
 /* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
-static bool foreign(const struct glk_stream *stream, const struct glk_use *use)
+bool glk_request_foreign(const struct glk_stream *stream, const struct glk_use *use)
 {
 	return stream->bit == GLK_STREAM_CROWD ||
 		(use->streams & ~glk_stream_mask(stream));
 }
 
-/* In a pool of graphs, see settle.c. No wait of ours can be in a graph. */
-static bool graph_may(struct glk_cache *cache, const struct glk_request *request,
+/* Whether memory needs no look. */
+static bool is_own(const struct glk_arena *arena, const struct glk_stream *stream,
 	const struct glk_use *use)
 {
-	if (!foreign(request->stream, use) &&
-		(!request->capture || use->tick > glk_graph_of(cache)->since))
-		return true;
-	return glk_clock_finished(cache->streams, use);
+	return arena->ops->own && !glk_request_foreign(stream, use);
 }
 
-/* Whether memory needs no look: in a pool of graphs all does. */
-static bool is_own(const struct glk_cache *cache, const struct glk_stream *stream,
-	const struct glk_use *use)
-{
-	return cache->home == cache && !foreign(stream, use);
-}
-
-bool glk_request_may(struct glk_cache *cache, const struct glk_request *request,
+bool glk_request_may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits)
 {
-	if (cache->home != cache) {
-		*ret_waits = 0;
-		return graph_may(cache, request, use);
-	}
-	*ret_waits = glk_clock_waits(cache->streams, use, request->stream);
-	return !*ret_waits ||
-		(*ret_waits < GLK_WAITS_NEVER && cache->conf->stream_internal_dependencies);
+	return arena->ops->may(arena, request, use, ret_waits);
 }
 
 int glk_request_order(
-	struct glk_cache *cache, struct glk_request *request, struct glk_use *use)
+	struct glk_arena *arena, struct glk_request *request, struct glk_use *use)
 {
-	if (!foreign(request->stream, use))
+	if (!glk_request_foreign(request->stream, use))
 		return 0;
-	if (cache->home != cache) {
-		use->streams &= glk_stream_mask(request->stream);
-		return 0;
-	}
-	if (glk_clock_waits(cache->streams, use, request->stream)) {
-		request->called = true;
-		cache->rungs[GLAKE_RUNG_CROSS_STREAM]++;
-	}
-	return glk_clock_order(cache->streams, use, request->stream);
+	return arena->ops->order(arena, request, use);
 }
 
-int glk_request_order_page(
-	struct glk_cache *cache, struct glk_request *request, uint32_t id)
+static bool common_may(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_use *use, unsigned *ret_waits)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_cache *gpu = arena->gpu;
+
+	*ret_waits = glk_clock_waits(&gpu->streams, use, request->stream);
+	return !*ret_waits ||
+		(*ret_waits < GLK_WAITS_NEVER && gpu->conf->stream_internal_dependencies);
+}
+
+static int common_order(
+	struct glk_arena *arena, struct glk_request *request, struct glk_use *use)
+{
+	struct glk_cache *gpu = arena->gpu;
+
+	if (glk_clock_waits(&gpu->streams, use, request->stream)) {
+		request->called = true;
+		gpu->rungs[GLAKE_RUNG_CROSS_STREAM]++;
+	}
+	return glk_clock_order(&gpu->streams, use, request->stream);
+}
+
+const struct glk_arena_ops glk_arena_common = {
+	.may = common_may,
+	.order = common_order,
+	.own = true,
+	.waits = true,
+};
+
+int glk_request_order_page(
+	struct glk_arena *arena, struct glk_request *request, uint32_t id)
+{
+	struct glk_map *map = &arena->map;
 	struct glk_page *page = glk_map_page(map, id);
 	struct glk_use use = glk_page_use(map, id), was = use;
-	int err = glk_request_order(cache, request, &use);
+	int err = glk_request_order(arena, request, &use);
 
 	if (use.streams == was.streams && use.tick == was.tick)
 		return err;
@@ -79,9 +84,9 @@ int glk_request_order_page(
 
 /* Whether all stale mappings that reach into a place may go now. */
 static bool stale_ready(
-	struct glk_cache *cache, struct glk_map *map, uint32_t first, uint32_t last)
+	struct glk_arena *arena, struct glk_map *map, uint32_t first, uint32_t last)
 {
-	struct glk_limbo limbo = glk_request_limbo(cache);
+	struct glk_limbo limbo = glk_request_limbo(arena);
 	uint32_t slot = first;
 
 	while (slot <= last) {
@@ -154,7 +159,8 @@ static struct glk_use use_of(const struct glk_map *map, const struct part *part)
 			    : glk_use_at(map, part->first);
 }
 
-static void set_use(struct glk_map *map, const struct part *part, const struct glk_use *use)
+static void set_use(
+	struct glk_map *map, const struct part *part, const struct glk_use *use)
 {
 	if (part->shared)
 		glk_map_page(map, map->page[part->first])->use = *use;
@@ -162,10 +168,10 @@ static void set_use(struct glk_map *map, const struct part *part, const struct g
 		glk_use_set(map, part->first, part->last, use);
 }
 
-int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
+int glk_request_order_run(struct glk_arena *arena, struct glk_request *request,
 	uint32_t first, uint32_t last)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	struct same same = {0};
 	struct part part;
 	int err;
@@ -174,11 +180,11 @@ int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
 		slot = part.last + 1) {
 		struct glk_use use = use_of(map, &part);
 
-		if (!foreign(request->stream, &use))
+		if (!glk_request_foreign(request->stream, &use))
 			continue;
 		if (!is_same(&same, &use)) {
 			same.was = use;
-			err = glk_request_order(cache, request, &use);
+			err = glk_request_order(arena, request, &use);
 			if (err)
 				return err;
 			same.is = use;
@@ -192,18 +198,18 @@ int glk_request_order_run(struct glk_cache *cache, struct glk_request *request,
  * policy forbids the use. */
 static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *same)
 {
-	struct glk_cache *cache = seek->cache;
+	struct glk_arena *arena = seek->arena;
 
 	if (is_same(same, use)) {
 		*use = same->is;
 		return true;
 	}
 	same->was = *use;
-	glk_clock_forget(cache->streams, use);
+	glk_clock_forget(&arena->gpu->streams, use);
 	same->is = *use;
 	same->waits = 0;
-	return is_own(cache, seek->request->stream, use) ||
-		glk_request_may(cache, seek->request, use, &same->waits);
+	return is_own(arena, seek->request->stream, use) ||
+		glk_request_may(arena, seek->request, use, &same->waits);
 }
 
 /* Whether a stream was the last to use all of a run, as far as one look at each word tells. */
@@ -242,7 +248,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	struct same same = {0};
 	struct part part;
 
-	fit->own = stream->bit != GLK_STREAM_CROWD && seek->cache->home == seek->cache;
+	fit->own = stream->bit != GLK_STREAM_CROWD && seek->arena->ops->own;
 	if (fit->own && all_own(map, first, last, glk_stream_mask(stream)))
 		return true;
 	for (uint32_t slot = first; slot <= last && next_part(map, slot, last, &part);
@@ -251,7 +257,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 		uint64_t streams = use.streams;
 
 		fit->own &= !part.shared;
-		if (is_own(seek->cache, stream, &use))
+		if (is_own(seek->arena, stream, &use))
 			continue;
 		fit->own = false;
 		if (!look(seek, &use, &same))
@@ -278,10 +284,10 @@ static bool taken_before(struct glk_map *map, const struct glk_mapping *m)
 
 /* Counts the slots of a place whose page is taken by an earlier one; false if one of them may
  * not lose its mapping now. */
-static bool count_taken(struct glk_cache *cache, struct glk_map *map, uint32_t first,
+static bool count_taken(struct glk_arena *arena, struct glk_map *map, uint32_t first,
 	uint32_t last, struct glk_fit *fit)
 {
-	struct glk_limbo limbo = glk_request_limbo(cache);
+	struct glk_limbo limbo = glk_request_limbo(arena);
 
 	map->mark++;
 	for (uint32_t slot = first; slot <= last; slot++) {
@@ -309,11 +315,11 @@ static bool count_taken(struct glk_cache *cache, struct glk_map *map, uint32_t f
 
 /* The same for idle pages at its ends that have to go. */
 static bool ends_ready(
-	struct glk_cache *cache, struct glk_map *map, uint32_t first, uint32_t last)
+	struct glk_arena *arena, struct glk_map *map, uint32_t first, uint32_t last)
 {
 	struct glk_mapping low = glk_fit_end(map, first, first, last);
 	struct glk_mapping high = glk_fit_end(map, last, first, last);
-	struct glk_limbo limbo = glk_request_limbo(cache);
+	struct glk_limbo limbo = glk_request_limbo(arena);
 
 	return (low.first > low.last ||
 		       glk_limbo_ready(&limbo, map, low.first, low.last)) &&
@@ -325,16 +331,16 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 	struct glk_fit *fit, void *arg)
 {
 	const struct glk_seek *seek = arg;
-	struct glk_cache *cache = seek->cache;
+	struct glk_arena *arena = seek->arena;
 
-	if (fit->stale && !stale_ready(cache, map, first_slot, last_slot))
+	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;
-	if (fit->trims && !ends_ready(cache, map, first_slot, last_slot))
+	if (fit->trims && !ends_ready(arena, map, first_slot, last_slot))
 		return false;
 	if (glk_bits_meet(map->shared, map->usable, first_slot, last_slot) &&
-		!count_taken(cache, map, first_slot, last_slot, fit))
+		!count_taken(arena, map, first_slot, last_slot, fit))
 		return false;
-	fit->own = cache->home == cache && glk_clock_alone(cache->streams);
+	fit->own = arena->ops->own && glk_clock_alone(&arena->gpu->streams);
 	if (fit->own)
 		return true;
 	return count_waits(seek, map, first_slot, last_slot, fit);

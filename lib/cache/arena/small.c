@@ -3,16 +3,17 @@
  * Small blocks lie together in slots of their own (map/space/nest.h). Best fit among the holes of
  * those; where there is none that needs no wait, a slot of the common addresses joins them.
  */
+#include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 
 #include <errno.h>
 
 /* The best hole: the smallest that needs no wait, or the one with the fewest; 0: none may be had. */
 static uint32_t choose(
-	struct glk_cache *cache, struct glk_request *request, unsigned *ret_waits)
+	struct glk_arena *arena, struct glk_request *request, unsigned *ret_waits)
 {
 	uint32_t holes[GLK_FIT_CANDIDATES], best = 0;
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	unsigned count, waits, least = GLK_WAITS_NEVER;
 
 	count = glk_tree_find(
@@ -21,7 +22,7 @@ static uint32_t choose(
 		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
 		struct glk_use use = glk_use_of_page(map, slot);
 
-		if (!glk_request_may(cache, request, &use, &waits) || waits >= least)
+		if (!glk_request_may(arena, request, &use, &waits) || waits >= least)
 			continue;
 		best = holes[i];
 		least = waits;
@@ -31,10 +32,10 @@ static uint32_t choose(
 }
 
 /* A slot for small blocks: its free extent. */
-static int open_nest(struct glk_cache *cache, struct glk_request *request,
+static int open_nest(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_fit *fit, uint32_t *ret_extent)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	struct glk_use never = {0};
 	uint32_t slot;
 	int err;
@@ -44,7 +45,7 @@ static int open_nest(struct glk_cache *cache, struct glk_request *request,
 		map, fit->from, fit->offset, glk_slot_bytes(map), ret_extent);
 	if (err)
 		return err;
-	err = glk_back(cache, request, *ret_extent);
+	err = glk_back(arena, request, *ret_extent);
 	if (err)
 		goto give_back;
 	slot = glk_extent_first(map, glk_extent_at(map, *ret_extent));
@@ -73,10 +74,10 @@ static bool is_full(const struct glk_map *map)
 }
 
 static int find_hole(
-	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_hole)
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_hole)
 {
-	struct glk_seek seek = {.cache = cache, .request = request};
-	struct glk_want want = {.size = glk_slot_bytes(&cache->map),
+	struct glk_seek seek = {.arena = arena, .request = request};
+	struct glk_want want = {.size = glk_slot_bytes(&arena->map),
 		.kind = GLK_FIT_NEST,
 		.fn = glk_place_check,
 		.arg = &seek};
@@ -84,60 +85,61 @@ static int find_hole(
 	unsigned waits;
 	int err;
 
-	*ret_hole = choose(cache, request, &waits);
-	if (!*ret_hole && is_full(&cache->map) && glk_quick_yield(cache, request))
-		*ret_hole = choose(cache, request, &waits);
-	if (*ret_hole && (!waits || is_sparse(&cache->map) || is_full(&cache->map)))
+	*ret_hole = choose(arena, request, &waits);
+	if (!*ret_hole && is_full(&arena->map) && arena->binned &&
+		glk_quick_yield(arena->gpu, request))
+		*ret_hole = choose(arena, request, &waits);
+	if (*ret_hole && (!waits || is_sparse(&arena->map) || is_full(&arena->map)))
 		return -EEXIST;
-	if (is_full(&cache->map))
+	if (is_full(&arena->map))
 		return -ENOSPC;
 	if (*ret_hole) {
 		/* a whole slot that needs nothing is better than a wait, and nothing else is */
-		err = glk_fit_search(&cache->map, &want, &fit);
+		err = glk_fit_search(&arena->map, &want, &fit);
 		if (err || fit.maps || fit.waits)
 			return -EEXIST;
-		return open_nest(cache, request, &fit, ret_hole);
+		return open_nest(arena, request, &fit, ret_hole);
 	}
-	err = glk_place_seek(cache, request, &want, &fit);
+	err = glk_place_seek(arena, request, &want, &fit);
 	/* blocks that bins gave back meanwhile may have left one */
-	*ret_hole = err || fit.maps || fit.waits ? choose(cache, request, &waits) : 0;
+	*ret_hole = err || fit.maps || fit.waits ? choose(arena, request, &waits) : 0;
 	if (*ret_hole)
 		return -EEXIST;
-	return err ? err : open_nest(cache, request, &fit, ret_hole);
+	return err ? err : open_nest(arena, request, &fit, ret_hole);
 }
 
 /* Takes the beginning of a hole. */
-static int carve(struct glk_cache *cache, struct glk_request *request, uint32_t hole,
+static int carve(struct glk_arena *arena, struct glk_request *request, uint32_t hole,
 	uint32_t *ret_extent)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	uint64_t offset = glk_extent_at(map, hole)->offset;
 	int err = glk_extent_carve(map, hole, offset, request->rounded, ret_extent);
 
 	if (err)
 		return err;
 	request->own = false;
-	err = glk_back(cache, request, *ret_extent);
+	err = glk_back(arena, request, *ret_extent);
 	if (err)
 		glk_extent_give_back(map, *ret_extent);
 	return err;
 }
 
 int glk_small_alloc(
-	struct glk_cache *cache, struct glk_request *request, uint32_t *ret_extent)
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	struct glk_use never = {0};
 	uint32_t hole, slot;
-	int err = find_hole(cache, request, &hole);
+	int err = find_hole(arena, request, &hole);
 
 	if (err == -EEXIST)
-		return carve(cache, request, hole, ret_extent);
+		return carve(arena, request, hole, ret_extent);
 	if (err)
 		return err;
 	/* the slot was in use for itself, which the block takes over */
 	slot = glk_extent_first(map, glk_extent_at(map, hole));
-	err = carve(cache, request, hole, ret_extent);
+	err = carve(arena, request, hole, ret_extent);
 	glk_slots_leave(map, slot, slot, &never);
 	/* an empty slot is one of all sizes again, unless the block went back there already */
 	if (err && glk_extent_at(map, hole)->nested) {
@@ -150,9 +152,9 @@ int glk_small_alloc(
 }
 
 uint32_t glk_small_behind(
-	struct glk_cache *cache, struct glk_request *request, uint32_t extent)
+	struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
-	struct glk_map *map = &cache->map;
+	struct glk_map *map = &arena->map;
 	const struct glk_extent *e = glk_extent_at(map, extent);
 	const struct glk_extent *n = glk_extent_at(map, e->next);
 	uint32_t made;
@@ -162,5 +164,5 @@ uint32_t glk_small_behind(
 		n->size < request->rounded ||
 		glk_extent_first(map, n) != glk_extent_first(map, e))
 		return 0;
-	return carve(cache, request, e->next, &made) ? 0 : made;
+	return carve(arena, request, e->next, &made) ? 0 : made;
 }

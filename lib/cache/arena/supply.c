@@ -11,6 +11,7 @@
  * the same for a request that needs one page and for one that needs thousands.
  */
 #include "base/conf.h"
+#include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 #define GROUPS 256
 
 struct order {
-	struct glk_cache *cache;
+	struct glk_arena *arena;
 	struct glk_request *request;
 	struct glk_supply *supply;
 	uint32_t small, large; /* missing pages */
@@ -34,7 +35,7 @@ static bool is_done(const struct order *o)
 
 static uint64_t missing(const struct order *o)
 {
-	const struct glk_map *map = &o->cache->map;
+	const struct glk_map *map = &o->arena->map;
 
 	return (((uint64_t)o->small + (uint64_t)o->large * map->large) << map->shift) +
 		o->other;
@@ -42,7 +43,7 @@ static uint64_t missing(const struct order *o)
 
 static void push(struct order *o, uint32_t id)
 {
-	struct glk_map *map = &o->cache->map;
+	struct glk_map *map = &o->arena->map;
 	uint64_t size = glk_map_page(map, id)->size;
 	uint32_t *list = &o->supply->other;
 
@@ -61,26 +62,26 @@ static void push(struct order *o, uint32_t id)
 	*list = id;
 }
 
-uint32_t glk_supply_pop(struct glk_cache *cache, uint32_t *list)
+uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list)
 {
 	uint32_t id = *list;
 
-	*list = glk_page_next(&cache->map, id);
+	*list = glk_page_next(&arena->map, id);
 	return id;
 }
 
-void glk_supply_put_back(struct glk_cache *cache, struct glk_supply *supply)
+void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply)
 {
 	uint32_t *const lists[] = {&supply->small, &supply->large, &supply->other};
 
 	for (size_t i = 0; i < sizeof(lists) / sizeof(*lists); i++) {
 		while (*lists[i]) {
-			uint32_t id = glk_supply_pop(cache, lists[i]);
+			uint32_t id = glk_supply_pop(arena, lists[i]);
 
 			/* lost meanwhile, with a mapping that the driver kept */
-			if (glk_page_state(glk_map_page(&cache->map, id)) ==
+			if (glk_page_state(glk_map_page(&arena->map, id)) ==
 				GLK_PAGE_OWNED)
-				glk_page_put_back(&cache->map, id);
+				glk_page_put_back(&arena->map, id);
 		}
 	}
 }
@@ -88,18 +89,19 @@ void glk_supply_put_back(struct glk_cache *cache, struct glk_supply *supply)
 /* A free page of a class, in the order of the request; 0: none that it may have. */
 static uint32_t take_free(struct order *o, enum glk_class class)
 {
-	struct glk_cache *cache = o->cache;
-	uint32_t id = glk_node_take(cache->node, class);
+	struct glk_arena *arena = o->arena;
+	uint32_t id = glk_node_take(arena->gpu->node, class);
 	unsigned waits;
 	struct glk_use use;
 
 	if (!id)
 		return 0;
-	use = glk_page_use(&cache->map, id);
-	if ((class == GLK_CLASS_OTHER && glk_map_page(&cache->map, id)->size != o->other) ||
-		!glk_request_may(cache, o->request, &use, &waits) ||
-		glk_request_order_page(cache, o->request, id)) {
-		glk_node_put(cache->node, id);
+	use = glk_page_use(&arena->map, id);
+	if ((class == GLK_CLASS_OTHER &&
+		    glk_map_page(&arena->map, id)->size != o->other) ||
+		!glk_request_may(arena, o->request, &use, &waits) ||
+		glk_request_order_page(arena, o->request, id)) {
+		glk_node_put(arena->gpu->node, id);
 		return 0;
 	}
 	return id;
@@ -114,7 +116,7 @@ static void take_all_free(struct order *o)
 	while (o->small && (id = take_free(o, GLK_CLASS_SMALL)))
 		push(o, id);
 	if (o->other) {
-		enum glk_class class = glk_node_class(o->cache->node, o->other);
+		enum glk_class class = glk_node_class(o->arena->gpu->node, o->other);
 
 		id = take_free(o, class);
 		if (id)
@@ -123,14 +125,14 @@ static void take_all_free(struct order *o)
 }
 
 /* The oldest mapping goes when a page would have more than the configuration wants. */
-static void drop_oldest_alias(struct glk_cache *cache, uint32_t id)
+static void drop_oldest_alias(struct glk_arena *arena, uint32_t id)
 {
-	struct glk_limbo limbo = glk_request_limbo(cache);
-	struct glk_map *map = &cache->map;
+	struct glk_limbo limbo = glk_request_limbo(arena);
+	struct glk_map *map = &arena->map;
 	const struct glk_page *page = glk_map_page(map, id);
 	uint32_t oldest = page->first_alias;
 
-	if (page->aliases < cache->conf->map_aliases)
+	if (page->aliases < arena->gpu->conf->map_aliases)
 		return;
 	for (unsigned left = page->aliases; left > 1; left--)
 		oldest = map->alias[oldest];
@@ -156,12 +158,12 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 	struct glk_use use = glk_page_use(map, id);
 	unsigned waits;
 
-	if (!glk_request_may(o->cache, o->request, &use, &waits) ||
+	if (!glk_request_may(o->arena, o->request, &use, &waits) ||
 		(waits && !pass->waits) ||
-		glk_request_order_page(o->cache, o->request, id))
+		glk_request_order_page(o->arena, o->request, id))
 		return GLK_IDLE_NEXT;
 	glk_page_take(map, id);
-	drop_oldest_alias(o->cache, id);
+	drop_oldest_alias(o->arena, id);
 	/* the driver kept that mapping: the page is lost, and not the last one */
 	if (glk_page_state(glk_map_page(map, id)) != GLK_PAGE_OWNED)
 		return GLK_IDLE_NEXT;
@@ -172,20 +174,20 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 /* Idle pages of so many slots, as long as some are missing: see struct pass. */
 static void take_idle(struct order *o, uint32_t slots, uint32_t *count)
 {
-	bool alone = glk_clock_alone(o->cache->streams);
+	bool alone = glk_clock_alone(&o->arena->gpu->streams);
 	struct pass pass = {.order = o, .count = count};
 
 	for (int waits = 0; waits < (alone ? 1 : 2) && wants_more(&pass); waits++) {
 		struct glk_idle_walk walk = {.slots = slots, .groups = GROUPS};
 
 		pass.waits = waits;
-		glk_idle_each(&o->cache->map, &walk, take_one, &pass);
+		glk_idle_each(&o->arena->map, &walk, take_one, &pass);
 	}
 }
 
 static void take_all_idle(struct order *o)
 {
-	struct glk_map *map = &o->cache->map;
+	struct glk_map *map = &o->arena->map;
 
 	if (!map->idle_slots)
 		return;
@@ -198,50 +200,50 @@ static void take_all_idle(struct order *o)
 }
 
 struct borrow {
-	struct glk_cache *home;
+	struct glk_arena *from;
 	uint32_t left;
 };
 
 static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
 {
 	struct borrow *b = arg;
-	struct glk_limbo limbo = GLK_LIMBO(b->home->streams);
+	struct glk_limbo limbo = GLK_LIMBO(&b->from->gpu->streams);
 
 	if (!glk_limbo_strip(&limbo, map, id))
 		b->left--;
 	return b->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-static void borrow(struct glk_cache *home, uint32_t slots, uint32_t count)
+static void borrow(struct glk_arena *from, uint32_t slots, uint32_t count)
 {
-	struct borrow b = {.home = home, .left = count};
+	struct borrow b = {.from = from, .left = count};
 	struct glk_idle_walk walk = {.slots = slots, .groups = GROUPS};
 
-	glk_idle_each(&home->map, &walk, strip, &b);
+	glk_idle_each(&from->map, &walk, strip, &b);
 }
 
 /*
- * For a pool of graphs: pages that the GPU's own cache has idle lose their mappings there and go
+ * For a pool of graphs: pages that the GPU's own arena has idle lose their mappings there and go
  * to the node. That costs less memory than to make some, and no stream wait, which could not be
  * had.
  */
 static void borrow_all(struct order *o)
 {
-	struct glk_cache *home = o->cache->home;
+	struct glk_arena *common = &o->arena->gpu->arena;
 
-	if (home == o->cache || !home->map.idle_slots)
+	if (common == o->arena || !common->map.idle_slots)
 		return;
 	if (o->large)
-		borrow(home, home->map.large, o->large);
+		borrow(common, common->map.large, o->large);
 	if (o->small)
-		borrow(home, 1, o->small);
+		borrow(common, 1, o->small);
 	take_all_free(o);
 }
 
 /* Small pages in place of large ones, as many as fill one; those over go back at the end. */
 static void stand_in(struct order *o)
 {
-	struct glk_map *map = &o->cache->map;
+	struct glk_map *map = &o->arena->map;
 	uint32_t had = o->supply->small_count, want, large = o->large;
 
 	if (!o->large)
@@ -263,7 +265,7 @@ static void stand_in(struct order *o)
 static int grow(struct order *o, size_t size)
 {
 	uint32_t id;
-	int err = glk_node_grow(o->cache->node, size, &id);
+	int err = glk_node_grow(o->arena->gpu->node, size, &id);
 
 	if (!err)
 		push(o, id);
@@ -274,12 +276,12 @@ static int grow(struct order *o, size_t size)
  * end, or another error of the driver. */
 static int grow_all(struct order *o, uint64_t most)
 {
-	struct glk_node *node = o->cache->node;
-	uint64_t slot = glk_slot_bytes(&o->cache->map);
+	struct glk_node *node = o->arena->gpu->node;
+	uint64_t slot = glk_slot_bytes(&o->arena->map);
 	int err = 0;
 
 	while (!err && !is_done(o)) {
-		uint64_t size = o->large ? slot * o->cache->map.large
+		uint64_t size = o->large ? slot * o->arena->map.large
 			: o->small	 ? slot
 					 : o->other;
 		uint64_t held = glk_load_relaxed(&node->held);
@@ -294,31 +296,32 @@ static int grow_all(struct order *o, uint64_t most)
 /* A small job may hold this much more than is live. */
 #define TARGET_LEAST (UINT64_C(16) << 20)
 
-static uint64_t peak_of(const struct glk_cache *cache, uint64_t size)
+static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 {
 	/* as it is now, and before a reset: who reads the figures must change nothing */
-	uint64_t peak = glk_seats_peak(cache->home);
-	uint64_t live = cache->home->sum.live + size;
+	uint64_t peak = glk_seats_peak(gpu);
+	uint64_t live = gpu->sum.live + size;
 
-	if (peak < cache->home->past_peak)
-		peak = cache->home->past_peak;
+	if (peak < gpu->past_peak)
+		peak = gpu->past_peak;
 	return peak < live ? live : peak;
 }
 
-uint64_t glk_supply_target(const struct glk_cache *cache, uint64_t size)
+uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 {
-	uint64_t peak = peak_of(cache, size), more;
+	uint64_t peak = peak_of(gpu, size), more;
 
-	more = (uint64_t)((double)peak * (cache->conf->policy_target - 1));
+	more = (uint64_t)((double)peak * (gpu->conf->policy_target - 1));
 	return peak + (more > TARGET_LEAST ? more : TARGET_LEAST);
 }
 
-bool glk_supply_tight(const struct glk_cache *cache, uint64_t size)
+bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 {
-	const struct glk_map *map = &cache->map;
-	uint64_t peak = peak_of(cache, size), most = glk_supply_target(cache, size);
-	uint64_t budget = glk_load_relaxed(&cache->node->budget), slack;
-	uint64_t held = glk_load_relaxed(&cache->node->held);
+	const struct glk_map *map = &arena->map;
+	uint64_t peak = peak_of(arena->gpu, size);
+	uint64_t most = glk_supply_target(arena->gpu, size);
+	uint64_t budget = glk_load_relaxed(&arena->gpu->node->budget), slack;
+	uint64_t held = glk_load_relaxed(&arena->gpu->node->held);
 
 	if (most > budget)
 		most = budget > peak ? budget : peak;
@@ -326,48 +329,48 @@ bool glk_supply_tight(const struct glk_cache *cache, uint64_t size)
 	if (map->stranded << map->shift <= (most - peak) * 6 / 5)
 		return false;
 	slack = (most > held ? most - held : 0) + (map->idle_slots << map->shift) +
-		glk_node_free(cache->node);
+		glk_node_free(arena->gpu->node);
 	return slack < held / 5;
 }
 
 /* What the target is for: before the node grows past it, memory is looked for more closely. */
 static int economise(struct order *o, uint64_t target)
 {
-	struct glk_cache *home = o->cache->home;
+	struct glk_cache *gpu = o->arena->gpu;
 	uint64_t held, over;
 
-	if (glk_quick_drain(home)) {
+	if (glk_quick_drain(gpu)) {
 		take_all_free(o);
 		take_all_idle(o);
 	}
 	stand_in(o);
 	borrow_all(o);
-	held = glk_load_relaxed(&home->node->held);
+	held = glk_load_relaxed(&gpu->node->held);
 	over = held + missing(o);
 	over = over > target ? over - target : 0;
 	if (over && !is_done(o))
-		glk_ladder_release(home, over < missing(o) ? over : missing(o), GROUPS);
+		glk_ladder_release(gpu, over < missing(o) ? over : missing(o), GROUPS);
 	return grow_all(o, UINT64_MAX);
 }
 
 /* The ladder, for all that is still missing. */
 static int climb(struct order *o)
 {
-	struct glk_cache *home = o->cache->home;
+	struct glk_cache *gpu = o->arena->gpu;
 	int err = -ENOMEM;
 
 	for (int i = 0; i < 2 && err == -ENOMEM; i++) {
-		if (!glk_ladder_climb(home, missing(o)))
+		if (!glk_ladder_climb(gpu, missing(o)))
 			break;
 		err = grow_all(o, UINT64_MAX);
 	}
-	return err == -ENOMEM ? glk_ladder_refuse(home, missing(o)) : err;
+	return err == -ENOMEM ? glk_ladder_refuse(gpu, missing(o)) : err;
 }
 
-int glk_supply_get(struct glk_cache *cache, struct glk_request *request,
+int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_need *need, struct glk_supply *ret_supply)
 {
-	struct order o = {.cache = cache,
+	struct order o = {.arena = arena,
 		.request = request,
 		.supply = ret_supply,
 		.small = need->small,
@@ -378,7 +381,7 @@ int glk_supply_get(struct glk_cache *cache, struct glk_request *request,
 
 	*ret_supply = (struct glk_supply){0};
 	take_all_free(&o);
-	target = glk_supply_target(cache, request->size);
+	target = glk_supply_target(arena->gpu, request->size);
 	if (!is_done(&o))
 		err = grow_all(&o, target);
 	if (!is_done(&o) && (!err || err == -ENOMEM)) {
@@ -388,6 +391,6 @@ int glk_supply_get(struct glk_cache *cache, struct glk_request *request,
 	if (err == -ENOMEM)
 		err = climb(&o);
 	if (err)
-		glk_supply_put_back(cache, ret_supply);
+		glk_supply_put_back(arena, ret_supply);
 	return err;
 }

@@ -40,12 +40,12 @@ static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg
 static int trim(struct glk_cache *cache, uint64_t keep)
 {
 	struct trim t = {
-		.cache = cache, .limbo = GLK_LIMBO(cache->streams), .keep = keep};
+		.cache = cache, .limbo = GLK_LIMBO(&cache->streams), .keep = keep};
 	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 
 	for (int c = GLK_CLASS_COUNT - 1; c >= 0 && excess(cache, keep); c--)
 		glk_node_drain(cache->node, (enum glk_class)c, excess(cache, keep));
-	glk_idle_each(&cache->map, &walk, trim_one, &t);
+	glk_idle_each(&cache->arena.map, &walk, trim_one, &t);
 	return t.err;
 }
 
@@ -58,15 +58,15 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
 		return 0;
 	glk_graph_refresh(cache);
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
 	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
-	glk_event_poll(cache->streams);
+	glk_event_poll(&cache->streams);
 	failed = trim(cache, keep);
 	*ret_released = before - glk_load_relaxed(&cache->node->held);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return err ? err : failed;
 }

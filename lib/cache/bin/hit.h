@@ -12,6 +12,7 @@
  * Cost		about 225 instructions for the two together, see t/bench
  */
 #include "cache/bin/quick.h"
+#include "cache/block.h"
 
 /* A place of the calling thread for the seat at a GPU; it may be that of another GPU. */
 static inline const struct glk_thread_seat *glk_hit_place(const struct glk_cache *cache)
@@ -64,7 +65,7 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 		glk_load_relaxed(&bin->key) != grains)
 		return glk_hit_not(cache, size, stream, ret_ptr);
 	/* not before the check: the GPU may just be started by another thread */
-	base = glk_quick_base(&cache->map);
+	base = glk_quick_base(&cache->arena.map);
 	id = glk_quick_pop_once(&bin->head, base);
 	if (!id)
 		return glk_hit_not(cache, size, stream, ret_ptr);
@@ -81,7 +82,7 @@ static inline int glk_hit_free(struct glk_cache *cache, const struct glk_range *
 	uint64_t addr, struct CUstream_st *stream)
 {
 	uint32_t id = glk_lookup_first(range, addr), name;
-	struct glk_extent *e = glk_quick_base(&cache->map) + id;
+	struct glk_extent *e = glk_quick_base(&cache->arena.map) + id;
 	const struct glk_thread_seat *place;
 	struct glk_bin *bin;
 	struct glk_row *row;

@@ -33,7 +33,8 @@ struct glk_row *glk_quick_row(
 	if (!glk_load_relaxed(&row->entered))
 		make_bins(cache, row);
 	row->key = (uintptr_t)handle;
-	glk_store_relaxed(&row->handle, glk_load_relaxed(&cache->diverted) ? GLK_ROW_ENDED : handle);
+	glk_store_relaxed(&row->handle,
+		glk_load_relaxed(&cache->diverted) ? GLK_ROW_ENDED : handle);
 	glk_store_release(&row->entered, true); /* pairs with: sit */
 	if (cache->last_row < stream)
 		cache->last_row = stream;
@@ -64,12 +65,12 @@ void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin)
 {
 	uint32_t id;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	id = glk_load_relaxed(&bin->crowd) ? 0 : glk_slab_get(&cache->crowds);
 	if (id) /* pairs with: the acquire in row.h */
 		glk_store_release(&bin->crowd, glk_slab_at(&cache->crowds, id));
 	set_key(bin, glk_bin_grains(bin));
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 }
 
 void glk_quick_refill(
@@ -86,20 +87,20 @@ void glk_quick_refill(
 	if (bin->refill > REFILL_BLOCKS)
 		bin->refill = REFILL_BLOCKS;
 	while (count < most) {
-		extent = glk_small_behind(cache, request, extent);
+		extent = glk_small_behind(&cache->arena, request, extent);
 		if (!extent)
 			break;
 		made[count++] = extent;
 	}
 	/* the lowest comes out first */
 	while (count--) {
-		struct glk_extent *e = glk_extent_at(&cache->map, made[count]);
+		struct glk_extent *e = glk_extent_at(&cache->arena.map, made[count]);
 
 		glk_store_relaxed(&e->bin, request->bin);
 		e->stream = (uint16_t)request->stream->id;
 		glk_extent_set(e, GLK_EXTENT_QUICK);
-		glk_lookup_enter(&cache->map, made[count]);
+		glk_lookup_enter(&cache->arena.map, made[count]);
 		glk_quick_push(row, glk_quick_index(request->bin),
-			glk_quick_base(&cache->map), made[count], 0);
+			glk_quick_base(&cache->arena.map), made[count], 0);
 	}
 }

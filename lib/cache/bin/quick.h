@@ -59,7 +59,7 @@ static inline uint64_t glk_quick_grains(uint64_t size)
 	return ((size - 1) >> GLK_GRAIN_SHIFT) + 1;
 }
 
-/* arena/serve.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
+/* miss.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
  * another size. */
 int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
 	void **ret_ptr) GLK_COLD;
@@ -84,10 +84,8 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 void glk_quick_refill(
 	struct glk_cache *cache, struct glk_request *request, uint32_t extent);
 
-/* yield.c. Merges an extent the caller owns, which was used as `use` says, with what is free
- * beside it. */
-void glk_quick_merge(struct glk_cache *cache, uint32_t extent, const struct glk_use *use);
-/* The same for one that was popped from a bin and is not what was looked for; takes the lock. */
+/* yield.c. Gives one back that was popped from a bin and is not what was looked for; takes the
+ * lock. */
 void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 /* Gives a bounded number of blocks back before pages are mapped for a request; whether any were. */
 bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request);

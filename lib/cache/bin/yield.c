@@ -19,21 +19,14 @@
 /* The work of a row's stream so far; nobody's if it has ended. */
 static struct glk_use use_now(struct glk_cache *cache, uint32_t row)
 {
-	struct glk_stream *stream = glk_slab_at(&cache->streams->slab, row);
+	struct glk_stream *stream = glk_slab_at(&cache->streams.slab, row);
 	struct glk_use use = {0};
 
 	if (stream->bit >= GLK_STREAM_BITS)
 		return use;
-	use.tick = glk_clock_tick(cache->streams, stream);
+	use.tick = glk_clock_tick(&cache->streams, stream);
 	use.streams = glk_stream_mask(stream);
 	return use;
-}
-
-void glk_quick_merge(struct glk_cache *cache, uint32_t extent, const struct glk_use *use)
-{
-	glk_lookup_leave(&cache->map, extent);
-	glk_unback(cache, extent, use);
-	glk_extent_give_back(&cache->map, extent);
 }
 
 /* Gives blocks of a bin back, at the most so many; how many it were. */
@@ -44,10 +37,10 @@ static uint32_t empty_bin(
 	uint32_t count = 0, id;
 
 	while (count < most &&
-		(id = glk_quick_pop(row, i, glk_quick_base(&cache->map), 0))) {
+		(id = glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), 0))) {
 		if (!count++)
 			use = use_now(cache, (uint32_t)(row - cache->rows));
-		glk_quick_merge(cache, id, &use);
+		glk_arena_merge(&cache->arena, id, &use);
 	}
 	return count;
 }
@@ -76,8 +69,6 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 {
 	uint32_t count;
 
-	if (!cache->rows)
-		return false;
 	count = empty_row(cache, &cache->rows[request->stream->id], YIELD_BLOCKS);
 	cache->flushes += count > 0;
 	return count > 0;
@@ -89,8 +80,8 @@ bool glk_quick_drain(struct glk_cache *cache)
 
 	for (int i = 0; i < DRAIN_ROWS && cache->last_row && count < DRAIN_BLOCKS; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
-		count += empty_row(
-			cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
+		count +=
+			empty_row(cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
 	}
 	cache->flushes += count > 0;
 	return count > 0;
@@ -115,10 +106,10 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 {
 	struct glk_use use;
 
-	glk_lock(cache->lock);
-	use = use_now(cache, glk_extent_at(&cache->map, extent)->stream);
-	glk_quick_merge(cache, extent, &use);
-	glk_unlock(cache->lock);
+	glk_lock(&cache->lock);
+	use = use_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
+	glk_arena_merge(&cache->arena, extent, &use);
+	glk_unlock(&cache->lock);
 }
 
 /* The stream of a row has ended. */
@@ -143,7 +134,7 @@ void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
 void glk_quick_sweep(struct glk_cache *cache)
 {
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
-		const struct glk_stream *s = glk_stream_at(cache->streams, i);
+		const struct glk_stream *s = glk_stream_at(&cache->streams, i);
 		struct glk_row *row = &cache->rows[i];
 
 		if (!glk_load_relaxed(&row->entered) || row->key == GLK_ROW_NOBODY ||
@@ -152,7 +143,7 @@ void glk_quick_sweep(struct glk_cache *cache)
 			continue;
 		end(cache, row);
 	}
-	cache->ended = cache->streams->ended;
+	cache->ended = cache->streams.ended;
 }
 
 void glk_quick_divert(struct glk_cache *cache, bool divert)

@@ -7,8 +7,8 @@
 
 #include "base/conf.h"
 #include "base/error.h"
-#include "cache/device.h"
 #include "cache/bin/quick.h"
+#include "cache/device.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -17,11 +17,6 @@
 
 /* Addresses of a step, as a part of the memory of the GPU. */
 #define STEP_PART 2
-
-struct glk_graph *glk_graph_of(const struct glk_cache *pool)
-{
-	return (struct glk_graph *)((char *)pool - offsetof(struct glk_graph, cache));
-}
 
 static struct glk_graph *find(struct glk_cache *cache, struct glake_pool_id id)
 {
@@ -57,39 +52,22 @@ static int make_table(struct glk_cache *cache)
 	return 0;
 }
 
-/* A cache over the node of another one. */
-static int make_cache(struct glk_cache *cache, struct glk_cache *home)
+/* Addresses may be asked for at any time, whose arena they are of. */
+static int make_arena(struct glk_arena *arena, struct glk_cache *gpu)
 {
 	struct glk_map_size size = {
-		.step = home->memory / STEP_PART, .most = home->conf->map_span};
-	int err;
+		.step = gpu->memory / STEP_PART, .most = gpu->conf->map_span};
 
-	cache->lock = home->lock;
-	cache->streams = home->streams;
-	cache->home = home;
-	cache->drv = home->drv;
-	cache->pool = home->pool;
-	cache->node = home->node;
-	cache->conf = home->conf;
-	cache->device = home->device;
-	cache->memory = home->memory;
-	cache->small_most = home->small_most;
-	err = glk_slab_init(&cache->seats, sizeof(struct glk_seat), 1);
-	if (err)
-		return err;
-	err = glk_map_init(&cache->map, cache->pool, cache->node, cache->conf, size);
-	if (err)
-		glk_slab_fini(&cache->seats);
-	return err;
+	arena->gpu = gpu;
+	arena->ops = &glk_arena_graph;
+	return glk_map_init(&arena->map, gpu->pool, gpu->node, gpu->conf, size);
 }
 
-static void end_cache(struct glk_cache *cache)
+static void end_arena(struct glk_arena *arena)
 {
-	glk_map_fini(&cache->map);
-	glk_slab_fini(&cache->seats);
-	/* the rest is set when it is made again, and addresses may be asked for at any time */
-	memset((char *)cache + offsetof(struct glk_cache, seat_at), 0,
-		sizeof(*cache) - offsetof(struct glk_cache, seat_at));
+	glk_map_fini(&arena->map);
+	memset(&arena->map, 0, sizeof(arena->map));
+	arena->held = 0;
 }
 
 static int make(
@@ -107,12 +85,14 @@ static int make(
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"GPU %d has %d pools of graphs, the most there can be",
 			cache->device, GLAKE_POOLS_MAX);
-	err = make_cache(&graph->cache, cache);
+	err = make_arena(&graph->arena, cache);
 	if (err)
 		return err;
 	graph->id = id;
 	graph->graphs = 0;
 	graph->heirs = 0;
+	graph->blocks = 0;
+	graph->live = 0;
 	if (graphs->used <= (uint32_t)(graph - graphs->at))
 		graphs->used = (uint32_t)(graph - graphs->at) + 1;
 	*ret_graph = graph;
@@ -125,13 +105,13 @@ static void announce(struct glk_cache *cache, struct glk_graph *graph, uint32_t 
 {
 	graph->announced = stream;
 	if (stream)
-		glk_stream_at(cache->streams, stream)->announced++;
+		glk_stream_at(&cache->streams, stream)->announced++;
 }
 
 /* The stream may have ended meanwhile, and another one may have its place. */
 static void announce_end(struct glk_cache *cache, struct glk_graph *graph)
 {
-	struct glk_stream *s = glk_stream_at(cache->streams, graph->announced);
+	struct glk_stream *s = glk_stream_at(&cache->streams, graph->announced);
 
 	if (graph->announced && s->announced && glk_load_relaxed(&s->key) == graph->key)
 		s->announced--;
@@ -167,9 +147,9 @@ static int begin(
 	glk_graph_settle(graph);
 	/* what the program freed since then is had when it has finished, and no event can be
 	 * recorded on a stream once it captures */
-	glk_event_poll(cache->streams);
+	glk_event_poll(&cache->streams);
 	announce(cache, graph, b->capture ? 0 : stream);
-	cache->streams->captures++;
+	cache->streams.captures++;
 	if (!glk_graphs(cache)->open++)
 		glk_quick_divert(cache, true);
 	return 0;
@@ -182,16 +162,16 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 	int err;
 
 	if (!b->id.high && !b->id.low)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"two zeroes are no name of a pool");
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "two zeroes are no name of a pool");
 	err = glk_cache_start(cache);
 	if (!err && !b->filter)
-		err = glk_stream_get(cache->streams, b->stream, &facts, &id);
+		err = glk_stream_get(&cache->streams, b->stream, &facts, &id);
 	if (err)
 		return err;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	err = begin(cache, b, id);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return err;
 }
 
@@ -200,12 +180,12 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 	graph->state = GLK_GRAPH_CLOSED;
 	glk_graph_settle(graph);
 	announce_end(cache, graph);
-	cache->streams->captures--;
+	cache->streams.captures--;
 	if (!--glk_graphs(cache)->open)
 		glk_quick_divert(cache, false);
 	/* one that nobody announced and that got nothing has no name for anybody */
-	if (graph->capture && !graph->cache.map.page_bytes) {
-		end_cache(&graph->cache);
+	if (graph->capture && !graph->arena.map.page_bytes) {
+		end_arena(&graph->arena);
 		graph->state = GLK_GRAPH_FREE;
 		glk_graph_disinherit(cache, graph);
 	}
@@ -216,7 +196,7 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
 	struct glk_graph *graph;
 	int err = 0;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	graph = find(cache, id);
 	if (!graph)
 		err = unknown(id);
@@ -227,31 +207,24 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
 		glk_graph_close(cache, graph);
 	/* the filter may go with the caller; pairs with: asked in route.c */
 	while (!err && glk_load_seq_cst(&graph->callers))
-		glk_lock_wait(cache->lock, &glk_graphs(cache)->asked);
-	glk_unlock(cache->lock);
+		glk_lock_wait(&cache->lock, &glk_graphs(cache)->asked);
+	glk_unlock(&cache->lock);
 	return err;
-}
-
-static uint64_t live_blocks(const struct glk_cache *cache)
-{
-	const struct glk_seat *seat = glk_slab_at(&cache->seats, 0);
-
-	return glk_load_relaxed(&seat->allocs) - glk_load_relaxed(&seat->frees);
 }
 
 /* Its memory goes to the node, for all. */
 static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 {
-	struct glk_limbo limbo = GLK_LIMBO(cache->streams);
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 	int err;
 
-	err = glk_limbo_empty(&limbo, &graph->cache.map);
+	err = glk_limbo_empty(&limbo, &graph->arena.map);
 	/* addresses that have a mapping cannot go */
 	if (!err)
-		err = glk_cache_empty_kept(&graph->cache);
+		err = glk_arena_empty_kept(&graph->arena);
 	if (err)
 		return err;
-	end_cache(&graph->cache);
+	end_arena(&graph->arena);
 	graph->state = GLK_GRAPH_FREE;
 	glk_graphs(cache)->leaving--;
 	return 0;
@@ -265,8 +238,8 @@ int glk_graph_reap(struct glk_cache *cache)
 	for (uint32_t i = 0; i < graphs->used && graphs->leaving; i++) {
 		struct glk_graph *graph = &graphs->at[i];
 
-		if (graph->state != GLK_GRAPH_LEAVING || live_blocks(&graph->cache) ||
-			graph->cache.held || graph->heirs)
+		if (graph->state != GLK_GRAPH_LEAVING || graph->blocks ||
+			graph->arena.held || graph->heirs)
 			continue;
 		failed = take_down(cache, graph);
 		/* another stream captures: later */
@@ -282,7 +255,7 @@ int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 	int err = 0;
 
 	glk_graph_refresh(cache);
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	graph = find(cache, id);
 	if (!graph) {
 		err = unknown(id);
@@ -295,36 +268,35 @@ int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 		glk_graphs(cache)->leaving++;
 		err = glk_graph_reap(cache);
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return err;
 }
 
-int glk_graph_get(struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret)
+int glk_graph_get(
+	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret)
 {
 	struct glk_graph *graph;
 	int err = 0;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	graph = find(cache, id);
 	if (graph) {
-		const struct glk_seat *seat = glk_slab_at(&graph->cache.seats, 0);
-
 		*ret = (struct glake_pool){
 			.sz = sizeof(*ret),
-			.live = glk_load_relaxed(&seat->live),
-			.held = graph->cache.map.page_bytes,
-			.blocks = live_blocks(&graph->cache),
+			.live = graph->live,
+			.held = graph->arena.map.page_bytes,
+			.blocks = graph->blocks,
 			.graphs = graph->graphs,
 			.is_open = graph->state == GLK_GRAPH_OPEN,
 		};
 	} else {
 		err = unknown(id);
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return err;
 }
 
-int glk_graph_fini(struct glk_cache *cache, int (*empty)(struct glk_cache *cache))
+int glk_graph_fini(struct glk_cache *cache)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
 	int err = 0, failed;
@@ -332,10 +304,10 @@ int glk_graph_fini(struct glk_cache *cache, int (*empty)(struct glk_cache *cache
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (graphs->at[i].state == GLK_GRAPH_FREE)
 			continue;
-		failed = empty(&graphs->at[i].cache);
+		failed = glk_arena_empty(&graphs->at[i].arena);
 		if (failed && !err)
 			err = failed;
-		end_cache(&graphs->at[i].cache);
+		end_arena(&graphs->at[i].arena);
 	}
 	if (graphs)
 		pthread_cond_destroy(&graphs->asked);
@@ -352,7 +324,7 @@ uint64_t glk_graph_held(const struct glk_cache *cache)
 
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (graphs->at[i].state != GLK_GRAPH_FREE)
-			bytes += graphs->at[i].cache.map.page_bytes;
+			bytes += graphs->at[i].arena.map.page_bytes;
 	}
 	return bytes;
 }

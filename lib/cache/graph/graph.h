@@ -3,8 +3,8 @@
 #define GLK_CACHE_GRAPH_H
 
 /*
- * Pools of graphs: see glake/graph.h. A pool is a cache of its own over the same node, with the
- * lock and the streams of its GPU and with addresses of its own, and differs in three rules:
+ * Pools of graphs: see glake/graph.h. A pool is an arena of its own, and differs from others in
+ * these rules:
  *
  *  - a mapping stays until the pool ends, for a replay is work that no event tells of
  *  - what a graph frees goes to the stream that freed it, and to all once its capture is over;
@@ -31,7 +31,8 @@ enum glk_graph_state {
 };
 
 struct glk_graph {
-	struct glk_cache cache;
+	struct glk_arena arena;
+	uint64_t blocks, live; /* given out and not freed; bytes asked for */
 	struct glake_pool_id id;
 	enum glk_graph_state state;
 	uint32_t graphs;  /* begun and not released */
@@ -67,14 +68,14 @@ static inline struct glk_graphs *glk_graphs(const struct glk_cache *cache)
 	return glk_load_relaxed(&cache->graphs);
 }
 
-/* At the end of the GPU's cache, which is idle: all pools are taken down by `empty`. */
-int glk_graph_fini(struct glk_cache *cache, int (*empty)(struct glk_cache *cache));
+/* At the end of the GPU, which is idle: all pools are taken down. */
+int glk_graph_fini(struct glk_cache *cache);
 
 /* ---- Under the lock of the GPU. ---- */
 
 /* Bytes of the pages of all pools. */
 uint64_t glk_graph_held(const struct glk_cache *cache);
-struct glk_graph *glk_graph_of(const struct glk_cache *pool);
+struct glk_graph *glk_graph_of(const struct glk_arena *arena);
 /* Pools that nothing holds any more end, if the GPU can be waited for. 0 or the driver's error. */
 int glk_graph_reap(struct glk_cache *cache);
 /* Closes it to requests. */
@@ -86,7 +87,9 @@ void glk_graph_note(
 /* The capture that it served is over. */
 void glk_graph_settle(struct glk_graph *graph);
 /* A block of a pool is freed in a capture, of which the pool was not told yet. */
-void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture);
+void glk_graph_inherit(struct glk_graph *graph, uint64_t capture);
+/* The kind of arena that a pool is. */
+extern const struct glk_arena_ops glk_arena_graph;
 /* No graph of a pool is replayed any more. */
 void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir);
 

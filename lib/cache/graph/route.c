@@ -24,7 +24,7 @@ static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
 	struct glk_graphs *graphs = glk_graphs(cache);
 	uint32_t count = 0;
 
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		struct glk_graph *g = &graphs->at[i];
 
@@ -39,7 +39,7 @@ static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
 			.arg = g->arg,
 			.stream = g->stream};
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return count;
 }
 
@@ -50,10 +50,10 @@ static void asked(struct glk_cache *cache, struct glk_graph *graph)
 	/* pairs with: glk_graph_end */
 	if (glk_sub_acq_rel(&graph->callers, 1) != 1)
 		return;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	if (graph->state != GLK_GRAPH_OPEN)
 		pthread_cond_broadcast(&glk_graphs(cache)->asked);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 }
 
 /* What the stream of a pool captures, as far as can be told: the driver may not say, and of
@@ -66,8 +66,7 @@ static uint64_t capture_of(struct glk_cache *cache, const struct candidate *c)
 
 	if (c->key != glk_stream_key(c->stream))
 		return glk_thread_lives(glk_stream_thread(c->key)) ? seen : 0;
-	err = cache->drv->ops->stream_facts(
-		cache->drv, cache->device, c->stream, &facts);
+	err = cache->drv->ops->stream_facts(cache->drv, cache->device, c->stream, &facts);
 	if (err)
 		return err == -EINVAL ? 0 : seen;
 	return facts.capture;
@@ -80,11 +79,11 @@ static void check_capture(struct glk_cache *cache, const struct candidate *c)
 
 	if (capture_of(cache, c) == c->capture)
 		return;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	graph = glk_graph_session(cache, c->session);
 	if (graph)
 		glk_graph_close(cache, graph);
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 }
 
 static bool is_for(struct glk_cache *cache, const struct candidate *c,
@@ -134,15 +133,14 @@ void glk_graph_refresh(struct glk_cache *cache)
 static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t capture,
 	uint64_t *ret_session)
 {
-	struct glk_graph_begin begin = {.id = {UINT64_MAX, capture},
-		.stream = stream,
-		.capture = capture};
+	struct glk_graph_begin begin = {
+		.id = {UINT64_MAX, capture}, .stream = stream, .capture = capture};
 	int err = glk_graph_begin(cache, &begin);
 
 	/* another stream of the same capture was first */
 	if (err && err != -EBUSY)
 		return err;
-	glk_lock(cache->lock);
+	glk_lock(&cache->lock);
 	*ret_session = glk_graphs(cache)->sessions;
 	for (uint32_t i = 0; i < glk_graphs(cache)->used; i++) {
 		const struct glk_graph *g = &glk_graphs(cache)->at[i];
@@ -150,7 +148,7 @@ static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t c
 		if (g->state == GLK_GRAPH_OPEN && g->capture == capture)
 			*ret_session = g->session;
 	}
-	glk_unlock(cache->lock);
+	glk_unlock(&cache->lock);
 	return 0;
 }
 

@@ -25,7 +25,7 @@ static void settle_use(const struct glk_graph *graph, struct glk_use *use)
 
 static void settle_run(struct glk_graph *graph, uint32_t slot, uint32_t end)
 {
-	struct glk_map *map = &graph->cache.map;
+	struct glk_map *map = &graph->arena.map;
 	struct glk_use *use = &map->use[glk_use_slot(map, slot)];
 
 	settle_use(graph, use);
@@ -40,7 +40,7 @@ static void settle_run(struct glk_graph *graph, uint32_t slot, uint32_t end)
 
 void glk_graph_settle(struct glk_graph *graph)
 {
-	const struct glk_map *map = &graph->cache.map;
+	const struct glk_map *map = &graph->arena.map;
 	uint32_t last = graph->captured ? glk_map_end(map) : 0, end;
 
 	for (uint32_t slot = 0; slot < last; slot = end + 1) {
@@ -49,7 +49,7 @@ void glk_graph_settle(struct glk_graph *graph)
 	}
 	graph->captured = 0;
 	graph->run = 0;
-	graph->since = graph->cache.streams->tick;
+	graph->since = graph->arena.gpu->streams.tick;
 }
 
 void glk_graph_note(
@@ -84,9 +84,9 @@ static struct glk_graph *find_open(struct glk_graphs *graphs, uint64_t capture)
 	return found;
 }
 
-void glk_graph_inherit(struct glk_cache *cache, struct glk_graph *graph, uint64_t capture)
+void glk_graph_inherit(struct glk_graph *graph, uint64_t capture)
 {
-	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graphs *graphs = glk_graphs(graph->arena.gpu);
 	struct glk_graph *heir = find_open(graphs, capture);
 
 	if (heir && heir != graph)

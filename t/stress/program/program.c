@@ -50,8 +50,7 @@ static void step(struct world *w)
 	for (uint64_t n = below(w, 12); n; n--) {
 		unsigned i = (unsigned)below(w, LANES + w->ghosts);
 
-		glk_soft_step(w->drv, 0,
-			i < LANES ? w->lane[i] : w->ghost[i - LANES]);
+		glk_soft_step(w->drv, 0, i < LANES ? w->lane[i] : w->ghost[i - LANES]);
 	}
 }
 
@@ -64,8 +63,7 @@ static struct CUevent_st *next_event(struct world *w)
 static void record(struct world *w, struct CUevent_st *event, int lane)
 {
 	if (!w->notes) {
-		must(w,
-			w->drv->ops->user_event_record(w->drv, 0, event, w->lane[lane]),
+		must(w, w->drv->ops->user_event_record(w->drv, 0, event, w->lane[lane]),
 			"a record");
 	} else if (chance(w, 50)) {
 		must(w, glake_event_record(w->ctx, 0, event, w->lane[lane]),
@@ -73,8 +71,7 @@ static void record(struct world *w, struct CUevent_st *event, int lane)
 	} else {
 		must(w, glake_event_recorded(w->ctx, 0, event, w->lane[lane]),
 			"glake_event_recorded");
-		must(w,
-			w->drv->ops->user_event_record(w->drv, 0, event, w->lane[lane]),
+		must(w, w->drv->ops->user_event_record(w->drv, 0, event, w->lane[lane]),
 			"a record");
 	}
 }
@@ -111,8 +108,8 @@ void order(struct world *w, int before, int after)
 
 static void work(struct world *w, const struct block *b, int lane, bool write)
 {
-	const char *wrong = oracle_work(w->oracle, w->lane[lane],
-		(uint64_t)(uintptr_t)b->at, b->size, write);
+	const char *wrong = oracle_work(
+		w->oracle, w->lane[lane], (uint64_t)(uintptr_t)b->at, b->size, write);
 
 	if (wrong)
 		failed(w, wrong);
@@ -122,8 +119,8 @@ static void work(struct world *w, const struct block *b, int lane, bool write)
 		if (g->nodes == NODES)
 			failed(w, "the test's graph is too large");
 		else
-			g->node[g->nodes++] = (struct node){
-				(uint64_t)(uintptr_t)b->at, b->size, write};
+			g->node[g->nodes++] =
+				(struct node){(uint64_t)(uintptr_t)b->at, b->size, write};
 	}
 }
 
@@ -389,11 +386,11 @@ static void verify(struct world *w)
 	cache = &context->caches[0];
 	if (!glk_load_relaxed(&cache->started))
 		return;
-	must(w, glk_map_verify(&cache->map), "the tables");
+	must(w, glk_map_verify(&cache->arena.map), "the tables");
 	graphs = glk_graphs(cache);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (graphs->at[i].state != GLK_GRAPH_FREE)
-			must(w, glk_map_verify(&graphs->at[i].cache.map),
+			must(w, glk_map_verify(&graphs->at[i].arena.map),
 				"the tables of a pool");
 	}
 }

@@ -43,7 +43,7 @@ static void *give(struct CUstream_st *stream)
 static int waits_for(
 	struct CUevent_st *event, const char *fault, int *ret_record, int *ret_wait)
 {
-	struct glk_streams *streams = context->caches[0].streams;
+	struct glk_streams *streams = &context->caches[0].streams;
 	uint64_t waits;
 	void *p = give(a), *q;
 

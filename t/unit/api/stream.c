@@ -49,7 +49,7 @@ static void ends(void)
 	is_int(glake_stream_free(ctx, 0, a), -EBUSY, "work that does not end");
 	is_int(glake_alloc(ctx, 0, 8 * MIB, b, 0, &q), 0, "the stream is still known");
 	ok(q == p, "as the one whose memory this is");
-	is_int((int64_t)context->caches[0].streams->waits, 1, "which is waited for");
+	is_int((int64_t)context->caches[0].streams.waits, 1, "which is waited for");
 	glake_free(ctx, q, b);
 	glk_soft_hold(context->drv, 0, a, false);
 	is_int(glake_stream_free(ctx, 0, a), 0, "work that does");

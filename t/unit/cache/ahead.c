@@ -29,10 +29,10 @@ static bool wait_idle(struct rig *rig)
 	bool asleep, broken;
 
 	do {
-		glk_lock(rig->cache.lock);
+		glk_lock(&rig->cache.lock);
 		asleep = a->asleep;
 		broken = a->broken;
-		glk_unlock(rig->cache.lock);
+		glk_unlock(&rig->cache.lock);
 		sched_yield();
 	} while (!asleep && !broken);
 	return !broken;
@@ -321,10 +321,10 @@ static void *run(void *arg)
 		}
 		if (turn % 8 == 7)
 			glk_cache_trim(&rig->cache, (uint64_t)turn * MIB, &unused);
-		glk_lock(rig->cache.lock);
-		if (glk_map_verify(&rig->cache.map))
+		glk_lock(&rig->cache.lock);
+		if (glk_map_verify(&rig->cache.arena.map))
 			tap_bail("the books");
-		glk_unlock(rig->cache.lock);
+		glk_unlock(&rig->cache.lock);
 	}
 	return NULL;
 }

@@ -55,7 +55,7 @@ static void leaves(void)
 	ok(give(&rig, 3 * MIB, a) == kept, "is the new one's");
 	is_sound(&rig, "the books agree");
 	glk_soft_run_all(rig.drv);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	is_int((int64_t)rig_figures(&rig).streams, 2,
 		"the old one goes when its work has passed");
 	is_sound(&rig, "the books agree");
@@ -78,9 +78,9 @@ static void leaves_live(void)
 	give(&rig, 100, a); /* keeps the slot of the small ones */
 	rig_free(&rig, small, a);
 	rig_flush(&rig);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	glk_soft_run_all(rig.drv);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	rig_work(&rig, x, SIZE, a);
 	is_int(glk_cache_stream_leave(&rig.cache, a), 0,
 		"a stream ends, its frees all passed");
@@ -381,7 +381,7 @@ static void random_program(uint64_t seed)
 		if (n % 100 == 0)
 			sound &= rig_is_sound(&rig);
 	}
-	waits = rig.cache.streams->waits;
+	waits = rig.cache.streams.waits;
 	tap_note("%" PRIu64 " waits of the program, %" PRIu64 " of ours", told, waits);
 	ok(served, "3000 steps, each kernel in order");
 	ok(sound, "the books agree all the time");

@@ -167,7 +167,7 @@ static struct rig_end end_under(const char *call, int n, bool *ret_struck)
 	prepare_stitch(&rig, &at);
 	act_stitch(&rig, &at);
 	rig_free(&rig, rig_single(&rig, 4 * MIB, rig.stream[0]), rig.stream[0]);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	snprintf(fault, sizeof(fault), "%s:nth=%d", call, n);
 	glk_fault_set(rig.drv, fault);
 	end.cache = glk_cache_fini(&rig.cache, &end.live);

@@ -108,8 +108,8 @@ static void agree_as(const char *reuse, uint64_t seed, const char *const *settin
 		s.allocs, s.hits, s.stitches, s.oom, s.rungs[0], s.rungs[1], s.rungs[2]);
 	ok(s.metadata > 0, "tables have a size");
 	ok(s.hold_max > 0, "the lock was held");
-	rig.cache.lock->hold_max = INT64_MAX;
-	rig.cache.lock->longest = INT64_MAX;
+	rig.cache.lock.hold_max = INT64_MAX;
+	rig.cache.lock.longest = INT64_MAX;
 	glk_cache_reset_peaks(&rig.cache);
 	s = rig_figures(&rig);
 	ok(s.hold_max < INT64_MAX, "for how long begins anew");

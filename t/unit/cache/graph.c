@@ -21,7 +21,7 @@ static void lives(void)
 	rig_capture(&rig, a);
 	a1 = give(&rig, 3 * PAGE, a);
 	is_int((int64_t)rig_pool_of(&rig, a1), 1, "in the capture all does");
-	ok(glk_cache_of(glk_cache_range(&rig.cache, a1)) != &rig.cache,
+	ok(glk_arena_of(glk_cache_range(&rig.cache, a1)) != &rig.cache.arena,
 		"at addresses of its own");
 	a2 = give(&rig, 100, a);
 	rig_free(&rig, a1, a);
@@ -157,7 +157,7 @@ static void leaves_blocks(void)
 	is_int((int64_t)rig_figures(&rig).pools, 1, "when that is over the pool goes");
 	is_int(glk_cache_query(&rig.cache, y, &block), -EINVAL, "with its addresses");
 	is_sound(&rig, "the books agree");
-	is_int(glk_graph_free(&rig.cache, y, a), -EINVAL, "which nobody can free");
+	is_int(rig_free(&rig, y, a), -EINVAL, "which nobody can free");
 	is_int(rig_error().error_class, GLAKE_ERROR_NOT_MINE, "  its class");
 	rig_free(&rig, z, b);
 	is_int(rig_release(&rig, 1), 0, "the other one");

@@ -173,7 +173,7 @@ static void marks_nothing(void)
 		"no table for one");
 	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_HOST, "  its class");
 	glk_region_fail_after(0);
-	e = glk_extent_at(&rig.cache.map,
+	e = glk_extent_at(&rig.cache.arena.map,
 		glk_lookup_first(glk_cache_range(&rig.cache, addr), addr));
 	is_int((int64_t)glk_block_marks(e), 0, "nothing was noted by any");
 	is_int((int64_t)rig_figures(&rig).live_blocks, 1, "the block is live");
@@ -297,9 +297,9 @@ static void frees_after(void)
 	is_int(rig_error().error_class, GLAKE_ERROR_DOUBLE_FREE, "  its class");
 
 	addr = rig_alloc(&rig, SIZE, a);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	glk_soft_run_all(rig.drv);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	waits = waits_of(&rig);
 	is_int(glk_cache_free_after(&rig.cache, addr, NULL, 0), 0,
 		"freed behind nothing");

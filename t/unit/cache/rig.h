@@ -8,7 +8,9 @@
  */
 #include "base/conf.h"
 #include "base/rcu.h"
+#include "cache/arena/request.h"
 #include "cache/bin/quick.h"
+#include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "driver/driver.h"
 #include "driver/fault.h"
@@ -265,9 +267,9 @@ static inline void rig_follow(struct rig *rig, struct CUstream_st *stream,
 /* Freed blocks go back to their extents, so that their pages are idle. */
 static inline void rig_flush(struct rig *rig)
 {
-	glk_lock(rig->cache.lock);
+	glk_lock(&rig->cache.lock);
 	glk_quick_flush(&rig->cache);
-	glk_unlock(rig->cache.lock);
+	glk_unlock(&rig->cache.lock);
 }
 
 /* A kernel that writes a block, queued. */

@@ -5,7 +5,7 @@
 /* The second half of rig.h: what the figures tell, counted again from the extents, the slots, the
  * pages and the bins themselves. */
 
-/* What the extents of a cache tell: that of the GPU, or of a pool. */
+/* What the extents of an arena tell. */
 static inline void rig_walk_extents(struct glk_map *map, struct glake_stats *s)
 {
 	uint32_t used = glk_load_relaxed(&map->extents.used);
@@ -71,7 +71,7 @@ static inline uint64_t rig_walk_held(struct glk_map *map)
 static inline uint32_t rig_walk_head(
 	struct rig *rig, const struct glk_idstack *s, uint64_t *bytes)
 {
-	struct glk_map *map = &rig->cache.map;
+	struct glk_map *map = &rig->cache.arena.map;
 	uint32_t id = (uint32_t)(glk_load_relaxed(&s->head) & GLK_ID_MASK), count = 0;
 
 	for (; id && count <= map->extents.max; count++) {
@@ -101,12 +101,12 @@ static inline uint32_t rig_walk_bin(
 static inline bool rig_bins_are_sound(struct rig *rig)
 {
 	struct glk_cache *cache = &rig->cache;
-	uint32_t used = glk_load_relaxed(&cache->map.extents.used);
+	uint32_t used = glk_load_relaxed(&cache->arena.map.extents.used);
 	uint64_t bytes = 0, quick = 0, in_bins = 0, blocks = 0;
 	bool sound = true;
 
 	for (uint32_t id = 1; id <= used; id++) {
-		const struct glk_extent *e = glk_extent_at(&cache->map, id);
+		const struct glk_extent *e = glk_extent_at(&cache->arena.map, id);
 
 		if (glk_extent_state(e) != GLK_EXTENT_QUICK ||
 			glk_load_relaxed(&e->bin) == GLK_BIN_PINNED)
@@ -143,17 +143,12 @@ static inline bool rig_bins_are_sound(struct rig *rig)
 static inline bool rig_pool_is_sound(struct glk_graph *g,
 	const struct glake_stats *before, const struct glake_stats *after)
 {
-	const struct glk_seat *seat = glk_slab_at(&g->cache.seats, 0);
-	uint64_t blocks =
-		glk_load_relaxed(&seat->allocs) - glk_load_relaxed(&seat->frees);
-	uint64_t live = glk_load_relaxed(&seat->live);
-
-	if (blocks == after->live_blocks - before->live_blocks &&
-		live == after->live - before->live)
+	if (g->blocks == after->live_blocks - before->live_blocks &&
+		g->live == after->live - before->live)
 		return true;
 	tap_note("pool %" PRIu64 ": %" PRIu64 " blocks of %" PRIu64
 		 " bytes told, %" PRIu64 " of %" PRIu64 " walked",
-		g->id.low, blocks, live, after->live_blocks - before->live_blocks,
+		g->id.low, g->blocks, g->live, after->live_blocks - before->live_blocks,
 		after->live - before->live);
 	return false;
 }
@@ -166,25 +161,18 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
 	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
 	struct glake_stats s = {0}, before;
-	uint64_t live = 0;
 
 	if (!busy)
 		tap_bail("no memory for the walk");
-	rig_walk_one(&rig->cache.map, busy, &s);
+	rig_walk_one(&rig->cache.arena.map, busy, &s);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (graphs->at[i].state == GLK_GRAPH_FREE)
 			continue;
 		before = s;
-		rig_walk_one(&graphs->at[i].cache.map, busy, &s);
+		rig_walk_one(&graphs->at[i].arena.map, busy, &s);
 		same &= rig_pool_is_sound(&graphs->at[i], &before, &s);
-		live += s.live - before.live;
 		s.pools++;
-		s.pool_held += rig_walk_held(&graphs->at[i].cache.map);
-	}
-	if (live != rig->cache.graph_live) {
-		tap_note("live in pools: %" PRIu64 " told, %" PRIu64 " walked",
-			rig->cache.graph_live, live);
-		same = false;
+		s.pool_held += rig_walk_held(&graphs->at[i].arena.map);
 	}
 	for (uint32_t id = 1; id <= pages; id++) {
 		struct glk_page *p = glk_page_at(&rig->pool, id);
@@ -214,11 +202,11 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 static inline bool rig_verify(struct rig *rig)
 {
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
-	int err = glk_map_verify(&rig->cache.map);
+	int err = glk_map_verify(&rig->cache.arena.map);
 
 	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
 		if (graphs->at[i].state != GLK_GRAPH_FREE)
-			err = glk_map_verify(&graphs->at[i].cache.map);
+			err = glk_map_verify(&graphs->at[i].arena.map);
 	}
 	if (err)
 		tap_note("%s", rig_error().text);

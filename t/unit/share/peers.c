@@ -166,7 +166,7 @@ static void test_faults(bool on)
 	is_int(count(&rig, &s), on ? 6 : 0, "without a fault it is done");
 	glk_soft_run_all(rig.drv);
 	/* the way back fails too: told, and mended by the next change */
-	snprintf(fault, sizeof(fault), ways[1], 3);
+	snprintf(fault, sizeof(fault), ways[1], runs);
 	glk_fault_set(rig.drv, fault);
 	tap_expect_log(1);
 	is_int(glk_cache_peer(&rig.cache, 1, !on), -EIO, "and all calls from one on");

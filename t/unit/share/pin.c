@@ -148,7 +148,7 @@ static void test_most(void)
 	addr = rig_alloc(&rig, PAGE, rig.stream[0]);
 	list = pin(&rig, addr);
 	range = glk_cache_range(&rig.cache, addr);
-	e = glk_extent_at(&rig.cache.map, glk_lookup_around(range, addr));
+	e = glk_extent_at(&rig.cache.arena.map, glk_lookup_around(range, addr));
 	glk_store_relaxed(&e->pins, INT32_MAX - 1);
 	is_int(glk_cache_pin(&rig.cache, addr, false, &list), 0, "the last time");
 	is_int(glk_cache_pin(&rig.cache, addr, false, &list), -ENOMEM, "once more");
@@ -225,7 +225,7 @@ static void test_order(void)
 	again = rig_alloc(&rig, 5 * PAGE, rig.stream[1]);
 	ok(again != addr, "that work is not waited for by a stream: other memory");
 	glk_soft_run_all(rig.drv);
-	glk_event_ask(rig.cache.streams);
+	glk_event_ask(&rig.cache.streams);
 	rig_free(&rig, again, rig.stream[1]);
 	ok(rig_alloc(&rig, 5 * PAGE, rig.stream[2]), "one that did the work");
 	is_sound(&rig, "the books agree");

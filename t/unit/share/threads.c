@@ -144,7 +144,7 @@ int main(void)
 	ok(glk_load_relaxed(&lent) > 100, "many blocks were out");
 	glk_ahead_stop(&rig.cache);
 	is_sound(&rig, "the books agree");
-	is_int((int64_t)rig.cache.held, 0, "nothing is held");
+	is_int((int64_t)rig.cache.arena.held, 0, "nothing is held");
 	is_int((int64_t)rig_figures(&rig).live_blocks, glk_load_relaxed(&shared) ? 1 : 0,
 		"nothing is live but what was never freed");
 	rig_close(&rig, glk_load_relaxed(&shared) ? 1 : 0);

@@ -180,7 +180,7 @@ static void limits_aliases(void)
 		if (one)
 			rig_free(&rig, one, a);
 		glk_soft_run_all(rig.drv);
-		glk_event_poll(rig.cache.streams);
+		glk_event_poll(&rig.cache.streams);
 	}
 	s = rig_figures(&rig);
 	ok(s.mapped <= 2 * s.reserved, "pages have two mappings at most");
@@ -271,8 +271,8 @@ static uint64_t strand(const char *target)
 		if (!got || glk_cache_query(&rig.cache, got, &block))
 			tap_bail("no block");
 	}
-	ok(rig.cache.map.stranded > 0, "memory is stranded: %" PRIu64 " MiB",
-		rig.cache.map.stranded * 2);
+	ok(rig.cache.arena.map.stranded > 0, "memory is stranded: %" PRIu64 " MiB",
+		rig.cache.arena.map.stranded * 2);
 	is_sound(&rig, "the books agree");
 	got = rig_alloc(&rig, 6 * MIB, a);
 	if (!got || glk_cache_query(&rig.cache, got, &block))

@@ -29,9 +29,9 @@ static void pair_open_as(struct pair *p, const char *const *settings)
 
 static void finish(struct pair *p)
 {
-	glk_event_poll(p->rig.cache.streams);
+	glk_event_poll(&p->rig.cache.streams);
 	glk_soft_run_all(p->rig.drv);
-	glk_event_poll(p->rig.cache.streams);
+	glk_event_poll(&p->rig.cache.streams);
 }
 
 static void waits(void)
@@ -132,7 +132,7 @@ static void ends(void)
 
 	pair_open(&p, RIG_DONE, NULL);
 	p.rig.drv->ops->stream_sync(p.rig.drv, 0, p.a);
-	glk_stream_retire(p.rig.cache.streams, p.a);
+	glk_stream_retire(&p.rig.cache.streams, p.a);
 	waits = rig_calls(&p.rig, GLAKE_CALL_STREAM_WAIT);
 	ok(rig_alloc(&p.rig, SIZE, p.b) == p.freed, "what an ended stream freed is free");
 	is_int((int64_t)(rig_calls(&p.rig, GLAKE_CALL_STREAM_WAIT) - waits), 0,
@@ -227,7 +227,7 @@ static int step(struct twin *t, int g, uint64_t draw, uint64_t *ret_at)
 		if (err)
 			*addr = 0;
 		else
-			*ret_at = *addr - rig->cache.map.range[0].base;
+			*ret_at = *addr - rig->cache.arena.map.range[0].base;
 		return err;
 	}
 }
@@ -264,7 +264,7 @@ static void determines(uint64_t seed)
 				at[0], err[1], at[1]);
 	}
 	tap_note("%" PRIu64 " served, %" PRIu64 " and %" PRIu64 " waits", served,
-		t.rig[0].cache.streams->waits, t.rig[1].cache.streams->waits);
+		t.rig[0].cache.streams.waits, t.rig[1].cache.streams.waits);
 	ok(answered, "3000 steps on a fast GPU and one that stands");
 	ok(same, "the same requests get the same addresses");
 	is_sound(&t.rig[0], "the books agree");

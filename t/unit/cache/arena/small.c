@@ -22,13 +22,13 @@ static void begin(const char *const *settings)
 
 static const struct glk_extent *extent_of(uint64_t addr)
 {
-	return glk_extent_at(&rig.cache.map,
+	return glk_extent_at(&rig.cache.arena.map,
 		glk_lookup_around(glk_cache_range(&rig.cache, addr), addr));
 }
 
 static uint32_t nests(void)
 {
-	return glk_load_relaxed(&rig.cache.map.nests.live);
+	return glk_load_relaxed(&rig.cache.arena.map.nests.live);
 }
 
 static uint64_t page_size(uint64_t addr)
@@ -246,13 +246,14 @@ static void fails(void)
 	fails_with("map:nth=1:err=EIO", -EIO);
 	fails_with("set_access:nth=1:err=EIO", -EIO);
 	/* the hole that is left there is a slot, and no descriptor is for the block in it */
-	max = rig.cache.map.extents.max;
-	rig.cache.map.extents.max = glk_load_relaxed(&rig.cache.map.extents.used);
-	is_int(glk_load_relaxed(&rig.cache.map.extents.live), rig.cache.map.extents.max,
-		"no descriptor is left");
+	max = rig.cache.arena.map.extents.max;
+	rig.cache.arena.map.extents.max =
+		glk_load_relaxed(&rig.cache.arena.map.extents.used);
+	is_int(glk_load_relaxed(&rig.cache.arena.map.extents.live),
+		rig.cache.arena.map.extents.max, "no descriptor is left");
 	fails_with("off", -ENOMEM);
 	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  its class");
-	rig.cache.map.extents.max = max;
+	rig.cache.arena.map.extents.max = max;
 	is_int(rig_try(&rig, KIB, a, 0, &addr), 0, "then it works");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 2);
@@ -266,7 +267,7 @@ static void overflows(void)
 
 	begin(NULL);
 	first = rig_alloc(&rig, 256 * KIB, a);
-	rig.cache.map.nests.max = 1;
+	rig.cache.arena.map.nests.max = 1;
 	for (int i = 1; i < 8; i++)
 		rig_alloc(&rig, 256 * KIB, a);
 	is_int(nests(), 1, "the one slot of small blocks is full");

@@ -23,10 +23,10 @@ static int get(struct CUstream_st *stream, const struct glk_need *need,
 	struct glk_request request = {0};
 	uint32_t id;
 
-	if (glk_stream_get(rig.cache.streams, stream, NULL, &id))
+	if (glk_stream_get(&rig.cache.streams, stream, NULL, &id))
 		tap_bail("no stream");
-	request.stream = glk_stream_enter(rig.cache.streams, id);
-	return glk_supply_get(&rig.cache, &request, need, ret_supply);
+	request.stream = glk_stream_enter(&rig.cache.streams, id);
+	return glk_supply_get(&rig.cache.arena, &request, need, ret_supply);
 }
 
 /* A page that is mapped nowhere. */
@@ -45,8 +45,8 @@ static uint32_t count_idle(uint32_t list)
 {
 	uint32_t count = 0;
 
-	for (; list; list = glk_page_next(&rig.cache.map, list))
-		count += glk_map_page(&rig.cache.map, list)->aliases > 0;
+	for (; list; list = glk_page_next(&rig.cache.arena.map, list))
+		count += glk_map_page(&rig.cache.arena.map, list)->aliases > 0;
 	return count;
 }
 
@@ -65,7 +65,7 @@ static void leave_idle(int count, struct CUstream_st *stream)
 	for (int i = 0; i < 2 * count; i += 2)
 		rig_free(&rig, addr[i], stream);
 	rig_flush(&rig);
-	is_int(rig.cache.map.idle_slots, (uint64_t)count * 4, "idle pages, apart");
+	is_int(rig.cache.arena.map.idle_slots, (uint64_t)count * 4, "idle pages, apart");
 }
 
 /* Pages that are mapped nowhere, then new ones up to the target, then idle ones. */
@@ -84,7 +84,7 @@ static void in_order(void)
 	is_int(get(a, &(struct glk_need){.large = 1}, &got), 0, "a page");
 	is_int(got.large, page, "one that is mapped nowhere goes first");
 	is_int(rig_all_calls(&rig) - calls, 0, "without a call of the driver");
-	glk_supply_put_back(&rig.cache, &got);
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_sound(&rig, "put back, the books agree");
 
 	is_int(get(a, &need, &got), 0, "five pages");
@@ -92,7 +92,7 @@ static void in_order(void)
 	is_int(creates() - made, 1, "new ones, as far as 16 MiB above what was live");
 	is_int(count_idle(got.large), 3, "the rest is idle ones, with their mappings");
 	is_int(rig_calls(&rig, GLAKE_CALL_MAP), 8, "nothing is mapped");
-	glk_supply_put_back(&rig.cache, &got);
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_int(rig_figures(&rig).free_pages, 6 * PAGE, "put back, all can be had");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 4);
@@ -106,12 +106,12 @@ static void past_target(const char *target, uint64_t reserved, uint64_t releases
 	begin((const char *const[]){target, NULL});
 	leave_idle(16, a);
 	is_int(rig_figures(&rig).reserved, 256 * MIB, "256 MiB were live");
-	glk_event_poll(rig.cache.streams); /* as the search of a place does */
+	glk_event_poll(&rig.cache.streams); /* as the search of a place does */
 	is_int(get(a, &(struct glk_need){.small = 12}, &got), 0, "12 small pages");
 	is_int(got.small_count, 12, "all of them");
 	is_int(rig_figures(&rig).reserved, reserved, target);
 	is_int(rig_calls(&rig, GLAKE_CALL_RELEASE), releases, "large pages that went");
-	glk_supply_put_back(&rig.cache, &got);
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 16);
 }
@@ -133,7 +133,7 @@ static void stands_in(void)
 	is_int(got.large_count, 0, "neither is large");
 	is_int(got.small_count, 8, "small ones stand in");
 	is_int(creates() - made, 0, "as many as there are");
-	glk_supply_put_back(&rig.cache, &got);
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 
@@ -146,7 +146,7 @@ static void stands_in(void)
 	is_int(get(a, &need, &got), 0, "two, with five small pages there");
 	is_int(got.large_count * 4 + got.small_count, 8, "not a slot too many");
 	ok(rig_figures(&rig).reserved <= 64 * MIB, "the budget holds");
-	glk_supply_put_back(&rig.cache, &got);
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 
@@ -202,13 +202,14 @@ static void takes_one(void)
 		addr[i] = rig_single(&rig, 6 * MIB, a);
 	for (int i = 0; i < 3; i++)
 		rig_free(&rig, addr[i], a);
-	glk_event_poll(rig.cache.streams);
+	glk_event_poll(&rig.cache.streams);
 	calls = rig_calls(&rig, GLAKE_CALL_UNMAP);
-	is_int(get(a, &(struct glk_need){.other = 6 * MIB}, &got), 0, "a page of its own");
+	is_int(get(a, &(struct glk_need){.other = 6 * MIB}, &got), 0,
+		"a page of its own");
 	ok(got.other && !got.large && !got.small, "and no others");
-	is_int(rig.cache.map.idle_slots, 6, "two are idle still");
+	is_int(rig.cache.arena.map.idle_slots, 6, "two are idle still");
 	is_int(rig_calls(&rig, GLAKE_CALL_UNMAP) - calls, 1, "and mapped as they were");
-	glk_supply_put_back(&rig.cache, &got);
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_int(rig_figures(&rig).free_pages, 18 * MIB, "put back, all can be had");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
@@ -242,8 +243,8 @@ static void all_or_none(void)
 	is_sound(&rig, "the books agree");
 	is_int(get(a, &(struct glk_need){.other = 24 * MIB}, &got), 0,
 		"one page of another size");
-	is_int(glk_map_page(&rig.cache.map, got.other)->size, 24 * MIB, "has it");
-	glk_supply_put_back(&rig.cache, &got);
+	is_int(glk_map_page(&rig.cache.arena.map, got.other)->size, 24 * MIB, "has it");
+	glk_supply_put_back(&rig.cache.arena, &got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 4);
 }

@@ -266,13 +266,13 @@ static void never_repeats(void)
 		*slot = rig_alloc(&rig, n * 512 % (8 * MIB) + size % 512 + 1, a);
 		served &= *slot != 0;
 		if (n == 150000)
-			early = glk_load_relaxed(&rig.cache.map.extents.used);
+			early = glk_load_relaxed(&rig.cache.arena.map.extents.used);
 	}
 	s = rig_figures(&rig);
 	ok(served, "all are served");
-	ok(glk_load_relaxed(&rig.cache.map.extents.used) <= early + early / 8,
+	ok(glk_load_relaxed(&rig.cache.arena.map.extents.used) <= early + early / 8,
 		"extents: %u after twice the requests of %" PRIu64,
-		glk_load_relaxed(&rig.cache.map.extents.used), early);
+		glk_load_relaxed(&rig.cache.arena.map.extents.used), early);
 	ok(s.mapped <= (uint64_t)rig.conf.map_aliases * s.reserved,
 		"mappings: %" PRIu64 " MiB of %" PRIu64, s.mapped >> 20,
 		s.reserved >> 20);

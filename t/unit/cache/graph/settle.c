@@ -20,9 +20,9 @@ static void start(struct rig *rig, struct CUstream_st **a, struct CUstream_st **
 
 static void finish(struct rig *rig)
 {
-	glk_event_poll(rig->cache.streams);
+	glk_event_poll(&rig->cache.streams);
 	glk_soft_run_all(rig->drv);
-	glk_event_poll(rig->cache.streams);
+	glk_event_poll(&rig->cache.streams);
 }
 
 /* What a graph frees is its stream's at once, and another stream's when the capture is over. */

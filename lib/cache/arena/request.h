@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_REQUEST_H
+#define GLK_CACHE_REQUEST_H
+
+/*
+ * A request that is no hit, on its way through the files of this folder. All under the lock of
+ * the GPU.
+ *
+ *	serve.c		from beginning to end: place, pages, its entry in the tables
+ *	small.c		the place of a small block
+ *	order.c		which memory its stream may have, and behind what
+ *	back.c		pages behind its place
+ *	supply.c	where those pages come from
+ *	ladder.c	when there are too few
+ */
+#include "cache/cache.h"
+
+/* serve.c: serves a request, under the figures of a seat. `row`: that of its stream; NULL: freed,
+ * it goes to no bin. */
+int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
+/* The place of a request, searched with what is known, and again with what the streams have to
+ * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
+ * or -ENOMEM (class ADDRESS). */
+int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit);
+/* small.c: a small block, in a slot with others of its kind. 0; -ENOSPC without a record: none of
+ * those has room, and there may be no more of them; or an error. */
+int glk_small_alloc(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent);
+
+/* order.c. Whether other streams may be in a use; a stream of the crowd is not told from its
+ * others. */
+bool glk_request_foreign(const struct glk_stream *stream, const struct glk_use *use);
+/* Whether `request` may have memory with this use, by the policies of the section stream, and
+ * behind how many waits. */
+bool glk_request_may(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_use *use, unsigned *ret_waits);
+/* For what has to be unmapped on behalf of a request. */
+static inline struct glk_limbo glk_request_limbo(const struct glk_arena *arena)
+{
+	return (struct glk_limbo){.streams = &arena->gpu->streams,
+		.patient = !arena->gpu->streams.opportunistic,
+		.closed = arena->ops->closed};
+}
+/* Orders its stream behind the use, with stream waits where needed, and changes the use to what
+ * it is then. 0; -EAGAIN when one cannot be waited for at present, which is known from then on;
+ * or the driver's error. */
+int glk_request_order(
+	struct glk_arena *arena, struct glk_request *request, struct glk_use *use);
+/* The same for a page that is idle or free, and for the usable slots of a run. */
+int glk_request_order_page(
+	struct glk_arena *arena, struct glk_request *request, uint32_t page);
+int glk_request_order_run(struct glk_arena *arena, struct glk_request *request,
+	uint32_t first, uint32_t last);
+/* For the search of a place: vetoes mappings that may not go yet, counts waits. */
+struct glk_seek {
+	struct glk_arena *arena;
+	struct glk_request *request;
+};
+bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
+	struct glk_fit *fit, void *arg);
+/* The kind of arena that a GPU has for what is asked of it outside of graphs. */
+extern const struct glk_arena_ops glk_arena_common;
+
+/* back.c: puts pages behind a live extent and books it on its slots. 0, or an error with
+ * everything undone but the extent. */
+int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent);
+
+/*
+ * supply.c: the pages of a request, all of them before the first is mapped. They are OWNED,
+ * taken from where they were, in the order of the request's stream, and linked: glk_page_next().
+ */
+struct glk_supply {
+	uint32_t small, large, other; /* first page of each list; 0: none */
+	uint32_t small_count, large_count;
+};
+
+struct glk_need {
+	uint32_t small, large; /* pages */
+	uint64_t other;	       /* bytes of a page of its own; 0: none */
+};
+
+/* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for
+ * large ones, as many as fill one. */
+int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
+	const struct glk_need *need, struct glk_supply *ret_supply);
+/* Puts all pages that are left back to where the next request finds them. */
+void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply);
+/* The first of a list. */
+uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
+
+/* Bytes that may be held, with a request of so many more, before memory is looked for more
+ * closely. */
+uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
+/* Whether so much memory is stranded that places should be chosen to have less of it. */
+bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
+
+/* ladder.c: makes room for so many bytes at the node, where it has none: memory that nobody
+ * uses is given back. Whether there is room for them, as far as is known. */
+bool glk_ladder_climb(struct glk_cache *gpu, uint64_t bytes);
+/* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
+ * so many groups of 64 slots at most. The bytes that were given back. */
+uint64_t glk_ladder_release(struct glk_cache *gpu, uint64_t bytes, uint32_t groups);
+/* -ENOMEM, with a record that says what was asked for and what there is. */
+int glk_ladder_refuse(struct glk_cache *gpu, uint64_t bytes) GLK_COLD;
+
+#endif
