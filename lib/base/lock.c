@@ -66,7 +66,8 @@ static int64_t read_clock(clockid_t clock)
  * of the clock; or ns. */
 static int64_t now(const struct glk_lock *lock)
 {
-	return lock->clock == CLOCK_MONOTONIC ? glk_clock_ticks() : read_clock(lock->clock);
+	return lock->clock == CLOCK_MONOTONIC ? glk_clock_ticks()
+					      : read_clock(lock->clock);
 }
 
 void glk_lock_time(struct glk_lock *lock, clockid_t clock)
@@ -150,6 +151,25 @@ void glk_unlock(struct glk_lock *lock)
 	if (!ranks)
 		glk_log_flush();
 	glk_cancel_restore(was);
+}
+
+int glk_lock_pause(struct glk_lock *lock)
+{
+	int was = lock->cancel;
+
+	end_turn(lock);
+	pthread_mutex_unlock(&lock->mutex);
+	ranks &= ~(1u << lock->rank);
+	return was;
+}
+
+void glk_lock_resume(struct glk_lock *lock, int paused)
+{
+	assert(!(ranks >> lock->rank));
+	ranks |= 1u << lock->rank;
+	pthread_mutex_lock(&lock->mutex);
+	lock->cancel = paused;
+	begin_turn(lock);
 }
 
 bool glk_lock_is_held(void)

@@ -21,19 +21,19 @@
 
 /* Outermost first. */
 enum glk_rank {
-	GLK_RANK_FORK = 1,    /* installing the hooks of fork */
-	GLK_RANK_CONTEXT,     /* the list of contexts */
+	GLK_RANK_FORK = 1, /* installing the hooks of fork */
+	GLK_RANK_CONTEXT,  /* the list of contexts */
 	GLK_RANK_CONF,
-	GLK_RANK_DEPENDENCY,  /* events of the program, from the call to the note */
-	GLK_RANK_STREAM,      /* adding to the table of streams of a GPU */
-	GLK_RANK_DEVICE,      /* everything of one GPU: extents, page tables, streams */
-	GLK_RANK_SEAT,	      /* seats of threads that come and go */
-	GLK_RANK_TRACE,	      /* lanes of threads that come and go */
-	GLK_RANK_NODE,	      /* growth of a node */
-	GLK_RANK_INDEX,	      /* the index of all addresses */
-	GLK_RANK_DRIVER,      /* inside a backend of the driver table */
+	GLK_RANK_DEPENDENCY, /* events of the program, from the call to the note */
+	GLK_RANK_STREAM,     /* adding to the table of streams of a GPU */
+	GLK_RANK_DEVICE,     /* everything of one GPU: extents, page tables, streams */
+	GLK_RANK_SEAT,	     /* seats of threads that come and go */
+	GLK_RANK_TRACE,	     /* lanes of threads that come and go */
+	GLK_RANK_NODE,	     /* growth of a node */
+	GLK_RANK_INDEX,	     /* the index of all addresses */
+	GLK_RANK_DRIVER,     /* inside a backend of the driver table */
 	GLK_RANK_LOG,
-	GLK_RANK_THREAD,      /* the first record of a thread */
+	GLK_RANK_THREAD, /* the first record of a thread */
 	GLK_RANK_COUNT,
 };
 
@@ -69,6 +69,14 @@ void glk_lock_forget(struct glk_lock *lock);
 /* pthread_cond_wait() for one who holds it, who does not hold it meanwhile. */
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake);
 
+/*
+ * One who holds it gives it up for a while, to call what takes long, and takes it again. It is the
+ * only lock of its rank that the thread holds. Cancellation stays off, and messages wait, unless
+ * they are raised meanwhile. What `pause` returns is for `resume`.
+ */
+int glk_lock_pause(struct glk_lock *lock);
+void glk_lock_resume(struct glk_lock *lock, int paused);
+
 /* Whether the calling thread holds any. */
 bool glk_lock_is_held(void);
 
@@ -78,7 +86,9 @@ bool glk_lock_is_held(void);
  * as that thread left it.
  */
 #define GLK_LOCK_INIT(r)                                                                 \
-	{.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r), .is_static = true}
+	{                                                                                \
+		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r), .is_static = true       \
+	}
 #define GLK_LOCK_STATIC_MAX 16
 
 /* Makes them so; called in each child, while it has one thread. */

@@ -6,6 +6,7 @@
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -60,47 +61,17 @@ static bool choose(struct glk_ahead *a)
 	return false;
 }
 
-/* Undoes as much as the driver did. */
-static void undo(struct glk_ahead *a)
-{
-	struct glk_cache *cache = a->cache;
-
-	if (a->mapped) {
-		glk_mapping_book(&cache->arena.map, a->slot, a->page);
-		glk_bits_clear(cache->arena.map.usable, a->slot, a->slot + a->slots - 1);
-		glk_limbo_undo(&cache->arena.map, a->slot);
-	}
-	if (a->page &&
-		glk_page_state(glk_map_page(&cache->arena.map, a->page)) ==
-			GLK_PAGE_OWNED)
-		glk_node_release(cache->node, a->page);
-	a->goal = 0;
-	if (a->err == -ENOMEM)
-		a->refused = glk_load_relaxed(&cache->node->held);
-	else
-		a->broken = true;
-}
-
 bool glk_ahead_settle(struct glk_cache *cache)
 {
 	struct glk_ahead *a = cache->ahead;
-	struct glk_map *map = &cache->arena.map;
 
 	if (!a || !a->under_way)
 		return false;
-	glk_lock(&a->busy); /* the thread holds it until the driver has answered */
-	glk_unlock(&a->busy);
-	a->under_way = false;
-	if (map->ahead < a->slot + a->slots)
-		map->ahead = a->slot + a->slots;
-	if (a->err) {
-		undo(a);
-		return true;
-	}
-	glk_mapping_book(map, a->slot, a->page);
-	map->idle_slots += a->slots;
-	glk_idle_touch(map, a->slot, a->slot + a->slots - 1);
-	a->made++;
+	a->waiters++;
+	while (a->under_way)
+		glk_lock_wait(&cache->lock, &a->settled);
+	if (!--a->waiters)
+		pthread_cond_signal(&a->wake);
 	return true;
 }
 
@@ -139,25 +110,50 @@ void glk_ahead_wake(struct glk_cache *cache)
 	pthread_cond_signal(&cache->ahead->wake);
 }
 
+/* A page that could not be made, or not be mapped. */
+static void give_up(struct glk_ahead *a, uint32_t page, int err)
+{
+	struct glk_cache *cache = a->cache;
+	struct glk_map *map = &cache->arena.map;
+	int paused;
+
+	if (page && glk_page_state(glk_map_page(map, page)) == GLK_PAGE_OWNED) {
+		paused = glk_lock_pause(&cache->lock);
+		glk_node_release(cache->node, page);
+		glk_lock_resume(&cache->lock, paused);
+	}
+	a->goal = 0;
+	if (err == -ENOMEM)
+		a->refused = glk_load_relaxed(&cache->node->held);
+	else
+		a->broken = true;
+}
+
 /* The thread, with the lock of the GPU: one page. */
 static void grow(struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
-	uint64_t addr = glk_slot_addr(&cache->arena.map, a->slot);
+	struct glk_map *map = &cache->arena.map;
+	uint32_t page = 0;
+	int err, paused;
 
 	a->under_way = true;
-	glk_lock(&a->busy);
-	glk_unlock(&cache->lock);
-	a->page = 0;
-	a->mapped = false;
-	a->err = glk_node_grow(
-		cache->node, (size_t)a->slots << cache->arena.map.shift, &a->page);
-	if (!a->err)
-		a->err =
-			glk_mapping_prepare(&cache->arena.map, addr, a->page, &a->mapped);
-	glk_unlock(&a->busy);
-	glk_lock(&cache->lock);
-	glk_ahead_settle(cache);
+	glk_plan_begin(cache);
+	paused = glk_lock_pause(&cache->lock);
+	err = glk_node_grow(cache->node, (size_t)a->slots << map->shift, &page);
+	glk_lock_resume(&cache->lock, paused);
+	if (!err)
+		err = glk_mapping_make(map, a->slot, &page, 1);
+	if (map->ahead < a->slot + a->slots)
+		map->ahead = a->slot + a->slots;
+	if (err) {
+		give_up(a, page, err);
+	} else {
+		glk_page_put_back(map, page);
+		a->made++;
+	}
+	glk_plan_end(cache);
+	a->under_way = false;
 }
 
 /* Others have the lock meanwhile, and keep in it what is theirs. */
@@ -172,21 +168,33 @@ static void sleep_on(struct glk_ahead *a)
 	lock->cancel = was;
 }
 
+/* Those who wait for the page have their turn first. */
+static void let_pass(struct glk_ahead *a)
+{
+	pthread_cond_broadcast(&a->settled);
+	while (a->waiters)
+		glk_lock_wait(&a->cache->lock, &a->wake);
+}
+
 static void *run(void *arg)
 {
 	struct glk_ahead *a = arg;
 	struct glk_cache *cache = a->cache;
-	bool broken;
+	bool broken, chosen;
 
 	pthread_setname_np(pthread_self(), "glake-ahead");
 	glk_cancel_off(); /* for good: locks are not given back in the reverse order here */
 	glk_lock(&cache->lock);
 	while (!a->stop && !a->broken) {
-		if (choose(a)) {
+		glk_plan_enter(cache);
+		chosen = choose(a);
+		if (chosen)
 			grow(a);
-			continue;
-		}
-		sleep_on(a);
+		glk_plan_leave(cache);
+		if (!chosen)
+			sleep_on(a);
+		else if (a->waiters)
+			let_pass(a);
 	}
 	a->asleep = false;
 	broken = a->broken;
@@ -239,15 +247,15 @@ void glk_ahead_start(struct glk_cache *cache)
 	a->cache = cache;
 	a->size = cache->conf->pool_ahead;
 	set_part(a);
-	glk_lock_init(&a->busy, GLK_RANK_NODE);
 	pthread_cond_init(&a->wake, NULL);
+	pthread_cond_init(&a->settled, NULL);
 	cache->ahead = a;
 	err = make_thread(a);
 	if (!err)
 		return;
 	cache->ahead = NULL;
 	pthread_cond_destroy(&a->wake);
-	glk_lock_fini(&a->busy);
+	pthread_cond_destroy(&a->settled);
 	glk_region_free(a, sizeof(*a));
 	glk_warn("GPU %d: no thread to make pages ahead: error %d", cache->device, err);
 }
@@ -265,6 +273,6 @@ void glk_ahead_stop(struct glk_cache *cache)
 	pthread_join(a->thread, NULL);
 	cache->ahead = NULL;
 	pthread_cond_destroy(&a->wake);
-	glk_lock_fini(&a->busy);
+	pthread_cond_destroy(&a->settled);
 	glk_region_free(a, sizeof(*a));
 }

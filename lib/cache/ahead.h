@@ -22,8 +22,8 @@
  * be mapped, so blocks in bins go back first, as they do without this.
  *
  * Locking	the lock of the GPU is held to choose a slot and to book the page, never during
- *		the calls of the driver. Those run under `busy`; a request that wants the very
- *		slot under way takes `busy` to wait for it, and books the page itself
+ *		the calls of the driver. A request whose place has the very slot under way waits
+ *		for it, and the thread begins no other one until that request has its place
  */
 #include "cache/arena/request.h"
 
@@ -32,15 +32,11 @@
 struct glk_ahead {
 	struct glk_cache *cache;
 	pthread_t thread;
-	uint64_t size;	      /* pool.ahead */
-	uint32_t part;	      /* slots to keep mapped above the mark */
-	struct glk_lock busy; /* held by the thread while it calls the driver */
-	/* Of the page under way: written by the thread under `busy`, read after it. */
-	uint32_t page; /* 0: could not be made */
-	bool mapped;
-	int err;
+	uint64_t size; /* pool.ahead */
+	uint32_t part; /* slots to keep mapped above the mark */
 	/* Under the lock of the GPU from here on. */
-	pthread_cond_t wake;
+	pthread_cond_t wake, settled;
+	uint32_t waiters; /* for the page under way */
 	bool stop, asleep, broken;
 	bool under_way;
 	uint32_t slot;	     /* where the page under way goes */
@@ -63,7 +59,8 @@ void glk_ahead_stop(struct glk_cache *cache);
 bool glk_ahead_note(struct glk_cache *cache);
 /* Wakes it. Not under the lock. */
 void glk_ahead_wake(struct glk_cache *cache);
-/* Waits for the page under way and books it; whether there was one. */
+/* Waits for the page under way; whether there was one. Gives the lock up meanwhile, and no other
+ * page is begun before it is given up again. */
 bool glk_ahead_settle(struct glk_cache *cache);
 /* The same, and no more are made until the mark rises again. */
 bool glk_ahead_rest(struct glk_cache *cache);
@@ -74,13 +71,15 @@ static inline struct glk_ahead *glk_ahead_of(const struct glk_arena *arena)
 	return arena->binned ? arena->gpu->ahead : NULL;
 }
 
-/* Before pages are put behind slots: the one under way may belong there. */
-static inline void glk_ahead_meet(
-	const struct glk_arena *arena, uint32_t first, uint32_t last)
+/* Whether the page under way belongs into a place, and was waited for. */
+static inline bool glk_ahead_meet(
+	const struct glk_arena *arena, uint64_t offset, uint64_t size)
 {
 	const struct glk_ahead *a = glk_ahead_of(arena);
 
-	if (a && a->under_way && a->slot <= last && a->slot + a->slots > first)
+	return a && a->under_way &&
+		a->slot <= glk_slot_of(&arena->map, offset + size - 1) &&
+		a->slot + a->slots > glk_slot_of(&arena->map, offset) &&
 		glk_ahead_settle(arena->gpu);
 }
 

@@ -81,6 +81,8 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 		return err;
 	glk_lock(&cache->lock);
 	s = glk_stream_enter(&cache->streams, id);
+	/* its pool may have gone meanwhile */
+	range = glk_cache_range(cache, addr);
 	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
 	e = range ? glk_lookup_claim(range, addr) : NULL;
 	if (e) {

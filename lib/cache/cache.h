@@ -21,6 +21,7 @@
 #include "share/share.h"
 #include "stream/stream.h"
 
+#include <pthread.h>
 #include <stddef.h>
 
 #include <glake/graph.h>
@@ -57,6 +58,16 @@ struct glk_cache {
 	glk_atomic(uint64_t) peak_live;
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
+	struct {
+		pthread_cond_t
+			settled; /* one has ended, or does not want to be waited for */
+		uint32_t waiters;
+		uint32_t inside;    /* who may have one */
+		uint32_t under_way; /* plans */
+		uint32_t climbers;  /* of these, who climb the ladder or wait to */
+		bool climbing, closed;
+		uint64_t ended;
+	} plans;		 /* see plan.h */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(
 		struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */

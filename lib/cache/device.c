@@ -36,6 +36,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
+	pthread_cond_init(&cache->plans.settled, NULL);
 	glk_imports_init(&cache->imports, drv, cache->node);
 	return 0;
 }
@@ -91,6 +92,7 @@ static int start(struct glk_cache *cache)
 	err = glk_seats_init(cache);
 	if (err)
 		goto rows;
+	cache->arena.map.lock = &cache->lock;
 	return 0;
 rows:
 	free_rows(cache);
@@ -226,6 +228,8 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
 		glk_ahead_stop(cache);
+		/* nobody is left who shares it */
+		cache->arena.map.lock = NULL;
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = glk_graph_fini(cache);
@@ -239,6 +243,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_map_fini(&cache->arena.map);
 		glk_store_relaxed(&cache->started, false);
 	}
+	pthread_cond_destroy(&cache->plans.settled);
 	glk_lock_fini(&cache->dependencies);
 	failed = glk_imports_fini(&cache->imports, &imports);
 	err = err ? err : failed;

@@ -27,7 +27,7 @@ static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 	struct glk_graphs *graphs = glk_graphs(cache);
 
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_FREE)
+		if (!glk_graph_is_there(graphs->at[i].state))
 			continue;
 		gather_map(&graphs->at[i].arena.map, s);
 		s->pools++;

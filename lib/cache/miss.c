@@ -9,6 +9,7 @@
 #include "cache/bin/hit.h"
 #include "cache/device.h"
 #include "cache/graph/graph.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 
@@ -104,8 +105,10 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	if (seat && !flags && hit_late(cache, seat, id, stream, size, ret_addr))
 		return 0;
 	glk_lock(&cache->lock);
+	glk_plan_enter(cache);
 	request.stream = glk_stream_enter(&cache->streams, id);
 	if (request.stream->bit >= GLK_STREAM_BITS) {
+		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the stream was ended by another thread");
@@ -123,6 +126,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = session ? serve_graph(cache, &request, seat, session, ret_addr)
 		      : glk_arena_serve(&cache->arena, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
+	glk_plan_leave(cache);
 	glk_unlock(&cache->lock);
 	if (request.wake)
 		glk_ahead_wake(cache);

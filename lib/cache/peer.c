@@ -4,8 +4,8 @@
  * in pools of graphs and in imports, and by the peers of the node what will be.
  */
 #include "base/log.h"
-#include "cache/ahead.h"
 #include "cache/graph/graph.h"
+#include "cache/plan.h"
 
 /* All that is mapped, in one order always. */
 static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
@@ -14,7 +14,7 @@ static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 	int err = glk_map_access(&cache->arena.map, sweep), failed;
 
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_FREE || (err && !sweep->anyway))
+		if (!glk_graph_is_there(graphs->at[i].state) || (err && !sweep->anyway))
 			continue;
 		failed = glk_map_access(&graphs->at[i].arena.map, sweep);
 		err = failed ? failed : err;
@@ -52,8 +52,8 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 	int err = 0;
 
 	glk_lock(&cache->lock);
-	/* the page under way is mapped for the peers there were */
-	glk_ahead_settle(cache);
+	/* pages under way are mapped for the peers there were */
+	glk_plan_close(cache);
 	glk_imports_hold(&cache->imports);
 	peers = glk_load_relaxed(&cache->node->peers);
 	if (!(peers & bit) == on)
@@ -61,6 +61,7 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 	if (!err)
 		glk_store_relaxed(&cache->node->peers, on ? peers | bit : peers & ~bit);
 	glk_imports_let_go(&cache->imports);
+	glk_plan_open(cache);
 	glk_unlock(&cache->lock);
 	return err;
 }

@@ -30,6 +30,7 @@
  */
 #include "map/table.h"
 
+#include "map/page/claim.h"
 #include "map/page/idle.h"
 #include "map/page/mapping.h"
 #include "map/page/slot.h"

@@ -3,6 +3,7 @@
 #define GLK_MAP_TABLE_H
 
 /* The tables of a map, which both parts of this folder keep: see map/map.h. */
+#include "base/lock.h"
 #include "base/slab.h"
 #include "map/page/bits.h"
 #include "map/space/word.h"
@@ -29,8 +30,8 @@ struct glk_map;
 
 struct glk_range {
 	struct glk_map *map;
-	uint64_t base, size; /* addresses, bytes */
-	uint64_t offset;     /* of its first byte in the map */
+	uint64_t base, size;	      /* addresses, bytes */
+	uint64_t offset;	      /* of its first byte in the map */
 	glk_atomic(uint32_t) * start; /* the part of the map's table that is its own */
 	/* What the driver reserved, which may reach further on both sides. */
 	uint64_t reserved, reserved_size;
@@ -44,6 +45,8 @@ struct glk_tree {
 struct glk_map {
 	struct glk_pool *pool;
 	struct glk_node *node;
+	/* Held by who calls a function that says it gives the lock up; NULL: nobody shares the map. */
+	struct glk_lock *lock;
 	unsigned shift;	   /* of the slot size */
 	unsigned eighth;   /* of an eighth of it */
 	uint32_t grains;   /* of a slot, less one */
@@ -60,15 +63,17 @@ struct glk_map {
 	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
 	uint64_t taken;	     /* bytes of extents that are not free */
 	uint64_t nested_taken; /* the same in slots of small blocks */
-	uint32_t mark;	     /* number of the place under way, to meet no page of it twice */
+	uint32_t mark; /* number of the place under way, to meet no page of it twice */
 
 	/* space/ */
 	struct glk_slab extents;
 	struct glk_slab nests;
 	struct glk_tree common, nested;
-	glk_atomic(uint32_t) * start; /* an eighth of a slot: what begins there, or its nest */
-	uint64_t *begins;	      /* a bit an eighth: a live extent begins there */
-	uint32_t *cover; /* a group: live extent that holds its first byte, begun before it */
+	glk_atomic(uint32_t) *
+		start;	  /* an eighth of a slot: what begins there, or its nest */
+	uint64_t *begins; /* a bit an eighth: a live extent begins there */
+	uint32_t *
+		cover; /* a group: live extent that holds its first byte, begun before it */
 
 	/* page/ */
 	uint32_t *page;	 /* a slot: page that is mapped there; 0: none */
@@ -78,10 +83,12 @@ struct glk_map {
 	uint64_t *edge;
 	/* A bit a slot. */
 	uint64_t *mapped, *usable;
-	uint64_t *shared; /* its page has other mappings too */
-	uint64_t *head;	  /* a mapping begins there */
-	uint64_t *wide;	  /* it belongs to a mapping of several slots */
-	uint64_t *busy;	  /* a live extent touches it */
+	uint64_t *shared;  /* its page has other mappings too */
+	uint64_t *head;	   /* a mapping begins there */
+	uint64_t *wide;	   /* it belongs to a mapping of several slots */
+	uint64_t *busy;	   /* a live extent touches it */
+	uint64_t *claimed; /* somebody is about to map it: see page/claim.h */
+	uint32_t claims;   /* of that many */
 	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */
 	uint32_t *older, *newer;
 	uint32_t oldest, newest;
@@ -105,6 +112,19 @@ static inline uint64_t glk_slot_bytes(const struct glk_map *map)
 static inline uint32_t glk_slot_of(const struct glk_map *map, uint64_t offset)
 {
 	return (uint32_t)(offset >> map->shift);
+}
+
+/* Around calls of the driver: others may change the map meanwhile. What `pause` returns is for
+ * `resume`. */
+static inline int glk_map_pause(const struct glk_map *map)
+{
+	return map->lock ? glk_lock_pause(map->lock) : 0;
+}
+
+static inline void glk_map_resume(const struct glk_map *map, int paused)
+{
+	if (map->lock)
+		glk_lock_resume(map->lock, paused);
 }
 
 /* Bytes of the largest block that is small. */

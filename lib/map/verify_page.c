@@ -156,8 +156,8 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	t->mappings++;
 	t->mapped_bytes += page->size;
 	if (chain.in_use == first)
-		t->stranded += m.last - m.first + 1 -
-			glk_bits_count(map->busy, m.first, m.last);
+		t->stranded +=
+			m.last - m.first + 1 - glk_bits_count(map->busy, m.first, m.last);
 	if (!err && page->first_alias == first)
 		err = check_page(t, id, &chain);
 	*ret_last = m.last;
@@ -233,6 +233,8 @@ int glk_verify_pages(struct glk_map *map)
 		return glk_broken("%" PRIu64 " bytes mapped of pages of %" PRIu64
 				  ", counted as %" PRIu64 " and %" PRIu64,
 			t.mapped_bytes, t.page_bytes, map->mapped_bytes, map->page_bytes);
+	if (map->claims || glk_bits_any(map->claimed, 0, map->capacity - 1))
+		return glk_broken("slots are claimed, by %" PRIu32 " plans", map->claims);
 	if (t.idle_slots != map->idle_slots)
 		return glk_broken("%" PRIu64 " slots of idle pages, counted as %" PRIu64,
 			t.idle_slots, map->idle_slots);

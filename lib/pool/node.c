@@ -98,6 +98,8 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	p->class = (uint8_t)glk_node_class(node, size);
 	p->node = node->index;
 	p->kept = false;
+	p->going = 0;
+	p->left = false;
 	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
 	note_peak(node);
 	*ret_page = page;

@@ -55,12 +55,17 @@ struct glk_page {
 	uint32_t in_use;
 	/* In the node's list of free pages, or in the list of its owner. */
 	struct glk_idnode free_link;
-	uint32_t mark; /* of the last place it was looked at for, see cache/arena/order.c */
+	uint32_t
+		mark; /* of the last place it was looked at for, see cache/arena/order.c */
 	uint8_t aliases;
 	uint8_t class;
 	uint8_t node;
 	uint8_t able; /* GLK_PAGE_... it was made with */
-	bool kept; /* the driver kept a mapping of it: its memory cannot come back */
+	bool kept;    /* the driver kept a mapping of it: its memory cannot come back */
+	/* Mappings of it that the driver is about to take away, see map/page/mapping.h; and nobody
+	 * has the page: it goes to the list of its node with the last of them. */
+	uint8_t going;
+	bool left;
 };
 
 _Static_assert(sizeof(struct glk_page) <= 64, "a page descriptor fits a cache line");

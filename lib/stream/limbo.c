@@ -21,7 +21,8 @@ bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_map *map,
 		return false;
 	if (limbo->patient && !limbo->streams->stuck)
 		return true;
-	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1) {
+	for (uint32_t slot = first; slot <= last;
+		slot = glk_use_end(map, slot, last) + 1) {
 		struct glk_use use = glk_use_at(map, slot);
 
 		if (!glk_clock_finished(limbo->streams, &use))
@@ -45,10 +46,11 @@ static bool has_passed(struct glk_limbo *limbo, const struct glk_use *use)
 	return glk_clock_finished(limbo->streams, use);
 }
 
-static bool run_passed(struct glk_limbo *limbo, const struct glk_map *map,
-	uint32_t first, uint32_t last)
+static bool run_passed(
+	struct glk_limbo *limbo, const struct glk_map *map, uint32_t first, uint32_t last)
 {
-	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1) {
+	for (uint32_t slot = first; slot <= last;
+		slot = glk_use_end(map, slot, last) + 1) {
 		struct glk_use use = glk_use_at(map, slot);
 
 		if (!has_passed(limbo, &use)) {
@@ -72,6 +74,108 @@ int glk_limbo_unmap(
 	return err;
 }
 
+static bool is_stale(const struct glk_map *map, uint32_t slot)
+{
+	return map->page[slot] && !glk_bit_get(map->usable, slot);
+}
+
+/* The next run from a slot on of mappings that are not usable. */
+static bool next_stale(const struct glk_map *map, uint32_t slot, uint32_t last,
+	uint32_t *ret_first, uint32_t *ret_last)
+{
+	for (; slot <= last; slot++) {
+		slot = glk_bits_first(map->mapped, slot, last);
+		if (slot == GLK_BITS_NONE)
+			return false;
+		if (!is_stale(map, slot))
+			continue;
+		*ret_first = glk_mapping_at(map, slot).first;
+		*ret_last = slot;
+		while (slot <= last && is_stale(map, slot)) {
+			*ret_last = glk_mapping_at(map, slot).last;
+			slot = *ret_last + 1;
+		}
+		return true;
+	}
+	return false;
+}
+
+static bool stale_passed(
+	struct glk_limbo *limbo, const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	uint32_t from, to;
+
+	for (uint32_t slot = first; next_stale(map, slot, last, &from, &to);
+		slot = to + 1) {
+		if (!run_passed(limbo, map, from, to))
+			return false;
+	}
+	return true;
+}
+
+static void take_out(
+	struct glk_map *map, uint32_t first, uint32_t last, struct glk_limbo_run *run)
+{
+	glk_mapping_detach(map, first, last);
+	if (run->first > first)
+		run->first = first;
+	if (run->behind <= last)
+		run->behind = last + 1;
+}
+
+int glk_limbo_detach(struct glk_limbo *limbo, struct glk_map *map, uint32_t first,
+	uint32_t last, struct glk_limbo_run *run)
+{
+	if (!run_passed(limbo, map, first, last))
+		return -EAGAIN;
+	take_out(map, first, last, run);
+	return 0;
+}
+
+int glk_limbo_detach_stale(struct glk_limbo *limbo, struct glk_map *map, uint32_t first,
+	uint32_t last, struct glk_limbo_run *run)
+{
+	uint32_t from, to;
+
+	if (!stale_passed(limbo, map, first, last))
+		return -EAGAIN;
+	for (uint32_t slot = first; next_stale(map, slot, last, &from, &to);
+		slot = to + 1)
+		take_out(map, from, to, run);
+	return 0;
+}
+
+static bool is_going(const struct glk_map *map, uint32_t slot)
+{
+	return glk_bit_get(map->mapped, slot) && !map->page[slot];
+}
+
+int glk_limbo_finish(
+	struct glk_limbo *limbo, struct glk_map *map, const struct glk_limbo_run *run)
+{
+	int err = 0;
+
+	for (uint32_t slot = run->first, to; slot < run->behind; slot = to + 1) {
+		uint64_t addr = glk_slot_addr(map, slot);
+		int failed, paused;
+
+		to = slot;
+		if (!is_going(map, slot))
+			continue;
+		while (to + 1 < run->behind && is_going(map, to + 1))
+			to++;
+		paused = glk_map_pause(map);
+		failed = glk_mapping_unmap(map, addr, to - slot + 1);
+		glk_map_resume(map, paused);
+		glk_mapping_gone(map, slot, to, failed, false);
+		err = err ? err : failed;
+		if (!failed)
+			limbo->streams->unmapped += (uint64_t)(to - slot + 1)
+				<< map->shift;
+	}
+	return err;
+}
+
 static bool all_passed(
 	struct glk_limbo *limbo, const struct glk_map *map, const struct glk_page *page)
 {
@@ -85,14 +189,15 @@ static bool all_passed(
 	return true;
 }
 
-/* Unmaps an idle page, which is the caller's then. */
+/* Unmaps an idle page, which is the caller's then. Its mappings are looked up again each time:
+ * others may take one that lies in their place. */
 static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
 	uint32_t slots = glk_page_slots(map, page);
 	int err;
 
-	if (!all_passed(limbo, map, page))
+	if (page->going || !all_passed(limbo, map, page))
 		return -EAGAIN;
 	glk_page_take(map, id);
 	while (page->aliases) {
@@ -108,12 +213,20 @@ static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
-	uint64_t size = glk_map_page(map, id)->size;
-	int err = unmap_all(limbo, map, id);
+	struct glk_page *page = glk_map_page(map, id);
+	uint64_t size = page->size;
+	int err = unmap_all(limbo, map, id), paused;
 
 	if (err)
 		return err;
+	/* another one is about to take a mapping away: what comes last then gives it to the list */
+	if (page->going) {
+		glk_page_put_back(map, id);
+		return -EAGAIN;
+	}
+	paused = glk_map_pause(map);
 	err = glk_node_release(map->node, id);
+	glk_map_resume(map, paused);
 	if (!err)
 		limbo->streams->released += size;
 	return err;
@@ -124,7 +237,7 @@ int glk_limbo_strip(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 	int err = unmap_all(limbo, map, id);
 
 	if (!err)
-		glk_node_put(map->node, id);
+		glk_page_put_back(map, id);
 	return err;
 }
 

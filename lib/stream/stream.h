@@ -44,13 +44,13 @@ enum glk_stream_state {
 };
 
 struct glk_stream {
-	struct CUstream_st *handle; /* as the driver takes it */
+	struct CUstream_st *handle;  /* as the driver takes it */
 	glk_atomic(uint64_t) key;    /* as the table knows it, see glk_stream_key() */
 	glk_atomic(uint64_t) serial; /* the driver's number of it; 0: not known */
 	uint32_t id;
 	uint8_t bit;
 	uint8_t state;
-	bool mute;		    /* it captures a graph: no event can be had from it */
+	bool mute; /* it captures a graph: no event can be had from it */
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
 	 * asked of it or put on it either. */
 	uint8_t announced;
@@ -95,9 +95,11 @@ struct glk_streams {
 	uint32_t by_bit[GLK_STREAM_BITS]; /* first stream of a bit */
 	/* The streams of the last bit can be thousands, so what was found of them is kept. */
 	struct {
-		uint32_t turn;	  /* to be asked next; 0: the first */
-		uint32_t witness; /* one whose work had not finished, or that could not be waited for */
-		uint64_t passed[2]; /* all have finished what was freed until this tick, as far as
+		uint32_t turn; /* to be asked next; 0: the first */
+		uint32_t
+			witness; /* one whose work had not finished, or that could not be waited for */
+		uint64_t passed
+			[2]; /* all have finished what was freed until this tick, as far as
 				     * was waited for, and as was seen */
 	} crowd;
 	uint64_t used;	 /* bits that a stream has */
@@ -108,13 +110,14 @@ struct glk_streams {
 	uint64_t entered; /* streams that ever got a bit */
 	uint64_t ended;	  /* streams that ended, in whatever way */
 	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
-	uint32_t captures; /* pools of graphs that are open, so that one may be captured */
+	uint32_t
+		captures; /* pools of graphs that are open, so that one may be captured */
 	struct {
 		struct glk_drv_event *spare[GLK_STREAM_EVENTS * 2];
 		unsigned count; /* of spare ones */
 		uint32_t made;	/* and not ended */
 	} events;
-	struct glk_note *notes; /* NULL: no event of the program is known */
+	struct glk_note *notes;	     /* NULL: no event of the program is known */
 	uint64_t unmapped, released; /* bytes that went through limbo */
 	uint64_t held_back;	     /* times that something was not ready to go */
 	glk_atomic(uint64_t) graces; /* grace periods waited for */
@@ -232,7 +235,8 @@ bool glk_event_ask(struct glk_streams *streams);
 bool glk_event_poll(struct glk_streams *streams);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
-int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
+int glk_event_cover(
+	struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
 /* Whether its handle means it here: not so for the default streams of other threads. */
 bool glk_event_here(const struct glk_stream *s);
 /* 0 if one can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
@@ -265,7 +269,8 @@ int glk_collect(struct glk_streams *streams, struct CUevent_st *const *events,
 void glk_collect_fini(struct glk_streams *streams);
 
 /*
- * limbo.c. One limbo stands for one batch of removals.
+ * limbo.c. One limbo stands for one batch of removals. The lock of the GPU is given up while the
+ * driver takes something away.
  */
 struct glk_limbo {
 	struct glk_streams *streams;
@@ -284,10 +289,26 @@ struct glk_limbo {
 /* Whether the mappings of a run may go now, by waiting briefly where the limbo is patient. */
 bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_map *map,
 	uint32_t first, uint32_t last);
-/* Unmaps a run of whole mappings that are in use by nobody. -EAGAIN (no record) with nothing
- * changed if one is not ready, else as glk_mapping_remove(). */
+/* Unmaps a run of whole mappings that are in use by nobody, of pages that are idle or the caller's.
+ * -EAGAIN (no record) with nothing changed if one is not ready, else as glk_mapping_remove(). */
 int glk_limbo_unmap(
 	struct glk_limbo *limbo, struct glk_map *map, uint32_t first, uint32_t last);
+/*
+ * The same in two steps, and for all mappings that reach into a run and are not usable there, whose
+ * pages are in use or in somebody's hands. The first step takes them out of the tables, and adds
+ * them to *run, or is -EAGAIN (no record) with nothing changed. The second has to follow, for all
+ * of them together, and calls the driver: 0 or its first error. What lies between the first and the
+ * last of them is in the hands of the caller.
+ */
+struct glk_limbo_run {
+	uint32_t first, behind; /* slots; empty at the beginning: GLK_NO_SLOT, 0 */
+};
+int glk_limbo_detach(struct glk_limbo *limbo, struct glk_map *map, uint32_t first,
+	uint32_t last, struct glk_limbo_run *run);
+int glk_limbo_detach_stale(struct glk_limbo *limbo, struct glk_map *map, uint32_t first,
+	uint32_t last, struct glk_limbo_run *run);
+int glk_limbo_finish(
+	struct glk_limbo *limbo, struct glk_map *map, const struct glk_limbo_run *run);
 /* Unmaps an idle page everywhere and releases it, or gives it to the list of its node. -EAGAIN
  * (no record) with nothing changed while a mapping is not ready; the driver's error when the page
  * was lost. */

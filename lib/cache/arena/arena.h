@@ -10,7 +10,7 @@
  *
  * Threads	under the lock of the GPU, save what says otherwise
  */
-#include "map/map.h"
+#include "stream/stream.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,7 +20,6 @@ struct glake_block;
 struct glk_arena;
 struct glk_cache;
 struct glk_request;
-struct glk_stream;
 
 struct glk_arena_ops {
 	/* Whether `request` may have memory with this use, and behind how many waits. */
@@ -55,7 +54,8 @@ struct glk_arena {
 	 * bins; NULL: no block of this arena does. */
 	const struct glk_cache *binned;
 	struct glk_map map;
-	uint64_t held; /* blocks that were freed and are out, see pin.c */
+	uint64_t held;	 /* blocks that were freed and are out, see pin.c */
+	uint32_t inside; /* requests that are being served */
 };
 
 /* What is asked of an arena, and what was done for it. */
@@ -72,6 +72,14 @@ struct glk_request {
 	bool stitched;	  /* with pages that lay elsewhere */
 	bool wake;	  /* the thread that grows ahead has something to do */
 };
+
+/* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
+static inline bool glk_request_foreign(
+	const struct glk_stream *stream, const struct glk_use *use)
+{
+	return stream->bit == GLK_STREAM_CROWD ||
+		(use->streams & ~glk_stream_mask(stream));
+}
 
 /* The arena of a range. Any thread, no lock. */
 static inline struct glk_arena *glk_arena_of(const struct glk_range *range)

@@ -2,13 +2,24 @@
 /*
  * Stitching: puts pages behind an extent. Slots that are usable as they are cost nothing; the
  * others get pages that lay elsewhere, or new ones: large ones inside a run, single ones at an
- * end that is shared with a neighbour. All pages are had before the first is mapped. When a step
- * fails, what this request mapped is unmapped, which needs no clock since no work can have used
- * it, and the pages go back to where the next request finds them.
+ * end that is shared with a neighbour.
+ *
+ * What the driver has to do is a plan. It is made under the lock: the extent is counted on its
+ * slots, so that neighbours who are freed meanwhile take nothing from under it; stale mappings
+ * are taken out of the tables; the slots that are to be mapped are claimed. Then it is carried out,
+ * and the lock is given up for each call of the driver: others go on, but for who wants these very
+ * slots. All pages are had before the first is mapped. When a step fails, what this plan mapped
+ * is unmapped, which needs no clock since no work can have used it, and the pages go back to where
+ * the next request finds them.
  */
 #include "cache/ahead.h"
+#include "cache/arena/request.h"
+#include "cache/plan.h"
 
 #include <errno.h>
+
+/* Pages that are mapped between two looks at the tables. */
+#define BATCH 64
 
 /* An extent that is to be backed. */
 struct job {
@@ -16,8 +27,10 @@ struct job {
 	struct glk_map *map;
 	struct glk_request *request;
 	const struct glk_extent *e;
-	uint32_t first, last; /* slots */
-	uint32_t made;	      /* pages mapped so far, linked; 0: none */
+	uint32_t first, last;	    /* slots */
+	bool ready;		    /* all of them are usable as they are */
+	struct glk_limbo_run going; /* mappings that have to go first */
+	uint32_t made;		    /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
 };
 
@@ -75,37 +88,8 @@ static struct glk_need count_need(const struct job *job)
 	return need;
 }
 
-/* Removes the mappings of pages that are in use elsewhere: one call a run of them. */
-static int clear_stale(const struct job *job)
-{
-	struct glk_limbo limbo = glk_request_limbo(job->arena);
-	struct glk_map *map = job->map;
-	uint32_t slot = job->first;
-
-	while (slot <= job->last) {
-		struct glk_mapping m;
-		uint32_t first;
-		int err;
-
-		if (!glk_bit_get(map->mapped, slot) || glk_bit_get(map->usable, slot)) {
-			slot++;
-			continue;
-		}
-		m = glk_mapping_at(map, slot);
-		first = m.first;
-		while (m.last < job->last && glk_bit_get(map->mapped, m.last + 1) &&
-			!glk_bit_get(map->usable, m.last + 1))
-			m = glk_mapping_at(map, m.last + 1);
-		err = glk_limbo_unmap(&limbo, map, first, m.last);
-		if (err)
-			return err;
-		slot = m.last + 1;
-	}
-	return 0;
-}
-
 /* Idle large pages that would serve one end and lie idle beside it go elsewhere. */
-static int clear_ends(const struct job *job)
+static int detach_ends(struct job *job)
 {
 	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	const uint32_t ends[] = {job->first, job->last};
@@ -119,59 +103,81 @@ static int clear_ends(const struct job *job)
 
 		if (m.first > m.last)
 			continue;
-		job->request->called = true;
-		err = glk_limbo_unmap(&limbo, job->map, m.first, m.last);
+		err = glk_limbo_detach(&limbo, job->map, m.first, m.last, &job->going);
 	}
 	return err;
 }
 
-static int map_page(struct job *job, uint32_t slot, uint32_t *list)
+/* Slots that are mapped together, and their pages. */
+struct batch {
+	uint32_t slot, count;
+	uint32_t page[BATCH];
+};
+
+static int map_batch(struct job *job, struct batch *batch)
 {
-	uint32_t id = glk_supply_pop(job->arena, list);
+	uint32_t slot = batch->slot;
 	int err;
 
-	job->request->stitched |= glk_map_page(job->map, id)->aliases > 0;
-	err = glk_mapping_make(job->map, slot, id);
-	if (err) {
-		glk_page_put_back(job->map, id);
-		return err;
+	for (uint32_t i = 0; i < batch->count; i++)
+		job->request->stitched |=
+			glk_map_page(job->map, batch->page[i])->aliases > 0;
+	err = glk_mapping_make(job->map, slot, batch->page, batch->count);
+	for (uint32_t i = 0; i < batch->count; i++) {
+		struct glk_page *page = glk_map_page(job->map, batch->page[i]);
+
+		slot += glk_page_slots(job->map, page);
+		if (!err) {
+			glk_page_link(job->map, batch->page[i], job->made);
+			job->made = batch->page[i];
+		} else if (glk_page_state(page) == GLK_PAGE_OWNED) {
+			glk_page_put_back(job->map, batch->page[i]);
+		}
 	}
-	glk_page_link(job->map, id, job->made);
-	job->made = id;
-	return 0;
+	batch->slot = slot;
+	batch->count = 0;
+	return err;
+}
+
+static int add(struct job *job, struct batch *batch, uint32_t *list)
+{
+	batch->page[batch->count++] = glk_supply_pop(job->arena, list);
+	return batch->count == BATCH ? map_batch(job, batch) : 0;
 }
 
 /* A large page, or small ones in its place. */
-static int map_large(struct job *job, uint32_t slot)
+static int add_large(struct job *job, struct batch *batch)
 {
 	int err = 0;
 
 	if (job->supply.large)
-		return map_page(job, slot, &job->supply.large);
+		return add(job, batch, &job->supply.large);
 	for (uint32_t i = 0; i < job->map->large && !err; i++)
-		err = map_page(job, slot + i, &job->supply.small);
+		err = add(job, batch, &job->supply.small);
 	return err;
 }
 
 static int map_run(struct job *job, const struct run *run)
 {
-	uint32_t slot = run->first;
+	uint32_t slots = run->last - run->first + 1;
+	uint32_t tail = slots - run->lead - run->large * job->map->large;
+	struct batch batch = {.slot = run->first};
 	int err = 0;
 
 	if (job->e->whole) {
-		err = map_page(job, slot, &job->supply.other);
-		return err ? err : glk_mapping_grant(job->map, run->first, run->last);
+		err = add(job, &batch, &job->supply.other);
+		return err ? err : map_batch(job, &batch);
 	}
 	for (uint32_t i = 0; i < run->lead && !err; i++)
-		err = map_page(job, slot++, &job->supply.small);
-	for (uint32_t i = 0; i < run->large && !err; i++, slot += job->map->large)
-		err = map_large(job, slot);
-	while (slot <= run->last && !err)
-		err = map_page(job, slot++, &job->supply.small);
-	return err ? err : glk_mapping_grant(job->map, run->first, run->last);
+		err = add(job, &batch, &job->supply.small);
+	for (uint32_t i = 0; i < run->large && !err; i++)
+		err = add_large(job, &batch);
+	for (uint32_t i = 0; i < tail && !err; i++)
+		err = add(job, &batch, &job->supply.small);
+	return err || !batch.count ? err : map_batch(job, &batch);
 }
 
-/* Unmaps what this request mapped. Pages that the driver keeps then are lost. */
+/* Unmaps what this plan mapped. Pages that the driver keeps then are lost. */
 static void undo(struct job *job)
 {
 	struct glk_map *map = job->map;
@@ -190,12 +196,12 @@ static void undo(struct job *job)
 /* Puts pages behind the slots that have none to use. */
 static int stitch(struct job *job)
 {
+	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	struct glk_need need;
 	struct run run;
 	int err;
 
-	job->request->called = true;
-	err = clear_stale(job);
+	err = glk_limbo_finish(&limbo, job->map, &job->going);
 	if (err)
 		return err;
 	need = count_need(job);
@@ -214,32 +220,69 @@ static int stitch(struct job *job)
 	return err;
 }
 
+/* The plan for an extent that was counted on its slots, carried out. */
+static int carry_out(struct job *job)
+{
+	int err;
+
+	job->request->called = true;
+	glk_claim(job->map, job->first, job->last);
+	glk_plan_begin(job->arena->gpu);
+	err = stitch(job);
+	glk_unclaim(job->map, job->first, job->last);
+	glk_plan_end(job->arena->gpu);
+	return err;
+}
+
+/* What has to go, and who counts where. Until then the lock is not given up. */
+static int make_plan(struct job *job)
+{
+	struct glk_limbo limbo = glk_request_limbo(job->arena);
+	struct glk_request *request = job->request;
+	struct glk_use never = {0};
+	int err = 0;
+
+	/* behind the streams that used last what is usable as it is */
+	if (!request->own)
+		err = glk_request_order_run(job->arena, request, job->first, job->last);
+	if (!err && request->trim)
+		err = detach_ends(job);
+	if (err)
+		return err;
+	glk_slots_enter(job->map, job->first, job->last);
+	job->ready = glk_bits_all(job->map->usable, job->first, job->last);
+	if (job->ready)
+		return 0;
+	/* with it, mappings whose page comes into use at an earlier slot of the place go stale */
+	err = glk_limbo_detach_stale(
+		&limbo, job->map, job->first, job->last, &job->going);
+	if (err)
+		glk_slots_leave(job->map, job->first, job->last, &never);
+	return err;
+}
+
 int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
+	struct glk_limbo limbo = glk_request_limbo(arena);
 	struct glk_map *map = &arena->map;
 	struct job job = {.arena = arena,
 		.map = map,
 		.request = request,
-		.e = glk_extent_at(map, extent)};
+		.e = glk_extent_at(map, extent),
+		.going = {GLK_NO_SLOT, 0}};
 	struct glk_use never = {0};
-	int err = 0;
+	int err;
 
 	job.first = glk_extent_first(map, job.e);
 	job.last = glk_extent_last(map, job.e);
-	glk_ahead_meet(arena, job.first, job.last);
-	if (request->trim)
-		err = clear_ends(&job);
-	if (err)
+	err = make_plan(&job);
+	if (err) {
+		glk_limbo_finish(&limbo, map, &job.going);
 		return err;
-	/* behind the streams that used last what is usable as it is */
-	if (!request->own)
-		err = glk_request_order_run(arena, request, job.first, job.last);
-	if (err)
-		return err;
-	glk_slots_enter(map, job.first, job.last);
-	if (glk_bits_all(map->usable, job.first, job.last))
+	}
+	if (job.ready)
 		return 0;
-	err = stitch(&job);
+	err = carry_out(&job);
 	if (err)
 		glk_slots_leave(map, job.first, job.last, &never);
 	return err;

@@ -7,13 +7,6 @@
 #include "base/conf.h"
 #include "cache/arena/request.h"
 
-/* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
-bool glk_request_foreign(const struct glk_stream *stream, const struct glk_use *use)
-{
-	return stream->bit == GLK_STREAM_CROWD ||
-		(use->streams & ~glk_stream_mask(stream));
-}
-
 /* Whether memory needs no look. */
 static bool is_own(const struct glk_arena *arena, const struct glk_stream *stream,
 	const struct glk_use *use)
@@ -333,6 +326,8 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 	const struct glk_seek *seek = arg;
 	struct glk_arena *arena = seek->arena;
 
+	if (glk_is_claimed(map, first_slot, last_slot))
+		return false;
 	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;
 	if (fit->trims && !ends_ready(arena, map, first_slot, last_slot))

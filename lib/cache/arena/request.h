@@ -29,10 +29,7 @@ int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
 int glk_small_alloc(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent);
 
-/* order.c. Whether other streams may be in a use; a stream of the crowd is not told from its
- * others. */
-bool glk_request_foreign(const struct glk_stream *stream, const struct glk_use *use);
-/* Whether `request` may have memory with this use, by the policies of the section stream, and
+/* order.c. Whether `request` may have memory with this use, by the policies of the section stream, and
  * behind how many waits. */
 bool glk_request_may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits);
@@ -64,7 +61,7 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 extern const struct glk_arena_ops glk_arena_common;
 
 /* back.c: puts pages behind a live extent and books it on its slots. 0, or an error with
- * everything undone but the extent. */
+ * everything undone but the extent. Gives the lock up where it calls the driver. */
 int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent);
 
 /*
@@ -82,7 +79,7 @@ struct glk_need {
 };
 
 /* 0, or -ENOMEM with a record of what was tried, and nothing taken. Small pages may stand in for
- * large ones, as many as fill one. */
+ * large ones, as many as fill one. Gives the lock up meanwhile. */
 int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_need *need, struct glk_supply *ret_supply);
 /* Puts all pages that are left back to where the next request finds them. */
@@ -96,12 +93,14 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
 /* Whether so much memory is stranded that places should be chosen to have less of it. */
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 
-/* ladder.c: makes room for so many bytes at the node, where it has none: memory that nobody
+/* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at the node, where it has none: memory that nobody
  * uses is given back. Whether there is room for them, as far as is known. */
 bool glk_ladder_climb(struct glk_cache *gpu, uint64_t bytes);
 /* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
  * so many groups of 64 slots at most. The bytes that were given back. */
 uint64_t glk_ladder_release(struct glk_cache *gpu, uint64_t bytes, uint32_t groups);
+/* Free ones alone. */
+uint64_t glk_ladder_drain(struct glk_cache *gpu, uint64_t bytes);
 /* -ENOMEM, with a record that says what was asked for and what there is. */
 int glk_ladder_refuse(struct glk_cache *gpu, uint64_t bytes) GLK_COLD;
 

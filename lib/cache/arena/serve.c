@@ -5,7 +5,9 @@
  */
 #include "base/error.h"
 #include "cache/ahead.h"
+#include "cache/arena/request.h"
 #include "cache/bin/quick.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -21,15 +23,19 @@ static void try_ahead(
 		glk_fit_ahead(&arena->map, want, fit);
 }
 
-/* The search, with more addresses where those there are have no place. */
+/* The search, with more addresses where those there are have no place, or with those of plans under
+ * way when they are done. */
 static int search(
 	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	int err = glk_fit_search(&arena->map, want, ret_fit);
+	struct glk_map *map = &arena->map;
+	int err = glk_fit_search(map, want, ret_fit);
 
-	if (!err || glk_map_extend(&arena->map, want->size))
-		return err;
-	return glk_fit_search(&arena->map, want, ret_fit);
+	while (err &&
+		(!glk_map_extend(map, want->size) ||
+			(map->claims && glk_plan_wait(arena->gpu))))
+		err = glk_fit_search(map, want, ret_fit);
+	return err;
 }
 
 static int no_addresses(struct glk_arena *arena, uint64_t size)
@@ -48,9 +54,10 @@ static int no_addresses(struct glk_arena *arena, uint64_t size)
  * mapped; and again if it costs driver calls and the streams have more to tell. New events are
  * recorded only where mappings may have to go; a stream wait records its own.
  */
-int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
+static int seek(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_want *want, struct glk_fit *ret_fit)
 {
+	struct glk_streams *streams = &arena->gpu->streams;
 	bool learned;
 	int err;
 
@@ -63,8 +70,7 @@ int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
 	try_ahead(arena, want, ret_fit);
 	if (!ret_fit->maps && !ret_fit->waits)
 		return 0;
-	learned = !ret_fit->maps ? glk_event_peek(&arena->gpu->streams)
-				 : glk_event_poll(&arena->gpu->streams);
+	learned = !ret_fit->maps ? glk_event_peek(streams) : glk_event_poll(streams);
 	if (!learned)
 		return 0;
 	err = search(arena, want, ret_fit);
@@ -72,6 +78,17 @@ int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
 		return no_addresses(arena, want->size);
 	try_ahead(arena, want, ret_fit);
 	return 0;
+}
+
+int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit)
+{
+	int err;
+
+	do {
+		err = seek(arena, request, want, ret_fit);
+	} while (!err && glk_ahead_meet(arena, ret_fit->offset, want->size));
+	return err;
 }
 
 /* Times that a place is looked for where a stream could not be waited for after all: it just
@@ -174,11 +191,19 @@ static void sum_up(struct glk_cache *gpu)
 		glk_seats_sum(gpu, &gpu->sum);
 }
 
-static bool make_room(struct glk_cache *gpu)
-{
-	bool rested = glk_ahead_rest(gpu);
+/*
+ * What a request that found no memory, or no place, may do about it and be tried again, in order;
+ * false: there is nothing to be done, or it did not help.
+ */
+typedef bool (*rung_fn)(struct glk_arena *arena, const struct glk_request *request);
 
-	return glk_quick_flush(gpu) || rested;
+/* Blocks in bins keep addresses and descriptors, of which there is an end too. */
+static bool make_room(struct glk_arena *arena, const struct glk_request *request)
+{
+	bool rested = glk_ahead_rest(arena->gpu);
+
+	(void)request;
+	return glk_quick_flush(arena->gpu) || rested;
 }
 
 /*
@@ -186,28 +211,54 @@ static bool make_room(struct glk_cache *gpu)
  * that nobody uses would do for the request, all of it is given back, so that there is room for
  * pages of its measure.
  */
-static bool recut(struct glk_cache *gpu, uint64_t size)
+static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
+	struct glk_cache *gpu = arena->gpu;
 	const struct glk_map *map = &gpu->arena.map;
 	uint64_t idle = (map->idle_slots << map->shift) + glk_node_free(gpu->node);
 	uint64_t budget = glk_load_relaxed(&gpu->node->budget);
-	uint64_t held = glk_load_relaxed(&gpu->node->held);
+	uint64_t held = glk_load_relaxed(&gpu->node->held), given;
 
 	if (budget != UINT64_MAX && budget > held)
 		idle += budget - held;
-	return idle >= size && glk_ladder_release(gpu, UINT64_MAX, UINT32_MAX);
+	if (idle < request->rounded)
+		return false;
+	glk_plan_begin(gpu);
+	given = glk_ladder_release(gpu, UINT64_MAX, UINT32_MAX);
+	glk_plan_end(gpu);
+	return given > 0;
 }
 
-/* Whether the work of all streams is done now. Why memory is short stays on record if not. */
-static bool wait_for_all(struct glk_cache *gpu)
+/* Holes that are there may be had when the work of their streams is done, and also where more
+ * streams than there are tries cannot be waited for, one by one. Why memory is short stays on
+ * record if not. */
+static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
-	bool done = !glk_clock_sync(&gpu->streams, ~UINT64_C(0));
+	bool done =
+		arena->ops->waits && !glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0));
 
+	(void)request;
 	if (!done && thread)
 		thread->error = why;
 	return done;
+}
+
+static int alloc_somehow(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
+{
+	static const rung_fn rungs[] = {make_room, recut, wait_for_all};
+	int err = alloc(arena, request, ret_extent);
+
+	for (size_t i = 0; i < sizeof(rungs) / sizeof(*rungs); i++) {
+		bool last = rungs[i] == wait_for_all;
+
+		if ((err == -ENOMEM || (last && err == -EBUSY)) &&
+			rungs[i](arena, request))
+			err = alloc(arena, request, ret_extent);
+	}
+	return err;
 }
 
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
@@ -230,16 +281,9 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
 	request->trim = arena->map.stranded && glk_supply_tight(arena, request->size);
-	err = alloc(arena, request, &extent);
-	/* blocks in bins keep addresses and descriptors, of which there is an end too */
-	if (err == -ENOMEM && make_room(gpu))
-		err = alloc(arena, request, &extent);
-	if (err == -ENOMEM && recut(gpu, request->rounded))
-		err = alloc(arena, request, &extent);
-	/* holes that are there may be had when the work of their streams is done, and also where
-	 * more streams than there are tries cannot be waited for, one by one */
-	if ((err == -ENOMEM || err == -EBUSY) && arena->ops->waits && wait_for_all(gpu))
-		err = alloc(arena, request, &extent);
+	arena->inside++;
+	err = alloc_somehow(arena, request, &extent);
+	arena->inside--;
 	if (err)
 		return err;
 	*ret_addr = book(arena, request, seat, extent);

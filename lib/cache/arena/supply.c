@@ -13,6 +13,7 @@
 #include "base/conf.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 
@@ -262,34 +263,38 @@ static void stand_in(struct order *o)
 	o->large = large - want;
 }
 
-static int grow(struct order *o, size_t size)
+/* Bytes of the next page that is missing. */
+static uint64_t next_size(const struct order *o)
 {
-	uint32_t id;
-	int err = glk_node_grow(o->arena->gpu->node, size, &id);
+	uint64_t slot = glk_slot_bytes(&o->arena->map);
 
-	if (!err)
-		push(o, id);
-	return err;
+	return o->large ? slot * o->arena->map.large : o->small ? slot : o->other;
+}
+
+static bool may_hold(const struct order *o, uint64_t most)
+{
+	uint64_t held = glk_load_relaxed(&o->arena->gpu->node->held);
+
+	return !is_done(o) && held <= most && next_size(o) <= most - held;
 }
 
 /* New pages, while what is held stays below `most`. 0, -ENOMEM at the budget or at the driver's
- * end, or another error of the driver. */
+ * end, or another error of the driver. Gives the lock up meanwhile. */
 static int grow_all(struct order *o, uint64_t most)
 {
-	struct glk_node *node = o->arena->gpu->node;
-	uint64_t slot = glk_slot_bytes(&o->arena->map);
-	int err = 0;
+	struct glk_cache *gpu = o->arena->gpu;
+	int err = 0, paused;
+	uint32_t id;
 
-	while (!err && !is_done(o)) {
-		uint64_t size = o->large ? slot * o->arena->map.large
-			: o->small	 ? slot
-					 : o->other;
-		uint64_t held = glk_load_relaxed(&node->held);
-
-		if (held > most || size > most - held)
-			break;
-		err = grow(o, size);
+	if (!may_hold(o, most))
+		return 0;
+	paused = glk_lock_pause(&gpu->lock);
+	while (!err && may_hold(o, most)) {
+		err = glk_node_grow(gpu->node, next_size(o), &id);
+		if (!err)
+			push(o, id);
 	}
+	glk_lock_resume(&gpu->lock, paused);
 	return err;
 }
 
@@ -353,17 +358,39 @@ static int economise(struct order *o, uint64_t target)
 	return grow_all(o, UINT64_MAX);
 }
 
+/* Times that a request looks again since others have given memory up meanwhile. */
+#define LOOKS 64
+
+/* One try: what others left, and room that the ladder makes for the rest. */
+static int climb_once(struct order *o)
+{
+	int err = 0;
+
+	take_all_free(o);
+	take_all_idle(o);
+	for (int i = 0; i < 2 && !is_done(o); i++) {
+		if (!glk_ladder_climb(o->arena->gpu, missing(o)))
+			return -ENOMEM;
+		err = grow_all(o, UINT64_MAX);
+		if (err && err != -ENOMEM)
+			return err;
+	}
+	return is_done(o) ? 0 : -ENOMEM;
+}
+
 /* The ladder, for all that is still missing. */
 static int climb(struct order *o)
 {
 	struct glk_cache *gpu = o->arena->gpu;
 	int err = -ENOMEM;
 
-	for (int i = 0; i < 2 && err == -ENOMEM; i++) {
-		if (!glk_ladder_climb(gpu, missing(o)))
+	glk_plan_climb(gpu);
+	for (int i = 0; i < LOOKS && err == -ENOMEM; i++) {
+		err = climb_once(o);
+		if (err == -ENOMEM && !glk_plan_yield(gpu))
 			break;
-		err = grow_all(o, UINT64_MAX);
 	}
+	glk_plan_climbed(gpu);
 	return err == -ENOMEM ? glk_ladder_refuse(gpu, missing(o)) : err;
 }
 

@@ -5,8 +5,10 @@
  * may still use stays.
  */
 #include "cache/ahead.h"
+#include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/graph/graph.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 
@@ -43,15 +45,14 @@ static int trim(struct glk_cache *cache, uint64_t keep)
 		.cache = cache, .limbo = GLK_LIMBO(&cache->streams), .keep = keep};
 	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 
-	for (int c = GLK_CLASS_COUNT - 1; c >= 0 && excess(cache, keep); c--)
-		glk_node_drain(cache->node, (enum glk_class)c, excess(cache, keep));
+	glk_ladder_drain(cache, excess(cache, keep));
 	glk_idle_each(&cache->arena.map, &walk, trim_one, &t);
 	return t.err;
 }
 
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
 {
-	uint64_t before;
+	uint64_t before, after;
 	int err = 0, failed;
 
 	*ret_released = 0;
@@ -61,12 +62,18 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
+	glk_plan_enter(cache);
+	glk_plan_begin(cache);
 	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
 	glk_event_poll(&cache->streams);
 	failed = trim(cache, keep);
-	*ret_released = before - glk_load_relaxed(&cache->node->held);
+	glk_plan_end(cache);
+	glk_plan_leave(cache);
+	after = glk_load_relaxed(&cache->node->held);
+	/* others may have made more than this gave back */
+	*ret_released = before > after ? before - after : 0;
 	glk_unlock(&cache->lock);
 	return err ? err : failed;
 }

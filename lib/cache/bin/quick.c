@@ -53,8 +53,10 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 	i = glk_row_hash(grains);
 	if (glk_bin_grains(&row->bin[i]) != GLK_BIN_NONE)
 		i ^= 1;
-	if (glk_bin_grains(&row->bin[i]) != GLK_BIN_NONE)
-		glk_quick_empty(cache, row, i);
+	/* one that is full of another size is that size's, until further misses have emptied it */
+	if (glk_bin_grains(&row->bin[i]) != GLK_BIN_NONE &&
+		!glk_quick_empty(cache, row, i))
+		return 0;
 	row->keyed[i / 64] |= UINT64_C(1) << i % 64;
 	row->bin[i].refill = 0;
 	set_key(&row->bin[i], grains);

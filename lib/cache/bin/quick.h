@@ -89,15 +89,17 @@ void glk_quick_refill(
 void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 /* Gives a bounded number of blocks back before pages are mapped for a request; whether any were. */
 bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request);
-/* The same for all streams by turns, before the node grows past the target. */
+/* The same for all streams by turns, before the node grows past the target. The lock is given up
+ * now and then. */
 bool glk_quick_drain(struct glk_cache *cache);
-/* Gives all of them back; those of one bin; those of one stream, whose row ends. */
-bool glk_quick_flush(struct glk_cache *cache);
+/* Gives a bounded number of one bin back; whether it is empty now. */
 bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i);
+/* Gives all back, or those of one stream, whose row ends. The lock is given up now and then. */
+bool glk_quick_flush(struct glk_cache *cache);
 void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);
 /* Sends all requests past the bins, or lets them hit again. */
 void glk_quick_divert(struct glk_cache *cache, bool divert);
-/* Ends the rows of streams that have ended. */
+/* Ends the rows of streams that have ended. Likewise. */
 void glk_quick_sweep(struct glk_cache *cache);
 
 #endif

@@ -11,6 +11,8 @@
 
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32
+/* Blocks that are given back between two chances for others to have the lock. */
+#define TURN_BLOCKS 64
 /* Those of all streams that one gives back before more is held than the target, and the rows that
  * are looked at for them. */
 #define DRAIN_BLOCKS 256
@@ -65,6 +67,22 @@ static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t
 	return count;
 }
 
+/* The same for all, by turns of a bounded number; the lock is given up between two of them. */
+static uint32_t empty_row_slowly(
+	struct glk_cache *cache, struct glk_row *row, uint32_t most)
+{
+	uint32_t count = 0, turn, got;
+
+	do {
+		turn = most - count < TURN_BLOCKS ? most - count : TURN_BLOCKS;
+		got = empty_row(cache, row, turn);
+		count += got;
+		if (got == TURN_BLOCKS)
+			glk_lock_resume(&cache->lock, glk_lock_pause(&cache->lock));
+	} while (got == TURN_BLOCKS && count < most);
+	return count;
+}
+
 bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 {
 	uint32_t count;
@@ -80,8 +98,8 @@ bool glk_quick_drain(struct glk_cache *cache)
 
 	for (int i = 0; i < DRAIN_ROWS && cache->last_row && count < DRAIN_BLOCKS; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
-		count +=
-			empty_row(cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
+		count += empty_row_slowly(
+			cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
 	}
 	cache->flushes += count > 0;
 	return count > 0;
@@ -92,14 +110,14 @@ bool glk_quick_flush(struct glk_cache *cache)
 	uint32_t count = 0;
 
 	for (uint32_t row = 1; row <= cache->last_row; row++)
-		count += empty_row(cache, &cache->rows[row], UINT32_MAX);
+		count += empty_row_slowly(cache, &cache->rows[row], UINT32_MAX);
 	cache->flushes += count > 0;
 	return count > 0;
 }
 
 bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i)
 {
-	return empty_bin(cache, row, i, UINT32_MAX) > 0;
+	return empty_bin(cache, row, i, YIELD_BLOCKS) < YIELD_BLOCKS;
 }
 
 void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
@@ -117,7 +135,7 @@ static void end(struct glk_cache *cache, struct glk_row *row)
 {
 	row->key = GLK_ROW_NOBODY;
 	glk_store_relaxed(&row->handle, GLK_ROW_ENDED);
-	empty_row(cache, row, UINT32_MAX);
+	empty_row_slowly(cache, row, UINT32_MAX);
 }
 
 void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)

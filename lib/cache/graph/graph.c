@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cache/bin/quick.h"
 #include "cache/device.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,10 +58,14 @@ static int make_arena(struct glk_arena *arena, struct glk_cache *gpu)
 {
 	struct glk_map_size size = {
 		.step = gpu->memory / STEP_PART, .most = gpu->conf->map_span};
+	int err;
 
 	arena->gpu = gpu;
 	arena->ops = &glk_arena_graph;
-	return glk_map_init(&arena->map, gpu->pool, gpu->node, gpu->conf, size);
+	err = glk_map_init(&arena->map, gpu->pool, gpu->node, gpu->conf, size);
+	if (!err)
+		arena->map.lock = &gpu->lock;
+	return err;
 }
 
 static void end_arena(struct glk_arena *arena)
@@ -78,7 +83,7 @@ static int make(
 	int err;
 
 	for (uint32_t i = 0; i < GLAKE_POOLS_MAX && !graph; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_FREE)
+		if (!glk_graph_is_there(graphs->at[i].state))
 			graph = &graphs->at[i];
 	}
 	if (!graph)
@@ -184,7 +189,8 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 	if (!--glk_graphs(cache)->open)
 		glk_quick_divert(cache, false);
 	/* one that nobody announced and that got nothing has no name for anybody */
-	if (graph->capture && !graph->arena.map.page_bytes) {
+	if (graph->capture && !graph->arena.map.page_bytes && !graph->arena.inside) {
+		graph->state = GLK_GRAPH_ENDING;
 		end_arena(&graph->arena);
 		graph->state = GLK_GRAPH_FREE;
 		glk_graph_disinherit(cache, graph);
@@ -212,22 +218,22 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
 	return err;
 }
 
-/* Its memory goes to the node, for all. */
+/* Its memory goes to the node, for all. Nobody else touches it meanwhile, since it is ENDING. */
 static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 {
 	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
 	int err;
 
+	graph->state = GLK_GRAPH_ENDING;
 	err = glk_limbo_empty(&limbo, &graph->arena.map);
 	/* addresses that have a mapping cannot go */
 	if (!err)
 		err = glk_arena_empty_kept(&graph->arena);
-	if (err)
-		return err;
-	end_arena(&graph->arena);
-	graph->state = GLK_GRAPH_FREE;
-	glk_graphs(cache)->leaving--;
-	return 0;
+	if (!err)
+		end_arena(&graph->arena);
+	graph->state = err ? GLK_GRAPH_LEAVING : GLK_GRAPH_FREE;
+	glk_graphs(cache)->leaving -= !err;
+	return err;
 }
 
 int glk_graph_reap(struct glk_cache *cache)
@@ -239,7 +245,7 @@ int glk_graph_reap(struct glk_cache *cache)
 		struct glk_graph *graph = &graphs->at[i];
 
 		if (graph->state != GLK_GRAPH_LEAVING || graph->blocks ||
-			graph->arena.held || graph->heirs)
+			graph->arena.held || graph->arena.inside || graph->heirs)
 			continue;
 		failed = take_down(cache, graph);
 		/* another stream captures: later */
@@ -266,7 +272,11 @@ int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 		graph->state = GLK_GRAPH_LEAVING;
 		glk_graph_disinherit(cache, graph);
 		glk_graphs(cache)->leaving++;
+		glk_plan_enter(cache);
+		glk_plan_begin(cache);
 		err = glk_graph_reap(cache);
+		glk_plan_end(cache);
+		glk_plan_leave(cache);
 	}
 	glk_unlock(&cache->lock);
 	return err;
@@ -302,8 +312,9 @@ int glk_graph_fini(struct glk_cache *cache)
 	int err = 0, failed;
 
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_FREE)
+		if (!glk_graph_is_there(graphs->at[i].state))
 			continue;
+		graphs->at[i].arena.map.lock = NULL;
 		failed = glk_arena_empty(&graphs->at[i].arena);
 		if (failed && !err)
 			err = failed;
@@ -323,7 +334,7 @@ uint64_t glk_graph_held(const struct glk_cache *cache)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state != GLK_GRAPH_FREE)
+		if (glk_graph_is_there(graphs->at[i].state))
 			bytes += graphs->at[i].arena.map.page_bytes;
 	}
 	return bytes;

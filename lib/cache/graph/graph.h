@@ -17,7 +17,7 @@
  * While a pool is open no request of the GPU is a hit, so that each can be looked at.
  *
  * Life		FREE -begin-> OPEN -end-> CLOSED -begin-> OPEN ...
- *		CLOSED -last release-> LEAVING -last block, GPU idle-> FREE
+ *		CLOSED -last release-> LEAVING -last block, GPU idle-> ENDING -> FREE
  */
 #include "cache/cache.h"
 
@@ -28,7 +28,13 @@ enum glk_graph_state {
 	GLK_GRAPH_OPEN,
 	GLK_GRAPH_CLOSED,
 	GLK_GRAPH_LEAVING,
+	GLK_GRAPH_ENDING, /* somebody takes it down, and has its tables for himself */
 };
+
+static inline bool glk_graph_is_there(enum glk_graph_state state)
+{
+	return state != GLK_GRAPH_FREE && state != GLK_GRAPH_ENDING;
+}
 
 struct glk_graph {
 	struct glk_arena arena;
@@ -76,7 +82,8 @@ int glk_graph_fini(struct glk_cache *cache);
 /* Bytes of the pages of all pools. */
 uint64_t glk_graph_held(const struct glk_cache *cache);
 struct glk_graph *glk_graph_of(const struct glk_arena *arena);
-/* Pools that nothing holds any more end, if the GPU can be waited for. 0 or the driver's error. */
+/* Pools that nothing holds any more end, if the GPU can be waited for. In a plan; gives the lock up
+ * meanwhile. 0 or the driver's error. */
 int glk_graph_reap(struct glk_cache *cache);
 /* Closes it to requests. */
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);

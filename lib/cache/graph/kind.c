@@ -3,7 +3,6 @@
  * What the arena of a pool of graphs does otherwise than others: see graph.h. No wait of ours can
  * be in a graph, so its memory goes to another stream only when it is known to have finished.
  */
-#include "cache/arena/request.h"
 #include "cache/graph/graph.h"
 
 #include <stddef.h>

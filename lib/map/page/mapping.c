@@ -14,11 +14,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-static size_t run_bytes(const struct glk_map *map, uint32_t first, uint32_t last)
-{
-	return (size_t)(last - first + 1) << map->shift;
-}
-
 struct glk_use glk_page_use(const struct glk_map *map, uint32_t id)
 {
 	const struct glk_page *page = glk_map_page(map, id);
@@ -55,13 +50,23 @@ void glk_page_take(struct glk_map *map, uint32_t id)
 	map->idle_slots -= glk_page_slots(map, page);
 }
 
+/* A page that nobody has and that has no mappings. */
+static void put_free(struct glk_map *map, uint32_t id)
+{
+	struct glk_page *page = glk_map_page(map, id);
+
+	page->left = page->going > 0;
+	if (!page->left)
+		glk_node_put(map->node, id);
+}
+
 void glk_page_put_back(struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
 	uint32_t first = page->first_alias, slots = glk_page_slots(map, page);
 
 	if (!page->aliases) {
-		glk_node_put(map->node, id);
+		put_free(map, id);
 		return;
 	}
 	page->in_use = GLK_NO_SLOT;
@@ -114,38 +119,75 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	map->mapped_bytes += page->size;
 }
 
-int glk_mapping_make(struct glk_map *map, uint32_t slot, uint32_t id)
+static int check_aliases(const struct glk_map *map, const uint32_t *pages, uint32_t count)
 {
-	struct glk_page *page = glk_map_page(map, id);
-	struct glk_drv *drv = map->pool->drv;
-	int err;
+	for (uint32_t i = 0; i < count; i++) {
+		if (glk_map_page(map, pages[i])->aliases == UINT8_MAX)
+			return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+				"page %" PRIu32
+				" has all the %d mappings a page may have",
+				pages[i], UINT8_MAX);
+	}
+	return 0;
+}
 
-	if (page->aliases == UINT8_MAX)
-		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"page %" PRIu32 " has all the %d mappings a page may have", id,
-			UINT8_MAX);
-	err = drv->ops->map(drv, glk_slot_addr(map, slot), page->size, page->handle);
+/* Without the lock: what the driver is asked. Says how many pages stay mapped after an error. */
+static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *pages,
+	uint32_t count, uint32_t *ret_kept)
+{
+	struct glk_drv *drv = map->pool->drv;
+	uint64_t at = addr;
+	uint32_t done = 0;
+	int err = 0;
+
+	for (; done < count && !err; done += !err) {
+		const struct glk_page *page = glk_map_page(map, pages[done]);
+
+		err = drv->ops->map(drv, at, page->size, page->handle);
+		at += err ? 0 : page->size;
+	}
 	if (!err)
-		glk_mapping_book(map, slot, id);
+		err = glk_map_allow(map, addr, at - addr);
+	if (err && done && drv->ops->unmap(drv, addr, at - addr))
+		*ret_kept = done;
 	return err;
 }
 
-int glk_mapping_prepare(
-	const struct glk_map *map, uint64_t addr, uint32_t id, bool *ret_mapped)
+int glk_mapping_make(
+	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count)
 {
-	const struct glk_page *page = glk_map_page(map, id);
-	struct glk_drv *drv = map->pool->drv;
-	int err;
+	uint64_t addr = glk_slot_addr(map, slot);
+	uint32_t kept = 0, booked;
+	int err, paused;
 
-	err = drv->ops->map(drv, addr, page->size, page->handle);
-	*ret_mapped = !err;
-	return err ? err : glk_map_allow(map, addr, page->size);
+	err = check_aliases(map, pages, count);
+	if (err)
+		return err;
+	paused = glk_map_pause(map);
+	err = map_pages(map, addr, pages, count, &kept);
+	glk_map_resume(map, paused);
+	booked = err ? kept : count;
+	for (uint32_t i = 0; i < booked; i++) {
+		struct glk_mapping m = {slot, slot};
+
+		glk_mapping_book(map, slot, pages[i]);
+		m.last += glk_page_slots(map, glk_map_page(map, pages[i])) - 1;
+		slot = m.last + 1;
+		if (!err)
+			continue;
+		/* in nobody's use: it goes at once, and did not */
+		glk_bits_clear(map->usable, m.first, m.last);
+		glk_mapping_detach(map, m.first, m.last);
+		glk_mapping_gone(map, m.first, m.last, err, true);
+	}
+	return err;
 }
 
-int glk_mapping_grant(const struct glk_map *map, uint32_t first, uint32_t last)
+int glk_mapping_unmap(const struct glk_map *map, uint64_t addr, uint32_t slots)
 {
-	return glk_map_allow(
-		map, glk_slot_addr(map, first), run_bytes(map, first, last));
+	struct glk_drv *drv = map->pool->drv;
+
+	return drv->ops->unmap(drv, addr, (size_t)slots << map->shift);
 }
 
 /* Takes a mapping out of the chain of its page. */
@@ -171,37 +213,69 @@ static void unchain(struct glk_map *map, struct glk_mapping m, struct glk_page *
 		make_single(map, page);
 }
 
-/* Whether a page is idle, as it stands; of one that is taken the mappings are stale. */
-static bool is_idle(const struct glk_map *map, struct glk_mapping m)
+/* Whether live extents touch one of the mappings that a page has. */
+static bool is_used(const struct glk_map *map, const struct glk_page *page)
 {
-	return glk_bit_get(map->usable, m.first) &&
-		!glk_bits_any(map->busy, m.first, m.last);
+	uint32_t first = page->aliases > 1 ? page->in_use : page->first_alias;
+
+	return page->aliases && first != GLK_NO_SLOT &&
+		glk_bits_any(map->busy, first, first + glk_page_slots(map, page) - 1);
 }
 
-/* Whether it is in use through another mapping than this one. */
-static bool is_used_elsewhere(
-	const struct glk_map *map, const struct glk_page *page, struct glk_mapping m)
+/* Whether nobody uses or has a page; of one that is taken the mappings are stale. */
+static bool is_idle(const struct glk_map *map, const struct glk_page *page)
 {
-	uint32_t slots = glk_page_slots(map, page);
+	if (!page->aliases)
+		return page->left;
+	return glk_bit_get(map->usable, page->first_alias) && !is_used(map, page);
+}
 
-	return page->aliases > 1 && page->in_use != GLK_NO_SLOT &&
-		page->in_use != m.first &&
-		glk_bits_any(map->busy, page->in_use, page->in_use + slots - 1);
+/* The page that a mapping had which is about to go lies where the link of the mapping was. */
+static void detach(struct glk_map *map, struct glk_mapping m)
+{
+	uint32_t id = map->page[m.first];
+	struct glk_page *page = glk_map_page(map, id);
+	bool idle = is_idle(map, page);
+
+	unchain(map, m, page);
+	map->alias[m.first] = id;
+	page->going++;
+	if (idle && !page->aliases) {
+		map->idle_slots -= glk_page_slots(map, page);
+		page->left = true;
+	} else if (idle) {
+		glk_idle_list(map, page->first_alias);
+	}
+}
+
+void glk_mapping_detach(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	for (uint32_t slot = first; slot <= last;) {
+		struct glk_mapping m = glk_mapping_at(map, slot);
+
+		detach(map, m);
+		slot = m.last + 1;
+	}
 }
 
 /*
  * The driver kept a mapping. Its slots stay out of use for good: marked as mapped, not usable,
- * without a page, which no search accepts. The page is lost with all its mappings, unless a
- * live extent is on it: then when it would be released.
+ * without a page, which no search accepts.
  */
-static void quarantine(struct glk_map *map, uint32_t slot, uint32_t id, bool busy)
+static void quarantine(struct glk_map *map, uint32_t slot, uint32_t id, bool own)
 {
 	struct glk_page *page = glk_map_page(map, id);
+	bool idle = is_idle(map, page);
 
+	if (glk_page_state(page) != GLK_PAGE_OWNED)
+		return; /* lost with an earlier one */
 	glk_warn("slot %" PRIu32 " could not be unmapped and stays out of use", slot);
 	page->kept = true;
-	if (busy)
+	if (!idle && (!own || is_used(map, page)))
 		return;
+	if (idle && page->aliases)
+		map->idle_slots -= glk_page_slots(map, page);
+	page->left = false;
 	while (page->aliases) {
 		struct glk_mapping m = glk_mapping_at(map, page->first_alias);
 
@@ -211,46 +285,33 @@ static void quarantine(struct glk_map *map, uint32_t slot, uint32_t id, bool bus
 	glk_node_lose(map->node, id);
 }
 
-/* Books a mapping as gone, or as kept by the driver when it answered `err`. */
-static void forget(struct glk_map *map, struct glk_mapping m, int err)
+void glk_mapping_gone(
+	struct glk_map *map, uint32_t first, uint32_t last, int err, bool own)
 {
-	uint32_t id = map->page[m.first];
-	struct glk_page *page = glk_map_page(map, id);
-	bool idle = is_idle(map, m), busy = is_used_elsewhere(map, page, m);
+	for (uint32_t slot = first, behind; slot <= last; slot = behind) {
+		uint32_t id = map->alias[slot];
+		struct glk_page *page = glk_map_page(map, id);
 
-	if (idle)
-		map->idle_slots -= glk_page_slots(map, page);
-	unchain(map, m, page);
-	if (err) {
-		quarantine(map, m.first, id, busy);
-		return;
+		behind = slot + glk_page_slots(map, page);
+		page->going--;
+		if (err)
+			quarantine(map, slot, id, own);
+		else
+			glk_bits_clear(map->mapped, slot, behind - 1);
+		if (page->left && !page->going)
+			put_free(map, id);
 	}
-	glk_bits_clear(map->mapped, m.first, m.last);
-	if (!idle)
-		return;
-	if (!page->aliases) {
-		glk_node_put(map->node, id);
-		return;
-	}
-	map->idle_slots += glk_page_slots(map, page);
-	glk_idle_list(map, page->first_alias);
 }
 
 int glk_mapping_remove(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	struct glk_drv *drv = map->pool->drv;
-	int err;
+	uint64_t addr = glk_slot_addr(map, first);
+	int err, paused;
 
-	err = drv->ops->unmap(drv, glk_slot_addr(map, first), run_bytes(map, first, last));
-	for (uint32_t slot = first; slot <= last;) {
-		struct glk_mapping m = {slot, slot};
-
-		/* a page that was lost with an earlier slot took this one with it */
-		if (map->page[slot]) {
-			m = glk_mapping_at(map, slot);
-			forget(map, m, err);
-		}
-		slot = m.last + 1;
-	}
+	glk_mapping_detach(map, first, last);
+	paused = glk_map_pause(map);
+	err = glk_mapping_unmap(map, addr, last - first + 1);
+	glk_map_resume(map, paused);
+	glk_mapping_gone(map, first, last, err, true);
 	return err;
 }

@@ -18,7 +18,8 @@ struct glk_mapping {
 	uint32_t first, last; /* slots */
 };
 
-static inline uint32_t glk_page_slots(const struct glk_map *map, const struct glk_page *page)
+static inline uint32_t glk_page_slots(
+	const struct glk_map *map, const struct glk_page *page)
 {
 	return (uint32_t)(page->size >> map->shift);
 }
@@ -40,27 +41,40 @@ static inline struct glk_mapping glk_mapping_at(const struct glk_map *map, uint3
  * usable; where nobody is on it, it counts as idle only once it is put back, and until then its
  * mapping must not be removed. */
 void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t page);
-/* Maps an OWNED page that is taken, or has no mapping, and books it. 0, -ENOMEM (class LIMIT: 255
- * mappings of the page) or the driver's error, with nothing changed. */
-int glk_mapping_make(struct glk_map *map, uint32_t slot, uint32_t page);
-/* The same for one who does not hold the lock of the GPU: maps the page at an address, which was
- * looked up under the lock, and grants access. 0 or the driver's error, *ret_mapped telling
- * whether the mapping stands. It touches no table of slots and no range, which others change;
- * nobody else may map the slots or own the page meanwhile. */
-int glk_mapping_prepare(
-	const struct glk_map *map, uint64_t addr, uint32_t page, bool *ret_mapped);
-/* Grants access to a run of whole mappings. 0 or the driver's error. */
-int glk_mapping_grant(const struct glk_map *map, uint32_t first, uint32_t last);
 /*
- * Removes the mappings of a run, which begins and ends with whole ones, none of them in use, in
- * one call of the driver. A page stays what it was, but an idle one left without mappings goes to
- * the list of its node. On error the slots stay out of use, and the pages are LOST unless they
- * are in use elsewhere.
+ * Maps OWNED pages that are taken, or have no mapping, one behind the other from a slot on, grants
+ * access to all of them and books them. No slot of the run is mapped, and nobody else may map it.
+ * Gives the lock up while the driver is called. 0, -ENOMEM (class LIMIT: 255 mappings of a page)
+ * or the driver's error, with nothing changed; a page whose mapping the driver then keeps is LOST.
  */
+int glk_mapping_make(
+	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count);
+
+/*
+ * How mappings go: those of a run, which begins and ends with whole ones, none of them in use.
+ *
+ *	detach	takes them out of the tables: their pages have them no longer, and their slots
+ *		are mapped without a page. They have to go from then on
+ *	gone	books what the driver answered. A page that is idle and was left without mappings
+ *		goes to the list of its node. Where the driver kept them, the slots stay as they
+ *		are for good, and so does the memory of the pages: those that are idle, and with
+ *		`own` those in somebody's hands, are LOST with their other mappings, the rest
+ *		when they are to be released
+ *
+ * The driver is asked between the two, without the lock.
+ */
+void glk_mapping_detach(struct glk_map *map, uint32_t first, uint32_t last);
+void glk_mapping_gone(
+	struct glk_map *map, uint32_t first, uint32_t last, int err, bool own);
+/* All three in one, in one call of the driver, with `own`. Gives the lock up meanwhile. 0 or the
+ * driver's error. */
 int glk_mapping_remove(struct glk_map *map, uint32_t first, uint32_t last);
+/* The driver's part, for a run that was detached, at its address. */
+int glk_mapping_unmap(const struct glk_map *map, uint64_t addr, uint32_t slots);
 
 /* Takes an idle page for use elsewhere, and puts it back. A page without mappings is the
- * caller's anyway. */
+ * caller's anyway; it goes to the list of its node, as soon as none of its mappings is about to
+ * go. */
 void glk_page_take(struct glk_map *map, uint32_t page);
 void glk_page_put_back(struct glk_map *map, uint32_t page);
 /* The first page of a chain of taken ones, linked by free_link; 0: none. */

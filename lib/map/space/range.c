@@ -33,7 +33,7 @@ struct table {
 	size_t bytes;
 };
 
-#define TABLES 15
+#define TABLES 16
 
 /* All tables by slot. */
 static void list_tables(struct glk_map *map, struct table tables[TABLES])
@@ -53,6 +53,7 @@ static void list_tables(struct glk_map *map, struct table tables[TABLES])
 		{(void **)&map->usable, bitmap_bytes(slots)},
 		{(void **)&map->shared, bitmap_bytes(slots)},
 		{(void **)&map->busy, bitmap_bytes(slots)},
+		{(void **)&map->claimed, bitmap_bytes(slots)},
 		{(void **)&map->head, bitmap_bytes(slots)},
 		{(void **)&map->wide, bitmap_bytes(slots)},
 		/* both links of a group, in one table */
@@ -141,16 +142,24 @@ int glk_map_extend(struct glk_map *map, uint64_t size)
 {
 	struct glk_drv *drv = map->pool->drv;
 	uint64_t least = up(size), left = map->most - map->size;
-	struct glk_range *range = &map->range[map->ranges], found = {.map = map};
-	int err;
+	struct glk_range *range, found = {.map = map};
+	int err, paused;
 
 	if (map->ranges == GLK_RANGES_MAX || size > map->most || least > left)
 		return -ENOMEM;
 	if (map->step < left)
 		left = map->step > least ? map->step : least;
+	paused = glk_map_pause(map);
 	err = reserve_some(map, left, least, &found);
+	glk_map_resume(map, paused);
 	if (err)
 		return err;
+	/* others may have had the last that there may be */
+	if (map->ranges == GLK_RANGES_MAX || found.size > map->most - map->size) {
+		drv->ops->unreserve(drv, found.reserved, found.reserved_size);
+		return -ENOMEM;
+	}
+	range = &map->range[map->ranges];
 	/* a slot between two ranges belongs to none */
 	found.offset = map->ranges ? map->end + glk_slot_bytes(map) : 0;
 	found.start = map->start + (found.offset >> map->eighth);
@@ -187,8 +196,8 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 		&map->extents, sizeof(struct glk_extent), (uint32_t)conf->map_extents);
 	if (err)
 		goto none;
-	err = glk_slab_init(&map->nests, glk_nest_size(map),
-		nests < NESTS_MOST ? nests : NESTS_MOST);
+	err = glk_slab_init(
+		&map->nests, glk_nest_size(map), nests < NESTS_MOST ? nests : NESTS_MOST);
 	if (err)
 		goto extents;
 	err = make_tables(map);
@@ -213,19 +222,24 @@ none:
 void glk_map_fini(struct glk_map *map)
 {
 	struct glk_drv *drv;
+	int paused;
 
 	if (!map->pool)
 		return;
 	drv = map->pool->drv;
+	for (unsigned i = 0; i < map->ranges; i++)
+		glk_index_remove(&map->range[i]);
+	/* from here on nobody finds it */
+	paused = glk_map_pause(map);
 	while (map->ranges) {
 		struct glk_range *range = &map->range[--map->ranges];
 
-		glk_index_remove(range);
 		drv->ops->unreserve(drv, range->reserved, range->reserved_size);
 	}
 	free_tables(map);
 	glk_slab_fini(&map->nests);
 	glk_slab_fini(&map->extents);
+	glk_map_resume(map, paused);
 	map->pool = NULL;
 }
 

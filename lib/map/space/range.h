@@ -9,7 +9,8 @@
 #include "map/table.h"
 
 struct glk_map_size {
-	uint64_t step; /* bytes of the first range, and of further ones where they suffice */
+	uint64_t
+		step; /* bytes of the first range, and of further ones where they suffice */
 	uint64_t most; /* bytes of all ranges */
 };
 
@@ -17,10 +18,11 @@ struct glk_map_size {
  * (addresses: class ADDRESS; tables: NOMEM_HOST). */
 int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
 	const struct glk_conf *conf, struct glk_map_size size);
-/* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. */
+/* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. Nobody finds
+ * the addresses from then on, and the lock is given up for what is left to do. */
 void glk_map_fini(struct glk_map *map);
 
-/* One more range with room for a block of `size` bytes. 0; -ENOMEM: the map has all addresses it
+/* One more range with room for a block of `size` bytes; gives the lock up meanwhile. 0; -ENOMEM: the map has all addresses it
  * may have, or the system has no more; or another error of the driver. Nothing has changed then. */
 int glk_map_extend(struct glk_map *map, uint64_t size);
 

@@ -389,7 +389,7 @@ static void verify(struct world *w)
 	must(w, glk_map_verify(&cache->arena.map), "the tables");
 	graphs = glk_graphs(cache);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state != GLK_GRAPH_FREE)
+		if (glk_graph_is_there(graphs->at[i].state))
 			must(w, glk_map_verify(&graphs->at[i].arena.map),
 				"the tables of a pool");
 	}

@@ -322,8 +322,10 @@ static void *run(void *arg)
 		if (turn % 8 == 7)
 			glk_cache_trim(&rig->cache, (uint64_t)turn * MIB, &unused);
 		glk_lock(&rig->cache.lock);
+		glk_plan_close(&rig->cache);
 		if (glk_map_verify(&rig->cache.arena.map))
 			tap_bail("the books");
+		glk_plan_open(&rig->cache);
 		glk_unlock(&rig->cache.lock);
 	}
 	return NULL;

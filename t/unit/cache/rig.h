@@ -12,6 +12,7 @@
 #include "cache/bin/quick.h"
 #include "cache/block.h"
 #include "cache/graph/graph.h"
+#include "cache/plan.h"
 #include "driver/driver.h"
 #include "driver/fault.h"
 #include "driver/soft.h"

@@ -166,7 +166,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 		tap_bail("no memory for the walk");
 	rig_walk_one(&rig->cache.arena.map, busy, &s);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_FREE)
+		if (!glk_graph_is_there(graphs->at[i].state))
 			continue;
 		before = s;
 		rig_walk_one(&graphs->at[i].arena.map, busy, &s);
@@ -205,7 +205,7 @@ static inline bool rig_verify(struct rig *rig)
 	int err = glk_map_verify(&rig->cache.arena.map);
 
 	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
-		if (graphs->at[i].state != GLK_GRAPH_FREE)
+		if (glk_graph_is_there(graphs->at[i].state))
 			err = glk_map_verify(&graphs->at[i].arena.map);
 	}
 	if (err)

@@ -130,10 +130,7 @@ static inline uint32_t rig_grow(struct rig *rig, uint32_t slots)
 /* Maps a page that is taken, or mapped nowhere, with access. */
 static inline void rig_map(struct rig *rig, uint32_t slot, uint32_t page)
 {
-	uint32_t last = slot + glk_page_slots(&rig->map, rig_page(rig, page)) - 1;
-
-	if (glk_mapping_make(&rig->map, slot, page) ||
-		glk_mapping_grant(&rig->map, slot, last))
+	if (glk_mapping_make(&rig->map, slot, &page, 1))
 		tap_bail("no mapping");
 }
 

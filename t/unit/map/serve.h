@@ -75,16 +75,11 @@ static inline int rig_fill(
 	if (err)
 		return err;
 	rig->shared += rig_page(rig, page)->aliases > 0;
-	err = glk_mapping_make(map, slot, page);
-	if (err) {
+	err = glk_mapping_make(map, slot, &page, 1);
+	if (err ? glk_page_state(rig_page(rig, page)) == GLK_PAGE_OWNED : idle)
 		glk_page_put_back(map, page);
+	if (err)
 		return err;
-	}
-	if (idle)
-		glk_page_put_back(map, page);
-	err = glk_mapping_grant(map, slot, slot + slots - 1);
-	if (err && !glk_mapping_remove(map, slot, slot + slots - 1) && !idle)
-		glk_page_put_back(map, page);
 	*ret_next = slot + slots;
 	return err;
 }
@@ -239,13 +234,8 @@ static inline int rig_back_whole(struct rig *rig, uint32_t first, uint32_t last)
 	err = glk_node_grow(map->node, S(last - first + 1), &page);
 	if (err)
 		return err;
-	err = glk_mapping_make(map, first, page);
-	if (err) {
-		glk_node_release(map->node, page);
-		return err;
-	}
-	err = glk_mapping_grant(map, first, last);
-	if (err && !glk_mapping_remove(map, first, last))
+	err = glk_mapping_make(map, first, &page, 1);
+	if (err && glk_page_state(rig_page(rig, page)) == GLK_PAGE_OWNED)
 		glk_node_release(map->node, page);
 	return err;
 }

@@ -245,7 +245,7 @@ static void undoes(void)
 	page = new_page(&gpu);
 	/* by a request whose extent lies there */
 	glk_slots_enter(&gpu.map, 16, 17);
-	if (glk_mapping_make(&gpu.map, 16, page))
+	if (glk_mapping_make(&gpu.map, 16, &page, 1))
 		tap_bail("no mapping");
 	is_int(glk_limbo_undo(&gpu.map, 16), 0, "a mapping just made is undone");
 	is_int((int64_t)gpu.map.mapped_bytes, 0, "nothing is mapped");

@@ -58,8 +58,7 @@ static inline void map_page(struct gpu *gpu, uint32_t page, const uint32_t *at, 
 	for (int i = 0; i < count; i++) {
 		uint32_t slot = at[i] * SLOTS;
 
-		if (glk_mapping_make(&gpu->map, slot, page) ||
-			glk_mapping_grant(&gpu->map, slot, slot + SLOTS - 1))
+		if (glk_mapping_make(&gpu->map, slot, &page, 1))
 			tap_bail("no mapping");
 	}
 	glk_page_put_back(&gpu->map, page);

@@ -22,11 +22,15 @@ static int get(struct CUstream_st *stream, const struct glk_need *need,
 {
 	struct glk_request request = {0};
 	uint32_t id;
+	int err;
 
 	if (glk_stream_get(&rig.cache.streams, stream, NULL, &id))
 		tap_bail("no stream");
+	glk_lock(&rig.cache.lock);
 	request.stream = glk_stream_enter(&rig.cache.streams, id);
-	return glk_supply_get(&rig.cache.arena, &request, need, ret_supply);
+	err = glk_supply_get(&rig.cache.arena, &request, need, ret_supply);
+	glk_unlock(&rig.cache.lock);
+	return err;
 }
 
 /* A page that is mapped nowhere. */

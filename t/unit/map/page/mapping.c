@@ -10,7 +10,7 @@ static uint64_t addr(uint32_t slot)
 /* Maps a page, which stays in the caller's hands. */
 static void make(uint32_t slot, uint32_t page)
 {
-	if (glk_mapping_make(&rig.map, slot, page))
+	if (glk_mapping_make(&rig.map, slot, &page, 1))
 		tap_bail("no mapping");
 }
 
@@ -23,7 +23,7 @@ static void test_make(uint32_t slots)
 	start();
 	page = rig_grow(&rig, slots);
 	at(page)->use = (struct glk_use){.streams = 5, .tick = 6};
-	is_int(glk_mapping_make(&rig.map, 60, page), 0, "a page is mapped");
+	is_int(glk_mapping_make(&rig.map, 60, &page, 1), 0, "a page is mapped");
 	for (uint32_t i = 60; i < 60 + slots; i++) {
 		m = glk_mapping_at(&rig.map, i);
 		wrong += fake_page_at(&rig.fake, addr(i)) != at(page)->handle;
@@ -31,7 +31,7 @@ static void test_make(uint32_t slots)
 		wrong += m.first != 60 || m.last != 60 + slots - 1;
 	}
 	is_int(wrong, 0, "at all its slots, each of which leads to it");
-	ok(!fake_access_at(&rig.fake, addr(60)), "without access");
+	ok(fake_access_at(&rig.fake, addr(60)), "with access");
 	ok(bits(rig.map.mapped, 60, slots, true) &&
 			bits(rig.map.usable, 60, slots, true) &&
 			bits(rig.map.shared, 60, slots, false),
@@ -81,7 +81,7 @@ static void test_make_fails(uint32_t slots)
 			page = rig_grow(&rig, slots);
 		before = *at(page);
 		fake_fail(&rig.fake, FAKE_MAP, 1, -ENOMEM, false);
-		is_int(glk_mapping_make(&rig.map, 300, page), -ENOMEM,
+		is_int(glk_mapping_make(&rig.map, 300, &page, 1), -ENOMEM,
 			"the driver refuses a mapping");
 		ok(!memcmp(&before, at(page), sizeof(before)), "the page is as before");
 		ok(!rig.map.page[300] && bits(rig.map.mapped, 300, slots, false) &&
@@ -110,7 +110,7 @@ static void test_most(uint32_t slots)
 	for (uint32_t i = 0; i < most; i++)
 		make(i * slots, page);
 	is_int(at(page)->aliases, (int)most, "255 mappings of a page");
-	is_int(glk_mapping_make(&rig.map, most * slots, page), -ENOMEM,
+	is_int(glk_mapping_make(&rig.map, most * slots, &page, 1), -ENOMEM,
 		"one more is refused");
 	is_int(fake_class(), GLAKE_ERROR_LIMIT, "for it is a limit");
 	is_int((int64_t)rig.fake.calls[FAKE_MAP], (int)most,
@@ -136,56 +136,91 @@ static void test_most(uint32_t slots)
 	rig_stop(&rig);
 }
 
-static void test_grant(void)
+static void test_make_run(void)
 {
+	uint32_t page[3];
+
 	start();
-	for (uint32_t i = 0; i < 4; i++)
-		make(8 * i, rig_grow(&rig, 8));
-	is_int(glk_mapping_grant(&rig.map, 8, 23), 0, "access to a run of mappings");
-	is_int((int64_t)rig.fake.calls[FAKE_SET_ACCESS], 1, "in one call");
-	ok(!fake_access_at(&rig.fake, addr(7)) && fake_access_at(&rig.fake, addr(8)) &&
-			fake_access_at(&rig.fake, addr(23)) &&
-			!fake_access_at(&rig.fake, addr(24)),
+	for (int i = 0; i < 3; i++)
+		page[i] = rig_grow(&rig, i == 1 ? 8 : 1);
+	is_int(glk_mapping_make(&rig.map, 5, page, 3), 0, "pages of two sizes in a run");
+	is_int((int64_t)rig.fake.calls[FAKE_MAP], 3, "three are mapped");
+	is_int((int64_t)rig.fake.calls[FAKE_SET_ACCESS], 1, "and granted in one call");
+	ok(!fake_access_at(&rig.fake, addr(4)) && fake_access_at(&rig.fake, addr(5)) &&
+			fake_access_at(&rig.fake, addr(14)) &&
+			!fake_access_at(&rig.fake, addr(15)),
 		"to those and no others");
-	fake_fail(&rig.fake, FAKE_SET_ACCESS, 1, -EIO, false);
-	is_int(glk_mapping_grant(&rig.map, 0, 7), -EIO,
-		"the driver's error is passed on");
-	ok(!fake_access_at(&rig.fake, addr(0)), "no access");
-	is_int(glk_mapping_grant(&rig.map, 0, 7), 0, "until it is asked again");
-	for (uint32_t i = 0; i < 4; i++)
-		glk_page_put_back(&rig.map, rig.map.page[8 * i]);
+	ok(rig.map.page[5] == page[0] && rig.map.page[6] == page[1] &&
+			rig.map.page[13] == page[1] && rig.map.page[14] == page[2],
+		"one behind the other");
+	is_int((int64_t)rig.map.idle_slots, 0, "booked and not idle yet");
+	for (int i = 0; i < 3; i++)
+		glk_page_put_back(&rig.map, page[i]);
+	is_int((int64_t)rig.map.idle_slots, 10, "until they are put back");
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);
 }
 
-/* In two steps, the first without touching a table. */
-static void test_prepare(void)
+/* Each call of the driver fails; with `kept` the way back does too. */
+static void test_run_fails(enum fake_op call, uint64_t nth, bool kept)
 {
-	uint32_t page;
-	bool mapped = true;
+	uint32_t page[3];
+	int owned = 0;
 
 	start();
-	page = rig_grow(&rig, 4);
-	fake_fail(&rig.fake, FAKE_MAP, 1, -ENOMEM, false);
-	is_int(glk_mapping_prepare(&rig.map, addr(8), page, &mapped), -ENOMEM,
-		"the driver refuses a mapping");
-	ok(!mapped, "there is none");
-	fake_fail(&rig.fake, FAKE_SET_ACCESS, 1, -EIO, false);
-	is_int(glk_mapping_prepare(&rig.map, addr(8), page, &mapped), -EIO,
-		"or refuses access");
-	ok(mapped && fake_page_at(&rig.fake, addr(8)), "there is one");
-	ok(!at(page)->aliases && !rig.map.page[8] && !rig.map.mapped_bytes,
-		"which no table tells of");
-	rig.fake.ops.unmap(&rig.fake.drv, addr(8), S(4));
-	is_int(glk_mapping_prepare(&rig.map, addr(8), page, &mapped), 0, "it does neither");
-	ok(mapped && fake_access_at(&rig.fake, addr(11)), "mapped, with access");
-	glk_mapping_book(&rig.map, 8, page);
-	ok(at(page)->aliases == 1 && rig.map.page[11] == page &&
-			glk_bits_all(rig.map.usable, 8, 11),
-		"booked, it is usable");
-	is_int((int64_t)rig.map.idle_slots, 0, "and not idle yet");
-	glk_page_put_back(&rig.map, page);
-	is_int((int64_t)rig.map.idle_slots, 4, "until it is put back");
+	for (int i = 0; i < 3; i++)
+		page[i] = rig_grow(&rig, 4);
+	fake_fail(&rig.fake, call, nth, -EIO, false);
+	if (kept) {
+		fake_fail(&rig.fake, FAKE_UNMAP, 1, -EIO, false);
+		tap_expect_log((int)(call == FAKE_MAP ? nth - 1 : 3));
+	}
+	is_int(glk_mapping_make(&rig.map, 8, page, 3), -EIO, "the driver refuses");
+	for (int i = 0; i < 3; i++) {
+		owned += glk_page_state(at(page[i])) == GLK_PAGE_OWNED &&
+			!at(page[i])->aliases;
+		if (glk_page_state(at(page[i])) == GLK_PAGE_OWNED)
+			glk_page_put_back(&rig.map, page[i]);
+	}
+	is_int(owned, kept ? (call == FAKE_MAP ? 4 - (int)nth : 0) : 3,
+		kept ? "those that it keeps are lost" : "and nothing has changed");
+	is_int((int64_t)rig.map.mapped_bytes, 0, "nothing is mapped");
+	is_int((int64_t)glk_bits_count(rig.map.mapped, 8, 19), kept ? 4 * (3 - owned) : 0,
+		"its slots stay out of use with it");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
+/* What is about to go is nobody's, and its page goes to the list with the last of it. */
+static void test_going(bool fails)
+{
+	uint32_t page, id;
+
+	start();
+	page = rig_new(&rig, 0, 4);
+	rig_again(&rig, 8, page);
+	glk_mapping_detach(&rig.map, 0, 3);
+	ok(bits(rig.map.mapped, 0, 4, true) && !rig.map.page[0] &&
+			bits(rig.map.usable, 0, 4, false) && at(page)->going == 1,
+		"taken out of the tables, and mapped still");
+	is_int((int64_t)rig.map.idle_slots, 4, "its page is idle by another mapping");
+	id = rig_enter(&rig, S(8), S(4));
+	glk_mapping_gone(&rig.map, 0, 3, 0, false);
+	ok(bits(rig.map.mapped, 0, 4, false) && !at(page)->going, "gone");
+	rig_free(&rig, id);
+	is_int((int64_t)rig.map.idle_slots, 4, "and idle again");
+	glk_mapping_detach(&rig.map, 8, 11);
+	ok(at(page)->left && !rig.map.idle_slots, "with the last it is nobody's");
+	is_int(glk_page_state(at(page)), GLK_PAGE_OWNED, "and on no list");
+	if (fails)
+		tap_expect_log(1);
+	glk_mapping_gone(&rig.map, 8, 11, fails ? -EIO : 0, false);
+	is_int(glk_page_state(at(page)), fails ? GLK_PAGE_LOST : GLK_PAGE_FREE,
+		fails ? "lost" : "free when it is gone");
+	fake_fail(&rig.fake, FAKE_UNMAP, 0, 0, false);
+	rig.fake.ops.unmap(&rig.fake.drv, addr(0), S(4));
+	if (!fails)
+		rig.fake.ops.unmap(&rig.fake.drv, addr(8), S(4));
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);
 }
@@ -333,8 +368,15 @@ int main(void)
 	}
 	test_most(1);
 	test_most(7);
-	test_grant();
-	test_prepare();
+	test_make_run();
+	for (uint64_t nth = 1; nth <= 3; nth++) {
+		test_run_fails(FAKE_MAP, nth, false);
+		test_run_fails(FAKE_MAP, nth, true);
+	}
+	test_run_fails(FAKE_SET_ACCESS, 1, false);
+	test_run_fails(FAKE_SET_ACCESS, 1, true);
+	test_going(false);
+	test_going(true);
 	test_taken();
 	test_run();
 	return tap_done();

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Who waits for plans of others: see plan.h. */
+#include "cache/plan.h"
+
+static void wait_settled(struct glk_cache *gpu)
+{
+	gpu->plans.waiters++;
+	glk_lock_wait(&gpu->lock, &gpu->plans.settled);
+	gpu->plans.waiters--;
+}
+
+static void tell(struct glk_cache *gpu)
+{
+	if (gpu->plans.waiters)
+		pthread_cond_broadcast(&gpu->plans.settled);
+}
+
+void glk_plan_enter(struct glk_cache *gpu)
+{
+	while (gpu->plans.closed)
+		wait_settled(gpu);
+	gpu->plans.inside++;
+}
+
+void glk_plan_leave(struct glk_cache *gpu)
+{
+	gpu->plans.inside--;
+	tell(gpu);
+}
+
+void glk_plan_begin(struct glk_cache *gpu)
+{
+	gpu->plans.under_way++;
+}
+
+void glk_plan_end(struct glk_cache *gpu)
+{
+	gpu->plans.under_way--;
+	gpu->plans.ended++;
+	tell(gpu);
+}
+
+bool glk_plan_wait(struct glk_cache *gpu)
+{
+	uint64_t ended = gpu->plans.ended;
+
+	if (!gpu->plans.under_way)
+		return false;
+	while (gpu->plans.ended == ended)
+		wait_settled(gpu);
+	return true;
+}
+
+void glk_plan_climb(struct glk_cache *gpu)
+{
+	gpu->plans.climbers++;
+	/* somebody who waits for the others waits for this one no longer */
+	tell(gpu);
+	while (gpu->plans.climbing)
+		wait_settled(gpu);
+	gpu->plans.climbing = true;
+}
+
+void glk_plan_climbed(struct glk_cache *gpu)
+{
+	gpu->plans.climbers--;
+	gpu->plans.climbing = false;
+	tell(gpu);
+}
+
+bool glk_plan_yield(struct glk_cache *gpu)
+{
+	uint64_t ended = gpu->plans.ended;
+
+	while (gpu->plans.ended == ended && gpu->plans.under_way > gpu->plans.climbers)
+		wait_settled(gpu);
+	return gpu->plans.ended != ended;
+}
+
+void glk_plan_close(struct glk_cache *gpu)
+{
+	while (gpu->plans.closed)
+		wait_settled(gpu);
+	gpu->plans.closed = true;
+	while (gpu->plans.inside)
+		wait_settled(gpu);
+}
+
+void glk_plan_open(struct glk_cache *gpu)
+{
+	gpu->plans.closed = false;
+	tell(gpu);
+}
