@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Locks exclude, know how long they were held, a forked child finds static ones free, and in a
- * debug build a lock out of rank ends the program. */
-#include "base/clock.h"
+/* Locks exclude, put cancellation off, know how long they were held, a forked child finds static
+ * ones free, and in a debug build a lock out of rank ends the program. */
 #include "base/lock.h"
+#include "base/atomic.h"
+#include "base/clock.h"
 #include "base/rcu.h"
 #include "tap.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -152,13 +155,15 @@ static void *sleep_once(void *arg)
 		glk_lock_wait(&s->lock, &s->wake);
 	s->since = s->lock.since;
 	glk_unlock(&s->lock);
+	pthread_testcancel();
 	return NULL;
 }
 
-/* Who waits on a condition does not hold it. */
+/* Who waits on a condition does not hold it, and is not cancelled there either. */
 static void waits(void)
 {
 	struct sleeper s = {.wake = PTHREAD_COND_INITIALIZER};
+	void *end = NULL;
 	pthread_t thread;
 	int64_t woken = 0;
 
@@ -168,15 +173,189 @@ static void waits(void)
 	while (!woken) {
 		glk_lock(&s.lock);
 		if (s.asleep) {
+			pthread_cancel(thread);
 			s.awake = true;
 			woken = glk_clock_ticks();
 			pthread_cond_signal(&s.wake);
 		}
 		glk_unlock(&s.lock);
 	}
-	pthread_join(thread, NULL);
+	pthread_join(thread, &end);
 	ok(s.since >= woken, "a turn begins anew behind a wait");
+	ok(end == PTHREAD_CANCELED, "behind which a thread is cancelled");
 	glk_lock_fini(&s.lock);
+}
+
+#define ROUNDS 2000
+
+/* Two who take turns, each asleep on one condition while it is the other's, and others who want
+ * the lock all the while. */
+static struct {
+	struct glk_lock lock;
+	pthread_cond_t wake;
+	int turn, done;
+	int odd; /* errno was not kept */
+} game = {.wake = PTHREAD_COND_INITIALIZER};
+
+static void *take_turns(void *arg)
+{
+	int me = arg != NULL;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		glk_lock(&game.lock);
+		while (game.turn % 2 != me)
+			glk_lock_wait(&game.lock, &game.wake);
+		game.turn++;
+		/* as it may be done: what is waited for has changed under the lock */
+		if (i % 2)
+			pthread_cond_broadcast(&game.wake);
+		glk_unlock(&game.lock);
+		if (i % 2 == 0)
+			pthread_cond_broadcast(&game.wake);
+	}
+	return NULL;
+}
+
+static void *disturb(void *arg)
+{
+	bool done = false;
+
+	while (!done) {
+		errno = EDOM;
+		glk_lock(&game.lock);
+		done = game.done;
+		game.odd += errno != EDOM;
+		glk_unlock(&game.lock);
+	}
+	return arg;
+}
+
+static void takes_turns(void)
+{
+	pthread_t thread[2], other[2];
+
+	glk_lock_init(&game.lock, GLK_RANK_DEVICE);
+	for (uintptr_t i = 0; i < 2; i++) {
+		pthread_create(&thread[i], NULL, take_turns, i ? &game : NULL);
+		pthread_create(&other[i], NULL, disturb, NULL);
+	}
+	for (int i = 0; i < 2; i++)
+		pthread_join(thread[i], NULL);
+	glk_lock(&game.lock);
+	game.done = 1;
+	glk_unlock(&game.lock);
+	for (int i = 0; i < 2; i++)
+		pthread_join(other[i], NULL);
+	is_int(game.turn, 2 * ROUNDS, "no wake is lost between a wait and its sleep");
+	is_int(game.odd, 0, "errno is kept by who waits for the lock");
+	glk_lock_fini(&game.lock);
+}
+
+struct cancel {
+	int state, type;
+};
+
+/* What the calling thread has; nothing in between may act on it. */
+static struct cancel cancel_of_self(void)
+{
+	struct cancel now;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &now.type);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &now.state);
+	pthread_setcancelstate(now.state, &(int){0});
+	pthread_setcanceltype(now.type, &(int){0});
+	return now;
+}
+
+static bool is_off(void)
+{
+	struct cancel now = cancel_of_self();
+
+	return now.state == PTHREAD_CANCEL_DISABLE && now.type == PTHREAD_CANCEL_DEFERRED;
+}
+
+/* Takes two locks, and has them given back in either order. */
+static void restores(int state, int type, const char *name)
+{
+	struct cancel now;
+	int odd = 0;
+
+	pthread_setcancelstate(state, &(int){0});
+	pthread_setcanceltype(type, &(int){0});
+	glk_lock(&device);
+	odd += !is_off();
+	glk_lock(&node);
+	odd += !is_off();
+	glk_unlock(&node);
+	odd += !is_off();
+	glk_unlock(&device);
+	now = cancel_of_self();
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &(int){0});
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &(int){0});
+	ok(!odd, "%s: off while a lock is held", name);
+	ok(now.state == state && now.type == type, "%s: restored behind it", name);
+}
+
+static struct {
+	pthread_barrier_t gate;
+	int type;
+	glk_atomic(int) reached; /* how far who was cancelled came */
+} fate;
+
+/* Cancelled with two locks, while it passes points of cancellation. */
+static void *be_cancelled(void *arg)
+{
+	pthread_setcanceltype(fate.type, &(int){0});
+	glk_lock(&device);
+	glk_lock(&node);
+	pthread_barrier_wait(&fate.gate); /* it is cancelled now */
+	pthread_barrier_wait(&fate.gate);
+	pthread_testcancel();
+	usleep(1);
+	glk_store_relaxed(&fate.reached, 1);
+	glk_unlock(&node);
+	pthread_testcancel();
+	usleep(1);
+	glk_store_relaxed(&fate.reached, 2);
+	glk_unlock(&device);
+	glk_store_relaxed(&fate.reached, 3);
+	pthread_testcancel();
+	glk_store_relaxed(&fate.reached, 4);
+	return arg;
+}
+
+static void puts_off(int type, int reaches, const char *name)
+{
+	pthread_t thread;
+	void *end = NULL;
+
+	fate.type = type;
+	glk_store_relaxed(&fate.reached, 0);
+	pthread_barrier_init(&fate.gate, NULL, 2);
+	pthread_create(&thread, NULL, be_cancelled, NULL);
+	pthread_barrier_wait(&fate.gate);
+	pthread_cancel(thread);
+	pthread_barrier_wait(&fate.gate);
+	pthread_join(thread, &end);
+	ok(end == PTHREAD_CANCELED, "%s: a thread is cancelled", name);
+	ok(glk_load_relaxed(&fate.reached) == reaches,
+		"%s: behind the unlock of its last lock", name);
+	glk_lock(&device);
+	glk_lock(&node);
+	glk_unlock(&node);
+	glk_unlock(&device);
+	pthread_barrier_destroy(&fate.gate);
+}
+
+static void cancels(void)
+{
+	restores(PTHREAD_CANCEL_ENABLE, PTHREAD_CANCEL_DEFERRED, "enabled, deferred");
+	restores(PTHREAD_CANCEL_ENABLE, PTHREAD_CANCEL_ASYNCHRONOUS, "enabled, any time");
+	restores(PTHREAD_CANCEL_DISABLE, PTHREAD_CANCEL_DEFERRED, "disabled, deferred");
+	restores(PTHREAD_CANCEL_DISABLE, PTHREAD_CANCEL_ASYNCHRONOUS,
+		"disabled, any time");
+	puts_off(PTHREAD_CANCEL_DEFERRED, 3, "deferred");
+	puts_off(PTHREAD_CANCEL_ASYNCHRONOUS, 2, "any time");
 }
 
 /* The signal that ends a child which runs `body`; 0 if none does. */
@@ -235,7 +414,7 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(15);
+	tap_plan(30);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
@@ -243,6 +422,8 @@ int main(void)
 	holds(CLOCK_THREAD_CPUTIME_ID, "cpu");
 	untimed();
 	waits();
+	takes_turns();
+	cancels();
 	is_int(ends_by(rising), 0, "rising ranks, let go in any order");
 	asserted(falling, "a falling rank");
 	asserted(twice, "one rank twice");
