@@ -17,26 +17,48 @@
  */
 #include <pthread.h>
 
-/* Puts it off; what was found, to be restored. */
+/* What was found, to be restored. */
+struct glk_cancel {
+	int state, type;
+};
+
+/* Puts it off. `was` is the calling thread's own. */
+static inline void glk_cancel_put_off(struct glk_cancel *was)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &was->type);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was->state);
+}
+
+/* May not return. Nothing is called that changes nothing; `was` is used up. */
+static inline void glk_cancel_put_back(struct glk_cancel *was)
+{
+	int type = was->type;
+
+	if (was->state == PTHREAD_CANCEL_ENABLE)
+		pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &was->state);
+	if (type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &was->type);
+}
+
+/* The same, with what was found in a number. */
 static inline int glk_cancel_off(void)
 {
-	int type, state;
+	struct glk_cancel was;
 
-	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
-	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	return (type == PTHREAD_CANCEL_ASYNCHRONOUS) * 2 +
-		(state == PTHREAD_CANCEL_DISABLE);
+	glk_cancel_put_off(&was);
+	return (was.type == PTHREAD_CANCEL_ASYNCHRONOUS) * 2 +
+		(was.state == PTHREAD_CANCEL_DISABLE);
 }
 
 /* May not return. */
 static inline void glk_cancel_restore(int was)
 {
-	int unused;
+	struct glk_cancel found = {
+		.state = was & 1 ? PTHREAD_CANCEL_DISABLE : PTHREAD_CANCEL_ENABLE,
+		.type = was & 2 ? PTHREAD_CANCEL_ASYNCHRONOUS : PTHREAD_CANCEL_DEFERRED,
+	};
 
-	pthread_setcancelstate(
-		was & 1 ? PTHREAD_CANCEL_DISABLE : PTHREAD_CANCEL_ENABLE, &unused);
-	if (was & 2)
-		pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &unused);
+	glk_cancel_put_back(&found);
 }
 
 #endif

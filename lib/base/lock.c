@@ -4,6 +4,10 @@
  * of them. They lie in thread-local storage and not in the thread's record, which a thread may
  * have to do without: that it holds a lock is known all the same.
  *
+ * A thread puts cancellation off with its first lock and restores it behind its last one, so what
+ * was found is the thread's too. It is restored while the thread holds none: what it runs at its
+ * end may take locks.
+ *
  * Static locks write themselves down before they are taken for the first time, so that a forked
  * child finds every one that can be held.
  */
@@ -17,7 +21,11 @@
 #include <assert.h>
 #include <stdint.h>
 
-static _Thread_local uint32_t ranks;
+/* Together, which is one address to compute. */
+static _Thread_local struct {
+	uint32_t ranks;
+	struct glk_cancel cancel; /* while it holds any */
+} self;
 
 static glk_atomic(struct glk_lock *) statics[GLK_LOCK_STATIC_MAX];
 
@@ -43,7 +51,7 @@ void glk_lock_forked(void)
 		if (lock)
 			pthread_mutex_init(&lock->mutex, NULL);
 	}
-	ranks = 0;
+	self.ranks = 0;
 }
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
@@ -120,37 +128,44 @@ void glk_lock_fini(struct glk_lock *lock)
 
 void glk_lock(struct glk_lock *lock)
 {
-	int was = glk_cancel_off();
-
-	assert(!(ranks >> lock->rank));
-	ranks |= 1u << lock->rank;
+	if (!self.ranks)
+		glk_cancel_put_off(&self.cancel);
+	assert(!(self.ranks >> lock->rank));
+	self.ranks |= 1u << lock->rank;
 	if (lock->is_static)
 		write_down(lock);
 	pthread_mutex_lock(&lock->mutex);
-	lock->cancel = was;
 	begin_turn(lock);
 }
 
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
 {
-	int was = lock->cancel;
-
 	end_turn(lock);
 	pthread_cond_wait(wake, &lock->mutex);
-	lock->cancel = was;
 	begin_turn(lock);
+}
+
+/* What was found has to outlast this: messages are written under a lock. */
+static __attribute__((noinline)) void say_kept(void)
+{
+	struct glk_cancel was = self.cancel;
+
+	glk_log_flush();
+	self.cancel = was;
 }
 
 void glk_unlock(struct glk_lock *lock)
 {
-	int was = lock->cancel;
+	uint32_t others = self.ranks & ~(1u << lock->rank);
 
 	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
-	ranks &= ~(1u << lock->rank);
-	if (!ranks)
-		glk_log_flush();
-	glk_cancel_restore(was);
+	self.ranks = others;
+	if (others)
+		return;
+	if (glk_log_has_kept())
+		say_kept();
+	glk_cancel_put_back(&self.cancel);
 }
 
 int glk_lock_pause(struct glk_lock *lock)
@@ -174,5 +189,5 @@ void glk_lock_resume(struct glk_lock *lock, int paused)
 
 bool glk_lock_is_held(void)
 {
-	return ranks;
+	return self.ranks;
 }

@@ -6,8 +6,8 @@
  * The mutex of the slow paths, with a rank: a thread takes locks in rising rank only. Debug
  * builds check that. No lock is taken on a hit.
  *
- * Cancellation	is put off while a thread holds one, see cancel.h. Each lock keeps the state
- *		that was found, so locks are given back in the reverse order
+ * Cancellation	is put off from a thread's first lock to its last unlock, in whatever order
+ *		they are given back, see cancel.h
  * Fork		leaves static locks free in the child, and the others as they were: they belong
  *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
@@ -40,7 +40,7 @@ enum glk_rank {
 struct glk_lock {
 	pthread_mutex_t mutex;
 	enum glk_rank rank;
-	int cancel; /* what to restore; of the thread that holds it */
+	int cancel; /* of no meaning any more */
 	bool is_static;
 	bool timed;
 	clockid_t clock; /* if timed */

@@ -117,9 +117,10 @@ static void keep(int level, const char *line)
 	self->log.used += size + 1;
 }
 
-/* Kept out of the way of those who have said nothing: it clears its buffer. */
-static __attribute__((noinline)) void say_all(struct glk_thread *self, size_t used)
+void glk_log_flush(void)
 {
+	struct glk_thread *self = glk_thread_current;
+	size_t used = self->log.used;
 	char text[GLK_THREAD_LOG];
 	int saved = errno;
 
@@ -130,15 +131,6 @@ static __attribute__((noinline)) void say_all(struct glk_thread *self, size_t us
 		say(text[at], text + at + 1);
 	say_dropped();
 	errno = saved;
-}
-
-void glk_log_flush(void)
-{
-	struct glk_thread *self = glk_thread_current;
-	size_t used = self->log.used;
-
-	if (used)
-		say_all(self, used);
 }
 
 void glk_log(int level, const char *format, ...)

@@ -9,6 +9,8 @@
  * its record and goes out after its outermost unlock, in order. The room for that is bounded;
  * what found none is counted, and a line says how many there were.
  */
+#include "base/thread.h"
+
 #include <glake/context.h>
 
 #include <stdbool.h>
@@ -17,6 +19,12 @@ void glk_log(int level, const char *format, ...) __attribute__((format(printf, 2
 
 /* Hands out what the calling thread raised under locks; called where it holds none any more. */
 void glk_log_flush(void);
+
+/* Whether it raised any. */
+static inline bool glk_log_has_kept(void)
+{
+	return glk_thread_current->log.used;
+}
 
 /* The level from the configuration; a hook of the host has its own. */
 void glk_log_level_set(int level);
