@@ -146,6 +146,7 @@ static int soft_close(struct glk_drv *drv)
 
 	for (uint32_t i = 0; i < soft->book.span_count; i++)
 		munmap((void *)soft->book.spans[i].addr, soft->book.spans[i].size);
+	glk_soft_maps_note(soft, -soft->maps);
 	close_imports(soft);
 	glk_book_fini(&soft->book);
 	glk_soft_file_close(&soft->file);

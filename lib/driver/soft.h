@@ -77,4 +77,7 @@ int glk_soft_physical(
 /* Bytes of host memory that pages hold at this moment, over all GPUs and nodes. */
 int glk_soft_resident(struct glk_drv *drv, uint64_t *ret_bytes);
 
+/* Maps of the process that this device has: one a reservation, and what rights make of it. */
+int glk_soft_maps(struct glk_drv *drv, int64_t *ret_maps);
+
 #endif

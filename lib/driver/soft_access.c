@@ -8,6 +8,8 @@
  * Invariant	an address of a reservation is a map of the file at the offset equal to it,
  *		except where a mapping with rights has put a page from another place
  * Guarantees	a call that fails half way leaves the rights as they were
+ * Last maps	are left to the program (soft_maps.c): to know what a change takes of them, the
+ *		edges between its pieces are counted before and after
  * Out of maps	rights that go can need one more, where they split a map. If the kernel has
  *		none, addresses may keep their rights until they are mapped again, which only
  *		a program that touches what is not mapped could see; from then on giving
@@ -40,11 +42,96 @@ static bool is_home(uint64_t addr, size_t first, int fd)
 
 static int failed(const char *call, uint64_t addr, size_t size)
 {
-	if (errno == ENOMEM)
+	if (errno == ENOMEM) {
+		glk_soft_maps_refused();
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, call, ENOMEM,
 			"the process has used up its maps, see vm.max_map_count");
+	}
 	return glk_error_native(-EIO, GLAKE_ERROR_DRIVER, call, errno,
 		"rights on %#lx + %zu cannot be changed", (unsigned long)addr, size);
+}
+
+/* What a call changes: places that no grant names keep the rights they have. */
+struct change {
+	uint64_t gpus, readers, writers; /* a bit for each GPU */
+	bool host, host_read, host_write;
+};
+
+static const struct change change_none = {.gpus = UINT64_MAX, .host = true};
+
+static struct glk_mapping change_apply(
+	const struct change *change, const struct glk_mapping *mapping)
+{
+	struct glk_mapping now = *mapping;
+
+	now.readers = (now.readers & ~change->gpus) | change->readers;
+	now.writers = (now.writers & ~change->gpus) | change->writers;
+	if (change->host) {
+		now.host_read = change->host_read;
+		now.host_write = change->host_write;
+	}
+	now.prot = PROT_NONE;
+	if (now.readers || now.host_read)
+		now.prot |= PROT_READ;
+	if (now.writers || now.host_write)
+		now.prot |= PROT_READ | PROT_WRITE;
+	return now;
+}
+
+/* Where bytes of the address space lie. Neighbours of which all of it is equal are one map of
+ * the kernel. */
+struct piece {
+	size_t shift; /* granules from the address to the place in the file */
+	int fd;
+	uint8_t prot;
+};
+
+/* Without rights, or without a mapping, an address lies at its own place. */
+static struct piece piece_of(
+	const struct soft *soft, const struct glk_mapping *mapping, uint8_t prot)
+{
+	const struct soft_page *page;
+
+	if (!mapping || prot == PROT_NONE)
+		return (struct piece){.fd = -1, .prot = PROT_NONE};
+	page = soft_page_at(soft, mapping->page);
+	return (struct piece){.shift = page->first - mapping->addr / GLK_GRANULE,
+		.fd = page->fd,
+		.prot = prot};
+}
+
+static struct piece piece_at(const struct soft *soft, uint64_t addr)
+{
+	const struct glk_mapping *mapping = glk_book_find(&soft->book, addr);
+
+	return piece_of(soft, mapping, mapping ? mapping->prot : PROT_NONE);
+}
+
+static bool is_edge(struct piece a, struct piece b)
+{
+	return a.shift != b.shift || a.fd != b.fd || a.prot != b.prot;
+}
+
+/* How many more maps of the kernel a change makes of a run of mappings. */
+static int64_t change_maps(
+	const struct soft *soft, uint64_t addr, size_t size, const struct change *change)
+{
+	struct piece was = piece_at(soft, addr - 1), is = was;
+	const struct glk_mapping *mapping;
+	struct piece next;
+	int64_t more = 0;
+
+	for (uint64_t at = addr; at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		next = piece_of(soft, mapping, mapping->prot);
+		more -= is_edge(was, next);
+		was = next;
+		next = piece_of(soft, mapping, change_apply(change, mapping).prot);
+		more += is_edge(is, next);
+		is = next;
+	}
+	next = piece_at(soft, addr + size);
+	return more - is_edge(was, next) + is_edge(is, next);
 }
 
 int glk_soft_access_none(const struct soft *soft, uint64_t addr, size_t size)
@@ -86,12 +173,16 @@ static void tear(struct soft *soft, uint64_t addr, size_t size)
 
 int glk_soft_access_remove(struct soft *soft, uint64_t addr, size_t size)
 {
+	int64_t more = change_maps(soft, addr, size, &change_none);
 	int err = access_remove(soft, addr, size);
 
-	if (err != -ENOMEM)
-		return err;
-	tear(soft, addr, size);
-	return 0;
+	if (err == -ENOMEM) {
+		tear(soft, addr, size);
+		err = 0;
+	}
+	if (!err)
+		glk_soft_maps_note(soft, more);
+	return err;
 }
 
 static int run_map(const struct soft *soft, const struct run *run)
@@ -128,31 +219,6 @@ static bool run_extend(const struct soft *soft, struct run *run,
 		return false;
 	run->size += mapping->size;
 	return true;
-}
-
-/* What a call changes: places that no grant names keep the rights they have. */
-struct change {
-	uint64_t gpus, readers, writers; /* a bit for each GPU */
-	bool host, host_read, host_write;
-};
-
-static struct glk_mapping change_apply(
-	const struct change *change, const struct glk_mapping *mapping)
-{
-	struct glk_mapping now = *mapping;
-
-	now.readers = (now.readers & ~change->gpus) | change->readers;
-	now.writers = (now.writers & ~change->gpus) | change->writers;
-	if (change->host) {
-		now.host_read = change->host_read;
-		now.host_write = change->host_write;
-	}
-	now.prot = PROT_NONE;
-	if (now.readers || now.host_read)
-		now.prot |= PROT_READ;
-	if (now.writers || now.host_write)
-		now.prot |= PROT_READ | PROT_WRITE;
-	return now;
 }
 
 /*
@@ -272,6 +338,7 @@ int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	struct soft *soft = soft_of(drv);
 	struct change change;
 	uint64_t at, done;
+	int64_t more;
 	int err;
 
 	err = change_read(soft, grants, count, &change);
@@ -288,11 +355,17 @@ int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	err = shrink_refuse(soft, addr, size, &change);
 	if (err)
 		goto out;
+	more = change_maps(soft, addr, size, &change);
+	err = glk_soft_maps_room(more);
+	if (err)
+		goto out;
 	err = range_map(soft, addr, size, &change, &done);
-	if (!err)
+	if (!err) {
+		glk_soft_maps_note(soft, more);
 		change_note(soft, addr, size, &change);
-	else if (range_map(soft, addr, done - addr, NULL, &at))
+	} else if (range_map(soft, addr, done - addr, NULL, &at)) {
 		restore_torn(soft, addr, done - addr);
+	}
 out:
 	glk_unlock(&soft->lock);
 	return err;

@@ -43,6 +43,9 @@ int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *r
 	int err;
 
 	glk_soft_charge(soft, GLAKE_CALL_RESERVE, 1);
+	err = glk_soft_maps_room(1);
+	if (err)
+		return err;
 	err = find(size, align > GLK_GRANULE ? align : GLK_GRANULE, &addr);
 	if (err)
 		return err;
@@ -50,6 +53,8 @@ int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *r
 	glk_soft_enter(soft);
 	if (!err)
 		err = glk_book_span_add(&soft->book, addr, size);
+	if (!err)
+		glk_soft_maps_note(soft, 1);
 	glk_unlock(&soft->lock);
 	if (err) {
 		munmap((void *)addr, size);
@@ -71,8 +76,10 @@ int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemAddressFree", 1,
 			"%#lx + %zu is no reservation free of mappings",
 			(unsigned long)addr, size);
-	else
+	if (!err) {
 		glk_book_span_remove(&soft->book, span);
+		glk_soft_maps_note(soft, -1);
+	}
 	glk_unlock(&soft->lock);
 	if (err)
 		return err;

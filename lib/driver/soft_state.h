@@ -116,6 +116,7 @@ struct soft {
 	uint64_t page_numbers; /* given so far */
 	uint32_t kept;	       /* pages that are kept for others */
 	struct glk_book book;
+	int64_t maps; /* see glk_soft_maps */
 	struct glk_slab streams, events, ops, graphs, graph_nodes;
 	uint32_t own[SOFT_OWN]; /* see soft_own.c; 0: free */
 	struct soft_dice dice;
@@ -185,6 +186,15 @@ int glk_soft_reserve(struct glk_drv *drv, size_t size, size_t align, uint64_t *r
 int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size);
 int glk_soft_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page);
 int glk_soft_unmap(struct glk_drv *drv, uint64_t addr, size_t size);
+
+/* soft_maps.c */
+/* Whether the process has room for so many more maps: 0, or -ENOMEM and a record where the
+ * last ones are left to the program. Of 0 and less, 0. */
+int glk_soft_maps_room(int64_t more);
+/* So many have come, or gone where it is negative. Under the lock. */
+void glk_soft_maps_note(struct soft *soft, int64_t more);
+/* The kernel had none left. If that is news, they are counted before the next is made. */
+void glk_soft_maps_refused(void);
 
 /* soft_access.c */
 int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,

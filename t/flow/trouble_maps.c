@@ -2,7 +2,9 @@
 /*
  * Out of maps: the kernel gives a process vm.max_map_count of them, and on the software device
  * pages that are stitched take one each. The program here uses up all but a few, so that
- * requests, frees and trims meet the limit at every step, and then gives them back.
+ * requests, frees and trims meet the limit at every step, and then gives them back. The device
+ * leaves a sixteenth of them to the program: that is where it stops, if it knows how many there
+ * are, and the kernel stops it later, if it does not.
  */
 #include "context.h"
 
@@ -16,6 +18,7 @@
 static char *waste;
 static size_t wasted;
 static long host_page;
+static int reserve; /* what the device leaves */
 
 /* Makes maps of the process until the system has no more, then gives `spare` back. */
 static bool use_up(int spare)
@@ -143,8 +146,8 @@ static void at_the_limit(int spare)
 	flow_close(ctx, 2);
 }
 
-/* Opening and closing without a map to spare. */
-static void open_at_the_limit(void)
+/* Opening and closing without a map to spare, or with few more than `least`. */
+static void open_at_the_limit(int least)
 {
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_SOFT, .no_conf_file = 1};
@@ -157,7 +160,7 @@ static void open_at_the_limit(void)
 
 		if (!spare)
 			maps = flow_count_maps();
-		if (!use_up(spare))
+		if (!use_up(least + spare))
 			tap_bail("no end of maps");
 		err = glake_open(&options, &ctx);
 		odd += err && !is_documented(err);
@@ -173,8 +176,21 @@ static void open_at_the_limit(void)
 		give_up();
 	}
 	is_int(odd, 0, "a context is opened, used and closed, or refused");
-	ok(opened > 0 && opened < 30, "%d of 30 were opened and used", opened);
+	tap_note("%d of 30 were opened and used with %d maps and more", opened, least);
+	if (least)
+		ok(opened > 0, "some were opened and used");
 	ok(flow_count_maps() <= maps + 4, "and none left a map");
+}
+
+static int reserve_read(void)
+{
+	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
+	int limit = 0;
+
+	if (!file || fscanf(file, "%d", &limit) != 1)
+		tap_skip_all("no vm.max_map_count");
+	fclose(file);
+	return limit / 16 > 1024 ? limit / 16 : 1024;
 }
 
 int main(void)
@@ -195,10 +211,14 @@ int main(void)
 	if (!use_up(0))
 		tap_skip_all("this system has no end of maps");
 	give_up();
+	reserve = reserve_read();
 	tap_plan_later();
 	at_the_limit(0);
 	at_the_limit(8);
 	at_the_limit(40);
-	open_at_the_limit();
+	at_the_limit(reserve + 8);
+	at_the_limit(reserve + 80);
+	open_at_the_limit(0);
+	open_at_the_limit(reserve);
 	return tap_done();
 }
