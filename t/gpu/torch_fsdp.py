@@ -8,11 +8,15 @@ Training that is spread over GPUs by FSDP, with PyTorch's allocator and with gla
 
 All weights of OPT-1.3B in bfloat16, sequences of varying lengths. `fsdp2` is fully_shard, `fsdp1`
 FullyShardedDataParallel, which hands memory from stream to stream by record_stream. Every row is a
-group of processes, one for each GPU, forked from one that has imported PyTorch and has not begun
-to use CUDA. Losses of all steps and a sum over all weights at the end are compared to the last bit
-with those of the default allocator. `calls` are collective calls on tensors that are freed at
-once, each word checked, and a captured one that is replayed. --tiny is for a machine without
-GPUs: small, over gloo.
+group of processes, one for each GPU, of which --ranks takes all that are visible, forked from one
+that has imported PyTorch and has not begun to use CUDA. Losses of all steps and a sum over all
+weights at the end are compared to the last bit with those of the default allocator, rank by rank.
+The row `all` has the tokens of all ranks together, and of memory what the worst rank has. `calls`
+are collective calls on tensors that are freed at once, each word checked, and a captured one that
+is replayed. --tiny is for a machine without GPUs: small, over gloo, two ranks.
+
+An allocator `glake:KEY=VALUE`, or `glake:KEY=VALUE:KEY=VALUE`, is glake with keys of glake.conf
+set; variables GLAKE_* of the environment hold for every row of glake.
 """
 
 import argparse
@@ -36,11 +40,15 @@ WARM = 4
 GIB = 1 << 30
 
 
+def is_glake(allocator):
+    return allocator.partition(":")[0] == "glake"
+
+
 def choose(torch, allocator):
     """Before CUDA starts."""
-    if allocator == "glake":
+    if is_glake(allocator):
         import glake
-        glake.use()
+        glake.use(settings=dict(key.split("=", 1) for key in allocator.split(":")[1:]))
         return glake
     if allocator == "expandable":
         torch.cuda.memory._set_allocator_settings("expandable_segments:True")
@@ -171,9 +179,9 @@ def work(torch, args, way, allocator, rank, store):
     glake = choose(torch, allocator)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False
+    if args.tiny:
+        torch.set_num_threads(1)  # the ranks are on one processor or two
     if args.device == "cuda":
-        if torch.cuda.device_count() <= rank:  # to be asked here: the question begins CUDA
-            raise RuntimeError(f"there is no GPU {rank}")
         torch.cuda.set_device(rank)
         torch.cuda.init()
     torch.distributed.init_process_group(
@@ -184,6 +192,18 @@ def work(torch, args, way, allocator, rank, store):
         torch, args, way, rank, glake)
     torch.distributed.barrier()
     return row
+
+
+def visible(torch):
+    """How many GPUs there are. A fork looks, since the question begins CUDA."""
+    pid = os.fork()
+    if not pid:
+        count = 0
+        try:
+            count = torch.cuda.device_count()
+        finally:
+            os._exit(count)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def born(torch, args, way, allocator, rank, store):
@@ -203,21 +223,30 @@ def born(torch, args, way, allocator, rank, store):
     os._exit(0)  # nothing is taken down in order: a peer may hang
 
 
+def listen(pipes, until):
+    """What each of them says in the time. The peers of one that fails hang, and soon are ended."""
+    said, waiting = {pipe: b"" for pipe in pipes}, set(pipes)
+    while waiting:
+        ready = select.select(list(waiting), [], [], max(until - time.monotonic(), 0))[0]
+        if not ready:
+            break
+        for pipe in ready:
+            part = os.read(pipe, 65536)
+            said[pipe] += part
+            if not part:
+                waiting.discard(pipe)
+            elif said[pipe].startswith(b'{"error"'):
+                until = min(until, time.monotonic() + 5)
+    return [said[pipe] for pipe in pipes]
+
+
 def measure(torch, args, way, allocator, seconds):
     """The rows of all ranks; those that do not answer in time are ended."""
     until = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         group = [born(torch, args, way, allocator, rank, os.path.join(folder, "store"))
                  for rank in range(args.ranks)]
-        rows = []
-        for pid, pipe in group:
-            text = b""
-            while select.select([pipe], [], [], max(until - time.monotonic(), 0))[0]:
-                part = os.read(pipe, 65536)
-                if not part:
-                    break
-                text += part
-            rows.append(text)
+        rows = listen([pipe for _, pipe in group], until)
         for pid, pipe in group:
             os.kill(pid, signal.SIGKILL)  # ours, and not waited for yet
             os.close(pipe)
@@ -233,13 +262,24 @@ def same(rows, reference):
         reference["losses"], reference["weights"]] else "NO"
 
 
+def ratio(row):
+    return row["reserved"] / max(row["live"], 1)
+
+
+def line(way, allocator, rank, row, equal):
+    return (f"| {way} | {allocator} | {rank} | {row['rate']:.0f} | {row['live'] / GIB:.2f} "
+            f"| {row['reserved'] / GIB:.2f} | {row.get('ratio', ratio(row)):.3f} | {row['device'] / GIB:.2f} "
+            f"| {equal} |")
+
+
 def show(results):
     print("\n| way | allocator | rank | tokens/s | live GiB | reserved GiB | reserved / live "
           "| device GiB | losses and weights as default |\n|---|---|---|---|---|---|---|---|---|")
     good = True
     for name, rows in results.items():
-        way, allocator = name.split()[:2]
+        way, allocator = name.split(" ", 1)
         reference = results.get(f"{way} default")
+        equals = []
         for rank, row in enumerate(rows):
             if "error" in row:
                 good = False
@@ -248,18 +288,20 @@ def show(results):
                 good = good and not row["wrong"]
                 print(f"| {way} | {allocator} | {rank} | {row['wrong']} tensors wrong |")
             else:
-                equal = same(row, reference and reference[rank])
-                good = good and equal == "yes"
-                print(f"| {way} | {' '.join(name.split()[1:])} | {rank} | {row['rate']:.0f} "
-                      f"| {row['live'] / GIB:.2f} | {row['reserved'] / GIB:.2f} "
-                      f"| {row['reserved'] / max(row['live'], 1):.3f} | {row['device'] / GIB:.2f} "
-                      f"| {equal} |")
+                equals.append(same(row, reference and reference[rank]))
+                print(line(way, allocator, rank, row, equals[-1]))
+        good = good and all(equal == "yes" for equal in equals)
+        if len(equals) == len(rows):
+            worst = {key: max(row[key] for row in rows) for key in ("live", "reserved", "device")}
+            worst.update(ratio=max(map(ratio, rows)), rate=sum(row["rate"] for row in rows))
+            print(line(way, allocator, "all", worst,
+                       equals[0] if len(set(equals)) == 1 else "NO"))
     return good
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, help="as many as GPUs are visible")
     parser.add_argument("--ways", default="fsdp2,fsdp1,calls")
     parser.add_argument("--allocators", default="default,glake,expandable")
     parser.add_argument("--again", action="store_true", help="the default allocator twice")
@@ -274,9 +316,13 @@ def main():
     import torch
     import torch.distributed.fsdp  # noqa: F401
     from transformers import OPTForCausalLM  # noqa: F401
+    gpus = 2 if args.tiny else visible(torch)
+    args.ranks = args.ranks or gpus
+    if not args.tiny and not 0 < args.ranks <= gpus:
+        parser.error(f"--ranks {args.ranks}, but GPUs visible: {gpus}")
     began, results = time.monotonic(), {}
     wanted = [(way, allocator) for allocator in args.allocators.split(",") + ["default again"] * (
-        args.again) for way in args.ways.split(",") if way != "calls" or allocator == "glake"]
+        args.again) for way in args.ways.split(",") if way != "calls" or is_glake(allocator)]
     for way, allocator in wanted:
         spent = time.monotonic() - began
         if spent > args.limit:

@@ -173,6 +173,167 @@ def generate(torch, args):
     return step, batch * new
 
 
+def mixture(torch, tiny):
+    """A decoder of 2.9 billion weights whose layers have 16 experts; a token takes two of them."""
+    nn, functional = torch.nn, torch.nn.functional
+    words, hidden, inner, layers, heads, experts = (
+        (512, 64, 128, 2, 4, 4) if tiny else (32000, 2048, 8192, 5, 16, 16))
+
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router = nn.Linear(hidden, experts, bias=False)
+            self.up = nn.ModuleList(nn.Linear(hidden, inner, bias=False) for _ in range(experts))
+            self.down = nn.ModuleList(nn.Linear(inner, hidden, bias=False) for _ in range(experts))
+
+        def forward(self, x):
+            gates, chosen = self.router(x).float().softmax(-1).topk(2)
+            order = chosen.flatten().argsort(stable=True)
+            counts = chosen.flatten().bincount(minlength=experts).tolist()
+            parts = x[order // 2].split(counts)
+            out = torch.cat([down(functional.gelu(up(part))) for up, down, part in zip(
+                self.up, self.down, parts)])
+            out = out[order.argsort()].unflatten(0, (-1, 2))
+            return (out * gates.to(out.dtype).unsqueeze(-1)).sum(1)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.between = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+            self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
+            self.out = nn.Linear(hidden, hidden, bias=False)
+            self.experts = Experts()
+
+        def forward(self, x):
+            batch, length, _ = x.shape
+            qkv = self.qkv(self.before(x)).view(batch, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+            seen = functional.scaled_dot_product_attention(*qkv, is_causal=True)
+            x = x + self.out(seen.transpose(1, 2).flatten(2))
+            return x + self.experts(self.between(x).flatten(0, 1)).view_as(x)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(words, hidden)
+            self.layers = nn.Sequential(*[Layer() for _ in range(layers)])
+            self.after = nn.LayerNorm(hidden)
+            self.head = nn.Linear(hidden, words, bias=False)
+
+        def forward(self, ids):
+            scores = self.head(self.after(self.layers(self.words(ids))))[:, :-1]
+            return functional.cross_entropy(scores.flatten(0, 1).float(), ids[:, 1:].flatten())
+
+    return Model(), words
+
+
+def moe(torch, args):
+    """All weights of the mixture. Few words are frequent, in each step others, so that the count
+    of an expert's tokens changes from step to step."""
+    model, words = mixture(torch, args.tiny)
+    batch, length = (2, 32) if args.tiny else (8, 1024)
+    optimizer = torch.optim.AdamW(model.train().parameters(), lr=1e-5)
+    attention = repeatable(torch, args)
+
+    def step(number):
+        rank = torch.rand(batch, length, dtype=torch.float32) ** 3 * words
+        with torch.nn.attention.sdpa_kernel(attention):
+            loss = model((rank.long() + 977 * number) % words)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss
+    return step, batch
+
+
+def decoder(torch, tiny):
+    """A decoder of 1.3 billion weights; its caller attends, and keeps the keys and values."""
+    nn, functional = torch.nn, torch.nn.functional
+    words, hidden, layers, heads = (512, 64, 2, 4) if tiny else (32000, 2048, 24, 16)
+
+    class Layer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.before, self.between = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
+            self.qkv = nn.Linear(hidden, 3 * hidden, bias=False)
+            self.out = nn.Linear(hidden, hidden, bias=False)
+            self.up = nn.Linear(hidden, 4 * hidden, bias=False)
+            self.down = nn.Linear(4 * hidden, hidden, bias=False)
+
+        def forward(self, x, attend):
+            qkv = self.qkv(self.before(x)).unflatten(-1, (3, heads, -1))
+            x = x + self.out(attend(qkv).flatten(-2))
+            return x + self.down(functional.gelu(self.up(self.between(x))))
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words = nn.Embedding(words, hidden)
+            self.layers = nn.ModuleList(Layer() for _ in range(layers))
+            self.after = nn.LayerNorm(hidden)
+
+        def forward(self, ids, attend):
+            x = self.words(ids)
+            for number, layer in enumerate(self.layers):
+                x = layer(x, lambda qkv, number=number: attend(number, qkv))
+            return x
+
+        def best(self, rows):
+            """The next word of each, and its score."""
+            return (self.after(rows) @ self.words.weight.T).max(-1)
+
+    return Model().eval().requires_grad_(False), words
+
+
+def kv(torch, args):
+    """Text for 64 sequences at once. Each has a cache of keys and values for every layer, which
+    grows by concatenation with every word; the place of one that is complete is for another."""
+    model, words = decoder(torch, args.tiny)
+    batch, new, least, most = (4, 4, 8, 96) if args.tiny else (64, 8, 64, 2880)
+    kernels = repeatable(torch, args)
+    attention = torch.nn.functional.scaled_dot_product_attention
+    lengths = torch.Generator(device="cpu").manual_seed(13)
+    caches, left, last = [None] * batch, [0] * batch, torch.zeros(batch, dtype=torch.long)
+    places = torch.arange(1, batch + 1, dtype=torch.float64)
+
+    def draw(low, high):
+        return int(torch.randint(low, high, (1,), generator=lengths, device="cpu"))
+
+    def read(place):
+        """A new sequence: the caches of its prompt, and its first word."""
+        def attend(_, qkv):
+            qkv = qkv.permute(1, 2, 0, 3)
+            caches[place].append(qkv[1:].contiguous())
+            return attention(*qkv.unsqueeze(1), is_causal=True)[0].transpose(0, 1)
+
+        caches[place], left[place] = [], draw(new, 8 * new)
+        ids = torch.randint(words, (draw(least, most),))
+        last[place] = model.best(model(ids, attend)[-1]).indices
+
+    def attend(layer, qkv):
+        """One word of each sequence."""
+        seen = []
+        for cache, query, more in zip(caches, qkv[:, 0].unbind(), qkv[:, 1:].unbind()):
+            cache[layer] = torch.cat([cache[layer], more.unsqueeze(2)], 2)
+            keys, values = cache[layer].unsqueeze(1)
+            seen.append(attention(query[None, :, None], keys, values)[0, :, 0])
+        return torch.stack(seen)
+
+    def step(_):
+        total = 0
+        with torch.no_grad(), torch.nn.attention.sdpa_kernel(kernels):
+            for _ in range(new):
+                for place in range(batch):
+                    if not left[place]:
+                        caches[place] = None  # free before the next one's are made
+                        read(place)
+                    left[place] -= 1
+                found = model.best(model(last, attend))
+                last.copy_(found.indices)
+                total = total + (found.values.double() * places).sum()
+        return total
+    return step, batch * new
+
+
 # How; whether it repeats itself to the last bit; steps for each one asked for, the short ones do
 # more; with --fit, how many steps show what it needs, and a batch that may be about right for
 # 24 GiB. The most telling come first: lengths that vary leave holes of all sizes.
@@ -181,6 +342,8 @@ JOBS = {
     "llama_varying": Job(llama_varying, True, 1),
     "varying": Job(varying, True, 2, 4, 5),
     "detect": Job(detect, False, 3),
+    "moe": Job(moe, True, 2),
+    "kv": Job(kv, True, 0.5),
     "lora": Job(lora, True, 0.75),
     "llama_recompute": Job(llama_recompute, True, 0.75),
     "full": Job(full, True, 2, 2, 17),
