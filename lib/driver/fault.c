@@ -14,6 +14,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <time.h>
 
 struct fault {
 	struct glk_drv drv;
@@ -53,10 +54,20 @@ static enum glake_error_class class_of(int err)
 	}
 }
 
+/* Without the lock, so that calls are held up beside each other. */
+static void hold_up(uint64_t us)
+{
+	struct timespec left = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
+
+	while (us && nanosleep(&left, &left) && errno == EINTR)
+		;
+}
+
 /* Every rule counts, whether or not an earlier one strikes: counts do not depend on others. */
 static int strike(struct fault *fault, int op)
 {
 	const struct glk_fault_rule *struck = NULL;
+	uint64_t delay = 0;
 	int err = 0;
 
 	glk_lock(&fault->lock);
@@ -66,7 +77,11 @@ static int strike(struct fault *fault, int op)
 
 		if (rule->op != op && rule->op != GLK_FAULT_ANY)
 			continue;
-		if (glk_fault_strikes(rule) && !struck)
+		if (!glk_fault_strikes(rule))
+			continue;
+		if (rule->delay > delay)
+			delay = rule->delay;
+		if (rule->err && !struck)
 			struck = rule;
 	}
 	if (struck && struck->sticky)
@@ -81,6 +96,7 @@ static int strike(struct fault *fault, int op)
 			glk_fault_op_name(struck->op));
 	fault->failed += err != 0;
 	glk_unlock(&fault->lock);
+	hold_up(delay);
 	return err;
 }
 

@@ -3,16 +3,18 @@
 #define GLK_DRIVER_FAULT_H
 
 /*
- * The wrapper that makes driver calls fail on demand. A call that fails never reaches the
- * driver. Rules are written
+ * The wrapper that makes driver calls fail, or take long, on demand. A call that fails never
+ * reaches the driver. Rules are written
  *
- *	map:nth=3:err=ENOMEM;create:from=10:err=EIO;any:p=500:seed=7;set_access:nth=1:sticky=1
+ *	map:nth=3:err=ENOMEM;create:from=10:err=EIO;any:p=500:seed=7;set_access:nth=1:sticky=1;
+ *	unmap:from=1:delay=200
  *
  *	OP	an operation of the driver table, or `any`; a rule counts the calls of its OP
  *	nth=N	the N-th call, from 1          len=N	together with nth or from: N calls
  *	from=N	the N-th call and all after it every=N	each N-th call
  *	p=N	N calls of a million, by chance; seed=N another sequence, always the same
  *	err=E	what is answered: the name of an errno value, EIO unless given
+ *	delay=N	us that the call is held up; a rule with it fails nothing unless it has err
  *	sticky=1 from the failure on every call answers ENODEV: the device is lost
  *
  * "off" stands for no rule: the wrapper is there and lets all calls pass.

@@ -38,6 +38,9 @@ static const struct {
 	{"ESTALE", ESTALE},
 };
 
+/* us */
+#define DELAY_MOST 10000000
+
 /* A piece of the text. */
 struct word {
 	const char *at;
@@ -114,7 +117,7 @@ static int number_read(struct word word, uint64_t *ret_number)
 
 /* The numbers of one rule as written. */
 struct numbers {
-	uint64_t nth, from, len, every, p, seed, sticky;
+	uint64_t nth, from, len, every, p, seed, sticky, delay;
 };
 
 static int pair_read(struct word pair, struct numbers *numbers, int *ret_err)
@@ -124,7 +127,8 @@ static int pair_read(struct word pair, struct numbers *numbers, int *ret_err)
 		uint64_t *value;
 	} keys[] = {{"nth", &numbers->nth}, {"from", &numbers->from},
 		{"len", &numbers->len}, {"every", &numbers->every}, {"p", &numbers->p},
-		{"seed", &numbers->seed}, {"sticky", &numbers->sticky}};
+		{"seed", &numbers->seed}, {"sticky", &numbers->sticky},
+		{"delay", &numbers->delay}};
 	const char *equals = memchr(pair.at, '=', pair.length);
 	struct word key = pair, value = {"", 0};
 
@@ -137,7 +141,7 @@ static int pair_read(struct word pair, struct numbers *numbers, int *ret_err)
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
 		if (word_is(key, keys[i].key))
 			return number_read(value, keys[i].value);
-	return bad(key, "one of nth, from, len, every, p, seed, err, sticky");
+	return bad(key, "one of nth, from, len, every, p, seed, err, sticky, delay");
 }
 
 /* Makes the rule of its numbers, if they go together. */
@@ -155,7 +159,13 @@ static int rule_make(struct word whole, const struct numbers *n, int err,
 		return bad(whole, "a rule in which len goes with nth or from");
 	if (n->p > 1000000)
 		return bad(whole, "a rule whose p is calls of a million");
-	rule->err = err;
+	if (n->delay > DELAY_MOST)
+		return bad(whole, "a rule whose delay is 10 seconds at the most");
+	if (n->delay && n->sticky)
+		return bad(whole, "a rule in which a device is lost without a delay");
+	/* one that says no error only holds up */
+	rule->err = err || n->delay ? err : -EIO;
+	rule->delay = n->delay;
 	rule->first = first;
 	rule->last = first + (n->len ? n->len - 1 : 0);
 	if (n->from && !n->len)
@@ -171,7 +181,7 @@ static int rule_read(struct word whole, const char *text, struct glk_fault_rule 
 {
 	struct glk_fault_rule rule = {0};
 	struct numbers numbers = {0};
-	int error = -EIO, err;
+	int error = 0, err;
 
 	err = op_read(word_cut(&text, ":;"), &rule.op);
 	while (!err && *text == ':') {

@@ -14,7 +14,8 @@
 
 struct glk_fault_rule {
 	int op;		      /* enum glk_drv_op, or GLK_FAULT_ANY */
-	int err;	      /* negative */
+	int err;	      /* negative; 0: the call is held up only */
+	uint64_t delay;	      /* us before the call */
 	uint64_t first, last; /* of the calls, from 1; 0: not by number */
 	uint64_t every;
 	uint64_t ppm, seed;
@@ -26,7 +27,7 @@ struct glk_fault_rule {
 int glk_fault_parse(const char *text, struct glk_fault_rule rules[GLK_FAULT_RULES],
 	size_t *ret_count);
 
-/* Counts a call of the rule's operation and says whether it fails. */
+/* Counts a call of the rule's operation and says whether it is struck. */
 bool glk_fault_strikes(struct glk_fault_rule *rule);
 
 /* The name of an operation, as in the table. */

@@ -6,6 +6,7 @@
 #include "driver/soft.h"
 
 #include <errno.h>
+#include <time.h>
 
 static struct glk_drv *drv;
 
@@ -105,6 +106,35 @@ static void records(void)
 	glk_fault_set(drv, "off");
 }
 
+static int64_t took(const char *rules, int *ret_err)
+{
+	struct timespec a, b;
+
+	glk_fault_set(drv, rules);
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	*ret_err = create();
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	glk_fault_set(drv, "off");
+	return (b.tv_sec - a.tv_sec) * 1000000 + (b.tv_nsec - a.tv_nsec) / 1000;
+}
+
+static void delays(void)
+{
+	int err;
+
+	ok(took("create:nth=1:delay=3000", &err) >= 3000 && !err,
+		"a call is held up, and made");
+	ok(took("create:nth=1:delay=3000:err=ENOMEM", &err) >= 3000 && err == -ENOMEM,
+		"or held up, and fails");
+	ok(took("create:nth=1:delay=3000;create:nth=1:err=EIO", &err) >= 3000 &&
+			err == -EIO,
+		"by another rule too");
+	breaks(glk_fault_set(drv, "create:nth=1:delay=10000001"), -EINVAL,
+		"10 seconds at the most");
+	breaks(glk_fault_set(drv, "create:nth=1:delay=5:sticky=1"), -EINVAL,
+		"without a delay");
+}
+
 static void mistakes(void)
 {
 	breaks(glk_fault_set(drv, "creat:nth=1"), -EINVAL, "'creat' is not an operation");
@@ -164,6 +194,7 @@ int main(void)
 	modes();
 	chance();
 	records();
+	delays();
 	mistakes();
 	/* The release that failed has left its page behind. */
 	tap_expect_log(1);
