@@ -27,6 +27,9 @@ static _Thread_local struct {
 	struct glk_cancel cancel; /* while it holds any */
 } self;
 
+/* Below all ranks: the thread will take a lock again that it has given up for a while. */
+#define PAUSED 1u
+
 static glk_atomic(struct glk_lock *) statics[GLK_LOCK_STATIC_MAX];
 
 static void write_down(struct glk_lock *lock)
@@ -168,22 +171,18 @@ void glk_unlock(struct glk_lock *lock)
 	glk_cancel_put_back(&self.cancel);
 }
 
-int glk_lock_pause(struct glk_lock *lock)
+void glk_lock_pause(struct glk_lock *lock)
 {
-	int was = lock->cancel;
-
 	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
-	ranks &= ~(1u << lock->rank);
-	return was;
+	self.ranks = (self.ranks & ~(1u << lock->rank)) | PAUSED;
 }
 
-void glk_lock_resume(struct glk_lock *lock, int paused)
+void glk_lock_resume(struct glk_lock *lock)
 {
-	assert(!(ranks >> lock->rank));
-	ranks |= 1u << lock->rank;
+	assert(!(self.ranks >> lock->rank));
+	self.ranks = (self.ranks & ~PAUSED) | 1u << lock->rank;
 	pthread_mutex_lock(&lock->mutex);
-	lock->cancel = paused;
 	begin_turn(lock);
 }
 

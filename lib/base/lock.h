@@ -40,7 +40,6 @@ enum glk_rank {
 struct glk_lock {
 	pthread_mutex_t mutex;
 	enum glk_rank rank;
-	int cancel; /* of no meaning any more */
 	bool is_static;
 	bool timed;
 	clockid_t clock; /* if timed */
@@ -70,14 +69,14 @@ void glk_lock_forget(struct glk_lock *lock);
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake);
 
 /*
- * One who holds it gives it up for a while, to call what takes long, and takes it again. It is the
- * only lock of its rank that the thread holds. Cancellation stays off, and messages wait, unless
- * they are raised meanwhile. What `pause` returns is for `resume`.
+ * One who holds it gives it up for a while, to call what takes long, and takes it again. He gives
+ * up no other one meanwhile, and takes none of a lower rank. Cancellation stays off, and messages
+ * wait, as if he had kept it.
  */
-int glk_lock_pause(struct glk_lock *lock);
-void glk_lock_resume(struct glk_lock *lock, int paused);
+void glk_lock_pause(struct glk_lock *lock);
+void glk_lock_resume(struct glk_lock *lock);
 
-/* Whether the calling thread holds any. */
+/* Whether the calling thread holds any, or has given one up for a while. */
 bool glk_lock_is_held(void);
 
 /*

@@ -2,7 +2,6 @@
 /* The thread that makes pages before they are needed: see ahead.h. */
 #include "cache/ahead.h"
 
-#include "base/cancel.h"
 #include "base/conf.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -115,12 +114,11 @@ static void give_up(struct glk_ahead *a, uint32_t page, int err)
 {
 	struct glk_cache *cache = a->cache;
 	struct glk_map *map = &cache->arena.map;
-	int paused;
 
 	if (page && glk_page_state(glk_map_page(map, page)) == GLK_PAGE_OWNED) {
-		paused = glk_lock_pause(&cache->lock);
+		glk_lock_pause(&cache->lock);
 		glk_node_release(cache->node, page);
-		glk_lock_resume(&cache->lock, paused);
+		glk_lock_resume(&cache->lock);
 	}
 	a->goal = 0;
 	if (err == -ENOMEM)
@@ -135,13 +133,13 @@ static void grow(struct glk_ahead *a)
 	struct glk_cache *cache = a->cache;
 	struct glk_map *map = &cache->arena.map;
 	uint32_t page = 0;
-	int err, paused;
+	int err;
 
 	a->under_way = true;
 	glk_plan_begin(cache);
-	paused = glk_lock_pause(&cache->lock);
+	glk_lock_pause(&cache->lock);
 	err = glk_node_grow(cache->node, (size_t)a->slots << map->shift, &page);
-	glk_lock_resume(&cache->lock, paused);
+	glk_lock_resume(&cache->lock);
 	if (!err)
 		err = glk_mapping_make(map, a->slot, &page, 1);
 	if (map->ahead < a->slot + a->slots)
@@ -156,16 +154,11 @@ static void grow(struct glk_ahead *a)
 	a->under_way = false;
 }
 
-/* Others have the lock meanwhile, and keep in it what is theirs. */
 static void sleep_on(struct glk_ahead *a)
 {
-	struct glk_lock *lock = &a->cache->lock;
-	int was = lock->cancel;
-
 	a->asleep = true;
 	while (a->asleep && !a->stop)
-		glk_lock_wait(lock, &a->wake);
-	lock->cancel = was;
+		glk_lock_wait(&a->cache->lock, &a->wake);
 }
 
 /* Those who wait for the page have their turn first. */
@@ -183,7 +176,6 @@ static void *run(void *arg)
 	bool broken, chosen;
 
 	pthread_setname_np(pthread_self(), "glake-ahead");
-	glk_cancel_off(); /* for good: locks are not given back in the reverse order here */
 	glk_lock(&cache->lock);
 	while (!a->stop && !a->broken) {
 		glk_plan_enter(cache);

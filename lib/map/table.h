@@ -114,17 +114,17 @@ static inline uint32_t glk_slot_of(const struct glk_map *map, uint64_t offset)
 	return (uint32_t)(offset >> map->shift);
 }
 
-/* Around calls of the driver: others may change the map meanwhile. What `pause` returns is for
- * `resume`. */
-static inline int glk_map_pause(const struct glk_map *map)
-{
-	return map->lock ? glk_lock_pause(map->lock) : 0;
-}
-
-static inline void glk_map_resume(const struct glk_map *map, int paused)
+/* Around calls of the driver: others may change the map meanwhile. */
+static inline void glk_map_pause(const struct glk_map *map)
 {
 	if (map->lock)
-		glk_lock_resume(map->lock, paused);
+		glk_lock_pause(map->lock);
+}
+
+static inline void glk_map_resume(const struct glk_map *map)
+{
+	if (map->lock)
+		glk_lock_resume(map->lock);
 }
 
 /* Bytes of the largest block that is small. */

@@ -157,16 +157,16 @@ int glk_limbo_finish(
 
 	for (uint32_t slot = run->first, to; slot < run->behind; slot = to + 1) {
 		uint64_t addr = glk_slot_addr(map, slot);
-		int failed, paused;
+		int failed;
 
 		to = slot;
 		if (!is_going(map, slot))
 			continue;
 		while (to + 1 < run->behind && is_going(map, to + 1))
 			to++;
-		paused = glk_map_pause(map);
+		glk_map_pause(map);
 		failed = glk_mapping_unmap(map, addr, to - slot + 1);
-		glk_map_resume(map, paused);
+		glk_map_resume(map);
 		glk_mapping_gone(map, slot, to, failed, false);
 		err = err ? err : failed;
 		if (!failed)
@@ -215,7 +215,7 @@ int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
 	uint64_t size = page->size;
-	int err = unmap_all(limbo, map, id), paused;
+	int err = unmap_all(limbo, map, id);
 
 	if (err)
 		return err;
@@ -224,9 +224,9 @@ int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 		glk_page_put_back(map, id);
 		return -EAGAIN;
 	}
-	paused = glk_map_pause(map);
+	glk_map_pause(map);
 	err = glk_node_release(map->node, id);
-	glk_map_resume(map, paused);
+	glk_map_resume(map);
 	if (!err)
 		limbo->streams->released += size;
 	return err;

@@ -56,14 +56,13 @@ static uint64_t release_idle(struct glk_arena *arena, uint64_t bytes, uint32_t g
 uint64_t glk_ladder_drain(struct glk_cache *gpu, uint64_t bytes)
 {
 	uint64_t given = 0;
-	int paused;
 
 	if (!bytes || !glk_node_free(gpu->node))
 		return 0;
-	paused = glk_lock_pause(&gpu->lock);
+	glk_lock_pause(&gpu->lock);
 	for (int c = GLK_CLASS_COUNT - 1; c >= 0 && given < bytes; c--)
 		given += glk_node_drain(gpu->node, (enum glk_class)c, bytes - given);
-	glk_lock_resume(&gpu->lock, paused);
+	glk_lock_resume(&gpu->lock);
 	return given;
 }
 

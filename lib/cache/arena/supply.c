@@ -283,18 +283,18 @@ static bool may_hold(const struct order *o, uint64_t most)
 static int grow_all(struct order *o, uint64_t most)
 {
 	struct glk_cache *gpu = o->arena->gpu;
-	int err = 0, paused;
+	int err = 0;
 	uint32_t id;
 
 	if (!may_hold(o, most))
 		return 0;
-	paused = glk_lock_pause(&gpu->lock);
+	glk_lock_pause(&gpu->lock);
 	while (!err && may_hold(o, most)) {
 		err = glk_node_grow(gpu->node, next_size(o), &id);
 		if (!err)
 			push(o, id);
 	}
-	glk_lock_resume(&gpu->lock, paused);
+	glk_lock_resume(&gpu->lock);
 	return err;
 }
 

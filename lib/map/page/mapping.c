@@ -158,14 +158,14 @@ int glk_mapping_make(
 {
 	uint64_t addr = glk_slot_addr(map, slot);
 	uint32_t kept = 0, booked;
-	int err, paused;
+	int err;
 
 	err = check_aliases(map, pages, count);
 	if (err)
 		return err;
-	paused = glk_map_pause(map);
+	glk_map_pause(map);
 	err = map_pages(map, addr, pages, count, &kept);
-	glk_map_resume(map, paused);
+	glk_map_resume(map);
 	booked = err ? kept : count;
 	for (uint32_t i = 0; i < booked; i++) {
 		struct glk_mapping m = {slot, slot};
@@ -306,12 +306,12 @@ void glk_mapping_gone(
 int glk_mapping_remove(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	uint64_t addr = glk_slot_addr(map, first);
-	int err, paused;
+	int err;
 
 	glk_mapping_detach(map, first, last);
-	paused = glk_map_pause(map);
+	glk_map_pause(map);
 	err = glk_mapping_unmap(map, addr, last - first + 1);
-	glk_map_resume(map, paused);
+	glk_map_resume(map);
 	glk_mapping_gone(map, first, last, err, true);
 	return err;
 }

@@ -143,15 +143,15 @@ int glk_map_extend(struct glk_map *map, uint64_t size)
 	struct glk_drv *drv = map->pool->drv;
 	uint64_t least = up(size), left = map->most - map->size;
 	struct glk_range *range, found = {.map = map};
-	int err, paused;
+	int err;
 
 	if (map->ranges == GLK_RANGES_MAX || size > map->most || least > left)
 		return -ENOMEM;
 	if (map->step < left)
 		left = map->step > least ? map->step : least;
-	paused = glk_map_pause(map);
+	glk_map_pause(map);
 	err = reserve_some(map, left, least, &found);
-	glk_map_resume(map, paused);
+	glk_map_resume(map);
 	if (err)
 		return err;
 	/* others may have had the last that there may be */
@@ -222,7 +222,6 @@ none:
 void glk_map_fini(struct glk_map *map)
 {
 	struct glk_drv *drv;
-	int paused;
 
 	if (!map->pool)
 		return;
@@ -230,7 +229,7 @@ void glk_map_fini(struct glk_map *map)
 	for (unsigned i = 0; i < map->ranges; i++)
 		glk_index_remove(&map->range[i]);
 	/* from here on nobody finds it */
-	paused = glk_map_pause(map);
+	glk_map_pause(map);
 	while (map->ranges) {
 		struct glk_range *range = &map->range[--map->ranges];
 
@@ -239,7 +238,7 @@ void glk_map_fini(struct glk_map *map)
 	free_tables(map);
 	glk_slab_fini(&map->nests);
 	glk_slab_fini(&map->extents);
-	glk_map_resume(map, paused);
+	glk_map_resume(map);
 	map->pool = NULL;
 }
 

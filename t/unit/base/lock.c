@@ -191,6 +191,50 @@ static void waits(void)
 
 /* Two who take turns, each asleep on one condition while it is the other's, and others who want
  * the lock all the while. */
+static void *take_once(void *arg)
+{
+	glk_lock(&device);
+	*(bool *)arg = true;
+	glk_unlock(&device);
+	return NULL;
+}
+
+/* Who gives it up for a while is not cancelled meanwhile, and others have it. */
+static void *pause_once(void *arg)
+{
+	bool *taken = arg;
+	pthread_t other;
+
+	glk_lock(&device);
+	glk_lock_pause(&device);
+	pthread_create(&other, NULL, take_once, taken);
+	pthread_join(other, NULL);
+	pthread_cancel(pthread_self());
+	pthread_testcancel();
+	/* another lock leaves that alone */
+	glk_lock(&node);
+	glk_unlock(&node);
+	pthread_testcancel();
+	glk_lock_resume(&device);
+	taken[1] = glk_lock_is_held();
+	glk_unlock(&device);
+	pthread_testcancel();
+	return NULL;
+}
+
+static void pauses(void)
+{
+	bool taken[2] = {false, false};
+	pthread_t thread;
+	void *end;
+
+	pthread_create(&thread, NULL, pause_once, taken);
+	pthread_join(thread, &end);
+	ok(taken[0], "others take what was given up for a while");
+	ok(taken[1] && end == PTHREAD_CANCELED,
+		"a thread that does so is cancelled behind the last unlock");
+}
+
 static struct {
 	struct glk_lock lock;
 	pthread_cond_t wake;
@@ -421,7 +465,7 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(26);
+	tap_plan(28);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
@@ -429,6 +473,7 @@ int main(void)
 	holds(CLOCK_THREAD_CPUTIME_ID, "cpu");
 	untimed();
 	waits();
+	pauses();
 	takes_turns();
 	cancels();
 	is_int(ends_by(rising), 0, "rising ranks, let go in any order");
