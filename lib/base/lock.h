@@ -25,6 +25,7 @@ enum glk_rank {
 	GLK_RANK_CONTEXT,  /* the list of contexts */
 	GLK_RANK_CONF,
 	GLK_RANK_DEPENDENCY, /* events of the program, from the call to the note */
+	GLK_RANK_START,	     /* the first request of a GPU */
 	GLK_RANK_STREAM,     /* adding to the table of streams of a GPU */
 	GLK_RANK_DEVICE,     /* everything of one GPU: extents, page tables, streams */
 	GLK_RANK_SEAT,	     /* seats of threads that come and go */

@@ -47,7 +47,7 @@ struct glk_ahead {
 	uint64_t made;	     /* pages */
 };
 
-/* Starts the thread if the configuration wants one, under the lock of the GPU. Where none can
+/* Starts the thread if the configuration wants one, with the GPU. Where none can
  * be had the log says so, and the GPU works without. */
 void glk_ahead_start(struct glk_cache *cache);
 /* Ends the thread, waiting for the calls under way. Not under the lock. */

@@ -44,7 +44,8 @@ struct glk_cache {
 	struct glk_node *node;
 	const struct glk_conf *conf;
 	int device;
-	uint64_t memory; /* of the GPU, bytes */
+	uint64_t memory;	  /* of the GPU, bytes */
+	struct glk_lock starting; /* held by who makes the tables, at the first request */
 	glk_atomic(bool) started;
 	uint32_t seat_at; /* offset of its seats in the record of a thread */
 	uint64_t serial;  /* of this use of the structure, never given twice */
@@ -65,6 +66,7 @@ struct glk_cache {
 		uint32_t inside;    /* who may have one */
 		uint32_t under_way; /* plans */
 		uint32_t climbers;  /* of these, who climb the ladder or wait to */
+		uint32_t steps;	    /* of walks */
 		bool climbing, closed;
 		uint64_t ended;
 	} plans;		 /* see plan.h */

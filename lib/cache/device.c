@@ -36,6 +36,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
+	glk_lock_init(&cache->starting, GLK_RANK_START);
 	pthread_cond_init(&cache->plans.settled, NULL);
 	glk_imports_init(&cache->imports, drv, cache->node);
 	return 0;
@@ -109,16 +110,16 @@ int glk_cache_start(struct glk_cache *cache)
 
 	if (glk_load_acquire(&cache->started)) /* pairs with: the release below */
 		return 0;
-	glk_lock(&cache->lock);
+	glk_lock(&cache->starting);
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err) {
-			/* pairs with: the acquires here and in glk_cache_figures */
-			glk_store_release(&cache->started, true);
 			glk_ahead_start(cache);
+			/* pairs with: the acquires of those who ask for it */
+			glk_store_release(&cache->started, true);
 		}
 	}
-	glk_unlock(&cache->lock);
+	glk_unlock(&cache->starting);
 	return err;
 }
 
@@ -244,6 +245,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_store_relaxed(&cache->started, false);
 	}
 	pthread_cond_destroy(&cache->plans.settled);
+	glk_lock_fini(&cache->starting);
 	glk_lock_fini(&cache->dependencies);
 	failed = glk_imports_fini(&cache->imports, &imports);
 	err = err ? err : failed;

@@ -9,8 +9,6 @@ static void gather_map(const struct glk_map *map, struct glake_stats *s)
 {
 	uint64_t hole;
 
-	if (!map->pool)
-		return;
 	hole = glk_tree_largest(map, &map->common);
 	s->free_extents += map->common.count + map->nested.count;
 	if (s->largest_hole < hole)
@@ -48,9 +46,11 @@ static void gather_streams(const struct glk_streams *streams, struct glake_stats
 
 static void gather(struct glk_cache *cache, struct glake_stats *s)
 {
+	/* pairs with: the release in glk_cache_start */
+	bool started = glk_load_acquire(&cache->started);
 	struct glk_seats sum = {0};
 
-	if (glk_load_relaxed(&cache->started))
+	if (started)
 		glk_seats_sum(cache, &sum);
 	s->live = sum.live;
 	s->given = sum.given;
@@ -69,9 +69,11 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 		glk_slab_bytes(&cache->seats) + glk_slab_bytes(&cache->crowds) +
 		cache->last_row *
 			(sizeof(struct glk_row) + GLK_BINS * sizeof(struct glk_bin));
-	gather_map(&cache->arena.map, s);
+	if (started)
+		gather_map(&cache->arena.map, s);
 	gather_graphs(cache, s);
-	gather_streams(&cache->streams, s);
+	if (started)
+		gather_streams(&cache->streams, s);
 	/* what is taken and not given lies in bins, or is out and was freed */
 	s->quick = s->quick > s->given ? s->quick - s->given : 0;
 	s->free_pages += glk_node_free(cache->node);
@@ -96,7 +98,8 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
 	glk_lock(&cache->lock);
-	if (glk_load_relaxed(&cache->started)) {
+	/* pairs with: the release in glk_cache_start */
+	if (glk_load_acquire(&cache->started)) {
 		uint64_t peak = glk_seats_peak(cache);
 
 		/* the policy goes by the most there ever was */

@@ -16,6 +16,8 @@
  */
 #include "cache/cache.h"
 
+#define GLK_PLAN_STEPS 64
+
 /* Around all that may have a plan: from then on the lock may be given up with the tables half
  * way. */
 void glk_plan_enter(struct glk_cache *gpu);
@@ -25,6 +27,15 @@ void glk_plan_begin(struct glk_cache *gpu);
 void glk_plan_end(struct glk_cache *gpu);
 /* Waits until a plan of somebody else has ended; false: there is none. */
 bool glk_plan_wait(struct glk_cache *gpu);
+
+/* In a plan, after each step of a walk that may be long: now and then others may have the lock. */
+static inline void glk_plan_step(struct glk_cache *gpu)
+{
+	if (++gpu->plans.steps % GLK_PLAN_STEPS)
+		return;
+	glk_lock_pause(&gpu->lock);
+	glk_lock_resume(&gpu->lock);
+}
 
 /* One that is under way climbs alone, and does no more. */
 void glk_plan_climb(struct glk_cache *gpu);

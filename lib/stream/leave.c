@@ -13,8 +13,8 @@
 #include <errno.h>
 
 /* Its handle may stand for another one from now on. */
-static void end(struct glk_streams *streams, struct glk_stream *s,
-	enum glk_stream_state state)
+static void end(
+	struct glk_streams *streams, struct glk_stream *s, enum glk_stream_state state)
 {
 	s->state = (uint8_t)state;
 	s->mute = false; /* no capture waits for it */
@@ -23,17 +23,22 @@ static void end(struct glk_streams *streams, struct glk_stream *s,
 	streams->ended++;
 }
 
+static void unlink_stream(struct glk_streams *streams, const struct glk_stream *s)
+{
+	if (s->prev)
+		glk_stream_at(streams, s->prev)->next = s->next;
+	else
+		streams->by_bit[s->bit] = s->next;
+	if (s->next)
+		glk_stream_at(streams, s->next)->prev = s->prev;
+}
+
 bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 {
-	uint32_t *link;
-
 	if (s->state == GLK_STREAM_LIVE || s->done < s->freed)
 		return false;
 	if (s->bit < GLK_STREAM_BITS) {
-		link = &streams->by_bit[s->bit];
-		while (*link != s->id)
-			link = &glk_stream_at(streams, *link)->next;
-		*link = s->next;
+		unlink_stream(streams, s);
 		if (streams->crowd.turn == s->id)
 			streams->crowd.turn = s->next;
 		if (streams->crowd.witness == s->id)
@@ -44,6 +49,7 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 	glk_event_drop(streams, s);
 	s->bit = GLK_STREAM_BITS;
 	s->next = 0;
+	s->prev = 0;
 	glk_slab_put(&streams->slab, s->id);
 	return true;
 }

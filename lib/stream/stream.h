@@ -57,7 +57,7 @@ struct glk_stream {
 	uint64_t freed; /* tick of the last free on it */
 	uint64_t done;	/* its work freed until this tick has finished */
 	uint64_t sure;	/* the same as far as the order of the program's calls tells */
-	uint32_t next;	/* in the crowd */
+	uint32_t next, prev; /* in the crowd */
 	struct {
 		struct glk_drv_event *event;
 		uint64_t tick;

@@ -378,6 +378,9 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	streams->entered++;
 	s->bit = bit;
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
+	s->prev = 0;
+	if (s->next)
+		glk_stream_at(streams, s->next)->prev = stream;
 	streams->by_bit[bit] = stream;
 	streams->used |= UINT64_C(1) << bit;
 	/* whoever had the bit before has finished: see glk_stream_settle() */

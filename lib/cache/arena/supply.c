@@ -83,6 +83,7 @@ void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply)
 			if (glk_page_state(glk_map_page(&arena->map, id)) ==
 				GLK_PAGE_OWNED)
 				glk_page_put_back(&arena->map, id);
+			glk_plan_step(arena->gpu);
 		}
 	}
 }
@@ -112,10 +113,14 @@ static void take_all_free(struct order *o)
 {
 	uint32_t id = 1;
 
-	while (o->large && (id = take_free(o, GLK_CLASS_LARGE)))
+	while (o->large && (id = take_free(o, GLK_CLASS_LARGE))) {
 		push(o, id);
-	while (o->small && (id = take_free(o, GLK_CLASS_SMALL)))
+		glk_plan_step(o->arena->gpu);
+	}
+	while (o->small && (id = take_free(o, GLK_CLASS_SMALL))) {
 		push(o, id);
+		glk_plan_step(o->arena->gpu);
+	}
 	if (o->other) {
 		enum glk_class class = glk_node_class(o->arena->gpu->node, o->other);
 
@@ -161,14 +166,17 @@ static enum glk_idle_answer take_one(struct glk_map *map, uint32_t id, void *arg
 
 	if (!glk_request_may(o->arena, o->request, &use, &waits) ||
 		(waits && !pass->waits) ||
-		glk_request_order_page(o->arena, o->request, id))
+		glk_request_order_page(o->arena, o->request, id)) {
+		glk_plan_step(o->arena->gpu);
 		return GLK_IDLE_NEXT;
+	}
 	glk_page_take(map, id);
 	drop_oldest_alias(o->arena, id);
 	/* the driver kept that mapping: the page is lost, and not the last one */
 	if (glk_page_state(glk_map_page(map, id)) != GLK_PAGE_OWNED)
 		return GLK_IDLE_NEXT;
 	push(o, id);
+	glk_plan_step(o->arena->gpu);
 	return wants_more(pass) ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 

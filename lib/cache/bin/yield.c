@@ -12,7 +12,7 @@
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32
 /* Blocks that are given back between two chances for others to have the lock. */
-#define TURN_BLOCKS 64
+#define TURN_BLOCKS 32
 /* Those of all streams that one gives back before more is held than the target, and the rows that
  * are looked at for them. */
 #define DRAIN_BLOCKS 256

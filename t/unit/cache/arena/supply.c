@@ -33,6 +33,13 @@ static int get(struct CUstream_st *stream, const struct glk_need *need,
 	return err;
 }
 
+static void put_back(struct glk_supply *supply)
+{
+	glk_lock(&rig.cache.lock);
+	glk_supply_put_back(&rig.cache.arena, supply);
+	glk_unlock(&rig.cache.lock);
+}
+
 /* A page that is mapped nowhere. */
 static uint32_t make_free(size_t size)
 {
@@ -88,7 +95,7 @@ static void in_order(void)
 	is_int(get(a, &(struct glk_need){.large = 1}, &got), 0, "a page");
 	is_int(got.large, page, "one that is mapped nowhere goes first");
 	is_int(rig_all_calls(&rig) - calls, 0, "without a call of the driver");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_sound(&rig, "put back, the books agree");
 
 	is_int(get(a, &need, &got), 0, "five pages");
@@ -96,7 +103,7 @@ static void in_order(void)
 	is_int(creates() - made, 1, "new ones, as far as 16 MiB above what was live");
 	is_int(count_idle(got.large), 3, "the rest is idle ones, with their mappings");
 	is_int(rig_calls(&rig, GLAKE_CALL_MAP), 8, "nothing is mapped");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_int(rig_figures(&rig).free_pages, 6 * PAGE, "put back, all can be had");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 4);
@@ -115,7 +122,7 @@ static void past_target(const char *target, uint64_t reserved, uint64_t releases
 	is_int(got.small_count, 12, "all of them");
 	is_int(rig_figures(&rig).reserved, reserved, target);
 	is_int(rig_calls(&rig, GLAKE_CALL_RELEASE), releases, "large pages that went");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 16);
 }
@@ -137,7 +144,7 @@ static void stands_in(void)
 	is_int(got.large_count, 0, "neither is large");
 	is_int(got.small_count, 8, "small ones stand in");
 	is_int(creates() - made, 0, "as many as there are");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 
@@ -150,7 +157,7 @@ static void stands_in(void)
 	is_int(get(a, &need, &got), 0, "two, with five small pages there");
 	is_int(got.large_count * 4 + got.small_count, 8, "not a slot too many");
 	ok(rig_figures(&rig).reserved <= 64 * MIB, "the budget holds");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 
@@ -213,7 +220,7 @@ static void takes_one(void)
 	ok(got.other && !got.large && !got.small, "and no others");
 	is_int(rig.cache.arena.map.idle_slots, 6, "two are idle still");
 	is_int(rig_calls(&rig, GLAKE_CALL_UNMAP) - calls, 1, "and mapped as they were");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_int(rig_figures(&rig).free_pages, 18 * MIB, "put back, all can be had");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
@@ -248,7 +255,7 @@ static void all_or_none(void)
 	is_int(get(a, &(struct glk_need){.other = 24 * MIB}, &got), 0,
 		"one page of another size");
 	is_int(glk_map_page(&rig.cache.arena.map, got.other)->size, 24 * MIB, "has it");
-	glk_supply_put_back(&rig.cache.arena, &got);
+	put_back(&got);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 4);
 }
