@@ -211,7 +211,9 @@ static bool all_own(
 {
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
 		uint64_t part = glk_bits_mask(w, first, last);
-		uint64_t edges = map->edge[w] & part, shared = map->shared[w] & part;
+		uint64_t edges = map->edge[w] & part;
+		uint64_t shared =
+			glk_mapping_starts(map, w, map->shared[w] & part, first);
 		uint32_t begin = w == first >> 6 ? first : w << 6;
 
 		if (map->use[glk_use_slot(map, begin)].streams & ~mask)
@@ -266,9 +268,9 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 
 /* Whether the idle page of a mapping was met earlier in the place, which will take it: then this
  * mapping needs pages of its own. */
-static bool taken_before(struct glk_map *map, const struct glk_mapping *m)
+static bool taken_before(struct glk_map *map, uint32_t slot)
 {
-	struct glk_page *page = glk_map_page(map, map->page[m->first]);
+	struct glk_page *page = glk_map_page(map, map->page[slot]);
 	bool before = page->mark == map->mark;
 
 	page->mark = map->mark;
@@ -283,25 +285,25 @@ static bool count_taken(struct glk_arena *arena, struct glk_map *map, uint32_t f
 	struct glk_limbo limbo = glk_request_limbo(arena);
 
 	map->mark++;
-	for (uint32_t slot = first; slot <= last; slot++) {
-		struct glk_mapping m;
-		uint32_t slots;
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t left = glk_mapping_starts(map, w,
+			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
+			first);
 
-		slot = glk_bits_first(map->shared, slot, last);
-		if (slot == GLK_BITS_NONE)
-			return true;
-		if (!glk_bit_get(map->usable, slot))
-			continue;
-		m = glk_mapping_at(map, slot);
-		slots = (m.last < last ? m.last : last) - slot + 1;
-		slot = m.last;
-		if (!taken_before(map, &m))
-			continue;
-		if (!glk_limbo_ready(&limbo, map, m.first, m.last))
-			return false;
-		fit->maps += slots;
-		fit->stale += slots;
-		fit->score += 5 * (uint64_t)slots;
+		for (; left; left &= left - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left), slots;
+			struct glk_mapping m;
+
+			if (!taken_before(map, slot))
+				continue;
+			m = glk_mapping_from(map, slot);
+			if (!glk_limbo_ready(&limbo, map, m.first, m.last))
+				return false;
+			slots = (m.last < last ? m.last : last) - slot + 1;
+			fit->maps += slots;
+			fit->stale += slots;
+			fit->score += 5 * (uint64_t)slots;
+		}
 	}
 	return true;
 }

@@ -46,14 +46,29 @@ static inline uint64_t glk_bits_mask(uint32_t w, uint32_t first, uint32_t last)
 	return mask;
 }
 
+/* Those of a run that lies in one word. */
+static inline uint64_t glk_bits_in_word(uint32_t first, uint32_t last)
+{
+	return ~UINT64_C(0) >> (63 - (last - first)) << (first & 63);
+}
+
 static inline void glk_bits_set(uint64_t *bits, uint32_t first, uint32_t last)
 {
+	/* most runs are of one page */
+	if (first >> 6 == last >> 6) {
+		bits[first >> 6] |= glk_bits_in_word(first, last);
+		return;
+	}
 	for (uint32_t w = first >> 6; w <= last >> 6; w++)
 		bits[w] |= glk_bits_mask(w, first, last);
 }
 
 static inline void glk_bits_clear(uint64_t *bits, uint32_t first, uint32_t last)
 {
+	if (first >> 6 == last >> 6) {
+		bits[first >> 6] &= ~glk_bits_in_word(first, last);
+		return;
+	}
 	for (uint32_t w = first >> 6; w <= last >> 6; w++)
 		bits[w] &= ~glk_bits_mask(w, first, last);
 }

@@ -36,6 +36,29 @@ static inline struct glk_mapping glk_mapping_at(const struct glk_map *map, uint3
 		first + glk_page_slots(map, glk_map_page(map, map->page[slot])) - 1};
 }
 
+/* The slots of a word of a run where the mappings begin that have a bit set in `bits`; the first one
+ * of a run may have begun before, and counts at the run's first slot. */
+static inline uint64_t glk_mapping_starts(const struct glk_map *map, uint32_t w,
+	uint64_t bits, uint32_t first)
+{
+	uint64_t starts = map->head[w];
+
+	if (w == first >> 6)
+		starts |= UINT64_C(1) << (first & 63);
+	return bits & starts;
+}
+
+/* The mapping that glk_mapping_starts() told of. */
+static inline struct glk_mapping glk_mapping_from(const struct glk_map *map, uint32_t slot)
+{
+	const struct glk_page *page;
+
+	if (!glk_bit_get(map->head, slot))
+		return glk_mapping_at(map, slot);
+	page = glk_map_page(map, map->page[slot]);
+	return (struct glk_mapping){slot, slot + glk_page_slots(map, page) - 1};
+}
+
 /* A page that was mapped, with access or without, at slots that had no mapping. Live extents touch
  * all of them or none, since what is stranded is counted when an extent comes or goes. The page is
  * usable; where nobody is on it, it counts as idle only once it is put back, and until then its

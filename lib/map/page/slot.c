@@ -75,33 +75,39 @@ static uint64_t count_idle(const struct glk_map *map, const struct ends *ends)
 	return count;
 }
 
-/* The page of a mapping comes into use there. */
+/* The page of a mapping comes into use there, and its other mappings go stale. */
 static void take_shared(struct glk_map *map, struct glk_mapping m)
 {
-	uint32_t id = map->page[m.first];
-	struct glk_page *page = glk_map_page(map, id);
+	struct glk_page *page = glk_map_page(map, map->page[m.first]);
+	uint32_t at = page->first_alias, slots = m.last - m.first;
 
 	if (glk_bits_any(map->busy, m.first, m.last))
 		return;
-	glk_page_take(map, id);
+	for (unsigned left = page->aliases; left; left--) {
+		if (at != m.first)
+			glk_bits_clear(map->usable, at, at + slots);
+		if (left > 1)
+			at = map->alias[at];
+	}
+	map->idle_slots -= slots + 1;
 	page->in_use = m.first;
-	glk_bits_set(map->usable, m.first, m.last);
 }
 
-/* Before anything of the run is busy: pages with several mappings. */
+/* Before anything of the run is busy: pages with several mappings. What comes into use may take
+ * later mappings of the same page with it, so each word is read again. */
 static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	for (uint32_t slot = first; slot <= last; slot++) {
-		struct glk_mapping m;
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t left = glk_mapping_starts(map, w,
+			map->shared[w] & glk_bits_mask(w, first, last), first);
 
-		slot = glk_bits_first(map->shared, slot, last);
-		if (slot == GLK_BITS_NONE)
-			return;
-		if (!glk_bit_get(map->usable, slot))
-			continue;
-		m = glk_mapping_at(map, slot);
-		take_shared(map, m);
-		slot = m.last;
+		for (; left & map->usable[w]; left &= left - 1) {
+			uint32_t slot = w << 6;
+
+			left &= map->usable[w];
+			slot |= (uint32_t)__builtin_ctzll(left);
+			take_shared(map, glk_mapping_from(map, slot));
+		}
 	}
 }
 
@@ -120,29 +126,35 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	count_ends(map, &ends, true);
 }
 
+static void leave_mapping(
+	struct glk_map *map, struct glk_mapping m, const struct glk_use *use)
+{
+	uint32_t id = map->page[m.first];
+	struct glk_page *page = glk_map_page(map, id);
+
+	/* it became idle just now, through another mapping that the run touches */
+	if (page->in_use != m.first)
+		return;
+	if (use->streams)
+		glk_use_add(&page->use, use->streams, use->tick);
+	if (!glk_bits_any(map->busy, m.first, m.last))
+		glk_page_put_back(map, id);
+}
+
 /* Pages with several mappings that nobody is left on, among those that a run touches. */
 static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 	const struct glk_use *use)
 {
-	for (uint32_t slot = first; slot <= last; slot++) {
-		struct glk_mapping m;
-		struct glk_page *page;
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t left = glk_mapping_starts(map, w,
+			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
+			first);
 
-		slot = glk_bits_first(map->shared, slot, last);
-		if (slot == GLK_BITS_NONE)
-			return;
-		if (!glk_bit_get(map->usable, slot))
-			continue;
-		m = glk_mapping_at(map, slot);
-		page = glk_map_page(map, map->page[slot]);
-		slot = m.last;
-		/* it became idle just now, through another mapping that the run touches */
-		if (page->in_use != m.first)
-			continue;
-		if (use->streams)
-			glk_use_add(&page->use, use->streams, use->tick);
-		if (!glk_bits_any(map->busy, m.first, m.last))
-			glk_page_put_back(map, map->page[slot]);
+		for (; left; left &= left - 1)
+			leave_mapping(map,
+				glk_mapping_from(map,
+					w << 6 | (uint32_t)__builtin_ctzll(left)),
+				use);
 	}
 }
 
