@@ -19,6 +19,7 @@
 #include "base/log.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdint.h>
 
 /* Together, which is one address to compute. */
@@ -146,6 +147,29 @@ void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
 	end_turn(lock);
 	pthread_cond_wait(wake, &lock->mutex);
 	begin_turn(lock);
+}
+
+void glk_lock_cond_init(pthread_cond_t *cond)
+{
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(cond, &attr);
+	pthread_condattr_destroy(&attr);
+}
+
+bool glk_lock_wait_for(struct glk_lock *lock, pthread_cond_t *wake, int64_t ns)
+{
+	int64_t until = read_clock(CLOCK_MONOTONIC) + ns;
+	struct timespec ts = {
+		.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+	int err;
+
+	end_turn(lock);
+	err = pthread_cond_timedwait(wake, &lock->mutex, &ts);
+	begin_turn(lock);
+	return err != ETIMEDOUT;
 }
 
 /* What was found has to outlast this: messages are written under a lock. */

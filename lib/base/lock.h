@@ -69,6 +69,11 @@ void glk_lock_forget(struct glk_lock *lock);
 /* pthread_cond_wait() for one who holds it, who does not hold it meanwhile. */
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake);
 
+/* The same for so many ns at most; false: they have passed. The condition was made by
+ * glk_lock_cond_init(), and tells time by CLOCK_MONOTONIC. */
+bool glk_lock_wait_for(struct glk_lock *lock, pthread_cond_t *wake, int64_t ns);
+void glk_lock_cond_init(pthread_cond_t *cond);
+
 /*
  * One who holds it gives it up for a while, to call what takes long, and takes it again. He gives
  * up no other one meanwhile, and takes none of a lower rank. Cancellation stays off, and messages

@@ -11,6 +11,9 @@
 #include <signal.h>
 #include <string.h>
 
+/* ns without a miss after which the program rests. */
+#define REST 500000000
+
 /* Bytes that nobody uses. */
 static uint64_t idle_bytes(const struct glk_cache *cache)
 {
@@ -154,11 +157,53 @@ static void grow(struct glk_ahead *a)
 	a->under_way = false;
 }
 
+/* Bytes held above the target that nobody uses, beside those that are kept ahead. */
+static uint64_t excess(const struct glk_ahead *a)
+{
+	struct glk_cache *cache = a->cache;
+	uint64_t most = glk_supply_target(cache, 0) + a->size;
+	uint64_t held = glk_load_relaxed(&cache->node->held), idle = idle_bytes(cache);
+
+	if (held <= most || idle <= a->size)
+		return 0;
+	return held - most < idle - a->size ? held - most : idle - a->size;
+}
+
+/* The program has asked for nothing that was no hit since the last look: what is held above the
+ * target goes back. */
+static void give_back(struct glk_ahead *a)
+{
+	struct glk_cache *cache = a->cache;
+	uint64_t bytes = excess(a);
+
+	a->left = 0;
+	if (!bytes)
+		return;
+	glk_plan_enter(cache);
+	glk_plan_begin(cache);
+	glk_event_poll(&cache->streams);
+	/* what the GPU is not done with yet is for the next time */
+	if (glk_ladder_release(cache, bytes, UINT32_MAX))
+		a->left = REST;
+	glk_plan_end(cache);
+	glk_plan_leave(cache);
+}
+
+/* While more is held than is wanted, it looks now and then whether the program rests. */
 static void sleep_on(struct glk_ahead *a)
 {
+	uint64_t served = a->cache->served;
+
 	a->asleep = true;
-	while (a->asleep && !a->stop)
-		glk_lock_wait(&a->cache->lock, &a->wake);
+	a->left = excess(a) ? REST : 0;
+	while (a->asleep && !a->stop) {
+		if (!a->left)
+			glk_lock_wait(&a->cache->lock, &a->wake);
+		else if (!glk_lock_wait_for(&a->cache->lock, &a->wake, a->left) &&
+			served == a->cache->served)
+			give_back(a);
+		served = a->cache->served;
+	}
 }
 
 /* Those who wait for the page have their turn first. */
@@ -195,6 +240,14 @@ static void *run(void *arg)
 		glk_warn("GPU %d: no pages are made ahead any more: %s", cache->device,
 			glk_thread_current->error.text);
 	return NULL;
+}
+
+void glk_ahead_notice(struct glk_ahead *a)
+{
+	if (!a->asleep || a->left || !excess(a))
+		return;
+	a->left = REST;
+	pthread_cond_signal(&a->wake);
 }
 
 /* Signals go to the program's own threads. */
@@ -239,7 +292,7 @@ void glk_ahead_start(struct glk_cache *cache)
 	a->cache = cache;
 	a->size = cache->conf->pool_ahead;
 	set_part(a);
-	pthread_cond_init(&a->wake, NULL);
+	glk_lock_cond_init(&a->wake);
 	pthread_cond_init(&a->settled, NULL);
 	cache->ahead = a;
 	err = make_thread(a);

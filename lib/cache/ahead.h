@@ -11,6 +11,8 @@
  * What it keeps	pool.ahead bytes of large pages
  * When		the mark has risen, and a quarter of that is used up. A job that needs no new
  *		addresses any more wakes it no more
+ * Gives back	what is held above policy.target and lies idle, when half a second has passed
+ *		without a miss
  * Cost		held memory stays below what live blocks and bins touch, at its highest, plus
  *		pool.ahead: no page is made while that much lies idle
  * Limits	the last pool.ahead bytes of the budget, or of the GPU, are never taken. When
@@ -38,6 +40,7 @@ struct glk_ahead {
 	pthread_cond_t wake, settled;
 	uint32_t waiters; /* for the page under way */
 	bool stop, asleep, broken;
+	int64_t left; /* ns until the next look whether the program rests; 0: none is wanted */
 	bool under_way;
 	uint32_t slot;	     /* where the page under way goes */
 	uint32_t slots;	     /* of it */
@@ -64,6 +67,9 @@ void glk_ahead_wake(struct glk_cache *cache);
 bool glk_ahead_settle(struct glk_cache *cache);
 /* The same, and no more are made until the mark rises again. */
 bool glk_ahead_rest(struct glk_cache *cache);
+
+/* A block was freed that went to no bin: there may be more idle now than is wanted. */
+void glk_ahead_notice(struct glk_ahead *ahead);
 
 /* The thread that makes pages on the addresses of an arena; NULL: none does. */
 static inline struct glk_ahead *glk_ahead_of(const struct glk_arena *arena)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A free that is no hit, and what may be asked about a block. */
 #include "base/error.h"
-#include "cache/arena/request.h"
+#include "cache/ahead.h"
 #include "cache/bin/hit.h"
 
 #include <errno.h>
@@ -125,6 +125,8 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 		arena->ops->count(arena, -1, -(int64_t)glk_extent_asked(e));
 	if (!glk_pin_hold(arena, e, use.streams))
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
+	if (glk_ahead_of(arena))
+		glk_ahead_notice(glk_ahead_of(arena));
 }
 
 static struct glk_seat *seat_of(struct glk_cache *cache)

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 /* In large pages. */
 #define AHEAD "pool.ahead=256MiB"
@@ -348,6 +349,36 @@ static void is_shared(void)
 	rig_close(&rig, 1);
 }
 
+/* Memory above the target that came to lie idle goes back when the program only hits. */
+static void gives_back(void)
+{
+	uint64_t low[90], high[90], large, most;
+	int tries = 0;
+	struct rig rig;
+
+	start(&rig, (const char *const[]){"pool.ahead=32MiB", NULL});
+	/* two fill a slot; the smaller ones keep what the large block cannot have */
+	for (int i = 0; i < 90; i++) {
+		low[i] = rig_alloc(&rig, 2 * MIB - (300 << 10), NULL);
+		high[i] = rig_alloc(&rig, 300 << 10, NULL);
+	}
+	for (int i = 0; i < 90; i++)
+		rig_free(&rig, low[i], NULL);
+	large = rig_alloc(&rig, 170 * MIB, NULL);
+	wait_idle(&rig);
+	most = rig_figures(&rig).peak_live * 201 / 200 + (16 + 32) * MIB;
+	ok((uint64_t)reserved(&rig) > most + 50 * MIB, "more is held than wanted");
+	for (int i = 0; i < 90; i++)
+		rig_free(&rig, high[i], NULL);
+	while ((uint64_t)reserved(&rig) > most && tries++ < 5000)
+		usleep(2000);
+	ok((uint64_t)reserved(&rig) <= most, "it goes back after a while");
+	wait_idle(&rig);
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, large, NULL);
+	rig_close(&rig, 1);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -367,5 +398,6 @@ int main(void)
 	is_unstarted();
 	is_closed();
 	is_shared();
+	gives_back();
 	return tap_done();
 }
