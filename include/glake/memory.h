@@ -56,12 +56,14 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		use, or it grants next to none
  * LIMIT	as many extents are in use as map.extents allows, as many pages as pool.pages
  *		does, or 65536 slots by small blocks, or 4096 streams of the GPU are known; on the
- *		software device also: the process has as many maps as vm.max_map_count allows
+ *		software device also: the process has as many maps as vm.max_map_count allows,
+ *		less a sixteenth, 1024 at least, that is left to the program
  * NOMEM_HOST	no host memory for tables
  *
  * Thread: any. Blocks: not where a quick bin serves it, which is for blocks of up to
- * policy.bins; else for the lock of the GPU, for the driver calls where memory must be had, and
- * for the GPU where it is short. Driver calls: none from the quick bins; else one that asks what
+ * policy.bins; else for the lock of the GPU, which no other request holds while memory is made,
+ * mapped or given back; for its own driver calls where memory must be had; where it is short, for
+ * requests of others that are about to get or give some up, and for the GPU. Driver calls: none from the quick bins; else one that asks what
  * the stream does, and where memory must be had, create, map, set access, unmap, release, event
  * record, stream wait.
  */

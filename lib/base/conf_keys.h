@@ -84,8 +84,10 @@ GLK_KEY(pool, peers, CHOICE, pool_peers, "no", 0, 0, "no,all",
 GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "
 	"addresses, so that requests for more memory need no call of the driver; 0 for no "
-	"thread. At most so much more is held, and so much of the budget is left alone. 1GiB is "
-	"a good value; less than a large page is nothing.")
+	"thread. At most so much more is held, and so much of the budget is left alone. The thread "
+	"also gives back what is held above policy.target and lies idle, when half a second has "
+	"passed without a request that no bin served. 1GiB is a good value; less than a large page "
+	"is nothing.")
 
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
