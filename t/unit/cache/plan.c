@@ -45,9 +45,35 @@ static void pool_is_taken_down(void)
 	rig_close(&rig, 0);
 }
 
+/* Others free memory where a trim is at work: it goes through all the rest. */
+static void trim_goes_on(void)
+{
+	struct errand e = {.fn = errand_trim};
+	struct CUstream_st *s;
+	uint64_t live, block[3];
+	struct rig rig;
+
+	gate_open_rig(&rig, (const char *const[]){"policy.bins=0", NULL});
+	e.rig = &rig;
+	s = rig_stream(&rig);
+	block[0] = rig_alloc(&rig, 120 * MIB, s);
+	live = rig_alloc(&rig, 8 * MIB, s);
+	block[1] = rig_alloc(&rig, 128 * MIB, s);
+	block[2] = rig_alloc(&rig, 128 * MIB, s);
+	for (int i = 0; i < 3; i++)
+		rig_free(&rig, block[i], s);
+	ok(gate_send(&e, GLK_OP_unmap, 1), "a trim stands in its first call");
+	rig_free(&rig, live, s);
+	is_int(gate_end(&e, 0), 0, "it goes on");
+	ok(rig_figures(&rig).reserved <= 8 * MIB, "and gives all back");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	pool_is_taken_down();
+	trim_goes_on();
 	return tap_done();
 }
