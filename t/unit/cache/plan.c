@@ -70,10 +70,55 @@ static void trim_goes_on(void)
 	rig_close(&rig, 0);
 }
 
+/* A page that has three mappings, the last of them made for an extent and not wanted after all,
+ * and the driver keeps that one. */
+static void undo_is_refused(void)
+{
+	struct glk_map *map;
+	struct CUstream_st *s;
+	uint64_t block[4], wide;
+	uint32_t id, slot, first;
+	struct rig rig;
+	int err;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"policy.bins=0", "pool.budget=8MiB", NULL});
+	s = rig_stream(&rig);
+	for (int i = 0; i < 4; i++)
+		block[i] = rig_alloc(&rig, 2 * MIB, s);
+	rig_free(&rig, block[0], s);
+	rig_free(&rig, block[2], s);
+	wide = rig_alloc(&rig, 4 * MIB, s);
+	rig_free(&rig, wide, s);
+	map = &rig.cache.arena.map;
+	glk_lock(&rig.cache.lock);
+	id = map->page[0];
+	is_int(glk_map_page(map, id)->aliases, 2, "an idle page with two mappings");
+	slot = glk_map_end(map) + 3;
+	map->ahead = slot + 1;
+	glk_page_take(map, id);
+	glk_slots_enter(map, slot, slot);
+	is_int(glk_mapping_make(map, slot, &id, 1), 0, "a third one, for an extent");
+	glk_fault_set(gate.drv.inner, "unmap:from=1");
+	first = glk_map_page(map, id)->first_alias;
+	err = glk_limbo_undo(map, first);
+	is_int(err, -EIO, "which the driver does not take back");
+	is_int(glk_page_state(glk_map_page(map, id)), GLK_PAGE_LOST, "the page is lost");
+	glk_slots_leave(map, slot, slot, &(struct glk_use){0});
+	glk_unlock(&rig.cache.lock);
+	glk_fault_set(gate.drv.inner, "off");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, block[1], s);
+	rig_free(&rig, block[3], s);
+	rig_close(&rig, 0);
+	tap_expect_log(tap.logs - tap.expected);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	pool_is_taken_down();
 	trim_goes_on();
+	undo_is_refused();
 	return tap_done();
 }
