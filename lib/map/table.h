@@ -42,6 +42,12 @@ struct glk_tree {
 	uint32_t root, count;
 };
 
+/* A walk along the groups that may have idle pages. */
+struct glk_idle_cursor {
+	uint32_t next; /* group */
+	struct glk_idle_cursor *other;
+};
+
 struct glk_map {
 	struct glk_pool *pool;
 	struct glk_node *node;
@@ -92,6 +98,8 @@ struct glk_map {
 	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */
 	uint32_t *older, *newer;
 	uint32_t oldest, newest;
+	uint32_t listed;		 /* groups in that list */
+	struct glk_idle_cursor *cursors; /* walks along it that are under way */
 
 	uint64_t idle_slots;   /* of pages that keep mappings and are in use by nobody */
 	uint64_t stranded;     /* slots of pages in use that no live extent touches */

@@ -272,5 +272,8 @@ int glk_limbo_undo(struct glk_map *map, uint32_t first)
 {
 	struct glk_mapping m = glk_mapping_at(map, first);
 
+	/* the page is in the caller's hands again, whoever is at these slots */
+	glk_bits_clear(map->usable, m.first, m.last);
+	glk_map_page(map, map->page[first])->in_use = GLK_NO_SLOT;
 	return glk_mapping_remove(map, m.first, m.last);
 }

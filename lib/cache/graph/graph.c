@@ -83,7 +83,8 @@ static int make(
 	int err;
 
 	for (uint32_t i = 0; i < GLAKE_POOLS_MAX && !graph; i++) {
-		if (!glk_graph_is_there(graphs->at[i].state))
+		/* one that is being taken down is not free yet */
+		if (graphs->at[i].state == GLK_GRAPH_FREE)
 			graph = &graphs->at[i];
 	}
 	if (!graph)

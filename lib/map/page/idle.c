@@ -3,6 +3,10 @@
  * The list of groups that may have idle pages, linked both ways; 0 is no group, and group g is
  * number g + 1. A group is at the end of the list while something has just become idle in it. It
  * leaves the list when a walk finds nothing idle in it.
+ *
+ * The function of a walk may give the lock up, and others move groups meanwhile, or walk too. So
+ * the map knows all walks under way, and a group that leaves its place takes none of them along.
+ * What comes to the end of the list meanwhile does not make a walk longer.
  */
 #include "map/map.h"
 
@@ -15,6 +19,8 @@ static void unlist(struct glk_map *map, uint32_t at)
 {
 	uint32_t older = map->older[at], newer = map->newer[at];
 
+	for (struct glk_idle_cursor *c = map->cursors; c; c = c->other)
+		c->next = c->next == at ? newer : c->next;
 	if (older)
 		map->newer[older] = newer;
 	else
@@ -25,6 +31,7 @@ static void unlist(struct glk_map *map, uint32_t at)
 		map->newest = older;
 	map->older[at] = 0;
 	map->newer[at] = 0;
+	map->listed--;
 }
 
 static void append(struct glk_map *map, uint32_t at)
@@ -36,6 +43,7 @@ static void append(struct glk_map *map, uint32_t at)
 	else
 		map->oldest = at;
 	map->newest = at;
+	map->listed++;
 }
 
 void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last)
@@ -122,20 +130,29 @@ static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
 	return true;
 }
 
+static void forget(struct glk_map *map, const struct glk_idle_cursor *cursor)
+{
+	struct glk_idle_cursor **link = &map->cursors;
+
+	while (*link != cursor)
+		link = &(*link)->other;
+	*link = cursor->other;
+}
+
 void glk_idle_each(
 	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg)
 {
-	uint32_t at = map->oldest, next, last = map->newest, left = walk->groups;
+	struct glk_idle_cursor cursor = {.next = map->oldest, .other = map->cursors};
+	uint32_t left = walk->groups < map->listed ? walk->groups : map->listed, at;
+	bool on = true;
 
-	while (at && left--) {
-		bool on = walk_group(map, walk, at - 1, fn, arg), end = at == last;
-
-		/* the function may have moved it */
-		next = map->newer[at];
+	map->cursors = &cursor;
+	while (on && cursor.next && left--) {
+		at = cursor.next;
+		cursor.next = map->newer[at];
+		on = walk_group(map, walk, at - 1, fn, arg);
 		if (is_listed(map, at) && !has_idle(map, at - 1))
 			unlist(map, at);
-		if (!on || end)
-			return;
-		at = next;
 	}
+	forget(map, &cursor);
 }

@@ -24,8 +24,8 @@ enum glk_idle_answer {
 	GLK_IDLE_STOP,
 };
 
-/* The function may take the page, or take it down. Putting pages back moves their groups to the
- * end, and the walk may end early. */
+/* The function may take the page, or take it down, and give the lock up meanwhile. Groups in which
+ * something becomes idle meanwhile move to the end, where the walk may not come to. */
 typedef enum glk_idle_answer (*glk_idle_fn)(
 	struct glk_map *map, uint32_t page, void *arg);
 

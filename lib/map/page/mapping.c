@@ -177,6 +177,7 @@ int glk_mapping_make(
 			continue;
 		/* in nobody's use: it goes at once, and did not */
 		glk_bits_clear(map->usable, m.first, m.last);
+		glk_map_page(map, map->page[m.first])->in_use = GLK_NO_SLOT;
 		glk_mapping_detach(map, m.first, m.last);
 		glk_mapping_gone(map, m.first, m.last, err, true);
 	}

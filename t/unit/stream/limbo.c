@@ -222,6 +222,7 @@ static void is_judged(void)
 	page = make_page(&gpu, &other, 1);
 	use_page(&gpu, a, other);
 	tap_expect_log(1);
+	glk_page_take(&gpu.map, page);
 	is_int(glk_limbo_undo(&gpu.map, other * SLOTS), -EINVAL,
 		"past limbo, the device refuses");
 	glake_last_error(&error);

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Plans of several threads, whose calls of the driver are held up and fail by chance, near the
+ * budget. Each block is written from end to end, so that two of them that share memory tell.
+ */
+#include "unit/cache/rig.h"
+
+#include "seed.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define THREADS 4
+#define STREAMS 6
+#define HELD	12
+#define LIVES	4
+
+struct held {
+	uint64_t addr;
+	size_t size;
+	uint64_t mark;
+};
+
+static struct rig rig;
+static struct CUstream_st *streams[STREAMS];
+static glk_atomic(bool) stop;
+static glk_atomic(uint32_t) wrong, refused, served;
+static uint64_t seed;
+
+static void count(const char *what)
+{
+	if (!glk_add_relaxed(&wrong, 1))
+		tap_note("%s: %s", what, rig_error().text);
+}
+
+static size_t draw_size(uint64_t *state)
+{
+	switch (seed_below(state, 6)) {
+	case 0:
+		return 512 + seed_below(state, 8 << 10);
+	case 1:
+		return 512 + seed_below(state, 256 << 10);
+	case 2:
+		return 512 + seed_below(state, 3 * MIB);
+	case 3:
+		return 2 * MIB * (1 + seed_below(state, 8));
+	case 4:
+		return 512 + seed_below(state, 24 * MIB);
+	default:
+		return 512 + seed_below(state, 64 * MIB);
+	}
+}
+
+/* A word in each 32 KiB, and the last one. */
+static void write_marks(const struct held *h)
+{
+	size_t last = (h->size - 8) & ~(size_t)7;
+
+	for (size_t at = 0; at <= last; at += 32 << 10)
+		*(uint64_t *)(h->addr + at) = h->mark + at;
+	*(uint64_t *)(h->addr + last) = h->mark + last;
+}
+
+static bool has_marks(const struct held *h)
+{
+	size_t last = (h->size - 8) & ~(size_t)7;
+	bool same = *(uint64_t *)(h->addr + last) == h->mark + last;
+
+	for (size_t at = 0; at <= last && same; at += 32 << 10)
+		same = *(uint64_t *)(h->addr + at) == h->mark + at;
+	return same;
+}
+
+static void drop(struct held *h, uint64_t *state)
+{
+	if (!has_marks(h))
+		count("memory of two blocks");
+	if (rig_free(&rig, h->addr, streams[seed_below(state, STREAMS)]))
+		count("a block refused");
+	h->addr = 0;
+}
+
+static void make(struct held *h, uint64_t *state)
+{
+	uint32_t flags = seed_below(state, 25) ? 0 : GLAKE_ALLOC_CONTIGUOUS;
+	int err;
+
+	h->size = draw_size(state);
+	h->mark = seed_next(state);
+	err = rig_try(
+		&rig, h->size, streams[seed_below(state, STREAMS)], flags, &h->addr);
+	if (!err) {
+		glk_add_relaxed(&served, 1);
+		write_marks(h);
+		return;
+	}
+	h->addr = 0;
+	glk_add_relaxed(&refused, 1);
+	if (err != -ENOMEM && err != -EIO && err != -EBUSY)
+		count("an error that is none of the documented ones");
+}
+
+/* All tables are whole between requests. */
+static void verify(void)
+{
+	glk_lock(&rig.cache.lock);
+	glk_plan_close(&rig.cache);
+	if (glk_map_verify(&rig.cache.arena.map))
+		count("the books");
+	glk_plan_open(&rig.cache);
+	glk_unlock(&rig.cache.lock);
+}
+
+static void *run(void *arg)
+{
+	uint64_t state = *(uint64_t *)arg, unused;
+	struct held held[HELD] = {0};
+
+	while (!glk_load_relaxed(&stop) && !glk_load_relaxed(&wrong)) {
+		struct held *h = &held[seed_below(&state, HELD)];
+		uint64_t what = seed_below(&state, 400);
+
+		if (h->addr)
+			drop(h, &state);
+		else
+			make(h, &state);
+		if (what == 0)
+			verify();
+		else if (what < 6)
+			glk_cache_trim(
+				&rig.cache, seed_below(&state, 400) * MIB, &unused);
+		else if (what < 12)
+			rig_flush(&rig);
+	}
+	for (int i = 0; i < HELD; i++) {
+		if (held[i].addr)
+			drop(&held[i], &state);
+	}
+	return NULL;
+}
+
+static void *run_device(void *arg)
+{
+	while (!glk_load_relaxed(&stop)) {
+		glk_soft_run_all(rig.drv);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static void sleep_ms(long ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+/* `keeps`: the driver may keep memory. */
+static void live(const char *name, bool keeps, long ms, const char *const *settings)
+{
+	static const char *const delays =
+		"create:p=300000:delay=800:seed=%d;map:p=200000:delay=600:seed=%d;"
+		"set_access:p=200000:delay=600:seed=%d;unmap:p=300000:delay=800:seed=%d;"
+		"release:p=200000:delay=500:seed=%d;create:p=%d:err=%s;map:p=%d;"
+		"set_access:p=%d";
+	static const char *const kept = ";unmap:p=%d;release:p=%d";
+	pthread_t thread[THREADS], device;
+	uint64_t seeds[THREADS], state = seed_thread(seed, 77);
+	char rules[512];
+	int used, n = (int)seed_below(&state, 1000);
+	struct rig_end end;
+
+	rig_open(&rig, settings);
+	for (int i = 0; i < STREAMS; i++)
+		streams[i] = rig_stream(&rig);
+	glk_store_relaxed(&stop, false);
+	glk_store_relaxed(&wrong, 0);
+	glk_store_relaxed(&served, 0);
+	glk_store_relaxed(&refused, 0);
+	used = snprintf(rules, sizeof(rules), delays, n, n + 1, n + 2, n + 3, n + 4, 8000,
+		seed_below(&state, 2) ? "EIO" : "ENOMEM", 8000, 8000);
+	if (keeps)
+		snprintf(rules + used, sizeof(rules) - (size_t)used, kept, 2000, 2000);
+	if (glk_fault_set(rig.drv, rules))
+		tap_bail(rig_error().text);
+	pthread_create(&device, NULL, run_device, NULL);
+	for (unsigned i = 0; i < THREADS; i++) {
+		seeds[i] = seed_thread(seed, i);
+		pthread_create(&thread[i], NULL, run, &seeds[i]);
+	}
+	for (; ms > 0 && !glk_load_relaxed(&wrong); ms -= 10)
+		sleep_ms(10);
+	glk_store_relaxed(&stop, true);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	pthread_join(device, NULL);
+	glk_fault_set(rig.drv, "off");
+	tap_note("%s: %" PRIu32 " served, %" PRIu32 " refused, %" PRIu64
+		 " stitched, %" PRIu64 " MiB lost",
+		name, glk_load_relaxed(&served), glk_load_relaxed(&refused),
+		rig_figures(&rig).stitches, rig_figures(&rig).lost >> 20);
+	is_int(glk_load_relaxed(&wrong), 0, "blocks keep what was written");
+	ok(keeps || !rig_figures(&rig).lost, "%s: nothing is lost", name);
+	is_sound(&rig, "the books agree");
+	end = rig_end(&rig);
+	ok(!end.cache && !end.device && !end.live, "%s: all of it goes back", name);
+	tap_expect_log(tap.logs - tap.expected);
+}
+
+int main(void)
+{
+	const char *long_run = getenv("GLAKE_TEST_MS");
+	long ms = long_run ? atol(long_run) : 1800;
+
+	tap_plan_later();
+	seed = seed_start();
+	live("near the budget", false, ms,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=600MiB",
+			"map.aliases=4", "map.span=64GiB", NULL});
+	live("few addresses", false, ms,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=400MiB",
+			"map.span=1GiB", "policy.bins=0", NULL});
+	live("without a budget", false, ms,
+		(const char *const[]){"soft.streams=stepped", "soft.memory=600MiB",
+			"policy.target=1", "map.span=4GiB", NULL});
+	live("keeps memory", true, ms,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=900MiB",
+			"map.aliases=3", "map.span=8GiB", NULL});
+	return tap_done();
+}
