@@ -57,12 +57,16 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, uint64_t session, uint64_t *ret_addr)
 {
 	struct glk_graph *graph = glk_graph_session(cache, session);
+	int err;
 
 	if (!graph)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the pool of the graph was ended by another thread");
 	glk_graph_note(graph, request->stream, request->capture);
-	return glk_arena_serve(&graph->arena, request, seat, NULL, ret_addr);
+	err = glk_arena_serve(&graph->arena, request, seat, NULL, ret_addr);
+	if (err)
+		glk_graph_forget(cache, graph);
+	return err;
 }
 
 /* The bin that another request of the thread, or of another one, left its block in meanwhile. */

@@ -68,10 +68,8 @@ void glk_plan_climbed(struct glk_cache *gpu)
 	tell(gpu);
 }
 
-bool glk_plan_yield(struct glk_cache *gpu)
+bool glk_plan_yield(struct glk_cache *gpu, uint64_t ended)
 {
-	uint64_t ended = gpu->plans.ended;
-
 	while (gpu->plans.ended == ended && gpu->plans.under_way > gpu->plans.climbers)
 		wait_settled(gpu);
 	return gpu->plans.ended != ended;

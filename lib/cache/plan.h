@@ -40,9 +40,9 @@ static inline void glk_plan_step(struct glk_cache *gpu)
 /* One that is under way climbs alone, and does no more. */
 void glk_plan_climb(struct glk_cache *gpu);
 void glk_plan_climbed(struct glk_cache *gpu);
-/* While it climbs: waits until one that does not climb, or wait for it, has ended; false: there is
- * none. */
-bool glk_plan_yield(struct glk_cache *gpu);
+/* While it climbs: waits until more plans have ended than `ended` of gpu->plans, as it was before
+ * the last look around; false: of those under way none will that does not climb, or wait to. */
+bool glk_plan_yield(struct glk_cache *gpu, uint64_t ended);
 
 /* Waits until nobody is inside, and lets nobody in: all tables are whole then. */
 void glk_plan_close(struct glk_cache *gpu);

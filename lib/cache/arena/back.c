@@ -277,7 +277,10 @@ int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t exte
 	job.last = glk_extent_last(map, job.e);
 	err = make_plan(&job);
 	if (err) {
+		/* what was taken out of the tables has to go all the same */
+		glk_plan_begin(arena->gpu);
 		glk_limbo_finish(&limbo, map, &job.going);
+		glk_plan_end(arena->gpu);
 		return err;
 	}
 	if (job.ready)

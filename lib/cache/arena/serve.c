@@ -23,6 +23,9 @@ static void try_ahead(
 		glk_fit_ahead(&arena->map, want, fit);
 }
 
+/* Times that a place is looked for since others have given addresses up meanwhile. */
+#define LOOKS 64
+
 /* The search, with more addresses where those there are have no place, or with those of plans under
  * way when they are done. */
 static int search(
@@ -31,10 +34,11 @@ static int search(
 	struct glk_map *map = &arena->map;
 	int err = glk_fit_search(map, want, ret_fit);
 
-	while (err &&
-		(!glk_map_extend(map, want->size) ||
-			(map->claims && glk_plan_wait(arena->gpu))))
+	for (int i = 0; i < LOOKS && err; i++) {
+		if (glk_map_extend(map, want->size) && !glk_plan_wait(arena->gpu))
+			break;
 		err = glk_fit_search(map, want, ret_fit);
+	}
 	return err;
 }
 

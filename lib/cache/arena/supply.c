@@ -394,8 +394,10 @@ static int climb(struct order *o)
 
 	glk_plan_climb(gpu);
 	for (int i = 0; i < LOOKS && err == -ENOMEM; i++) {
+		uint64_t ended = gpu->plans.ended;
+
 		err = climb_once(o);
-		if (err == -ENOMEM && !glk_plan_yield(gpu))
+		if (err == -ENOMEM && !glk_plan_yield(gpu, ended))
 			break;
 	}
 	glk_plan_climbed(gpu);

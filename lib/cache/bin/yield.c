@@ -153,6 +153,9 @@ void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
 /* Rows whose stream has ended unannounced: its handle may stand for another one. */
 void glk_quick_sweep(struct glk_cache *cache)
 {
+	/* one that ends while the lock is given up is for the next time */
+	uint64_t ended = cache->streams.ended;
+
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
 		const struct glk_stream *s = glk_stream_at(&cache->streams, i);
 		struct glk_row *row = &cache->rows[i];
@@ -163,7 +166,7 @@ void glk_quick_sweep(struct glk_cache *cache)
 			continue;
 		end(cache, row);
 	}
-	cache->ended = cache->streams.ended;
+	cache->ended = ended;
 }
 
 void glk_quick_divert(struct glk_cache *cache, bool divert)

@@ -189,13 +189,18 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 	cache->streams.captures--;
 	if (!--glk_graphs(cache)->open)
 		glk_quick_divert(cache, false);
-	/* one that nobody announced and that got nothing has no name for anybody */
-	if (graph->capture && !graph->arena.map.page_bytes && !graph->arena.inside) {
-		graph->state = GLK_GRAPH_ENDING;
-		end_arena(&graph->arena);
-		graph->state = GLK_GRAPH_FREE;
-		glk_graph_disinherit(cache, graph);
-	}
+	glk_graph_forget(cache, graph);
+}
+
+void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
+{
+	if (graph->state != GLK_GRAPH_CLOSED || !graph->capture ||
+		graph->arena.map.page_bytes || graph->arena.inside)
+		return;
+	graph->state = GLK_GRAPH_ENDING;
+	end_arena(&graph->arena);
+	graph->state = GLK_GRAPH_FREE;
+	glk_graph_disinherit(cache, graph);
 }
 
 int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)

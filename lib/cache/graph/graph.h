@@ -87,6 +87,9 @@ struct glk_graph *glk_graph_of(const struct glk_arena *arena);
 int glk_graph_reap(struct glk_cache *cache);
 /* Closes it to requests. */
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
+/* A pool that is closed, that nobody announced and that got nothing, has no name for anybody: it
+ * goes, when no request is inside. */
+void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph);
 
 /* settle.c: a request, a use or a free on a stream, in a capture or in none (0). */
 void glk_graph_note(
