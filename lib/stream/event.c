@@ -62,8 +62,8 @@ void glk_event_drop(struct glk_streams *streams, struct glk_stream *s)
 void glk_event_fini(struct glk_streams *streams)
 {
 	while (streams->events.count)
-		streams->drv->ops->event_free(streams->drv,
-			streams->events.spare[--streams->events.count]);
+		streams->drv->ops->event_free(
+			streams->drv, streams->events.spare[--streams->events.count]);
 }
 
 static unsigned last_slot(const struct glk_stream *s)
@@ -198,8 +198,9 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll ho
 	bool learned = ask(streams, s, how != PEEK);
 	unsigned slot;
 
-	if (how == POLL && s->state == GLK_STREAM_LIVE && glk_event_newest(s) < s->freed &&
-		s->count < GLK_STREAM_EVENTS && !glk_event_cover(streams, s, &slot))
+	if (how == POLL && s->state == GLK_STREAM_LIVE &&
+		glk_event_newest(s) < s->freed && s->count < GLK_STREAM_EVENTS &&
+		!glk_event_cover(streams, s, &slot))
 		learned |= ask(streams, s, true);
 	glk_stream_settle(streams, s);
 	return learned;
@@ -247,6 +248,11 @@ static bool poll_all(struct glk_streams *streams, enum poll how)
 bool glk_event_peek(struct glk_streams *streams)
 {
 	return poll_all(streams, PEEK);
+}
+
+bool glk_event_poll_crowd(struct glk_streams *streams)
+{
+	return streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
 }
 
 bool glk_event_ask(struct glk_streams *streams)

@@ -229,6 +229,9 @@ int glk_clock_sync_all(struct glk_streams *streams);
 /* event.c, under the lock of the GPU: events of the library. */
 /* Asks those in flight that were not asked before. Whether anything was learned. */
 bool glk_event_peek(struct glk_streams *streams);
+/* Asks a few of the crowd, by turns, and records events on them: a wait for the crowd is one for each
+ * of its streams that is not known to have finished. */
+bool glk_event_poll_crowd(struct glk_streams *streams);
 /* Asks those in flight. */
 bool glk_event_ask(struct glk_streams *streams);
 /* The same, and records one on streams with frees that none covers. */

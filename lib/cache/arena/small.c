@@ -86,6 +86,8 @@ static int find_hole(
 	int err;
 
 	*ret_hole = choose(arena, request, &waits);
+	if (waits && glk_event_poll_crowd(&arena->gpu->streams))
+		*ret_hole = choose(arena, request, &waits);
 	if (!*ret_hole && is_full(&arena->map) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
 		*ret_hole = choose(arena, request, &waits);
