@@ -27,10 +27,11 @@ struct job {
 	struct glk_map *map;
 	struct glk_request *request;
 	const struct glk_extent *e;
-	uint32_t first, last;	    /* slots */
-	bool ready;		    /* all of them are usable as they are */
-	struct glk_limbo_run going; /* mappings that have to go first */
-	uint32_t made;		    /* pages mapped so far, linked; 0: none */
+	uint32_t first, last; /* slots */
+	bool ready;	      /* all of them are usable as they are */
+	/* Mappings that have to go first: idle ones at the ends, and what is stale between them. */
+	struct glk_limbo_run end[2], stale;
+	uint32_t made; /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
 };
 
@@ -103,9 +104,20 @@ static int detach_ends(struct job *job)
 
 		if (m.first > m.last)
 			continue;
-		err = glk_limbo_detach(&limbo, job->map, m.first, m.last, &job->going);
+		err = glk_limbo_detach(&limbo, job->map, m.first, m.last, &job->end[i]);
 	}
 	return err;
+}
+
+/* What was taken out of the tables goes. Each run for itself: what lies between the ends is in the
+ * hands of the plan only once it has counted itself there. */
+static int finish_ends(const struct job *job)
+{
+	struct glk_limbo limbo = glk_request_limbo(job->arena);
+	int err = glk_limbo_finish(&limbo, job->map, &job->end[0]), failed;
+
+	failed = glk_limbo_finish(&limbo, job->map, &job->end[1]);
+	return err ? err : failed;
 }
 
 /* Slots that are mapped together, and their pages. */
@@ -199,9 +211,10 @@ static int stitch(struct job *job)
 	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	struct glk_need need;
 	struct run run;
-	int err;
+	int err = finish_ends(job), failed;
 
-	err = glk_limbo_finish(&limbo, job->map, &job->going);
+	failed = glk_limbo_finish(&limbo, job->map, &job->stale);
+	err = err ? err : failed;
 	if (err)
 		return err;
 	need = count_need(job);
@@ -255,7 +268,7 @@ static int make_plan(struct job *job)
 		return 0;
 	/* with it, mappings whose page comes into use at an earlier slot of the place go stale */
 	err = glk_limbo_detach_stale(
-		&limbo, job->map, job->first, job->last, &job->going);
+		&limbo, job->map, job->first, job->last, &job->stale);
 	if (err)
 		glk_slots_leave(job->map, job->first, job->last, &never);
 	return err;
@@ -263,13 +276,13 @@ static int make_plan(struct job *job)
 
 int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
-	struct glk_limbo limbo = glk_request_limbo(arena);
 	struct glk_map *map = &arena->map;
 	struct job job = {.arena = arena,
 		.map = map,
 		.request = request,
 		.e = glk_extent_at(map, extent),
-		.going = {GLK_NO_SLOT, 0}};
+		.end = {{GLK_NO_SLOT, 0}, {GLK_NO_SLOT, 0}},
+		.stale = {GLK_NO_SLOT, 0}};
 	struct glk_use never = {0};
 	int err;
 
@@ -279,7 +292,7 @@ int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t exte
 	if (err) {
 		/* what was taken out of the tables has to go all the same */
 		glk_plan_begin(arena->gpu);
-		glk_limbo_finish(&limbo, map, &job.going);
+		finish_ends(&job);
 		glk_plan_end(arena->gpu);
 		return err;
 	}

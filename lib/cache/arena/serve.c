@@ -35,7 +35,11 @@ static int search(
 	int err = glk_fit_search(map, want, ret_fit);
 
 	for (int i = 0; i < LOOKS && err; i++) {
-		if (glk_map_extend(map, want->size) && !glk_plan_wait(arena->gpu))
+		uint64_t had = map->size;
+
+		/* others may have reserved some meanwhile */
+		if (glk_map_extend(map, want->size) && map->size == had &&
+			!glk_plan_wait(arena->gpu))
 			break;
 		err = glk_fit_search(map, want, ret_fit);
 	}
