@@ -77,7 +77,7 @@ struct glk_map {
 
 	/* page/ */
 	glk_atomic(uint32_t) * page; /* a slot: page that is mapped there; 0: none */
-	uint16_t *count; /* a slot: live extents that begin or end in it */
+	uint16_t *count;	     /* a slot: live extents that begin or end in it */
 	uint32_t *alias; /* first slot of a mapping: the next mapping of the same page */
 	struct glk_use *use; /* see page/use.h */
 	uint64_t *edge;
