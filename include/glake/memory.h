@@ -93,7 +93,9 @@ GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *st
  * Returns 0, or -EINVAL (as glake_free), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked
  * child). A refused call changes nothing.
  * Thread: any; a free of the same block at the same time is refused as DOUBLE_FREE.
- * Blocks: briefly. Driver calls: none for a stream seen before.
+ * Blocks: not for a stream that memory was asked for or freed on before; for the lock of the GPU
+ * the first time, and always for a block of a pool of graphs. Driver calls: none for a stream
+ * seen before.
  */
 GLAKE_EXPORT int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
@@ -149,7 +151,7 @@ struct glake_block {
  * Returns 0, or -EINVAL (no live block of this context there), -ESTALE, -E2BIG, -ENODEV (in a
  * forked child).
  * Thread: any; the block must not be freed meanwhile for the answer to mean something.
- * Blocks: briefly. Driver calls: none.
+ * Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_query(
 	struct glake *ctx, const void *ptr, struct glake_block *ret_block);

@@ -9,6 +9,10 @@
  *
  * Plain fields that one thread hands to another through an atomic are declared with
  * glk_plain(T) and accessed with glk_get and glk_set: nothing here, a race detector in models.
+ *
+ * Words of tables that are written under a lock, and read without it too, stay plain: who holds
+ * the lock reads them as such. It writes them with glk_poke, which is a plain store with an order,
+ * and who does not hold it reads them with glk_peek.
  */
 #ifdef GLK_MODEL
 #include <relacy/relacy.hpp>
@@ -27,6 +31,7 @@
 #define glk_xchg_seq_cst(p, v)	    ((p)->exchange((v), rl::mo_seq_cst, $))
 #define glk_add_seq_cst(p, v)	    ((p)->fetch_add((v), rl::mo_seq_cst, $))
 #define glk_add_relaxed(p, v)	    ((p)->fetch_add((v), rl::mo_relaxed, $))
+#define glk_or_relaxed(p, v)	    ((p)->fetch_or((v), rl::mo_relaxed, $))
 #define glk_sub_relaxed(p, v)	    ((p)->fetch_sub((v), rl::mo_relaxed, $))
 #define glk_add_acq_rel(p, v)	    ((p)->fetch_add((v), rl::mo_acq_rel, $))
 #define glk_sub_acq_rel(p, v)	    ((p)->fetch_sub((v), rl::mo_acq_rel, $))
@@ -59,6 +64,7 @@
 #define glk_add_seq_cst(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
 #define glk_add_relaxed(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 #define glk_sub_relaxed(p, v)	atomic_fetch_sub_explicit((p), (v), memory_order_relaxed)
+#define glk_or_relaxed(p, v)	atomic_fetch_or_explicit((p), (v), memory_order_relaxed)
 #define glk_add_acq_rel(p, v)	atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
 #define glk_sub_acq_rel(p, v)	atomic_fetch_sub_explicit((p), (v), memory_order_acq_rel)
 #define glk_cas_weak_acquire(p, o, n)                                                    \
@@ -76,6 +82,11 @@
 #define glk_cas_acq_rel(p, o, n)                                                         \
 	atomic_compare_exchange_strong_explicit(                                         \
 		(p), (o), (n), memory_order_acq_rel, memory_order_acquire)
+
+#define glk_peek_relaxed(p)    __atomic_load_n((p), __ATOMIC_RELAXED)
+#define glk_peek_acquire(p)    __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define glk_poke_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define glk_poke_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
 #endif
 
 #endif

@@ -7,34 +7,21 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* The live extent around an address of a range; NULL for none. */
-static struct glk_extent *live_at(const struct glk_range *range, uint64_t addr)
-{
-	uint32_t id = range ? glk_lookup_around(range, addr) : 0;
-	struct glk_extent *e;
-
-	if (!id)
-		return NULL;
-	e = glk_extent_at(range->map, id);
-	return glk_extent_state(e) == GLK_EXTENT_LIVE ? e : NULL;
-}
-
 /* Says why the address is not that of a live block. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 {
-	const struct glk_range *range;
-	const struct glk_extent *e;
+	struct glk_look look = glk_look_begin(cache);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_live live;
 	uint64_t inside = 0;
 	bool freed = false;
 
-	glk_lock(&cache->lock);
-	range = glk_cache_range(cache, addr);
-	e = live_at(range, addr);
-	if (e)
-		inside = addr - glk_load_relaxed(&e->addr);
+	if (range && glk_lookup_live(range, addr, &live))
+		inside = addr - live.addr;
 	else if (range)
-		freed = addr - range->base + range->offset < range->map->high;
-	glk_unlock(&cache->lock);
+		freed = addr - range->base + range->offset <
+			glk_peek_relaxed(&range->map->high);
+	glk_look_end(cache, &look);
 	if (inside)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
@@ -46,54 +33,84 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 		"0x%" PRIx64 " was never given to anyone", addr);
 }
 
-/*
- * A live block that was used on further streams goes to no bin and has their set in its links,
- * which only free extents need.
- */
+/* A live block that was used on further streams goes to no bin. Its holders may do this at once. */
 static void mark(struct glk_extent *e, uint64_t streams)
 {
-	e->marks = glk_block_marks(e) | streams;
-	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
-		glk_store_relaxed(&e->bin, GLK_BIN_MARKED);
+	uint32_t bin = glk_load_relaxed(&e->bin);
+
+	glk_or_relaxed(&e->marks, streams);
+	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED &&
+		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
+		;
 }
 
 uint64_t glk_block_marks(const struct glk_extent *e)
 {
-	uint32_t bin = glk_load_relaxed(&e->bin);
-
-	return bin == GLK_BIN_MARKED || bin == GLK_BIN_PINNED ? e->marks : 0;
+	return glk_load_relaxed(&e->marks);
 }
 
+/*
+ * Marks a live block with a stream. It is held meanwhile, so that a free at the same time is
+ * refused and loses nothing; whoever frees it afterwards sees the mark, since the claim follows
+ * the holder's last move. `note` is given under the lock alone; without it nothing is done to
+ * blocks of an arena that wants to know.
+ */
+struct mark {
+	uint32_t stream;
+	uint64_t mask;
+	const struct glk_stream *note;
+	uint64_t capture;
+};
+
+static bool mark_at(struct glk_cache *cache, uint64_t addr, const struct mark *m)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_arena *arena = range ? glk_arena_of(range) : NULL;
+	struct glk_extent *e;
+
+	if (!arena || (arena->ops->note && !m->note))
+		return false;
+	e = glk_lookup_hold(range, addr);
+	if (!e)
+		return false;
+	if (glk_load_relaxed(&e->stream) != m->stream)
+		mark(e, m->mask);
+	if (arena->ops->note)
+		arena->ops->note(arena, m->note, m->capture);
+	glk_word_let_go(&e->word);
+	return true;
+}
+
+/* The lock is for a stream that has no bit yet, and for what an arena notes. */
 int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_stream_facts facts = {0};
 	const struct glk_range *range = glk_cache_range(cache, addr);
-	struct glk_arena *arena = range ? glk_arena_of(range) : NULL;
-	bool noted = arena && arena->ops->note;
-	struct glk_stream *s;
-	struct glk_extent *e;
-	uint32_t id = 0;
+	struct mark m = {0};
+	struct glk_look look;
+	bool noted, done;
 	int err;
 
+	noted = range && glk_arena_of(range)->ops->note;
 	/* what it captures is asked for where that matters */
-	err = glk_stream_get(&cache->streams, stream, noted ? &facts : NULL, &id);
+	err = glk_stream_get(&cache->streams, stream, noted ? &facts : NULL, &m.stream);
 	if (err)
 		return err;
-	glk_lock(&cache->lock);
-	s = glk_stream_enter(&cache->streams, id);
-	/* its pool may have gone meanwhile */
-	range = glk_cache_range(cache, addr);
-	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
-	e = range ? glk_lookup_claim(range, addr) : NULL;
-	if (e) {
-		if (e->stream != id)
-			mark(e, glk_stream_mask(s));
-		if (noted)
-			arena->ops->note(arena, s, facts.capture);
-		glk_extent_set(e, GLK_EXTENT_LIVE);
+	if (!noted)
+		m.mask = glk_stream_known_mask(glk_stream_at(&cache->streams, m.stream));
+	if (m.mask) {
+		look = glk_look_begin(cache);
+		done = mark_at(cache, addr, &m);
+		glk_look_end(cache, &look);
+	} else {
+		glk_lock(&cache->lock);
+		m.note = glk_stream_enter(&cache->streams, m.stream);
+		m.mask = glk_stream_mask(m.note);
+		m.capture = facts.capture;
+		done = mark_at(cache, addr, &m);
+		glk_unlock(&cache->lock);
 	}
-	glk_unlock(&cache->lock);
-	return e ? 0 : glk_block_refuse(cache, addr);
+	return done ? 0 : glk_block_refuse(cache, addr);
 }
 
 /*
@@ -279,51 +296,84 @@ int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)
 	return 0;
 }
 
-/* The pages behind a block. */
-static uint32_t count_pages(const struct glk_map *map, const struct glk_extent *e)
-{
-	uint32_t last = glk_extent_last(map, e), count = 0;
+/* The pages behind a live block, in a look. What it says is wrong, and harmless, where the block was
+ * freed meanwhile. */
+struct pages {
+	uint32_t count;
+	uint32_t able; /* of those that have bytes that were asked for */
+	size_t first;  /* bytes of the first one */
+};
 
-	for (uint32_t slot = glk_extent_first(map, e); slot <= last; count++)
-		slot = glk_mapping_at(map, slot).last + 1;
-	return count;
+static struct pages pages_of(const struct glk_range *range, const struct glk_live *live)
+{
+	const struct glk_map *map = range->map;
+	uint64_t offset = live->addr - range->base + range->offset;
+	uint32_t first = glk_slot_of(map, offset), before = 0;
+	uint32_t last = glk_slot_of(map, offset + live->size - 1);
+	uint32_t asked = glk_slot_of(map, offset + live->asked - 1);
+	struct pages pages = {.able = UINT32_MAX};
+
+	/* a page is in use through one mapping, so no other one of it lies under the block */
+	for (uint32_t slot = first; slot <= last; slot++) {
+		/* pairs with: the store of who maps a page there, for another block */
+		uint32_t id = glk_load_acquire(&map->page[slot]);
+		const struct glk_page *page = glk_map_page(map, id);
+
+		if (id == before)
+			continue;
+		before = id;
+		/* pairs with: the releases in glk_node_grow */
+		if (!pages.count++)
+			pages.first = glk_peek_acquire(&page->size);
+		if (slot <= asked)
+			pages.able &= glk_peek_acquire(&page->able);
+	}
+	return pages;
 }
 
-static void describe(struct glk_arena *arena, const struct glk_extent *e,
+static void describe(const struct glk_range *range, const struct glk_live *live,
 	struct glake_block *ret_block)
 {
-	const struct glk_map *map = &arena->map;
-	uint32_t first = glk_extent_first(map, e);
+	const struct glk_arena *arena = glk_arena_of(range);
+	const struct glk_extent *e = live->e;
+	struct pages pages = pages_of(range, live);
+	/* pairs with: the stores before a life begins */
+	uint16_t stream = glk_load_acquire(&e->stream);
+	bool whole = glk_load_acquire(&e->whole);
 
 	*ret_block = (struct glake_block){
 		.sz = sizeof(*ret_block),
-		.base = (void *)(uintptr_t)glk_load_relaxed(&e->addr),
-		.size = glk_extent_asked(e),
-		.given = e->size,
+		.base = (void *)(uintptr_t)live->addr,
+		.size = live->asked,
+		.given = live->size,
 		.device = arena->gpu->device,
-		.flags = e->whole ? GLAKE_ALLOC_CONTIGUOUS : 0,
-		.page_size = glk_map_page(map, map->page[first])->size,
-		.pages = count_pages(map, e),
-		.stream = glk_stream_at(&arena->gpu->streams, e->stream)->handle,
+		.flags = whole ? GLAKE_ALLOC_CONTIGUOUS : 0,
+		.page_size = pages.first,
+		.pages = pages.count,
+		.stream = glk_peek_relaxed(
+			&glk_stream_at(&arena->gpu->streams, stream)->handle),
 	};
 	if (arena->ops->describe)
 		arena->ops->describe(arena, ret_block);
-	glk_pin_describe(arena, e, ret_block);
+	glk_pin_describe(arena, e, pages.able, ret_block);
 }
 
 int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *ret_block)
 {
-	const struct glk_range *range;
-	const struct glk_extent *e;
+	struct glk_look look = glk_look_begin(cache);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glake_block block;
+	struct glk_live live;
+	bool found = range && glk_lookup_live(range, addr, &live);
 
-	glk_lock(&cache->lock);
-	range = glk_cache_range(cache, addr);
-	e = live_at(range, addr);
-	if (e)
-		describe(glk_arena_of(range), e, ret_block);
-	glk_unlock(&cache->lock);
-	if (e)
-		return 0;
-	return glk_error(
-		-EINVAL, GLAKE_ERROR_NOT_MINE, "no live block holds 0x%" PRIx64, addr);
+	if (found) {
+		describe(range, &live, &block);
+		found = glk_live_is_still(&live);
+	}
+	glk_look_end(cache, &look);
+	if (!found)
+		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+			"no live block holds 0x%" PRIx64, addr);
+	*ret_block = block;
+	return 0;
 }

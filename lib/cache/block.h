@@ -2,8 +2,42 @@
 #ifndef GLK_CACHE_BLOCK_H
 #define GLK_CACHE_BLOCK_H
 
-/* What becomes of blocks that are freed and go to no bin: block.c, pin.c. */
+/* What becomes of blocks that are freed and go to no bin, and what may be asked of those that are
+ * not: block.c, pin.c. */
+#include "base/cancel.h"
+#include "base/rcu.h"
 #include "cache/cache.h"
+
+/*
+ * A look into tables without the lock: an RCU section, in which tables of arenas that go stay as
+ * they are; under the lock of the GPU for a thread that there is no host memory to register. Nothing
+ * blocks, allocates, leaves a record or calls the driver inside.
+ */
+struct glk_look {
+	int cancel;
+	bool locked;
+};
+
+static inline struct glk_look glk_look_begin(struct glk_cache *cache)
+{
+	/* a thread that is cancelled inside would never end its section */
+	struct glk_look look = {.cancel = glk_cancel_off(), .locked = glk_rcu_ready()};
+
+	if (look.locked)
+		glk_lock(&cache->lock);
+	else
+		glk_rcu_read_lock();
+	return look;
+}
+
+static inline void glk_look_end(struct glk_cache *cache, const struct glk_look *look)
+{
+	if (look->locked)
+		glk_unlock(&cache->lock);
+	else
+		glk_rcu_read_unlock();
+	glk_cancel_restore(look->cancel);
+}
 
 /* The streams that a live block was marked with, beside its own. */
 uint64_t glk_block_marks(const struct glk_extent *e);
@@ -17,8 +51,9 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 /* pin.c, under the lock of the GPU. For an extent that was claimed and is out: whether it stays,
  * used by `streams`. */
 bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t streams);
-/* What query tells of it beside the rest. */
-void glk_pin_describe(
-	struct glk_arena *arena, const struct glk_extent *e, struct glake_block *block);
+/* What query tells of it beside the rest, in a look. `able`: what all pages it asked for are made
+ * for, GLK_PAGE_... */
+void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,
+	uint32_t able, struct glake_block *block);
 
 #endif

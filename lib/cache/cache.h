@@ -8,8 +8,9 @@
  * and takes blocks back.
  *
  * Threads	any thread may call any function. A request that finds a block of its size in
- *		the quick bins of its stream takes no lock (bin/); for the
- *		others one lock a GPU guards the tables below, so GPUs never wait for each other
+ *		the quick bins of its stream takes no lock (bin/), and no question about a live
+ *		block does (block.c, pin.c); for the others one lock a GPU guards the tables
+ *		below, so GPUs never wait for each other
  * Start	nothing is reserved before the first request of a GPU
  */
 #include "base/lock.h"
@@ -159,7 +160,7 @@ static inline struct glk_range *glk_cache_range(
  * pages until it was unpinned as often, also when it is freed meanwhile.
  */
 struct glk_pin {
-	struct glk_arena *arena;
+	const struct glk_range *range;
 	uint64_t base, size;  /* address; bytes asked for */
 	uint32_t first, last; /* slots */
 	uint32_t count;	      /* pages */
@@ -171,8 +172,8 @@ struct glk_pin {
  * as glake_free(); -ENOMEM (class LIMIT): pinned too often. */
 int glk_cache_pin(
 	struct glk_cache *cache, uint64_t addr, bool inside, struct glk_pin *ret_pin);
-/* A page of it: a glk_share_page_fn. In order each is a step from the one before. Takes the lock of
- * the GPU. */
+/* A page of it: a glk_share_page_fn. In order each is a step from the one before. No lock: a pinned
+ * block keeps its pages. */
 struct glk_share_page glk_pin_page(void *pin, size_t i);
 /* Once less, for the block that holds an address, live or freed. 0 or -EINVAL. */
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);

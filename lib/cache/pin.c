@@ -5,6 +5,10 @@
  * nobody else until the program says so.
  *
  * A block that is out counts its pins where a block in a bin has its link, and goes to no bin.
+ * Who pins it holds it meanwhile, without a lock, beside others who pin or mark it. Once it is
+ * pinned it keeps its pages, so they are gone through without the lock too; the bits that say
+ * where they begin lie in words that others write, but say the same all the time.
+ *
  * Freed while it is out, it stays as it lies: an extent that is no block any more and that no
  * search can have, with the streams that used it as its marks. The last pin gives it back,
  * behind all work of those streams so far.
@@ -20,19 +24,19 @@
 #include <inttypes.h>
 
 /* Of the count: the block was freed. */
-#define HELD	  (UINT32_C(1) << 31)
-#define PINS_MOST (HELD - 1)
+#define HELD (UINT32_C(1) << 31)
+/* It is a count, and not the link of a block that was in a bin: no extent has such a number. */
+#define COUNTED	  (UINT32_C(1) << 30)
+#define PINS_MOST (COUNTED - 1)
+
+_Static_assert(GLK_ID_MAX < COUNTED, "a link is told from a count");
 
 static uint32_t pins_of(const struct glk_extent *e)
 {
-	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
+	/* pairs with: the release in pin() */
+	if (glk_load_acquire(&e->bin) != GLK_BIN_PINNED)
 		return 0;
-	return glk_load_relaxed(&e->pins);
-}
-
-static void set_pins(struct glk_extent *e, uint32_t pins)
-{
-	glk_store_relaxed(&e->pins, pins);
+	return glk_load_relaxed(&e->pins) & PINS_MOST;
 }
 
 /* The block or what is left of it around an address; NULL for none. Under the lock. */
@@ -46,63 +50,82 @@ static struct glk_extent *find(
 	return id ? glk_extent_at(range->map, id) : NULL;
 }
 
-/* Makes it one that is out, if it is not: its marks stay. The caller has claimed it. */
-static int pin(struct glk_extent *e)
+/* Makes it one that is out, if it is not: its marks stay. Its holders may do this at once. Whether
+ * it could be counted. */
+static bool pin(struct glk_extent *e)
 {
-	uint64_t marks = glk_block_marks(e);
-	uint32_t pins = pins_of(e);
+	uint32_t old = glk_load_relaxed(&e->pins), next;
 
-	if (pins == PINS_MOST)
-		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"the block is out %" PRIu32 " times, the most there can be",
-			pins);
-	e->marks = marks;
-	set_pins(e, pins + 1);
-	glk_store_relaxed(&e->bin, GLK_BIN_PINNED);
-	return 0;
+	do {
+		next = old & COUNTED ? old + 1 : COUNTED + 1;
+		if ((old & COUNTED) && (old & PINS_MOST) == PINS_MOST)
+			return false;
+	} while (!glk_cas_weak_relaxed(&e->pins, &old, next));
+	glk_store_release(&e->bin, GLK_BIN_PINNED); /* pairs with: pins_of() */
+	return true;
 }
 
-static struct glk_pin pin_of(struct glk_arena *arena, const struct glk_extent *e)
+/* For a block that is held. */
+static struct glk_pin pin_of(const struct glk_range *range, const struct glk_extent *e)
 {
-	const struct glk_map *map = &arena->map;
-	struct glk_pin pin = {.arena = arena,
-		.base = glk_load_relaxed(&e->addr),
+	uint64_t base = glk_load_relaxed(&e->addr);
+	uint64_t offset = base - range->base + range->offset;
+	struct glk_pin pin = {.range = range,
+		.base = base,
 		.size = glk_extent_asked(e),
-		.first = glk_extent_first(map, e)};
+		.first = glk_slot_of(range->map, offset)};
 
-	pin.last = glk_slot_of(map, e->offset + pin.size - 1);
-	for (uint32_t slot = pin.first; slot <= pin.last; pin.count++)
-		slot = glk_mapping_at(map, slot).last + 1;
+	pin.last = glk_slot_of(range->map, offset + pin.size - 1);
 	return pin;
+}
+
+/* For one that is pinned. */
+static uint32_t count_pages(const struct glk_pin *pin)
+{
+	uint32_t count = 0;
+
+	for (uint32_t slot = pin->first; slot <= pin->last; count++)
+		slot = glk_mapping_at(pin->range->map, slot).last + 1;
+	return count;
 }
 
 int glk_cache_pin(
 	struct glk_cache *cache, uint64_t addr, bool inside, struct glk_pin *ret_pin)
 {
-	struct glk_range *range;
-	struct glk_extent *e;
-	int err = -EINVAL;
+	struct glk_look look = glk_look_begin(cache);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_extent *e = NULL;
+	struct glk_live live;
+	struct glk_pin made;
+	bool done = false;
 
-	glk_lock(&cache->lock);
-	e = find(cache, addr, &range);
-	if (e && inside)
-		addr = glk_load_relaxed(&e->addr);
-	/* not live meanwhile, so that a free at the same time is refused and loses nothing */
-	e = e ? glk_lookup_claim(range, addr) : NULL;
+	if (range && inside && glk_lookup_live(range, addr, &live))
+		addr = live.addr;
+	/* held meanwhile, so that a free at the same time is refused and loses nothing */
+	if (range)
+		e = glk_lookup_hold(range, addr);
 	if (e) {
-		err = pin(e);
-		glk_extent_set(e, GLK_EXTENT_LIVE);
-		if (!err)
-			*ret_pin = pin_of(glk_arena_of(range), e);
+		done = pin(e);
+		made = pin_of(range, e);
+		glk_word_let_go(&e->word);
 	}
-	glk_unlock(&cache->lock);
-	return e ? err : glk_block_refuse(cache, addr);
+	if (done) {
+		made.count = count_pages(&made);
+		*ret_pin = made;
+	}
+	glk_look_end(cache, &look);
+	if (done)
+		return 0;
+	return e ? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+			   "the block is out %" PRIu32 " times, the most there can be",
+			   PINS_MOST)
+		 : glk_block_refuse(cache, addr);
 }
 
-/* Under the lock: that of page number `i`. */
+/* That of page number `i`. */
 static struct glk_mapping mapping_of(struct glk_pin *pin, size_t i)
 {
-	const struct glk_map *map = &pin->arena->map;
+	const struct glk_map *map = pin->range->map;
 	bool on = pin->behind && i == (size_t)pin->asked + 1;
 	struct glk_mapping m = glk_mapping_at(map, on ? pin->behind : pin->first);
 
@@ -116,20 +139,16 @@ static struct glk_mapping mapping_of(struct glk_pin *pin, size_t i)
 struct glk_share_page glk_pin_page(void *of, size_t i)
 {
 	struct glk_pin *pin = of;
-	const struct glk_map *map = &pin->arena->map;
-	struct glk_mapping m;
-	struct glk_share_page p;
-	const struct glk_page *page;
-	uint64_t begin, end = pin->base + pin->size;
-
-	/* what is said of its slots lies in words with what is said of others */
-	glk_lock(&pin->arena->gpu->lock);
-	m = mapping_of(pin, i);
-	begin = glk_slot_addr(map, m.first);
-	page = glk_map_page(map, map->page[m.first]);
-	p = (struct glk_share_page){
+	const struct glk_range *range = pin->range;
+	const struct glk_map *map = range->map;
+	struct glk_mapping m = mapping_of(pin, i);
+	const struct glk_page *page =
+		glk_map_page(map, glk_load_relaxed(&map->page[m.first]));
+	uint64_t end = pin->base + pin->size;
+	uint64_t begin = range->base + ((uint64_t)m.first << map->shift) - range->offset;
+	struct glk_share_page p = {
 		.handle = page->handle, .size = page->size, .able = page->able};
-	glk_unlock(&pin->arena->gpu->lock);
+
 	if (pin->base > begin)
 		p.offset = pin->base - begin;
 	p.length = (end - begin < p.size ? end - begin : p.size) - p.offset;
@@ -144,30 +163,42 @@ static void put_back(struct glk_arena *arena, struct glk_extent *e)
 
 	use.tick = glk_clock_tick(streams, NULL);
 	glk_clock_join(streams, use.streams, use.tick);
+	glk_store_relaxed(&e->pins, COUNTED);
 	arena->held--;
 	glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 }
 
 /*
  * A free at the same time may have claimed the extent already and wait for the lock. It counts
- * the pins then, so one that gives up the last of them has nothing more to do.
+ * the pins then, so one that gives up the last of them has nothing more to do. Others may pin it
+ * meanwhile, as long as it is live.
  */
+static bool unpin(struct glk_arena *arena, struct glk_extent *e)
+{
+	uint32_t old = glk_load_relaxed(&e->pins);
+
+	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
+		return false;
+	do {
+		if (!(old & PINS_MOST))
+			return false;
+	} while (!glk_cas_weak_relaxed(&e->pins, &old, old - 1));
+	if (old & HELD && (old & PINS_MOST) == 1)
+		put_back(arena, e);
+	return true;
+}
+
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 {
 	struct glk_range *range;
 	struct glk_extent *e;
-	uint32_t pins;
+	bool done;
 
 	glk_lock(&cache->lock);
 	e = find(cache, addr, &range);
-	pins = e ? pins_of(e) : 0;
-	if (pins & PINS_MOST) {
-		set_pins(e, pins - 1);
-		if (pins - 1 == HELD)
-			put_back(glk_arena_of(range), e);
-	}
+	done = e && unpin(glk_arena_of(range), e);
 	glk_unlock(&cache->lock);
-	if (pins & PINS_MOST)
+	if (done)
 		return 0;
 	return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
 		e ? "the block at 0x%" PRIx64 " is not out" : "no block holds 0x%" PRIx64,
@@ -180,29 +211,22 @@ bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t stream
 
 	if (!pins)
 		return false;
-	e->marks = glk_block_marks(e) | streams;
-	set_pins(e, pins | HELD);
+	glk_or_relaxed(&e->marks, streams);
+	glk_store_relaxed(&e->pins, pins | COUNTED | HELD);
 	arena->held++;
 	return true;
 }
 
-void glk_pin_describe(
-	struct glk_arena *arena, const struct glk_extent *e, struct glake_block *block)
+void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,
+	uint32_t able, struct glake_block *block)
 {
 	const struct glk_node *node = arena->gpu->node;
-	const struct glk_map *map = &arena->map;
-	uint32_t able = GLK_PAGE_EXPORT_FD | GLK_PAGE_FABRIC | GLK_PAGE_RDMA;
-	struct glk_pin pin = pin_of(arena, e);
 
-	for (uint32_t slot = pin.first; slot <= pin.last;) {
-		able &= glk_map_page(map, map->page[slot])->able;
-		slot = glk_mapping_at(map, slot).last + 1;
-	}
 	block->can |= able & GLK_PAGE_EXPORT_FD ? GLAKE_CAN_EXPORT : 0;
 	block->can |= able & GLK_PAGE_FABRIC ? GLAKE_CAN_FABRIC : 0;
 	block->can |= able & GLK_PAGE_RDMA ? GLAKE_CAN_RDMA : 0;
 	block->can |= node->caps & GLAKE_CAP_DMABUF ? GLAKE_CAN_DMABUF : 0;
-	block->can |= e->whole ? GLAKE_CAN_CONTIGUOUS : 0;
+	block->can |= block->flags & GLAKE_ALLOC_CONTIGUOUS ? GLAKE_CAN_CONTIGUOUS : 0;
 	block->exports = pins_of(e);
 	block->peers = glk_load_relaxed(&node->peers);
 }

@@ -63,7 +63,7 @@ struct glk_map {
 	unsigned ranges;
 	uint64_t step;	     /* bytes of the next range, if that is enough */
 	uint64_t most, size; /* bytes of all ranges: allowed, reserved */
-	uint64_t high;	     /* no extent of the newest range lies above */
+	uint64_t high;	     /* no extent of the newest range lies above; poked */
 	uint64_t end;	     /* of the newest range */
 	uint32_t last;	     /* extent that ends at `high`; 0: none */
 	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
@@ -77,13 +77,13 @@ struct glk_map {
 	struct glk_tree common, nested;
 	glk_atomic(uint32_t) *
 		start;	  /* an eighth of a slot: what begins there, or its nest */
-	uint64_t *begins; /* a bit an eighth: a live extent begins there */
+	uint64_t *begins; /* a bit an eighth: an entered extent begins there */
 	uint32_t *
-		cover; /* a group: live extent that holds its first byte, begun before it */
+		cover; /* a group: the one that holds its first byte, begun before it; poked */
 
 	/* page/ */
-	uint32_t *page;	 /* a slot: page that is mapped there; 0: none */
-	uint16_t *count; /* a slot: live extents that begin or end in it */
+	glk_atomic(uint32_t) * page; /* a slot: page that is mapped there; 0: none */
+	uint16_t *count;	     /* a slot: live extents that begin or end in it */
 	uint32_t *alias; /* first slot of a mapping: the next mapping of the same page */
 	struct glk_use *use; /* see page/use.h */
 	uint64_t *edge;

@@ -76,6 +76,7 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 {
 	struct glk_page *p;
 	uint32_t page;
+	uint8_t able;
 	int err;
 
 	err = claim(node, size);
@@ -87,10 +88,12 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 		goto unclaim;
 	}
 	p = glk_page_at(node->pool, page);
-	err = glk_node_make(node, size, &p->handle, &p->able);
+	err = glk_node_make(node, size, &p->handle, &able);
 	if (err)
 		goto put;
-	p->size = size;
+	/* pairs with: glk_cache_query */
+	glk_poke_release(&p->able, able);
+	glk_poke_release(&p->size, size);
 	p->use = (struct glk_use){0};
 	p->first_alias = GLK_NO_SLOT;
 	p->in_use = GLK_NO_SLOT;

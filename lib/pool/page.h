@@ -16,7 +16,8 @@
  * EMPTY has no memory, FREE lies on a list of its node, OWNED belongs to the map of a GPU,
  * LIMBO waits for its release, LOST is memory the driver refused to take back: never reused.
  * All other fields belong to whoever owns the page and are published by the move that ends
- * the ownership (release; the next owner's move acquires).
+ * the ownership (release; the next owner's move acquires). Size and abilities are poked, for
+ * readers that find out afterwards whether the page was still the one they meant.
  */
 #include "base/atomic.h"
 #include "base/idstack.h"

@@ -47,7 +47,7 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 			streams->used &= ~glk_stream_mask(s);
 	}
 	glk_event_drop(streams, s);
-	s->bit = GLK_STREAM_BITS;
+	glk_poke_relaxed(&s->bit, GLK_STREAM_BITS);
 	s->next = 0;
 	s->prev = 0;
 	glk_slab_put(&streams->slab, s->id);

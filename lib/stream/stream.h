@@ -44,11 +44,11 @@ enum glk_stream_state {
 };
 
 struct glk_stream {
-	struct CUstream_st *handle;  /* as the driver takes it */
+	struct CUstream_st *handle;  /* as the driver takes it; poked, see atomic.h */
 	glk_atomic(uint64_t) key;    /* as the table knows it, see glk_stream_key() */
 	glk_atomic(uint64_t) serial; /* the driver's number of it; 0: not known */
 	uint32_t id;
-	uint8_t bit;
+	uint8_t bit; /* poked: see glk_stream_known_mask() */
 	uint8_t state;
 	bool mute; /* it captures a graph: no event can be had from it */
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
@@ -189,6 +189,18 @@ static inline bool glk_stream_silent(const struct glk_stream *stream)
 static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
 {
 	return stream->bit < GLK_STREAM_BITS ? UINT64_C(1) << stream->bit : 0;
+}
+
+/*
+ * The same without the lock, for a stream that was looked up; 0: it has no bit, or not yet. A
+ * stream that has one keeps it while it lives, so work on it that the caller knows of is what the
+ * bit stands for.
+ */
+static inline uint64_t glk_stream_known_mask(const struct glk_stream *stream)
+{
+	uint8_t bit = glk_peek_relaxed(&stream->bit);
+
+	return bit < GLK_STREAM_BITS ? UINT64_C(1) << bit : 0;
 }
 
 /* A free of what a stream used, or of what nobody did for NULL: the tick to remember. */

@@ -243,10 +243,10 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	/* blocks of the stream that had the slot before may still be freed, and look at it */
 	glk_lock(streams->gpu);
 	s = glk_stream_at(streams, id);
-	/* field by field: the key and the serial number are read without the lock */
-	s->handle = handle;
+	/* field by field: some are read without the lock */
+	glk_poke_relaxed(&s->handle, handle);
 	s->id = id;
-	s->bit = GLK_STREAM_BITS;
+	glk_poke_relaxed(&s->bit, GLK_STREAM_BITS);
 	s->state = GLK_STREAM_LIVE;
 	s->mute = false;
 	s->announced = 0;
@@ -376,7 +376,7 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	while (bit < GLK_STREAM_CROWD && streams->by_bit[bit])
 		bit++;
 	streams->entered++;
-	s->bit = bit;
+	glk_poke_relaxed(&s->bit, bit);
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	s->prev = 0;
 	if (s->next)

@@ -37,7 +37,8 @@ static inline uint32_t glk_hit_stream(
 static inline uint64_t glk_hit_revive(
 	struct glk_seat *seat, struct glk_extent *e, uint64_t size)
 {
-	glk_store_relaxed(&e->slack, (uint32_t)(e->size - size));
+	/* pairs with: glk_extent_read */
+	glk_store_release(&e->slack, (uint32_t)(e->size - size));
 	glk_word_revive(&e->word);
 	glk_seat_alloc(seat, size, e->size);
 	return glk_load_relaxed(&e->addr);

@@ -99,9 +99,9 @@ void glk_quick_refill(
 		struct glk_extent *e = glk_extent_at(&cache->arena.map, made[count]);
 
 		glk_store_relaxed(&e->bin, request->bin);
-		e->stream = (uint16_t)request->stream->id;
-		glk_extent_set(e, GLK_EXTENT_QUICK);
-		glk_lookup_enter(&cache->arena.map, made[count]);
+		/* pairs with: glk_cache_query */
+		glk_store_release(&e->stream, (uint16_t)request->stream->id);
+		glk_lookup_list(&cache->arena.map, made[count]);
 		glk_quick_push(row, glk_quick_index(request->bin),
 			glk_quick_base(&cache->arena.map), made[count], 0);
 	}

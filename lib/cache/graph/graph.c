@@ -60,8 +60,11 @@ static int make_arena(struct glk_arena *arena, struct glk_cache *gpu)
 		.step = gpu->memory / STEP_PART, .most = gpu->conf->map_span};
 	int err;
 
-	arena->gpu = gpu;
-	arena->ops = &glk_arena_graph;
+	/* once: who found its addresses before they went asks whose they were */
+	if (!arena->gpu) {
+		arena->ops = &glk_arena_graph;
+		arena->gpu = gpu;
+	}
 	err = glk_map_init(&arena->map, gpu->pool, gpu->node, gpu->conf, size);
 	if (!err)
 		arena->map.lock = &gpu->lock;
@@ -71,7 +74,6 @@ static int make_arena(struct glk_arena *arena, struct glk_cache *gpu)
 static void end_arena(struct glk_arena *arena)
 {
 	glk_map_fini(&arena->map);
-	memset(&arena->map, 0, sizeof(arena->map));
 	arena->held = 0;
 }
 

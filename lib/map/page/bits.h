@@ -6,8 +6,12 @@
  * Runs of bits, [first, last], a word at a time. A property that a slot has or has not is a
  * bitmap, so that a block of 500 MiB, 250 slots, is asked and booked in four steps.
  *
+ * Threads	one writer at a time, under the lock of the map. A bit, and the last of a run, may be
+ *		asked for without it: what others write into the same word changes no bit of it
  * Cost		one step for each 64 bits of the run, begun or whole
  */
+#include "base/atomic.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -15,23 +19,24 @@
 
 static inline bool glk_bit_get(const uint64_t *bits, uint32_t i)
 {
-	return bits[i >> 6] >> (i & 63) & 1;
+	return glk_peek_relaxed(&bits[i >> 6]) >> (i & 63) & 1;
 }
 
 static inline void glk_bit_set(uint64_t *bits, uint32_t i)
 {
-	bits[i >> 6] |= UINT64_C(1) << (i & 63);
+	glk_poke_relaxed(&bits[i >> 6], bits[i >> 6] | UINT64_C(1) << (i & 63));
 }
 
 static inline void glk_bit_clear(uint64_t *bits, uint32_t i)
 {
-	bits[i >> 6] &= ~(UINT64_C(1) << (i & 63));
+	glk_poke_relaxed(&bits[i >> 6], bits[i >> 6] & ~(UINT64_C(1) << (i & 63)));
 }
 
 static inline void glk_bit_put(uint64_t *bits, uint32_t i, bool value)
 {
-	bits[i >> 6] = (bits[i >> 6] & ~(UINT64_C(1) << (i & 63))) |
-		(uint64_t)value << (i & 63);
+	glk_poke_relaxed(&bits[i >> 6],
+		(bits[i >> 6] & ~(UINT64_C(1) << (i & 63))) |
+			(uint64_t)value << (i & 63));
 }
 
 /* The bits of word `w` that belong to [first, last]. */
@@ -56,21 +61,23 @@ static inline void glk_bits_set(uint64_t *bits, uint32_t first, uint32_t last)
 {
 	/* most runs are of one page */
 	if (first >> 6 == last >> 6) {
-		bits[first >> 6] |= glk_bits_in_word(first, last);
+		glk_poke_relaxed(&bits[first >> 6],
+			bits[first >> 6] | glk_bits_in_word(first, last));
 		return;
 	}
 	for (uint32_t w = first >> 6; w <= last >> 6; w++)
-		bits[w] |= glk_bits_mask(w, first, last);
+		glk_poke_relaxed(&bits[w], bits[w] | glk_bits_mask(w, first, last));
 }
 
 static inline void glk_bits_clear(uint64_t *bits, uint32_t first, uint32_t last)
 {
 	if (first >> 6 == last >> 6) {
-		bits[first >> 6] &= ~glk_bits_in_word(first, last);
+		glk_poke_relaxed(&bits[first >> 6],
+			bits[first >> 6] & ~glk_bits_in_word(first, last));
 		return;
 	}
 	for (uint32_t w = first >> 6; w <= last >> 6; w++)
-		bits[w] &= ~glk_bits_mask(w, first, last);
+		glk_poke_relaxed(&bits[w], bits[w] & ~glk_bits_mask(w, first, last));
 }
 
 /* Bits set in a word; what the compiler has is a call on processors of any age. */
@@ -167,7 +174,8 @@ static inline uint32_t glk_bits_first_clear(
 static inline uint32_t glk_bits_last(const uint64_t *bits, uint32_t first, uint32_t last)
 {
 	for (uint32_t w = last >> 6; w + 1 > first >> 6; w--) {
-		uint64_t word = bits[w] & glk_bits_mask(w, first, last);
+		uint64_t word =
+			glk_peek_relaxed(&bits[w]) & glk_bits_mask(w, first, last);
 
 		if (word)
 			return w << 6 | (63 - (uint32_t)__builtin_clzll(word));

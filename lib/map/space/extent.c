@@ -64,10 +64,20 @@ static void fill(struct glk_map *map, uint32_t id, uint64_t offset, uint64_t siz
 	struct glk_extent *e = glk_extent_at(map, id);
 
 	e->offset = offset;
-	e->size = size;
-	e->whole = false;
-	glk_store_relaxed(&e->addr, glk_map_addr(map, offset));
+	/* pairs with: glk_extent_read */
+	glk_poke_release(&e->size, size);
+	glk_store_release(&e->whole, false);
+	glk_store_release(&e->addr, glk_map_addr(map, offset));
+	/* a free one has links there */
+	if (state == GLK_EXTENT_QUICK)
+		glk_store_relaxed(&e->marks, 0);
 	glk_extent_set(e, state);
+}
+
+static void add_size(struct glk_extent *e, uint64_t more)
+{
+	/* pairs with: glk_extent_read */
+	glk_poke_release(&e->size, e->size + more);
 }
 
 /* Gets up to two descriptors, all or none. */
@@ -111,7 +121,7 @@ static int carve_inside(
 		link_after(map, from, high);
 		glk_tree_insert(map, tree, high);
 	}
-	fill(map, from, offset, size, GLK_EXTENT_LIVE);
+	fill(map, from, offset, size, GLK_EXTENT_QUICK);
 	return 0;
 }
 
@@ -137,9 +147,9 @@ static void raise_high(struct glk_map *map, uint32_t gap, uint64_t offset)
 	} else {
 		glk_tree_remove(map, &map->common, map->last);
 	}
-	glk_extent_at(map, map->last)->size += offset - map->high;
+	add_size(glk_extent_at(map, map->last), offset - map->high);
 	glk_tree_insert(map, &map->common, map->last);
-	map->high = offset;
+	glk_poke_relaxed(&map->high, offset);
 }
 
 void glk_extent_raise(struct glk_map *map, uint64_t offset)
@@ -156,7 +166,7 @@ static void cut_tail(struct glk_map *map, uint32_t tail, uint64_t offset)
 	struct glk_extent *e = glk_extent_at(map, tail);
 
 	glk_tree_remove(map, &map->common, tail);
-	e->size = offset - e->offset;
+	glk_poke_release(&e->size, offset - e->offset); /* pairs with: glk_extent_read */
 	glk_tree_insert(map, &map->common, tail);
 }
 
@@ -179,9 +189,9 @@ static int carve_new(struct glk_map *map, uint64_t offset, uint64_t size, uint32
 		link_after(map, map->last, extent);
 		map->last = extent;
 	}
-	fill(map, extent, offset, size, GLK_EXTENT_LIVE);
+	fill(map, extent, offset, size, GLK_EXTENT_QUICK);
 	glk_extent_at(map, extent)->nested = false;
-	map->high = offset + size;
+	glk_poke_relaxed(&map->high, offset + size);
 	*ret = extent;
 	return 0;
 }
@@ -222,15 +232,16 @@ static void merge(struct glk_map *map, uint32_t extent)
 	n = glk_extent_at(map, e->next);
 	if (e->next && merges(map, e, n)) {
 		glk_tree_remove(map, tree, e->next);
-		e->size += n->size;
+		add_size(e, n->size);
 		unlink_extent(map, e->next);
 	}
 	n = glk_extent_at(map, e->prev);
 	if (e->prev && merges(map, n, e)) {
 		glk_tree_remove(map, tree, e->prev);
 		e->offset = n->offset;
-		glk_store_relaxed(&e->addr, glk_load_relaxed(&n->addr));
-		e->size += n->size;
+		/* pairs with: glk_extent_read */
+		glk_store_release(&e->addr, glk_load_relaxed(&n->addr));
+		add_size(e, n->size);
 		unlink_extent(map, e->prev);
 	}
 }

@@ -7,33 +7,35 @@
  * neighbour and is always LIVE, so that nothing is taken for free beside the ends.
  *
  * All fields belong to the lock of the GPU, save those of an extent that is LIVE or QUICK:
- * `slack`, `marks`, `quick`, and who may change the word, belong to whoever made the last move
- * to that state. What others read without the lock is atomic.
+ * `slack`, `quick`, and who may change the word, belong to whoever made the last move to that
+ * state; `marks`, `bin` and `pins` of a HELD one belong to all its holders. What others read
+ * without the lock is atomic, or peeked at: glk_extent_read() tells when it was one extent's.
  */
 #include "map/table.h"
 
 struct glk_extent {
-	uint64_t offset;	   /* in the map, bytes */
-	uint64_t size;		   /* bytes, a multiple of the grain */
+	uint64_t offset; /* in the map, bytes */
+	uint64_t size;	 /* bytes, a multiple of the grain; poked, see atomic.h */
 	glk_atomic(uint64_t) word; /* see map/space/word.h */
 	glk_atomic(uint64_t) addr;
 	uint32_t prev, next; /* neighbours by address; 0 at the ends of a range */
 	union {
 		struct {
 			uint32_t left, right;
-		} tree;		/* FREE */
-		uint64_t marks; /* LIVE: streams that used it beside its own */
+		} tree; /* FREE */
+		/* QUICK, LIVE: streams that used it beside its own */
+		glk_atomic(uint64_t) marks;
 	};
 	/* LIVE: where it goes when freed, see cache/bin/row.h. */
 	glk_atomic(uint32_t) bin;
 	union {
-		struct glk_idnode quick;     /* QUICK: its link in a bin */
-		glk_atomic(uint32_t) pins;   /* of one that is out: see cache/pin.c */
+		struct glk_idnode quick;   /* QUICK: its link in a bin */
+		glk_atomic(uint32_t) pins; /* LIVE: of one that is out, see cache/pin.c */
 	};
-	glk_atomic(uint32_t) slack; /* bytes of it that the user did not ask for */
-	uint16_t stream;	    /* index of the stream it was given to */
-	bool nested;		    /* it lies in a slot of small blocks, see nest.h */
-	bool whole;		    /* contiguous: one page, which it shares with nobody */
+	glk_atomic(uint32_t) slack;  /* bytes of it that the user did not ask for */
+	glk_atomic(uint16_t) stream; /* index of the stream it was given to */
+	bool nested;		     /* it lies in a slot of small blocks, see nest.h */
+	glk_atomic(bool) whole; /* contiguous: one page, which it shares with nobody */
 };
 
 _Static_assert(sizeof(struct glk_extent) == 64, "an extent is a cache line");
@@ -66,6 +68,37 @@ static inline void glk_extent_set(struct glk_extent *e, enum glk_extent_state st
 	glk_word_set(&e->word, state);
 }
 
+/* What was read of a live extent by somebody who does not own it. */
+struct glk_live {
+	struct glk_extent *e;
+	uint64_t life;
+	uint64_t addr, size, asked; /* bytes: of the extent, of the request */
+};
+
+/* Whether it is the same block as when it was read: then what was read of it, and of what lies
+ * behind its addresses, since then was true at that moment. Any thread, no lock. */
+static inline bool glk_live_is_still(const struct glk_live *live)
+{
+	return glk_word_is_still(&live->e->word, live->life);
+}
+
+/* Reads an extent, if it is live. Any thread, no lock. */
+static inline bool glk_extent_read(struct glk_extent *e, struct glk_live *ret_live)
+{
+	struct glk_live live = {.e = e};
+
+	if (!glk_word_look(&e->word, &live.life))
+		return false;
+	/* pairs with: the releases in extent.c, and glk_hit_revive() */
+	live.addr = glk_load_acquire(&e->addr);
+	live.size = glk_peek_acquire(&e->size);
+	live.asked = live.size - glk_load_acquire(&e->slack);
+	if (!glk_live_is_still(&live))
+		return false;
+	*ret_live = live;
+	return true;
+}
+
 static inline uint32_t glk_extent_first(
 	const struct glk_map *map, const struct glk_extent *e)
 {
@@ -79,8 +112,8 @@ static inline uint32_t glk_extent_last(
 }
 
 /*
- * extent.c: makes [offset, offset + size) a live extent. It lies inside the free extent `from`,
- * or, with from 0, ends above the high-water mark and begins in the free extent that ends
+ * extent.c: makes [offset, offset + size) an extent of the caller's own, QUICK until it is given
+ * out: glk_lookup_enter(). It lies inside the free extent `from`, or, with from 0, ends above the high-water mark and begins in the free extent that ends
  * there, at the mark, or above it. 0, or -ENOMEM (class LIMIT: descriptors) with nothing changed.
  */
 int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size,

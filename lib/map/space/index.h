@@ -8,7 +8,9 @@
  * is of one range at most. The array takes 2 MiB of addresses and as much memory as is touched.
  *
  * Guarantees	a lookup that began before a range was removed may still find it; ranges lie in
- *		maps, which are type-stable while their GPU is open
+ *		maps, which are type-stable while their GPU is open, and whose map a range is does
+ *		not change. The tables of the map are there for who found it in an RCU section,
+ *		until the section ends, or holds the lock of the GPU
  * Progress	lookup: wait-free, one load. Any thread, signal handlers too
  */
 #include "map/table.h"

@@ -42,7 +42,7 @@ static inline uint32_t glk_nest_grain(const struct glk_map *map, uint64_t offset
 	return (uint32_t)(offset >> GLK_GRAIN_SHIFT) & map->grains;
 }
 
-/* nest.c: makes a live extent of one whole slot a free nested one. 0, or -ENOMEM (class LIMIT)
+/* nest.c: makes an extent of the caller's, of one whole slot, a free nested one. 0, or -ENOMEM (class LIMIT)
  * with nothing changed. */
 int glk_nest_open(struct glk_map *map, uint32_t extent);
 /* The reverse, for a nested extent that is free, in no tree, and a whole slot: it is common. */

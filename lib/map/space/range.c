@@ -8,6 +8,7 @@
 
 #include "base/conf.h"
 #include "base/error.h"
+#include "base/rcu.h"
 
 #include <errno.h>
 #include <string.h>
@@ -172,9 +173,20 @@ int glk_map_extend(struct glk_map *map, uint64_t size)
 	leave_behind(map);
 	map->ranges++;
 	map->size += range->size;
-	map->high = range->offset;
+	glk_poke_relaxed(&map->high, range->offset);
 	map->end = range->offset + range->size;
 	return 0;
+}
+
+/* All but which map its ranges are of: a lookup that began before they were removed may still ask
+ * whose they are. */
+static void clear(struct glk_map *map)
+{
+	struct glk_map empty = {0};
+
+	for (unsigned i = 0; i < GLK_RANGES_MAX; i++)
+		empty.range[i].map = map->range[i].map;
+	*map = empty;
 }
 
 int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
@@ -183,7 +195,10 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 	uint32_t nests;
 	int err;
 
-	*map = (struct glk_map){.pool = pool, .node = node, .ends = conf->policy_ends};
+	clear(map);
+	map->pool = pool;
+	map->node = node;
+	map->ends = conf->policy_ends;
 	map->shift = (unsigned)__builtin_ctzll(node->page_size[GLK_CLASS_SMALL]);
 	map->eighth = map->shift - GLK_EIGHTH_SHIFT;
 	map->grains = (1u << (map->shift - GLK_GRAIN_SHIFT)) - 1;
@@ -228,8 +243,10 @@ void glk_map_fini(struct glk_map *map)
 	drv = map->pool->drv;
 	for (unsigned i = 0; i < map->ranges; i++)
 		glk_index_remove(&map->range[i]);
-	/* from here on nobody finds it */
+	/* from here on nobody finds it, and who has found it reads it without the lock */
 	glk_map_pause(map);
+	if (map->lock)
+		glk_rcu_wait();
 	while (map->ranges) {
 		struct glk_range *range = &map->range[--map->ranges];
 

@@ -19,7 +19,8 @@ struct glk_map_size {
 int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
 	const struct glk_conf *conf, struct glk_map_size size);
 /* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. Nobody finds
- * the addresses from then on, and the lock is given up for what is left to do. */
+ * the addresses from then on; the lock is given up, and those who look into the tables without it
+ * are waited for: a grace period, where the map has a lock. */
 void glk_map_fini(struct glk_map *map);
 
 /* One more range with room for a block of `size` bytes; gives the lock up meanwhile. 0; -ENOMEM: the map has all addresses it

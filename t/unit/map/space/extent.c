@@ -46,7 +46,7 @@ static uint64_t add_row(uint64_t offset)
 
 		taken += glk_extent_state(e) == GLK_EXTENT_FREE ? 0 : e->size;
 		add("%c%d-%d ",
-			glk_extent_state(e) == GLK_EXTENT_LIVE		 ? letters[0]
+			glk_extent_state(e) == GLK_EXTENT_QUICK		 ? letters[0]
 				: glk_extent_state(e) == GLK_EXTENT_FREE ? letters[1]
 									 : '?',
 			(int)(e->offset / G(1)), (int)((e->offset + e->size) / G(1)));

@@ -222,6 +222,49 @@ static void test_claim(void)
 	rig_stop(&rig);
 }
 
+/* The same for who does not own it: what is live, and as what. */
+static void test_live(void)
+{
+	const struct glk_range *range;
+	struct glk_live live = {0};
+	struct glk_extent *e;
+	uint64_t addr;
+	uint32_t id, behind;
+
+	rig_init(&rig);
+	range = &rig.map.range[0];
+	addr = range->base;
+	id = enter(0, S(1) + 1024);
+	behind = enter(S(1) + 1024, S(70));
+	glk_store_relaxed(&glk_extent_at(&rig.map, id)->slack, 100);
+	ok(glk_lookup_live(range, addr + 7, &live) && live.addr == addr &&
+			live.size == S(1) + 1024 && live.asked == live.size - 100,
+		"a live one, from inside");
+	ok(glk_live_is_still(&live), "is what it was");
+	ok(glk_lookup_live(range, addr + S(1) + 1023, &live) && live.addr == addr,
+		"before one that begins in the same eighth");
+	ok(glk_lookup_live(range, addr + S(1) + 1024, &live) &&
+			live.e == glk_extent_at(&rig.map, behind),
+		"that one");
+	ok(glk_lookup_live(range, addr + S(70), &live) &&
+			live.e == glk_extent_at(&rig.map, behind),
+		"in the next group");
+	ok(!glk_lookup_live(range, addr - 1, &live) &&
+			!glk_lookup_live(range, addr + S(72), &live),
+		"nothing beside them");
+	e = glk_lookup_hold(range, addr);
+	ok(e == glk_extent_at(&rig.map, id) && !glk_lookup_claim(range, addr),
+		"held, it is not claimed");
+	ok(glk_lookup_live(range, addr, &live), "and live");
+	glk_word_let_go(&e->word);
+	ok(glk_lookup_claim(range, addr) == e, "let go, it is");
+	ok(!glk_live_is_still(&live) && !glk_lookup_live(range, addr, &live) &&
+			!glk_lookup_hold(range, addr),
+		"and is not live then");
+	is_int(find(0), id, "it is entered still");
+	rig_stop(&rig);
+}
+
 static uint64_t random_size(uint64_t *state)
 {
 	uint64_t small = S(1) / 8;
@@ -306,6 +349,7 @@ int main(void)
 	test_beside();
 	test_ranges();
 	test_claim();
+	test_live();
 	test_random(&state, GIB(1));
 	test_random(&state, GIB(32));
 	return tap_done();

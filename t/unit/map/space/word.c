@@ -105,11 +105,50 @@ static void grows_old(void)
 	is_int(state(), GLK_EXTENT_LIVE, "with the state untouched");
 }
 
+/* Holders come and go; a free is refused meanwhile, and looks see the life it is. */
+static void is_held(void)
+{
+	uint64_t life, other, before;
+	int many = 0;
+
+	begin(0);
+	ok(!glk_word_hold(&word, &at, AT), "nothing is held that is not live");
+	glk_word_set(&word, GLK_EXTENT_LIVE);
+	before = glk_load_relaxed(&word);
+	ok(glk_word_look(&word, &life), "a live one is looked at");
+	ok(!glk_word_hold(&word, &at, AT + 512), "nor what lies elsewhere");
+	ok(glk_word_hold(&word, &at, AT) && glk_word_hold(&word, &at, AT), "held twice");
+	is_int(state(), GLK_EXTENT_HELD, "is held");
+	ok(!glk_word_claim(&word, &at, AT), "it cannot be freed");
+	ok(glk_word_is_still(&word, life), "it is what it was");
+	ok(glk_word_look(&word, &other) && other == life, "also for who looks now");
+	glk_word_let_go(&word);
+	ok(!glk_word_claim(&word, &at, AT), "nor when one has let go");
+	glk_word_let_go(&word);
+	ok(glk_load_relaxed(&word) == before, "the last one leaves it as it was");
+	for (int i = 0; i < 4095; i++)
+		many += glk_word_hold(&word, &at, AT);
+	is_int(many, 4095, "as many holders as there is room for");
+	ok(generation() == before / GLK_WORD_STEP, "they do not touch the life");
+	for (int i = 0; i < 4095; i++)
+		glk_word_let_go(&word);
+	ok(glk_load_relaxed(&word) == before, "nor leave anything");
+	ok(glk_word_claim(&word, &at, AT), "it can be freed");
+	ok(!glk_word_is_still(&word, life), "and is not what it was");
+	ok(!glk_word_look(&word, &other), "nor live");
+	ok(!glk_word_hold(&word, &at, AT), "nor held");
+	glk_word_revive(&word);
+	ok(!glk_word_is_still(&word, life) && glk_word_look(&word, &other) &&
+			other == life + 1,
+		"the next life is another one");
+}
+
 int main(void)
 {
 	tap_plan_later();
 	claims();
 	looks_at_address();
 	grows_old();
+	is_held();
 	return tap_done();
 }
