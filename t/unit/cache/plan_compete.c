@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Requests that are too large together: as many of them are served as fit, whoever that is, and
+ * nobody hangs.
+ */
+#include "plan_parts.h"
+
+#include <stdlib.h>
+
+#define MOST   8
+#define BUDGET (200 * MIB)
+
+struct part {
+	pthread_t thread;
+	struct CUstream_st *stream;
+	struct held held;
+	int err;
+	bool whole; /* nobody else wrote to its block */
+	bool trims; /* gives memory back instead */
+};
+
+static struct rig rig;
+static struct part parts[MOST];
+static pthread_barrier_t barrier;
+static int rounds;
+static bool stop;
+
+static void *compete(void *arg)
+{
+	struct part *p = arg;
+	uint64_t unused;
+
+	for (;;) {
+		pthread_barrier_wait(&barrier);
+		if (stop)
+			return NULL;
+		if (p->trims)
+			p->err = glk_cache_trim(&rig.cache, 20 * MIB, &unused);
+		else
+			p->err = plan_take(&rig, &p->held, p->held.size, p->stream);
+		pthread_barrier_wait(&barrier);
+		p->whole = plan_drop(&rig, &p->held, p->stream);
+		pthread_barrier_wait(&barrier);
+	}
+}
+
+/* `count` requests of `size` bytes at once, of which `fit` are served, each time; and some that
+ * give memory back meanwhile. All memory can be had by one request in the end. */
+static void rivals(
+	int count, int trims, size_t size, int fit, const char *const *settings)
+{
+	int least = count, most = 0, strange = 0, torn = 0;
+	struct CUstream_st *s;
+	uint64_t all;
+
+	rig_open(&rig, settings);
+	s = rig_stream(&rig);
+	pthread_barrier_init(&barrier, NULL, (unsigned)(count + trims) + 1);
+	stop = false;
+	for (int i = 0; i < count + trims; i++) {
+		parts[i] = (struct part){.stream = rig_stream(&rig),
+			.held = {.size = size},
+			.trims = i >= count};
+		pthread_create(&parts[i].thread, NULL, compete, &parts[i]);
+	}
+	for (int n = 0; n < rounds; n++) {
+		char rules[256];
+		int served = 0;
+
+		snprintf(rules, sizeof(rules),
+			"create:p=300000:delay=80:seed=%d;map:p=200000:delay=60:seed=%d;"
+			"unmap:p=300000:delay=70:seed=%d;release:p=200000:delay=50:seed=%d",
+			4 * n, 4 * n + 1, 4 * n + 2, 4 * n + 3);
+		glk_fault_set(rig.drv, rules);
+		pthread_barrier_wait(&barrier);
+		pthread_barrier_wait(&barrier);
+		for (int i = 0; i < count; i++) {
+			served += !parts[i].err;
+			strange += parts[i].err && parts[i].err != -ENOMEM;
+		}
+		least = served < least ? served : least;
+		most = served > most ? served : most;
+		pthread_barrier_wait(&barrier);
+		for (int i = 0; i < count + trims; i++)
+			torn += !parts[i].whole;
+	}
+	stop = true;
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < count + trims; i++)
+		pthread_join(parts[i].thread, NULL);
+	pthread_barrier_destroy(&barrier);
+	glk_fault_set(rig.drv, "off");
+	tap_note("%d of %zu MiB: %d to %d served", count, size >> 20, least, most);
+	ok(least >= fit, "%d of %d are served each time", fit, count);
+	is_int(strange, 0, "the others are told that there is no memory");
+	is_int(torn, 0, "nobody has memory of another one");
+	is_sound(&rig, "the books agree");
+	all = rig_alloc(&rig, BUDGET, s);
+	ok(all, "all memory can be had by one request");
+	rig_free(&rig, all, s);
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	static const char *const budget[] = {"pool.budget=200MiB", NULL};
+	static const char *const lean[] = {
+		"pool.budget=200MiB", "policy.bins=0", "map.aliases=3", NULL};
+	/* addresses are what is short */
+	static const char *const narrow[] = {
+		"soft.memory=4GiB", "map.span=1GiB", "policy.bins=0", NULL};
+	const char *given = getenv("GLAKE_TEST_ROUNDS");
+
+	tap_plan_later();
+	rounds = given ? atoi(given) : 200;
+	rivals(2, 0, BUDGET / 100 * 60, 1, budget);
+	rivals(3, 0, BUDGET / 100 * 40, 2, lean);
+	rivals(8, 0, BUDGET / 100 * 30, 3, budget);
+	rivals(3, 1, BUDGET / 100 * 40, 2, budget);
+	rounds = rounds / 10 + 1;
+	rivals(2, 2, 600 * MIB, 1, narrow);
+	rivals(3, 2, 300 * MIB, 3, narrow);
+	return tap_done();
+}
