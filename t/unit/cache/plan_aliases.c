@@ -159,6 +159,70 @@ static void of_a_page_in_hands(int err)
 	tap_expect_log(tap.logs - tap.expected);
 }
 
+#define STRANDED 12
+
+/* So much memory is stranded that an idle page gives no part of itself to a place that it reaches
+ * beyond: it goes first, and others have not its place until it is gone. */
+static void at_the_end(const struct plan_op *op, int err)
+{
+	struct errand e = {.fn = errand_alloc, .size = 10 * MIB};
+	struct held page[STRANDED], apart[STRANDED + 1], hole, live, list[4];
+	struct CUstream_st *s;
+	struct rig rig;
+	struct glk_node *node;
+	uint64_t unused;
+	bool same = true;
+	int missed = 0;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"policy.bins=0", "pool.budget=206MiB", NULL});
+	s = rig_stream(&rig);
+	plan_take(&rig, &live, 60 * MIB, s);
+	for (int i = 0; i < STRANDED; i++) {
+		plan_take(&rig, &page[i], 8 * MIB, s);
+		plan_take(&rig, &apart[i], 2 * MIB, s);
+	}
+	plan_take(&rig, &hole, 16 * MIB, s);
+	plan_take(&rig, &apart[STRANDED], 2 * MIB, s);
+	for (int i = 0; i < STRANDED; i++) {
+		plan_drop(&rig, &page[i], s);
+		plan_take(&rig, &page[i], 4 * MIB + 512, s);
+	}
+	same &= plan_drop(&rig, &hole, s);
+	e.rig = &rig;
+	e.stream = s;
+	/* pages that are mapped nowhere would do */
+	node = rig.cache.node;
+	is_int(glk_cache_trim(&rig.cache,
+		       glk_load_relaxed(&node->held) - glk_node_free(node), &unused),
+		0, "memory is short");
+	glk_store_relaxed(&node->budget, glk_load_relaxed(&node->held) + 4 * MIB);
+	ok(glk_supply_tight(&rig.cache.arena, e.size), "and much of it stranded");
+	ok(gate_send(&e, op->op, 1), "for a place with a part of a page one stands in %s",
+		op->name);
+	ok(op->op != GLK_OP_unmap || rig.cache.arena.map.claims, "which is its plan's");
+	for (int i = 0; i < 3; i++)
+		missed += plan_take(&rig, &list[i], (size_t)(i + 1) * MIB + 512, s) != 0;
+	is_int(missed, 0, "others are served");
+	same &= plan_drop(&rig, &list[1], s);
+	is_int(gate_end(&e, err), err, "it ends as the call does");
+	list[3] = plan_got(&e);
+	for (int i = 0; i < 3; i++)
+		ok(!plan_overlap(&list[3], &list[i]), "blocks lie apart");
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < 4; i++)
+		same &= plan_drop(&rig, &list[i], s);
+	for (int i = 0; i < STRANDED; i++)
+		same &= plan_drop(&rig, &page[i], s);
+	same &= plan_drop(&rig, &live, s);
+	for (int i = 0; i <= STRANDED; i++)
+		same &= plan_drop(&rig, &apart[i], s);
+	ok(same, "they keep what was written");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+	tap_expect_log(tap.logs - tap.expected);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -170,5 +234,9 @@ int main(void)
 	}
 	of_a_page_in_hands(0);
 	of_a_page_in_hands(-EIO);
+	for (size_t i = 0; i < PLAN_OPS - 1; i++) {
+		at_the_end(&plan_ops[i], 0);
+		at_the_end(&plan_ops[i], -EIO);
+	}
 	return tap_done();
 }
