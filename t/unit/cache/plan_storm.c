@@ -5,6 +5,8 @@
  */
 #include "plan_parts.h"
 
+#include "cache/ahead.h"
+
 #include "seed.h"
 
 #include <errno.h>
@@ -262,6 +264,9 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 	pthread_join(device, NULL);
 	glk_fault_set(rig.drv, "off");
 	glk_store_relaxed(&rig.cache.node->budget, budget);
+	glk_lock(&rig.cache.lock);
+	glk_ahead_rest(&rig.cache);
+	glk_unlock(&rig.cache.lock);
 	tap_note("%s: %" PRIu32 " served, %" PRIu32 " refused, %" PRIu32
 		 " pools, %" PRIu64 " stitched, %" PRIu64 " MiB lost",
 		name, glk_load_relaxed(&served), glk_load_relaxed(&refused),
@@ -278,7 +283,7 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : 1800;
+	long ms = long_run ? atol(long_run) : 1200;
 
 	tap_plan_later();
 	seed = seed_start();
@@ -291,6 +296,13 @@ int main(void)
 	live("without a budget", false, ms,
 		(const char *const[]){"soft.streams=stepped", "soft.memory=600MiB",
 			"policy.target=1", "map.span=4GiB", NULL});
+	live("patient", false, ms,
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=500MiB", "stream.opportunistic=no", "map.aliases=2",
+			NULL});
+	live("ahead", false, ms,
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=600MiB", "pool.ahead=64MiB", "map.span=2GiB", NULL});
 	live("keeps memory", true, ms,
 		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
 			"pool.budget=900MiB", "map.aliases=3", "map.span=8GiB", NULL});
