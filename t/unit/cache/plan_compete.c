@@ -101,6 +101,42 @@ static void rivals(
 	rig_close(&rig, 0);
 }
 
+/* All requests. */
+static bool is_for_all(struct CUstream_st *stream, void *arg)
+{
+	return true;
+}
+
+/* A request of a pool reserves addresses, the last that there may be; but another one has had them
+ * meanwhile, and left enough. */
+static void both_extend(void)
+{
+	struct errand e = {.fn = errand_alloc, .size = 500 * MIB};
+	uint64_t first, second;
+	struct CUstream_st *s;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"soft.memory=4GiB", "map.span=4GiB", NULL});
+	s = rig_stream(&rig);
+	e.rig = &rig;
+	e.stream = rig_stream(&rig);
+	is_int(rig_begin_for(&rig, 1, is_for_all, NULL), 0, "a pool begins");
+	first = rig_alloc(&rig, 1700 * MIB, s);
+	ok(first, "its addresses are almost all in use");
+	ok(gate_send(&e, GLK_OP_reserve, 1), "a request reserves more");
+	second = rig_alloc(&rig, 500 * MIB, s);
+	ok(second, "another one was faster");
+	is_int(gate_end(&e, 0), 0, "and left enough for both");
+	is_int(rig_end_pool(&rig, 1), 0, "the pool ends");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, first, s);
+	rig_free(&rig, second, s);
+	if (e.addr)
+		rig_free(&rig, e.addr, s);
+	is_int(rig_release(&rig, 1), 0, "and goes");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	static const char *const budget[] = {"pool.budget=200MiB", NULL};
@@ -112,7 +148,7 @@ int main(void)
 	const char *given = getenv("GLAKE_TEST_ROUNDS");
 
 	tap_plan_later();
-	rounds = given ? atoi(given) : 200;
+	rounds = given ? atoi(given) : 100;
 	rivals(2, 0, BUDGET / 100 * 60, 1, budget);
 	rivals(3, 0, BUDGET / 100 * 40, 2, lean);
 	rivals(8, 0, BUDGET / 100 * 30, 3, budget);
@@ -120,5 +156,6 @@ int main(void)
 	rounds = rounds / 10 + 1;
 	rivals(2, 2, 600 * MIB, 1, narrow);
 	rivals(3, 2, 300 * MIB, 3, narrow);
+	both_extend();
 	return tap_done();
 }
