@@ -137,6 +137,45 @@ static void both_extend(void)
 	rig_close(&rig, 0);
 }
 
+/* All slots but one that small blocks may have for themselves are theirs: two requests are about to
+ * add one. */
+static void last_of_the_small(void)
+{
+	struct errand e = {.fn = errand_alloc, .size = 200 << 10};
+	struct CUstream_st *s;
+	uint64_t syncs, addr = 0;
+	struct glk_slab *nests;
+	struct glk_map *map;
+	uint32_t hole;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"map.span=1GiB", "policy.bins=0", NULL});
+	s = rig_stream(&rig);
+	e.rig = &rig;
+	e.stream = rig_stream(&rig);
+	is_int(rig_begin_for(&rig, 1, is_for_all, NULL), 0, "a pool begins");
+	ok(rig_alloc(&rig, 200 << 10, s), "a small block");
+	map = &glk_graphs(&rig.cache)->at[0].arena.map;
+	nests = &map->nests;
+	while (glk_load_relaxed(&nests->live) < nests->max - 1 ||
+		glk_tree_find(map, &map->nested, 200 << 10, &hole, 1)) {
+		if (!rig_alloc(&rig, 200 << 10, s))
+			tap_bail(rig_error().text);
+	}
+	syncs = rig_calls(&rig, GLAKE_CALL_SYNC);
+	ok(gate_send(&e, GLK_OP_map, 1),
+		"a request is about to add a slot for small blocks");
+	is_int(rig_try(&rig, 200 << 10, s, 0, &addr), 0, "another one has the last");
+	is_int((int64_t)glk_load_relaxed(&nests->live), (int64_t)nests->max,
+		"there are no more");
+	is_int(gate_end(&e, 0), 0, "the first one is served elsewhere");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_SYNC) - syncs), 0,
+		"and waits for nobody");
+	rig_end_pool(&rig, 1);
+	is_sound(&rig, "the books agree");
+	rig_end(&rig);
+}
+
 int main(void)
 {
 	static const char *const budget[] = {"pool.budget=200MiB", NULL};
@@ -157,5 +196,6 @@ int main(void)
 	rivals(2, 2, 600 * MIB, 1, narrow);
 	rivals(3, 2, 300 * MIB, 3, narrow);
 	both_extend();
+	last_of_the_small();
 	return tap_done();
 }
