@@ -31,15 +31,17 @@ static void try_ahead(
 static int search(
 	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
 {
+	struct glk_cache *gpu = arena->gpu;
 	struct glk_map *map = &arena->map;
 	int err = glk_fit_search(map, want, ret_fit);
 
 	for (int i = 0; i < LOOKS && err; i++) {
-		uint64_t had = map->size;
+		unsigned ranges = map->ranges;
+		uint64_t ended = gpu->plans.ended;
 
-		/* others may have reserved some meanwhile */
-		if (glk_map_extend(map, want->size) && map->size == had &&
-			!glk_plan_wait(arena->gpu))
+		/* while that failed others may have had the last that there may be, for both */
+		if (glk_map_extend(map, want->size) && map->ranges == ranges &&
+			gpu->plans.ended == ended && !glk_plan_wait(gpu))
 			break;
 		err = glk_fit_search(map, want, ret_fit);
 	}

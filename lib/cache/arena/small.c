@@ -31,6 +31,12 @@ static uint32_t choose(
 	return best;
 }
 
+/* Whether all slots that small blocks may have for themselves are theirs. */
+static bool is_full(const struct glk_map *map)
+{
+	return glk_load_relaxed(&map->nests.live) >= map->nests.max;
+}
+
 /* A slot for small blocks: its free extent. */
 static int open_nest(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_fit *fit, uint32_t *ret_extent)
@@ -52,6 +58,9 @@ static int open_nest(struct glk_arena *arena, struct glk_request *request,
 	err = glk_nest_open(map, *ret_extent);
 	if (!err)
 		return 0;
+	/* others had the last one meanwhile */
+	if (is_full(map))
+		err = -ENOSPC;
 	glk_slots_leave(map, slot, slot, &never);
 give_back:
 	glk_extent_give_back(map, *ret_extent);
@@ -65,12 +74,6 @@ static bool is_sparse(const struct glk_map *map)
 	uint64_t bytes = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
 
 	return map->nested_taken < bytes - bytes / 4;
-}
-
-/* Whether all slots that small blocks may have for themselves are theirs. */
-static bool is_full(const struct glk_map *map)
-{
-	return glk_load_relaxed(&map->nests.live) >= map->nests.max;
 }
 
 static int find_hole(

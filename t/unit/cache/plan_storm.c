@@ -3,7 +3,9 @@
  * Plans of several threads, whose calls of the driver are held up and fail by chance, near the
  * budget. Each block is written from end to end, so that two of them that share memory tell.
  */
-#include "unit/cache/rig.h"
+#include "plan_parts.h"
+
+#include "cache/ahead.h"
 
 #include "seed.h"
 
@@ -17,19 +19,15 @@
 #define HELD	12
 #define LIVES	4
 
-struct held {
-	uint64_t addr;
-	size_t size;
-	uint64_t mark;
-};
-
 static struct rig rig;
-static struct CUstream_st *streams[STREAMS];
+static struct CUstream_st *streams[STREAMS], *own[THREADS];
+static uint64_t seeds[THREADS];
+static bool changes; /* of the budget and of rights, and captures */
 static glk_atomic(bool) stop;
-static glk_atomic(uint32_t) wrong, refused, served;
-static uint64_t seed;
+static glk_atomic(uint32_t) wrong, refused, served, captured;
+static uint64_t seed, budget;
 
-static void count(const char *what)
+static void count_error(const char *what)
 {
 	if (!glk_add_relaxed(&wrong, 1))
 		tap_note("%s: %s", what, rig_error().text);
@@ -53,32 +51,12 @@ static size_t draw_size(uint64_t *state)
 	}
 }
 
-/* A word in each 32 KiB, and the last one. */
-static void write_marks(const struct held *h)
-{
-	size_t last = (h->size - 8) & ~(size_t)7;
-
-	for (size_t at = 0; at <= last; at += 32 << 10)
-		*(uint64_t *)(h->addr + at) = h->mark + at;
-	*(uint64_t *)(h->addr + last) = h->mark + last;
-}
-
-static bool has_marks(const struct held *h)
-{
-	size_t last = (h->size - 8) & ~(size_t)7;
-	bool same = *(uint64_t *)(h->addr + last) == h->mark + last;
-
-	for (size_t at = 0; at <= last && same; at += 32 << 10)
-		same = *(uint64_t *)(h->addr + at) == h->mark + at;
-	return same;
-}
-
 static void drop(struct held *h, uint64_t *state)
 {
 	if (!has_marks(h))
-		count("memory of two blocks");
+		count_error("memory of two blocks");
 	if (rig_free(&rig, h->addr, streams[seed_below(state, STREAMS)]))
-		count("a block refused");
+		count_error("a block refused");
 	h->addr = 0;
 }
 
@@ -99,7 +77,7 @@ static void make(struct held *h, uint64_t *state)
 	h->addr = 0;
 	glk_add_relaxed(&refused, 1);
 	if (err != -ENOMEM && err != -EIO && err != -EBUSY)
-		count("an error that is none of the documented ones");
+		count_error("an error that is none of the documented ones");
 }
 
 /* All tables are whole between requests. */
@@ -108,13 +86,93 @@ static void verify(void)
 	glk_lock(&rig.cache.lock);
 	glk_plan_close(&rig.cache);
 	if (glk_map_verify(&rig.cache.arena.map))
-		count("the books");
+		count_error("the books");
 	glk_plan_open(&rig.cache);
 	glk_unlock(&rig.cache.lock);
 }
 
+/* A pool of a graph, on a stream that nobody else has: captured, replayed, and gone. `n` is the
+ * thread's own number. */
+static void capture(unsigned n, uint64_t *state)
+{
+	struct CUstream_st *s = own[n];
+	uint64_t pool = n + 1;
+	struct held held[3] = {0};
+	uint32_t graph;
+	int count = 0;
+
+	if (rig_begin(&rig, pool, s)) {
+		count_error("a pool refused");
+		return;
+	}
+	if (glk_soft_capture_begin(rig.drv, 0, s)) {
+		rig_end_pool(&rig, pool);
+		rig_release(&rig, pool);
+		return;
+	}
+	for (; count < 3; count++) {
+		struct held *h = &held[count];
+
+		h->size = draw_size(state) / 2 + 512;
+		h->mark = seed_next(state);
+		if (rig_try(&rig, h->size, s, 0, &h->addr))
+			break;
+		write_marks(h);
+		if (!seed_below(state, 3) && has_marks(h) && !rig_free(&rig, h->addr, s))
+			h->addr = 0;
+	}
+	if (glk_soft_capture_end(rig.drv, 0, s, &graph))
+		count_error("a capture was broken");
+	if (rig_end_pool(&rig, pool))
+		count_error("a pool did not end");
+	for (int i = 0; i < count; i++) {
+		if (held[i].addr && !has_marks(&held[i]))
+			count_error("memory of two blocks, one of a pool");
+		if (held[i].addr && rig_free(&rig, held[i].addr, s))
+			count_error("a block of a pool refused");
+	}
+	if (glk_soft_graph_free(rig.drv, graph))
+		count_error("no graph");
+	rig_release(&rig, pool);
+	glk_add_relaxed(&captured, 1);
+}
+
+/* Rights change by mapping the memory of the software device once more, which ThreadSanitizer takes
+ * for a write. */
+#ifdef __SANITIZE_THREAD__
+#define PEERS 0
+#else
+#define PEERS 1
+#endif
+
+/* What changes for all: the budget, the rights of a peer, the figures. */
+static void change(uint64_t *state)
+{
+	struct glake_stats s;
+
+	switch (seed_below(state, 4)) {
+	case 0:
+		glk_store_relaxed(
+			&rig.cache.node->budget, budget / 4 + seed_below(state, budget));
+		break;
+	case 1:
+		glk_store_relaxed(&rig.cache.node->budget, budget);
+		break;
+	case 2:
+		if (PEERS)
+			glk_cache_peer(&rig.cache, 1, seed_below(state, 2));
+		break;
+	default:
+		glk_cache_reset_peaks(&rig.cache);
+		s = rig_figures(&rig);
+		if (s.free_pages > s.mapped + s.reserved)
+			count_error("figures");
+	}
+}
+
 static void *run(void *arg)
 {
+	unsigned n = (unsigned)((uint64_t *)arg - seeds);
 	uint64_t state = *(uint64_t *)arg, unused;
 	struct held held[HELD] = {0};
 
@@ -133,6 +191,10 @@ static void *run(void *arg)
 				&rig.cache, seed_below(&state, 400) * MIB, &unused);
 		else if (what < 12)
 			rig_flush(&rig);
+		else if (changes && what < 18)
+			change(&state);
+		else if (changes && what < 24)
+			capture(n, &state);
 	}
 	for (int i = 0; i < HELD; i++) {
 		if (held[i].addr)
@@ -167,7 +229,7 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 		"set_access:p=%d";
 	static const char *const kept = ";unmap:p=%d;release:p=%d";
 	pthread_t thread[THREADS], device;
-	uint64_t seeds[THREADS], state = seed_thread(seed, 77);
+	uint64_t state = seed_thread(seed, 77);
 	char rules[512];
 	int used, n = (int)seed_below(&state, 1000);
 	struct rig_end end;
@@ -175,6 +237,10 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 	rig_open(&rig, settings);
 	for (int i = 0; i < STREAMS; i++)
 		streams[i] = rig_stream(&rig);
+	for (int i = 0; i < THREADS; i++)
+		own[i] = rig_stream(&rig);
+	budget = glk_load_relaxed(&rig.cache.node->budget);
+	changes = budget != UINT64_MAX;
 	glk_store_relaxed(&stop, false);
 	glk_store_relaxed(&wrong, 0);
 	glk_store_relaxed(&served, 0);
@@ -197,10 +263,15 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 		pthread_join(thread[i], NULL);
 	pthread_join(device, NULL);
 	glk_fault_set(rig.drv, "off");
-	tap_note("%s: %" PRIu32 " served, %" PRIu32 " refused, %" PRIu64
-		 " stitched, %" PRIu64 " MiB lost",
+	glk_store_relaxed(&rig.cache.node->budget, budget);
+	glk_lock(&rig.cache.lock);
+	glk_ahead_rest(&rig.cache);
+	glk_unlock(&rig.cache.lock);
+	tap_note("%s: %" PRIu32 " served, %" PRIu32 " refused, %" PRIu32
+		 " pools, %" PRIu64 " stitched, %" PRIu64 " MiB lost",
 		name, glk_load_relaxed(&served), glk_load_relaxed(&refused),
-		rig_figures(&rig).stitches, rig_figures(&rig).lost >> 20);
+		glk_load_relaxed(&captured), rig_figures(&rig).stitches,
+		rig_figures(&rig).lost >> 20);
 	is_int(glk_load_relaxed(&wrong), 0, "blocks keep what was written");
 	ok(keeps || !rig_figures(&rig).lost, "%s: nothing is lost", name);
 	is_sound(&rig, "the books agree");
@@ -212,21 +283,28 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : 1800;
+	long ms = long_run ? atol(long_run) : 1200;
 
 	tap_plan_later();
 	seed = seed_start();
 	live("near the budget", false, ms,
-		(const char *const[]){"soft.streams=stepped", "pool.budget=600MiB",
-			"map.aliases=4", "map.span=64GiB", NULL});
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=600MiB", "map.aliases=4", "map.span=64GiB", NULL});
 	live("few addresses", false, ms,
-		(const char *const[]){"soft.streams=stepped", "pool.budget=400MiB",
-			"map.span=1GiB", "policy.bins=0", NULL});
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=400MiB", "map.span=1GiB", "policy.bins=0", NULL});
 	live("without a budget", false, ms,
 		(const char *const[]){"soft.streams=stepped", "soft.memory=600MiB",
 			"policy.target=1", "map.span=4GiB", NULL});
+	live("patient", false, ms,
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=500MiB", "stream.opportunistic=no", "map.aliases=2",
+			NULL});
+	live("ahead", false, ms,
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=600MiB", "pool.ahead=64MiB", "map.span=2GiB", NULL});
 	live("keeps memory", true, ms,
-		(const char *const[]){"soft.streams=stepped", "pool.budget=900MiB",
-			"map.aliases=3", "map.span=8GiB", NULL});
+		(const char *const[]){"soft.streams=stepped", "soft.gpus=2",
+			"pool.budget=900MiB", "map.aliases=3", "map.span=8GiB", NULL});
 	return tap_done();
 }

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Requests and frees of others go through beside a plan that stands in a call of the driver, and
+ * take nothing of its memory; when the call fails all is as it was. */
+#include "plan_parts.h"
+
+#define FRAGMENTS 8
+
+/* Every second of these is free, and its pages lie idle. */
+static void fragment(struct rig *rig, struct held *held, struct CUstream_st *stream)
+{
+	for (int i = 0; i < FRAGMENTS; i++) {
+		if (plan_take(rig, &held[i], 24 * MIB, stream))
+			tap_bail(rig_error().text);
+	}
+	for (int i = 0; i < FRAGMENTS; i += 2)
+		plan_drop(rig, &held[i], stream);
+	rig_flush(rig);
+}
+
+static bool all_apart(const struct held *list, int count)
+{
+	bool apart = true;
+
+	for (int i = 0; i < count; i++) {
+		for (int j = 0; j < i; j++)
+			apart &= !plan_overlap(&list[i], &list[j]);
+	}
+	return apart;
+}
+
+/* Blocks of all kinds, some of them freed again: what B does. */
+static void live_beside(
+	struct rig *rig, struct held *list, int count, struct CUstream_st *b)
+{
+	static const size_t sizes[] = {700, 24 * MIB, 100 << 10, 3 * MIB + 4096, 40 * MIB,
+		700, 2 * MIB, 5 * MIB, 256 << 10, 8 * MIB};
+	int missed = 0, torn = 0;
+
+	for (int i = 0; i < count; i++)
+		missed += plan_take(rig, &list[i], sizes[i % 10], b) != 0;
+	for (int i = 0; i < count; i += 3)
+		torn += !plan_drop(rig, &list[i], b);
+	for (int i = 0; i < count; i += 3)
+		missed += plan_take(rig, &list[i], sizes[(i + 5) % 10], b) != 0;
+	is_int(missed, 0, "meanwhile all others are served");
+	is_int(torn, 0, "and may free");
+}
+
+/* A needs a page of its own, for which idle ones have to go: it stands in each of its calls. */
+static void others_go_on(const struct plan_op *op, int err)
+{
+	struct errand e = {
+		.fn = errand_alloc, .size = 72 * MIB, .flags = GLAKE_ALLOC_CONTIGUOUS};
+	struct held held[FRAGMENTS], list[13];
+	struct CUstream_st *b;
+	struct rig rig;
+	int torn = 0, got;
+
+	gate_open_rig(&rig, (const char *const[]){"pool.budget=400MiB", NULL});
+	e.rig = &rig;
+	e.stream = rig_stream(&rig);
+	b = rig_stream(&rig);
+	fragment(&rig, held, b);
+	ok(gate_send(&e, op->op, 1), "a request stands in %s", op->name);
+	live_beside(&rig, list, 12, b);
+	ok(!glk_load_acquire(&e.done), "and are done before it");
+	got = gate_end(&e, err);
+	/* what goes back to the driver is no matter of the request */
+	is_int(got, op->op == GLK_OP_unmap || op->op == GLK_OP_release ? 0 : err,
+		"it ends as the call does");
+	list[12] = plan_got(&e);
+	ok(all_apart(list, 13), "blocks lie apart");
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < 13; i++)
+		torn += !plan_drop(&rig, &list[i], b);
+	for (int i = 1; i < FRAGMENTS; i += 2)
+		torn += !plan_drop(&rig, &held[i], b);
+	is_int(torn, 0, "and keep what was written");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+	tap_expect_log(tap.logs - tap.expected);
+}
+
+/* A block between two others, with which it shares its first and its last slot: they are freed, and
+ * what lies idle goes to the driver, while its middle is about to be mapped. */
+static void neighbours_go(const struct plan_op *op, int err)
+{
+	struct errand e = {.fn = errand_alloc, .size = 6 * MIB};
+	struct held side[2], middle, got;
+	struct CUstream_st *s;
+	uint64_t unused, base;
+	struct rig rig;
+
+	gate_open_rig(&rig, (const char *const[]){"policy.bins=0", NULL});
+	e.rig = &rig;
+	s = rig_stream(&rig);
+	e.stream = rig_stream(&rig);
+	plan_take(&rig, &side[0], 3 * MIB, s);
+	plan_take(&rig, &middle, 6 * MIB, s);
+	plan_take(&rig, &side[1], 3 * MIB, s);
+	base = side[0].addr;
+	is_int((int64_t)(side[1].addr - base), 9 * (int64_t)MIB, "three in a row");
+	plan_drop(&rig, &middle, s);
+	glk_cache_trim(&rig.cache, 0, &unused);
+	ok(gate_send(&e, op->op, 1), "between two others one stands in %s", op->name);
+	ok(plan_drop(&rig, &side[0], s) && plan_drop(&rig, &side[1], s), "they go");
+	is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "and what lies idle does");
+	is_int(gate_end(&e, err), err, "it ends as the call does");
+	got = plan_got(&e);
+	is_sound(&rig, "the books agree");
+	if (!err) {
+		is_int((int64_t)(got.addr - base), 3 * (int64_t)MIB,
+			"it lies between them");
+		is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "and is not idle");
+		is_int((int64_t)rig_figures(&rig).reserved, 8 * (int64_t)MIB,
+			"nor part of it");
+		ok(plan_drop(&rig, &got, s), "it keeps what was written");
+	}
+	glk_cache_trim(&rig.cache, 0, &unused);
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is left behind");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* The same beside others that take what the neighbours leave. */
+static void neighbours_change(const struct plan_op *op, int err)
+{
+	struct errand e = {.fn = errand_alloc, .size = 6 * MIB};
+	struct held side[2], middle, list[3];
+	struct CUstream_st *s;
+	uint64_t unused;
+	struct rig rig;
+
+	gate_open_rig(&rig, (const char *const[]){"policy.bins=0", NULL});
+	e.rig = &rig;
+	s = rig_stream(&rig);
+	e.stream = rig_stream(&rig);
+	plan_take(&rig, &side[0], 3 * MIB, s);
+	plan_take(&rig, &middle, 6 * MIB, s);
+	plan_take(&rig, &side[1], 3 * MIB, s);
+	plan_drop(&rig, &middle, s);
+	glk_cache_trim(&rig.cache, 0, &unused);
+	ok(gate_send(&e, op->op, 1), "between two others one stands in %s", op->name);
+	ok(plan_drop(&rig, &side[0], s) && plan_drop(&rig, &side[1], s), "they go");
+	is_int(plan_take(&rig, &list[0], 3 * MIB, s), 0, "another one comes");
+	is_int(plan_take(&rig, &list[1], 3 * MIB, s), 0, "and one more");
+	is_int(gate_end(&e, err), err, "it ends as the call does");
+	list[2] = plan_got(&e);
+	ok(all_apart(list, 3), "blocks lie apart");
+	is_sound(&rig, "the books agree");
+	ok(plan_drop(&rig, &list[0], s) && plan_drop(&rig, &list[1], s) &&
+			plan_drop(&rig, &list[2], s),
+		"and keep what was written");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	for (size_t i = 0; i < PLAN_OPS; i++) {
+		others_go_on(&plan_ops[i], 0);
+		others_go_on(&plan_ops[i], -EIO);
+	}
+	for (size_t i = 0; i < 3; i++) {
+		neighbours_go(&plan_ops[i], 0);
+		neighbours_go(&plan_ops[i], -EIO);
+		neighbours_change(&plan_ops[i], 0);
+		neighbours_change(&plan_ops[i], -EIO);
+	}
+	return tap_done();
+}
