@@ -203,7 +203,7 @@ int glk_block_give_back(
 }
 
 /* Frees a block of an arena without bins. */
-static int free_unbinned(
+static GLK_COLD int free_unbinned(
 	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_seat *seat = seat_of(cache);

@@ -129,7 +129,7 @@ static int try_block(
 	err = glk_extent_carve(map, fit.from, fit.offset, request->rounded, ret_extent);
 	if (err)
 		return err;
-	glk_extent_at(map, *ret_extent)->whole = whole;
+	glk_store_relaxed(&glk_extent_at(map, *ret_extent)->whole, whole);
 	err = glk_back(arena, request, *ret_extent);
 	if (err)
 		glk_extent_give_back(map, *ret_extent);
@@ -169,7 +169,7 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	struct glk_cache *gpu = arena->gpu;
 
 	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
-	e->stream = (uint16_t)request->stream->id;
+	glk_store_relaxed(&e->stream, (uint16_t)request->stream->id);
 	glk_store_relaxed(&e->bin, request->bin);
 	glk_lookup_enter(&arena->map, extent);
 	glk_seat_alloc(seat, request->size, e->size);

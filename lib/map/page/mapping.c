@@ -105,7 +105,8 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 		map->page_bytes += page->size;
 	glk_use_set(map, slot, last, page->aliases ? &never : &page->use);
 	for (uint32_t i = slot; i <= last; i++)
-		map->page[i] = id;
+		glk_store_release(
+			&map->page[i], id); /* pairs with: the look at a live block */
 	glk_bit_set(map->head, slot);
 	if (slot != last)
 		glk_bits_set(map->wide, slot, last);
@@ -208,7 +209,7 @@ static void unchain(struct glk_map *map, struct glk_mapping m, struct glk_page *
 	glk_bits_clear(map->wide, m.first, m.last);
 	glk_bit_clear(map->head, m.first);
 	for (uint32_t i = m.first; i <= m.last; i++)
-		map->page[i] = 0;
+		glk_store_release(&map->page[i], 0); /* likewise */
 	map->mapped_bytes -= page->size;
 	if (page->aliases == 1)
 		make_single(map, page);
