@@ -80,10 +80,9 @@ static int seek(struct glk_arena *arena, struct glk_request *request,
 	try_ahead(arena, want, ret_fit);
 	if (!ret_fit->maps && !ret_fit->waits)
 		return 0;
-	if (ret_fit->maps)
-		learned = glk_event_poll(streams);
-	else
-		learned = glk_event_peek(streams) | glk_event_poll_crowd(streams);
+	learned = ret_fit->maps ? glk_event_poll(streams) : glk_event_peek(streams);
+	if (!ret_fit->maps && glk_event_poll_crowd(streams))
+		learned = true;
 	if (!learned)
 		return 0;
 	err = search(arena, want, ret_fit);

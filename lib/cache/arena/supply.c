@@ -366,7 +366,7 @@ static int economise(struct order *o, uint64_t target)
 	return grow_all(o, UINT64_MAX);
 }
 
-/* Times that a request looks again since others have given memory up meanwhile. */
+/* Times that a request looks again since others have given memory up meanwhile, at the most. */
 #define LOOKS 64
 
 /* One try: what others left, and room that the ladder makes for the rest. */
@@ -386,18 +386,33 @@ static int climb_once(struct order *o)
 	return is_done(o) ? 0 : -ENOMEM;
 }
 
-/* The ladder, for all that is still missing. */
+/* Whether other threads have freed blocks since the last time. */
+static bool others_free(struct glk_cache *gpu, uint64_t *frees)
+{
+	uint64_t before = *frees;
+	struct glk_seats sum;
+
+	glk_seats_sum(gpu, &sum);
+	*frees = sum.frees;
+	return sum.frees != before;
+}
+
+/* The ladder, for all that is still missing: as long as others end their plans, or free blocks, which
+ * may lie beside those that keep a page from being given back. */
 static int climb(struct order *o)
 {
 	struct glk_cache *gpu = o->arena->gpu;
 	int err = -ENOMEM;
+	uint64_t frees = 0;
 
 	glk_plan_climb(gpu);
+	others_free(gpu, &frees);
 	for (int i = 0; i < LOOKS && err == -ENOMEM; i++) {
 		uint64_t ended = gpu->plans.ended;
 
 		err = climb_once(o);
-		if (err == -ENOMEM && !glk_plan_yield(gpu, ended))
+		if (err == -ENOMEM && !glk_plan_yield(gpu, ended) &&
+			!others_free(gpu, &frees))
 			break;
 	}
 	glk_plan_climbed(gpu);
