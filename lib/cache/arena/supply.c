@@ -367,7 +367,7 @@ static int economise(struct order *o, uint64_t target)
 }
 
 /* Times that a request looks again since others have given memory up meanwhile, at the most. */
-#define LOOKS 64
+#define LOOKS 8
 
 /* One try: what others left, and room that the ladder makes for the rest. */
 static int climb_once(struct order *o)
