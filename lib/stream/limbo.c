@@ -7,8 +7,9 @@
  * GPU. Nothing here waits for the GPU unless that was asked for: what is not ready stays mapped,
  * which costs addresses and no memory, and is asked for again later.
  *
- * No reader without a lock follows a mapping: who looks a block up pins it before it uses what
- * it found. So no grace period is waited for.
+ * Who looks a block up without the lock reads which pages it has, and looks again whether it is
+ * the same block; page descriptors stay where they are. So a mapping goes without a grace period;
+ * tables that go wait for one, in glk_map_fini().
  */
 #include "stream/stream.h"
 
