@@ -65,10 +65,14 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->oom = cache->oom;
 	s->hold_max = cache->lock.hold_max;
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
-	s->metadata = glk_slab_bytes(&cache->pool->pages) +
-		glk_slab_bytes(&cache->seats) + glk_slab_bytes(&cache->crowds) +
-		cache->last_row *
-			(sizeof(struct glk_row) + GLK_BINS * sizeof(struct glk_bin));
+	s->metadata = glk_slab_bytes(&cache->pool->pages);
+	/* the tables may just be made by another thread */
+	if (started)
+		s->metadata += glk_slab_bytes(&cache->seats) +
+			glk_slab_bytes(&cache->crowds) +
+			cache->last_row *
+				(sizeof(struct glk_row) +
+					GLK_BINS * sizeof(struct glk_bin));
 	if (started)
 		gather_map(&cache->arena.map, s);
 	gather_graphs(cache, s);
