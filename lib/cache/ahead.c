@@ -14,13 +14,6 @@
 /* ns without a miss after which the program rests. */
 #define REST 500000000
 
-/* Bytes that nobody uses. */
-static uint64_t idle_bytes(const struct glk_cache *cache)
-{
-	return (cache->arena.map.idle_slots << cache->arena.map.shift) +
-		glk_node_free(cache->node);
-}
-
 static bool may_grow(struct glk_ahead *a)
 {
 	const struct glk_cache *cache = a->cache;
@@ -33,7 +26,7 @@ static bool may_grow(struct glk_ahead *a)
 	if (held != a->refused)
 		a->refused = 0;
 	return !a->refused &&
-		idle_bytes(cache) + page <= (uint64_t)a->part << cache->arena.map.shift &&
+		glk_cache_idle(cache) + page <= (uint64_t)a->part << cache->arena.map.shift &&
 		a->size + page <= limit && held <= limit - a->size - page;
 }
 
@@ -162,7 +155,7 @@ static uint64_t excess(const struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
 	uint64_t most = glk_supply_target(cache, 0) + a->size;
-	uint64_t held = glk_load_relaxed(&cache->node->held), idle = idle_bytes(cache);
+	uint64_t held = glk_load_relaxed(&cache->node->held), idle = glk_cache_idle(cache);
 
 	if (held <= most || idle <= a->size)
 		return 0;

@@ -138,6 +138,14 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_get(
 	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
+/* Bytes that nobody uses: idle and free pages. Under the lock. */
+static inline uint64_t glk_cache_idle(const struct glk_cache *cache)
+{
+	const struct glk_map *map = &cache->arena.map;
+
+	return (map->idle_slots << map->shift) + glk_node_free(cache->node);
+}
+
 /* The GPU of the arena that its bins serve. */
 static inline struct glk_cache *glk_cache_binned(const struct glk_arena *arena)
 {

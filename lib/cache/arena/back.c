@@ -38,8 +38,8 @@ struct job {
 /* A run of slots without a page, and what is to be mapped there. */
 struct run {
 	uint32_t first, last;
-	uint32_t lead,
-		large; /* single pages at its beginning, then large ones; single ones */
+	uint32_t lead;	/* single pages at its beginning */
+	uint32_t large; /* large ones behind them; the rest are single ones again */
 };
 
 /* What would be mapped behind a run: at an end in a slot that others may use too, single pages. */

@@ -116,7 +116,7 @@ int glk_ladder_refuse(struct glk_cache *gpu, uint64_t size)
 			" that pool.pages allows",
 			gpu->device, pages->max);
 	glk_seats_sum(gpu, &sum);
-	idle = (map->idle_slots << map->shift) + glk_node_free(node);
+	idle = glk_cache_idle(gpu);
 	if (budget != UINT64_MAX)
 		snprintf(limit, sizeof(limit), "a budget of %" PRIu64, budget);
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,

@@ -226,8 +226,7 @@ static bool make_room(struct glk_arena *arena, const struct glk_request *request
 static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
-	const struct glk_map *map = &gpu->arena.map;
-	uint64_t idle = (map->idle_slots << map->shift) + glk_node_free(gpu->node);
+	uint64_t idle = glk_cache_idle(gpu);
 	uint64_t budget = glk_load_relaxed(&gpu->node->budget);
 	uint64_t held = glk_load_relaxed(&gpu->node->held), given;
 

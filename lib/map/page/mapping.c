@@ -104,9 +104,9 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	if (!page->aliases)
 		map->page_bytes += page->size;
 	glk_use_set(map, slot, last, page->aliases ? &never : &page->use);
+	/* pairs with: the look at the pages of a live block */
 	for (uint32_t i = slot; i <= last; i++)
-		glk_store_release(
-			&map->page[i], id); /* pairs with: the look at a live block */
+		glk_store_release(&map->page[i], id);
 	glk_bit_set(map->head, slot);
 	if (slot != last)
 		glk_bits_set(map->wide, slot, last);
