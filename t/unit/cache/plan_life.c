@@ -95,10 +95,11 @@ static void wait_for_waiters(struct rig *rig)
 	} while (!waits);
 }
 
-/* A request that finds no memory waits for one that may give some up. */
+/* A request that finds no memory waits for one that may give some up. It asks for more than the one
+ * page that A may have made and left. */
 static void budget_falls(const struct plan_op *op, int expected)
 {
-	struct errand e = {.fn = errand_alloc, .size = 8 * MIB};
+	struct errand e = {.fn = errand_alloc, .size = 12 * MIB};
 	struct held live, more;
 	struct scene sc;
 
