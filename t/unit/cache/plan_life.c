@@ -106,7 +106,7 @@ static void budget_falls(const struct plan_op *op, int expected)
 	set_up(&sc, (const char *const[]){"policy.bins=0", NULL});
 	plan_take(&sc.rig, &live, 30 * MIB, sc.b);
 	ok(gate_send(&sc.a, op->op, 1), "a request stands in %s", op->name);
-	glk_store_relaxed(&sc.rig.cache.node->budget, 8 * MIB);
+	glk_store_relaxed(&sc.rig.cache.node->budget, 16 * MIB);
 	e.rig = &sc.rig;
 	e.stream = sc.b;
 	pthread_create(&e.thread, NULL, gate_run, &e);
