@@ -275,7 +275,7 @@ int glk_clock_order(
 		err = wait_for(streams, stream, bit, use->tick, &seen);
 		/* no event to be had: what is left is to wait for all */
 		if (err && err != -ENODEV && err != -EAGAIN) {
-			err = glk_clock_sync(streams, use->streams);
+			err = glk_clock_sync_held(streams, use->streams);
 			seen = streams->tick;
 		}
 		if (err)
@@ -287,98 +287,4 @@ int glk_clock_order(
 	if (use->streams & ~glk_stream_mask(stream))
 		adopt(streams, use, stream);
 	return 0;
-}
-
-static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
-{
-	s->done = tick;
-	s->sure = tick;
-	glk_event_drop(streams, s);
-	glk_stream_settle(streams, s);
-}
-
-/* Another thread's default stream cannot be asked. */
-static bool captures(struct glk_streams *streams, struct glk_stream *s)
-{
-	return s->state == GLK_STREAM_LIVE && glk_event_here(s) && glk_event_ready(streams, s) == -EAGAIN &&
-		glk_stream_silent(s);
-}
-
-/* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */
-static bool is_capturing(struct glk_streams *streams)
-{
-	bool capturing = streams->captures > 0;
-
-	for (unsigned bit = 0; bit < GLK_STREAM_BITS && !capturing; bit++) {
-		uint32_t id = streams->by_bit[bit];
-
-		for (; id; id = glk_stream_at(streams, id)->next)
-			capturing |= captures(streams, glk_stream_at(streams, id));
-	}
-	return capturing;
-}
-
-int glk_clock_sync_all(struct glk_streams *streams)
-{
-	uint64_t tick = streams->tick;
-	int err;
-
-	if (is_capturing(streams))
-		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-			"GPU %d cannot be waited for while a graph is captured",
-			streams->device);
-	err = streams->drv->ops->device_sync(streams->drv, streams->device);
-	if (err)
-		return err;
-	for (unsigned bit = 0; bit < GLK_STREAM_BITS; bit++) {
-		uint32_t id = streams->by_bit[bit], next;
-
-		for (; id; id = next) {
-			next = glk_stream_at(streams, id)->next;
-			rest(streams, glk_stream_at(streams, id), tick);
-		}
-	}
-	return 0;
-}
-
-/* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. One that has ended
- * has its last event, if it has that. */
-static int sync_one(struct glk_streams *streams, struct glk_stream *s)
-{
-	struct glk_drv *drv = streams->drv;
-	uint64_t tick = streams->tick;
-	int err;
-
-	if (s->sure >= s->freed)
-		return 0;
-	if (s->count && glk_event_newest(s) >= s->freed) {
-		err = drv->ops->event_sync(drv, glk_event_last(s));
-	} else {
-		err = glk_event_ready(streams, s);
-		if (!err)
-			err = drv->ops->stream_sync(drv, streams->device, s->handle);
-	}
-	if (!err)
-		rest(streams, s, tick);
-	return err;
-}
-
-int glk_clock_sync(struct glk_streams *streams, uint64_t set)
-{
-	bool left = false;
-
-	for (; set; set &= set - 1) {
-		uint32_t id = streams->by_bit[__builtin_ctzll(set)], next;
-
-		for (; id; id = next) {
-			int err;
-
-			next = glk_stream_at(streams, id)->next;
-			err = sync_one(streams, glk_stream_at(streams, id));
-			if (err && err != -EAGAIN)
-				return err;
-			left |= err != 0;
-		}
-	}
-	return left ? glk_clock_sync_all(streams) : 0;
 }

@@ -33,8 +33,15 @@ static int take(struct glk_streams *streams, struct glk_drv_event **ret_event)
 	return err;
 }
 
+/* To the store; one that threads wait for goes there when the last of them was told. */
 static void give(struct glk_streams *streams, struct glk_drv_event *event)
 {
+	for (struct glk_await *a = streams->awaited; a; a = a->other) {
+		if (a->event == event) {
+			a->dropped = true;
+			return;
+		}
+	}
 	if (streams->events.count < SPARE) {
 		streams->events.spare[streams->events.count++] = event;
 		return;
@@ -53,10 +60,30 @@ static void drop_oldest(struct glk_streams *streams, struct glk_stream *s)
 		streams->flying &= ~glk_stream_mask(s);
 }
 
-void glk_event_drop(struct glk_streams *streams, struct glk_stream *s)
+void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
 {
-	while (s->count)
+	while (s->count && s->ring[s->head].tick <= tick)
 		drop_oldest(streams, s);
+}
+
+int glk_event_await(struct glk_streams *streams, struct glk_drv_event *event, bool held)
+{
+	struct glk_await self = {.event = event, .other = streams->awaited};
+	struct glk_await **link = &streams->awaited;
+	int err;
+
+	streams->awaited = &self;
+	if (!held)
+		glk_lock_pause(streams->gpu);
+	err = streams->drv->ops->event_sync(streams->drv, event);
+	if (!held)
+		glk_lock_resume(streams->gpu);
+	while (*link != &self)
+		link = &(*link)->other;
+	*link = self.other;
+	if (self.dropped)
+		give(streams, event);
+	return err;
 }
 
 void glk_event_fini(struct glk_streams *streams)

@@ -46,7 +46,8 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 		if (!streams->by_bit[s->bit])
 			streams->used &= ~glk_stream_mask(s);
 	}
-	glk_event_drop(streams, s);
+	glk_event_drop(streams, s, UINT64_MAX);
+	streams->settled++;
 	glk_poke_relaxed(&s->bit, GLK_STREAM_BITS);
 	s->next = 0;
 	s->prev = 0;

@@ -72,6 +72,13 @@ struct glk_stream {
 struct glk_stream_table;
 struct glk_note;
 
+/* A thread that waits for an event without the lock. */
+struct glk_await {
+	struct glk_drv_event *event;
+	struct glk_await *other;
+	bool dropped; /* nobody else has it any more: it is the thread's to give back */
+};
+
 /* Streams of the library that wait for events of the program, and as many as there are when
  * captures have drawn some in. */
 #define GLK_COLLECTORS	 4
@@ -109,6 +116,7 @@ struct glk_streams {
 	uint64_t records, waits;
 	uint64_t entered; /* streams that ever got a bit */
 	uint64_t ended;	  /* streams that ended, in whatever way */
+	uint64_t settled; /* those of them that went */
 	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
 	uint32_t
 		captures; /* pools of graphs that are open, so that one may be captured */
@@ -117,6 +125,10 @@ struct glk_streams {
 		unsigned count; /* of spare ones */
 		uint32_t made;	/* and not ended */
 	} events;
+	struct glk_await *awaited;
+	/* Threads that wait for the whole GPU, without the lock; and when the last was told. */
+	uint32_t syncing;
+	pthread_cond_t synced;
 	struct glk_note *notes;	     /* NULL: no event of the program is known */
 	uint64_t unmapped, released; /* bytes that went through limbo */
 	uint64_t held_back;	     /* times that something was not ready to go */
@@ -231,12 +243,20 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
  * for at present, which glk_clock_waits() knows from now on; or the driver's error. */
 int glk_clock_order(
 	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream);
-/* Waits for the work of a set of streams, each for itself where that is possible, and else for
- * the GPU. 0; -EBUSY (class CAPTURE) where a capture is in the way of that, with what could be
- * waited for finished all the same; or the driver's error. */
+/*
+ * sync.c, under the lock of the GPU, which is given up while waiting: for the work of a set of
+ * streams that was freed until now, each for itself where that is possible, and else for the GPU.
+ * 0; -EBUSY (class CAPTURE) where a capture is in the way of that, with what could be waited for
+ * finished all the same; or the driver's error.
+ */
 int glk_clock_sync(struct glk_streams *streams, uint64_t set);
 /* Waits for the whole GPU, for streams that nobody knows. Returns as above. */
 int glk_clock_sync_all(struct glk_streams *streams);
+/* The first of them, with the lock kept: where no event can be had, and where chance may decide
+ * nothing. */
+int glk_clock_sync_held(struct glk_streams *streams, uint64_t set);
+/* Returns when nobody waits for the whole GPU: a capture that began meanwhile would end. */
+void glk_clock_quiet(struct glk_streams *streams);
 
 /* event.c, under the lock of the GPU: events of the library. */
 /* Asks those in flight that were not asked before. Whether anything was learned. */
@@ -260,8 +280,11 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 uint64_t glk_event_newest(const struct glk_stream *s);
 /* That event; there is one. */
 struct glk_drv_event *glk_event_last(const struct glk_stream *s);
-/* Takes all events of a stream out of its ring. */
-void glk_event_drop(struct glk_streams *streams, struct glk_stream *s);
+/* Takes the events of a stream that cover no more than a tick out of its ring. */
+void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t tick);
+/* Waits for an event, which may leave its ring meanwhile: the lock is given up, unless `held`. 0 or
+ * the driver's error. */
+int glk_event_await(struct glk_streams *streams, struct glk_drv_event *event, bool held);
 /* Ends all that are spare. */
 void glk_event_fini(struct glk_streams *streams);
 

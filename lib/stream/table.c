@@ -139,6 +139,7 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 	t->size = TABLE_LEAST;
 	glk_store_release(&streams->table, t); /* pairs with: glk_stream_get */
 	glk_lock_init(&streams->lock, GLK_RANK_STREAM);
+	pthread_cond_init(&streams->synced, NULL);
 	return 0;
 }
 
@@ -149,12 +150,13 @@ void glk_streams_fini(struct glk_streams *streams)
 	if (!t)
 		return;
 	for (uint32_t id = 1; id <= glk_load_relaxed(&streams->slab.used); id++)
-		glk_event_drop(streams, glk_stream_at(streams, id));
+		glk_event_drop(streams, glk_stream_at(streams, id), UINT64_MAX);
 	glk_event_fini(streams);
 	glk_note_fini(streams);
 	glk_collect_fini(streams);
 	glk_region_free(t, table_bytes(t->size));
 	glk_slab_fini(&streams->slab);
+	pthread_cond_destroy(&streams->synced);
 	glk_lock_fini(&streams->lock);
 	glk_store_relaxed(&streams->table, NULL);
 }

@@ -178,6 +178,7 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 	if (err)
 		return err;
 	glk_lock(&cache->lock);
+	glk_clock_quiet(&cache->streams);
 	err = begin(cache, b, id);
 	glk_unlock(&cache->lock);
 	return err;

@@ -187,12 +187,12 @@ static void syncs(void)
 	glk_event_poll(&gpu.streams);
 	of_b = gpu_free(&gpu, b);
 	gpu_hold(&gpu, a, true);
-	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "the driver cannot wait");
+	is_int(gpu_sync_all(&gpu), -EBUSY, "the driver cannot wait");
 	ok(!glk_clock_finished(&gpu.streams, &of_a) &&
 			!glk_clock_finished(&gpu.streams, &of_b),
 		"nothing is known for it");
 	gpu_hold(&gpu, a, false);
-	is_int(glk_clock_sync_all(&gpu.streams), 0, "it waits for all work");
+	is_int(gpu_sync_all(&gpu), 0, "it waits for all work");
 	ok(glk_clock_finished(&gpu.streams, &of_a) &&
 			glk_clock_finished(&gpu.streams, &of_b),
 		"so all is done");
@@ -260,7 +260,7 @@ static void crowds(void)
 	is_int((int64_t)gpu.streams.waits, 1, "by one wait");
 	is_int(glk_clock_order(&gpu.streams, &own, x), 0, "its own");
 	is_int((int64_t)gpu.streams.waits, 1, "needs none");
-	glk_clock_sync_all(&gpu.streams);
+	gpu_sync_all(&gpu);
 
 	/* X is done until the tick of the memory and has freed more since, Y is not done */
 	of_y = gpu_free(&gpu, y);

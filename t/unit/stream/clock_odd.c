@@ -52,7 +52,7 @@ static void falls_back(void)
 	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
 		"which nobody can wait for");
 	is_int(gone->state, GLK_STREAM_GONE, "since it is gone");
-	is_int(glk_clock_sync_all(&gpu.streams), 0, "but with the whole GPU");
+	is_int(gpu_sync_all(&gpu), 0, "but with the whole GPU");
 	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), 0,
 		"after that it is free");
 	gpu_close(&gpu);
@@ -100,31 +100,31 @@ static void spares_captures(void)
 	b = gpu_stream(&gpu);
 	own = gpu_enter(&gpu, GLK_STREAM_PER_THREAD);
 	gpu_capture(&gpu, a);
-	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "a capture that nobody told of");
+	is_int(gpu_sync_all(&gpu), -EBUSY, "a capture that nobody told of");
 	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
 	is_int(gpu_capture_end(&gpu, a->handle), 0, "it is whole");
-	is_int(glk_clock_sync_all(&gpu.streams), 0, "after that the GPU is waited for");
+	is_int(gpu_sync_all(&gpu), 0, "after that the GPU is waited for");
 	gpu_capture(&gpu, own);
-	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "one on our own default stream");
+	is_int(gpu_sync_all(&gpu), -EBUSY, "one on our own default stream");
 	is_int(gpu_capture_end(&gpu, own->handle), 0, "is whole too");
 	gpu.streams.captures++;
-	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY,
+	is_int(gpu_sync_all(&gpu), -EBUSY,
 		"one of which only its pool is known");
 	gpu.streams.captures--;
 
 	/* streams that are not of it are waited for each for itself */
 	gpu_free(&gpu, b);
 	gpu_capture(&gpu, a);
-	is_int(glk_clock_sync(&gpu.streams, glk_stream_mask(b)), 0,
+	is_int(gpu_sync(&gpu, glk_stream_mask(b)), 0,
 		"a stream beside a capture");
 	is_int(gpu_pending(&gpu, b), 0, "has run");
 	gpu_free(&gpu, a);
 	gpu_free(&gpu, b);
-	is_int(glk_clock_sync(&gpu.streams, glk_stream_mask(a) | glk_stream_mask(b)),
+	is_int(gpu_sync(&gpu, glk_stream_mask(a) | glk_stream_mask(b)),
 		-EBUSY, "not the one that captures");
 	is_int((int64_t)b->done, (int64_t)b->freed, "but all that can be waited for");
 	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
-	is_int(glk_clock_sync(&gpu.streams, ~UINT64_C(0)), 0, "now all are");
+	is_int(gpu_sync(&gpu, ~UINT64_C(0)), 0, "now all are");
 	gpu_close(&gpu);
 }
 
@@ -278,7 +278,7 @@ static void is_gone_itself(void)
 	b = gpu_stream(&gpu);
 	use = gpu_free(&gpu, a);
 	glk_stream_lose(&gpu.streams, b);
-	glk_clock_sync_all(&gpu.streams);
+	gpu_sync_all(&gpu);
 	glk_stream_settle(&gpu.streams, b);
 	is_int(b->bit, GLK_STREAM_BITS, "a stream without a bit");
 	use.tick = gpu_free(&gpu, a).tick;

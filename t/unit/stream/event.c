@@ -271,7 +271,7 @@ static void stays_out(void)
 	glk_soft_run_all(gpu.drv);
 	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &before), "what was before is done");
-	is_int(glk_clock_sync_all(&gpu.streams), -EBUSY, "the GPU is not waited for");
+	is_int(gpu_sync_all(&gpu), -EBUSY, "the GPU is not waited for");
 	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
 	gpu.drv->ops->user_event_record(gpu.drv, 0, fork, joined->handle);
 	gpu.drv->ops->user_event_wait(gpu.drv, 0, a->handle, fork);

@@ -100,6 +100,26 @@ static inline struct glk_use gpu_free(struct gpu *gpu, struct glk_stream *stream
 	return use;
 }
 
+static inline int gpu_sync(struct gpu *gpu, uint64_t set)
+{
+	int err;
+
+	glk_lock(&gpu->lock);
+	err = glk_clock_sync(&gpu->streams, set);
+	glk_unlock(&gpu->lock);
+	return err;
+}
+
+static inline int gpu_sync_all(struct gpu *gpu)
+{
+	int err;
+
+	glk_lock(&gpu->lock);
+	err = glk_clock_sync_all(&gpu->streams);
+	glk_unlock(&gpu->lock);
+	return err;
+}
+
 static inline void gpu_hold(struct gpu *gpu, struct glk_stream *stream, bool hold)
 {
 	if (glk_soft_hold(gpu->drv, 0, stream->handle, hold))

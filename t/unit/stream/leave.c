@@ -172,7 +172,7 @@ static void is_lost(void)
 	is_int(gpu_known(&gpu), 3, "so it is still there");
 	new = glk_stream_enter(&gpu.streams, id);
 	ok(new->bit != bit, "and the new one has a bit of its own");
-	is_int(glk_clock_sync_all(&gpu.streams), 0, "until the GPU is waited for");
+	is_int(gpu_sync_all(&gpu), 0, "until the GPU is waited for");
 	ok(glk_clock_finished(&gpu.streams, &late), "then its memory is free");
 	is_int(gpu_known(&gpu), 2, "and its slot");
 	is_int(gpu.streams.by_bit[bit], 0, "and its bit");
@@ -203,7 +203,7 @@ static void is_noticed(void)
 	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
 		"nobody can wait for it");
 	gpu_says.back = NULL;
-	glk_clock_sync_all(&gpu.streams);
+	gpu_sync_all(&gpu);
 
 	/* one that never got a bit is gone at once */
 	handle = gpu_handle(&gpu);
@@ -226,7 +226,7 @@ static void is_noticed(void)
 	glk_stream_lose(&gpu.streams, a);
 	is_int(gpu_known(&gpu), 2, "losing it once more does nothing");
 	is_int(glk_stream_leave(&gpu.streams, handle), -ENOENT, "nor can it be ended");
-	glk_clock_sync_all(&gpu.streams);
+	gpu_sync_all(&gpu);
 	is_int(gpu_known(&gpu), 1, "until the GPU was waited for");
 	gpu_close(&gpu);
 }
@@ -335,7 +335,7 @@ static void is_not_mistaken(void)
 	is_int(glk_stream_leave(&gpu.streams, a->handle), 0,
 		"the one that has its handle now does not");
 	is_int(a->state, GLK_STREAM_GONE, "the old one is gone");
-	is_int(glk_clock_sync_all(&gpu.streams), 0, "and was when the GPU is idle");
+	is_int(gpu_sync_all(&gpu), 0, "and was when the GPU is idle");
 	is_int(gpu_known(&gpu), 0, "nothing is left of it");
 	gpu_close(&gpu);
 }

@@ -95,7 +95,7 @@ static void fails(void)
 		is_int(a->state, GLK_STREAM_GONE, "the stream is gone");
 		gpu_finish(&gpu);
 		ok(!glk_clock_finished(&gpu.streams, &use), "nobody knows of its work");
-		glk_clock_sync_all(&gpu.streams);
+		gpu_sync_all(&gpu);
 		ok(glk_clock_finished(&gpu.streams, &use), "but who waits for the GPU");
 		is_int(gpu_known(&gpu), 0, "after that nothing is left of it");
 	}

@@ -369,33 +369,42 @@ static void strips(void)
 	stop(&gpu);
 }
 
+static int empty(struct gpu *gpu)
+{
+	struct glk_limbo limbo = GLK_LIMBO(&gpu->streams);
+	int err;
+
+	glk_lock(&gpu->lock);
+	err = glk_limbo_empty(&limbo, &gpu->map);
+	glk_unlock(&gpu->lock);
+	return err;
+}
+
 /* All of a map at once. */
 static void empties(void)
 {
 	const uint32_t slots[] = {0, 2, 5};
 	uint32_t page[3], taken = 0;
-	struct glk_limbo limbo;
 	struct glk_stream *a;
 	struct gpu gpu;
 
 	start(&gpu);
-	limbo = (struct glk_limbo)GLK_LIMBO(&gpu.streams);
 	a = gpu_stream(&gpu);
-	is_int(glk_limbo_empty(&limbo, &gpu.map), 0, "a map with nothing in it");
+	is_int(empty(&gpu), 0, "a map with nothing in it");
 	page[0] = make_page(&gpu, slots, 2);
 	page[1] = make_page(&gpu, &slots[2], 1);
 	use_page(&gpu, a, 2);
 	gpu_capture(&gpu, a);
-	is_int(glk_limbo_empty(&limbo, &gpu.map), -EBUSY, "while a graph is captured");
+	is_int(empty(&gpu), -EBUSY, "while a graph is captured");
 	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
 	is_int((int64_t)gpu.map.mapped_bytes, 3 * LARGE << 20, "nothing goes");
 	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
 	glk_fault_set(gpu.drv, "device_sync:nth=1:err=EIO");
-	is_int(glk_limbo_empty(&limbo, &gpu.map), -EIO,
+	is_int(empty(&gpu), -EIO,
 		"nor when the GPU cannot be waited for");
 	is_int((int64_t)gpu.map.mapped_bytes, 3 * LARGE << 20, "for whatever reason");
 	glk_fault_set(gpu.drv, "off");
-	is_int(glk_limbo_empty(&limbo, &gpu.map), 0, "else the work is waited for");
+	is_int(empty(&gpu), 0, "else the work is waited for");
 	is_int((int64_t)gpu.map.mapped_bytes, 0, "all mappings are gone");
 	for (int i = 0; i < 2; i++)
 		is_int(glk_page_state(glk_map_page(&gpu.map, page[i])), GLK_PAGE_FREE,
@@ -409,7 +418,7 @@ static void empties(void)
 	}
 	glk_fault_set(gpu.drv, "unmap:nth=2:err=EIO");
 	tap_expect_log(1);
-	is_int(glk_limbo_empty(&limbo, &gpu.map), -EIO,
+	is_int(empty(&gpu), -EIO,
 		"a mapping that cannot be removed");
 	glk_fault_set(gpu.drv, "off");
 	is_int(glk_page_state(glk_map_page(&gpu.map, page[0])), GLK_PAGE_FREE,

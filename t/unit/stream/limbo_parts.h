@@ -82,7 +82,7 @@ static inline void unmap_all(struct gpu *gpu, uint32_t page)
 	struct glk_limbo limbo = GLK_LIMBO(&gpu->streams);
 
 	glk_soft_run_all(gpu->drv);
-	glk_clock_sync_all(&gpu->streams);
+	gpu_sync_all(gpu);
 	if (glk_limbo_release(&limbo, &gpu->map, page))
 		tap_bail("a page cannot be released");
 }
