@@ -4,8 +4,8 @@
 
 /*
  * GPU memory of glake for RMM and what stands on it (cuDF, cuML, RAFT): a memory resource as RMM
- * 26 and CCCL 3.1 know it, cuda::mr::resource_with<..., cuda::mr::device_accessible>. For C++20,
- * with RMM's headers and its library; tried with 26.10.
+ * 26.10 and CCCL 3.3 know it, cuda::mr::resource_with<..., cuda::mr::device_accessible>. For C++20,
+ * with RMM's headers and its library, which want g++ 12 or clang 16.
  *
  *   glk::context ctx;
  *   rmm::mr::set_current_device_resource(glk::rmm_resource(ctx));
@@ -15,7 +15,7 @@
  * adaptors (statistics, logging, limits) work as on any resource.
  */
 #if !__has_include(<rmm/error.hpp>) || !__has_include(<cuda/memory_resource>)
-#error "glake/rmm.hpp needs the headers of RMM 26 and of the CCCL that comes with it"
+#error "glake/rmm.hpp needs the headers of RMM 26.10 and of the CCCL that comes with it"
 #endif
 
 #include <glake/glake.hpp>

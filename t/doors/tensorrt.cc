@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* tensorrt.hpp against TensorRT's own headers, through the base classes that TensorRT calls. */
+#ifdef GLK_HAVE_TENSORRT
+#include <glake/tensorrt.hpp>
+#endif
 #define TAP_NO_LOG
 #include "tap.h"
 
 #ifdef GLK_HAVE_TENSORRT
-#include <glake/tensorrt.hpp>
 
 int main()
 {
