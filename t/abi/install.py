@@ -72,7 +72,8 @@ def main(build, prefix, *places):
         tap.ok(code == 0, "meson install", said)
         wanted = {
             "libdir": ["libglake.so", "libglake.so.0", "libglake-torch.so.0", "pkgconfig/glake.pc"],
-            "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").glob("*.h")]
+            "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").iterdir()
+                           if path.suffix in (".h", ".hpp")]
             + ["glake/version.h"],
             "bindir": ["glakectl"],
             "mandir": ["man1/glakectl.1", "man3/glake.3", "man3/glake-python.3",
