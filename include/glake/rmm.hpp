@@ -25,6 +25,10 @@
 #include <cuda_runtime_api.h>
 #include <rmm/error.hpp>
 
+#include <cerrno>
+#include <cstddef>
+#include <string>
+
 namespace glk
 {
 
@@ -69,15 +73,20 @@ class rmm_resource
 		return ptr;
 	}
 	/* Of memory that no work uses any more. Waits for nothing. */
-	void deallocate_sync(
-		void *ptr, std::size_t, std::size_t = GLAKE_GRAIN) noexcept
+	void deallocate_sync(void *ptr, std::size_t, std::size_t = GLAKE_GRAIN) noexcept
 	{
 		if (ptr)
 			glake_free_after(ctx_.get(), ptr, nullptr, 0);
 	}
 
-	context_ref context() const noexcept { return ctx_; }
-	int device() const noexcept { return device_; }
+	context_ref context() const noexcept
+	{
+		return ctx_;
+	}
+	int device() const noexcept
+	{
+		return device_;
+	}
 	friend bool operator==(const rmm_resource &a, const rmm_resource &b) noexcept
 	{
 		return a.ctx_ == b.ctx_ && a.device_ == b.device_;
@@ -104,7 +113,8 @@ class rmm_resource
 
 		if (alignment > GLAKE_GRAIN)
 			throw ::rmm::bad_alloc("glake: blocks are aligned to 512 bytes");
-		err = bytes ? glake_alloc(ctx_.get(), device_, bytes, stream, 0, &ptr) : 0;
+		err = bytes ? glake_alloc(ctx_.get(), device_, bytes, stream, 0, &ptr)
+			    : 0;
 		if (err == -ENOMEM)
 			throw ::rmm::out_of_memory(sentence(err));
 		if (err)
@@ -131,7 +141,8 @@ class rmm_resource
 	{
 		const error why(err);
 
-		return std::string("glake: ") + why.what() + " (" + why.class_name() + ")";
+		return std::string("glake: ") + why.what() + " (" + why.class_name() +
+			")";
 	}
 
 	context_ref ctx_;

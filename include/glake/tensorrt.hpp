@@ -4,7 +4,7 @@
 
 /*
  * GPU memory of glake for TensorRT: its asynchronous allocator. For C++17 with TensorRT's headers,
- * 10 or later; tried with those of 11.1.
+ * 10 or later; tried with those of 10.3 to 11.1.
  *
  *   glk::context ctx;
  *   glk::tensorrt_allocator memory(ctx);
@@ -21,6 +21,8 @@
 #include <glake/glake.hpp>
 
 #include <NvInferRuntime.h>
+
+#include <cstdint>
 
 namespace glk
 {

@@ -75,9 +75,10 @@ void glake_ort_empty_cache(void)
 	empty(0);
 }
 
-#define FOR_EACH_OTHER(do)                                                               \
-	do(1) do(2) do(3) do(4) do(5) do(6) do(7) do(8)                                  \
-	do(9) do(10) do(11) do(12) do(13) do(14) do(15)
+/* clang-format off */
+#define OTHERS(X)                                                                        \
+	X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15)
+/* clang-format on */
 #define FUNCTIONS(n)                                                                     \
 	static void *alloc_##n(size_t size)                                              \
 	{                                                                                \
@@ -89,15 +90,13 @@ void glake_ort_empty_cache(void)
 	}
 #define ROW(n) {alloc_##n, glake_ort_free, empty_##n},
 
-FOR_EACH_OTHER(FUNCTIONS)
+OTHERS(FUNCTIONS)
 
 static const struct glake_ort_functions functions[GLK_ORT_DEVICES] = {
-	{glake_ort_alloc, glake_ort_free, glake_ort_empty_cache},
-	FOR_EACH_OTHER(ROW)
-};
+	{glake_ort_alloc, glake_ort_free, glake_ort_empty_cache}, OTHERS(ROW)};
 
-int glake_ort_functions(int device, struct CUstream_st *stream,
-	struct glake_ort_functions *ret_functions)
+int glake_ort_functions(
+	int device, struct CUstream_st *stream, struct glake_ort_functions *ret_functions)
 {
 	uintptr_t wanted = stream ? (uintptr_t)stream : PLAIN, found = 0;
 	struct glake *ctx = glake_torch_context();

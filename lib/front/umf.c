@@ -112,7 +112,8 @@ static umf_result_t finalize(void *provider)
 	return result_of(err);
 }
 
-static umf_result_t allocate(void *provider, size_t size, size_t alignment, void **ret_ptr)
+static umf_result_t allocate(
+	void *provider, size_t size, size_t alignment, void **ret_ptr)
 {
 	struct provider *row = provider;
 	void *ptr = NULL;
@@ -150,7 +151,8 @@ static umf_result_t give_back(void *provider, void *ptr, size_t size)
 	return result_of(glake_free_after(row->ctx, ptr, NULL, 0));
 }
 
-static umf_result_t last_native_error(void *provider, const char **ret_text, int32_t *ret_err)
+static umf_result_t last_native_error(
+	void *provider, const char **ret_text, int32_t *ret_err)
 {
 	(void)provider;
 	if (!ret_text || !ret_err)

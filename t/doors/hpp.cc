@@ -83,12 +83,14 @@ static void blocks()
 
 		ok(!first && second && second.as<float>() == second.get(), "moved");
 		ok(second.stream() == stream, "with its stream");
-		is_int((int64_t)second.query().size, 3 * (int64_t)MIB, "what is behind it");
+		is_int((int64_t)second.query().size, 3 * (int64_t)MIB,
+			"what is behind it");
 		is_int((int64_t)ctx.query(second.as<char>() + 5).size, 3 * (int64_t)MIB,
 			"and behind an address inside");
 		is_int((int64_t)ctx.stats().live_blocks, 1, "one block");
 		second = ctx.alloc(MIB, stream);
-		is_int((int64_t)ctx.stats().live, (int64_t)MIB, "another takes its place");
+		is_int((int64_t)ctx.stats().live, (int64_t)MIB,
+			"another takes its place");
 		second.use(nullptr);
 		second.set_stream(nullptr);
 	}
@@ -98,7 +100,8 @@ static void blocks()
 	ctx.free(raw, nullptr);
 	const glk::error twice = thrown([&] { ctx.free(raw, nullptr); });
 	is_str(twice.class_name(), "DOUBLE_FREE", "a second free");
-	is_int(ctx.free(raw, nullptr, std::nothrow), -EINVAL, "the same without throwing");
+	is_int(ctx.free(raw, nullptr, std::nothrow), -EINVAL,
+		"the same without throwing");
 	is_int(glk::last_error().error_class, GLAKE_ERROR_DOUBLE_FREE, "and its class");
 	glk::block wide = ctx.alloc(MIB, nullptr, 0, GLAKE_ALLOC_CONTIGUOUS);
 	ok(wide.query().can & GLAKE_CAN_CONTIGUOUS, "flags");
@@ -165,7 +168,8 @@ static void resources()
 
 		text = ours ? ours->why().class_name() : "";
 	}
-	is_str(text, "NOMEM_DEVICE", "more than there is: std::bad_alloc, with the record");
+	is_str(text, "NOMEM_DEVICE",
+		"more than there is: std::bad_alloc, with the record");
 	ptr = nullptr;
 	try {
 		ptr = any.allocate(1, 4096);

@@ -34,7 +34,8 @@ int main()
 	is_int((int64_t)ctx.stats().live_blocks, 0, "both");
 	ok(!async.allocateAsync(0, 256, 0, streams[0]), "0 bytes are nothing");
 	ok(async.deallocateAsync(nullptr, streams[0]), "and can be freed");
-	ok(!async.allocateAsync(1, 4096, 0, streams[0]), "a stricter alignment is refused");
+	ok(!async.allocateAsync(1, 4096, 0, streams[0]),
+		"a stricter alignment is refused");
 	ok(!async.allocateAsync(256 << 20, 256, 0, streams[0]), "more than there is");
 	is_int(glk::last_error().err, -ENOMEM, "and why");
 	ok(!async.deallocateAsync(&ctx, streams[0]), "what is none of ours");
@@ -44,7 +45,8 @@ int main()
 	ok(ptr && !ctx.query(ptr).stream, "without a stream: the default one");
 	ok(plain.deallocate(ptr), "given back");
 #pragma GCC diagnostic pop
-	is_str(async.getInterfaceInfo().kind, "IGpuAllocator", "known to TensorRT as what it is");
+	is_str(async.getInterfaceInfo().kind, "IGpuAllocator",
+		"known to TensorRT as what it is");
 	for (glk::stream_t stream : streams)
 		glake_stream_free(ctx.get(), 0, stream);
 	return tap_done();
@@ -52,6 +54,6 @@ int main()
 #else
 int main()
 {
-	tap_skip_all("no headers of TensorRT: see the head of t/doors/meson.build");
+	tap_skip_all("no headers of TensorRT: see t/doors/meson.build");
 }
 #endif

@@ -64,7 +64,8 @@ static void functions(struct glake *ctx)
 	is_str(name, "glake", "the name");
 	is_int(umfMemoryProviderGetMinPageSize(provider, NULL, &size), 0, "a page size");
 	is_int((int64_t)size, (int64_t)GLAKE_GRAIN, "the grain");
-	is_int(umfMemoryProviderGetRecommendedPageSize(provider, MIB, &size), 0, "and another");
+	is_int(umfMemoryProviderGetRecommendedPageSize(provider, MIB, &size), 0,
+		"and another");
 	ok(size >= 2 * MIB, "of pages");
 	is_int(umfMemoryProviderAlloc(provider, 3 * MIB, 256, &ptr), 0, "memory");
 	is_int(glake_query(ctx, ptr, &about), 0, "of the context that was given");
@@ -162,7 +163,8 @@ static void pool(struct glake *ctx, const umf_memory_pool_ops_t *ops, void *para
 	uintptr_t failed = 0;
 	void *ptr, *said;
 
-	is_int(umfPoolCreate(ops, provider, params, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &made),
+	is_int(umfPoolCreate(
+		       ops, provider, params, UMF_POOL_CREATE_FLAG_OWN_PROVIDER, &made),
 		0, what);
 	if (!made)
 		return;
@@ -202,7 +204,8 @@ int main(void)
 	umfDisjointPoolParamsSetMaxPoolableSize(params, MIB);
 	umfDisjointPoolParamsSetCapacity(params, 4);
 	umfDisjointPoolParamsSetMinBucketSize(params, 64);
-	pool(ctx, umfDisjointPoolOps(), params, "the pool for memory that it may not touch");
+	pool(ctx, umfDisjointPoolOps(), params,
+		"the pool for memory that it may not touch");
 	umfDisjointPoolParamsDestroy(params);
 	is_int(glake_close(ctx, NULL), 0, "the context is closed");
 	is_int(umfMemoryProviderCreate(glake_umf_ops(), NULL, &provider), 0,
@@ -215,6 +218,7 @@ int main(void)
 #else
 int main(void)
 {
-	tap_skip_all("no headers of the Unified Memory Framework 1.2: see t/doors/meson.build");
+	tap_skip_all(
+		"no headers of the Unified Memory Framework 1.2: see t/doors/meson.build");
 }
 #endif

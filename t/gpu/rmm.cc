@@ -42,10 +42,12 @@ static void turns(any_resource memory, int number, int *ret_wrong)
 		rmm::device_buffer first(size, stream, memory);
 
 		host.assign(size, 0);
-		wrong += cudaMemsetAsync(first.data(), byte, size, stream.get()) != cudaSuccess;
+		wrong += cudaMemsetAsync(first.data(), byte, size, stream.get()) !=
+			cudaSuccess;
 		rmm::device_buffer second(first, stream, memory);
 		first = rmm::device_buffer(size, stream, memory);
-		wrong += cudaMemsetAsync(first.data(), 0, size, stream.get()) != cudaSuccess;
+		wrong += cudaMemsetAsync(first.data(), 0, size, stream.get()) !=
+			cudaSuccess;
 		wrong += cudaMemcpyAsync(host.data(), second.data(), size,
 				 cudaMemcpyDeviceToHost, stream.get()) != cudaSuccess;
 		own.synchronize();
@@ -71,7 +73,8 @@ static void streams(glk::context &ctx)
 		all += one;
 	is_int(all, 0, "buffers on eight streams of eight threads keep their words");
 	is_int(counted.get_bytes_counter().value, 0, "all were given back");
-	is_int(counted.get_allocations_counter().total, 3 * STREAMS * ROUNDS, "RMM has counted them");
+	is_int(counted.get_allocations_counter().total, 3 * STREAMS * ROUNDS,
+		"RMM has counted them");
 	ok(ctx.stats().allocs >= 3u * STREAMS * ROUNDS, "and glake has served them");
 	is_int((int64_t)ctx.stats().live_blocks, 0, "nothing is live");
 }
@@ -89,7 +92,8 @@ static void whole(glk::context &ctx)
 		is_int((int64_t)ctx.query(buffer.data()).size, 5 * (int64_t)MIB,
 			"glake is the program's resource");
 		buffer.resize(9 * MIB, stream);
-		is_int((int64_t)ctx.query(buffer.data()).size, 9 * (int64_t)MIB, "resized");
+		is_int((int64_t)ctx.query(buffer.data()).size, 9 * (int64_t)MIB,
+			"resized");
 		buffer.set_stream(cuda::stream_ref(other.value()));
 		own.synchronize();
 	}
