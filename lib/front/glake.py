@@ -458,7 +458,8 @@ def pool(**options):
     return torch.cuda.MemPool(plug.allocator(), **options)
 
 
-_DOORS = "use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options".split()
+_DOORS = ("use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options "
+          "stream_end").split()
 
 
 def __getattr__(name):

@@ -10,6 +10,11 @@ this file with the first of them:
     NUMBA_CUDA_MEMORY_MANAGER=glake       numba's arrays; or glake.use_numba()
     glake.ort_options(device)       options of ONNX Runtime's CUDA provider
 
+Streams that memory was asked for or freed on are the library's to ask about until it is told of
+their end, glake.stream_end(stream), and the driver may end a process that asks about one that has
+gone. Objects of streams that CuPy, Warp and cuda.core hand over are kept here until then; RMM hands
+over an address, so whoever destroys its streams says so before.
+
 numba and, unless it is told a stream, ONNX Runtime ask for memory without saying on which stream
 they use it. They get it in the manner of cudaMalloc and cudaFree: a request waits where memory
 comes behind the work of somebody else, and a free waits for the GPU.
@@ -23,7 +28,8 @@ import sys
 
 import glake
 
-_kept = []  # what others hold by address only
+_kept = []     # what others hold by address only
+_streams = {}  # objects by the address of the stream that ends with them
 
 
 def _package(name, title):
@@ -74,6 +80,23 @@ def _handle(stream):
     return stream.__cuda_stream__()[1] if stream is not None else None
 
 
+def _keep(handle, stream):
+    """That address, and the object stays until stream_end."""
+    if handle and handle not in _streams:
+        _streams[handle] = stream
+    return handle
+
+
+def stream_end(stream, device=None):
+    """
+    Says that a stream is about to be destroyed: an address, or what has __cuda_stream__. Work may
+    be left on it.
+    """
+    handle = _handle(stream) if hasattr(stream, "__cuda_stream__") else stream
+    glake._call("glake_stream_end", glake._index(device), ctypes.c_void_p(handle))
+    _streams.pop(handle, None)
+
+
 def _devices(device):
     return range(glake._call("glake_device_count")) if device is None else [glake._index(device)]
 
@@ -84,7 +107,8 @@ def use_cupy():
     lib = _library()
 
     def give(size, device):
-        ptr = lib.glake_torch_try_alloc(size, device, cupy.cuda.get_current_stream().ptr)
+        stream = cupy.cuda.get_current_stream()
+        ptr = lib.glake_torch_try_alloc(size, device, _keep(stream.ptr, stream))
         if not ptr and size:
             raise cupy.cuda.memory.OutOfMemoryError(
                 size, glake.stats(device)["reserved"], glake.budget(device=device) or 0)
@@ -125,11 +149,14 @@ class _Warp:
     def __init__(self, device):
         self.device, self.index = device, device.ordinal
 
+    def stream(self):
+        return _keep(self.device.stream.cuda_stream, self.device.stream)
+
     def allocate(self, size_in_bytes):
-        return _alloc(size_in_bytes, self.index, self.device.stream.cuda_stream)
+        return _alloc(size_in_bytes, self.index, self.stream())
 
     def deallocate(self, ptr, size_in_bytes):
-        _free(ptr, size_in_bytes, self.index, self.device.stream.cuda_stream)
+        _free(ptr, size_in_bytes, self.index, self.stream())
 
 
 def use_warp(device=None):
@@ -163,12 +190,12 @@ def _resource_class():
             return self._device
 
         def allocate(self, size, *, stream=None):
-            ptr = _alloc(size, self._device, _handle(stream))
+            ptr = _alloc(size, self._device, _keep(_handle(stream), stream))
             return core.Buffer.from_handle(ptr, size, mr=self, stream=stream)
 
         def deallocate(self, ptr, size, *, stream=None):
             if not sys.is_finalizing():
-                _free(int(ptr), size, self._device, _handle(stream))
+                _free(int(ptr), size, self._device, _keep(_handle(stream), stream))
 
     return GlakeMemoryResource
 

@@ -168,6 +168,7 @@ facts["peak"] = [counted.allocation_counts.peak_count, live(), glake.stats(0)["l
 facts["empty"] = base.allocate(0, DEFAULT_STREAM)
 facts["large"] = raised(base.allocate, 1 << 40, DEFAULT_STREAM)
 facts["limit"] = raised(top.allocate, 25 << 20, DEFAULT_STREAM)
+facts["ended"] = {raised(glake.stream_end, one) for one in streams} == {"nothing: None"}
 ''')
     if not tap.ok("failed" not in found, "RMM", found):
         return
@@ -181,6 +182,7 @@ facts["limit"] = raised(top.allocate, 25 << 20, DEFAULT_STREAM)
     tap.has(found["large"], "MemoryError", "more than there is")
     tap.has(found["large"], "NOMEM_DEVICE", "and why")
     tap.has(found["limit"], "MemoryError", "RMM's limit is met")
+    tap.ok(found["ended"], "the ends of streams are told")
 
 
 def on_numba():
@@ -275,6 +277,18 @@ facts["large"] = raised(host.allocate, 1 << 40)
 buffer = host.allocate(1000)
 mr.deallocate(buffer.handle, 1000, stream=Stream(own))
 facts["stream"] = live(1)
+import weakref
+class Ends(Stream):
+    pass
+one = Ends(stream(1))
+seen, handle = weakref.ref(one), one.handle
+buffer = host.allocate(1000)
+mr.deallocate(buffer.handle, 1000, stream=one)
+del one
+facts["kept"] = seen() is not None
+glake.stream_end(handle, 1)
+facts["let"] = seen() is None
+facts["no stream"] = raised(glake.stream_end, 0, 7)
 ''')
     if not tap.ok("failed" not in found, "cuda.core", found):
         return
@@ -286,6 +300,9 @@ facts["stream"] = live(1)
     tap.equal(found["left"], 0, "and ends with its object")
     tap.has(found["large"], "MemoryError: glake has no 1099511627776 bytes for GPU 1", "no memory")
     tap.equal(found["stream"], 0, "freed in the order of a stream")
+    tap.ok(found["kept"], "which stays as long as the library may ask about it")
+    tap.ok(found["let"], "and no longer than to its end")
+    tap.has(found["no stream"], "INVAL", "a GPU that is not there")
 
 
 def on_warp():

@@ -62,7 +62,9 @@ def run(command, folder, **more):
 
 
 def last(text):
-    return (text.strip().splitlines() or ["it says nothing"])[-1][:200]
+    """The last line that says something."""
+    lines = [line for line in text.splitlines() if any(map(str.isalpha, line))]
+    return (lines or ["it says nothing"])[-1][:200]
 
 
 def has_package(name):

@@ -35,6 +35,11 @@ class Watch:
         row = self.glake.stats(0)
         return {name: row[name] for name in ("allocs", "frees", "live", "peak_live", "reserved")}
 
+    def end(self, *streams):
+        """Streams that are about to be destroyed."""
+        for stream in streams if self.used else ():
+            self.glake.stream_end(stream)
+
     def note(self, when, wanted=None):
         if self.used:
             self.facts[when] = self.figures()
@@ -69,6 +74,7 @@ def rmm(watch):
                      for i, (c, d) in enumerate(zip(copies, data)))
         del buffers, copies
     counts = counted.allocation_counts
+    watch.end(*streams)
     rmm.mr.set_current_device_resource(base)
     watch.note("after")
     return [total, counts.current_bytes, counts.peak_count]
@@ -167,6 +173,7 @@ def cuda_core(watch):
         two.close()
     device.sync()
     watch.note("after")
+    watch.end(*streams)
     return right
 
 

@@ -29,7 +29,7 @@ static std::size_t size_of(int stream, int round)
 }
 
 /* Fills a buffer, copies it into a second one, frees the first, and looks at the second. */
-static void turns(any_resource memory, int number, int *ret_wrong)
+static void turns(glk::context_ref ctx, any_resource memory, int number, int *ret_wrong)
 {
 	const rmm::cuda_stream own;
 	const cuda::stream_ref stream(own.value());
@@ -54,6 +54,7 @@ static void turns(any_resource memory, int number, int *ret_wrong)
 		for (unsigned char one : host)
 			wrong += one != byte;
 	}
+	ctx.stream_end(own.value());
 	*ret_wrong = wrong;
 }
 
@@ -66,7 +67,8 @@ static void streams(glk::context &ctx)
 	int wrong[STREAMS], all = 0;
 
 	for (int i = 0; i < STREAMS; i++)
-		threads.emplace_back(turns, any_resource(limited), i, &wrong[i]);
+		threads.emplace_back(turns, glk::context_ref(ctx.get()),
+			any_resource(limited), i, &wrong[i]);
 	for (std::thread &thread : threads)
 		thread.join();
 	for (int one : wrong)
@@ -84,9 +86,9 @@ static void whole(glk::context &ctx)
 	const uint64_t before = ctx.stats().allocs;
 	any_resource old = rmm::mr::set_current_device_resource(glk::rmm_resource(ctx));
 
+	const rmm::cuda_stream own, other;
+	const cuda::stream_ref stream(own.value());
 	{
-		const rmm::cuda_stream own, other;
-		const cuda::stream_ref stream(own.value());
 		rmm::device_buffer buffer(5 * MIB, stream);
 
 		is_int((int64_t)ctx.query(buffer.data()).size, 5 * (int64_t)MIB,
@@ -99,6 +101,8 @@ static void whole(glk::context &ctx)
 	}
 	is_int((int64_t)(ctx.stats().allocs - before), 2, "two requests");
 	is_int((int64_t)ctx.stats().live_blocks, 0, "given back on another stream");
+	ctx.stream_end(own.value());
+	ctx.stream_end(other.value());
 	rmm::mr::set_current_device_resource(old);
 
 	glk::rmm_resource gpu(ctx);
