@@ -50,7 +50,9 @@ def _library():
             ("glake_torch_segment_alloc", pointer, size, number, pointer),
             ("glake_torch_segment_free", None, pointer, size, number, pointer),
             ("glake_ort_functions", number, number, pointer, ctypes.POINTER(_OrtFunctions))):
-        function = getattr(lib, name)
+        function = getattr(lib, name, None)
+        if not function:
+            raise glake.GlakeError(f"{lib.path} is older than this module: it has no {name}")
         function.restype, function.argtypes = result, arguments
     return lib
 

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <string.h>
 #include <umf/memory_provider_ops.h>
 
 #define CACHE_LINE 128 /* of the GPUs' second level; transfers are of 32 and up */
@@ -67,21 +68,41 @@ static void leave_row(struct provider *row)
 	pthread_mutex_unlock(&lock);
 }
 
+/* Of a smaller structure the rest is 0; of a larger one the rest has to be. */
+static bool read_params(const void *params, struct glake_umf_params *ret_asked)
+{
+	const unsigned char *bytes = params;
+	struct glake_umf_params asked = {0};
+	size_t sz = sizeof(asked);
+
+	if (params)
+		memcpy(&sz, params, sizeof(sz));
+	if (sz < sizeof(sz))
+		return false;
+	if (params)
+		memcpy(&asked, params, sz < sizeof(asked) ? sz : sizeof(asked));
+	for (size_t i = sizeof(asked); i < sz; i++) {
+		if (bytes[i])
+			return false;
+	}
+	*ret_asked = asked;
+	return !asked.reserved;
+}
+
 static umf_result_t initialize(const void *params, void **ret_provider)
 {
-	const struct glake_umf_params none = {.sz = sizeof(none)};
-	const struct glake_umf_params *asked = params ? params : &none;
+	struct glake_umf_params asked;
 	struct provider *row;
 	int err = 0;
 
-	if (!ret_provider || asked->sz != sizeof(*asked) || asked->reserved)
+	if (!ret_provider || !read_params(params, &asked))
 		return UMF_RESULT_ERROR_INVALID_ARGUMENT;
 	row = take_row();
 	if (!row)
 		return UMF_RESULT_ERROR_OUT_OF_RESOURCES;
-	row->ctx = asked->ctx;
-	row->device = asked->device;
-	row->owned = !asked->ctx;
+	row->ctx = asked.ctx;
+	row->device = asked.device;
+	row->owned = !asked.ctx;
 	if (row->owned)
 		err = glake_open(NULL, &row->ctx);
 	if (err)

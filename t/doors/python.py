@@ -92,6 +92,24 @@ facts["none"] = raised(lambda: glake.use_nothing)
             "what is no door")
 
 
+def older():
+    """A library of an older glake."""
+    found = python('''
+class Old:
+    """The library, but for what is new in it."""
+    def __init__(self, lib):
+        self.lib = lib
+    def __getattr__(self, name):
+        if name.startswith("glake_ort"):
+            raise AttributeError(name)
+        return getattr(self.lib, name)
+glake._lib = Old(glake._load())
+facts["old"] = raised(glake.ort_options)
+''', program=sys.executable)
+    tap.has(found.get("old", str(found)), "is older than this module: it has no glake_ort_functions",
+            "an older library is named")
+
+
 def onnxruntime():
     """Its functions, called as its CUDA provider calls them."""
     found = python('''
@@ -346,6 +364,7 @@ facts["kind"] = type(cupy.cuda.get_allocator().__self__).__name__
 def main():
     tap.start()
     missing()
+    older()
     onnxruntime()
     for package, part in (("rmm-cu13", on_rmm), ("numba-cuda", on_numba),
                           ("cuda-core", on_cuda_core), ("warp-lang", on_warp),

@@ -85,6 +85,10 @@ static void refusals(struct glake *ctx)
 {
 	umf_memory_provider_handle_t provider = provide(ctx), none = NULL;
 	struct glake_umf_params params = {.sz = sizeof(params), .ctx = ctx, .device = 77};
+	struct {
+		struct glake_umf_params known;
+		uint64_t more;
+	} newer = {{.sz = sizeof(newer), .ctx = ctx}, 1};
 	const char *text = "";
 	void *ptr = NULL;
 	int32_t err = 0;
@@ -116,7 +120,13 @@ static void refusals(struct glake *ctx)
 	params.sz = 1;
 	is_int(umfMemoryProviderCreate(glake_umf_ops(), &params, &none),
 		UMF_RESULT_ERROR_INVALID_ARGUMENT, "parameters of another version");
+	is_int(umfMemoryProviderCreate(glake_umf_ops(), &newer, &none),
+		UMF_RESULT_ERROR_INVALID_ARGUMENT, "unknown content");
 	ok(!none, "no provider");
+	newer.more = 0;
+	is_int(umfMemoryProviderCreate(glake_umf_ops(), &newer, &none), 0,
+		"a larger structure with none");
+	is_int(umfMemoryProviderDestroy(none), 0, "is a provider");
 	is_int(umfMemoryProviderDestroy(provider), 0, "destroyed");
 }
 
@@ -126,13 +136,31 @@ static void many(struct glake *ctx)
 	struct glake_umf_params params = {.sz = sizeof(params), .ctx = ctx};
 	int made = 0, gone = 0, i;
 
-	for (i = 0; i <= GLAKE_UMF_PROVIDERS; i++)
+	for (i = 0; i < GLAKE_UMF_PROVIDERS; i++)
 		made += !umfMemoryProviderCreate(glake_umf_ops(), &params, &all[i]);
 	is_int(made, GLAKE_UMF_PROVIDERS, "as many providers as there can be");
+	is_int(umfMemoryProviderCreate(glake_umf_ops(), &params, &all[i]),
+		UMF_RESULT_ERROR_OUT_OF_RESOURCES, "and one more");
 	for (i = 0; i < GLAKE_UMF_PROVIDERS; i++)
 		gone += !umfMemoryProviderDestroy(all[i]);
 	is_int(gone, GLAKE_UMF_PROVIDERS, "all go");
-	umfMemoryProviderDestroy(provide(ctx));
+	is_int(umfMemoryProviderCreate(glake_umf_ops(), &params, &all[0]), 0,
+		"there is room again");
+	umfMemoryProviderDestroy(all[0]);
+}
+
+static void closed(void)
+{
+	struct glake *ctx = open_soft();
+	umf_memory_provider_handle_t provider = provide(ctx);
+	void *ptr = NULL;
+
+	is_int(umfMemoryProviderAlloc(provider, MIB, 0, &ptr), 0, "memory");
+	tap_expect_log(1); /* of the stream that the provider has */
+	glake_close(ctx, NULL);
+	is_int(umfMemoryProviderAlloc(provider, MIB, 0, &ptr),
+		UMF_RESULT_ERROR_MEMORY_PROVIDER_SPECIFIC, "none of a closed context");
+	is_int(umfMemoryProviderDestroy(provider), 0, "whose provider ends all the same");
 }
 
 static void *work(void *arg)
@@ -208,6 +236,7 @@ int main(void)
 		"the pool for memory that it may not touch");
 	umfDisjointPoolParamsDestroy(params);
 	is_int(glake_close(ctx, NULL), 0, "the context is closed");
+	closed();
 	is_int(umfMemoryProviderCreate(glake_umf_ops(), NULL, &provider), 0,
 		"a provider with a context of its own");
 	is_int(umfMemoryProviderAlloc(provider, MIB, 0, &ptr), 0, "has memory");
