@@ -12,9 +12,9 @@
  *   rmm::device_buffer buffer(bytes, stream);
  *
  * glake keeps what is freed for the next request, so no pool of RMM's is wanted on top. Its
- * adaptors (statistics, logging, limits) work as on any resource. A stream that buffers were made or
- * freed on is told to glake before it is destroyed, context_ref::stream_end: see glake_stream_end.
- * RMM's and cuDF's pools of streams last as long as the program.
+ * adaptors (statistics, logging, limits) work as on any resource. A stream that buffers were made
+ * or freed on is told to glake before it is destroyed, context_ref::stream_end: see
+ * glake_stream_end. RMM's and cuDF's pools of streams last as long as the program.
  */
 #if !__has_include(<rmm/error.hpp>) || !__has_include(<cuda/memory_resource>)
 #error "glake/rmm.hpp needs the headers of RMM 26.10 and of the CCCL that comes with it"

@@ -12,8 +12,8 @@
  *   context->setTemporaryStorageAllocator(&memory);
  *
  * What TensorRT frees without a stream, by the functions that it calls deprecated, it has waited
- * for, as with cudaFree. A stream that contexts were run on is told to glake before it is destroyed:
- * see glake_stream_end.
+ * for, as with cudaFree. A stream that contexts were run on is told to glake before it is
+ * destroyed: see glake_stream_end.
  */
 #if !__has_include(<NvInferRuntime.h>)
 #error "glake/tensorrt.hpp needs the headers of TensorRT: NvInferRuntime.h"

@@ -47,9 +47,9 @@ struct glake_umf_params {
 /*
  * The operations, for umfMemoryProviderCreate with a struct glake_umf_params or with NULL, which
  * stands for all zeroes. They stay as they are. Finalising a provider with a context of its own
- * closes that; a borrowed one keeps the blocks that were not freed. Parameters of a newer header with
- * unknown content, and any that make no sense, are UMF_RESULT_ERROR_INVALID_ARGUMENT; one provider
- * more than there can be is UMF_RESULT_ERROR_OUT_OF_RESOURCES.
+ * closes that; a borrowed one keeps the blocks that were not freed. Parameters of a newer header
+ * with unknown content, and any that make no sense, are UMF_RESULT_ERROR_INVALID_ARGUMENT; one
+ * provider more than there can be is UMF_RESULT_ERROR_OUT_OF_RESOURCES.
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT const struct umf_memory_provider_ops_t *glake_umf_ops(void);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Every public header compiles alone, without a warning: those for C as C11 and as C++17, those for C++
-as C++17, or as what the headers want that they stand on. Those have to be here for it:
+Every public header compiles alone, without a warning: those for C as C11 and as C++17, those for
+C++ as C++17, or as what the headers want that they stand on. Those have to be here for it:
 
     headers.py BUILT [FOLDER...]
 """

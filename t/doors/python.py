@@ -59,7 +59,7 @@ def python(code, *options, program=PACKAGES, **more):
                GLAKE_SOFT_GPUS="2", GLAKE_POOL_BUDGET="64MiB", PYTHONDONTWRITEBYTECODE="1",
                PYTHONPATH=os.path.dirname(MODULE))
     with tempfile.TemporaryDirectory() as folder:
-        env.update(WARP_CACHE_PATH=folder, HOME=folder, **more)
+        env.update(WARP_CACHE_PATH=folder, HOME=folder, CUDA_VISIBLE_DEVICES="", **more)
         run = subprocess.run([program, *options, "-c", START + code + END], env=env, cwd=folder,
                              capture_output=True, text=True, timeout=120, check=False)
     found = [line[6:] for line in run.stdout.splitlines() if line.startswith("FACTS ")]
@@ -106,8 +106,8 @@ class Old:
 glake._lib = Old(glake._load())
 facts["old"] = raised(glake.ort_options)
 ''', program=sys.executable)
-    tap.has(found.get("old", str(found)), "is older than this module: it has no glake_ort_functions",
-            "an older library is named")
+    tap.has(found.get("old", str(found)),
+            "is older than this module: it has no glake_ort_functions", "an older library is named")
 
 
 def onnxruntime():
@@ -154,7 +154,8 @@ facts["absent"] = raised(glake.ort_options, 2)
     tap.equal(found["large"], [None, None, None], "no memory is NULL")
     tap.equal(found["freed"], [0, 0], "any of them frees a block of any GPU, and nothing else")
     before, after = found["emptied"]
-    tap.ok(all(before) and not after[0] and after[1], "the cache of one GPU is emptied", before, after)
+    tap.ok(all(before) and not after[0] and after[1], "the cache of one GPU is emptied", before,
+           after)
     tap.equal(found["both"], [0, 0], "and of the other")
     tap.ok(found["again"], "the same is given twice")
     tap.has(found["other"], "in the order of another stream", "another stream is refused")
@@ -246,7 +247,8 @@ facts["after"] = [live(1), glake.stats(1)["live_blocks"]]
     tap.equal(found["live"], [0, (3 << 20) + 1000], "of the context's GPU")
     free, total = found["info"]
     tap.ok(0 < free < total, "figures of the GPU", found["info"])
-    tap.has(found["ipc"], "NotImplementedError: memory of glake has no CUDA IPC handle", "no handle")
+    tap.has(found["ipc"], "NotImplementedError: memory of glake has no CUDA IPC handle",
+            "no handle")
     tap.equal(found["deferred"], (3 << 20) + 1000, "numba defers frees")
     tap.equal(found["freed"], 1000, "and carries them out")
     tap.equal(found["pending"], (40 << 20) + 1000, "one that is not due yet")

@@ -117,8 +117,8 @@ def jax(folder):
     print(f"# {blocks} blocks, {live} bytes live on {pages}; JAX has had {peak}")
     ok(blocks > 100, f"jax: {blocks} requests were glake's", ours[1][-2000:])
     ok(peak and live >= JAX_FROM_GLAKE * peak, "jax: its bytes are glake's", live, peak)
-    ok(live and pages <= JAX_HELD * live, f"jax: {pages / max(live, 1):.3f} of what is live is held",
-       pages, live)
+    ok(live and pages <= JAX_HELD * live,
+       f"jax: {pages / max(live, 1):.3f} of what is live is held", pages, live)
 
 
 def libraries(folder):
