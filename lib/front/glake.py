@@ -8,7 +8,8 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
 
     python3 -m glake train.py ...      the same for a program as it is
 
-    glake.use_cupy()       CuPy's arrays are glake's
+    glake.use_cupy()       CuPy's arrays are glake's; use_rmm, use_numba, use_warp and others
+                           likewise (glake_doors.py)
     glake.pool()           a torch.cuda.MemPool on glake, below PyTorch's own allocator
     glake.stats()          figures of every GPU; memory_stats() has PyTorch's names
     glake.snapshot()       for pytorch.org/memory_viz; needs use(events=100000)
@@ -457,25 +458,16 @@ def pool(**options):
     return torch.cuda.MemPool(plug.allocator(), **options)
 
 
-def use_cupy():
-    """Makes glake CuPy's allocator, in the order of CuPy's current stream."""
-    try:
-        import cupy
-    except ImportError as error:
-        raise GlakeError(f"CuPy is not installed: {error}") from None
-    lib, _ = _context()
+_DOORS = ("use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options "
+          "stream_end").split()
 
-    def give(size, device):
-        ptr = lib.glake_torch_try_alloc(size, device, cupy.cuda.get_current_stream().ptr)
-        if not ptr and size:
-            raise cupy.cuda.memory.OutOfMemoryError(
-                size, stats(device)["reserved"], budget(device=device) or 0)
-        return ptr or 0
 
-    hook = cupy.cuda.PythonFunctionAllocator(
-        give, lambda ptr, _device: lib.glake_torch_give_back(ptr))
-    cupy.cuda.set_allocator(hook.malloc)
-    _kept.append(hook)
+def __getattr__(name):
+    """What other runtimes ask for lies in a file of its own."""
+    if name not in _DOORS and name != "_numba_memory_manager":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import glake_doors  # beside this file; it needs this one whole
+    return glake_doors._numba_class() if name not in _DOORS else getattr(glake_doors, name)
 
 
 def _main(arguments):

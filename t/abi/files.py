@@ -13,7 +13,7 @@ from tree import ROOT, files, text
 
 LONGEST = 500
 SPDX = "SPDX-License-" + "Identifier: LGPL-2.1-or-later"
-SOURCE = (".c", ".h", ".cc", ".py", ".sh", ".build", ".pml", ".in")
+SOURCE = (".c", ".h", ".cc", ".hpp", ".py", ".sh", ".build", ".pml", ".in")
 TOP = {"lib", "uvm_bridge", "numa", "include", "t", "meson.build", "meson_options.txt",
        "README.md", "COPYING"}
 

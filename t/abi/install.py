@@ -21,6 +21,12 @@ def example():
     return re.search(r"```c\n(.*?)```", text("README.md"), re.S)[1]
 
 
+def cpp_example():
+    """The program of the manual page for C++."""
+    page = text("lib/man/glake-cpp.3").split(".Sh EXAMPLES")[1]
+    return re.search(r"\.Bd -literal\n(.*?)\.Ed", page, re.S)[1].replace("\\e", "\\")
+
+
 def build_and_run(tap, root, folders, scratch):
     """Compiles README's example as a user of the installed files would."""
     pc = root / folders["libdir"] / "pkgconfig"
@@ -37,6 +43,16 @@ def build_and_run(tap, root, folders, scratch):
         return
     code, said = run(program, env=env)
     tap.ok(code == 0, "and runs", said)
+    if not shutil.which("c++"):
+        tap.skip("the example of glake-cpp(3)", "no compiler for C++")
+        return
+    source = source.with_suffix(".cc")
+    source.write_text(cpp_example(), encoding="utf-8")
+    code, said = run("c++", "-std=c++17", "-Wall", "-Werror", source, "-o", program, *flags.split())
+    if not tap.ok(code == 0, "the example of glake-cpp(3) compiles", said):
+        return
+    code, said = run(program, env=env)
+    tap.ok(code == 0 and said == f"{48 << 20} bytes live\n", "and runs", said)
 
 
 def commands_and_keys(tap, root, folders):
@@ -72,11 +88,12 @@ def main(build, prefix, *places):
         tap.ok(code == 0, "meson install", said)
         wanted = {
             "libdir": ["libglake.so", "libglake.so.0", "libglake-torch.so.0", "pkgconfig/glake.pc"],
-            "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").glob("*.h")]
+            "includedir": [f"glake/{path.name}" for path in (ROOT / "include/glake").iterdir()
+                           if path.suffix in (".h", ".hpp")]
             + ["glake/version.h"],
             "bindir": ["glakectl"],
-            "mandir": ["man1/glakectl.1", "man3/glake.3", "man3/glake-python.3",
-                       "man5/glake.conf.5", "man7/glake-preload.7"],
+            "mandir": ["man1/glakectl.1", "man3/glake.3", "man3/glake-cpp.3",
+                       "man3/glake-python.3", "man5/glake.conf.5", "man7/glake-preload.7"],
             "sysconfdir": ["glake.conf"],
         }
         if "mandir" not in folders:

@@ -150,7 +150,8 @@ ALLOWED = {
 def main():
     tap = Tap()
     sources = {
-        name: text(name) for name in files() if name.endswith((".c", ".h")) and room_of(name)
+        name: text(name) for name in files()
+        if name.endswith((".c", ".h", ".hpp")) and room_of(name)
     }
     tap.none(offences(sources), f"{len(sources)} files keep the order")
     for name, target in PLANTED.items():

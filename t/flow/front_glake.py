@@ -151,11 +151,13 @@ def python(folder, code, *arguments, env=None, path="", start=START):
 def structures(folder):
     """Members of the module's structures stand where the headers have them; newer may follow."""
     names = {"_Stats": "glake_stats", "_DriverStats": "glake_driver_stats",
-             "_Block": "glake_block", "_Error": "glake_error"}
+             "_Block": "glake_block", "_Error": "glake_error", "_Device": "glake_device"}
     inner = {"pool_high": "pool.high", "pool_low": "pool.low"}
     got = python(folder, """
-print(json.dumps({n: {f: getattr(getattr(glake, n), f).offset for f, _ in getattr(
-    glake, n)._fields_} for n in %r}))""" % list(names))
+import glake_doors
+kinds = {n: getattr(glake if hasattr(glake, n) else glake_doors, n) for n in %r}
+print(json.dumps({n: {f: getattr(kind, f).offset for f, _ in kind._fields_}
+                  for n, kind in kinds.items()}))""" % list(names))
     if not tap.ok("failed" not in got, "structures", got):
         return
     rows = "".join(
