@@ -13,6 +13,7 @@
  *   stream.h    streams: their ends and dependencies; own ones without a CUDA runtime
  *   graph.h     memory of CUDA graphs
  *   share.h     blocks for other processes, devices and GPUs
+ *   tier.h      blocks whose contents are in memory of the host, suspension
  *   stats.h     figures: memory, requests, driver calls
  *   conf.h      the configuration, key by key
  *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
@@ -36,6 +37,7 @@
 #include <glake/share.h>
 #include <glake/stats.h>
 #include <glake/stream.h>
+#include <glake/tier.h>
 #include <glake/trace.h>
 #include <glake/version.h>
 

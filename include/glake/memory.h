@@ -46,7 +46,7 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of that
  * GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream that captures
- * a graph), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child:
+ * a graph), -EAGAIN (the GPU is suspended, see tier.h), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child:
  * FORKED), -EIO (driver fault; nothing is lost). A refused request changes nothing. What -ENOMEM
  * is for, the class of glake_last_error tells:
  *
@@ -143,6 +143,7 @@ struct glake_block {
 	uint32_t can;		    /* GLAKE_CAN_... */
 	uint32_t exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
 	uint64_t peers;	  /* other GPUs that may use it, a bit each */
+	size_t away;	  /* its bytes, if its contents are in memory of the host: see tier.h */
 };
 
 /*

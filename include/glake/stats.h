@@ -93,6 +93,13 @@ struct glake_stats {
 	 * glake_stats_reset, by the clock that the key stats.hold_clock names. Others who miss
 	 * wait for so long; hits do not take it. Without the call under way. */
 	int64_t hold_max;
+
+	/* Contents in memory of the host, see tier.h. Blocks that are away count as live. */
+	uint64_t away;	      /* bytes of such blocks */
+	uint64_t away_blocks;
+	uint64_t spills;      /* blocks that went there, suspension included */
+	uint64_t fetches;     /* blocks that came back */
+	uint64_t host_held;   /* bytes of the host that are locked for it */
 };
 
 /*

@@ -89,6 +89,11 @@ GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"passed without a request that no bin served. 1GiB is a good value; less than a large page "
 	"is nothing.")
 
+GLK_KEY(tier, host, SIZE, tier_host, "0", 0, 16 * GLK_TIB, "",
+	"Most memory of the host, near each GPU and locked, for contents that left the GPU by "
+	"glake_spill or glake_suspend; 0: half of the memory of the host. It is taken in pieces of "
+	"64MiB as it is needed, and kept for the next time until glake_trim.")
+
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
 	"they are needed, in steps of four times the memory of the GPU, half of it for a pool; a "

@@ -2,6 +2,7 @@
 /* A free that is no hit, and what may be asked about a block. */
 #include "base/error.h"
 #include "cache/ahead.h"
+#include "cache/away.h"
 #include "cache/bin/hit.h"
 
 #include <errno.h>
@@ -39,7 +40,7 @@ static void mark(struct glk_extent *e, uint64_t streams)
 	uint32_t bin = glk_load_relaxed(&e->bin);
 
 	glk_or_relaxed(&e->marks, streams);
-	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED &&
+	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED && bin != GLK_EXTENT_AWAY &&
 		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
 		;
 }
@@ -117,7 +118,7 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
  * Books a free: the set of streams that used a block are the one it was given to, the one it is
  * freed on, and those it was used on. A stream that has ended and has no more work is in no set.
  */
-static struct glk_use note_free(
+struct glk_use glk_block_use(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
 	struct glk_stream *of = glk_stream_at(&cache->streams, e->stream), *on = of;
@@ -140,7 +141,9 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	if (arena->ops->count)
 		arena->ops->count(arena, -1, -(int64_t)glk_extent_asked(e));
-	if (!glk_pin_hold(arena, e, use.streams))
+	if (glk_extent_away(e))
+		glk_away_drop(arena, e);
+	else if (!glk_pin_hold(arena, e, use.streams))
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 	if (glk_ahead_of(arena))
 		glk_ahead_notice(glk_ahead_of(arena));
@@ -197,7 +200,7 @@ int glk_block_give_back(
 		return err;
 	}
 	glk_lock(&cache->lock);
-	take_back(&cache->arena, seat, e, note_free(cache, e, id));
+	take_back(&cache->arena, seat, e, glk_block_use(cache, e, id));
 	glk_unlock(&cache->lock);
 	return 0;
 }
@@ -227,7 +230,7 @@ static GLK_COLD int free_unbinned(
 		arena->ops->note(
 			arena, glk_stream_enter(&cache->streams, id), facts.capture);
 	if (e)
-		take_back(arena, seat, e, note_free(cache, e, id));
+		take_back(arena, seat, e, glk_block_use(cache, e, id));
 	glk_unlock(&cache->lock);
 	return e ? 0 : glk_block_refuse(cache, addr);
 }
@@ -336,7 +339,8 @@ static void describe(const struct glk_range *range, const struct glk_live *live,
 {
 	const struct glk_arena *arena = glk_arena_of(range);
 	const struct glk_extent *e = live->e;
-	struct pages pages = pages_of(range, live);
+	bool away = glk_extent_away(e);
+	struct pages pages = away ? (struct pages){0} : pages_of(range, live);
 	/* pairs with: the stores before a life begins */
 	uint16_t stream = glk_load_acquire(&e->stream);
 	bool whole = glk_load_acquire(&e->whole);
@@ -350,6 +354,7 @@ static void describe(const struct glk_range *range, const struct glk_live *live,
 		.flags = whole ? GLAKE_ALLOC_CONTIGUOUS : 0,
 		.page_size = pages.first,
 		.pages = pages.count,
+		.away = away ? live->asked : 0,
 		.stream = glk_peek_relaxed(
 			&glk_stream_at(&arena->gpu->streams, stream)->handle),
 	};

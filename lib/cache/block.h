@@ -41,6 +41,10 @@ static inline void glk_look_end(struct glk_cache *cache, const struct glk_look *
 
 /* The streams that a live block was marked with, beside its own. */
 uint64_t glk_block_marks(const struct glk_extent *e);
+/* The use of a block that was claimed, and of all work that was queued on its streams and on one more
+ * until now; 0 for no such. Under the lock. */
+struct glk_use glk_block_use(
+	struct glk_cache *cache, const struct glk_extent *e, uint32_t stream);
 /* The rest of a free. Says why the address is not that of a live block: -EINVAL. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
 /* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's
@@ -51,6 +55,8 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 /* pin.c, under the lock of the GPU. For an extent that was claimed and is out: whether it stays,
  * used by `streams`. */
 bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t streams);
+/* Whether a live or claimed block is out. */
+bool glk_pin_is_out(const struct glk_extent *e);
 /* What query tells of it beside the rest, in a look. `able`: what all pages it asked for are made
  * for, GLK_PAGE_... */
 void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,

@@ -21,6 +21,7 @@
 #include "pool/pool.h"
 #include "share/share.h"
 #include "stream/stream.h"
+#include "tier/tier.h"
 
 #include <pthread.h>
 #include <stddef.h>
@@ -28,6 +29,7 @@
 #include <glake/graph.h>
 #include <glake/memory.h>
 #include <glake/stats.h>
+#include <glake/tier.h>
 
 struct glk_ahead;
 struct glk_conf;
@@ -85,12 +87,19 @@ struct glk_cache {
 	uint64_t flushes; /* times that bins gave blocks back */
 	uint64_t ended;	  /* of the streams' count of ends, those whose rows were ended */
 	uint64_t rungs[GLAKE_RUNG_COUNT];
+	/* What is away: see away.h. */
+	struct glk_mover mover;
+	glk_atomic(bool) moves;	    /* there is one */
+	glk_atomic(bool) suspended; /* no request is served */
+	uint64_t away, away_blocks; /* bytes asked for; blocks */
+	uint64_t spills, fetches;
 };
 
 /* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
 #define GLK_BIN_MARKED 1u
 /* The same for blocks that are or were out. */
 #define GLK_BIN_PINNED 2u
+/* And GLK_EXTENT_AWAY for those whose contents are elsewhere. */
 
 /* device.c. 0 or the driver's error; nothing is reserved yet. */
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
@@ -185,6 +194,12 @@ int glk_cache_pin(
 struct glk_share_page glk_pin_page(void *pin, size_t i);
 /* Once less, for the block that holds an address, live or freed. 0 or -EINVAL. */
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
+
+/* away.c, suspend.c: contracts as in glake/tier.h. */
+int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret);
+int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret);
 
 /* figures.c */
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);

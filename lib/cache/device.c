@@ -8,6 +8,7 @@
 #include "base/conf.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
+#include "cache/away.h"
 #include "cache/graph/graph.h"
 
 #include <errno.h>
@@ -240,6 +241,8 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		err = err ? err : failed;
 		glk_seats_fini(cache);
 		free_rows(cache);
+		failed = glk_away_fini(cache);
+		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);
 		glk_map_fini(&cache->arena.map);
 		glk_store_relaxed(&cache->started, false);

@@ -64,6 +64,11 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->flushes = cache->flushes;
 	s->oom = cache->oom;
 	s->hold_max = cache->lock.hold_max;
+	s->away = cache->away;
+	s->away_blocks = cache->away_blocks;
+	s->spills = cache->spills;
+	s->fetches = cache->fetches;
+	s->host_held = cache->mover.store.held;
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
 	s->metadata = glk_slab_bytes(&cache->pool->pages);
 	/* the tables may just be made by another thread */

@@ -110,6 +110,12 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		return 0;
 	glk_lock(&cache->lock);
 	glk_plan_enter(cache);
+	if (glk_load_relaxed(&cache->suspended)) {
+		glk_plan_leave(cache);
+		glk_unlock(&cache->lock);
+		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended",
+			cache->device);
+	}
 	request.stream = glk_stream_enter(&cache->streams, id);
 	if (request.stream->bit >= GLK_STREAM_BITS) {
 		glk_plan_leave(cache);

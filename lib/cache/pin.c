@@ -97,7 +97,7 @@ int glk_cache_pin(
 	struct glk_extent *e = NULL;
 	struct glk_live live;
 	struct glk_pin made;
-	bool done = false;
+	bool done = false, away = false;
 
 	if (range && inside && glk_lookup_live(range, addr, &live))
 		addr = live.addr;
@@ -105,7 +105,8 @@ int glk_cache_pin(
 	if (range)
 		e = glk_lookup_hold(range, addr);
 	if (e) {
-		done = pin(e);
+		away = glk_extent_away(e);
+		done = !away && pin(e);
 		made = pin_of(range, e);
 		glk_word_let_go(&e->word);
 	}
@@ -116,6 +117,9 @@ int glk_cache_pin(
 	glk_look_end(cache, &look);
 	if (done)
 		return 0;
+	if (away)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is away: it has no pages", addr);
 	return e ? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			   "the block is out %" PRIu32 " times, the most there can be",
 			   PINS_MOST)
@@ -203,6 +207,11 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 	return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
 		e ? "the block at 0x%" PRIx64 " is not out" : "no block holds 0x%" PRIx64,
 		addr);
+}
+
+bool glk_pin_is_out(const struct glk_extent *e)
+{
+	return pins_of(e) > 0;
 }
 
 bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t streams)

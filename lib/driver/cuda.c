@@ -72,6 +72,8 @@ static const struct glk_drv_ops cuda_ops = {
 	.user_event_wait = glk_cuda_user_event_wait,
 	.copy = glk_cuda_copy,
 	.fill = glk_cuda_fill,
+	.host_lock = glk_cuda_host_lock,
+	.host_unlock = glk_cuda_host_unlock,
 };
 
 static int gpus_find(struct glk_cuda *cuda)

@@ -112,6 +112,7 @@ enum {
 
 	GLK_CU_EVENT_DISABLE_TIMING = 2,
 	GLK_CU_STREAM_NON_BLOCKING = 1,
+	GLK_CU_HOST_PORTABLE = 1,
 
 	GLK_CU_CAPTURE_MODE_RELAXED = 2,
 	GLK_CU_CAPTURE_NONE = 0,
@@ -234,7 +235,9 @@ struct glk_cu_access {
 	F(cuCtxGetId, cuCtxGetId, 12000,						\
 		(struct CUctx_st *, unsigned long long *))				\
 	F(cuStreamGetId, cuStreamGetId, 12000,						\
-		(struct CUstream_st *, unsigned long long *))
+		(struct CUstream_st *, unsigned long long *))				\
+	F(cuMemHostRegister, cuMemHostRegister, 6050, (void *, size_t, unsigned int))	\
+	F(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))
 /* clang-format on */
 
 /* The function that finds the others, in its two generations. */

@@ -126,6 +126,8 @@ int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
 int glk_cuda_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
+int glk_cuda_host_lock(struct glk_drv *drv, void *ptr, size_t size);
+int glk_cuda_host_unlock(struct glk_drv *drv, void *ptr);
 
 int glk_cuda_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
 int glk_cuda_event_free(struct glk_drv *drv, struct glk_drv_event *event);

@@ -176,6 +176,11 @@ struct glk_drv_ops {
 	int (*fill)(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 		struct CUstream_st *stream);
 
+	/* Locks host memory in place, whole pages of the system, so that all GPUs copy from and to
+	 * it at the speed of the link; and lets it go, when no copy of it is under way. */
+	int (*host_lock)(struct glk_drv *drv, void *ptr, size_t size);
+	int (*host_unlock)(struct glk_drv *drv, void *ptr);
+
 	/* Optional in a backend. With a modelled clock it fills `ns` and `now_ns` with the
 	 * modelled times of all calls so far and leaves `calls` alone; the count wrapper adds
 	 * its calls, and its measured times where a backend has none. */

@@ -89,7 +89,11 @@
 		(inner, dst, src, size, stream), COPY)                                   \
 	X(fill, (struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,        \
 		struct CUstream_st *stream),                                             \
-		(inner, dst, value, count, stream), COPY)
+		(inner, dst, value, count, stream), COPY)                                \
+	X(host_lock, (struct glk_drv *drv, void *ptr, size_t size),                      \
+		(inner, ptr, size), OTHER)                                               \
+	X(host_unlock, (struct glk_drv *drv, void *ptr),                                 \
+		(inner, ptr), OTHER)
 /* clang-format on */
 
 /* Number of each operation, in the order of the list. */

@@ -148,6 +148,7 @@ static int soft_close(struct glk_drv *drv)
 		munmap((void *)soft->book.spans[i].addr, soft->book.spans[i].size);
 	glk_soft_maps_note(soft, -soft->maps);
 	close_imports(soft);
+	glk_soft_host_fini(soft);
 	glk_book_fini(&soft->book);
 	glk_soft_file_close(&soft->file);
 	glk_slab_fini(&soft->graph_nodes);
@@ -242,6 +243,8 @@ static const struct glk_drv_ops soft_ops = {
 	.user_event_wait = glk_soft_user_event_wait,
 	.copy = glk_soft_copy,
 	.fill = glk_soft_fill,
+	.host_lock = glk_soft_host_lock,
+	.host_unlock = glk_soft_host_unlock,
 	.figures = soft_figures,
 };
 

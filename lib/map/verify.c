@@ -241,7 +241,8 @@ static int check_extent(struct tally *t, const struct glk_range *range, uint32_t
 	t->named[e->nested]++;
 	t->taken[e->nested] += e->size;
 	err = check_lookup(t, range, id);
-	return err ? err : stand(t, e);
+	/* what is away stands on no slots */
+	return err || glk_extent_away(e) ? err : stand(t, e);
 }
 
 static int check_row(struct tally *t, unsigned r)

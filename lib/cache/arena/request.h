@@ -19,6 +19,10 @@
  * it goes to no bin. */
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
+/* Pages behind an extent that has a place and stands on no slots, with all that a request may do where
+ * memory is short. 0, or an error with everything undone. */
+int glk_arena_back(
+	struct glk_arena *arena, struct glk_request *request, uint32_t extent);
 /* The place of a request, searched with what is known, and again with what the streams have to
  * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
  * or -ENOMEM (class ADDRESS). */

@@ -135,6 +135,12 @@ static int try_block(
 	return err;
 }
 
+static int in_capture(void)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+		"memory could be had behind streams that capture a graph only");
+}
+
 static int alloc(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
@@ -155,10 +161,7 @@ static int alloc(
 		small = false;
 		err = -EAGAIN;
 	}
-	if (err == -EAGAIN)
-		err = glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-			"memory could be had behind streams that capture a graph only");
-	return err;
+	return err == -EAGAIN ? in_capture() : err;
 }
 
 static uint64_t book(struct glk_arena *arena, struct glk_request *request,
@@ -256,20 +259,44 @@ static bool wait_for_all(struct glk_arena *arena, const struct glk_request *requ
 	return done;
 }
 
-static int alloc_somehow(
-	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
+typedef int (*try_fn)(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);
+
+/* What a request is to try, with all there is to be done where that fails. */
+static int somehow(struct glk_arena *arena, struct glk_request *request, try_fn fn,
+	uint32_t *extent)
 {
 	static const rung_fn rungs[] = {make_room, recut, wait_for_all};
-	int err = alloc(arena, request, ret_extent);
+	int err;
+
+	arena->inside++;
+	err = fn(arena, request, extent);
 
 	for (size_t i = 0; i < sizeof(rungs) / sizeof(*rungs); i++) {
 		bool last = rungs[i] == wait_for_all;
 
 		if ((err == -ENOMEM || (last && err == -EBUSY)) &&
 			rungs[i](arena, request))
-			err = alloc(arena, request, ret_extent);
+			err = fn(arena, request, extent);
 	}
+	arena->inside--;
 	return err;
+}
+
+static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *extent)
+{
+	int err = -EAGAIN;
+
+	for (int i = 0; i < TRIES && err == -EAGAIN; i++)
+		err = glk_back(arena, request, *extent);
+	return err == -EAGAIN ? in_capture() : err;
+}
+
+int glk_arena_back(
+	struct glk_arena *arena, struct glk_request *request, uint32_t extent)
+{
+	arena->gpu->streams.stuck = false;
+	return somehow(arena, request, back, &extent);
 }
 
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
@@ -292,9 +319,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
 	request->trim = arena->map.stranded && glk_supply_tight(arena, request->size);
-	arena->inside++;
-	err = alloc_somehow(arena, request, &extent);
-	arena->inside--;
+	err = somehow(arena, request, alloc, &extent);
 	if (err)
 		return err;
 	*ret_addr = book(arena, request, seat, extent);

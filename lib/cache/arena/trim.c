@@ -69,6 +69,8 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	glk_quick_flush(cache);
 	glk_event_poll(&cache->streams);
 	failed = trim(cache, keep);
+	if (glk_load_relaxed(&cache->moves))
+		glk_mover_trim(&cache->mover);
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	after = glk_load_relaxed(&cache->node->held);

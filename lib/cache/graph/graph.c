@@ -179,7 +179,10 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 		return err;
 	glk_lock(&cache->lock);
 	glk_clock_quiet(&cache->streams);
-	err = begin(cache, b, id);
+	err = glk_load_relaxed(&cache->suspended)
+		? glk_error(-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended",
+			  cache->device)
+		: begin(cache, b, id);
 	glk_unlock(&cache->lock);
 	return err;
 }
@@ -191,7 +194,7 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 	announce_end(cache, graph);
 	cache->streams.captures--;
 	if (!--glk_graphs(cache)->open)
-		glk_quick_divert(cache, false);
+		glk_quick_divert(cache, glk_load_relaxed(&cache->suspended));
 	glk_graph_forget(cache, graph);
 }
 

@@ -26,11 +26,12 @@ struct glk_extent {
 		/* QUICK, LIVE: streams that used it beside its own */
 		glk_atomic(uint64_t) marks;
 	};
-	/* LIVE: where it goes when freed, see cache/bin/row.h. */
+	/* LIVE: where it goes when freed, see cache/bin/row.h; or GLK_EXTENT_AWAY. */
 	glk_atomic(uint32_t) bin;
 	union {
 		struct glk_idnode quick;   /* QUICK: its link in a bin */
 		glk_atomic(uint32_t) pins; /* LIVE: of one that is out, see cache/pin.c */
+		glk_atomic(uint32_t) kept; /* of one that is away: where, see tier/tier.h */
 	};
 	glk_atomic(uint32_t) slack;  /* bytes of it that the user did not ask for */
 	glk_atomic(uint16_t) stream; /* index of the stream it was given to */
@@ -49,6 +50,16 @@ static inline uint32_t glk_extent_id(
 	const struct glk_map *map, const struct glk_extent *e)
 {
 	return (uint32_t)(e - (const struct glk_extent *)map->extents.base);
+}
+
+/* In place of the bin of a live one: its contents lie elsewhere, and it stands on no slots. Others
+ * may have the memory at both ends; what lies between is nobody's place. */
+#define GLK_EXTENT_AWAY 3u
+
+static inline bool glk_extent_away(const struct glk_extent *e)
+{
+	/* pairs with: the release of who sends it away, or has it back */
+	return glk_load_acquire(&e->bin) == GLK_EXTENT_AWAY;
 }
 
 /* Bytes the user asked for. */

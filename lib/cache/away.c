@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks go away and come back: see away.h. */
+#include "cache/away.h"
+
+#include "base/conf.h"
+#include "base/error.h"
+#include "cache/arena/request.h"
+#include "cache/device.h"
+#include "cache/plan.h"
+#include "numa/topology.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* Beside the bin that a content keeps: it went because the GPU was suspended. */
+#define SUSPENDED (UINT32_C(1) << 31)
+
+/* Half of the memory of the host where nothing was configured. */
+static uint64_t most_of(const struct glk_cache *cache)
+{
+	struct glk_topology *topology;
+	uint64_t sum = 0;
+
+	if (cache->conf->tier_host)
+		return cache->conf->tier_host;
+	if (glk_topology_new(NULL, &topology))
+		return 0;
+	for (size_t i = 0; i < glk_topology_count(topology); i++)
+		sum += glk_topology_at(topology, i)->memory;
+	glk_topology_free(topology);
+	return sum / 2;
+}
+
+int glk_away_start(struct glk_cache *cache)
+{
+	struct glake_device info = {.sz = sizeof(info)};
+	int err;
+
+	err = glk_cache_start(cache);
+	if (err || glk_load_acquire(&cache->moves)) /* pairs with: the release below */
+		return err;
+	glk_lock(&cache->starting);
+	if (!glk_load_relaxed(&cache->moves)) {
+		err = cache->drv->ops->device_info(cache->drv, cache->device, &info);
+		if (!err)
+			err = glk_mover_init(&cache->mover, &cache->streams,
+				info.numa_node, most_of(cache));
+		if (!err)
+			/* pairs with: the acquire above */
+			glk_store_release(&cache->moves, true);
+	}
+	glk_unlock(&cache->starting);
+	return err;
+}
+
+int glk_away_fini(struct glk_cache *cache)
+{
+	bool moves = glk_load_relaxed(&cache->moves);
+
+	glk_store_relaxed(&cache->moves, false);
+	return moves ? glk_mover_fini(&cache->mover) : 0;
+}
+
+/* Why a block has to stay. */
+static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t addr = glk_load_relaxed(&e->addr);
+
+	if (glk_extent_away(e))
+		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is away", addr);
+	if (e->nested)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block at 0x%" PRIx64
+			" is too small to move: it shares its page with others",
+			addr);
+	if (glk_pin_is_out(e))
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64
+			" is out: others have its memory until they say they do not",
+			addr);
+	if (!arena->binned)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is of a pool of graphs", addr);
+	return 0;
+}
+
+int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_map *map = &arena->map;
+	uint32_t run, bin = glk_load_relaxed(&e->bin);
+	struct glk_use use;
+	int err;
+
+	err = may_go(arena, e);
+	if (err)
+		return err;
+	use = glk_block_use(cache, e, on);
+	err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr),
+		glk_extent_asked(e), &use, &run);
+	if (err)
+		return err;
+	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), &use);
+	glk_store_at(&cache->mover.store, run)->owner = bin;
+	glk_store_relaxed(&e->kept, run);
+	glk_store_release(&e->bin, GLK_EXTENT_AWAY); /* pairs with: glk_extent_away */
+	cache->away += glk_extent_asked(e);
+	cache->away_blocks++;
+	cache->spills++;
+	return 0;
+}
+
+/* It is here again, or never will be: what is kept of it is nobody's. The bin it was for. */
+static uint32_t forget(struct glk_cache *cache, const struct glk_extent *e, uint64_t read)
+{
+	uint32_t run = glk_load_relaxed(&e->kept);
+	uint32_t bin = glk_store_at(&cache->mover.store, run)->owner & ~SUSPENDED;
+
+	glk_store_put(&cache->mover.store, run, read);
+	cache->away -= glk_extent_asked(e);
+	cache->away_blocks--;
+	return bin;
+}
+
+bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_extent_away(e) &&
+		glk_store_at(&cache->mover.store, glk_load_relaxed(&e->kept))->owner &
+		SUSPENDED;
+}
+
+void glk_away_suspend(struct glk_cache *cache, const struct glk_extent *e)
+{
+	glk_store_at(&cache->mover.store, glk_load_relaxed(&e->kept))->owner |= SUSPENDED;
+}
+
+/* Where it goes when it is freed: to the bin it would have gone to, if nobody but its own stream is
+ * to be waited for. */
+static void restore(
+	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint32_t bin)
+{
+	if (on && on != glk_load_relaxed(&e->stream)) {
+		glk_or_relaxed(&e->marks,
+			glk_stream_mask(glk_stream_at(&cache->streams, on)));
+		bin = GLK_BIN_MARKED;
+	}
+	glk_store_relaxed(&e->pins, 0);
+	glk_store_release(&e->bin, bin); /* pairs with: glk_extent_away */
+}
+
+/* Has the contents in the memory behind it, and the stream behind that. */
+static int fill(struct glk_cache *cache, struct glk_extent *e, struct glk_stream *on,
+	struct glk_use *ret_use)
+{
+	struct glk_use use;
+	int err;
+
+	err = glk_move_back(&cache->mover, glk_load_relaxed(&e->kept),
+		glk_load_relaxed(&e->addr), ret_use);
+	use = *ret_use;
+	if (!err && on)
+		err = glk_clock_order(&cache->streams, &use, on);
+	return err == -EAGAIN ? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+					"the stream captures a graph")
+			      : err;
+}
+
+int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_map *map = &arena->map;
+	struct glk_request request = {.size = glk_extent_asked(e), .rounded = e->size};
+	struct glk_stream *stream = NULL;
+	struct glk_use use = {0};
+	int err;
+
+	if (!glk_extent_away(e))
+		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is here", glk_load_relaxed(&e->addr));
+	if (on)
+		stream = glk_stream_enter(&cache->streams, on);
+	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
+	err = glk_arena_back(arena, &request, glk_extent_id(map, e));
+	if (err)
+		return err;
+	err = fill(cache, e, stream, &use);
+	if (err) {
+		glk_slots_leave(
+			map, glk_extent_first(map, e), glk_extent_last(map, e), &use);
+		return err;
+	}
+	restore(cache, e, on, forget(cache, e, use.tick));
+	cache->fetches++;
+	return 0;
+}
+
+void glk_away_drop(struct glk_arena *arena, struct glk_extent *e)
+{
+	uint32_t id = glk_extent_id(&arena->map, e);
+
+	/* what writes it is the stream that writes what comes next */
+	forget(arena->gpu, e, 0);
+	glk_store_relaxed(&e->bin, 0);
+	glk_lookup_leave(&arena->map, id);
+	glk_extent_give_back(&arena->map, id);
+}
+
+/* The first live block at or behind an offset that begins an eighth of a slot for itself; 0: none. */
+static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
+{
+	uint32_t eighth = (uint32_t)(*offset >> map->eighth), id;
+	uint64_t end = map->high >> map->eighth;
+
+	for (; eighth <= end; eighth++) {
+		eighth = glk_bits_first(map->begins, eighth, (uint32_t)end);
+		if (eighth == GLK_BITS_NONE)
+			return 0;
+		id = glk_load_relaxed(&map->start[eighth]);
+		if (id & GLK_START_NEST)
+			continue;
+		*offset = glk_extent_at(map, id)->offset;
+		return id;
+	}
+	return 0;
+}
+
+int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
+{
+	struct glk_map *map = &arena->map;
+	uint64_t offset = 0;
+	int err = 0;
+	uint32_t id;
+
+	while (!err && (id = next_block(map, &offset))) {
+		struct glk_extent *e = glk_extent_at(map, id);
+
+		/* under the lock it cannot become another one: it may be free in a moment */
+		offset += GLAKE_GRAIN;
+		if (glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr))) {
+			err = fn(arena, e, arg);
+			glk_extent_set(e, GLK_EXTENT_LIVE);
+		}
+		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
+			<< map->eighth;
+	}
+	return err;
+}
+
+typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+
+static int move(
+	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream, move_fn fn)
+{
+	struct glk_stream_facts facts = {0};
+	const struct glk_range *range;
+	struct glk_extent *e;
+	uint32_t on = 0;
+	int err;
+
+	err = glk_away_start(cache);
+	if (!err)
+		err = glk_stream_get(&cache->streams, stream, &facts, &on);
+	if (err)
+		return err;
+	if (facts.capture)
+		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+			"no block moves on a stream that captures a graph");
+	glk_lock(&cache->lock);
+	glk_plan_enter(cache);
+	range = glk_cache_range(cache, addr);
+	e = range ? glk_lookup_claim(range, addr) : NULL;
+	if (e) {
+		err = fn(glk_arena_of(range), e, on);
+		glk_extent_set(e, GLK_EXTENT_LIVE);
+	}
+	glk_plan_leave(cache);
+	glk_unlock(&cache->lock);
+	return e ? err : glk_block_refuse(cache, addr);
+}
+
+int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	return move(cache, addr, stream, glk_away_send);
+}
+
+int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	return move(cache, addr, stream, glk_away_have);
+}

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_AWAY_H
+#define GLK_CACHE_AWAY_H
+
+/*
+ * Blocks whose contents are in memory of the host. A block that goes away leaves its slots as if it
+ * were freed behind the copy of its contents, and keeps its addresses: what was behind them serves
+ * others from then on, in stream order, and nothing is unmapped for it. One that comes back is
+ * given pages as a request is that has found its place.
+ *
+ * It is claimed meanwhile, so that a free or a question about it at the same time is refused.
+ */
+#include "cache/block.h"
+
+/* Under the lock, for a block that was claimed; `on` is the index of the stream that orders the call,
+ * 0 for none. Both give the lock up meanwhile. 0, or an error with everything undone. */
+int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+/* One that is away, claimed, went because its GPU was suspended. */
+void glk_away_suspend(struct glk_cache *cache, const struct glk_extent *e);
+bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *e);
+/* A free of one that is away. */
+void glk_away_drop(struct glk_arena *arena, struct glk_extent *e);
+/* What moves contents is made at the first use. 0 or the driver's error. Without the lock. */
+int glk_away_start(struct glk_cache *cache);
+int glk_away_fini(struct glk_cache *cache);
+
+/* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,
+ * until it fails. Others free blocks meanwhile. What `fn` answered last. */
+typedef int (*glk_away_fn)(struct glk_arena *arena, struct glk_extent *e, void *arg);
+int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Contents on their way between a GPU and its store: see tier.h. */
+#include "tier/tier.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+
+static struct glk_stream *enter(struct glk_mover *mover, uint32_t id)
+{
+	return glk_stream_enter(mover->streams, id);
+}
+
+static int make_stream(
+	struct glk_mover *mover, struct CUstream_st **ret_handle, uint32_t *ret_id)
+{
+	struct glk_streams *streams = mover->streams;
+	int err;
+
+	err = streams->drv->ops->stream_new(streams->drv, streams->device, ret_handle);
+	return err ? err : glk_stream_get(streams, *ret_handle, NULL, ret_id);
+}
+
+int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
+	uint64_t most)
+{
+	int err;
+
+	*mover = (struct glk_mover){.streams = streams};
+	err = glk_store_init(&mover->store, streams->drv, streams->gpu, node, most);
+	if (!err)
+		err = make_stream(mover, &mover->out_handle, &mover->out);
+	if (!err)
+		err = make_stream(mover, &mover->back_handle, &mover->back);
+	if (err)
+		glk_mover_fini(mover);
+	return err;
+}
+
+int glk_mover_fini(struct glk_mover *mover)
+{
+	struct CUstream_st *handles[] = {mover->out_handle, mover->back_handle};
+	struct glk_streams *streams = mover->streams;
+	int err = 0, failed;
+
+	for (int i = 0; i < 2; i++) {
+		failed = handles[i] ? streams->drv->ops->stream_free(
+					      streams->drv, streams->device, handles[i])
+				    : 0;
+		err = err ? err : failed;
+	}
+	if (streams)
+		glk_store_fini(&mover->store);
+	*mover = (struct glk_mover){0};
+	return err;
+}
+
+void glk_mover_trim(struct glk_mover *mover)
+{
+	struct glk_streams *streams = mover->streams;
+	struct glk_use use = {.streams = glk_stream_mask(enter(mover, mover->out)) |
+			glk_stream_mask(enter(mover, mover->back)),
+		.tick = streams->tick};
+
+	if (glk_clock_finished(streams, &use))
+		glk_store_trim(&mover->store);
+}
+
+/* Behind all that a use stands for, by stream waits; where an event cannot be had of a stream that has
+ * ended, by waiting for the GPU. */
+static int order(struct glk_mover *mover, struct glk_use *use, struct glk_stream *stream)
+{
+	int err = glk_clock_order(mover->streams, use, stream);
+
+	if (err == -EAGAIN && !glk_clock_sync(mover->streams, use->streams))
+		err = glk_clock_order(mover->streams, use, stream);
+	if (err == -EAGAIN)
+		err = glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+			"a stream that used the block captures a graph");
+	return err;
+}
+
+/* One content, run by run. The lock is given up for each. */
+static int copy(struct glk_mover *mover, uint32_t run, uint64_t addr, bool out)
+{
+	struct CUstream_st *stream = out ? mover->out_handle : mover->back_handle;
+	struct glk_drv *drv = mover->streams->drv;
+	uint64_t left = glk_store_at(&mover->store, run)->bytes;
+	int err = 0;
+
+	for (; run && !err; run = glk_store_at(&mover->store, run)->next) {
+		const struct glk_store_run *r = glk_store_at(&mover->store, run);
+		uint64_t host = (uint64_t)(uintptr_t)mover->store.piece[r->piece].base +
+			r->first * GLK_STORE_CHUNK;
+		uint64_t size = r->chunks * GLK_STORE_CHUNK;
+
+		size = size < left ? size : left;
+		glk_lock_pause(mover->streams->gpu);
+		err = drv->ops->copy(
+			drv, out ? host : addr, out ? addr : host, size, stream);
+		glk_lock_resume(mover->streams->gpu);
+		addr += size;
+		left -= size;
+	}
+	return err;
+}
+
+static struct glk_use used_by(struct glk_mover *mover, struct glk_stream *stream)
+{
+	return (struct glk_use){.streams = glk_stream_mask(stream),
+		.tick = glk_clock_tick(mover->streams, stream)};
+}
+
+int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
+	struct glk_use *use, uint32_t *ret_run)
+{
+	struct glk_stream *out = enter(mover, mover->out);
+	struct glk_stream *back = enter(mover, mover->back);
+	struct glk_use read = {.streams = glk_stream_mask(back)};
+	uint32_t run;
+	int err;
+
+	err = glk_store_take(&mover->store, bytes, &run);
+	if (err)
+		return err;
+	err = order(mover, use, out);
+	read.tick = glk_store_read(&mover->store, run);
+	if (!err && read.tick)
+		err = order(mover, &read, out);
+	if (!err)
+		err = copy(mover, run, addr, true);
+	/* also what was queued of a copy that failed half way comes before whoever has the room next */
+	*use = used_by(mover, out);
+	if (err) {
+		glk_store_put(&mover->store, run, 0);
+		return err;
+	}
+	glk_store_at(&mover->store, run)->written = use->tick;
+	*ret_run = run;
+	return 0;
+}
+
+int glk_move_back(
+	struct glk_mover *mover, uint32_t run, uint64_t addr, struct glk_use *ret_use)
+{
+	struct glk_stream *out = enter(mover, mover->out);
+	struct glk_stream *back = enter(mover, mover->back);
+	struct glk_use written = {.streams = glk_stream_mask(out),
+		.tick = glk_store_at(&mover->store, run)->written};
+	int err;
+
+	err = order(mover, &written, back);
+	if (!err)
+		err = copy(mover, run, addr, false);
+	*ret_use = used_by(mover, back);
+	return err;
+}

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks go away and come back with what was in them, whatever happens to their memory meanwhile. */
+#include "cache/away.h"
+
+#include "plan_parts.h"
+
+#include <stdlib.h>
+
+static struct rig rig;
+static struct CUstream_st *a, *b;
+
+static void set_up(const char *const *settings)
+{
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+}
+
+static int spill(const struct held *h, struct CUstream_st *stream)
+{
+	return glk_cache_spill(&rig.cache, h->addr, stream);
+}
+
+static int fetch(const struct held *h, struct CUstream_st *stream)
+{
+	return glk_cache_fetch(&rig.cache, h->addr, stream);
+}
+
+static bool is_away(const struct held *h)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	return !glk_cache_query(&rig.cache, h->addr + h->size / 2, &block) &&
+		block.base == (void *)h->addr && block.away == h->size && !block.pages;
+}
+
+/* Two blocks where there is memory for one. */
+static void takes_turns(void)
+{
+	struct glake_stats s;
+	struct held one, two;
+	int torn = 0;
+
+	set_up(NULL);
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	is_int(plan_take(&rig, &one, 40 * MIB, a), 0, "a block");
+	is_int(spill(&one, a), 0, "goes away");
+	ok(is_away(&one), "which is told");
+	is_sound(&rig, "the books agree");
+	is_int(plan_take(&rig, &two, 41 * MIB, a), 0, "another one has its memory");
+	ok(plan_overlap(&one, &two) == false, "and not its addresses");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.away, 40 << 20, "bytes that are away");
+	is_int((int64_t)s.away_blocks, 1, "of a block");
+	ok(s.reserved <= 50 * MIB && s.live == 81 * MIB, "more is live than is held");
+	for (int i = 0; i < 10; i++) {
+		struct held *out = i % 2 ? &one : &two, *in = i % 2 ? &two : &one;
+
+		torn += spill(out, a) != 0 || fetch(in, a) != 0 || !has_marks(in);
+		in->mark += 1 << 10;
+		write_marks(in);
+	}
+	ok(!torn, "they take turns, and keep what was written");
+	is_sound(&rig, "the books agree");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.spills, 11, "they were spilled");
+	is_int((int64_t)s.fetches, 10, "and fetched");
+	ok(s.host_held && s.host_held <= 128 * MIB, "by way of the host");
+	ok(plan_drop(&rig, &two, a), "the one here is freed");
+	is_int(rig_free(&rig, one.addr, a), 0, "and the one away");
+	is_int(rig_free(&rig, one.addr, a), -EINVAL, "which is none any more");
+	s = rig_figures(&rig);
+	ok(!s.away && !s.away_blocks && !s.live, "nothing is away or live");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* What is copied is what was written by all work queued before, and others have the memory behind that.
+ * The device judges who touches it when. */
+static void goes_in_order(void)
+{
+	struct held one, two;
+
+	set_up((const char *const[]){"soft.streams=stepped", "policy.bins=0", NULL});
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	plan_take(&rig, &one, 40 * MIB, a);
+	glk_soft_run_all(rig.drv);
+	rig_work(&rig, one.addr, one.size, b);
+	glk_cache_use(&rig.cache, one.addr, b);
+	is_int(spill(&one, a), 0, "a block goes away with work on two streams queued");
+	is_int(rig_try(&rig, 45 * MIB, b, 0, &two.addr), 0, "another stream has its memory");
+	two.size = 45 * MIB;
+	rig_work(&rig, two.addr, two.size, b);
+	is_int(rig_free(&rig, two.addr, b), 0, "gives it back");
+	is_int(fetch(&one, a), 0, "and the block is had again, before anything has run");
+	rig_work(&rig, one.addr, one.size, a);
+	is_sound(&rig, "the books agree");
+	glk_soft_run_all(rig.drv);
+	ok(has_marks(&one), "what was written is there");
+	is_int(fetch(&one, a), -EALREADY, "it is here");
+	is_int(spill(&one, b), 0, "it goes again");
+	is_int(spill(&one, b), -EALREADY, "once");
+	is_int(rig_free(&rig, one.addr, b), 0, "and is freed behind that");
+	is_sound(&rig, "the books agree");
+	glk_soft_run_all(rig.drv);
+	rig_close(&rig, 0);
+}
+
+/* A block that was fetched on its own stream goes to its bin as before. */
+static void keeps_its_bin(void)
+{
+	struct held one, same;
+
+	set_up(NULL);
+	for (int other = 0; other < 2; other++) {
+		uint64_t hits;
+
+		plan_take(&rig, &one, 300 << 10, a);
+		spill(&one, a);
+		fetch(&one, other ? b : a);
+		same = one;
+		hits = rig_figures(&rig).hits;
+		plan_drop(&rig, &one, a);
+		plan_take(&rig, &one, same.size, a);
+		if (other)
+			ok(one.addr && rig_figures(&rig).hits == hits,
+				"one fetched on another stream merges when it is freed");
+		else
+			ok(one.addr, "one fetched on its own may come from its bin");
+		plan_drop(&rig, &one, a);
+	}
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+static void refuses(void)
+{
+	struct held small, one;
+	struct glk_pin pin;
+	uint64_t inside;
+	uint32_t graph;
+
+	set_up(NULL);
+	plan_take(&rig, &small, 600, a);
+	plan_take(&rig, &one, 9 * MIB, a);
+	is_int(spill(&small, a), -EINVAL, "a small block does not move");
+	is_int(glk_cache_spill(&rig.cache, one.addr + 512, a), -EINVAL, "nor its inside");
+	is_int(glk_cache_spill(&rig.cache, 4096, a), -EINVAL, "nor what is nobody's");
+	is_int(glk_cache_pin(&rig.cache, one.addr, false, &pin), 0, "one that is out");
+	is_int(spill(&one, a), -EBUSY, "stays");
+	is_int(glk_cache_unpin(&rig.cache, one.addr), 0, "until it is back");
+	is_int(spill(&one, a), 0, "then it goes");
+	is_int(glk_cache_pin(&rig.cache, one.addr, false, &pin), -EBUSY,
+		"and has no pages for others");
+	is_int(glk_cache_use(&rig.cache, one.addr, b), 0, "a stream may be named");
+	ok(is_away(&one), "it is away all the same");
+	rig_capture(&rig, b);
+	is_int(fetch(&one, b), -EBUSY, "it does not come on a stream that captures");
+	graph = rig_capture_end(&rig, b);
+	ok(graph, "which goes on");
+	rig_drop(&rig, graph);
+	is_int(fetch(&one, b), 0, "after that it does");
+	is_int(rig_begin(&rig, 1, a), 0, "a pool of graphs");
+	rig_capture(&rig, a);
+	inside = rig_alloc(&rig, 9 * MIB, a);
+	graph = rig_capture_end(&rig, a);
+	rig_end_pool(&rig, 1);
+	is_int(glk_cache_spill(&rig.cache, inside, a), -EBUSY, "keeps its blocks");
+	rig_free(&rig, inside, a);
+	rig_drop(&rig, graph);
+	rig_release(&rig, 1);
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &small, a), "nothing was lost");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Each call of the driver fails once. */
+static void every_call_fails(void)
+{
+	static const char *const calls[] = {"copy", "host_lock", "event_new", "event_record",
+		"stream_wait", "stream_new", "create", "map", "set_access", "device_info"};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		int failed = 0, torn = 0;
+
+		for (int nth = 1; nth < 7; nth++) {
+			struct held one, two;
+			char rule[64];
+
+			set_up((const char *const[]){"policy.bins=0", NULL});
+			glk_store_relaxed(&rig.cache.node->budget, 34 * MIB);
+			plan_take(&rig, &one, 30 * MIB, a);
+			snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[i], nth);
+			glk_fault_set(rig.drv, rule);
+			if (spill(&one, b)) {
+				failed++;
+				torn += is_away(&one) || !has_marks(&one) ||
+					!rig_is_sound(&rig);
+				torn += spill(&one, b) != 0;
+			}
+			torn += plan_take(&rig, &two, 20 * MIB, b) &&
+				plan_take(&rig, &two, 20 * MIB, b);
+			torn += !plan_drop(&rig, &two, b);
+			if (fetch(&one, b)) {
+				failed++;
+				torn += !is_away(&one) || !rig_is_sound(&rig);
+				torn += fetch(&one, b) != 0;
+			}
+			glk_fault_set(rig.drv, "off");
+			torn += !rig_is_sound(&rig) || !plan_drop(&rig, &one, b);
+			rig_close(&rig, 0);
+			tap_expect_log(tap.logs - tap.expected);
+		}
+		ok(!torn, "%s fails, %d times with an answer", calls[i], failed);
+	}
+}
+
+static void suspends(void)
+{
+	struct glake_suspended did;
+	struct held list[40];
+	struct glk_pin pin;
+	uint64_t addr = 0;
+	int torn = 0;
+
+	set_up(NULL);
+	is_int(glk_cache_resume(&rig.cache, &did), -EINVAL, "nothing is suspended");
+	for (size_t i = 0; i < 40; i++)
+		torn += plan_take(&rig, &list[i],
+				i % 4 ? (i * 700 + 300) << 10 : 600 * (i + 1), i % 3 ? a : b) != 0;
+	torn += !plan_drop(&rig, &list[5], a) || !plan_drop(&rig, &list[6], b);
+	ok(!torn, "blocks of all sizes");
+	glk_cache_pin(&rig.cache, list[7].addr, false, &pin);
+	is_int(spill(&list[9], a), 0, "one is away already");
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int((int64_t)did.stayed_blocks, 1, "what is out stays");
+	is_int((int64_t)did.moved_blocks, 40 - 2 - 10 - 2, "all others but the small ones go");
+	ok(rig_figures(&rig).reserved < 24 * MIB, "nearly all memory is given back");
+	is_sound(&rig, "the books agree");
+	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "no request is served");
+	is_int(rig_try(&rig, 30 * MIB, b, 0, &addr), -EAGAIN, "of any size");
+	is_int(rig_begin(&rig, 1, a), -EAGAIN, "nor a pool of graphs");
+	is_int(rig_free(&rig, list[10].addr, a), 0, "blocks may be freed");
+	is_int(rig_free(&rig, list[0].addr, b), 0, "of any kind");
+	list[10].addr = list[0].addr = 0;
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "again");
+	is_int((int64_t)did.moved_blocks, 0, "nothing is left to do");
+	glk_store_relaxed(&rig.cache.node->budget, 100 * MIB);
+	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM, "without room they do not come back");
+	ok(did.moved_blocks > 0, "but some");
+	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "the GPU is suspended still");
+	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "with room they do");
+	ok(is_away(&list[9]), "but the one that was away before");
+	is_int(fetch(&list[9], a), 0, "which is fetched");
+	is_sound(&rig, "the books agree");
+	glk_cache_unpin(&rig.cache, list[7].addr);
+	for (int i = 0; i < 40; i++)
+		torn += !plan_drop(&rig, &list[i], i % 3 ? a : b);
+	ok(!torn, "all have what was written");
+	addr = rig_alloc(&rig, 600, a);
+	ok(addr && !rig_free(&rig, addr, a) && rig_alloc(&rig, 600, a) == addr,
+		"bins serve again");
+	rig_free(&rig, addr, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Many blocks, few of which fit, in any order. */
+static void random_program(unsigned seed, const char *const *settings)
+{
+	struct held list[24] = {0};
+	bool away[24] = {0};
+	int torn = 0, moved = 0;
+
+	srand(seed);
+	set_up(settings);
+	glk_store_relaxed(&rig.cache.node->budget, 200 * MIB);
+	for (int n = 0; n < 700 && !torn; n++) {
+		struct glake_suspended did;
+		int i = rand() % 24, err = 0;
+		struct CUstream_st *s = rand() % 2 ? a : b;
+
+		if (!list[i].addr) {
+			size_t size = rand() % 3 ? (size_t)(rand() % 30 + 1) << 20
+						 : (size_t)(rand() % 3000 + 300) << 10;
+
+			plan_take(&rig, &list[i], size + (size_t)(rand() % 3) * 512, s);
+			away[i] = false;
+		} else if (rand() % 4 == 0 && !away[i]) {
+			torn += !plan_drop(&rig, &list[i], s);
+		} else if (rand() % 8 == 0) {
+			torn += rig_free(&rig, list[i].addr, s) != 0;
+			list[i].addr = 0;
+		} else if (rand() % 40 == 0) {
+			uint64_t unused;
+
+			torn += glk_cache_trim(&rig.cache, 0, &unused) != 0;
+		} else if (rand() % 60 == 0) {
+			torn += glk_cache_suspend(&rig.cache, &did) != 0;
+			torn += rig_figures(&rig).reserved > 0;
+			torn += glk_cache_resume(&rig.cache, &did) != 0;
+		} else if (away[i]) {
+			err = fetch(&list[i], s);
+			away[i] = err != 0;
+			torn += (err && err != -ENOMEM) || (!err && !has_marks(&list[i]));
+		} else {
+			torn += !has_marks(&list[i]) || spill(&list[i], s) != 0;
+			away[i] = true;
+			moved++;
+		}
+		if (n % 10 == 0)
+			torn += !rig_is_sound(&rig);
+	}
+	ok(!torn && moved > 50, "seed %u: %d blocks went away", seed, moved);
+	for (int i = 0; i < 24; i++) {
+		if (list[i].addr && away[i])
+			rig_free(&rig, list[i].addr, a);
+		else
+			plan_drop(&rig, &list[i], a);
+	}
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	takes_turns();
+	goes_in_order();
+	keeps_its_bin();
+	refuses();
+	every_call_fails();
+	suspends();
+	for (unsigned seed = 1; seed < 5; seed++)
+		random_program(seed, seed % 2 ? (const char *const[]){"policy.bins=0", NULL} : NULL);
+	return tap_done();
+}
