@@ -148,7 +148,7 @@ static int soft_close(struct glk_drv *drv)
 		munmap((void *)soft->book.spans[i].addr, soft->book.spans[i].size);
 	glk_soft_maps_note(soft, -soft->maps);
 	close_imports(soft);
-	glk_soft_host_fini(soft);
+	glk_slab_fini(&soft->hosts);
 	glk_book_fini(&soft->book);
 	glk_soft_file_close(&soft->file);
 	glk_slab_fini(&soft->graph_nodes);
@@ -197,6 +197,8 @@ static int tables_open(struct soft *soft)
 	if (!err)
 		err = glk_slab_init(
 			&soft->graph_nodes, sizeof(struct soft_node), SOFT_NODES);
+	if (!err)
+		err = glk_soft_host_init(soft);
 	if (!err)
 		err = glk_book_init(&soft->book, SOFT_MAPPINGS);
 	if (err)

@@ -6,75 +6,79 @@
 #include "base/error.h"
 
 #include <errno.h>
-#include <stdlib.h>
+
+/* Pieces that may be locked at a time. */
+#define HOSTS 65536
 
 struct soft_host {
-	struct soft_host *next;
 	uintptr_t addr;
-	size_t size;
+	size_t size; /* 0: none */
 };
 
-static bool overlaps(const struct soft *soft, uintptr_t addr, size_t size)
+static struct soft_host *host_at(const struct soft *soft, uint32_t id)
 {
-	for (const struct soft_host *h = soft->host; h; h = h->next) {
-		if (h->addr < addr + size && addr < h->addr + h->size)
-			return true;
+	return glk_slab_at(&soft->hosts, id);
+}
+
+int glk_soft_host_init(struct soft *soft)
+{
+	return glk_slab_init(&soft->hosts, sizeof(struct soft_host), HOSTS);
+}
+
+static int lock_host(struct soft *soft, uintptr_t addr, size_t size)
+{
+	uint32_t last = glk_load_relaxed(&soft->hosts.used), id;
+
+	for (id = 1; id <= last; id++) {
+		const struct soft_host *h = host_at(soft, id);
+
+		if (h->size && h->addr < addr + size && addr < h->addr + h->size)
+			return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL,
+				"cuMemHostRegister", 712,
+				"%zu bytes at %#lx are locked already", size,
+				(unsigned long)addr);
 	}
-	return false;
+	id = glk_slab_get(&soft->hosts);
+	if (!id)
+		return -ENOMEM;
+	*host_at(soft, id) = (struct soft_host){addr, size};
+	return 0;
 }
 
 int glk_soft_host_lock(struct glk_drv *drv, void *ptr, size_t size)
 {
 	struct soft *soft = soft_of(drv);
-	struct soft_host *h = malloc(sizeof(*h));
-	bool taken;
+	int err;
 
 	glk_soft_charge(soft, GLAKE_CALL_OTHER, 1);
-	if (!h)
-		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
-			"no memory to note what is locked");
-	*h = (struct soft_host){.addr = (uintptr_t)ptr, .size = size};
+	if (!ptr || !size)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemHostRegister",
+			1, "%zu bytes at %p", size, ptr);
 	glk_soft_enter(soft);
-	taken = !ptr || !size || overlaps(soft, h->addr, size);
-	if (!taken) {
-		h->next = soft->host;
-		soft->host = h;
-	}
+	err = lock_host(soft, (uintptr_t)ptr, size);
 	glk_unlock(&soft->lock);
-	if (!taken)
-		return 0;
-	free(h);
-	return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemHostRegister", 712,
-		"%zu bytes at %p are nothing, or are locked already", size, ptr);
+	return err;
 }
 
 int glk_soft_host_unlock(struct glk_drv *drv, void *ptr)
 {
 	struct soft *soft = soft_of(drv);
-	struct soft_host **link, *found;
+	uint32_t last, id = 1;
+	bool found;
 
 	glk_soft_charge(soft, GLAKE_CALL_OTHER, 1);
 	glk_soft_enter(soft);
-	link = &soft->host;
-	while (*link && (*link)->addr != (uintptr_t)ptr)
-		link = &(*link)->next;
-	found = *link;
-	if (found)
-		*link = found->next;
+	last = glk_load_relaxed(&soft->hosts.used);
+	while (id <= last &&
+		(!host_at(soft, id)->size || host_at(soft, id)->addr != (uintptr_t)ptr))
+		id++;
+	found = id <= last;
+	if (found) {
+		host_at(soft, id)->size = 0;
+		glk_slab_put(&soft->hosts, id);
+	}
 	glk_unlock(&soft->lock);
-	free(found);
 	return found ? 0
 		     : glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuMemHostUnregister",
 			       713, "%p is not locked", ptr);
-}
-
-void glk_soft_host_fini(struct soft *soft)
-{
-	struct soft_host *next;
-
-	for (struct soft_host *h = soft->host; h; h = next) {
-		next = h->next;
-		free(h);
-	}
-	soft->host = NULL;
 }

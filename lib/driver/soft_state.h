@@ -103,8 +103,6 @@ struct soft_dice {
 	uint32_t lazy;	/* quarters of the streams that sleep, 0 to 4 */
 };
 
-struct soft_host;
-
 struct soft {
 	struct glk_drv drv;
 	struct glk_lock lock;
@@ -124,7 +122,7 @@ struct soft {
 	struct soft_dice dice;
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
-	struct soft_host *host;		  /* memory of the host that is locked */
+	struct glk_slab hosts;		  /* memory of the host that is locked */
 	uint64_t reach[SOFT_STREAMS + 1]; /* scratch of soft_race.c */
 	int64_t cost[GLAKE_CALL_COUNT];	  /* ns a call, or a mapping of a range */
 	glk_atomic(int64_t) ns[GLAKE_CALL_COUNT];
@@ -307,8 +305,7 @@ int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t coun
 /* soft_host.c */
 int glk_soft_host_lock(struct glk_drv *drv, void *ptr, size_t size);
 int glk_soft_host_unlock(struct glk_drv *drv, void *ptr);
-/* What is left of it. */
-void glk_soft_host_fini(struct soft *soft);
+int glk_soft_host_init(struct soft *soft);
 
 static inline struct soft_stream *soft_stream_at(const struct soft *soft, uint32_t id)
 {

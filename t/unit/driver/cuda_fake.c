@@ -374,6 +374,22 @@ static glk_cu_result fake_cuMemsetD32Async(
 	return GLK_CU_SUCCESS;
 }
 
+static glk_cu_result fake_cuMemHostRegister(void *ptr, size_t size, unsigned int flags)
+{
+	BEGIN;
+	fake.address = (glk_cu_address)(uintptr_t)ptr;
+	fake.size = size;
+	fake.flags = flags;
+	return GLK_CU_SUCCESS;
+}
+
+static glk_cu_result fake_cuMemHostUnregister(void *ptr)
+{
+	BEGIN;
+	fake.address = (glk_cu_address)(uintptr_t)ptr;
+	return GLK_CU_SUCCESS;
+}
+
 /* The newest of the functions named `symbol` that is not newer than `version`. */
 static void *look_up(const char *symbol, int version)
 {

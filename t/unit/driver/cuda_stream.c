@@ -71,6 +71,23 @@ static void work(void)
 	fail(NULL, 0);
 }
 
+static void host(void)
+{
+	static char memory[64];
+
+	is_int(drv->ops->host_lock(drv, memory, sizeof(memory)), 0, "memory of the host");
+	ok(fake->address == (uintptr_t)memory && fake->size == sizeof(memory), "is locked");
+	is_int((int64_t)fake->flags, 1, "for all contexts");
+	fake->address = 0;
+	is_int(drv->ops->host_unlock(drv, memory), 0, "and let go");
+	ok(fake->address == (uintptr_t)memory, "where it was");
+	fail("cuMemHostRegister", GLK_CU_OUT_OF_MEMORY);
+	is_int(drv->ops->host_lock(drv, memory, 64), -ENOMEM, "more than may be locked");
+	fail("cuMemHostUnregister", GLK_CU_INVALID_VALUE);
+	is_int(drv->ops->host_unlock(drv, memory), -EINVAL, "what is not");
+	fail(NULL, 0);
+}
+
 int main(void)
 {
 	struct glk_cuda *cuda;
@@ -83,6 +100,7 @@ int main(void)
 	life();
 	captures();
 	work();
+	host();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
 	is_int(fake->mode, 0, "the capture mode is as before");
 	is_int(drv->ops->close(drv), 0, "close");
