@@ -79,6 +79,7 @@ def main(build, prefix, *places):
                        "man3/glake_alloc.3", "man3/glake_use.3",
                        "man5/glake.conf.5", "man7/glake-preload.7"],
             "sysconfdir": ["glake.conf"],
+            "datadir": ["bash-completion/completions/glakectl", "zsh/site-functions/_glakectl"],
         }
         if "mandir" not in folders:
             del wanted["mandir"]
