@@ -128,7 +128,7 @@ static void put_legend(const struct plot *plot)
 	} entries[] = {{"live", "area", "live", 66},
 		{NULL, "between", "reserved, not live", 156},
 		{"reserved", NULL, "reserved", 96}, {"limit", NULL, "limit", 66}};
-	size_t count = plot->limit ? 4 : 3;
+	size_t count = plot->limit > 0 ? 4 : 3;
 	double x = WIDTH - RIGHT;
 
 	for (size_t i = 0; i < count; i++)
@@ -267,7 +267,7 @@ static void put_peaks(const struct plot *plot)
 {
 	struct peak live = peak_of(plot, false), reserved = peak_of(plot, true);
 	double above = y_of(plot, (double)reserved.bytes) - 8;
-	double limit = plot->limit ? y_of(plot, plot->limit) : 0;
+	double limit = plot->limit > 0 ? y_of(plot, plot->limit) : 0;
 	double below = y_of(plot, (double)live.bytes) + 18;
 
 	if (limit > above - 14 && limit < above + 14)
@@ -317,7 +317,7 @@ static void draw(struct plot *plot)
 	put_curves(plot);
 	put_y_axis(plot);
 	put_x_axis(plot);
-	if (plot->limit)
+	if (plot->limit > 0)
 		put_limit(plot);
 	put_peaks(plot);
 	fputs("</svg>\n", plot->file);

@@ -140,8 +140,21 @@ def check_words(folder):
     equal(bash("bench pol"), ["policy"], "one of them")
 
 
+def check_places():
+    """Where the shells look, by meson's own list."""
+    build = Path(TOOL).resolve().parents[2]
+    if not shutil.which("meson") or not (build / "build.ninja").exists():
+        skip("where the files are installed", "the tool lies in no build folder, or no meson")
+        return
+    said = subprocess.run(["meson", "introspect", "--installed", build], capture_output=True,
+                          text=True, check=True).stdout
+    for place in ("/bash-completion/completions/glakectl", "/zsh/site-functions/_glakectl"):
+        has(said, f'{place}"', f"installed as {place}")
+
+
 def main():
     start()
+    check_places()
     check_words(tempfile.mkdtemp())
     for command in commands():
         check_options(command)

@@ -69,6 +69,29 @@ static void runs(void)
 	is_int(glake_soft_kernel(ctx, 0, a, p, 4 * MIB, 1), 0, "a kernel");
 	is_int(p[1023], 7, "changes nothing");
 	is_int(glake_soft_stream_sync(ctx, 0, a), 0, "all is done");
+	is_int(glake_soft_fill(ctx, a, p, 9, 0), 0, "a fill of nothing");
+	is_int(p[0], 1, "does nothing");
+	close_soft();
+}
+
+/* A default stream is one of every GPU: that of the memory. */
+static void others(void)
+{
+	uint32_t *q;
+	void *block = NULL;
+
+	open_soft("stepped");
+	is_int(glake_alloc(ctx, 1, MIB, NULL, 0, &block), 0, "a block of another GPU");
+	q = block;
+	is_int(glake_soft_fill(ctx, NULL, q, 3, 4), 0, "a fill on the default stream");
+	is_int(glake_soft_copy(ctx, NULL, q + 4, q, 16), 0, "a copy behind it");
+	is_int(glake_soft_fill(ctx, a, q, 4, 4), -EINVAL,
+		"not on a stream of a GPU without rights");
+	is_int(glake_soft_stream_sync(ctx, 0, NULL), 0, "that of GPU 0");
+	is_int(q[7], 0, "is another one");
+	is_int(glake_soft_stream_sync(ctx, 1, NULL), 0, "that of GPU 1");
+	is_int(q[7], 3, "has it");
+	is_int(glake_free(ctx, q, NULL), 0, "freed");
 	close_soft();
 }
 
@@ -111,6 +134,10 @@ static void graphs(void)
 		is_int(p[15], 9, "and has run");
 		p[15] = 0;
 	}
+	is_int(glake_soft_capture_begin(ctx, 0, b), 0, "a capture on another stream");
+	is_int(glake_soft_graph_launch(ctx, 0, graph, b), -EBUSY,
+		"is broken by a launch");
+	is_int(glake_soft_capture_end(ctx, 0, b, &none), -EIO, "and over");
 	is_int(glake_soft_graph_free(ctx, graph), 0, "the graph goes");
 	is_int(glake_soft_graph_free(ctx, graph), -EINVAL, "once");
 	is_int(glake_soft_graph_launch(ctx, 0, graph, b), -EINVAL, "and runs no more");
@@ -193,6 +220,7 @@ int main(void)
 {
 	tap_plan_later();
 	runs();
+	others();
 	waits();
 	graphs();
 	refuses();
