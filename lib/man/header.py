@@ -116,36 +116,44 @@ def balanced(text):
     raise Unclear(f"a bracket is not closed: {text}")
 
 
+def first_error(text):
+    """Where the first error value outside of brackets stands; -1: nowhere."""
+    depth = 0
+    for at, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if not depth and re.match(r"-E[A-Z0-9]", text[at:]):
+            return at
+    return -1
+
+
+def named_errors(names, reason):
+    """Of "EA, EB or EC" those joined by "or" share the reason; the others before have none."""
+    rows = [(re.findall(r"E[A-Z0-9]+", part), None) for part in names.split(",")]
+    if reason:
+        return rows[:-1] + [(rows[-1][0], reason)]
+    return [([name], None) for row, _ in rows for name in row]
+
+
 def results(text):
     """
     Of "0, or -EA (why), -EB or -EC (why). More." the value, the errors with their reasons and what
     comes behind. Without errors the first sentence is the value.
     """
-    depth, first = 0, -1
-    for at, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if not depth and re.match(r"-E[A-Z0-9]", text[at:]):
-            first = at
-            break
+    first = first_error(text)
     if first < 0:
         value, _, tail = text.partition(". ")
         return value.rstrip("."), [], tail
     value = re.sub(r"[,;]?( or)?\s*$", "", text[:first])
     errors, rest = [], text[first:]
     while True:
-        match = re.match(r"-(E[A-Z0-9]+)((?:(?: or|, or| and|,) -E[A-Z0-9]+)*) ?", rest)
+        match = re.match(r"-E[A-Z0-9]+(?:(?: or|,) -E[A-Z0-9]+)* ?", rest)
         if not match:
             raise Unclear(f"no error value where one should be: {rest}")
-        names = re.findall(r"E[A-Z0-9]+", match[0])
         rest, reason = rest[match.end() :], None
         if rest.startswith("("):
             size = balanced(rest)
             reason, rest = rest[1 : size - 1], rest[size:]
-        joined = 1 + len(re.findall(r"(?: or|and) -E", match[2])) if reason else 0
-        alone = names[: len(names) - joined] if reason else names
-        errors += [([name], None) for name in alone]
-        if reason:
-            errors.append((names[len(alone) :], reason))
+        errors += named_errors(match[0], reason)
         if rest.startswith(".") or not rest:
             return value, errors, rest[1:].strip()
         match = re.match(r"(, or|,| or) (?=-E)", rest)
@@ -193,7 +201,8 @@ def declared(text, header, comment):
                      parameters=split_parameters(match[3]))
     match = BODY.fullmatch(text)
     if match:
-        return Entry(match[1], match[2], header, comment, members=members_of(match[3], ";" if match[1] == "struct" else ","))
+        end = ";" if match[1] == "struct" else ","
+        return Entry(match[1], match[2], header, comment, members=members_of(match[3], end))
     if re.fullmatch(r"struct \w+;", text):
         return Entry("opaque", text[7:-1], header, comment)
     raise Unclear(f"neither function, type nor structure: {squeeze(text)[:80]}")

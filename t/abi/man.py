@@ -56,7 +56,8 @@ def check_pages(tap, folder):
                 absent.append(name)
             shown = re.search(rf"^\.Fn {name} (.*)", page, re.M)
             wanted = re.findall(r"(\w+)(?:,|$)", " ".join(parameters.split()))
-            missing = [word for word in wanted if not shown or not re.search(rf"\b{word}\b", shown[1])]
+            words = re.findall(r"\w+", shown[1]) if shown else []
+            missing = [word for word in wanted if word not in words]
             silent += [f"{name}: {word}" for word in missing]
             short += [f"{name}: no {part}" for part in PARTS if f".Sh {part}\n" not in page]
             if "-E" in page and ".Sh ERRORS" not in page and name != "glake_last_error":

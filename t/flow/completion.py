@@ -98,8 +98,8 @@ def check_options(command):
             equal(run.returncode, 2, f"glakectl {' '.join(words)} refuses {option}, not offered")
         all_offered |= set(offered)
         if shutil.which("zsh"):
-            specs = re.findall(r"^(?:\*|\([^)]*\))(--[a-z-]+)(=?)\[", "\n".join(zsh(" ".join(words))),
-                               re.M)
+            given = "\n".join(zsh(" ".join(words)))
+            specs = re.findall(r"^(?:\*|\([^)]*\))(--[a-z-]+)(=?)\[", given, re.M)
             equal(sorted(specs), sorted((name, "=" * wanted[name]) for name in offered),
                   f"zsh offers the same for {' '.join(words)}")
     equal(sorted(all_offered), sorted(wanted), f"{command}: its table is offered, and no more")
