@@ -63,7 +63,7 @@ struct figure figure_count(double value)
 	size_t at = 0, length;
 	char digits[32];
 
-	/* the conversion keeps what is a whole number and no more than its digits */
+	/* small, too large to be exact, or no whole number */
 	if (value < 1000 || value >= 1e15 || value != (double)(uint64_t)value) {
 		snprintf(figure.text, sizeof(figure.text), "%g", value);
 		return figure;
