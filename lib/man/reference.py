@@ -186,6 +186,8 @@ def grouped(functions):
     """Functions that share a comment stand together: [(functions, comment)]."""
     groups = []
     for entry in functions:
+        if not entry.comment:
+            raise header.Unclear(f"{entry.name}: no comment stands above it")
         if groups and groups[-1][1] is entry.comment:
             groups[-1][0].append(entry)
         else:

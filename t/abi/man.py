@@ -130,6 +130,7 @@ def check_refusals(tap):
              "if so", "an error value in a form of its own"),
             ("/* Does. Returns 0. Thread: any. Blocks: no. */",
              "Driver calls:", "a contract with a part left out"),
+            ("", "no comment", "a function without a comment"),
         ):
             planted = Path(scratch) / "planted.h"
             planted.write_text(f"{comment}\n{PLANTED}", encoding="utf-8")
