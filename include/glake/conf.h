@@ -34,7 +34,7 @@ struct glake_conf_key {
 /*
  * Describes key number `index`, from 0 in the order of glake.conf(5).
  *
- * Returns 0, -ENOENT past the last key, -EINVAL (NULL, sz), -E2BIG.
+ * Returns 0, or -ENOENT (past the last key), -EINVAL (NULL, sz not set), -E2BIG.
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key);
@@ -52,8 +52,9 @@ struct glake_conf_value {
  * Gives the value of key number `index` in a context. With ctx NULL it is the value that
  * glake_open(NULL, ...) would run with: file and environment are read at the call.
  *
- * Returns 0; -ENOENT past the last key; -EINVAL (NULL, sz; for ctx NULL also a configuration
- * that glake_open would refuse, see glake_conf_check); -E2BIG; -ESTALE.
+ * Returns 0, or -ENOENT (past the last key), -EINVAL (NULL, sz not set; for ctx NULL also a
+ * configuration that glake_open would refuse, see glake_conf_check), -E2BIG, -ESTALE,
+ * -ENODEV (in a forked child).
  * Thread: any. Blocks: with ctx NULL, reads files. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_value_get(
@@ -75,16 +76,19 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
  * Reads the configuration that `options` describe as glake_open would, without opening
  * anything, and reports each warning and error to fn (may be NULL).
  *
- * Returns 0 if glake_open would accept it, else -EINVAL; -E2BIG (options); -ENOENT when
- * options->conf_file names a file that does not exist; -EACCES when that file is refused for
- * its kind, owner or mode.
+ * Returns 0 if glake_open would accept it, or -EINVAL (it would not), -E2BIG (options),
+ * -ENOENT (options->conf_file names a file that does not exist), -EACCES (that file is
+ * refused for its kind, owner or mode).
  * Thread: any. Blocks: reads files. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_check(
 	const struct glake_options *options, glake_conf_finding_fn fn, void *arg);
 
-/* The file read when options name none, as "/etc/glake.conf". Thread: any. Blocks: no. Driver
- * calls: none. */
+/*
+ * Names the file that is read when options name none. Returns its path, as
+ * "/etc/glake.conf", which is the library's and stays. Thread: any. Blocks: no. Driver
+ * calls: none.
+ */
 GLAKE_EXPORT const char *glake_conf_path(void);
 
 GLAKE_END_DECLS

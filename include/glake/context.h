@@ -46,11 +46,11 @@ struct glake_options {
  *
  * Returns 0, or -EINVAL (options or configuration; glake_last_error names file, line and
  * key), -E2BIG (options from a newer header with unknown content), -ENODEV (CUDA asked for
- * and absent, too old, a stub or without a device: the record says which; class FORKED: see
- * below), -ENOENT or -EACCES (a configuration file that the options name and that is absent or
- * refused), -ENOMEM (no host memory for tables: NOMEM_HOST; a limit of the process that is too
- * low for the software device, as RLIMIT_FSIZE: LIMIT), -EMFILE (GLAKE_CONTEXT_MAX reached, or
- * the process can open no more files).
+ * and absent, too old, a stub or without a device: the record says which; in a forked child:
+ * FORKED), -ENOENT or -EACCES (a configuration file that the options name and that is absent
+ * or refused), -ENOMEM (no host memory for tables: NOMEM_HOST; a limit of the process that
+ * is too low for the software device, as RLIMIT_FSIZE: LIMIT), -EMFILE (GLAKE_CONTEXT_MAX
+ * reached, or the process can open no more files).
  *
  * A child that was forked while a context was open opens none, nor do its children. One forked
  * before or after that may, on CUDA only before the parent's first.
@@ -64,24 +64,30 @@ GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **
  * freed yet; their number goes to ret_leaked (may be NULL). The caller has made sure that no
  * work on the GPU still uses them and no other thread is inside a call on this context.
  *
- * Returns 0; -ESTALE if it is no open context; and, with the context closed all the same, -EIO
- * if the driver refused to take memory back, -EBUSY on the software device if streams of
- * glake_stream_new were never ended. NULL is accepted and does nothing. In a forked child 0, and
- * nothing happens to the parent's memory; ret_leaked is 0.
+ * Returns 0, or -ESTALE (no open context), -EIO (the driver refused to take memory back; the
+ * context is closed all the same), -EBUSY (on the software device: streams of
+ * glake_stream_new were never ended; the context is closed all the same). NULL is accepted
+ * and does nothing. In a forked child 0, and nothing happens to the parent's memory;
+ * ret_leaked is 0.
  * Thread: any. Blocks: yes, waits for the streams it knows. Driver calls: many.
  */
 GLAKE_EXPORT int glake_close(struct glake *ctx, size_t *ret_leaked);
 
-/* The number of GPUs of the context, or -ESTALE, or in a forked child -ENODEV. Devices are
- * numbered from 0. Thread: any. Blocks: no. Driver calls: none. */
+/*
+ * Counts the GPUs of a context, which are numbered from 0. Returns their number, or -ESTALE,
+ * -ENODEV (in a forked child). Thread: any. Blocks: no. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_device_count(struct glake *ctx);
 
-/* GLAKE_BACKEND_SOFT or GLAKE_BACKEND_CUDA, what the context runs on, or -ESTALE, or in a
- * forked child -ENODEV. Thread: any. Blocks: no. Driver calls: none. */
+/*
+ * Says what a context runs on. Returns GLAKE_BACKEND_SOFT or GLAKE_BACKEND_CUDA, or -ESTALE,
+ * -ENODEV (in a forked child). Thread: any. Blocks: no. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_backend(struct glake *ctx);
 
 /*
- * The version of the library that runs: GLAKE_VERSION_OF(major, minor, micro), and its text.
+ * Say which version of the library runs. Return GLAKE_VERSION_OF(major, minor, micro) of
+ * version.h, and its text, as "1.2.3", which is the library's and stays.
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT uint32_t glake_version(void);

@@ -56,13 +56,16 @@ struct glake_error {
  * error_class are 0. A thread for whose record there is no host memory is told that: -ENOMEM,
  * NOMEM_HOST.
  *
- * Returns 0; -EINVAL for NULL or sz 0.
+ * Returns 0, or -EINVAL (NULL, sz not set).
  * Thread: any, reads only its own record. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_last_error(struct glake_error *ret_error);
 
-/* The name of an error class, as "NOMEM_DEVICE"; "?" for an unknown one. Never NULL. Thread: any.
- * Blocks: no. Driver calls: none. */
+/*
+ * Names an error class. Returns its name, as "NOMEM_DEVICE", or "?" for an unknown one,
+ * never NULL. The text is the library's and stays.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
 GLAKE_EXPORT const char *glake_error_class_name(int error_class);
 
 GLAKE_END_DECLS

@@ -18,6 +18,7 @@
  *   conf.h      the configuration, key by key
  *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
  *   trace.h     the format of recorded traces
+ *   soft.h      work for the software device, to try programs without a GPU
  *
  * All functions return 0 or a negative errno value unless their comment says otherwise.
  * Outputs come last, are named ret_..., and are written only on success. Every pointer in a
@@ -35,6 +36,7 @@
 #include <glake/info.h>
 #include <glake/memory.h>
 #include <glake/share.h>
+#include <glake/soft.h>
 #include <glake/stats.h>
 #include <glake/stream.h>
 #include <glake/tier.h>

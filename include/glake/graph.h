@@ -12,14 +12,14 @@
 GLAKE_BEGIN_DECLS
 
 /*
- * Memory of CUDA graphs. What a graph uses it uses again at every replay, at the same address,
- * long after the program has freed it. So blocks that are asked for during a capture come from a
- * pool of that graph: they are reused inside it in the order of their stream, keep their
- * addresses and their physical memory until the pool is released, and go to nobody else before.
- * Several graphs may share a pool if they are replayed one after the other and never two at a
- * time, as PyTorch shares them. What the program itself does with blocks of a pool goes behind the
- * replays so far of all its graphs, and later replays behind that: a block of one graph may lie
- * where an earlier one freed.
+ * Memory of CUDA graphs. What a graph uses it uses again at every replay, at the same
+ * address, long after the program has freed it. So blocks that are asked for during a
+ * capture come from a pool of that graph: they are reused inside it in the order of their
+ * stream, keep their addresses and their physical memory until the pool is released, and go
+ * to nobody else before. Several graphs may share a pool if they are replayed one after the
+ * other and never two at a time, as PyTorch shares them. What the program itself does with
+ * blocks of a pool goes behind the replays so far of all its graphs, and later replays
+ * behind that: a block of one graph may lie where an earlier one freed.
  *
  *	glake_pool_begin(ctx, 0, id, stream);	before cuStreamBeginCapture(stream)
  *	...					glake_alloc, glake_free, kernels
@@ -51,9 +51,9 @@ typedef bool (*glake_pool_filter_fn)(struct CUstream_st *stream, void *arg);
  * id		any value but two zeroes; pools of different GPUs with one id are two
  * filter	called until glake_pool_end; `arg` is handed on
  *
- * Returns 0, or -EINVAL (device, id, no stream of that GPU, no filter), -EBUSY (the pool is
- * open), -ENOMEM (addresses, or GLAKE_POOLS_MAX: LIMIT), -ESTALE, -ENODEV (device lost, or in a
- * forked child).
+ * Returns 0, or -EINVAL (no such device, id, no stream of that GPU, no filter), -EBUSY (the
+ * pool is open), -ENOMEM (addresses, or GLAKE_POOLS_MAX: LIMIT), -ESTALE, -ENODEV (device
+ * lost, or in a forked child).
  * Thread: any. Blocks: briefly. Driver calls: reserve for a new pool; a question.
  */
 GLAKE_EXPORT int glake_pool_begin(struct glake *ctx, int device, struct glake_pool_id id,
@@ -65,9 +65,9 @@ GLAKE_EXPORT int glake_pool_begin_for(struct glake *ctx, int device,
  * Closes a pool to requests; its blocks stay. Blocks that were freed to it serve the next graph
  * that opens it.
  *
- * Returns 0, or -EINVAL (device; no such pool, or it is not open), -ESTALE, -ENODEV (in a forked
- * child). Thread: any, not only the one that began. Blocks: until calls of its filter have
- * returned. Driver calls: none.
+ * Returns 0, or -EINVAL (no such device; no such pool, or it is not open), -ESTALE, -ENODEV
+ * (in a forked child). Thread: any, not only the one that began. Blocks: until calls of its
+ * filter have returned. Driver calls: none.
  */
 GLAKE_EXPORT int glake_pool_end(struct glake *ctx, int device, struct glake_pool_id id);
 
@@ -76,14 +76,14 @@ GLAKE_EXPORT int glake_pool_end(struct glake *ctx, int device, struct glake_pool
  * GPU was waited for, since nobody else knows when replays have finished, and serves other
  * requests from then on. No graph that used the pool may be replayed any more.
  *
- * Blocks of the pool that are still live stay valid, and while one is, or while another stream
- * captures, the pool stays. If one of them was freed on a stream that captured a graph with
- * another pool, that graph may have used it, and this pool goes after that one. A free does not
- * end a pool, since it would have to wait for the GPU: the next release of any pool does, the next
- * glake_trim, or a request for which memory is short.
+ * Blocks of the pool that are still live stay valid, and while one is, or while another
+ * stream captures, the pool stays. If one of them was freed on a stream that captured a
+ * graph with another pool, that graph may have used it, and this pool goes after that one. A
+ * free does not end a pool, since it would have to wait for the GPU: the next release of any
+ * pool does, the next glake_trim, or a request for which memory is short.
  *
- * Returns 0, or -EINVAL (device; no such pool), -EBUSY (it is open), -ESTALE, -EIO (the driver
- * refused), -ENODEV (device lost, or in a forked child).
+ * Returns 0, or -EINVAL (no such device; no such pool), -EBUSY (it is open), -ESTALE, -EIO
+ * (the driver refused), -ENODEV (device lost, or in a forked child).
  * Thread: any. Blocks: until the GPU is idle. Driver calls: a wait, unmap, unreserve.
  */
 GLAKE_EXPORT int glake_pool_release(
@@ -100,8 +100,9 @@ struct glake_pool {
 };
 
 /*
- * Describes a pool. Returns 0, or -EINVAL (device, NULL, sz; no such pool), -E2BIG, -ESTALE,
- * -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls: none.
+ * Describes a pool. Returns 0, or -EINVAL (no such device, NULL, sz not set; no such pool),
+ * -E2BIG, -ESTALE, -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls:
+ * none.
  */
 GLAKE_EXPORT int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
 	struct glake_pool *ret_pool);

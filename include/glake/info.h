@@ -38,8 +38,8 @@ struct glake_device {
 };
 
 /*
- * Describes a GPU. Returns 0, or -EINVAL (device, NULL, sz), -ESTALE, -E2BIG, -ENODEV (device lost,
- * or in a forked child), -EIO.
+ * Describes a GPU. Returns 0, or -EINVAL (no such device, NULL, sz not set), -ESTALE,
+ * -E2BIG, -ENODEV (device lost, or in a forked child), -EIO.
  * Thread: any. Blocks: reads files of sysfs. Driver calls: questions.
  */
 GLAKE_EXPORT int glake_device_get(
@@ -56,7 +56,8 @@ struct glake_node {
 };
 
 /*
- * Describes node number `index`, from 0. Returns 0, -ENOENT past the last, -EINVAL, -E2BIG.
+ * Describes node number `index`, from 0. Returns 0, or -ENOENT (past the last), -EINVAL (NULL,
+ * sz not set), -E2BIG.
  * Thread: any. Blocks: reads files of sysfs. Driver calls: none.
  */
 GLAKE_EXPORT int glake_node_get(size_t index, struct glake_node *ret_node);
@@ -85,14 +86,17 @@ struct glake_module {
 };
 
 /*
- * Describes a module; index 0: nvidia, 1: nvidia_uvm. Returns 0, -ENOENT past the last, -EINVAL,
- * -E2BIG.
+ * Describes a module; index 0: nvidia, 1: nvidia_uvm. Returns 0, or -ENOENT (past the last),
+ * -EINVAL (NULL, sz), -E2BIG.
  * Thread: any. Blocks: reads files of sysfs, procfs and of the modules. Driver calls: none.
  */
 GLAKE_EXPORT int glake_module_get(size_t index, struct glake_module *ret_module);
 
-/* The name of a module state, as "NO_NODE"; "?" for an unknown one. Thread: any. Blocks: no. Driver
- * calls: none. */
+/*
+ * Names a state of a module. Returns its name, as "NO_NODE", or "?" for an unknown one,
+ * never NULL. The text is the library's and stays.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
 GLAKE_EXPORT const char *glake_module_state_name(int state);
 
 /* The driver below a context. */
@@ -105,7 +109,8 @@ struct glake_driver {
 };
 
 /*
- * Describes the driver. Returns 0, or -EINVAL, -ESTALE, -E2BIG, -ENODEV (in a forked child).
+ * Describes the driver. Returns 0, or -EINVAL (NULL, sz not set), -ESTALE, -E2BIG, -ENODEV
+ * (in a forked child).
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_driver_get(struct glake *ctx, struct glake_driver *ret_driver);

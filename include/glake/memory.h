@@ -44,11 +44,11 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		program that destroys a stream says so before: glake_stream_end
  * flags	GLAKE_ALLOC_...
  *
- * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of that
- * GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream that captures
- * a graph), -EAGAIN (the GPU is suspended, see tier.h), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a forked child:
- * FORKED), -EIO (driver fault; nothing is lost). A refused request changes nothing. What -ENOMEM
- * is for, the class of glake_last_error tells:
+ * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
+ * that GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream that
+ * captures a graph), -EAGAIN (the GPU is suspended, see tier.h), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a
+ * forked child: FORKED), -EIO (driver fault; nothing is lost). A refused request changes
+ * nothing. What -ENOMEM is for, the class of glake_last_error tells:
  *
  * NOMEM_DEVICE	no room on any rung; the text names what was needed, what is there and the
  *		largest hole
@@ -61,11 +61,11 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  * NOMEM_HOST	no host memory for tables
  *
  * Thread: any. Blocks: not where a quick bin serves it, which is for blocks of up to
- * policy.bins; else for the lock of the GPU, which no other request holds while memory is made,
- * mapped or given back; for its own driver calls where memory must be had; where it is short, for
- * requests of others that are about to get or give some up, and for the GPU. Driver calls: none from the quick bins; else one that asks what
- * the stream does, and where memory must be had, create, map, set access, unmap, release, event
- * record, stream wait.
+ * policy.bins; else for the lock of the GPU, which no other request holds while memory is
+ * made, mapped or given back; for its own driver calls where memory must be had; where it is
+ * short, for requests of others that are about to get or give some up, and for the GPU.
+ * Driver calls: none from the quick bins; else one that asks what the stream does, and where
+ * memory must be had, create, map, set access, unmap, release, event record, stream wait.
  */
 GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr);
@@ -80,8 +80,9 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
  * (closed context), -EIO (a stream not seen before could neither be remembered nor waited for).
  * A refused free changes nothing. In a forked child 0, and nothing happens: the block is the
  * parent's.
- * Thread: any. Blocks: not for a block that goes to a quick bin, as those of up to policy.bins do;
- * else for the lock of the GPU, never for the GPU. Driver calls: none for a stream seen before.
+ * Thread: any. Blocks: not for a block that goes to a quick bin, as those of up to
+ * policy.bins do; else for the lock of the GPU, never for the GPU. Driver calls: none for a
+ * stream seen before.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
@@ -92,18 +93,18 @@ GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *st
  *
  * Returns 0, or -EINVAL (as glake_free), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked
  * child). A refused call changes nothing.
- * Thread: any; a free of the same block at the same time is refused as DOUBLE_FREE.
- * Blocks: not for a stream that memory was asked for or freed on before; for the lock of the GPU
- * the first time, and always for a block of a pool of graphs. Driver calls: none for a stream
+ * Thread: any; a free of the same block at the same time is refused as DOUBLE_FREE. Blocks:
+ * not for a stream that memory was asked for or freed on before; for the lock of the GPU the
+ * first time, and always for a block of a pool of graphs. Driver calls: none for a stream
  * seen before.
  */
 GLAKE_EXPORT int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
 /*
  * Takes a block back behind a list of events instead of a stream: it is reusable when all of
- * them have passed. What they stand for is taken as it is at the call, so they may be recorded
- * again or destroyed right after. They may be of any GPU. With a count of 0 all use of the block
- * must have finished.
+ * them have passed. What they stand for is taken as it is at the call, so they may be
+ * recorded again or destroyed right after. They may be of any GPU. With a count of 0 all use
+ * of the block must have finished.
  *
  * events	`count` of them, recorded behind the last use of the block, outside of captures
  *
@@ -161,20 +162,23 @@ GLAKE_EXPORT int glake_query(
  * Sets the most physical memory, in bytes, the context may hold on a GPU. A budget below what
  * is held takes effect as memory is freed and trimmed; live blocks stay. SIZE_MAX lifts it.
  *
- * Returns 0, or -EINVAL (device, 0 bytes), -ESTALE, -ENODEV (in a forked child).
+ * glake_budget_get gives it; SIZE_MAX: none.
+ *
+ * Return 0, or -EINVAL (no such device, 0 bytes, NULL), -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT int glake_budget_set(struct glake *ctx, int device, size_t bytes);
 GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes);
 
 /*
- * Gives physical memory that no live block uses back to the driver until at most `keep` bytes
- * are held, and says how many bytes were released. Blocks in bins merge. Memory whose last use on
- * the GPU has not finished stays, and nothing waits for it; but pools of graphs that were released
- * and whose last block has been freed since end here, which does wait for the GPU: see graph.h.
+ * Gives physical memory that no live block uses back to the driver until at most `keep`
+ * bytes are held, and says how many bytes were released (NULL: not asked). Blocks in bins
+ * merge. Memory whose last use on the GPU has not finished stays, and nothing waits for it;
+ * but pools of graphs that were released and whose last block has been freed since end here,
+ * which does wait for the GPU: see graph.h.
  *
- * Returns 0, or -EINVAL (device), -ESTALE, -EIO (the driver refused), -ENODEV (device lost, or
- * in a forked child).
+ * Returns 0, or -EINVAL (no such device), -ESTALE, -EIO (the driver refused), -ENODEV
+ * (device lost, or in a forked child).
  * Thread: any. Blocks: for the driver calls; where pools of graphs end, until the GPU is idle.
  * Driver calls: unmap and release per page; for such pools a wait and unreserve.
  */

@@ -56,11 +56,11 @@ struct glake_piece {
  * ptr		the address that glake_alloc gave
  * ret_pieces	a list of `max`; there are no more than glake_block.pages
  *
- * Returns 0, or -EINVAL (not a live block of this context: NOT_MINE, DOUBLE_FREE; the inside of
- * one, a list that is too short, NULL outputs: INVAL), -EOPNOTSUPP (its pages were not made to
- * be exported, see pool.export), -EMFILE or -ENFILE (class LIMIT: no descriptor is left), -ENOMEM,
- * -ESTALE, -ENODEV (device lost, or in a forked child), -EIO. A refused call changes nothing and
- * leaves nothing open.
+ * Returns 0, or -EINVAL (not a live block of this context: NOT_MINE, DOUBLE_FREE; the inside
+ * of one, a list that is too short, NULL outputs: INVAL), -EOPNOTSUPP (its pages were not
+ * made to be exported, see pool.export), -EMFILE or -ENFILE (class LIMIT: no descriptor is
+ * left), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked child), -EIO. A refused call
+ * changes nothing and leaves nothing open.
  * Thread: any; a free of the same block at the same time may be refused as DOUBLE_FREE.
  * Blocks: for the driver. Driver calls: an export a page, 35 us each on an H200, and 0.5 to
  * 0.9 ms for the first one while no other page is out.
@@ -87,9 +87,9 @@ GLAKE_EXPORT int glake_export_end(struct glake *ctx, const void *ptr);
  * no device uses the buffer any more.
  *
  * Returns 0, or -EINVAL (no live block holds the range, size 0, NULL outputs; also where the
- * driver makes none over several pages: a contiguous block has one), -EOPNOTSUPP (no dma-bufs by
- * this driver or GPU; none on the software device), -EMFILE, -ENFILE, -ENOMEM, -ESTALE, -ENODEV,
- * -EIO. A refused call changes nothing and leaves nothing open.
+ * driver makes none over several pages: a contiguous block has one), -EOPNOTSUPP (no
+ * dma-bufs by this driver or GPU; none on the software device), -EMFILE, -ENFILE, -ENOMEM,
+ * -ESTALE, -ENODEV, -EIO. A refused call changes nothing and leaves nothing open.
  * Thread: any; a free of the same block at the same time may be refused as DOUBLE_FREE.
  * Blocks: for the driver. Driver calls: one.
  */
@@ -107,11 +107,11 @@ GLAKE_EXPORT int glake_dmabuf(
  *		in this process
  * size		bytes of the block, the sum of the lengths
  *
- * Returns 0, or -EINVAL (no piece or more than GLAKE_PIECES_MAX, pieces that do not join or do
- * not sum up, a descriptor that is closed or no page, memory of another GPU, unknown device, NULL),
- * -E2BIG (pieces of a newer library), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or NOMEM_DEVICE for
- * tables of the driver), -EOPNOTSUPP, -EMFILE (the software device keeps a descriptor a page),
- * -ESTALE, -ENODEV, -EIO. A refused call changes nothing.
+ * Returns 0, or -EINVAL (no piece or more than GLAKE_PIECES_MAX, pieces that do not join or
+ * do not sum up, a descriptor that is closed or no page, memory of another GPU, unknown
+ * device, NULL), -E2BIG (pieces of a newer library), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or
+ * NOMEM_DEVICE for tables of the driver), -EOPNOTSUPP, -EMFILE (the software device keeps a
+ * descriptor a page), -ESTALE, -ENODEV, -EIO. A refused call changes nothing.
  * Thread: any. Blocks: for the driver. Driver calls: a reservation; import, map and release a
  * page; set access.
  */
@@ -127,10 +127,11 @@ GLAKE_EXPORT int glake_import(struct glake *ctx, int device,
  * ptr		as glake_import gave it
  * stream	of the GPU it was imported to
  *
- * Returns 0, or -EINVAL (nothing was imported there: NOT_MINE; no stream of that GPU: INVAL),
- * -EBUSY (CAPTURE: the stream captures a graph), -ESTALE, with nothing changed; or -EIO, -ENODEV:
- * the driver kept some of it, which is tried again at glake_close, and the import is no longer
- * the caller's. In a forked child 0, and nothing happens.
+ * Returns 0, or -EINVAL (nothing was imported there: NOT_MINE; no stream of that GPU:
+ * INVAL), -EBUSY (CAPTURE: the stream captures a graph), -ESTALE, -EIO or -ENODEV (the
+ * driver kept some of it, which is tried again at glake_close, and the import is no longer
+ * the caller's). After other errors nothing has changed. In a forked child 0, and nothing
+ * happens.
  * Thread: any. Blocks: for the GPU. Driver calls: those that ask about the stream and wait for
  * it, unmap, and one that gives the addresses back.
  */
@@ -144,10 +145,11 @@ GLAKE_EXPORT int glake_import_end(
  *
  * device	whose memory
  * peer		who may use it
+ * on		not 0: it may; 0: no longer
  *
- * Returns 0, or -EINVAL (unknown devices, a GPU and itself), -EOPNOTSUPP (the peer cannot reach
- * the memory), -ENOMEM (tables of the driver), -ESTALE, -ENODEV, -EIO. After an error all rights
- * are as they were.
+ * Returns 0, or -EINVAL (unknown devices, a GPU and itself), -EOPNOTSUPP (the peer cannot
+ * reach the memory), -ENOMEM (tables of the driver), -ESTALE, -ENODEV, -EIO. After an error
+ * all rights are as they were.
  * Thread: any. Blocks: for the driver. Driver calls: set access for every run of mapped pages.
  */
 GLAKE_EXPORT int glake_peer_access(struct glake *ctx, int device, int peer, int on);

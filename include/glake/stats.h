@@ -106,14 +106,18 @@ struct glake_stats {
  * Gives the figures of one GPU. They are exact when no other thread is inside the library;
  * else each is a value the figure had during the call.
  *
- * Returns 0, or -EINVAL (device, NULL, sz), -E2BIG, -ESTALE, -ENODEV (in a forked child).
+ * Returns 0, or -EINVAL (no such device, NULL, sz not set), -E2BIG, -ESTALE, -ENODEV (in a
+ * forked child).
  * Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_stats_get(
 	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
-/* Sets peak_live and peak_reserved of a GPU to the present values, hold_max to 0. Errors as
- * above. Thread: any. Blocks: briefly. Driver calls: none. */
+/*
+ * Sets peak_live and peak_reserved of a GPU to the present values, hold_max to 0. Returns 0, or
+ * -EINVAL (no such device), -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: briefly. Driver calls: none.
+ */
 GLAKE_EXPORT int glake_stats_reset(struct glake *ctx, int device);
 
 /* Driver calls of the whole context since it was opened. */
@@ -124,12 +128,19 @@ struct glake_driver_stats {
 	int64_t ns[GLAKE_CALL_COUNT]; /* modelled on the software device, else measured */
 };
 
-/* Errors as glake_stats_get. Thread: any. Blocks: no. Driver calls: none. */
+/*
+ * Gives the number of driver calls and the time they took. Returns 0, or -EINVAL (NULL, sz
+ * not set), -E2BIG, -ESTALE, -ENODEV (in a forked child). Thread: any. Blocks: no. Driver
+ * calls: none.
+ */
 GLAKE_EXPORT int glake_driver_stats_get(
 	struct glake *ctx, struct glake_driver_stats *ret_stats);
 
-/* Names, as "set_access" and "cross_stream"; NULL for a number out of range. Thread: any. Blocks:
- * no. Driver calls: none. */
+/*
+ * Name a kind of driver call, and a rung of the ladder. Return the name, as "set_access" and
+ * "cross_stream", or NULL for a number out of range. The text is the library's and stays.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
 GLAKE_EXPORT const char *glake_call_name(int call);
 GLAKE_EXPORT const char *glake_rung_name(int rung);
 

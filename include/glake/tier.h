@@ -35,7 +35,7 @@ struct CUstream_st;
  * ptr		as glake_alloc gave it
  * stream	of that GPU
  *
- * Returns 0; -EALREADY (BUSY: it is away), -EINVAL (as glake_free; too small to move), -EBUSY (BUSY:
+ * Returns 0, or -EALREADY (BUSY: it is away), -EINVAL (as glake_free; too small to move), -EBUSY (BUSY:
  * it is out, or of a pool of graphs; CAPTURE: one of those streams captures a graph), -ENOMEM
  * (LIMIT: tier.host; NOMEM_HOST), -ESTALE, -EIO, -ENODEV (device lost, or in a forked child). After an
  * error the block is where it was.
@@ -50,7 +50,7 @@ GLAKE_EXPORT int glake_spill(struct glake *ctx, void *ptr, struct CUstream_st *s
  * have to be ordered behind that by the program, also the one of its allocation. When it is freed,
  * `stream` counts as one that glake_use named.
  *
- * Returns 0; -EALREADY (BUSY: it is here), -ENOMEM, -EBUSY (as glake_alloc; `stream` captures a
+ * Returns 0, or -EALREADY (BUSY: it is here), -ENOMEM, -EBUSY (as glake_alloc; `stream` captures a
  * graph), -EINVAL (as glake_free), -ESTALE, -EIO, -ENODEV. After an error the block is away.
  * Thread: any. Blocks: as glake_alloc for a block of that size; not for the copy. Driver calls: as
  * glake_alloc, and stream waits, event records and copies.
@@ -78,8 +78,8 @@ struct glake_suspended {
  *
  * ret_done	what this call did, also one that fails half way; NULL if nobody wants to know
  *
- * Returns 0; -EBUSY (CAPTURE: a pool of graphs is open, nothing has changed; or a stream captures a
- * graph), -ENOMEM (as glake_spill), -EIO, -EINVAL (device), -E2BIG, -ESTALE, -ENODEV. After any other
+ * Returns 0, or -EBUSY (CAPTURE: a pool of graphs is open, nothing has changed; or a stream captures a
+ * graph), -ENOMEM (as glake_spill), -EIO, -EINVAL (device), -E2BIG (ret_done), -ESTALE, -ENODEV. After any other
  * error than those of the arguments the GPU is suspended, with some blocks still here: a second call
  * goes on, glake_resume takes all back. A second call when all are away does nothing.
  * Thread: any. Blocks: until the copies have finished, for which the GPU has to finish its work.
@@ -92,9 +92,11 @@ GLAKE_EXPORT int glake_suspend(
  * Ends a suspension: all blocks that went away by it come back. Blocks that glake_spill had sent away
  * stay away.
  *
- * Returns 0 when all are back; -ENOMEM (others have taken the memory), -EIO, with the GPU still
- * suspended and some blocks back: to be called again; -EINVAL (device; it is not suspended), -E2BIG,
- * -ESTALE, -ENODEV.
+ * ret_done	as above
+ *
+ * Returns 0 when all are back, or -ENOMEM (others have taken the memory), -EIO, -EINVAL (device; it
+ * is not suspended), -E2BIG, -ESTALE, -ENODEV. After -ENOMEM and -EIO the GPU is suspended still and
+ * some blocks are back: to be called again.
  * Thread: any. Blocks: until the copies have finished. Driver calls: those of glake_fetch for each
  * block.
  */

@@ -57,6 +57,27 @@ struct figure figure_ns(double ns)
 	return figure;
 }
 
+struct figure figure_count(double value)
+{
+	struct figure figure;
+	size_t at = 0, length;
+	char digits[32];
+
+	/* small, too large to be exact, or no whole number */
+	if (value < 1000 || value >= 1e15 || value != (double)(uint64_t)value) {
+		snprintf(figure.text, sizeof(figure.text), "%g", value);
+		return figure;
+	}
+	length = (size_t)snprintf(digits, sizeof(digits), "%.0f", value);
+	for (size_t i = 0; i < length; i++) {
+		if (i && (length - i) % 3 == 0)
+			figure.text[at++] = ' ';
+		figure.text[at++] = digits[i];
+	}
+	figure.text[at] = '\0';
+	return figure;
+}
+
 double figure_round_up(double value)
 {
 	double power = 1;

@@ -21,6 +21,7 @@ USERS = {
 }
 FACES = {
     "driver/driver.h",
+    "driver/soft.h",  # beside the table of operations
     "numa/topology.h",
     "uvm_bridge/uvm.h",
     "pool/pool.h",

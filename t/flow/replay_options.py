@@ -67,7 +67,7 @@ def check_plot(folder):
         ok(text in texts, f"has the text '{text}'", texts)
     ok(any("opt13_N" in t for t in texts), "has a title")
     paths = {p.get("class"): p.get("d") for p in root.iter(space + "path")}
-    equal(sorted(paths), ["area", "live", "reserved"], "has both curves")
+    equal(sorted(paths), ["area", "between", "live", "reserved"], "has both curves")
     numbers = [float(n) for n in re.findall(r"[-\d.]+", paths["live"] + paths["reserved"])]
     ok(len(numbers) > 200, f"of {len(numbers)} numbers")
     ok(min(numbers) >= 0 and max(numbers) <= 960, "inside the picture")

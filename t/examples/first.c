@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The program of README: a block, and what it costs. */
+#include <glake/glake.h>
+#include <stdio.h>
+
+int main(void)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glake_error error = {.sz = sizeof(error)};
+	struct CUstream_st *stream = NULL; /* a cudaStream_t goes in as it is */
+	struct glake *ctx = NULL;
+	void *tensor;
+	int err;
+
+	err = glake_open(NULL, &ctx);
+	if (err)
+		goto out;
+	err = glake_alloc(ctx, 0, 48 << 20, stream, 0, &tensor);
+	if (err)
+		goto close;
+	err = glake_stats_get(ctx, 0, &stats);
+	if (!err)
+		printf("%llu bytes live on %llu bytes of pages\n",
+			(unsigned long long)stats.live, (unsigned long long)stats.reserved);
+	glake_free(ctx, tensor, stream);
+close:
+	glake_close(ctx, NULL);
+out:
+	if (err && !glake_last_error(&error))
+		fprintf(stderr, "glake: %s (%s)\n", error.text,
+			glake_error_class_name(error.error_class));
+	return err != 0;
+}
