@@ -75,9 +75,10 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
  * Reads the configuration that `options` describe as glake_open would, without opening
  * anything, and reports each warning and error to fn (may be NULL).
  *
- * Returns 0 if glake_open would accept it, else -EINVAL; -E2BIG (options); -ENOENT when
+ * Returns 0 if glake_open would accept all of it, else -EINVAL; -E2BIG (options); -ENOENT when
  * options->conf_file names a file that does not exist; -EACCES when that file is refused for
- * its kind, owner or mode.
+ * its kind, owner or mode, or the installed one is, without which glake_open goes on after a
+ * warning.
  * Thread: any. Blocks: reads files. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_check(

@@ -9,6 +9,8 @@
 #include "base/conf.h"
 #include "base/conf_table.h"
 #include "base/sized.h"
+#include "driver/driver.h"
+#include "watch/watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -41,6 +43,25 @@ int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key)
 	return glk_sized_out(ret_key, &known, sizeof(known));
 }
 
+/* What rooms above the configuration ask of a text. */
+static const struct glk_conf_form forms[] = {
+	{GLK_CONF_driver_fault, glk_drv_fault_check},
+	{GLK_CONF_trace_file, glk_trace_name_check},
+	{0},
+};
+
+int glk_context_conf(const struct glake_options *options, glake_conf_finding_fn fn,
+	void *arg, bool is_check, struct glk_conf *ret_conf)
+{
+	struct glk_conf_reading reading = {.options = options,
+		.fn = fn,
+		.arg = arg,
+		.forms = forms,
+		.is_check = is_check};
+
+	return glk_conf_read_as(&reading, ret_conf);
+}
+
 static void ignore(const struct glake_conf_finding *finding, void *arg)
 {
 	(void)finding;
@@ -71,7 +92,7 @@ int glake_conf_value_get(
 		if (!err)
 			fill_value(&context->conf, index, &known);
 	} else {
-		err = glk_conf_read(NULL, ignore, NULL, &conf);
+		err = glk_context_conf(NULL, ignore, NULL, false, &conf);
 		if (!err)
 			fill_value(&conf, index, &known);
 	}
@@ -83,7 +104,7 @@ int glake_conf_check(
 {
 	struct glk_conf conf;
 
-	return glk_conf_read(options, fn ? fn : ignore, arg, &conf);
+	return glk_context_conf(options, fn ? fn : ignore, arg, true, &conf);
 }
 
 const char *glake_conf_path(void)

@@ -13,7 +13,7 @@
  *
  * Environment: GLAKE_<SECTION>_<KEY> in capitals.
  */
-GLK_KEY(log, level, CHOICE, log_level, "none", 0, 0, "none,error,warning,info,debug",
+GLK_KEY(log, level, CHOICE, log_level, "warning", 0, 0, "none,error,warning,info,debug",
 	"Which messages the library prints to stderr, or hands to the hook of the program.")
 
 GLK_KEY(driver, backend, CHOICE, driver_backend, "auto", 0, 0, "auto,soft,cuda",

@@ -33,13 +33,13 @@ pthread_mutex_t glk_preload_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const char *const levels[] = {"none", "error", "warning", "info", "debug", NULL};
 
-/* The index of a name, or 0. */
+/* The index of a name; for none of them the default. */
 static int level_of(const char *name)
 {
 	for (int i = 0; name && levels[i]; i++)
 		if (!strcmp(name, levels[i]))
 			return i;
-	return 0;
+	return GLAKE_LOG_WARNING;
 }
 
 static bool is_set(const char *name)

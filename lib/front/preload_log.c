@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages: to stderr, never to stdout, one line by one write, and none unless log.level
- * asks. The library's own hook for messages is the program's, so it is left alone.
+ * Messages: to stderr, never to stdout, one line by one write, as log.level asks. Warnings are
+ * said once for a GPU and need no limit. The library's own hook for messages is the program's, so
+ * it is left alone.
  */
 #include "front/preload.h"
 

@@ -128,7 +128,6 @@ def inert():
         "more rights than the user's":
             {"load": ":".join(filter(None, [plain_load(), f"{FOLDER}/libpreload-secure.so",
                                             LOAD.split(":")[-1]]))},
-        "a configuration that is refused": {"GLAKE_POOL_SMALL_PAGE": "3MiB"},
     }.items():
         for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
             under, wrote = said(f"{what}, {route}", program, route, **more)
@@ -136,9 +135,22 @@ def inert():
             equal(wrote, "", f"{what}: without a word")
     under, wrote = said("GLAKE_DISABLE=0", "preload-routes", GLAKE_DISABLE="0")
     equal([under[key] for key in OURS], [0] * 5, "  serves")
-    _, wrote = said("refused", "preload-routes", GLAKE_POOL_SMALL_PAGE="3MiB",
-                    GLAKE_LOG_LEVEL="warning")
-    has(wrote, "GPU 0 is left to the driver: ", "  and says why, where asked")
+    for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
+        what = f"a configuration that is refused, {route}"
+        under, wrote = said(what, program, route, GLAKE_POOL_SMALL_PAGE="3MiB")
+        equal([under[key] for key in OURS], [8, 8, 1, 9, 8], "  all is the driver's")
+        has(wrote, "error: GLAKE_POOL_SMALL_PAGE: pool.small_page: not a power of two", "  it is named")
+        has(wrote, "preload: GPU 0 is left to the driver: ", "  and what follows from it")
+        equal(wrote.count("\n"), 2, "  in two lines")
+        _, wrote = said(what, program, route, GLAKE_POOL_SMALL_PAGE="3MiB", GLAKE_LOG_LEVEL="none")
+        equal(wrote, "", "  without a word, where asked")
+    for variable, meant in (("GLAKE_POOL_BUGDET", "GLAKE_POOL_BUDGET"),
+                            ("GLAKE_PRELAOD_FREE", "GLAKE_PRELOAD_FREE")):
+        under, wrote = said(variable, "preload-routes", "proc2", **{variable: "1"})
+        equal([under[key] for key in OURS], [0] * 5, "  serves")
+        has(wrote, f"warning: {variable}: no key has this variable; did you mean {meant}?",
+            "  and says what was meant")
+        equal(wrote.count("\n"), 1, "  once")
     ended = run("preload-none", LD_LIBRARY_PATH="")
     equal((ended.returncode, ended.stdout, ended.stderr), (0, "", ""), "no driver")
 
