@@ -15,7 +15,8 @@ from tap import done, equal, has, ok, start
 
 FOLDER, LOAD = os.environ["GLAKE_TEST_FRONT"], os.environ["GLAKE_TEST_PRELOAD"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
-CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=FOLDER, LC_ALL="C")
+CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=f"{FOLDER}:{os.path.dirname(os.path.dirname(LOAD.split(chr(58))[-1]))}",
+             LC_ALL="C")
 OURS = ("alloc", "alloc_async", "pitch", "free", "free_async")
 
 
