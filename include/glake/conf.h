@@ -84,6 +84,15 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
 GLAKE_EXPORT int glake_conf_check(
 	const struct glake_options *options, glake_conf_finding_fn fn, void *arg);
 
+/*
+ * Reads a size as the configuration and the tools take it: "24G", "24GB", "1.5 GiB"; see
+ * glake.conf(5). Fractions of a byte are left out.
+ *
+ * Returns 0; -EINVAL (NULL, no size) or -ERANGE (2^64 bytes and more) with a record, and
+ * ret_bytes as it was. Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_size_parse(const char *text, uint64_t *ret_bytes);
+
 /* The file read when options name none, as "/etc/glake.conf". Thread: any. Blocks: no. Driver
  * calls: none. */
 GLAKE_EXPORT const char *glake_conf_path(void);

@@ -8,6 +8,8 @@
 #include "api/context.h"
 #include "base/conf.h"
 #include "base/conf_table.h"
+#include "base/error.h"
+#include "base/parse.h"
 #include "base/sized.h"
 #include "driver/driver.h"
 #include "watch/watch.h"
@@ -105,6 +107,22 @@ int glake_conf_check(
 	struct glk_conf conf;
 
 	return glk_context_conf(options, fn ? fn : ignore, arg, true, &conf);
+}
+
+int glake_size_parse(const char *text, uint64_t *ret_bytes)
+{
+	char shown[32];
+	int err;
+
+	if (!text || !ret_bytes)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no text, or no place for a size");
+	err = glk_parse_size(text, ret_bytes);
+	if (!err)
+		return 0;
+	snprintf(shown, sizeof(shown), "%s", text);
+	return glk_error(err, GLAKE_ERROR_INVAL,
+		"'%s' is %s; right is a number of bytes, K, M, G or T, as 24G or 1.5GiB", shown,
+		err == -ERANGE ? "too large" : "not a size");
 }
 
 const char *glake_conf_path(void)

@@ -6,6 +6,7 @@ replay of it gives the same figures and addresses.
 """
 import gzip
 import json
+import lzma
 import os
 import signal
 import struct
@@ -215,14 +216,54 @@ def check_formats(folder):
     run = tool("replay", "-q", "-d", "soft", "-j", "-r", "1", "-", stdin=packed)
     equal(json.loads(run.stdout)["events"], results[0]["events"], "packed, through a pipe")
     run = tool("trace", "convert", "-f", "glake", trace)
-    equal(run.returncode, 1, "our own format does not go to standard output")
-    has(run.stderr.decode(), "-o FILE", "says so")
+    equal(run.returncode, 2, "our own format does not go to standard output")
+    has(run.stderr.decode(), "glakectl trace convert: -o is missing: ", "the option is named")
+    equal(run.stderr.count(b"\n"), 1, "in one line")
+    run = tool("trace", "convert", f"{DATA}/opt13_N.csv.xz")
+    equal(run.returncode, 2, "nor where the format is not named")
+    has(run.stderr.decode(), "glakectl trace convert: -o is missing: ", "which is the option's fault")
     job = f"{DATA}/fsdp1.csv.xz"
     made = report("trace", "convert", "-o", back, job)
     ok(made["ok"] and made["to"] == "glake", "a recorded job into our own format")
     one, two = replay(job), replay(back)
     for key in ("events", "peak_live_bytes", "peak_reserved_bytes", "streams", "threads", "job_s"):
         equal(two[key], one[key], f"has the same {key}")
+
+
+def check_packed(folder):
+    """A file is packed as its name says, by something that others can unpack."""
+    trace = os.path.join(folder, "alone.trace")
+    plain = tool("trace", "convert", trace).stdout
+    ours = os.path.join(folder, "plain.trace")
+    tool("trace", "convert", "-f", "glake", "-o", ours, trace)
+    with open(ours, "rb") as file:
+        whole = file.read()
+    for ending, magic, unpack in ((".xz", b"\xfd7zXZ\0", lzma.decompress),
+                                  (".gz", b"\x1f\x8b", gzip.decompress),
+                                  (".zst", b"\x28\xb5\x2f\xfd", None)):
+        for name, form, want in (("log.csv", "csv", plain), ("ours.trace", "glake", whole)):
+            path = os.path.join(folder, name + ending)
+            made = report("trace", "convert", "-f", form, "-o", path, trace)
+            if not ok(made and made["ok"], f"{name}{ending} is written"):
+                continue
+            with open(path, "rb") as file:
+                content = file.read()
+            ok(content.startswith(magic) and len(content) < len(want) / 2, "and packed",
+               content[:8], len(content), len(want))
+            if unpack:
+                ok(unpack(content) == want, "the whole of it")
+            equal(replay(path)["events"], replay(trace)["events"], "and read again")
+    before = sorted(os.listdir(folder))
+    for name in ("x.csv.bz2", "x.csv.lz4", "x.zip"):
+        run = tool("trace", "convert", "-f", "csv", "-o", os.path.join(folder, name), trace)
+        equal(run.returncode, 2, f"{name} is not written")
+        has(run.stderr.decode(), "packed as .xz, .gz or .zst, or plain", "and says what could be")
+    broken = os.path.join(folder, "half.gz")
+    with open(broken, "wb") as file:
+        file.write(gzip.compress(plain)[:-50])
+    run = tool("trace", "convert", "-f", "glake", "-o", os.path.join(folder, "no.xz"), broken)
+    equal(run.returncode, 1, "what cannot be read")
+    equal(sorted(os.listdir(folder)), sorted(before + ["half.gz"]), "leaves nothing behind")
 
 
 def check_fork(folder):
@@ -335,6 +376,7 @@ def main():
         check_calls(folder)
         check_again(folder)
         check_formats(folder)
+        check_packed(folder)
         check_written(folder)
         check_killed(folder)
         check_fork(folder)
