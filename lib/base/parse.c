@@ -223,20 +223,18 @@ void glk_format_size(uint64_t bytes, char *buffer, size_t size)
 void glk_say_bytes(uint64_t bytes, char *buffer, size_t size)
 {
 	const struct unit *unit = size_units;
-	char exact[GLK_FORMAT_MAX + 10] = "";
-	uint64_t tenths;
+	uint64_t hundredths;
 
 	while (unit->size > 1 && bytes < unit->size)
 		unit++;
-	if (unit->size == 1) {
+	hundredths = unit->size > 1 ? bytes % unit->size * 100 / unit->size : 0;
+	if (unit->size == 1)
 		snprintf(buffer, size, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
-		return;
-	}
-	tenths = bytes % unit->size * 10 / unit->size;
-	if (bytes % unit->size * 10 % unit->size)
-		snprintf(exact, sizeof(exact), " (%" PRIu64 " bytes)", bytes);
-	snprintf(buffer, size, "%" PRIu64 "%s%.*" PRIu64 " %s%s", bytes / unit->size,
-		tenths ? "." : "", tenths ? 1 : 0, tenths, unit->name, exact);
+	else if (bytes % unit->size)
+		snprintf(buffer, size, "%" PRIu64 ".%02u %s", bytes / unit->size,
+			(unsigned)hundredths, unit->name);
+	else
+		snprintf(buffer, size, "%" PRIu64 " %s", bytes / unit->size, unit->name);
 }
 
 void glk_format_time(int64_t ns, char *buffer, size_t size)

@@ -37,8 +37,9 @@ int glk_parse_int(const char *text, int64_t *ret_value);
 void glk_format_size(uint64_t bytes, char *buffer, size_t size);
 void glk_format_time(int64_t ns, char *buffer, size_t size);
 
-/* A size in a sentence, with its unit: "512 bytes", "8 MiB", "1.5 GiB (1610612737 bytes)". */
-#define GLK_SAY_BYTES_MAX 48
+/* A size in a sentence, with its unit: "512 bytes", "8 MiB", "1.50 GiB". Hundredths that are left
+ * over are left out. */
+#define GLK_SAY_BYTES_MAX 24
 void glk_say_bytes(uint64_t bytes, char *buffer, size_t size);
 
 #endif

@@ -97,10 +97,11 @@ static void said(void)
 	said_is(1023, "1023 bytes");
 	said_is(1024, "1 KiB");
 	said_is(8388608, "8 MiB");
-	said_is(1610612736, "1.5 GiB");
-	said_is(1610612737, "1.5 GiB (1610612737 bytes)");
+	said_is(1610612736, "1.50 GiB");
+	said_is(1610612737, "1.50 GiB");
+	said_is((UINT64_C(1) << 31) - 1, "1.99 GiB");
 	said_is(UINT64_C(140) << 30, "140 GiB");
-	said_is(UINT64_MAX, "16777215.9 TiB (18446744073709551615 bytes)");
+	said_is(UINT64_MAX, "16777215.99 TiB");
 }
 
 static void time_is(const char *text, int64_t want)
