@@ -192,22 +192,14 @@ def trim(device=None, keep=0):
     return _fetch("glake_trim", ctypes.c_size_t(), _index(device), ctypes.c_size_t(keep)).value
 
 
-def _bytes(size):
-    """A size as glake.conf(5) has it: "24G", "1.5 GiB"; or a number of bytes."""
-    if not isinstance(size, str):
-        return int(size)
-    value = ctypes.c_uint64()
-    if _load().glake_size_parse(size.encode(), ctypes.byref(value)):
-        raise GlakeError(f"budget: {last_error()['text']}")
-    return value.value
-
-
 def budget(size=None, device=None):
-    """Sets the most physical memory to hold on a GPU, as a number of bytes or "24GiB"; says what it
-    is, in bytes. None: no limit."""
-    device = _index(device)
+    """Sets the most physical memory to hold on a GPU, in bytes or as "24GiB"; says what it is."""
+    device, value = _index(device), ctypes.c_uint64()
     if size is not None:
-        _call("glake_budget_set", device, ctypes.c_size_t(_bytes(size)))
+        size = str(size if isinstance(size, str) else int(size)).encode()
+        if _load().glake_size_parse(size, ctypes.byref(value)):
+            raise GlakeError(f"budget: {last_error()['text']} (INVAL)")
+        _call("glake_budget_set", device, ctypes.c_size_t(value.value))
     most = _fetch("glake_budget_get", ctypes.c_size_t(), device).value
     return None if most == ctypes.c_size_t(-1).value else most
 

@@ -33,7 +33,7 @@ def healthy(folder):
     equal(lines, [], "nor where the environment asks for it")
     job = f"{DATA}/opt13_N.csv.xz"
     for args in (("info", "-d", "soft"), ("replay", "-d", "soft", "-q", job),
-                 ("replay", "-d", "soft", "-r", "1", "--limit", "24 GB", job),
+                 ("replay", "-d", "soft", "-r", "1", "--limit", "40 GB", job),
                  ("trace", "show", trace), ("trace", "convert", trace), ("conf", "show"),
                  ("bench", "-d", "soft", "-q", "-r", "2", "stitch")):
         run = tool(*args)
