@@ -7,6 +7,7 @@ anywhere else. And where it must not serve.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,8 +16,9 @@ from tap import done, equal, has, ok, start
 
 FOLDER, LOAD = os.environ["GLAKE_TEST_FRONT"], os.environ["GLAKE_TEST_PRELOAD"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
-CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=f"{FOLDER}:{os.path.dirname(os.path.dirname(LOAD.split(chr(58))[-1]))}",
-             LC_ALL="C")
+PRELOAD = LOAD.split(":")[-1]
+LIBRARY = os.path.join(os.path.dirname(os.path.dirname(PRELOAD)), "libglake.so.0")
+CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=f"{FOLDER}:{os.path.dirname(LIBRARY)}", LC_ALL="C")
 OURS = ("alloc", "alloc_async", "pitch", "free", "free_async")
 
 
@@ -156,7 +158,26 @@ def inert():
     equal((ended.returncode, ended.stdout, ended.stderr), (0, "", ""), "no driver")
 
 
+def installed():
+    """The library lies beside the preload, or is not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = os.path.join(folder, "libglake-preload.so")
+        shutil.copy(PRELOAD, alone)
+        load = ":".join(filter(None, [plain_load(), alone]))
+        for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
+            under, wrote = said(f"no library, {route}", program, route, load=load,
+                                LD_LIBRARY_PATH=FOLDER)
+            equal([under[key] for key in OURS], [8, 8, 1, 9, 8], "  all is the driver's")
+            has(wrote, "warning: preload: memory is left to the driver: libglake.so.0: ", "  and why")
+            equal(wrote.count("\n"), 1, "  once")
+        shutil.copy(LIBRARY, folder)
+        under, wrote = said("the library beside it", "preload-routes", "proc2", load=load,
+                            LD_LIBRARY_PATH=FOLDER)
+        equal(([under[key] for key in OURS], wrote), ([0] * 5, ""), "  serves")
+
+
 start()
+installed()
 routes()
 words()
 settings()
