@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The configuration of a context, read once: defaults, those of the program, file, environment,
- * options, later over earlier. The result is a plain structure, so nobody looks up a key by name while
- * memory is given out, and each value knows where it came from.
+ * options, later over earlier. The result is a plain structure, so nobody looks up a key by name
+ * while memory is given out, and each value knows where it came from.
  *
  * Every source is read to its end, also after an error, so that all mistakes are reported
  * together; nothing is returned unless all of it is right.

@@ -6,8 +6,8 @@
  * is loaded earlier; there are no threads then. That neither allocates nor looks a symbol up: an
  * allocator may be asking, from inside of its own start. The keys of glake.conf are read by the
  * library when they are first needed, which is when the program has loaded the driver and the
- * preload the library. Where one
- * of them is wrong the library refuses to serve, and so none of them counts.
+ * preload the library. Where one of them is wrong the library refuses to serve, and so none of
+ * them counts.
  */
 #include "front/preload.h"
 

@@ -142,6 +142,7 @@ int glk_trace_prepare(struct glk_trace *trace, size_t offset, size_t size)
 static int map(struct glk_trace *trace, size_t size)
 {
 	void *p = MAP_FAILED;
+	int err;
 
 	for (; size >= GLK_TRACE_SIZE_MIN; size = fit(size / 2)) {
 		if (ftruncate(trace->fd, (off_t)size))
@@ -153,8 +154,9 @@ static int map(struct glk_trace *trace, size_t size)
 	if (p == MAP_FAILED)
 		return errno ? -errno : -EFBIG;
 	if (ftruncate(trace->fd, GLK_TRACE_HEADER)) {
+		err = -errno;
 		munmap(p, size);
-		return -errno;
+		return err;
 	}
 	trace->header = p;
 	trace->size = size;
