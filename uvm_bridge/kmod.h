@@ -18,7 +18,7 @@ void glk_kmod_read(const struct glk_sysroot *root, const char *module,
 /*
  * Whether /proc/modules lists a module. The list has one place, which libkmod does not let
  * be moved: -EOPNOTSUPP for any root but the machine's. Else 0, -ENOENT (no list here) or
- * what libkmod answers.
+ * what libkmod answers; -EOPNOTSUPP also where it is not installed.
  */
 int glk_kmod_loaded(const struct glk_sysroot *root, const char *module, bool *ret_loaded);
 

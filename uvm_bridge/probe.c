@@ -170,6 +170,9 @@ static void not_loaded(struct glk_uvm_module *module, enum presence presence)
 	else if (*module->disk_version)
 		say(module, GLAKE_MODULE_ABSENT, "not loaded; version %s is on disk",
 			module->disk_version);
+	else if (module->disk == GLK_UVM_DISK_NO_LIBKMOD)
+		say(module, GLAKE_MODULE_ABSENT,
+			"not loaded; what is on disk is not known without libkmod.so.2");
 	else if (module->disk == GLK_UVM_DISK_NO_MODULE)
 		say(module, GLAKE_MODULE_ABSENT, "not loaded, and not on disk");
 	else

@@ -35,6 +35,7 @@ enum glk_uvm_disk {
 	GLK_UVM_DISK_NO_TREE = 1, /* no /lib/modules for this kernel, as in containers */
 	GLK_UVM_DISK_NO_MODULE = 2,  /* the tree does not have it */
 	GLK_UVM_DISK_UNREADABLE = 3, /* it is there, its description cannot be read */
+	GLK_UVM_DISK_NO_LIBKMOD = 4, /* the library that reads it is not installed */
 };
 
 const char *glk_uvm_disk_name(enum glk_uvm_disk disk);

@@ -76,13 +76,24 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
  * Reads the configuration that `options` describe as glake_open would, without opening
  * anything, and reports each warning and error to fn (may be NULL).
  *
- * Returns 0 if glake_open would accept it, or -EINVAL (it would not), -E2BIG (options),
- * -ENOENT (options->conf_file names a file that does not exist), -EACCES (that file is
- * refused for its kind, owner or mode).
+ * Returns 0 if glake_open would accept all of it, or -EINVAL (it would not), -E2BIG (options),
+ * -ENOENT (options->conf_file names a file that does not exist), -EACCES (that file is refused for
+ * its kind, owner or mode, or the installed one is, without which glake_open goes on after a
+ * warning).
  * Thread: any. Blocks: reads files. Driver calls: none.
  */
 GLAKE_EXPORT int glake_conf_check(
 	const struct glake_options *options, glake_conf_finding_fn fn, void *arg);
+
+/*
+ * Reads a size as the configuration and the tools take it: "24G", "24GB", "1.5 GiB"; see
+ * glake.conf(5). Fractions of a byte are left out.
+ *
+ * Returns 0, or -EINVAL (NULL, no size), -ERANGE (2^64 bytes and more). After an error ret_bytes
+ * is as it was.
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_size_parse(const char *text, uint64_t *ret_bytes);
 
 /*
  * Names the file that is read when options name none. Returns its path, as

@@ -30,19 +30,26 @@ struct glake_options {
 	int backend;	   /* enum glake_backend; AUTO leaves it to the configuration */
 	int no_conf_file;  /* not 0: do not read the configuration file */
 	int no_fork_hooks; /* not 0: the host installs liburcu's fork hooks itself */
-	int reserved;	   /* 0 */
+	/* not 0: the program says itself what it runs on, and the library does not warn where AUTO
+	 * comes to the software device */
+	int no_soft_warning;
 	const char *conf_file; /* NULL: the installed one, /etc/glake.conf */
 	/* "section.key=value" strings ended by NULL; they win over file and environment.
 	 * NULL for none. Copied. */
 	const char *const *settings;
+	/* The same for what the program would have where neither file nor environment says
+	 * anything: "driver.backend=cuda" for one that is of no use without. */
+	const char *const *defaults;
 };
 
 /*
  * Opens a context. NULL options stand for all zeroes: automatic choice of the driver, the
  * installed configuration file, the environment.
  *
- * Configuration is taken from the file, then GLAKE_<SECTION>_<KEY> in the environment, then
- * options->settings, later over earlier. See glake.conf(5).
+ * Configuration is taken from options->defaults, then the file, then GLAKE_<SECTION>_<KEY> in the
+ * environment, then options->settings and options->backend, later over earlier. See glake.conf(5).
+ *
+ * Where AUTO finds no CUDA that works, a warning says so once in a process, and why.
  *
  * Returns 0, or -EINVAL (options or configuration; glake_last_error names file, line and
  * key), -E2BIG (options from a newer header with unknown content), -ENODEV (CUDA asked for
@@ -107,9 +114,10 @@ typedef void (*glake_log_fn)(int level, const char *line, void *arg);
 /*
  * Sends the library's messages to a function instead of stderr, for the whole process; NULL
  * restores stderr. The function may be called from any thread, also from several at once,
- * never under a lock of the library, and must not call the library. Without a hook the
- * library prints nothing unless GLAKE_LOG_LEVEL or log.level asks for it. The hook before may
- * still be in a call on another thread when this one returns.
+ * never under a lock of the library, and must not call the library. Without a hook errors and
+ * warnings go to stderr, or what log.level says; of those of one kind ten in ten seconds, and how
+ * many were left out. A run in which all is well prints nothing. The hook before may still be in
+ * a call on another thread when this one returns.
  * Thread: any. Blocks: no. Driver calls: none.
  */
 GLAKE_EXPORT void glake_log_hook(glake_log_fn fn, void *arg, int level);

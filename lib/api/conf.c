@@ -8,7 +8,11 @@
 #include "api/context.h"
 #include "base/conf.h"
 #include "base/conf_table.h"
+#include "base/error.h"
+#include "base/parse.h"
 #include "base/sized.h"
+#include "driver/driver.h"
+#include "watch/watch.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -41,6 +45,25 @@ int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key)
 	return glk_sized_out(ret_key, &known, sizeof(known));
 }
 
+/* What rooms above the configuration ask of a text. */
+static const struct glk_conf_form forms[] = {
+	{GLK_CONF_driver_fault, glk_drv_fault_check},
+	{GLK_CONF_trace_file, glk_trace_name_check},
+	{0},
+};
+
+int glk_context_conf(const struct glake_options *options, glake_conf_finding_fn fn,
+	void *arg, bool is_check, struct glk_conf *ret_conf)
+{
+	struct glk_conf_reading reading = {.options = options,
+		.fn = fn,
+		.arg = arg,
+		.forms = forms,
+		.is_check = is_check};
+
+	return glk_conf_read_as(&reading, ret_conf);
+}
+
 static void ignore(const struct glake_conf_finding *finding, void *arg)
 {
 	(void)finding;
@@ -71,7 +94,7 @@ int glake_conf_value_get(
 		if (!err)
 			fill_value(&context->conf, index, &known);
 	} else {
-		err = glk_conf_read(NULL, ignore, NULL, &conf);
+		err = glk_context_conf(NULL, ignore, NULL, false, &conf);
 		if (!err)
 			fill_value(&conf, index, &known);
 	}
@@ -83,7 +106,23 @@ int glake_conf_check(
 {
 	struct glk_conf conf;
 
-	return glk_conf_read(options, fn ? fn : ignore, arg, &conf);
+	return glk_context_conf(options, fn ? fn : ignore, arg, true, &conf);
+}
+
+int glake_size_parse(const char *text, uint64_t *ret_bytes)
+{
+	char shown[32];
+	int err;
+
+	if (!text || !ret_bytes)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no text, or no place for a size");
+	err = glk_parse_size(text, ret_bytes);
+	if (!err)
+		return 0;
+	snprintf(shown, sizeof(shown), "%s", text);
+	return glk_error(err, GLAKE_ERROR_INVAL,
+		"'%s' is %s; right is a number of bytes, K, M, G or T, as 24G or 1.5GiB", shown,
+		err == -ERANGE ? "too large" : "not a size");
 }
 
 const char *glake_conf_path(void)

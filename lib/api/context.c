@@ -266,7 +266,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	context = glk_region_new(sizeof(*context));
 	if (!context)
 		return -ENOMEM;
-	err = glk_conf_read(&none, NULL, NULL, &context->conf);
+	err = glk_context_conf(&none, NULL, NULL, false, &context->conf);
 	if (err)
 		goto region;
 	glk_log_level_set(context->conf.log_level);

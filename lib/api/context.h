@@ -62,6 +62,10 @@ static inline struct glk_context *glk_context_find(struct glake *handle)
 	return entry->context;
 }
 
+/* The configuration, with what rooms above it ask of texts; see glk_conf_read_as. */
+int glk_context_conf(const struct glake_options *options, glake_conf_finding_fn fn,
+	void *arg, bool is_check, struct glk_conf *ret_conf);
+
 /*
  * The context of a handle. 0; -ESTALE with a record; in a forked child -ENODEV (FORKED). It
  * stays valid until glake_close, which the caller keeps apart from other calls.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The configuration of a context, read once: defaults, file, environment, options, later
- * over earlier. The result is a plain structure, so nobody looks up a key by name while
- * memory is given out, and each value knows where it came from.
+ * The configuration of a context, read once: defaults, those of the program, file, environment,
+ * options, later over earlier. The result is a plain structure, so nobody looks up a key by name
+ * while memory is given out, and each value knows where it came from.
  *
  * Every source is read to its end, also after an error, so that all mistakes are reported
  * together; nothing is returned unless all of it is right.
@@ -56,46 +56,26 @@ void glk_conf_init(struct glk_conf *conf)
 	}
 }
 
-/* The section that "GLAKE_POOL_..." is about, or NULL; gives where its key begins. */
-static const char *variable_section(const char *variable, const char **ret_key)
-{
-	const struct glk_conf_key *key;
-	char name[GLK_CONF_VARIABLE_MAX];
-	size_t length;
-
-	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
-		glk_conf_variable(key, name, sizeof(name));
-		length = strlen("GLAKE_") + strlen(key->section) + 1;
-		if (strncmp(variable, name, length))
-			continue;
-		*ret_key = variable + length;
-		return key->section;
-	}
-	return NULL;
-}
-
-/* Warns of GLAKE_POOL_BUGDET=..., but not of variables that are none of ours. */
+/* Warns of GLAKE_POOL_BUGDET=... and GLAKE_POLL_BUDGET=..., but not of what nobody means for us. */
 static void check_variable(struct glk_conf_reader *reader, const char *entry)
 {
-	char variable[GLK_CONF_VARIABLE_MAX], known[GLK_CONF_VARIABLE_MAX];
+	char variable[GLK_CONF_VARIABLE_MAX], meant[GLK_CONF_VARIABLE_MAX];
 	size_t length = strcspn(entry, "=");
-	const struct glk_conf_key *key;
-	const char *section, *rest;
+	int id;
 
 	if (strncmp(entry, "GLAKE_", 6) || length >= sizeof(variable))
 		return;
 	memcpy(variable, entry, length);
 	variable[length] = '\0';
-	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
-		glk_conf_variable(key, known, sizeof(known));
-		if (!strcmp(known, variable))
-			return;
-	}
-	section = variable_section(variable, &rest);
-	if (!section || !secure_getenv(variable))
+	if (!glk_conf_misspelled(variable, &id) || !secure_getenv(variable))
 		return;
 	reader->source = variable;
-	glk_conf_report_unknown(reader, 0, section, rest);
+	if (id < 0) {
+		glk_conf_report(reader, 0, "", "no key has this variable");
+		return;
+	}
+	glk_conf_variable(glk_conf_key((size_t)id), meant, sizeof(meant));
+	glk_conf_report(reader, 0, "", "no key has this variable; did you mean %s?", meant);
 }
 
 static void read_environment(struct glk_conf_reader *reader)
@@ -181,6 +161,9 @@ static int read_all(const struct glake_options *options, struct glk_conf_reader 
 	int err = 0;
 
 	glk_conf_init(reader->conf);
+	reader->origin = GLAKE_CONF_DEFAULT;
+	for (size_t i = 0; options->defaults && options->defaults[i]; i++)
+		read_setting(reader, options->defaults[i]);
 	if (!options->no_conf_file)
 		err = glk_conf_read_file(reader, path, options->conf_file);
 	read_environment(reader);
@@ -207,34 +190,44 @@ static void to_log(const struct glake_conf_finding *finding, void *arg)
 		*finding->key ? ": " : "", finding->text);
 }
 
-int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,
-	void *arg, struct glk_conf *ret_conf)
+int glk_conf_read_as(const struct glk_conf_reading *reading, struct glk_conf *ret_conf)
 {
 	struct glake_options known = {.sz = sizeof(known)};
 	struct glk_conf conf, again;
-	struct glk_conf_reader reader = {
-		.conf = &conf, .fn = fn, .arg = arg, .source = ""};
-	struct glk_conf_reader logging = {.conf = &again, .fn = to_log, .source = ""};
+	struct glk_conf_reader reader = {.conf = &conf,
+		.fn = reading->fn,
+		.arg = reading->arg,
+		.forms = reading->forms,
+		.is_check = reading->is_check,
+		.source = ""};
+	struct glk_conf_reader logging = {
+		.conf = &again, .fn = to_log, .forms = reading->forms, .source = ""};
 	int err;
 
-	err = options ? glk_sized_in(options, &known, sizeof(known)) : 0;
+	err = reading->options ? glk_sized_in(reading->options, &known, sizeof(known)) : 0;
 	if (err)
 		return err;
 	if (known.backend < GLAKE_BACKEND_AUTO || known.backend > GLAKE_BACKEND_CUDA)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "backend %d of the options",
 			known.backend);
-	if (known.reserved)
-		return glk_error(
-			-EINVAL, GLAKE_ERROR_INVAL, "reserved of the options is not 0");
 	err = read_all(&known, &reader);
-	if (reader.findings && !fn) {
+	if (reader.findings && !reading->fn) {
 		/* What is found may stand before the line that asks for messages. */
 		glk_log_level_set(conf.log_level);
 		read_all(&known, &logging);
 	}
+	conf.no_soft_warning = known.no_soft_warning;
 	if (!err)
 		*ret_conf = conf;
 	return err;
+}
+
+int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,
+	void *arg, struct glk_conf *ret_conf)
+{
+	struct glk_conf_reading reading = {.options = options, .fn = fn, .arg = arg};
+
+	return glk_conf_read_as(&reading, ret_conf);
 }
 
 int glk_conf_set(struct glk_conf *conf, const char *setting)

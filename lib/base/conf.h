@@ -55,6 +55,7 @@ struct glk_conf {
 		int line;
 		char source[GLK_CONF_TEXT_MAX];
 	} from[GLK_CONF_COUNT];
+	bool no_soft_warning; /* of the options, not a key */
 };
 
 /* Indices of the choices that code asks for. */
@@ -80,6 +81,26 @@ void glk_conf_init(struct glk_conf *conf);
  */
 int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,
 	void *arg, struct glk_conf *ret_conf);
+
+/* A text that has a form, which another room knows: 0, or -EINVAL and a record that says what is
+ * wrong and what would be right. */
+struct glk_conf_form {
+	enum glk_conf_id id;
+	int (*check)(const char *text);
+};
+
+/* The same with all that may be asked of a reading. */
+struct glk_conf_reading {
+	const struct glake_options *options;
+	glake_conf_finding_fn fn;
+	void *arg;
+	const struct glk_conf_form *forms; /* which end with a check of NULL; NULL: none */
+	/* For a person who wants to know: an installed file that is refused is an error too, and
+	 * not a warning behind which the program goes on. */
+	bool is_check;
+};
+
+int glk_conf_read_as(const struct glk_conf_reading *reading, struct glk_conf *ret_conf);
 
 /* The file read when options name none. For tests: another one; NULL restores it. */
 const char *glk_conf_path(void);

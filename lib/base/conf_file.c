@@ -7,7 +7,7 @@
  *
  * A file that the program named must be there and be acceptable. The installed one may be
  * missing, and when it is refused a warning says so and the defaults hold: a host program
- * must not stop working because of it. What is *in* an accepted file must be right in both
+ * must not stop working because of it. Who checks the configuration is told of an error. What is *in* an accepted file must be right in both
  * cases.
  */
 #include "base/conf_reader.h"
@@ -20,12 +20,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Refuses the file: an error for one that was named, else a warning and 0. */
+/* Refuses the file: an error for one that was named, else a warning and 0, unless asked. */
 static int refused(struct glk_conf_reader *reader, bool named, int err, const char *why)
 {
-	glk_conf_report(reader, named ? err : 0, "", "%s%s", why,
-		named ? "" : "; the file is not read");
-	return named ? err : 0;
+	if (!named && !reader->is_check)
+		err = 0;
+	glk_conf_report(
+		reader, err, "", "%s%s", why, named ? "" : "; the file is not read");
+	return err;
 }
 
 static const char *unacceptable(const struct stat *st)

@@ -13,11 +13,13 @@
  *
  * Environment: GLAKE_<SECTION>_<KEY> in capitals.
  */
-GLK_KEY(log, level, CHOICE, log_level, "none", 0, 0, "none,error,warning,info,debug",
-	"Which messages the library prints to stderr, or hands to the hook of the program.")
+GLK_KEY(log, level, CHOICE, log_level, "warning", 0, 0, "none,error,warning,info,debug",
+	"Which messages the library prints to stderr, or hands to the hook of the program: those "
+	"of this level and of those before it. A run in which all is well has no warning.")
 
 GLK_KEY(driver, backend, CHOICE, driver_backend, "auto", 0, 0, "auto,soft,cuda",
-	"The driver below: CUDA where it works and else the software device, or one of them.")
+	"The driver below: CUDA where it works and else, after a warning, the software device, or "
+	"one of them.")
 GLK_KEY(driver, check, BOOL, driver_check, "no", 0, 0, "",
 	"Check every driver call against the rules of the driver, on CUDA too. The software "
 	"device is always checked.")
@@ -147,7 +149,8 @@ GLK_KEY(stats, hold_clock, CHOICE, stats_hold_clock, "wall", 0, 0, "wall,cpu",
 GLK_KEY(trace, file, TEXT, trace_file, "", 0, 0, "",
 	"Record all requests and frees of the program in this file, to be replayed or looked at by "
 	"glakectl. %p stands for the process id, %n for the number of the context in the process, "
-	"%% for %. A file that is there already is left alone, and nothing is recorded then.")
+	"%% for %. A file that is there already is left alone, and nothing is recorded then but a "
+	"warning printed.")
 GLK_KEY(trace, size, SIZE, trace_size, "4GiB", 1 * GLK_MIB, 16 * GLK_TIB, "",
-	"Most bytes of that file, 32 an event. It is made sparse and cut when the context is "
-	"closed. When it is full, or the disk is, recording ends and the program goes on.")
+	"Most bytes of that file, 32 an event; it grows with what is written. When it is full, or "
+	"the disk is, recording ends and the program goes on.")

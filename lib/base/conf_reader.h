@@ -15,6 +15,8 @@ struct glk_conf_reader {
 	struct glk_conf *conf;
 	glake_conf_finding_fn fn;
 	void *arg;
+	const struct glk_conf_form *forms;
+	bool is_check;
 	/* Where the reading is. */
 	enum glake_conf_origin origin;
 	const char *source; /* file, variable or "" */

@@ -79,6 +79,22 @@ static void keep_source(const char *source, char *ret_source, size_t size)
 		snprintf(ret_source, size, "...%s", source + length - (size - 4));
 }
 
+/* Whether a text has its form; else why not. */
+static bool has_form(const struct glk_conf_reader *reader, enum glk_conf_id id,
+	const char *text, char *ret_why, size_t size)
+{
+	const struct glk_conf_form *form = reader->forms;
+	struct glake_error error = {.sz = sizeof(error)};
+
+	while (form && form->check && form->id != id)
+		form++;
+	if (!form || !form->check || !*text || !form->check(text))
+		return true;
+	glake_last_error(&error);
+	snprintf(ret_why, size, "%s", error.text);
+	return false;
+}
+
 void glk_conf_assign(
 	struct glk_conf_reader *reader, enum glk_conf_id id, const char *text)
 {
@@ -87,7 +103,8 @@ void glk_conf_assign(
 	char name[GLK_CONF_SHOWN_MAX], why[GLAKE_ERROR_TEXT_MAX];
 
 	snprintf(name, sizeof(name), "%s.%s", key->section, key->key);
-	if (glk_conf_parse(conf, id, text, why, sizeof(why))) {
+	if (glk_conf_parse(conf, id, text, why, sizeof(why)) ||
+		!has_form(reader, id, text, why, sizeof(why))) {
 		glk_conf_report(reader, -EINVAL, name, "%s", why);
 		return;
 	}

@@ -203,3 +203,35 @@ const char *glk_conf_nearest_section(const char *section)
 	}
 	return found;
 }
+
+/* Begins a variable of this key's section, as GLAKE_POOL_? */
+static bool in_section(const char *variable, const char *known, const char *section)
+{
+	return !strncmp(variable, known, strlen("GLAKE__") + strlen(section));
+}
+
+bool glk_conf_misspelled(const char *variable, int *ret_id)
+{
+	const size_t skip = strlen("GLAKE_");
+	size_t best = strlen(variable + skip) / 4 + 1, far;
+	char known[GLK_CONF_VARIABLE_MAX];
+	bool ours = false;
+	int found = -1;
+
+	for (int i = 0; i < GLK_CONF_COUNT; i++) {
+		glk_conf_variable(&keys[i], known, sizeof(known));
+		if (!strcmp(variable, known))
+			return false;
+		ours |= in_section(variable, known, keys[i].section);
+		far = distance(variable + skip, known + skip);
+		/* GLAKE_BUDGET: its section is missing */
+		if (!distance(variable + skip, keys[i].key))
+			far = 1;
+		if (far < best) {
+			best = far;
+			found = i;
+		}
+	}
+	*ret_id = found;
+	return ours || found >= 0;
+}

@@ -55,4 +55,8 @@ const char *glk_conf_section(const char *section);
 int glk_conf_nearest(const char *section, const char *key);
 const char *glk_conf_nearest_section(const char *section);
 
+/* Whether a variable that begins with GLAKE_ is one of no key and yet meant for one: that of a
+ * section, or nearly that of a key, whose id it gives; -1 for no idea. */
+bool glk_conf_misspelled(const char *variable, int *ret_id);
+
 #endif

@@ -101,7 +101,7 @@ static void explain(const struct glk_conf_key *key, const char *text, int err,
 		[GLK_TYPE_TEXT] = "not printable",
 	};
 	static const char *const units[] = {
-		[GLK_TYPE_SIZE] = " in B, KiB, MiB, GiB or TiB, as 8MiB",
+		[GLK_TYPE_SIZE] = " in bytes, K, M, G or T, as 24G or 1.5GiB",
 		[GLK_TYPE_TIME] = " in ns, us, ms or s, as 15us",
 		[GLK_TYPE_RATIO] = ", as 1.005",
 		[GLK_TYPE_TEXT] = "",

@@ -7,10 +7,15 @@
  * What a thread raises under a lock is formatted there, since what it is made of may not last,
  * and handed out behind the unlock. A hook may want a lock of its host, and stderr may be a pipe
  * that nobody reads.
+ *
+ * Errors and warnings that go to stderr are limited by kind (limit.h), since a program may do
+ * thousand times a second what earns one. A hook gets all of them.
  */
 #include "base/log.h"
 
 #include "base/atomic.h"
+#include "base/clock.h"
+#include "base/limit.h"
 #include "base/lock.h"
 #include "base/thread.h"
 
@@ -133,6 +138,30 @@ void glk_log_flush(void)
 	errno = saved;
 }
 
+/* Adds to a line what is left out of its kind; false if that is the line itself. */
+static bool limit(int level, const char *format, char *line, size_t size)
+{
+	size_t length = strlen(line);
+	uint32_t left_out;
+
+	if (level > GLAKE_LOG_WARNING || glk_load_relaxed(&hook_level) != GLAKE_LOG_NONE)
+		return true;
+	switch (glk_limit_ask(format, glk_clock_ns(), &left_out)) {
+	case GLK_LIMIT_LEAVE_OUT:
+		return false;
+	case GLK_LIMIT_LAST:
+		snprintf(line + length, size - length,
+			" (more lines like this are left out for up to %d s)",
+			(int)(GLK_LIMIT_NS / 1000000000));
+		break;
+	case GLK_LIMIT_SAY:
+		if (left_out)
+			snprintf(line + length, size - length,
+				" (%u lines like this were left out before it)", left_out);
+	}
+	return true;
+}
+
 void glk_log(int level, const char *format, ...)
 {
 	char line[LINE_MAX_BYTES];
@@ -145,11 +174,14 @@ void glk_log(int level, const char *format, ...)
 	if (vsnprintf(line, sizeof(line), format, args) < 0)
 		line[0] = '\0';
 	va_end(args);
+	if (!limit(level, format, line, sizeof(line)))
+		goto out;
 	if (glk_lock_is_held()) {
 		keep(level, line);
 	} else {
 		say_dropped();
 		say(level, line);
 	}
+out:
 	errno = saved;
 }

@@ -3,7 +3,8 @@
 #define GLK_BASE_LOG_H
 
 /*
- * Messages to the hook of the host, else to stderr; silent unless a level was asked for.
+ * Messages to the hook of the host, else to stderr. Nothing is said before log_level_set: a
+ * context that is opened sets what log.level says.
  *
  * Neither is reached while the calling thread holds a lock (lock.h): what it raises then waits in
  * its record and goes out after its outermost unlock, in order. The room for that is bounded;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A size that is read wrongly costs more than one that is refused: "8MB" taken for 8 MiB or
- * for 8 bytes would be found out hours later. So there is one spelling for each unit, and
- * anything else is an error that the caller explains.
+ * Sizes are of memory, which is counted in powers of 1024 by whoever sells it and by systemd, Slurm,
+ * PostgreSQL and Docker: so 24G, 24GB, 24Gi and 24GiB are one size here, in capitals or not, and
+ * no spelling of a unit means another one. Whatever is no spelling of one is an error that the
+ * caller explains. A time has one spelling for each unit, for there an m could be two.
  *
  * Sizes and times are exact: a fraction is kept as digits and multiplied by its unit, never
  * as a double.
@@ -25,9 +26,7 @@ static const struct unit size_units[] = {
 	{"GiB", UINT64_C(1) << 30},
 	{"MiB", UINT64_C(1) << 20},
 	{"KiB", UINT64_C(1) << 10},
-	{"B", 1},
 	{"", 1},
-	{NULL, 0},
 };
 
 static const struct unit time_units[] = {
@@ -36,6 +35,12 @@ static const struct unit time_units[] = {
 	{"us", 1000},
 	{"ns", 1},
 	{NULL, 0},
+};
+
+/* What is written: 3.25 is 3 and 25/100. */
+struct number {
+	uint64_t whole, part, scale;
+	int digits;
 };
 
 /* Reads one digit or more and moves behind them. */
@@ -56,70 +61,96 @@ static int digits(const char **text, uint64_t *ret_value, int *ret_count)
 	return 0;
 }
 
-/* Reads "3" as 3 + 0/1 and "3.25" as 3 + 25/100. */
-static int decimal(const char **text, uint64_t *ret_whole, uint64_t *ret_part,
-	uint64_t *ret_scale, int *ret_count)
+static int decimal(const char **text, struct number *ret)
 {
-	uint64_t part = 0, scale = 1;
-	int err, count, behind = 0;
+	struct number number = {.scale = 1};
+	int err, behind = 0;
 
-	err = digits(text, ret_whole, &count);
+	err = digits(text, &number.whole, &number.digits);
 	if (err)
 		return err;
 	if (**text == '.') {
 		(*text)++;
-		err = digits(text, &part, &behind);
+		err = digits(text, &number.part, &behind);
 		if (err)
 			return err;
 		if (behind > 19)
 			return -ERANGE;
 		for (int i = 0; i < behind; i++)
-			scale *= 10;
+			number.scale *= 10;
 	}
-	*ret_part = part;
-	*ret_scale = scale;
-	*ret_count = count + behind;
+	number.digits += behind;
+	*ret = number;
 	return 0;
 }
 
-static int with_unit(const char *text, const struct unit *units, uint64_t *ret_value)
+static int times(const struct number *number, uint64_t unit, uint64_t *ret_value)
 {
-	uint64_t whole, part, scale;
-	int err, count;
+	uint64_t whole, part;
 
-	err = decimal(&text, &whole, &part, &scale, &count);
-	if (err)
-		return err;
-	while (units->name && strcmp(text, units->name))
-		units++;
-	if (!units->name && *text)
+	if (unit <= 1 && number->scale > 1)
 		return -EINVAL;
-	if (!units->name && (whole || part))
-		return -EINVAL;
-	if (units->size <= 1 && scale > 1)
-		return -EINVAL;
-	if (__builtin_mul_overflow(whole, units->size, &whole) ||
-		__builtin_mul_overflow(part, units->size, &part) ||
-		__builtin_add_overflow(whole, part / scale, ret_value))
+	if (__builtin_mul_overflow(number->whole, unit, &whole) ||
+		__builtin_mul_overflow(number->part, unit, &part) ||
+		__builtin_add_overflow(whole, part / number->scale, ret_value))
 		return -ERANGE;
 	return 0;
 }
 
+/* Whether the text goes on with this letter, in capitals or not; if so moves behind it. */
+static bool take(const char **text, char letter)
+{
+	bool is = (**text | 0x20) == letter;
+
+	*text += is;
+	return is;
+}
+
+/* Bytes of "", "B", "k", "KB", "Ki", "KiB" and so on; 0 for what is no unit. */
+static uint64_t size_unit(const char *text)
+{
+	static const char letters[] = "kmgt";
+	uint64_t unit = 1;
+
+	for (int i = 0; letters[i] && unit == 1; i++)
+		unit = take(&text, letters[i]) ? UINT64_C(1024) << 10 * i : 1;
+	if (unit > 1)
+		take(&text, 'i');
+	take(&text, 'b');
+	return *text ? 0 : unit;
+}
+
 int glk_parse_size(const char *text, uint64_t *ret_bytes)
 {
-	uint64_t bytes;
-	int err = with_unit(text, size_units, &bytes);
+	struct number number;
+	uint64_t unit;
+	int err;
 
-	if (!err)
-		*ret_bytes = bytes;
-	return err;
+	err = decimal(&text, &number);
+	if (err)
+		return err;
+	if (text[0] == ' ' && text[1])
+		text++;
+	unit = size_unit(text);
+	return unit ? times(&number, unit, ret_bytes) : -EINVAL;
 }
 
 int glk_parse_time(const char *text, int64_t *ret_ns)
 {
+	const struct unit *unit = time_units;
+	struct number number;
 	uint64_t ns;
-	int err = with_unit(text, time_units, &ns);
+	int err;
 
+	err = decimal(&text, &number);
+	if (err)
+		return err;
+	while (unit->name && strcmp(text, unit->name))
+		unit++;
+	/* only 0 needs none */
+	if (!unit->name && (*text || number.whole || number.part))
+		return -EINVAL;
+	err = times(&number, unit->size, &ns);
 	if (err)
 		return err;
 	if (ns > INT64_MAX)
@@ -130,20 +161,21 @@ int glk_parse_time(const char *text, int64_t *ret_ns)
 
 int glk_parse_ratio(const char *text, double *ret_ratio)
 {
-	uint64_t whole, part, scale;
-	int err, count;
+	struct number number;
+	int err;
 
 	if (*text++ != 'x')
 		return -EINVAL;
-	err = decimal(&text, &whole, &part, &scale, &count);
+	err = decimal(&text, &number);
 	if (err)
 		return err;
-	if (*text || (!whole && !part))
+	if (*text || (!number.whole && !number.part))
 		return -EINVAL;
-	if (count > 15)
+	if (number.digits > 15)
 		return -ERANGE;
 	/* Both are whole numbers below 2^53, so the one rounding is that of the division. */
-	*ret_ratio = (double)(whole * scale + part) / (double)scale;
+	*ret_ratio = (double)(number.whole * number.scale + number.part) /
+		(double)number.scale;
 	return 0;
 }
 
@@ -185,8 +217,24 @@ void glk_format_size(uint64_t bytes, char *buffer, size_t size)
 
 	while (unit->size > 1 && (bytes < unit->size || bytes % unit->size))
 		unit++;
-	snprintf(buffer, size, "%" PRIu64 "%s", bytes / unit->size,
-		unit->size > 1 ? unit->name : "");
+	snprintf(buffer, size, "%" PRIu64 "%s", bytes / unit->size, unit->name);
+}
+
+void glk_say_bytes(uint64_t bytes, char *buffer, size_t size)
+{
+	const struct unit *unit = size_units;
+	uint64_t hundredths;
+
+	while (unit->size > 1 && bytes < unit->size)
+		unit++;
+	hundredths = unit->size > 1 ? bytes % unit->size * 100 / unit->size : 0;
+	if (unit->size == 1)
+		snprintf(buffer, size, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+	else if (bytes % unit->size)
+		snprintf(buffer, size, "%" PRIu64 ".%02u %s", bytes / unit->size,
+			(unsigned)hundredths, unit->name);
+	else
+		snprintf(buffer, size, "%" PRIu64 " %s", bytes / unit->size, unit->name);
 }
 
 void glk_format_time(int64_t ns, char *buffer, size_t size)

@@ -14,7 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* "512", "512B", "8MiB", "1.5GiB"; KiB, MiB, GiB, TiB. Rounded down to whole bytes. */
+/* "512", "24G", "24GB", "1.5 GiB"; K, M, G and T, of 1024, each alone or with B, i or iB, in capitals
+ * or not, and one blank before it or none. Rounded down to whole bytes. */
 int glk_parse_size(const char *text, uint64_t *ret_bytes);
 
 /* "2700ns", "1.5ms", "3s"; ns, us, ms, s. Rounded down to whole ns. Only 0 needs no unit. */
@@ -35,5 +36,10 @@ int glk_parse_int(const char *text, int64_t *ret_value);
 /* The value exactly, in the largest unit that needs no fraction: "8MiB", "1536MiB", "0". */
 void glk_format_size(uint64_t bytes, char *buffer, size_t size);
 void glk_format_time(int64_t ns, char *buffer, size_t size);
+
+/* A size in a sentence, with its unit: "512 bytes", "8 MiB", "1.50 GiB". Hundredths that are left
+ * over are left out. */
+#define GLK_SAY_BYTES_MAX 24
+void glk_say_bytes(uint64_t bytes, char *buffer, size_t size);
 
 #endif

@@ -23,7 +23,7 @@ static int size_of(const void *user, size_t *ret_size)
 	memcpy(&sz, user, sizeof(sz));
 	if (sz < sizeof(size_t))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"sz of a structure is %zu; set it to sizeof the structure", sz);
+			"sz of a structure is %zu bytes; set it to sizeof the structure", sz);
 	*ret_size = sz;
 	return 0;
 }
@@ -35,7 +35,7 @@ static int check_rest(const void *user, size_t sz, size_t known)
 
 	if (sz > GLK_SIZED_MAX)
 		return glk_error(-E2BIG, GLAKE_ERROR_INVAL,
-			"sz of a structure is %zu, of which %zu are known here", sz,
+			"sz of a structure is %zu bytes, of which %zu are known here", sz,
 			known);
 	for (size_t i = known; i < sz; i++) {
 		if (bytes[i])

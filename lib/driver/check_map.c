@@ -25,7 +25,7 @@ static int check_reserve(
 			check->granularity, size);
 	if (align & (align - 1))
 		return check_rule(
-			"cuMemAddressReserve", "alignment %zu is no power of two", align);
+			"cuMemAddressReserve", "an alignment of %zu bytes is no power of two", align);
 	err = inner->ops->reserve(inner, size, align, &addr);
 	if (err)
 		return err;

@@ -6,12 +6,15 @@
  */
 #include "driver/driver.h"
 
+#include "base/atomic.h"
 #include "base/conf.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "driver/check.h"
 #include "driver/count.h"
 #include "driver/cuda.h"
 #include "driver/fault.h"
+#include "driver/fault_rule.h"
 #include "driver/ops.h"
 #include "driver/soft.h"
 
@@ -23,6 +26,19 @@
 static const bool wants_cuda[] = {[GLAKE_BACKEND_AUTO] = true,
 	[GLAKE_BACKEND_SOFT] = false,
 	[GLAKE_BACKEND_CUDA] = true};
+
+/* Once a process: memory of the software device is memory that no kernel can use. */
+static void warn_of_soft(const char *why)
+{
+	static glk_atomic(bool) warned;
+	bool before = false;
+
+	/* pairs with itself: one thread says it */
+	if (glk_cas_acq_rel(&warned, &before, true))
+		glk_warn("this is the software device, for CUDA does not work here: %s. "
+			 "driver.backend=soft says that it is meant, cuda that it is not",
+			why);
+}
 
 static int backend_open(
 	const struct glk_conf *conf, char *why, size_t why_size, struct glk_drv **ret_drv)
@@ -39,6 +55,8 @@ static int backend_open(
 		glake_last_error(&error);
 		if (why_size)
 			snprintf(why, why_size, "%s", error.text);
+		if (!conf->no_soft_warning)
+			warn_of_soft(error.text);
 	}
 	return glk_soft_open(conf, ret_drv);
 }
@@ -68,6 +86,14 @@ int glk_drv_open(
 	else
 		*ret_drv = drv;
 	return err;
+}
+
+int glk_drv_fault_check(const char *rules)
+{
+	struct glk_fault_rule parsed[GLK_FAULT_RULES];
+	size_t count;
+
+	return glk_fault_parse(rules, parsed, &count);
 }
 
 int glk_drv_close(struct glk_drv *drv)

@@ -49,7 +49,7 @@ static int grow(const struct soft_file *file)
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size)
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "ftruncate", EFBIG,
 			"files of this process may have %llu bytes (RLIMIT_FSIZE); the "
-			"sparse one of the software device has %zu",
+			"sparse one of the software device has %zu bytes",
 			(unsigned long long)limit.rlim_cur, size);
 	if (ftruncate(file->fd, (off_t)size))
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "ftruncate", errno,

@@ -58,7 +58,7 @@ static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_p
 			place < soft->gpus ? GLAKE_ERROR_NOMEM_DEVICE
 					   : GLAKE_ERROR_NOMEM_HOST,
 			"cuMemCreate", 2,
-			"a page of %zu bytes, where %zu of %zu are free", size,
+			"a page of %zu bytes, where %zu of %zu bytes are free", size,
 			room->total - room->used, room->total);
 	handle = glk_soft_page_add(soft, &page);
 	if (!handle)

@@ -194,10 +194,13 @@ def trim(device=None, keep=0):
 
 
 def budget(size=None, device=None):
-    """Sets the most physical memory to hold on a GPU, in bytes; says what it is. None: no limit."""
-    device = _index(device)
+    """Sets the most physical memory to hold on a GPU, in bytes or as "24GiB"; says what it is."""
+    device, value = _index(device), ctypes.c_uint64()
     if size is not None:
-        _call("glake_budget_set", device, ctypes.c_size_t(int(size)))
+        size = str(size if isinstance(size, str) else int(size)).encode()
+        if _load().glake_size_parse(size, ctypes.byref(value)):
+            raise GlakeError(f"budget: {last_error()['text']} (INVAL)")
+        _call("glake_budget_set", device, ctypes.c_size_t(value.value))
     most = _fetch("glake_budget_get", ctypes.c_size_t(), device).value
     return None if most == ctypes.c_size_t(-1).value else most
 

@@ -124,6 +124,29 @@ void glk_preload_started(void);
 void glk_preload_stop(void);
 bool glk_preload_stopped(void);
 
+/* preload_library.c: what is called of libglake, as a table. It may be called where there is a
+ * seat, and where loading has answered true: false is said once, and nothing is served then. */
+/* clang-format off */
+#define GLK_PRELOAD_LIBRARY(F)							\
+	F(alloc) F(close) F(conf_key_get) F(conf_value_get) F(device_count)	\
+	F(device_get) F(event_forget) F(event_recorded) F(export)	\
+	F(export_end) F(free) F(free_after) F(import) F(import_end)	\
+	F(last_error) F(open) F(peer_access) F(pool_begin_for) F(pool_end)	\
+	F(query) F(stats_get) F(stream_end) F(stream_free) F(stream_new)	\
+	F(stream_waited) F(trim) F(version_string)
+/* clang-format on */
+
+struct glk_preload_library {
+#define GLK_PRELOAD_MEMBER(name) __typeof__(glake_##name) *name;
+	GLK_PRELOAD_LIBRARY(GLK_PRELOAD_MEMBER)
+#undef GLK_PRELOAD_MEMBER
+};
+
+extern struct glk_preload_library glk_library;
+/* With no lock held. */
+bool glk_preload_library_load(void);
+void glk_preload_library_child(void);
+
 /* preload_log.c: one line to stderr, as the library writes them. */
 void glk_preload_log(int level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));

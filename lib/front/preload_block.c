@@ -33,7 +33,7 @@ static int alloc(struct glk_preload_seat *seat, size_t size, struct CUstream_st 
 
 	if (!glk_preload_in(seat))
 		return -ESTALE;
-	err = glake_alloc(seat->glake, seat->device, size, stream, 0, &ptr);
+	err = glk_library.alloc(seat->glake, seat->device, size, stream, 0, &ptr);
 	glk_preload_out(seat);
 	if (!err)
 		*ret = (glk_cu_address)(uintptr_t)ptr;
@@ -47,7 +47,7 @@ static int give_back(struct glk_preload_seat *seat, void *ptr, struct CUstream_s
 	glk_preload_ipc_freed(ptr);
 	if (!glk_preload_in(seat))
 		return -ESTALE;
-	err = glake_free(seat->glake, ptr, stream);
+	err = glk_library.free(seat->glake, ptr, stream);
 	glk_preload_out(seat);
 	return err;
 }
@@ -60,7 +60,7 @@ static int give_back_unused(struct glk_preload_seat *seat, void *ptr)
 	glk_preload_ipc_freed(ptr);
 	if (!glk_preload_in(seat))
 		return -ESTALE;
-	err = glake_free_after(seat->glake, ptr, NULL, 0);
+	err = glk_library.free_after(seat->glake, ptr, NULL, 0);
 	glk_preload_out(seat);
 	return err;
 }
@@ -131,13 +131,13 @@ int glk_preload_find(glk_cu_address ptr, struct glk_preload_seat **ret_seat,
 		if (!seat || !glk_preload_in(seat))
 			continue;
 		*ret_block = (struct glake_block){.sz = sizeof(*ret_block)};
-		err = glake_query(seat->glake, (void *)(uintptr_t)ptr, ret_block);
+		err = glk_library.query(seat->glake, (void *)(uintptr_t)ptr, ret_block);
 		glk_preload_out(seat);
 		if (!err) {
 			*ret_seat = seat;
 			return 0;
 		}
-		if (err == -EINVAL && !glake_last_error(&error) &&
+		if (err == -EINVAL && !glk_library.last_error(&error) &&
 			error.error_class != GLAKE_ERROR_NOT_MINE)
 			return -EINVAL;
 	}
@@ -213,7 +213,7 @@ static glk_cu_result take_quickly(void *ptr, struct CUstream_st *stream)
 	if (!seat || glk_preload_late_any())
 		return GLK_PRELOAD_UNSERVED;
 	err = give_back(seat, ptr, stream);
-	if (err == -EINVAL && !glake_last_error(&error) &&
+	if (err == -EINVAL && !glk_library.last_error(&error) &&
 		error.error_class == GLAKE_ERROR_NOT_MINE)
 		return GLK_PRELOAD_UNSERVED;
 	return err ? (glk_cu_result)GLK_CU_INVALID_VALUE : (glk_cu_result)GLK_CU_SUCCESS;

@@ -55,7 +55,7 @@ static void tell(struct capture *capture, struct glk_preload_seat *seat)
 	capture->seat = seat;
 	if (!seat || seat->captures++ || !glk_preload_in(seat))
 		return;
-	if (glake_pool_begin_for(seat->glake, seat->device, id, is_for_nobody, NULL))
+	if (glk_library.pool_begin_for(seat->glake, seat->device, id, is_for_nobody, NULL))
 		glk_preload_log(GLAKE_LOG_WARNING,
 			"GPU %d: a capture may end when memory is short", seat->device);
 	glk_preload_out(seat);
@@ -66,7 +66,7 @@ static void tell_end(struct glk_preload_seat *seat)
 	if (!seat || --seat->captures || !glk_preload_in(seat))
 		return;
 	/* the pool stays, empty: to release it is to wait for the GPU */
-	glake_pool_end(seat->glake, seat->device, id);
+	glk_library.pool_end(seat->glake, seat->device, id);
 	glk_preload_out(seat);
 }
 

@@ -5,8 +5,9 @@
  * The latter is read from the environment before main, or at the first look-up of a library that
  * is loaded earlier; there are no threads then. That neither allocates nor looks a symbol up: an
  * allocator may be asking, from inside of its own start. The keys of glake.conf are read by the
- * library when they are first needed, which is when the program has loaded the driver. Where one
- * of them is wrong the library refuses to serve, and so none of them counts.
+ * library when they are first needed, which is when the program has loaded the driver and the
+ * preload the library. Where one of them is wrong the library refuses to serve, and so none of
+ * them counts.
  */
 #include "front/preload.h"
 
@@ -33,13 +34,13 @@ pthread_mutex_t glk_preload_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const char *const levels[] = {"none", "error", "warning", "info", "debug", NULL};
 
-/* The index of a name, or 0. */
+/* The index of a name; for none of them the default. */
 static int level_of(const char *name)
 {
 	for (int i = 0; name && levels[i]; i++)
 		if (!strcmp(name, levels[i]))
 			return i;
-	return 0;
+	return GLAKE_LOG_WARNING;
 }
 
 static bool is_set(const char *name)
@@ -73,9 +74,9 @@ static bool get(const char *section, const char *name, struct glake_conf_value *
 	struct glake_conf_key key = {.sz = sizeof(key)};
 
 	*ret = (struct glake_conf_value){.sz = sizeof(*ret)};
-	for (size_t i = 0; !glake_conf_key_get(i, &key); i++)
+	for (size_t i = 0; !glk_library.conf_key_get(i, &key); i++)
 		if (!strcmp(key.section, section) && !strcmp(key.key, name))
-			return !glake_conf_value_get(NULL, i, ret);
+			return !glk_library.conf_value_get(NULL, i, ret);
 	return false;
 }
 
@@ -101,12 +102,16 @@ const struct glk_preload_conf *glk_preload_conf(void)
 {
 	bool inside = glk_preload_inside;
 
+	bool library;
+
 	if (glk_load_acquire(&conf_read)) /* pairs with: the release below */
 		return &conf;
 	glk_preload_inside = true;
+	library = glk_preload_library_load();
 	pthread_mutex_lock(&conf_lock);
 	if (!glk_load_relaxed(&conf_read)) {
-		read_keys();
+		if (library)
+			read_keys();
 		glk_store_release(&conf_read, true);
 	}
 	pthread_mutex_unlock(&conf_lock);
@@ -161,6 +166,7 @@ static void in_child(void)
 	glk_preload_ipc_fds_unlock();
 	glk_preload_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	conf_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	glk_preload_library_child();
 	glk_preload_ipc_child();
 	if (glk_load_relaxed(&started))
 		glk_preload_stop();

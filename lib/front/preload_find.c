@@ -6,7 +6,8 @@
  * scope of its caller for RTLD_DEFAULT, and tells the caller by the return address. So ours is
  * written in assembly: it asks glk_preload_answer, and where that has no answer it jumps to the
  * real one with the stack and the arguments as they came. Whoever looks for a function by
- * RTLD_NEXT means one behind himself, and gets that.
+ * RTLD_NEXT means one behind himself, and gets that. While the driver is not loaded there is no
+ * function of it, ours among them.
  *
  * A function of the driver is recognised by its address. A wrapper of the same name in another
  * library is that library's, a newer version of a function is the driver's, and both are left
@@ -77,22 +78,32 @@ static const struct hook *by_name(const char *name)
 	return NULL;
 }
 
+/*
+ * Where nobody has loaded the driver a program shall not find ours, and learn that there is CUDA.
+ * What is found then of that name lies behind us, or is a reason in dlerror.
+ */
+static bool is_absent(glk_preload_dlsym_fn *next, void *handle, const struct hook *hook)
+{
+	if (glk_preload_driver())
+		return false;
+	return handle == RTLD_DEFAULT || next(handle, hook->name) == hook->fn;
+}
+
 /* What dlsym returns: `found`, unless `next` is not NULL, which is then to be asked. */
 struct answer {
 	void *found;
 	glk_preload_dlsym_fn *next;
 };
 
-/* Our function in place of what `next` finds; NULL to leave that. */
-static void *search(glk_preload_dlsym_fn *next, void *handle, const char *name)
+/* Our function in place of what `next` finds in the driver; NULL to leave that. */
+static void *search(glk_preload_dlsym_fn *next, void *handle, const struct hook *hook)
 {
-	const struct hook *hook;
+	const char *name = hook->name;
 	void *driver, *found;
 
-	if (!glk_preload_active() || glk_preload_inside)
+	if (!glk_preload_active() || glk_preload_inside || handle == RTLD_DEFAULT)
 		return NULL;
-	hook = by_name(name);
-	driver = hook ? glk_preload_driver() : NULL;
+	driver = glk_preload_driver();
 	if (!driver || !wanted(hook))
 		return NULL;
 	found = next(handle, name);
@@ -110,11 +121,20 @@ __attribute__((used)) GLK_PRELOAD_EARLY struct answer glk_preload_answer(
 GLK_PRELOAD_EARLY struct answer glk_preload_answer(void *handle, const char *name)
 {
 	struct answer answer = {NULL, glk_preload_dlsym()};
+	const struct hook *hook;
 
-	if (!answer.next || !name || handle == RTLD_NEXT || handle == RTLD_DEFAULT ||
-		name[0] != 'c' || name[1] != 'u')
+	if (!answer.next || !name || handle == RTLD_NEXT || name[0] != 'c' ||
+		name[1] != 'u')
 		return answer;
-	answer.found = search(answer.next, handle, name);
+	hook = by_name(name);
+	if (!hook)
+		return answer;
+	if (is_absent(answer.next, handle, hook)) {
+		answer.found = answer.next(RTLD_NEXT, name);
+		answer.next = NULL;
+		return answer;
+	}
+	answer.found = search(answer.next, handle, hook);
 	if (answer.found)
 		answer.next = NULL;
 	return answer;

@@ -79,12 +79,12 @@ static int open_seat(int device, struct glk_preload_seat *seat)
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
 	int err;
 
-	err = glake_open(&options, &seat->glake);
+	err = glk_library.open(&options, &seat->glake);
 	if (err)
 		return err;
-	err = glake_stream_new(seat->glake, device, &seat->idle);
+	err = glk_library.stream_new(seat->glake, device, &seat->idle);
 	if (err)
-		glake_close(seat->glake, NULL);
+		glk_library.close(seat->glake, NULL);
 	return err;
 }
 
@@ -114,7 +114,7 @@ static struct glk_preload_seat *make_seat(
 	glk_preload_inside = false;
 	if (err) {
 		glk_store_relaxed(&gpus[device].refused, true);
-		glake_last_error(&error);
+		glk_library.last_error(&error);
 		glk_preload_log(GLAKE_LOG_WARNING, "GPU %d is left to the driver: %s",
 			device, error.text);
 		return NULL;
@@ -126,7 +126,7 @@ static struct glk_preload_seat *make_seat(
 	if (device >= glk_load_relaxed(&gpu_count))
 		glk_store_release(&gpu_count, device + 1); /* pairs with: seat_of */
 	glk_preload_log(GLAKE_LOG_INFO, "GPU %d: memory comes from glake %s%s%s", device,
-		glake_version_string(),
+		glk_library.version_string(),
 		glk_preload_conf()->serve_plain ? "" : ", but for that of cuMemAlloc",
 		glk_preload_conf()->free_waits ? "" : "; cuMemFree does not wait");
 	return seat;
@@ -144,6 +144,8 @@ static struct glk_preload_seat *new_seat(struct CUctx_st *context)
 	if (next->cuDeviceGetDefaultMemPool(&pool, device))
 		pool = NULL;
 	glk_preload_conf(); /* not first under the lock: it reads files */
+	if (!glk_preload_library_load())
+		return NULL;
 	pthread_mutex_lock(&glk_preload_lock);
 	seat = make_seat(context, device, pool);
 	pthread_mutex_unlock(&glk_preload_lock);
@@ -271,7 +273,7 @@ void glk_preload_gpu_share(int device, const char *why)
 	glk_store_relaxed(&gpus[device].refused, true);
 	seat = glk_preload_seat_at(device);
 	if (seat && glk_preload_in(seat)) {
-		glake_stats_get(seat->glake, device, &stats);
+		glk_library.stats_get(seat->glake, device, &stats);
 		glk_preload_out(seat);
 	}
 	glk_preload_log(stats.live ? GLAKE_LOG_WARNING : GLAKE_LOG_INFO,

@@ -157,10 +157,10 @@ static glk_cu_result refused(const struct glk_preload_ipc_handle *handle, int er
 static int find_device(struct glake *glake, const char *uuid)
 {
 	struct glake_device device = {.sz = sizeof(device)};
-	int count = glake_device_count(glake);
+	int count = glk_library.device_count(glake);
 
 	for (int i = 0; i < count; i++)
-		if (!glake_device_get(glake, i, &device) && !strcmp(device.uuid, uuid))
+		if (!glk_library.device_get(glake, i, &device) && !strcmp(device.uuid, uuid))
 			return i;
 	return -1;
 }
@@ -176,9 +176,9 @@ static int map(const struct glk_preload_ipc_block *block, struct opened *new)
 		return -ENODEV;
 	err = new->device == new->seat->device
 		? 0
-		: glake_peer_access(glake, new->device, new->seat->device, 1);
+		: glk_library.peer_access(glake, new->device, new->seat->device, 1);
 	if (!err)
-		err = glake_import(glake, new->device, block->pieces, block->pages,
+		err = glk_library.import(glake, new->device, block->pieces, block->pages,
 			block->size, &ptr);
 	if (err)
 		return err;
@@ -287,11 +287,11 @@ static int unmap(const struct opened *old)
 	if (!glk_preload_in(old->seat))
 		return 0; /* its memory has gone with the context */
 	if (own)
-		err = glake_stream_new(glake, old->device, &stream);
+		err = glk_library.stream_new(glake, old->device, &stream);
 	if (!err)
-		err = glake_import_end(glake, (void *)(uintptr_t)old->base, stream);
+		err = glk_library.import_end(glake, (void *)(uintptr_t)old->base, stream);
 	if (own && stream)
-		glake_stream_free(glake, old->device, stream);
+		glk_library.stream_free(glake, old->device, stream);
 	glk_preload_out(old->seat);
 	return err;
 }

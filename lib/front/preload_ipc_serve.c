@@ -122,7 +122,7 @@ static void end_holds(const struct guest *guest, uint64_t id)
 		if (holds[i].guest != guest || (id && holds[i].id != id))
 			continue;
 		if (holds[i].seat)
-			glake_export_end(holds[i].seat->glake, holds[i].ptr);
+			glk_library.export_end(holds[i].seat->glake, holds[i].ptr);
 		holds[i] = holds[--hold_count];
 		if (id)
 			return;
@@ -136,14 +136,14 @@ static int export(struct guest *guest, struct glk_preload_seat *seat, void *ptr)
 	size_t count = 0;
 	int err;
 
-	err = glake_query(seat->glake, ptr, &block);
+	err = glk_library.query(seat->glake, ptr, &block);
 	if (err)
 		return -ESRCH;
 	pieces = mmap(NULL, block.pages * sizeof(*pieces), PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pieces == MAP_FAILED)
 		return -ENOMEM;
-	err = glake_export(seat->glake, ptr, pieces, block.pages, &count);
+	err = glk_library.export(seat->glake, ptr, pieces, block.pages, &count);
 	if (err) {
 		munmap(pieces, block.pages * sizeof(*pieces));
 		return err;
@@ -213,7 +213,7 @@ static bool send_pages(struct guest *guest)
 	int fds[GLK_PRELOAD_IPC_PAGES];
 	bool sent;
 
-	if (!glake_device_get(guest->seat->glake, guest->seat->device, &device))
+	if (!glk_library.device_get(guest->seat->glake, guest->seat->device, &device))
 		memcpy(answer.uuid, device.uuid, sizeof(answer.uuid));
 	while (answer.here < GLK_PRELOAD_IPC_PAGES &&
 		guest->sent + answer.here < guest->pages) {

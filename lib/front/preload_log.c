@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Messages: to stderr, never to stdout, one line by one write, and none unless log.level
- * asks. The library's own hook for messages is the program's, so it is left alone.
+ * Messages: to stderr, never to stdout, one line by one write, as log.level asks, and not more of
+ * a kind than the library's. Its own hook for messages is the program's, so it is left alone.
  */
 #include "front/preload.h"
+
+#include "base/clock.h"
+#include "base/limit.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,12 +19,16 @@ void glk_preload_log(int level, const char *format, ...)
 {
 	static const char *const names[] = {"", "error", "warning", "info", "debug"};
 	int saved = errno, head, body;
+	uint32_t left_out;
 	char line[512];
 	size_t length;
 	va_list args;
 
 	if (level > glk_preload_log_level() || level < GLAKE_LOG_ERROR ||
 		level > GLAKE_LOG_DEBUG)
+		return;
+	if (level <= GLAKE_LOG_WARNING &&
+		glk_limit_ask(format, glk_clock_ns(), &left_out) == GLK_LIMIT_LEAVE_OUT)
 		return;
 	head = snprintf(
 		line, sizeof(line), "glake[%d] %s: preload: ", getpid(), names[level]);
@@ -67,7 +74,7 @@ void glk_preload_report_seat(struct glk_preload_seat *seat)
 
 	if (!glk_preload_in(seat))
 		return;
-	err = glake_stats_get(seat->glake, seat->device, &stats);
+	err = glk_library.stats_get(seat->glake, seat->device, &stats);
 	glk_preload_out(seat);
 	if (err)
 		return;

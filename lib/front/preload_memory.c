@@ -162,7 +162,7 @@ glk_cu_result cuMemGetInfo_v2(size_t *ret_free, size_t *ret_total)
 
 	if (result || !seat || !glk_preload_in(seat))
 		return result;
-	err = glake_stats_get(seat->glake, seat->device, &stats);
+	err = glk_library.stats_get(seat->glake, seat->device, &stats);
 	glk_preload_out(seat);
 	if (err)
 		return result;

@@ -18,11 +18,11 @@ static void tell(struct glk_preload_seat *seat, int peer, bool on)
 
 	if (!glk_preload_in(seat))
 		return;
-	err = glake_peer_access(seat->glake, seat->device, peer, on);
+	err = glk_library.peer_access(seat->glake, seat->device, peer, on);
 	glk_preload_out(seat);
 	if (!err || !on)
 		return;
-	glake_last_error(&error);
+	glk_library.last_error(&error);
 	glk_preload_gpu_share(seat->device, error.text);
 }
 

@@ -64,8 +64,8 @@ static void before_reset(int device)
 	glk_preload_late_drop(seat);
 	glk_preload_ipc_leave(seat);
 	glk_preload_inside = true;
-	glake_stream_free(seat->glake, device, seat->idle);
-	glake_close(seat->glake, NULL);
+	glk_library.stream_free(seat->glake, device, seat->idle);
+	glk_library.close(seat->glake, NULL);
 	glk_preload_inside = false;
 	glk_preload_ipc_drop(seat);
 }

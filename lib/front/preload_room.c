@@ -16,7 +16,7 @@ static size_t trim(struct glk_preload_seat *seat)
 
 	if (!glk_preload_in(seat))
 		return 0;
-	if (glake_trim(seat->glake, seat->device, 0, &released))
+	if (glk_library.trim(seat->glake, seat->device, 0, &released))
 		released = 0;
 	glk_preload_out(seat);
 	return released;

@@ -17,7 +17,7 @@ static int tell_end(struct glk_preload_seat *seat, struct CUstream_st *stream)
 
 	if (!glk_preload_in(seat))
 		return 0;
-	err = glake_stream_end(seat->glake, seat->device, stream);
+	err = glk_library.stream_end(seat->glake, seat->device, stream);
 	glk_preload_out(seat);
 	return err;
 }
@@ -50,7 +50,7 @@ static void record(bool serves, struct CUevent_st *event, struct CUstream_st *st
 
 	if (!seat || !event || !glk_preload_in(seat))
 		return;
-	glake_event_recorded(seat->glake, seat->device, event, stream);
+	glk_library.event_recorded(seat->glake, seat->device, event, stream);
 	glk_preload_out(seat);
 }
 
@@ -64,7 +64,7 @@ static glk_cu_result wait(glk_cu_result result, bool serves, struct CUstream_st 
 		seat = glk_preload_seat_known(stream);
 	if (!seat || !glk_preload_in(seat))
 		return result;
-	glake_stream_waited(seat->glake, seat->device, stream, event);
+	glk_library.stream_waited(seat->glake, seat->device, stream, event);
 	glk_preload_out(seat);
 	return result;
 }
@@ -130,7 +130,7 @@ glk_cu_result cuEventDestroy_v2(struct CUevent_st *event)
 							    : NULL;
 		if (!seat || !glk_preload_in(seat))
 			continue;
-		glake_event_forget(seat->glake, seat->device, event);
+		glk_library.event_forget(seat->glake, seat->device, event);
 		glk_preload_out(seat);
 	}
 	return GLK_PRELOAD_PASS(cuEventDestroy_v2, event);

@@ -104,7 +104,7 @@ bool glk_preload_late_free(struct glk_preload_seat *seat)
 	while (glk_load_relaxed(&late_some) && (ptr = next_late(seat))) {
 		if (!glk_preload_in(seat))
 			continue;
-		glake_free(seat->glake, ptr, seat->idle);
+		glk_library.free(seat->glake, ptr, seat->idle);
 		glk_preload_out(seat);
 		some = true;
 	}

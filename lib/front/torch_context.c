@@ -38,11 +38,12 @@ static bool is_chosen(struct glake *ctx)
 
 static void open_context(void)
 {
+	struct glake_options options = {.sz = sizeof(options), .no_soft_warning = 1};
 	struct glake_driver driver = {.sz = sizeof(driver)};
 	struct glake_error error = {.sz = sizeof(error)};
 	struct glake *ctx = NULL;
 
-	if (glake_open(NULL, &ctx)) {
+	if (glake_open(&options, &ctx)) {
 		glake_last_error(&error);
 		snprintf(why, sizeof(why), "%s (%s)", error.text,
 			glake_error_class_name(error.error_class));

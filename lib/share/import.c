@@ -123,12 +123,12 @@ static int check(const struct glk_imports *imports, const struct glake_piece *pi
 		if (!p->page_size || p->page_size % imports->node->granularity ||
 			__builtin_add_overflow(span, p->page_size, &span))
 			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-				"piece %zu: a page of %zu bytes, not of whole %zu", i,
+				"piece %zu: a page of %zu bytes, not of whole %zu bytes", i,
 				p->page_size, imports->node->granularity);
 		if (!p->length || p->offset >= p->page_size ||
 			p->length > p->page_size - p->offset)
 			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-				"piece %zu: %zu bytes from %zu on are not in a page of %zu",
+				"piece %zu: %zu bytes from %zu on are not in a page of %zu bytes",
 				i, p->length, p->offset, p->page_size);
 		if ((i && p->offset) ||
 			(i + 1 < count && p->length != p->page_size - p->offset))
@@ -138,7 +138,7 @@ static int check(const struct glk_imports *imports, const struct glake_piece *pi
 	}
 	if (sum != size)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"the pieces have %" PRIu64 " bytes, not %zu", sum, size);
+			"the pieces have %" PRIu64 " bytes, not %zu bytes", sum, size);
 	*ret_span = span;
 	return 0;
 }

@@ -27,6 +27,7 @@ int glk_tool_open(const struct glk_tool_context *wanted, struct glake **ret_ctx)
 	struct glake_options options = {
 		.sz = sizeof(options),
 		.backend = wanted->backend,
+		.no_soft_warning = 1, /* say_fallback does */
 		.settings = wanted->settings,
 	};
 	int err = glake_open(&options, ret_ctx);

@@ -159,7 +159,7 @@ static int check_length(struct binary *b)
 		return 0;
 	if (!b->reading->lenient)
 		return binary_fail(b, -ENODATA,
-			"the file is cut off: of %llu bytes it has %llu",
+			"the file is cut off: of %llu bytes it has %llu bytes",
 			(unsigned long long)whole, (unsigned long long)b->size);
 	b->reading->broken = true;
 	return 0;

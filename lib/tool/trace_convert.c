@@ -22,6 +22,7 @@ struct convert {
 	struct trace_live live;
 	struct trace_clock clock;
 	bool to_ours, begun;
+	bool wants_file; /* but has no name for one */
 	int64_t last_ns;
 	size_t events, left_out;
 };
@@ -38,7 +39,7 @@ static int begin(struct convert *job, char *message, size_t size)
 	if (!job->reading.is_ours)
 		header.end_ns = GLAKE_TRACE_NEVER;
 	if (job->to_ours && !job->output.path) {
-		snprintf(message, size, "this format is written to a file: -o FILE");
+		job->wants_file = true;
 		return -ESPIPE;
 	}
 	/* our own format can hold them all */
@@ -160,7 +161,12 @@ static int convert(struct convert *job)
 	if (!err)
 		err = complete(job, message, sizeof(message));
 	progress_end();
-	if (err)
+	if (job->wants_file)
+		glk_tool_usage(TRACE_TOOL_CONVERT,
+			"-o is missing: %s becomes a trace of glake's own format, which is "
+			"written to a file",
+			job->options->file);
+	else if (err)
 		glk_tool_say("%s", message);
 	return err;
 }
@@ -168,7 +174,7 @@ static int convert(struct convert *job)
 int trace_tool_convert(const struct trace_tool_options *options)
 {
 	struct convert *job = calloc(1, sizeof(*job));
-	int err = -ENOMEM, closed;
+	int err = -ENOMEM, closed, status = GLK_TOOL_OK;
 
 	if (!job) {
 		glk_tool_say("%s", strerror(ENOMEM));
@@ -180,10 +186,14 @@ int trace_tool_convert(const struct trace_tool_options *options)
 		.visit = take_row,
 		.arg = job};
 	err = trace_output_open(&job->output, options->output);
-	if (err) {
+	if (err == -EOPNOTSUPP)
+		glk_tool_usage(TRACE_TOOL_CONVERT,
+			"-o %s: a trace is packed as .xz, .gz or .zst, or plain",
+			options->output);
+	else if (err)
 		glk_tool_say("%s: %s", options->output, strerror(-err));
+	if (err)
 		goto out;
-	}
 	err = convert(job);
 	closed = trace_output_close(&job->output, !err);
 	if (!err && closed) {
@@ -199,6 +209,10 @@ int trace_tool_convert(const struct trace_tool_options *options)
 out:
 	trace_writer_fini(&job->writer);
 	trace_live_fini(&job->live);
+	if (job->wants_file || err == -EOPNOTSUPP)
+		status = GLK_TOOL_USAGE;
+	else if (err)
+		status = GLK_TOOL_FAILED;
 	free(job);
-	return err ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+	return status;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The file that a conversion writes. It gets its name when it is complete, so that a failure
- * leaves what was there before, and a trace can be converted in place.
+ * leaves what was there before, and a trace can be converted in place. What is to be packed is
+ * written plain first, to a file without a name.
  */
 #include "tool/trace_tool.h"
 
@@ -20,31 +21,64 @@ static void set_mode(int fd)
 		return; /* readable for the owner alone */
 }
 
-int trace_output_open(struct trace_output *output, const char *path)
+/* A new file beside the one that it is to become, where that is a regular one. */
+static int open_part(struct trace_output *output, FILE **ret_file)
 {
 	struct stat stat;
 	int fd;
 
-	*output = (struct trace_output){.file = stdout, .path = path};
-	if (!path)
-		return 0;
-	if (!lstat(path, &stat) && !S_ISREG(stat.st_mode)) {
-		output->file = fopen(path, "we");
-		return output->file ? 0 : -errno;
+	if (!lstat(output->path, &stat) && !S_ISREG(stat.st_mode)) {
+		*ret_file = fopen(output->path, "we");
+		return *ret_file ? 0 : -errno;
 	}
-	if (snprintf(output->part, sizeof(output->part), "%s.XXXXXX", path) >=
+	if (snprintf(output->part, sizeof(output->part), "%s.XXXXXX", output->path) >=
 		(int)sizeof(output->part))
 		return -ENAMETOOLONG;
 	fd = mkstemp(output->part);
 	if (fd < 0)
 		return -errno;
 	set_mode(fd);
-	output->file = fdopen(fd, "w");
-	if (output->file)
+	*ret_file = fdopen(fd, "w");
+	if (*ret_file)
 		return 0;
 	close(fd);
 	unlink(output->part);
 	return -ENOMEM;
+}
+
+int trace_output_open(struct trace_output *output, const char *path)
+{
+	int err;
+
+	*output = (struct trace_output){.file = stdout, .path = path};
+	if (!path)
+		return 0;
+	err = trace_packer_of(path, &output->packer);
+	if (err)
+		return err;
+	if (!output->packer)
+		return open_part(output, &output->file);
+	output->file = tmpfile();
+	return output->file ? 0 : -errno;
+}
+
+/* Ends the plain file and makes the packed one of it. */
+static int pack(struct trace_output *output, bool good)
+{
+	FILE *plain = output->file;
+	int err = 0;
+
+	if (good && fflush(plain))
+		err = -errno;
+	if (good && !err)
+		err = open_part(output, &output->file);
+	if (good && !err) {
+		err = trace_pack(output->packer, plain, output->file);
+		if (fclose(output->file) && !err)
+			err = -errno;
+	}
+	fclose(plain);
+	return err;
 }
 
 int trace_output_close(struct trace_output *output, bool good)
@@ -54,7 +88,9 @@ int trace_output_close(struct trace_output *output, bool good)
 	/* what goes wrong there is told at the very end */
 	if (!output->path)
 		return 0;
-	if (fclose(output->file) && !err)
+	if (output->packer)
+		err = err ? err : pack(output, good);
+	else if (fclose(output->file) && !err)
 		err = -errno;
 	if (!output->part[0])
 		return err;

@@ -75,15 +75,23 @@ int trace_log_begin(FILE *file, char *message, size_t size);
 int trace_log_row(FILE *file, const struct trace_row *row, int64_t ns, uint64_t bytes,
 	char *message, size_t size);
 
-/* A file that comes into being when it is complete; for what is no regular file, and for stdout
- * with a path of NULL, at once. */
+/* Who packs a file of this name; NULL for one that is plain. 0; -EOPNOTSUPP for a name that
+ * promises what nobody here can do. */
+struct trace_packer;
+int trace_packer_of(const char *path, const struct trace_packer **ret_packer);
+/* Packs all of a file. 0 or -errno. */
+int trace_pack(const struct trace_packer *packer, FILE *from, FILE *to);
+
+/* A file that comes into being when it is complete, packed as its name says; for what is no
+ * regular file, and for stdout with a path of NULL, at once unless it is packed. */
 struct trace_output {
 	FILE *file;
 	const char *path;
+	const struct trace_packer *packer;
 	char part[4096]; /* "": none */
 };
 
-/* 0 or -errno. */
+/* 0 or -errno; -EOPNOTSUPP: see trace_packer_of. */
 int trace_output_open(struct trace_output *output, const char *path);
 /* 0, or -errno: then, or if it is not `good`, nothing is left. */
 int trace_output_close(struct trace_output *output, bool good);

@@ -4,6 +4,7 @@
  * one that was there before, so a name in the configuration can destroy nothing.
  */
 #include "base/error.h"
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "watch/trace.h"
@@ -17,6 +18,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #ifndef MADV_POPULATE_WRITE
@@ -27,7 +29,11 @@ _Static_assert(
 	sizeof(struct glake_trace_header) <= 4096, "the header is one page at most");
 _Static_assert(sizeof(struct glake_trace_event) == 32, "as the format has it");
 
+/* Digits of a number in a name. */
+#define NUMBER_MOST 20
+
 static glk_atomic(uint64_t) opened;
+static struct glk_lock length_lock = GLK_LOCK_INIT(GLK_RANK_TRACE);
 
 static int refuse(const char *name, int err, const char *why)
 {
@@ -35,11 +41,33 @@ static int refuse(const char *name, int err, const char *why)
 	return err;
 }
 
-/* The name with its %p, %n and %% replaced. 0 or -EINVAL, -ENAMETOOLONG. */
+int glk_trace_name_check(const char *pattern)
+{
+	size_t length = strlen(pattern);
+
+	for (const char *at = strchr(pattern, '%'); at; at = strchr(at + 2, '%')) {
+		if (at[1] != 'p' && at[1] != 'n' && at[1] != '%')
+			return glk_error(-EINVAL, GLAKE_ERROR_CONFIG,
+				"'%s': behind %% there may be p, n or another %%", pattern);
+		length += NUMBER_MOST;
+	}
+	if (length < GLK_TRACE_PATH_MAX)
+		return 0;
+	return glk_error(-EINVAL, GLAKE_ERROR_CONFIG,
+		"the name may have %d bytes at most, and with its numbers has %zu",
+		GLK_TRACE_PATH_MAX - 1, length);
+}
+
+/* The name with its %p, %n and %% replaced. 0 or -EINVAL. */
 static int expand(const char *pattern, char *path, size_t size)
 {
+	struct glake_error error = {.sz = sizeof(error)};
 	size_t at = 0;
 
+	if (glk_trace_name_check(pattern)) {
+		glake_last_error(&error);
+		return refuse(pattern, -EINVAL, error.text);
+	}
 	for (const char *from = pattern; *from; from++) {
 		int length = 1;
 
@@ -50,46 +78,71 @@ static int expand(const char *pattern, char *path, size_t size)
 		else if (*from == 'n')
 			length = snprintf(path + at, size - at, "%llu",
 				(unsigned long long)glk_add_relaxed(&opened, 1) + 1);
-		else if (*from == '%')
-			path[at] = '%';
 		else
-			return refuse(pattern, -EINVAL,
-				"behind % there may be p, n or another %");
+			path[at] = '%';
 		at += (size_t)length;
-		if (at + 1 >= size)
-			return refuse(pattern, -ENAMETOOLONG, "the name is too long");
 	}
 	path[at] = '\0';
 	return 0;
 }
 
-/* Whole chunks behind the header, of as many bytes as the process may write: writing more
- * would raise a signal. */
-static size_t fit(size_t size)
+/* As many bytes as the process may write: writing more would raise a signal. */
+static size_t writable(size_t size)
 {
 	struct rlimit limit;
 
 	if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur < size)
 		size = (size_t)limit.rlim_cur;
-	return size / GLK_TRACE_CHUNK * GLK_TRACE_CHUNK;
+	return size;
+}
+
+/* Whole chunks behind the header. */
+static size_t fit(size_t size)
+{
+	return writable(size) / GLK_TRACE_CHUNK * GLK_TRACE_CHUNK;
+}
+
+/* Where the file system cannot do it in one step. */
+static int lengthen(int fd, size_t end)
+{
+	struct stat stat;
+	int err = 0;
+
+	glk_lock(&length_lock);
+	if (fstat(fd, &stat) || ((size_t)stat.st_size < end && ftruncate(fd, (off_t)end)))
+		err = -errno;
+	glk_unlock(&length_lock);
+	return err;
+}
+
+int glk_trace_reach(const struct glk_trace *trace, size_t offset, size_t size)
+{
+	int err;
+
+	if (writable(offset + size) < offset + size)
+		return -EFBIG;
+	do
+		err = fallocate(trace->fd, 0, (off_t)offset, (off_t)size) ? -errno : 0;
+	while (err == -EINTR);
+	return err == -EOPNOTSUPP ? lengthen(trace->fd, offset + size) : err;
 }
 
 int glk_trace_prepare(struct glk_trace *trace, size_t offset, size_t size)
 {
 	if (!madvise((char *)trace->header + offset, size, MADV_POPULATE_WRITE))
 		return 0;
-	if (errno != EINVAL)
-		return errno == EFAULT ? -ENOSPC : -errno;
-	/* before Linux 5.14 */
-	if (!fallocate(trace->fd, 0, (off_t)offset, (off_t)size) || errno == EOPNOTSUPP)
+	/* before Linux 5.14 there is room on the disk, and that is all */
+	if (errno == EINVAL)
 		return 0;
-	return -errno;
+	return errno == EFAULT ? -ENOSPC : -errno;
 }
 
-/* As much of the size as file system and address space grant. */
+/* Addresses for as much of the size as file system and address space grant; the file has its
+ * header alone. */
 static int map(struct glk_trace *trace, size_t size)
 {
 	void *p = MAP_FAILED;
+	int err;
 
 	for (; size >= GLK_TRACE_SIZE_MIN; size = fit(size / 2)) {
 		if (ftruncate(trace->fd, (off_t)size))
@@ -100,6 +153,11 @@ static int map(struct glk_trace *trace, size_t size)
 	}
 	if (p == MAP_FAILED)
 		return errno ? -errno : -EFBIG;
+	if (ftruncate(trace->fd, GLK_TRACE_HEADER)) {
+		err = -errno;
+		munmap(p, size);
+		return err;
+	}
 	trace->header = p;
 	trace->size = size;
 	trace->chunks = (size - GLK_TRACE_HEADER) / GLK_TRACE_CHUNK;
@@ -142,7 +200,9 @@ static int make(struct glk_trace *trace, const struct glk_trace_options *options
 	err = map(trace, fit(options->size));
 	if (err)
 		goto file;
-	err = glk_trace_prepare(trace, 0, 4096);
+	err = glk_trace_reach(trace, 0, 4096);
+	if (!err)
+		err = glk_trace_prepare(trace, 0, 4096);
 	if (err)
 		goto mapping;
 	err = glk_slab_init(&trace->lanes, sizeof(struct glk_lane), GLK_THREAD_MAX);

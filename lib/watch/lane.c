@@ -118,7 +118,8 @@ static void sign(struct glk_lane *lane, int64_t ns)
 		name[0], name[1]);
 }
 
-/* A chunk for a lane. 0; -ENOSPC, or what the kernel says. */
+/* A chunk for a lane, over which the file reaches before it is counted: so it is never shorter than
+ * its header says. 0; -ENOSPC, or what the kernel says. */
 static int claim(struct glk_trace *trace, struct glk_lane *lane)
 {
 	glk_atomic(uint64_t) *chunks = glk_trace_shared(&trace->header->chunks);
@@ -130,8 +131,11 @@ static int claim(struct glk_trace *trace, struct glk_lane *lane)
 	do {
 		if (mine >= trace->chunks)
 			return -EFBIG;
+		offset = GLK_TRACE_HEADER + mine * GLK_TRACE_CHUNK;
+		err = glk_trace_reach(trace, offset, GLK_TRACE_CHUNK);
+		if (err)
+			return err;
 	} while (!glk_cas_weak_relaxed(chunks, &mine, mine + 1));
-	offset = GLK_TRACE_HEADER + mine * GLK_TRACE_CHUNK;
 	err = glk_trace_prepare(trace, offset, GLK_TRACE_CHUNK);
 	if (err)
 		return err;

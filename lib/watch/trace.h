@@ -8,6 +8,7 @@
 
 #define GLK_TRACE_CHUNK	 ((size_t)64 << 10)
 #define GLK_TRACE_HEADER GLK_TRACE_CHUNK /* so that chunks begin at pages of any size */
+#define GLK_TRACE_PATH_MAX 256
 #define GLK_TRACE_EVENTS (GLK_TRACE_CHUNK / sizeof(struct glake_trace_event))
 
 /* The writer of a chunk. Type-stable; whoever takes one that was given back goes on where the
@@ -32,7 +33,7 @@ struct glk_trace {
 	struct glk_slab lanes;
 	struct glk_trace *next_open;
 	int fd;
-	char path[256];
+	char path[GLK_TRACE_PATH_MAX];
 };
 
 /* The fields of the header that change while it is recorded. */
@@ -46,7 +47,10 @@ static inline glk_atomic(int64_t) * glk_trace_shared_ns(int64_t *field)
 	return (glk_atomic(int64_t) *)field;
 }
 
-/* file.c: makes the pages of `size` bytes at `offset`, or room for them. 0 or -errno. */
+/* file.c: makes the file reach over these bytes, with room on the disk, and changes nothing that
+ * is there; any thread, at any time. 0; -EFBIG (more than the process may write); -errno. */
+int glk_trace_reach(const struct glk_trace *trace, size_t offset, size_t size);
+/* Makes their pages, so that writing to them cannot fail. 0 or -errno. */
 int glk_trace_prepare(struct glk_trace *trace, size_t offset, size_t size);
 
 /* lane.c: from now on threads may have lanes of it, until it is withdrawn. */

@@ -7,8 +7,9 @@
  * trace: all requests, frees and what else orders memory, in the file that the key trace.file
  * names, see glake/trace.h for its format.
  *
- * The file is made whole and sparse at the beginning and mapped. Each thread writes into a
- * chunk of its own, its lane's; a lane goes to the next thread when its thread ends. An event
+ * Addresses for the whole file are mapped at the beginning; the file grows chunk by chunk, so that
+ * one that was never closed is no larger than what was recorded. Each thread writes into a chunk
+ * of its own, its lane's; a lane goes to the next thread when its thread ends. An event
  * is four stores into the page cache, so what was recorded outlives the process, however that
  * ends, and there is nothing to flush.
  *
@@ -18,16 +19,16 @@
  *		a process that fills the page cache faster than it can be written back
  * Full		when no chunk is to be had, since the file or the disk is full, recording ends at
  *		the time of the first event that found none, for all threads: what is in the file
- *		before that time is complete, and the rest is counted. The pages of a chunk are
- *		made when it is claimed (madvise, Linux 5.14; before that its room on the disk
- *		alone), so that a full disk is an answer and not a SIGBUS. A file system that
+ *		before that time is complete, and the rest is counted. The room of a chunk on the
+ *		disk and its pages are made when it is claimed (fallocate; madvise, Linux 5.14;
+ *		before that the room alone), so that a full disk is an answer and not a SIGBUS. A file system that
  *		takes new room to write the same page again, as those that copy on write, can
  *		still send one, and so can whoever truncates the file meanwhile
  * Fork		a child does not record: its context is none, see api/context.c
  * Cancellation	at any instruction, as glake_alloc: the event under way is lost
  * Cost		an event is 120 instructions with the clock (t/bench/instructions.py) and some
  *		50 ns on an H200 host, of which the clock takes 28 and the pages of the file 12;
- *		a chunk of 2047 events three system calls. The counter below the clock, read by
+ *		a chunk of 2047 events five system calls. The counter below the clock, read by
  *		itself (rdtscp), took 22 to 29 ns where the clock took 28 to 35, and leaves the
  *		order of threads to us
  */
@@ -50,6 +51,9 @@ struct glk_trace_options {
 	int devices;
 	const char *backend;
 };
+
+/* Whether a text is the name of a file as below. 0; -EINVAL with a record. */
+int glk_trace_name_check(const char *pattern);
 
 /*
  * Makes the file, for its owner alone. 0, or -errno after a warning in the log: -EEXIST,

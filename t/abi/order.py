@@ -16,7 +16,7 @@ TOWER = "base driver numa uvm_bridge pool map stream tier share cache watch api"
 PARTS = {"map": ["page", "space"], "cache": ["bin", "graph", "arena"]}
 USERS = {
     "tool": {"base/atomic.h", "base/json.h", "base/parse.h"},  # need nothing of the library
-    "front": {"base/atomic.h"},
+    "front": {"base/atomic.h", "base/clock.h", "base/limit.h"},  # nor do these
     "man": {"base/conf_table.h"},
 }
 FACES = {

@@ -35,9 +35,6 @@ static void options(void)
 	o.sz = SIZE_MAX;
 	is_error(glake_open(&o, &got), -E2BIG, "INVAL");
 	o.sz = sizeof(o);
-	o.reserved = 1;
-	is_error(glake_open(&o, &got), -EINVAL, "INVAL");
-	o.reserved = 0;
 	o.backend = 77;
 	is_error(glake_open(&o, &got), -EINVAL, "INVAL");
 	o.backend = GLAKE_BACKEND_SOFT;

@@ -190,7 +190,8 @@ free(p, 1000, 0, None)
 print(json.dumps([glake.trim(), glake.trim(0), glake.stats(0)["reserved"]]))
 print(json.dumps([glake.budget(), glake.budget(1 << 30), glake.budget(device=0),
                   refused(glake.budget, 0), refused(glake.stats, 5), refused(glake.budget, 1, 5),
-                  glake.last_error()["class"]]))
+                  glake.last_error()["class"], glake.budget("1.5 GB"), glake.budget("2G", 0),
+                  refused(glake.budget, "much")]))
 print(json.dumps(refused(glake.snapshot)))
 ''')
     if not tap.ok(isinstance(said, list), "without PyTorch and CuPy", said):
@@ -217,6 +218,9 @@ print(json.dumps(refused(glake.snapshot)))
     for text in budgets[3:6]:
         tap.ok("(INVAL)" in text, "a wrong figure or GPU is refused with the reason", text)
     tap.equal(budgets[6], "INVAL", "and recorded")
+    tap.equal(budgets[7:9], [3 << 29, 2 << 30], "sizes as people write them")
+    tap.has(budgets[9], "'much' is not a size; right is a number of bytes, K, M, G or T",
+            "and what is none")
     tap.has(snapshot, "glake.history()", "a snapshot says what it needs")
 
 

@@ -7,6 +7,7 @@ anywhere else. And where it must not serve.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,9 @@ from tap import done, equal, has, ok, start
 
 FOLDER, LOAD = os.environ["GLAKE_TEST_FRONT"], os.environ["GLAKE_TEST_PRELOAD"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
-CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=FOLDER, LC_ALL="C")
+PRELOAD = LOAD.split(":")[-1]
+LIBRARY = os.path.join(os.path.dirname(os.path.dirname(PRELOAD)), "libglake.so.0")
+CLEAN.update(GLAKE_MAP_SPAN="64GiB", LD_LIBRARY_PATH=f"{FOLDER}:{os.path.dirname(LIBRARY)}", LC_ALL="C")
 OURS = ("alloc", "alloc_async", "pitch", "free", "free_async")
 
 
@@ -128,7 +131,6 @@ def inert():
         "more rights than the user's":
             {"load": ":".join(filter(None, [plain_load(), f"{FOLDER}/libpreload-secure.so",
                                             LOAD.split(":")[-1]]))},
-        "a configuration that is refused": {"GLAKE_POOL_SMALL_PAGE": "3MiB"},
     }.items():
         for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
             under, wrote = said(f"{what}, {route}", program, route, **more)
@@ -136,14 +138,46 @@ def inert():
             equal(wrote, "", f"{what}: without a word")
     under, wrote = said("GLAKE_DISABLE=0", "preload-routes", GLAKE_DISABLE="0")
     equal([under[key] for key in OURS], [0] * 5, "  serves")
-    _, wrote = said("refused", "preload-routes", GLAKE_POOL_SMALL_PAGE="3MiB",
-                    GLAKE_LOG_LEVEL="warning")
-    has(wrote, "GPU 0 is left to the driver: ", "  and says why, where asked")
+    for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
+        what = f"a configuration that is refused, {route}"
+        under, wrote = said(what, program, route, GLAKE_POOL_SMALL_PAGE="3MiB")
+        equal([under[key] for key in OURS], [8, 8, 1, 9, 8], "  all is the driver's")
+        has(wrote, "error: GLAKE_POOL_SMALL_PAGE: pool.small_page: not a power of two", "  it is named")
+        has(wrote, "preload: GPU 0 is left to the driver: ", "  and what follows from it")
+        equal(wrote.count("\n"), 2, "  in two lines")
+        _, wrote = said(what, program, route, GLAKE_POOL_SMALL_PAGE="3MiB", GLAKE_LOG_LEVEL="none")
+        equal(wrote, "", "  without a word, where asked")
+    for variable, meant in (("GLAKE_POOL_BUGDET", "GLAKE_POOL_BUDGET"),
+                            ("GLAKE_PRELAOD_FREE", "GLAKE_PRELOAD_FREE")):
+        under, wrote = said(variable, "preload-routes", "proc2", **{variable: "1"})
+        equal([under[key] for key in OURS], [0] * 5, "  serves")
+        has(wrote, f"warning: {variable}: no key has this variable; did you mean {meant}?",
+            "  and says what was meant")
+        equal(wrote.count("\n"), 1, "  once")
     ended = run("preload-none", LD_LIBRARY_PATH="")
     equal((ended.returncode, ended.stdout, ended.stderr), (0, "", ""), "no driver")
 
 
+def installed():
+    """The library lies beside the preload, or is not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        alone = os.path.join(folder, "libglake-preload.so")
+        shutil.copy(PRELOAD, alone)
+        load = ":".join(filter(None, [plain_load(), alone]))
+        for program, route in (("preload-linked", "symbol"), ("preload-routes", "proc2")):
+            under, wrote = said(f"no library, {route}", program, route, load=load,
+                                LD_LIBRARY_PATH=FOLDER)
+            equal([under[key] for key in OURS], [8, 8, 1, 9, 8], "  all is the driver's")
+            has(wrote, "warning: preload: memory is left to the driver: libglake.so.0: ", "  and why")
+            equal(wrote.count("\n"), 1, "  once")
+        shutil.copy(LIBRARY, folder)
+        under, wrote = said("the library beside it", "preload-routes", "proc2", load=load,
+                            LD_LIBRARY_PATH=FOLDER)
+        equal(([under[key] for key in OURS], wrote), ([0] * 5, ""), "  serves")
+
+
 start()
+installed()
 routes()
 words()
 settings()

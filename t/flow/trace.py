@@ -6,6 +6,7 @@ replay of it gives the same figures and addresses.
 """
 import gzip
 import json
+import lzma
 import os
 import signal
 import struct
@@ -173,7 +174,9 @@ def check_killed(folder):
         ok(shown["events"] >= (enough - 4) * 2000 and not shown["closed"]
            and not shown["dropped"] and not shown["written_now"],
            f"{shown['events']} events, and none is missing")
-        equal(os.stat(trace).st_size, 4 << 30, "the file seems as large as it might have become")
+        ok((1 + shown["events"] // 2047) << 16 <= os.stat(trace).st_size
+           <= (4 + shown["events"] // 2047 + 2 * 4) << 16,
+           "the file is no larger than what is in it", os.stat(trace).st_size)
         used = os.stat(trace).st_blocks * 512
         ok(used < shown["events"] * 40 + 10 * 65536, f"but has {used} bytes")
         result = replay(trace)
@@ -213,14 +216,54 @@ def check_formats(folder):
     run = tool("replay", "-q", "-d", "soft", "-j", "-r", "1", "-", stdin=packed)
     equal(json.loads(run.stdout)["events"], results[0]["events"], "packed, through a pipe")
     run = tool("trace", "convert", "-f", "glake", trace)
-    equal(run.returncode, 1, "our own format does not go to standard output")
-    has(run.stderr.decode(), "-o FILE", "says so")
+    equal(run.returncode, 2, "our own format does not go to standard output")
+    has(run.stderr.decode(), "glakectl trace convert: -o is missing: ", "the option is named")
+    equal(run.stderr.count(b"\n"), 1, "in one line")
+    run = tool("trace", "convert", f"{DATA}/opt13_N.csv.xz")
+    equal(run.returncode, 2, "nor where the format is not named")
+    has(run.stderr.decode(), "glakectl trace convert: -o is missing: ", "which is the option's fault")
     job = f"{DATA}/fsdp1.csv.xz"
     made = report("trace", "convert", "-o", back, job)
     ok(made["ok"] and made["to"] == "glake", "a recorded job into our own format")
     one, two = replay(job), replay(back)
     for key in ("events", "peak_live_bytes", "peak_reserved_bytes", "streams", "threads", "job_s"):
         equal(two[key], one[key], f"has the same {key}")
+
+
+def check_packed(folder):
+    """A file is packed as its name says, by something that others can unpack."""
+    trace = os.path.join(folder, "alone.trace")
+    plain = tool("trace", "convert", trace).stdout
+    ours = os.path.join(folder, "plain.trace")
+    tool("trace", "convert", "-f", "glake", "-o", ours, trace)
+    with open(ours, "rb") as file:
+        whole = file.read()
+    for ending, magic, unpack in ((".xz", b"\xfd7zXZ\0", lzma.decompress),
+                                  (".gz", b"\x1f\x8b", gzip.decompress),
+                                  (".zst", b"\x28\xb5\x2f\xfd", None)):
+        for name, form, want in (("log.csv", "csv", plain), ("ours.trace", "glake", whole)):
+            path = os.path.join(folder, name + ending)
+            made = report("trace", "convert", "-f", form, "-o", path, trace)
+            if not ok(made and made["ok"], f"{name}{ending} is written"):
+                continue
+            with open(path, "rb") as file:
+                content = file.read()
+            ok(content.startswith(magic) and len(content) < len(want) / 2, "and packed",
+               content[:8], len(content), len(want))
+            if unpack:
+                ok(unpack(content) == want, "the whole of it")
+            equal(replay(path)["events"], replay(trace)["events"], "and read again")
+    before = sorted(os.listdir(folder))
+    for name in ("x.csv.bz2", "x.csv.lz4", "x.zip"):
+        run = tool("trace", "convert", "-f", "csv", "-o", os.path.join(folder, name), trace)
+        equal(run.returncode, 2, f"{name} is not written")
+        has(run.stderr.decode(), "packed as .xz, .gz or .zst, or plain", "and says what could be")
+    broken = os.path.join(folder, "half.gz")
+    with open(broken, "wb") as file:
+        file.write(gzip.compress(plain)[:-50])
+    run = tool("trace", "convert", "-f", "glake", "-o", os.path.join(folder, "no.xz"), broken)
+    equal(run.returncode, 1, "what cannot be read")
+    equal(sorted(os.listdir(folder)), sorted(before + ["half.gz"]), "leaves nothing behind")
 
 
 def check_fork(folder):
@@ -278,8 +321,10 @@ def check_refused(folder):
     trace = os.path.join(folder, "there.trace")
     with open(trace, "w", encoding="ascii") as file:
         file.write("before")
-    for path, why in ((trace, "is there already"), ("/no/such/folder/x", "No such file"),
-                      (os.path.join(folder, "%z"), "behind % there may be")):
+    said, warned = record(os.path.join(folder, "%z"), "churn", 1, 100)
+    ok(said is None, "a name that is none is an error of the configuration")
+    has(warned, "behind % there may be", "a word about it")
+    for path, why in ((trace, "is there already"), ("/no/such/folder/x", "No such file")):
         said, warned = record(path, "churn", 1, 100)
         ok(said is not None and said["failed"] == 0, f"{os.path.basename(path)}: the program runs")
         has(warned, why, "a word about it")
@@ -331,6 +376,7 @@ def main():
         check_calls(folder)
         check_again(folder)
         check_formats(folder)
+        check_packed(folder)
         check_written(folder)
         check_killed(folder)
         check_fork(folder)

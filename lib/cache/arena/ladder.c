@@ -11,6 +11,7 @@
  */
 #include "base/conf.h"
 #include "base/error.h"
+#include "base/parse.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/graph/graph.h"
@@ -104,10 +105,12 @@ bool glk_ladder_climb(struct glk_cache *gpu, uint64_t bytes)
 int glk_ladder_refuse(struct glk_cache *gpu, uint64_t size)
 {
 	struct glk_node *node = gpu->node;
-	uint64_t budget = glk_load_relaxed(&node->budget), idle;
+	uint64_t budget = glk_load_relaxed(&node->budget);
 	const struct glk_slab *pages = &gpu->pool->pages;
 	const struct glk_map *map = &gpu->arena.map;
-	char limit[64] = "no budget set";
+	char limit[64] = "no budget set", text[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX],
+	     live[GLK_SAY_BYTES_MAX], unused[GLK_SAY_BYTES_MAX],
+	     graphs[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX];
 	struct glk_seats sum;
 
 	if (glk_node_has_room(node, size) && glk_load_relaxed(&pages->live) >= pages->max)
@@ -116,14 +119,18 @@ int glk_ladder_refuse(struct glk_cache *gpu, uint64_t size)
 			" that pool.pages allows",
 			gpu->device, pages->max);
 	glk_seats_sum(gpu, &sum);
-	idle = glk_cache_idle(gpu);
+	glk_say_bytes(budget, text, sizeof(text));
 	if (budget != UINT64_MAX)
-		snprintf(limit, sizeof(limit), "a budget of %" PRIu64, budget);
+		snprintf(limit, sizeof(limit), "a budget of %s", text);
+	glk_say_bytes(size, text, sizeof(text));
+	glk_say_bytes(glk_load_relaxed(&node->held), held, sizeof(held));
+	glk_say_bytes(sum.live, live, sizeof(live));
+	glk_say_bytes(glk_cache_idle(gpu), unused, sizeof(unused));
+	glk_say_bytes(glk_graph_held(gpu), graphs, sizeof(graphs));
+	glk_say_bytes(glk_tree_largest(map, &map->common), hole, sizeof(hole));
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
-		"GPU %d has no room for %" PRIu64 " bytes of pages more: %" PRIu64
-		" held with %s, %" PRIu64 " in live blocks, %" PRIu64 " idle, %" PRIu64
-		" in pools of graphs, largest hole %" PRIu64
-		"; a larger budget or fewer live blocks would help",
-		gpu->device, size, glk_load_relaxed(&node->held), limit, sum.live, idle,
-		glk_graph_held(gpu), glk_tree_largest(map, &map->common));
+		"GPU %d has no room for %s of pages more: %s held with %s, %s in live blocks, "
+		"%s idle, %s in pools of graphs, largest hole %s; a larger budget or fewer live "
+		"blocks would help",
+		gpu->device, text, held, limit, live, unused, graphs, hole);
 }

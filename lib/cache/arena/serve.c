@@ -4,6 +4,7 @@
  * it, its entry in the tables. A request that fails leaves everything as it was.
  */
 #include "base/error.h"
+#include "base/parse.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
@@ -51,12 +52,17 @@ static int search(
 static int no_addresses(struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
+	char block[GLK_SAY_BYTES_MAX], reserved[GLK_SAY_BYTES_MAX],
+		most[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX];
 
+	glk_say_bytes(size, block, sizeof(block));
+	glk_say_bytes(map->size, reserved, sizeof(reserved));
+	glk_say_bytes(map->most, most, sizeof(most));
+	glk_say_bytes(glk_tree_largest(map, &map->common), hole, sizeof(hole));
 	return glk_error(-ENOMEM, GLAKE_ERROR_ADDRESS,
-		"no free addresses for a block of %" PRIu64 " bytes: %" PRIu64
-		" bytes of them are reserved, of the %" PRIu64
-		" that map.span allows, and the largest hole has %" PRIu64,
-		size, map->size, map->most, glk_tree_largest(map, &map->common));
+		"no free addresses for a block of %s: %s of them are reserved, of the %s that "
+		"map.span allows, and the largest hole has %s",
+		block, reserved, most, hole);
 }
 
 /*
@@ -186,15 +192,17 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 
 static int admit(const struct glk_cache *gpu, size_t size)
 {
+	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX];
 	uint64_t most = glk_load_relaxed(&gpu->node->budget);
 
 	if (most > gpu->memory)
 		most = gpu->memory;
 	if (size <= most)
 		return 0;
+	glk_say_bytes(size, asked, sizeof(asked));
+	glk_say_bytes(most, held, sizeof(held));
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
-		"%zu bytes were asked of GPU %d, which may hold %" PRIu64, size,
-		gpu->device, most);
+		"%s were asked of GPU %d, which may hold %s", asked, gpu->device, held);
 }
 
 /* The sums of all seats that the policy goes by; with many threads they may be old. */

@@ -18,7 +18,7 @@ static void keys(void)
 	is_str(key.section, "log", "section");
 	is_str(key.key, "level", "name");
 	is_str(key.type, "choice", "type");
-	is_str(key.default_value, "none", "default");
+	is_str(key.default_value, "warning", "default");
 	is_str(key.range, "none, error, warning, info, debug", "range");
 	has_str(key.help, "Which messages", "help");
 	range = key.range;
@@ -108,10 +108,70 @@ static void values(void)
 	glk_conf_path_set(found_path);
 	value_is(NULL, GLK_CONF_pool_budget, "4GiB", GLAKE_CONF_FILE, 2, found_path);
 	value_is(NULL, GLK_CONF_map_aliases, "8", GLAKE_CONF_DEFAULT, 0, "");
-	write_text("[pool]\nbudget = 4GB\n");
+	write_text("[pool]\nbudget = 4 apples\n");
 	is_int(glake_conf_value_get(NULL, 0, &value), -EINVAL,
 		"a configuration that is wrong");
 	glk_conf_path_set(NULL);
+}
+
+/* The installed file, which nobody named, where it is refused. */
+static void refused(void)
+{
+	static const char *const settings[] = {"driver.backend=soft", NULL};
+	struct glake_options options = {.sz = sizeof(options), .settings = settings};
+	struct glake *ctx;
+
+	write_text("[pool]\nbudget = 4GiB\n");
+	chmod(found_path, 0666);
+	glk_conf_path_set(found_path);
+	found_none();
+	is_int(glake_conf_check(&options, on_finding, &found), -EACCES, "a check fails");
+	is_found(0, -EACCES, 0, "", "writable by others than its owner");
+	is_int(found.count, 1, "for this alone");
+	tap_expect_log(1);
+	is_int(glake_open(&options, &ctx), 0, "a program goes on");
+	has_str(tap.last_log, "writable by others than its owner; chmod go-w makes it right; "
+		"the file is not read", "after a warning");
+	value_is(ctx, GLK_CONF_pool_budget, "0", GLAKE_CONF_DEFAULT, 0, "");
+	glake_close(ctx, NULL);
+	unlink(found_path);
+	is_int(glake_conf_check(&options, NULL, NULL), 0, "no file is no mistake");
+	glk_conf_path_set(NULL);
+}
+
+/* Texts whose form other rooms know. */
+static void forms(void)
+{
+	const char *settings[] = {"trace.file=/tmp/%p-%n-%%", "driver.fault=map:nth=3", NULL};
+	struct glake_options options = {
+		.sz = sizeof(options), .no_conf_file = 1, .settings = settings};
+
+	is_int(glake_conf_check(&options, NULL, NULL), 0, "texts that have their form");
+	settings[0] = "trace.file=/tmp/%q";
+	settings[1] = "driver.fault=mapp:nth=3";
+	found_none();
+	is_int(glake_conf_check(&options, on_finding, &found), -EINVAL, "texts that do not");
+	is_found(0, -EINVAL, 0, "trace.file",
+		"'/tmp/%q': behind % there may be p, n or another %");
+	is_found(1, -EINVAL, 0, "driver.fault", "mapp");
+	is_int(found.count, 2, "both are told");
+}
+
+static void sizes(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	uint64_t bytes = 7;
+
+	is_int(glake_size_parse("1.5 GB", &bytes), 0, "a size");
+	is_int((int64_t)bytes, 3 * GLK_GIB / 2, "in bytes");
+	is_int(glake_size_parse("1.5 apples", &bytes), -EINVAL, "no size");
+	glake_last_error(&error);
+	has_str(error.text, "'1.5 apples' is not a size; right is a number of bytes, K,", "says so");
+	is_int(glake_size_parse("99999999T", &bytes), -ERANGE, "too large a one");
+	is_int(glake_size_parse("", &bytes), -EINVAL, "nothing");
+	is_int(glake_size_parse(NULL, &bytes), -EINVAL, "no text");
+	is_int(glake_size_parse("1", NULL), -EINVAL, "no place");
+	is_int((int64_t)bytes, 3 * GLK_GIB / 2, "and nothing is written");
 }
 
 int main(void)
@@ -122,5 +182,8 @@ int main(void)
 	keys();
 	check();
 	values();
+	refused();
+	forms();
+	sizes();
 	return tap_done();
 }

@@ -76,19 +76,67 @@ static void environment(void)
 	is_int(found.count, 2, "both of them");
 	clear_environment();
 
-	setenv("GLAKE_POOL_BUGDET", "1", 1);
 	setenv("GLAKE_POOL_large_page", "1", 1);
 	setenv("GLAKE_MODEL", "x", 1);
 	setenv("GLAKE_POOLS_X", "x", 1);
+	setenv("GLAKE_HOME", "x", 1);
 	setenv("POOL_BUDGET", "x", 1);
-	is_int(read_settings(NULL), 0, "unknown variables of a known section");
-	is_int(found.count, 2, "are warned of, others not");
-	is_found(strstr(found.at[0].key, "BUGDET") ? 0 : 1, 0, 0, "pool.BUGDET",
-		"unknown key; did you mean pool.budget?");
-	is_found(strstr(found.at[0].key, "BUGDET") ? 1 : 0, 0, 0, "pool.large_page",
-		"unknown key; did you mean pool.large_page?");
+	is_int(read_settings(NULL), 0, "variables of no key");
+	is_int(found.count, 1, "are warned of where they were meant for one");
+	is_found(0, 0, 0, "",
+		"no key has this variable; did you mean GLAKE_POOL_LARGE_PAGE?");
+	is_str(found.at[0].file, "GLAKE_POOL_large_page", "it is named");
 	is_int(conf.pool_large_page, 0, "and set nothing");
 	clear_environment();
+}
+
+static void misspelled_is(const char *variable, const char *text)
+{
+	setenv(variable, "1", 1);
+	is_int(read_settings(NULL), 0, "a misspelled variable");
+	is_int(found.count, 1, "is warned of");
+	is_found(0, 0, 0, "", text);
+	is_str(found.at[0].file, variable, "named");
+	clear_environment();
+}
+
+static void misspelled(void)
+{
+	misspelled_is("GLAKE_POOL_BUGDET",
+		"no key has this variable; did you mean GLAKE_POOL_BUDGET?");
+	misspelled_is("GLAKE_POLL_BUDGET",
+		"no key has this variable; did you mean GLAKE_POOL_BUDGET?");
+	misspelled_is("GLAKE_BUDGET",
+		"no key has this variable; did you mean GLAKE_POOL_BUDGET?");
+	misspelled_is("GLAKE_LOGLEVEL",
+		"no key has this variable; did you mean GLAKE_LOG_LEVEL?");
+	misspelled_is("GLAKE_TRACE_QUICKLY", "no key has this variable");
+}
+
+/* What a program would have where nobody says anything. */
+static void defaults(void)
+{
+	static const char *const own[] = {"soft.gpus=3", "pool.budget=3G", "map.aliases=3", NULL};
+	static const char *const bad[] = {"soft.gpus=3", "soft.gpsu=3", NULL};
+	static const char *const settings[] = {"map.aliases=9", NULL};
+	struct glake_options options = {.sz = sizeof(options), .conf_file = found_path,
+		.defaults = own, .settings = settings};
+
+	write_text("[soft]\ngpus = 2\n");
+	setenv("GLAKE_POOL_BUDGET", "2 GB", 1);
+	is_int(read_options(&options), 0, "defaults of the program");
+	is_int(conf.soft_gpus, 2, "are below the file");
+	is_int(conf.pool_budget, 2 * GLK_GIB, "the environment");
+	is_int(conf.map_aliases, 9, "and the settings");
+	is_int(found.count, 0, "without a finding");
+	clear_environment();
+	options.no_conf_file = 1;
+	is_int(read_options(&options), 0, "alone");
+	is_int(conf.soft_gpus, 3, "they count");
+	is_from(GLK_CONF_soft_gpus, GLAKE_CONF_DEFAULT, 0, "");
+	options.defaults = bad;
+	is_int(read_options(&options), -EINVAL, "a key that is none");
+	is_found(0, -EINVAL, 0, "soft.gpsu", "unknown key; did you mean soft.gpus?");
 }
 
 static void settings(void)
@@ -177,8 +225,6 @@ static void options_of(void)
 	is_int(read_options(&options), -EINVAL, "an unknown backend");
 	options = (struct glake_options){.sz = sizeof(options), .backend = -1};
 	is_int(read_options(&options), -EINVAL, "and another");
-	options = (struct glake_options){.sz = sizeof(options), .reserved = 1};
-	is_int(read_options(&options), -EINVAL, "reserved is not 0");
 	is_int(read_options(&newer.known), 0, "options of a newer program");
 	newer.more = 1;
 	is_int(read_options(&newer.known), -E2BIG, "that asks for something newer");
@@ -231,6 +277,8 @@ int main(void)
 	make_folder();
 	precedence();
 	environment();
+	misspelled();
+	defaults();
 	settings();
 	together();
 	options_of();

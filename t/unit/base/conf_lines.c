@@ -11,7 +11,7 @@ static void findings(void)
 				   "budget = 1GiB\n"			/* 3 */
 				   "[pool]\n"				/* 4 */
 				   "bugdet = 1GiB\n"			/* 5 */
-				   "budget = 8MB\n"			/* 6 */
+				   "budget = 8MX\n"			/* 6 */
 				   "  large_page = 16MiB ; why\n"	/* 7 */
 				   "no value here\n"			/* 8 */
 				   "[pol]\n"				/* 9 */
@@ -40,7 +40,7 @@ static void findings(void)
 	is_found(0, 0, 3, "budget", "unknown key; did you mean pool.budget?");
 	is_found(1, 0, 5, "pool.bugdet", "unknown key; did you mean pool.budget?");
 	is_found(2, -EINVAL, 6, "pool.budget",
-		"'8MB' is not a size; right is 0 ... 16TiB in B, KiB, MiB, GiB or TiB");
+		"'8MX' is not a size; right is 0 ... 16TiB in bytes, K, M, G or T");
 	is_found(3, -EINVAL, 8, "", "neither a comment nor [section] nor key = value");
 	is_found(4, 0, 9, "", "unknown section [pol]; did you mean [pool]?");
 	is_found(5, -EINVAL, 11, "", "a section is written as [name]");
@@ -63,7 +63,7 @@ static void findings(void)
 	glake_last_error(&error);
 	is_int(error.err, -EINVAL, "the record is there");
 	is_int(error.error_class, GLAKE_ERROR_CONFIG, "as one of the configuration");
-	has_str(error.text, "glake.conf:6: pool.budget: '8MB'", "about the first error");
+	has_str(error.text, "glake.conf:6: pool.budget: '8MX'", "about the first error");
 }
 
 static void forms(void)

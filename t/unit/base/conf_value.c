@@ -128,8 +128,9 @@ static void types(void)
 	taken(GLK_CONF_pool_budget, "1.5GiB", "1536MiB");
 	taken(GLK_CONF_pool_budget, "1024KiB", "1MiB");
 	taken(GLK_CONF_pool_budget, "123", "123");
-	refused(GLK_CONF_pool_budget, "8GB",
-		"'8GB' is not a size; right is 0 ... 16TiB in B, KiB, MiB, GiB or TiB, as 8MiB");
+	taken(GLK_CONF_pool_budget, "24 GB", "24GiB");
+	refused(GLK_CONF_pool_budget, "8GX",
+		"'8GX' is not a size; right is 0 ... 16TiB in bytes, K, M, G or T, as 24G or 1.5GiB");
 	refused(GLK_CONF_pool_budget, "99999999999999999999TiB", "out of range");
 	refused(GLK_CONF_pool_budget, "18446744073709551615", "out of range");
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Silent unless asked; one whole line a message; to the hook or to stderr; not under a lock. */
+/* One whole line a message, of the levels asked for; to the hook or to stderr; not under a lock;
+ * not more than ten of a kind. */
 #include "base/log.h"
 #include "base/error.h"
 #include "base/lock.h"
@@ -172,7 +173,7 @@ static int no_record(void)
 static void *chatter(void *arg)
 {
 	for (int i = 0; i < LINES; i++)
-		glk_warn("%s", (const char *)arg);
+		glk_info("%s", (const char *)arg);
 	return NULL;
 }
 
@@ -227,7 +228,7 @@ static void say_many(void)
 	static char lines[THREADS][64];
 	pthread_t threads[THREADS];
 
-	glk_log_level_set(GLAKE_LOG_WARNING);
+	glk_log_level_set(GLAKE_LOG_INFO);
 	for (int i = 0; i < THREADS; i++) {
 		memset(lines[i], 'a' + i, 60);
 		pthread_create(&threads[i], NULL, chatter, lines[i]);
@@ -235,6 +236,40 @@ static void say_many(void)
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	glk_log_level_set(GLAKE_LOG_NONE);
+}
+
+static void say_again(void)
+{
+	glk_log_level_set(GLAKE_LOG_WARNING);
+	for (int i = 0; i < 50; i++)
+		glk_warn("again %d", i);
+	glk_warn("another");
+	glk_log_level_set(GLAKE_LOG_NONE);
+}
+
+static int lines_in(const char *text)
+{
+	int lines = 0;
+
+	for (; *text; text++)
+		lines += *text == '\n';
+	return lines;
+}
+
+static void limited(void)
+{
+	static char text[1 << 16];
+
+	captured(say_again, text, sizeof(text));
+	is_int(lines_in(text), 11, "a warning that comes again and again is said ten times");
+	ok(strstr(text, "again 9 (more lines like this are left out for up to 10 s)\n"),
+		"the tenth says so");
+	ok(strstr(text, "warning: another\n"), "and others are said");
+	heard.calls = 0;
+	glake_log_hook(hook, NULL, GLAKE_LOG_WARNING);
+	say_again();
+	is_int(heard.calls, 51, "a hook hears all of them");
+	glake_log_hook(NULL, NULL, 0);
 }
 
 static void to_stderr(void)
@@ -253,10 +288,10 @@ static void to_stderr(void)
 
 	captured(say_many, text, sizeof(text));
 	for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
-		const char *body = strstr(line, "warning: ");
+		const char *body = strstr(line, "info: ");
 
-		if (body && strlen(body + 9) == 60 &&
-			strspn(body + 9, (char[]){body[9], 0}) == 60)
+		if (body && strlen(body + 6) == 60 &&
+			strspn(body + 6, (char[]){body[6], 0}) == 60)
 			whole++;
 	}
 	is_int(whole, THREADS * LINES, "lines of several threads never mix");
@@ -278,5 +313,6 @@ int main(void)
 	under_a_lock();
 	too_many_under_a_lock();
 	to_stderr();
+	limited();
 	return tap_done();
 }

@@ -48,11 +48,15 @@ static void sizes(void)
 	size_bad("+1", -EINVAL);
 	size_bad(" 1", -EINVAL);
 	size_bad("1 ", -EINVAL);
-	size_bad("8 MiB", -EINVAL);
-	size_bad("8MB", -EINVAL);
-	size_bad("8mib", -EINVAL);
-	size_bad("8M", -EINVAL);
 	size_bad("8MiBs", -EINVAL);
+	size_bad("8  MiB", -EINVAL);
+	size_bad("8\tMiB", -EINVAL);
+	size_bad("8MiB ", -EINVAL);
+	size_bad("8MBi", -EINVAL);
+	size_bad("8iB", -EINVAL);
+	size_bad("8KM", -EINVAL);
+	size_bad("8P", -EINVAL);
+	size_bad("8kk", -EINVAL);
 	size_bad("0x10", -EINVAL);
 	size_bad("1.5", -EINVAL);
 	size_bad("1.5B", -EINVAL);
@@ -61,7 +65,43 @@ static void sizes(void)
 	size_bad("1.5.5MiB", -EINVAL);
 	size_bad("1,5MiB", -EINVAL);
 	size_bad("1e3", -EINVAL);
-	size_bad("0MB", -EINVAL);
+	size_bad("1.5 b", -EINVAL);
+}
+
+/* One size, as many as write it. */
+static void spellings(void)
+{
+	static const char *const many[] = {"24G", "24GB", "24GiB", "24Gi", "24 GiB", "24 G",
+		"24 GB", "24g", "24gb", "24gib", "24gB", "24GIB", "24.0G", "24576M",
+		"24576MB", "25165824k", "25165824KiB", "0.0234375T", "25769803776",
+		"25769803776B", "25769803776 b"};
+
+	for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)
+		size_is(many[i], UINT64_C(24) << 30);
+	size_is("0MB", 0);
+	size_is("1.5 TiB", UINT64_C(3) << 39);
+}
+
+static void said_is(uint64_t bytes, const char *want)
+{
+	char text[GLK_SAY_BYTES_MAX];
+
+	glk_say_bytes(bytes, text, sizeof(text));
+	is_str(text, want, "in a sentence");
+}
+
+static void said(void)
+{
+	said_is(0, "0 bytes");
+	said_is(1, "1 byte");
+	said_is(1023, "1023 bytes");
+	said_is(1024, "1 KiB");
+	said_is(8388608, "8 MiB");
+	said_is(1610612736, "1.50 GiB");
+	said_is(1610612737, "1.50 GiB");
+	said_is((UINT64_C(1) << 31) - 1, "1.99 GiB");
+	said_is(UINT64_C(140) << 30, "140 GiB");
+	said_is(UINT64_MAX, "16777215.99 TiB");
 }
 
 static void time_is(const char *text, int64_t want)
@@ -249,6 +289,8 @@ int main(void)
 {
 	tap_plan_later();
 	sizes();
+	spellings();
+	said();
 	times();
 	ratios();
 	bools();

@@ -65,7 +65,7 @@ static void pages(void)
 	breaks(drv->ops->release(drv, page), -EINVAL, "was released");
 	breaks(drv->ops->release(drv, 12345), -EINVAL, "0x3039 is none");
 	breaks(drv->ops->create(drv, setup_gpu(0), 258 * GLK_MIB, 0, &page), -ENOMEM,
-		"268435456 are free");
+		"268435456 bytes are free");
 	is_int(setup_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "memory of the GPU");
 	breaks(drv->ops->create(drv, (struct glk_place){GLK_PLACE_HOST, 1}, 66 * GLK_MIB,
 		       0, &page),

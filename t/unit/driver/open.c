@@ -78,7 +78,15 @@ static void falls_back(void)
 	ok(!drv, "CUDA asked for and not to be had: nothing is opened");
 	ok(setup_error().text[0], "the record says why (%s)", setup_error().text);
 	conf.driver_backend = GLAKE_BACKEND_AUTO;
+	conf.no_soft_warning = true;
+	is_int(glk_drv_open(&conf, why, sizeof(why), &drv), 0, "the caller says it himself");
+	is_int(glk_drv_close(drv), 0, "closed");
+	conf.no_soft_warning = false;
+	tap_expect_log(1);
 	is_int(glk_drv_open(&conf, why, sizeof(why), &drv), 0, "not asked for: it opens");
+	has_str(tap.last_log, why, "a warning says why");
+	has_str(tap.last_log, "driver.backend=soft says that it is meant",
+		"and how to do without it; once, however often it is opened");
 	is_str(glk_drv_name(drv), "soft", "the software device");
 	is_str(why, setup_error().text, "and says why");
 	is_int(glk_drv_close(drv), 0, "closed");

@@ -119,7 +119,7 @@ static void kept(void)
 
 	drv->ops->release(drv, page);
 	breaks(drv->ops->create(drv, setup_gpu(0), GRANULE, 0, &other), -ENOMEM,
-		"0 of 268435456 are free");
+		"0 of 268435456 bytes are free");
 	is_int(drv->ops->import_fd(drv, fd, &other), 0, "a descriptor still imports it");
 	close(fd);
 	is_int(drv->ops->release(drv, other), 0, "released there too");

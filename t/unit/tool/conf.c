@@ -55,11 +55,11 @@ static void check(void)
 	is_str(out, want, "one line says so");
 	is_str(err, "", "nothing else");
 
-	write_text("[pool]\nbudget = 8MB\nbugdet = 1\n");
+	write_text("[pool]\nbudget = 8MX\nbugdet = 1\n");
 	is_int(RUN("check", found_path, "-c", "soft.gpus=0"), GLK_TOOL_FAILED, "errors");
 	snprintf(want, sizeof(want),
-		"%s:2: error: pool.budget: '8MB' is not a size; right is 0 ... 16TiB in B, KiB, "
-		"MiB, GiB or TiB, as 8MiB\n%s:3: warning: pool.bugdet: unknown key; did you "
+		"%s:2: error: pool.budget: '8MX' is not a size; right is 0 ... 16TiB in bytes, K, "
+		"M, G or T, as 24G or 1.5GiB\n%s:3: warning: pool.bugdet: unknown key; did you "
 		"mean pool.budget?\n--conf: error: soft.gpus: '0' is out of range; right is 1 "
 		"... 64\n%s: 2 errors, 1 warning\n",
 		found_path, found_path, found_path);

@@ -21,7 +21,7 @@ static void test_header(void)
 
 	is_int(lstat(rig_path, &stat), 0, "the file is there at once");
 	is_int(stat.st_mode & 07777, 0600, "for its owner alone");
-	is_int((int64_t)file.size, MIB, "of the size that was asked for");
+	is_int((int64_t)file.size, 65536, "with its header alone");
 	ok(stat.st_blocks * 512 <= 64 << 10, "but sparse: %ld blocks",
 		(long)stat.st_blocks);
 	ok(!memcmp(h->magic, GLAKE_TRACE_MAGIC, 8), "its first bytes say what it is");
@@ -84,7 +84,7 @@ static void test_names(void)
 	ok(!opens_as("a%", "a%"), "nor nothing");
 	memset(much, 'a', sizeof(much) - 1);
 	much[sizeof(much) - 1] = '\0';
-	is_int(rig_open_at(much, MIB, &trace), -ENAMETOOLONG, "a name that is too long");
+	is_int(rig_open_at(much, MIB, &trace), -EINVAL, "a name that is too long");
 }
 
 static void test_refused(void)
@@ -171,7 +171,7 @@ static int limited(int resource, rlim_t limit, size_t want)
 	err = rig_open_at(rig_path, 64 * MIB, &trace);
 	if (!want)
 		_exit(err != -EFBIG || !access(rig_path, F_OK));
-	if (err || lstat(rig_path, &stat) || (size_t)stat.st_size != want)
+	if (err || lstat(rig_path, &stat) || stat.st_size != 65536 || trace->size != want)
 		_exit(2);
 	if (!rig_put(trace, 1, 1))
 		_exit(3);
@@ -207,6 +207,54 @@ static void test_limits(void)
 		is_int(limited(RLIMIT_AS, addresses() + 50 * MIB, 32 * MIB), 0,
 			"few addresses: half as much");
 #endif
+}
+
+static int64_t size_now(void)
+{
+	struct stat stat;
+
+	return lstat(rig_path, &stat) ? -1 : stat.st_size;
+}
+
+/* A process that is killed leaves as much as it has written, to a chunk. */
+static void test_growth(void)
+{
+	struct glk_trace *trace = rig_open(64 * MIB);
+	struct rlimit limit;
+	uint64_t put = 0;
+	int status;
+	pid_t pid;
+
+	for (; put < 3 * 2047; put++)
+		rig_put(trace, (int64_t)put, put);
+	is_int(size_now(), 4 * 65536, "the file grows with what is written, a chunk at a time");
+	glk_trace_close(trace, START);
+	unlink(rig_path);
+	pid = fork();
+	if (!pid) {
+		trace = rig_open(64 * MIB);
+		for (put = 0; put < 2047 + 1; put++)
+			rig_put(trace, (int64_t)put, put);
+		kill(getpid(), SIGKILL);
+	}
+	waitpid(pid, &status, 0);
+	ok(WIFSIGNALED(status), "one that is killed");
+	is_int(size_now(), 3 * 65536, "leaves a file as large as what is in it");
+	unlink(rig_path);
+	pid = fork();
+	if (!pid) {
+		glake_log_hook(NULL, NULL, 0);
+		trace = rig_open(64 * MIB);
+		getrlimit(RLIMIT_FSIZE, &limit);
+		limit.rlim_cur = 3 * 65536;
+		setrlimit(RLIMIT_FSIZE, &limit);
+		for (put = 0; rig_put(trace, (int64_t)put, put); put++)
+			;
+		_exit(put != 2 * 2047 || size_now() != 3 * 65536);
+	}
+	waitpid(pid, &status, 0);
+	is_int(status, 0, "a limit that comes later ends the recording, without a signal");
+	unlink(rig_path);
 }
 
 /* A file system of 512 KiB, for this process alone. */
@@ -273,6 +321,7 @@ int main(void)
 	test_refused();
 	test_memory();
 	test_limits();
+	test_growth();
 	test_full_disk();
 	rig_end();
 	return tap_done();

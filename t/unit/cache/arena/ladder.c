@@ -139,9 +139,9 @@ static void explains(void)
 	rig_alloc(&rig, 20 * MIB, a);
 	is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), -ENOMEM, "no room");
 	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
-	has_str(rig_error().text, " bytes of pages more", "  what was needed");
-	has_str(rig_error().text, "a budget of 33554432", "  what may be held");
-	has_str(rig_error().text, "20971520 in live blocks", "  what is live");
+	has_str(rig_error().text, "no room for 12 MiB of pages more: ", "  what was needed");
+	has_str(rig_error().text, "a budget of 32 MiB", "  what may be held");
+	has_str(rig_error().text, "20 MiB in live blocks", "  what is live");
 	has_str(rig_error().text, "largest hole", "  the largest hole");
 	is_int((int64_t)addr, 5, "the output is as it was");
 	s = rig_figures(&rig);

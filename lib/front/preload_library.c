@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * libglake.so.0 itself, which is loaded when the program has loaded the driver and not before:
+ * most programs that are started under the preload, the shells and compilers of a job, never do,
+ * and bear neither the library nor what it stands on.
+ *
+ * It lies beside the preload; where it does not, the dynamic linker is asked for its name, which
+ * looks into the run path of the preload first. One that the program has loaded already is taken
+ * before either, so that there is one in the process.
+ *
+ * The dynamic linker has a lock of its own, under which a constructor of the program may call the
+ * driver. So it is asked with no lock held, perhaps by two threads, and they find the same.
+ */
+#include "front/preload.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <glake/version.h>
+
+#define LIBGLAKE "libglake.so.0"
+
+struct glk_preload_library glk_library; /* constant once it is loaded */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static glk_atomic(bool) loaded, failed;
+
+static void *open_beside(int flags)
+{
+	const char *slash;
+	char path[512];
+	Dl_info self;
+	int length;
+
+	if (!dladdr(&glk_library, &self) || !self.dli_fname)
+		return NULL;
+	slash = strrchr(self.dli_fname, '/');
+	if (!slash)
+		return NULL;
+	length = snprintf(path, sizeof(path), "%.*s/" LIBGLAKE,
+		(int)(slash - self.dli_fname), self.dli_fname);
+	if (length < 0 || (size_t)length >= sizeof(path))
+		return NULL;
+	return dlopen(path, flags);
+}
+
+static void *open_library(void)
+{
+	const int flags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
+	void *handle = dlopen(LIBGLAKE, flags | RTLD_NOLOAD);
+
+	if (!handle)
+		handle = open_beside(flags);
+	if (!handle)
+		handle = dlopen(LIBGLAKE, flags);
+	return handle;
+}
+
+/* Says why once; the memory of all GPUs stays the driver's then. */
+static bool fail(const char *why)
+{
+	if (glk_load_relaxed(&failed))
+		return false;
+	glk_store_relaxed(&failed, true);
+	glk_preload_log(GLAKE_LOG_WARNING, "memory is left to the driver: %s", why);
+	return false;
+}
+
+/* Functions of another version may be others, whatever their names. */
+static bool is_same_version(const struct glk_preload_library *library)
+{
+	char why[160];
+
+	if (!strcmp(library->version_string(), GLAKE_VERSION_STRING))
+		return true;
+	snprintf(why, sizeof(why), LIBGLAKE " is of version %.40s, and the preload of "
+		GLAKE_VERSION_STRING, library->version_string());
+	return fail(why);
+}
+
+static bool find_all(void *handle, struct glk_preload_library *library)
+{
+	char why[160];
+	void *fn;
+
+#define FIND(name)                                                                       \
+	fn = glake_preload_dlsym(handle, "glake_" #name);                                \
+	if (!fn) {                                                                       \
+		dlerror();                                                               \
+		snprintf(why, sizeof(why), LIBGLAKE " has no glake_%s", #name);           \
+		return fail(why);                                                        \
+	}                                                                                \
+	memcpy(&library->name, &fn, sizeof(fn));
+	GLK_PRELOAD_LIBRARY(FIND)
+#undef FIND
+	return is_same_version(library);
+}
+
+bool glk_preload_library_load(void)
+{
+	struct glk_preload_library library;
+	void *handle;
+
+	if (glk_load_acquire(&loaded)) /* pairs with: the release below */
+		return true;
+	if (glk_load_relaxed(&failed))
+		return false;
+	handle = open_library();
+	if (!handle)
+		return fail(dlerror());
+	if (!find_all(handle, &library))
+		return false;
+	pthread_mutex_lock(&lock);
+	if (!glk_load_relaxed(&loaded))
+		glk_library = library;
+	glk_store_release(&loaded, true); /* pairs with: the acquire above */
+	pthread_mutex_unlock(&lock);
+	return true;
+}
+
+void glk_preload_library_child(void)
+{
+	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
