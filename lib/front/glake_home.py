@@ -85,8 +85,8 @@ def _check_library(lib, version, whose):
     has = _say(lib, "glake_version_string")
     if version.startswith("@") or has == version:  # of a source tree, whose parts are of a piece
         return
-    text = (f"glake {version}, {whose}, and the library below it, {has}, "
-            f"{_file(lib, 'glake_version_string')}, are of two versions")
+    text = (f"glake {version} ({whose}) and the library below it, {has} "
+            f"({_file(lib, 'glake_version_string')}), are of two versions")
     if _order(has) < _order(version):
         raise GlakeError(text + ": install both of one")
     warnings.warn(text, stacklevel=4)
@@ -109,7 +109,7 @@ def load(libdir, version, module):
     lib.path = _file(lib, "glake_torch_context")
     has = _say(lib, "glake_torch_version")
     if has != version and not version.startswith("@"):
-        raise GlakeError(f"glake {version}, {module}, and its plug-in, {has or '0.1'}, {lib.path}, "
+        raise GlakeError(f"glake {version} ({module}) and its plug-in, {has or '0.1'} ({lib.path}), "
                          "are of two versions: install both of one")
     lib.below = below
     if not below:

@@ -49,7 +49,7 @@ static bool is_old(void)
 	dladdr(why, &ours);
 	dladdr(glake_version_string(), &library);
 	snprintf(why, sizeof(why),
-		"the plug-in %s, %s, and the library below it, %s, %s, are of two versions: "
+		"the plug-in %s (%s) and the library below it, %s (%s), are of two versions: "
 		"install both of one",
 		GLAKE_VERSION_STRING, ours.dli_fname ? ours.dli_fname : "?",
 		glake_version_string(), library.dli_fname ? library.dli_fname : "?");
