@@ -4,7 +4,7 @@ Half an install: a module, a plug-in and a library of different versions beside 
 libraries in one process, Python without PyTorch or with an old one, and a driver that is a stub.
 Each is one sentence that names what it is about.
 
-    versions.py MODULE LIBRARY PLUGIN PRELOAD FOLDER_OF_OTHERS VERSION
+    versions.py MODULE LIBRARY PLUGIN PRELOAD FOLDER_OF_OTHERS VERSION FOLDER_OF_PROGRAMS
 """
 
 import json
@@ -18,7 +18,7 @@ from tap import Tap, run
 from tree import ROOT
 
 MODULE, LIBRARY, PLUGIN, PRELOAD, OTHERS = map(Path, sys.argv[1:6])
-OLD, NEW, NOW = "0.1.9", "99.0.0", sys.argv[6]
+OLD, NEW, NOW, FRONT = "0.1.9", "99.0.0", sys.argv[6], Path(sys.argv[7])
 FIGURES = """
 import json, warnings
 with warnings.catch_warnings(record=True) as seen:
@@ -202,6 +202,22 @@ def preloaded(tap, folder):
                  system / "libglake.so.0")
 
 
+def preload_alone(tap, folder):
+    """The preload over an old library, in a program that asks for memory."""
+    old = Path(tempfile.mkdtemp(dir=folder))
+    shutil.copy(OTHERS / "libglake-old.so", old / "libglake.so.0")
+    env = {"LD_PRELOAD": str(PRELOAD), "GLAKE_LOG_LEVEL": "warning"}
+    said = {}
+    for what, path in (("now", FRONT), ("old", f"{old}:{FRONT}")):
+        code, said[what] = run(FRONT / "preload-linked", "symbol",
+                               env=clean(**env, LD_LIBRARY_PATH=str(path)))
+        tap.ok(code == 0, f"a program under the preload, library: {what}", said[what])
+    lines = [line for line in said["old"].splitlines() if "preload: " in line]
+    sentence(tap, "\n".join(lines), "the preload leaves the GPU to the driver over an old library",
+             "left to the driver", NOW, OLD)
+    tap.ok("two versions" not in said["now"], "and not over its own", said["now"])
+
+
 def python_alone(tap, folder):
     beside = site(folder)
     (beside / "job.py").write_text("print('ran')\n", encoding="utf-8")
@@ -234,7 +250,8 @@ def stub(tap, folder):
 def main():
     tap = Tap()
     with tempfile.TemporaryDirectory() as folder:
-        for part in (alike, mixed, plugin_alone, two, preloaded, python_alone, stub):
+        for part in (alike, mixed, plugin_alone, two, preloaded, preload_alone, python_alone,
+                     stub):
             part(tap, folder)
     tap.done()
 
