@@ -61,8 +61,9 @@ void glk_second_warn(void)
 	if (handle)
 		*(void **)&version = dlsym(handle, "glake_version_string");
 	dladdr(&told, &own);
-	glk_warn("this process has two copies of this library, %s (%s) and %s (%s): neither knows "
-		 "the other's memory",
+	glk_warn(
+		"this process has two copies of this library, %s (%s) and %s (%s): neither knows "
+		"the other's memory",
 		glake_version_string(), own.dli_fname ? own.dli_fname : "?",
 		version ? version() : "?", path);
 	if (handle)
