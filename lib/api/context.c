@@ -6,6 +6,7 @@
  */
 #include "api/context.h"
 
+#include "api/second.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rcu.h"
@@ -270,6 +271,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	if (err)
 		goto region;
 	glk_log_level_set(context->conf.log_level);
+	glk_second_warn();
 	err = glk_drv_open(
 		&context->conf, context->why, sizeof(context->why), &context->drv);
 	if (err)

@@ -15,8 +15,11 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
     glake.snapshot()       for pytorch.org/memory_viz; needs use(events=100000)
     glake.trim()           gives unused memory back; budget() bounds what is held
 
-The library is looked for in $GLAKE_LIBRARY_PATH and nowhere else if that is set; else in the
-build folder of a source tree, where it was installed, and where the system finds libraries.
+    glake.info()           versions, files and the configuration; python3 -m glake --info
+
+The library is looked for in $GLAKE_LIBRARY_PATH and nowhere else if that is set; else beside this
+file, in the build folder of a source tree, where it was installed, and where the system finds
+libraries (glake_home.py).
 """
 
 import collections
@@ -28,9 +31,12 @@ import subprocess
 import sys
 import warnings
 
+import glake_home  # beside this file, as glake_share
+from glake_home import GlakeError
+
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _LIBDIR, _DATADIR = "@libdir@", "@datadir@"  # where it was installed
-_NAME = "libglake-torch.so.0"
+__version__ = "@version@"
 _CALLS = ("reserve unreserve create map set_access unmap release export import event_create "
           "event_record event_query stream_wait sync copy other").split()
 _RUNGS = "limbo recut cross_stream spill_peer spill_host".split()
@@ -39,10 +45,6 @@ _CREATE, _RELEASE, _SYNC = (_CALLS.index(name) for name in ("create", "release",
 _lib = None
 _kept = []  # what others hold by address only
 _state = {"torch": False, "events": 0}
-
-
-class GlakeError(RuntimeError):
-    """What went wrong, and what would be right."""
 
 
 class _Sized(ctypes.Structure):
@@ -86,31 +88,11 @@ class _Record(ctypes.Structure):
                 *_many(ctypes.c_int32, "device action")]
 
 
-def _places():
-    own = os.environ.get("GLAKE_LIBRARY_PATH")
-    for folder in own.split(":") if own else ():
-        for below in ("", "front", "lib/front"):
-            yield os.path.join(folder, below, _NAME)
-    if not own:
-        for folder in (_HERE, os.path.join(_HERE, "../../build/lib/front"), _LIBDIR):
-            yield os.path.join(folder, _NAME)
-        yield _NAME
-
-
 def _load():
     global _lib
     if _lib:
         return _lib
-    tried = list(_places())
-    path = next((p for p in tried if os.path.exists(p) or p == _NAME), None)
-    if not path:
-        raise GlakeError(f"there is no {_NAME} in GLAKE_LIBRARY_PATH: {', '.join(tried)}")
-    try:
-        lib = ctypes.CDLL(os.path.realpath(path) if "/" in path else path)
-    except OSError as error:
-        raise GlakeError(f"{path} cannot be loaded: {error}. GLAKE_LIBRARY_PATH may name the "
-                         f"folder that has it; looked for {', '.join(tried)}") from None
-    lib.path = lib._name
+    lib = glake_home.load(_LIBDIR, __version__, os.path.realpath(__file__))
     pointer, size, number, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p
     for name, result, *arguments in (
             ("glake_torch_context", pointer), ("glake_torch_why", text),
@@ -159,6 +141,11 @@ def last_error():
     return {"err": record.err, "class": lib.glake_error_class_name(record.error_class).decode(),
             "native": record.native, "call": record.call.decode(),
             "text": record.text.decode(errors="replace")}
+
+
+def info():
+    """The version, what was loaded from where, and the configuration file that is read."""
+    return glake_home.info(_load(), __version__, os.path.realpath(__file__))
 
 
 def _index(device):
@@ -348,7 +335,8 @@ def _plug(torch, alloc, free, hooks):
 def _compile(torch, target):
     """Makes what raises PyTorch's exception, with its headers: a second, once a PyTorch."""
     source = next(path for path in (os.path.join(folder, "torch_oom.cc")
-                                    for folder in (_HERE, _DATADIR)) if os.path.exists(path))
+                                    for folder in (glake_home.BESIDE, _HERE, _DATADIR))
+                  if os.path.exists(path))
     home, made = os.path.dirname(torch.__file__), f"{target}.{os.getpid()}"
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     subprocess.run(
@@ -477,10 +465,15 @@ def _main(arguments):
     """Runs a program with its tensors on glake."""
     import runpy
     sys.argv = arguments[arguments[:1] == ["-m"]:]
-    if not sys.argv or sys.argv[0].startswith("-"):
-        sys.exit("usage: python3 -m glake [-m MODULE | SCRIPT] [ARGUMENT...]")
     sys.modules["glake"] = sys.modules["__main__"]  # one module, one set of hooks
-    use()
+    try:
+        if arguments == ["--info"]:
+            sys.exit(print(*(f"{name}: {value}" for name, value in info().items()), sep="\n"))
+        if not sys.argv or sys.argv[0].startswith("-"):
+            sys.exit("usage: python3 -m glake [--info | [-m MODULE | SCRIPT] [ARGUMENT...]]")
+        use()
+    except GlakeError as error:
+        sys.exit(f"glake: {error}")
     if arguments[0] == "-m":
         runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
     else:

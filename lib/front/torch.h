@@ -22,6 +22,8 @@ struct glk_torch_pool_id {
  * NULL if there is none, and why in *ret_why. */
 GLAKE_EXPORT struct glake *glake_torch_context(void);
 GLAKE_EXPORT const char *glake_torch_why(void);
+/* The version of this plug-in, which the library below it may have or a newer one. */
+GLAKE_EXPORT const char *glake_torch_version(void);
 /* Whether it was opened, without opening it. */
 GLAKE_EXPORT int glake_torch_opened(void);
 

@@ -12,6 +12,7 @@
 
 #include "base/atomic.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct glake *context;
-static char why[GLAKE_ERROR_TEXT_MAX + 64];
+static char why[2 * GLAKE_ERROR_TEXT_MAX];
 static glk_atomic(int) opened;
 
 /* Whether the configuration names a driver. */
@@ -36,6 +37,25 @@ static bool is_chosen(struct glake *ctx)
 	return false;
 }
 
+/* Whether the library that the loader found is older than this plug-in: then its functions may
+ * mean something else, and `why` says so. */
+static bool is_old(void)
+{
+	Dl_info ours = {0}, library = {0};
+
+	if (glake_version() >= GLAKE_VERSION)
+		return false;
+	/* an address of data: a function's cannot be a pointer to an object in C */
+	dladdr(why, &ours);
+	dladdr(glake_version_string(), &library);
+	snprintf(why, sizeof(why),
+		"the plug-in %s (%s) and the library below it, %s (%s), are of two versions: "
+		"install both of one",
+		GLAKE_VERSION_STRING, ours.dli_fname ? ours.dli_fname : "?",
+		glake_version_string(), library.dli_fname ? library.dli_fname : "?");
+	return true;
+}
+
 static void open_context(void)
 {
 	struct glake_options options = {.sz = sizeof(options), .no_soft_warning = 1};
@@ -43,6 +63,8 @@ static void open_context(void)
 	struct glake_error error = {.sz = sizeof(error)};
 	struct glake *ctx = NULL;
 
+	if (is_old())
+		return;
 	if (glake_open(&options, &ctx)) {
 		glake_last_error(&error);
 		snprintf(why, sizeof(why), "%s (%s)", error.text,
@@ -70,6 +92,11 @@ struct glake *glake_torch_context(void)
 const char *glake_torch_why(void)
 {
 	return glake_torch_context() ? "" : why;
+}
+
+const char *glake_torch_version(void)
+{
+	return GLAKE_VERSION_STRING;
 }
 
 int glake_torch_opened(void)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 Every file says its licence, no source file is so long that it holds two ideas, and README
-shows the rooms there are.
+shows the rooms there are, and what tells of versions knows this one.
 """
 
 import fnmatch
@@ -54,6 +54,11 @@ def main():
              and name.count("/") > 1} | {"numa", "uvm_bridge", "t"}
     shown = set(re.findall(r"^    ((?:lib|include)/\w+|numa|uvm_bridge|t)  ", text("README.md"), re.M))
     tap.none(sorted(rooms ^ shown), "README shows every room and no other")
+    version = re.search(r"version: '([^']+)'", text("meson.build"))[1]
+    tap.ok(text("lib/package/debian/changelog").startswith(f"glake ({version}-"),
+           f"the changelog of Debian begins with {version}")
+    page = re.findall(r"^\.Sh VERSION (\S+)", text("lib/man/glake-changes.7"), re.M)
+    tap.ok(page[0] == version, "and glake-changes(7) too", page)
     tap.done()
 
 

@@ -93,7 +93,8 @@ def main(build, prefix, *places):
             + ["glake/version.h"],
             "bindir": ["glakectl"],
             "mandir": ["man1/glakectl.1", "man3/glake.3", "man3/glake-cpp.3",
-                       "man3/glake-python.3", "man5/glake.conf.5", "man7/glake-preload.7"],
+                       "man3/glake-python.3", "man5/glake.conf.5", "man7/glake-preload.7",
+                       "man7/glake-changes.7"],
             "sysconfdir": ["glake.conf"],
         }
         if "mandir" not in folders:

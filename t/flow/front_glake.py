@@ -241,10 +241,11 @@ def libraries(folder):
            "the software device is not taken by chance", said)
     link = Path(folder) / "tree" / "lib" / "front"
     link.mkdir(parents=True)
-    (link / "glake.py").symlink_to(MODULE)
+    for name in ("glake.py", "glake_home.py"):
+        (link / name).symlink_to(Path(MODULE).parent / name)
     said = python(folder, "import json, glake\nprint(json.dumps(glake._HERE))",
                   env={"PYTHONPATH": str(link)}, start="")
-    tap.equal(said, os.path.dirname(os.path.realpath(MODULE)), "a link is followed")
+    tap.equal(said, os.path.dirname(os.path.realpath(MODULE)), "links are followed")
 
 
 def on_torch(folder):

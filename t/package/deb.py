@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+The Debian packages: made from this tree, without a finding of lintian, each with the files and
+the needs that it should have, and unpacked as they would lie, working.
+
+    deb.py SOURCE BUILD VERSION
+"""
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from tap import Tap, run, skip_all
+from tree import text
+
+SOURCE, BUILD, VERSION = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+NEEDED = ("dpkg-buildpackage", "dh", "dh_python3", "lintian")
+HOLDS = {
+    "libglake0": [r"/usr/lib/[^/]+/libglake\.so\.0", rf"/usr/lib/[^/]+/libglake\.so\.{VERSION}"],
+    "libglake-dev": ["/usr/include/glake/glake.h", "/usr/include/glake/version.h",
+                     r"/usr/lib/[^/]+/libglake\.a", r"/usr/lib/[^/]+/libglake\.so",
+                     r"/usr/lib/[^/]+/pkgconfig/glake\.pc", r"/usr/share/man/man3/glake\.3\.gz"],
+    "glake-tools": ["/etc/glake.conf", "/usr/bin/glakectl",
+                    r"/usr/lib/[^/]+/libglake-preload\.so", "/usr/share/man/man1/glakectl.1.gz",
+                    "/usr/share/man/man5/glake.conf.5.gz",
+                    "/usr/share/man/man7/glake-changes.7.gz"],
+    "python3-glake": ["/usr/lib/python3/dist-packages/glake.py",
+                      "/usr/lib/python3/dist-packages/glake_home.py",
+                      r"/usr/lib/[^/]+/libglake-torch\.so\.0", "/usr/share/glake/torch_oom.cc",
+                      "/usr/share/man/man3/glake-python.3.gz"],
+}
+WANTS = {
+    "libglake0": ["libc6 (>=", "libnuma1", "liburcu"],
+    "libglake-dev": [f"libglake0 (= {VERSION}-", "libnuma-dev", "liburcu-dev"],
+    "glake-tools": [f"libglake0 (= {VERSION}-", "liblzma5", "zlib1g"],
+    "python3-glake": [f"libglake0 (= {VERSION}-", "python3"],
+}
+
+
+def contents(tap, packages):
+    for name, wanted in HOLDS.items():
+        _, said = run("dpkg-deb", "--contents", packages[name])
+        files = [line.split()[5].lstrip(".") for line in said.splitlines() if line[0] != "d"]
+        absent = [want for want in wanted if not any(re.fullmatch(want, file) for file in files)]
+        tap.none(absent, f"{name} holds what it should")
+        foreign = [file for file in files if not re.match(
+            r"/etc/glake\.conf|/usr/(bin/glake|include/glake/|lib/|share/)", file)]
+        tap.none(foreign, "and nothing elsewhere")
+        _, needs = run("dpkg-deb", "--field", packages[name], "Depends")
+        tap.none([want for want in WANTS[name] if want not in needs], f"{name} depends: {needs}")
+    for name, file, line in (("libglake0", "shlibs", f"libglake 0 libglake0 (>= {VERSION})"),
+                             ("libglake0", "triggers", "activate-noawait ldconfig"),
+                             ("glake-tools", "triggers", "activate-noawait ldconfig"),
+                             ("glake-tools", "conffiles", "/etc/glake.conf")):
+        _, said = run("dpkg-deb", "--info", packages[name], file)
+        tap.ok(line in said.splitlines(), f"{name}, {file}: {line}", said)
+
+
+def unpacked(tap, packages):
+    """As the files would lie; the loader is told where, as no ldconfig has run."""
+    with tempfile.TemporaryDirectory() as folder:
+        for package in packages.values():
+            run("dpkg-deb", "--extract", package, folder)
+        root = Path(folder)
+        lib = next(root.glob("usr/lib/*/libglake.so.0")).parent
+        source = re.search(r"```c\n(.*?)```", text("README.md"), re.S)[1]
+        (root / "example.c").write_text(source, encoding="utf-8")
+        env = dict(os.environ, PKG_CONFIG_PATH=str(lib / "pkgconfig"), LD_LIBRARY_PATH=str(lib),
+                   PKG_CONFIG_SYSROOT_DIR=folder, GLAKE_DRIVER_BACKEND="soft",
+                   PYTHONPATH=str(root / "usr/lib/python3/dist-packages"),
+                   GLAKE_LIBRARY_PATH=str(lib), PYTHONDONTWRITEBYTECODE="1")
+        for what, words, name in (("", [], "-lglake"), (" --static", ["--static"], "-l:libglake.a")):
+            _, flags = run("pkg-config", *words, "--cflags", "--libs", "glake", env=env)
+            code, said = run("cc", root / "example.c", "-o", root / "example",
+                             *(name if flag == "-lglake" else flag for flag in flags.split()))
+            tap.ok(code == 0, f"README's example is compiled with pkg-config{what}", flags, said)
+            code, said = run(root / "example", env=env)
+            tap.ok(code == 0 and "bytes live" in said, "and runs", said)
+        code, said = run(root / "usr/bin/glakectl", "--version", env=env)
+        tap.ok(code == 0 and VERSION in said, "glakectl starts", said)
+        code, said = run("/usr/bin/python3", "-c",
+                         "import glake; print(glake.__version__, len(glake.stats()), "
+                         "glake.info()['configuration'])", env=env)
+        tap.ok(said.split() == [VERSION, "1", "/etc/glake.conf"], "the module works", said)
+        code, said = run("/bin/true", env=dict(env, LD_PRELOAD=str(lib / "libglake-preload.so")))
+        tap.ok(code == 0 and not said, "and the preload", said)
+
+
+def main():
+    absent = [name for name in NEEDED if not shutil.which(name)]
+    if absent:
+        skip_all(f"{absent[0]} is not installed; t/setup package brings it")
+    tap = Tap()
+    code, said = run("sh", SOURCE / "lib/package/deb.sh", SOURCE, BUILD, VERSION)
+    if tap.ok(code == 0, "the packages are made", *said.splitlines()[-40:]):
+        findings = [line for line in said.splitlines() if re.match(r"[EW]: ", line)]
+        tap.none(findings, "lintian finds nothing")
+        packages = {path.name.split("_")[0]: path for path in (BUILD / "package").glob("*.deb")}
+        names = {name for name in packages if not name.endswith("-dbgsym")}
+        if tap.ok(names == set(HOLDS), "four packages", names):
+            packages = {name: packages[name] for name in HOLDS}
+            contents(tap, packages)
+            unpacked(tap, packages)
+    tap.done()
+
+
+main()
