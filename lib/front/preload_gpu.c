@@ -105,14 +105,6 @@ static struct glk_preload_seat *make_seat(
 			"GPU %d was reset too often, and is left to the driver", device);
 		return NULL;
 	}
-	if (glake_version() < GLAKE_VERSION) {
-		glk_store_relaxed(&gpus[device].refused, true);
-		glk_preload_log(GLAKE_LOG_WARNING,
-			"GPU %d is left to the driver: the preload, %s, and the library below "
-			"it, %s, are of two versions: install both of one",
-			device, GLAKE_VERSION_STRING, glake_version_string());
-		return NULL;
-	}
 	seat = &seats[seats_used];
 	seat->device = device;
 	seat->context = context;
