@@ -31,7 +31,7 @@ struct glake_options {
 	int no_conf_file;  /* not 0: do not read the configuration file */
 	int no_fork_hooks; /* not 0: the host installs liburcu's fork hooks itself */
 	int reserved;	   /* 0 */
-	const char *conf_file; /* NULL: the installed one, /etc/glake.conf */
+	const char *conf_file; /* NULL: the installed one, see glake_conf_path */
 	/* "section.key=value" strings ended by NULL; they win over file and environment.
 	 * NULL for none. Copied. */
 	const char *const *settings;
