@@ -2,20 +2,21 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 #
 # The end of `meson install`: the configuration, which belongs to who runs the machine and is
-# written only where there is none or the one that an earlier install wrote; the loader's cache;
-# and a word on what is left to do. What was done is noted for uninstall.sh.
+# written only where there is none or the one that an earlier install wrote; and the loader's
+# cache. What was done is noted for uninstall.sh. What could not be done fails the install, also
+# since meson before 1.1 shows nothing of a script that succeeds.
 #
-#	install.sh CONF_FILE CONF_FOLDER LIBDIR PATHS_FILE
+#	install.sh CONF_FILE CONF_FOLDER LIBDIR [alone]
 #
-# PATHS_FILE is "" for a prefix of the system.
+# The last word says that nothing else lies below the prefix.
 set -eu
 conf=$1
 folder=${DESTDIR:-}$2
 place=$folder/$(basename "$conf")
 libdir=$3
-paths=$4
+alone=${4:-}
 root=${DESTDIR:-}
-[ -n "$root" ] || [ -z "$paths" ] || root=$MESON_INSTALL_PREFIX
+[ -n "$root" ] || [ -z "$alone" ] || root=$MESON_INSTALL_PREFIX
 note=$MESON_BUILD_ROOT/meson-logs/install-glake
 PATH=$PATH:/usr/sbin:/sbin # of ldconfig, where others than root do not look
 
@@ -28,7 +29,13 @@ is_ours() {
 	[ -f "$1" ] && [ ! -L "$1" ] && { cmp -s "$1" "$note.conf" || cmp -s "$1" "$conf"; }
 }
 
+fail() {
+	echo "glake: $*" >&2
+	status=1
+}
+
 put_conf() {
+	echo "conf $place" >>"$note.txt"
 	if [ -e "$place" ] || [ -L "$place" ]; then
 		is_ours "$place" || {
 			say "Keeping $place"
@@ -38,9 +45,8 @@ put_conf() {
 	if mkdir -p "$folder" && install -m 0644 "$conf" "$place"; then
 		say "Installing $conf to $folder"
 		cp "$conf" "$note.conf"
-		echo "conf $place" >>"$note.txt"
 	else
-		echo "glake: $place cannot be written; without it all keys are at their defaults"
+		fail "$place cannot be written; all else is installed, and all keys are at their defaults"
 	fi
 }
 
@@ -52,16 +58,10 @@ is_known() {
 }
 
 tell_loader() {
-	if ! is_known "$libdir"; then
-		[ -z "$paths" ] || echo "glake: for a shell that is to find it:  . $paths"
-	elif [ "$(id -u)" != 0 ]; then
-		echo "glake: for programs to find it, run as root: ldconfig"
-	elif ldconfig; then
-		say "Running ldconfig"
-		echo "ldconfig" >>"$note.txt"
-	else
-		echo "glake: ldconfig failed; programs may not find the library before it has run"
-	fi
+	is_known "$libdir" || return 0
+	echo "ldconfig" >>"$note.txt"
+	say "Running ldconfig"
+	ldconfig || fail "programs find the library in $libdir once root has run ldconfig"
 }
 
 if [ -n "${MESON_INSTALL_DRY_RUN:-}" ]; then
@@ -72,5 +72,7 @@ was=$(sed -n 's/^conf //p' "$note.txt" 2>/dev/null || true)
 [ "$was" = "$place" ] || rm -f "$note.conf"
 rm -f "$note.txt"
 echo "root $root" >"$note.txt"
+status=0
 put_conf
 [ -n "${DESTDIR:-}" ] || tell_loader
+exit $status

@@ -46,7 +46,7 @@ if [ -n "$place" ] && [ -e "$place" ]; then
 		echo "Deleted: $place"
 		leave "$(dirname "$place")"
 	else
-		echo "Keeping $place, which was changed"
+		echo "Keeping $place, which is not as it was installed"
 	fi
 fi
 
