@@ -2,13 +2,14 @@
 """
 README's installing into a prefix of one's own, by a user without rights, from a copy of the tree in
 a folder that this user may enter; what such a user finds then; and what an uninstall leaves. Where
-the prefix is not given, the places below that of a system are looked at in a staged install.
+the build folder is for a system's prefix, also where its files would go.
 
-    install.py BUILD PREFIX
+    install.py BUILD PREFIX GLAKECTL
 
 The system's own prefix, as root and in bare systems: t/trees/run.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -79,7 +80,8 @@ def own_prefix(tap, shell):
         return
     tap.ok(os.listdir(shell.home) == [".local"], "write below it alone", os.listdir(shell.home))
     has_all(tap, prefix)
-    tap.ok(f". {prefix}/share/glake/paths.sh\n" in said, "and name what a shell reads", said[:3000])
+    tap.ok(f". {prefix}/share/glake/paths.sh\n" in said, "and name what a shell reads",
+           said[:3000])
     code, said = shell(readme.commands("paths") +
                        f"exec python3 t/trees/user.py {prefix} {prefix}/etc/glake.conf")
     tap.ok(code == 0, "a user whose shell has read it", said)
@@ -95,7 +97,8 @@ def conf(tap, shell):
     tap.ok(code == 0 and place.read_text(encoding="utf-8") == shipped + "; mine\n",
            "another install keeps it", said[-300:])
     code, said = shell(readme.commands("uninstall").replace("build", "build-home"))
-    tap.ok(code == 0 and f"Keeping {place}, which is not as it was installed\n" in said, "uninstall too", said)
+    tap.ok(code == 0 and f"Keeping {place}, which is not as it was installed\n" in said,
+           "uninstall too", said)
     tap.ok(there(shell.home) == [".local/etc/glake.conf"], "and nothing else", there(shell.home))
     shell("rm ~/.local/etc/glake.conf && ln -s nothing ~/.local/etc/glake.conf")
     code, said = shell(again)
@@ -123,32 +126,32 @@ def staged(tap, shell):
     tap.ok(code == 0 and not os.listdir(shell.home), "and is empty again", said, there(shell.home))
 
 
-def system_prefix(tap, build, prefix, folder):
+def system_prefix(tap, build, prefix, tool):
+    """Where this build would go; it is not installed, which would write over its own notes."""
     if prefix not in ("/usr", "/usr/local"):
         tap.skip("the places of the system", f"the prefix is {prefix}")
         return
-    root = folder / "root"
-    code, said = run("meson", "install", "-C", build, "--no-rebuild", "--destdir", root)
-    tap.ok(code == 0, "a staged install below the system's prefix", said)
-    tap.ok((root / "etc/glake.conf").is_file(), "has /etc/glake.conf", there(root))
-    tap.none([name for name in there(root) if not name.startswith(("etc/", prefix[1:] + "/"))],
-             "and else nothing that lies elsewhere")
-    tap.ok(not (root / prefix[1:] / "share/glake/paths.sh").exists(), "nor a file of paths")
+    code, said = run("meson", "introspect", "--installed", build)
+    places = list(json.loads(said).values()) if code == 0 else []
+    tap.ok(places, f"files for {prefix}", said)
+    tap.none([place for place in places if not place.startswith(f"{prefix}/")], "and no other")
+    tap.ok(f"{prefix}/share/glake/paths.sh" not in places, "with no file of paths")
+    code, said = run(tool, "conf", "show")
+    tap.ok("\nFile: /etc/glake.conf" in said, "the configuration is in /etc", said[-300:])
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
     code, said = run(python, "-I", "-c", "import sys; print(*sys.path, sep='\\n')")
-    looked = [root / path[1:] / "glake.py" for path in said.split("\n") if path]
-    tap.ok(any(path.is_file() for path in looked), "Python looks where the module is", said)
+    looked = {f"{folder}/glake.py" for folder in said.split("\n")}
+    tap.ok(looked & set(places), "Python looks where the module is", said, *places)
 
 
-def main(build, prefix):
+def main(build, prefix, tool):
     for program in ("meson", "ninja", "pkg-config", "cc"):
         if not shutil.which(program):
             skip_all(f"{program} is not on PATH")
     tap = Tap()
+    system_prefix(tap, build, prefix, tool)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        system_prefix(tap, build, prefix, folder)
-        shutil.rmtree(folder / "root", ignore_errors=True)
         copy_tree(folder)
         shell = Shell(folder)
         own_prefix(tap, shell)
