@@ -57,7 +57,7 @@ is_known() {
 	done | grep -q yes
 }
 
-tell_loader() {
+tell_the_loader() {
 	is_known "$libdir" || return 0
 	echo "ldconfig" >>"$note.txt"
 	say "Running ldconfig"
@@ -74,5 +74,5 @@ rm -f "$note.txt"
 echo "root $root" >"$note.txt"
 status=0
 put_conf
-[ -n "${DESTDIR:-}" ] || tell_loader
+[ -n "${DESTDIR:-}" ] || tell_the_loader
 exit $status
