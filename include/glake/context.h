@@ -33,7 +33,7 @@ struct glake_options {
 	/* not 0: the program says itself what it runs on, and the library does not warn where AUTO
 	 * comes to the software device */
 	int no_soft_warning;
-	const char *conf_file; /* NULL: the installed one, /etc/glake.conf */
+	const char *conf_file; /* NULL: the installed one, see glake_conf_path */
 	/* "section.key=value" strings ended by NULL; they win over file and environment.
 	 * NULL for none. Copied. */
 	const char *const *settings;

@@ -126,6 +126,8 @@ static int print_table(const struct show *show)
 		printf("    default: %s\n\n",
 			*key.default_value ? key.default_value : "-");
 	}
+	if (!err && !show->defaults && !*show->names)
+		info_print_conf_file("\nFile: ");
 	return err;
 }
 

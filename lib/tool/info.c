@@ -16,6 +16,7 @@
 #include <getopt.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define COMMAND "info"
 
@@ -75,6 +76,13 @@ const char *info_origin(int origin)
 		return "option";
 	}
 	return "?";
+}
+
+void info_print_conf_file(const char *before)
+{
+	const char *path = glake_conf_path();
+
+	printf("%s%s%s\n", before, path, access(path, F_OK) ? ", which is not there" : "");
 }
 
 bool info_next_value(const struct info *info, size_t *index,

@@ -28,6 +28,9 @@ bool info_next_value(const struct info *info, size_t *index,
 /* "default", "file", "environment", "option". */
 const char *info_origin(int origin);
 
+/* A line that names the installed configuration file, behind `before`. */
+void info_print_conf_file(const char *before);
+
 void info_print_report(const struct info *info);
 /* 0, or 1 when stdout does not take it. */
 int info_print_json(const struct info *info);

@@ -161,6 +161,7 @@ int info_print_json(const struct info *info)
 	add_nodes(&json);
 	add_modules(&json);
 	add_conf(info, &json);
+	glk_json_add_text(&json, "conf_file", glake_conf_path());
 	glk_json_end(&json);
 	return glk_json_fini(&json) ? 1 : 0;
 }

@@ -139,8 +139,10 @@ static void print_conf(const struct info *info)
 	size_t index = 0;
 	bool any = false;
 
-	if (!info->ctx)
+	if (!info->ctx) {
+		info_print_conf_file("\nConfiguration file  ");
 		return;
+	}
 	puts(info->all ? "\nConfiguration"
 		       : "\nConfiguration that is not at its default");
 	while (info_next_value(info, &index, &key, &value)) {
@@ -156,6 +158,7 @@ static void print_conf(const struct info *info)
 	}
 	if (!any)
 		puts("  none");
+	info_print_conf_file("  file: ");
 }
 
 void info_print_report(const struct info *info)

@@ -1,69 +1,85 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Two threads on two streams beside one: nothing of a hit is shared, so twice the pairs are
-expected, and 1.8 times is the aim. The ratio is that of the shortest times of many short
-rounds, in which one thread, two threads, and a counter of each thread's own take turns.
-
-Other programs run on the machines that tests run on. So the counter says what the machine had
-to give at that time: where two threads of it gain less than 1.6 there were no two free
-processors, and nothing can be said. And the limit is 1.4, well below the aim: a shared line in
-the hit brings the ratio to 1 or below, while a neighbour that comes and goes moves it by a few
-tenths. The best of a few runs counts.
+Two threads on two streams share nothing of a hit. valgrind lists each access to memory of a
+program in which two threads allocate and free in turn, and no line of 64 bytes that one of them
+writes may be one that the other reads or writes: a shared line makes two threads as slow as one,
+whatever the machine. How much faster two are is told by `glakectl bench alloc`, on a machine that
+does nothing else.
 """
-import json
 import os
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../flow"))
-from tap import done, note, ok, start, tool  # noqa: E402
+from callgrind import build_in  # noqa: E402
+from tap import done, note, ok, start  # noqa: E402
 
-LEAST = 1.4
-AIM = 1.8
-MACHINE = 1.6
-RUNS = 5
-
-
-def skip(why):
-    print(f"1..0 # SKIP {why}")
-    sys.exit(0)
+PAIRS = 400
+LINE = 64
 
 
-def measure():
-    """The ratio of the library and that of the machine; the former None without hits."""
-    run = tool("bench", "-d", "soft", "-q", "-j", "-r", 20, "-t", 2, "alloc")
-    if run.returncode:
-        note(run.stderr.decode())
-        return None, 0
-    scale = json.loads(run.stdout)["scale"]
-    mode = scale["modes"][0]
-    if (mode["name"], mode["block_bytes"]) != ("own streams", 64 << 10):
-        return None, 0
-    note(f"ratio {mode['best_ratio']}, median {mode['ratio']['median']}, "
-         f"machine {scale['machine_best_ratio']}, hits {mode['hits']} of {mode['requests']}")
-    if mode["hits"] != mode["requests"]:
-        return None, 0
-    return mode["best_ratio"], scale["machine_best_ratio"]
+def listing(*words):
+    """The program's status, the places of its marks, and its accesses as rows."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
+    listed, told = os.pipe()
+    command = ["valgrind", "--tool=lackey", "--basic-counts=no", "--trace-mem=yes",
+               f"--log-fd={told}", os.environ["GLAKE_LINES"], str(PAIRS), *words]
+    with tempfile.TemporaryFile("w+") as rows:
+        # most rows are instructions
+        with subprocess.Popen(["grep", "^ "], stdin=listed, stdout=rows):
+            os.close(listed)
+            run = subprocess.run(command, env=env, stdout=subprocess.PIPE, pass_fds=[told],
+                                 check=False)
+            os.close(told)
+        rows.seek(0)
+        yield run.returncode
+        yield [int(mark, 16) for mark in run.stdout.split()]
+        yield from rows
+
+
+def watch(*words):
+    """Of each thread the lines it read and those it wrote, while it allocated and freed."""
+    rows = listing(*words)
+    status, marks = next(rows), next(rows)
+    read, written, who = [set(), set()], [set(), set()], None
+    for row in rows:
+        kind, place, size = row.replace(",", " ").split()
+        first = int(place, 16)
+        if kind == "S" and first in marks:
+            thread, is_end = divmod(marks.index(first), 2)
+            who = None if is_end else thread
+        elif who is not None:
+            lines = range(first // LINE, (first + int(size) - 1) // LINE + 1)
+            if kind != "S":
+                read[who].update(lines)
+            if kind != "L":
+                written[who].update(lines)
+    if not ok(status == 0, "two threads ran, and all was hits", status):
+        return None
+    for thread in (0, 1):
+        note(f"{len(read[thread])} lines read, {len(written[thread])} written")
+    # a probe that sees nothing would find nothing shared
+    ok(all(map(len, read + written)), "and were seen to read and write")
+    return read, written
+
+
+def shared(read, written):
+    return (written[0] & (read[1] | written[1])) | (written[1] & read[0])
 
 
 def main():
+    build_in(["release", "checked"])
     start()
-    if len(os.sched_getaffinity(0)) < 2:
-        skip("one processor")
-    best, told = 0, False
-    for _ in range(RUNS):
-        ratio, machine = measure()
-        if ratio is None:
-            ok(False, "measured, and all were hits")
-            done()
-        if machine >= MACHINE:
-            told = True
-            best = max(best, ratio)
-        if best >= AIM:
-            break
-    if not told:
-        skip(f"no two processors were free: the machine itself gained less than {MACHINE}")
-    ok(best >= LEAST, f"two threads make at least {LEAST} times the pairs of one", best)
+    seen = watch()
+    if seen:
+        found = shared(*seen)
+        ok(not found, "no line that one writes is touched by the other",
+           *(f"{line * LINE:#x}" for line in sorted(found)))
+    seen = watch("shared")
+    if seen:
+        ok(len(shared(*seen)) == 1, "a counter of both is found", len(shared(*seen)))
     done()
 
 

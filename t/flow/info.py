@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ def whole(tap):
     for part in ("glake ", "Driver", "GPUs", "NUMA nodes", "nvidia_uvm", "Configuration"):
         tap.ok(part in out, f"the report has: {part}", out)
     tap.ok(out.count("3.0 GiB, 3.0 GiB free") == 2, "two GPUs of 3 GiB", out)
+    tap.ok(re.search(r"^  file: /\S+/glake.conf", out, re.M), "which file it would be in", out)
     tap.ok("environment GLAKE_SOFT_GPUS" in out, "where a value comes from", out)
     tap.ok(max(map(len, out.splitlines())) < 200, "lines a terminal can hold", out)
 
@@ -37,7 +39,7 @@ def as_json(tap):
     code, out, err = info("--json", "--driver", "soft", "--conf", "soft.memory=3GiB", **env)
     tap.ok(code == 0 and not err, "JSON: exit status", err)
     found = json.loads(out)
-    names = ["version", "driver", "gpus", "nodes", "modules", "conf"]
+    names = ["version", "driver", "gpus", "nodes", "modules", "conf", "conf_file"]
     tap.ok(list(found) == names, "stable names in a stable order", list(found))
     tap.ok(found["driver"]["name"] == "soft", "the driver", found["driver"])
     tap.ok([gpu["index"] for gpu in found["gpus"]] == [0, 1], "two GPUs")
@@ -50,6 +52,7 @@ def as_json(tap):
     gpus = values.get("soft.gpus", {})
     tap.ok(gpus.get("origin") == "environment" and gpus.get("value") == "2", "a value", gpus)
     tap.ok(values.get("soft.memory", {}).get("origin") == "option", "and another", values)
+    tap.ok(found["conf_file"].endswith("/glake.conf"), "the file", found["conf_file"])
     tap.ok("map.span" not in values or values["map.span"]["origin"] != "default",
            "none at its default", values)
     code, out, err = info("--json", "--all", "--driver", "soft")
@@ -62,6 +65,7 @@ def not_opened(tap):
     code, out, err = info(*wrong)
     tap.ok(code == 1 and "pool.budget" in err, "a wrong value: exit status and message", err)
     tap.ok("NUMA nodes" in out and "nvidia_uvm" in out, "the rest is shown", out)
+    tap.ok("Configuration file  /" in out, "and where the configuration would be", out)
     code, out, err = info("--json", *wrong)
     found = json.loads(out)
     tap.ok(code == 1 and found["driver"] is None, "in JSON too", out)

@@ -233,6 +233,9 @@ static _Noreturn void agent_run(int fd, unsigned user)
 	fake_address ptr;
 	int first;
 
+	/* kept open: another user may not enter the folder that it lies in */
+	if (user && !dlopen("libcuda.so.1", RTLD_LAZY))
+		_exit(98);
 	if (user && setresuid(user, user, user))
 		_exit(97);
 	prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -116,6 +116,9 @@ static void show(void)
 		"\"value\": \"3\",\n    \"default\": \"8\",\n    \"origin\": \"environment\",\n"
 		"    \"source\": \"GLAKE_MAP_ALIASES\"",
 		"in JSON");
+	is_int(RUN("show"), GLK_TOOL_OK, "all of them");
+	has_str(out, "\nFile: ", "and the file they would be in");
+	has_str(out, glake_conf_path(), "by its path");
 	setenv("GLAKE_MAP_ALIASES", "many", 1);
 	is_int(RUN("show"), GLK_TOOL_FAILED, "a configuration that is wrong");
 	is_str(out, "", "shows nothing");
