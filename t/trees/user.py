@@ -8,6 +8,7 @@ run with an empty environment finds the library from its own place.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,22 @@ def compiles(tap):
         tap.ok(code == 0 and "bytes live" in said, "and it runs", said)
 
 
+def compiles_cpp(tap, prefix):
+    if not shutil.which("c++"):
+        tap.skip("the example of glake-cpp(3)", "no compiler for C++")
+        return
+    page = Path(f"{prefix}/share/man/man3/glake-cpp.3").read_text(encoding="utf-8")
+    source = re.search(r"\.Bd -literal\n(.*?)\.Ed", page.split(".Sh EXAMPLES")[1], re.S)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "example.cc").write_text(source.replace("\\e", "\\"), encoding="utf-8")
+        line = "c++ -std=c++17 -Wall -Werror example.cc $(pkg-config --cflags --libs glake)"
+        code, said = run("sh", "-ec", line, cwd=folder)
+        if not tap.ok(code == 0 and not said, "the example of glake-cpp(3)", said):
+            return
+        code, said = run("./a.out", cwd=folder, env=SOFT)
+        tap.ok(code == 0 and said == f"{48 << 20} bytes live\n", "and it runs", said)
+
+
 def tool(tap, prefix, conf):
     found = shutil.which("glakectl")
     tap.ok(found == f"{prefix}/bin/glakectl", "the shell finds the tool", found)
@@ -55,7 +72,7 @@ def tool(tap, prefix, conf):
 
 
 def manual(tap, prefix, conf):
-    pages = ("glake", "glakectl", "glake.conf", "glake-preload", "glake-python")
+    pages = ("glake", "glake_alloc", "glakectl", "glake.conf", "glake-preload", "glake-python")
     if not shutil.which("man"):
         tap.skip("the manual", "man is not installed")
         return
@@ -95,6 +112,7 @@ def main(prefix, conf):
         print(f"# {name}={os.environ.get(name, '')}")
     try:
         compiles(tap)
+        compiles_cpp(tap, prefix)
         tool(tap, prefix, conf)
         manual(tap, prefix, conf)
         python(tap, prefix)
