@@ -5,6 +5,9 @@
 
 int main(void)
 {
+	/* no software device in its place, unless the configuration says that it is meant */
+	const char *cuda[] = {"driver.backend=cuda", NULL};
+	struct glake_options options = {.sz = sizeof(options), .defaults = cuda};
 	struct glake_stats stats = {.sz = sizeof(stats)};
 	struct glake_error error = {.sz = sizeof(error)};
 	struct CUstream_st *stream = NULL; /* a cudaStream_t goes in as it is */
@@ -12,7 +15,7 @@ int main(void)
 	void *tensor;
 	int err;
 
-	err = glake_open(NULL, &ctx);
+	err = glake_open(&options, &ctx);
 	if (err)
 		goto out;
 	err = glake_alloc(ctx, 0, 48 << 20, stream, 0, &tensor);

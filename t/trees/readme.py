@@ -26,11 +26,12 @@ def example():
 
 
 def commands(name):
-    """demo, test: the two commands. default, own, paths, uninstall: the blocks of Installing."""
+    """demo, test: the two commands. default, own, paths, uninstall and so on: the blocks of
+    Installing."""
     if name in ("demo", "test"):
         line, = re.findall(rf"^    (t/setup {name})$", TEXT, re.M)
         return line
-    names = ("default", "own", "paths", "uninstall")
+    names = ("default", "own", "paths", "uninstall", "static", "packages")
     found = blocks("Installing")
     assert len(found) == len(names), found
     return dict(zip(names, found))[name]
