@@ -26,7 +26,7 @@ SAID = {
     "first.c": ["50331648 bytes live"],
     "streams.c": ["the copy has 42\n"],
     "graph.c": ["2097152 bytes stay with the graph", "the replays left 3\n"],
-    "away.c": ["first block has 1\n", "25165824 bytes went back", "1 still\n", "block has 2\n"],
+    "away.c": ["first block has 1\n", " bytes went back to the driver\n", "1 still\n", "block has 2\n"],
     "exporter.c": ["imported 1048576 bytes, found 1\n", "exported 1, found 2\n"],
     "plain.cc": ["the last of 1000 is 6\n", "refused: "],
     "ranks.c": ["rank 0 of 2 on GPU 0: the sum is 3\n", "rank 1 of 2 on GPU 1: the sum is 3\n"],
