@@ -13,6 +13,7 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
     glake.pool()           a torch.cuda.MemPool on glake, below PyTorch's own allocator
     glake.stats()          figures of every GPU; memory_stats() has PyTorch's names
     glake.snapshot()       for pytorch.org/memory_viz; needs use(events=100000)
+    glake.spill(tensor)    its contents to the host; fetch, suspend and resume (glake_tier.py)
     glake.trim()           gives unused memory back; budget() bounds what is held
 
     glake.info()           versions, files and the configuration; python3 -m glake --info
@@ -62,7 +63,8 @@ class _Stats(_Sized):
         "peak_reserved allocs frees hits misses stitches oom live_blocks free_extents "
         "largest_hole lost")), ("rungs", ctypes.c_uint64 * len(_RUNGS)), *_many(ctypes.c_uint64, (
             "called quick flushes streams events unmapped released held_back graces pools "
-            "pool_held")), ("hold_max", ctypes.c_int64)]
+            "pool_held")), ("hold_max", ctypes.c_int64), *_many(
+                ctypes.c_uint64, "away away_blocks spills fetches host_held")]
 
 
 class _DriverStats(_Sized):
@@ -75,7 +77,8 @@ class _Block(_Sized):
                 *_many(ctypes.c_size_t, "size given"), ("device", ctypes.c_int),
                 ("flags", ctypes.c_uint32), *_many(ctypes.c_size_t, "page_size pages"),
                 ("stream", ctypes.c_void_p), *_many(ctypes.c_uint64, "pool_high pool_low"),
-                *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64)]
+                *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
+                ("away", ctypes.c_size_t)]
 
 
 class _Error(_Sized):
@@ -454,7 +457,10 @@ _DOORS = ("use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_
 
 
 def __getattr__(name):
-    """What other runtimes ask for lies in a file of its own."""
+    """What other runtimes ask for, and what is beyond the GPU, lie in files of their own."""
+    if name in ("spill", "fetch", "suspend", "resume"):
+        import glake_tier  # likewise
+        return getattr(glake_tier, name)
     if name not in _DOORS and name != "_numba_memory_manager":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import glake_doors  # beside this file; it needs this one whole
