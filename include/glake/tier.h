@@ -51,7 +51,8 @@ GLAKE_EXPORT int glake_spill(struct glake *ctx, void *ptr, struct CUstream_st *s
  * `stream` counts as one that glake_use named.
  *
  * Returns 0, or -EALREADY (BUSY: it is here), -ENOMEM, -EBUSY (as glake_alloc; `stream` captures a
- * graph), -EINVAL (as glake_free), -ESTALE, -EIO, -ENODEV. After an error the block is away.
+ * graph), -EAGAIN (the GPU is suspended), -EINVAL (as glake_free), -ESTALE, -EIO, -ENODEV. After an
+ * error the block is away.
  * Thread: any. Blocks: as glake_alloc for a block of that size; not for the copy. Driver calls: as
  * glake_alloc, and stream waits, event records and copies.
  */

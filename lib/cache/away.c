@@ -34,6 +34,7 @@ static uint64_t most_of(const struct glk_cache *cache)
 int glk_away_start(struct glk_cache *cache)
 {
 	struct glake_device info = {.sz = sizeof(info)};
+	struct glk_mover mover;
 	int err;
 
 	err = glk_cache_start(cache);
@@ -43,11 +44,15 @@ int glk_away_start(struct glk_cache *cache)
 	if (!glk_load_relaxed(&cache->moves)) {
 		err = cache->drv->ops->device_info(cache->drv, cache->device, &info);
 		if (!err)
-			err = glk_mover_init(&cache->mover, &cache->streams,
-				info.numa_node, most_of(cache));
-		if (!err)
-			/* pairs with: the acquire above */
-			glk_store_release(&cache->moves, true);
+			err = glk_mover_init(&mover, &cache->streams, info.numa_node,
+				most_of(cache));
+	}
+	if (!err && !glk_load_relaxed(&cache->moves)) {
+		glk_lock(&cache->lock);
+		cache->mover = mover;
+		/* pairs with: the acquire above */
+		glk_store_release(&cache->moves, true);
+		glk_unlock(&cache->lock);
 	}
 	glk_unlock(&cache->starting);
 	return err;
@@ -210,14 +215,14 @@ void glk_away_drop(struct glk_arena *arena, struct glk_extent *e)
 static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
 {
 	uint32_t eighth = (uint32_t)(*offset >> map->eighth), id;
-	uint64_t end = map->high >> map->eighth;
+	uint32_t end = map->high ? (uint32_t)((map->high - 1) >> map->eighth) : 0;
 
 	for (; eighth <= end; eighth++) {
-		eighth = glk_bits_first(map->begins, eighth, (uint32_t)end);
+		eighth = glk_bits_first(map->begins, eighth, end);
 		if (eighth == GLK_BITS_NONE)
 			return 0;
 		id = glk_load_relaxed(&map->start[eighth]);
-		if (id & GLK_START_NEST)
+		if (!id || id & GLK_START_NEST)
 			continue;
 		*offset = glk_extent_at(map, id)->offset;
 		return id;
@@ -249,8 +254,15 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 
 typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 
-static int move(
-	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream, move_fn fn)
+static int refuse(const struct glk_cache *cache)
+{
+	return glk_error(
+		-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended", cache->device);
+}
+
+/* `fn` moves a block, which is claimed; where it takes memory not while the GPU is suspended. */
+static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	move_fn fn, bool takes)
 {
 	struct glk_stream_facts facts = {0};
 	const struct glk_range *range;
@@ -271,7 +283,9 @@ static int move(
 	range = glk_cache_range(cache, addr);
 	e = range ? glk_lookup_claim(range, addr) : NULL;
 	if (e) {
-		err = fn(glk_arena_of(range), e, on);
+		err = takes && glk_load_relaxed(&cache->suspended)
+			? refuse(cache)
+			: fn(glk_arena_of(range), e, on);
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 	}
 	glk_plan_leave(cache);
@@ -281,10 +295,10 @@ static int move(
 
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	return move(cache, addr, stream, glk_away_send);
+	return move(cache, addr, stream, glk_away_send, false);
 }
 
 int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	return move(cache, addr, stream, glk_away_have);
+	return move(cache, addr, stream, glk_away_have, true);
 }

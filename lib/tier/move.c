@@ -129,9 +129,10 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		err = order(mover, &read, out);
 	if (!err)
 		err = copy(mover, run, addr, true);
-	/* also what was queued of a copy that failed half way comes before whoever has the room next */
 	*use = used_by(mover, out);
 	if (err) {
+		/* a part of it may be queued, and the memory is nobody's to watch over */
+		glk_clock_sync(mover->streams, use->streams);
 		glk_store_put(&mover->store, run, 0);
 		return err;
 	}

@@ -133,6 +133,26 @@ static void keeps_its_bin(void)
 	rig_close(&rig, 0);
 }
 
+/* One on a page of its own comes back to one. */
+static void contiguous(void)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	struct held one = {.size = 10 * MIB, .mark = 5}, two;
+
+	set_up(NULL);
+	one.addr = rig_single(&rig, one.size, a);
+	write_marks(&one);
+	is_int(spill(&one, a), 0, "a contiguous block goes");
+	is_int(plan_take(&rig, &two, 30 * MIB, a), 0, "others have memory");
+	is_int(fetch(&one, a), 0, "it comes back");
+	ok(!glk_cache_query(&rig.cache, one.addr, &block) && block.pages == 1 &&
+			(block.flags & GLAKE_ALLOC_CONTIGUOUS),
+		"to one page");
+	is_sound(&rig, "the books agree");
+	ok(plan_drop(&rig, &two, a) && plan_drop(&rig, &one, a), "with what was written");
+	rig_close(&rig, 0);
+}
+
 static void refuses(void)
 {
 	struct held small, one;
@@ -240,6 +260,7 @@ static void suspends(void)
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "no request is served");
 	is_int(rig_try(&rig, 30 * MIB, b, 0, &addr), -EAGAIN, "of any size");
 	is_int(rig_begin(&rig, 1, a), -EAGAIN, "nor a pool of graphs");
+	is_int(fetch(&list[9], a), -EAGAIN, "no block is fetched");
 	is_int(rig_free(&rig, list[10].addr, a), 0, "blocks may be freed");
 	is_int(rig_free(&rig, list[0].addr, b), 0, "of any kind");
 	list[10].addr = list[0].addr = 0;
@@ -329,6 +350,7 @@ int main(void)
 	takes_turns();
 	goes_in_order();
 	keeps_its_bin();
+	contiguous();
 	refuses();
 	every_call_fails();
 	suspends();
