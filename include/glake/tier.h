@@ -23,8 +23,7 @@ struct CUstream_st;
  * Blocks of up to an eighth of pool.small_page (256 KiB), which share their pages with others, do
  * not move, nor do blocks that are out (glake_export, glake_dmabuf), nor those of pools of graphs.
  *
- * A block that moves is in the hands of the library for the time of the call: another call about the
- * same block at the same time is refused as if the block had been freed.
+ * Another call about a block that is being moved, a free for one, waits until it has been.
  */
 
 /*
@@ -75,7 +74,7 @@ struct glake_suspended {
  * -EAGAIN; frees go on.
  *
  * The program's work on the GPU should have been queued before the call: a block that other threads
- * free or use meanwhile moves behind what they had queued when its turn came.
+ * use meanwhile moves behind what they had queued when its turn came.
  *
  * ret_done	what this call did, also one that fails half way; NULL if nobody wants to know
  *

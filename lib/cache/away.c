@@ -211,6 +211,56 @@ void glk_away_drop(struct glk_arena *arena, struct glk_extent *e)
 	glk_extent_give_back(&arena->map, id);
 }
 
+/* A block that is live is claimed, and in the hands of the caller until let_go(). */
+static bool take(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
+{
+	uint64_t addr = glk_load_relaxed(&e->addr);
+
+	if (!glk_word_claim(&e->word, &e->addr, addr))
+		return false;
+	*m = (struct glk_moving){addr, e->size, cache->moving};
+	cache->moving = m;
+	return true;
+}
+
+static void let_go(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
+{
+	struct glk_moving **link = &cache->moving;
+
+	while (*link != m)
+		link = &(*link)->other;
+	*link = m->other;
+	glk_extent_set(e, GLK_EXTENT_LIVE);
+	pthread_cond_broadcast(&cache->moved);
+}
+
+static bool is_moving(const struct glk_cache *cache, uint64_t addr)
+{
+	for (const struct glk_moving *m = cache->moving; m; m = m->other) {
+		if (addr >= m->addr && addr < m->addr + m->size)
+			return true;
+	}
+	return false;
+}
+
+bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside)
+{
+	const struct glk_range *range;
+	struct glk_live live;
+	bool found;
+
+	if (!glk_load_relaxed(&cache->moves))
+		return false;
+	glk_lock(&cache->lock);
+	while (is_moving(cache, addr))
+		glk_lock_wait(&cache->lock, &cache->moved);
+	range = glk_cache_range(cache, addr);
+	found = range && glk_lookup_live(range, addr, &live) &&
+		(inside || live.addr == addr);
+	glk_unlock(&cache->lock);
+	return found;
+}
+
 /* The first live block at or behind an offset that begins an eighth of a slot for itself; 0: none. */
 static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
 {
@@ -239,12 +289,12 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 
 	while (!err && (id = next_block(map, &offset))) {
 		struct glk_extent *e = glk_extent_at(map, id);
+		struct glk_moving m;
 
-		/* under the lock it cannot become another one: it may be free in a moment */
 		offset += GLAKE_GRAIN;
-		if (glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr))) {
+		if (take(arena->gpu, e, &m)) {
 			err = fn(arena, e, arg);
-			glk_extent_set(e, GLK_EXTENT_LIVE);
+			let_go(arena->gpu, e, &m);
 		}
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
 			<< map->eighth;
@@ -260,14 +310,33 @@ static int refuse(const struct glk_cache *cache)
 		-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended", cache->device);
 }
 
+/* A live block that begins at an address; NULL: there is none. Waits for others who move it. */
+static struct glk_extent *find(
+	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
+{
+	const struct glk_range *range;
+	struct glk_extent *e;
+
+	while (is_moving(cache, addr))
+		glk_lock_wait(&cache->lock, &cache->moved);
+	range = glk_cache_range(cache, addr);
+	if (!range)
+		return NULL;
+	*ret_arena = glk_arena_of(range);
+	e = glk_extent_at(range->map, glk_lookup_first(range, addr));
+	return glk_load_relaxed(&e->addr) == addr ? e : NULL;
+}
+
 /* `fn` moves a block, which is claimed; where it takes memory not while the GPU is suspended. */
 static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	move_fn fn, bool takes)
 {
 	struct glk_stream_facts facts = {0};
-	const struct glk_range *range;
+	struct glk_arena *arena = NULL;
 	struct glk_extent *e;
+	struct glk_moving m;
 	uint32_t on = 0;
+	bool found;
 	int err;
 
 	err = glk_away_start(cache);
@@ -280,17 +349,16 @@ static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stre
 			"no block moves on a stream that captures a graph");
 	glk_lock(&cache->lock);
 	glk_plan_enter(cache);
-	range = glk_cache_range(cache, addr);
-	e = range ? glk_lookup_claim(range, addr) : NULL;
-	if (e) {
-		err = takes && glk_load_relaxed(&cache->suspended)
-			? refuse(cache)
-			: fn(glk_arena_of(range), e, on);
-		glk_extent_set(e, GLK_EXTENT_LIVE);
+	e = find(cache, addr, &arena);
+	found = e && take(cache, e, &m);
+	if (found) {
+		err = takes && glk_load_relaxed(&cache->suspended) ? refuse(cache)
+								   : fn(arena, e, on);
+		let_go(cache, e, &m);
 	}
 	glk_plan_leave(cache);
 	glk_unlock(&cache->lock);
-	return e ? err : glk_block_refuse(cache, addr);
+	return found ? err : glk_block_refuse(cache, addr);
 }
 
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)

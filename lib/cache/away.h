@@ -8,9 +8,20 @@
  * others from then on, in stream order, and nothing is unmapped for it. One that comes back is
  * given pages as a request is that has found its place.
  *
- * It is claimed meanwhile, so that a free or a question about it at the same time is refused.
+ * It is claimed meanwhile. Who finds it claimed, to free it or to ask about it, waits until it has
+ * been moved: glk_away_settled().
  */
 #include "cache/block.h"
+
+/* A block that is being moved. */
+struct glk_moving {
+	uint64_t addr, size;
+	struct glk_moving *other;
+};
+
+/* For an address where no live block was found: waits while one is being moved there, and says
+ * whether there is one then, that begins there or, with `inside`, holds it. Takes the lock. */
+bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside);
 
 /* Under the lock, for a block that was claimed; `on` is the index of the stream that orders the call,
  * 0 for none. Both give the lock up meanwhile. 0, or an error with everything undone. */

@@ -111,7 +111,10 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 		done = mark_at(cache, addr, &m);
 		glk_unlock(&cache->lock);
 	}
-	return done ? 0 : glk_block_refuse(cache, addr);
+	if (done)
+		return 0;
+	return glk_away_settled(cache, addr, false) ? glk_cache_use(cache, addr, stream)
+						    : glk_block_refuse(cache, addr);
 }
 
 /*
@@ -205,6 +208,18 @@ int glk_block_give_back(
 	return 0;
 }
 
+int glk_block_late(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
+{
+	while (glk_away_settled(cache, addr, false)) {
+		struct glk_extent *e =
+			glk_lookup_claim(glk_cache_range(cache, addr), addr);
+
+		if (e)
+			return glk_block_give_back(cache, e, stream);
+	}
+	return glk_block_refuse(cache, addr);
+}
+
 /* Frees a block of an arena without bins. */
 static GLK_COLD int free_unbinned(
 	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
@@ -275,6 +290,8 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 	/* a block that is claimed keeps its pool */
 	e = range ? glk_lookup_claim(range, addr) : NULL;
 	glk_unlock(&cache->lock);
+	if (!e && glk_away_settled(cache, addr, false))
+		return glk_cache_free_after(cache, addr, events, count);
 	if (!e)
 		return glk_block_refuse(cache, addr);
 	if (count)
@@ -376,6 +393,8 @@ int glk_cache_query(struct glk_cache *cache, uint64_t addr, struct glake_block *
 		found = glk_live_is_still(&live);
 	}
 	glk_look_end(cache, &look);
+	if (!found && glk_away_settled(cache, addr, true))
+		return glk_cache_query(cache, addr, ret_block);
 	if (!found)
 		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
 			"no live block holds 0x%" PRIx64, addr);

@@ -34,6 +34,7 @@
 struct glk_ahead;
 struct glk_conf;
 struct glk_graphs;
+struct glk_moving;
 
 /* What a hit does not run, so that the compiler keeps it out of the way. */
 #define GLK_COLD __attribute__((noinline))
@@ -87,7 +88,9 @@ struct glk_cache {
 	uint64_t flushes; /* times that bins gave blocks back */
 	uint64_t ended;	  /* of the streams' count of ends, those whose rows were ended */
 	uint64_t rungs[GLAKE_RUNG_COUNT];
-	/* What is away: see away.h. */
+	/* What is away, and blocks that are being moved: see away.h. */
+	struct glk_moving *moving;
+	pthread_cond_t moved;
 	struct glk_mover mover;
 	glk_atomic(bool) moves;	    /* there is one */
 	glk_atomic(bool) suspended; /* no request is served */

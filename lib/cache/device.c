@@ -39,6 +39,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	glk_lock_init(&cache->starting, GLK_RANK_START);
 	pthread_cond_init(&cache->plans.settled, NULL);
+	pthread_cond_init(&cache->moved, NULL);
 	glk_imports_init(&cache->imports, drv, cache->node);
 	return 0;
 }
@@ -248,6 +249,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_store_relaxed(&cache->started, false);
 	}
 	pthread_cond_destroy(&cache->plans.settled);
+	pthread_cond_destroy(&cache->moved);
 	glk_lock_fini(&cache->starting);
 	glk_lock_fini(&cache->dependencies);
 	failed = glk_imports_fini(&cache->imports, &imports);

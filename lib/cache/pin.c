@@ -18,7 +18,7 @@
  */
 #include "base/error.h"
 #include "cache/arena/request.h"
-#include "cache/block.h"
+#include "cache/away.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -120,6 +120,8 @@ int glk_cache_pin(
 	if (away)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64 " is away: it has no pages", addr);
+	if (!e && glk_away_settled(cache, addr, inside))
+		return glk_cache_pin(cache, addr, inside, ret_pin);
 	return e ? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			   "the block is out %" PRIu32 " times, the most there can be",
 			   PINS_MOST)

@@ -291,12 +291,41 @@ static int somehow(struct glk_arena *arena, struct glk_request *request, try_fn 
 	return err;
 }
 
+/* Whether a plan of somebody else is at the slots of a run: to map there, or to take a mapping away. */
+static bool is_beset(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	if (glk_is_claimed(map, first, last))
+		return true;
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t left = map->mapped[w] & ~map->usable[w] &
+			glk_bits_mask(w, first, last);
+
+		for (; left; left &= left - 1) {
+			if (!map->page[w << 6 | (uint32_t)__builtin_ctzll(left)])
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Its place is given, so others who are at it are waited for: a request that looks for a place takes
+ * another one. A mapping that the driver has kept stays, and the place is none any more. */
 static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *extent)
 {
+	struct glk_map *map = &arena->map;
+	const struct glk_extent *e = glk_extent_at(map, *extent);
+	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
 	int err = -EAGAIN;
 
-	for (int i = 0; i < TRIES && err == -EAGAIN; i++)
+	for (int i = 0; i < TRIES && err == -EAGAIN; i++) {
+		while (is_beset(map, first, last)) {
+			if (!glk_plan_wait(arena->gpu))
+				return glk_error(-EIO, GLAKE_ERROR_DRIVER,
+					"addresses of the block cannot be mapped: the "
+					"driver has kept what was there");
+		}
 		err = glk_back(arena, request, *extent);
+	}
 	return err == -EAGAIN ? in_capture() : err;
 }
 

@@ -89,7 +89,7 @@ static inline int glk_hit_free(struct glk_cache *cache, const struct glk_range *
 	struct glk_row *row;
 
 	if (!glk_word_claim(&e->word, &e->addr, addr))
-		return glk_block_refuse(cache, addr);
+		return glk_block_late(cache, addr, stream);
 	place = glk_hit_place(cache);
 	name = glk_load_relaxed(&e->bin);
 	row = glk_quick_row_of(cache, name);
