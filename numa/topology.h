@@ -124,4 +124,8 @@ int glk_numa_bind(void *addr, size_t size, int node);
 /* The node that the OS page at addr lies on; touches it. 0, -EFAULT, -EOPNOTSUPP. */
 int glk_numa_where(const void *addr, int *ret_node);
 
+/* spare.c. Bytes of memory of the host that the process may take beside what it has, by what the
+ * machine has left and by its control groups; UINT64_MAX where nothing is known. Read now. */
+uint64_t glk_numa_spare(const struct glk_sysroot *root);
+
 #endif

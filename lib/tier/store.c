@@ -50,12 +50,22 @@ static char *map_piece(void)
 	return base + lead;
 }
 
+/* What is left to the rest of the machine, or of the control group. Memory is touched here, and a
+ * system that has none ends processes. */
+#define SPARE (4 * GLK_STORE_PIECE)
+
 /* Without the lock. */
 static int make_piece(const struct glk_store *store, char **ret_base)
 {
-	char *base = map_piece();
+	uint64_t spare = glk_numa_spare(NULL);
+	char *base;
 	int err;
 
+	if (spare < GLK_STORE_PIECE + SPARE)
+		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+			"%" PRIu64 " MiB are left to the process on the host, too few for what "
+			"leaves the GPU", spare >> 20);
+	base = map_piece();
 	if (!base)
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "mmap", errno,
 			"no addresses for memory of the host");

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * How much more memory of the host the process may take: what the machine has left, and what the
+ * control groups do that the process is in, of either version, each of them and all above it. Page
+ * cache that nobody has used of late can be had, and counts as left.
+ */
+#include "numa/topology.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where a hierarchy of groups is, and the names of its files. */
+struct hierarchy {
+	const char *root, *limit, *usage, *cache;
+};
+
+static const struct hierarchy unified = {
+	"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+static const struct hierarchy legacy = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+	"memory.usage_in_bytes", "total_inactive_file"};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+static bool read_file(const struct glk_sysroot *root, const char *folder,
+	const char *name, char *text, size_t size)
+{
+	char path[GLK_SYSFS_PATH_MAX];
+	int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
+
+	return n > 0 && (size_t)n < sizeof(path) &&
+		!glk_sysfs_text(root, path, text, size);
+}
+
+static bool number(const char *text, uint64_t *ret)
+{
+	char *end;
+
+	*ret = strtoull(text, &end, 10);
+	return end != text && !*end;
+}
+
+/* One group; UINT64_MAX where it has no limit, or is not there. */
+static uint64_t spare_in(const struct glk_sysroot *root, const struct hierarchy *h,
+	const char *folder, char *text)
+{
+	uint64_t limit, usage, cache = 0;
+
+	/* "max" is no number */
+	if (!read_file(root, folder, h->limit, text, GLK_SYSFS_TEXT_MAX) ||
+		!number(text, &limit))
+		return UINT64_MAX;
+	if (!read_file(root, folder, h->usage, text, GLK_SYSFS_TEXT_MAX) ||
+		!number(text, &usage))
+		return limit;
+	if (read_file(root, folder, "memory.stat", text, GLK_SYSFS_TEXT_MAX))
+		glk_sysfs_field(text, h->cache, &cache);
+	usage -= least(usage, cache);
+	return limit > usage ? limit - usage : 0;
+}
+
+/* A group and all above it. In a container the path may be one of the host's, of which nothing is
+ * there but the top. */
+static uint64_t spare_above(const struct glk_sysroot *root, const struct hierarchy *h,
+	const char *group, char *text)
+{
+	size_t top = strlen(h->root);
+	char folder[GLK_SYSFS_PATH_MAX];
+	uint64_t spare = UINT64_MAX;
+	char *slash;
+
+	if (snprintf(folder, sizeof(folder), "%s%s", h->root, group) >= (int)sizeof(folder))
+		return UINT64_MAX;
+	for (;;) {
+		spare = least(spare, spare_in(root, h, folder, text));
+		slash = strrchr(folder, '/');
+		if (strlen(folder) <= top || !slash)
+			return spare;
+		*slash = 0;
+		if (strlen(folder) < top)
+			return spare;
+	}
+}
+
+/* A line of /proc/self/cgroup, as "0::/user.slice" or "4:cpu,memory:/job". */
+static uint64_t spare_of_line(const struct glk_sysroot *root, char *line, char *text)
+{
+	char *controllers = strchr(line, ':'), *group, *at;
+
+	group = controllers ? strchr(++controllers, ':') : NULL;
+	if (!group)
+		return UINT64_MAX;
+	*group++ = 0;
+	if (!*controllers)
+		return spare_above(root, &unified, group, text);
+	while ((at = strsep(&controllers, ","))) {
+		if (!strcmp(at, "memory"))
+			return spare_above(root, &legacy, group, text);
+	}
+	return UINT64_MAX;
+}
+
+uint64_t glk_numa_spare(const struct glk_sysroot *root)
+{
+	char groups[4096], text[GLK_SYSFS_TEXT_MAX];
+	uint64_t spare = UINT64_MAX, kib;
+	char *next;
+
+	if (!glk_sysfs_text(root, "/proc/meminfo", text, sizeof(text)) &&
+		!glk_sysfs_field(text, "MemAvailable:", &kib))
+		spare = kib << 10;
+	if (glk_sysfs_text(root, "/proc/self/cgroup", groups, sizeof(groups)))
+		return spare;
+	for (char *line = groups; line; line = next) {
+		next = strchr(line, '\n');
+		if (next)
+			*next++ = 0;
+		spare = least(spare, spare_of_line(root, line, text));
+	}
+	return spare;
+}
