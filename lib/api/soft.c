@@ -42,7 +42,7 @@ static int leave(const struct visit *visit, int err)
 int glake_soft_fill(struct glake *ctx, struct CUstream_st *stream, void *ptr,
 	uint32_t value, size_t count)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -54,7 +54,7 @@ int glake_soft_fill(struct glake *ctx, struct CUstream_st *stream, void *ptr,
 int glake_soft_copy(struct glake *ctx, struct CUstream_st *stream, void *dst,
 	const void *src, size_t size)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -67,7 +67,7 @@ int glake_soft_copy(struct glake *ctx, struct CUstream_st *stream, void *dst,
 int glake_soft_kernel(struct glake *ctx, int device, struct CUstream_st *stream,
 	const void *ptr, size_t size, int write)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -79,7 +79,7 @@ int glake_soft_kernel(struct glake *ctx, int device, struct CUstream_st *stream,
 
 int glake_soft_stream_sync(struct glake *ctx, int device, struct CUstream_st *stream)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -89,7 +89,7 @@ int glake_soft_stream_sync(struct glake *ctx, int device, struct CUstream_st *st
 
 int glake_soft_capture_begin(struct glake *ctx, int device, struct CUstream_st *stream)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -100,7 +100,7 @@ int glake_soft_capture_begin(struct glake *ctx, int device, struct CUstream_st *
 int glake_soft_capture_end(
 	struct glake *ctx, int device, struct CUstream_st *stream, uint32_t *ret_graph)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -115,7 +115,7 @@ int glake_soft_capture_end(
 int glake_soft_graph_launch(
 	struct glake *ctx, int device, uint32_t graph, struct CUstream_st *stream)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	if (err)
@@ -125,7 +125,7 @@ int glake_soft_graph_launch(
 
 int glake_soft_graph_free(struct glake *ctx, uint32_t graph)
 {
-	struct visit visit;
+	struct visit visit = {0};
 	int err = enter(ctx, &visit);
 
 	return err ? err : leave(&visit, glk_soft_graph_free(visit.drv, graph));
