@@ -37,8 +37,8 @@ enum glake_rung {
 	GLAKE_RUNG_LIMBO = 0,	 /* pools of graphs that were released gave their pages */
 	GLAKE_RUNG_RECUT,	 /* pages that nobody used, of any size, made room for new ones */
 	GLAKE_RUNG_CROSS_STREAM, /* another stream's memory, behind a stream wait */
-	GLAKE_RUNG_SPILL_PEER,	 /* a cold block went to a peer GPU */
-	GLAKE_RUNG_SPILL_HOST,	 /* a cold block went to the host */
+	GLAKE_RUNG_SPILL_PEER,	 /* a cold block went to a peer GPU; 0 so far */
+	GLAKE_RUNG_SPILL_HOST,	 /* a cold block went to the host; 0 so far */
 	GLAKE_RUNG_COUNT,
 };
 

@@ -5,7 +5,7 @@
  * and bear neither the library nor what it stands on.
  *
  * It lies beside the preload; where it does not, the dynamic linker is asked for its name, which
- * looks into the run path of the preload first. One that the program has loaded already is taken
+ * also looks into the run path of the preload. One that the program has loaded already is taken
  * before either, so that there is one in the process.
  *
  * The dynamic linker has a lock of its own, under which a constructor of the program may call the

@@ -74,7 +74,8 @@ def install(source, work):
     build, stage = work / "build", work / "stage"
     if not (build / "build.ninja").exists():
         run("meson", "setup", build, source, "--buildtype=release", "--prefix=/usr",
-            "-Dlibdir=lib", "-Dsysconfdir=/etc", "-Dtests=false", "-Dman=disabled")
+            "-Dlibdir=lib", "-Dsysconfdir=/etc", "-Dtests=false", "-Dman=disabled",
+            "-Dumf=disabled")
     run("ninja", "-C", build)
     shutil.rmtree(stage, ignore_errors=True)
     run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", stage)
