@@ -60,6 +60,23 @@ int glk_numa_cpu_node(int cpu)
 	return node < 0 ? GLK_NUMA_UNKNOWN : node;
 }
 
+int glk_numa_prefer(void *addr, size_t size, int node)
+{
+	unsigned long mask[GLK_NUMA_NODES / WORD_BITS] = {0};
+	struct functions numa;
+
+	if (!size || node < 0 || node >= GLK_NUMA_NODES)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"%zu bytes cannot prefer node %d", size, node);
+	if (load(&numa))
+		return -EOPNOTSUPP;
+	mask[(size_t)node / WORD_BITS] = 1ul << ((size_t)node % WORD_BITS);
+	if (!numa.mbind(addr, size, MPOL_PREFERRED, mask, GLK_NUMA_NODES + 1, 0))
+		return 0;
+	return glk_error_native(-errno, GLAKE_ERROR_INVAL, "mbind", errno,
+		"%zu bytes at %p cannot prefer node %d", size, addr, node);
+}
+
 int glk_numa_bind(void *addr, size_t size, int node)
 {
 	unsigned long mask[GLK_NUMA_NODES / WORD_BITS] = {0};

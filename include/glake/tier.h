@@ -39,7 +39,8 @@ struct CUstream_st;
  * (LIMIT: tier.host; NOMEM_HOST), -ESTALE, -EIO, -ENODEV (device lost, or in a forked child). After an
  * error the block is where it was.
  * Thread: any. Blocks: for the lock of the GPU, and, where more memory of the host has to be locked,
- * for that: some 100 ms per GiB. Not for the GPU. Driver calls: stream waits, event records and
+ * for that: some 100 ms per GiB. For the GPU only where a stream that used the block has ended
+ * unannounced, or is another thread's own default stream. Driver calls: stream waits, event records and
  * copies; the first time two new streams; where needed locks memory of the host.
  */
 GLAKE_EXPORT int glake_spill(struct glake *ctx, void *ptr, struct CUstream_st *stream);
@@ -78,10 +79,9 @@ struct glake_suspended {
  *
  * ret_done	what this call did, also one that fails half way; NULL if nobody wants to know
  *
- * Returns 0, or -EBUSY (CAPTURE: a pool of graphs is open, nothing has changed; or a stream captures a
- * graph), -ENOMEM (as glake_spill), -EIO, -EINVAL (device), -E2BIG (ret_done), -ESTALE, -ENODEV. After any other
- * error than those of the arguments the GPU is suspended, with some blocks still here: a second call
- * goes on, glake_resume takes all back. A second call when all are away does nothing.
+ * Returns 0, or -EBUSY (CAPTURE: a pool of graphs is open, or a stream captures a graph), -ENOMEM (as glake_spill), -EIO, -EINVAL (device), -E2BIG (ret_done), -ESTALE, -ENODEV. After any other
+ * error than those of the arguments and a capture found at the beginning the GPU is suspended, with
+ * some blocks still here: a second call goes on, glake_resume takes all back. A second call when all are away does nothing.
  * Thread: any. Blocks: until the copies have finished, for which the GPU has to finish its work.
  * Driver calls: those of glake_spill for each block, and unmap and release per page.
  */
@@ -94,8 +94,8 @@ GLAKE_EXPORT int glake_suspend(
  *
  * ret_done	as above
  *
- * Returns 0 when all are back, or -ENOMEM (others have taken the memory), -EIO, -EINVAL (device; it
- * is not suspended), -E2BIG, -ESTALE, -ENODEV. After -ENOMEM and -EIO the GPU is suspended still and
+ * Returns 0 when all are back, or -ENOMEM (others have taken the memory), -EIO, -EBUSY (CAPTURE: memory could be had
+ * behind a stream that captures a graph), -EINVAL (device; it is not suspended), -E2BIG, -ESTALE, -ENODEV. After -ENOMEM, -EIO and -EBUSY the GPU is suspended still and
  * some blocks are back: to be called again.
  * Thread: any. Blocks: until the copies have finished. Driver calls: those of glake_fetch for each
  * block.

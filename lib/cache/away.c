@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
 
 /* Beside the bin that a content keeps: it went because the GPU was suspended. */
 #define SUSPENDED (UINT32_C(1) << 31)
@@ -24,11 +25,11 @@ static uint64_t most_of(const struct glk_cache *cache)
 	if (cache->conf->tier_host)
 		return cache->conf->tier_host;
 	if (glk_topology_new(NULL, &topology))
-		return 0;
+		return UINT64_MAX;
 	for (size_t i = 0; i < glk_topology_count(topology); i++)
 		sum += glk_topology_at(topology, i)->memory;
 	glk_topology_free(topology);
-	return sum / 2;
+	return sum ? sum / 2 : UINT64_MAX;
 }
 
 int glk_away_start(struct glk_cache *cache)
@@ -66,8 +67,7 @@ int glk_away_fini(struct glk_cache *cache)
 	return moves ? glk_mover_fini(&cache->mover) : 0;
 }
 
-/* Why a block has to stay. */
-static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
+int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t addr = glk_load_relaxed(&e->addr);
 
@@ -98,7 +98,7 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	struct glk_use use;
 	int err;
 
-	err = may_go(arena, e);
+	err = glk_away_may(arena, e);
 	if (err)
 		return err;
 	use = glk_block_use(cache, e, on);
@@ -120,12 +120,13 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 static uint32_t forget(struct glk_cache *cache, const struct glk_extent *e, uint64_t read)
 {
 	uint32_t run = glk_load_relaxed(&e->kept);
-	uint32_t bin = glk_store_at(&cache->mover.store, run)->owner & ~SUSPENDED;
+	uint32_t owner = glk_store_at(&cache->mover.store, run)->owner;
 
+	cache->suspended_blocks -= (owner & SUSPENDED) > 0;
 	glk_store_put(&cache->mover.store, run, read);
 	cache->away -= glk_extent_asked(e);
 	cache->away_blocks--;
-	return bin;
+	return owner & ~SUSPENDED;
 }
 
 bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *e)
@@ -138,18 +139,21 @@ bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *
 void glk_away_suspend(struct glk_cache *cache, const struct glk_extent *e)
 {
 	glk_store_at(&cache->mover.store, glk_load_relaxed(&e->kept))->owner |= SUSPENDED;
+	cache->suspended_blocks++;
 }
 
 /* Where it goes when it is freed: to the bin it would have gone to, if nobody but its own stream is
- * to be waited for. */
+ * to be waited for. Where no stream was put behind the copy, it is the copy's that is. */
 static void restore(
 	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint32_t bin)
 {
-	if (on && on != glk_load_relaxed(&e->stream)) {
+	uint32_t user = on ? on : cache->mover.back;
+
+	if (user != glk_load_relaxed(&e->stream))
 		glk_or_relaxed(&e->marks,
-			glk_stream_mask(glk_stream_at(&cache->streams, on)));
+			glk_stream_mask(glk_stream_at(&cache->streams, user)));
+	if (glk_block_marks(e))
 		bin = GLK_BIN_MARKED;
-	}
 	glk_store_relaxed(&e->pins, 0);
 	glk_store_release(&e->bin, bin); /* pairs with: glk_extent_away */
 }
@@ -164,8 +168,10 @@ static int fill(struct glk_cache *cache, struct glk_extent *e, struct glk_stream
 	err = glk_move_back(&cache->mover, glk_load_relaxed(&e->kept),
 		glk_load_relaxed(&e->addr), ret_use);
 	use = *ret_use;
+	/* it may have been announced for a capture meanwhile */
 	if (!err && on)
-		err = glk_clock_order(&cache->streams, &use, on);
+		err = glk_stream_silent(on) ? -EAGAIN
+					    : glk_clock_order(&cache->streams, &use, on);
 	return err == -EAGAIN ? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 					"the stream captures a graph")
 			      : err;
@@ -216,8 +222,16 @@ static bool take(struct glk_cache *cache, struct glk_extent *e, struct glk_movin
 {
 	uint64_t addr = glk_load_relaxed(&e->addr);
 
-	if (!glk_word_claim(&e->word, &e->addr, addr))
-		return false;
+	/* who names a stream or looks for its pages holds it for a moment, without the lock */
+	while (!glk_word_claim(&e->word, &e->addr, addr)) {
+		if (!(glk_load_relaxed(&e->word) & (GLK_EXTENT_LIVE | GLK_EXTENT_HELD)))
+			return false;
+		glk_lock_pause(&cache->lock);
+		sched_yield();
+		glk_lock_resume(&cache->lock);
+		if (glk_load_relaxed(&e->addr) != addr)
+			return false;
+	}
 	*m = (struct glk_moving){addr, e->size, cache->moving};
 	cache->moving = m;
 	return true;

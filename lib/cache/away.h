@@ -23,11 +23,13 @@ struct glk_moving {
  * whether there is one then, that begins there or, with `inside`, holds it. Takes the lock. */
 bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside);
 
+/* Why a block has to stay: 0 if it may go, else as glake_spill(). */
+int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e);
 /* Under the lock, for a block that was claimed; `on` is the index of the stream that orders the call,
  * 0 for none. Both give the lock up meanwhile. 0, or an error with everything undone. */
 int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
-/* One that is away, claimed, went because its GPU was suspended. */
+/* One that is away, claimed, went because its GPU was suspended; cache->suspended_blocks counts them. */
 void glk_away_suspend(struct glk_cache *cache, const struct glk_extent *e);
 bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *e);
 /* A free of one that is away. */

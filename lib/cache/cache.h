@@ -94,6 +94,8 @@ struct glk_cache {
 	struct glk_mover mover;
 	glk_atomic(bool) moves;	    /* there is one */
 	glk_atomic(bool) suspended; /* no request is served */
+	bool turning;		    /* somebody suspends or resumes it */
+	uint64_t suspended_blocks;  /* away because of that */
 	uint64_t away, away_blocks; /* bytes asked for; blocks */
 	uint64_t spills, fetches;
 };

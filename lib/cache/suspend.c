@@ -37,22 +37,41 @@ static void admit(struct glk_cache *cache)
 	glk_quick_divert(cache, has_open_pool(cache));
 }
 
+/* One suspension or resumption at a time. Others wait for it. */
+static void begin(struct glk_cache *cache)
+{
+	glk_lock(&cache->lock);
+	while (cache->turning)
+		glk_lock_wait(&cache->lock, &cache->moved);
+	cache->turning = true;
+}
+
+static void end(struct glk_cache *cache)
+{
+	cache->turning = false;
+	pthread_cond_broadcast(&cache->moved);
+	glk_unlock(&cache->lock);
+}
+
 /* What may not go stays where it is. */
 static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct glake_suspended *did = arg;
-	int err = glk_away_send(arena, e, 0);
+	int err = glk_away_may(arena, e);
 
-	if (!err) {
-		glk_away_suspend(arena->gpu, e);
-		did->moved += glk_extent_asked(e);
-		did->moved_blocks++;
-	}
 	if (err == -EBUSY) {
 		did->stayed += glk_extent_asked(e);
 		did->stayed_blocks++;
 	}
-	return err == -EBUSY || err == -EALREADY ? 0 : err;
+	if (err)
+		return err == -EBUSY || err == -EALREADY ? 0 : err;
+	err = glk_away_send(arena, e, 0);
+	if (err)
+		return err;
+	glk_away_suspend(arena->gpu, e);
+	did->moved += glk_extent_asked(e);
+	did->moved_blocks++;
+	return 0;
 }
 
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
@@ -70,28 +89,49 @@ static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	return err;
 }
 
-/* Waits for the copies of one way. */
-static int settle(struct glk_cache *cache, uint32_t stream)
+static int is_open(const struct glk_cache *cache)
 {
-	struct glk_stream *s = glk_stream_enter(&cache->streams, stream);
-
-	return glk_clock_sync(&cache->streams, glk_stream_mask(s));
+	return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+		"GPU %d cannot be suspended while a pool of graphs is open",
+		cache->device);
 }
 
 static int send_all(struct glk_cache *cache, struct glake_suspended *did)
 {
-	int err;
+	int err, failed;
 
 	if (has_open_pool(cache))
-		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-			"GPU %d cannot be suspended while a pool of graphs is open",
-			cache->device);
+		return is_open(cache);
+	/* all work that was queued, on streams that nobody told of too */
+	err = glk_clock_sync_all(&cache->streams);
+	if (!err && has_open_pool(cache))
+		err = is_open(cache);
+	if (err)
+		return err;
 	shut(cache);
 	glk_quick_flush(cache);
 	err = glk_away_each(&cache->arena, send, did);
-	/* who was about to free a block into a bin has done so by now */
+	/* what threads that were about to free a block have put into bins since */
 	glk_quick_flush(cache);
-	return err ? err : settle(cache, cache->mover.out);
+	failed = glk_clock_sync(&cache->streams, ~UINT64_C(0));
+	return err ? err : failed;
+}
+
+/* Until none is left: one may be in the hands of a free that fails. */
+static int have_all(struct glk_cache *cache, struct glake_suspended *did)
+{
+	int err = 0, failed;
+
+	glk_plan_enter(cache);
+	while (!err && cache->suspended_blocks) {
+		err = glk_away_each(&cache->arena, have, did);
+		glk_lock_pause(&cache->lock);
+		glk_lock_resume(&cache->lock);
+	}
+	glk_plan_leave(cache);
+	failed = glk_clock_sync(&cache->streams,
+		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
+	return err ? err : failed;
 }
 
 int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret)
@@ -103,10 +143,15 @@ int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret)
 	err = glk_away_start(cache);
 	if (err)
 		return err;
-	glk_lock(&cache->lock);
+	begin(cache);
 	err = send_all(cache, &did);
-	glk_unlock(&cache->lock);
-	failed = err ? 0 : glk_cache_trim(cache, 0, &released);
+	failed = 0;
+	if (glk_load_relaxed(&cache->suspended)) {
+		glk_unlock(&cache->lock);
+		failed = glk_cache_trim(cache, 0, &released);
+		glk_lock(&cache->lock);
+	}
+	end(cache);
 	did.released = released;
 	*ret = did;
 	return err ? err : failed;
@@ -117,18 +162,14 @@ int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret)
 	struct glake_suspended did = {.sz = sizeof(did)};
 	int err;
 
-	if (!glk_load_relaxed(&cache->suspended))
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d is not suspended",
-			cache->device);
-	glk_lock(&cache->lock);
-	glk_plan_enter(cache);
-	err = glk_away_each(&cache->arena, have, &did);
-	glk_plan_leave(cache);
-	if (!err)
-		err = settle(cache, cache->mover.back);
+	begin(cache);
+	err = glk_load_relaxed(&cache->suspended)
+		? have_all(cache, &did)
+		: glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d is not suspended",
+			  cache->device);
 	if (!err)
 		admit(cache);
-	glk_unlock(&cache->lock);
+	end(cache);
 	*ret = did;
 	return err;
 }

@@ -252,6 +252,8 @@ def _pages(device):
         if record.device != device or lib.glake_query(
                 context, ctypes.c_void_p(record.address), ctypes.byref(about)):
             continue  # of another GPU, or freed meanwhile
+        if about.away:
+            continue  # it has no pages
         page, end = about.page_size, about.base + about.given
         if not runs or about.base // page * page > runs[-1][1]:
             runs.append([about.base // page * page, 0, []])

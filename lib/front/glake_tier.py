@@ -33,17 +33,18 @@ def _address(tensor):
     raise glake.GlakeError(f"{type(tensor).__name__} is no tensor, no array and no address")
 
 
-def _stream(stream):
+def _stream(stream, tensor):
     torch = sys.modules.get("torch")
     if stream is None and torch and torch.cuda.is_initialized():
-        stream = torch.cuda.current_stream()
+        device = getattr(tensor, "device", None)
+        stream = torch.cuda.current_stream(device if isinstance(device, torch.device) else None)
     for name in ("cuda_stream", "ptr"):
         stream = getattr(stream, name, stream)
     return ctypes.c_void_p(stream or 0)
 
 
 def _move(function, tensor, stream):
-    glake._call(function, ctypes.c_void_p(_address(tensor)), _stream(stream))
+    glake._call(function, ctypes.c_void_p(_address(tensor)), _stream(stream, tensor))
 
 
 def spill(tensor, stream=None):

@@ -3,6 +3,7 @@
 #include "tier/tier.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 
@@ -111,6 +112,17 @@ static struct glk_use used_by(struct glk_mover *mover, struct glk_stream *stream
 		.tick = glk_clock_tick(mover->streams, stream)};
 }
 
+/* A part of a copy may be queued, of memory that nobody watches over. Why it failed stays on record. */
+static void abandon(struct glk_mover *mover, const struct glk_use *use)
+{
+	struct glk_thread *thread = glk_thread_self();
+	struct glake_error why = glk_thread_current->error;
+
+	glk_clock_sync(mover->streams, use->streams);
+	if (thread)
+		thread->error = why;
+}
+
 int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	struct glk_use *use, uint32_t *ret_run)
 {
@@ -127,12 +139,14 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	read.tick = glk_store_read(&mover->store, run);
 	if (!err && read.tick)
 		err = order(mover, &read, out);
-	if (!err)
-		err = copy(mover, run, addr, true);
+	if (err) {
+		glk_store_put(&mover->store, run, 0);
+		return err;
+	}
+	err = copy(mover, run, addr, true);
 	*use = used_by(mover, out);
 	if (err) {
-		/* a part of it may be queued, and the memory is nobody's to watch over */
-		glk_clock_sync(mover->streams, use->streams);
+		abandon(mover, use);
 		glk_store_put(&mover->store, run, 0);
 		return err;
 	}

@@ -18,6 +18,10 @@
 
 #define HUGE ((uintptr_t)2 << 20)
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* of Linux 5.14 */
+#endif
+
 int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock *lock,
 	int node, uint64_t most)
 {
@@ -54,8 +58,7 @@ static char *map_piece(void)
  * system that has none ends processes. */
 #define SPARE (4 * GLK_STORE_PIECE)
 
-/* Without the lock. */
-static int make_piece(const struct glk_store *store, char **ret_base)
+static int touch_piece(const struct glk_store *store, char **ret_base)
 {
 	uint64_t spare = glk_numa_spare(NULL);
 	char *base;
@@ -73,7 +76,7 @@ static int make_piece(const struct glk_store *store, char **ret_base)
 	madvise(base, GLK_STORE_PIECE, MADV_DONTFORK);
 	/* where it may not be bound it lies where it falls */
 	if (store->node >= 0)
-		glk_numa_bind(base, GLK_STORE_PIECE, store->node);
+		glk_numa_prefer(base, GLK_STORE_PIECE, store->node);
 	err = madvise(base, GLK_STORE_PIECE, MADV_POPULATE_WRITE) && errno == ENOMEM
 		? glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "madvise", errno,
 			  "no memory of the host for what leaves the GPU")
@@ -86,13 +89,23 @@ static int make_piece(const struct glk_store *store, char **ret_base)
 	return 0;
 }
 
-static void end_piece(struct glk_store *store, struct glk_store_piece *p)
+/* Without the lock of the GPU. All GPUs of the process take what is left one after the other. */
+static int make_piece(const struct glk_store *store, char **ret_base)
 {
-	/* what the driver keeps locked stays where it is */
-	if (!store->drv->ops->host_unlock(store->drv, p->base))
-		munmap(p->base, GLK_STORE_PIECE);
-	p->base = NULL;
-	store->held -= GLK_STORE_PIECE;
+	static struct glk_lock turns = GLK_LOCK_INIT(GLK_RANK_NODE);
+	int err;
+
+	glk_lock(&turns);
+	err = touch_piece(store, ret_base);
+	glk_unlock(&turns);
+	return err;
+}
+
+/* What the driver keeps locked stays where it is. */
+static void end_piece(const struct glk_store *store, char *base)
+{
+	if (!store->drv->ops->host_unlock(store->drv, base))
+		munmap(base, GLK_STORE_PIECE);
 }
 
 /* The place of a piece that is not there, or a new one. */
@@ -236,20 +249,28 @@ uint64_t glk_store_read(const struct glk_store *store, uint32_t run)
 
 uint64_t glk_store_trim(struct glk_store *store)
 {
-	uint64_t before = store->held;
+	uint64_t given = 0;
 
 	for (uint32_t i = 0; i < store->pieces; i++) {
-		if (store->piece[i].base && !store->piece[i].count)
-			end_piece(store, &store->piece[i]);
+		char *base = store->piece[i].base;
+
+		if (!base || store->piece[i].count)
+			continue;
+		store->piece[i].base = NULL;
+		glk_lock_pause(store->lock);
+		end_piece(store, base);
+		glk_lock_resume(store->lock);
+		store->held -= GLK_STORE_PIECE;
+		given += GLK_STORE_PIECE;
 	}
-	return before - store->held;
+	return given;
 }
 
 void glk_store_fini(struct glk_store *store)
 {
 	for (uint32_t i = 0; i < store->pieces; i++) {
 		if (store->piece[i].base)
-			end_piece(store, &store->piece[i]);
+			end_piece(store, store->piece[i].base);
 	}
 	if (store->piece)
 		glk_region_free(store->piece, GLK_STORE_PIECES * sizeof(*store->piece));

@@ -12,8 +12,8 @@
  *
  * Two streams of the library carry the contents, one each way, so that both ways of the link can be
  * busy. What lies in the store was written and is read in the order of these streams, and memory
- * of the GPU is given and taken in the order of ticks like any other (stream/stream.h): nothing
- * here waits for the GPU.
+ * of the GPU is given and taken in the order of ticks like any other (stream/stream.h). What
+ * waits for the GPU is a stream of which no event can be had, and a copy that failed half way.
  *
  * Threads	all under the lock of the GPU, which is given up while the driver is called
  */

@@ -308,6 +308,23 @@ static bool is_beset(const struct glk_map *map, uint32_t first, uint32_t last)
 	return false;
 }
 
+/* Mappings that have to go first, and are in the way since the work on them is not known to be done:
+ * that is asked for, and then waited for. */
+static void let_pass(struct glk_arena *arena, uint32_t first, uint32_t last, bool wait)
+{
+	struct glk_streams *streams = &arena->gpu->streams;
+	const struct glk_map *map = &arena->map;
+	uint64_t set = 0;
+
+	glk_event_poll(streams);
+	for (uint32_t slot = first; wait && slot <= last; slot++) {
+		if (glk_bit_get(map->mapped, slot) && !glk_bit_get(map->usable, slot))
+			set |= glk_use_at(map, slot).streams;
+	}
+	if (set)
+		glk_clock_sync(streams, set);
+}
+
 /* Its place is given, so others who are at it are waited for: a request that looks for a place takes
  * another one. A mapping that the driver has kept stays, and the place is none any more. */
 static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *extent)
@@ -317,7 +334,9 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
 	int err = -EAGAIN;
 
-	for (int i = 0; i < TRIES && err == -EAGAIN; i++) {
+	for (int i = 0; i < 4 && err == -EAGAIN; i++) {
+		if (i)
+			let_pass(arena, first, last, i > 1);
 		while (is_beset(map, first, last)) {
 			if (!glk_plan_wait(arena->gpu))
 				return glk_error(-EIO, GLAKE_ERROR_DRIVER,

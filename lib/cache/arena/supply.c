@@ -317,7 +317,8 @@ static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 
 	if (peak < gpu->past_peak)
 		peak = gpu->past_peak;
-	return peak < live ? live : peak;
+	peak = peak < live ? live : peak;
+	return peak - (peak < gpu->away ? peak : gpu->away);
 }
 
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)

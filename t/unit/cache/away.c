@@ -5,6 +5,7 @@
 #include "plan_parts.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static struct rig rig;
 static struct CUstream_st *a, *b;
@@ -287,6 +288,96 @@ static void suspends(void)
 	rig_close(&rig, 0);
 }
 
+/* A stream that is named while a block is away counts when it is freed. */
+static void named_while_away(void)
+{
+	struct held one, two = {.size = 200 << 10};
+
+	set_up((const char *const[]){"soft.streams=stepped", NULL});
+	plan_take(&rig, &one, 260 << 10, a);
+	is_int(spill(&one, a), 0, "a block goes");
+	is_int(glk_cache_use(&rig.cache, one.addr, b), 0, "a stream is named");
+	is_int(fetch(&one, a), 0, "it comes back on its own");
+	glk_soft_run_all(rig.drv);
+	rig_work(&rig, one.addr, one.size, b);
+	is_int(rig_free(&rig, one.addr, a), 0, "and is freed there");
+	for (int i = 0; i < 4; i++) {
+		two.addr = rig_alloc(&rig, 260 << 10, a);
+		rig_work(&rig, two.addr, 260 << 10, a);
+		rig_free(&rig, two.addr, a);
+	}
+	glk_soft_run_all(rig.drv);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* A resumption that fails half way: what came back is freed, or goes again, behind its copy. */
+static void fails_half_way(void)
+{
+	struct glake_suspended did;
+	struct held list[6];
+	int torn = 0;
+
+	set_up((const char *const[]){"soft.streams=stepped", "policy.bins=0", NULL});
+	for (int i = 0; i < 6; i++)
+		torn += plan_take(&rig, &list[i], 10 * MIB, a) != 0;
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	glk_store_relaxed(&rig.cache.node->budget, 34 * MIB);
+	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM, "too little to resume");
+	is_int((int64_t)did.moved_blocks, 3, "but for some");
+	torn += rig_free(&rig, list[0].addr, a) != 0;
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended again");
+	is_int((int64_t)did.moved_blocks, 2, "with what was back");
+	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
+	is_int((int64_t)did.moved_blocks, 5, "with all there is");
+	glk_soft_run_all(rig.drv);
+	for (int i = 1; i < 6; i++)
+		torn += !plan_drop(&rig, &list[i], a);
+	is_int(torn, 0, "all have what was written");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* One that is held for a moment by somebody else is waited for. */
+static void *let_go_later(void *arg)
+{
+	struct glk_extent *e = arg;
+	struct timespec some = {.tv_nsec = 30000000};
+
+	nanosleep(&some, NULL);
+	glk_word_let_go(&e->word);
+	return NULL;
+}
+
+static void waits_for_holders(void)
+{
+	struct glake_suspended did;
+	struct glk_extent *e;
+	pthread_t thread;
+	struct held one;
+
+	set_up(NULL);
+	plan_take(&rig, &one, 9 * MIB, a);
+	for (int turn = 0; turn < 3; turn++) {
+		e = glk_lookup_hold(glk_cache_range(&rig.cache, one.addr), one.addr);
+		if (!e)
+			tap_bail("it cannot be held");
+		pthread_create(&thread, NULL, let_go_later, e);
+		if (!turn)
+			is_int(spill(&one, a) || fetch(&one, a), 0, "a block that is held");
+		else if (turn == 1)
+			is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+		else
+			is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+		if (turn)
+			is_int((int64_t)did.moved_blocks, 1, "with that block");
+		pthread_join(thread, NULL);
+	}
+	ok(plan_drop(&rig, &one, a), "it has what was written");
+	rig_close(&rig, 0);
+}
+
 /* Many blocks, few of which fit, in any order. */
 static void random_program(unsigned seed, const char *const *settings)
 {
@@ -354,6 +445,9 @@ int main(void)
 	refuses();
 	every_call_fails();
 	suspends();
+	named_while_away();
+	fails_half_way();
+	waits_for_holders();
 	for (unsigned seed = 1; seed < 5; seed++)
 		random_program(seed, seed % 2 ? (const char *const[]){"policy.bins=0", NULL} : NULL);
 	return tap_done();
