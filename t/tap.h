@@ -28,6 +28,7 @@
 static struct {
 	int planned, run, failed;
 	int logs, expected;
+	bool logging; /* a thread writes last_log */
 	char last_log[512];
 } tap;
 
@@ -50,7 +51,10 @@ static inline void tap_log(int level, const char *line, void *arg)
 {
 	(void)arg;
 	__atomic_add_fetch(&tap.logs, level <= GLAKE_LOG_WARNING, __ATOMIC_RELAXED);
+	while (__atomic_exchange_n(&tap.logging, true, __ATOMIC_ACQUIRE))
+		;
 	snprintf(tap.last_log, sizeof(tap.last_log), "%s", line);
+	__atomic_store_n(&tap.logging, false, __ATOMIC_RELEASE);
 	tap_note("log: %s", line);
 }
 #endif

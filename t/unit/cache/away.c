@@ -293,7 +293,7 @@ static void named_while_away(void)
 {
 	struct held one, two = {.size = 200 << 10};
 
-	set_up((const char *const[]){"soft.streams=stepped", NULL});
+	set_up((const char *const[]){"soft.streams=stepped", "policy.bins=1MiB", NULL});
 	plan_take(&rig, &one, 260 << 10, a);
 	is_int(spill(&one, a), 0, "a block goes");
 	is_int(glk_cache_use(&rig.cache, one.addr, b), 0, "a stream is named");
