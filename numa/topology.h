@@ -119,9 +119,10 @@ int glk_numa_cpu_node(int cpu);
  * 0; -EINVAL (range, no such node); -EOPNOTSUPP (no NUMA calls here; node 0 of a kernel
  * without NUMA is no failure, since all memory is there); -EPERM, -ENOMEM. A record for each.
  */
-/* The same as a wish: where the node is full, memory comes from another one. */
-int glk_numa_prefer(void *addr, size_t size, int node);
 int glk_numa_bind(void *addr, size_t size, int node);
+/* The same as a wish: where the node is full, memory comes from another one. 0; -EINVAL,
+ * -EOPNOTSUPP, or what mbind says. */
+int glk_numa_prefer(void *addr, size_t size, int node);
 
 /* The node that the OS page at addr lies on; touches it. 0, -EFAULT, -EOPNOTSUPP. */
 int glk_numa_where(const void *addr, int *ret_node);

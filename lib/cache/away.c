@@ -318,12 +318,6 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 
 typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 
-static int refuse(const struct glk_cache *cache)
-{
-	return glk_error(
-		-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended", cache->device);
-}
-
 /* A live block that begins at an address; NULL: there is none. Waits for others who move it. */
 static struct glk_extent *find(
 	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
@@ -366,8 +360,9 @@ static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stre
 	e = find(cache, addr, &arena);
 	found = e && take(cache, e, &m);
 	if (found) {
-		err = takes && glk_load_relaxed(&cache->suspended) ? refuse(cache)
-								   : fn(arena, e, on);
+		err = takes ? glk_suspended(cache) : 0;
+		if (!err)
+			err = fn(arena, e, on);
 		let_go(cache, e, &m);
 	}
 	glk_plan_leave(cache);

@@ -38,6 +38,9 @@ void glk_away_drop(struct glk_arena *arena, struct glk_extent *e);
 int glk_away_start(struct glk_cache *cache);
 int glk_away_fini(struct glk_cache *cache);
 
+/* suspend.c. -EAGAIN with a record while the GPU is suspended, else 0. */
+int glk_suspended(const struct glk_cache *cache);
+
 /* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,
  * until it fails. Others free blocks meanwhile. What `fn` answered last. */
 typedef int (*glk_away_fn)(struct glk_arena *arena, struct glk_extent *e, void *arg);

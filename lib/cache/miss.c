@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
+#include "cache/away.h"
 #include "cache/bin/hit.h"
 #include "cache/device.h"
 #include "cache/graph/graph.h"
@@ -110,11 +111,11 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		return 0;
 	glk_lock(&cache->lock);
 	glk_plan_enter(cache);
-	if (glk_load_relaxed(&cache->suspended)) {
+	err = glk_suspended(cache);
+	if (err) {
 		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
-		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended",
-			cache->device);
+		return err;
 	}
 	request.stream = glk_stream_enter(&cache->streams, id);
 	if (request.stream->bit >= GLK_STREAM_BITS) {

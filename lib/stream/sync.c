@@ -13,13 +13,13 @@
 
 #include <errno.h>
 
-/* All that was freed on it until a tick has finished. Whether it went with that. */
-static bool rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
+/* All that was freed on it until a tick has finished; one that has ended may go with that. */
+static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
 {
 	s->done = s->done < tick ? tick : s->done;
 	s->sure = s->sure < tick ? tick : s->sure;
 	glk_event_drop(streams, s, tick);
-	return glk_stream_settle(streams, s);
+	glk_stream_settle(streams, s);
 }
 
 /* Another thread's default stream cannot be asked. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Memory of the host for contents that are away: see tier.h. It is bound to the node of the GPU
- * where that is known and allowed, made of huge pages where the system has them, and touched
- * before it is locked.
+ * Memory of the host for contents that are away: see tier.h. It is of the node of the GPU where that
+ * is known, allowed and has room, made of huge pages where the system has them, and touched before it
+ * is locked.
  */
 #include "tier/tier.h"
 
@@ -74,7 +74,7 @@ static int touch_piece(const struct glk_store *store, char **ret_base)
 			"no addresses for memory of the host");
 	madvise(base, GLK_STORE_PIECE, MADV_HUGEPAGE);
 	madvise(base, GLK_STORE_PIECE, MADV_DONTFORK);
-	/* where it may not be bound it lies where it falls */
+	/* where the node cannot be chosen it lies where it falls */
 	if (store->node >= 0)
 		glk_numa_prefer(base, GLK_STORE_PIECE, store->node);
 	err = madvise(base, GLK_STORE_PIECE, MADV_POPULATE_WRITE) && errno == ENOMEM

@@ -235,40 +235,6 @@ away = glake.stats(0)
 twice = refused(glake.spill, p)
 glake.fetch(p)
 here = glake.stats(0)
-print(json.dumps([away["away"], away["away_blocks"], here["away"], here["fetches"], twice,
-                  ctypes.string_at(p, size) == b"\\7" * size]))
-gone = glake.suspend()
-refusal = refused(glake.fetch, p)
-print(json.dumps([gone["0"] if "0" in gone else gone[0], alloc(500, 0, None), glake.stats(0)["away"]]))
-back = glake.resume(0)
-print(json.dumps([back, ctypes.string_at(p, size) == b"\\7" * size, refused(glake.resume, 0),
-                  refused(glake.spill, small), refused(glake.spill, "tensor")]))
-''')
-    if not tap.ok(isinstance(said, list), "beyond the GPU", said):
-        return
-    moved, (gone, none, away), (back, same, again, small, kind) = said
-    tap.equal(moved[:4] + moved[5:], [3 << 20, 1, 0, 1, True], "a block goes and comes")
-    tap.has(moved[4], "is away", "once")
-    tap.equal([gone["moved"], gone["moved_blocks"], gone["stayed"], none, away],
-              [3 << 20, 1, 0, None, 3 << 20], "a GPU is suspended")
-    tap.ok(gone["released"] >= 2 << 20, "and its memory given back", gone)
-    tap.equal([back["moved"], same], [3 << 20, True], "and resumed")
-    tap.has(again, "not suspended", "once")
-    tap.has(small, "too small", "a small block stays")
-    tap.has(kind, "is no tensor", "what is no tensor is refused")
-
-
-def beyond(folder):
-    """Contents go to the host and come back; no kernel runs here, so the program writes itself."""
-    said = python(folder, '''
-size = 3 << 20
-p, small = alloc(size, 0, None), alloc(1000, 0, None)
-ctypes.memset(p, 7, size)
-glake.spill(p)
-away = glake.stats(0)
-twice = refused(glake.spill, p)
-glake.fetch(p)
-here = glake.stats(0)
 print(json.dumps([away["away"], away["away_blocks"], here["away"], here["fetches"], twice]))
 gone = glake.suspend()[0]
 print(json.dumps([gone, alloc(500, 0, None), glake.stats(0)["away"]]))

@@ -7,6 +7,7 @@
 
 #include "base/conf.h"
 #include "base/error.h"
+#include "cache/away.h"
 #include "cache/bin/quick.h"
 #include "cache/device.h"
 #include "cache/plan.h"
@@ -179,10 +180,9 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 		return err;
 	glk_lock(&cache->lock);
 	glk_clock_quiet(&cache->streams);
-	err = glk_load_relaxed(&cache->suspended)
-		? glk_error(-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended",
-			  cache->device)
-		: begin(cache, b, id);
+	err = glk_suspended(cache);
+	if (!err)
+		err = begin(cache, b, id);
 	glk_unlock(&cache->lock);
 	return err;
 }

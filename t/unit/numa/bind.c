@@ -62,6 +62,7 @@ static void binds(const struct glk_topology *t)
 		if (!node->has_memory)
 			continue;
 		madvise(memory, size, MADV_DONTNEED);
+		is_int(glk_numa_prefer(memory, size, node->id), 0, "wished for");
 		is_int(glk_numa_bind(memory, size, node->id), 0, "bound");
 		memory[size - 1] = 1;
 		is_int(glk_numa_where(memory + size - 1, &where), 0, "asked");
@@ -77,6 +78,8 @@ static void refuses(void)
 	int where = 7;
 
 	is_int(glk_numa_bind(&byte, 0, 0), -EINVAL, "nothing to bind");
+	is_int(glk_numa_prefer(&byte, 0, 0), -EINVAL, "nor to wish for");
+	is_int(glk_numa_prefer(&byte, 1, GLK_NUMA_NODES), -EINVAL, "nor from no node");
 	is_int(glk_numa_bind(&byte, 1, -1), -EINVAL, "to no node");
 	is_int(glk_numa_bind(&byte, 1, GLK_NUMA_NODES), -EINVAL,
 		"to a node beyond the maximum");
@@ -97,6 +100,7 @@ static void refuses(void)
 	glake_last_error(&error);
 	has_str(error.text, "libnuma.so.1 cannot be loaded", "the record says so");
 	is_int(glk_numa_bind(NULL, 4096, GLK_NUMA_NODES - 1), -EOPNOTSUPP, "nor binds it");
+	is_int(glk_numa_prefer(NULL, 4096, 0), -EOPNOTSUPP, "nor wishes for it");
 	is_int(glk_numa_cpu_node(0), GLK_NUMA_UNKNOWN, "nor where a CPU is");
 	glk_late_hide(0);
 }
