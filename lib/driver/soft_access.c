@@ -14,8 +14,8 @@
  *		none, addresses may keep their rights until they are mapped again, which only
  *		a program that touches what is not mapped could see; from then on giving
  *		rights says which page lies there, also for pages at their own place
- * Cost		per run of neighbours: mprotect, 1.2 us, for pages at their own place, mmap,
- *		3.3 us, for others
+ * Cost		per run of neighbours: mprotect, 1.2 us, for pages at their own place and for those
+ *		that have rights, mmap, 3.3 us, for others
  */
 #include "driver/soft_state.h"
 
@@ -32,6 +32,7 @@ struct run {
 	size_t first; /* granule in the file */
 	int fd;	      /* the file, -1 for that of the device */
 	uint8_t prot;
+	bool lies; /* the pages are there, and keep some rights */
 };
 
 /* Whether a granule of a file lies at its own address. */
@@ -189,7 +190,7 @@ static int run_map(const struct soft *soft, const struct run *run)
 {
 	void *p;
 
-	if (is_home(run->addr, run->first, run->fd) && !soft->torn) {
+	if ((run->lies || is_home(run->addr, run->first, run->fd)) && !soft->torn) {
 		if (mprotect((void *)run->addr, run->size, run->prot))
 			return failed("mprotect", run->addr, run->size);
 		return 0;
@@ -205,7 +206,7 @@ static int run_map(const struct soft *soft, const struct run *run)
 
 /* Whether the mapping continues the run, with these rights. */
 static bool run_extend(const struct soft *soft, struct run *run,
-	const struct glk_mapping *mapping, uint8_t prot)
+	const struct glk_mapping *mapping, uint8_t prot, bool lies)
 {
 	const struct soft_page *page = soft_page_at(soft, mapping->page);
 
@@ -213,8 +214,9 @@ static bool run_extend(const struct soft *soft, struct run *run,
 		*run = (struct run){.addr = mapping->addr,
 			.first = page->first,
 			.fd = page->fd,
-			.prot = prot};
-	else if (run->prot != prot || run->fd != page->fd ||
+			.prot = prot,
+			.lies = lies};
+	else if (run->prot != prot || run->lies != lies || run->fd != page->fd ||
 		run->first + run->size / GLK_GRANULE != page->first)
 		return false;
 	run->size += mapping->size;
@@ -236,8 +238,9 @@ static int range_map(const struct soft *soft, uint64_t addr, size_t size,
 		const struct glk_mapping *mapping = glk_book_find(&soft->book, at);
 		uint8_t prot =
 			change ? change_apply(change, mapping).prot : mapping->prot;
+		bool lies = change && mapping->prot != PROT_NONE && prot != PROT_NONE;
 
-		if (run_extend(soft, &run, mapping, prot)) {
+		if (run_extend(soft, &run, mapping, prot, lies)) {
 			at += mapping->size;
 			continue;
 		}
