@@ -25,6 +25,7 @@ static const struct option long_options[] = {
 	{"gpu", required_argument, NULL, 'g'},
 	{"conf", required_argument, NULL, 'c'},
 	{"pressure", no_argument, NULL, 'p'},
+	{"check", no_argument, NULL, 'k'},
 	{"plot", required_argument, NULL, 'o'},
 	{"lenient", no_argument, NULL, 'L'},
 	{"json", no_argument, NULL, 'j'},
@@ -49,6 +50,8 @@ static const char help[] =
 	"  -g, --gpu N                  of a trace with several GPUs, the events of this one\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
 	"  -p, --pressure               squeeze the budget afterwards until a request fails\n"
+	"  -k, --check                  mark one block in sixteen, and see that it keeps its marks;\n"
+	"                               on the software device\n"
 	"  -o, --plot FILE.svg          draw live and reserved memory over time\n"
 	"  -L, --lenient                skip and count rows that are wrong\n"
 	"  -j, --json                   the report as JSON\n"
@@ -84,6 +87,9 @@ static int take_option(int c, struct replay_options *options)
 		return 0;
 	case 'o':
 		options->plot = optarg;
+		return 0;
+	case 'k':
+		options->check = true;
 		return 0;
 	case 'L':
 		options->lenient = true;

@@ -31,6 +31,7 @@ struct replay_options {
 	int gpu; /* see struct trace_limits */
 	bool pressure;
 	bool lenient;
+	bool check;
 	const char *plot; /* file name or NULL */
 };
 
@@ -43,6 +44,7 @@ struct replay_repeat {
 	uint64_t called; /* misses for which the driver was called */
 	int64_t hold_ns; /* the longest that the lock of the GPU was held at once */
 	uint64_t peak_reserved;
+	uint64_t peak_host; /* memory of the host */
 	uint64_t failed;  /* allocations not served, for whatever reason */
 	uint64_t refused; /* frees that the library refused */
 };
@@ -74,6 +76,7 @@ struct replay_result {
 	size_t repeats; /* done */
 	struct replay_repeat *repeat;
 	uint64_t peak_reserved;
+	uint64_t peak_host;
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 	size_t squeezes;
 	struct replay_squeeze squeeze[REPLAY_SQUEEZES_MAX];
@@ -92,7 +95,7 @@ struct replay_run;
 
 /* Makes the streams and the table of blocks. 0 or -errno with the record filled. */
 int replay_run_new(struct glake *ctx, const struct trace *trace, unsigned threads,
-	struct replay_run **ret_run);
+	bool check, struct replay_run **ret_run);
 /* Ends the streams; 0 or the first error. NULL does nothing. */
 int replay_run_free(struct replay_run *run);
 /* How many threads have something to do. */

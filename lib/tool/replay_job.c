@@ -69,6 +69,8 @@ static int keep_figures(struct replay_result *result, struct glake *ctx)
 	for (size_t i = 0; i < result->repeats; i++) {
 		if (result->peak_reserved < result->repeat[i].peak_reserved)
 			result->peak_reserved = result->repeat[i].peak_reserved;
+		if (result->peak_host < result->repeat[i].peak_host)
+			result->peak_host = result->repeat[i].peak_host;
 	}
 	memcpy(result->rungs, stats.rungs, sizeof(result->rungs));
 	return 0;
@@ -126,7 +128,8 @@ static int run_all(struct replay_result *result, struct glake *ctx)
 	if (budget != UINT64_MAX)
 		err = glake_budget_set(ctx, 0, budget);
 	if (!err)
-		err = replay_run_new(ctx, result->trace, options->threads, &run);
+		err = replay_run_new(
+			ctx, result->trace, options->threads, options->check, &run);
 	if (!err) {
 		result->threads = replay_run_threads(run);
 		err = repeat(result, run);
@@ -184,6 +187,13 @@ int replay_job(const struct trace *trace, const struct replay_options *options,
 	if (err)
 		goto fail;
 	result->backend = glk_tool_backend_name(ctx);
+	if (options->check && strcmp(result->backend, "soft") != 0) {
+		glk_tool_say("--check reads blocks from the host, which only the software "
+			     "device allows: -d soft");
+		glake_close(ctx, NULL);
+		err = -EOPNOTSUPP;
+		goto fail;
+	}
 	err = glk_tool_value(ctx, "stats", "hold_clock", &result->hold_clock);
 	if (!err)
 		err = run_all(result, ctx);

@@ -135,6 +135,7 @@ void replay_print_json(const struct replay_result *result, struct glk_json *json
 	glk_json_add_uint(json, "streams", trace->streams);
 	glk_json_add_uint(json, "threads", result->threads);
 	add_budget(json, result);
+	glk_json_add_uint(json, "peak_host_bytes", result->peak_host);
 	glk_json_add_uint(json, "lost_bytes", result->lost);
 	glk_json_add_uint(json, "leaked_blocks", result->leaked);
 	if (result->options->pressure)

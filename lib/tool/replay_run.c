@@ -90,6 +90,9 @@ static void free_leftovers(struct replay_run *run)
 
 		if (ptr == BLOCK_FAILED)
 			continue;
+		if (!replay_check_is_whole(
+			    run, event->block & ~TRACE_FREE_BIT, ptr, event->size))
+			replay_worker_torn(worker, event, (uint32_t)trace->count);
 		err = glake_free(run->ctx, (void *)ptr, run->streams[event->stream]);
 		if (err) {
 			worker->refused++;
@@ -113,6 +116,8 @@ static void collect(
 			repeat->hold_ns = worker->hold_ns;
 		if (repeat->peak_reserved < worker->peak_reserved)
 			repeat->peak_reserved = worker->peak_reserved;
+		if (repeat->peak_host < worker->peak_host)
+			repeat->peak_host = worker->peak_host;
 		if (worker->failure[0] &&
 			(!earliest || worker->first_failed < earliest->first_failed))
 			earliest = worker;
@@ -147,6 +152,7 @@ int replay_run_pass(struct replay_run *run, struct replay_sample *samples, size_
 	int err;
 
 	prepare(run, samples, count);
+	run->pass++;
 	err = glake_stats_get(run->ctx, 0, &before);
 	if (!err)
 		err = glake_driver_stats_get(run->ctx, &driver);
@@ -174,7 +180,7 @@ int replay_run_pass(struct replay_run *run, struct replay_sample *samples, size_
 }
 
 int replay_run_new(struct glake *ctx, const struct trace *trace, unsigned threads,
-	struct replay_run **ret_run)
+	bool check, struct replay_run **ret_run)
 {
 	struct replay_run *run = calloc(1, sizeof(*run));
 	size_t lanes;
@@ -184,6 +190,7 @@ int replay_run_new(struct glake *ctx, const struct trace *trace, unsigned thread
 		return -ENOMEM;
 	run->ctx = ctx;
 	run->trace = trace;
+	run->check = check;
 	run->clock_cost = latency_clock_cost();
 	run->by_stream = trace->threads < 2;
 	lanes = run->by_stream ? trace->streams : trace->threads;

@@ -40,6 +40,18 @@ void replay_worker_note(struct replay_worker *worker, const struct trace_event *
 	}
 }
 
+void replay_worker_torn(
+	struct replay_worker *worker, const struct trace_event *event, uint32_t at)
+{
+	worker->refused++;
+	if (worker->failed + worker->refused > 1)
+		return;
+	worker->first_failed = at;
+	snprintf(worker->failure, sizeof(worker->failure),
+		"event %u, free of %llu bytes: the block has not kept what was written", at + 1,
+		(unsigned long long)event->size);
+}
+
 static void play_allocate(
 	struct replay_worker *worker, const struct trace_event *event, uint32_t at)
 {
@@ -56,6 +68,8 @@ static void play_allocate(
 	if (err) {
 		worker->failed++;
 		replay_worker_note(worker, event, at, err);
+	} else {
+		replay_check_mark(run, event->block, (uintptr_t)ptr, event->size);
 	}
 	/* pairs with the acquire in play_free */
 	glk_store_release(
@@ -77,6 +91,9 @@ static void play_free(
 		sched_yield();
 	if (ptr == BLOCK_FAILED)
 		return;
+	if (!replay_check_is_whole(
+		    run, event->block & ~TRACE_FREE_BIT, ptr, event->size))
+		replay_worker_torn(worker, event, at);
 	before = latency_now();
 	err = glake_free(run->ctx, (void *)ptr, stream);
 	after = latency_now();
@@ -93,6 +110,8 @@ void replay_worker_keep_peaks(struct replay_worker *worker, struct glake_stats *
 		worker->hold_ns = stats->hold_max;
 	if (worker->peak_reserved < stats->peak_reserved)
 		worker->peak_reserved = stats->peak_reserved;
+	if (worker->peak_host < stats->peak_host_held)
+		worker->peak_host = stats->peak_host_held;
 }
 
 /* To look holds the lock too, which is no part of the job: so the peaks begin anew. */

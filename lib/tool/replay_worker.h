@@ -26,7 +26,7 @@ struct replay_worker {
 	char failure[TRACE_MESSAGE_MAX];
 	int64_t end_ns, sampling_ns;
 	int64_t hold_ns; /* until the last sample */
-	uint64_t peak_reserved;
+	uint64_t peak_reserved, peak_host;
 	struct replay_sample *next_sample;
 };
 
@@ -41,6 +41,8 @@ struct replay_run {
 		*streams; /* of each stream number; NULL is the default stream */
 	glk_atomic(uintptr_t) * blocks; /* present address of each block */
 	glk_atomic(int) go;
+	bool check;	/* contents of blocks */
+	uint32_t pass;	/* from 1 */
 	struct replay_sample *samples_end;
 };
 
@@ -53,5 +55,15 @@ void replay_worker_keep_peaks(struct replay_worker *worker, struct glake_stats *
 /* Keeps the first failure of a worker; event `at`, to be called when it was counted. */
 void replay_worker_note(struct replay_worker *worker, const struct trace_event *event,
 	uint32_t at, int err);
+
+/* replay_check.c: marks a block that was given, if blocks are checked and it is one of the sample; and
+ * whether it still has these marks. */
+void replay_check_mark(
+	const struct replay_run *run, uint32_t block, uintptr_t ptr, uint64_t size);
+bool replay_check_is_whole(
+	const struct replay_run *run, uint32_t block, uintptr_t ptr, uint64_t size);
+/* Counts a block that has not as a free that was refused. */
+void replay_worker_torn(struct replay_worker *worker, const struct trace_event *event,
+	uint32_t at);
 
 #endif

@@ -39,6 +39,9 @@ static void print_memory(const struct replay_result *result, FILE *file)
 	fprintf(file, "  %-14s %10s  x%.4f of peak live\n", "peak reserved",
 		figure_bytes(result->peak_reserved).text,
 		(double)result->peak_reserved / live);
+	if (result->peak_host)
+		fprintf(file, "  %-14s %10s\n", "peak on host",
+			figure_bytes(result->peak_host).text);
 	if (result->budget != UINT64_MAX)
 		fprintf(file, "  %-14s %10s  x%.4f\n", "budget",
 			figure_bytes(result->budget).text, (double)result->budget / live);
