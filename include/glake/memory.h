@@ -35,7 +35,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  * Gives a block of at least `size` bytes on GPU `device`, usable in stream order on `stream`
  * at once, without synchronisation. Contents are undefined. The block belongs to the caller
  * until glake_free. While `stream` captures a graph the block comes from a pool of that graph,
- * see graph.h.
+ * see graph.h. With the key tier.place=host a block that the GPU has no room for is given in
+ * memory of the host near it, which the GPU uses in place: see tier.h.
  *
  * device	GPU number, from 0
  * size		bytes, 1 or more; rounded up to GLAKE_GRAIN
@@ -58,7 +59,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		does, or 65536 slots by small blocks, or 4096 streams of the GPU are known; on the
  *		software device also: the process has as many maps as vm.max_map_count allows,
  *		less a sixteenth, 1024 at least, that is left to the program
- * NOMEM_HOST	no host memory for tables
+ * NOMEM_HOST	no host memory for tables; with tier.place=host, neither room on the GPU nor on
+ *		the host
  *
  * Thread: any. Blocks: not where a quick bin serves it, which is for blocks of up to
  * policy.bins; else for the lock of the GPU, which no other request holds while memory is
@@ -145,6 +147,7 @@ struct glake_block {
 	uint32_t exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
 	uint64_t peers;	  /* other GPUs that may use it, a bit each */
 	size_t away;	  /* its bytes, if its contents are in memory of the host: see tier.h */
+	size_t placed;	  /* its bytes, if it lies in memory of the host, in place: likewise */
 };
 
 /*

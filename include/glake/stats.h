@@ -38,7 +38,7 @@ enum glake_rung {
 	GLAKE_RUNG_RECUT,	 /* pages that nobody used, of any size, made room for new ones */
 	GLAKE_RUNG_CROSS_STREAM, /* another stream's memory, behind a stream wait */
 	GLAKE_RUNG_SPILL_PEER,	 /* a cold block went to a peer GPU; 0 so far */
-	GLAKE_RUNG_SPILL_HOST,	 /* a cold block went to the host; 0 so far */
+	GLAKE_RUNG_SPILL_HOST,	 /* a request was given memory of the host */
 	GLAKE_RUNG_COUNT,
 };
 
@@ -99,7 +99,12 @@ struct glake_stats {
 	uint64_t away_blocks;
 	uint64_t spills;      /* blocks that went there, suspension included */
 	uint64_t fetches;     /* blocks that came back */
-	uint64_t host_held;   /* bytes of the host that are locked for it */
+	uint64_t host_held;   /* bytes of the host that are held for the GPU, locked */
+	/* Blocks that lie in memory of the host, in place, since the GPU had no room for them: see
+	 * tier.place. They count as live, and their pages in host_held. */
+	uint64_t placed;
+	uint64_t placed_blocks;
+	uint64_t peak_host_held; /* since open or glake_stats_reset */
 };
 
 /*
@@ -114,7 +119,7 @@ GLAKE_EXPORT int glake_stats_get(
 	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
 /*
- * Sets peak_live and peak_reserved of a GPU to the present values, hold_max to 0. Returns 0, or
+ * Sets peak_live, peak_reserved and peak_host_held of a GPU to the present values, hold_max to 0. Returns 0, or
  * -EINVAL (no such device), -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: briefly. Driver calls: none.
  */

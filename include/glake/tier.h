@@ -20,6 +20,12 @@ struct CUstream_st;
  * may be freed while it is away. glake_query says whether a block is (away), glake_stats_get how
  * much is.
  *
+ * A block may also lie in memory of the host *in place*: with the key tier.place=host a request for
+ * which the GPU has no room, on any rung, is given that. Kernels use it where it is, over the
+ * link, and so may copies; it is freed, queried and marked with streams like any other, cannot
+ * leave the process, and stays where it is until it is freed. Pools of graphs have memory of the GPU
+ * alone. glake_query says whether a block is one (placed), glake_stats_get how much is.
+ *
  * Blocks of up to an eighth of pool.small_page (256 KiB), which share their pages with others, do
  * not move, nor do blocks that are out (glake_export, glake_dmabuf), nor those of pools of graphs.
  *
@@ -34,7 +40,7 @@ struct CUstream_st;
  * ptr		as glake_alloc gave it
  * stream	of that GPU
  *
- * Returns 0, or -EALREADY (BUSY: it is away), -EINVAL (as glake_free; too small to move), -EBUSY (BUSY:
+ * Returns 0, or -EALREADY (BUSY: it is away, or in memory of the host in place), -EINVAL (as glake_free; too small to move), -EBUSY (BUSY:
  * it is out, or of a pool of graphs; CAPTURE: one of those streams captures a graph), -ENOMEM
  * (LIMIT: tier.host; NOMEM_HOST), -ESTALE, -EIO, -ENODEV (device lost, or in a forked child). After an
  * error the block is where it was.
@@ -50,7 +56,7 @@ GLAKE_EXPORT int glake_spill(struct glake *ctx, void *ptr, struct CUstream_st *s
  * have to be ordered behind that by the program, also the one of its allocation. When it is freed,
  * `stream` counts as one that glake_use named.
  *
- * Returns 0, or -EALREADY (BUSY: it is here), -ENOMEM, -EBUSY (as glake_alloc; `stream` captures a
+ * Returns 0, or -EALREADY (BUSY: it is here, or in place on the host), -ENOMEM, -EBUSY (as glake_alloc; `stream` captures a
  * graph), -EAGAIN (the GPU is suspended), -EINVAL (as glake_free), -ESTALE, -EIO, -ENODEV. After an
  * error the block is away.
  * Thread: any. Blocks: as glake_alloc for a block of that size; not for the copy. Driver calls: as

@@ -135,27 +135,28 @@ static struct glk_context *withdraw(struct glake *handle)
 	return context;
 }
 
-/* The NUMA nodes that pages can be made on. */
-static int host_nodes(const struct glk_context *context, int *ret_ids)
+/* The NUMA node near each GPU, and the most of the host's memory that is had for one where nothing was
+ * configured: half of it. */
+static int host_nodes(const struct glk_context *context, int *ret_ids, uint64_t *ret_most)
 {
+	bool soft = !strcmp(glk_drv_name(context->drv), "soft");
 	struct glk_topology *topology;
-	int count = 0;
+	int err = 0;
 
-	if (!strcmp(glk_drv_name(context->drv), "soft")) {
-		for (; count < context->conf.soft_nodes; count++)
-			ret_ids[count] = count;
-		return count;
-	}
+	*ret_most = 0;
 	if (glk_topology_new(NULL, &topology))
-		return 0;
-	for (size_t i = 0; i < glk_topology_count(topology); i++) {
-		const struct glk_numa_node *node = glk_topology_at(topology, i);
+		return -ENOMEM;
+	for (size_t i = 0; i < glk_topology_count(topology); i++)
+		*ret_most += glk_topology_at(topology, i)->memory / 2;
+	for (int i = 0; i < context->devices && !err; i++) {
+		struct glake_device info = {.sz = sizeof(info)};
 
-		if (node->has_memory && count < GLK_NODES_MAX / 2)
-			ret_ids[count++] = node->id;
+		err = context->drv->ops->device_info(context->drv, i, &info);
+		ret_ids[i] = soft ? info.numa_node
+				  : glk_topology_nearest(topology, info.numa_node);
 	}
 	glk_topology_free(topology);
-	return count;
+	return err;
 }
 
 static size_t caches_bytes(const struct glk_context *context)
@@ -183,16 +184,22 @@ static int end_caches(struct glk_context *context, int made, size_t *ret_live)
 
 static int make_caches(struct glk_context *context)
 {
-	int ids[GLK_NODES_MAX], made, err;
+	int ids[GLK_NODES_MAX / 2], made, err;
+	uint64_t most = 0;
 	size_t live;
 
 	err = context->drv->ops->device_count(context->drv, &context->devices);
 	if (err)
 		return err;
-	err = glk_pool_init(&context->pool, context->drv, &context->conf,
-		context->devices, host_nodes(context, ids), ids);
+	if (context->devices <= GLK_NODES_MAX / 2)
+		err = host_nodes(context, ids, &most);
+	if (!err)
+		err = glk_pool_init(&context->pool, context->drv, &context->conf,
+			context->devices, context->devices, ids);
 	if (err)
 		return err;
+	for (int i = 0; !context->conf.tier_host && most && i < context->devices; i++)
+		glk_store_relaxed(&glk_pool_host(&context->pool, i)->budget, most);
 	context->caches = glk_region_new(caches_bytes(context));
 	if (!context->caches) {
 		err = -ENOMEM;

@@ -65,6 +65,7 @@ enum { GLK_POOL_EXPORT_AUTO, GLK_POOL_EXPORT_FD, GLK_POOL_EXPORT_NO };
 enum { GLK_POOL_RDMA_AUTO, GLK_POOL_RDMA_YES, GLK_POOL_RDMA_NO };
 enum { GLK_POOL_PEERS_NO, GLK_POOL_PEERS_ALL };
 enum { GLK_POLICY_ENDS_BOTH, GLK_POLICY_ENDS_LOW, GLK_POLICY_ENDS_HIGH };
+enum { GLK_TIER_PLACE_GPU, GLK_TIER_PLACE_HOST };
 
 /* All keys at their defaults. */
 void glk_conf_init(struct glk_conf *conf);

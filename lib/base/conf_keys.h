@@ -93,9 +93,16 @@ GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 
 GLK_KEY(tier, host, SIZE, tier_host, "0", 0, 16 * GLK_TIB, "",
 	"Most memory of the host, near each GPU and locked, for contents that left the GPU by "
-	"glake_spill or glake_suspend; 0: half of the memory of the host. It is taken in pieces of "
-	"64MiB as it is needed, while the machine and the control group of the process have "
-	"256MiB to spare, and kept for the next time until glake_trim.")
+	"glake_spill or glake_suspend, and for blocks that tier.place puts there; 0: half of the "
+	"memory of the host. It is taken as it is needed, for contents in pieces of 64MiB, while "
+	"the machine and the control group of the process have 256MiB to spare, and kept for the "
+	"next time until glake_trim.")
+
+GLK_KEY(tier, place, CHOICE, tier_place, "gpu", 0, 0, "gpu,host",
+	"Where a block lies for which the GPU has no room. With gpu the request is refused; with host "
+	"it is given memory of the host near the GPU, in place: kernels use it at the speed of the "
+	"link, about 50 GB/s, until it is freed. Later requests are given memory of the GPU again as "
+	"soon as there is some.")
 
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "

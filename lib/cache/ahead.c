@@ -26,7 +26,7 @@ static bool may_grow(struct glk_ahead *a)
 	if (held != a->refused)
 		a->refused = 0;
 	return !a->refused &&
-		glk_cache_idle(cache) + page <= (uint64_t)a->part << cache->arena.map.shift &&
+		glk_arena_idle(&cache->arena) + page <= (uint64_t)a->part << cache->arena.map.shift &&
 		a->size + page <= limit && held <= limit - a->size - page;
 }
 
@@ -155,7 +155,7 @@ static uint64_t excess(const struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
 	uint64_t most = glk_supply_target(cache, 0) + a->size;
-	uint64_t held = glk_load_relaxed(&cache->node->held), idle = glk_cache_idle(cache);
+	uint64_t held = glk_load_relaxed(&cache->node->held), idle = glk_arena_idle(&cache->arena);
 
 	if (held <= most || idle <= a->size)
 		return 0;
@@ -176,7 +176,7 @@ static void give_back(struct glk_ahead *a)
 	glk_plan_begin(cache);
 	glk_event_poll(&cache->streams);
 	/* what the GPU is not done with yet is for the next time */
-	if (glk_ladder_release(cache, bytes, UINT32_MAX))
+	if (glk_ladder_release(&cache->arena, bytes, UINT32_MAX))
 		a->left = REST;
 	glk_plan_end(cache);
 	glk_plan_leave(cache);

@@ -2,12 +2,10 @@
 /* Blocks go away and come back: see away.h. */
 #include "cache/away.h"
 
-#include "base/conf.h"
 #include "base/error.h"
 #include "cache/arena/request.h"
 #include "cache/device.h"
 #include "cache/plan.h"
-#include "numa/topology.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,22 +13,6 @@
 
 /* Beside the bin that a content keeps: it went because the GPU was suspended. */
 #define SUSPENDED (UINT32_C(1) << 31)
-
-/* Half of the memory of the host where nothing was configured. */
-static uint64_t most_of(const struct glk_cache *cache)
-{
-	struct glk_topology *topology;
-	uint64_t sum = 0;
-
-	if (cache->conf->tier_host)
-		return cache->conf->tier_host;
-	if (glk_topology_new(NULL, &topology))
-		return UINT64_MAX;
-	for (size_t i = 0; i < glk_topology_count(topology); i++)
-		sum += glk_topology_at(topology, i)->memory;
-	glk_topology_free(topology);
-	return sum ? sum / 2 : UINT64_MAX;
-}
 
 int glk_away_start(struct glk_cache *cache)
 {
@@ -46,7 +28,7 @@ int glk_away_start(struct glk_cache *cache)
 		err = cache->drv->ops->device_info(cache->drv, cache->device, &info);
 		if (!err)
 			err = glk_mover_init(&mover, &cache->streams, info.numa_node,
-				most_of(cache));
+				cache->host);
 	}
 	if (!err && !glk_load_relaxed(&cache->moves)) {
 		glk_lock(&cache->lock);
@@ -74,6 +56,9 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 	if (glk_extent_away(e))
 		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64 " is away", addr);
+	if (arena->ops->host)
+		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " lies in memory of the host", addr);
 	if (e->nested)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the block at 0x%" PRIx64

@@ -226,13 +226,16 @@ static GLK_COLD int free_unbinned(
 {
 	struct glk_seat *seat = seat_of(cache);
 	struct glk_stream_facts facts = {0};
-	const struct glk_range *range;
+	const struct glk_range *range = glk_cache_range(cache, addr);
 	struct glk_arena *arena;
 	struct glk_extent *e;
 	uint32_t id = 0;
+	bool noted;
 	int err;
 
-	err = freed_on(cache, stream, &facts, &id);
+	/* what the stream captures is asked for where that matters */
+	noted = range && glk_arena_of(range)->ops->note;
+	err = freed_on(cache, stream, noted ? &facts : NULL, &id);
 	if (err)
 		return err;
 	glk_lock(&cache->lock);

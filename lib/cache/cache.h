@@ -46,6 +46,8 @@ struct glk_cache {
 	struct glk_drv *drv;
 	struct glk_pool *pool;
 	struct glk_node *node;
+	struct glk_node *host; /* its memory of the host */
+	bool places;	       /* which blocks may be given that have no room on the GPU */
 	const struct glk_conf *conf;
 	int device;
 	uint64_t memory;	  /* of the GPU, bytes */
@@ -63,6 +65,8 @@ struct glk_cache {
 	glk_atomic(uint64_t) peak_live;
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
+	struct glk_arena beside; /* of blocks that lie on the host, see beside.c */
+	uint64_t placed, placed_blocks;
 	struct {
 		pthread_cond_t
 			settled; /* one has ended, or does not want to be waited for */
@@ -152,14 +156,6 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_get(
 	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
-/* Bytes that nobody uses: idle and free pages. Under the lock. */
-static inline uint64_t glk_cache_idle(const struct glk_cache *cache)
-{
-	const struct glk_map *map = &cache->arena.map;
-
-	return (map->idle_slots << map->shift) + glk_node_free(cache->node);
-}
-
 /* The GPU of the arena that its bins serve. */
 static inline struct glk_cache *glk_cache_binned(const struct glk_arena *arena)
 {
@@ -199,6 +195,13 @@ int glk_cache_pin(
 struct glk_share_page glk_pin_page(void *pin, size_t i);
 /* Once less, for the block that holds an address, live or freed. 0 or -EINVAL. */
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
+
+/* beside.c, under the lock: a request for which the GPU has no room is served with memory of the host, if
+ * the configuration has it so. `err` is what it was answered; that, or 0, or another error. */
+int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request, int err,
+	struct glk_seat *seat, uint64_t *ret_addr);
+/* At the end of the GPU, which is idle. 0 or the driver's error. */
+int glk_beside_fini(struct glk_cache *cache);
 
 /* away.c, suspend.c: contracts as in glake/tier.h. */
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);

@@ -31,8 +31,8 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->conf = conf;
 	cache->device = device;
 	glk_seats_number(cache);
-	cache->arena.gpu = cache;
-	cache->arena.ops = &glk_arena_common;
+	cache->host = device < pool->hosts ? glk_pool_host(pool, device) : NULL;
+	cache->places = cache->host && conf->tier_place == GLK_TIER_PLACE_HOST;
 	cache->arena.binned = cache - device;
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
@@ -75,16 +75,38 @@ static int make_rows(struct glk_cache *cache)
  * addresses for a long time, and so little that many GPUs and contexts fit into a process. */
 #define STEP_PART 4
 
-static int start(struct glk_cache *cache)
+int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step)
 {
-	struct glk_map_size size = {
-		.step = STEP_PART * cache->memory, .most = cache->conf->map_span};
+	struct glk_map_size size = {.step = step, .most = gpu->conf->map_span};
 	int err;
 
-	err = glk_map_init(
-		&cache->arena.map, cache->pool, cache->node, cache->conf, size);
+	/* once: who found its addresses before they went asks whose they were */
+	if (!arena->gpu) {
+		arena->ops = ops;
+		arena->home = node == gpu->node ? &gpu->arena : arena;
+		arena->gpu = gpu;
+	}
+	err = glk_map_init(&arena->map, gpu->pool, node, gpu->conf, size);
+	if (!err)
+		arena->map.lock = &gpu->lock;
+	return err;
+}
+
+void glk_arena_fini(struct glk_arena *arena)
+{
+	glk_map_fini(&arena->map);
+	arena->held = 0;
+}
+
+static int start(struct glk_cache *cache)
+{
+	int err = glk_arena_init(&cache->arena, cache, &glk_arena_common, cache->node,
+		STEP_PART * cache->memory);
+
 	if (err)
 		return err;
+	cache->arena.map.lock = NULL;
 	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
 	if (err)
 		goto map;
@@ -156,7 +178,7 @@ static int empty_map(struct glk_arena *arena)
 		page->in_use = GLK_NO_SLOT;
 		err = glk_mapping_remove(map, m.first, m.last);
 		if (!err && !page->aliases)
-			err = glk_node_release(arena->gpu->node, id);
+			err = glk_node_release(map->node, id);
 		if (err == -ENODEV)
 			return err;
 		slot = m.last;
@@ -206,7 +228,8 @@ static int release_lost(struct glk_cache *cache)
 		const struct glk_page *page = glk_page_at(cache->pool, id);
 
 		if (glk_page_state(page) != GLK_PAGE_LOST ||
-			page->node != cache->node->index)
+			(page->node != cache->node->index &&
+				(!cache->host || page->node != cache->host->index)))
 			continue;
 		failed = cache->drv->ops->release(cache->drv, page->handle);
 		if (failed && !err)
@@ -236,6 +259,8 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = glk_graph_fini(cache);
+		failed = glk_beside_fini(cache);
+		err = err ? err : failed;
 		failed = glk_arena_empty(&cache->arena);
 		err = err ? err : failed;
 		failed = err == -ENODEV ? 0 : release_lost(cache);

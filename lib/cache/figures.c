@@ -20,6 +20,15 @@ static void gather_map(const struct glk_map *map, struct glake_stats *s)
 	s->metadata += glk_map_bytes(map);
 }
 
+/* What it has idle is no memory of the GPU. */
+static void gather_beside(const struct glk_cache *cache, struct glake_stats *s)
+{
+	uint64_t free_pages = s->free_pages;
+
+	gather_map(&cache->beside.map, s);
+	s->free_pages = free_pages;
+}
+
 static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
@@ -68,7 +77,10 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->away_blocks = cache->away_blocks;
 	s->spills = cache->spills;
 	s->fetches = cache->fetches;
-	s->host_held = cache->mover.store.held;
+	s->placed = cache->placed;
+	s->placed_blocks = cache->placed_blocks;
+	s->host_held = cache->host ? glk_load_relaxed(&cache->host->held) : 0;
+	s->peak_host_held = cache->host ? glk_load_relaxed(&cache->host->peak) : 0;
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
 	s->metadata = glk_slab_bytes(&cache->pool->pages);
 	/* the tables may just be made by another thread */
@@ -80,6 +92,8 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 					GLK_BINS * sizeof(struct glk_bin));
 	if (started)
 		gather_map(&cache->arena.map, s);
+	if (cache->beside.map.pool)
+		gather_beside(cache, s);
 	gather_graphs(cache, s);
 	if (started)
 		gather_streams(&cache->streams, s);
@@ -117,6 +131,9 @@ void glk_cache_reset_peaks(struct glk_cache *cache)
 		glk_seats_reset_peak(cache);
 	}
 	glk_store_relaxed(&cache->node->peak, glk_load_relaxed(&cache->node->held));
+	if (cache->host)
+		glk_store_relaxed(
+			&cache->host->peak, glk_load_relaxed(&cache->host->held));
 	glk_lock_forget(&cache->lock);
 	glk_unlock(&cache->lock);
 }

@@ -136,6 +136,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	request.capture = facts.capture;
 	err = session ? serve_graph(cache, &request, seat, session, ret_addr)
 		      : glk_arena_serve(&cache->arena, &request, seat, row, ret_addr);
+	if (err && !session)
+		err = glk_beside_serve(cache, &request, err, seat, ret_addr);
 	cache->oom += err == -ENOMEM;
 	glk_plan_leave(cache);
 	glk_unlock(&cache->lock);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Another GPU is allowed to use all memory of this one, or no longer: what is mapped now, here,
- * in pools of graphs and in imports, and by the peers of the node what will be.
+ * on the host, in pools of graphs and in imports, and by the peers of the node what will be.
  */
 #include "base/log.h"
 #include "cache/graph/graph.h"
@@ -13,6 +13,10 @@ static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 	struct glk_graphs *graphs = glk_graphs(cache);
 	int err = glk_map_access(&cache->arena.map, sweep), failed;
 
+	if (!err || sweep->anyway) {
+		failed = glk_map_access(&cache->beside.map, sweep);
+		err = failed ? failed : err;
+	}
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (!glk_graph_is_there(graphs->at[i].state) || (err && !sweep->anyway))
 			continue;

@@ -15,6 +15,7 @@
 #include "pool/pool.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 /* What is done without first. */
 static const struct {
@@ -73,11 +74,12 @@ void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 size_t glk_node_grants(
 	const struct glk_node *node, struct glk_grant ret_grants[GLK_GRANTS_MAX])
 {
-	uint64_t peers = glk_load_relaxed(&node->peers);
+	const struct glk_node *gpu = node->gpu ? node->gpu : node;
+	uint64_t peers = glk_load_relaxed(&gpu->peers);
 	size_t count = 0;
 
 	ret_grants[count++] =
-		(struct glk_grant){.who = node->place, .access = GLK_ACCESS_WRITE};
+		(struct glk_grant){.who = gpu->place, .access = GLK_ACCESS_WRITE};
 	for (; peers; peers &= peers - 1)
 		ret_grants[count++] =
 			(struct glk_grant){.who = {GLK_PLACE_GPU, __builtin_ctzll(peers)},
@@ -102,6 +104,22 @@ static void remember(struct glk_node *node, uint32_t wanted, uint32_t able)
 	}
 }
 
+/* What is left to the rest of the machine, or of the control group: a system that has no memory ends
+ * processes. */
+#define SPARE (UINT64_C(256) << 20)
+
+static int spare(size_t size)
+{
+	uint64_t left = glk_numa_spare(NULL);
+
+	if (left >= size + SPARE)
+		return 0;
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+		"%" PRIu64 " MiB of the host are left to the process, too few for a page of "
+		"%zu bytes",
+		left >> 20, size);
+}
+
 int glk_node_make(
 	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
 {
@@ -109,7 +127,9 @@ int glk_node_make(
 	struct glk_drv *drv = node->pool->drv;
 	int err;
 
-	err = drv->ops->create(drv, node->place, size, able, ret_handle);
+	err = node->gpu ? spare(size) : 0;
+	if (!err)
+		err = drv->ops->create(drv, node->place, size, able, ret_handle);
 	for (size_t i = 0; i < ABILITIES && is_refusal(err); i++) {
 		if (!(able & abilities[i].able))
 			continue;

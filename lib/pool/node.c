@@ -51,7 +51,7 @@ bool glk_node_has_room(const struct glk_node *node, uint64_t size)
 	return held <= budget && size <= budget - held;
 }
 
-static int claim(struct glk_node *node, uint64_t size)
+static int take(struct glk_node *node, uint64_t size)
 {
 	uint64_t held = glk_load_relaxed(&node->held);
 	uint64_t budget = glk_load_relaxed(&node->budget);
@@ -72,6 +72,20 @@ static void note_peak(struct glk_node *node)
 		;
 }
 
+int glk_node_claim(struct glk_node *node, uint64_t size)
+{
+	int err = take(node, size);
+
+	if (!err)
+		note_peak(node);
+	return err;
+}
+
+void glk_node_unclaim(struct glk_node *node, uint64_t size)
+{
+	glk_sub_relaxed(&node->held, size);
+}
+
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 {
 	struct glk_page *p;
@@ -79,7 +93,7 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	uint8_t able;
 	int err;
 
-	err = claim(node, size);
+	err = take(node, size);
 	if (err)
 		return err;
 	page = glk_slab_get(&node->pool->pages);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Sets up the nodes of a context: its GPUs, then the NUMA nodes of the host. */
+/* Sets up the nodes of a context: its GPUs, then the memory of the host near each of them. */
 #include "pool/pool.h"
 
 #include "base/conf.h"
@@ -22,6 +22,7 @@ static void node_init(struct glk_node *node, struct glk_pool *pool, int index, i
 	const struct glk_conf *conf)
 {
 	bool gpu = index < pool->gpus;
+	uint64_t budget;
 
 	node->pool = pool;
 	node->index = (uint8_t)index;
@@ -29,8 +30,9 @@ static void node_init(struct glk_node *node, struct glk_pool *pool, int index, i
 	node->place.id = id;
 	node->page_size[GLK_CLASS_SMALL] = conf->pool_small_page;
 	node->page_size[GLK_CLASS_LARGE] = large_page(conf);
-	glk_store_relaxed(
-		&node->budget, gpu && conf->pool_budget ? conf->pool_budget : UINT64_MAX);
+	node->gpu = gpu ? NULL : &pool->nodes[index - pool->gpus];
+	budget = gpu ? conf->pool_budget : conf->tier_host;
+	glk_store_relaxed(&node->budget, budget ? budget : UINT64_MAX);
 }
 
 int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_conf *conf,
@@ -39,11 +41,10 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 	int err;
 
 	*pool = (struct glk_pool){.drv = drv, .gpus = gpus, .hosts = hosts};
-	if (gpus < 0 || hosts < 0 || gpus > GLK_NODES_MAX || hosts > GLK_NODES_MAX - gpus)
+	if (gpus < 0 || gpus > GLK_NODES_MAX / 2 || hosts < 0 || hosts > gpus)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"%d GPUs and %d NUMA nodes: %d "
-			"are the most",
-			gpus, hosts, GLK_NODES_MAX);
+			"%d GPUs, %d with memory of the host: %d are the most", gpus,
+			hosts, GLK_NODES_MAX / 2);
 	pool->nodes = glk_region_new(GLK_NODES_MAX * sizeof(*pool->nodes));
 	if (!pool->nodes)
 		return -ENOMEM;

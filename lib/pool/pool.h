@@ -4,7 +4,7 @@
 
 /*
  * The face of this folder: the pages of a context and the nodes they come from, a node being
- * a GPU or a NUMA node of the host. A node knows how much memory it holds and may hold, makes
+ * a GPU, or the memory of the host near a GPU, whose pages that GPU uses where they lie. A node knows how much memory it holds and may hold, makes
  * pages and gives them back, and keeps those that are mapped nowhere on lock-free lists: one for
  * pages of a slot, one for large ones, one for those of any other size.
  *
@@ -33,19 +33,20 @@ struct glk_node {
 	size_t granularity;	     /* of its pages, bytes */
 	glk_atomic(uint32_t) able;   /* GLK_PAGE_... that new pages are made with */
 	glk_atomic(uint64_t) peers;  /* GPUs that may use its memory beside itself, a bit each */
+	const struct glk_node *gpu;  /* whose pages they are; NULL: it is a GPU's own */
 };
 
 struct glk_pool {
 	struct glk_drv *drv;
 	struct glk_slab pages;
-	struct glk_node *nodes; /* GPUs first, then NUMA nodes */
+	struct glk_node *nodes; /* GPUs first, then memory of the host in the same order */
 	int gpus, hosts;
 };
 
 #define GLK_NODES_MAX 128
 
 /* 0, -ENOMEM, -EINVAL (more nodes than GLK_NODES_MAX). */
-/* `host_ids` are the kernel's numbers of the `hosts` NUMA nodes. */
+/* `host_ids` are the kernel's numbers of the NUMA nodes near the first `hosts` GPUs. */
 int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_conf *conf,
 	int gpus, int hosts, const int *host_ids);
 /* Releases all free pages; owned ones are the caller's to release before. Takes a zeroed pool
@@ -57,9 +58,9 @@ static inline struct glk_node *glk_pool_gpu(struct glk_pool *pool, int device)
 	return &pool->nodes[device];
 }
 
-static inline struct glk_node *glk_pool_host(struct glk_pool *pool, int index)
+static inline struct glk_node *glk_pool_host(struct glk_pool *pool, int device)
 {
-	return &pool->nodes[pool->gpus + index];
+	return &pool->nodes[pool->gpus + device];
 }
 
 static inline struct glk_page *glk_page_at(const struct glk_pool *pool, uint32_t page)
@@ -73,7 +74,8 @@ static inline struct glk_page *glk_page_at(const struct glk_pool *pool, uint32_t
  */
 void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 	const struct glake_device *info);
-/* Read and write for the GPU of a node and for its peers; their number. */
+/* Read and write for the GPU of a node and for its peers; their number. Memory of the host is used by
+ * those that may use its GPU's. */
 #define GLK_GRANTS_MAX 65
 size_t glk_node_grants(
 	const struct glk_node *node, struct glk_grant ret_grants[GLK_GRANTS_MAX]);
@@ -101,6 +103,11 @@ static inline enum glk_class glk_node_class(const struct glk_node *node, size_t 
 	return size == node->page_size[GLK_CLASS_LARGE] ? GLK_CLASS_LARGE
 							: GLK_CLASS_OTHER;
 }
+
+/* Memory of the host that is no page, but counts against the same budget. 0, or -ENOMEM without a
+ * record. */
+int glk_node_claim(struct glk_node *node, uint64_t size);
+void glk_node_unclaim(struct glk_node *node, uint64_t size);
 
 /* Whether `size` more bytes stay within the budget. */
 bool glk_node_has_room(const struct glk_node *node, uint64_t size);

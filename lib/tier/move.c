@@ -23,12 +23,12 @@ static int make_stream(
 }
 
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
-	uint64_t most)
+	struct glk_node *host)
 {
 	int err;
 
 	*mover = (struct glk_mover){.streams = streams};
-	err = glk_store_init(&mover->store, streams->drv, streams->gpu, node, most);
+	err = glk_store_init(&mover->store, streams->drv, streams->gpu, node, host);
 	if (!err)
 		err = make_stream(mover, &mover->out_handle, &mover->out);
 	if (!err)

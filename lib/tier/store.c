@@ -23,12 +23,12 @@
 #endif
 
 int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock *lock,
-	int node, uint64_t most)
+	int node, struct glk_node *host)
 {
 	int err;
 
 	*store = (struct glk_store){
-		.drv = drv, .lock = lock, .node = node, .most = most};
+		.drv = drv, .lock = lock, .node = node, .host = host};
 	store->piece = glk_region_new(GLK_STORE_PIECES * sizeof(*store->piece));
 	if (!store->piece)
 		return -ENOMEM;
@@ -124,18 +124,20 @@ static int grow(struct glk_store *store)
 	char *base = NULL;
 	int err;
 
-	if (store->held + GLK_STORE_PIECE > store->most ||
-		store->held / GLK_STORE_PIECE == GLK_STORE_PIECES)
+	if (store->held / GLK_STORE_PIECE == GLK_STORE_PIECES ||
+		glk_node_claim(store->host, GLK_STORE_PIECE))
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"%" PRIu64 " bytes of the host are locked for what left the GPU, "
-			"of the %" PRIu64 " that tier.host allows",
-			store->held, store->most);
+			"%" PRIu64 " bytes of the host are held for the GPU, of the %" PRIu64
+			" that tier.host allows",
+			glk_load_relaxed(&store->host->held),
+			glk_load_relaxed(&store->host->budget));
 	store->held += GLK_STORE_PIECE;
 	glk_lock_pause(store->lock);
 	err = make_piece(store, &base);
 	glk_lock_resume(store->lock);
 	if (err) {
 		store->held -= GLK_STORE_PIECE;
+		glk_node_unclaim(store->host, GLK_STORE_PIECE);
 		return err;
 	}
 	*free_piece(store) = (struct glk_store_piece){.base = base};
@@ -261,6 +263,7 @@ uint64_t glk_store_trim(struct glk_store *store)
 		end_piece(store, base);
 		glk_lock_resume(store->lock);
 		store->held -= GLK_STORE_PIECE;
+		glk_node_unclaim(store->host, GLK_STORE_PIECE);
 		given += GLK_STORE_PIECE;
 	}
 	return given;
@@ -269,8 +272,10 @@ uint64_t glk_store_trim(struct glk_store *store)
 void glk_store_fini(struct glk_store *store)
 {
 	for (uint32_t i = 0; i < store->pieces; i++) {
-		if (store->piece[i].base)
-			end_piece(store, store->piece[i].base);
+		if (!store->piece[i].base)
+			continue;
+		end_piece(store, store->piece[i].base);
+		glk_node_unclaim(store->host, GLK_STORE_PIECE);
 	}
 	if (store->piece)
 		glk_region_free(store->piece, GLK_STORE_PIECES * sizeof(*store->piece));

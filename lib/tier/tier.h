@@ -18,6 +18,7 @@
  * Threads	all under the lock of the GPU, which is given up while the driver is called
  */
 #include "base/slab.h"
+#include "pool/pool.h"
 #include "stream/stream.h"
 
 #define GLK_STORE_CHUNK	 ((uint64_t)256 << 10)
@@ -37,7 +38,7 @@ struct glk_store {
 	struct glk_drv *drv;
 	struct glk_lock *lock;
 	int node;		       /* NUMA node of the GPU; -1: not known */
-	uint64_t most;		       /* bytes it may hold */
+	struct glk_node *host;	       /* whose budget it may hold memory of */
 	struct glk_store_piece *piece; /* GLK_STORE_PIECES */
 	uint32_t pieces;
 	struct glk_slab runs;
@@ -57,11 +58,11 @@ struct glk_store_run {
 
 /* 0 or -ENOMEM. */
 int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock *lock,
-	int node, uint64_t most);
+	int node, struct glk_node *host);
 /* Takes a zeroed one. Nobody copies any more. */
 void glk_store_fini(struct glk_store *store);
 /* Room for a content; more memory of the host is locked where there is not enough. 0, or -ENOMEM (class
- * LIMIT: `most`; NOMEM_HOST) with nothing taken. */
+ * LIMIT: its budget; NOMEM_HOST) with nothing taken. */
 int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run);
 /* Gives it back. Reads of it that were queued until the tick `read` may be under way; 0: none. */
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read);
@@ -84,7 +85,7 @@ struct glk_mover {
 
 /* move.c. Makes the two streams and an empty store. Without the lock. 0 or the driver's error. */
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
-	uint64_t most);
+	struct glk_node *host);
 /* Ends them: the GPU is idle. Takes a zeroed one. */
 int glk_mover_fini(struct glk_mover *mover);
 /* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known. */

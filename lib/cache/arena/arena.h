@@ -45,11 +45,16 @@ struct glk_arena_ops {
 	bool closed;
 	/* A request may wait for the work of streams. */
 	bool waits;
+	/* Its pages are memory of the host. They cost more than a mapping, so idle ones are taken before
+	 * new ones are made; and its blocks have nowhere to go. */
+	bool host;
 };
 
 struct glk_arena {
 	struct glk_cache *gpu;
 	const struct glk_arena_ops *ops;
+	/* Whose idle pages it may have, which are of the same node: its own, or those of another. */
+	struct glk_arena *home;
 	/* The first GPU of the context, by which contexts are told apart, where freed blocks go to
 	 * bins; NULL: no block of this arena does. */
 	const struct glk_cache *binned;
@@ -87,6 +92,19 @@ static inline struct glk_arena *glk_arena_of(const struct glk_range *range)
 	return (struct glk_arena *)(void *)((char *)range->map -
 		offsetof(struct glk_arena, map));
 }
+
+/* Bytes of its node that nobody uses: free pages, and idle ones of a home. Under the lock. */
+static inline uint64_t glk_arena_idle(const struct glk_arena *home)
+{
+	return (home->map.idle_slots << home->map.shift) + glk_node_free(home->map.node);
+}
+
+/* device.c. Makes its tables, and reserves its first addresses, so many; with the lock given up, if that
+ * is there. 0, -ENOMEM, or the driver's error. */
+int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step);
+/* Ends them; all was given back. */
+void glk_arena_fini(struct glk_arena *arena);
 
 /* serve.c. Takes back an extent the caller owns, which was used as `use` says: it merges with what is free
  * beside it. */

@@ -54,57 +54,83 @@ static uint64_t release_idle(struct glk_arena *arena, uint64_t bytes, uint32_t g
 	return bytes - r.left;
 }
 
-uint64_t glk_ladder_drain(struct glk_cache *gpu, uint64_t bytes)
+uint64_t glk_ladder_drain(struct glk_arena *home, uint64_t bytes)
 {
+	struct glk_node *node = home->map.node;
 	uint64_t given = 0;
 
-	if (!bytes || !glk_node_free(gpu->node))
+	if (!bytes || !glk_node_free(node))
 		return 0;
-	glk_lock_pause(&gpu->lock);
+	glk_lock_pause(&home->gpu->lock);
 	for (int c = GLK_CLASS_COUNT - 1; c >= 0 && given < bytes; c--)
-		given += glk_node_drain(gpu->node, (enum glk_class)c, bytes - given);
-	glk_lock_resume(&gpu->lock);
+		given += glk_node_drain(node, (enum glk_class)c, bytes - given);
+	glk_lock_resume(&home->gpu->lock);
 	return given;
 }
 
-uint64_t glk_ladder_release(struct glk_cache *gpu, uint64_t bytes, uint32_t groups)
+uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups)
 {
-	uint64_t given = glk_ladder_drain(gpu, bytes);
+	uint64_t given = glk_ladder_drain(home, bytes);
 
 	if (given < bytes)
-		given += release_idle(&gpu->arena, bytes - given, groups);
-	gpu->rungs[GLAKE_RUNG_RECUT] += given > 0;
+		given += release_idle(home, bytes - given, groups);
+	home->gpu->rungs[GLAKE_RUNG_RECUT] += given > 0;
 	return given;
 }
 
-bool glk_ladder_climb(struct glk_cache *gpu, uint64_t bytes)
+/* Pools of graphs whose end is due: their blocks were live then, or a graph was captured. */
+static void reap(struct glk_cache *gpu)
 {
-	uint64_t held = glk_load_relaxed(&gpu->node->held), want, given;
+	uint64_t held = glk_load_relaxed(&gpu->node->held);
 
-	/* with blocks that were live then, or while a graph was captured */
-	if (glk_graphs(gpu) && glk_graphs(gpu)->leaving) {
-		glk_graph_reap(gpu);
-		gpu->rungs[GLAKE_RUNG_LIMBO] += glk_load_relaxed(&gpu->node->held) < held;
-	}
+	if (!glk_graphs(gpu) || !glk_graphs(gpu)->leaving)
+		return;
+	glk_graph_reap(gpu);
+	gpu->rungs[GLAKE_RUNG_LIMBO] += glk_load_relaxed(&gpu->node->held) < held;
+}
+
+bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
+{
+	struct glk_cache *gpu = home->gpu;
+	struct glk_node *node = home->map.node;
+	uint64_t want, given;
+
+	if (home->binned)
+		reap(gpu);
 	/* what can go then must not depend on how far the GPU is */
 	if (!gpu->streams.opportunistic)
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
 	glk_event_poll(&gpu->streams);
-	glk_quick_flush(gpu);
-	want = shortage(gpu->node, bytes);
-	given = glk_ladder_release(gpu, want, UINT32_MAX);
+	if (home->binned)
+		glk_quick_flush(gpu);
+	want = shortage(node, bytes);
+	given = glk_ladder_release(home, want, UINT32_MAX);
 	/* a capture may be in the way of some of it */
-	if (given < want && gpu->arena.map.idle_slots) {
+	if (given < want && home->map.idle_slots) {
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
-		given += glk_ladder_release(gpu, want - given, UINT32_MAX);
+		given += glk_ladder_release(home, want - given, UINT32_MAX);
 	}
 	/* where the driver is the limit, what it has left may be enough with less */
-	return given >= want || glk_node_has_room(gpu->node, bytes);
+	return given >= want || glk_node_has_room(node, bytes);
 }
 
-int glk_ladder_refuse(struct glk_cache *gpu, uint64_t size)
+static int refuse_host(const struct glk_node *host, uint64_t size)
 {
-	struct glk_node *node = gpu->node;
+	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX], most[GLK_SAY_BYTES_MAX];
+
+	glk_say_bytes(size, asked, sizeof(asked));
+	glk_say_bytes(glk_load_relaxed(&host->held), held, sizeof(held));
+	glk_say_bytes(glk_load_relaxed(&host->budget), most, sizeof(most));
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+		"neither GPU %d nor the memory of the host near it has room for %s of pages "
+		"more: %s of the host are held, of the %s that tier.host allows",
+		host->gpu->place.id, asked, held, most);
+}
+
+int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
+{
+	struct glk_cache *gpu = home->gpu;
+	struct glk_node *node = home->map.node;
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	const struct glk_slab *pages = &gpu->pool->pages;
 	const struct glk_map *map = &gpu->arena.map;
@@ -118,6 +144,8 @@ int glk_ladder_refuse(struct glk_cache *gpu, uint64_t size)
 			"GPU %d needs one page more than the %" PRIu32
 			" that pool.pages allows",
 			gpu->device, pages->max);
+	if (node != gpu->node)
+		return refuse_host(node, size);
 	glk_seats_sum(gpu, &sum);
 	glk_say_bytes(budget, text, sizeof(text));
 	if (budget != UINT64_MAX)
@@ -125,7 +153,7 @@ int glk_ladder_refuse(struct glk_cache *gpu, uint64_t size)
 	glk_say_bytes(size, text, sizeof(text));
 	glk_say_bytes(glk_load_relaxed(&node->held), held, sizeof(held));
 	glk_say_bytes(sum.live, live, sizeof(live));
-	glk_say_bytes(glk_cache_idle(gpu), unused, sizeof(unused));
+	glk_say_bytes(glk_arena_idle(home), unused, sizeof(unused));
 	glk_say_bytes(glk_graph_held(gpu), graphs, sizeof(graphs));
 	glk_say_bytes(glk_tree_largest(map, &map->common), hole, sizeof(hole));
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,

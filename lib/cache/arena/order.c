@@ -28,7 +28,7 @@ int glk_request_order(
 	return arena->ops->order(arena, request, use);
 }
 
-static bool common_may(struct glk_arena *arena, const struct glk_request *request,
+bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits)
 {
 	struct glk_cache *gpu = arena->gpu;
@@ -38,7 +38,7 @@ static bool common_may(struct glk_arena *arena, const struct glk_request *reques
 		(*ret_waits < GLK_WAITS_NEVER && gpu->conf->stream_internal_dependencies);
 }
 
-static int common_order(
+int glk_common_order(
 	struct glk_arena *arena, struct glk_request *request, struct glk_use *use)
 {
 	struct glk_cache *gpu = arena->gpu;
@@ -51,8 +51,8 @@ static int common_order(
 }
 
 const struct glk_arena_ops glk_arena_common = {
-	.may = common_may,
-	.order = common_order,
+	.may = glk_common_may,
+	.order = glk_common_order,
 	.own = true,
 	.waits = true,
 };

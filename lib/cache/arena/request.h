@@ -61,6 +61,11 @@ struct glk_seek {
 };
 bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
 	struct glk_fit *fit, void *arg);
+/* By the policies of the section stream: the operations of arenas that have no policy of their own. */
+bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_use *use, unsigned *ret_waits);
+int glk_common_order(
+	struct glk_arena *arena, struct glk_request *request, struct glk_use *use);
 /* The kind of arena that a GPU has for what is asked of it outside of graphs. */
 extern const struct glk_arena_ops glk_arena_common;
 
@@ -97,15 +102,15 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
 /* Whether so much memory is stranded that places should be chosen to have less of it. */
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 
-/* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at the node, where it has none: memory that nobody
+/* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at the node of a home, where it has none: memory that nobody
  * uses is given back. Whether there is room for them, as far as is known. */
-bool glk_ladder_climb(struct glk_cache *gpu, uint64_t bytes);
+bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes);
 /* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
  * so many groups of 64 slots at most. The bytes that were given back. */
-uint64_t glk_ladder_release(struct glk_cache *gpu, uint64_t bytes, uint32_t groups);
+uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups);
 /* Free ones alone. */
-uint64_t glk_ladder_drain(struct glk_cache *gpu, uint64_t bytes);
+uint64_t glk_ladder_drain(struct glk_arena *home, uint64_t bytes);
 /* -ENOMEM, with a record that says what was asked for and what there is. */
-int glk_ladder_refuse(struct glk_cache *gpu, uint64_t bytes) GLK_COLD;
+int glk_ladder_refuse(struct glk_arena *home, uint64_t bytes) GLK_COLD;
 
 #endif

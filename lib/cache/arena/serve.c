@@ -190,17 +190,23 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	return glk_load_relaxed(&e->addr);
 }
 
-static int admit(const struct glk_cache *gpu, size_t size)
+static int admit(const struct glk_arena *arena, size_t size)
 {
 	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX];
-	uint64_t most = glk_load_relaxed(&gpu->node->budget);
+	const struct glk_cache *gpu = arena->gpu;
+	uint64_t most = glk_load_relaxed(&arena->map.node->budget);
 
-	if (most > gpu->memory)
+	if (most > gpu->memory && !arena->ops->host)
 		most = gpu->memory;
 	if (size <= most)
 		return 0;
 	glk_say_bytes(size, asked, sizeof(asked));
 	glk_say_bytes(most, held, sizeof(held));
+	if (arena->ops->host)
+		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+			"GPU %d has no room for %s, and %s of the host are the most that "
+			"tier.host allows",
+			gpu->device, asked, held);
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
 		"%s were asked of GPU %d, which may hold %s", asked, gpu->device, held);
 }
@@ -237,29 +243,30 @@ static bool make_room(struct glk_arena *arena, const struct glk_request *request
 static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
-	uint64_t idle = glk_cache_idle(gpu);
-	uint64_t budget = glk_load_relaxed(&gpu->node->budget);
-	uint64_t held = glk_load_relaxed(&gpu->node->held), given;
+	const struct glk_node *node = arena->map.node;
+	uint64_t idle = glk_arena_idle(arena->home);
+	uint64_t budget = glk_load_relaxed(&node->budget);
+	uint64_t held = glk_load_relaxed(&node->held), given;
 
 	if (budget != UINT64_MAX && budget > held)
 		idle += budget - held;
 	if (idle < request->rounded)
 		return false;
 	glk_plan_begin(gpu);
-	given = glk_ladder_release(gpu, UINT64_MAX, UINT32_MAX);
+	given = glk_ladder_release(arena->home, UINT64_MAX, UINT32_MAX);
 	glk_plan_end(gpu);
 	return given > 0;
 }
 
 /* Holes that are there may be had when the work of their streams is done, and also where more
- * streams than there are tries cannot be waited for, one by one. Why memory is short stays on
- * record if not. */
+ * streams than there are tries cannot be waited for, one by one. Memory of the host is had sooner.
+ * Why memory is short stays on record if not. */
 static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
-	bool done =
-		arena->ops->waits && !glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0));
+	bool done = arena->ops->waits && (arena->ops->host || !arena->gpu->places) &&
+		!glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0));
 
 	(void)request;
 	if (!done && thread)
@@ -364,7 +371,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	uint32_t extent;
 	int err;
 
-	err = admit(gpu, request->size);
+	err = admit(arena, request->size);
 	if (err)
 		return err;
 	sum_up(gpu);

@@ -92,7 +92,7 @@ void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply)
 static uint32_t take_free(struct order *o, enum glk_class class)
 {
 	struct glk_arena *arena = o->arena;
-	uint32_t id = glk_node_take(arena->gpu->node, class);
+	uint32_t id = glk_node_take(arena->map.node, class);
 	unsigned waits;
 	struct glk_use use;
 
@@ -103,7 +103,7 @@ static uint32_t take_free(struct order *o, enum glk_class class)
 		    glk_map_page(&arena->map, id)->size != o->other) ||
 		!glk_request_may(arena, o->request, &use, &waits) ||
 		glk_request_order_page(arena, o->request, id)) {
-		glk_node_put(arena->gpu->node, id);
+		glk_node_put(arena->map.node, id);
 		return 0;
 	}
 	return id;
@@ -122,7 +122,7 @@ static void take_all_free(struct order *o)
 		glk_plan_step(o->arena->gpu);
 	}
 	if (o->other) {
-		enum glk_class class = glk_node_class(o->arena->gpu->node, o->other);
+		enum glk_class class = glk_node_class(o->arena->map.node, o->other);
 
 		id = take_free(o, class);
 		if (id)
@@ -238,14 +238,14 @@ static void borrow(struct glk_arena *from, uint32_t slots, uint32_t count)
  */
 static void borrow_all(struct order *o)
 {
-	struct glk_arena *common = &o->arena->gpu->arena;
+	struct glk_arena *home = o->arena->home;
 
-	if (common == o->arena || !common->map.idle_slots)
+	if (home == o->arena || !home->map.idle_slots)
 		return;
 	if (o->large)
-		borrow(common, common->map.large, o->large);
+		borrow(home, home->map.large, o->large);
 	if (o->small)
-		borrow(common, 1, o->small);
+		borrow(home, 1, o->small);
 	take_all_free(o);
 }
 
@@ -281,7 +281,7 @@ static uint64_t next_size(const struct order *o)
 
 static bool may_hold(const struct order *o, uint64_t most)
 {
-	uint64_t held = glk_load_relaxed(&o->arena->gpu->node->held);
+	uint64_t held = glk_load_relaxed(&o->arena->map.node->held);
 
 	return !is_done(o) && held <= most && next_size(o) <= most - held;
 }
@@ -298,7 +298,7 @@ static int grow_all(struct order *o, uint64_t most)
 		return 0;
 	glk_lock_pause(&gpu->lock);
 	while (!err && may_hold(o, most)) {
-		err = glk_node_grow(gpu->node, next_size(o), &id);
+		err = glk_node_grow(o->arena->map.node, next_size(o), &id);
 		if (!err)
 			push(o, id);
 	}
@@ -313,12 +313,13 @@ static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 {
 	/* as it is now, and before a reset: who reads the figures must change nothing */
 	uint64_t peak = glk_seats_peak(gpu);
-	uint64_t live = gpu->sum.live + size;
+	uint64_t live = gpu->sum.live + size, elsewhere;
 
 	if (peak < gpu->past_peak)
 		peak = gpu->past_peak;
 	peak = peak < live ? live : peak;
-	return peak - (peak < gpu->away ? peak : gpu->away);
+	elsewhere = gpu->away + gpu->placed;
+	return peak - (peak < elsewhere ? peak : elsewhere);
 }
 
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
@@ -337,6 +338,8 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	uint64_t budget = glk_load_relaxed(&arena->gpu->node->budget), slack;
 	uint64_t held = glk_load_relaxed(&arena->gpu->node->held);
 
+	if (arena->ops->host)
+		return false;
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */
@@ -351,19 +354,20 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 static int economise(struct order *o, uint64_t target)
 {
 	struct glk_cache *gpu = o->arena->gpu;
+	struct glk_arena *home = o->arena->home;
 	uint64_t held, over;
 
-	if (glk_quick_drain(gpu)) {
+	if (home->binned && glk_quick_drain(gpu)) {
 		take_all_free(o);
 		take_all_idle(o);
 	}
 	stand_in(o);
 	borrow_all(o);
-	held = glk_load_relaxed(&gpu->node->held);
+	held = glk_load_relaxed(&home->map.node->held);
 	over = held + missing(o);
 	over = over > target ? over - target : 0;
 	if (over && !is_done(o))
-		glk_ladder_release(gpu, over < missing(o) ? over : missing(o), GROUPS);
+		glk_ladder_release(home, over < missing(o) ? over : missing(o), GROUPS);
 	return grow_all(o, UINT64_MAX);
 }
 
@@ -378,7 +382,7 @@ static int climb_once(struct order *o)
 	take_all_free(o);
 	take_all_idle(o);
 	for (int i = 0; i < 2 && !is_done(o); i++) {
-		if (!glk_ladder_climb(o->arena->gpu, missing(o)))
+		if (!glk_ladder_climb(o->arena->home, missing(o)))
 			return -ENOMEM;
 		err = grow_all(o, UINT64_MAX);
 		if (err && err != -ENOMEM)
@@ -417,7 +421,7 @@ static int climb(struct order *o)
 			break;
 	}
 	glk_plan_climbed(gpu);
-	return err == -ENOMEM ? glk_ladder_refuse(gpu, missing(o)) : err;
+	return err == -ENOMEM ? glk_ladder_refuse(o->arena->home, missing(o)) : err;
 }
 
 int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
@@ -434,8 +438,9 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 
 	*ret_supply = (struct glk_supply){0};
 	take_all_free(&o);
-	target = glk_supply_target(arena->gpu, request->size);
-	if (!is_done(&o))
+	target = arena->ops->host ? UINT64_MAX
+				   : glk_supply_target(arena->gpu, request->size);
+	if (!is_done(&o) && !arena->ops->host)
 		err = grow_all(&o, target);
 	if (!is_done(&o) && (!err || err == -ENOMEM)) {
 		take_all_idle(&o);

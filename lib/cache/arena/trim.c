@@ -12,15 +12,15 @@
 
 #include <errno.h>
 
-static uint64_t excess(const struct glk_cache *cache, uint64_t keep)
+static uint64_t excess(const struct glk_arena *home, uint64_t keep)
 {
-	uint64_t held = glk_load_relaxed(&cache->node->held);
+	uint64_t held = glk_load_relaxed(&home->map.node->held);
 
 	return held > keep ? held - keep : 0;
 }
 
 struct trim {
-	struct glk_cache *cache;
+	struct glk_arena *home;
 	struct glk_limbo limbo;
 	uint64_t keep;
 	int err;
@@ -31,7 +31,7 @@ static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg
 	struct trim *t = arg;
 	int err;
 
-	if (!excess(t->cache, t->keep))
+	if (!excess(t->home, t->keep))
 		return GLK_IDLE_STOP;
 	err = glk_limbo_release(&t->limbo, map, id);
 	if (err && err != -EAGAIN && !t->err)
@@ -39,14 +39,14 @@ static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg
 	return GLK_IDLE_NEXT;
 }
 
-static int trim(struct glk_cache *cache, uint64_t keep)
+static int trim(struct glk_arena *home, uint64_t keep)
 {
 	struct trim t = {
-		.cache = cache, .limbo = GLK_LIMBO(&cache->streams), .keep = keep};
+		.home = home, .limbo = GLK_LIMBO(&home->gpu->streams), .keep = keep};
 	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 
-	glk_ladder_drain(cache, excess(cache, keep));
-	glk_idle_each(&cache->arena.map, &walk, trim_one, &t);
+	glk_ladder_drain(home, excess(home, keep));
+	glk_idle_each(&home->map, &walk, trim_one, &t);
 	return t.err;
 }
 
@@ -68,7 +68,9 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
 	glk_event_poll(&cache->streams);
-	failed = trim(cache, keep);
+	failed = trim(&cache->arena, keep);
+	err = err ? err : failed;
+	failed = cache->beside.map.pool ? trim(&cache->beside, 0) : 0;
 	if (glk_load_relaxed(&cache->moves))
 		glk_mover_trim(&cache->mover);
 	glk_plan_end(cache);

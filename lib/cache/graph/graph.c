@@ -54,30 +54,6 @@ static int make_table(struct glk_cache *cache)
 	return 0;
 }
 
-/* Addresses may be asked for at any time, whose arena they are of. */
-static int make_arena(struct glk_arena *arena, struct glk_cache *gpu)
-{
-	struct glk_map_size size = {
-		.step = gpu->memory / STEP_PART, .most = gpu->conf->map_span};
-	int err;
-
-	/* once: who found its addresses before they went asks whose they were */
-	if (!arena->gpu) {
-		arena->ops = &glk_arena_graph;
-		arena->gpu = gpu;
-	}
-	err = glk_map_init(&arena->map, gpu->pool, gpu->node, gpu->conf, size);
-	if (!err)
-		arena->map.lock = &gpu->lock;
-	return err;
-}
-
-static void end_arena(struct glk_arena *arena)
-{
-	glk_map_fini(&arena->map);
-	arena->held = 0;
-}
-
 static int make(
 	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph)
 {
@@ -94,7 +70,8 @@ static int make(
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"GPU %d has %d pools of graphs, the most there can be",
 			cache->device, GLAKE_POOLS_MAX);
-	err = make_arena(&graph->arena, cache);
+	err = glk_arena_init(&graph->arena, cache, &glk_arena_graph, cache->node,
+		cache->memory / STEP_PART);
 	if (err)
 		return err;
 	graph->id = id;
@@ -204,7 +181,7 @@ void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
 		graph->arena.map.page_bytes || graph->arena.inside)
 		return;
 	graph->state = GLK_GRAPH_ENDING;
-	end_arena(&graph->arena);
+	glk_arena_fini(&graph->arena);
 	graph->state = GLK_GRAPH_FREE;
 	glk_graph_disinherit(cache, graph);
 }
@@ -242,7 +219,7 @@ static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 	if (!err)
 		err = glk_arena_empty_kept(&graph->arena);
 	if (!err)
-		end_arena(&graph->arena);
+		glk_arena_fini(&graph->arena);
 	graph->state = err ? GLK_GRAPH_LEAVING : GLK_GRAPH_FREE;
 	glk_graphs(cache)->leaving -= !err;
 	return err;
@@ -330,7 +307,7 @@ int glk_graph_fini(struct glk_cache *cache)
 		failed = glk_arena_empty(&graphs->at[i].arena);
 		if (failed && !err)
 			err = failed;
-		end_arena(&graphs->at[i].arena);
+		glk_arena_fini(&graphs->at[i].arena);
 	}
 	if (graphs)
 		pthread_cond_destroy(&graphs->asked);

@@ -159,11 +159,17 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 {
 	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	const struct glk_node *host = rig->cache.host;
 	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
 	struct glake_stats s = {0}, before;
 
 	if (!busy)
 		tap_bail("no memory for the walk");
+	if (rig->cache.beside.map.pool)
+		rig_walk_one(&rig->cache.beside.map, busy, &s);
+	s.placed = s.live;
+	s.placed_blocks = s.live_blocks;
+	s.host_held = rig->cache.mover.store.held;
 	rig_walk_one(&rig->cache.arena.map, busy, &s);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (!glk_graph_is_there(graphs->at[i].state))
@@ -180,6 +186,10 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 
 		if (state == GLK_PAGE_EMPTY)
 			continue;
+		if (host && p->node == host->index) {
+			s.host_held += p->size;
+			continue;
+		}
 		s.reserved += p->size;
 		s.lost += state == GLK_PAGE_LOST ? p->size : 0;
 		if (state == GLK_PAGE_FREE || (state == GLK_PAGE_OWNED && !busy[id]))
@@ -198,12 +208,14 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 	return s;
 }
 
-/* The tables of the GPU's own cache and of all pools, against each other. */
+/* The tables of the GPU's own arena, of the one on the host and of all pools, against each other. */
 static inline bool rig_verify(struct rig *rig)
 {
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
 	int err = glk_map_verify(&rig->cache.arena.map);
 
+	if (!err && rig->cache.beside.map.pool)
+		err = glk_map_verify(&rig->cache.beside.map);
 	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
 		if (glk_graph_is_there(graphs->at[i].state))
 			err = glk_map_verify(&graphs->at[i].arena.map);
@@ -220,6 +232,7 @@ static inline bool rig_verify(struct rig *rig)
 	X(quick)                                                                         \
 	X(reserved)                                                                      \
 	X(free_pages)                                                                    \
+	X(placed) X(placed_blocks) X(host_held)                                          \
 	X(mapped) X(lost) X(free_extents) X(largest_hole) X(pools) X(pool_held)
 
 /* Whether books, walk and device tell the same; says what does not. */

@@ -4,6 +4,8 @@
 #include "base/conf.h"
 #include "unit/fakedrv.h"
 
+#include <errno.h>
+
 #define MIB(n) ((uint64_t)(n) << 20)
 
 static struct fake fake;
@@ -18,8 +20,9 @@ static void test_nodes(void)
 	conf.pool_budget = MIB(100);
 	conf.pool_small_page = MIB(4);
 	conf.pool_large_page = MIB(32);
-	is_int(glk_pool_init(&pool, &fake.drv, &conf, 2, 3, ids), 0,
-		"two GPUs, three hosts");
+	conf.tier_host = MIB(70);
+	is_int(glk_pool_init(&pool, &fake.drv, &conf, 4, 3, ids), 0,
+		"four GPUs, three with memory of the host");
 	node = glk_pool_gpu(&pool, 1);
 	ok(node->place.kind == GLK_PLACE_GPU && node->place.id == 1 && node->index == 1,
 		"a GPU is known by its number");
@@ -32,14 +35,22 @@ static void test_nodes(void)
 	for (int i = 0; i < 3; i++) {
 		node = glk_pool_host(&pool, i);
 		ok(node->place.kind == GLK_PLACE_HOST && node->place.id == ids[i] &&
-				node->index == 2 + i,
-			"a NUMA node is known by the kernel's number");
+				node->index == 4 + i &&
+				node->gpu == glk_pool_gpu(&pool, i),
+			"a NUMA node is known by the kernel's number, and its GPU by the node");
 	}
-	ok(glk_load_relaxed(&node->budget) == UINT64_MAX, "and has no budget");
+	is_int((int64_t)glk_load_relaxed(&node->budget), (int64_t)MIB(70),
+		"it has a budget of its own");
+	is_int(glk_node_claim(node, MIB(60)), 0, "a part of it that is no page");
+	is_int(glk_node_claim(node, MIB(11)), -ENOMEM, "no more than there is");
+	is_int((int64_t)glk_load_relaxed(&node->peak), (int64_t)MIB(60), "counts");
+	glk_node_unclaim(node, MIB(60));
+	is_int((int64_t)glk_load_relaxed(&node->held), 0, "until it is given back");
 	glk_pool_fini(&pool);
-	conf.pool_budget = 0;
+	conf.pool_budget = conf.tier_host = 0;
 	is_int(glk_pool_init(&pool, &fake.drv, &conf, 1, 0, NULL), 0, "a GPU alone");
 	ok(glk_load_relaxed(&pool.nodes[0].budget) == UINT64_MAX, "budget 0: none");
+	ok(!pool.nodes[0].gpu, "a GPU's memory is its own");
 	glk_pool_fini(&pool);
 }
 
@@ -48,14 +59,16 @@ static void test_limits(void)
 	static int ids[GLK_NODES_MAX];
 	uint64_t before = glk_region_bytes();
 
-	is_int(glk_pool_init(&pool, &fake.drv, &conf, 64, GLK_NODES_MAX - 64, ids), 0,
+	is_int(glk_pool_init(&pool, &fake.drv, &conf, 64, 64, ids), 0,
 		"as many nodes as there may be");
 	is_int(glk_pool_host(&pool, 63)->index, GLK_NODES_MAX - 1, "the last of them");
 	glk_pool_fini(&pool);
-	is_int(glk_pool_init(&pool, &fake.drv, &conf, 64, GLK_NODES_MAX - 63, ids),
-		-EINVAL, "one more");
+	is_int(glk_pool_init(&pool, &fake.drv, &conf, 65, 0, ids), -EINVAL, "one more");
 	is_int(fake_class(), GLAKE_ERROR_INVAL, "class of the record");
-	has_str(fake_text(), "128 are the most", "which names the limit");
+	has_str(fake_text(), "64 are the most", "which names the limit");
+	glk_pool_fini(&pool);
+	is_int(glk_pool_init(&pool, &fake.drv, &conf, 2, 3, ids), -EINVAL,
+		"memory of the host of a GPU that is not there");
 	glk_pool_fini(&pool);
 	is_int(glk_pool_init(&pool, &fake.drv, &conf, -1, 1, ids), -EINVAL,
 		"less than none");

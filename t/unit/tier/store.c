@@ -14,10 +14,12 @@
 
 static struct glk_lock lock;
 static struct glk_drv *drv;
+static struct glk_node host; /* whose budget it is */
 
 static void begin(struct glk_store *store, uint64_t most)
 {
-	if (glk_store_init(store, drv, &lock, 0, most))
+	glk_store_relaxed(&host.budget, most);
+	if (glk_store_init(store, drv, &lock, 0, &host))
 		tap_bail("no store");
 	glk_lock(&lock);
 }
@@ -26,6 +28,8 @@ static void end(struct glk_store *store)
 {
 	glk_unlock(&lock);
 	glk_store_fini(store);
+	if (glk_load_relaxed(&host.held))
+		tap_bail("the budget is not given back");
 }
 
 static uint64_t bytes_of(const struct glk_store *store, uint32_t run)

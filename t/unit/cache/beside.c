@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks that lie in memory of the host, since the GPU had no room for them. */
+#include "plan_parts.h"
+
+#include "seed.h"
+
+#include <stdlib.h>
+
+static struct rig rig;
+static struct CUstream_st *a, *b;
+
+/* A GPU with a budget, and a host with another. */
+static void set_up(size_t budget, const char *setting)
+{
+	const char *settings[] = {
+		"tier.place=host", "tier.host=64MiB", setting, NULL};
+
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	glk_store_relaxed(&rig.cache.node->budget, budget);
+}
+
+static bool is_placed(uint64_t addr, size_t size)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	if (glk_cache_query(&rig.cache, addr + size / 2, &block))
+		return false;
+	return block.base == (void *)addr && block.placed == size && !block.away &&
+		block.device == 0 && block.pages;
+}
+
+static bool is_here(uint64_t addr)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	return !glk_cache_query(&rig.cache, addr, &block) && !block.placed;
+}
+
+static void is_refused(uint64_t size, int class, const char *text, const char *what)
+{
+	uint64_t addr = 77;
+
+	is_int(rig_try(&rig, size, a, 0, &addr), -ENOMEM, what);
+	is_int(rig_error().error_class, class, "class of the record");
+	has_str(rig_error().text, text, "which says why");
+	is_int((int64_t)addr, 77, "and nothing is given");
+}
+
+static void not_unless_asked(void)
+{
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	is_refused(60 * MIB, GLAKE_ERROR_NOMEM_DEVICE, "GPU 0",
+		"by default a request beyond the budget is refused");
+	is_int((int64_t)rig_figures(&rig).placed, 0, "nothing lies elsewhere");
+	rig_close(&rig, 0);
+}
+
+static void beyond_the_budget(void)
+{
+	struct held one, two, three, small;
+	struct glake_stats s;
+
+	set_up(50 * MIB, NULL);
+	is_int(plan_take(&rig, &one, 40 * MIB, a), 0, "a block");
+	ok(is_here(one.addr), "of the GPU");
+	is_int(plan_take(&rig, &two, 30 * MIB, a), 0, "one that the GPU has no room for");
+	ok(is_placed(two.addr, two.size), "lies on the host, and says so");
+	is_int(plan_take(&rig, &small, 1000, a), 0, "a small one");
+	ok(is_here(small.addr), "finds room on the GPU");
+	is_sound(&rig, "the books agree");
+	s = rig_figures(&rig);
+	ok(s.reserved <= 50 * MIB, "the budget holds");
+	is_int((int64_t)s.placed, 30 << 20, "bytes on the host");
+	is_int((int64_t)s.placed_blocks, 1, "of a block");
+	is_int((int64_t)s.host_held, 30 << 20, "in so many of pages");
+	is_int((int64_t)s.live, (70 << 20) + 1000, "all of it is live");
+	is_int((int64_t)s.rungs[GLAKE_RUNG_SPILL_HOST], 1, "a rung was climbed");
+	is_refused(35 * MIB, GLAKE_ERROR_NOMEM_HOST, "tier.host",
+		"what neither has room for is refused");
+	is_refused(65 * MIB, GLAKE_ERROR_NOMEM_HOST, "64 MiB of the host are the most",
+		"as is what is larger than both");
+	ok(has_marks(&one) && has_marks(&two) && has_marks(&small),
+		"what was written is there");
+	ok(plan_drop(&rig, &one, a), "memory of the GPU is freed");
+	is_int(plan_take(&rig, &three, 36 * MIB, a), 0, "another request");
+	ok(is_here(three.addr), "has it");
+	ok(plan_drop(&rig, &two, a), "what lies on the host is freed");
+	is_int(rig_free(&rig, two.addr, a), -EINVAL, "nobody has it any more");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* Idle pages of the host are taken before new ones are made, in stream order, and given back by a trim. */
+static void in_order(void)
+{
+	uint64_t given, creates, first, second;
+
+	set_up(10 * MIB, "soft.streams=stepped");
+	first = rig_alloc(&rig, 20 * MIB, a);
+	rig_work(&rig, first, 20 * MIB, a);
+	is_int(rig_free(&rig, first, a), 0, "a block is freed with work queued on it");
+	creates = rig_calls(&rig, GLAKE_CALL_CREATE);
+	second = rig_alloc(&rig, 20 * MIB, b);
+	ok(is_placed(second, 20 * MIB), "the next one lies on the host as well");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - creates), 0, "no page is made");
+	rig_work(&rig, second, 20 * MIB, b);
+	is_sound(&rig, "the books agree");
+	is_int(rig_free(&rig, second, b), 0, "it is freed");
+	is_sound(&rig, "the books agree");
+	glk_cache_trim(&rig.cache, 0, &given);
+	is_int((int64_t)rig_figures(&rig).host_held, 20 << 20,
+		"its pages wait for the work on them");
+	glk_soft_run_all(rig.drv);
+	is_int(glk_cache_trim(&rig.cache, 0, &given), 0, "then a trim");
+	is_int((int64_t)rig_figures(&rig).host_held, 0, "gives them back");
+	is_int((int64_t)given, 0, "which tells of memory of the GPU alone");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* It has nowhere to go, and stays through a suspension of its GPU. */
+static void stays(void)
+{
+	struct glake_suspended did = {0};
+	struct held one, two;
+
+	set_up(30 * MIB, "tier.host=512MiB");
+	plan_take(&rig, &one, 25 * MIB, a);
+	plan_take(&rig, &two, 26 * MIB, a);
+	is_int(glk_cache_spill(&rig.cache, two.addr, a), -EALREADY,
+		"a block on the host goes nowhere");
+	has_str(rig_error().text, "lies in memory of the host", "for that is where it is");
+	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -EALREADY, "and may be used");
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int((int64_t)did.moved, 25 << 20, "what it had goes away");
+	is_int((int64_t)did.stayed_blocks, 0, "nothing stays on it");
+	ok(is_placed(two.addr, two.size) && has_marks(&two), "the block is where it was");
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "the GPU has nothing");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "the GPU is resumed");
+	ok(has_marks(&one) && has_marks(&two), "all is there");
+	plan_drop(&rig, &one, a);
+	plan_drop(&rig, &two, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Both count against the same bytes of the host. */
+static void shares_its_budget(void)
+{
+	struct held one, two;
+
+	set_up(30 * MIB, "tier.host=100MiB");
+	plan_take(&rig, &one, 25 * MIB, a);
+	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "a block goes away");
+	plan_take(&rig, &two, 28 * MIB, a);
+	is_refused(40 * MIB, GLAKE_ERROR_NOMEM_HOST, "100 MiB",
+		"what it is kept in is not there for others");
+	rig_free(&rig, one.addr, a);
+	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), -ENOMEM, "nor when it is free");
+	glk_cache_trim(&rig.cache, UINT64_MAX, &one.size);
+	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), 0, "but behind a trim");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* Blocks of every kind, and those that may not. */
+static void kinds(void)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	uint64_t small, single, addr;
+	uint32_t graph;
+
+	set_up(4 * MIB, NULL);
+	addr = rig_alloc(&rig, 4 * MIB, a);
+	small = rig_alloc(&rig, 700, a);
+	ok(is_placed(small, 700), "a small block on the host");
+	single = rig_single(&rig, 5 * MIB, a);
+	ok(is_placed(single, 5 * MIB), "a contiguous one");
+	ok(!glk_cache_query(&rig.cache, single, &block) && block.pages == 1,
+		"on a page of its own");
+	is_sound(&rig, "the books agree");
+	rig_begin(&rig, 1, b);
+	rig_capture(&rig, b);
+	is_int(rig_try(&rig, 5 * MIB, b, 0, &addr), -ENOMEM,
+		"a pool of graphs has memory of the GPU alone");
+	graph = rig_capture_end(&rig, b);
+	rig_end_pool(&rig, 1);
+	rig_drop(&rig, graph);
+	glk_soft_run_all(rig.drv);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
+/* What the driver refuses on the host is the answer, and nothing is left of it. */
+static void faults(void)
+{
+	static const char *const calls[] = {"reserve", "create", "map", "set_access"};
+	uint64_t addr;
+	int err;
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		char rule[64];
+
+		set_up(10 * MIB, NULL);
+		rig_alloc(&rig, 10 * MIB, a);
+		snprintf(rule, sizeof(rule), "%s:p=1000000:err=EIO", calls[i]);
+		glk_fault_set(rig.drv, rule);
+		err = rig_try(&rig, 20 * MIB, a, 0, &addr);
+		ok(err == -EIO || err == -ENOMEM, "%s fails: %d", calls[i], err);
+		glk_fault_set(rig.drv, "off");
+		is_sound(&rig, "the books agree");
+		is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), 0, "the next request is served");
+		is_sound(&rig, "the books agree");
+		tap_expect_log(tap.logs - tap.expected);
+		rig_close(&rig, 2);
+	}
+}
+
+/* Whatever comes and goes, with faults, books and contents agree. */
+static void at_random(uint64_t *state)
+{
+	struct held list[24] = {0};
+	int torn = 0, placed = 0;
+
+	set_up(12 * MIB, NULL);
+	for (int n = 0; n < 3000; n++) {
+		struct held *h = &list[seed_below(state, 24)];
+		uint64_t size = seed_below(state, 3) ? seed_below(state, 200 << 10)
+						     : seed_below(state, 9 * MIB);
+
+		if (n == 1500)
+			glk_fault_set(rig.drv,
+				"create:p=50000:err=EIO;map:p=30000:err=EIO");
+		if (h->addr)
+			torn += !plan_drop(&rig, h, n & 1 ? a : b);
+		else if (!plan_take(&rig, h, 1 + size, n & 2 ? a : b))
+			placed += is_placed(h->addr, h->size);
+		if (n % 500 == 0)
+			is_sound(&rig, "the books agree");
+	}
+	glk_fault_set(rig.drv, "off");
+	ok(!torn, "nothing was written by others");
+	ok(placed > 100, "%d blocks lay on the host", placed);
+	for (int i = 0; i < 24; i++)
+		plan_drop(&rig, &list[i], a);
+	is_sound(&rig, "the books agree");
+	tap_expect_log(tap.logs - tap.expected);
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	uint64_t state = seed_start();
+
+	tap_plan_later();
+	not_unless_asked();
+	beyond_the_budget();
+	in_order();
+	stays();
+	shares_its_budget();
+	kinds();
+	faults();
+	at_random(&state);
+	return tap_done();
+}
