@@ -7,6 +7,7 @@
  *
  * There are no bins: what is freed here should not be found before what the GPU has.
  */
+#include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/device.h"
@@ -42,6 +43,16 @@ static bool is_for_host(const struct glk_cache *cache, int err)
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 }
 
+/* The driver has no such memory for this GPU at all, or none that can be mapped: it is not asked again. */
+static int give_up(struct glk_cache *cache, const struct glake_error *why)
+{
+	glk_warn("GPU %d: nothing can lie in memory of the host: %s", cache->device,
+		glk_thread_current->error.text);
+	cache->places = false;
+	glk_thread_current->error = *why;
+	return -ENOMEM;
+}
+
 int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request, int err,
 	struct glk_seat *seat, uint64_t *ret_addr)
 {
@@ -49,9 +60,11 @@ int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request,
 		.flags = request->flags,
 		.stream = request->stream,
 		.capture = request->capture};
+	struct glake_error why;
 
 	if (!is_for_host(cache, err))
 		return err;
+	why = glk_thread_current->error;
 	if (!cache->beside.map.pool) {
 		err = glk_arena_init(
 			&cache->beside, cache, &ops, cache->host, cache->memory);
@@ -62,7 +75,9 @@ int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request,
 	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
 	err = glk_arena_serve(&cache->beside, &again, seat, NULL, ret_addr);
 	cache->rungs[GLAKE_RUNG_SPILL_HOST] += !err;
-	return err;
+	return err == -EINVAL || err == -EPERM || err == -EACCES || err == -EOPNOTSUPP
+		? give_up(cache, &why)
+		: err;
 }
 
 int glk_beside_fini(struct glk_cache *cache)

@@ -81,7 +81,7 @@ static int check_create(struct glk_drv *drv, struct glk_place place, size_t size
 		return check_rule("cuMemCreate",
 			"a page has whole granules of %zu bytes, not %zu",
 			check->granularity, size);
-	if (place.kind > GLK_PLACE_HOST || place.id < 0 ||
+	if (place.kind > GLK_PLACE_ANY || place.id < 0 ||
 		(place.kind == GLK_PLACE_GPU && place.id >= check->gpus))
 		return check_rule("cuMemCreate", "place %d of kind %d does not exist",
 			place.id, (int)place.kind);

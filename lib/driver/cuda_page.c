@@ -19,20 +19,24 @@ static struct glk_cu_location location_of(
 	if (place.kind == GLK_PLACE_GPU) {
 		location.type = GLK_CU_LOCATION_DEVICE;
 		location.id = cuda->gpu[place.id].device;
+	} else if (place.kind == GLK_PLACE_ANY) {
+		location.type = GLK_CU_LOCATION_HOST;
 	}
 	return location;
 }
 
 static const char *place_name(struct glk_place place)
 {
-	return place.kind == GLK_PLACE_GPU ? "GPU" : "NUMA node";
+	static const char *const names[] = {"GPU", "NUMA node", "host"};
+
+	return names[place.kind];
 }
 
 static int place_check(const struct glk_cuda *cuda, struct glk_place place)
 {
 	if (place.id >= 0 &&
-		(place.kind == GLK_PLACE_HOST ||
-			(place.kind == GLK_PLACE_GPU && place.id < cuda->gpus)))
+		(place.kind != GLK_PLACE_GPU ||
+			place.id < cuda->gpus))
 		return 0;
 	return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "there is no %s %d",
 		place_name(place), place.id);
@@ -118,9 +122,10 @@ int glk_cuda_create(struct glk_drv *drv, struct glk_place place, size_t size,
 		return err;
 	result = cuda->lib->cuMemCreate(&page, size, &prop, 0);
 	glk_cuda_leave(cuda, &scope);
-	if (result == GLK_CU_OUT_OF_MEMORY && place.kind == GLK_PLACE_HOST)
+	if (result == GLK_CU_OUT_OF_MEMORY && place.kind != GLK_PLACE_GPU)
 		return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "cuMemCreate",
-			(int)result, "NUMA node %d has no %zu bytes", place.id, size);
+			(int)result, "%s %d has no %zu bytes", place_name(place),
+			place.id, size);
 	if (result)
 		return glk_cuda_fail(cuda->lib, "cuMemCreate", result,
 			"a page of %zu bytes, flags %#x, on %s %d", size, flags,

@@ -33,6 +33,7 @@ struct glk_drv;
 enum glk_place_kind {
 	GLK_PLACE_GPU = 0,  /* id: device number */
 	GLK_PLACE_HOST = 1, /* id: NUMA node of the host */
+	GLK_PLACE_ANY = 2,  /* the host, wherever; id 0. For pages that are no other process's */
 };
 
 struct glk_place {

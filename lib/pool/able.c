@@ -120,6 +120,30 @@ static int spare(size_t size)
 		left >> 20, size);
 }
 
+/* On the NUMA node of the GPU, or, where the driver makes none there, wherever it does. */
+static int make_host(struct glk_node *node, size_t size, uint64_t *ret_handle)
+{
+	const struct glk_place any = {.kind = GLK_PLACE_ANY};
+	bool anywhere = glk_load_relaxed(&node->anywhere);
+	struct glk_drv *drv = node->pool->drv;
+	int err = spare(size);
+
+	if (err)
+		return err;
+	err = drv->ops->create(
+		drv, anywhere ? any : node->place, size, 0, ret_handle);
+	if (anywhere || !is_refusal(err))
+		return err;
+	err = drv->ops->create(drv, any, size, 0, ret_handle);
+	if (err)
+		return err;
+	glk_store_relaxed(&node->anywhere, true);
+	glk_info("GPU %d: the driver makes no pages on NUMA node %d; memory of the host lies "
+		 "anywhere",
+		node->gpu->place.id, node->place.id);
+	return 0;
+}
+
 int glk_node_make(
 	struct glk_node *node, size_t size, uint64_t *ret_handle, uint8_t *ret_able)
 {
@@ -127,9 +151,11 @@ int glk_node_make(
 	struct glk_drv *drv = node->pool->drv;
 	int err;
 
-	err = node->gpu ? spare(size) : 0;
-	if (!err)
-		err = drv->ops->create(drv, node->place, size, able, ret_handle);
+	if (node->gpu) {
+		*ret_able = 0;
+		return make_host(node, size, ret_handle);
+	}
+	err = drv->ops->create(drv, node->place, size, able, ret_handle);
 	for (size_t i = 0; i < ABILITIES && is_refusal(err); i++) {
 		if (!(able & abilities[i].able))
 			continue;

@@ -34,6 +34,8 @@ struct glk_node {
 	glk_atomic(uint32_t) able;   /* GLK_PAGE_... that new pages are made with */
 	glk_atomic(uint64_t) peers;  /* GPUs that may use its memory beside itself, a bit each */
 	const struct glk_node *gpu;  /* whose pages they are; NULL: it is a GPU's own */
+	/* The driver makes no pages on its NUMA node, so they lie anywhere on the host. */
+	glk_atomic(bool) anywhere;
 };
 
 struct glk_pool {

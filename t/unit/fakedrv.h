@@ -49,6 +49,7 @@ struct fake {
 	uint64_t memory; /* bytes that pages may hold together; 0: any */
 	uint64_t held, pages, mappings;
 	uint32_t refused;    /* GLK_PAGE_... that no page is made with */
+	bool no_node;	     /* nor on any NUMA node */
 	int refusal;	     /* the answer to that */
 	uint32_t flags;	     /* of the last page */
 	bool unreachable;    /* no GPU can be given access to another's memory */
@@ -180,6 +181,9 @@ static inline int fake_create(struct glk_drv *drv, struct glk_place place, size_
 
 	pthread_mutex_lock(&fake->lock);
 	err = fake_enter(fake, FAKE_CREATE);
+	if (!err && place.kind == GLK_PLACE_HOST && fake->no_node)
+		err = glk_error_native(
+			fake->refusal, GLAKE_ERROR_PERM, "create", 801, "on a node");
 	if (!err && (flags & fake->refused))
 		err = glk_error_native(fake->refusal, GLAKE_ERROR_PERM, "create", 800,
 			"flags %#x", flags);

@@ -221,6 +221,27 @@ static void faults(void)
 	}
 }
 
+/* A driver that has no such memory is asked once, and the GPU's shortage is the answer. */
+static void not_to_be_had(void)
+{
+	uint64_t creates;
+
+	set_up(10 * MIB, NULL);
+	rig_alloc(&rig, 10 * MIB, a);
+	glk_fault_set(rig.drv, "create:p=1000000:err=EOPNOTSUPP");
+	for (int i = 0; i < 2; i++) {
+		creates = rig_calls(&rig, GLAKE_CALL_CREATE);
+		is_refused(20 * MIB, GLAKE_ERROR_NOMEM_DEVICE, "GPU 0",
+			i ? "the next request is too" : "a request is refused");
+		ok((rig_calls(&rig, GLAKE_CALL_CREATE) > creates) == !i,
+			i ? "and nobody asks" : "after the driver was asked");
+		tap_expect_log(!i);
+	}
+	glk_fault_set(rig.drv, "off");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 /* Whatever comes and goes, with faults, books and contents agree. */
 static void at_random(uint64_t *state)
 {
@@ -265,6 +286,7 @@ int main(void)
 	shares_its_budget();
 	kinds();
 	faults();
+	not_to_be_had();
 	at_random(&state);
 	return tap_done();
 }

@@ -107,6 +107,32 @@ static void test_refusals(void)
 	refused(ALL_FLAGS, -EPERM, 0, 4);
 }
 
+/* Pages of the host, which want nothing of that: on the GPU's node, or where the driver makes them. */
+static void test_host(void)
+{
+	static const int ids[] = {0, 3};
+	uint32_t page = 0;
+
+	glk_conf_init(&conf);
+	if (glk_pool_init(&pool, fake_init(&fake), &conf, 2, 2, ids))
+		tap_bail("no pool");
+	node = glk_pool_host(&pool, 1);
+	is_int(glk_node_grow(node, 2 << 20, &page), 0, "a page of the host");
+	is_int((int64_t)fake.calls[FAKE_CREATE], 1, "is asked for once");
+	ok(!glk_page_at(&pool, page)->able && !glk_load_relaxed(&node->anywhere),
+		"on the node, and for this process");
+	glk_node_release(node, page);
+	fake.no_node = true;
+	fake.refusal = -EOPNOTSUPP;
+	is_int(glk_node_grow(node, 2 << 20, &page), 0, "where nodes have none");
+	is_int((int64_t)fake.calls[FAKE_CREATE], 3, "it is asked for anywhere");
+	glk_node_release(node, page);
+	is_int(glk_node_grow(node, 2 << 20, &page), 0, "as is the next one");
+	is_int((int64_t)fake.calls[FAKE_CREATE], 4, "at once");
+	glk_node_release(node, page);
+	stop();
+}
+
 /* Errors that have nothing to do with it change nothing. */
 static void test_errors(void)
 {
@@ -150,6 +176,7 @@ int main(void)
 	tap_plan_later();
 	test_wants();
 	test_refusals();
+	test_host();
 	test_errors();
 	test_peers();
 	return tap_done();
