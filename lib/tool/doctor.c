@@ -57,6 +57,10 @@ void doctor_add(struct doctor *doctor, enum doctor_status status, const char *na
 	va_start(args, format);
 	vsnprintf(check->text, sizeof(check->text), format, args);
 	va_end(args);
+	/* variables and files of others are quoted, and shall not steer the terminal */
+	for (char *at = check->text; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 127)
+			*at = '?';
 }
 
 void doctor_advise(struct doctor *doctor, const char *format, ...)

@@ -99,9 +99,9 @@ static void advise_module(const struct doctor_facts *facts,
 		break;
 	case GLAKE_MODULE_NO_PERMISSION:
 		doctor_advise(doctor,
-			"give this user the right to the node, which usually is "
-			"open to all: a group, a udev rule, or the parameter "
-			"NVreg_DeviceFileMode of the module nvidia");
+			"nodes of the driver usually are open to all: look at the rules of "
+			"udev and, but for nvidia-uvm, at NVreg_DeviceFileMode; or join the "
+			"group that owns it");
 		break;
 	case GLAKE_MODULE_MISMATCH:
 		doctor_advise(doctor, "reload both modules, or reboot");

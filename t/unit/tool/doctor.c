@@ -173,6 +173,9 @@ static void bus(struct tree *tree)
 	facts.visible = "0,1";
 	judge();
 	is("driver.visible", DOCTOR_OK, "0,1", "");
+	facts.visible = "0\x1b[2J\n1";
+	judge();
+	is("driver.visible", DOCTOR_OK, "=0?[2J?1:", "");
 	/* where nothing on this machine looks wrong and CUDA does not work all the same */
 	tree_link(
 		tree, "sys/bus/pci/devices/0000:00:06.0/driver", "../../drivers/nvidia");
