@@ -71,19 +71,19 @@ static void modules(void)
 static void host(void)
 {
 	struct glake_host host = {.sz = sizeof(host)};
-	struct rlimit files;
+	struct rlimit locked;
 	char text[64];
 	int err;
 
 	is_int(glake_host_get(&host), 0, "the host");
 	if (!access("/proc/self/limits", R_OK)) {
-		getrlimit(RLIMIT_NOFILE, &files);
-		is_int(host.files,
-			files.rlim_cur == RLIM_INFINITY ? GLAKE_HOST_NO_LIMIT
-							: (int64_t)files.rlim_cur,
+		getrlimit(RLIMIT_MEMLOCK, &locked);
+		is_int(host.locked,
+			locked.rlim_cur == RLIM_INFINITY ? GLAKE_HOST_NO_LIMIT
+							 : (int64_t)locked.rlim_cur,
 			"the limit that the system tells too");
 	} else {
-		is_int(host.files, GLAKE_HOST_UNKNOWN,
+		is_int(host.locked, GLAKE_HOST_UNKNOWN,
 			"no limit is known without procfs");
 	}
 	is_int(host.binding, glk_numa_available(), "binding is as the kernel says");
