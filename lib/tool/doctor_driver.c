@@ -231,14 +231,28 @@ static void judge_open(const struct doctor_facts *facts, struct doctor *doctor)
 			facts->driver.fallback);
 }
 
+/* What to do about the driver depends on what was found behind it, from check `first` on. */
+static const char *first_step(
+	const struct doctor_facts *facts, const struct doctor *doctor, size_t first)
+{
+	if (facts->conf_errors)
+		return "mend the configuration first, see the last line";
+	for (size_t i = first; i < doctor->count; i++)
+		if (doctor->checks[i].status == DOCTOR_PROBLEM)
+			return "mend what is a problem below";
+	return "run nvidia-smi; the kernel's log (dmesg | grep NVRM) may tell more";
+}
+
 void doctor_judge_driver(const struct doctor_facts *facts, struct doctor *doctor)
 {
 	struct doctor_check *driver;
-	bool others = false;
+	const char *advice = "";
+	size_t first;
 
 	doctor->part = "Driver";
 	judge_open(facts, doctor);
-	driver = &doctor->checks[doctor->count - 1];
+	first = doctor->count;
+	driver = &doctor->checks[first - 1];
 	judge_visible(facts, doctor);
 	judge_bus(facts, doctor);
 	for (size_t i = 0; i < sizeof(facts->modules) / sizeof(*facts->modules); i++)
@@ -249,14 +263,9 @@ void doctor_judge_driver(const struct doctor_facts *facts, struct doctor *doctor
 		doctor_add(doctor, DOCTOR_OK, "driver.sandbox",
 			"this process runs in: %s", facts->host.sandbox);
 
-	for (struct doctor_check *c = driver + 1; c < doctor->checks + doctor->count; c++)
-		others |= c->status == DOCTOR_PROBLEM;
-	snprintf(driver->advice, sizeof(driver->advice), "%s",
-		driver->status == DOCTOR_OK		? ""
-			: driver->status == DOCTOR_NOTE ? "--driver cuda tells about GPUs"
-			: facts->conf_errors
-			? "mend the configuration first, see the last line"
-			: others ? "mend what is a problem below"
-				 : "run nvidia-smi; the kernel's log (dmesg | grep "
-				   "NVRM) may tell more");
+	if (driver->status == DOCTOR_NOTE)
+		advice = "--driver cuda tells about GPUs";
+	else if (driver->status == DOCTOR_PROBLEM)
+		advice = first_step(facts, doctor, first);
+	snprintf(driver->advice, sizeof(driver->advice), "%s", advice);
 }
