@@ -43,82 +43,108 @@ static bool number(const char *text, uint64_t *ret)
 	return end != text && !*end;
 }
 
-/* One group; UINT64_MAX where it has no limit, or is not there. */
-static uint64_t spare_in(const struct glk_sysroot *root, const struct hierarchy *h,
-	const char *folder, char *text)
+/* What the groups leave, and the least of their limits. */
+struct room {
+	uint64_t spare, limit;
+};
+
+/* One group; nothing changes where it has no limit, or is not there. */
+static void look_in(const struct glk_sysroot *root, const struct hierarchy *h,
+	const char *folder, char *text, struct room *room)
 {
-	uint64_t limit, usage, cache = 0;
+	uint64_t limit, usage = 0, cache = 0;
 
 	/* "max" is no number */
 	if (!read_file(root, folder, h->limit, text, GLK_SYSFS_TEXT_MAX) ||
 		!number(text, &limit))
-		return UINT64_MAX;
+		return;
+	room->limit = least(room->limit, limit);
 	if (!read_file(root, folder, h->usage, text, GLK_SYSFS_TEXT_MAX) ||
 		!number(text, &usage))
-		return limit;
-	if (read_file(root, folder, "memory.stat", text, GLK_SYSFS_TEXT_MAX))
+		usage = 0;
+	else if (read_file(root, folder, "memory.stat", text, GLK_SYSFS_TEXT_MAX))
 		glk_sysfs_field(text, h->cache, &cache);
 	usage -= least(usage, cache);
-	return limit > usage ? limit - usage : 0;
+	room->spare = least(room->spare, limit > usage ? limit - usage : 0);
 }
 
 /* A group and all above it. In a container the path may be one of the host's, of which nothing is
  * there but the top. */
-static uint64_t spare_above(const struct glk_sysroot *root, const struct hierarchy *h,
-	const char *group, char *text)
+static void look_above(const struct glk_sysroot *root, const struct hierarchy *h,
+	const char *group, char *text, struct room *room)
 {
 	size_t top = strlen(h->root);
 	char folder[GLK_SYSFS_PATH_MAX];
-	uint64_t spare = UINT64_MAX;
 	char *slash;
 
-	if (snprintf(folder, sizeof(folder), "%s%s", h->root, group) >= (int)sizeof(folder))
-		return UINT64_MAX;
+	if (snprintf(folder, sizeof(folder), "%s%s", h->root, group) >=
+		(int)sizeof(folder))
+		return;
 	for (;;) {
-		spare = least(spare, spare_in(root, h, folder, text));
+		look_in(root, h, folder, text, room);
 		slash = strrchr(folder, '/');
 		if (strlen(folder) <= top || !slash)
-			return spare;
+			return;
 		*slash = 0;
 		if (strlen(folder) < top)
-			return spare;
+			return;
 	}
 }
 
 /* A line of /proc/self/cgroup, as "0::/user.slice" or "4:cpu,memory:/job". */
-static uint64_t spare_of_line(const struct glk_sysroot *root, char *line, char *text)
+static void look_at_line(
+	const struct glk_sysroot *root, char *line, char *text, struct room *room)
 {
 	char *controllers = strchr(line, ':'), *group, *at;
 
 	group = controllers ? strchr(++controllers, ':') : NULL;
 	if (!group)
-		return UINT64_MAX;
+		return;
 	*group++ = 0;
-	if (!*controllers)
-		return spare_above(root, &unified, group, text);
-	while ((at = strsep(&controllers, ","))) {
-		if (!strcmp(at, "memory"))
-			return spare_above(root, &legacy, group, text);
+	if (!*controllers) {
+		look_above(root, &unified, group, text, room);
+		return;
 	}
-	return UINT64_MAX;
+	while ((at = strsep(&controllers, ","))) {
+		if (strcmp(at, "memory"))
+			continue;
+		look_above(root, &legacy, group, text, room);
+		return;
+	}
 }
 
-uint64_t glk_numa_spare(const struct glk_sysroot *root)
+static struct room look(const struct glk_sysroot *root)
 {
+	struct room room = {.spare = UINT64_MAX, .limit = UINT64_MAX};
 	char groups[4096], text[GLK_SYSFS_TEXT_MAX];
-	uint64_t spare = UINT64_MAX, kib;
 	char *next;
 
-	if (!glk_sysfs_text(root, "/proc/meminfo", text, sizeof(text)) &&
-		!glk_sysfs_field(text, "MemAvailable:", &kib))
-		spare = kib << 10;
 	if (glk_sysfs_text(root, "/proc/self/cgroup", groups, sizeof(groups)))
-		return spare;
+		return room;
 	for (char *line = groups; line; line = next) {
 		next = strchr(line, '\n');
 		if (next)
 			*next++ = 0;
-		spare = least(spare, spare_of_line(root, line, text));
+		look_at_line(root, line, text, &room);
 	}
-	return spare;
+	return room;
+}
+
+uint64_t glk_numa_spare(const struct glk_sysroot *root)
+{
+	uint64_t spare = look(root).spare, kib;
+	char text[GLK_SYSFS_TEXT_MAX];
+
+	if (glk_sysfs_text(root, "/proc/meminfo", text, sizeof(text)) ||
+		glk_sysfs_field(text, "MemAvailable:", &kib))
+		return spare;
+	return least(spare, kib << 10);
+}
+
+uint64_t glk_numa_group_limit(const struct glk_sysroot *root)
+{
+	uint64_t limit = look(root).limit;
+
+	/* what version 1 has for none: the largest multiple of a page below 2^63 */
+	return limit >= UINT64_C(1) << 62 ? UINT64_MAX : limit;
 }

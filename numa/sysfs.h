@@ -95,6 +95,20 @@ int glk_sysfs_list(const struct glk_sysroot *root, const char *path, unsigned in
  */
 int glk_sysfs_field(const char *text, const char *key, uint64_t *ret_number);
 
+/*
+ * Calls fn with the name of each entry of a folder, those that begin with a dot left out, until it
+ * answers other than 0. Returns that answer, 0 at the end, or what opendir says, as -ENOENT.
+ */
+int glk_sysfs_each(const struct glk_sysroot *root, const char *path,
+	int (*fn)(const char *name, void *arg), void *arg);
+
+/*
+ * The last part of the name of what a path leads to, all links followed: "vfio-pci" for the link
+ * `driver` of a device. 0; -ENOENT (or it leads nowhere), -EFBIG, or what realpath says.
+ */
+int glk_sysfs_target(
+	const struct glk_sysroot *root, const char *path, char *ret_name, size_t size);
+
 /* A directory or file is there. */
 bool glk_sysfs_exists(const struct glk_sysroot *root, const char *path);
 

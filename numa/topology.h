@@ -130,5 +130,27 @@ int glk_numa_where(const void *addr, int *ret_node);
 /* spare.c. Bytes of memory of the host that the process may take beside what it has, by what the
  * machine has left and by its control groups; UINT64_MAX where nothing is known. Read now. */
 uint64_t glk_numa_spare(const struct glk_sysroot *root);
+/* The least limit of memory, bytes, of those control groups; UINT64_MAX if none is known. */
+uint64_t glk_numa_group_limit(const struct glk_sysroot *root);
+
+/*
+ * limit.c. What the system and the limits of the process let it have of the host, as procfs and
+ * sysfs tell it now. GLK_LIMIT_UNKNOWN where they do not, GLK_LIMIT_NONE where there is no limit.
+ */
+#define GLK_LIMIT_UNKNOWN (-1)
+#define GLK_LIMIT_NONE	  INT64_MAX
+
+struct glk_limits {
+	int64_t maps;		     /* vm.max_map_count */
+	int64_t locked, locked_hard; /* RLIMIT_MEMLOCK, bytes */
+	int64_t files, files_hard;   /* RLIMIT_NOFILE */
+	int64_t addresses;	     /* RLIMIT_AS, bytes */
+	int64_t overcommit;	     /* vm.overcommit_memory: 0, 1, 2 */
+	int64_t huge, huge_free;     /* bytes reserved as huge pages of all sizes */
+	char transparent[16];	     /* "always", "madvise", "never"; "" if not known */
+	char nodes[256]; /* that memory may come from, as "0-1"; "" if not known */
+};
+
+void glk_limits_read(const struct glk_sysroot *root, struct glk_limits *ret_limits);
 
 #endif

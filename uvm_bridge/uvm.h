@@ -72,6 +72,26 @@ void glk_uvm_probe(const struct glk_sysroot *root, enum glk_uvm_which which,
 /* Which of them are loaded. */
 uint32_t glk_uvm_holders(const struct glk_sysroot *root);
 
+/* What lies around the modules. Text that is not known is "". */
+struct glk_uvm_host {
+	int gpus;	/* GPUs of NVIDIA on the PCI bus; -1 if it cannot be looked at */
+	int bound;	/* of them, driven by the module nvidia; -1 as well */
+	char other[32]; /* a driver that has one of the others, "vfio-pci" */
+	int nodes;	/* device nodes /dev/nvidia<n> */
+	int usable;	/* of them, we may read and write */
+	int channel;	/* of IMEX, for fabric handles: 1 usable, 0 not by us, -1 none */
+	char sandbox[24];		   /* "docker", "kubepods", "gvisor", "wsl" */
+	char library[GLK_UVM_VERSION_MAX]; /* version of libcuda.so.1, by its name */
+	char library_path[256];		   /* where that was found */
+};
+
+/*
+ * Reads it. `folders`, separated by colons, or NULL, come before the usual ones when the library
+ * is looked for; the loader may know of more.
+ */
+void glk_uvm_host_read(const struct glk_sysroot *root, const char *folders,
+	struct glk_uvm_host *ret_host);
+
 /*
  * The value of a parameter of nvidia_uvm as the kernel writes it: "Y", "51", "(null)".
  * 0; -ENOENT (this driver has no such parameter, or is not loaded: nothing may be concluded

@@ -99,6 +99,65 @@ GLAKE_EXPORT int glake_module_get(size_t index, struct glake_module *ret_module)
  */
 GLAKE_EXPORT const char *glake_module_state_name(int state);
 
+/*
+ * Reads a parameter of nvidia_uvm as the kernel writes it: "Y", "51", "(null)".
+ *
+ * Returns 0, or -ENOENT (this driver has no such parameter, or nvidia_uvm is not loaded, or there
+ * is no sysfs: of its default nothing can be said), -EINVAL (NULL, not a parameter's name), -EFBIG
+ * (longer than `size`), -EBADMSG (no text), -EACCES (not for this user). After an error ret_text
+ * holds nothing of meaning.
+ * Thread: any. Blocks: reads a file of sysfs. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_parameter_get(const char *name, char *ret_text, size_t size);
+
+#define GLAKE_HOST_UNKNOWN  (-1)      /* it could not be found out */
+#define GLAKE_HOST_NO_LIMIT INT64_MAX /* there is none */
+
+/* Modules through which other devices reach memory of a GPU. */
+#define GLAKE_HOST_PEERMEM 0x1u /* nvidia_peermem */
+#define GLAKE_HOST_FS	   0x2u /* nvidia_fs, GPUDirect Storage */
+#define GLAKE_HOST_GDRDRV  0x4u /* gdrdrv, GDRCopy */
+
+/*
+ * The machine around the GPUs, and what this process may have of it. Numbers are
+ * GLAKE_HOST_UNKNOWN where nothing tells, and limits GLAKE_HOST_NO_LIMIT where there is none;
+ * text that is not known is "".
+ */
+struct glake_host {
+	size_t sz;	      /* sizeof(struct glake_host) */
+	int64_t maps;	      /* most mappings of a process, vm.max_map_count */
+	int64_t locked;	      /* bytes a process may lock, RLIMIT_MEMLOCK */
+	int64_t locked_hard;  /* how far it may raise that by itself */
+	int64_t files;	      /* file descriptors, RLIMIT_NOFILE */
+	int64_t files_hard;   /* how far it may raise that by itself */
+	int64_t addresses;    /* bytes of addresses, RLIMIT_AS */
+	int64_t memory_limit; /* bytes, the least limit that its control groups show */
+	int64_t memory_spare; /* bytes that machine and control groups have left for it */
+	int64_t overcommit;   /* vm.overcommit_memory: 0, 1 or 2 */
+	int64_t huge_pages;   /* bytes that are reserved as huge pages */
+	int64_t huge_pages_free; /* of them, not in use */
+	char transparent[16];	 /* huge pages of the kernel's own: "always", "never" */
+	char nodes[256];	 /* NUMA nodes it may take memory from, as "0-1" */
+	int binding;		 /* 1: it may bind memory to a node; 0: that is denied */
+	int rdma;		 /* 1: there is an RDMA device; 0: none is seen */
+	uint32_t holders;	 /* GLAKE_HOST_PEERMEM and the like that are loaded */
+	int gpus;		 /* GPUs of NVIDIA on the PCI bus */
+	int gpus_bound;		 /* of them, driven by the module nvidia */
+	char gpus_other[32];	 /* another driver that has one of them, as "vfio-pci" */
+	int gpu_nodes;		 /* device nodes /dev/nvidia0 and so on */
+	int gpu_nodes_usable;	 /* of them, this process may read and write */
+	int fabric_channel; /* of IMEX, for fabric handles: 1 usable, 0 not by this process */
+	char sandbox[24]; /* what the process runs in: "docker", "gvisor", "wsl" */
+	char library[48]; /* version of the driver's library, libcuda.so.1, by its file */
+	char library_path[256]; /* where that lies; the loader may know of another */
+};
+
+/*
+ * Describes the machine around the GPUs. Returns 0, or -EINVAL (NULL, sz not set), -E2BIG.
+ * Thread: any. Blocks: reads files of sysfs and procfs. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_host_get(struct glake_host *ret_host);
+
 /* The driver below a context. */
 struct glake_driver {
 	size_t sz;     /* sizeof(struct glake_driver) */

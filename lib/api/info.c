@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What this machine has, for a person or a program that wants to know: see glake/info.h.
- * Nodes and modules need no context, so they can be asked when none can be opened. Everything
- * is read at the call; nothing is kept. Past the last index is the end of a walk and leaves
- * the thread's record alone.
+ * Nodes, and what is in host.c, need no context, so they can be asked when none can be opened.
+ * Everything is read at the call; nothing is kept. Past the last index is the end of a walk and
+ * leaves the thread's record alone.
  */
 #include <glake/info.h>
 
 #include "api/context.h"
 #include "base/sized.h"
 #include "numa/topology.h"
-#include "uvm_bridge/uvm.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -83,25 +82,6 @@ int glake_node_get(size_t index, struct glake_node *ret_node)
 	if (found.cpus_valid)
 		glk_numa_set_format(&found.cpus, node.cpus, sizeof(node.cpus));
 	return glk_sized_out(ret_node, &node, sizeof(node));
-}
-
-int glake_module_get(size_t index, struct glake_module *ret_module)
-{
-	struct glake_module module = {0};
-	struct glk_uvm_module found;
-
-	if (index >= GLK_UVM_COUNT)
-		return -ENOENT;
-	glk_uvm_probe(NULL, (enum glk_uvm_which)index, &found);
-	module.state = found.state;
-	snprintf(module.name, sizeof(module.name), "%s", found.name);
-	snprintf(module.version, sizeof(module.version), "%s", found.version);
-	snprintf(module.flavour, sizeof(module.flavour), "%s", found.flavour);
-	snprintf(module.text, sizeof(module.text), "%s", found.text);
-	if (found.reboot_pending || !*found.version)
-		snprintf(module.disk_version, sizeof(module.disk_version), "%s",
-			found.disk_version);
-	return glk_sized_out(ret_module, &module, sizeof(module));
 }
 
 const char *glake_module_state_name(int state)

@@ -17,6 +17,7 @@ static const struct command {
 	const char *help;
 } commands[] = {
 	{"info", glk_tool_info, "show version, driver, GPUs, NUMA nodes, configuration"},
+	{"doctor", glk_tool_doctor, "say whether this machine is fit for glake"},
 	{"replay", glk_tool_replay, "replay allocation traces through the library"},
 	{"trace", glk_tool_trace, "show and convert recorded allocation traces"},
 	{"bench", glk_tool_bench, "measure the hot path and stitching"},

@@ -364,6 +364,7 @@ static void questions(struct glake *gone)
 	struct glake_module module = {.sz = sizeof(module)};
 	struct glake_conf_key key = {.sz = sizeof(key)};
 	struct glake_conf_value value = {.sz = sizeof(value)};
+	char text[16];
 
 	is_int(glake_device_get(ctx, 1, &device), 0, "GPU 1");
 	is_int((int64_t)device.memory, (int64_t)GIB, "  its memory");
@@ -377,6 +378,8 @@ static void questions(struct glake *gone)
 	is_int(glake_node_get(1 << 20, &node), -ENOENT, "past the last node");
 	is_int(glake_module_get(2, &module), -ENOENT, "past the last module");
 	is_error(glake_module_get(0, NULL), -EINVAL, "INVAL");
+	is_error(glake_host_get(NULL), -EINVAL, "INVAL");
+	is_error(glake_parameter_get("../version", text, sizeof(text)), -EINVAL, "INVAL");
 	is_int(glake_conf_key_get(0, &key), 0, "a key");
 	is_int(glake_conf_key_get(1 << 20, &key), -ENOENT, "past the last key");
 	is_error(glake_conf_key_get(0, NULL), -EINVAL, "INVAL");

@@ -9,6 +9,8 @@
 #include <glake/error.h>
 #include <glake/info.h>
 #include <stddef.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 static void nodes(void)
 {
@@ -66,6 +68,37 @@ static void modules(void)
 	is_str(glake_module_state_name(-1), "?", "none below 0");
 }
 
+static void host(void)
+{
+	struct glake_host host = {.sz = sizeof(host)};
+	struct rlimit locked;
+	char text[64];
+	int err;
+
+	is_int(glake_host_get(&host), 0, "the host");
+	if (!access("/proc/self/limits", R_OK)) {
+		getrlimit(RLIMIT_MEMLOCK, &locked);
+		is_int(host.locked,
+			locked.rlim_cur == RLIM_INFINITY ? GLAKE_HOST_NO_LIMIT
+							 : (int64_t)locked.rlim_cur,
+			"the limit that the system tells too");
+	} else {
+		is_int(host.locked, GLAKE_HOST_UNKNOWN,
+			"no limit is known without procfs");
+	}
+	is_int(host.binding, glk_numa_available(), "binding is as the kernel says");
+	host.sz = offsetof(struct glake_host, locked);
+	host.locked = 7;
+	is_int(glake_host_get(&host), 0, "an older program's structure");
+	is_int(host.locked, 7, "is not written beyond its end");
+	is_int(glake_host_get(NULL), -EINVAL, "nowhere to write");
+	err = glake_parameter_get("uvm_global_oversubscription", text, sizeof(text));
+	ok(err == (access("/sys/module/nvidia_uvm", F_OK) ? -ENOENT : 0),
+		"a parameter, if nvidia_uvm is loaded");
+	is_int(glake_parameter_get("no such", text, sizeof(text)), -EINVAL, "no name");
+	is_int(glake_parameter_get("x", NULL, 0), -EINVAL, "nowhere to write");
+}
+
 static void devices(void)
 {
 	static const char *const settings[] = {"soft.gpus=2", "soft.memory=3GiB", NULL};
@@ -105,6 +138,7 @@ int main(void)
 	nodes();
 	sizes();
 	modules();
+	host();
 	devices();
 	return tap_done();
 }

@@ -77,6 +77,18 @@ static inline void tree_set(struct tree *tree, const char *path, const char *tex
 	tree_append(tree, path, text, strlen(text));
 }
 
+/* A symbolic link, whose folder is made too. */
+static inline void tree_link(struct tree *tree, const char *path, const char *target)
+{
+	char full[GLK_SYSFS_PATH_MAX];
+
+	tree_set(tree, path, "");
+	tree_remove(tree, path);
+	snprintf(full, sizeof(full), "%s/%s", tree->dir, path);
+	if (symlink(target, full))
+		tap_bail("cannot make a link of a tree");
+}
+
 /* An empty tree. */
 static inline void tree_init(struct tree *tree)
 {

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * glakectl doctor: whether this machine is fit for glake, and what to do where it is not. Where
+ * info lists what there is, this says what it means. A driver that is absent, a library that does
+ * not open and a configuration that is refused are findings like all others.
+ */
+#include "tool/doctor.h"
+
+#include "tool/tool.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define COMMAND "doctor"
+
+static const struct option long_options[] = {
+	{"driver", required_argument, NULL, 'd'},
+	{"conf", required_argument, NULL, 'c'},
+	{"json", no_argument, NULL, 'j'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static const char help[] =
+	"usage: glakectl doctor [OPTION]...\n"
+	"\n"
+	"Says whether this machine is fit for glake: driver, kernel modules, NUMA, limits,\n"
+	"each GPU, and the configuration. Each line is ok, note or problem; what to do about\n"
+	"a note or a problem stands below it. A small block is allocated on each GPU.\n"
+	"Exit status: 0 no problem, perhaps notes; 1 a problem; 2 wrong usage.\n"
+	"\n"
+	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
+	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
+	"  -j, --json                   the report as JSON\n"
+	"  -h, --help                   this text\n";
+
+void doctor_add(struct doctor *doctor, enum doctor_status status, const char *name,
+	const char *format, ...)
+{
+	struct doctor_check *check;
+	va_list args;
+
+	/* hundreds of GPUs, all alike: what does not fit is not forgotten, but said */
+	if (doctor->count == DOCTOR_CHECKS) {
+		doctor->left_out = true;
+		return;
+	}
+	check = &doctor->checks[doctor->count++];
+	check->status = status;
+	check->part = doctor->part;
+	snprintf(check->name, sizeof(check->name), "%s", name);
+	va_start(args, format);
+	vsnprintf(check->text, sizeof(check->text), format, args);
+	va_end(args);
+	/* variables and files of others are quoted, and shall not steer the terminal */
+	for (char *at = check->text; *at; at++)
+		if ((unsigned char)*at < ' ' || *at == 127)
+			*at = '?';
+}
+
+void doctor_advise(struct doctor *doctor, const char *format, ...)
+{
+	struct doctor_check *check = &doctor->checks[doctor->count - 1];
+	va_list args;
+
+	if (doctor->left_out)
+		return;
+	va_start(args, format);
+	vsnprintf(check->advice, sizeof(check->advice), format, args);
+	va_end(args);
+}
+
+static void judge_conf(const struct doctor_facts *facts, struct doctor *doctor)
+{
+	unsigned int findings = facts->conf_errors + facts->conf_warnings;
+
+	doctor->part = "Configuration";
+	if (!findings) {
+		doctor_add(doctor, DOCTOR_OK, "conf", "%s", facts->conf_text);
+		return;
+	}
+	doctor_add(doctor, facts->conf_errors ? DOCTOR_PROBLEM : DOCTOR_NOTE, "conf",
+		"%s%s", facts->conf_text, findings > 1 ? "; and more" : "");
+	doctor_advise(doctor, "'glakectl conf check' tells all that is wrong with it");
+}
+
+void doctor_judge(const struct doctor_facts *facts, struct doctor *doctor)
+{
+	doctor_judge_driver(facts, doctor);
+	doctor_judge_parameters(facts, doctor);
+	doctor_judge_gpus(facts, doctor);
+	doctor_judge_host(facts, doctor);
+	judge_conf(facts, doctor);
+}
+
+size_t doctor_count(const struct doctor *doctor, enum doctor_status status)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < doctor->count; i++)
+		count += doctor->checks[i].status == status;
+	return count;
+}
+
+/* Of the terminal that stdout is; 0 if it is none. */
+static unsigned int columns(void)
+{
+	struct winsize size;
+
+	if (!isatty(STDOUT_FILENO))
+		return 0;
+	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
+}
+
+static int report(const struct glk_tool_context *wanted)
+{
+	struct doctor *doctor = calloc(1, sizeof(*doctor));
+	struct doctor_facts facts;
+	bool unfit, unsaid = false;
+
+	if (!doctor) {
+		glk_tool_say("no memory for a report");
+		return GLK_TOOL_FAILED;
+	}
+	doctor_facts_gather(wanted, &facts);
+	doctor_judge(&facts, doctor);
+	doctor_facts_free(&facts);
+	if (wanted->json)
+		unsaid = doctor_print_json(doctor);
+	else
+		doctor_print_report(doctor, columns());
+	unfit = doctor_count(doctor, DOCTOR_PROBLEM);
+	free(doctor);
+	return unfit || unsaid ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+}
+
+int glk_tool_doctor(int argc, char **argv)
+{
+	struct glk_tool_context wanted = {.quiet = true};
+	int c, status = 0;
+
+	while (!status && (c = glk_tool_option(argc, argv, long_options)) != -1) {
+		if (c == 'h') {
+			fputs(help, stdout);
+			return GLK_TOOL_OK;
+		}
+		status = glk_tool_take_option(&wanted, COMMAND, c);
+	}
+	if (status)
+		return status;
+	if (optind < argc)
+		return glk_tool_usage(
+			COMMAND, "no argument is expected, not '%s'", argv[optind]);
+	return report(&wanted);
+}

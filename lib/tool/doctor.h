@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_DOCTOR_H
+#define GLK_TOOL_DOCTOR_H
+
+/*
+ * glakectl doctor in three steps: facts are gathered, judged, and shown. Judging looks at the facts
+ * alone, so that tests can make any machine up.
+ */
+#include <glake/info.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct glk_tool_context;
+
+/* What came of one GPU. */
+struct doctor_gpu {
+	struct glake_device device;
+	int err;	   /* of the trial: 0 or -errno */
+	char failure[300]; /* its sentence */
+	uint32_t can;	   /* GLAKE_CAN_... of a block that was given for trial */
+};
+
+#define DOCTOR_NODES 64 /* of the host that are looked at; more are only counted */
+
+struct doctor_facts {
+	struct glake_host host;
+	struct glake_module modules[2]; /* nvidia, nvidia_uvm */
+	/* glake_parameter_get, or what stands for it */
+	int (*parameter)(const char *name, char *ret_text, size_t size);
+	struct glake_node nodes[DOCTOR_NODES];
+	size_t node_count;
+	const char *visible; /* CUDA_VISIBLE_DEVICES; NULL if it is not set */
+
+	bool soft_wanted; /* the software device was asked for */
+	bool opened;
+	bool soft; /* opened, on the software device */
+	struct glake_driver driver;
+	char failure[300];	 /* why it did not open */
+	char export[128];	 /* pool.export */
+	struct doctor_gpu *gpus; /* of the context */
+	int gpu_count;
+
+	unsigned int conf_errors, conf_warnings;
+	char conf_text[400]; /* the first finding; for want of one, which file there is */
+};
+
+/* Gathers; to be ended by doctor_facts_free. */
+void doctor_facts_gather(
+	const struct glk_tool_context *wanted, struct doctor_facts *ret_facts);
+void doctor_facts_free(struct doctor_facts *facts);
+
+enum doctor_status {
+	DOCTOR_OK,
+	DOCTOR_NOTE,	/* works, and could be better, or wants to be known */
+	DOCTOR_PROBLEM, /* does not work */
+};
+
+struct doctor_check {
+	enum doctor_status status;
+	const char *part; /* heading that it stands under */
+	char name[64];	  /* stable, as "limit.maps" */
+	char text[480];	  /* what is so */
+	char advice[400]; /* what to do; "" where all is well */
+};
+
+#define DOCTOR_CHECKS 512
+
+struct doctor {
+	const char *part;
+	size_t count;
+	bool left_out; /* there were more */
+	struct doctor_check checks[DOCTOR_CHECKS];
+};
+
+/* Adds a check; the advice of one that is not ok follows by doctor_advise. */
+void doctor_add(struct doctor *doctor, enum doctor_status status, const char *name,
+	const char *format, ...) __attribute__((format(printf, 4, 5)));
+void doctor_advise(struct doctor *doctor, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
+/* Judges all. `doctor` is zero before. */
+void doctor_judge(const struct doctor_facts *facts, struct doctor *doctor);
+/* Its parts. */
+void doctor_judge_driver(const struct doctor_facts *facts, struct doctor *doctor);
+void doctor_judge_parameters(const struct doctor_facts *facts, struct doctor *doctor);
+void doctor_judge_host(const struct doctor_facts *facts, struct doctor *doctor);
+void doctor_judge_gpus(const struct doctor_facts *facts, struct doctor *doctor);
+
+size_t doctor_count(const struct doctor *doctor, enum doctor_status status);
+/* "ok", "note", "problem". */
+const char *doctor_status_name(enum doctor_status status);
+
+/* Both forms of the report. `columns` of a terminal; 0: lines are not broken. */
+void doctor_print_report(const struct doctor *doctor, unsigned int columns);
+/* 0, or 1 when stdout does not take it. */
+int doctor_print_json(const struct doctor *doctor);
+
+#endif
