@@ -106,10 +106,12 @@ static void put_passes(const struct report *report, FILE *file)
 	put_number(file, calls_of(last), "call");
 	fputs(" in ", file);
 	report_put_figure(file, figure_ns((double)last->driver.now_ns));
-	fprintf(file,
-		". The quick bins served %.1f&#160;%% of the allocations of the second "
-		"pass.</p>\n",
-		(double)last->hits * 100 / (double)(last->hits + last->misses));
+	if (last->hits + last->misses)
+		fprintf(file,
+			". The quick bins served %.1f&#160;%% of the allocations of the "
+			"second pass",
+			(double)last->hits * 100 / (double)(last->hits + last->misses));
+	fputs(".</p>\n", file);
 }
 
 static void begin_warning(FILE *file)

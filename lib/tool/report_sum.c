@@ -34,6 +34,7 @@ double report_end(const struct report *report)
 
 double report_ratio(const struct report *report, uint64_t bytes)
 {
+	/* no trace is taken that has a block of no bytes */
 	return (double)bytes / (double)report->trace.peak_live;
 }
 
