@@ -54,8 +54,7 @@ static bool before_value(struct glk_json *json)
 	return true;
 }
 
-/* The length of the UTF-8 character at s, or 0 where there is none. */
-static size_t utf8_length(const unsigned char *s, size_t left)
+size_t glk_json_utf8_length(const unsigned char *s, size_t left)
 {
 	uint32_t code;
 	size_t length;
@@ -97,7 +96,7 @@ static void quoted(FILE *file, const char *bytes, size_t size)
 
 	putc('"', file);
 	for (size_t i = 0; i < size;) {
-		size_t length = utf8_length(s + i, size - i);
+		size_t length = glk_json_utf8_length(s + i, size - i);
 
 		if (!length) {
 			fputs("\xef\xbf\xbd", file);

@@ -57,6 +57,9 @@ void glk_json_end(struct glk_json *json);
 /* Names the next value. Inside an object only, and needed there. */
 void glk_json_key(struct glk_json *json, const char *key);
 
+/* The length of the UTF-8 character at `s`, of which `left` bytes are there; 0: it is none. */
+size_t glk_json_utf8_length(const unsigned char *s, size_t left);
+
 /* Bytes that are not UTF-8 become U+FFFD, one each. A NULL text becomes null. */
 void glk_json_text(struct glk_json *json, const char *text);
 void glk_json_bytes(struct glk_json *json, const char *bytes, size_t size);

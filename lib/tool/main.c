@@ -20,6 +20,7 @@ static const struct command {
 	{"doctor", glk_tool_doctor, "say whether this machine is fit for glake"},
 	{"replay", glk_tool_replay, "replay allocation traces through the library"},
 	{"trace", glk_tool_trace, "show and convert recorded allocation traces"},
+	{"report", glk_tool_report, "make a page of a trace, for a browser"},
 	{"bench", glk_tool_bench, "measure the hot path and stitching"},
 	{"conf", glk_tool_conf, "check the configuration, show the values that hold"},
 };

@@ -15,7 +15,8 @@
 
 #define REPLAY_REPEATS_MAX 1000
 #define REPLAY_THREADS_MAX 256
-#define REPLAY_SAMPLES_MAX 512
+#define REPLAY_SAMPLES	   512 /* unless asked for otherwise */
+#define REPLAY_SAMPLES_MAX 2048
 
 /* A budget as people ask for it: none, bytes, or a multiple of the trace's peak live. */
 struct replay_limit {
@@ -33,6 +34,7 @@ struct replay_options {
 	bool lenient;
 	bool check;
 	const char *plot; /* file name or NULL */
+	unsigned samples; /* of the timeline, at most; 0: REPLAY_SAMPLES */
 };
 
 /* One pass over the trace. */
@@ -70,6 +72,7 @@ struct replay_result {
 	const struct replay_options *options;
 	const char *backend;
 	struct glake_conf_value hold_clock; /* "wall" or "cpu" */
+	struct glake_conf_value target;	    /* policy.target */
 	uint64_t budget;  /* UINT64_MAX: none */
 	unsigned threads; /* that had something to do */
 

@@ -181,8 +181,8 @@ int replay_job(const struct trace *trace, const struct replay_options *options,
 		glk_tool_say("%s: %s", trace->name, strerror(ENOMEM));
 		return -ENOMEM;
 	}
-	result->samples =
-		replay_choose_samples(trace, result->sample, REPLAY_SAMPLES_MAX);
+	result->samples = replay_choose_samples(trace, result->sample,
+		options->samples ? options->samples : REPLAY_SAMPLES);
 	err = glk_tool_open(&options->context, &ctx);
 	if (err)
 		goto fail;
@@ -195,6 +195,8 @@ int replay_job(const struct trace *trace, const struct replay_options *options,
 		goto fail;
 	}
 	err = glk_tool_value(ctx, "stats", "hold_clock", &result->hold_clock);
+	if (!err)
+		err = glk_tool_value(ctx, "policy", "target", &result->target);
 	if (!err)
 		err = run_all(result, ctx);
 	if (err)

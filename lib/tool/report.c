@@ -1,164 +1,289 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A result for people: what it needed first, then what it cost, repeat by repeat. The first
- * repeat starts with nothing and maps what the job needs; the later ones are the steady state
- * and should need no driver call.
+ * glakectl report: a trace as one page of HTML. The trace is read and summed up, replayed, and
+ * only then is the page written, beside the file that it is to become; whoever interrupts it
+ * finds what was there before.
  */
-#include "tool/replay.h"
+#include "tool/report.h"
 
-#include "tool/figure.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "tool/progress.h"
+#include "tool/trace_tool.h"
 
-static void print_head(const struct replay_result *result, FILE *file)
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND "report"
+
+static const struct option long_options[] = {
+	{"output", required_argument, NULL, 'o'},
+	{"recorded", required_argument, NULL, 'R'},
+	{"frontier", required_argument, NULL, 'f'},
+	{"driver", required_argument, NULL, 'd'},
+	{"gpu", required_argument, NULL, 'g'},
+	{"conf", required_argument, NULL, 'c'},
+	{"lenient", no_argument, NULL, 'L'},
+	{"json", no_argument, NULL, 'j'},
+	{"quiet", no_argument, NULL, 'q'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static const char help[] =
+	"usage: glakectl report [OPTION]... TRACE -o PAGE.html\n"
+	"\n"
+	"Makes one page of HTML of an allocation trace, that needs nothing else: live and\n"
+	"reserved memory over time, sizes, lifetimes, streams, driver calls, and memory against\n"
+	"driver time. What is reserved comes from a replay of the trace through the library.\n"
+	"TRACE is one that glake recorded or a log of RAPIDS Memory Manager, plain or packed by\n"
+	"xz, gzip or zstd; - is standard input.\n"
+	"\n"
+	"  -o, --output FILE            the page to write, - for standard output; packed where\n"
+	"                               its name ends in .xz, .gz or .zst\n"
+	"  -R, --recorded NAME=BYTES    what another allocator reserved for the same job, to be\n"
+	"                               shown beside glake (default=39.4GiB); repeatable\n"
+	"  -f, --frontier auto|yes|no   replay under other values of policy.target too (auto: if\n"
+	"                               the trace has no more than 250000 events)\n"
+	"  -d, --driver auto|soft|cuda  what to replay on (soft)\n"
+	"  -g, --gpu N                  of a trace with several GPUs, the events of this one\n"
+	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
+	"  -L, --lenient                skip and count rows that are wrong\n"
+	"  -j, --json                   the figures as JSON on standard output\n"
+	"  -q, --quiet                  no progress, no remarks\n"
+	"  -h, --help                   this text\n";
+
+/* The name is shown behind "recorded"; without one that has to do. */
+static int read_recorded(const char *text, struct report_options *options)
 {
-	const struct trace *trace = result->trace;
-	size_t allocations = trace->blocks;
+	struct report_recorded *record = &options->record[options->recorded];
+	const char *equals = strrchr(text, '=');
+	size_t length = equals ? (size_t)(equals - text) : 0;
 
-	fprintf(file, "%s on %s\n", trace->name,
-		result->backend[0] == 's' ? "the software device" : "CUDA");
-	fprintf(file, "  %zu events (%zu allocations) on %zu stream%s, %s of job\n",
-		trace->count, allocations, trace->streams, trace->streams == 1 ? "" : "s",
-		figure_ns((double)trace->job_us * 1e3).text);
-	if (result->options->threads > 1)
-		fprintf(file, "  replayed by %u of %u threads\n", result->threads,
-			result->options->threads);
-	if (trace->noops)
-		fprintf(file, "  %zu rows without effect\n", trace->noops);
-	if (trace->skipped || trace->broken)
-		fprintf(file, "  SKIPPED %zu of %zu rows%s\n", trace->skipped,
-			trace->rows,
-			trace->broken ? ", and the rest of a broken archive" : "");
+	if (options->recorded == REPORT_RECORDED_MAX)
+		return glk_tool_usage(
+			COMMAND, "more than %d times --recorded", REPORT_RECORDED_MAX);
+	if (length >= sizeof(record->name))
+		return glk_tool_usage(COMMAND,
+			"--recorded takes a name of up to %zu bytes",
+			sizeof(record->name) - 1);
+	if (glk_parse_size(equals ? equals + 1 : text, &record->bytes) || !record->bytes)
+		return glk_tool_usage(COMMAND,
+			"--recorded takes NAME=BYTES as default=39.4GiB, not '%s'", text);
+	memcpy(record->name, text, length);
+	record->name[length] = '\0';
+	if (!length)
+		snprintf(record->name, sizeof(record->name), "allocator");
+	options->recorded++;
+	return 0;
 }
 
-static void print_memory(const struct replay_result *result, FILE *file)
+static int read_frontier(const char *text, struct report_options *options)
 {
-	const struct trace *trace = result->trace;
-	double live = (double)trace->peak_live;
-
-	fprintf(file, "\n  %-14s %10s\n", "peak live",
-		figure_bytes(trace->peak_live).text);
-	fprintf(file, "  %-14s %10s  x%.4f of peak live\n", "peak reserved",
-		figure_bytes(result->peak_reserved).text,
-		(double)result->peak_reserved / live);
-	if (result->peak_host)
-		fprintf(file, "  %-14s %10s\n", "peak on host",
-			figure_bytes(result->peak_host).text);
-	if (result->budget != UINT64_MAX)
-		fprintf(file, "  %-14s %10s  x%.4f\n", "budget",
-			figure_bytes(result->budget).text, (double)result->budget / live);
+	if (!strcmp(text, "auto"))
+		options->frontier = REPORT_AUTO;
+	else if (!strcmp(text, "yes"))
+		options->frontier = REPORT_YES;
+	else if (!strcmp(text, "no"))
+		options->frontier = REPORT_NO;
+	else
+		return glk_tool_usage(
+			COMMAND, "--frontier is auto, yes or no, not '%s'", text);
+	return 0;
 }
 
-static void print_driver(const struct replay_result *result, FILE *file)
+static int take_option(int c, struct report_options *options)
 {
-	static const int calls[] = {GLAKE_CALL_CREATE, GLAKE_CALL_MAP,
-		GLAKE_CALL_SET_ACCESS, GLAKE_CALL_UNMAP, GLAKE_CALL_RELEASE,
-		GLAKE_CALL_EVENT_RECORD, GLAKE_CALL_EVENT_QUERY, GLAKE_CALL_STREAM_WAIT,
-		GLAKE_CALL_SYNC};
-	double job_ns = (double)result->trace->job_us * 1e3;
-
-	fprintf(file,
-		"\n  repeat      wall    driver  of job | create    map access  unmap "
-		"release record  query   wait   sync\n");
-	for (size_t i = 0; i < result->repeats; i++) {
-		const struct replay_repeat *repeat = &result->repeat[i];
-		double driver_ns = (double)repeat->driver.now_ns;
-
-		fprintf(file, "  %6zu %9s %9s", i + 1,
-			figure_ns((double)repeat->wall_ns).text,
-			figure_ns(driver_ns).text);
-		if (job_ns > 0)
-			fprintf(file, " %5.2f %% |", driver_ns / job_ns * 100);
-		else
-			fprintf(file, "       - |");
-		for (size_t k = 0; k < sizeof(calls) / sizeof(calls[0]); k++)
-			fprintf(file, k == 4 ? " %7llu" : " %6llu",
-				(unsigned long long)repeat->driver.calls[calls[k]]);
-		fputc('\n', file);
+	switch (c) {
+	case 'o':
+		options->output = optarg;
+		return 0;
+	case 'R':
+		return read_recorded(optarg, options);
+	case 'f':
+		return read_frontier(optarg, options);
+	case 'g':
+		return glk_tool_read_gpu(COMMAND, optarg, &options->gpu);
+	case 'L':
+		options->lenient = true;
+		return 0;
+	default:
+		return glk_tool_take_option(&options->context, COMMAND, c);
 	}
 }
 
-static void print_latency(const struct latency_figures *figures, FILE *file)
+static int fail(const char *path, int err)
 {
-	fprintf(file, " %8s", figure_ns(figures->mean).text);
-	fprintf(file, " %8s", figure_ns((double)figures->p50).text);
-	fprintf(file, " %8s", figure_ns((double)figures->p99).text);
-	fprintf(file, " %8s", figure_ns((double)figures->max).text);
+	glk_tool_say("%s: %s", path, strerror(-err));
+	return GLK_TOOL_FAILED;
 }
 
-static void print_calls(const struct replay_result *result, FILE *file)
-{
-	fprintf(file, "\n%47s malloc %23s | free %25s | lock\n", "|", "", "");
-	fprintf(file, "  repeat     hits  misses called    oom |");
-	for (int i = 0; i < 2; i++)
-		fprintf(file, "%s %8s %8s %8s %8s", i ? " |" : "", "mean", "p50", "p99",
-			"max");
-	fprintf(file, " | %8s\n", "max");
-	for (size_t i = 0; i < result->repeats; i++) {
-		const struct replay_repeat *repeat = &result->repeat[i];
+/* The page that is being written, for whoever interrupts that. */
+static struct trace_output output;
 
-		fprintf(file, "  %6zu %8llu %7llu %6llu %6llu |", i + 1,
-			(unsigned long long)repeat->hits,
-			(unsigned long long)repeat->misses,
-			(unsigned long long)repeat->called,
-			(unsigned long long)repeat->oom);
-		print_latency(&repeat->malloc_ns, file);
-		fputs(" |", file);
-		print_latency(&repeat->free_ns, file);
-		fprintf(file, " | %8s\n", figure_ns((double)repeat->hold_ns).text);
+static void give_up(int sig)
+{
+	unlink(output.part);
+	signal(sig, SIG_DFL);
+	raise(sig);
+}
+
+static void when_interrupted(void (*handler)(int))
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+		struct sigaction before;
+
+		/* what is ignored stays so, as behind nohup(1) */
+		if (!sigaction(signals[i], NULL, &before) && before.sa_handler != SIG_IGN)
+			signal(signals[i], handler);
 	}
 }
 
-static void print_ladder(const struct replay_result *result, FILE *file)
+/* 0 or -errno after a message. */
+static int open_page(const char *path)
 {
-	const char *before = "\n  when memory was short:";
+	int err;
 
-	for (int i = 0; i < GLAKE_RUNG_COUNT; i++) {
-		if (!result->rungs[i])
-			continue;
-		fprintf(file, "%s %s %llu", before, glake_rung_name(i),
-			(unsigned long long)result->rungs[i]);
-		before = ",";
-	}
-	if (before[0] == ',')
-		fputc('\n', file);
+	when_interrupted(give_up);
+	err = trace_output_open(&output, strcmp(path, "-") ? path : NULL);
+	if (err == -EOPNOTSUPP)
+		glk_tool_say("%s: its name promises a packer that is not there", path);
+	else if (err)
+		fail(path, err);
+	return err;
 }
 
-static void print_pressure(const struct replay_result *result, FILE *file)
+/* The same; the file appears if `err`, of what went before, is 0. */
+static int close_page(const struct report *report, int err)
 {
-	const struct replay_squeeze *smallest = NULL;
+	const char *path = report->options->output;
+	int wrote = err ? err : report_put_page(report, output.file);
+	int closed = trace_output_close(&output, !wrote);
 
-	fprintf(file, "\n  budget        bytes       wall    driver    oom\n");
-	for (size_t i = 0; i < result->squeezes; i++) {
-		const struct replay_squeeze *step = &result->squeeze[i];
-
-		fprintf(file, "  x%.3f    %9s", step->ratio,
-			figure_bytes(step->budget).text);
-		fprintf(file, "  %9s", figure_ns((double)step->repeat.wall_ns).text);
-		fprintf(file, " %9s %6llu\n",
-			figure_ns((double)step->repeat.driver.now_ns).text,
-			(unsigned long long)step->repeat.oom);
-		if (!step->repeat.failed)
-			smallest = step;
-	}
-	if (smallest)
-		fprintf(file, "  smallest budget that completed: x%.3f of peak live\n",
-			smallest->ratio);
+	when_interrupted(SIG_DFL);
+	if (err)
+		return err;
+	wrote = wrote ? wrote : closed;
+	if (wrote)
+		fail(strcmp(path, "-") ? path : "the page", wrote);
+	return wrote;
 }
 
-void replay_print_report(const struct replay_result *result, FILE *file)
+static int print_figures(const struct report *report)
 {
-	uint64_t failed = 0;
+	struct glk_json json;
 
-	print_head(result, file);
-	print_memory(result, file);
-	print_driver(result, file);
-	print_calls(result, file);
-	print_ladder(result, file);
-	if (result->options->pressure)
-		print_pressure(result, file);
-	for (size_t i = 0; i < result->repeats; i++)
-		failed += result->repeat[i].failed;
-	if (!result->ok)
-		fprintf(file, "\n  FAILED: %s (%llu requests not served)\n",
-			result->failure, (unsigned long long)failed);
-	fputc('\n', file);
+	glk_json_init(&json, stdout, 2);
+	report_put_data(report, false, &json);
+	return glk_json_fini(&json) ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+}
+
+/* An allocator cannot have held less than was asked for. */
+static int check_recorded(const struct report *report)
+{
+	const struct report_options *options = report->options;
+
+	for (size_t i = 0; i < options->recorded; i++) {
+		const struct report_recorded *record = &options->record[i];
+
+		if (record->bytes < report->trace.peak_live)
+			return glk_tool_usage(COMMAND,
+				"--recorded %s=%llu is less than the %llu bytes that were live",
+				record->name, (unsigned long long)record->bytes,
+				(unsigned long long)report->trace.peak_live);
+	}
+	return 0;
+}
+
+/* All that the page shows. The exit status; not that of a replay that failed. */
+static int gather(struct report *report)
+{
+	const struct report_options *options = report->options;
+	struct trace_limits limits = TRACE_LIMITS;
+	char message[TRACE_MESSAGE_MAX];
+	int err, status;
+
+	limits.gpu = options->gpu;
+	err = trace_load(options->file, options->lenient, &limits, message,
+		sizeof(message), &report->trace);
+	if (err) {
+		glk_tool_say("%s", message);
+		return GLK_TOOL_FAILED;
+	}
+	status = check_recorded(report);
+	if (status)
+		return status;
+	err = report_sum_up(report);
+	if (err)
+		return fail(options->file, err);
+	return report_replay(report) ? GLK_TOOL_FAILED : GLK_TOOL_OK;
+}
+
+static int make(struct report *report)
+{
+	const struct report_options *options = report->options;
+	int status;
+
+	if (options->output && open_page(options->output))
+		return GLK_TOOL_FAILED;
+	progress_start(options->context.quiet, options->file);
+	status = gather(report);
+	progress_end();
+	if (options->output && close_page(report, status))
+		status = status ? status : GLK_TOOL_FAILED;
+	if (!status && options->context.json)
+		status = print_figures(report);
+	if (status || report->result.ok)
+		return status;
+	glk_tool_say("%s: %s", report->trace.name, report->result.failure);
+	return GLK_TOOL_FAILED;
+}
+
+static int run(const struct report_options *options)
+{
+	struct report *report = calloc(1, sizeof(*report));
+	int status;
+
+	if (!report)
+		return fail(options->file, -ENOMEM);
+	report->options = options;
+	status = make(report);
+	report_fini(report);
+	free(report);
+	return status;
+}
+
+int glk_tool_report(int argc, char **argv)
+{
+	struct report_options options = {
+		.context.backend = GLAKE_BACKEND_SOFT, .gpu = TRACE_ONE_GPU};
+	int c;
+
+	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
+		if (c == 'h') {
+			fputs(help, stdout);
+			return GLK_TOOL_OK;
+		}
+		if (c == '?' || take_option(c, &options))
+			return GLK_TOOL_USAGE;
+	}
+	if (optind == argc)
+		return glk_tool_usage(COMMAND, "a trace is missing");
+	if (argc - optind > 1)
+		return glk_tool_usage(COMMAND, "one TRACE is expected, not also '%s'",
+			argv[optind + 1]);
+	if (!options.output && !options.context.json)
+		return glk_tool_usage(
+			COMMAND, "where to write the page is missing: -o FILE, or -o -");
+	if (options.output && !strcmp(options.output, "-") && options.context.json)
+		return glk_tool_usage(COMMAND,
+			"--json reports on standard output, so the page needs a file");
+	options.file = argv[optind];
+	return run(&options);
 }

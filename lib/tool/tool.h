@@ -26,6 +26,7 @@ int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
+int glk_tool_report(int argc, char **argv);
 int glk_tool_trace(int argc, char **argv);
 
 /* "glakectl: " and the text as one line on stderr. */

@@ -329,6 +329,8 @@ int trace_load(const char *path, bool lenient, const struct trace_limits *limits
 	trace.rows = reading.rows;
 	trace.skipped = reading.skipped;
 	trace.broken = reading.broken;
+	trace.header = reading.header;
+	trace.dropped = reading.header.dropped + reading.late;
 	if (err)
 		trace_fini(&trace);
 	else

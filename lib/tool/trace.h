@@ -115,6 +115,9 @@ struct trace {
 	size_t skipped; /* rows that could not be used (only when lenient) */
 	size_t noops; /* rows without effect: size 0, allocations that failed, other events */
 	bool broken; /* the archive was cut off or broken (only when lenient) */
+	/* Of our own format, else zeroes. */
+	struct glake_trace_header header;
+	uint64_t dropped; /* events of the program that it lacks */
 };
 
 /* The value of a key in a table of sparse 64-bit keys: live pointers, streams, threads. */

@@ -130,7 +130,7 @@ def check_words(folder):
         Path(folder, name).touch()
     os.chdir(folder)
     equal(sorted(bash("")), sorted(["--help", "--version", *commands()]), "the commands")
-    equal(bash("rep"), ["replay"], "one by its beginning")
+    equal(bash("repl"), ["replay"], "one by its beginning")
     equal(bash("replay on"), ["one.trace"], "a file")
     equal(bash("replay --plot=on"), ["one.trace"], "behind an option too")
     equal(bash("replay --driver s"), ["soft"], "a driver")
