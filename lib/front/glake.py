@@ -64,7 +64,8 @@ class _Stats(_Sized):
         "largest_hole lost")), ("rungs", ctypes.c_uint64 * len(_RUNGS)), *_many(ctypes.c_uint64, (
             "called quick flushes streams events unmapped released held_back graces pools "
             "pool_held")), ("hold_max", ctypes.c_int64), *_many(
-                ctypes.c_uint64, "away away_blocks spills fetches host_held")]
+                ctypes.c_uint64, "away away_blocks spills fetches host_held placed placed_blocks "
+                "peak_host_held")]
 
 
 class _DriverStats(_Sized):
@@ -78,7 +79,7 @@ class _Block(_Sized):
                 ("flags", ctypes.c_uint32), *_many(ctypes.c_size_t, "page_size pages"),
                 ("stream", ctypes.c_void_p), *_many(ctypes.c_uint64, "pool_high pool_low"),
                 *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
-                ("away", ctypes.c_size_t)]
+                *_many(ctypes.c_size_t, "away placed")]
 
 
 class _Error(_Sized):

@@ -256,6 +256,24 @@ print(json.dumps([refused(glake.resume, 0), refused(glake.spill, small),
         tap.has(text, want, f"refused: {want}")
 
 
+def placed(folder):
+    """More than the budget: the rest lies on the host, and the program does not notice."""
+    said = python(folder, '''
+glake.budget(8 << 20)
+blocks = [alloc(6 << 20, 0, None) for _ in range(3)]
+print(json.dumps([all(blocks)]))
+stats = glake.stats(0)
+print(json.dumps([stats[name] for name in (
+    "placed", "placed_blocks", "host_held", "peak_host_held", "live")] + [stats["rungs"]]))
+''', env={"GLAKE_TIER_PLACE": "host", "GLAKE_TIER_HOST": "64M"})
+    if not tap.ok(isinstance(said, list), "more than there is memory for", said):
+        return
+    (served,), figures = said
+    tap.ok(served, "is had")
+    tap.equal(figures[:5], [12 << 20, 2, 12 << 20, 12 << 20, 18 << 20], "of the host, as told")
+    tap.equal(figures[5]["spill_host"], 2, "and counted")
+
+
 def libraries(folder):
     code = ("import json, glake\ntry:\n    print(json.dumps(glake.stats()))\n"
             "except glake.GlakeError as e:\n    print(json.dumps(str(e)))\n")
@@ -410,7 +428,7 @@ def programs(folder):
 def main():
     tap.start()
     with tempfile.TemporaryDirectory() as folder:
-        for part in (structures, without_torch, beyond, libraries, on_torch, refusals, on_cupy,
+        for part in (structures, without_torch, beyond, placed, libraries, on_torch, refusals, on_cupy,
                      programs):
             part(folder)
     tap.done()
