@@ -178,7 +178,8 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * bytes are held, and says how many bytes were released (NULL: not asked). Blocks in bins
  * merge. Memory whose last use on the GPU has not finished stays, and nothing waits for it;
  * but pools of graphs that were released and whose last block has been freed since end here,
- * which does wait for the GPU: see graph.h.
+ * which does wait for the GPU: see graph.h. Memory of the host that is held for the GPU and that
+ * nobody uses goes too, all of it, and is not counted.
  *
  * Returns 0, or -EINVAL (no such device), -ESTALE, -EIO (the driver refused), -ENODEV
  * (device lost, or in a forked child).

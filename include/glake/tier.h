@@ -24,7 +24,7 @@ struct CUstream_st;
  * which the GPU has no room, on any rung, is given that. Kernels use it where it is, over the
  * link, and so may copies; it is freed, queried and marked with streams like any other, cannot
  * leave the process, and stays where it is until it is freed. Pools of graphs have memory of the GPU
- * alone. glake_query says whether a block is one (placed), glake_stats_get how much is.
+ * alone, and so have contiguous blocks, which are for others to use. glake_query says whether a block is one (placed), glake_stats_get how much is.
  *
  * Blocks of up to an eighth of pool.small_page (256 KiB), which share their pages with others, do
  * not move, nor do blocks that are out (glake_export, glake_dmabuf), nor those of pools of graphs.

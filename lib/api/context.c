@@ -145,17 +145,19 @@ static int host_nodes(const struct glk_context *context, int *ret_ids, uint64_t 
 
 	*ret_most = 0;
 	if (glk_topology_new(NULL, &topology))
-		return -ENOMEM;
-	for (size_t i = 0; i < glk_topology_count(topology); i++)
+		topology = NULL;
+	for (size_t i = 0; topology && i < glk_topology_count(topology); i++)
 		*ret_most += glk_topology_at(topology, i)->memory / 2;
 	for (int i = 0; i < context->devices && !err; i++) {
 		struct glake_device info = {.sz = sizeof(info)};
 
 		err = context->drv->ops->device_info(context->drv, i, &info);
-		ret_ids[i] = soft ? info.numa_node
-				  : glk_topology_nearest(topology, info.numa_node);
+		ret_ids[i] = soft || !topology
+			? info.numa_node
+			: glk_topology_nearest(topology, info.numa_node);
 	}
-	glk_topology_free(topology);
+	if (topology)
+		glk_topology_free(topology);
 	return err;
 }
 

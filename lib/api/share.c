@@ -88,6 +88,10 @@ static int dmabuf(struct glk_cache *cache, uint64_t addr, size_t size, int *ret_
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"%zu bytes from %#lx on reach over the end of the block", size,
 			(unsigned long)addr);
+	else if (glk_arena_of(pin.range)->ops->host)
+		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"the block at %#lx lies in memory of the host",
+			(unsigned long)pin.base);
 	else if (!(cache->node->caps & GLAKE_CAP_DMABUF))
 		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"GPU %d or its driver makes no dma-bufs", cache->device);

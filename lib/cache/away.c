@@ -86,9 +86,11 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	err = glk_away_may(arena, e);
 	if (err)
 		return err;
-	use = glk_block_use(cache, e, on);
-	err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr),
-		glk_extent_asked(e), &use, &run);
+	do {
+		use = glk_block_use(cache, e, on);
+		err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr),
+			glk_extent_asked(e), &use, &run);
+	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
 	if (err)
 		return err;
 	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), &use);
@@ -166,7 +168,8 @@ int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
 	struct glk_cache *cache = arena->gpu;
 	struct glk_map *map = &arena->map;
-	struct glk_request request = {.size = glk_extent_asked(e), .rounded = e->size};
+	struct glk_request request = {
+		.size = glk_extent_asked(e), .rounded = e->size, .patient = true};
 	struct glk_stream *stream = NULL;
 	struct glk_use use = {0};
 	int err;

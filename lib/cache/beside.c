@@ -7,10 +7,12 @@
  *
  * There are no bins: what is freed here should not be found before what the GPU has.
  */
+#include "base/conf.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/device.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 
@@ -18,6 +20,8 @@ static void count(struct glk_arena *arena, int blocks, int64_t bytes)
 {
 	arena->gpu->placed_blocks += (uint64_t)(int64_t)blocks;
 	arena->gpu->placed += (uint64_t)bytes;
+	if (arena->gpu->most_placed < arena->gpu->placed)
+		arena->gpu->most_placed = arena->gpu->placed;
 }
 
 static void describe(const struct glk_arena *arena, struct glake_block *block)
@@ -36,19 +40,25 @@ static const struct glk_arena_ops ops = {
 	.host = true,
 };
 
-/* Whether the request was refused for want of memory of the GPU, and of nothing else. */
-static bool is_for_host(const struct glk_cache *cache, int err)
+/* Whether the request was refused for want of memory of the GPU, and of nothing else. A contiguous
+ * block is for others to have, which memory of the host is not; and no block is larger than all
+ * addresses. */
+static bool is_for_host(
+	const struct glk_cache *cache, const struct glk_request *request, int err)
 {
-	return err == -ENOMEM && cache->places &&
+	return err == -ENOMEM && cache->places && request->size <= cache->conf->map_span &&
+		!(request->flags & GLAKE_ALLOC_CONTIGUOUS) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 }
 
-/* The driver has no such memory for this GPU at all, or none that can be mapped: it is not asked again. */
+/* A driver that has no such memory for this GPU, or none that can be mapped, is not asked again. */
 static int give_up(struct glk_cache *cache, const struct glake_error *why)
 {
-	glk_warn("GPU %d: nothing can lie in memory of the host: %s", cache->device,
-		glk_thread_current->error.text);
-	cache->places = false;
+	if (!cache->rungs[GLAKE_RUNG_SPILL_HOST]) {
+		glk_warn("GPU %d: nothing can lie in memory of the host: %s",
+			cache->device, glk_thread_current->error.text);
+		cache->places = false;
+	}
 	glk_thread_current->error = *why;
 	return -ENOMEM;
 }
@@ -59,10 +69,11 @@ int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request,
 	struct glk_request again = {.size = request->size,
 		.flags = request->flags,
 		.stream = request->stream,
-		.capture = request->capture};
+		.capture = request->capture,
+		.patient = true};
 	struct glake_error why;
 
-	if (!is_for_host(cache, err))
+	if (!is_for_host(cache, request, err))
 		return err;
 	why = glk_thread_current->error;
 	if (!cache->beside.map.pool) {
@@ -78,6 +89,19 @@ int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request,
 	return err == -EINVAL || err == -EPERM || err == -EACCES || err == -EOPNOTSUPP
 		? give_up(cache, &why)
 		: err;
+}
+
+bool glk_beside_release(struct glk_cache *cache, uint64_t bytes)
+{
+	uint64_t given;
+
+	if (!cache->beside.map.pool || !glk_arena_idle(&cache->beside))
+		return false;
+	glk_event_poll(&cache->streams);
+	glk_plan_begin(cache);
+	given = glk_ladder_release(&cache->beside, bytes, UINT32_MAX);
+	glk_plan_end(cache);
+	return given > 0;
 }
 
 int glk_beside_fini(struct glk_cache *cache)

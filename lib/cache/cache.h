@@ -66,7 +66,7 @@ struct glk_cache {
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
 	struct glk_arena beside; /* of blocks that lie on the host, see beside.c */
-	uint64_t placed, placed_blocks;
+	uint64_t placed, placed_blocks, most_placed;
 	struct {
 		pthread_cond_t
 			settled; /* one has ended, or does not want to be waited for */
@@ -200,6 +200,9 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
  * the configuration has it so. `err` is what it was answered; that, or 0, or another error. */
 int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request, int err,
 	struct glk_seat *seat, uint64_t *ret_addr);
+/* Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
+ * meanwhile. */
+bool glk_beside_release(struct glk_cache *cache, uint64_t bytes);
 /* At the end of the GPU, which is idle. 0 or the driver's error. */
 int glk_beside_fini(struct glk_cache *cache);
 

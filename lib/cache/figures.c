@@ -114,7 +114,8 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	s.reserved = glk_load_relaxed(&cache->node->held);
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
 	s.budget = glk_load_relaxed(&cache->node->budget);
-	s.lost = glk_load_relaxed(&cache->node->lost);
+	s.lost = glk_load_relaxed(&cache->node->lost) +
+		(cache->host ? glk_load_relaxed(&cache->host->lost) : 0);
 	*ret_stats = s;
 }
 

@@ -4,6 +4,7 @@
  * stream it is of, which arena it goes to, and a last look into the bins.
  */
 #include "base/error.h"
+#include "base/thread.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
@@ -70,6 +71,34 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	return err;
 }
 
+/*
+ * Under the lock: from the GPU's own arena. Where memory of the host may be given it is had before
+ * the GPU is waited for, which is done when there is none of it either. What it says is then the
+ * answer, unless the wait brought up something else.
+ */
+static int serve(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
+{
+	struct glk_request again = *request;
+	struct glake_error why;
+	int err;
+
+	request->patient = !cache->places;
+	err = glk_arena_serve(&cache->arena, request, seat, row, ret_addr);
+	if (!err || request->patient)
+		return err;
+	err = glk_beside_serve(cache, request, err, seat, ret_addr);
+	if (err != -ENOMEM && err != -EBUSY)
+		return err;
+	why = glk_thread_current->error;
+	again.patient = true;
+	err = glk_arena_serve(&cache->arena, &again, seat, row, ret_addr);
+	request->wake |= again.wake;
+	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
+		glk_thread_current->error = why;
+	return err;
+}
+
 /* The bin that another request of the thread, or of another one, left its block in meanwhile. */
 static bool hit_late(struct glk_cache *cache, struct glk_seat *seat, uint32_t id,
 	const struct CUstream_st *stream, size_t size, uint64_t *ret_addr)
@@ -85,7 +114,7 @@ static bool hit_late(struct glk_cache *cache, struct glk_seat *seat, uint32_t id
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
-	struct glk_request request = {.size = size, .flags = flags};
+	struct glk_request request = {.size = size, .flags = flags, .patient = true};
 	struct glk_stream_facts facts = {0};
 	uint64_t session = 0;
 	struct glk_seat *seat;
@@ -135,9 +164,7 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	request.stream->mute = facts.capture != 0;
 	request.capture = facts.capture;
 	err = session ? serve_graph(cache, &request, seat, session, ret_addr)
-		      : glk_arena_serve(&cache->arena, &request, seat, row, ret_addr);
-	if (err && !session)
-		err = glk_beside_serve(cache, &request, err, seat, ret_addr);
+		      : serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
 	glk_plan_leave(cache);
 	glk_unlock(&cache->lock);

@@ -236,7 +236,7 @@ void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,
 	block->can |= able & GLK_PAGE_EXPORT_FD ? GLAKE_CAN_EXPORT : 0;
 	block->can |= able & GLK_PAGE_FABRIC ? GLAKE_CAN_FABRIC : 0;
 	block->can |= able & GLK_PAGE_RDMA ? GLAKE_CAN_RDMA : 0;
-	if (!block->away) {
+	if (!block->away && !block->placed) {
 		block->can |= node->caps & GLAKE_CAP_DMABUF ? GLAKE_CAN_DMABUF : 0;
 		block->can |= block->flags & GLAKE_ALLOC_CONTIGUOUS ? GLAKE_CAN_CONTIGUOUS
 								    : 0;

@@ -63,7 +63,7 @@ static int take(struct glk_node *node, uint64_t size)
 	return 0;
 }
 
-static void note_peak(struct glk_node *node)
+void glk_node_note_peak(struct glk_node *node)
 {
 	uint64_t held = glk_load_relaxed(&node->held);
 	uint64_t peak = glk_load_relaxed(&node->peak);
@@ -74,11 +74,7 @@ static void note_peak(struct glk_node *node)
 
 int glk_node_claim(struct glk_node *node, uint64_t size)
 {
-	int err = take(node, size);
-
-	if (!err)
-		note_peak(node);
-	return err;
+	return take(node, size);
 }
 
 void glk_node_unclaim(struct glk_node *node, uint64_t size)
@@ -118,7 +114,7 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	p->going = 0;
 	p->left = false;
 	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
-	note_peak(node);
+	glk_node_note_peak(node);
 	*ret_page = page;
 	return 0;
 put:

@@ -107,8 +107,9 @@ static inline enum glk_class glk_node_class(const struct glk_node *node, size_t 
 }
 
 /* Memory of the host that is no page, but counts against the same budget. 0, or -ENOMEM without a
- * record. */
+ * record. What was made of it is noted then. */
 int glk_node_claim(struct glk_node *node, uint64_t size);
+void glk_node_note_peak(struct glk_node *node);
 void glk_node_unclaim(struct glk_node *node, uint64_t size);
 
 /* Whether `size` more bytes stay within the budget. */

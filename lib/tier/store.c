@@ -140,6 +140,7 @@ static int grow(struct glk_store *store)
 		glk_node_unclaim(store->host, GLK_STORE_PIECE);
 		return err;
 	}
+	glk_node_note_peak(store->host);
 	*free_piece(store) = (struct glk_store_piece){.base = base};
 	return 0;
 }

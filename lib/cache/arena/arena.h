@@ -72,6 +72,7 @@ struct glk_request {
 	struct glk_stream *stream;
 	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
 	bool trim;	  /* too much memory is stranded, see glk_want */
+	bool patient;	  /* it waits for the GPU before it is refused */
 	bool own;	  /* nothing of other streams is in the place that was found */
 	bool called;	  /* the driver was called for it, waits included */
 	bool stitched;	  /* with pages that lay elsewhere */
@@ -99,8 +100,8 @@ static inline uint64_t glk_arena_idle(const struct glk_arena *home)
 	return (home->map.idle_slots << home->map.shift) + glk_node_free(home->map.node);
 }
 
-/* device.c. Makes its tables, and reserves its first addresses, so many; with the lock given up, if that
- * is there. 0, -ENOMEM, or the driver's error. */
+/* device.c. Makes its tables, and reserves its first addresses, so many. 0, -ENOMEM, or the driver's
+ * error. */
 int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
 	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step);
 /* Ends them; all was given back. */

@@ -12,6 +12,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/parse.h"
+#include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/graph/graph.h"
@@ -97,6 +98,9 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 
 	if (home->binned)
 		reap(gpu);
+	/* memory that contents were kept in counts against the same budget */
+	if (home->ops->host && glk_load_relaxed(&gpu->moves))
+		glk_mover_trim(&gpu->mover);
 	/* what can go then must not depend on how far the GPU is */
 	if (!gpu->streams.opportunistic)
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
@@ -117,8 +121,16 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 static int refuse_host(const struct glk_node *host, uint64_t size)
 {
 	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX], most[GLK_SAY_BYTES_MAX];
+	char why[sizeof(((struct glake_error *)NULL)->text)];
 
 	glk_say_bytes(size, asked, sizeof(asked));
+	/* the driver, or the machine, has said why */
+	if (glk_node_has_room(host, size)) {
+		snprintf(why, sizeof(why), "%s", glk_thread_current->error.text);
+		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+			"GPU %d has no room for %s of pages more, and on the host: %s",
+			host->gpu->place.id, asked, why);
+	}
 	glk_say_bytes(glk_load_relaxed(&host->held), held, sizeof(held));
 	glk_say_bytes(glk_load_relaxed(&host->budget), most, sizeof(most));
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,

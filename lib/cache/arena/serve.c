@@ -259,16 +259,15 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 }
 
 /* Holes that are there may be had when the work of their streams is done, and also where more
- * streams than there are tries cannot be waited for, one by one. Memory of the host is had sooner.
- * Why memory is short stays on record if not. */
+ * streams than there are tries cannot be waited for, one by one. Why memory is short stays on
+ * record if not. */
 static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
-	bool done = arena->ops->waits && (arena->ops->host || !arena->gpu->places) &&
+	bool done = arena->ops->waits && request->patient &&
 		!glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0));
 
-	(void)request;
 	if (!done && thread)
 		thread->error = why;
 	return done;

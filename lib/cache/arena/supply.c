@@ -313,13 +313,15 @@ static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 {
 	/* as it is now, and before a reset: who reads the figures must change nothing */
 	uint64_t peak = glk_seats_peak(gpu);
-	uint64_t live = gpu->sum.live + size, elsewhere;
+	uint64_t live = gpu->sum.live + size, elsewhere = gpu->away + gpu->placed;
 
 	if (peak < gpu->past_peak)
 		peak = gpu->past_peak;
 	peak = peak < live ? live : peak;
-	elsewhere = gpu->away + gpu->placed;
-	return peak - (peak < elsewhere ? peak : elsewhere);
+	live -= live < elsewhere ? live : elsewhere;
+	elsewhere = gpu->away + gpu->most_placed;
+	peak -= peak < elsewhere ? peak : elsewhere;
+	return peak < live ? live : peak;
 }
 
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)

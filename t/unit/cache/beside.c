@@ -161,11 +161,96 @@ static void shares_its_budget(void)
 	is_refused(40 * MIB, GLAKE_ERROR_NOMEM_HOST, "100 MiB",
 		"what it is kept in is not there for others");
 	rig_free(&rig, one.addr, a);
-	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), -ENOMEM, "nor when it is free");
-	glk_cache_trim(&rig.cache, UINT64_MAX, &one.size);
-	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), 0, "but behind a trim");
+	rig_free(&rig, two.addr, a);
+	is_int(rig_try(&rig, 28 * MIB, a, 0, &two.addr), 0, "the GPU's are had again");
+	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), 0, "and those when they are free");
+	ok(is_placed(one.addr, 40 * MIB), "for a block");
+	is_int(glk_cache_spill(&rig.cache, two.addr, a), -ENOMEM, "which keeps them");
+	rig_free(&rig, one.addr, a);
+	is_int(glk_cache_spill(&rig.cache, two.addr, a), 0, "until it is freed");
 	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* No size is too large to be refused. */
+static void too_large(void)
+{
+	static const size_t sizes[] = {SIZE_MAX, SIZE_MAX - 511, SIZE_MAX - 4095,
+		(size_t)1 << 63, (size_t)1 << 45};
+	uint64_t addr;
+
+	rig_open(&rig, (const char *const[]){"tier.place=host", NULL});
+	a = rig_stream(&rig);
+	glk_store_relaxed(&rig.cache.node->budget, 10 * MIB);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
+		ok(rig_try(&rig, sizes[i], a, 0, &addr) == -ENOMEM, "%zu bytes",
+			sizes[i]);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Who refuses is told, and what is lost; a peak is of what was held. */
+static void figures(void)
+{
+	uint64_t addr, given;
+
+	set_up(10 * MIB, "soft.host_memory=8MiB");
+	rig_alloc(&rig, 10 * MIB, a);
+	is_refused(20 * MIB, GLAKE_ERROR_NOMEM_HOST, "of 8388608 bytes are free",
+		"a request beyond what the node has");
+	ok(!strstr(rig_error().text, "tier.host"), "and not what tier.host allows");
+	glk_fault_set(rig.drv, "host_lock:p=1000000:err=ENOMEM");
+	is_int(glk_cache_spill(&rig.cache, rig_alloc(&rig, 1 * MIB, a), a), -EALREADY,
+		"one on the host goes nowhere");
+	glk_fault_set(rig.drv, "off");
 	rig_close(&rig, 2);
+
+	set_up(10 * MIB, "policy.bins=0");
+	addr = rig_alloc(&rig, 10 * MIB, a);
+	glk_fault_set(rig.drv, "host_lock:p=1000000:err=ENOMEM");
+	is_int(glk_cache_spill(&rig.cache, addr, a), -ENOMEM, "memory that is not locked");
+	is_int((int64_t)rig_figures(&rig).peak_host_held, 0, "was not held");
+	addr = rig_alloc(&rig, 16 * MIB, a);
+	rig_free(&rig, addr, a);
+	glk_fault_set(rig.drv, "release:p=1000000:err=EIO");
+	is_int(glk_cache_trim(&rig.cache, 0, &given), -EIO, "pages are not taken back");
+	glk_fault_set(rig.drv, "off");
+	is_int((int64_t)rig_figures(&rig).lost, 16 << 20, "and are lost");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+	tap_expect_log(tap.logs - tap.expected);
+}
+
+/* What is served behind a wait for the GPU is served so where the host has nothing to give. */
+static void waits_last(void)
+{
+	uint64_t addr = 0, part[64];
+	int n = 0, served = 0;
+
+	rig_open(&rig, (const char *const[]){"tier.place=host", "soft.streams=stepped",
+			       "map.span=1GiB", "policy.bins=0", "soft.memory=2GiB",
+			       RIG_DONE, NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	while (n < 64 && (part[n] = rig_alloc(&rig, 16 * MIB, a)))
+		n++;
+	for (int i = 0; i < n; i++) {
+		rig_work(&rig, part[i], 16 * MIB, a);
+		rig_free(&rig, part[i], a);
+	}
+	is_int(rig_try(&rig, 32 * MIB, b, 0, &addr), 0, "no other addresses");
+	rig_close(&rig, 1);
+
+	set_up(2 * MIB, "tier.host=2MiB");
+	for (n = 0; n < 64 && (addr = rig_alloc(&rig, 100 << 10, a)); n++)
+		part[n] = addr;
+	for (int i = 0; i < n; i += 2)
+		rig_free(&rig, part[i], a);
+	for (int i = 0; i < n; i += 2)
+		served += !rig_try(&rig, 100 << 10, b, 0, &addr);
+	is_int(served, (n + 1) / 2, "no other memory on the GPU or the host");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, (size_t)n);
 }
 
 /* Blocks of every kind, and those that may not. */
@@ -180,9 +265,10 @@ static void kinds(void)
 	small = rig_alloc(&rig, 700, a);
 	ok(is_placed(small, 700), "a small block on the host");
 	single = rig_single(&rig, 5 * MIB, a);
-	ok(is_placed(single, 5 * MIB), "a contiguous one");
-	ok(!glk_cache_query(&rig.cache, single, &block) && block.pages == 1,
-		"on a page of its own");
+	ok(!single, "a contiguous one is refused: it is for others");
+	rig.cache.node->caps |= GLAKE_CAP_DMABUF;
+	ok(!glk_cache_query(&rig.cache, small, &block) && !block.can,
+		"what lies on the host cannot leave the process");
 	is_sound(&rig, "the books agree");
 	rig_begin(&rig, 1, b);
 	rig_capture(&rig, b);
@@ -193,7 +279,7 @@ static void kinds(void)
 	rig_drop(&rig, graph);
 	glk_soft_run_all(rig.drv);
 	is_sound(&rig, "the books agree");
-	rig_close(&rig, 3);
+	rig_close(&rig, 2);
 }
 
 /* What the driver refuses on the host is the answer, and nothing is left of it. */
@@ -285,6 +371,9 @@ int main(void)
 	stays();
 	shares_its_budget();
 	kinds();
+	too_large();
+	figures();
+	waits_last();
 	faults();
 	not_to_be_had();
 	at_random(&state);

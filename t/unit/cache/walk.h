@@ -188,6 +188,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 			continue;
 		if (host && p->node == host->index) {
 			s.host_held += p->size;
+			s.lost += state == GLK_PAGE_LOST ? p->size : 0;
 			continue;
 		}
 		s.reserved += p->size;
