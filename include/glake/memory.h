@@ -46,10 +46,11 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  * flags	GLAKE_ALLOC_...
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
- * that GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream that
- * captures a graph), -EAGAIN (the GPU is suspended, see tier.h), -ESTALE (closed context), -ENODEV (device lost: DEVICE_LOST; in a
- * forked child: FORKED), -EIO (driver fault; nothing is lost). A refused request changes
- * nothing. What -ENOMEM is for, the class of glake_last_error tells:
+ * that GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream
+ * that captures a graph), -EAGAIN (the GPU is suspended, see tier.h), -ESTALE (closed
+ * context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
+ * fault; nothing is lost). A refused request changes nothing. What -ENOMEM is for, the
+ * class of glake_last_error tells:
  *
  * NOMEM_DEVICE	no room on any rung; the text names what was needed, what is there and the
  *		largest hole
@@ -177,9 +178,9 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * Gives physical memory that no live block uses back to the driver until at most `keep`
  * bytes are held, and says how many bytes were released (NULL: not asked). Blocks in bins
  * merge. Memory whose last use on the GPU has not finished stays, and nothing waits for it;
- * but pools of graphs that were released and whose last block has been freed since end here,
- * which does wait for the GPU: see graph.h. Memory of the host that is held for the GPU and that
- * nobody uses goes too, all of it, and is not counted.
+ * but pools of graphs that were released and whose last block has been freed since end
+ * here, which does wait for the GPU: see graph.h. Memory of the host that is held for the
+ * GPU and that nobody uses goes too, all of it, and is not counted.
  *
  * Returns 0, or -EINVAL (no such device), -ESTALE, -EIO (the driver refused), -ENODEV
  * (device lost, or in a forked child).

@@ -119,8 +119,8 @@ GLAKE_EXPORT int glake_stats_get(
 	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
 /*
- * Sets peak_live, peak_reserved and peak_host_held of a GPU to the present values, hold_max to 0. Returns 0, or
- * -EINVAL (no such device), -ESTALE, -ENODEV (in a forked child).
+ * Sets peak_live, peak_reserved and peak_host_held of a GPU to the present values, hold_max
+ * to 0. Returns 0, or -EINVAL (no such device), -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_stats_reset(struct glake *ctx, int device);
