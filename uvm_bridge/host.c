@@ -83,17 +83,17 @@ static void read_nodes(const struct glk_sysroot *root, struct glk_uvm_host *host
 static bool read_library_in(
 	const struct glk_sysroot *root, const char *folder, struct glk_uvm_host *host)
 {
-	char path[sizeof(host->library_path)], name[96];
+	char path[sizeof(host->libcuda_path)], name[96];
 	const char *version;
 	int n = snprintf(path, sizeof(path), "%s/libcuda.so.1", folder);
 
 	if (n < 0 || (size_t)n >= sizeof(path) ||
 		glk_sysfs_target(root, path, name, sizeof(name)))
 		return false;
-	memcpy(host->library_path, path, sizeof(path));
+	memcpy(host->libcuda_path, path, sizeof(path));
 	version = strstr(name, ".so.");
 	if (version && !glk_uvm_version_check(version += strlen(".so.")))
-		memcpy(host->library, version, strlen(version) + 1);
+		memcpy(host->libcuda, version, strlen(version) + 1);
 	return true;
 }
 
@@ -103,7 +103,7 @@ static void read_library(
 	static const char *const usual[] = {"/usr/lib/x86_64-linux-gnu",
 		"/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib",
 		"/usr/lib/wsl/lib", "/usr/local/nvidia/lib64", "/run/opengl-driver/lib"};
-	char folder[sizeof(host->library_path)];
+	char folder[sizeof(host->libcuda_path)];
 	size_t length;
 
 	while (folders && *folders) {

@@ -81,8 +81,8 @@ struct glk_uvm_host {
 	int usable;	/* of them, we may read and write */
 	int channel;	/* of IMEX, for fabric handles: 1 usable, 0 not by us, -1 none */
 	char sandbox[24];		   /* "docker", "kubepods", "gvisor", "wsl" */
-	char library[GLK_UVM_VERSION_MAX]; /* version of libcuda.so.1, by its name */
-	char library_path[256];		   /* where that was found */
+	char libcuda[GLK_UVM_VERSION_MAX]; /* version of libcuda.so.1, by its name */
+	char libcuda_path[256];		   /* where that was found */
 };
 
 /*

@@ -148,8 +148,8 @@ struct glake_host {
 	int gpu_nodes_usable;	 /* of them, this process may read and write */
 	int fabric_channel; /* of IMEX, for fabric handles: 1 usable, 0 not by this process */
 	char sandbox[24]; /* what the process runs in: "docker", "gvisor", "wsl" */
-	char library[48]; /* version of the driver's library, libcuda.so.1, by its file */
-	char library_path[256]; /* where that lies; the loader may know of another */
+	char libcuda[48]; /* version of the driver's library, libcuda.so.1, by its file */
+	char libcuda_path[256]; /* where that lies; the loader may know of another */
 };
 
 /*

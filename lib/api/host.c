@@ -93,9 +93,9 @@ static void read_driver(const struct glk_sysroot *root, struct glake_host *host)
 	host->fabric_channel = found.channel;
 	snprintf(host->gpus_other, sizeof(host->gpus_other), "%s", found.other);
 	snprintf(host->sandbox, sizeof(host->sandbox), "%s", found.sandbox);
-	snprintf(host->library, sizeof(host->library), "%s", found.library);
+	snprintf(host->libcuda, sizeof(host->libcuda), "%s", found.libcuda);
 	snprintf(
-		host->library_path, sizeof(host->library_path), "%s", found.library_path);
+		host->libcuda_path, sizeof(host->libcuda_path), "%s", found.libcuda_path);
 }
 
 void glk_host_read(const struct glk_sysroot *root, struct glake_host *ret_host)

@@ -172,21 +172,21 @@ static void judge_library(const struct doctor_facts *facts, struct doctor *docto
 	const char *kernel = facts->modules[0].version;
 	const struct glake_host *host = &facts->host;
 
-	if (!*host->library_path && works(facts)) {
+	if (!*host->libcuda_path && works(facts)) {
 		doctor_add(
-			doctor, DOCTOR_OK, "driver.library", "found by the loader alone");
-	} else if (!*host->library_path) {
-		doctor_add(doctor, missing(facts), "driver.library",
+			doctor, DOCTOR_OK, "driver.libcuda", "found by the loader alone");
+	} else if (!*host->libcuda_path) {
+		doctor_add(doctor, missing(facts), "driver.libcuda",
 			"none of the usual folders has libcuda.so.1");
 		doctor_advise(doctor, "%s",
 			contained(facts)
 				? GIVE
 				: "install the libraries of NVIDIA's driver, of the "
 				  "version of its kernel modules");
-	} else if (*host->library && *kernel && strcmp(host->library, kernel)) {
-		doctor_add(doctor, missing(facts), "driver.library",
-			"%s has version %s, the module nvidia %s", host->library_path,
-			host->library, kernel);
+	} else if (*host->libcuda && *kernel && strcmp(host->libcuda, kernel)) {
+		doctor_add(doctor, missing(facts), "driver.libcuda",
+			"%s has version %s, the module nvidia %s", host->libcuda_path,
+			host->libcuda, kernel);
 		doctor_advise(doctor, "%s",
 			works(facts)
 				? "nothing, if this is NVIDIA's package for forward "
@@ -194,8 +194,8 @@ static void judge_library(const struct doctor_facts *facts, struct doctor *docto
 				: "load the modules of that version, or reboot; in a "
 				  "container, use the library of its host");
 	} else {
-		doctor_add(doctor, DOCTOR_OK, "driver.library", "%s%s%s", host->library,
-			*host->library ? ", " : "", host->library_path);
+		doctor_add(doctor, DOCTOR_OK, "driver.libcuda", "%s%s%s", host->libcuda,
+			*host->libcuda ? ", " : "", host->libcuda_path);
 	}
 }
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tap import TOOL, done, equal, has, note, ok, skip, start, tool
 
-NAMES = re.compile(r"driver(\.(visible|bus|nodes|library|sandbox))?|module\.nvidia(_uvm)?|"
+NAMES = re.compile(r"driver(\.(visible|bus|nodes|libcuda|sandbox))?|module\.nvidia(_uvm)?|"
                    r"parameters|parameter\.uvm_[a-z_]+|gpu\d+\.(memory|node|host_numa|fd|fabric|rdma)|"
                    r"numa(\.(binding|allowed))?|limit\.(maps|locked|files|addresses|memory)|"
                    r"memory\.(overcommit|transparent|reserved)|rdma|fabric|conf")

@@ -14,7 +14,7 @@ static void all_well(struct tree *tree)
 	is("module.nvidia", DOCTOR_OK, "580.159.04, open, loaded", "");
 	is("module.nvidia_uvm", DOCTOR_OK, "580.159.04", "");
 	is("driver.nodes", DOCTOR_OK, "1, all of them", "");
-	is("driver.library", DOCTOR_OK, "580.159.04, /usr/lib64", "");
+	is("driver.libcuda", DOCTOR_OK, "580.159.04, /usr/lib64", "");
 	is("parameters", DOCTOR_OK, "none hurts", "");
 	is("gpu0.memory", DOCTOR_OK, "NVIDIA H200, 140 GiB, 139 GiB free", "");
 	is("limit.files", DOCTOR_OK, "1024", "");
@@ -65,7 +65,7 @@ static void no_driver(struct tree *tree)
 	without_cuda("libcuda.so.1 cannot be loaded");
 	judge();
 	is("driver.bus", DOCTOR_PROBLEM, "no GPU of NVIDIA", "--driver soft");
-	is("driver.library", DOCTOR_PROBLEM, "none of the usual",
+	is("driver.libcuda", DOCTOR_PROBLEM, "none of the usual",
 		"install the libraries");
 	tree_remove(tree, "sys");
 	tree_remove(tree, "proc");
@@ -134,11 +134,11 @@ static void versions(struct tree *tree)
 	look(tree);
 	without_cuda("the kernel module and libcuda.so.1 are of different versions");
 	judge();
-	is("driver.library", DOCTOR_PROBLEM, "version 590.44.01, the module nvidia 580",
+	is("driver.libcuda", DOCTOR_PROBLEM, "version 590.44.01, the module nvidia 580",
 		"reboot");
 	look(tree);
 	judge();
-	is("driver.library", DOCTOR_NOTE, "590.44.01", "forward compatibility");
+	is("driver.libcuda", DOCTOR_NOTE, "590.44.01", "forward compatibility");
 	tree_set(tree, "sys/module/nvidia_uvm/version", "575.57.08\n");
 	look(tree);
 	without_cuda("nothing");

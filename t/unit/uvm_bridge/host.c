@@ -76,25 +76,25 @@ static void library(struct tree *tree)
 {
 	struct glk_uvm_host host = look(tree);
 
-	is_str(host.library_path, "", "no library");
+	is_str(host.libcuda_path, "", "no library");
 	tree_set(tree, "usr/lib64/libcuda.so.580.159.04", "");
 	tree_link(tree, "usr/lib64/libcuda.so.1", "libcuda.so.580.159.04");
 	host = look(tree);
-	is_str(host.library_path, "/usr/lib64/libcuda.so.1", "one where Fedora has it");
-	is_str(host.library, "580.159.04", "its version");
+	is_str(host.libcuda_path, "/usr/lib64/libcuda.so.1", "one where Fedora has it");
+	is_str(host.libcuda, "580.159.04", "its version");
 	tree_set(tree, "opt/compat/libcuda.so.590.44.01", "");
 	tree_link(tree, "opt/compat/libcuda.so.1", "libcuda.so.590.44.01");
 	glk_uvm_host_read(&tree->root, "::/nowhere:relative:/opt/compat:", &host);
-	is_str(host.library, "590.44.01", "the loader's folders come first");
-	is_str(host.library_path, "/opt/compat/libcuda.so.1", "by their own path");
+	is_str(host.libcuda, "590.44.01", "the loader's folders come first");
+	is_str(host.libcuda_path, "/opt/compat/libcuda.so.1", "by their own path");
 	tree_set(tree, "usr/lib/x86_64-linux-gnu/libcuda.so.1", "no link");
 	host = look(tree);
-	is_str(host.library_path, "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "a file");
-	is_str(host.library, "", "does not tell its version");
+	is_str(host.libcuda_path, "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "a file");
+	is_str(host.libcuda, "", "does not tell its version");
 	tree_remove(tree, "usr/lib/x86_64-linux-gnu/libcuda.so.1");
 	tree_set(tree, "usr/lib/x86_64-linux-gnu/libcuda.so.garbage", "");
 	tree_link(tree, "usr/lib/x86_64-linux-gnu/libcuda.so.1", "libcuda.so.garbage");
-	is_str(look(tree).library, "", "nor does a name that is none");
+	is_str(look(tree).libcuda, "", "nor does a name that is none");
 }
 
 static void sandbox(struct tree *tree)
@@ -129,7 +129,7 @@ int main(void)
 	}
 	glk_uvm_host_read(NULL, NULL, &host);
 	tap_note("this machine: %d GPUs, %d nodes, library '%s', in '%s'", host.gpus,
-		host.nodes, host.library, host.sandbox);
+		host.nodes, host.libcuda, host.sandbox);
 	ok(host.usable <= host.nodes && host.bound <= host.gpus, "this machine");
 	return tap_done();
 }
