@@ -15,6 +15,15 @@ static inline int64_t glk_clock_ns(void)
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
 }
 
+/* The same as hardware counts it, by which the driver's modules tell time. */
+static inline int64_t glk_clock_raw_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC_RAW, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
 /* Ticks of a counter of the processor that goes on at one rate, for differences; ns where it has
  * none that programs may read. */
 static inline int64_t glk_clock_ticks(void)

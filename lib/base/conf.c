@@ -75,7 +75,8 @@ static void check_variable(struct glk_conf_reader *reader, const char *entry)
 		return;
 	}
 	glk_conf_variable(glk_conf_key((size_t)id), meant, sizeof(meant));
-	glk_conf_report(reader, 0, "", "no key has this variable; did you mean %s?", meant);
+	glk_conf_report(
+		reader, 0, "", "no key has this variable; did you mean %s?", meant);
 }
 
 static void read_environment(struct glk_conf_reader *reader)
@@ -124,6 +125,21 @@ static void go_to(struct glk_conf_reader *reader, enum glk_conf_id id)
 	reader->source = reader->conf->from[id].source;
 }
 
+/* What this library was built without. */
+static void check_built(struct glk_conf_reader *reader)
+{
+#ifdef GLK_XXHASH
+	(void)reader;
+#else
+	if (!reader->conf->tier_verify)
+		return;
+	go_to(reader, GLK_CONF_tier_verify);
+	glk_conf_report(reader, -EOPNOTSUPP, "tier.verify",
+		"needs a library that was built with xxhash.h (Debian's libxxhash-dev), which "
+		"this one was not");
+#endif
+}
+
 /* What the range of one key cannot say. */
 static void check_together(struct glk_conf_reader *reader)
 {
@@ -154,7 +170,8 @@ static void check_together(struct glk_conf_reader *reader)
 	}
 }
 
-static int read_all(const struct glake_options *options, struct glk_conf_reader *reader)
+static int read_all(const struct glake_options *options, struct glk_conf_reader *reader,
+	struct glk_conf *ret_defaults)
 {
 	static const char *const backends[] = {"auto", "soft", "cuda"};
 	const char *path = options->conf_file ? options->conf_file : glk_conf_path();
@@ -164,6 +181,8 @@ static int read_all(const struct glake_options *options, struct glk_conf_reader 
 	reader->origin = GLAKE_CONF_DEFAULT;
 	for (size_t i = 0; options->defaults && options->defaults[i]; i++)
 		read_setting(reader, options->defaults[i]);
+	if (ret_defaults)
+		*ret_defaults = *reader->conf;
 	if (!options->no_conf_file)
 		err = glk_conf_read_file(reader, path, options->conf_file);
 	read_environment(reader);
@@ -175,6 +194,8 @@ static int read_all(const struct glake_options *options, struct glk_conf_reader 
 			reader, GLK_CONF_driver_backend, backends[options->backend]);
 	if (!reader->err && !err)
 		check_together(reader);
+	if (!reader->err && !err)
+		check_built(reader);
 	return err ? err : reader->err;
 }
 
@@ -204,22 +225,45 @@ int glk_conf_read_as(const struct glk_conf_reading *reading, struct glk_conf *re
 		.conf = &again, .fn = to_log, .forms = reading->forms, .source = ""};
 	int err;
 
-	err = reading->options ? glk_sized_in(reading->options, &known, sizeof(known)) : 0;
+	err = reading->options ? glk_sized_in(reading->options, &known, sizeof(known))
+			       : 0;
 	if (err)
 		return err;
 	if (known.backend < GLAKE_BACKEND_AUTO || known.backend > GLAKE_BACKEND_CUDA)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "backend %d of the options",
 			known.backend);
-	err = read_all(&known, &reader);
+	err = read_all(&known, &reader, reading->ret_defaults);
 	if (reader.findings && !reading->fn) {
 		/* What is found may stand before the line that asks for messages. */
 		glk_log_level_set(conf.log_level);
-		read_all(&known, &logging);
+		read_all(&known, &logging, NULL);
 	}
 	conf.no_soft_warning = known.no_soft_warning;
 	if (!err)
 		*ret_conf = conf;
 	return err;
+}
+
+int glk_conf_read_again(const struct glk_conf_reading *reading,
+	const struct glk_conf *defaults, struct glk_conf *ret_conf)
+{
+	const struct glake_options *options = reading->options;
+	struct glk_conf_reader reader = {.conf = ret_conf,
+		.fn = reading->fn,
+		.arg = reading->arg,
+		.forms = reading->forms,
+		.is_check = true,
+		.source = ""};
+	const char *path = options->conf_file ? options->conf_file : glk_conf_path();
+	int err;
+
+	*ret_conf = *defaults;
+	if (options->no_conf_file)
+		return 0;
+	err = glk_conf_read_file(&reader, path, options->conf_file);
+	if (!reader.err && !err)
+		check_together(&reader);
+	return err ? err : reader.err;
 }
 
 int glk_conf_read(const struct glake_options *options, glake_conf_finding_fn fn,

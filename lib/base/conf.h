@@ -62,10 +62,12 @@ struct glk_conf {
 enum { GLK_SOFT_STREAMS_WORKER, GLK_SOFT_STREAMS_STEPPED, GLK_SOFT_STREAMS_RANDOM };
 enum { GLK_STATS_HOLD_CLOCK_WALL, GLK_STATS_HOLD_CLOCK_CPU };
 enum { GLK_POOL_EXPORT_AUTO, GLK_POOL_EXPORT_FD, GLK_POOL_EXPORT_NO };
+enum { GLK_TIER_PROBE_AUTO, GLK_TIER_PROBE_ALWAYS, GLK_TIER_PROBE_NEVER };
 enum { GLK_POOL_RDMA_AUTO, GLK_POOL_RDMA_YES, GLK_POOL_RDMA_NO };
 enum { GLK_POOL_PEERS_NO, GLK_POOL_PEERS_ALL };
 enum { GLK_POLICY_ENDS_BOTH, GLK_POLICY_ENDS_LOW, GLK_POLICY_ENDS_HIGH };
-enum { GLK_TIER_PLACE_GPU, GLK_TIER_PLACE_HOST };
+enum { GLK_POOL_MANAGED_NO, GLK_POOL_MANAGED_YES, GLK_POOL_MANAGED_OVER };
+enum { GLK_TIER_PLACE_GPU, GLK_TIER_PLACE_HOST, GLK_TIER_PLACE_PEER };
 
 /* All keys at their defaults. */
 void glk_conf_init(struct glk_conf *conf);
@@ -99,6 +101,8 @@ struct glk_conf_reading {
 	/* For a person who wants to know: an installed file that is refused is an error too, and
 	 * not a warning behind which the program goes on. */
 	bool is_check;
+	/* What held before the file was read: the defaults of the program. NULL: nobody asks. */
+	struct glk_conf *ret_defaults;
 };
 
 int glk_conf_read_as(const struct glk_conf_reading *reading, struct glk_conf *ret_conf);
@@ -114,6 +118,21 @@ static inline clockid_t glk_conf_hold_clock(const struct glk_conf *conf)
 		? CLOCK_THREAD_CPUTIME_ID
 		: CLOCK_MONOTONIC;
 }
+
+/*
+ * Reads the file again, over the defaults that held when the context was opened, and nothing else.
+ * A file that is refused is an error, as are bad values. 0 or -errno and a record, as glk_conf_read.
+ */
+int glk_conf_read_again(const struct glk_conf_reading *reading,
+	const struct glk_conf *defaults, struct glk_conf *ret_conf);
+
+/* Takes over a live key, while others may read its field by glk_peek, and a lock of the caller keeps
+ * all else apart. */
+void glk_conf_take(
+	struct glk_conf *conf, enum glk_conf_id id, const struct glk_conf *from);
+
+/* policy.target, which changes behind a running program's back. */
+double glk_conf_target(const struct glk_conf *conf);
 
 /* Sets one key from "section.key=value", with origin OPTION. 0 or -EINVAL and a record. */
 int glk_conf_set(struct glk_conf *conf, const char *setting);

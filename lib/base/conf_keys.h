@@ -6,6 +6,10 @@
  *
  *	GLK_KEY(section, key, TYPE, field, default, min, max, choices, help)
  *
+ * A key that may change while the program runs is a GLK_LIVE_KEY, which is the same where the
+ * includer defines none: it is no TEXT, and its field is read by glk_peek or is copied to where it
+ * is read (api/conf_set.c).
+ *
  * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), TIME (int64_t ns), RATIO (double), CHOICE
  * (int, the index into the comma-separated choices) or TEXT (char[128]). Defaults are written as
  * a person would. min and max bound INT, SIZE and TIME, and RATIO in thousandths; for others they
@@ -13,7 +17,11 @@
  *
  * Environment: GLAKE_<SECTION>_<KEY> in capitals.
  */
-GLK_KEY(log, level, CHOICE, log_level, "warning", 0, 0, "none,error,warning,info,debug",
+#ifndef GLK_LIVE_KEY
+#define GLK_LIVE_KEY GLK_KEY
+#endif
+
+GLK_LIVE_KEY(log, level, CHOICE, log_level, "warning", 0, 0, "none,error,warning,info,debug",
 	"Which messages the library prints to stderr, or hands to the hook of the program: those "
 	"of this level and of those before it. A run in which all is well has no warning.")
 
@@ -38,6 +46,16 @@ GLK_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped,ran
 	"and then and in any order that streams and events allow.")
 GLK_KEY(soft, seed, INT, soft_seed, "0", 0, INT64_MAX, "",
 	"Which random order. In a program of one thread the same seed gives the same order.")
+GLK_KEY(soft, link, INT, soft_link, "55500", 0, 100000000, "",
+	"What the link of each GPU of the software device to the host carries each way, in MB (10^6 bytes) "
+	"a second, in modelled time; 0: no limit.")
+GLK_KEY(soft, link_share, INT, soft_link_share, "1", 1, 64, "",
+	"GPUs of the software device, in a row, that share one uplink to the host.")
+GLK_KEY(soft, uplink, INT, soft_uplink, "55500", 0, 100000000, "",
+	"What such an uplink carries each way, in MB a second; 0: no limit.")
+GLK_KEY(soft, peer_link, INT, soft_peer_link, "390000", 0, 100000000, "",
+	"What the link of each GPU of the software device to the others carries each way, in MB a second; 0: "
+	"no limit.")
 GLK_KEY(soft, cost_reserve, TIME, soft_cost_reserve, "2700ns", 0, GLK_SECOND, "",
 	"Modelled cost of reserving addresses. These costs were measured on an H200.")
 GLK_KEY(soft, cost_create, TIME, soft_cost_create, "8100ns", 0, GLK_SECOND, "",
@@ -57,7 +75,7 @@ GLK_KEY(soft, cost_import, TIME, soft_cost_import, "16us", 0, GLK_SECOND, "",
 GLK_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
 	"Modelled cost of recording an event, of a query and of a stream wait.")
 
-GLK_KEY(pool, budget, SIZE, pool_budget, "0", 0, 16 * GLK_TIB, "",
+GLK_LIVE_KEY(pool, budget, SIZE, pool_budget, "0", 0, 16 * GLK_TIB, "",
 	"Most physical memory to hold on each GPU; 0 for all there is.")
 GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MIB, "",
 	"Size of a slot of addresses, and of the pages under small blocks and at the ends of "
@@ -83,6 +101,15 @@ GLK_KEY(pool, peers, CHOICE, pool_peers, "no", 0, 0, "no,all",
 	"it, as NCCL wants it. glake_peer_access changes it for two GPUs. Mapping memory takes "
 	"longer for each GPU that may use it.")
 
+GLK_KEY(pool, managed, CHOICE, pool_managed, "no", 0, 0, "no,yes,over",
+	"Whether blocks of more than policy.bins that are asked for without a flag are managed memory "
+	"(GLAKE_ALLOC_MANAGED), which the driver moves to who touches it. With yes they are as far as "
+	"GLAKE_ALLOC_MANAGED has room; with over also beyond what is free on the GPU (GLAKE_ALLOC_MANAGED_OVER), "
+	"so that a job may be larger than that, if slowly, as far as tier.managed allows. What finds no room "
+	"there is memory of the GPU as with no; so are blocks that a stream asks for while it captures a graph, "
+	"those of pools of graphs and of tags, and contiguous ones. pool.budget does not count it, and no "
+	"other process can have it.")
+
 GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "
 	"addresses, so that requests for more memory need no call of the driver; 0 for no "
@@ -91,18 +118,125 @@ GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"passed without a request that no bin served. 1GiB is a good value; less than a large page "
 	"is nothing.")
 
-GLK_KEY(tier, host, SIZE, tier_host, "0", 0, 16 * GLK_TIB, "",
+GLK_LIVE_KEY(tier, host, SIZE, tier_host, "0", 0, 16 * GLK_TIB, "",
 	"Most memory of the host, near each GPU and locked, for contents that left the GPU by "
-	"glake_spill or glake_suspend, and for blocks that tier.place puts there; 0: half of the "
+	"glake_spill or glake_suspend, or since they were cold, and for blocks that tier.place or "
+	"glake_suspend_in_place puts there; 0: half of the "
 	"memory of the host. It is taken as it is needed, for contents in pieces of 64MiB, while "
 	"the machine and the control group of the process have 256MiB to spare, and kept for the "
 	"next time until glake_trim.")
 
-GLK_KEY(tier, place, CHOICE, tier_place, "gpu", 0, 0, "gpu,host",
+GLK_KEY(tier, host_reserve, SIZE, tier_host_reserve, "0", 0, 16 * GLK_TIB, "",
+	"Memory of the host, near each GPU, locked and ready for what leaves the GPU, part of tier.host. A "
+	"thread of the library makes it from the first use of the GPU on and ends when it is there, and "
+	"glake_trim leaves it. 0, since a program that sends nothing away needs none: then it is made as "
+	"contents go, at 5 to 10 GB/s for the first time and at the speed of the link from then on. As much "
+	"as is suspended makes the first suspension as fast as the others.")
+
+GLK_KEY(tier, place_reserve, SIZE, tier_place_reserve, "0", 0, 16 * GLK_TIB, "",
+	"The same for pages of the host that blocks lie on in place, as after glake_suspend_in_place: another "
+	"kind of memory, which the driver makes at 5.6 GB/s, whatever the threads. A sixteenth of it is made "
+	"in pages of pool.small_page, the rest in pages of pool.large_page. None is made while another GPU "
+	"lends (tier.place=peer). The two kinds share tier.host: where that has no room for both, idle memory "
+	"of one kind, of the reserve too, goes back to the system for the other, in every suspension whose "
+	"kind is another one than that of the last.")
+
+GLK_KEY(tier, probe, CHOICE, tier_probe, "auto", 0, 0, "auto,always,never",
+	"Whether another process tries if the driver makes pages on the NUMA node of the host near a GPU, "
+	"before the first one is asked for here: drivers before r595 may crash there. With auto it does with "
+	"such a driver on a machine with several nodes with memory, which takes about half a second, and 20 "
+	"at the most. Where it crashes, is refused, does not answer, or cannot be started (its program, "
+	"glake-probe, lies beside the library), pages lie anywhere on the host; without an answer it is tried "
+	"three times, and where there is no room for a process with each page. With never nobody tries.")
+
+GLK_LIVE_KEY(tier, place, CHOICE, tier_place, "gpu", 0, 0, "gpu,host,peer",
 	"Where a block lies for which the GPU has no room. With gpu the request is refused; with host "
 	"it is given memory of the host near the GPU, in place: kernels use it at the speed of the "
-	"link, about 50 GB/s, until it is freed. Later requests are given memory of the GPU again as "
-	"soon as there is some.")
+	"link, about 50 GB/s, until it is freed, or comes to the GPU by glake_fetch or glake_quiet. "
+	"With peer it is given memory of the GPU that tier.peer names, at about 370 GB/s, as long as that "
+	"has room, and then of the host; what a suspension in place moves goes there too. "
+	"Later requests are given memory of the GPU again as soon as there is some.")
+
+GLK_KEY(tier, prefetch_spare, SIZE, tier_prefetch_spare, "0", 0, 16 * GLK_TIB, "",
+	"Memory of each GPU that glake_prefetch leaves alone, so that it takes none that requests want; "
+	"0: a sixteenth of what the GPU may hold. Hints wait until there is more.")
+GLK_KEY(tier, prefetch_window, SIZE, tier_prefetch_window, "256MiB", 0, 16 * GLK_TIB, "",
+	"Contents that glake_prefetch has on their way to each GPU at a time, or one block if that is "
+	"larger. What is wanted sooner and hinted later waits for no more than that, 5 ms at 55 GB/s; "
+	"with less the link rests where the program calls the library seldom and there is no thread to "
+	"go on (pool.ahead).")
+
+GLK_KEY(tier, learn, BOOL, tier_learn, "no", 0, 0, "",
+	"The order in which blocks are fetched from one glake_quiet to the next is expected again in the next "
+	"step: of the 8 blocks that come next those that are away are brought back as by glake_prefetch, behind "
+	"hints of the program. A fetch of one that a suspension took meanwhile, and brought back, is answered that "
+	"it is here. Figures tell how often the order was right (learn_hits, learn_misses).")
+
+GLK_KEY(tier, verify, BOOL, tier_verify, "no", 0, 0, "",
+	"Contents in memory of the host are hashed (XXH3, 64 bits) when they have come there and before they go "
+	"back: what was changed meanwhile is not had back, and a warning names the block. Whoever sends a block "
+	"away waits for its copy and for the hash then, and whoever has it back for the hash, which goes at 10 to "
+	"20 GB/s. It needs a library that was built with xxhash.h; without, no context is opened with yes.")
+
+GLK_KEY(tier, peer, INT, tier_peer, "0", 0, 63, "",
+	"The GPU that lends memory to the others of the process with tier.place=peer. It lends nothing "
+	"to GPUs that cannot reach it, and has none lent itself: its requests are given memory of the "
+	"host.")
+
+GLK_KEY(tier, peer_room, SIZE, tier_peer_room, "0", 0, 16 * GLK_TIB, "",
+	"Most memory that the GPU of tier.peer lends, to all others together; 0: half of its memory. It "
+	"counts against its pool.budget too, and is its own again when blocks that lie there are freed "
+	"or have come to their GPU, and that one was trimmed.")
+
+GLK_KEY(tier, managed, SIZE, tier_managed, "0", 0, 16 * GLK_TIB, "",
+	"Most managed memory of each GPU (GLAKE_ALLOC_MANAGED); 0: as much as is free on the GPU when "
+	"it is had, all managed memory together, so that nothing has to be evicted. A program that "
+	"insists (GLAKE_ALLOC_MANAGED_OVER) is bound by this key alone, and by nothing with 0.")
+
+GLK_KEY(tier, managed_chunk, SIZE, tier_managed_chunk, "1GiB", 2 * GLK_MIB, 16 * GLK_TIB, "",
+	"Managed memory is had from the driver in pieces of this size, smaller where no more may be "
+	"had, larger for larger blocks and where there are many, and kept until glake_trim, since the "
+	"driver waits for all work of the GPU to take one back; one without blocks that is too small goes "
+	"before a larger one is made. A piece takes memory where it is "
+	"touched alone.")
+
+GLK_KEY(io, lend, TEXT, io_lend, "", 0, 0, "",
+	"GPUs that lend their link to the host to copies from and to other GPUs by glake_copy, and to blocks "
+	"that go to the host and come back: as 'all', '1' or '0,2-3'. Of each some memory is taken "
+	"(io.staging). None by default: a copy then goes over the link of its own GPU alone.")
+GLK_KEY(io, staging, SIZE, io_staging, "64MiB", 2 * GLK_MIB, 16 * GLK_GIB, "",
+	"Memory of each GPU that lends its link, through which pieces of copies pass, half of it each way; taken "
+	"at the first copy that uses it, and kept until the context is closed. A GPU without room for it "
+	"lends nothing.")
+GLK_KEY(io, piece, SIZE, io_piece, "8MiB", 64 * GLK_KIB, 1 * GLK_GIB, "",
+	"Copies over several links are cut into pieces of this size, or of a quarter of io.staging where "
+	"that is less. Lists of ranges that have less than a 32nd of it on average go over one link.")
+GLK_KEY(io, least, SIZE, io_least, "16MiB", 0, 16 * GLK_TIB, "",
+	"A copy of fewer bytes goes over one link.")
+GLK_KEY(io, rates, TEXT, io_rates, "", 0, 0, "",
+	"File of what the links of GPUs carry, which is measured otherwise at the first copy of each process "
+	"over several of them: it is read then, by the GPUs' UUIDs and the CUDA version of the driver, and written "
+	"once something was measured. A name that begins with /, or 'auto': /var/cache/glake/rates for root, "
+	"else glake/rates in $XDG_CACHE_HOME or in ~/.cache. One that others can write, or that is of others than "
+	"root and the user, is not used. To measure again, remove it. None by default.")
+
+GLK_LIVE_KEY(host, limit, SIZE, host_limit, "0", 0, 16 * GLK_TIB, "",
+	"Most memory of the host, near each GPU and locked, for blocks that the program asked for by "
+	"glake_host_alloc; 0: half of the memory of the host. tier.host is beside that. It is taken as it is "
+	"needed, while the machine and the control group of the process have 256MiB to spare.")
+GLK_KEY(host, piece, SIZE, host_piece, "1GiB", 4 * GLK_MIB, 1 * GLK_TIB, "",
+	"Most memory that such blocks share, locked by one call of the driver. Pieces have an eighth of what is in "
+	"use, from 8MiB up to this; a block that is larger than an eighth of such a piece has one of its own "
+	"size. So a program whose blocks only become more, and are of no larger alignment than 64 bytes, locks "
+	"an eighth more than it uses, and 32MiB. With larger pieces there are fewer calls; smaller ones go back "
+	"sooner.")
+GLK_LIVE_KEY(host, keep, SIZE, host_keep, "16TiB", 0, 16 * GLK_TIB, "",
+	"Free memory that is kept for the next such block. When a block is freed, pieces without blocks "
+	"beyond that go back to the system; with 0 as soon as they are empty. glake_trim gives all of "
+	"them back.")
+GLK_KEY(host, bind, BOOL, host_bind, "no", 0, 0, "",
+	"Whether such a block may lie on the NUMA node that is nearest to its GPU alone. Without it comes "
+	"from another node where that has none left; with it the request is refused.")
 
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
@@ -110,7 +244,7 @@ GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"step is halved until the system grants it.")
 GLK_KEY(map, extents, INT, map_extents, "4194304", 16, 16777215, "",
 	"Most extents, given and free, of each GPU.")
-GLK_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
+GLK_LIVE_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",
 	"Most addresses one page should be mapped at; the oldest mapping goes first.")
 
 /* As CUDA names them for its own pools. */
@@ -121,11 +255,11 @@ GLK_KEY(stream, opportunistic, BOOL, stream_opportunistic, "yes", 0, 0, "",
 	"Memory freed on one stream may serve another as soon as its work is seen to have "
 	"finished. With no, the same requests give the same addresses whatever the speed of the "
 	"GPU; the library then waits for the GPU where a mapping that may be in use has to go.")
-GLK_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0, 0, "",
+GLK_LIVE_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0, 0, "",
 	"Memory freed on one stream may serve another behind a stream wait that the library "
 	"inserts.")
 
-GLK_KEY(policy, target, RATIO, policy_target, "1.005", 1000, 100000, "",
+GLK_LIVE_KEY(policy, target, RATIO, policy_target, "1.005", 1000, 100000, "",
 	"How much physical memory may be held, over the most that was ever live, before memory "
 	"is looked for more closely: then blocks in bins are merged and idle pages of other "
 	"sizes broken up before new pages are made. 1.05 buys speed with memory, 1 the reverse.")
@@ -136,6 +270,12 @@ GLK_KEY(policy, bins, SIZE, policy_bins, "256KiB", 0, 16 * GLK_TIB, "",
 	"they are freed; larger ones merge with what is free beside them at once.")
 GLK_KEY(policy, ends, CHOICE, policy_ends, "both", 0, 0, "both,low,high",
 	"For measurement: which ends of a free extent are tried for a block.")
+
+GLK_KEY(share, keep, SIZE, share_keep, "1GiB", 0, 16 * GLK_TIB, "",
+	"Most memory of other processes that stays mapped on each GPU after it was closed, so that it is "
+	"opened again at once, under libglake-preload.so and in mirrors. It is let go of when the process "
+	"that owns it gives it back to the driver, or ends; while this process is stopped it is held. With 0 "
+	"all is unmapped when it is closed.")
 
 GLK_KEY(preload, free, CHOICE, preload_free, "sync", 0, 0, "sync,stream",
 	"Under libglake-preload.so: whether cudaFree waits for the work of the GPU, as it does "
@@ -148,6 +288,12 @@ GLK_KEY(preload, events, BOOL, preload_events, "no", 0, 0, "",
 	"Under libglake-preload.so: notes the events that the program records and waits for, so that "
 	"memory which goes from stream to stream by them needs no wait of the library's own. Each "
 	"record and each wait takes longer.")
+
+GLK_KEY(rpc, socket, BOOL, rpc_socket, "no", 0, 0, "",
+	"Whether the process can be watched and steered while it runs, by its user and root: with "
+	"yes a thread of the library answers glakectl stat and its kin at a socket in "
+	"$XDG_RUNTIME_DIR/glake, or in /run/glake for root. Where there can be no such socket a "
+	"warning says why, and the program goes on without.")
 
 GLK_KEY(stats, hold_clock, CHOICE, stats_hold_clock, "wall", 0, 0, "wall,cpu",
 	"By which clock the figures tell how long the lock of a GPU was held at most: that on the "
@@ -162,3 +308,13 @@ GLK_KEY(trace, file, TEXT, trace_file, "", 0, 0, "",
 GLK_KEY(trace, size, SIZE, trace_size, "4GiB", 1 * GLK_MIB, 16 * GLK_TIB, "",
 	"Most bytes of that file, 32 an event; it grows with what is written. When it is full, or "
 	"the disk is, recording ends and the program goes on.")
+
+GLK_KEY(uvm, tools, BOOL, uvm_tools, "yes", 0, 0, "",
+	"Whether glake_uvm_open may use the tools of the kernel module nvidia_uvm, which count what "
+	"managed memory does. Nothing is opened or counted until a program calls it.")
+GLK_KEY(uvm, advise, BOOL, uvm_advise, "yes", 0, 0, "",
+	"Whether managed memory of the library that goes to and fro between processors, as events of the "
+	"kind THRASHING tell a program that drains them, is said to be used by each of them: it stays then, "
+	"and is used over the link. Memory that the program itself gives advice for is left to it.")
+
+#undef GLK_LIVE_KEY

@@ -13,16 +13,31 @@
 #include <string.h>
 
 static const struct glk_conf_key keys[GLK_CONF_COUNT] = {
-#define GLK_KEY(section, key, type, field, value, min, max, choices, help)               \
+#define ROW(section, key, type, field, value, min, max, choices, help, live)             \
 	{#section, #key, GLK_TYPE_##type, offsetof(struct glk_conf, field), value, min,  \
-		max, choices, help},
+		max, choices, help, live},
+#define GLK_KEY(...)	  ROW(__VA_ARGS__, false)
+#define GLK_LIVE_KEY(...) ROW(__VA_ARGS__, true)
 #include "base/conf_keys.h"
 #undef GLK_KEY
+#undef ROW
 };
 
 const struct glk_conf_key *glk_conf_key(size_t id)
 {
 	return id < GLK_CONF_COUNT ? &keys[id] : NULL;
+}
+
+const char *glk_conf_changed_by(size_t id)
+{
+	static const char *const functions[GLK_CONF_COUNT] = {
+		[GLK_CONF_pool_budget] = "glake_budget_set",
+		[GLK_CONF_pool_peers] = "glake_peer_access",
+	};
+
+	if (id >= GLK_CONF_COUNT)
+		return NULL;
+	return !functions[id] && keys[id].live ? "glake_conf_set" : functions[id];
 }
 
 const char *glk_conf_type_name(enum glk_conf_type type)

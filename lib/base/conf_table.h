@@ -26,6 +26,7 @@ struct glk_conf_key {
 	int64_t min, max;    /* of INT, SIZE and TIME; of RATIO in thousandths */
 	const char *choices; /* of CHOICE, comma-separated */
 	const char *help;
+	bool live; /* may change while the program runs, by glake_conf_set */
 };
 
 /* NULL past the last. In the order of the table, sections together. */
@@ -40,6 +41,10 @@ void glk_conf_range(const struct glk_conf_key *key, char *buffer, size_t size);
 
 /* The choice number `index`, not ended by zero: its length, 0 past the last. */
 int glk_conf_choice(const struct glk_conf_key *key, int index, const char **ret_name);
+
+/* The public function that changes a key while the program runs, the nearest one if there are two;
+ * NULL: it is read when a context is opened, and stays. */
+const char *glk_conf_changed_by(size_t id);
 
 /* The environment variable of a key. */
 #define GLK_CONF_VARIABLE_MAX 64

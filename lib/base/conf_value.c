@@ -3,10 +3,12 @@
  * One value of the configuration: text to field, field to text. A value that is not right is
  * answered with a sentence that says what would be.
  */
+#include "base/atomic.h"
 #include "base/conf_reader.h"
 #include "base/conf_table.h"
 #include "base/parse.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -184,4 +186,44 @@ void glk_conf_format(
 		snprintf(buffer, size, "%s", (const char *)field);
 		break;
 	}
+}
+
+typedef glk_atomic(double) live_ratio;
+
+_Static_assert(sizeof(live_ratio) == sizeof(double), "an atomic one lies where a plain one does");
+
+double glk_conf_target(const struct glk_conf *conf)
+{
+	return glk_load_relaxed((const live_ratio *)&conf->policy_target);
+}
+
+void glk_conf_take(
+	struct glk_conf *conf, enum glk_conf_id id, const struct glk_conf *from)
+{
+	const struct glk_conf_key *key = glk_conf_key(id);
+	const void *value = (const char *)from + key->offset;
+	void *field = field_of(conf, key);
+
+	switch (key->type) {
+	case GLK_TYPE_BOOL:
+		glk_poke_relaxed((bool *)field, *(const bool *)value);
+		break;
+	case GLK_TYPE_INT:
+	case GLK_TYPE_TIME:
+		glk_poke_relaxed((int64_t *)field, *(const int64_t *)value);
+		break;
+	case GLK_TYPE_SIZE:
+		glk_poke_relaxed((size_t *)field, *(const size_t *)value);
+		break;
+	case GLK_TYPE_CHOICE:
+		glk_poke_relaxed((int *)field, *(const int *)value);
+		break;
+	case GLK_TYPE_RATIO:
+		glk_store_relaxed((live_ratio *)field, *(const double *)value);
+		break;
+	case GLK_TYPE_TEXT:
+		assert(false); /* none is live */
+		return;
+	}
+	conf->from[id] = from->from[id];
 }

@@ -90,25 +90,28 @@ static void escaped(FILE *file, unsigned char c)
 		fprintf(file, "\\u%04x", c);
 }
 
+/* What needs no other form goes out in one: a file may have no buffer. */
 static void quoted(FILE *file, const char *bytes, size_t size)
 {
 	const unsigned char *s = (const unsigned char *)bytes;
+	size_t begin = 0, i = 0;
 
 	putc('"', file);
-	for (size_t i = 0; i < size;) {
+	while (i < size) {
 		size_t length = glk_json_utf8_length(s + i, size - i);
 
-		if (!length) {
-			fputs("\xef\xbf\xbd", file);
-			i++;
+		if (length && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\') {
+			i += length;
 			continue;
 		}
-		if (s[i] < 0x20 || s[i] == '"' || s[i] == '\\')
+		fwrite(s + begin, 1, i - begin, file);
+		if (length)
 			escaped(file, s[i]);
 		else
-			fwrite(s + i, 1, length, file);
-		i += length;
+			fputs("\xef\xbf\xbd", file);
+		begin = ++i;
 	}
+	fwrite(s + begin, 1, i - begin, file);
 	putc('"', file);
 }
 

@@ -17,6 +17,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/times.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -33,7 +34,7 @@ static _Thread_local struct {
 
 static glk_atomic(struct glk_lock *) statics[GLK_LOCK_STATIC_MAX];
 
-static void write_down(struct glk_lock *lock)
+static __attribute__((noinline)) void write_down(struct glk_lock *lock)
 {
 	struct glk_lock *there;
 
@@ -63,10 +64,12 @@ void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 	pthread_mutex_init(&lock->mutex, NULL);
 	lock->rank = rank;
 	lock->is_static = false;
-	lock->timed = false;
+	lock->timed = GLK_UNTIMED;
+	lock->holds = NULL;
 }
 
-static int64_t read_clock(clockid_t clock)
+/* Out of line, so that who takes a lock needs no room for it. */
+static __attribute__((noinline)) int64_t read_clock(clockid_t clock)
 {
 	struct timespec ts;
 
@@ -78,13 +81,13 @@ static int64_t read_clock(clockid_t clock)
  * of the clock; or ns. */
 static int64_t now(const struct glk_lock *lock)
 {
-	return lock->clock == CLOCK_MONOTONIC ? glk_clock_ticks()
-					      : read_clock(lock->clock);
+	return lock->timed == GLK_IN_TICKS ? glk_clock_ticks() : read_clock(lock->clock);
 }
 
 void glk_lock_time(struct glk_lock *lock, clockid_t clock)
 {
-	lock->timed = true;
+	glk_times_settle();
+	lock->timed = clock == CLOCK_MONOTONIC ? GLK_IN_TICKS : GLK_IN_NS;
 	lock->clock = clock;
 	lock->hold_max = 0;
 	lock->longest = 0;
@@ -97,7 +100,7 @@ static int64_t ns_of(const struct glk_lock *lock, int64_t ticks)
 {
 	int64_t passed = glk_clock_ticks() - lock->origin.ticks;
 
-	if (lock->clock != CLOCK_MONOTONIC || passed <= 0)
+	if (lock->timed != GLK_IN_TICKS || passed <= 0)
 		return ticks;
 	return (int64_t)((double)ticks / (double)passed *
 		(double)(read_clock(CLOCK_MONOTONIC) - lock->origin.ns));
@@ -109,20 +112,38 @@ void glk_lock_forget(struct glk_lock *lock)
 	lock->hold_max = 0;
 }
 
-static void begin_turn(struct glk_lock *lock)
+static inline void begin_turn(struct glk_lock *lock)
 {
 	if (lock->timed)
 		lock->since = now(lock);
 }
 
-static void end_turn(struct glk_lock *lock)
+static __attribute__((noinline)) void note_longest(struct glk_lock *lock, int64_t held)
 {
-	int64_t held = lock->timed ? now(lock) - lock->since : 0;
+	uint64_t ns = lock->timed == GLK_IN_TICKS ? glk_times_ns(held) : (uint64_t)held;
 
-	if (held <= lock->longest || !lock->timed)
-		return;
 	lock->longest = held;
 	lock->hold_max = ns_of(lock, held);
+	if (lock->holds && ns > glk_load_relaxed(&lock->holds->longest))
+		glk_store_relaxed(&lock->holds->longest, ns);
+}
+
+/* When that was, as `since` is told in. */
+static inline int64_t end_turn(struct glk_lock *lock)
+{
+	int64_t at, held;
+
+	if (!lock->timed)
+		return 0;
+	at = now(lock);
+	held = at - lock->since;
+	if (lock->holds)
+		glk_times_count(lock->holds,
+			lock->timed == GLK_IN_TICKS ? glk_times_ns(held)
+						    : (uint64_t)held);
+	if (held > lock->longest)
+		note_longest(lock, held);
+	return at;
 }
 
 void glk_lock_fini(struct glk_lock *lock)
@@ -181,11 +202,10 @@ static __attribute__((noinline)) void say_kept(void)
 	self.cancel = was;
 }
 
-void glk_unlock(struct glk_lock *lock)
+static inline void give_back(struct glk_lock *lock)
 {
 	uint32_t others = self.ranks & ~(1u << lock->rank);
 
-	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
 	self.ranks = others;
 	if (others)
@@ -193,6 +213,22 @@ void glk_unlock(struct glk_lock *lock)
 	if (glk_log_has_kept())
 		say_kept();
 	glk_cancel_put_back(&self.cancel);
+}
+
+void glk_unlock(struct glk_lock *lock)
+{
+	end_turn(lock);
+	give_back(lock);
+}
+
+void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *times)
+{
+	int64_t at = end_turn(lock);
+
+	if (lock->timed != GLK_IN_TICKS)
+		at = glk_clock_ticks();
+	glk_times_add(times, glk_times_ns(at - since));
+	give_back(lock);
 }
 
 void glk_lock_pause(struct glk_lock *lock)

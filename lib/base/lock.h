@@ -11,8 +11,9 @@
  * Fork		leaves static locks free in the child, and the others as they were: they belong
  *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
- * Time		a lock that was asked to keeps the longest time that it was held. It reads the
- *		processor's counter twice a turn, 20 ns together
+ * Time		a lock that was asked to keeps the longest time that it was held, and how long
+ *		each time was where it is told of. It reads the processor's counter twice a turn,
+ *		20 ns together
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -22,15 +23,26 @@
 /* Outermost first. */
 enum glk_rank {
 	GLK_RANK_FORK = 1, /* installing the hooks of fork */
+	GLK_RANK_MIRROR,   /* a block of another process that is being opened */
+	GLK_RANK_SERVED,   /* contexts that come to the socket of the process, and go */
+	GLK_RANK_ANSWER,   /* a question that is being answered there */
+	GLK_RANK_COPY_JOB, /* the table of jobs of copies */
 	GLK_RANK_CONTEXT,  /* the list of contexts */
+	GLK_RANK_TAG, /* names of tags */
 	GLK_RANK_CONF,
+	GLK_RANK_MANAGED,    /* counters and events of managed memory */
 	GLK_RANK_DEPENDENCY, /* events of the program, from the call to the note */
 	GLK_RANK_START,	     /* the first request of a GPU */
+	GLK_RANK_HOSTPOOL,   /* locked memory of the host for the program */
+	GLK_RANK_SAYING,     /* what is said of managed memory of a GPU */
 	GLK_RANK_STREAM,     /* adding to the table of streams of a GPU */
 	GLK_RANK_DEVICE,     /* everything of one GPU: extents, page tables, streams */
+	GLK_RANK_COPY,	     /* paths of copies and what is queued on them */
 	GLK_RANK_SEAT,	     /* seats of threads that come and go */
 	GLK_RANK_TRACE,	     /* lanes of threads that come and go */
 	GLK_RANK_NODE,	     /* growth of a node */
+	GLK_RANK_TOUCH,	     /* memory of the host that threads touch */
+	GLK_RANK_TICKET,     /* the table of tickets */
 	GLK_RANK_INDEX,	     /* the index of all addresses */
 	GLK_RANK_DRIVER,     /* inside a backend of the driver table */
 	GLK_RANK_LOG,
@@ -38,13 +50,21 @@ enum glk_rank {
 	GLK_RANK_COUNT,
 };
 
+struct glk_times;
+
+enum glk_timing {
+	GLK_UNTIMED,
+	GLK_IN_TICKS, /* of the processor's counter: CLOCK_MONOTONIC */
+	GLK_IN_NS,    /* of another clock */
+};
+
 struct glk_lock {
 	pthread_mutex_t mutex;
 	enum glk_rank rank;
 	bool is_static;
-	bool timed;
+	uint8_t timed;	 /* enum glk_timing */
 	clockid_t clock; /* if timed */
-	int64_t since;	 /* when it was taken, in ticks for CLOCK_MONOTONIC, else ns */
+	int64_t since;	 /* when it was taken, in ticks or ns */
 	int64_t longest; /* the longest turn, likewise */
 	struct {
 		int64_t ticks, ns;
@@ -52,12 +72,16 @@ struct glk_lock {
 	/* The longest that it was held, ns, but for the turn under way. Under the lock: who
 	 * holds it may read it. */
 	int64_t hold_max;
+	struct glk_times *holds; /* if timed, all turns; NULL: nobody wants to know */
 };
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
 void glk_lock_fini(struct glk_lock *lock);
 void glk_lock(struct glk_lock *lock);
 void glk_unlock(struct glk_lock *lock);
+/* The same for a timed one, at the end of what began at a time by glk_clock_ticks() and is told of in
+ * `times`, which the lock guards. */
+void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *times);
 /*
  * Has the lock keep the longest time that it is held, by CLOCK_MONOTONIC, or by the processor
  * time of the thread that holds it: CLOCK_THREAD_CPUTIME_ID, for measurement where others take

@@ -14,6 +14,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 static struct glk_thread nobody;
@@ -152,4 +153,18 @@ struct glk_thread *glk_thread_self(void)
 		glk_thread_current = thread;
 	glk_cancel_restore(cancel);
 	return thread;
+}
+
+int glk_thread_start(pthread_t *ret_thread, void *(*fn)(void *arg), void *arg)
+{
+	sigset_t all, before;
+	int err;
+
+	sigfillset(&all);
+	err = pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (err)
+		return err;
+	err = pthread_create(ret_thread, NULL, fn, arg);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return err;
 }

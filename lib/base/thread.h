@@ -14,6 +14,7 @@
 
 #include <glake/error.h>
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,11 @@ struct glk_thread {
 		uint64_t serial; /* of the trace that it writes to, see watch/lane.c; 0: none */
 		void *lane;
 	} trace;
+	struct {
+		uint64_t serial; /* of the first GPU of the context that it is of; 0: there is none */
+		uint32_t id;
+	} tag; /* see cache/tag */
+	unsigned told;	/* functions of the program that it is inside of, see cache/told.h */
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
 	uint32_t id;	     /* slot of this record */
@@ -59,6 +65,10 @@ bool glk_thread_lives_at(uint32_t id, uint64_t serial);
  * forked child too. A function that is there already is not added again. */
 #define GLK_THREAD_ENDS 2
 void glk_thread_at_end(void (*fn)(struct glk_thread *thread));
+
+/* Starts a thread of the library. It takes no signals: they are for the program's own threads. 0 or an
+ * error number. */
+int glk_thread_start(pthread_t *ret_thread, void *(*fn)(void *arg), void *arg);
 
 /* Most threads alive at once that have a record, and as many as there are where the process may
  * have little memory; the ones above go without error texts. */

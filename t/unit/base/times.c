@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Times of calls: the bounds of their buckets, ticks as ns, and what several threads write. */
+#include "base/times.h"
+#include "base/lock.h"
+
+#include "tap.h"
+
+#include <pthread.h>
+#include <string.h>
+
+static void bounds(void)
+{
+	static struct glk_times times;
+	struct glake_histogram h;
+	bool right = true;
+	uint64_t sum = 0;
+
+	glk_times_add(&times, 0);
+	glk_times_add(&times, 127);
+	for (unsigned i = 1; i < GLAKE_HISTOGRAM_BUCKETS; i++) {
+		uint64_t low = UINT64_C(64) << i;
+
+		glk_times_add(&times, low);
+		glk_times_add(&times, 2 * low - 1);
+		sum += 3 * low - 1;
+	}
+	glk_times_read(&times, &h);
+	for (unsigned i = 0; i < GLAKE_HISTOGRAM_BUCKETS; i++)
+		right &= h.at[i] == 2;
+	ok(right, "bounds are 128 ns and what doubles it, not in their bucket");
+	is_int(h.count, 2 * GLAKE_HISTOGRAM_BUCKETS, "all are counted");
+	is_int((int64_t)h.sum, (int64_t)(sum + 127), "and their sum");
+	is_int((int64_t)h.longest, (INT64_C(128) << (GLAKE_HISTOGRAM_BUCKETS - 1)) - 1,
+		"and the longest");
+	glk_times_add(&times, INT64_MAX);
+	glk_times_read(&times, &h);
+	is_int((int64_t)h.at[GLAKE_HISTOGRAM_BUCKETS - 1], 3, "the last has all others");
+}
+
+/* Until the clock has gone on by so many ns; by how many. */
+static int64_t spend(int64_t ns, int64_t *ret_ticks)
+{
+	int64_t start = glk_clock_ns(), ticks = glk_clock_ticks(), now;
+
+	do {
+		now = glk_clock_ns();
+	} while (now - start < ns);
+	*ret_ticks = glk_clock_ticks() - ticks;
+	return now - start;
+}
+
+static void ticks(void)
+{
+	int64_t count, ns;
+	uint64_t told;
+
+	is_int((int64_t)glk_times_ns(-5), 0, "counters that differ make no time");
+	is_int((int64_t)glk_times_ns(0), 0, "nor does none");
+	/* from here on both are compared */
+	glk_times_ns(1);
+	spend(1000000, &count);
+	glk_times_settle();
+	ok(glk_load_relaxed(&glk_times_scale) > 0, "what a tick is, is known");
+	/* the reading of one may be far from that of the other, once or twice */
+	for (int i = 0; i < 20; i++) {
+		ns = spend(2000000, &count);
+		told = glk_times_ns(count);
+		if (told > (uint64_t)ns * 49 / 50 && told < (uint64_t)ns * 51 / 50)
+			break;
+	}
+	ok(told > (uint64_t)ns * 49 / 50 && told < (uint64_t)ns * 51 / 50,
+		"%" PRId64 " ticks are %" PRIu64 " ns, the clock says %" PRId64, count,
+		told, ns);
+	told = glk_times_ns(INT64_MAX / 2);
+	ok(told > (uint64_t)INT64_MAX / 40, "many are not cut");
+}
+
+#define WHILE INT64_C(2000000) /* ns */
+
+/* Of the processor, for this thread. */
+static int64_t used(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+/* Each turn of a lock is told of, and what ends with one. */
+static void told(clockid_t clock, const char *name)
+{
+	struct glk_times holds = {0}, calls = {0};
+	int64_t since = glk_clock_ticks(), unused, from;
+	struct glake_histogram h;
+	struct glk_lock lock;
+
+	glk_lock_init(&lock, GLK_RANK_DEVICE);
+	glk_lock_time(&lock, clock);
+	lock.holds = &holds;
+	spend(WHILE, &unused);
+	for (int i = 0; i < 3; i++) {
+		glk_lock(&lock);
+		glk_unlock(&lock);
+	}
+	glk_lock(&lock);
+	for (from = used(); used() - from < WHILE;)
+		;
+	glk_lock_pause(&lock);
+	glk_lock_resume(&lock);
+	glk_unlock_since(&lock, since, &calls);
+	glk_times_read(&holds, &h);
+	ok(h.count == 5, "%s: each turn is counted", name);
+	ok(h.sum >= WHILE - WHILE / 50 && h.longest <= h.sum &&
+			h.longest >= WHILE - WHILE / 50,
+		"%s: with how long it was", name);
+	glk_times_read(&calls, &h);
+	ok(h.count == 1, "%s: what it was for as well", name);
+	ok(h.sum >= 2 * (WHILE - WHILE / 50), "%s: from its begin on, by the clock",
+		name);
+	glk_lock_fini(&lock);
+}
+
+#define ROUNDS	20000
+#define THREADS 4
+
+static struct glk_times shared;
+static glk_atomic(bool) done;
+
+static void *write_some(void *arg)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++)
+		glk_times_share(&shared, (i << 3) + (uintptr_t)arg);
+	return NULL;
+}
+
+/* What is read never goes back. */
+static void *read_all(void *arg)
+{
+	struct glake_histogram before = {0}, now;
+	bool *back = arg;
+
+	do {
+		glk_times_read(&shared, &now);
+		*back |= now.count < before.count || now.sum < before.sum ||
+			now.longest < before.longest;
+		for (int i = 0; i < GLAKE_HISTOGRAM_BUCKETS; i++)
+			*back |= now.at[i] < before.at[i];
+		before = now;
+	} while (!glk_load_relaxed(&done));
+	return NULL;
+}
+
+static void threads(void)
+{
+	pthread_t thread[THREADS], reader;
+	struct glake_histogram h;
+	uint64_t sum = 0;
+	bool back = false;
+
+	pthread_create(&reader, NULL, read_all, &back);
+	for (uintptr_t i = 0; i < THREADS; i++)
+		pthread_create(&thread[i], NULL, write_some, (void *)i);
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(thread[i], NULL);
+	glk_store_relaxed(&done, true);
+	pthread_join(reader, NULL);
+	glk_times_read(&shared, &h);
+	for (uint64_t i = 0; i < ROUNDS; i++)
+		sum += (i << 3) * THREADS + THREADS * (THREADS - 1) / 2;
+	is_int((int64_t)h.count, ROUNDS * THREADS, "threads lose no call");
+	is_int((int64_t)h.sum, (int64_t)sum, "nor its time");
+	is_int((int64_t)h.longest, ((ROUNDS - 1) << 3) + THREADS - 1, "nor the longest");
+	ok(!back, "and nothing went back for a reader");
+}
+
+int main(void)
+{
+	tap_plan(22);
+	bounds();
+	ticks();
+	told(CLOCK_MONOTONIC, "wall");
+	told(CLOCK_THREAD_CPUTIME_ID, "cpu");
+	threads();
+	return tap_done();
+}
