@@ -38,11 +38,10 @@ int glk_sysfs_each(const struct glk_sysroot *root, const char *path,
 	return err;
 }
 
-int glk_sysfs_target(
-	const struct glk_sysroot *root, const char *path, char *ret_name, size_t size)
+int glk_sysfs_resolve(
+	const struct glk_sysroot *root, const char *path, char *ret_path, size_t size)
 {
 	char full[GLK_SYSFS_PATH_MAX], end[PATH_MAX];
-	const char *name;
 	int err;
 
 	err = make_path(root, path, full);
@@ -50,6 +49,22 @@ int glk_sysfs_target(
 		return err;
 	if (!realpath(full, end))
 		return -errno;
+	if (strlen(end) >= size)
+		return -EFBIG;
+	memcpy(ret_path, end, strlen(end) + 1);
+	return 0;
+}
+
+int glk_sysfs_target(
+	const struct glk_sysroot *root, const char *path, char *ret_name, size_t size)
+{
+	char end[PATH_MAX];
+	const char *name;
+	int err;
+
+	err = glk_sysfs_resolve(root, path, end, sizeof(end));
+	if (err)
+		return err;
 	name = strrchr(end, '/') + 1;
 	if (strlen(name) >= size)
 		return -EFBIG;

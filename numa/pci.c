@@ -73,6 +73,27 @@ int glk_pci_read(const struct glk_sysroot *root, const char *id, struct glk_pci 
 	return 0;
 }
 
+int glk_pci_port(
+	const struct glk_sysroot *root, const char *id, char *ret_port, size_t size)
+{
+	char own[GLK_PCI_MAX], path[96], end[GLK_SYSFS_PATH_MAX], *at;
+	int err;
+
+	err = glk_pci_parse(id, own, sizeof(own));
+	if (err)
+		return err;
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/%s", own);
+	if (glk_sysfs_resolve(root, path, end, sizeof(end)))
+		return -ENOENT;
+	/* behind the bridge of the host, which has a name of its own: pci0000:3a */
+	at = strstr(end, "/pci");
+	at = at ? strchr(at + 1, '/') : NULL;
+	if (!at)
+		return -ENOENT;
+	at[1 + strcspn(at + 1, "/")] = '\0';
+	return glk_pci_parse(at + 1, ret_port, size) ? -ENOENT : 0;
+}
+
 /* a is not empty, lies in b, and leaves room in all. */
 static bool inside(const struct glk_numa_set *a, const struct glk_numa_set *b)
 {

@@ -113,6 +113,9 @@ static void look_at_line(
 	}
 }
 
+/* To others. */
+#define LEFT (UINT64_C(256) << 20)
+
 static struct room look(const struct glk_sysroot *root)
 {
 	struct room room = {.spare = UINT64_MAX, .limit = UINT64_MAX};
@@ -139,6 +142,20 @@ uint64_t glk_numa_spare(const struct glk_sysroot *root)
 		glk_sysfs_field(text, "MemAvailable:", &kib))
 		return spare;
 	return least(spare, kib << 10);
+}
+
+uint64_t glk_numa_usable(const struct glk_sysroot *root)
+{
+	uint64_t spare = glk_numa_spare(root);
+
+	return spare > LEFT ? spare - LEFT : 0;
+}
+
+uint64_t glk_numa_usable_of(const struct glk_numa_node *node)
+{
+	uint64_t spare = node->memory_valid ? node->free + node->cached : 0;
+
+	return spare > LEFT ? spare - LEFT : 0;
 }
 
 uint64_t glk_numa_group_limit(const struct glk_sysroot *root)

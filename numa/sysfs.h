@@ -109,6 +109,10 @@ int glk_sysfs_each(const struct glk_sysroot *root, const char *path,
 int glk_sysfs_target(
 	const struct glk_sysroot *root, const char *path, char *ret_name, size_t size);
 
+/* The whole of that name: "/sys/devices/pci0000:3a/...", behind that of the root. As above. */
+int glk_sysfs_resolve(
+	const struct glk_sysroot *root, const char *path, char *ret_path, size_t size);
+
 /* A directory or file is there. */
 bool glk_sysfs_exists(const struct glk_sysroot *root, const char *path);
 

@@ -29,6 +29,7 @@ struct glk_numa_node {
 	bool has_memory;	  /* node may serve memory; true if nothing is known */
 	uint64_t memory;	  /* bytes */
 	uint64_t free;		  /* bytes, when it was read */
+	uint64_t cached;	  /* bytes in use that the kernel gives up for others */
 	struct glk_numa_set cpus; /* online */
 };
 
@@ -98,6 +99,14 @@ struct glk_pci {
 int glk_pci_read(const struct glk_sysroot *root, const char *id, struct glk_pci *ret_pci);
 
 /*
+ * The port of the host that a PCI device hangs on, as "0000:3a:01.0", whatever switches lie between:
+ * devices of one port share its link. A device without one is its own. 0, -EINVAL, -ENOENT (as above,
+ * or sysfs does not show it). No record.
+ */
+int glk_pci_port(
+	const struct glk_sysroot *root, const char *id, char *ret_port, size_t size);
+
+/*
  * The node of a PCI device: what the firmware says; else the one node that holds all its
  * local CPUs, if that leaves some CPUs out; else GLK_NUMA_UNKNOWN.
  */
@@ -130,6 +139,12 @@ int glk_numa_where(const void *addr, int *ret_node);
 /* spare.c. Bytes of memory of the host that the process may take beside what it has, by what the
  * machine has left and by its control groups; UINT64_MAX where nothing is known. Read now. */
 uint64_t glk_numa_spare(const struct glk_sysroot *root);
+/* The part of it that the process should take: 256 MiB are left to the rest, since a system that has
+ * no memory ends processes. */
+uint64_t glk_numa_usable(const struct glk_sysroot *root);
+/* The same of a node alone, by its figures: what is free, and page cache that was not used of late. 0
+ * where they are not known. */
+uint64_t glk_numa_usable_of(const struct glk_numa_node *node);
 /* The least limit of memory, bytes, of those control groups; UINT64_MAX if none is known. */
 uint64_t glk_numa_group_limit(const struct glk_sysroot *root);
 

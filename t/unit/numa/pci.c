@@ -28,6 +28,49 @@ static int node_of(struct tree *tree, const char *id)
 	return node;
 }
 
+/* A device at the end of a path through the tree of devices. */
+static void hang(struct tree *tree, const char *id, const char *behind)
+{
+	char path[128], target[128];
+
+	snprintf(path, sizeof(path), "sys/devices/%s/%s/numa_node", behind, id);
+	tree_set(tree, path, "0\n");
+	snprintf(path, sizeof(path), "sys/bus/pci/devices/%s", id);
+	snprintf(target, sizeof(target), "../../../devices/%s/%s", behind, id);
+	tree_link(tree, path, target);
+}
+
+static void port_is(struct tree *tree, const char *id, const char *want, const char *what)
+{
+	char port[GLK_PCI_MAX] = "none";
+
+	glk_pci_port(&tree->root, id, port, sizeof(port));
+	is_str(port, want, what);
+}
+
+/* Behind two switches of one port; behind another; at the bridge itself. */
+static void ports(void)
+{
+	struct tree tree;
+	char port[GLK_PCI_MAX];
+
+	tree_init(&tree);
+	hang(&tree, "0000:3d:00.0", "pci0000:3a/0000:3a:01.0/0000:3b:00.0/0000:3c:00.0");
+	hang(&tree, "0000:3e:00.0", "pci0000:3a/0000:3a:01.0/0000:3b:00.0/0000:3c:01.0");
+	hang(&tree, "0000:41:00.0", "pci0000:3a/0000:3a:02.0");
+	hang(&tree, "0000:00:06.0", "pci0000:00");
+	hang(&tree, "0000:77:00.0", "elsewhere");
+	port_is(&tree, "0000:3D:00.0", "0000:3a:01.0", "the port behind two switches");
+	port_is(&tree, "0000:3e:00.0", "0000:3a:01.0", "is that of its neighbour");
+	port_is(&tree, "0000:41:00.0", "0000:3a:02.0", "another one");
+	port_is(&tree, "0000:00:06.0", "0000:00:06.0", "itself, where there is none");
+	port_is(&tree, "0000:77:00.0", "none", "not on a bus");
+	is_int(glk_pci_port(&tree.root, "0000:01:00.0", port, sizeof(port)), -ENOENT,
+		"no such device");
+	is_int(glk_pci_port(&tree.root, "nonsense", port, sizeof(port)), -EINVAL, "no bus id");
+	tree_close(&tree);
+}
+
 int main(void)
 {
 	struct tree tree;
@@ -50,6 +93,7 @@ int main(void)
 	spelled("0000:../../..", NULL);
 	is_int(glk_pci_parse("0000:3b:00.0", tiny, sizeof(tiny)), -EINVAL, "no room");
 
+	ports();
 	tree_open(&tree, "two");
 	is_int(node_of(&tree, "0000:3B:00.0"), 0, "firmware says node 0");
 	is_int(node_of(&tree, "0000:af:00.0"), 1, "firmware says node 1");

@@ -63,6 +63,39 @@ static void legacy(void)
 	spares(MIB(1000), "no group for memory, and what is no line");
 }
 
+/* A node whose memory is full of page cache, as every one is that has run for a while. */
+static void of_node(const char *meminfo, int64_t bytes, const char *what)
+{
+	struct glk_numa_node node;
+	struct glk_numa_set nodes;
+	struct tree two;
+
+	tree_open(&two, "two");
+	tree_set(&two, "sys/devices/system/node/node1/meminfo", meminfo);
+	glk_topology_read(&two.root, glk_topology_nodes(&two.root, &nodes), &nodes, 1, &node);
+	is_int((int64_t)glk_numa_usable_of(&node), bytes, what);
+	tree_close(&two);
+}
+
+static void nodes(void)
+{
+	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  1048576 kB\n", MIB(768),
+		"of a node: what is free, but for what is left to others");
+	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  102400 kB\n", 0,
+		"little is free");
+	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  102400 kB\n"
+		"Node 1 Active(file):  2097152 kB\nNode 1 Inactive(file):  4194304 kB\n"
+		"Node 1 KReclaimable:  204800 kB\nNode 1 SReclaimable:  204800 kB\n",
+		MIB(100 + 4096 + 100 - 256), "and there is page cache, and half of the kernel's");
+	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  1048576 kB\n"
+		"Node 1 Inactive(file):  8388608 kB\n",
+		MIB(768), "more of it than there is");
+	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  1048576 kB\n"
+		"Node 1 Inactive(file):  1024 kB\nNode 1 SReclaimable:  18446744073709551615 kB\n",
+		MIB(769), "or that it can count");
+	of_node("", 0, "nothing known");
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -74,6 +107,7 @@ int main(void)
 	spares(MIB(1000), "what the machine has left");
 	unified();
 	legacy();
+	nodes();
 	tree_close(&tree);
 	return tap_done();
 }
