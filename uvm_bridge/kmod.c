@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The only includer of libkmod. A context is made for each question and freed after it: the
- * library keeps nothing open, and the answer is of now. It reads no modprobe configuration,
+ * The only includer of libkmod in the library. A context is made for each question and freed after
+ * it: the library keeps nothing open, and the answer is of now. It reads no modprobe configuration,
  * since nothing is loaded here, and what it has to say goes to our log as debug messages:
  * without a function of ours it would print to stderr. It brings a library for secrets and several
  * for compressed files, so it is loaded with the first question.

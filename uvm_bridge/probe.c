@@ -27,7 +27,7 @@ static const struct kind {
 	const char *hint;	/* how the node comes into being */
 } kinds[GLK_UVM_COUNT] = {
 	[GLK_UVM_NVIDIA] = {"nvidia", "/dev/nvidiactl", 255,
-		{"nvidiactl", "nvidia", "nvidia-frontend"}, "nvidia-modprobe"},
+		{"nvidiactl", "nvidia", "nvidia-frontend"}, "nvidia-modprobe -c 255"},
 	[GLK_UVM_UVM] = {"nvidia_uvm", "/dev/nvidia-uvm", 0, {"nvidia-uvm"},
 		"nvidia-modprobe -u -c 0"},
 };
