@@ -19,9 +19,17 @@ static int check_close(struct glk_drv *drv)
 	uint32_t mappings = glk_load_relaxed(&check->book.mappings.live);
 	uint32_t spans = check->book.span_count;
 	int64_t streams = glk_load_relaxed(&check->streams);
+	unsigned managed = glk_check_managed_left(check);
 	const char *name = glk_drv_bottom(drv)->ops->name;
 	int err, left = 0;
 
+	if (managed) {
+		left = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the %s driver is closed with %u pieces of managed memory left",
+			name, managed);
+		glk_err("the %s driver is closed with %u pieces of managed memory left",
+			name, managed);
+	}
 	if (pages || events || mappings || spans || streams) {
 		left = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"the %s driver is closed with %u pages, %u mappings, %u reservations, "
@@ -90,6 +98,7 @@ int glk_check_open(struct glk_drv *inner, struct glk_drv **ret_drv)
 	glk_check_page_ops(&check->ops);
 	glk_check_map_ops(&check->ops);
 	glk_check_stream_ops(&check->ops);
+	glk_check_managed_ops(&check->ops);
 	*ret_drv = &check->drv;
 	return 0;
 

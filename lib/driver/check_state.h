@@ -22,6 +22,7 @@
 #define CHECK_PAGES    (1u << 21)
 #define CHECK_MAPPINGS (1u << 21)
 #define CHECK_EVENTS   (1u << 18)
+#define CHECK_MANAGED  4096u
 
 struct check_page {
 	uint64_t handle; /* the driver's */
@@ -38,6 +39,12 @@ struct check_event {
 	bool live;
 };
 
+struct check_managed {
+	uint64_t addr;
+	size_t size;  /* 0: none */
+	bool leaving; /* its free is on the way down */
+};
+
 struct check {
 	struct glk_drv drv;
 	struct glk_drv_ops ops; /* the passing table with our entries in it */
@@ -47,6 +54,7 @@ struct check {
 	struct glk_book book;
 	struct glk_slab pages, events;
 	glk_atomic(int64_t) streams; /* made and not freed */
+	struct check_managed managed[CHECK_MANAGED];
 };
 
 static inline struct check *check_of(struct glk_drv *drv)
@@ -63,6 +71,9 @@ static inline struct check_page *check_page_at(const struct check *check, uint32
 void glk_check_page_ops(struct glk_drv_ops *ops);
 void glk_check_map_ops(struct glk_drv_ops *ops);
 void glk_check_stream_ops(struct glk_drv_ops *ops);
+void glk_check_managed_ops(struct glk_drv_ops *ops);
+/* Pieces of managed memory that were not freed. */
+unsigned glk_check_managed_left(const struct check *check);
 
 /* The page of one of our handles that is alive and not released, or NULL and a record. Under
  * the lock. */

@@ -6,13 +6,14 @@
  * readings cost a quarter of such a call. Failed calls count: they cost too.
  *
  * Threads	relaxed sums; a reader sees each figure at some moment of its call
- * Cost		one atomic addition a call, two with measuring, plus two clock readings
+ * Cost		one atomic addition a call, four with measuring, plus two clock readings
  */
 #include "driver/count.h"
 
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/slab.h"
+#include "base/times.h"
 #include "driver/ops.h"
 
 #include <errno.h>
@@ -23,6 +24,7 @@ struct count {
 	bool modelled;
 	glk_atomic(uint64_t) calls[GLAKE_CALL_COUNT];
 	glk_atomic(int64_t) ns[GLAKE_CALL_COUNT];
+	struct glk_times times[GLAKE_CALL_COUNT]; /* of the calls that are measured */
 };
 
 static struct count *count_of(struct glk_drv *drv)
@@ -60,9 +62,11 @@ static void end(struct count *count, int op, enum glake_call call, int64_t start
 	if (!is_counted(op))
 		return;
 	glk_add_relaxed(&count->calls[call], 1);
-	if (start)
-		glk_add_relaxed(
-			&count->ns[call], (glk_clock_ns() - start) * every(call));
+	if (!start)
+		return;
+	start = glk_clock_ns() - start;
+	glk_add_relaxed(&count->ns[call], start * every(call));
+	glk_times_share(&count->times[call], (uint64_t)start);
 }
 
 #define X(op, params, args, call)                                                      \
@@ -99,6 +103,13 @@ static int count_figures(struct glk_drv *drv, struct glake_driver_stats *ret_sta
 	return 0;
 }
 
+static const struct glk_times *count_times(struct glk_drv *drv)
+{
+	struct glk_drv *bottom = glk_drv_bottom(drv);
+
+	return bottom->ops->times ? bottom->ops->times(bottom) : count_of(drv)->times;
+}
+
 static int count_close(struct glk_drv *drv)
 {
 	int err = drv->inner->ops->close(drv->inner);
@@ -111,6 +122,7 @@ static const struct glk_drv_ops count_ops = {.version = GLK_DRV_OPS_VERSION,
 	.name = "count",
 	.close = count_close,
 	.figures = count_figures,
+	.times = count_times,
 #define X(op, params, args, call) .op = count_##op,
 	GLK_DRV_OPS(X)
 #undef X

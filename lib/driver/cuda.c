@@ -71,9 +71,17 @@ static const struct glk_drv_ops cuda_ops = {
 	.user_event_record = glk_cuda_user_event_record,
 	.user_event_wait = glk_cuda_user_event_wait,
 	.copy = glk_cuda_copy,
+	.copy_gpu = glk_cuda_copy_gpu,
 	.fill = glk_cuda_fill,
+	.spot = glk_cuda_spot,
 	.host_lock = glk_cuda_host_lock,
 	.host_unlock = glk_cuda_host_unlock,
+	.node_try = glk_cuda_node_try,
+	.managed_alloc = glk_cuda_managed_alloc,
+	.managed_free = glk_cuda_managed_free,
+	.managed_say = glk_cuda_managed_say,
+	.managed_prefetch = glk_cuda_managed_prefetch,
+	.managed_ask = glk_cuda_managed_ask,
 };
 
 static int gpus_find(struct glk_cuda *cuda)

@@ -24,6 +24,8 @@ typedef unsigned int glk_cu_handle_type;
 typedef unsigned int glk_cu_granularity;
 typedef unsigned int glk_cu_range_type;
 typedef unsigned int glk_cu_proc_status;
+typedef unsigned int glk_cu_advice;
+typedef unsigned int glk_cu_range_attribute;
 typedef int glk_cu_device;
 typedef unsigned long long glk_cu_address;
 typedef unsigned long long glk_cu_page;
@@ -78,6 +80,7 @@ enum {
 enum {
 	GLK_CU_ATTR_MAJOR = 75,
 	GLK_CU_ATTR_MINOR = 76,
+	GLK_CU_ATTR_HAS_MANAGED = 83,
 	GLK_CU_ATTR_PAGEABLE = 88,
 	GLK_CU_ATTR_MANAGED = 89,
 	GLK_CU_ATTR_VMM = 102,
@@ -92,6 +95,7 @@ enum {
 enum {
 	GLK_CU_ALLOCATION_PINNED = 1,
 
+	GLK_CU_LOCATION_NONE = 0,
 	GLK_CU_LOCATION_DEVICE = 1,
 	GLK_CU_LOCATION_HOST = 2, /* has no id */
 	GLK_CU_LOCATION_HOST_NUMA = 3,
@@ -106,7 +110,12 @@ enum {
 	GLK_CU_GRANULARITY_MINIMUM = 0,
 	GLK_CU_GRANULARITY_RECOMMENDED = 1,
 
+	GLK_CU_POINTER_MEMORY_TYPE = 2,
+	GLK_CU_POINTER_IS_MANAGED = 8,
 	GLK_CU_POINTER_DEVICE = 9,
+
+	GLK_CU_MEMORY_HOST = 1,
+	GLK_CU_MEMORY_GPU = 2,
 
 	GLK_CU_RANGE_DMABUF = 1,
 	GLK_CU_RANGE_PCIE = 1, /* a flag: through the PCI BAR, where there are other ways too */
@@ -114,6 +123,19 @@ enum {
 	GLK_CU_EVENT_DISABLE_TIMING = 2,
 	GLK_CU_STREAM_NON_BLOCKING = 1,
 	GLK_CU_HOST_PORTABLE = 1,
+
+	GLK_CU_ATTACH_GLOBAL = 1,
+	GLK_CU_ADVICE_PREFER = 3,
+	GLK_CU_ADVICE_UNPREFER = 4,
+	GLK_CU_ADVICE_ACCESSED = 5,
+	GLK_CU_ADVICE_UNACCESSED = 6,
+	GLK_CU_RANGE_PREFERRED = 2,
+	GLK_CU_RANGE_PREFETCHED = 4,
+	GLK_CU_RANGE_PREFERRED_TYPE = 5,
+	GLK_CU_RANGE_PREFERRED_ID = 6,
+	GLK_CU_RANGE_PREFETCHED_TYPE = 7,
+	GLK_CU_RANGE_PREFETCHED_ID = 8,
+	GLK_CU_DEVICE_CPU = -1,
 
 	GLK_CU_CAPTURE_MODE_RELAXED = 2,
 	GLK_CU_CAPTURE_NONE = 0,
@@ -229,8 +251,25 @@ struct glk_cu_access {
 	F(cuMemsetD32Async, cuMemsetD32Async, 3020,					\
 		(glk_cu_address, unsigned int, size_t, struct CUstream_st *))
 
-/* Functions that we can do without: NULL in the table of a driver that lacks them. */
+/*
+ * Functions that we can do without: NULL in the table of a driver that lacks them. What is of
+ * 12.2 is taken from drivers of that version alone, see table_fill().
+ */
 #define GLK_CUDA_OPTIONAL(F)								\
+	F(cuMemAllocManaged, cuMemAllocManaged, 6000,					\
+		(glk_cu_address *, size_t, unsigned int))				\
+	F(cuMemFree, cuMemFree, 3020, (glk_cu_address))					\
+	F(cuMemAdvise_v1, cuMemAdvise, 8000,						\
+		(glk_cu_address, size_t, glk_cu_advice, glk_cu_device))			\
+	F(cuMemAdvise_v2, cuMemAdvise, 12020,						\
+		(glk_cu_address, size_t, glk_cu_advice, struct glk_cu_location))	\
+	F(cuMemPrefetchAsync_v1, cuMemPrefetchAsync, 8000,				\
+		(glk_cu_address, size_t, glk_cu_device, struct CUstream_st *))		\
+	F(cuMemPrefetchAsync_v2, cuMemPrefetchAsync, 12020,				\
+		(glk_cu_address, size_t, struct glk_cu_location, unsigned int,		\
+			struct CUstream_st *))						\
+	F(cuMemRangeGetAttribute, cuMemRangeGetAttribute, 8000,				\
+		(void *, size_t, glk_cu_range_attribute, glk_cu_address, size_t))	\
 	F(cuMemGetHandleForAddressRange, cuMemGetHandleForAddressRange, 11070,		\
 		(void *, glk_cu_address, size_t, glk_cu_range_type, unsigned long long)) \
 	F(cuCtxGetId, cuCtxGetId, 12000,						\
@@ -249,5 +288,7 @@ typedef glk_cu_result glk_cu_proc_v11030 GLK_CUDA_PROC_V11030;
 
 /* The oldest driver that has all functions above, but the optional ones. */
 #define GLK_CUDA_VERSION_MIN 11040
+/* The oldest one that knows places of managed memory by GPU and NUMA node. */
+#define GLK_CUDA_VERSION_LOCATIONS 12020
 
 #endif

@@ -175,6 +175,11 @@ static int table_fill(const struct finder *finder, struct glk_cuda_lib *lib)
 	memcpy(&lib->field, &fn, sizeof(fn));
 	GLK_CUDA_OPTIONAL(GLK_TRY)
 #undef GLK_TRY
+	/* an older driver would give the function of that name that it has */
+	if (lib->version < GLK_CUDA_VERSION_LOCATIONS) {
+		lib->cuMemAdvise_v2 = NULL;
+		lib->cuMemPrefetchAsync_v2 = NULL;
+	}
 	return 0;
 }
 

@@ -124,10 +124,24 @@ int glk_cuda_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *s
 int glk_cuda_device_sync(struct glk_drv *drv, int device);
 int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
+int glk_cuda_copy_gpu(
+	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 int glk_cuda_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
-int glk_cuda_host_lock(struct glk_drv *drv, void *ptr, size_t size);
-int glk_cuda_host_unlock(struct glk_drv *drv, void *ptr);
+int glk_cuda_spot(
+	struct glk_drv *drv, uint64_t addr, size_t size, struct glk_spot *ret_spot);
+int glk_cuda_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size);
+int glk_cuda_host_unlock(struct glk_drv *drv, int device, void *ptr);
+int glk_cuda_node_try(struct glk_drv *drv, int node, bool always);
+int glk_cuda_managed_alloc(
+	struct glk_drv *drv, int device, size_t size, uint64_t *ret_addr);
+int glk_cuda_managed_free(struct glk_drv *drv, uint64_t addr);
+int glk_cuda_managed_say(struct glk_drv *drv, uint64_t addr, size_t size,
+	enum glk_managed_say what, struct glk_place place);
+int glk_cuda_managed_prefetch(struct glk_drv *drv, uint64_t addr, size_t size,
+	struct glk_place place, int device, struct CUstream_st *stream);
+int glk_cuda_managed_ask(struct glk_drv *drv, uint64_t addr, size_t size,
+	enum glk_managed_ask what, struct glk_place *ret_place);
 
 int glk_cuda_event_new(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
 int glk_cuda_event_free(struct glk_drv *drv, struct glk_drv_event *event);

@@ -97,39 +97,67 @@ int glk_cuda_device_sync(struct glk_drv *drv, int device)
 	return 0;
 }
 
-/*
- * The GPU that an address belongs to, -1 when it is the host's. Needed only for work on the
- * default streams, which belong to whatever context is current.
- */
+/* Whether an address is of a GPU, or managed; of other memory the driver names a GPU as well:
+ * the one that was current when it was locked. */
+static bool is_of_gpu(struct glk_cuda *cuda, uint64_t addr)
+{
+	unsigned type = 0, managed = 0; /* the driver writes a byte for a truth */
+
+	if (!cuda->lib->cuPointerGetAttribute(&type, GLK_CU_POINTER_MEMORY_TYPE, addr) &&
+		type == GLK_CU_MEMORY_GPU)
+		return true;
+	return !cuda->lib->cuPointerGetAttribute(
+		       &managed, GLK_CU_POINTER_IS_MANAGED, addr) &&
+		managed;
+}
+
+/* The GPU that the driver names for an address; -1: none of ours. */
 static int gpu_of(struct glk_cuda *cuda, uint64_t addr)
 {
-	struct glk_cuda_scope scope;
 	int ordinal = -1, gpu = -1;
 
-	if (glk_cuda_enter_any(cuda, &scope))
-		return -1;
 	if (cuda->lib->cuPointerGetAttribute(&ordinal, GLK_CU_POINTER_DEVICE, addr))
-		ordinal = -1;
-	glk_cuda_leave(cuda, &scope);
+		return -1;
 	for (int i = 0; i < cuda->gpus; i++)
 		if (ordinal >= 0 && cuda->gpu[i].device == ordinal)
 			gpu = i;
 	return gpu;
 }
 
+/* Pages of the host may be open to the GPU alone that is named for them: it comes before the
+ * first. */
+int glk_cuda_copy_gpu(
+	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device)
+{
+	struct glk_cuda *cuda = glk_cuda_of(drv);
+	struct glk_cuda_scope scope;
+	int device = -1, err;
+
+	err = glk_cuda_enter_any(cuda, &scope);
+	if (err)
+		return err;
+	if (is_of_gpu(cuda, dst))
+		device = gpu_of(cuda, dst);
+	if (device < 0 && is_of_gpu(cuda, src))
+		device = gpu_of(cuda, src);
+	if (device < 0)
+		device = gpu_of(cuda, dst);
+	if (device < 0)
+		device = gpu_of(cuda, src);
+	glk_cuda_leave(cuda, &scope);
+	*ret_device = device < 0 ? 0 : device;
+	return 0;
+}
+
 static int work_enter(struct glk_cuda *cuda, struct CUstream_st *stream, uint64_t dst,
 	uint64_t src, struct glk_cuda_scope *ret_scope)
 {
-	int device = 0;
+	int device = 0, err = 0;
 
-	if (glk_stream_is_default(stream)) {
-		device = gpu_of(cuda, dst);
-		if (device < 0)
-			device = gpu_of(cuda, src);
-		if (device < 0)
-			device = 0;
-	}
-	return glk_cuda_enter_stream(cuda, stream, device, ret_scope);
+	/* they belong to whatever context is current */
+	if (glk_stream_is_default(stream))
+		err = glk_cuda_copy_gpu(&cuda->drv, dst, src, &device);
+	return err ? err : glk_cuda_enter_stream(cuda, stream, device, ret_scope);
 }
 
 int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,

@@ -27,6 +27,7 @@
 struct CUstream_st;
 struct CUevent_st;
 struct glk_conf;
+struct glk_times;
 struct glk_drv;
 
 /* Where a page lives. */
@@ -83,7 +84,40 @@ struct glk_stream_facts {
 			   * 0: none; GLK_CAPTURE_BROKEN */
 };
 
-#define GLK_DRV_OPS_VERSION 3
+/* What may be said of managed memory, to the driver. */
+enum glk_managed_say {
+	GLK_MANAGED_PREFER = 0, /* it is best at a place, where others use it over the link */
+	GLK_MANAGED_UNPREFER,	/* no such place; who is said does not matter */
+	GLK_MANAGED_ACCESSED,	/* a place uses it, and shall need no fault for that */
+	GLK_MANAGED_UNACCESSED,
+};
+
+/* What may be asked of it. */
+enum glk_managed_ask {
+	GLK_MANAGED_PREFERRED = 0, /* the place it is best at */
+	GLK_MANAGED_PREFETCHED,	   /* where it was prefetched to last */
+};
+
+/* What the driver knows of memory that is to be copied. */
+enum glk_spot_kind {
+	GLK_SPOT_OTHER = 0, /* plain memory of the host, managed memory, pages of the host */
+	GLK_SPOT_LOCKED,    /* of the host, locked: all GPUs copy from and to it */
+	GLK_SPOT_GPU,
+};
+
+struct glk_spot {
+	enum glk_spot_kind kind;
+	int device; /* of GPU */
+};
+
+/* The links of a GPU, each way alike, in MB (10^6 bytes) a second; 0: no limit. */
+struct glk_link {
+	int64_t host, peer;
+	int64_t uplink; /* that it shares with the other GPUs of its group */
+	int group;	/* -1: it shares none */
+};
+
+#define GLK_DRV_OPS_VERSION 6
 
 /*
  * Entries marked optional may be NULL in a backend; glk_drv_open fills them with stubs that
@@ -173,19 +207,59 @@ struct glk_drv_ops {
 	/* Copies and fills, queued on a stream; addresses of pages or of host memory. */
 	int (*copy)(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 		struct CUstream_st *stream);
+	/* The GPU on whose default stream a copy between two addresses is: that of dst's memory,
+	 * else that of src's, else one that can make it. */
+	int (*copy_gpu)(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 	/* count words of 32 bits. */
 	int (*fill)(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 		struct CUstream_st *stream);
 
 	/* Locks host memory in place, whole pages of the system, so that all GPUs copy from and to
-	 * it at the speed of the link; and lets it go, when no copy of it is under way. */
-	int (*host_lock)(struct glk_drv *drv, void *ptr, size_t size);
-	int (*host_unlock)(struct glk_drv *drv, void *ptr);
+	 * it at the speed of the link; and lets it go, when no copy of it is under way. It is locked
+	 * as long as the GPU named has its own context, whatever contexts the program makes and ends;
+	 * the same GPU lets it go. */
+	int (*host_lock)(struct glk_drv *drv, int device, void *ptr, size_t size);
+	int (*host_unlock)(struct glk_drv *drv, int device, void *ptr);
+
+	/* What lies at a range of addresses. 0, and GLK_SPOT_OTHER for whatever is not known. */
+	int (*spot)(struct glk_drv *drv, uint64_t addr, size_t size,
+		struct glk_spot *ret_spot);
+	/* Optional: what the links of a GPU carry, where that need not be measured. */
+	int (*link_get)(struct glk_drv *drv, int device, struct glk_link *ret_link);
+
+	/* Optional: before the first page on a NUMA node of the host, where the driver may do worse than
+	 * refuse it: makes sure of that, up to seconds long, once in a process; `always`: also of a driver
+	 * that is known to be sound. 0; -EOPNOTSUPP: no such page shall be asked for; or -EAGAIN: nor now,
+	 * and who wants the next one asks again. */
+	int (*node_try)(struct glk_drv *drv, int node, bool always);
+
+	/*
+	 * Managed memory, optional: addresses that GPUs and the host use alike, whose memory the
+	 * driver moves to who touches it. -EOPNOTSUPP (class UNSUPPORTED) where the GPU has none, or
+	 * none that both may use at the same time.
+	 */
+	int (*managed_alloc)(
+		struct glk_drv *drv, int device, size_t size, uint64_t *ret_addr);
+	/* The address is one that managed_alloc gave. Waits for all work of the GPUs. */
+	int (*managed_free)(struct glk_drv *drv, uint64_t addr);
+	/* The next three: a range in one piece of managed memory. A place of the host is a NUMA node,
+	 * or any. */
+	int (*managed_say)(struct glk_drv *drv, uint64_t addr, size_t size,
+		enum glk_managed_say what, struct glk_place place);
+	/* Moves it, in the order of a stream of GPU `device`. Not while that captures a graph. */
+	int (*managed_prefetch)(struct glk_drv *drv, uint64_t addr, size_t size,
+		struct glk_place place, int device, struct CUstream_st *stream);
+	/* -ENOENT without a record: nowhere, or not all of it the same. */
+	int (*managed_ask)(struct glk_drv *drv, uint64_t addr, size_t size,
+		enum glk_managed_ask what, struct glk_place *ret_place);
 
 	/* Optional in a backend. With a modelled clock it fills `ns` and `now_ns` with the
 	 * modelled times of all calls so far and leaves `calls` alone; the count wrapper adds
 	 * its calls, and its measured times where a backend has none. */
 	int (*figures)(struct glk_drv *drv, struct glake_driver_stats *ret_stats);
+	/* The times of single calls, GLAKE_CALL_COUNT kinds: of the count wrapper, which asks a
+	 * backend that has them modelled. NULL in others. */
+	const struct glk_times *(*times)(struct glk_drv *drv);
 };
 
 /* The head of every instance; backends and wrappers embed it first in a larger structure. */

@@ -87,13 +87,36 @@
 	X(copy, (struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,           \
 		struct CUstream_st *stream),                                             \
 		(inner, dst, src, size, stream), COPY)                                   \
+	X(copy_gpu, (struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device),  \
+		(inner, dst, src, ret_device), OTHER)                                    \
 	X(fill, (struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,        \
 		struct CUstream_st *stream),                                             \
 		(inner, dst, value, count, stream), COPY)                                \
-	X(host_lock, (struct glk_drv *drv, void *ptr, size_t size),                      \
-		(inner, ptr, size), OTHER)                                               \
-	X(host_unlock, (struct glk_drv *drv, void *ptr),                                 \
-		(inner, ptr), OTHER)
+	X(host_lock, (struct glk_drv *drv, int device, void *ptr, size_t size),          \
+		(inner, device, ptr, size), OTHER)                                               \
+	X(host_unlock, (struct glk_drv *drv, int device, void *ptr),                     \
+		(inner, device, ptr), OTHER)                                                     \
+	X(spot, (struct glk_drv *drv, uint64_t addr, size_t size,                        \
+		struct glk_spot *ret_spot),                                              \
+		(inner, addr, size, ret_spot), OTHER)                                    \
+	X(link_get, (struct glk_drv *drv, int device, struct glk_link *ret_link),        \
+		(inner, device, ret_link), OTHER)                                        \
+	X(node_try, (struct glk_drv *drv, int node, bool always),                        \
+		(inner, node, always), OTHER)                                            \
+	X(managed_alloc, (struct glk_drv *drv, int device, size_t size,                  \
+		uint64_t *ret_addr),                                                     \
+		(inner, device, size, ret_addr), MANAGED_ALLOC)                          \
+	X(managed_free, (struct glk_drv *drv, uint64_t addr),                            \
+		(inner, addr), MANAGED_FREE)                                             \
+	X(managed_say, (struct glk_drv *drv, uint64_t addr, size_t size,                 \
+		enum glk_managed_say what, struct glk_place place),                      \
+		(inner, addr, size, what, place), MANAGED_ADVISE)                        \
+	X(managed_prefetch, (struct glk_drv *drv, uint64_t addr, size_t size,            \
+		struct glk_place place, int device, struct CUstream_st *stream),         \
+		(inner, addr, size, place, device, stream), MANAGED_PREFETCH)            \
+	X(managed_ask, (struct glk_drv *drv, uint64_t addr, size_t size,                 \
+		enum glk_managed_ask what, struct glk_place *ret_place),                 \
+		(inner, addr, size, what, ret_place), OTHER)
 /* clang-format on */
 
 /* Number of each operation, in the order of the list. */

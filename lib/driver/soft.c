@@ -10,6 +10,7 @@
  * Threads	one lock for everything; the modelled clock is summed without it
  */
 #include "driver/soft_graph.h"
+#include "driver/soft_managed.h"
 
 #include "base/conf.h"
 #include "base/error.h"
@@ -22,7 +23,10 @@
 
 void glk_soft_charge(struct soft *soft, enum glake_call call, size_t count)
 {
-	glk_add_relaxed(&soft->ns[call], soft->cost[call] * (int64_t)count);
+	int64_t ns = soft->cost[call] * (int64_t)count;
+
+	glk_add_relaxed(&soft->ns[call], ns);
+	glk_times_share(&soft->times[call], (uint64_t)ns);
 }
 
 int glk_soft_place(const struct soft *soft, struct glk_place place, uint8_t *ret_place)
@@ -68,7 +72,7 @@ static int soft_device_info(
 	glk_unlock(&soft->lock);
 	info.free_valid = 1;
 	info.numa_node = device % soft->nodes;
-	info.caps = GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA;
+	info.caps = GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED;
 	info.granularity = GLK_GRANULE;
 	info.granularity_recommended = GLK_GRANULE;
 	*ret_device = info;
@@ -105,6 +109,11 @@ static int soft_figures(struct glk_drv *drv, struct glake_driver_stats *ret_stat
 		ret_stats->now_ns += ret_stats->ns[i];
 	}
 	return 0;
+}
+
+static const struct glk_times *soft_times(struct glk_drv *drv)
+{
+	return soft_of(drv)->times;
 }
 
 static void costs_read(struct soft *soft, const struct glk_conf *conf)
@@ -146,6 +155,7 @@ static int soft_close(struct glk_drv *drv)
 
 	for (uint32_t i = 0; i < soft->book.span_count; i++)
 		munmap((void *)soft->book.spans[i].addr, soft->book.spans[i].size);
+	glk_soft_managed_fini(soft);
 	glk_soft_maps_note(soft, -soft->maps);
 	close_imports(soft);
 	glk_slab_fini(&soft->hosts);
@@ -209,6 +219,12 @@ static int tables_open(struct soft *soft)
 	return 0;
 }
 
+/* It refuses what it does not make, and does no worse. */
+static int soft_node_try(struct glk_drv *drv, int node, bool always)
+{
+	return 0;
+}
+
 static const struct glk_drv_ops soft_ops = {
 	.version = GLK_DRV_OPS_VERSION,
 	.name = "soft",
@@ -244,10 +260,20 @@ static const struct glk_drv_ops soft_ops = {
 	.user_event_record = glk_soft_user_event_record,
 	.user_event_wait = glk_soft_user_event_wait,
 	.copy = glk_soft_copy,
+	.copy_gpu = glk_soft_copy_gpu,
 	.fill = glk_soft_fill,
 	.host_lock = glk_soft_host_lock,
 	.host_unlock = glk_soft_host_unlock,
+	.spot = glk_soft_spot,
+	.link_get = glk_soft_link_get,
+	.node_try = soft_node_try,
+	.managed_alloc = glk_soft_managed_alloc,
+	.managed_free = glk_soft_managed_free,
+	.managed_say = glk_soft_managed_say,
+	.managed_prefetch = glk_soft_managed_prefetch,
+	.managed_ask = glk_soft_managed_ask,
 	.figures = soft_figures,
+	.times = soft_times,
 };
 
 int glk_soft_open(const struct glk_conf *conf, struct glk_drv **ret_drv)
@@ -270,6 +296,7 @@ int glk_soft_open(const struct glk_conf *conf, struct glk_drv **ret_drv)
 	soft->random = conf->soft_streams == GLK_SOFT_STREAMS_RANDOM;
 	glk_soft_dice_init(soft, conf->soft_seed);
 	costs_read(soft, conf);
+	glk_soft_link_init(soft, conf);
 	soft->file.fd = -1;
 	err = tables_open(soft);
 	if (!err)

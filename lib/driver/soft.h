@@ -74,8 +74,31 @@ int glk_soft_clock(struct glk_drv *drv, int64_t *ret_ns);
 int glk_soft_physical(
 	struct glk_drv *drv, uint64_t addr, uint64_t *ret_page, size_t *ret_offset);
 
+/* The modelled time of a stream: when its copies that ran so far end on the links that they go over.
+ * All links are free at 0. */
+int glk_soft_link_time(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, int64_t *ret_ns);
+/* Bytes that went over the link of a GPU to the host, or from it. */
+int glk_soft_link_bytes(struct glk_drv *drv, int device, bool up, uint64_t *ret_bytes);
+
 /* Bytes of host memory that pages hold at this moment, over all GPUs and nodes. */
 int glk_soft_resident(struct glk_drv *drv, uint64_t *ret_bytes);
+
+/* What managed memory did for a GPU. */
+struct glk_soft_managed {
+	uint64_t gpu_faults, host_faults; /* blocks of 2 MiB that were not where they were used */
+	uint64_t to_gpu, to_host;	  /* bytes that were moved */
+	uint64_t evicted;		  /* blocks that went since the GPU was full */
+	uint64_t remote;		  /* blocks that were used where they lay, over the link */
+	uint64_t resident;		  /* bytes on the GPU now */
+};
+int glk_soft_managed_figures(
+	struct glk_drv *drv, int device, struct glk_soft_managed *ret_did);
+
+/* The host touches managed memory, near a GPU, under whose figures it is counted: what a page fault
+ * tells a real driver. 0; -EINVAL: it is none. */
+int glk_soft_managed_touch(
+	struct glk_drv *drv, int device, uint64_t addr, size_t size, bool write);
 
 /* Maps of the process that this device has: one a reservation, and what rights make of it. */
 int glk_soft_maps(struct glk_drv *drv, int64_t *ret_maps);

@@ -6,6 +6,7 @@
  * again at every launch.
  */
 #include "driver/soft_graph.h"
+#include "driver/soft_managed.h"
 
 #include "base/error.h"
 
@@ -24,7 +25,7 @@ static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
 			"%zu bytes at %#lx are no range", size, (unsigned long)addr);
 	if (!glk_book_span(&soft->book, addr, 1))
-		return 0;
+		return glk_soft_managed_whole(soft, addr, size, call);
 	for (; at < end; at = mapping->addr + mapping->size) {
 		mapping = glk_book_find(&soft->book, at);
 		if (!mapping || !((write ? mapping->writers : mapping->readers) & mask))
@@ -37,14 +38,49 @@ static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
 	return 0;
 }
 
-/* A stream's GPU, for NULL that of the memory: the first GPU that may touch it. */
+/* The GPU that an address belongs to, managed or not; -1: none, or one without rights. */
+static int owner_of(const struct soft *soft, uint64_t addr)
+{
+	const struct glk_mapping *mapping = glk_book_find(&soft->book, addr);
+	int gpu = glk_soft_gpu_at(soft, addr), piece;
+
+	if (gpu >= 0)
+		return mapping->readers >> gpu & 1 ? gpu : -1;
+	piece = glk_soft_managed_find(soft, addr);
+	return piece < 0 ? -1 : soft->managed->piece[piece].gpu;
+}
+
+/* Of pages of the host, and the like: the first GPU that may touch them; -1: none. */
+static int user_of(const struct soft *soft, uint64_t addr)
+{
+	const struct glk_mapping *mapping = glk_book_find(&soft->book, addr);
+
+	return mapping && mapping->readers ? __builtin_ctzll(mapping->readers) : -1;
+}
+
+/* Whose default streams are meant. */
 static int device_of(const struct soft *soft, uint64_t dst, uint64_t src)
 {
-	const struct glk_mapping *mapping = glk_book_find(&soft->book, dst);
+	int device = owner_of(soft, dst);
 
-	if (!mapping || !mapping->readers)
-		mapping = src ? glk_book_find(&soft->book, src) : NULL;
-	return mapping && mapping->readers ? __builtin_ctzll(mapping->readers) : 0;
+	if (device < 0)
+		device = owner_of(soft, src);
+	if (device < 0)
+		device = user_of(soft, dst);
+	if (device < 0)
+		device = user_of(soft, src);
+	return device < 0 ? 0 : device;
+}
+
+int glk_soft_copy_gpu(
+	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device)
+{
+	struct soft *soft = soft_of(drv);
+
+	glk_soft_enter(soft);
+	*ret_device = device_of(soft, dst, src);
+	glk_unlock(&soft->lock);
+	return 0;
 }
 
 int glk_soft_rights(

@@ -19,6 +19,12 @@ static struct soft_event *event_at(const struct soft *soft, uint32_t id)
 	return glk_slab_at(&soft->events, id);
 }
 
+static uint32_t event_id(const struct soft *soft, const struct soft_event *e)
+{
+	return (uint32_t)((size_t)((const char *)e - soft->events.base) /
+		soft->events.slot);
+}
+
 static struct soft_event *event_find(const struct soft *soft, uint64_t handle,
 	enum glk_handle_kind kind, const char *call)
 {
@@ -73,7 +79,7 @@ static int event_free(struct soft *soft, uint64_t handle, enum glk_handle_kind k
 /* On a stream that captures nothing. */
 static int record(struct soft *soft, struct soft_event *e, uint32_t stream)
 {
-	struct soft_op op = {.kind = SOFT_RECORD};
+	struct soft_op op = {.kind = SOFT_RECORD, .value = event_id(soft, e)};
 	uint32_t slot;
 	int err;
 
@@ -89,12 +95,16 @@ static int record(struct soft *soft, struct soft_event *e, uint32_t stream)
 
 static int wait(struct soft *soft, const struct soft_event *e, uint32_t stream)
 {
-	struct soft_op op = {
-		.kind = SOFT_WAIT, .target = e->op, .target_serial = e->serial};
+	struct soft_op op = {.kind = SOFT_WAIT,
+		.target = e->op,
+		.target_serial = e->serial,
+		.value = event_id(soft, e)};
 	uint32_t slot;
 
-	if (glk_soft_queue_is_done(soft, e->op, e->serial))
+	if (glk_soft_queue_is_done(soft, e->op, e->serial)) {
+		glk_soft_link_run(soft, soft_stream_at(soft, stream), &op);
 		return 0;
+	}
 	return glk_soft_queue_add(soft, stream, &op, &slot);
 }
 

@@ -45,7 +45,7 @@ static int lock_host(struct soft *soft, uintptr_t addr, size_t size)
 	return 0;
 }
 
-int glk_soft_host_lock(struct glk_drv *drv, void *ptr, size_t size)
+int glk_soft_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size)
 {
 	struct soft *soft = soft_of(drv);
 	int err;
@@ -60,7 +60,20 @@ int glk_soft_host_lock(struct glk_drv *drv, void *ptr, size_t size)
 	return err;
 }
 
-int glk_soft_host_unlock(struct glk_drv *drv, void *ptr)
+bool glk_soft_host_is_locked(const struct soft *soft, uint64_t addr, size_t size)
+{
+	uint32_t last = glk_load_relaxed(&soft->hosts.used);
+
+	for (uint32_t id = 1; id <= last; id++) {
+		const struct soft_host *h = host_at(soft, id);
+
+		if (h->size && addr >= h->addr && addr - h->addr < h->size)
+			return size <= h->size - (addr - h->addr);
+	}
+	return false;
+}
+
+int glk_soft_host_unlock(struct glk_drv *drv, int device, void *ptr)
 {
 	struct soft *soft = soft_of(drv);
 	uint32_t last, id = 1;

@@ -4,7 +4,7 @@
  * the file once they are mapped. A released page keeps its memory until its last mapping has
  * gone, as the driver's handles do, here and in whatever process it was exported to.
  */
-#include "driver/soft_state.h"
+#include "driver/soft_managed.h"
 
 #include "base/error.h"
 #include "driver/handle.h"
@@ -53,6 +53,8 @@ static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_p
 
 	if (size > room->total - room->used)
 		glk_soft_page_reap(soft);
+	if (size > room->total - room->used)
+		glk_soft_managed_yield(soft, place, size);
 	if (size > room->total - room->used)
 		return glk_error_native(-ENOMEM,
 			place < soft->gpus ? GLAKE_ERROR_NOMEM_DEVICE

@@ -10,7 +10,7 @@
  *
  * Invariant	a wait names a record that was queued before it, so waits alone cannot lock up
  */
-#include "driver/soft_state.h"
+#include "driver/soft_managed.h"
 
 #include "base/error.h"
 
@@ -23,6 +23,7 @@ static const char *const kind_names[] = {
 	[SOFT_FILL] = "fill",
 	[SOFT_RECORD] = "record",
 	[SOFT_WAIT] = "wait",
+	[SOFT_PREFETCH] = "prefetch",
 };
 
 const char *glk_soft_kind_name(uint8_t kind)
@@ -39,7 +40,10 @@ bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t seria
 static void range_count(struct soft *soft, uint64_t addr, size_t size, int step)
 {
 	uint64_t at = addr & ~(GLK_GRANULE - 1);
+	int piece = addr && size ? glk_soft_managed_find(soft, addr) : -1;
 
+	if (piece >= 0)
+		soft->managed->piece[piece].queued += (uint32_t)step;
 	if (!addr || !glk_book_span(&soft->book, addr, 1))
 		return;
 	while (at < addr + size) {
@@ -109,10 +113,12 @@ int glk_soft_queue_refuse(struct soft *soft, uint64_t addr, size_t size, const c
 		op->stream, soft_stream_at(soft, op->stream)->device);
 }
 
-static void op_run(const struct soft_op *op)
+static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
 	uint32_t *words = (uint32_t *)op->dst;
 
+	glk_soft_managed_run(soft, soft_stream_at(soft, stream)->device, op);
+	glk_soft_link_run(soft, soft_stream_at(soft, stream), op);
 	if (op->kind == SOFT_COPY)
 		memmove((void *)op->dst, (const void *)op->src, op->size);
 	if (op->kind == SOFT_FILL)
@@ -139,7 +145,7 @@ bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
 	if (!glk_soft_queue_can_step(soft, stream))
 		return false;
 	op = soft_op_at(soft, slot);
-	op_run(op);
+	op_run(soft, stream, op);
 	op_count(soft, op, -1);
 	s->head = op->next;
 	if (!s->head)
@@ -172,7 +178,7 @@ uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct sof
 	uint32_t slot;
 
 	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT) {
-		op_run(op);
+		op_run(soft, stream, op);
 		return 0;
 	}
 	slot = glk_slab_get(&soft->ops);

@@ -12,7 +12,7 @@
  * Cost		nothing while no work is queued; one count a page if no queued work names it;
  *		else a walk over all queues
  */
-#include "driver/soft_state.h"
+#include "driver/soft_managed.h"
 
 #include "base/error.h"
 
@@ -29,6 +29,9 @@ static unsigned touches_of(const struct soft_op *op, struct touch touches[2])
 {
 	unsigned count = 0;
 
+	/* who uses memory that is on its way finds it where it goes */
+	if (op->kind == SOFT_PREFETCH)
+		return 0;
 	if (op->dst && op->size)
 		touches[count++] = (struct touch){
 			op->dst, op->size, op->kind != SOFT_WORK || op->write};
@@ -49,9 +52,18 @@ static bool part_at(const struct soft *soft, const struct touch *touch, uint64_t
 {
 	const struct glk_mapping *mapping = glk_book_find(&soft->book, at);
 	uint64_t end = touch->addr + touch->size;
+	int piece;
 
-	if (!mapping)
-		return false; /* the host's own memory */
+	if (!mapping) {
+		piece = glk_soft_managed_find(soft, at);
+		if (piece < 0)
+			return false; /* the host's own memory */
+		*ret_part = (struct part){.page = SOFT_MANAGED_PAGE | (uint32_t)piece,
+			.first = at - soft->managed->piece[piece].addr,
+			.end = end - soft->managed->piece[piece].addr,
+			.next = end};
+		return true;
+	}
 	ret_part->page = mapping->page;
 	ret_part->next = mapping->addr + mapping->size;
 	ret_part->first = at - mapping->addr;
@@ -105,7 +117,11 @@ static bool is_named(const struct soft *soft, const struct soft_op *op)
 		for (; at < touch->addr + touch->size; at = part.next) {
 			if (!part_at(soft, touch, at, &part))
 				break;
-			if (soft_page_at(soft, part.page)->queued)
+			if (part.page & SOFT_MANAGED_PAGE
+					? soft->managed->piece[part.page &
+							~SOFT_MANAGED_PAGE]
+						  .queued
+					: soft_page_at(soft, part.page)->queued)
 				return true;
 		}
 	}

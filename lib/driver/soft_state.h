@@ -7,6 +7,7 @@
  * it but the modelled clock; copies run under it, so that the order of everything is one.
  */
 #include "base/lock.h"
+#include "base/times.h"
 #include "driver/book.h"
 #include "driver/soft.h"
 
@@ -57,6 +58,7 @@ struct soft_page {
 
 struct soft_stream {
 	uint64_t id; /* never given to another stream of the process */
+	int64_t now; /* modelled ns at which the last of its copies that ran ended */
 	uint32_t gen, head, tail, pending;
 	uint32_t graph, branch; /* what it captures and where in it; 0: nothing */
 	int device;
@@ -69,6 +71,7 @@ struct soft_stream {
  * is a node of the graph with this capture number. */
 struct soft_event {
 	uint64_t serial, capture;
+	int64_t now; /* of the stream, when it was recorded last */
 	uint32_t op, gen;
 	uint32_t graph, node;
 	int device;
@@ -81,6 +84,7 @@ enum soft_kind {
 	SOFT_FILL,
 	SOFT_RECORD,
 	SOFT_WAIT,
+	SOFT_PREFETCH, /* of managed memory at dst, to the room with number `value` */
 };
 
 struct soft_op {
@@ -90,7 +94,7 @@ struct soft_op {
 	uint64_t target_serial; /* WAIT: which use of which slot */
 	uint32_t target;
 	uint32_t next, stream;
-	uint32_t value;
+	uint32_t value; /* RECORD, WAIT: the event, 0 in a graph */
 	uint8_t kind;
 	bool write;
 };
@@ -102,6 +106,15 @@ struct soft_dice {
 	uint32_t left;	/* calls until the next phase */
 	uint32_t lazy;	/* quarters of the streams that sleep, 0 to 4 */
 };
+
+/* One way of a link: when what was put on it so far has passed. */
+struct soft_lane {
+	double rate; /* bytes a ns; 0: no limit */
+	double free;
+	uint64_t bytes;
+};
+
+enum { SOFT_DOWN, SOFT_UP, SOFT_LEAVE, SOFT_COME, SOFT_LANES };
 
 struct soft {
 	struct glk_drv drv;
@@ -123,9 +136,15 @@ struct soft {
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
 	struct glk_slab hosts;		  /* memory of the host that is locked */
+	struct soft_managed *managed;	  /* NULL: there never was any */
 	uint64_t reach[SOFT_STREAMS + 1]; /* scratch of soft_race.c */
 	int64_t cost[GLAKE_CALL_COUNT];	  /* ns a call, or a mapping of a range */
 	glk_atomic(int64_t) ns[GLAKE_CALL_COUNT];
+	struct glk_times times[GLAKE_CALL_COUNT];
+	struct glk_link link; /* of every GPU, but for its group */
+	int link_share;	      /* GPUs of a group */
+	struct soft_lane lanes[SOFT_PLACES / 2][SOFT_LANES];
+	struct soft_lane uplinks[SOFT_PLACES / 2][2];
 };
 
 static inline struct soft *soft_of(struct glk_drv *drv)
@@ -300,12 +319,27 @@ int glk_soft_rights(
 	struct soft *soft, int device, const struct soft_op *op, const char *call);
 int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
+int glk_soft_copy_gpu(
+	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
 /* soft_host.c */
-int glk_soft_host_lock(struct glk_drv *drv, void *ptr, size_t size);
-int glk_soft_host_unlock(struct glk_drv *drv, void *ptr);
+int glk_soft_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size);
+int glk_soft_host_unlock(struct glk_drv *drv, int device, void *ptr);
 int glk_soft_host_init(struct soft *soft);
+/* Whether all of a range is locked, in one piece. Under the lock. */
+bool glk_soft_host_is_locked(const struct soft *soft, uint64_t addr, size_t size);
+
+/* soft_link.c: copies take time on the links that they go over, in the modelled time of streams. */
+void glk_soft_link_init(struct soft *soft, const struct glk_conf *conf);
+/* An operation has run, or a wait found nothing to wait for. Under the lock. */
+void glk_soft_link_run(
+	struct soft *soft, struct soft_stream *s, const struct soft_op *op);
+/* The GPU whose memory lies at an address; -1: the host's. Under the lock. */
+int glk_soft_gpu_at(const struct soft *soft, uint64_t addr);
+int glk_soft_spot(
+	struct glk_drv *drv, uint64_t addr, size_t size, struct glk_spot *ret_spot);
+int glk_soft_link_get(struct glk_drv *drv, int device, struct glk_link *ret_link);
 
 static inline struct soft_stream *soft_stream_at(const struct soft *soft, uint32_t id)
 {

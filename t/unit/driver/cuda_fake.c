@@ -2,7 +2,9 @@
 /* See cuda_fake.h. FAKE_ENTRY is the newest cuGetProcAddress this build has; 0 for none. */
 #include "cuda_fake.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -155,6 +157,12 @@ static glk_cu_result fake_cuDeviceGetAttribute(
 			return GLK_CU_INVALID_VALUE;
 		*value = 1;
 		break;
+	case GLK_CU_ATTR_HAS_MANAGED:
+		*value = !fake.no_managed;
+		break;
+	case GLK_CU_ATTR_MANAGED:
+		*value = !fake.no_sharing;
+		break;
 	case GLK_CU_ATTR_PAGEABLE:
 		*value = 0;
 		break;
@@ -246,12 +254,24 @@ static glk_cu_result fake_cuPointerGetAttribute(
 	void *value, glk_cu_pointer_attribute attribute, glk_cu_address address)
 {
 	BEGIN;
-	if (fake.pointer_gpu < 0 || attribute != GLK_CU_POINTER_DEVICE)
+	if (fake.pointer_end && address >= fake.pointer_end)
 		return GLK_CU_INVALID_VALUE;
-	*(int *)value = fake.pointer_gpu;
+	if (address < fake.pointer_locked)
+		*(unsigned *)value = attribute == GLK_CU_POINTER_MEMORY_TYPE
+			? GLK_CU_MEMORY_HOST
+			: 0;
+	else if (attribute == GLK_CU_POINTER_MEMORY_TYPE && fake.pointer_type)
+		*(unsigned *)value = fake.pointer_type;
+	else if (attribute == GLK_CU_POINTER_IS_MANAGED)
+		*(unsigned *)value = fake.pointer_managed;
+	else if (attribute == GLK_CU_POINTER_DEVICE && fake.pointer_gpu >= 0)
+		*(int *)value = fake.pointer_gpu;
+	else
+		return GLK_CU_INVALID_VALUE;
 	return GLK_CU_SUCCESS;
 }
 
+#include "cuda_fake_managed.h"
 #include "cuda_fake_page.h"
 
 static glk_cu_result fake_cuStreamCreate(struct CUstream_st **stream, unsigned int flags)

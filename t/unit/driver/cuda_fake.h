@@ -32,10 +32,15 @@ struct fake {
 	bool mig;
 	struct CUctx_st *stream_context;
 	int pointer_gpu; /* whose memory addresses are; -1: the host's */
+	unsigned pointer_type; /* of its memory, 0: not known */
+	uint64_t pointer_end;  /* behind it; 0: nowhere */
+	uint64_t pointer_locked; /* below it memory of the host, locked when GPU 0 was current */
+	bool pointer_managed;
 	unsigned long long range_refused; /* flag that is not known for a dma-buf */
 	bool range_never;		  /* no dma-buf is made at all */
 	struct glk_cu_location page_location;
 	bool no_peers;
+	bool no_managed, no_sharing; /* no managed memory, or none beside work of the host */
 
 	/* Read by the test. */
 	int calls; /* of any function but cuGetProcAddress */
@@ -58,6 +63,9 @@ struct fake {
 	uintptr_t imported;
 	unsigned long long range_flags[2]; /* of the calls for a dma-buf */
 	int ranges;
+	/* Of managed memory: how a place was said last, 1 by device, 2 by location; what is asked for. */
+	unsigned int managed_signature, managed_advice;
+	struct glk_cu_location managed;
 };
 
 /* Back to the state after loading: CUDA 13.0, two GPUs, nothing fails. */

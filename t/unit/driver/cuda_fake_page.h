@@ -23,7 +23,21 @@ static glk_cu_result fake_cuMemAddressFree(glk_cu_address address, size_t size)
 static glk_cu_result fake_cuMemCreate(glk_cu_page *page, size_t size,
 	const struct glk_cu_prop *prop, unsigned long long flags)
 {
+	char name[32];
+	const char *end;
+
 	BEGIN;
+	/* how it ends on a node, told to another process */
+	snprintf(name, sizeof(name), "FAKE_NODE_%d", prop->location.id);
+	end = prop->location.type == GLK_CU_LOCATION_HOST_NUMA ? getenv(name) : NULL;
+	if (end && !strcmp(end, "crash"))
+		raise(SIGSEGV);
+	while (end && !strcmp(end, "hang"))
+		pause();
+	if (end && !strcmp(end, "refuse"))
+		return GLK_CU_NOT_SUPPORTED;
+	if (end && !strcmp(end, "context") && !fake.current)
+		return GLK_CU_INVALID_CONTEXT;
 	fake.prop = *prop;
 	fake.size = size;
 	fake.flags = flags;

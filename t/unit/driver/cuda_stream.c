@@ -75,17 +75,95 @@ static void host(void)
 {
 	static char memory[64];
 
-	is_int(drv->ops->host_lock(drv, memory, sizeof(memory)), 0, "memory of the host");
+	is_int(drv->ops->host_lock(drv, 0, memory, sizeof(memory)), 0, "memory of the host");
 	ok(fake->address == (uintptr_t)memory && fake->size == sizeof(memory), "is locked");
 	is_int((int64_t)fake->flags, 1, "for all contexts");
 	fake->address = 0;
-	is_int(drv->ops->host_unlock(drv, memory), 0, "and let go");
+	is_int(drv->ops->host_unlock(drv, 0, memory), 0, "and let go");
 	ok(fake->address == (uintptr_t)memory, "where it was");
+	fake->current = (struct CUctx_st *)(uintptr_t)0x4242;
+	is_int(drv->ops->host_lock(drv, 1, memory, 64), 0, "while the program's context is current");
+	ok(fake->context == FAKE_CONTEXT(1), "  in that of the GPU, which stays");
+	is_int(drv->ops->host_unlock(drv, 1, memory), 0, "  and let go");
+	ok(fake->context == FAKE_CONTEXT(1), "  there");
+	fake->current = FAKE_CONTEXT(0);
+	is_int(drv->ops->host_lock(drv, 1, memory, 64), 0, "while that of another GPU is");
+	ok(fake->context == FAKE_CONTEXT(1), "  likewise");
+	is_int(drv->ops->host_unlock(drv, 1, memory), 0, "  and let go");
+	ok(fake->context == FAKE_CONTEXT(1), "  there");
+	ok(fake->current == FAKE_CONTEXT(0), "what was current is again");
+	fake->current = NULL;
+	is_int(drv->ops->host_lock(drv, 2, memory, 64), -EINVAL, "for no GPU");
 	fail("cuMemHostRegister", GLK_CU_OUT_OF_MEMORY);
-	is_int(drv->ops->host_lock(drv, memory, 64), -ENOMEM, "more than may be locked");
+	is_int(drv->ops->host_lock(drv, 0, memory, 64), -ENOMEM, "more than may be locked");
 	fail("cuMemHostUnregister", GLK_CU_INVALID_VALUE);
-	is_int(drv->ops->host_unlock(drv, memory), -EINVAL, "what is not");
+	is_int(drv->ops->host_unlock(drv, 0, memory), -EINVAL, "what is not");
 	fail(NULL, 0);
+}
+
+static int kind_at(uint64_t addr, size_t size)
+{
+	struct glk_spot spot;
+
+	return drv->ops->spot(drv, addr, size, &spot) ? -1 : (int)spot.kind;
+}
+
+/* On the default stream of which GPU a copy is asked to be, and is. */
+static int gpu_for(uint64_t dst, uint64_t src)
+{
+	int device = -1;
+
+	if (drv->ops->copy_gpu(drv, dst, src, &device) ||
+		drv->ops->copy(drv, dst, src, 64, NULL) ||
+		fake->context != FAKE_CONTEXT(device))
+		return -1;
+	return device;
+}
+
+static void default_streams(void)
+{
+	const uint64_t locked = 4096, memory = 1 << 20;
+
+	fake->pointer_locked = 2 * locked;
+	fake->pointer_type = GLK_CU_MEMORY_GPU;
+	fake->pointer_gpu = 1;
+	is_int(gpu_for(memory, locked), 1, "from locked memory to GPU 1");
+	is_int(gpu_for(locked, memory), 1, "and back: where the memory lies, not who locked it");
+	is_int(gpu_for(locked, locked + 64), 0, "between locked memory");
+	fake->pointer_type = GLK_CU_MEMORY_HOST;
+	fake->pointer_managed = true;
+	is_int(gpu_for(locked, memory), 1, "from managed memory of GPU 1");
+	fake->pointer_managed = false;
+	is_int(gpu_for(memory, 2 * memory), 1, "where the driver names a GPU for other memory");
+	fake->pointer_locked = 0;
+	fake->pointer_type = 0;
+	fake->pointer_gpu = -1;
+}
+
+/* What lies at both ends of a range. */
+static void spots(void)
+{
+	struct glk_spot spot;
+
+	fake->pointer_gpu = -1;
+	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "memory that the driver does not know");
+	fake->pointer_type = GLK_CU_MEMORY_HOST;
+	is_int(kind_at(4096, 64), GLK_SPOT_LOCKED, "memory of the host that it does");
+	fake->pointer_end = 4096 + 63;
+	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "but for the last byte");
+	is_int(kind_at(4096, 63), GLK_SPOT_LOCKED, "up to that");
+	fake->pointer_end = 0;
+	fake->pointer_type = GLK_CU_MEMORY_GPU;
+	fake->pointer_gpu = 1;
+	is_int(drv->ops->spot(drv, 4096, 64, &spot), 0, "memory of a GPU");
+	ok(spot.kind == GLK_SPOT_GPU && spot.device == 1, "of the second");
+	fake->pointer_managed = true;
+	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "managed memory lies anywhere");
+	fake->pointer_managed = false;
+	fake->pointer_gpu = 99;
+	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "of a GPU that is not ours");
+	fake->pointer_gpu = -1;
+	fake->pointer_type = 0;
 }
 
 int main(void)
@@ -100,7 +178,9 @@ int main(void)
 	life();
 	captures();
 	work();
+	default_streams();
 	host();
+	spots();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
 	is_int(fake->mode, 0, "the capture mode is as before");
 	is_int(drv->ops->close(drv), 0, "close");
