@@ -87,8 +87,7 @@ size_t glk_node_grants(
 	return count;
 }
 
-/* Answers of a driver that will not have what was asked for, whatever the memory. */
-static bool is_refusal(int err)
+bool glk_node_is_refusal(int err)
 {
 	return err == -EPERM || err == -EACCES || err == -EOPNOTSUPP || err == -EINVAL;
 }
@@ -104,20 +103,42 @@ static void remember(struct glk_node *node, uint32_t wanted, uint32_t able)
 	}
 }
 
-/* What is left to the rest of the machine, or of the control group: a system that has no memory ends
- * processes. */
-#define SPARE (UINT64_C(256) << 20)
-
 static int spare(size_t size)
 {
-	uint64_t left = glk_numa_spare(NULL);
+	uint64_t usable = glk_numa_usable(NULL);
 
-	if (left >= size + SPARE)
+	if (usable >= size)
 		return 0;
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
-		"%" PRIu64 " MiB of the host are left to the process, too few for a page of "
-		"%zu bytes",
-		left >> 20, size);
+		"%" PRIu64 " MiB of the host can be had beside what is left to others, too few "
+		"for a page of %zu bytes",
+		usable >> 20, size);
+}
+
+/* Machines with one node, or none that the kernel tells of, have no lopsided ones. */
+static bool has_nodes(void)
+{
+	struct glk_numa_set nodes;
+
+	return !glk_sysfs_list(NULL, "/sys/devices/system/node/has_memory", GLK_NUMA_NODES,
+		       &nodes) &&
+		glk_numa_set_count(&nodes) > 1;
+}
+
+/* Whether a page may be asked for on the node. Threads that come at once do the same. */
+static int node_try(struct glk_node *node)
+{
+	struct glk_drv *drv = node->pool->drv;
+	bool always = node->pool->probe == GLK_TIER_PROBE_ALWAYS;
+	int err = 0;
+
+	if (glk_load_relaxed(&node->tried))
+		return 0;
+	if (always || (node->pool->probe == GLK_TIER_PROBE_AUTO && has_nodes()))
+		err = drv->ops->node_try(drv, node->place.id, always);
+	if (!err)
+		glk_store_relaxed(&node->tried, true);
+	return err;
 }
 
 /* On the NUMA node of the GPU, or, where the driver makes none there, wherever it does. */
@@ -130,9 +151,14 @@ static int make_host(struct glk_node *node, size_t size, uint64_t *ret_handle)
 
 	if (err)
 		return err;
-	err = drv->ops->create(
-		drv, anywhere ? any : node->place, size, 0, ret_handle);
-	if (anywhere || !is_refusal(err))
+	err = anywhere ? 0 : node_try(node);
+	/* nobody could tell this time: this page alone lies anywhere */
+	if (err == -EAGAIN)
+		return drv->ops->create(drv, any, size, 0, ret_handle);
+	if (!err)
+		err = drv->ops->create(
+			drv, anywhere ? any : node->place, size, 0, ret_handle);
+	if (anywhere || !glk_node_is_refusal(err))
 		return err;
 	err = drv->ops->create(drv, any, size, 0, ret_handle);
 	if (err)
@@ -156,7 +182,7 @@ int glk_node_make(
 		return make_host(node, size, ret_handle);
 	}
 	err = drv->ops->create(drv, node->place, size, able, ret_handle);
-	for (size_t i = 0; i < ABILITIES && is_refusal(err); i++) {
+	for (size_t i = 0; i < ABILITIES && glk_node_is_refusal(err); i++) {
 		if (!(able & abilities[i].able))
 			continue;
 		able &= ~abilities[i].able;

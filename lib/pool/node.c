@@ -84,12 +84,16 @@ void glk_node_unclaim(struct glk_node *node, uint64_t size)
 
 int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 {
+	bool lent = false;
+	uint64_t handle = 0;
 	struct glk_page *p;
+	uint8_t able = 0;
 	uint32_t page;
-	uint8_t able;
 	int err;
 
-	err = take(node, size);
+	if (glk_node_lender(node))
+		lent = !glk_lend_make(node, size, &handle);
+	err = lent ? 0 : take(node, size);
 	if (err)
 		return err;
 	page = glk_slab_get(&node->pool->pages);
@@ -98,10 +102,14 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 		goto unclaim;
 	}
 	p = glk_page_at(node->pool, page);
-	err = glk_node_make(node, size, &p->handle, &able);
+	if (!lent)
+		err = glk_node_make(node, size, &handle, &able);
 	if (err)
 		goto put;
+	p->handle = handle;
+	p->lent = lent;
 	/* pairs with: glk_cache_query */
+	glk_poke_release(&p->node, node->index);
 	glk_poke_release(&p->able, able);
 	glk_poke_release(&p->size, size);
 	p->use = (struct glk_use){0};
@@ -109,10 +117,10 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	p->in_use = GLK_NO_SLOT;
 	p->aliases = 0;
 	p->class = (uint8_t)glk_node_class(node, size);
-	p->node = node->index;
 	p->kept = false;
 	p->going = 0;
 	p->left = false;
+	glk_store_relaxed(&p->out, false);
 	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
 	glk_node_note_peak(node);
 	*ret_page = page;
@@ -120,7 +128,10 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 put:
 	glk_slab_put(&node->pool->pages, page);
 unclaim:
-	glk_sub_relaxed(&node->held, size);
+	if (!lent)
+		glk_sub_relaxed(&node->held, size);
+	else if (!node->pool->drv->ops->release(node->pool->drv, handle))
+		glk_lend_end(node, size);
 	return err;
 }
 
@@ -137,6 +148,7 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 {
 	struct glk_page *p = glk_page_at(node->pool, page);
 	struct glk_drv *drv = node->pool->drv;
+	bool out = glk_load_relaxed(&p->out), lent = p->lent;
 	uint64_t size = p->size;
 	int err;
 
@@ -156,7 +168,12 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	}
 	glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_EMPTY);
 	glk_slab_put(&node->pool->pages, page);
-	glk_sub_relaxed(&node->held, size);
+	if (lent)
+		glk_lend_end(node, size);
+	else
+		glk_sub_relaxed(&node->held, size);
+	if (out)
+		glk_add_relaxed(&node->pool->gone, size);
 	return 0;
 }
 

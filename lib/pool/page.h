@@ -16,8 +16,8 @@
  * EMPTY has no memory, FREE lies on a list of its node, OWNED belongs to the map of a GPU,
  * LIMBO waits for its release, LOST is memory the driver refused to take back: never reused.
  * All other fields belong to whoever owns the page and are published by the move that ends
- * the ownership (release; the next owner's move acquires). Size and abilities are poked, for
- * readers that find out afterwards whether the page was still the one they meant.
+ * the ownership (release; the next owner's move acquires). Size, abilities and node are poked,
+ * for readers that find out afterwards whether the page was still the one they meant.
  */
 #include "base/atomic.h"
 #include "base/idstack.h"
@@ -62,11 +62,12 @@ struct glk_page {
 	uint8_t class;
 	uint8_t node;
 	uint8_t able; /* GLK_PAGE_... it was made with */
-	bool kept;    /* the driver kept a mapping of it: its memory cannot come back */
-	/* Mappings of it that the driver is about to take away, see map/page/mapping.h; and nobody
-	 * has the page: it goes to the list of its node with the last of them. */
-	uint8_t going;
-	bool left;
+	/* The driver kept a mapping of it: its memory cannot come back. Nobody has the page: it goes to
+	 * the list of its node with the last of `going`. Another GPU lends it to that of its node, see
+	 * lend.c. */
+	bool kept : 1, left : 1, lent : 1;
+	uint8_t going; /* mappings that the driver is about to take away, see map/page/mapping.h */
+	glk_atomic(bool) out; /* other processes may have it mapped */
 };
 
 _Static_assert(sizeof(struct glk_page) <= 64, "a page descriptor fits a cache line");

@@ -13,7 +13,7 @@
  */
 static size_t large_page(const struct glk_conf *conf)
 {
-	size_t size = conf->policy_target > 1.02 ? 32 * GLK_MIB : 8 * GLK_MIB;
+	size_t size = glk_conf_target(conf) > 1.02 ? 32 * GLK_MIB : 8 * GLK_MIB;
 
 	return conf->pool_large_page ? conf->pool_large_page : size;
 }
@@ -31,7 +31,8 @@ static void node_init(struct glk_node *node, struct glk_pool *pool, int index, i
 	node->page_size[GLK_CLASS_SMALL] = conf->pool_small_page;
 	node->page_size[GLK_CLASS_LARGE] = large_page(conf);
 	node->gpu = gpu ? NULL : &pool->nodes[index - pool->gpus];
-	budget = gpu ? conf->pool_budget : conf->tier_host;
+	/* live keys: a pool may be made late */
+	budget = glk_peek_relaxed(gpu ? &conf->pool_budget : &conf->tier_host);
 	glk_store_relaxed(&node->budget, budget ? budget : UINT64_MAX);
 }
 
@@ -40,7 +41,7 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 {
 	int err;
 
-	*pool = (struct glk_pool){.drv = drv, .gpus = gpus, .hosts = hosts};
+	*pool = (struct glk_pool){.drv = drv, .gpus = gpus, .hosts = hosts, .probe = conf->tier_probe};
 	if (gpus < 0 || gpus > GLK_NODES_MAX / 2 || hosts < 0 || hosts > gpus)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"%d GPUs, %d with memory of the host: %d are the most", gpus,

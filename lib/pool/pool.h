@@ -36,6 +36,16 @@ struct glk_node {
 	const struct glk_node *gpu;  /* whose pages they are; NULL: it is a GPU's own */
 	/* The driver makes no pages on its NUMA node, so they lie anywhere on the host. */
 	glk_atomic(bool) anywhere;
+	glk_atomic(bool) tried; /* and that it does not crash there is known, or was not asked for */
+	/* Of memory of the host: the GPU that lends pages before the host is asked, if it may; bytes
+	 * of them, which `held` has not. */
+	struct glk_node *lender;
+	glk_atomic(bool) borrows;
+	glk_atomic(uint64_t) borrowed;
+	/* Of a GPU: bytes of what it holds that it has lent, and may lend; none while it is shut. */
+	glk_atomic(uint64_t) lent;
+	uint64_t lends;
+	glk_atomic(bool) shut;
 };
 
 struct glk_pool {
@@ -43,6 +53,8 @@ struct glk_pool {
 	struct glk_slab pages;
 	struct glk_node *nodes; /* GPUs first, then memory of the host in the same order */
 	int gpus, hosts;
+	int probe; /* the key tier.probe */
+	glk_atomic(uint64_t) gone; /* bytes of pages that were out, since they went to the driver */
 };
 
 #define GLK_NODES_MAX 128
@@ -81,6 +93,8 @@ void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 #define GLK_GRANTS_MAX 65
 size_t glk_node_grants(
 	const struct glk_node *node, struct glk_grant ret_grants[GLK_GRANTS_MAX]);
+/* Answers of a driver that will not have what was asked for, whatever the memory. */
+bool glk_node_is_refusal(int err);
 /* A page of the driver that can do as much of that as the driver grants. What it refuses is
  * not asked for again. 0 or the driver's error. */
 int glk_node_make(
@@ -112,6 +126,24 @@ int glk_node_claim(struct glk_node *node, uint64_t size);
 void glk_node_note_peak(struct glk_node *node);
 void glk_node_unclaim(struct glk_node *node, uint64_t size);
 
+/* Who lends to a node; NULL: nobody. */
+static inline struct glk_node *glk_node_lender(const struct glk_node *node)
+{
+	/* pairs with: the release in glk_beside_lend */
+	return glk_load_acquire(&node->borrows) ? node->lender : NULL;
+}
+
+/* lend.c: a page of the lender of a node, against both budgets. 0, or -ENOMEM, or the driver's error; a
+ * driver that refuses is not asked again. */
+int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle);
+/* Whether a GPU lends nothing more, and bytes that it has lent: once it is shut no page comes that was not
+ * counted, some may be that are about to be refused. */
+void glk_lend_shut(struct glk_node *lender, bool on);
+bool glk_lend_is_shut(const struct glk_node *lender);
+uint64_t glk_lend_lent(const struct glk_node *lender);
+/* It has gone back to the driver. */
+void glk_lend_end(struct glk_node *node, size_t size);
+
 /* Whether `size` more bytes stay within the budget. */
 bool glk_node_has_room(const struct glk_node *node, uint64_t size);
 
@@ -126,6 +158,14 @@ void glk_node_lose(struct glk_node *node, uint32_t page);
 
 /* Releases free pages of a class until `bytes` are given back; the bytes that were. */
 uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t bytes);
+
+/* Bytes that a node holds for itself. */
+static inline uint64_t glk_node_own(const struct glk_node *node)
+{
+	uint64_t held = glk_load_relaxed(&node->held), lent = glk_load_relaxed(&node->lent);
+
+	return held > lent ? held - lent : 0;
+}
 
 /* Bytes of all free pages. */
 static inline uint64_t glk_node_free(const struct glk_node *node)

@@ -133,6 +133,42 @@ static void test_host(void)
 	stop();
 }
 
+/* A node that another process has to try first; pages that are asked for, and that tries, of three. */
+static void tried(const char *setting, bool bad, int not_yet, int64_t creates, int64_t tries,
+	bool anywhere)
+{
+	static const int ids[] = {0, 3};
+	uint32_t page[3];
+
+	glk_conf_init(&conf);
+	if (glk_conf_set(&conf, setting) ||
+		glk_pool_init(&pool, fake_init(&fake), &conf, 2, 2, ids))
+		tap_bail("no pool");
+	node = glk_pool_host(&pool, 1);
+	fake.bad_node = bad;
+	fake.not_yet = not_yet;
+	for (int i = 0; i < 3; i++) {
+		if (glk_node_grow(node, 2 << 20, &page[i]))
+			tap_bail("no page");
+	}
+	is_int((int64_t)fake.calls[FAKE_CREATE], creates, setting);
+	is_int(fake.nodes_tried, tries, "  the node is tried so often");
+	is_int(glk_load_relaxed(&node->anywhere), anywhere, "  and left if it is bad");
+	for (int i = 0; i < 3; i++)
+		glk_node_release(node, page[i]);
+	stop();
+}
+
+static void test_tries(void)
+{
+	tried("tier.probe=always", false, 0, 3, 1, false);
+	tried("tier.probe=always", true, 0, 3, 1, true);
+	tried("tier.probe=never", true, 0, 3, 0, false);
+	/* what could not be tried is not left for ever */
+	tried("tier.probe=always", false, 2, 3, 3, false);
+	tried("tier.probe=always", true, 2, 3, 3, true);
+}
+
 /* Errors that have nothing to do with it change nothing. */
 static void test_errors(void)
 {
@@ -177,6 +213,7 @@ int main(void)
 	test_wants();
 	test_refusals();
 	test_host();
+	test_tries();
 	test_errors();
 	test_peers();
 	return tap_done();

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Pages that one GPU lends to another, which has them in place of memory of the host: they lie in lists of
+ * the same node, and whoever has one need not know. They count against what the lender may lend, and
+ * against its budget, as long as they are there. While it is suspended it lends none.
+ */
+#include "base/log.h"
+#include "base/thread.h"
+#include "pool/pool.h"
+
+#include <errno.h>
+
+static int claim(struct glk_node *lender, size_t size)
+{
+	uint64_t lent = glk_load_relaxed(&lender->lent);
+
+	do {
+		if (lent > lender->lends || size > lender->lends - lent)
+			return -ENOMEM;
+	} while (!glk_cas_seq_cst(&lender->lent, &lent, lent + size));
+	if (!glk_node_claim(lender, size))
+		return 0;
+	glk_sub_relaxed(&lender->lent, size);
+	return -ENOMEM;
+}
+
+static void unclaim(struct glk_node *lender, size_t size)
+{
+	glk_sub_relaxed(&lender->lent, size);
+	glk_node_unclaim(lender, size);
+}
+
+int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
+{
+	struct glk_drv *drv = node->pool->drv;
+	struct glk_node *lender = node->lender;
+	int err = glk_load_relaxed(&lender->shut) ? -ENOMEM : claim(lender, size);
+
+	if (err)
+		return err;
+	if (glk_load_seq_cst(&lender->shut)) {
+		unclaim(lender, size);
+		return -ENOMEM;
+	}
+	err = drv->ops->create(drv, lender->place, size, 0, ret_handle);
+	if (err) {
+		unclaim(lender, size);
+		if (!glk_node_is_refusal(err) && err != -ENODEV)
+			return err;
+		glk_store_relaxed(&node->borrows, false);
+		glk_warn("GPU %d has nothing lent by GPU %d any more: %s",
+			node->gpu->place.id, lender->place.id,
+			glk_thread_current->error.text);
+		return err;
+	}
+	glk_add_relaxed(&node->borrowed, size);
+	glk_node_note_peak(lender);
+	return 0;
+}
+
+/* Whoever claims looks whether it is shut afterwards, and who shuts reads the claims afterwards: one of
+ * them at least meets the other. */
+void glk_lend_shut(struct glk_node *lender, bool on)
+{
+	glk_xchg_seq_cst(&lender->shut, on);
+}
+
+bool glk_lend_is_shut(const struct glk_node *lender)
+{
+	return glk_load_seq_cst(&lender->shut);
+}
+
+uint64_t glk_lend_lent(const struct glk_node *lender)
+{
+	return glk_load_seq_cst(&lender->lent);
+}
+
+void glk_lend_end(struct glk_node *node, size_t size)
+{
+	glk_sub_relaxed(&node->borrowed, size);
+	unclaim(node->lender, size);
+}
