@@ -34,6 +34,7 @@
 #include "map/page/idle.h"
 #include "map/page/mapping.h"
 #include "map/page/slot.h"
+#include "map/page/swap.h"
 #include "map/page/use.h"
 #include "map/space/extent.h"
 #include "map/space/fit.h"

@@ -37,9 +37,10 @@ struct glk_range {
 	uint64_t reserved, reserved_size;
 };
 
-/* Free extents by size, then address: space/tree.c. */
+/* Extents by size, then address: space/tree.c. */
 struct glk_tree {
 	uint32_t root, count;
+	bool by_address; /* alone */
 };
 
 /* A walk along the groups that may have idle pages. */
@@ -105,11 +106,24 @@ struct glk_map {
 	uint64_t stranded;     /* slots of pages in use that no live extent touches */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
 	uint64_t page_bytes;   /* pages with mappings */
+	uint32_t guests;       /* slots of mappings whose page is of another node */
 };
 
 static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)
 {
 	return glk_page_at(map->pool, page);
+}
+
+/* The node that a page is of, which need not be that of the map: see map/page/swap.h. */
+static inline struct glk_node *glk_map_node(const struct glk_map *map, uint32_t page)
+{
+	return &map->pool->nodes[glk_map_page(map, page)->node];
+}
+
+/* Whether a page is memory of the host, which a node near a GPU has. */
+static inline bool glk_map_is_host(const struct glk_map *map, uint32_t page)
+{
+	return glk_map_node(map, page)->gpu != NULL;
 }
 
 static inline uint64_t glk_slot_bytes(const struct glk_map *map)
@@ -120,6 +134,17 @@ static inline uint64_t glk_slot_bytes(const struct glk_map *map)
 static inline uint32_t glk_slot_of(const struct glk_map *map, uint64_t offset)
 {
 	return (uint32_t)(offset >> map->shift);
+}
+
+/* Bytes of a slot that lie in [begin, end), offsets in the map. */
+static inline uint64_t glk_slot_part(
+	const struct glk_map *map, uint32_t slot, uint64_t begin, uint64_t end)
+{
+	uint64_t low = (uint64_t)slot << map->shift, high = low + glk_slot_bytes(map);
+
+	low = low < begin ? begin : low;
+	high = high > end ? end : high;
+	return high > low ? high - low : 0;
 }
 
 /* Around calls of the driver: others may change the map meanwhile. */

@@ -15,6 +15,7 @@ struct tally {
 	struct glk_map *map;
 	uint64_t mapped_bytes, page_bytes, idle_slots, stranded;
 	uint32_t mappings; /* met, less those in the chains of the pages that were met */
+	uint32_t guests;
 };
 
 /* What the chain of a page says. */
@@ -62,6 +63,17 @@ static int check_chain(
 	return 0;
 }
 
+/* A page is of the node of the map, or of the GPU that the memory of the host is near, or the reverse,
+ * and has one mapping then. */
+static bool is_known(const struct glk_map *map, const struct glk_page *page)
+{
+	const struct glk_node *gpu = map->node->gpu, *of = &map->pool->nodes[page->node];
+
+	return page->node == map->node->index ||
+		((gpu ? gpu->index == page->node : of->gpu == map->node) &&
+			page->aliases == 1);
+}
+
 /* A page, asked at its most recent mapping. */
 static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 {
@@ -71,7 +83,7 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 	t->mappings -= page->aliases;
 	t->page_bytes += page->size;
 	if (page->class != glk_node_class(map->node, page->size) ||
-		page->node != map->node->index)
+		!is_known(map, page))
 		return glk_broken("page %" PRIu32 ": %" PRIu64
 				  " bytes, of class %d and node %d",
 			id, page->size, page->class, page->node);
@@ -155,6 +167,7 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	err = check_bits(map, m, page->aliases > 1, !chain.busy || chain.in_use == first);
 	t->mappings++;
 	t->mapped_bytes += page->size;
+	t->guests += page->node != map->node->index ? m.last - m.first + 1 : 0;
 	if (chain.in_use == first)
 		t->stranded +=
 			m.last - m.first + 1 - glk_bits_count(map->busy, m.first, m.last);
@@ -233,6 +246,9 @@ int glk_verify_pages(struct glk_map *map)
 		return glk_broken("%" PRIu64 " bytes mapped of pages of %" PRIu64
 				  ", counted as %" PRIu64 " and %" PRIu64,
 			t.mapped_bytes, t.page_bytes, map->mapped_bytes, map->page_bytes);
+	if (t.guests != map->guests)
+		return glk_broken("%" PRIu32 " slots have pages of another node, counted as %"
+				  PRIu32, t.guests, map->guests);
 	if (map->claims || glk_bits_any(map->claimed, 0, map->capacity - 1))
 		return glk_broken("slots are claimed, by %" PRIu32 " plans", map->claims);
 	if (t.idle_slots != map->idle_slots)

@@ -51,33 +51,29 @@ static inline uint64_t glk_bits_mask(uint32_t w, uint32_t first, uint32_t last)
 	return mask;
 }
 
-/* Those of a run that lies in one word. */
-static inline uint64_t glk_bits_in_word(uint32_t first, uint32_t last)
-{
-	return ~UINT64_C(0) >> (63 - (last - first)) << (first & 63);
-}
+/*
+ * Calls `step` with each word of a run and the bits of it that belong to the run: a loop over all but
+ * the last word needs no look at both ends in each turn.
+ */
+#define GLK_BITS_EACH(w, mask, first, last, step)                                        \
+	do {                                                                             \
+		uint32_t w = (first) >> 6, w##_last = (last) >> 6;                       \
+		uint64_t mask = ~UINT64_C(0) << ((first) & 63);                          \
+                                                                                         \
+		for (; w < w##_last; w++, mask = ~UINT64_C(0))                           \
+			step;                                                            \
+		mask &= ~UINT64_C(0) >> (63 - ((last) & 63));                            \
+		step;                                                                    \
+	} while (0)
 
 static inline void glk_bits_set(uint64_t *bits, uint32_t first, uint32_t last)
 {
-	/* most runs are of one page */
-	if (first >> 6 == last >> 6) {
-		glk_poke_relaxed(&bits[first >> 6],
-			bits[first >> 6] | glk_bits_in_word(first, last));
-		return;
-	}
-	for (uint32_t w = first >> 6; w <= last >> 6; w++)
-		glk_poke_relaxed(&bits[w], bits[w] | glk_bits_mask(w, first, last));
+	GLK_BITS_EACH(w, mask, first, last, glk_poke_relaxed(&bits[w], bits[w] | mask));
 }
 
 static inline void glk_bits_clear(uint64_t *bits, uint32_t first, uint32_t last)
 {
-	if (first >> 6 == last >> 6) {
-		glk_poke_relaxed(&bits[first >> 6],
-			bits[first >> 6] & ~glk_bits_in_word(first, last));
-		return;
-	}
-	for (uint32_t w = first >> 6; w <= last >> 6; w++)
-		glk_poke_relaxed(&bits[w], bits[w] & ~glk_bits_mask(w, first, last));
+	GLK_BITS_EACH(w, mask, first, last, glk_poke_relaxed(&bits[w], bits[w] & ~mask));
 }
 
 /* Bits set in a word; what the compiler has is a call on processors of any age. */
@@ -95,11 +91,11 @@ static inline uint32_t glk_bits_count(const uint64_t *bits, uint32_t first, uint
 {
 	uint32_t count = 0;
 
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t word = bits[w] & glk_bits_mask(w, first, last);
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t word = bits[w] & mask;
 
 		count += word == ~UINT64_C(0) ? 64 : word ? glk_bits_of(word) : 0;
-	}
+	});
 	return count;
 }
 
@@ -109,11 +105,11 @@ static inline uint32_t glk_bits_count_only(
 {
 	uint32_t count = 0;
 
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t word = a[w] & ~b[w] & glk_bits_mask(w, first, last);
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t word = a[w] & ~b[w] & mask;
 
 		count += word ? glk_bits_of(word) : 0;
-	}
+	});
 	return count;
 }
 
@@ -121,24 +117,28 @@ static inline uint32_t glk_bits_count_only(
 static inline bool glk_bits_meet(
 	const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last)
 {
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		if (a[w] & b[w] & glk_bits_mask(w, first, last))
+	GLK_BITS_EACH(w, mask, first, last, {
+		if (a[w] & b[w] & mask)
 			return true;
-	}
+	});
 	return false;
 }
 
 static inline bool glk_bits_any(const uint64_t *bits, uint32_t first, uint32_t last)
 {
-	return glk_bits_meet(bits, bits, first, last);
+	GLK_BITS_EACH(w, mask, first, last, {
+		if (bits[w] & mask)
+			return true;
+	});
+	return false;
 }
 
 static inline bool glk_bits_all(const uint64_t *bits, uint32_t first, uint32_t last)
 {
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		if (~bits[w] & glk_bits_mask(w, first, last))
+	GLK_BITS_EACH(w, mask, first, last, {
+		if (~bits[w] & mask)
 			return false;
-	}
+	});
 	return true;
 }
 
@@ -147,12 +147,10 @@ static inline uint32_t glk_bits_first(const uint64_t *bits, uint32_t first, uint
 {
 	if (first > last)
 		return GLK_BITS_NONE;
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t word = bits[w] & glk_bits_mask(w, first, last);
-
-		if (word)
-			return w << 6 | (uint32_t)__builtin_ctzll(word);
-	}
+	GLK_BITS_EACH(w, mask, first, last, {
+		if (bits[w] & mask)
+			return w << 6 | (uint32_t)__builtin_ctzll(bits[w] & mask);
+	});
 	return GLK_BITS_NONE;
 }
 
@@ -161,12 +159,10 @@ static inline uint32_t glk_bits_first_clear(
 {
 	if (first > last)
 		return GLK_BITS_NONE;
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t word = ~bits[w] & glk_bits_mask(w, first, last);
-
-		if (word)
-			return w << 6 | (uint32_t)__builtin_ctzll(word);
-	}
+	GLK_BITS_EACH(w, mask, first, last, {
+		if (~bits[w] & mask)
+			return w << 6 | (uint32_t)__builtin_ctzll(~bits[w] & mask);
+	});
 	return GLK_BITS_NONE;
 }
 

@@ -46,7 +46,7 @@ static void append(struct glk_map *map, uint32_t at)
 	map->listed++;
 }
 
-void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last)
+void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	for (uint32_t g = first >> GLK_GROUP_SHIFT; g <= last >> GLK_GROUP_SHIFT; g++) {
 		if (map->newest == g + 1)
@@ -110,6 +110,14 @@ static bool has_idle(const struct glk_map *map, uint32_t group)
 	return false;
 }
 
+static bool is_of(
+	const struct glk_map *map, const struct glk_idle_walk *walk, uint32_t slot)
+{
+	const struct glk_node *node = walk->node ? walk->node : map->node;
+
+	return glk_map_page(map, map->page[slot])->node == node->index;
+}
+
 /* Whether the walk is to go on. */
 static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
 	uint32_t group, glk_idle_fn fn, void *arg)
@@ -122,7 +130,7 @@ static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
 
 		/* the function may have taken it with another mapping */
 		if (!(candidates(map, walk, group) & left & -left) ||
-			!is_wanted(map, walk, slot))
+			!is_wanted(map, walk, slot) || !is_of(map, walk, slot))
 			continue;
 		if (fn(map, map->page[slot], arg) == GLK_IDLE_STOP)
 			return false;
@@ -155,4 +163,24 @@ void glk_idle_each(
 			unlist(map, at);
 	}
 	forget(map, &cursor);
+}
+
+uint32_t glk_idle_guests(const struct glk_map *map)
+{
+	const struct glk_idle_walk all = {0};
+	uint32_t slots = 0, end = map->guests ? glk_map_end(map) : 0;
+
+	for (uint32_t group = 0; group << GLK_GROUP_SHIFT < end; group++) {
+		uint64_t left = candidates(map, &all, group);
+
+		for (; left; left &= left - 1) {
+			uint32_t slot =
+				group << GLK_GROUP_SHIFT | (uint32_t)__builtin_ctzll(left);
+
+			if (is_wanted(map, &all, slot) && !is_of(map, &all, slot))
+				slots += glk_page_slots(
+					map, glk_map_page(map, map->page[slot]));
+		}
+	}
+	return slots;
 }

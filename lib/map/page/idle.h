@@ -15,7 +15,16 @@
 #include "map/table.h"
 
 /* Something became idle in a run. */
-void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last);
+void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last);
+
+static inline void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	/* most that becomes idle lies beside what just did */
+	if (map->newest != (first >> GLK_GROUP_SHIFT) + 1 ||
+		map->newest != (last >> GLK_GROUP_SHIFT) + 1)
+		glk_idle_touch_run(map, first, last);
+}
+
 /* Something that is idle is met at another slot than before. */
 void glk_idle_list(struct glk_map *map, uint32_t slot);
 
@@ -32,10 +41,15 @@ typedef enum glk_idle_answer (*glk_idle_fn)(
 struct glk_idle_walk {
 	uint32_t slots;	 /* size of the pages wanted; 0: all */
 	uint32_t groups; /* looked at, at the most */
+	const struct glk_node *node; /* that they are of; NULL: that of the map */
 };
 
 /* Calls the function for idle pages, in the order above. */
 void glk_idle_each(
 	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg);
+
+/* Slots of idle pages that are of another node than the map. A look at each group, if there are any
+ * such mappings. */
+uint32_t glk_idle_guests(const struct glk_map *map);
 
 #endif

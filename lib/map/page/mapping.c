@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/probe.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -57,7 +58,12 @@ static void put_free(struct glk_map *map, uint32_t id)
 
 	page->left = page->going > 0;
 	if (!page->left)
-		glk_node_put(map->node, id);
+		glk_node_put(glk_map_node(map, id), id);
+}
+
+static bool is_guest(const struct glk_map *map, const struct glk_page *page)
+{
+	return page->node != map->node->index;
 }
 
 void glk_page_put_back(struct glk_map *map, uint32_t id)
@@ -118,6 +124,7 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	glk_bits_set(map->mapped, slot, last);
 	glk_bits_set(map->usable, slot, last);
 	map->mapped_bytes += page->size;
+	map->guests += is_guest(map, page) ? last - slot + 1 : 0;
 }
 
 static int check_aliases(const struct glk_map *map, const uint32_t *pages, uint32_t count)
@@ -151,6 +158,7 @@ static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *p
 		err = glk_map_allow(map, addr, at - addr);
 	if (err && done && drv->ops->unmap(drv, addr, at - addr))
 		*ret_kept = done;
+	GLK_PROBE3(map, addr, at - addr, err);
 	return err;
 }
 
@@ -189,6 +197,7 @@ int glk_mapping_unmap(const struct glk_map *map, uint64_t addr, uint32_t slots)
 {
 	struct glk_drv *drv = map->pool->drv;
 
+	GLK_PROBE2(unmap, addr, (size_t)slots << map->shift);
 	return drv->ops->unmap(drv, addr, (size_t)slots << map->shift);
 }
 
@@ -211,6 +220,7 @@ static void unchain(struct glk_map *map, struct glk_mapping m, struct glk_page *
 	for (uint32_t i = m.first; i <= m.last; i++)
 		glk_store_release(&map->page[i], 0); /* likewise */
 	map->mapped_bytes -= page->size;
+	map->guests -= is_guest(map, page) ? m.last - m.first + 1 : 0;
 	if (page->aliases == 1)
 		make_single(map, page);
 }
@@ -284,7 +294,7 @@ static void quarantine(struct glk_map *map, uint32_t slot, uint32_t id, bool own
 		/* their slots stay mapped as well */
 		unchain(map, m, page);
 	}
-	glk_node_lose(map->node, id);
+	glk_node_lose(glk_map_node(map, id), id);
 }
 
 void glk_mapping_gone(

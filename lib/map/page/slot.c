@@ -40,6 +40,16 @@ static struct ends ends_of(
 	return ends;
 }
 
+static uint32_t count_busy(const struct glk_map *map, struct glk_mapping m)
+{
+	uint64_t word;
+
+	if (m.first >> 6 != m.last >> 6)
+		return glk_bits_count(map->busy, m.first, m.last);
+	word = map->busy[m.first >> 6] & glk_bits_mask(m.first >> 6, m.first, m.last);
+	return word ? glk_bits_of(word) : 0;
+}
+
 /* What they count as idle or stranded, as it stands: to be taken off before a change, and to be
  * added after it. */
 static void count_ends(struct glk_map *map, const struct ends *ends, bool add)
@@ -50,7 +60,7 @@ static void count_ends(struct glk_map *map, const struct ends *ends, bool add)
 
 		if (!glk_bit_get(map->usable, m.first))
 			continue;
-		busy = glk_bits_count(map->busy, m.first, m.last);
+		busy = count_busy(map, m);
 		if (busy)
 			map->stranded += add ? slots - busy : busy - slots;
 		else if (!glk_bit_get(map->shared, m.first))
@@ -61,62 +71,105 @@ static void count_ends(struct glk_map *map, const struct ends *ends, bool add)
 /* Slots of what is left of a run, of idle pages of one mapping each. */
 static uint64_t count_idle(const struct glk_map *map, const struct ends *ends)
 {
-	uint32_t first = ends->first, last = ends->last - 1;
 	uint64_t count = 0;
 
-	if (first >= ends->last)
+	if (ends->first >= ends->last)
 		return 0;
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t word = map->usable[w] & ~map->shared[w] & ~map->busy[w] &
-			glk_bits_mask(w, first, last);
+	GLK_BITS_EACH(w, mask, ends->first, ends->last - 1, {
+		uint64_t word = map->usable[w] & ~map->shared[w] & ~map->busy[w] & mask;
 
 		count += word == ~UINT64_C(0) ? 64 : word ? glk_bits_of(word) : 0;
-	}
+	});
 	return count;
 }
 
-/* The page of a mapping comes into use there, and its other mappings go stale. */
-static void take_shared(struct glk_map *map, struct glk_mapping m)
-{
-	struct glk_page *page = glk_map_page(map, map->page[m.first]);
-	uint32_t at = page->first_alias, slots = m.last - m.first;
+/*
+ * Pages that are mapped one behind the other were so at another place too, as a rule, in the same
+ * order or in the opposite one. So what becomes of their other mappings is gathered in a run, and
+ * booked when the next mapping does not go on at an end of it.
+ */
+struct others {
+	uint64_t *usable;
+	uint32_t first, behind; /* empty: both the same */
+	bool on;		/* usable from now on */
+};
 
-	if (glk_bits_any(map->busy, m.first, m.last))
+static inline void book_others(const struct others *o)
+{
+	if (o->first == o->behind)
 		return;
-	for (unsigned left = page->aliases; left; left--) {
-		if (at != m.first)
-			glk_bits_clear(map->usable, at, at + slots);
-		if (left > 1)
-			at = map->alias[at];
-	}
-	map->idle_slots -= slots + 1;
-	page->in_use = m.first;
+	if (o->on)
+		glk_bits_set(o->usable, o->first, o->behind - 1);
+	else
+		glk_bits_clear(o->usable, o->first, o->behind - 1);
 }
 
-/* Before anything of the run is busy: pages with several mappings. What comes into use may take
- * later mappings of the same page with it, so each word is read again. */
+/* All mappings of a page, which has several, but the one at a slot. */
+static inline void add_others(struct others *o, const struct glk_map *map,
+	const struct glk_page *page, uint32_t but, uint32_t slots)
+{
+	uint32_t at = page->first_alias;
+
+	for (unsigned left = page->aliases;; at = map->alias[at]) {
+		if (at == but) {
+			;
+		} else if (at + slots == o->first) {
+			o->first = at;
+		} else if (at == o->behind) {
+			o->behind += slots;
+		} else {
+			book_others(o);
+			o->first = at;
+			o->behind = at + slots;
+		}
+		/* the link of the last one lies in a cache line that nothing else here needs */
+		if (!--left)
+			break;
+	}
+}
+
+/* Where the mapping at the first slot of a run begins, if there is one. */
+static uint32_t begin_of(const struct glk_map *map, uint32_t first)
+{
+	return glk_bit_get(map->wide, first) && !glk_bit_get(map->head, first)
+		? glk_mapping_at(map, first).first
+		: first;
+}
+
+/*
+ * Before anything of the run is busy: pages with several mappings come into use, and their other
+ * mappings go stale. One that came into use at an earlier slot of the run is no longer idle, and
+ * neither is one that somebody else is on.
+ */
 static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t left = glk_mapping_starts(map, w,
-			map->shared[w] & glk_bits_mask(w, first, last), first);
+	struct others others = {.usable = map->usable, .on = false};
+	uint32_t begin = begin_of(map, first);
 
-		for (; left & map->usable[w]; left &= left - 1) {
-			uint32_t slot = w << 6;
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t left = glk_mapping_starts(
+			map, w, map->shared[w] & map->usable[w] & mask, first);
 
-			left &= map->usable[w];
-			slot |= (uint32_t)__builtin_ctzll(left);
-			take_shared(map, glk_mapping_from(map, slot));
+		for (; left; left &= left - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
+			struct glk_page *page = glk_map_page(map, map->page[slot]);
+			uint32_t slots = glk_page_slots(map, page);
+
+			if (page->in_use != GLK_NO_SLOT)
+				continue;
+			page->in_use = slot == first ? begin : slot;
+			map->idle_slots -= slots;
+			add_others(&others, map, page, page->in_use, slots);
 		}
-	}
+	});
+	book_others(&others);
 }
 
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	struct ends ends = ends_of(map, first, last, 0);
 
-	if (glk_bits_meet(map->shared, map->usable, first, last))
-		enter_shared(map, first, last);
+	enter_shared(map, first, last);
 	count_ends(map, &ends, false);
 	map->idle_slots -= count_idle(map, &ends);
 	map->count[first]++;
@@ -126,45 +179,64 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	count_ends(map, &ends, true);
 }
 
-static void leave_mapping(
-	struct glk_map *map, struct glk_mapping m, const struct glk_use *use)
-{
-	uint32_t id = map->page[m.first];
-	struct glk_page *page = glk_map_page(map, id);
-
-	/* it became idle just now, through another mapping that the run touches */
-	if (page->in_use != m.first)
-		return;
-	if (use->streams)
-		glk_use_add(&page->use, use->streams, use->tick);
-	if (!glk_bits_any(map->busy, m.first, m.last))
-		glk_page_put_back(map, id);
-}
-
 /* Pages with several mappings that nobody is left on, among those that a run touches. */
 static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 	const struct glk_use *use)
 {
-	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t left = glk_mapping_starts(map, w,
-			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
-			first);
+	struct others others = {.usable = map->usable, .on = true};
+	uint32_t begin = begin_of(map, first);
 
-		for (; left; left &= left - 1)
-			leave_mapping(map,
-				glk_mapping_from(map,
-					w << 6 | (uint32_t)__builtin_ctzll(left)),
-				use);
-	}
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t left = glk_mapping_starts(
+			map, w, map->shared[w] & map->usable[w] & mask, first);
+
+		for (; left; left &= left - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
+			struct glk_page *page = glk_map_page(map, map->page[slot]);
+			uint32_t slots = glk_page_slots(map, page);
+			uint32_t start = slot == first ? begin : slot;
+
+			/* it became idle just now, through another mapping that the run touches */
+			if (page->in_use != start)
+				continue;
+			if (use->streams)
+				glk_use_add(&page->use, use->streams, use->tick);
+			/* others are at the ends alone */
+			if ((start <= first || start + slots > last) &&
+				glk_bits_any(map->busy, start, start + slots - 1))
+				continue;
+			page->in_use = GLK_NO_SLOT;
+			map->idle_slots += slots;
+			add_others(&others, map, page, start, slots);
+			glk_idle_touch(map, page->first_alias,
+				page->first_alias + slots - 1);
+		}
+	});
+	book_others(&others);
 }
 
-/* At an end of the run others may have been before, or still be. */
-static void leave_end(struct glk_map *map, uint32_t slot, const struct glk_use *use)
+/* At an end of the run others may still be. */
+static void leave_end(struct glk_map *map, uint32_t slot)
 {
-	if (use->streams)
-		glk_use_join(map, slot, slot, use);
 	if (!--map->count[slot])
 		glk_bit_clear(map->busy, slot);
+}
+
+/* Others may have been at the ends of the run before. */
+static void leave_use(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	if (!use->streams)
+		return;
+	if (glk_use_covers(map, first, use) && glk_use_covers(map, last, use)) {
+		glk_use_set(map, first, last, use);
+		return;
+	}
+	glk_use_join(map, first, first, use);
+	if (first != last)
+		glk_use_join(map, last, last, use);
+	if (first + 1 < last)
+		glk_use_set(map, first + 1, last - 1, use);
 }
 
 /* Idle pages are met where their mapping begins, which may be before the run. */
@@ -181,17 +253,14 @@ void glk_slots_leave(
 	struct ends ends = ends_of(map, first, last, 1);
 
 	count_ends(map, &ends, false);
-	leave_end(map, first, use);
+	leave_use(map, first, last, use);
+	leave_end(map, first);
 	if (first != last)
-		leave_end(map, last, use);
-	if (first + 1 < last) {
-		if (use->streams)
-			glk_use_set(map, first + 1, last - 1, use);
+		leave_end(map, last);
+	if (first + 1 < last)
 		glk_bits_clear(map->busy, first + 1, last - 1);
-	}
 	count_ends(map, &ends, true);
 	map->idle_slots += count_idle(map, &ends);
-	if (glk_bits_meet(map->shared, map->usable, first, last))
-		leave_shared(map, first, last, use);
+	leave_shared(map, first, last, use);
 	touch(map, first, last);
 }

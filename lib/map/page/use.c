@@ -2,28 +2,21 @@
 /* Uses of slots, by run. */
 #include "map/map.h"
 
-/* The part of a run that lies in one word. */
-static void set_word(struct glk_map *map, uint32_t first, uint32_t last,
-	const struct glk_use *use)
+void glk_use_set(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
-	uint64_t *edge = &map->edge[first >> 6];
+	uint64_t *edge = &map->edge[last >> 6];
 
 	/* what comes behind keeps the use it had */
 	if ((last & 63) != 63 && !(*edge >> ((last & 63) + 1) & 1)) {
 		map->use[last + 1] = glk_use_at(map, last + 1);
 		*edge |= UINT64_C(2) << (last & 63);
 	}
-	*edge &= ~glk_bits_mask(first >> 6, first, last);
-	*edge |= UINT64_C(1) << (first & 63);
-	map->use[first] = *use;
-}
-
-void glk_use_set(
-	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
-{
-	for (uint32_t w = first >> 6; w <= last >> 6; w++)
-		set_word(map, w == first >> 6 ? first : w << 6,
-			w == last >> 6 ? last : w << 6 | 63, use);
+	/* and a run begins with each word */
+	GLK_BITS_EACH(w, mask, first, last, {
+		map->edge[w] = (map->edge[w] & ~mask) | (mask & -mask);
+		map->use[w << 6 | (uint32_t)__builtin_ctzll(mask)] = *use;
+	});
 }
 
 void glk_use_join(

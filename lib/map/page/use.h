@@ -38,6 +38,15 @@ static inline uint32_t glk_use_end(const struct glk_map *map, uint32_t slot, uin
 	return end < last ? end : last;
 }
 
+/* Whether a use says all that is known of a slot: a later one, of its streams and perhaps more. */
+static inline bool glk_use_covers(
+	const struct glk_map *map, uint32_t slot, const struct glk_use *use)
+{
+	const struct glk_use *was = &map->use[glk_use_slot(map, slot)];
+
+	return !(was->streams & ~use->streams) && was->tick <= use->tick;
+}
+
 /* use.c: for all slots of a run, instead of what there was, or beside it. */
 void glk_use_set(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);

@@ -261,3 +261,30 @@ void glk_extent_give_back(struct glk_map *map, uint32_t extent)
 	}
 	glk_tree_insert(map, tree_of(map, e), extent);
 }
+
+void glk_extent_pieces(struct glk_map *map)
+{
+	map->ranges = 1;
+	map->range[0] = (struct glk_range){.map = map};
+}
+
+int glk_extent_add(struct glk_map *map, uint64_t addr, uint64_t size, uint32_t *ret_extent)
+{
+	uint32_t extent, none;
+	int err = get_two(map, true, false, &extent, &none);
+
+	if (err)
+		return err;
+	glk_extent_at(map, extent)->prev = glk_extent_at(map, extent)->next = 0;
+	glk_extent_at(map, extent)->nested = false;
+	fill(map, extent, addr, size, GLK_EXTENT_FREE);
+	glk_tree_insert(map, &map->common, extent);
+	*ret_extent = extent;
+	return 0;
+}
+
+void glk_extent_drop(struct glk_map *map, uint32_t extent)
+{
+	glk_tree_remove(map, &map->common, extent);
+	unlink_extent(map, extent);
+}

@@ -22,7 +22,7 @@ struct glk_extent {
 	union {
 		struct {
 			uint32_t left, right;
-		} tree; /* FREE */
+		} tree; /* FREE; of a map of pieces any */
 		/* QUICK, LIVE: streams that used it beside its own */
 		glk_atomic(uint64_t) marks;
 	};
@@ -132,6 +132,21 @@ int glk_extent_carve(struct glk_map *map, uint32_t from, uint64_t offset, uint64
 /* Makes an extent free and merges it with its free neighbours. A slot of small blocks that is
  * empty then is one of all sizes again. */
 void glk_extent_give_back(struct glk_map *map, uint32_t extent);
+/*
+ * A map of pieces has no reserved range and no mark, and its offsets are addresses: extents lie in
+ * pieces that came from elsewhere, each a row of its own. The first makes a zeroed map one; its
+ * descriptors are the caller's to make and end. The second adds a piece, as one free extent: 0, or
+ * -ENOMEM (class LIMIT: descriptors). The third takes it away, when it is one free extent again.
+ */
+void glk_extent_pieces(struct glk_map *map);
+int glk_extent_add(struct glk_map *map, uint64_t addr, uint64_t size, uint32_t *ret_extent);
+void glk_extent_drop(struct glk_map *map, uint32_t extent);
+
+static inline bool glk_extent_whole_piece(const struct glk_extent *e)
+{
+	return !e->prev && !e->next;
+}
+
 /* Raises the high-water mark; what lies below is free. Where there is no descriptor for it, the
  * addresses are lost. */
 void glk_extent_raise(struct glk_map *map, uint64_t offset);

@@ -44,14 +44,29 @@ static bool better(const struct glk_fit *a, const struct glk_fit *b)
 	return a->offset < b->offset;
 }
 
+/* What the function said of a place. */
+struct answer {
+	struct glk_fit fit;
+	bool may;
+};
+
 struct search {
 	struct glk_map *map;
 	const struct glk_want *want;
 	struct glk_fit best;
 	uint32_t looked; /* slots that the function was asked about */
 	bool found;
+	bool ready; /* nothing but places where nothing has to be mapped */
 	bool ahead; /* pages above the high-water mark count */
+	struct answer *answers; /* of the first look, both ends of a few extents */
+	unsigned answered;
 };
+
+static bool all_usable(const struct search *s, uint32_t first, uint32_t last)
+{
+	return glk_bits_all(s->map->usable, first, last) &&
+		(s->ahead || last < glk_map_fresh(s->map));
+}
 
 /* Slots of a run that are usable as they are. */
 static uint32_t count_usable(const struct search *s, uint32_t first, uint32_t last)
@@ -109,6 +124,28 @@ static void trim(const struct search *s, uint32_t slot, uint32_t first, uint32_t
 		s, m.first > first ? m.first : first, m.last < last ? m.last : last);
 }
 
+/* Asks the function about a place, or takes what it said of it in the first look. */
+static bool ask(struct search *s, uint32_t first, uint32_t last, struct glk_fit *fit)
+{
+	struct answer *answer;
+	bool may;
+
+	for (unsigned i = 0; !s->ready && i < s->answered; i++) {
+		if (s->answers[i].fit.offset != fit->offset)
+			continue;
+		*fit = s->answers[i].fit;
+		return s->answers[i].may;
+	}
+	may = s->want->fn(s->map, first, last, fit, s->want->arg);
+	/* one that needs nothing is the last that is asked about */
+	if (s->ready && !(may && !fit->maps && !fit->waits)) {
+		answer = &s->answers[s->answered++];
+		answer->fit = *fit;
+		answer->may = may;
+	}
+	return may;
+}
+
 static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t offset)
 {
 	struct glk_map *map = s->map;
@@ -116,10 +153,14 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 	uint32_t last = glk_slot_of(map, offset + s->want->size - 1);
 	struct glk_fit fit = {.size = extent_size, .offset = offset, .from = from};
 	uint32_t slots = last - first + 1;
+	bool all = all_usable(s, first, last);
 
-	if (!suits(s, first, last))
+	/* one where nothing has to be mapped beats all others */
+	if (!all && (s->ready || (s->found && !s->best.maps)))
 		return;
-	fit.maps = slots - count_usable(s, first, last);
+	if (s->want->kind != GLK_FIT_BLOCK && !suits(s, first, last))
+		return;
+	fit.maps = all ? 0 : slots - count_usable(s, first, last);
 	if (s->want->trim) {
 		trim(s, first, first, last, &fit);
 		if (!fit.trims || glk_mapping_at(map, first).last < last)
@@ -137,7 +178,7 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 	if (s->found && !better(&fit, &s->best))
 		return;
 	s->looked += 1 + slots / 64;
-	if (!s->want->fn(map, first, last, &fit, s->want->arg))
+	if (!ask(s, first, last, &fit))
 		return;
 	if (s->found && !better(&fit, &s->best))
 		return;
@@ -220,35 +261,47 @@ static void try_extent(struct search *s, uint32_t id)
 	high = down(s, e->offset + e->size - size);
 	if (ends != GLK_POLICY_ENDS_HIGH)
 		try(s, id, e->size, low);
-	if (ends == GLK_POLICY_ENDS_HIGH || (ends == GLK_POLICY_ENDS_BOTH && high > low))
+	if (ends == GLK_POLICY_ENDS_HIGH ||
+		(ends == GLK_POLICY_ENDS_BOTH && high > low && !settled(s)))
 		try(s, id, e->size, high);
 }
 
-/* The first `max` extents of at least `size` bytes, from number `skip` on; how many there were. */
-static unsigned try_extents(struct search *s, uint64_t size, unsigned skip, unsigned max)
+/* Of the extents of at least `size` bytes the first `max`. */
+static void try_extents(struct search *s, uint64_t size, unsigned max)
 {
-	uint32_t extents[GLK_FIT_CANDIDATES];
-	unsigned n = glk_tree_find(s->map, &s->map->common, size, extents, max);
+	struct glk_tree_walk walk;
+	uint32_t id;
 
-	for (unsigned i = skip; i < n && !settled(s); i++) {
+	glk_tree_begin(&walk, &s->map->common, size);
+	for (unsigned i = 0; i < max && !settled(s); i++) {
 		if (i >= FEW && s->looked > RUNS)
 			break;
-		try_extent(s, extents[i]);
+		id = glk_tree_next(s->map, &walk);
+		if (!id)
+			break;
+		try_extent(s, id);
 	}
-	return n;
 }
 
 int glk_fit_search(
 	struct glk_map *map, const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	struct search s = {.map = map, .want = want};
+	struct answer answers[2 * FEW];
+	struct search s = {
+		.map = map, .want = want, .ready = !want->trim, .answers = answers};
 
-	/* most requests are settled by the first few, so the rest is not looked up for them */
-	if (try_extents(&s, want->size, 0, FEW) == FEW && !settled(&s))
-		try_extents(&s, want->size, FEW, GLK_FIT_CANDIDATES);
+	/* most requests are settled by one of the first few as it is, and what the others would cost
+	 * is not found out for them */
+	if (s.ready)
+		try_extents(&s, want->size, FEW);
+	if (!settled(&s)) {
+		s.ready = s.found = false;
+		s.looked = 0;
+		try_extents(&s, want->size, GLK_FIT_CANDIDATES);
+	}
 	/* all of those may begin beside a slot; these hold whole ones wherever they begin */
 	if (!s.found && want->kind != GLK_FIT_BLOCK)
-		try_extents(&s, want->size + glk_slot_bytes(map), 0, FEW);
+		try_extents(&s, want->size + glk_slot_bytes(map), FEW);
 	if (!settled(&s))
 		try_new(&s);
 	if (!s.found)

@@ -234,6 +234,12 @@ none:
 	return err;
 }
 
+void glk_map_limit(struct glk_map *map, uint64_t bytes)
+{
+	if (bytes < map->range[0].size)
+		map->end = map->range[0].offset + bytes;
+}
+
 void glk_map_fini(struct glk_map *map)
 {
 	struct glk_drv *drv;

@@ -27,6 +27,9 @@ void glk_map_fini(struct glk_map *map);
  * may have, or the system has no more; or another error of the driver. Nothing has changed then. */
 int glk_map_extend(struct glk_map *map, uint64_t size);
 
+/* Of a map that has its one range, and nothing given yet, only the first bytes are given: whole slots. */
+void glk_map_limit(struct glk_map *map, uint64_t bytes);
+
 /* Bytes of host memory that the tables of a map have in use. */
 uint64_t glk_map_bytes(const struct glk_map *map);
 

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Free extents, ordered by size and then by address, as a treap (Seidel and
+ * Extents, ordered by size and then by address, or by address alone, as a treap (Seidel and
  * Aragon, "Randomized search trees", Algorithmica 16, 1996). The priority of an extent is a
  * hash of its index, so the same requests make the same tree. The hash mixes all bits: blocks
  * given out in a row and freed in a pattern leave indices in a pattern, and multiplying alone
  * turns every 89th, or another Fibonacci number, into a chain. All walks are loops.
  *
- * Expected depth is 2 ln n: 28 for a million extents. GLK_TREE_DEPTH bounds the walk of
- * glk_tree_find; a deeper tree, which no input has been seen to make, only shortens the list
+ * Expected depth is 2 ln n: 28 for a million extents. GLK_TREE_DEPTH bounds a walk
+ * along the tree; a deeper one, which no input has been seen to make, only shortens the list
  * of candidates.
  */
 #include "map/map.h"
-
-#define GLK_TREE_DEPTH 128
 
 /* Two rounds of multiply and shift (C. Wellons, hash-prospector, lowbias32), one to one. */
 static uint32_t priority(uint32_t id)
@@ -22,19 +20,22 @@ static uint32_t priority(uint32_t id)
 	return id ^ id >> 16;
 }
 
-static bool before(const struct glk_extent *a, uint64_t size, uint64_t offset)
+static bool before(const struct glk_tree *tree, const struct glk_extent *a, uint64_t size,
+	uint64_t offset)
 {
-	return a->size < size || (a->size == size && a->offset < offset);
+	if (!tree->by_address && a->size != size)
+		return a->size < size;
+	return a->offset < offset;
 }
 
-/* Splits the tree at `root` into what comes before (size, offset) and the rest. */
-static void split(struct glk_map *map, uint32_t root, uint64_t size, uint64_t offset,
-	uint32_t *ret_low, uint32_t *ret_high)
+/* Splits the part of a tree at `root` into what comes before (size, offset) and the rest. */
+static void split(struct glk_map *map, const struct glk_tree *tree, uint32_t root,
+	uint64_t size, uint64_t offset, uint32_t *ret_low, uint32_t *ret_high)
 {
 	while (root) {
 		struct glk_extent *e = glk_extent_at(map, root);
 
-		if (before(e, size, offset)) {
+		if (before(tree, e, size, offset)) {
 			*ret_low = root;
 			ret_low = &e->tree.right;
 			root = e->tree.right;
@@ -51,17 +52,19 @@ static void split(struct glk_map *map, uint32_t root, uint64_t size, uint64_t of
 /* Joins two trees, all of `low` before all of `high`. */
 static uint32_t join(struct glk_map *map, uint32_t low, uint32_t high)
 {
-	uint32_t root = 0, *link = &root;
+	uint32_t root = 0, *link = &root, of_low = priority(low), of_high = priority(high);
 
 	while (low && high) {
-		if (priority(low) > priority(high)) {
+		if (of_low > of_high) {
 			*link = low;
 			link = &glk_extent_at(map, low)->tree.right;
 			low = *link;
+			of_low = priority(low);
 		} else {
 			*link = high;
 			link = &glk_extent_at(map, high)->tree.left;
 			high = *link;
+			of_high = priority(high);
 		}
 	}
 	*link = low ? low : high;
@@ -71,14 +74,14 @@ static uint32_t join(struct glk_map *map, uint32_t low, uint32_t high)
 void glk_tree_insert(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t *link = &tree->root;
+	uint32_t *link = &tree->root, own = priority(extent);
 
-	while (*link && priority(*link) >= priority(extent)) {
+	while (*link && priority(*link) >= own) {
 		struct glk_extent *at = glk_extent_at(map, *link);
 
-		link = before(at, e->size, e->offset) ? &at->tree.right : &at->tree.left;
+		link = before(tree, at, e->size, e->offset) ? &at->tree.right : &at->tree.left;
 	}
-	split(map, *link, e->size, e->offset, &e->tree.left, &e->tree.right);
+	split(map, tree, *link, e->size, e->offset, &e->tree.left, &e->tree.right);
 	*link = extent;
 	tree->count++;
 }
@@ -91,7 +94,7 @@ void glk_tree_remove(struct glk_map *map, struct glk_tree *tree, uint32_t extent
 	while (*link && *link != extent) {
 		struct glk_extent *at = glk_extent_at(map, *link);
 
-		link = before(at, e->size, e->offset) ? &at->tree.right : &at->tree.left;
+		link = before(tree, at, e->size, e->offset) ? &at->tree.right : &at->tree.left;
 	}
 	if (!*link)
 		return;
@@ -99,32 +102,38 @@ void glk_tree_remove(struct glk_map *map, struct glk_tree *tree, uint32_t extent
 	tree->count--;
 }
 
+uint32_t glk_tree_next(const struct glk_map *map, struct glk_tree_walk *walk)
+{
+	uint32_t at = walk->at;
+
+	while (at) {
+		const struct glk_extent *e = glk_extent_at(map, at);
+
+		if (e->size < walk->size) {
+			at = e->tree.right;
+			continue;
+		}
+		if (walk->depth == GLK_TREE_DEPTH)
+			return 0;
+		walk->path[walk->depth++] = at;
+		at = e->tree.left;
+	}
+	if (!walk->depth)
+		return 0;
+	at = walk->path[--walk->depth];
+	walk->at = glk_extent_at(map, at)->tree.right;
+	return at;
+}
+
 unsigned glk_tree_find(const struct glk_map *map, const struct glk_tree *tree,
 	uint64_t size, uint32_t *ret_extents, unsigned max)
 {
-	uint32_t path[GLK_TREE_DEPTH], at = tree->root;
-	unsigned depth = 0, found = 0;
+	struct glk_tree_walk walk;
+	unsigned found = 0;
 
-	/* the path holds the ancestors that come after the position, nearest last */
-	while (at || depth) {
-		while (at) {
-			struct glk_extent *e = glk_extent_at(map, at);
-
-			if (e->size < size) {
-				at = e->tree.right;
-				continue;
-			}
-			if (depth == GLK_TREE_DEPTH)
-				return found;
-			path[depth++] = at;
-			at = e->tree.left;
-		}
-		if (!depth || found == max)
-			break;
-		at = path[--depth];
-		ret_extents[found++] = at;
-		at = glk_extent_at(map, at)->tree.right;
-	}
+	glk_tree_begin(&walk, tree, size);
+	while (found < max && (ret_extents[found] = glk_tree_next(map, &walk)))
+		found++;
 	return found;
 }
 
@@ -138,4 +147,19 @@ uint64_t glk_tree_largest(const struct glk_map *map, const struct glk_tree *tree
 		at = glk_extent_at(map, at)->tree.right;
 	}
 	return size;
+}
+
+uint32_t glk_tree_floor(
+	const struct glk_map *map, const struct glk_tree *tree, uint64_t offset)
+{
+	uint32_t at = tree->root, found = 0;
+
+	while (at) {
+		const struct glk_extent *e = glk_extent_at(map, at);
+
+		if (e->offset <= offset)
+			found = at;
+		at = e->offset <= offset ? e->tree.right : e->tree.left;
+	}
+	return found;
 }

@@ -201,11 +201,39 @@ static void test_strides(void)
 		test_stride(strides[i]);
 }
 
+/* By address alone, whatever their sizes. */
+static void test_by_address(uint64_t *state)
+{
+	struct glk_tree blocks = {.by_address = true};
+	uint32_t wrong = 0, id[1000], n = 0;
+
+	for (uint32_t i = 0; i < 1000; i++) {
+		uint32_t extent = make(state);
+
+		/* extents do not overlap: one each 2 MiB */
+		at(extent)->offset = (uint64_t)extent << 21;
+		glk_tree_insert(&map, &blocks, extent);
+		if (i % 3)
+			id[n++] = extent;
+		else
+			glk_tree_remove(&map, &blocks, extent);
+	}
+	is_int(blocks.count, n, "a tree by address");
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t offset = at(id[i])->offset;
+
+		wrong += glk_tree_floor(&map, &blocks, offset) != id[i];
+		wrong += glk_tree_floor(&map, &blocks, offset + 4096) != id[i];
+		wrong += glk_tree_floor(&map, &blocks, offset - 1) != (i ? id[i - 1] : 0);
+	}
+	is_int(wrong, 0, "finds the last one at or below an address");
+}
+
 int main(void)
 {
 	uint64_t seed, state;
 
-	tap_plan(6 + 1 + 2 * 17);
+	tap_plan(6 + 1 + 2 * 17 + 2);
 	seed = seed_start();
 	state = seed_thread(seed, 0);
 	if (glk_slab_init(&map.extents, sizeof(struct glk_extent), MANY))
@@ -216,6 +244,10 @@ int main(void)
 	if (glk_slab_init(&map.extents, sizeof(struct glk_extent), MANY))
 		tap_bail("no descriptors");
 	test_strides();
+	glk_slab_fini(&map.extents);
+	if (glk_slab_init(&map.extents, sizeof(struct glk_extent), MANY))
+		tap_bail("no descriptors");
+	test_by_address(&state);
 	glk_slab_fini(&map.extents);
 	return tap_done();
 }
