@@ -70,6 +70,7 @@ int glk_event_await(struct glk_streams *streams, struct glk_drv_event *event, bo
 {
 	struct glk_await self = {.event = event, .other = streams->awaited};
 	struct glk_await **link = &streams->awaited;
+	int64_t since = glk_clock_ticks();
 	int err;
 
 	streams->awaited = &self;
@@ -78,6 +79,7 @@ int glk_event_await(struct glk_streams *streams, struct glk_drv_event *event, bo
 	err = streams->drv->ops->event_sync(streams->drv, event);
 	if (!held)
 		glk_lock_resume(streams->gpu);
+	glk_times_since(&streams->waited, since);
 	while (*link != &self)
 		link = &(*link)->other;
 	*link = self.other;
@@ -270,6 +272,33 @@ static bool poll_all(struct glk_streams *streams, enum poll how)
 				glk_stream_at(streams, streams->by_bit[bit]), how);
 	}
 	return learned;
+}
+
+/* Whether what a stream has of a use is done, after it was asked. */
+static bool poll_for(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
+{
+	if (s->done < tick && s->done < s->freed)
+		poll(streams, s, POLL);
+	return s->done >= tick || s->done >= s->freed;
+}
+
+bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
+{
+	bool crowd = use->streams >> GLK_STREAM_CROWD & 1;
+	uint32_t id = crowd ? streams->crowd.witness : 0, next;
+
+	if (id && !poll_for(streams, glk_stream_at(streams, id), use->tick))
+		return false;
+	for (id = crowd ? streams->by_bit[GLK_STREAM_CROWD] : 0; id; id = next) {
+		struct glk_stream *s = glk_stream_at(streams, id);
+
+		next = s->next;
+		if (poll_for(streams, s, use->tick))
+			continue;
+		streams->crowd.witness = id;
+		return false;
+	}
+	return glk_clock_finished(streams, use);
 }
 
 bool glk_event_peek(struct glk_streams *streams)

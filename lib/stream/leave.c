@@ -121,9 +121,13 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the stream captures a graph, or is another thread's own");
 	/* when it passes must decide nothing then, and nothing is left to wait for later */
-	if (!err && !streams->opportunistic)
+	if (!err && !streams->opportunistic) {
+		int64_t since = glk_clock_ticks();
+
 		err = streams->drv->ops->stream_sync(
 			streams->drv, streams->device, s->handle);
+		glk_times_since(&streams->waited, since);
+	}
 	if (!err && !streams->opportunistic) {
 		s->done = s->freed;
 		s->sure = s->freed;

@@ -226,7 +226,7 @@ int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 		return -EAGAIN;
 	}
 	glk_map_pause(map);
-	err = glk_node_release(map->node, id);
+	err = glk_node_release(glk_map_node(map, id), id);
 	glk_map_resume(map);
 	if (!err)
 		limbo->streams->released += size;

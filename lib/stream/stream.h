@@ -22,6 +22,7 @@
  */
 #include "base/lock.h"
 #include "base/slab.h"
+#include "base/times.h"
 #include "driver/driver.h"
 #include "map/map.h"
 
@@ -133,6 +134,7 @@ struct glk_streams {
 	uint64_t unmapped, released; /* bytes that went through limbo */
 	uint64_t held_back;	     /* times that something was not ready to go */
 	glk_atomic(uint64_t) graces; /* grace periods waited for */
+	struct glk_times waited;	     /* for the work of the GPU */
 };
 
 /* table.c. 0, -ENOMEM. */
@@ -252,6 +254,9 @@ int glk_clock_order(
 int glk_clock_sync(struct glk_streams *streams, uint64_t set);
 /* Waits for the whole GPU, for streams that nobody knows. Returns as above. */
 int glk_clock_sync_all(struct glk_streams *streams);
+/* Waits for the whole GPU where work of a set of streams is left that no event can tell of any more:
+ * they have ended without one, or they are the default streams of threads that have. Returns as above. */
+int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set);
 /* The first of them, with the lock kept: where no event can be had, and where chance may decide
  * nothing. */
 int glk_clock_sync_held(struct glk_streams *streams, uint64_t set);
@@ -268,6 +273,9 @@ bool glk_event_poll_crowd(struct glk_streams *streams);
 bool glk_event_ask(struct glk_streams *streams);
 /* The same, and records one on streams with frees that none covers. */
 bool glk_event_poll(struct glk_streams *streams);
+/* Asks all streams of the crowd for a use, with events recorded on them, until one has not finished:
+ * that one is the first to be asked the next time. Whether the use has finished. */
+bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
 int glk_event_cover(

@@ -10,6 +10,7 @@
 #include "stream/stream.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 
@@ -45,6 +46,7 @@ static bool is_capturing(struct glk_streams *streams)
 
 static int sync_device(struct glk_streams *streams, bool held)
 {
+	int64_t since = glk_clock_ticks();
 	int err;
 
 	if (!held)
@@ -52,6 +54,7 @@ static int sync_device(struct glk_streams *streams, bool held)
 	err = streams->drv->ops->device_sync(streams->drv, streams->device);
 	if (!held)
 		glk_lock_resume(streams->gpu);
+	glk_times_since(&streams->waited, since);
 	return err;
 }
 
@@ -106,10 +109,20 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s,
 	return err;
 }
 
+/* Where no event can be had the stream itself is left, which must not end meanwhile. */
+static int sync_handle(struct glk_streams *streams, struct glk_stream *s)
+{
+	int64_t since = glk_clock_ticks();
+	int err = streams->drv->ops->stream_sync(
+		streams->drv, streams->device, s->handle);
+
+	glk_times_since(&streams->waited, since);
+	return err;
+}
+
 /* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. */
 static int sync_one(struct glk_streams *streams, struct glk_stream *s, bool held)
 {
-	struct glk_drv *drv = streams->drv;
 	struct glk_drv_event *event;
 	uint64_t tick = streams->tick;
 	int err;
@@ -117,9 +130,7 @@ static int sync_one(struct glk_streams *streams, struct glk_stream *s, bool held
 	err = find_event(streams, s, &event);
 	if (err == -EAGAIN || err == -ENODEV)
 		return err;
-	/* where no event can be had the stream itself is left, which must not end meanwhile */
-	err = err ? drv->ops->stream_sync(drv, streams->device, s->handle)
-		  : glk_event_await(streams, event, held);
+	err = err ? sync_handle(streams, s) : glk_event_await(streams, event, held);
 	/* one that has ended meanwhile may have given its place to another one */
 	if (!err && s->bit < GLK_STREAM_BITS)
 		rest(streams, s, tick);
@@ -174,6 +185,28 @@ static int sync_set(struct glk_streams *streams, uint64_t set, bool held)
 int glk_clock_sync(struct glk_streams *streams, uint64_t set)
 {
 	return sync_set(streams, set, false);
+}
+
+/* The handle of a thread that is no more names nothing. */
+static bool is_ended(struct glk_streams *streams, struct glk_stream *s)
+{
+	if (s->state == GLK_STREAM_LIVE && s->handle == GLK_STREAM_PER_THREAD &&
+		!glk_thread_lives(glk_stream_thread(glk_load_relaxed(&s->key))))
+		glk_stream_lose(streams, s);
+	return s->state == GLK_STREAM_GONE && glk_event_newest(s) < s->freed;
+}
+
+int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set)
+{
+	bool any = false;
+
+	for (; set; set &= set - 1) {
+		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
+
+		for (; id; id = glk_stream_at(streams, id)->next)
+			any |= is_ended(streams, glk_stream_at(streams, id));
+	}
+	return any ? sync_all(streams, false) : 0;
 }
 
 int glk_clock_sync_held(struct glk_streams *streams, uint64_t set)
