@@ -4,8 +4,12 @@
 
 #include "base/error.h"
 #include "base/thread.h"
+#include "tier/io/io.h"
 
 #include <errno.h>
+
+/* Runs that go as one copy where several links may carry it: 4 GiB of whole pieces. */
+#define RUNS 64
 
 static struct glk_stream *enter(struct glk_mover *mover, uint32_t id)
 {
@@ -28,7 +32,8 @@ int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int nod
 	int err;
 
 	*mover = (struct glk_mover){.streams = streams};
-	err = glk_store_init(&mover->store, streams->drv, streams->gpu, node, host);
+	err = glk_store_init(&mover->store, streams->drv, streams->gpu, streams->device,
+		node, host);
 	if (!err)
 		err = make_stream(mover, &mover->out_handle, &mover->out);
 	if (!err)
@@ -56,15 +61,37 @@ int glk_mover_fini(struct glk_mover *mover)
 	return err;
 }
 
-void glk_mover_trim(struct glk_mover *mover)
+/* Whether no copy is under way, as far as is known. */
+static bool rests(void *arg)
 {
+	struct glk_mover *mover = arg;
 	struct glk_streams *streams = mover->streams;
 	struct glk_use use = {.streams = glk_stream_mask(enter(mover, mover->out)) |
 			glk_stream_mask(enter(mover, mover->back)),
 		.tick = streams->tick};
 
-	if (glk_clock_finished(streams, &use))
-		glk_store_trim(&mover->store);
+	return glk_clock_finished(streams, &use);
+}
+
+void glk_mover_trim(struct glk_mover *mover)
+{
+	glk_store_trim(&mover->store, mover->store.reserve, rests, mover);
+}
+
+void glk_mover_yield(struct glk_mover *mover, uint64_t bytes)
+{
+	uint64_t there;
+
+	glk_store_settle(&mover->store);
+	there = mover->store.there;
+	glk_store_trim(&mover->store, there > bytes ? there - bytes : 0, rests, mover);
+}
+
+void glk_mover_mark(struct glk_mover *mover)
+{
+	unsigned slot;
+
+	glk_event_cover(mover->streams, enter(mover, mover->out), &slot);
 }
 
 /* Behind all that a use stands for, by stream waits; where an event cannot be had of a stream that has
@@ -81,27 +108,65 @@ static int order(struct glk_mover *mover, struct glk_use *use, struct glk_stream
 	return err;
 }
 
-/* One content, run by run. The lock is given up for each. */
+/* What is left of a content. */
+struct left {
+	uint32_t run;
+	uint64_t addr, bytes;
+};
+
+/* The next runs of it, up to `most`: how many. */
+static size_t gather(const struct glk_store *store, struct left *left, bool out, size_t most,
+	struct glake_copy_range *ranges)
+{
+	size_t count = 0;
+
+	for (; left->run && count < most; count++) {
+		const struct glk_store_run *r = glk_store_at(store, left->run);
+		char *host = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+		uint64_t size = r->chunks * GLK_STORE_CHUNK;
+		void *gpu = (void *)(uintptr_t)left->addr;
+
+		size = size < left->bytes ? size : left->bytes;
+		ranges[count] = (struct glake_copy_range){
+			.dst = out ? host : gpu, .src = out ? gpu : host, .bytes = size};
+		left->run = r->next;
+		left->addr += size;
+		left->bytes -= size;
+	}
+	return count;
+}
+
+/* Over the links that are lent, if it is worth that. */
+static int carry(struct glk_mover *mover, const struct glake_copy_range *ranges,
+	size_t count, struct CUstream_st *stream)
+{
+	struct glk_io_copy copy = {.ranges = ranges, .count = count, .stream = stream};
+	struct glk_drv *drv = mover->streams->drv;
+	int err;
+
+	if (!mover->io)
+		return drv->ops->copy(drv, (uintptr_t)ranges->dst, (uintptr_t)ranges->src,
+			ranges->bytes, stream);
+	for (size_t i = 0; i < count; i++)
+		copy.bytes += ranges[i].bytes;
+	err = glk_io_copy(mover->io, &copy, false);
+	return err ? err : copy.err;
+}
+
+/* One content, run by run, or many at a time. The lock is given up for each time. */
 static int copy(struct glk_mover *mover, uint32_t run, uint64_t addr, bool out)
 {
 	struct CUstream_st *stream = out ? mover->out_handle : mover->back_handle;
-	struct glk_drv *drv = mover->streams->drv;
-	uint64_t left = glk_store_at(&mover->store, run)->bytes;
+	size_t most = mover->io && mover->io->lend ? RUNS : 1, count;
+	struct left left = {run, addr, glk_store_at(&mover->store, run)->bytes};
+	struct glake_copy_range ranges[RUNS];
 	int err = 0;
 
-	for (; run && !err; run = glk_store_at(&mover->store, run)->next) {
-		const struct glk_store_run *r = glk_store_at(&mover->store, run);
-		uint64_t host = (uint64_t)(uintptr_t)mover->store.piece[r->piece].base +
-			r->first * GLK_STORE_CHUNK;
-		uint64_t size = r->chunks * GLK_STORE_CHUNK;
-
-		size = size < left ? size : left;
+	while (left.run && !err) {
+		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
-		err = drv->ops->copy(
-			drv, out ? host : addr, out ? addr : host, size, stream);
+		err = carry(mover, ranges, count, stream);
 		glk_lock_resume(mover->streams->gpu);
-		addr += size;
-		left -= size;
 	}
 	return err;
 }
@@ -168,5 +233,24 @@ int glk_move_back(
 	if (!err)
 		err = copy(mover, run, addr, false);
 	*ret_use = used_by(mover, back);
+	return err;
+}
+
+int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_t bytes,
+	bool out, struct glk_use *use)
+{
+	struct glk_stream *stream = enter(mover, out ? mover->out : mover->back);
+	struct glk_drv *drv = mover->streams->drv;
+	int err = order(mover, use, stream);
+
+	if (err)
+		return err;
+	glk_lock_pause(mover->streams->gpu);
+	err = drv->ops->copy(drv, to, from, bytes,
+		out ? mover->out_handle : mover->back_handle);
+	glk_lock_resume(mover->streams->gpu);
+	*use = used_by(mover, stream);
+	if (err)
+		abandon(mover, use);
 	return err;
 }

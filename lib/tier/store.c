@@ -1,111 +1,34 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/*
- * Memory of the host for contents that are away: see tier.h. It is of the node of the GPU where that
- * is known, allowed and has room, made of huge pages where the system has them, and touched before it
- * is locked.
- */
+/* Memory of the host for contents that are away: see tier.h. */
 #include "tier/tier.h"
 
 #include "base/error.h"
-#include "numa/topology.h"
+#include "base/parse.h"
+#include "tier/piece.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <sys/mman.h>
 
 /* Runs there may be; each content has one or a few. */
 #define RUNS (1u << 22)
 
-#define HUGE ((uintptr_t)2 << 20)
-
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* of Linux 5.14 */
-#endif
-
 int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock *lock,
-	int node, struct glk_node *host)
+	int device, int node, struct glk_node *host)
 {
 	int err;
 
 	*store = (struct glk_store){
-		.drv = drv, .lock = lock, .node = node, .host = host};
+		.drv = drv, .lock = lock, .device = device, .node = node, .host = host};
 	store->piece = glk_region_new(GLK_STORE_PIECES * sizeof(*store->piece));
 	if (!store->piece)
 		return -ENOMEM;
 	err = glk_slab_init(&store->runs, sizeof(struct glk_store_run), RUNS);
-	if (err)
-		glk_region_free(store->piece, GLK_STORE_PIECES * sizeof(*store->piece));
-	return err;
-}
-
-/* A piece begins with a huge page. */
-static char *map_piece(void)
-{
-	size_t size = GLK_STORE_PIECE + HUGE, lead;
-	char *base = mmap(NULL, size, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (base == MAP_FAILED)
-		return NULL;
-	lead = -(uintptr_t)base & (HUGE - 1);
-	if (lead)
-		munmap(base, lead);
-	munmap(base + lead + GLK_STORE_PIECE, HUGE - lead);
-	return base + lead;
-}
-
-/* What is left to the rest of the machine, or of the control group. Memory is touched here, and a
- * system that has none ends processes. */
-#define SPARE (4 * GLK_STORE_PIECE)
-
-static int touch_piece(const struct glk_store *store, char **ret_base)
-{
-	uint64_t spare = glk_numa_spare(NULL);
-	char *base;
-	int err;
-
-	if (spare < GLK_STORE_PIECE + SPARE)
-		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
-			"%" PRIu64 " MiB are left to the process on the host, too few for what "
-			"leaves the GPU", spare >> 20);
-	base = map_piece();
-	if (!base)
-		return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "mmap", errno,
-			"no addresses for memory of the host");
-	madvise(base, GLK_STORE_PIECE, MADV_HUGEPAGE);
-	madvise(base, GLK_STORE_PIECE, MADV_DONTFORK);
-	/* where the node cannot be chosen it lies where it falls */
-	if (store->node >= 0)
-		glk_numa_prefer(base, GLK_STORE_PIECE, store->node);
-	err = madvise(base, GLK_STORE_PIECE, MADV_POPULATE_WRITE) && errno == ENOMEM
-		? glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "madvise", errno,
-			  "no memory of the host for what leaves the GPU")
-		: store->drv->ops->host_lock(store->drv, base, GLK_STORE_PIECE);
 	if (err) {
-		munmap(base, GLK_STORE_PIECE);
+		glk_region_free(store->piece, GLK_STORE_PIECES * sizeof(*store->piece));
+		store->piece = NULL;
 		return err;
 	}
-	*ret_base = base;
+	pthread_cond_init(&store->made, NULL);
 	return 0;
-}
-
-/* Without the lock of the GPU. All GPUs of the process take what is left one after the other. */
-static int make_piece(const struct glk_store *store, char **ret_base)
-{
-	static struct glk_lock turns = GLK_LOCK_INIT(GLK_RANK_NODE);
-	int err;
-
-	glk_lock(&turns);
-	err = touch_piece(store, ret_base);
-	glk_unlock(&turns);
-	return err;
-}
-
-/* What the driver keeps locked stays where it is. */
-static void end_piece(const struct glk_store *store, char *base)
-{
-	if (!store->drv->ops->host_unlock(store->drv, base))
-		munmap(base, GLK_STORE_PIECE);
 }
 
 /* The place of a piece that is not there, or a new one. */
@@ -118,31 +41,83 @@ static struct glk_store_piece *free_piece(struct glk_store *store)
 	return &store->piece[store->pieces++];
 }
 
-/* Others may take memory meanwhile. */
-static int grow(struct glk_store *store)
+/* Of the budget, for as many pieces as it allows, of `wanted`. */
+static uint32_t claim(struct glk_store *store, uint32_t wanted)
 {
-	char *base = NULL;
-	int err;
+	uint32_t count = 0;
 
-	if (store->held / GLK_STORE_PIECE == GLK_STORE_PIECES ||
-		glk_node_claim(store->host, GLK_STORE_PIECE))
-		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"%" PRIu64 " bytes of the host are held for the GPU, of the %" PRIu64
-			" that tier.host allows",
-			glk_load_relaxed(&store->host->held),
-			glk_load_relaxed(&store->host->budget));
-	store->held += GLK_STORE_PIECE;
-	glk_lock_pause(store->lock);
-	err = make_piece(store, &base);
-	glk_lock_resume(store->lock);
-	if (err) {
+	while (count < wanted && store->held / GLK_STORE_PIECE < GLK_STORE_PIECES &&
+		!glk_node_claim(store->host, GLK_STORE_PIECE)) {
+		store->held += GLK_STORE_PIECE;
+		count++;
+	}
+	return count;
+}
+
+static void unclaim(struct glk_store *store, uint32_t pieces)
+{
+	for (; pieces; pieces--) {
 		store->held -= GLK_STORE_PIECE;
 		glk_node_unclaim(store->host, GLK_STORE_PIECE);
-		return err;
 	}
-	glk_node_note_peak(store->host);
-	*free_piece(store) = (struct glk_store_piece){.base = base};
-	return 0;
+}
+
+static int refuse(const struct glk_node *host)
+{
+	char held[GLK_SAY_BYTES_MAX], most[GLK_SAY_BYTES_MAX];
+
+	glk_say_bytes(glk_load_relaxed(&host->held), held, sizeof(held));
+	glk_say_bytes(glk_load_relaxed(&host->budget), most, sizeof(most));
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"%s of the host are held for the GPU, of the %s that tier.host allows",
+		held, most);
+}
+
+/* Up to so many pieces more, and at least one, which others may take meanwhile; or what somebody else is
+ * making is waited for. */
+static int grow(struct glk_store *store, uint64_t pieces)
+{
+	char *base[GLK_PIECES];
+	uint32_t claimed, made = 0;
+	int err;
+
+	if (store->making) {
+		glk_lock_wait(store->lock, &store->made);
+		return 0;
+	}
+	claimed = claim(store, pieces < GLK_PIECES ? (uint32_t)pieces : GLK_PIECES);
+	if (!claimed)
+		return refuse(store->host);
+	store->making = true;
+	glk_lock_pause(store->lock);
+	err = glk_pieces_make(
+		store->drv, store->device, store->node, base, claimed, &made);
+	glk_lock_resume(store->lock);
+	store->making = false;
+	pthread_cond_broadcast(&store->made);
+	unclaim(store, claimed - made);
+	for (uint32_t i = 0; i < made; i++)
+		*free_piece(store) = (struct glk_store_piece){.base = base[i]};
+	store->there += made * GLK_STORE_PIECE;
+	if (made)
+		glk_node_note_peak(store->host);
+	return err;
+}
+
+void glk_store_settle(struct glk_store *store)
+{
+	while (store->making)
+		glk_lock_wait(store->lock, &store->made);
+}
+
+int glk_store_ready(struct glk_store *store, uint64_t bytes)
+{
+	uint64_t room;
+	int err = 0;
+
+	while (!err && (room = store->held - store->used) < bytes)
+		err = grow(store, (bytes - room + GLK_STORE_PIECE - 1) / GLK_STORE_PIECE);
+	return err;
 }
 
 static bool is_used(const struct glk_store_piece *p, uint32_t chunk)
@@ -214,7 +189,7 @@ int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
 		for (uint32_t i = 0; i < store->pieces && left && !err; i++)
 			err = take_from(store, i, &left, &chain);
 		if (left && !err)
-			err = grow(store);
+			err = grow(store, (left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS);
 	}
 	if (err) {
 		glk_store_put(store, chain, 0);
@@ -250,21 +225,25 @@ uint64_t glk_store_read(const struct glk_store *store, uint32_t run)
 	return read;
 }
 
-uint64_t glk_store_trim(struct glk_store *store)
+uint64_t glk_store_trim(
+	struct glk_store *store, uint64_t keep, glk_store_rests_fn rests, void *arg)
 {
 	uint64_t given = 0;
 
-	for (uint32_t i = 0; i < store->pieces; i++) {
+	for (uint32_t i = 0; i < store->pieces && store->there > keep; i++) {
 		char *base = store->piece[i].base;
 
 		if (!base || store->piece[i].count)
 			continue;
+		/* again for each: others may have copied something since, and freed it */
+		if (!rests(arg))
+			break;
 		store->piece[i].base = NULL;
+		store->there -= GLK_STORE_PIECE;
 		glk_lock_pause(store->lock);
-		end_piece(store, base);
+		glk_piece_end(store->drv, store->device, base, GLK_STORE_PIECE);
 		glk_lock_resume(store->lock);
-		store->held -= GLK_STORE_PIECE;
-		glk_node_unclaim(store->host, GLK_STORE_PIECE);
+		unclaim(store, 1);
 		given += GLK_STORE_PIECE;
 	}
 	return given;
@@ -275,11 +254,14 @@ void glk_store_fini(struct glk_store *store)
 	for (uint32_t i = 0; i < store->pieces; i++) {
 		if (!store->piece[i].base)
 			continue;
-		end_piece(store, store->piece[i].base);
+		glk_piece_end(store->drv, store->device, store->piece[i].base,
+			GLK_STORE_PIECE);
 		glk_node_unclaim(store->host, GLK_STORE_PIECE);
 	}
-	if (store->piece)
+	if (store->piece) {
+		pthread_cond_destroy(&store->made);
 		glk_region_free(store->piece, GLK_STORE_PIECES * sizeof(*store->piece));
+	}
 	glk_slab_fini(&store->runs);
 	store->piece = NULL;
 }

@@ -8,18 +8,22 @@
  *
  * A store is memory of the host, near one GPU, locked for copies. It has pieces of 64 MiB, cut into
  * chunks of 256 KiB; what is kept in it is a chain of runs of chunks, so there is no
- * fragmentation to speak of: at most a part of a chunk is lost for each content.
+ * fragmentation to speak of: at most a part of a chunk is lost for each content. Pieces are made
+ * as many at a time as a content needs (piece.h).
  *
  * Two streams of the library carry the contents, one each way, so that both ways of the link can be
- * busy. What lies in the store was written and is read in the order of these streams, and memory
- * of the GPU is given and taken in the order of ticks like any other (stream/stream.h). What
- * waits for the GPU is a stream of which no event can be had, and a copy that failed half way.
+ * busy. A large content goes over links that other GPUs lend as well (io/io.h), as work of these
+ * streams. What lies in the store was written and is read in their order, and memory of the GPU is
+ * given and taken in the order of ticks like any other (stream/stream.h). What waits for the GPU is a
+ * stream of which no event can be had, and a copy that failed half way.
  *
  * Threads	all under the lock of the GPU, which is given up while the driver is called
  */
 #include "base/slab.h"
 #include "pool/pool.h"
 #include "stream/stream.h"
+
+struct glk_io;
 
 #define GLK_STORE_CHUNK	 ((uint64_t)256 << 10)
 #define GLK_STORE_CHUNKS 256 /* of a piece */
@@ -37,13 +41,18 @@ struct glk_store_piece {
 struct glk_store {
 	struct glk_drv *drv;
 	struct glk_lock *lock;
+	int device;		       /* number of the GPU */
 	int node;		       /* NUMA node of the GPU; -1: not known */
 	struct glk_node *host;	       /* whose budget it may hold memory of */
 	struct glk_store_piece *piece; /* GLK_STORE_PIECES */
 	uint32_t pieces;
 	struct glk_slab runs;
-	uint64_t held; /* bytes locked, and about to be */
-	uint64_t used; /* bytes of chunks in use */
+	uint64_t held;	  /* bytes locked, about to be, and about to be no more */
+	uint64_t there;	  /* bytes of the pieces that there are */
+	uint64_t used;	  /* bytes of chunks in use */
+	uint64_t reserve; /* bytes that a trim leaves */
+	bool making;	  /* somebody makes pieces */
+	pthread_cond_t made;
 };
 
 /* A part of a content. */
@@ -54,22 +63,32 @@ struct glk_store_run {
 	/* Of the first one: the caller's, the tick on the stream that writes, and bytes. */
 	uint32_t owner;
 	uint64_t written, bytes;
+	uint64_t hash; /* verify.c */
+	bool hashed;
 };
 
 /* 0 or -ENOMEM. */
 int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock *lock,
-	int node, struct glk_node *host);
+	int device, int node, struct glk_node *host);
 /* Takes a zeroed one. Nobody copies any more. */
 void glk_store_fini(struct glk_store *store);
 /* Room for a content; more memory of the host is locked where there is not enough. 0, or -ENOMEM (class
  * LIMIT: its budget; NOMEM_HOST) with nothing taken. */
 int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run);
+/* Room for contents to come, of so many bytes beside what is in use. 0, or as glk_store_take() with what
+ * could be had kept. */
+int glk_store_ready(struct glk_store *store, uint64_t bytes);
+/* Waits until nobody makes any. */
+void glk_store_settle(struct glk_store *store);
 /* Gives it back. Reads of it that were queued until the tick `read` may be under way; 0: none. */
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read);
 /* The tick until which others may read what a content is about to overwrite; 0: nobody does. */
 uint64_t glk_store_read(const struct glk_store *store, uint32_t run);
-/* Gives pieces that nobody uses back to the system; nobody reads them any more. The bytes. */
-uint64_t glk_store_trim(struct glk_store *store);
+/* Gives pieces that nobody uses back to the system, until there are no more bytes than `keep`, while `rests`
+ * says that no copy is under way. The lock is given up for each. The bytes. */
+typedef bool (*glk_store_rests_fn)(void *arg);
+uint64_t glk_store_trim(
+	struct glk_store *store, uint64_t keep, glk_store_rests_fn rests, void *arg);
 
 static inline struct glk_store_run *glk_store_at(const struct glk_store *store, uint32_t run)
 {
@@ -81,6 +100,7 @@ struct glk_mover {
 	struct glk_store store;
 	struct CUstream_st *out_handle, *back_handle;
 	uint32_t out, back; /* to the host and to the GPU: streams, by their number */
+	struct glk_io *io; /* links of other GPUs that may carry contents too; NULL: none */
 };
 
 /* move.c. Makes the two streams and an empty store. Without the lock. 0 or the driver's error. */
@@ -88,8 +108,10 @@ int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int nod
 	struct glk_node *host);
 /* Ends them: the GPU is idle. Takes a zeroed one. */
 int glk_mover_fini(struct glk_mover *mover);
-/* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known. */
+/* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known: all but
+ * the reserve, or so many bytes, of the reserve too. */
 void glk_mover_trim(struct glk_mover *mover);
+void glk_mover_yield(struct glk_mover *mover, uint64_t bytes);
 /*
  * Copies bytes of the GPU into the store, behind a use, which is that of the copy afterwards: the
  * memory may be given to others in stream order. 0; -EBUSY (class CAPTURE) where a stream of the use
@@ -98,9 +120,23 @@ void glk_mover_trim(struct glk_mover *mover);
  */
 int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	struct glk_use *use, uint32_t *ret_run);
+/* verify.c. Waits for the copy of a content to the host and keeps its hash; where the GPU cannot be waited for there
+ * is none. The lock is given up meanwhile. */
+void glk_verify_keep(struct glk_mover *mover, uint32_t run);
+/* Whether it is still what it was, or has no hash: 0, or -EIO (class CORRUPT). Likewise. */
+int glk_verify_check(struct glk_mover *mover, uint32_t run);
+/* An event tells of the copies to the host so far, where one can be had. */
+void glk_mover_mark(struct glk_mover *mover);
 /* Copies them back, to memory that the stream `back` may write to; *ret_use is that of the copy. The
  * content stays in the store. 0 or the driver's error. */
 int glk_move_back(
 	struct glk_mover *mover, uint32_t run, uint64_t addr, struct glk_use *ret_use);
+/*
+ * Copies bytes from one place to another that the GPU may use both, on the stream `out` or on `back`, and
+ * behind a use, which is that of the copy afterwards, also after an error. Returns as glk_move_out(). Nothing is
+ * under way after an error.
+ */
+int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_t bytes,
+	bool out, struct glk_use *use);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "base/conf.h"
 #include "driver/fault.h"
+#include "numa/topology.h"
 #include "tap.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static struct glk_node host; /* whose budget it is */
 static void begin(struct glk_store *store, uint64_t most)
 {
 	glk_store_relaxed(&host.budget, most);
-	if (glk_store_init(store, drv, &lock, 0, &host))
+	if (glk_store_init(store, drv, &lock, 0, 0, &host))
 		tap_bail("no store");
 	glk_lock(&lock);
 }
@@ -30,6 +31,11 @@ static void end(struct glk_store *store)
 	glk_store_fini(store);
 	if (glk_load_relaxed(&host.held))
 		tap_bail("the budget is not given back");
+}
+
+static bool rests(void *arg)
+{
+	return !arg;
 }
 
 static uint64_t bytes_of(const struct glk_store *store, uint32_t run)
@@ -82,12 +88,12 @@ static void takes(void)
 	glk_store_put(&store, two, 70);
 	is_int(glk_store_take(&store, 120 * MIB, &three), 0, "what was given back serves");
 	is_int((int64_t)glk_store_read(&store, three), 70, "behind who read it");
-	is_int((int64_t)glk_store_trim(&store), 0, "nothing of that is given away");
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), 0, "nothing of that is given away");
 	glk_store_put(&store, three, 0);
-	is_int((int64_t)glk_store_trim(&store), (int64_t)GLK_STORE_PIECE,
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)GLK_STORE_PIECE,
 		"a piece that nobody uses is");
 	glk_store_put(&store, one, 0);
-	is_int((int64_t)glk_store_trim(&store), (int64_t)GLK_STORE_PIECE, "and the other");
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)GLK_STORE_PIECE, "and the other");
 	is_int((int64_t)(store.held + store.used), 0, "nothing is held");
 	is_int(glk_store_take(&store, 70 * MIB, &one), 0, "it begins anew");
 	end(&store);
@@ -107,10 +113,67 @@ static void fails(void)
 	is_int(glk_store_take(&store, 100 * MIB, &run), 0, "then it goes");
 	glk_store_put(&store, run, 0);
 	glk_fault_set(drv, "host_unlock:nth=1:err=EIO");
-	is_int((int64_t)glk_store_trim(&store), (int64_t)(2 * GLK_STORE_PIECE),
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)(2 * GLK_STORE_PIECE),
 		"what the driver keeps locked is left where it is");
 	glk_fault_set(drv, "off");
 	end(&store);
+}
+
+/* As many pieces as are needed, made together, and no more than the budget has. */
+static void makes_several(void)
+{
+	struct glk_store store;
+	uint32_t run = 77;
+
+	begin(&store, 5 * GLK_STORE_PIECE);
+	is_int(glk_store_ready(&store, 200 * MIB), 0, "room is made ready");
+	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE), "in whole pieces");
+	is_int(glk_store_ready(&store, 256 * MIB), 0, "what is there is enough");
+	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE), "so nothing is made");
+	is_int(glk_store_ready(&store, 400 * MIB), -ENOMEM, "there is an end of it");
+	is_int((int64_t)store.held, (int64_t)(5 * GLK_STORE_PIECE), "what could be had is");
+	is_int((int64_t)glk_store_trim(&store, 0, rests, &store), 0,
+		"nothing goes while copies are under way");
+	is_int((int64_t)glk_store_trim(&store, 2 * GLK_STORE_PIECE, rests, NULL),
+		(int64_t)(3 * GLK_STORE_PIECE), "a trim leaves what is to be kept");
+	glk_store_trim(&store, 0, rests, NULL);
+	glk_fault_set(drv, "host_lock:nth=3:err=EIO");
+	is_int(glk_store_take(&store, 300 * MIB, &run), -EIO, "the third of five fails");
+	is_int((int64_t)store.held, (int64_t)(2 * GLK_STORE_PIECE), "two are there");
+	ok(run == 77 && !store.used, "and nothing is taken");
+	is_int((int64_t)glk_load_relaxed(&host.held), (int64_t)store.held,
+		"the budget knows");
+	glk_fault_set(drv, "off");
+	end(&store);
+}
+
+/* Memory is of the node that it was asked for, on each that has some. */
+static void is_near(void)
+{
+	struct glk_topology *t;
+	struct glk_store store;
+	uint32_t run;
+
+	if (glk_topology_new(NULL, &t))
+		tap_bail("no topology");
+	for (size_t i = 0; i < glk_topology_count(t); i++) {
+		const struct glk_numa_node *node = glk_topology_at(t, i);
+		int where = -1;
+
+		if (!node->has_memory || !glk_numa_available())
+			continue;
+		begin(&store, 2 * GLK_STORE_PIECE);
+		store.node = node->id;
+		is_int(glk_store_take(&store, 100 * MIB, &run), 0, "memory of a node");
+		for (; run; run = glk_store_at(&store, run)->next) {
+			const struct glk_store_run *r = glk_store_at(&store, run);
+
+			glk_numa_where(store.piece[r->piece].base + GLK_STORE_PIECE - 1, &where);
+			is_int(where, node->id, "is there");
+		}
+		end(&store);
+	}
+	glk_topology_free(t);
 }
 
 /* Contents of any size in any order: nobody has what another one has. */
@@ -162,6 +225,8 @@ int main(void)
 	tap_plan_later();
 	takes();
 	fails();
+	makes_several();
+	is_near();
 	comes_and_goes();
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
 	return tap_done();

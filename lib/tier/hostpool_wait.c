@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Blocks of locked memory that were freed while streams used them: see hostpool.h. The tick of
+ * a free on a GPU stands for all that its streams were given until then; an event that is recorded on
+ * them later covers it. One is recorded at the free, where it can be: work that is queued afterwards is
+ * not waited for then.
+ */
+#include "tier/hostpool.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+
+/* Streams of a GPU that a free records events on; the others have theirs when somebody asks. */
+#define RECORDED 16
+
+static struct glk_hostpool_use *use_at(const struct glk_hostpool *pool, uint32_t id)
+{
+	return glk_slab_at(&pool->uses, id);
+}
+
+static void cover(struct glk_streams *streams, uint64_t set)
+{
+	unsigned count = 0, slot;
+
+	/* of the streams that share a bit there may be thousands */
+	set &= ~(UINT64_C(1) << GLK_STREAM_CROWD);
+	for (; set && count < RECORDED; set &= set - 1, count++) {
+		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
+
+		if (id)
+			glk_event_cover(streams, glk_stream_at(streams, id), &slot);
+	}
+}
+
+void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent)
+{
+	uint32_t id = pool->side[extent].uses;
+
+	if (!id) {
+		glk_hostpool_merge(pool, extent);
+		return;
+	}
+	for (; id; id = use_at(pool, id)->next) {
+		struct glk_hostpool_use *u = use_at(pool, id);
+
+		glk_lock(u->streams->gpu);
+		u->use.tick = glk_clock_tick(u->streams, NULL);
+		glk_clock_join(u->streams, u->use.streams, u->use.tick);
+		cover(u->streams, u->use.streams);
+		glk_unlock(u->streams->gpu);
+	}
+	pool->waits += glk_extent_at(&pool->map, extent)->size;
+	glk_hostpool_put(pool, &pool->waiting, extent);
+}
+
+/* Asks each GPU once, of those that lie next to each other in the list. */
+struct reaping {
+	enum glk_hostpool_reap how;
+	struct glk_streams *asked, *busy;
+	uint64_t tick; /* not finished on all of the crowd of `busy` */
+};
+
+/* Each stream of the crowd, unless the answer is known: what was freed later has not finished on them
+ * either. The others were asked. */
+static bool ask_each(struct reaping *r, const struct glk_hostpool_use *u)
+{
+	struct glk_use crowd = u->use;
+
+	crowd.streams &= UINT64_C(1) << GLK_STREAM_CROWD;
+	if (r->how != GLK_HOSTPOOL_EACH || !crowd.streams ||
+		(r->busy == u->streams && u->use.tick >= r->tick))
+		return false;
+	if (glk_event_poll_use(u->streams, &crowd))
+		return glk_clock_finished(u->streams, &u->use);
+	r->busy = u->streams;
+	r->tick = u->use.tick;
+	return false;
+}
+
+static bool finished(struct reaping *r, struct glk_hostpool_use *u)
+{
+	bool done;
+
+	glk_lock(u->streams->gpu);
+	done = glk_clock_finished(u->streams, &u->use);
+	if (!done && r->asked != u->streams) {
+		if (r->how == GLK_HOSTPOOL_ASK)
+			glk_event_ask(u->streams);
+		else
+			glk_event_poll(u->streams);
+		r->asked = u->streams;
+		done = glk_clock_finished(u->streams, &u->use);
+	}
+	done = done || ask_each(r, u);
+	glk_unlock(u->streams->gpu);
+	return done;
+}
+
+/* Drops the uses that have finished. Whether none is left. */
+static bool rests(struct glk_hostpool *pool, uint32_t extent, struct reaping *r)
+{
+	uint32_t *link = &pool->side[extent].uses, id;
+
+	while ((id = *link)) {
+		if (!finished(r, use_at(pool, id))) {
+			link = &use_at(pool, id)->next;
+			continue;
+		}
+		*link = use_at(pool, id)->next;
+		glk_slab_put(&pool->uses, id);
+	}
+	return !pool->side[extent].uses;
+}
+
+bool glk_hostpool_reap(
+	struct glk_hostpool *pool, uint32_t most, enum glk_hostpool_reap how)
+{
+	struct reaping r = {.how = how};
+	uint32_t extent;
+	bool any = false;
+
+	if (most > pool->waiting.count)
+		most = pool->waiting.count;
+	for (; most; most--) {
+		extent = pool->waiting.first;
+		/* one that waits still is behind the others, so that each has its turn */
+		glk_hostpool_take(pool, &pool->waiting, extent);
+		if (!rests(pool, extent, &r)) {
+			glk_hostpool_put(pool, &pool->waiting, extent);
+			continue;
+		}
+		pool->waits -= glk_extent_at(&pool->map, extent)->size;
+		glk_hostpool_merge(pool, extent);
+		any = true;
+	}
+	return any;
+}
+
+/* A GPU that somebody waits for, and its streams. */
+struct awaited {
+	struct glk_streams *streams;
+	uint64_t set;
+};
+
+#define GPUS 64
+
+static unsigned gather(const struct glk_hostpool *pool, struct awaited *of)
+{
+	uint32_t most = GLK_HOSTPOOL_REAPED;
+	unsigned count = 0, i;
+
+	for (uint32_t e = pool->waiting.first; e && most; e = pool->side[e].next, most--) {
+		for (uint32_t id = pool->side[e].uses; id; id = use_at(pool, id)->next) {
+			const struct glk_hostpool_use *u = use_at(pool, id);
+
+			for (i = 0; i < count && of[i].streams != u->streams;)
+				i++;
+			if (i == GPUS)
+				continue;
+			count += i == count;
+			of[i].streams = u->streams;
+			of[i].set |= u->use.streams;
+		}
+	}
+	return count;
+}
+
+/* Where nothing is free since, what is on record stays. */
+static bool await(struct glk_hostpool *pool,
+	int (*sync)(struct glk_streams *streams, uint64_t set))
+{
+	struct awaited of[GPUS] = {0};
+	unsigned count = gather(pool, of);
+	struct glk_thread *thread = glk_thread_self();
+	struct glake_error why = glk_thread_current->error;
+	bool any;
+
+	if (!count)
+		return false;
+	glk_lock_pause(&pool->lock);
+	for (unsigned i = 0; i < count; i++) {
+		glk_lock(of[i].streams->gpu);
+		sync(of[i].streams, of[i].set);
+		glk_unlock(of[i].streams->gpu);
+	}
+	glk_lock_resume(&pool->lock);
+	any = glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_RECORD);
+	if (!any && thread)
+		thread->error = why;
+	return any;
+}
+
+bool glk_hostpool_await(struct glk_hostpool *pool)
+{
+	return await(pool, glk_clock_sync);
+}
+
+bool glk_hostpool_await_ended(struct glk_hostpool *pool)
+{
+	return await(pool, glk_clock_sync_ended);
+}

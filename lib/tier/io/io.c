@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Who lends its link, and what links there are: see io.h. */
+#include "tier/io/io.h"
+
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "tier/io/link.h"
+#include "tier/io/stage.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A number and what follows it; -1: none. */
+static int number(const char **text)
+{
+	int value = 0, digits = 0;
+
+	for (; **text >= '0' && **text <= '9' && digits < 4; (*text)++, digits++)
+		value = value * 10 + (**text - '0');
+	return digits ? value : -1;
+}
+
+static uint64_t bits(int first, int last)
+{
+	return (last == 63 ? UINT64_MAX : (UINT64_C(1) << (last + 1)) - 1) &
+		~((UINT64_C(1) << first) - 1);
+}
+
+/* One part of the list; the text behind it, or NULL. */
+static const char *part(const char *at, uint64_t *lend)
+{
+	int first = number(&at), last = first;
+
+	if (*at == '-') {
+		at++;
+		last = number(&at);
+	}
+	if (first < 0 || last < first || last >= GLK_IO_GPUS)
+		return NULL;
+	*lend |= bits(first, last);
+	if (*at == ',')
+		return at[1] ? at + 1 : NULL;
+	return *at ? NULL : at;
+}
+
+int glk_io_lend(const char *text, int gpus, uint64_t *ret_lend)
+{
+	const char *at = text;
+	uint64_t lend = 0;
+
+	if (!strcmp(text, "all"))
+		lend = UINT64_MAX;
+	while (!lend || at != text) {
+		if (!*at)
+			break;
+		at = part(at, &lend);
+		if (!at)
+			return glk_error(-EINVAL, GLAKE_ERROR_CONFIG,
+				"io.lend = %s: it is 'all', or numbers of GPUs as '0,2-3'",
+				text);
+	}
+	/* GPUs that are not there lend nothing */
+	*ret_lend = lend & bits(0, gpus - 1);
+	return 0;
+}
+
+int glk_io_lend_check(const char *text)
+{
+	uint64_t lend;
+
+	return glk_io_lend(text, GLK_IO_GPUS, &lend);
+}
+
+int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
+	const struct glk_conf *conf, int gpus)
+{
+	uint64_t named;
+	int err;
+
+	*io = (struct glk_io){.drv = drv,
+		.pool = pool,
+		.gpus = gpus,
+		.piece = conf->io_piece,
+		.staging = conf->io_staging,
+		.least = conf->io_least,
+		.rates = conf->io_rates};
+	err = gpus ? glk_io_lend(conf->io_lend, gpus, &io->lend) : 0;
+	if (err)
+		return err;
+	if (gpus && strcmp(conf->io_lend, "all") &&
+		!glk_io_lend(conf->io_lend, GLK_IO_GPUS, &named) && named != io->lend)
+		glk_warn("io.lend = %s: of these GPUs those that are not there lend nothing",
+			conf->io_lend);
+	glk_lock_init(&io->lock, GLK_RANK_COPY);
+	if (!io->lend)
+		return 0;
+	io->gpu = glk_region_new((size_t)gpus * sizeof(*io->gpu));
+	io->groups = glk_region_new(GLK_IO_WAYS * GLK_IO_GPUS * sizeof(*io->groups));
+	if (io->gpu && io->groups)
+		return 0;
+	glk_io_fini(io);
+	return -ENOMEM;
+}
+
+void glk_io_fini(struct glk_io *io)
+{
+	if (!io->drv)
+		return;
+	if (io->gpu && io->groups)
+		glk_stage_fini(io);
+	glk_link_probe_end(io);
+	if (io->gpu)
+		glk_region_free(io->gpu, (size_t)io->gpus * sizeof(*io->gpu));
+	if (io->groups)
+		glk_region_free(
+			io->groups, GLK_IO_WAYS * GLK_IO_GPUS * sizeof(*io->groups));
+	glk_lock_fini(&io->lock);
+	*io = (struct glk_io){0};
+}

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TIER_IO_IO_H
+#define GLK_TIER_IO_IO_H
+
+/*
+ * The face of this folder: copies between locked memory of the host and a GPU, over the link of
+ * that GPU and over those of GPUs that lend theirs.
+ *
+ * A copy is cut into pieces, and all of them are queued at once: those of the direct path on the
+ * program's stream, the others on streams of the library behind it, which the program's stream
+ * waits for in the end. So nothing of the library has to run until the copy has finished, no
+ * thread and no callback, and no call of the program can get in the way of it.
+ *
+ * A piece that goes through a GPU R which lends its link, to a GPU T: the copy engine of R brings
+ * it into a slot of R's staging memory, that of T takes it from there. On the way back T puts it
+ * into a slot and R takes it to the host. So R is given no rights on the program's memory, and T is
+ * given rights on staging memory alone. A slot is filled again when its second hop has passed.
+ *
+ * A path that the driver refuses is not used again; its piece goes another way.
+ *
+ * Threads	any; one lock of the context guards what is queued by it. It is held while the driver is
+ *		called, and nothing else of the library waits for it
+ */
+#include "base/lock.h"
+#include "pool/pool.h"
+#include "tier/io/plan.h"
+
+#include <glake/copy.h>
+
+#define GLK_IO_GPUS 64
+
+enum { GLK_IO_DOWN, GLK_IO_UP, GLK_IO_WAYS }; /* to a GPU, to the host */
+
+/* A place for a piece between its hops. */
+struct glk_io_slot {
+	struct glk_drv_event *last; /* behind which it may be filled again; NULL: at once */
+	struct glk_drv_event *by[GLK_IO_GPUS]; /* events of the GPUs that emptied it */
+};
+
+/* Those of one GPU for one way. */
+struct glk_io_ring {
+	uint64_t base, size; /* address and bytes of each slot */
+	struct glk_io_slot slot[GLK_PLAN_SLOTS];
+	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way */
+	struct glk_plan_path path;
+	struct CUstream_st *stream; /* of the GPU, over its link to the host */
+	uint32_t job;		    /* that it was used by last */
+	int partner;		    /* the other GPU, in that one */
+};
+
+struct glk_io_gpu {
+	uint64_t base, size; /* its staging memory; 0: none yet */
+	uint32_t page;
+	uint64_t access; /* GPUs that may use it, a bit each */
+	bool off;	 /* the driver has refused something */
+	bool measured;	 /* its links are */
+	bool due;	 /* but not yet the one to other GPUs */
+	bool certain;	 /* and that could be done */
+	struct glk_io_ring ring[GLK_IO_WAYS];
+	struct CUstream_st *hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
+	struct glk_drv_event *start, *mark;
+	struct glk_drv_event *own[GLK_IO_WAYS]; /* behind what went over its link directly */
+	bool busy[GLK_IO_WAYS];			/* that may not have passed */
+	struct glk_plan_path direct[GLK_IO_WAYS];
+	struct glk_plan_link down, up, leave, come;
+	struct glk_plan_link *uplink[GLK_IO_WAYS]; /* shared with others; NULL: none */
+	uint64_t relayed;			   /* bytes that went over its link for others */
+};
+
+struct glk_io {
+	struct glk_lock lock;
+	struct glk_drv *drv;
+	struct glk_pool *pool;
+	int gpus;
+	uint64_t lend; /* GPUs that do, a bit each */
+	uint64_t piece, staging, least;
+	const char *rates; /* io.rates, of the configuration */
+	/* Under the lock from here on. */
+	bool known;	   /* which links there are */
+	bool news;	   /* some were measured, which the file does not know */
+	void *probe;	   /* locked memory of the host to measure with; NULL: none yet */
+	int prober;	   /* the GPU that it is locked for */
+	struct glk_io_gpu *gpu;
+	struct glk_plan_link *groups; /* one each way for each group of GPUs */
+	uint32_t jobs;
+	uint64_t copies, bytes; /* over several paths */
+};
+
+/* 0; -EINVAL for a list of GPUs that cannot be read, with a record. */
+int glk_io_lend(const char *text, int gpus, uint64_t *ret_lend);
+/* Whether a text is such a list. 0 or -EINVAL. */
+int glk_io_lend_check(const char *text);
+/* rates.c: whether a text names a file of what links carry. 0; -EINVAL with a record. */
+int glk_rates_check(const char *text);
+/* Of a context; nothing is taken from any GPU. 0, -EINVAL as above, -ENOMEM. */
+int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
+	const struct glk_conf *conf, int gpus);
+/* Waits for what is under way and gives all back. Takes a zeroed one. */
+void glk_io_fini(struct glk_io *io);
+
+/* A part of a copy that was not made: bytes counted through its ranges. */
+#define GLK_IO_LOST_MAX 8
+
+struct glk_io_copy {
+	const struct glake_copy_range *ranges;
+	size_t count;
+	struct CUstream_st *stream;
+	/* What came of it. */
+	uint64_t bytes, relayed;
+	unsigned paths;
+	struct glake_copy_part lost[GLK_IO_LOST_MAX];
+	unsigned lost_count;
+	int err; /* why they are lost */
+};
+
+/*
+ * Queues a copy over as many paths as are good for it: one where that is not between a GPU and
+ * locked memory of the host, its stream is not of that GPU or captures a graph, it is small, or no
+ * GPU lends its link. 0, also where parts of it are lost, which copy->lost tells; the driver's error where
+ * nothing of it was queued.
+ */
+int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
+
+#endif

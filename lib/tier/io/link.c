@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The links of GPUs: see link.h. What is booked on a link is an estimate; when everything that was
+ * queued on it is seen to have finished the link is free, whatever had been thought.
+ */
+#include "tier/io/link.h"
+
+#include "driver/driver.h"
+
+#include <string.h>
+
+/* What is taken to be true until it was measured: PCIe 5 and NVLink 4, MB a second. */
+#define HOST_RATE 55500
+#define PEER_RATE 390000
+
+static double rate_of(int64_t mb)
+{
+	return (double)mb / 1000;
+}
+
+void glk_link_groups(const struct glk_sysroot *root, const char (*ids)[GLK_PCI_MAX],
+	int count, int *ret_groups)
+{
+	char port[GLK_IO_GPUS][GLK_PCI_MAX];
+
+	for (int i = 0; i < count; i++) {
+		ret_groups[i] = -1;
+		if (glk_pci_port(root, ids[i], port[i], sizeof(port[i])))
+			port[i][0] = '\0';
+		for (int j = 0; j < i; j++) {
+			if (!port[i][0] || strcmp(port[i], port[j]))
+				continue;
+			ret_groups[i] = ret_groups[j] = j;
+			break;
+		}
+	}
+}
+
+static void set(struct glk_io *io, int gpu, const struct glk_link *link)
+{
+	struct glk_io_gpu *g = &io->gpu[gpu];
+
+	g->down.rate = g->up.rate = rate_of(link->host);
+	g->leave.rate = g->come.rate = rate_of(link->peer);
+	for (int turn = 0; turn < GLK_IO_WAYS; turn++) {
+		if (link->group < 0 || link->group >= GLK_IO_GPUS)
+			continue;
+		g->uplink[turn] = &io->groups[link->group * GLK_IO_WAYS + turn];
+		g->uplink[turn]->rate = rate_of(link->uplink);
+	}
+}
+
+/* By what hangs on the ports of the host; rates are measured later. */
+static void guess(struct glk_io *io)
+{
+	struct glk_link link = {
+		.host = HOST_RATE, .peer = PEER_RATE, .uplink = HOST_RATE};
+	struct glake_device info = {.sz = sizeof(info)};
+	char ids[GLK_IO_GPUS][GLK_PCI_MAX] = {{0}};
+	int groups[GLK_IO_GPUS];
+
+	for (int gpu = 0; gpu < io->gpus; gpu++) {
+		if (!io->drv->ops->device_info(io->drv, gpu, &info))
+			memcpy(ids[gpu], info.pci, sizeof(ids[gpu]));
+	}
+	glk_link_groups(NULL, (const char(*)[GLK_PCI_MAX])ids, io->gpus, groups);
+	for (int gpu = 0; gpu < io->gpus; gpu++) {
+		link.group = groups[gpu];
+		set(io, gpu, &link);
+	}
+}
+
+void glk_link_learn(struct glk_io *io)
+{
+	struct glk_link link;
+	int gpu = 0;
+
+	if (io->known)
+		return;
+	io->known = true;
+	while (gpu < io->gpus && !io->drv->ops->link_get(io->drv, gpu, &link)) {
+		set(io, gpu, &link);
+		io->gpu[gpu++].measured = true;
+	}
+	if (gpu == io->gpus)
+		return;
+	guess(io);
+	glk_link_recall(io);
+}
+
+static bool passed(struct glk_io *io, struct glk_drv_event *event)
+{
+	return !event || !io->drv->ops->event_query(io->drv, event);
+}
+
+/* Whether nothing that was queued here is on its way over the link of a GPU. */
+static bool idle(struct glk_io *io, struct glk_io_gpu *g, int turn)
+{
+	if (g->busy[turn] && passed(io, g->own[turn]))
+		g->busy[turn] = false;
+	if (passed(io, g->ring[turn].newest))
+		g->ring[turn].newest = NULL;
+	return !g->busy[turn] && !g->ring[turn].newest;
+}
+
+static void earlier(double *at, double now)
+{
+	if (*at > now)
+		*at = now;
+}
+
+/* A link with others is free as far as they all are, and those between GPUs too. */
+void glk_link_settle(struct glk_io *io, double now)
+{
+	bool busy[GLK_IO_WAYS][GLK_IO_GPUS + 1] = {0}, any = false;
+
+	for (int i = 0; i < io->gpus * GLK_IO_WAYS; i++) {
+		struct glk_io_gpu *g = &io->gpu[i / GLK_IO_WAYS];
+		int turn = i % GLK_IO_WAYS;
+		size_t group = g->uplink[turn]
+			? (size_t)(g->uplink[turn] - io->groups) / GLK_IO_WAYS
+			: GLK_IO_GPUS;
+
+		if (!idle(io, g, turn)) {
+			busy[turn][group] = any = true;
+			continue;
+		}
+		earlier(turn == GLK_IO_DOWN ? &g->down.free : &g->up.free, now);
+		for (unsigned s = 0; s < g->ring[turn].path.slots; s++)
+			earlier(&g->ring[turn].path.held[s], now);
+	}
+	for (int i = 0; i < GLK_IO_GPUS * GLK_IO_WAYS; i++) {
+		if (!busy[i % GLK_IO_WAYS][i / GLK_IO_WAYS])
+			earlier(&io->groups[i].free, now);
+	}
+	for (int gpu = 0; !any && gpu < io->gpus; gpu++) {
+		earlier(&io->gpu[gpu].leave.free, now);
+		earlier(&io->gpu[gpu].come.free, now);
+	}
+}
+
+/* Over the link of a GPU to the host. */
+static void over_host(struct glk_io_gpu *g, int turn, struct glk_plan_link **hop)
+{
+	hop[0] = turn == GLK_IO_DOWN ? &g->down : &g->up;
+	hop[1] = g->uplink[turn];
+}
+
+struct glk_plan_path *glk_link_direct(struct glk_io *io, int target, int turn)
+{
+	struct glk_io_gpu *t = &io->gpu[target];
+
+	over_host(t, turn, t->direct[turn].hop[0]);
+	t->direct[turn].own = t->direct[turn].hop[0][0];
+	t->direct[turn].off = false;
+	return &t->direct[turn];
+}
+
+struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, int turn)
+{
+	struct glk_io_gpu *r = &io->gpu[relay], *t = &io->gpu[target];
+	struct glk_plan_path *path = &r->ring[turn].path;
+
+	over_host(r, turn, path->hop[turn == GLK_IO_DOWN ? 0 : 1]);
+	path->own = turn == GLK_IO_DOWN ? &r->down : &r->up;
+	if (turn == GLK_IO_DOWN) {
+		path->hop[1][0] = &r->leave;
+		path->hop[1][1] = &t->come;
+	} else {
+		path->hop[0][0] = &t->leave;
+		path->hop[0][1] = &r->come;
+	}
+	return path;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TIER_IO_LINK_H
+#define GLK_TIER_IO_LINK_H
+
+/* What links there are, what they carry, and what is on its way over them. Under the lock of io.h. */
+#include "numa/topology.h"
+#include "tier/io/io.h"
+#include "tier/io/rates.h"
+
+/* Finds out what there is to know, the first time. */
+void glk_link_learn(struct glk_io *io);
+/* Which of some GPUs, by their bus ids, share a port of the host: the index of the first of them, -1 for
+ * one that shares none. */
+void glk_link_groups(const struct glk_sysroot *root, const char (*ids)[GLK_PCI_MAX],
+	int count, int *ret_groups);
+/* measure.c: what the links of a GPU that lends its own carry, once it has staging memory, and what
+ * comes from there to a target, which takes 2 MiB of that for a moment, so that it waits for one that is
+ * not suspended. The GPUs should be idle; where they are not, it takes the best of a few.
+ * False: something that was queued for it may be under way still. */
+bool glk_link_measure(struct glk_io *io, int relay, int target);
+void glk_link_probe_end(struct glk_io *io);
+/* kept.c: what the file of io.rates knows, and what is to be written there: for `rates`, GLK_IO_GPUS of them,
+ * how many; 0: nothing is. */
+void glk_link_recall(struct glk_io *io);
+size_t glk_link_news(struct glk_io *io, struct glk_rate *rates);
+/* What has passed is booked no longer. `now`: ns. */
+void glk_link_settle(struct glk_io *io, double now);
+/* The paths to a GPU, or from it: of its own link, and with that of another. */
+struct glk_plan_path *glk_link_direct(struct glk_io *io, int target, int turn);
+struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, int turn);
+
+#endif

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Memory of the host is mapped, touched and locked: see piece.h. */
+#include "tier/piece.h"
+
+#include "base/error.h"
+#include "numa/topology.h"
+#include "tier/spare.h"
+#include "tier/touch.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#define HUGE ((uintptr_t)2 << 20)
+
+/* On 16 processors 64 GiB were touched in 3.0 s by 7 threads and then locked in 2.9; touched while they
+ * were locked, one call took 10.8 s for both, and one without threads 14.3 (t/gpu/hostpool). */
+const struct glk_piece_way glk_piece_way = {
+	.touching = GLK_TOUCH_FIRST, .threads = GLK_TOUCH_THREADS, .huge = true};
+
+/* It begins with a huge page. NULL, with errno. */
+static char *map_piece(size_t size, bool huge)
+{
+	char *base = mmap(NULL, size + HUGE, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t lead;
+
+	if (base == MAP_FAILED)
+		return NULL;
+	lead = -(uintptr_t)base & (HUGE - 1);
+	if (lead)
+		munmap(base, lead);
+	munmap(base + lead + size, HUGE - lead);
+	base += lead;
+	madvise(base, size, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+	madvise(base, size, MADV_DONTFORK);
+	return base;
+}
+
+static int refuse_map(void)
+{
+	return glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "mmap", errno,
+		"no addresses for memory of the host");
+}
+
+static int map_all(char **base, uint32_t *count, int node)
+{
+	for (uint32_t i = 0; i < *count; i++) {
+		base[i] = map_piece(GLK_STORE_PIECE, glk_piece_way.huge);
+		if (!base[i]) {
+			*count = i;
+			break;
+		}
+		/* where the node cannot be chosen it lies where it falls */
+		if (node >= 0)
+			glk_numa_prefer(base[i], GLK_STORE_PIECE, node);
+	}
+	return *count ? 0 : refuse_map();
+}
+
+/* In the order in which they are touched. */
+static int lock_all(struct glk_drv *drv, int device, char **base, uint32_t count,
+	uint32_t *ret_made)
+{
+	struct glk_touch touch;
+	int err = 0;
+
+	glk_touch_begin(&touch, base, count, GLK_STORE_PIECE, glk_piece_way.threads);
+	for (*ret_made = 0; *ret_made < count; ++*ret_made) {
+		err = glk_touch_wait(&touch, *ret_made);
+		if (!err)
+			err = drv->ops->host_lock(
+				drv, device, base[*ret_made], GLK_STORE_PIECE);
+		if (err)
+			break;
+	}
+	glk_touch_end(&touch);
+	return err;
+}
+
+int glk_pieces_make(struct glk_drv *drv, int device, int node, char **base,
+	uint32_t count, uint32_t *ret_made)
+{
+	uint32_t mapped;
+	int err;
+
+	*ret_made = 0;
+	err = glk_spare_take(-1, GLK_STORE_PIECE, &count);
+	if (err)
+		return err;
+	mapped = count;
+	err = map_all(base, &mapped, node);
+	if (!err) {
+		err = lock_all(drv, device, base, mapped, ret_made);
+		for (uint32_t i = *ret_made; i < mapped; i++)
+			munmap(base[i], GLK_STORE_PIECE);
+	}
+	glk_spare_taken(count * GLK_STORE_PIECE);
+	return err;
+}
+
+static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t size, char **ret_base)
+{
+	int err = 0;
+
+	*ret_base = map_piece(size, way->huge);
+	if (!*ret_base)
+		return refuse_map();
+	if (bound)
+		err = glk_numa_bind(*ret_base, size, node);
+	else if (node >= 0)
+		glk_numa_prefer(*ret_base, size, node);
+	if (err)
+		munmap(*ret_base, size);
+	return err;
+}
+
+static int touch_and_lock(
+	struct glk_drv *drv, int device, const struct glk_piece_way *way, char *base, size_t size)
+{
+	struct glk_touch touch;
+	int err = 0;
+
+	glk_touch_begin(&touch, &base, 1, size, way->threads);
+	if (way->touching == GLK_TOUCH_FIRST)
+		err = glk_touch_wait(&touch, 0);
+	if (!err)
+		err = drv->ops->host_lock(drv, device, base, size);
+	/* what is locked is there */
+	glk_touch_end(&touch);
+	return err;
+}
+
+static int make(struct glk_drv *drv, int device, int node, bool bound,
+	const struct glk_piece_way *way, size_t size, char **ret_base)
+{
+	char *base;
+	int err;
+
+	err = map_on(node, bound, way, size, &base);
+	if (err)
+		return err;
+	err = way->touching == GLK_TOUCH_NOT
+		? drv->ops->host_lock(drv, device, base, size)
+		: touch_and_lock(drv, device, way, base, size);
+	if (err)
+		munmap(base, size);
+	else
+		*ret_base = base;
+	return err;
+}
+
+int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound,
+	const struct glk_piece_way *way, size_t size, char **ret_base)
+{
+	uint32_t one = 1;
+	int err;
+
+	if (bound && node < 0)
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"host.bind: it is not known which NUMA node is near the GPU");
+	err = glk_spare_take(bound ? node : -1, size, &one);
+	if (err)
+		return err;
+	err = make(drv, device, node, bound, way, size, ret_base);
+	glk_spare_taken(size);
+	return err;
+}
+
+bool glk_piece_end(struct glk_drv *drv, int device, char *base, size_t size)
+{
+	if (drv->ops->host_unlock(drv, device, base))
+		return false;
+	munmap(base, size);
+	return true;
+}

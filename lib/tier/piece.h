@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TIER_PIECE_H
+#define GLK_TIER_PIECE_H
+
+/*
+ * Pieces of memory of the host, of the node of the GPU where that is known, allowed and has room, of
+ * huge pages where the system has them, locked by the driver. A thread touches 3 to 6 GB/s of fresh
+ * memory, and the driver locks 15 to 23 GB/s of what was touched, so threads touch ahead of the one that
+ * locks (touch.h): never the part that is being locked, which makes the driver wait.
+ *
+ * What the machine has left is taken in turn (spare.h), and pieces are made by several threads at once.
+ * In a forked child they are not there.
+ */
+#include "tier/tier.h"
+
+enum glk_touching {
+	GLK_TOUCH_FIRST,  /* by threads, and then it is locked */
+	GLK_TOUCH_BESIDE, /* by threads while it is locked */
+	GLK_TOUCH_NOT,	  /* by the driver, as it comes */
+};
+
+/* How fresh memory is made ready. */
+struct glk_piece_way {
+	enum glk_touching touching; /* what one call locks */
+	unsigned threads; /* that touch, at most, beside the one that locks */
+	bool huge;	  /* huge pages are asked for */
+};
+
+/* The way of the library; t/gpu/hostpool compares it with others. */
+extern const struct glk_piece_way glk_piece_way;
+
+/* Of the store, made at a time: a GiB. */
+#define GLK_PIECES 16
+
+/* Makes up to `count` of them for a GPU, on a node or anywhere for -1: *ret_made, at least one where it returns
+ * 0. -ENOMEM (class NOMEM_HOST), or the driver's error. Without the lock of the GPU. */
+int glk_pieces_make(struct glk_drv *drv, int device, int node, char **base,
+	uint32_t count, uint32_t *ret_made);
+
+/*
+ * Makes one of any size, in whole OS pages, locked by one call, since a copy may not reach from what one
+ * call locked into what another one did. `bound`: of the node or not at all. Returns as
+ * glk_pieces_make(), and where it is bound -ENOMEM (NOMEM_HOST: the node has not as much), -EOPNOTSUPP or
+ * -EPERM (it cannot be chosen).
+ */
+int glk_piece_make(struct glk_drv *drv, int device, int node, bool bound,
+	const struct glk_piece_way *way, size_t size, char **ret_base);
+/* For the GPU that it was made for. Whether it is gone: what the driver keeps locked stays where it is. */
+bool glk_piece_end(struct glk_drv *drv, int device, char *base, size_t size);
+
+#endif

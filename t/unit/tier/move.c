@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Contents that go to the host and come back, by spill, fetch, suspend and resume: over the link of their GPU
+ * as if there were no others, and over those that other GPUs lend. GLAKE_T_MOVE_MIB sets the size of the
+ * blocks whose modelled time is told.
+ */
+#include "api/context.h"
+#include "driver/fault.h"
+#include "driver/soft.h"
+#include "seed.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <glake/glake.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB    ((size_t)1 << 20)
+#define BLOCKS 2
+
+static struct glake *ctx;
+static struct glk_context *context;
+static struct CUstream_st *stream;
+static unsigned char *block[BLOCKS];
+static size_t size;
+static uint64_t rolled;
+
+static void fill(unsigned char *at, uint64_t word)
+{
+	for (size_t i = 0; i + 8 <= size; i += 8, word += UINT64_C(0x9e3779b97f4a7c15))
+		memcpy(at + i, &word, 8);
+}
+
+static bool is_filled(const unsigned char *at, uint64_t word)
+{
+	uint64_t wrong = 0, there;
+
+	for (size_t i = 0; i + 8 <= size; i += 8, word += UINT64_C(0x9e3779b97f4a7c15)) {
+		memcpy(&there, at + i, 8);
+		wrong |= there ^ word;
+	}
+	return !wrong;
+}
+
+#define SETTINGS                                                                          \
+	"soft.gpus=4", "soft.memory=128GiB", "soft.host_memory=128GiB", "map.span=256GiB", \
+		"driver.fault=off"
+
+static void begin(const char *lend, const char *piece, const char *staging, size_t bytes)
+{
+	const char *const settings[] = {SETTINGS, "io.least=2MiB", lend, piece, staging, NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	void *ptr = NULL;
+
+	size = bytes;
+	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
+		glake_stream_new(ctx, 0, &stream))
+		tap_bail("no context");
+	for (int i = 0; i < BLOCKS; i++) {
+		if (glake_alloc(ctx, 0, size, stream, 0, &ptr))
+			tap_bail("no block");
+		block[i] = ptr;
+		fill(block[i], (uint64_t)i);
+	}
+}
+
+static int close_all(void)
+{
+	size_t leaked = 99;
+	int err = 0;
+
+	for (int i = 0; i < BLOCKS; i++)
+		err |= glake_free(ctx, block[i], stream);
+	err |= glake_stream_free(ctx, 0, stream);
+	err |= glake_close(ctx, &leaked);
+	return err || leaked;
+}
+
+static int spill(void)
+{
+	int err = 0;
+
+	for (int i = 0; i < BLOCKS && !err; i++)
+		err = glake_spill(ctx, block[i], stream);
+	return err == -EALREADY ? 0 : err;
+}
+
+static int fetch(void)
+{
+	int err = 0, failed;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		failed = glake_fetch(ctx, block[i], stream);
+		err = failed && failed != -EALREADY ? failed : err;
+	}
+	return err;
+}
+
+static int suspend(void)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+
+	return glake_suspend(ctx, 0, &did);
+}
+
+static int resume(void)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+
+	return glake_resume(ctx, 0, &did);
+}
+
+/* A way back would begin in modelled time with what went there first: both ways begin behind all. */
+static void level(const struct glk_mover *mover)
+{
+	struct CUstream_st *way[] = {mover->out_handle, mover->back_handle};
+	struct glk_drv *drv = context->drv;
+	struct glk_drv_event *event;
+
+	for (int i = 0; mover->streams && i < 2; i++) {
+		if (drv->ops->event_new(drv, 0, &event) ||
+			drv->ops->event_record(drv, event, way[i]) ||
+			drv->ops->stream_wait(drv, way[!i], event) ||
+			drv->ops->event_free(drv, event))
+			tap_bail("no event");
+	}
+	drv->ops->device_sync(drv, 0);
+}
+
+/* Bytes a ns that go one way, in modelled time, to what one link carries. */
+static double rate_of(int (*act)(void), bool out)
+{
+	const struct glk_mover *mover = &context->caches[0].mover;
+	int64_t before = 0, after = 0;
+
+	level(mover);
+	if (mover->streams)
+		glk_soft_link_time(context->drv, 0, mover->out_handle, &before);
+	if (act())
+		tap_bail("refused");
+	context->drv->ops->device_sync(context->drv, 0);
+	glk_soft_link_time(
+		context->drv, 0, out ? mover->out_handle : mover->back_handle, &after);
+	return (double)(BLOCKS * size) / (double)(after - before) / 55.5;
+}
+
+static bool is_whole(void)
+{
+	bool whole = true;
+
+	context->drv->ops->device_sync(context->drv, 0);
+	for (int i = 0; i < BLOCKS; i++)
+		whole &= is_filled(block[i], (uint64_t)i);
+	return whole;
+}
+
+static void links(const char *lend, double least, double most)
+{
+	static const struct {
+		const char *name;
+		int (*act)(void);
+		bool out;
+	} way[] = {{"spill", spill, true}, {"fetch", fetch, false},
+		{"suspend", suspend, true}, {"resume", resume, false}};
+	const char *mib = getenv("GLAKE_T_MOVE_MIB");
+	size_t bytes = (mib ? strtoul(mib, NULL, 10) : tap_on_valgrind() ? 8 : 32) * MIB;
+	char piece[32];
+	double rate;
+
+	/* as many pieces of a small block as there would be of a large one */
+	snprintf(piece, sizeof(piece), "io.piece=%zu",
+		bytes / 64 < 8 * MIB ? bytes / 64 : 8 * MIB);
+	begin(lend, piece, "io.staging=64MiB", bytes);
+	for (int i = 0; i < 4; i++) {
+		rate = rate_of(way[i].act, way[i].out);
+		ok(rate > least && rate < most, "%s, %s of %d blocks of %zu MiB: %.2f links",
+			lend, way[i].name, BLOCKS, bytes / MIB, rate);
+		if (!way[i].out)
+			ok(is_whole(), "all bytes are right");
+	}
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* Copies of the driver and other calls that two spills and fetches make. */
+static void count(const char *lend, uint64_t *ret_copies, uint64_t *ret_others)
+{
+	struct glake_driver_stats before = {.sz = sizeof(before)}, after = before;
+
+	begin(lend, "io.piece=64KiB", "io.staging=2MiB", MIB);
+	if (spill() || fetch())
+		tap_bail("refused");
+	glake_driver_stats_get(ctx, &before);
+	if (spill() || fetch())
+		tap_bail("refused");
+	glake_driver_stats_get(ctx, &after);
+	*ret_copies = after.calls[GLAKE_CALL_COPY] - before.calls[GLAKE_CALL_COPY];
+	*ret_others = after.calls[GLAKE_CALL_OTHER] - before.calls[GLAKE_CALL_OTHER];
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* What is too small for several links, or has one, is copied by the calls that it always was. */
+static void same_calls(void)
+{
+	uint64_t copies, others, lent_copies, lent_others;
+
+	count("io.lend=", &copies, &others);
+	count("io.lend=all", &lent_copies, &lent_others);
+	is_int((int64_t)copies, 2 * BLOCKS, "one copy for a block each way");
+	is_int((int64_t)lent_copies, (int64_t)copies, "where others lend, too");
+	is_int((int64_t)lent_others, (int64_t)others, "and no question more");
+}
+
+static uint64_t reserved(int device)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+
+	if (glake_stats_get(ctx, device, &stats))
+		tap_bail("no figures");
+	return stats.reserved;
+}
+
+/* A GPU that is suspended takes no memory to lend its link, nor to have one measured. */
+static void lends_none(void)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+	const struct glk_io *io;
+
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 3 * MIB);
+	io = &context->io;
+	is_int(glake_suspend(ctx, 1, &did), 0, "who lends its link is suspended");
+	/* else nothing has to be measured */
+	glk_fault_set(context->drv, "link_get:from=1:err=EOPNOTSUPP");
+	is_int(spill(), 0, "blocks of another GPU go away");
+	glk_fault_set(context->drv, "off");
+	is_int(fetch(), 0, "and come back");
+	is_int((int64_t)reserved(1), 0, "and it has no memory");
+	is_int((int64_t)io->gpu[1].relayed, 0, "nor carries anything");
+	is_int(glake_resume(ctx, 1, &did), 0, "resumed");
+	is_int(suspend(), 0, "the other one is suspended");
+	ok(io->gpu[1].due, "before it was measured what goes to it");
+	is_int(resume(), 0, "and resumed");
+	ok(io->gpu[1].due && io->gpu[1].measured, "which measures nothing there either");
+	is_int(spill(), 0, "blocks go away");
+	ok(!io->gpu[1].due && io->gpu[1].certain, "which does");
+	ok(io->gpu[1].relayed > 0, "over both links");
+	is_int(glake_suspend(ctx, 1, &did), 0, "suspended again");
+	is_int((int64_t)reserved(1), 4 << 20, "it keeps what it has for that");
+	is_int((int64_t)did.stayed, 0, "which is not counted");
+	is_int(fetch(), 0, "blocks come back");
+	is_int((int64_t)reserved(1), 4 << 20, "in no more");
+	is_int(glake_resume(ctx, 1, &did), 0, "resumed");
+	ok(is_whole(), "blocks are as they were");
+	is_int(close_all(), 0, "closed");
+}
+
+/* What was moved comes back. */
+static int come_back(int (*act)(void))
+{
+	int err = act == suspend || act == resume ? resume() : fetch();
+
+	return err == -EINVAL && act != fetch && act != spill ? 0 : err;
+}
+
+/* Addresses that the driver does not unmap stay out of use, and what lay there is away for good. */
+static bool is_stuck(void)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+
+	return !glake_stats_get(ctx, 0, &stats) && stats.lost;
+}
+
+/* The n-th call fails; all is as it was, or as it should be, and works without the fault. */
+static bool try_one(int (*act)(void), bool is_back, const char *form, unsigned n,
+	uint64_t *ret_failed)
+{
+	char rule[64];
+	int err, off = 0, logs = tap.logs;
+	uint64_t calls;
+	bool fine;
+
+	begin("io.lend=all", "io.piece=512KiB", "io.staging=4MiB", 3 * MIB);
+	if (is_back && (act == fetch ? spill() : suspend()))
+		tap_bail("refused");
+	snprintf(rule, sizeof(rule), form, n);
+	glk_fault_set(context->drv, rule);
+	err = act();
+	glk_fault_count(context->drv, &calls, ret_failed);
+	glk_fault_set(context->drv, "off");
+	for (int device = 0; device < 4; device++)
+		off += context->io.gpu[device].off;
+	tap_expect_log(off);
+	/* a mapping that the driver keeps is told, a page is not */
+	tap_expect_log(is_stuck() && tap.logs - logs > off);
+	/* and again, without a fault */
+	fine = come_back(act) ? is_stuck() : is_whole() && !spill() && !fetch() && is_whole();
+	fine &= !close_all();
+	if (!fine)
+		tap_note("%s, answer %d: not as it should be", rule, err);
+	return fine;
+}
+
+static void faults(const char *name, int (*act)(void), bool is_back, const char *form)
+{
+	unsigned n = 0, tries = 0, step = tap_on_valgrind() ? 60 : 16;
+	uint64_t failed = 1;
+	bool fine = true;
+
+	for (; failed; tries++) {
+		n += 1 + (unsigned)(seed_next(&rolled) % step);
+		fine &= try_one(act, is_back, form, n, &failed);
+	}
+	ok(fine, "%s, %s: no byte is wrong, nothing is left", name, form);
+	ok(n > 60, "%u tries, up to call %u", tries, n);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	rolled = seed_thread(seed_start(), 0);
+	links("io.lend=", 0.99, 1.01);
+	links("io.lend=all", 3.5, 4.01);
+	links("io.lend=2", 1.8, 2.01);
+	same_calls();
+	lends_none();
+	faults("spill", spill, false, "any:nth=%u:err=EIO");
+	faults("spill", spill, false, "any:nth=%u:err=EINVAL");
+	faults("fetch", fetch, true, "any:nth=%u:err=EIO");
+	faults("suspend", suspend, false, "any:nth=%u:err=EIO");
+	faults("resume", resume, true, "any:nth=%u:err=EIO");
+	return tap_done();
+}
