@@ -39,9 +39,10 @@ static struct glk_import *at(const struct glk_imports *imports, uint32_t id)
 	return glk_slab_at(&imports->slab, id);
 }
 
-void glk_imports_init(
-	struct glk_imports *imports, struct glk_drv *drv, struct glk_node *node)
+void glk_imports_init(struct glk_imports *imports, struct glk_drv *drv,
+	struct glk_node *node, uint64_t keep)
 {
+	imports->keep = keep;
 	imports->drv = drv;
 	imports->node = node;
 	glk_lock_init(&imports->lock, GLK_RANK_NODE);
@@ -72,6 +73,17 @@ static void set_state(struct glk_imports *imports, uint32_t id, enum import_stat
 	if (state == FREE)
 		glk_slab_put(&imports->slab, id);
 	glk_unlock(&imports->lock);
+}
+
+void glk_import_put_by(struct glk_imports *imports, uint64_t page)
+{
+	uint32_t id = take_entry(imports);
+
+	if (!id)
+		return;
+	at(imports, id)->page = page;
+	at(imports, id)->has_page = true;
+	set_state(imports, id, KEPT);
 }
 
 /* Gives back what there is, in reverse; goes on after a failure with what does not depend on
@@ -109,7 +121,7 @@ static int drop(struct glk_imports *imports, uint32_t id)
 
 /* Whether the list is that of one block: pages in the order of its addresses, only the first
  * one begun in the middle, only the last one ended there. */
-static int check(const struct glk_imports *imports, const struct glake_piece *pieces,
+int glk_import_check(const struct glk_imports *imports, const struct glake_piece *pieces,
 	size_t count, size_t size, uint64_t *ret_span)
 {
 	uint64_t span = 0, sum = 0;
@@ -117,14 +129,14 @@ static int check(const struct glk_imports *imports, const struct glake_piece *pi
 	for (size_t i = 0; i < count; i++) {
 		const struct glake_piece *p = &pieces[i];
 
-		if (p->flags || p->reserved[0] || p->reserved[1])
+		if (p->flags || p->reserved)
 			return glk_error(-E2BIG, GLAKE_ERROR_INVAL,
 				"piece %zu says more than this library knows", i);
 		if (!p->page_size || p->page_size % imports->node->granularity ||
 			__builtin_add_overflow(span, p->page_size, &span))
 			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-				"piece %zu: a page of %zu bytes, not of whole %zu bytes", i,
-				p->page_size, imports->node->granularity);
+				"piece %zu: a page of %zu bytes, not of whole %zu bytes",
+				i, p->page_size, imports->node->granularity);
 		if (!p->length || p->offset >= p->page_size ||
 			p->length > p->page_size - p->offset)
 			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
@@ -161,26 +173,38 @@ static int check_place(struct glk_imports *imports, uint64_t page, size_t i)
 		imports->node->place.id);
 }
 
+int glk_import_page(
+	struct glk_imports *imports, int fd, size_t i, bool *ret_is, uint64_t *ret_page)
+{
+	struct glk_drv *drv = imports->drv;
+	int err = drv->ops->import_fd(drv, fd, ret_page);
+
+	*ret_is = !err;
+	return err ? err : check_place(imports, *ret_page, i);
+}
+
+int glk_import_map(
+	struct glk_imports *imports, uint64_t addr, size_t size, uint64_t page, size_t i)
+{
+	int err = imports->drv->ops->map(imports->drv, addr, size, page);
+
+	/* what drivers say to a page that would not be mapped whole */
+	if (err == -EINVAL || err == -EOPNOTSUPP)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"piece %zu: the page does not have %zu bytes", i, size);
+	return err;
+}
+
 static int map_piece(struct glk_imports *imports, struct glk_import *import,
 	const struct glake_piece *piece, size_t i)
 {
 	struct glk_drv *drv = imports->drv;
 	int err;
 
-	err = drv->ops->import_fd(drv, piece->fd, &import->page);
-	if (err)
-		return err;
-	import->has_page = true;
-	err = check_place(imports, import->page, i);
-	if (err)
-		return err;
-	err = drv->ops->map(
-		drv, import->base + import->mapped, piece->page_size, import->page);
-	/* what drivers say to a page that would not be mapped whole */
-	if (err == -EINVAL || err == -EOPNOTSUPP)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"piece %zu: the page does not have %zu bytes", i,
-			piece->page_size);
+	err = glk_import_page(imports, piece->fd, i, &import->has_page, &import->page);
+	if (!err)
+		err = glk_import_map(imports, import->base + import->mapped,
+			piece->page_size, import->page, i);
 	if (err)
 		return err;
 	import->mapped += piece->page_size;
@@ -208,8 +232,8 @@ static int map_all(struct glk_imports *imports, struct glk_import *import,
 }
 
 /* Rights for the GPU and its peers, and no longer for those that were. */
-static int allow(
-	struct glk_imports *imports, const struct glk_import *import, uint64_t was)
+int glk_import_allow(
+	struct glk_imports *imports, uint64_t addr, uint64_t size, uint64_t was)
 {
 	struct glk_grant grants[GLK_GRANTS_MAX];
 	struct glk_drv *drv = imports->drv;
@@ -220,7 +244,7 @@ static int allow(
 	for (; was; was &= was - 1)
 		grants[count++] =
 			(struct glk_grant){.who = {GLK_PLACE_GPU, __builtin_ctzll(was)}};
-	return drv->ops->set_access(drv, import->base, import->mapped, grants, count);
+	return drv->ops->set_access(drv, addr, size, grants, count);
 }
 
 /* Peers may change meanwhile, for all that is live. */
@@ -233,7 +257,7 @@ static int publish(struct glk_imports *imports, uint32_t id)
 
 	do {
 		peers = glk_load_relaxed(&imports->node->peers);
-		err = allow(imports, import, was);
+		err = glk_import_allow(imports, import->base, import->mapped, was);
 		if (err)
 			return err;
 		was |= peers;
@@ -253,7 +277,7 @@ int glk_import(struct glk_imports *imports, const struct glake_piece *pieces,
 	uint32_t id;
 	int err;
 
-	err = check(imports, pieces, count, size, &span);
+	err = glk_import_check(imports, pieces, count, size, &span);
 	if (err)
 		return err;
 	id = take_entry(imports);
@@ -343,15 +367,18 @@ int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep)
 			sweep, imports->drv, import->base, import->mapped);
 		err = failed ? failed : err;
 	}
-	return err;
+	if (err && !sweep->anyway)
+		return err;
+	failed = glk_mirrors_access(imports, sweep);
+	return failed ? failed : err;
 }
 
 int glk_imports_fini(struct glk_imports *imports, size_t *ret_live)
 {
 	uint32_t last = glk_load_relaxed(&imports->slab.used);
-	int err = 0, failed;
+	int err, failed;
 
-	*ret_live = 0;
+	err = glk_mirrors_fini(imports, ret_live);
 	for (uint32_t id = 1; id <= last && err != -ENODEV; id++) {
 		struct glk_import *import = at(imports, id);
 

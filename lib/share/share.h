@@ -20,6 +20,7 @@
 /* What a block has in one page. */
 struct glk_share_page {
 	uint64_t handle;       /* of the driver */
+	uint64_t number;       /* which no other page of the pool has or will have */
 	size_t size;	       /* of the page */
 	size_t offset, length; /* the block's bytes in it */
 	uint32_t able;	       /* GLK_PAGE_... */
@@ -33,8 +34,14 @@ typedef struct glk_share_page (*glk_share_page_fn)(void *of, size_t i);
  * not made for it), -EMFILE or -ENFILE (class LIMIT), -ENOMEM (host), or the driver's error,
  * with nothing left open and `ret_pieces` as it was.
  */
-int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, void *of,
-	size_t count, struct glake_piece *ret_pieces);
+int glk_share_export(struct glk_drv *drv, glk_share_page_fn page, void *of, size_t count,
+	struct glake_piece *ret_pieces);
+
+/* The same without descriptors, and descriptors of some of the pages. */
+int glk_share_list(
+	glk_share_page_fn page, void *of, size_t count, struct glake_piece *ret_pieces);
+int glk_share_fds(struct glk_drv *drv, glk_share_page_fn page, void *of, size_t first,
+	size_t count, int *ret_fds);
 
 /* import.c: memory of other processes on one GPU. */
 #define GLK_IMPORTS_MAX 65536
@@ -44,10 +51,15 @@ struct glk_imports {
 	struct glk_node *node;
 	struct glk_lock lock; /* of the entries; taken after that of the GPU */
 	struct glk_slab slab; /* made at the first import */
+	struct glake_mirror
+		*mirrors; /* under the lock, as all of them but what their heads say */
+	uint32_t mirror_count;
+	struct glk_mirrored *newest, *oldest; /* pages in no use, by the time of that */
+	uint64_t kept, keep;		      /* bytes of them: now, at most */
 };
 
-void glk_imports_init(
-	struct glk_imports *imports, struct glk_drv *drv, struct glk_node *node);
+void glk_imports_init(struct glk_imports *imports, struct glk_drv *drv,
+	struct glk_node *node, uint64_t keep);
 /* Takes down what is left, and says how many were live. 0 or the driver's first error. */
 int glk_imports_fini(struct glk_imports *imports, size_t *ret_live);
 /* Contract as glake_import(). */
@@ -61,6 +73,42 @@ int glk_import_end(
 void glk_imports_hold(struct glk_imports *imports);
 void glk_imports_let_go(struct glk_imports *imports);
 int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep);
+
+/* Whether a list is that of one block, and the bytes of its pages. */
+int glk_import_check(const struct glk_imports *imports, const struct glake_piece *pieces,
+	size_t count, size_t size, uint64_t *ret_span);
+/* The page of a descriptor, the caller's if *ret_is, and -EINVAL if it is not memory of this GPU;
+ * `i` is its number for messages. */
+int glk_import_page(
+	struct glk_imports *imports, int fd, size_t i, bool *ret_is, uint64_t *ret_page);
+/* One that the driver did not take back, to be asked for again at the end. */
+void glk_import_put_by(struct glk_imports *imports, uint64_t page);
+/* Maps it; -EINVAL with a sentence if it has another size. */
+int glk_import_map(
+	struct glk_imports *imports, uint64_t addr, size_t size, uint64_t page, size_t i);
+/* Rights for the GPU and its peers, and no longer for those that `was` names. */
+int glk_import_allow(
+	struct glk_imports *imports, uint64_t addr, uint64_t size, uint64_t was);
+
+/*
+ * mirror.c: contracts as glake_mirror_...(), for mirrors of this GPU; -ENOENT without a record: it
+ * is none of them.
+ */
+#define GLK_MIRRORS_MAX 256
+
+int glk_mirror_new(struct glk_imports *imports, struct glake_mirror **ret_mirror);
+int glk_mirror_open(struct glk_imports *imports, struct glake_mirror *mirror, uint64_t at,
+	const struct glake_piece *pieces, size_t count, size_t size,
+	glake_mirror_fds_fn fds, void *arg, uint64_t *ret_addr);
+int glk_mirror_close(struct glk_imports *imports, struct glake_mirror *mirror,
+	uint64_t addr, uint64_t size);
+int glk_mirror_trim(struct glk_imports *imports, struct glake_mirror *mirror,
+	uint64_t keep, uint64_t *ret_kept);
+int glk_mirror_end(struct glk_imports *imports, struct glake_mirror *mirror);
+/* Under the lock. */
+int glk_mirrors_access(struct glk_imports *imports, struct glk_sweep *sweep);
+/* All of them; how many had open blocks. 0 or the driver's first error. */
+int glk_mirrors_fini(struct glk_imports *imports, size_t *ret_live);
 
 /*
  * dmabuf.c: a dma-buf over a range and where in it the range begins, for a dma-buf has whole

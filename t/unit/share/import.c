@@ -138,7 +138,7 @@ static void test_lists(void)
 		tap_note("%s", rig_error().text);                                        \
 	} while (0)
 	refused(bad.piece[1].flags = 1, -E2BIG, "a flag that is not known");
-	refused(bad.piece[3].reserved[1] = 1, -E2BIG, "content that is not known");
+	refused(bad.piece[3].reserved = 1, -E2BIG, "content that is not known");
 	refused(bad.piece[1].page_size = 0, -EINVAL, "a page of no bytes");
 	refused(bad.piece[1].page_size = PAGE + 4096, -EINVAL, "one of odd ones");
 	refused(bad.piece[1].page_size = SIZE_MAX & ~(PAGE - 1), -EINVAL, "one of all");

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_SHARE_MIRROR_H
+#define GLK_SHARE_MIRROR_H
+
+/* Tables of a mirror; inside this folder. See mirror.c. */
+#include "base/error.h"
+#include "share/share.h"
+
+/* Addresses of the exporter, and what lies at them here. */
+struct glk_window {
+	uint64_t at, span; /* there; bytes */
+	uint64_t base;	   /* here; 0: there is none */
+	uint32_t slots;
+	uint32_t pages; /* that are mapped, or about to be */
+	uint64_t users; /* of them together */
+	struct glk_mirrored *slot;
+};
+
+enum glk_mirrored_state {
+	GLK_MIRRORED_NONE = 0,
+	GLK_MIRRORED_COMING, /* of the block that is being opened */
+	GLK_MIRRORED_MAPPED, /* the same, without rights so far */
+	GLK_MIRRORED_LIVE,
+};
+
+/* A slot. What it says beside `back` and `state` is said where its page begins. */
+struct glk_mirrored {
+	struct glake_mirror *mirror;
+	struct glk_window *window;
+	uint64_t number;		    /* of the page */
+	struct glk_mirrored *newer, *older; /* pages in no use */
+	uint32_t slots;			    /* of the page */
+	uint32_t users;			    /* times that it is open */
+	uint32_t back; /* slots from the beginning of its page to here */
+	uint8_t state; /* enum glk_mirrored_state */
+};
+
+/* Windows of one mirror: most exporters need one, and blocks that lie across two have their own. */
+#define GLK_WINDOWS_MAX 64
+
+struct glk_mirror_block {
+	uint64_t addr, size; /* here, as it was opened */
+	uint64_t opens;	     /* 0: the place is free */
+};
+
+struct glk_mirror_blocks {
+	struct glk_mirror_block *at;
+	size_t room, count; /* places, a power of two or 0; blocks */
+};
+
+struct glake_mirror {
+	struct glake_mirror *next;
+	struct glk_lock opening;
+	uint32_t busy; /* threads that open a block, or wait to */
+	uint64_t kept; /* bytes in no use */
+	uint64_t users;
+	struct glk_mirror_blocks blocks;
+	struct glk_window window[GLK_WINDOWS_MAX];
+};
+
+/* All of mirror.c, under the lock of the imports. */
+
+/* The window around so many bytes there, made if there is none. */
+int glk_mirror_window(struct glk_imports *imports, struct glake_mirror *mirror,
+	uint64_t at, uint64_t span, struct glk_window **ret_window);
+/* Bytes of a page. */
+uint64_t glk_mirrored_size(
+	const struct glk_imports *imports, const struct glk_mirrored *page);
+uint64_t glk_mirrored_addr(
+	const struct glk_imports *imports, const struct glk_mirrored *page);
+/* Once more, or once less, in use. */
+void glk_mirrored_use(struct glk_imports *imports, struct glk_mirrored *page);
+void glk_mirrored_leave(struct glk_imports *imports, struct glk_mirrored *page);
+/* Room for a page of so many slots, in use by the caller: what was there in no use is unmapped. */
+int glk_mirrored_claim(struct glk_imports *imports, struct glake_mirror *mirror,
+	struct glk_window *window, uint32_t slot, uint32_t slots, uint64_t number);
+/* Takes it away, and unmaps it if it is mapped. 0, or the driver's error and it is there still. */
+int glk_mirrored_drop(struct glk_imports *imports, struct glk_mirrored *page);
+/* Keeps what may be kept. */
+int glk_mirrors_bound(struct glk_imports *imports);
+
+/*
+ * mirror_blocks.c, under the lock of the imports. Room for one more block than there are, or
+ * -ENOMEM; it stays until a block is added, and those are added one after the other, by whoever
+ * holds `opening`.
+ */
+int glk_mirror_blocks_room(struct glk_mirror_blocks *blocks);
+void glk_mirror_blocks_add(
+	struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size);
+bool glk_mirror_blocks_has(
+	const struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size);
+/* Once less; false if it is not open. */
+bool glk_mirror_blocks_take(
+	struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size);
+/* Forgets all of them. */
+void glk_mirror_blocks_free(struct glk_mirror_blocks *blocks);
+
+bool glk_mirror_is_known(
+	const struct glk_imports *imports, const struct glake_mirror *mirror);
+
+#endif
