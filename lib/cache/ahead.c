@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/plan.h"
+#include "cache/prefetch.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 
 /* ns without a miss after which the program rests. */
@@ -190,6 +190,10 @@ static void sleep_on(struct glk_ahead *a)
 	a->asleep = true;
 	a->left = excess(a) ? REST : 0;
 	while (a->asleep && !a->stop) {
+		if (glk_prefetch_waits(a->cache)) {
+			glk_lock_wait_for(&a->cache->lock, &a->wake, GLK_PREFETCH_LOOK);
+			break;
+		}
 		if (!a->left)
 			glk_lock_wait(&a->cache->lock, &a->wake);
 		else if (!glk_lock_wait_for(&a->cache->lock, &a->wake, a->left) &&
@@ -211,7 +215,7 @@ static void *run(void *arg)
 {
 	struct glk_ahead *a = arg;
 	struct glk_cache *cache = a->cache;
-	bool broken, chosen;
+	bool broken, chosen, carried;
 
 	pthread_setname_np(pthread_self(), "glake-ahead");
 	glk_lock(&cache->lock);
@@ -220,8 +224,9 @@ static void *run(void *arg)
 		chosen = choose(a);
 		if (chosen)
 			grow(a);
+		carried = !chosen && glk_prefetch_carry(cache);
 		glk_plan_leave(cache);
-		if (!chosen)
+		if (!chosen && !carried)
 			sleep_on(a);
 		else if (a->waiters)
 			let_pass(a);
@@ -241,21 +246,6 @@ void glk_ahead_notice(struct glk_ahead *a)
 		return;
 	a->left = REST;
 	pthread_cond_signal(&a->wake);
-}
-
-/* Signals go to the program's own threads. */
-static int make_thread(struct glk_ahead *a)
-{
-	sigset_t all, before;
-	int err;
-
-	sigfillset(&all);
-	err = pthread_sigmask(SIG_SETMASK, &all, &before);
-	if (err)
-		return err;
-	err = pthread_create(&a->thread, NULL, run, a);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return err;
 }
 
 /* Slots for as many bytes as the addresses have room for. The first request, which starts the thread,
@@ -288,7 +278,7 @@ void glk_ahead_start(struct glk_cache *cache)
 	glk_lock_cond_init(&a->wake);
 	pthread_cond_init(&a->settled, NULL);
 	cache->ahead = a;
-	err = make_thread(a);
+	err = glk_thread_start(&a->thread, run, a);
 	if (!err)
 		return;
 	cache->ahead = NULL;

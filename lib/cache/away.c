@@ -2,41 +2,44 @@
 /* Blocks go away and come back: see away.h. */
 #include "cache/away.h"
 
+#include "base/conf.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/device.h"
+#include "cache/exchange.h"
+#include "cache/learn.h"
 #include "cache/plan.h"
+#include "cache/prefetch.h"
+#include "cache/told.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <sched.h>
-
-/* Beside the bin that a content keeps: it went because the GPU was suspended. */
-#define SUSPENDED (UINT32_C(1) << 31)
 
 int glk_away_start(struct glk_cache *cache)
 {
 	struct glake_device info = {.sz = sizeof(info)};
-	struct glk_mover mover;
 	int err;
 
 	err = glk_cache_start(cache);
 	if (err || glk_load_acquire(&cache->moves)) /* pairs with: the release below */
 		return err;
 	glk_lock(&cache->starting);
-	if (!glk_load_relaxed(&cache->moves)) {
-		err = cache->drv->ops->device_info(cache->drv, cache->device, &info);
-		if (!err)
-			err = glk_mover_init(&mover, &cache->streams, info.numa_node,
-				cache->host);
-	}
-	if (!err && !glk_load_relaxed(&cache->moves)) {
-		glk_lock(&cache->lock);
-		cache->mover = mover;
-		/* pairs with: the acquire above */
-		glk_store_release(&cache->moves, true);
-		glk_unlock(&cache->lock);
-	}
+	if (glk_load_relaxed(&cache->moves))
+		goto unlock;
+	err = cache->drv->ops->device_info(cache->drv, cache->device, &info);
+	if (!err)
+		err = glk_mover_init(
+			&cache->mover, &cache->streams, info.numa_node, cache->host);
+	if (err)
+		goto unlock;
+	cache->mover.io = cache->io;
+	glk_lock(&cache->lock);
+	glk_store_release(&cache->moves, true); /* pairs with: the acquire above */
+	glk_unlock(&cache->lock);
+unlock:
 	glk_unlock(&cache->starting);
 	return err;
 }
@@ -49,6 +52,28 @@ int glk_away_fini(struct glk_cache *cache)
 	return moves ? glk_mover_fini(&cache->mover) : 0;
 }
 
+static int is_out(const struct glk_extent *e)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"the block at 0x%" PRIx64
+		" is out: others have its memory until they say they do not",
+		glk_load_relaxed(&e->addr));
+}
+
+static int is_pinned(const struct glk_extent *e)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"the block at 0x%" PRIx64 " is pinned: it stays where it is",
+		glk_load_relaxed(&e->addr));
+}
+
+static bool placed_whole(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
+
+	return placed && placed == glk_extent_asked(e);
+}
+
 int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t addr = glk_load_relaxed(&e->addr);
@@ -56,7 +81,7 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 	if (glk_extent_away(e))
 		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64 " is away", addr);
-	if (arena->ops->host)
+	if (placed_whole(arena, e))
 		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64 " lies in memory of the host", addr);
 	if (e->nested)
@@ -65,84 +90,99 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 			" is too small to move: it shares its page with others",
 			addr);
 	if (glk_pin_is_out(e))
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"the block at 0x%" PRIx64
-			" is out: others have its memory until they say they do not",
-			addr);
-	if (!arena->binned)
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"the block at 0x%" PRIx64 " is of a pool of graphs", addr);
+		return is_out(e);
+	if (glk_advice_stays(arena, e))
+		return is_pinned(e);
+	if (arena->ops->stays)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block at 0x%" PRIx64 " %s",
+			addr, arena->ops->stays);
+	return 0;
+}
+
+int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	struct glk_telling telling = {0};
+	struct glk_use use;
+	int err = glk_away_may(arena, e);
+
+	if (!err)
+		err = glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
+	if (err)
+		return err;
+	use = glk_block_use(arena->gpu, e, on);
+	glk_away_depart(arena, e, &use, 0);
+	glk_prefetch_gone(arena->gpu, e);
+	glk_tell_after(arena, e, GLAKE_MOVE_AWAY, &telling, 0);
 	return 0;
 }
 
 int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
 	struct glk_cache *cache = arena->gpu;
-	struct glk_map *map = &arena->map;
-	uint32_t run, bin = glk_load_relaxed(&e->bin);
+	int64_t since = glk_clock_ticks();
+	struct glk_telling telling = {0};
 	struct glk_use use;
+	uint32_t run;
 	int err;
 
 	err = glk_away_may(arena, e);
+	if (!err)
+		err = glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
 	if (err)
 		return err;
+	/* who finds no room meanwhile waits for this block's */
+	glk_plan_begin(cache);
+	cache->sending++;
 	do {
 		use = glk_block_use(cache, e, on);
 		err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr),
 			glk_extent_asked(e), &use, &run);
 	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
-	if (err)
-		return err;
-	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), &use);
-	glk_store_at(&cache->mover.store, run)->owner = bin;
-	glk_store_relaxed(&e->kept, run);
-	glk_store_release(&e->bin, GLK_EXTENT_AWAY); /* pairs with: glk_extent_away */
-	cache->away += glk_extent_asked(e);
-	cache->away_blocks++;
-	cache->spills++;
+	cache->sending--;
+	if (!err)
+		glk_away_depart(arena, e, &use, run);
+	glk_plan_end(cache);
+	if (!err) {
+		glk_prefetch_gone(cache, e);
+		if (cache->conf->tier_verify)
+			glk_verify_keep(&cache->mover, run);
+	}
+	glk_tell_after(arena, e, GLAKE_MOVE_AWAY, &telling, err);
+	if (!err)
+		glk_times_since(&cache->times[GLK_TIMED_SPILL], since);
+	return err;
+}
+
+/* With its contents or without, as was said of the block. */
+static int give(struct glk_arena *arena, struct glk_extent *e)
+{
+	return glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE)
+		? glk_away_discard(arena, e, 0)
+		: glk_away_send(arena, e, 0);
+}
+
+int glk_away_fill(
+	struct glk_cache *cache, uint32_t run, uint64_t addr, struct glk_use *ret_use)
+{
+	struct glk_stream *back = glk_stream_enter(&cache->streams, cache->mover.back);
+
+	if (run)
+		return glk_move_back(&cache->mover, run, addr, ret_use);
+	*ret_use = (struct glk_use){.streams = glk_stream_mask(back),
+		.tick = glk_clock_tick(&cache->streams, back)};
 	return 0;
 }
 
-/* It is here again, or never will be: what is kept of it is nobody's. The bin it was for. */
-static uint32_t forget(struct glk_cache *cache, const struct glk_extent *e, uint64_t read)
+/* What is kept of it is what was sent. 0, or -EIO with a warning. */
+static int check(struct glk_cache *cache, const struct glk_extent *e)
 {
-	uint32_t run = glk_load_relaxed(&e->kept);
-	uint32_t owner = glk_store_at(&cache->mover.store, run)->owner;
+	uint32_t run = glk_away_run(e);
+	int err = run ? glk_verify_check(&cache->mover, run) : 0;
 
-	cache->suspended_blocks -= (owner & SUSPENDED) > 0;
-	glk_store_put(&cache->mover.store, run, read);
-	cache->away -= glk_extent_asked(e);
-	cache->away_blocks--;
-	return owner & ~SUSPENDED;
-}
-
-bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *e)
-{
-	return glk_extent_away(e) &&
-		glk_store_at(&cache->mover.store, glk_load_relaxed(&e->kept))->owner &
-		SUSPENDED;
-}
-
-void glk_away_suspend(struct glk_cache *cache, const struct glk_extent *e)
-{
-	glk_store_at(&cache->mover.store, glk_load_relaxed(&e->kept))->owner |= SUSPENDED;
-	cache->suspended_blocks++;
-}
-
-/* Where it goes when it is freed: to the bin it would have gone to, if nobody but its own stream is
- * to be waited for. Where no stream was put behind the copy, it is the copy's that is. */
-static void restore(
-	struct glk_cache *cache, struct glk_extent *e, uint32_t on, uint32_t bin)
-{
-	uint32_t user = on ? on : cache->mover.back;
-
-	if (user != glk_load_relaxed(&e->stream))
-		glk_or_relaxed(&e->marks,
-			glk_stream_mask(glk_stream_at(&cache->streams, user)));
-	if (glk_block_marks(e))
-		bin = GLK_BIN_MARKED;
-	glk_store_relaxed(&e->pins, 0);
-	glk_store_release(&e->bin, bin); /* pairs with: glk_extent_away */
+	if (err)
+		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away: %s", cache->device,
+			glk_load_relaxed(&e->addr), glk_thread_current->error.text);
+	return err;
 }
 
 /* Has the contents in the memory behind it, and the stream behind that. */
@@ -152,8 +192,8 @@ static int fill(struct glk_cache *cache, struct glk_extent *e, struct glk_stream
 	struct glk_use use;
 	int err;
 
-	err = glk_move_back(&cache->mover, glk_load_relaxed(&e->kept),
-		glk_load_relaxed(&e->addr), ret_use);
+	err = glk_away_fill(
+		cache, glk_away_run(e), glk_load_relaxed(&e->addr), ret_use);
 	use = *ret_use;
 	/* it may have been announced for a capture meanwhile */
 	if (!err && on)
@@ -164,22 +204,30 @@ static int fill(struct glk_cache *cache, struct glk_extent *e, struct glk_stream
 			      : err;
 }
 
-int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+static int come(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
 	struct glk_cache *cache = arena->gpu;
 	struct glk_map *map = &arena->map;
 	struct glk_request request = {
 		.size = glk_extent_asked(e), .rounded = e->size, .patient = true};
 	struct glk_stream *stream = NULL;
+	int64_t since = glk_clock_ticks();
 	struct glk_use use = {0};
 	int err;
 
-	if (!glk_extent_away(e))
-		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
-			"the block at 0x%" PRIx64 " is here", glk_load_relaxed(&e->addr));
+	err = check(cache, e);
+	if (err)
+		return err;
 	if (on)
 		stream = glk_stream_enter(&cache->streams, on);
 	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
+	/* it went from the GPU, at least in part, and comes back there */
+	if (arena->ops->host) {
+		err = glk_exchange_start(cache, GLK_TO_GPU);
+		if (err)
+			return err;
+		request.source = &cache->stage;
+	}
 	err = glk_arena_back(arena, &request, glk_extent_id(map, e));
 	if (err)
 		return err;
@@ -189,78 +237,27 @@ int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 			map, glk_extent_first(map, e), glk_extent_last(map, e), &use);
 		return err;
 	}
-	restore(cache, e, on, forget(cache, e, use.tick));
-	cache->fetches++;
+	glk_away_arrive(arena, e, on, use.tick);
+	glk_times_since(&cache->times[GLK_TIMED_FETCH], since);
 	return 0;
 }
 
-void glk_away_drop(struct glk_arena *arena, struct glk_extent *e)
+int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
-	uint32_t id = glk_extent_id(&arena->map, e);
+	struct glk_telling telling = {0};
+	int err;
 
-	/* what writes it is the stream that writes what comes next */
-	forget(arena->gpu, e, 0);
-	glk_store_relaxed(&e->bin, 0);
-	glk_lookup_leave(&arena->map, id);
-	glk_extent_give_back(&arena->map, id);
-}
-
-/* A block that is live is claimed, and in the hands of the caller until let_go(). */
-static bool take(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
-{
-	uint64_t addr = glk_load_relaxed(&e->addr);
-
-	/* who names a stream or looks for its pages holds it for a moment, without the lock */
-	while (!glk_word_claim(&e->word, &e->addr, addr)) {
-		if (!(glk_load_relaxed(&e->word) & (GLK_EXTENT_LIVE | GLK_EXTENT_HELD)))
-			return false;
-		glk_lock_pause(&cache->lock);
-		sched_yield();
-		glk_lock_resume(&cache->lock);
-		if (glk_load_relaxed(&e->addr) != addr)
-			return false;
-	}
-	*m = (struct glk_moving){addr, e->size, cache->moving};
-	cache->moving = m;
-	return true;
-}
-
-static void let_go(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
-{
-	struct glk_moving **link = &cache->moving;
-
-	while (*link != m)
-		link = &(*link)->other;
-	*link = m->other;
-	glk_extent_set(e, GLK_EXTENT_LIVE);
-	pthread_cond_broadcast(&cache->moved);
-}
-
-static bool is_moving(const struct glk_cache *cache, uint64_t addr)
-{
-	for (const struct glk_moving *m = cache->moving; m; m = m->other) {
-		if (addr >= m->addr && addr < m->addr + m->size)
-			return true;
-	}
-	return false;
-}
-
-bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside)
-{
-	const struct glk_range *range;
-	struct glk_live live;
-	bool found;
-
-	if (!glk_load_relaxed(&cache->moves))
-		return false;
-	glk_lock(&cache->lock);
-	while (is_moving(cache, addr))
-		glk_lock_wait(&cache->lock, &cache->moved);
-	range = glk_cache_range(cache, addr);
-	found = range && glk_lookup_live(range, addr, &live) &&
-		(inside || live.addr == addr);
-	glk_unlock(&cache->lock);
-	return found;
+	if (!glk_extent_away(e))
+		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " is here", glk_load_relaxed(&e->addr));
+	err = glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
+	if (err)
+		return err;
+	err = come(arena, e, on);
+	if (!err)
+		glk_prefetch_back(arena->gpu, e);
+	glk_tell_after(arena, e, GLAKE_MOVE_BACK, &telling, err);
+	return err;
 }
 
 /* The first live block at or behind an offset that begins an eighth of a slot for itself; 0: none. */
@@ -294,9 +291,9 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 		struct glk_moving m;
 
 		offset += GLAKE_GRAIN;
-		if (take(arena->gpu, e, &m)) {
+		if (glk_away_take(arena->gpu, e, &m)) {
 			err = fn(arena, e, arg);
-			let_go(arena->gpu, e, &m);
+			glk_away_let_go(arena->gpu, e, &m);
 		}
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
 			<< map->eighth;
@@ -304,28 +301,42 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 	return err;
 }
 
-typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
-
-/* A live block that begins at an address; NULL: there is none. Waits for others who move it. */
-static struct glk_extent *find(
-	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
+int glk_away_victim(struct glk_arena *arena, struct glk_extent *e)
 {
-	const struct glk_range *range;
-	struct glk_extent *e;
+	struct glk_moving m;
+	int err;
 
-	while (is_moving(cache, addr))
-		glk_lock_wait(&cache->lock, &cache->moved);
-	range = glk_cache_range(cache, addr);
-	if (!range)
-		return NULL;
-	*ret_arena = glk_arena_of(range);
-	e = glk_extent_at(range->map, glk_lookup_first(range, addr));
-	return glk_load_relaxed(&e->addr) == addr ? e : NULL;
+	if (!glk_away_take(arena->gpu, e, &m))
+		return -EAGAIN;
+	/* others may have had the lock meanwhile */
+	if (!glk_advice_is(arena, e, GLAKE_ADVICE_COLD))
+		err = -EAGAIN;
+	else if (glk_prefetch_cold(arena->gpu, e))
+		err = glk_away_send(arena, e, 0);
+	else
+		err = give(arena, e);
+	glk_away_let_go(arena->gpu, e, &m);
+	return err;
 }
 
-/* `fn` moves a block, which is claimed; where it takes memory not while the GPU is suspended. */
+typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+
+/* Gives the lock up. While the GPU is suspended: `err`, or what the address is refused for. */
+static int refuse(struct glk_cache *cache, uint64_t addr, int err)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_live live;
+	bool found = glk_away_is_moving(cache, addr) ||
+		(range && glk_lookup_live(range, addr, &live) && live.addr == addr);
+
+	glk_unlock(&cache->lock);
+	return found ? err : glk_block_refuse(cache, addr);
+}
+
+/* `fn` moves a block, which is claimed; where it takes memory not while the GPU is suspended. `told`: what
+ * a ticket has to know; NULL: there is none. */
 static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	move_fn fn, bool takes)
+	move_fn fn, bool takes, struct glk_told *told)
 {
 	struct glk_stream_facts facts = {0};
 	struct glk_arena *arena = NULL;
@@ -344,26 +355,117 @@ static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stre
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"no block moves on a stream that captures a graph");
 	glk_lock(&cache->lock);
-	glk_plan_enter(cache);
-	e = find(cache, addr, &arena);
-	found = e && take(cache, e, &m);
+	if (takes)
+		err = glk_plan_ask(cache);
+	else
+		glk_plan_enter(cache);
+	if (err)
+		return refuse(cache, addr, err);
+	do {
+		e = glk_away_find(cache, addr, &arena);
+		found = e && glk_away_take(cache, e, &m);
+		/* others who move it were first, and are waited for */
+	} while (e && !found && glk_away_is_moving(cache, addr));
 	if (found) {
 		err = takes ? glk_suspended(cache) : 0;
+		if (!err && takes)
+			err = glk_arena_open(arena);
+		if (!err && told)
+			glk_told_before(arena, e, on, takes, told);
 		if (!err)
 			err = fn(arena, e, on);
-		let_go(cache, e, &m);
+		if (!err && told)
+			glk_told_after(arena, on, takes, told);
+		glk_away_let_go(cache, e, &m);
 	}
 	glk_plan_leave(cache);
 	glk_unlock(&cache->lock);
 	return found ? err : glk_block_refuse(cache, addr);
 }
 
+/* Who has its memory next waits for the copy of this block, and not for those of later ones. */
+static int send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	int err;
+
+	if (arena->ops->move)
+		return arena->ops->move(arena, e, on, false);
+	err = glk_away_send(arena, e, on);
+	if (err)
+		return err;
+	glk_advice_leave(arena, e);
+	glk_mover_mark(&arena->gpu->mover);
+	return 0;
+}
+
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	return move(cache, addr, stream, glk_away_send, false);
+	return move(cache, addr, stream, send, false, NULL);
+}
+
+/* One that lies on the host in place comes to the GPU, unless it may not move. */
+static int have_placed(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	struct glk_telling telling = {0};
+	int err;
+
+	if (glk_pin_is_out(e))
+		return is_out(e);
+	if (glk_advice_stays(arena, e))
+		return is_pinned(e);
+	err = glk_tell_before(arena, e, GLAKE_MOVE_IN, &telling);
+	if (err)
+		return err;
+	err = glk_exchange_have(arena, e, on);
+	glk_tell_after(arena, e, GLAKE_MOVE_IN, &telling, err);
+	if (!err)
+		glk_away_mark(arena->gpu, e, on);
+	return err;
+}
+
+/* What is fetched is about to be used. */
+static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
+{
+	uint32_t said = glk_advice_of(arena, e);
+	uint64_t placed;
+	int err;
+
+	if (arena->ops->move)
+		return arena->ops->move(arena, e, on, true);
+	if (said & GLAKE_ADVICE_COLD)
+		glk_advice_set(arena, e, said & ~(uint32_t)GLAKE_ADVICE_COLD);
+	if (glk_extent_away(e)) {
+		glk_prefetch_hold(arena->gpu, e);
+		err = glk_away_have(arena, e, on);
+		glk_prefetch_let_go(arena->gpu, e, !err);
+		return err;
+	}
+	placed = glk_beside_placed(&arena->map, e);
+	/* what a hint brought back may have gone to the host in place since */
+	if (glk_prefetch_meet(arena, e, on, &err) && (err || !placed))
+		return err;
+	return placed ? have_placed(arena, e, on) : glk_away_have(arena, e, on);
+}
+
+static int fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	struct glk_told *told)
+{
+	int err = move(cache, addr, stream, have, true, told);
+
+	/* one that is here is wanted as well */
+	if (!err || err == -EALREADY)
+		glk_learn_fetched(cache, addr);
+	return err;
 }
 
 int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	return move(cache, addr, stream, glk_away_have, true);
+	return fetch(cache, addr, stream, NULL);
+}
+
+int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	bool to_gpu, struct glk_told *ret_told)
+{
+	return to_gpu ? fetch(cache, addr, stream, ret_told)
+		      : move(cache, addr, stream, send, false, ret_told);
 }

@@ -29,16 +29,60 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e);
  * 0 for none. Both give the lock up meanwhile. 0, or an error with everything undone. */
 int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+/* Sends none of the contents: what it reads afterwards is undefined. As glk_away_send(). */
+int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+/* The parts of these for blocks that move together. One leaves its slots, with its contents in the store from
+ * this run on, or 0; what it kept is had at an address, behind *ret_use; and it stands on its slots again,
+ * behind the stream `on`, with reads of the store queued until a tick. */
+void glk_away_depart(struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use,
+	uint32_t run);
+uint32_t glk_away_run(const struct glk_extent *e);
+int glk_away_fill(
+	struct glk_cache *cache, uint32_t run, uint64_t addr, struct glk_use *ret_use);
+/* A stream uses one. */
+void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t stream);
+void glk_away_arrive(
+	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint64_t read);
+/* Sends a live block away that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
+int glk_away_victim(struct glk_arena *arena, struct glk_extent *e);
 /* One that is away, claimed, went because its GPU was suspended; cache->suspended_blocks counts them. */
-void glk_away_suspend(struct glk_cache *cache, const struct glk_extent *e);
-bool glk_away_suspended(const struct glk_cache *cache, const struct glk_extent *e);
+void glk_away_suspend(struct glk_cache *cache, struct glk_extent *e);
+bool glk_away_suspended(const struct glk_extent *e);
+/* The same for one whose tag was suspended, and arena->suspended_blocks. */
+void glk_away_tag(struct glk_arena *arena, struct glk_extent *e);
+bool glk_away_tagged(const struct glk_extent *e);
 /* A free of one that is away. */
 void glk_away_drop(struct glk_arena *arena, struct glk_extent *e);
 /* What moves contents is made at the first use. 0 or the driver's error. Without the lock. */
 int glk_away_start(struct glk_cache *cache);
 int glk_away_fini(struct glk_cache *cache);
 
-/* suspend.c. -EAGAIN with a record while the GPU is suspended, else 0. */
+/* moving.c. Whether the block that holds an address is being moved. */
+bool glk_away_is_moving(const struct glk_cache *cache, uint64_t addr);
+/* A live block that begins at an address; NULL: there is none. Waits for others who move it. */
+struct glk_extent *glk_away_find(
+	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena);
+/* A block that is live is claimed, and in the hands of the caller until he lets it go. */
+bool glk_away_take(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m);
+void glk_away_let_go(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m);
+
+/* watching.c: for a ticket, around the movement of a block, which is claimed. */
+void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32_t on,
+	bool to_gpu, struct glk_told *told);
+void glk_told_after(struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told);
+
+/* Who looks for a block in that range waits, from the one to the other. */
+void glk_away_announce(struct glk_cache *cache, struct glk_moving *m);
+void glk_away_done(struct glk_cache *cache, struct glk_moving *m);
+
+/* suspend.c. What concerns all blocks of a GPU is done by one at a time; others wait. The first takes the
+ * lock of the GPU, the other gives it up. */
+void glk_turn_begin(struct glk_cache *cache);
+void glk_turn_end(struct glk_cache *cache);
+/* While contents go: behind each event that tells of them, idle pages of an arena go back to the driver. 0
+ * or the driver's error. */
+int glk_away_release(struct glk_arena *arena);
+/* -EAGAIN with a record while the GPU is suspended, else 0. */
 int glk_suspended(const struct glk_cache *cache);
 
 /* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,

@@ -2,8 +2,15 @@
 /*
  * Blocks that lie in memory of the host, in place: an arena of the GPU whose pages are those of the
  * NUMA node near it. It serves a request for which the GPU has no room on any rung, if tier.place
- * says so, and is there from the first such request on. A block stays where it was born until it
- * is freed; what is asked for later is asked of the GPU first again.
+ * says so, and is there from the first such request on. What is asked for later is asked of the GPU
+ * first again.
+ *
+ * A block stays where it was born until it is freed, or until the program has it exchanged for pages
+ * of the GPU (exchange.c), which are guests here: a part of a block may lie on the host and the rest
+ * on the GPU, and which it is is read from the pages. What is idle of them a later request here may
+ * have where it is; to all others the GPU's own requests have the first right.
+ *
+ * With tier.place=peer its pages are lent by another GPU, as long as that has room (pool/lend.c).
  *
  * There are no bins: what is freed here should not be found before what the GPU has.
  */
@@ -13,30 +20,60 @@
 #include "cache/arena/request.h"
 #include "cache/device.h"
 #include "cache/plan.h"
+#include "cache/reserve.h"
 
 #include <errno.h>
 
-static void count(struct glk_arena *arena, int blocks, int64_t bytes)
+uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e)
 {
-	arena->gpu->placed_blocks += (uint64_t)(int64_t)blocks;
-	arena->gpu->placed += (uint64_t)bytes;
-	if (arena->gpu->most_placed < arena->gpu->placed)
-		arena->gpu->most_placed = arena->gpu->placed;
+	uint32_t last = glk_extent_last(map, e);
+	uint64_t end = e->offset + glk_extent_asked(e), bytes = 0;
+
+	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
+		return 0;
+	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
+		if (glk_map_is_host(map, map->page[slot]))
+			bytes += glk_slot_part(map, slot, e->offset, end);
+	}
+	return bytes;
 }
 
-static void describe(const struct glk_arena *arena, struct glake_block *block)
+uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e)
 {
-	(void)arena;
-	block->placed = block->size;
+	uint32_t last = glk_extent_last(map, e);
+	uint64_t end = e->offset + glk_extent_asked(e), bytes = 0;
+
+	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
+		return 0;
+	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
+		if (glk_map_is_host(map, map->page[slot]) &&
+			glk_map_page(map, map->page[slot])->lent)
+			bytes += glk_slot_part(map, slot, e->offset, end);
+	}
+	return bytes;
+}
+
+void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more)
+{
+	uint64_t bytes = glk_beside_placed(&arena->map, e);
+	struct glk_cache *gpu = arena->gpu;
+
+	if (bytes && gpu->host->lender)
+		gpu->placed_peer += more ? glk_beside_lent(&arena->map, e)
+					 : -glk_beside_lent(&arena->map, e);
+	gpu->placed_blocks += !bytes ? 0 : more ? 1 : UINT64_MAX;
+	gpu->placed += more ? bytes : -bytes;
+	if (gpu->most_placed < gpu->placed)
+		gpu->most_placed = gpu->placed;
 }
 
 static const struct glk_arena_ops ops = {
 	.may = glk_common_may,
 	.order = glk_common_order,
-	.count = count,
-	.describe = describe,
+	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
+	.inside = "lies in memory of the host",
 	.host = true,
 };
 
@@ -46,18 +83,51 @@ static const struct glk_arena_ops ops = {
 static bool is_for_host(
 	const struct glk_cache *cache, const struct glk_request *request, int err)
 {
-	return err == -ENOMEM && cache->places && request->size <= cache->conf->map_span &&
+	return err == -ENOMEM && glk_peek_relaxed(&cache->places) && request->size <= cache->conf->map_span &&
 		!(request->flags & GLAKE_ALLOC_CONTIGUOUS) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
+}
+
+static bool begins_lent(const struct glk_cache *cache, uint64_t addr)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	uint32_t slot = glk_slot_of(range->map, addr - range->base + range->offset);
+
+	return glk_map_page(range->map, range->map->page[slot])->lent;
+}
+
+void glk_beside_lend(struct glk_cache *cache, bool on)
+{
+	int from = (int)cache->conf->tier_peer;
+	struct glk_drv *drv = cache->drv;
+	bool can = false;
+
+	if (on && from >= cache->pool->gpus && cache->device == 0)
+		glk_warn("tier.peer: there is no GPU %d, so that tier.place=peer gives memory of the host",
+			from);
+	if (!cache->host || !on || from == cache->device || from >= cache->pool->gpus) {
+		if (cache->host)
+			glk_store_relaxed(&cache->host->borrows, false);
+		return;
+	}
+	if (drv->ops->peer_can(drv, from, cache->device, &can) || !can) {
+		glk_warn("GPU %d cannot reach the memory of GPU %d, so that tier.place=peer "
+			 "gives it memory of the host",
+			cache->device, from);
+		return;
+	}
+	cache->host->lender = glk_pool_gpu(cache->pool, from);
+	/* pairs with: glk_node_lender */
+	glk_store_release(&cache->host->borrows, true);
 }
 
 /* A driver that has no such memory for this GPU, or none that can be mapped, is not asked again. */
 static int give_up(struct glk_cache *cache, const struct glake_error *why)
 {
-	if (!cache->rungs[GLAKE_RUNG_SPILL_HOST]) {
+	if (!cache->rungs[GLAKE_RUNG_SPILL_HOST] && !cache->rungs[GLAKE_RUNG_SPILL_PEER]) {
 		glk_warn("GPU %d: nothing can lie in memory of the host: %s",
 			cache->device, glk_thread_current->error.text);
-		cache->places = false;
+		glk_poke_relaxed(&cache->places, false);
 	}
 	glk_thread_current->error = *why;
 	return -ENOMEM;
@@ -85,23 +155,71 @@ int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request,
 	/* as it was asked for: the GPU may have rounded it in its own way */
 	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
 	err = glk_arena_serve(&cache->beside, &again, seat, NULL, ret_addr);
-	cache->rungs[GLAKE_RUNG_SPILL_HOST] += !err;
+	if (!err)
+		glk_cache_climbed(cache, begins_lent(cache, *ret_addr)
+				? GLAKE_RUNG_SPILL_PEER
+				: GLAKE_RUNG_SPILL_HOST);
 	return err == -EINVAL || err == -EPERM || err == -EACCES || err == -EOPNOTSUPP
 		? give_up(cache, &why)
 		: err;
 }
 
+struct glk_arena *glk_beside_home(struct glk_cache *cache)
+{
+	if (cache->beside.map.pool)
+		return &cache->beside;
+	return cache->host_stage.map.pool ? &cache->host_stage : NULL;
+}
+
 bool glk_beside_release(struct glk_cache *cache, uint64_t bytes)
 {
+	struct glk_arena *home = glk_beside_home(cache);
 	uint64_t given;
 
-	if (!cache->beside.map.pool || !glk_arena_idle(&cache->beside))
+	if (!home || !glk_arena_idle(home))
 		return false;
+	glk_reserve_yield(cache);
 	glk_event_poll(&cache->streams);
 	glk_plan_begin(cache);
-	given = glk_ladder_release(&cache->beside, bytes, UINT32_MAX);
+	given = glk_ladder_release(home, bytes, UINT32_MAX);
 	glk_plan_end(cache);
 	return given > 0;
+}
+
+struct guests {
+	struct glk_limbo limbo;
+	uint64_t most, given;
+};
+
+static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
+{
+	struct guests *g = arg;
+	uint64_t size = glk_map_page(map, id)->size;
+
+	if (!glk_limbo_strip(&g->limbo, map, id))
+		g->given += size;
+	return g->given < g->most ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+}
+
+static uint64_t yield(struct glk_map *map, const struct glk_node *node,
+	struct glk_limbo limbo, uint64_t bytes)
+{
+	struct glk_idle_walk walk = {.groups = UINT32_MAX, .node = node};
+	struct guests g = {.limbo = limbo, .most = bytes};
+
+	if (map->guests)
+		glk_idle_each(map, &walk, strip, &g);
+	return g.given;
+}
+
+uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes)
+{
+	return yield(&cache->beside.map, cache->node, limbo, bytes);
+}
+
+uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo)
+{
+	return yield(&cache->arena.map, cache->host, limbo, UINT64_MAX);
 }
 
 int glk_beside_fini(struct glk_cache *cache)

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A free that is no hit, and what may be asked about a block. */
 #include "base/error.h"
+#include "base/thread.h"
+#include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/away.h"
 #include "cache/bin/hit.h"
+#include "cache/prefetch.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <sched.h>
+#include <time.h>
 
 /* Says why the address is not that of a live block. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
@@ -15,18 +20,26 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 	const struct glk_range *range = glk_cache_range(cache, addr);
 	struct glk_live live;
 	uint64_t inside = 0;
-	bool freed = false;
+	bool freed = false, found = false;
 
-	if (range && glk_lookup_live(range, addr, &live))
+	if (range && glk_lookup_live(range, addr, &live)) {
 		inside = addr - live.addr;
-	else if (range)
+		found = !inside;
+	} else if (range)
 		freed = addr - range->base + range->offset <
 			glk_peek_relaxed(&range->map->high);
 	glk_look_end(cache, &look);
+	if (glk_thread_current->told)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a function that is told of moves calls for the block at 0x%" PRIx64,
+			addr);
 	if (inside)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
 			inside);
+	if (found)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"another thread uses the block at 0x%" PRIx64 " in a call", addr);
 	if (freed)
 		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
 			"no live block at 0x%" PRIx64 ": it was freed before", addr);
@@ -43,6 +56,11 @@ static void mark(struct glk_extent *e, uint64_t streams)
 	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED && bin != GLK_EXTENT_AWAY &&
 		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
 		;
+}
+
+void glk_block_to_no_bin(struct glk_extent *e)
+{
+	mark(e, 0);
 }
 
 uint64_t glk_block_marks(const struct glk_extent *e)
@@ -142,8 +160,11 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	struct glk_extent *e, struct glk_use use)
 {
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
+	glk_quick_gone(arena->gpu, e);
 	if (arena->ops->count)
-		arena->ops->count(arena, -1, -(int64_t)glk_extent_asked(e));
+		arena->ops->count(arena, e, false);
+	glk_advice_end(arena, e);
+	glk_prefetch_gone(arena->gpu, e);
 	if (glk_extent_away(e))
 		glk_away_drop(arena, e);
 	else if (!glk_pin_hold(arena, e, use.streams))
@@ -154,9 +175,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 
 static struct glk_seat *seat_of(struct glk_cache *cache)
 {
-	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_seat *seat =
-		place->serial == cache->serial ? place->seat : glk_seat_take(cache);
+	struct glk_seat *seat = glk_hit_seat(cache);
 
 	return seat ? seat : glk_slab_at(&cache->seats, 0);
 }
@@ -191,12 +210,14 @@ int glk_block_give_back(
 	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_seat *seat = seat_of(cache);
 	uint32_t id = 0, bin = glk_load_relaxed(&e->bin);
+	int64_t since;
 	int err;
 
 	/* a default stream has more names than one, and the row of its blocks has another */
 	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
 		return put(cache, e);
+	since = glk_clock_ticks();
 	err = freed_on(cache, stream, NULL, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
@@ -204,13 +225,44 @@ int glk_block_give_back(
 	}
 	glk_lock(&cache->lock);
 	take_back(&cache->arena, seat, e, glk_block_use(cache, e, id));
-	glk_unlock(&cache->lock);
+	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 	return 0;
+}
+
+/* How a live block at an address stands, in a look; NONE: there is none. */
+static enum glk_extent_state state_at(struct glk_cache *cache, uint64_t addr)
+{
+	struct glk_look look = glk_look_begin(cache);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	enum glk_extent_state state = GLK_EXTENT_NONE;
+	struct glk_live live;
+
+	if (range && glk_lookup_live(range, addr, &live) && live.addr == addr)
+		state = glk_extent_state(live.e);
+	glk_look_end(cache, &look);
+	return state;
+}
+
+/* Whether a claim that failed is tried again: that of a block which was being moved, or which other
+ * threads held in their calls. Waits until neither is so. */
+static bool try_again(struct glk_cache *cache, uint64_t addr)
+{
+	const struct timespec soon = {.tv_nsec = 20000};
+	enum glk_extent_state state;
+	bool settled = glk_away_settled(cache, addr, false);
+
+	for (int i = 0; (state = state_at(cache, addr)) == GLK_EXTENT_HELD; i++) {
+		if (i < 100)
+			sched_yield();
+		else /* a holder of a lower priority gets its turn */
+			nanosleep(&soon, NULL);
+	}
+	return settled || state == GLK_EXTENT_LIVE;
 }
 
 int glk_block_late(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
-	while (glk_away_settled(cache, addr, false)) {
+	while (try_again(cache, addr)) {
 		struct glk_extent *e =
 			glk_lookup_claim(glk_cache_range(cache, addr), addr);
 
@@ -225,6 +277,7 @@ static GLK_COLD int free_unbinned(
 	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 {
 	struct glk_seat *seat = seat_of(cache);
+	int64_t since = glk_clock_ticks();
 	struct glk_stream_facts facts = {0};
 	const struct glk_range *range = glk_cache_range(cache, addr);
 	struct glk_arena *arena;
@@ -249,7 +302,13 @@ static GLK_COLD int free_unbinned(
 			arena, glk_stream_enter(&cache->streams, id), facts.capture);
 	if (e)
 		take_back(arena, seat, e, glk_block_use(cache, e, id));
-	glk_unlock(&cache->lock);
+	if (e)
+		glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
+	else
+		glk_unlock(&cache->lock);
+	/* it may just be moved */
+	if (!e && try_again(cache, addr))
+		return free_unbinned(cache, addr, stream);
 	return e ? 0 : glk_block_refuse(cache, addr);
 }
 
@@ -267,6 +326,7 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_extent *e, uint32_t collector)
 {
 	struct glk_seat *seat = seat_of(cache);
+	int64_t since = glk_clock_ticks();
 	struct glk_stream *s = NULL;
 	struct glk_use use = {0};
 
@@ -277,7 +337,7 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	if (s)
 		use.streams = glk_stream_mask(s);
 	take_back(arena, seat, e, use);
-	glk_unlock(&cache->lock);
+	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 }
 
 int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
@@ -293,7 +353,7 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 	/* a block that is claimed keeps its pool */
 	e = range ? glk_lookup_claim(range, addr) : NULL;
 	glk_unlock(&cache->lock);
-	if (!e && glk_away_settled(cache, addr, false))
+	if (!e && try_again(cache, addr))
 		return glk_cache_free_after(cache, addr, events, count);
 	if (!e)
 		return glk_block_refuse(cache, addr);
@@ -325,7 +385,14 @@ struct pages {
 	uint32_t count;
 	uint32_t able; /* of those that have bytes that were asked for */
 	size_t first;  /* bytes of the first one */
+	uint64_t placed; /* bytes that were asked for, in pages of the host */
 };
+
+static uint64_t part_of(const struct glk_map *map, uint32_t slot, uint64_t offset,
+	const struct glk_live *live)
+{
+	return glk_slot_part(map, slot, offset, offset + live->asked);
+}
 
 static struct pages pages_of(const struct glk_range *range, const struct glk_live *live)
 {
@@ -334,7 +401,9 @@ static struct pages pages_of(const struct glk_range *range, const struct glk_liv
 	uint32_t first = glk_slot_of(map, offset), before = 0;
 	uint32_t last = glk_slot_of(map, offset + live->size - 1);
 	uint32_t asked = glk_slot_of(map, offset + live->asked - 1);
+	uint8_t gpu = glk_arena_of(range)->gpu->node->index;
 	struct pages pages = {.able = UINT32_MAX};
+	bool host = false;
 
 	/* a page is in use through one mapping, so no other one of it lies under the block */
 	for (uint32_t slot = first; slot <= last; slot++) {
@@ -342,14 +411,18 @@ static struct pages pages_of(const struct glk_range *range, const struct glk_liv
 		uint32_t id = glk_load_acquire(&map->page[slot]);
 		const struct glk_page *page = glk_map_page(map, id);
 
-		if (id == before)
+		if (id == before) {
+			pages.placed += host ? part_of(map, slot, offset, live) : 0;
 			continue;
+		}
 		before = id;
 		/* pairs with: the releases in glk_node_grow */
 		if (!pages.count++)
 			pages.first = glk_peek_acquire(&page->size);
 		if (slot <= asked)
 			pages.able &= glk_peek_acquire(&page->able);
+		host = glk_peek_acquire(&page->node) != gpu;
+		pages.placed += host ? part_of(map, slot, offset, live) : 0;
 	}
 	return pages;
 }
@@ -375,6 +448,10 @@ static void describe(const struct glk_range *range, const struct glk_live *live,
 		.page_size = pages.first,
 		.pages = pages.count,
 		.away = away ? live->asked : 0,
+		.placed = pages.placed,
+		.advice = glk_advice_of(arena, e),
+		.pins = glk_advice_pins(arena, e),
+		.dropped = away && !glk_away_run(e) ? live->asked : 0,
 		.stream = glk_peek_relaxed(
 			&glk_stream_at(&arena->gpu->streams, stream)->handle),
 	};

@@ -39,6 +39,8 @@ static inline void glk_look_end(struct glk_cache *cache, const struct glk_look *
 	glk_cancel_restore(look->cancel);
 }
 
+/* For one that is held: it goes to no bin when it is freed, as if it were marked with a stream. */
+void glk_block_to_no_bin(struct glk_extent *e);
 /* The streams that a live block was marked with, beside its own. */
 uint64_t glk_block_marks(const struct glk_extent *e);
 /* The use of a block that was claimed, and of all work that was queued on its streams and on one more
@@ -47,7 +49,7 @@ struct glk_use glk_block_use(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t stream);
 /* The rest of a free. Says why the address is not that of a live block: -EINVAL. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
-/* A free where no live block was found: it may just be moved. */
+/* A free where no live block was found: it may just be moved, or held. */
 int glk_block_late(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
 	GLK_COLD;
 /* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's

@@ -14,30 +14,70 @@
  * Start	nothing is reserved before the first request of a GPU
  */
 #include "base/lock.h"
+#include "base/probe.h"
+#include "base/times.h"
 #include "cache/arena/arena.h"
 #include "cache/bin/row.h"
 #include "cache/bin/seat.h"
+#include "cache/refusal.h"
+#include "cache/survey.h"
+#include "cache/ticket.h"
 #include "map/map.h"
 #include "pool/pool.h"
 #include "share/share.h"
 #include "stream/stream.h"
+#include "tier/hostpool.h"
 #include "tier/tier.h"
 
 #include <pthread.h>
 #include <stddef.h>
 
 #include <glake/graph.h>
+#include <glake/managed.h>
+#include <glake/map.h>
 #include <glake/memory.h>
+#include <glake/pin.h>
+#include <glake/refusal.h>
 #include <glake/stats.h>
+#include <glake/tag.h>
 #include <glake/tier.h>
 
 struct glk_ahead;
 struct glk_conf;
 struct glk_graphs;
+struct glk_hints;
+struct glk_io;
+struct glk_learn;
+struct glk_managed;
 struct glk_moving;
+struct glk_tags;
 
 /* What a hit does not run, so that the compiler keeps it out of the way. */
 #define GLK_COLD __attribute__((noinline))
+
+/* Two are in use at a time; the others are for those that the driver does not empty. */
+#define GLK_WINDOWS 8
+
+/* What is timed of a GPU beside its streams' waits. */
+enum glk_timed {
+	GLK_TIMED_REQUEST, /* that was no hit and took the lock, refused ones too */
+	GLK_TIMED_FREE,	   /* that took the lock */
+	GLK_TIMED_HOLD,	   /* of the lock, each turn */
+	GLK_TIMED_WAIT,	   /* for what others are doing to memory */
+	GLK_TIMED_SPILL,   /* of a block that went */
+	GLK_TIMED_FETCH,   /* of one that came back */
+	GLK_TIMED_EARLY,   /* from the end of a prefetch until it was due */
+	GLK_TIMED_LATE,	   /* from then until its end */
+	GLK_TIMED_COUNT,
+};
+
+/* A function that is told of moves; free without one. */
+struct glk_hearer {
+	glake_move_fn fn;
+	void *arg;
+	uint64_t number; /* of all that there were, in order */
+	uint32_t callers;
+};
 
 struct glk_cache {
 	struct glk_lock lock;
@@ -49,6 +89,7 @@ struct glk_cache {
 	struct glk_node *host; /* its memory of the host */
 	bool places;	       /* which blocks may be given that have no room on the GPU */
 	const struct glk_conf *conf;
+	struct glk_io *io; /* NULL: contents go over the link of this GPU alone */
 	int device;
 	uint64_t memory;	  /* of the GPU, bytes */
 	struct glk_lock starting; /* held by who makes the tables, at the first request */
@@ -66,7 +107,20 @@ struct glk_cache {
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
 	struct glk_arena beside; /* of blocks that lie on the host, see beside.c */
+	struct glk_managed *managed; /* NULL: there never was managed memory */
+	bool unmanaged;		     /* the driver has none for this GPU */
+	uint64_t managed_live, most_managed; /* bytes of its blocks: asked for, at their most */
+	/* Of pages of the GPU, and of the host, that take the place of others: see exchange.c */
+	struct glk_arena stage, host_stage;
+	struct glk_window {
+		uint64_t addr, size; /* 0 bytes: none yet */
+		uint64_t kept;	     /* bytes that the driver would not unmap */
+		bool taken;
+	} windows[GLK_WINDOWS]; /* where pages of the GPU are read while others take their place */
 	uint64_t placed, placed_blocks, most_placed;
+	uint64_t placed_peer; /* the part of it that another GPU has lent */
+	uint64_t returned, returned_blocks; /* that were placed, and came to the GPU */
+	uint64_t lowered, lowered_blocks;   /* the reverse */
 	struct {
 		pthread_cond_t
 			settled; /* one has ended, or does not want to be waited for */
@@ -81,6 +135,7 @@ struct glk_cache {
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(
 		struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
+	glk_atomic(struct glk_tags *) tags;  /* NULL: there never was a tag */
 	glk_atomic(bool) diverted; /* no request is a hit, since a pool is open */
 	uint32_t last_row;
 	struct glk_seats sum; /* of the seats, as of the last miss */
@@ -96,12 +151,32 @@ struct glk_cache {
 	struct glk_moving *moving;
 	pthread_cond_t moved;
 	struct glk_mover mover;
+	struct glk_hints *hints; /* poked; NULL: there never was one, see prefetch.h */
+	struct {
+		uint64_t came, early, late, useless;
+		uint64_t hits, misses; /* see learn.h */
+	} prefetch;
+	struct glk_learn *learn; /* NULL: nothing was learned yet */
+	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	    /* there is one */
 	glk_atomic(bool) suspended; /* no request is served */
 	bool turning;		    /* somebody suspends or resumes it */
+	bool in_place;		    /* blocks went to the host in place since it was suspended */
 	uint64_t suspended_blocks;  /* away because of that */
 	uint64_t away, away_blocks; /* bytes asked for; blocks */
 	uint64_t spills, fetches;
+	uint64_t spilled, fetched;	/* bytes of them */
+	uint64_t discards, discarded;	/* that went without their contents; bytes of them */
+	uint32_t sending;		/* spills under way, up to their copy */
+	uint64_t spill_waits;		/* of requests that had no room, for such */
+	uint64_t victims, victim_bytes; /* of those that went, since others needed the room */
+	uint64_t lacked; /* bytes of pages that the last one found no room for; 0: others told it */
+	struct glk_hearer hearers[GLAKE_MOVE_WATCHES_MAX]; /* see told.h */
+	uint32_t hearing; /* of them, those with a function */
+	uint64_t heard;	  /* the number of the last one */
+	struct glk_refusal refusal;	/* the last one */
+	struct glk_times times[GLK_TIMED_COUNT];
+	struct glk_hostpool hostpool; /* has a lock of its own */
 };
 
 /* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
@@ -113,6 +188,8 @@ struct glk_cache {
 /* device.c. 0 or the driver's error; nothing is reserved yet. */
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int device);
+/* Ends the threads of a GPU, so that nothing is asked of the driver but by the caller. */
+void glk_cache_still(struct glk_cache *cache);
 /* Gives all memory back; the GPU is idle. Says how many blocks were live. 0 or the first
  * error of the driver. */
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
@@ -163,6 +240,13 @@ static inline struct glk_cache *glk_cache_binned(const struct glk_arena *arena)
 		offsetof(struct glk_cache, arena));
 }
 
+/* A rung of the ladder has helped. Under the lock. */
+static inline void glk_cache_climbed(struct glk_cache *cache, enum glake_rung rung)
+{
+	cache->rungs[rung]++;
+	GLK_PROBE2(rung, cache->device, (int)rung);
+}
+
 /* The range of this GPU that an address lies in, whichever arena it is of; NULL: in none. Any
  * thread, no lock. */
 static inline struct glk_range *glk_cache_range(
@@ -195,6 +279,11 @@ int glk_cache_pin(
 struct glk_share_page glk_pin_page(void *pin, size_t i);
 /* Once less, for the block that holds an address, live or freed. 0 or -EINVAL. */
 int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
+/* The pin of a block that is out already, freed or not; it is out no longer by that. 0 or
+ * -EINVAL. */
+int glk_cache_pinned(struct glk_cache *cache, uint64_t addr, struct glk_pin *ret_pin);
+/* Other processes may have its pages mapped from now on, until these go back to the driver. */
+void glk_pin_mark(struct glk_pin *pin);
 
 /* beside.c, under the lock: a request for which the GPU has no room is served with memory of the host, if
  * the configuration has it so. `err` is what it was answered; that, or 0, or another error. */
@@ -203,23 +292,121 @@ int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request,
 /* Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
  * meanwhile. */
 bool glk_beside_release(struct glk_cache *cache, uint64_t bytes);
+/* Whether requests may be given memory that another GPU lends, as the configuration has it, and what that
+ * one may lend. */
+void glk_beside_lend(struct glk_cache *cache, bool on);
+/* The part of what a block has in place that another GPU has lent. */
+uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
+/* Bytes of a block that lie in memory of the host, in place. */
+uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e);
+/* Idle pages of the GPU that lie among its addresses go to the list of their node, until there are so
+ * many bytes of them; how many. Gives the lock up meanwhile. */
+uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
+/* The reverse: idle pages of the host that lie among the addresses of the GPU's own blocks, where no new
+ * one finds a place, all that may go. */
+uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo);
+/* Whose idle pages are memory of the host, for the ladder; NULL: there never were any. */
+struct glk_arena *glk_beside_home(struct glk_cache *cache);
+/* What a block has on the host is counted, or no longer: of arenas where any may. */
+void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more);
 /* At the end of the GPU, which is idle. 0 or the driver's error. */
 int glk_beside_fini(struct glk_cache *cache);
 
-/* away.c, suspend.c: contracts as in glake/tier.h. */
+/* managed/chunk.c, in a plan: chunks of managed memory without blocks go, if the GPU can be waited for.
+ * Gives the lock up meanwhile. 0 or the driver's error. */
+int glk_managed_trim(struct glk_cache *cache);
+/* managed/say.c: contracts as in glake/managed.h; `size` 0 is the rest of the block. Ask: as the driver,
+ * -ENOENT without a record. */
+int glk_cache_managed_say(struct glk_cache *cache, uint64_t addr, uint64_t size,
+	enum glk_managed_say what, struct glk_place place);
+/* managed/ease.c: an address went to and fro between processors, of which bit n is GPU n and bit 63 the
+ * host, at a time by CLOCK_MONOTONIC_RAW: what was before the block there does not count. It may be
+ * anybody's. Without the lock; for a few calls of the driver, and keeps the record of the thread. */
+void glk_cache_managed_ease(
+	struct glk_cache *cache, uint64_t addr, uint64_t processors, int64_t since_ns);
+int glk_cache_managed_ask(struct glk_cache *cache, uint64_t addr, uint64_t size,
+	enum glk_managed_ask what, struct glk_place *ret_place);
+int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t size,
+	struct glk_place place, struct CUstream_st *stream);
+
+/* away.c, advice.c, quiet.c, suspend.c: contracts as in glake/tier.h. */
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+/* Either of the two, and what a ticket has to know of it. */
+int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	bool to_gpu, struct glk_told *ret_told);
+int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
+int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
+int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);
 int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret);
+int glk_cache_suspend_in_place(struct glk_cache *cache, struct glake_suspended *ret);
 int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret);
+int glk_cache_resume_lazy(struct glk_cache *cache, struct glake_suspended *ret);
+
+/* hostpool.c: contracts as in glake/host.h. The stream is of this GPU, the pool any one's; -ENOENT without a
+ * record where it has no live block there. */
+int glk_cache_host_alloc(
+	struct glk_cache *cache, uint64_t size, uint64_t align, uint64_t *ret_addr);
+int glk_cache_host_use(struct glk_cache *cache, struct CUstream_st *stream,
+	struct glk_hostpool *pool, uint64_t addr);
+
+/*
+ * tag/: contracts as in glake/tag.h, for a tag that a number is given to and taken from on each GPU; that
+ * gets figures. By one thread at a time for each.
+ */
+int glk_cache_tag_open(struct glk_cache *cache, uint32_t id);
+int glk_cache_tag_close(struct glk_cache *cache, uint32_t id);
+int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *ret);
+int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
+	struct glake_suspended *ret);
+int glk_cache_tag_resume(
+	struct glk_cache *cache, uint32_t id, struct glake_suspended *ret);
+/* Under the lock: bytes of idle pages among the addresses of tags; and so many of them go to the list of their
+ * node, for others. Gives the lock up meanwhile. How many. */
+uint64_t glk_tags_idle(const struct glk_cache *cache);
+uint64_t glk_tags_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
+
+/* advice.c: pins as in glake/pin.h, one more or one fewer. told.c: a function at an entry, or NULL; then it is not
+ * running any more. */
+int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on);
+int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, void *arg);
+
+/* learn.c. A step of the program has ended: see learn.h. Without the lock. */
+void glk_learn_step(struct glk_cache *cache);
+
+/* prefetch.c. As glake_prefetch(); *t is the ticket, whose number is set; NULL: none is wanted. */
+int glk_cache_prefetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	int64_t deadline, int priority, struct glk_ticket *t);
+/* As glake_ticket_cancel(). */
+int glk_cache_prefetch_cancel(struct glk_cache *cache, const struct glk_ticket *t);
+/* Carries out what can be; without the lock, and keeps the record of the thread. */
+void glk_prefetch_pump(struct glk_cache *cache);
+
+/* survey.c: takes the lock for a bounded number of steps at a time. */
+void glk_cache_survey(struct glk_cache *cache, struct glk_survey *ret_survey);
 
 /* figures.c */
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
 void glk_cache_reset_peaks(struct glk_cache *cache);
+
+/* runs.c: as glake_map(). */
+int glk_cache_walk(
+	struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg);
+
+/* refusal.c: a request was answered -ENOMEM, with a record. Without the lock. */
+void glk_refusal_note(struct glk_cache *cache, const struct glk_request *request,
+	const struct CUstream_st *stream, bool graph) GLK_COLD;
+/* The last one in words, into GLK_REFUSAL_TEXT bytes. 0, or -ENOENT without a record. */
+int glk_refusal_text(struct glk_cache *cache, int form, char *buffer, size_t *ret_length);
 
 /* peer.c: as glake_peer_access(). */
 int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
 
 /* arena/trim.c: as glake_trim(). */
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
+/* The same, but that idle memory of the host is kept for the next time; what is lent goes to its lender. */
+int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
+/* Gives the idle pages of an arena back that are ready to go. Under the lock. 0 or the driver's error. */
+int glk_trim_ready(struct glk_arena *arena);
 
 #endif

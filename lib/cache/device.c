@@ -6,10 +6,18 @@
 #include "cache/device.h"
 
 #include "base/conf.h"
+#include "base/error.h"
+#include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
 #include "cache/graph/graph.h"
+#include "cache/managed/managed.h"
+#include "cache/learn.h"
+#include "cache/prefetch.h"
+#include "cache/reserve.h"
+#include "cache/tag/tag.h"
+#include "numa/topology.h"
 
 #include <errno.h>
 
@@ -32,15 +40,20 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->device = device;
 	glk_seats_number(cache);
 	cache->host = device < pool->hosts ? glk_pool_host(pool, device) : NULL;
-	cache->places = cache->host && conf->tier_place == GLK_TIER_PLACE_HOST;
+	cache->places = cache->host && conf->tier_place != GLK_TIER_PLACE_GPU;
+	cache->node->lends = conf->tier_peer_room ? conf->tier_peer_room : info.memory / 2;
+	glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER);
 	cache->arena.binned = cache - device;
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
+	cache->lock.holds = &cache->times[GLK_TIMED_HOLD];
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	glk_lock_init(&cache->starting, GLK_RANK_START);
 	pthread_cond_init(&cache->plans.settled, NULL);
 	pthread_cond_init(&cache->moved, NULL);
-	glk_imports_init(&cache->imports, drv, cache->node);
+	glk_imports_init(&cache->imports, drv, cache->node, conf->share_keep);
+	glk_hostpool_init(&cache->hostpool, drv, conf, device,
+		cache->host ? cache->host->place.id : GLK_NUMA_UNKNOWN);
 	return 0;
 }
 
@@ -75,10 +88,9 @@ static int make_rows(struct glk_cache *cache)
  * addresses for a long time, and so little that many GPUs and contexts fit into a process. */
 #define STEP_PART 4
 
-int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step)
+int glk_arena_init_sized(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_node *node, struct glk_map_size size)
 {
-	struct glk_map_size size = {.step = step, .most = gpu->conf->map_span};
 	int err;
 
 	/* once: who found its addresses before they went asks whose they were */
@@ -87,15 +99,27 @@ int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
 		arena->home = node == gpu->node ? &gpu->arena : arena;
 		arena->gpu = gpu;
 	}
-	err = glk_map_init(&arena->map, gpu->pool, node, gpu->conf, size);
+	err = glk_map_init(&arena->map, node->pool, node, gpu->conf, size);
 	if (!err)
 		arena->map.lock = &gpu->lock;
 	return err;
 }
 
+int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step)
+{
+	return glk_arena_init_sized(arena, gpu, ops, node,
+		(struct glk_map_size){.step = step, .most = gpu->conf->map_span});
+}
+
 void glk_arena_fini(struct glk_arena *arena)
 {
+	struct glk_advice *said = glk_advice_take(arena);
+	uint32_t extents = arena->map.extents.max;
+
+	/* waits for who reads without the lock */
 	glk_map_fini(&arena->map);
+	glk_advice_free(said, extents);
 	arena->held = 0;
 }
 
@@ -139,6 +163,7 @@ int glk_cache_start(struct glk_cache *cache)
 		err = start(cache);
 		if (!err) {
 			glk_ahead_start(cache);
+			glk_reserve_start(cache);
 			/* pairs with: the acquires of those who ask for it */
 			glk_store_release(&cache->started, true);
 		}
@@ -178,7 +203,7 @@ static int empty_map(struct glk_arena *arena)
 		page->in_use = GLK_NO_SLOT;
 		err = glk_mapping_remove(map, m.first, m.last);
 		if (!err && !page->aliases)
-			err = glk_node_release(map->node, id);
+			err = glk_node_release(glk_map_node(map, id), id);
 		if (err == -ENODEV)
 			return err;
 		slot = m.last;
@@ -246,20 +271,34 @@ int glk_arena_empty(struct glk_arena *arena)
 	return err ? err : failed;
 }
 
+void glk_cache_still(struct glk_cache *cache)
+{
+	if (!glk_load_acquire(&cache->started)) /* pairs with: the release in glk_cache_start */
+		return;
+	glk_reserve_stop(cache);
+	glk_ahead_stop(cache);
+}
+
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 {
 	int err = 0, failed;
-	size_t imports;
+	size_t imports, blocks;
 
 	*ret_live = 0;
 	if (glk_load_relaxed(&cache->started)) {
-		glk_ahead_stop(cache);
+		glk_cache_still(cache);
 		/* nobody is left who shares it */
 		cache->arena.map.lock = NULL;
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = glk_graph_fini(cache);
+		failed = glk_tag_fini(cache);
+		err = err ? err : failed;
+		failed = glk_managed_fini(cache);
+		err = err ? err : failed;
 		failed = glk_beside_fini(cache);
+		err = err ? err : failed;
+		failed = glk_exchange_fini(cache);
 		err = err ? err : failed;
 		failed = glk_arena_empty(&cache->arena);
 		err = err ? err : failed;
@@ -267,11 +306,15 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		err = err ? err : failed;
 		glk_seats_fini(cache);
 		free_rows(cache);
+		glk_prefetch_fini(cache);
+		glk_learn_fini(cache);
 		failed = glk_away_fini(cache);
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);
-		glk_map_fini(&cache->arena.map);
+		glk_arena_fini(&cache->arena);
 		glk_store_relaxed(&cache->started, false);
+	} else {
+		glk_tag_fini(cache);
 	}
 	pthread_cond_destroy(&cache->plans.settled);
 	pthread_cond_destroy(&cache->moved);
@@ -280,6 +323,9 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 	failed = glk_imports_fini(&cache->imports, &imports);
 	err = err ? err : failed;
 	*ret_live += imports;
+	failed = glk_hostpool_fini(&cache->hostpool, &blocks);
+	err = err ? err : failed;
+	*ret_live += blocks;
 	glk_lock_fini(&cache->lock);
 	return err;
 }

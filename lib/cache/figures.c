@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Gathers the figures of one GPU under its lock, so that they agree with each other. */
 #include "cache/graph/graph.h"
+#include "cache/managed/managed.h"
+#include "cache/prefetch.h"
+#include "cache/tag/tag.h"
 
 #include <string.h>
 
@@ -18,15 +21,46 @@ static void gather_map(const struct glk_map *map, struct glake_stats *s)
 	s->mapped += map->mapped_bytes;
 	s->address_space += map->size;
 	s->metadata += glk_map_bytes(map);
+	s->idle += map->idle_slots << map->shift;
+	s->stranded += map->stranded << map->shift;
 }
 
-/* What it has idle is no memory of the GPU. */
-static void gather_beside(const struct glk_cache *cache, struct glake_stats *s)
+/* Pages of the GPU that are mapped. Those that are not lie in lists, or in the hands of a request. */
+static uint64_t mapped_pages(const struct glk_cache *cache)
 {
-	uint64_t free_pages = s->free_pages;
+	const struct glk_graphs *graphs = glk_graphs(cache);
+	const struct glk_tags *tags = glk_tags(cache);
+	uint64_t bytes = cache->arena.map.page_bytes + cache->stage.map.page_bytes;
 
-	gather_map(&cache->beside.map, s);
-	s->free_pages = free_pages;
+	for (uint32_t i = 0; graphs && i < graphs->used; i++)
+		if (glk_graph_is_there(graphs->at[i].state))
+			bytes += graphs->at[i].arena.map.page_bytes;
+	for (uint32_t i = 0; tags && i < tags->used; i++)
+		bytes += tags->at[i].arena.map.page_bytes;
+	bytes -= (uint64_t)cache->arena.map.guests << cache->arena.map.shift;
+	return bytes + ((uint64_t)cache->beside.map.guests << cache->beside.map.shift);
+}
+
+static void gather_in_flight(const struct glk_cache *cache, struct glake_stats *s)
+{
+	const struct glk_node *node = cache->node;
+	uint64_t known =
+		mapped_pages(cache) + glk_node_free(node) + glk_load_relaxed(&node->lost);
+	uint64_t held = glk_load_relaxed(&node->held);
+
+	known += glk_load_relaxed(&node->lent);
+	s->in_flight = held > known ? held - known : 0;
+}
+
+/* What it has idle is no memory of the GPU, but for what came from there. */
+static void gather_beside(const struct glk_map *map, struct glake_stats *s)
+{
+	uint64_t free_pages = s->free_pages, idle = s->idle, stranded = s->stranded;
+
+	gather_map(map, s);
+	s->stranded = stranded;
+	s->idle = idle + ((uint64_t)glk_idle_guests(map) << map->shift);
+	s->free_pages = free_pages + ((uint64_t)glk_idle_guests(map) << map->shift);
 }
 
 static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
@@ -39,6 +73,59 @@ static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 		gather_map(&graphs->at[i].arena.map, s);
 		s->pools++;
 		s->pool_held += graphs->at[i].arena.map.page_bytes;
+	}
+}
+
+static void gather_tags(const struct glk_cache *cache, struct glake_stats *s)
+{
+	const struct glk_tags *tags = glk_tags(cache);
+
+	for (uint32_t i = 0; tags && i < GLAKE_TAGS_MAX; i++) {
+		const struct glk_tag *tag = &tags->at[i];
+
+		s->tags += glk_load_relaxed(&tag->id) != 0;
+		s->tags_suspended += tag->arena.shut;
+		s->tagged += tag->live;
+		s->tagged_blocks += tag->blocks;
+		s->tagged_held += tag->arena.map.page_bytes;
+		if (tag->arena.map.pool)
+			gather_map(&tag->arena.map, s);
+	}
+}
+
+/* Guests there are no memory of the GPU. */
+static void gather_common(const struct glk_map *map, struct glake_stats *s)
+{
+	uint64_t idle;
+
+	gather_map(map, s);
+	idle = (uint64_t)glk_idle_guests(map) << map->shift;
+	s->idle -= idle;
+	s->free_pages -= idle;
+	s->stranded -= (uint64_t)glk_swap_stranded(map) << map->shift;
+}
+
+/* What stands for its pages is no memory of the GPU. */
+static void gather_managed(const struct glk_cache *cache, struct glake_stats *s)
+{
+	const struct glk_managed *m = cache->managed;
+
+	s->managed = cache->managed_live;
+	s->managed_blocks = m->blocks;
+	s->managed_held = m->bytes;
+	s->managed_advised = m->advised;
+	s->metadata += glk_slab_bytes(&m->pool.pages);
+	for (uint32_t i = 0; i < m->used; i++) {
+		const struct glk_map *map = &m->at[i].arena.map;
+
+		if (m->at[i].state == GLK_CHUNK_FREE)
+			continue;
+		s->managed_chunks++;
+		if (m->at[i].state != GLK_CHUNK_READY)
+			continue;
+		s->quick += map->taken;
+		s->address_space += map->size;
+		s->metadata += glk_map_bytes(map);
 	}
 }
 
@@ -79,6 +166,30 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->fetches = cache->fetches;
 	s->placed = cache->placed;
 	s->placed_blocks = cache->placed_blocks;
+	s->placed_peer = cache->placed_peer;
+	s->borrowed = cache->host ? glk_load_relaxed(&cache->host->borrowed) : 0;
+	s->lent = glk_load_relaxed(&cache->node->lent);
+	s->victims = cache->victims;
+	s->victim_bytes = cache->victim_bytes;
+	s->spilled = cache->spilled;
+	s->fetched = cache->fetched;
+	s->discards = cache->discards;
+	s->discarded = cache->discarded;
+	/* pairs with: the release in glk_away_start */
+	if (glk_load_acquire(&cache->moves)) {
+		s->store = cache->mover.store.held;
+		s->store_used = cache->mover.store.used;
+	}
+	s->prefetches = cache->prefetch.came;
+	s->prefetch_early = cache->prefetch.early;
+	s->prefetch_late = cache->prefetch.late;
+	s->prefetch_useless = cache->prefetch.useless;
+	s->prefetch_queued = cache->hints ? cache->hints->queued : 0;
+	s->learn_hits = cache->prefetch.hits;
+	s->learn_misses = cache->prefetch.misses;
+	s->spill_waits = cache->spill_waits;
+	s->returned = cache->returned;
+	s->returned_blocks = cache->returned_blocks;
 	s->host_held = cache->host ? glk_load_relaxed(&cache->host->held) : 0;
 	s->peak_host_held = cache->host ? glk_load_relaxed(&cache->host->peak) : 0;
 	memcpy(s->rungs, cache->rungs, sizeof(s->rungs));
@@ -91,10 +202,19 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 				(sizeof(struct glk_row) +
 					GLK_BINS * sizeof(struct glk_bin));
 	if (started)
-		gather_map(&cache->arena.map, s);
+		gather_common(&cache->arena.map, s);
 	if (cache->beside.map.pool)
-		gather_beside(cache, s);
+		gather_beside(&cache->beside.map, s);
+	if (cache->host_stage.map.pool)
+		gather_beside(&cache->host_stage.map, s);
+	if (cache->stage.map.pool)
+		gather_map(&cache->stage.map, s);
 	gather_graphs(cache, s);
+	gather_tags(cache, s);
+	if (started)
+		gather_in_flight(cache, s);
+	if (cache->managed)
+		gather_managed(cache, s);
 	if (started)
 		gather_streams(&cache->streams, s);
 	/* what is taken and not given lies in bins, or is out and was freed */
@@ -111,6 +231,7 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	glk_unlock(&cache->lock);
 	/* pairs with: the release in publish; another thread may just have begun */
 	s.peak_live = glk_load_acquire(&cache->started) ? glk_seats_peak(cache) : 0;
+	glk_hostpool_figures(&cache->hostpool, &s);
 	s.reserved = glk_load_relaxed(&cache->node->held);
 	s.peak_reserved = glk_load_relaxed(&cache->node->peak);
 	s.budget = glk_load_relaxed(&cache->node->budget);
@@ -121,6 +242,7 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 
 void glk_cache_reset_peaks(struct glk_cache *cache)
 {
+	glk_hostpool_reset_peaks(&cache->hostpool);
 	glk_lock(&cache->lock);
 	/* pairs with: the release in glk_cache_start */
 	if (glk_load_acquire(&cache->started)) {

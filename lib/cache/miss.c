@@ -4,14 +4,18 @@
  * stream it is of, which arena it goes to, and a last look into the bins.
  */
 #include "base/error.h"
+#include "base/probe.h"
 #include "base/thread.h"
+#include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
 #include "cache/bin/hit.h"
 #include "cache/device.h"
 #include "cache/graph/graph.h"
+#include "cache/managed/managed.h"
 #include "cache/plan.h"
+#include "cache/tag/tag.h"
 
 #include <errno.h>
 
@@ -71,20 +75,78 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	return err;
 }
 
+/* Bytes that a request has no room for, as far as is known; a page at the least. */
+static uint64_t lacking(struct glk_cache *cache, uint64_t size)
+{
+	uint64_t budget = glk_load_relaxed(&cache->node->budget);
+	uint64_t held = glk_load_relaxed(&cache->node->held);
+	uint64_t room = budget > held ? budget - held : 0;
+	uint64_t least = glk_slot_bytes(&cache->arena.map);
+	struct glake_error why = glk_thread_current->error;
+	size_t left = 0, total;
+
+	glk_lock_pause(&cache->lock);
+	if (!cache->drv->ops->memory_info(cache->drv, cache->device, &left, &total) &&
+		room > left)
+		room = left;
+	glk_lock_resume(&cache->lock);
+	glk_thread_current->error = why;
+	room += glk_arena_idle(&cache->arena);
+	return size > room + least ? size - room : least;
+}
+
+/* Times that cold blocks make room for a request: their pages may be needed at its ends only in part. */
+#define ROOMS 4
+
+/* What was freed of blocks that lie on the host in place gives its addresses back. */
+static void leave_host(struct glk_cache *cache)
+{
+	glk_plan_begin(cache);
+	glk_beside_leave(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams));
+	glk_plan_end(cache);
+}
+
+/* From an arena, with the room that cold blocks leave where there is none. They stay where all of them
+ * would not do. */
+static int serve_in(struct glk_arena *arena, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_request first = *request;
+	int err;
+
+	if (arena == &cache->arena && arena->map.guests)
+		leave_host(cache);
+	err = glk_arena_serve(arena, request, seat, row, ret_addr);
+	for (int i = 0; i < ROOMS && err == -ENOMEM && glk_advice_cold(cache) &&
+		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
+		i++) {
+		uint64_t bytes = lacking(cache, first.rounded);
+		bool wake = request->wake;
+
+		if (!glk_advice_can(cache, bytes) || !glk_advice_yield(cache, bytes))
+			break;
+		*request = first;
+		err = glk_arena_serve(arena, request, seat, row, ret_addr);
+		request->wake |= wake;
+	}
+	return err;
+}
+
 /*
  * Under the lock: from the GPU's own arena. Where memory of the host may be given it is had before
  * the GPU is waited for, which is done when there is none of it either. What it says is then the
  * answer, unless the wait brought up something else.
  */
-static int serve(struct glk_cache *cache, struct glk_request *request,
+static int serve_gpu(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
 	struct glk_request again = *request;
 	struct glake_error why;
 	int err;
 
-	request->patient = !cache->places;
-	err = glk_arena_serve(&cache->arena, request, seat, row, ret_addr);
+	request->patient = !glk_peek_relaxed(&cache->places);
+	err = serve_in(&cache->arena, request, seat, row, ret_addr);
 	if (!err || request->patient)
 		return err;
 	err = glk_beside_serve(cache, request, err, seat, ret_addr);
@@ -92,11 +154,34 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 		return err;
 	why = glk_thread_current->error;
 	again.patient = true;
-	err = glk_arena_serve(&cache->arena, &again, seat, row, ret_addr);
+	err = serve_in(&cache->arena, &again, seat, row, ret_addr);
 	request->wake |= again.wake;
 	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
 		glk_thread_current->error = why;
 	return err;
+}
+
+/* Under the lock: from managed memory, if that is for all requests, and else, or where it has no room,
+ * from the GPU's own. */
+static int serve(struct glk_cache *cache, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
+{
+	int err = glk_managed_try(cache, request, seat, ret_addr);
+
+	if (err != -ENOMEM)
+		return err;
+	err = serve_gpu(cache, request, seat, row, ret_addr);
+	return err == -ENOMEM ? glk_managed_insist(cache, request, seat, ret_addr) : err;
+}
+
+/* Under the lock: from the arena of a tag. */
+static int serve_tag(struct glk_cache *cache, struct glk_request *request, uint32_t id,
+	struct glk_seat *seat, uint64_t *ret_addr)
+{
+	struct glk_arena *arena;
+	int err = glk_tag_enter(cache, id, &arena);
+
+	return err ? err : serve_in(arena, request, seat, NULL, ret_addr);
 }
 
 /* The bin that another request of the thread, or of another one, left its block in meanwhile. */
@@ -116,7 +201,9 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 {
 	struct glk_request request = {.size = size, .flags = flags, .patient = true};
 	struct glk_stream_facts facts = {0};
+	uint32_t tag = glk_seat_tag(cache);
 	uint64_t session = 0;
+	int64_t since = glk_clock_ticks();
 	struct glk_seat *seat;
 	struct glk_row *row;
 	uint32_t id = 0;
@@ -124,25 +211,27 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 
 	if (!size)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a block of 0 bytes");
+	if (glk_thread_current->told)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a function that is told of moves asks for memory");
 	err = glk_cache_start(cache);
 	/* the legacy stream captures nothing, and is the one of most programs */
 	if (!err && !glk_stream_key(stream))
 		id = glk_hit_stream(cache, glk_stream_name(stream));
 	if (!err && !id)
 		err = glk_stream_get(&cache->streams, stream, &facts, &id);
-	if (!err && (facts.capture || glk_load_relaxed(&cache->diverted)))
+	if (!err && !(flags & GLAKE_ALLOC_MANAGED) &&
+		(facts.capture || glk_load_relaxed(&cache->diverted)))
 		err = glk_graph_route(cache, stream, &facts, &session);
 	if (err)
 		return err;
 	stream = glk_stream_name(stream);
-	seat = glk_seat_take(cache);
+	seat = glk_hit_seat(cache);
 	if (seat && !flags && hit_late(cache, seat, id, stream, size, ret_addr))
 		return 0;
 	glk_lock(&cache->lock);
-	glk_plan_enter(cache);
-	err = glk_suspended(cache);
+	err = glk_plan_ask(cache);
 	if (err) {
-		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
 		return err;
 	}
@@ -163,11 +252,23 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	request.rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT;
 	request.stream->mute = facts.capture != 0;
 	request.capture = facts.capture;
-	err = session ? serve_graph(cache, &request, seat, session, ret_addr)
-		      : serve(cache, &request, seat, row, ret_addr);
+	if (flags & GLAKE_ALLOC_MANAGED)
+		err = glk_managed_serve(cache, &request, seat, ret_addr);
+	else if (session)
+		err = serve_graph(cache, &request, seat, session, ret_addr);
+	else if (tag)
+		err = serve_tag(cache, &request, tag, seat, ret_addr);
+	else
+		err = serve(cache, &request, seat, row, ret_addr);
 	cache->oom += err == -ENOMEM;
 	glk_plan_leave(cache);
-	glk_unlock(&cache->lock);
+	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
+	if (err == -ENOMEM)
+		glk_refusal_note(cache, &request, stream, session);
+	if (!err)
+		GLK_PROBE3(miss, cache->device, size, *ret_addr);
+	else
+		GLK_PROBE3(refusal, cache->device, size, err);
 	if (request.wake)
 		glk_ahead_wake(cache);
 	return err;

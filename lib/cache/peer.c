@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Another GPU is allowed to use all memory of this one, or no longer: what is mapped now, here,
- * on the host, in pools of graphs and in imports, and by the peers of the node what will be.
+ * on the host, in pools of graphs, with tags and in imports, and by the peers of the node what will be.
  */
 #include "base/log.h"
 #include "cache/graph/graph.h"
 #include "cache/plan.h"
+#include "cache/tag/tag.h"
 
 /* All that is mapped, in one order always. */
 static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_tags *tags = glk_tags(cache);
 	int err = glk_map_access(&cache->arena.map, sweep), failed;
 
 	if (!err || sweep->anyway) {
@@ -21,6 +23,12 @@ static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 		if (!glk_graph_is_there(graphs->at[i].state) || (err && !sweep->anyway))
 			continue;
 		failed = glk_map_access(&graphs->at[i].arena.map, sweep);
+		err = failed ? failed : err;
+	}
+	for (uint32_t i = 0; tags && i < tags->used; i++) {
+		if (err && !sweep->anyway)
+			break;
+		failed = glk_map_access(&tags->at[i].arena.map, sweep);
 		err = failed ? failed : err;
 	}
 	if (err && !sweep->anyway)

@@ -152,13 +152,51 @@ struct glk_share_page glk_pin_page(void *of, size_t i)
 		glk_map_page(map, glk_load_relaxed(&map->page[m.first]));
 	uint64_t end = pin->base + pin->size;
 	uint64_t begin = range->base + ((uint64_t)m.first << map->shift) - range->offset;
-	struct glk_share_page p = {
-		.handle = page->handle, .size = page->size, .able = page->able};
+	struct glk_share_page p = {.handle = page->handle,
+		.number = glk_page_generation(page) << 32 |
+			glk_load_relaxed(&map->page[m.first]),
+		.size = page->size,
+		.able = page->able};
 
 	if (pin->base > begin)
 		p.offset = pin->base - begin;
 	p.length = (end - begin < p.size ? end - begin : p.size) - p.offset;
 	return p;
+}
+
+int glk_cache_pinned(struct glk_cache *cache, uint64_t addr, struct glk_pin *ret_pin)
+{
+	struct glk_range *range;
+	struct glk_extent *e;
+	bool out;
+
+	glk_lock(&cache->lock);
+	e = find(cache, addr, &range);
+	out = e && pins_of(e);
+	if (out)
+		*ret_pin = pin_of(range, e);
+	glk_unlock(&cache->lock);
+	if (!out)
+		return glk_error(-EINVAL, e ? GLAKE_ERROR_INVAL : GLAKE_ERROR_NOT_MINE,
+			e ? "the block at 0x%" PRIx64 " is not out"
+			  : "no block holds 0x%" PRIx64,
+			addr);
+	ret_pin->count = count_pages(ret_pin);
+	return 0;
+}
+
+void glk_pin_mark(struct glk_pin *pin)
+{
+	const struct glk_map *map = pin->range->map;
+
+	for (uint32_t slot = pin->first; slot <= pin->last;) {
+		struct glk_mapping m = glk_mapping_at(map, slot);
+		struct glk_page *page =
+			glk_map_page(map, glk_load_relaxed(&map->page[m.first]));
+
+		glk_store_relaxed(&page->out, true);
+		slot = m.last + 1;
+	}
 }
 
 /* The last pin of a block that was freed: it goes back behind its streams. */
@@ -236,10 +274,10 @@ void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,
 	block->can |= able & GLK_PAGE_EXPORT_FD ? GLAKE_CAN_EXPORT : 0;
 	block->can |= able & GLK_PAGE_FABRIC ? GLAKE_CAN_FABRIC : 0;
 	block->can |= able & GLK_PAGE_RDMA ? GLAKE_CAN_RDMA : 0;
-	if (!block->away && !block->placed) {
+	if (!block->away && !block->placed && !block->managed) {
 		block->can |= node->caps & GLAKE_CAP_DMABUF ? GLAKE_CAN_DMABUF : 0;
-		block->can |= block->flags & GLAKE_ALLOC_CONTIGUOUS ? GLAKE_CAN_CONTIGUOUS
-								    : 0;
+		block->can |=
+			block->flags & GLAKE_ALLOC_CONTIGUOUS ? GLAKE_CAN_CONTIGUOUS : 0;
 	}
 	block->exports = pins_of(e);
 	block->peers = glk_load_relaxed(&node->peers);

@@ -2,11 +2,16 @@
 /* Who waits for plans of others: see plan.h. */
 #include "cache/plan.h"
 
+#include "cache/away.h"
+
 static void wait_settled(struct glk_cache *gpu)
 {
+	int64_t since = glk_clock_ticks();
+
 	gpu->plans.waiters++;
 	glk_lock_wait(&gpu->lock, &gpu->plans.settled);
 	gpu->plans.waiters--;
+	glk_times_since(&gpu->times[GLK_TIMED_WAIT], since);
 }
 
 static void tell(struct glk_cache *gpu)
@@ -20,6 +25,16 @@ void glk_plan_enter(struct glk_cache *gpu)
 	while (gpu->plans.closed)
 		wait_settled(gpu);
 	gpu->plans.inside++;
+}
+
+int glk_plan_ask(struct glk_cache *gpu)
+{
+	while (gpu->plans.closed && !glk_load_relaxed(&gpu->suspended))
+		wait_settled(gpu);
+	if (glk_load_relaxed(&gpu->suspended))
+		return glk_suspended(gpu);
+	gpu->plans.inside++;
+	return 0;
 }
 
 void glk_plan_leave(struct glk_cache *gpu)

@@ -7,7 +7,8 @@
  * carries it out without (arena/back.c), and nobody waits for it but who has to:
  *
  *  - a request that finds no addresses but those of plans;
- *  - a request that finds no memory, while others may be about to give some up (arena/ladder.c).
+ *  - a request that finds no memory, while others may be about to give some up (arena/ladder.c), a
+ *    block that is being sent away among them (away.c).
  *    One at a time climbs the ladder, with the pages it has got in its hands. If it fails it puts
  *    them back, and the next one may have them: so of several that are too large together one is
  *    served;
@@ -22,6 +23,9 @@
 
 /* Around whatever may make a plan. Waits while somebody has closed the way in. */
 void glk_plan_enter(struct glk_cache *gpu);
+/* The same for what is refused while the GPU is suspended: 0, or -EAGAIN with a record, outside, and without a
+ * wait for who has closed the way in to suspend it. */
+int glk_plan_ask(struct glk_cache *gpu);
 void glk_plan_leave(struct glk_cache *gpu);
 
 /* A plan is carried out: from here to its end the lock is given up with the tables half way. */
@@ -37,6 +41,16 @@ static inline void glk_plan_step(struct glk_cache *gpu)
 		return;
 	glk_lock_pause(&gpu->lock);
 	glk_lock_resume(&gpu->lock);
+}
+
+/* Steps that were taken while others could not have the lock: they may with the next one. */
+static inline void glk_plan_count(struct glk_cache *gpu, uint32_t steps)
+{
+	bool due = gpu->plans.steps % GLK_PLAN_STEPS + steps >= GLK_PLAN_STEPS;
+
+	gpu->plans.steps += steps;
+	if (due)
+		gpu->plans.steps |= GLK_PLAN_STEPS - 1;
 }
 
 /* A plan under way climbs the ladder: waits for its turn; it is done. */

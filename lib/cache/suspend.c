@@ -5,11 +5,18 @@
  * is gone on with by a second call, or undone by a resume.
  */
 #include "base/error.h"
+#include "base/log.h"
+#include "base/probe.h"
+#include "base/thread.h"
+#include "cache/advice.h"
 #include "cache/ahead.h"
-#include "cache/away.h"
 #include "cache/bin/quick.h"
+#include "cache/exchange.h"
 #include "cache/graph/graph.h"
+#include "cache/managed/managed.h"
 #include "cache/plan.h"
+#include "cache/sending.h"
+#include "cache/tag/tag.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -33,6 +40,7 @@ static bool has_open_pool(const struct glk_cache *cache)
 static void shut(struct glk_cache *cache)
 {
 	glk_store_relaxed(&cache->suspended, true);
+	glk_lend_shut(cache->node, true);
 	glk_quick_divert(cache, true);
 	glk_plan_close(cache);
 	glk_plan_open(cache);
@@ -41,12 +49,12 @@ static void shut(struct glk_cache *cache)
 
 static void admit(struct glk_cache *cache)
 {
+	glk_lend_shut(cache->node, false);
 	glk_store_relaxed(&cache->suspended, false);
 	glk_quick_divert(cache, has_open_pool(cache));
 }
 
-/* One suspension or resumption at a time. Others wait for it. */
-static void begin(struct glk_cache *cache)
+void glk_turn_begin(struct glk_cache *cache)
 {
 	glk_lock(&cache->lock);
 	while (cache->turning)
@@ -54,32 +62,94 @@ static void begin(struct glk_cache *cache)
 	cache->turning = true;
 }
 
-static void end(struct glk_cache *cache)
+void glk_turn_end(struct glk_cache *cache)
 {
 	cache->turning = false;
 	pthread_cond_broadcast(&cache->moved);
 	glk_unlock(&cache->lock);
 }
 
+struct sending {
+	struct glk_sending all;
+	bool whole; /* contiguous ones, and with a tag: the others lie on the host in place */
+};
+
+/* All blocks that may have memory of the GPU outside of graphs. */
+static int each(struct glk_cache *cache, glk_away_fn fn, void *arg)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	int err = glk_away_each(&cache->arena, fn, arg);
+
+	if (!err && cache->beside.map.pool)
+		err = glk_away_each(&cache->beside, fn, arg);
+	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
+		if (tags->at[i].arena.map.pool)
+			err = glk_away_each(&tags->at[i].arena, fn, arg);
+	}
+	return err;
+}
+
+/* What lies on the host in part stays, as what may not go does: a resumption needs no more memory of the
+ * GPU than there was. */
+static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	int err = glk_away_may(arena, e);
+
+	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
+}
+
+/* What was to go to the host in place has gone, or stays. Blocks with a tag go away. */
+static bool lies_there(
+	const struct sending *s, const struct glk_arena *arena, const struct glk_extent *e)
+{
+	return s->whole && !glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag;
+}
+
+static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
+{
+	struct sending *s = arg;
+
+	if (!lies_there(s, arena, e) && !may_go(arena, e))
+		s->all.left += glk_extent_asked(e);
+	return 0;
+}
+
 /* What may not go stays where it is. */
 static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
-	struct glake_suspended *did = arg;
-	int err = glk_away_may(arena, e);
+	bool drop = glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
+	struct sending *s = arg;
+	int err;
 
-	if (err == -EBUSY) {
-		did->stayed += glk_extent_asked(e);
-		did->stayed_blocks++;
-	}
+	if (lies_there(s, arena, e))
+		return 0;
+	err = may_go(arena, e);
+	if (err == -EBUSY)
+		glk_sending_stays(&s->all,
+			glk_extent_asked(e) - glk_beside_placed(&arena->map, e));
 	if (err)
 		return err == -EBUSY || err == -EALREADY ? 0 : err;
-	err = glk_away_send(arena, e, 0);
-	if (err)
+	err = glk_sending_send(&s->all, arena, e, drop, &went);
+	if (err || !went)
 		return err;
 	glk_away_suspend(arena->gpu, e);
-	did->moved += glk_extent_asked(e);
-	did->moved_blocks++;
+	glk_sending_note(&s->all, arena->gpu, glk_extent_asked(e));
 	return 0;
+}
+
+int glk_away_release(struct glk_arena *arena)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_stream *out = glk_stream_enter(&cache->streams, cache->mover.out);
+	int err = 0;
+
+	for (unsigned n = out->count; n && out->count && !err; n--) {
+		err = glk_event_await(
+			&cache->streams, out->ring[out->head].event, false);
+		if (!err)
+			err = glk_trim_ready(arena);
+	}
+	return err;
 }
 
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
@@ -87,7 +157,7 @@ static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	struct glake_suspended *did = arg;
 	int err;
 
-	if (!glk_away_suspended(arena->gpu, e))
+	if (!glk_away_suspended(e))
 		return 0;
 	err = glk_away_have(arena, e, 0);
 	if (!err) {
@@ -104,8 +174,41 @@ static int is_open(const struct glk_cache *cache)
 		cache->device);
 }
 
-static int send_all(struct glk_cache *cache, struct glake_suspended *did)
+/* A driver that will not have memory of the host at addresses of the GPU; without it blocks go away. */
+static bool refuses(const struct glk_cache *cache, int err)
 {
+	if (err != -EINVAL && err != -EPERM && err != -EACCES && err != -EOPNOTSUPP)
+		return false;
+	glk_warn("GPU %d: nothing can lie in memory of the host in place, so that blocks go "
+		 "away: %s",
+		cache->device, glk_thread_current->error.text);
+	return true;
+}
+
+/* To the host in place, if that can be: *ret_away says it can not. */
+static int lower(struct glk_cache *cache, struct glake_suspended *did, bool *ret_away)
+{
+	uint64_t bytes = cache->lowered, blocks = cache->lowered_blocks;
+	int err;
+
+	glk_plan_close(cache);
+	err = glk_lower_all(cache);
+	*ret_away = cache->lowered == bytes && refuses(cache, err);
+	if (*ret_away)
+		err = 0;
+	else
+		glk_lower_left(cache, &did->stayed, &did->stayed_blocks);
+	glk_plan_open(cache);
+	did->moved = cache->lowered - bytes;
+	did->moved_blocks = cache->lowered_blocks - blocks;
+	return err;
+}
+
+static int send_all(
+	struct glk_cache *cache, bool in_place, struct glake_suspended *did)
+{
+	struct sending sending = {.all.did = did};
+	bool away = !in_place;
 	int err, failed;
 
 	if (has_open_pool(cache))
@@ -118,23 +221,72 @@ static int send_all(struct glk_cache *cache, struct glake_suspended *did)
 		return err;
 	shut(cache);
 	glk_quick_flush(cache);
-	err = glk_away_each(&cache->arena, send, did);
+	err = in_place ? lower(cache, did, &away) : 0;
+	sending.whole = !away;
+	each(cache, count, &sending);
+	glk_sending_begin(&sending.all, sending.all.left);
+	if (!err)
+		err = each(cache, send, &sending);
+	if (!err)
+		err = glk_tags_send_small(cache, did);
 	/* what threads that were about to free a block have put into bins since */
 	glk_quick_flush(cache);
+	failed = glk_away_release(&cache->arena);
+	err = err ? err : failed;
+	failed = glk_managed_send(cache, &did->managed);
+	err = err ? err : failed;
 	failed = glk_clock_sync(&cache->streams, ~UINT64_C(0));
 	return err ? err : failed;
+}
+
+/* What is in place could stay there, which who asked for all on the GPU is told. */
+static int has_no_room(int err)
+{
+	struct glake_error why = glk_thread_current->error;
+
+	return glk_error(err, (enum glake_error_class)why.error_class,
+		"glake_resume_lazy would leave blocks on the host: %s", why.text);
+}
+
+/* From the host in place. */
+static int bring(struct glk_cache *cache, struct glake_suspended *did)
+{
+	uint64_t bytes = cache->returned, blocks = cache->returned_blocks;
+	int err;
+
+	/* it may have been used where it is */
+	err = glk_clock_sync_all(&cache->streams);
+	if (err)
+		return err;
+	glk_plan_close(cache);
+	err = glk_raise_all(cache);
+	glk_plan_open(cache);
+	did->moved += cache->returned - bytes;
+	did->moved_blocks += cache->returned_blocks - blocks;
+	return err == -ENOMEM ? has_no_room(err) : err;
+}
+
+static int is_held(const struct glk_cache *cache)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"a block of GPU %d is in the hands of another call", cache->device);
 }
 
 /* Until none is left: one may be in the hands of a free that fails. */
 static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 {
 	int err = 0, failed;
+	unsigned idle = 0;
 
 	glk_plan_enter(cache);
 	while (!err && cache->suspended_blocks) {
-		err = glk_away_each(&cache->arena, have, did);
-		glk_lock_pause(&cache->lock);
-		glk_lock_resume(&cache->lock);
+		uint64_t left = cache->suspended_blocks;
+
+		err = each(cache, have, did);
+		if (!err)
+			err = glk_tags_have_small(cache, did);
+		if (!err && glk_sending_again(cache, cache->suspended_blocks < left, &idle))
+			err = is_held(cache);
 	}
 	glk_plan_leave(cache);
 	failed = glk_clock_sync(&cache->streams,
@@ -142,42 +294,75 @@ static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 	return err ? err : failed;
 }
 
-int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret)
+static int suspend(struct glk_cache *cache, bool in_place, struct glake_suspended *ret)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
-	uint64_t released = 0;
+	uint64_t before, after, trimmed;
 	int err, failed;
 
 	err = glk_away_start(cache);
 	if (err)
 		return err;
-	begin(cache);
-	err = send_all(cache, &did);
+	glk_turn_begin(cache);
+	before = glk_load_relaxed(&cache->node->held);
+	err = send_all(cache, in_place, &did);
 	failed = 0;
 	if (glk_load_relaxed(&cache->suspended)) {
 		glk_unlock(&cache->lock);
-		failed = glk_cache_trim(cache, 0, &released);
+		failed = glk_cache_trim_gpu(cache, 0, &trimmed);
 		glk_lock(&cache->lock);
 	}
-	end(cache);
-	did.released = released;
+	after = glk_load_relaxed(&cache->node->held);
+	/* others have it, in blocks that are none of this GPU */
+	if (glk_load_relaxed(&cache->suspended))
+		did.stayed += glk_lend_lent(cache->node);
+	glk_turn_end(cache);
+	did.released = before > after ? before - after : 0;
+	GLK_PROBE3(suspend, cache->device, did.moved, did.released);
 	*ret = did;
 	return err ? err : failed;
 }
 
-int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret)
+int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret)
+{
+	return suspend(cache, false, ret);
+}
+
+int glk_cache_suspend_in_place(struct glk_cache *cache, struct glake_suspended *ret)
+{
+	return suspend(cache, true, ret);
+}
+
+static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *ret)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	int err;
 
-	begin(cache);
+	glk_turn_begin(cache);
 	err = glk_load_relaxed(&cache->suspended)
 		? have_all(cache, &did)
 		: glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d is not suspended",
 			  cache->device);
-	if (!err)
+	if (!err && !lazy && (cache->in_place || cache->arena.map.guests))
+		err = bring(cache, &did);
+	if (!err) {
 		admit(cache);
-	end(cache);
+		cache->in_place = false;
+	}
+	did.stayed = cache->placed;
+	did.stayed_blocks = cache->placed_blocks;
+	glk_turn_end(cache);
+	GLK_PROBE3(resume, cache->device, did.moved, err);
 	*ret = did;
 	return err;
+}
+
+int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret)
+{
+	return resume(cache, false, ret);
+}
+
+int glk_cache_resume_lazy(struct glk_cache *cache, struct glake_suspended *ret)
+{
+	return resume(cache, true, ret);
 }

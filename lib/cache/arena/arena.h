@@ -19,6 +19,7 @@
 struct glake_block;
 struct glk_arena;
 struct glk_cache;
+struct glk_map_size;
 struct glk_request;
 
 struct glk_arena_ops {
@@ -35,10 +36,19 @@ struct glk_arena_ops {
 		uint64_t capture);
 	/* The same for a free in a capture, before that. NULL: likewise. */
 	void (*inherit)(struct glk_arena *arena, uint64_t capture);
-	/* So many blocks and bytes asked for more, or fewer. NULL: nobody counts them. */
-	void (*count)(struct glk_arena *arena, int blocks, int64_t bytes);
+	/* A block more, or one fewer. NULL: nobody counts them. */
+	void (*count)(
+		struct glk_arena *arena, const struct glk_extent *e, bool more);
 	/* What query tells beside the rest. NULL: nothing. */
 	void (*describe)(const struct glk_arena *arena, struct glake_block *block);
+	/* glake_spill, and with `to_gpu` glake_fetch, of blocks that do not move as others do: of one
+	 * that was claimed, in the order of a stream. NULL: they do. */
+	int (*move)(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+		bool to_gpu);
+	/* Why no block of it goes away, for a sentence; NULL: they may. */
+	const char *stays;
+	/* The same for why no other process and no card may have its memory. */
+	const char *inside;
 	/* What a stream used last is its own, without a look. */
 	bool own;
 	/* What is mapped stays while the arena is there: work that no event tells of uses it. */
@@ -48,6 +58,21 @@ struct glk_arena_ops {
 	/* Its pages are memory of the host. They cost more than a mapping, so idle ones are taken before
 	 * new ones are made; and its blocks have nowhere to go. */
 	bool host;
+	/* Its pages are words, which cost nothing: there is one for each slot that was ever used, and it
+	 * stays. No budget is for them. */
+	bool fixed;
+};
+
+/* Cold blocks that may go are linked by age, for each priority; those without contents to keep first. */
+#define GLK_COLD_LISTS 16
+
+/* What the program said of a block, by the number of its extent. */
+struct glk_advice {
+	glk_atomic(uint32_t) what; /* GLAKE_ADVICE_... */
+	glk_atomic(uint32_t) pins;   /* see glake/pin.h */
+	uint32_t older, newer;
+	uint8_t priority;
+	uint8_t list; /* the list of cold ones that it is in, from 1; 0: in none */
 };
 
 struct glk_arena {
@@ -61,6 +86,13 @@ struct glk_arena {
 	struct glk_map map;
 	uint64_t held;	 /* blocks that were freed and are out, see pin.c */
 	uint32_t inside; /* requests that are being served */
+	glk_atomic(struct glk_advice *) advice; /* NULL: nothing was said, see advice.h */
+	struct {
+		uint32_t coldest, newest; /* 0: there is none */
+	} cold_ones[GLK_COLD_LISTS];
+	uint64_t cold; /* bytes of all of them */
+	bool shut;		   /* it is of a tag that is suspended: nothing is served from it */
+	uint64_t suspended_blocks; /* away because of that */
 };
 
 /* What is asked of an arena, and what was done for it. */
@@ -71,6 +103,9 @@ struct glk_request {
 	uint32_t flags;
 	struct glk_stream *stream;
 	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
+	/* Whose pages it is to have; NULL: those of the arena that it has its place in. */
+	struct glk_arena *source;
+	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
 	bool trim;	  /* too much memory is stranded, see glk_want */
 	bool patient;	  /* it waits for the GPU before it is refused */
 	bool own;	  /* nothing of other streams is in the place that was found */
@@ -94,16 +129,19 @@ static inline struct glk_arena *glk_arena_of(const struct glk_range *range)
 		offsetof(struct glk_arena, map));
 }
 
-/* Bytes of its node that nobody uses: free pages, and idle ones of a home. Under the lock. */
-static inline uint64_t glk_arena_idle(const struct glk_arena *home)
-{
-	return (home->map.idle_slots << home->map.shift) + glk_node_free(home->map.node);
-}
+/* tag/tag.c. -EAGAIN with a record while it is shut, else 0. */
+int glk_arena_open(const struct glk_arena *arena);
+
+/* ladder.c. Bytes of its node that nobody uses: free pages, and idle ones of a home. */
+uint64_t glk_arena_idle(const struct glk_arena *home);
 
 /* device.c. Makes its tables, and reserves its first addresses, so many. 0, -ENOMEM, or the driver's
  * error. */
 int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
 	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step);
+/* The same with the most addresses as well, of the pool that its node is of. */
+int glk_arena_init_sized(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_node *node, struct glk_map_size size);
 /* Ends them; all was given back. */
 void glk_arena_fini(struct glk_arena *arena);
 

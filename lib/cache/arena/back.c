@@ -48,11 +48,16 @@ static struct run plan_run(const struct job *job, uint32_t first, uint32_t last)
 	const struct glk_map *map = job->map;
 	uint64_t part = glk_slot_bytes(map) - 1;
 	struct run run = {.first = first, .last = last};
-	uint32_t slots = last - first + 1;
+	uint32_t slots = last - first + 1, tail = 0;
 
-	run.lead = first == job->first && (job->e->offset & part);
-	if (last == job->last && ((job->e->offset + job->e->size) & part))
-		slots--;
+	if (first == job->first)
+		run.lead = job->request->lead + ((job->e->offset & part) > 0);
+	if (last == job->last)
+		tail = job->request->tail +
+			(((job->e->offset + job->e->size) & part) > 0);
+	if (run.lead > slots)
+		run.lead = slots;
+	slots -= tail < slots ? tail : slots;
 	if (map->large > 1 && slots > run.lead)
 		run.large = (slots - run.lead) / map->large;
 	return run;
@@ -205,6 +210,11 @@ static void undo(struct job *job)
 	job->made = 0;
 }
 
+static struct glk_arena *source_of(const struct job *job)
+{
+	return job->request->source ? job->request->source : job->arena;
+}
+
 /* Puts pages behind the slots that have none to use. */
 static int stitch(struct job *job)
 {
@@ -218,7 +228,7 @@ static int stitch(struct job *job)
 	if (err)
 		return err;
 	need = count_need(job);
-	err = glk_supply_get(job->arena, job->request, &need, &job->supply);
+	err = glk_supply_get(source_of(job), job->request, &need, &job->supply);
 	if (err)
 		return err;
 	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
@@ -227,7 +237,7 @@ static int stitch(struct job *job)
 			break;
 		slot = run.last + 1;
 	}
-	glk_supply_put_back(job->arena, &job->supply);
+	glk_supply_put_back(source_of(job), &job->supply);
 	if (err)
 		undo(job);
 	return err;

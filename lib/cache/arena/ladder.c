@@ -16,6 +16,7 @@
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/graph/graph.h"
+#include "cache/reserve.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -69,13 +70,46 @@ uint64_t glk_ladder_drain(struct glk_arena *home, uint64_t bytes)
 	return given;
 }
 
+/* Idle pages of the GPU among the addresses of blocks that were placed on the host, and of blocks with a
+ * tag, go to its list, and the reverse. */
+static void take_guests(struct glk_arena *home, uint64_t bytes)
+{
+	uint64_t free = glk_node_free(home->map.node);
+
+	if (home->ops->host) {
+		glk_beside_leave(home->gpu, glk_request_limbo(home));
+	} else if (home == &home->gpu->arena && free < bytes) {
+		free += glk_beside_yield(
+			home->gpu, glk_request_limbo(home), bytes - free);
+		if (free < bytes)
+			glk_tags_yield(home->gpu, glk_request_limbo(home), bytes - free);
+	}
+}
+
+uint64_t glk_arena_idle(const struct glk_arena *home)
+{
+	const struct glk_map *beside = &home->gpu->beside.map;
+	uint64_t slots = home->map.idle_slots - glk_idle_guests(&home->map);
+
+	if (home == &home->gpu->arena)
+		slots += glk_idle_guests(beside) +
+			(glk_tags_idle(home->gpu) >> home->map.shift);
+	else if (home->ops->host)
+		slots += glk_idle_guests(&home->gpu->arena.map);
+	return (slots << home->map.shift) + glk_node_free(home->map.node);
+}
+
 uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups)
 {
-	uint64_t given = glk_ladder_drain(home, bytes);
+	uint64_t given;
+
+	take_guests(home, bytes);
+	given = glk_ladder_drain(home, bytes);
 
 	if (given < bytes)
 		given += release_idle(home, bytes - given, groups);
-	home->gpu->rungs[GLAKE_RUNG_RECUT] += given > 0;
+	if (given)
+		glk_cache_climbed(home->gpu, GLAKE_RUNG_RECUT);
 	return given;
 }
 
@@ -87,7 +121,8 @@ static void reap(struct glk_cache *gpu)
 	if (!glk_graphs(gpu) || !glk_graphs(gpu)->leaving)
 		return;
 	glk_graph_reap(gpu);
-	gpu->rungs[GLAKE_RUNG_LIMBO] += glk_load_relaxed(&gpu->node->held) < held;
+	if (glk_load_relaxed(&gpu->node->held) < held)
+		glk_cache_climbed(gpu, GLAKE_RUNG_LIMBO);
 }
 
 bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
@@ -98,19 +133,22 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 
 	if (home->binned)
 		reap(gpu);
-	/* memory that contents were kept in counts against the same budget */
-	if (home->ops->host && glk_load_relaxed(&gpu->moves))
-		glk_mover_trim(&gpu->mover);
 	/* what can go then must not depend on how far the GPU is */
 	if (!gpu->streams.opportunistic)
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
 	glk_event_poll(&gpu->streams);
+	/* memory that contents were kept in, or are to be, counts against the same budget */
+	if (home->ops->host && glk_load_relaxed(&gpu->moves)) {
+		glk_reserve_yield(gpu);
+		glk_mover_yield(&gpu->mover, shortage(node, bytes));
+	}
 	if (home->binned)
 		glk_quick_flush(gpu);
 	want = shortage(node, bytes);
 	given = glk_ladder_release(home, want, UINT32_MAX);
 	/* a capture may be in the way of some of it */
-	if (given < want && home->map.idle_slots) {
+	if (given < want &&
+		(home->map.idle_slots || gpu->beside.map.guests || glk_tags_idle(gpu))) {
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
 		given += glk_ladder_release(home, want - given, UINT32_MAX);
 	}
@@ -151,6 +189,7 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 	     graphs[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX];
 	struct glk_seats sum;
 
+	gpu->lacked = size;
 	if (glk_node_has_room(node, size) && glk_load_relaxed(&pages->live) >= pages->max)
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"GPU %d needs one page more than the %" PRIu32

@@ -35,7 +35,8 @@ bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
 
 	*ret_waits = glk_clock_waits(&gpu->streams, use, request->stream);
 	return !*ret_waits ||
-		(*ret_waits < GLK_WAITS_NEVER && gpu->conf->stream_internal_dependencies);
+		(*ret_waits < GLK_WAITS_NEVER &&
+			glk_peek_relaxed(&gpu->conf->stream_internal_dependencies));
 }
 
 int glk_common_order(
@@ -45,7 +46,7 @@ int glk_common_order(
 
 	if (glk_clock_waits(&gpu->streams, use, request->stream)) {
 		request->called = true;
-		gpu->rungs[GLAKE_RUNG_CROSS_STREAM]++;
+		glk_cache_climbed(gpu, GLAKE_RUNG_CROSS_STREAM);
 	}
 	return glk_clock_order(&gpu->streams, use, request->stream);
 }
@@ -53,6 +54,7 @@ int glk_common_order(
 const struct glk_arena_ops glk_arena_common = {
 	.may = glk_common_may,
 	.order = glk_common_order,
+	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
 };
@@ -116,33 +118,36 @@ static bool is_same(const struct same *same, const struct glk_use *use)
 	return use->streams == same->was.streams && use->tick == same->was.tick;
 }
 
-/* The next run of equal use among the usable slots of a place, from a slot on. */
+/* The next run of equal use among the usable slots of a place, from a slot on. None reaches from one
+ * word of the bitmaps into the next: a page with several mappings may be met twice. */
 struct part {
 	uint32_t first, last;
 	bool shared; /* a mapping of a page that has several */
 };
 
-static bool next_part(
+static inline bool next_part(
 	const struct glk_map *map, uint32_t slot, uint32_t last, struct part *ret_part)
 {
-	uint32_t first, end;
+	uint32_t w = slot >> 6, first, end;
+	uint64_t usable = map->usable[w] & ~UINT64_C(0) << (slot & 63), stops;
+	bool shared;
 
-	first = glk_bits_first(map->usable, slot, last);
-	if (first == GLK_BITS_NONE)
+	while (!usable && w < last >> 6)
+		usable = map->usable[++w];
+	if (!usable)
 		return false;
-	*ret_part = (struct part){first, first, glk_bit_get(map->shared, first)};
-	if (ret_part->shared) {
-		end = glk_mapping_at(map, first).last;
-		ret_part->last = end < last ? end : last;
-		return true;
-	}
-	end = glk_use_end(map, first, last);
-	/* the run may go on where there is no page, or one that has several mappings */
-	if (end > first && !glk_bits_all(map->usable, first, end))
-		end = glk_bits_first_clear(map->usable, first, end) - 1;
-	if (end > first && glk_bits_any(map->shared, first, end))
-		end = glk_bits_first(map->shared, first, end) - 1;
-	ret_part->last = end;
+	first = (uint32_t)__builtin_ctzll(usable);
+	/* what is usable behind the end of a mapping is the beginning of another one */
+	shared = map->shared[w] >> first & 1;
+	stops = (shared ? map->head[w] : map->edge[w] | map->shared[w]) |
+		~map->usable[w];
+	stops &= ~UINT64_C(1) << first;
+	end = stops ? (uint32_t)__builtin_ctzll(stops) - 1 : 63;
+	first |= w << 6;
+	end |= w << 6;
+	if (first > last)
+		return false;
+	*ret_part = (struct part){first, end < last ? end : last, shared};
 	return true;
 }
 
@@ -322,13 +327,25 @@ static bool ends_ready(
 			glk_limbo_ready(&limbo, map, high.first, high.last));
 }
 
+bool glk_place_on_host(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	if (!map->guests || map->node->gpu)
+		return false;
+	for (uint32_t slot = first; slot <= last; slot++) {
+		if (glk_map_is_host(map, map->page[slot]))
+			return true;
+	}
+	return false;
+}
+
 bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
 	struct glk_fit *fit, void *arg)
 {
 	const struct glk_seek *seek = arg;
 	struct glk_arena *arena = seek->arena;
 
-	if (glk_is_claimed(map, first_slot, last_slot))
+	if (glk_is_claimed(map, first_slot, last_slot) ||
+		glk_place_on_host(map, first_slot, last_slot))
 		return false;
 	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;

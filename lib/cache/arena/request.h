@@ -19,6 +19,10 @@
  * it goes to no bin. */
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
+/* A place with pages behind it, above the size of small blocks, which is no block but the caller's. 0,
+ * or an error with everything undone. */
+int glk_arena_place(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent);
 /* Pages behind an extent that has a place and stands on no slots, with all that a request may do where
  * memory is short. 0, or an error with everything undone. */
 int glk_arena_back(
@@ -61,6 +65,8 @@ struct glk_seek {
 };
 bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
 	struct glk_fit *fit, void *arg);
+/* Whether a part of a place among addresses of the GPU lies on the host, where no block is born. */
+bool glk_place_on_host(const struct glk_map *map, uint32_t first, uint32_t last);
 /* By the policies of the section stream: the operations of arenas that have no policy of their own. */
 bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits);

@@ -176,6 +176,7 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	struct glk_extent *e = glk_extent_at(&arena->map, extent);
 	struct glk_cache *gpu = arena->gpu;
 
+	glk_quick_born(&gpu->rows[request->stream->id], e->size);
 	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
 	glk_store_relaxed(&e->stream, (uint16_t)request->stream->id);
 	glk_store_relaxed(&e->bin, request->bin);
@@ -183,7 +184,7 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	glk_seat_alloc(seat, request->size, e->size);
 	glk_seats_note_peak(gpu, gpu->sum.live + request->size);
 	if (arena->ops->count)
-		arena->ops->count(arena, 1, (int64_t)request->size);
+		arena->ops->count(arena, e, true);
 	gpu->served++;
 	gpu->called += request->called;
 	gpu->stitches += request->stitched;
@@ -196,8 +197,10 @@ static int admit(const struct glk_arena *arena, size_t size)
 	const struct glk_cache *gpu = arena->gpu;
 	uint64_t most = glk_load_relaxed(&arena->map.node->budget);
 
-	if (most > gpu->memory && !arena->ops->host)
+	if (most > gpu->memory && !arena->ops->host && !arena->ops->fixed)
 		most = gpu->memory;
+	if (glk_node_lender(arena->map.node) && most <= UINT64_MAX / 2)
+		most += glk_node_lender(arena->map.node)->lends;
 	if (size <= most)
 		return 0;
 	glk_say_bytes(size, asked, sizeof(asked));
@@ -243,8 +246,9 @@ static bool make_room(struct glk_arena *arena, const struct glk_request *request
 static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
-	const struct glk_node *node = arena->map.node;
-	uint64_t idle = glk_arena_idle(arena->home);
+	struct glk_arena *home = (request->source ? request->source : arena)->home;
+	const struct glk_node *node = home->map.node;
+	uint64_t idle = glk_arena_idle(home);
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	uint64_t held = glk_load_relaxed(&node->held), given;
 
@@ -253,7 +257,7 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 	if (idle < request->rounded)
 		return false;
 	glk_plan_begin(gpu);
-	given = glk_ladder_release(arena->home, UINT64_MAX, UINT32_MAX);
+	given = glk_ladder_release(home, UINT64_MAX, UINT32_MAX);
 	glk_plan_end(gpu);
 	return given > 0;
 }
@@ -359,6 +363,13 @@ int glk_arena_back(
 {
 	arena->gpu->streams.stuck = false;
 	return somehow(arena, request, back, &extent);
+}
+
+int glk_arena_place(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
+{
+	sum_up(arena->gpu);
+	return somehow(arena, request, alloc, ret_extent);
 }
 
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,

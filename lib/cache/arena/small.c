@@ -22,7 +22,9 @@ static uint32_t choose(
 		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
 		struct glk_use use = glk_use_of_page(map, slot);
 
-		if (!glk_request_may(arena, request, &use, &waits) || waits >= least)
+		if (glk_is_claimed(map, slot, slot) ||
+			glk_place_on_host(map, slot, slot) ||
+			!glk_request_may(arena, request, &use, &waits) || waits >= least)
 			continue;
 		best = holes[i];
 		least = waits;

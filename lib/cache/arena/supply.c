@@ -138,7 +138,7 @@ static void drop_oldest_alias(struct glk_arena *arena, uint32_t id)
 	const struct glk_page *page = glk_map_page(map, id);
 	uint32_t oldest = page->first_alias;
 
-	if (page->aliases < arena->gpu->conf->map_aliases)
+	if (page->aliases < glk_peek_relaxed(&arena->gpu->conf->map_aliases))
 		return;
 	for (unsigned left = page->aliases; left > 1; left--)
 		oldest = map->alias[oldest];
@@ -281,7 +281,7 @@ static uint64_t next_size(const struct order *o)
 
 static bool may_hold(const struct order *o, uint64_t most)
 {
-	uint64_t held = glk_load_relaxed(&o->arena->map.node->held);
+	uint64_t held = glk_node_own(o->arena->map.node);
 
 	return !is_done(o) && held <= most && next_size(o) <= most - held;
 }
@@ -313,13 +313,14 @@ static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 {
 	/* as it is now, and before a reset: who reads the figures must change nothing */
 	uint64_t peak = glk_seats_peak(gpu);
-	uint64_t live = gpu->sum.live + size, elsewhere = gpu->away + gpu->placed;
+	uint64_t live = gpu->sum.live + size;
+	uint64_t elsewhere = gpu->away + gpu->placed + gpu->managed_live;
 
 	if (peak < gpu->past_peak)
 		peak = gpu->past_peak;
 	peak = peak < live ? live : peak;
 	live -= live < elsewhere ? live : elsewhere;
-	elsewhere = gpu->away + gpu->most_placed;
+	elsewhere = gpu->away + gpu->most_placed + gpu->most_managed;
 	peak -= peak < elsewhere ? peak : elsewhere;
 	return peak < live ? live : peak;
 }
@@ -328,28 +329,29 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 {
 	uint64_t peak = peak_of(gpu, size), more;
 
-	more = (uint64_t)((double)peak * (gpu->conf->policy_target - 1));
+	more = (uint64_t)((double)peak * (glk_conf_target(gpu->conf) - 1));
 	return peak + (more > TARGET_LEAST ? more : TARGET_LEAST);
 }
 
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
-	uint64_t peak = peak_of(arena->gpu, size);
-	uint64_t most = glk_supply_target(arena->gpu, size);
-	uint64_t budget = glk_load_relaxed(&arena->gpu->node->budget), slack;
-	uint64_t held = glk_load_relaxed(&arena->gpu->node->held);
+	uint64_t budget = glk_load_relaxed(&arena->gpu->node->budget), slack, peak, most;
+	uint64_t held = glk_node_own(arena->gpu->node);
 
-	if (arena->ops->host)
+	if (arena->ops->host || arena->ops->fixed)
 		return false;
+	slack = (map->idle_slots << map->shift) + glk_node_free(arena->gpu->node);
+	if (slack >= held / 5)
+		return false;
+	peak = peak_of(arena->gpu, size);
+	most = glk_supply_target(arena->gpu, size);
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */
 	if (map->stranded << map->shift <= (most - peak) * 6 / 5)
 		return false;
-	slack = (most > held ? most - held : 0) + (map->idle_slots << map->shift) +
-		glk_node_free(arena->gpu->node);
-	return slack < held / 5;
+	return slack + (most > held ? most - held : 0) < held / 5;
 }
 
 /* What the target is for: before the node grows past it, memory is looked for more closely. */
@@ -365,7 +367,13 @@ static int economise(struct order *o, uint64_t target)
 	}
 	stand_in(o);
 	borrow_all(o);
-	held = glk_load_relaxed(&home->map.node->held);
+	if (!home->ops->host && !is_done(o) &&
+		glk_beside_yield(gpu, glk_request_limbo(home), missing(o)))
+		take_all_free(o);
+	if (!home->ops->host && !is_done(o) &&
+		glk_tags_yield(gpu, glk_request_limbo(home), missing(o)))
+		take_all_free(o);
+	held = glk_node_own(home->map.node);
 	over = held + missing(o);
 	over = over > target ? over - target : 0;
 	if (over && !is_done(o))
@@ -418,6 +426,7 @@ static int climb(struct order *o)
 		uint64_t ended = gpu->plans.ended;
 
 		err = climb_once(o);
+		gpu->spill_waits += err == -ENOMEM && gpu->sending;
 		if (err == -ENOMEM && !glk_plan_yield(gpu, ended) &&
 			!others_free(gpu, &frees))
 			break;
@@ -440,8 +449,9 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 
 	*ret_supply = (struct glk_supply){0};
 	take_all_free(&o);
-	target = arena->ops->host ? UINT64_MAX
-				   : glk_supply_target(arena->gpu, request->size);
+	target = arena->ops->host || arena->ops->fixed
+		? UINT64_MAX
+		: glk_supply_target(arena->gpu, request->size);
 	if (!is_done(&o) && !arena->ops->host)
 		err = grow_all(&o, target);
 	if (!is_done(&o) && (!err || err == -ENOMEM)) {

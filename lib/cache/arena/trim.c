@@ -4,6 +4,8 @@
  * mapped nowhere, then idle pages in the order in which requests would take them. What the GPU
  * may still use stays.
  */
+#include "base/conf.h"
+#include "base/probe.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
@@ -14,7 +16,8 @@
 
 static uint64_t excess(const struct glk_arena *home, uint64_t keep)
 {
-	uint64_t held = glk_load_relaxed(&home->map.node->held);
+	uint64_t held = glk_load_relaxed(&home->map.node->held) +
+		glk_load_relaxed(&home->map.node->borrowed);
 
 	return held > keep ? held - keep : 0;
 }
@@ -23,6 +26,7 @@ struct trim {
 	struct glk_arena *home;
 	struct glk_limbo limbo;
 	uint64_t keep;
+	bool lent; /* no others go */
 	int err;
 };
 
@@ -33,24 +37,105 @@ static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg
 
 	if (!excess(t->home, t->keep))
 		return GLK_IDLE_STOP;
+	if (t->lent && !glk_map_page(map, id)->lent)
+		return GLK_IDLE_NEXT;
 	err = glk_limbo_release(&t->limbo, map, id);
 	if (err && err != -EAGAIN && !t->err)
 		t->err = err;
 	return GLK_IDLE_NEXT;
 }
 
-static int trim(struct glk_arena *home, uint64_t keep)
+/* What is mapped nowhere goes with what the arena has that is the home of all. */
+static int trim(struct glk_arena *arena, uint64_t keep)
 {
-	struct trim t = {
-		.home = home, .limbo = GLK_LIMBO(&home->gpu->streams), .keep = keep};
+	struct trim t = {.home = arena->home,
+		.limbo = GLK_LIMBO(&arena->gpu->streams),
+		.keep = keep};
 	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 
-	glk_ladder_drain(home, excess(home, keep));
+	if (arena->home == arena)
+		glk_ladder_drain(arena, excess(arena, keep));
+	glk_idle_each(&arena->map, &walk, trim_one, &t);
+	return t.err;
+}
+
+/* Free pages of a class that are lent go to their lender, and the others back to the list. */
+static void drain_lent(struct glk_arena *home, enum glk_class class)
+{
+	struct glk_node *node = home->map.node;
+	uint32_t kept = 0, id, next;
+
+	while ((id = glk_node_take(node, class))) {
+		if (glk_map_page(&home->map, id)->lent) {
+			glk_lock_pause(&home->gpu->lock);
+			glk_node_release(node, id);
+			glk_lock_resume(&home->gpu->lock);
+		} else {
+			glk_page_link(&home->map, id, kept);
+			kept = id;
+		}
+		glk_plan_step(home->gpu);
+	}
+	for (; kept; kept = next) {
+		next = glk_page_next(&home->map, kept);
+		glk_node_put(node, kept);
+		glk_plan_step(home->gpu);
+	}
+}
+
+/* What another GPU has lent and nobody uses. */
+static int trim_lent(struct glk_arena *home)
+{
+	struct trim t = {.home = home,
+		.limbo = GLK_LIMBO(&home->gpu->streams),
+		.lent = true};
+	struct glk_idle_walk walk = {.groups = UINT32_MAX};
+
+	if (!glk_load_relaxed(&home->map.node->borrowed))
+		return 0;
+	for (int c = 0; c < GLK_CLASS_COUNT; c++)
+		drain_lent(home, (enum glk_class)c);
 	glk_idle_each(&home->map, &walk, trim_one, &t);
 	return t.err;
 }
 
-int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
+/* Pages of the host, but for what tier.place_reserve keeps; that has none that are lent. */
+static int trim_host(struct glk_cache *cache, bool lent)
+{
+	struct glk_arena *home = glk_beside_home(cache);
+	uint64_t keep = cache->conf->tier_place_reserve;
+	int err;
+
+	glk_beside_leave(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams));
+	if (!home)
+		return 0;
+	err = trim_lent(home);
+	if (lent || err)
+		return err;
+	if (keep && glk_load_relaxed(&cache->moves))
+		keep += cache->mover.store.held;
+	if (keep)
+		keep += glk_load_relaxed(&cache->host->borrowed);
+	return trim(home, keep);
+}
+
+int glk_trim_ready(struct glk_arena *arena)
+{
+	struct glk_cache *cache = arena->gpu;
+	int err;
+
+	glk_plan_enter(cache);
+	glk_plan_begin(cache);
+	glk_event_poll(&cache->streams);
+	err = trim(arena, 0);
+	glk_plan_end(cache);
+	glk_plan_leave(cache);
+	return err;
+}
+
+/* Of memory of the host all that lies idle, or only what is lent. */
+static int trim_all(
+	struct glk_cache *cache, uint64_t keep, bool lent, uint64_t *ret_released)
 {
 	uint64_t before, after;
 	int err = 0, failed;
@@ -68,10 +153,18 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
 	glk_event_poll(&cache->streams);
+	if (excess(&cache->arena, keep))
+		glk_beside_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
+			UINT64_MAX);
+	if (excess(&cache->arena, keep))
+		glk_tags_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
+			excess(&cache->arena, keep));
 	failed = trim(&cache->arena, keep);
 	err = err ? err : failed;
-	failed = cache->beside.map.pool ? trim(&cache->beside, 0) : 0;
-	if (glk_load_relaxed(&cache->moves))
+	failed = trim_host(cache, lent);
+	err = err ? err : failed;
+	failed = glk_managed_trim(cache);
+	if (!lent && glk_load_relaxed(&cache->moves))
 		glk_mover_trim(&cache->mover);
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
@@ -79,5 +172,18 @@ int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_release
 	/* others may have made more than this gave back */
 	*ret_released = before > after ? before - after : 0;
 	glk_unlock(&cache->lock);
+	if (!lent)
+		glk_hostpool_trim(&cache->hostpool);
+	GLK_PROBE3(trim, cache->device, keep, *ret_released);
 	return err ? err : failed;
+}
+
+int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
+{
+	return trim_all(cache, keep, false, ret_released);
+}
+
+int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
+{
+	return trim_all(cache, keep, true, ret_released);
 }

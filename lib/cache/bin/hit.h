@@ -20,6 +20,14 @@ static inline const struct glk_thread_seat *glk_hit_place(const struct glk_cache
 	return (const void *)((const char *)glk_thread_current + cache->seat_at);
 }
 
+/* The seat of the calling thread; NULL: none can be had. */
+static inline struct glk_seat *glk_hit_seat(struct glk_cache *cache)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+
+	return place->serial == cache->serial ? place->seat : glk_seat_take(cache);
+}
+
 /* The index of a stream that the thread has used of late, by its name; 0: it has to be asked for. */
 static inline uint32_t glk_hit_stream(
 	const struct glk_cache *cache, const struct CUstream_st *name)

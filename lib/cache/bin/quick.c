@@ -37,7 +37,7 @@ struct glk_row *glk_quick_row(
 		glk_load_relaxed(&cache->diverted) ? GLK_ROW_ENDED : handle);
 	glk_store_release(&row->entered, true); /* pairs with: sit */
 	if (cache->last_row < stream)
-		cache->last_row = stream;
+		glk_poke_relaxed(&cache->last_row, stream);
 	return row;
 }
 
@@ -102,6 +102,7 @@ void glk_quick_refill(
 		/* pairs with: glk_cache_query */
 		glk_store_release(&e->stream, (uint16_t)request->stream->id);
 		glk_lookup_list(&cache->arena.map, made[count]);
+		glk_quick_born(row, e->size);
 		glk_quick_push(row, glk_quick_index(request->bin),
 			glk_quick_base(&cache->arena.map), made[count], 0);
 	}

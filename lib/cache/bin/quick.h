@@ -59,6 +59,22 @@ static inline uint64_t glk_quick_grains(uint64_t size)
 	return ((size - 1) >> GLK_GRAIN_SHIFT) + 1;
 }
 
+/* A block more of a stream, live or in a bin, and one fewer: under the lock. What is born on a stream
+ * is counted there until it merges, on whatever stream it is freed. */
+static inline void glk_quick_born(struct glk_row *row, uint64_t bytes)
+{
+	glk_poke_relaxed(&row->blocks, row->blocks + 1);
+	glk_poke_relaxed(&row->bytes, row->bytes + bytes);
+}
+
+static inline void glk_quick_gone(struct glk_cache *cache, const struct glk_extent *e)
+{
+	struct glk_row *row = &cache->rows[glk_load_relaxed(&e->stream)];
+
+	glk_poke_relaxed(&row->blocks, row->blocks - 1);
+	glk_poke_relaxed(&row->bytes, row->bytes - e->size);
+}
+
 /* miss.c: the rest of glk_hit_alloc(). No block could be had at once; one was popped that is of
  * another size. */
 int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,

@@ -64,7 +64,10 @@ struct glk_row {
 	struct glk_bin *bin;	      /* GLK_BINS of them */
 	uint64_t keyed[(GLK_BINS + 63) / 64]; /* a bit a bin that has a key; under the lock */
 	uint64_t key;			      /* the handle as such, under the lock */
-	uint64_t pad[12 - (GLK_BINS + 63) / 64];
+	/* Born on the stream and not merged yet: live blocks, and those in its bins. Written under the
+	 * lock, read without it too. */
+	uint64_t blocks, bytes;
+	uint64_t pad[10 - (GLK_BINS + 63) / 64];
 };
 
 #define GLK_ROW_ENDED  ((void *)UINTPTR_MAX)

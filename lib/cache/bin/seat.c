@@ -51,6 +51,7 @@ static void thread_ends(struct glk_thread *thread)
 			leave(thread->seats[i].serial, thread->seats[i].seat);
 		thread->seats[i].serial = 0;
 	}
+	thread->tag.id = 0;
 }
 
 void glk_seats_number(struct glk_cache *cache)
@@ -107,7 +108,7 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 	struct glk_seat *seat;
 	uint32_t id;
 
-	if (!thread)
+	if (!thread || glk_seat_tag(cache))
 		return NULL;
 	place = (void *)((char *)thread + cache->seat_at);
 	if (place->serial == cache->serial)
@@ -128,6 +129,38 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 	place->seat = seat;
 	place->serial = cache->serial;
 	return seat;
+}
+
+uint32_t glk_seat_tag(const struct glk_cache *cache)
+{
+	const struct glk_thread *thread = glk_thread_current;
+
+	return thread->tag.serial == cache->arena.binned->serial ? thread->tag.id : 0;
+}
+
+int glk_seat_set_tag(const struct glk_cache *cache, uint32_t id)
+{
+	struct glk_thread *thread = glk_thread_self();
+
+	if (!thread)
+		return -ENOMEM;
+	thread->tag.serial = cache->arena.binned->serial;
+	thread->tag.id = id;
+	return 0;
+}
+
+void glk_seat_leave(const struct glk_cache *cache)
+{
+	struct glk_thread *thread = glk_thread_self();
+	struct glk_thread_seat *place;
+
+	if (!thread)
+		return;
+	place = (void *)((char *)thread + cache->seat_at);
+	if (place->serial != cache->serial)
+		return;
+	leave(place->serial, place->seat);
+	place->serial = 0;
 }
 
 void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)

@@ -81,6 +81,13 @@ int glk_seats_init(struct glk_cache *cache);
 void glk_seats_fini(struct glk_cache *cache);
 /* The seat of the calling thread, taken now if it has none; NULL: none can be had. */
 struct glk_seat *glk_seat_take(struct glk_cache *cache);
+/* A thread with a tag has no seat at the GPUs of its context, so that none of its requests is a hit. Gives the tag
+ * of the calling thread; 0: it has none here. */
+uint32_t glk_seat_tag(const struct glk_cache *cache);
+/* Sets it, for the context that a GPU is of; 0: none. 0 or -ENOMEM without a record. */
+int glk_seat_set_tag(const struct glk_cache *cache, uint32_t id);
+/* The seat that the calling thread has goes to others. */
+void glk_seat_leave(const struct glk_cache *cache);
 void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum);
 /* The most bytes that were live: exact while one thread alone has used the GPU, else the most
  * that was seen by a request that missed. */

@@ -42,6 +42,7 @@ static uint32_t empty_bin(
 		(id = glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), 0))) {
 		if (!count++)
 			use = use_now(cache, (uint32_t)(row - cache->rows));
+		glk_quick_gone(cache, glk_extent_at(&cache->arena.map, id));
 		glk_arena_merge(&cache->arena, id, &use);
 	}
 	return count;
@@ -128,6 +129,7 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 
 	glk_lock(&cache->lock);
 	use = use_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
+	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, extent));
 	glk_arena_merge(&cache->arena, extent, &use);
 	glk_unlock(&cache->lock);
 }

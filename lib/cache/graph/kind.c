@@ -41,12 +41,13 @@ static void inherit(struct glk_arena *arena, uint64_t capture)
 	glk_graph_inherit(glk_graph_of(arena), capture);
 }
 
-static void count(struct glk_arena *arena, int blocks, int64_t bytes)
+static void count(struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
 	struct glk_graph *graph = glk_graph_of(arena);
+	uint64_t bytes = glk_extent_asked(e);
 
-	graph->blocks += (uint64_t)(int64_t)blocks;
-	graph->live += (uint64_t)bytes;
+	graph->blocks += more ? 1 : UINT64_MAX;
+	graph->live += more ? bytes : -bytes;
 }
 
 static void describe(const struct glk_arena *arena, struct glake_block *block)
@@ -61,5 +62,6 @@ const struct glk_arena_ops glk_arena_graph = {
 	.inherit = inherit,
 	.count = count,
 	.describe = describe,
+	.stays = "is of a pool of graphs",
 	.closed = true,
 };

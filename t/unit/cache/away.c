@@ -387,14 +387,14 @@ static void random_program(unsigned seed, const char *const *settings)
 
 	srand(seed);
 	set_up(settings);
-	glk_store_relaxed(&rig.cache.node->budget, 200 * MIB);
+	glk_store_relaxed(&rig.cache.node->budget, 64 * MIB);
 	for (int n = 0; n < 700 && !torn; n++) {
 		struct glake_suspended did;
 		int i = rand() % 24, err = 0;
 		struct CUstream_st *s = rand() % 2 ? a : b;
 
 		if (!list[i].addr) {
-			size_t size = rand() % 3 ? (size_t)(rand() % 30 + 1) << 20
+			size_t size = rand() % 3 ? (size_t)(rand() % 9 + 1) << 20
 						 : (size_t)(rand() % 3000 + 300) << 10;
 
 			plan_take(&rig, &list[i], size + (size_t)(rand() % 3) * 512, s);

@@ -24,11 +24,13 @@ struct held {
 	uint64_t mark;
 };
 
-/* A word in each 32 KiB, and the last one. */
+/* A word in each 32 KiB, and the last one; none in a block that has no room for one. */
 static inline void write_marks(const struct held *h)
 {
 	size_t last = (h->size - 8) & ~(size_t)7;
 
+	if (h->size < 8)
+		return;
 	for (size_t at = 0; at <= last; at += 32 << 10)
 		*(uint64_t *)(h->addr + at) = h->mark + at;
 	*(uint64_t *)(h->addr + last) = h->mark + last;
@@ -37,8 +39,11 @@ static inline void write_marks(const struct held *h)
 static inline bool has_marks(const struct held *h)
 {
 	size_t last = (h->size - 8) & ~(size_t)7;
-	bool same = *(uint64_t *)(h->addr + last) == h->mark + last;
+	bool same;
 
+	if (h->size < 8)
+		return true;
+	same = *(uint64_t *)(h->addr + last) == h->mark + last;
 	for (size_t at = 0; at <= last && same; at += 32 << 10)
 		same = *(uint64_t *)(h->addr + at) == h->mark + at;
 	return same;

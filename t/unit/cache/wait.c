@@ -201,6 +201,98 @@ static void pool_goes(void)
 	clear_up(&sc);
 }
 
+static void errand_spill(struct errand *e)
+{
+	e->err = glk_cache_spill(&e->rig->cache, e->addr, e->stream);
+}
+
+/* A producer that is faster than the link: what it asks for is about to be free, and the copy is not even
+ * queued, since memory of the host is had first. With `fails` that is refused. */
+static void spill_under_way(bool fails)
+{
+	struct errand out = {.fn = errand_spill, .size = 40 * MIB};
+	struct errand next = {.fn = errand_alloc, .size = 40 * MIB};
+	struct held got;
+	struct rig rig;
+	bool waits;
+
+	gate_open_rig(&rig, (const char *const[]){"policy.bins=0", NULL});
+	out.rig = next.rig = &rig;
+	out.stream = rig_stream(&rig);
+	next.stream = rig_stream(&rig);
+	glk_store_relaxed(&rig.cache.node->budget, 60 * MIB);
+	out.addr = rig_alloc(&rig, out.size, out.stream);
+	ok(gate_send(&out, GLK_OP_host_lock, 1), "a block is about to go");
+	pthread_create(&next.thread, NULL, gate_run, &next);
+	do {
+		glk_lock(&rig.cache.lock);
+		waits = rig.cache.plans.waiters || glk_load_acquire(&next.done);
+		glk_unlock(&rig.cache.lock);
+	} while (!waits);
+	ok(!glk_load_acquire(&next.done), "a request waits for its memory");
+	is_int(gate_end(&out, fails ? -ENOMEM : 0), fails ? -ENOMEM : 0,
+		fails ? "it stays" : "it goes");
+	pthread_join(next.thread, NULL);
+	is_int(next.err, fails ? -ENOMEM : 0, fails ? "and so there is none" : "and is served");
+	is_int((int64_t)rig_figures(&rig).spill_waits, 1, "which is counted");
+	is_sound(&rig, "the books agree");
+	got = plan_got(&next);
+	ok(plan_drop(&rig, &got, next.stream), "its block can be used");
+	is_int(rig_free(&rig, out.addr, out.stream), 0, "the other one is freed");
+	rig_close(&rig, 0);
+}
+
+/* Producers on streams of their own spill what they made, over a link that holds up each copy: they are
+ * slowed and never refused. */
+struct producer {
+	struct rig *rig;
+	struct CUstream_st *stream;
+	pthread_t thread;
+	int refused, torn;
+};
+
+static void *produce(void *arg)
+{
+	struct producer *p = arg;
+	struct held held[6];
+
+	for (int i = 0; i < 6; i++) {
+		p->refused += plan_take(p->rig, &held[i], 12 * MIB, p->stream) != 0;
+		if (held[i].addr)
+			p->torn += glk_cache_spill(&p->rig->cache, held[i].addr, p->stream) != 0;
+	}
+	for (int i = 0; i < 6; i++)
+		p->torn += held[i].addr && rig_free(p->rig, held[i].addr, p->stream);
+	return NULL;
+}
+
+static void slow_link(void)
+{
+	struct producer p[3] = {0};
+	int refused = 0, torn = 0;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.host_memory=1GiB", "tier.host=512MiB", NULL});
+	glk_fault_set(rig.drv, "copy:from=1:delay=3000");
+	glk_store_relaxed(&rig.cache.node->budget, 42 * MIB);
+	for (int i = 0; i < 3; i++) {
+		p[i].rig = &rig;
+		p[i].stream = rig_stream(&rig);
+		pthread_create(&p[i].thread, NULL, produce, &p[i]);
+	}
+	for (int i = 0; i < 3; i++) {
+		pthread_join(p[i].thread, NULL);
+		refused += p[i].refused;
+		torn += p[i].torn;
+	}
+	is_int(refused, 0, "producers that are faster than the link are never refused");
+	is_int(torn, 0, "and all that they made went");
+	is_int((int64_t)rig_figures(&rig).spills, 18, "away");
+	glk_fault_set(rig.drv, "off");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -210,5 +302,8 @@ int main(void)
 	waits_fail();
 	waits_for_all();
 	pool_goes();
+	spill_under_way(false);
+	spill_under_way(true);
+	slow_link();
 	return tap_done();
 }

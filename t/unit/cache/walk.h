@@ -52,6 +52,48 @@ static inline void rig_walk_one(struct glk_map *map, bool *busy, struct glake_st
 	rig_walk_slots(map, busy, s);
 }
 
+/* Slots of pages of the GPU in use there that no extent touches. */
+static inline uint64_t rig_walk_stranded(struct glk_map *map)
+{
+	uint32_t end = glk_map_end(map);
+	uint64_t bytes = 0;
+
+	for (uint32_t slot = 0; slot < end; slot++) {
+		struct glk_mapping m;
+
+		if (!map->page[slot] || glk_bit_get(map->busy, slot) ||
+			glk_map_is_host(map, map->page[slot]))
+			continue;
+		m = glk_mapping_at(map, slot);
+		if (glk_bits_any(map->busy, m.first, m.last))
+			bytes += glk_slot_bytes(map);
+	}
+	return bytes;
+}
+
+/* Bytes that live blocks have on the host, in place. */
+static inline void rig_walk_placed(struct glk_map *map, struct glake_stats *s)
+{
+	uint32_t used = glk_load_relaxed(&map->extents.used);
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+		uint64_t size = glk_extent_asked(e), bytes = 0;
+
+		if (glk_extent_state(e) != GLK_EXTENT_LIVE || glk_extent_away(e))
+			continue;
+		for (uint64_t at = e->offset; at < e->offset + size; at += 512) {
+			uint32_t page = map->page[at >> map->shift];
+			uint64_t left = e->offset + size - at;
+
+			if (glk_map_is_host(map, page))
+				bytes += left < 512 ? left : 512;
+		}
+		s->placed += bytes;
+		s->placed_blocks += bytes > 0;
+	}
+}
+
 /* Bytes of pages with a mapping in a pool. */
 static inline uint64_t rig_walk_held(struct glk_map *map)
 {
@@ -153,32 +195,67 @@ static inline bool rig_pool_is_sound(struct glk_graph *g,
 	return false;
 }
 
+/* Blocks of managed memory; what stands for its pages is of no node of the GPU. */
+static inline void rig_walk_managed(struct rig *rig, struct glake_stats *s)
+{
+	const struct glk_managed *m = rig->cache.managed;
+	struct glake_stats own = {0};
+
+	for (uint32_t i = 0; m && i < m->used; i++)
+		if (m->at[i].state == GLK_CHUNK_READY)
+			rig_walk_extents((struct glk_map *)&m->at[i].arena.map, &own);
+	s->live += own.live;
+	s->given += own.given;
+	s->live_blocks += own.live_blocks;
+	s->managed += own.live;
+	s->managed_blocks += own.live_blocks;
+}
+
 /* Counts what the figures tell from the extents, slots and pages themselves; false if pools do
  * not agree with theirs. */
 static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 {
 	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	struct glk_tags *tags = glk_tags(&rig->cache);
 	const struct glk_node *host = rig->cache.host;
 	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
 	struct glake_stats s = {0}, before;
 
 	if (!busy)
 		tap_bail("no memory for the walk");
-	if (rig->cache.beside.map.pool)
+	if (rig->cache.beside.map.pool) {
 		rig_walk_one(&rig->cache.beside.map, busy, &s);
-	s.placed = s.live;
-	s.placed_blocks = s.live_blocks;
+		rig_walk_placed(&rig->cache.beside.map, &s);
+	}
+	if (rig->cache.stage.map.pool)
+		rig_walk_one(&rig->cache.stage.map, busy, &s);
+	if (rig->cache.host_stage.map.pool)
+		rig_walk_one(&rig->cache.host_stage.map, busy, &s);
+	rig_walk_managed(rig, &s);
 	s.host_held = rig->cache.mover.store.held;
 	rig_walk_one(&rig->cache.arena.map, busy, &s);
+	rig_walk_placed(&rig->cache.arena.map, &s);
+	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
 	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
 		if (!glk_graph_is_there(graphs->at[i].state))
 			continue;
 		before = s;
 		rig_walk_one(&graphs->at[i].arena.map, busy, &s);
+		s.stranded += rig_walk_stranded(&graphs->at[i].arena.map);
 		same &= rig_pool_is_sound(&graphs->at[i], &before, &s);
 		s.pools++;
 		s.pool_held += rig_walk_held(&graphs->at[i].arena.map);
+	}
+	for (uint32_t i = 0; tags && i < tags->used; i++) {
+		struct glk_map *map = &tags->at[i].arena.map;
+
+		before = s;
+		rig_walk_one(map, busy, &s);
+		s.stranded += rig_walk_stranded(map);
+		s.tagged += s.live - before.live;
+		s.tagged_blocks += s.live_blocks - before.live_blocks;
+		s.tagged_held += rig_walk_held(map);
 	}
 	for (uint32_t id = 1; id <= pages; id++) {
 		struct glk_page *p = glk_page_at(&rig->pool, id);
@@ -195,6 +272,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 		s.lost += state == GLK_PAGE_LOST ? p->size : 0;
 		if (state == GLK_PAGE_FREE || (state == GLK_PAGE_OWNED && !busy[id]))
 			s.free_pages += p->size;
+		s.idle += state == GLK_PAGE_OWNED && !busy[id] ? p->size : 0;
 	}
 	free(busy);
 	*ret = s;
@@ -213,17 +291,49 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 static inline bool rig_verify(struct rig *rig)
 {
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	struct glk_tags *tags = glk_tags(&rig->cache);
 	int err = glk_map_verify(&rig->cache.arena.map);
 
 	if (!err && rig->cache.beside.map.pool)
 		err = glk_map_verify(&rig->cache.beside.map);
+	if (!err && rig->cache.stage.map.pool)
+		err = glk_map_verify(&rig->cache.stage.map);
+	if (!err && rig->cache.host_stage.map.pool)
+		err = glk_map_verify(&rig->cache.host_stage.map);
+	for (uint32_t i = 0; rig->cache.managed && i < rig->cache.managed->used && !err; i++)
+		if (rig->cache.managed->at[i].state == GLK_CHUNK_READY)
+			err = glk_map_verify(&rig->cache.managed->at[i].arena.map);
 	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
 		if (glk_graph_is_there(graphs->at[i].state))
 			err = glk_map_verify(&graphs->at[i].arena.map);
 	}
+	for (uint32_t i = 0; tags && i < tags->used && !err; i++)
+		err = glk_map_verify(&tags->at[i].arena.map);
 	if (err)
 		tap_note("%s", rig_error().text);
 	return !err;
+}
+
+#include "unit/cache/runs.h"
+/* Whether streams have all that is live, and all that lies in bins. */
+static inline bool rig_streams_are_sound(struct rig *rig, const struct glake_stats *told)
+{
+	uint64_t given = 0, blocks = 0, quick = 0;
+	struct glk_survey survey;
+
+	glk_cache_survey(&rig->cache, &survey);
+	for (size_t i = 0; i < survey.streams; i++) {
+		given += survey.stream[i].given;
+		blocks += survey.stream[i].blocks;
+		quick += survey.stream[i].quick;
+	}
+	/* what is out and was freed is taken, and in no bin */
+	if (given == told->given && blocks == told->live_blocks && quick <= told->quick)
+		return true;
+	tap_note("streams have %" PRIu64 " bytes of %" PRIu64 ", %" PRIu64
+		 " blocks of %" PRIu64 ", %" PRIu64 " bytes in bins of %" PRIu64,
+		given, told->given, blocks, told->live_blocks, quick, told->quick);
+	return false;
 }
 
 #define RIG_FIGURES(X)                                                                   \
@@ -234,12 +344,15 @@ static inline bool rig_verify(struct rig *rig)
 	X(reserved)                                                                      \
 	X(free_pages)                                                                    \
 	X(placed) X(placed_blocks) X(host_held)                                          \
+	X(idle) X(stranded) X(in_flight)                                                 \
+	X(managed) X(managed_blocks) X(tagged) X(tagged_blocks) X(tagged_held)                                                     \
 	X(mapped) X(lost) X(free_extents) X(largest_hole) X(pools) X(pool_held)
 
 /* Whether books, walk and device tell the same; says what does not. */
 static inline bool rig_is_sound(struct rig *rig)
 {
 	struct glake_stats told = rig_figures(rig), seen;
+	struct glk_soft_managed managed = {0};
 	size_t unused = 0, total = 0;
 	bool same;
 
@@ -248,7 +361,9 @@ static inline bool rig_is_sound(struct rig *rig)
 	if (!rig_verify(rig))
 		return false;
 	same = rig_bins_are_sound(rig);
+	same &= rig_streams_are_sound(rig, &told);
 	same &= rig_walk_all(rig, &seen);
+	same &= rig_runs_are_sound(rig, &told);
 #define X(figure)                                                                        \
 	if (told.figure != seen.figure) {                                                \
 		tap_note(#figure ": told %" PRIu64 ", walked %" PRIu64, told.figure,     \
@@ -257,9 +372,10 @@ static inline bool rig_is_sound(struct rig *rig)
 	}
 	RIG_FIGURES(X)
 #undef X
+	glk_soft_managed_figures(rig->drv, 0, &managed);
 	/* the software device's own count; only a driver that fails on demand does not tell */
 	if (!rig->drv->ops->memory_info(rig->drv, 0, &unused, &total) &&
-		total - unused != told.reserved) {
+		total - unused != told.reserved + managed.resident) {
 		tap_note("reserved: told %" PRIu64 ", the device has %zu", told.reserved,
 			total - unused);
 		same = false;

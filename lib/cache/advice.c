@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the program says of blocks, and what comes of it: see advice.h. */
+#include "cache/advice.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "cache/away.h"
+#include "cache/prefetch.h"
+#include "cache/tag/tag.h"
+
+#include <errno.h>
+#include <string.h>
+
+int glk_advice_make(struct glk_arena *arena)
+{
+	struct glk_advice *table;
+
+	if (glk_load_relaxed(&arena->advice))
+		return 0;
+	table = glk_region_new((arena->map.extents.max + 1) * sizeof(*table));
+	if (!table)
+		return -ENOMEM;
+	/* pairs with: glk_advice_of() */
+	glk_store_release(&arena->advice, table);
+	return 0;
+}
+
+struct glk_advice *glk_advice_take(struct glk_arena *arena)
+{
+	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+
+	glk_store_relaxed(&arena->advice, NULL);
+	memset(arena->cold_ones, 0, sizeof(arena->cold_ones));
+	arena->cold = 0;
+	return table;
+}
+
+void glk_advice_free(struct glk_advice *table, uint32_t extents)
+{
+	if (table)
+		glk_region_free(table, (extents + 1) * sizeof(*table));
+}
+
+static void unlink_cold(struct glk_arena *arena, struct glk_advice *table, uint32_t id)
+{
+	uint32_t older = table[id].older, newer = table[id].newer, i = table[id].list;
+
+	if (!i--)
+		return;
+	if (older)
+		table[older].newer = newer;
+	else
+		arena->cold_ones[i].coldest = newer;
+	if (newer)
+		table[newer].older = older;
+	else
+		arena->cold_ones[i].newest = older;
+	table[id].list = 0;
+	arena->cold -= glk_extent_asked(glk_extent_at(&arena->map, id));
+}
+
+_Static_assert(GLK_COLD_LISTS == 2 * (GLAKE_PRIORITY_MAX + 1), "two for each priority");
+
+static void link_cold(struct glk_arena *arena, struct glk_advice *table, uint32_t id)
+{
+	bool kept = !(glk_load_relaxed(&table[id].what) & GLAKE_ADVICE_DISCARDABLE);
+	uint32_t i = 2u * table[id].priority + kept, newest = arena->cold_ones[i].newest;
+
+	table[id].older = newest;
+	table[id].newer = 0;
+	table[id].list = (uint8_t)(i + 1);
+	arena->cold += glk_extent_asked(glk_extent_at(&arena->map, id));
+	if (newest)
+		table[newest].newer = id;
+	else
+		arena->cold_ones[i].coldest = id;
+	arena->cold_ones[i].newest = id;
+}
+
+/*
+ * Whether a cold block stands in a list, in which requests look for victims. One that the program sent
+ * away, or that is pinned, does not: it comes back without being cold, or by a hint that says so anew, or is
+ * unpinned. Those that a suspension sent away keep their places, since nobody looks meanwhile.
+ */
+static bool is_listed(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	return glk_advice_is(arena, e, GLAKE_ADVICE_COLD) && !e->nested &&
+		!glk_advice_pins(arena, e) &&
+		(!glk_extent_away(e) || glk_away_suspended(e) || glk_away_tagged(e));
+}
+
+void glk_advice_leave(struct glk_arena *arena, const struct glk_extent *e)
+{
+	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+
+	if (table)
+		unlink_cold(arena, table, glk_extent_id(&arena->map, e));
+}
+
+void glk_advice_set(struct glk_arena *arena, const struct glk_extent *e, uint32_t what)
+{
+	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	uint32_t id = glk_extent_id(&arena->map, e), was;
+
+	if (!table)
+		return;
+	was = glk_load_relaxed(&table[id].what);
+	if (was == what)
+		return;
+	unlink_cold(arena, table, id);
+	glk_store_relaxed(&table[id].what, what);
+	if (is_listed(arena, e))
+		link_cold(arena, table, id);
+}
+
+void glk_advice_end(struct glk_arena *arena, const struct glk_extent *e)
+{
+	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+
+	glk_advice_set(arena, e, GLAKE_ADVICE_NORMAL);
+	if (!table)
+		return;
+	glk_store_relaxed(&table[glk_extent_id(&arena->map, e)].pins, 0);
+	table[glk_extent_id(&arena->map, e)].priority = 0;
+}
+
+/* What the GPU gets back of a cold block; 0: it may not go. */
+static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t placed;
+
+	/* the first ones without a record, as there may be many of them */
+	if (glk_extent_away(e) || glk_advice_stays(arena, e) || glk_away_may(arena, e))
+		return 0;
+	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
+	return glk_extent_asked(e) - placed;
+}
+
+/* Adds up cold blocks that may go, or are going, until they have so many bytes. */
+static uint64_t sum(struct glk_arena *arena, uint64_t bytes)
+{
+	const struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	uint64_t found = 0;
+
+	if (!arena->cold)
+		return 0;
+	for (int i = 0; table && i < GLK_COLD_LISTS; i++) {
+		uint32_t id = arena->cold_ones[i].coldest;
+
+		for (; id && found < bytes; id = table[id].newer)
+			found += worth(arena, glk_extent_at(&arena->map, id));
+	}
+	return found;
+}
+
+/* The first cold block that may go; NULL: there is none. */
+static struct glk_extent *next_victim(struct glk_arena *arena)
+{
+	const struct glk_advice *table = glk_load_relaxed(&arena->advice);
+
+	for (int i = 0; table && i < GLK_COLD_LISTS; i++) {
+		for (uint32_t id = arena->cold_ones[i].coldest; id; id = table[id].newer) {
+			struct glk_extent *e = glk_extent_at(&arena->map, id);
+
+			if (glk_extent_state(e) == GLK_EXTENT_LIVE && worth(arena, e))
+				return e;
+		}
+	}
+	return NULL;
+}
+
+/* Blocks that may be found not to go, for one request. */
+#define TRIES 16
+
+static uint64_t yield(struct glk_arena *arena, uint64_t bytes)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	struct glk_extent *e;
+	uint64_t sent = 0;
+	unsigned tries = TRIES;
+
+	/* from the beginning each time: others may change the list meanwhile. Who cannot go now is the
+	 * newest from here on, and those behind have their turn */
+	while (sent < bytes && tries && (e = next_victim(arena))) {
+		uint64_t size = worth(arena, e);
+		uint32_t id = glk_extent_id(&arena->map, e);
+		int err = glk_away_victim(arena, e);
+
+		if (err == -EIO || err == -ENODEV)
+			break;
+		if (err) {
+			tries--;
+			if (table[id].list) {
+				unlink_cold(arena, table, id);
+				link_cold(arena, table, id);
+			}
+			continue;
+		}
+		unlink_cold(arena, table, id);
+		sent += size;
+		cache->victims++;
+		cache->victim_bytes += size;
+	}
+	return sent;
+}
+
+uint64_t glk_advice_cold(const struct glk_cache *cache)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	uint64_t bytes = cache->arena.cold;
+
+	for (uint32_t i = 0; tags && i < tags->used; i++)
+		bytes += tags->at[i].arena.shut ? 0 : tags->at[i].arena.cold;
+	return bytes;
+}
+
+typedef uint64_t (*cold_fn)(struct glk_arena *arena, uint64_t bytes);
+
+/* What `fn` finds, in one arena after the other, until it is so many bytes. The record of the thread
+ * stays. */
+static uint64_t in_all(struct glk_cache *cache, uint64_t bytes, cold_fn fn)
+{
+	struct glk_thread *thread = glk_thread_self();
+	struct glake_error why = glk_thread_current->error;
+	struct glk_tags *tags = glk_tags(cache);
+	uint64_t found = fn(&cache->arena, bytes);
+
+	for (uint32_t i = 0; tags && i < tags->used && found < bytes; i++) {
+		if (!tags->at[i].arena.shut)
+			found += fn(&tags->at[i].arena, bytes - found);
+	}
+	if (thread)
+		thread->error = why;
+	return found;
+}
+
+bool glk_advice_can(struct glk_cache *cache, uint64_t bytes)
+{
+	return in_all(cache, bytes, sum) >= bytes;
+}
+
+uint64_t glk_advice_yield(struct glk_cache *cache, uint64_t bytes)
+{
+	return in_all(cache, bytes, yield);
+}
+
+/* A live block that begins at an address, held; or NULL. */
+static struct glk_extent *hold(
+	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+
+	if (!range)
+		return NULL;
+	*ret_arena = glk_arena_of(range);
+	return glk_lookup_hold(range, addr);
+}
+
+static int set(struct glk_arena *arena, struct glk_extent *e, uint32_t advice)
+{
+	int err;
+
+	if (arena->ops->stays)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block %s",
+			arena->ops->stays);
+	err = glk_advice_make(arena);
+	if (err)
+		return err;
+	glk_block_to_no_bin(e);
+	glk_advice_set(arena, e, advice);
+	return 0;
+}
+
+static int advise(struct glk_arena *arena, struct glk_extent *e, uint32_t advice)
+{
+	int err = set(arena, e, advice);
+
+	if (!err)
+		glk_prefetch_advised(arena->gpu, e);
+	return err;
+}
+
+/* One that is cold takes its place among its new equals, behind them all. */
+static int rank(struct glk_arena *arena, struct glk_extent *e, uint32_t priority)
+{
+	uint32_t what = glk_advice_of(arena, e);
+	int err = set(arena, e, GLAKE_ADVICE_NORMAL);
+
+	if (err)
+		return err;
+	glk_load_relaxed(&arena->advice)[glk_extent_id(&arena->map, e)].priority =
+		(uint8_t)priority;
+	glk_advice_set(arena, e, what);
+	return 0;
+}
+
+typedef int (*say_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t what);
+
+static int say(struct glk_cache *cache, uint64_t addr, say_fn fn, uint32_t what)
+{
+	struct glk_arena *arena = NULL;
+	struct glk_extent *e;
+	int err = 0;
+
+	do {
+		glk_lock(&cache->lock);
+		e = hold(cache, addr, &arena);
+		if (e) {
+			err = fn(arena, e, what);
+			glk_word_let_go(&e->word);
+		}
+		glk_unlock(&cache->lock);
+	} while (!e && glk_away_settled(cache, addr, false));
+	return e ? err : glk_block_refuse(cache, addr);
+}
+
+int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice)
+{
+	/* what moves it is made now: there is no memory to be had when it is needed */
+	int err = advice & GLAKE_ADVICE_COLD ? glk_away_start(cache) : 0;
+
+	return err ? err : say(cache, addr, advise, advice);
+}
+
+int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority)
+{
+	return say(cache, addr, rank, priority);
+}
+
+static int pin(struct glk_arena *arena, struct glk_extent *e, bool on)
+{
+	struct glk_advice *table;
+	uint32_t pins = glk_advice_pins(arena, e), id;
+	int err = on ? glk_advice_make(arena) : 0;
+
+	if (err)
+		return err;
+	if (on && arena->ops->move)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block %s", arena->ops->stays);
+	if (on && glk_extent_away(e))
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block is away: it has no memory that could be known");
+	if (!on && !pins)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "the block is not pinned");
+	if (on && pins == UINT32_MAX)
+		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+			"the block is pinned as often as there can be pins");
+	glk_block_to_no_bin(e);
+	table = glk_load_relaxed(&arena->advice);
+	id = glk_extent_id(&arena->map, e);
+	unlink_cold(arena, table, id);
+	glk_store_relaxed(&table[id].pins, on ? pins + 1 : pins - 1);
+	if (is_listed(arena, e))
+		link_cold(arena, table, id);
+	return 0;
+}
+
+/* Of the live block that holds an address: where it begins. */
+static uint64_t begin_of(struct glk_cache *cache, uint64_t addr)
+{
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_live live;
+
+	return range && glk_lookup_live(range, addr, &live) ? live.addr : addr;
+}
+
+int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on)
+{
+	struct glk_arena *arena = NULL;
+	struct glk_extent *e;
+	int err = 0;
+
+	do {
+		glk_lock(&cache->lock);
+		e = hold(cache, begin_of(cache, addr), &arena);
+		if (e) {
+			err = pin(arena, e, on);
+			glk_word_let_go(&e->word);
+		}
+		glk_unlock(&cache->lock);
+	} while (!e && glk_away_settled(cache, addr, true));
+	return e ? err : glk_block_refuse(cache, addr);
+}

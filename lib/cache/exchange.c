@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Pages of the GPU take the place of pages of the host behind blocks, at the same addresses, or pages of
+ * the host that of the GPU's (exchange_out.c). The driver cannot change what is behind an address in one
+ * step, and a write that comes during the copy would be lost, so nothing may use the blocks meanwhile: this
+ * is done where the program says so, by glk_cache_fetch() and glk_cache_quiet(), and while the GPU is
+ * suspended, and behind all work that is known to use them. To the GPU:
+ *
+ *	prepare	new pages are had as for any request, at addresses of an arena of their own, where
+ *		nothing else lies
+ *	launch	the contents go there, behind all uses
+ *	await	which is waited for
+ *	finish	the pages leave those addresses, the old ones theirs, and the new ones come there
+ *
+ * Until the finish all is as it was. Where the driver refuses a step of it, the old pages come back.
+ * Meanwhile the slots are claimed, so that no request gets a place there. Between these steps of one
+ * exchange there may be steps of another: while the contents of one are on the link, the driver maps and
+ * unmaps for the next (line.c).
+ */
+#include "cache/exchange.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/arena/request.h"
+#include "cache/device.h"
+#include "cache/plan.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static const struct glk_arena_ops ops = {
+	.may = glk_common_may,
+	.order = glk_common_order,
+	.own = true,
+	.waits = true,
+};
+
+/* The same for pages of the host. */
+static const struct glk_arena_ops host_ops = {
+	.may = glk_common_may,
+	.order = glk_common_order,
+	.own = true,
+	.waits = true,
+	.host = true,
+};
+
+static struct glk_arena *stage_of(struct glk_cache *cache, enum glk_way way)
+{
+	return way == GLK_TO_GPU ? &cache->stage : &cache->host_stage;
+}
+
+int glk_exchange_start(struct glk_cache *cache, enum glk_way way)
+{
+	bool host = way == GLK_TO_HOST;
+
+	if (stage_of(cache, way)->map.pool)
+		return 0;
+	return glk_arena_init(stage_of(cache, way), cache, host ? &host_ops : &ops,
+		host ? cache->host : cache->node, cache->memory);
+}
+
+static int end_arena(struct glk_arena *arena)
+{
+	int err;
+
+	if (!arena->map.pool)
+		return 0;
+	arena->map.lock = NULL;
+	err = glk_arena_empty(arena);
+	glk_arena_fini(arena);
+	return err;
+}
+
+int glk_exchange_fini(struct glk_cache *cache)
+{
+	int err = end_arena(&cache->stage), failed = end_arena(&cache->host_stage);
+
+	err = err ? err : failed;
+	failed = glk_windows_fini(cache);
+	return err ? err : failed;
+}
+
+/* Whether what lies at a slot may go, and is not about to. */
+static bool goes(const struct glk_map *map, uint32_t slot, enum glk_way way)
+{
+	return map->page[slot] && glk_bit_get(map->usable, slot) &&
+		!glk_is_claimed(map, slot, slot) &&
+		glk_map_is_host(map, map->page[slot]) == (way == GLK_TO_GPU);
+}
+
+struct glk_run glk_exchange_next(const struct glk_map *map, uint32_t slot, uint32_t last,
+	uint32_t most, enum glk_way way)
+{
+	struct glk_run run = {1, 0};
+
+	while (slot <= last && !goes(map, slot, way))
+		slot++;
+	while (slot <= last && goes(map, slot, way)) {
+		struct glk_mapping m = glk_mapping_at(map, slot);
+
+		if (run.first > run.last)
+			run.first = m.first;
+		else if (m.last - run.first >= most)
+			break;
+		run.last = m.last;
+		slot = m.last + 1;
+	}
+	return run;
+}
+
+bool glk_exchange_touches(
+	const struct glk_map *map, const struct glk_extent *e, const struct glk_run *run)
+{
+	return glk_extent_first(map, e) <= run->last &&
+		glk_extent_last(map, e) >= run->first;
+}
+
+struct glk_extent *glk_exchange_after(
+	const struct glk_map *map, struct glk_extent *e, const struct glk_run *run)
+{
+	while (e->next) {
+		e = glk_extent_at(map, e->next);
+		if (!glk_exchange_touches(map, e, run))
+			break;
+		if (glk_extent_state(e) != GLK_EXTENT_FREE)
+			return e;
+	}
+	return NULL;
+}
+
+struct glk_extent *glk_exchange_first(
+	const struct glk_map *map, struct glk_extent *e, const struct glk_run *run)
+{
+	while (e->prev && glk_exchange_touches(map, glk_extent_at(map, e->prev), run))
+		e = glk_extent_at(map, e->prev);
+	return glk_extent_state(e) == GLK_EXTENT_FREE ? glk_exchange_after(map, e, run)
+						      : e;
+}
+
+static uint64_t mix(uint64_t print, uint64_t value)
+{
+	return (print ^ value) * UINT64_C(0x9e3779b97f4a7c15) + (print >> 29);
+}
+
+/* Of what lies in the run: pages, how many blocks use each slot, and which extents touch it in which
+ * state. While the lock was given up blocks may have come back there, or gone. */
+static uint64_t take_print(const struct glk_exchange *x)
+{
+	struct glk_extent *e = glk_exchange_first(x->map, x->e, &x->run);
+	uint64_t print = x->run.first;
+
+	for (uint32_t slot = x->run.first; slot <= x->run.last; slot++) {
+		print = mix(print, x->map->count[slot]);
+		print = mix(print, glk_bit_get(x->map->busy, slot));
+		print = mix(print, goes(x->map, slot, x->way));
+		if (glk_bit_get(x->map->mapped, slot))
+			print = mix(print, glk_mapping_at(x->map, slot).first);
+	}
+	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
+		print = mix(print, glk_extent_id(x->map, e));
+		print = mix(print, glk_extent_state(e));
+		print = mix(print, glk_extent_away(e));
+		print = mix(print, glk_load_relaxed(&e->addr));
+	}
+	return print;
+}
+
+/* All work that touches what is mapped in the run. */
+void glk_exchange_gather(struct glk_exchange *x)
+{
+	struct glk_extent *e = glk_exchange_first(x->map, x->e, &x->run);
+
+	/* what was freed between them may be in use still */
+	x->use = glk_use_sum(x->map, x->run.first, x->run.last);
+	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
+		struct glk_use use = glk_block_use(x->arena->gpu, e, e == x->e ? x->on : 0);
+
+		glk_use_add(&x->use, use.streams, use.tick);
+	}
+}
+
+/* What the blocks in the run have on the host leaves the figures, or comes to them. */
+void glk_exchange_tally(const struct glk_exchange *x, bool more)
+{
+	struct glk_extent *e = glk_exchange_first(x->map, x->e, &x->run);
+	struct glk_cache *cache = x->arena->gpu;
+	uint64_t sum = 0, blocks = 0, lent = 0;
+
+	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
+		uint64_t bytes = glk_beside_placed(x->map, e);
+
+		sum += bytes;
+		lent += bytes && x->arena->gpu->host->lender ? glk_beside_lent(x->map, e) : 0;
+		blocks += bytes > 0;
+	}
+	cache->placed += more ? sum : -sum;
+	cache->placed_blocks += more ? blocks : -blocks;
+	cache->placed_peer += more ? lent : -lent;
+	if (cache->most_placed < cache->placed)
+		cache->most_placed = cache->placed;
+	if (x->way == GLK_TO_HOST) {
+		cache->lowered += more ? sum : -sum;
+		cache->lowered_blocks += more ? blocks : -blocks;
+		return;
+	}
+	cache->returned += more ? -sum : sum;
+	cache->returned_blocks += more ? -blocks : blocks;
+}
+
+struct glk_stream *glk_exchange_carrier(const struct glk_exchange *x)
+{
+	const struct glk_mover *mover = &x->arena->gpu->mover;
+
+	return glk_stream_enter(&x->arena->gpu->streams,
+		x->way == GLK_TO_HOST ? mover->out : mover->back);
+}
+
+bool glk_exchange_changed(const struct glk_exchange *x)
+{
+	const struct glk_run *run = &x->run;
+	struct glk_run again =
+		glk_exchange_next(x->map, run->first, run->last, UINT32_MAX, x->way);
+
+	return take_print(x) != x->print || again.first != run->first ||
+		again.last != run->last || glk_is_claimed(x->map, run->first, run->last);
+}
+
+void glk_exchange_claim(struct glk_exchange *x)
+{
+	glk_bits_set(x->map->claimed, x->run.first, x->run.last);
+	x->map->claims++;
+}
+
+/* The pages of the stage are in the hands of the caller, mapped nowhere. Where the GPU cannot be waited
+ * for they stay as they are, out of use. 0 or the driver's error. */
+static int end_stage(struct glk_exchange *x)
+{
+	struct glk_map *map = &x->arena->gpu->stage.map;
+	const struct glk_extent *e = glk_extent_at(map, x->place);
+	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	int err = -EIO;
+
+	glk_use_set(map, first, last, &x->use);
+	x->pages = glk_swap_take(map, first, last);
+	if (x->idle)
+		err = glk_swap_unmap(map, first, last);
+	if (err) {
+		glk_mapping_detach(map, first, last);
+		glk_mapping_gone(map, first, last, err, true);
+		x->pages = 0;
+	} else {
+		x->arena->gpu->streams.unmapped += (uint64_t)(last - first + 1) << map->shift;
+	}
+	glk_slots_leave(map, first, last, &x->use);
+	glk_extent_give_back(map, x->place);
+	return err;
+}
+
+/* Pages of the GPU, in the stage. */
+static int get_stage(struct glk_exchange *x)
+{
+	struct glk_cache *cache = x->arena->gpu;
+	uint64_t size = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
+	struct glk_request request = {.size = size,
+		.rounded = size,
+		.stream = glk_exchange_carrier(x),
+		.patient = x->patient};
+	int err = glk_exchange_start(cache, GLK_TO_GPU);
+
+	if (!err)
+		err = glk_arena_place(&cache->stage, &request, &x->place);
+	if (err || !glk_exchange_changed(x))
+		return err;
+	end_stage(x);
+	glk_swap_put_back(x->map, x->pages);
+	return -EAGAIN;
+}
+
+int glk_exchange_prepare(struct glk_exchange *x)
+{
+	const uint64_t *busy = x->map->busy;
+	int err;
+
+	x->busy = (struct glk_run){glk_bits_first(busy, x->run.first, x->run.last),
+		glk_bits_last(busy, x->run.first, x->run.last)};
+	x->idle = true;
+	x->print = take_print(x);
+	if (x->way == GLK_TO_HOST)
+		return glk_exchange_lower(x);
+	err = get_stage(x);
+	if (!err)
+		glk_exchange_claim(x);
+	return err;
+}
+
+/* Where the contents of the busy part lie, and where they are to be. */
+static uint64_t source_of(const struct glk_exchange *x)
+{
+	return x->way == GLK_TO_HOST
+		? x->window->addr +
+			((uint64_t)(x->busy.first - x->run.first) << x->map->shift)
+		: glk_slot_addr(x->map, x->busy.first);
+}
+
+static uint64_t target_of(const struct glk_exchange *x)
+{
+	const struct glk_map *stage = &x->arena->gpu->stage.map;
+
+	return x->way == GLK_TO_HOST
+		? glk_slot_addr(x->map, x->busy.first)
+		: glk_slot_addr(stage,
+			  glk_extent_first(stage, glk_extent_at(stage, x->place)));
+}
+
+void glk_exchange_launch(struct glk_exchange *x)
+{
+	uint64_t bytes = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
+
+	if (x->way == GLK_TO_GPU)
+		glk_exchange_gather(x);
+	x->err = glk_move_across(&x->arena->gpu->mover, target_of(x), source_of(x), bytes,
+		x->way == GLK_TO_HOST, &x->use);
+}
+
+void glk_exchange_await(struct glk_exchange *x)
+{
+	struct glk_streams *streams = &x->arena->gpu->streams;
+	uint64_t mask = glk_stream_mask(glk_exchange_carrier(x));
+
+	if (x->err)
+		return;
+	x->err = glk_clock_sync(streams, mask);
+	/* it may be the waiting that failed, and not the copy */
+	x->idle = !x->err || !glk_clock_sync(streams, mask);
+}
+
+/* Times that a page is tried to be mapped where it was: what it holds is lost otherwise. */
+#define PUTS 8
+
+static int put_page(struct glk_map *map, uint32_t slot, uint32_t id)
+{
+	int err = -EIO;
+
+	for (int i = 0; i < PUTS && err; i++) {
+		if (glk_page_state(glk_map_page(map, id)) != GLK_PAGE_OWNED ||
+			glk_bit_get(map->mapped, slot))
+			break;
+		err = glk_mapping_make(map, slot, &id, 1);
+	}
+	return err;
+}
+
+/* The old pages are mapped where they were. */
+void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
+{
+	struct glk_thread *thread = glk_thread_self();
+	struct glake_error why = glk_thread_current->error;
+	struct glk_map *map = x->map;
+	uint32_t slot = x->run.first, lost = 0;
+
+	for (uint32_t next; pages; pages = next) {
+		uint32_t slots = glk_page_slots(map, glk_map_page(map, pages));
+
+		next = glk_page_next(map, pages);
+		if (put_page(map, slot, pages)) {
+			lost += slots;
+			if (glk_page_state(glk_map_page(map, pages)) == GLK_PAGE_OWNED)
+				glk_page_put_back(map, pages);
+		}
+		slot += slots;
+	}
+	if (lost)
+		glk_warn("GPU %d: the driver maps nothing at %" PRIu32
+			 " slots from 0x%" PRIx64
+			 " on any more: what lay there is lost",
+			x->arena->gpu->device, lost, glk_slot_addr(map, x->run.first));
+	if (thread)
+		thread->error = why;
+}
+
+static int swap(struct glk_exchange *x)
+{
+	struct glk_map *map = x->map;
+	uint32_t old = glk_swap_take(map, x->run.first, x->run.last);
+	int err = glk_swap_unmap(map, x->run.first, x->run.last);
+
+	if (!err) {
+		err = glk_swap_map(map, x->busy.first, &x->pages);
+		if (err)
+			glk_exchange_put_old(x, old);
+		else
+			glk_swap_put_back(map, old);
+	}
+	if (!err) {
+		x->pages = 0;
+		x->arena->gpu->streams.unmapped +=
+			(uint64_t)(x->run.last - x->run.first + 1) << map->shift;
+		return 0;
+	}
+	glk_swap_settle(map, x->run.first, x->run.last);
+	return err;
+}
+
+static int raised(struct glk_exchange *x)
+{
+	int failed = end_stage(x), err = x->err ? x->err : failed;
+
+	if (!err) {
+		glk_exchange_tally(x, false);
+		err = swap(x);
+		glk_exchange_tally(x, true);
+	}
+	glk_swap_put_back(x->map, x->pages);
+	return err;
+}
+
+int glk_exchange_finish(struct glk_exchange *x)
+{
+	int err;
+
+	glk_plan_begin(x->arena->gpu);
+	err = x->way == GLK_TO_HOST ? glk_exchange_lowered(x) : raised(x);
+	glk_unclaim(x->map, x->run.first, x->run.last);
+	glk_plan_end(x->arena->gpu);
+	return err;
+}
+
+int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk_run *run,
+	uint32_t on)
+{
+	struct glk_exchange x = {.arena = arena,
+		.map = &arena->map,
+		.e = e,
+		.run = *run,
+		.way = GLK_TO_GPU,
+		.on = on,
+		.patient = true};
+	int err = glk_exchange_prepare(&x);
+
+	if (err)
+		return err;
+	/* as one plan: others may be looking for a place here */
+	glk_plan_begin(arena->gpu);
+	glk_exchange_launch(&x);
+	glk_exchange_await(&x);
+	err = glk_exchange_finish(&x);
+	glk_plan_end(arena->gpu);
+	return err;
+}

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_EXCHANGE_H
+#define GLK_CACHE_EXCHANGE_H
+
+/*
+ * Pages of the GPU in place of pages of the host behind blocks, at the same addresses: exchange.c, or the
+ * reverse: exchange_out.c. All under the lock of the GPU, which is given up meanwhile.
+ *
+ * A run is one of whole mappings of pages that are where what goes comes from. All extents that touch
+ * it are claimed by the caller, and live ones stand on its first and on its last mapping.
+ */
+#include "cache/away.h"
+#include "cache/told.h"
+
+struct glk_run {
+	uint32_t first, last; /* slots; none: first above last */
+};
+
+enum glk_way {
+	GLK_TO_GPU = 0,
+	GLK_TO_HOST = 1,
+};
+
+/* The next run, from a slot on to `last`, of no more than `most` slots if one mapping has no more. */
+struct glk_run glk_exchange_next(const struct glk_map *map, uint32_t slot, uint32_t last,
+	uint32_t most, enum glk_way way);
+
+/* The first or the next extent that touches a run and is not free, from one that does; NULL: there is
+ * none. They are linked by address. */
+struct glk_extent *glk_exchange_first(
+	const struct glk_map *map, struct glk_extent *e, const struct glk_run *run);
+struct glk_extent *glk_exchange_after(
+	const struct glk_map *map, struct glk_extent *e, const struct glk_run *run);
+
+/* Slots of a part, if one mapping has no more: it is copied and waited for as one. */
+#define GLK_EXCHANGE_PART 128
+
+/* An exchange of the pages behind a run that `e` touches: the first members are the caller's, the rest
+ * begins as zeroes. */
+struct glk_exchange {
+	struct glk_arena *arena;
+	struct glk_map *map; /* of the arena */
+	struct glk_extent *e;
+	struct glk_run run; /* goes */
+	enum glk_way way;
+	uint32_t on;	/* a stream more that it is behind, to the GPU; 0: none */
+	bool patient;	/* may wait for the GPU, so that there is memory */
+	struct glk_run busy;	   /* the part of the run that gets pages */
+	uint64_t print;		   /* of the run and of who touches it */
+	struct glk_use use;	   /* of the run, and then of the copy */
+	uint32_t pages, old;	   /* that come, and that went: in the hands of this */
+	uint32_t place;		   /* to the GPU: an extent of the stage */
+	struct glk_window *window; /* to the host */
+	bool idle;		   /* the copy is over, or never began */
+	int err;
+};
+
+/*
+ * The steps, in this order; the last three come after a preparation that has succeeded. To the host in a
+ * closed plan alone. Of two exchanges at once the steps may mix.
+ *
+ * prepare: 0; -EAGAIN without a record where others have been given a part of the run meanwhile; -ENOMEM,
+ * -EBUSY, -EIO, with everything as it was. finish: 0, or the error of any step, with everything as it was,
+ * or, where pages of the host had come and those of the GPU were not taken out of use, as it was to be.
+ */
+int glk_exchange_prepare(struct glk_exchange *x);
+void glk_exchange_launch(struct glk_exchange *x);
+void glk_exchange_await(struct glk_exchange *x);
+int glk_exchange_finish(struct glk_exchange *x);
+/* All of them, to the GPU, behind all work of the extents there and of one more stream, 0 for none. */
+int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk_run *run,
+	uint32_t on);
+
+/* For exchange_out.c, whose part of a preparation and of a finish come first. */
+int glk_exchange_lower(struct glk_exchange *x);
+int glk_exchange_lowered(struct glk_exchange *x);
+/* The windows are given back; nothing lies there. 0 or the driver's error. */
+int glk_windows_fini(struct glk_cache *cache);
+/* The stream that copies. */
+struct glk_stream *glk_exchange_carrier(const struct glk_exchange *x);
+/* All work that touches what is mapped in the run. */
+void glk_exchange_gather(struct glk_exchange *x);
+/* Whether somebody has come to the run, or gone, since the print was taken. */
+bool glk_exchange_changed(const struct glk_exchange *x);
+/* Nobody else has a place in the run until glk_unclaim(). */
+void glk_exchange_claim(struct glk_exchange *x);
+/* What the blocks in the run have on the host leaves the figures, or comes to them. */
+void glk_exchange_tally(const struct glk_exchange *x, bool more);
+/* Old pages are mapped where they were. */
+void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages);
+bool glk_exchange_touches(
+	const struct glk_map *map, const struct glk_extent *e, const struct glk_run *run);
+
+/*
+ * line.c: exchanges one after the other, of one arena and one way, in a closed plan, so that the driver
+ * maps and unmaps for one while the contents of the one before are on the link. The extents are claimed
+ * there, none of which is out or pinned, and all exchanges are behind all work that is known to use
+ * them; what went to the host goes to no bin when it is freed.
+ */
+struct glk_line_part {
+	struct glk_exchange x;
+	struct glk_moving m;
+	struct glk_telling telling;
+};
+
+struct glk_line {
+	struct glk_arena *arena;
+	enum glk_way way;
+	struct glk_line_part part[2];
+	struct glk_line_part *under_way; /* its contents are on the link; NULL: nothing is */
+	int err;			 /* that ended it */
+};
+
+/* One more. 0; -EAGAIN also where an extent is in somebody's hands, or may not move, and -ENOMEM, -EBUSY,
+ * -EIO of this one's preparation; or `err`, of one before or this one, after which nothing is begun. */
+int glk_line_add(
+	struct glk_line *line, struct glk_extent *e, const struct glk_run *run);
+/* Ends what is under way. 0 or `err`. */
+int glk_line_end(struct glk_line *line);
+/* Whether an extent is claimed by the line. */
+bool glk_line_has(const struct glk_line *line, const struct glk_extent *e);
+
+/* quiet.c. In a closed plan: as many blocks of an arena as there is room for come from the host. 0, or an
+ * error that is not for want of room. */
+int glk_quiet_arena(struct glk_arena *arena);
+
+/* lower.c. In a closed plan, while the GPU is suspended: all blocks of it that may go lie on the host in
+ * place, or on the GPU. 0; -ENOMEM, -EBUSY, -EIO, with each where it was or where it goes. */
+int glk_lower_all(struct glk_cache *cache);
+int glk_raise_all(struct glk_cache *cache);
+/* What blocks have on the GPU. */
+void glk_lower_left(struct glk_cache *cache, uint64_t *ret_bytes, uint64_t *ret_blocks);
+
+/* The arena that pages come through, or from, is made at the first use. 0 or an error. */
+int glk_exchange_start(struct glk_cache *cache, enum glk_way way);
+
+/* exchange_have.c. What a block has to itself of its pages of the host: a glk_away_fn for one that is claimed. 0, or
+ * -EBUSY: that is none, or as above. */
+int glk_exchange_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks that are in the hands of who moves them, and those who wait for that: see away.h. */
+#include "cache/away.h"
+
+#include "base/thread.h"
+
+#include <sched.h>
+
+void glk_away_announce(struct glk_cache *cache, struct glk_moving *m)
+{
+	m->other = cache->moving;
+	cache->moving = m;
+}
+
+void glk_away_done(struct glk_cache *cache, struct glk_moving *m)
+{
+	struct glk_moving **link = &cache->moving;
+
+	while (*link != m)
+		link = &(*link)->other;
+	*link = m->other;
+	pthread_cond_broadcast(&cache->moved);
+}
+
+bool glk_away_take(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
+{
+	uint64_t addr = glk_load_relaxed(&e->addr);
+
+	/* who names a stream or looks for its pages holds it for a moment, without the lock */
+	while (!glk_word_claim(&e->word, &e->addr, addr)) {
+		if (!(glk_load_relaxed(&e->word) & (GLK_EXTENT_LIVE | GLK_EXTENT_HELD)))
+			return false;
+		glk_lock_pause(&cache->lock);
+		sched_yield();
+		glk_lock_resume(&cache->lock);
+		if (glk_load_relaxed(&e->addr) != addr)
+			return false;
+	}
+	*m = (struct glk_moving){.addr = addr, .size = e->size};
+	glk_away_announce(cache, m);
+	return true;
+}
+
+void glk_away_let_go(struct glk_cache *cache, struct glk_extent *e, struct glk_moving *m)
+{
+	glk_extent_set(e, GLK_EXTENT_LIVE);
+	glk_away_done(cache, m);
+}
+
+bool glk_away_is_moving(const struct glk_cache *cache, uint64_t addr)
+{
+	for (const struct glk_moving *m = cache->moving; m; m = m->other) {
+		if (addr >= m->addr && addr < m->addr + m->size)
+			return true;
+	}
+	return false;
+}
+
+/* A function that is told of the move would wait for itself. */
+bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside)
+{
+	const struct glk_range *range;
+	struct glk_live live;
+	bool found;
+
+	if (!glk_load_relaxed(&cache->moves) || glk_thread_current->told)
+		return false;
+	glk_lock(&cache->lock);
+	while (glk_away_is_moving(cache, addr))
+		glk_lock_wait(&cache->lock, &cache->moved);
+	range = glk_cache_range(cache, addr);
+	found = range && glk_lookup_live(range, addr, &live) &&
+		(inside || live.addr == addr);
+	glk_unlock(&cache->lock);
+	return found;
+}
+
+struct glk_extent *glk_away_find(
+	struct glk_cache *cache, uint64_t addr, struct glk_arena **ret_arena)
+{
+	const struct glk_range *range;
+	struct glk_extent *e;
+
+	while (glk_away_is_moving(cache, addr))
+		glk_lock_wait(&cache->lock, &cache->moved);
+	range = glk_cache_range(cache, addr);
+	if (!range)
+		return NULL;
+	*ret_arena = glk_arena_of(range);
+	e = glk_extent_at(range->map, glk_lookup_first(range, addr));
+	return glk_load_relaxed(&e->addr) == addr ? e : NULL;
+}

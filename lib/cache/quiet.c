@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A quiet point: the program says that nothing is under way on the blocks of a GPU that lie on the
+ * host, so they come to the GPU as far as there is room. The largest are tried first, since they are
+ * had with the fewest calls of the driver; each once, in parts of so many slots, with whatever shares
+ * a page with them. Requests that would have to look for a place wait meanwhile.
+ */
+#include "cache/bin/quick.h"
+#include "cache/exchange.h"
+#include "cache/plan.h"
+
+#include <errno.h>
+
+struct quiet {
+	struct glk_arena *arena;
+	struct glk_line line;
+	uint64_t most; /* bytes of a part that are tried: larger ones were refused */
+};
+
+static bool has_room(const struct glk_cache *cache, uint64_t bytes)
+{
+	uint64_t budget = glk_load_relaxed(&cache->node->budget);
+	uint64_t held = glk_load_relaxed(&cache->node->held);
+	uint64_t room = budget > held ? budget - held : 0;
+
+	return budget == UINT64_MAX || bytes <= room + glk_arena_idle(&cache->arena);
+}
+
+static bool is_placed(const struct quiet *q, const struct glk_extent *e)
+{
+	return (glk_extent_state(e) == GLK_EXTENT_LIVE || glk_line_has(&q->line, e)) &&
+		glk_beside_placed(&q->arena->map, e);
+}
+
+/* A block, part by part. 0, or an error that is the end of it all. */
+static int have_block(struct quiet *q, struct glk_extent *e)
+{
+	const struct glk_map *map = &q->arena->map;
+	uint32_t slot = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	int err = 0;
+
+	while (!err && slot <= last && is_placed(q, e)) {
+		struct glk_run run =
+			glk_exchange_next(
+			map, slot, last, GLK_EXCHANGE_PART, GLK_TO_GPU);
+		uint64_t bytes = (uint64_t)(run.last - run.first + 1) << map->shift;
+
+		if (run.first > run.last)
+			break;
+		slot = run.last + 1;
+		if (bytes > q->most || !has_room(q->arena->gpu, bytes))
+			continue;
+		err = glk_line_add(&q->line, e, &run);
+		if (q->line.err)
+			break;
+		if (err == -ENOMEM)
+			q->most = bytes / 2;
+		err = err == -ENOMEM || err == -EAGAIN ? 0 : err;
+	}
+	return err;
+}
+
+/* Those of a size with so many bits; 0 bits: none of them, but how many the largest has. */
+static int have_class(struct quiet *q, int bits, int *ret_most)
+{
+	const struct glk_map *map = &q->arena->map;
+	uint32_t used = glk_load_relaxed(&map->extents.used);
+	int err = 0, most = 0;
+
+	for (uint32_t id = 1; id <= used && !err; id++) {
+		struct glk_extent *e = glk_extent_at(map, id);
+		int has = e->size ? 64 - __builtin_clzll(e->size) : 0;
+
+		glk_plan_step(q->arena->gpu);
+		if ((bits ? has != bits : has <= most) || !is_placed(q, e))
+			continue;
+		most = has;
+		err = bits ? have_block(q, e) : 0;
+	}
+	*ret_most = most;
+	return err;
+}
+
+int glk_quiet_arena(struct glk_arena *arena)
+{
+	struct quiet q = {.arena = arena,
+		.line = {.arena = arena, .way = GLK_TO_GPU},
+		.most = UINT64_MAX};
+	int err = 0, failed, unused, bits;
+
+	have_class(&q, 0, &bits);
+	for (; bits > 0 && !err; bits--)
+		err = have_class(&q, bits, &unused);
+	failed = glk_line_end(&q.line);
+	return err ? err : failed;
+}
+
+static int have_all(struct glk_cache *cache)
+{
+	int err;
+
+	/* work on streams that nobody told of is over too */
+	err = glk_clock_sync_all(&cache->streams);
+	if (err)
+		return err;
+	glk_plan_close(cache);
+	glk_quick_flush(cache);
+	if (cache->arena.map.guests)
+		err = glk_quiet_arena(&cache->arena);
+	if (!err && cache->beside.map.pool)
+		err = glk_quiet_arena(&cache->beside);
+	glk_plan_open(cache);
+	return err;
+}
+
+int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
+{
+	struct glake_returned did = {.sz = sizeof(did)};
+	uint64_t returned, blocks;
+	int err;
+
+	err = glk_away_start(cache);
+	if (err)
+		return err;
+	glk_turn_begin(cache);
+	returned = cache->returned;
+	blocks = cache->returned_blocks;
+	err = glk_suspended(cache);
+	if (!err && cache->placed)
+		err = have_all(cache);
+	did.returned = cache->returned - returned;
+	did.returned_blocks = cache->returned_blocks - blocks;
+	did.left = cache->placed;
+	did.left_blocks = cache->placed_blocks;
+	glk_turn_end(cache);
+	*ret = did;
+	return err;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Memory of the host is made ready: see reserve.h. */
+#include "cache/reserve.h"
+
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/exchange.h"
+
+#include <errno.h>
+
+/* Made at a time, so that an end need not wait for long. */
+#define STEP ((uint64_t)1 << 30)
+
+/* For what goes away. With the lock, which is given up meanwhile. */
+static int make_pieces(struct glk_reserve *reserve)
+{
+	struct glk_cache *cache = reserve->cache;
+	struct glk_store *store = &cache->mover.store;
+	uint64_t want = cache->conf->tier_host_reserve;
+	int err = 0;
+
+	store->reserve = want;
+	while (!err && store->held < want && !glk_load_relaxed(&reserve->stop)) {
+		uint64_t step = want - store->held < STEP ? want - store->held : STEP;
+
+		err = glk_store_ready(store, store->held - store->used + step);
+	}
+	return err;
+}
+
+/* Pages of the host that there are, in use or not. */
+static uint64_t pages_held(const struct glk_cache *cache)
+{
+	uint64_t held = glk_load_relaxed(&cache->host->held);
+
+	return held > cache->mover.store.held ? held - cache->mover.store.held : 0;
+}
+
+/* Pages for what goes to the host in place, up to so many bytes of them. Likewise. */
+static int make_pages(struct glk_reserve *reserve, enum glk_class class, uint64_t want)
+{
+	struct glk_cache *cache = reserve->cache;
+	struct glk_node *host = cache->host;
+	size_t size = host->page_size[class];
+	uint32_t page;
+	int err = 0;
+
+	while (!err && pages_held(cache) + size <= want && !glk_node_lender(host) &&
+		!glk_load_relaxed(&reserve->stop)) {
+		glk_lock_pause(&cache->lock);
+		err = glk_node_grow(host, size, &page);
+		if (!err)
+			glk_node_put(host, page);
+		glk_lock_resume(&cache->lock);
+	}
+	return err == -ENOMEM && !glk_node_has_room(host, size)
+		? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT, "tier.host has no room for more")
+		: err;
+}
+
+static int make_ready(struct glk_reserve *reserve)
+{
+	struct glk_cache *cache = reserve->cache;
+	uint64_t pages = cache->conf->tier_place_reserve;
+	int err = glk_away_start(cache);
+
+	if (err)
+		return err;
+	glk_lock(&cache->lock);
+	err = make_pieces(reserve);
+	/* the arena that gives them to others who want memory of the host */
+	if (!err && pages)
+		err = glk_exchange_start(cache, GLK_TO_HOST);
+	if (!err)
+		err = make_pages(reserve, GLK_CLASS_LARGE, pages - pages / 16);
+	if (!err)
+		err = make_pages(reserve, GLK_CLASS_SMALL, pages);
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+static void *run(void *arg)
+{
+	struct glk_reserve *reserve = arg;
+
+	pthread_setname_np(pthread_self(), "glake-reserve");
+	if (make_ready(reserve))
+		glk_warn("GPU %d: the host does not have ready what tier.host_reserve and "
+			 "tier.place_reserve ask for: %s",
+			reserve->cache->device, glk_thread_current->error.text);
+	return NULL;
+}
+
+void glk_reserve_start(struct glk_cache *cache)
+{
+	struct glk_reserve *reserve;
+	int err;
+
+	if (!cache->host ||
+		!(cache->conf->tier_host_reserve || cache->conf->tier_place_reserve))
+		return;
+	reserve = glk_region_new(sizeof(*reserve));
+	if (reserve) {
+		reserve->cache = cache;
+		err = glk_thread_start(&reserve->thread, run, reserve);
+	} else {
+		err = ENOMEM;
+	}
+	if (!err) {
+		cache->reserve = reserve;
+		return;
+	}
+	if (reserve)
+		glk_region_free(reserve, sizeof(*reserve));
+	glk_warn("GPU %d: no thread to make memory of the host ready: error %d",
+		cache->device, err);
+}
+
+void glk_reserve_yield(struct glk_cache *cache)
+{
+	if (cache->reserve)
+		glk_store_relaxed(&cache->reserve->stop, true);
+}
+
+void glk_reserve_stop(struct glk_cache *cache)
+{
+	struct glk_reserve *reserve = cache->reserve;
+
+	if (!reserve)
+		return;
+	glk_store_relaxed(&reserve->stop, true);
+	pthread_join(reserve->thread, NULL);
+	cache->reserve = NULL;
+	glk_region_free(reserve, sizeof(*reserve));
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks that go away one after the other: see sending.h. */
+#include "cache/sending.h"
+
+#include "cache/told.h"
+
+#include <errno.h>
+#include <time.h>
+
+/* Memory of the host had at a time. */
+#define PART ((uint64_t)1 << 30)
+
+/* Passes without a block that comes back, a tenth of a millisecond apart. */
+#define IDLE_PASSES 10000
+#define IDLE_NS	    100000
+
+/* Room for a block and for what follows it: memory of the host is had faster in large parts, while what
+ * was sent before is on its way. Pages of the host that lie idle make way for it. Without it the block
+ * says why. */
+static void make_room(const struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
+{
+	struct glk_store *store = &cache->mover.store;
+	uint64_t part = s->left < PART ? s->left : PART;
+
+	if (store->held - store->used >= bytes)
+		return;
+	part = bytes < part ? part : bytes;
+	if (glk_store_ready(store, part) == -ENOMEM && glk_beside_release(cache, part))
+		glk_store_ready(store, part);
+}
+
+int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
+	bool drop, bool *ret_went)
+{
+	uint64_t bytes = glk_extent_asked(e);
+	int err;
+
+	*ret_went = false;
+	if (!drop)
+		make_room(s, arena->gpu, bytes);
+	err = drop ? glk_away_discard(arena, e, 0) : glk_away_send(arena, e, 0);
+	if (glk_told_to_stay(err)) {
+		glk_sending_stays(s, bytes);
+		return 0;
+	}
+	if (err)
+		return err;
+	*ret_went = true;
+	s->did->moved += drop ? 0 : bytes;
+	s->did->moved_blocks += !drop;
+	s->did->dropped += drop ? bytes : 0;
+	s->did->dropped_blocks += drop;
+	return 0;
+}
+
+/* Pages go back to the driver, at 160 GB/s, while the contents of others are on the link, at 55: an
+ * event tells of each half of what is left, so that little is left to do behind the last copy. */
+void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
+{
+	s->left -= bytes < s->left ? bytes : s->left;
+	if (s->left > s->mark)
+		return;
+	s->mark = s->left / 2;
+	glk_mover_mark(&cache->mover);
+}
+
+int glk_sending_again(struct glk_cache *cache, bool came, unsigned *idle)
+{
+	*idle = came ? 0 : *idle + 1;
+	glk_lock_pause(&cache->lock);
+	if (*idle)
+		nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
+	glk_lock_resume(&cache->lock);
+	return *idle < IDLE_PASSES ? 0 : -EBUSY;
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_SENDING_H
+#define GLK_CACHE_SENDING_H
+
+/* Blocks that go away one after the other, with their GPU or with their tag, and what is told of it. */
+#include "cache/away.h"
+
+struct glk_sending {
+	struct glake_suspended *did;
+	uint64_t left; /* bytes to go */
+	uint64_t mark; /* an event is wanted when no more than this is left */
+};
+
+/* Under the lock: all that is to go is known. */
+static inline void glk_sending_begin(struct glk_sending *s, uint64_t bytes)
+{
+	s->left = bytes;
+	s->mark = bytes / 2;
+}
+
+/* So many bytes of a block stay. */
+static inline void glk_sending_stays(struct glk_sending *s, uint64_t bytes)
+{
+	s->did->stayed += bytes;
+	s->did->stayed_blocks++;
+}
+
+/*
+ * Under the lock, for a block that is claimed and may go: it goes, without its contents if they are
+ * dropped, or stays because a function that is told of moves wants that, which is no error. Whether it
+ * went. 0 or the error of glk_away_send().
+ */
+int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
+	bool drop, bool *ret_went);
+/* So many bytes less are to go. */
+void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes);
+
+/*
+ * Under the lock, after a pass over what is away and has to come back; gives the lock up. `came`: it found
+ * something, so that the next may follow at once; `idle`, 0 at first, counts those that did not. 0; -EBUSY
+ * without a record after a second or so of passes in vain: somebody has what is left in his hands, as a
+ * thread that was cancelled in a call has for good.
+ */
+int glk_sending_again(struct glk_cache *cache, bool came, unsigned *idle);
+
+#endif

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Small blocks of a tag go slot by slot: what lies between them goes with them, since a copy of 2 MiB
+ * costs less than a few of some kilobytes, and host memory is had in larger parts. All blocks of a slot
+ * are claimed meanwhile. One of them that was said to stay, or is out, keeps all of its slot.
+ */
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/advice.h"
+#include "cache/arena/request.h"
+#include "cache/away.h"
+#include "cache/tag/tag.h"
+#include "cache/told.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+
+/* Times that a block is waited for which somebody holds or frees: a thread that was cancelled there has
+ * taken it along. */
+#define TRIES 100
+
+struct slot {
+	struct glk_arena *arena;
+	uint32_t slot, nest;
+	bool drop; /* what goes is not kept */
+	bool all;  /* because of a suspension of the GPU, and not of the tag */
+	struct glk_moving moving;
+};
+
+/* The next live block of a slot from a grain on; NULL: none. */
+static struct glk_extent *next(const struct slot *s, uint32_t *grain)
+{
+	const struct glk_map *map = &s->arena->map;
+	uint32_t at;
+
+	if (*grain > map->grains)
+		return NULL;
+	at = glk_bits_first(glk_nest_begins(map, s->nest), *grain, map->grains);
+	if (at == GLK_BITS_NONE)
+		return NULL;
+	*grain = at + 1;
+	return glk_extent_at(map, glk_load_relaxed(&glk_nest_entries(map, s->nest)[at]));
+}
+
+/* Lets go of those before one; NULL: of all. */
+static void let_go(const struct slot *s, const struct glk_extent *before)
+{
+	struct glk_extent *e;
+	uint32_t grain = 0;
+
+	while ((e = next(s, &grain)) && e != before)
+		glk_extent_set(e, GLK_EXTENT_LIVE);
+}
+
+/* All or none. */
+static bool claim(const struct slot *s)
+{
+	struct glk_extent *e;
+	uint32_t grain = 0;
+
+	while ((e = next(s, &grain))) {
+		if (glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr)))
+			continue;
+		let_go(s, e);
+		return false;
+	}
+	return true;
+}
+
+/* The slot may be none of small blocks any more when others had the lock. */
+static bool find_nest(struct slot *s)
+{
+	const struct glk_map *map = &s->arena->map;
+	uint32_t name = glk_load_relaxed(&map->start[s->slot << GLK_EIGHTH_SHIFT]);
+
+	s->nest = name & ~GLK_START_NEST;
+	return name & GLK_START_NEST;
+}
+
+/* Has all blocks of the slot in its hands. 0; -ENOENT: there is none; -EBUSY: one cannot be had. Without a
+ * record. */
+static int take(struct slot *s)
+{
+	struct glk_cache *cache = s->arena->gpu;
+	const struct glk_map *map = &s->arena->map;
+
+	for (int i = 0; i < TRIES; i++) {
+		uint32_t grain = 0;
+
+		if (!find_nest(s) || !next(s, &grain))
+			return -ENOENT;
+		if (claim(s)) {
+			s->moving = (struct glk_moving){
+				.addr = glk_slot_addr(map, s->slot),
+				.size = glk_slot_bytes(map)};
+			glk_away_announce(cache, &s->moving);
+			return 0;
+		}
+		glk_lock_pause(&cache->lock);
+		sched_yield();
+		glk_lock_resume(&cache->lock);
+	}
+	return -EBUSY;
+}
+
+/* Live blocks of a slot that could not be taken stay, if they are here. */
+static void count_stayed(const struct slot *s, struct glake_suspended *did)
+{
+	struct glk_extent *e;
+	uint32_t grain = 0;
+
+	while ((e = next(s, &grain))) {
+		if (glk_extent_state(e) != GLK_EXTENT_LIVE || glk_extent_away(e))
+			continue;
+		did->stayed += glk_extent_asked(e);
+		did->stayed_blocks++;
+	}
+}
+
+static void release(struct slot *s)
+{
+	let_go(s, NULL);
+	glk_away_done(s->arena->gpu, &s->moving);
+}
+
+typedef int (*slot_fn)(struct slot *s, struct glake_suspended *did);
+
+static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did)
+{
+	uint32_t end = glk_map_end(&what->arena->map);
+	int err = 0;
+
+	for (uint32_t slot = 0; slot < end && !err; slot++) {
+		struct slot s = *what;
+
+		s.slot = slot;
+		err = find_nest(&s) ? take(&s) : -ENOENT;
+		if (!err) {
+			err = fn(&s, did);
+			release(&s);
+			continue;
+		}
+		if (err == -EBUSY)
+			count_stayed(&s, did);
+		err = 0;
+	}
+	return err;
+}
+
+/* Of all tags, with the GPU. */
+static int in_all(struct glk_cache *cache, slot_fn fn, struct glake_suspended *did)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	int err = 0;
+
+	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
+		struct slot what = {.arena = &tags->at[i].arena, .all = true};
+
+		if (what.arena->map.pool)
+			err = each(&what, fn, did);
+	}
+	return err;
+}
+
+/* ---- There ---- */
+
+/* What its blocks are: all of them here, and none that has to stay. */
+struct found {
+	struct glk_use use;
+	uint64_t blocks, bytes;
+	bool away, stays;
+};
+
+static struct found look(const struct slot *s)
+{
+	struct glk_cache *cache = s->arena->gpu;
+	struct found f = {.use = glk_use_of_page(&s->arena->map, s->slot)};
+	struct glk_extent *e;
+	uint32_t grain = 0;
+
+	while ((e = next(s, &grain))) {
+		struct glk_use use = glk_block_use(cache, e, 0);
+
+		f.use.streams |= use.streams;
+		f.use.tick = f.use.tick < use.tick ? use.tick : f.use.tick;
+		f.blocks++;
+		f.bytes += glk_extent_asked(e);
+		f.away |= glk_extent_away(e);
+		f.stays |= glk_pin_is_out(e) || glk_advice_stays(s->arena, e);
+	}
+	return f;
+}
+
+static int copy_out(const struct slot *s, struct glk_use *use, uint32_t *ret_run)
+{
+	struct glk_cache *cache = s->arena->gpu;
+	int err;
+
+	do {
+		err = glk_move_out(&cache->mover, s->moving.addr, s->moving.size, use,
+			ret_run);
+	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	return err;
+}
+
+static void tell_after(const struct slot *s, enum glake_move_way way,
+	const struct glk_telling *t, const struct glk_extent *before, int err)
+{
+	struct glk_extent *e;
+	uint32_t grain = 0;
+
+	while ((e = next(s, &grain)) && e != before)
+		glk_tell_after(s->arena, e, way, t, err);
+}
+
+/* One of them that has to stay keeps all. */
+static int tell_before(
+	const struct slot *s, enum glake_move_way way, struct glk_telling *t)
+{
+	struct glk_extent *e;
+	uint32_t grain = 0;
+	int err;
+
+	while ((e = next(s, &grain))) {
+		err = glk_tell_before(s->arena, e, way, t);
+		if (err) {
+			tell_after(s, way, t, e, err);
+			return err;
+		}
+	}
+	return 0;
+}
+
+static int send(struct slot *s, struct glake_suspended *did)
+{
+	struct found f = look(s);
+	struct glk_telling telling = {0};
+	struct glk_extent *e;
+	uint32_t run = 0, grain = 0;
+	int err;
+
+	if (f.away)
+		return 0;
+	if (f.stays || tell_before(s, GLAKE_MOVE_AWAY, &telling)) {
+		did->stayed += f.bytes;
+		did->stayed_blocks += f.blocks;
+		return 0;
+	}
+	err = s->drop ? 0 : copy_out(s, &f.use, &run);
+	if (err) {
+		tell_after(s, GLAKE_MOVE_AWAY, &telling, NULL, err);
+		return err;
+	}
+	while ((e = next(s, &grain))) {
+		glk_away_depart(s->arena, e, &f.use, run);
+		if (s->all)
+			glk_away_suspend(s->arena->gpu, e);
+		else
+			glk_away_tag(s->arena, e);
+	}
+	if (run && s->arena->gpu->conf->tier_verify)
+		glk_verify_keep(&s->arena->gpu->mover, run);
+	did->moved += s->drop ? 0 : f.bytes;
+	did->moved_blocks += s->drop ? 0 : f.blocks;
+	did->dropped += s->drop ? f.bytes : 0;
+	did->dropped_blocks += s->drop ? f.blocks : 0;
+	tell_after(s, GLAKE_MOVE_AWAY, &telling, NULL, 0);
+	return 0;
+}
+
+int glk_tag_send_small(struct glk_arena *arena, bool drop, struct glake_suspended *did)
+{
+	return each(&(struct slot){.arena = arena, .drop = drop}, send, did);
+}
+
+int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did)
+{
+	return in_all(cache, send, did);
+}
+
+/* ---- And back ---- */
+
+/* They leave the slot again, up to one of them; NULL: all. */
+static void leave(const struct slot *s, const struct glk_extent *before)
+{
+	struct glk_use never = {0};
+	struct glk_extent *e;
+	uint32_t grain = 0;
+
+	while ((e = next(s, &grain)) && e != before)
+		glk_slots_leave(&s->arena->map, s->slot, s->slot, &never);
+}
+
+/* Each counts itself on the slot; the first has a page mapped there. */
+static int back(const struct slot *s)
+{
+	struct glk_cache *cache = s->arena->gpu;
+	struct glk_extent *e;
+	uint32_t grain = 0;
+	int err;
+
+	while ((e = next(s, &grain))) {
+		struct glk_request request = {.size = glk_extent_asked(e),
+			.rounded = e->size,
+			.patient = true,
+			.stream = glk_stream_enter(&cache->streams, cache->mover.back)};
+
+		err = glk_arena_back(
+			s->arena, &request, glk_extent_id(&s->arena->map, e));
+		if (err) {
+			leave(s, e);
+			return err;
+		}
+	}
+	return 0;
+}
+
+/* What is kept of them is what was sent. 0, or -EIO with a warning. */
+static int check(const struct slot *s, uint32_t run)
+{
+	struct glk_cache *cache = s->arena->gpu;
+	int err = run ? glk_verify_check(&cache->mover, run) : 0;
+
+	if (err)
+		glk_warn("GPU %d: the small blocks at 0x%" PRIx64 " stay away: %s",
+			cache->device, s->moving.addr, glk_thread_current->error.text);
+	return err;
+}
+
+static int come(const struct slot *s, struct glake_suspended *did)
+{
+	struct glk_cache *cache = s->arena->gpu;
+	uint32_t grain = 0;
+	struct glk_extent *e = next(s, &grain);
+	struct glk_use use = {0};
+	int err = check(s, glk_away_run(e));
+
+	if (!err)
+		err = back(s);
+	if (err)
+		return err;
+	err = glk_away_fill(cache, glk_away_run(e), s->moving.addr, &use);
+	if (err) {
+		leave(s, NULL);
+		return err;
+	}
+	for (grain = 0; (e = next(s, &grain));) {
+		glk_away_arrive(s->arena, e, 0, use.tick);
+		did->moved += glk_extent_asked(e);
+		did->moved_blocks++;
+	}
+	return 0;
+}
+
+static int have(struct slot *s, struct glake_suspended *did)
+{
+	struct glk_telling telling = {0};
+	uint32_t grain = 0;
+	const struct glk_extent *e = next(s, &grain);
+	int err;
+
+	if (s->all ? !glk_away_suspended(e) : !glk_away_tagged(e))
+		return 0;
+	err = tell_before(s, GLAKE_MOVE_BACK, &telling);
+	if (err)
+		return err;
+	err = come(s, did);
+	tell_after(s, GLAKE_MOVE_BACK, &telling, NULL, err);
+	return err;
+}
+
+int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did)
+{
+	return each(&(struct slot){.arena = arena}, have, did);
+}
+
+int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did)
+{
+	return in_all(cache, have, did);
+}

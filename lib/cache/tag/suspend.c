@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The blocks of a tag leave a GPU and come back: as suspend.c of this room does for all of a GPU, and
+ * while that goes on for everybody else. Requests of the tag are refused from the moment on at which the
+ * first block goes, until the last is back. What fails half way is gone on with by a second call, or undone
+ * by a resumption.
+ */
+#include "base/error.h"
+#include "base/probe.h"
+#include "cache/advice.h"
+#include "cache/plan.h"
+#include "cache/sending.h"
+#include "cache/tag/tag.h"
+
+#include <errno.h>
+
+struct sending {
+	struct glk_sending all;
+	bool drop;
+};
+
+/* What may not go stays where it is, and one that is away is so already. */
+static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
+{
+	struct sending *s = arg;
+	bool drop = s->drop || glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
+	int err = glk_away_may(arena, e);
+
+	if (err == -EBUSY)
+		glk_sending_stays(&s->all, glk_extent_asked(e));
+	if (err)
+		return err == -EBUSY || err == -EALREADY ? 0 : err;
+	err = glk_sending_send(&s->all, arena, e, drop, &went);
+	if (err || !went)
+		return err;
+	glk_away_tag(arena, e);
+	if (!drop)
+		glk_sending_note(&s->all, arena->gpu, glk_extent_asked(e));
+	return 0;
+}
+
+/* From here on no request is served from it, and none is under way. */
+static void shut(struct glk_cache *cache, struct glk_arena *arena)
+{
+	arena->shut = true;
+	glk_plan_close(cache);
+	glk_plan_open(cache);
+}
+
+static int send_all(struct glk_cache *cache, struct glk_tag *tag, bool drop,
+	struct glake_suspended *did)
+{
+	struct glk_arena *arena = &tag->arena;
+	struct sending s = {.all.did = did, .drop = drop};
+	uint64_t before = arena->map.page_bytes;
+	int err, failed;
+
+	shut(cache, arena);
+	if (!arena->map.pool)
+		return 0;
+	glk_sending_begin(&s.all, tag->live);
+	err = glk_away_each(arena, send, &s);
+	if (!err)
+		err = glk_tag_send_small(arena, drop, did);
+	glk_mover_mark(&cache->mover);
+	failed = glk_away_release(arena);
+	err = err ? err : failed;
+	failed = glk_clock_sync(&cache->streams, ~UINT64_C(0));
+	err = err ? err : failed;
+	failed = glk_trim_ready(arena);
+	if (before > arena->map.page_bytes)
+		did->released = before - arena->map.page_bytes;
+	return err ? err : failed;
+}
+
+int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
+	struct glake_suspended *ret)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glk_tag *tag;
+	int err;
+
+	err = glk_away_start(cache);
+	if (err)
+		return err;
+	glk_turn_begin(cache);
+	err = glk_tag_find(cache, id) ? glk_suspended(cache) : -ESTALE;
+	/* all work that was queued, on streams that nobody told of too */
+	if (!err)
+		err = glk_clock_sync_all(&cache->streams);
+	/* it may have been closed meanwhile */
+	tag = err ? NULL : glk_tag_find(cache, id);
+	if (!err)
+		err = tag ? send_all(cache, tag, flags & GLAKE_TAG_DROP, &did) : -ESTALE;
+	glk_turn_end(cache);
+	GLK_PROBE3(suspend, cache->device, did.moved, did.released);
+	*ret = did;
+	return err;
+}
+
+static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
+{
+	struct glake_suspended *did = arg;
+	int err;
+
+	if (!glk_away_tagged(e))
+		return 0;
+	err = glk_away_have(arena, e, 0);
+	if (!err) {
+		did->moved += glk_extent_asked(e);
+		did->moved_blocks++;
+	}
+	return err;
+}
+
+static int is_held(void)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"a block of the tag is in the hands of another call");
+}
+
+/* Until none is left: one may be in the hands of a free that fails. */
+static int have_all(
+	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did)
+{
+	int err = 0, failed;
+	unsigned idle = 0;
+
+	glk_plan_enter(cache);
+	while (!err && arena->suspended_blocks) {
+		uint64_t left = arena->suspended_blocks;
+
+		err = glk_away_each(arena, have, did);
+		if (!err)
+			err = glk_tag_have_small(arena, did);
+		if (!err && glk_sending_again(cache, arena->suspended_blocks < left, &idle))
+			err = is_held();
+	}
+	glk_plan_leave(cache);
+	failed = glk_clock_sync(&cache->streams,
+		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
+	return err ? err : failed;
+}
+
+static int not_suspended(const struct glk_cache *cache)
+{
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "the tag is not suspended on GPU %d",
+		cache->device);
+}
+
+int glk_cache_tag_resume(
+	struct glk_cache *cache, uint32_t id, struct glake_suspended *ret)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glk_tag *tag;
+	int err;
+
+	glk_turn_begin(cache);
+	tag = glk_tag_find(cache, id);
+	err = tag ? glk_suspended(cache) : -ESTALE;
+	if (!err && !tag->arena.shut)
+		err = not_suspended(cache);
+	if (!err && tag->arena.map.pool)
+		err = have_all(cache, &tag->arena, &did);
+	if (!err)
+		tag->arena.shut = false;
+	glk_turn_end(cache);
+	GLK_PROBE3(resume, cache->device, did.moved, err);
+	*ret = did;
+	return err;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Tags of a GPU come and go, and serve requests: see tag.h. */
+#include "cache/tag/tag.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "cache/arena/request.h"
+#include "cache/away.h"
+#include "cache/device.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* Addresses of a step, as a part of the memory of the GPU: there may be many tags. */
+#define STEP_PART 8
+
+static void count(struct glk_arena *arena, const struct glk_extent *e, bool more)
+{
+	struct glk_tag *tag = glk_tag_of(arena);
+	uint64_t bytes = glk_extent_asked(e);
+
+	tag->blocks += more ? 1 : UINT64_MAX;
+	tag->live += more ? bytes : -bytes;
+}
+
+static void describe(const struct glk_arena *arena, struct glake_block *block)
+{
+	block->tag = glk_load_relaxed(&glk_tag_of(arena)->id);
+}
+
+const struct glk_arena_ops glk_arena_tag = {
+	.may = glk_common_may,
+	.order = glk_common_order,
+	.count = count,
+	.describe = describe,
+	.own = true,
+	.waits = true,
+};
+
+static int make_table(struct glk_cache *cache)
+{
+	struct glk_tags *tags;
+
+	if (glk_tags(cache))
+		return 0;
+	tags = glk_region_new(sizeof(*tags));
+	if (!tags)
+		return -ENOMEM;
+	glk_store_release(&cache->tags, tags); /* pairs with: glk_tags */
+	return 0;
+}
+
+static struct glk_tag *entry_of(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	uint32_t number = id & ((1u << GLK_TAG_BITS) - 1);
+
+	return tags && number && number <= GLAKE_TAGS_MAX ? &tags->at[number - 1] : NULL;
+}
+
+struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_tag *tag = entry_of(cache, id);
+
+	if (tag && glk_load_relaxed(&tag->id) == id)
+		return tag;
+	glk_error(-ESTALE, GLAKE_ERROR_STALE, "0x%" PRIx32 " is no open tag", id);
+	return NULL;
+}
+
+int glk_cache_tag_open(struct glk_cache *cache, uint32_t id)
+{
+	int err;
+
+	glk_lock(&cache->lock);
+	err = make_table(cache);
+	if (!err)
+		glk_store_relaxed(&entry_of(cache, id)->id, id);
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+/* Why a tag may not go: 0 if it may. */
+static int is_used(const struct glk_cache *cache, const struct glk_tag *tag)
+{
+	if (tag->arena.shut)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the tag is suspended on GPU %d", cache->device);
+	if (tag->blocks || tag->arena.held || tag->arena.inside)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"%" PRIu64 " blocks of the tag are in use on GPU %d",
+			tag->blocks + tag->arena.held + tag->arena.inside, cache->device);
+	return 0;
+}
+
+int glk_cache_tag_close(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_tag *tag;
+	int err = 0;
+
+	glk_lock(&cache->lock);
+	tag = entry_of(cache, id);
+	if (tag && glk_load_relaxed(&tag->id) == id) {
+		err = is_used(cache, tag);
+		if (!err)
+			glk_store_relaxed(&tag->id, 0);
+	}
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *ret)
+{
+	const struct glk_tag *tag;
+
+	glk_lock(&cache->lock);
+	tag = glk_tag_find(cache, id);
+	if (tag) {
+		ret->live = tag->live;
+		ret->blocks = tag->blocks;
+		ret->held = tag->arena.map.page_bytes;
+		ret->away = tag->arena.suspended_blocks;
+		ret->suspended = tag->arena.shut;
+	}
+	glk_unlock(&cache->lock);
+	return tag ? 0 : -ESTALE;
+}
+
+static int start(struct glk_cache *cache, struct glk_tag *tag)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	uint32_t number = (uint32_t)(tag - tags->at);
+	int err;
+
+	if (tag->arena.map.pool)
+		return 0;
+	err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, cache->node,
+		cache->memory / STEP_PART);
+	if (!err && tags->used <= number)
+		tags->used = number + 1;
+	return err;
+}
+
+int glk_arena_open(const struct glk_arena *arena)
+{
+	if (!arena->shut)
+		return 0;
+	return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+		"the tag of the block is suspended on GPU %d", arena->gpu->device);
+}
+
+int glk_tag_enter(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_arena)
+{
+	struct glk_tag *tag = glk_tag_find(cache, id);
+	int err;
+
+	if (!tag)
+		return -ESTALE;
+	if (tag->arena.shut)
+		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
+			"the tag of this thread is suspended on GPU %d", cache->device);
+	err = start(cache, tag);
+	if (!err)
+		*ret_arena = &tag->arena;
+	return err;
+}
+
+uint64_t glk_tags_idle(const struct glk_cache *cache)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; tags && i < tags->used; i++)
+		bytes += tags->at[i].arena.map.idle_slots << tags->at[i].arena.map.shift;
+	return bytes;
+}
+
+struct yield {
+	struct glk_limbo limbo;
+	uint64_t most, given;
+};
+
+static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
+{
+	uint64_t size = glk_map_page(map, id)->size;
+	struct yield *y = arg;
+
+	if (!glk_limbo_strip(&y->limbo, map, id))
+		y->given += size;
+	return y->given < y->most ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+}
+
+uint64_t glk_tags_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	struct glk_idle_walk walk = {.groups = UINT32_MAX};
+	struct yield y = {.limbo = limbo, .most = bytes};
+
+	for (uint32_t i = 0; tags && i < tags->used && y.given < bytes; i++) {
+		if (tags->at[i].arena.map.pool && tags->at[i].arena.map.idle_slots)
+			glk_idle_each(&tags->at[i].arena.map, &walk, strip, &y);
+	}
+	return y.given;
+}
+
+int glk_tag_fini(struct glk_cache *cache)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	int err = 0, failed;
+
+	for (uint32_t i = 0; tags && i < tags->used; i++) {
+		struct glk_arena *arena = &tags->at[i].arena;
+
+		if (!arena->map.pool)
+			continue;
+		arena->map.lock = NULL;
+		failed = glk_arena_empty(arena);
+		err = err ? err : failed;
+		glk_arena_fini(arena);
+	}
+	if (tags)
+		glk_region_free(tags, sizeof(*tags));
+	glk_store_relaxed(&cache->tags, NULL);
+	return err;
+}

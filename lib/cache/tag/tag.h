@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_TAG_H
+#define GLK_CACHE_TAG_H
+
+/*
+ * Blocks with a tag: see glake/tag.h. Each tag has an arena of its own on each GPU, from the first
+ * request there on, and differs from the GPU's own in these rules:
+ *
+ *  - it goes and comes back as a whole, small blocks too: nobody else is in its slots. A slot of small
+ *    blocks goes as one content, for which each of them stands (small.c)
+ *  - while it is suspended it is shut: no request is served from it, and no block of it comes back
+ *  - there are no quick bins. What is idle among its addresses others may have, as what is idle among
+ *    those of blocks that lie on the host
+ *
+ * The arena stays when the tag is closed, and serves the next one with its number.
+ */
+#include "cache/cache.h"
+
+#include <glake/tag.h>
+
+struct glk_tag {
+	struct glk_arena arena;
+	glk_atomic(uint32_t) id; /* of the tag that it serves; 0: none */
+	uint64_t blocks, live;	 /* given out and not freed; bytes asked for */
+};
+
+struct glk_tags {
+	uint32_t used; /* entries that ever had an arena: those below this number */
+	struct glk_tag at[GLAKE_TAGS_MAX];
+};
+
+/* The lowest bits of an id are the number of its entry, from 1. */
+#define GLK_TAG_BITS 8
+_Static_assert(GLAKE_TAGS_MAX < 1 << GLK_TAG_BITS, "the number of a tag has room");
+
+static inline struct glk_tags *glk_tags(const struct glk_cache *cache)
+{
+	return glk_load_acquire(&cache->tags); /* pairs with: the release in make_table */
+}
+
+/* tag.c */
+extern const struct glk_arena_ops glk_arena_tag;
+static inline struct glk_tag *glk_tag_of(const struct glk_arena *arena)
+{
+	return (struct glk_tag *)((char *)arena - offsetof(struct glk_tag, arena));
+}
+
+/* Under the lock, in a plan: the arena for a request of a thread with this tag. 0; -EAGAIN while the tag is
+ * suspended; -ESTALE; or the driver's error. */
+int glk_tag_enter(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_arena);
+/* The open tag of an id, under the lock; NULL with a record: there is none. */
+struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id);
+/* At the end of the GPU, which is idle. 0 or the driver's error. */
+int glk_tag_fini(struct glk_cache *cache);
+
+/*
+ * small.c, under the lock, which is given up meanwhile. Slots of small blocks go away, dropped or with
+ * their contents, or come back: all of an arena. Those with a block that may not go stay. What was done is
+ * added to *did. 0, or an error with the slot that it came at as it was.
+ */
+int glk_tag_send_small(
+	struct glk_arena *arena, bool drop, struct glake_suspended *did);
+int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did);
+/* The same for all tags, with their contents, since the GPU is suspended, and at its end. */
+int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did);
+int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did);
+
+#endif

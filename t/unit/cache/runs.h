@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_UNIT_CACHE_RUNS_H
+#define GLK_UNIT_CACHE_RUNS_H
+
+/* The third part of rig.h: what glk_cache_walk() hands out, added up, against the figures. */
+
+struct rig_runs {
+	struct glake_stats sum;
+	uint64_t gpu, host, unused; /* bytes of memory; of the GPU, that nobody uses */
+	uint64_t count, end;
+	bool ordered, sane, quiet;
+};
+
+static inline bool rig_run_is_sane(const struct glake_run *r)
+{
+	bool block = r->state <= GLAKE_RUN_QUICK;
+	uint64_t memory = r->gpu_bytes + r->host_bytes;
+	uint64_t all = r->arena == GLAKE_ARENA_MANAGED ? 0 : r->size;
+
+	return r->size && r->size % GLAKE_GRAIN == 0 && r->address % GLAKE_GRAIN == 0 &&
+		memory <= r->size && r->large_bytes <= memory && r->placed <= r->asked &&
+		(r->state == GLAKE_RUN_LIVE || r->state == GLAKE_RUN_QUICK ||
+					r->state == GLAKE_RUN_IDLE ||
+					r->state == GLAKE_RUN_LIMBO ||
+					r->state == GLAKE_RUN_REST
+				? memory == all
+				: r->state == GLAKE_RUN_AWAY || !memory) &&
+		(block || !r->asked) && r->asked <= r->size;
+}
+
+static inline int rig_add_run(const struct glake_run *r, void *arg)
+{
+	struct rig_runs *runs = arg;
+	struct glake_stats *s = &runs->sum;
+
+	runs->ordered &= r->address >= runs->end;
+	if (!runs->quiet && !rig_run_is_sane(r)) {
+		tap_note("run 0x%" PRIx64 " of %" PRIu64 ": state %d, gpu %" PRIu64
+			 ", host %" PRIu64 ", large %" PRIu64 ", asked %" PRIu64,
+			r->address, r->size, r->state, r->gpu_bytes, r->host_bytes,
+			r->large_bytes, r->asked);
+		runs->sane = false;
+	}
+	runs->end = r->address + r->size;
+	runs->count++;
+	runs->gpu += r->gpu_bytes;
+	runs->host += r->host_bytes;
+	if (r->state == GLAKE_RUN_LIVE || r->state == GLAKE_RUN_AWAY) {
+		s->live += r->asked;
+		s->given += r->size;
+		s->live_blocks++;
+		s->placed += r->placed;
+		s->placed_blocks += r->placed > 0;
+		s->away += r->state == GLAKE_RUN_AWAY ? r->asked : 0;
+		s->away_blocks += r->state == GLAKE_RUN_AWAY;
+		runs->unused += r->state == GLAKE_RUN_AWAY ? r->gpu_bytes : 0;
+	} else if (r->state == GLAKE_RUN_QUICK) {
+		s->quick += r->size;
+	} else if (r->state == GLAKE_RUN_IDLE || r->state == GLAKE_RUN_LIMBO) {
+		runs->unused += r->gpu_bytes;
+	}
+	return 0;
+}
+
+static inline bool rig_runs_tell(const char *name, uint64_t runs, uint64_t figure)
+{
+	if (runs != figure)
+		tap_note("%s: the runs have %" PRIu64 ", the figures %" PRIu64, name,
+			runs, figure);
+	return runs == figure;
+}
+
+/* Whether the walk for people tells the same; memory that is lost is in no run. */
+static inline bool rig_runs_are_sound(struct rig *rig, const struct glake_stats *s)
+{
+	struct rig_runs runs = {.ordered = true, .sane = true};
+	const struct glk_node *host = rig->cache.host;
+	bool same = !glk_cache_walk(&rig->cache, 0, rig_add_run, &runs);
+
+	runs.gpu += glk_node_free(rig->cache.node);
+	runs.unused += glk_node_free(rig->cache.node);
+	runs.host += rig->cache.mover.store.held + (host ? glk_node_free(host) : 0);
+#define X(figure) same &= rig_runs_tell(#figure, runs.sum.figure, s->figure);
+	X(live)
+	X(given)
+	X(live_blocks) X(quick) X(placed) X(placed_blocks) X(away) X(away_blocks)
+#undef X
+		if (!s->lost)
+	{
+		same &= rig_runs_tell("reserved", runs.gpu, s->reserved);
+		same &= rig_runs_tell("host_held", runs.host, s->host_held);
+		/* what is away may lie at both ends in slots that others use */
+		if (!s->away_blocks)
+			same &= rig_runs_tell("free_pages", runs.unused, s->free_pages);
+	}
+	if (!runs.ordered)
+		tap_note("runs overlap");
+	return same && runs.ordered && (runs.sane || s->lost);
+}
+
+#endif

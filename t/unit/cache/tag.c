@@ -1,0 +1,500 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks of a tag leave as a whole and come back with what was in them, while others go on. */
+#include "cache/tag/tag.h"
+
+#include "cache/away.h"
+#include "plan_parts.h"
+
+#include <stdlib.h>
+
+#define TAG   0x101u
+#define OTHER 0x102u
+
+static struct rig rig;
+static struct CUstream_st *a, *b;
+
+static void set_tag(uint32_t id)
+{
+	if (glk_seat_set_tag(&rig.cache, id))
+		tap_bail("no record of the thread");
+	if (id)
+		glk_seat_leave(&rig.cache);
+}
+
+static void set_up(const char *const *settings)
+{
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	if (glk_cache_tag_open(&rig.cache, TAG) || glk_cache_tag_open(&rig.cache, OTHER))
+		tap_bail("no tag");
+}
+
+static void close_up(size_t live)
+{
+	set_tag(0);
+	rig_close(&rig, live);
+}
+
+static struct glake_suspended did;
+
+static int leave(uint32_t id)
+{
+	return glk_cache_tag_suspend(&rig.cache, id, 0, &did);
+}
+
+static int come(uint32_t id)
+{
+	return glk_cache_tag_resume(&rig.cache, id, &did);
+}
+
+static int take(struct held *h, size_t size, uint32_t tag, struct CUstream_st *stream)
+{
+	int err;
+
+	set_tag(tag);
+	err = plan_take(&rig, h, size, stream);
+	set_tag(0);
+	return err;
+}
+
+static struct glake_block asked(uint64_t addr)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	if (glk_cache_query(&rig.cache, addr, &block))
+		tap_bail("no block");
+	return block;
+}
+
+static struct glake_tag told(uint32_t id)
+{
+	struct glake_tag tag = {.sz = sizeof(tag)};
+
+	if (glk_cache_tag_get(&rig.cache, id, &tag))
+		tap_bail("no tag");
+	return tag;
+}
+
+#define COUNT 60
+
+/* From some bytes to some megabytes, every third of another tag, every fourth of none. */
+static uint32_t tag_of(int i)
+{
+	return i % 4 == 3 ? 0 : i % 3 ? TAG : OTHER;
+}
+
+static size_t size_of(int i)
+{
+	return i % 2 ? (size_t)(i * 130 + 300) << 10 : (size_t)600 * (size_t)(i + 1);
+}
+
+static int take_all(struct held *list)
+{
+	int torn = 0;
+
+	for (int i = 0; i < COUNT; i++)
+		torn += take(&list[i], size_of(i), tag_of(i), i % 5 ? a : b) != 0;
+	return torn;
+}
+
+static int drop_all(struct held *list)
+{
+	int torn = 0;
+
+	for (int i = 0; i < COUNT; i++)
+		torn += !plan_drop(&rig, &list[i], i % 5 ? a : b);
+	return torn;
+}
+
+static void goes_whole(void)
+{
+	struct held list[COUNT], more;
+	int torn, blocks = 0;
+	uint64_t held, addr;
+
+	set_up(NULL);
+	torn = take_all(list);
+	for (int i = 0; i < COUNT; i++) {
+		torn += asked(list[i].addr).tag != tag_of(i);
+		blocks += tag_of(i) == TAG;
+	}
+	ok(!torn, "blocks of all sizes, of two tags and of none");
+	is_int((int64_t)told(TAG).blocks, blocks, "one tag has its blocks");
+	is_sound(&rig, "the books agree");
+	held = rig_figures(&rig).reserved;
+	ok(told(TAG).held >= 30 * MIB, "and its pages");
+	is_int(leave(TAG), 0, "it is suspended");
+	is_int((int64_t)did.moved_blocks, blocks, "with all its blocks, small ones too");
+	is_int((int64_t)did.stayed_blocks, 0, "none stays");
+	is_int((int64_t)told(TAG).held, 0, "nor any page");
+	is_int((int64_t)(held - rig_figures(&rig).reserved), (int64_t)did.released,
+		"which went back to the driver");
+	is_int((int64_t)rig_figures(&rig).tags_suspended, 1, "which is counted");
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < COUNT; i++)
+		torn += (asked(list[i].addr).away != 0) != (tag_of(i) == TAG);
+	ok(!torn, "each block says where it is");
+	set_tag(TAG);
+	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "a small request is refused");
+	is_int(rig_try(&rig, 9 * MIB, a, 0, &addr), -EAGAIN, "and a large one");
+	set_tag(0);
+	is_int(take(&more, 9 * MIB, OTHER, a), 0, "another tag serves");
+	ok(plan_drop(&rig, &more, a), "and takes back");
+	is_int(take(&more, 9 * MIB, 0, a), 0, "so does what has none");
+	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), -EAGAIN, "no block is fetched");
+	is_int(glk_cache_spill(&rig.cache, list[1].addr, a), -EALREADY, "nor spilled");
+	is_int(leave(TAG), 0, "once more");
+	is_int((int64_t)did.moved_blocks, 0, "there is nothing to do");
+	torn = rig_free(&rig, list[1].addr, a) + rig_free(&rig, list[2].addr, a) +
+		rig_free(&rig, list[4].addr, a);
+	list[1].addr = list[2].addr = list[4].addr = 0;
+	ok(!torn, "blocks are freed meanwhile, large and small");
+	is_sound(&rig, "the books agree");
+	is_int(come(TAG), 0, "it comes back");
+	is_int((int64_t)did.moved_blocks, blocks - 3, "with what is left");
+	is_sound(&rig, "the books agree");
+	is_int(take(&list[2], 600, TAG, a), 0, "and serves again");
+	ok(plan_drop(&rig, &more, a) && !drop_all(list), "with what was written");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "closed");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+static void refuses(void)
+{
+	struct held one, small, near;
+	uint64_t addr;
+	struct glk_pin pin;
+
+	set_up(NULL);
+	is_int(come(TAG), -EINVAL, "one that is not suspended");
+	is_int(leave(TAG + 0x100), -ESTALE, "one that is none");
+	is_int(come(TAG + 0x100), -ESTALE, "likewise");
+	is_int(leave(TAG), 0, "one without a block is suspended");
+	is_int(take(&one, 9 * MIB, TAG, a), -EAGAIN, "gets none");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), -EBUSY, "is not closed");
+	is_int(come(TAG), 0, "and comes back");
+	is_int(take(&one, 9 * MIB, TAG, a) | take(&small, 600, TAG, a) |
+			take(&near, 700, TAG, b),
+		0, "three blocks");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), -EBUSY, "with blocks it is not closed");
+	is_int(glk_cache_pin(&rig.cache, small.addr, false, &pin), 0, "a small one is out");
+	is_int(glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_PINNED), 0,
+		"a large one is pinned");
+	is_int(leave(TAG), 0, "suspended");
+	is_int((int64_t)did.stayed_blocks, 3, "they stay, with what shares a slot");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_unpin(&rig.cache, small.addr), 0, "the one is back");
+	is_int(leave(TAG), 0, "suspended once more");
+	is_int((int64_t)did.moved_blocks, 2, "the small ones go");
+	is_int((int64_t)told(TAG).away, 2, "which is told");
+	is_int(come(TAG), 0, "resumed");
+	rig_capture(&rig, b);
+	is_int(leave(TAG), -EBUSY, "not while a stream captures");
+	is_int(told(TAG).suspended, 0, "then nothing was done");
+	rig_drop(&rig, rig_capture_end(&rig, b));
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(leave(TAG), -EAGAIN, "then no tag is");
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, &did), 0, "first the tag, then all");
+	is_int(come(TAG), -EAGAIN, "a tag does not come back to a GPU that is suspended");
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "the GPU is resumed");
+	ok(asked(small.addr).away, "the tag stays away");
+	is_int(come(TAG), 0, "until it is asked for");
+	set_tag(TAG + 0x100);
+	is_int(rig_try(&rig, 600, a, 0, &addr), -ESTALE, "a thread with a tag that is none");
+	set_tag(0);
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &small, a) && plan_drop(&rig, &near, b),
+		"nothing was lost");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+/* What may be dropped is, and its memory can be had again. */
+static void drops(void)
+{
+	struct held keep, lose, small;
+	uint64_t spilled;
+
+	set_up(NULL);
+	take(&keep, 9 * MIB, TAG, a);
+	take(&lose, 9 * MIB, TAG, a);
+	take(&small, 600, TAG, a);
+	is_int(glk_cache_advise(&rig.cache, lose.addr, GLAKE_ADVICE_DISCARDABLE), 0, "one");
+	is_int(leave(TAG), 0, "of three is not kept");
+	is_int((int64_t)did.dropped, 9 << 20, "bytes are dropped");
+	is_int((int64_t)did.moved_blocks, 2, "blocks are kept");
+	is_int((int64_t)rig_figures(&rig).discards, 1, "which is counted");
+	is_int(come(TAG), 0, "all come back");
+	ok(has_marks(&keep) && has_marks(&small), "those with what was written");
+	is_int((int64_t)asked(lose.addr).away, 0, "it is here");
+	write_marks(&lose);
+	spilled = rig_figures(&rig).spilled;
+	is_int(glk_cache_tag_suspend(&rig.cache, TAG, GLAKE_TAG_DROP, &did), 0,
+		"all are dropped");
+	is_int((int64_t)did.dropped_blocks, 3, "small ones too");
+	is_int((int64_t)rig_figures(&rig).spilled, (int64_t)spilled, "nothing is copied");
+	is_int((int64_t)told(TAG).held, 0, "nothing is held");
+	is_sound(&rig, "the books agree");
+	is_int(rig_free(&rig, small.addr, a), 0, "the small one is freed");
+	is_int(come(TAG), 0, "the others come back");
+	write_marks(&keep);
+	write_marks(&lose);
+	ok(plan_drop(&rig, &keep, a) && plan_drop(&rig, &lose, a), "and can be used");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+/* A small block that is out and was freed keeps its slot, with what lies beside it. */
+static void keeps_what_is_out(void)
+{
+	struct held small, near;
+	struct glk_pin pin;
+
+	set_up(NULL);
+	take(&small, 600, TAG, a);
+	take(&near, 700, TAG, a);
+	glk_cache_pin(&rig.cache, small.addr, false, &pin);
+	is_int(rig_free(&rig, small.addr, a), 0, "freed while it is out");
+	is_int(leave(TAG), 0, "suspended");
+	is_int((int64_t)did.stayed_blocks, 1, "the one beside it stays");
+	is_int((int64_t)asked(near.addr).away, 0, "where it is");
+	is_int(glk_cache_unpin(&rig.cache, small.addr), 0, "it comes back");
+	is_int(leave(TAG), 0, "suspended once more");
+	is_int((int64_t)did.moved_blocks, 1, "then the other goes");
+	is_sound(&rig, "the books agree");
+	is_int(come(TAG), 0, "resumed");
+	ok(plan_drop(&rig, &near, a), "nothing was lost");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "closed");
+	close_up(0);
+}
+
+/* With the GPU its blocks go like all others, and discardable ones are dropped. */
+static void goes_with_all(void)
+{
+	struct held one, lost, plain, small;
+
+	set_up(NULL);
+	take(&one, 9 * MIB, TAG, a);
+	take(&lost, 5 * MIB, TAG, a);
+	take(&plain, 3 * MIB, 0, a);
+	take(&small, 1 << 10, TAG, b);
+	glk_cache_advise(&rig.cache, lost.addr, GLAKE_ADVICE_DISCARDABLE);
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int((int64_t)did.moved, (12 << 20) + 1024, "what is kept");
+	is_int((int64_t)did.dropped, 5 << 20, "and what is not");
+	is_int((int64_t)asked(lost.addr).dropped, 5 << 20, "as it says");
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	is_int((int64_t)did.moved_blocks, 4, "with all of them");
+	is_int(glk_cache_suspend_in_place(&rig.cache, &did) |
+			(int)rig_figures(&rig).reserved, 0, "in place: nothing is held");
+	is_int(glk_cache_resume_lazy(&rig.cache, &did) | (int)asked(small.addr).away, 0,
+		"and small ones are back");
+	write_marks(&lost);
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &lost, a) &&
+			plan_drop(&rig, &plain, a) && plan_drop(&rig, &small, b),
+		"nothing else was lost");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+/* The device judges who uses what when. */
+static void goes_in_order(void)
+{
+	struct held list[4];
+	int torn = 0;
+
+	set_up((const char *const[]){"soft.streams=stepped", NULL});
+	for (int i = 0; i < 4; i++) {
+		torn += take(&list[i], i % 2 ? 700 : 7 * MIB, TAG, i & 2 ? b : a) != 0;
+		rig_work(&rig, list[i].addr, list[i].size, i & 2 ? b : a);
+	}
+	rig_work(&rig, list[0].addr, list[0].size, a);
+	torn += leave(TAG) != 0;
+	torn += come(TAG) != 0;
+	for (int i = 0; i < 4; i++)
+		rig_work(&rig, list[i].addr, list[i].size, i & 2 ? b : a);
+	torn += rig_free(&rig, list[3].addr, b) + leave(TAG) + come(TAG);
+	ok(!torn, "copies run behind what was queued, and in front of what is");
+	glk_soft_run_all(rig.drv);
+	ok(has_marks(&list[0]) && has_marks(&list[1]) && has_marks(&list[2]),
+		"what was written is there");
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < 3; i++)
+		torn += rig_free(&rig, list[i].addr, i & 2 ? b : a);
+	glk_soft_run_all(rig.drv);
+	close_up(0);
+}
+
+/* What lies idle with a tag serves who has none. */
+static void lends(void)
+{
+	struct held one, two;
+
+	set_up(NULL);
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	take(&one, 40 * MIB, TAG, a);
+	ok(plan_drop(&rig, &one, a), "a block of a tag is freed");
+	is_int(take(&two, 40 * MIB, 0, a), 0, "another one has its memory");
+	is_sound(&rig, "the books agree");
+	ok(plan_drop(&rig, &two, a), "and gives it back");
+	is_int(take(&one, 40 * MIB, OTHER, a), 0, "for another tag");
+	ok(plan_drop(&rig, &one, a), "which is freed");
+	is_int(glk_cache_trim(&rig.cache, 0, &(uint64_t){0}), 0, "trimmed");
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+static void every_call_fails(void)
+{
+	static const char *const calls[] = {"copy", "host_lock", "event_record",
+		"stream_wait", "stream_new", "create", "map", "set_access", "reserve"};
+
+	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		int failed = 0, torn = 0;
+
+		for (int nth = 1; nth < (tap_on_valgrind() ? 2 : 4); nth++) {
+			struct held one = {0}, small[3] = {{0}};
+			char rule[64];
+
+			set_up(NULL);
+			snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[i], nth);
+			torn += take(&one, 3 * MIB, TAG, a);
+			for (int k = 0; k < 3; k++)
+				torn += take(&small[k], 5000, TAG, k ? a : b);
+			glk_fault_set(rig.drv, rule);
+			if (leave(TAG)) {
+				failed++;
+				torn += !rig_is_sound(&rig) || leave(TAG);
+			}
+			if (come(TAG)) {
+				failed++;
+				torn += !rig_is_sound(&rig) || come(TAG);
+			}
+			glk_fault_set(rig.drv, "off");
+			for (int k = 0; k < 3; k++)
+				torn += !plan_drop(&rig, &small[k], k ? a : b);
+			torn += !plan_drop(&rig, &one, a) || !rig_is_sound(&rig);
+			close_up(0);
+			tap_expect_log(tap.logs - tap.expected);
+		}
+		ok(!torn, "%s fails, %d times with an answer", calls[i], failed);
+	}
+}
+
+/* Too little room on the way back, and on the host. */
+static void runs_short(void)
+{
+	struct held list[4], small;
+	int torn = 0;
+
+	set_up((const char *const[]){"tier.host=64MiB", NULL});
+	for (int i = 0; i < 4; i++)
+		torn += take(&list[i], 20 * MIB, TAG, a);
+	torn += take(&small, 600, TAG, a);
+	is_int(leave(TAG), -ENOMEM, "the host has no room for all");
+	ok(did.moved_blocks == 3 && told(TAG).suspended, "but for some");
+	is_sound(&rig, "the books agree");
+	torn += rig_free(&rig, list[0].addr, a) + rig_free(&rig, list[1].addr, a);
+	is_int(leave(TAG), 0, "a second call goes on");
+	glk_store_relaxed(&rig.cache.node->budget, 30 * MIB);
+	is_int(come(TAG), -ENOMEM, "the GPU has no room for all");
+	ok(told(TAG).suspended && told(TAG).away, "some are away");
+	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
+	is_int(come(TAG), 0, "a second call goes on");
+	ok(!torn && plan_drop(&rig, &list[2], a) && plan_drop(&rig, &list[3], a) &&
+			plan_drop(&rig, &small, a),
+		"nothing was lost");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+/* Others ask, free and query all the while. */
+static glk_atomic(bool) stop;
+
+struct other {
+	pthread_t thread;
+	uint32_t tag;
+	unsigned seed;
+	int torn, refused;
+};
+
+static void *others(void *arg)
+{
+	struct other *o = arg;
+	struct held list[16] = {{0}};
+
+	set_tag(o->tag);
+	while (!glk_load_relaxed(&stop)) {
+		struct held *h = &list[rand_r(&o->seed) % 16];
+		size_t size = rand_r(&o->seed) % 3 ? 600 : 3 * MIB;
+		struct glake_block block = {.sz = sizeof(block)};
+		int err;
+
+		if (h->addr) {
+			o->torn += glk_cache_query(&rig.cache, h->addr, &block) != 0;
+			o->torn += glk_cache_use(&rig.cache, h->addr, b) != 0;
+			o->torn += rig_free(&rig, h->addr, a) != 0;
+			h->addr = 0;
+			continue;
+		}
+		err = rig_try(&rig, size, a, 0, &h->addr);
+		o->refused += err == -EAGAIN;
+		if (err == -EAGAIN)
+			usleep(100);
+		o->torn += err && err != -EAGAIN;
+		h->addr = err ? 0 : h->addr;
+	}
+	for (int i = 0; i < 16; i++)
+		o->torn += list[i].addr && rig_free(&rig, list[i].addr, a);
+	return NULL;
+}
+
+static void among_others(void)
+{
+	struct other list[4] = {{.tag = TAG}, {.tag = TAG}, {.tag = OTHER}, {.tag = 0}};
+	int torn = 0;
+	struct held one;
+
+	set_up(NULL);
+	take(&one, 5 * MIB, TAG, a);
+	for (unsigned i = 0; i < 4; i++) {
+		list[i].seed = i + 1;
+		pthread_create(&list[i].thread, NULL, others, &list[i]);
+	}
+	for (int i = 0; i < (tap_on_valgrind() ? 4 : 20); i++) {
+		torn += leave(TAG) != 0;
+		torn += asked(one.addr).away == 0;
+		torn += come(TAG) != 0 || !has_marks(&one);
+	}
+	glk_store_relaxed(&stop, true);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(list[i].thread, NULL);
+		torn += list[i].torn;
+		torn += i > 1 && list[i].refused;
+	}
+	ok(!torn, "threads of other tags notice nothing");
+	ok(plan_drop(&rig, &one, a), "nothing was lost");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	goes_whole();
+	refuses();
+	drops();
+	keeps_what_is_out();
+	goes_with_all();
+	goes_in_order();
+	lends();
+	every_call_fails();
+	runs_short();
+	among_others();
+	return tap_done();
+}
