@@ -35,9 +35,13 @@ _Static_assert(sizeof(struct glake_trace_event) == 32, "as the format has it");
 static glk_atomic(uint64_t) opened;
 static struct glk_lock length_lock = GLK_LOCK_INIT(GLK_RANK_TRACE);
 
-static int refuse(const char *name, int err, const char *why)
+static int refuse(
+	const struct glk_trace_options *options, const char *name, int err, const char *why)
 {
-	glk_warn("nothing is recorded in %s: %s", name, why);
+	glk_error(err, err == -EACCES || err == -EPERM ? GLAKE_ERROR_PERM : GLAKE_ERROR_INVAL,
+		"nothing is recorded in %s: %s", name, why);
+	if (!options->midway)
+		glk_warn("nothing is recorded in %s: %s", name, why);
 	return err;
 }
 
@@ -58,15 +62,24 @@ int glk_trace_name_check(const char *pattern)
 		GLK_TRACE_PATH_MAX - 1, length);
 }
 
-/* The name with its %p, %n and %% replaced. 0 or -EINVAL. */
-static int expand(const char *pattern, char *path, size_t size)
+/* The name with its %p, %n and %% replaced, or as it is. 0 or -EINVAL. */
+static int expand(const struct glk_trace_options *options, char *path, size_t size)
 {
 	struct glake_error error = {.sz = sizeof(error)};
+	const char *pattern = options->file;
 	size_t at = 0;
+
+	if (options->midway && *pattern != '/')
+		return refuse(options, pattern, -EINVAL, "it is no absolute path");
+	if (options->midway) {
+		if ((size_t)snprintf(path, size, "%s", pattern) < size)
+			return 0;
+		return refuse(options, "that file", -ENAMETOOLONG, "its name is too long");
+	}
 
 	if (glk_trace_name_check(pattern)) {
 		glake_last_error(&error);
-		return refuse(pattern, -EINVAL, error.text);
+		return refuse(options, pattern, -EINVAL, error.text);
 	}
 	for (const char *from = pattern; *from; from++) {
 		int length = 1;
@@ -178,6 +191,7 @@ static void describe(struct glk_trace *trace, const struct glk_trace_options *op
 	header->start_realtime_ns = options->now_realtime_ns;
 	header->pid = (uint64_t)getpid();
 	header->devices = (uint32_t)options->devices;
+	header->midway = options->midway;
 	snprintf(header->backend, sizeof(header->backend), "%s", options->backend);
 	snprintf(header->library, sizeof(header->library), "%s", GLAKE_VERSION_STRING);
 	length = readlink("/proc/self/exe", header->program, sizeof(header->program) - 1);
@@ -189,11 +203,11 @@ static int make(struct glk_trace *trace, const struct glk_trace_options *options
 {
 	int err;
 
-	trace->fd = open(trace->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	trace->fd = open(trace->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (trace->fd < 0 && errno == EEXIST)
-		return refuse(trace->path, -EEXIST, "that file is there already");
+		return refuse(options, trace->path, -EEXIST, "that file is there already");
 	if (trace->fd < 0)
-		return refuse(trace->path, -errno, strerror(errno));
+		return refuse(options, trace->path, -errno, strerror(errno));
 	/* for readers: as long as it is held the trace may grow */
 	flock(trace->fd, LOCK_EX | LOCK_NB);
 	errno = 0;
@@ -215,7 +229,7 @@ mapping:
 file:
 	unlink(trace->path);
 	close(trace->fd);
-	return refuse(trace->path, err, strerror(-err));
+	return refuse(options, trace->path, err, strerror(-err));
 }
 
 int glk_trace_open(const struct glk_trace_options *options, struct glk_trace **ret_trace)
@@ -224,8 +238,8 @@ int glk_trace_open(const struct glk_trace_options *options, struct glk_trace **r
 	int err;
 
 	if (!trace)
-		return refuse(options->file, -ENOMEM, "there is no memory");
-	err = expand(options->file, trace->path, sizeof(trace->path));
+		return refuse(options, options->file, -ENOMEM, "there is no memory");
+	err = expand(options, trace->path, sizeof(trace->path));
 	if (!err)
 		err = make(trace, options);
 	if (err) {
@@ -239,6 +253,23 @@ int glk_trace_open(const struct glk_trace_options *options, struct glk_trace **r
 	return 0;
 }
 
+const char *glk_trace_path(const struct glk_trace *trace)
+{
+	return trace->path;
+}
+
+void glk_trace_stop(struct glk_trace *trace, int64_t now_ns)
+{
+	glk_atomic(int64_t) *end = glk_trace_shared_ns(&trace->header->end_ns);
+	int64_t ns = now_ns - trace->start_ns, old = glk_load_relaxed(end);
+
+	while (ns < old && !glk_cas_weak_relaxed(end, &old, ns))
+		;
+	glk_store_relaxed(glk_trace_shared_ns(&trace->header->closed_ns), ns);
+	flock(trace->fd, LOCK_UN);
+	glk_info("%s is complete", trace->path);
+}
+
 void glk_trace_close(struct glk_trace *trace, int64_t now_ns)
 {
 	struct glake_trace_header *header;
@@ -248,7 +279,8 @@ void glk_trace_close(struct glk_trace *trace, int64_t now_ns)
 		return;
 	glk_trace_withdraw(trace);
 	header = trace->header;
-	header->closed_ns = now_ns - trace->start_ns;
+	if (!header->closed_ns)
+		header->closed_ns = now_ns - trace->start_ns;
 	chunks = glk_load_relaxed(glk_trace_shared(&header->chunks));
 	dropped = glk_load_relaxed(glk_trace_shared(&header->dropped));
 	munmap(header, trace->size);

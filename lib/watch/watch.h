@@ -34,6 +34,7 @@
  */
 #include <glake/trace.h>
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -50,6 +51,9 @@ struct glk_trace_options {
 	int64_t now_ns, now_realtime_ns;
 	int devices;
 	const char *backend;
+	/* The program runs: blocks are live that the trace does not have, the name is what it is, an
+	 * absolute path, and why it is refused is in the record alone. */
+	bool midway;
 };
 
 /* Whether a text is the name of a file as below. 0; -EINVAL with a record. */
@@ -61,6 +65,11 @@ int glk_trace_name_check(const char *pattern);
  * open, ftruncate or mmap answer; nothing is left behind then.
  */
 int glk_trace_open(const struct glk_trace_options *options, struct glk_trace **ret_trace);
+/* Where it is; as long as it is open. */
+const char *glk_trace_path(const struct glk_trace *trace);
+/* What comes from now on is not in it. Readers take it for complete. Others may record meanwhile, so
+ * it stays until it is closed. */
+void glk_trace_stop(struct glk_trace *trace, int64_t now_ns);
 /* Completes the file and cuts it to what is in it. Nobody records meanwhile; threads may end.
  * NULL does nothing. */
 void glk_trace_close(struct glk_trace *trace, int64_t now_ns);
