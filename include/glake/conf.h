@@ -29,6 +29,7 @@ struct glake_conf_key {
 	const char *default_value;
 	const char *range;	 /* what is right, in words: "512 ... 1TiB", "soft, cuda" */
 	const char *help;	 /* one sentence or more */
+	int live;		 /* 1: glake_conf_set changes it while the program runs */
 };
 
 /*
@@ -60,7 +61,7 @@ struct glake_conf_value {
 GLAKE_EXPORT int glake_conf_value_get(
 	struct glake *ctx, size_t index, struct glake_conf_value *ret_value);
 
-/* A finding of glake_conf_check. */
+/* A finding of glake_conf_check or glake_conf_reload. */
 struct glake_conf_finding {
 	size_t sz;	 /* set by the library */
 	int error;	 /* 0: a warning */
@@ -84,6 +85,40 @@ typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, 
  */
 GLAKE_EXPORT int glake_conf_check(
 	const struct glake_options *options, glake_conf_finding_fn fn, void *arg);
+
+/*
+ * Sets a key of a context while it runs. Which keys may change then glake_conf_key says (live), and
+ * glake.conf(5). What they ask for holds from the next request on that depends on it; what was
+ * decided before stays: pool.budget moves nothing (glake_trim does), policy.target chooses no other
+ * size of pages, and what tier.place had put on the host stays there. log.level is one for all
+ * contexts of the process.
+ *
+ * key		"pool.budget"
+ * text		as in the file: "40GiB"
+ *
+ * Returns 0; the value is then one that the program has set (GLAKE_CONF_OPTION). Or -ENOENT (there
+ * is no such key), -EPERM (it is read when a context is opened, and stays), -EINVAL (a value that is
+ * not right; NULL), -EOPNOTSUPP (tier.place: there is no memory of the host), -ESTALE, -ENODEV (in a
+ * forked child). A refused call changes nothing, and its record says what would be right.
+ * Thread: any. Blocks: for others that set keys. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_conf_set(struct glake *ctx, const char *key, const char *text);
+
+/*
+ * Reads the file again that the context was opened with, and takes over the keys that may change
+ * while it runs, where neither the environment nor the program has set them: a key that has gone
+ * from the file is at its default again, and a GPU whose budget glake_budget_set has set (the method
+ * budget of the socket too) keeps that. Of the others, those that would be different now are
+ * reported to fn (may be NULL), as what is wrong in the file is. The environment is not read again.
+ *
+ * Returns 0, or an error and nothing is changed: -EINVAL (a line or a value that is not right),
+ * -ENOENT (the file of the options is not there), -EACCES (it is refused for its kind, owner or
+ * mode; the installed one too, without which glake_open goes on), -EOPNOTSUPP (tier.place, as
+ * above; keys before it in glake.conf(5) are changed), -ENOMEM, -ESTALE, -ENODEV.
+ * Thread: any. Blocks: reads a file; for others that set keys. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_conf_reload(
+	struct glake *ctx, glake_conf_finding_fn fn, void *arg);
 
 /*
  * Reads a size as the configuration and the tools take it: "24G", "24GB", "1.5 GiB"; see

@@ -14,9 +14,19 @@
  *   graph.h     memory of CUDA graphs
  *   share.h     blocks for other processes, devices and GPUs
  *   tier.h      blocks whose contents are in memory of the host, suspension
+ *   copy.h      copies over one link or several
+ *   host.h      pinned memory of the host for the program
+ *   tag.h       blocks that leave the GPU together, by name
+ *   pin.h       blocks that others know, which stay or are announced when they move
+ *   managed.h   memory that the driver moves to who touches it
  *   stats.h     figures: memory, requests, driver calls
+ *   figures.h   all figures by name, as JSON and for Prometheus
+ *   board.h     the format of figures that a process shares with those who watch it
+ *   map.h       the addresses of a GPU, and what lies in them
+ *   refusal.h   why a request was refused, and what would have helped
  *   conf.h      the configuration, key by key
  *   info.h      what this machine has: GPUs, NUMA nodes, kernel modules
+ *   uvm.h       managed memory: what the kernel module counts and tells of it
  *   trace.h     the format of recorded traces
  *   soft.h      work for the software device, to try programs without a GPU
  *
@@ -29,18 +39,29 @@
  * sizeof the structure. The library reads and writes no byte beyond it, so old programs run
  * with a newer library; unknown bytes that are not zero are answered -E2BIG.
  */
+#include <glake/board.h>
 #include <glake/conf.h>
 #include <glake/context.h>
+#include <glake/copy.h>
 #include <glake/error.h>
+#include <glake/figures.h>
 #include <glake/graph.h>
+#include <glake/host.h>
 #include <glake/info.h>
+#include <glake/managed.h>
+#include <glake/map.h>
 #include <glake/memory.h>
+#include <glake/pin.h>
+#include <glake/refusal.h>
 #include <glake/share.h>
 #include <glake/soft.h>
 #include <glake/stats.h>
 #include <glake/stream.h>
+#include <glake/tag.h>
+#include <glake/ticket.h>
 #include <glake/tier.h>
 #include <glake/trace.h>
+#include <glake/uvm.h>
 #include <glake/version.h>
 
 #endif

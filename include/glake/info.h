@@ -53,6 +53,10 @@ struct glake_node {
 	uint64_t memory;  /* bytes in all; 0 on a node without memory */
 	uint64_t free;	  /* bytes free */
 	char cpus[256];	  /* as "0-15,32-47"; "" if it has none */
+	/* To the nodes, in their order, as ACPI has them: 10 to itself, 0 where nothing is
+	 * known. Of a host with more nodes, to the first 64. */
+	uint32_t distances; /* nodes that the next field has */
+	uint8_t distance[64];
 };
 
 /*

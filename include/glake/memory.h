@@ -16,7 +16,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 /* Flags of glake_alloc. */
 #define GLAKE_ALLOC_CONTIGUOUS                                                           \
 	0x1u		       /* one physical handle: IPC, RDMA, NCCL registration */
-#define GLAKE_ALLOC_FLAGS 0x1u /* all flags this version knows */
+/* GLAKE_ALLOC_MANAGED 0x2u, GLAKE_ALLOC_MANAGED_OVER 0x4u: see managed.h */
+#define GLAKE_ALLOC_FLAGS 0x7u /* all flags this version knows */
 
 /* Sizes are rounded up to this many bytes, and blocks begin at multiples of it; for contiguous
  * blocks it is pool.small_page. */
@@ -47,8 +48,9 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
  * that GPU), -ENOMEM, -EBUSY (CAPTURE: memory could be had only by waiting for a stream
- * that captures a graph), -EAGAIN (the GPU is suspended, see tier.h), -ESTALE (closed
- * context), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
+ * that captures a graph, or is managed and for such a stream), -EOPNOTSUPP (UNSUPPORTED: the
+ * GPU or its driver has no managed memory that the host may share), -EAGAIN (the GPU is suspended,
+ * see tier.h, or the tag of the thread, see tag.h), -ESTALE (closed context, or tag), -ENODEV (device lost: DEVICE_LOST; in a forked child: FORKED), -EIO (driver
  * fault; nothing is lost). A refused request changes nothing. What -ENOMEM is for, the
  * class of glake_last_error tells:
  *
@@ -83,9 +85,9 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
  * (closed context), -EIO (a stream not seen before could neither be remembered nor waited for).
  * A refused free changes nothing. In a forked child 0, and nothing happens: the block is the
  * parent's.
- * Thread: any. Blocks: not for a block that goes to a quick bin, as those of up to
- * policy.bins do; else for the lock of the GPU, never for the GPU. Driver calls: none for a
- * stream seen before.
+ * Thread: any. Blocks: for calls about the same block that other threads are in; else not for a
+ * block that goes to a quick bin, as those of up to policy.bins do; for others for the lock of
+ * the GPU, never for the GPU. Driver calls: none for a stream seen before.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
@@ -94,9 +96,9 @@ GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *st
  * To be called after that work was queued or before, but not after the free. PyTorch calls this
  * record_stream. On the stream that the block was given to it does nothing.
  *
- * Returns 0, or -EINVAL (as glake_free), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked
- * child). A refused call changes nothing.
- * Thread: any; a free of the same block at the same time is refused as DOUBLE_FREE. Blocks:
+ * Returns 0, or -EINVAL (as glake_free), -EBUSY (another thread frees the block), -ENOMEM, -ESTALE,
+ * -ENODEV (device lost, or in a forked child). A refused call changes nothing.
+ * Thread: any; a free of the same block at the same time waits. Blocks:
  * not for a stream that memory was asked for or freed on before; for the lock of the GPU the
  * first time, and always for a block of a pool of graphs. Driver calls: none for a stream
  * seen before.
@@ -111,8 +113,8 @@ GLAKE_EXPORT int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *str
  *
  * events	`count` of them, recorded behind the last use of the block, outside of captures
  *
- * Returns 0, or -EINVAL (as glake_free; no event), -EBUSY (CAPTURE: an event of a graph that is
- * being captured), -ENOMEM, -ESTALE, -EIO, -ENODEV (device lost). A refused free changes
+ * Returns 0, or -EINVAL (as glake_free; no event), -EBUSY (CAPTURE: an event of a
+ * graph that is being captured), -ENOMEM, -ESTALE, -EIO, -ENODEV (device lost). A refused free changes
  * nothing. In a forked child 0, and nothing happens.
  * Thread: any. Blocks: briefly. Driver calls: a stream wait and a question an
  * event, and a question.
@@ -148,7 +150,12 @@ struct glake_block {
 	uint32_t exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
 	uint64_t peers;	  /* other GPUs that may use it, a bit each */
 	size_t away;	  /* its bytes, if its contents are in memory of the host: see tier.h */
-	size_t placed;	  /* its bytes, if it lies in memory of the host, in place: likewise */
+	size_t placed;	  /* its bytes that lie in memory of the host, in place: likewise */
+	uint64_t advice;  /* GLAKE_ADVICE_...: what was said of it, see tier.h */
+	size_t managed;	  /* its bytes, if it is managed memory: see managed.h */
+	uint32_t tag;	  /* that it is of, see tag.h; 0: none */
+	uint32_t pins;	  /* times that it was pinned, see pin.h */
+	size_t dropped;	  /* its bytes, if it is away without its contents */
 };
 
 /*
@@ -165,11 +172,12 @@ GLAKE_EXPORT int glake_query(
 /*
  * Sets the most physical memory, in bytes, the context may hold on a GPU. A budget below what
  * is held takes effect as memory is freed and trimmed; live blocks stay. SIZE_MAX lifts it.
+ * glake_conf_reload leaves it as it was set here, SIZE_MAX too; glake_conf_set sets it anew.
  *
  * glake_budget_get gives it; SIZE_MAX: none.
  *
  * Return 0, or -EINVAL (no such device, 0 bytes, NULL), -ESTALE, -ENODEV (in a forked child).
- * Thread: any. Blocks: no. Driver calls: none.
+ * Thread: any. Blocks: glake_budget_set for others that set keys. Driver calls: none.
  */
 GLAKE_EXPORT int glake_budget_set(struct glake *ctx, int device, size_t bytes);
 GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes);
@@ -180,12 +188,16 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * merge. Memory whose last use on the GPU has not finished stays, and nothing waits for it;
  * but pools of graphs that were released and whose last block has been freed since end
  * here, which does wait for the GPU: see graph.h. Memory of the host that is held for the
- * GPU and that nobody uses goes too, all of it, and is not counted.
+ * GPU, or near it for the program (host.h), and that nobody uses goes too, all of it, and is not
+ * counted; that waits for the GPU where blocks were used by streams of threads that have ended, or that
+ * were destroyed unannounced. Nor are chunks of managed
+ * memory, which go where none of their blocks is live: that waits for the GPU.
  *
  * Returns 0, or -EINVAL (no such device), -ESTALE, -EIO (the driver refused), -ENODEV
  * (device lost, or in a forked child).
- * Thread: any. Blocks: for the driver calls; where pools of graphs end, until the GPU is idle.
- * Driver calls: unmap and release per page; for such pools a wait and unreserve.
+ * Thread: any. Blocks: for the driver calls; where pools of graphs or chunks of managed memory end, or
+ * such blocks of the host wait, until the GPU is idle. Driver calls: unmap and release per page; for such pools and chunks a wait,
+ * and unreserve or free.
  */
 GLAKE_EXPORT int glake_trim(
 	struct glake *ctx, int device, size_t keep, size_t *ret_released);

@@ -42,7 +42,8 @@ struct glake_piece {
 	size_t page_size;     /* of the page, bytes */
 	size_t offset;	      /* of the block's bytes in the page */
 	size_t length;	      /* of the block's bytes in the page */
-	uint64_t reserved[2]; /* 0 */
+	uint64_t number;      /* of the page, see glake_export_list; 0: unknown */
+	uint64_t reserved;    /* 0 */
 };
 
 /* Most pieces that one import takes. */
@@ -67,6 +68,46 @@ struct glake_piece {
  */
 GLAKE_EXPORT int glake_export(struct glake *ctx, const void *ptr,
 	struct glake_piece *ret_pieces, size_t max, size_t *ret_count);
+
+/*
+ * The same without descriptors: each piece has fd -1, and the number of its page. A page keeps its
+ * number as long as it is memory of this context, and no other page of the context has it then or
+ * later, so that an importer knows which pages it has mapped already and asks for the descriptors
+ * of the others only (glake_mirror_open). The block is out as with glake_export.
+ *
+ * Returns 0, or -EINVAL (as glake_export: NOT_MINE, DOUBLE_FREE, INVAL), -EOPNOTSUPP (its pages
+ * were not made to be exported), -ENOMEM, -ESTALE, -ENODEV. A refused call changes nothing.
+ * Thread: any; a free of the same block at the same time may be refused as DOUBLE_FREE.
+ * Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_export_list(struct glake *ctx, const void *ptr,
+	struct glake_piece *ret_pieces, size_t max, size_t *ret_count);
+
+/*
+ * Descriptors of some pages of a block that is out, in the order of its pieces, which are the
+ * caller's. A few at a time are few descriptors, however large the block is.
+ *
+ * ptr		the address of the block, also of one that was freed since it is out
+ * first	number of the first piece, from 0
+ * ret_fds	a list of `count`
+ *
+ * Returns 0, or -EINVAL (no block of this context, one that is not out, pieces that it does not
+ * have, NULL), -EMFILE or -ENFILE (class LIMIT), -ENOMEM, -ESTALE, -ENODEV, -EIO. A refused call
+ * leaves nothing open.
+ * Thread: any, while the block stays out. Blocks: for the driver. Driver calls: an export a page.
+ */
+GLAKE_EXPORT int glake_export_fds(
+	struct glake *ctx, const void *ptr, size_t first, size_t count, int *ret_fds);
+
+/*
+ * Bytes of pages that were out and have gone back to the driver since, a number that only grows.
+ * Importers that keep such pages mapped hold their memory until they are told to let go of it
+ * (glake_mirror_trim), which is for the exporter to do when this number has grown.
+ *
+ * Returns 0, or -EINVAL (NULL), -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_export_gone(struct glake *ctx, uint64_t *ret_bytes);
 
 /*
  * Says that who got a block is done with it: once for each glake_export and glake_dmabuf of
@@ -137,6 +178,103 @@ GLAKE_EXPORT int glake_import(struct glake *ctx, int device,
  */
 GLAKE_EXPORT int glake_import_end(
 	struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/*
+ * Memory of another process, mapped for longer than a block of it is open. A mirror repeats the
+ * addresses of one context of the exporter on one GPU: pages that it has mapped already serve the
+ * next block that lies on them, without a call of the driver, and two blocks that share a page
+ * share it here. Pages that no open block uses any more stay mapped up to share.keep bytes for all
+ * mirrors of the GPU, those used last. Pages of one mirror go before that where blocks lie so far
+ * apart in the exporter that the addresses of others are needed.
+ *
+ * Memory	a page that stays mapped here stays memory of the GPU when the exporter gives it
+ *		back to the driver. Whoever keeps a mirror with share.keep above 0 lets go of them
+ *		(glake_mirror_trim) when the exporter asks for it, or has ended
+ */
+struct glake_mirror;
+
+/*
+ * Makes one for GPU `device`, which has the memory. It is the caller's, who ends it
+ * (glake_mirror_end) when the exporter has ended: one without an open block is not ended for
+ * another. At most 256 live for each GPU, with open blocks or without.
+ *
+ * Returns 0, or -EINVAL (unknown device, NULL), -ENOMEM (LIMIT: there are 256; NOMEM_HOST),
+ * -ESTALE, -ENODEV.
+ * Thread: any. Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_mirror_new(
+	struct glake *ctx, int device, struct glake_mirror **ret_mirror);
+
+/*
+ * Gives descriptors of pieces `first` to `first + count`, at most GLAKE_MIRROR_FDS, which are the
+ * mirror's then and closed before it asks for more. 0 or -errno, which glake_mirror_open returns.
+ */
+#define GLAKE_MIRROR_FDS 32
+typedef int (*glake_mirror_fds_fn)(void *arg, size_t first, size_t count, int *ret_fds);
+
+/*
+ * Opens a block of the exporter: maps those of its pages that are not mapped yet. Opened more than
+ * once it has the same address, and is closed as often.
+ *
+ * at		the address of the block in the exporter
+ * pieces	`count` of them, as glake_export_list gave them
+ * size		bytes of the block, the sum of the lengths
+ * fds		called for pages that are not mapped, with no lock that glake_mirror_close or
+ *		glake_mirror_trim take
+ *
+ * Returns 0, or -EINVAL (as glake_import; pieces without a number, an address that does not fit
+ * them, no mirror of the context: NOT_MINE), -E2BIG (pieces of a newer library), -EBUSY (BUSY: other
+ * pages are in use at these addresses, which an exporter that keeps its promise does not say),
+ * -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EOPNOTSUPP,
+ * -EMFILE, -ESTALE, -ENODEV, -EIO. What `fds` returned is returned; for -EMFILE, -ENFILE and
+ * -ENOMEM it is asked for fewer before. A refused call leaves nothing in use.
+ * Thread: any; two that open in one mirror wait for each other. Blocks: for the driver and for
+ * `fds`. Driver calls: for each page that is not mapped import, map, set access and release, and
+ * unmap where another was; a reservation now and then, for which an older one may go with an unmap
+ * for each of its pages.
+ */
+GLAKE_EXPORT int glake_mirror_open(struct glake *ctx, struct glake_mirror *mirror,
+	uint64_t at, const struct glake_piece *pieces, size_t count, size_t size,
+	glake_mirror_fds_fn fds, void *arg, void **ret_ptr);
+
+/*
+ * Says that a block is not used any more, by no work of any stream: the caller has waited for it,
+ * and the exporter may be told.
+ *
+ * ptr, size	as it was opened
+ *
+ * Returns 0, or -EINVAL (no such block is open, or no mirror of the context: NOT_MINE), -ESTALE, -EIO
+ * or -ENODEV (the driver kept some page that was to go; the block is closed). In a forked child 0,
+ * and nothing happens.
+ * Thread: any. Blocks: for the driver. Driver calls: an unmap for each page that is above
+ * share.keep.
+ */
+GLAKE_EXPORT int glake_mirror_close(
+	struct glake *ctx, struct glake_mirror *mirror, void *ptr, size_t size);
+
+/*
+ * Unmaps pages that no open block uses, those used longest ago first, until at most `keep` bytes
+ * of such pages are left in this mirror. *ret_kept, unless NULL, is how many are left; with `keep`
+ * SIZE_MAX it only asks.
+ *
+ * Returns 0, or -EINVAL (no mirror of the context: NOT_MINE), -ESTALE, -EIO or -ENODEV (the driver
+ * kept some). In a forked child 0 with 0 bytes.
+ * Thread: any. Blocks: for the driver. Driver calls: an unmap a page.
+ */
+GLAKE_EXPORT int glake_mirror_trim(
+	struct glake *ctx, struct glake_mirror *mirror, size_t keep, size_t *ret_kept);
+
+/*
+ * Takes a mirror down with all that is mapped, also what is open. glake_close does so too, and
+ * counts mirrors with open blocks among what was not freed.
+ *
+ * Returns 0, or -EINVAL (no mirror of the context: NOT_MINE), -EBUSY (BUSY: a block is being
+ * opened), -ESTALE, -EIO or -ENODEV (the driver kept some of it, which is tried again at
+ * glake_close). In a forked child 0, and nothing happens.
+ * Thread: any. Blocks: for the driver. Driver calls: an unmap a page, and those that give the
+ * addresses back.
+ */
+GLAKE_EXPORT int glake_mirror_end(struct glake *ctx, struct glake_mirror *mirror);
 
 /*
  * Lets another GPU read and write all memory of a GPU, what is mapped now and what will be, or

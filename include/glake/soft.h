@@ -134,6 +134,39 @@ GLAKE_EXPORT int glake_soft_graph_launch(
  */
 GLAKE_EXPORT int glake_soft_graph_free(struct glake *ctx, uint32_t graph);
 
+/* What managed memory (managed.h) did on the software device, which models where each piece of 2 MiB
+ * of it lies, moves it as it is touched, and evicts what was touched longest ago. */
+struct glake_soft_managed {
+	size_t sz;	      /* sizeof(struct glake_soft_managed) */
+	uint64_t gpu_faults;  /* pieces that were not where the GPU used them */
+	uint64_t host_faults; /* likewise the host, near this GPU */
+	uint64_t to_gpu;      /* bytes that were moved */
+	uint64_t to_host;
+	uint64_t evicted; /* pieces that left since the GPU was full */
+	uint64_t remote;  /* pieces that were used where they lay, over the link */
+	uint64_t resident; /* bytes that lie on the GPU */
+};
+
+/*
+ * Tells the device that the host reads `size` bytes of managed memory, or writes them: a real driver
+ * sees that by a page fault, which this one does not take. What the program then does with the memory
+ * is its own. `device` is the GPU whose figures it counts in, and near which the host's memory is.
+ *
+ * Returns 0, or -EINVAL (no managed memory there, or not so much; no such device), -EOPNOTSUPP (CUDA),
+ * -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: briefly. Driver calls: none that is counted.
+ */
+GLAKE_EXPORT int glake_soft_touch(
+	struct glake *ctx, int device, const void *ptr, size_t size, int write);
+
+/*
+ * Gives those figures, since open. Returns 0, or -EINVAL (no such device, NULL, sz not set), -E2BIG,
+ * -EOPNOTSUPP (CUDA), -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: briefly. Driver calls: none that is counted.
+ */
+GLAKE_EXPORT int glake_soft_managed_get(
+	struct glake *ctx, int device, struct glake_soft_managed *ret_figures);
+
 GLAKE_END_DECLS
 
 #endif

@@ -29,6 +29,10 @@ enum glake_call {
 	GLAKE_CALL_SYNC, /* anything that waits for the GPU */
 	GLAKE_CALL_COPY,
 	GLAKE_CALL_OTHER,
+	GLAKE_CALL_MANAGED_ALLOC, /* managed memory, see managed.h */
+	GLAKE_CALL_MANAGED_FREE,
+	GLAKE_CALL_MANAGED_ADVISE,
+	GLAKE_CALL_MANAGED_PREFETCH,
 	GLAKE_CALL_COUNT,
 };
 
@@ -37,7 +41,7 @@ enum glake_rung {
 	GLAKE_RUNG_LIMBO = 0,	 /* pools of graphs that were released gave their pages */
 	GLAKE_RUNG_RECUT,	 /* pages that nobody used, of any size, made room for new ones */
 	GLAKE_RUNG_CROSS_STREAM, /* another stream's memory, behind a stream wait */
-	GLAKE_RUNG_SPILL_PEER,	 /* a cold block went to a peer GPU; 0 so far */
+	GLAKE_RUNG_SPILL_PEER,	 /* a request was given memory that another GPU lends */
 	GLAKE_RUNG_SPILL_HOST,	 /* a request was given memory of the host */
 	GLAKE_RUNG_COUNT,
 };
@@ -105,6 +109,77 @@ struct glake_stats {
 	uint64_t placed;
 	uint64_t placed_blocks;
 	uint64_t peak_host_held; /* since open or glake_stats_reset */
+	/* Of those, what came to the GPU by glake_fetch and glake_quiet since open: bytes, and blocks
+	 * of which nothing is on the host any more. */
+	uint64_t returned;
+	uint64_t returned_blocks;
+	/* Cold blocks that requests sent away since the GPU had no room, counted in spills too; and
+	 * their bytes. */
+	uint64_t victims;
+	uint64_t victim_bytes;
+
+	/* Of the pages that no block touches: those that keep mappings. The others of free_pages are
+	 * mapped nowhere. */
+	uint64_t idle;
+	/* Free parts of pages in use, in whole slots of 2 MiB: they serve requests that find a place
+	 * right there and no others, since a page that is in use stays where it is. */
+	uint64_t stranded;
+	/* Pages in the hands of requests under way; 0 at rest. */
+	uint64_t in_flight;
+	uint64_t spilled, fetched; /* bytes of blocks that went and came back */
+	/* Of host_held: memory for contents that are away, and how much of it has some. */
+	uint64_t store, store_used;
+
+	/* Managed memory, see managed.h. Its blocks count as live; nobody knows how much of it lies on
+	 * the GPU. */
+	uint64_t managed; /* bytes asked for by live blocks */
+	uint64_t managed_blocks;
+	uint64_t managed_held; /* bytes of chunks */
+	uint64_t managed_chunks;
+
+	/* Blocks of glake_host_alloc, see host.h. They are memory of the host for the program, and
+	 * in none of the figures above. */
+	uint64_t host_pool_live;    /* bytes asked for by live blocks */
+	uint64_t host_pool_given;   /* bytes given to them */
+	uint64_t host_pool_held;    /* bytes that are locked */
+	uint64_t host_pool_waiting; /* bytes of freed blocks that streams may still use */
+	uint64_t host_pool_blocks;  /* live ones */
+	uint64_t host_pool_pieces;  /* that they lie in */
+	uint64_t host_pool_allocs;  /* requests served */
+	uint64_t host_pool_grows;   /* pieces that were made for them */
+	uint64_t host_pool_refused; /* requests that were not */
+	uint64_t peak_host_pool_live, peak_host_pool_held; /* since open or glake_stats_reset */
+
+	/* Blocks with a tag, see tag.h. They count as live. */
+	uint64_t tags;		 /* that are open */
+	uint64_t tags_suspended; /* on this GPU */
+	uint64_t tagged;	 /* bytes asked for by live blocks */
+	uint64_t tagged_blocks;
+	uint64_t tagged_held; /* bytes of pages at their addresses */
+	/* Blocks whose contents were dropped, not copied, when they went away; bytes of them. */
+	uint64_t discards, discarded;
+
+	/* By glake_prefetch: blocks that came, which fetches has too; how many of them were there in
+	 * time, and how many were not, or not before they were fetched; hints, and blocks, of which
+	 * nothing was had: freed, sent away again, too late to begin, or cancelled. And hints that wait. */
+	uint64_t prefetches;
+	uint64_t prefetch_early, prefetch_late, prefetch_useless;
+	uint64_t prefetch_queued;
+	/* Times that a request found no room and waited for a block that was about to be sent away. */
+	uint64_t spill_waits;
+
+	/* Of placed, what lies in memory that another GPU lends (tier.peer); pages of that one which
+	 * are held for this GPU, in no other figure of it; and of reserved, what this GPU has lent. */
+	uint64_t placed_peer;
+	uint64_t borrowed;
+	uint64_t lent;
+
+	/* Blocks of managed memory that went to and fro and that the library said something of: see
+	 * uvm.h. Each counts once, until its memory is another block's. */
+	uint64_t managed_advised;
+
+	/* With tier.learn: fetches of blocks that the last step told to be among the next, and others. */
+	uint64_t learn_hits, learn_misses;
 };
 
 /*
@@ -119,8 +194,7 @@ GLAKE_EXPORT int glake_stats_get(
 	struct glake *ctx, int device, struct glake_stats *ret_stats);
 
 /*
- * Sets peak_live, peak_reserved and peak_host_held of a GPU to the present values, hold_max
- * to 0. Returns 0, or -EINVAL (no such device), -ESTALE, -ENODEV (in a forked child).
+ * Sets the peaks of a GPU, peak_live and others, to the present values, hold_max to 0. Returns 0, or -EINVAL (no such device), -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_stats_reset(struct glake *ctx, int device);

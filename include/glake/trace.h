@@ -10,7 +10,8 @@ GLAKE_BEGIN_DECLS
 
 /*
  * Recorded traces: the format of the file that a program writes while the key trace.file of
- * its configuration, or GLAKE_TRACE_FILE in its environment, names one. `glakectl replay`
+ * its configuration, or GLAKE_TRACE_FILE in its environment, names one, or while it is asked to at
+ * its socket (glakectl trace record). `glakectl replay`
  * replays such a file, `glakectl trace` shows what is in it and converts it. There is no
  * function here; this header is for programs that read these files themselves.
  *
@@ -56,6 +57,10 @@ struct glake_trace_header {
 	char backend[12]; /* "cuda" or "soft" */
 	char library[32]; /* version of glake */
 	char program[256];
+	/* 1: recording began while the program ran, so events name blocks that were live then and
+	 * that the trace does not have; 0, also in files that have no more than what is above. */
+	uint32_t midway;
+	uint32_t unused; /* 0 */
 };
 
 struct glake_trace_event {

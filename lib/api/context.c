@@ -7,10 +7,14 @@
 #include "api/context.h"
 
 #include "api/second.h"
+#include "api/served.h"
+#include "api/copy_job.h"
+#include "api/uvm.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/rcu.h"
 #include "base/sized.h"
+#include "base/thread.h"
 #include "numa/topology.h"
 
 #include <errno.h>
@@ -22,6 +26,8 @@
 struct glk_context_entry glk_contexts[1 << GLK_CONTEXT_INDEX_BITS] = {{.handle = 1}};
 
 static struct glk_lock table_lock = GLK_LOCK_INIT(GLK_RANK_CONTEXT);
+
+static uint64_t serial; /* of the context opened last; under the lock of the table */
 
 static int stale(struct glake *handle)
 {
@@ -35,12 +41,16 @@ static int of_parent(void)
 		"this is a forked child: the GPUs belong to its parent");
 }
 
+static int is_told(void)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"a function that is told of moves calls the library: see glake_move_watch(3)");
+}
+
 /* The handle of an open entry, or 0. */
 static uint64_t held(struct glk_context_entry *entry)
 {
-	uint64_t handle = glk_load_relaxed(&entry->handle);
-
-	return handle ? handle : glk_load_relaxed(&entry->recorded);
+	return glk_load_relaxed(&entry->open);
 }
 
 /* This is a forked child, and a context was open when it was. */
@@ -57,17 +67,27 @@ static void forked(void)
 		is_heir |= handle != 0;
 		glk_store_relaxed(&glk_contexts[i].handle, 0);
 		glk_store_relaxed(&glk_contexts[i].recorded, 0);
+		glk_store_relaxed(&glk_contexts[i].open, 0);
 	}
+	glk_served_forked();
+	glk_managed_forked();
 	glk_trace_forked();
 }
 
 int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 {
+	if (glk_thread_current->told)
+		return is_told();
 	*ret_context = glk_context_find(handle);
 	if (!*ret_context)
 		*ret_context = glk_context_recorded(handle);
 	if (*ret_context)
 		return 0;
+	/* which of the two it is may have changed in between; pairs with: the release in publish */
+	if (handle && glk_load_acquire(&glk_context_entry(handle)->open) == (uintptr_t)handle) {
+		*ret_context = glk_context_entry(handle)->context;
+		return 0;
+	}
 	if (!handle || glk_context_entry(handle)->parent != (uintptr_t)handle)
 		return stale(handle);
 	return of_parent();
@@ -100,10 +120,12 @@ static int publish(struct glk_context *context, struct glake **ret_handle)
 		if (held(entry))
 			continue;
 		entry->context = context;
+		context->serial = ++serial;
 		entry->generation++;
 		handle = entry->generation << GLK_CONTEXT_INDEX_BITS | i;
+		glk_store_release(&entry->open, handle); /* pairs with: glk_context_get */
 		/* pairs with: the acquires in glk_context_find and glk_context_recorded */
-		if (context->trace)
+		if (glk_load_relaxed(&context->trace))
 			glk_store_release(&entry->recorded, handle);
 		else
 			glk_store_release(&entry->handle, handle);
@@ -130,6 +152,7 @@ static struct glk_context *withdraw(struct glake *handle)
 		/* pairs with: glk_context_find, glk_context_recorded */
 		glk_store_release(&entry->handle, 0);
 		glk_store_release(&entry->recorded, 0);
+		glk_store_release(&entry->open, 0);
 	}
 	glk_unlock(&table_lock);
 	return context;
@@ -200,6 +223,7 @@ static int make_caches(struct glk_context *context)
 			context->devices, context->devices, ids);
 	if (err)
 		return err;
+	context->host_most = most;
 	for (int i = 0; !context->conf.tier_host && most && i < context->devices; i++)
 		glk_store_relaxed(&glk_pool_host(&context->pool, i)->budget, most);
 	context->caches = glk_region_new(caches_bytes(context));
@@ -207,15 +231,25 @@ static int make_caches(struct glk_context *context)
 		err = -ENOMEM;
 		goto pool;
 	}
+	err = glk_io_init(&context->io, context->drv, &context->pool, &context->conf,
+		context->devices);
+	if (err)
+		goto region;
 	for (made = 0; made < context->devices; made++) {
 		err = glk_cache_init(&context->caches[made], context->drv, &context->pool,
 			&context->conf, made);
 		if (err)
 			goto caches;
+		context->caches[made].hostpool.half = most;
+		context->caches[made].io = &context->io;
 	}
 	return 0;
 caches:
 	end_caches(context, made, &live);
+	glk_io_fini(&context->io);
+	goto pool;
+region:
+	glk_region_free(context->caches, caches_bytes(context));
 pool:
 	glk_pool_fini(&context->pool);
 	return err;
@@ -225,7 +259,10 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 {
 	int err, failed;
 
-	glk_trace_close(context->trace, glk_clock_ns());
+	glk_trace_close(glk_load_relaxed(&context->trace), glk_clock_ns());
+	while (context->stopped_count)
+		glk_trace_close(context->stopped[--context->stopped_count], 0);
+	glk_io_fini(&context->io);
 	err = end_caches(context, context->devices, ret_live);
 	glk_pool_fini(&context->pool);
 	failed = glk_drv_close(context->drv);
@@ -236,20 +273,12 @@ static int take_down(struct glk_context *context, size_t *ret_live)
 /* A context that cannot be recorded works all the same: the log says why. */
 static void start_trace(struct glk_context *context)
 {
-	struct timespec now;
 	struct glk_trace_options options = {
-		.file = context->conf.trace_file,
-		.size = context->conf.trace_size,
-		.devices = context->devices,
-		.backend = glk_drv_name(context->drv),
-	};
+		.file = context->conf.trace_file, .size = context->conf.trace_size};
+	struct glk_trace *trace = NULL;
 
-	if (!*options.file)
-		return;
-	clock_gettime(CLOCK_REALTIME, &now);
-	options.now_realtime_ns = (int64_t)now.tv_sec * GLK_SECOND + now.tv_nsec;
-	options.now_ns = glk_clock_ns();
-	glk_trace_open(&options, &context->trace);
+	if (*options.file && !glk_context_trace(context, &options, &trace))
+		glk_store_relaxed(&context->trace, trace);
 }
 
 int glake_open(const struct glake_options *options, struct glake **ret_ctx)
@@ -276,7 +305,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	context = glk_region_new(sizeof(*context));
 	if (!context)
 		return -ENOMEM;
-	err = glk_context_conf(&none, NULL, NULL, false, &context->conf);
+	err = glk_context_configure(context, &none);
 	if (err)
 		goto region;
 	glk_log_level_set(context->conf.log_level);
@@ -294,6 +323,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		take_down(context, &live);
 		return err;
 	}
+	glk_served_begin(handle, context);
 	*ret_ctx = handle;
 	return 0;
 driver:
@@ -317,9 +347,18 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 			*ret_leaked = 0;
 		return 0;
 	}
+	if (err == -EBUSY) /* by a function that is told of a move */
+		return err;
+	if (!err)
+		glk_served_end(ctx);
 	context = err ? NULL : withdraw(ctx);
 	if (!context)
 		return stale(ctx);
+	glk_managed_end(context);
+	glk_copy_jobs_leave(ctx, context);
+	/* no thread begins a copy once the GPUs were waited for */
+	for (int i = 0; i < context->devices; i++)
+		glk_cache_still(&context->caches[i]);
 	for (int i = 0; i < context->devices; i++) {
 		if (glk_load_acquire(&context->caches[i].started))
 			context->drv->ops->device_sync(context->drv, i);

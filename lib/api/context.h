@@ -12,18 +12,47 @@
 #include "cache/cache.h"
 #include "driver/driver.h"
 #include "pool/pool.h"
+#include "tier/io/io.h"
 #include "watch/watch.h"
 
 #include <glake/context.h>
+
+#include <limits.h>
+
+struct glake_conf_value;
+
+#define GLK_CONTEXT_STOPPED_MAX 16
 
 struct glk_context {
 	struct glk_conf conf;
 	struct glk_drv *drv;
 	struct glk_pool pool;
 	struct glk_cache *caches; /* one a GPU */
+	struct glk_io io;	  /* copies over many paths */
 	int devices;
-	struct glk_trace *trace; /* NULL: nothing is recorded */
+	uint64_t serial; /* of all contexts of the process, from 1: none is given again */
+	/* By the program, of each GPU; under the lock of conf.c. */
+	bool has_budget[GLK_NODES_MAX / 2];
+	/* For reading the file again: what held before it was read, and which it was. */
+	struct glk_conf defaults;
+	bool no_conf_file;
+	char conf_file[PATH_MAX]; /* "": the installed one */
+	uint64_t host_most;	  /* of each GPU, where tier.host is 0 */
+	glk_atomic(struct glk_trace *) trace; /* NULL: nothing is recorded */
+	/* That were stopped while the program ran, whose last events may be under way. */
+	struct glk_trace *stopped[GLK_CONTEXT_STOPPED_MAX];
+	int stopped_count;
 	char why[256];		 /* why CUDA was not taken */
+	/* Under the lock of tag.c. An entry without opens is free; its id was that of the last. */
+	struct glk_context_tag {
+		uint32_t id, opens;
+		char name[GLAKE_TAG_NAME_MAX];
+	} tags[GLAKE_TAGS_MAX];
+	/* Under that of pin.c: who is told of moves. */
+	struct {
+		uint32_t turn;
+		bool on;
+	} watches[GLAKE_MOVE_WATCHES_MAX];
 };
 
 /*
@@ -35,6 +64,7 @@ struct glk_context_entry {
 	/* a power of two of bytes, so that it is found by a shift */
 	_Alignas(64) glk_atomic(uint64_t) handle;
 	glk_atomic(uint64_t) recorded;
+	glk_atomic(uint64_t) open; /* of the two, which it moves between (recording.c) */
 	struct glk_context *context;
 	uint64_t generation; /* of the handle given last; under the lock of the table */
 	uint64_t parent;
@@ -62,9 +92,24 @@ static inline struct glk_context *glk_context_find(struct glake *handle)
 	return entry->context;
 }
 
+/* Its number in the process, from 1: one that is free is given again. */
+static inline unsigned glk_context_number(const struct glake *handle)
+{
+	return (unsigned)((uintptr_t)handle & ((1u << GLK_CONTEXT_INDEX_BITS) - 1));
+}
+
 /* The configuration, with what rooms above it ask of texts; see glk_conf_read_as. */
 int glk_context_conf(const struct glake_options *options, glake_conf_finding_fn fn,
 	void *arg, bool is_check, struct glk_conf *ret_conf);
+/* The same for a context that is being opened, which keeps what it takes to read it again. */
+int glk_context_configure(
+	struct glk_context *context, const struct glake_options *options);
+/* A value of it, as it is now. */
+void glk_context_value(
+	struct glk_context *context, size_t id, struct glake_conf_value *ret_value);
+
+/* Sets the budget of a GPU as the program does: a file that is read again leaves it alone. */
+void glk_context_budget(struct glk_context *context, int device, size_t bytes);
 
 /*
  * The context of a handle. 0; -ESTALE with a record; in a forked child -ENODEV (FORKED). It
@@ -87,6 +132,18 @@ static inline struct glk_cache *glk_context_cache(
 										  : NULL;
 }
 
+/* A trace of its own; of the options file, size and midway are the caller's. */
+int glk_context_trace(const struct glk_context *context, struct glk_trace_options *options,
+	struct glk_trace **ret_trace);
+
+/*
+ * Records a running context in a new file of this name, and ends that. What is recorded between the
+ * two has frees of blocks that it does not know. By one thread at a time, which keeps it open.
+ * 0; -EBUSY, -EINVAL, -EMFILE (too often), what glk_trace_open answers, with a record.
+ */
+int glk_recording_begin(struct glake *handle, const char *file, size_t size);
+int glk_recording_end(struct glake *handle, const char **ret_file);
+
 /* The context of a handle that is recorded, or NULL. */
 static inline struct glk_context *glk_context_recorded(struct glake *handle)
 {
@@ -103,11 +160,14 @@ static inline struct glake_trace_event *glk_context_record(struct glk_context *c
 	unsigned kind, int device, uint64_t address, uint64_t size,
 	const struct CUstream_st *stream)
 {
-	if (!context->trace)
+	/* pairs with: the release in glk_recording_begin */
+	struct glk_trace *trace = glk_load_acquire(&context->trace);
+
+	if (!trace)
 		return NULL;
 	if (size > GLAKE_TRACE_SIZE_MAX)
 		size = GLAKE_TRACE_SIZE_MAX;
-	return glk_trace_put(context->trace, glk_clock_ns(),
+	return glk_trace_put(trace, glk_clock_ns(),
 		glake_trace_what(kind, (unsigned)device, size), address,
 		(uintptr_t)stream);
 }

@@ -60,6 +60,22 @@ int glake_driver_get(struct glake *ctx, struct glake_driver *ret_driver)
 	return glk_sized_out(ret_driver, &driver, sizeof(driver));
 }
 
+static void add_distances(struct glake_node *node)
+{
+	struct glk_topology *t;
+
+	if (glk_topology_new(NULL, &t))
+		return;
+	for (size_t i = 0; i < glk_topology_count(t) && i < sizeof(node->distance); i++) {
+		int distance =
+			glk_topology_distance(t, node->id, glk_topology_at(t, i)->id);
+
+		node->distance[i] = distance > 0 && distance < 256 ? (uint8_t)distance : 0;
+		node->distances++;
+	}
+	glk_topology_free(t);
+}
+
 int glake_node_get(size_t index, struct glake_node *ret_node)
 {
 	struct glake_node node = {0};
@@ -81,6 +97,7 @@ int glake_node_get(size_t index, struct glake_node *ret_node)
 	node.free = found.free;
 	if (found.cpus_valid)
 		glk_numa_set_format(&found.cpus, node.cpus, sizeof(node.cpus));
+	add_distances(&node);
 	return glk_sized_out(ret_node, &node, sizeof(node));
 }
 

@@ -38,6 +38,9 @@ static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	if (flags & ~GLAKE_ALLOC_FLAGS)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			flags & ~GLAKE_ALLOC_FLAGS);
+	if ((flags & GLAKE_ALLOC_MANAGED_OVER) && !(flags & GLAKE_ALLOC_MANAGED))
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"GLAKE_ALLOC_MANAGED_OVER is for managed memory");
 	err = glk_cache_miss(cache, size, stream, flags, &addr);
 	record_alloc(context, device, size, stream, flags, addr, err);
 	if (err)
@@ -190,7 +193,7 @@ static struct glake_trace_event *record_free_after(
 {
 	struct glake_block block = {0};
 
-	if (!context->trace || glk_cache_query(cache, addr, &block))
+	if (!glk_load_relaxed(&context->trace) || glk_cache_query(cache, addr, &block))
 		return NULL;
 	return glk_context_record(context, GLAKE_TRACE_FREE_AFTER, cache->device, addr,
 		count, block.stream);
@@ -252,8 +255,7 @@ int glake_budget_set(struct glake *ctx, int device, size_t bytes)
 		return err;
 	if (!bytes)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a budget of 0 bytes");
-	glk_store_relaxed(&cache->node->budget, bytes);
-	glk_context_record(context, GLAKE_TRACE_BUDGET, device, bytes, 0, NULL);
+	glk_context_budget(context, device, bytes);
 	return 0;
 }
 

@@ -25,8 +25,9 @@ static int block_cache(struct glake *ctx, const void *ptr, struct glk_cache **re
 		-EINVAL, GLAKE_ERROR_NOT_MINE, "%p is not memory of this context", ptr);
 }
 
-static int export(struct glk_cache *cache, const void *ptr, struct glake_piece *pieces,
-	size_t max, size_t *ret_count)
+/* Pins a block and lists its pieces, with a descriptor for each if it is to leave at once. */
+static int list_pieces(struct glk_cache *cache, const void *ptr, bool leaves,
+	struct glake_piece *pieces, size_t max, size_t *ret_count)
 {
 	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct glk_pin pin;
@@ -39,8 +40,12 @@ static int export(struct glk_cache *cache, const void *ptr, struct glake_piece *
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the block has %u pieces, and the list room for %zu", pin.count,
 			max);
-	else
+	else if (leaves)
 		err = glk_share_export(cache->drv, glk_pin_page, &pin, pin.count, pieces);
+	else
+		err = glk_share_list(glk_pin_page, &pin, pin.count, pieces);
+	if (!err && leaves)
+		glk_pin_mark(&pin);
 	if (err)
 		glk_cache_unpin(cache, addr);
 	else
@@ -48,8 +53,8 @@ static int export(struct glk_cache *cache, const void *ptr, struct glake_piece *
 	return err;
 }
 
-int glake_export(struct glake *ctx, const void *ptr, struct glake_piece *ret_pieces,
-	size_t max, size_t *ret_count)
+static int export(struct glake *ctx, const void *ptr, bool leaves,
+	struct glake_piece *ret_pieces, size_t max, size_t *ret_count)
 {
 	struct glk_cache *cache;
 	int err, cancel;
@@ -60,9 +65,60 @@ int glake_export(struct glake *ctx, const void *ptr, struct glake_piece *ret_pie
 	if (!ret_pieces || !ret_count)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the pieces");
 	cancel = glk_cancel_off();
-	err = export(cache, ptr, ret_pieces, max, ret_count);
+	err = list_pieces(cache, ptr, leaves, ret_pieces, max, ret_count);
 	glk_cancel_restore(cancel);
 	return err;
+}
+
+int glake_export(struct glake *ctx, const void *ptr, struct glake_piece *ret_pieces,
+	size_t max, size_t *ret_count)
+{
+	return export(ctx, ptr, true, ret_pieces, max, ret_count);
+}
+
+int glake_export_list(struct glake *ctx, const void *ptr, struct glake_piece *ret_pieces,
+	size_t max, size_t *ret_count)
+{
+	return export(ctx, ptr, false, ret_pieces, max, ret_count);
+}
+
+int glake_export_fds(
+	struct glake *ctx, const void *ptr, size_t first, size_t count, int *ret_fds)
+{
+	struct glk_cache *cache;
+	struct glk_pin pin;
+	int err, cancel;
+
+	err = block_cache(ctx, ptr, &cache);
+	if (err)
+		return err;
+	if (!ret_fds || !count)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for descriptors");
+	err = glk_cache_pinned(cache, (uint64_t)(uintptr_t)ptr, &pin);
+	if (err)
+		return err;
+	if (first >= pin.count || count > pin.count - first)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block has %u pieces, not %zu from number %zu on", pin.count,
+			count, first);
+	cancel = glk_cancel_off();
+	glk_pin_mark(&pin);
+	err = glk_share_fds(cache->drv, glk_pin_page, &pin, first, count, ret_fds);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_export_gone(struct glake *ctx, uint64_t *ret_bytes)
+{
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context);
+
+	if (err)
+		return err;
+	if (!ret_bytes)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the number");
+	*ret_bytes = glk_load_relaxed(&context->pool.gone);
+	return 0;
 }
 
 int glake_export_end(struct glake *ctx, const void *ptr)
@@ -88,10 +144,10 @@ static int dmabuf(struct glk_cache *cache, uint64_t addr, size_t size, int *ret_
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"%zu bytes from %#lx on reach over the end of the block", size,
 			(unsigned long)addr);
-	else if (glk_arena_of(pin.range)->ops->host)
+	else if (glk_arena_of(pin.range)->ops->inside)
 		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
-			"the block at %#lx lies in memory of the host",
-			(unsigned long)pin.base);
+			"the block at %#lx %s", (unsigned long)pin.base,
+			glk_arena_of(pin.range)->ops->inside);
 	else if (!(cache->node->caps & GLAKE_CAP_DMABUF))
 		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"GPU %d or its driver makes no dma-bufs", cache->device);

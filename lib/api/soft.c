@@ -4,6 +4,7 @@
 #include "api/context.h"
 #include "base/cancel.h"
 #include "base/error.h"
+#include "base/sized.h"
 
 #include <errno.h>
 #include <string.h>
@@ -129,4 +130,41 @@ int glake_soft_graph_free(struct glake *ctx, uint32_t graph)
 	int err = enter(ctx, &visit);
 
 	return err ? err : leave(&visit, glk_soft_graph_free(visit.drv, graph));
+}
+
+int glake_soft_touch(
+	struct glake *ctx, int device, const void *ptr, size_t size, int write)
+{
+	struct visit visit = {0};
+	int err = enter(ctx, &visit);
+
+	if (err)
+		return err;
+	return leave(&visit,
+		glk_soft_managed_touch(
+			visit.drv, device, (uintptr_t)ptr, size, write != 0));
+}
+
+int glake_soft_managed_get(
+	struct glake *ctx, int device, struct glake_soft_managed *ret_figures)
+{
+	struct glk_soft_managed did = {0};
+	struct glake_soft_managed figures;
+	struct visit visit = {0};
+	int err = enter(ctx, &visit);
+
+	if (err)
+		return err;
+	err = leave(&visit, glk_soft_managed_figures(visit.drv, device, &did));
+	if (err)
+		return err;
+	figures = (struct glake_soft_managed){.sz = sizeof(figures),
+		.gpu_faults = did.gpu_faults,
+		.host_faults = did.host_faults,
+		.to_gpu = did.to_gpu,
+		.to_host = did.to_host,
+		.evicted = did.evicted,
+		.remote = did.remote,
+		.resident = did.resident};
+	return glk_sized_out(ret_figures, &figures, sizeof(figures));
 }

@@ -47,21 +47,3 @@ int glake_driver_stats_get(struct glake *ctx, struct glake_driver_stats *ret_sta
 		return err;
 	return glk_sized_out(ret_stats, &stats, sizeof(stats));
 }
-
-const char *glake_call_name(int call)
-{
-	static const char *const names[GLAKE_CALL_COUNT] = {"reserve", "unreserve",
-		"create", "map", "set_access", "unmap", "release", "export", "import",
-		"event_create", "event_record", "event_query", "stream_wait", "sync",
-		"copy", "other"};
-
-	return call >= 0 && call < GLAKE_CALL_COUNT ? names[call] : NULL;
-}
-
-const char *glake_rung_name(int rung)
-{
-	static const char *const names[GLAKE_RUNG_COUNT] = {
-		"limbo", "recut", "cross_stream", "spill_peer", "spill_host"};
-
-	return rung >= 0 && rung < GLAKE_RUNG_COUNT ? names[rung] : NULL;
-}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The public face of what is beyond the GPU: see glake/tier.h. */
 #include "api/context.h"
+#include "api/uvm.h"
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "base/thread.h"
 
 #include <errno.h>
 
@@ -11,22 +13,29 @@
 
 typedef int (*move_fn)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 
-static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, move_fn fn)
+static int find(struct glake *ctx, void *ptr, struct glk_cache **ret_cache)
 {
-	uint64_t addr = (uint64_t)(uintptr_t)ptr;
 	struct glk_context *context;
-	struct glk_cache *cache;
-	int err, cancel;
+	int err = glk_context_get(ctx, &context);
 
-	err = glk_context_get(ctx, &context);
 	if (err)
 		return err;
-	cache = glk_context_cache(context, addr);
-	if (!cache)
-		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-			"%p is not memory of this context", ptr);
+	*ret_cache = glk_context_cache(context, (uint64_t)(uintptr_t)ptr);
+	return *ret_cache ? 0
+			  : glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+				    "%p is not memory of this context", ptr);
+}
+
+static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, move_fn fn)
+{
+	struct glk_cache *cache;
+	int err = find(ctx, ptr, &cache), cancel;
+
+	if (err)
+		return err;
 	cancel = glk_cancel_off();
-	err = fn(cache, addr, stream);
+	err = fn(cache, (uint64_t)(uintptr_t)ptr, stream);
+	glk_prefetch_pump(cache);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -41,11 +50,45 @@ int glake_fetch(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	return move(ctx, ptr, stream, glk_cache_fetch);
 }
 
-typedef int (*turn_fn)(struct glk_cache *cache, struct glake_suspended *ret);
-
-static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn_fn fn)
+int glake_advise(struct glake *ctx, void *ptr, int advice)
 {
-	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glk_cache *cache;
+	int err, cancel, plain = advice & ~GLAKE_ADVICE_DISCARDABLE;
+
+	/* pinned memory goes nowhere, so that nothing of it is dropped */
+	if (plain < GLAKE_ADVICE_NORMAL || plain > GLAKE_ADVICE_PINNED ||
+		(advice != plain && plain == GLAKE_ADVICE_PINNED))
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "there is no advice %d", advice);
+	err = find(ctx, ptr, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_cache_advise(cache, (uint64_t)(uintptr_t)ptr, (uint32_t)advice);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_advise_priority(struct glake *ctx, void *ptr, int priority)
+{
+	struct glk_cache *cache;
+	int err, cancel;
+
+	if (priority < 0 || priority > GLAKE_PRIORITY_MAX)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a priority is 0 to %d",
+			GLAKE_PRIORITY_MAX);
+	err = find(ctx, ptr, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_cache_rank(cache, (uint64_t)(uintptr_t)ptr, (uint32_t)priority);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_quiet(struct glake *ctx, int device, struct glake_returned *ret)
+{
+	struct glake_returned did = {.sz = sizeof(did)};
 	struct glk_context *context;
 	struct glk_cache *cache;
 	int err, cancel;
@@ -57,7 +100,56 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
+	err = glk_cache_quiet(cache, &did);
+	if (!err)
+		glk_learn_step(cache);
+	glk_prefetch_pump(cache);
+	glk_cancel_restore(cancel);
+	if (ret)
+		glk_sized_out(ret, &did, sizeof(did));
+	return err;
+}
+
+/* What others have of a GPU and do not use goes back to it. One that fails keeps what it has. The record
+ * of the thread stays. */
+static void call_back(const struct glk_context *context, const struct glk_cache *from)
+{
+	struct glake_error why = glk_thread_current->error;
+	uint64_t unused;
+
+	for (int i = 0; i < context->devices && glk_load_relaxed(&from->node->lent); i++) {
+		struct glk_cache *cache = &context->caches[i];
+
+		if (cache->host && glk_load_relaxed(&cache->host->borrowed) &&
+			cache->host->lender == from->node)
+			glk_cache_trim_gpu(cache, UINT64_MAX, &unused);
+	}
+	glk_thread_current->error = why;
+}
+
+typedef int (*turn_fn)(struct glk_cache *cache, struct glake_suspended *ret);
+
+/* Where it succeeds, what is counted of managed memory turns with it. */
+static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn_fn fn,
+	void (*with)(const struct glk_context *context))
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	/* likewise */
+	if (!err && ret)
+		err = glk_sized_out(ret, &did, sizeof(did));
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	call_back(context, cache);
 	err = fn(cache, &did);
+	if (!err)
+		with(context);
+	glk_prefetch_pump(cache);
 	glk_cancel_restore(cancel);
 	if (ret)
 		glk_sized_out(ret, &did, sizeof(did));
@@ -66,10 +158,20 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 
 int glake_suspend(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_suspend);
+	return turn(ctx, device, ret, glk_cache_suspend, glk_managed_pause);
+}
+
+int glake_suspend_in_place(struct glake *ctx, int device, struct glake_suspended *ret)
+{
+	return turn(ctx, device, ret, glk_cache_suspend_in_place, glk_managed_pause);
+}
+
+int glake_resume_lazy(struct glake *ctx, int device, struct glake_suspended *ret)
+{
+	return turn(ctx, device, ret, glk_cache_resume_lazy, glk_managed_continue);
 }
 
 int glake_resume(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_resume);
+	return turn(ctx, device, ret, glk_cache_resume, glk_managed_continue);
 }

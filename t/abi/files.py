@@ -12,6 +12,7 @@ from tap import Tap
 from tree import ROOT, files, text
 
 LONGEST = 500
+README = 200
 SPDX = "SPDX-License-" + "Identifier: LGPL-2.1-or-later"
 SOURCE = (".c", ".h", ".cc", ".hpp", ".py", ".sh", ".build", ".pml", ".in")
 TOP = {"lib", "uvm_bridge", "numa", "include", "t", "meson.build", "meson_options.txt",
@@ -54,6 +55,8 @@ def main():
              and name.count("/") > 1} | {"numa", "uvm_bridge", "t"}
     shown = set(re.findall(r"^    ((?:lib|include)/\w+|numa|uvm_bridge|t)  ", text("README.md"), re.M))
     tap.none(sorted(rooms ^ shown), "README shows every room and no other")
+    lines = text("README.md").count("\n")
+    tap.ok(lines <= README, f"README has {README} lines at most", lines)
     version = re.search(r"version: '([^']+)'", text("meson.build"))[1]
     tap.ok(text("lib/package/debian/changelog").startswith(f"glake ({version}-"),
            f"the changelog of Debian begins with {version}")

@@ -116,6 +116,13 @@ def generate(scratch, listed, *more):
                ROOT / "lib/man/glake.3", folder, *headers(), *more)
 
 
+def check_keys(tap, page):
+    """The functions that glake.conf(5) names as those that change a key are there."""
+    named = set(re.findall(r"^\.Xr (glake_\w+) 3$", page.read_text(encoding="utf-8"), re.M))
+    tap.ok("glake_budget_set" in named, "glake.conf(5) names what changes a key")
+    tap.none(sorted(named - exported()), "and that is exported")
+
+
 def check_refusals(tap):
     listed = text("lib/man/pages")
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,6 +152,7 @@ def main(folder):
     check_list(tap, folder)
     check_pages(tap, folder)
     check_form(tap, folder)
+    check_keys(tap, folder / "glake.conf.5")
     check_refusals(tap)
     tap.done()
 

@@ -12,26 +12,36 @@ import re
 from tap import Tap
 from tree import files, text
 
-TOWER = "base driver numa uvm_bridge pool map stream tier share cache watch api".split()
-PARTS = {"map": ["page", "space"], "cache": ["bin", "graph", "arena"]}
+TOWER = "base driver numa uvm_bridge wire pool map stream tier share cache watch api".split()
+PARTS = {"map": ["page", "space"], "tier": ["io"],
+         "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
-    "tool": {"base/atomic.h", "base/json.h", "base/parse.h"},  # need nothing of the library
-    "front": {"base/atomic.h", "base/clock.h", "base/limit.h"},  # nor do these
-    "man": {"base/conf_table.h"},
+    # need nothing of the library
+    "tool": {"base/atomic.h", "base/clock.h", "base/conf_table.h", "base/json.h", "base/parse.h",
+             "base/runs.h", "wire/wire.h"},
+    "front": {"base/atomic.h", "base/clock.h", "base/limit.h", "wire/wire.h"},  # nor do these
+    "man": {"base/conf_table.h", "watch/figures.h"},
 }
 FACES = {
     "driver/driver.h",
     "driver/soft.h",  # beside the table of operations
     "numa/topology.h",
     "uvm_bridge/uvm.h",
+    "wire/wire.h",
     "pool/pool.h",
     "map/map.h",
     "stream/stream.h",
+    "tier/hostpool.h",  # beside it, as an idea of its own
     "tier/tier.h",
+    "tier/io/io.h",
     "share/share.h",
     "cache/cache.h",
+    "cache/survey.h",  # what figures are made of
     "cache/bin/hit.h",  # inlined into the public functions
     "watch/counter.h",
+    "watch/board.h",
+    "watch/figures.h",
+    "watch/rpc.h",
     "watch/watch.h",
     "api/context.h",
 }
@@ -127,6 +137,8 @@ PLANTED = {
     "lib/pool/attic/old.h": "pool/pool.h",
     "lib/tool/main.c": "api/context.h",
     "lib/tool/open.c": "base/error.h",
+    "lib/tool/stat.c": "wire/server.h",
+    "lib/wire/server.c": "pool/pool.h",
     "lib/front/torch.c": "base/json.h",
     "lib/attic/old.c": "base/error.h",
     "include/glake/glake.h": "base/error.h",
@@ -143,6 +155,7 @@ ALLOWED = {
     "lib/cache/arena/trim.c": "cache/graph/graph.h",
     "lib/cache/block.c": "cache/bin/quick.h",
     "lib/tool/info.c": "base/json.h",
+    "lib/tool/stat.c": "wire/wire.h",
     "lib/api/info.c": "numa/topology.h",
     "t/unit/pool/page.c": "pool/page.h",
 }

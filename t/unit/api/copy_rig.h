@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_UNIT_API_COPY_RIG_H
+#define GLK_UNIT_API_COPY_RIG_H
+
+/* A context whose GPUs lend their links, a block, and locked memory of the host. */
+#include "api/context.h"
+#include "driver/fault.h"
+#include "driver/soft.h"
+#include "seed.h"
+#include "tap.h"
+
+#include <errno.h>
+#include <glake/glake.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define KIB  ((size_t)1 << 10)
+#define MIB  ((size_t)1 << 20)
+#define ROOM (4 * MIB) /* of each side */
+#define EDGE 64	       /* bytes around a target that have to stay */
+
+static struct glake *ctx;
+static struct glk_context *context;
+static unsigned char *host, *other; /* locked memory of the host */
+static unsigned char *gpu;	    /* a block, which the CPU may look at too */
+static struct CUstream_st *stream;
+static uint64_t rolled;
+
+static inline uint64_t dice(void)
+{
+	return seed_next(&rolled);
+}
+
+static inline void begin(const char *const *settings)
+{
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	void *block = NULL;
+
+	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
+		glake_stream_new(ctx, 0, &stream) ||
+		glake_alloc(ctx, 0, ROOM, stream, 0, &block) ||
+		context->drv->ops->host_lock(context->drv, 0, host, ROOM) ||
+		context->drv->ops->host_lock(context->drv, 0, other, ROOM))
+		tap_bail("no context");
+	gpu = block;
+}
+
+static inline bool ended(void)
+{
+	size_t leaked = 99;
+
+	context->drv->ops->host_unlock(context->drv, 0, host);
+	context->drv->ops->host_unlock(context->drv, 0, other);
+	glake_free(ctx, gpu, stream);
+	glake_stream_free(ctx, 0, stream);
+	return !glake_close(ctx, &leaked) && !leaked;
+}
+
+static inline void end(void)
+{
+	ok(ended(), "nothing is left of it");
+}
+
+#define MANY                                                                             \
+	"soft.gpus=4", "soft.memory=64MiB", "map.span=4GiB", "io.lend=all",              \
+		"io.least=0", "io.piece=64KiB", "io.staging=2MiB", "driver.fault=off"
+
+static inline void fill(unsigned char *at, size_t bytes)
+{
+	for (size_t i = 0; i + 8 <= bytes; i += 8) {
+		uint64_t word = dice();
+
+		memcpy(at + i, &word, 8);
+	}
+}
+
+static inline int sync_stream(void)
+{
+	return context->drv->ops->stream_sync(context->drv, 0, stream);
+}
+
+static inline int error_class(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+
+	glake_last_error(&error);
+	return error.error_class;
+}
+
+static inline struct glake_copy_state state_of(struct glake_copy_job *job)
+{
+	struct glake_copy_state now = {.sz = sizeof(now)};
+
+	if (glake_copy_get(job, &now))
+		tap_bail("no state");
+	return now;
+}
+
+/* One copy of random size to and from odd addresses, with guards. Whether all bytes are right. */
+static inline bool round_trip(size_t most)
+{
+	size_t bytes = 1 + dice() % most, a = EDGE + dice() % 200,
+	       b = EDGE + dice() % 200;
+	unsigned char before[2 * EDGE], after[2 * EDGE];
+	size_t c = EDGE + dice() % 200;
+
+	fill(host, ROOM);
+	memcpy(before, gpu + b - EDGE, EDGE);
+	memcpy(before + EDGE, gpu + b + bytes, EDGE);
+	if (glake_copy(ctx, gpu + b, host + a, bytes, stream, 0, NULL) ||
+		glake_copy(ctx, other + c, gpu + b, bytes, stream, 0, NULL) ||
+		sync_stream())
+		return false;
+	memcpy(after, gpu + b - EDGE, EDGE);
+	memcpy(after + EDGE, gpu + b + bytes, EDGE);
+	return !memcmp(other + c, host + a, bytes) && !memcmp(gpu + b, host + a, bytes) &&
+		!memcmp(before, after, sizeof(before));
+}
+
+static inline void copy_rig_start(void)
+{
+	rolled = seed_thread(seed_start(), 0);
+	host = mmap(NULL, 2 * ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		-1, 0);
+	if (host == MAP_FAILED)
+		tap_bail("no memory");
+	other = host + ROOM;
+}
+
+#endif

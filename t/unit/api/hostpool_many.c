@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Locked memory of the host that many streams use, or threads that are no more: it does not pile up. */
+#include "api/context.h"
+#include "driver/soft.h"
+#include "tap.h"
+
+#include <glake/glake.h>
+#include <pthread.h>
+
+#define MIB	((size_t)1 << 20)
+#define STREAMS 200 /* most of them share a bit */
+#define TURNS	400
+
+static struct glake *ctx;
+static struct glk_context *context;
+static struct CUstream_st *streams[STREAMS];
+static void *gpu;
+
+static void open_soft(void)
+{
+	static const char *const settings[] = {"soft.gpus=1",
+		"driver.fault=off", "map.span=8GiB", "host.piece=4MiB", "host.limit=8GiB", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+
+	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
+		glake_alloc(ctx, 0, MIB, NULL, 0, &gpu))
+		tap_bail("no context");
+}
+
+static void close_soft(void)
+{
+	size_t live = 99;
+
+	glake_free(ctx, gpu, NULL);
+	is_int(glake_close(ctx, &live), 0, "closed");
+	is_int((int64_t)live, 0, "  with no live block");
+}
+
+static int64_t held(void)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+
+	if (glake_stats_get(ctx, 0, &stats))
+		tap_bail("no figures");
+	return (int64_t)(stats.host_pool_held / MIB);
+}
+
+static void work(struct CUstream_st *stream)
+{
+	if (glk_soft_work(context->drv, 0, stream, (uint64_t)(uintptr_t)gpu, MIB, true))
+		tap_bail("no work");
+}
+
+/* A block is used on a stream. */
+static void *used(size_t size, struct CUstream_st *stream)
+{
+	void *ptr = NULL;
+
+	if (glake_host_alloc(ctx, 0, size, 0, &ptr) || glake_host_use(ctx, ptr, 0, stream))
+		tap_bail("no block");
+	work(stream);
+	return ptr;
+}
+
+/* Each stream is waited for before the free, so a block is all that is ever under way. */
+static void one_after_the_other(int turns)
+{
+	for (int i = 0; i < turns; i++) {
+		struct CUstream_st *stream = streams[STREAMS - 1 - i % 8];
+		void *ptr = used(3 * MIB, stream);
+
+		glake_soft_stream_sync(ctx, 0, stream);
+		glake_host_free(ctx, ptr);
+	}
+}
+
+static void many_streams(void)
+{
+	void *ptr;
+
+	open_soft();
+	for (int i = 0; i < STREAMS; i++) {
+		glake_stream_new(ctx, 0, &streams[i]);
+		ptr = used(64, streams[i]);
+		glake_soft_stream_sync(ctx, 0, streams[i]);
+		glake_host_free(ctx, ptr);
+	}
+	/* one that has a bit of its own is in nobody's way */
+	ptr = used(3 * MIB, streams[0]);
+	glk_soft_hold(context->drv, 0, streams[0], true);
+	glake_host_free(ctx, ptr);
+	one_after_the_other(TURNS);
+	glk_soft_hold(context->drv, 0, streams[0], false);
+	ok(held() <= 16, "idle streams keep nothing from those that come: %d MiB", (int)held());
+	ptr = used(3 * MIB, streams[STREAMS - 9]);
+	glk_soft_hold(context->drv, 0, streams[STREAMS - 9], true);
+	glake_host_free(ctx, ptr);
+	one_after_the_other(8);
+	ok(held() >= 28, "while one of them works nobody waits for it, and there is more: %d MiB",
+		(int)held());
+	glk_soft_hold(context->drv, 0, streams[STREAMS - 9], false);
+	glake_soft_stream_sync(ctx, 0, streams[STREAMS - 9]);
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim when it has finished");
+	is_int(held(), 0, "  takes all of it, however many streams were asked");
+	for (int i = 0; i < STREAMS; i++)
+		glake_stream_free(ctx, 0, streams[i]);
+	close_soft();
+}
+
+#define OWN ((struct CUstream_st *)2) /* the default stream of the thread */
+
+static void *use_own(void *arg)
+{
+	void *ptr = used(3 * MIB, OWN);
+
+	glake_soft_stream_sync(ctx, 0, OWN);
+	return arg ? arg : ptr;
+}
+
+static void threads_that_ended(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	struct CUstream_st *capturing = NULL;
+	uint32_t graph;
+
+	open_soft();
+	glake_stream_new(ctx, 0, &capturing);
+	glake_host_free(ctx, used(64, capturing));
+	for (int i = 0; i < 20; i++) {
+		pthread_t thread;
+		void *ptr = NULL;
+
+		pthread_create(&thread, NULL, use_own, NULL);
+		pthread_join(thread, &ptr);
+		is_int(glake_host_free(ctx, ptr), 0, "freed after the thread has ended");
+	}
+	ok(held() >= 60, "no event tells of streams that threads took along: %d MiB",
+		(int)held());
+	glake_host_query(ctx, NULL, NULL);
+	glake_soft_capture_begin(ctx, 0, capturing);
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim beside a capture");
+	glake_last_error(&error);
+	ok(error.error_class != GLAKE_ERROR_CAPTURE, "  leaves no record of that");
+	ok(held() >= 60, "  and those blocks");
+	is_int(glake_soft_capture_end(ctx, 0, capturing, &graph), 0, "the capture lives");
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim");
+	is_int(held(), 0, "  waits for the GPU, and all goes back");
+	glake_soft_graph_free(ctx, graph);
+	glake_stream_free(ctx, 0, capturing);
+	close_soft();
+}
+
+int main(void)
+{
+	tap_plan_later();
+	many_streams();
+	threads_that_ended();
+	return tap_done();
+}
