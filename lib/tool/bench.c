@@ -17,9 +17,10 @@
 
 /* The first two are what runs without a name. */
 static const struct bench_part *const parts[] = {&bench_alloc, &bench_stitch,
-	&bench_handover, &bench_sizes, &bench_worst, &bench_policy};
+	&bench_handover, &bench_sizes, &bench_tier, &bench_host, &bench_copy,
+	&bench_worst, &bench_policy};
 
-enum { ALLOC, STITCH, PARTS = sizeof(parts) / sizeof(parts[0]) };
+enum { ALLOC, STITCH, HOST = 5, COPY, PARTS = sizeof(parts) / sizeof(parts[0]) };
 
 static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
@@ -30,6 +31,7 @@ static const struct option long_options[] = {
 	{"most", required_argument, NULL, 'm'},
 	{"vary", required_argument, NULL, 'v'},
 	{"svg", required_argument, NULL, 'o'},
+	{"size", required_argument, NULL, 's'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
 	{"help", no_argument, NULL, 'h'},
@@ -38,7 +40,7 @@ static const struct option long_options[] = {
 
 static const char help[] =
 	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [sizes]\n"
-	"                      [worst] [policy [TRACE]...]\n"
+	"                      [tier] [host] [copy] [worst] [policy [TRACE]...]\n"
 	"\n"
 	"Measures parts of the library; without a name, the first two.\n"
 	"\n"
@@ -46,6 +48,11 @@ static const char help[] =
 	"  stitch    a large block on pages that lay apart: driver calls, time, contents\n"
 	"  handover  a request for what another stream freed, with its work pending or done\n"
 	"  sizes     millions of sizes that never repeat: what the library keeps stays bounded\n"
+	"  tier      contents that leave the GPU for the host and come back, and blocks that lie\n"
+	"            there in place, by size\n"
+	"  host      pinned memory of the host: touched and locked at once, beside the driver's\n"
+	"  copy      copies between the host and a GPU, by size and by the number of GPUs whose\n"
+	"            links they may go over\n"
 	"  worst     the longest free, request and time under the lock, against the number of\n"
 	"            blocks, streams, GPUs and contexts\n"
 	"  policy    recorded jobs under variants of the policy: memory against driver time;\n"
@@ -53,14 +60,15 @@ static const char help[] =
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
-	"  -r, --rounds N               how often each is measured (20; worst: 3; passes of\n"
-	"                               policy: 4)\n"
+	"  -r, --rounds N               how often each is measured (20; tier, host, copy: 5;\n"
+	"                               worst: 3; passes of policy: 4)\n"
 	"  -t, --threads N              alloc also with N threads, beside one (1)\n"
 	"  -n, --requests N             requests of sizes (7000000)\n"
 	"  -m, --most N                 worst without counts above N (1000000)\n"
 	"  -v, --vary KEY=VALUE,...     policy with these values of a key in turn, in place of\n"
 	"                               its own list; repeatable\n"
-	"  -o, --svg FILE               draw the frontier of policy\n"
+	"  -o, --svg FILE               draw the frontier of policy, or what copy measured\n"
+	"  -s, --size BYTES             of host (8GiB; on the software device 256MiB)\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"
 	"  -h, --help                   this text\n";
@@ -100,6 +108,16 @@ static int add_vary(struct bench_options *options, const char *text)
 	return 0;
 }
 
+static int set_size(struct bench_options *options, const char *text)
+{
+	uint64_t size;
+
+	if (glake_size_parse(text, &size) || !size)
+		return glk_tool_usage(COMMAND, "--size takes bytes, as 8GiB, not '%s'", text);
+	options->size = size;
+	return 0;
+}
+
 static int take_option(int c, struct bench_options *options)
 {
 	switch (c) {
@@ -120,6 +138,8 @@ static int take_option(int c, struct bench_options *options)
 	case 'o':
 		options->svg = optarg;
 		return 0;
+	case 's':
+		return set_size(options, optarg);
 	default:
 		return glk_tool_take_option(&options->context, COMMAND, c);
 	}
@@ -228,8 +248,10 @@ int glk_tool_bench(int argc, char **argv)
 	}
 	if (!any)
 		wanted[ALLOC] = wanted[STITCH] = true;
-	if (options.svg && !options.policy)
-		return glk_tool_usage(COMMAND, "--svg draws what policy measures");
+	if (options.svg && options.policy == wanted[COPY])
+		return glk_tool_usage(COMMAND, "--svg draws what policy measures, or copy");
+	if (options.size && !wanted[HOST])
+		return glk_tool_usage(COMMAND, "--size is that of host");
 	if (options.varied && !options.policy)
 		return glk_tool_usage(COMMAND, "--vary is for policy");
 	return run(&options, wanted);

@@ -21,6 +21,7 @@
 #define BENCH_SCALES	   4
 #define BENCH_HANDOVERS	   6
 #define BENCH_SIZES_STEPS  8
+#define BENCH_TIERS	   3
 #define BENCH_SIZES_MAX	   (7 << 20)
 #define BENCH_VARIANTS_MAX 64
 #define BENCH_VARY_MAX	   16
@@ -41,7 +42,8 @@ struct bench_options {
 	const char *trace[BENCH_TRACES_MAX];
 	size_t varied;			  /* of policy; 0: see bench_policy.c */
 	const char *vary[BENCH_VARY_MAX]; /* "KEY=VALUE,VALUE" */
-	const char *svg; /* of policy; file name or NULL */
+	const char *svg; /* of policy or copy; file name or NULL */
+	size_t size;	 /* of host; 0: what suits the driver */
 };
 
 /* A benchmark; `measured` is its own structure. */
@@ -57,7 +59,7 @@ struct bench_part {
 };
 
 extern const struct bench_part bench_alloc, bench_scale, bench_stitch, bench_handover,
-	bench_sizes, bench_policy, bench_worst;
+	bench_sizes, bench_policy, bench_tier, bench_host, bench_copy, bench_worst;
 
 /* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
 int bench_close(const struct bench_part *part, struct glake *ctx, int err);
@@ -176,6 +178,60 @@ struct bench_sizes {
 	} step[BENCH_SIZES_STEPS];
 	bool bounded; /* nothing grew by half in the second half */
 };
+
+/* tier: contents that leave the GPU and come back. */
+enum bench_tier_step {
+	BENCH_TIER_CALL, /* us that the call of a spill takes; the others in GB/s */
+	BENCH_TIER_SPILL,
+	BENCH_TIER_FETCH,
+	BENCH_TIER_BOTH,
+	BENCH_TIER_SUSPEND,
+	BENCH_TIER_RESUME,
+	BENCH_TIER_PLACE,
+	BENCH_TIER_STEPS,
+};
+
+struct bench_tier {
+	unsigned rounds;
+	struct bench_tier_case {
+		size_t block, count;
+		/* GB/s of the first round, which makes memory of the host. */
+		double first_spill, first_suspend;
+		struct bench_range figure[BENCH_TIER_STEPS];
+		size_t torn; /* blocks that did not hold what was written */
+	} cases[BENCH_TIERS];
+	size_t torn;
+};
+
+void bench_add_tier(struct glk_json *json, const void *measured);
+void bench_print_tier(const void *measured);
+
+/* copy: copies between the host and a GPU, by size and by links that they may go over. */
+#define BENCH_COPY_LINKS 8
+#define BENCH_COPY_CASES (BENCH_COPY_LINKS * 12)
+
+enum bench_copy_way {
+	BENCH_COPY_DOWN, /* to the GPU */
+	BENCH_COPY_UP,
+	BENCH_COPY_BOTH, /* bytes of both, at once */
+	BENCH_COPY_WAYS,
+};
+
+struct bench_copy {
+	unsigned rounds, count;
+	int gpus;
+	struct bench_copy_case {
+		int links;
+		size_t bytes;
+		struct bench_range rate[BENCH_COPY_WAYS], call[BENCH_COPY_WAYS]; /* GB/s, us */
+		bool torn;     /* something did not arrive */
+		char lend[16]; /* io.lend, as the library had it */
+	} cases[BENCH_COPY_CASES];
+	bool torn;
+};
+
+/* Draws it. 0, or -errno after a message. */
+int bench_plot_copy(const struct bench_copy *copy, const char *path);
 
 /* policy: recorded jobs under variants of the policy, one choice at a time. */
 struct bench_policy {

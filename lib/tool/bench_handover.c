@@ -14,12 +14,10 @@
  * the library; whether they lasted is asked at the end of each round, else it does not count.
  * The software device runs nothing of its own accord in its stepped mode.
  */
-#include "tool/bench.h"
-
+#include "tool/bench_cuda.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +29,6 @@
 #define GIVEN	 (FIRST + BLOCKS)
 #define FILLED	 ((size_t)512 << 20)
 #define FILLS	 200 /* of a round: some 30 ms on an H200 */
-#define PENDING	 600 /* CUDA_ERROR_NOT_READY */
 #define ATTEMPTS 3   /* at a round */
 
 static const size_t sizes[] = {(size_t)8 << 20, (size_t)64 << 20};
@@ -44,17 +41,9 @@ static const char *const names[POLICIES] = {"wait", "noted", "done"};
 
 _Static_assert(SIZES *POLICIES == BENCH_HANDOVERS, "room for all cases");
 
-/* What of the driver keeps a stream busy. */
-struct cuda {
-	unsigned (*fill)(unsigned long long, unsigned, size_t, struct CUstream_st *);
-	unsigned (*query)(struct CUstream_st *);
-	unsigned (*context_of)(struct CUstream_st *, void **);
-	unsigned (*set_context)(void *);
-};
-
 struct relay {
 	struct glake *ctx;
-	struct cuda cuda;
+	struct bench_cuda cuda;
 	bool on_cuda;
 	enum policy policy;
 	struct bench_handover_case *result;
@@ -66,32 +55,6 @@ struct relay {
 	void *block[GIVEN + 1], *filled;
 };
 
-static int find_cuda(struct cuda *cuda)
-{
-	void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-	const struct {
-		void *fn;
-		const char *name;
-	} table[] = {
-		{&cuda->fill, "cuMemsetD32Async"},
-		{&cuda->query, "cuStreamQuery"},
-		{&cuda->context_of, "cuStreamGetCtx"},
-		{&cuda->set_context, "cuCtxSetCurrent"},
-	};
-
-	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-		void *found = library ? dlsym(library, table[i].name) : NULL;
-
-		if (!found) {
-			glk_tool_say(
-				"bench handover: the driver has no %s", table[i].name);
-			return -EIO;
-		}
-		memcpy(table[i].fn, &found, sizeof(found));
-	}
-	return 0;
-}
-
 static int ask(struct relay *relay, struct CUstream_st *stream, size_t size, void **ret)
 {
 	return glake_alloc(relay->ctx, 0, size, stream, 0, ret);
@@ -99,7 +62,6 @@ static int ask(struct relay *relay, struct CUstream_st *stream, size_t size, voi
 
 static int begin_work(struct relay *relay)
 {
-	void *context = NULL;
 	int err;
 
 	if (!relay->on_cuda || relay->policy == DONE)
@@ -107,9 +69,7 @@ static int begin_work(struct relay *relay)
 	err = ask(relay, relay->from, FILLED, &relay->filled);
 	if (err)
 		return err;
-	if (relay->cuda.context_of(relay->from, &context) ||
-		relay->cuda.set_context(context))
-		return -EIO;
+	err = bench_cuda_enter(&relay->cuda, relay->from);
 	for (int i = 0; i < FILLS && !err; i++)
 		err = relay->cuda.fill(
 			      (uintptr_t)relay->filled, 0, FILLED / 4, relay->from)
@@ -122,12 +82,12 @@ static int begin_work(struct relay *relay)
 static bool is_pending(const struct relay *relay)
 {
 	return !relay->on_cuda || relay->policy == DONE ||
-		relay->cuda.query(relay->from) == PENDING;
+		relay->cuda.query(relay->from) == BENCH_CUDA_PENDING;
 }
 
 static void wait_for_work(const struct relay *relay)
 {
-	while (relay->on_cuda && relay->cuda.query(relay->from) == PENDING)
+	while (relay->on_cuda && relay->cuda.query(relay->from) == BENCH_CUDA_PENDING)
 		;
 }
 
@@ -319,7 +279,7 @@ static int open_context(const struct bench_options *options, struct relay *relay
 	if (err)
 		return err;
 	relay->on_cuda = glake_backend(relay->ctx) == GLAKE_BACKEND_CUDA;
-	return relay->on_cuda ? find_cuda(&relay->cuda) : 0;
+	return relay->on_cuda ? bench_cuda_find(&bench_handover, &relay->cuda) : 0;
 }
 
 /* Every request did what the case is about. */

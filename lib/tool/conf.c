@@ -3,7 +3,7 @@
  * glakectl conf: the configuration before and after it meets a program. `check` says what is
  * wrong with a file and what would be right; `show` says which values hold and where each of
  * them came from, which is the first question when a program does not do what its
- * configuration file says. Neither touches a GPU.
+ * configuration file says; `explain` tells what a key means. None touches a GPU.
  *
  * Findings are printed as compilers do, so that editors can jump to them.
  */
@@ -33,13 +33,17 @@ static const struct option long_options[] = {
 static const char help[] =
 	"usage: glakectl conf check [OPTION]... [FILE]\n"
 	"       glakectl conf show [OPTION]... [KEY]...\n"
+	"       glakectl conf explain [OPTION]... [KEY]...\n"
 	"\n"
 	"check reads the configuration as a program would that opens glake: FILE (the\n"
 	"installed one unless given), then the environment. It reports each mistake with file\n"
 	"and line. Exit status: 0 no errors, perhaps warnings; 1 errors; 2 wrong usage.\n"
 	"\n"
 	"show prints the values that such a program would run with, and their origins: all\n"
-	"keys, or those that are named, as pool.budget or pool.\n"
+	"keys, or those that are named, as pool.budget, GLAKE_POOL_BUDGET or pool.\n"
+	"\n"
+	"explain tells all about the keys that are named: meaning, type, range, default, value\n"
+	"and origin, variable, and what changes it at run time. Without a KEY it lists them.\n"
 	"\n"
 	"  -c, --conf KEY=VALUE  check: as if the program set this key too; repeatable\n"
 	"  -d, --default         show: the defaults alone\n"
@@ -171,10 +175,11 @@ static int check_command(int argc, char **argv)
 int glk_tool_conf(int argc, char **argv)
 {
 	static char check_name[] = CHECK, show_name[] = CONF_SHOW;
+	static char explain_name[] = CONF_EXPLAIN;
 	const char *what = argc > 1 ? argv[1] : NULL;
 
 	if (!what)
-		return glk_tool_usage("conf", "'check' or 'show' is missing");
+		return glk_tool_usage("conf", "'check', 'show' or 'explain' is missing");
 	if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
 		conf_print_help();
 		return GLK_TOOL_OK;
@@ -187,5 +192,10 @@ int glk_tool_conf(int argc, char **argv)
 		argv[1] = show_name;
 		return conf_show(argc - 1, argv + 1);
 	}
-	return glk_tool_usage("conf", "'check' or 'show' is expected, not '%s'", what);
+	if (!strcmp(what, "explain")) {
+		argv[1] = explain_name;
+		return conf_explain(argc - 1, argv + 1);
+	}
+	return glk_tool_usage(
+		"conf", "'check', 'show' or 'explain' is expected, not '%s'", what);
 }

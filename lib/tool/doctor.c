@@ -21,6 +21,7 @@
 static const struct option long_options[] = {
 	{"driver", required_argument, NULL, 'd'},
 	{"conf", required_argument, NULL, 'c'},
+	{"load", no_argument, NULL, 'l'},
 	{"json", no_argument, NULL, 'j'},
 	{"help", no_argument, NULL, 'h'},
 	{0},
@@ -36,6 +37,7 @@ static const char help[] =
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
+	"  -l, --load                   first load nvidia and nvidia_uvm; as root\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -h, --help                   this text\n";
 
@@ -91,6 +93,7 @@ static void judge_conf(const struct doctor_facts *facts, struct doctor *doctor)
 
 void doctor_judge(const struct doctor_facts *facts, struct doctor *doctor)
 {
+	doctor_judge_load(facts, doctor);
 	doctor_judge_driver(facts, doctor);
 	doctor_judge_parameters(facts, doctor);
 	doctor_judge_gpus(facts, doctor);
@@ -117,7 +120,7 @@ static unsigned int columns(void)
 	return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) || !size.ws_col ? 80 : size.ws_col;
 }
 
-static int report(const struct glk_tool_context *wanted)
+static int report(const struct glk_tool_context *wanted, bool load)
 {
 	struct doctor *doctor = calloc(1, sizeof(*doctor));
 	struct doctor_facts facts;
@@ -127,7 +130,7 @@ static int report(const struct glk_tool_context *wanted)
 		glk_tool_say("no memory for a report");
 		return GLK_TOOL_FAILED;
 	}
-	doctor_facts_gather(wanted, &facts);
+	doctor_facts_gather(wanted, load, &facts);
 	doctor_judge(&facts, doctor);
 	doctor_facts_free(&facts);
 	if (wanted->json)
@@ -142,6 +145,7 @@ static int report(const struct glk_tool_context *wanted)
 int glk_tool_doctor(int argc, char **argv)
 {
 	struct glk_tool_context wanted = {.quiet = true};
+	bool load = false;
 	int c, status = 0;
 
 	while (!status && (c = glk_tool_option(argc, argv, long_options)) != -1) {
@@ -149,12 +153,20 @@ int glk_tool_doctor(int argc, char **argv)
 			fputs(help, stdout);
 			return GLK_TOOL_OK;
 		}
-		status = glk_tool_take_option(&wanted, COMMAND, c);
+		if (c == 'l')
+			load = true;
+		else
+			status = glk_tool_take_option(&wanted, COMMAND, c);
 	}
 	if (status)
 		return status;
 	if (optind < argc)
 		return glk_tool_usage(
 			COMMAND, "no argument is expected, not '%s'", argv[optind]);
-	return report(&wanted);
+	if (load && (geteuid() || getuid())) { /* nor may a program that is setuid */
+		glk_tool_say("doctor: only root may load modules; without --load the "
+			     "report is for all");
+		return GLK_TOOL_FAILED;
+	}
+	return report(&wanted, load);
 }

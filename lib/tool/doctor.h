@@ -7,6 +7,7 @@
  * alone, so that tests can make any machine up.
  */
 #include <glake/info.h>
+#include <glake/uvm.h>
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,16 +23,58 @@ struct doctor_gpu {
 	uint32_t can;	   /* GLAKE_CAN_... of a block that was given for trial */
 };
 
+/* What came of loading a module. */
+enum doctor_loading {
+	DOCTOR_LOAD_DONE,
+	DOCTOR_LOAD_ALREADY,
+	DOCTOR_LOAD_NO_LIBKMOD,
+	DOCTOR_LOAD_NO_MODULE,
+	DOCTOR_LOAD_UNREADABLE, /* libkmod could not look for it */
+	DOCTOR_LOAD_BLACKLISTED,
+	DOCTOR_LOAD_COMMAND,   /* its install command failed */
+	DOCTOR_LOAD_NOT_THERE, /* all went well, and it is not there */
+	DOCTOR_LOAD_FAILED,
+	DOCTOR_LOAD_NOT_TRIED, /* nvidia, which it is nothing without, was not loaded */
+};
+
+struct doctor_load {
+	enum doctor_loading how;
+	int err;	   /* what libkmod answered */
+	int status;	   /* exit status of the command of that one */
+	char tried[64];	   /* where it got to: the module, or one that it depends on */
+	char command[200]; /* its install command; "" where none was run */
+};
+
+/* What came of making nodes. */
+enum doctor_making {
+	DOCTOR_MADE_NEEDLESS,
+	DOCTOR_MADE_DONE,
+	DOCTOR_MADE_NO_PROGRAM,
+	DOCTOR_MADE_FAILED,
+	DOCTOR_MADE_IN_VAIN, /* the program did not fail, and some are missing still */
+};
+
+struct doctor_made {
+	enum doctor_making how;
+	int status;    /* exit status of the program, or -errno */
+	char left[32]; /* the first one that is missing still */
+};
+
 #define DOCTOR_NODES 64 /* of the host that are looked at; more are only counted */
 
 struct doctor_facts {
 	struct glake_host host;
 	struct glake_module modules[2]; /* nvidia, nvidia_uvm */
+	struct glake_uvm_tools tools;	/* of the latter */
 	/* glake_parameter_get, or what stands for it */
 	int (*parameter)(const char *name, char *ret_text, size_t size);
 	struct glake_node nodes[DOCTOR_NODES];
 	size_t node_count;
 	const char *visible; /* CUDA_VISIBLE_DEVICES; NULL if it is not set */
+
+	bool load; /* modules were to be loaded */
+	struct doctor_load loads[2];
+	struct doctor_made made;
 
 	bool soft_wanted; /* the software device was asked for */
 	bool opened;
@@ -46,9 +89,11 @@ struct doctor_facts {
 	char conf_text[400]; /* the first finding; for want of one, which file there is */
 };
 
-/* Gathers; to be ended by doctor_facts_free. */
-void doctor_facts_gather(
-	const struct glk_tool_context *wanted, struct doctor_facts *ret_facts);
+/* Gathers, after it has loaded modules if it shall; to be ended by doctor_facts_free. */
+void doctor_facts_gather(const struct glk_tool_context *wanted, bool load,
+	struct doctor_facts *ret_facts);
+/* Loads nvidia and nvidia_uvm and has their nodes made. As root. */
+void doctor_load_both(struct doctor_facts *facts);
 void doctor_facts_free(struct doctor_facts *facts);
 
 enum doctor_status {
@@ -83,6 +128,7 @@ void doctor_advise(struct doctor *doctor, const char *format, ...)
 /* Judges all. `doctor` is zero before. */
 void doctor_judge(const struct doctor_facts *facts, struct doctor *doctor);
 /* Its parts. */
+void doctor_judge_load(const struct doctor_facts *facts, struct doctor *doctor);
 void doctor_judge_driver(const struct doctor_facts *facts, struct doctor *doctor);
 void doctor_judge_parameters(const struct doctor_facts *facts, struct doctor *doctor);
 void doctor_judge_host(const struct doctor_facts *facts, struct doctor *doctor);

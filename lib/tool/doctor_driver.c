@@ -95,7 +95,8 @@ static void advise_module(const struct doctor_facts *facts,
 		if (contained(facts))
 			doctor_advise(doctor, GIVE);
 		else
-			doctor_advise(doctor, "run nvidia-modprobe -u -c 0 as root");
+			doctor_advise(doctor, "run nvidia-modprobe %s as root",
+				strcmp(module->name, "nvidia") ? "-u -c 0" : "-c 255");
 		break;
 	case GLAKE_MODULE_NO_PERMISSION:
 		doctor_advise(doctor,
@@ -133,6 +134,35 @@ static void judge_module(const struct doctor_facts *facts,
 		doctor_advise(doctor,
 			"reboot before the library of the driver is the newer one "
 			"too, for the two do not go together");
+}
+
+/* They serve a program that wants to know what managed memory does, and none else. */
+static void judge_tools(const struct doctor_facts *facts, struct doctor *doctor)
+{
+	const struct glake_uvm_tools *tools = &facts->tools;
+
+	switch (tools->state) {
+	case GLAKE_UVM_OK:
+		doctor_add(doctor, DOCTOR_OK, "module.tools",
+			"nvidia_uvm counts for who asks, interface %s", tools->generation);
+		return;
+	case GLAKE_UVM_UNKNOWN:
+		doctor_add(doctor, DOCTOR_NOTE, "module.tools", "%s", tools->text);
+		doctor_advise(doctor, "nothing, unless managed memory is to be counted: "
+				      "a newer glake may know them");
+		return;
+	case GLAKE_UVM_NO_NODE:
+	case GLAKE_UVM_NO_PERMISSION:
+		doctor_add(doctor, DOCTOR_NOTE, "module.tools", "%s", tools->text);
+		doctor_advise(doctor, "nothing, unless managed memory is to be counted: %s",
+			contained(facts) ? GIVE
+			: tools->state == GLAKE_UVM_NO_NODE
+				? "then run nvidia-modprobe -u -c 0 as root"
+				: "then give this user the right to the node");
+		return;
+	default: /* the line of the module says it */
+		return;
+	}
 }
 
 /* Where the modules have no node, theirs is the line that says so. */
@@ -257,6 +287,7 @@ void doctor_judge_driver(const struct doctor_facts *facts, struct doctor *doctor
 	judge_bus(facts, doctor);
 	for (size_t i = 0; i < sizeof(facts->modules) / sizeof(*facts->modules); i++)
 		judge_module(facts, &facts->modules[i], doctor);
+	judge_tools(facts, doctor);
 	judge_nodes(facts, doctor);
 	judge_library(facts, doctor);
 	if (*facts->host.sandbox)

@@ -138,13 +138,15 @@ static void open_context(
 	glake_close(ctx, NULL);
 }
 
-void doctor_facts_gather(
-	const struct glk_tool_context *wanted, struct doctor_facts *ret_facts)
+void doctor_facts_gather(const struct glk_tool_context *wanted, bool load,
+	struct doctor_facts *ret_facts)
 {
 	struct doctor_facts *facts = ret_facts;
 	struct glake_node node = {.sz = sizeof(node)};
 
-	*facts = (struct doctor_facts){.parameter = glake_parameter_get};
+	*facts = (struct doctor_facts){.parameter = glake_parameter_get, .load = load};
+	if (load)
+		doctor_load_both(facts);
 	facts->visible = getenv("CUDA_VISIBLE_DEVICES");
 	check_conf(wanted, facts);
 	/* The driver may load a module and make nodes when it is first used. */
@@ -155,6 +157,8 @@ void doctor_facts_gather(
 		facts->modules[i].sz = sizeof(facts->modules[i]);
 		glake_module_get(i, &facts->modules[i]);
 	}
+	facts->tools.sz = sizeof(facts->tools);
+	glake_uvm_tools_get(&facts->tools);
 	while (!glake_node_get(facts->node_count, &node)) {
 		if (facts->node_count < DOCTOR_NODES)
 			facts->nodes[facts->node_count] = node;

@@ -9,8 +9,8 @@ _glakectl_options()
 	while IFS= read -r line; do
 		[[ $line =~ ^\ \ -(.),\ --([a-z-]+)(\ ([^ ]+))?\ \ +(.*)$ ]] || continue
 		name=${BASH_REMATCH[5]%%:*}
-		# "show: ..." is of another subcommand than this one
-		[[ " $subs " == *" $name "* && $name != "$sub" ]] && continue
+		# "show: ..." and "show, check: ..." are of other subcommands than this one
+		[[ " $subs " == *" ${name%%,*} "* && ", $name," != *", $sub,"* ]] && continue
 		printf '%s %s %s\n' "-${BASH_REMATCH[1]}" "--${BASH_REMATCH[2]}" "${BASH_REMATCH[4]}"
 	done <<<"$help"
 }
@@ -27,6 +27,15 @@ _glakectl_keys()
 			printf '%s\n' "${BASH_REMATCH[2]//, /$'\n'}"
 		fi
 	done < <("$tool" conf show --default --help-keys 2>/dev/null)
+}
+
+# Processes that answer, by number.
+_glakectl_processes()
+{
+	local pid
+	while read -r pid _; do
+		[[ $pid =~ ^[0-9]+$ ]] && printf '%s\n' "$pid"
+	done < <("$tool" ps 2>/dev/null)
 }
 
 _glakectl_offer()
@@ -50,6 +59,7 @@ _glakectl_argument()
 		_glakectl_offer -f -- "$text"
 		compopt -o filenames
 		;;
+	PID) _glakectl_offer -W "$(_glakectl_processes)" -- "$text" ;;
 	*[A-Z]*) ;; # a number or the like
 	*)
 		_glakectl_offer -W "${kind//|/ }" -- "$text"
@@ -100,6 +110,7 @@ _glakectl()
 		case $kind in
 		*FILE* | *TRACE*) _glakectl_argument FILE "$text" ;;
 		*KEY*) _glakectl_argument KEY "$text" ;;
+		*PID*) _glakectl_argument PID "$text" ;;
 		esac
 		COMPREPLY=("${more[@]}" "${COMPREPLY[@]}")
 	fi

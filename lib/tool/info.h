@@ -4,6 +4,7 @@
 
 /* The two forms of the report of `glakectl info`. Inside this command. */
 #include <glake/info.h>
+#include <glake/uvm.h>
 
 #include <stdbool.h>
 #include <stddef.h>

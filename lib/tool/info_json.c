@@ -97,9 +97,21 @@ static void add_nodes(struct glk_json *json)
 		glk_json_add_text(json, "cpus", node.cpus);
 		add_or_null(json, "memory_bytes", node.memory_valid, node.memory);
 		add_or_null(json, "free_bytes", node.memory_valid, node.free);
+		glk_json_key(json, "distances");
+		glk_json_array(json);
+		for (uint32_t to = 0; to < node.distances; to++)
+			glk_json_uint(json, node.distance[to]);
+		glk_json_end(json);
 		glk_json_end(json);
 	}
 	glk_json_end(json);
+}
+
+static void lower_state(const char *name, char *text, size_t size)
+{
+	snprintf(text, size, "%s", name);
+	for (char *at = text; *at; at++)
+		*at = (char)tolower((unsigned char)*at);
 }
 
 static void add_modules(struct glk_json *json)
@@ -110,10 +122,7 @@ static void add_modules(struct glk_json *json)
 	glk_json_key(json, "modules");
 	glk_json_array(json);
 	for (size_t i = 0; !glake_module_get(i, &module); i++) {
-		snprintf(state, sizeof(state), "%s",
-			glake_module_state_name(module.state));
-		for (char *at = state; *at; at++)
-			*at = (char)tolower((unsigned char)*at);
+		lower_state(glake_module_state_name(module.state), state, sizeof(state));
 		glk_json_object(json);
 		glk_json_add_text(json, "name", module.name);
 		glk_json_add_text(json, "state", state);
@@ -123,6 +132,22 @@ static void add_modules(struct glk_json *json)
 		glk_json_add_text(json, "flavour", module.flavour);
 		glk_json_end(json);
 	}
+	glk_json_end(json);
+}
+
+static void add_tools(struct glk_json *json)
+{
+	struct glake_uvm_tools tools = {.sz = sizeof(tools)};
+	char state[24];
+
+	if (glake_uvm_tools_get(&tools))
+		return;
+	lower_state(glake_uvm_state_name(tools.state), state, sizeof(state));
+	glk_json_key(json, "tools");
+	glk_json_object(json);
+	glk_json_add_text(json, "state", state);
+	glk_json_add_text(json, "text", tools.text);
+	glk_json_add_text(json, "generation", tools.generation);
 	glk_json_end(json);
 }
 
@@ -160,6 +185,7 @@ int info_print_json(const struct info *info)
 	add_gpus(info, &json);
 	add_nodes(&json);
 	add_modules(&json);
+	add_tools(&json);
 	add_conf(info, &json);
 	glk_json_add_text(&json, "conf_file", glake_conf_path());
 	glk_json_end(&json);

@@ -105,14 +105,18 @@ static void print_nodes(void)
 	struct glake_node node = {.sz = sizeof(node)};
 	char total[SIZE_TEXT], free[SIZE_TEXT];
 
-	printf("\nNUMA nodes\n  %4s  %10s  %10s  %s\n", "node", "memory", "free", "CPUs");
+	printf("\nNUMA nodes\n  %4s  %10s  %10s  %s\n", "node", "memory", "free",
+		"CPUs, and where there are several, distances to all");
 	for (size_t i = 0; !glake_node_get(i, &node); i++) {
 		bool known = node.memory_valid;
 
-		printf("  %4d  %10s  %10s  %s\n", node.id,
+		printf("  %4d  %10s  %10s  %s", node.id,
 			known ? size_text(node.memory, total) : "?",
 			known ? size_text(node.free, free) : "?",
 			node.cpus[0] ? node.cpus : "-");
+		for (uint32_t to = 0; to < node.distances && node.distances > 1; to++)
+			printf("%s%u", to ? " " : "   ", node.distance[to]);
+		puts("");
 	}
 }
 
@@ -129,6 +133,15 @@ static void print_modules(void)
 			printf(", %s", module.flavour);
 		puts("");
 	}
+}
+
+static void print_tools(void)
+{
+	struct glake_uvm_tools tools = {.sz = sizeof(tools)};
+
+	/* of a module that cannot be used its own line says so */
+	if (!glake_uvm_tools_get(&tools) && tools.state != GLAKE_UVM_NO_MODULE)
+		printf("  %-10s  %s\n", "its tools", tools.text);
 }
 
 static void print_conf(const struct info *info)
@@ -168,5 +181,6 @@ void info_print_report(const struct info *info)
 	print_gpus(info);
 	print_nodes();
 	print_modules();
+	print_tools();
 	print_conf(info);
 }

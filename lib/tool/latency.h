@@ -7,8 +7,9 @@
  * needs 30 KiB. Below 128 ns a bucket is 1 ns wide, above 1/64 of its value; count, sum and
  * maximum are exact. One thread adds; histograms of several are merged afterwards.
  */
+#include "base/clock.h"
+
 #include <stdint.h>
-#include <time.h>
 
 #define LATENCY_FINE	64 /* buckets an octave */
 #define LATENCY_BUCKETS (LATENCY_FINE * 59)
@@ -28,10 +29,7 @@ struct latency_figures {
 
 static inline int64_t latency_now(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+	return glk_clock_ns();
 }
 
 static inline unsigned latency_bucket(uint64_t ns)

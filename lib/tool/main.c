@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * glakectl: what a person meets first. This file knows the commands by one table and hands
- * over to them; each answers 0 done, 1 failed, 2 used wrongly, which is the exit status.
+ * over to them, or to the program that has them; each answers 0 done, 1 failed, 2 used wrongly,
+ * which is the exit status.
  */
 #include "tool/tool.h"
 
@@ -13,16 +14,24 @@
 
 static const struct command {
 	const char *name;
-	int (*run)(int argc, char **argv);
+	int (*run)(int argc, char **argv); /* NULL: another program has it */
+	const char *part;
 	const char *help;
 } commands[] = {
-	{"info", glk_tool_info, "show version, driver, GPUs, NUMA nodes, configuration"},
-	{"doctor", glk_tool_doctor, "say whether this machine is fit for glake"},
-	{"replay", glk_tool_replay, "replay allocation traces through the library"},
-	{"trace", glk_tool_trace, "show and convert recorded allocation traces"},
-	{"report", glk_tool_report, "make a page of a trace, for a browser"},
-	{"bench", glk_tool_bench, "measure the hot path and stitching"},
-	{"conf", glk_tool_conf, "check the configuration, show the values that hold"},
+	{"info", glk_tool_info, "",
+		"show version, driver, GPUs, NUMA nodes, configuration"},
+	{"doctor", NULL, "doctor", "say whether this machine is fit for glake"},
+	{"replay", glk_tool_replay, "", "replay allocation traces through the library"},
+	{"trace", NULL, "trace", "show, convert and cut allocation traces"},
+	{"report", NULL, "report", "make a page of a trace, for a browser"},
+	{"bench", NULL, "bench", "measure the hot path and stitching"},
+	{"ps", NULL, "watch", "list processes that can be watched"},
+	{"stat", NULL, "watch", "show the figures of a running process"},
+	{"map", NULL, "watch", "show the address space of a running process"},
+	{"snapshot", NULL, "watch", "write it as a snapshot of PyTorch"},
+	{"top", NULL, "watch", "watch all of them, in a window"},
+	{"export", NULL, "watch", "serve the figures of all of them to Prometheus"},
+	{"conf", glk_tool_conf, "", "check the configuration, show the values that hold"},
 };
 
 #define COMMANDS (sizeof(commands) / sizeof(commands[0]))
@@ -52,8 +61,11 @@ static int run(int argc, char **argv)
 		return GLK_TOOL_OK;
 	}
 	for (size_t i = 0; i < COMMANDS; i++) {
-		if (!strcmp(name, commands[i].name))
-			return commands[i].run(argc - 1, argv + 1);
+		const struct command *command = &commands[i];
+
+		if (!strcmp(name, command->name))
+			return command->run ? command->run(argc - 1, argv + 1)
+					    : glk_tool_become(command->part, argv + 1);
 	}
 	if (name[0] == '-')
 		return glk_tool_usage("", "unknown option '%s'", name);

@@ -27,6 +27,7 @@ static const struct option long_options[] = {
 	{"pressure", no_argument, NULL, 'p'},
 	{"check", no_argument, NULL, 'k'},
 	{"plot", required_argument, NULL, 'o'},
+	{"timeline", required_argument, NULL, 'T'},
 	{"lenient", no_argument, NULL, 'L'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
@@ -53,6 +54,7 @@ static const char help[] =
 	"  -k, --check                  mark one block in sixteen, and see that it keeps its marks;\n"
 	"                               on the software device\n"
 	"  -o, --plot FILE.svg          draw live and reserved memory over time\n"
+	"  -T, --timeline FILE.csv      write them, of the first pass and of the last\n"
 	"  -L, --lenient                skip and count rows that are wrong\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"
@@ -88,6 +90,9 @@ static int take_option(int c, struct replay_options *options)
 	case 'o':
 		options->plot = optarg;
 		return 0;
+	case 'T':
+		options->timeline = optarg;
+		return 0;
 	case 'k':
 		options->check = true;
 		return 0;
@@ -116,6 +121,9 @@ static int show(const struct replay_result *result, struct glk_json *json)
 	if (!result->ok)
 		glk_tool_say("%s: %s", result->trace->name, result->failure);
 	if (result->options->plot && replay_plot(result, result->options->plot))
+		return GLK_TOOL_FAILED;
+	if (result->options->timeline &&
+		replay_write_timeline(result, result->options->timeline))
 		return GLK_TOOL_FAILED;
 	return result->ok ? GLK_TOOL_OK : GLK_TOOL_FAILED;
 }
@@ -202,5 +210,7 @@ int glk_tool_replay(int argc, char **argv)
 		return glk_tool_usage(COMMAND, "a trace is missing");
 	if (options.plot && argc - optind > 1)
 		return glk_tool_usage(COMMAND, "--plot draws one trace");
+	if (options.timeline && argc - optind > 1)
+		return glk_tool_usage(COMMAND, "--timeline is of one trace");
 	return replay_files(argc - optind, argv + optind, &options);
 }

@@ -34,6 +34,7 @@ struct replay_options {
 	bool lenient;
 	bool check;
 	const char *plot; /* file name or NULL */
+	const char *timeline; /* file name or NULL */
 	unsigned samples; /* of the timeline, at most; 0: REPLAY_SAMPLES */
 };
 
@@ -51,7 +52,7 @@ struct replay_repeat {
 	uint64_t refused; /* frees that the library refused */
 };
 
-/* A point of the timeline, taken in the first repeat. */
+/* A point of the timeline. */
 struct replay_sample {
 	uint32_t event; /* taken after this one */
 	uint64_t live;	/* before the pass as the trace says */
@@ -85,7 +86,8 @@ struct replay_result {
 	struct replay_squeeze squeeze[REPLAY_SQUEEZES_MAX];
 
 	size_t samples;
-	struct replay_sample sample[REPLAY_SAMPLES_MAX];
+	struct replay_sample sample[REPLAY_SAMPLES_MAX]; /* of the first repeat */
+	struct replay_sample last[REPLAY_SAMPLES_MAX];	 /* of the last, for `timeline` */
 
 	uint64_t lost; /* bytes the driver refused to take back */
 	size_t leaked; /* blocks the library still held at the end */
@@ -123,11 +125,12 @@ void replay_result_fini(struct replay_result *result);
 /* Budget in bytes that a limit means for a trace; UINT64_MAX for none. */
 uint64_t replay_limit_bytes(const struct replay_limit *limit, const struct trace *trace);
 
-/* The ways to show a result. The plot: 0, or -errno after a message. */
+/* The ways to show a result. Those with a path: 0, or -errno after a message. */
 struct glk_json;
 void replay_print_json(const struct replay_result *result, struct glk_json *json);
 void replay_print_report(const struct replay_result *result, FILE *file);
 void replay_print_chart(const struct replay_result *result, bool utf8, FILE *file);
 int replay_plot(const struct replay_result *result, const char *path);
+int replay_write_timeline(const struct replay_result *result, const char *path);
 
 #endif

@@ -32,6 +32,16 @@ static void fail(struct replay_result *result, const char *what)
 		snprintf(result->failure, sizeof(result->failure), "%s", what);
 }
 
+/* Where the figures of a repeat go; NULL: nobody wants them. */
+static struct replay_sample *samples_of(struct replay_result *result, unsigned repeat)
+{
+	if (!repeat)
+		return result->sample;
+	return result->options->timeline && repeat + 1 == result->options->repeats
+		? result->last
+		: NULL;
+}
+
 static int repeat(struct replay_result *result, struct replay_run *run)
 {
 	const struct replay_options *options = result->options;
@@ -44,7 +54,7 @@ static int repeat(struct replay_result *result, struct replay_run *run)
 		snprintf(label, sizeof(label), "%s, repeat %u of %u", result->trace->name,
 			i + 1, options->repeats);
 		progress_next(label);
-		err = replay_run_pass(run, i ? NULL : result->sample, result->samples,
+		err = replay_run_pass(run, samples_of(result, i), result->samples,
 			failure, sizeof(failure), &result->repeat[i]);
 		if (err)
 			break;
@@ -183,6 +193,7 @@ int replay_job(const struct trace *trace, const struct replay_options *options,
 	}
 	result->samples = replay_choose_samples(trace, result->sample,
 		options->samples ? options->samples : REPLAY_SAMPLES);
+	memcpy(result->last, result->sample, result->samples * sizeof(*result->last));
 	err = glk_tool_open(&options->context, &ctx);
 	if (err)
 		goto fail;

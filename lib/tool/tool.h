@@ -24,10 +24,30 @@ enum glk_tool_status {
 int glk_tool_bench(int argc, char **argv);
 int glk_tool_conf(int argc, char **argv);
 int glk_tool_doctor(int argc, char **argv);
+int glk_tool_export(int argc, char **argv);
 int glk_tool_info(int argc, char **argv);
+int glk_tool_map(int argc, char **argv);
+int glk_tool_ps(int argc, char **argv);
 int glk_tool_replay(int argc, char **argv);
 int glk_tool_report(int argc, char **argv);
+int glk_tool_snapshot(int argc, char **argv);
+int glk_tool_stat(int argc, char **argv);
+int glk_tool_top(int argc, char **argv);
 int glk_tool_trace(int argc, char **argv);
+
+/*
+ * part.c: commands that are programs of their own, beside glakectl in a build folder and in the
+ * folder for such where it is installed. glk_tool_become() becomes one, with the arguments from
+ * the command's name on; 1 after a message if it is not there. What such a program does with
+ * them is glk_tool_part(): `commands` ends with a name of NULL.
+ */
+struct glk_tool_command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+};
+
+int glk_tool_become(const char *part, char **argv);
+int glk_tool_part(const struct glk_tool_command *commands, int argc, char **argv);
 
 /* "glakectl: " and the text as one line on stderr. */
 void glk_tool_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -68,6 +88,9 @@ int glk_tool_add_setting(
 /* Reads a number from 1 to max. 0, or 2 after a message. */
 int glk_tool_read_count(const char *command, const char *option, const char *text,
 	int64_t max, unsigned *ret_count);
+
+/* The argument of --interval, in seconds. 0, or 2 after a message. */
+int glk_tool_read_interval(const char *command, const char *text, int64_t *ret_ns);
 
 #define GLK_TOOL_GPUS 256 /* that a trace can tell apart */
 

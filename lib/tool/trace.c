@@ -2,14 +2,15 @@
 /*
  * Loading a trace: bytes into rows, and what to do with rows that are wrong. Nothing of a
  * trace is replayed before the whole of it has been read, so a mistake in the last row is found
- * before the first allocation. A file of our own format is told by its first bytes; its rows
- * come from trace_binary.c.
+ * before the first allocation. A file of our own format, and a pickle, are told by their first
+ * bytes; their rows come from trace_binary.c and trace_pickle.c.
  *
  * Every message names the file and the row, as an editor counts lines.
  */
 #include "tool/trace.h"
 
 #include "tool/progress.h"
+#include "tool/unpickle.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -215,6 +216,16 @@ static int read_ours(struct loader *loader, struct trace_source *source,
 	return err ? fail_file(loader, err, what) : 0;
 }
 
+static int read_pickle(struct loader *loader, struct trace_source *source,
+	const char *begin, size_t size)
+{
+	char what[TRACE_MESSAGE_MAX];
+	int err = trace_pickle_read(
+		source, begin, size, loader->reading, what, sizeof(what));
+
+	return err ? fail_file(loader, err, what) : 0;
+}
+
 /* Reads until it is clear which format this is. */
 static int read_all(struct loader *loader, struct trace_source *source, char *chunk)
 {
@@ -229,6 +240,8 @@ static int read_all(struct loader *loader, struct trace_source *source, char *ch
 	}
 	if (!err && trace_binary_is(chunk, filled))
 		return read_ours(loader, source, chunk, filled);
+	if (!err && unpickle_is(chunk, filled))
+		return read_pickle(loader, source, chunk, filled);
 	if (!err)
 		return read_log(loader, source, chunk, filled);
 	loader->line++;
@@ -238,7 +251,7 @@ static int read_all(struct loader *loader, struct trace_source *source, char *ch
 /* The file's name without its folder and the endings that say how it is packed. */
 static void take_name(struct trace *trace, const char *path)
 {
-	static const char *const endings[] = {".xz", ".gz", ".zst", ".csv", ".trace"};
+	static const char *const endings[] = {".xz", ".gz", ".zst", ".csv", ".trace", ".pickle"};
 	const char *slash = strrchr(path, '/');
 	size_t length;
 
@@ -266,7 +279,7 @@ static int read_file(struct loader *loader)
 		    : fail_file(loader, -ENOMEM, strerror(ENOMEM));
 	free(chunk);
 	trace_source_close(source);
-	if (!err && !loader->line && !loader->reading->is_ours)
+	if (!err && !loader->line && !loader->reading->is_ours && !loader->reading->is_snapshot)
 		err = fail_file(loader, -ENODATA, "the file is empty");
 	return err;
 }

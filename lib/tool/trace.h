@@ -192,7 +192,11 @@ struct trace_reading {
 	bool is_ours;
 	struct glake_trace_header header;
 	bool is_written; /* now, by a program that runs */
+	size_t before; /* frees, not shown, of blocks that were live when recording began */
 	size_t late;  /* events that count as dropped: see end_ns of the header */
+	/* It is a snapshot of PyTorch's; blocks, shown, that were live before its first event. */
+	bool is_snapshot;
+	size_t opened;
 	int seen_gpu; /* of the rows shown, plus one; 0: none so far */
 };
 
@@ -213,6 +217,11 @@ int trace_show_row(struct trace_reading *reading, const struct trace_row *row,
  */
 bool trace_binary_is(const char *bytes, size_t size);
 int trace_binary_read(int fd, struct trace_reading *reading, char *message, size_t size);
+
+/* The same for a snapshot of PyTorch's, from a source of which `begin` was read; it counts its
+ * events, from 1. */
+int trace_pickle_read(struct trace_source *source, const char *begin, size_t begin_size,
+	struct trace_reading *reading, char *message, size_t size);
 
 /*
  * Reads a trace. Lenient skips and counts what is wrong with a row, and takes what an

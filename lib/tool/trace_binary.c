@@ -12,16 +12,17 @@
  */
 #include "tool/trace_binary.h"
 
+#include "base/clock.h"
 #include "tool/progress.h"
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define SIZES_MAX     ((uint32_t)1 << 20) /* of header and chunks */
@@ -80,16 +81,21 @@ static bool is_text(const char *text, size_t size)
 	return memchr(text, '\0', size);
 }
 
+/* A header may end before `midway`, which is 0 then. */
+#define HEADER_LEAST offsetof(struct glake_trace_header, midway)
+
 static int check_sizes(struct binary *b)
 {
-	const struct glake_trace_header *h = &b->reading->header;
+	struct glake_trace_header *h = &b->reading->header;
 
 	if (h->event_size != BINARY_EVENT)
 		return binary_fail(b, -EINVAL, "events of %u bytes; they have %zu",
 			h->event_size, BINARY_EVENT);
-	if (h->header_size < sizeof(*h) || h->header_size > SIZES_MAX)
+	if (h->header_size < HEADER_LEAST || h->header_size > SIZES_MAX)
 		return binary_fail(b, -EINVAL, "a header of %u bytes; it has %zu to %u",
-			h->header_size, sizeof(*h), SIZES_MAX);
+			h->header_size, HEADER_LEAST, SIZES_MAX);
+	if (h->header_size < sizeof(*h))
+		h->midway = 0;
 	if (h->chunk_size < 2 * BINARY_EVENT || h->chunk_size > SIZES_MAX ||
 		h->chunk_size % BINARY_EVENT)
 		return binary_fail(b, -EINVAL,
@@ -103,14 +109,6 @@ static int check_sizes(struct binary *b)
 		!is_text(h->program, sizeof(h->program)))
 		return binary_fail(b, -EINVAL, "a text in the header has no end");
 	return 0;
-}
-
-static int64_t clock_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* Whether the file may grow, and then up to which time it is whole: see glake/trace.h. */
@@ -131,7 +129,7 @@ static void look_for_writer(struct binary *b, int64_t now)
 static int read_header(struct binary *b)
 {
 	struct glake_trace_header *h = &b->reading->header;
-	int64_t now = clock_ns();
+	int64_t now = glk_clock_ns();
 	struct stat stat;
 	size_t got;
 	int err = binary_read_at(b, h, sizeof(*h), 0, &got);
@@ -297,6 +295,27 @@ static enum trace_action action_of(unsigned kind)
 	}
 }
 
+/* Whether a row frees a block that was there before recording began; follows the others. 0 or
+ * -ENOMEM. */
+static int follow(struct binary *b, const struct trace_row *row, bool *ret_before)
+{
+	bool known;
+
+	*ret_before = false;
+	if (!b->reading->header.midway ||
+		(row->action != TRACE_ALLOCATE && row->action != TRACE_FREE))
+		return 0;
+	known = trace_table_find(&b->blocks, row->pointer) >= 0;
+	*ret_before = row->action == TRACE_FREE && !known;
+	if (row->action == TRACE_FREE && known)
+		trace_table_remove(&b->blocks, row->pointer);
+	if (row->action == TRACE_FREE || known)
+		return 0;
+	return trace_table_add(&b->blocks, row->pointer, 1)
+		? binary_fail(b, -ENOMEM, "no memory for the live blocks")
+		: 0;
+}
+
 static int show(struct binary *b, const struct binary_chunk *c)
 {
 	const struct glake_trace_event *e = &c->events[c->at];
@@ -311,9 +330,14 @@ static int show(struct binary *b, const struct binary_chunk *c)
 		.size = glake_trace_size(e->what),
 		.stream = e->stream,
 	};
+	bool before;
 	int err;
 
 	row.action = action_of(row.kind);
+	err = follow(b, &row, &before);
+	b->reading->before += before;
+	if (err || before)
+		return err;
 	/* who goes on is no event of the program */
 	if (row.kind != GLAKE_TRACE_THREAD && !(++b->reading->rows % PROGRESS_STEP))
 		progress_step(b->reading->rows, 0);
@@ -372,5 +396,6 @@ int trace_binary_read(int fd, struct trace_reading *reading, char *message, size
 		free(b.heap[--b.open]);
 	free(b.heap);
 	free(b.places);
+	trace_table_fini(&b.blocks);
 	return err;
 }

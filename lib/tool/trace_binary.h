@@ -19,6 +19,7 @@ struct binary {
 	size_t count, next;
 	struct binary_chunk **heap;
 	size_t open, capacity;
+	struct trace_table blocks; /* that are live, where recording began midway */
 };
 
 /* A chunk that has something in it. */

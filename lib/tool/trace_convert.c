@@ -20,6 +20,7 @@ struct convert {
 	struct trace_output output;
 	struct trace_writer writer;
 	struct trace_live live;
+	struct trace_cut cut;
 	struct trace_clock clock;
 	bool to_ours, begun;
 	bool wants_file; /* but has no name for one */
@@ -34,8 +35,12 @@ static int begin(struct convert *job, char *message, size_t size)
 	struct glake_trace_header header = job->reading.header;
 
 	job->begun = true;
-	job->to_ours = options->format ? !strcmp(options->format, "glake")
-				       : !job->reading.is_ours;
+	if (options->format)
+		job->to_ours = !strcmp(options->format, "glake");
+	else /* a part stays what it is; a snapshot has no writer */
+		job->to_ours = options->cuts
+			? job->reading.is_ours || job->reading.is_snapshot
+			: !job->reading.is_ours;
 	if (!job->reading.is_ours)
 		header.end_ns = GLAKE_TRACE_NEVER;
 	if (job->to_ours && !job->output.path) {
@@ -58,6 +63,23 @@ static int64_t time_of(struct convert *job, const struct trace_row *row)
 	return trace_clock_step(&job->clock, row->time_us) * 1000;
 }
 
+static int put(void *arg, const struct trace_row *row, int64_t ns, uint64_t bytes,
+	char *message, size_t size)
+{
+	struct convert *job = arg;
+	int err;
+
+	if (job->to_ours)
+		err = trace_writer_row(&job->writer, row, ns, message, size);
+	else
+		err = trace_log_row(job->output.file, row,
+			job->reading.header.start_realtime_ns + job->cut.base_ns + ns, bytes,
+			message, size);
+	job->last_ns = ns;
+	job->events += !err && row->kind != GLAKE_TRACE_THREAD;
+	return err;
+}
+
 static int take_row(void *arg, const struct trace_row *row, char *message, size_t size)
 {
 	struct convert *job = arg;
@@ -76,27 +98,44 @@ static int take_row(void *arg, const struct trace_row *row, char *message, size_
 	if (err)
 		return err;
 	ns = time_of(job, row);
-	if (job->to_ours)
-		err = trace_writer_row(&job->writer, row, ns, message, size);
-	else
-		err = trace_log_row(job->output.file, row,
-			job->reading.header.start_realtime_ns + ns, bytes, message, size);
-	job->last_ns = ns;
-	job->events += !err && row->kind != GLAKE_TRACE_THREAD;
-	return err;
+	if (!job->options->cuts)
+		return put(job, row, ns, bytes, message, size);
+	return trace_cut_row(&job->cut, row, ns, bytes, message, size);
+}
+
+/* The header of a part tells of that part. */
+static void move_header(struct convert *job, struct glake_trace_header *header)
+{
+	int64_t base = job->cut.base_ns;
+
+	header->start_ns += base;
+	header->start_realtime_ns += base;
+	if (header->end_ns != GLAKE_TRACE_NEVER && header->end_ns > base + job->last_ns) {
+		/* nothing is missing up to its end */
+		header->end_ns = GLAKE_TRACE_NEVER;
+		header->dropped = job->reading.header.dropped = job->reading.late = 0;
+	} else if (header->end_ns != GLAKE_TRACE_NEVER) {
+		header->end_ns = header->end_ns > base ? header->end_ns - base : 0;
+	}
+	header->closed_ns = job->last_ns;
 }
 
 static int complete(struct convert *job, char *message, size_t size)
 {
 	struct glake_trace_header *header = &job->writer.header;
+	int err = job->options->cuts ? trace_cut_end(&job->cut, message, size) : 0;
 
+	if (err)
+		return err;
 	if (!job->events) {
-		snprintf(message, size, "%s: no event in it to convert",
-			job->options->file);
+		snprintf(message, size, "%s: no event %s", job->options->file,
+			job->options->cuts ? "in that part of it" : "in it to convert");
 		return -ENODATA;
 	}
 	if (!job->to_ours)
 		return 0;
+	if (job->options->cuts)
+		move_header(job, header);
 	header->dropped += job->reading.late;
 	if (!job->reading.is_ours)
 		header->closed_ns = job->last_ns;
@@ -110,11 +149,14 @@ static void print_json(const struct convert *job)
 	glk_json_init(&json, stdout, 2);
 	glk_json_object(&json);
 	glk_json_add_text(&json, "trace", job->options->file);
-	glk_json_add_text(&json, "from", job->reading.is_ours ? "glake" : "csv");
+	glk_json_add_text(&json, "from", trace_format_name(&job->reading));
 	glk_json_add_text(&json, "to", job->to_ours ? "glake" : "csv");
 	glk_json_add_text(&json, "output", job->output.path);
 	glk_json_add_uint(&json, "events", job->events);
 	glk_json_add_uint(&json, "left_out", job->left_out);
+	glk_json_add_uint(&json, "opened", job->cut.opened + job->reading.opened);
+	if (job->options->cuts)
+		glk_json_add_uint(&json, "freed", job->cut.freed);
 	glk_json_add_uint(&json, "other_gpus", job->reading.others);
 	glk_json_add_uint(&json, "skipped", job->reading.skipped);
 	glk_json_add_bool(&json, "cut_off", job->reading.broken);
@@ -137,6 +179,12 @@ static void say(const struct convert *job)
 		printf("%s: %zu events, written to %s as %s\n", job->options->file,
 			job->events, job->output.path,
 			job->to_ours ? "a trace of glake" : "a log of RMM");
+	if (job->cut.opened + job->reading.opened)
+		glk_tool_say("%zu blocks that were live before are allocated where it begins",
+			job->cut.opened + job->reading.opened);
+	if (job->cut.freed)
+		glk_tool_say("%zu blocks that were live at the end are freed there",
+			job->cut.freed);
 	if (job->left_out)
 		glk_tool_say("%zu events are left out: they have no effect, or a log has "
 			     "none such",
@@ -151,6 +199,11 @@ static void say(const struct convert *job)
 			"%llu events were not recorded", (unsigned long long)dropped);
 }
 
+static const char *command_of(const struct trace_tool_options *options)
+{
+	return options->cuts ? TRACE_TOOL_CUT : TRACE_TOOL_CONVERT;
+}
+
 static int convert(struct convert *job)
 {
 	char message[TRACE_MESSAGE_MAX];
@@ -162,7 +215,7 @@ static int convert(struct convert *job)
 		err = complete(job, message, sizeof(message));
 	progress_end();
 	if (job->wants_file)
-		glk_tool_usage(TRACE_TOOL_CONVERT,
+		glk_tool_usage(command_of(job->options),
 			"-o is missing: %s becomes a trace of glake's own format, which is "
 			"written to a file",
 			job->options->file);
@@ -185,9 +238,10 @@ int trace_tool_convert(const struct trace_tool_options *options)
 		.gpu = options->gpu,
 		.visit = take_row,
 		.arg = job};
+	job->cut = (struct trace_cut){.options = options, .put = put, .arg = job};
 	err = trace_output_open(&job->output, options->output);
 	if (err == -EOPNOTSUPP)
-		glk_tool_usage(TRACE_TOOL_CONVERT,
+		glk_tool_usage(command_of(options),
 			"-o %s: a trace is packed as .xz, .gz or .zst, or plain",
 			options->output);
 	else if (err)
@@ -209,6 +263,7 @@ int trace_tool_convert(const struct trace_tool_options *options)
 out:
 	trace_writer_fini(&job->writer);
 	trace_live_fini(&job->live);
+	trace_cut_fini(&job->cut);
 	if (job->wants_file || err == -EOPNOTSUPP)
 		status = GLK_TOOL_USAGE;
 	else if (err)

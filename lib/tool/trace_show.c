@@ -256,13 +256,15 @@ static void print_json(const struct show *show)
 	glk_json_init(&json, stdout, 2);
 	glk_json_object(&json);
 	glk_json_add_text(&json, "trace", show->options->file);
-	glk_json_add_text(&json, "format", show->reading.is_ours ? "glake" : "csv");
+	glk_json_add_text(&json, "format", trace_format_name(&show->reading));
 	if (show->reading.is_ours)
 		add_program(&json, show);
 	glk_json_add_figure(
 		&json, "job_s", (double)(show->last_ns - show->first_ns) / 1e9, 9);
 	glk_json_add_uint(&json, "events", show->events);
 	glk_json_add_uint(&json, "dropped", dropped(show));
+	glk_json_add_bool(&json, "midway", show->reading.header.midway);
+	glk_json_add_uint(&json, "frees_of_before", show->reading.before);
 	glk_json_add_uint(&json, "skipped", show->reading.skipped);
 	glk_json_add_bool(&json, "cut_off", show->reading.broken);
 	glk_json_key(&json, "kinds");
@@ -321,6 +323,10 @@ static void print_kinds(const struct show *show)
 		printf(", and %llu that were NOT recorded",
 			(unsigned long long)dropped(show));
 	putchar('\n');
+	if (show->reading.header.midway)
+		printf("  recording began while the program ran; %zu frees of blocks from before "
+		       "are left out\n",
+			show->reading.before);
 	if (show->reading.skipped || show->reading.broken)
 		printf("  SKIPPED %zu of %zu rows%s\n", show->reading.skipped,
 			show->reading.rows,
@@ -366,7 +372,9 @@ static void print_lists(const struct show *show)
 static void print_report(const struct show *show)
 {
 	printf("%s: %s\n", show->options->file,
-		show->reading.is_ours ? "a trace of glake" : "a log of RMM");
+		show->reading.is_ours	     ? "a trace of glake"
+			: show->reading.is_snapshot ? "a snapshot of PyTorch"
+						    : "a log of RMM");
 	if (show->reading.is_ours)
 		print_program(show);
 	print_kinds(show);

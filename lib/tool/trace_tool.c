@@ -1,20 +1,38 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * glakectl trace: the command. A trace is recorded by the program itself, where the key
- * trace.file of its configuration asks for it; here it is looked at and converted.
+ * glakectl trace: the command. A trace is recorded by the program itself, where the key trace.file of
+ * its configuration asks for it, or while it runs, when it is asked at its socket; here that is asked,
+ * and traces are looked at and converted.
  */
 #include "tool/trace_tool.h"
 
+#include "base/parse.h"
+
+#include <errno.h>
 #include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
+
+/* Of a file that a process records in. */
+#define SIZE_LEAST   (UINT64_C(1) << 20)
+#define SIZE_MOST  (UINT64_C(16) << 40)
+#define SIZE_USUAL (UINT64_C(1) << 30)
 
 static const struct option long_options[] = {
 	{"output", required_argument, NULL, 'o'},
 	{"format", required_argument, NULL, 'f'},
+	{"for", required_argument, NULL, 't'},
+	{"size", required_argument, NULL, 's'},
+	{"context", required_argument, NULL, 'x'},
 	{"gpu", required_argument, NULL, 'g'},
 	{"lenient", no_argument, NULL, 'L'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
+	{"from", required_argument, NULL, 'b'},
+	{"to", required_argument, NULL, 'e'},
+	{"events", required_argument, NULL, 'n'},
+	{"stream", required_argument, NULL, 'S'},
+	{"free", no_argument, NULL, 'F'},
 	{"help", no_argument, NULL, 'h'},
 	{0},
 };
@@ -22,17 +40,33 @@ static const struct option long_options[] = {
 static const char help[] =
 	"usage: glakectl trace show [OPTION]... FILE\n"
 	"       glakectl trace convert [OPTION]... FILE [-o OUT]\n"
+	"       glakectl trace cut [OPTION]... FILE [-o OUT]\n"
+	"       glakectl trace record [OPTION]... [PID|PROGRAM] -o OUT\n"
 	"\n"
 	"show tells what is in a trace: who recorded it, events by kind, GPUs, threads, streams.\n"
 	"convert writes a trace as a log of RAPIDS Memory Manager or in glake's own format.\n"
-	"FILE is either, plain or packed by xz, gzip or zstd; - is standard input.\n"
-	"A program records itself where GLAKE_TRACE_FILE names the file to write.\n"
+	"cut writes a part of a trace that stands for itself: blocks that are live where it begins are\n"
+	"allocated there.\n"
+	"record has a running process record itself, until it is interrupted; see glakectl ps.\n"
+	"FILE is either, or a snapshot of PyTorch's (a pickle), plain or packed by xz, gzip or zstd; -\n"
+	"is standard input.\n"
+	"A program records itself from its beginning where GLAKE_TRACE_FILE names the file to write.\n"
 	"\n"
-	"  -o, --output OUT        convert: the file to write, packed where its name ends in .xz,\n"
-	"                          .gz or .zst; a log goes to standard output without it\n"
-	"  -f, --format csv|glake  convert: the format to write (the other one)\n"
-	"  -g, --gpu N             events of this GPU alone\n"
-	"  -L, --lenient           skip and count what is wrong\n"
+	"  -o, --output OUT        convert, cut, record: the file to write; packed, but for record, where\n"
+	"                          its name ends in .xz, .gz or .zst; a log goes to standard output\n"
+	"                          without it\n"
+	"  -f, --format csv|glake  convert, cut: the format to write (convert: the other one, cut: the\n"
+	"                          same)\n"
+	"  -b, --from TIME         cut: from here on, since the first event, as 1500ms (0)\n"
+	"  -e, --to TIME           cut: up to before this (the end)\n"
+	"  -n, --events A-B        cut: those of these numbers, from 1, in the order of their times\n"
+	"  -S, --stream ID         cut: blocks that were asked for on this stream; may be given again\n"
+	"  -F, --free              cut: what is live at the end is freed there\n"
+	"  -t, --for TIME          record: for so long at most, as 10s\n"
+	"  -s, --size BYTES        record: so much at most, as 100M (1GiB)\n"
+	"  -x, --context N         record: this one, where the process has several\n"
+	"  -g, --gpu N             show, convert, cut: events of this GPU alone\n"
+	"  -L, --lenient           show, convert, cut: skip and count what is wrong\n"
 	"  -j, --json              the report as JSON\n"
 	"  -q, --quiet             no progress, no remarks\n"
 	"  -h, --help              this text\n";
@@ -59,15 +93,108 @@ unsigned trace_kind_of(const struct trace_row *row)
 	return row->kind ? row->kind : kinds[row->action];
 }
 
+const char *trace_format_name(const struct trace_reading *reading)
+{
+	if (reading->is_snapshot)
+		return "pickle";
+	return reading->is_ours ? "glake" : "csv";
+}
+
+/* Numbers of record. */
+static int take_number(int c, const char *command, struct trace_tool_options *options)
+{
+	int64_t ns;
+
+	switch (c) {
+	case 't':
+		if (glk_parse_time(optarg, &ns) || ns <= 0)
+			return glk_tool_usage(command,
+				"--for takes a time as 10s or 500ms, not '%s'", optarg);
+		options->for_ns = ns;
+		return 0;
+	case 's':
+		if (glk_parse_size(optarg, &options->size) || options->size < SIZE_LEAST ||
+			options->size > SIZE_MOST)
+			return glk_tool_usage(command,
+				"--size takes 1MiB to 16TiB, not '%s'", optarg);
+		return 0;
+	default:
+		return glk_tool_read_count(
+			command, "--context", optarg, INT32_MAX, &options->context);
+	}
+}
+
+static int read_time(const char *name, int64_t *ret_ns)
+{
+	if (!glk_parse_time(optarg, ret_ns) && *ret_ns >= 0)
+		return 0;
+	return glk_tool_usage(TRACE_TOOL_CUT, "--%s takes a time as 10s or 500ms, not '%s'", name,
+		optarg);
+}
+
+/* "A-B", "A-" or "-B". */
+static int read_events(struct trace_tool_options *options)
+{
+	const char *dash = strchr(optarg, '-');
+	char first[24] = "", last[24] = "";
+	int64_t a = 1, b = 0;
+
+	if (dash && dash - optarg < (int)sizeof(first) && strlen(dash) < sizeof(last)) {
+		memcpy(first, optarg, (size_t)(dash - optarg));
+		memcpy(last, dash + 1, strlen(dash));
+	}
+	if ((*first || *last) && (!*first || (!glk_parse_int(first, &a) && a > 0)) &&
+		(!*last || (!glk_parse_int(last, &b) && b >= a))) {
+		options->first = (uint64_t)a;
+		options->last = (uint64_t)b;
+		return 0;
+	}
+	return glk_tool_usage(TRACE_TOOL_CUT, "--events takes numbers as 1000-2000, not '%s'",
+		optarg);
+}
+
+static int add_stream(struct trace_tool_options *options)
+{
+	char *end;
+
+	if (options->streams == TRACE_CUT_STREAMS)
+		return glk_tool_usage(
+			TRACE_TOOL_CUT, "--stream at most %d times", TRACE_CUT_STREAMS);
+	errno = 0;
+	options->stream[options->streams++] = strtoull(optarg, &end, 0);
+	if (!errno && *optarg >= '0' && *optarg <= '9' && !*end)
+		return 0;
+	return glk_tool_usage(TRACE_TOOL_CUT,
+		"--stream takes a number as trace show has it, as 0x55d0c8a0, not '%s'", optarg);
+}
+
+/* Which part. */
+static int take_part(int c, struct trace_tool_options *options)
+{
+	switch (c) {
+	case 'b':
+		return read_time("from", &options->from_ns);
+	case 'e':
+		return read_time("to", &options->to_ns);
+	case 'n':
+		return read_events(options);
+	case 'S':
+		return add_stream(options);
+	default:
+		options->frees = true;
+		return 0;
+	}
+}
+
 static int take_option(int c, const char *command, struct trace_tool_options *options)
 {
-	bool converts = !strcmp(command, TRACE_TOOL_CONVERT);
+	const char *known = !strcmp(command, TRACE_TOOL_CONVERT) ? "ofgLjq"
+		: !strcmp(command, TRACE_TOOL_CUT)		 ? "ofgLjqbenSF"
+		: !strcmp(command, TRACE_TOOL_RECORD)		 ? "otsxjq"
+								 : "gLjq";
 
-	if ((c == 'o' || c == 'f') && !converts)
-		return glk_tool_usage(command,
-			"nothing is written here, so -%c is none of "
-			"its options",
-			c);
+	if (!strchr(known, c))
+		return glk_tool_usage(command, "-%c is none of its options", c);
 	switch (c) {
 	case 'o':
 		options->output = optarg;
@@ -78,6 +205,16 @@ static int take_option(int c, const char *command, struct trace_tool_options *op
 			return 0;
 		return glk_tool_usage(
 			command, "--format is csv or glake, not '%s'", optarg);
+	case 't':
+	case 's':
+	case 'x':
+		return take_number(c, command, options);
+	case 'b':
+	case 'e':
+	case 'n':
+	case 'S':
+	case 'F':
+		return take_part(c, options);
 	case 'g':
 		return glk_tool_read_gpu(command, optarg, &options->gpu);
 	case 'L':
@@ -97,7 +234,10 @@ static int take_option(int c, const char *command, struct trace_tool_options *op
 static int run(
 	int argc, char **argv, int (*command)(const struct trace_tool_options *options))
 {
-	struct trace_tool_options options = {.gpu = TRACE_ONE_GPU};
+	struct trace_tool_options options = {.gpu = TRACE_ONE_GPU,
+		.size = SIZE_USUAL,
+		.cuts = !strcmp(argv[0], TRACE_TOOL_CUT)};
+	bool records = command == trace_tool_record;
 	int c;
 
 	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
@@ -108,25 +248,31 @@ static int run(
 		if (c == '?' || take_option(c, argv[0], &options))
 			return GLK_TOOL_USAGE;
 	}
-	if (optind == argc)
+	if (optind == argc && !records)
 		return glk_tool_usage(argv[0], "a trace is missing");
+	if (records && !options.output)
+		return glk_tool_usage(argv[0], "-o OUT is missing, the file to write");
 	if (argc - optind > 1)
 		return glk_tool_usage(
-			argv[0], "one FILE is expected, not also '%s'", argv[optind + 1]);
+			argv[0], "one %s is expected, not also '%s'",
+			records ? "process" : "FILE", argv[optind + 1]);
 	if (options.json && !options.output && command == trace_tool_convert)
 		return glk_tool_usage(argv[0],
 			"--json reports on standard output, so the trace needs -o");
+	if (options.to_ns && options.to_ns <= options.from_ns)
+		return glk_tool_usage(argv[0], "--to is a time behind --from");
 	options.file = argv[optind];
 	return command(&options);
 }
 
 int glk_tool_trace(int argc, char **argv)
 {
-	static char show_name[] = TRACE_TOOL_SHOW, convert_name[] = TRACE_TOOL_CONVERT;
+	static char show_name[] = TRACE_TOOL_SHOW, convert_name[] = TRACE_TOOL_CONVERT,
+		    record_name[] = TRACE_TOOL_RECORD, cut_name[] = TRACE_TOOL_CUT;
 	const char *what = argc > 1 ? argv[1] : NULL;
 
 	if (!what)
-		return glk_tool_usage("trace", "'show' or 'convert' is missing");
+		return glk_tool_usage("trace", "'show', 'convert', 'cut' or 'record' is missing");
 	if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
 		fputs(help, stdout);
 		return GLK_TOOL_OK;
@@ -139,5 +285,14 @@ int glk_tool_trace(int argc, char **argv)
 		argv[1] = convert_name;
 		return run(argc - 1, argv + 1, trace_tool_convert);
 	}
-	return glk_tool_usage("trace", "'show' or 'convert' is expected, not '%s'", what);
+	if (!strcmp(what, "cut")) {
+		argv[1] = cut_name;
+		return run(argc - 1, argv + 1, trace_tool_convert);
+	}
+	if (!strcmp(what, "record")) {
+		argv[1] = record_name;
+		return run(argc - 1, argv + 1, trace_tool_record);
+	}
+	return glk_tool_usage(
+		"trace", "'show', 'convert', 'cut' or 'record' is expected, not '%s'", what);
 }

@@ -10,20 +10,37 @@
 
 #define TRACE_TOOL_SHOW	   "trace show"
 #define TRACE_TOOL_CONVERT "trace convert"
+#define TRACE_TOOL_RECORD  "trace record"
+#define TRACE_TOOL_CUT	   "trace cut"
+
+#define TRACE_CUT_STREAMS 64
 
 struct trace_tool_options {
 	const char *file, *output, *format;
 	int gpu;
 	bool lenient, json, quiet;
+	/* Of record. */
+	int64_t for_ns;	  /* 0: no end */
+	uint64_t size;	  /* bytes */
+	unsigned context; /* 0: the only one */
+	/* Of cut. */
+	bool cuts, frees;
+	int64_t from_ns, to_ns;	    /* since the first event; `to` 0: no end */
+	uint64_t first, last;	    /* events, from 1; `last` 0: no end */
+	uint64_t stream[TRACE_CUT_STREAMS];
+	size_t streams; /* 0: all */
 };
 
 /* The commands. The exit status. */
 int trace_tool_show(const struct trace_tool_options *options);
-int trace_tool_convert(const struct trace_tool_options *options);
+int trace_tool_convert(const struct trace_tool_options *options); /* and cut */
+int trace_tool_record(const struct trace_tool_options *options);
 
 /* The name of a kind of event; those of a log have one too. */
 const char *trace_kind_name(unsigned kind);
 unsigned trace_kind_of(const struct trace_row *row);
+/* "glake", "csv" or "pickle". */
+const char *trace_format_name(const struct trace_reading *reading);
 
 /* The live blocks. Begins as zeroes. */
 struct trace_live {
@@ -41,6 +58,34 @@ bool trace_live_idle(const struct trace_live *live, const struct trace_row *row)
 int trace_live_row(struct trace_live *live, const struct trace_row *row, char *message,
 	size_t size, uint64_t *ret_size);
 void trace_live_fini(struct trace_live *live);
+
+/* Takes a row of a part: its time, and bytes of its block. 0, or -errno with a sentence. */
+typedef int (*trace_put_fn)(void *arg, const struct trace_row *row, int64_t ns, uint64_t bytes,
+	char *message, size_t size);
+
+/*
+ * A part of a trace: what is live where it begins is allocated there again, so that it stands for
+ * itself. Begins as zeroes but for the first three.
+ */
+struct trace_cut {
+	const struct trace_tool_options *options;
+	trace_put_fn put;
+	void *arg;
+	struct trace_table blocks; /* live: pointer -> entry, from 1 */
+	struct trace_cut_block *block;
+	size_t used, capacity;
+	uint32_t unused; /* the first of those not in use; 0: none */
+	uint64_t number; /* of rows so far, and of blocks */
+	bool begun;
+	int64_t base_ns, last_ns; /* where it begins, and its last event */
+	size_t opened, freed;
+};
+
+int trace_cut_row(struct trace_cut *cut, const struct trace_row *row, int64_t ns,
+	uint64_t bytes, char *message, size_t size);
+/* Behind the last row: frees what is live, where that is wanted. */
+int trace_cut_end(struct trace_cut *cut, char *message, size_t size);
+void trace_cut_fini(struct trace_cut *cut);
 
 /*
  * Writes our own format: one chunk after the other, so that rows keep their order whatever

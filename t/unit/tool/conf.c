@@ -106,7 +106,8 @@ static void show(void)
 		"[\n  {\n    \"section\": \"soft\",\n    \"key\": \"gpus\",\n    \"type\": "
 		"\"int\",\n    \"value\": \"1\",\n    \"default\": \"1\",\n    \"origin\": "
 		"\"default\",\n    \"source\": \"\",\n    \"line\": 0,\n    \"range\": \"1 ... "
-		"64\",\n    \"help\": \"GPUs of the software device.\"\n  }\n]\n",
+		"64\",\n    \"help\": \"GPUs of the software device.\",\n    "
+		"\"environment\": \"GLAKE_SOFT_GPUS\",\n    \"changed_by\": \"\",\n    \"live\": false\n  }\n]\n",
 		"every part of it");
 	setenv("GLAKE_MAP_ALIASES", "3", 1);
 	is_int(RUN("show", "map.aliases"), GLK_TOOL_OK, "the values that hold");
@@ -128,6 +129,78 @@ static void show(void)
 	unsetenv("GLAKE_MAP_ALIASES");
 }
 
+static void explain(void)
+{
+	is_int(RUN("explain", "pool.budget"), GLK_TOOL_OK, "a key is explained");
+	is_str(out,
+		"pool.budget\n"
+		"    Most physical memory to hold on each GPU; 0 for all there is.\n"
+		"    value:        0, default\n"
+		"    type:         size\n"
+		"    range:        0 ... 16TiB\n"
+		"    default:      0\n"
+		"    environment:  GLAKE_POOL_BUDGET\n"
+		"    at run time:  glake_conf_set or glake_budget_set changes it, config.set "
+		"does at the socket\n",
+		"with all there is to know");
+	setenv("GLAKE_MAP_ALIASES", "3", 1);
+	is_int(RUN("explain", "GLAKE_MAP_ALIASES"), GLK_TOOL_OK, "by its variable");
+	has_str(out, "map.aliases\n", "it is found");
+	has_str(out, "    value:        3, GLAKE_MAP_ALIASES\n", "with its origin");
+	has_str(out,
+		"    at run time:  glake_conf_set changes it, config.set does at the socket\n",
+		"one that may change");
+	is_int(RUN("explain", "map.span"), GLK_TOOL_OK, "another");
+	has_str(out, "    at run time:  as it was when the program opened glake\n",
+		"that stays");
+	is_int(RUN("explain", "pool.peers"), GLK_TOOL_OK, "one with a function of its own");
+	has_str(out, "    at run time:  glake_peer_access changes it\n", "that names it");
+	is_int(RUN("show", "-dk", "map.aliases"), GLK_TOOL_OK, "among all values too");
+	has_str(out, "default: 8\n    may change while the program runs\n", "it is said");
+	is_int(RUN("explain", "map", "soft.gpus"), GLK_TOOL_OK, "a section and a key");
+	has_str(out, "map.span\n", "the first key");
+	has_str(out, "\n\nmap.aliases\n", "the last");
+	has_str(out, "soft.gpus\n", "and the other");
+	ok(!strstr(out, "pool.budget"), "and no more");
+	setenv("GLAKE_MAP_ALIASES", "many", 1);
+	is_int(RUN("explain", "map.span"), GLK_TOOL_FAILED, "in a configuration that is wrong");
+	has_str(out, "Most addresses to reserve", "what it means is told");
+	has_str(out, "    value:        not known\n", "its value is not");
+	has_str(err, "map.aliases: 'many' is not a whole number", "and why");
+	unsetenv("GLAKE_MAP_ALIASES");
+	is_int(RUN("explain"), GLK_TOOL_OK, "no key");
+	has_str(out, "\npool.budget\n    Most physical memory to hold on each GPU\npool.small_page\n",
+		"is a list, with what each does in short");
+	is_int(RUN("explain", "--json", "pool.peers"), GLK_TOOL_OK, "as JSON");
+	has_str(out, "\"changed_by\": \"glake_peer_access\"", "with what changes it");
+	has_str(out, "\"environment\": \"GLAKE_POOL_PEERS\"", "and its variable");
+}
+
+static void nearest(const char *name, const char *meant)
+{
+	char want[256];
+
+	snprintf(want, sizeof(want),
+		"glakectl conf explain: there is no key or section '%s'%s; see glakectl conf "
+		"explain --help\n",
+		name, meant);
+	is_int(RUN("explain", name), GLK_TOOL_USAGE, "a name that is none");
+	is_str(err, want, "which is said, with what is near");
+	is_str(out, "", "and nothing else");
+}
+
+static void unknown(void)
+{
+	nearest("pool.bugdet", "; did you mean pool.budget?");
+	nearest("poll.budget", "; did you mean pool.budget?");
+	nearest("budget", "; did you mean pool.budget?");
+	nearest("pol", "; did you mean pool?");
+	nearest("pool.", "; did you mean pool?");
+	nearest("GLAKE_POOL_BUGDET", "; did you mean pool.budget?");
+	nearest("xyzzyq", "");
+	nearest("", "");
+}
+
 static void usage(void)
 {
 	is_int(RUN("--help"), GLK_TOOL_OK, "help");
@@ -141,7 +214,10 @@ static void usage(void)
 	is_int(RUN("check", "-c", "budget"), GLK_TOOL_USAGE, "a setting that is none");
 	is_int(RUN("show", "pool.bugdet"), GLK_TOOL_USAGE, "an unknown key");
 	is_str(out, "", "says nothing on stdout");
-	has_str(err, "there is no key or section 'pool.bugdet'", "but on stderr");
+	has_str(err, "there is no key or section 'pool.bugdet'; did you mean pool.budget?",
+		"but on stderr");
+	is_int(RUN("explain", "--help"), GLK_TOOL_OK, "help of explain");
+	is_int(RUN("explain", "--default"), GLK_TOOL_USAGE, "an option of another");
 }
 
 int main(void)
@@ -151,6 +227,8 @@ int main(void)
 	make_folder();
 	check();
 	show();
+	explain();
+	unknown();
 	usage();
 	return tap_done();
 }

@@ -13,6 +13,7 @@ static void all_well(struct tree *tree)
 	is("driver.bus", DOCTOR_OK, "1 of NVIDIA", "");
 	is("module.nvidia", DOCTOR_OK, "580.159.04, open, loaded", "");
 	is("module.nvidia_uvm", DOCTOR_OK, "580.159.04", "");
+	is("module.tools", DOCTOR_OK, "interface D", "");
 	is("driver.nodes", DOCTOR_OK, "1, all of them", "");
 	is("driver.libcuda", DOCTOR_OK, "580.159.04, /usr/lib64", "");
 	is("parameters", DOCTOR_OK, "none hurts", "");
@@ -20,6 +21,32 @@ static void all_well(struct tree *tree)
 	is("limit.files", DOCTOR_OK, "1024", "");
 	none("driver.sandbox");
 	none("driver.visible");
+}
+
+/* Of use to who asks what managed memory does: never more than a note. */
+static void tools(struct tree *tree)
+{
+	tree_set(tree, "dev/nvidia-uvm-tools", "c 238 1 --");
+	look(tree);
+	judge();
+	is("module.tools", DOCTOR_NOTE, "may not read", "right to the node");
+	tree_remove(tree, "dev/nvidia-uvm-tools");
+	look(tree);
+	judge();
+	is("module.tools", DOCTOR_NOTE, "is missing", "nvidia-modprobe -u -c 0");
+	tree_set(tree, ".dockerenv", "");
+	look(tree);
+	judge();
+	is("module.tools", DOCTOR_NOTE, "is missing", "--gpus all");
+	tree_set(tree, "sys/module/nvidia/version", "510.39.01\n");
+	tree_set(tree, "sys/module/nvidia_uvm/version", "510.39.01\n");
+	look(tree);
+	judge();
+	is("module.tools", DOCTOR_NOTE, "510.39.01 are not known", "newer glake");
+	tree_remove(tree, "dev/nvidia-uvm");
+	look(tree);
+	judge();
+	none("module.tools");
 }
 
 static void no_module(struct tree *tree)
@@ -366,7 +393,7 @@ static void crowd(struct tree *tree)
 
 int main(void)
 {
-	static void (*const bodies[])(struct tree *) = {all_well, no_module, no_driver,
+	static void (*const bodies[])(struct tree *) = {all_well, tools, no_module, no_driver,
 		nodes, versions, bus, windows, parameters, low_limits, numa, abilities,
 		crowd};
 	struct tree tree;

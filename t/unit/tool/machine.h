@@ -49,6 +49,7 @@ static void look(struct tree *tree)
 	glk_host_read(&tree->root, &facts.host);
 	for (size_t i = 0; i < 2; i++)
 		glk_module_read(&tree->root, i, &facts.modules[i]);
+	glk_uvm_tools_read(&tree->root, &facts.tools, &(int){0});
 }
 
 /* And where it does not. */

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * How fast copies between locked memory of the host and a GPU are, by their size and by the number of
+ * GPUs whose links they may go over: down, up, and both ways at once. What went down and came up again is
+ * compared, all of it.
+ *
+ * On the software device memory of the host is not locked, so that there is one path, and the figures
+ * are those of copies within that memory.
+ */
+#include "tool/bench_cuda.h"
+#include "tool/figure.h"
+#include "tool/latency.h"
+#include "tool/progress.h"
+
+#include "base/json.h"
+
+#include <glake/copy.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define KIB	  ((size_t)1 << 10)
+#define MIB	  ((size_t)1 << 20)
+#define ROUNDS	  5
+#define LEAST	  (4 * KIB)
+#define MOST	  (16384 * MIB) /* on CUDA, where there is room for four of them */
+#define MOST_SOFT (4 * MIB)
+#define PORTABLE  1u /* CU_MEMHOSTALLOC_PORTABLE */
+
+struct trip {
+	struct glake *ctx;
+	struct bench_cuda cuda;
+	bool on_cuda;
+	struct CUstream_st *stream[2];
+	char *host[2];
+	void *block[2];
+	size_t most;
+};
+
+static char *take_host(const struct trip *trip)
+{
+	void *ptr = NULL;
+
+	if (!trip->on_cuda)
+		return aligned_alloc(4 * KIB, trip->most);
+	return trip->cuda.host_alloc(&ptr, trip->most, PORTABLE) ? NULL : ptr;
+}
+
+static void give_host(const struct trip *trip, char *ptr)
+{
+	if (ptr && trip->on_cuda)
+		trip->cuda.host_free(ptr);
+	else if (!trip->on_cuda)
+		free(ptr);
+}
+
+/* A power of four of pages, of which the GPU holds two in half of its memory, and the host in a quarter. */
+static size_t most_of(const struct trip *trip)
+{
+	long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+	size_t room = pages > 0 && page > 0 ? (size_t)pages * (size_t)page / 8 : 0;
+	struct glake_device info = {.sz = sizeof(info)};
+	size_t most = LEAST;
+
+	if (!trip->on_cuda)
+		return MOST_SOFT;
+	if (!glake_device_get(trip->ctx, 0, &info) && info.memory / 4 < room)
+		room = info.memory / 4;
+	while (most * 4 <= MOST && most * 4 <= room)
+		most *= 4;
+	return most;
+}
+
+/* What is measured is queued on both streams, and waited for. */
+static int queue(const struct trip *trip, enum bench_copy_way way, size_t bytes)
+{
+	int err = 0;
+
+	if (way != BENCH_COPY_UP)
+		err = glake_copy(trip->ctx, trip->block[0], trip->host[0], bytes,
+			trip->stream[0], 0, NULL);
+	if (way != BENCH_COPY_DOWN && !err)
+		err = glake_copy(trip->ctx, trip->host[1],
+			trip->block[way == BENCH_COPY_BOTH], bytes, trip->stream[1], 0,
+			NULL);
+	return err;
+}
+
+static int wait_for(const struct trip *trip)
+{
+	return trip->on_cuda && trip->cuda.sync() ? -EIO : 0;
+}
+
+static int measure_way(const struct trip *trip, enum bench_copy_way way, unsigned rounds,
+	double *took, struct bench_copy_case *ret)
+{
+	double calls = way == BENCH_COPY_BOTH ? 2 : 1, ns;
+	int err = queue(trip, way, ret->bytes);
+
+	err = err ? err : wait_for(trip);
+	for (unsigned i = 0; i < rounds && !err; i++) {
+		int64_t begin = latency_now();
+
+		err = queue(trip, way, ret->bytes);
+		took[rounds + i] = (double)(latency_now() - begin) / 1e3 / calls;
+		err = err ? err : wait_for(trip);
+		ns = (double)(latency_now() - begin);
+		took[i] = calls * (double)ret->bytes / (ns < 1 ? 1 : ns);
+	}
+	if (err)
+		return err;
+	ret->rate[way] = bench_range_of(took, rounds);
+	ret->call[way] = bench_range_of(took + rounds, rounds);
+	return 0;
+}
+
+static int measure_case(
+	struct trip *trip, unsigned rounds, double *took, struct bench_copy_case *ret)
+{
+	int err = 0;
+
+	for (int way = 0; way < BENCH_COPY_WAYS && !err; way++) {
+		/* of what went down right before */
+		if (way == BENCH_COPY_UP)
+			memset(trip->host[1], 0, ret->bytes);
+		err = measure_way(trip, (enum bench_copy_way)way, rounds, took, ret);
+		if (way == BENCH_COPY_UP && !err)
+			ret->torn = memcmp(trip->host[0], trip->host[1], ret->bytes) != 0;
+	}
+	return err;
+}
+
+static int open_trip(const struct bench_options *options, int links, struct trip *trip)
+{
+	struct glk_tool_context context = options->context;
+	char setting[32];
+	int err;
+
+	/* nobody, whatever the configuration says */
+	snprintf(setting, sizeof(setting), "io.lend=");
+	if (links > 1)
+		snprintf(setting, sizeof(setting), "io.lend=1-%d", links - 1);
+	err = glk_tool_add_setting(&context, "bench", setting);
+	if (!err)
+		err = glk_tool_open(&context, &trip->ctx);
+	if (err)
+		return err;
+	trip->on_cuda = glake_backend(trip->ctx) == GLAKE_BACKEND_CUDA;
+	for (int i = 0; i < 2 && !err; i++)
+		err = glake_stream_new(trip->ctx, 0, &trip->stream[i]);
+	if (!err && trip->on_cuda)
+		err = bench_cuda_find(&bench_copy, &trip->cuda);
+	if (!err && trip->on_cuda)
+		err = bench_cuda_enter(&trip->cuda, trip->stream[0]);
+	trip->most = most_of(trip);
+	for (int i = 0; i < 2 && !err; i++) {
+		trip->host[i] = take_host(trip);
+		err = trip->host[i] ? 0 : -ENOMEM;
+		if (!err)
+			err = glake_alloc(trip->ctx, 0, trip->most, trip->stream[i], 0,
+				&trip->block[i]);
+	}
+	for (size_t i = 0; i < trip->most / 4 && !err; i++)
+		((uint32_t *)(void *)trip->host[0])[i] = (uint32_t)i * 2654435761u;
+	return err;
+}
+
+static int close_trip(struct trip *trip, int err)
+{
+	int failed = trip->ctx ? wait_for(trip) : 0;
+
+	for (int i = 0; i < 2; i++) {
+		if (trip->block[i])
+			glake_free(trip->ctx, trip->block[i], trip->stream[i]);
+		if (trip->stream[i])
+			glake_stream_free(trip->ctx, 0, trip->stream[i]);
+		give_host(trip, trip->host[i]);
+	}
+	return bench_close(&bench_copy, trip->ctx, err ? err : failed);
+}
+
+/* Every size over the links of so many GPUs. */
+static int run_links(
+	const struct bench_options *options, int links, struct bench_copy *copy)
+{
+	double *took = calloc(2 * (size_t)copy->rounds, sizeof(*took));
+	struct glake_conf_value lend = {.sz = sizeof(lend)};
+	struct trip trip = {0};
+	int err = took ? open_trip(options, links, &trip) : -ENOMEM;
+
+	if (!err)
+		err = glk_tool_value(trip.ctx, "io", "lend", &lend);
+	copy->gpus = err ? 0 : glake_device_count(trip.ctx);
+	for (size_t bytes = LEAST; !err && bytes <= trip.most; bytes *= 4) {
+		struct bench_copy_case *c = &copy->cases[copy->count++];
+
+		*c = (struct bench_copy_case){.links = links, .bytes = bytes};
+		snprintf(c->lend, sizeof(c->lend), "%.15s", lend.text);
+		err = measure_case(&trip, copy->rounds, took, c);
+		copy->torn |= c->torn;
+		progress_step(copy->count, BENCH_COPY_CASES);
+	}
+	err = close_trip(&trip, err);
+	free(took);
+	return err;
+}
+
+static int measure(const struct bench_options *options, void *measured)
+{
+	struct bench_copy *copy = measured;
+	int err;
+
+	copy->rounds = options->rounds ? options->rounds : ROUNDS;
+	err = run_links(options, 1, copy);
+	for (int n = 2; n <= copy->gpus && n <= BENCH_COPY_LINKS && !err; n++)
+		err = run_links(options, n, copy);
+	return err;
+}
+
+static const struct {
+	const char *rate, *call;
+} names[BENCH_COPY_WAYS] = {
+	[BENCH_COPY_DOWN] = {"down_gbs", "down_call_us"},
+	[BENCH_COPY_UP] = {"up_gbs", "up_call_us"},
+	[BENCH_COPY_BOTH] = {"both_gbs", "both_call_us"},
+};
+
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_copy *copy = measured;
+
+	glk_json_key(json, "copy");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", copy->rounds);
+	glk_json_key(json, "cases");
+	glk_json_array(json);
+	for (unsigned i = 0; i < copy->count; i++) {
+		const struct bench_copy_case *c = &copy->cases[i];
+
+		glk_json_object(json);
+		glk_json_add_uint(json, "links", (uint64_t)c->links);
+		glk_json_add_text(json, "lend", c->lend);
+		glk_json_add_uint(json, "bytes", c->bytes);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
+			bench_add_range(json, names[way].rate, c->rate[way]);
+			bench_add_range(json, names[way].call, c->call[way]);
+		}
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+	glk_json_add_bool(json, "whole", !copy->torn);
+	glk_json_end(json);
+}
+
+static void print(const void *measured)
+{
+	const struct bench_copy *copy = measured;
+
+	printf("copies between the host and a GPU, GB/s and us a call, medians of %u rounds\n",
+		copy->rounds);
+	for (unsigned i = 0; i < copy->count; i++) {
+		const struct bench_copy_case *c = &copy->cases[i];
+
+		if (!i || c->links != copy->cases[i - 1].links)
+			printf("\n  %d link%s\n  %-10s %8s %8s %8s %8s %8s %8s\n",
+				c->links, c->links > 1 ? "s" : "", "", "down", "call",
+				"up", "call", "both", "call");
+		printf("  %-10s", figure_bytes(c->bytes).text);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			printf(" %8.2f %8.1f", c->rate[way].median, c->call[way].median);
+		printf("%s\n", c->torn ? " NOT WHOLE" : "");
+	}
+}
+
+static bool finish(const struct bench_options *options, const void *measured)
+{
+	const struct bench_copy *copy = measured;
+	int err = options->svg ? bench_plot_copy(copy, options->svg) : 0;
+
+	return !err && !copy->torn;
+}
+
+const struct bench_part bench_copy = {.name = "copy",
+	.size = sizeof(struct bench_copy),
+	.measure = measure,
+	.add = add,
+	.print = print,
+	.finish = finish};

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * How fast contents leave the GPU and come back, by the size of blocks, and how fast a block is
+ * written that lies on the host in place. Blocks hold a word that differs from block to block and
+ * from round to round, which is looked for when they are back.
+ *
+ * The figures of the software device are those of copies within the memory of the host; it runs
+ * work when it is queued, so there is nothing to wait for.
+ */
+#include "tool/bench_cuda.h"
+#include "tool/latency.h"
+#include "tool/progress.h"
+
+#include <glake/soft.h>
+#include <glake/tier.h>
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define MIB ((size_t)1 << 20)
+
+#define ROUNDS	   5
+#define TOTAL	   (4096 * MIB) /* of the blocks of a size, on CUDA */
+#define TOTAL_SOFT (256 * MIB)
+
+static const size_t sizes[BENCH_TIERS] = {MIB, 16 * MIB, 128 * MIB};
+
+struct trip {
+	struct glake *ctx;
+	struct bench_cuda cuda;
+	bool on_cuda;
+	struct bench_tier_case *result;
+	struct CUstream_st *stream;
+	size_t size, count;
+	void **block;
+	double *took[BENCH_TIER_STEPS]; /* GB/s, of the rounds */
+	unsigned round;
+};
+
+static uint32_t word_of(const struct trip *trip, size_t i)
+{
+	return (uint32_t)(i + 1) * 2654435761u ^ trip->round * 40503u;
+}
+
+static int fill(const struct trip *trip, void *ptr, size_t bytes, uint32_t word)
+{
+	if (!trip->on_cuda)
+		return glake_soft_fill(trip->ctx, trip->stream, ptr, word, bytes / 4);
+	return trip->cuda.fill((uintptr_t)ptr, word, bytes / 4, trip->stream) ? -EIO : 0;
+}
+
+static int wait_for_all(const struct trip *trip)
+{
+	return trip->on_cuda && trip->cuda.sync() ? -EIO : 0;
+}
+
+static bool holds(const struct trip *trip, size_t i)
+{
+	const char *at[] = {trip->block[i], (char *)trip->block[i] + trip->size - 4};
+	uint32_t word = 0;
+
+	for (int end = 0; end < 2; end++) {
+		if (!trip->on_cuda)
+			word = *(const uint32_t *)(const void *)at[end];
+		else if (trip->cuda.read(&word, (uintptr_t)at[end], sizeof(word)))
+			return false;
+		if (word != word_of(trip, i))
+			return false;
+	}
+	return true;
+}
+
+static void note(struct trip *trip, enum bench_tier_step step, size_t bytes, int64_t since)
+{
+	double ns = (double)(latency_now() - since);
+
+	trip->took[step][trip->round] = (double)bytes / (ns < 1 ? 1 : ns);
+}
+
+typedef int (*move_fn)(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/* Every block from the first on, or every second one. */
+static int move(const struct trip *trip, move_fn fn, size_t first, size_t step)
+{
+	int err = 0;
+
+	for (size_t i = first; i < trip->count && !err; i += step)
+		err = fn(trip->ctx, trip->block[i], trip->stream);
+	return err;
+}
+
+static int moves(struct trip *trip, enum bench_tier_step step, move_fn fn)
+{
+	int64_t begin = latency_now();
+	int err = move(trip, fn, 0, 1);
+
+	if (step == BENCH_TIER_SPILL)
+		trip->took[BENCH_TIER_CALL][trip->round] =
+			(double)(latency_now() - begin) / 1e3 / (double)trip->count;
+	err = err ? err : wait_for_all(trip);
+	note(trip, step, trip->size * trip->count, begin);
+	return err;
+}
+
+/* One half goes while the other half comes. */
+static int both(struct trip *trip)
+{
+	int64_t begin;
+	int err = move(trip, glake_spill, 0, 2);
+
+	err = err ? err : wait_for_all(trip);
+	begin = latency_now();
+	for (size_t i = 0; i < trip->count && !err; i++)
+		err = (i % 2 ? glake_spill : glake_fetch)(
+			trip->ctx, trip->block[i], trip->stream);
+	err = err ? err : wait_for_all(trip);
+	note(trip, BENCH_TIER_BOTH, trip->size * trip->count, begin);
+	err = err ? err : move(trip, glake_fetch, 1, 2);
+	return err ? err : wait_for_all(trip);
+}
+
+static int suspends(struct trip *trip)
+{
+	int64_t begin = latency_now();
+	int err = glake_suspend(trip->ctx, 0, NULL);
+
+	note(trip, BENCH_TIER_SUSPEND, trip->size * trip->count, begin);
+	begin = latency_now();
+	if (!err)
+		err = glake_resume(trip->ctx, 0, NULL);
+	note(trip, BENCH_TIER_RESUME, trip->size * trip->count, begin);
+	return err;
+}
+
+/* The GPU may hold what it holds: one block more lies on the host, in place. */
+static int places(struct trip *trip)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glake_block block = {.sz = sizeof(block)};
+	void *ptr = NULL;
+	int64_t begin;
+	int err = glake_stats_get(trip->ctx, 0, &stats), failed;
+
+	if (!err)
+		err = glake_budget_set(trip->ctx, 0, stats.reserved);
+	/* so that no idle page of the GPU is enough */
+	if (!err)
+		err = glake_alloc(trip->ctx, 0, trip->size * trip->count, trip->stream, 0, &ptr);
+	if (!err)
+		err = glake_query(trip->ctx, ptr, &block);
+	if (!err && !block.placed)
+		err = -ENOTSUP;
+	/* the first touch of addresses is the driver's */
+	if (!err)
+		err = fill(trip, ptr, trip->size, 1);
+	err = err ? err : wait_for_all(trip);
+	begin = latency_now();
+	if (!err)
+		err = fill(trip, ptr, trip->size * trip->count, 2);
+	err = err ? err : wait_for_all(trip);
+	note(trip, BENCH_TIER_PLACE, trip->size * trip->count, begin);
+	failed = ptr ? glake_free(trip->ctx, ptr, trip->stream) : 0;
+	err = err ? err : failed;
+	failed = glake_budget_set(trip->ctx, 0, SIZE_MAX);
+	return err ? err : failed;
+}
+
+static int run_round(struct trip *trip)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < trip->count && !err; i++)
+		err = fill(trip, trip->block[i], trip->size, word_of(trip, i));
+	err = err ? err : wait_for_all(trip);
+	err = err ? err : moves(trip, BENCH_TIER_SPILL, glake_spill);
+	err = err ? err : moves(trip, BENCH_TIER_FETCH, glake_fetch);
+	err = err ? err : both(trip);
+	err = err ? err : suspends(trip);
+	err = err ? err : places(trip);
+	for (size_t i = 0; i < trip->count && !err; i++)
+		trip->result->torn += !holds(trip, i);
+	return err;
+}
+
+static int open_context(const struct bench_options *options, struct trip *trip)
+{
+	struct glk_tool_context context = options->context;
+	int err = glk_tool_add_setting(&context, "bench", "tier.place=host");
+
+	if (!err)
+		err = glk_tool_open(&context, &trip->ctx);
+	if (err)
+		return err;
+	trip->on_cuda = glake_backend(trip->ctx) == GLAKE_BACKEND_CUDA;
+	err = glake_stream_new(trip->ctx, 0, &trip->stream);
+	if (!err && trip->on_cuda)
+		err = bench_cuda_find(&bench_tier, &trip->cuda);
+	if (!err && trip->on_cuda)
+		err = bench_cuda_enter(&trip->cuda, trip->stream);
+	return err;
+}
+
+/* The first round has the memory of the host to make, and is told apart. */
+static int run_rounds(struct trip *trip, unsigned rounds)
+{
+	struct bench_tier_case *c = trip->result;
+	int err = 0;
+
+	for (size_t i = 0; i < trip->count && !err; i++)
+		err = glake_alloc(
+			trip->ctx, 0, trip->size, trip->stream, 0, &trip->block[i]);
+	for (trip->round = 0; trip->round <= rounds && !err; trip->round++) {
+		err = run_round(trip);
+		progress_step(trip->round, rounds);
+	}
+	if (err)
+		return err;
+	c->first_spill = trip->took[BENCH_TIER_SPILL][0];
+	c->first_suspend = trip->took[BENCH_TIER_SUSPEND][0];
+	for (int step = 0; step < BENCH_TIER_STEPS; step++)
+		c->figure[step] = bench_range_of(trip->took[step] + 1, rounds);
+	return 0;
+}
+
+static int free_all(struct trip *trip)
+{
+	int err = 0, failed;
+
+	for (size_t i = 0; trip->block && i < trip->count; i++) {
+		failed = trip->block[i] ? glake_free(trip->ctx, trip->block[i], trip->stream)
+					: 0;
+		err = err ? err : failed;
+	}
+	failed = trip->stream ? glake_stream_free(trip->ctx, 0, trip->stream) : 0;
+	return err ? err : failed;
+}
+
+static int run_case(const struct bench_options *options, size_t size, unsigned rounds,
+	struct bench_tier_case *ret_case)
+{
+	struct trip trip = {.result = ret_case, .size = size};
+	double *took = calloc((size_t)BENCH_TIER_STEPS * (rounds + 1), sizeof(*took));
+	int err = took ? open_context(options, &trip) : -ENOMEM, failed;
+
+	trip.count = (trip.on_cuda ? TOTAL : TOTAL_SOFT) / size;
+	trip.block = calloc(trip.count, sizeof(*trip.block));
+	if (!trip.block)
+		err = err ? err : -ENOMEM;
+	for (int step = 0; step < BENCH_TIER_STEPS; step++)
+		trip.took[step] = took + (size_t)step * (rounds + 1);
+	*ret_case = (struct bench_tier_case){.block = size, .count = trip.count};
+	if (!err)
+		err = run_rounds(&trip, rounds);
+	failed = trip.ctx ? free_all(&trip) : 0;
+	err = bench_close(&bench_tier, trip.ctx, err ? err : failed);
+	free(trip.block);
+	free(took);
+	return err;
+}
+
+static int measure(const struct bench_options *options, void *measured)
+{
+	struct bench_tier *tier = measured;
+	int err = 0;
+
+	tier->rounds = options->rounds ? options->rounds : ROUNDS;
+	for (int i = 0; i < BENCH_TIERS && !err; i++) {
+		err = run_case(options, sizes[i], tier->rounds, &tier->cases[i]);
+		tier->torn += tier->cases[i].torn;
+	}
+	return err;
+}
+
+static bool finish(const struct bench_options *options, const void *measured)
+{
+	const struct bench_tier *tier = measured;
+
+	(void)options;
+	return !tier->torn;
+}
+
+const struct bench_part bench_tier = {.name = "tier",
+	.size = sizeof(struct bench_tier),
+	.measure = measure,
+	.add = bench_add_tier,
+	.print = bench_print_tier,
+	.finish = finish};

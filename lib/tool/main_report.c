@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The part of glakectl that makes pages. */
+#include "tool/tool.h"
+
+int main(int argc, char **argv)
+{
+	static const struct glk_tool_command commands[] = {
+		{"report", glk_tool_report},
+		{0},
+	};
+
+	return glk_tool_part(commands, argc, argv);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The part of glakectl that reads, writes and records traces. */
+#include "tool/tool.h"
+
+int main(int argc, char **argv)
+{
+	static const struct glk_tool_command commands[] = {
+		{"trace", glk_tool_trace},
+		{0},
+	};
+
+	return glk_tool_part(commands, argc, argv);
+}
