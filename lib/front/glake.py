@@ -12,10 +12,15 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
                            likewise (glake_doors.py)
     glake.pool()           a torch.cuda.MemPool on glake, below PyTorch's own allocator
     glake.stats()          figures of every GPU; memory_stats() has PyTorch's names
-    glake.snapshot()       for pytorch.org/memory_viz; needs use(events=100000)
+    glake.snapshot()       for pytorch.org/memory_viz; needs use(events=100000), and for the lines
+                           that asked for memory use(events=100000, stacks=32) (glake_stacks.py)
     glake.spill(tensor)    its contents to the host; fetch, suspend and resume (glake_tier.py)
+    with glake.tag("weights"):     what is made here goes and comes together: suspend(tag="weights")
+                           (glake_tag.py)
+    glake.spilled_activations()    what autograd keeps goes to the host until it is needed
+                           (glake_spilled.py); spilled_optimizer() likewise (glake_optimizer.py)
+    glake.pinned_empty()   pinned memory of the host of the exact size; use_pinned() (glake_host.py)
     glake.trim()           gives unused memory back; budget() bounds what is held
-
     glake.info()           versions, files and the configuration; python3 -m glake --info
 
 The library is looked for in $GLAKE_LIBRARY_PATH and nowhere else if that is set; else beside this
@@ -26,6 +31,7 @@ libraries (glake_home.py).
 import collections
 import ctypes
 import functools
+import importlib
 import os
 import pickle
 import subprocess
@@ -34,62 +40,16 @@ import warnings
 
 import glake_home  # beside this file, as glake_share
 from glake_home import GlakeError
+from glake_records import (_CALLS, _RUNGS, _Block, _DriverStats, _Error, _many, _Record, _Sized,
+                           _Stats)
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 _LIBDIR, _DATADIR = "@libdir@", "@datadir@"  # where it was installed
 __version__ = "@version@"
-_CALLS = ("reserve unreserve create map set_access unmap release export import event_create "
-          "event_record event_query stream_wait sync copy other").split()
-_RUNGS = "limbo recut cross_stream spill_peer spill_host".split()
 _CREATE, _RELEASE, _SYNC = (_CALLS.index(name) for name in ("create", "release", "sync"))
 
-_lib = None
-_kept = []  # what others hold by address only
+_lib, _kept = None, []  # kept: what others hold by address only
 _state = {"torch": False, "events": 0}
-
-
-class _Sized(ctypes.Structure):
-    def __init__(self):
-        super().__init__(sz=ctypes.sizeof(self))
-
-
-def _many(kind, names):
-    return [(name, kind) for name in names.split()]
-
-
-class _Stats(_Sized):
-    _fields_ = [("sz", ctypes.c_size_t), *_many(ctypes.c_uint64, (
-        "live given reserved free_pages mapped address_space metadata budget peak_live "
-        "peak_reserved allocs frees hits misses stitches oom live_blocks free_extents "
-        "largest_hole lost")), ("rungs", ctypes.c_uint64 * len(_RUNGS)), *_many(ctypes.c_uint64, (
-            "called quick flushes streams events unmapped released held_back graces pools "
-            "pool_held")), ("hold_max", ctypes.c_int64), *_many(
-                ctypes.c_uint64, "away away_blocks spills fetches host_held placed placed_blocks "
-                "peak_host_held")]
-
-
-class _DriverStats(_Sized):
-    _fields_ = [("sz", ctypes.c_size_t), ("now_ns", ctypes.c_int64),
-                ("calls", ctypes.c_uint64 * len(_CALLS)), ("ns", ctypes.c_int64 * len(_CALLS))]
-
-
-class _Block(_Sized):
-    _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p),
-                *_many(ctypes.c_size_t, "size given"), ("device", ctypes.c_int),
-                ("flags", ctypes.c_uint32), *_many(ctypes.c_size_t, "page_size pages"),
-                ("stream", ctypes.c_void_p), *_many(ctypes.c_uint64, "pool_high pool_low"),
-                *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
-                *_many(ctypes.c_size_t, "away placed")]
-
-
-class _Error(_Sized):
-    _fields_ = [("sz", ctypes.c_size_t), *_many(ctypes.c_int, "err error_class native"),
-                ("call", ctypes.c_char * 32), ("text", ctypes.c_char * 256)]
-
-
-class _Record(ctypes.Structure):
-    _fields_ = [*_many(ctypes.c_uint64, "address size stream"), ("time_us", ctypes.c_int64),
-                *_many(ctypes.c_int32, "device action")]
 
 
 def _load():
@@ -232,9 +192,13 @@ def memory_stats(device=None):
     return collections.OrderedDict(sorted(flat("", rows)))
 
 
-def history(events=100000):
-    """Begins to remember requests for snapshot(); 0 ends that. About 100 ns an event."""
-    if _load().glake_torch_history(min(int(events), sys.maxsize)):
+def history(events=100000, *, stacks=0):
+    """Begins to remember requests for snapshot(), and with `stacks` so many Python frames of who
+    asked (glake_stacks.py); 0 ends that. About 100 ns an event, and 1 us with 20 frames."""
+    lib = _load()
+    if stacks or "glake_stacks" in sys.modules:
+        importlib.import_module("glake_stacks").begin(stacks if events else 0)
+    if lib.glake_torch_history(min(int(events), sys.maxsize)):
         raise GlakeError("there is no memory for a history")
     _state["events"] = int(events)
 
@@ -259,17 +223,18 @@ def _pages(device):
         if not runs or about.base // page * page > runs[-1][1]:
             runs.append([about.base // page * page, 0, []])
         runs[-1][1] = max(runs[-1][1], -(-end // page) * page)
-        runs[-1][2].append((about.base, about.given, about.size, record.stream))
+        runs[-1][2].append((about.base, about.given, about.size, record.stream, record.stack))
     return runs
 
 
-def _segments(device):
+def _segments(device, frames):
     """The same as PyTorch shows its segments, with the room between blocks."""
     for first, last, live in _pages(device):
         blocks, end = [], first
-        for base, size, asked, _ in [*live, (last, 0, 0, 0)]:
-            rows = (end, base - end, 0, "inactive"), (base, size, asked, "active_allocated")
-            blocks += [dict(zip(("address", "size", "requested_size", "state"), row), frames=[])
+        for base, size, asked, _, stack in [*live, (last, 0, 0, 0, 0)]:
+            rows = ((end, base - end, 0, "inactive", []),
+                    (base, size, asked, "active_allocated", frames[stack]))
+            blocks += [dict(zip(("address", "size", "requested_size", "state", "frames"), row))
                        for row in rows if row[1]]
             end = base + size
         taken = sum(row[1] for row in live)
@@ -281,20 +246,23 @@ def _segments(device):
 
 def snapshot(path=None):
     """The memory as pytorch.org/memory_viz takes it, also into a file: live blocks on the pages
-    that they touch, and what was asked for and freed of late."""
+    that they touch, and what was asked for and freed of late; with the frames of who asked where
+    glake.history() was told to take them, of a free those of its request."""
     if not _state["events"]:
         raise GlakeError("nothing was remembered: call glake.use(events=100000) or "
                          "glake.history() before the memory is asked for")
     actions = ("alloc", "free_requested", "oom")
+    taken = sys.modules.get("glake_stacks")  # none were taken where nobody asked for it
+    frames = taken.Frames() if taken else collections.defaultdict(list)
     traces = [[] for _ in range(_call("glake_device_count"))]
     for record in _records(0):
         row = {"action": actions[record.action], "size": record.size, "stream": record.stream,
-               "time_us": record.time_us, "frames": []}
+               "time_us": record.time_us, "frames": frames[record.stack]}
         row["device_free" if row["action"] == "oom" else "addr"] = record.address
         traces[record.device].append(row)
         if row["action"] == "free_requested":
             traces[record.device].append(dict(row, action="free_completed"))
-    picture = {"segments": [s for i in range(len(traces)) for s in _segments(i)],
+    picture = {"segments": [s for i in range(len(traces)) for s in _segments(i, frames)],
                "device_traces": traces, "allocator_settings": {"backend": "glake"},
                "external_annotations": [], "glake": stats()}
     if path:
@@ -338,35 +306,11 @@ def _plug(torch, alloc, free, hooks):
     return plug
 
 
-def _compile(torch, target):
-    """Makes what raises PyTorch's exception, with its headers: a second, once a PyTorch."""
-    source = next(path for path in (os.path.join(folder, "torch_oom.cc")
-                                    for folder in (glake_home.BESIDE, _HERE, _DATADIR))
-                  if os.path.exists(path))
-    home, made = os.path.dirname(torch.__file__), f"{target}.{os.getpid()}"
-    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-    subprocess.run(
-        [*os.environ.get("CXX", "c++").split(), "-std=c++17", "-O1", "-shared", "-fPIC",
-         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-I{home}/include",
-         source, "-o", made, f"-L{home}/lib", "-lc10"], capture_output=True,
-        timeout=120, check=True)
-    os.replace(made, target)
-
-
 def _raise_as_torch(torch):
     """Lets a failed request raise torch.OutOfMemoryError; without a compiler, RuntimeError."""
-    name = f"glake-oom-{torch.__version__}-{os.uname().machine}.so"
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    path = os.path.join(os.path.dirname(_load().path), name)
     try:
-        if not os.path.exists(path):
-            path = os.path.join(cache, "glake", name)
-            if not os.path.exists(path):
-                _compile(torch, path)
-            about = os.stat(path)
-            if about.st_uid != os.getuid() or about.st_mode & 0o022:
-                return  # somebody else may have put it there
-        function = ctypes.CDLL(path).glake_torch_oom_raise
+        import glake_compile  # beside this file
+        function = glake_compile.load(torch, "oom", "-lc10").glake_torch_oom_raise
         _load().glake_torch_raise_with(ctypes.cast(function, ctypes.c_void_p))
     except (OSError, AttributeError, StopIteration, subprocess.SubprocessError):
         pass
@@ -376,8 +320,8 @@ def _answer_for_torch(torch):
     """Functions that PyTorch's class of plug-ins leaves without an answer, answered here."""
     inner_compile, cudnn = torch.compile, type(torch.backends.cudnn).__dict__.get("benchmark")
 
-    def record(enabled, _context, _stacks, most, *_):
-        history(most if enabled else 0)
+    def record(enabled, context, _stacks, most, *_):
+        history(most if enabled else 0, stacks=bool(context))
 
     def benchmark(wanted):
         if wanted:
@@ -412,11 +356,12 @@ def _answer_for_torch(torch):
                 setattr(owner, name, functools.wraps(getattr(owner, name), updated=())(answer))
 
 
-def use(*, settings=None, answers=True, events=0):
+def use(*, settings=None, answers=True, events=0, stacks=0):
     """
     Makes glake PyTorch's allocator, with every hook. To be called before CUDA starts. `settings`
     are keys of glake.conf(5), as {"pool.budget": "24GiB"}, also for processes started later. With
-    `answers` torch.cuda.memory_stats and its kind work, and `events` are kept for snapshot().
+    `answers` torch.cuda.memory_stats and its kind work, and `events` are kept for snapshot(), with
+    `stacks` frames of each.
     """
     if _state["torch"]:
         return
@@ -436,7 +381,7 @@ def use(*, settings=None, answers=True, events=0):
     if answers:
         _answer_for_torch(torch)
     if events:
-        history(events)
+        history(events, stacks=stacks)
 
 
 def pool(**options):
@@ -455,19 +400,23 @@ def pool(**options):
     return torch.cuda.MemPool(plug.allocator(), **options)
 
 
-_DOORS = ("use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options "
-          "stream_end").split()
+_FILES = {  # beside this file; they need this one whole
+    "glake_tier": "spill fetch advise quiet suspend resume", "glake_tag": "tag tags pin unpin",
+    "glake_saver": "use_memory_saver", "glake_vllm": "use_vllm VllmAllocator",
+    "glake_managed": "managed prefetch prefer", "glake_host": "pinned_empty pinned_use use_pinned",
+    "glake_stacks": "stacks", "glake_spilled": "spilled_activations", "glake_optimizer": "spilled_optimizer",
+    "glake_doors": "use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options "
+                   "stream_end"}
 
 
 def __getattr__(name):
     """What other runtimes ask for, and what is beyond the GPU, lie in files of their own."""
-    if name in ("spill", "fetch", "suspend", "resume"):
-        import glake_tier  # likewise
-        return getattr(glake_tier, name)
-    if name not in _DOORS and name != "_numba_memory_manager":
+    for file, names in _FILES.items():
+        if name in names.split():
+            return getattr(importlib.import_module(file), name)
+    if name != "_numba_memory_manager":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import glake_doors  # beside this file; it needs this one whole
-    return glake_doors._numba_class() if name not in _DOORS else getattr(glake_doors, name)
+    return importlib.import_module("glake_doors")._numba_class()
 
 
 def _main(arguments):

@@ -4,8 +4,19 @@ Contents beyond the GPU. glake.py has these names as its own and loads this file
 
     glake.spill(tensor)       its contents go to memory of the host, and its memory serves others
     glake.fetch(tensor)       they are back, for work on the current stream from here on
+    glake.advise(tensor, "cold")  it may go when others need the room, until it is fetched; "pinned":
+                              it stays; "discardable": nothing is copied when it goes because of a
+                              suspension; "cold discardable"; "normal"
+    glake.quiet(device)       what tier.place put on the host comes to the GPU: at the end of a step
     glake.suspend(device)     all that can go does, and the memory back to the driver
     glake.resume(device)      all of that is back where it was
+    glake.suspend(tag="kv")   the same for what was made under a tag (glake_tag.py), and resume(tag="kv")
+    glake.prefetch(tensor)    a tensor that is away will be wanted: it comes before it is fetched, as far
+                              as nobody else wants the memory (glake_managed.py has the function)
+
+spill and fetch with ticket=True, and prefetch, give a Ticket, which says how far the contents are.
+    glake.suspend(device, in_place=True), glake.resume(device, lazy=True)  it goes to memory of the
+                              host that kernels can use, and is used there until it is fetched
 
 A tensor is one of PyTorch, whose whole storage moves with all views of it, an array of CuPy, or the
 address of a block. What is away must not be used before it was fetched. Streams are those of
@@ -13,14 +24,23 @@ PyTorch or CuPy, or addresses; None is PyTorch's current one, or the legacy defa
 """
 
 import ctypes
+import errno
+import os
 import sys
+import time
 
 import glake
 
 
 class _Suspended(glake._Sized):
     _fields_ = [("sz", ctypes.c_size_t), *glake._many(
-        ctypes.c_uint64, "moved moved_blocks stayed stayed_blocks released")]
+        ctypes.c_uint64, "moved moved_blocks stayed stayed_blocks released managed dropped "
+        "dropped_blocks")]
+
+
+class _Returned(glake._Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *glake._many(
+        ctypes.c_uint64, "returned returned_blocks left left_blocks")]
 
 
 def _address(tensor):
@@ -43,37 +63,156 @@ def _stream(stream, tensor):
     return ctypes.c_void_p(stream or 0)
 
 
-def _move(function, tensor, stream):
-    glake._call(function, ctypes.c_void_p(_address(tensor)), _stream(stream, tensor))
+class _TicketInfo(glake._Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *glake._many(ctypes.c_int, "state kind device error"),
+                ("address", ctypes.c_void_p), ("bytes", ctypes.c_uint64),
+                *glake._many(ctypes.c_int64, "asked_ns begun_ns ended_ns deadline_ns")]
 
 
-def spill(tensor, stream=None):
+class Ticket:
+    """Contents on their way. It closes itself when nobody has it any more; the contents go on."""
+
+    def __init__(self, number):
+        self._number = number
+
+    def _ask(self, name, *arguments, may=()):
+        answer = getattr(glake._load(), name)(ctypes.c_void_p(self._number), *arguments)
+        if answer < 0 and -answer not in may:
+            error = glake.last_error()
+            raise glake.GlakeError(
+                f"{name}: {error['text'] or os.strerror(-answer)} ({error['class']})")
+        return answer
+
+    def info(self):
+        """Its state, "queued", "copying", "done", "failed" or "cancelled", its bytes and times."""
+        record, lib = _TicketInfo(), glake._load()
+        self._ask("glake_ticket_get", ctypes.byref(record))
+        told = {name: getattr(record, name) for name, _ in record._fields_[1:]}
+        for name in ("state", "kind"):
+            function = getattr(lib, f"glake_ticket_{name}_name")
+            function.restype, function.argtypes = ctypes.c_char_p, (ctypes.c_int,)
+            told[name] = function(told[name]).decode()
+        return told
+
+    def wait(self, timeout=None):
+        """Until it is done, for so many seconds at most; whether it is. Raises where it never will be."""
+        ns = -1 if timeout is None else max(0, min(int(timeout * 1e9), (1 << 63) - 1))
+        return not self._ask("glake_ticket_wait", ctypes.c_int64(ns), may=(errno.ETIMEDOUT,))
+
+    def cancel(self):
+        """Takes the hint of a prefetch back, if nothing was begun."""
+        self._ask("glake_ticket_cancel")
+
+    def close(self):
+        """It says nothing any more."""
+        number, self._number = self._number, None
+        if number:
+            glake._load().glake_ticket_close(ctypes.c_void_p(number))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if sys is not None and not sys.is_finalizing():
+            self.close()
+
+
+def _move(function, tensor, stream, ticket):
+    place = ctypes.c_void_p()
+    arguments = ctypes.c_void_p(_address(tensor)), _stream(stream, tensor)
+    if ticket:
+        glake._call(function + "_ticket", *arguments, ctypes.byref(place))
+        return Ticket(place.value)
+    glake._call(function, *arguments)
+    return None
+
+
+def spill(tensor, stream=None, ticket=False):
     """Sends the contents of a tensor to the host, as they are behind all work queued so far."""
-    _move("glake_spill", tensor, stream)
+    return _move("glake_spill", tensor, stream, ticket)
 
 
-def fetch(tensor, stream=None):
-    """Has a tensor back at its addresses, for work queued on the stream from here on."""
-    _move("glake_fetch", tensor, stream)
+def fetch(tensor, stream=None, ticket=False):
+    """Has a tensor back at its addresses, on the GPU, for work queued on the stream from here on."""
+    return _move("glake_fetch", tensor, stream, ticket)
 
 
-def _all(function, device):
+def _is_managed(tensor):
+    lib, context = glake._context()
+    block = glake._Block()
+    return not lib.glake_query(context, ctypes.c_void_p(_address(tensor)), ctypes.byref(
+        block)) and bool(block.flags & 6)
+
+
+def _hint(tensor, within, priority, stream):
+    """Of a tensor that is away: a Ticket."""
+    place, deadline = ctypes.c_void_p(), 0
+    if within is not None:
+        deadline = max(1, time.monotonic_ns() + int(within * 1e9))
+    glake._call("glake_prefetch", ctypes.c_void_p(_address(tensor)), _stream(stream, tensor),
+                ctypes.c_int64(deadline), int(priority), ctypes.byref(place))
+    return Ticket(place.value)
+
+
+_ADVICE = {"normal": 0, "hot": 0, "cold": 1, "pinned": 2, "discardable": 4, "cold discardable": 5}
+
+
+def advise(tensor, advice, priority=None):
+    """Says that a tensor will not be used before it is fetched, that it must stay, or neither; of cold
+    ones those of lower priority go first, 0 to 7."""
+    if advice not in _ADVICE:
+        raise glake.GlakeError(f"{advice!r} is no advice: {', '.join(_ADVICE)}")
+    if priority is not None:
+        glake._call("glake_advise_priority", ctypes.c_void_p(_address(tensor)), int(priority))
+    glake._call("glake_advise", ctypes.c_void_p(_address(tensor)), _ADVICE[advice])
+
+
+def _all(function, device, record, *more):
     if device is None:
-        return {i: _all(function, i) for i in range(glake._call("glake_device_count"))}
-    done = glake._fetch(function, _Suspended(), glake._index(device))
-    return {name: getattr(done, name) for name, _ in _Suspended._fields_[1:]}
+        count = glake._call("glake_device_count")
+        return {i: _all(function, i, record, *more) for i in range(count)}
+    done = glake._fetch(function, record(), glake._index(device), *more)
+    return {name: getattr(done, name) for name, _ in record._fields_[1:]}
 
 
-def _each(function, device):
+def _each(function, device, record=_Suspended, *more):
     """A GPU that the library does not use yet has nothing to give."""
-    return {} if glake._unused() else _all(function, device)
+    return {} if glake._unused() else _all(function, device, record, *more)
 
 
-def suspend(device=None):
-    """Gives the memory of a GPU back to the driver, or of all; what went, stayed, and was released."""
-    return _each("glake_suspend", device)
+def quiet(device=None):
+    """Nothing uses memory of the host in place now: it comes to the GPU, or to all, as there is room."""
+    return _each("glake_quiet", device, _Returned)
 
 
-def resume(device=None):
-    """Ends that: everything is at its addresses when it returns."""
-    return _each("glake_resume", device)
+def suspend(device=None, tag=None, keep=True, in_place=False):
+    """
+    Gives the memory of a GPU back to the driver, or of all; what went, stayed, and was released. With a
+    tag what was made under that; without keep its contents are dropped. In place what goes lies on the
+    host at its addresses, and can be resumed lazily.
+    """
+    if tag is None and not keep:
+        raise glake.GlakeError("contents are dropped of a tag, or of tensors said to be discardable")
+    if tag is not None and in_place:
+        raise glake.GlakeError("what has a tag goes away, and not to the host in place")
+    if tag is None:
+        return _each("glake_suspend_in_place" if in_place else "glake_suspend", device)
+    return _each("glake_tag_suspend", device, _Suspended, _tag(tag), 0 if keep else 1)
+
+
+def resume(device=None, tag=None, lazy=False):
+    """Ends that: everything is at its addresses when it returns; lazily, what went in place is on the
+    host still, and comes by fetch() or quiet()."""
+    if tag is None:
+        return _each("glake_resume_lazy" if lazy else "glake_resume", device)
+    if lazy:
+        raise glake.GlakeError("what has a tag comes back at once, and not lazily")
+    return _each("glake_tag_resume", device, _Suspended, _tag(tag))
+
+
+def _tag(name):
+    import glake_tag
+    return glake_tag._known(name)

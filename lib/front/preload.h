@@ -129,9 +129,10 @@ bool glk_preload_stopped(void);
 /* clang-format off */
 #define GLK_PRELOAD_LIBRARY(F)							\
 	F(alloc) F(close) F(conf_key_get) F(conf_value_get) F(device_count)	\
-	F(device_get) F(event_forget) F(event_recorded) F(export)	\
-	F(export_end) F(free) F(free_after) F(import) F(import_end)	\
-	F(last_error) F(open) F(peer_access) F(pool_begin_for) F(pool_end)	\
+	F(device_get) F(event_forget) F(event_recorded) F(export_end)	\
+	F(export_fds) F(export_gone) F(export_list) F(free) F(free_after) \
+	F(last_error) F(mirror_close) F(mirror_end) F(mirror_new)	\
+	F(mirror_open) F(mirror_trim) F(open) F(peer_access) F(pool_begin_for) F(pool_end)	\
 	F(query) F(stats_get) F(stream_end) F(stream_free) F(stream_new)	\
 	F(stream_waited) F(trim) F(version_string)
 /* clang-format on */
@@ -271,13 +272,20 @@ void glk_preload_late_drop(struct glk_preload_seat *seat);
  */
 bool glk_preload_ipc_range(
 	glk_cu_address ptr, glk_cu_address *ret_base, size_t *ret_size);
-/* A block is about to be freed: its handle is no good from now on. */
-void glk_preload_ipc_freed(const void *ptr);
+/* A number of a live block that no other has; 0: none. */
+uint64_t glk_preload_ipc_number(struct glk_preload_seat *seat, void *ptr);
+/* A block is about to be freed: its handle is no good from now on. Its number, if it has one. */
+uint64_t glk_preload_ipc_unhand(const void *ptr);
+/* It is, and nothing uses it: processes that have it open are told so when it is time. */
+void glk_preload_ipc_freed(uint64_t id);
 /* A GPU is about to be reset, after which blocks of others there are gone too. */
 void glk_preload_ipc_leave(const struct glk_preload_seat *seat);
 void glk_preload_ipc_drop(const struct glk_preload_seat *seat);
 /* At exit waits for an answer that is being given; in a child closes all of it. */
 void glk_preload_ipc_stop(void);
+/* Has other processes let go of pages that went back to the driver. Whether they did, and it may be
+ * asked for memory once more; waits for a second at most. */
+bool glk_preload_ipc_reclaim(void);
 void glk_preload_ipc_child(void);
 void glk_preload_ipc_fds_lock(void);
 void glk_preload_ipc_fds_unlock(void);

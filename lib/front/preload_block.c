@@ -40,11 +40,12 @@ static int alloc(struct glk_preload_seat *seat, size_t size, struct CUstream_st 
 	return err;
 }
 
+/* In the order of a stream: processes that have it open are told nothing, since it may be used still. */
 static int give_back(struct glk_preload_seat *seat, void *ptr, struct CUstream_st *stream)
 {
 	int err;
 
-	glk_preload_ipc_freed(ptr);
+	glk_preload_ipc_unhand(ptr);
 	if (!glk_preload_in(seat))
 		return -ESTALE;
 	err = glk_library.free(seat->glake, ptr, stream);
@@ -52,16 +53,20 @@ static int give_back(struct glk_preload_seat *seat, void *ptr, struct CUstream_s
 	return err;
 }
 
-/* All work that uses it has finished. */
-static int give_back_unused(struct glk_preload_seat *seat, void *ptr)
+/* All work that uses it has finished, or the stream is that which has none. */
+static int give_back_unused(
+	struct glk_preload_seat *seat, void *ptr, struct CUstream_st *idle)
 {
+	uint64_t id = glk_preload_ipc_unhand(ptr);
 	int err;
 
-	glk_preload_ipc_freed(ptr);
 	if (!glk_preload_in(seat))
 		return -ESTALE;
-	err = glk_library.free_after(seat->glake, ptr, NULL, 0);
+	err = idle ? glk_library.free(seat->glake, ptr, idle)
+		   : glk_library.free_after(seat->glake, ptr, NULL, 0);
 	glk_preload_out(seat);
+	if (!err)
+		glk_preload_ipc_freed(id);
 	return err;
 }
 
@@ -77,6 +82,8 @@ glk_cu_result glk_preload_give(struct glk_preload_seat *seat, size_t size,
 	int err = alloc(seat, size, stream, ret);
 
 	if (err == -ENOMEM && glk_preload_late_any() && find_more(seat))
+		err = alloc(seat, size, stream, ret);
+	if (err == -ENOMEM && glk_preload_ipc_reclaim())
 		err = alloc(seat, size, stream, ret);
 	return err ? refused(err) : (glk_cu_result)GLK_CU_SUCCESS;
 }
@@ -112,7 +119,7 @@ glk_cu_result glk_preload_give_plain(
 		return result;
 	result = settle(seat);
 	if (result) {
-		give_back(seat, (void *)(uintptr_t)ptr, seat->idle);
+		give_back_unused(seat, (void *)(uintptr_t)ptr, seat->idle);
 		return result;
 	}
 	*ret = ptr;
@@ -164,7 +171,7 @@ static glk_cu_result put_by(struct glk_preload_seat *seat, void *ptr)
 {
 	switch (glk_preload_late(seat, ptr)) {
 	case 0:
-		glk_preload_ipc_freed(ptr);
+		glk_preload_ipc_unhand(ptr);
 		return GLK_CU_SUCCESS;
 	case -ENOSPC:
 		return GLK_CU_STREAM_CAPTURE_UNSUPPORTED;
@@ -186,7 +193,7 @@ glk_cu_result glk_preload_take_plain(glk_cu_address address)
 	if (result || glk_preload_stopped())
 		return result;
 	if (!plain) {
-		err = give_back_unused(seat, ptr);
+		err = give_back_unused(seat, ptr, NULL);
 	} else if (!glk_preload_conf()->free_waits) {
 		err = give_back(seat, ptr, NULL);
 	} else {
@@ -194,7 +201,7 @@ glk_cu_result glk_preload_take_plain(glk_cu_address address)
 		if (result >= GLK_CU_STREAM_CAPTURE_UNSUPPORTED &&
 			result <= GLK_CU_CAPTURED_EVENT)
 			return put_by(seat, ptr);
-		err = give_back(seat, ptr, seat->idle);
+		err = give_back_unused(seat, ptr, seat->idle);
 		if (!result)
 			glk_preload_late_free(seat);
 	}
@@ -245,7 +252,7 @@ glk_cu_result glk_preload_take(glk_cu_address address, struct CUstream_st *strea
 		result = glk_preload_next()->cuStreamSynchronize(stream);
 		if (result)
 			return result;
-		err = give_back_unused(seat, ptr);
+		err = give_back_unused(seat, ptr, NULL);
 	}
 	return err ? (glk_cu_result)GLK_CU_INVALID_VALUE : (glk_cu_result)GLK_CU_SUCCESS;
 }

@@ -10,88 +10,14 @@
 #include "front/preload_ipc.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SERVES(fn) glk_preload_called(GLK_PRELOAD_##fn)
 
-#define OPENED_MAX 16384
-
 /* The one flag there is: peer access where it is needed, which it always is. */
 #define LAZY_PEERS 1u
-
-/* Of everything below, and of other processes: one is asked at a time. */
-static pthread_mutex_t talk = PTHREAD_MUTEX_INITIALIZER;
-/* Held for moments, within it. */
-static pthread_mutex_t opened_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static struct opened {
-	struct glk_preload_ipc_handle handle;
-	struct glk_preload_seat *seat;
-	struct glk_preload_ipc_peer *peer;
-	int device; /* that has the memory */
-	glk_cu_address base;
-	size_t size;
-	unsigned count;
-} opened[OPENED_MAX]; /* written under both locks */
-
-static glk_atomic(int) opened_count;
-
-/* Its place, or -1. Under one of the locks. */
-static int find_address(glk_cu_address ptr)
-{
-	for (int i = 0; i < glk_load_relaxed(&opened_count); i++)
-		if (ptr >= opened[i].base && ptr - opened[i].base < opened[i].size)
-			return i;
-	return -1;
-}
-
-static int find_handle(
-	const struct glk_preload_ipc_handle *handle, const struct glk_preload_seat *seat)
-{
-	for (int i = 0; i < glk_load_relaxed(&opened_count); i++)
-		if (opened[i].seat == seat &&
-			!memcmp(&opened[i].handle, handle, sizeof(*handle)))
-			return i;
-	return -1;
-}
-
-bool glk_preload_ipc_range(glk_cu_address ptr, glk_cu_address *ret_base, size_t *ret_size)
-{
-	int at;
-
-	if (!glk_load_relaxed(&opened_count))
-		return false;
-	pthread_mutex_lock(&opened_lock);
-	at = find_address(ptr);
-	if (at >= 0 && ret_base)
-		*ret_base = opened[at].base;
-	if (at >= 0 && ret_size)
-		*ret_size = opened[at].size;
-	pthread_mutex_unlock(&opened_lock);
-	return at >= 0;
-}
-
-static void add(const struct opened *new)
-{
-	int at = glk_load_relaxed(&opened_count);
-
-	pthread_mutex_lock(&opened_lock);
-	opened[at] = *new;
-	glk_store_relaxed(&opened_count, at + 1);
-	pthread_mutex_unlock(&opened_lock);
-}
-
-static struct opened take_out(int at)
-{
-	int last = glk_load_relaxed(&opened_count) - 1;
-	struct opened old = opened[at];
-
-	pthread_mutex_lock(&opened_lock);
-	opened[at] = opened[last];
-	glk_store_relaxed(&opened_count, last);
-	pthread_mutex_unlock(&opened_lock);
-	return old;
-}
 
 glk_cu_result cuIpcGetMemHandle(struct glk_cu_ipc_handle *ret_handle, glk_cu_address ptr)
 {
@@ -114,6 +40,12 @@ glk_cu_result cuIpcGetMemHandle(struct glk_cu_ipc_handle *ret_handle, glk_cu_add
 		return GLK_CU_NOT_SUPPORTED;
 	}
 	err = glk_preload_ipc_give(seat, block.base, &handle);
+	if (err == -EPERM) {
+		glk_preload_log(GLAKE_LOG_WARNING,
+			"cuIpcGetMemHandle: user %u cannot be told from users of other namespaces",
+			geteuid());
+		return GLK_CU_NOT_SUPPORTED;
+	}
 	if (err) {
 		glk_preload_log(GLAKE_LOG_WARNING,
 			"cuIpcGetMemHandle: no thread or socket is left, or no handle (%d)",
@@ -141,7 +73,7 @@ static glk_cu_result refused(const struct glk_preload_ipc_handle *handle, int er
 			"the GPU of the block is out of reach, or gives no pages away"},
 		{-ETIMEDOUT, GLK_CU_MAP_FAILED, "it does not answer"},
 		{-EMFILE, GLK_CU_MAP_FAILED,
-			"a descriptor a page is more than RLIMIT_NOFILE allows"},
+			"a few descriptors are more than RLIMIT_NOFILE allows"},
 	};
 	size_t i = 0, count = sizeof(reasons) / sizeof(*reasons);
 
@@ -160,58 +92,85 @@ static int find_device(struct glake *glake, const char *uuid)
 	int count = glk_library.device_count(glake);
 
 	for (int i = 0; i < count; i++)
-		if (!glk_library.device_get(glake, i, &device) && !strcmp(device.uuid, uuid))
+		if (!glk_library.device_get(glake, i, &device) &&
+			!strcmp(device.uuid, uuid))
 			return i;
 	return -1;
 }
 
-static int map(const struct glk_preload_ipc_block *block, struct opened *new)
+static int map(
+	const struct glk_preload_ipc_block *block, struct glk_preload_ipc_opened *new)
 {
 	struct glake *glake = new->seat->glake;
-	void *ptr;
 	int err;
 
 	new->device = find_device(glake, block->uuid);
 	if (new->device < 0)
 		return -ENODEV;
+	new->size = (size_t)block->size;
 	err = new->device == new->seat->device
 		? 0
 		: glk_library.peer_access(glake, new->device, new->seat->device, 1);
-	if (!err)
-		err = glk_library.import(glake, new->device, block->pieces, block->pages,
-			block->size, &ptr);
-	if (err)
-		return err;
-	new->base = (glk_cu_address)(uintptr_t)ptr;
-	new->size = block->size;
-	return 0;
+	return err ? err
+		   : glk_preload_ipc_map(new->peer, new->seat, new->device, block,
+			     &new->mirror, &new->base);
 }
 
-/* Under `talk`. */
-static glk_cu_result open_new(struct glk_preload_seat *seat,
-	const struct glk_preload_ipc_handle *handle, glk_cu_address *ret)
+/* With `talk` of the peer, of which it is a user. *ret_held: the peer holds the block for it. */
+static int open_new(struct glk_preload_ipc_opened *new, bool *ret_held)
 {
-	struct opened new = {.handle = *handle, .seat = seat, .count = 1};
 	struct glk_preload_ipc_block block;
 	int err;
 
-	if (glk_load_relaxed(&opened_count) == OPENED_MAX)
-		return refused(handle, -ENOSPC);
-	err = glk_preload_ipc_ask(handle, &new.peer, &block);
+	new->peer->opening = new->handle.id;
+	new->peer->opening_freed = false;
+	err = glk_preload_ipc_ask(new->peer, new->handle.id, &block);
+	*ret_held = !err;
 	if (err)
-		return refused(handle, err);
+		return err;
 	err = -ESTALE;
-	if (glk_preload_in(seat)) {
-		err = map(&block, &new);
-		glk_preload_out(seat);
+	if (glk_preload_in(new->seat)) {
+		err = map(&block, new);
+		/* what is told from now on is told when it is in the table */
+		new->unwanted = new->peer->opening_freed;
+		if (!err && !glk_preload_ipc_opened_add(new)) {
+			glk_library.mirror_close(new->seat->glake, new->mirror,
+				(void *)(uintptr_t) new->base, new->size);
+			err = -ENOSPC;
+		}
+		glk_preload_out(new->seat);
 	}
 	glk_preload_ipc_block_end(&block);
-	if (err) {
-		glk_preload_ipc_tell(new.peer, handle->id);
+	return err;
+}
+
+static glk_cu_result open_handle(struct glk_preload_seat *seat,
+	const struct glk_preload_ipc_handle *handle, glk_cu_address *ret)
+{
+	struct glk_preload_ipc_opened new = {.handle = *handle, .seat = seat, .count = 1};
+	bool again, held = false;
+	int err;
+
+	if (glk_preload_ipc_opened_again(handle, seat, ret))
+		return GLK_CU_SUCCESS;
+	err = glk_preload_ipc_peer_get(handle, &new.peer);
+	if (err)
 		return refused(handle, err);
-	}
-	add(&new);
-	*ret = new.base;
+	/* another thread may have been first */
+	again = glk_preload_ipc_opened_again(handle, seat, ret);
+	if (!again)
+		err = open_new(&new, &held);
+	if (glk_load_relaxed(&new.peer->asked))
+		glk_preload_ipc_peer_trim(new.peer);
+	pthread_mutex_unlock(&new.peer->talk);
+	if (err && held)
+		glk_preload_ipc_tell(new.peer, handle->id, true);
+	else if (again || err)
+		glk_preload_ipc_peer_put(new.peer);
+	if (err)
+		return refused(handle, err);
+	if (!again)
+		*ret = new.base;
 	return GLK_CU_SUCCESS;
 }
 
@@ -225,8 +184,6 @@ static glk_cu_result open_ours(const struct glk_preload_ipc_handle *handle,
 {
 	struct CUctx_st *context = glk_preload_context(NULL);
 	struct glk_preload_seat *seat;
-	glk_cu_result result;
-	int at;
 
 	if (!ret || flags & ~LAZY_PEERS)
 		return GLK_CU_INVALID_VALUE;
@@ -241,17 +198,7 @@ static glk_cu_result open_ours(const struct glk_preload_ipc_handle *handle,
 		seat = glk_preload_seat_known(NULL);
 	if (!seat)
 		return GLK_CU_INVALID_CONTEXT;
-	pthread_mutex_lock(&talk);
-	at = find_handle(handle, seat);
-	if (at >= 0) {
-		opened[at].count++;
-		*ret = opened[at].base;
-		result = GLK_CU_SUCCESS;
-	} else {
-		result = open_new(seat, handle, ret);
-	}
-	pthread_mutex_unlock(&talk);
-	return result;
+	return open_handle(seat, handle, ret);
 }
 
 glk_cu_result cuIpcOpenMemHandle(
@@ -276,99 +223,100 @@ glk_cu_result cuIpcOpenMemHandle_v2(
 	return open_ours(&ours, flags, ret);
 }
 
-/* Takes the mapping down behind all work of the GPUs that could reach it. */
-static int unmap(const struct opened *old)
+/* Until all work of the GPUs that could reach it has finished. */
+static glk_cu_result wait_for(struct glk_preload_seat *seat, int device)
 {
-	struct glake *glake = old->seat->glake;
-	struct CUstream_st *stream = old->seat->idle;
-	bool own = old->device != old->seat->device;
-	int err = 0;
+	struct glk_preload_seat *other = glk_preload_seat_at(device);
+	glk_cu_result result = glk_preload_wait(seat);
+
+	return result || !other || other == seat ? result : glk_preload_wait(other);
+}
+
+static int unmap(const struct glk_preload_ipc_opened *old)
+{
+	int err;
 
 	if (!glk_preload_in(old->seat))
 		return 0; /* its memory has gone with the context */
-	if (own)
-		err = glk_library.stream_new(glake, old->device, &stream);
-	if (!err)
-		err = glk_library.import_end(glake, (void *)(uintptr_t)old->base, stream);
-	if (own && stream)
-		glk_library.stream_free(glake, old->device, stream);
+	err = glk_library.mirror_close(
+		old->seat->glake, old->mirror, (void *)(uintptr_t)old->base, old->size);
 	glk_preload_out(old->seat);
 	return err;
 }
 
-/* Under `talk`. */
-static glk_cu_result close_last(int at)
+/* One that is marked as being closed. A reset may have closed it meanwhile. */
+static glk_cu_result close_last(
+	struct glk_preload_seat *seat, int device, glk_cu_address base)
 {
-	struct glk_preload_seat *other = glk_preload_seat_at(opened[at].device);
-	glk_cu_result result = glk_preload_wait(opened[at].seat);
-	struct opened old;
+	glk_cu_result result = wait_for(seat, device);
+	struct glk_preload_ipc_opened old;
 
-	if (!result && other && other != opened[at].seat)
-		result = glk_preload_wait(other);
-	if (result)
+	if (!glk_preload_ipc_opened_closed(base, result, &old))
 		return result;
-	old = take_out(at);
 	if (unmap(&old))
 		glk_preload_log(GLAKE_LOG_WARNING,
 			"cuIpcCloseMemHandle: the driver keeps %#llx mapped", old.base);
-	glk_preload_ipc_tell(old.peer, old.handle.id);
+	glk_preload_ipc_tell(old.peer, old.handle.id, true);
 	return GLK_CU_SUCCESS;
 }
 
-/* GLK_PRELOAD_UNSERVED if it is not ours. */
-static glk_cu_result close_ours(glk_cu_address ptr)
-{
-	glk_cu_result result = GLK_CU_SUCCESS;
-	int at;
+static pthread_mutex_t ending_lock = PTHREAD_MUTEX_INITIALIZER;
 
-	pthread_mutex_lock(&talk);
-	at = find_address(ptr);
-	if (at < 0)
-		result = GLK_PRELOAD_UNSERVED;
-	else if (opened[at].base != ptr)
-		result = GLK_CU_INVALID_VALUE;
-	else if (glk_preload_stopped())
-		result = GLK_CU_SUCCESS; /* it goes with the process, as the driver has */
-	else if (opened[at].count > 1)
-		opened[at].count--;
-	else
-		result = close_last(at);
-	pthread_mutex_unlock(&talk);
-	return result;
+/* Work of the program that uses them is not waited for: by the rules of CUDA none is left when their
+ * owner frees them. */
+void glk_preload_ipc_end_unwanted(void)
+{
+	bool inside = glk_preload_inside;
+	struct glk_preload_ipc_opened old;
+	int at = INT_MAX;
+
+	/* who comes second may say that they are closed */
+	pthread_mutex_lock(&ending_lock);
+	if (!glk_preload_ipc_unwanted_some())
+		at = 0;
+	while ((at = glk_preload_ipc_unwanted_take(at, &old)) >= 0) {
+		if (unmap(&old))
+			glk_preload_log(GLAKE_LOG_WARNING,
+				"the driver keeps %#llx mapped, which its owner has freed",
+				old.base);
+		glk_preload_inside = inside;
+		glk_preload_ipc_unwanted_ended(&old);
+		glk_preload_ipc_tell(old.peer, old.handle.id, false);
+	}
+	pthread_mutex_unlock(&ending_lock);
+}
+
+void glk_preload_ipc_ending_child(void)
+{
+	ending_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 glk_cu_result cuIpcCloseMemHandle(glk_cu_address ptr)
 {
 	bool serves = (SERVES(cuIpcCloseMemHandle) || glk_preload_stopped()) &&
-		glk_load_relaxed(&opened_count);
-	glk_cu_result result = serves ? close_ours(ptr) : GLK_PRELOAD_UNSERVED;
+		glk_preload_ipc_opened_some();
+	bool was;
+	glk_cu_result result = GLK_PRELOAD_UNSERVED;
+	struct glk_preload_seat *seat = NULL;
+	int device;
 
-	return result == GLK_PRELOAD_UNSERVED ? GLK_PRELOAD_PASS(cuIpcCloseMemHandle, ptr)
-					      : result;
+	if (serves)
+		result = glk_preload_ipc_opened_close(ptr, &seat, &device);
+	if (seat)
+		result = close_last(seat, device, ptr);
+	if (result != GLK_PRELOAD_UNSERVED)
+		return result;
+	result = GLK_PRELOAD_PASS(cuIpcCloseMemHandle, ptr);
+	was = result && serves && glk_preload_ipc_opened_was(ptr);
+	return was ? (glk_cu_result)GLK_CU_SUCCESS : result;
 }
 
 void glk_preload_ipc_drop(const struct glk_preload_seat *seat)
 {
-	struct opened old;
+	struct glk_preload_ipc_opened old;
 
-	if (!glk_load_relaxed(&opened_count))
-		return;
-	pthread_mutex_lock(&talk);
-	for (int i = glk_load_relaxed(&opened_count); i-- > 0;) {
-		if (opened[i].seat != seat)
-			continue;
-		old = take_out(i);
-		glk_preload_ipc_tell(old.peer, old.handle.id);
-	}
-	pthread_mutex_unlock(&talk);
-}
-
-void glk_preload_ipc_child(void)
-{
-	glk_preload_ipc_given_child();
-	glk_preload_ipc_serve_child();
-	glk_preload_ipc_peer_child();
-	glk_store_relaxed(&opened_count, 0);
-	talk = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	opened_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	while (glk_preload_ipc_opened_take(seat, &old))
+		if (!old.gone && !old.ending)
+			glk_preload_ipc_tell(old.peer, old.handle.id, true);
+	glk_preload_ipc_peers_drop(seat);
 }

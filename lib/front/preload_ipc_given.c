@@ -82,8 +82,10 @@ void *glk_preload_ipc_given(uint64_t id, struct glk_preload_seat **ret_seat)
 	return ptr;
 }
 
-void glk_preload_ipc_given_drop(const void *ptr, const struct glk_preload_seat *seat)
+uint64_t glk_preload_ipc_given_drop(
+	const void *ptr, const struct glk_preload_seat *seat)
 {
+	uint64_t id = 0;
 	int last;
 
 	pthread_mutex_lock(&given_lock);
@@ -91,11 +93,13 @@ void glk_preload_ipc_given_drop(const void *ptr, const struct glk_preload_seat *
 		if (given[i].ptr != ptr && given[i].seat != seat)
 			continue;
 		last = glk_load_relaxed(&given_count) - 1;
+		id = given[i].id;
 		glk_sub_relaxed(part(given[i].ptr), 1);
 		given[i] = given[last];
 		glk_store_relaxed(&given_count, last);
 	}
 	pthread_mutex_unlock(&given_lock);
+	return id;
 }
 
 /* Its place, where it has got one if need be; -ENOSPC. Under the lock. */
@@ -115,6 +119,19 @@ static int place(struct glk_preload_seat *seat, void *ptr)
 	return count;
 }
 
+uint64_t glk_preload_ipc_number(struct glk_preload_seat *seat, void *ptr)
+{
+	uint64_t id = 0;
+	int at;
+
+	pthread_mutex_lock(&given_lock);
+	at = place(seat, ptr);
+	if (at >= 0)
+		id = given[at].id;
+	pthread_mutex_unlock(&given_lock);
+	return id;
+}
+
 int glk_preload_ipc_give(struct glk_preload_seat *seat, void *ptr,
 	struct glk_preload_ipc_handle *ret_handle)
 {
@@ -124,7 +141,7 @@ int glk_preload_ipc_give(struct glk_preload_seat *seat, void *ptr,
 	int at, err;
 
 	pthread_mutex_lock(&given_lock);
-	err = glk_preload_ipc_begin(handle.name);
+	err = glk_preload_ipc_listen(handle.name, &handle.uid);
 	at = err ? err : place(seat, ptr);
 	if (at >= 0)
 		handle.id = given[at].id;

@@ -1,283 +1,422 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The process that opens a handle. It has one connection to each process whose blocks it has
- * open, and by that the other knows of its end. One that does not answer is given a few seconds,
- * and a connection that has failed is asked no more; but it stays as long as blocks of it are in
- * use, since its end would let them go.
+ * Processes whose blocks are opened here, a connection each, by which the other knows of the end
+ * of this one. A connection stays as long as blocks of it are in use, since its end would let them
+ * go, and as long as pages of it are kept mapped, since their owner may want them back. One that
+ * has failed is asked no more, and keeps nothing.
  */
 #include "front/preload_ipc.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <stdint.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#define PEERS_MAX 256
+#define CONNECT_S 5
 
-#define ANSWER_S 5
+/* Of users, names and mirrors; short. */
+static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct glk_preload_ipc_peer peers[GLK_PRELOAD_IPC_PEERS];
+static glk_atomic(int) peers_max; /* places that were ever used */
 
-static struct glk_preload_ipc_peer {
-	int fd; /* one more than it is: 0 is none */
-	unsigned char name[GLK_PRELOAD_IPC_NAME];
-	unsigned users; /* blocks of it that are open */
-	bool failed;
-} peers[PEERS_MAX]; /* under `talk`, descriptors under their lock too */
-
-static void close_unused(struct glk_preload_ipc_peer *peer)
+/* Bytes that are mapped and not open, at most `keep` from then on. */
+static size_t keep(struct glk_preload_ipc_mirror *mirror, size_t keep)
 {
-	if (peer->users)
-		return;
+	size_t kept = 0;
+	bool inside = glk_preload_inside;
+
+	if (!mirror->seat || !glk_preload_in(mirror->seat))
+		return 0;
+	glk_library.mirror_trim(mirror->seat->glake, mirror->mirror, keep, &kept);
+	glk_preload_out(mirror->seat);
+	glk_preload_inside = inside;
+	return kept;
+}
+
+static size_t keep_all(struct glk_preload_ipc_peer *peer, size_t most)
+{
+	size_t kept = 0;
+
+	for (int i = 0; i < GLK_PRELOAD_IPC_MIRRORS; i++)
+		kept += keep(&peer->mirror[i], most);
+	return kept;
+}
+
+bool glk_preload_ipc_peer_is(const struct glk_preload_ipc_peer *peer)
+{
+	return peer->fd && glk_wire_is(peer->fd - 1, &peer->mark);
+}
+
+/* With `peers_lock`, of one that nobody uses. */
+static void end_peer(struct glk_preload_ipc_peer *peer)
+{
+	bool inside = glk_preload_inside;
+
+	for (int i = 0; i < GLK_PRELOAD_IPC_MIRRORS; i++) {
+		struct glk_preload_ipc_mirror *m = &peer->mirror[i];
+
+		if (m->seat)
+			glk_preload_ipc_opened_lose(m->mirror);
+		if (m->seat && glk_preload_in(m->seat)) {
+			glk_library.mirror_end(m->seat->glake, m->mirror);
+			glk_preload_out(m->seat);
+			glk_preload_inside = inside;
+		}
+		*m = (struct glk_preload_ipc_mirror){0};
+	}
 	glk_preload_ipc_fds_lock();
-	close(peer->fd - 1);
+	if (glk_preload_ipc_peer_is(peer))
+		close(peer->fd - 1);
 	peer->fd = 0;
 	glk_preload_ipc_fds_unlock();
+	memset(peer->name, 0, sizeof(peer->name));
+	glk_store_relaxed(&peer->asked, false);
 }
 
+void glk_preload_ipc_peer_put(struct glk_preload_ipc_peer *peer)
+{
+	size_t kept;
+	bool failed;
+
+	pthread_mutex_lock(&peers_lock);
+	failed = glk_load_relaxed(&peer->failed) || !peer->fd;
+	peer->users--;
+	kept = keep_all(peer, failed ? 0 : SIZE_MAX);
+	/* without a thread nobody would hear that they are wanted back */
+	if (kept && glk_preload_ipc_begin())
+		kept = keep_all(peer, 0);
+	if (!peer->users && (failed || !kept))
+		end_peer(peer);
+	pthread_mutex_unlock(&peers_lock);
+}
+
+void glk_preload_ipc_peer_trim(struct glk_preload_ipc_peer *peer)
+{
+	struct glk_preload_ipc_question done = {.id = peer->asked_id};
+	int err = 0;
+
+	/* what they have is free when it is said to be */
+	glk_preload_ipc_end_unwanted();
+	pthread_mutex_lock(&peers_lock);
+	keep_all(peer, 0);
+	pthread_mutex_unlock(&peers_lock);
+	if (!glk_load_relaxed(&peer->asked))
+		return;
+	if (!glk_load_relaxed(&peer->failed) && glk_preload_ipc_peer_is(peer))
+		err = glk_wire_send(peer->fd - 1, GLK_PRELOAD_IPC_RELEASED, &done,
+			sizeof(done), NULL, 0, 0);
+	if (err && err != -EPIPE)
+		glk_preload_ipc_wake(); /* and once more, when it takes something */
+	else
+		glk_store_relaxed(&peer->asked, false);
+}
+
+/* With `talk`; under `peers_lock`, since who looks for peers to poll reads the number. */
 static int make_socket(struct glk_preload_ipc_peer *peer)
 {
-	int fd;
+	int fd, err;
 
+	pthread_mutex_lock(&peers_lock);
 	glk_preload_ipc_fds_lock();
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd >= 0)
+	err = -errno;
+	if (fd >= 0) {
+		peer->mark = glk_wire_mark_of(fd);
 		peer->fd = fd + 1;
+	}
 	glk_preload_ipc_fds_unlock();
-	return fd < 0 ? -errno : 0;
+	pthread_mutex_unlock(&peers_lock);
+	return fd < 0 ? err : 0;
 }
 
-static int connect_to(struct glk_preload_ipc_peer *peer, const unsigned char *name)
+/* Who listens at a name that only processes of one user were told, and that anyone may take who has
+ * seen it, once its own process has ended. Root opens blocks of all users, and of no other user than
+ * the handle names. */
+static bool may_ask(int fd, const struct glk_preload_ipc_handle *handle)
 {
-	const struct timeval patience = {.tv_sec = ANSWER_S};
+	uid_t wanted = geteuid() ? geteuid() : handle->uid;
+	struct glk_wire_peer peer;
+
+	return !glk_wire_peer(fd, &peer) && glk_wire_may(peer.uid, wanted) &&
+		peer.uid == wanted;
+}
+
+static int connect_to(
+	struct glk_preload_ipc_peer *peer, const struct glk_preload_ipc_handle *handle)
+{
+	const struct timeval patience = {.tv_sec = CONNECT_S};
 	struct sockaddr_un address;
-	unsigned int length = glk_preload_ipc_address(name, &address, sizeof(address));
+	unsigned int length =
+		glk_preload_ipc_address(peer->name, &address, sizeof(address));
 	int fd, err = make_socket(peer);
 
 	if (err)
 		return err;
 	fd = peer->fd - 1;
-	peer->failed = false;
-	memcpy(peer->name, name, sizeof(peer->name));
-	if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) ||
-		setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)))
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)))
 		err = -EIO;
-	while (!err && connect(fd, (struct sockaddr *)&address, length))
-		err = errno == EINTR		? 0
-			: errno == EAGAIN	? -ETIMEDOUT
-			: errno == ECONNREFUSED ? -ESRCH
-						: -errno;
-	/* the name may have been taken by another; root opens what it likes */
-	if (!err && geteuid() && !glk_preload_ipc_is_of(fd, geteuid()))
-		err = -EPERM;
-	if (err)
-		close_unused(peer);
+	while (!err && connect(fd, (struct sockaddr *)&address, length)) {
+		if (errno == EAGAIN)
+			err = -ETIMEDOUT;
+		else if (errno == ECONNREFUSED)
+			err = -ESRCH;
+		else if (errno != EINTR)
+			err = -errno;
+	}
+	return err || may_ask(fd, handle) ? err : -EPERM;
+}
+
+static int connect_and_tell(
+	struct glk_preload_ipc_peer *peer, const struct glk_preload_ipc_handle *handle)
+{
+	int err = connect_to(peer, handle);
+
+	/* it hears of blocks that are freed there; without it they are held until they are closed */
+	if (!err && !glk_preload_ipc_begin())
+		glk_preload_ipc_wake();
 	return err;
 }
 
-static int find_peer(const unsigned char *name, struct glk_preload_ipc_peer **ret_peer)
+/* With `peers_lock`: a free place, or that of one of which pages are kept and nothing is open; NULL
+ * for none. */
+static struct glk_preload_ipc_peer *find_place(void)
 {
-	struct glk_preload_ipc_peer *room = NULL;
-	int err;
+	struct glk_preload_ipc_peer *unused = NULL;
+	int max = glk_load_relaxed(&peers_max);
 
-	for (int i = 0; i < PEERS_MAX; i++) {
-		struct glk_preload_ipc_peer *peer = &peers[i];
-
-		if (!peer->fd) {
-			room = room ? room : peer;
+	for (int i = 0; i < GLK_PRELOAD_IPC_PEERS; i++) {
+		if (!peers[i].users && peers[i].fd && !unused)
+			unused = &peers[i];
+		if (peers[i].users || peers[i].fd)
 			continue;
+		if (i >= max) {
+			pthread_mutex_init(&peers[i].talk, NULL);
+			glk_store_relaxed(&peers_max, i + 1);
 		}
-		if (peer->failed || memcmp(peer->name, name, sizeof(peer->name)))
-			continue;
+		return &peers[i];
+	}
+	if (unused)
+		end_peer(unused);
+	return unused;
+}
+
+/* With `peers_lock`; NULL for none. */
+static struct glk_preload_ipc_peer *find(const unsigned char *name)
+{
+	int max = glk_load_relaxed(&peers_max);
+	struct glk_preload_ipc_peer *place;
+
+	for (int i = 0; i < max; i++)
+		if ((peers[i].users || peers[i].fd) &&
+			!glk_load_relaxed(&peers[i].failed) &&
+			!memcmp(peers[i].name, name, sizeof(peers[i].name)))
+			return &peers[i];
+	place = find_place();
+	if (place) {
+		memcpy(place->name, name, sizeof(place->name));
+		glk_store_relaxed(&place->failed, false);
+	}
+	return place;
+}
+
+int glk_preload_ipc_peer_get(const struct glk_preload_ipc_handle *handle,
+	struct glk_preload_ipc_peer **ret_peer)
+{
+	struct glk_preload_ipc_peer *peer;
+	int err = 0;
+
+	pthread_mutex_lock(&peers_lock);
+	peer = find(handle->name);
+	if (peer)
+		peer->users++;
+	pthread_mutex_unlock(&peers_lock);
+	if (!peer)
+		return -ENOSPC;
+	pthread_mutex_lock(&peer->talk);
+	if (glk_load_relaxed(&peer->failed))
+		err = -ESRCH;
+	else if (!peer->fd)
+		err = connect_and_tell(peer, handle);
+	if (!err) {
 		*ret_peer = peer;
 		return 0;
 	}
-	if (!room)
-		return -ENOSPC;
-	err = connect_to(room, name);
-	if (!err)
-		*ret_peer = room;
+	glk_store_relaxed(&peer->failed, true);
+	pthread_mutex_unlock(&peer->talk);
+	glk_preload_ipc_peer_put(peer);
 	return err;
 }
 
-/* Copies the descriptors that came with a message; all of them are closed if that are not
- * `count`. */
-static int take_fds(struct msghdr *message, size_t count, int *ret_fds)
+/* With `peers_lock` and `talk`: the place of a mirror that no block is open in, as those of a context
+ * of the peer that has ended. NULL for none. */
+static struct glk_preload_ipc_mirror *make_room(struct glk_preload_ipc_peer *peer)
 {
-	struct cmsghdr *header = CMSG_FIRSTHDR(message);
-	size_t came = 0;
+	for (int i = 0; i < GLK_PRELOAD_IPC_MIRRORS; i++) {
+		struct glk_preload_ipc_mirror *m = &peer->mirror[i];
+		bool inside = glk_preload_inside;
 
-	if (header && header->cmsg_level == SOL_SOCKET &&
-		header->cmsg_type == SCM_RIGHTS) {
-		came = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		memcpy(ret_fds, CMSG_DATA(header), came * sizeof(int));
+		if (glk_preload_ipc_uses(m->mirror) || !glk_preload_in(m->seat))
+			continue;
+		glk_preload_ipc_opened_lose(m->mirror);
+		glk_library.mirror_end(m->seat->glake, m->mirror);
+		glk_preload_out(m->seat);
+		glk_preload_inside = inside;
+		*m = (struct glk_preload_ipc_mirror){0};
+		return m;
 	}
-	if (came == count && !(message->msg_flags & MSG_CTRUNC))
-		return 0;
-	for (size_t i = 0; i < came; i++)
-		close(ret_fds[i]);
-	/* the kernel leaves out those that this process has no room for */
-	return message->msg_flags & MSG_CTRUNC ? -EMFILE : -EPROTO;
+	return NULL;
 }
 
-static int receive(int fd, struct glk_preload_ipc_answer *answer, int *ret_fds)
+int glk_preload_ipc_peer_mirror(struct glk_preload_ipc_peer *peer, uint64_t space,
+	struct glk_preload_seat *seat, int device, struct glake_mirror **ret_mirror)
 {
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(GLK_PRELOAD_IPC_PAGES * sizeof(int))];
-	} control;
-	struct iovec data = {answer, sizeof(*answer)};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control)};
-	ssize_t got;
-
-	do
-		got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-	while (got < 0 && errno == EINTR);
-	if (got < 0)
-		return errno == EAGAIN	      ? -ETIMEDOUT
-			: errno == ECONNRESET ? -ESRCH
-					      : -errno;
-	if (!got)
-		return -ESRCH;
-	if ((size_t)got < GLK_PRELOAD_IPC_ANSWER_SIZE(0) ||
-		answer->here > GLK_PRELOAD_IPC_PAGES ||
-		(size_t)got != GLK_PRELOAD_IPC_ANSWER_SIZE(answer->here))
-		answer->here = GLK_PRELOAD_IPC_PAGES + 1; /* no message has so many */
-	if (answer->err && answer->here)
-		answer->here = GLK_PRELOAD_IPC_PAGES + 1;
-	answer->uuid[sizeof(answer->uuid) - 1] = '\0';
-	return take_fds(&message, answer->here, ret_fds);
-}
-
-/* A question and its answer. What fails on the way fails the connection. */
-static int ask(struct glk_preload_ipc_peer *peer, enum glk_preload_ipc_what what,
-	uint64_t id, struct glk_preload_ipc_answer *answer, int *ret_fds)
-{
-	const struct glk_preload_ipc_question question = {.what = what, .id = id};
-	ssize_t sent;
+	struct glk_preload_ipc_mirror *room = NULL;
+	struct glake_mirror *mirror;
 	int err;
 
-	if (peer->failed)
-		return -ESRCH;
-	do
-		sent = send(peer->fd - 1, &question, sizeof(question), MSG_NOSIGNAL);
-	while (sent < 0 && errno == EINTR);
-	if (sent == sizeof(question))
-		err = receive(peer->fd - 1, answer, ret_fds);
-	else
-		err = errno == EAGAIN ? -ETIMEDOUT : -ESRCH;
-	/* a message that came in part was one message all the same */
-	peer->failed = err && err != -EMFILE;
-	return err ? err : answer->err > 0 ? -EPROTO : answer->err;
-}
+	/* those are added under `talk` alone, and may go meanwhile */
+	pthread_mutex_lock(&peers_lock);
+	for (int i = 0; i < GLK_PRELOAD_IPC_MIRRORS; i++) {
+		struct glk_preload_ipc_mirror *m = &peer->mirror[i];
 
-static int add_pages(struct glk_preload_ipc_block *block, size_t have,
-	const struct glk_preload_ipc_answer *answer, const int *fds)
-{
-	if (answer->pages != block->pages || !answer->here ||
-		answer->here > block->pages - have) {
-		for (uint32_t i = 0; i < answer->here; i++)
-			close(fds[i]);
-		return -EPROTO;
+		if (!m->seat) {
+			room = room ? room : m;
+			continue;
+		}
+		if (m->seat != seat || m->space != space || m->device != device)
+			continue;
+		*ret_mirror = m->mirror;
+		pthread_mutex_unlock(&peers_lock);
+		return 0;
 	}
-	for (uint32_t i = 0; i < answer->here; i++)
-		block->pieces[have + i] = (struct glake_piece){.fd = fds[i],
-			.page_size = answer->page[i].page_size,
-			.offset = answer->page[i].offset,
-			.length = answer->page[i].length};
+	room = room ? room : make_room(peer);
+	pthread_mutex_unlock(&peers_lock);
+	if (!room)
+		return -ENOSPC;
+	err = glk_library.mirror_new(seat->glake, device, &mirror);
+	if (err)
+		return err;
+	pthread_mutex_lock(&peers_lock);
+	*room = (struct glk_preload_ipc_mirror){space, seat, device, mirror};
+	pthread_mutex_unlock(&peers_lock);
+	*ret_mirror = mirror;
 	return 0;
 }
 
-static void end_block(struct glk_preload_ipc_block *block, size_t have)
+void glk_preload_ipc_peers_drop(const struct glk_preload_seat *seat)
 {
-	for (size_t i = 0; i < have; i++)
-		close(block->pieces[i].fd);
-	munmap(block->pieces, block->pages * sizeof(*block->pieces));
-	block->pieces = NULL;
-}
+	int max = glk_load_relaxed(&peers_max);
 
-void glk_preload_ipc_block_end(struct glk_preload_ipc_block *block)
-{
-	end_block(block, block->pages);
-}
-
-/* Behind the first answer, which says how many there are. */
-static int fetch_pages(struct glk_preload_ipc_peer *peer, uint64_t id,
-	struct glk_preload_ipc_answer *answer, int *fds,
-	struct glk_preload_ipc_block *block)
-{
-	size_t have = 0;
-	int err = 0;
-
-	block->pages = answer->pages;
-	block->size = answer->size;
-	memcpy(block->uuid, answer->uuid, sizeof(block->uuid));
-	block->pieces = MAP_FAILED;
-	if (block->pages && block->pages <= GLAKE_PIECES_MAX)
-		block->pieces = mmap(NULL, block->pages * sizeof(*block->pieces),
-			PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (block->pieces == MAP_FAILED) {
-		for (uint32_t i = 0; i < answer->here; i++)
-			close(fds[i]);
-		return -ENOMEM;
+	pthread_mutex_lock(&peers_lock);
+	for (int i = 0; i < max; i++) {
+		for (int k = 0; k < GLK_PRELOAD_IPC_MIRRORS; k++)
+			if (peers[i].mirror[k].seat == seat)
+				peers[i].mirror[k] = (struct glk_preload_ipc_mirror){0};
+		if (!peers[i].users && peers[i].fd && !keep_all(&peers[i], SIZE_MAX))
+			end_peer(&peers[i]);
 	}
-	while (!err) {
-		err = add_pages(block, have, answer, fds);
-		have += err ? 0 : answer->here;
-		if (err || have == block->pages)
-			break;
-		err = ask(peer, GLK_PRELOAD_IPC_MORE, id, answer, fds);
-	}
-	if (err)
-		end_block(block, have);
-	return err;
+	pthread_mutex_unlock(&peers_lock);
 }
 
-int glk_preload_ipc_ask(const struct glk_preload_ipc_handle *handle,
-	struct glk_preload_ipc_peer **ret_peer, struct glk_preload_ipc_block *ret_block)
+size_t glk_preload_ipc_peers_poll(struct pollfd *polled)
 {
-	struct glk_preload_ipc_answer answer;
-	int fds[GLK_PRELOAD_IPC_PAGES + 1];
+	int max = glk_load_relaxed(&peers_max);
+	size_t count = 0;
+
+	pthread_mutex_lock(&peers_lock);
+	for (int i = 0; i < max; i++)
+		if (peers[i].fd && !glk_load_relaxed(&peers[i].failed))
+			polled[count++] = (struct pollfd){.fd = peers[i].fd - 1,
+				.events = glk_load_relaxed(&peers[i].asked)
+					? POLLIN | POLLOUT
+					: POLLIN};
+	pthread_mutex_unlock(&peers_lock);
+	return count;
+}
+
+/* What it says by itself: that pages are wanted back, or that it has ended. With `talk`. */
+static void hear(struct glk_preload_ipc_peer *peer)
+{
+	struct glk_wire_frame frame;
+	const struct glk_preload_ipc_answer *said = (const void *)frame.body;
+	int err = glk_preload_ipc_peer_is(peer)
+		? glk_wire_receive(peer->fd - 1, &frame, 0)
+		: -EPIPE;
+
+	if (err == -EAGAIN) {
+		if (glk_load_relaxed(&peer->asked))
+			glk_preload_ipc_peer_trim(peer);
+		return;
+	}
+	if (!err)
+		glk_wire_frame_close(&frame);
+	if (!err && frame.kind == GLK_PRELOAD_IPC_FREED) {
+		glk_preload_ipc_unwanted(peer, said->id);
+		return;
+	}
+	if (!err && frame.kind == GLK_PRELOAD_IPC_RELEASE) {
+		glk_store_relaxed(&peer->asked, true);
+		peer->asked_id = said->id;
+	} else {
+		glk_store_relaxed(&peer->failed, true);
+	}
+	glk_preload_ipc_peer_trim(peer);
+}
+
+/* The peer of a descriptor, with one user more. */
+static struct glk_preload_ipc_peer *take(int fd)
+{
+	struct glk_preload_ipc_peer *peer = NULL;
+	int max = glk_load_relaxed(&peers_max);
+
+	pthread_mutex_lock(&peers_lock);
+	for (int i = 0; i < max && !peer; i++)
+		/* one that failed may have had the number before */
+		if (peers[i].fd && peers[i].fd - 1 == fd &&
+			!glk_load_relaxed(&peers[i].failed))
+			peer = &peers[i];
+	if (peer)
+		peer->users++;
+	pthread_mutex_unlock(&peers_lock);
+	return peer;
+}
+
+bool glk_preload_ipc_peers_attend(const struct pollfd *polled, size_t count)
+{
 	struct glk_preload_ipc_peer *peer;
-	int err;
+	bool all = true;
 
-	err = find_peer(handle->name, &peer);
-	if (err)
-		return err;
-	err = ask(peer, GLK_PRELOAD_IPC_OPEN, handle->id, &answer, fds);
-	if (err) {
-		close_unused(peer);
-		return err;
+	for (size_t i = 0; i < count; i++) {
+		peer = polled[i].revents ? take(polled[i].fd) : NULL;
+		if (!peer)
+			continue;
+		/* who asks it now hears of it too */
+		if (pthread_mutex_trylock(&peer->talk)) {
+			all = false;
+		} else {
+			if (peer->fd && !glk_load_relaxed(&peer->failed))
+				hear(peer);
+			/* else it is told when it takes something */
+			all &= !glk_load_relaxed(&peer->asked) ||
+				!(polled[i].revents & POLLOUT);
+			pthread_mutex_unlock(&peer->talk);
+		}
+		glk_preload_ipc_peer_put(peer);
 	}
-	peer->users++;
-	err = fetch_pages(peer, handle->id, &answer, fds, ret_block);
-	if (err)
-		glk_preload_ipc_tell(peer, handle->id);
-	else
-		*ret_peer = peer;
-	return err;
+	return all;
 }
 
-void glk_preload_ipc_tell(struct glk_preload_ipc_peer *peer, uint64_t id)
+void glk_preload_ipc_peers_child(void)
 {
-	struct glk_preload_ipc_answer answer;
-	int fds[GLK_PRELOAD_IPC_PAGES + 1];
-
-	if (!ask(peer, GLK_PRELOAD_IPC_CLOSE, id, &answer, fds))
-		for (uint32_t i = 0; i < answer.here; i++)
-			close(fds[i]); /* none are right here, but they would be ours */
-	peer->users--;
-	close_unused(peer);
-}
-
-void glk_preload_ipc_peer_child(void)
-{
-	for (int i = 0; i < PEERS_MAX; i++) {
-		if (peers[i].fd)
+	for (int i = 0; i < GLK_PRELOAD_IPC_PEERS; i++) {
+		if (glk_preload_ipc_peer_is(&peers[i]))
 			close(peers[i].fd - 1);
-		peers[i].fd = 0;
+		peers[i] = (struct glk_preload_ipc_peer){0};
 	}
+	glk_store_relaxed(&peers_max, 0);
+	peers_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The process that owns a block. It gives handles without telling anyone; the pages leave it when
- * another process asks. A thread answers, begun with the first handle: it takes no signal, ends
- * with the process, and is not there in a forked child. It listens at an abstract address with a
- * random name, and talks to processes of the same user and of root alone.
- *
- * A block that another process has open is held in the library, so that its pages serve nobody
- * else even when the program has freed it. Holds belong to a connection, and end with it:
- * whoever is killed lets go.
+ * The thread. It begins when a process gives its first handle, or opens one of another process; a
+ * process that does neither has none. It takes no
+ * signal, ends with the process, and is not there in a forked child. It listens at an abstract
+ * address with a random name, which needs no directory and works wherever two processes have one
+ * network namespace, and talks to processes of the same user and of root alone. It waits for
+ * nobody: what cannot be said or heard now is tried again. A program that closes descriptors it does
+ * not know closes these too: each is looked at before it is used, and what is left goes on, without
+ * new handles and with nothing kept.
  */
 #include "front/preload_ipc.h"
 
@@ -15,42 +15,28 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Processes that have some of our blocks open, and blocks that these have. */
-#define GUESTS_MAX 256
-#define HOLDS_MAX  65536
-
-/* A descriptor that cannot be had now may be there soon. */
+/* A descriptor that cannot be had now, or a peer that is asked, may be free soon. */
 #define RETRY_MS 50
+/* How often it is looked whether pages that are out went back to the driver. */
+#define LOOK_MS 100
 
 static pthread_mutex_t fds_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t serving = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t beginning = PTHREAD_MUTEX_INITIALIZER;
 
 static unsigned char own_name[GLK_PRELOAD_IPC_NAME];
-static glk_atomic(bool) listens;
+static uint32_t own_uid;
+static glk_atomic(bool) runs, listens;
 
-/* Written by the thread alone, descriptors under `fds_lock` too. */
-static int listener = -1;
-static struct guest {
-	int fd;			    /* one more than it is: 0 is none */
-	struct glake_piece *pieces; /* on their way to it, in a list of `room` */
-	size_t room, pages, sent, size;
-	const struct glk_preload_seat *seat;
-} guests[GUESTS_MAX];
-
-static struct {
-	const struct guest *guest;
-	struct glk_preload_seat *seat; /* NULL: its GPU was reset */
-	uint64_t id;
-	void *ptr;
-} holds[HOLDS_MAX]; /* under `serving` */
-
-static int hold_count;
+/* Made under `beginning` and `fds_lock`, once. */
+static glk_atomic(int) listener = -1;
+static int wake = -1;
+static struct glk_wire_mark wake_mark, listener_mark;
 
 void glk_preload_ipc_fds_lock(void)
 {
@@ -79,329 +65,238 @@ unsigned int glk_preload_ipc_address(
 	return (unsigned int)(at - (char *)&address);
 }
 
-bool glk_preload_ipc_is_of(int fd, uid_t also)
-{
-	struct ucred other;
-	socklen_t length = sizeof(other);
-
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &length))
-		return false;
-	return other.uid == geteuid() || other.uid == also;
-}
-
 bool glk_preload_ipc_is_own(const struct glk_preload_ipc_handle *handle)
 {
-	return glk_load_acquire(&listens) && /* pairs with: glk_preload_ipc_begin */
+	return glk_load_acquire(&listens) && /* pairs with: glk_preload_ipc_listen */
 		!memcmp(handle->name, own_name, sizeof(own_name));
 }
 
-void glk_preload_ipc_freed(const void *ptr)
+uint64_t glk_preload_ipc_unhand(const void *ptr)
 {
+	uint64_t id;
+
 	if (!glk_preload_ipc_is_given(ptr))
-		return;
+		return 0;
 	/* it may be about to leave */
 	pthread_mutex_lock(&serving);
-	glk_preload_ipc_given_drop(ptr, NULL);
+	id = glk_preload_ipc_given_drop(ptr, NULL);
 	pthread_mutex_unlock(&serving);
+	return id;
 }
 
-static void drop_pieces(struct guest *guest)
+void glk_preload_ipc_freed(uint64_t id)
 {
-	for (size_t i = guest->sent; i < guest->pages; i++)
-		close(guest->pieces[i].fd);
-	if (guest->pieces)
-		munmap(guest->pieces, guest->room * sizeof(*guest->pieces));
-	guest->pieces = NULL;
-	guest->pages = guest->sent = 0;
+	bool tell;
+
+	if (!id)
+		return;
+	pthread_mutex_lock(&serving);
+	tell = glk_preload_ipc_holds_freed(id);
+	pthread_mutex_unlock(&serving);
+	if (tell)
+		glk_preload_ipc_wake();
 }
 
-/* Ends the holds of a guest: one of a block, or all for 0. */
-static void end_holds(const struct guest *guest, uint64_t id)
+void glk_preload_ipc_wake(void)
 {
-	for (int i = hold_count; i-- > 0;) {
-		if (holds[i].guest != guest || (id && holds[i].id != id))
-			continue;
-		if (holds[i].seat)
-			glk_library.export_end(holds[i].seat->glake, holds[i].ptr);
-		holds[i] = holds[--hold_count];
-		if (id)
-			return;
-	}
+	/* a program that closes what it does not know may have another one of that number */
+	if (glk_load_relaxed(&runs) && glk_wire_is(wake, &wake_mark))
+		glk_wire_bell_ring(wake);
 }
 
-static int export(struct guest *guest, struct glk_preload_seat *seat, void *ptr)
+/* One that nobody has closed; else -1. */
+static int own_listener(void)
 {
-	struct glake_block block = {.sz = sizeof(block)};
-	struct glake_piece *pieces;
-	size_t count = 0;
-	int err;
+	int fd = glk_load_acquire(&listener); /* pairs with: listen_at_name */
 
-	err = glk_library.query(seat->glake, ptr, &block);
-	if (err)
-		return -ESRCH;
-	pieces = mmap(NULL, block.pages * sizeof(*pieces), PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (pieces == MAP_FAILED)
-		return -ENOMEM;
-	err = glk_library.export(seat->glake, ptr, pieces, block.pages, &count);
-	if (err) {
-		munmap(pieces, block.pages * sizeof(*pieces));
-		return err;
-	}
-	guest->pieces = pieces;
-	guest->room = block.pages;
-	guest->pages = count;
-	guest->sent = 0;
-	guest->size = block.size;
-	guest->seat = seat;
-	return 0;
+	return fd >= 0 && glk_wire_is(fd, &listener_mark) ? fd : -1;
 }
 
-static int open_block(struct guest *guest, uint64_t id)
+static bool has_wake(void)
 {
-	struct glk_preload_seat *seat;
-	void *ptr;
-	int err;
-
-	drop_pieces(guest);
-	ptr = glk_preload_ipc_given(id, &seat);
-	if (!ptr)
-		return -ESRCH;
-	if (hold_count == HOLDS_MAX)
-		return -ENOSPC;
-	/* it is not freed meanwhile: that waits for `serving` */
-	err = export(guest, seat, ptr);
-	if (err)
-		return err;
-	holds[hold_count].guest = guest;
-	holds[hold_count].seat = seat;
-	holds[hold_count].id = id;
-	holds[hold_count++].ptr = ptr;
-	return 0;
-}
-
-/* False if the guest does not take it. */
-static bool send_answer(
-	struct guest *guest, const struct glk_preload_ipc_answer *answer, const int *fds)
-{
-	union {
-		struct cmsghdr header;
-		char room[CMSG_SPACE(GLK_PRELOAD_IPC_PAGES * sizeof(int))];
-	} control = {0};
-	struct iovec data = {
-		(void *)(uintptr_t)answer, GLK_PRELOAD_IPC_ANSWER_SIZE(answer->here)};
-	struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
-
-	if (answer->here) {
-		message.msg_control = &control;
-		message.msg_controllen = CMSG_SPACE(answer->here * sizeof(int));
-		control.header.cmsg_level = SOL_SOCKET;
-		control.header.cmsg_type = SCM_RIGHTS;
-		control.header.cmsg_len = CMSG_LEN(answer->here * sizeof(int));
-		memcpy(CMSG_DATA(&control.header), fds, answer->here * sizeof(int));
-	}
-	return sendmsg(guest->fd - 1, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
-		(ssize_t)data.iov_len;
-}
-
-/* The next pages of the block that is on its way. */
-static bool send_pages(struct guest *guest)
-{
-	struct glk_preload_ipc_answer answer = {
-		.pages = guest->pages, .size = guest->size};
-	struct glake_device device = {.sz = sizeof(device)};
-	int fds[GLK_PRELOAD_IPC_PAGES];
-	bool sent;
-
-	if (!glk_library.device_get(guest->seat->glake, guest->seat->device, &device))
-		memcpy(answer.uuid, device.uuid, sizeof(answer.uuid));
-	while (answer.here < GLK_PRELOAD_IPC_PAGES &&
-		guest->sent + answer.here < guest->pages) {
-		const struct glake_piece *p = &guest->pieces[guest->sent + answer.here];
-
-		fds[answer.here] = p->fd;
-		answer.page[answer.here++] =
-			(struct glk_preload_ipc_page){p->page_size, p->offset, p->length};
-	}
-	sent = send_answer(guest, &answer, fds);
-	for (uint32_t i = 0; sent && i < answer.here; i++)
-		close(fds[i]);
-	if (sent)
-		guest->sent += answer.here;
-	if (guest->sent == guest->pages)
-		drop_pieces(guest);
-	return sent;
-}
-
-/* False for a guest that is to be left. */
-static bool answer_one(struct guest *guest)
-{
-	struct glk_preload_ipc_answer refusal = {0};
-	struct glk_preload_ipc_question question;
-	ssize_t got;
-
-	got = recv(guest->fd - 1, &question, sizeof(question), MSG_DONTWAIT);
-	if (got < 0)
-		return errno == EAGAIN || errno == EINTR;
-	if (got != sizeof(question))
-		return false;
-	switch (question.what) {
-	case GLK_PRELOAD_IPC_OPEN:
-		refusal.err = open_block(guest, question.id);
-		break;
-	case GLK_PRELOAD_IPC_MORE:
-		refusal.err = guest->pieces ? 0 : -EINVAL;
-		break;
-	case GLK_PRELOAD_IPC_CLOSE:
-		end_holds(guest, question.id);
-		return send_answer(guest, &refusal, NULL);
-	default:
-		return false;
-	}
-	return refusal.err ? send_answer(guest, &refusal, NULL) : send_pages(guest);
-}
-
-static void leave_guest(struct guest *guest)
-{
-	drop_pieces(guest);
-	end_holds(guest, 0);
-	glk_preload_ipc_fds_lock();
-	close(guest->fd - 1);
-	guest->fd = 0;
-	glk_preload_ipc_fds_unlock();
+	return glk_wire_is(wake, &wake_mark);
 }
 
 /* False where no descriptor is left. */
 static bool greet(void)
 {
-	struct guest *guest = NULL;
 	int fd, err;
 
-	for (int i = 0; i < GUESTS_MAX && !guest; i++)
-		guest = guests[i].fd ? NULL : &guests[i];
+	if (own_listener() < 0)
+		return true;
 	glk_preload_ipc_fds_lock();
-	fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	fd = accept4(
+		glk_load_relaxed(&listener), NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	err = errno;
-	if (fd >= 0 && (!guest || !glk_preload_ipc_is_of(fd, 0)))
-		close(fd);
-	else if (fd >= 0)
-		guest->fd = fd + 1;
 	glk_preload_ipc_fds_unlock();
+	if (fd >= 0)
+		glk_preload_ipc_guest_add(fd);
 	return fd >= 0 || (err != EMFILE && err != ENFILE && err != ENOMEM);
 }
 
-/* One that asks or has gone. Not while the process ends: the driver goes too. */
-static bool attend(struct guest *guest)
-{
-	bool goes_on;
+struct round {
+	struct pollfd polled[2 + GLK_PRELOAD_IPC_GUEST_POLLS + GLK_PRELOAD_IPC_PEERS];
+	size_t guests, peers;
+	bool room, heard; /* of a descriptor; all that peers said */
+	bool rest, lent;  /* to be said; pages */
+};
 
-	pthread_mutex_lock(&serving);
-	goes_on = !glk_preload_stopped();
-	if (goes_on && !answer_one(guest))
-		leave_guest(guest);
-	pthread_mutex_unlock(&serving);
-	return goes_on;
+static int wait_for_more(struct round *r)
+{
+	struct pollfd *polled = r->polled;
+	bool retry = !r->room || !r->heard || r->rest, deaf = !has_wake();
+
+	polled[0] = (struct pollfd){.fd = deaf ? -1 : wake, .events = POLLIN};
+	polled[1] =
+		(struct pollfd){.fd = r->room ? own_listener() : -1, .events = POLLIN};
+	r->guests = glk_preload_ipc_guests_poll(&polled[2]);
+	r->peers = r->heard ? glk_preload_ipc_peers_poll(&polled[2 + r->guests]) : 0;
+	return glk_wire_poll(polled, 2 + r->guests + r->peers,
+		retry			  ? RETRY_MS
+			: r->lent || deaf ? LOOK_MS
+					  : -1);
+}
+
+static void attend(struct round *r)
+{
+	if (r->polled[0].revents && has_wake())
+		glk_wire_bell_hear(wake);
+	glk_preload_ipc_guests_attend(&r->polled[2], r->guests);
+	r->heard = glk_preload_ipc_peers_attend(&r->polled[2 + r->guests], r->peers);
+	glk_preload_ipc_end_unwanted();
+	r->rest = glk_preload_ipc_tell_rest();
+	r->lent = glk_preload_ipc_guests_remind();
+	r->room = !r->polled[1].revents || greet();
 }
 
 static void *serve(void *arg)
 {
-	static struct pollfd polled[GUESTS_MAX + 1];
-	static struct guest *of[GUESTS_MAX + 1];
-	bool room = true;
-	nfds_t count;
+	static struct round round;
+	bool goes_on = true;
 
+	round = (struct round){.room = true, .heard = true};
 	glk_preload_inside = true;
-	while (!glk_preload_stopped()) {
-		polled[0] = (struct pollfd){.fd = room ? listener : -1, .events = POLLIN};
-		count = 1;
-		for (int i = 0; i < GUESTS_MAX; i++) {
-			if (!guests[i].fd)
-				continue;
-			of[count] = &guests[i];
-			polled[count++] =
-				(struct pollfd){.fd = guests[i].fd - 1, .events = POLLIN};
-		}
-		if (poll(polled, count, room ? -1 : RETRY_MS) < 0)
+	while (goes_on && !glk_preload_stopped()) {
+		if (wait_for_more(&round) < 0)
 			continue;
-		for (nfds_t i = 1; i < count; i++)
-			if (polled[i].revents && !attend(of[i]))
-				return NULL;
-		room = !polled[0].revents || greet();
+		/* not while the process ends: the driver goes too */
+		pthread_mutex_lock(&serving);
+		goes_on = !glk_preload_stopped();
+		if (goes_on)
+			attend(&round);
+		pthread_mutex_unlock(&serving);
 	}
-	return NULL;
+	return arg;
 }
 
-static int listen_at_name(void)
-{
-	struct sockaddr_un address;
-	unsigned int length;
-	int err = 0;
-
-	if (getrandom(own_name, sizeof(own_name), 0) != sizeof(own_name))
-		return -EAGAIN;
-	length = glk_preload_ipc_address(own_name, &address, sizeof(address));
-	glk_preload_ipc_fds_lock();
-	listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (listener < 0 || bind(listener, (struct sockaddr *)&address, length) ||
-		listen(listener, GUESTS_MAX)) {
-		err = -EAGAIN;
-		if (listener >= 0)
-			close(listener);
-		listener = -1;
-	}
-	glk_preload_ipc_fds_unlock();
-	return err;
-}
-
-int glk_preload_ipc_begin(unsigned char *ret_name)
+/* With `beginning`. */
+static int begin(void)
 {
 	sigset_t all, before;
 	pthread_t thread;
 	int err;
 
-	if (glk_load_relaxed(&listens)) {
-		memcpy(ret_name, own_name, sizeof(own_name));
-		return 0;
-	}
-	err = listen_at_name();
+	if (glk_load_relaxed(&runs))
+		return has_wake() ? 0 : -EAGAIN;
+	glk_preload_ipc_fds_lock();
+	err = glk_wire_bell_open(&wake);
+	glk_preload_ipc_fds_unlock();
 	if (err)
-		return err;
+		return -EAGAIN;
+	wake_mark = glk_wire_mark_of(wake);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&thread, NULL, serve, NULL);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
 		glk_preload_ipc_fds_lock();
-		close(listener);
-		listener = -1;
+		close(wake);
+		wake = -1;
 		glk_preload_ipc_fds_unlock();
 		return -EAGAIN;
 	}
 	pthread_setname_np(thread, "glake-ipc");
 	pthread_detach(thread);
-	memcpy(ret_name, own_name, sizeof(own_name));
-	glk_store_release(&listens, true); /* pairs with: glk_preload_ipc_is_own */
+	glk_store_release(&runs, true); /* pairs with: glk_preload_ipc_begin */
 	return 0;
+}
+
+int glk_preload_ipc_begin(void)
+{
+	int err;
+
+	if (glk_load_acquire(&runs)) /* pairs with: begin */
+		return has_wake() ? 0 : -EAGAIN;
+	pthread_mutex_lock(&beginning);
+	err = glk_preload_stopped() ? -EAGAIN : begin();
+	pthread_mutex_unlock(&beginning);
+	return err;
+}
+
+static int listen_at_name(void)
+{
+	struct sockaddr_un address;
+	unsigned int length;
+	int fd, err = 0;
+
+	if (getrandom(own_name, sizeof(own_name), 0) != sizeof(own_name))
+		return -EAGAIN;
+	own_uid = geteuid();
+	length = glk_preload_ipc_address(own_name, &address, sizeof(address));
+	glk_preload_ipc_fds_lock();
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) ||
+		listen(fd, GLK_PRELOAD_IPC_GUESTS)) {
+		err = -EAGAIN;
+		if (fd >= 0)
+			close(fd);
+	} else {
+		listener_mark = glk_wire_mark_of(fd);
+		glk_store_release(&listener, fd); /* pairs with: own_listener */
+	}
+	glk_preload_ipc_fds_unlock();
+	return err;
+}
+
+int glk_preload_ipc_listen(unsigned char *ret_name, uint32_t *ret_uid)
+{
+	int err = 0;
+
+	if (!glk_wire_may(geteuid(), geteuid()))
+		return -EPERM;
+	pthread_mutex_lock(&beginning);
+	if (!glk_load_relaxed(&listens)) {
+		err = begin();
+		if (!err)
+			err = listen_at_name();
+		if (!err)
+			glk_store_release(&listens, true); /* pairs with: is_own */
+		glk_preload_ipc_wake();
+	} else if (own_listener() < 0) {
+		err = -EAGAIN;
+	}
+	if (!err) {
+		memcpy(ret_name, own_name, sizeof(own_name));
+		*ret_uid = own_uid;
+	}
+	pthread_mutex_unlock(&beginning);
+	return err;
 }
 
 void glk_preload_ipc_leave(const struct glk_preload_seat *seat)
 {
 	pthread_mutex_lock(&serving);
 	glk_preload_ipc_given_drop(NULL, seat);
-	for (int i = 0; i < GUESTS_MAX; i++)
-		if (guests[i].pieces && guests[i].seat == seat)
-			drop_pieces(&guests[i]);
-	for (int i = 0; i < hold_count; i++)
-		if (holds[i].seat == seat)
-			holds[i].seat = NULL;
+	glk_preload_ipc_guests_leave(seat);
 	pthread_mutex_unlock(&serving);
+	glk_preload_ipc_wake();
 }
 
 void glk_preload_ipc_stop(void)
 {
 	struct timespec until;
 
-	if (!glk_load_relaxed(&listens))
+	if (!glk_load_relaxed(&runs))
 		return;
 	/* an answer that is being given ends before the driver does; one that hangs is left */
 	clock_gettime(CLOCK_REALTIME, &until);
@@ -410,17 +305,22 @@ void glk_preload_ipc_stop(void)
 		pthread_mutex_unlock(&serving);
 }
 
-void glk_preload_ipc_serve_child(void)
+void glk_preload_ipc_child(void)
 {
-	if (listener >= 0)
-		close(listener);
-	listener = -1;
-	for (int i = 0; i < GUESTS_MAX; i++) {
-		if (guests[i].fd)
-			close(guests[i].fd - 1);
-		guests[i] = (struct guest){0};
-	}
-	hold_count = 0;
+	if (own_listener() >= 0)
+		close(glk_load_relaxed(&listener));
+	if (wake >= 0 && has_wake())
+		close(wake);
+	glk_store_relaxed(&listener, -1);
+	wake = -1;
 	glk_store_relaxed(&listens, false);
+	glk_store_relaxed(&runs, false);
 	serving = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	beginning = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	glk_preload_ipc_guests_child();
+	glk_preload_ipc_peers_child();
+	glk_preload_ipc_ask_child();
+	glk_preload_ipc_given_child();
+	glk_preload_ipc_opened_child();
+	glk_preload_ipc_ending_child();
 }

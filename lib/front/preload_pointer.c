@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What the driver says of an address. It knows the pages of a block and not the block, so of a
- * range it would tell the page, of a context that there is none, and of handles for other
- * processes that it has none; MPI libraries and their kin choose their way by these answers, and
- * one that takes the page for the block touches only a part of it. All else is true of our memory
- * as the driver says it.
+ * range it would tell the page, of a context that there is none, of handles for other
+ * processes that it has none, and of one block after the other on a page the same number; MPI
+ * libraries and their kin choose their way by these answers: one that takes the page for the block
+ * touches only a part of it, and one that takes a new block for an old one uses memory that others
+ * have. All else is true of our memory as the driver says it.
  */
 #include "front/preload.h"
 
@@ -15,6 +16,7 @@
 static bool is_of_block(glk_cu_attribute attribute)
 {
 	return attribute == GLK_CU_POINTER_CONTEXT ||
+		attribute == GLK_CU_POINTER_BUFFER_ID ||
 		attribute == GLK_CU_POINTER_LEGACY_IPC ||
 		attribute == GLK_CU_POINTER_RANGE_START ||
 		attribute == GLK_CU_POINTER_RANGE_SIZE;
@@ -26,7 +28,11 @@ struct facts {
 	struct CUctx_st *context; /* NULL: as the driver says */
 	glk_cu_address base;
 	size_t size;
+	struct glk_preload_seat *seat; /* NULL: not a block of this process */
 };
+
+/* Numbers of blocks, of which the driver's own are far away. */
+#define NUMBERS (UINT64_C(1) << 48)
 
 static struct facts look_up(glk_cu_address ptr)
 {
@@ -42,13 +48,24 @@ static struct facts look_up(glk_cu_address ptr)
 		.exports = block.can & GLAKE_CAN_EXPORT,
 		.context = seat->context,
 		.base = (glk_cu_address)(uintptr_t)block.base,
-		.size = block.size};
+		.size = block.size,
+		.seat = seat};
 }
 
 /* Over the driver's answer. */
 static void amend(const struct facts *facts, glk_cu_attribute attribute, void *data)
 {
+	uint64_t number;
+
 	switch (attribute) {
+	case GLK_CU_POINTER_BUFFER_ID:
+		number = facts->seat ? glk_preload_ipc_number(facts->seat,
+					       (void *)(uintptr_t)facts->base)
+				     : 0;
+		number += number ? NUMBERS : 0;
+		if (number)
+			memcpy(data, &number, sizeof(number));
+		break;
 	case GLK_CU_POINTER_CONTEXT:
 		if (facts->context)
 			memcpy(data, &facts->context, sizeof(facts->context));

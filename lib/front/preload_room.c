@@ -39,7 +39,7 @@ bool glk_preload_room(bool serves, glk_cu_result result)
 	glk_preload_log(GLAKE_LOG_DEBUG,
 		"GPU %d: %zu bytes are given back to the driver, which has none left",
 		device, released);
-	return released;
+	return glk_preload_ipc_reclaim() || released;
 }
 
 /* The whole body of such a function: once more, where memory was given back for it. */

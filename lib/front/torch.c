@@ -66,19 +66,22 @@ static void refuse_memory(
 {
 	struct glake_device gpu = {.sz = sizeof(gpu)};
 	struct glake_stats stats = {.sz = sizeof(stats)};
-	char text[2 * GLAKE_ERROR_TEXT_MAX], words[64];
+	char text[4 * GLAKE_ERROR_TEXT_MAX], words[64], helps[GLAKE_ERROR_TEXT_MAX] = "";
 
 	glake_device_get(ctx, device, &gpu);
 	glake_stats_get(ctx, device, &stats);
+	glake_refusal_text(
+		ctx, device, GLAKE_REFUSAL_ADVICE, helps, sizeof(helps), NULL);
 	snprintf(text, sizeof(text),
 		"CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity "
 		"of %.2f GiB of which %.2f GiB is free. glake holds %.2f GiB, of which "
-		"%.2f GiB is live; its budget is %.2f GiB. %s (%s)",
+		"%.2f GiB is live; its budget is %.2f GiB. %s (%s)%s%s",
 		in_words(size, words), device, (double)gpu.memory / GIB,
 		(double)gpu.free / GIB, (double)stats.reserved / GIB,
 		(double)stats.live / GIB,
 		(double)(stats.budget < gpu.memory ? stats.budget : gpu.memory) / GIB,
-		error->text, glake_error_class_name(error->error_class));
+		error->text, glake_error_class_name(error->error_class),
+		*helps ? ". What would have helped: " : "", helps);
 	glk_torch_raise(true, text);
 }
 
@@ -110,10 +113,10 @@ static void refuse(struct glake *ctx, size_t size, int device, struct CUstream_s
 
 /* For those who look on. */
 static inline void note_given(struct glake *ctx, void *ptr, size_t size, int device,
-	struct CUstream_st *stream)
+	struct CUstream_st *stream, bool asks_python)
 {
 	if (glk_torch_history_on())
-		glk_torch_history_alloc(ptr, size, device, stream);
+		glk_torch_history_alloc(ptr, size, device, stream, asks_python);
 	if (glk_torch_profile_on())
 		glk_torch_profile_tell(ctx, ptr, (int64_t)size, device);
 }
@@ -133,7 +136,7 @@ void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 	}
 	if (!glk_torch_peers_known(device))
 		glk_torch_peers_meet(ctx, device);
-	note_given(ctx, ptr, size, device, stream);
+	note_given(ctx, ptr, size, device, stream, true);
 	return ptr;
 }
 
@@ -158,7 +161,8 @@ void glake_torch_free(void *ptr, size_t size, int device, struct CUstream_st *st
 		glk_torch_profile_tell(ctx, ptr, -(int64_t)block.size, block.device);
 }
 
-/* For callers that no exception may reach, with streams of their own: NULL is an answer. */
+/* For callers that no exception may reach, with streams of their own: NULL is an answer. They may
+ * hold a lock that a thread wants which holds Python's, so that is not waited for here. */
 void *glake_torch_try_alloc(size_t size, int device, struct CUstream_st *stream)
 {
 	struct glake *ctx = glake_torch_context();
@@ -167,7 +171,7 @@ void *glake_torch_try_alloc(size_t size, int device, struct CUstream_st *stream)
 	glk_torch_pool_choose_none();
 	if (!size || !ctx || glake_alloc(ctx, device, size, stream, 0, &ptr))
 		return NULL;
-	note_given(ctx, ptr, size, device, stream);
+	note_given(ctx, ptr, size, device, stream, false);
 	return ptr;
 }
 

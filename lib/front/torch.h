@@ -76,6 +76,11 @@ GLAKE_EXPORT int glake_torch_raises(void);
 /* torch_segment.c: memory in the manner of cudaMalloc and cudaFree, for torch.cuda.MemPool. */
 GLAKE_EXPORT void *glake_torch_segment_alloc(
 	size_t size, int device, struct CUstream_st *stream);
+/* The same in managed memory, see glake/managed.h; and more of it than the GPU has room for. */
+GLAKE_EXPORT void *glake_torch_managed_alloc(
+	size_t size, int device, struct CUstream_st *stream);
+GLAKE_EXPORT void *glake_torch_managed_over_alloc(
+	size_t size, int device, struct CUstream_st *stream);
 GLAKE_EXPORT void glake_torch_segment_free(
 	void *ptr, size_t size, int device, struct CUstream_st *stream);
 
@@ -93,6 +98,7 @@ struct glake_torch_record {
 	int64_t time_us; /* of the calendar */
 	int32_t device;
 	int32_t action; /* enum glk_torch_action */
+	uint64_t stack; /* who asked for it, see front/torch_stack.h; 0: not known */
 };
 
 /* Most events kept, and blocks told apart at a time. */
@@ -109,8 +115,12 @@ GLAKE_EXPORT int glake_torch_history(size_t events);
 GLAKE_EXPORT size_t glake_torch_history_get(
 	int live, struct glake_torch_record *ret_records, size_t room);
 bool glk_torch_history_on(void);
-void glk_torch_history_alloc(
-	const void *ptr, size_t size, int device, const struct CUstream_st *stream);
+/* With `asks_python` which lines asked for it, where stacks are taken. */
+void glk_torch_history_alloc(const void *ptr, size_t size, int device,
+	const struct CUstream_st *stream, bool asks_python);
+/* Live blocks whose stack is known, as of glake_origins. */
+size_t glk_torch_history_origins(
+	uint64_t *cursor, struct glake_origin *ret_origins, size_t room);
 void glk_torch_history_free(const void *ptr);
 void glk_torch_history_oom(
 	uint64_t free, size_t size, int device, const struct CUstream_st *stream);

@@ -11,6 +11,7 @@
 #include "front/torch.h"
 
 #include "base/atomic.h"
+#include "front/torch_stack.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -37,15 +38,26 @@ bool glk_torch_history_on(void)
 	return glk_load_relaxed(&is_on);
 }
 
-/* A forked child frees what it inherited; the lock may be held by a thread that it has not. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+/* A forked child frees what it inherited. */
 static void in_child(void)
 {
 	glk_store_relaxed(&is_on, 0);
+	pthread_mutex_unlock(&lock);
 }
 
 static void watch_forks(void)
 {
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(before_fork, after_fork, in_child);
 }
 
 static struct glake_torch_record *map_records(size_t count)
@@ -147,14 +159,16 @@ static void note(struct glake_torch_record record, enum glk_torch_action action)
 	history.ring[history.count++ % history.room] = record;
 }
 
-void glk_torch_history_alloc(
-	const void *ptr, size_t size, int device, const struct CUstream_st *stream)
+void glk_torch_history_alloc(const void *ptr, size_t size, int device,
+	const struct CUstream_st *stream, bool asks_python)
 {
 	struct glake_torch_record record = {.address = (uintptr_t)ptr,
 		.size = size,
 		.stream = (uintptr_t)stream,
 		.time_us = now_us(),
-		.device = device};
+		.device = device,
+		.stack = asks_python && glk_torch_stacks_on() ? glk_torch_stack_take()
+							       : 0};
 	struct glake_torch_record *slot;
 
 	pthread_mutex_lock(&lock);
@@ -191,7 +205,8 @@ void glk_torch_history_oom(
 	struct glake_torch_record record = {.address = free,
 		.size = size,
 		.stream = (uintptr_t)stream,
-		.device = device};
+		.device = device,
+		.stack = glk_torch_stacks_on() ? glk_torch_stack_take() : 0};
 
 	pthread_mutex_lock(&lock);
 	if (history.ring)
@@ -216,6 +231,24 @@ size_t glake_torch_history_get(
 		from = history.count - count;
 		for (size_t i = 0; i < count && i < room; i++)
 			ret_records[i] = history.ring[(from + i) % history.room];
+	}
+	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+/* By slots of the table: one that moves up into a gap meanwhile may be passed over. */
+size_t glk_torch_history_origins(
+	uint64_t *cursor, struct glake_origin *ret_origins, size_t room)
+{
+	size_t count = 0;
+
+	pthread_mutex_lock(&lock);
+	for (; history.table && *cursor < SLOTS && count < room; ++*cursor) {
+		const struct glake_torch_record *record = &history.table[*cursor];
+
+		if (record->address && record->stack)
+			ret_origins[count++] = (struct glake_origin){
+				.address = record->address, .stack = record->stack};
 	}
 	pthread_mutex_unlock(&lock);
 	return count;

@@ -65,7 +65,7 @@ int glake_torch_raises(void)
 
 static void say(const char *text)
 {
-	char line[640];
+	char line[1280];
 	int length;
 
 	if (glk_xchg_acq_rel(&said, 1))

@@ -35,7 +35,7 @@ static struct CUstream_st *stream_of(struct glake *ctx, int device)
 	return stream;
 }
 
-void *glake_torch_segment_alloc(size_t size, int device, struct CUstream_st *stream)
+static void *alloc(size_t size, int device, uint32_t flags)
 {
 	struct glake *ctx = glake_torch_context();
 	struct CUstream_st *own = ctx ? stream_of(ctx, device) : NULL;
@@ -44,13 +44,28 @@ void *glake_torch_segment_alloc(size_t size, int device, struct CUstream_st *str
 	if (!size || !own)
 		return NULL;
 	glk_torch_pool_choose_none();
-	if (glake_alloc(ctx, device, size, own, 0, &ptr))
+	if (glake_alloc(ctx, device, size, own, flags, &ptr))
 		return NULL;
 	if (!glk_front_wait(ctx, device, own)) {
 		glake_free(ctx, ptr, own);
 		return NULL;
 	}
 	return ptr;
+}
+
+void *glake_torch_segment_alloc(size_t size, int device, struct CUstream_st *stream)
+{
+	return alloc(size, device, 0);
+}
+
+void *glake_torch_managed_alloc(size_t size, int device, struct CUstream_st *stream)
+{
+	return alloc(size, device, GLAKE_ALLOC_MANAGED);
+}
+
+void *glake_torch_managed_over_alloc(size_t size, int device, struct CUstream_st *stream)
+{
+	return alloc(size, device, GLAKE_ALLOC_MANAGED | GLAKE_ALLOC_MANAGED_OVER);
 }
 
 void glake_torch_segment_free(

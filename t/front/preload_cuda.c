@@ -44,7 +44,7 @@ static struct memory {
 	fake_address base;
 	size_t size;
 	int device;
-	bool graph;
+	bool graph, managed;
 } memory[MANY];
 static struct page {
 	int fd, device;
@@ -200,8 +200,8 @@ CUDA(cuDeviceGetPCIBusId, (char *id, int size, int device), (id, size, device))
 CUDA(cuDeviceGetAttribute, (int *value, unsigned which, int device),
 	(value, which, device))
 {
-	/* 9.0, virtual memory management, and pages as file descriptors */
-	*value = which == 75 ? 9 : which == 102 || which == 103;
+	/* 9.0, virtual memory management, pages as file descriptors, and managed memory */
+	*value = which == 75 ? 9 : which == 102 || which == 103 || which == 83 || which == 89;
 	return 0;
 }
 

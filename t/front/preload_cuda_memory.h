@@ -2,8 +2,7 @@
 #ifndef GLK_T_PRELOAD_CUDA_MEMORY_H
 #define GLK_T_PRELOAD_CUDA_MEMORY_H
 
-/* Memory of the libcuda.so.1 for tests, and how its functions are found; a part of
- * preload_cuda.c, which alone includes it. */
+/* Memory of the libcuda.so.1 for tests, and how its functions are found: a part of preload_cuda.c. */
 
 static bool take_memory(int device, size_t size)
 {
@@ -207,7 +206,7 @@ static fake_result plain(fake_address *ret, size_t size, bool graph)
 		if (memory[i].base)
 			continue;
 		memory[i] = (struct memory){
-			(uintptr_t)at, size, current()->device, graph};
+			(uintptr_t)at, size, current()->device, graph, false};
 		*ret = memory[i].base;
 		return 0;
 	}
@@ -223,7 +222,7 @@ static fake_result unplain(fake_address ptr)
 	if (!m || m->base != ptr)
 		return INVALID_VALUE;
 	munmap((void *)(uintptr_t)ptr, m->size);
-	give_memory(m->device, m->size);
+	give_memory(m->device, m->managed ? 0 : m->size);
 	m->base = 0;
 	return 0;
 }
@@ -270,7 +269,19 @@ CUDA(cuMemFreeAsync_ptsz, (fake_address ptr, struct CUstream_st *stream), (ptr, 
 CUDA(cuMemAllocManaged, (fake_address *ret, size_t size, unsigned flags),
 	(ret, size, flags))
 {
-	return plain(ret, size, false);
+	fake_result result = plain(ret, 1, false);
+	struct memory *m = result ? NULL : memory_at(*ret);
+
+	if (result)
+		return result;
+	/* no memory of the GPU before it is touched, which this one's never is */
+	munmap((void *)(uintptr_t)*ret, 1);
+	give_memory(m->device, 1);
+	*m = (struct memory){(uintptr_t)mmap(NULL, size, PROT_READ | PROT_WRITE,
+				     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+		size, m->device, false, true};
+	*ret = m->base;
+	return 0;
 }
 
 CUDA(cuMemFreeAsync, (fake_address ptr, struct CUstream_st *stream), (ptr, stream))
@@ -350,6 +361,9 @@ static fake_result attribute_of(void *value, unsigned which, fake_address ptr)
 	switch (which) {
 	case 1:
 		*(void **)value = m ? &primary[m->device] : NULL;
+		return 0;
+	case 7:
+		*(uint64_t *)value = ptr / page;
 		return 0;
 	case 10:
 		*(int *)value = m != NULL;

@@ -6,106 +6,14 @@
 #define TAP_NO_LOG
 #include "tap.h"
 
-#include "preload_ipc_agent.h"
+#include "preload_ipc_orders.h"
 
 #include "front/preload_ipc.h"
 
 #include <grp.h>
 #include <sys/un.h>
-#include <time.h>
 
 #define PAGES_MANY 300
-
-static struct calls_handle handle_of(struct agent *owner, fake_address ptr)
-{
-	struct order order = {.what = HANDLE, .ptr = ptr};
-
-	is_int(tell(owner, &order), 0, "a handle");
-	return order.handle;
-}
-
-static fake_result opens(struct agent *a, struct calls_handle handle, fake_address *ret)
-{
-	struct order order = {.what = OPEN, .handle = handle, .number = 1};
-	fake_result result = tell(a, &order);
-
-	*ret = order.ptr;
-	return result;
-}
-
-static fake_address must_open(struct agent *a, struct calls_handle handle)
-{
-	fake_address ptr = 0;
-
-	is_int(opens(a, handle, &ptr), 0, "opened");
-	return ptr;
-}
-
-static fake_address alloc(struct agent *a, size_t size)
-{
-	struct order order = {.what = ALLOC, .size = size};
-
-	return tell(a, &order) ? 0 : order.ptr;
-}
-
-static fake_result simple(struct agent *a, enum what what, fake_address ptr)
-{
-	struct order order = {.what = what, .ptr = ptr};
-
-	return tell(a, &order);
-}
-
-static void fill(struct agent *a, fake_address ptr, size_t size, int with)
-{
-	struct order order = {.what = FILL, .ptr = ptr, .size = size, .number = with};
-
-	tell(a, &order);
-}
-
-/* Bytes that differ. */
-static int64_t differs(struct agent *a, fake_address ptr, size_t size, int from)
-{
-	struct order order = {.what = CHECK, .ptr = ptr, .size = size, .number = from};
-
-	tell(a, &order);
-	return order.number;
-}
-
-static int number(struct agent *a, enum what what, const char *name)
-{
-	struct order order = {.what = what};
-
-	snprintf(order.name, sizeof(order.name), "%s", name);
-	tell(a, &order);
-	return order.number;
-}
-
-/* Whether an agent gets so much memory, within a while: others let go of it on their own. */
-static bool gets(struct agent *a, size_t size)
-{
-	const struct timespec moment = {.tv_nsec = 20000000};
-	fake_address ptr = 0;
-
-	for (int i = 0; i < 250 && !ptr; i++) {
-		ptr = alloc(a, size);
-		if (!ptr)
-			nanosleep(&moment, NULL);
-	}
-	return ptr && !simple(a, FREE, ptr);
-}
-
-/* Whether an agent has so many descriptors within a while: it hears of an end by itself. */
-static bool comes_to(struct agent *a, int fds)
-{
-	const struct timespec moment = {.tv_nsec = 20000000};
-
-	for (int i = 0; i < 250; i++) {
-		if (number(a, FDS, "") == fds)
-			return true;
-		nanosleep(&moment, NULL);
-	}
-	return false;
-}
 
 static void shares(size_t size, const char *what)
 {
@@ -136,8 +44,8 @@ static void shares(size_t size, const char *what)
 	is_int(simple(&user, CLOSE, theirs), 0, "and twice");
 	ok(simple(&user, CLOSE, theirs) != 0, "and no more");
 	is_int(tell(&user, &range) != 0, 1, "its range is no more");
-	is_int(number(&user, FDS, "") - number(&user, FIRST_FDS, ""), 0,
-		"the opener keeps no descriptor");
+	is_int(number(&user, FDS, "") - number(&user, FIRST_FDS, ""), 1,
+		"the opener keeps no descriptor but what wakes its thread");
 	again = must_open(&user, handle);
 	is_int(differs(&user, again, size, 7), 0, "opened anew");
 	is_int(simple(&owner, FREE, ours), 0, "the owner frees it");
@@ -150,7 +58,8 @@ static void shares(size_t size, const char *what)
 	is_int(opens(&user, handle, &theirs), 400, "then the handle is no good");
 	is_int(simple(&owner, FREE, base), 0, "freed");
 	ok(gets(&owner, FAKE_MEMORY - 16 * MIB), "all of the memory is the owner's");
-	ok(comes_to(&owner, fds + 1), "who keeps a socket to be asked at");
+	ok(comes_to(&owner, fds + 2),
+		"who keeps a socket to be asked at, and what wakes its thread");
 	other = handle_of(&owner, base = alloc(&owner, size));
 	ok(memcmp(&handle, &other, sizeof(handle)) != 0, "a new block has a new handle");
 	agent_end(&user);
@@ -169,10 +78,15 @@ static void killed(void)
 	must_open(&user, handle);
 	theirs = must_open(&second, handle);
 	is_int(simple(&owner, FREE, ours), 0, "the owner frees what two have open");
-	ok(!alloc(&owner, FAKE_MEMORY - 100 * MIB), "it is not there");
+	kill(second.pid, SIGSTOP);
+	waitpid(second.pid, NULL, WUNTRACED);
+	ok(!alloc(&owner, FAKE_MEMORY - 100 * MIB),
+		"one of them is stopped: it is not there");
+	kill(second.pid, SIGCONT);
 	agent_kill(&user);
-	is_int(simple(&second, CLOSE, theirs), 0, "one is killed, the other closes");
-	ok(gets(&owner, FAKE_MEMORY - 100 * MIB), "it is there again");
+	ok(gets(&owner, FAKE_MEMORY - 100 * MIB),
+		"one is killed, the other goes on: it is there again");
+	is_int(simple(&second, CLOSE, theirs), 0, "who may close it all the same");
 	ours = alloc(&owner, size);
 	fill(&owner, ours, size, 5);
 	theirs = must_open(&second, handle_of(&owner, ours));
@@ -184,8 +98,8 @@ static void killed(void)
 	is_int(opens(&second, other, &more), 400, "nothing more is opened of it");
 	is_int(simple(&second, CLOSE, theirs), 0, "closed");
 	is_int(opens(&second, other, &more), 400, "by a new connection neither");
-	is_int(number(&second, FDS, "") - number(&second, FIRST_FDS, ""), 0,
-		"no descriptor is left");
+	is_int(number(&second, FDS, "") - number(&second, FIRST_FDS, ""), 1,
+		"no descriptor is left but what wakes the thread");
 	ok(gets(&second, FAKE_MEMORY - 16 * MIB), "memory of one's own is as it was");
 	agent_end(&second);
 }
@@ -229,9 +143,57 @@ static void refused(void)
 	agent_end(&owner);
 }
 
+static socklen_t address_of(
+	const struct calls_handle *handle, struct sockaddr_un *address)
+{
+	struct glk_preload_ipc_handle ours;
+	char *at = address->sun_path + 1;
+
+	memset(address, 0, sizeof(*address));
+	address->sun_family = AF_UNIX;
+	memcpy(&ours, handle, sizeof(ours));
+	at += sprintf(at, "glake-");
+	for (int i = 0; i < GLK_PRELOAD_IPC_NAME; i++)
+		at += sprintf(at, "%02x", ours.name[i]);
+	return (socklen_t)(at - (char *)address);
+}
+
+/* A process of another user that listens at the name of one that has ended; or 0. */
+static pid_t squat(const struct calls_handle *handle)
+{
+	struct sockaddr_un address;
+	socklen_t length = address_of(handle, &address);
+	int pair[2], fd;
+	char byte = 0;
+	pid_t pid;
+
+	if (pipe(pair))
+		return 0;
+	pid = fork();
+	if (!pid) {
+		alarm(AGENT_STUCK_S);
+		fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		if (setresuid(12345, 12345, 12345) ||
+			bind(fd, (struct sockaddr *)&address, length) || listen(fd, 8))
+			_exit(1);
+		(void)!write(pair[1], "!", 1);
+		for (;;)
+			pause();
+	}
+	close(pair[1]);
+	if (read(pair[0], &byte, 1) != 1)
+		tap_bail("no stranger");
+	close(pair[0]);
+	return pid;
+}
+
 /* A process of another user is not talked to. */
 static void strangers(void)
 {
+	struct order order = {.what = HANDLE};
+	time_t start;
+	pid_t pid;
+
 	struct agent owner, user;
 	struct calls_handle handle;
 	fake_address ptr;
@@ -240,6 +202,7 @@ static void strangers(void)
 		tap_skip("another user", "only root can be two users");
 		return;
 	}
+	tap_note("other users");
 	owner = agent_new(0);
 	user = agent_new(12345);
 	handle = handle_of(&owner, alloc(&owner, MIB));
@@ -247,7 +210,22 @@ static void strangers(void)
 	agent_end(&user);
 	user = agent_new(0);
 	must_open(&user, handle);
+	agent_kill(&owner);
 	agent_end(&user);
+	/* root opens what it likes, but not what has taken the place of that */
+	user = agent_new(0);
+	pid = squat(&handle);
+	start = time(NULL);
+	is_int(opens(&user, handle, &ptr), 400,
+		"nor is one of another user asked by root");
+	ok(time(NULL) - start < 4, "  which does not wait for it");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	agent_end(&user);
+	owner = agent_new(65534);
+	order.ptr = alloc(&owner, MIB);
+	is_int(tell(&owner, &order), 801,
+		"a user who cannot be told from others has no handle");
 	agent_end(&owner);
 }
 
@@ -275,33 +253,38 @@ static void silent(void)
 	agent_end(&owner);
 }
 
+/* A frame, as lib/wire has it. */
+struct said {
+	char magic[4];
+	uint16_t version, fds;
+	uint32_t kind, length;
+	struct glk_preload_ipc_question question;
+};
+
 /* Whoever talks nonsense is left, and nobody else suffers. */
 static void nonsense(void)
 {
 	struct agent owner = agent_new(0), user = agent_new(0);
 	struct calls_handle handle = handle_of(&owner, alloc(&owner, MIB));
-	struct glk_preload_ipc_question question = {.what = 77};
-	struct glk_preload_ipc_handle ours;
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	char byte, *at = address.sun_path + 1;
+	struct sockaddr_un address;
+	socklen_t length = address_of(&handle, &address);
+	struct said said = {{'G', 'L', 'K', 'F'}, GLK_WIRE_VERSION, 0, 0, 24, {0}};
+	char byte;
 	int fd[20];
 
-	memcpy(&ours, &handle, sizeof(ours));
-	at += sprintf(at, "glake-");
-	for (int i = 0; i < GLK_PRELOAD_IPC_NAME; i++)
-		at += sprintf(at, "%02x", ours.name[i]);
 	for (int i = 0; i < 20; i++) {
 		fd[i] = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-		if (connect(fd[i], (struct sockaddr *)&address,
-			    (socklen_t)(at - (char *)&address)))
+		if (connect(fd[i], (struct sockaddr *)&address, length))
 			tap_bail("no connection");
-		question.what = i % 2 ? 77 : GLK_PRELOAD_IPC_MORE;
-		question.id = (uint64_t)i;
-		send(fd[i], &question, i % 3 ? sizeof(question) : 5, MSG_NOSIGNAL);
+		said.kind = i % 2 ? 77 : GLK_PRELOAD_IPC_MORE;
+		said.question.id = (uint64_t)i;
+		said.version = i == 4 ? 9 : GLK_WIRE_VERSION;
+		send(fd[i], &said, i % 3 ? sizeof(said) : 5, MSG_NOSIGNAL);
 	}
 	must_open(&user, handle);
 	is_int(recv(fd[0], &byte, 1, 0), 0, "whoever says half a word is left");
 	is_int(recv(fd[1], &byte, 1, 0), 0, "or a word that there is not");
+	is_int(recv(fd[4], &byte, 1, 0), 0, "or one of another version");
 	for (int i = 0; i < 20; i++)
 		close(fd[i]);
 	agent_end(&user);
@@ -332,6 +315,14 @@ static void others(void)
 	agent_end(&owner);
 }
 
+static fake_result few(struct agent *a, int more)
+{
+	struct order order = {.what = FEW_FDS, .number = more};
+
+	simple(a, ALL_FDS, 0); /* counting them takes some */
+	return tell(a, &order);
+}
+
 /* No descriptors are left, here or there. */
 static void descriptors(void)
 {
@@ -342,18 +333,23 @@ static void descriptors(void)
 
 	tap_note("descriptors");
 	theirs = must_open(&user, handle_of(&owner, small));
-	is_int(simple(&user, FEW_FDS, 0), 0, "an opener with few descriptors");
-	is_int(opens(&user, handle, &ptr), 205, "does not get many pages");
-	is_int(simple(&user, ALL_FDS, 0), 0, "with more");
+	fill(&owner, ours, size, 6);
+	is_int(few(&user, -5), 0, "an opener with no descriptor");
+	is_int(opens(&user, handle, &ptr), 205, "does not get pages");
+	is_int(few(&user, 12), 0, "with a dozen");
 	ptr = must_open(&user, handle);
-	is_int(simple(&user, CLOSE, ptr), 0, "it does");
-	is_int(simple(&owner, FEW_FDS, 0), 0, "an owner with few");
+	is_int(differs(&user, ptr, size, 6), 0, "it has 300");
+	is_int(simple(&user, CLOSE, ptr), 0, "closed");
+	is_int(few(&owner, -5), 0, "an owner with none");
 	is_int(opens(&user, handle, &ptr), 205, "does not give them");
-	is_int(simple(&owner, ALL_FDS, 0), 0, "and with more");
+	is_int(few(&owner, 2), 0, "and with a few");
 	ptr = must_open(&user, handle);
 	is_int(simple(&user, CLOSE, ptr), 0, "does");
+	simple(&user, ALL_FDS, 0);
+	simple(&owner, ALL_FDS, 0);
 	is_int(simple(&user, CLOSE, theirs), 0, "all closed");
-	is_int(number(&user, FDS, "") - number(&user, FIRST_FDS, ""), 0, "none is lost");
+	is_int(number(&user, FDS, "") - number(&user, FIRST_FDS, ""), 1,
+		"none is lost, and one wakes the thread");
 	is_int(simple(&owner, FREE, ours), 0, "freed");
 	ok(gets(&owner, FAKE_MEMORY - 16 * MIB), "nothing is held");
 	agent_end(&user);
@@ -376,35 +372,12 @@ static void kept(void)
 	unsetenv("GLAKE_POOL_EXPORT");
 }
 
-static void threads(void)
-{
-	struct agent owner = agent_new(0), user = agent_new(0);
-	struct order order = {.what = THREADS};
-
-	tap_note("threads");
-	for (int i = 0; i < THREAD_HANDLES; i++) {
-		fake_address ptr = alloc(&owner, MIB + (size_t)i * 300000);
-
-		fill(&owner, ptr, 4096, i);
-		order.handle = handle_of(&owner, ptr);
-		order.number = i;
-		order.what = KEEP;
-		tell(&user, &order);
-	}
-	order.what = THREADS;
-	tell(&user, &order);
-	is_int(order.number, 0, "threads that open and close the same handles");
-	is_int(number(&user, FDS, "") - number(&user, FIRST_FDS, ""), 0,
-		"leave no descriptor");
-	agent_end(&user);
-	agent_end(&owner);
-}
-
 int main(int count, char **arguments)
 {
 	tap_plan_later();
 	agent_route = count > 1 ? arguments[1] : "dlsym";
 	setenv("GLAKE_POOL_LARGE_PAGE", "2MiB", 1);
+	setenv("GLAKE_SHARE_KEEP", "0", 1);
 	shares(300000, "less than a page");
 	shares(PAGES_MANY * 2 * MIB - 4096, "many pages");
 	killed();
@@ -415,6 +388,5 @@ int main(int count, char **arguments)
 	others();
 	descriptors();
 	kept();
-	threads();
 	return tap_done();
 }

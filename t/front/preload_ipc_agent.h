@@ -33,6 +33,7 @@ enum what {
 	FIRST_FDS,
 	FEW_FDS,
 	ALL_FDS,
+	SHORTAGE,
 	FORK,
 	RESET,
 	GRANTS,
@@ -58,6 +59,9 @@ struct agent {
 	pid_t pid;
 	int fd;
 };
+
+/* Properties of a page of GPU 0: pinned, for descriptors, of a GPU. */
+static const int agent_page[16] = {1, 1, 1, 0};
 
 static const char *agent_route;
 static struct calls agent_cu;
@@ -129,13 +133,13 @@ static int agent_threads(void)
 	return wrong;
 }
 
-/* No more descriptors than there are, and a few. */
-static fake_result agent_limit(bool few)
+/* No more descriptors than there are, and some. */
+static fake_result agent_limit(bool few, int more)
 {
 	struct rlimit limit;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
-	limit.rlim_cur = few ? (rlim_t)(agent_fds() + driver_state()->pages() + 20)
+	limit.rlim_cur = few ? (rlim_t)(agent_fds() + driver_state()->pages() + more)
 			     : limit.rlim_max;
 	return (fake_result)setrlimit(RLIMIT_NOFILE, &limit);
 }
@@ -200,7 +204,10 @@ static fake_result agent_act(struct order *o, int first_fds)
 		return 0;
 	case FEW_FDS:
 	case ALL_FDS:
-		return agent_limit(o->what == FEW_FDS);
+		return agent_limit(o->what == FEW_FDS, o->number);
+	case SHORTAGE:
+		/* what no GPU has: the preload gives back what it can before it is refused */
+		return cu->cuMemCreate(&o->ptr, FAKE_MEMORY * 2, agent_page, 0);
 	case FORK:
 		return agent_fork();
 	case RESET:
@@ -233,18 +240,16 @@ static _Noreturn void agent_run(int fd, unsigned user)
 	fake_address ptr;
 	int first;
 
-	/* kept open: another user may not enter the folder that it lies in */
-	if (user && !dlopen("libcuda.so.1", RTLD_LAZY))
-		_exit(98);
-	if (user && setresuid(user, user, user))
-		_exit(97);
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(AGENT_STUCK_S);
 	agent_cu = calls_by(agent_route);
 	calls_use(&agent_cu, 0);
-	/* what the first use opens for good */
+	/* what the first use opens for good; libraries among it, from a folder that another user may
+	 * not be able to enter */
 	if (agent_cu.cuMemAlloc(&ptr, 4096) || agent_cu.cuMemFree(ptr))
 		_exit(96);
+	if (user && setresuid(user, user, user))
+		_exit(97);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	first = agent_fds();
 	while (recv(fd, &order, sizeof(order), 0) == sizeof(order)) {
 		order.result = agent_act(&order, first);
@@ -275,8 +280,13 @@ static struct agent agent_new(unsigned user)
 static fake_result tell(struct agent *agent, struct order *order)
 {
 	if (send(agent->fd, order, sizeof(*order), MSG_NOSIGNAL) != sizeof(*order) ||
-		recv(agent->fd, order, sizeof(*order), 0) != sizeof(*order))
+		recv(agent->fd, order, sizeof(*order), 0) != sizeof(*order)) {
+		int status = -1;
+
+		waitpid(agent->pid, &status, WNOHANG);
+		tap_note("told %d, waited for with status %#x", (int)order->what, status);
 		tap_bail("an agent has died");
+	}
 	return order->result;
 }
 

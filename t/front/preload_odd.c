@@ -291,6 +291,30 @@ static void attributes(struct CUctx_st *primary)
 	ok(!a.context && !a.capable, "of which nothing is left to say");
 }
 
+/* Blocks that follow each other at an address have numbers of their own. */
+static void numbers(void)
+{
+	uint64_t one = 0, again = 1, next = 0, theirs = 0;
+	fake_address ptr = 0, other = 0, managed = 0;
+	unsigned which = 7;
+	void *value = &again;
+
+	is_int(cu.cuMemAlloc(&ptr, 5 * MIB), 0, "a block");
+	is_int(cu.cuPointerGetAttribute(&one, 7, ptr), 0, "  has a number");
+	is_int(cu.cuPointerGetAttributes(1, &which, &value, ptr + 4 * MIB), 0,
+		"  of which it tells everywhere");
+	ok(one && one == again, "  the same");
+	is_int(cu.cuMemFree(ptr), 0, "freed");
+	is_int(cu.cuMemAlloc(&other, 5 * MIB), 0, "the next one");
+	is_int(cu.cuPointerGetAttribute(&next, 7, other), 0, "  has a number");
+	ok(other == ptr && next != one, "  of its own, at the same address");
+	is_int(cu.cuMemFree(other), 0, "freed");
+	is_int(cu.cuMemAllocManaged(&managed, 3 * MIB, 1), 0, "managed memory");
+	is_int(cu.cuPointerGetAttribute(&theirs, 7, managed), 0, "  has a number");
+	ok(theirs == managed / (2 * MIB), "  that the driver tells");
+	is_int(cu.cuMemFree(managed), 0, "freed");
+}
+
 /* A handle is that of a block until its free succeeds, also where that is late. */
 static void handles(struct CUctx_st *primary)
 {
@@ -360,6 +384,7 @@ int main(int count, char **arguments)
 	first_uses();
 	primary = calls_use(&cu, 0);
 	attributes(primary);
+	numbers();
 	handles(primary);
 	room(primary);
 	streams_of_threads();
