@@ -21,14 +21,6 @@ static struct glake *ctx;
 static struct CUstream_st *stream, *other;
 static void *block[BLOCKS], *beside[BLOCKS];
 
-static double now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static void put(void *const *list, int count, uint32_t serial, struct CUstream_st *on)
 {
 	for (int i = 0; i < count; i++) {

@@ -72,7 +72,7 @@ def rmm(watch):
             watch.note("during", 2 * sum(map(len, data)))
         total += sum(bytes(c.tobytes(stream=streams[(i + 1) % 8])) == d
                      for i, (c, d) in enumerate(zip(copies, data)))
-        del buffers, copies
+        del buffer, buffers, copy, copies
     counts = counted.allocation_counts
     watch.end(*streams)
     rmm.mr.set_current_device_resource(base)
@@ -132,7 +132,7 @@ def numba(watch):
     info = cuda.current_context().get_memory_info()
     del a, b, out
     gc.collect()
-    cuda.current_context().deallocations.clear()
+    cuda.current_context().memory_manager.deallocations.clear()
     watch.note("after")
     return [total, 0 < info.free < info.total]
 

@@ -91,6 +91,14 @@ struct gpu_extra {
 	void *primary; /* the context of GPU 0 */
 };
 
+static UNUSED_FN double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 static UNUSED_FN struct gpu_extra gpu_extra(void)
 {
 	void *cuda = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);

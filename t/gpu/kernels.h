@@ -191,4 +191,24 @@ static UNUSED_FN int gpu_turn(
 		work->turn, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
 }
 
+/* Writes a pattern to blocks, or counts the words that are not of it, and waits for that: GB/s. */
+static UNUSED_FN double gpu_pass(struct gpu_work *work, void *const *block, int count, size_t size,
+	uint32_t serial, bool check, struct CUstream_st *on)
+{
+	double begin;
+
+	must_cuda(work->sync(), "the GPU has gone");
+	begin = now_s();
+	for (int i = 0; i < count; i++) {
+		struct gpu_jobs jobs = {
+			.at[0] = gpu_job(block[i], size, 1, serial + (uint32_t)i)};
+
+		must_cuda(check ? gpu_check(work, &jobs, 1, 0, 0, on)
+				: gpu_put(work, &jobs, 1, 0, 0, on),
+			"a kernel");
+	}
+	must_cuda(work->sync(), "the GPU has gone");
+	return (double)count * (double)size / (now_s() - begin) / 1e9;
+}
+
 #endif

@@ -21,31 +21,10 @@ static struct glake *ctx;
 static struct CUstream_st *stream, *other;
 static void *block[HERE + THERE];
 
-static double now_s(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-/* Writes a pattern to blocks, or counts the words that are not of it: GB/s. */
 static double pass(int first, int count, uint32_t serial, bool check, struct CUstream_st *on)
 {
-	double begin;
-
-	must_cuda(work.sync(), "the GPU has gone");
-	begin = now_s();
-	for (int i = first; i < first + count; i++) {
-		struct gpu_jobs jobs = {
-			.at[0] = gpu_job(block[i], BLOCK, 1, serial + (uint32_t)i)};
-
-		must_cuda(check ? gpu_check(&work, &jobs, 1, 0, 0, on)
-				: gpu_put(&work, &jobs, 1, 0, 0, on),
-			"a kernel");
-	}
-	must_cuda(work.sync(), "the GPU has gone");
-	return (double)count * (double)BLOCK / (now_s() - begin) / 1e9;
+	return gpu_pass(&work, &block[first], count, BLOCK, serial + (uint32_t)first, check,
+		on);
 }
 
 static bool is_placed(const void *ptr)
@@ -107,11 +86,105 @@ static void use(void)
 	is_int(gpu_counters_take(&work).wrong, 0, "from stream to stream as well");
 }
 
-static void give_back(void)
+/* Nothing idle is left. */
+static void drop_idle(void)
 {
 	size_t released;
+
+	/* once to ask, and once when the answer is there */
+	for (int i = 0; i < 2; i++) {
+		must_cuda(work.sync(), "the GPU has gone");
+		must(glake_trim(ctx, 0, 0, &released), "a trim");
+	}
+}
+
+/* And nothing more may be held. */
+static void have_no_room(void)
+{
+	drop_idle();
+	must(glake_budget_set(ctx, 0, stats().reserved), "no room");
+}
+
+/* Blocks come to the GPU at their addresses as soon as it has room: one that is asked for, and all at a
+ * point that the program calls quiet, again and again. */
+static void comes_back(void)
+{
+	struct glake_returned done = {.sz = sizeof(done)};
+	uint64_t budget = (uint64_t)(HERE + THERE) * BLOCK;
+	double t[3];
+	bool were;
+	int wrong = 0;
+
+	must(glake_budget_set(ctx, 0, budget), "room for all");
+	pass(0, HERE + THERE, 11, false, stream);
+	t[0] = now_s();
+	must(glake_fetch(ctx, block[HERE], stream), "one comes");
+	t[1] = now_s();
+	is_int(is_placed(block[HERE]), 0, "one that is fetched is on the GPU");
+	must(glake_quiet(ctx, 0, &done), "quiet");
+	t[2] = now_s();
+	is_int((int64_t)stats().placed, 0, "and all the others at a quiet point");
+	tap_note("a block of 128 MiB comes in %.1f ms; the others at %.1f GB/s",
+		(t[1] - t[0]) * 1e3, (double)done.returned / (t[2] - t[1]) / 1e9);
+	tap_note("used at %.1f GB/s then", pass(HERE, THERE, 11, true, stream));
+	is_int(gpu_counters_take(&work).wrong, 0, "with what was in them");
+	for (int round = 0; round < 20; round++) {
+		uint32_t serial = 100 + (uint32_t)round * 100;
+
+		for (int i = HERE; i < HERE + THERE; i += 3)
+			must(glake_free(ctx, block[i], stream), "a free");
+		have_no_room();
+		for (int i = HERE; i < HERE + THERE; i += 3)
+			must(glake_alloc(ctx, 0, BLOCK, other, 0, &block[i]), "a block");
+		for (int i = HERE; i < HERE + THERE; i += 3)
+			pass(i, 1, serial, false, other);
+		must(glake_budget_set(ctx, 0, budget), "room for all");
+		were = stats().placed == THERE / 3 * BLOCK;
+		for (int i = HERE; round % 2 && i < HERE + THERE; i += 6)
+			wrong += is_placed(block[i]) && glake_fetch(ctx, block[i], stream);
+		must(glake_quiet(ctx, 0, NULL), "quiet");
+		wrong += !were || stats().placed != 0;
+		for (int i = HERE; i < HERE + THERE; i += 3)
+			pass(i, 1, serial, true, stream);
+	}
+	ok(!wrong, "twenty times");
+	is_int(gpu_counters_take(&work).wrong, 0, "nothing is torn");
+}
+
+/* Cold blocks go before a request is put on the host, and come back when they are fetched. */
+static void cold_ones_go(void)
+{
+	void *more[4];
+	int there = 0;
+
+	have_no_room();
+	pass(0, 4, 13, false, stream);
+	for (int i = 0; i < 4; i++)
+		must(glake_advise(ctx, block[i], GLAKE_ADVICE_COLD), "cold");
+	for (int i = 0; i < 4; i++) {
+		must(glake_alloc(ctx, 0, BLOCK, other, 0, &more[i]), "a block");
+		there += is_placed(more[i]);
+	}
+	is_int(there, 0, "cold blocks make room");
+	is_int((int64_t)stats().victims, 4, "as many as are needed");
+	for (int i = 0; i < 4; i++)
+		must(glake_free(ctx, more[i], other), "a free");
+	for (int i = 0; i < 4; i++)
+		must(glake_fetch(ctx, block[i], stream), "it comes back");
+	pass(0, 4, 13, true, stream);
+	is_int(gpu_counters_take(&work).wrong, 0, "with what was in it");
+}
+
+static void give_back(void)
+{
 	int here = 0;
 
+	for (int i = 0; i < HERE + THERE; i++)
+		must(glake_free(ctx, block[i], stream), "a free");
+	drop_idle();
+	must(glake_budget_set(ctx, 0, (size_t)HERE * BLOCK), "as at the beginning");
+	for (int i = 0; i < HERE + THERE; i++)
+		must(glake_alloc(ctx, 0, BLOCK, stream, 0, &block[i]), "a block");
 	for (int i = 0; i < HERE; i++)
 		must(glake_free(ctx, block[i], stream), "a free");
 	for (int i = 0; i < HERE; i++) {
@@ -121,11 +194,7 @@ static void give_back(void)
 	is_int(here, HERE, "memory of the GPU is had first again");
 	for (int i = 0; i < HERE + THERE; i++)
 		must(glake_free(ctx, block[i], stream), "a free");
-	/* once to ask, and once when the answer is there */
-	for (int i = 0; i < 2; i++) {
-		must_cuda(work.sync(), "the GPU has gone");
-		must(glake_trim(ctx, 0, 0, &released), "a trim");
-	}
+	drop_idle();
 	is_int((int64_t)stats().host_held, 0, "the host has its memory back");
 	is_int((int64_t)stats().reserved, 0, "and so has the GPU");
 }
@@ -147,6 +216,8 @@ int main(void)
 	tap_plan_later();
 	fill();
 	use();
+	comes_back();
+	cold_ones_go();
 	give_back();
 	must(glake_stream_free(ctx, 0, stream), "a stream");
 	must(glake_stream_free(ctx, 0, other), "a stream");

@@ -17,6 +17,7 @@ the messages of preload_ucx.cu; -o takes what all runs wrote to stderr. Exit sta
 import argparse
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ KINDS = {"static": ["-cudart", "static"], "shared": ["-cudart", "shared"],
          "threads": ["-cudart", "static", "-default-stream", "per-thread"]}
 JOBS = {"cupy": "cupy", "cupy-async": "cupy", "jax": "jax", "torch": "torch",
         "torch-async": "torch", "torch-cached": "torch", "numba": "numba"}
+LIMIT = 120  # s that a program may take
 UCX_KINDS = ("static", "shared")
 # UCX as it comes, without its way over handles between processes, and where it does not watch
 # memory but asks for it.
@@ -54,13 +56,18 @@ def build(folder, ucx):
 
 
 def run(command, env, log):
+    """What a program says and writes, its status, and its time in s. One that does not end is ended
+    with all its processes."""
     start = time.monotonic()
-    try:
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240,
-                              check=False)
-        said, wrote, status = done.stdout, done.stderr, done.returncode
-    except subprocess.TimeoutExpired as slow:
-        said, wrote, status = "", str(slow.stderr), "timeout"
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, start_new_session=True) as job:
+        try:
+            said, wrote = job.communicate(timeout=LIMIT)
+            status = job.returncode
+        except subprocess.TimeoutExpired:
+            os.killpg(job.pid, signal.SIGKILL)
+            said, wrote = job.communicate()
+            status = "timeout"
     print(f"== {' '.join(map(str, command))} [{status}]\n{said}{wrote}", file=log, flush=True)
     return said, wrote, status, time.monotonic() - start
 

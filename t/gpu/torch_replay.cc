@@ -19,15 +19,17 @@ static double now()
 
 /*
  * An event with a size allocates block `id` on stream `stream`, one with size 0 frees it.
- * Times are in ns; ret_alloc has room for n. Returns the number of allocations, or -1.
+ * Times are in ns; ret_alloc has room for n. After each of the events in `sample`, which ascend,
+ * the bytes that GPU 0 has reserved go to ret_reserved; to look is not in the times. Returns the
+ * number of allocations, or -1.
  */
 extern "C" long torch_replay(long n, const int64_t *size, const int64_t *id,
-	const int64_t *stream, long ids, const uintptr_t *streams, double *ret_alloc,
-	double *ret_free)
+	const int64_t *stream, long ids, const uintptr_t *streams, long samples,
+	const int64_t *sample, double *ret_alloc, double *ret_free, int64_t *ret_reserved)
 {
 	auto *allocator = c10::cuda::CUDACachingAllocator::get();
 	std::vector<void *> blocks(static_cast<size_t>(ids));
-	long allocs = 0;
+	long allocs = 0, next = 0;
 
 	*ret_free = 0;
 	try {
@@ -46,6 +48,10 @@ extern "C" long torch_replay(long n, const int64_t *size, const int64_t *id,
 				*ret_free += now() - before;
 				block = nullptr;
 			}
+			if (next < samples && sample[next] == i)
+				ret_reserved[next++] = allocator->getDeviceStats(0)
+							       .reserved_bytes[0]
+							       .current;
 		}
 	} catch (const std::exception &) {
 		return -1;
