@@ -33,13 +33,13 @@ def build_in(builds, callgrind=True):
     return build
 
 
-def count(*program, settings=(), timeout=120):
-    """Instructions of a whole run of a program, or None."""
+def count(*program, settings=(), timeout=120, of=("glake_alloc", "glake_free")):
+    """Instructions of a whole run of a program in these functions, or None."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
     env.update(settings)
     run = subprocess.run(
         ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null",
-         "--toggle-collect=glake_alloc", "--toggle-collect=glake_free", *map(str, program)],
+         *(f"--toggle-collect={name}" for name in of), *map(str, program)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False, env=env)
     said = run.stderr.decode(errors="replace")
     found = re.search(r"Collected : (\d+)", said)

@@ -26,6 +26,8 @@ from tap import done, note, ok, start  # noqa: E402
 GOAL = 220
 LIMITS = {"release": 260, "checked": 400}
 EVENT_LIMIT = 140
+# Above the library's: what PyTorch's plug-in takes of a release build, 177, and 10 %.
+TORCH_LIMIT = 195
 FEW, MANY = 2000, 12000
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "256 KiB": 256 << 10}
 # Pairs that miss, and what a release build takes: 3903 and 4090, and 10 %.
@@ -63,6 +65,21 @@ def check_recorded():
     ok(event > 40, "and not too few to be true", f"{event:.1f}")
 
 
+def check_torch(limit):
+    """A tensor of PyTorch while nobody remembers requests, or their stacks."""
+    of = ("glake_torch_alloc", "glake_torch_free")
+    settings = {"GLAKE_DRIVER_BACKEND": "soft"}
+    plain = [pairs_of(pairs, 512) for pairs in (FEW, MANY)]
+    torch = [count(os.environ["GLAKE_PAIRS"], pairs, 512, os.environ["GLAKE_TEST_TORCH_PLUGIN"],
+                   settings=settings, of=of) for pairs in (FEW, MANY)]
+    if not ok(all(plain) and all(torch), "PyTorch's plug-in: counted, all hits"):
+        return
+    above = ((torch[1] - torch[0]) - (plain[1] - plain[0])) / (MANY - FEW)
+    note(f"{above:.1f} instructions a pair above the library's")
+    ok(above <= limit, f"at most {limit} instructions more", f"{above:.1f}")
+    ok(above > 10, "and not too few to be true", f"{above:.1f}")
+
+
 def main():
     start()
     build = build_in(LIMITS)
@@ -75,6 +92,7 @@ def main():
         most = most if build == "release" else 2 * most
         check_pairs(name, size, most, "misses that map nothing", "")
     check_recorded()
+    check_torch(TORCH_LIMIT if build == "release" else 2 * TORCH_LIMIT)
     done()
 
 

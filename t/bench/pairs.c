@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * pairs COUNT SIZE: allocates and frees a block that many times on one stream. Small blocks come
- * from the quick bins, larger ones miss them and find a place that is mapped. For whoever counts
- * what a pair costs from outside; exit status 3 if a small block was no hit, if a larger one was,
- * or if something was mapped.
+ * pairs COUNT SIZE [PLUGIN]: allocates and frees a block that many times on one stream. Small blocks
+ * come from the quick bins, larger ones miss them and find a place that is mapped. For whoever
+ * counts what a pair costs from outside; exit status 3 if a small block was no hit, if a larger one
+ * was, or if something was mapped. With the plug-in for PyTorch through that, on the stream of all.
  */
 #include <glake/glake.h>
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -16,11 +17,33 @@
 /* The largest block that waits in a bin, by policy.bins. */
 #define SMALL (256 << 10)
 
+/* Of the plug-in. */
+static void *(*torch_alloc)(size_t, int, struct CUstream_st *);
+static void (*torch_free)(void *, size_t, int, struct CUstream_st *);
+
+static int open_plugin(const char *path, struct glake **ret_ctx)
+{
+	void *plugin = dlopen(path, RTLD_NOW);
+	struct glake *(*context)(void);
+
+	if (!plugin)
+		return 1;
+	*(void **)&torch_alloc = dlsym(plugin, "glake_torch_alloc");
+	*(void **)&torch_free = dlsym(plugin, "glake_torch_free");
+	*(void **)&context = dlsym(plugin, "glake_torch_context");
+	*ret_ctx = context();
+	return !*ret_ctx;
+}
+
 static int run(struct glake *ctx, struct CUstream_st *stream, long count, size_t size)
 {
 	void *ptr;
 
-	for (long i = 0; i < count; i++) {
+	for (long i = 0; torch_alloc && i < count; i++) {
+		ptr = torch_alloc(size, 0, stream);
+		torch_free(ptr, size, 0, stream);
+	}
+	for (long i = 0; !torch_alloc && i < count; i++) {
 		if (glake_alloc(ctx, 0, size, stream, 0, &ptr) ||
 			glake_free(ctx, ptr, stream))
 			return 1;
@@ -33,18 +56,20 @@ int main(int argc, char **argv)
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_SOFT};
 	struct glake_stats before = {.sz = sizeof(before)}, after = before;
-	struct CUstream_st *stream;
+	struct CUstream_st *stream = NULL;
 	uint64_t hits, called;
 	struct glake *ctx;
 	size_t size;
 	long count;
 
-	if (argc != 3)
+	if (argc != 3 && argc != 4)
 		return 2;
 	count = atol(argv[1]);
 	size = (size_t)atol(argv[2]);
-	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &stream) ||
-		run(ctx, stream, WARM, size) || glake_stats_get(ctx, 0, &before) ||
+	if (argc == 4 ? open_plugin(argv[3], &ctx)
+		      : glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &stream))
+		return 1;
+	if (run(ctx, stream, WARM, size) || glake_stats_get(ctx, 0, &before) ||
 		run(ctx, stream, count, size) || glake_stats_get(ctx, 0, &after))
 		return 1;
 	hits = after.hits - before.hits;
@@ -54,6 +79,8 @@ int main(int argc, char **argv)
 			(unsigned long long)hits, count, (unsigned long long)called);
 		return 3;
 	}
+	if (torch_alloc) /* its context is never closed */
+		return 0;
 	if (glake_stream_free(ctx, 0, stream) || glake_close(ctx, NULL))
 		return 1;
 	return 0;

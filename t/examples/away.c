@@ -8,6 +8,8 @@
 
 #include <glake/glake.h>
 
+#include <errno.h>
+
 #define WORDS (24 << 18)
 
 static unsigned last_of(const void *block)
@@ -18,6 +20,7 @@ static unsigned last_of(const void *block)
 int main(void)
 {
 	struct glake_suspended done = {.sz = sizeof(done)};
+	struct glake_returned came = {.sz = sizeof(came)};
 	size_t bytes = (size_t)WORDS * sizeof(int);
 	struct glake *ctx;
 	CUstream stream;
@@ -37,9 +40,17 @@ int main(void)
 	must(cuStreamSynchronize(stream));
 	printf("the first block has %u\n", last_of(ptr));
 
+	/* a request may have its memory from here on; and nothing lies on the host in place */
+	must(glake_advise(ctx, ptr, GLAKE_ADVICE_COLD));
+	must(glake_quiet(ctx, 0, &came));
+	printf("%llu bytes came from the host\n", (unsigned long long)came.returned);
+
 	must(glake_suspend(ctx, 0, &done));
 	printf("%llu bytes went back to the driver\n", (unsigned long long)done.released);
 	must(glake_resume(ctx, 0, NULL));
+	/* which nobody wanted */
+	if (glake_fetch(ctx, ptr, stream) != -EALREADY)
+		return 1;
 	printf("the first block has %u still\n", last_of(ptr));
 
 	must(glake_free(ctx, ptr, stream));

@@ -12,25 +12,20 @@ int main(void)
 	struct glake_error error = {.sz = sizeof(error)};
 	struct CUstream_st *stream = NULL; /* a cudaStream_t goes in as it is */
 	struct glake *ctx = NULL;
-	void *tensor;
-	int err;
+	void *tensor = NULL;
+	int err = glake_open(&options, &ctx);
 
-	err = glake_open(&options, &ctx);
-	if (err)
-		goto out;
-	err = glake_alloc(ctx, 0, 48 << 20, stream, 0, &tensor);
-	if (err)
-		goto close;
-	err = glake_stats_get(ctx, 0, &stats);
+	if (!err)
+		err = glake_alloc(ctx, 0, 48 << 20, stream, 0, &tensor);
+	if (!err)
+		err = glake_stats_get(ctx, 0, &stats);
 	if (!err)
 		printf("%llu bytes live on %llu bytes of pages\n",
 			(unsigned long long)stats.live, (unsigned long long)stats.reserved);
-	glake_free(ctx, tensor, stream);
-close:
+	else if (!glake_last_error(&error))
+		fprintf(stderr, "glake: %s\n", error.text);
+	if (tensor)
+		glake_free(ctx, tensor, stream);
 	glake_close(ctx, NULL);
-out:
-	if (err && !glake_last_error(&error))
-		fprintf(stderr, "glake: %s (%s)\n", error.text,
-			glake_error_class_name(error.error_class));
 	return err != 0;
 }

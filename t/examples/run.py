@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 The examples, as a reader runs them: every line of README.md of this folder, in order, against a
-staged install and on the software device. And the snippets of the project's README are what these
-programs do: its first program is first.c, and the calls of the others stand here in the same order.
+staged install and on the software device. And the program of the project's README is first.c, and the
+snippets of glake(7) are what these programs do: their calls stand here in the same order.
 
 	run.py BUILD PREFIX LIBDIR BINDIR
 """
@@ -26,14 +26,19 @@ SAID = {
     "first.c": ["50331648 bytes live"],
     "streams.c": ["the copy has 42\n"],
     "graph.c": ["2097152 bytes stay with the graph", "the replays left 3\n"],
-    "away.c": ["first block has 1\n", " bytes went back to the driver\n", "1 still\n", "block has 2\n"],
+    "away.c": ["first block has 1\n", "0 bytes came from the host\n", " bytes went back to the driver\n", "1 still\n", "block has 2\n"],
+    "tags.c": ["8388608 bytes went\n", "the weights are 5, the cache is 6\n"],
+    "lazy.c": ["25165824 bytes lie on the host\n", "25165824 bytes came to the GPU\n",
+               "they are 8 and 7\n"],
+    "copies.c": ["the first is 9, the last 1000000\n"],
     "exporter.c": ["imported 1048576 bytes, found 1\n", "exported 1, found 2\n"],
     "plain.cc": ["the last of 1000 is 6\n", "refused: "],
     "ranks.c": ["rank 0 of 2 on GPU 0: the sum is 3\n", "rank 1 of 2 on GPU 1: the sum is 3\n"],
     "record.c": ["2560 events", "peak live"],
 }
 STRICT = "-Wall -Wextra -Wpedantic -Werror"
-SNIPPETS = [["graph.c"], ["away.c"], ["exporter.c", "importer.c"]]
+SNIPPETS = [["graph.c"], ["away.c"], ["tags.c"], ["lazy.c"], ["copies.c"],
+            ["exporter.c", "importer.c"]]
 
 
 def read(path):
@@ -47,12 +52,13 @@ def calls(code):
     return [re.sub(r"^must\((.*)\);$", r"\1;", line) for line in lines if line]
 
 
-def check_readme(tap):
+def check_snippets(tap):
     blocks = re.findall(r"```c\n(.*?)```", read(ROOT / "README.md"), re.S)
     first = read(HERE / "first.c").split("\n", 2)[2]
-    tap.ok(blocks[0] == first, "the first program of README is first.c")
-    tap.ok(len(blocks) == 1 + len(SNIPPETS), "each further snippet of README has its program")
-    for block, names in zip(blocks[1:], SNIPPETS):
+    tap.ok(blocks == [first], "the program of README is first.c")
+    blocks = re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed", read(ROOT / "lib/man/glake.7"), re.S | re.M)
+    tap.ok(len(blocks) == len(SNIPPETS), "each snippet of glake(7) has its program")
+    for block, names in zip(blocks, SNIPPETS):
         left = [calls(read(HERE / name)) for name in names]
         absent = []
         for line in calls(block):
@@ -61,7 +67,7 @@ def check_readme(tap):
                 del there[: there.index(line) + 1]
             elif "(" in line:  # else a declaration
                 absent.append(line)
-        tap.none(absent, f"README's snippet is what {' and '.join(names)} does")
+        tap.none(absent, f"the snippet is what {' and '.join(names)} does")
 
 
 def examples():
@@ -125,7 +131,7 @@ def main(build, *places):
         if not shutil.which(program):
             skip_all(f"{program} is not on PATH")
     tap = Tap()
-    check_readme(tap)
+    check_snippets(tap)
     listed = {path.name for path in HERE.glob("*.c*")} - {"importer.c"}
     tap.none(sorted(listed ^ {name for name, _ in examples()}), "README.md has every program")
     with tempfile.TemporaryDirectory() as scratch:

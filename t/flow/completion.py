@@ -75,12 +75,16 @@ def tables(command):
     return found
 
 
+# What is no plain number.
+TAKES = {"--for": "1s", "--size": "1MiB", "--from": "1s", "--to": "1s", "--events": "1-2"}
+
+
 def check_option(words, option, takes):
     """What is offered is taken, and what it takes is offered where there is a list of it."""
     given = [option]
     if takes:
         offered = bash(" ".join([*words, option, ""]))
-        given.append("pool.budget=1GiB" if "pool.budget=" in offered else (offered + ["1"])[0])
+        given.append("pool.budget=1GiB" if "pool.budget=" in offered else (offered + [TAKES.get(option, "1")])[0])
     run = tool(*words, *given, "--help")
     equal(run.returncode, 0, f"glakectl {' '.join([*words, *given])} is taken")
 
@@ -113,6 +117,7 @@ def check_keys():
     ok(len(keys) > 20, f"{len(keys)} keys")
     equal(bash("replay --conf "), [f"{key}=" for key in keys], "all are offered to be set")
     equal(bash("conf show "), keys, "and to be shown")
+    equal(bash("conf explain "), keys, "and explained")
     equal(bash("replay -c pool.b"), ["pool.budget="], "of a beginning its own")
     for line in ("replay -c driver.backend=", "replay --conf=driver.backend="):
         equal(bash(line), ["auto", "soft", "cuda"], f"{line}: the values")

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from tap import TOOL, done, equal, has, note, ok, skip, start, tool
 
-NAMES = re.compile(r"driver(\.(visible|bus|nodes|libcuda|sandbox))?|module\.nvidia(_uvm)?|"
+NAMES = re.compile(r"load\.(nvidia(_uvm)?|nodes)|"
+                   r"driver(\.(visible|bus|nodes|libcuda|sandbox))?|module\.(nvidia(_uvm)?|tools)|"
                    r"parameters|parameter\.uvm_[a-z_]+|gpu\d+\.(memory|node|host_numa|fd|fabric|rdma)|"
                    r"numa(\.(binding|allowed))?|limit\.(maps|locked|files|addresses|memory)|"
                    r"memory\.(overcommit|transparent|reserved)|rdma|fabric|conf")
@@ -80,6 +81,16 @@ def this_machine():
         ok(code == 1 and "does not open" in out, "nor with --driver cuda", out)
 
 
+def reachable():
+    """Whether another user may run the tool where it was built."""
+    try:
+        subprocess.run([Path(TOOL).resolve(), "--help"], cwd="/", user=65534, group=65534,
+                       extra_groups=[], stdout=subprocess.DEVNULL, check=False)
+    except PermissionError:
+        return False
+    return True
+
+
 def as_another_user():
     if os.geteuid():
         skip("as another user", "this test runs as one already, and root alone can change")
@@ -94,6 +105,32 @@ def as_another_user():
     found = {check["name"]: check for check in json.loads(program.stdout)}
     equal(found["gpu0.memory"]["status"], "ok", "as another user: a block")
     equal(program.stderr, b"", "and no complaint")
+
+
+def loading():
+    help_text = run("--help")[1]
+    has(help_text, "--load", "the help names it")
+    if os.geteuid() == 0:
+        program = subprocess.run([Path(TOOL).resolve(), "doctor", "-d", "soft", "--load"], cwd="/",
+                                 user=65534, group=65534, extra_groups=[], capture_output=True,
+                                 check=False) if reachable() else None
+    else:
+        program = tool("doctor", "-d", "soft", "--load")
+    if program:
+        equal((program.returncode, program.stdout), (1, b""), "only root may load: no report")
+        ok(program.stderr.count(b"\n") == 1 and b"only root" in program.stderr, "one sentence",
+           program.stderr)
+    else:
+        skip("loading as another user", "that one may not reach the tool where it was built")
+    if os.geteuid() or os.path.exists(f"/lib/modules/{os.uname().release}"):
+        skip("loading as root", "this is not root, or there are modules, which stay as they are")
+        return
+    equal(sorted(name for name in checks("-d", "soft") if name.startswith("load.")), [],
+          "nothing is loaded unasked")
+    found = checks("-d", "soft", "-l")
+    ok(found["load.nvidia"]["status"] == "problem" and "nvidia" in found["load.nvidia"]["text"],
+       "root, and no such module", found["load.nvidia"])
+    has(found["load.nvidia_uvm"]["text"], "not", "nor what depends on it")
 
 
 def limits():
@@ -184,6 +221,7 @@ def main():
     software_device()
     this_machine()
     as_another_user()
+    loading()
     limits()
     configuration()
     terminal()

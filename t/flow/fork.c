@@ -43,14 +43,24 @@ static bool all(struct CUstream_st *stream, void *arg)
 	return true;
 }
 
-/* The same of streams, events and pools; the number of the first. */
+static int nobody(const struct glake_figure *figure, void *arg)
+{
+	(void)figure;
+	(void)arg;
+	return 1;
+}
+
+/* The same of streams, events, pools and figures; the number of the first. */
 static int told_child(struct glake *ctx, void *ptr)
 {
 	struct glake_pool_id id = {.low = 1};
 	struct glake_pool pool = {.sz = sizeof(pool)};
 	struct CUstream_st *stream = NULL;
 	struct CUevent_st *event = NULL, *some = (struct CUevent_st *)0x4440;
+	size_t length;
 	int answers[] = {glake_use(ctx, ptr, NULL), glake_stream_end(ctx, 0, NULL),
+		glake_figures(ctx, nobody, NULL),
+		glake_figures_text(ctx, GLAKE_FIGURES_JSON, NULL, 0, &length),
 		glake_stream_new(ctx, 0, &stream), glake_event_new(ctx, 0, &event),
 		glake_event_free(ctx, 0, some), glake_event_record(ctx, 0, some, NULL),
 		glake_stream_wait(ctx, 0, NULL, some),

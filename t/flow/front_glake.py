@@ -240,20 +240,35 @@ gone = glake.suspend()[0]
 print(json.dumps([gone, alloc(500, 0, None), glake.stats(0)["away"]]))
 back = glake.resume(0)
 print(json.dumps([back["moved"], ctypes.string_at(p, size) == bytes([7]) * size]))
+gone = glake.suspend(in_place=True)[0]
+held = glake.stats(0)["reserved"]
+left = glake.resume(0, lazy=True)["stayed"]
+same = ctypes.string_at(p, size) == bytes([7]) * size
+print(json.dumps([gone["moved"], held, left, same, glake.quiet(0)["returned"]]))
 print(json.dumps([refused(glake.resume, 0), refused(glake.spill, small),
                   refused(glake.spill, "tensor")]))
+pinned = ctypes.c_void_p()
+glake._call("glake_host_alloc", 0, ctypes.c_size_t(99), ctypes.c_uint32(0), ctypes.byref(pinned))
+glake.pinned_use(pinned.value + 50, 0)
+print(json.dumps([glake.stats(0)["host_pool_live"], refused(glake.pinned_use, p),
+                  refused(glake.use_pinned)]))
 ''')
     if not tap.ok(isinstance(said, list), "beyond the GPU", said):
         return
-    moved, (gone, none, away), back, refusals_ = said
+    moved, (gone, none, away), back, lazy, refusals_, (live, unpinned, unused) = said
     tap.equal(moved[:4], [3 << 20, 1, 0, 1], "a block goes and comes")
     tap.has(moved[4], "is away", "once")
     tap.equal([gone["moved"], gone["moved_blocks"], gone["stayed"], none, away],
               [3 << 20, 1, 0, None, 3 << 20], "a GPU is suspended")
     tap.ok(gone["released"] >= 2 << 20, "and its memory given back", gone)
     tap.equal(back, [3 << 20, True], "and resumed")
+    all_ = (3 << 20) + 1000
+    tap.equal(lazy, [all_, 0, all_, True, all_], "in place, and lazily")
     for text, want in zip(refusals_, ("not suspended", "too small", "is no tensor")):
         tap.has(text, want, f"refused: {want}")
+    tap.equal(live, 99, "pinned memory of the host is counted")
+    tap.has(unpinned, "no live block", "refused: memory of the GPU")
+    tap.has(unused, "PyTorch is not installed", "refused: without PyTorch")
 
 
 def placed(folder):
@@ -265,13 +280,32 @@ print(json.dumps([all(blocks)]))
 stats = glake.stats(0)
 print(json.dumps([stats[name] for name in (
     "placed", "placed_blocks", "host_held", "peak_host_held", "live")] + [stats["rungs"]]))
+glake.budget(16 << 20)
+glake.fetch(blocks[1])
+after = glake.stats(0)
+print(json.dumps([after["placed_blocks"], after["returned"]]))
+glake.budget(1 << 30)
+print(json.dumps([glake.quiet(), glake.quiet(0), glake.stats(0)["placed"]]))
+glake.advise(blocks[0], "cold")
+glake.advise(blocks[1], "pinned")
+glake.budget(18 << 20)
+alloc(6 << 20, 0, None)
+print(json.dumps([glake.stats(0)["victims"], refused(glake.spill, blocks[1]),
+                  refused(glake.advise, blocks[1], "warm")]))
 ''', env={"GLAKE_TIER_PLACE": "host", "GLAKE_TIER_HOST": "64M"})
     if not tap.ok(isinstance(said, list), "more than there is memory for", said):
         return
-    (served,), figures = said
+    (served,), figures, fetched, (quiet, again, left), (victims, pinned, warm) = said
     tap.ok(served, "is had")
     tap.equal(figures[:5], [12 << 20, 2, 12 << 20, 12 << 20, 18 << 20], "of the host, as told")
     tap.equal(figures[5]["spill_host"], 2, "and counted")
+    tap.equal(fetched, [1, 6 << 20], "one comes to the GPU when there is room for it")
+    tap.equal(quiet["0"], {"returned": 6 << 20, "returned_blocks": 1, "left": 0, "left_blocks": 0},
+              "the other one at a quiet point")
+    tap.equal([again["returned"], left], [0, 0], "and nothing is on the host then")
+    tap.equal(victims, 1, "a cold block makes room for another one")
+    tap.has(pinned, "pinned", "one that is pinned does not go")
+    tap.has(warm, "is no advice", "what is no advice is refused")
 
 
 def libraries(folder):
@@ -291,7 +325,7 @@ def libraries(folder):
            "the software device is not taken by chance", said)
     link = Path(folder) / "tree" / "lib" / "front"
     link.mkdir(parents=True)
-    for name in ("glake.py", "glake_home.py"):
+    for name in ("glake.py", "glake_home.py", "glake_records.py"):
         (link / name).symlink_to(Path(MODULE).parent / name)
     said = python(folder, "import json, glake\nprint(json.dumps(glake._HERE))",
                   env={"PYTHONPATH": str(link)}, start="")
@@ -324,8 +358,8 @@ print(json.dumps(picture))
 print(json.dumps(torch._C._cuda_memorySnapshot(None)["segments"] == picture["segments"]))
 torch._C._cuda_record_memory_history(None, None, "all", 10, False)
 print(json.dumps(refused(glake.snapshot)))
-torch._C._cuda_record_memory_history("all", None, "all", sys.maxsize, False)
-print(json.dumps(len(glake.snapshot()["segments"])))
+torch._C._cuda_record_memory_history("all", "all", "all", sys.maxsize, False)
+print(json.dumps([len(glake.snapshot()["segments"]), alloc(1000, 0, None) and glake.stacks()["taken"]]))
 torch.compile(1)
 import torch._inductor.config
 import warnings
@@ -365,7 +399,7 @@ print(json.dumps([torch.UntypedStorage._share_cuda_.__module__, refused(glake.po
     tap.equal([row["action"] for row in traces], ["alloc"] * 9 + [
         "free_requested", "free_completed"] * 3, "and what happened")
     tap.has(forgotten, "nothing was remembered", "PyTorch ends the history")
-    tap.equal(again, 0, "and begins a new one")
+    tap.equal(again, [0, 1], "and begins a new one, with stacks")
     tap.equal(rest[0], "glake_share", "tensors for other processes are glake's too")
     tap.has(rest[1], "glake.use()", "no pool under the plug-in")
     tap.equal(rest[2:], [False, 1], "graph trees are off, a benchmark is warned of, once")
@@ -387,6 +421,34 @@ print(json.dumps([refused(glake.use), [c[0] for c in torch.calls if c[0] == "cha
                f"{what}: refused, and said why", said)
     said = python(folder, "print(json.dumps(glake.pool(use_on_oom=True)[2]))", path=fake(folder))
     tap.equal(said, {"use_on_oom": True}, "a pool under PyTorch's allocator")
+    managed(folder)
+
+
+def managed(folder):
+    """Its segments are managed memory, which is moved and said to be somewhere."""
+    said = python(folder, '''
+import contextlib, torch
+torch.cuda.use_mem_pool = lambda pool: contextlib.nullcontext()
+with glake.managed(use_on_oom=True) as pool:
+    make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)(pool[1])
+    p = make(20 << 20, 0, None)
+row = glake.stats(0)
+print(json.dumps([pool[2], row["managed"], row["managed_chunks"]]))
+glake.prefetch(p, "cpu")
+glake.prefetch(p)
+glake.prefer(p, "cuda:0")
+glake.prefer(p, None)
+print(json.dumps(glake.stats(0)["driver_calls"]["managed_prefetch"]))
+print(json.dumps([refused(glake.prefetch, p, "disk"), refused(glake.prefetch, p, "cuda:7")]))
+print(json.dumps([alloc(4 << 20, 0, None) > 0, glake.stats(0)["managed"] >> 20]))
+''', path=fake(folder), env={"GLAKE_POOL_MANAGED": "yes"})
+    if not tap.ok(isinstance(said, list) and len(said) == 4, "managed memory", said):
+        return
+    tap.equal(said[0], [{"use_on_oom": True}, 20 << 20, 1], "of a pool that is managed")
+    tap.equal(said[1], 2, "two prefetches")
+    tap.has(said[2][0], "is no place", "what is no place is refused")
+    tap.has(said[2][1], "no place", "and what is none here")
+    tap.equal(said[3], [True, 24], "without a pool, too, where the configuration has it so")
 
 
 def on_cupy(folder):
@@ -434,4 +496,5 @@ def main():
     tap.done()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -56,6 +56,22 @@ def routes():
         equal(under["sync"], 9, f"{route}: a free of plain memory waits")
 
 
+def watched():
+    """A program that is asked to answer at a socket computes the same; who looks is not told."""
+    with tempfile.TemporaryDirectory() as folder:
+        keys = {"GLAKE_RPC_SOCKET": "yes", "XDG_RUNTIME_DIR": folder}
+        room = os.path.join(folder, "glake")
+        plain, _ = said("unwatched", "preload-routes", "proc2")
+        under, wrote = said("watched", "preload-routes", "proc2", **keys)
+        equal((under["sum"], wrote), (plain["sum"], ""), "watched: the same, and not a word")
+        equal((os.stat(room).st_mode & 0o777, os.listdir(room)), (0o700, []),
+              "watched: there was a socket, and none is left")
+        os.chmod(room, 0o777)
+        under, wrote = said("no socket", "preload-routes", "proc2", **keys)
+        equal((under["sum"], wrote.count("\n")), (plain["sum"], 1), "no socket: the same")
+        has(wrote, "is open to others", "no socket: it is said why, once")
+
+
 def words():
     _, wrote = said("info", "preload-routes", "proc2", GLAKE_LOG_LEVEL="info")
     has(wrote, "preload: GPU 0: memory comes from glake", "it says that it serves")
@@ -179,6 +195,7 @@ def installed():
 start()
 installed()
 routes()
+watched()
 words()
 settings()
 file()

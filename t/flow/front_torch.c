@@ -10,6 +10,7 @@ struct record {
 	uint64_t address, size, stream;
 	int64_t time_us;
 	int32_t device, action;
+	uint64_t stack;
 };
 
 static void *(*alloc)(size_t, int, struct CUstream_st *);
@@ -30,6 +31,7 @@ static void (*raise_with)(void (*)(int, const char *));
 static int (*raises)(void);
 static int (*history)(size_t);
 static size_t (*history_get)(int, struct record *, size_t);
+static int (*stacks)(int);
 
 static void find_all(void)
 {
@@ -51,6 +53,7 @@ static void find_all(void)
 	find(raises);
 	find(history);
 	find(history_get);
+	find(stacks);
 }
 
 static struct {
@@ -196,6 +199,7 @@ static void runs_out(void)
 	ok(!strncmp(raised.text, "CUDA out of memory. Tried to allocate 100.00 MiB.", 48),
 		"in its own words");
 	ok(strstr(raised.text, "(NOMEM_DEVICE)"), "with the reason");
+	ok(strstr(raised.text, "What would have helped: "), "and what would have helped");
 	is_int(flow_error().err, -ENOMEM, "and the record");
 	ok(!alloc(MIB, 7, NULL), "a GPU that there is not");
 	is_int(raised.out_of_memory, 0, "is another matter");
@@ -285,6 +289,8 @@ static void remembers(void)
 	void *p, *q;
 
 	p = alloc(1000, 0, NULL);
+	is_int(stacks(8), -ENOENT, "no stacks where there is no Python");
+	is_int(stacks(0), 0, "and no end of them to fail");
 	is_int(history(4), 0, "a history of four events");
 	is_int((int64_t)history_get(0, got, 64), 0, "is empty");
 	free_(p, 1000, 0, NULL);

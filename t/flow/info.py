@@ -39,7 +39,7 @@ def as_json(tap):
     code, out, err = info("--json", "--driver", "soft", "--conf", "soft.memory=3GiB", **env)
     tap.ok(code == 0 and not err, "JSON: exit status", err)
     found = json.loads(out)
-    names = ["version", "driver", "gpus", "nodes", "modules", "conf", "conf_file"]
+    names = ["version", "driver", "gpus", "nodes", "modules", "tools", "conf", "conf_file"]
     tap.ok(list(found) == names, "stable names in a stable order", list(found))
     tap.ok(found["driver"]["name"] == "soft", "the driver", found["driver"])
     tap.ok([gpu["index"] for gpu in found["gpus"]] == [0, 1], "two GPUs")
@@ -48,6 +48,9 @@ def as_json(tap):
     tap.ok(found["nodes"] and found["nodes"][0]["memory_bytes"], "a node", found["nodes"])
     modules = [module["name"] for module in found["modules"]]
     tap.ok(modules == ["nvidia", "nvidia_uvm"], "both modules", modules)
+    tools = found["tools"]
+    tap.ok(tools["state"] and tools["text"] and tools["generation"] in ("", "A", "B", "C", "D"),
+           "its tools", tools)
     values = {value["key"]: value for value in found["conf"]}
     gpus = values.get("soft.gpus", {})
     tap.ok(gpus.get("origin") == "environment" and gpus.get("value") == "2", "a value", gpus)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-README's installing into a prefix of one's own, by a user without rights, from a copy of the tree in
-a folder that this user may enter; what such a user finds then; and what an uninstall leaves. Where
-the build folder is for a system's prefix, also where its files would go.
+Installing into a prefix of one's own as lib/install/README.md says, by a user without rights, from a
+copy of the tree in a folder that this user may enter; what such a user finds then; and what an
+uninstall leaves. Where the build folder is for a system's prefix, also where its files would go.
 
     install.py BUILD PREFIX GLAKECTL
 
@@ -63,15 +63,16 @@ def there(root):
 
 def has_all(tap, prefix):
     wanted = [f"lib/{name}" for name in (
-        "libglake.so", "libglake.so.0", "libglake-torch.so.0", "libglake-preload.so",
+        "glake/glake-probe", "libglake.so", "libglake.so.0", "libglake-torch.so.0", "libglake-preload.so",
         "pkgconfig/glake.pc")]
     wanted += [f"include/glake/{path.name}" for path in (ROOT / "include/glake").iterdir()
                if path.suffix in (".h", ".hpp")]
     wanted += ["include/glake/version.h", "bin/glakectl", "etc/glake.conf"]
+    wanted += [f"libexec/glake/glakectl-{part}" for part in ("bench", "doctor", "report", "trace", "watch")]
     wanted += [f"share/man/{page}" for page in (
         "man1/glakectl.1", "man3/glake.3", "man3/glake-cpp.3", "man3/glake-python.3",
         "man3/glake_alloc.3", "man5/glake.conf.5", "man7/glake-changes.7",
-        "man7/glake-preload.7")]
+        "man7/glake-figures.7", "man7/glake-preload.7", "man7/glake-uvm.7", "man7/glake.7")]
     tap.none(sorted(set(wanted) - set(there(prefix))), "all files are there")
 
 

@@ -11,7 +11,7 @@ from tap import done, equal, ok, start
 PRELOAD, PROGRAM = os.environ["GLAKE_TEST_PRELOAD"], os.environ["GLAKE_TRACE_PROGRAM"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
 FIRST, _, OURS = PRELOAD.rpartition(":")
-HEAVY = "libkmod libnuma libcrypto libzstd liblzma libz.".split()
+HEAVY = "libkmod libnuma libjson-c libcrypto libzstd liblzma libz.".split()
 
 
 def mapped(load):

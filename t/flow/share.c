@@ -254,7 +254,7 @@ static void test_bad_input(void)
 	is_error(glake_import(ctx, 0, bad.piece, bad.count, SIZE, &here), -EINVAL,
 		"INVAL");
 	bad = letter;
-	bad.piece[1].reserved[0] = 1;
+	bad.piece[1].reserved = 1;
 	is_int(glake_import(ctx, 0, bad.piece, bad.count, SIZE, &here), -E2BIG,
 		"a piece of a newer library");
 	is_error(glake_import_end(ctx, ptr, NULL), -EINVAL, "NOT_MINE");

@@ -50,6 +50,9 @@ struct fake {
 	uint64_t held, pages, mappings;
 	uint32_t refused;    /* GLK_PAGE_... that no page is made with */
 	bool no_node;	     /* nor on any NUMA node */
+	bool bad_node;	     /* to ask for one there is no good idea */
+	int nodes_tried;
+	int not_yet; /* so many tries say nothing */
 	int refusal;	     /* the answer to that */
 	uint32_t flags;	     /* of the last page */
 	bool unreachable;    /* no GPU can be given access to another's memory */
@@ -320,6 +323,17 @@ static inline int fake_unmap(struct glk_drv *drv, uint64_t addr, size_t size)
 	return err;
 }
 
+static inline int fake_node_try(struct glk_drv *drv, int node, bool always)
+{
+	struct fake *fake = (struct fake *)drv;
+
+	fake->nodes_tried++;
+	if (fake->nodes_tried <= fake->not_yet)
+		return glk_error(-EAGAIN, GLAKE_ERROR_UNSUPPORTED, "no room to try");
+	return fake->bad_node ? glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED, "a trap")
+			      : 0;
+}
+
 static inline int fake_peer_can(
 	struct glk_drv *drv, int device, int peer, bool *ret_can)
 {
@@ -339,7 +353,8 @@ static inline struct glk_drv *fake_init(struct fake *fake)
 		.map = fake_map,
 		.set_access = fake_set_access,
 		.unmap = fake_unmap,
-		.peer_can = fake_peer_can};
+		.peer_can = fake_peer_can,
+		.node_try = fake_node_try};
 	fake->drv.ops = &fake->ops;
 	pthread_mutex_init(&fake->lock, NULL);
 	fake->page_size = calloc(FAKE_PAGES_MAX, sizeof(*fake->page_size));

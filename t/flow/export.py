@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+glakectl export: one text of all processes that is right for Prometheus, served on this host alone,
+to many, and to those who ask badly.
+"""
+import http.client
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+
+from tap import done, equal, has, ok, skip, start
+from watched import PATIENCE, Room, Watched, ask
+
+TOOL = os.environ["GLAKECTL"]
+SAMPLE = re.compile(r'([a-z_0-9]+)\{pid="([0-9]+)",program="([^"\\]+)"'
+                    r'((?:,[a-z_]+="[^"\\]*")*)\} (\+Inf|[0-9]+(?:\.[0-9]+)?)')
+
+
+def check_text(text, what):
+    """Each metric with its help, its type and all its samples in one place, no sample twice."""
+    bad, heads, seen, last, parts = [], {}, set(), None, ("",)
+    for line in text.splitlines():
+        if line.startswith("# "):
+            word, name = line.split()[1:3]
+            if word == "HELP":
+                bad += [line] if name in heads else []
+                heads[name], last = [], name
+            bad += [line] if name != last else []
+            heads[name].append(word)
+            parts = ("_bucket", "_sum", "_count") if line.endswith(" histogram") else ("",)
+            continue
+        match = SAMPLE.fullmatch(line)
+        if (not match or match[1] not in [f"{last}{part}" for part in parts] or
+                match[0].rsplit(" ", 1)[0] in seen):
+            bad.append(line)
+        seen.add(line.rsplit(" ", 1)[0])
+    equal(bad[:5], [], f"{what}: no line is wrong")
+    equal([name for name, words in heads.items() if words != ["HELP", "TYPE"]], [],
+          f"{what}: {len(heads)} metrics have a help and a type")
+    if shutil.which("promtool"):
+        run = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=False,
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+        equal(run.returncode, 0, f"{what}: promtool has no complaint: {run.stdout}")
+    return heads
+
+
+def check_once(room, programs):
+    run = room.tool("export", "--once")
+    equal((run.returncode, run.stderr), (0, ""), "the text alone")
+    heads = check_text(run.stdout, "three processes")
+    ok(len(heads) > 40, "all figures are there")
+    pids = {match[2] for match in map(SAMPLE.fullmatch, run.stdout.splitlines()) if match}
+    equal(pids, {str(program.pid) for program in programs}, "of all of them")
+    name = room.tool("ps").stdout.splitlines()[1].split()[1]
+    for i, program in enumerate(programs):
+        has(run.stdout, f'glake_live_bytes{{pid="{program.pid}",program="{name}",context="1",gpu="0"}}'
+            f" {(i + 1) * 1000000}\n", "each with its own figures")
+        has(run.stdout, f'glake_up{{pid="{program.pid}",program="{name}"}} 1\n', "and that it is up")
+    one = room.tool("export", "-o", str(programs[1].pid)).stdout
+    equal({match[2] for match in map(SAMPLE.fullmatch, one.splitlines()) if match},
+          {str(programs[1].pid)}, "one that is named")
+    check_text(room.tool("export", "-o", "nobody").stdout, "nobody")
+    stat = room.tool("stat", "-p", str(programs[0].pid)).stdout
+    has(stat, "# TYPE glake_live_bytes gauge\n", "stat has metrics")
+
+    def samples(text):
+        return {line.split("{")[0] for line in text.splitlines() if line.startswith("glake_")}
+    equal(samples(stat) - samples(run.stdout), set(), "export has all of them")
+    has(run.stdout, "glake_request_duration_seconds_bucket{", "and histograms")
+
+
+def check_many(room):
+    """More figures than one answer holds: nothing of them is left out."""
+    program = Watched(room, GLAKE_SOFT_GPUS="6")
+    equal(program.do("spread 20 6"), "done", "20 contexts on 6 GPUs")
+    answer = ask(program.connect(), "metrics")
+    ok("_bucket{" not in answer, "one answer has no room for the times of all of them")
+    one = ask(program.connect(), "metrics", context=7)
+    ok("_bucket{" in one and 'context="7"' in one and 'context="8"' not in one,
+       "of one context it has")
+    equal([ask(program.connect(), method, context=77) for method in ("metrics", "stats")],
+          [-32602] * 2, "there is no context 77")
+    equal([c["context"] for c in ask(program.connect(), "stats", context=20)["contexts"]], [20],
+          "stats of one too")
+    run = room.tool("export", "--once", str(program.pid))
+    ok(len(run.stdout) > 1 << 20, f"export has {len(run.stdout)} bytes of it")
+    found = set(re.findall(r'^glake_request_duration_seconds_count\{pid="\d+",program="[^"]+",'
+                           r'context="(\d+)",gpu="(\d+)"\} 1$', run.stdout, re.M))
+    equal(len(found), 120, "times of each GPU of each context")
+    check_text(run.stdout, "of many contexts")
+    has(run.stdout, f'glake_up{{pid="{program.pid}"', "and it is up")
+    equal(program.end(), "", "nobody was warned of anything")
+
+
+def check_liar(room):
+    """One who answers what no process of glake would."""
+    path = os.path.join(room.path, f"{os.getpid()}.sock")
+    liar = socket.socket(socket.AF_UNIX)
+    liar.bind(path)
+    liar.listen(8)
+    good = "# HELP glake_x X.\\n# TYPE glake_x gauge\\n"
+    for text, kept in [
+            (good + 'glake_x{a=\\"1\\"} 1\\n', 1), (good + "glake_x_sum{} 1\\n", 0),
+            (good.replace("gauge", "histogram") + "glake_x_sum{} 1\\n", 1),
+            (good.replace("gauge", "histogram") + "glake_x{} 1\\n", 0), (good + "glake_x{} 2\\n", 1),
+            (good + "glake_x 1\\n", 0), (good + "other_x{} 1\\n", 0), (good + "glake_y{} 1\\n", 0),
+            (good + 'glake_x{pid=\\"1\\"} 1\\n', 0), (good + 'glake_x{program=\\"a\\"} 1\\n', 0),
+            (good + 'glake_x{a=\\"1} 1\\n', 0), (good + 'glake_x{a=\\"\\\\\\"} 1\\n', 0),
+            (good + "glake_x{} 1 2\\n", 0), (good + "glake_x{} one\\n", 0), (good + "glake_x{}", 0),
+            (good + "glake_x{} 1\\u001b[2J\\n", 0), (good + "\\nglake_x{} 7", 1),
+            ("glake_x{} 1\\n" + good, 0), ("# HELP glake_up U\\n# TYPE glake_up counter\\n", 0),
+            ("# HELP " + "glake_" + "x" * 500 + " X\\n", 0), ("\\n" * 1000, 0),
+            ("# TYPE glake_x gauge\\nglake_x{} 1\\n" + good, 0)]:
+        run = subprocess.Popen([TOOL, "export", "--once"], env=room.env, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        for answer in ('{"jsonrpc":"2.0","id":1,"result":{"program":"a\\"\\\\b\\n"}}',
+                       '{"jsonrpc":"2.0","id":1,"result":"' + text + '"}'):
+            one = liar.accept()[0]
+            one.recv(1000)
+            one.sendall(answer.encode() + b"\n")
+            one.close()
+        shown = run.communicate(timeout=PATIENCE)[0]
+        check_text(shown, f"a liar who says {text[:60]}")
+        equal(len(re.findall('^glake_x(?:_sum)?{pid="', shown, re.M)), kept, "what is no sample is left out")
+    liar.close()
+    os.unlink(path)
+
+
+def check_other_type(room, programs):
+    """One whose metrics have other types, or are ours, takes nothing from others."""
+    path = os.path.join(room.path, f"{os.getpid()}.sock")
+    with socket.socket(socket.AF_UNIX) as liar:
+        liar.bind(path)
+        liar.listen(8)
+        run = subprocess.Popen([TOOL, "export", "--once"], env=room.env, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True)
+        others = "".join(f"# HELP glake_a{i} x\\n# TYPE glake_a{i} gauge\\nglake_a{i}{{}} 1\\n"
+                         for i in range(2000))
+        for result in ('{"program":"liar"}',
+                       '"# HELP glake_live_bytes x\\n# TYPE glake_live_bytes histogram\\n'
+                       'glake_live_bytes_sum{} 1\\n# HELP glake_up x\\n# TYPE glake_up gauge\\n'
+                       'glake_up{} 1\\n' + others + '"'):
+            one = liar.accept()[0]
+            one.recv(1000)
+            one.sendall(b'{"jsonrpc":"2.0","id":1,"result":' + result.encode() + b"}\n")
+            one.close()
+        shown = run.communicate(timeout=PATIENCE)[0]
+    os.unlink(path)
+    check_text(shown, "with one who has other types")
+    equal(set(re.findall(r'^glake_live_bytes\w*\{pid="(\d+)"', shown, re.M)),
+          {str(program.pid) for program in programs}, "a metric has the type that most say")
+    equal(shown.count("glake_up{"), len(programs) + 1, "who is up is said by nobody but us")
+    ok("glake_request_duration_seconds_bucket{" in shown, "who has many metrics leaves room")
+
+
+class Server:
+    def __init__(self, room, *args):
+        self.run = subprocess.Popen([TOOL, "export", "--port", "0", *args], env=room.env,
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.said = self.run.stderr.readline()
+        match = re.search(r":(\d+)/metrics$", self.said.strip())
+        self.port = int(match[1]) if match else None
+
+    def get(self, path="/metrics", method="GET", host="127.0.0.1", **headers):
+        one = http.client.HTTPConnection(host, self.port, timeout=PATIENCE)
+        one.request(method, path, headers=headers)
+        answer = one.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+
+    def raw(self, data):
+        """What it says to bytes, to its end."""
+        one = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        got = b""
+        try:
+            one.sendall(data)
+            while True:
+                part = one.recv(65536)
+                if not part:
+                    break
+                got += part
+        except ConnectionResetError:
+            pass
+        return got
+
+    def end(self, sig=signal.SIGINT):
+        self.run.send_signal(sig)
+        self.run.communicate(timeout=PATIENCE)
+        return self.run.returncode
+
+
+def check_http(room, server, programs):
+    status, text, headers = server.get()
+    equal(status, 200, "GET /metrics")
+    equal(headers["Content-Type"], "text/plain; version=0.0.4; charset=utf-8", "its kind")
+    check_text(text, "over HTTP")
+    equal(text.count("glake_up{"), len(programs), "of all processes")
+    for path in ("/", "/metrics/", "/metric", "/../metrics", "/metrics%00", "//metrics"):
+        equal(server.get(path)[0], 404, f"GET {path}")
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "GRAB"):
+        status, _, headers = server.get(method=method)
+        equal((status, headers["Allow"]), (405, "GET"), f"{method} is refused")
+    equal(server.get(Host=f"localhost:{server.port}")[0], 200, "by the name of this host")
+    equal(server.get(Host="evil.example")[0], 403, "not by another one")
+    for data in (b"nonsense\r\n\r\n", b"GET /metrics\r\n\r\n", b"\0" * 100 + b"\r\n\r\n",
+                 b"GET /" + b"x" * 100000 + b" HTTP/1.1\r\n\r\n",
+                 b"GET /metrics HTTP/1.1\r\n" + b"A: b\r\n" * 50000 + b"\r\n",
+                 b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\nx"):
+        got = server.raw(data)
+        ok(b"200 OK" not in got, f"{data[:30]} is refused", got[:100])
+    has(server.raw(b"GET /metrics HTTP/1.0\r\n\r\n").decode(), "glake_up{", "HTTP/1.0 is answered")
+    silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+    for one in silent:
+        one.sendall(b"GET /met")
+    got = []
+    many = [threading.Thread(target=lambda: got.append(server.get()[0])) for _ in range(16)]
+    for one in many:
+        one.start()
+    for one in many:
+        one.join()
+    equal(got, [200] * 16, "many at once, beside forty who say nothing")
+    for one in silent:
+        one.settimeout(PATIENCE)
+    ok(all(not one.recv(1000).startswith(b"HTTP/1.1 200") for one in silent),
+       "whom it leaves after a while")
+    try:
+        equal(server.get(host="::1")[0], 200, "at ::1 too")
+    except OSError as error:
+        skip("at ::1 too", f"this host has no such address: {error}")
+
+
+def check_places(room):
+    for args in (["-a", "0.0.0.0"], ["-a", "192.0.2.1"], ["-a", "::"]):
+        run = room.tool("export", "-p0", *args)
+        equal(run.returncode, 2, f"export {args}: not unless it is said")
+        has(run.stderr, "--public", "by an option")
+    for args in (["-a", "localhost"], ["-p", "65536"], ["-p", "x"], ["--json"]):
+        equal(room.tool("export", *args).returncode, 2, f"export {args}: wrong usage")
+    run = room.tool("export", "-p0", "-P", "-a", "192.0.2.1")
+    equal(run.returncode, 1, "an address of another host")
+    has(run.stderr, "cannot be served", "is told of")
+    server = Server(room, "-a", "127.0.0.2")
+    equal(server.get(host="127.0.0.2", Host="localhost")[0], 200, "another one of this host")
+    taken = room.tool("export", "-a", "127.0.0.2", "-p", str(server.port))
+    equal(taken.returncode, 1, "a port that is taken")
+    has(taken.stderr, "Address already in use", "is told of")
+    equal(server.end(signal.SIGTERM), 0, "SIGTERM ends it")
+    server = Server(room, "-P", "-a", "0.0.0.0")
+    equal(server.get(Host="other.example")[0], 200, "in public by any name")
+    equal(server.end(), 0, "and it ends")
+
+
+def main():
+    start()
+    with Room() as room:
+        equal(room.tool("export", "--once").stdout.count("\n"), 2, "nobody: the head of glake_up")
+        programs = [Watched(room) for _ in range(3)]
+        for i, program in enumerate(programs):
+            program.do("open")
+            program.do(f"alloc 0 {i + 1} 1000000")
+        check_once(room, programs)
+        check_other_type(room, programs)
+        server = Server(room)
+        if server.port:
+            check_http(room, server, programs)
+            programs.pop().end()
+            equal(server.get()[1].count("glake_up{"), 2, "one that ends is none any more")
+            equal(server.end(), 0, "SIGINT ends it")
+            check_places(room)
+        else:
+            skip("over HTTP", server.said.strip())
+            server.run.wait()
+        for program in programs:
+            equal(program.end(), "", "the processes were told nothing")
+        check_many(room)
+        check_liar(room)
+    done()
+
+
+main()

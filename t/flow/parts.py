@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""glakectl's parts: found beside it or in their folder, and what is said where one is not."""
+import os
+import shutil
+import subprocess
+import tempfile
+
+from tap import TOOL, done, equal, has, ok, start
+
+HERE = os.path.dirname(TOOL)
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "report": ["report"], "watch": ["ps", "stat", "map", "snapshot", "top", "export"],
+         "trace": ["trace"]}
+
+
+def run(*words, **more):
+    env = {**os.environ, "LD_LIBRARY_PATH": os.path.join(HERE, "..")}
+    return subprocess.run(words, check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, env=env, **more)
+
+
+def beside():
+    for part, commands in PARTS.items():
+        for command in commands:
+            done_ = run(TOOL, command, "--help")
+            equal(done_.returncode, 0, f"{command}: there")
+            has(done_.stdout, f"glakectl {command}", "and says how it is used")
+            done_ = run(TOOL, command, "--no-such-option")
+            equal(done_.returncode, 2, f"{command}: what it ends with is passed on")
+            has(done_.stderr, f"glakectl {command}: ", "as a command of glakectl")
+        path = os.path.join(HERE, f"glakectl-{part}")
+        for words in ([path], [path, "--help"], [path, commands[0]]):
+            done_ = run(*words)
+            equal(done_.returncode, 2, f"{len(words)} words to a part of its own")
+            has(done_.stderr, "is a part of glakectl", "says what it is")
+
+
+def elsewhere():
+    with tempfile.TemporaryDirectory(prefix="glake-parts-") as folder:
+        tool = os.path.join(folder, "bin", "glakectl")
+        os.mkdir(os.path.dirname(tool))
+        shutil.copy2(TOOL, tool)
+        done_ = run(tool, "bench", "--help")
+        equal((done_.returncode, done_.stdout), (1, ""), "a part that is not there")
+        has(done_.stderr, f"glakectl: bench: there is no glakectl-bench, which has this command, "
+            f"in {folder}/bin nor in ", "is named, with where it was looked for")
+        equal(done_.stderr.count("\n"), 1, "in one line")
+        equal(run(tool, "replay", "--help").returncode, 0, "what needs no part works")
+        equal(run("./glakectl", "bench", cwd=os.path.dirname(tool)).returncode, 1,
+              "the folder one is in is looked at as little")
+        link = os.path.join(folder, "gk")
+        os.symlink(tool, link)
+        part = os.path.join(folder, "bin", "glakectl-bench")
+        with open(part, "w", encoding="utf-8"):
+            pass
+        done_ = run(tool, "bench", "--help")
+        equal(done_.returncode, 1, "one that is no program")
+        has(done_.stderr, "glakectl: bench: glakectl-bench cannot be run: ", "and why")
+        shutil.copy2(os.path.join(HERE, "glakectl-bench"), part)
+        for name in (tool, link):
+            done_ = run(name, "bench", "--help")
+            ok(done_.returncode == 0, f"beside it, by {os.path.basename(name)}", done_.stderr)
+
+
+def main():
+    start()
+    beside()
+    elsewhere()
+    done()
+
+
+main()
