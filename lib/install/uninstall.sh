@@ -25,7 +25,9 @@ leave() {
 is_leaf() {
 	case $1 in
 	*/glake | */__pycache__) ;;
-	/usr/local/*/pkgconfig | /usr/local/*/man[1-9]) ;;
+	/usr/local/libexec | /usr/local/*/pkgconfig | /usr/local/*/man[1-9]) ;;
+	/usr/local/*/bash-completion | /usr/local/*/bash-completion/completions) ;;
+	/usr/local/*/zsh | /usr/local/*/zsh/site-functions) ;;
 	*) return 1 ;;
 	esac
 }

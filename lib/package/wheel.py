@@ -98,7 +98,9 @@ def lay_out(source, stage, tree, version, env):
     for path in (stage / "usr" / "lib").glob("*.so*"):
         if not path.is_symlink():
             shutil.copy2(path, inside / soname(path))
-    shutil.copy2(stage / "usr" / "bin" / "glakectl", inside)
+    for path in (stage / "usr" / "bin" / "glakectl", *(stage / "usr/libexec/glake").iterdir(),
+                 stage / "usr/lib/glake/glake-probe"):
+        shutil.copy2(path, inside)
     for path in inside.iterdir():
         run("patchelf", "--set-rpath", "$ORIGIN", path, env=env)
     for path in (stage / "usr" / "share" / "glake").iterdir():

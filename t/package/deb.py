@@ -19,24 +19,37 @@ from tree import text
 SOURCE, BUILD, VERSION = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 NEEDED = ("dpkg-buildpackage", "dh", "dh_python3", "lintian")
 HOLDS = {
-    "libglake0": [r"/usr/lib/[^/]+/libglake\.so\.0", rf"/usr/lib/[^/]+/libglake\.so\.{VERSION}"],
+    "libglake0": [r"/usr/lib/[^/]+/glake/glake-probe", r"/usr/lib/[^/]+/libglake\.so\.0",
+                  rf"/usr/lib/[^/]+/libglake\.so\.{VERSION}"],
     "libglake-dev": ["/usr/include/glake/glake.h", "/usr/include/glake/version.h",
                      r"/usr/lib/[^/]+/libglake\.a", r"/usr/lib/[^/]+/libglake\.so",
                      r"/usr/lib/[^/]+/pkgconfig/glake\.pc", r"/usr/share/man/man3/glake\.3\.gz",
                      "/usr/share/man/man3/glake_alloc.3.gz",
                      "/usr/share/man/man3/glake-cpp.3.gz"],
-    "glake-tools": ["/etc/glake.conf", "/usr/bin/glakectl",
+    "glake-tools": ["/etc/glake.conf", "/usr/bin/glakectl", "/usr/libexec/glake/glakectl-bench",
                     r"/usr/lib/[^/]+/libglake-preload\.so", "/usr/share/man/man1/glakectl.1.gz",
                     "/usr/share/man/man5/glake.conf.5.gz",
                     "/usr/share/man/man7/glake-changes.7.gz",
+                    "/usr/share/man/man7/glake-figures.7.gz",
                     "/usr/share/bash-completion/completions/glakectl",
                     "/usr/share/zsh/vendor-completions/_glakectl"],
     "python3-glake": ["/usr/lib/python3/dist-packages/glake.py",
                       "/usr/lib/python3/dist-packages/glake_home.py",
                       "/usr/lib/python3/dist-packages/glake_doors.py",
                       "/usr/lib/python3/dist-packages/glake_share.py",
+                      "/usr/lib/python3/dist-packages/glake_managed.py",
+                      "/usr/lib/python3/dist-packages/glake_compile.py",
+                      "/usr/lib/python3/dist-packages/glake_host.py",
                       "/usr/lib/python3/dist-packages/glake_tier.py",
+                      "/usr/lib/python3/dist-packages/glake_stacks.py",
+                      "/usr/lib/python3/dist-packages/glake_tag.py",
+                      "/usr/lib/python3/dist-packages/glake_saver.py",
+                      "/usr/lib/python3/dist-packages/glake_vllm.py",
+                      "/usr/lib/python3/dist-packages/glake_records.py",
+                      "/usr/lib/python3/dist-packages/glake_spilled.py",
+                      "/usr/lib/python3/dist-packages/glake_optimizer.py",
                       r"/usr/lib/[^/]+/libglake-torch\.so\.0", "/usr/share/glake/torch_oom.cc",
+                      "/usr/share/glake/torch_host.cc",
                       "/usr/share/man/man3/glake-python.3.gz"],
 }
 WANTS = {
@@ -54,7 +67,7 @@ def contents(tap, packages):
         absent = [want for want in wanted if not any(re.fullmatch(want, file) for file in files)]
         tap.none(absent, f"{name} holds what it should")
         foreign = [file for file in files if not re.match(
-            r"/etc/glake\.conf|/usr/(bin/glake|include/glake/|lib/|share/)", file)]
+            r"/etc/glake\.conf|/usr/(bin/glake|include/glake/|lib/|libexec/glake/|share/)", file)]
         tap.none(foreign, "and nothing elsewhere")
         _, needs = run("dpkg-deb", "--field", packages[name], "Depends")
         tap.none([want for want in WANTS[name] if want not in needs], f"{name} depends: {needs}")

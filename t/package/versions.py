@@ -57,7 +57,7 @@ def site(folder, library=LIBRARY, plugin=PLUGIN):
     folder = Path(tempfile.mkdtemp(dir=folder)).resolve()
     (folder / "glake_lib").mkdir()
     shutil.copy(MODULE, folder / "glake.py")
-    for name in ("glake_home.py", "glake_share.py"):
+    for name in ("glake_home.py", "glake_records.py", "glake_share.py"):
         shutil.copy(ROOT / "lib" / "front" / name, folder)
     shutil.copy(library, folder / "glake_lib" / "libglake.so.0")
     shutil.copy(plugin, folder / "glake_lib" / "libglake-torch.so.0")

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What README tells a reader to type, taken from its text, so that it cannot be told wrong."""
+"""What README and lib/install/README.md tell a reader to type, taken from their texts, so that it
+cannot be told wrong."""
 
 import re
 import sys
 from pathlib import Path
 
-TEXT = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+INSTALL = (ROOT / "lib/install/README.md").read_text(encoding="utf-8")
 
 
 def section(name):
     return re.search(rf"^##+ {name}\n(.*?)(?=^## |\Z)", TEXT, re.S | re.M)[1]
 
 
-def blocks(name):
-    """The indented blocks of a section, without their indent."""
-    found = re.findall(r"(?:^    .*\n)+", section(name), re.M)
+def blocks(text):
+    """The indented blocks of a text, without their indent."""
+    found = re.findall(r"(?:^    .*\n)+", text, re.M)
     return [re.sub(r"^    ", "", block, flags=re.M) for block in found]
 
 
@@ -27,13 +30,14 @@ def example():
 
 def commands(name):
     """demo, test: the two commands. default, own, paths, uninstall and so on: the blocks of
-    Installing."""
+    lib/install/README.md, of which README has the first."""
     if name in ("demo", "test"):
         line, = re.findall(rf"^    (t/setup {name})$", TEXT, re.M)
         return line
     names = ("default", "own", "paths", "uninstall", "static", "packages")
-    found = blocks("Installing")
+    found = blocks(INSTALL)
     assert len(found) == len(names), found
+    assert blocks(section("Installing")) == found[:1], "README installs in another way"
     return dict(zip(names, found))[name]
 
 

@@ -80,6 +80,9 @@ def manual(tap, prefix, conf):
         code, said = run("man", "-w", page)
         place = os.path.realpath(said.strip())
         tap.ok(code == 0 and place.startswith(f"{prefix}/share/man/"), f"man {page}", said)
+    code, said = run("man", "-w", "7", "glake")
+    place = os.path.realpath(said.strip())
+    tap.ok(code == 0 and place.startswith(f"{prefix}/share/man/man7/"), "man 7 glake", said)
     code, said = run("man", "-P", "cat", "glake.conf", env=dict(os.environ, MANWIDTH="300"))
     tap.ok(code == 0 and conf in said, "the page of the configuration names it", said[:300])
 
