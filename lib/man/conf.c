@@ -54,9 +54,10 @@ static void print_roff(const char *text)
 	putchar('\n');
 }
 
-static void print_key(const struct glk_conf_key *key)
+static void print_key(size_t id, const struct glk_conf_key *key)
 {
 	char range[GLK_CONF_RANGE_MAX], variable[GLK_CONF_VARIABLE_MAX];
+	const char *function = glk_conf_changed_by(id);
 
 	glk_conf_range(key, range, sizeof(range));
 	glk_conf_variable(key, variable, sizeof(variable));
@@ -69,6 +70,13 @@ static void print_key(const struct glk_conf_key *key)
 		printf("Range: %s.\n", range);
 	if (*key->default_value)
 		printf("Default:\n.Li %s .\n", key->default_value);
+	if (key->live)
+		printf("While the program runs,\n.Xr glake_conf_set 3\nchanges it, and "
+		       "at its socket\n.Ql config.set .\n");
+	if (key->live && strcmp(function, "glake_conf_set"))
+		printf("For one GPU\n.Xr %s 3\nchanges it.\n", function);
+	if (function && !key->live)
+		printf("While the program runs,\n.Xr %s 3\nchanges it.\n", function);
 }
 
 static int copy(const char *path)
@@ -99,7 +107,7 @@ static int print_page(const char *head, const char *tail)
 			section = key->section;
 			printf(".Ss Section %s\n.Bl -tag -width Ds\n", section);
 		}
-		print_key(key);
+		print_key(id, key);
 	}
 	puts(".El");
 	return copy(tail);
