@@ -69,8 +69,11 @@ static void end_peer(struct glk_preload_ipc_peer *peer)
 		*m = (struct glk_preload_ipc_mirror){0};
 	}
 	glk_preload_ipc_fds_lock();
-	if (glk_preload_ipc_peer_is(peer))
+	if (glk_preload_ipc_peer_is(peer)) {
+		/* a close alone ends nothing as long as the thread waits for it */
+		shutdown(peer->fd - 1, SHUT_RDWR);
 		close(peer->fd - 1);
+	}
 	peer->fd = 0;
 	glk_preload_ipc_fds_unlock();
 	memset(peer->name, 0, sizeof(peer->name));

@@ -59,6 +59,27 @@ static void keeps(void)
 	agent_end(&owner);
 }
 
+/* A connection that its program ends while the thread waits for what comes over it. */
+static void refused_often(void)
+{
+	struct agent owner = agent_new(0), user = agent_new(0);
+	fake_address ours = alloc(&owner, 3 * MIB), theirs;
+	struct calls_handle handle = handle_of(&owner, ours);
+	int fds, heard = 0, refused = 0;
+
+	tap_note("handles of freed blocks");
+	is_int(simple(&owner, FREE, ours), 0, "freed");
+	fds = number(&owner, FDS, "");
+	for (int i = 0; i < 40; i++) {
+		refused += opens(&user, handle, &theirs) == 400;
+		heard += comes_to(&owner, fds);
+	}
+	is_int(refused, 40, "each time it is no good");
+	is_int(heard, 40, "  and the owner hears that the connection has ended");
+	agent_end(&user);
+	agent_end(&owner);
+}
+
 /* The end of the owner, a reset, a fork: what is kept goes. */
 static void keeps_no_longer(void)
 {
@@ -389,6 +410,7 @@ int main(int count, char **arguments)
 	setenv("GLAKE_POOL_LARGE_PAGE", "2MiB", 1);
 	keeps();
 	keeps_beside();
+	refused_often();
 	keeps_no_longer();
 	stopped();
 	closes_late();
