@@ -17,6 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define LIBRARY	    "libmicrohttpd.so.12"
 #define CONNECTIONS 64u
@@ -27,7 +29,6 @@
 #define FUNCTIONS(F)                                                                     \
 	F(MHD_start_daemon)                                                              \
 	F(MHD_stop_daemon)                                                               \
-	F(MHD_get_daemon_info)                                                           \
 	F(MHD_create_response_from_buffer)                                               \
 	F(MHD_add_response_header)                                                       \
 	F(MHD_queue_response)                                                            \
@@ -168,36 +169,67 @@ static void name_host(const struct sockaddr *address, char *host, size_t size)
 	snprintf(host, size, "%s%s%s", is_long ? "[" : "", text, is_long ? "]" : "");
 }
 
+/* Our own, since not every version of the library says why it has none. 0 or -errno. */
+static int listen_at(const struct sockaddr *address, uint16_t *ret_port, int *ret_fd)
+{
+	const int yes = 1;
+	bool is_long = address->sa_family == AF_INET6;
+	struct sockaddr_storage got = {0};
+	socklen_t length = is_long ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+
+	if (fd < 0)
+		return -errno;
+	/* one that has just ended leaves connections behind */
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) ||
+		(is_long && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes))) ||
+		bind(fd, address, length) || listen(fd, CONNECTIONS) ||
+		getsockname(fd, (struct sockaddr *)&got, &length)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*ret_port = ntohs(is_long ? ((struct sockaddr_in6 *)&got)->sin6_port
+				  : ((struct sockaddr_in *)&got)->sin_port);
+	*ret_fd = fd;
+	return 0;
+}
+
+/* With a socket, which is the daemon's from then on. */
+static struct MHD_Daemon *start(struct export_server *server, int family, int fd)
+{
+	unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG |
+		(family == AF_INET6 ? MHD_USE_IPv6 : 0);
+
+	return mhd.MHD_start_daemon(flags, 0, NULL, NULL, answer, server,
+		MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
+		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+		SILENCE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY,
+		MHD_OPTION_THREAD_POOL_SIZE, THREADS, MHD_OPTION_STRICT_FOR_CLIENT, 1,
+		MHD_OPTION_UNESCAPE_CALLBACK, keep_path, NULL, MHD_OPTION_END);
+}
+
 int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn, void *arg,
 	uint16_t *ret_port, struct export_server **ret_server)
 {
-	unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ERROR_LOG |
-		(address->sa_family == AF_INET6 ? MHD_USE_IPv6 : 0);
 	struct export_server *server = calloc(1, sizeof(*server));
-	const union MHD_DaemonInfo *info;
-	int err = server ? load() : -ENOMEM;
+	int fd, err = server ? load() : -ENOMEM;
 
 	if (err)
 		goto out;
 	*server = (struct export_server){.fn = fn, .arg = arg, .is_local = is_local};
 	name_host(address, server->host, sizeof(server->host));
-	errno = 0;
-	server->daemon = mhd.MHD_start_daemon(flags, 0, NULL, NULL, answer, server,
-		MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL, MHD_OPTION_SOCK_ADDR, address,
-		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-		SILENCE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY,
-		MHD_OPTION_THREAD_POOL_SIZE, THREADS, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-		MHD_OPTION_UNESCAPE_CALLBACK, keep_path, NULL,
-		MHD_OPTION_END);
-	err = server->daemon ? 0 : errno ? -errno : -EIO;
+	err = listen_at(address, ret_port, &fd);
+	if (!err) {
+		errno = 0;
+		server->daemon = start(server, address->sa_family, fd);
+		err = server->daemon ? 0 : errno ? -errno : -EIO;
+	}
 	if (err) {
 		glk_tool_say("export: http://%s:%u/metrics cannot be served: %s",
 			server->host, *ret_port, strerror(-err));
 		goto out;
 	}
-	info = mhd.MHD_get_daemon_info(server->daemon, MHD_DAEMON_INFO_BIND_PORT);
-	if (info)
-		*ret_port = info->port;
 	glk_tool_say("export: http://%s:%u/metrics", server->host, *ret_port);
 	*ret_server = server;
 	return 0;
