@@ -88,12 +88,16 @@ def check_bad_questions(room):
         equal(answer and answer.get("error", {}).get("code"), code, f"{ascii(text[:40])}")
     for method, params in [
             ("trim", {"gpu": -1}), ("trim", {"gpu": "0"}), ("trim", {"gpu": 0.5}),
-            ("trim", {"gpu": 1 << 70}), ("trim", {"gpu": None}), ("trim", {"gpu": 99}),
+            ("trim", {"gpu": 1 << 62}), ("trim", {"gpu": None}), ("trim", {"gpu": 99}),
             ("trim", {"context": 99}), ("trim", {"keep": []}), ("trim", {"other": 1}),
             ("budget", {"bytes": 0}), ("budget", {"bytes": True}), ("stats", {"gpu": 0}),
             ("config.get", {"key": 7}), ("config.get", {"key": "log"}),
             ("config.get", {"key": "log.levels"}), ("config.get", {"context": 0, "key": "a.b"})]:
         equal(ask(one, method, **params), -32602, f"{method} {ascii(params)}")
+    # a number that no type holds is none for some versions of json-c
+    huge = good.replace("info", "trim").replace("{", '{"params":{"gpu":%d},' % (1 << 70), 1)
+    found = exchange(one, huge.encode() + b"\n")["error"]["code"]
+    equal(found in (-32602, -32700), True, f"a GPU of 70 bits ({found})")
     equal(exchange(one, good.replace("{", '{"params":[1],').encode() + b"\n")["error"]["code"],
           -32602, "parameters in a list")
     equal(exchange(one, good.replace("1,", '"a\\u0000\\"b",').encode() + b"\n")["id"], 'a\0"b',
