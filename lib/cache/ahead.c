@@ -167,10 +167,14 @@ static uint64_t excess(const struct glk_ahead *a)
 static void give_back(struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
-	uint64_t bytes = excess(a);
+	uint64_t bytes;
 
 	a->left = 0;
-	if (!bytes)
+	/* that nobody asks for memory is a time to wait for what no event tells of */
+	if (excess(a))
+		glk_clock_sync_ended(&cache->streams, UINT64_MAX);
+	bytes = excess(a);
+	if (!bytes || a->stop)
 		return;
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);

@@ -365,6 +365,7 @@ void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
 		next = glk_page_next(map, pages);
 		if (put_page(map, slot, pages)) {
 			lost += slots;
+			glk_swap_lose(map, slot, slot + slots - 1);
 			if (glk_page_state(glk_map_page(map, pages)) == GLK_PAGE_OWNED)
 				glk_page_put_back(map, pages);
 		}

@@ -133,6 +133,8 @@ int glk_cuda_spot(
 int glk_cuda_host_lock(struct glk_drv *drv, int device, void *ptr, size_t size);
 int glk_cuda_host_unlock(struct glk_drv *drv, int device, void *ptr);
 int glk_cuda_node_try(struct glk_drv *drv, int node, bool always);
+/* For tests: how long a driver has to answer; 0 for as long as it has otherwise. */
+void glk_cuda_node_patience(int64_t ns);
 int glk_cuda_managed_alloc(
 	struct glk_drv *drv, int device, size_t size, uint64_t *ret_addr);
 int glk_cuda_managed_free(struct glk_drv *drv, uint64_t addr);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Whether pages can be made on a NUMA node of the host, found out once in a process for each node that
- * is asked for, in another process (probe.h); three times at most where that gives no answer. From CUDA
+ * is asked for, in another process (probe.h); three times at most where there is none to be had. A driver
+ * that has not answered in time is not asked again, of whatever node: who waits for it waits once. From CUDA
  * 13.2 on, the driver r595, nobody is asked: its cuMemCreate answers with an error where it would have
  * crashed before.
  */
@@ -18,9 +19,9 @@
 #include <string.h>
 
 #define VERSION_MENDED 13020
-#define NODES 1024 /* of Linux */
+#define NODES	       1024 /* of Linux */
 
-/* A machine that is busy may answer late, and a file may come; so often it is tried. */
+/* A file may come, and there may be room for a process again; so often it is tried. */
 #define TRIES 3
 
 /* Initialising the driver takes 0.3 s, and several where eight processes do at once. */
@@ -29,19 +30,33 @@
 static struct glk_lock lock = GLK_LOCK_INIT(GLK_RANK_DRIVER);
 static struct {
 	const void *from; /* that was asked; a process has one, but tests have more */
-	unsigned char end[NODES]; /* 0: not known yet; else an enum glk_probe, and 1 */
+	unsigned char end[NODES];   /* 0: not known yet; else an enum glk_probe, and 1 */
 	unsigned char tries[NODES]; /* without an answer */
-} tried; /* under lock */
+	bool silent;		    /* it has not answered in time */
+} tried;			    /* under lock */
+static int64_t patience = LIMIT;    /* likewise */
+
+void glk_cuda_node_patience(int64_t ns)
+{
+	glk_lock(&lock);
+	patience = ns ? ns : LIMIT;
+	glk_unlock(&lock);
+}
 
 static enum glk_probe probe_now(const struct glk_cuda_lib *lib, int node)
 {
 	char program[PATH_MAX];
+	enum glk_probe probe;
 	struct link_map *map;
 
+	if (tried.silent)
+		return GLK_PROBE_LATE;
 	if (glk_probe_find(program, sizeof(program)) ||
 		dlinfo(lib->handle, RTLD_DI_LINKMAP, &map))
 		return GLK_PROBE_UNABLE;
-	return glk_probe_run(program, map->l_name, node, LIMIT);
+	probe = glk_probe_run(program, map->l_name, node, patience);
+	tried.silent = probe == GLK_PROBE_LATE;
+	return probe;
 }
 
 /* Whether another try might say more: not counted where there was no room for a process. */
@@ -49,8 +64,7 @@ static bool may_pass(enum glk_probe probe, int node)
 {
 	if (probe == GLK_PROBE_LATER)
 		return true;
-	return (probe == GLK_PROBE_LATE || probe == GLK_PROBE_UNABLE) &&
-		++tried.tries[node] < TRIES;
+	return probe == GLK_PROBE_UNABLE && ++tried.tries[node] < TRIES;
 }
 
 int glk_cuda_node_try(struct glk_drv *drv, int node, bool always)
@@ -78,7 +92,8 @@ int glk_cuda_node_try(struct glk_drv *drv, int node, bool always)
 		if (!passes)
 			tried.end[node] = (unsigned char)(probe + 1);
 		if (probe)
-			glk_info("pages of NUMA node %d: in a process that tried, the driver %s",
+			glk_info(
+				"pages of NUMA node %d: in a process that tried, the driver %s",
 				node, glk_probe_text(probe));
 	}
 	if (!passes)

@@ -229,7 +229,7 @@ struct glk_drv_ops {
 
 	/* Optional: before the first page on a NUMA node of the host, where the driver may do worse than
 	 * refuse it: makes sure of that, up to seconds long, once in a process; `always`: also of a driver
-	 * that is known to be sound. 0; -EOPNOTSUPP: no such page shall be asked for; or -EAGAIN: nor now,
+	 * that is known to be sound. One that does not answer is waited for once, for 20 s. 0; -EOPNOTSUPP: no such page shall be asked for; or -EAGAIN: nor now,
 	 * and who wants the next one asks again. */
 	int (*node_try)(struct glk_drv *drv, int node, bool always);
 

@@ -268,13 +268,12 @@ void glk_preload_ipc_end_unwanted(void)
 {
 	bool inside = glk_preload_inside;
 	struct glk_preload_ipc_opened old;
-	int at = INT_MAX;
+	bool some;
 
 	/* who comes second may say that they are closed */
 	pthread_mutex_lock(&ending_lock);
-	if (!glk_preload_ipc_unwanted_some())
-		at = 0;
-	while ((at = glk_preload_ipc_unwanted_take(at, &old)) >= 0) {
+	some = glk_preload_ipc_unwanted_some();
+	while (some && glk_preload_ipc_unwanted_take(&old)) {
 		if (unmap(&old))
 			glk_preload_log(GLAKE_LOG_WARNING,
 				"the driver keeps %#llx mapped, which its owner has freed",
@@ -314,8 +313,9 @@ glk_cu_result cuIpcCloseMemHandle(glk_cu_address ptr)
 void glk_preload_ipc_drop(const struct glk_preload_seat *seat)
 {
 	struct glk_preload_ipc_opened old;
+	int at = INT_MAX;
 
-	while (glk_preload_ipc_opened_take(seat, &old))
+	while ((at = glk_preload_ipc_opened_take(seat, at, &old)) >= 0)
 		if (!old.gone && !old.ending)
 			glk_preload_ipc_tell(old.peer, old.handle.id, true);
 	glk_preload_ipc_peers_drop(seat);

@@ -17,6 +17,7 @@
  *	preload_ipc_hold.c	what they hold
  *	preload_ipc_round.c	how guests are asked for pages, and waited for
  *	preload_ipc_serve.c	the thread: it answers, and lets go of pages of others
+ *	preload_index.c		how blocks are found in tables of thousands
  *
  * Pages stay mapped when a block is closed (share.keep), so their owner can have them back: it
  * sends RELEASE on the connection, to which the thread here answers RELEASED when they are gone. A
@@ -102,9 +103,10 @@ uint32_t glk_preload_ipc_check(const struct glk_preload_ipc_handle *handle);
 /* The block of a handle; NULL if there is none any more. */
 void *glk_preload_ipc_given(uint64_t id, struct glk_preload_seat **ret_seat);
 bool glk_preload_ipc_is_given(const void *ptr);
-/* The handle of a block, or those of a GPU, are no good from now on. The number of the block, or 0. */
-uint64_t glk_preload_ipc_given_drop(
-	const void *ptr, const struct glk_preload_seat *seat);
+/* The handle of a block is no good from now on. The number of the block, or 0. */
+uint64_t glk_preload_ipc_given_drop(const void *ptr);
+/* Those of a GPU. */
+void glk_preload_ipc_given_leave(const struct glk_preload_seat *seat);
 
 /* preload_ipc_serve.c: has the thread begin, once. 0 or -EAGAIN. */
 int glk_preload_ipc_begin(void);
@@ -266,9 +268,9 @@ glk_cu_result glk_preload_ipc_opened_close(
 /* Takes it out, unless it stays after all. False: there is none for the caller. */
 bool glk_preload_ipc_opened_closed(
 	glk_cu_address base, bool stays, struct glk_preload_ipc_opened *ret_old);
-/* Takes one of a GPU out. */
-bool glk_preload_ipc_opened_take(
-	const struct glk_preload_seat *seat, struct glk_preload_ipc_opened *ret_old);
+/* Takes one of a GPU out, of the places below `at`. Its place, or -1. */
+int glk_preload_ipc_opened_take(const struct glk_preload_seat *seat, int at,
+	struct glk_preload_ipc_opened *ret_old);
 /* Whether a block is open in a mirror. */
 bool glk_preload_ipc_uses(const struct glake_mirror *mirror);
 /* The program closes what is not here: whether it may have been. */
@@ -280,8 +282,8 @@ void glk_preload_ipc_opened_lose(const struct glake_mirror *mirror);
 void glk_preload_ipc_unwanted(struct glk_preload_ipc_peer *peer, uint64_t id);
 /* Whether there are some since it was asked last. */
 bool glk_preload_ipc_unwanted_some(void);
-/* One of them, of the places below `at`: it is ending now, and the caller's. Its place, or -1. */
-int glk_preload_ipc_unwanted_take(int at, struct glk_preload_ipc_opened *ret_old);
+/* One of them: it is ending now, and the caller's. False: there is none. */
+bool glk_preload_ipc_unwanted_take(struct glk_preload_ipc_opened *ret_old);
 /* It is gone. */
 void glk_preload_ipc_unwanted_ended(const struct glk_preload_ipc_opened *old);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Blocks that have a handle. One has the same as long as it lives, and the next block at its
- * address has another, so that whoever keeps handles can tell them apart.
+ * address has another, so that whoever keeps handles can tell them apart. A number alone is for
+ * whoever asks for it, as for an attribute of the address: it takes no room that a handle wants.
  */
+#include "front/preload_index.h"
 #include "front/preload_ipc.h"
 
 #include <errno.h>
@@ -21,11 +23,18 @@ static struct {
 	uint64_t id;
 	void *ptr;
 	struct glk_preload_seat *seat;
-} given[GIVEN_MAX]; /* under the lock */
+	bool numbered; /* its number was asked for, and no handle of it was given */
+} given[GIVEN_MAX];    /* under the lock */
 
 static glk_atomic(int) given_count; /* written under it */
 static glk_atomic(uint16_t) parts[PARTS];
 static uint64_t last_id; /* under it */
+
+/* By address, and by id: those with a handle, and those with a number alone. Under it. */
+static struct glk_preload_node address_nodes[GIVEN_MAX], id_nodes[GIVEN_MAX];
+static struct glk_preload_index by_address = {.nodes = address_nodes};
+static struct glk_preload_index by_id = {.nodes = id_nodes};
+static struct glk_preload_index by_number = {.nodes = id_nodes};
 
 uint32_t glk_preload_ipc_check(const struct glk_preload_ipc_handle *handle)
 {
@@ -46,13 +55,41 @@ static glk_atomic(uint16_t) * part(const void *ptr)
 	return &parts[(grains * UINT64_C(0x9e3779b97f4a7c15)) >> 48];
 }
 
-/* Its place, or -1. Under the lock. */
+/* Under the lock, as all that follows: a place is in the indexes, or is no more. */
+static void enter(int at)
+{
+	uint64_t address = (uintptr_t)given[at].ptr, id = given[at].id;
+
+	glk_preload_index_add(&by_address, at, address, address);
+	glk_preload_index_add(given[at].numbered ? &by_number : &by_id, at, id, id);
+}
+
+static void leave(int at)
+{
+	glk_preload_index_remove(&by_address, at);
+	glk_preload_index_remove(given[at].numbered ? &by_number : &by_id, at);
+}
+
 static int find(const void *ptr)
 {
-	for (int i = 0; i < glk_load_relaxed(&given_count); i++)
-		if (given[i].ptr == ptr)
-			return i;
-	return -1;
+	return glk_preload_index_same(&by_address, (uintptr_t)ptr, -1);
+}
+
+/* The last one takes its place. Its number. */
+static uint64_t take_out(int at)
+{
+	int last = glk_load_relaxed(&given_count) - 1;
+	uint64_t id = given[at].id;
+
+	glk_sub_relaxed(part(given[at].ptr), 1);
+	leave(at);
+	if (at != last) {
+		leave(last);
+		given[at] = given[last];
+		enter(at);
+	}
+	glk_store_relaxed(&given_count, last);
+	return id;
 }
 
 bool glk_preload_ipc_is_given(const void *ptr)
@@ -70,50 +107,72 @@ bool glk_preload_ipc_is_given(const void *ptr)
 void *glk_preload_ipc_given(uint64_t id, struct glk_preload_seat **ret_seat)
 {
 	void *ptr = NULL;
+	int at;
 
 	pthread_mutex_lock(&given_lock);
-	for (int i = 0; i < glk_load_relaxed(&given_count) && !ptr; i++) {
-		if (given[i].id != id)
-			continue;
-		ptr = given[i].ptr;
-		*ret_seat = given[i].seat;
+	at = glk_preload_index_same(&by_id, id, -1);
+	if (at >= 0) {
+		ptr = given[at].ptr;
+		*ret_seat = given[at].seat;
 	}
 	pthread_mutex_unlock(&given_lock);
 	return ptr;
 }
 
-uint64_t glk_preload_ipc_given_drop(
-	const void *ptr, const struct glk_preload_seat *seat)
+uint64_t glk_preload_ipc_given_drop(const void *ptr)
 {
 	uint64_t id = 0;
-	int last;
+	int at;
 
 	pthread_mutex_lock(&given_lock);
-	for (int i = glk_load_relaxed(&given_count); i-- > 0;) {
-		if (given[i].ptr != ptr && given[i].seat != seat)
-			continue;
-		last = glk_load_relaxed(&given_count) - 1;
-		id = given[i].id;
-		glk_sub_relaxed(part(given[i].ptr), 1);
-		given[i] = given[last];
-		glk_store_relaxed(&given_count, last);
-	}
+	at = find(ptr);
+	if (at >= 0)
+		id = take_out(at);
 	pthread_mutex_unlock(&given_lock);
 	return id;
 }
 
-/* Its place, where it has got one if need be; -ENOSPC. Under the lock. */
-static int place(struct glk_preload_seat *seat, void *ptr)
+void glk_preload_ipc_given_leave(const struct glk_preload_seat *seat)
 {
-	int at = find(ptr), count = glk_load_relaxed(&given_count);
+	pthread_mutex_lock(&given_lock);
+	for (int i = glk_load_relaxed(&given_count); i-- > 0;)
+		if (given[i].seat == seat)
+			take_out(i);
+	pthread_mutex_unlock(&given_lock);
+}
+
+/* Room is made by the number that was asked for first of those that are numbers alone: who asks
+ * for it again gets another one, as if the block were new. */
+static bool forget_number(void)
+{
+	int at = glk_preload_index_next(&by_number, 0, -1);
 
 	if (at >= 0)
+		take_out(at);
+	return at >= 0;
+}
+
+/* Its place, where it has got one if need be; -ENOSPC. */
+static int place(struct glk_preload_seat *seat, void *ptr, bool numbered)
+{
+	int at = find(ptr), count;
+
+	if (at >= 0 && (numbered || !given[at].numbered))
 		return at;
-	if (count == GIVEN_MAX)
+	if (at >= 0) {
+		leave(at);
+		given[at].numbered = false;
+		enter(at);
+		return at;
+	}
+	if (glk_load_relaxed(&given_count) == GIVEN_MAX && !forget_number())
 		return -ENOSPC;
+	count = glk_load_relaxed(&given_count);
 	given[count].id = ++last_id;
 	given[count].ptr = ptr;
 	given[count].seat = seat;
+	given[count].numbered = numbered;
+	enter(count);
 	glk_add_relaxed(part(ptr), 1);
 	glk_store_relaxed(&given_count, count + 1);
 	return count;
@@ -125,7 +184,7 @@ uint64_t glk_preload_ipc_number(struct glk_preload_seat *seat, void *ptr)
 	int at;
 
 	pthread_mutex_lock(&given_lock);
-	at = place(seat, ptr);
+	at = place(seat, ptr, true);
 	if (at >= 0)
 		id = given[at].id;
 	pthread_mutex_unlock(&given_lock);
@@ -142,7 +201,7 @@ int glk_preload_ipc_give(struct glk_preload_seat *seat, void *ptr,
 
 	pthread_mutex_lock(&given_lock);
 	err = glk_preload_ipc_listen(handle.name, &handle.uid);
-	at = err ? err : place(seat, ptr);
+	at = err ? err : place(seat, ptr, false);
 	if (at >= 0)
 		handle.id = given[at].id;
 	pthread_mutex_unlock(&given_lock);
@@ -156,5 +215,6 @@ int glk_preload_ipc_give(struct glk_preload_seat *seat, void *ptr,
 void glk_preload_ipc_given_child(void)
 {
 	glk_store_relaxed(&given_count, 0);
+	by_address.root = by_id.root = by_number.root = 0;
 	given_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -34,9 +34,10 @@ static struct guest {
 	bool full;	/* it reads nothing, and is heard when it does */
 	uint64_t asked; /* the last RELEASE that was sent, and that it answered */
 	uint64_t released;
-	uint64_t owes;	/* the one that it did not answer; 0: none, and it may be sent one */
+	uint64_t
+		owes; /* the one that it did not answer; 0: none, and it may be sent one */
 	uint64_t since; /* the question that it asked last, by their number */
-} guests[GUESTS_MAX]; /* all of this under `serving` */
+} guests[GUESTS_MAX];	/* all of this under `serving` */
 
 static uint64_t questions;
 
@@ -51,7 +52,8 @@ static void drop_pieces(struct guest *guest)
 /* Of one block, or all for 0. */
 static void end_holds(struct guest *guest, uint64_t id)
 {
-	guest->holds -= glk_preload_ipc_holds_end(guest, id);
+	if (guest->holds)
+		guest->holds -= glk_preload_ipc_holds_end(guest, id);
 }
 
 static bool has_fd(const struct guest *guest)

@@ -3,6 +3,7 @@
  * What this process has opened, as its program counts it. A block that its owner has freed is closed
  * before the program closes it, and stays in the table, gone, so that the program may.
  */
+#include "front/preload_index.h"
 #include "front/preload_ipc.h"
 
 #include <string.h>
@@ -15,44 +16,105 @@ static struct glk_preload_ipc_opened opened[OPENED_MAX];
 static glk_atomic(int) opened_count; /* written under it */
 static glk_atomic(bool) some_unwanted;
 
-static bool is_here(const struct glk_preload_ipc_opened *o)
+/* Each is in one of these by its addresses, and in another one by its handle. Under the lock. */
+enum state {
+	OPEN,
+	UNWANTED, /* open, and to be closed since its owner has freed it */
+	CLOSING,
+	ENDING,
+	GONE,
+	LOST,
+	STATES,
+};
+
+static struct glk_preload_node address_nodes[OPENED_MAX], handle_nodes[OPENED_MAX];
+static struct glk_preload_index by_address[STATES] = {
+	[OPEN] = {.nodes = address_nodes},
+	[UNWANTED] = {.nodes = address_nodes},
+	[CLOSING] = {.nodes = address_nodes},
+	[ENDING] = {.nodes = address_nodes},
+	[GONE] = {.nodes = address_nodes},
+	[LOST] = {.nodes = address_nodes},
+};
+static struct glk_preload_index by_handle = {.nodes = handle_nodes};
+
+static enum state state_of(const struct glk_preload_ipc_opened *o)
 {
-	return !o->gone && !o->ending;
+	if (o->gone)
+		return o->lost ? LOST : GONE;
+	if (o->ending)
+		return ENDING;
+	if (o->closing)
+		return CLOSING;
+	return o->unwanted ? UNWANTED : OPEN;
 }
 
-static bool has(const struct glk_preload_ipc_opened *o, glk_cu_address ptr)
+/* Ids of two processes may be the same. */
+static uint64_t mix(const unsigned char *name, uint64_t id)
 {
-	return ptr >= o->base && ptr - o->base < o->size;
+	uint64_t part;
+
+	memcpy(&part, name, sizeof(part));
+	return part + id;
 }
 
-/* The place of one that is here, or -1. Under the lock. */
-static int find_address(glk_cu_address ptr, bool closing)
+static uint64_t handle_key(const struct glk_preload_ipc_opened *o)
 {
-	for (int i = 0; i < glk_load_relaxed(&opened_count); i++)
-		if (is_here(&opened[i]) && opened[i].closing == closing &&
-			has(&opened[i], ptr))
-			return i;
-	return -1;
+	return mix(o->handle.name, o->handle.id);
+}
+
+/* A place is in the indexes, or is no more, or is being changed. */
+static void enter(int at)
+{
+	const struct glk_preload_ipc_opened *o = &opened[at];
+	uint64_t key = handle_key(o);
+
+	glk_preload_index_add(
+		&by_address[state_of(o)], at, o->base, o->base + o->size - 1);
+	glk_preload_index_add(&by_handle, at, key, key);
+}
+
+static void leave(int at)
+{
+	glk_preload_index_remove(&by_address[state_of(&opened[at])], at);
+	glk_preload_index_remove(&by_handle, at);
+}
+
+/* The place of one that is here, or -1. */
+static int find_address(glk_cu_address ptr)
+{
+	int at = glk_preload_index_over(&by_address[OPEN], ptr);
+
+	return at < 0 ? glk_preload_index_over(&by_address[UNWANTED], ptr) : at;
 }
 
 /* Of one that the program believes to be, from its first byte on or anywhere. */
 static int find_gone(glk_cu_address ptr, bool anywhere)
 {
-	for (int i = 0; i < glk_load_relaxed(&opened_count); i++)
-		if (!is_here(&opened[i]) && !opened[i].lost &&
-			(opened[i].base == ptr || (anywhere && has(&opened[i], ptr))))
-			return i;
-	return -1;
+	static const enum state states[] = {GONE, ENDING};
+	int at = -1;
+
+	for (int i = 0; i < 2 && at < 0; i++)
+		at = anywhere ? glk_preload_index_over(&by_address[states[i]], ptr)
+			      : glk_preload_index_same(&by_address[states[i]], ptr, -1);
+	return at;
 }
 
-static int find_handle(
-	const struct glk_preload_ipc_handle *handle, const struct glk_preload_seat *seat)
+/* One of a handle in a state up to `until`; -1 for none. */
+static int find_handle(const struct glk_preload_ipc_handle *handle,
+	const struct glk_preload_seat *seat, enum state from, enum state until)
 {
-	for (int i = 0; i < glk_load_relaxed(&opened_count); i++)
-		if (opened[i].seat == seat && !opened[i].closing && is_here(&opened[i]) &&
-			!memcmp(&opened[i].handle, handle, sizeof(*handle)))
-			return i;
-	return -1;
+	uint64_t key = mix(handle->name, handle->id);
+	int at = glk_preload_index_same(&by_handle, key, -1);
+
+	for (; at >= 0; at = glk_preload_index_same(&by_handle, key, at)) {
+		enum state state = state_of(&opened[at]);
+
+		if (opened[at].seat == seat && state >= from && state <= until &&
+			!memcmp(&opened[at].handle, handle, sizeof(*handle)))
+			break;
+	}
+	return at;
 }
 
 bool glk_preload_ipc_range(glk_cu_address ptr, glk_cu_address *ret_base, size_t *ret_size)
@@ -62,7 +124,7 @@ bool glk_preload_ipc_range(glk_cu_address ptr, glk_cu_address *ret_base, size_t 
 	if (!glk_load_relaxed(&opened_count))
 		return false;
 	pthread_mutex_lock(&opened_lock);
-	at = find_address(ptr, false);
+	at = find_address(ptr);
 	if (at < 0)
 		at = find_gone(ptr, true);
 	if (at >= 0 && ret_base)
@@ -84,7 +146,7 @@ bool glk_preload_ipc_opened_again(const struct glk_preload_ipc_handle *handle,
 	int at;
 
 	pthread_mutex_lock(&opened_lock);
-	at = find_handle(handle, seat);
+	at = find_handle(handle, seat, OPEN, UNWANTED);
 	if (at >= 0) {
 		opened[at].count++;
 		*ret = opened[at].base;
@@ -105,27 +167,32 @@ bool glk_preload_ipc_uses(const struct glake_mirror *mirror)
 	return at >= 0;
 }
 
-/* Under the lock. */
+/* The last one takes its place. */
 static struct glk_preload_ipc_opened take_out(int at)
 {
 	int last = glk_load_relaxed(&opened_count) - 1;
 	struct glk_preload_ipc_opened old = opened[at];
 
-	opened[at] = opened[last];
+	leave(at);
+	if (at != last) {
+		leave(last);
+		opened[at] = opened[last];
+		enter(at);
+	}
 	glk_store_relaxed(&opened_count, last);
 	return old;
 }
 
-/* Under the lock: room is made by one that has gone, whose close the driver will refuse. */
+/* Room is made by one that has gone, whose close the driver will refuse. */
 static bool forget_one(void)
 {
-	for (int i = 0; i < OPENED_MAX; i++) {
-		if (!opened[i].gone)
-			continue;
-		take_out(i);
-		return true;
-	}
-	return false;
+	int at = glk_preload_index_next(&by_address[LOST], 0, -1);
+
+	if (at < 0)
+		at = glk_preload_index_next(&by_address[GONE], 0, -1);
+	if (at >= 0)
+		take_out(at);
+	return at >= 0;
 }
 
 bool glk_preload_ipc_opened_add(const struct glk_preload_ipc_opened *new)
@@ -138,6 +205,7 @@ bool glk_preload_ipc_opened_add(const struct glk_preload_ipc_opened *new)
 	if (room) {
 		count = glk_load_relaxed(&opened_count);
 		opened[count] = *new;
+		enter(count);
 		glk_store_relaxed(&opened_count, count + 1);
 		if (new->unwanted)
 			glk_store_relaxed(&some_unwanted, true);
@@ -159,7 +227,7 @@ glk_cu_result glk_preload_ipc_opened_close(
 	/* that was opened before what may be there now */
 	at = find_gone(ptr, false);
 	if (at < 0)
-		at = find_address(ptr, false);
+		at = find_address(ptr);
 	if (at < 0) {
 		result = GLK_PRELOAD_UNSERVED;
 	} else if (opened[at].base != ptr) {
@@ -175,7 +243,9 @@ glk_cu_result glk_preload_ipc_opened_close(
 	} else if (opened[at].ending) {
 		opened[at].count = 0;
 	} else {
+		leave(at);
 		opened[at].closing = true;
+		enter(at);
 		*ret_seat = opened[at].seat;
 		*ret_device = opened[at].device;
 	}
@@ -189,9 +259,11 @@ bool glk_preload_ipc_opened_closed(
 	int at;
 
 	pthread_mutex_lock(&opened_lock);
-	at = find_address(base, true);
+	at = glk_preload_index_over(&by_address[CLOSING], base);
 	if (at >= 0 && stays) {
+		leave(at);
 		opened[at].closing = false;
+		enter(at);
 		if (opened[at].unwanted)
 			glk_store_relaxed(&some_unwanted, true);
 	} else if (at >= 0) {
@@ -201,19 +273,19 @@ bool glk_preload_ipc_opened_closed(
 	return at >= 0 && !stays;
 }
 
-bool glk_preload_ipc_opened_take(
-	const struct glk_preload_seat *seat, struct glk_preload_ipc_opened *ret_old)
+int glk_preload_ipc_opened_take(const struct glk_preload_seat *seat, int at,
+	struct glk_preload_ipc_opened *ret_old)
 {
-	int at;
-
 	pthread_mutex_lock(&opened_lock);
-	for (at = glk_load_relaxed(&opened_count); at-- > 0;)
+	if (at > glk_load_relaxed(&opened_count))
+		at = glk_load_relaxed(&opened_count);
+	while (at-- > 0)
 		if (opened[at].seat == seat)
 			break;
 	if (at >= 0)
 		*ret_old = take_out(at);
 	pthread_mutex_unlock(&opened_lock);
-	return at >= 0;
+	return at;
 }
 
 bool glk_preload_ipc_opened_was(glk_cu_address ptr)
@@ -221,9 +293,7 @@ bool glk_preload_ipc_opened_was(glk_cu_address ptr)
 	int at;
 
 	pthread_mutex_lock(&opened_lock);
-	for (at = glk_load_relaxed(&opened_count); at-- > 0;)
-		if (opened[at].lost && opened[at].base == ptr)
-			break;
+	at = glk_preload_index_same(&by_address[LOST], ptr, -1);
 	if (at >= 0 && !--opened[at].count)
 		take_out(at);
 	pthread_mutex_unlock(&opened_lock);
@@ -236,24 +306,31 @@ void glk_preload_ipc_opened_lose(const struct glake_mirror *mirror)
 	for (int i = 0; i < glk_load_relaxed(&opened_count); i++) {
 		if (!opened[i].gone || opened[i].mirror != mirror)
 			continue;
+		leave(i);
 		opened[i].lost = true;
 		opened[i].mirror = NULL;
+		enter(i);
 	}
 	pthread_mutex_unlock(&opened_lock);
 }
 
 void glk_preload_ipc_unwanted(struct glk_preload_ipc_peer *peer, uint64_t id)
 {
+	uint64_t key = mix(peer->name, id);
 	bool some = false;
+	int at;
 
 	if (peer->opening == id)
 		peer->opening_freed = true;
 	pthread_mutex_lock(&opened_lock);
-	for (int i = 0; i < glk_load_relaxed(&opened_count); i++) {
-		if (opened[i].peer != peer || opened[i].handle.id != id ||
-			!is_here(&opened[i]))
+	at = glk_preload_index_same(&by_handle, key, -1);
+	for (; at >= 0; at = glk_preload_index_same(&by_handle, key, at)) {
+		if (opened[at].peer != peer || opened[at].handle.id != id ||
+			state_of(&opened[at]) > CLOSING)
 			continue;
-		opened[i].unwanted = true;
+		leave(at);
+		opened[at].unwanted = true;
+		enter(at);
 		some = true;
 	}
 	if (some)
@@ -271,35 +348,36 @@ bool glk_preload_ipc_unwanted_some(void)
 	return true;
 }
 
-int glk_preload_ipc_unwanted_take(int at, struct glk_preload_ipc_opened *ret_old)
+bool glk_preload_ipc_unwanted_take(struct glk_preload_ipc_opened *ret_old)
 {
+	int at;
+
 	pthread_mutex_lock(&opened_lock);
-	if (at > glk_load_relaxed(&opened_count))
-		at = glk_load_relaxed(&opened_count);
-	while (at-- > 0)
-		if (opened[at].unwanted && !opened[at].closing && is_here(&opened[at]))
-			break;
+	at = glk_preload_index_next(&by_address[UNWANTED], 0, -1);
 	if (at >= 0) {
 		*ret_old = opened[at];
+		leave(at);
 		opened[at].ending = true;
+		enter(at);
 	}
 	pthread_mutex_unlock(&opened_lock);
-	return at;
+	return at >= 0;
 }
 
 void glk_preload_ipc_unwanted_ended(const struct glk_preload_ipc_opened *old)
 {
+	int at;
+
 	pthread_mutex_lock(&opened_lock);
-	for (int i = glk_load_relaxed(&opened_count); i-- > 0;) {
-		if (!opened[i].ending || opened[i].seat != old->seat ||
-			memcmp(&opened[i].handle, &old->handle, sizeof(old->handle)) != 0)
-			continue;
-		opened[i].ending = false;
-		opened[i].gone = true;
-		opened[i].peer = NULL;
-		if (!opened[i].count)
-			take_out(i);
-		break;
+	at = find_handle(&old->handle, old->seat, ENDING, ENDING);
+	if (at >= 0) {
+		leave(at);
+		opened[at].ending = false;
+		opened[at].gone = true;
+		opened[at].peer = NULL;
+		enter(at);
+		if (!opened[at].count)
+			take_out(at);
 	}
 	pthread_mutex_unlock(&opened_lock);
 }
@@ -307,6 +385,9 @@ void glk_preload_ipc_unwanted_ended(const struct glk_preload_ipc_opened *old)
 void glk_preload_ipc_opened_child(void)
 {
 	glk_store_relaxed(&opened_count, 0);
+	for (int i = 0; i < STATES; i++)
+		by_address[i].root = 0;
+	by_handle.root = 0;
 	glk_store_relaxed(&some_unwanted, false);
 	opened_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

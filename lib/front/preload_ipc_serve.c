@@ -79,7 +79,7 @@ uint64_t glk_preload_ipc_unhand(const void *ptr)
 		return 0;
 	/* it may be about to leave */
 	pthread_mutex_lock(&serving);
-	id = glk_preload_ipc_given_drop(ptr, NULL);
+	id = glk_preload_ipc_given_drop(ptr);
 	pthread_mutex_unlock(&serving);
 	return id;
 }
@@ -286,7 +286,7 @@ int glk_preload_ipc_listen(unsigned char *ret_name, uint32_t *ret_uid)
 void glk_preload_ipc_leave(const struct glk_preload_seat *seat)
 {
 	pthread_mutex_lock(&serving);
-	glk_preload_ipc_given_drop(NULL, seat);
+	glk_preload_ipc_given_leave(seat);
 	glk_preload_ipc_guests_leave(seat);
 	pthread_mutex_unlock(&serving);
 	glk_preload_ipc_wake();

@@ -96,6 +96,7 @@ struct glk_map {
 	uint64_t *busy;	   /* a live extent touches it */
 	uint64_t *claimed; /* somebody is about to map it: see page/claim.h */
 	uint32_t claims;   /* of that many */
+	uint64_t *lost; /* a live extent lost its contents here and has no page: page/swap.h */
 	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */
 	uint32_t *older, *newer;
 	uint32_t oldest, newest;

@@ -131,6 +131,8 @@ static int check_bits(
 		return glk_broken("slot %" PRIu32 ": wide on %" PRIu32 " of %" PRIu32
 				  " slots",
 			m.first, glk_bits_count(map->wide, m.first, m.last), slots);
+	if (glk_bits_any(map->lost, m.first, m.last))
+		return glk_broken("slot %" PRIu32 ": said to be lost, and mapped", m.first);
 	if (glk_bits_count(map->usable, m.first, m.last) != (usable ? slots : 0))
 		return glk_broken("slot %" PRIu32 ": usable on %" PRIu32 " of %" PRIu32
 				  " slots, its page is %s",
@@ -177,11 +179,13 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	return err;
 }
 
-/* Mapped without a page is what the driver would not unmap. */
+/* Mapped without a page is what the driver would not unmap. A live extent has none where its contents
+ * were lost. */
 static int check_none(const struct glk_map *map, uint32_t slot)
 {
 	if (glk_bit_get(map->usable, slot) || glk_bit_get(map->shared, slot) ||
-		glk_bit_get(map->busy, slot) || glk_bit_get(map->head, slot) ||
+		(glk_bit_get(map->busy, slot) && !glk_bit_get(map->lost, slot)) ||
+		glk_bit_get(map->head, slot) ||
 		glk_bit_get(map->wide, slot))
 		return glk_broken("slot %" PRIu32
 				  ": usable %d, shared %d, busy %d, no page",

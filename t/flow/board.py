@@ -199,7 +199,8 @@ def check_lease(room):
     ok(all(one.until(lambda _, f: f.get((1, 0, "live_blocks", None)) == [7]) for one in boards),
        "see the same")
     equal(len({os.fstat(one.fd).st_ino for one in boards}), 1, "on one board")
-    writes, before = boards[0].read()[0]["writes"], time.monotonic()
+    before = time.monotonic()
+    writes = boards[0].read()[0]["writes"]
     time.sleep(0.3)
     count, took = boards[0].read()[0]["writes"] - writes, time.monotonic() - before
     ok(count <= took / 0.01 + 1, f"which is written {count} times in {took:.2f} s for all of them")

@@ -5,7 +5,10 @@
  */
 #include "context.h"
 
+#include <glake/host.h>
+
 #include <pthread.h>
+#include <time.h>
 
 #define MIB	((size_t)1 << 20)
 #define THREADS 16
@@ -66,14 +69,81 @@ static void one_after_the_other(void)
 	flow_close(ctx, 0);
 }
 
+#define COMING 1000
+#define BUFFER (8 * MIB)
+
+static void *come_to_gpu(void *arg)
+{
+	void *p = NULL;
+
+	if (!glake_alloc(ctx, 0, BUFFER, own(), 0, &p) && !glake_free(ctx, p, own()))
+		++*(int *)arg;
+	return NULL;
+}
+
+static void *come_to_host(void *arg)
+{
+	void *p = NULL;
+
+	if (!glake_host_alloc(ctx, 0, BUFFER, 0, &p) &&
+		!glake_host_use(ctx, p, 0, own()) && !glake_host_free(ctx, p))
+		++*(int *)arg;
+	return NULL;
+}
+
+/* Threads that come and go, one at a time; those that were served. */
+static int come(void *(*fn)(void *arg))
+{
+	int served = 0;
+	pthread_t thread;
+
+	for (int i = 0; i < COMING; i++) {
+		if (pthread_create(&thread, NULL, fn, &served))
+			tap_bail("no thread");
+		pthread_join(thread, NULL);
+	}
+	return served;
+}
+
+/* What they leave behind is waited for by who finds no room without it. */
+static void come_and_go(void)
+{
+	ctx = flow_open(
+		(const char *const[]){"soft.memory=256MiB", "host.limit=64MiB", NULL});
+	is_int(come(come_to_gpu), COMING, "threads come and go on a small GPU");
+	is_int(come(come_to_host), COMING, "and with little memory of the host");
+	ok(flow_stats(ctx, 0).host_pool_held <= 64 * MIB, "  which is all they have");
+	flow_close(ctx, 0);
+}
+
+/* And, where there is a thread that gives back what is idle, by that, when nobody asks for memory. */
+static void helped(void)
+{
+	const struct timespec moment = {.tv_nsec = 20000000};
+	size_t held = 0;
+
+	ctx = flow_open((const char *const[]){
+		"soft.memory=16GiB", "pool.ahead=32MiB", "map.span=64GiB", NULL});
+	is_int(come(come_to_gpu), COMING, "threads come and go on a large GPU");
+	/* it looks when half a second has passed: an end comes, however slow the machine is */
+	for (int i = 0; i < 3000; i++) {
+		held = (size_t)flow_stats(ctx, 0).reserved;
+		if (held <= 96 * MIB)
+			break;
+		nanosleep(&moment, NULL);
+	}
+	ok(held <= 96 * MIB, "what they left goes back when the program rests");
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	pthread_t thread[THREADS];
 	struct CUstream_st *stream;
 
 	tap_plan_later();
-	ctx = flow_open((const char *const[]){"pool.budget=256MiB",
-		"soft.streams=stepped", "policy.bins=0", NULL});
+	ctx = flow_open((const char *const[]){
+		"pool.budget=256MiB", "soft.streams=stepped", "policy.bins=0", NULL});
 	pthread_barrier_init(&together, NULL, THREADS + 1);
 	for (int i = 0; i < THREADS; i++) {
 		if (pthread_create(&thread[i], NULL, free_one, NULL))
@@ -95,5 +165,7 @@ int main(void)
 	is_int(glake_stream_free(ctx, 0, stream), 0, "the stream ends");
 	flow_close(ctx, 0);
 	one_after_the_other();
+	come_and_go();
+	helped();
 	return tap_done();
 }

@@ -122,6 +122,7 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	if (page->aliases++)
 		glk_bits_set(map->shared, slot, last);
 	glk_bits_set(map->mapped, slot, last);
+	glk_bits_clear(map->lost, slot, last);
 	glk_bits_set(map->usable, slot, last);
 	map->mapped_bytes += page->size;
 	map->guests += is_guest(map, page) ? last - slot + 1 : 0;

@@ -152,6 +152,11 @@ int glk_swap_map(struct glk_map *map, uint32_t slot, uint32_t *pages)
 	return err;
 }
 
+void glk_swap_lose(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	glk_bits_set(map->lost, first, last);
+}
+
 void glk_swap_put_back(struct glk_map *map, uint32_t pages)
 {
 	for (uint32_t next; pages; pages = next) {

@@ -25,6 +25,9 @@ int glk_swap_map(struct glk_map *map, uint32_t slot, uint32_t *pages);
 /* The mappings of a run that were taken go, in one call of the driver. 0, or its error with nothing
  * changed. */
 int glk_swap_unmap(struct glk_map *map, uint32_t first, uint32_t last);
+/* Slots of a run where pages were taken and the driver maps none any more: the extents there have no
+ * contents until something else is mapped. */
+void glk_swap_lose(struct glk_map *map, uint32_t first, uint32_t last);
 /* Pages of a list that are in the hands of the caller go to where others find them. */
 void glk_swap_put_back(struct glk_map *map, uint32_t pages);
 

@@ -34,7 +34,7 @@ struct table {
 	size_t bytes;
 };
 
-#define TABLES 16
+#define TABLES 17
 
 /* All tables by slot. */
 static void list_tables(struct glk_map *map, struct table tables[TABLES])
@@ -55,6 +55,7 @@ static void list_tables(struct glk_map *map, struct table tables[TABLES])
 		{(void **)&map->shared, bitmap_bytes(slots)},
 		{(void **)&map->busy, bitmap_bytes(slots)},
 		{(void **)&map->claimed, bitmap_bytes(slots)},
+		{(void **)&map->lost, bitmap_bytes(slots)},
 		{(void **)&map->head, bitmap_bytes(slots)},
 		{(void **)&map->wide, bitmap_bytes(slots)},
 		/* both links of a group, in one table */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Pages of NUMA nodes are tried where a driver may crash, and the program notices nothing of it. */
 #include "driver/probe.h"
+#include "base/clock.h"
 #include "cuda_fake.h"
 #include "tap.h"
 
@@ -249,6 +250,27 @@ static void again(struct glk_drv *drv)
 	is_int(drv->ops->node_try(drv, 6, false), -EOPNOTSUPP, "it is left then");
 }
 
+/* One that never answers is waited for once, whatever node is asked for. */
+static void silent(struct glk_drv *drv)
+{
+	const int64_t patience = 2 * INT64_C(1000000000);
+	int64_t since = glk_clock_ns(), once, all;
+
+	glk_cuda_node_patience(patience);
+	is_int(drv->ops->node_try(drv, 3, false), -EOPNOTSUPP, "node 3 never answers");
+	once = glk_clock_ns() - since;
+	ok(once >= patience, "which is waited for");
+	for (int i = 0; i < 3; i++)
+		is_int(drv->ops->node_try(drv, 3, false), -EOPNOTSUPP, "nor again");
+	for (int node = 7; node < 15; node++)
+		is_int(drv->ops->node_try(drv, node, false), -EOPNOTSUPP,
+			"other nodes are not asked for");
+	all = glk_clock_ns() - since;
+	ok(all - once < patience, "nobody waits for it a second time");
+	is_int(drv->ops->node_try(drv, 0, false), 0, "what it said before stays");
+	glk_cuda_node_patience(0);
+}
+
 /* What the table of operations makes of it. */
 static void once(struct glk_drv *drv)
 {
@@ -301,6 +323,7 @@ int main(void)
 	has_no_room();
 	once(&cuda->drv);
 	again(&cuda->drv);
+	silent(&cuda->drv);
 	is_int(cuda->drv.ops->close(&cuda->drv), 0, "close");
 	return tap_done();
 }

@@ -201,6 +201,7 @@ static void test_mappings(void)
 	turned(map->usable, 13, "in use elsewhere", "stale and usable");
 	turned(map->usable, 12, "in use here", "in use and not usable");
 	turned(map->usable, 8, "usable on 6 of 7", "usable in part");
+	turned(map->lost, 8, "said to be lost", "lost and mapped");
 	turned(map->shared, 8, "shared on 1 of 7", "shared in part");
 	turned(map->shared, 13, "several mappings", "not shared");
 	turned(map->head, 5, "is not marked so", "a mapping that begins nowhere");
