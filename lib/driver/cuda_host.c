@@ -65,6 +65,15 @@ static unsigned attribute(struct glk_cuda *cuda, unsigned which, uint64_t addr)
 	return cuda->lib->cuPointerGetAttribute(&value, which, addr) ? 0 : value;
 }
 
+/* Whether the driver says that it knows nothing of an address; what is wrong otherwise is no such answer. */
+static bool is_plain(struct glk_cuda *cuda, uint64_t addr)
+{
+	unsigned value;
+
+	return cuda->lib->cuPointerGetAttribute(&value, GLK_CU_POINTER_MEMORY_TYPE,
+		       addr) == GLK_CU_INVALID_VALUE;
+}
+
 int glk_cuda_spot(
 	struct glk_drv *drv, uint64_t addr, size_t size, struct glk_spot *ret_spot)
 {
@@ -86,6 +95,8 @@ int glk_cuda_spot(
 		type = 0;
 	if (type == GLK_CU_MEMORY_HOST)
 		spot.kind = GLK_SPOT_LOCKED;
+	else if (!type && is_plain(cuda, addr) && is_plain(cuda, addr + size - 1))
+		spot.kind = GLK_SPOT_PLAIN;
 	glk_cuda_leave(cuda, &scope);
 	for (int i = 0; type == GLK_CU_MEMORY_GPU && i < cuda->gpus; i++)
 		if (cuda->gpu[i].device == (int)ordinal)

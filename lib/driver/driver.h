@@ -100,7 +100,8 @@ enum glk_managed_ask {
 
 /* What the driver knows of memory that is to be copied. */
 enum glk_spot_kind {
-	GLK_SPOT_OTHER = 0, /* plain memory of the host, managed memory, pages of the host */
+	GLK_SPOT_OTHER = 0, /* managed memory, pages of the host, several kinds, or not known */
+	GLK_SPOT_PLAIN,	    /* of the host, of which the driver knows nothing */
 	GLK_SPOT_LOCKED,    /* of the host, locked: all GPUs copy from and to it */
 	GLK_SPOT_GPU,
 };

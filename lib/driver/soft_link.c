@@ -112,6 +112,14 @@ void glk_soft_link_run(struct soft *soft, struct soft_stream *s, const struct so
 		s->now = e->now;
 }
 
+/* Memory of the process of which the device knows nothing. */
+static bool is_plain(const struct soft *soft, uint64_t addr)
+{
+	return !glk_book_span(&soft->book, addr, 1) &&
+		glk_soft_managed_find(soft, addr) < 0 &&
+		!glk_soft_host_is_locked(soft, addr, 1);
+}
+
 int glk_soft_spot(
 	struct glk_drv *drv, uint64_t addr, size_t size, struct glk_spot *ret_spot)
 {
@@ -125,6 +133,8 @@ int glk_soft_spot(
 		spot = (struct glk_spot){.kind = GLK_SPOT_GPU, .device = gpu};
 	else if (gpu < 0 && glk_soft_host_is_locked(soft, addr, size))
 		spot.kind = GLK_SPOT_LOCKED;
+	else if (is_plain(soft, addr) && is_plain(soft, addr + size - 1))
+		spot.kind = GLK_SPOT_PLAIN;
 	glk_unlock(&soft->lock);
 	*ret_spot = spot;
 	return 0;

@@ -146,7 +146,10 @@ static void spots(void)
 	struct glk_spot spot;
 
 	fake->pointer_gpu = -1;
-	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "memory that the driver does not know");
+	is_int(kind_at(4096, 64), GLK_SPOT_PLAIN, "memory that the driver does not know");
+	fail("cuPointerGetAttribute", GLK_CU_ILLEGAL_ADDRESS);
+	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "what it does not answer for is not that");
+	fail(NULL, 0);
 	fake->pointer_type = GLK_CU_MEMORY_HOST;
 	is_int(kind_at(4096, 64), GLK_SPOT_LOCKED, "memory of the host that it does");
 	fake->pointer_end = 4096 + 63;
