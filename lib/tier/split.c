@@ -36,10 +36,9 @@ static void cut_run(struct glk_store *store, uint32_t id, uint64_t at, struct cu
 	uint32_t high = (uint32_t)within(c->behind, at, r->chunks);
 	uint32_t next = r->next, tail = id;
 
-	if (high > low) {
+	p->read = p->read < c->read ? c->read : p->read;
+	if (high > low)
 		glk_store_mark(store, p, r->first + low, high - low, false);
-		p->read = p->read < c->read ? c->read : p->read;
-	}
 	if (low) {
 		*c->end = id;
 		c->end = &r->next;
