@@ -62,9 +62,10 @@ struct CUstream_st;
  * back that is away. What is here of it is used as ever, what is away as told above; glake_query says
  * how many of its bytes are (away), and glake_map which. For all other calls it is a block: glake_spill
  * and a suspension, of the GPU or of its tag, send what is here, glake_fetch and glake_prefetch have
- * all of it back, the end of a suspension what went by that; one that was said to be cold goes with
- * what is here of it. While a part is away it is neither pinned nor exported, its rest does not go to
- * the host in place, nor does anything come from there that shares a page with it.
+ * all of it back, or after an error some of it, the end of a suspension what went by that; one that was
+ * said to be cold goes with what is here of it. While a part is away it is neither pinned nor exported,
+ * its rest does not go to the host in place, nor does anything come from there that shares a page with
+ * it.
  */
 
 /*
