@@ -109,7 +109,7 @@ static void storm(const char *rules, bool suspends)
 	rig.drv->ops->stream_sync(rig.drv, 0, streams[0]);
 	ok(has_words(&block, 0, block.size), "all is as it was written");
 	is_sound(&rig, "the books agree");
-	ok(!glk_load_relaxed(&wrong) && glk_load_relaxed(&moved) > MOVES / 4,
+	ok(!glk_load_relaxed(&wrong) && glk_load_relaxed(&moved) > 0,
 		"%u ranges moved, with %s", glk_load_relaxed(&moved), rules);
 	is_int(rig_free(&rig, block.addr, streams[0]), 0, "it is freed");
 	is_sound(&rig, "the books agree");
