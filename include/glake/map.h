@@ -77,6 +77,9 @@ typedef int (*glake_run_fn)(const struct glake_run *run, void *arg);
  * walk begins at the address `from`, 0 for all; one that was ended goes on from the end of the last
  * run. A GPU that was never asked for memory has none.
  *
+ * A block that is away in part has a run for each stretch of pages that is here, or away, with what was
+ * asked for of it; all but the first have GLAKE_RUN_PART.
+ *
  * The lock of the GPU is held for some microseconds at a time, for the next dozens of runs. So
  * runs never overlap, and each was true at one moment, but two of them may be of two moments: what
  * is freed and given again between them may be seen twice, or not at all, and where a block

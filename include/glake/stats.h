@@ -99,10 +99,10 @@ struct glake_stats {
 	int64_t hold_max;
 
 	/* Contents in memory of the host, see tier.h. Blocks that are away count as live. */
-	uint64_t away;	      /* bytes of such blocks */
+	uint64_t away;	      /* bytes of such blocks, or of what is away of them */
 	uint64_t away_blocks;
-	uint64_t spills;      /* blocks that went there, suspension included */
-	uint64_t fetches;     /* blocks that came back */
+	uint64_t spills;      /* blocks, and ranges of them, that went there, suspension included */
+	uint64_t fetches;     /* likewise, that came back */
 	uint64_t host_held;   /* bytes of the host that are held for the GPU, locked */
 	/* Blocks that lie in memory of the host, in place, since the GPU had no room for them: see
 	 * tier.place. They count as live, and their pages in host_held. */

@@ -14,10 +14,10 @@ struct glake_ticket;
 struct CUstream_st;
 
 /*
- * A ticket stands for contents on their way: glake_spill_ticket, glake_fetch_ticket and
- * glake_prefetch give one, which says how far they are and can be waited for. The program closes
- * it; contents go on without. Of a program that closes none the last 65536 are kept: a call that
- * gives one more closes an old one, which is answered -ESTALE from then on. So is one whose
+ * A ticket stands for contents on their way: glake_spill_ticket, glake_fetch_ticket, glake_spill_range,
+ * glake_fetch_range and glake_prefetch give one, which says how far they are and can be waited for. The
+ * program closes it; contents go on without. Of a program that closes none the last 65536 are kept: a
+ * call that gives one more closes an old one, which is answered -ESTALE from then on. So is one whose
  * context was closed; it may be closed all the same. In a forked child it may be closed only.
  */
 enum glake_ticket_state {

@@ -10,6 +10,7 @@
 GLAKE_BEGIN_DECLS
 
 struct glake;
+struct glake_ticket;
 struct CUstream_st;
 
 /*
@@ -56,6 +57,15 @@ struct CUstream_st;
  * glake_quiet of a GPU to the next is expected again in the next such step.
  *
  * Another call about a block that is being moved, a free for one, waits until it has been.
+ *
+ * A block may be away *in part*: by glake_spill_range, or since glake_fetch_range has had a part of one
+ * back that is away. What is here of it is used as ever, what is away as told above; glake_query says
+ * how many of its bytes are (away), and glake_map which. For all other calls it is a block: glake_spill
+ * and a suspension, of the GPU or of its tag, send what is here, glake_fetch and glake_prefetch have
+ * all of it back, or after an error some of it, the end of a suspension what went by that; one that was
+ * said to be cold goes with what is here of it. While a part is away it is neither pinned nor exported,
+ * its rest does not go to the host in place, nor does anything come from there that shares a page with
+ * it.
  */
 
 /*
@@ -104,6 +114,49 @@ GLAKE_EXPORT int glake_spill(struct glake *ctx, void *ptr, struct CUstream_st *s
  * map, set access and unmap.
  */
 GLAKE_EXPORT int glake_fetch(struct glake *ctx, void *ptr, struct CUstream_st *stream);
+
+/*
+ * Sends the contents of a range of a block away, as glake_spill does all of it: of each page of
+ * pool.small_page of which all that the block has there lies in the range. What is away already stays
+ * as it is. The memory behind a page serves others from then on; that of a large one (pool.large_page)
+ * once all of it is away, and that of a page at an end of the block which others share, with those.
+ * Ranges may go and come in any order, and overlap. Functions that are told of moves are told of the
+ * block.
+ *
+ * ptr		as glake_alloc gave it
+ * offset	bytes, from the beginning of the block
+ * bytes	of the range, which may be all of the block
+ * stream	of that GPU
+ * ret_ticket	as of glake_spill_ticket; NULL if nobody wants to know
+ *
+ * Returns 0, or as glake_spill, -EALREADY (BUSY: all of it is away), -EINVAL (no bytes, or beyond the
+ * end of the block; it holds no whole page; the block is contiguous, and the range not all of it),
+ * -EBUSY (BUSY: the block lies in memory of the host in place in part), -EOPNOTSUPP (UNSUPPORTED:
+ * managed memory: see glake_managed_prefetch), -ENOMEM (LIMIT: 65536 blocks of the GPU are away in
+ * part). After an error all is as it was.
+ * Thread: any. Blocks: as glake_spill for a block of that size. Driver calls: those of glake_spill, a
+ * copy for each stretch of pages that is here.
+ */
+GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
+	struct CUstream_st *stream, struct glake_ticket **ret_ticket);
+
+/*
+ * Has a range of a block back, as glake_fetch all of it: each page of which the range has a byte. What
+ * is here stays as it is. A block that lies on the host in place comes to the GPU as by glake_fetch,
+ * and a contiguous one as a whole. Memory of the host that lay behind what has come serves others, but
+ * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed.
+ *
+ * offset, bytes	as above
+ * ret_ticket	as of glake_fetch_ticket; NULL if nobody wants to know
+ *
+ * Returns 0, or as glake_fetch, -EALREADY (BUSY: all of it is here), -EINVAL (no bytes, or beyond the
+ * end of the block), -EOPNOTSUPP (as above), -ENOMEM (likewise). After an error stretches of the range
+ * may be here that were away.
+ * Thread: any. Blocks: as glake_fetch for a block of that size. Driver calls: those of glake_fetch, for
+ * each stretch of pages that is away.
+ */
+GLAKE_EXPORT int glake_fetch_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
+	struct CUstream_st *stream, struct glake_ticket **ret_ticket);
 
 /* What a program says of a block. */
 enum glake_advice {

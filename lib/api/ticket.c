@@ -8,27 +8,35 @@
 #include <errno.h>
 
 #include <glake/ticket.h>
+#include <glake/tier.h>
 
-/* The context, the GPU that an address is of, and the table. */
-static int begin(struct glake *ctx, void *ptr, struct glake_ticket **ret_ticket,
-	struct glk_cache **ret_cache)
+static int of(struct glake *ctx, void *ptr, struct glk_cache **ret_cache)
 {
 	struct glk_context *context;
 	int err = glk_context_get(ctx, &context);
 
 	if (err)
 		return err;
-	if (!ret_ticket)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the ticket");
 	*ret_cache = glk_context_cache(context, (uint64_t)(uintptr_t)ptr);
-	if (!*ret_cache)
-		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-			"%p is not memory of this context", ptr);
-	return glk_ticket_ready();
+	return *ret_cache ? 0
+			  : glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+				    "%p is not memory of this context", ptr);
 }
 
-static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, int kind,
-	struct glake_ticket **ret_ticket)
+/* The context, the GPU that an address is of, and the table. */
+static int begin(struct glake *ctx, void *ptr, struct glake_ticket **ret_ticket,
+	struct glk_cache **ret_cache)
+{
+	int err = of(ctx, ptr, ret_cache);
+
+	if (!err && !ret_ticket)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the ticket");
+	return err ? err : glk_ticket_ready();
+}
+
+/* Of a block, or a portion of it. */
+static int move(struct glake *ctx, void *ptr, const struct glk_portion *portion,
+	struct CUstream_st *stream, int kind, struct glake_ticket **ret_ticket)
 {
 	struct glk_ticket t = {.owner = (uintptr_t)ctx,
 		.addr = (uint64_t)(uintptr_t)ptr,
@@ -42,7 +50,7 @@ static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, int ki
 	cancel = glk_cancel_off();
 	t.device = cache->device;
 	t.asked = glk_clock_ns();
-	err = glk_cache_move(cache, t.addr, stream, kind == GLAKE_TICKET_FETCH, &t.told);
+	err = glk_cache_move(cache, t.addr, stream, kind == GLAKE_TICKET_FETCH, portion, &t.told);
 	if (!err)
 		*ret_ticket = (struct glake_ticket *)(uintptr_t)glk_ticket_new(&t);
 	glk_prefetch_pump(cache);
@@ -53,13 +61,49 @@ static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, int ki
 int glake_spill_ticket(struct glake *ctx, void *ptr, struct CUstream_st *stream,
 	struct glake_ticket **ret_ticket)
 {
-	return move(ctx, ptr, stream, GLAKE_TICKET_SPILL, ret_ticket);
+	return move(ctx, ptr, NULL, stream, GLAKE_TICKET_SPILL, ret_ticket);
 }
 
 int glake_fetch_ticket(struct glake *ctx, void *ptr, struct CUstream_st *stream,
 	struct glake_ticket **ret_ticket)
 {
-	return move(ctx, ptr, stream, GLAKE_TICKET_FETCH, ret_ticket);
+	return move(ctx, ptr, NULL, stream, GLAKE_TICKET_FETCH, ret_ticket);
+}
+
+/* A ticket that nobody wants is none. */
+static int move_range(struct glake *ctx, void *ptr, const struct glk_portion *portion,
+	struct CUstream_st *stream, int kind, struct glake_ticket **ret_ticket)
+{
+	struct glk_cache *cache;
+	int err, cancel;
+
+	if (ret_ticket)
+		return move(ctx, ptr, portion, stream, kind, ret_ticket);
+	err = of(ctx, ptr, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_cache_move(cache, (uint64_t)(uintptr_t)ptr, stream,
+		kind == GLAKE_TICKET_FETCH, portion, NULL);
+	glk_prefetch_pump(cache);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
+	struct CUstream_st *stream, struct glake_ticket **ret_ticket)
+{
+	const struct glk_portion portion = {offset, bytes};
+
+	return move_range(ctx, ptr, &portion, stream, GLAKE_TICKET_SPILL, ret_ticket);
+}
+
+int glake_fetch_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
+	struct CUstream_st *stream, struct glake_ticket **ret_ticket)
+{
+	const struct glk_portion portion = {offset, bytes};
+
+	return move_range(ctx, ptr, &portion, stream, GLAKE_TICKET_FETCH, ret_ticket);
 }
 
 int glake_prefetch(struct glake *ctx, void *ptr, struct CUstream_st *stream, int64_t deadline,

@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "base/thread.h"
-#include "cache/away.h"
+#include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/tag/tag.h"
 
@@ -133,7 +133,7 @@ static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 	if (glk_extent_away(e) || glk_advice_stays(arena, e) || glk_away_may(arena, e))
 		return 0;
 	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
-	return glk_extent_asked(e) - placed;
+	return glk_part_here(arena, e) - placed;
 }
 
 /* Adds up cold blocks that may go, or are going, until they have so many bytes. */
@@ -338,9 +338,9 @@ static int pin(struct glk_arena *arena, struct glk_extent *e, bool on)
 		return err;
 	if (on && arena->ops->move)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block %s", arena->ops->stays);
-	if (on && glk_extent_away(e))
+	if (on && glk_extent_lacks(e))
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"the block is away: it has no memory that could be known");
+			"the block is away, or a part of it: it has no memory that could be known");
 	if (!on && !pins)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "the block is not pinned");
 	if (on && pins == UINT32_MAX)

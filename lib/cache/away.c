@@ -11,6 +11,7 @@
 #include "cache/device.h"
 #include "cache/exchange.h"
 #include "cache/learn.h"
+#include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/prefetch.h"
 #include "cache/told.h"
@@ -74,9 +75,17 @@ static bool placed_whole(const struct glk_arena *arena, const struct glk_extent 
 	return placed && placed == glk_extent_asked(e);
 }
 
+int glk_away_keeps(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	if (glk_pin_is_out(e))
+		return is_out(e);
+	return glk_advice_stays(arena, e) ? is_pinned(e) : 0;
+}
+
 int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t addr = glk_load_relaxed(&e->addr);
+	int err;
 
 	if (glk_extent_away(e))
 		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
@@ -89,10 +98,9 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 			"the block at 0x%" PRIx64
 			" is too small to move: it shares its page with others",
 			addr);
-	if (glk_pin_is_out(e))
-		return is_out(e);
-	if (glk_advice_stays(arena, e))
-		return is_pinned(e);
+	err = glk_away_keeps(arena, e);
+	if (err)
+		return err;
 	if (arena->ops->stays)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block at 0x%" PRIx64 " %s",
 			addr, arena->ops->stays);
@@ -101,10 +109,13 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 
 int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
+	struct glk_part_way way = {.on = on, .drop = true};
 	struct glk_telling telling = {0};
 	struct glk_use use;
 	int err = glk_away_may(arena, e);
 
+	if (!err && glk_extent_part(e))
+		return glk_part_send(arena, e, glk_part_all(&arena->map, e), &way);
 	if (!err)
 		err = glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
 	if (err)
@@ -119,6 +130,7 @@ int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
 	struct glk_cache *cache = arena->gpu;
+	struct glk_part_way way = {.on = on};
 	int64_t since = glk_clock_ticks();
 	struct glk_telling telling = {0};
 	struct glk_use use;
@@ -126,6 +138,8 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	int err;
 
 	err = glk_away_may(arena, e);
+	if (!err && glk_extent_part(e))
+		return glk_part_send(arena, e, glk_part_all(&arena->map, e), &way);
 	if (!err)
 		err = glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
 	if (err)
@@ -244,9 +258,12 @@ static int come(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 
 int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 {
+	struct glk_part_way way = {.on = on};
 	struct glk_telling telling = {0};
 	int err;
 
+	if (glk_part_is(e))
+		return glk_part_have(arena, e, glk_part_all(&arena->map, e), &way);
 	if (!glk_extent_away(e))
 		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
 			"the block at 0x%" PRIx64 " is here", glk_load_relaxed(&e->addr));
@@ -257,6 +274,20 @@ int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	if (!err)
 		glk_prefetch_back(arena->gpu, e);
 	glk_tell_after(arena, e, GLAKE_MOVE_BACK, &telling, err);
+	return err;
+}
+
+int glk_away_resume(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
+	uint64_t *ret_bytes)
+{
+	uint64_t here = glk_part_here(arena, e);
+	struct glk_part_way way = {.why = why};
+	int err;
+
+	err = glk_part_is(e)
+		? glk_part_have(arena, e, glk_part_all(&arena->map, e), &way)
+		: glk_away_have(arena, e, 0);
+	*ret_bytes = glk_part_here(arena, e) - here;
 	return err;
 }
 
@@ -317,155 +348,4 @@ int glk_away_victim(struct glk_arena *arena, struct glk_extent *e)
 		err = give(arena, e);
 	glk_away_let_go(arena->gpu, e, &m);
 	return err;
-}
-
-typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
-
-/* Gives the lock up. While the GPU is suspended: `err`, or what the address is refused for. */
-static int refuse(struct glk_cache *cache, uint64_t addr, int err)
-{
-	const struct glk_range *range = glk_cache_range(cache, addr);
-	struct glk_live live;
-	bool found = glk_away_is_moving(cache, addr) ||
-		(range && glk_lookup_live(range, addr, &live) && live.addr == addr);
-
-	glk_unlock(&cache->lock);
-	return found ? err : glk_block_refuse(cache, addr);
-}
-
-/* `fn` moves a block, which is claimed; where it takes memory not while the GPU is suspended. `told`: what
- * a ticket has to know; NULL: there is none. */
-static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	move_fn fn, bool takes, struct glk_told *told)
-{
-	struct glk_stream_facts facts = {0};
-	struct glk_arena *arena = NULL;
-	struct glk_extent *e;
-	struct glk_moving m;
-	uint32_t on = 0;
-	bool found;
-	int err;
-
-	err = glk_away_start(cache);
-	if (!err)
-		err = glk_stream_get(&cache->streams, stream, &facts, &on);
-	if (err)
-		return err;
-	if (facts.capture)
-		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-			"no block moves on a stream that captures a graph");
-	glk_lock(&cache->lock);
-	if (takes)
-		err = glk_plan_ask(cache);
-	else
-		glk_plan_enter(cache);
-	if (err)
-		return refuse(cache, addr, err);
-	do {
-		e = glk_away_find(cache, addr, &arena);
-		found = e && glk_away_take(cache, e, &m);
-		/* others who move it were first, and are waited for */
-	} while (e && !found && glk_away_is_moving(cache, addr));
-	if (found) {
-		err = takes ? glk_suspended(cache) : 0;
-		if (!err && takes)
-			err = glk_arena_open(arena);
-		if (!err && told)
-			glk_told_before(arena, e, on, takes, told);
-		if (!err)
-			err = fn(arena, e, on);
-		if (!err && told)
-			glk_told_after(arena, on, takes, told);
-		glk_away_let_go(cache, e, &m);
-	}
-	glk_plan_leave(cache);
-	glk_unlock(&cache->lock);
-	return found ? err : glk_block_refuse(cache, addr);
-}
-
-/* Who has its memory next waits for the copy of this block, and not for those of later ones. */
-static int send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
-{
-	int err;
-
-	if (arena->ops->move)
-		return arena->ops->move(arena, e, on, false);
-	err = glk_away_send(arena, e, on);
-	if (err)
-		return err;
-	glk_advice_leave(arena, e);
-	glk_mover_mark(&arena->gpu->mover);
-	return 0;
-}
-
-int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
-{
-	return move(cache, addr, stream, send, false, NULL);
-}
-
-/* One that lies on the host in place comes to the GPU, unless it may not move. */
-static int have_placed(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
-{
-	struct glk_telling telling = {0};
-	int err;
-
-	if (glk_pin_is_out(e))
-		return is_out(e);
-	if (glk_advice_stays(arena, e))
-		return is_pinned(e);
-	err = glk_tell_before(arena, e, GLAKE_MOVE_IN, &telling);
-	if (err)
-		return err;
-	err = glk_exchange_have(arena, e, on);
-	glk_tell_after(arena, e, GLAKE_MOVE_IN, &telling, err);
-	if (!err)
-		glk_away_mark(arena->gpu, e, on);
-	return err;
-}
-
-/* What is fetched is about to be used. */
-static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
-{
-	uint32_t said = glk_advice_of(arena, e);
-	uint64_t placed;
-	int err;
-
-	if (arena->ops->move)
-		return arena->ops->move(arena, e, on, true);
-	if (said & GLAKE_ADVICE_COLD)
-		glk_advice_set(arena, e, said & ~(uint32_t)GLAKE_ADVICE_COLD);
-	if (glk_extent_away(e)) {
-		glk_prefetch_hold(arena->gpu, e);
-		err = glk_away_have(arena, e, on);
-		glk_prefetch_let_go(arena->gpu, e, !err);
-		return err;
-	}
-	placed = glk_beside_placed(&arena->map, e);
-	/* what a hint brought back may have gone to the host in place since */
-	if (glk_prefetch_meet(arena, e, on, &err) && (err || !placed))
-		return err;
-	return placed ? have_placed(arena, e, on) : glk_away_have(arena, e, on);
-}
-
-static int fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	struct glk_told *told)
-{
-	int err = move(cache, addr, stream, have, true, told);
-
-	/* one that is here is wanted as well */
-	if (!err || err == -EALREADY)
-		glk_learn_fetched(cache, addr);
-	return err;
-}
-
-int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
-{
-	return fetch(cache, addr, stream, NULL);
-}
-
-int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	bool to_gpu, struct glk_told *ret_told)
-{
-	return to_gpu ? fetch(cache, addr, stream, ret_told)
-		      : move(cache, addr, stream, send, false, ret_told);
 }

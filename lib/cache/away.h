@@ -23,6 +23,9 @@ struct glk_moving {
  * whether there is one then, that begins there or, with `inside`, holds it. Takes the lock. */
 bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside);
 
+/* Whether others have the block, or know it, so that it has to stay where it is: 0, or -EBUSY with a
+ * record. */
+int glk_away_keeps(const struct glk_arena *arena, const struct glk_extent *e);
 /* Why a block has to stay: 0 if it may go, else as glake_spill(). */
 int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e);
 /* Under the lock, for a block that was claimed; `on` is the index of the stream that orders the call,
@@ -31,6 +34,10 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 /* Sends none of the contents: what it reads afterwards is undefined. As glk_away_send(). */
 int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
+/* For one that glk_away_suspended() or glk_away_tagged() is true of: what went because of that comes
+ * back, GLK_KEPT_SUSPENDED or GLK_KEPT_TAGGED. Its bytes. As glk_away_have(). */
+int glk_away_resume(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
+	uint64_t *ret_bytes);
 /* The parts of these for blocks that move together. One leaves its slots, with its contents in the store from
  * this run on, or 0; what it kept is had at an address, behind *ret_use; and it stands on its slots again,
  * behind the stream `on`, with reads of the store queued until a tick. */
@@ -39,6 +46,14 @@ void glk_away_depart(struct glk_arena *arena, struct glk_extent *e, const struct
 uint32_t glk_away_run(const struct glk_extent *e);
 int glk_away_fill(
 	struct glk_cache *cache, uint32_t run, uint64_t addr, struct glk_use *ret_use);
+/* What a block has in memory of the host, in place, is counted while it is not away: before it moves,
+ * and after. */
+void glk_away_count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more);
+/* All of it is here: where it goes when it is freed, which is the bin it would have gone to, if nobody
+ * but its own stream is to be waited for. Where no stream was put behind the copy, it is the copy's
+ * that is. */
+void glk_away_restore(
+	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint32_t bin);
 /* A stream uses one. */
 void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t stream);
 void glk_away_arrive(

@@ -32,7 +32,7 @@ uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e
 	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]))
+		if (glk_map_is_host(map, map->page[slot]) && glk_part_stands(map, e, slot))
 			bytes += glk_slot_part(map, slot, e->offset, end);
 	}
 	return bytes;
@@ -46,7 +46,7 @@ uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e)
 	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]) &&
+		if (glk_map_is_host(map, map->page[slot]) && glk_part_stands(map, e, slot) &&
 			glk_map_page(map, map->page[slot])->lent)
 			bytes += glk_slot_part(map, slot, e->offset, end);
 	}

@@ -4,8 +4,8 @@
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/ahead.h"
-#include "cache/away.h"
 #include "cache/bin/hit.h"
+#include "cache/part.h"
 #include "cache/prefetch.h"
 
 #include <errno.h>
@@ -54,6 +54,7 @@ static void mark(struct glk_extent *e, uint64_t streams)
 
 	glk_or_relaxed(&e->marks, streams);
 	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED && bin != GLK_EXTENT_AWAY &&
+		bin != GLK_EXTENT_PART &&
 		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
 		;
 }
@@ -165,7 +166,9 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 		arena->ops->count(arena, e, false);
 	glk_advice_end(arena, e);
 	glk_prefetch_gone(arena->gpu, e);
-	if (glk_extent_away(e))
+	if (glk_part_is(e))
+		glk_part_drop(arena, e, &use);
+	else if (glk_extent_away(e))
 		glk_away_drop(arena, e);
 	else if (!glk_pin_hold(arena, e, use.streams))
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
@@ -403,7 +406,7 @@ static struct pages pages_of(const struct glk_range *range, const struct glk_liv
 	uint32_t asked = glk_slot_of(map, offset + live->asked - 1);
 	uint8_t gpu = glk_arena_of(range)->gpu->node->index;
 	struct pages pages = {.able = UINT32_MAX};
-	bool host = false;
+	bool host = false, part = glk_extent_part(live->e);
 
 	/* a page is in use through one mapping, so no other one of it lies under the block */
 	for (uint32_t slot = first; slot <= last; slot++) {
@@ -411,6 +414,8 @@ static struct pages pages_of(const struct glk_range *range, const struct glk_liv
 		uint32_t id = glk_load_acquire(&map->page[slot]);
 		const struct glk_page *page = glk_map_page(map, id);
 
+		if (part && glk_part_gone(map, live->e, slot))
+			continue;
 		if (id == before) {
 			pages.placed += host ? part_of(map, slot, offset, live) : 0;
 			continue;
@@ -447,14 +452,14 @@ static void describe(const struct glk_range *range, const struct glk_live *live,
 		.flags = whole ? GLAKE_ALLOC_CONTIGUOUS : 0,
 		.page_size = pages.first,
 		.pages = pages.count,
-		.away = away ? live->asked : 0,
 		.placed = pages.placed,
 		.advice = glk_advice_of(arena, e),
 		.pins = glk_advice_pins(arena, e),
-		.dropped = away && !glk_away_run(e) ? live->asked : 0,
 		.stream = glk_peek_relaxed(
 			&glk_stream_at(&arena->gpu->streams, stream)->handle),
 	};
+	if (glk_extent_lacks(e))
+		glk_part_describe(arena, e, ret_block);
 	if (arena->ops->describe)
 		arena->ops->describe(arena, ret_block);
 	glk_pin_describe(arena, e, pages.able, ret_block);

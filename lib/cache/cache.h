@@ -151,6 +151,7 @@ struct glk_cache {
 	struct glk_moving *moving;
 	pthread_cond_t moved;
 	struct glk_mover mover;
+	struct glk_slab parts;	 /* of blocks that are away in part: see part.h */
 	struct glk_hints *hints; /* poked; NULL: there never was one, see prefetch.h */
 	struct {
 		uint64_t came, early, late, useless;
@@ -183,7 +184,7 @@ struct glk_cache {
 #define GLK_BIN_MARKED 1u
 /* The same for blocks that are or were out. */
 #define GLK_BIN_PINNED 2u
-/* And GLK_EXTENT_AWAY for those whose contents are elsewhere. */
+/* And GLK_EXTENT_AWAY and GLK_EXTENT_PART for those whose contents are elsewhere. */
 
 /* device.c. 0 or the driver's error; nothing is reserved yet. */
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
@@ -332,9 +333,14 @@ int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t 
 /* away.c, advice.c, quiet.c, suspend.c: contracts as in glake/tier.h. */
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
-/* Either of the two, and what a ticket has to know of it. */
+struct glk_portion {
+	uint64_t offset, bytes; /* from the beginning of a block */
+};
+
+/* Either of the two, for a portion of the block, NULL for all of it, and what a ticket has to know of
+ * it; NULL: there is none. */
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	bool to_gpu, struct glk_told *ret_told);
+	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told);
 int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);

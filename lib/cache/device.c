@@ -14,6 +14,7 @@
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/learn.h"
+#include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/reserve.h"
 #include "cache/tag/tag.h"
@@ -65,6 +66,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 
 static void free_rows(struct glk_cache *cache)
 {
+	glk_slab_fini(&cache->parts);
 	glk_slab_fini(&cache->crowds);
 	glk_region_free(cache->bins, ROWS * GLK_BINS * sizeof(*cache->bins));
 	glk_region_free(cache->rows, ROWS * sizeof(*cache->rows));
@@ -76,7 +78,8 @@ static int make_rows(struct glk_cache *cache)
 	cache->rows = glk_region_new(ROWS * sizeof(*cache->rows));
 	cache->bins = glk_region_new(ROWS * GLK_BINS * sizeof(*cache->bins));
 	if (!cache->rows || !cache->bins ||
-		glk_slab_init(&cache->crowds, sizeof(struct glk_crowd), CROWDS)) {
+		glk_slab_init(&cache->crowds, sizeof(struct glk_crowd), CROWDS) ||
+		glk_slab_init(&cache->parts, sizeof(struct glk_part), GLK_PARTS)) {
 		free_rows(cache);
 		return -ENOMEM;
 	}

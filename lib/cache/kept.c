@@ -4,16 +4,12 @@
 #include "cache/away.h"
 
 /*
- * What an extent keeps of its contents: their first run in the store, or 0 where they were dropped, and
- * why they went. The owner of a run is the bin of its block; small blocks of a slot have one content
- * together, whose owner is how many they are.
+ * What an extent keeps of its contents, with one content: see map/space/part.h. The owner of a run is
+ * the bin of its block; small blocks of a slot have one content together, whose owner is how many they
+ * are.
  */
-#define SUSPENDED (UINT32_C(1) << 31) /* since the GPU was suspended */
-#define TAGGED	  (UINT32_C(1) << 30) /* since its tag was */
-#define RUN	  (TAGGED - 1)
 
-/* What a block has in memory of the host, in place, is counted while it is not away. */
-static void count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more)
+void glk_away_count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
 	if (arena->ops->count == glk_beside_count)
 		glk_beside_count(arena, e, more);
@@ -26,7 +22,7 @@ void glk_away_depart(
 	struct glk_cache *cache = arena->gpu;
 	struct glk_map *map = &arena->map;
 
-	count_placed(arena, e, false);
+	glk_away_count_placed(arena, e, false);
 	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), use);
 	if (run && e->nested)
 		glk_store_at(&cache->mover.store, run)->owner++;
@@ -49,12 +45,12 @@ void glk_away_depart(
 /* It is here again, or never will be: what is kept of it is nobody's. The bin it was for. */
 static uint32_t forget(struct glk_arena *arena, const struct glk_extent *e, uint64_t read)
 {
-	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & RUN, bin = GLK_BIN_MARKED;
+	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & GLK_KEPT_RUN, bin = GLK_BIN_MARKED;
 	struct glk_cache *cache = arena->gpu;
 	struct glk_store *store = &cache->mover.store;
 
-	cache->suspended_blocks -= (kept & SUSPENDED) > 0;
-	arena->suspended_blocks -= (kept & TAGGED) > 0;
+	cache->suspended_blocks -= (kept & GLK_KEPT_SUSPENDED) > 0;
+	arena->suspended_blocks -= (kept & GLK_KEPT_TAGGED) > 0;
 	cache->away -= glk_extent_asked(e);
 	cache->away_blocks--;
 	if (run && !e->nested)
@@ -66,29 +62,34 @@ static uint32_t forget(struct glk_arena *arena, const struct glk_extent *e, uint
 
 bool glk_away_suspended(const struct glk_extent *e)
 {
-	return glk_extent_away(e) && glk_load_relaxed(&e->kept) & SUSPENDED;
+	return glk_extent_lacks(e) && glk_load_relaxed(&e->kept) & GLK_KEPT_SUSPENDED;
 }
 
 void glk_away_suspend(struct glk_cache *cache, struct glk_extent *e)
 {
-	glk_or_relaxed(&e->kept, SUSPENDED);
+	/* each piece says so for itself */
+	if (glk_part_is(e))
+		return;
+	glk_or_relaxed(&e->kept, GLK_KEPT_SUSPENDED);
 	cache->suspended_blocks++;
 }
 
 bool glk_away_tagged(const struct glk_extent *e)
 {
-	return glk_extent_away(e) && glk_load_relaxed(&e->kept) & TAGGED;
+	return glk_extent_lacks(e) && glk_load_relaxed(&e->kept) & GLK_KEPT_TAGGED;
 }
 
 void glk_away_tag(struct glk_arena *arena, struct glk_extent *e)
 {
-	glk_or_relaxed(&e->kept, TAGGED);
+	if (glk_part_is(e)) /* likewise */
+		return;
+	glk_or_relaxed(&e->kept, GLK_KEPT_TAGGED);
 	arena->suspended_blocks++;
 }
 
 uint32_t glk_away_run(const struct glk_extent *e)
 {
-	return glk_load_relaxed(&e->kept) & RUN;
+	return glk_load_relaxed(&e->kept) & GLK_KEPT_RUN;
 }
 
 void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t stream)
@@ -98,9 +99,7 @@ void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t strea
 			glk_stream_mask(glk_stream_enter(&cache->streams, stream)));
 }
 
-/* Where it goes when it is freed: to the bin it would have gone to, if nobody but its own stream is
- * to be waited for. Where no stream was put behind the copy, it is the copy's that is. */
-static void restore(
+void glk_away_restore(
 	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint32_t bin)
 {
 	bool advised = glk_advice_of(arena, e) != GLAKE_ADVICE_NORMAL;
@@ -119,8 +118,8 @@ void glk_away_arrive(
 {
 	struct glk_cache *cache = arena->gpu;
 
-	restore(arena, e, on, forget(arena, e, read));
-	count_placed(arena, e, true);
+	glk_away_restore(arena, e, on, forget(arena, e, read));
+	glk_away_count_placed(arena, e, true);
 	cache->fetches++;
 	cache->fetched += glk_extent_asked(e);
 	GLK_PROBE3(fetch, cache->device, glk_load_relaxed(&e->addr), glk_extent_asked(e));

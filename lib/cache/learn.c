@@ -72,7 +72,7 @@ static void expect(struct glk_cache *cache, uint64_t addr)
 
 	if (!e)
 		return;
-	if (glk_extent_away(e) && !e->nested &&
+	if (glk_extent_lacks(e) && !e->nested &&
 		!(cache->hints && glk_hint_find(cache->hints, addr)) &&
 		!glk_prefetch_add(glk_arena_of(range), e, &wish, NULL)) {
 		drop(cache, l->open[l->opened % OPEN]);

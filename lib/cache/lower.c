@@ -34,7 +34,7 @@ struct pass {
 static bool may_go(const struct glk_line *line, const struct glk_extent *e)
 {
 	return (glk_extent_state(e) == GLK_EXTENT_LIVE || (line && glk_line_has(line, e))) &&
-		!glk_extent_away(e) && !glk_load_relaxed(&e->whole);
+		!glk_extent_lacks(e) && !glk_load_relaxed(&e->whole);
 }
 
 /* Large ones go alone, since pages of the host are cut by them. */

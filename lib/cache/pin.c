@@ -105,7 +105,7 @@ int glk_cache_pin(
 	if (range)
 		e = glk_lookup_hold(range, addr);
 	if (e) {
-		away = glk_extent_away(e);
+		away = glk_extent_lacks(e);
 		done = !away && pin(e);
 		made = pin_of(range, e);
 		glk_word_let_go(&e->word);
@@ -119,7 +119,7 @@ int glk_cache_pin(
 		return 0;
 	if (away)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"the block at 0x%" PRIx64 " is away: it has no pages", addr);
+			"the block at 0x%" PRIx64 " is away, or a part of it: it has no pages there", addr);
 	if (!e && glk_away_settled(cache, addr, inside))
 		return glk_cache_pin(cache, addr, inside, ret_pin);
 	return e ? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,

@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/ahead.h"
-#include "cache/away.h"
+#include "cache/part.h"
 #include "cache/plan.h"
 
 #include <errno.h>
@@ -272,7 +272,7 @@ static int have(struct glk_arena *arena, struct glk_extent *e, struct glk_hint *
 	int err;
 
 	/* the blocks of a suspended tag come back with it, the small ones in their pages */
-	if (h->dropped || !glk_extent_away(e) || arena->shut || e->nested)
+	if (h->dropped || !glk_extent_lacks(e) || arena->shut || e->nested)
 		return -ENODATA;
 	if (glk_load_relaxed(&cache->suspended))
 		return -EAGAIN;
@@ -414,7 +414,7 @@ int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
 
 	if (err)
 		return err;
-	if (!glk_extent_away(e))
+	if (!glk_extent_lacks(e))
 		return is_here(addr);
 	if (e->nested)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
@@ -435,7 +435,7 @@ int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
 	if (!h)
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"%d blocks are to be prefetched, the most there can be", GLK_HINTS);
-	h->bytes = glk_extent_asked(e);
+	h->bytes = glk_extent_asked(e) - glk_part_here(arena, e);
 	h->deadline = wish->deadline;
 	h->priority = wish->priority;
 	h->on = wish->on;

@@ -267,12 +267,44 @@ static uint32_t flags_of(const struct turn *t, const struct glk_extent *e)
 		(e->offset < t->offset ? GLAKE_RUN_PART : 0);
 }
 
+/* Of one that is away in part, what is alike from the present offset on: where it ends, and whether it
+ * is away. */
+static uint64_t end_of_part(const struct turn *t, const struct glk_extent *e, bool *ret_away)
+{
+	const struct glk_map *map = &t->arena->map;
+	uint32_t slot = glk_slot_of(map, t->offset), last = glk_extent_last(map, e);
+	struct glk_stretch s;
+	uint64_t end;
+
+	*ret_away = glk_part_gone(map, e, slot);
+	s = glk_part_next(map, e, slot, last, *ret_away);
+	end = (uint64_t)(s.last + 1) << map->shift;
+	return s.last < last ? end : e->offset + e->size;
+}
+
+/* Bytes that were asked for, of a part of it that is here, which lie on the host in place. */
+static uint64_t placed_in(const struct turn *t, const struct glk_extent *e, uint64_t end)
+{
+	const struct glk_map *map = &t->arena->map;
+	uint64_t behind = e->offset + glk_extent_asked(e), bytes = 0;
+	uint32_t last = glk_slot_of(map, end - 1);
+
+	behind = behind < end ? behind : end;
+	for (uint32_t slot = glk_slot_of(map, t->offset); slot <= last; slot++) {
+		if (glk_map_is_host(map, map->page[slot]))
+			bytes += glk_slot_part(map, slot, t->offset, behind);
+	}
+	return bytes;
+}
+
 static void tell_block(struct turn *t, struct glk_extent *e)
 {
 	uint64_t end = e->offset + e->size, asked = 0, before = t->offset - e->offset;
 	bool live = read_live(e, &asked), away = live && glk_extent_away(e);
 	struct glake_run *run = &t->runs[t->count++];
 
+	if (live && glk_extent_part(e))
+		end = end_of_part(t, e, &away);
 	*run = run_of(t, end,
 		away	       ? GLAKE_RUN_AWAY
 			: live ? GLAKE_RUN_LIVE
@@ -281,11 +313,15 @@ static void tell_block(struct turn *t, struct glk_extent *e)
 	run->stream = handle_of(t->cache, glk_load_relaxed(&e->stream));
 	if (live)
 		run->asked = asked > before ? asked - before : 0;
+	if (run->asked > run->size && end < e->offset + e->size)
+		run->asked = run->size;
 	if (away)
 		back_away(run, t, end);
 	else
 		back_block(run, t, end);
-	if (run->host_bytes && live && !before)
+	if (run->host_bytes && live && glk_extent_part(e))
+		run->placed = away ? 0 : placed_in(t, e, end);
+	else if (run->host_bytes && live && !before)
 		run->placed = glk_beside_placed(&t->arena->map, e);
 	t->steps += 1 + (unsigned)(run->size >> (t->arena->map.shift + GLK_GROUP_SHIFT));
 	go_to(t, end);

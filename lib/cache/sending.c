@@ -29,16 +29,25 @@ static void make_room(const struct glk_sending *s, struct glk_cache *cache, uint
 		glk_store_ready(store, part);
 }
 
+static int go(const struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e, bool drop)
+{
+	struct glk_part_way way = {.why = s->why, .drop = drop};
+
+	if (glk_extent_part(e))
+		return glk_part_send(arena, e, glk_part_all(&arena->map, e), &way);
+	return drop ? glk_away_discard(arena, e, 0) : glk_away_send(arena, e, 0);
+}
+
 int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
 	bool drop, bool *ret_went)
 {
-	uint64_t bytes = glk_extent_asked(e);
+	uint64_t bytes = glk_part_here(arena, e);
 	int err;
 
 	*ret_went = false;
 	if (!drop)
 		make_room(s, arena->gpu, bytes);
-	err = drop ? glk_away_discard(arena, e, 0) : glk_away_send(arena, e, 0);
+	err = go(s, arena, e, drop);
 	if (glk_told_to_stay(err)) {
 		glk_sending_stays(s, bytes);
 		return 0;

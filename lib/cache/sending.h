@@ -3,11 +3,12 @@
 #define GLK_CACHE_SENDING_H
 
 /* Blocks that go away one after the other, with their GPU or with their tag, and what is told of it. */
-#include "cache/away.h"
+#include "cache/part.h"
 
 struct glk_sending {
 	struct glake_suspended *did;
 	uint64_t left; /* bytes to go */
+	uint32_t why;  /* GLK_KEPT_...: what pieces of blocks say that are away in part */
 	uint64_t mark; /* an event is wanted when no more than this is left */
 };
 

@@ -98,11 +98,14 @@ static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
 	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
 }
 
-/* What was to go to the host in place has gone, or stays. Blocks with a tag go away. */
+/* What was to go to the host in place has gone, or stays, and so has what is away in part. Blocks with
+ * a tag go away. */
 static bool lies_there(
 	const struct sending *s, const struct glk_arena *arena, const struct glk_extent *e)
 {
-	return s->whole && !glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag;
+	return s->whole &&
+		(glk_extent_part(e) ||
+			(!glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag));
 }
 
 static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
@@ -110,7 +113,7 @@ static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	struct sending *s = arg;
 
 	if (!lies_there(s, arena, e) && !may_go(arena, e))
-		s->all.left += glk_extent_asked(e);
+		s->all.left += glk_part_here(arena, e);
 	return 0;
 }
 
@@ -119,6 +122,7 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	bool drop = glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
 	struct sending *s = arg;
+	uint64_t bytes;
 	int err;
 
 	if (lies_there(s, arena, e))
@@ -126,15 +130,23 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	err = may_go(arena, e);
 	if (err == -EBUSY)
 		glk_sending_stays(&s->all,
-			glk_extent_asked(e) - glk_beside_placed(&arena->map, e));
+			glk_part_here(arena, e) - glk_beside_placed(&arena->map, e));
 	if (err)
 		return err == -EBUSY || err == -EALREADY ? 0 : err;
+	bytes = glk_part_here(arena, e);
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)
 		return err;
 	glk_away_suspend(arena->gpu, e);
-	glk_sending_note(&s->all, arena->gpu, glk_extent_asked(e));
+	glk_sending_note(&s->all, arena->gpu, bytes);
 	return 0;
+}
+
+/* The rest of what is away in part goes before anything is lowered, which would meet it in the pages at
+ * its ends. */
+static int send_part(struct glk_arena *arena, struct glk_extent *e, void *arg)
+{
+	return glk_extent_part(e) ? send(arena, e, arg) : 0;
 }
 
 int glk_away_release(struct glk_arena *arena)
@@ -155,13 +167,14 @@ int glk_away_release(struct glk_arena *arena)
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct glake_suspended *did = arg;
+	uint64_t bytes;
 	int err;
 
 	if (!glk_away_suspended(e))
 		return 0;
-	err = glk_away_have(arena, e, 0);
+	err = glk_away_resume(arena, e, GLK_KEPT_SUSPENDED, &bytes);
 	if (!err) {
-		did->moved += glk_extent_asked(e);
+		did->moved += bytes;
 		did->moved_blocks++;
 	}
 	return err;
@@ -199,15 +212,15 @@ static int lower(struct glk_cache *cache, struct glake_suspended *did, bool *ret
 	else
 		glk_lower_left(cache, &did->stayed, &did->stayed_blocks);
 	glk_plan_open(cache);
-	did->moved = cache->lowered - bytes;
-	did->moved_blocks = cache->lowered_blocks - blocks;
+	did->moved += cache->lowered - bytes;
+	did->moved_blocks += cache->lowered_blocks - blocks;
 	return err;
 }
 
 static int send_all(
 	struct glk_cache *cache, bool in_place, struct glake_suspended *did)
 {
-	struct sending sending = {.all.did = did};
+	struct sending sending = {.all = {.did = did, .why = GLK_KEPT_SUSPENDED}};
 	bool away = !in_place;
 	int err, failed;
 
@@ -221,7 +234,9 @@ static int send_all(
 		return err;
 	shut(cache);
 	glk_quick_flush(cache);
-	err = in_place ? lower(cache, did, &away) : 0;
+	err = in_place ? each(cache, send_part, &sending) : 0;
+	if (in_place && !err)
+		err = lower(cache, did, &away);
 	sending.whole = !away;
 	each(cache, count, &sending);
 	glk_sending_begin(&sending.all, sending.all.left);
@@ -340,10 +355,16 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 
 	glk_turn_begin(cache);
 	err = glk_load_relaxed(&cache->suspended)
-		? have_all(cache, &did)
+		? 0
 		: glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d is not suspended",
 			  cache->device);
-	if (!err && !lazy && (cache->in_place || cache->arena.map.guests))
+	/* what is away in part keeps pages that it shares, so it comes behind those it shares them with
+	 * */
+	if (!err && !lazy && cache->in_place)
+		err = bring(cache, &did);
+	if (!err)
+		err = have_all(cache, &did);
+	if (!err && !lazy && !cache->in_place && cache->arena.map.guests)
 		err = bring(cache, &did);
 	if (!err) {
 		admit(cache);

@@ -4,6 +4,8 @@ Contents beyond the GPU. glake.py has these names as its own and loads this file
 
     glake.spill(tensor)       its contents go to memory of the host, and its memory serves others
     glake.fetch(tensor)       they are back, for work on the current stream from here on
+    glake.spill(tensor, offset=0, bytes=1 << 30)  a part of it, in bytes from the beginning of its
+                              storage, and fetch likewise; the rest stays in use
     glake.advise(tensor, "cold")  it may go when others need the room, until it is fetched; "pinned":
                               it stays; "discardable": nothing is copied when it goes because of a
                               suspension; "cold discardable"; "normal"
@@ -120,24 +122,43 @@ class Ticket:
             self.close()
 
 
-def _move(function, tensor, stream, ticket):
+def _move(function, tensor, stream, ticket, offset, size):
     place = ctypes.c_void_p()
-    arguments = ctypes.c_void_p(_address(tensor)), _stream(stream, tensor)
-    if ticket:
+    arguments = [ctypes.c_void_p(_address(tensor)), _stream(stream, tensor)]
+    if offset is not None or size is not None:
+        offset = offset or 0
+        size = _bytes(tensor) - offset if size is None else size
+        if offset < 0 or size < 0:
+            raise glake.GlakeError(f"{size} bytes at {offset} are no range")
+        arguments[1:1] = ctypes.c_size_t(offset), ctypes.c_size_t(size)
+        glake._call(function + "_range", *arguments, ctypes.byref(place) if ticket else None)
+    elif ticket:
         glake._call(function + "_ticket", *arguments, ctypes.byref(place))
-        return Ticket(place.value)
-    glake._call(function, *arguments)
-    return None
+    else:
+        glake._call(function, *arguments)
+    return Ticket(place.value) if ticket else None
 
 
-def spill(tensor, stream=None, ticket=False):
-    """Sends the contents of a tensor to the host, as they are behind all work queued so far."""
-    return _move("glake_spill", tensor, stream, ticket)
+def spill(tensor, stream=None, ticket=False, offset=None, bytes=None):
+    """Sends the contents of a tensor to the host, as they are behind all work queued so far: all of its
+    storage, or so many bytes of it from an offset on, of which whole pages go; without `bytes` to the
+    end."""
+    return _move("glake_spill", tensor, stream, ticket, offset, bytes)
 
 
-def fetch(tensor, stream=None, ticket=False):
-    """Has a tensor back at its addresses, on the GPU, for work queued on the stream from here on."""
-    return _move("glake_fetch", tensor, stream, ticket)
+def fetch(tensor, stream=None, ticket=False, offset=None, bytes=None):
+    """Has a tensor back at its addresses, on the GPU, for work queued on the stream from here on, or
+    a part of it."""
+    return _move("glake_fetch", tensor, stream, ticket, offset, bytes)
+
+
+def _bytes(tensor):
+    """That the block of a tensor has."""
+    lib, context = glake._context()
+    block = glake._Block()
+    if lib.glake_query(context, ctypes.c_void_p(_address(tensor)), ctypes.byref(block)):
+        raise glake.GlakeError("it is in no block of glake")
+    return block.size
 
 
 def _is_managed(tensor):

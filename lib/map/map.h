@@ -41,6 +41,7 @@
 #include "map/space/index.h"
 #include "map/space/lookup.h"
 #include "map/space/nest.h"
+#include "map/space/part.h"
 #include "map/space/range.h"
 #include "map/space/tree.h"
 

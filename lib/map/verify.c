@@ -79,11 +79,11 @@ static int settle(struct tally *t, uint32_t end)
 	return 0;
 }
 
-/* A live extent counts on its first slot and on its last; nobody else is in between. */
-static int stand(struct tally *t, const struct glk_extent *e)
+/* A live extent counts on the first slot and on the last of what it stands on; nobody else is in
+ * between. */
+static int stand_on(struct tally *t, const struct glk_extent *e, uint32_t first, uint32_t last)
 {
 	const struct glk_map *map = t->map;
-	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
 	int err = settle(t, first);
 
 	t->count++;
@@ -99,6 +99,25 @@ static int stand(struct tally *t, const struct glk_extent *e)
 	}
 	t->slot = last;
 	t->count = 1;
+	return err;
+}
+
+/* What is away stands on no slots. */
+static int stand(struct tally *t, const struct glk_extent *e)
+{
+	const struct glk_map *map = t->map;
+	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	struct glk_stretch s = {first, last};
+	int err = 0;
+
+	if (glk_extent_away(e))
+		return 0;
+	if (!glk_extent_part(e))
+		return stand_on(t, e, first, last);
+	s = glk_part_next(map, e, first, last, false);
+	for (; !err && s.first <= s.last;
+		s = glk_part_next(map, e, s.last + 1, last, false))
+		err = stand_on(t, e, s.first, s.last);
 	return err;
 }
 
@@ -241,8 +260,7 @@ static int check_extent(struct tally *t, const struct glk_range *range, uint32_t
 	t->named[e->nested]++;
 	t->taken[e->nested] += e->size;
 	err = check_lookup(t, range, id);
-	/* what is away stands on no slots */
-	return err || glk_extent_away(e) ? err : stand(t, e);
+	return err ? err : stand(t, e);
 }
 
 static int check_row(struct tally *t, unsigned r)

@@ -108,11 +108,24 @@ static int order(struct glk_mover *mover, struct glk_use *use, struct glk_stream
 	return err;
 }
 
-/* What is left of a content. */
+/* What is left of a content, and the bytes of the next run that are none of it. */
 struct left {
 	uint32_t run;
-	uint64_t addr, bytes;
+	uint64_t addr, bytes, skip;
 };
+
+/* From a place in a content on. */
+static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t from,
+	uint64_t bytes, uint64_t addr)
+{
+	struct left left = {run, addr, bytes, from + glk_store_at(store, run)->skip};
+
+	while (left.skip >= glk_store_at(store, left.run)->chunks * GLK_STORE_CHUNK) {
+		left.skip -= glk_store_at(store, left.run)->chunks * GLK_STORE_CHUNK;
+		left.run = glk_store_at(store, left.run)->next;
+	}
+	return left;
+}
 
 /* The next runs of it, up to `most`: how many. */
 static size_t gather(const struct glk_store *store, struct left *left, bool out, size_t most,
@@ -120,16 +133,18 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 {
 	size_t count = 0;
 
-	for (; left->run && count < most; count++) {
+	for (; left->bytes && count < most; count++) {
 		const struct glk_store_run *r = glk_store_at(store, left->run);
-		char *host = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
-		uint64_t size = r->chunks * GLK_STORE_CHUNK;
+		char *host = store->piece[r->piece].base +
+			r->first * GLK_STORE_CHUNK + left->skip;
+		uint64_t size = r->chunks * GLK_STORE_CHUNK - left->skip;
 		void *gpu = (void *)(uintptr_t)left->addr;
 
 		size = size < left->bytes ? size : left->bytes;
 		ranges[count] = (struct glake_copy_range){
 			.dst = out ? host : gpu, .src = out ? gpu : host, .bytes = size};
 		left->run = r->next;
+		left->skip = 0;
 		left->addr += size;
 		left->bytes -= size;
 	}
@@ -153,16 +168,15 @@ static int carry(struct glk_mover *mover, const struct glake_copy_range *ranges,
 	return err ? err : copy.err;
 }
 
-/* One content, run by run, or many at a time. The lock is given up for each time. */
-static int copy(struct glk_mover *mover, uint32_t run, uint64_t addr, bool out)
+/* One content, or a part of it, run by run, or many at a time. The lock is given up for each time. */
+static int copy(struct glk_mover *mover, struct left left, bool out)
 {
 	struct CUstream_st *stream = out ? mover->out_handle : mover->back_handle;
 	size_t most = mover->io && mover->io->lend ? RUNS : 1, count;
-	struct left left = {run, addr, glk_store_at(&mover->store, run)->bytes};
 	struct glake_copy_range ranges[RUNS];
 	int err = 0;
 
-	while (left.run && !err) {
+	while (left.bytes && !err) {
 		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
 		err = carry(mover, ranges, count, stream);
@@ -208,7 +222,7 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		glk_store_put(&mover->store, run, 0);
 		return err;
 	}
-	err = copy(mover, run, addr, true);
+	err = copy(mover, left_of(&mover->store, run, 0, bytes, addr), true);
 	*use = used_by(mover, out);
 	if (err) {
 		abandon(mover, use);
@@ -223,6 +237,13 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 int glk_move_back(
 	struct glk_mover *mover, uint32_t run, uint64_t addr, struct glk_use *ret_use)
 {
+	return glk_move_some_back(
+		mover, run, 0, glk_store_at(&mover->store, run)->bytes, addr, ret_use);
+}
+
+int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
+	uint64_t bytes, uint64_t addr, struct glk_use *ret_use)
+{
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
 	struct glk_use written = {.streams = glk_stream_mask(out),
@@ -231,7 +252,7 @@ int glk_move_back(
 
 	err = order(mover, &written, back);
 	if (!err)
-		err = copy(mover, run, addr, false);
+		err = copy(mover, left_of(&mover->store, run, from, bytes, addr), false);
 	*ret_use = used_by(mover, back);
 	return err;
 }

@@ -125,7 +125,7 @@ static bool is_used(const struct glk_store_piece *p, uint32_t chunk)
 	return p->used[chunk >> 6] >> (chunk & 63) & 1;
 }
 
-static void mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
+void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
 	uint32_t chunks, bool used)
 {
 	for (uint32_t i = first; i < first + chunks; i++) {
@@ -173,7 +173,7 @@ static int take_from(
 			.first = (uint16_t)first,
 			.chunks = (uint16_t)chunks};
 		*chain = id;
-		mark(store, p, first, chunks, true);
+		glk_store_mark(store, p, first, chunks, true);
 		*left -= chunks;
 	}
 	return 0;
@@ -207,7 +207,7 @@ void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read)
 		struct glk_store_piece *p = &store->piece[r->piece];
 
 		next = r->next;
-		mark(store, p, r->first, r->chunks, false);
+		glk_store_mark(store, p, r->first, r->chunks, false);
 		p->read = p->read < read ? read : p->read;
 		glk_slab_put(&store->runs, run);
 	}

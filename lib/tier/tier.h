@@ -64,6 +64,7 @@ struct glk_store_run {
 	uint32_t owner;
 	uint64_t written, bytes;
 	uint64_t hash; /* verify.c */
+	uint32_t skip; /* bytes of the first chunk that are none of it any more: split.c */
 	bool hashed;
 };
 
@@ -82,6 +83,23 @@ int glk_store_ready(struct glk_store *store, uint64_t bytes);
 void glk_store_settle(struct glk_store *store);
 /* Gives it back. Reads of it that were queued until the tick `read` may be under way; 0: none. */
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read);
+/*
+ * split.c: the bytes of a content from one place to another are had, by reads that were queued until a
+ * tick, and go; what lies before is a content of its own, and so is what lies behind, 0 for none.
+ * Chunks that both have a part of are the ones before: the bytes that go are a chunk and more, or reach
+ * to an end. `spare` is a run that glk_store_spare() gave, which may be needed. None of them has a
+ * hash.
+ */
+struct glk_store_rest {
+	uint32_t before, behind;
+};
+struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint64_t from,
+	uint64_t to, uint64_t read, uint32_t spare);
+/* 0: there is none. */
+uint32_t glk_store_spare(struct glk_store *store);
+/* store.c: chunks of a piece are in use, or are no more. */
+void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
+	uint32_t chunks, bool used);
 /* The tick until which others may read what a content is about to overwrite; 0: nobody does. */
 uint64_t glk_store_read(const struct glk_store *store, uint32_t run);
 /* Gives pieces that nobody uses back to the system, until there are no more bytes than `keep`, while `rests`
@@ -127,10 +145,12 @@ void glk_verify_keep(struct glk_mover *mover, uint32_t run);
 int glk_verify_check(struct glk_mover *mover, uint32_t run);
 /* An event tells of the copies to the host so far, where one can be had. */
 void glk_mover_mark(struct glk_mover *mover);
-/* Copies them back, to memory that the stream `back` may write to; *ret_use is that of the copy. The
- * content stays in the store. 0 or the driver's error. */
+/* Copies them back, or some from a place in the content on, to memory that the stream `back` may write
+ * to; *ret_use is that of the copy. The content stays in the store. 0 or the driver's error. */
 int glk_move_back(
 	struct glk_mover *mover, uint32_t run, uint64_t addr, struct glk_use *ret_use);
+int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
+	uint64_t bytes, uint64_t addr, struct glk_use *ret_use);
 /*
  * Copies bytes from one place to another that the GPU may use both, on the stream `out` or on `back`, and
  * behind a use, which is that of the copy afterwards, also after an error. Returns as glk_move_out(). Nothing is

@@ -19,20 +19,22 @@
 static uint64_t hash(struct glk_mover *mover, uint32_t run)
 {
 	uint64_t left = glk_store_at(&mover->store, run)->bytes;
+	uint32_t skip = glk_store_at(&mover->store, run)->skip;
 	XXH3_state_t state;
 
 	XXH3_64bits_reset(&state);
 	for (; run; run = glk_store_at(&mover->store, run)->next) {
 		const struct glk_store_run *r = glk_store_at(&mover->store, run);
-		uint64_t size = r->chunks * GLK_STORE_CHUNK;
-		const char *base =
-			mover->store.piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+		uint64_t size = r->chunks * GLK_STORE_CHUNK - skip;
+		const char *base = mover->store.piece[r->piece].base +
+			r->first * GLK_STORE_CHUNK + skip;
 
 		size = size < left ? size : left;
 		glk_lock_pause(mover->streams->gpu);
 		XXH3_64bits_update(&state, base, size);
 		glk_lock_resume(mover->streams->gpu);
 		left -= size;
+		skip = 0;
 	}
 	return XXH3_64bits_digest(&state);
 }

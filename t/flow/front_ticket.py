@@ -56,10 +56,38 @@ print(json.dumps([alone.wait(), alone.info()["kind"]]))
     tap.equal(alone, [True, "fetch"], "a fetch has a ticket too")
 
 
+def ranges(folder):
+    """A part of a block goes and comes, and the rest stays in use."""
+    said = front_glake.python(folder, '''
+size = 8 << 20
+p = alloc(size, 0, None)
+ctypes.memset(p, 9, size)
+glake.spill(p, offset=2 << 20, bytes=4 << 20)
+away = [glake.stats(0)["away"]]
+ctypes.memset(p, 7, 2 << 20)
+with glake.fetch(p, offset=4 << 20, bytes=1, ticket=True) as ticket:
+    away += [ticket.wait(60), ticket.info()["bytes"], glake.stats(0)["away"]]
+glake.spill(p, offset=6 << 20)
+away.append(glake.stats(0)["away"])
+glake.fetch(p)
+away += [glake.stats(0)["away"], ctypes.string_at(p, size) == bytes([7]) * (2 << 20) + bytes([9]) * (6 << 20)]
+print(json.dumps(away))
+print(json.dumps([refused(glake.spill, p, offset=-1), refused(glake.spill, p, offset=7 << 20, bytes=2 << 20),
+                  refused(glake.spill, p, bytes=5)]))
+''')
+    if not tap.ok(isinstance(said, list) and len(said) == 2, "ranges", said):
+        return
+    away, refusals = said
+    tap.equal(away, [4 << 20, True, 1, 2 << 20, 4 << 20, 0, True], "ranges go and come")
+    for text, want in zip(refusals, ("are no range", "are no range of a block", "hold no page")):
+        tap.has(text, want, f"refused: {want}")
+
+
 def main():
     tap.start()
     with tempfile.TemporaryDirectory() as folder:
         tickets(folder)
+        ranges(folder)
     tap.done()
 
 

@@ -105,6 +105,8 @@ struct glk_request {
 	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
 	/* Whose pages it is to have; NULL: those of the arena that it has its place in. */
 	struct glk_arena *source;
+	/* The slots of an extent that are to be backed; NULL: all of it. */
+	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
 	bool trim;	  /* too much memory is stranded, see glk_want */
 	bool patient;	  /* it waits for the GPU before it is refused */

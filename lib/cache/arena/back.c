@@ -50,9 +50,9 @@ static struct run plan_run(const struct job *job, uint32_t first, uint32_t last)
 	struct run run = {.first = first, .last = last};
 	uint32_t slots = last - first + 1, tail = 0;
 
-	if (first == job->first)
+	if (first == glk_extent_first(map, job->e))
 		run.lead = job->request->lead + ((job->e->offset & part) > 0);
-	if (last == job->last)
+	if (last == glk_extent_last(map, job->e))
 		tail = job->request->tail +
 			(((job->e->offset + job->e->size) & part) > 0);
 	if (run.lead > slots)
@@ -296,8 +296,8 @@ int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t exte
 	struct glk_use never = {0};
 	int err;
 
-	job.first = glk_extent_first(map, job.e);
-	job.last = glk_extent_last(map, job.e);
+	job.first = request->run ? request->run->first : glk_extent_first(map, job.e);
+	job.last = request->run ? request->run->last : glk_extent_last(map, job.e);
 	err = make_plan(&job);
 	if (err) {
 		/* what was taken out of the tables has to go all the same */

@@ -23,8 +23,8 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
  * or an error with everything undone. */
 int glk_arena_place(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent);
-/* Pages behind an extent that has a place and stands on no slots, with all that a request may do where
- * memory is short. 0, or an error with everything undone. */
+/* Pages behind an extent that has a place and stands on no slots, or not on those of the request's run,
+ * with all that a request may do where memory is short. 0, or an error with everything undone. */
 int glk_arena_back(
 	struct glk_arena *arena, struct glk_request *request, uint32_t extent);
 /* The place of a request, searched with what is known, and again with what the streams have to

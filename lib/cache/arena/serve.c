@@ -341,7 +341,8 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 {
 	struct glk_map *map = &arena->map;
 	const struct glk_extent *e = glk_extent_at(map, *extent);
-	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	uint32_t first = request->run ? request->run->first : glk_extent_first(map, e);
+	uint32_t last = request->run ? request->run->last : glk_extent_last(map, e);
 	int err = -EAGAIN;
 
 	for (int i = 0; i < 4 && err == -EAGAIN; i++) {

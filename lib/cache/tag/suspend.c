@@ -24,18 +24,20 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct sending *s = arg;
 	bool drop = s->drop || glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
+	uint64_t bytes;
 	int err = glk_away_may(arena, e);
 
 	if (err == -EBUSY)
-		glk_sending_stays(&s->all, glk_extent_asked(e));
+		glk_sending_stays(&s->all, glk_part_here(arena, e));
 	if (err)
 		return err == -EBUSY || err == -EALREADY ? 0 : err;
+	bytes = glk_part_here(arena, e);
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)
 		return err;
 	glk_away_tag(arena, e);
 	if (!drop)
-		glk_sending_note(&s->all, arena->gpu, glk_extent_asked(e));
+		glk_sending_note(&s->all, arena->gpu, bytes);
 	return 0;
 }
 
@@ -51,7 +53,7 @@ static int send_all(struct glk_cache *cache, struct glk_tag *tag, bool drop,
 	struct glake_suspended *did)
 {
 	struct glk_arena *arena = &tag->arena;
-	struct sending s = {.all.did = did, .drop = drop};
+	struct sending s = {.all = {.did = did, .why = GLK_KEPT_TAGGED}, .drop = drop};
 	uint64_t before = arena->map.page_bytes;
 	int err, failed;
 
@@ -101,13 +103,14 @@ int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct glake_suspended *did = arg;
+	uint64_t bytes;
 	int err;
 
 	if (!glk_away_tagged(e))
 		return 0;
-	err = glk_away_have(arena, e, 0);
+	err = glk_away_resume(arena, e, GLK_KEPT_TAGGED, &bytes);
 	if (!err) {
-		did->moved += glk_extent_asked(e);
+		did->moved += bytes;
 		did->moved_blocks++;
 	}
 	return err;

@@ -26,12 +26,12 @@ struct glk_extent {
 		/* QUICK, LIVE: streams that used it beside its own */
 		glk_atomic(uint64_t) marks;
 	};
-	/* LIVE: where it goes when freed, see cache/bin/row.h; or GLK_EXTENT_AWAY. */
+	/* LIVE: where it goes when freed, see cache/bin/row.h; or GLK_EXTENT_AWAY, GLK_EXTENT_PART. */
 	glk_atomic(uint32_t) bin;
 	union {
 		struct glk_idnode quick;   /* QUICK: its link in a bin */
 		glk_atomic(uint32_t) pins; /* LIVE: of one that is out, see cache/pin.c */
-		glk_atomic(uint32_t) kept; /* of one that is away: where, see tier/tier.h */
+		glk_atomic(uint32_t) kept; /* of one that is away: see space/part.h */
 	};
 	glk_atomic(uint32_t) slack;  /* bytes of it that the user did not ask for */
 	glk_atomic(uint16_t) stream; /* index of the stream it was given to */
@@ -55,11 +55,27 @@ static inline uint32_t glk_extent_id(
 /* In place of the bin of a live one: its contents lie elsewhere, and it stands on no slots. Others
  * may have the memory at both ends; what lies between is nobody's place. */
 #define GLK_EXTENT_AWAY 3u
+/* The same for a part of them: see space/part.h. */
+#define GLK_EXTENT_PART 4u
 
 static inline bool glk_extent_away(const struct glk_extent *e)
 {
 	/* pairs with: the release of who sends it away, or has it back */
 	return glk_load_acquire(&e->bin) == GLK_EXTENT_AWAY;
+}
+
+static inline bool glk_extent_part(const struct glk_extent *e)
+{
+	/* pairs with: the release in cache/part.c */
+	return glk_load_acquire(&e->bin) == GLK_EXTENT_PART;
+}
+
+/* Away as a whole or in part. */
+static inline bool glk_extent_lacks(const struct glk_extent *e)
+{
+	uint32_t bin = glk_load_acquire(&e->bin); /* likewise */
+
+	return bin == GLK_EXTENT_AWAY || bin == GLK_EXTENT_PART;
 }
 
 /* Bytes the user asked for. */

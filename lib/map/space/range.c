@@ -34,7 +34,7 @@ struct table {
 	size_t bytes;
 };
 
-#define TABLES 17
+#define TABLES 20
 
 /* All tables by slot. */
 static void list_tables(struct glk_map *map, struct table tables[TABLES])
@@ -58,6 +58,9 @@ static void list_tables(struct glk_map *map, struct table tables[TABLES])
 		{(void **)&map->lost, bitmap_bytes(slots)},
 		{(void **)&map->head, bitmap_bytes(slots)},
 		{(void **)&map->wide, bitmap_bytes(slots)},
+		{(void **)&map->gone, bitmap_bytes(slots)},
+		{(void **)&map->begun, bitmap_bytes(slots)},
+		{(void **)&map->piece, slots * sizeof(*map->piece)},
 		/* both links of a group, in one table */
 		{(void **)&map->older, 2 * groups * sizeof(*map->older)},
 	};
@@ -271,7 +274,8 @@ uint64_t glk_map_bytes(const struct glk_map *map)
 	uint64_t slot = sizeof(*map->page) + sizeof(*map->count) + sizeof(*map->alias) +
 		sizeof(*map->use) + (sizeof(*map->start) << GLK_EIGHTH_SHIFT);
 
-	/* the bitmaps are eight bits a slot, and one an eighth of it */
+	/* the bitmaps are eight bits a slot, and one an eighth of it; what is kept of blocks that are
+	 * away in part is not there before there are such */
 	return glk_slab_bytes(&map->extents) + glk_slab_bytes(&map->nests) +
 		glk_map_end(map) * slot + glk_map_end(map) * 2;
 }

@@ -23,19 +23,41 @@ static void keep_ticket(struct world *w, struct glake_ticket *ticket)
 	*place = ticket;
 }
 
+struct range {
+	size_t offset, bytes;
+};
+
+static struct range any_range(struct world *w, const struct block *b)
+{
+	struct range r = {.offset = chance(w, 40) ? 0 : below(w, b->size)};
+
+	r.bytes = chance(w, 40) ? b->size - r.offset : 1 + below(w, b->size - r.offset);
+	return r;
+}
+
 static void spill(struct world *w, struct block *b)
 {
 	struct glake_ticket *ticket = NULL;
-	bool with = chance(w, 30), here = !asked(w, b).away;
+	bool with = chance(w, 30), here = asked(w, b).away < b->size;
 	struct CUstream_st *stream;
 	int lane, err;
 
 	stream = any_lane(w, &lane);
-	strike(w, "glake_spill");
-	err = with ? glake_spill_ticket(w->ctx, b->at, stream, &ticket)
-		   : glake_spill(w->ctx, b->at, stream);
+	if (chance(w, 40)) {
+		struct range r = any_range(w, b);
+
+		strike(w, "glake_spill_range");
+		err = glake_spill_range(w->ctx, b->at, r.offset, r.bytes, stream,
+			with ? &ticket : NULL);
+	} else {
+		strike(w, "glake_spill");
+		err = with ? glake_spill_ticket(w->ctx, b->at, stream, &ticket)
+			   : glake_spill(w->ctx, b->at, stream);
+	}
 	/* the GPU is suspended, perhaps in place */
-	if (judge(w, err, MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN)) && !b->managed) {
+	if (judge(w, err,
+		    MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN, b->managed ? -EOPNOTSUPP : 0)) &&
+		!b->managed) {
 		if (b->pins || b->advice == GLAKE_ADVICE_PINNED)
 			failed(w, "a pinned block went");
 		if (!here)
@@ -78,6 +100,27 @@ static void fetch(struct world *w, struct block *b)
 	calm(w);
 	if (ticket)
 		keep_ticket(w, ticket);
+}
+
+/* A part of one that is away. What is here of it is used by nobody before all of it is; until then all
+ * of it comes on one stream. */
+static void fetch_range(struct world *w, struct block *b)
+{
+	struct range r = any_range(w, b);
+	int err;
+
+	if (asked(w, b).dropped)
+		b->contents = UNKNOWN;
+	strike(w, "glake_fetch_range");
+	err = glake_fetch_range(w->ctx, b->at, r.offset, r.bytes, w->lane[b->last], NULL);
+	if (judge(w, err,
+		    MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN, b->managed ? -EOPNOTSUPP : 0))) {
+		b->told |= 1u << b->last;
+		b->away = b->sent = asked(w, b).away > 0;
+	}
+	if ((!err || err == -EALREADY) && (b->advice & 3) == GLAKE_ADVICE_COLD)
+		b->advice = (int)asked(w, b).advice;
+	calm(w);
 }
 
 static void advise(struct world *w, struct block *b)
@@ -186,6 +229,8 @@ void turn_move(struct world *w)
 		return;
 	if (what < 5)
 		spill(w, b);
+	else if (what < 7 && b->sent)
+		fetch_range(w, b);
 	else if (what < 10)
 		fetch(w, b);
 	else if (what < 13)

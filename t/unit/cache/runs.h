@@ -9,6 +9,7 @@ struct rig_runs {
 	uint64_t gpu, host, unused; /* bytes of memory; of the GPU, that nobody uses */
 	uint64_t count, end;
 	bool ordered, sane, quiet;
+	bool away, placed; /* a run of the last block was */
 };
 
 static inline bool rig_run_is_sane(const struct glake_run *r)
@@ -46,13 +47,20 @@ static inline int rig_add_run(const struct glake_run *r, void *arg)
 	runs->gpu += r->gpu_bytes;
 	runs->host += r->host_bytes;
 	if (r->state == GLAKE_RUN_LIVE || r->state == GLAKE_RUN_AWAY) {
+		bool away = r->state == GLAKE_RUN_AWAY, first = !(r->flags & GLAKE_RUN_PART);
+
+		/* one that is away in part has several runs */
+		runs->away &= !first;
+		runs->placed &= !first;
 		s->live += r->asked;
 		s->given += r->size;
-		s->live_blocks++;
+		s->live_blocks += first;
 		s->placed += r->placed;
-		s->placed_blocks += r->placed > 0;
-		s->away += r->state == GLAKE_RUN_AWAY ? r->asked : 0;
-		s->away_blocks += r->state == GLAKE_RUN_AWAY;
+		s->placed_blocks += r->placed > 0 && !runs->placed;
+		s->away += away ? r->asked : 0;
+		s->away_blocks += away && !runs->away;
+		runs->away |= away;
+		runs->placed |= r->placed > 0;
 		runs->unused += r->state == GLAKE_RUN_AWAY ? r->gpu_bytes : 0;
 	} else if (r->state == GLAKE_RUN_QUICK) {
 		s->quick += r->size;

@@ -86,7 +86,8 @@ static inline void rig_walk_placed(struct glk_map *map, struct glake_stats *s)
 			uint32_t page = map->page[at >> map->shift];
 			uint64_t left = e->offset + size - at;
 
-			if (glk_map_is_host(map, page))
+			if (glk_map_is_host(map, page) &&
+				glk_part_stands(map, e, (uint32_t)(at >> map->shift)))
 				bytes += left < 512 ? left : 512;
 		}
 		s->placed += bytes;

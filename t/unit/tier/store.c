@@ -212,6 +212,89 @@ static void comes_and_goes(void)
 	end(&store);
 }
 
+/* Whether a content has bytes from a place in another one on, of which each begins with its number. */
+static bool goes_on(const struct glk_store *store, uint32_t run, uint64_t from)
+{
+	uint64_t at = from - glk_store_at(store, run)->skip;
+	uint64_t end = from + glk_store_at(store, run)->bytes;
+
+	if (at % GLK_STORE_CHUNK)
+		return false;
+	for (; run; run = glk_store_at(store, run)->next) {
+		const struct glk_store_run *r = glk_store_at(store, run);
+		const char *base = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+
+		for (uint64_t i = 0; i < r->chunks; i++, at += GLK_STORE_CHUNK) {
+			if (*(const uint64_t *)(base + i * GLK_STORE_CHUNK) != at)
+				return false;
+		}
+	}
+	return at >= end && at < end + GLK_STORE_CHUNK;
+}
+
+static void number(struct glk_store *store, uint32_t run)
+{
+	for (uint64_t at = 0; run; run = glk_store_at(store, run)->next) {
+		const struct glk_store_run *r = glk_store_at(store, run);
+		char *base = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+
+		for (uint64_t i = 0; i < r->chunks; i++, at += GLK_STORE_CHUNK)
+			*(uint64_t *)(base + i * GLK_STORE_CHUNK) = at;
+	}
+}
+
+/* Contents lose what lies between any two places, and the chunks of that serve others. */
+static void is_cut(void)
+{
+	struct glk_store store;
+	uint32_t runs, live;
+	int torn = 0;
+
+	srand(11);
+	begin(&store, 1 << 30);
+	live = glk_load_relaxed(&store.runs.live);
+	for (int n = 0; n < 2000; n++) {
+		uint64_t bytes = (uint64_t)(rand() % (300 << 10)) * 512 + GLK_STORE_CHUNK;
+		uint64_t most = bytes - GLK_STORE_CHUNK + 1, from, to;
+		struct glk_store_rest rest;
+		uint32_t run, hole;
+
+		/* some of it lies in several runs */
+		torn += glk_store_take(&store, 3 * GLK_STORE_CHUNK, &hole) != 0;
+		torn += glk_store_take(&store, GLK_STORE_CHUNK, &runs) != 0;
+		glk_store_put(&store, hole, 0);
+		torn += glk_store_take(&store, bytes, &run) != 0;
+		number(&store, run);
+		glk_store_at(&store, run)->written = 5;
+		from = n % 3 ? (uint64_t)rand() * 512 % most : 0;
+		to = n % 5 ? from + GLK_STORE_CHUNK +
+				(uint64_t)rand() * 512 % (bytes - from - GLK_STORE_CHUNK + 1)
+			   : bytes;
+		rest = glk_store_cut(&store, run, from, to, 9, glk_store_spare(&store));
+		torn += (rest.before > 0) != (from > 0) || (rest.behind > 0) != (to < bytes);
+		torn += rest.before && (!goes_on(&store, rest.before, 0) ||
+					glk_store_at(&store, rest.before)->bytes != from);
+		torn += rest.behind && (!goes_on(&store, rest.behind, to) ||
+					glk_store_at(&store, rest.behind)->written != 5);
+		torn += store.used > from + (bytes - to) + 4 * GLK_STORE_CHUNK;
+		/* and again, what is left of it */
+		run = rest.behind;
+		if (run && glk_store_at(&store, run)->bytes > GLK_STORE_CHUNK) {
+			uint64_t left = glk_store_at(&store, run)->bytes;
+
+			rest.behind = glk_store_cut(&store, run, 0, left - 512, 0,
+				glk_store_spare(&store)).behind;
+			torn += !goes_on(&store, rest.behind, bytes - 512);
+		}
+		glk_store_put(&store, rest.before, 0);
+		glk_store_put(&store, rest.behind, 0);
+		glk_store_put(&store, runs, 0);
+		torn += store.used != 0 || glk_load_relaxed(&store.runs.live) != live;
+	}
+	ok(!torn, "what is left of contents has what it had, and nothing else is kept");
+	end(&store);
+}
+
 int main(void)
 {
 	struct glk_conf conf;
@@ -228,6 +311,7 @@ int main(void)
 	makes_several();
 	is_near();
 	comes_and_goes();
+	is_cut();
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
 	return tap_done();
 }

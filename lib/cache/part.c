@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The books of blocks that are away in part: see part.h. */
+#include "cache/part.h"
+
+#include <errno.h>
+
+static struct glk_store *store_of(const struct glk_arena *arena)
+{
+	return &arena->gpu->mover.store;
+}
+
+uint64_t glk_part_span(const struct glk_map *map, const struct glk_extent *e,
+	struct glk_stretch s, uint64_t *ret_addr)
+{
+	uint64_t begin = (uint64_t)s.first << map->shift;
+	uint64_t end = (uint64_t)(s.last + 1) << map->shift;
+	uint64_t behind = e->offset + glk_extent_asked(e);
+
+	begin = begin < e->offset ? e->offset : begin;
+	end = end > behind ? behind : end;
+	*ret_addr = glk_load_relaxed(&e->addr) + (begin - e->offset);
+	return end > begin ? end - begin : 0;
+}
+
+static uint64_t bytes_of(
+	const struct glk_arena *arena, const struct glk_extent *e, struct glk_stretch s)
+{
+	uint64_t addr;
+
+	return glk_part_span(&arena->map, e, s, &addr);
+}
+
+uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	if (glk_extent_away(e))
+		return 0;
+	return glk_extent_asked(e) -
+		(glk_extent_part(e) ? glk_part_at(arena->gpu, e)->away : 0);
+}
+
+void glk_part_describe(const struct glk_arena *arena, const struct glk_extent *e,
+	struct glake_block *block)
+{
+	uint32_t kept = glk_load_relaxed(&e->kept);
+	const struct glk_part *part;
+
+	block->away = block->size;
+	block->dropped = kept & GLK_KEPT_RUN ? 0 : block->size;
+	if (!(kept & GLK_KEPT_PIECES) || (kept & GLK_KEPT_RUN) > arena->gpu->parts.max)
+		return;
+	part = glk_slab_at(&arena->gpu->parts, kept & GLK_KEPT_RUN);
+	block->away = glk_peek_relaxed(&part->away);
+	block->dropped = glk_peek_relaxed(&part->dropped);
+}
+
+/* ---- Pieces ---- */
+
+uint32_t *glk_part_word(
+	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot)
+{
+	return slot == glk_extent_first(&arena->map, e)
+		? &glk_part_at(arena->gpu, e)->head
+		: &arena->map.piece[slot];
+}
+
+struct glk_piece glk_part_piece(
+	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot)
+{
+	const struct glk_map *map = &arena->map;
+	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	uint32_t begin = GLK_BITS_NONE, next = GLK_BITS_NONE;
+	struct glk_stretch s;
+
+	if (slot > first)
+		begin = glk_bits_last(map->begun, first + 1, slot);
+	if (begin == GLK_BITS_NONE)
+		begin = first;
+	s = glk_part_next(map, e, begin, last, true);
+	if (begin < s.last)
+		next = glk_bits_first(map->begun, begin + 1, s.last);
+	if (next != GLK_BITS_NONE)
+		s.last = next - 1;
+	return (struct glk_piece){s, *glk_part_word(arena, e, begin)};
+}
+
+/* How many pieces went because of what: the extent itself says whether any did. */
+static void count(struct glk_arena *arena, struct glk_extent *e, uint32_t word, bool more)
+{
+	struct glk_part *part = glk_part_at(arena->gpu, e);
+	uint32_t kept = glk_load_relaxed(&e->kept);
+	uint64_t *blocks[] = {&arena->gpu->suspended_blocks, &arena->suspended_blocks};
+	uint32_t *pieces[] = {&part->suspended, &part->tagged};
+	const uint32_t flag[] = {GLK_KEPT_SUSPENDED, GLK_KEPT_TAGGED};
+
+	for (int i = 0; i < 2; i++) {
+		if (!(word & flag[i]))
+			continue;
+		*pieces[i] += more ? 1 : UINT32_MAX;
+		if (more ? *pieces[i] == 1 : !*pieces[i]) {
+			*blocks[i] += more ? 1 : UINT64_MAX;
+			kept ^= flag[i];
+		}
+	}
+	glk_store_relaxed(&e->kept, kept);
+}
+
+static void put(
+	struct glk_arena *arena, struct glk_extent *e, uint32_t slot, uint32_t word)
+{
+	*glk_part_word(arena, e, slot) = word;
+	if (slot > glk_extent_first(&arena->map, e))
+		glk_bit_set(arena->map.begun, slot);
+	count(arena, e, word, true);
+}
+
+static void take(struct glk_arena *arena, struct glk_extent *e, const struct glk_piece *p)
+{
+	if (p->s.first > glk_extent_first(&arena->map, e))
+		glk_bit_clear(arena->map.begun, p->s.first);
+	count(arena, e, p->word, false);
+}
+
+/* ---- Records ---- */
+
+static void tally(struct glk_arena *arena, struct glk_part *part, struct glk_stretch s,
+	uint64_t bytes, bool gone)
+{
+	uint32_t slots = s.last - s.first + 1;
+
+	arena->gpu->away += gone ? bytes : -bytes;
+	glk_poke_relaxed(&part->away, part->away + (gone ? bytes : -bytes));
+	part->slots += gone ? slots : -slots;
+}
+
+/* Its one content is a piece, of all slots. */
+static void unfold(struct glk_arena *arena, struct glk_extent *e, uint32_t id)
+{
+	struct glk_part *part = glk_slab_at(&arena->gpu->parts, id);
+	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & GLK_KEPT_RUN;
+	struct glk_stretch s = glk_part_all(&arena->map, e);
+
+	part->bin = run ? glk_store_at(store_of(arena), run)->owner : GLK_BIN_MARKED;
+	part->head = kept;
+	part->suspended = (kept & GLK_KEPT_SUSPENDED) > 0;
+	part->tagged = (kept & GLK_KEPT_TAGGED) > 0;
+	part->slots = s.last - s.first + 1;
+	glk_poke_relaxed(&part->away, glk_extent_asked(e));
+	glk_poke_relaxed(&part->dropped, run ? 0 : glk_extent_asked(e));
+	if (s.first < s.last)
+		glk_bits_set(arena->map.gone, s.first + 1, s.last);
+	glk_store_relaxed(
+		&e->kept, (kept & ~GLK_KEPT_RUN) | GLK_KEPT_PIECES | GLK_KEPT_FIRST | id);
+}
+
+int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_part *part;
+	uint32_t id;
+
+	if (glk_part_is(e))
+		return 0;
+	id = glk_slab_get(&cache->parts);
+	if (!id)
+		return -ENOMEM;
+	part = glk_slab_at(&cache->parts, id);
+	glk_poke_relaxed(&part->away, 0);
+	glk_poke_relaxed(&part->dropped, 0);
+	part->slots = part->head = part->suspended = part->tagged = 0;
+	if (glk_extent_away(e)) {
+		unfold(arena, e, id);
+		return 0;
+	}
+	part->bin = glk_load_relaxed(&e->bin);
+	cache->away_blocks++;
+	glk_store_relaxed(&e->kept, GLK_KEPT_PIECES | id);
+	glk_store_release(&e->bin, GLK_EXTENT_PART); /* pairs with: glk_extent_part */
+	return 0;
+}
+
+void glk_part_settle(struct glk_arena *arena, struct glk_extent *e, uint32_t on, int err)
+{
+	struct glk_part *part = glk_part_at(arena->gpu, e);
+	struct glk_stretch s = glk_part_all(&arena->map, e);
+	uint32_t bin = part->bin;
+
+	if (part->slots) {
+		/* pairs with: glk_extent_away, glk_extent_part */
+		glk_store_release(&e->bin,
+			part->slots > s.last - s.first ? GLK_EXTENT_AWAY
+						       : GLK_EXTENT_PART);
+		return;
+	}
+	arena->gpu->away_blocks--;
+	glk_slab_put(&arena->gpu->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
+	glk_store_relaxed(&e->kept, 0);
+	if (err)
+		glk_store_release(&e->bin, bin); /* likewise */
+	else
+		glk_away_restore(arena, e, on, bin);
+}
+
+/* ---- Moves ---- */
+
+void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint32_t word, const struct glk_use *use)
+{
+	struct glk_part *part = glk_part_at(arena->gpu, e);
+	uint64_t bytes = bytes_of(arena, e, s);
+
+	glk_part_leave(&arena->map, e, s, use);
+	put(arena, e, s.first, word);
+	tally(arena, part, s, bytes, true);
+	if (!(word & GLK_KEPT_RUN))
+		glk_poke_relaxed(&part->dropped, part->dropped + bytes);
+}
+
+/* A part of a piece, or all of it. What is left is a piece again, or two. */
+static void arrive(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_piece *p, struct glk_stretch s, uint64_t read, uint32_t spare)
+{
+	struct glk_part *part = glk_part_at(arena->gpu, e);
+	struct glk_stretch low = {p->s.first, s.first - 1}, up = {p->s.first, s.last};
+	uint32_t run = p->word & GLK_KEPT_RUN, flags = p->word & ~GLK_KEPT_RUN;
+	uint64_t from = s.first > low.first ? bytes_of(arena, e, low) : 0;
+	struct glk_store_rest rest = {0, 0};
+
+	if (run && s.first == p->s.first && s.last == p->s.last)
+		glk_store_put(store_of(arena), run, read);
+	else if (run)
+		rest = glk_store_cut(
+			store_of(arena), run, from, bytes_of(arena, e, up), read, spare);
+	else
+		glk_poke_relaxed(&part->dropped, part->dropped - bytes_of(arena, e, s));
+	take(arena, e, p);
+	if (s.first > p->s.first)
+		put(arena, e, p->s.first, rest.before | flags);
+	if (s.last < p->s.last)
+		put(arena, e, s.last + 1, rest.behind | flags);
+}
+
+void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint64_t read, uint32_t spare[2])
+{
+	struct glk_stretch in;
+
+	for (uint32_t slot = s.first; slot <= s.last; slot = in.last + 1) {
+		struct glk_piece p = glk_part_piece(arena, e, slot);
+		bool before = p.s.first < s.first, cut = before || p.s.last > s.last;
+
+		in = p.s;
+		in.first = before ? s.first : in.first;
+		in.last = in.last > s.last ? s.last : in.last;
+		arrive(arena, e, &p, in, read, cut ? spare[!before] : 0);
+	}
+	glk_part_join(&arena->map, e, s);
+	tally(arena, glk_part_at(arena->gpu, e), s, bytes_of(arena, e, s), false);
+}
+
+void glk_part_drop(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use)
+{
+	struct glk_map *map = &arena->map;
+	struct glk_stretch all = glk_part_all(map, e), s;
+	uint32_t id = glk_extent_id(map, e);
+	struct glk_piece p;
+
+	for (s = glk_part_next(map, e, all.first, all.last, false); s.first <= s.last;
+		s = glk_part_next(map, e, s.last + 1, all.last, false))
+		glk_slots_leave(map, s.first, s.last, use);
+	s = glk_part_next(map, e, all.first, all.last, true);
+	for (; s.first <= s.last;
+		s = glk_part_next(map, e, p.s.last + 1, all.last, true)) {
+		p = glk_part_piece(arena, e, s.first);
+		/* what writes it is the stream that writes what comes next */
+		if (p.word & GLK_KEPT_RUN)
+			glk_store_put(store_of(arena), p.word & GLK_KEPT_RUN, 0);
+		take(arena, e, &p);
+	}
+	if (all.first < all.last)
+		glk_bits_clear(map->gone, all.first + 1, all.last);
+	arena->gpu->away -= glk_part_at(arena->gpu, e)->away;
+	arena->gpu->away_blocks--;
+	glk_slab_put(&arena->gpu->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
+	glk_store_relaxed(&e->bin, 0);
+	glk_lookup_leave(map, id);
+	glk_extent_give_back(map, id);
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_PART_H
+#define GLK_CACHE_PART_H
+
+/*
+ * Blocks that are away in part: which of their slots are gone is told by map/space/part.h, what is kept
+ * of them here. A block has one record, from the moment on at which a part of it goes, or comes back,
+ * until all of it is here; and a piece for each stretch of slots that went at once. What is left of a
+ * piece whose middle has come back is two.
+ *
+ * part.c keeps the books, range.c moves contents, portion.c is asked for bytes. All under the lock of
+ * the GPU, for a block that is claimed; the bytes of a record are read without it too.
+ *
+ * Cost		a step for each piece and for each 64 slots in the range, and for the two pieces that reach
+ *		beyond it one for each 64 MiB of their contents
+ */
+#include "cache/away.h"
+
+/* Of a GPU, with a record at a time. */
+#define GLK_PARTS 65536
+
+struct glk_part {
+	uint64_t away,
+		dropped; /* bytes asked for: gone, and of these without their contents; poked */
+	uint32_t slots; /* that are gone */
+	uint32_t head;	/* what is kept of the piece that begins at its first slot */
+	uint32_t bin;	/* that it would go to when it is freed */
+	uint32_t suspended, tagged; /* pieces that went because of that */
+};
+
+/* A piece: where, and what is kept of it. */
+struct glk_piece {
+	struct glk_stretch s;
+	uint32_t word;
+};
+
+/* ---- part.c ---- */
+
+static inline struct glk_part *glk_part_at(
+	const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_slab_at(&cache->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
+}
+
+/* All slots of a block. */
+static inline struct glk_stretch glk_part_all(
+	const struct glk_map *map, const struct glk_extent *e)
+{
+	return (struct glk_stretch){glk_extent_first(map, e), glk_extent_last(map, e)};
+}
+
+/* Bytes of a stretch of a block that were asked for, and the address of the first. */
+uint64_t glk_part_span(const struct glk_map *map, const struct glk_extent *e,
+	struct glk_stretch s, uint64_t *ret_addr);
+/* Bytes of a block that are here, that were asked for. */
+uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e);
+/* Bytes of a live block that are away, and of these those that were dropped. Any thread, no lock: what
+ * they say of one that was freed meanwhile is wrong, and harmless. */
+void glk_part_describe(const struct glk_arena *arena, const struct glk_extent *e,
+	struct glake_block *block);
+/* A block that is here, or away with one content, is told by pieces. 0, or -ENOMEM (class LIMIT). */
+int glk_part_open(struct glk_arena *arena, struct glk_extent *e);
+/* After all of a call has moved: it is away, or in part, or here, and then there is no record any more.
+ * `on` as for glk_away_restore(); with an error nothing has moved of one that is here. */
+void glk_part_settle(struct glk_arena *arena, struct glk_extent *e, uint32_t on, int err);
+/* What is kept of a piece that is about to begin at a slot, or does. */
+uint32_t *glk_part_word(
+	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot);
+/* The piece that holds a slot which is gone. */
+struct glk_piece glk_part_piece(
+	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot);
+/* A stretch goes, of which the word is kept, behind a use. */
+void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint32_t word, const struct glk_use *use);
+/*
+ * A stretch that is gone, all of it, was entered and is here. Its contents are read until a tick.
+ * `spare`: runs of the store for the pieces that reach beyond its two ends, each 0 where none does;
+ * they are used or given back.
+ */
+void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint64_t read, uint32_t spare[2]);
+/* A free of one that is told by pieces, behind a use. */
+void glk_part_drop(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);
+
+/* ---- range.c, in a block that may move: as glk_away_send(), glk_away_have(). ---- */
+
+/* What is here of a stretch goes: -EALREADY with a record where nothing is. All of it or nothing.
+ * `drop`: without contents; `why`: flags of what goes. */
+struct glk_part_way {
+	uint32_t on;
+	uint32_t why;
+	bool drop;
+};
+int glk_part_send(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	const struct glk_part_way *way);
+/* What is gone of a stretch comes; with flags only pieces that have one. After an error some of it may
+ * be here. */
+int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	const struct glk_part_way *way);
+/* Whether a portion is one of a block: 0, or -EINVAL with a record. */
+int glk_portion_check(const struct glk_extent *e, const struct glk_portion *p);
+/* portion.c: the same for bytes of any block, as glake_spill_range() and glake_fetch_range(). */
+int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_portion *p);
+int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_portion *p);
+
+#endif

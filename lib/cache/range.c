@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Ranges of blocks go away and come back: see part.h. All that a call sends is copied before the block
+ * leaves the first slot, so that a call which fails has changed nothing. What comes back comes stretch
+ * by stretch, each with pages of its own measure, whatever pieces it went in.
+ */
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cache/arena/request.h"
+#include "cache/exchange.h"
+#include "cache/part.h"
+#include "cache/plan.h"
+#include "cache/prefetch.h"
+#include "cache/told.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static int is_there(const struct glk_extent *e, const char *where)
+{
+	return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+		"all of the range of the block at 0x%" PRIx64 " is %s",
+		glk_load_relaxed(&e->addr), where);
+}
+
+/* ---- Away ---- */
+
+struct leaving {
+	struct glk_arena *arena;
+	struct glk_extent *e;
+	struct glk_stretch s;
+	const struct glk_part_way *way;
+	struct glk_use use;
+	uint64_t bytes;
+};
+
+/* The next stretch that is here, from a slot on. */
+static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
+{
+	return glk_part_next(&l->arena->map, l->e, slot, l->s.last, false);
+}
+
+static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
+{
+	struct glk_cache *cache = l->arena->gpu;
+	uint64_t addr, bytes = glk_part_span(&l->arena->map, l->e, s, &addr);
+	int err;
+
+	l->bytes += bytes;
+	*ret_run = 0;
+	/* what nobody asked for is not copied */
+	if (!bytes && l->use.streams)
+		return 0;
+	do {
+		l->use = glk_block_use(cache, l->e, l->way->on);
+		err = bytes && !l->way->drop
+			? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
+			: 0;
+	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	return err;
+}
+
+/* What was copied of the stretches before a slot is nobody's. */
+static void forget(const struct leaving *l, uint32_t slot)
+{
+	struct glk_stretch s = next_here(l, l->s.first);
+
+	for (; s.first <= s.last && s.first < slot; s = next_here(l, s.last + 1))
+		glk_store_put(&l->arena->gpu->mover.store,
+			*glk_part_word(l->arena, l->e, s.first) & GLK_KEPT_RUN, 0);
+}
+
+static int copy_all(struct leaving *l)
+{
+	struct glk_stretch s = next_here(l, l->s.first);
+	uint32_t run;
+	int err;
+
+	for (; s.first <= s.last; s = next_here(l, s.last + 1)) {
+		err = copy_out(l, s, &run);
+		if (err) {
+			forget(l, s.first);
+			return err;
+		}
+		*glk_part_word(l->arena, l->e, s.first) = run | l->way->why;
+	}
+	return 0;
+}
+
+static void depart_all(struct leaving *l)
+{
+	struct glk_stretch s = next_here(l, l->s.first);
+
+	glk_away_count_placed(l->arena, l->e, false);
+	for (; s.first <= s.last; s = next_here(l, s.last + 1))
+		glk_part_depart(l->arena, l->e, s,
+			*glk_part_word(l->arena, l->e, s.first), &l->use);
+	glk_away_count_placed(l->arena, l->e, true);
+}
+
+static void keep_hash(struct glk_arena *arena, uint32_t word)
+{
+	if (word & GLK_KEPT_RUN && arena->gpu->conf->tier_verify)
+		glk_verify_keep(&arena->gpu->mover, word & GLK_KEPT_RUN);
+}
+
+/* Of all pieces in it that have none. */
+static void keep_hashes(
+	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch s = glk_part_next(map, e, in.first, in.last, true);
+
+	while (arena->gpu->conf->tier_verify && s.first <= s.last) {
+		struct glk_piece p = glk_part_piece(arena, e, s.first);
+
+		if (p.word & GLK_KEPT_RUN &&
+			!glk_store_at(&arena->gpu->mover.store, p.word & GLK_KEPT_RUN)
+				 ->hashed)
+			keep_hash(arena, p.word);
+		s = glk_part_next(map, e, p.s.last + 1, in.last, true);
+	}
+}
+
+static void count_sent(struct leaving *l)
+{
+	struct glk_cache *cache = l->arena->gpu;
+
+	if (l->way->drop) {
+		cache->discards++;
+		cache->discarded += l->bytes;
+	} else {
+		cache->spills++;
+		cache->spilled += l->bytes;
+	}
+	GLK_PROBE3(spill, cache->device, glk_load_relaxed(&l->e->addr), l->bytes);
+}
+
+static int leave(struct leaving *l)
+{
+	struct glk_cache *cache = l->arena->gpu;
+	int err;
+
+	/* who finds no room meanwhile waits for this block's */
+	glk_plan_begin(cache);
+	cache->sending++;
+	err = copy_all(l);
+	cache->sending--;
+	if (!err)
+		depart_all(l);
+	glk_plan_end(cache);
+	return err;
+}
+
+int glk_part_send(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	const struct glk_part_way *way)
+{
+	struct leaving l = {.arena = arena, .e = e, .s = s, .way = way};
+	struct glk_cache *cache = arena->gpu;
+	int64_t since = glk_clock_ticks();
+	struct glk_telling telling = {0};
+	struct glk_stretch here;
+	int err;
+
+	err = glk_part_open(arena, e);
+	if (err)
+		return err;
+	here = next_here(&l, s.first);
+	err = here.first > here.last
+		? is_there(e, "away")
+		: glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
+	if (err) {
+		glk_part_settle(arena, e, way->on, err);
+		return err;
+	}
+	err = leave(&l);
+	glk_part_settle(arena, e, way->on, err);
+	if (!err) {
+		glk_prefetch_gone(cache, e);
+		keep_hashes(arena, e, s);
+		count_sent(&l);
+	}
+	glk_tell_after(arena, e, GLAKE_MOVE_AWAY, &telling, err);
+	if (!err)
+		glk_times_since(&cache->times[GLK_TIMED_SPILL], since);
+	return err;
+}
+
+/* ---- And back ---- */
+
+struct coming {
+	struct glk_arena *arena;
+	struct glk_extent *e;
+	struct glk_stretch s; /* that comes at once */
+	uint32_t on;
+	uint32_t spare
+		[2]; /* runs of the store, for what is left of the pieces at its ends */
+	struct glk_use use;
+};
+
+/* The part of a piece that lies in the stretch. */
+static struct glk_stretch part_of(const struct coming *c, const struct glk_piece *p)
+{
+	return (struct glk_stretch){p->s.first < c->s.first ? c->s.first : p->s.first,
+		p->s.last > c->s.last ? c->s.last : p->s.last};
+}
+
+/* What is kept of a piece is what was sent. 0, or -EIO with a warning. */
+static int check(struct coming *c, const struct glk_piece *p)
+{
+	struct glk_cache *cache = c->arena->gpu;
+	int err = glk_verify_check(&cache->mover, p->word & GLK_KEPT_RUN);
+
+	if (err)
+		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away in part: %s",
+			cache->device, glk_load_relaxed(&c->e->addr),
+			glk_thread_current->error.text);
+	return err;
+}
+
+/* Before anything moves: all pieces are sound, and there are runs for what stays of them. */
+static int prepare(struct coming *c)
+{
+	struct glk_stretch in;
+
+	for (uint32_t slot = c->s.first; slot <= c->s.last; slot = in.last + 1) {
+		struct glk_piece p = glk_part_piece(c->arena, c->e, slot);
+		bool before = p.s.first < c->s.first,
+		     cut = before || p.s.last > c->s.last;
+		int err = p.word & GLK_KEPT_RUN ? check(c, &p) : 0;
+
+		in = part_of(c, &p);
+		if (err)
+			return err;
+		if (!cut || !(p.word & GLK_KEPT_RUN))
+			continue;
+		c->spare[!before] = glk_store_spare(&c->arena->gpu->mover.store);
+		if (!c->spare[!before])
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void give_spares(struct coming *c)
+{
+	for (int i = 0; i < 2; i++) {
+		if (c->spare[i])
+			glk_slab_put(&c->arena->gpu->mover.store.runs, c->spare[i]);
+	}
+}
+
+static int copy_back(struct coming *c, const struct glk_piece *p, struct glk_stretch s)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_cache *cache = c->arena->gpu;
+	uint32_t run = p->word & GLK_KEPT_RUN;
+	uint64_t at, addr, bytes = glk_part_span(map, c->e, s, &addr);
+
+	if (!run || !bytes)
+		return 0;
+	glk_part_span(map, c->e, p->s, &at);
+	return glk_move_some_back(&cache->mover, run, addr - at, bytes, addr, &c->use);
+}
+
+/* All contents of the stretch, and the stream behind them. */
+static int fill(struct coming *c)
+{
+	struct glk_streams *streams = &c->arena->gpu->streams;
+	struct glk_stream *back = glk_stream_enter(streams, c->arena->gpu->mover.back);
+	struct glk_stream *on = c->on ? glk_stream_enter(streams, c->on) : NULL;
+	struct glk_stretch in;
+	struct glk_use use;
+	int err = 0;
+
+	c->use = (struct glk_use){
+		.streams = glk_stream_mask(back), .tick = glk_clock_tick(streams, back)};
+	for (uint32_t slot = c->s.first; slot <= c->s.last && !err; slot = in.last + 1) {
+		struct glk_piece p = glk_part_piece(c->arena, c->e, slot);
+
+		in = part_of(c, &p);
+		err = copy_back(c, &p, in);
+	}
+	use = c->use;
+	/* it may have been announced for a capture meanwhile */
+	if (!err && on)
+		err = glk_stream_silent(on) ? -EAGAIN
+					    : glk_clock_order(streams, &use, on);
+	return err == -EAGAIN
+		? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE, "the stream captures a graph")
+		: err;
+}
+
+static int back(struct coming *c)
+{
+	struct glk_cache *cache = c->arena->gpu;
+	struct glk_map *map = &c->arena->map;
+	struct glk_request request = {.patient = true, .run = &c->s};
+	uint64_t addr;
+	int err = 0;
+
+	request.size = glk_part_span(map, c->e, c->s, &addr);
+	request.rounded = (uint64_t)(c->s.last - c->s.first + 1) << map->shift;
+	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
+	/* it went from the GPU, at least in part, and comes back there */
+	if (c->arena->ops->host) {
+		err = glk_exchange_start(cache, GLK_TO_GPU);
+		request.source = &cache->stage;
+	}
+	if (!err)
+		err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
+	if (err)
+		return err;
+	err = fill(c);
+	if (err)
+		glk_slots_leave(map, c->s.first, c->s.last, &c->use);
+	return err;
+}
+
+/* The pieces at its ends, of which something stays. */
+static void keep_ends(struct coming *c)
+{
+	struct glk_stretch all = glk_part_all(&c->arena->map, c->e);
+
+	if (c->s.first > all.first)
+		keep_hashes(c->arena, c->e,
+			(struct glk_stretch){c->s.first - 1, c->s.first - 1});
+	if (c->s.last < all.last)
+		keep_hashes(c->arena, c->e,
+			(struct glk_stretch){c->s.last + 1, c->s.last + 1});
+}
+
+static int come(
+	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s, uint32_t on)
+{
+	struct coming c = {.arena = arena, .e = e, .s = s, .on = on};
+	struct glk_cache *cache = arena->gpu;
+	uint64_t addr;
+	int err = prepare(&c);
+
+	if (!err)
+		err = back(&c);
+	if (err) {
+		give_spares(&c);
+		return err;
+	}
+	glk_away_count_placed(arena, e, false);
+	glk_part_arrive(arena, e, s, c.use.tick, c.spare);
+	/* what is said of the slots of one that is away counts no slots */
+	glk_store_release(&e->bin, GLK_EXTENT_PART); /* pairs with: glk_extent_part */
+	glk_away_count_placed(arena, e, true);
+	glk_away_mark(cache, e, on ? on : cache->mover.back);
+	keep_ends(&c);
+	cache->fetched += glk_part_span(&arena->map, e, s, &addr);
+	GLK_PROBE3(fetch, cache->device, glk_load_relaxed(&e->addr),
+		glk_part_span(&arena->map, e, s, &addr));
+	return 0;
+}
+
+/* The next stretch that is to come, from a slot on: with flags, of pieces side by side that have one.
+ * */
+static struct glk_stretch next_gone(const struct glk_arena *arena,
+	const struct glk_extent *e, uint32_t slot, uint32_t last, uint32_t flags)
+{
+	struct glk_stretch all = glk_part_next(&arena->map, e, slot, last, true),
+			   s = {1, 0};
+	struct glk_piece p;
+
+	while (flags && all.first <= all.last) {
+		p = glk_part_piece(arena, e, all.first);
+		if (p.word & flags) {
+			s.first = s.first > s.last ? all.first : s.first;
+			s.last = p.s.last < last ? p.s.last : last;
+		} else if (s.first <= s.last) {
+			return s;
+		}
+		all = glk_part_next(&arena->map, e, p.s.last + 1, last, true);
+		if (s.first <= s.last && all.first != s.last + 1)
+			return s;
+	}
+	return flags ? s : all;
+}
+
+int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	const struct glk_part_way *way)
+{
+	int64_t since = glk_clock_ticks();
+	struct glk_telling telling = {0};
+	struct glk_stretch in;
+	int err;
+
+	err = glk_part_open(arena, e);
+	if (err)
+		return err;
+	in = next_gone(arena, e, s.first, s.last, way->why);
+	err = in.first > in.last ? is_there(e, "here")
+				 : glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
+	if (err) {
+		glk_part_settle(arena, e, way->on, err);
+		return err;
+	}
+	for (; !err && in.first <= in.last;
+		in = next_gone(arena, e, in.last + 1, s.last, way->why))
+		err = come(arena, e, in, way->on);
+	glk_part_settle(arena, e, way->on, err);
+	if (!err) {
+		arena->gpu->fetches++;
+		glk_times_since(&arena->gpu->times[GLK_TIMED_FETCH], since);
+	}
+	if (!err && !glk_extent_lacks(e))
+		glk_prefetch_back(arena->gpu, e);
+	glk_tell_after(arena, e, GLAKE_MOVE_BACK, &telling, err);
+	return err;
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_UNIT_CACHE_RANGE_PARTS_H
+#define GLK_UNIT_CACHE_RANGE_PARTS_H
+
+/* What the tests of ranges share: blocks of which each word says where it lies, and calls for parts of
+ * them. */
+#include "cache/part.h"
+#include "plan_parts.h"
+
+static inline void write_words(const struct held *h, size_t offset, size_t bytes)
+{
+	for (size_t at = offset; at < offset + bytes; at += 8) {
+		if (at + 8 <= h->size)
+			*(uint64_t *)(h->addr + at) = h->mark + at;
+	}
+}
+
+static inline bool has_words(const struct held *h, size_t offset, size_t bytes)
+{
+	for (size_t at = offset; at < offset + bytes; at += 8) {
+		if (at + 8 <= h->size && *(uint64_t *)(h->addr + at) != h->mark + at)
+			return false;
+	}
+	return true;
+}
+
+static inline int spill_range(struct rig *rig, const struct held *h, size_t offset,
+	size_t bytes, struct CUstream_st *stream)
+{
+	const struct glk_portion portion = {offset, bytes};
+
+	return glk_cache_move(&rig->cache, h->addr, stream, false, &portion, NULL);
+}
+
+static inline int fetch_range(struct rig *rig, const struct held *h, size_t offset,
+	size_t bytes, struct CUstream_st *stream)
+{
+	const struct glk_portion portion = {offset, bytes};
+
+	return glk_cache_move(&rig->cache, h->addr, stream, true, &portion, NULL);
+}
+
+/* Bytes of a block that are away; UINT64_MAX: it is none. */
+static inline uint64_t away_of(struct rig *rig, const struct held *h)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	return glk_cache_query(&rig->cache, h->addr, &block) ? UINT64_MAX : block.away;
+}
+
+static inline struct glk_extent *extent_of(struct rig *rig, const struct held *h)
+{
+	const struct glk_range *range = glk_cache_range(&rig->cache, h->addr);
+
+	return glk_extent_at(range->map, glk_lookup_first(range, h->addr));
+}
+
+#endif
