@@ -181,12 +181,15 @@ struct bench_sizes {
 
 /* tier: contents that leave the GPU and come back. */
 enum bench_tier_step {
-	BENCH_TIER_CALL, /* us that the call of a spill takes; the others in GB/s */
+	BENCH_TIER_CALL, /* us that the call of a spill takes; GB/s where nothing else is said */
 	BENCH_TIER_SPILL,
 	BENCH_TIER_FETCH,
 	BENCH_TIER_BOTH,
 	BENCH_TIER_SUSPEND,
 	BENCH_TIER_RESUME,
+	BENCH_TIER_LOWER, /* suspended in place */
+	BENCH_TIER_LAZY,  /* us until that has ended lazily */
+	BENCH_TIER_QUIET, /* what lies in place then comes to the GPU */
 	BENCH_TIER_PLACE,
 	BENCH_TIER_STEPS,
 };
@@ -195,8 +198,8 @@ struct bench_tier {
 	unsigned rounds;
 	struct bench_tier_case {
 		size_t block, count;
-		/* GB/s of the first round, which makes memory of the host. */
-		double first_spill, first_suspend;
+		/* Of the first round, which makes memory of the host. */
+		double first[BENCH_TIER_STEPS];
 		struct bench_range figure[BENCH_TIER_STEPS];
 		size_t torn; /* blocks that did not hold what was written */
 	} cases[BENCH_TIERS];

@@ -6,14 +6,19 @@
 
 static const struct {
 	const char *key, *name;
+	const char *first; /* the first round makes memory of the host, and is told apart; or NULL */
 } steps[BENCH_TIER_STEPS] = {
-	[BENCH_TIER_CALL] = {"spill_call_us", "spill, us a call"},
-	[BENCH_TIER_SPILL] = {"spill_gbs", "spill"},
-	[BENCH_TIER_FETCH] = {"fetch_gbs", "fetch"},
-	[BENCH_TIER_BOTH] = {"both_gbs", "both at once"},
-	[BENCH_TIER_SUSPEND] = {"suspend_gbs", "suspend"},
-	[BENCH_TIER_RESUME] = {"resume_gbs", "resume"},
-	[BENCH_TIER_PLACE] = {"place_gbs", "written in place"},
+	[BENCH_TIER_CALL] = {"spill_call_us", "spill, us a call", NULL},
+	[BENCH_TIER_SPILL] = {"spill_gbs", "spill", "first_spill_gbs"},
+	[BENCH_TIER_FETCH] = {"fetch_gbs", "fetch", NULL},
+	[BENCH_TIER_BOTH] = {"both_gbs", "both at once", NULL},
+	[BENCH_TIER_SUSPEND] = {"suspend_gbs", "suspend", "first_suspend_gbs"},
+	[BENCH_TIER_RESUME] = {"resume_gbs", "resume", NULL},
+	[BENCH_TIER_LOWER] = {"suspend_in_place_gbs", "suspend in place",
+		"first_suspend_in_place_gbs"},
+	[BENCH_TIER_LAZY] = {"resume_lazy_us", "resume lazily, us", NULL},
+	[BENCH_TIER_QUIET] = {"quiet_gbs", "quiet", NULL},
+	[BENCH_TIER_PLACE] = {"place_gbs", "written in place", NULL},
 };
 
 void bench_add_tier(struct glk_json *json, const void *measured)
@@ -31,10 +36,12 @@ void bench_add_tier(struct glk_json *json, const void *measured)
 		glk_json_object(json);
 		glk_json_add_uint(json, "block_bytes", c->block);
 		glk_json_add_uint(json, "blocks", c->count);
-		glk_json_add_figure(json, "first_spill_gbs", c->first_spill, 5);
-		glk_json_add_figure(json, "first_suspend_gbs", c->first_suspend, 5);
-		for (int step = 0; step < BENCH_TIER_STEPS; step++)
+		for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+			if (steps[step].first)
+				glk_json_add_figure(
+					json, steps[step].first, c->first[step], 5);
 			bench_add_range(json, steps[step].key, c->figure[step]);
+		}
 		glk_json_add_uint(json, "torn", c->torn);
 		glk_json_end(json);
 	}
@@ -55,13 +62,10 @@ void bench_print_tier(const void *measured)
 			figure_bytes(c->block).text, "", "first", "least", "median", "most");
 		for (int step = 0; step < BENCH_TIER_STEPS; step++) {
 			const struct bench_range *r = &c->figure[step];
-			double first = step == BENCH_TIER_SPILL ? c->first_spill
-				: step == BENCH_TIER_SUSPEND	? c->first_suspend
-								: 0;
 
 			printf("  %-17s ", steps[step].name);
-			if (first > 0)
-				printf("%8.1f", first);
+			if (steps[step].first)
+				printf("%8.1f", c->first[step]);
 			else
 				printf("%8s", "");
 			printf(" %8.1f %8.1f %8.1f\n", r->min, r->median, r->max);
