@@ -155,7 +155,7 @@ struct glake_stats {
 	uint64_t tags_suspended; /* on this GPU */
 	uint64_t tagged;	 /* bytes asked for by live blocks */
 	uint64_t tagged_blocks;
-	uint64_t tagged_held; /* bytes of pages at their addresses */
+	uint64_t tagged_held; /* bytes of pages of the GPU at their addresses */
 	/* Blocks whose contents were dropped, not copied, when they went away; bytes of them. */
 	uint64_t discards, discarded;
 

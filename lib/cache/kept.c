@@ -15,7 +15,7 @@
 /* What a block has in memory of the host, in place, is counted while it is not away. */
 static void count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
-	if (arena->ops->count == glk_beside_count)
+	if (arena->ops->places)
 		glk_beside_count(arena, e, more);
 }
 

@@ -157,7 +157,8 @@ static int trim_all(
 		glk_beside_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
 			UINT64_MAX);
 	if (excess(&cache->arena, keep))
-		glk_tags_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
+		glk_tags_yield(cache, cache->node,
+			(struct glk_limbo)GLK_LIMBO(&cache->streams),
 			excess(&cache->arena, keep));
 	failed = trim(&cache->arena, keep);
 	err = err ? err : failed;
