@@ -364,6 +364,7 @@ static void without_such_memory(void)
 
 struct worker {
 	pthread_t thread;
+	struct CUstream_st *stream;
 	uint64_t state;
 	bool tagged;
 	int torn;
@@ -373,9 +374,9 @@ static glk_atomic(bool) stop;
 
 static void *work(void *arg)
 {
-	struct CUstream_st *own = rig_stream(&rig);
 	struct held list[6] = {{0}};
 	struct worker *w = arg;
+	struct CUstream_st *own = w->stream;
 
 	set_tag(w->tagged ? TAG : 0);
 	for (unsigned n = 0; !glk_load_relaxed(&stop); n++) {
@@ -405,8 +406,10 @@ static void among_others(void)
 
 	set_up(6 * MIB, "tier.host=128MiB", "policy.bins=0");
 	glk_store_relaxed(&stop, false);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
 		w[i].state = seed_thread(seed, (unsigned)i);
+		w[i].stream = rig_stream(&rig);
+	}
 	for (int i = 0; i < 3; i++)
 		pthread_create(&w[i].thread, NULL, work, &w[i]);
 	for (int i = 0; i < rounds; i++) {
