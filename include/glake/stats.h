@@ -180,6 +180,10 @@ struct glake_stats {
 
 	/* With tier.learn: fetches of blocks that the last step told to be among the next, and others. */
 	uint64_t learn_hits, learn_misses;
+
+	/* With tier.compress: of contents that are away, the bytes that are compressed, which are not in
+	 * store_used, and the bytes of the host that they take, which are not in store. */
+	uint64_t packed, packed_held;
 };
 
 /*

@@ -179,6 +179,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (glk_load_acquire(&cache->moves)) {
 		s->store = cache->mover.store.held;
 		s->store_used = cache->mover.store.used;
+		glk_pack_figures(&cache->mover, &s->packed, &s->packed_held);
 	}
 	s->prefetches = cache->prefetch.came;
 	s->prefetch_early = cache->prefetch.early;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "tier/io/io.h"
+#include "tier/pack.h"
 
 #include <errno.h>
 
@@ -55,8 +56,10 @@ int glk_mover_fini(struct glk_mover *mover)
 				    : 0;
 		err = err ? err : failed;
 	}
-	if (streams)
+	if (streams) {
+		glk_pack_fini(mover);
 		glk_store_fini(&mover->store);
+	}
 	*mover = (struct glk_mover){0};
 	return err;
 }
@@ -114,13 +117,13 @@ struct left {
 	uint64_t addr, bytes;
 };
 
-/* The next runs of it, up to `most`: how many. */
+/* The next runs of it, up to `most` and to one that was packed: how many. */
 static size_t gather(const struct glk_store *store, struct left *left, bool out, size_t most,
 	struct glake_copy_range *ranges)
 {
 	size_t count = 0;
 
-	for (; left->run && count < most; count++) {
+	for (; left->run && count < most && !glk_store_at(store, left->run)->packed; count++) {
 		const struct glk_store_run *r = glk_store_at(store, left->run);
 		char *host = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
 		uint64_t size = r->chunks * GLK_STORE_CHUNK;
@@ -153,6 +156,18 @@ static int carry(struct glk_mover *mover, const struct glake_copy_range *ranges,
 	return err ? err : copy.err;
 }
 
+/* What was packed of it, a part. */
+static int unpack(struct glk_mover *mover, struct left *left)
+{
+	uint64_t bytes = 0;
+	int err = glk_unpack(
+		mover->store.pack, left->run, left->addr, &left->run, &bytes);
+
+	left->addr += bytes;
+	left->bytes -= bytes;
+	return err;
+}
+
 /* One content, run by run, or many at a time. The lock is given up for each time. */
 static int copy(struct glk_mover *mover, uint32_t run, uint64_t addr, bool out)
 {
@@ -163,6 +178,10 @@ static int copy(struct glk_mover *mover, uint32_t run, uint64_t addr, bool out)
 	int err = 0;
 
 	while (left.run && !err) {
+		if (glk_store_at(&mover->store, left.run)->packed) {
+			err = unpack(mover, &left);
+			continue;
+		}
 		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
 		err = carry(mover, ranges, count, stream);
@@ -216,6 +235,8 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		return err;
 	}
 	glk_store_at(&mover->store, run)->written = use->tick;
+	if (mover->store.pack)
+		glk_pack_note(mover->store.pack, run);
 	*ret_run = run;
 	return 0;
 }
@@ -225,14 +246,18 @@ int glk_move_back(
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
-	struct glk_use written = {.streams = glk_stream_mask(out),
-		.tick = glk_store_at(&mover->store, run)->written};
+	struct glk_store_run *first = glk_store_at(&mover->store, run);
+	struct glk_use written = {
+		.streams = glk_stream_mask(out), .tick = first->written};
 	int err;
 
+	first->readers++;
 	err = order(mover, &written, back);
 	if (!err)
 		err = copy(mover, run, addr, false);
+	first->readers--;
 	*ret_use = used_by(mover, back);
+	first->read = ret_use->tick;
 	return err;
 }
 

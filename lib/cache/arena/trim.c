@@ -113,7 +113,7 @@ static int trim_host(struct glk_cache *cache, bool lent)
 	if (lent || err)
 		return err;
 	if (keep && glk_load_relaxed(&cache->moves))
-		keep += cache->mover.store.held;
+		keep += cache->mover.store.held + cache->mover.store.packs;
 	if (keep)
 		keep += glk_load_relaxed(&cache->host->borrowed);
 	return trim(home, keep);

@@ -234,7 +234,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	if (rig->cache.host_stage.map.pool)
 		rig_walk_one(&rig->cache.host_stage.map, busy, &s);
 	rig_walk_managed(rig, &s);
-	s.host_held = rig->cache.mover.store.held;
+	s.host_held = rig->cache.mover.store.held + rig->cache.mover.store.packs;
 	rig_walk_one(&rig->cache.arena.map, busy, &s);
 	rig_walk_placed(&rig->cache.arena.map, &s);
 	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
