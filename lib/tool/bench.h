@@ -194,8 +194,17 @@ enum bench_tier_step {
 	BENCH_TIER_STEPS,
 };
 
+#define BENCH_TIER_PACKED_ROUNDS 64
+
 struct bench_tier {
 	unsigned rounds;
+	/* Contents that are compressed while they are away: GB/s, of so many bytes how many. */
+	struct bench_tier_packed {
+		bool able; /* the library can */
+		uint64_t bytes, held;
+		struct bench_range pack, unpack;
+		size_t torn;
+	} packed;
 	struct bench_tier_case {
 		size_t block, count;
 		/* Of the first round, which makes memory of the host. */
@@ -206,6 +215,8 @@ struct bench_tier {
 	size_t torn;
 };
 
+int bench_tier_measure_packed(const struct bench_options *options, unsigned rounds,
+	struct bench_tier_packed *ret);
 void bench_add_tier(struct glk_json *json, const void *measured);
 void bench_print_tier(const void *measured);
 

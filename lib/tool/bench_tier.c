@@ -288,6 +288,9 @@ static int measure(const struct bench_options *options, void *measured)
 		err = run_case(options, sizes[i], tier->rounds, &tier->cases[i]);
 		tier->torn += tier->cases[i].torn;
 	}
+	if (!err)
+		err = bench_tier_measure_packed(options, tier->rounds, &tier->packed);
+	tier->torn += tier->packed.torn;
 	return err;
 }
 
