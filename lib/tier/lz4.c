@@ -49,8 +49,8 @@ int glk_lz4_init(void)
 	err = glk_late_load(LIBLZ4, names, sizeof(names) / sizeof(*names), &found);
 	if (err) {
 		why = glk_thread_current->error;
-		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED, "tier.compress: %s",
-			why.text);
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"tier.compress: %s", why.text);
 	}
 	glk_lock(&loading);
 	if (!lz4.LZ4_decompress_safe)
@@ -98,7 +98,7 @@ static bool grow(const char *from, size_t packed, char *to, size_t bytes)
 #endif
 
 size_t glk_lz4_pack(const char *from, size_t bytes, char *to, size_t room,
-	const glk_atomic(bool) *stop)
+	const glk_atomic(bool) * stop)
 {
 	uint32_t chunks = chunks_of(bytes), size;
 	size_t used = chunks * sizeof(size);
@@ -109,7 +109,8 @@ size_t glk_lz4_pack(const char *from, size_t bytes, char *to, size_t room,
 
 		if (glk_load_relaxed(stop))
 			return 0;
-		size = (uint32_t)shrink(at, part, to + used, left < part ? left : part - 1);
+		size = (uint32_t)shrink(
+			at, part, to + used, left < part ? left : part - 1);
 		if (!size && left >= part) {
 			memcpy(to + used, at, part);
 			size = (uint32_t)part;

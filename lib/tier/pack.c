@@ -218,8 +218,8 @@ static void pack_content(struct glk_pack *pack, uint32_t content)
 static int64_t must_rest(struct glk_pack *pack, const struct glk_store_run *r)
 {
 	struct glk_streams *streams = pack->mover->streams;
-	struct glk_use use = {.streams = glk_stream_mask(glk_stream_enter(
-				      streams, pack->mover->out)),
+	struct glk_use use = {
+		.streams = glk_stream_mask(glk_stream_enter(streams, pack->mover->out)),
 		.tick = r->written};
 	int64_t left = r->since + pack->rest - glk_clock_ns();
 
@@ -277,7 +277,8 @@ int glk_pack_able(void)
 	return glk_lz4_init();
 }
 
-void glk_pack_figures(const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held)
+void glk_pack_figures(
+	const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held)
 {
 	const struct glk_pack *pack = mover->store.pack;
 

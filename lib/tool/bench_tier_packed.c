@@ -52,7 +52,8 @@ static int make(struct scene *s)
 	for (int i = 0; i < s->count && !err; i++) {
 		err = glake_alloc(s->ctx, 0, BLOCK, s->stream, 0, &s->block[i]);
 		if (!err)
-			err = glake_copy(s->ctx, s->block[i], s->pattern, BLOCK, s->stream, 0, NULL);
+			err = glake_copy(s->ctx, s->block[i], s->pattern, BLOCK,
+				s->stream, 0, NULL);
 	}
 	return err;
 }

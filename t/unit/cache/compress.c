@@ -15,8 +15,9 @@ static struct CUstream_st *a;
 
 static void set_up(const char *setting, const char *other)
 {
-	rig_open(&rig, (const char *const[]){"tier.compress=lz4", "tier.compress_rest=0s",
-			       "soft.host_memory=1GiB", setting, other, NULL});
+	rig_open(&rig,
+		(const char *const[]){"tier.compress=lz4", "tier.compress_rest=0s",
+			"soft.host_memory=1GiB", setting, other, NULL});
 	a = rig_stream(&rig);
 }
 
@@ -125,9 +126,11 @@ static void gets_smaller(void)
 		if (kind == NOISE) {
 			ok(!s.packed && s.store_used >= sum, "noise stays as it is");
 		} else if (kind == ALIKE) {
-			ok(s.packed == sum && !s.store_used, "all that is alike is packed");
+			ok(s.packed == sum && !s.store_used,
+				"all that is alike is packed");
 			ok(s.packed_held < sum / 20, "and is small: %llu of %llu",
-				(unsigned long long)s.packed_held, (unsigned long long)sum);
+				(unsigned long long)s.packed_held,
+				(unsigned long long)sum);
 			ok(!s.store && s.host_held == s.packed_held + GLK_PACK_LAND,
 				"what was locked has gone back to the system");
 		} else {
@@ -197,7 +200,8 @@ static void with_a_tag(void)
 	glk_seat_set_tag(&rig.cache, 0);
 	torn += glk_cache_tag_suspend(&rig.cache, 0x101, 0, &did);
 	settle();
-	ok(!torn && rig_figures(&rig).packed == 2 * MIB, "small blocks of a tag are packed");
+	ok(!torn && rig_figures(&rig).packed == 2 * MIB,
+		"small blocks of a tag are packed");
 	torn += glk_cache_tag_resume(&rig.cache, 0x101, &did);
 	for (int i = 0; i < 30; i++)
 		torn += !drop(&c[i]);
@@ -265,8 +269,8 @@ static void without_room(void)
 
 static void every_call_fails(void)
 {
-	static const char *const calls[] = {"copy", "host_lock", "event_record", "event_new",
-		"stream_wait", "event_sync", "device_sync", "host_unlock"};
+	static const char *const calls[] = {"copy", "host_lock", "event_record",
+		"event_new", "stream_wait", "event_sync", "device_sync", "host_unlock"};
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		int failed = 0, torn = 0;
@@ -320,7 +324,8 @@ static void no_memory(void)
 		rig_close(&rig, 0);
 		tap_expect_log(tap.logs - tap.expected);
 	}
-	ok(!torn && refused, "without memory: %d times refused, and nothing lost", refused);
+	ok(!torn && refused, "without memory: %d times refused, and nothing lost",
+		refused);
 }
 
 /* In the order of streams that somebody steps: what has not gone is not packed. */
@@ -399,8 +404,8 @@ static void *work(void *arg)
 		w->torn += err != 0;
 	}
 	for (int i = 0; i < 3; i++)
-		w->torn += list[i].addr && (!holds(&list[i]) ||
-						    rig_free(&rig, list[i].addr, own));
+		w->torn += list[i].addr &&
+			(!holds(&list[i]) || rig_free(&rig, list[i].addr, own));
 	return NULL;
 }
 
@@ -429,9 +434,27 @@ static void among_others(const char *verify)
 	rig_close(&rig, 0);
 }
 
+#ifndef GLK_LZ4
+/* A library without what compresses says so where the key is read. */
+static void is_missing(void)
+{
+	static const char *const settings[] = {"tier.compress=lz4", NULL};
+	struct glake_options options = {
+		.sz = sizeof(options), .no_conf_file = 1, .settings = settings};
+	struct glk_conf conf;
+
+	tap_expect_log(1);
+	is_int(glk_conf_read(&options, NULL, NULL, &conf), -EOPNOTSUPP,
+		"a library without lz4.h refuses the key");
+}
+#endif
+
 int main(void)
 {
 	tap_plan_later();
+#ifndef GLK_LZ4
+	is_missing();
+#endif
 	if (glk_lz4_init()) {
 		tap_skip("contents get smaller", "the library has no lz4");
 		return tap_done();

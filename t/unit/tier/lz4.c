@@ -46,7 +46,8 @@ static void sizes(void)
 
 			fill(&state, list[i], noise);
 			used = pack(list[i], list[i] + 64);
-			torn += !used || used > list[i] + 64 || !comes_back(list[i], used);
+			torn += !used || used > list[i] + 64 ||
+				!comes_back(list[i], used);
 		}
 	}
 	ok(!torn, "whatever was packed comes back");
