@@ -81,6 +81,13 @@ void glk_mover_trim(struct glk_mover *mover)
 	glk_store_trim(&mover->store, mover->store.reserve, rests, mover);
 }
 
+void glk_mover_trim_all(struct glk_mover *mover)
+{
+	glk_mover_trim(mover);
+	if (mover->store.pack && rests(mover))
+		glk_unpack_trim(mover->store.pack);
+}
+
 void glk_mover_yield(struct glk_mover *mover, uint64_t bytes)
 {
 	uint64_t there;

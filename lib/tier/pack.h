@@ -68,6 +68,8 @@ void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 /* unpack.c. Under the lock, which is given up: the landing is there. 0, or -ENOMEM, or the driver's error. */
 int glk_unpack_ready(struct glk_pack *pack);
 void glk_unpack_fini(struct glk_pack *pack);
+/* It goes, if nothing needs it: no copy is under way. Likewise. */
+void glk_unpack_trim(struct glk_pack *pack);
 /* Units from one on, up to half a landing, are copied to an address; the first behind them, and their bytes.
  * 0; -EIO (CORRUPT: they are not what they were); the driver's error. */
 int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret_next,

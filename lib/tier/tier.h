@@ -138,6 +138,8 @@ int glk_mover_fini(struct glk_mover *mover);
 /* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known: all but
  * the reserve, or so many bytes, of the reserve too. */
 void glk_mover_trim(struct glk_mover *mover);
+/* And what is for the way back of packed contents, where there are none. */
+void glk_mover_trim_all(struct glk_mover *mover);
 void glk_mover_yield(struct glk_mover *mover, uint64_t bytes);
 /*
  * Copies bytes of the GPU into the store, behind a use, which is that of the copy afterwards: the

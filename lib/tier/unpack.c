@@ -17,14 +17,12 @@ static struct glk_store *store_of(const struct glk_pack *pack)
 
 /* ---- The landing ---- */
 
-static void free_events(struct glk_pack *pack)
+static void free_events(struct glk_drv *drv, struct glk_drv_event *event[2])
 {
-	struct glk_drv *drv = store_of(pack)->drv;
-
 	for (int i = 0; i < 2; i++) {
-		if (pack->event[i])
-			drv->ops->event_free(drv, pack->event[i]);
-		pack->event[i] = NULL;
+		if (event[i])
+			drv->ops->event_free(drv, event[i]);
+		event[i] = NULL;
 	}
 }
 
@@ -40,7 +38,7 @@ static int make_landing(struct glk_pack *pack, char **ret_base)
 		err = glk_piece_make(drv, store->device, store->node, false,
 			&glk_piece_way, GLK_PACK_LAND, ret_base);
 	if (err)
-		free_events(pack);
+		free_events(drv, pack->event);
 	return err;
 }
 
@@ -74,10 +72,30 @@ void glk_unpack_fini(struct glk_pack *pack)
 
 	if (!pack->base)
 		return;
-	free_events(pack);
+	free_events(store->drv, pack->event);
 	glk_piece_end(store->drv, store->device, pack->base, GLK_PACK_LAND);
 	glk_node_unclaim(store->host, GLK_PACK_LAND);
 	pack->base = NULL;
+}
+
+void glk_unpack_trim(struct glk_pack *pack)
+{
+	struct glk_drv_event *event[2] = {pack->event[0], pack->event[1]};
+	struct glk_store *store = store_of(pack);
+	char *base = pack->base;
+
+	if (!base || pack->bytes || pack->unit || pack->taken)
+		return;
+	/* another one may be made while this one goes */
+	pack->base = NULL;
+	pack->event[0] = pack->event[1] = NULL;
+	pack->busy[0] = pack->busy[1] = false;
+	glk_lock_pause(store->lock);
+	free_events(store->drv, event);
+	glk_piece_end(store->drv, store->device, base, GLK_PACK_LAND);
+	glk_lock_resume(store->lock);
+	store->packs -= GLK_PACK_LAND;
+	glk_node_unclaim(store->host, GLK_PACK_LAND);
 }
 
 /* ---- Units ---- */

@@ -166,7 +166,7 @@ static int trim_all(
 	err = err ? err : failed;
 	failed = glk_managed_trim(cache);
 	if (!lent && glk_load_relaxed(&cache->moves))
-		glk_mover_trim(&cache->mover);
+		glk_mover_trim_all(&cache->mover);
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	after = glk_load_relaxed(&cache->node->held);

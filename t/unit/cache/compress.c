@@ -147,6 +147,7 @@ static void gets_smaller(void)
 		s = rig_figures(&rig);
 		ok(!s.packed && !s.packed_held && !s.store_used, "nothing is kept");
 		glk_cache_trim(&rig.cache, 0, &given);
+		is_int((int64_t)rig_figures(&rig).host_held, 0, "nor held after a trim");
 		is_sound(&rig, "the books agree");
 		rig_close(&rig, 0);
 	}
