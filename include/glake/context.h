@@ -55,7 +55,8 @@ struct glake_options {
  * key), -E2BIG (options from a newer header with unknown content), -ENODEV (CUDA asked for
  * and absent, too old, a stub or without a device: the record says which; in a forked child:
  * FORKED), -ENOENT or -EACCES (a configuration file that the options name and that is absent
- * or refused), -ENOMEM (no host memory for tables: NOMEM_HOST; a limit of the process that
+ * or refused), -EOPNOTSUPP (tier.verify or tier.compress in a library that was built without what
+ * that needs, or liblz4 is not there), -ENOMEM (no host memory for tables: NOMEM_HOST; a limit of the process that
  * is too low for the software device, as RLIMIT_FSIZE: LIMIT), -EMFILE (GLAKE_CONTEXT_MAX
  * reached, or the process can open no more files).
  *

@@ -155,7 +155,7 @@ struct glake_stats {
 	uint64_t tags_suspended; /* on this GPU */
 	uint64_t tagged;	 /* bytes asked for by live blocks */
 	uint64_t tagged_blocks;
-	uint64_t tagged_held; /* bytes of pages at their addresses */
+	uint64_t tagged_held; /* bytes of pages of the GPU at their addresses */
 	/* Blocks whose contents were dropped, not copied, when they went away; bytes of them. */
 	uint64_t discards, discarded;
 
@@ -180,6 +180,10 @@ struct glake_stats {
 
 	/* With tier.learn: fetches of blocks that the last step told to be among the next, and others. */
 	uint64_t learn_hits, learn_misses;
+
+	/* With tier.compress: of contents that are away, the bytes that are compressed, which are not in
+	 * store_used, and the bytes of the host that they take, which are not in store. */
+	uint64_t packed, packed_held;
 };
 
 /*

@@ -18,9 +18,13 @@ struct glake;
  * as a whole and come back to the same addresses, while everything else goes on.
  *
  * The tag of a thread concerns requests alone: blocks are freed, used, queried and moved like others,
- * by any thread, whatever its tag. They have memory of the GPU alone, as those of pools of graphs
- * have, and go to no bin, so each request takes the lock of the GPU. Requests of a stream that
+ * by any thread, whatever its tag. They go to no bin, so each request takes the lock of the GPU. Requests of a stream that
  * captures a graph go to the pool of the graph, and managed memory has no tag.
+ *
+ * With tier.place=host, or peer, a block of a tag that the GPU has no room for lies in memory of the host in
+ * place, as others do (glake/tier.h), at an address of its tag. There it stays while its tag is suspended and
+ * afterwards, until glake_fetch or glake_quiet brings it to the GPU, neither of which does while the tag is
+ * suspended; from then on it goes with the tag.
  *
  * While a tag is suspended on a GPU, requests of threads that have it are answered -EAGAIN there, and
  * so is glake_fetch for its blocks. They may be freed, and must not be used. glake_query says of a
@@ -76,7 +80,7 @@ struct glake_tag {
 	char name[GLAKE_TAG_NAME_MAX];
 	uint64_t live;	 /* bytes asked for by blocks that were not freed */
 	uint64_t blocks; /* those */
-	uint64_t held;	 /* bytes of pages at its addresses */
+	uint64_t held;	 /* bytes of pages of the GPU at its addresses */
 	uint64_t away;	 /* blocks that are away since it was suspended */
 	int suspended;	 /* not 0: it is */
 };
@@ -99,7 +103,8 @@ GLAKE_EXPORT int glake_tag_get(
  * stay. A block that was said to be discardable is dropped, with GLAKE_TAG_DROP all are. Blocks that
  * glake_spill sent away stay as they are, also behind the resumption. What may not move (a block that
  * is out, or pinned) stays with the pages it lies in; a small one keeps its slot of 2 MiB with all that
- * lies in it.
+ * lies in it. What lies on the host in place, be it in part, stays where it is, with what is in it even with
+ * GLAKE_TAG_DROP, and counts as stayed with all bytes of the block.
  *
  * The program's work on these blocks should have been queued before the call.
  *
@@ -121,7 +126,7 @@ GLAKE_EXPORT int glake_tag_suspend(struct glake *ctx, int device, uint32_t tag,
 /*
  * Has the blocks of a tag back on a GPU, at their addresses, and ends its suspension there.
  *
- * ret_done	as above; dropped blocks count as moved
+ * ret_done	as above; dropped blocks count as moved, those that lie on the host in place as stayed
  *
  * Returns 0 when all are back, or -ENOMEM (others have taken the memory), -EIO, -EBUSY (CAPTURE, as
  * glake_resume; BUSY: another call holds a block), -EAGAIN (the GPU is suspended), -EINVAL (device; the

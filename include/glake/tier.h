@@ -53,6 +53,11 @@ struct CUstream_st;
  * driver is asked about the memory and the stream, and called for each piece. What is placed, and what
  * goes to the host in place, goes over the link of its own GPU.
  *
+ * With tier.compress=lz4 contents that are away and have rested for a while are compressed by a thread of the
+ * library, and take less memory of the host; who has them back waits until they are what they were, as the
+ * manual of that key says. What is compressed goes back over the link of its own GPU, and counts in packed
+ * and packed_held of glake_stats_get. Where it changed meanwhile that is found, as with tier.verify.
+ *
  * With tier.learn=yes the library gives hints as by glake_prefetch itself: the order of fetches from one
  * glake_quiet of a GPU to the next is expected again in the next such step.
  *
@@ -104,12 +109,13 @@ GLAKE_EXPORT int glake_spill(struct glake *ctx, void *ptr, struct CUstream_st *s
  * Returns 0, or -EALREADY (BUSY: it is here), -ENOMEM, -EBUSY (as glake_alloc; `stream`
  * captures a graph; BUSY: it is on the host and out, or shares all that it has there),
  * -EAGAIN (the GPU is suspended), -EINVAL (as glake_free), -ESTALE, -EIO (CORRUPT: it is away, and not what
- * it was, see tier.verify; it may be freed), -ENODEV. After an
+ * it was, see tier.verify, tier.compress; it may be freed), -ENODEV. After an
  * error the block is where it was, or where its pages lay between others that were on the
  * GPU already, in part on the GPU. If the driver, after it has refused to map the new pages,
  * refuses the old ones too, what lay in them is lost, which a warning says.
  * Thread: any. Blocks: as glake_alloc for a block of that size; not for the copy, but for
- * one that lies on the host in place until the copy has finished. Driver calls: as
+ * one that lies on the host in place until the copy has finished, and for what was compressed
+ * (tier.compress) until all but the last 32 MiB of it are on their way. Driver calls: as
  * glake_alloc, and stream waits, event records and copies; for one in place also waits, and
  * map, set access and unmap.
  */

@@ -16,6 +16,7 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "numa/topology.h"
+#include "tier/tier.h"
 
 #include <errno.h>
 #include <string.h>
@@ -308,6 +309,10 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 	if (!context)
 		return -ENOMEM;
 	err = glk_context_configure(context, &none);
+	if (err)
+		goto region;
+	if (context->conf.tier_compress == GLK_TIER_COMPRESS_LZ4)
+		err = glk_pack_able();
 	if (err)
 		goto region;
 	glk_log_level_set(context->conf.log_level);

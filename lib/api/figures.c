@@ -74,7 +74,8 @@ static struct glk_figures_node *node_of(
 
 static void add_node(struct glk_figures_node *to, const struct glake_stats *s)
 {
-	uint64_t here = s->placed - s->placed_peer, used = s->store_used + here;
+	uint64_t here = s->placed - s->placed_peer;
+	uint64_t used = s->store_used + s->packed_held + here;
 
 	to->held += s->host_held;
 	to->store += s->store;

@@ -88,8 +88,10 @@ void glk_method_fetch(struct glk_rpc_call *call)
 	move(call, glake_fetch);
 }
 
+typedef int (*turn_fn)(struct glake *ctx, int device, struct glake_suspended *ret_done);
+
 struct turn {
-	int (*fn)(struct glake *ctx, int device, struct glake_suspended *ret_done);
+	turn_fn fn;
 	int done, err;
 };
 
@@ -119,11 +121,17 @@ static int turn_one(struct glk_rpc_call *call, struct glake *handle, int gpu, vo
 	return 0;
 }
 
-static void turn(struct glk_rpc_call *call,
-	int (*fn)(struct glake *ctx, int device, struct glake_suspended *ret_done))
+/* `other` is done where the parameter of that name is true. */
+static void turn(struct glk_rpc_call *call, turn_fn fn, const char *name, turn_fn other)
 {
 	struct turn turn = {.fn = fn};
+	bool wants_other = false;
 
+	glk_rpc_bool(call, name, &wants_other);
+	if (glk_rpc_failed(call))
+		return;
+	if (wants_other)
+		turn.fn = other;
 	glk_wire_takes_long();
 	glk_json_array(glk_rpc_result(call));
 	glk_method_each_gpu(call, turn_one, &turn);
@@ -134,12 +142,12 @@ static void turn(struct glk_rpc_call *call,
 
 void glk_method_suspend(struct glk_rpc_call *call)
 {
-	turn(call, glake_suspend);
+	turn(call, glake_suspend, "in_place", glake_suspend_in_place);
 }
 
 void glk_method_resume(struct glk_rpc_call *call)
 {
-	turn(call, glake_resume);
+	turn(call, glake_resume, "lazy", glake_resume_lazy);
 }
 
 /* The context of the question, or the only one there is; NULL after a failure. */

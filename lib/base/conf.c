@@ -128,15 +128,22 @@ static void go_to(struct glk_conf_reader *reader, enum glk_conf_id id)
 /* What this library was built without. */
 static void check_built(struct glk_conf_reader *reader)
 {
-#ifdef GLK_XXHASH
 	(void)reader;
-#else
-	if (!reader->conf->tier_verify)
-		return;
-	go_to(reader, GLK_CONF_tier_verify);
-	glk_conf_report(reader, -EOPNOTSUPP, "tier.verify",
-		"needs a library that was built with xxhash.h (Debian's libxxhash-dev), which "
-		"this one was not");
+#ifndef GLK_XXHASH
+	if (reader->conf->tier_verify) {
+		go_to(reader, GLK_CONF_tier_verify);
+		glk_conf_report(reader, -EOPNOTSUPP, "tier.verify",
+			"needs a library that was built with xxhash.h (Debian's libxxhash-dev), "
+			"which this one was not");
+	}
+#endif
+#ifndef GLK_LZ4
+	if (reader->conf->tier_compress == GLK_TIER_COMPRESS_LZ4) {
+		go_to(reader, GLK_CONF_tier_compress);
+		glk_conf_report(reader, -EOPNOTSUPP, "tier.compress",
+			"needs a library that was built with lz4.h (Debian's liblz4-dev), which "
+			"this one was not");
+	}
 #endif
 }
 

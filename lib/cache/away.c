@@ -34,6 +34,11 @@ int glk_away_start(struct glk_cache *cache)
 	if (!err)
 		err = glk_mover_init(
 			&cache->mover, &cache->streams, info.numa_node, cache->host);
+	if (!err && cache->conf->tier_compress == GLK_TIER_COMPRESS_LZ4) {
+		err = glk_pack_start(&cache->mover, cache->conf->tier_compress_rest);
+		if (err)
+			glk_mover_fini(&cache->mover);
+	}
 	if (err)
 		goto unlock;
 	cache->mover.io = cache->io;

@@ -12,6 +12,9 @@
  *
  * With tier.place=peer its pages are lent by another GPU, as long as that has room (pool/lend.c).
  *
+ * Blocks with a tag lie among the addresses of their tag, so that they stay together: there pages of the host
+ * are the guests, as they are where blocks of the GPU went to the host in place.
+ *
  * There are no bins: what is freed here should not be found before what the GPU has.
  */
 #include "base/conf.h"
@@ -19,6 +22,7 @@
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/device.h"
+#include "cache/exchange.h"
 #include "cache/plan.h"
 #include "cache/reserve.h"
 
@@ -75,6 +79,7 @@ static const struct glk_arena_ops ops = {
 	.waits = true,
 	.inside = "lies in memory of the host",
 	.host = true,
+	.places = true,
 };
 
 /* Whether the request was refused for want of memory of the GPU, and of nothing else. A contiguous
@@ -133,28 +138,56 @@ static int give_up(struct glk_cache *cache, const struct glake_error *why)
 	return -ENOMEM;
 }
 
-int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request, int err,
+static bool is_tagged(const struct glk_arena *arena)
+{
+	return arena != &arena->gpu->arena;
+}
+
+/* The arena that a block gets its place in has been made, and so has the one whose pages it gets. */
+static int start(struct glk_arena *arena)
+{
+	struct glk_cache *cache = arena->gpu;
+
+	if (is_tagged(arena))
+		return glk_exchange_start(cache, GLK_TO_HOST);
+	return cache->beside.map.pool ? 0
+				      : glk_arena_init(&cache->beside, cache, &ops,
+						cache->host, cache->memory);
+}
+
+static int serve(struct glk_arena *arena, const struct glk_request *request,
 	struct glk_seat *seat, uint64_t *ret_addr)
 {
+	struct glk_cache *cache = arena->gpu;
 	struct glk_request again = {.size = request->size,
 		.flags = request->flags,
 		.stream = request->stream,
 		.capture = request->capture,
+		.source = is_tagged(arena) ? &cache->host_stage : NULL,
 		.patient = true};
+
+	/* as it was asked for: the GPU may have rounded it in its own way */
+	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
+	return glk_arena_serve(is_tagged(arena) ? arena : &cache->beside, &again, seat, NULL,
+		ret_addr);
+}
+
+int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request, int err,
+	struct glk_seat *seat, uint64_t *ret_addr)
+{
+	struct glk_cache *cache = arena->gpu;
 	struct glake_error why;
 
 	if (!is_for_host(cache, request, err))
 		return err;
 	why = glk_thread_current->error;
-	if (!cache->beside.map.pool) {
-		err = glk_arena_init(
-			&cache->beside, cache, &ops, cache->host, cache->memory);
-		if (err)
-			return err;
-	}
-	/* as it was asked for: the GPU may have rounded it in its own way */
-	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
-	err = glk_arena_serve(&cache->beside, &again, seat, NULL, ret_addr);
+	err = start(arena);
+	if (err)
+		return err;
+	err = serve(arena, request, seat, ret_addr);
+	/* those that lie idle elsewhere have mappings there */
+	if (err == -ENOMEM && is_tagged(arena) && glk_beside_release(cache, request->size))
+		err = serve(arena, request, seat, ret_addr);
 	if (!err)
 		glk_cache_climbed(cache, begins_lent(cache, *ret_addr)
 				? GLAKE_RUNG_SPILL_PEER
@@ -219,7 +252,9 @@ uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint6
 
 uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo)
 {
-	return yield(&cache->arena.map, cache->host, limbo, UINT64_MAX);
+	uint64_t given = yield(&cache->arena.map, cache->host, limbo, UINT64_MAX);
+
+	return given + glk_tags_yield(cache, cache->host, limbo, UINT64_MAX);
 }
 
 int glk_beside_fini(struct glk_cache *cache)

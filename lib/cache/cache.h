@@ -286,9 +286,10 @@ int glk_cache_pinned(struct glk_cache *cache, uint64_t addr, struct glk_pin *ret
 /* Other processes may have its pages mapped from now on, until these go back to the driver. */
 void glk_pin_mark(struct glk_pin *pin);
 
-/* beside.c, under the lock: a request for which the GPU has no room is served with memory of the host, if
- * the configuration has it so. `err` is what it was answered; that, or 0, or another error. */
-int glk_beside_serve(struct glk_cache *cache, const struct glk_request *request, int err,
+/* beside.c, under the lock: a request of an arena, that of the GPU or of a tag, for which the GPU has no room
+ * is served with memory of the host, if the configuration has it so. `err` is what it was answered; that,
+ * or 0, or another error. */
+int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request, int err,
 	struct glk_seat *seat, uint64_t *ret_addr);
 /* Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
  * meanwhile. */
@@ -303,8 +304,8 @@ uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e
 /* Idle pages of the GPU that lie among its addresses go to the list of their node, until there are so
  * many bytes of them; how many. Gives the lock up meanwhile. */
 uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
-/* The reverse: idle pages of the host that lie among the addresses of the GPU's own blocks, where no new
- * one finds a place, all that may go. */
+/* The reverse: idle pages of the host that lie among the addresses of the GPU's own blocks and of those with a
+ * tag, where no new one finds a place, all that may go. */
 uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo);
 /* Whose idle pages are memory of the host, for the ladder; NULL: there never were any. */
 struct glk_arena *glk_beside_home(struct glk_cache *cache);
@@ -367,10 +368,11 @@ int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 	struct glake_suspended *ret);
 int glk_cache_tag_resume(
 	struct glk_cache *cache, uint32_t id, struct glake_suspended *ret);
-/* Under the lock: bytes of idle pages among the addresses of tags; and so many of them go to the list of their
- * node, for others. Gives the lock up meanwhile. How many. */
-uint64_t glk_tags_idle(const struct glk_cache *cache);
-uint64_t glk_tags_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
+/* Under the lock: bytes of idle pages among the addresses of tags, of the GPU or of the host; and so many of
+ * those of a node go to its list, for others. Gives the lock up meanwhile. How many. */
+uint64_t glk_tags_idle(const struct glk_cache *cache, bool host);
+uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
+	struct glk_limbo limbo, uint64_t bytes);
 
 /* advice.c: pins as in glake/pin.h, one more or one fewer. told.c: a function at an entry, or NULL; then it is not
  * running any more. */

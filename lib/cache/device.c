@@ -283,6 +283,7 @@ void glk_cache_still(struct glk_cache *cache)
 		return;
 	glk_reserve_stop(cache);
 	glk_ahead_stop(cache);
+	glk_pack_stop(&cache->mover);
 }
 
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)

@@ -36,7 +36,7 @@ static uint64_t mapped_pages(const struct glk_cache *cache)
 		if (glk_graph_is_there(graphs->at[i].state))
 			bytes += graphs->at[i].arena.map.page_bytes;
 	for (uint32_t i = 0; tags && i < tags->used; i++)
-		bytes += tags->at[i].arena.map.page_bytes;
+		bytes += glk_tag_held(&tags->at[i]);
 	bytes -= (uint64_t)cache->arena.map.guests << cache->arena.map.shift;
 	return bytes + ((uint64_t)cache->beside.map.guests << cache->beside.map.shift);
 }
@@ -63,6 +63,18 @@ static void gather_beside(const struct glk_map *map, struct glake_stats *s)
 	s->free_pages = free_pages + ((uint64_t)glk_idle_guests(map) << map->shift);
 }
 
+/* Guests there are no memory of the GPU. */
+static void gather_common(const struct glk_map *map, struct glake_stats *s)
+{
+	uint64_t idle;
+
+	gather_map(map, s);
+	idle = (uint64_t)glk_idle_guests(map) << map->shift;
+	s->idle -= idle;
+	s->free_pages -= idle;
+	s->stranded -= (uint64_t)glk_swap_stranded(map) << map->shift;
+}
+
 static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
@@ -87,22 +99,10 @@ static void gather_tags(const struct glk_cache *cache, struct glake_stats *s)
 		s->tags_suspended += tag->arena.shut;
 		s->tagged += tag->live;
 		s->tagged_blocks += tag->blocks;
-		s->tagged_held += tag->arena.map.page_bytes;
+		s->tagged_held += glk_tag_held(tag);
 		if (tag->arena.map.pool)
-			gather_map(&tag->arena.map, s);
+			gather_common(&tag->arena.map, s);
 	}
-}
-
-/* Guests there are no memory of the GPU. */
-static void gather_common(const struct glk_map *map, struct glake_stats *s)
-{
-	uint64_t idle;
-
-	gather_map(map, s);
-	idle = (uint64_t)glk_idle_guests(map) << map->shift;
-	s->idle -= idle;
-	s->free_pages -= idle;
-	s->stranded -= (uint64_t)glk_swap_stranded(map) << map->shift;
 }
 
 /* What stands for its pages is no memory of the GPU. */
@@ -179,6 +179,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (glk_load_acquire(&cache->moves)) {
 		s->store = cache->mover.store.held;
 		s->store_used = cache->mover.store.used;
+		glk_pack_figures(&cache->mover, &s->packed, &s->packed_held);
 	}
 	s->prefetches = cache->prefetch.came;
 	s->prefetch_early = cache->prefetch.early;

@@ -11,7 +11,7 @@
 
 void glk_away_count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
-	if (arena->ops->count == glk_beside_count)
+	if (arena->ops->places)
 		glk_beside_count(arena, e, more);
 }
 

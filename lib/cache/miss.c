@@ -115,7 +115,7 @@ static int serve_in(struct glk_arena *arena, struct glk_request *request,
 	struct glk_request first = *request;
 	int err;
 
-	if (arena == &cache->arena && arena->map.guests)
+	if (arena->map.guests)
 		leave_host(cache);
 	err = glk_arena_serve(arena, request, seat, row, ret_addr);
 	for (int i = 0; i < ROOMS && err == -ENOMEM && glk_advice_cold(cache) &&
@@ -134,27 +134,28 @@ static int serve_in(struct glk_arena *arena, struct glk_request *request,
 }
 
 /*
- * Under the lock: from the GPU's own arena. Where memory of the host may be given it is had before
+ * Under the lock: from the GPU's own arena, or that of a tag. Where memory of the host may be given it is had before
  * the GPU is waited for, which is done when there is none of it either. What it says is then the
  * answer, unless the wait brought up something else.
  */
-static int serve_gpu(struct glk_cache *cache, struct glk_request *request,
+static int serve_gpu(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
+	struct glk_cache *cache = arena->gpu;
 	struct glk_request again = *request;
 	struct glake_error why;
 	int err;
 
 	request->patient = !glk_peek_relaxed(&cache->places);
-	err = serve_in(&cache->arena, request, seat, row, ret_addr);
+	err = serve_in(arena, request, seat, row, ret_addr);
 	if (!err || request->patient)
 		return err;
-	err = glk_beside_serve(cache, request, err, seat, ret_addr);
+	err = glk_beside_serve(arena, request, err, seat, ret_addr);
 	if (err != -ENOMEM && err != -EBUSY)
 		return err;
 	why = glk_thread_current->error;
 	again.patient = true;
-	err = serve_in(&cache->arena, &again, seat, row, ret_addr);
+	err = serve_in(arena, &again, seat, row, ret_addr);
 	request->wake |= again.wake;
 	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
 		glk_thread_current->error = why;
@@ -170,7 +171,7 @@ static int serve(struct glk_cache *cache, struct glk_request *request,
 
 	if (err != -ENOMEM)
 		return err;
-	err = serve_gpu(cache, request, seat, row, ret_addr);
+	err = serve_gpu(&cache->arena, request, seat, row, ret_addr);
 	return err == -ENOMEM ? glk_managed_insist(cache, request, seat, ret_addr) : err;
 }
 
@@ -181,7 +182,7 @@ static int serve_tag(struct glk_cache *cache, struct glk_request *request, uint3
 	struct glk_arena *arena;
 	int err = glk_tag_enter(cache, id, &arena);
 
-	return err ? err : serve_in(arena, request, seat, NULL, ret_addr);
+	return err ? err : serve_gpu(arena, request, seat, NULL, ret_addr);
 }
 
 /* The bin that another request of the thread, or of another one, left its block in meanwhile. */

@@ -8,6 +8,7 @@
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
 #include "cache/plan.h"
+#include "cache/tag/tag.h"
 
 #include <errno.h>
 
@@ -95,6 +96,21 @@ int glk_quiet_arena(struct glk_arena *arena)
 	return err ? err : failed;
 }
 
+/* Blocks with a tag, but for those of one that is suspended. */
+static int have_tagged(struct glk_cache *cache)
+{
+	struct glk_tags *tags = glk_tags(cache);
+	int err = 0;
+
+	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
+		struct glk_arena *arena = &tags->at[i].arena;
+
+		if (arena->map.guests && !arena->shut)
+			err = glk_quiet_arena(arena);
+	}
+	return err;
+}
+
 static int have_all(struct glk_cache *cache)
 {
 	int err;
@@ -109,6 +125,8 @@ static int have_all(struct glk_cache *cache)
 		err = glk_quiet_arena(&cache->arena);
 	if (!err && cache->beside.map.pool)
 		err = glk_quiet_arena(&cache->beside);
+	if (!err)
+		err = have_tagged(cache);
 	glk_plan_open(cache);
 	return err;
 }

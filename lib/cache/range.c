@@ -236,6 +236,10 @@ static int prepare(struct coming *c)
 			return err;
 		if (!cut || !(p.word & GLK_KEPT_RUN))
 			continue;
+		err = glk_pack_loosen(
+			&c->arena->gpu->mover, p.word & GLK_KEPT_RUN);
+		if (err)
+			return err;
 		c->spare[!before] = glk_store_spare(&c->arena->gpu->mover.store);
 		if (!c->spare[!before])
 			return -ENOMEM;

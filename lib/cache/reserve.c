@@ -34,8 +34,9 @@ static int make_pieces(struct glk_reserve *reserve)
 static uint64_t pages_held(const struct glk_cache *cache)
 {
 	uint64_t held = glk_load_relaxed(&cache->host->held);
+	uint64_t store = cache->mover.store.held + cache->mover.store.packs;
 
-	return held > cache->mover.store.held ? held - cache->mover.store.held : 0;
+	return held > store ? held - store : 0;
 }
 
 /* Pages for what goes to the host in place, up to so many bytes of them. Likewise. */

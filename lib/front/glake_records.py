@@ -37,7 +37,7 @@ class _Stats(_Sized):
                 "tags tags_suspended tagged tagged_blocks tagged_held "
                 "discards discarded prefetches prefetch_early prefetch_late prefetch_useless "
                 "prefetch_queued spill_waits placed_peer borrowed lent managed_advised "
-                "learn_hits learn_misses")]
+                "learn_hits learn_misses packed packed_held")]
 
 
 class _DriverStats(_Sized):

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "tier/io/io.h"
+#include "tier/pack.h"
 
 #include <errno.h>
 
@@ -55,8 +56,10 @@ int glk_mover_fini(struct glk_mover *mover)
 				    : 0;
 		err = err ? err : failed;
 	}
-	if (streams)
+	if (streams) {
+		glk_pack_fini(mover);
 		glk_store_fini(&mover->store);
+	}
 	*mover = (struct glk_mover){0};
 	return err;
 }
@@ -76,6 +79,13 @@ static bool rests(void *arg)
 void glk_mover_trim(struct glk_mover *mover)
 {
 	glk_store_trim(&mover->store, mover->store.reserve, rests, mover);
+}
+
+void glk_mover_trim_all(struct glk_mover *mover)
+{
+	glk_mover_trim(mover);
+	if (mover->store.pack && rests(mover))
+		glk_unpack_trim(mover->store.pack);
 }
 
 void glk_mover_yield(struct glk_mover *mover, uint64_t bytes)
@@ -127,13 +137,14 @@ static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t
 	return left;
 }
 
-/* The next runs of it, up to `most`: how many. */
+/* The next runs of it, up to `most` and to one that was packed: how many. */
 static size_t gather(const struct glk_store *store, struct left *left, bool out, size_t most,
 	struct glake_copy_range *ranges)
 {
 	size_t count = 0;
 
-	for (; left->bytes && count < most; count++) {
+	for (; left->bytes && count < most && !glk_store_at(store, left->run)->packed;
+		count++) {
 		const struct glk_store_run *r = glk_store_at(store, left->run);
 		char *host = store->piece[r->piece].base +
 			r->first * GLK_STORE_CHUNK + left->skip;
@@ -168,6 +179,18 @@ static int carry(struct glk_mover *mover, const struct glake_copy_range *ranges,
 	return err ? err : copy.err;
 }
 
+/* What was packed of it, a part. */
+static int unpack(struct glk_mover *mover, struct left *left)
+{
+	uint64_t bytes = 0;
+	int err = glk_unpack(
+		mover->store.pack, left->run, left->addr, &left->run, &bytes);
+
+	left->addr += bytes;
+	left->bytes -= bytes;
+	return err;
+}
+
 /* One content, or a part of it, run by run, or many at a time. The lock is given up for each time. */
 static int copy(struct glk_mover *mover, struct left left, bool out)
 {
@@ -177,6 +200,10 @@ static int copy(struct glk_mover *mover, struct left left, bool out)
 	int err = 0;
 
 	while (left.bytes && !err) {
+		if (glk_store_at(&mover->store, left.run)->packed) {
+			err = unpack(mover, &left);
+			continue;
+		}
 		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
 		err = carry(mover, ranges, count, stream);
@@ -230,6 +257,8 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		return err;
 	}
 	glk_store_at(&mover->store, run)->written = use->tick;
+	if (mover->store.pack)
+		glk_pack_note(mover->store.pack, run);
 	*ret_run = run;
 	return 0;
 }
@@ -246,14 +275,18 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
-	struct glk_use written = {.streams = glk_stream_mask(out),
-		.tick = glk_store_at(&mover->store, run)->written};
+	struct glk_store_run *first = glk_store_at(&mover->store, run);
+	struct glk_use written = {
+		.streams = glk_stream_mask(out), .tick = first->written};
 	int err;
 
+	first->readers++;
 	err = order(mover, &written, back);
 	if (!err)
 		err = copy(mover, left_of(&mover->store, run, from, bytes, addr), false);
+	first->readers--;
 	*ret_use = used_by(mover, back);
+	first->read = ret_use->tick;
 	return err;
 }
 

@@ -87,6 +87,7 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 		head->bytes = from;
 		head->written = was.written;
 		head->skip = was.skip;
+		head->loose = true;
 		head->hashed = false;
 	}
 	if (c.rest.behind) {
@@ -94,6 +95,7 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 		head->bytes = was.bytes - to;
 		head->written = was.written;
 		head->skip = (uint32_t)((was.skip + to) % GLK_STORE_CHUNK);
+		head->loose = true;
 		head->hashed = false;
 	}
 	if (c.spare)

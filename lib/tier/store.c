@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/parse.h"
+#include "tier/pack.h"
 #include "tier/piece.h"
 
 #include <errno.h>
@@ -200,15 +201,28 @@ int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
 	return 0;
 }
 
+void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read)
+{
+	struct glk_store_piece *p = &store->piece[r->piece];
+
+	glk_store_mark(store, p, r->first, r->chunks, false);
+	p->read = p->read < read ? read : p->read;
+}
+
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read)
 {
+	if (run && store->pack)
+		glk_pack_leave(store->pack, run);
 	for (uint32_t next; run; run = next) {
 		struct glk_store_run *r = glk_store_at(store, run);
-		struct glk_store_piece *p = &store->piece[r->piece];
 
 		next = r->next;
-		glk_store_mark(store, p, r->first, r->chunks, false);
-		p->read = p->read < read ? read : p->read;
+		if (store->pack && glk_pack_drops(store->pack, run, read))
+			continue;
+		if (r->packed)
+			glk_pack_spend(store->pack, r);
+		else
+			glk_store_leave(store, r, read);
 		glk_slab_put(&store->runs, run);
 	}
 }

@@ -17,6 +17,8 @@
  * given and taken in the order of ticks like any other (stream/stream.h). What waits for the GPU is a
  * stream of which no event can be had, and a copy that failed half way.
  *
+ * With tier.compress contents that rest are made smaller, and are what they were before they go back (pack.h).
+ *
  * Threads	all under the lock of the GPU, which is given up while the driver is called
  */
 #include "base/slab.h"
@@ -24,6 +26,8 @@
 #include "stream/stream.h"
 
 struct glk_io;
+struct glk_pack;
+struct glk_packed;
 
 #define GLK_STORE_CHUNK	 ((uint64_t)256 << 10)
 #define GLK_STORE_CHUNKS 256 /* of a piece */
@@ -53,6 +57,8 @@ struct glk_store {
 	uint64_t reserve; /* bytes that a trim leaves */
 	bool making;	  /* somebody makes pieces */
 	pthread_cond_t made;
+	struct glk_pack *pack; /* NULL: contents are not packed */
+	uint64_t packs;	       /* bytes of the host that this holds beside */
 };
 
 /* A part of a content. */
@@ -66,6 +72,16 @@ struct glk_store_run {
 	uint64_t hash; /* verify.c */
 	uint32_t skip; /* bytes of the first chunk that are none of it any more: split.c */
 	bool hashed;
+	/* pack.h: its bytes, and where they lie if they were packed; then it has no chunks. */
+	uint32_t size;
+	struct glk_packed *packed;
+	/* Of the first one: the content waits to be packed, between others, since then; who reads it, and
+	 * until which tick it was. */
+	bool waits;
+	bool loose; /* it is not packed, and will not be: a part of it has come back */
+	uint32_t older, newer, readers;
+	int64_t since;
+	uint64_t read;
 };
 
 /* 0 or -ENOMEM. */
@@ -100,6 +116,8 @@ uint32_t glk_store_spare(struct glk_store *store);
 /* store.c: chunks of a piece are in use, or are no more. */
 void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
 	uint32_t chunks, bool used);
+/* The same for the chunks of one run, which stays. */
+void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read);
 /* The tick until which others may read what a content is about to overwrite; 0: nobody does. */
 uint64_t glk_store_read(const struct glk_store *store, uint32_t run);
 /* Gives pieces that nobody uses back to the system, until there are no more bytes than `keep`, while `rests`
@@ -121,6 +139,19 @@ struct glk_mover {
 	struct glk_io *io; /* links of other GPUs that may carry contents too; NULL: none */
 };
 
+/* pack.c. Whether contents can be packed at all: 0, or -EOPNOTSUPP with a record. */
+int glk_pack_able(void);
+/* A mover has its contents packed from now on, when they have rested so many ns. Without the lock. 0, -ENOMEM, or
+ * as glk_pack_able(). */
+int glk_pack_start(struct glk_mover *mover, int64_t rest);
+/* Ends the thread, behind what it does. Without the lock; takes a mover that has none. */
+void glk_pack_stop(struct glk_mover *mover);
+/* loosen.c. A content of which a part is to come back alone: what is packed of it is what it was in the store,
+ * and stays so. Takes a mover that packs none. 0; -ENOMEM as glk_store_take(); -EIO (class CORRUPT). */
+int glk_pack_loosen(struct glk_mover *mover, uint32_t run);
+/* Under the lock: bytes of contents that are packed, and of the memory that they take. */
+void glk_pack_figures(const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held);
+
 /* move.c. Makes the two streams and an empty store. Without the lock. 0 or the driver's error. */
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
 	struct glk_node *host);
@@ -129,6 +160,8 @@ int glk_mover_fini(struct glk_mover *mover);
 /* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known: all but
  * the reserve, or so many bytes, of the reserve too. */
 void glk_mover_trim(struct glk_mover *mover);
+/* And what is for the way back of packed contents, where there are none. */
+void glk_mover_trim_all(struct glk_mover *mover);
 void glk_mover_yield(struct glk_mover *mover, uint64_t bytes);
 /*
  * Copies bytes of the GPU into the store, behind a use, which is that of the copy afterwards: the

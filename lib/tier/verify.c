@@ -7,6 +7,8 @@
 #include "tier/tier.h"
 
 #include "base/error.h"
+#include "tier/lz4.h"
+#include "tier/pack.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -15,34 +17,61 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* The lock is given up. */
-static uint64_t hash(struct glk_mover *mover, uint32_t run)
+/* Bytes of a run, behind those that are none of it. What was packed is what it was in `room`. False: it is not. */
+static bool hash_run(const struct glk_mover *mover, const struct glk_store_run *r, char *room,
+	uint32_t skip, uint64_t size, XXH3_state_t *state)
 {
-	uint64_t left = glk_store_at(&mover->store, run)->bytes;
-	uint32_t skip = glk_store_at(&mover->store, run)->skip;
-	XXH3_state_t state;
+	const char *base = room;
 
+	if (!r->packed)
+		base = mover->store.piece[r->piece].base + r->first * GLK_STORE_CHUNK + skip;
+	else if (!glk_lz4_unpack(r->packed->data, r->packed->used, room, size))
+		return false;
+	XXH3_64bits_update(state, base, size);
+	return true;
+}
+
+/* The lock is given up. 0; -ENOMEM; -EIO (CORRUPT). */
+static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
+{
+	struct glk_store_run *first = glk_store_at(&mover->store, run);
+	char *room = mover->store.pack ? glk_region_new(GLK_PACK_UNIT) : NULL;
+	uint64_t left = first->bytes;
+	uint32_t skip = first->skip;
+	XXH3_state_t state;
+	bool right = true;
+
+	if (mover->store.pack && !room)
+		return -ENOMEM;
 	XXH3_64bits_reset(&state);
-	for (; run; run = glk_store_at(&mover->store, run)->next) {
+	first->readers++;
+	for (; run && right; run = glk_store_at(&mover->store, run)->next) {
 		const struct glk_store_run *r = glk_store_at(&mover->store, run);
-		uint64_t size = r->chunks * GLK_STORE_CHUNK - skip;
-		const char *base = mover->store.piece[r->piece].base +
-			r->first * GLK_STORE_CHUNK + skip;
+		uint64_t size = r->packed ? r->size : r->chunks * GLK_STORE_CHUNK - skip;
 
 		size = size < left ? size : left;
 		glk_lock_pause(mover->streams->gpu);
-		XXH3_64bits_update(&state, base, size);
+		right = hash_run(mover, r, room, skip, size, &state);
 		glk_lock_resume(mover->streams->gpu);
 		left -= size;
 		skip = 0;
 	}
-	return XXH3_64bits_digest(&state);
+	first->readers--;
+	if (room)
+		glk_region_free(room, GLK_PACK_UNIT);
+	*ret_hash = XXH3_64bits_digest(&state);
+	return right ? 0
+		     : glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+			       "contents of %" PRIu64
+			       " bytes in memory of the host, compressed, are not what they were",
+			       first->bytes);
 }
 #else
-static uint64_t hash(struct glk_mover *mover, uint32_t run)
+static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
 {
 	(void)mover;
-	return run;
+	*ret_hash = run;
+	return 0;
 }
 #endif
 
@@ -53,20 +82,20 @@ void glk_verify_keep(struct glk_mover *mover, uint32_t run)
 
 	if (glk_clock_sync(mover->streams, glk_stream_mask(out)))
 		return;
-	first->hash = hash(mover, run);
-	first->hashed = true;
+	first->hashed = !hash(mover, run, &first->hash);
 }
 
 int glk_verify_check(struct glk_mover *mover, uint32_t run)
 {
 	const struct glk_store_run *first = glk_store_at(&mover->store, run);
 	uint64_t now;
+	int err;
 
 	if (!first->hashed)
 		return 0;
-	now = hash(mover, run);
-	if (now == first->hash)
-		return 0;
+	err = hash(mover, run, &now);
+	if (err || now == first->hash)
+		return err;
 	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
 		"contents of %" PRIu64 " bytes in memory of the host have the hash %016" PRIx64
 		", and had %016" PRIx64 " when they came",

@@ -181,28 +181,42 @@ struct bench_sizes {
 
 /* tier: contents that leave the GPU and come back. */
 enum bench_tier_step {
-	BENCH_TIER_CALL, /* us that the call of a spill takes; the others in GB/s */
+	BENCH_TIER_CALL, /* us that the call of a spill takes; GB/s where nothing else is said */
 	BENCH_TIER_SPILL,
 	BENCH_TIER_FETCH,
 	BENCH_TIER_BOTH,
 	BENCH_TIER_SUSPEND,
 	BENCH_TIER_RESUME,
+	BENCH_TIER_LOWER, /* suspended in place */
+	BENCH_TIER_LAZY,  /* us until that has ended lazily */
+	BENCH_TIER_QUIET, /* what lies in place then comes to the GPU */
 	BENCH_TIER_PLACE,
 	BENCH_TIER_STEPS,
 };
 
+#define BENCH_TIER_PACKED_ROUNDS 64
+
 struct bench_tier {
 	unsigned rounds;
+	/* Contents that are compressed while they are away: GB/s, of so many bytes how many. */
+	struct bench_tier_packed {
+		bool able; /* the library can */
+		uint64_t bytes, held;
+		struct bench_range pack, unpack;
+		size_t torn;
+	} packed;
 	struct bench_tier_case {
 		size_t block, count;
-		/* GB/s of the first round, which makes memory of the host. */
-		double first_spill, first_suspend;
+		/* Of the first round, which makes memory of the host. */
+		double first[BENCH_TIER_STEPS];
 		struct bench_range figure[BENCH_TIER_STEPS];
 		size_t torn; /* blocks that did not hold what was written */
 	} cases[BENCH_TIERS];
 	size_t torn;
 };
 
+int bench_tier_measure_packed(const struct bench_options *options, unsigned rounds,
+	struct bench_tier_packed *ret);
 void bench_add_tier(struct glk_json *json, const void *measured);
 void bench_print_tier(const void *measured);
 

@@ -132,6 +132,25 @@ static int suspends(struct trip *trip)
 	return err;
 }
 
+/* To the host in place, where all could be used at once, and from there. */
+static int lowers(struct trip *trip)
+{
+	size_t bytes = trip->size * trip->count;
+	int64_t begin = latency_now();
+	int err = glake_suspend_in_place(trip->ctx, 0, NULL);
+
+	note(trip, BENCH_TIER_LOWER, bytes, begin);
+	begin = latency_now();
+	if (!err)
+		err = glake_resume_lazy(trip->ctx, 0, NULL);
+	trip->took[BENCH_TIER_LAZY][trip->round] = (double)(latency_now() - begin) / 1e3;
+	begin = latency_now();
+	if (!err)
+		err = glake_quiet(trip->ctx, 0, NULL);
+	note(trip, BENCH_TIER_QUIET, bytes, begin);
+	return err;
+}
+
 /* The GPU may hold what it holds: one block more lies on the host, in place. */
 static int places(struct trip *trip)
 {
@@ -176,6 +195,7 @@ static int run_round(struct trip *trip)
 	err = err ? err : moves(trip, BENCH_TIER_FETCH, glake_fetch);
 	err = err ? err : both(trip);
 	err = err ? err : suspends(trip);
+	err = err ? err : lowers(trip);
 	err = err ? err : places(trip);
 	for (size_t i = 0; i < trip->count && !err; i++)
 		trip->result->torn += !holds(trip, i);
@@ -215,10 +235,10 @@ static int run_rounds(struct trip *trip, unsigned rounds)
 	}
 	if (err)
 		return err;
-	c->first_spill = trip->took[BENCH_TIER_SPILL][0];
-	c->first_suspend = trip->took[BENCH_TIER_SUSPEND][0];
-	for (int step = 0; step < BENCH_TIER_STEPS; step++)
+	for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+		c->first[step] = trip->took[step][0];
 		c->figure[step] = bench_range_of(trip->took[step] + 1, rounds);
+	}
 	return 0;
 }
 
@@ -268,6 +288,9 @@ static int measure(const struct bench_options *options, void *measured)
 		err = run_case(options, sizes[i], tier->rounds, &tier->cases[i]);
 		tier->torn += tier->cases[i].torn;
 	}
+	if (!err)
+		err = bench_tier_measure_packed(options, tier->rounds, &tier->packed);
+	tier->torn += tier->packed.torn;
 	return err;
 }
 

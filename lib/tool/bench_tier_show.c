@@ -6,15 +6,59 @@
 
 static const struct {
 	const char *key, *name;
+	const char *first; /* the first round makes memory of the host, and is told apart; or NULL */
 } steps[BENCH_TIER_STEPS] = {
-	[BENCH_TIER_CALL] = {"spill_call_us", "spill, us a call"},
-	[BENCH_TIER_SPILL] = {"spill_gbs", "spill"},
-	[BENCH_TIER_FETCH] = {"fetch_gbs", "fetch"},
-	[BENCH_TIER_BOTH] = {"both_gbs", "both at once"},
-	[BENCH_TIER_SUSPEND] = {"suspend_gbs", "suspend"},
-	[BENCH_TIER_RESUME] = {"resume_gbs", "resume"},
-	[BENCH_TIER_PLACE] = {"place_gbs", "written in place"},
+	[BENCH_TIER_CALL] = {"spill_call_us", "spill, us a call", NULL},
+	[BENCH_TIER_SPILL] = {"spill_gbs", "spill", "first_spill_gbs"},
+	[BENCH_TIER_FETCH] = {"fetch_gbs", "fetch", NULL},
+	[BENCH_TIER_BOTH] = {"both_gbs", "both at once", NULL},
+	[BENCH_TIER_SUSPEND] = {"suspend_gbs", "suspend", "first_suspend_gbs"},
+	[BENCH_TIER_RESUME] = {"resume_gbs", "resume", NULL},
+	[BENCH_TIER_LOWER] = {"suspend_in_place_gbs", "suspend in place",
+		"first_suspend_in_place_gbs"},
+	[BENCH_TIER_LAZY] = {"resume_lazy_us", "resume lazily, us", NULL},
+	[BENCH_TIER_QUIET] = {"quiet_gbs", "quiet", NULL},
+	[BENCH_TIER_PLACE] = {"place_gbs", "written in place", NULL},
 };
+
+/* The part that is left. */
+static double ratio(const struct bench_tier_packed *p)
+{
+	return p->bytes ? (double)p->held / (double)p->bytes : 0;
+}
+
+static void add_packed(struct glk_json *json, const struct bench_tier_packed *p)
+{
+	glk_json_key(json, "compressed");
+	if (!p->able) {
+		glk_json_null(json);
+		return;
+	}
+	glk_json_object(json);
+	glk_json_add_uint(json, "bytes", p->bytes);
+	glk_json_add_uint(json, "held_bytes", p->held);
+	glk_json_add_figure(json, "ratio", ratio(p), 5);
+	bench_add_range(json, "compress_gbs", p->pack);
+	bench_add_range(json, "resume_gbs", p->unpack);
+	glk_json_add_uint(json, "torn", p->torn);
+	glk_json_end(json);
+}
+
+static void print_packed(const struct bench_tier_packed *p)
+{
+	if (!p->able) {
+		printf("\n  nothing is compressed: this library has no lz4\n");
+		return;
+	}
+	printf("\n  %s, half of it noise, compressed to %.2f\n", figure_bytes(p->bytes).text,
+		ratio(p));
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "compress", "", p->pack.min, p->pack.median,
+		p->pack.max);
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "resume", "", p->unpack.min,
+		p->unpack.median, p->unpack.max);
+	if (p->torn)
+		printf("  FAILED: %zu blocks do not hold what was written\n", p->torn);
+}
 
 void bench_add_tier(struct glk_json *json, const void *measured)
 {
@@ -31,14 +75,17 @@ void bench_add_tier(struct glk_json *json, const void *measured)
 		glk_json_object(json);
 		glk_json_add_uint(json, "block_bytes", c->block);
 		glk_json_add_uint(json, "blocks", c->count);
-		glk_json_add_figure(json, "first_spill_gbs", c->first_spill, 5);
-		glk_json_add_figure(json, "first_suspend_gbs", c->first_suspend, 5);
-		for (int step = 0; step < BENCH_TIER_STEPS; step++)
+		for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+			if (steps[step].first)
+				glk_json_add_figure(
+					json, steps[step].first, c->first[step], 5);
 			bench_add_range(json, steps[step].key, c->figure[step]);
+		}
 		glk_json_add_uint(json, "torn", c->torn);
 		glk_json_end(json);
 	}
 	glk_json_end(json);
+	add_packed(json, &tier->packed);
 	glk_json_add_bool(json, "whole", !tier->torn);
 	glk_json_end(json);
 }
@@ -55,13 +102,10 @@ void bench_print_tier(const void *measured)
 			figure_bytes(c->block).text, "", "first", "least", "median", "most");
 		for (int step = 0; step < BENCH_TIER_STEPS; step++) {
 			const struct bench_range *r = &c->figure[step];
-			double first = step == BENCH_TIER_SPILL ? c->first_spill
-				: step == BENCH_TIER_SUSPEND	? c->first_suspend
-								: 0;
 
 			printf("  %-17s ", steps[step].name);
-			if (first > 0)
-				printf("%8.1f", first);
+			if (steps[step].first)
+				printf("%8.1f", c->first[step]);
 			else
 				printf("%8s", "");
 			printf(" %8.1f %8.1f %8.1f\n", r->min, r->median, r->max);
@@ -69,5 +113,6 @@ void bench_print_tier(const void *measured)
 		if (c->torn)
 			printf("  FAILED: %zu blocks do not hold what was written\n", c->torn);
 	}
+	print_packed(&tier->packed);
 	putchar('\n');
 }

@@ -226,6 +226,8 @@ static const struct row of_gpu[] = {
 	NOW(prefetch_queued, "Hints that wait."),
 	COUNT(learn_hits, "Fetches of blocks that the last step told to be among the next."),
 	COUNT(learn_misses, "Other fetches, while an order was known."),
+	BYTES(packed, "Contents that are away and compressed."),
+	BYTES(packed_held, "Memory of the host that they take."),
 	COUNT(spill_waits, "Times that requests waited for blocks that were being sent away."),
 	TIMES(GLK_FIGURES_EARLY, "prefetch_early_duration_ns", "Times by which prefetches were early."),
 	TIMES(GLK_FIGURES_LATE, "prefetch_late_duration_ns", "Times by which prefetches were late."),

@@ -30,6 +30,7 @@
 	F(json_object_object_length)                                                     \
 	F(json_object_get_string)                                                        \
 	F(json_object_get_string_len)                                                    \
+	F(json_object_get_boolean)                                                       \
 	F(json_object_get_int64)                                                         \
 	F(json_object_get_uint64)
 
@@ -126,6 +127,20 @@ bool glk_rpc_text(struct glk_rpc_call *call, const char *name, const char **ret_
 		return false;
 	}
 	*ret_text = text_of(value);
+	return true;
+}
+
+bool glk_rpc_bool(struct glk_rpc_call *call, const char *name, bool *ret_value)
+{
+	struct json_object *value;
+
+	if (!find(call, name, &value))
+		return false;
+	if (json_c.json_object_get_type(value) != json_type_boolean) {
+		glk_rpc_fail(call, GLK_RPC_PARAMETERS, "%s is neither true nor false", name);
+		return false;
+	}
+	*ret_value = json_c.json_object_get_boolean(value);
 	return true;
 }
 

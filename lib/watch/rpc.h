@@ -52,6 +52,7 @@ bool glk_rpc_number(
 	struct glk_rpc_call *call, const char *name, uint64_t max, uint64_t *ret_value);
 /* The text lasts as long as the call. */
 bool glk_rpc_text(struct glk_rpc_call *call, const char *name, const char **ret_text);
+bool glk_rpc_bool(struct glk_rpc_call *call, const char *name, bool *ret_value);
 bool glk_rpc_is_null(struct glk_rpc_call *call, const char *name);
 bool glk_rpc_failed(const struct glk_rpc_call *call);
 void glk_rpc_fail(struct glk_rpc_call *call, enum glk_rpc_code code, const char *format,

@@ -121,10 +121,16 @@ def tier():
     ok(result["whole"], "each block holds what was written")
     for case in result["cases"]:
         rates = [case[key] for key in case if key.endswith("_gbs")]
-        ok(len(rates) == 8 and all(min(r.values()) > 0 if isinstance(r, dict) else r > 0
+        ok(len(rates) == 11 and all(min(r.values()) > 0 if isinstance(r, dict) else r > 0
                                    for r in rates), f"{case['block_bytes']}: all are timed", rates)
+        ok(case["resume_lazy_us"]["min"] > 0, "and the lazy resumption")
+    packed = result["compressed"]
+    ok(packed is None or (packed["held_bytes"] < 0.6 * packed["bytes"] and not packed["torn"] and
+                          min(packed["compress_gbs"]["min"], packed["resume_gbs"]["min"]) > 0),
+       "contents get smaller, and what they were again", packed)
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "tier")
-    has(run.stdout.decode(), "written in place", "a report for people")
+    for row in ("suspend in place", "resume lazily, us", "quiet", "written in place", "compressed"):
+        has(run.stdout.decode(), row, "a report for people")
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "tier.host=64MiB", "tier")
     equal(run.returncode, 1, "without room on the host it fails")
     has(run.stderr.decode(), "tier.host", "and says which key is in the way")

@@ -77,16 +77,45 @@ def check_away(room):
     equal(program.do("alloc 0 1 1000000"), "failed", "there is no memory then")
     equal(ask(one, "resume")[0]["moved_blocks"], 1, "and is back")
     equal(program.do("alloc 0 1 1000000"), "done", "and there is")
+    code, said = fault(one, "resume", lazy=True)
+    equal(code, REFUSED, "a GPU that is not suspended, lazily too")
+    has(said, "suspended", "in words")
     code, said = fault(one, "resume")
     equal(code, REFUSED, "a GPU that is not suspended")
     has(said, "suspended", "in words")
     for method, params in [("spill", {}), ("spill", {"address": 1}), ("fetch", {"address": 0}),
                            ("fetch", {"address": 1 << 63}), ("spill", {"address": "0x10"}),
                            ("spill", {"address": int(addresses[0]), "context": 7}),
-                           ("suspend", {"gpu": 4}), ("resume", {"context": 3})]:
+                           ("suspend", {"gpu": 4}), ("suspend", {"in_place": 1}),
+                           ("suspend", {"lazy": True}), ("resume", {"lazy": "yes"}),
+                           ("resume", {"lazy": None}), ("resume", {"in_place": True}), ("resume", {"context": 3})]:
         equal(ask(one, method, **params), PARAMETERS, f"{method} {params}")
     equal(program.do("open"), "done", "another context")
     equal(ask(one, "spill", address=int(addresses[0]), context=2), PARAMETERS, "has other memory")
+    equal(program.end(), "", "and nobody was told anything")
+
+
+def check_in_place(room):
+    """Contents that stay at their addresses while the GPU is suspended, and behind that."""
+    program = Watched(room, GLAKE_SOFT_MEMORY="256MiB")
+    program.do("open")
+    equal(program.do("alloc 0 2 20000000"), "done", "two blocks")
+    one = program.connect()
+
+    def figures():
+        gpu = ask(one, "stats")["contexts"][0]["gpus"][0]
+        return gpu["away_bytes"], gpu["placed_bytes"]
+
+    equal(ask(one, "suspend", gpu=0, in_place=True)[0]["moved_blocks"], 2, "both are on the host")
+    equal(figures(), (0, 40000000), "in place")
+    equal(program.do("alloc 0 1 1000000"), "failed", "the GPU is suspended")
+    equal(ask(one, "resume", lazy=True)[0]["moved_blocks"], 0, "which ends with nothing moved")
+    equal(figures(), (0, 40000000), "all is where it was")
+    equal(program.do("alloc 0 1 1000000"), "done", "and there is memory")
+    equal(ask(one, "suspend", in_place=False)[0]["moved_blocks"], 1, "the new block goes away")
+    equal(figures(), (1000000, 40000000), "and the others stay")
+    equal(ask(one, "resume", lazy=False)[0]["moved_blocks"], 3, "eagerly all come")
+    equal(figures(), (0, 0), "to the GPU")
     equal(program.end(), "", "and nobody was told anything")
 
 
@@ -124,6 +153,7 @@ def main():
     with Room() as room:
         check_set(room)
         check_away(room)
+        check_in_place(room)
         check_long(room)
     done()
 

@@ -238,6 +238,43 @@ static void of_threads(void)
 	flow_close(ctx, 0);
 }
 
+/* Beyond the budget of the GPU: in memory of the host in place, until a quiet point. */
+static void lies_on_the_host(void)
+{
+	static const char *const settings[] = {"tier.place=host", "pool.budget=32MiB", NULL};
+	struct glake_suspended did = {.sz = sizeof(did)};
+	struct glake_returned back = {.sz = sizeof(back)};
+	struct glake *ctx = flow_open(settings);
+	uint32_t weights = tag_open(ctx, "weights");
+	unsigned char *here = with(ctx, weights, 30 * MIB), *there = with(ctx, weights, 20 * MIB);
+	unsigned char *small = with(ctx, weights, 3 * MIB);
+
+	memset(here, 1, 30 * MIB);
+	memset(there, 2, 20 * MIB);
+	memset(small, 3, 3 * MIB);
+	is_int((int64_t)asked(ctx, there).placed, 20 << 20, "a block of a tag lies on the host");
+	is_int(asked(ctx, there).tag, weights, "and says its tag");
+	is_int(glake_tag_suspend(ctx, 0, weights, GLAKE_TAG_DROP, &did), 0, "suspended");
+	is_int((int64_t)did.dropped, 30 << 20, "  bytes that were dropped");
+	is_int((int64_t)did.stayed, 23 << 20, "  bytes that stayed");
+	is_error(glake_fetch(ctx, there, NULL), -EAGAIN, "AGAIN");
+	is_int(glake_tag_resume(ctx, 0, weights, &did), 0, "resumed");
+	is_int((int64_t)did.stayed_blocks, 2, "  blocks that are on the host still");
+	is_int(glake_budget_set(ctx, 0, SIZE_MAX), 0, "the GPU has room");
+	is_int(glake_quiet(ctx, 0, &back), 0, "at a quiet point");
+	is_int((int64_t)back.returned, 23 << 20, "they come");
+	ok(all_are(there, 2, 20 * MIB) && all_are(small, 3, 3 * MIB), "with what was in them");
+	is_int(glake_tag_suspend(ctx, 0, weights, 0, &did), 0, "suspended again");
+	is_int((int64_t)did.moved_blocks, 3, "all go");
+	is_int(glake_tag_resume(ctx, 0, weights, &did), 0, "and come");
+	ok(all_are(there, 2, 20 * MIB) && all_are(small, 3, 3 * MIB), "as they were");
+	glake_free(ctx, here, NULL);
+	glake_free(ctx, there, NULL);
+	glake_free(ctx, small, NULL);
+	is_int(glake_tag_close(ctx, weights), 0, "the tag is closed");
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -246,5 +283,6 @@ int main(void)
 	many();
 	ends_while_suspended();
 	of_threads();
+	lies_on_the_host();
 	return tap_done();
 }

@@ -23,11 +23,14 @@ static void say_back(struct glk_rpc_call *call)
 {
 	const char *text = NULL;
 	uint64_t number = 0;
+	bool flag = false;
+	bool is_flag = glk_rpc_bool(call, "flag", &flag);
 	bool is_number = glk_rpc_number(call, "number", 1000, &number);
 	bool is_text = glk_rpc_text(call, "text", &text);
 
 	MUST(!is_number || number <= 1000);
 	MUST(!is_text || text);
+	MUST(is_flag || !flag);
 	if (glk_rpc_failed(call))
 		return;
 	glk_json_object(glk_rpc_result(call));
@@ -39,7 +42,7 @@ static void say_back(struct glk_rpc_call *call)
 }
 
 static const struct glk_rpc_method methods[] = {
-	{"say", {"number", "text"}, say_back}, {"nothing", {0}, say_back}, {0}};
+	{"say", {"number", "text", "flag"}, say_back}, {"nothing", {0}, say_back}, {0}};
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -58,6 +58,8 @@ struct glk_arena_ops {
 	/* Its pages are memory of the host. They cost more than a mapping, so idle ones are taken before
 	 * new ones are made; and its blocks have nowhere to go. */
 	bool host;
+	/* Blocks of it may lie on the host in place, what of them does is counted with `count`. */
+	bool places;
 	/* Its pages are words, which cost nothing: there is one for each slot that was ever used, and it
 	 * stays. No budget is for them. */
 	bool fixed;

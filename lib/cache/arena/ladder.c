@@ -82,7 +82,8 @@ static void take_guests(struct glk_arena *home, uint64_t bytes)
 		free += glk_beside_yield(
 			home->gpu, glk_request_limbo(home), bytes - free);
 		if (free < bytes)
-			glk_tags_yield(home->gpu, glk_request_limbo(home), bytes - free);
+			glk_tags_yield(home->gpu, home->map.node, glk_request_limbo(home),
+				bytes - free);
 	}
 }
 
@@ -93,9 +94,10 @@ uint64_t glk_arena_idle(const struct glk_arena *home)
 
 	if (home == &home->gpu->arena)
 		slots += glk_idle_guests(beside) +
-			(glk_tags_idle(home->gpu) >> home->map.shift);
+			(glk_tags_idle(home->gpu, false) >> home->map.shift);
 	else if (home->ops->host)
-		slots += glk_idle_guests(&home->gpu->arena.map);
+		slots += glk_idle_guests(&home->gpu->arena.map) +
+			(glk_tags_idle(home->gpu, true) >> home->map.shift);
 	return (slots << home->map.shift) + glk_node_free(home->map.node);
 }
 
@@ -148,7 +150,7 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 	given = glk_ladder_release(home, want, UINT32_MAX);
 	/* a capture may be in the way of some of it */
 	if (given < want &&
-		(home->map.idle_slots || gpu->beside.map.guests || glk_tags_idle(gpu))) {
+		(home->map.idle_slots || gpu->beside.map.guests || glk_tags_idle(gpu, false))) {
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
 		given += glk_ladder_release(home, want - given, UINT32_MAX);
 	}

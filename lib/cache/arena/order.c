@@ -57,6 +57,7 @@ const struct glk_arena_ops glk_arena_common = {
 	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
+	.places = true,
 };
 
 int glk_request_order_page(
@@ -327,9 +328,11 @@ static bool ends_ready(
 			glk_limbo_ready(&limbo, map, high.first, high.last));
 }
 
-bool glk_place_on_host(const struct glk_map *map, uint32_t first, uint32_t last)
+bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
+	uint32_t first, uint32_t last)
 {
-	if (!map->guests || map->node->gpu)
+	if (!map->guests || map->node->gpu ||
+		(request->source && request->source->ops->host))
 		return false;
 	for (uint32_t slot = first; slot <= last; slot++) {
 		if (glk_map_is_host(map, map->page[slot]))
@@ -345,7 +348,7 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 	struct glk_arena *arena = seek->arena;
 
 	if (glk_is_claimed(map, first_slot, last_slot) ||
-		glk_place_on_host(map, first_slot, last_slot))
+		glk_place_on_host(map, seek->request, first_slot, last_slot))
 		return false;
 	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;

@@ -65,8 +65,10 @@ struct glk_seek {
 };
 bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
 	struct glk_fit *fit, void *arg);
-/* Whether a part of a place among addresses of the GPU lies on the host, where no block is born. */
-bool glk_place_on_host(const struct glk_map *map, uint32_t first, uint32_t last);
+/* Whether a part of a place among addresses of the GPU lies on the host, where no block is born but one that
+ * gets pages of the host. */
+bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
+	uint32_t first, uint32_t last);
 /* By the policies of the section stream: the operations of arenas that have no policy of their own. */
 bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits);

@@ -191,6 +191,13 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	return glk_load_relaxed(&e->addr);
 }
 
+/* From whom the pages of a request are. */
+static const struct glk_arena *source_of(
+	const struct glk_arena *arena, const struct glk_request *request)
+{
+	return request->source ? request->source : arena;
+}
+
 static int admit(const struct glk_arena *arena, size_t size)
 {
 	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX];
@@ -246,7 +253,7 @@ static bool make_room(struct glk_arena *arena, const struct glk_request *request
 static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
-	struct glk_arena *home = (request->source ? request->source : arena)->home;
+	struct glk_arena *home = source_of(arena, request)->home;
 	const struct glk_node *node = home->map.node;
 	uint64_t idle = glk_arena_idle(home);
 	uint64_t budget = glk_load_relaxed(&node->budget);
@@ -382,7 +389,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	uint32_t extent;
 	int err;
 
-	err = admit(arena, request->size);
+	err = admit(source_of(arena, request), request->size);
 	if (err)
 		return err;
 	sum_up(gpu);
@@ -392,7 +399,8 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	request->bin = whole || !row
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
-	request->trim = arena->map.stranded && glk_supply_tight(arena, request->size);
+	request->trim = arena->map.stranded &&
+		glk_supply_tight(source_of(arena, request), request->size);
 	err = somehow(arena, request, alloc, &extent);
 	if (err)
 		return err;

@@ -23,7 +23,7 @@ static uint32_t choose(
 		struct glk_use use = glk_use_of_page(map, slot);
 
 		if (glk_is_claimed(map, slot, slot) ||
-			glk_place_on_host(map, slot, slot) ||
+			glk_place_on_host(map, request, slot, slot) ||
 			!glk_request_may(arena, request, &use, &waits) || waits >= least)
 			continue;
 		best = holes[i];

@@ -371,7 +371,7 @@ static int economise(struct order *o, uint64_t target)
 		glk_beside_yield(gpu, glk_request_limbo(home), missing(o)))
 		take_all_free(o);
 	if (!home->ops->host && !is_done(o) &&
-		glk_tags_yield(gpu, glk_request_limbo(home), missing(o)))
+		glk_tags_yield(gpu, gpu->node, glk_request_limbo(home), missing(o)))
 		take_all_free(o);
 	held = glk_node_own(home->map.node);
 	over = held + missing(o);

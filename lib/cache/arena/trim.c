@@ -113,7 +113,7 @@ static int trim_host(struct glk_cache *cache, bool lent)
 	if (lent || err)
 		return err;
 	if (keep && glk_load_relaxed(&cache->moves))
-		keep += cache->mover.store.held;
+		keep += cache->mover.store.held + cache->mover.store.packs;
 	if (keep)
 		keep += glk_load_relaxed(&cache->host->borrowed);
 	return trim(home, keep);
@@ -157,7 +157,8 @@ static int trim_all(
 		glk_beside_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
 			UINT64_MAX);
 	if (excess(&cache->arena, keep))
-		glk_tags_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
+		glk_tags_yield(cache, cache->node,
+			(struct glk_limbo)GLK_LIMBO(&cache->streams),
 			excess(&cache->arena, keep));
 	failed = trim(&cache->arena, keep);
 	err = err ? err : failed;
@@ -165,7 +166,7 @@ static int trim_all(
 	err = err ? err : failed;
 	failed = glk_managed_trim(cache);
 	if (!lent && glk_load_relaxed(&cache->moves))
-		glk_mover_trim(&cache->mover);
+		glk_mover_trim_all(&cache->mover);
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	after = glk_load_relaxed(&cache->node->held);

@@ -167,11 +167,11 @@ static int in_all(struct glk_cache *cache, slot_fn fn, struct glake_suspended *d
 
 /* ---- There ---- */
 
-/* What its blocks are: all of them here, and none that has to stay. */
+/* What its blocks are: all of them here, and none that has to stay; nor does the slot lie on the host. */
 struct found {
 	struct glk_use use;
 	uint64_t blocks, bytes;
-	bool away, stays;
+	bool away, stays, placed;
 };
 
 static struct found look(const struct slot *s)
@@ -189,6 +189,7 @@ static struct found look(const struct slot *s)
 		f.blocks++;
 		f.bytes += glk_extent_asked(e);
 		f.away |= glk_extent_away(e);
+		f.placed |= glk_beside_placed(&s->arena->map, e) > 0;
 		f.stays |= glk_pin_is_out(e) || glk_advice_stays(s->arena, e);
 	}
 	return f;
@@ -242,7 +243,7 @@ static int send(struct slot *s, struct glake_suspended *did)
 	uint32_t run = 0, grain = 0;
 	int err;
 
-	if (f.away)
+	if (f.away || f.placed)
 		return 0;
 	if (f.stays || tell_before(s, GLAKE_MOVE_AWAY, &telling)) {
 		did->stayed += f.bytes;

@@ -19,14 +19,18 @@ struct sending {
 	bool drop;
 };
 
-/* What may not go stays where it is, and one that is away is so already. */
+/* What may not go stays where it is, and one that is away is so already. What lies on the host, in part too,
+ * is counted when all are through. */
 static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct sending *s = arg;
 	bool drop = s->drop || glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE), went;
 	uint64_t bytes;
-	int err = glk_away_may(arena, e);
+	int err;
 
+	if (glk_beside_placed(&arena->map, e))
+		return 0;
+	err = glk_away_may(arena, e);
 	if (err == -EBUSY)
 		glk_sending_stays(&s->all, glk_part_here(arena, e));
 	if (err)
@@ -39,6 +43,28 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	if (!drop)
 		glk_sending_note(&s->all, arena->gpu, bytes);
 	return 0;
+}
+
+/* Blocks that lie on the host in place, in part too. */
+static void count_placed(struct glk_arena *arena, struct glake_suspended *did)
+{
+	const struct glk_map *map = &arena->map;
+	uint32_t used;
+
+	if (!map->pool || !map->guests)
+		return;
+	used = glk_load_relaxed(&map->extents.used);
+	glk_plan_enter(arena->gpu);
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+
+		glk_plan_step(arena->gpu);
+		if (glk_extent_state(e) != GLK_EXTENT_LIVE || !glk_beside_placed(map, e))
+			continue;
+		did->stayed += glk_extent_asked(e);
+		did->stayed_blocks++;
+	}
+	glk_plan_leave(arena->gpu);
 }
 
 /* From here on no request is served from it, and none is under way. */
@@ -54,7 +80,7 @@ static int send_all(struct glk_cache *cache, struct glk_tag *tag, bool drop,
 {
 	struct glk_arena *arena = &tag->arena;
 	struct sending s = {.all = {.did = did, .why = GLK_KEPT_TAGGED}, .drop = drop};
-	uint64_t before = arena->map.page_bytes;
+	uint64_t before = glk_tag_held(tag), after;
 	int err, failed;
 
 	shut(cache, arena);
@@ -70,8 +96,10 @@ static int send_all(struct glk_cache *cache, struct glk_tag *tag, bool drop,
 	failed = glk_clock_sync(&cache->streams, ~UINT64_C(0));
 	err = err ? err : failed;
 	failed = glk_trim_ready(arena);
-	if (before > arena->map.page_bytes)
-		did->released = before - arena->map.page_bytes;
+	after = glk_tag_held(tag);
+	if (before > after)
+		did->released = before - after;
+	count_placed(arena, did);
 	return err ? err : failed;
 }
 
@@ -165,8 +193,10 @@ int glk_cache_tag_resume(
 		err = not_suspended(cache);
 	if (!err && tag->arena.map.pool)
 		err = have_all(cache, &tag->arena, &did);
-	if (!err)
+	if (!err) {
 		tag->arena.shut = false;
+		count_placed(&tag->arena, &did);
+	}
 	glk_turn_end(cache);
 	GLK_PROBE3(resume, cache->device, did.moved, err);
 	*ret = did;

@@ -21,6 +21,7 @@ static void count(struct glk_arena *arena, const struct glk_extent *e, bool more
 
 	tag->blocks += more ? 1 : UINT64_MAX;
 	tag->live += more ? bytes : -bytes;
+	glk_beside_count(arena, e, more);
 }
 
 static void describe(const struct glk_arena *arena, struct glake_block *block)
@@ -35,6 +36,7 @@ const struct glk_arena_ops glk_arena_tag = {
 	.describe = describe,
 	.own = true,
 	.waits = true,
+	.places = true,
 };
 
 static int make_table(struct glk_cache *cache)
@@ -118,7 +120,7 @@ int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *re
 	if (tag) {
 		ret->live = tag->live;
 		ret->blocks = tag->blocks;
-		ret->held = tag->arena.map.page_bytes;
+		ret->held = glk_tag_held(tag);
 		ret->away = tag->arena.suspended_blocks;
 		ret->suspended = tag->arena.shut;
 	}
@@ -165,13 +167,17 @@ int glk_tag_enter(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_a
 	return err;
 }
 
-uint64_t glk_tags_idle(const struct glk_cache *cache)
+uint64_t glk_tags_idle(const struct glk_cache *cache, bool host)
 {
 	struct glk_tags *tags = glk_tags(cache);
 	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		bytes += tags->at[i].arena.map.idle_slots << tags->at[i].arena.map.shift;
+	for (uint32_t i = 0; tags && i < tags->used; i++) {
+		const struct glk_map *map = &tags->at[i].arena.map;
+		uint64_t guests = glk_idle_guests(map);
+
+		bytes += (host ? guests : map->idle_slots - guests) << map->shift;
+	}
 	return bytes;
 }
 
@@ -190,10 +196,11 @@ static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
 	return y->given < y->most ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-uint64_t glk_tags_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes)
+uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
+	struct glk_limbo limbo, uint64_t bytes)
 {
 	struct glk_tags *tags = glk_tags(cache);
-	struct glk_idle_walk walk = {.groups = UINT32_MAX};
+	struct glk_idle_walk walk = {.groups = UINT32_MAX, .node = node};
 	struct yield y = {.limbo = limbo, .most = bytes};
 
 	for (uint32_t i = 0; tags && i < tags->used && y.given < bytes; i++) {

@@ -9,6 +9,7 @@
  *  - it goes and comes back as a whole, small blocks too: nobody else is in its slots. A slot of small
  *    blocks goes as one content, for which each of them stands (small.c)
  *  - while it is suspended it is shut: no request is served from it, and no block of it comes back
+ *  - what lies on the host in place (tier.place) does not go with it, and comes to the GPU as that of others
  *  - there are no quick bins. What is idle among its addresses others may have, as what is idle among
  *    those of blocks that lie on the host
  *
@@ -43,6 +44,14 @@ extern const struct glk_arena_ops glk_arena_tag;
 static inline struct glk_tag *glk_tag_of(const struct glk_arena *arena)
 {
 	return (struct glk_tag *)((char *)arena - offsetof(struct glk_tag, arena));
+}
+
+/* Under the lock: bytes of pages of the GPU at its addresses. */
+static inline uint64_t glk_tag_held(const struct glk_tag *tag)
+{
+	const struct glk_map *map = &tag->arena.map;
+
+	return map->page_bytes - ((uint64_t)map->guests << map->shift);
 }
 
 /* Under the lock, in a plan: the arena for a request of a thread with this tag. 0; -EAGAIN while the tag is

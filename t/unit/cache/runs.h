@@ -87,7 +87,8 @@ static inline bool rig_runs_are_sound(struct rig *rig, const struct glake_stats 
 
 	runs.gpu += glk_node_free(rig->cache.node);
 	runs.unused += glk_node_free(rig->cache.node);
-	runs.host += rig->cache.mover.store.held + (host ? glk_node_free(host) : 0);
+	runs.host += rig->cache.mover.store.held + rig->cache.mover.store.packs +
+		(host ? glk_node_free(host) : 0);
 #define X(figure) same &= rig_runs_tell(#figure, runs.sum.figure, s->figure);
 	X(live)
 	X(given)

@@ -95,7 +95,7 @@ static inline void rig_walk_placed(struct glk_map *map, struct glake_stats *s)
 	}
 }
 
-/* Bytes of pages with a mapping in a pool. */
+/* Bytes of pages of the GPU with a mapping in a pool. */
 static inline uint64_t rig_walk_held(struct glk_map *map)
 {
 	uint32_t end = glk_map_end(map);
@@ -104,7 +104,8 @@ static inline uint64_t rig_walk_held(struct glk_map *map)
 	for (uint32_t slot = 0; slot < end; slot++) {
 		struct glk_page *page = glk_map_page(map, map->page[slot]);
 
-		if (map->page[slot] && page->first_alias == slot)
+		if (map->page[slot] && page->first_alias == slot &&
+			!glk_map_is_host(map, map->page[slot]))
 			held += page->size;
 	}
 	return held;
@@ -234,7 +235,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	if (rig->cache.host_stage.map.pool)
 		rig_walk_one(&rig->cache.host_stage.map, busy, &s);
 	rig_walk_managed(rig, &s);
-	s.host_held = rig->cache.mover.store.held;
+	s.host_held = rig->cache.mover.store.held + rig->cache.mover.store.packs;
 	rig_walk_one(&rig->cache.arena.map, busy, &s);
 	rig_walk_placed(&rig->cache.arena.map, &s);
 	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
@@ -253,6 +254,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 
 		before = s;
 		rig_walk_one(map, busy, &s);
+		rig_walk_placed(map, &s);
 		s.stranded += rig_walk_stranded(map);
 		s.tagged += s.live - before.live;
 		s.tagged_blocks += s.live_blocks - before.live_blocks;

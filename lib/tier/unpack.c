@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Contents that were packed go back to a GPU: see pack.h. */
+#include "tier/pack.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+#include "tier/lz4.h"
+#include "tier/piece.h"
+
+#include <errno.h>
+#include <sched.h>
+
+static struct glk_store *store_of(const struct glk_pack *pack)
+{
+	return &pack->mover->store;
+}
+
+/* ---- The landing ---- */
+
+static void free_events(struct glk_drv *drv, struct glk_drv_event *event[2])
+{
+	for (int i = 0; i < 2; i++) {
+		if (event[i])
+			drv->ops->event_free(drv, event[i]);
+		event[i] = NULL;
+	}
+}
+
+static int make_landing(struct glk_pack *pack, char **ret_base)
+{
+	const struct glk_store *store = store_of(pack);
+	struct glk_drv *drv = store->drv;
+	int err = 0;
+
+	for (int i = 0; i < 2 && !err; i++)
+		err = drv->ops->event_new(drv, store->device, &pack->event[i]);
+	if (!err)
+		err = glk_piece_make(drv, store->device, store->node, false,
+			&glk_piece_way, GLK_PACK_LAND, ret_base);
+	if (err)
+		free_events(drv, pack->event);
+	return err;
+}
+
+int glk_unpack_ready(struct glk_pack *pack)
+{
+	struct glk_store *store = store_of(pack);
+	char *base = NULL;
+	int err;
+
+	if (pack->base)
+		return 0;
+	err = glk_node_claim(store->host, GLK_PACK_LAND);
+	if (err)
+		return err;
+	glk_lock_pause(store->lock);
+	err = make_landing(pack, &base);
+	glk_lock_resume(store->lock);
+	if (err) {
+		glk_node_unclaim(store->host, GLK_PACK_LAND);
+		return err;
+	}
+	glk_node_note_peak(store->host);
+	store->packs += GLK_PACK_LAND;
+	pack->base = base;
+	return 0;
+}
+
+void glk_unpack_fini(struct glk_pack *pack)
+{
+	struct glk_store *store = store_of(pack);
+
+	if (!pack->base)
+		return;
+	free_events(store->drv, pack->event);
+	glk_piece_end(store->drv, store->device, pack->base, GLK_PACK_LAND);
+	glk_node_unclaim(store->host, GLK_PACK_LAND);
+	pack->base = NULL;
+}
+
+void glk_unpack_trim(struct glk_pack *pack)
+{
+	struct glk_drv_event *event[2] = {pack->event[0], pack->event[1]};
+	struct glk_store *store = store_of(pack);
+	char *base = pack->base;
+
+	if (!base || pack->bytes || pack->unit || pack->taken)
+		return;
+	/* another one may be made while this one goes */
+	pack->base = NULL;
+	pack->event[0] = pack->event[1] = NULL;
+	pack->busy[0] = pack->busy[1] = false;
+	glk_lock_pause(store->lock);
+	free_events(store->drv, event);
+	glk_piece_end(store->drv, store->device, base, GLK_PACK_LAND);
+	glk_lock_resume(store->lock);
+	store->packs -= GLK_PACK_LAND;
+	glk_node_unclaim(store->host, GLK_PACK_LAND);
+}
+
+/* ---- Units ---- */
+
+struct unit {
+	const struct glk_packed *packed;
+	size_t size;
+	char *to;
+};
+
+struct batch {
+	struct unit unit[GLK_PACK_HALF];
+	uint32_t count;
+	glk_atomic(uint32_t) next;
+	glk_atomic(bool) wrong;
+};
+
+static void unpack_units(struct batch *b)
+{
+	uint32_t i;
+
+	while ((i = glk_add_relaxed(&b->next, 1)) < b->count) {
+		const struct unit *u = &b->unit[i];
+
+		if (!glk_lz4_unpack(u->packed->data, u->packed->used, u->to, u->size))
+			glk_store_relaxed(&b->wrong, true);
+	}
+}
+
+static void *run(void *arg)
+{
+	pthread_setname_np(pthread_self(), "glake-compress");
+	unpack_units(arg);
+	return NULL;
+}
+
+/* Threads beside the caller's: one for each unit more and each processor more. */
+static uint32_t threads_for(const struct batch *b)
+{
+	uint32_t most = b->count - 1;
+	cpu_set_t cpus;
+
+	if (sched_getaffinity(0, sizeof(cpus), &cpus))
+		return most;
+	return most < (uint32_t)CPU_COUNT(&cpus) ? most : (uint32_t)CPU_COUNT(&cpus) - 1;
+}
+
+static int unpack_all(struct batch *b)
+{
+	pthread_t thread[GLK_PACK_HALF];
+	uint32_t wanted = threads_for(b), threads = 0;
+
+	while (threads < wanted && !glk_thread_start(&thread[threads], run, b))
+		threads++;
+	unpack_units(b);
+	while (threads)
+		pthread_join(thread[--threads], NULL);
+	return glk_load_relaxed(&b->wrong)
+		? glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+			  "contents that were compressed in memory of the host are not what "
+			  "they were")
+		: 0;
+}
+
+/* What is on its way from there has gone. */
+static int wait_for(struct glk_pack *pack, unsigned half)
+{
+	struct glk_drv *drv = store_of(pack)->drv;
+	int err = pack->busy[half] ? drv->ops->event_sync(drv, pack->event[half]) : 0;
+
+	pack->busy[half] = err != 0;
+	return err;
+}
+
+/* Where no event can tell of the copy it is waited for. */
+static int send(struct glk_pack *pack, unsigned half, uint64_t addr, const char *from,
+	uint64_t bytes)
+{
+	struct CUstream_st *stream = pack->mover->back_handle;
+	struct glk_drv *drv = store_of(pack)->drv;
+	int err = drv->ops->copy(drv, addr, (uintptr_t)from, bytes, stream), failed;
+
+	if (err)
+		return err;
+	failed = drv->ops->event_record(drv, pack->event[half], stream);
+	pack->busy[half] = !failed;
+	return failed ? drv->ops->device_sync(drv, store_of(pack)->device) : 0;
+}
+
+int glk_unpack(struct glk_pack *pack, uint32_t run, uint64_t addr, uint32_t *ret_next,
+	uint64_t *ret_bytes)
+{
+	struct glk_store *store = store_of(pack);
+	struct batch b = {.count = 0};
+	uint64_t bytes = 0;
+	char *base;
+	unsigned half;
+	int err;
+
+	while (pack->taken)
+		glk_lock_wait(store->lock, &pack->landed);
+	pack->taken = true;
+	half = pack->half;
+	pack->half = !half;
+	base = pack->base + half * GLK_PACK_HALF * GLK_PACK_UNIT;
+	for (; run && glk_store_at(store, run)->packed && b.count < GLK_PACK_HALF;) {
+		const struct glk_store_run *r = glk_store_at(store, run);
+
+		b.unit[b.count++] = (struct unit){r->packed, r->size, base + bytes};
+		bytes += r->size;
+		run = r->next;
+	}
+	glk_lock_pause(store->lock);
+	err = wait_for(pack, half);
+	if (!err)
+		err = unpack_all(&b);
+	if (!err)
+		err = send(pack, half, addr, base, bytes);
+	glk_lock_resume(store->lock);
+	pack->taken = false;
+	pthread_cond_broadcast(&pack->landed);
+	*ret_next = run;
+	*ret_bytes = bytes;
+	return err;
+}

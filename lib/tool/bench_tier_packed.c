@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What it costs to have contents that are away compressed (tier.compress): how fast the thread of the library
+ * makes them smaller, how much is left of them, and how fast they come back. Every second 4 KiB of them are
+ * noise, which does not shrink, and the others are alike.
+ */
+#include "tool/bench.h"
+#include "tool/latency.h"
+
+#include <glake/copy.h>
+#include <glake/soft.h>
+#include <glake/stats.h>
+#include <glake/tier.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MIB ((size_t)1 << 20)
+
+#define BLOCK	   (64 * MIB)
+#define COUNT	   16 /* on CUDA */
+#define COUNT_SOFT 3
+#define PART	   4096
+#define LOOK_NS	   2000000
+#define PATIENCE   (INT64_C(10) * 1000000000) /* without any progress */
+
+struct scene {
+	struct glake *ctx;
+	struct CUstream_st *stream;
+	char *pattern, *back;
+	void *block[COUNT];
+	int count;
+};
+
+static void make_pattern(char *pattern)
+{
+	uint64_t noise = 1;
+
+	for (size_t at = 0; at < BLOCK; at += sizeof(noise)) {
+		noise = noise * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		if (at / PART % 2)
+			memcpy(pattern + at, &noise, sizeof(noise));
+	}
+}
+
+static int make(struct scene *s)
+{
+	int err = glake_stream_new(s->ctx, 0, &s->stream);
+
+	for (int i = 0; i < s->count && !err; i++) {
+		err = glake_alloc(s->ctx, 0, BLOCK, s->stream, 0, &s->block[i]);
+		if (!err)
+			err = glake_copy(s->ctx, s->block[i], s->pattern, BLOCK,
+				s->stream, 0, NULL);
+	}
+	return err;
+}
+
+/* Until all that went away is smaller; -ETIMEDOUT: there is no room on the host for that. */
+static int wait_for_all(const struct scene *s, struct glake_stats *ret)
+{
+	uint64_t bytes = (uint64_t)s->count * BLOCK, before = 0;
+	int64_t since = latency_now();
+	int err;
+
+	do {
+		nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+		*ret = (struct glake_stats){.sz = sizeof(*ret)};
+		err = glake_stats_get(s->ctx, 0, ret);
+		if (ret->packed > before)
+			since = latency_now();
+		before = ret->packed;
+		if (!err && latency_now() - since > PATIENCE)
+			err = -ETIMEDOUT;
+	} while (!err && ret->packed < bytes);
+	return err;
+}
+
+static double speed(const struct scene *s, int64_t since)
+{
+	double ns = (double)(latency_now() - since);
+
+	return (double)s->count * (double)BLOCK / (ns < 1 ? 1 : ns);
+}
+
+static int turn(const struct scene *s, unsigned round, double *pack, double *unpack,
+	struct bench_tier_packed *ret)
+{
+	struct glake_stats stats;
+	int64_t begin = latency_now();
+	int err = glake_suspend(s->ctx, 0, NULL);
+
+	err = err ? err : wait_for_all(s, &stats);
+	if (err)
+		return err;
+	pack[round] = speed(s, begin);
+	ret->bytes = stats.packed;
+	ret->held = stats.packed_held;
+	begin = latency_now();
+	err = glake_resume(s->ctx, 0, NULL);
+	unpack[round] = speed(s, begin);
+	return err;
+}
+
+/* How many blocks do not hold what was written. */
+static int compare(const struct scene *s, size_t *ret_torn)
+{
+	int err = 0;
+
+	for (int i = 0; i < s->count && !err; i++) {
+		struct glake_copy_job *job = NULL;
+
+		err = glake_copy(s->ctx, s->back, s->block[i], BLOCK, s->stream, 0, &job);
+		if (!err)
+			err = glake_copy_wait(job, -1);
+		glake_copy_close(job);
+		*ret_torn += memcmp(s->back, s->pattern, BLOCK) != 0;
+	}
+	return err;
+}
+
+static int run(struct scene *s, unsigned rounds, struct bench_tier_packed *ret)
+{
+	double pack[BENCH_TIER_PACKED_ROUNDS], unpack[BENCH_TIER_PACKED_ROUNDS];
+	int err = make(s), failed;
+
+	if (rounds > BENCH_TIER_PACKED_ROUNDS)
+		rounds = BENCH_TIER_PACKED_ROUNDS;
+	for (unsigned round = 0; round < rounds && !err; round++)
+		err = turn(s, round, pack, unpack, ret);
+	if (!err)
+		err = compare(s, &ret->torn);
+	for (int i = 0; i < s->count; i++) {
+		failed = s->block[i] ? glake_free(s->ctx, s->block[i], s->stream) : 0;
+		err = err ? err : failed;
+	}
+	failed = s->stream ? glake_stream_free(s->ctx, 0, s->stream) : 0;
+	if (!err) {
+		ret->pack = bench_range_of(pack, rounds);
+		ret->unpack = bench_range_of(unpack, rounds);
+	}
+	return err ? err : failed;
+}
+
+/* -EOPNOTSUPP without a word: the library cannot. */
+static int open_context(const struct bench_options *options, struct scene *s)
+{
+	struct glk_tool_context context = options->context;
+	struct glake_options wanted = {.sz = sizeof(wanted),
+		.backend = context.backend,
+		.no_soft_warning = 1,
+		.settings = context.settings};
+	int err = glk_tool_add_setting(&context, "bench", "tier.compress=lz4");
+
+	if (!err)
+		err = glk_tool_add_setting(&context, "bench", "tier.compress_rest=0s");
+	if (!err)
+		err = glake_open(&wanted, &s->ctx);
+	if (err && err != -EOPNOTSUPP)
+		glk_tool_say_error("the library did not open", err);
+	if (err)
+		return err;
+	s->count = glake_backend(s->ctx) == GLAKE_BACKEND_CUDA ? COUNT : COUNT_SOFT;
+	return 0;
+}
+
+int bench_tier_measure_packed(const struct bench_options *options, unsigned rounds,
+	struct bench_tier_packed *ret)
+{
+	struct scene s = {.pattern = calloc(1, BLOCK), .back = calloc(1, BLOCK)};
+	int err = s.pattern && s.back ? open_context(options, &s) : -ENOMEM;
+
+	*ret = (struct bench_tier_packed){.able = err != -EOPNOTSUPP};
+	if (!err) {
+		make_pattern(s.pattern);
+		err = bench_close(&bench_tier, s.ctx, run(&s, rounds, ret));
+	}
+	free(s.pattern);
+	free(s.back);
+	return ret->able ? err : 0;
+}
