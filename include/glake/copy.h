@@ -28,8 +28,23 @@ struct CUstream_st;
  * are queued when the call returns. Nothing is taken from a GPU that is not lent; what is taken stays
  * with the library until the context is closed, also when the GPU is trimmed or suspended. Where a path is
  * refused by the driver its pieces go another way, a warning says so once, and the GPU lends nothing
- * any more. All other copies, and lists of small ranges (io.piece), are one call of the driver for
- * each range, and no more.
+ * any more. All other copies, and lists of small ranges (io.piece), go over one link: they are one call of
+ * the driver for each range, and no more, but for what follows.
+ *
+ * Memory of the host that is not locked can be copied by several threads of the library (io.threads), on a
+ * stream of the GPU that captures no graph: each range of 1 MiB and more between such memory and a GPU then goes
+ * through locked buffers near the GPU, which the threads fill or empty while others of them are on the
+ * link. With these threads
+ * - a call that copies to a GPU returns when all of its source has been read, which may be changed
+ *   or freed at once; the copy is work of the stream as any other;
+ * - a call that copies to the host returns when its target is complete, and so waits for all that was
+ *   queued on the stream before;
+ * - the call also waits where more than 16 MiB go to a GPU whose stream does not go on.
+ * A copy that finds the buffers of its GPU and way in use by another thread does not wait for that: it is
+ * made by the driver, as smaller ones are, which may return earlier. So who cannot tell which of the two a copy
+ * will be leaves the memory alone until the stream has passed it. Addresses are read and written by
+ * these threads as by memcpy: memory that is unmapped meanwhile faults, and the signal goes to the
+ * handler that the program has for it, or ends it.
  *
  * On a stream that captures a graph the copy is captured, over one link.
  *
@@ -64,16 +79,18 @@ struct glake_copy_range {
  *
  * Returns 0, or -EINVAL (INVAL: they overlap, or wrap around; unknown flags; the driver does not
  * know the memory), -EBUSY (CAPTURE: a job is wanted of a copy that is
- * captured), -ENOMEM (LIMIT: too many jobs), -EIO, -ESTALE, -ENODEV (device lost, or in a
+ * captured; on the software device also where io.threads would wait for ever), -ENOMEM (LIMIT: too many jobs), -EIO, -ESTALE, -ENODEV (device lost, or in a
  * forked child). After an error of the driver dst is undefined. With a job, a copy of which a
  * part could not be queued is answered 0, and the job tells which.
  * Thread: any. Blocks: not for the copy, but as the driver does: for memory of the host that is not
- * locked, and while as much is queued on a stream as it holds; where the driver refuses a path
- * and then to order streams, until that path is idle. Driver calls: a copy for each range; over
+ * locked, as said above with io.threads, and while as much is queued on a stream as it holds; where the
+ * driver refuses a path and then to order streams, until that path is idle. Driver calls: a copy for each range; over
  * several links, questions about the memory and the stream, and two copies, two waits and two
  * event records for each piece; the first time, streams and events, a page of each lent GPU,
  * its addresses, a map and set access, and copies by which links are measured, which takes some
- * milliseconds, unless the file of io.rates knows what they carry; it is written then. With a job, an event and its record; on a default stream questions about memory too.
+ * milliseconds, unless the file of io.rates knows what they carry; it is written then. With io.threads, for ranges from 1 MiB on, questions about the memory and the stream, a copy, an event record and a
+ * wait for each 4 MiB, and once for each GPU and way events and memory that is locked. With a job, an event
+ * and its record; on a default stream questions about memory too.
  */
 GLAKE_EXPORT int glake_copy(struct glake *ctx, void *dst, const void *src, size_t bytes,
 	struct CUstream_st *stream, uint32_t flags, struct glake_copy_job **ret_job);

@@ -42,6 +42,7 @@ enum glk_rank {
 	GLK_RANK_TRACE,	     /* lanes of threads that come and go */
 	GLK_RANK_NODE,	     /* growth of a node */
 	GLK_RANK_TOUCH,	     /* memory of the host that threads touch */
+	GLK_RANK_CREW,	     /* memory of the host that threads copy */
 	GLK_RANK_TICKET,     /* the table of tickets */
 	GLK_RANK_INDEX,	     /* the index of all addresses */
 	GLK_RANK_DRIVER,     /* inside a backend of the driver table */

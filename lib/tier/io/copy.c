@@ -48,7 +48,7 @@ static bool is_one_way(struct glk_job *job)
 	return is_found;
 }
 
-static bool is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream)
+bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream)
 {
 	struct glk_stream_facts facts = {0};
 
@@ -57,19 +57,19 @@ static bool is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream)
 		!facts.capture;
 }
 
-/* A call of the driver for each range. 0, also where the first ones were queued. */
+/* Each range over one link. 0, also where the first ones were queued. */
 static int plain(struct glk_io *io, struct glk_io_copy *copy)
 {
 	const struct glake_copy_range *r = copy->ranges;
-	uint64_t done = 0;
+	uint64_t done = 0, part;
 	int err;
 
 	copy->paths = 1;
 	for (size_t i = 0; i < copy->count; i++) {
 		if (!r[i].bytes)
 			continue;
-		err = io->drv->ops->copy(io->drv, (uintptr_t)r[i].dst,
-			(uintptr_t)r[i].src, r[i].bytes, copy->stream);
+		err = glk_bounce_copy(io, &r[i], copy->stream, &part);
+		done += part;
 		if (err && !done)
 			return err;
 		if (err) {
@@ -79,7 +79,6 @@ static int plain(struct glk_io *io, struct glk_io_copy *copy)
 			copy->err = err;
 			return 0;
 		}
-		done += r[i].bytes;
 	}
 	return 0;
 }
@@ -109,7 +108,7 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 	bool queued;
 
 	if (direct || !copy->bytes || !is_worth_it(io, copy) || !is_one_way(&job) ||
-		!is_stream_of(io, job.target, copy->stream))
+		!glk_io_is_stream_of(io, job.target, copy->stream))
 		return plain(io, copy);
 	glk_lock(&io->lock);
 	queued = glk_job_run(&job);

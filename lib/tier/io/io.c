@@ -93,20 +93,24 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		glk_warn("io.lend = %s: of these GPUs those that are not there lend nothing",
 			conf->io_lend);
 	glk_lock_init(&io->lock, GLK_RANK_COPY);
-	if (!io->lend)
-		return 0;
+	err = glk_bounce_init(&io->bounce, drv, pool, conf, gpus);
+	if (err || !io->lend)
+		goto out;
 	io->gpu = glk_region_new((size_t)gpus * sizeof(*io->gpu));
 	io->groups = glk_region_new(GLK_IO_WAYS * GLK_IO_GPUS * sizeof(*io->groups));
-	if (io->gpu && io->groups)
-		return 0;
-	glk_io_fini(io);
-	return -ENOMEM;
+	if (!io->gpu || !io->groups)
+		err = -ENOMEM;
+out:
+	if (err)
+		glk_io_fini(io);
+	return err;
 }
 
 void glk_io_fini(struct glk_io *io)
 {
 	if (!io->drv)
 		return;
+	glk_bounce_fini(&io->bounce);
 	if (io->gpu && io->groups)
 		glk_stage_fini(io);
 	glk_link_probe_end(io);

@@ -23,6 +23,7 @@
  */
 #include "base/lock.h"
 #include "pool/pool.h"
+#include "tier/io/bounce.h"
 #include "tier/io/plan.h"
 
 #include <glake/copy.h>
@@ -75,6 +76,7 @@ struct glk_io {
 	uint64_t lend; /* GPUs that do, a bit each */
 	uint64_t piece, staging, least;
 	const char *rates; /* io.rates, of the configuration */
+	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Under the lock from here on. */
 	bool known;	   /* which links there are */
 	bool news;	   /* some were measured, which the file does not know */
@@ -120,5 +122,7 @@ struct glk_io_copy {
  * nothing of it was queued.
  */
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
+/* copy.c: whether a stream is of a GPU, and captures no graph. */
+bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream);
 
 #endif
