@@ -209,6 +209,7 @@ void bench_print_tier(const void *measured);
 /* copy: copies between the host and a GPU, by size and by links that they may go over. */
 #define BENCH_COPY_LINKS 8
 #define BENCH_COPY_CASES (BENCH_COPY_LINKS * 12)
+#define BENCH_COPY_PLAIN 20 /* cases of memory that is not locked, by the driver and by threads */
 
 enum bench_copy_way {
 	BENCH_COPY_DOWN, /* to the GPU */
@@ -221,16 +222,17 @@ struct bench_copy {
 	unsigned rounds, count;
 	int gpus;
 	struct bench_copy_case {
-		int links;
+		int links, threads;
 		size_t bytes;
 		struct bench_range rate[BENCH_COPY_WAYS], call[BENCH_COPY_WAYS]; /* GB/s, us */
 		bool torn;     /* something did not arrive */
 		char lend[16]; /* io.lend, as the library had it */
-	} cases[BENCH_COPY_CASES];
+	} cases[BENCH_COPY_CASES], plain[BENCH_COPY_PLAIN];
+	unsigned plain_count;
 	bool torn;
 };
 
-/* Draws it. 0, or -errno after a message. */
+/* Draws it, but for memory that is not locked. 0, or -errno after a message. */
 int bench_plot_copy(const struct bench_copy *copy, const char *path);
 
 /* policy: recorded jobs under variants of the policy, one choice at a time. */

@@ -2,7 +2,8 @@
 /*
  * How fast copies between locked memory of the host and a GPU are, by their size and by the number of
  * GPUs whose links they may go over: down, up, and both ways at once. What went down and came up again is
- * compared, all of it.
+ * compared, all of it. Then the same over one link for memory of the host that is not locked, copied by the
+ * driver and by threads of the library.
  *
  * On the software device memory of the host is not locked, so that there is one path, and the figures
  * are those of copies within that memory.
@@ -27,12 +28,15 @@
 #define LEAST	  (4 * KIB)
 #define MOST	  (16384 * MIB) /* on CUDA, where there is room for four of them */
 #define MOST_SOFT (4 * MIB)
+#define MOST_PLAIN (1024 * MIB) /* of memory that is not locked, which is slow */
+#define THREADS	  8 /* where io.threads says none */
 #define PORTABLE  1u /* CU_MEMHOSTALLOC_PORTABLE */
 
 struct trip {
 	struct glake *ctx;
 	struct bench_cuda cuda;
 	bool on_cuda;
+	bool plain; /* memory of the host that is not locked */
 	struct CUstream_st *stream[2];
 	char *host[2];
 	void *block[2];
@@ -43,17 +47,17 @@ static char *take_host(const struct trip *trip)
 {
 	void *ptr = NULL;
 
-	if (!trip->on_cuda)
+	if (!trip->on_cuda || trip->plain)
 		return aligned_alloc(4 * KIB, trip->most);
 	return trip->cuda.host_alloc(&ptr, trip->most, PORTABLE) ? NULL : ptr;
 }
 
 static void give_host(const struct trip *trip, char *ptr)
 {
-	if (ptr && trip->on_cuda)
-		trip->cuda.host_free(ptr);
-	else if (!trip->on_cuda)
+	if (!trip->on_cuda || trip->plain)
 		free(ptr);
+	else if (ptr)
+		trip->cuda.host_free(ptr);
 }
 
 /* A power of four of pages, of which the GPU holds two in half of its memory, and the host in a quarter. */
@@ -68,7 +72,7 @@ static size_t most_of(const struct trip *trip)
 		return MOST_SOFT;
 	if (!glake_device_get(trip->ctx, 0, &info) && info.memory / 4 < room)
 		room = info.memory / 4;
-	while (most * 4 <= MOST && most * 4 <= room)
+	while (most * 4 <= (trip->plain ? MOST_PLAIN : MOST) && most * 4 <= room)
 		most *= 4;
 	return most;
 }
@@ -132,19 +136,35 @@ static int measure_case(
 	return err;
 }
 
-static int open_trip(const struct bench_options *options, int links, struct trip *trip)
+/* Over what copies may go; with `plain`, between which memory. */
+struct means {
+	int links, threads;
+	bool plain;
+};
+
+static int open_context(
+	const struct bench_options *options, const struct means *means, struct glake **ret_ctx)
 {
 	struct glk_tool_context context = options->context;
-	char setting[32];
+	char lend[32], threads[32];
 	int err;
 
 	/* nobody, whatever the configuration says */
-	snprintf(setting, sizeof(setting), "io.lend=");
-	if (links > 1)
-		snprintf(setting, sizeof(setting), "io.lend=1-%d", links - 1);
-	err = glk_tool_add_setting(&context, "bench", setting);
+	snprintf(lend, sizeof(lend), "io.lend=");
+	if (means->links > 1)
+		snprintf(lend, sizeof(lend), "io.lend=1-%d", means->links - 1);
+	snprintf(threads, sizeof(threads), "io.threads=%d", means->threads);
+	err = glk_tool_add_setting(&context, "bench", lend);
 	if (!err)
-		err = glk_tool_open(&context, &trip->ctx);
+		err = glk_tool_add_setting(&context, "bench", threads);
+	return err ? err : glk_tool_open(&context, ret_ctx);
+}
+
+static int open_trip(
+	const struct bench_options *options, const struct means *means, struct trip *trip)
+{
+	int err = open_context(options, means, &trip->ctx);
+
 	if (err)
 		return err;
 	trip->on_cuda = glake_backend(trip->ctx) == GLAKE_BACKEND_CUDA;
@@ -181,42 +201,66 @@ static int close_trip(struct trip *trip, int err)
 	return bench_close(&bench_copy, trip->ctx, err ? err : failed);
 }
 
-/* Every size over the links of so many GPUs. */
-static int run_links(
-	const struct bench_options *options, int links, struct bench_copy *copy)
+/* Every size. */
+static int run(const struct bench_options *options, const struct means *means,
+	struct bench_copy *copy)
 {
 	double *took = calloc(2 * (size_t)copy->rounds, sizeof(*took));
 	struct glake_conf_value lend = {.sz = sizeof(lend)};
-	struct trip trip = {0};
-	int err = took ? open_trip(options, links, &trip) : -ENOMEM;
+	struct trip trip = {.plain = means->plain};
+	int err = took ? open_trip(options, means, &trip) : -ENOMEM;
 
 	if (!err)
 		err = glk_tool_value(trip.ctx, "io", "lend", &lend);
 	copy->gpus = err ? 0 : glake_device_count(trip.ctx);
 	for (size_t bytes = LEAST; !err && bytes <= trip.most; bytes *= 4) {
-		struct bench_copy_case *c = &copy->cases[copy->count++];
+		struct bench_copy_case *c = means->plain ? &copy->plain[copy->plain_count++]
+							 : &copy->cases[copy->count++];
 
-		*c = (struct bench_copy_case){.links = links, .bytes = bytes};
+		*c = (struct bench_copy_case){
+			.links = means->links, .threads = means->threads, .bytes = bytes};
 		snprintf(c->lend, sizeof(c->lend), "%.15s", lend.text);
 		err = measure_case(&trip, copy->rounds, took, c);
 		copy->torn |= c->torn;
-		progress_step(copy->count, BENCH_COPY_CASES);
+		progress_step(copy->count + copy->plain_count,
+			BENCH_COPY_CASES + BENCH_COPY_PLAIN);
 	}
 	err = close_trip(&trip, err);
 	free(took);
 	return err;
 }
 
+/* As many as the configuration says, if it does. */
+static int threads_of(const struct bench_options *options, int *ret_threads)
+{
+	struct glk_tool_context context = options->context;
+	struct glake_conf_value value = {.sz = sizeof(value)};
+	struct glake *ctx = NULL;
+	int err = glk_tool_open(&context, &ctx);
+
+	if (!err)
+		err = glk_tool_value(ctx, "io", "threads", &value);
+	*ret_threads = err ? 0 : atoi(value.text);
+	*ret_threads = *ret_threads ? *ret_threads : THREADS;
+	return bench_close(&bench_copy, ctx, err);
+}
+
 static int measure(const struct bench_options *options, void *measured)
 {
+	struct means means = {.links = 1}, plain = {.links = 1, .plain = true};
 	struct bench_copy *copy = measured;
 	int err;
 
 	copy->rounds = options->rounds ? options->rounds : ROUNDS;
-	err = run_links(options, 1, copy);
-	for (int n = 2; n <= copy->gpus && n <= BENCH_COPY_LINKS && !err; n++)
-		err = run_links(options, n, copy);
-	return err;
+	err = run(options, &means, copy);
+	for (means.links = 2; means.links <= copy->gpus && means.links <= BENCH_COPY_LINKS && !err;
+		means.links++)
+		err = run(options, &means, copy);
+	if (!err)
+		err = run(options, &plain, copy);
+	if (!err)
+		err = threads_of(options, &plain.threads);
+	return err ? err : run(options, &plain, copy);
 }
 
 static const struct {
@@ -227,21 +271,18 @@ static const struct {
 	[BENCH_COPY_BOTH] = {"both_gbs", "both_call_us"},
 };
 
-static void add(struct glk_json *json, const void *measured)
+static void add_cases(struct glk_json *json, const char *name,
+	const struct bench_copy_case *cases, unsigned count)
 {
-	const struct bench_copy *copy = measured;
-
-	glk_json_key(json, "copy");
-	glk_json_object(json);
-	glk_json_add_uint(json, "rounds", copy->rounds);
-	glk_json_key(json, "cases");
+	glk_json_key(json, name);
 	glk_json_array(json);
-	for (unsigned i = 0; i < copy->count; i++) {
-		const struct bench_copy_case *c = &copy->cases[i];
+	for (unsigned i = 0; i < count; i++) {
+		const struct bench_copy_case *c = &cases[i];
 
 		glk_json_object(json);
 		glk_json_add_uint(json, "links", (uint64_t)c->links);
 		glk_json_add_text(json, "lend", c->lend);
+		glk_json_add_uint(json, "threads", (uint64_t)c->threads);
 		glk_json_add_uint(json, "bytes", c->bytes);
 		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
 			bench_add_range(json, names[way].rate, c->rate[way]);
@@ -250,8 +291,45 @@ static void add(struct glk_json *json, const void *measured)
 		glk_json_end(json);
 	}
 	glk_json_end(json);
+}
+
+static void add(struct glk_json *json, const void *measured)
+{
+	const struct bench_copy *copy = measured;
+
+	glk_json_key(json, "copy");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", copy->rounds);
+	add_cases(json, "cases", copy->cases, copy->count);
+	add_cases(json, "unpinned", copy->plain, copy->plain_count);
 	glk_json_add_bool(json, "whole", !copy->torn);
 	glk_json_end(json);
+}
+
+static void print_head(const struct bench_copy_case *c, bool plain)
+{
+	printf("\n  %d link%s", c->links, c->links > 1 ? "s" : "");
+	if (plain && c->threads)
+		printf(", memory of the host that is not locked, copied by %d threads",
+			c->threads);
+	else if (plain)
+		printf(", memory of the host that is not locked, copied by the driver");
+	printf("\n  %-10s %8s %8s %8s %8s %8s %8s\n", "", "down", "call", "up", "call",
+		"both", "call");
+}
+
+static void print_cases(const struct bench_copy_case *cases, unsigned count, bool plain)
+{
+	for (unsigned i = 0; i < count; i++) {
+		const struct bench_copy_case *c = &cases[i];
+
+		if (!i || c->links != c[-1].links || c->threads != c[-1].threads)
+			print_head(c, plain);
+		printf("  %-10s", figure_bytes(c->bytes).text);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			printf(" %8.2f %8.1f", c->rate[way].median, c->call[way].median);
+		printf("%s\n", c->torn ? " NOT WHOLE" : "");
+	}
 }
 
 static void print(const void *measured)
@@ -260,18 +338,8 @@ static void print(const void *measured)
 
 	printf("copies between the host and a GPU, GB/s and us a call, medians of %u rounds\n",
 		copy->rounds);
-	for (unsigned i = 0; i < copy->count; i++) {
-		const struct bench_copy_case *c = &copy->cases[i];
-
-		if (!i || c->links != copy->cases[i - 1].links)
-			printf("\n  %d link%s\n  %-10s %8s %8s %8s %8s %8s %8s\n",
-				c->links, c->links > 1 ? "s" : "", "", "down", "call",
-				"up", "call", "both", "call");
-		printf("  %-10s", figure_bytes(c->bytes).text);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++)
-			printf(" %8.2f %8.1f", c->rate[way].median, c->call[way].median);
-		printf("%s\n", c->torn ? " NOT WHOLE" : "");
-	}
+	print_cases(copy->cases, copy->count, false);
+	print_cases(copy->plain, copy->plain_count, true);
 }
 
 static bool finish(const struct bench_options *options, const void *measured)

@@ -156,7 +156,14 @@ def copy():
     for case in result["cases"]:
         rates = [case[key]["median"] for key in case if key.endswith(("_gbs", "_us"))]
         ok(len(rates) == 6 and min(rates) > 0, f"{case['bytes']}: all are timed", rates)
-    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "copy")
+    equal([(c["threads"], c["bytes"]) for c in result["unpinned"]],
+          [(n, 4 ** k * KIB) for n in (0, 8) for k in range(1, 7)],
+          "memory that is not locked, by the driver and by threads")
+    ok(all(c[key]["median"] > 0 for c in result["unpinned"] for key in ("down_gbs", "up_gbs")),
+       "they are timed")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "-c", "io.threads=2",
+               "copy")
+    has(run.stdout.decode(), "copied by 2 threads", "as many threads as are configured")
     has(run.stdout.decode(), "2 links", "a report for people, by links")
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "soft.gpus=2", "-c", "io.lend=all",
                "-j", "copy")
