@@ -28,7 +28,11 @@ struct CUstream_st;
  * are queued when the call returns. Nothing is taken from a GPU that is not lent; what is taken stays
  * with the library until the context is closed, also when the GPU is trimmed or suspended. Where a path is
  * refused by the driver its pieces go another way, a warning says so once, and the GPU lends nothing
- * any more. All other copies, and lists of small ranges (io.piece), go over one link: they are one call of
+ * any more. Processes of one user agree on whose copies go over which link (io.agree): a link is borrowed whole
+ * where no other process uses its GPU, half where one does that lends it to others (io.lend_to), and else not;
+ * no part of it by two at a time. It is given back by the first of these calls after the copies have
+ * ended: a copy, a question or wait for a job or a ticket, a suspension, a resumption, a trim, and the end of
+ * the context. All other copies, and lists of small ranges (io.piece), go over one link: they are one call of
  * the driver for each range, and no more, but for what follows.
  *
  * Memory of the host that is not locked can be copied by several threads of the library (io.threads), on a
@@ -88,7 +92,8 @@ struct glake_copy_range {
  * several links, questions about the memory and the stream, and two copies, two waits and two
  * event records for each piece; the first time, streams and events, a page of each lent GPU,
  * its addresses, a map and set access, and copies by which links are measured, which takes some
- * milliseconds, unless the file of io.rates knows what they carry; it is written then. With io.threads, for ranges from 1 MiB on, questions about the memory and the stream, a copy, an event record and a
+ * milliseconds, unless the file of io.rates knows what they carry; it is written then. Where processes agree, a
+ * few locks of a file for each link. With io.threads, for ranges from 1 MiB on, questions about the memory and the stream, a copy, an event record and a
  * wait for each 4 MiB, and once for each GPU and way events and memory that is locked. With a job, an event
  * and its record; on a default stream questions about memory too.
  */

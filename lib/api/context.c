@@ -62,8 +62,10 @@ static void forked(void)
 	for (size_t i = 1; i <= GLAKE_CONTEXT_MAX; i++) {
 		uint64_t handle = held(&glk_contexts[i]);
 
-		if (handle)
+		if (handle) {
 			glk_contexts[i].parent = handle;
+			glk_io_forked(&glk_contexts[i].context->io);
+		}
 		is_heir |= handle != 0;
 		glk_store_relaxed(&glk_contexts[i].handle, 0);
 		glk_store_relaxed(&glk_contexts[i].recorded, 0);

@@ -19,6 +19,7 @@ struct job {
 	struct glake *ctx;
 	struct glk_drv_event *event; /* NULL: it has finished, or the context is closed */
 	struct glk_drv *drv;	     /* NULL: the context is closed */
+	struct glk_io *io;	     /* likewise */
 	struct glake_copy_state state;
 	struct glake_copy_part part[GLK_IO_LOST_MAX];
 	uint32_t waits; /* threads in one */
@@ -107,6 +108,7 @@ int glk_copy_job_new(struct glake *ctx, struct glk_context *context, int device,
 		*at(id) = (struct job){.generation = at(id)->generation + 1,
 			.ctx = ctx,
 			.drv = drv,
+			.io = &context->io,
 			.event = event};
 		*ret_job = handle_of(id);
 	}
@@ -207,16 +209,21 @@ static int ask(struct job *job)
 
 int glake_copy_get(struct glake_copy_job *handle, struct glake_copy_state *ret_state)
 {
-	struct job *job;
 	int cancel = glk_cancel_off(), err;
+	struct glk_io *ended = NULL;
+	struct job *job;
 
 	glk_lock(&table_lock);
 	err = find(handle, &job);
 	if (!err)
 		err = ask(job);
+	if (!err)
+		ended = job->io;
 	if (!err || err == -EAGAIN)
 		err = glk_sized_out(ret_state, &job->state, sizeof(job->state));
 	glk_unlock(&table_lock);
+	if (ended)
+		glk_io_rest(ended);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -267,6 +274,7 @@ static int await(struct glk_drv *drv, struct glk_drv_event *event, int64_t timeo
 static int wait(struct glake_copy_job *handle, int64_t timeout)
 {
 	struct glk_drv_event *event;
+	struct glk_io *ended = NULL;
 	struct job *job;
 	int err;
 
@@ -280,11 +288,14 @@ static int wait(struct glake_copy_job *handle, int64_t timeout)
 		glk_lock(&table_lock);
 		job->waits--;
 	}
-	if (!err)
+	if (!err) {
 		finished(job);
-	if (!err)
+		ended = job->io;
 		err = job->state.error;
+	}
 	glk_unlock(&table_lock);
+	if (ended)
+		glk_io_rest(ended);
 	return err;
 }
 

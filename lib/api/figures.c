@@ -102,6 +102,7 @@ static void gather_io(struct glk_io *io, struct glk_figures_gpu *to)
 	g = &io->gpu[to->device];
 	to->io = (struct glk_figures_io){.staging = g->size,
 		.relayed = g->relayed,
+		.shares = g->ring[GLK_IO_DOWN].shares + g->ring[GLK_IO_UP].shares,
 		.host_rate = (uint64_t)(g->down.rate * 1e9),
 		.peer_rate = (uint64_t)(g->leave.rate * 1e9)};
 	glk_unlock(&io->lock);

@@ -285,6 +285,7 @@ int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released)
 	if (err)
 		return err;
 	err = glk_cache_trim(cache, keep, &released);
+	glk_io_rest(&context->io);
 	if (err)
 		return err;
 	glk_context_record(context, GLAKE_TRACE_TRIM, device, keep, released, NULL);

@@ -115,6 +115,7 @@ int glake_ticket_get(struct glake_ticket *ticket, struct glake_ticket_info *ret_
 	cancel = glk_cancel_off();
 	glk_prefetch_pump(cache);
 	err = glk_cache_ticket_look(cache, &t);
+	glk_io_rest(cache->io);
 	glk_cancel_restore(cancel);
 	if (err)
 		return err;
@@ -141,6 +142,7 @@ int glake_ticket_wait(struct glake_ticket *ticket, int64_t ns)
 		return err;
 	cancel = glk_cancel_off();
 	err = glk_cache_ticket_wait(cache, &t, ns);
+	glk_io_rest(cache->io);
 	glk_cancel_restore(cancel);
 	return err;
 }

@@ -150,6 +150,7 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 	if (!err)
 		with(context);
 	glk_prefetch_pump(cache);
+	glk_io_rest(&context->io);
 	glk_cancel_restore(cancel);
 	if (ret)
 		glk_sized_out(ret, &did, sizeof(did));

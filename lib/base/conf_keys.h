@@ -204,6 +204,16 @@ GLK_KEY(io, lend, TEXT, io_lend, "", 0, 0, "",
 	"GPUs that lend their link to the host to copies from and to other GPUs by glake_copy, and to blocks "
 	"that go to the host and come back: as 'all', '1' or '0,2-3'. Of each some memory is taken "
 	"(io.staging). None by default: a copy then goes over the link of its own GPU alone.")
+GLK_KEY(io, agree, CHOICE, io_agree, "auto", 0, 0, "auto,always,never",
+	"Whether processes of one user agree on whose copies go over which link, so that together they plan with no "
+	"more than it carries. A process borrows the link of no GPU that another one uses (io.lend_to). "
+	"With auto those agree that lend links by io.lend, on CUDA; with always this one does in any case, so that the "
+	"others see which GPUs it uses. It takes the file 'links' in $XDG_RUNTIME_DIR/glake, or in /run/glake "
+	"for root; without, each goes over the links that io.lend names.")
+GLK_KEY(io, lend_to, CHOICE, io_lend_to, "process", 0, 0, "process,user",
+	"To whom the GPUs of io.lend lend while this process uses them: to its own copies, or to those of "
+	"other processes of the user too (io.agree), which then have half of each link at most, all "
+	"together.")
 GLK_KEY(io, staging, SIZE, io_staging, "64MiB", 2 * GLK_MIB, 16 * GLK_GIB, "",
 	"Memory of each GPU that lends its link, through which pieces of copies pass, half of it each way; taken "
 	"at the first copy that uses it, and kept until the context is closed. A GPU without room for it "

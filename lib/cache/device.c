@@ -18,6 +18,7 @@
 #include "cache/reserve.h"
 #include "cache/tag/tag.h"
 #include "numa/topology.h"
+#include "tier/io/io.h"
 
 #include <errno.h>
 
@@ -162,6 +163,8 @@ int glk_cache_start(struct glk_cache *cache)
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err) {
+			if (cache->io)
+				glk_io_use(cache->io, cache->device);
 			glk_ahead_start(cache);
 			glk_reserve_start(cache);
 			/* pairs with: the acquires of those who ask for it */

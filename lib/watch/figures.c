@@ -194,6 +194,8 @@ static const struct row of_gpu[] = {
 	{"relayed_bytes", "What copies of other GPUs sent over the link of this one.",
 		GLAKE_FIGURE_BYTES, GLAKE_FIGURE_COUNTER,
 		offsetof(struct glk_figures_io, relayed), NULL, NULL, 1, IN_IO},
+	PLACE(IN_IO, glk_figures_io, shares, "link_borrowed_shares", GLAKE_FIGURE_NUMBER,
+		"Quarters of the link to the host, each way, that are borrowed where processes agree on links."),
 	PLACE(IN_IO, glk_figures_io, host_rate, "link_host_second_bytes", GLAKE_FIGURE_BYTES,
 		"What the link to the host carries in a second, as copies take it to; 0: not known."),
 	PLACE(IN_IO, glk_figures_io, peer_rate, "link_peer_second_bytes", GLAKE_FIGURE_BYTES,

@@ -50,6 +50,7 @@ struct glk_figures_derived {
 /* What copies over several links have of a GPU. */
 struct glk_figures_io {
 	uint64_t staging, relayed;	/* bytes */
+	uint64_t shares; /* of its link that are borrowed, of both ways; see tier/io/agree.h */
 	uint64_t host_rate, peer_rate; /* bytes a second; 0: not known */
 };
 

@@ -107,6 +107,7 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 	size_t news;
 	bool queued;
 
+	glk_io_rest(io);
 	if (direct || !copy->bytes || !is_worth_it(io, copy) || !is_one_way(&job) ||
 		!glk_io_is_stream_of(io, job.target, copy->stream))
 		return plain(io, copy);

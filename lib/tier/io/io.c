@@ -72,6 +72,17 @@ int glk_io_lend_check(const char *text)
 	return glk_io_lend(text, GLK_IO_GPUS, &lend);
 }
 
+/* GPUs of the software device are each process's own. */
+static void agree(struct glk_io *io, const struct glk_conf *conf)
+{
+	bool is_real = strcmp(glk_drv_name(io->drv), "soft") != 0;
+	bool on = conf->io_agree == GLK_AGREE_ALWAYS ||
+		(conf->io_agree == GLK_AGREE_AUTO && io->lend && is_real);
+
+	glk_agree_init(&io->agree, on, conf->io_agree == GLK_AGREE_ALWAYS,
+		conf->io_lend_to ? io->lend : 0);
+}
+
 int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int gpus)
 {
@@ -93,6 +104,7 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		glk_warn("io.lend = %s: of these GPUs those that are not there lend nothing",
 			conf->io_lend);
 	glk_lock_init(&io->lock, GLK_RANK_COPY);
+	agree(io, conf);
 	err = glk_bounce_init(&io->bounce, drv, pool, conf, gpus);
 	if (err || !io->lend)
 		goto out;
@@ -113,6 +125,7 @@ void glk_io_fini(struct glk_io *io)
 	glk_bounce_fini(&io->bounce);
 	if (io->gpu && io->groups)
 		glk_stage_fini(io);
+	glk_agree_fini(&io->agree);
 	glk_link_probe_end(io);
 	if (io->gpu)
 		glk_region_free(io->gpu, (size_t)io->gpus * sizeof(*io->gpu));

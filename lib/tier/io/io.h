@@ -23,6 +23,7 @@
  */
 #include "base/lock.h"
 #include "pool/pool.h"
+#include "tier/io/agree.h"
 #include "tier/io/bounce.h"
 #include "tier/io/plan.h"
 
@@ -47,6 +48,8 @@ struct glk_io_ring {
 	struct CUstream_st *stream; /* of the GPU, over its link to the host */
 	uint32_t job;		    /* that it was used by last */
 	int partner;		    /* the other GPU, in that one */
+	struct glk_plan_link share; /* of the link, that is borrowed from others (agree.h) */
+	unsigned shares;	    /* of four; 0: none are borrowed, nor have to be given back */
 };
 
 struct glk_io_gpu {
@@ -77,7 +80,10 @@ struct glk_io {
 	uint64_t piece, staging, least;
 	const char *rates; /* io.rates, of the configuration */
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
+	/* Links of other GPUs that are borrowed, one each way. */
+	glk_atomic(unsigned) borrowed;
 	/* Under the lock from here on. */
+	struct glk_agree agree;
 	bool known;	   /* which links there are */
 	bool news;	   /* some were measured, which the file does not know */
 	void *probe;	   /* locked memory of the host to measure with; NULL: none yet */
@@ -99,6 +105,14 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int gpus);
 /* Waits for what is under way and gives all back. Takes a zeroed one. */
 void glk_io_fini(struct glk_io *io);
+
+/* A GPU is used by the program from here on, which other processes are told where they agree. */
+void glk_io_use(struct glk_io *io, int gpu);
+/* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
+ * nearly nothing where there are none. */
+void glk_io_rest(struct glk_io *io);
+/* In a forked child. */
+void glk_io_forked(struct glk_io *io);
 
 /* A part of a copy that was not made: bytes counted through its ranges. */
 #define GLK_IO_LOST_MAX 8

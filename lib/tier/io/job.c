@@ -286,8 +286,12 @@ static void finish_relay(struct glk_job *job, int relay)
 	/* whose event it is: that of the GPU that emptied the slot */
 	int gpu = job->turn == GLK_IO_DOWN ? job->target : relay;
 
-	if (!(job->used >> relay & 1))
+	if (!(job->used >> relay & 1)) {
+		/* the slots of it may be under way for an earlier copy */
+		if (glk_link_idle(job->io, g, job->turn))
+			glk_link_give(job->io, relay, job->turn);
 		return;
+	}
 	job->copy->paths++;
 	if (!g->off && go_behind(job, relay, gpu, g->ring[job->turn].newest))
 		join_both(job, relay);
@@ -330,12 +334,16 @@ static void add_relays(struct glk_job *job)
 
 		if (!(io->lend >> relay & 1) || relay == job->target || g->off)
 			continue;
+		if (!glk_link_borrow(io, relay, job->turn))
+			continue;
 		err = glk_stage_ready(io, relay, job->target, job->turn);
 		/* where there is no room, or no way between the two, there is no path */
 		if (err && err != -ENOMEM && err != -EOPNOTSUPP)
 			put_off(job, relay);
-		if (err)
+		if (err) {
+			glk_link_give(io, relay, job->turn);
 			continue;
+		}
 		if (!glk_link_measure(io, relay, job->target)) {
 			put_off(job, relay);
 			continue;
@@ -353,6 +361,7 @@ bool glk_job_run(struct glk_job *job)
 	struct glk_io_copy *copy = job->copy;
 
 	glk_link_learn(io);
+	glk_link_use(io, job->target);
 	job->paths[0] = glk_link_direct(io, job->target, job->turn);
 	job->count = 1;
 	add_relays(job);

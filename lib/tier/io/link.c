@@ -93,8 +93,7 @@ static bool passed(struct glk_io *io, struct glk_drv_event *event)
 	return !event || !io->drv->ops->event_query(io->drv, event);
 }
 
-/* Whether nothing that was queued here is on its way over the link of a GPU. */
-static bool idle(struct glk_io *io, struct glk_io_gpu *g, int turn)
+bool glk_link_idle(struct glk_io *io, struct glk_io_gpu *g, int turn)
 {
 	if (g->busy[turn] && passed(io, g->own[turn]))
 		g->busy[turn] = false;
@@ -121,11 +120,12 @@ void glk_link_settle(struct glk_io *io, double now)
 			? (size_t)(g->uplink[turn] - io->groups) / GLK_IO_WAYS
 			: GLK_IO_GPUS;
 
-		if (!idle(io, g, turn)) {
+		if (!glk_link_idle(io, g, turn)) {
 			busy[turn][group] = any = true;
 			continue;
 		}
 		earlier(turn == GLK_IO_DOWN ? &g->down.free : &g->up.free, now);
+		earlier(&g->ring[turn].share.free, now);
 		for (unsigned s = 0; s < g->ring[turn].path.slots; s++)
 			earlier(&g->ring[turn].path.held[s], now);
 	}
@@ -156,12 +156,24 @@ struct glk_plan_path *glk_link_direct(struct glk_io *io, int target, int turn)
 	return &t->direct[turn];
 }
 
+/* The part of it that is borrowed is a link of its own, behind those that are there. */
+static void add_share(struct glk_io_ring *ring, struct glk_plan_link **hop)
+{
+	bool is_part = ring->shares && ring->shares < GLK_AGREE_SHARES;
+	unsigned at = hop[1] ? 2 : 1;
+
+	ring->share.rate = hop[0]->rate * ring->shares / GLK_AGREE_SHARES;
+	hop[2] = NULL;
+	hop[at] = is_part ? &ring->share : NULL;
+}
+
 struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, int turn)
 {
 	struct glk_io_gpu *r = &io->gpu[relay], *t = &io->gpu[target];
 	struct glk_plan_path *path = &r->ring[turn].path;
 
 	over_host(r, turn, path->hop[turn == GLK_IO_DOWN ? 0 : 1]);
+	add_share(&r->ring[turn], path->hop[turn == GLK_IO_DOWN ? 0 : 1]);
 	path->own = turn == GLK_IO_DOWN ? &r->down : &r->up;
 	if (turn == GLK_IO_DOWN) {
 		path->hop[1][0] = &r->leave;

@@ -23,8 +23,14 @@ void glk_link_probe_end(struct glk_io *io);
  * how many; 0: nothing is. */
 void glk_link_recall(struct glk_io *io);
 size_t glk_link_news(struct glk_io *io, struct glk_rate *rates);
+/* lent.c: says that this process uses a GPU; borrows the link of a relay for one way, as far as other processes leave it. False: not at all. */
+void glk_link_use(struct glk_io *io, int gpu);
+bool glk_link_borrow(struct glk_io *io, int relay, int turn);
+void glk_link_give(struct glk_io *io, int relay, int turn);
 /* What has passed is booked no longer. `now`: ns. */
 void glk_link_settle(struct glk_io *io, double now);
+/* Whether nothing that was queued here is on its way over the link of a GPU. */
+bool glk_link_idle(struct glk_io *io, struct glk_io_gpu *g, int turn);
 /* The paths to a GPU, or from it: of its own link, and with that of another. */
 struct glk_plan_path *glk_link_direct(struct glk_io *io, int target, int turn);
 struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, int turn);
