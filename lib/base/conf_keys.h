@@ -245,8 +245,8 @@ GLK_KEY(io, threads, INT, io_threads, "0", 0, 64, "",
 	"Threads of the library that copy between memory of the host that is not locked and buffers that are, "
 	"near the GPU, for glake_copy of ranges of 1MiB and more; 0: there are none, and the driver copies such "
 	"memory itself, in one thread. They are started at the first such copy and end when the "
-	"context is closed, and so long each GPU has 16MiB of locked memory for each way that was used. 8 "
-	"carry about as much as a link of PCIe 5.")
+	"context is closed, and so long each GPU has 16MiB of locked memory for each way that was used. "
+	"How many are worth it glakectl bench copy tells.")
 
 GLK_LIVE_KEY(host, limit, SIZE, host_limit, "0", 0, 16 * GLK_TIB, "",
 	"Most memory of the host, near each GPU and locked, for blocks that the program asked for by "

@@ -27,7 +27,7 @@
  * all four shares of each link are there for each context, as if there were no other.
  *
  * Threads	the caller's lock
- * Cost		a borrow: two or three system calls of half a microsecond each
+ * Cost		a borrow and its return: seven system calls, 2 us; one that is looked at again: two, 0.6 us
  */
 #include "wire/wire.h"
 

@@ -5,8 +5,7 @@
 /*
  * Copies between a GPU and memory of the host that the driver does not know as pinned, through bounce
  * buffers: pinned memory near the GPU, which threads of the library fill and empty (crew.h). The driver
- * has such buffers of its own, which one thread fills, so that a copy reaches a fifth of what the link
- * carries.
+ * has such buffers of its own, which the calling thread fills.
  *
  * The buffers of a GPU are some slots for each way, made at the first such copy and kept until the context
  * is closed. The threads fill a slot while the copy engine takes others; a slot is filled again

@@ -3,8 +3,8 @@
 #define GLK_TIER_IO_CREW_H
 
 /*
- * Threads of the library that copy memory of the host, as many as io.threads says. One thread reads and
- * writes 5 to 12 GB/s, and the link of a GPU carries 55.
+ * Threads of the library that copy memory of the host, as many as io.threads says: one alone does not fill
+ * the link of a GPU.
  *
  * A task is cut into slices, which are taken in rising order by whichever thread is free, those of an
  * earlier task first. Whoever waits for a task copies slices of it too, so that a crew without threads
