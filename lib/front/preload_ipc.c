@@ -133,7 +133,11 @@ static int open_new(struct glk_preload_ipc_opened *new, bool *ret_held)
 		err = map(&block, new);
 		/* what is told from now on is told when it is in the table */
 		new->unwanted = new->peer->opening_freed;
+		/* of its own: whoever closes it may be first to give one back */
+		if (!err)
+			glk_preload_ipc_peer_hold(new->peer);
 		if (!err && !glk_preload_ipc_opened_add(new)) {
+			glk_preload_ipc_peer_put(new->peer);
 			glk_library.mirror_close(new->seat->glake, new->mirror,
 				(void *)(uintptr_t) new->base, new->size);
 			err = -ENOSPC;
@@ -165,7 +169,7 @@ static glk_cu_result open_handle(struct glk_preload_seat *seat,
 	pthread_mutex_unlock(&new.peer->talk);
 	if (err && held)
 		glk_preload_ipc_tell(new.peer, handle->id, true);
-	else if (again || err)
+	else
 		glk_preload_ipc_peer_put(new.peer);
 	if (err)
 		return refused(handle, err);

@@ -198,7 +198,9 @@ struct glk_preload_ipc_peer {
  * from then on. 0; -ESRCH: it is gone; -ETIMEDOUT; -EPERM: it is another user's; -ENOSPC. */
 int glk_preload_ipc_peer_get(const struct glk_preload_ipc_handle *handle,
 	struct glk_preload_ipc_peer **ret_peer);
-/* One user less; the caller does not hold `talk`. */
+/* One user more, for a caller that is one. */
+void glk_preload_ipc_peer_hold(struct glk_preload_ipc_peer *peer);
+/* One user less; the caller does not hold `talk`, unless it stays one. */
 void glk_preload_ipc_peer_put(struct glk_preload_ipc_peer *peer);
 /* The mirror of some addresses of it, made if there is none. 0 or -errno. */
 int glk_preload_ipc_peer_mirror(struct glk_preload_ipc_peer *peer, uint64_t space,

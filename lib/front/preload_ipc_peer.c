@@ -97,6 +97,13 @@ void glk_preload_ipc_peer_put(struct glk_preload_ipc_peer *peer)
 	pthread_mutex_unlock(&peers_lock);
 }
 
+void glk_preload_ipc_peer_hold(struct glk_preload_ipc_peer *peer)
+{
+	pthread_mutex_lock(&peers_lock);
+	peer->users++;
+	pthread_mutex_unlock(&peers_lock);
+}
+
 void glk_preload_ipc_peer_trim(struct glk_preload_ipc_peer *peer)
 {
 	struct glk_preload_ipc_question done = {.id = peer->asked_id};

@@ -202,6 +202,8 @@ static void stopped(void)
 }
 
 #define STALE_BLOCKS 150
+#define STALE_SIZE   (60 * MIB)
+#define STALE_PAGES  ((int)(STALE_BLOCKS / 2 * (STALE_SIZE / (2 * MIB)))) /* of the later half */
 
 /* One that closes nothing, as libraries do that keep what they have opened until they meet its address
  * again: ten times what the GPU has is freed and had again meanwhile. */
@@ -210,7 +212,7 @@ static void closes_late(void)
 	static fake_address theirs[STALE_BLOCKS];
 	struct agent owner = agent_new(0), user = agent_new(0);
 	int refused = 0, wrong = 0, imported = 0, closed = 0;
-	const size_t size = 60 * MIB;
+	const size_t size = STALE_SIZE;
 	struct order order;
 
 	tap_note("one that closes nothing");
@@ -231,8 +233,10 @@ static void closes_late(void)
 	is_int(wrong, 0, "  each block with its contents");
 	is_int(differs(&user, theirs[STALE_BLOCKS - 1], size, STALE_BLOCKS - 1), 0,
 		"  which it has while little else was freed");
-	ok(number(&user, COUNT, IMPORTED) - imported < STALE_BLOCKS / 4,
-		"pages that came back are known");
+	imported = number(&user, COUNT, IMPORTED) - imported;
+	/* on a busy machine who is asked for pages is late, and lets more of them go than it has to */
+	ok(imported < STALE_PAGES / 4, "pages that came back are known: %d of %d are not",
+		imported, STALE_PAGES);
 	is_int(simple(&owner, SHORTAGE, 0), 2, "the owner finds no memory");
 	ok(gets(&owner, FAKE_MEMORY - 16 * MIB), "  and has all of it by then");
 	for (int i = 0; i < STALE_BLOCKS; i++)
