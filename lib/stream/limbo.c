@@ -40,7 +40,7 @@ static bool has_passed(struct glk_limbo *limbo, const struct glk_use *use)
 		return false;
 	if (limbo->patient) {
 		if (glk_clock_waited(limbo->streams, use) ||
-			!glk_clock_sync_held(limbo->streams, use->streams))
+			!glk_clock_sync_use_held(limbo->streams, use))
 			return true;
 		limbo->streams->stuck = true;
 	}

@@ -381,6 +381,7 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	glk_poke_relaxed(&s->bit, bit);
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	s->prev = 0;
+	s->behind.member = 0;
 	if (s->next)
 		glk_stream_at(streams, s->next)->prev = stream;
 	streams->by_bit[bit] = stream;

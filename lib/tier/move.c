@@ -66,11 +66,10 @@ static bool rests(void *arg)
 {
 	struct glk_mover *mover = arg;
 	struct glk_streams *streams = mover->streams;
-	struct glk_use use = {.streams = glk_stream_mask(enter(mover, mover->out)) |
-			glk_stream_mask(enter(mover, mover->back)),
-		.tick = streams->tick};
+	struct glk_use out = glk_stream_use(enter(mover, mover->out), streams->tick);
+	struct glk_use back = glk_stream_use(enter(mover, mover->back), streams->tick);
 
-	return glk_clock_finished(streams, &use);
+	return glk_clock_finished(streams, &out) && glk_clock_finished(streams, &back);
 }
 
 void glk_mover_trim(struct glk_mover *mover)
@@ -100,7 +99,7 @@ static int order(struct glk_mover *mover, struct glk_use *use, struct glk_stream
 {
 	int err = glk_clock_order(mover->streams, use, stream);
 
-	if (err == -EAGAIN && !glk_clock_sync(mover->streams, use->streams))
+	if (err == -EAGAIN && !glk_clock_sync_use(mover->streams, use))
 		err = glk_clock_order(mover->streams, use, stream);
 	if (err == -EAGAIN)
 		err = glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
@@ -173,8 +172,7 @@ static int copy(struct glk_mover *mover, uint32_t run, uint64_t addr, bool out)
 
 static struct glk_use used_by(struct glk_mover *mover, struct glk_stream *stream)
 {
-	return (struct glk_use){.streams = glk_stream_mask(stream),
-		.tick = glk_clock_tick(mover->streams, stream)};
+	return glk_stream_use(stream, glk_clock_tick(mover->streams, stream));
 }
 
 /* A part of a copy may be queued, of memory that nobody watches over. Why it failed stays on record. */
@@ -183,7 +181,7 @@ static void abandon(struct glk_mover *mover, const struct glk_use *use)
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 
-	glk_clock_sync(mover->streams, use->streams);
+	glk_clock_sync_use(mover->streams, use);
 	if (thread)
 		thread->error = why;
 }
@@ -193,7 +191,7 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
-	struct glk_use read = {.streams = glk_stream_mask(back)};
+	struct glk_use read;
 	uint32_t run;
 	int err;
 
@@ -201,7 +199,7 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	if (err)
 		return err;
 	err = order(mover, use, out);
-	read.tick = glk_store_read(&mover->store, run);
+	read = glk_stream_use(back, glk_store_read(&mover->store, run));
 	if (!err && read.tick)
 		err = order(mover, &read, out);
 	if (err) {
@@ -225,8 +223,8 @@ int glk_move_back(
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
-	struct glk_use written = {.streams = glk_stream_mask(out),
-		.tick = glk_store_at(&mover->store, run)->written};
+	struct glk_use written =
+		glk_stream_use(out, glk_store_at(&mover->store, run)->written);
 	int err;
 
 	err = order(mover, &written, back);

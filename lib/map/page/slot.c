@@ -200,7 +200,7 @@ static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 			if (page->in_use != start)
 				continue;
 			if (use->streams)
-				glk_use_add(&page->use, use->streams, use->tick);
+				glk_use_add(&page->use, use);
 			/* others are at the ends alone */
 			if ((start <= first || start + slots > last) &&
 				glk_bits_any(map->busy, start, start + slots - 1))
