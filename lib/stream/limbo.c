@@ -85,7 +85,7 @@ static bool next_stale(const struct glk_map *map, uint32_t slot, uint32_t last,
 	uint32_t *ret_first, uint32_t *ret_last)
 {
 	for (; slot <= last; slot++) {
-		slot = glk_bits_first(map->mapped, slot, last);
+		slot = glk_bits_first_only(map->mapped, map->usable, slot, last);
 		if (slot == GLK_BITS_NONE)
 			return false;
 		if (!is_stale(map, slot))

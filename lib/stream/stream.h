@@ -150,10 +150,18 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 /* Takes a zeroed structure. Ends the events; the streams are the program's. */
 void glk_streams_fini(struct glk_streams *streams);
 
+/* That of the default stream of the calling thread. */
+uint64_t glk_stream_key_own(void);
+
 /* The number by which a handle is known: the two names of the legacy default stream are one,
  * and that of a thread's own default stream stands for another one in every thread. 0 for the
  * legacy stream; UINT64_MAX where the thread cannot be told from others. */
-uint64_t glk_stream_key(const struct CUstream_st *handle);
+static inline uint64_t glk_stream_key(const struct CUstream_st *handle)
+{
+	if (handle == GLK_STREAM_LEGACY)
+		return 0;
+	return handle == GLK_STREAM_PER_THREAD ? glk_stream_key_own() : (uintptr_t)handle;
+}
 
 /* The serial number of the thread whose own default stream a key stands for. */
 static inline uint64_t glk_stream_thread(uint64_t key)
