@@ -187,8 +187,7 @@ int glk_away_fill(
 
 	if (run)
 		return glk_move_back(&cache->mover, run, addr, ret_use);
-	*ret_use = (struct glk_use){.streams = glk_stream_mask(back),
-		.tick = glk_clock_tick(&cache->streams, back)};
+	*ret_use = glk_stream_use(back, glk_clock_tick(&cache->streams, back));
 	return 0;
 }
 

@@ -59,9 +59,12 @@ uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e)
 
 void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
-	uint64_t bytes = glk_beside_placed(&arena->map, e);
 	struct glk_cache *gpu = arena->gpu;
+	uint64_t bytes;
 
+	if (!arena->map.guests && !arena->map.node->gpu)
+		return;
+	bytes = glk_beside_placed(&arena->map, e);
 	if (bytes && gpu->host->lender)
 		gpu->placed_peer += more ? glk_beside_lent(&arena->map, e)
 					 : -glk_beside_lent(&arena->map, e);

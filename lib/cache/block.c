@@ -144,15 +144,24 @@ struct glk_use glk_block_use(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
 	struct glk_stream *of = glk_stream_at(&cache->streams, e->stream), *on = of;
-	struct glk_use use = {.streams = glk_block_marks(e)};
+	uint64_t marks = glk_block_marks(e), tick;
+	struct glk_use use, more;
 
 	if (freed_on)
 		on = glk_stream_enter(&cache->streams, freed_on);
-	use.tick = glk_clock_tick(&cache->streams, on);
-	glk_clock_join(&cache->streams, use.streams, use.tick);
+	tick = glk_clock_tick(&cache->streams, on);
+	glk_clock_join(&cache->streams, marks, tick);
+	use = glk_stream_use(on, tick);
 	if (of != on && of->state == GLK_STREAM_LIVE)
-		of->freed = use.tick;
-	use.streams |= glk_stream_mask(of) | glk_stream_mask(on);
+		of->freed = tick;
+	if (of != on) {
+		more = glk_stream_use(of, tick);
+		glk_use_add(&use, &more);
+	}
+	if (marks) {
+		more = glk_use_of(marks, tick);
+		glk_use_add(&use, &more);
+	}
 	return use;
 }
 
@@ -331,14 +340,14 @@ static void put_behind(struct glk_cache *cache, struct glk_arena *arena,
 	struct glk_seat *seat = seat_of(cache);
 	int64_t since = glk_clock_ticks();
 	struct glk_stream *s = NULL;
-	struct glk_use use = {0};
+	struct glk_use use;
+	uint64_t tick;
 
 	glk_lock(&cache->lock);
 	if (collector)
 		s = glk_stream_enter(&cache->streams, collector);
-	use.tick = glk_clock_tick(&cache->streams, s);
-	if (s)
-		use.streams = glk_stream_mask(s);
+	tick = glk_clock_tick(&cache->streams, s);
+	use = s ? glk_stream_use(s, tick) : glk_use_of(0, tick);
 	take_back(arena, seat, e, use);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 }

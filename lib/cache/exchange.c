@@ -176,7 +176,7 @@ void glk_exchange_gather(struct glk_exchange *x)
 	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
 		struct glk_use use = glk_block_use(x->arena->gpu, e, e == x->e ? x->on : 0);
 
-		glk_use_add(&x->use, use.streams, use.tick);
+		glk_use_add(&x->use, &use);
 	}
 }
 
@@ -326,13 +326,13 @@ void glk_exchange_launch(struct glk_exchange *x)
 void glk_exchange_await(struct glk_exchange *x)
 {
 	struct glk_streams *streams = &x->arena->gpu->streams;
-	uint64_t mask = glk_stream_mask(glk_exchange_carrier(x));
+	struct glk_use use = glk_stream_use(glk_exchange_carrier(x), streams->tick);
 
 	if (x->err)
 		return;
-	x->err = glk_clock_sync(streams, mask);
+	x->err = glk_clock_sync_use(streams, &use);
 	/* it may be the waiting that failed, and not the copy */
-	x->idle = !x->err || !glk_clock_sync(streams, mask);
+	x->idle = !x->err || !glk_clock_sync_use(streams, &use);
 }
 
 /* Times that a page is tried to be mapped where it was: what it holds is lost otherwise. */

@@ -283,7 +283,7 @@ static int prepare(struct glk_exchange *x)
 
 	glk_exchange_gather(x);
 	if (!glk_clock_finished(streams, &x->use))
-		err = glk_clock_sync(streams, x->use.streams);
+		err = glk_clock_sync_use(streams, &x->use);
 	if (!err)
 		err = open_window(x);
 	if (!err)

@@ -203,9 +203,9 @@ void glk_pin_mark(struct glk_pin *pin)
 static void put_back(struct glk_arena *arena, struct glk_extent *e)
 {
 	struct glk_streams *streams = &arena->gpu->streams;
-	struct glk_use use = {.streams = glk_block_marks(e)};
+	struct glk_use use =
+		glk_use_of(glk_block_marks(e), glk_clock_tick(streams, NULL));
 
-	use.tick = glk_clock_tick(streams, NULL);
 	glk_clock_join(streams, use.streams, use.tick);
 	glk_store_relaxed(&e->pins, COUNTED);
 	arena->held--;

@@ -249,7 +249,7 @@ static void came(struct glk_arena *arena, struct glk_extent *e, struct glk_hint 
 	struct glk_told told = {.bytes = h->bytes, .way = cache->mover.back};
 	uint32_t said = glk_advice_of(arena, e);
 
-	h->use = (struct glk_use){glk_stream_mask(back), back->freed};
+	h->use = glk_stream_use(back, back->freed);
 	glk_or_relaxed(&e->marks,
 		glk_stream_mask(glk_stream_enter(&cache->streams, h->on)));
 	/* as the newest of the cold ones */

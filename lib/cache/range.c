@@ -278,8 +278,7 @@ static int fill(struct coming *c)
 	struct glk_use use;
 	int err = 0;
 
-	c->use = (struct glk_use){
-		.streams = glk_stream_mask(back), .tick = glk_clock_tick(streams, back)};
+	c->use = glk_stream_use(back, glk_clock_tick(streams, back));
 	for (uint32_t slot = c->s.first; slot <= c->s.last && !err; slot = in.last + 1) {
 		struct glk_piece p = glk_part_piece(c->arena, c->e, slot);
 

@@ -155,9 +155,12 @@ static uint64_t bytes_with(
 static struct CUstream_st *late_of(struct glk_cache *cache, struct glk_use use)
 {
 	glk_clock_forget(&cache->streams, &use);
-	return use.streams
-		? handle_of(cache, cache->streams.by_bit[__builtin_ctzll(use.streams)])
-		: NULL;
+	if (!use.streams)
+		return NULL;
+	return handle_of(cache,
+		use.streams == GLK_USE_CROWD && use.member
+			? use.member
+			: cache->streams.by_bit[__builtin_ctzll(use.streams)]);
 }
 
 /* What a slot is that no block stands on, in a part of it; and whose work it waits for. */

@@ -32,15 +32,15 @@ void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32
 	told->way = to_gpu ? cache->mover.back : cache->mover.out;
 	told->behind = queued_on(cache, told->way);
 	if (to_gpu && glk_part_is(e))
-		told->before = (struct glk_use){
-			glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.out)),
-			queued_on(cache, cache->mover.out)};
+		told->before = glk_stream_use(
+			glk_stream_enter(&cache->streams, cache->mover.out),
+			queued_on(cache, cache->mover.out));
 	else if (!glk_extent_away(e))
 		told->before = glk_block_use(cache, e, on);
 	else if (!glk_part_is(e) && glk_away_run(e))
-		told->before = (struct glk_use){
-			glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.out)),
-			glk_store_at(&cache->mover.store, glk_away_run(e))->written};
+		told->before = glk_stream_use(
+			glk_stream_enter(&cache->streams, cache->mover.out),
+			glk_store_at(&cache->mover.store, glk_away_run(e))->written);
 }
 
 void glk_told_after(struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told)
@@ -49,9 +49,9 @@ void glk_told_after(struct glk_arena *arena, uint32_t on, bool to_gpu, struct gl
 	uint32_t way = arena->ops->move ? on : to_gpu ? cache->mover.back : cache->mover.out;
 	struct glk_stream *s = glk_stream_enter(&cache->streams, way);
 
-	told->after.streams = glk_stream_mask(s);
-	told->after.tick =
-		arena->ops->move ? glk_clock_tick(&cache->streams, s) : queued_on(cache, way);
+	told->after = glk_stream_use(s,
+		arena->ops->move ? glk_clock_tick(&cache->streams, s)
+				 : queued_on(cache, way));
 }
 
 static bool has_finished(struct glk_cache *cache, const struct glk_use *use)
@@ -158,7 +158,7 @@ static int finish(struct glk_cache *cache, const struct glk_ticket *t)
 	int err;
 
 	glk_lock(&cache->lock);
-	err = glk_clock_sync(&cache->streams, t->told.after.streams);
+	err = glk_clock_sync_use(&cache->streams, &t->told.after);
 	glk_unlock(&cache->lock);
 	return err;
 }

@@ -82,26 +82,35 @@ static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_c
 	return true;
 }
 
-/* Whether the work of all streams of a bit, freed until `tick`, has finished. */
-static bool bit_finished(
-	struct glk_streams *streams, unsigned bit, uint64_t tick, bool by_chance)
+/*
+ * The stream that a bit of a use stands for; NULL: none is left, or several of the crowd. Whoever has
+ * the number of one that went has nothing to do with the use, and has finished until its tick.
+ */
+static struct glk_stream *only_one(
+	const struct glk_streams *streams, unsigned bit, const struct glk_use *use)
 {
-	if (bit == GLK_STREAM_CROWD)
-		return crowd_finished(streams, tick, by_chance);
-	for (uint32_t id = streams->by_bit[bit]; id;
-		id = glk_stream_at(streams, id)->next) {
-		if (!one_finished(glk_stream_at(streams, id), tick, by_chance))
-			return false;
-	}
-	return true;
+	uint32_t id = bit == GLK_STREAM_CROWD ? use->member : streams->by_bit[bit];
+
+	return id ? glk_stream_at(streams, id) : NULL;
+}
+
+/* Whether the work of a bit of a use has finished. */
+static bool bit_finished(struct glk_streams *streams, unsigned bit,
+	const struct glk_use *use, bool by_chance)
+{
+	const struct glk_stream *s = only_one(streams, bit, use);
+
+	if (s)
+		return one_finished(s, use->tick, by_chance);
+	return bit != GLK_STREAM_CROWD || crowd_finished(streams, use->tick, by_chance);
 }
 
 static bool finished(
 	struct glk_streams *streams, const struct glk_use *use, bool by_chance)
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
-		if (!bit_finished(streams, (unsigned)__builtin_ctzll(left), use->tick,
-			    by_chance))
+		if (!bit_finished(
+			    streams, (unsigned)__builtin_ctzll(left), use, by_chance))
 			return false;
 	}
 	return true;
@@ -117,16 +126,22 @@ bool glk_clock_waited(struct glk_streams *streams, const struct glk_use *use)
 	return finished(streams, use, false);
 }
 
-/* Whether `stream` needs a wait before it may follow work of `bit`. */
+/* Whether `stream` needs a wait before it may follow the work of a bit of a use. */
 static bool needs_wait(struct glk_streams *streams, const struct glk_stream *stream,
-	unsigned bit, uint64_t tick)
+	unsigned bit, const struct glk_use *use)
 {
-	if (bit == stream->bit && bit != GLK_STREAM_CROWD)
+	const struct glk_stream *s = only_one(streams, bit, use);
+
+	if (s == stream)
 		return false;
 	/* one that has just been found to be gone has no bit */
-	if (stream->bit < GLK_STREAM_CROWD && streams->seen[stream->bit][bit] >= tick)
+	if (stream->bit < GLK_STREAM_CROWD &&
+		streams->seen[stream->bit][bit] >= use->tick)
 		return false;
-	return !bit_finished(streams, bit, tick, streams->opportunistic);
+	if (bit == GLK_STREAM_CROWD && s && stream->behind.member == s->id &&
+		stream->behind.tick >= use->tick)
+		return false;
+	return !bit_finished(streams, bit, use, streams->opportunistic);
 }
 
 void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
@@ -134,8 +149,8 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
-		if (bit_finished(streams, bit, use->tick, streams->opportunistic))
-			use->streams &= ~(UINT64_C(1) << bit);
+		if (bit_finished(streams, bit, use, streams->opportunistic))
+			glk_use_drop(use, UINT64_C(1) << bit);
 	}
 }
 
@@ -151,22 +166,16 @@ static bool can_wait(const struct glk_stream *s, uint64_t tick)
 	return glk_event_newest(s) >= needed(s, tick) || can_record(s);
 }
 
-/* Waits for the streams of a bit, or GLK_WAITS_NEVER. Of the crowd one is asked: the one that was
- * in the way last. */
-static unsigned bit_waits(struct glk_streams *streams, unsigned bit, uint64_t tick)
+/* Waits for a bit of a use, or GLK_WAITS_NEVER. Of several of the crowd one is asked: the one that
+ * was in the way last. */
+static unsigned bit_waits(
+	struct glk_streams *streams, unsigned bit, const struct glk_use *use)
 {
-	uint32_t witness = streams->crowd.witness;
+	const struct glk_stream *s = only_one(streams, bit, use);
 
-	if (bit == GLK_STREAM_CROWD)
-		return witness && !can_wait(glk_stream_at(streams, witness), tick)
-			? GLK_WAITS_NEVER
-			: 1;
-	for (uint32_t id = streams->by_bit[bit]; id;
-		id = glk_stream_at(streams, id)->next) {
-		if (!can_wait(glk_stream_at(streams, id), tick))
-			return GLK_WAITS_NEVER;
-	}
-	return 1;
+	if (!s && bit == GLK_STREAM_CROWD && streams->crowd.witness)
+		s = glk_stream_at(streams, streams->crowd.witness);
+	return s && !can_wait(s, use->tick) ? GLK_WAITS_NEVER : 1;
 }
 
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
@@ -178,10 +187,9 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 		left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
-		if (needs_wait(streams, stream, bit, use->tick))
-			waits += glk_stream_silent(stream)
-				? GLK_WAITS_NEVER
-				: bit_waits(streams, bit, use->tick);
+		if (needs_wait(streams, stream, bit, use))
+			waits += glk_stream_silent(stream) ? GLK_WAITS_NEVER
+							   : bit_waits(streams, bit, use);
 	}
 	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }
@@ -208,47 +216,54 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 	return glk_event_cover(streams, s, ret_slot);
 }
 
-/* *ret_seen: until which tick the waiter is behind all streams of the bit now. */
+/* *seen, at most: until which tick the waiter is behind the other one now. */
 static int wait_for(struct glk_streams *streams, const struct glk_stream *stream,
-	unsigned bit, uint64_t tick, uint64_t *ret_seen)
+	struct glk_stream *s, uint64_t tick, uint64_t *seen)
 {
-	uint64_t seen = streams->tick;
-	uint32_t id = streams->by_bit[bit], next;
+	uint64_t done = streams->opportunistic ? s->done : s->sure;
+	unsigned slot;
+	int err;
 
-	for (; id; id = next) {
-		struct glk_stream *s = glk_stream_at(streams, id);
-		uint64_t done = streams->opportunistic ? s->done : s->sure;
-		unsigned slot;
-		int err;
-
-		next = s->next;
-		/* no event is left of one that has ended, and none is needed */
-		if (s->state != GLK_STREAM_LIVE && done < s->done)
-			done = s->done;
-		/* nor of one that none can be had of, if they have all passed */
-		if (!can_record(s) && done < s->done && s->done >= needed(s, tick))
-			done = s->done;
-		if (s == stream || done >= s->freed)
-			continue;
-		if (done >= needed(s, tick)) {
-			seen = done < seen ? done : seen;
-			continue;
-		}
-		err = find_event(streams, s, needed(s, tick), &slot);
-		if (err && bit == GLK_STREAM_CROWD)
-			streams->crowd.witness = id;
-		if (err)
-			return err;
-		err = streams->drv->ops->stream_wait(
-			streams->drv, stream->handle, s->ring[slot].event);
-		if (err)
-			return err;
-		streams->waits++;
-		if (s->ring[slot].tick < s->freed && s->ring[slot].tick < seen)
-			seen = s->ring[slot].tick;
+	/* no event is left of one that has ended, and none is needed */
+	if (s->state != GLK_STREAM_LIVE && done < s->done)
+		done = s->done;
+	/* nor of one that none can be had of, if they have all passed */
+	if (!can_record(s) && done < s->done && s->done >= needed(s, tick))
+		done = s->done;
+	if (s == stream || done >= s->freed)
+		return 0;
+	if (done >= needed(s, tick)) {
+		*seen = done < *seen ? done : *seen;
+		return 0;
 	}
-	*ret_seen = seen;
+	err = find_event(streams, s, needed(s, tick), &slot);
+	if (err && s->bit == GLK_STREAM_CROWD)
+		streams->crowd.witness = s->id;
+	if (err)
+		return err;
+	err = streams->drv->ops->stream_wait(
+		streams->drv, stream->handle, s->ring[slot].event);
+	if (err)
+		return err;
+	streams->waits++;
+	if (s->ring[slot].tick < s->freed && s->ring[slot].tick < *seen)
+		*seen = s->ring[slot].tick;
 	return 0;
+}
+
+/* The same for a bit of a use. */
+static int wait_for_bit(struct glk_streams *streams, const struct glk_stream *stream,
+	unsigned bit, const struct glk_use *use, uint64_t *seen)
+{
+	struct glk_stream *s = only_one(streams, bit, use);
+	uint32_t id = s ? 0 : streams->by_bit[bit];
+	int err = s ? wait_for(streams, stream, s, use->tick, seen) : 0;
+
+	for (; id && !err; id = s->next) {
+		s = glk_stream_at(streams, id);
+		err = wait_for(streams, stream, s, use->tick, seen);
+	}
+	return err;
 }
 
 /*
@@ -258,8 +273,20 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 static void adopt(
 	struct glk_streams *streams, struct glk_use *use, struct glk_stream *stream)
 {
-	use->streams = glk_stream_mask(stream);
-	use->tick = glk_clock_tick(streams, stream);
+	*use = glk_stream_use(stream, glk_clock_tick(streams, stream));
+}
+
+/* It is behind a bit of a use, until a tick. */
+static void note_seen(struct glk_streams *streams, struct glk_stream *stream,
+	unsigned bit, const struct glk_use *use, uint64_t seen)
+{
+	if (bit == GLK_STREAM_CROWD && use->member) {
+		stream->behind.member = use->member;
+		stream->behind.tick = seen;
+	} else if (stream->bit < GLK_STREAM_BITS &&
+		streams->seen[stream->bit][bit] < seen) {
+		streams->seen[stream->bit][bit] = seen;
+	}
 }
 
 int glk_clock_order(
@@ -267,24 +294,22 @@ int glk_clock_order(
 {
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
-		uint64_t seen = 0;
+		uint64_t seen = streams->tick;
 		int err;
 
-		if (!needs_wait(streams, stream, bit, use->tick))
+		if (!needs_wait(streams, stream, bit, use))
 			continue;
-		err = wait_for(streams, stream, bit, use->tick, &seen);
-		/* no event to be had: what is left is to wait for all */
+		err = wait_for_bit(streams, stream, bit, use, &seen);
+		/* no event to be had: what is left is to wait for the work itself */
 		if (err && err != -ENODEV && err != -EAGAIN) {
-			err = glk_clock_sync_held(streams, use->streams);
-			seen = streams->tick;
+			seen = use->tick;
+			err = glk_clock_sync_use_held(streams, use);
 		}
 		if (err)
 			return err == -EBUSY ? -EAGAIN : err;
-		if (stream->bit < GLK_STREAM_BITS &&
-			streams->seen[stream->bit][bit] < seen)
-			streams->seen[stream->bit][bit] = seen;
+		note_seen(streams, stream, bit, use, seen);
 	}
-	if (use->streams & ~glk_stream_mask(stream))
+	if (glk_stream_foreign(stream, use))
 		adopt(streams, use, stream);
 	return 0;
 }

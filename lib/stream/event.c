@@ -105,11 +105,6 @@ uint64_t glk_event_newest(const struct glk_stream *s)
 	return s->count ? s->ring[last_slot(s)].tick : s->done;
 }
 
-struct glk_drv_event *glk_event_last(const struct glk_stream *s)
-{
-	return s->ring[last_slot(s)].event;
-}
-
 bool glk_event_here(const struct glk_stream *s)
 {
 	return s->handle != GLK_STREAM_PER_THREAD ||
@@ -284,9 +279,13 @@ static bool poll_for(struct glk_streams *streams, struct glk_stream *s, uint64_t
 
 bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
 {
-	bool crowd = use->streams >> GLK_STREAM_CROWD & 1;
+	bool crowd = use->streams & GLK_USE_CROWD;
 	uint32_t id = crowd ? streams->crowd.witness : 0, next;
 
+	if (crowd && use->member)
+		return poll_for(
+			       streams, glk_stream_at(streams, use->member), use->tick) &&
+			glk_clock_finished(streams, use);
 	if (id && !poll_for(streams, glk_stream_at(streams, id), use->tick))
 		return false;
 	for (id = crowd ? streams->by_bit[GLK_STREAM_CROWD] : 0; id; id = next) {

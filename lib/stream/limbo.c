@@ -40,7 +40,7 @@ static bool has_passed(struct glk_limbo *limbo, const struct glk_use *use)
 		return false;
 	if (limbo->patient) {
 		if (glk_clock_waited(limbo->streams, use) ||
-			!glk_clock_sync_held(limbo->streams, use->streams))
+			!glk_clock_sync_use_held(limbo->streams, use))
 			return true;
 		limbo->streams->stuck = true;
 	}
@@ -85,7 +85,7 @@ static bool next_stale(const struct glk_map *map, uint32_t slot, uint32_t last,
 	uint32_t *ret_first, uint32_t *ret_last)
 {
 	for (; slot <= last; slot++) {
-		slot = glk_bits_first(map->mapped, slot, last);
+		slot = glk_bits_first_only(map->mapped, map->usable, slot, last);
 		if (slot == GLK_BITS_NONE)
 			return false;
 		if (!is_stale(map, slot))

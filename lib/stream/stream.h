@@ -29,11 +29,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Streams told apart exactly; the ones above share the last bit and wait for each other. */
+/* Streams told apart by a bit; the ones above share the last one, and a use says which of them it
+ * was as long as it was one alone: pool/use.h. */
 #define GLK_STREAM_BITS	 64
 #define GLK_STREAM_CROWD (GLK_STREAM_BITS - 1)
 /* Most streams of a GPU at a time. */
 #define GLK_STREAMS_MAX 4096
+_Static_assert(GLK_STREAMS_MAX <= GLK_USE_MEMBERS, "a use can name each");
 /* Events in flight on one stream, and of a GPU before a stream has to make do with one. */
 #define GLK_STREAM_EVENTS 8
 #define GLK_EVENTS_MAX	  1024
@@ -59,6 +61,11 @@ struct glk_stream {
 	uint64_t done;	/* its work freed until this tick has finished */
 	uint64_t sure;	/* the same as far as the order of the program's calls tells */
 	uint32_t next, prev; /* in the crowd */
+	/* The one of the crowd that it was ordered behind last, and until which tick. */
+	struct {
+		uint32_t member;
+		uint64_t tick;
+	} behind;
 	struct {
 		struct glk_drv_event *event;
 		uint64_t tick;
@@ -143,10 +150,18 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 /* Takes a zeroed structure. Ends the events; the streams are the program's. */
 void glk_streams_fini(struct glk_streams *streams);
 
+/* That of the default stream of the calling thread. */
+uint64_t glk_stream_key_own(void);
+
 /* The number by which a handle is known: the two names of the legacy default stream are one,
  * and that of a thread's own default stream stands for another one in every thread. 0 for the
  * legacy stream; UINT64_MAX where the thread cannot be told from others. */
-uint64_t glk_stream_key(const struct CUstream_st *handle);
+static inline uint64_t glk_stream_key(const struct CUstream_st *handle)
+{
+	if (handle == GLK_STREAM_LEGACY)
+		return 0;
+	return handle == GLK_STREAM_PER_THREAD ? glk_stream_key_own() : (uintptr_t)handle;
+}
 
 /* The serial number of the thread whose own default stream a key stands for. */
 static inline uint64_t glk_stream_thread(uint64_t key)
@@ -205,6 +220,28 @@ static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
 	return stream->bit < GLK_STREAM_BITS ? UINT64_C(1) << stream->bit : 0;
 }
 
+/* What it is called in a use, where the last bit alone does not tell. */
+static inline uint32_t glk_stream_member(const struct glk_stream *stream)
+{
+	return stream->bit == GLK_STREAM_CROWD ? stream->id : 0;
+}
+
+static inline struct glk_use glk_stream_use(const struct glk_stream *stream, uint64_t tick)
+{
+	return (struct glk_use){.streams = glk_stream_mask(stream),
+		.tick = tick & GLK_USE_TICKS,
+		.member = glk_stream_member(stream) & GLK_USE_MEMBERS};
+}
+
+/* Whether other streams are in a use, or may be. */
+static inline bool glk_stream_foreign(
+	const struct glk_stream *stream, const struct glk_use *use)
+{
+	return (use->streams & ~glk_stream_mask(stream)) ||
+		(stream->bit == GLK_STREAM_CROWD &&
+			(use->streams & GLK_USE_CROWD) && use->member != stream->id);
+}
+
 /*
  * The same without the lock, for a stream that was looked up; 0: it has no bit, or not yet. A
  * stream that has one keeps it while it lives, so work on it that the caller knows of is what the
@@ -252,14 +289,30 @@ int glk_clock_order(
  * finished all the same; or the driver's error.
  */
 int glk_clock_sync(struct glk_streams *streams, uint64_t set);
+/* The same for the work of a use and no other, as far as events tell it from what came later. */
+int glk_clock_sync_use(struct glk_streams *streams, const struct glk_use *use);
 /* Waits for the whole GPU, for streams that nobody knows. Returns as above. */
 int glk_clock_sync_all(struct glk_streams *streams);
 /* Waits for the whole GPU where work of a set of streams is left that no event can tell of any more:
  * they have ended without one, or they are the default streams of threads that have. Returns as above. */
 int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set);
-/* The first of them, with the lock kept: where no event can be had, and where chance may decide
+/* The second of them, with the lock kept: where no event can be had, and where chance may decide
  * nothing. */
-int glk_clock_sync_held(struct glk_streams *streams, uint64_t set);
+int glk_clock_sync_use_held(struct glk_streams *streams, const struct glk_use *use);
+
+/* Work that somebody is about to wait for: the sum of many uses, which knows more streams of the
+ * crowd than one. Of too many it waits for all. Zeroed: none. */
+#define GLK_WORK_MEMBERS 64
+
+struct glk_work {
+	struct glk_use use;
+	uint32_t member[GLK_WORK_MEMBERS];
+	unsigned members;
+};
+
+void glk_work_add(struct glk_work *work, const struct glk_use *use);
+/* Waits for all of it; returns as glk_clock_sync(). */
+int glk_work_sync(struct glk_streams *streams, const struct glk_work *work);
 /* Returns when nobody waits for the whole GPU: a capture that began meanwhile would end. */
 void glk_clock_quiet(struct glk_streams *streams);
 
@@ -273,8 +326,8 @@ bool glk_event_poll_crowd(struct glk_streams *streams);
 bool glk_event_ask(struct glk_streams *streams);
 /* The same, and records one on streams with frees that none covers. */
 bool glk_event_poll(struct glk_streams *streams);
-/* Asks all streams of the crowd for a use, with events recorded on them, until one has not finished:
- * that one is the first to be asked the next time. Whether the use has finished. */
+/* Asks those streams of the crowd that a use may be of, with events recorded on them, until one has not
+ * finished: that one is the first to be asked the next time. Whether the use has finished. */
 bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
@@ -286,8 +339,6 @@ bool glk_event_here(const struct glk_stream *s);
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* The tick of the newest event in flight; that of the last one that was done. */
 uint64_t glk_event_newest(const struct glk_stream *s);
-/* That event; there is one. */
-struct glk_drv_event *glk_event_last(const struct glk_stream *s);
 /* Takes the events of a stream that cover no more than a tick out of its ring. */
 void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t tick);
 /* Waits for an event, which may leave its ring meanwhile: the lock is given up, unless `held`. 0 or

@@ -95,18 +95,22 @@ void glk_clock_quiet(struct glk_streams *streams)
 		glk_lock_wait(streams->gpu, &streams->synced);
 }
 
-/* An event that covers all that was freed on a stream until now; it may have ended. */
-static int find_event(struct glk_streams *streams, struct glk_stream *s,
-	struct glk_drv_event **ret_event)
+/* The place of an event that covers what was freed on a stream until a tick; it may have ended. Where
+ * chance may decide nothing it is one that covers all. */
+static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
+	unsigned *ret_slot)
 {
-	unsigned slot;
-	int err = 0;
+	if (!streams->opportunistic)
+		tick = s->freed;
+	for (unsigned i = 0; i < s->count; i++) {
+		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
 
-	if (!s->count || glk_event_newest(s) < s->freed)
-		err = glk_event_cover(streams, s, &slot);
-	if (!err)
-		*ret_event = glk_event_last(s);
-	return err;
+		if (s->ring[slot].tick >= tick) {
+			*ret_slot = slot;
+			return 0;
+		}
+	}
+	return glk_event_cover(streams, s, ret_slot);
 }
 
 /* Where no event can be had the stream itself is left, which must not end meanwhile. */
@@ -120,26 +124,37 @@ static int sync_handle(struct glk_streams *streams, struct glk_stream *s)
 	return err;
 }
 
-/* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. */
-static int sync_one(struct glk_streams *streams, struct glk_stream *s, bool held)
+static uint64_t needed(const struct glk_stream *s, uint64_t tick)
 {
-	struct glk_drv_event *event;
-	uint64_t tick = streams->tick;
+	return tick < s->freed ? tick : s->freed;
+}
+
+/* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. */
+static int sync_one(
+	struct glk_streams *streams, struct glk_stream *s, uint64_t tick, bool held)
+{
+	uint64_t covered = streams->tick;
+	unsigned slot;
 	int err;
 
-	err = find_event(streams, s, &event);
+	err = find_event(streams, s, needed(s, tick), &slot);
 	if (err == -EAGAIN || err == -ENODEV)
 		return err;
-	err = err ? sync_handle(streams, s) : glk_event_await(streams, event, held);
+	if (!err && s->ring[slot].tick < s->freed)
+		covered = s->ring[slot].tick;
+	err = err ? sync_handle(streams, s)
+		  : glk_event_await(streams, s->ring[slot].event, held);
 	/* one that has ended meanwhile may have given its place to another one */
 	if (!err && s->bit < GLK_STREAM_BITS)
-		rest(streams, s, tick);
+		rest(streams, s, covered);
 	return err;
 }
 
-static bool has_work(const struct glk_stream *s, uint64_t tick)
+/* What has been seen to pass is not waited for, where that may count. */
+static bool has_work(
+	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {
-	return s->sure < (tick < s->freed ? tick : s->freed);
+	return (streams->opportunistic ? s->done : s->sure) < needed(s, tick);
 }
 
 /* The streams of a bit, as far as each can be waited for by itself. */
@@ -154,9 +169,9 @@ static int sync_bit(struct glk_streams *streams, unsigned bit, uint64_t tick, bo
 		uint64_t settled = streams->settled;
 
 		next = s->next;
-		if (!has_work(s, tick))
+		if (!has_work(streams, s, tick))
 			continue;
-		err = sync_one(streams, s, held);
+		err = sync_one(streams, s, tick, held);
 		if (err && err != -EAGAIN)
 			return err;
 		*ret_left |= err != 0;
@@ -167,24 +182,91 @@ static int sync_bit(struct glk_streams *streams, unsigned bit, uint64_t tick, bo
 	return 0;
 }
 
-static int sync_set(struct glk_streams *streams, uint64_t set, bool held)
+/* One of the crowd; it may be gone, and its number another one's, who has no such work. */
+static int sync_member(struct glk_streams *streams, uint32_t member, uint64_t tick,
+	bool held, bool *ret_left)
 {
-	uint64_t tick = streams->tick;
-	bool left = false;
+	struct glk_stream *s = glk_stream_at(streams, member);
+	int err = has_work(streams, s, tick) ? sync_one(streams, s, tick, held) : 0;
 
-	for (; set; set &= set - 1) {
-		int err = sync_bit(streams, (unsigned)__builtin_ctzll(set), tick, held,
-			&left);
+	*ret_left |= err == -EAGAIN;
+	return err == -EAGAIN ? 0 : err;
+}
 
-		if (err)
-			return err;
+static int sync_use(
+	struct glk_streams *streams, const struct glk_use *use, bool held, bool *ret_left)
+{
+	uint64_t set = use->streams;
+	int err = 0;
+
+	if ((set & GLK_USE_CROWD) && use->member) {
+		set &= ~GLK_USE_CROWD;
+		err = sync_member(streams, use->member, use->tick, held, ret_left);
 	}
-	return left ? sync_all(streams, held) : 0;
+	for (; set && !err; set &= set - 1)
+		err = sync_bit(streams, (unsigned)__builtin_ctzll(set), use->tick, held,
+			ret_left);
+	return err;
+}
+
+int glk_clock_sync_use(struct glk_streams *streams, const struct glk_use *use)
+{
+	bool left = false;
+	int err = sync_use(streams, use, false, &left);
+
+	return err || !left ? err : sync_all(streams, false);
+}
+
+int glk_clock_sync_use_held(struct glk_streams *streams, const struct glk_use *use)
+{
+	bool left = false;
+	int err = sync_use(streams, use, true, &left);
+
+	return err || !left ? err : sync_all(streams, true);
 }
 
 int glk_clock_sync(struct glk_streams *streams, uint64_t set)
 {
-	return sync_set(streams, set, false);
+	struct glk_use use = glk_use_of(set, streams->tick);
+
+	return glk_clock_sync_use(streams, &use);
+}
+
+/* Whether a stream of the crowd has a place in a sum, as the only one of a use. */
+static bool add_member(struct glk_work *work, uint32_t member)
+{
+	for (unsigned i = 0; i < work->members; i++) {
+		if (work->member[i] == member)
+			return true;
+	}
+	if (!member || work->members == GLK_WORK_MEMBERS)
+		return false;
+	work->member[work->members++] = member;
+	return true;
+}
+
+void glk_work_add(struct glk_work *work, const struct glk_use *use)
+{
+	struct glk_use *sum = &work->use;
+	uint64_t set = use->streams;
+
+	/* that of the crowd is set where all of it is waited for */
+	if ((set & GLK_USE_CROWD) &&
+		((sum->streams & GLK_USE_CROWD) || add_member(work, use->member)))
+		set &= ~GLK_USE_CROWD;
+	sum->streams |= set;
+	if (sum->tick < use->tick)
+		sum->tick = use->tick;
+}
+
+int glk_work_sync(struct glk_streams *streams, const struct glk_work *work)
+{
+	bool left = false;
+	int err = sync_use(streams, &work->use, false, &left);
+
+	for (unsigned i = 0; i < work->members && !err; i++)
+		err = sync_member(streams, work->member[i], work->use.tick, false, &left);
+	return err || !left ? err : sync_all(streams, false);
 }
 
 /* The handle of a thread that is no more names nothing. */
@@ -207,9 +289,4 @@ int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set)
 			any |= is_ended(streams, glk_stream_at(streams, id));
 	}
 	return any ? sync_all(streams, false) : 0;
-}
-
-int glk_clock_sync_held(struct glk_streams *streams, uint64_t set)
-{
-	return sync_set(streams, set, true);
 }

@@ -39,16 +39,11 @@ static size_t table_bytes(uint32_t size)
 	return sizeof(*t) + size * sizeof(t->entry[0]);
 }
 
-uint64_t glk_stream_key(const struct CUstream_st *handle)
+uint64_t glk_stream_key_own(void)
 {
-	const struct glk_thread *thread;
+	const struct glk_thread *thread = glk_thread_self();
 
-	if (handle == GLK_STREAM_LEGACY)
-		return 0;
-	if (handle != GLK_STREAM_PER_THREAD)
-		return (uintptr_t)handle;
 	/* odd, which no address of a stream is */
-	thread = glk_thread_self();
 	return thread ? thread->serial * 4 + 3 : UINT64_MAX;
 }
 
@@ -381,6 +376,7 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	glk_poke_relaxed(&s->bit, bit);
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	s->prev = 0;
+	s->behind.member = 0;
 	if (s->next)
 		glk_stream_at(streams, s->next)->prev = stream;
 	streams->by_bit[bit] = stream;

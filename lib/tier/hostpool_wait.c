@@ -44,7 +44,7 @@ void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent)
 		struct glk_hostpool_use *u = use_at(pool, id);
 
 		glk_lock(u->streams->gpu);
-		u->use.tick = glk_clock_tick(u->streams, NULL);
+		u->use = glk_use_of(u->use.streams, glk_clock_tick(u->streams, NULL));
 		glk_clock_join(u->streams, u->use.streams, u->use.tick);
 		cover(u->streams, u->use.streams);
 		glk_unlock(u->streams->gpu);

@@ -88,12 +88,12 @@ static int transcribe(struct glk_store *store, uint32_t from, uint32_t to)
 static int settle(struct glk_mover *mover, uint32_t run)
 {
 	struct glk_stream *back = glk_stream_enter(mover->streams, mover->back);
-	struct glk_use read = {.streams = glk_stream_mask(back),
-		.tick = glk_store_read(&mover->store, run)};
+	uint64_t tick = glk_store_read(&mover->store, run);
+	struct glk_use read = glk_stream_use(back, tick);
 
-	return !read.tick || glk_clock_finished(mover->streams, &read)
+	return !tick || glk_clock_finished(mover->streams, &read)
 		? 0
-		: glk_clock_sync(mover->streams, read.streams);
+		: glk_clock_sync_use(mover->streams, &read);
 }
 
 /* The caller knows a content by its first run, which takes what the other one has. */

@@ -69,11 +69,10 @@ static bool rests(void *arg)
 {
 	struct glk_mover *mover = arg;
 	struct glk_streams *streams = mover->streams;
-	struct glk_use use = {.streams = glk_stream_mask(enter(mover, mover->out)) |
-			glk_stream_mask(enter(mover, mover->back)),
-		.tick = streams->tick};
+	struct glk_use out = glk_stream_use(enter(mover, mover->out), streams->tick);
+	struct glk_use back = glk_stream_use(enter(mover, mover->back), streams->tick);
 
-	return glk_clock_finished(streams, &use);
+	return glk_clock_finished(streams, &out) && glk_clock_finished(streams, &back);
 }
 
 void glk_mover_trim(struct glk_mover *mover)
@@ -110,7 +109,7 @@ static int order(struct glk_mover *mover, struct glk_use *use, struct glk_stream
 {
 	int err = glk_clock_order(mover->streams, use, stream);
 
-	if (err == -EAGAIN && !glk_clock_sync(mover->streams, use->streams))
+	if (err == -EAGAIN && !glk_clock_sync_use(mover->streams, use))
 		err = glk_clock_order(mover->streams, use, stream);
 	if (err == -EAGAIN)
 		err = glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
@@ -214,8 +213,7 @@ static int copy(struct glk_mover *mover, struct left left, bool out)
 
 static struct glk_use used_by(struct glk_mover *mover, struct glk_stream *stream)
 {
-	return (struct glk_use){.streams = glk_stream_mask(stream),
-		.tick = glk_clock_tick(mover->streams, stream)};
+	return glk_stream_use(stream, glk_clock_tick(mover->streams, stream));
 }
 
 /* A part of a copy may be queued, of memory that nobody watches over. Why it failed stays on record. */
@@ -224,7 +222,7 @@ static void abandon(struct glk_mover *mover, const struct glk_use *use)
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 
-	glk_clock_sync(mover->streams, use->streams);
+	glk_clock_sync_use(mover->streams, use);
 	if (thread)
 		thread->error = why;
 }
@@ -234,7 +232,7 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
-	struct glk_use read = {.streams = glk_stream_mask(back)};
+	struct glk_use read;
 	uint32_t run;
 	int err;
 
@@ -242,7 +240,7 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	if (err)
 		return err;
 	err = order(mover, use, out);
-	read.tick = glk_store_read(&mover->store, run);
+	read = glk_stream_use(back, glk_store_read(&mover->store, run));
 	if (!err && read.tick)
 		err = order(mover, &read, out);
 	if (err) {
@@ -276,8 +274,7 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
 	struct glk_store_run *first = glk_store_at(&mover->store, run);
-	struct glk_use written = {
-		.streams = glk_stream_mask(out), .tick = first->written};
+	struct glk_use written = glk_stream_use(out, first->written);
 	int err;
 
 	first->readers++;

@@ -78,9 +78,10 @@ static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
 void glk_verify_keep(struct glk_mover *mover, uint32_t run)
 {
 	struct glk_store_run *first = glk_store_at(&mover->store, run);
-	struct glk_stream *out = glk_stream_enter(mover->streams, mover->out);
+	struct glk_use use = glk_stream_use(
+		glk_stream_enter(mover->streams, mover->out), mover->streams->tick);
 
-	if (glk_clock_sync(mover->streams, glk_stream_mask(out)))
+	if (glk_clock_sync_use(mover->streams, &use))
 		return;
 	first->hashed = !hash(mover, run, &first->hash);
 }

@@ -118,14 +118,6 @@ struct glk_request {
 	bool wake;	  /* the thread that grows ahead has something to do */
 };
 
-/* Whether other streams may be in a use; a stream of the crowd is not told from its others. */
-static inline bool glk_request_foreign(
-	const struct glk_stream *stream, const struct glk_use *use)
-{
-	return stream->bit == GLK_STREAM_CROWD ||
-		(use->streams & ~glk_stream_mask(stream));
-}
-
 /* The arena of a range. Any thread, no lock. */
 static inline struct glk_arena *glk_arena_of(const struct glk_range *range)
 {

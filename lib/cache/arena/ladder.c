@@ -5,7 +5,7 @@
  *
  *	limbo	pools of graphs that were released, and could not end then: that waits for the GPU
  *	recut	blocks in bins merge; free and idle pages, whatever their size
- *	sync	the same once more after waiting for the GPU
+ *	sync	the same once more after waiting for the work that was in the way of it
  *
  * and then -ENOMEM, with a record that says what was asked for and what there is.
  */
@@ -32,24 +32,67 @@ static uint64_t shortage(const struct glk_node *node, uint64_t size)
 	return glk_node_has_room(node, size) ? size : held + size - budget;
 }
 
+/* Pages that stay since work on them is under way: so much of it as makes room, when it is done. What
+ * many streams were in is left for when there is nothing else. */
+struct late {
+	struct glk_work work;
+	uint64_t bytes;
+	bool many, left;
+};
+
+#define MANY 4
+
+static bool has_many(const struct glk_use *use)
+{
+	return glk_use_crowded(use) || glk_bits_of(use->streams) > MANY;
+}
+
 struct release {
 	struct glk_limbo limbo;
 	uint64_t left;
+	struct late *late; /* NULL: nobody asks */
 };
+
+/* All mappings of a page have to go with it. */
+static void add_late(
+	const struct glk_map *map, const struct glk_page *page, struct late *late)
+{
+	uint32_t first = page->first_alias, slots = glk_page_slots(map, page);
+	struct glk_use all = {0};
+
+	for (unsigned left = page->aliases; left; left--) {
+		struct glk_use use = glk_use_sum(map, first, first + slots - 1);
+
+		glk_use_add(&all, &use);
+		if (left > 1)
+			first = map->alias[first];
+	}
+	if (has_many(&all) && !late->many) {
+		late->left = true;
+		return;
+	}
+	glk_work_add(&late->work, &all);
+	late->bytes += page->size;
+}
 
 static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *arg)
 {
 	struct release *r = arg;
 	uint64_t size = glk_map_page(map, id)->size;
+	int err = glk_limbo_release(&r->limbo, map, id);
 
-	if (!glk_limbo_release(&r->limbo, map, id))
+	if (!err)
 		r->left -= size < r->left ? size : r->left;
+	else if (err == -EAGAIN && r->late && r->late->bytes < r->left)
+		add_late(map, glk_map_page(map, id), r->late);
 	return r->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-static uint64_t release_idle(struct glk_arena *arena, uint64_t bytes, uint32_t groups)
+static uint64_t release_idle(
+	struct glk_arena *arena, uint64_t bytes, uint32_t groups, struct late *late)
 {
-	struct release r = {.limbo = glk_request_limbo(arena), .left = bytes};
+	struct release r = {
+		.limbo = glk_request_limbo(arena), .left = bytes, .late = late};
 	struct glk_idle_walk walk = {.groups = groups};
 
 	glk_idle_each(&arena->map, &walk, release_one, &r);
@@ -101,7 +144,8 @@ uint64_t glk_arena_idle(const struct glk_arena *home)
 	return (slots << home->map.shift) + glk_node_free(home->map.node);
 }
 
-uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups)
+static uint64_t release(
+	struct glk_arena *home, uint64_t bytes, uint32_t groups, struct late *late)
 {
 	uint64_t given;
 
@@ -109,9 +153,40 @@ uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t gro
 	given = glk_ladder_drain(home, bytes);
 
 	if (given < bytes)
-		given += release_idle(home, bytes - given, groups);
+		given += release_idle(home, bytes - given, groups, late);
 	if (given)
 		glk_cache_climbed(home->gpu, GLAKE_RUNG_RECUT);
+	return given;
+}
+
+uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups)
+{
+	return release(home, bytes, groups, NULL);
+}
+
+/* Times that work is waited for, which others may have queued more of meanwhile. */
+#define WAITS 5
+
+/* All that can go, and what the work of streams is in the way of, when that is done. Other streams
+ * are waited for where pages lie among other addresses, and what is in their way is not known. */
+static uint64_t release_late(struct glk_arena *home, uint64_t bytes)
+{
+	struct glk_streams *streams = &home->gpu->streams;
+	struct late late = {.left = true};
+	uint64_t given = 0;
+
+	for (int i = 0; i < WAITS && given < bytes && (late.bytes || late.left); i++) {
+		bool many = i && !late.bytes;
+
+		/* a capture may be in the way of some of it */
+		glk_work_sync(streams, &late.work);
+		late = (struct late){.many = many};
+		given += release(home, bytes - given, UINT32_MAX, &late);
+	}
+	if (given < bytes && (home->gpu->beside.map.guests || glk_tags_idle(home->gpu, false))) {
+		glk_clock_sync(streams, ~UINT64_C(0));
+		given += glk_ladder_release(home, bytes - given, UINT32_MAX);
+	}
 	return given;
 }
 
@@ -147,13 +222,7 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 	if (home->binned)
 		glk_quick_flush(gpu);
 	want = shortage(node, bytes);
-	given = glk_ladder_release(home, want, UINT32_MAX);
-	/* a capture may be in the way of some of it */
-	if (given < want &&
-		(home->map.idle_slots || gpu->beside.map.guests || glk_tags_idle(gpu, false))) {
-		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
-		given += glk_ladder_release(home, want - given, UINT32_MAX);
-	}
+	given = release_late(home, want);
 	/* where the driver is the limit, what it has left may be enough with less */
 	return given >= want || glk_node_has_room(node, bytes);
 }

@@ -11,7 +11,7 @@
 static bool is_own(const struct glk_arena *arena, const struct glk_stream *stream,
 	const struct glk_use *use)
 {
-	return arena->ops->own && !glk_request_foreign(stream, use);
+	return arena->ops->own && !glk_stream_foreign(stream, use);
 }
 
 bool glk_request_may(struct glk_arena *arena, const struct glk_request *request,
@@ -23,7 +23,7 @@ bool glk_request_may(struct glk_arena *arena, const struct glk_request *request,
 int glk_request_order(
 	struct glk_arena *arena, struct glk_request *request, struct glk_use *use)
 {
-	if (!glk_request_foreign(request->stream, use))
+	if (!glk_stream_foreign(request->stream, use))
 		return 0;
 	return arena->ops->order(arena, request, use);
 }
@@ -68,7 +68,7 @@ int glk_request_order_page(
 	struct glk_use use = glk_page_use(map, id), was = use;
 	int err = glk_request_order(arena, request, &use);
 
-	if (use.streams == was.streams && use.tick == was.tick)
+	if (glk_use_same(&use, &was))
 		return err;
 	if (page->aliases == 1)
 		glk_use_set(map, page->first_alias,
@@ -112,12 +112,8 @@ static bool stale_ready(
 struct same {
 	struct glk_use was, is;
 	uint32_t waits;
+	bool crowd; /* one of those so far has waits for all of the crowd */
 };
-
-static bool is_same(const struct same *same, const struct glk_use *use)
-{
-	return use->streams == same->was.streams && use->tick == same->was.tick;
-}
 
 /* The next run of equal use among the usable slots of a place, from a slot on. None reaches from one
  * word of the bitmaps into the next: a page with several mappings may be met twice. */
@@ -179,9 +175,9 @@ int glk_request_order_run(struct glk_arena *arena, struct glk_request *request,
 		slot = part.last + 1) {
 		struct glk_use use = use_of(map, &part);
 
-		if (!glk_request_foreign(request->stream, &use))
+		if (!glk_stream_foreign(request->stream, &use))
 			continue;
-		if (!is_same(&same, &use)) {
+		if (!glk_use_same(&same.was, &use)) {
 			same.was = use;
 			err = glk_request_order(arena, request, &use);
 			if (err)
@@ -199,7 +195,7 @@ static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *
 {
 	struct glk_arena *arena = seek->arena;
 
-	if (is_same(same, use)) {
+	if (glk_use_same(&same->was, use)) {
 		*use = same->is;
 		return true;
 	}
@@ -207,8 +203,10 @@ static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *
 	glk_clock_forget(&arena->gpu->streams, use);
 	same->is = *use;
 	same->waits = 0;
-	return is_own(arena, seek->request->stream, use) ||
-		glk_request_may(arena, seek->request, use, &same->waits);
+	if (is_own(arena, seek->request->stream, use))
+		return true;
+	same->crowd |= glk_use_crowded(use);
+	return glk_request_may(arena, seek->request, use, &same->waits);
 }
 
 /* Whether a stream was the last to use all of a run, as far as one look at each word tells. */
@@ -249,8 +247,9 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	struct same same = {0};
 	struct part part;
 
-	fit->own = stream->bit != GLK_STREAM_CROWD && seek->arena->ops->own;
-	if (fit->own && all_own(map, first, last, glk_stream_mask(stream)))
+	fit->own = seek->arena->ops->own;
+	if (fit->own && stream->bit != GLK_STREAM_CROWD &&
+		all_own(map, first, last, glk_stream_mask(stream)))
 		return true;
 	for (uint32_t slot = first; slot <= last && next_part(map, slot, last, &part);
 		slot = part.last + 1) {
@@ -269,6 +268,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 		if (fit->waits > fit->most)
 			return false;
 	}
+	fit->crowd = same.crowd;
 	return true;
 }
 

@@ -87,7 +87,7 @@ static int seek(struct glk_arena *arena, struct glk_request *request,
 	if (!ret_fit->maps && !ret_fit->waits)
 		return 0;
 	learned = ret_fit->maps ? glk_event_poll(streams) : glk_event_peek(streams);
-	if (!ret_fit->maps && glk_event_poll_crowd(streams))
+	if (!ret_fit->maps && ret_fit->crowd && glk_event_poll_crowd(streams))
 		learned = true;
 	if (!learned)
 		return 0;
@@ -269,16 +269,40 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 	return given > 0;
 }
 
-/* Holes that are there may be had when the work of their streams is done, and also where more
- * streams than there are tries cannot be waited for, one by one. Why memory is short stays on
- * record if not. */
+/* Runs of equal use that are looked at while nobody else has the lock. */
+#define RUNS_HELD 1024
+
+/* The work on all that is mapped among the addresses of an arena. */
+static void gather(const struct glk_arena *arena, struct glk_work *work)
+{
+	const struct glk_map *map = &arena->map;
+	uint32_t slot = 0, runs = 0;
+
+	while (slot < glk_map_end(map)) {
+		glk_work_add(work, &map->use[glk_use_slot(map, slot)]);
+		slot = glk_use_end(map, slot, glk_map_end(map) - 1) + 1;
+		if (++runs % RUNS_HELD)
+			continue;
+		glk_lock_pause(&arena->gpu->lock);
+		glk_lock_resume(&arena->gpu->lock);
+	}
+}
+
+/* Holes that are there may be had when the work on them is done, and also where more streams than
+ * there are tries cannot be waited for, one by one. Why memory is short stays on record if not. */
 static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
-	bool done = arena->ops->waits && request->patient &&
-		!glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0));
+	bool done = arena->ops->waits && request->patient;
+	struct glk_work work = {0};
 
+	if (done) {
+		gather(arena, &work);
+		if (arena->home != arena)
+			gather(arena->home, &work);
+		done = !glk_work_sync(&arena->gpu->streams, &work);
+	}
 	if (!done && thread)
 		thread->error = why;
 	return done;
@@ -331,15 +355,14 @@ static void let_pass(struct glk_arena *arena, uint32_t first, uint32_t last, boo
 {
 	struct glk_streams *streams = &arena->gpu->streams;
 	const struct glk_map *map = &arena->map;
-	uint64_t set = 0;
+	struct glk_work work = {0};
 
 	glk_event_poll(streams);
 	for (uint32_t slot = first; wait && slot <= last; slot++) {
 		if (glk_bit_get(map->mapped, slot) && !glk_bit_get(map->usable, slot))
-			set |= glk_use_at(map, slot).streams;
+			glk_work_add(&work, &map->use[glk_use_slot(map, slot)]);
 	}
-	if (set)
-		glk_clock_sync(streams, set);
+	glk_work_sync(streams, &work);
 }
 
 /* Its place is given, so others who are at it are waited for: a request that looks for a place takes

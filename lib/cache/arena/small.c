@@ -9,8 +9,8 @@
 #include <errno.h>
 
 /* The best hole: the smallest that needs no wait, or the one with the fewest; 0: none may be had. */
-static uint32_t choose(
-	struct glk_arena *arena, struct glk_request *request, unsigned *ret_waits)
+static uint32_t choose(struct glk_arena *arena, struct glk_request *request,
+	unsigned *ret_waits, bool *ret_crowd)
 {
 	uint32_t holes[GLK_FIT_CANDIDATES], best = 0;
 	struct glk_map *map = &arena->map;
@@ -27,6 +27,7 @@ static uint32_t choose(
 			!glk_request_may(arena, request, &use, &waits) || waits >= least)
 			continue;
 		best = holes[i];
+		*ret_crowd = glk_use_crowded(&use);
 		least = waits;
 	}
 	*ret_waits = least;
@@ -87,15 +88,16 @@ static int find_hole(
 		.fn = glk_place_check,
 		.arg = &seek};
 	struct glk_fit fit;
+	bool crowd = false;
 	unsigned waits;
 	int err;
 
-	*ret_hole = choose(arena, request, &waits);
-	if (waits && glk_event_poll_crowd(&arena->gpu->streams))
-		*ret_hole = choose(arena, request, &waits);
+	*ret_hole = choose(arena, request, &waits, &crowd);
+	if (waits && crowd && glk_event_poll_crowd(&arena->gpu->streams))
+		*ret_hole = choose(arena, request, &waits, &crowd);
 	if (!*ret_hole && is_full(&arena->map) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
-		*ret_hole = choose(arena, request, &waits);
+		*ret_hole = choose(arena, request, &waits, &crowd);
 	if (*ret_hole && (!waits || is_sparse(&arena->map) || is_full(&arena->map)))
 		return -EEXIST;
 	if (is_full(&arena->map))
@@ -109,7 +111,8 @@ static int find_hole(
 	}
 	err = glk_place_seek(arena, request, &want, &fit);
 	/* blocks that bins gave back meanwhile may have left one */
-	*ret_hole = err || fit.maps || fit.waits ? choose(arena, request, &waits) : 0;
+	*ret_hole =
+		err || fit.maps || fit.waits ? choose(arena, request, &waits, &crowd) : 0;
 	if (*ret_hole)
 		return -EEXIST;
 	return err ? err : open_nest(arena, request, &fit, ret_hole);

@@ -22,13 +22,10 @@
 static struct glk_use use_now(struct glk_cache *cache, uint32_t row)
 {
 	struct glk_stream *stream = glk_slab_at(&cache->streams.slab, row);
-	struct glk_use use = {0};
 
 	if (stream->bit >= GLK_STREAM_BITS)
-		return use;
-	use.tick = glk_clock_tick(&cache->streams, stream);
-	use.streams = glk_stream_mask(stream);
-	return use;
+		return (struct glk_use){0};
+	return glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
 }
 
 /* Gives blocks of a bin back, at the most so many; how many it were. */

@@ -16,7 +16,9 @@ static bool may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits)
 {
 	*ret_waits = 0;
-	if (!glk_request_foreign(request->stream, use) &&
+	/* what a capture freed on a stream of the crowd never settles: see glk_graph_note() */
+	if (request->stream->bit != GLK_STREAM_CROWD &&
+		!glk_stream_foreign(request->stream, use) &&
 		(!request->capture || use->tick > glk_graph_of(arena)->since))
 		return true;
 	return glk_clock_finished(&arena->gpu->streams, use);
@@ -26,7 +28,7 @@ static int order(
 	struct glk_arena *arena, struct glk_request *request, struct glk_use *use)
 {
 	(void)arena;
-	use->streams &= glk_stream_mask(request->stream);
+	glk_use_drop(use, ~glk_stream_mask(request->stream));
 	return 0;
 }
 

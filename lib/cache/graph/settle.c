@@ -20,7 +20,7 @@
 static void settle_use(const struct glk_graph *graph, struct glk_use *use)
 {
 	if (use->tick > graph->since && !(use->streams & ~graph->captured))
-		use->streams = 0;
+		glk_use_drop(use, use->streams);
 }
 
 static void settle_run(struct glk_graph *graph, uint32_t slot, uint32_t end)

@@ -184,8 +184,7 @@ static struct found look(const struct slot *s)
 	while ((e = next(s, &grain))) {
 		struct glk_use use = glk_block_use(cache, e, 0);
 
-		f.use.streams |= use.streams;
-		f.use.tick = f.use.tick < use.tick ? use.tick : f.use.tick;
+		glk_use_add(&f.use, &use);
 		f.blocks++;
 		f.bytes += glk_extent_asked(e);
 		f.away |= glk_extent_away(e);

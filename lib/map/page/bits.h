@@ -154,6 +154,21 @@ static inline uint32_t glk_bits_first(const uint64_t *bits, uint32_t first, uint
 	return GLK_BITS_NONE;
 }
 
+/* The same for one that is set in `a` and not in `b`. */
+static inline uint32_t glk_bits_first_only(
+	const uint64_t *a, const uint64_t *b, uint32_t first, uint32_t last)
+{
+	if (first > last)
+		return GLK_BITS_NONE;
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t word = a[w] & ~b[w] & mask;
+
+		if (word)
+			return w << 6 | (uint32_t)__builtin_ctzll(word);
+	});
+	return GLK_BITS_NONE;
+}
+
 static inline uint32_t glk_bits_first_clear(
 	const uint64_t *bits, uint32_t first, uint32_t last)
 {

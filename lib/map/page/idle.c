@@ -15,12 +15,13 @@ static bool is_listed(const struct glk_map *map, uint32_t at)
 	return map->older[at] || map->oldest == at;
 }
 
-static void unlist(struct glk_map *map, uint32_t at)
+/* Groups from one to another, which follow each other in the list too. */
+static void unlist(struct glk_map *map, uint32_t at, uint32_t to)
 {
-	uint32_t older = map->older[at], newer = map->newer[at];
+	uint32_t older = map->older[at], newer = map->newer[to];
 
 	for (struct glk_idle_cursor *c = map->cursors; c; c = c->other)
-		c->next = c->next == at ? newer : c->next;
+		c->next = c->next >= at && c->next <= to ? newer : c->next;
 	if (older)
 		map->newer[older] = newer;
 	else
@@ -30,30 +31,37 @@ static void unlist(struct glk_map *map, uint32_t at)
 	else
 		map->newest = older;
 	map->older[at] = 0;
-	map->newer[at] = 0;
-	map->listed--;
+	map->newer[to] = 0;
+	map->listed -= to - at + 1;
 }
 
-static void append(struct glk_map *map, uint32_t at)
+static void append(struct glk_map *map, uint32_t at, uint32_t to)
 {
 	map->older[at] = map->newest;
-	map->newer[at] = 0;
+	map->newer[to] = 0;
 	if (map->newest)
 		map->newer[map->newest] = at;
 	else
 		map->oldest = at;
-	map->newest = at;
-	map->listed++;
+	map->newest = to;
+	map->listed += to - at + 1;
 }
 
+/* What became idle together once does so again, and is moved as a whole. */
 void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	for (uint32_t g = first >> GLK_GROUP_SHIFT; g <= last >> GLK_GROUP_SHIFT; g++) {
-		if (map->newest == g + 1)
-			continue;
-		if (is_listed(map, g + 1))
-			unlist(map, g + 1);
-		append(map, g + 1);
+	uint32_t end = (last >> GLK_GROUP_SHIFT) + 1, to;
+
+	for (uint32_t at = (first >> GLK_GROUP_SHIFT) + 1; at <= end; at = to + 1) {
+		to = at;
+		if (is_listed(map, at)) {
+			while (to < end && map->newer[to] == to + 1)
+				to++;
+			if (map->newest == to)
+				continue;
+			unlist(map, at, to);
+		}
+		append(map, at, to);
 	}
 }
 
@@ -62,7 +70,7 @@ void glk_idle_list(struct glk_map *map, uint32_t slot)
 	uint32_t at = (slot >> GLK_GROUP_SHIFT) + 1;
 
 	if (!is_listed(map, at))
-		append(map, at);
+		append(map, at, at);
 }
 
 /* Whether a mapping of the kind that is looked for begins at a slot, idle as a whole. A page with
@@ -160,7 +168,7 @@ void glk_idle_each(
 		cursor.next = map->newer[at];
 		on = walk_group(map, walk, at - 1, fn, arg);
 		if (is_listed(map, at) && !has_idle(map, at - 1))
-			unlist(map, at);
+			unlist(map, at, at);
 	}
 	forget(map, &cursor);
 }

@@ -14,6 +14,7 @@
  * another extent lies in the end slot, and what is left of the run. */
 struct ends {
 	struct glk_mapping m[2];
+	uint32_t busy[2]; /* slots of them, before a change */
 	unsigned count;
 	uint32_t first, last; /* empty: first not below last */
 };
@@ -50,21 +51,25 @@ static uint32_t count_busy(const struct glk_map *map, struct glk_mapping m)
 	return word ? glk_bits_of(word) : 0;
 }
 
-/* What they count as idle or stranded, as it stands: to be taken off before a change, and to be
- * added after it. */
-static void count_ends(struct glk_map *map, const struct ends *ends, bool add)
+static void look_at_ends(const struct glk_map *map, struct ends *ends)
+{
+	for (unsigned i = 0; i < ends->count; i++)
+		ends->busy[i] = count_busy(map, ends->m[i]);
+}
+
+/* Idle and stranded slots of them, after a change. */
+static void book_ends(struct glk_map *map, const struct ends *ends)
 {
 	for (unsigned i = 0; i < ends->count; i++) {
 		struct glk_mapping m = ends->m[i];
-		uint64_t slots = m.last - m.first + 1, busy;
+		uint64_t slots = m.last - m.first + 1;
+		uint32_t was = ends->busy[i], is = count_busy(map, m);
 
-		if (!glk_bit_get(map->usable, m.first))
+		if (is == was || !glk_bit_get(map->usable, m.first))
 			continue;
-		busy = count_busy(map, m);
-		if (busy)
-			map->stranded += add ? slots - busy : busy - slots;
-		else if (!glk_bit_get(map->shared, m.first))
-			map->idle_slots += add ? slots : -slots;
+		map->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
+		if ((!is || !was) && !glk_bit_get(map->shared, m.first))
+			map->idle_slots += is ? -slots : slots;
 	}
 }
 
@@ -170,13 +175,13 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	struct ends ends = ends_of(map, first, last, 0);
 
 	enter_shared(map, first, last);
-	count_ends(map, &ends, false);
+	look_at_ends(map, &ends);
 	map->idle_slots -= count_idle(map, &ends);
 	map->count[first]++;
 	if (first != last)
 		map->count[last]++;
 	glk_bits_set(map->busy, first, last);
-	count_ends(map, &ends, true);
+	book_ends(map, &ends);
 }
 
 /* Pages with several mappings that nobody is left on, among those that a run touches. */
@@ -200,7 +205,7 @@ static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 			if (page->in_use != start)
 				continue;
 			if (use->streams)
-				glk_use_add(&page->use, use->streams, use->tick);
+				glk_use_add(&page->use, use);
 			/* others are at the ends alone */
 			if ((start <= first || start + slots > last) &&
 				glk_bits_any(map->busy, start, start + slots - 1))
@@ -252,14 +257,14 @@ void glk_slots_leave(
 {
 	struct ends ends = ends_of(map, first, last, 1);
 
-	count_ends(map, &ends, false);
+	look_at_ends(map, &ends);
 	leave_use(map, first, last, use);
 	leave_end(map, first);
 	if (first != last)
 		leave_end(map, last);
 	if (first + 1 < last)
 		glk_bits_clear(map->busy, first + 1, last - 1);
-	count_ends(map, &ends, true);
+	book_ends(map, &ends);
 	map->idle_slots += count_idle(map, &ends);
 	leave_shared(map, first, last, use);
 	touch(map, first, last);

@@ -26,9 +26,9 @@ void glk_use_join(
 		struct glk_use sum = glk_use_at(map, slot);
 
 		end = glk_use_end(map, slot, last);
-		if (!(use->streams & ~sum.streams) && use->tick <= sum.tick)
+		if (glk_use_holds(&sum, use))
 			continue;
-		glk_use_add(&sum, use->streams, use->tick);
+		glk_use_add(&sum, use);
 		glk_use_set(map, slot, end, &sum);
 	}
 }
@@ -37,10 +37,7 @@ struct glk_use glk_use_sum(const struct glk_map *map, uint32_t first, uint32_t l
 {
 	struct glk_use sum = {0};
 
-	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1) {
-		const struct glk_use *use = &map->use[glk_use_slot(map, slot)];
-
-		glk_use_add(&sum, use->streams, use->tick);
-	}
+	for (uint32_t slot = first; slot <= last; slot = glk_use_end(map, slot, last) + 1)
+		glk_use_add(&sum, &map->use[glk_use_slot(map, slot)]);
 	return sum;
 }

@@ -42,9 +42,7 @@ static inline uint32_t glk_use_end(const struct glk_map *map, uint32_t slot, uin
 static inline bool glk_use_covers(
 	const struct glk_map *map, uint32_t slot, const struct glk_use *use)
 {
-	const struct glk_use *was = &map->use[glk_use_slot(map, slot)];
-
-	return !(was->streams & ~use->streams) && was->tick <= use->tick;
+	return glk_use_holds(use, &map->use[glk_use_slot(map, slot)]);
 }
 
 /* use.c: for all slots of a run, instead of what there was, or beside it. */

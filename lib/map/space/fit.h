@@ -24,6 +24,7 @@ struct glk_fit {
 	uint32_t most;	 /* with more waits than this the place loses anyway */
 	bool trims;	 /* idle pages at its ends go first: see glk_want */
 	bool own;	 /* for the function: nothing of other streams is in it */
+	bool crowd;	 /* likewise: its waits are for more streams than can be told apart */
 };
 
 enum glk_fit_kind {

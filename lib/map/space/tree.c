@@ -71,16 +71,29 @@ static uint32_t join(struct glk_map *map, uint32_t low, uint32_t high)
 	return root;
 }
 
+/* The link that an extent of this place in the order hangs on, or would: that of its own number, or of
+ * the first whose priority is lower. */
+static inline uint32_t *link_of(struct glk_map *map, struct glk_tree *tree, uint64_t size,
+	uint64_t offset, uint32_t extent, bool there)
+{
+	uint32_t *link = &tree->root, own = priority(extent);
+	bool by_address = tree->by_address;
+
+	while (*link && (there ? *link != extent : priority(*link) >= own)) {
+		struct glk_extent *at = glk_extent_at(map, *link);
+		bool is_before = !by_address && at->size != size ? at->size < size
+								 : at->offset < offset;
+
+		link = is_before ? &at->tree.right : &at->tree.left;
+	}
+	return link;
+}
+
 void glk_tree_insert(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t *link = &tree->root, own = priority(extent);
+	uint32_t *link = link_of(map, tree, e->size, e->offset, extent, false);
 
-	while (*link && priority(*link) >= own) {
-		struct glk_extent *at = glk_extent_at(map, *link);
-
-		link = before(tree, at, e->size, e->offset) ? &at->tree.right : &at->tree.left;
-	}
 	split(map, tree, *link, e->size, e->offset, &e->tree.left, &e->tree.right);
 	*link = extent;
 	tree->count++;
@@ -89,13 +102,8 @@ void glk_tree_insert(struct glk_map *map, struct glk_tree *tree, uint32_t extent
 void glk_tree_remove(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t *link = &tree->root;
+	uint32_t *link = link_of(map, tree, e->size, e->offset, extent, true);
 
-	while (*link && *link != extent) {
-		struct glk_extent *at = glk_extent_at(map, *link);
-
-		link = before(tree, at, e->size, e->offset) ? &at->tree.right : &at->tree.left;
-	}
 	if (!*link)
 		return;
 	*link = join(map, e->tree.left, e->tree.right);

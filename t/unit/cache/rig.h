@@ -28,7 +28,9 @@
 
 #define MIB ((size_t)1 << 20)
 
+#ifndef RIG_STREAMS
 #define RIG_STREAMS 80
+#endif
 
 /* Policies of the section stream: whose memory a stream may have. */
 #define RIG_DONE  "stream.internal_dependencies=no" /* what has finished */

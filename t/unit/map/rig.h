@@ -203,7 +203,7 @@ static inline uint32_t rig_enter(struct rig *rig, uint64_t offset, uint64_t size
 static inline void rig_leave(struct rig *rig, uint32_t extent, uint64_t streams)
 {
 	struct glk_extent *e = glk_extent_at(&rig->map, extent);
-	struct glk_use use = {.streams = streams, .tick = ++rig->tick};
+	struct glk_use use = glk_use_of(streams, ++rig->tick);
 
 	glk_lookup_leave(&rig->map, extent);
 	glk_slots_leave(&rig->map, glk_extent_first(&rig->map, e),

@@ -116,7 +116,8 @@ static void counts_both(void)
 	b = gpu_stream(&gpu);
 	c = gpu_stream(&gpu);
 	use = gpu_free(&gpu, a);
-	glk_use_add(&use, glk_stream_mask(b), glk_clock_tick(&gpu.streams, b));
+	same = gpu_free(&gpu, b);
+	glk_use_add(&use, &same);
 	same = use;
 	is_int(glk_clock_waits(&gpu.streams, &use, c), 2, "a third waits for both");
 	is_int(glk_clock_waits(&gpu.streams, &use, a), 1, "one of them for the other");

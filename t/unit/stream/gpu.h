@@ -94,10 +94,7 @@ static inline struct glk_stream *gpu_stream(struct gpu *gpu)
 /* Memory freed on a stream with work still queued that may use it. */
 static inline struct glk_use gpu_free(struct gpu *gpu, struct glk_stream *stream)
 {
-	struct glk_use use = {.streams = glk_stream_mask(stream)};
-
-	use.tick = glk_clock_tick(&gpu->streams, stream);
-	return use;
+	return glk_stream_use(stream, glk_clock_tick(&gpu->streams, stream));
 }
 
 static inline int gpu_sync(struct gpu *gpu, uint64_t set)

@@ -50,20 +50,26 @@ static void ends_own(void)
 static void leaves_crowd(void)
 {
 	struct glk_stream *s[GLK_STREAM_CROWD + 4], **crowd = s + GLK_STREAM_CROWD;
-	struct glk_use use[4];
+	struct glk_use use[4], all = {0};
 	uint32_t count = 0;
 	struct gpu gpu;
 
 	gpu_open(&gpu);
 	for (int i = 0; i < GLK_STREAM_CROWD + 4; i++)
 		s[i] = gpu_stream(&gpu);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 4; i++) {
 		use[i] = gpu_free(&gpu, crowd[i]);
+		glk_use_add(&all, &use[i]);
+	}
 	is_int(glk_stream_leave(&gpu.streams, crowd[1]->handle), 0, "one in the middle");
 	is_int(glk_stream_leave(&gpu.streams, crowd[3]->handle), 0, "the first one");
-	is_int(glk_clock_waits(&gpu.streams, &use[0], s[0]), 1, "all are waited for");
-	is_int(glk_clock_order(&gpu.streams, &use[3], s[0]), 0, "ordered");
-	is_int((int64_t)gpu.streams.waits, 4, "behind each");
+	is_int(glk_clock_waits(&gpu.streams, &use[0], s[0]), 1, "one is waited for");
+	is_int(glk_clock_order(&gpu.streams, &use[3], s[1]), 0, "ordered");
+	is_int((int64_t)gpu.streams.waits, 1, "behind one that has left");
+	is_int(glk_clock_waits(&gpu.streams, &use[3], s[1]), 0, "once");
+	is_int(glk_clock_waits(&gpu.streams, &all, s[0]), 1, "all are waited for");
+	is_int(glk_clock_order(&gpu.streams, &all, s[0]), 0, "ordered");
+	is_int((int64_t)gpu.streams.waits, 5, "behind each");
 	gpu_finish(&gpu);
 	for (uint32_t id = gpu.streams.by_bit[GLK_STREAM_CROWD]; id; count++)
 		id = glk_stream_at(&gpu.streams, id)->next;
@@ -72,6 +78,71 @@ static void leaves_crowd(void)
 	is_int(glk_stream_leave(&gpu.streams, crowd[2]->handle), 0, "and the only one");
 	gpu_finish(&gpu);
 	is_int(gpu.streams.by_bit[GLK_STREAM_CROWD], 0, "nobody is left");
+	gpu_close(&gpu);
+}
+
+/* What one of the crowd used is its own, also where its number is another's by now. */
+static void names_one(void)
+{
+	struct glk_stream *s[GLK_STREAM_CROWD + 3], **crowd = s + GLK_STREAM_CROWD, *new;
+	struct glk_use use, other;
+	uint32_t id;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (int i = 0; i < GLK_STREAM_CROWD + 3; i++)
+		s[i] = gpu_stream(&gpu);
+	other = gpu_free(&gpu, crowd[0]);
+	use = gpu_free(&gpu, crowd[1]);
+	id = crowd[1]->id;
+	ok(!glk_stream_foreign(crowd[1], &use), "its own memory");
+	ok(glk_stream_foreign(crowd[2], &use), "is another one's to nobody else");
+	is_int(glk_clock_waits(&gpu.streams, &use, crowd[1]), 0, "it needs no wait");
+	is_int(gpu_sync(&gpu, 0), 0, "nobody is waited for");
+	glk_lock(&gpu.lock);
+	is_int(glk_clock_sync_use(&gpu.streams, &use), 0, "one is waited for");
+	glk_unlock(&gpu.lock);
+	ok(glk_clock_finished(&gpu.streams, &use), "it has finished");
+	ok(!glk_clock_finished(&gpu.streams, &other), "the others have not");
+	is_int(glk_stream_leave(&gpu.streams, crowd[1]->handle), 0, "it leaves");
+	gpu_finish(&gpu);
+	new = gpu_stream(&gpu);
+	is_int(new->id, id, "a new stream has its number");
+	other = gpu_free(&gpu, new);
+	ok(glk_clock_finished(&gpu.streams, &use), "the old memory is free");
+	ok(!glk_clock_finished(&gpu.streams, &other), "the new one's is not");
+	is_int(glk_clock_waits(&gpu.streams, &use, crowd[2]), 0, "without a wait");
+	is_int(glk_clock_waits(&gpu.streams, &other, crowd[2]), 1, "but behind it");
+	gpu_close(&gpu);
+}
+
+/* Many uses are waited for together: each of few streams, or all of the crowd. */
+static void adds_work(int count)
+{
+	struct glk_stream *s[GPU_STREAMS];
+	struct glk_work work = {0};
+	struct gpu gpu;
+	uint32_t done = 0;
+
+	gpu_open(&gpu);
+	for (int i = 0; i < GPU_STREAMS; i++)
+		s[i] = gpu_stream(&gpu);
+	for (int i = 0; i < GPU_STREAMS; i++) {
+		struct glk_use use = gpu_free(&gpu, s[i]);
+
+		if (i >= GLK_STREAM_CROWD && i < GLK_STREAM_CROWD + count)
+			glk_work_add(&work, &use);
+		if (i == 3)
+			glk_work_add(&work, &use);
+	}
+	glk_lock(&gpu.lock);
+	is_int(glk_work_sync(&gpu.streams, &work), 0, "work of some streams");
+	glk_unlock(&gpu.lock);
+	for (int i = 0; i < GPU_STREAMS; i++)
+		done += s[i]->done >= s[i]->freed;
+	if (count > GLK_WORK_MEMBERS)
+		count = GPU_STREAMS - GLK_STREAM_CROWD;
+	is_int(done, 1 + count, count > GLK_WORK_MEMBERS ? "all" : "those alone");
 	gpu_close(&gpu);
 }
 
@@ -177,6 +248,10 @@ int main(void)
 	tap_plan_later();
 	ends_own();
 	leaves_crowd();
+	names_one();
+	adds_work(1);
+	adds_work(GLK_WORK_MEMBERS);
+	adds_work(GLK_WORK_MEMBERS + 1);
 	fails();
 	come_and_go(false);
 	come_and_go(true);

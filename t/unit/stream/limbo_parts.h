@@ -94,12 +94,12 @@ static inline void use_page(struct gpu *gpu, struct glk_stream *stream, uint32_t
 {
 	uint32_t slot = n * SLOTS + n % SLOTS;
 	uint64_t addr = glk_slot_addr(&gpu->map, slot) + n * 4096;
-	struct glk_use use = {.streams = glk_stream_mask(stream)};
+	struct glk_use use;
 
 	glk_slots_enter(&gpu->map, slot, slot);
 	if (glk_soft_work(gpu->drv, 0, stream->handle, addr, 4096, true))
 		tap_bail("no kernel");
-	use.tick = glk_clock_tick(&gpu->streams, stream);
+	use = glk_stream_use(stream, glk_clock_tick(&gpu->streams, stream));
 	glk_slots_leave(&gpu->map, slot, slot, &use);
 }
 

@@ -16,7 +16,7 @@ static struct glk_use at(uint32_t slot)
 
 static bool same(struct glk_use a, struct glk_use b)
 {
-	return a.streams == b.streams && a.tick == b.tick;
+	return glk_use_same(&a, &b);
 }
 
 static int compare(void)
@@ -39,7 +39,7 @@ static void join(uint32_t first, uint32_t last, struct glk_use use)
 {
 	glk_use_join(&rig.map, first, last, &use);
 	for (uint32_t slot = first; slot <= last; slot++)
-		glk_use_add(&want[slot], use.streams, use.tick);
+		glk_use_add(&want[slot], &use);
 }
 
 /* The runs of [first, last], by glk_use_end(), each of one use. */
@@ -56,10 +56,44 @@ static int check_runs(uint32_t first, uint32_t last)
 			return wrong;
 		for (uint32_t i = slot; i <= end; i++)
 			wrong += !same(want[i], want[slot]);
-		glk_use_add(&sum, want[slot].streams, want[slot].tick);
+		glk_use_add(&sum, &want[slot]);
 	}
 	wrong += !same(glk_use_sum(&rig.map, first, last), sum);
 	return wrong + (runs > last - first + 1);
+}
+
+static struct glk_use of_crowd(uint64_t others, uint64_t tick, uint32_t member)
+{
+	struct glk_use use = glk_use_of(others | GLK_USE_CROWD, tick);
+
+	use.member = member & GLK_USE_MEMBERS;
+	return use;
+}
+
+/* One of the crowd has a name as long as it is alone. */
+static void test_members(void)
+{
+	struct glk_use a = of_crowd(0, 5, 70), b = of_crowd(0, 9, 70), sum = a;
+	struct glk_use other = of_crowd(0, 7, 71), alone = glk_use_of(3, 20);
+
+	glk_use_add(&sum, &b);
+	ok(sum.member == 70 && sum.tick == 9, "the same one twice");
+	ok(glk_use_holds(&sum, &a) && !glk_use_holds(&a, &sum), "later holds earlier");
+	glk_use_add(&sum, &alone);
+	ok(sum.member == 70 && sum.tick == 20 && !glk_use_crowded(&sum), "beside others");
+	glk_use_add(&alone, &a);
+	ok(glk_use_same(&alone, &sum), "from either side");
+	ok(!glk_use_holds(&sum, &other), "it is no other one");
+	glk_use_add(&sum, &other);
+	ok(!sum.member && glk_use_crowded(&sum), "two are several");
+	ok(glk_use_holds(&sum, &other) && glk_use_holds(&sum, &a), "which hold both");
+	ok(!glk_use_holds(&a, &(struct glk_use){.streams = GLK_USE_CROWD, .tick = 1}),
+		"and are held by neither");
+	glk_use_add(&sum, &a);
+	ok(!sum.member, "and stay several");
+	glk_use_drop(&alone, GLK_USE_CROWD);
+	ok(glk_use_same(&alone, &(struct glk_use){.streams = 3, .tick = 20}),
+		"none is left of what is dropped");
 }
 
 static void test_edges(void)
@@ -100,8 +134,8 @@ static void test_random(uint64_t *state)
 		uint32_t x = (uint32_t)seed_below(state, SLOTS);
 		uint32_t y =
 			x + (uint32_t)seed_below(state, seed_below(state, 2) ? 8 : 200);
-		struct glk_use use = {.streams = UINT64_C(1) << seed_below(state, 64),
-			.tick = seed_below(state, 50)};
+		struct glk_use use = glk_use_of(
+			UINT64_C(1) << seed_below(state, 64), seed_below(state, 50));
 
 		y = y < SLOTS ? y : SLOTS - 1;
 		if (seed_below(state, 3))
@@ -122,6 +156,7 @@ int main(void)
 	tap_plan_later();
 	state = seed_start() | 1;
 	rig_init(&rig);
+	test_members();
 	test_edges();
 	test_random(&state);
 	rig_stop(&rig);
