@@ -4,6 +4,7 @@
 #include "api/copy_job.h"
 #include "base/cancel.h"
 #include "base/error.h"
+#include "tier/io/io.h"
 
 #include <errno.h>
 
@@ -166,10 +167,12 @@ static int tell(struct glake_copy_job *job, const struct glk_io_copy *copy)
 					       .relayed = copy->relayed,
 					       .paths = copy->paths,
 					       .failed_parts = copy->lost_count},
-		.parts = copy->lost};
+		.parts = copy->lost,
+		.feed = copy->feed};
 
 	for (unsigned i = 0; i < copy->lost_count; i++)
 		what.state.failed += copy->lost[i].bytes;
+	what.state.fed = copy->feed != NULL;
 	return glk_copy_job_set(job, &what, copy->stream);
 }
 
@@ -188,6 +191,7 @@ static int queue(struct glake *ctx, struct glk_context *context, struct glk_io_c
 		if (err)
 			return err;
 	}
+	copy->may_feed = ret_job;
 	err = glk_io_copy(&context->io, copy, direct);
 	if (!ret_job)
 		return err ? err : copy->err;
@@ -196,8 +200,13 @@ static int queue(struct glake *ctx, struct glk_context *context, struct glk_io_c
 		return err;
 	}
 	err = tell(job, copy);
-	if (!err)
+	if (!err) {
 		*ret_job = job;
+	} else if (copy->feed) {
+		/* nobody would be told how it ends */
+		glk_feed_cancel(&context->io, copy->feed);
+		glk_feed_put(&context->io, copy->feed);
+	}
 	return err;
 }
 

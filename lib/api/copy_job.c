@@ -20,6 +20,7 @@ struct job {
 	struct glk_drv_event *event; /* NULL: it has finished, or the context is closed */
 	struct glk_drv *drv;	     /* NULL: the context is closed */
 	struct glk_io *io;	     /* likewise */
+	struct glk_feed *feed; /* NULL: it is not fed, or all about it is known */
 	struct glake_copy_state state;
 	struct glake_copy_part part[GLK_IO_LOST_MAX];
 	uint32_t waits; /* threads in one */
@@ -153,6 +154,7 @@ int glk_copy_job_set(struct glake_copy_job *handle, const struct glk_copy_told *
 			job->part[i] = copy->parts[i];
 		drv = job->drv;
 		event = job->event;
+		job->feed = copy->feed;
 	}
 	glk_unlock(&table_lock);
 	/* it may block, as the driver does: jobs of others are asked meanwhile */
@@ -176,23 +178,55 @@ void glk_copy_jobs_leave(struct glake *ctx, struct glk_context *context)
 			continue;
 		if (job->event)
 			context->drv->ops->event_free(context->drv, job->event);
+		if (job->feed)
+			glk_feed_put(job->io, job->feed);
+		job->feed = NULL;
 		job->event = NULL;
 		job->drv = NULL;
 	}
 	glk_unlock(&table_lock);
 }
 
-/* Its event has passed, and goes. Nobody waits for it. */
-static void finished(struct job *job)
+/* What is known of it by who feeds it. */
+static void hear(struct job *job)
+{
+	struct glk_feed_told told;
+
+	if (!job->feed)
+		return;
+	glk_feed_tell(job->io, job->feed, &told);
+	job->state.copied = told.copied;
+	job->state.relayed = told.relayed;
+	job->state.paths = told.paths;
+	job->state.stalled = told.stalled;
+	job->state.error = told.err;
+	if (!told.is_done)
+		return;
+	job->state.failed_parts = told.lost_count;
+	for (unsigned i = 0; i < told.lost_count; i++) {
+		job->part[i] = told.lost[i];
+		job->state.failed += told.lost[i].bytes;
+	}
+	glk_feed_put(job->io, job->feed);
+	job->feed = NULL;
+}
+
+/* Its event has passed, and goes. Nobody waits for it. False: the stream was let go on, and pieces are
+ * under way still. */
+static bool finished(struct job *job)
 {
 	struct glk_drv_event *event = job->event;
 
+	hear(job);
+	if (job->feed)
+		return false;
 	job->state.stage =
 		job->state.failed_parts ? GLAKE_COPY_FAILED : GLAKE_COPY_DONE;
-	if (job->waits || !event)
-		return;
-	job->event = NULL;
-	job->drv->ops->event_free(job->drv, event);
+	job->state.copied = job->state.bytes - job->state.failed;
+	/* what is refused is tried again when the job is closed */
+	if (!job->waits && event && !job->drv->ops->event_free(job->drv, event))
+		job->event = NULL;
+	return true;
 }
 
 /* 0: it has finished; -EAGAIN or the driver's error. */
@@ -202,9 +236,7 @@ static int ask(struct job *job)
 		? job->drv->ops->event_query(job->drv, job->event)
 		: 0;
 
-	if (!err)
-		finished(job);
-	return err;
+	return !err && !finished(job) ? -EAGAIN : err;
 }
 
 int glake_copy_get(struct glake_copy_job *handle, struct glake_copy_state *ret_state)
@@ -219,6 +251,8 @@ int glake_copy_get(struct glake_copy_job *handle, struct glake_copy_state *ret_s
 		err = ask(job);
 	if (!err)
 		ended = job->io;
+	if (err == -EAGAIN)
+		hear(job);
 	if (!err || err == -EAGAIN)
 		err = glk_sized_out(ret_state, &job->state, sizeof(job->state));
 	glk_unlock(&table_lock);
@@ -271,8 +305,25 @@ static int await(struct glk_drv *drv, struct glk_drv_event *event, int64_t timeo
 	return err;
 }
 
+/* Under the lock, which it gives up for a moment. */
+static int await_pieces(struct job *job, int64_t end)
+{
+	struct timespec ts = {.tv_nsec = ASK_LAST_NS};
+
+	if (glk_clock_ns() >= end)
+		return glk_error(
+			-ETIMEDOUT, GLAKE_ERROR_AGAIN, "the copy has not finished");
+	job->waits++;
+	glk_unlock(&table_lock);
+	nanosleep(&ts, NULL);
+	glk_lock(&table_lock);
+	job->waits--;
+	return 0;
+}
+
 static int wait(struct glake_copy_job *handle, int64_t timeout)
 {
+	int64_t end = timeout < 0 ? INT64_MAX : glk_clock_ns() + timeout;
 	struct glk_drv_event *event;
 	struct glk_io *ended = NULL;
 	struct job *job;
@@ -288,8 +339,9 @@ static int wait(struct glake_copy_job *handle, int64_t timeout)
 		glk_lock(&table_lock);
 		job->waits--;
 	}
+	while (!err && !finished(job))
+		err = await_pieces(job, end);
 	if (!err) {
-		finished(job);
 		ended = job->io;
 		err = job->state.error;
 	}
@@ -324,7 +376,27 @@ static int close_job(struct glake_copy_job *handle)
 	/* in a forked child the event is the parent's */
 	if (job->event && !glk_context_get(job->ctx, &context))
 		err = job->drv->ops->event_free(job->drv, job->event);
+	if (job->feed && !glk_context_get(job->ctx, &context))
+		glk_feed_put(job->io, job->feed);
 	put(job, id_of(handle));
+	return err;
+}
+
+int glake_copy_cancel(struct glake_copy_job *handle)
+{
+	struct job *job;
+	int cancel = glk_cancel_off(), err;
+
+	glk_lock(&table_lock);
+	err = find(handle, &job);
+	if (!err)
+		err = job->feed ? glk_feed_cancel(job->io, job->feed) : -EBUSY;
+	if (err == -EBUSY)
+		glk_error(err, GLAKE_ERROR_BUSY,
+			"nothing is left of the copy that could be cancelled: all of it was "
+			"queued, or it has ended");
+	glk_unlock(&table_lock);
+	glk_cancel_restore(cancel);
 	return err;
 }
 

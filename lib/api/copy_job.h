@@ -14,6 +14,7 @@
 struct glk_copy_told {
 	struct glake_copy_state state; /* stage is found out */
 	const struct glake_copy_part *parts;
+	struct glk_feed *feed; /* that tells the rest; NULL: there is none */
 };
 
 /* A job with an event of a GPU, nothing recorded yet. 0, -ENOMEM (class LIMIT) or the driver's error. */

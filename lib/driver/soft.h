@@ -81,6 +81,19 @@ int glk_soft_link_time(
 /* Bytes that went over the link of a GPU to the host, or from it. */
 int glk_soft_link_bytes(struct glk_drv *drv, int device, bool up, uint64_t *ret_bytes);
 
+/*
+ * The pace of links. Copies over links then run when the modelled time has come at which the links have
+ * carried them, and that stands still but for the next calls and for the host, which makes it go on as
+ * long as it waits for a stream. Before anything is queued.
+ */
+int glk_soft_pace(struct glk_drv *drv);
+/* On to the end of the copy that ends first, which then runs. -EAGAIN: none is under way. */
+int glk_soft_pace_step(struct glk_drv *drv);
+int glk_soft_pace_time(struct glk_drv *drv, int64_t *ret_ns);
+/* What the link of a GPU to the host carries each way from now on, in MB a second, for copies that have
+ * not begun; below 0: they do not begin until it carries something again. */
+int glk_soft_pace_link(struct glk_drv *drv, int device, int64_t rate);
+
 /* Bytes of host memory that pages hold at this moment, over all GPUs and nodes. */
 int glk_soft_resident(struct glk_drv *drv, uint64_t *ret_bytes);
 

@@ -86,6 +86,8 @@ static void steps(struct soft *soft)
 void glk_soft_enter(struct soft *soft)
 {
 	glk_lock(&soft->lock);
+	if (!soft->stepped && (soft->words || soft->paced))
+		glk_soft_queue_run(soft);
 	if (!soft->random || !soft->pending)
 		return;
 	if (!soft->dice.left)

@@ -79,12 +79,16 @@ static int way(struct soft *soft, const struct soft_op *op, struct soft_lane *re
 	return soft->link_share > 1 ? 2 : 1;
 }
 
-static void copied(struct soft *soft, struct soft_stream *s, const struct soft_op *op)
+double glk_soft_link_begin(
+	struct soft *soft, const struct soft_stream *s, const struct soft_op *op)
 {
 	double start = (double)s->now, longest = 0, took;
 	struct soft_lane *lanes[2];
 	int count = way(soft, op, lanes);
 
+	for (int i = 0; i < count; i++)
+		if (lanes[i]->stalled)
+			return -1;
 	for (int i = 0; i < count; i++)
 		if (lanes[i]->free > start)
 			start = lanes[i]->free;
@@ -95,17 +99,26 @@ static void copied(struct soft *soft, struct soft_stream *s, const struct soft_o
 		if (took > longest)
 			longest = took;
 	}
-	s->now = (int64_t)(start + longest);
+	return start + longest;
+}
+
+static void copied(struct soft *soft, struct soft_stream *s, const struct soft_op *op)
+{
+	double end = op->end ? op->end : glk_soft_link_begin(soft, s, op);
+
+	s->now = end > (double)s->now ? (int64_t)end : s->now;
 }
 
 void glk_soft_link_run(struct soft *soft, struct soft_stream *s, const struct soft_op *op)
 {
-	struct soft_event *e = op->value && op->kind != SOFT_COPY
+	struct soft_event *e = op->value && (op->kind == SOFT_RECORD || op->kind == SOFT_WAIT)
 		? glk_slab_at(&soft->events, op->value)
 		: NULL;
 
 	if (op->kind == SOFT_COPY)
 		copied(soft, s, op);
+	else if (op->kind == SOFT_WORD && soft->paced && soft->pace > (double)s->now)
+		s->now = (int64_t)soft->pace;
 	else if (op->kind == SOFT_RECORD && e)
 		e->now = s->now;
 	else if (op->kind == SOFT_WAIT && e && e->now > s->now)

@@ -23,6 +23,7 @@ static const char *const kind_names[] = {
 	[SOFT_FILL] = "fill",
 	[SOFT_RECORD] = "record",
 	[SOFT_WAIT] = "wait",
+	[SOFT_WORD] = "wait for a word",
 	[SOFT_PREFETCH] = "prefetch",
 };
 
@@ -131,9 +132,11 @@ bool glk_soft_queue_can_step(const struct soft *soft, uint32_t stream)
 	const struct soft_stream *s = soft_stream_at(soft, stream);
 	const struct soft_op *op = soft_op_at(soft, s->head);
 
-	return s->head && !s->held &&
-		(op->kind != SOFT_WAIT ||
-			glk_soft_queue_is_done(soft, op->target, op->target_serial));
+	if (!s->head || s->held)
+		return false;
+	if (op->kind == SOFT_WAIT)
+		return glk_soft_queue_is_done(soft, op->target, op->target_serial);
+	return op->kind != SOFT_WORD || glk_soft_word_is_there(op);
 }
 
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
@@ -145,6 +148,9 @@ bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
 	if (!glk_soft_queue_can_step(soft, stream))
 		return false;
 	op = soft_op_at(soft, slot);
+	if (soft->paced && !glk_soft_pace_ready(soft, s, op))
+		return false;
+	soft->words -= op->kind == SOFT_WORD;
 	op_run(soft, stream, op);
 	op_count(soft, op, -1);
 	s->head = op->next;
@@ -177,10 +183,15 @@ uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct sof
 	struct soft_op *queued;
 	uint32_t slot;
 
-	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT) {
+	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT &&
+		op->kind != SOFT_WORD && !(soft->paced && op->kind == SOFT_COPY)) {
 		op_run(soft, stream, op);
 		return 0;
 	}
+	/* what is queued now begins at no earlier time */
+	if (soft->paced && !s->head && soft->pace > (double)s->now)
+		s->now = (int64_t)soft->pace;
+	soft->words += op->kind == SOFT_WORD;
 	slot = glk_slab_get(&soft->ops);
 	queued = soft_op_at(soft, slot);
 	*queued = *op;
@@ -227,6 +238,7 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 	const char *call)
 {
 	uint32_t at = stream;
+	int64_t since = 0;
 
 	while (last ? !glk_soft_queue_is_done(soft, last, serial)
 		    : soft_stream_at(soft, stream)->head != 0) {
@@ -235,12 +247,20 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 
 		if (glk_soft_queue_step(soft, at)) {
 			at = stream;
+			since = 0;
 			continue;
 		}
-		if (soft_stream_at(soft, at)->held)
+		if (!soft_stream_at(soft, at)->held && op->kind != SOFT_WAIT &&
+			glk_soft_word_await(soft, &since)) {
+			at = stream;
+			continue;
+		}
+		if (soft_stream_at(soft, at)->held || op->kind != SOFT_WAIT)
 			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
-				"%s would wait for ever: stream %u of GPU %d is held",
-				call, at, soft_stream_at(soft, at)->device);
+				"%s would wait for ever: stream %u of GPU %d %s", call, at,
+				soft_stream_at(soft, at)->device,
+				soft_stream_at(soft, at)->held ? "is held"
+							       : "does not go on");
 		/* It waits for a record in another queue, which has to move first. */
 		at = soft_op_at(soft, op->target)->stream;
 	}

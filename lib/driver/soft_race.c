@@ -193,7 +193,9 @@ int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op
 			const struct soft_op *other = soft_op_at(soft, slot);
 
 			if (other->serial > soft->reach[id] &&
-				glk_soft_race_collide(soft, op, other))
+				glk_soft_race_collide(soft, op, other) &&
+				!glk_soft_word_is_before(soft, stream, 0) &&
+				!glk_soft_word_is_before(soft, id, slot))
 				return report(soft, stream, op, other);
 		}
 	}

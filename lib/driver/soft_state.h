@@ -84,6 +84,7 @@ enum soft_kind {
 	SOFT_FILL,
 	SOFT_RECORD,
 	SOFT_WAIT,
+	SOFT_WORD,     /* a wait for a word of the host */
 	SOFT_PREFETCH, /* of managed memory at dst, to the room with number `value` */
 };
 
@@ -95,6 +96,8 @@ struct soft_op {
 	uint32_t target;
 	uint32_t next, stream;
 	uint32_t value; /* RECORD, WAIT: the event, 0 in a graph */
+	const glk_drv_word *word; /* WORD: until it is target_serial at least */
+	double end;		  /* COPY, at the pace of links: when it ends; 0: it has not begun */
 	uint8_t kind;
 	bool write;
 };
@@ -112,6 +115,7 @@ struct soft_lane {
 	double rate; /* bytes a ns; 0: no limit */
 	double free;
 	uint64_t bytes;
+	bool stalled; /* at the pace of links: nothing begins on it */
 };
 
 enum { SOFT_DOWN, SOFT_UP, SOFT_LEAVE, SOFT_COME, SOFT_LANES };
@@ -122,6 +126,9 @@ struct soft {
 	int gpus, nodes;
 	bool stepped; /* queued work does not run by itself */
 	bool random;  /* but now and then */
+	bool paced;   /* copies run when the links have carried them, see soft_pace.c */
+	double pace;  /* modelled ns by which they have, if so */
+	uint32_t words; /* queued waits for words */
 	bool torn;    /* rights that should have gone may be left, see soft_access.c */
 	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
 	struct soft_file file;
@@ -330,11 +337,31 @@ int glk_soft_host_init(struct soft *soft);
 /* Whether all of a range is locked, in one piece. Under the lock. */
 bool glk_soft_host_is_locked(const struct soft *soft, uint64_t addr, size_t size);
 
+/* soft_word.c */
+int glk_soft_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	const glk_drv_word *word, uint64_t value);
+bool glk_soft_word_is_there(const struct soft_op *op);
+/* A wait of the host meets one that is not there, or a copy whose time has not come: gives others
+ * their turn, and the lock meanwhile. False: nothing has moved for long. */
+bool glk_soft_word_await(struct soft *soft, int64_t *since);
+/* Whether an operation at the end of a stream, or the one in this slot if it is not 0, runs after words
+ * that are not there: who writes them may have put it in order with anything. */
+bool glk_soft_word_is_before(const struct soft *soft, uint32_t stream, uint32_t slot);
+
+/* soft_pace.c, under the lock */
+/* Whether the next operation of a stream, which is at the pace of links, may run; begins it. */
+bool glk_soft_pace_ready(struct soft *soft, struct soft_stream *s, struct soft_op *op);
+/* Time goes on to the end of the copy that ends first; false: none is under way. */
+bool glk_soft_pace_next(struct soft *soft);
+
 /* soft_link.c: copies take time on the links that they go over, in the modelled time of streams. */
 void glk_soft_link_init(struct soft *soft, const struct glk_conf *conf);
 /* An operation has run, or a wait found nothing to wait for. Under the lock. */
 void glk_soft_link_run(
 	struct soft *soft, struct soft_stream *s, const struct soft_op *op);
+/* A copy begins: when it ends; -1: on a link that is stalled nothing does. Under the lock. */
+double glk_soft_link_begin(
+	struct soft *soft, const struct soft_stream *s, const struct soft_op *op);
 /* The GPU whose memory lies at an address; -1: the host's. Under the lock. */
 int glk_soft_gpu_at(const struct soft *soft, uint64_t addr);
 int glk_soft_spot(

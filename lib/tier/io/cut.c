@@ -95,7 +95,22 @@ void glk_job_lose(struct glk_job *job, uint64_t offset, uint64_t bytes)
 {
 	struct glk_io_copy *copy = job->copy;
 
-	if (bytes && copy->lost_count < GLK_IO_LOST_MAX)
-		copy->lost[copy->lost_count++] =
+	struct glake_copy_part *part = copy->lost;
+	uint64_t end = offset + bytes;
+
+	if (!bytes)
+		return;
+	if (copy->lost_count < GLK_IO_LOST_MAX) {
+		part[copy->lost_count++] =
 			(struct glake_copy_part){.offset = offset, .bytes = bytes};
+		return;
+	}
+	/* one, with all that lies between them: who is told copies it again */
+	for (unsigned i = 0; i < copy->lost_count; i++) {
+		offset = part[i].offset < offset ? part[i].offset : offset;
+		end = part[i].offset + part[i].bytes > end ? part[i].offset + part[i].bytes
+							   : end;
+	}
+	part[0] = (struct glake_copy_part){.offset = offset, .bytes = end - offset};
+	copy->lost_count = 1;
 }

@@ -5,6 +5,7 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "tier/io/feed.h"
 #include "tier/io/link.h"
 #include "tier/io/stage.h"
 
@@ -95,6 +96,7 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		.piece = conf->io_piece,
 		.staging = conf->io_staging,
 		.least = conf->io_least,
+		.fed = conf->io_fed,
 		.rates = conf->io_rates};
 	err = gpus ? glk_io_lend(conf->io_lend, gpus, &io->lend) : 0;
 	if (err)
@@ -122,6 +124,7 @@ void glk_io_fini(struct glk_io *io)
 {
 	if (!io->drv)
 		return;
+	glk_feeder_end(io);
 	glk_bounce_fini(&io->bounce);
 	if (io->gpu && io->groups)
 		glk_stage_fini(io);

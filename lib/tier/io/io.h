@@ -6,10 +6,16 @@
  * The face of this folder: copies between locked memory of the host and a GPU, over the link of
  * that GPU and over those of GPUs that lend theirs.
  *
- * A copy is cut into pieces, and all of them are queued at once: those of the direct path on the
+ * A copy is cut into pieces, and most are queued whole, at once: the pieces of the direct path on the
  * program's stream, the others on streams of the library behind it, which the program's stream
  * waits for in the end. So nothing of the library has to run until the copy has finished, no
  * thread and no callback, and no call of the program can get in the way of it.
+ *
+ * A large copy of which the program has a job is fed instead, see feed.h: the program's stream waits for
+ * a word, and a thread of the library keeps a few pieces queued on each path, until all have arrived. So
+ * each path takes as much as it carries at the time, and what is not queued yet can go another way, or
+ * not at all. Copies of the library itself are queued whole: nobody cancels them, and who asks for them
+ * may hold what a thread needs.
  *
  * A piece that goes through a GPU R which lends its link, to a GPU T: the copy engine of R brings
  * it into a slot of R's staging memory, that of T takes it from there. On the way back T puts it
@@ -18,6 +24,9 @@
  *
  * A path that the driver refuses is not used again; its piece goes another way.
  *
+ * Order	while copies are fed, one that is queued whole goes over several paths only if its stream
+ *		has nothing before it: its pieces would stand in front of others, on streams of the
+ *		library, until a stream goes on that may wait for those
  * Threads	any; one lock of the context guards what is queued by it. It is held while the driver is
  *		called, and nothing else of the library waits for it
  */
@@ -44,6 +53,7 @@ struct glk_io_ring {
 	uint64_t base, size; /* address and bytes of each slot */
 	struct glk_io_slot slot[GLK_PLAN_SLOTS];
 	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way */
+	bool is_fed;		      /* that is of a copy that is fed, and waits for no stream */
 	struct glk_plan_path path;
 	struct CUstream_st *stream; /* of the GPU, over its link to the host */
 	uint32_t job;		    /* that it was used by last */
@@ -69,6 +79,7 @@ struct glk_io_gpu {
 	struct glk_plan_link down, up, leave, come;
 	struct glk_plan_link *uplink[GLK_IO_WAYS]; /* shared with others; NULL: none */
 	uint64_t relayed;			   /* bytes that went over its link for others */
+	unsigned flight[GLK_IO_WAYS]; /* pieces over its link that were fed and have not arrived */
 };
 
 struct glk_io {
@@ -77,7 +88,7 @@ struct glk_io {
 	struct glk_pool *pool;
 	int gpus;
 	uint64_t lend; /* GPUs that do, a bit each */
-	uint64_t piece, staging, least;
+	uint64_t piece, staging, least, fed;
 	const char *rates; /* io.rates, of the configuration */
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
@@ -92,6 +103,9 @@ struct glk_io {
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
 	uint32_t jobs;
 	uint64_t copies, bytes; /* over several paths */
+	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
+	bool wordless;		   /* the driver has no streams that wait for words */
+	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
 };
 
 /* 0; -EINVAL for a list of GPUs that cannot be read, with a record. */
@@ -103,6 +117,8 @@ int glk_rates_check(const char *text);
 /* Of a context; nothing is taken from any GPU. 0, -EINVAL as above, -ENOMEM. */
 int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int gpus);
+/* No copy is fed any more when it returns: all are made, or what cannot be is told. */
+void glk_io_still(struct glk_io *io);
 /* Waits for what is under way and gives all back. Takes a zeroed one. */
 void glk_io_fini(struct glk_io *io);
 
@@ -121,7 +137,9 @@ struct glk_io_copy {
 	const struct glake_copy_range *ranges;
 	size_t count;
 	struct CUstream_st *stream;
+	bool may_feed; /* somebody is told what comes of it later */
 	/* What came of it. */
+	struct glk_feed *feed; /* that it is fed by; what follows is told by that then */
 	uint64_t bytes, relayed;
 	unsigned paths;
 	struct glake_copy_part lost[GLK_IO_LOST_MAX];
@@ -138,5 +156,22 @@ struct glk_io_copy {
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
 /* copy.c: whether a stream is of a GPU, and captures no graph. */
 bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream);
+
+/* What is told of a copy that is fed. */
+struct glk_feed_told {
+	bool is_done;
+	uint64_t bytes, copied, relayed;
+	unsigned paths, stalled;
+	struct glake_copy_part lost[GLK_IO_LOST_MAX];
+	unsigned lost_count;
+	int err;
+};
+
+/* For who was given a feed, without the lock. */
+void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told);
+/* What was not queued is not copied. 0; -EBUSY: nothing is left. */
+int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed);
+/* Nobody asks any more. */
+void glk_feed_put(struct glk_io *io, struct glk_feed *feed);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "driver/driver.h"
+#include "tier/io/feed.h"
 #include "tier/io/link.h"
 #include "tier/io/stage.h"
 
@@ -88,8 +89,23 @@ static void join_both(struct glk_job *job, int relay)
 	}
 }
 
-/* A relay that the driver refused something takes no further part in anything. */
-static void put_off(struct glk_job *job, int relay)
+bool glk_job_idle(struct glk_job *job, int relay)
+{
+	struct CUstream_st *stream;
+	bool is_idle = true;
+	int gpu;
+
+	if (relay == job->target)
+		return !wait_idle(
+			job, relay, job->io->gpu[relay].hop[job->turn][relay]);
+	for (int second = 0; second < 2; second++) {
+		stream = streams_of(job, relay, second, &gpu);
+		is_idle = !wait_idle(job, gpu, stream) && is_idle;
+	}
+	return is_idle;
+}
+
+void glk_job_put_off(struct glk_job *job, int relay)
 {
 	struct glk_io_gpu *g = &job->io->gpu[relay];
 	struct glake_error why = {.sz = sizeof(why)};
@@ -108,7 +124,7 @@ static int begin_relay(struct glk_job *job, int relay, struct CUstream_st *first
 	struct glk_drv *drv = job->io->drv;
 	int err;
 
-	if (ring->job == job->io->jobs)
+	if (job->fed || ring->job == job->io->jobs)
 		return 0;
 	err = drv->ops->stream_wait(drv, first, job->io->gpu[job->target].start);
 	if (!err)
@@ -150,6 +166,7 @@ static int relay_piece(
 		return err;
 	slot->last = slot->by[emptier];
 	ring->newest = slot->last;
+	ring->is_fed = job->fed;
 	return 0;
 }
 
@@ -174,15 +191,16 @@ static int leave_slot(struct glk_job *job, int relay)
 		return err;
 	slot->last = slot->by[emptier];
 	ring->newest = slot->last;
+	ring->is_fed = job->fed;
 	return 0;
 }
 
-/* By its path, or nothing of it. */
-static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
+int glk_job_relay(struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
 {
 	bool went = false;
 	int err = relay_piece(job, relay, piece, &went);
 
+	*ret_went = went;
 	if (went) {
 		job->used |= UINT64_C(1) << relay;
 		job->copy->relayed += piece->bytes;
@@ -195,8 +213,18 @@ static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
 	job->copy->err = err;
 	/* memory that the driver does not know is no fault of the path */
 	if (err != -EINVAL || went || leave_slot(job, relay))
-		put_off(job, relay);
-	join_both(job, relay);
+		glk_job_put_off(job, relay);
+	return err;
+}
+
+/* By its path, or nothing of it. */
+static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
+{
+	bool went;
+	int err = glk_job_relay(job, relay, piece, &went);
+
+	if (err)
+		join_both(job, relay);
 	return err;
 }
 
@@ -239,8 +267,7 @@ static int send_direct(struct glk_job *job, const struct glk_piece *piece)
 	return err;
 }
 
-/* The largest piece that fits a slot of every path. */
-static uint64_t piece_most(const struct glk_job *job)
+uint64_t glk_job_piece(const struct glk_job *job)
 {
 	uint64_t most = job->io->piece;
 
@@ -255,7 +282,7 @@ static uint64_t piece_most(const struct glk_job *job)
 /* Until all is queued, no path is left, or there is no such memory. */
 static void spread(struct glk_job *job)
 {
-	uint64_t most = piece_most(job), left;
+	uint64_t most = glk_job_piece(job), left;
 	struct glk_piece piece;
 	int at, err = 0;
 
@@ -297,6 +324,20 @@ static void finish_relay(struct glk_job *job, int relay)
 		join_both(job, relay);
 }
 
+void glk_job_settle(struct glk_job *job)
+{
+	glk_job_lose(job, job->begin, job->end - job->begin);
+	for (unsigned i = 0; i < job->returns; i++)
+		glk_job_lose(job, job->returned[i].offset, job->returned[i].bytes);
+	if (job->unsure) {
+		job->copy->err = job->copy->err ? job->copy->err : -EIO;
+		job->copy->lost_count = 0;
+		glk_job_lose(job, 0, job->copy->bytes);
+	}
+	if (!job->copy->lost_count)
+		job->copy->err = 0;
+}
+
 /* The program's stream behind all paths; what was not queued is told. */
 static void finish(struct glk_job *job)
 {
@@ -310,16 +351,7 @@ static void finish(struct glk_job *job)
 	if (job->went && !glk_stage_event(io, job->target, &t->own[job->turn]) &&
 		!drv->ops->event_record(drv, t->own[job->turn], job->copy->stream))
 		t->busy[job->turn] = true;
-	glk_job_lose(job, job->begin, job->end - job->begin);
-	for (unsigned i = 0; i < job->returns; i++)
-		glk_job_lose(job, job->returned[i].offset, job->returned[i].bytes);
-	if (job->unsure) {
-		job->copy->err = job->copy->err ? job->copy->err : -EIO;
-		job->copy->lost_count = 0;
-		glk_job_lose(job, 0, job->copy->bytes);
-	}
-	if (!job->copy->lost_count)
-		job->copy->err = 0;
+	glk_job_settle(job);
 	io->copies++;
 	io->bytes += job->copy->bytes;
 }
@@ -339,13 +371,13 @@ static void add_relays(struct glk_job *job)
 		err = glk_stage_ready(io, relay, job->target, job->turn);
 		/* where there is no room, or no way between the two, there is no path */
 		if (err && err != -ENOMEM && err != -EOPNOTSUPP)
-			put_off(job, relay);
+			glk_job_put_off(job, relay);
 		if (err) {
 			glk_link_give(io, relay, job->turn);
 			continue;
 		}
 		if (!glk_link_measure(io, relay, job->target)) {
-			put_off(job, relay);
+			glk_job_put_off(job, relay);
 			continue;
 		}
 		job->relay[job->count] = relay;
@@ -365,15 +397,21 @@ bool glk_job_run(struct glk_job *job)
 	job->paths[0] = glk_link_direct(io, job->target, job->turn);
 	job->count = 1;
 	add_relays(job);
-	if (job->count == 1 || glk_stage_event(io, job->target, &t->start) ||
+	job->back = copy->count;
+	job->back_at = copy->ranges[copy->count - 1].bytes;
+	job->end = copy->bytes;
+	if (job->count == 1)
+		return false;
+	if (copy->may_feed && copy->bytes >= io->fed && glk_feed_begin(job))
+		return true;
+	if (glk_feed_is_busy(io) && !glk_feed_is_free(io, job->target, copy->stream))
+		return false;
+	if (glk_stage_event(io, job->target, &t->start) ||
 		io->drv->ops->event_record(io->drv, t->start, copy->stream))
 		return false;
 	io->jobs++;
 	job->now = (double)glk_clock_ns();
 	glk_link_settle(io, job->now);
-	job->back = copy->count;
-	job->back_at = copy->ranges[copy->count - 1].bytes;
-	job->end = copy->bytes;
 	spread(job);
 	finish(job);
 	return true;

@@ -5,8 +5,9 @@
 /* One copy while it is queued. */
 #include "tier/io/io.h"
 
-/* Handed back at a time: a merged one, that at hand, and what is left of another. */
-#define GLK_JOB_RETURNED 4
+/* Handed back at a time: a merged one, that at hand, and what is left of another; or all that a few paths
+ * had when they failed. */
+#define GLK_JOB_RETURNED 32
 
 struct glk_piece {
 	uint64_t dst, src, bytes;
@@ -29,6 +30,7 @@ struct glk_job {
 	uint64_t used; /* relays that carry a piece of it, a bit each */
 	bool unsure;   /* what is under way cannot be waited for */
 	bool went;     /* a direct piece was queued */
+	bool fed;      /* by a thread, when all that its stream had to do before has passed */
 	double now;
 };
 
@@ -43,5 +45,18 @@ void glk_job_lose(struct glk_job *job, uint64_t offset, uint64_t bytes);
 
 /* job.c: queues it over several paths, if there are. Whether it was; under the lock. */
 bool glk_job_run(struct glk_job *job);
+
+/* The parts of that which feed.c has too. */
+/* The largest piece that fits a slot of every path. */
+uint64_t glk_job_piece(const struct glk_job *job);
+/* A piece over a path with a relay. 0; or it was handed back, or an error and *ret_went: it is on its way. */
+int glk_job_relay(struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went);
+/* Whether all that is queued on the streams of a relay has passed, after a wait; or, for the target itself, on
+ * that of what is fed to its own link. */
+bool glk_job_idle(struct glk_job *job, int relay);
+/* A relay that the driver refused something takes no further part in anything. */
+void glk_job_put_off(struct glk_job *job, int relay);
+/* What was not queued is told, and why. */
+void glk_job_settle(struct glk_job *job);
 
 #endif

@@ -4,6 +4,7 @@
  * copies are on their way, and is given back by the next call that finds they have ended. The share that
  * this process has is a link to the plan.
  */
+#include "tier/io/feed.h"
 #include "tier/io/link.h"
 
 #include "driver/driver.h"
@@ -46,7 +47,8 @@ void glk_io_rest(struct glk_io *io)
 	if (!glk_load_relaxed(&io->borrowed))
 		return;
 	glk_lock(&io->lock);
-	for (int gpu = 0; gpu < io->gpus; gpu++)
+	/* a link may idle between two pieces of one that is fed */
+	for (int gpu = 0; gpu < io->gpus && !glk_feed_is_busy(io); gpu++)
 		for (int turn = 0; turn < GLK_IO_WAYS; turn++)
 			if (io->gpu[gpu].ring[turn].shares &&
 				glk_link_idle(io, &io->gpu[gpu], turn))

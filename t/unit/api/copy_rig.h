@@ -16,7 +16,9 @@
 
 #define KIB  ((size_t)1 << 10)
 #define MIB  ((size_t)1 << 20)
+#ifndef ROOM
 #define ROOM (4 * MIB) /* of each side */
+#endif
 #define EDGE 64	       /* bytes around a target that have to stay */
 
 static struct glake *ctx;

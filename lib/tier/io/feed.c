@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Pieces are given out to paths, and what has arrived is noted: see feed.h. */
+#include "tier/io/feed.h"
+
+#include "base/clock.h"
+#include "driver/driver.h"
+
+#include <errno.h>
+
+/* So many times as long as it should take, and some time more, is a stall. */
+#define STALL_TIMES 8
+#define STALL_NS    2e6
+/* Questions that may be refused before they are given up. */
+#define ASKS 8
+/* What numbers are equal. */
+#define NEAR (1 + 1e-9)
+
+static double now_of(struct glk_io *io)
+{
+	return io->now ? io->now(io) : (double)glk_clock_ns();
+}
+
+static uint64_t left_of(const struct glk_feed *f)
+{
+	uint64_t left = f->job.end - f->job.begin;
+
+	for (unsigned i = 0; i < f->job.returns; i++)
+		left += f->job.returned[i].bytes;
+	return left;
+}
+
+static bool is_off(const struct glk_feed *f, unsigned at)
+{
+	return f->lane[at].off || (at && f->job.io->gpu[f->job.relay[at]].off);
+}
+
+/* ---- When what would have arrived ---- */
+
+struct outlook {
+	double rate, left; /* bytes a ns; bytes under way */
+};
+
+/* One that is later than it should be is as slow as that. */
+static struct outlook look(const struct glk_feed_lane *lane, double now)
+{
+	struct outlook o = {.rate = lane->rate, .left = (double)lane->flight};
+	double head, took = now - lane->since;
+
+	if (!lane->count)
+		return o;
+	head = (double)lane->piece[lane->first].bytes;
+	if (took * o.rate > head)
+		o.rate = head / took;
+	o.left -= took > 0 ? took * o.rate : 0;
+	return o;
+}
+
+/* Whether a path would bring a piece before the others could bring all that is left, or any of them a
+ * piece: at the end a slow one takes none that a fast one would have brought meanwhile. */
+static bool is_good(const struct glk_feed *f, unsigned at, double bytes, double now)
+{
+	struct outlook mine = look(&f->lane[at], now), o;
+	double left = (double)left_of(f), rate = 0, best = 0, arrival;
+
+	for (unsigned i = 0; i < f->job.count; i++) {
+		if (i == at || is_off(f, i) || f->lane[i].stalls)
+			continue;
+		o = look(&f->lane[i], now);
+		arrival = (o.left + bytes) / o.rate;
+		best = rate > 0 && best < arrival ? best : arrival;
+		left += o.left;
+		rate += o.rate;
+	}
+	if (rate <= 0)
+		return true;
+	best = left / rate > best ? left / rate : best;
+	return (mine.left + bytes) / mine.rate <= best * NEAR;
+}
+
+/* ---- Giving out ---- */
+
+/* The GPU whose link to the host a path goes over. */
+static struct glk_io_gpu *link_of(const struct glk_feed *f, unsigned at)
+{
+	return &f->job.io->gpu[f->job.relay[at]];
+}
+
+/* The stream on which a piece arrives. */
+static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
+{
+	const struct glk_job *job = &f->job;
+	int relay = job->relay[at];
+
+	return at && job->turn == GLK_IO_UP
+		? job->io->gpu[relay].ring[job->turn].stream
+		: job->io->gpu[job->target].hop[job->turn][relay];
+}
+
+void glk_feed_give_up(struct glk_feed *f, unsigned at, int err)
+{
+	struct glk_feed_lane *lane = &f->lane[at];
+	struct glk_job *job = &f->job;
+	bool is_idle;
+
+	f->copy.err = err;
+	lane->off = true;
+	if (at)
+		glk_job_put_off(job, job->relay[at]);
+	is_idle = glk_job_idle(job, job->relay[at]);
+	for (; lane->count; lane->count--) {
+		const struct glk_piece *piece = &lane->piece[lane->first];
+
+		if (is_idle)
+			glk_job_hand_back(job, piece);
+		if (at) {
+			f->copy.relayed -= piece->bytes;
+			job->io->gpu[job->relay[at]].relayed -= piece->bytes;
+		}
+		link_of(f, at)->flight[job->turn]--;
+		f->flight--;
+		lane->first = (lane->first + 1) % GLK_FEED_WINDOW;
+	}
+	lane->flight = 0;
+	lane->stalls = false;
+	job->unsure |= !is_idle;
+	f->is_ended |= !is_idle;
+}
+
+/* On its way to arrive, behind what the path has already. */
+static void note(struct glk_feed *f, unsigned at, const struct glk_piece *piece, double now)
+{
+	struct glk_feed_lane *lane = &f->lane[at];
+
+	if (!lane->count)
+		lane->since = now;
+	f->moved = f->flight++ ? f->moved : now;
+	lane->piece[(lane->first + lane->count++) % GLK_FEED_WINDOW] = *piece;
+	lane->flight += piece->bytes;
+	lane->carried = true;
+	link_of(f, at)->flight[f->job.turn]++;
+	glk_plan_book(f->job.paths[at], piece->bytes, now);
+}
+
+static int send(struct glk_feed *f, unsigned at, const struct glk_piece *piece, bool *ret_went)
+{
+	struct glk_job *job = &f->job;
+	struct glk_drv *drv = job->io->drv;
+	int err;
+
+	if (at)
+		return glk_job_relay(job, job->relay[at], piece, ret_went);
+	err = drv->ops->copy(
+		drv, piece->dst, piece->src, piece->bytes, last_stream(f, at));
+	*ret_went = !err;
+	if (!err)
+		return 0;
+	f->copy.err = err;
+	f->lane[at].off = true;
+	glk_job_hand_back(job, piece);
+	return err;
+}
+
+static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
+{
+	struct glk_feed_lane *lane = &f->lane[at];
+	struct glk_drv *drv = f->job.io->drv;
+	unsigned slot = (lane->first + lane->count) % GLK_FEED_WINDOW;
+	struct glk_piece piece = glk_job_take(&f->job, !at, most);
+	bool went = false;
+	int err = send(f, at, &piece, &went);
+
+	/* no such memory: no path will do */
+	if (err == -EINVAL && !went)
+		f->is_ended = true;
+	if (!went)
+		return;
+	note(f, at, &piece, now);
+	if (!err)
+		err = drv->ops->event_record(drv, lane->event[slot], last_stream(f, at));
+	if (err)
+		glk_feed_give_up(f, at, err);
+}
+
+/* One piece, if the path has room for one and there is one for it. */
+static bool serve(struct glk_feed *f, unsigned at, double now)
+{
+	const struct glk_feed_lane *lane = &f->lane[at];
+	const struct glk_plan_path *path = f->job.paths[at];
+	uint64_t most = glk_job_piece(&f->job), left = left_of(f);
+	unsigned room = GLK_FEED_WINDOW;
+
+	if (at && path->slots < room)
+		room = path->slots;
+	if (f->stage != GLK_FEED_RUNNING || f->is_ended || !left || is_off(f, at) ||
+		lane->stalls || lane->count >= room ||
+		link_of(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW)
+		return false;
+	if (!is_good(f, at, (double)(left < most ? left : most), now))
+		return false;
+	give(f, at, most, now);
+	return true;
+}
+
+/* ---- What has arrived ---- */
+
+static void arrived(struct glk_feed *f, unsigned at, uint64_t bytes, double now)
+{
+	struct glk_feed_lane *lane = &f->lane[at];
+
+	if (bytes && now > lane->since)
+		lane->rate = (lane->rate + (double)bytes / (now - lane->since)) / 2;
+	lane->since = bytes ? now : lane->since;
+}
+
+/* By pieces that were queued whole, and may wait for their stream. */
+static bool is_taken(const struct glk_feed *f, unsigned at)
+{
+	struct glk_io *io = f->job.io;
+	struct glk_io_ring *ring = &io->gpu[f->job.relay[at]].ring[f->job.turn];
+
+	if (!at || ring->is_fed || !ring->newest)
+		return false;
+	if (io->drv->ops->event_query(io->drv, ring->newest) == -EAGAIN)
+		return true;
+	ring->newest = NULL;
+	return false;
+}
+
+/* Whether any has. */
+static bool harvest(struct glk_feed *f, unsigned at, double now)
+{
+	struct glk_feed_lane *lane = &f->lane[at];
+	struct glk_drv *drv = f->job.io->drv;
+	uint64_t bytes = 0;
+	double due;
+	int err = 0;
+
+	while (lane->count) {
+		err = drv->ops->event_query(drv, lane->event[lane->first]);
+		if (err)
+			break;
+		bytes += lane->piece[lane->first].bytes;
+		lane->flight -= lane->piece[lane->first].bytes;
+		lane->first = (lane->first + 1) % GLK_FEED_WINDOW;
+		lane->count--;
+		f->flight--;
+		link_of(f, at)->flight[f->job.turn]--;
+	}
+	f->copied += bytes;
+	f->moved = bytes ? now : f->moved;
+	arrived(f, at, bytes, now);
+	lane->stalls = !lane->count && is_taken(f, at);
+	if (err == -EAGAIN) {
+		due = (double)lane->piece[lane->first].bytes / lane->rate;
+		lane->stalls = now - lane->since > STALL_TIMES * due + STALL_NS;
+		lane->stalled |= lane->stalls;
+		return bytes;
+	}
+	if (err)
+		glk_feed_give_up(f, at, err);
+	return bytes || err;
+}
+
+static bool started(struct glk_feed *f, double now)
+{
+	struct glk_drv *drv = f->job.io->drv;
+	int err = drv->ops->event_query(drv, f->start);
+
+	if (err == -EAGAIN)
+		return false;
+	if (!err) {
+		f->stage = GLK_FEED_RUNNING;
+		f->moved = now;
+		for (unsigned i = 0; i < f->job.count; i++)
+			f->lane[i].since = now;
+		return true;
+	}
+	if (err == -ENODEV || ++f->refused == ASKS) {
+		f->copy.err = err;
+		f->is_ended = true;
+	}
+	return f->is_ended;
+}
+
+static bool harvest_all(struct glk_feed *f, double now)
+{
+	bool moved = false;
+
+	if (f->stage == GLK_FEED_WAITING && !f->is_ended) {
+		moved = started(f, now);
+		if (!moved)
+			return false;
+	}
+	for (unsigned i = 0; i < f->job.count; i++)
+		moved |= harvest(f, i, now);
+	return moved;
+}
+
+/* ---- The end ---- */
+
+void glk_feed_end_events(struct glk_feed *f)
+{
+	struct glk_drv *drv = f->job.io->drv;
+
+	for (unsigned i = 0; i < f->job.count; i++) {
+		for (unsigned j = 0; j < GLK_FEED_WINDOW; j++) {
+			glk_feed_end_event(drv, f->lane[i].event[j]);
+			f->lane[i].event[j] = NULL;
+		}
+	}
+}
+
+static bool is_over(const struct glk_feed *f)
+{
+	bool is_alive = false;
+
+	for (unsigned i = 0; i < f->job.count; i++)
+		is_alive |= !is_off(f, i);
+	if (f->flight)
+		return false;
+	if (f->stage == GLK_FEED_WAITING)
+		return f->is_ended;
+	return f->is_ended || !left_of(f) || !is_alive;
+}
+
+/* The stream goes on, whatever has arrived. */
+static void write_word(struct glk_feed *f)
+{
+	struct glk_feeder *feeder = f->job.io->feeder;
+
+	/* pairs with: the stream, which reads it in the memory of the host */
+	glk_store_release(
+		&feeder->words[f->word], glk_load_relaxed(&feeder->value[f->word]));
+}
+
+void glk_feed_let_go(struct glk_feed *f)
+{
+	f->copy.err = -EIO;
+	f->job.unsure = f->is_ended = true;
+	write_word(f);
+}
+
+static void finish(struct glk_feed *f)
+{
+	if (f->is_cancelled && !f->job.unsure)
+		f->copy.err = -ECANCELED;
+	glk_job_settle(&f->job);
+	glk_feed_end_events(f);
+	f->stage = GLK_FEED_DONE;
+	write_word(f);
+}
+
+/* Over each path of a copy in turn, or over its own link alone. */
+static bool serve_all(struct glk_feed *f, bool own, double now)
+{
+	bool moved = false, again = true;
+
+	while (again) {
+		again = false;
+		for (unsigned i = own ? 0 : 1; i < (own ? 1 : f->job.count); i++)
+			again |= serve(f, i, now);
+		moved |= again;
+	}
+	return moved;
+}
+
+/* Pieces are under way, and none has arrived for long. */
+static bool is_stuck(const struct glk_feed *f, double now)
+{
+	int64_t patience = glk_load_relaxed(&f->job.io->feeder->patience);
+
+	return f->flight && now - f->moved > (double)patience;
+}
+
+/* Ends what is over. What is left to do: see glk_feed_turn. */
+static int end_all(struct glk_feed *first, double now, bool *moved)
+{
+	int busy = 0, stage;
+
+	for (struct glk_feed *f = first; f; f = f->next) {
+		if (f->stage != GLK_FEED_DONE && !f->job.unsure &&
+			(glk_load_relaxed(&f->job.io->feeder->is_given_up) ||
+				is_stuck(f, now)))
+			glk_feed_let_go(f);
+		if (f->stage != GLK_FEED_DONE && is_over(f)) {
+			finish(f);
+			*moved = true;
+		}
+		stage = f->stage == GLK_FEED_DONE ? 0 : f->stage == GLK_FEED_RUNNING ? 2 : 1;
+		busy = stage > busy ? stage : busy;
+	}
+	return busy;
+}
+
+int glk_feed_turn(struct glk_io *io)
+{
+	struct glk_feed *first = io->feeder ? io->feeder->first : NULL;
+	bool moved = first;
+	int busy = 0;
+	double now;
+
+	if (first)
+		glk_guard_enter(io->feeder);
+	while (moved) {
+		moved = false;
+		now = now_of(io);
+		for (struct glk_feed *f = first; f; f = f->next)
+			moved |= f->stage != GLK_FEED_DONE && harvest_all(f, now);
+		for (int own = 1; own >= 0; own--)
+			for (struct glk_feed *f = first; f; f = f->next)
+				moved |= serve_all(f, own, now);
+		busy = end_all(first, now, &moved);
+	}
+	if (first && glk_guard_leave(io->feeder, busy)) {
+		for (struct glk_feed *f = first; f; f = f->next)
+			if (f->stage != GLK_FEED_DONE && !f->job.unsure)
+				glk_feed_let_go(f);
+	}
+	return busy;
+}

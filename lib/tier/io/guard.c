@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A thread that calls nothing of the driver, so that nothing of it can keep it waiting. Where a turn of who
+ * feeds copies is stuck in a call, another call of the program may have the driver to itself and wait for a
+ * stream that stands at a word: neither would ever go on. It writes the words.
+ */
+#include "tier/io/feed.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <errno.h>
+
+#define PATIENCE_NS INT64_C(30000000000)
+/* Looks in such a time. */
+#define LOOKS 4
+
+static void write_words(struct glk_feeder *feeder)
+{
+	glk_store_relaxed(&feeder->is_given_up, true);
+	for (unsigned i = 0; i < GLK_FEEDS; i++)
+		/* pairs with: streams, which read it in the memory of the host */
+		glk_store_release(
+			&feeder->words[i], glk_load_relaxed(&feeder->value[i]));
+}
+
+static void *run(void *arg)
+{
+	struct glk_feeder *feeder = arg;
+	int64_t patience, since;
+
+	pthread_setname_np(pthread_self(), "glake-guard");
+	glk_lock(&feeder->guard_lock);
+	while (!feeder->guard_stop) {
+		patience = glk_load_relaxed(&feeder->patience);
+		if (glk_load_relaxed(&feeder->is_busy))
+			glk_lock_wait_for(&feeder->guard_lock, &feeder->guard_wake,
+				patience / LOOKS);
+		else
+			glk_lock_wait(&feeder->guard_lock, &feeder->guard_wake);
+		since = glk_load_relaxed(&feeder->turn);
+		if (since && glk_clock_ns() - since > patience)
+			write_words(feeder);
+	}
+	glk_unlock(&feeder->guard_lock);
+	return NULL;
+}
+
+int glk_guard_start(struct glk_feeder *feeder)
+{
+	glk_lock_init(&feeder->guard_lock, GLK_RANK_GUARD);
+	glk_lock_cond_init(&feeder->guard_wake);
+	glk_store_relaxed(&feeder->patience, PATIENCE_NS);
+	feeder->is_guarded = !glk_thread_start(&feeder->guard, run, feeder);
+	if (feeder->is_guarded)
+		return 0;
+	glk_guard_stop(feeder);
+	return -EAGAIN;
+}
+
+void glk_guard_stop(struct glk_feeder *feeder)
+{
+	if (feeder->is_guarded) {
+		glk_lock(&feeder->guard_lock);
+		feeder->guard_stop = true;
+		pthread_cond_signal(&feeder->guard_wake);
+		glk_unlock(&feeder->guard_lock);
+		pthread_join(feeder->guard, NULL);
+	}
+	pthread_cond_destroy(&feeder->guard_wake);
+	glk_lock_fini(&feeder->guard_lock);
+}
+
+void glk_guard_wake(struct glk_feeder *feeder)
+{
+	glk_lock(&feeder->guard_lock);
+	if (!glk_load_relaxed(&feeder->is_busy))
+		pthread_cond_signal(&feeder->guard_wake);
+	glk_store_relaxed(&feeder->is_busy, true);
+	glk_unlock(&feeder->guard_lock);
+}
+
+void glk_guard_enter(struct glk_feeder *feeder)
+{
+	glk_store_relaxed(&feeder->turn, glk_clock_ns());
+}
+
+bool glk_guard_leave(struct glk_feeder *feeder, bool is_busy)
+{
+	bool was = glk_xchg_acq_rel(&feeder->is_given_up, false);
+
+	glk_store_relaxed(&feeder->turn, 0);
+	glk_store_relaxed(&feeder->is_busy, is_busy);
+	return was;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Copies that are fed, whatever the driver refuses: no byte is wrong that is not told, the stream goes on. */
+#include "unit/api/copy_rig.h"
+
+#include "tier/io/feed.h"
+
+/* Faults that are tried whatever comes of them. */
+#define FAULTS_LEAST 20
+
+struct outcome {
+	int wrong, told, whole, refused, fed;
+	uint64_t failed;
+};
+
+/* What is told not to have been copied is; then all of it has to be there. */
+static int complete(struct glake_copy_job *job, unsigned char *to,
+	const unsigned char *from, struct outcome *o)
+{
+	int err = glake_copy_wait(job, -1), wrong;
+	struct glake_copy_state now = state_of(job);
+	struct glake_copy_part part;
+	uint64_t sum = 0;
+
+	wrong = now.stage == GLAKE_COPY_QUEUED || err != now.error;
+	o->told += now.stage == GLAKE_COPY_FAILED;
+	o->whole += now.stage == GLAKE_COPY_DONE;
+	o->fed += (int)now.fed;
+	wrong += (now.stage == GLAKE_COPY_FAILED) != (now.failed_parts > 0);
+	wrong += !now.error != !now.failed_parts;
+	wrong += now.copied + now.failed != now.bytes;
+	for (uint32_t i = 0; i < now.failed_parts; i++) {
+		wrong += glake_copy_failed(job, i, &part) != 0;
+		memcpy(to + part.offset, from + part.offset, part.bytes);
+		sum += part.bytes;
+	}
+	return wrong + (sum != now.failed) + (memcmp(to, from, now.bytes) != 0);
+}
+
+static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", "soft.gpus=3",
+		"soft.streams=random", NULL};
+	struct glake_copy_job *job = NULL;
+	unsigned char *to, *from;
+	char rule[256];
+	uint64_t calls;
+	int most = 2000;
+
+	begin(settings);
+	to = up ? other : gpu;
+	from = up ? gpu : host;
+	fill(from, MIB);
+	memset(to, 0, MIB);
+	snprintf(rule, sizeof(rule), form, n);
+	glk_fault_set(context->drv, rule);
+	if (glake_copy(ctx, to, from, MIB - 3, stream, 0, &job)) {
+		o->refused++;
+		job = NULL;
+	}
+	/* as long as pieces are given out, so that their calls fail too */
+	for (; most && job; most--) {
+		struct glake_copy_state now = {.sz = sizeof(now)};
+
+		if (!glake_copy_get(job, &now) && now.stage != GLAKE_COPY_QUEUED)
+			break;
+	}
+	glk_fault_count(context->drv, &calls, &o->failed);
+	glk_fault_set(context->drv, "off");
+	o->wrong += sync_stream() != 0;
+	if (job)
+		o->wrong += complete(job, to, from, o) + glake_copy_close(job);
+	o->wrong += to[MIB - 3] != 0;
+	for (int device = 0; device < 3; device++)
+		o->wrong += context->drv->ops->device_sync(context->drv, device) != 0;
+	/* what is left of the paths goes on as if nothing had been */
+	fill(from, MIB);
+	o->wrong += glake_copy(ctx, to, from, MIB, stream, 0, NULL) || sync_stream() ||
+		memcmp(to, from, MIB);
+	for (int device = 0; device < 3; device++)
+		tap_expect_log(context->io.gpu[device].off);
+	/* a device that is lost takes no event back, be it that of a job */
+	if (strstr(form, "sticky"))
+		tap_expect_log(!ended());
+	else
+		o->wrong += !ended();
+}
+
+/* The n-th call fails, for some n, beside those that always do. */
+static void faults(const char *form, uint64_t always)
+{
+	unsigned span = tap_on_valgrind() ? 40 : 8;
+
+	for (int up = 0; up < 2; up++) {
+		struct outcome o = {.failed = always + 1};
+		unsigned n = 0, tries = 0;
+
+		for (; (o.failed > always || n < FAULTS_LEAST) && n < 600; tries++) {
+			int before = o.wrong;
+
+			n += 1 + (unsigned)(dice() % span);
+			try_one(up, form, n, &o);
+			if (o.wrong > before)
+				tap_note("call %u", n);
+		}
+		ok(!o.wrong, "%s, %s: no byte is wrong that is not told", form,
+			up ? "up" : "down");
+		ok(n >= FAULTS_LEAST && o.whole + o.told + o.refused == (int)tries && o.fed,
+			"%u tries: %d copied whole, %d in part, %d refused; %d were fed",
+			tries, o.whole, o.told, o.refused, o.fed);
+	}
+}
+
+/* A path that fails in the middle: what it had is copied again another way. */
+static void path_fails(void)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", NULL};
+	struct glake_copy_job *job;
+	int wrong = 0, off = 0;
+	char rule[64];
+
+	for (int n = 4; n < 70; n += 3) {
+		begin(settings);
+		fill(host, ROOM);
+		memset(gpu, 0, ROOM);
+		glk_soft_hold(context->drv, 0, stream, true);
+		wrong += glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) != 0;
+		snprintf(rule, sizeof(rule), "event_query:nth=%d:err=EIO", n);
+		glk_fault_set(context->drv, rule);
+		glk_soft_hold(context->drv, 0, stream, false);
+		wrong += glake_copy_wait(job, -1) != 0 || state_of(job).failed;
+		wrong += memcmp(gpu, host, ROOM) != 0;
+		for (int i = 1; i < 4; i++) {
+			off += context->io.gpu[i].off;
+			tap_expect_log(context->io.gpu[i].off);
+		}
+		wrong += glake_copy_close(job) != 0;
+		wrong += !ended();
+	}
+	is_int(wrong, 0, "whatever question about a piece fails, all is copied");
+	ok(off > 4, "of %d paths that are used no more", off);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	copy_rig_start();
+	path_fails();
+	faults("any:nth=%u:err=EIO", 0);
+	faults("any:nth=%u:err=EINVAL", 0);
+	faults("event_query:from=%u:err=EIO", 0);
+	faults("event_record:from=%u:err=EIO", 0);
+	faults("copy:from=%u:err=EIO", 0);
+	faults("copy:nth=%u:sticky=1", 0);
+	return tap_done();
+}
