@@ -150,7 +150,9 @@ GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, 
  * Has a range of a block back, as glake_fetch all of it: each page of which the range has a byte. What
  * is here stays as it is. A block that lies on the host in place comes to the GPU as by glake_fetch,
  * and a contiguous one as a whole. Memory of the host that lay behind what has come serves others, but
- * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed.
+ * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed, and with
+ * tier.compress it is made whole in memory of the host first, which has to have room for that, and
+ * stays so.
  *
  * offset, bytes	as above
  * ret_ticket	as of glake_fetch_ticket; NULL if nobody wants to know
