@@ -57,7 +57,9 @@ struct CUstream_st;
  * only its few pieces (glake_copy_state tells), and the copy can be cancelled. What it costs: a call of the
  * program that waits for the GPU and keeps others out of the driver meanwhile, as cudaFree does and the
  * first launch of a kernel that is loaded lazily, should not be made while such a copy is under way: the
- * two would wait for each other. Where nothing moves for half a minute the stream goes on all the same,
+ * two would wait for each other. So would they where many streams stand at words: streams share the channels
+ * of the GPU (CUDA_DEVICE_MAX_CONNECTIONS), and on an H100 with driver 580 one stream leaves others free, but
+ * a call of the driver stood still before 64 did. That is why io.fed is off by default. Where nothing moves for half a minute the stream goes on all the same,
  * what is at dst then is undefined, and the job has failed with -EIO; it has finished when nothing
  * is written there any more. Where
  * the driver lacks such waits, or there are more than 256 such copies, they are queued as all others.
