@@ -100,6 +100,8 @@ struct glk_feeder {
 bool glk_feed_begin(struct glk_job *job);
 /* Under the lock: whether any is fed. */
 bool glk_feed_is_busy(const struct glk_io *io);
+/* Under the lock: whether one that is fed may yet go over the link of a relay. */
+bool glk_feed_counts_on(const struct glk_io *io, int relay, int turn);
 /* Under the lock: a turn of the thread, which anybody may take. 2: pieces are under way, 1: streams have to
  * come to their copies first, 0: nothing is left to do. */
 int glk_feed_turn(struct glk_io *io);

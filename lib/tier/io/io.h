@@ -103,6 +103,7 @@ struct glk_io {
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
 	uint32_t jobs;
 	uint64_t copies, bytes; /* over several paths */
+	unsigned planning; /* copies that have borrowed links, and whose threads gave up the lock */
 	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
 	bool wordless;		   /* the driver has no streams that wait for words */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
