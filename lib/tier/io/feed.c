@@ -172,6 +172,9 @@ static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
 	/* no such memory: no path will do */
 	if (err == -EINVAL && !went)
 		f->is_ended = true;
+	/* half of it may be queued, and read what the program may free once all has arrived */
+	if (!went && at && !glk_job_idle(&f->job, f->job.relay[at]))
+		f->job.unsure = f->is_ended = true;
 	if (!went)
 		return;
 	note(f, at, &piece, now);

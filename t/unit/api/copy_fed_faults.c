@@ -144,6 +144,43 @@ static void path_fails(void)
 	ok(off > 4, "of %d paths that are used no more", off);
 }
 
+/* The first half of a piece is queued, and its second one refused: the source is read until that has passed. */
+static void half_a_piece(bool held)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", "io.lend=1", NULL};
+	struct glake_copy_job *job;
+	struct CUstream_st *first;
+
+	begin(settings);
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) | glake_copy_wait(job, -1) |
+			glake_copy_close(job),
+		0, "a copy over two links");
+	first = context->io.gpu[1].ring[GLK_IO_DOWN].stream;
+	if (!first)
+		tap_bail("no stream of the other link");
+	memset(gpu, 0, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "another one");
+	glk_soft_hold(context->drv, 1, first, held);
+	/* behind three pieces of the other path and the first half */
+	glk_fault_set(context->drv, "copy:nth=5:err=EIO");
+	glk_soft_hold(context->drv, 0, stream, false);
+	if (held) {
+		is_int(glake_copy_wait(job, -1), -EIO, "it has failed while it may be read");
+		is_int((int64_t)state_of(job).failed, ROOM, "all of it");
+	} else {
+		is_int(glake_copy_wait(job, -1), 0, "the piece goes the other way");
+		ok(!memcmp(gpu, host, ROOM), "every byte");
+	}
+	ok(context->io.gpu[1].off, "the link is used no more");
+	tap_expect_log(context->io.gpu[1].off);
+	glk_fault_set(context->drv, "off");
+	glk_soft_hold(context->drv, 1, first, false);
+	glake_copy_close(job);
+	end();
+}
+
 /* Exits with the number of what is wrong. */
 static void be_stopped(void)
 {
@@ -194,6 +231,8 @@ int main(void)
 	tap_plan_later();
 	copy_rig_start();
 	stopped();
+	half_a_piece(false);
+	half_a_piece(true);
 	path_fails();
 	faults("any:nth=%u:err=EIO", 0);
 	faults("any:nth=%u:err=EINVAL", 0);
