@@ -93,6 +93,8 @@ struct glk_io {
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
 	glk_atomic(unsigned) borrowed;
+	glk_atomic(unsigned) queueing; /* threads that queue pieces, for which their streams need room */
+	glk_atomic(bool) owed;	       /* one of these gives links back for another one */
 	/* Under the lock from here on. */
 	struct glk_agree agree;
 	bool known;	   /* which links there are */
@@ -126,7 +128,7 @@ void glk_io_fini(struct glk_io *io);
 /* A GPU is used by the program from here on, which other processes are told where they agree. */
 void glk_io_use(struct glk_io *io, int gpu);
 /* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
- * nearly nothing where there are none. */
+ * nearly nothing where there are none. Where a copy is being queued it is done when that is. */
 void glk_io_rest(struct glk_io *io);
 /* In a forked child. */
 void glk_io_forked(struct glk_io *io);

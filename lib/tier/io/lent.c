@@ -57,6 +57,12 @@ void glk_io_rest(struct glk_io *io)
 {
 	if (!glk_load_relaxed(&io->borrowed))
 		return;
+	/* who holds the lock then may wait for a stream, and that one for the caller */
+	if (glk_add_seq_cst(&io->queueing, 0)) {
+		glk_xchg_seq_cst(&io->owed, true);
+		if (glk_add_seq_cst(&io->queueing, 0))
+			return;
+	}
 	glk_lock(&io->lock);
 	for (int gpu = 0; gpu < io->gpus; gpu++)
 		for (int turn = 0; turn < GLK_IO_WAYS; turn++)

@@ -2,6 +2,8 @@
 /* What a copy has borrowed of links is given back once it has ended, by whatever is called next. */
 #include "unit/api/copy_rig.h"
 
+#include "base/clock.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -197,6 +199,40 @@ static void apart(void)
 	end();
 }
 
+static void *queue(void *arg)
+{
+	return (void *)(intptr_t)glake_copy(arg, gpu, host, 3 * MIB, stream, 0, NULL);
+}
+
+/* Who asks does not wait for one that queues pieces, which may take as long as its stream does. */
+static void briefly(void)
+{
+	static const char *const settings[] = {AGREE, NULL};
+	struct glake_copy_job *job;
+	void *failed = &job;
+	pthread_t thread;
+	int64_t began;
+
+	begin(settings);
+	job = begin_copy(false);
+	sync_stream();
+	glk_fault_set(context->drv, "copy:nth=2:delay=1000000");
+	if (pthread_create(&thread, NULL, queue, ctx))
+		tap_bail("no thread");
+	usleep(200000);
+	began = glk_clock_ns();
+	is_int(state_of(job).stage, GLAKE_COPY_DONE, "a question while another copy is queued");
+	ok(glk_clock_ns() - began < 500000000, "is answered before that is");
+	pthread_join(thread, &failed);
+	ok(!failed, "it is");
+	glk_fault_set(context->drv, "off");
+	sync_stream();
+	state_of(job);
+	is_int(borrowed(), 0, "and all is given back");
+	glake_copy_close(job);
+	end();
+}
+
 /* A GPU that cannot be named is nobody's to agree on. */
 static void nameless(void)
 {
@@ -224,6 +260,7 @@ int main(void)
 	others();
 	fed();
 	apart();
+	briefly();
 	nameless();
 	snprintf(name, sizeof(name), "%s/glake/links", folder);
 	ok(!unlink(name), "there is a file to agree by");
