@@ -11,7 +11,8 @@
  *
  * Nothing is queued before the copy may begin, so no piece stands on a stream of the library in
  * front of those of another copy and waits. A link of the host is given no more than a few pieces over all
- * copies: first those to its own GPU, then in the order of the calls.
+ * copies: first those to its own GPU, then in the order of the calls. One of which others leave a part (agree.h)
+ * is given no more than that carries.
  *
  * Trouble	a path that is refused something, or fails, is used no more; when its streams are idle, what it
  *		had goes another way. If they cannot be waited for, or no path is left, the copy ends with

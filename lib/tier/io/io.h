@@ -93,8 +93,8 @@ struct glk_io {
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
 	glk_atomic(unsigned) borrowed;
-	glk_atomic(unsigned) queueing; /* threads that queue pieces, for which their streams need room */
-	glk_atomic(bool) owed;	       /* one of these gives links back for another one */
+	glk_atomic(unsigned) queueing; /* threads that wait for room for pieces */
+	glk_atomic(bool) owed;	       /* one of them gives links back for others */
 	/* Under the lock from here on. */
 	struct glk_agree agree;
 	bool known;	   /* which links there are */
@@ -105,7 +105,7 @@ struct glk_io {
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
 	uint32_t jobs;
 	uint64_t copies, bytes; /* over several paths */
-	unsigned planning; /* copies that have borrowed links, and whose threads gave up the lock */
+	unsigned planning; /* copies that count on links while the lock is given up */
 	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
 	bool wordless;		   /* the driver has no streams that wait for words */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
