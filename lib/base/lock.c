@@ -26,6 +26,7 @@
 /* Together, which is one address to compute. */
 static _Thread_local struct {
 	uint32_t ranks;
+	uint32_t paused; /* locks that it will take again */
 	struct glk_cancel cancel; /* while it holds any */
 } self;
 
@@ -56,7 +57,7 @@ void glk_lock_forked(void)
 		if (lock)
 			pthread_mutex_init(&lock->mutex, NULL);
 	}
-	self.ranks = 0;
+	self.ranks = self.paused = 0;
 }
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
@@ -236,12 +237,18 @@ void glk_lock_pause(struct glk_lock *lock)
 	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
 	self.ranks = (self.ranks & ~(1u << lock->rank)) | PAUSED;
+	self.paused++;
 }
 
 void glk_lock_resume(struct glk_lock *lock)
 {
 	assert(!(self.ranks >> lock->rank));
-	self.ranks = (self.ranks & ~PAUSED) | 1u << lock->rank;
+	/* a forked child has none */
+	if (self.paused)
+		self.paused--;
+	if (!self.paused)
+		self.ranks &= ~PAUSED;
+	self.ranks |= 1u << lock->rank;
 	pthread_mutex_lock(&lock->mutex);
 	begin_turn(lock);
 }

@@ -96,6 +96,19 @@ static int stand(struct glk_feeder *feeder, struct glk_feed *f)
 	return 0;
 }
 
+/* Others come to the lock meanwhile: what was borrowed for this copy stays so. */
+static void give_up(struct glk_io *io)
+{
+	io->planning++;
+	glk_lock_pause(&io->lock);
+}
+
+static void take_back(struct glk_io *io)
+{
+	glk_lock_resume(&io->lock);
+	io->planning--;
+}
+
 bool glk_feed_begin(struct glk_job *job)
 {
 	struct glk_io *io = job->io;
@@ -111,9 +124,9 @@ bool glk_feed_begin(struct glk_job *job)
 	if (!f)
 		return false;
 	/* it may wait for room on the stream, which others who are fed have to make */
-	glk_lock_pause(&io->lock);
+	give_up(io);
 	err = stand(feeder, f);
-	glk_lock_resume(&io->lock);
+	take_back(io);
 	if (err) {
 		io->wordless |= err == -EOPNOTSUPP;
 		glk_feed_end_events(f);
@@ -143,13 +156,13 @@ bool glk_feed_is_free(struct glk_io *io, int target, struct CUstream_st *stream)
 	struct glk_drv *drv = io->drv;
 	bool is_free;
 
-	glk_lock_pause(&io->lock);
+	give_up(io);
 	is_free = !drv->ops->event_new(drv, target, &event);
 	if (is_free) {
 		is_free = !drv->ops->event_record(drv, event, stream) &&
 			!drv->ops->event_query(drv, event);
 		glk_feed_end_event(drv, event);
 	}
-	glk_lock_resume(&io->lock);
+	take_back(io);
 	return is_free;
 }

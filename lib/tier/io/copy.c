@@ -111,10 +111,14 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 	if (direct || !copy->bytes || !is_worth_it(io, copy) || !is_one_way(&job) ||
 		!glk_io_is_stream_of(io, job.target, copy->stream))
 		return plain(io, copy);
+	glk_add_seq_cst(&io->queueing, 1);
 	glk_lock(&io->lock);
 	queued = glk_job_run(&job);
 	news = glk_link_news(io, rates);
 	glk_unlock(&io->lock);
+	glk_add_seq_cst(&io->queueing, -1u);
+	if (glk_xchg_seq_cst(&io->owed, false))
+		glk_io_rest(io);
 	if (news)
 		write_rates(io, rates, news);
 	return queued ? 0 : plain(io, copy);

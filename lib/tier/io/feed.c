@@ -55,6 +55,16 @@ static struct outlook look(const struct glk_feed_lane *lane, double now)
 	return o;
 }
 
+/* Whether a path has had what its part of a link that others use carries (agree.h), and a piece more. */
+static bool is_ahead(const struct glk_feed *f, unsigned at, double now)
+{
+	const struct glk_job *job = &f->job;
+	const struct glk_io_ring *ring = &job->io->gpu[job->relay[at]].ring[job->turn];
+
+	return at && ring->shares && ring->shares < GLK_AGREE_SHARES &&
+		ring->share.free > now + (double)glk_job_piece(job) / ring->share.rate;
+}
+
 /* Whether a path would bring a piece before the others could bring all that is left, or any of them a
  * piece: at the end a slow one takes none that a fast one would have brought meanwhile. */
 static bool is_good(const struct glk_feed *f, unsigned at, double bytes, double now)
@@ -63,7 +73,7 @@ static bool is_good(const struct glk_feed *f, unsigned at, double bytes, double 
 	double left = (double)left_of(f), rate = 0, best = 0, arrival;
 
 	for (unsigned i = 0; i < f->job.count; i++) {
-		if (i == at || is_off(f, i) || f->lane[i].stalls)
+		if (i == at || is_off(f, i) || f->lane[i].stalls || is_ahead(f, i, now))
 			continue;
 		o = look(&f->lane[i], now);
 		arrival = (o.left + bytes) / o.rate;
@@ -172,6 +182,9 @@ static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
 	/* no such memory: no path will do */
 	if (err == -EINVAL && !went)
 		f->is_ended = true;
+	/* half of it may be queued, and read what the program may free once all has arrived */
+	if (!went && at && !glk_job_idle(&f->job, f->job.relay[at]))
+		f->job.unsure = f->is_ended = true;
 	if (!went)
 		return;
 	note(f, at, &piece, now);
@@ -192,7 +205,7 @@ static bool serve(struct glk_feed *f, unsigned at, double now)
 	if (at && path->slots < room)
 		room = path->slots;
 	if (f->stage != GLK_FEED_RUNNING || f->is_ended || !left || is_off(f, at) ||
-		lane->stalls || lane->count >= room ||
+		lane->stalls || lane->count >= room || is_ahead(f, at, now) ||
 		link_of(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW)
 		return false;
 	if (!is_good(f, at, (double)(left < most ? left : most), now))

@@ -11,7 +11,8 @@
  *
  * Nothing is queued before the copy may begin, so no piece stands on a stream of the library in
  * front of those of another copy and waits. A link of the host is given no more than a few pieces over all
- * copies: first those to its own GPU, then in the order of the calls.
+ * copies: first those to its own GPU, then in the order of the calls. One of which others leave a part (agree.h)
+ * is given no more than that carries.
  *
  * Trouble	a path that is refused something, or fails, is used no more; when its streams are idle, what it
  *		had goes another way. If they cannot be waited for, or no path is left, the copy ends with
@@ -100,6 +101,8 @@ struct glk_feeder {
 bool glk_feed_begin(struct glk_job *job);
 /* Under the lock: whether any is fed. */
 bool glk_feed_is_busy(const struct glk_io *io);
+/* Under the lock: whether one that is fed may yet go over the link of a relay. */
+bool glk_feed_counts_on(const struct glk_io *io, int relay, int turn);
 /* Under the lock: a turn of the thread, which anybody may take. 2: pieces are under way, 1: streams have to
  * come to their copies first, 0: nothing is left to do. */
 int glk_feed_turn(struct glk_io *io);

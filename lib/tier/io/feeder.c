@@ -27,6 +27,17 @@ bool glk_feed_is_busy(const struct glk_io *io)
 	return f;
 }
 
+bool glk_feed_counts_on(const struct glk_io *io, int relay, int turn)
+{
+	const struct glk_feed *f = io->feeder ? io->feeder->first : NULL;
+
+	for (; f; f = f->next)
+		for (unsigned i = 1; f->stage != GLK_FEED_DONE && i < f->job.count; i++)
+			if (f->job.turn == turn && f->job.relay[i] == relay)
+				return true;
+	return false;
+}
+
 /* The thread has the lock but while it sleeps. */
 static void *run(void *arg)
 {

@@ -27,7 +27,8 @@ static void write_words(struct glk_feeder *feeder)
 static void *run(void *arg)
 {
 	struct glk_feeder *feeder = arg;
-	int64_t patience, since;
+	int64_t patience, since, seen = 0;
+	unsigned looks = 0;
 
 	pthread_setname_np(pthread_self(), "glake-guard");
 	glk_lock(&feeder->guard_lock);
@@ -39,7 +40,10 @@ static void *run(void *arg)
 		else
 			glk_lock_wait(&feeder->guard_lock, &feeder->guard_wake);
 		since = glk_load_relaxed(&feeder->turn);
-		if (since && glk_clock_ns() - since > patience)
+		looks = since && since == seen ? looks + 1 : 0;
+		seen = since;
+		/* while the process is stopped the clock goes on, and there are no looks */
+		if (looks >= LOOKS && glk_clock_ns() - since > patience)
 			write_words(feeder);
 	}
 	glk_unlock(&feeder->guard_lock);

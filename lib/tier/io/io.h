@@ -93,6 +93,8 @@ struct glk_io {
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
 	glk_atomic(unsigned) borrowed;
+	glk_atomic(unsigned) queueing; /* threads that wait for room for pieces */
+	glk_atomic(bool) owed;	       /* one of them gives links back for others */
 	/* Under the lock from here on. */
 	struct glk_agree agree;
 	bool known;	   /* which links there are */
@@ -103,6 +105,7 @@ struct glk_io {
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
 	uint32_t jobs;
 	uint64_t copies, bytes; /* over several paths */
+	unsigned planning; /* copies that count on links while the lock is given up */
 	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
 	bool wordless;		   /* the driver has no streams that wait for words */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
@@ -125,7 +128,7 @@ void glk_io_fini(struct glk_io *io);
 /* A GPU is used by the program from here on, which other processes are told where they agree. */
 void glk_io_use(struct glk_io *io, int gpu);
 /* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
- * nearly nothing where there are none. */
+ * nearly nothing where there are none. Where a copy is being queued it is done when that is. */
 void glk_io_rest(struct glk_io *io);
 /* In a forked child. */
 void glk_io_forked(struct glk_io *io);

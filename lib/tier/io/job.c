@@ -314,9 +314,7 @@ static void finish_relay(struct glk_job *job, int relay)
 	int gpu = job->turn == GLK_IO_DOWN ? job->target : relay;
 
 	if (!(job->used >> relay & 1)) {
-		/* the slots of it may be under way for an earlier copy */
-		if (glk_link_idle(job->io, g, job->turn))
-			glk_link_give(job->io, relay, job->turn);
+		glk_link_rest(job->io, relay, job->turn);
 		return;
 	}
 	job->copy->paths++;
@@ -373,7 +371,7 @@ static void add_relays(struct glk_job *job)
 		if (err && err != -ENOMEM && err != -EOPNOTSUPP)
 			glk_job_put_off(job, relay);
 		if (err) {
-			glk_link_give(io, relay, job->turn);
+			glk_link_rest(io, relay, job->turn);
 			continue;
 		}
 		if (!glk_link_measure(io, relay, job->target)) {

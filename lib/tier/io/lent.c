@@ -31,28 +31,42 @@ bool glk_link_borrow(struct glk_io *io, int relay, int turn)
 	return shares;
 }
 
-void glk_link_give(struct glk_io *io, int relay, int turn)
+static void give(struct glk_io *io, int relay, int turn)
 {
 	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
 
-	if (!ring->shares)
-		return;
 	glk_agree_give(&io->agree, relay, turn);
 	glk_store_relaxed(&io->borrowed, glk_load_relaxed(&io->borrowed) - 1);
 	ring->shares = 0;
+}
+
+void glk_link_rest(struct glk_io *io, int relay, int turn)
+{
+	struct glk_io_gpu *g = &io->gpu[relay];
+
+	if (!g->ring[turn].shares || io->planning)
+		return;
+	/* the copies of its own GPU want no share */
+	glk_link_idle(io, g, turn);
+	/* it may idle between two pieces of one that is fed, and before the first one */
+	if (!g->ring[turn].newest && !glk_feed_counts_on(io, relay, turn))
+		give(io, relay, turn);
 }
 
 void glk_io_rest(struct glk_io *io)
 {
 	if (!glk_load_relaxed(&io->borrowed))
 		return;
+	/* who holds the lock then may wait for a stream, and that one for the caller */
+	if (glk_add_seq_cst(&io->queueing, 0)) {
+		glk_xchg_seq_cst(&io->owed, true);
+		if (glk_add_seq_cst(&io->queueing, 0))
+			return;
+	}
 	glk_lock(&io->lock);
-	/* a link may idle between two pieces of one that is fed */
-	for (int gpu = 0; gpu < io->gpus && !glk_feed_is_busy(io); gpu++)
+	for (int gpu = 0; gpu < io->gpus; gpu++)
 		for (int turn = 0; turn < GLK_IO_WAYS; turn++)
-			if (io->gpu[gpu].ring[turn].shares &&
-				glk_link_idle(io, &io->gpu[gpu], turn))
-				glk_link_give(io, gpu, turn);
+			glk_link_rest(io, gpu, turn);
 	glk_unlock(&io->lock);
 }
 

@@ -26,7 +26,8 @@ size_t glk_link_news(struct glk_io *io, struct glk_rate *rates);
 /* lent.c: says that this process uses a GPU; borrows the link of a relay for one way, as far as other processes leave it. False: not at all. */
 void glk_link_use(struct glk_io *io, int gpu);
 bool glk_link_borrow(struct glk_io *io, int relay, int turn);
-void glk_link_give(struct glk_io *io, int relay, int turn);
+/* It is given back, if it was borrowed, unless a copy is on its way over it or counts on it. */
+void glk_link_rest(struct glk_io *io, int relay, int turn);
 /* What has passed is booked no longer. `now`: ns. */
 void glk_link_settle(struct glk_io *io, double now);
 /* Whether nothing that was queued here is on its way over the link of a GPU. */

@@ -2,6 +2,9 @@
 /* What a copy has borrowed of links is given back once it has ended, by whatever is called next. */
 #include "unit/api/copy_rig.h"
 
+#include "base/clock.h"
+
+#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -27,8 +30,8 @@ static unsigned borrowed(void)
 	return glk_load_relaxed(&context->io.borrowed);
 }
 
-/* A copy that is under way, to be ended. */
-static struct glake_copy_job *begin_copy(void)
+/* A copy that is under way, to be ended; or held, until its stream may go on. */
+static struct glake_copy_job *begin_copy(bool held)
 {
 	struct glake_copy_job *job = NULL;
 
@@ -37,7 +40,8 @@ static struct glake_copy_job *begin_copy(void)
 	is_int(borrowed(), 3, "borrows the links of the others");
 	glake_trim(ctx, 0, 0, NULL);
 	is_int(borrowed(), 3, "as long as it is under way");
-	glk_soft_hold(context->drv, 0, stream, false);
+	if (!held)
+		glk_soft_hold(context->drv, 0, stream, false);
 	return job;
 }
 
@@ -49,31 +53,40 @@ static void given_back(void)
 
 	begin(settings);
 	glake_alloc(ctx, 1, MIB, NULL, 0, &far);
-	job = begin_copy();
+	job = begin_copy(false);
 	is_int(shares(), 4, "which the figures tell");
 	is_int(glake_copy_wait(job, -1), 0, "a wait for its end");
 	is_int(borrowed(), 0, "gives them back");
 	is_int(shares(), 0, "as the figures tell");
 	glake_copy_close(job);
-	job = begin_copy();
+	job = begin_copy(false);
 	sync_stream();
 	is_int(state_of(job).stage, GLAKE_COPY_DONE, "a question");
 	is_int(borrowed(), 0, "does too");
 	glake_copy_close(job);
-	glake_copy_close(begin_copy());
+	glake_copy_close(begin_copy(false));
 	sync_stream();
 	glake_trim(ctx, 0, 0, NULL);
 	is_int(borrowed(), 0, "and a trim");
-	glake_copy_close(begin_copy());
+	glake_copy_close(begin_copy(false));
 	sync_stream();
 	glake_copy(ctx, gpu, host, 1, stream, GLAKE_COPY_DIRECT, NULL);
 	is_int(borrowed(), 0, "and another copy");
-	glake_copy_close(begin_copy());
+	glake_copy_close(begin_copy(false));
 	sync_stream();
 	is_int(glake_suspend(ctx, 0, NULL) | glake_resume(ctx, 0, NULL), 0, "a suspension");
 	is_int(borrowed(), 0, "too");
 	glake_free(ctx, far, NULL);
 	end();
+}
+
+/* Some, as one of random size may be too small for all links. */
+static bool round_trips(void)
+{
+	for (int i = 0; i < 6; i++)
+		if (!round_trip(3 * MIB))
+			return false;
+	return true;
 }
 
 /* Two contexts of a process are to each other as two processes. */
@@ -88,16 +101,135 @@ static void contexts(void)
 	void *theirs = NULL;
 
 	begin(settings);
-	ok(round_trip(3 * MIB) && context->io.gpu[1].relayed, "all links for one context");
+	ok(round_trips() && context->io.gpu[1].relayed, "all links for one context");
 	glk_io_rest(&context->io);
 	context->io.gpu[1].relayed = context->io.gpu[2].relayed = 0;
 	if (glake_open(&options, &second) || glake_alloc(second, 1, MIB, NULL, 0, &theirs))
 		tap_bail("no second context");
-	ok(round_trip(3 * MIB) && !context->io.gpu[1].relayed && context->io.gpu[2].relayed,
+	ok(round_trips() && !context->io.gpu[1].relayed && context->io.gpu[2].relayed,
 		"but not that of a GPU which another one uses");
 	glake_free(second, theirs, NULL);
 	glake_close(second, NULL);
-	ok(round_trip(3 * MIB) && context->io.gpu[1].relayed, "until that one is closed");
+	ok(round_trips() && context->io.gpu[1].relayed, "until that one is closed");
+	end();
+}
+
+/* A copy that goes another way gives back nothing that one uses which is under way. */
+static void others(void)
+{
+	static const char *const settings[] = {AGREE, NULL};
+	struct CUstream_st *far_stream = NULL;
+	struct glake_copy_job *job;
+	void *far = NULL;
+
+	begin(settings);
+	if (glake_stream_new(ctx, 1, &far_stream) ||
+		glake_alloc(ctx, 1, MIB, far_stream, 0, &far))
+		tap_bail("no second GPU");
+	job = begin_copy(true);
+	glk_fault_set(context->drv, "peer_can:from=1:err=EOPNOTSUPP");
+	is_int(glake_copy(ctx, far, host, MIB, far_stream, 0, NULL), 0,
+		"a copy to a GPU that reaches none of the others");
+	is_int(borrowed(), 3, "gives back nothing of another copy");
+	glk_fault_set(context->drv, "off");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(glake_copy_wait(job, -1), 0, "which ends");
+	is_int(borrowed(), 0, "and gives it back");
+	glake_copy_close(job);
+	glake_free(ctx, far, far_stream);
+	glake_stream_free(ctx, 1, far_stream);
+	end();
+}
+
+static void *ask(void *arg)
+{
+	usleep(100000);
+	glk_io_rest(arg);
+	return NULL;
+}
+
+/* Nor of one that is fed, and may have nothing on a link for a while. */
+static void fed(void)
+{
+	static const char *const settings[] = {AGREE, "io.fed=1MiB", NULL};
+	struct CUstream_st *second = NULL;
+	struct glake_copy_job *job;
+	pthread_t thread;
+
+	begin(settings);
+	if (glake_stream_new(ctx, 0, &second))
+		tap_bail("no second stream");
+	glk_fault_set(context->drv, "stream_wait_word:from=1:delay=400000");
+	if (pthread_create(&thread, NULL, ask, &context->io))
+		tap_bail("no thread");
+	job = begin_copy(true);
+	pthread_join(thread, NULL);
+	ok(state_of(job).fed, "one that is fed keeps them while others ask meanwhile");
+	glk_fault_set(context->drv, "off");
+	is_int(glake_copy(ctx, gpu, host, 4 * KIB, second, 0, NULL), 0, "a copy of one piece");
+	is_int(borrowed(), 3, "gives back nothing that it has not begun to use");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(glake_copy_wait(job, -1), 0, "it ends");
+	is_int(borrowed(), 0, "and gives all back");
+	glake_copy_close(job);
+	glake_stream_free(ctx, 0, second);
+	end();
+}
+
+/* One that is fed to another GPU holds up nothing of a link that it has no part in. */
+static void apart(void)
+{
+	static const char *const settings[] = {AGREE, "io.fed=1MiB", NULL};
+	struct glake_copy_job *down, *up = NULL;
+
+	begin(settings);
+	down = begin_copy(true);
+	is_int(glake_copy(ctx, other, gpu, 3 * MIB, stream, 0, &up), 0, "one the other way");
+	is_int(borrowed(), 6, "borrows links too");
+	is_int(glake_copy_cancel(up), 0, "and is cancelled");
+	state_of(down);
+	glk_io_rest(&context->io);
+	is_int(borrowed(), 3, "what it had goes back while the first one is fed");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(glake_copy_wait(down, -1), 0, "which ends");
+	glake_copy_wait(up, -1);
+	is_int(borrowed(), 0, "and gives back the rest");
+	glake_copy_close(down);
+	glake_copy_close(up);
+	end();
+}
+
+static void *queue(void *arg)
+{
+	return (void *)(intptr_t)glake_copy(arg, gpu, host, 3 * MIB, stream, 0, NULL);
+}
+
+/* Who asks does not wait for one that queues pieces, which may take as long as its stream does. */
+static void briefly(void)
+{
+	static const char *const settings[] = {AGREE, NULL};
+	struct glake_copy_job *job;
+	void *failed = &job;
+	pthread_t thread;
+	int64_t began;
+
+	begin(settings);
+	job = begin_copy(false);
+	sync_stream();
+	glk_fault_set(context->drv, "copy:nth=2:delay=1000000");
+	if (pthread_create(&thread, NULL, queue, ctx))
+		tap_bail("no thread");
+	usleep(200000);
+	began = glk_clock_ns();
+	is_int(state_of(job).stage, GLAKE_COPY_DONE, "a question while another copy is queued");
+	ok(glk_clock_ns() - began < 500000000, "is answered before that is");
+	pthread_join(thread, &failed);
+	ok(!failed, "it is");
+	glk_fault_set(context->drv, "off");
+	sync_stream();
+	state_of(job);
+	is_int(borrowed(), 0, "and all is given back");
+	glake_copy_close(job);
 	end();
 }
 
@@ -108,7 +240,7 @@ static void nameless(void)
 
 	begin(settings);
 	glk_fault_set(context->drv, "device_info:from=1:err=EIO");
-	ok(round_trip(3 * MIB) && !borrowed(), "where GPUs have no names nothing is borrowed");
+	ok(round_trips() && !borrowed(), "where GPUs have no names nothing is borrowed");
 	ok(context->io.gpu[1].relayed, "and copies go over all links");
 	glk_fault_set(context->drv, "off");
 	end();
@@ -125,6 +257,10 @@ int main(void)
 	setenv("XDG_RUNTIME_DIR", folder, 1);
 	given_back();
 	contexts();
+	others();
+	fed();
+	apart();
+	briefly();
 	nameless();
 	snprintf(name, sizeof(name), "%s/glake/links", folder);
 	ok(!unlink(name), "there is a file to agree by");

@@ -4,6 +4,10 @@
 
 #include "tier/io/feed.h"
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 /* Faults that are tried whatever comes of them. */
 #define FAULTS_LEAST 20
 
@@ -140,10 +144,95 @@ static void path_fails(void)
 	ok(off > 4, "of %d paths that are used no more", off);
 }
 
+/* The first half of a piece is queued, and its second one refused: the source is read until that has passed. */
+static void half_a_piece(bool held)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", "io.lend=1", NULL};
+	struct glake_copy_job *job;
+	struct CUstream_st *first;
+
+	begin(settings);
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) | glake_copy_wait(job, -1) |
+			glake_copy_close(job),
+		0, "a copy over two links");
+	first = context->io.gpu[1].ring[GLK_IO_DOWN].stream;
+	if (!first)
+		tap_bail("no stream of the other link");
+	memset(gpu, 0, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "another one");
+	glk_soft_hold(context->drv, 1, first, held);
+	/* behind three pieces of the other path and the first half */
+	glk_fault_set(context->drv, "copy:nth=5:err=EIO");
+	glk_soft_hold(context->drv, 0, stream, false);
+	if (held) {
+		is_int(glake_copy_wait(job, -1), -EIO, "it has failed while it may be read");
+		is_int((int64_t)state_of(job).failed, ROOM, "all of it");
+	} else {
+		is_int(glake_copy_wait(job, -1), 0, "the piece goes the other way");
+		ok(!memcmp(gpu, host, ROOM), "every byte");
+	}
+	ok(context->io.gpu[1].off, "the link is used no more");
+	tap_expect_log(context->io.gpu[1].off);
+	glk_fault_set(context->drv, "off");
+	glk_soft_hold(context->drv, 1, first, false);
+	glake_copy_close(job);
+	end();
+}
+
+/* Exits with the number of what is wrong. */
+static void be_stopped(void)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", NULL};
+	struct glake_copy_job *job;
+	int wrong;
+
+	begin(settings);
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	/* there is a thread then */
+	wrong = glake_copy(ctx, gpu, host, MIB, stream, 0, &job) != 0;
+	wrong += glake_copy_wait(job, -1) || glake_copy_close(job);
+	glk_store_relaxed(&context->io.feeder->patience, 800000000);
+	glk_soft_hold(context->drv, 0, stream, true);
+	wrong += glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) != 0;
+	/* a turn is under way when it is stopped, and goes on for a moment afterwards */
+	glk_fault_set(context->drv, "event_query:nth=1:delay=1500000");
+	usleep(100000);
+	raise(SIGSTOP);
+	usleep(700000);
+	glk_fault_set(context->drv, "off");
+	glk_soft_hold(context->drv, 0, stream, false);
+	wrong += glake_copy_wait(job, -1) != 0;
+	wrong += memcmp(gpu, host, ROOM) != 0;
+	wrong += !state_of(job).fed || glake_copy_close(job) || !ended();
+	_exit(wrong);
+}
+
+/* The time that a process is stopped is no time that a call is stuck. */
+static void stopped(void)
+{
+	int status = -1;
+	pid_t child = fork();
+
+	if (!child)
+		be_stopped();
+	if (child < 0 || waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status))
+		tap_bail("no process that is stopped");
+	usleep(1200000);
+	kill(child, SIGCONT);
+	waitpid(child, &status, 0);
+	is_int(status, 0, "a process that was stopped for long has its copies all the same");
+}
+
 int main(void)
 {
 	tap_plan_later();
 	copy_rig_start();
+	stopped();
+	half_a_piece(false);
+	half_a_piece(true);
 	path_fails();
 	faults("any:nth=%u:err=EIO", 0);
 	faults("any:nth=%u:err=EINVAL", 0);

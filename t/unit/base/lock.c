@@ -233,6 +233,15 @@ static void pauses(void)
 	ok(taken[0], "others take what was given up for a while");
 	ok(taken[1] && end == PTHREAD_CANCELED,
 		"a thread that does so is cancelled behind the last unlock");
+	glk_lock(&device);
+	glk_lock_pause(&device);
+	glk_lock(&node);
+	glk_lock_pause(&node);
+	glk_lock_resume(&node);
+	glk_unlock(&node);
+	ok(glk_lock_is_held(), "one that is given up in the pause of another one ends none");
+	glk_lock_resume(&device);
+	glk_unlock(&device);
 }
 
 static struct {
@@ -465,7 +474,7 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(28);
+	tap_plan(29);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();

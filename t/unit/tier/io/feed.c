@@ -9,6 +9,9 @@
 #include "tier/io/feed.h"
 #include "unit/tier/io/flow.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #define PIECE (64 * KIB)
 #define RATE  55500 /* soft.link, MB a second */
 
@@ -351,10 +354,57 @@ static void own_first(void)
 	end();
 }
 
+/* Others use the GPUs that lend their links, of which they leave half. */
+static void half_of_links(void)
+{
+	static const char *const settings[] = {PACED, "io.agree=always", NULL};
+	static const char *const theirs[] = {
+		MANY, "io.agree=always", "io.lend_to=user", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = theirs};
+	char folder[] = "/tmp/glake-feed-XXXXXX", name[64];
+	struct glake_copy_job *job;
+	struct glake *second = NULL;
+	void *block[4] = {NULL};
+	double part;
+
+	if (!mkdtemp(folder) || setenv("XDG_RUNTIME_DIR", folder, 1) ||
+		glake_open(&options, &second))
+		tap_bail("no second context");
+	for (int i = 1; i < 4; i++)
+		if (glake_alloc(second, i, MIB, NULL, 0, &block[i]))
+			tap_bail("no block");
+	begin(settings);
+	context->io.now = modelled;
+	if (glk_soft_pace(context->drv))
+		tap_bail("no pace");
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "a copy over half links");
+	while (state_of(job).stage == GLAKE_COPY_QUEUED && step())
+		;
+	ok(state_of(job).stage == GLAKE_COPY_DONE && !memcmp(gpu, host, ROOM), "every byte");
+	part = (double)state_of(job).relayed / ROOM;
+	ok(state_of(job).fed && part > 0.5 && part < 0.63,
+		"is fed no more than they carry: %.3f, of 0.6", part);
+	glake_copy_close(job);
+	end();
+	for (int i = 1; i < 4; i++)
+		glake_free(second, block[i], NULL);
+	glake_close(second, NULL);
+	snprintf(name, sizeof(name), "%s/glake/links", folder);
+	unlink(name);
+	*strrchr(name, '/') = '\0';
+	rmdir(name);
+	rmdir(folder);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	copy_rig_start();
+	half_of_links();
 	adapts();
 	random_changes();
 	stalls(2);
