@@ -306,8 +306,8 @@ static void waits_for_shared(void)
 	uint64_t addr[4], wide, first, got;
 	pthread_t thread;
 
-	begin((const char *const[]){"pool.budget=8MiB", "soft.streams=stepped",
-		"policy.bins=0", NULL});
+	begin((const char *const[]){
+		"pool.budget=8MiB", "soft.streams=stepped", "policy.bins=0", NULL});
 	for (int i = 0; i < 4; i++)
 		addr[i] = rig_alloc(&rig, SLOT, a);
 	rig_free(&rig, addr[0], a);
