@@ -152,7 +152,7 @@ struct glk_use glk_block_use(
 	tick = glk_clock_tick(&cache->streams, on);
 	glk_clock_join(&cache->streams, marks, tick);
 	use = glk_stream_use(on, tick);
-	if (of != on && of->state == GLK_STREAM_LIVE)
+	if (of != on && of->state == GLK_STREAM_LIVE && of->bit < GLK_STREAM_BITS)
 		of->freed = tick;
 	if (of != on) {
 		more = glk_stream_use(of, tick);

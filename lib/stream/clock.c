@@ -21,10 +21,11 @@
 
 #include <errno.h>
 
-/* Of one that has ended all that there will ever be is in its last tick. */
+/* Of one that has ended all that there will ever be is in its last tick; and one without a bit is in no
+ * use, but may have the number of one that is. */
 static void raise_to(struct glk_stream *s, uint64_t tick)
 {
-	if (s->state == GLK_STREAM_LIVE)
+	if (s->state == GLK_STREAM_LIVE && s->bit < GLK_STREAM_BITS)
 		s->freed = tick;
 }
 

@@ -167,8 +167,15 @@ uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t gro
 /* Times that work is waited for, which others may have queued more of meanwhile. */
 #define WAITS 5
 
-/* All that can go, and what the work of streams is in the way of, when that is done. Other streams
- * are waited for where pages lie among other addresses, and what is in their way is not known. */
+/* Whether anything that nobody uses stays mapped. */
+static bool stays(const struct glk_arena *home)
+{
+	return glk_arena_idle(home) > glk_node_free(home->map.node);
+}
+
+/* All that can go, and what the work of streams is in the way of, when that is done. All streams are
+ * waited for where that was not enough: pages lie among other addresses, and what is in their way is not
+ * known; or they were waited for in vain, as a capture or a plan is, and others may do. */
 static uint64_t release_late(struct glk_arena *home, uint64_t bytes)
 {
 	struct glk_streams *streams = &home->gpu->streams;
@@ -183,7 +190,7 @@ static uint64_t release_late(struct glk_arena *home, uint64_t bytes)
 		late = (struct late){.many = many};
 		given += release(home, bytes - given, UINT32_MAX, &late);
 	}
-	if (given < bytes && (home->gpu->beside.map.guests || glk_tags_idle(home->gpu, false))) {
+	if (given < bytes && stays(home)) {
 		glk_clock_sync(streams, ~UINT64_C(0));
 		given += glk_ladder_release(home, bytes - given, UINT32_MAX);
 	}

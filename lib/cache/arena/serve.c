@@ -272,15 +272,33 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 /* Runs of equal use that are looked at while nobody else has the lock. */
 #define RUNS_HELD 1024
 
+/* That of a run of equal use. Pages that have several mappings there may have been put behind others
+ * since, which they alone say. */
+static void gather_run(
+	const struct glk_map *map, uint32_t first, uint32_t last, struct glk_work *work)
+{
+	uint32_t w = first >> 6;
+	uint64_t shared = glk_mapping_starts(
+		map, w, map->shared[w] & glk_bits_mask(w, first, last), first);
+
+	glk_work_add(work, &map->use[glk_use_slot(map, first)]);
+	for (; shared; shared &= shared - 1) {
+		uint32_t id = map->page[w << 6 | (uint32_t)__builtin_ctzll(shared)];
+
+		if (id)
+			glk_work_add(work, &glk_map_page(map, id)->use);
+	}
+}
+
 /* The work on all that is mapped among the addresses of an arena. */
 static void gather(const struct glk_arena *arena, struct glk_work *work)
 {
 	const struct glk_map *map = &arena->map;
-	uint32_t slot = 0, runs = 0;
+	uint32_t slot = 0, runs = 0, last;
 
-	while (slot < glk_map_end(map)) {
-		glk_work_add(work, &map->use[glk_use_slot(map, slot)]);
-		slot = glk_use_end(map, slot, glk_map_end(map) - 1) + 1;
+	for (; slot < glk_map_end(map); slot = last + 1) {
+		last = glk_use_end(map, slot, glk_map_end(map) - 1);
+		gather_run(map, slot, last, work);
 		if (++runs % RUNS_HELD)
 			continue;
 		glk_lock_pause(&arena->gpu->lock);

@@ -147,6 +147,34 @@ static void mixes(void)
 	rig_close(&rig, 0);
 }
 
+/* The number of one that ended is another one's, which is known and was given nothing yet: a block that
+ * the first one left says nothing of work of the second. */
+static void takes_over(void)
+{
+	int count = GLK_STREAM_CROWD + 2;
+	struct CUstream_st *last, *next;
+	uint64_t left, freed;
+	uint32_t known;
+
+	crowd_open(count, "stream.event_dependencies=no");
+	last = rig.stream[count - 2];
+	left = rig_alloc(&rig, 4 * KIB, last);
+	freed = rig_single(&rig, SIZE, last);
+	rig_free(&rig, freed, last);
+	rig.drv->ops->stream_sync(rig.drv, 0, last);
+	glk_cache_stream_end(&rig.cache, last);
+	known = glk_load_relaxed(&rig.cache.streams.slab.live);
+	next = rig_stream(&rig);
+	is_int(glk_cache_event_recorded(&rig.cache, NULL, next), 0, "a stream is named");
+	is_int(glk_load_relaxed(&rig.cache.streams.slab.live), known + 1, "and known");
+	rig_free(&rig, left, rig.stream[0]);
+	glk_store_relaxed(
+		&rig.cache.node->budget, glk_load_relaxed(&rig.cache.node->held));
+	ok(rig_single(&rig, 6 * MIB, rig.stream[0]), "what the first one used is free");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 int main(void)
 {
 	static const int counts[] = {64, 100, 1000, 4000};
@@ -158,5 +186,6 @@ int main(void)
 	}
 	refuses(100);
 	mixes();
+	takes_over();
 	return tap_done();
 }

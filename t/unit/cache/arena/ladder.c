@@ -127,6 +127,29 @@ static void cannot_sync(void)
 	rig_close(&rig, 1);
 }
 
+/* A page of a stream that captures a graph stays, and no other one does for it. */
+static void passes_captures(void)
+{
+	struct CUstream_st *s[3];
+	uint64_t one[2];
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"pool.budget=16MiB", "soft.streams=stepped", NULL});
+	for (int i = 0; i < 3; i++)
+		s[i] = rig_stream(&rig);
+	for (int i = 0; i < 2; i++) {
+		one[i] = rig_single(&rig, 8 * MIB, s[i]);
+		rig_work(&rig, one[i], 8 * MIB, s[i]);
+	}
+	for (int i = 0; i < 2; i++)
+		rig_free(&rig, one[i], s[i]);
+	rig_capture(&rig, s[0]);
+	ok(rig_single(&rig, 6 * MIB, s[2]), "a page behind one that cannot be waited for");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 static void explains(void)
 {
 	struct CUstream_st *a;
@@ -200,6 +223,7 @@ int main(void)
 	releases();
 	syncs_last();
 	cannot_sync();
+	passes_captures();
 	explains();
 	meets_driver();
 	return tap_done();

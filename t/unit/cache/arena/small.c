@@ -286,6 +286,48 @@ static void overflows(void)
 	rig_close(&rig, 8);
 }
 
+static pthread_barrier_t steps;
+
+static void *on_own(void *arg)
+{
+	uint64_t addr = rig_alloc(&rig, 4 * KIB, GLK_STREAM_PER_THREAD);
+
+	rig_work(&rig, addr, 4 * KIB, GLK_STREAM_PER_THREAD);
+	*(uint64_t *)arg = addr;
+	pthread_barrier_wait(&steps);
+	pthread_barrier_wait(&steps);
+	return NULL;
+}
+
+/* A slot whose page has another mapping, and is in the order of a stream that is waited for with the GPU
+ * alone: another thread's own. */
+static void waits_for_shared(void)
+{
+	uint64_t addr[4], wide, first, got;
+	pthread_t thread;
+
+	begin((const char *const[]){
+		"pool.budget=8MiB", "soft.streams=stepped", "policy.bins=0", NULL});
+	for (int i = 0; i < 4; i++)
+		addr[i] = rig_alloc(&rig, SLOT, a);
+	rig_free(&rig, addr[0], a);
+	rig_free(&rig, addr[2], a);
+	wide = rig_alloc(&rig, 2 * SLOT, a);
+	rig_work(&rig, wide, 2 * SLOT, a);
+	rig_free(&rig, wide, a);
+	pthread_barrier_init(&steps, NULL, 2);
+	pthread_create(&thread, NULL, on_own, &first);
+	pthread_barrier_wait(&steps);
+	ok(rig_alloc(&rig, SLOT, a), "no other slot is left");
+	got = rig_alloc(&rig, 4 * KIB, b);
+	ok(got && got / SLOT == first / SLOT, "room in a slot is waited for");
+	is_sound(&rig, "the books agree");
+	pthread_barrier_wait(&steps);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&steps);
+	rig_close(&rig, 5);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -299,5 +341,6 @@ int main(void)
 	spares_large_pages();
 	fails();
 	overflows();
+	waits_for_shared();
 	return tap_done();
 }
