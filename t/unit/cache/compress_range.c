@@ -19,6 +19,7 @@ static struct CUstream_st *a;
 
 struct model {
 	struct held h;
+	struct CUstream_st *stream;
 	unsigned slots;
 	bool gone[SLOTS], noise[SLOTS];
 	uint32_t writes[SLOTS];
@@ -97,12 +98,13 @@ static bool is_whole(const struct model *m)
 	return true;
 }
 
-static int make(struct model *m, size_t size, uint64_t *state)
+static int make(
+	struct model *m, size_t size, struct CUstream_st *stream, uint64_t *state)
 {
 	int err;
 
-	*m = (struct model){.slots = 0};
-	err = plan_take(&rig, &m->h, size, a);
+	*m = (struct model){.stream = stream};
+	err = plan_take(&rig, &m->h, size, stream);
 	m->slots = err ? 0
 		       : (unsigned)((m->h.addr + size - 1) / PAGE - m->h.addr / PAGE + 1);
 	for (unsigned slot = 0; slot < m->slots; slot++)
@@ -130,8 +132,8 @@ static bool move(struct model *m, size_t offset, size_t bytes, bool to_gpu)
 		away += gone[slot] ? end - begin : 0;
 	}
 	wanted = !to_gpu && !here ? -EALREADY : !in ? -EINVAL : moves ? 0 : -EALREADY;
-	err = to_gpu ? fetch_range(&rig, &m->h, offset, bytes, a)
-		     : spill_range(&rig, &m->h, offset, bytes, a);
+	err = to_gpu ? fetch_range(&rig, &m->h, offset, bytes, m->stream)
+		     : spill_range(&rig, &m->h, offset, bytes, m->stream);
 	if (err != wanted)
 		tap_note("%zu at %zu of %zu, %s: %d, not %d: %s", bytes, offset,
 			m->h.size, to_gpu ? "back" : "away", err, wanted,
@@ -180,7 +182,7 @@ static bool step(struct model *list, uint64_t *state)
 	if (!m->h.addr)
 		return !make(m,
 			(1 + seed_below(state, 26)) * MIB + seed_below(state, 8) * 65536 + 512,
-			state);
+			a, state);
 	if (what < 2) {
 		good = is_whole(m) && !rig_free(&rig, m->h.addr, a);
 		m->h.addr = 0;
@@ -203,13 +205,13 @@ static bool step(struct model *list, uint64_t *state)
 	return is_whole(m) && good;
 }
 
-static void by_chance(uint64_t seed, unsigned nth, const char *setting, const char *other)
+static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 {
 	int steps = tap_on_valgrind() ? 30 : 300, n = 0, torn = 0;
 	struct model list[BLOCKS] = {0};
 	uint64_t state = seed_thread(seed, nth), packed = 0;
 
-	set_up(setting, other);
+	set_up(verify, NULL);
 	for (; n < steps && !torn; n++) {
 		torn += !step(list, &state);
 		packed += rig_figures(&rig).packed > 0;
@@ -218,7 +220,7 @@ static void by_chance(uint64_t seed, unsigned nth, const char *setting, const ch
 		settle();
 		torn += !rig_is_sound(&rig);
 	}
-	ok(!torn, "%s: %d steps, after %d of which something is packed", setting, n,
+	ok(!torn, "%s: %d steps, after %d of which something is packed", verify, n,
 		(int)packed);
 	ok(packed > (uint64_t)n / 8, "  so they are often");
 	for (int i = 0; i < BLOCKS; i++) {
@@ -240,6 +242,68 @@ static void by_chance(uint64_t seed, unsigned nth, const char *setting, const ch
 	rig_close(&rig, 0);
 }
 
+/* ---- Threads ---- */
+
+struct worker {
+	pthread_t thread;
+	struct CUstream_st *stream;
+	uint64_t state;
+	int torn;
+};
+
+/* Each with blocks of its own; nobody waits for what compresses. */
+static void *work(void *arg)
+{
+	struct model list[BLOCKS] = {0};
+	struct worker *w = arg;
+
+	for (int n = 0; n < (tap_on_valgrind() ? 10 : 120) && !w->torn; n++) {
+		struct model *m = &list[seed_below(&w->state, 3)];
+		bool good = true;
+
+		if (!m->h.addr) {
+			good = !make(m, (1 + seed_below(&w->state, 20)) * MIB + 65536,
+				w->stream, &w->state);
+		} else if (seed_below(&w->state, 12) == 0) {
+			good = is_whole(m) && !rig_free(&rig, m->h.addr, w->stream);
+			m->h.addr = 0;
+		} else {
+			nanosleep(&(struct timespec){.tv_nsec = (long)seed_below(
+							     &w->state, 6000000)},
+				NULL);
+			good = move_some(m, &w->state) && is_whole(m);
+		}
+		w->torn += !good;
+	}
+	for (int i = 0; i < BLOCKS; i++)
+		w->torn += list[i].h.addr && rig_free(&rig, list[i].h.addr, w->stream);
+	return NULL;
+}
+
+static void among_others(uint64_t seed, const char *verify)
+{
+	struct worker w[3] = {{0}};
+	int torn = 0;
+
+	set_up(verify, NULL);
+	for (unsigned i = 0; i < 3; i++) {
+		w[i].state = seed_thread(seed, 10 + i);
+		w[i].stream = rig_stream(&rig);
+	}
+	for (int i = 0; i < 3; i++)
+		pthread_create(&w[i].thread, NULL, work, &w[i]);
+	for (int i = 0; i < 3; i++) {
+		pthread_join(w[i].thread, NULL);
+		torn += w[i].torn;
+	}
+	ok(!torn, "%s: threads send ranges, and have them back", verify);
+	settle();
+	is_int((int64_t)rig_figures(&rig).packed, 0, "nothing is kept");
+	is_int((int64_t)rig_figures(&rig).store_used, 0, "of the store neither");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* ---- One at a time ---- */
 
 /* Memory of the store that a copy to the host has still to write to, for a block that was freed since,
@@ -250,11 +314,11 @@ static void behind_a_copy(const char *verify)
 	bool good = true;
 
 	set_up("soft.streams=stepped", verify);
-	good = !make(&m, 20 * MIB, NULL) && move(&m, 0, m.h.size, false);
+	good = !make(&m, 20 * MIB, a, NULL) && move(&m, 0, m.h.size, false);
 	glk_soft_run_all(rig.drv);
 	settle();
 	ok(good && rig_figures(&rig).packed == m.h.size, "a content is packed");
-	good = !make(&other, 20 * MIB, NULL);
+	good = !make(&other, 20 * MIB, a, NULL);
 	good = good && move(&other, 0, other.h.size, false);
 	good = good && !rig_free(&rig, other.h.addr, a);
 	ok(good, "another one is on its way, and freed");
@@ -270,6 +334,30 @@ static void behind_a_copy(const char *verify)
 	rig_close(&rig, 0);
 }
 
+/* Idle memory of the host, of what lay there in place, goes back for the room that the content needs. */
+static void has_idle_memory(void)
+{
+	struct held two, three;
+	struct model one;
+	bool good;
+
+	set_up("tier.place=host", "tier.host=160MiB");
+	good = !make(&one, 20 * MIB, a, NULL) && move(&one, 0, one.h.size, false);
+	settle();
+	ok(good && rig_figures(&rig).packed == one.h.size, "a content is packed");
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	good = !plan_take(&rig, &two, 48 * MIB, a) && !plan_take(&rig, &three, 48 * MIB, a);
+	ok(good && rig_figures(&rig).placed == 48 * MIB, "a block lies on the host in place");
+	ok(plan_drop(&rig, &three, a) && plan_drop(&rig, &two, a), "and is freed");
+	ok(rig_figures(&rig).host_held > 112 * MIB, "its memory idles");
+	good = move(&one, 0, 4 * MIB, true);
+	ok(good && is_whole(&one), "a range comes");
+	ok(move(&one, 0, one.h.size, true) && is_whole(&one), "and the rest of it");
+	ok(!rig_free(&rig, one.h.addr, a), "it is freed");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed = seed_start();
@@ -280,9 +368,12 @@ int main(void)
 		return tap_done();
 	}
 	behind_a_copy("tier.verify=no");
-	by_chance(seed, 0, "tier.verify=no", NULL);
+	has_idle_memory();
+	by_chance(seed, 0, "tier.verify=no");
+	among_others(seed, "tier.verify=no");
 #ifdef GLK_XXHASH
-	by_chance(seed, 1, "tier.verify=yes", NULL);
+	by_chance(seed, 1, "tier.verify=yes");
+	among_others(seed, "tier.verify=yes");
 #endif
 	return tap_done();
 }
