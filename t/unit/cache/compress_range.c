@@ -173,6 +173,36 @@ static bool turn(uint64_t *state)
 	return !err;
 }
 
+/* A call that fails leaves what was there, or what has come; then all comes, and is what it was. */
+static bool fails(struct model *m, uint64_t *state)
+{
+	static const char *const calls[] = {
+		"copy", "host_lock", "event_record", "stream_wait", "event_sync", "map"};
+	size_t offset = seed_below(state, m->h.size);
+	size_t bytes = 1 + seed_below(state, m->h.size - offset);
+	uint64_t call = seed_below(state, 7);
+	char rule[64];
+	int err;
+
+	if (call < 6)
+		snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[call],
+			1 + (int)seed_below(state, 3));
+	if (call < 6 ? glk_fault_set(rig.drv, rule) : 0)
+		return false;
+	if (call == 6)
+		glk_region_fail_after(1);
+	err = seed_below(state, 2) ? fetch_range(&rig, &m->h, offset, bytes, m->stream)
+				   : spill_range(&rig, &m->h, offset, bytes, m->stream);
+	glk_region_fail_after(0);
+	glk_fault_set(rig.drv, "off");
+	err = glk_cache_fetch(&rig.cache, m->h.addr, m->stream);
+	if (err && err != -EALREADY)
+		tap_note("%s: %d: %s", call < 6 ? rule : "region", err, rig_error().text);
+	memset(m->gone, 0, sizeof(m->gone));
+	tap_expect_log(tap.logs - tap.expected);
+	return (!err || err == -EALREADY) && is_whole(m);
+}
+
 static bool step(struct model *list, uint64_t *state)
 {
 	struct model *m = &list[seed_below(state, BLOCKS)];
@@ -190,6 +220,8 @@ static bool step(struct model *list, uint64_t *state)
 	}
 	if (what == 2)
 		return turn(state);
+	if (what == 4 || what == 5)
+		return fails(m, state);
 	if (what == 3)
 		return !glk_cache_trim(&rig.cache, 0, &unused);
 	if (what < 14)
