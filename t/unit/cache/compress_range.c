@@ -16,6 +16,7 @@
 
 static struct rig rig;
 static struct CUstream_st *a;
+static bool stepped; /* streams run when they are told to */
 
 struct model {
 	struct held h;
@@ -199,8 +200,40 @@ static bool fails(struct model *m, uint64_t *state)
 	if (err && err != -EALREADY)
 		tap_note("%s: %d: %s", call < 6 ? rule : "region", err, rig_error().text);
 	memset(m->gone, 0, sizeof(m->gone));
+	if (stepped)
+		glk_soft_run_all(rig.drv);
 	tap_expect_log(tap.logs - tap.expected);
 	return (!err || err == -EALREADY) && is_whole(m);
+}
+
+/* Some of what is queued runs, the copies to the host now and then before all others. */
+static void run_some(uint64_t *state)
+{
+	struct CUstream_st *streams[] = {
+		rig.cache.mover.out_handle, rig.cache.mover.back_handle, a};
+
+	for (uint64_t n = seed_below(state, 6); n && streams[0]; n--) {
+		struct CUstream_st *stream = streams[seed_below(state, 3)];
+
+		while (!glk_soft_step(rig.drv, 0, stream) && seed_below(state, 8))
+			;
+	}
+}
+
+/* Moves and frees of which nothing has run yet, or some. */
+static bool step_held(struct model *m, uint64_t *state)
+{
+	bool good = true;
+
+	run_some(state);
+	if (seed_below(state, 10)) {
+		good = move_some(m, state);
+	} else {
+		good = !rig_free(&rig, m->h.addr, a);
+		m->h.addr = 0;
+	}
+	run_some(state);
+	return good;
 }
 
 static bool step(struct model *list, uint64_t *state)
@@ -209,6 +242,10 @@ static bool step(struct model *list, uint64_t *state)
 	uint64_t what = seed_below(state, 48), unused;
 	bool good = true;
 
+	if (stepped && m->h.addr && seed_below(state, 4))
+		return step_held(m, state);
+	if (stepped)
+		glk_soft_run_all(rig.drv);
 	if (!m->h.addr)
 		return !make(m,
 			(1 + seed_below(state, 26)) * MIB + seed_below(state, 8) * 65536 + 512,
@@ -234,6 +271,8 @@ static bool step(struct model *list, uint64_t *state)
 			write_slot(m, slot, seed_below(state, 3) == 0);
 	}
 	good = move_some(m, state);
+	if (stepped)
+		glk_soft_run_all(rig.drv);
 	return is_whole(m) && good;
 }
 
@@ -243,27 +282,37 @@ static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 	struct model list[BLOCKS] = {0};
 	uint64_t state = seed_thread(seed, nth), packed = 0;
 
-	set_up(verify, NULL);
+	stepped = nth > 1;
+	set_up(verify, stepped ? "soft.streams=stepped" : NULL);
 	for (; n < steps && !torn; n++) {
 		torn += !step(list, &state);
 		packed += rig_figures(&rig).packed > 0;
 		if (n % 8)
 			continue;
+		if (stepped)
+			glk_soft_run_all(rig.drv);
 		settle();
 		torn += !rig_is_sound(&rig);
 	}
-	ok(!torn, "%s: %d steps, after %d of which something is packed", verify, n,
-		(int)packed);
+	ok(!torn, "%s%s: %d steps, after %d of which something is packed", verify,
+		stepped ? ", held" : "", n, (int)packed);
 	ok(packed > (uint64_t)n / 8, "  so they are often");
 	for (int i = 0; i < BLOCKS; i++) {
 		struct model *m = &list[i];
+
+		if (stepped)
+			glk_soft_run_all(rig.drv);
 
 		if (!m->h.addr)
 			continue;
 		settle();
 		torn += i % 2 && !is_whole(m);
-		if (i % 2 && away_of(&rig, &m->h))
-			torn += !move(m, 0, m->h.size, true) || !is_whole(m);
+		if (i % 2 && away_of(&rig, &m->h)) {
+			torn += !move(m, 0, m->h.size, true);
+			if (stepped)
+				glk_soft_run_all(rig.drv);
+			torn += !is_whole(m);
+		}
 		torn += rig_free(&rig, m->h.addr, a) != 0;
 	}
 	ok(!torn, "  all comes back, or is freed where it is");
@@ -402,6 +451,7 @@ int main(void)
 	behind_a_copy("tier.verify=no");
 	has_idle_memory();
 	by_chance(seed, 0, "tier.verify=no");
+	by_chance(seed, 2, "tier.verify=no");
 	among_others(seed, "tier.verify=no");
 #ifdef GLK_XXHASH
 	by_chance(seed, 1, "tier.verify=yes");
