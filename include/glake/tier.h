@@ -150,18 +150,20 @@ GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, 
  * Has a range of a block back, as glake_fetch all of it: each page of which the range has a byte. What
  * is here stays as it is. A block that lies on the host in place comes to the GPU as by glake_fetch,
  * and a contiguous one as a whole. Memory of the host that lay behind what has come serves others, but
- * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed, and with
- * tier.compress it is made whole in memory of the host first, which has to have room for that, and
- * stays so.
+ * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed. With
+ * tier.compress all of that becomes what it was in memory of the host first, for which tier.host has to
+ * have room, by the caller's thread, and what stays away is not compressed again.
  *
  * offset, bytes	as above
  * ret_ticket	as of glake_fetch_ticket; NULL if nobody wants to know
  *
  * Returns 0, or as glake_fetch, -EALREADY (BUSY: all of it is here), -EINVAL (no bytes, or beyond the
- * end of the block), -EOPNOTSUPP (as above), -ENOMEM (likewise). After an error stretches of the range
- * may be here that were away.
- * Thread: any. Blocks: as glake_fetch for a block of that size. Driver calls: those of glake_fetch, for
- * each stretch of pages that is away.
+ * end of the block), -EOPNOTSUPP (as above), -ENOMEM (likewise; as glake_spill where a content that is
+ * compressed has no room). After an error stretches of the range may be here that were away.
+ * Thread: any. Blocks: as glake_fetch for a block of that size; for a content that was compressed also
+ * as glake_spill for memory of the host, and until copies to the host that were queued before for blocks
+ * freed since have finished, where it has their memory. Driver calls: those of glake_fetch, for each
+ * stretch of pages that is away, and those for memory of the host.
  */
 GLAKE_EXPORT int glake_fetch_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
 	struct CUstream_st *stream, struct glake_ticket **ret_ticket);

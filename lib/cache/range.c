@@ -220,6 +220,17 @@ static int check(struct coming *c, const struct glk_piece *p)
 	return err;
 }
 
+/* What is compressed of a piece needs room of the store, for which idle memory of the host goes back. */
+static int loosen(struct glk_cache *cache, uint32_t run)
+{
+	int err;
+
+	do {
+		err = glk_pack_loosen(&cache->mover, run);
+	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	return err;
+}
+
 /* Before anything moves: all pieces are sound, and there are runs for what stays of them. */
 static int prepare(struct coming *c)
 {
@@ -236,8 +247,7 @@ static int prepare(struct coming *c)
 			return err;
 		if (!cut || !(p.word & GLK_KEPT_RUN))
 			continue;
-		err = glk_pack_loosen(
-			&c->arena->gpu->mover, p.word & GLK_KEPT_RUN);
+		err = loosen(c->arena->gpu, p.word & GLK_KEPT_RUN);
 		if (err)
 			return err;
 		c->spare[!before] = glk_store_spare(&c->arena->gpu->mover.store);

@@ -84,16 +84,23 @@ static int transcribe(struct glk_store *store, uint32_t from, uint32_t to)
 			       "they were");
 }
 
-/* Nobody reads any more what lay there before. */
+static int wait_until(struct glk_mover *mover, uint32_t stream, uint64_t tick)
+{
+	struct glk_streams *streams = mover->streams;
+	struct glk_use use = glk_stream_use(glk_stream_enter(streams, stream), tick);
+
+	return !tick || glk_clock_finished(streams, &use)
+		? 0
+		: glk_clock_sync_use(streams, &use);
+}
+
+/* Nobody reads any more what lay there before, and no copy that was for others is still to write there. */
 static int settle(struct glk_mover *mover, uint32_t run)
 {
-	struct glk_stream *back = glk_stream_enter(mover->streams, mover->back);
-	uint64_t tick = glk_store_read(&mover->store, run);
-	struct glk_use read = glk_stream_use(back, tick);
+	uint64_t written = glk_store_written(&mover->store, run);
+	int err = wait_until(mover, mover->back, glk_store_read(&mover->store, run));
 
-	return !tick || glk_clock_finished(mover->streams, &read)
-		? 0
-		: glk_clock_sync_use(mover->streams, &read);
+	return err ? err : wait_until(mover, mover->out, written);
 }
 
 /* The caller knows a content by its first run, which takes what the other one has. */

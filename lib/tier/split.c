@@ -8,7 +8,7 @@
 
 /* The chunks of a content that stay: those below `before`, and those from `behind` on. */
 struct cut {
-	uint64_t before, behind, read;
+	uint64_t before, behind;
 	uint32_t spare;
 	struct glk_store_rest rest;
 	uint32_t *end; /* the link that ends what lies before */
@@ -31,14 +31,12 @@ static uint64_t within(uint64_t chunk, uint64_t at, uint64_t chunks)
 static void cut_run(struct glk_store *store, uint32_t id, uint64_t at, struct cut *c)
 {
 	struct glk_store_run *r = glk_store_at(store, id);
-	struct glk_store_piece *p = &store->piece[r->piece];
 	uint32_t low = (uint32_t)within(c->before, at, r->chunks);
 	uint32_t high = (uint32_t)within(c->behind, at, r->chunks);
 	uint32_t next = r->next, tail = id;
 
-	p->read = p->read < c->read ? c->read : p->read;
 	if (high > low)
-		glk_store_mark(store, p, r->first + low, high - low, false);
+		glk_store_mark(store, &store->piece[r->piece], r->first + low, high - low, false);
 	if (low) {
 		*c->end = id;
 		c->end = &r->next;
@@ -65,15 +63,18 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 	uint64_t to, uint64_t read, uint32_t spare)
 {
 	struct glk_store_run was = *glk_store_at(store, run), *head;
-	struct cut c = {.read = read, .spare = spare};
+	struct cut c = {.spare = spare};
 	uint64_t at = 0;
 
 	c.end = &c.rest.before;
 	c.before = from ? (was.skip + from + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK : 0;
 	c.behind = to < was.bytes ? (was.skip + to) / GLK_STORE_CHUNK : UINT64_MAX;
 	for (uint32_t next; run && !c.rest.behind; run = next) {
+		struct glk_store_piece *p = &store->piece[glk_store_at(store, run)->piece];
 		uint64_t chunks = glk_store_at(store, run)->chunks;
 
+		/* of a chunk that stays as well, in which what went had its end */
+		p->read = p->read < read ? read : p->read;
 		next = glk_store_at(store, run)->next;
 		/* what lies behind, and in no run of what lies before, keeps its links */
 		if (at >= c.behind)

@@ -211,14 +211,18 @@ void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uin
 
 void glk_store_put(struct glk_store *store, uint32_t run, uint64_t read)
 {
+	uint64_t written = run ? glk_store_at(store, run)->written : 0;
+
 	if (run && store->pack)
 		glk_pack_leave(store->pack, run);
 	for (uint32_t next; run; run = next) {
 		struct glk_store_run *r = glk_store_at(store, run);
+		struct glk_store_piece *p = &store->piece[r->piece];
 
 		next = r->next;
 		if (store->pack && glk_pack_drops(store->pack, run, read))
 			continue;
+		p->written = p->written < written ? written : p->written;
 		if (r->packed)
 			glk_pack_spend(store->pack, r);
 		else
@@ -237,6 +241,18 @@ uint64_t glk_store_read(const struct glk_store *store, uint32_t run)
 		read = read < of ? of : read;
 	}
 	return read;
+}
+
+uint64_t glk_store_written(const struct glk_store *store, uint32_t run)
+{
+	uint64_t written = 0;
+
+	for (; run; run = glk_store_at(store, run)->next) {
+		uint64_t of = store->piece[glk_store_at(store, run)->piece].written;
+
+		written = written < of ? of : written;
+	}
+	return written;
 }
 
 uint64_t glk_store_trim(

@@ -40,6 +40,7 @@ struct glk_store_piece {
 	uint64_t used[GLK_STORE_CHUNKS / 64];
 	uint32_t count;	 /* chunks in use */
 	uint64_t read;	 /* tick until which it was read from by contents that are gone */
+	uint64_t written; /* and until which they were written there */
 };
 
 struct glk_store {
@@ -118,8 +119,10 @@ void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t
 	uint32_t chunks, bool used);
 /* The same for the chunks of one run, which stays. */
 void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read);
-/* The tick until which others may read what a content is about to overwrite; 0: nobody does. */
+/* The tick until which others may read what a content is about to overwrite; 0: nobody does. And until which
+ * copies of others may write there, on the stream that writes. */
 uint64_t glk_store_read(const struct glk_store *store, uint32_t run);
+uint64_t glk_store_written(const struct glk_store *store, uint32_t run);
 /* Gives pieces that nobody uses back to the system, until there are no more bytes than `keep`, while `rests`
  * says that no copy is under way. The lock is given up for each. The bytes. */
 typedef bool (*glk_store_rests_fn)(void *arg);

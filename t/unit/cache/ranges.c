@@ -275,6 +275,45 @@ static void goes_in_order(void)
 	rig_close(&rig, 0);
 }
 
+/* The end of a chunk that stays in use is read by who has the beginning: what comes to lie there, when the
+ * block was freed, comes behind that. */
+static void shares_a_chunk(void)
+{
+	struct held first, one, other, copy;
+	struct CUstream_st *out;
+
+	set_up((const char *const[]){"soft.streams=stepped", "policy.bins=0", NULL});
+	plan_take(&rig, &first, 6 * MIB - (128 << 10), a);
+	plan_take(&rig, &one, 20 * MIB, a);
+	plan_take(&rig, &other, 20 * MIB, b);
+	plan_take(&rig, &copy, 4 * MIB, a);
+	ok(one.addr % (2 * MIB) > 2 * MIB - GLK_STORE_CHUNK,
+		"less than a chunk of a block lies in its first page");
+	write_words(&one, 0, one.size);
+	write_words(&other, 0, other.size);
+	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "it goes");
+	glk_soft_run_all(rig.drv);
+	is_int(fetch_range(&rig, &one, 0, 4096, a), 0, "the page is had again");
+	rig.drv->ops->copy(rig.drv, copy.addr, one.addr, 128 << 10, a);
+	is_int(rig_free(&rig, one.addr, a), 0, "used, and freed behind that");
+	is_int(glk_cache_spill(&rig.cache, other.addr, b), 0, "another block goes");
+	out = rig.cache.mover.out_handle;
+	while (!glk_soft_step(rig.drv, 0, b) || !glk_soft_step(rig.drv, 0, out))
+		;
+	glk_soft_run_all(rig.drv);
+	one.addr = copy.addr;
+	ok(has_words(&one, 0, 128 << 10), "what was used is what it was");
+	is_int(glk_cache_fetch(&rig.cache, other.addr, b), 0, "the other one comes");
+	glk_soft_run_all(rig.drv);
+	ok(has_words(&other, 0, other.size), "as it was");
+	is_sound(&rig, "the books agree");
+	ok(!rig_free(&rig, first.addr, a) && !rig_free(&rig, other.addr, a) &&
+			!rig_free(&rig, copy.addr, a),
+		"all is freed");
+	glk_soft_run_all(rig.drv);
+	rig_close(&rig, 0);
+}
+
 /* Contents with a hash, of which parts come back. */
 static void is_verified(void)
 {
@@ -365,6 +404,7 @@ int main(void)
 	refuses();
 	every_call_fails();
 	goes_in_order();
+	shares_a_chunk();
 	is_verified();
 	costs_its_range();
 	return tap_done();
