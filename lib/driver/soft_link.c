@@ -104,7 +104,7 @@ double glk_soft_link_begin(
 
 static void copied(struct soft *soft, struct soft_stream *s, const struct soft_op *op)
 {
-	double end = op->end ? op->end : glk_soft_link_begin(soft, s, op);
+	double end = op->end > 0 ? op->end : glk_soft_link_begin(soft, s, op);
 
 	s->now = end > (double)s->now ? (int64_t)end : s->now;
 }

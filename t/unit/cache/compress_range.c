@@ -278,7 +278,7 @@ static bool step(struct model *list, uint64_t *state)
 
 static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 {
-	int steps = tap_on_valgrind() ? 30 : 200, n = 0, torn = 0;
+	int steps = tap_storms_take_long() ? 30 : 200, n = 0, torn = 0;
 	struct model list[BLOCKS] = {0};
 	uint64_t state = seed_thread(seed, nth), packed = 0;
 

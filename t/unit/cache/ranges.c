@@ -406,6 +406,7 @@ int main(void)
 	goes_in_order();
 	shares_a_chunk();
 	is_verified();
-	costs_its_range();
+	if (!tap_storms_take_long())
+		costs_its_range();
 	return tap_done();
 }

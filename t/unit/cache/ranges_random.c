@@ -231,7 +231,7 @@ static bool step(struct model *list, bool turns)
 static void program(unsigned seed, const char *const *settings, bool turns)
 {
 	struct model list[BLOCKS] = {0};
-	int n = 0, torn = 0;
+	int steps = tap_storms_take_long() ? 50 : 500, n = 0, torn = 0;
 
 	srand(seed);
 	rig_open(&rig, settings);
@@ -240,7 +240,7 @@ static void program(unsigned seed, const char *const *settings, bool turns)
 	if (glk_cache_tag_open(&rig.cache, TAG))
 		tap_bail("no tag");
 	glk_store_relaxed(&rig.cache.node->budget, turns ? 400 * MIB : 64 * MIB);
-	for (; n < 500 && !torn; n++) {
+	for (; n < steps && !torn; n++) {
 		torn += !step(list, turns);
 		if (n % 8 == 0)
 			torn += !rig_is_sound(&rig);
