@@ -15,12 +15,12 @@ bool glk_soft_pace_ready(struct soft *soft, struct soft_stream *s, struct soft_o
 
 	if (op->kind != SOFT_COPY)
 		return true;
-	if (!op->end) {
+	if (op->end <= 0) {
 		end = glk_soft_link_begin(soft, s, op);
 		/* 0 stands for one that has not begun */
 		op->end = end > 0 ? end : end < 0 ? 0 : 1;
 	}
-	return op->end && op->end <= soft->pace;
+	return op->end > 0 && op->end <= soft->pace;
 }
 
 bool glk_soft_pace_next(struct soft *soft)
@@ -32,10 +32,10 @@ bool glk_soft_pace_next(struct soft *soft)
 		uint32_t head = soft_stream_at(soft, id)->head;
 		double end = head ? soft_op_at(soft, head)->end : 0;
 
-		if (end && (!first || end < first))
+		if (end > 0 && (first <= 0 || end < first))
 			first = end;
 	}
-	if (!first)
+	if (first <= 0)
 		return false;
 	soft->pace = first > soft->pace ? first : soft->pace;
 	return true;
