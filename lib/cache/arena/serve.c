@@ -306,24 +306,41 @@ static void gather(const struct glk_arena *arena, struct glk_work *work)
 	}
 }
 
-/* Holes that are there may be had when the work on them is done, and also where more streams than
- * there are tries cannot be waited for, one by one. Why memory is short stays on record if not. */
-static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
+/* What a wait is worth a try after. Why memory is short stays on record if not. */
+static bool waited(const struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_work *work)
 {
+	struct glk_streams *streams = &arena->gpu->streams;
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
-	bool done = arena->ops->waits && request->patient;
-	struct glk_work work = {0};
+	bool done = arena->ops->waits && request->patient &&
+		!(work ? glk_work_sync(streams, work)
+		       : glk_clock_sync(streams, ~UINT64_C(0)));
 
-	if (done) {
-		gather(arena, &work);
-		if (arena->home != arena)
-			gather(arena->home, &work);
-		done = !glk_work_sync(&arena->gpu->streams, &work);
-	}
 	if (!done && thread)
 		thread->error = why;
 	return done;
+}
+
+/* Holes that are there may be had when the work on them is done, and also where more streams than there
+ * are tries cannot be waited for, one by one. */
+static bool wait_for_holes(struct glk_arena *arena, const struct glk_request *request)
+{
+	struct glk_work work = {0};
+
+	if (!arena->ops->waits || !request->patient)
+		return false;
+	gather(arena, &work);
+	if (arena->home != arena)
+		gather(arena->home, &work);
+	return waited(arena, request, &work);
+}
+
+/* Before a refusal for all that the GPU does, in which others carry out what they have planned, and give
+ * back. */
+static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
+{
+	return waited(arena, request, NULL);
 }
 
 typedef int (*try_fn)(
@@ -333,16 +350,16 @@ typedef int (*try_fn)(
 static int somehow(struct glk_arena *arena, struct glk_request *request, try_fn fn,
 	uint32_t *extent)
 {
-	static const rung_fn rungs[] = {make_room, recut, wait_for_all};
+	static const rung_fn rungs[] = {make_room, recut, wait_for_holes, wait_for_all};
 	int err;
 
 	arena->inside++;
 	err = fn(arena, request, extent);
 
 	for (size_t i = 0; i < sizeof(rungs) / sizeof(*rungs); i++) {
-		bool last = rungs[i] == wait_for_all;
+		bool waits = rungs[i] == wait_for_holes || rungs[i] == wait_for_all;
 
-		if ((err == -ENOMEM || (last && err == -EBUSY)) &&
+		if ((err == -ENOMEM || (waits && err == -EBUSY)) &&
 			rungs[i](arena, request))
 			err = fn(arena, request, extent);
 	}
