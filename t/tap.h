@@ -115,6 +115,17 @@ static inline bool tap_storms_take_long(void)
 #endif
 }
 
+/* Whether what one thread does alone takes a minute or more here and shows nothing: under the thread
+ * sanitizer. */
+static inline bool tap_one_thread_takes_long(void)
+{
+#if defined(__SANITIZE_THREAD__)
+	return true;
+#else
+	return false;
+#endif
+}
+
 /* The next `count` warnings or errors of the library are part of the test. */
 static inline void tap_expect_log(int count)
 {
