@@ -86,10 +86,12 @@ static bool may_fit(const struct glk_cache *cache, const struct glk_chunk *chunk
 {
 	const struct glk_map *map = &chunk->arena.map;
 	bool small = request->rounded <= cache->small_most;
-	uint64_t need = small ? glk_slot_bytes(map) : request->rounded;
+	uint64_t need;
 
+	/* nothing of one that is being made is there to be read */
 	if (chunk->state != GLK_CHUNK_READY)
 		return false;
+	need = small ? glk_slot_bytes(map) : request->rounded;
 	return map->end - map->high >= need ||
 		glk_tree_largest(map, &map->common) >= need ||
 		(small && map->nested.count);
