@@ -111,6 +111,20 @@ int glk_context_device(struct glake *handle, int device, struct glk_context **re
 	return 0;
 }
 
+int glk_context_owner(
+	struct glake *handle, const void *ptr, struct glk_cache **ret_cache)
+{
+	struct glk_context *context;
+	int err = glk_context_get(handle, &context);
+
+	if (err)
+		return err;
+	*ret_cache = glk_context_cache(context, (uint64_t)(uintptr_t)ptr);
+	return *ret_cache ? 0
+			  : glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+				    "%p is not memory of this context", ptr);
+}
+
 static int publish(struct glk_context *context, struct glake **ret_handle)
 {
 	uint64_t handle;

@@ -121,6 +121,10 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context);
 int glk_context_device(struct glake *handle, int device, struct glk_context **ret_context,
 	struct glk_cache **ret_cache);
 
+/* The GPU that an address of a context belongs to; -EINVAL (NOT_MINE) for one that is of none. */
+int glk_context_owner(
+	struct glake *handle, const void *ptr, struct glk_cache **ret_cache);
+
 /* The GPU of a context that an address belongs to, be it in a pool of graphs; NULL: none. */
 static inline struct glk_cache *glk_context_cache(
 	const struct glk_context *context, uint64_t addr)

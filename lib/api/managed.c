@@ -8,19 +8,6 @@
 
 #include <glake/managed.h>
 
-static int find(struct glake *ctx, const void *ptr, struct glk_cache **ret_cache)
-{
-	struct glk_context *context;
-	int err = glk_context_get(ctx, &context);
-
-	if (err)
-		return err;
-	*ret_cache = glk_context_cache(context, (uint64_t)(uintptr_t)ptr);
-	return *ret_cache ? 0
-			  : glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-				    "%p is not memory of this context", ptr);
-}
-
 /* A place that a program names, as the driver's. */
 static int place_of(
 	const struct glk_cache *cache, int place, int id, struct glk_place *ret_place)
@@ -54,7 +41,7 @@ int glake_managed_advise(
 	if (advice < GLAKE_MANAGED_PREFER || advice > GLAKE_MANAGED_UNACCESSED)
 		return glk_error(
 			-EINVAL, GLAKE_ERROR_INVAL, "there is no advice %d", advice);
-	err = find(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (!err && advice != GLAKE_MANAGED_UNPREFER)
 		err = place_of(cache, place, id, &at);
 	if (err)
@@ -73,7 +60,7 @@ int glake_managed_prefetch(struct glake *ctx, void *ptr, size_t size, int place,
 	struct glk_place at;
 	int err, cancel;
 
-	err = find(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (!err)
 		err = place_of(cache, place, id, &at);
 	if (err)
@@ -96,7 +83,7 @@ int glake_managed_get(struct glake *ctx, const void *ptr, size_t size, int what,
 	if ((what != GLAKE_MANAGED_PREFERRED && !sent) || !ret_place || !ret_id)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"no place for the answer, or no question %d", what);
-	err = find(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	cancel = glk_cancel_off();

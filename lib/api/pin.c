@@ -17,19 +17,13 @@ _Static_assert(GLAKE_MOVE_WATCHES_MAX < 1 << BITS, "the number of a function has
 
 static int pin(struct glake *ctx, void *ptr, bool on)
 {
-	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	struct glk_context *context;
 	struct glk_cache *cache;
-	int err = glk_context_get(ctx, &context), cancel;
+	int err = glk_context_owner(ctx, ptr, &cache), cancel;
 
 	if (err)
 		return err;
-	cache = glk_context_cache(context, addr);
-	if (!cache)
-		return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-			"%p is not memory of this context", ptr);
 	cancel = glk_cancel_off();
-	err = glk_cache_hold(cache, addr, on);
+	err = glk_cache_hold(cache, (uint64_t)(uintptr_t)ptr, on);
 	glk_cancel_restore(cancel);
 	return err;
 }

@@ -9,22 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* The GPU of a block. In a forked child -ENODEV. */
-static int block_cache(struct glake *ctx, const void *ptr, struct glk_cache **ret_cache)
-{
-	uint64_t addr = (uint64_t)(uintptr_t)ptr;
-	struct glk_context *context;
-	int err = glk_context_get(ctx, &context);
-
-	if (err)
-		return err;
-	*ret_cache = glk_context_cache(context, addr);
-	if (*ret_cache)
-		return 0;
-	return glk_error(
-		-EINVAL, GLAKE_ERROR_NOT_MINE, "%p is not memory of this context", ptr);
-}
-
 /* Pins a block and lists its pieces, with a descriptor for each if it is to leave at once. */
 static int list_pieces(struct glk_cache *cache, const void *ptr, bool leaves,
 	struct glake_piece *pieces, size_t max, size_t *ret_count)
@@ -59,7 +43,7 @@ static int export(struct glake *ctx, const void *ptr, bool leaves,
 	struct glk_cache *cache;
 	int err, cancel;
 
-	err = block_cache(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	if (!ret_pieces || !ret_count)
@@ -89,7 +73,7 @@ int glake_export_fds(
 	struct glk_pin pin;
 	int err, cancel;
 
-	err = block_cache(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	if (!ret_fds || !count)
@@ -124,7 +108,7 @@ int glake_export_gone(struct glake *ctx, uint64_t *ret_bytes)
 int glake_export_end(struct glake *ctx, const void *ptr)
 {
 	struct glk_cache *cache;
-	int err = block_cache(ctx, ptr, &cache);
+	int err = glk_context_owner(ctx, ptr, &cache);
 
 	if (err) /* a forked child: the memory is the parent's */
 		return err == -ENODEV ? 0 : err;
@@ -165,7 +149,7 @@ int glake_dmabuf(
 	struct glk_cache *cache;
 	int err, cancel;
 
-	err = block_cache(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	if (!size || !ret_fd || !ret_offset)

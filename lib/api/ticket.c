@@ -10,24 +10,11 @@
 #include <glake/ticket.h>
 #include <glake/tier.h>
 
-static int of(struct glake *ctx, void *ptr, struct glk_cache **ret_cache)
-{
-	struct glk_context *context;
-	int err = glk_context_get(ctx, &context);
-
-	if (err)
-		return err;
-	*ret_cache = glk_context_cache(context, (uint64_t)(uintptr_t)ptr);
-	return *ret_cache ? 0
-			  : glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-				    "%p is not memory of this context", ptr);
-}
-
 /* The context, the GPU that an address is of, and the table. */
 static int begin(struct glake *ctx, void *ptr, struct glake_ticket **ret_ticket,
 	struct glk_cache **ret_cache)
 {
-	int err = of(ctx, ptr, ret_cache);
+	int err = glk_context_owner(ctx, ptr, ret_cache);
 
 	if (!err && !ret_ticket)
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the ticket");
@@ -79,7 +66,7 @@ static int move_range(struct glake *ctx, void *ptr, const struct glk_portion *po
 
 	if (ret_ticket)
 		return move(ctx, ptr, portion, stream, kind, ret_ticket);
-	err = of(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	cancel = glk_cancel_off();

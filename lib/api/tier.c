@@ -13,23 +13,10 @@
 
 typedef int (*move_fn)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 
-static int find(struct glake *ctx, void *ptr, struct glk_cache **ret_cache)
-{
-	struct glk_context *context;
-	int err = glk_context_get(ctx, &context);
-
-	if (err)
-		return err;
-	*ret_cache = glk_context_cache(context, (uint64_t)(uintptr_t)ptr);
-	return *ret_cache ? 0
-			  : glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-				    "%p is not memory of this context", ptr);
-}
-
 static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, move_fn fn)
 {
 	struct glk_cache *cache;
-	int err = find(ctx, ptr, &cache), cancel;
+	int err = glk_context_owner(ctx, ptr, &cache), cancel;
 
 	if (err)
 		return err;
@@ -60,7 +47,7 @@ int glake_advise(struct glake *ctx, void *ptr, int advice)
 		(advice != plain && plain == GLAKE_ADVICE_PINNED))
 		return glk_error(
 			-EINVAL, GLAKE_ERROR_INVAL, "there is no advice %d", advice);
-	err = find(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
@@ -77,7 +64,7 @@ int glake_advise_priority(struct glake *ctx, void *ptr, int priority)
 	if (priority < 0 || priority > GLAKE_PRIORITY_MAX)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a priority is 0 to %d",
 			GLAKE_PRIORITY_MAX);
-	err = find(ctx, ptr, &cache);
+	err = glk_context_owner(ctx, ptr, &cache);
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
