@@ -73,6 +73,22 @@ void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t b
 	glk_mover_mark(&cache->mover);
 }
 
+int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
+	struct glake_suspended *did)
+{
+	uint64_t bytes;
+	int err;
+
+	if (!glk_extent_lacks(e) || !(glk_load_relaxed(&e->kept) & why))
+		return 0;
+	err = glk_away_resume(arena, e, why, &bytes);
+	if (!err) {
+		did->moved += bytes;
+		did->moved_blocks++;
+	}
+	return err;
+}
+
 int glk_sending_again(struct glk_cache *cache, bool came, unsigned *idle)
 {
 	*idle = came ? 0 : *idle + 1;

@@ -33,6 +33,9 @@ static inline void glk_sending_stays(struct glk_sending *s, uint64_t bytes)
  */
 int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
 	bool drop, bool *ret_went);
+/* One that went comes back if that was why it went, and is counted. 0 or the error of glk_away_resume(). */
+int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
+	struct glake_suspended *did);
 /* So many bytes less are to go. */
 void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes);
 

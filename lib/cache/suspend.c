@@ -166,18 +166,7 @@ int glk_away_release(struct glk_arena *arena)
 
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
-	struct glake_suspended *did = arg;
-	uint64_t bytes;
-	int err;
-
-	if (!glk_away_suspended(e))
-		return 0;
-	err = glk_away_resume(arena, e, GLK_KEPT_SUSPENDED, &bytes);
-	if (!err) {
-		did->moved += bytes;
-		did->moved_blocks++;
-	}
-	return err;
+	return glk_sending_have(arena, e, GLK_KEPT_SUSPENDED, arg);
 }
 
 static int is_open(const struct glk_cache *cache)

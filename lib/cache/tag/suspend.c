@@ -130,18 +130,7 @@ int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
-	struct glake_suspended *did = arg;
-	uint64_t bytes;
-	int err;
-
-	if (!glk_away_tagged(e))
-		return 0;
-	err = glk_away_resume(arena, e, GLK_KEPT_TAGGED, &bytes);
-	if (!err) {
-		did->moved += bytes;
-		did->moved_blocks++;
-	}
-	return err;
+	return glk_sending_have(arena, e, GLK_KEPT_TAGGED, arg);
 }
 
 static int is_held(void)
