@@ -306,41 +306,44 @@ static void gather(const struct glk_arena *arena, struct glk_work *work)
 	}
 }
 
-/* What a wait is worth a try after. Why memory is short stays on record if not. */
-static bool waited(const struct glk_arena *arena, const struct glk_request *request,
-	const struct glk_work *work)
+static bool may_wait(const struct glk_arena *arena, const struct glk_request *request)
 {
-	struct glk_streams *streams = &arena->gpu->streams;
-	struct glk_thread *thread = glk_thread_self();
-	struct glake_error why = glk_thread_current->error;
-	bool done = arena->ops->waits && request->patient &&
-		!(work ? glk_work_sync(streams, work)
-		       : glk_clock_sync(streams, ~UINT64_C(0)));
+	return arena->ops->waits && request->patient;
+}
 
-	if (!done && thread)
-		thread->error = why;
-	return done;
+/* After a wait: whether it is worth a try. Why memory is short stays on record if not. */
+static bool is_over(int err, const struct glake_error *why)
+{
+	struct glk_thread *thread = glk_thread_self();
+
+	if (err && thread)
+		thread->error = *why;
+	return !err;
 }
 
 /* Holes that are there may be had when the work on them is done, and also where more streams than there
  * are tries cannot be waited for, one by one. */
 static bool wait_for_holes(struct glk_arena *arena, const struct glk_request *request)
 {
+	struct glake_error why = glk_thread_current->error;
 	struct glk_work work = {0};
 
-	if (!arena->ops->waits || !request->patient)
+	if (!may_wait(arena, request))
 		return false;
 	gather(arena, &work);
 	if (arena->home != arena)
 		gather(arena->home, &work);
-	return waited(arena, request, &work);
+	return is_over(glk_work_sync(&arena->gpu->streams, &work), &why);
 }
 
 /* Before a refusal for all that the GPU does, in which others carry out what they have planned, and give
  * back. */
 static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
 {
-	return waited(arena, request, NULL);
+	struct glake_error why = glk_thread_current->error;
+
+	return may_wait(arena, request) &&
+		is_over(glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0)), &why);
 }
 
 typedef int (*try_fn)(
