@@ -92,19 +92,6 @@ void glk_lock_time(struct glk_lock *lock, clockid_t clock)
 	lock->clock = clock;
 	lock->hold_max = 0;
 	lock->longest = 0;
-	lock->origin.ticks = glk_clock_ticks();
-	lock->origin.ns = read_clock(CLOCK_MONOTONIC);
-}
-
-/* By how far counter and clock have gone on since the lock was asked to keep time. */
-static int64_t ns_of(const struct glk_lock *lock, int64_t ticks)
-{
-	int64_t passed = glk_clock_ticks() - lock->origin.ticks;
-
-	if (lock->timed != GLK_IN_TICKS || passed <= 0)
-		return ticks;
-	return (int64_t)((double)ticks / (double)passed *
-		(double)(read_clock(CLOCK_MONOTONIC) - lock->origin.ns));
 }
 
 void glk_lock_forget(struct glk_lock *lock)
@@ -124,7 +111,7 @@ static __attribute__((noinline)) void note_longest(struct glk_lock *lock, int64_
 	uint64_t ns = lock->timed == GLK_IN_TICKS ? glk_times_ns(held) : (uint64_t)held;
 
 	lock->longest = held;
-	lock->hold_max = ns_of(lock, held);
+	lock->hold_max = (int64_t)ns;
 	if (lock->holds && ns > glk_load_relaxed(&lock->holds->longest))
 		glk_store_relaxed(&lock->holds->longest, ns);
 }

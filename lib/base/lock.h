@@ -68,9 +68,6 @@ struct glk_lock {
 	clockid_t clock; /* if timed */
 	int64_t since;	 /* when it was taken, in ticks or ns */
 	int64_t longest; /* the longest turn, likewise */
-	struct {
-		int64_t ticks, ns;
-	} origin; /* when it was asked to keep time */
 	/* The longest that it was held, ns, but for the turn under way. Under the lock: who
 	 * holds it may read it. */
 	int64_t hold_max;

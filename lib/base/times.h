@@ -33,6 +33,9 @@ struct glk_times {
 #define GLK_SCALE_BITS 20
 extern glk_atomic(uint64_t) glk_times_scale;
 
+/* Counter and clock at one moment, as near as a few readings allow: a thread may stand still between
+ * two of them, for longer than what is compared lasts. */
+void glk_times_both(int64_t *ret_ticks, int64_t *ret_ns);
 /* Compares the counter with the clock. */
 void glk_times_settle(void);
 /* ns of so many ticks, whatever is known. */
