@@ -33,6 +33,8 @@
 
 /* Pieces queued on a path: one arrives, one is on its way, one waits while the thread sleeps. */
 #define GLK_FEED_WINDOW 3
+/* Of each path that may be handed back: those, and one that it is refused. Then it takes none any more. */
+#define GLK_FEED_RETURNED (GLK_FEED_WINDOW + 1)
 /* Copies at a time; what is more is queued whole. */
 #define GLK_FEEDS 256
 
@@ -57,7 +59,7 @@ struct glk_feed_lane {
 
 struct glk_feed {
 	struct glk_feed *next; /* in the order of the calls */
-	size_t size;	       /* of this and the ranges behind it */
+	size_t size;	       /* of this, the ranges behind it, and the pieces behind those */
 	struct glk_job job;
 	struct glk_io_copy copy;
 	enum glk_feed_stage stage;
