@@ -116,7 +116,7 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 		!glk_io_is_stream_of(io, job.target, copy->stream))
 		return plain(io, copy);
 	glk_add_seq_cst(&io->queueing, 1);
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	queued = glk_job_run(&job);
 	news = glk_link_news(io, rates);
 	glk_unlock(&io->lock);

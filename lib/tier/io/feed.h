@@ -63,7 +63,7 @@ struct glk_feed {
 	struct glk_job job;
 	struct glk_io_copy copy;
 	enum glk_feed_stage stage;
-	bool is_held;  /* somebody will ask what came of it */
+	glk_atomic(bool) is_held; /* somebody will ask what came of it */
 	bool is_ended; /* no piece is given out any more */
 	bool is_cancelled;
 	bool is_lost;	  /* nobody will know whether its stream has passed the word */

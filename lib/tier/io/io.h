@@ -28,7 +28,9 @@
  *		has nothing before it: its pieces would stand in front of others, on streams of the
  *		library, until a stream goes on that may wait for those
  * Threads	any; one lock of the context guards what is queued by it. It is held while the driver is
- *		called, and nothing else of the library waits for it
+ *		called, and nothing else of the library waits for it. Who queues a copy whole lets others go
+ *		before it after GLK_IO_TURN_NS, between two pieces: copies of several threads take turns, and a
+ *		call that asks for little waits for such a time and the calls of the driver for one piece
  */
 #include "base/lock.h"
 #include "pool/pool.h"
@@ -39,6 +41,7 @@
 #include <glake/copy.h>
 
 #define GLK_IO_GPUS 64
+#define GLK_IO_TURN_NS 50000
 
 enum { GLK_IO_DOWN, GLK_IO_UP, GLK_IO_WAYS }; /* to a GPU, to the host */
 
@@ -56,8 +59,6 @@ struct glk_io_ring {
 	bool is_fed;		      /* that is of a copy that is fed, and waits for no stream */
 	struct glk_plan_path path;
 	struct CUstream_st *stream; /* of the GPU, over its link to the host */
-	uint32_t job;		    /* that it was used by last */
-	int partner;		    /* the other GPU, in that one */
 	struct glk_plan_link share; /* of the link, that is borrowed from others (agree.h) */
 	unsigned shares;	    /* of four; 0: none are borrowed, nor have to be given back */
 };
@@ -72,7 +73,8 @@ struct glk_io_gpu {
 	bool certain;	 /* and that could be done */
 	struct glk_io_ring ring[GLK_IO_WAYS];
 	struct CUstream_st *hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
-	struct glk_drv_event *start, *mark;
+	struct glk_drv_event *start; /* for the next copy that is queued whole; NULL: one has it */
+	struct glk_drv_event *mark;
 	struct glk_drv_event *own[GLK_IO_WAYS]; /* behind what went over its link directly */
 	bool busy[GLK_IO_WAYS];			/* that may not have passed */
 	struct glk_plan_path direct[GLK_IO_WAYS];
@@ -95,7 +97,12 @@ struct glk_io {
 	glk_atomic(unsigned) borrowed;
 	glk_atomic(unsigned) queueing; /* threads that wait for room for pieces */
 	glk_atomic(bool) owed;	       /* one of them gives links back for others */
+	glk_atomic(unsigned) coming;   /* calls that have come to the lock, or are about to */
 	/* Under the lock from here on. */
+	int64_t since;	      /* ns, when a copy that is queued whole had its last turn */
+	unsigned come;	      /* calls that have come to the lock */
+	unsigned waiting;     /* threads that let others go before them */
+	pthread_cond_t passed; /* another one has come */
 	struct glk_agree agree;
 	bool known;	   /* which links there are */
 	bool news;	   /* some were measured, which the file does not know */
@@ -103,7 +110,6 @@ struct glk_io {
 	int prober;	   /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
-	uint32_t jobs;
 	uint64_t copies, bytes; /* over several paths */
 	unsigned planning; /* copies that count on links while the lock is given up */
 	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
@@ -130,6 +136,14 @@ void glk_io_use(struct glk_io *io, int gpu);
 /* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
  * nearly nothing where there are none. Where a copy is being queued it is done when that is. */
 void glk_io_rest(struct glk_io *io);
+/* turn.c: takes the lock; who has it for long lets the caller go before it. */
+void glk_io_enter(struct glk_io *io);
+/* The lock is given up for a call of the driver that may wait for a stream, and taken again. What was borrowed
+ * for a copy stays so. */
+void glk_io_pause(struct glk_io *io);
+void glk_io_resume(struct glk_io *io);
+/* Where the turn has taken long, whoever is about to take the lock has it meanwhile. */
+void glk_io_give_way(struct glk_io *io);
 /* In a forked child. */
 void glk_io_forked(struct glk_io *io);
 
@@ -174,7 +188,7 @@ struct glk_feed_told {
 void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told);
 /* What was not queued is not copied. 0; -EBUSY: nothing is left. */
 int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed);
-/* Nobody asks any more. */
-void glk_feed_put(struct glk_io *io, struct glk_feed *feed);
+/* Nobody asks any more. Waits for nothing. */
+void glk_feed_put(struct glk_feed *feed);
 
 #endif

@@ -27,7 +27,9 @@ struct glk_job {
 	struct glk_plan_path *paths[GLK_IO_GPUS + 1];
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
-	uint64_t used; /* relays that carry a piece of it, a bit each */
+	uint64_t used;  /* relays that carry a piece of it, a bit each */
+	uint64_t begun; /* and whose first stream waits for the start */
+	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;   /* what is under way cannot be waited for */
 	bool went;     /* a direct piece was queued */
 	bool fed;      /* by a thread, when all that its stream had to do before has passed */
