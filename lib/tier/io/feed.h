@@ -94,8 +94,8 @@ struct glk_feeder {
 	pthread_cond_t guard_wake;
 	bool is_guarded, guard_stop;   /* under its lock */
 	glk_atomic(bool) is_busy;      /* some copy is fed */
-	glk_atomic(bool) is_given_up;  /* by the guard, in this turn */
-	glk_atomic(int64_t) turn;      /* ns, when the turn that is under way began; 0: none is */
+	/* ns, when the turn that is under way began; 0: none is; below 0: the guard has given it up. */
+	glk_atomic(int64_t) turn;
 	glk_atomic(int64_t) patience;  /* ns */
 };
 
@@ -123,9 +123,12 @@ int glk_guard_start(struct glk_feeder *feeder);
 void glk_guard_stop(struct glk_feeder *feeder);
 /* A copy is fed from now on. */
 void glk_guard_wake(struct glk_feeder *feeder);
-/* Under the lock of io.h: a turn begins, and ends; whether it was given up. */
+/* Under the lock of io.h: a turn begins, and ends; whether it was given up. Then all streams go on, and no word
+ * is written by the guard any more. */
 void glk_guard_enter(struct glk_feeder *feeder);
 bool glk_guard_leave(struct glk_feeder *feeder, bool is_busy);
+/* In a turn: whether it is given up. It gives out no pieces then. */
+bool glk_guard_gave_up(const struct glk_feeder *feeder);
 
 /* feeder.c, under the lock */
 /* The thread and its words, made at first; NULL: there are none. */
