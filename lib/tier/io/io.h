@@ -19,7 +19,7 @@
  *
  * A piece that goes through a GPU R which lends its link, to a GPU T: the copy engine of R brings
  * it into a slot of R's staging memory, that of T takes it from there. On the way back T puts it
- * into a slot and R takes it to the host. So R is given no rights on the program's memory, and T is
+ * into a slot and R takes it to the host. So R needs no rights on the memory of T, and T is
  * given rights on staging memory alone. A slot is filled again when its second hop has passed.
  *
  * A path that the driver refuses is not used again; its piece goes another way.
@@ -155,6 +155,10 @@ struct glk_io_copy {
 	size_t count;
 	struct CUstream_st *stream;
 	bool may_feed; /* somebody is told what comes of it later */
+	/* Pages of the host, or what is none, on which the GPU has rights and some others, a bit each. */
+	bool is_known, is_up;
+	int gpu;
+	uint64_t relays;
 	/* What came of it. */
 	struct glk_feed *feed; /* that it is fed by; what follows is told by that then */
 	uint64_t bytes, relayed;
@@ -171,6 +175,9 @@ struct glk_io_copy {
  * nothing of it was queued.
  */
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
+/* GPUs whose links a copy of so many bytes may go over, beside that of the GPU itself, a bit each, if it is worth
+ * that. Takes NULL. Not under the lock. */
+uint64_t glk_io_relays(const struct glk_io *io, int gpu, uint64_t bytes);
 /* copy.c: whether a stream is of a GPU, and captures no graph. */
 bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream);
 

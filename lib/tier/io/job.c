@@ -366,7 +366,8 @@ static void add_relays(struct glk_job *job)
 
 		/* the first copy over a link measures it */
 		glk_io_give_way(io);
-		if (!(io->lend >> relay & 1) || relay == job->target || g->off)
+		if (!(io->lend >> relay & 1) || relay == job->target || g->off ||
+			(job->copy->is_known && !(job->copy->relays >> relay & 1)))
 			continue;
 		if (!glk_link_borrow(io, relay, job->turn))
 			continue;
