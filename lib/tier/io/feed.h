@@ -63,7 +63,6 @@ struct glk_feed {
 	struct glk_job job;
 	struct glk_io_copy copy;
 	enum glk_feed_stage stage;
-	glk_atomic(bool) is_held; /* somebody will ask what came of it */
 	bool is_ended; /* no piece is given out any more */
 	bool is_cancelled;
 	bool is_lost;	  /* nobody will know whether its stream has passed the word */
@@ -73,6 +72,8 @@ struct glk_feed {
 	uint64_t copied;  /* bytes that have arrived */
 	struct glk_drv_event *start, *passed; /* on the program's stream, before and behind the word */
 	unsigned word;
+	/* Somebody will ask what came of it. Away from what is read beside it in one load. */
+	glk_atomic(bool) is_held;
 	struct glk_feed_lane lane[GLK_IO_GPUS + 1];
 	struct glake_copy_range ranges[];
 };
