@@ -50,8 +50,10 @@ struct CUstream_st;
  * A large content (io.least) goes and comes back over the links of other GPUs too, where they lend
  * theirs (io.lend): by glake_spill, glake_fetch, glake_prefetch, glake_suspend, glake_resume and
  * where others need the room. As in glake/copy.h, what one path is refused goes another way, and the
- * driver is asked about the memory and the stream, and called for each piece. What is placed, and what
- * goes to the host in place, goes over the link of its own GPU.
+ * driver is asked about the memory and the stream, and called for each piece. So does what goes to the host in
+ * place and what comes from there, by glake_suspend_in_place, glake_resume, glake_fetch and glake_quiet, 256 MiB
+ * at a time: the GPUs that lend are given rights on those pages of the host meanwhile, and lose them
+ * afterwards, by a call of the driver for each. Memory that tier.peer lends comes over the link between the two.
  *
  * With tier.compress=lz4 contents that are away and have rested for a while are compressed by a thread of the
  * library, and take less memory of the host; who has them back waits until they are what they were, as the

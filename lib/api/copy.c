@@ -205,7 +205,7 @@ static int queue(struct glake *ctx, struct glk_context *context, struct glk_io_c
 	} else if (copy->feed) {
 		/* nobody would be told how it ends */
 		glk_feed_cancel(&context->io, copy->feed);
-		glk_feed_put(&context->io, copy->feed);
+		glk_feed_put(copy->feed);
 	}
 	return err;
 }

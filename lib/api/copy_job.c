@@ -179,7 +179,7 @@ void glk_copy_jobs_leave(struct glake *ctx, struct glk_context *context)
 		if (job->event)
 			context->drv->ops->event_free(context->drv, job->event);
 		if (job->feed)
-			glk_feed_put(job->io, job->feed);
+			glk_feed_put(job->feed);
 		job->feed = NULL;
 		job->event = NULL;
 		job->drv = NULL;
@@ -207,7 +207,7 @@ static void hear(struct job *job)
 		job->part[i] = told.lost[i];
 		job->state.failed += told.lost[i].bytes;
 	}
-	glk_feed_put(job->io, job->feed);
+	glk_feed_put(job->feed);
 	job->feed = NULL;
 }
 
@@ -377,7 +377,7 @@ static int close_job(struct glake_copy_job *handle)
 	if (job->event && !glk_context_get(job->ctx, &context))
 		err = job->drv->ops->event_free(job->drv, job->event);
 	if (job->feed && !glk_context_get(job->ctx, &context))
-		glk_feed_put(job->io, job->feed);
+		glk_feed_put(job->feed);
 	put(job, id_of(handle));
 	return err;
 }

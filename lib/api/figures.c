@@ -99,7 +99,7 @@ static void gather_io(struct glk_io *io, struct glk_figures_gpu *to)
 
 	if (!io->lend)
 		return;
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	g = &io->gpu[to->device];
 	to->io = (struct glk_figures_io){.staging = g->size,
 		.relayed = g->relayed,

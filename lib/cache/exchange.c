@@ -8,7 +8,7 @@
  *
  *	prepare	new pages are had as for any request, at addresses of an arena of their own, where
  *		nothing else lies
- *	launch	the contents go there, behind all uses
+ *	launch	the contents go there, behind all uses, over links that are lent too (exchange_open.c)
  *	await	which is waited for
  *	finish	the pages leave those addresses, the old ones theirs, and the new ones come there
  *
@@ -319,8 +319,9 @@ void glk_exchange_launch(struct glk_exchange *x)
 
 	if (x->way == GLK_TO_GPU)
 		glk_exchange_gather(x);
+	glk_exchange_open(x);
 	x->err = glk_move_across(&x->arena->gpu->mover, target_of(x), source_of(x), bytes,
-		x->way == GLK_TO_HOST, &x->use);
+		x->way == GLK_TO_HOST, x->relays, &x->use);
 }
 
 void glk_exchange_await(struct glk_exchange *x)
@@ -411,6 +412,8 @@ static int raised(struct glk_exchange *x)
 		glk_exchange_tally(x, false);
 		err = swap(x);
 		glk_exchange_tally(x, true);
+	} else if (x->idle) {
+		glk_exchange_shut(x);
 	}
 	glk_swap_put_back(x->map, x->pages);
 	return err;

@@ -51,6 +51,8 @@ struct glk_exchange {
 	uint32_t pages, old;	   /* that come, and that went: in the hands of this */
 	uint32_t place;		   /* to the GPU: an extent of the stage */
 	struct glk_window *window; /* to the host */
+	uint64_t relays;	   /* GPUs whose links may carry it, a bit each */
+	uint64_t opened;	   /* and that have been given rights on the pages of the host for it */
 	bool idle;		   /* the copy is over, or never began */
 	int err;
 };
@@ -74,6 +76,10 @@ int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk
 /* For exchange_out.c, whose part of a preparation and of a finish come first. */
 int glk_exchange_lower(struct glk_exchange *x);
 int glk_exchange_lowered(struct glk_exchange *x);
+/* exchange_open.c: GPUs that lend their links get rights on the pages of the host that are mapped in the busy
+ * part, if that is worth it; and lose them. */
+void glk_exchange_open(struct glk_exchange *x);
+void glk_exchange_shut(struct glk_exchange *x);
 /* The windows are given back; nothing lies there. 0 or the driver's error. */
 int glk_windows_fini(struct glk_cache *cache);
 /* The stream that copies. */

@@ -2,8 +2,9 @@
 /*
  * The links of the software device, in modelled time. Each GPU has a link to the host, each way for
  * itself, some of which share an uplink, and one to the other GPUs. A copy begins when those before it
- * on its stream and on its links have passed, and takes as long as the slowest of them needs; a faster
- * one is free for others earlier. Streams carry the time at which their last copy ended, and events
+ * on its stream have passed, and ends when each of its links has carried it behind all that was put there
+ * before. While one of them is busy with others the rest stand still for nobody: they carry theirs, and what
+ * comes later. Streams carry the time at which their last copy ended, and events
  * carry it from one to another.
  *
  * Order	links are given in the order in which copies run: with soft.streams=worker, and none
@@ -89,17 +90,14 @@ double glk_soft_link_begin(
 	for (int i = 0; i < count; i++)
 		if (lanes[i]->stalled)
 			return -1;
-	for (int i = 0; i < count; i++)
-		if (lanes[i]->free > start)
-			start = lanes[i]->free;
 	for (int i = 0; i < count; i++) {
 		took = lanes[i]->rate > 0 ? (double)op->size / lanes[i]->rate : 0;
-		lanes[i]->free = start + took;
+		lanes[i]->free = (lanes[i]->free > start ? lanes[i]->free : start) + took;
 		lanes[i]->bytes += op->size;
-		if (took > longest)
-			longest = took;
+		if (lanes[i]->free > longest)
+			longest = lanes[i]->free;
 	}
-	return start + longest;
+	return longest > start ? longest : start;
 }
 
 static void copied(struct soft *soft, struct soft_stream *s, const struct soft_op *op)

@@ -162,20 +162,19 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 }
 
 /* Over the links that are lent, if it is worth that. */
-static int carry(struct glk_mover *mover, const struct glake_copy_range *ranges,
-	size_t count, struct CUstream_st *stream)
+static int carry(struct glk_mover *mover, struct glk_io_copy *copy)
 {
-	struct glk_io_copy copy = {.ranges = ranges, .count = count, .stream = stream};
+	const struct glake_copy_range *r = copy->ranges;
 	struct glk_drv *drv = mover->streams->drv;
 	int err;
 
 	if (!mover->io)
-		return drv->ops->copy(drv, (uintptr_t)ranges->dst, (uintptr_t)ranges->src,
-			ranges->bytes, stream);
-	for (size_t i = 0; i < count; i++)
-		copy.bytes += ranges[i].bytes;
-	err = glk_io_copy(mover->io, &copy, false);
-	return err ? err : copy.err;
+		return drv->ops->copy(drv, (uintptr_t)r->dst, (uintptr_t)r->src, r->bytes,
+			copy->stream);
+	for (size_t i = 0; i < copy->count; i++)
+		copy->bytes += r[i].bytes;
+	err = glk_io_copy(mover->io, copy, false);
+	return err ? err : copy->err;
 }
 
 /* What was packed of it, a part. */
@@ -205,7 +204,9 @@ static int copy(struct glk_mover *mover, struct left left, bool out)
 		}
 		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
-		err = carry(mover, ranges, count, stream);
+		err = carry(mover,
+			&(struct glk_io_copy){
+				.ranges = ranges, .count = count, .stream = stream});
 		glk_lock_resume(mover->streams->gpu);
 	}
 	return err;
@@ -288,17 +289,26 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 }
 
 int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_t bytes,
-	bool out, struct glk_use *use)
+	bool out, uint64_t relays, struct glk_use *use)
 {
 	struct glk_stream *stream = enter(mover, out ? mover->out : mover->back);
-	struct glk_drv *drv = mover->streams->drv;
+	/* an address of it is read alone */
+	struct glake_copy_range range = {.dst = (void *)(uintptr_t)to,
+		.src = (void *)(uintptr_t)from,
+		.bytes = bytes};
+	struct glk_io_copy copy = {.ranges = &range,
+		.count = 1,
+		.stream = out ? mover->out_handle : mover->back_handle,
+		.relays = relays,
+		.gpu = mover->streams->device,
+		.is_up = out,
+		.is_known = true};
 	int err = order(mover, use, stream);
 
 	if (err)
 		return err;
 	glk_lock_pause(mover->streams->gpu);
-	err = drv->ops->copy(drv, to, from, bytes,
-		out ? mover->out_handle : mover->back_handle);
+	err = carry(mover, &copy);
 	glk_lock_resume(mover->streams->gpu);
 	*use = used_by(mover, stream);
 	if (err)

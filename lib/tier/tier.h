@@ -189,10 +189,11 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	uint64_t bytes, uint64_t addr, struct glk_use *ret_use);
 /*
  * Copies bytes from one place to another that the GPU may use both, on the stream `out` or on `back`, and
- * behind a use, which is that of the copy afterwards, also after an error. Returns as glk_move_out(). Nothing is
- * under way after an error.
+ * behind a use, which is that of the copy afterwards, also after an error. Over the links of `relays` too, a bit
+ * for each GPU that may use what is none of the GPU's; 0 where neither side is the host's. Returns as glk_move_out().
+ * Nothing is under way after an error.
  */
 int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_t bytes,
-	bool out, struct glk_use *use);
+	bool out, uint64_t relays, struct glk_use *use);
 
 #endif

@@ -31,6 +31,7 @@ static const struct option long_options[] = {
 	{"most", required_argument, NULL, 'm'},
 	{"vary", required_argument, NULL, 'v'},
 	{"svg", required_argument, NULL, 'o'},
+	{"beside", no_argument, NULL, 'b'},
 	{"size", required_argument, NULL, 's'},
 	{"json", no_argument, NULL, 'j'},
 	{"quiet", no_argument, NULL, 'q'},
@@ -68,6 +69,7 @@ static const char help[] =
 	"  -v, --vary KEY=VALUE,...     policy with these values of a key in turn, in place of\n"
 	"                               its own list; repeatable\n"
 	"  -o, --svg FILE               draw the frontier of policy, or what copy measured\n"
+	"  -b, --beside                 copy also while the memory of the GPUs that lend is busy\n"
 	"  -s, --size BYTES             of host (8GiB; on the software device 256MiB)\n"
 	"  -j, --json                   the report as JSON\n"
 	"  -q, --quiet                  no progress, no remarks\n"
@@ -137,6 +139,9 @@ static int take_option(int c, struct bench_options *options)
 		return add_vary(options, optarg);
 	case 'o':
 		options->svg = optarg;
+		return 0;
+	case 'b':
+		options->beside = true;
 		return 0;
 	case 's':
 		return set_size(options, optarg);
@@ -250,6 +255,8 @@ int glk_tool_bench(int argc, char **argv)
 		wanted[ALLOC] = wanted[STITCH] = true;
 	if (options.svg && options.policy == wanted[COPY])
 		return glk_tool_usage(COMMAND, "--svg draws what policy measures, or copy");
+	if (options.beside && !wanted[COPY])
+		return glk_tool_usage(COMMAND, "--beside is for copy");
 	if (options.size && !wanted[HOST])
 		return glk_tool_usage(COMMAND, "--size is that of host");
 	if (options.varied && !options.policy)

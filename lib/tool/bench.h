@@ -44,6 +44,7 @@ struct bench_options {
 	const char *vary[BENCH_VARY_MAX]; /* "KEY=VALUE,VALUE" */
 	const char *svg; /* of policy or copy; file name or NULL */
 	size_t size;	 /* of host; 0: what suits the driver */
+	bool beside;	 /* of copy: while the memory of GPUs that lend is busy */
 };
 
 /* A benchmark; `measured` is its own structure. */
@@ -223,6 +224,7 @@ void bench_print_tier(const void *measured);
 /* copy: copies between the host and a GPU, by size and by links that they may go over. */
 #define BENCH_COPY_LINKS 8
 #define BENCH_COPY_CASES (BENCH_COPY_LINKS * 12)
+#define BENCH_COPY_FED	 12
 #define BENCH_COPY_PLAIN 20 /* cases of memory that is not locked, by the driver and by threads */
 
 enum bench_copy_way {
@@ -235,14 +237,30 @@ enum bench_copy_way {
 struct bench_copy {
 	unsigned rounds, count;
 	int gpus;
+	bool on_cuda;
 	struct bench_copy_case {
 		int links, threads;
 		size_t bytes;
 		struct bench_range rate[BENCH_COPY_WAYS], call[BENCH_COPY_WAYS]; /* GB/s, us */
 		bool torn;     /* something did not arrive */
 		char lend[16]; /* io.lend, as the library had it */
+		/* Beside copies within the memory of the GPUs that lend: GB/s of one of those alone, 0: that
+		 * was not asked for; GB/s of the copies, and by how many percent they and those are
+		 * slower than alone. */
+		double memory;
+		struct {
+			double rate, slowed, memory_slowed;
+		} beside[BENCH_COPY_WAYS];
 	} cases[BENCH_COPY_CASES], plain[BENCH_COPY_PLAIN];
 	unsigned plain_count;
+	/* Queued whole, and fed, over as many links as there are. */
+	struct bench_copy_fed {
+		int links;
+		size_t bytes;
+		bool is_fed; /* all that should be were */
+		struct bench_range rate[2][BENCH_COPY_WAYS];
+	} fed[BENCH_COPY_FED];
+	unsigned fed_count;
 	bool torn;
 };
 

@@ -6,47 +6,35 @@
  * driver and by threads of the library.
  *
  * On the software device memory of the host is not locked, so that there is one path, and the figures
- * are those of copies within that memory.
+ * are those of copies within that memory; but for copies that are fed and those that they are compared with.
  */
-#include "tool/bench_cuda.h"
-#include "tool/figure.h"
+#include "tool/bench_copy.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
-#include "base/json.h"
-
 #include <glake/copy.h>
+#include <glake/host.h>
+#include <glake/soft.h>
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define KIB	  ((size_t)1 << 10)
-#define MIB	  ((size_t)1 << 20)
-#define ROUNDS	  5
-#define LEAST	  (4 * KIB)
-#define MOST	  (16384 * MIB) /* on CUDA, where there is room for four of them */
-#define MOST_SOFT (4 * MIB)
+#define ROUNDS	   5
+#define LEAST	   (4 * KIB)
+#define MOST	   (16384 * MIB) /* on CUDA, where there is room for four of them */
+#define MOST_SOFT  (4 * MIB)
 #define MOST_PLAIN (1024 * MIB) /* of memory that is not locked, which is slow */
-#define THREADS	  8 /* where io.threads says none */
-#define PORTABLE  1u /* CU_MEMHOSTALLOC_PORTABLE */
-
-struct trip {
-	struct glake *ctx;
-	struct bench_cuda cuda;
-	bool on_cuda;
-	bool plain; /* memory of the host that is not locked */
-	struct CUstream_st *stream[2];
-	char *host[2];
-	void *block[2];
-	size_t most;
-};
+#define THREADS	   8		/* where io.threads says none */
+#define PORTABLE   1u		/* CU_MEMHOSTALLOC_PORTABLE */
 
 static char *take_host(const struct trip *trip)
 {
 	void *ptr = NULL;
 
+	if (trip->locked)
+		return glake_host_alloc(trip->ctx, 0, trip->most, 0, &ptr) ? NULL : ptr;
 	if (!trip->on_cuda || trip->plain)
 		return aligned_alloc(4 * KIB, trip->most);
 	return trip->cuda.host_alloc(&ptr, trip->most, PORTABLE) ? NULL : ptr;
@@ -54,7 +42,11 @@ static char *take_host(const struct trip *trip)
 
 static void give_host(const struct trip *trip, char *ptr)
 {
-	if (!trip->on_cuda || trip->plain)
+	if (trip->locked && ptr)
+		glake_host_free(trip->ctx, ptr);
+	else if (trip->locked)
+		return;
+	else if (!trip->on_cuda || trip->plain)
 		free(ptr);
 	else if (ptr)
 		trip->cuda.host_free(ptr);
@@ -77,39 +69,47 @@ static size_t most_of(const struct trip *trip)
 	return most;
 }
 
-/* What is measured is queued on both streams, and waited for. */
-static int queue(const struct trip *trip, enum bench_copy_way way, size_t bytes)
+int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes,
+	struct glake_copy_job **jobs)
 {
 	int err = 0;
 
 	if (way != BENCH_COPY_UP)
 		err = glake_copy(trip->ctx, trip->block[0], trip->host[0], bytes,
-			trip->stream[0], 0, NULL);
+			trip->stream[0], 0, jobs ? &jobs[0] : NULL);
 	if (way != BENCH_COPY_DOWN && !err)
 		err = glake_copy(trip->ctx, trip->host[1],
 			trip->block[way == BENCH_COPY_BOTH], bytes, trip->stream[1], 0,
-			NULL);
+			jobs ? &jobs[1] : NULL);
 	return err;
 }
 
-static int wait_for(const struct trip *trip)
+int trip_wait(const struct trip *trip)
 {
-	return trip->on_cuda && trip->cuda.sync() ? -EIO : 0;
+	int err = 0;
+
+	if (trip->on_cuda)
+		return trip->cuda.sync() ? -EIO : 0;
+	for (int i = 0; i < 2 && !err; i++)
+		err = trip->stream[i]
+			? glake_soft_stream_sync(trip->ctx, 0, trip->stream[i])
+			: 0;
+	return err;
 }
 
 static int measure_way(const struct trip *trip, enum bench_copy_way way, unsigned rounds,
 	double *took, struct bench_copy_case *ret)
 {
 	double calls = way == BENCH_COPY_BOTH ? 2 : 1, ns;
-	int err = queue(trip, way, ret->bytes);
+	int err = trip_queue(trip, way, ret->bytes, NULL);
 
-	err = err ? err : wait_for(trip);
+	err = err ? err : trip_wait(trip);
 	for (unsigned i = 0; i < rounds && !err; i++) {
 		int64_t begin = latency_now();
 
-		err = queue(trip, way, ret->bytes);
+		err = trip_queue(trip, way, ret->bytes, NULL);
 		took[rounds + i] = (double)(latency_now() - begin) / 1e3 / calls;
-		err = err ? err : wait_for(trip);
+		err = err ? err : trip_wait(trip);
 		ns = (double)(latency_now() - begin);
 		took[i] = calls * (double)ret->bytes / (ns < 1 ? 1 : ns);
 	}
@@ -136,35 +136,34 @@ static int measure_case(
 	return err;
 }
 
-/* Over what copies may go; with `plain`, between which memory. */
-struct means {
-	int links, threads;
-	bool plain;
-};
-
-static int open_context(
-	const struct bench_options *options, const struct means *means, struct glake **ret_ctx)
+static int open_context(const struct bench_options *options, const struct means *means,
+	struct glake **ret_ctx)
 {
 	struct glk_tool_context context = options->context;
 	char lend[32], threads[32];
-	int err;
+	int err = 0;
 
 	/* nobody, whatever the configuration says */
 	snprintf(lend, sizeof(lend), "io.lend=");
 	if (means->links > 1)
 		snprintf(lend, sizeof(lend), "io.lend=1-%d", means->links - 1);
 	snprintf(threads, sizeof(threads), "io.threads=%d", means->threads);
-	err = glk_tool_add_setting(&context, "bench", lend);
+	for (int i = 0; i < MEANS_SETTINGS && means->settings[i] && !err; i++)
+		err = glk_tool_add_setting(&context, "bench", means->settings[i]);
+	if (!err)
+		err = glk_tool_add_setting(&context, "bench", lend);
 	if (!err)
 		err = glk_tool_add_setting(&context, "bench", threads);
 	return err ? err : glk_tool_open(&context, ret_ctx);
 }
 
-static int open_trip(
+int trip_open(
 	const struct bench_options *options, const struct means *means, struct trip *trip)
 {
-	int err = open_context(options, means, &trip->ctx);
+	int err;
 
+	*trip = (struct trip){.plain = means->plain, .locked = means->locked};
+	err = open_context(options, means, &trip->ctx);
 	if (err)
 		return err;
 	trip->on_cuda = glake_backend(trip->ctx) == GLAKE_BACKEND_CUDA;
@@ -187,9 +186,9 @@ static int open_trip(
 	return err;
 }
 
-static int close_trip(struct trip *trip, int err)
+int trip_close(struct trip *trip, int err)
 {
-	int failed = trip->ctx ? wait_for(trip) : 0;
+	int failed = trip->ctx ? trip_wait(trip) : 0;
 
 	for (int i = 0; i < 2; i++) {
 		if (trip->block[i])
@@ -207,25 +206,34 @@ static int run(const struct bench_options *options, const struct means *means,
 {
 	double *took = calloc(2 * (size_t)copy->rounds, sizeof(*took));
 	struct glake_conf_value lend = {.sz = sizeof(lend)};
-	struct trip trip = {.plain = means->plain};
-	int err = took ? open_trip(options, means, &trip) : -ENOMEM;
+	bool beside = options->beside && means->links > 1;
+	struct busy *busy = NULL;
+	struct trip trip = {0};
+	int err = took ? trip_open(options, means, &trip) : -ENOMEM;
 
+	if (!err && beside)
+		err = busy_start(&trip, means->links - 1, &busy);
 	if (!err)
 		err = glk_tool_value(trip.ctx, "io", "lend", &lend);
 	copy->gpus = err ? 0 : glake_device_count(trip.ctx);
+	copy->on_cuda = trip.on_cuda;
 	for (size_t bytes = LEAST; !err && bytes <= trip.most; bytes *= 4) {
-		struct bench_copy_case *c = means->plain ? &copy->plain[copy->plain_count++]
-							 : &copy->cases[copy->count++];
+		struct bench_copy_case *c = means->plain
+			? &copy->plain[copy->plain_count++]
+			: &copy->cases[copy->count++];
 
 		*c = (struct bench_copy_case){
 			.links = means->links, .threads = means->threads, .bytes = bytes};
 		snprintf(c->lend, sizeof(c->lend), "%.15s", lend.text);
 		err = measure_case(&trip, copy->rounds, took, c);
 		copy->torn |= c->torn;
+		if (!err && beside)
+			err = busy_measure(busy, &trip, c);
 		progress_step(copy->count + copy->plain_count,
 			BENCH_COPY_CASES + BENCH_COPY_PLAIN);
 	}
-	err = close_trip(&trip, err);
+	err = busy_end(busy, err);
+	err = trip_close(&trip, err);
 	free(took);
 	return err;
 }
@@ -253,93 +261,17 @@ static int measure(const struct bench_options *options, void *measured)
 
 	copy->rounds = options->rounds ? options->rounds : ROUNDS;
 	err = run(options, &means, copy);
-	for (means.links = 2; means.links <= copy->gpus && means.links <= BENCH_COPY_LINKS && !err;
+	for (means.links = 2;
+		means.links <= copy->gpus && means.links <= BENCH_COPY_LINKS && !err;
 		means.links++)
 		err = run(options, &means, copy);
+	if (!err && copy->gpus > 1)
+		err = bench_copy_fed(options, copy);
 	if (!err)
 		err = run(options, &plain, copy);
 	if (!err)
 		err = threads_of(options, &plain.threads);
 	return err ? err : run(options, &plain, copy);
-}
-
-static const struct {
-	const char *rate, *call;
-} names[BENCH_COPY_WAYS] = {
-	[BENCH_COPY_DOWN] = {"down_gbs", "down_call_us"},
-	[BENCH_COPY_UP] = {"up_gbs", "up_call_us"},
-	[BENCH_COPY_BOTH] = {"both_gbs", "both_call_us"},
-};
-
-static void add_cases(struct glk_json *json, const char *name,
-	const struct bench_copy_case *cases, unsigned count)
-{
-	glk_json_key(json, name);
-	glk_json_array(json);
-	for (unsigned i = 0; i < count; i++) {
-		const struct bench_copy_case *c = &cases[i];
-
-		glk_json_object(json);
-		glk_json_add_uint(json, "links", (uint64_t)c->links);
-		glk_json_add_text(json, "lend", c->lend);
-		glk_json_add_uint(json, "threads", (uint64_t)c->threads);
-		glk_json_add_uint(json, "bytes", c->bytes);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
-			bench_add_range(json, names[way].rate, c->rate[way]);
-			bench_add_range(json, names[way].call, c->call[way]);
-		}
-		glk_json_end(json);
-	}
-	glk_json_end(json);
-}
-
-static void add(struct glk_json *json, const void *measured)
-{
-	const struct bench_copy *copy = measured;
-
-	glk_json_key(json, "copy");
-	glk_json_object(json);
-	glk_json_add_uint(json, "rounds", copy->rounds);
-	add_cases(json, "cases", copy->cases, copy->count);
-	add_cases(json, "unpinned", copy->plain, copy->plain_count);
-	glk_json_add_bool(json, "whole", !copy->torn);
-	glk_json_end(json);
-}
-
-static void print_head(const struct bench_copy_case *c, bool plain)
-{
-	printf("\n  %d link%s", c->links, c->links > 1 ? "s" : "");
-	if (plain && c->threads)
-		printf(", memory of the host that is not locked, copied by %d threads",
-			c->threads);
-	else if (plain)
-		printf(", memory of the host that is not locked, copied by the driver");
-	printf("\n  %-10s %8s %8s %8s %8s %8s %8s\n", "", "down", "call", "up", "call",
-		"both", "call");
-}
-
-static void print_cases(const struct bench_copy_case *cases, unsigned count, bool plain)
-{
-	for (unsigned i = 0; i < count; i++) {
-		const struct bench_copy_case *c = &cases[i];
-
-		if (!i || c->links != c[-1].links || c->threads != c[-1].threads)
-			print_head(c, plain);
-		printf("  %-10s", figure_bytes(c->bytes).text);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++)
-			printf(" %8.2f %8.1f", c->rate[way].median, c->call[way].median);
-		printf("%s\n", c->torn ? " NOT WHOLE" : "");
-	}
-}
-
-static void print(const void *measured)
-{
-	const struct bench_copy *copy = measured;
-
-	printf("copies between the host and a GPU, GB/s and us a call, medians of %u rounds\n",
-		copy->rounds);
-	print_cases(copy->cases, copy->count, false);
-	print_cases(copy->plain, copy->plain_count, true);
 }
 
 static bool finish(const struct bench_options *options, const void *measured)
@@ -353,6 +285,6 @@ static bool finish(const struct bench_options *options, const void *measured)
 const struct bench_part bench_copy = {.name = "copy",
 	.size = sizeof(struct bench_copy),
 	.measure = measure,
-	.add = add,
-	.print = print,
+	.add = bench_add_copy,
+	.print = bench_print_copy,
 	.finish = finish};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What bench copy measured as a picture: a panel for each way, in it a line for each number of links,
- * GB/s against the size of the copy, which grows by factors.
+ * GB/s against the size of the copy, which grows by factors. Dashed: while the memory of the GPUs that lend is
+ * busy, and beside the title by how much that memory was slowed at most. Dotted: copies that are fed.
  */
 #include "tool/bench.h"
 
@@ -31,7 +32,9 @@ static const char light[] = ".l1 { stroke: #59636e } .l2 { stroke: #5aa2e0 }\n"
 			    ".l3 { stroke: #2f9e5b } .l4 { stroke: #e0703a }\n"
 			    ".l5 { stroke: #8250df } .l6 { stroke: #b8860b }\n"
 			    ".l7 { stroke: #cf222e } .l8 { stroke: #1b6b55 }\n"
-			    ".line { fill: none; stroke-width: 2 }\n";
+			    ".line { fill: none; stroke-width: 2 }\n"
+			    ".dash { stroke-dasharray: 7 4 }\n"
+			    ".dots { stroke-dasharray: 2 4 }\n";
 static const char dark[] = ".l1 { stroke: #9198a1 } .l2 { stroke: #58a6ff }\n"
 			   ".l3 { stroke: #3fb950 } .l4 { stroke: #f0883e }\n"
 			   ".l5 { stroke: #a371f7 } .l6 { stroke: #e3b341 }\n"
@@ -47,8 +50,9 @@ struct picture {
 
 static double x_of(const struct picture *p, size_t bytes)
 {
-	double share = p->high > p->low ? (log2((double)bytes) - p->low) / (p->high - p->low)
-					: 0;
+	double share = p->high > p->low
+		? (log2((double)bytes) - p->low) / (p->high - p->low)
+		: 0;
 
 	return p->left + LEFT + share * (PANEL - LEFT - RIGHT);
 }
@@ -81,8 +85,12 @@ static void choose_axes(struct picture *p)
 		p->low = fmin(p->low, log2((double)c->bytes));
 		p->high = fmax(p->high, log2((double)c->bytes));
 		for (int way = 0; way < BENCH_COPY_WAYS; way++)
-			highest = fmax(highest, c->rate[way].median);
+			highest = fmax(
+				highest, fmax(c->rate[way].median, c->beside[way].rate));
 	}
+	for (unsigned i = 0; i < p->copy->fed_count; i++)
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			highest = fmax(highest, p->copy->fed[i].rate[1][way].median);
 	p->step = step_for(highest);
 	p->top = p->step * ceil(highest / p->step);
 }
@@ -128,6 +136,48 @@ static void put_line(const struct picture *p, int way, int links)
 	fputs("\"/>\n", p->file);
 }
 
+static void put_beside(const struct picture *p, int way, int links)
+{
+	fprintf(p->file, "<polyline class=\"line dash l%d\" points=\"", links);
+	for (unsigned i = 0; i < p->copy->count; i++) {
+		const struct bench_copy_case *c = &p->copy->cases[i];
+
+		if (c->links == links)
+			fprintf(p->file, "%.1f,%.1f ", x_of(p, c->bytes),
+				y_of(p, c->beside[way].rate));
+	}
+	fputs("\"/>\n", p->file);
+}
+
+static void put_fed(const struct picture *p, int way)
+{
+	if (!p->copy->fed_count)
+		return;
+	fprintf(p->file, "<polyline class=\"line dots l%d\" points=\"",
+		p->copy->fed[0].links);
+	for (unsigned i = 0; i < p->copy->fed_count; i++)
+		fprintf(p->file, "%.1f,%.1f ", x_of(p, p->copy->fed[i].bytes),
+			y_of(p, p->copy->fed[i].rate[1][way].median));
+	fputs("\"/>\n", p->file);
+}
+
+static bool is_beside(const struct bench_copy *copy)
+{
+	return copy->count && copy->cases[copy->count - 1].memory > 0;
+}
+
+static void put_slowed(const struct picture *p, int way)
+{
+	double most = -100;
+	char text[64];
+
+	for (unsigned i = 0; i < p->copy->count; i++)
+		if (p->copy->cases[i].memory > 0)
+			most = fmax(most, p->copy->cases[i].beside[way].memory_slowed);
+	snprintf(text, sizeof(text), "memory slowed by up to %.1f %%", most);
+	put_text(p, p->left + PANEL - RIGHT, TOP - 14, "quiet", "end", text);
+}
+
 static int most_links(const struct bench_copy *copy)
 {
 	return copy->count ? copy->cases[copy->count - 1].links : 0;
@@ -146,6 +196,12 @@ static void put_legend(const struct picture *p)
 		snprintf(text, sizeof(text), "%d link%s", links, links > 1 ? "s" : "");
 		put_text(p, x + 26, HEIGHT - 18, "", "start", text);
 	}
+	if (is_beside(p->copy))
+		put_text(p, x, HEIGHT - 18, "quiet", "start",
+			"dashed: their memory is busy");
+	if (p->copy->fed_count)
+		put_text(p, x + (is_beside(p->copy) ? 190 : 0), HEIGHT - 18, "quiet",
+			"start", "dotted: copies that are fed");
 }
 
 static void draw(struct picture *p)
@@ -158,14 +214,20 @@ static void draw(struct picture *p)
 
 	svg_head(p->file, &style, "Copies between the host and a GPU");
 	put_text(p, LEFT, 28, "", "start", "Copies between the host and a GPU");
-	snprintf(note, sizeof(note), "GB/s against the size of a copy, medians of %u rounds",
-		p->copy->rounds);
+	snprintf(note, sizeof(note),
+		"GB/s against the size of a copy, medians of %u rounds", p->copy->rounds);
 	put_text(p, LEFT, 48, "quiet", "start", note);
 	for (int way = 0; way < BENCH_COPY_WAYS; way++) {
 		p->left = way * PANEL;
 		put_axes(p, titles[way]);
 		for (int links = 1; links <= most_links(p->copy); links++)
 			put_line(p, way, links);
+		for (int links = 2; is_beside(p->copy) && links <= most_links(p->copy);
+			links++)
+			put_beside(p, way, links);
+		if (is_beside(p->copy))
+			put_slowed(p, way);
+		put_fed(p, way);
 	}
 	put_legend(p);
 	fputs("</svg>\n", p->file);

@@ -274,7 +274,10 @@ static void speeds(void)
 	}
 	plain = rate(DOWN | UP | PLAIN, most, NULL);
 	many = rate(DOWN | UP, most, NULL);
-	tap_note("both ways at once: one path %.1f GB/s, all %.1f", plain, many);
+	all = rate(DOWN | UP | PLAIN | EACH, most, NULL);
+	tap_note("both ways at once: one path %.1f GB/s, all %.1f; plain copies of all GPUs "
+		 "%.1f: %.3f",
+		plain, many, all, many / all);
 }
 
 /* No copy of a size that goes over one link is slower than the driver's by more than 5 us. */

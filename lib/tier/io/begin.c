@@ -51,8 +51,9 @@ static unsigned free_word(const struct glk_feeder *feeder)
 
 static struct glk_feed *make(struct glk_feeder *feeder, const struct glk_job *job)
 {
-	size_t count = job->copy->count;
-	size_t size = sizeof(struct glk_feed) + count * sizeof(struct glake_copy_range);
+	size_t count = job->copy->count, most = job->count * GLK_FEED_RETURNED;
+	size_t size = sizeof(struct glk_feed) + count * sizeof(struct glake_copy_range) +
+		most * sizeof(struct glk_piece);
 	unsigned word = free_word(feeder);
 	struct glk_feed *f;
 
@@ -66,9 +67,11 @@ static struct glk_feed *make(struct glk_feeder *feeder, const struct glk_job *jo
 		f->ranges[i] = job->copy->ranges[i];
 	f->copy.ranges = f->ranges;
 	f->job.copy = &f->copy;
+	f->job.returned = (struct glk_piece *)(void *)&f->ranges[count];
+	f->job.returns_most = (unsigned)most;
 	f->job.fed = true;
 	f->job.relay[0] = job->target;
-	f->is_held = true;
+	glk_store_relaxed(&f->is_held, true);
 	f->word = word;
 	feeder->taken[word] = true;
 	glk_add_relaxed(&feeder->value[word], 1);
@@ -96,19 +99,6 @@ static int stand(struct glk_feeder *feeder, struct glk_feed *f)
 	return 0;
 }
 
-/* Others come to the lock meanwhile: what was borrowed for this copy stays so. */
-static void give_up(struct glk_io *io)
-{
-	io->planning++;
-	glk_lock_pause(&io->lock);
-}
-
-static void take_back(struct glk_io *io)
-{
-	glk_lock_resume(&io->lock);
-	io->planning--;
-}
-
 bool glk_feed_begin(struct glk_job *job)
 {
 	struct glk_io *io = job->io;
@@ -124,9 +114,9 @@ bool glk_feed_begin(struct glk_job *job)
 	if (!f)
 		return false;
 	/* it may wait for room on the stream, which others who are fed have to make */
-	give_up(io);
+	glk_io_pause(io);
 	err = stand(feeder, f);
-	take_back(io);
+	glk_io_resume(io);
 	if (err) {
 		io->wordless |= err == -EOPNOTSUPP;
 		glk_feed_end_events(f);
@@ -156,13 +146,13 @@ bool glk_feed_is_free(struct glk_io *io, int target, struct CUstream_st *stream)
 	struct glk_drv *drv = io->drv;
 	bool is_free;
 
-	give_up(io);
+	glk_io_pause(io);
 	is_free = !drv->ops->event_new(drv, target, &event);
 	if (is_free) {
 		is_free = !drv->ops->event_record(drv, event, stream) &&
 			!drv->ops->event_query(drv, event);
 		glk_feed_end_event(drv, event);
 	}
-	take_back(io);
+	glk_io_resume(io);
 	return is_free;
 }

@@ -48,6 +48,23 @@ static bool is_one_way(struct glk_job *job)
 	return is_found;
 }
 
+/* What is known of both ends of a copy; false: it is for one path. */
+static bool has_ends(struct glk_job *job)
+{
+	const struct glk_io_copy *copy = job->copy;
+
+	if (!copy->is_known)
+		return is_one_way(job);
+	job->target = copy->gpu;
+	job->turn = copy->is_up ? GLK_IO_UP : GLK_IO_DOWN;
+	return copy->relays;
+}
+
+uint64_t glk_io_relays(const struct glk_io *io, int gpu, uint64_t bytes)
+{
+	return io && bytes >= io->least ? io->lend & ~(UINT64_C(1) << gpu) : 0;
+}
+
 bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream)
 {
 	struct glk_stream_facts facts = {0};
@@ -102,17 +119,21 @@ static void write_rates(
 
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 {
-	struct glk_job job = {.io = io, .copy = copy};
+	struct glk_piece returned[GLK_JOB_RETURNED];
+	struct glk_job job = {.io = io,
+		.copy = copy,
+		.returned = returned,
+		.returns_most = GLK_JOB_RETURNED};
 	struct glk_rate rates[GLK_IO_GPUS];
 	size_t news;
 	bool queued;
 
 	glk_io_rest(io);
-	if (direct || !copy->bytes || !is_worth_it(io, copy) || !is_one_way(&job) ||
+	if (direct || !copy->bytes || !is_worth_it(io, copy) || !has_ends(&job) ||
 		!glk_io_is_stream_of(io, job.target, copy->stream))
 		return plain(io, copy);
 	glk_add_seq_cst(&io->queueing, 1);
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	queued = glk_job_run(&job);
 	news = glk_link_news(io, rates);
 	glk_unlock(&io->lock);

@@ -2,6 +2,8 @@
 /* Ranges are cut into pieces: see job.h. */
 #include "tier/io/job.h"
 
+#include <assert.h>
+
 static struct glk_piece piece_of(
 	const struct glake_copy_range *r, uint64_t at, uint64_t bytes)
 {
@@ -61,7 +63,8 @@ static struct glk_piece take_back(struct glk_job *job, uint64_t most)
 /* It is taken again before any other is. */
 void glk_job_hand_back(struct glk_job *job, const struct glk_piece *piece)
 {
-	if (job->returns < GLK_JOB_RETURNED)
+	assert(job->returns < job->returns_most);
+	if (job->returns < job->returns_most)
 		job->returned[job->returns++] = *piece;
 	else
 		glk_job_lose(job, piece->offset, piece->bytes);

@@ -206,7 +206,8 @@ static bool serve(struct glk_feed *f, unsigned at, double now)
 		room = path->slots;
 	if (f->stage != GLK_FEED_RUNNING || f->is_ended || !left || is_off(f, at) ||
 		lane->stalls || lane->count >= room || is_ahead(f, at, now) ||
-		link_of(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW)
+		link_of(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW ||
+		glk_guard_gave_up(f->job.io->feeder))
 		return false;
 	if (!is_good(f, at, (double)(left < most ? left : most), now))
 		return false;
@@ -392,8 +393,7 @@ static int end_all(struct glk_feed *first, double now, bool *moved)
 
 	for (struct glk_feed *f = first; f; f = f->next) {
 		if (f->stage != GLK_FEED_DONE && !f->job.unsure &&
-			(glk_load_relaxed(&f->job.io->feeder->is_given_up) ||
-				is_stuck(f, now)))
+			(glk_guard_gave_up(f->job.io->feeder) || is_stuck(f, now)))
 			glk_feed_let_go(f);
 		if (f->stage != GLK_FEED_DONE && is_over(f)) {
 			finish(f);

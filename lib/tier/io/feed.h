@@ -33,6 +33,8 @@
 
 /* Pieces queued on a path: one arrives, one is on its way, one waits while the thread sleeps. */
 #define GLK_FEED_WINDOW 3
+/* Of each path that may be handed back: those, and one that it is refused. Then it takes none any more. */
+#define GLK_FEED_RETURNED (GLK_FEED_WINDOW + 1)
 /* Copies at a time; what is more is queued whole. */
 #define GLK_FEEDS 256
 
@@ -57,11 +59,10 @@ struct glk_feed_lane {
 
 struct glk_feed {
 	struct glk_feed *next; /* in the order of the calls */
-	size_t size;	       /* of this and the ranges behind it */
+	size_t size;	       /* of this, the ranges behind it, and the pieces behind those */
 	struct glk_job job;
 	struct glk_io_copy copy;
 	enum glk_feed_stage stage;
-	bool is_held;  /* somebody will ask what came of it */
 	bool is_ended; /* no piece is given out any more */
 	bool is_cancelled;
 	bool is_lost;	  /* nobody will know whether its stream has passed the word */
@@ -71,6 +72,8 @@ struct glk_feed {
 	uint64_t copied;  /* bytes that have arrived */
 	struct glk_drv_event *start, *passed; /* on the program's stream, before and behind the word */
 	unsigned word;
+	/* Somebody will ask what came of it. Away from what is read beside it in one load. */
+	glk_atomic(bool) is_held;
 	struct glk_feed_lane lane[GLK_IO_GPUS + 1];
 	struct glake_copy_range ranges[];
 };
@@ -92,8 +95,8 @@ struct glk_feeder {
 	pthread_cond_t guard_wake;
 	bool is_guarded, guard_stop;   /* under its lock */
 	glk_atomic(bool) is_busy;      /* some copy is fed */
-	glk_atomic(bool) is_given_up;  /* by the guard, in this turn */
-	glk_atomic(int64_t) turn;      /* ns, when the turn that is under way began; 0: none is */
+	/* ns, when the turn that is under way began; 0: none is; below 0: the guard has given it up. */
+	glk_atomic(int64_t) turn;
 	glk_atomic(int64_t) patience;  /* ns */
 };
 
@@ -121,9 +124,12 @@ int glk_guard_start(struct glk_feeder *feeder);
 void glk_guard_stop(struct glk_feeder *feeder);
 /* A copy is fed from now on. */
 void glk_guard_wake(struct glk_feeder *feeder);
-/* Under the lock of io.h: a turn begins, and ends; whether it was given up. */
+/* Under the lock of io.h: a turn begins, and ends; whether it was given up. Then all streams go on, and no word
+ * is written by the guard any more. */
 void glk_guard_enter(struct glk_feeder *feeder);
 bool glk_guard_leave(struct glk_feeder *feeder, bool is_busy);
+/* In a turn: whether it is given up. It gives out no pieces then. */
+bool glk_guard_gave_up(const struct glk_feeder *feeder);
 
 /* feeder.c, under the lock */
 /* The thread and its words, made at first; NULL: there are none. */

@@ -49,7 +49,7 @@ static void *run(void *arg)
 	pthread_setname_np(pthread_self(), "glake-copies");
 	/* it would sleep 50 us longer than it says */
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	while (!feeder->stop) {
 		busy = glk_feed_turn(io);
 		if (!busy) {
@@ -59,7 +59,7 @@ static void *run(void *arg)
 		}
 		glk_unlock(&io->lock);
 		nanosleep(&look, NULL);
-		glk_lock(&io->lock);
+		glk_io_enter(io);
 		look.tv_nsec = busy > 1 ? LOOK_NS
 			: look.tv_nsec < LOOK_LAST_NS ? look.tv_nsec * 2
 						       : LOOK_LAST_NS;
@@ -137,7 +137,8 @@ void glk_feeder_sweep(struct glk_feeder *feeder)
 	struct glk_feed **at = &feeder->first, *f;
 
 	while ((f = *at)) {
-		if (f->stage != GLK_FEED_DONE || f->is_held ||
+		/* pairs with: the release in glk_feed_put */
+		if (f->stage != GLK_FEED_DONE || glk_load_acquire(&f->is_held) ||
 			drv->ops->event_query(drv, f->passed)) {
 			at = &f->next;
 			continue;
@@ -153,7 +154,7 @@ void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_tol
 {
 	struct glk_feed_told told;
 
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	told = (struct glk_feed_told){.is_done = feed->stage == GLK_FEED_DONE,
 		.bytes = feed->copy.bytes,
 		.copied = feed->copied,
@@ -179,7 +180,7 @@ int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed)
 {
 	int err = 0;
 
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	if (feed->stage == GLK_FEED_DONE || feed->is_ended ||
 		(feed->job.begin == feed->job.end && !feed->job.returns))
 		err = -EBUSY;
@@ -191,11 +192,10 @@ int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed)
 	return err;
 }
 
-void glk_feed_put(struct glk_io *io, struct glk_feed *feed)
+void glk_feed_put(struct glk_feed *feed)
 {
-	glk_lock(&io->lock);
-	feed->is_held = false;
-	glk_unlock(&io->lock);
+	/* pairs with: the acquire in glk_feeder_sweep */
+	glk_store_release(&feed->is_held, false);
 }
 
 /* ---- The end of the context ---- */
@@ -207,7 +207,7 @@ static void await_start(struct glk_io *io, struct glk_feed *f)
 
 	glk_unlock(&io->lock);
 	err = io->drv->ops->event_sync(io->drv, f->start);
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	if (err && f->stage == GLK_FEED_WAITING) {
 		f->copy.err = err;
 		f->is_ended = true;
@@ -234,9 +234,9 @@ void glk_io_still(struct glk_io *io)
 {
 	if (!io->feeder)
 		return;
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	for (struct glk_feed *f = io->feeder->first; f; f = f->next) {
-		f->is_held = false;
+		glk_store_relaxed(&f->is_held, false);
 		while (f->stage != GLK_FEED_DONE) {
 			if (f->stage == GLK_FEED_WAITING && !f->is_ended)
 				await_start(io, f);
@@ -268,7 +268,7 @@ void glk_feeder_end(struct glk_io *io)
 	if (!feeder)
 		return;
 	glk_io_still(io);
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	feeder->stop = true;
 	pthread_cond_signal(&feeder->wake);
 	glk_unlock(&io->lock);

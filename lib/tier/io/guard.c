@@ -3,6 +3,10 @@
  * A thread that calls nothing of the driver, so that nothing of it can keep it waiting. Where a turn of who
  * feeds copies is stuck in a call, another call of the program may have the driver to itself and wait for a
  * stream that stands at a word: neither would ever go on. It writes the words.
+ *
+ * It gives up the turn that it has seen, or none: the turn's word is changed by one compare and swap, which fails
+ * when the turn has ended. Who ends a turn that was given up waits until the words are written, so that none of a
+ * later copy is.
  */
 #include "tier/io/feed.h"
 
@@ -17,11 +21,16 @@
 
 static void write_words(struct glk_feeder *feeder)
 {
-	glk_store_relaxed(&feeder->is_given_up, true);
 	for (unsigned i = 0; i < GLK_FEEDS; i++)
 		/* pairs with: streams, which read it in the memory of the host */
-		glk_store_release(
-			&feeder->words[i], glk_load_relaxed(&feeder->value[i]));
+		glk_store_release(&feeder->words[i], glk_load_relaxed(&feeder->value[i]));
+}
+
+/* False: it has ended. */
+static bool give_up(struct glk_feeder *feeder, int64_t since)
+{
+	/* pairs with: the exchange in glk_guard_leave */
+	return glk_cas_acq_rel(&feeder->turn, &since, -since);
 }
 
 static void *run(void *arg)
@@ -40,10 +49,11 @@ static void *run(void *arg)
 		else
 			glk_lock_wait(&feeder->guard_lock, &feeder->guard_wake);
 		since = glk_load_relaxed(&feeder->turn);
-		looks = since && since == seen ? looks + 1 : 0;
+		looks = since > 0 && since == seen ? looks + 1 : 0;
 		seen = since;
 		/* while the process is stopped the clock goes on, and there are no looks */
-		if (looks >= LOOKS && glk_clock_ns() - since > patience)
+		if (looks >= LOOKS && glk_clock_ns() - since > patience &&
+			give_up(feeder, since))
 			write_words(feeder);
 	}
 	glk_unlock(&feeder->guard_lock);
@@ -91,9 +101,19 @@ void glk_guard_enter(struct glk_feeder *feeder)
 
 bool glk_guard_leave(struct glk_feeder *feeder, bool is_busy)
 {
-	bool was = glk_xchg_acq_rel(&feeder->is_given_up, false);
+	/* pairs with: the compare and swap in give_up */
+	bool was = glk_xchg_acq_rel(&feeder->turn, 0) < 0;
 
-	glk_store_relaxed(&feeder->turn, 0);
+	if (was) {
+		/* who gave it up has the lock until all is written */
+		glk_lock(&feeder->guard_lock);
+		glk_unlock(&feeder->guard_lock);
+	}
 	glk_store_relaxed(&feeder->is_busy, is_busy);
 	return was;
+}
+
+bool glk_guard_gave_up(const struct glk_feeder *feeder)
+{
+	return glk_load_relaxed(&feeder->turn) < 0;
 }

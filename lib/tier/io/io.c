@@ -106,6 +106,7 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		glk_warn("io.lend = %s: of these GPUs those that are not there lend nothing",
 			conf->io_lend);
 	glk_lock_init(&io->lock, GLK_RANK_COPY);
+	pthread_cond_init(&io->passed, NULL);
 	agree(io, conf);
 	err = glk_bounce_init(&io->bounce, drv, pool, conf, gpus);
 	if (err || !io->lend)
@@ -135,6 +136,7 @@ void glk_io_fini(struct glk_io *io)
 	if (io->groups)
 		glk_region_free(
 			io->groups, GLK_IO_WAYS * GLK_IO_GPUS * sizeof(*io->groups));
+	pthread_cond_destroy(&io->passed);
 	glk_lock_fini(&io->lock);
 	*io = (struct glk_io){0};
 }

@@ -19,7 +19,7 @@
  *
  * A piece that goes through a GPU R which lends its link, to a GPU T: the copy engine of R brings
  * it into a slot of R's staging memory, that of T takes it from there. On the way back T puts it
- * into a slot and R takes it to the host. So R is given no rights on the program's memory, and T is
+ * into a slot and R takes it to the host. So R needs no rights on the memory of T, and T is
  * given rights on staging memory alone. A slot is filled again when its second hop has passed.
  *
  * A path that the driver refuses is not used again; its piece goes another way.
@@ -28,7 +28,9 @@
  *		has nothing before it: its pieces would stand in front of others, on streams of the
  *		library, until a stream goes on that may wait for those
  * Threads	any; one lock of the context guards what is queued by it. It is held while the driver is
- *		called, and nothing else of the library waits for it
+ *		called, and nothing else of the library waits for it. Who queues a copy whole lets others go
+ *		before it after GLK_IO_TURN_NS, between two pieces: copies of several threads take turns, and a
+ *		call that asks for little waits for such a time and the calls of the driver for one piece
  */
 #include "base/lock.h"
 #include "pool/pool.h"
@@ -39,6 +41,7 @@
 #include <glake/copy.h>
 
 #define GLK_IO_GPUS 64
+#define GLK_IO_TURN_NS 50000
 
 enum { GLK_IO_DOWN, GLK_IO_UP, GLK_IO_WAYS }; /* to a GPU, to the host */
 
@@ -56,8 +59,6 @@ struct glk_io_ring {
 	bool is_fed;		      /* that is of a copy that is fed, and waits for no stream */
 	struct glk_plan_path path;
 	struct CUstream_st *stream; /* of the GPU, over its link to the host */
-	uint32_t job;		    /* that it was used by last */
-	int partner;		    /* the other GPU, in that one */
 	struct glk_plan_link share; /* of the link, that is borrowed from others (agree.h) */
 	unsigned shares;	    /* of four; 0: none are borrowed, nor have to be given back */
 };
@@ -72,7 +73,8 @@ struct glk_io_gpu {
 	bool certain;	 /* and that could be done */
 	struct glk_io_ring ring[GLK_IO_WAYS];
 	struct CUstream_st *hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
-	struct glk_drv_event *start, *mark;
+	struct glk_drv_event *start; /* for the next copy that is queued whole; NULL: one has it */
+	struct glk_drv_event *mark;
 	struct glk_drv_event *own[GLK_IO_WAYS]; /* behind what went over its link directly */
 	bool busy[GLK_IO_WAYS];			/* that may not have passed */
 	struct glk_plan_path direct[GLK_IO_WAYS];
@@ -95,7 +97,12 @@ struct glk_io {
 	glk_atomic(unsigned) borrowed;
 	glk_atomic(unsigned) queueing; /* threads that wait for room for pieces */
 	glk_atomic(bool) owed;	       /* one of them gives links back for others */
+	glk_atomic(unsigned) coming;   /* calls that have come to the lock, or are about to */
 	/* Under the lock from here on. */
+	int64_t since;	      /* ns, when a copy that is queued whole had its last turn */
+	unsigned come;	      /* calls that have come to the lock */
+	unsigned waiting;     /* threads that let others go before them */
+	pthread_cond_t passed; /* another one has come */
 	struct glk_agree agree;
 	bool known;	   /* which links there are */
 	bool news;	   /* some were measured, which the file does not know */
@@ -103,7 +110,6 @@ struct glk_io {
 	int prober;	   /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
-	uint32_t jobs;
 	uint64_t copies, bytes; /* over several paths */
 	unsigned planning; /* copies that count on links while the lock is given up */
 	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
@@ -130,6 +136,14 @@ void glk_io_use(struct glk_io *io, int gpu);
 /* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
  * nearly nothing where there are none. Where a copy is being queued it is done when that is. */
 void glk_io_rest(struct glk_io *io);
+/* turn.c: takes the lock; who has it for long lets the caller go before it. */
+void glk_io_enter(struct glk_io *io);
+/* The lock is given up for a call of the driver that may wait for a stream, and taken again. What was borrowed
+ * for a copy stays so. */
+void glk_io_pause(struct glk_io *io);
+void glk_io_resume(struct glk_io *io);
+/* Where the turn has taken long, whoever is about to take the lock has it meanwhile. */
+void glk_io_give_way(struct glk_io *io);
 /* In a forked child. */
 void glk_io_forked(struct glk_io *io);
 
@@ -141,6 +155,10 @@ struct glk_io_copy {
 	size_t count;
 	struct CUstream_st *stream;
 	bool may_feed; /* somebody is told what comes of it later */
+	/* Pages of the host, or what is none, on which the GPU has rights and some others, a bit each. */
+	bool is_known, is_up;
+	int gpu;
+	uint64_t relays;
 	/* What came of it. */
 	struct glk_feed *feed; /* that it is fed by; what follows is told by that then */
 	uint64_t bytes, relayed;
@@ -157,6 +175,9 @@ struct glk_io_copy {
  * nothing of it was queued.
  */
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
+/* GPUs whose links a copy of so many bytes may go over, beside that of the GPU itself, a bit each, if it is worth
+ * that. Takes NULL. Not under the lock. */
+uint64_t glk_io_relays(const struct glk_io *io, int gpu, uint64_t bytes);
 /* copy.c: whether a stream is of a GPU, and captures no graph. */
 bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream);
 
@@ -174,7 +195,7 @@ struct glk_feed_told {
 void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told);
 /* What was not queued is not copied. 0; -EBUSY: nothing is left. */
 int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed);
-/* Nobody asks any more. */
-void glk_feed_put(struct glk_io *io, struct glk_feed *feed);
+/* Nobody asks any more. Waits for nothing. */
+void glk_feed_put(struct glk_feed *feed);
 
 #endif

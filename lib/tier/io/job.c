@@ -120,15 +120,14 @@ void glk_job_put_off(struct glk_job *job, int relay)
 /* Behind what the program had queued. */
 static int begin_relay(struct glk_job *job, int relay, struct CUstream_st *first)
 {
-	struct glk_io_ring *ring = &job->io->gpu[relay].ring[job->turn];
 	struct glk_drv *drv = job->io->drv;
 	int err;
 
-	if (job->fed || ring->job == job->io->jobs)
+	if (job->fed || (job->begun >> relay & 1))
 		return 0;
-	err = drv->ops->stream_wait(drv, first, job->io->gpu[job->target].start);
+	err = drv->ops->stream_wait(drv, first, job->start);
 	if (!err)
-		ring->job = job->io->jobs;
+		job->begun |= UINT64_C(1) << relay;
 	return err;
 }
 
@@ -303,6 +302,7 @@ static void spread(struct glk_job *job)
 		err = at ? send(job, job->relay[at], &piece) : send_direct(job, &piece);
 		if (!err)
 			glk_plan_book(job->paths[at], piece.bytes, job->now);
+		glk_io_give_way(job->io);
 	}
 	flush(job);
 }
@@ -343,8 +343,10 @@ static void finish(struct glk_job *job)
 	struct glk_io_gpu *t = &io->gpu[job->target];
 	struct glk_drv *drv = io->drv;
 
-	for (unsigned i = 1; i < job->count; i++)
+	for (unsigned i = 1; i < job->count; i++) {
 		finish_relay(job, job->relay[i]);
+		glk_io_give_way(io);
+	}
 	job->copy->paths += job->went;
 	if (job->went && !glk_stage_event(io, job->target, &t->own[job->turn]) &&
 		!drv->ops->event_record(drv, t->own[job->turn], job->copy->stream))
@@ -362,7 +364,10 @@ static void add_relays(struct glk_job *job)
 	for (int relay = 0; relay < io->gpus; relay++) {
 		struct glk_io_gpu *g = &io->gpu[relay];
 
-		if (!(io->lend >> relay & 1) || relay == job->target || g->off)
+		/* the first copy over a link measures it */
+		glk_io_give_way(io);
+		if (!(io->lend >> relay & 1) || relay == job->target || g->off ||
+			(job->copy->is_known && !(job->copy->relays >> relay & 1)))
 			continue;
 		if (!glk_link_borrow(io, relay, job->turn))
 			continue;
@@ -384,12 +389,38 @@ static void add_relays(struct glk_job *job)
 	}
 }
 
+/* Others may be queued meanwhile, which have one of their own: the next copy has it again. */
+static void end_start(struct glk_job *job)
+{
+	struct glk_drv_event **kept = &job->io->gpu[job->target].start;
+
+	if (!*kept)
+		*kept = job->start;
+	else
+		glk_feed_end_event(job->io->drv, job->start);
+}
+
+static bool start(struct glk_job *job)
+{
+	struct glk_drv_event **kept = &job->io->gpu[job->target].start;
+	struct glk_drv *drv = job->io->drv;
+
+	job->start = *kept;
+	*kept = NULL;
+	if (glk_stage_event(job->io, job->target, &job->start))
+		return false;
+	if (!drv->ops->event_record(drv, job->start, job->copy->stream))
+		return true;
+	end_start(job);
+	return false;
+}
+
 bool glk_job_run(struct glk_job *job)
 {
 	struct glk_io *io = job->io;
-	struct glk_io_gpu *t = &io->gpu[job->target];
 	struct glk_io_copy *copy = job->copy;
 
+	io->since = glk_clock_ns();
 	glk_link_learn(io);
 	glk_link_use(io, job->target);
 	job->paths[0] = glk_link_direct(io, job->target, job->turn);
@@ -404,13 +435,12 @@ bool glk_job_run(struct glk_job *job)
 		return true;
 	if (glk_feed_is_busy(io) && !glk_feed_is_free(io, job->target, copy->stream))
 		return false;
-	if (glk_stage_event(io, job->target, &t->start) ||
-		io->drv->ops->event_record(io->drv, t->start, copy->stream))
+	if (!start(job))
 		return false;
-	io->jobs++;
 	job->now = (double)glk_clock_ns();
 	glk_link_settle(io, job->now);
 	spread(job);
 	finish(job);
+	end_start(job);
 	return true;
 }

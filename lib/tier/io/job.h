@@ -5,9 +5,9 @@
 /* One copy while it is queued. */
 #include "tier/io/io.h"
 
-/* Handed back at a time: a merged one, that at hand, and what is left of another; or all that a few paths
- * had when they failed. */
-#define GLK_JOB_RETURNED 32
+/* Handed back at a time, of what is queued whole: a merged one, that at hand, and what is left of another. Each is
+ * taken again before any other piece is. */
+#define GLK_JOB_RETURNED 4
 
 struct glk_piece {
 	uint64_t dst, src, bytes;
@@ -22,12 +22,14 @@ struct glk_job {
 	uint64_t front_at, back_at;  /* bytes of the first one taken, and of the last one left */
 	uint64_t begin, end;	     /* of what nobody took yet, in the whole copy */
 	struct glk_piece merged;	     /* of no bytes: none */
-	struct glk_piece returned[GLK_JOB_RETURNED];
-	unsigned returns;
+	struct glk_piece *returned; /* room for all that there can be */
+	unsigned returns, returns_most;
 	struct glk_plan_path *paths[GLK_IO_GPUS + 1];
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
-	uint64_t used; /* relays that carry a piece of it, a bit each */
+	uint64_t used;  /* relays that carry a piece of it, a bit each */
+	uint64_t begun; /* and whose first stream waits for the start */
+	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;   /* what is under way cannot be waited for */
 	bool went;     /* a direct piece was queued */
 	bool fed;      /* by a thread, when all that its stream had to do before has passed */

@@ -63,7 +63,7 @@ void glk_io_rest(struct glk_io *io)
 		if (glk_add_seq_cst(&io->queueing, 0))
 			return;
 	}
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	for (int gpu = 0; gpu < io->gpus; gpu++)
 		for (int turn = 0; turn < GLK_IO_WAYS; turn++)
 			glk_link_rest(io, gpu, turn);
@@ -80,7 +80,7 @@ void glk_link_use(struct glk_io *io, int gpu)
 
 void glk_io_use(struct glk_io *io, int gpu)
 {
-	glk_lock(&io->lock);
+	glk_io_enter(io);
 	glk_link_use(io, gpu);
 	glk_unlock(&io->lock);
 }

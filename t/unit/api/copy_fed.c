@@ -365,6 +365,10 @@ static void patience(bool stuck)
 			false);
 	is_int(glake_copy_wait(job, -1), -EIO, "then it has failed");
 	is_int((int64_t)state_of(job).failed, ROOM, "all of it is told");
+	/* three copies over its own link, two for each piece over another */
+	if (stuck)
+		ok(state_of(job).relayed <= 2 * 64 * KIB,
+			"no piece was given out once the stream had gone on");
 	glk_fault_set(context->drv, "off");
 	glk_store_relaxed(&feeder->patience, 30000000000);
 	is_int(glake_copy_close(job), 0, "closed");

@@ -144,6 +144,39 @@ static void path_fails(void)
 	ok(off > 4, "of %d paths that are used no more", off);
 }
 
+/* All lent links fail at once, each with as many pieces as it has: its own one brings them all. */
+static void all_fail(void)
+{
+	static const char *const settings[] = {
+		MANY, "io.fed=0", "soft.gpus=16", "soft.streams=stepped", NULL};
+	struct glake_copy_job *job;
+	unsigned flight = 0;
+
+	begin(settings);
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "a copy over 16 links");
+	glk_soft_run_all(context->drv);
+	glk_lock(&context->io.lock);
+	glk_feed_turn(&context->io);
+	for (int i = 1; i < 16; i++)
+		flight += context->io.gpu[i].flight[GLK_IO_DOWN];
+	is_int(flight, 15 * GLK_FEED_WINDOW, "which have all that they are given");
+	glk_fault_set(context->drv, "event_query:nth=2:len=15:err=EIO");
+	glk_feed_turn(&context->io);
+	glk_fault_set(context->drv, "off");
+	glk_unlock(&context->io.lock);
+	while (state_of(job).stage == GLAKE_COPY_QUEUED)
+		glk_soft_run_all(context->drv);
+	is_int(glake_copy_wait(job, -1), 0, "and then none has any");
+	is_int((int64_t)state_of(job).failed, 0, "nothing is lost");
+	ok(!memcmp(gpu, host, ROOM), "every byte");
+	for (int i = 1; i < 16; i++)
+		tap_expect_log(context->io.gpu[i].off);
+	is_int(glake_copy_close(job), 0, "closed");
+	end();
+}
+
 /* The first half of a piece is queued, and its second one refused: the source is read until that has passed. */
 static void half_a_piece(bool held)
 {
@@ -234,6 +267,7 @@ int main(void)
 	half_a_piece(false);
 	half_a_piece(true);
 	path_fails();
+	all_fail();
 	faults("any:nth=%u:err=EIO", 0);
 	faults("any:nth=%u:err=EINVAL", 0);
 	faults("event_query:from=%u:err=EIO", 0);

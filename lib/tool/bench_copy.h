@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_TOOL_BENCH_COPY_H
+#define GLK_TOOL_BENCH_COPY_H
+
+/* What the parts of bench copy have in common: a context, two streams, and memory at both ends. */
+#include "tool/bench_cuda.h"
+
+#include <glake/copy.h>
+
+#define KIB	       ((size_t)1 << 10)
+#define MIB	       ((size_t)1 << 20)
+#define MEANS_SETTINGS 4
+
+struct trip {
+	struct glake *ctx;
+	struct bench_cuda cuda;
+	bool on_cuda;
+	bool plain;  /* memory of the host that is not locked */
+	bool locked; /* it is the library's, locked by it */
+	struct CUstream_st *stream[2];
+	char *host[2];
+	void *block[2];
+	size_t most;
+};
+
+/* Over what copies may go, and between which memory. */
+struct means {
+	int links, threads;
+	bool plain, locked;
+	const char *settings[MEANS_SETTINGS]; /* more of them, or NULL */
+};
+
+/* 0 or -errno after a message; a trip that was begun is to be closed in any case. */
+int trip_open(const struct bench_options *options, const struct means *means,
+	struct trip *trip);
+/* `err`, else 0 or -errno after a message. */
+int trip_close(struct trip *trip, int err);
+/* Copies are queued, with a job for each way where `jobs` has room for two; and all that was queued is waited for. */
+int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes,
+	struct glake_copy_job **jobs);
+int trip_wait(const struct trip *trip);
+
+/* bench_copy_beside.c: GPUs from 1 on keep their memory busy. 0 or -errno. */
+struct busy;
+int busy_start(struct trip *trip, int gpus, struct busy **ret_busy);
+/* The same copies beside that, and what they take from each other. */
+int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_case *ret);
+/* `err`, else 0 or -errno. Takes NULL. */
+int busy_end(struct busy *busy, int err);
+
+/* bench_copy_fed.c: copies that are fed, against the same ones queued whole. */
+int bench_copy_fed(const struct bench_options *options, struct bench_copy *copy);
+
+void bench_add_copy(struct glk_json *json, const void *measured);
+void bench_print_copy(const void *measured);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What bench copy measured, for programs and for people. */
+#include "tool/bench_copy.h"
+#include "tool/figure.h"
+
+#include "base/json.h"
+
+static const struct {
+	const char *rate, *call;
+} names[BENCH_COPY_WAYS] = {
+	[BENCH_COPY_DOWN] = {"down_gbs", "down_call_us"},
+	[BENCH_COPY_UP] = {"up_gbs", "up_call_us"},
+	[BENCH_COPY_BOTH] = {"both_gbs", "both_call_us"},
+};
+
+static const char *const beside_names[BENCH_COPY_WAYS][3] = {
+	[BENCH_COPY_DOWN] = {"down_gbs", "down_slowed_percent",
+		"down_memory_slowed_percent"},
+	[BENCH_COPY_UP] = {"up_gbs", "up_slowed_percent", "up_memory_slowed_percent"},
+	[BENCH_COPY_BOTH] = {"both_gbs", "both_slowed_percent",
+		"both_memory_slowed_percent"},
+};
+
+/* Beside copies within the memory of the GPUs that lend. */
+static void add_beside(struct glk_json *json, const struct bench_copy_case *c)
+{
+	glk_json_key(json, "beside");
+	glk_json_object(json);
+	glk_json_add_figure(json, "memory_gbs", c->memory, 5);
+	for (int way = 0; way < BENCH_COPY_WAYS; way++) {
+		glk_json_add_figure(json, beside_names[way][0], c->beside[way].rate, 5);
+		glk_json_add_figure(json, beside_names[way][1], c->beside[way].slowed, 5);
+		glk_json_add_figure(
+			json, beside_names[way][2], c->beside[way].memory_slowed, 5);
+	}
+	glk_json_end(json);
+}
+
+static void add_fed(struct glk_json *json, const struct bench_copy *copy)
+{
+	static const char *const fed[] = {"down_fed_gbs", "up_fed_gbs", "both_fed_gbs"};
+	static const char *const whole[] = {
+		"down_whole_gbs", "up_whole_gbs", "both_whole_gbs"};
+
+	glk_json_key(json, "fed");
+	glk_json_array(json);
+	for (unsigned i = 0; i < copy->fed_count; i++) {
+		const struct bench_copy_fed *f = &copy->fed[i];
+
+		glk_json_object(json);
+		glk_json_add_uint(json, "links", (uint64_t)f->links);
+		glk_json_add_uint(json, "bytes", f->bytes);
+		glk_json_add_bool(json, "fed", f->is_fed);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
+			bench_add_range(json, fed[way], f->rate[1][way]);
+			bench_add_range(json, whole[way], f->rate[0][way]);
+		}
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+}
+
+static void add_cases(struct glk_json *json, const char *name,
+	const struct bench_copy_case *cases, unsigned count)
+{
+	glk_json_key(json, name);
+	glk_json_array(json);
+	for (unsigned i = 0; i < count; i++) {
+		const struct bench_copy_case *c = &cases[i];
+
+		glk_json_object(json);
+		glk_json_add_uint(json, "links", (uint64_t)c->links);
+		glk_json_add_text(json, "lend", c->lend);
+		glk_json_add_uint(json, "threads", (uint64_t)c->threads);
+		glk_json_add_uint(json, "bytes", c->bytes);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
+			bench_add_range(json, names[way].rate, c->rate[way]);
+			bench_add_range(json, names[way].call, c->call[way]);
+		}
+		if (c->memory > 0)
+			add_beside(json, c);
+		glk_json_end(json);
+	}
+	glk_json_end(json);
+}
+
+void bench_add_copy(struct glk_json *json, const void *measured)
+{
+	const struct bench_copy *copy = measured;
+
+	glk_json_key(json, "copy");
+	glk_json_object(json);
+	glk_json_add_uint(json, "rounds", copy->rounds);
+	add_cases(json, "cases", copy->cases, copy->count);
+	add_fed(json, copy);
+	add_cases(json, "unpinned", copy->plain, copy->plain_count);
+	glk_json_add_bool(json, "whole", !copy->torn);
+	glk_json_end(json);
+}
+
+static void print_head(const struct bench_copy_case *c, bool plain)
+{
+	printf("\n  %d link%s", c->links, c->links > 1 ? "s" : "");
+	if (plain && c->threads)
+		printf(", memory of the host that is not locked, copied by %d threads",
+			c->threads);
+	else if (plain)
+		printf(", memory of the host that is not locked, copied by the driver");
+	printf("\n  %-10s %8s %8s %8s %8s %8s %8s\n", "", "down", "call", "up", "call",
+		"both", "call");
+}
+
+static void print_cases(const struct bench_copy_case *cases, unsigned count, bool plain)
+{
+	for (unsigned i = 0; i < count; i++) {
+		const struct bench_copy_case *c = &cases[i];
+
+		if (!i || c->links != c[-1].links || c->threads != c[-1].threads)
+			print_head(c, plain);
+		printf("  %-10s", figure_bytes(c->bytes).text);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			printf(" %8.2f %8.1f", c->rate[way].median, c->call[way].median);
+		printf("%s\n", c->torn ? " NOT WHOLE" : "");
+	}
+}
+
+static void print_beside(const struct bench_copy *copy)
+{
+	int links = 0;
+
+	for (unsigned i = 0; i < copy->count; i++) {
+		const struct bench_copy_case *c = &copy->cases[i];
+
+		if (c->memory <= 0)
+			continue;
+		if (links != c->links)
+			printf("\n  %d links, beside copies within the memory of the GPUs that lend "
+			       "(%.1f GB/s alone): percent\n  by which the copies are slower, and "
+			       "those\n  %-10s %8s %8s %8s %8s %8s %8s\n",
+				c->links, c->memory, "", "down", "memory", "up", "memory",
+				"both", "memory");
+		links = c->links;
+		printf("  %-10s", figure_bytes(c->bytes).text);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			printf(" %8.1f %8.1f", c->beside[way].slowed,
+				c->beside[way].memory_slowed);
+		printf("\n");
+	}
+}
+
+static void print_fed(const struct bench_copy *copy)
+{
+	if (copy->fed_count)
+		printf("\n  %d links, copies that are queued whole, and that are fed (io.fed)\n"
+		       "  %-10s %8s %8s %8s %8s %8s %8s\n",
+			copy->fed[0].links, "", "down", "fed", "up", "fed", "both",
+			"fed");
+	for (unsigned i = 0; i < copy->fed_count; i++) {
+		const struct bench_copy_fed *f = &copy->fed[i];
+
+		printf("  %-10s", figure_bytes(f->bytes).text);
+		for (int way = 0; way < BENCH_COPY_WAYS; way++)
+			printf(" %8.2f %8.2f", f->rate[0][way].median,
+				f->rate[1][way].median);
+		printf("%s\n", f->is_fed ? "" : "  (none was fed)");
+	}
+}
+
+void bench_print_copy(const void *measured)
+{
+	const struct bench_copy *copy = measured;
+
+	printf("copies between the host and a GPU, GB/s and us a call, medians of %u rounds\n",
+		copy->rounds);
+	print_cases(copy->cases, copy->count, false);
+	print_beside(copy);
+	print_fed(copy);
+	print_cases(copy->plain, copy->plain_count, true);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Copies both ways at once, and of several GPUs, in the modelled time of the software device: ways do not hold up
+ * each other, queued whole or fed, with little staging memory, and where links share an uplink.
+ */
+#define ROOM ((size_t)16 << 20)
+#include "unit/api/copy_rig.h"
+
+#include "tier/io/feed.h"
+
+#define RATE 55.5 /* soft.link, bytes a ns */
+
+static const char *const how[] = {"io.fed=16TiB", "io.fed=0"};
+
+static double modelled(struct glk_io *io)
+{
+	int64_t now = 0;
+
+	glk_soft_pace_time(io->drv, &now);
+	return (double)now;
+}
+
+static bool step(void)
+{
+	bool went = !glk_soft_pace_step(context->drv);
+
+	glk_lock(&context->io.lock);
+	glk_feed_turn(&context->io);
+	glk_unlock(&context->io.lock);
+	return went;
+}
+
+/* Copies of one GPU: its streams and blocks for each way. */
+struct end {
+	struct CUstream_st *stream[GLK_IO_WAYS];
+	void *block[GLK_IO_WAYS];
+	struct glake_copy_job *job[GLK_IO_WAYS];
+};
+
+struct scene {
+	int gpus;
+	unsigned way[GLK_IO_WAYS]; /* GPUs that copy, a bit each */
+	size_t bytes[GLK_IO_WAYS];
+	bool fed;
+	int share; /* GPUs of an uplink */
+};
+
+static void open_scene(const struct scene *s, struct end *end)
+{
+	char gpus[32], share[32];
+	const char *const settings[] = {gpus, share, how[s->fed], "soft.memory=128MiB",
+		"map.span=4GiB", "io.lend=all", "io.least=0", "io.piece=64KiB",
+		"io.staging=2MiB", "driver.fault=off", "soft.streams=worker", NULL};
+
+	snprintf(gpus, sizeof(gpus), "soft.gpus=%d", s->gpus);
+	snprintf(share, sizeof(share), "soft.link_share=%d", s->share ? s->share : 1);
+	begin(settings);
+	context->io.now = modelled;
+	if (glk_soft_pace(context->drv))
+		tap_bail("no pace");
+	for (int i = 0; i < s->gpus * GLK_IO_WAYS; i++) {
+		struct end *e = &end[i / GLK_IO_WAYS];
+		int turn = i % GLK_IO_WAYS, gpu_at = i / GLK_IO_WAYS;
+
+		if (s->way[turn] >> gpu_at & 1 &&
+			(glake_stream_new(ctx, gpu_at, &e->stream[turn]) ||
+				glake_alloc(ctx, gpu_at, s->bytes[turn], e->stream[turn],
+					0, &e->block[turn])))
+			tap_bail("no block");
+	}
+}
+
+static int close_scene(const struct scene *s, struct end *end)
+{
+	int wrong = 0;
+
+	for (int i = 0; i < s->gpus * GLK_IO_WAYS; i++) {
+		struct end *e = &end[i / GLK_IO_WAYS];
+		int turn = i % GLK_IO_WAYS;
+
+		if (!e->block[turn])
+			continue;
+		wrong += state_of(e->job[turn]).stage != GLAKE_COPY_DONE;
+		wrong += !state_of(e->job[turn]).fed != !s->fed;
+		wrong += memcmp(e->block[turn], turn ? other : host, s->bytes[turn]) != 0;
+		wrong += glake_copy_close(e->job[turn]) != 0;
+		wrong += glake_free(ctx, e->block[turn], e->stream[turn]) != 0;
+		wrong += glake_stream_free(ctx, i / GLK_IO_WAYS, e->stream[turn]) != 0;
+	}
+	return wrong + !ended();
+}
+
+/* ns until the last one has arrived. What goes up is the same for all, so that they may go to one place. */
+static double time_of(const struct scene *s)
+{
+	struct end end[8] = {0};
+	double since, took;
+
+	open_scene(s, end);
+	since = modelled(&context->io);
+	for (int turn = 0; turn < GLK_IO_WAYS; turn++) {
+		for (int i = 0; i < s->gpus; i++) {
+			struct end *e = &end[i];
+			bool up = turn == GLK_IO_UP;
+			int err;
+
+			if (!e->block[turn])
+				continue;
+			if (up)
+				memset(e->block[turn], 7, s->bytes[turn]);
+			err = glake_copy(ctx, up ? (void *)other : e->block[turn],
+				up ? e->block[turn] : (void *)host, s->bytes[turn],
+				e->stream[turn], 0, &e->job[turn]);
+			if (err)
+				tap_bail("no copy");
+		}
+	}
+	while (step())
+		;
+	took = modelled(&context->io) - since;
+	return close_scene(s, end) ? 0 : took;
+}
+
+static struct scene scene_of(int gpus, bool fed, unsigned down, unsigned up)
+{
+	return (struct scene){.gpus = gpus,
+		.fed = fed,
+		.way = {[GLK_IO_DOWN] = down, [GLK_IO_UP] = up},
+		.bytes = {[GLK_IO_DOWN] = ROOM, [GLK_IO_UP] = ROOM}};
+}
+
+/* To one GPU and from it. */
+static void one_gpu(int gpus, int share, bool fed)
+{
+	struct scene both = scene_of(gpus, fed, 1, 1), down = scene_of(gpus, fed, 1, 0);
+	double one, two;
+
+	down.share = both.share = share;
+	one = time_of(&down);
+	two = time_of(&both);
+	ok(one > 0 && two > 0 && 2 * one / two > 1.95,
+		"%d GPUs, %d to an uplink, %s: both ways carry %.3f of one", gpus, share,
+		how[fed], 2 * one / two);
+}
+
+/* What the most loaded link has to carry, to what it took. */
+static void several(int gpus, bool fed)
+{
+	unsigned all = (1u << gpus) - 1;
+	double part = (double)ROOM / RATE, plain, apart, others;
+	struct scene s = scene_of(gpus, fed, all, all);
+
+	plain = part / time_of(&s);
+	s = scene_of(gpus, fed, 1, 2);
+	apart = part / gpus / time_of(&s);
+	s = scene_of(gpus, fed, 1, all & ~1u);
+	others = part * (gpus - 1) / gpus / time_of(&s);
+	ok(plain > 0.97, "%d GPUs, %s: all of them, both ways, %.3f of plain copies",
+		gpus, how[fed], plain);
+	/* from GPU 1 and past it: over its link to the others, which carries seven of those to the host */
+	ok(apart > (gpus > 4 ? 0.8 : 0.97),
+		"down to one and up from another: %.3f of the links", apart);
+	ok(others > 0.94, "down to one and up from all others: %.3f", others);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	copy_rig_start();
+	fill(host, ROOM);
+	for (int fed = 0; fed < 2; fed++) {
+		for (int gpus = 2; gpus <= 8; gpus *= 2)
+			one_gpu(gpus, 1, fed);
+		one_gpu(4, 2, fed);
+		several(2, fed);
+		several(4, fed);
+		several(8, fed);
+	}
+	return tap_done();
+}

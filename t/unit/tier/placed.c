@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Blocks that go to pages of the host in place, and come from there: by a suspension in place, by a resumption, a
+ * fetch and a quiet point, over the link of their GPU or over those that others lend. GLAKE_T_MOVE_MIB as in move.c.
+ */
+#include "unit/tier/move_rig.h"
+
+static int lower(void)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+
+	return glake_suspend_in_place(ctx, 0, &did);
+}
+
+static int resume_lazily(void)
+{
+	struct glake_suspended did = {.sz = sizeof(did)};
+
+	return glake_resume_lazy(ctx, 0, &did);
+}
+
+static int quiet(void)
+{
+	struct glake_returned did = {.sz = sizeof(did)};
+
+	return glake_quiet(ctx, 0, &did);
+}
+
+static uint64_t placed(void)
+{
+	struct glake_block is = {.sz = sizeof(is)};
+	uint64_t sum = 0;
+
+	for (int i = 0; i < BLOCKS; i++) {
+		if (glake_query(ctx, block[i], &is))
+			tap_bail("no block");
+		sum += is.placed;
+	}
+	return sum;
+}
+
+/* Whether a GPU may use the blocks. */
+static bool may_use(int device)
+{
+	struct CUstream_st *own;
+	int may = 0;
+
+	if (glake_stream_new(ctx, device, &own))
+		tap_bail("no stream");
+	for (int i = 0; i < BLOCKS; i++)
+		may += !glk_soft_work(
+			context->drv, device, own, (uintptr_t)block[i], size, true);
+	context->drv->ops->stream_sync(context->drv, device, own);
+	glake_stream_free(ctx, device, own);
+	return may == BLOCKS;
+}
+
+static void links(const char *lend, double least, double most)
+{
+	static const struct {
+		const char *name;
+		int (*act)(void);
+		bool out, lazy;
+	} way[] = {{"suspended in place", lower, true, false},
+		{"resumed from there", resume, false, false},
+		{"suspended in place again", lower, true, true},
+		{"fetched", fetch, false, false}, {"and again", lower, true, true},
+		{"a quiet point", quiet, false, false}};
+	const char *mib = getenv("GLAKE_T_MOVE_MIB");
+	size_t bytes = (mib ? strtoul(mib, NULL, 10) : tap_on_valgrind() ? 8 : 32) * MIB;
+	int wrong = 0, open = 0;
+	char piece[32];
+	double rate;
+
+	snprintf(piece, sizeof(piece), "io.piece=%zu",
+		bytes / 64 < 8 * MIB ? bytes / 64 : 8 * MIB);
+	begin(lend, piece, "io.staging=64MiB", bytes);
+	for (size_t i = 0; i < sizeof(way) / sizeof(*way); i++) {
+		rate = rate_of(way[i].act, way[i].out);
+		ok(rate > least && rate < most,
+			"%s, %s, %d blocks of %zu MiB: %.2f links", lend, way[i].name,
+			BLOCKS, bytes / MIB, rate);
+		wrong += way[i].lazy && resume_lazily();
+		wrong += !is_whole();
+		wrong += placed() != (way[i].out ? BLOCKS * bytes : 0);
+		for (int device = 1; device < 4; device++)
+			open += may_use(device);
+	}
+	is_int(wrong, 0, "all bytes are right, and where they should be");
+	is_int(open, 0, "and no other GPU may use them afterwards");
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* Peers had rights before, and have them afterwards. */
+static void peers(void)
+{
+	const struct glk_io *io;
+
+	begin("io.lend=1,2", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	io = &context->io;
+	is_int(glake_peer_access(ctx, 0, 1, 1), 0, "one that lends is a peer");
+	is_int(lower() | resume_lazily(), 0, "suspended in place");
+	ok(io->gpu[1].relayed && io->gpu[2].relayed, "over its link, and another one");
+	ok(may_use(1) && !may_use(2) && !may_use(3), "the peer may use them");
+	is_int(glake_peer_access(ctx, 0, 1, 0) | glake_peer_access(ctx, 0, 3, 1), 0,
+		"another is one while they are there");
+	is_int(quiet(), 0, "they come back");
+	ok(!may_use(1) && !may_use(2) && may_use(3), "for that one");
+	ok(is_whole() && !placed(), "all bytes");
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* What the driver refuses: the rights, which are not had, or cannot be taken back at once. */
+static void refused(void)
+{
+	const struct glk_io *io;
+	uint64_t calls, failed;
+
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	io = &context->io;
+	is_int(lower() | resume(), 0, "there and back");
+	ok(io->gpu[1].relayed > 0, "over two links");
+	is_int(lower() | resume_lazily(), 0, "there");
+	glk_fault_set(context->drv, "set_access:nth=2:len=5:err=EIO");
+	is_int(glake_fetch(ctx, block[0], stream), 0, "back, where rights are refused");
+	glk_fault_count(context->drv, &calls, &failed);
+	glk_fault_set(context->drv, "off");
+	is_int((int64_t)failed, 5, "those, and that they are taken back");
+	is_int(fetch(), 0, "the other one");
+	ok(is_whole() && !placed() && !may_use(1), "all bytes");
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* The n-th call fails, and the next ones do not. */
+static bool try_one(int (*act)(void), const char *form, unsigned n, uint64_t *ret_failed)
+{
+	char rule[64];
+	uint64_t calls;
+	int off = 0, logs;
+	bool fine;
+
+	begin("io.lend=all", "io.piece=512KiB", "io.staging=4MiB", 3 * MIB);
+	if (act != lower && (lower() || (act != resume && resume_lazily())))
+		tap_bail("refused");
+	logs = tap.logs;
+	snprintf(rule, sizeof(rule), form, n);
+	glk_fault_set(context->drv, rule);
+	act();
+	glk_fault_count(context->drv, &calls, ret_failed);
+	glk_fault_set(context->drv, "off");
+	for (int device = 0; device < 4; device++)
+		off += context->io.gpu[device].off;
+	resume();
+	fine = is_whole();
+	for (int device = 1; device < 4; device++)
+		fine &= !may_use(device);
+	quiet();
+	fine &= is_whole();
+	tap_expect_log(tap.logs - logs);
+	fine &= !close_all();
+	if (!fine)
+		tap_note("%s: not as it should be", rule);
+	return fine && tap.logs - logs >= off;
+}
+
+static void faults(const char *name, int (*act)(void), const char *form)
+{
+	unsigned n = 0, tries = 0, step = tap_on_valgrind() ? 60 : 16;
+	uint64_t failed = 1;
+	bool fine = true;
+
+	for (; failed; tries++) {
+		n += 1 + (unsigned)(seed_next(&rolled) % step);
+		fine &= try_one(act, form, n, &failed);
+	}
+	ok(fine, "%s, %s: no byte is wrong, nothing is left", name, form);
+	ok(n > 60, "%u tries, up to call %u", tries, n);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	rolled = seed_thread(seed_start(), 0);
+	links("io.lend=", 0.99, 1.01);
+	links("io.lend=2", 1.8, 2.01);
+	links("io.lend=all", 3.5, 4.01);
+	peers();
+	refused();
+	faults("suspended in place", lower, "any:nth=%u:err=EIO");
+	faults("resumed from there", resume, "any:nth=%u:err=EIO");
+	faults("fetched", fetch, "any:nth=%u:err=EINVAL");
+	return tap_done();
+}
