@@ -194,18 +194,20 @@ static int take_of(struct glk_store *store, bool lent, uint64_t *left, uint32_t 
 	return err;
 }
 
-static int take(struct glk_store *store, uint64_t bytes, bool host, uint32_t *ret_run)
+/* `lent`: of another GPU first, until that has no more. */
+static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *ret_run)
 {
 	uint64_t left = (bytes + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK;
 	uint32_t chain = 0;
 	int err = 0;
 
 	while (left && !err) {
-		if (!host && glk_node_stows(store->host)) {
+		lent = lent && glk_node_stows(store->host);
+		if (lent)
 			err = take_of(store, true, &left, &chain);
-			if (err || (left && glk_store_borrow(store)))
-				continue;
-		}
+		lent = lent && !err && left && glk_store_borrow(store);
+		if (lent)
+			continue;
 		if (left && !err)
 			err = take_of(store, false, &left, &chain);
 		if (left && !err)
@@ -223,12 +225,12 @@ static int take(struct glk_store *store, uint64_t bytes, bool host, uint32_t *re
 
 int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
 {
-	return take(store, bytes, false, ret_run);
+	return take(store, bytes, true, ret_run);
 }
 
 int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
 {
-	return take(store, bytes, true, ret_run);
+	return take(store, bytes, false, ret_run);
 }
 
 void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read)
