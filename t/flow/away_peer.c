@@ -121,6 +121,28 @@ static void in_parts(void)
 	tear_down(1);
 }
 
+/* Where GPUs lend their links to the host, the part of a content that lies there goes over these. */
+static void with_links(void)
+{
+	void *one, *two;
+
+	set_up((const char *const[]){ROOM, "soft.gpus=3", "io.lend=1,2", "io.least=2MiB",
+		"tier.peer_room=64MiB", NULL});
+	one = take(ctx, 0, 30 * MIB);
+	two = take(ctx, 0, 120 * MIB);
+	for (int round = 0; round < 3; round++) {
+		is_int(glake_spill(ctx, one, stream), 0, "a block goes");
+		is_int(glake_spill(ctx, two, stream), 0, "and another, to both");
+		lies(two, 120, 34, "it");
+		is_int(glake_fetch_range(ctx, two, 40 * MIB, 50 * MIB, stream, NULL), 0,
+			"a part of it comes");
+		is_int(glake_fetch(ctx, two, stream) | glake_fetch(ctx, one, stream), 0,
+			"and all");
+		ok(holds(one, 30 * MIB) && holds(two, 120 * MIB), "as it was");
+	}
+	tear_down(2);
+}
+
 /* What the lender has no room for goes to the host: by its budget, its memory, and for less than a piece. */
 static void is_short(void)
 {
@@ -385,6 +407,7 @@ int main(void)
 	tap_plan_later();
 	in_order();
 	in_parts();
+	with_links();
 	is_short();
 	shares_room();
 	nobody_lends();
