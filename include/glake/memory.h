@@ -149,13 +149,14 @@ struct glake_block {
 	uint32_t can;		    /* GLAKE_CAN_... */
 	uint32_t exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
 	uint64_t peers;	  /* other GPUs that may use it, a bit each */
-	size_t away;	  /* of its bytes, those whose contents are in memory of the host: see tier.h */
+	size_t away;	  /* of its bytes, those whose contents are on the host or on another GPU: see tier.h */
 	size_t placed;	  /* its bytes that lie in memory of the host, in place: likewise */
 	uint64_t advice;  /* GLAKE_ADVICE_...: what was said of it, see tier.h */
 	size_t managed;	  /* its bytes, if it is managed memory: see managed.h */
 	uint32_t tag;	  /* that it is of, see tag.h; 0: none */
 	uint32_t pins;	  /* times that it was pinned, see pin.h */
 	size_t dropped;	  /* of these, those that are away without their contents */
+	size_t away_peer; /* of those that are away, those that lie in memory of another GPU */
 };
 
 /*

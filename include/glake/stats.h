@@ -98,7 +98,7 @@ struct glake_stats {
 	 * wait for so long; hits do not take it. Without the call under way. */
 	int64_t hold_max;
 
-	/* Contents in memory of the host, see tier.h. Blocks that are away count as live. */
+	/* Contents in memory of the host or of another GPU, see tier.h. Blocks that are away count as live. */
 	uint64_t away;	      /* bytes of such blocks, or of what is away of them */
 	uint64_t away_blocks;
 	uint64_t spills;      /* blocks, and ranges of them, that went there, suspension included */
@@ -184,6 +184,9 @@ struct glake_stats {
 	/* With tier.compress: of contents that are away, the bytes that are compressed, which are not in
 	 * store_used, and the bytes of the host that they take, which are not in store. */
 	uint64_t packed, packed_held;
+
+	/* With tier.away=peer: of borrowed, memory for contents that are away, and how much of it has some. */
+	uint64_t store_peer, store_peer_used;
 };
 
 /*

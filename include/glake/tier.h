@@ -15,7 +15,7 @@ struct CUstream_st;
 
 /*
  * Contents beyond the GPU. A block that is *away* has its contents in memory of the host,
- * near its GPU, and keeps its addresses; the memory that was behind them serves other
+ * near its GPU, or of another GPU (tier.away), and keeps its addresses; the memory that was behind them serves other
  * requests. Until it was fetched it must not be used: what lies behind its addresses
  * meanwhile is undefined, or nothing, and work on the GPU that touches it may fail as it
  * does for memory that was freed. It may be freed while it is away. glake_query says
@@ -41,6 +41,19 @@ struct CUstream_st;
  * idles with the others when they are trimmed, and at the beginning of each of its own suspensions and
  * of their ends. While it is suspended it lends nothing more; what others use of it then stays, and counts
  * as stayed, in no block.
+ *
+ * With tier.away=peer what goes away lies in memory that the GPU of tier.peer lends, in pieces of 64 MiB,
+ * as long as that has room, the same as for what is placed; and on the host beyond, a content in both if it
+ * must. It goes and comes over the link between the GPUs, on streams of its own GPU. Wherever contents in
+ * memory of the host are spoken of here, these are meant too, but: they are neither hashed (tier.verify) nor
+ * compressed, nor is a content of which a part lies there; and they are lost with the lender. What the
+ * lender's driver refuses goes to the host; after a refusal or the loss of the lender it is not asked again,
+ * which a warning says. glake_query says how much of a block is there (away_peer), glake_stats_get how much of
+ * a GPU (store_peer, store_peer_used, borrowed, lent). Memory that is lent and that nothing lies in any more
+ * serves the next contents, until glake_trim of the GPU that has it. What a suspended GPU has there
+ * stays there. A lender that is suspended has what lies there moved to the host first, each content over the
+ * link of its GPU; what the host has no room for, or another call has in its hands, stays where it is and is
+ * had back from there, and the pieces that it lies in count as stayed.
  *
  * Blocks of up to an eighth of pool.small_page (256 KiB), which share their pages with
  * others, do not move but by glake_quiet, glake_suspend_in_place and the end of that; those with a
@@ -92,7 +105,8 @@ struct CUstream_st;
  * Thread: any. Blocks: for the lock of the GPU, and, where more memory of the host has to
  * be locked, for that: 100 to 250 ms per GiB. For the GPU only where a stream that used the
  * block has ended unannounced, or is another thread's own default stream. Driver calls:
- * stream waits, event records and copies; the first time two new streams; where needed
+ * stream waits, event records and copies; the first time two new streams; with tier.away=peer reserve,
+ * create, map and set_access for each 64 MiB that are lent; where needed
  * locks memory of the host, which short-lived threads of the library touch before
  * (tier.host_reserve has it ready), and gives idle pages of the host back.
  */
@@ -296,7 +310,8 @@ struct glake_suspended {
  * the beginning the GPU is suspended, with some blocks still here: a second call goes on, glake_resume
  * takes all back. A second call when all are away does nothing.
  * Thread: any. Blocks: until the copies have finished, for which the GPU has to finish its
- * work. Driver calls: those of glake_spill for each block, and unmap and release per page.
+ * work, and for a lender that of the GPUs that have contents there. Driver calls: those of glake_spill for
+ * each block, and unmap and release per page.
  */
 GLAKE_EXPORT int glake_suspend(
 	struct glake *ctx, int device, struct glake_suspended *ret_done);

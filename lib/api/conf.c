@@ -172,14 +172,14 @@ static int apply(
 		if (id == GLK_CONF_pool_budget && !(file && context->has_budget[i]))
 			put_budget(context, i,
 				conf->pool_budget ? conf->pool_budget : SIZE_MAX);
-		else if (id == GLK_CONF_tier_place) {
+		else if (id == GLK_CONF_tier_place)
 			glk_poke_relaxed(&cache->places, cache->host && host);
-			glk_beside_lend(
-				cache, conf->tier_place == GLK_TIER_PLACE_PEER);
-		}
 		else if (id == GLK_CONF_tier_host && cache->host)
 			glk_store_relaxed(
 				&cache->host->budget, most ? most : UINT64_MAX);
+		if (id == GLK_CONF_tier_place || id == GLK_CONF_tier_away)
+			glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
+				conf->tier_away == GLK_TIER_AWAY_PEER);
 	}
 	return 0;
 }

@@ -97,9 +97,10 @@ int glake_quiet(struct glake *ctx, int device, struct glake_returned *ret)
 	return err;
 }
 
-/* What others have of a GPU and do not use goes back to it. One that fails keeps what it has. The record
- * of the thread stays. */
-static void call_back(const struct glk_context *context, const struct glk_cache *from)
+/* What others have of a GPU and do not use goes back to it, and what they have away there if it is about to
+ * be suspended. One that fails keeps what it has. The record of the thread stays. */
+static void call_back(
+	const struct glk_context *context, const struct glk_cache *from, bool vacate)
 {
 	struct glake_error why = glk_thread_current->error;
 	uint64_t unused;
@@ -108,17 +109,50 @@ static void call_back(const struct glk_context *context, const struct glk_cache 
 		struct glk_cache *cache = &context->caches[i];
 
 		if (cache->host && glk_load_relaxed(&cache->host->borrowed) &&
-			cache->host->lender == from->node)
+			cache->host->lender == from->node) {
+			if (vacate)
+				glk_cache_vacate(cache);
 			glk_cache_trim_gpu(cache, UINT64_MAX, &unused);
+		}
 	}
 	glk_thread_current->error = why;
 }
 
 typedef int (*turn_fn)(struct glk_cache *cache, struct glake_suspended *ret);
 
-/* Where it succeeds, what is counted of managed memory turns with it. */
+/* It lends nothing from the beginning on, so that what others take back stays gone; after an error before
+ * it was suspended it does again. */
+static int leave(const struct glk_context *context, struct glk_cache *cache, turn_fn fn,
+	struct glake_suspended *did)
+{
+	int err;
+
+	glk_cache_lend(cache, false);
+	call_back(context, cache, true);
+	err = fn(cache, did);
+	glk_cache_lend(cache, true);
+	return err;
+}
+
+static int come(const struct glk_context *context, struct glk_cache *cache, turn_fn fn,
+	struct glake_suspended *did)
+{
+	call_back(context, cache, false);
+	return fn(cache, did);
+}
+
+struct way {
+	int (*go)(const struct glk_context *context, struct glk_cache *cache, turn_fn fn,
+		struct glake_suspended *did);
+	/* What is counted of managed memory turns with it where it succeeds. */
+	void (*with)(const struct glk_context *context);
+};
+
+static const struct way away = {leave, glk_managed_pause};
+static const struct way back = {come, glk_managed_continue};
+
 static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn_fn fn,
-	void (*with)(const struct glk_context *context))
+	const struct way *way)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	struct glk_context *context;
@@ -132,10 +166,9 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	call_back(context, cache);
-	err = fn(cache, &did);
+	err = way->go(context, cache, fn, &did);
 	if (!err)
-		with(context);
+		way->with(context);
 	glk_prefetch_pump(cache);
 	glk_io_rest(&context->io);
 	glk_cancel_restore(cancel);
@@ -146,20 +179,20 @@ static int turn(struct glake *ctx, int device, struct glake_suspended *ret, turn
 
 int glake_suspend(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_suspend, glk_managed_pause);
+	return turn(ctx, device, ret, glk_cache_suspend, &away);
 }
 
 int glake_suspend_in_place(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_suspend_in_place, glk_managed_pause);
+	return turn(ctx, device, ret, glk_cache_suspend_in_place, &away);
 }
 
 int glake_resume_lazy(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_resume_lazy, glk_managed_continue);
+	return turn(ctx, device, ret, glk_cache_resume_lazy, &back);
 }
 
 int glake_resume(struct glake *ctx, int device, struct glake_suspended *ret)
 {
-	return turn(ctx, device, ret, glk_cache_resume, glk_managed_continue);
+	return turn(ctx, device, ret, glk_cache_resume, &back);
 }

@@ -157,6 +157,13 @@ GLK_LIVE_KEY(tier, place, CHOICE, tier_place, "gpu", 0, 0, "gpu,host,peer",
 	"has room, and then of the host; what a suspension in place moves goes there too. "
 	"Later requests are given memory of the GPU again as soon as there is some.")
 
+GLK_LIVE_KEY(tier, away, CHOICE, tier_away, "host", 0, 0, "host,peer",
+	"Where contents lie that leave a GPU: by glake_spill or glake_suspend, with a tag, or since they were cold. "
+	"With host in memory of the host near it. With peer in memory of the GPU that tier.peer names, over the "
+	"link between the two, in pieces of 64MiB while that has room (tier.peer_room), and beyond on the host; a "
+	"content may lie in both. They come back from where they are. What lies on the other GPU is neither hashed "
+	"(tier.verify) nor compressed, and is lost with that GPU; when that is suspended it goes to the host.")
+
 GLK_KEY(tier, prefetch_spare, SIZE, tier_prefetch_spare, "0", 0, 16 * GLK_TIB, "",
 	"Memory of each GPU that glake_prefetch leaves alone, so that it takes none that requests want; "
 	"0: a sixteenth of what the GPU may hold. Hints wait until there is more.")
@@ -190,12 +197,13 @@ GLK_KEY(tier, compress_rest, TIME, tier_compress_rest, "1s", 0, 3600 * GLK_SECON
 	"Time that contents are away before they are compressed, so that those that come back soon are not.")
 
 GLK_KEY(tier, peer, INT, tier_peer, "0", 0, 63, "",
-	"The GPU that lends memory to the others of the process with tier.place=peer. It lends nothing "
-	"to GPUs that cannot reach it, and has none lent itself: its requests are given memory of the "
-	"host.")
+	"The GPU that lends memory to the others of the process with tier.place=peer and tier.away=peer. It "
+	"lends nothing to GPUs that cannot reach it, and has none lent itself: its requests and contents are given "
+	"memory of the host.")
 
 GLK_KEY(tier, peer_room, SIZE, tier_peer_room, "0", 0, 16 * GLK_TIB, "",
-	"Most memory that the GPU of tier.peer lends, to all others together; 0: half of its memory. It "
+	"Most memory that the GPU of tier.peer lends, to all others together, for blocks in place and for "
+	"contents that are away; 0: half of its memory. It "
 	"counts against its pool.budget too, and is its own again when blocks that lie there are freed "
 	"or have come to their GPU, and that one was trimmed.")
 

@@ -100,9 +100,14 @@ int glk_away_release(struct glk_arena *arena);
 /* -EAGAIN with a record while the GPU is suspended, else 0. */
 int glk_suspended(const struct glk_cache *cache);
 
+/* vacate.c. A content of blocks that are claimed, 0 for none, goes to the host if another GPU has some of it.
+ * Gives the lock up meanwhile. As glk_move_home(). */
+int glk_away_home(struct glk_cache *cache, uint32_t run);
 /* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,
  * until it fails. Others free blocks meanwhile. What `fn` answered last. */
 typedef int (*glk_away_fn)(struct glk_arena *arena, struct glk_extent *e, void *arg);
 int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg);
+/* suspend.c: the same in all arenas whose blocks may be away. */
+int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg);
 
 #endif

@@ -104,29 +104,41 @@ static bool begins_lent(const struct glk_cache *cache, uint64_t addr)
 	return glk_map_page(range->map, range->map->page[slot])->lent;
 }
 
-void glk_beside_lend(struct glk_cache *cache, bool on)
+/* Who may lend to a GPU; NULL: nobody, which a warning has said where it is not meant. */
+static struct glk_node *find_lender(struct glk_cache *cache)
 {
 	int from = (int)cache->conf->tier_peer;
 	struct glk_drv *drv = cache->drv;
 	bool can = false;
 
-	if (on && from >= cache->pool->gpus && cache->device == 0)
-		glk_warn("tier.peer: there is no GPU %d, so that tier.place=peer gives memory of the host",
+	if (from >= cache->pool->gpus && cache->device == 0)
+		glk_warn(
+			"tier.peer: there is no GPU %d, so that others have memory of the host",
 			from);
-	if (!cache->host || !on || from == cache->device || from >= cache->pool->gpus) {
-		if (cache->host)
-			glk_store_relaxed(&cache->host->borrows, false);
-		return;
-	}
+	if (!cache->host || from == cache->device || from >= cache->pool->gpus)
+		return NULL;
 	if (drv->ops->peer_can(drv, from, cache->device, &can) || !can) {
-		glk_warn("GPU %d cannot reach the memory of GPU %d, so that tier.place=peer "
-			 "gives it memory of the host",
+		glk_warn(
+			"GPU %d cannot reach the memory of GPU %d, and has memory of the host "
+			"instead",
 			cache->device, from);
-		return;
+		return NULL;
 	}
-	cache->host->lender = glk_pool_gpu(cache->pool, from);
+	return glk_pool_gpu(cache->pool, from);
+}
+
+void glk_beside_lend(struct glk_cache *cache, bool place, bool away)
+{
+	struct glk_node *lender = place || away ? find_lender(cache) : NULL;
+
+	if (!cache->host)
+		return;
+	if (lender)
+		cache->host->lender = lender;
 	/* pairs with: glk_node_lender */
-	glk_store_release(&cache->host->borrows, true);
+	glk_store_release(&cache->host->borrows, lender && place);
+	/* pairs with: glk_node_stows */
+	glk_store_release(&cache->host->stows, lender && away);
 }
 
 /* A driver that has no such memory for this GPU, or none that can be mapped, is not asked again. */

@@ -294,9 +294,9 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 /* Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
  * meanwhile. */
 bool glk_beside_release(struct glk_cache *cache, uint64_t bytes);
-/* Whether requests may be given memory that another GPU lends, as the configuration has it, and what that
- * one may lend. */
-void glk_beside_lend(struct glk_cache *cache, bool on);
+/* Whether another GPU lends memory, as the configuration has it, to requests for which there is no room, and to
+ * contents that go away. */
+void glk_beside_lend(struct glk_cache *cache, bool place, bool away);
 /* The part of what a block has in place that another GPU has lent. */
 uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
 /* Bytes of a block that lie in memory of the host, in place. */
@@ -346,6 +346,11 @@ int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);
 int glk_cache_suspend(struct glk_cache *cache, struct glake_suspended *ret);
+/* vacate.c. What a GPU has away in memory of another one goes to the host, and that memory back. 0; -ENOMEM,
+ * -EBUSY (a block is in the hands of another call), or the driver's error, with the rest where it was. */
+int glk_cache_vacate(struct glk_cache *cache);
+/* A GPU lends no more, or again unless it is suspended. */
+void glk_cache_lend(struct glk_cache *cache, bool on);
 int glk_cache_suspend_in_place(struct glk_cache *cache, struct glake_suspended *ret);
 int glk_cache_resume(struct glk_cache *cache, struct glake_suspended *ret);
 int glk_cache_resume_lazy(struct glk_cache *cache, struct glake_suspended *ret);

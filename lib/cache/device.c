@@ -44,7 +44,8 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->host = device < pool->hosts ? glk_pool_host(pool, device) : NULL;
 	cache->places = cache->host && conf->tier_place != GLK_TIER_PLACE_GPU;
 	cache->node->lends = conf->tier_peer_room ? conf->tier_peer_room : info.memory / 2;
-	glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER);
+	glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
+		conf->tier_away == GLK_TIER_AWAY_PEER);
 	cache->arena.binned = cache - device;
 	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
 	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));

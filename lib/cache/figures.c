@@ -179,6 +179,8 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (glk_load_acquire(&cache->moves)) {
 		s->store = cache->mover.store.held;
 		s->store_used = cache->mover.store.used;
+		s->store_peer = cache->mover.store.lent;
+		s->store_peer_used = cache->mover.store.lent_used;
 		glk_pack_figures(&cache->mover, &s->packed, &s->packed_held);
 	}
 	s->prefetches = cache->prefetch.came;

@@ -38,6 +38,12 @@ uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e
 		(glk_extent_part(e) ? glk_part_at(arena->gpu, e)->away : 0);
 }
 
+/* Bytes of a content, 0 for none, that another GPU has. */
+static uint64_t afar_of(const struct glk_arena *arena, uint32_t run)
+{
+	return run ? glk_peek_relaxed(&glk_store_at(store_of(arena), run)->afar) : 0;
+}
+
 void glk_part_describe(const struct glk_arena *arena, const struct glk_extent *e,
 	struct glake_block *block)
 {
@@ -46,11 +52,19 @@ void glk_part_describe(const struct glk_arena *arena, const struct glk_extent *e
 
 	block->away = block->size;
 	block->dropped = kept & GLK_KEPT_RUN ? 0 : block->size;
-	if (!(kept & GLK_KEPT_PIECES) || (kept & GLK_KEPT_RUN) > arena->gpu->parts.max)
+	if (!(kept & GLK_KEPT_PIECES)) {
+		block->away_peer = afar_of(arena, kept & GLK_KEPT_RUN);
+		/* small blocks of a page have one content together */
+		if (block->away_peer > block->size)
+			block->away_peer = block->size;
+		return;
+	}
+	if ((kept & GLK_KEPT_RUN) > arena->gpu->parts.max)
 		return;
 	part = glk_slab_at(&arena->gpu->parts, kept & GLK_KEPT_RUN);
 	block->away = glk_peek_relaxed(&part->away);
 	block->dropped = glk_peek_relaxed(&part->dropped);
+	block->away_peer = glk_peek_relaxed(&part->afar);
 }
 
 /* ---- Pieces ---- */
@@ -146,6 +160,7 @@ static void unfold(struct glk_arena *arena, struct glk_extent *e, uint32_t id)
 	part->slots = s.last - s.first + 1;
 	glk_poke_relaxed(&part->away, glk_extent_asked(e));
 	glk_poke_relaxed(&part->dropped, run ? 0 : glk_extent_asked(e));
+	glk_poke_relaxed(&part->afar, afar_of(arena, run));
 	if (s.first < s.last)
 		glk_bits_set(arena->map.gone, s.first + 1, s.last);
 	glk_store_relaxed(
@@ -166,6 +181,7 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	part = glk_slab_at(&cache->parts, id);
 	glk_poke_relaxed(&part->away, 0);
 	glk_poke_relaxed(&part->dropped, 0);
+	glk_poke_relaxed(&part->afar, 0);
 	part->slots = part->head = part->suspended = part->tagged = 0;
 	if (glk_extent_away(e)) {
 		unfold(arena, e, id);
@@ -211,6 +227,7 @@ void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 	glk_part_leave(&arena->map, e, s, use);
 	put(arena, e, s.first, word);
 	tally(arena, part, s, bytes, true);
+	glk_poke_relaxed(&part->afar, part->afar + afar_of(arena, word & GLK_KEPT_RUN));
 	if (!(word & GLK_KEPT_RUN))
 		glk_poke_relaxed(&part->dropped, part->dropped + bytes);
 }
@@ -223,6 +240,7 @@ static void arrive(struct glk_arena *arena, struct glk_extent *e,
 	struct glk_stretch low = {p->s.first, s.first - 1}, up = {p->s.first, s.last};
 	uint32_t run = p->word & GLK_KEPT_RUN, flags = p->word & ~GLK_KEPT_RUN;
 	uint64_t from = s.first > low.first ? bytes_of(arena, e, low) : 0;
+	uint64_t afar = part->afar - afar_of(arena, run);
 	struct glk_store_rest rest = {0, 0};
 
 	if (run && s.first == p->s.first && s.last == p->s.last)
@@ -232,6 +250,8 @@ static void arrive(struct glk_arena *arena, struct glk_extent *e,
 			store_of(arena), run, from, bytes_of(arena, e, up), read, spare);
 	else
 		glk_poke_relaxed(&part->dropped, part->dropped - bytes_of(arena, e, s));
+	afar += afar_of(arena, rest.before) + afar_of(arena, rest.behind);
+	glk_poke_relaxed(&part->afar, afar);
 	take(arena, e, p);
 	if (s.first > p->s.first)
 		put(arena, e, p->s.first, rest.before | flags);
@@ -255,6 +275,25 @@ void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 	}
 	glk_part_join(&arena->map, e, s);
 	tally(arena, glk_part_at(arena->gpu, e), s, bytes_of(arena, e, s), false);
+}
+
+int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
+{
+	struct glk_stretch all = glk_part_all(&arena->map, e), s;
+	struct glk_part *part = glk_part_at(arena->gpu, e);
+	int err = 0;
+
+	s = glk_part_next(&arena->map, e, all.first, all.last, true);
+	while (s.first <= s.last && !err) {
+		struct glk_piece p = glk_part_piece(arena, e, s.first);
+		uint32_t run = p.word & GLK_KEPT_RUN;
+		uint64_t afar = part->afar - afar_of(arena, run);
+
+		err = glk_away_home(arena->gpu, run);
+		glk_poke_relaxed(&part->afar, afar + afar_of(arena, run));
+		s = glk_part_next(&arena->map, e, p.s.last + 1, all.last, true);
+	}
+	return err;
 }
 
 void glk_part_drop(

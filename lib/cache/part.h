@@ -21,7 +21,8 @@
 
 struct glk_part {
 	uint64_t away,
-		dropped; /* bytes asked for: gone, and of these without their contents; poked */
+		dropped, /* bytes asked for: gone, and of these without their contents; poked */
+		afar;	 /* and in memory of another GPU */
 	uint32_t slots; /* that are gone */
 	uint32_t head;	/* what is kept of the piece that begins at its first slot */
 	uint32_t bin;	/* that it would go to when it is freed */
@@ -79,6 +80,8 @@ void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_s
  */
 void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint64_t read, uint32_t spare[2]);
+/* What another GPU has of it goes to the host, piece by piece. As glk_away_home(). */
+int glk_part_home(struct glk_arena *arena, struct glk_extent *e);
 /* A free of one that is told by pieces, behind a use. */
 void glk_part_drop(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);

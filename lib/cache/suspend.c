@@ -75,7 +75,7 @@ struct sending {
 };
 
 /* All blocks that may have memory of the GPU outside of graphs. */
-static int each(struct glk_cache *cache, glk_away_fn fn, void *arg)
+int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg)
 {
 	struct glk_tags *tags = glk_tags(cache);
 	int err = glk_away_each(&cache->arena, fn, arg);
@@ -223,14 +223,14 @@ static int send_all(
 		return err;
 	shut(cache);
 	glk_quick_flush(cache);
-	err = in_place ? each(cache, send_part, &sending) : 0;
+	err = in_place ? glk_away_everywhere(cache, send_part, &sending) : 0;
 	if (in_place && !err)
 		err = lower(cache, did, &away);
 	sending.whole = !away;
-	each(cache, count, &sending);
+	glk_away_everywhere(cache, count, &sending);
 	glk_sending_begin(&sending.all, sending.all.left);
 	if (!err)
-		err = each(cache, send, &sending);
+		err = glk_away_everywhere(cache, send, &sending);
 	if (!err)
 		err = glk_tags_send_small(cache, did);
 	/* what threads that were about to free a block have put into bins since */
@@ -286,7 +286,7 @@ static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 	while (!err && cache->suspended_blocks) {
 		uint64_t left = cache->suspended_blocks;
 
-		err = each(cache, have, did);
+		err = glk_away_everywhere(cache, have, did);
 		if (!err)
 			err = glk_tags_have_small(cache, did);
 		if (!err && glk_sending_again(cache, cache->suspended_blocks < left, &idle))

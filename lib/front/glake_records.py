@@ -37,7 +37,7 @@ class _Stats(_Sized):
                 "tags tags_suspended tagged tagged_blocks tagged_held "
                 "discards discarded prefetches prefetch_early prefetch_late prefetch_useless "
                 "prefetch_queued spill_waits placed_peer borrowed lent managed_advised "
-                "learn_hits learn_misses packed packed_held")]
+                "learn_hits learn_misses packed packed_held store_peer store_peer_used")]
 
 
 class _DriverStats(_Sized):
@@ -53,7 +53,7 @@ class _Block(_Sized):
                 *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
                 *_many(ctypes.c_size_t, "away placed"), ("advice", ctypes.c_uint64),
                 ("managed", ctypes.c_size_t), *_many(ctypes.c_uint32, "tag pins"),
-                ("dropped", ctypes.c_size_t)]
+                ("dropped", ctypes.c_size_t), ("away_peer", ctypes.c_size_t)]
 
 
 class _Error(_Sized):

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Pages that one GPU lends to another, which has them in place of memory of the host: they lie in lists of
- * the same node, and whoever has one need not know. They count against what the lender may lend, and
+ * the same node, and whoever has one need not know. Memory for contents that are away is lent like them, and
+ * is no page (tier/peer.c). Both count against what the lender may lend, and
  * against its budget, as long as they are there. While it is suspended it lends none.
  */
 #include "base/log.h"
@@ -30,6 +31,20 @@ static void unclaim(struct glk_node *lender, size_t size)
 	glk_node_unclaim(lender, size);
 }
 
+void glk_lend_refused(struct glk_node *node, int err)
+{
+	bool did;
+
+	if (!glk_node_is_refusal(err) && err != -ENODEV)
+		return;
+	did = glk_xchg_seq_cst(&node->borrows, false);
+	did |= glk_xchg_seq_cst(&node->stows, false);
+	if (did)
+		glk_warn("GPU %d has nothing lent by GPU %d any more: %s",
+			node->gpu->place.id, node->lender->place.id,
+			glk_thread_current->error.text);
+}
+
 int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 {
 	struct glk_drv *drv = node->pool->drv;
@@ -45,12 +60,7 @@ int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 	err = drv->ops->create(drv, lender->place, size, 0, ret_handle);
 	if (err) {
 		unclaim(lender, size);
-		if (!glk_node_is_refusal(err) && err != -ENODEV)
-			return err;
-		glk_store_relaxed(&node->borrows, false);
-		glk_warn("GPU %d has nothing lent by GPU %d any more: %s",
-			node->gpu->place.id, lender->place.id,
-			glk_thread_current->error.text);
+		glk_lend_refused(node, err);
 		return err;
 	}
 	glk_add_relaxed(&node->borrowed, size);

@@ -42,6 +42,7 @@ struct glk_node {
 	struct glk_node *lender;
 	glk_atomic(bool) borrows;
 	glk_atomic(uint64_t) borrowed;
+	glk_atomic(bool) stows; /* contents that are away lie there too: memory of it that is no page */
 	/* Of a GPU: bytes of what it holds that it has lent, and may lend; none while it is shut. */
 	glk_atomic(uint64_t) lent;
 	uint64_t lends;
@@ -133,9 +134,21 @@ static inline struct glk_node *glk_node_lender(const struct glk_node *node)
 	return glk_load_acquire(&node->borrows) ? node->lender : NULL;
 }
 
-/* lend.c: a page of the lender of a node, against both budgets. 0, or -ENOMEM, or the driver's error; a
+/* Who lends to it for contents that are away, now; NULL: nobody. */
+static inline struct glk_node *glk_node_stows(const struct glk_node *node)
+{
+	/* pairs with: the release in glk_beside_lend */
+	if (!glk_load_acquire(&node->stows) || glk_load_relaxed(&node->lender->shut))
+		return NULL;
+	return node->lender;
+}
+
+/* lend.c: memory of the lender of a node, against both budgets. 0, or -ENOMEM, or the driver's error; a
  * driver that refuses is not asked again. */
 int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle);
+/* The driver has refused something about it, or the lender is lost: it is not asked again, which a warning
+ * says. Takes any error. */
+void glk_lend_refused(struct glk_node *node, int err);
 /* Whether a GPU lends nothing more, and bytes that it has lent: once it is shut no page comes that was not
  * counted, some may be that are about to be refused. */
 void glk_lend_shut(struct glk_node *lender, bool on);

@@ -135,7 +135,7 @@ int glk_pack_loosen(struct glk_mover *mover, uint32_t run)
 	}
 	if (!is_packed(store, run))
 		return 0;
-	err = glk_store_take(store, glk_store_at(store, run)->bytes, &other);
+	err = glk_store_take_host(store, glk_store_at(store, run)->bytes, &other);
 	if (err)
 		return err;
 	err = settle(mover, other);

@@ -58,7 +58,8 @@ int glk_mover_fini(struct glk_mover *mover)
 	}
 	if (streams) {
 		glk_pack_fini(mover);
-		glk_store_fini(&mover->store);
+		failed = glk_store_fini(&mover->store);
+		err = err ? err : failed;
 	}
 	*mover = (struct glk_mover){0};
 	return err;
@@ -80,9 +81,15 @@ void glk_mover_trim(struct glk_mover *mover)
 	glk_store_trim(&mover->store, mover->store.reserve, rests, mover);
 }
 
+void glk_mover_give(struct glk_mover *mover)
+{
+	glk_store_give(&mover->store, rests, mover);
+}
+
 void glk_mover_trim_all(struct glk_mover *mover)
 {
 	glk_mover_trim(mover);
+	glk_mover_give(mover);
 	if (mover->store.pack && rests(mover))
 		glk_unpack_trim(mover->store.pack);
 }
@@ -136,7 +143,7 @@ static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t
 	return left;
 }
 
-/* The next runs of it, up to `most` and to one that was packed: how many. */
+/* The next runs of it, up to `most` and to one that was packed or another GPU has, or one such: how many. */
 static size_t gather(const struct glk_store *store, struct left *left, bool out, size_t most,
 	struct glake_copy_range *ranges)
 {
@@ -145,11 +152,15 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 	for (; left->bytes && count < most && !glk_store_at(store, left->run)->packed;
 		count++) {
 		const struct glk_store_run *r = glk_store_at(store, left->run);
+		bool afar = glk_store_is_afar(store, r);
 		char *host = store->piece[r->piece].base +
 			r->first * GLK_STORE_CHUNK + left->skip;
 		uint64_t size = r->chunks * GLK_STORE_CHUNK - left->skip;
 		void *gpu = (void *)(uintptr_t)left->addr;
 
+		if (afar && count)
+			break;
+		most = afar ? 1 : most;
 		size = size < left->bytes ? size : left->bytes;
 		ranges[count] = (struct glake_copy_range){
 			.dst = out ? host : gpu, .src = out ? gpu : host, .bytes = size};
@@ -161,14 +172,14 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 	return count;
 }
 
-/* Over the links that are lent, if it is worth that. */
+/* Over the links to the host that are lent, if it is worth that. One range where it is known that none are. */
 static int carry(struct glk_mover *mover, struct glk_io_copy *copy)
 {
 	const struct glake_copy_range *r = copy->ranges;
 	struct glk_drv *drv = mover->streams->drv;
 	int err;
 
-	if (!mover->io)
+	if (!mover->io || (copy->is_known && !copy->relays))
 		return drv->ops->copy(drv, (uintptr_t)r->dst, (uintptr_t)r->src, r->bytes,
 			copy->stream);
 	for (size_t i = 0; i < copy->count; i++)
@@ -189,15 +200,19 @@ static int unpack(struct glk_mover *mover, struct left *left)
 	return err;
 }
 
-/* One content, or a part of it, run by run, or many at a time. The lock is given up for each time. */
-static int copy(struct glk_mover *mover, struct left left, bool out)
+/* One content, or a part of it, run by run, or many at a time where links to the host may help. The lock is
+ * given up for each time. */
+static int copy(struct glk_mover *mover, struct left left, bool out, bool links)
 {
 	struct CUstream_st *stream = out ? mover->out_handle : mover->back_handle;
-	size_t most = mover->io && mover->io->lend ? RUNS : 1, count;
+	size_t most = links && mover->io && mover->io->lend ? RUNS : 1, count;
 	struct glake_copy_range ranges[RUNS];
 	int err = 0;
 
 	while (left.bytes && !err) {
+		bool afar = glk_store_is_afar(
+			&mover->store, glk_store_at(&mover->store, left.run));
+
 		if (glk_store_at(&mover->store, left.run)->packed) {
 			err = unpack(mover, &left);
 			continue;
@@ -205,8 +220,10 @@ static int copy(struct glk_mover *mover, struct left left, bool out)
 		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
 		err = carry(mover,
-			&(struct glk_io_copy){
-				.ranges = ranges, .count = count, .stream = stream});
+			&(struct glk_io_copy){.ranges = ranges,
+				.count = count,
+				.stream = stream,
+				.is_known = afar || !links});
 		glk_lock_resume(mover->streams->gpu);
 	}
 	return err;
@@ -228,18 +245,15 @@ static void abandon(struct glk_mover *mover, const struct glk_use *use)
 		thread->error = why;
 }
 
-int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
-	struct glk_use *use, uint32_t *ret_run)
+/* To room that was taken, which is given back after an error. */
+static int send(struct glk_mover *mover, uint64_t addr, uint64_t bytes, bool links,
+	struct glk_use *use, uint32_t run)
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
 	struct glk_use read;
-	uint32_t run;
 	int err;
 
-	err = glk_store_take(&mover->store, bytes, &run);
-	if (err)
-		return err;
 	err = order(mover, use, out);
 	read = glk_stream_use(back, glk_store_read(&mover->store, run));
 	if (!err && read.tick)
@@ -248,7 +262,7 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		glk_store_put(&mover->store, run, 0);
 		return err;
 	}
-	err = copy(mover, left_of(&mover->store, run, 0, bytes, addr), true);
+	err = copy(mover, left_of(&mover->store, run, 0, bytes, addr), true, links);
 	*use = used_by(mover, out);
 	if (err) {
 		abandon(mover, use);
@@ -256,10 +270,91 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 		return err;
 	}
 	glk_store_at(&mover->store, run)->written = use->tick;
-	if (mover->store.pack)
-		glk_pack_note(mover->store.pack, run);
+	return 0;
+}
+
+int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
+	struct glk_use *use, uint32_t *ret_run)
+{
+	struct glk_store *store = &mover->store;
+	bool afar;
+	uint32_t run;
+	int err;
+
+	err = glk_store_take(store, bytes, &run);
+	if (err)
+		return err;
+	afar = glk_store_at(store, run)->afar;
+	err = send(mover, addr, bytes, true, use, run);
+	/* a lender that is lost, or out of reach by now, has failed nobody: there is the host */
+	if (err && afar && err != -EBUSY) {
+		glk_lend_refused(store->host, err);
+		err = glk_store_take_host(store, bytes, &run);
+		if (!err)
+			err = send(mover, addr, bytes, true, use, run);
+	}
+	if (err)
+		return err;
+	if (store->pack && !glk_store_at(store, run)->afar)
+		glk_pack_note(store->pack, run);
 	*ret_run = run;
 	return 0;
+}
+
+/* The last run of a chain goes on as another one did, which takes what the first has, and the chunks that it
+ * had serve others: what is still to read them is on the stream that writes there next. */
+static void replace(struct glk_store *store, uint32_t run, uint32_t other)
+{
+	struct glk_store_run *r = glk_store_at(store, run), *last,
+			     *new = glk_store_at(store, other);
+
+	glk_store_leave(store, r, 0);
+	for (last = new; last->next; last = glk_store_at(store, last->next))
+		;
+	last->next = r->next;
+	r->next = new->next;
+	r->piece = new->piece;
+	r->first = new->first;
+	r->chunks = new->chunks;
+	glk_slab_put(&store->runs, other);
+}
+
+static int move_run_home(struct glk_mover *mover, uint32_t run)
+{
+	struct glk_store *store = &mover->store;
+	const struct glk_store_run *r = glk_store_at(store, run);
+	uint64_t addr =
+		(uintptr_t)store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+	uint64_t bytes = r->chunks * GLK_STORE_CHUNK;
+	struct glk_use use = {0};
+	uint32_t other;
+	int err = glk_store_take_host(store, bytes, &other);
+
+	if (!err)
+		err = send(mover, addr, bytes, false, &use, other);
+	if (!err)
+		replace(store, run, other);
+	return err;
+}
+
+int glk_move_home(struct glk_mover *mover, uint32_t run)
+{
+	struct glk_store *store = &mover->store;
+	struct glk_store_run *first = glk_store_at(store, run);
+	int err = 0;
+
+	first->hashed = false;
+	for (uint32_t id = run, next; id && !err; id = next) {
+		next = glk_store_at(store, id)->next;
+		if (glk_store_is_afar(store, glk_store_at(store, id)))
+			err = move_run_home(mover, id);
+	}
+	/* who has it back does so behind this */
+	first->written = used_by(mover, enter(mover, mover->out)).tick;
+	glk_poke_relaxed(&first->afar, glk_store_afar(store, run));
+	if (store->pack && !first->afar)
+		glk_pack_note(store->pack, run);
+	return err;
 }
 
 int glk_move_back(
@@ -281,7 +376,8 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	first->readers++;
 	err = order(mover, &written, back);
 	if (!err)
-		err = copy(mover, left_of(&mover->store, run, from, bytes, addr), false);
+		err = copy(mover, left_of(&mover->store, run, from, bytes, addr), false,
+			true);
 	first->readers--;
 	*ret_use = used_by(mover, back);
 	first->read = ret_use->tick;

@@ -90,6 +90,7 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 		head->skip = was.skip;
 		head->loose = true;
 		head->hashed = false;
+		glk_poke_relaxed(&head->afar, glk_store_afar(store, c.rest.before));
 	}
 	if (c.rest.behind) {
 		head = glk_store_at(store, c.rest.behind);
@@ -98,6 +99,7 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 		head->skip = (uint32_t)((was.skip + to) % GLK_STORE_CHUNK);
 		head->loose = true;
 		head->hashed = false;
+		glk_poke_relaxed(&head->afar, glk_store_afar(store, c.rest.behind));
 	}
 	if (c.spare)
 		glk_slab_put(&store->runs, c.spare);

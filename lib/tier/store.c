@@ -32,11 +32,10 @@ int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock
 	return 0;
 }
 
-/* The place of a piece that is not there, or a new one. */
-static struct glk_store_piece *free_piece(struct glk_store *store)
+struct glk_store_piece *glk_store_place(struct glk_store *store)
 {
 	for (uint32_t i = 0; i < store->pieces; i++) {
-		if (!store->piece[i].base)
+		if (!store->piece[i].base && !store->piece[i].lent)
 			return &store->piece[i];
 	}
 	return &store->piece[store->pieces++];
@@ -47,7 +46,8 @@ static uint32_t claim(struct glk_store *store, uint32_t wanted)
 {
 	uint32_t count = 0;
 
-	while (count < wanted && store->held / GLK_STORE_PIECE < GLK_STORE_PIECES &&
+	while (count < wanted &&
+		(store->held + store->lent) / GLK_STORE_PIECE < GLK_STORE_PIECES &&
 		!glk_node_claim(store->host, GLK_STORE_PIECE)) {
 		store->held += GLK_STORE_PIECE;
 		count++;
@@ -98,7 +98,7 @@ static int grow(struct glk_store *store, uint64_t pieces)
 	pthread_cond_broadcast(&store->made);
 	unclaim(store, claimed - made);
 	for (uint32_t i = 0; i < made; i++)
-		*free_piece(store) = (struct glk_store_piece){.base = base[i]};
+		*glk_store_place(store) = (struct glk_store_piece){.base = base[i]};
 	store->there += made * GLK_STORE_PIECE;
 	if (made)
 		glk_node_note_peak(store->host);
@@ -129,13 +129,15 @@ static bool is_used(const struct glk_store_piece *p, uint32_t chunk)
 void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
 	uint32_t chunks, bool used)
 {
+	uint64_t *bytes = p->lent ? &store->lent_used : &store->used;
+
 	for (uint32_t i = first; i < first + chunks; i++) {
 		uint64_t bit = UINT64_C(1) << (i & 63);
 
 		p->used[i >> 6] = used ? p->used[i >> 6] | bit : p->used[i >> 6] & ~bit;
 	}
 	p->count += used ? chunks : -chunks;
-	store->used += used ? chunks * GLK_STORE_CHUNK : -(chunks * GLK_STORE_CHUNK);
+	*bytes += used ? chunks * GLK_STORE_CHUNK : -(chunks * GLK_STORE_CHUNK);
 }
 
 /* The next run of free chunks of a piece, of no more than `most`; 0 chunks: there is none. */
@@ -180,15 +182,34 @@ static int take_from(
 	return 0;
 }
 
-int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
+/* The same of all pieces that are lent, or of all others. */
+static int take_of(struct glk_store *store, bool lent, uint64_t *left, uint32_t *chain)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < store->pieces && *left && !err; i++) {
+		if (store->piece[i].lent == lent)
+			err = take_from(store, i, left, chain);
+	}
+	return err;
+}
+
+/* `lent`: of another GPU first, until that has no more. */
+static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *ret_run)
 {
 	uint64_t left = (bytes + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK;
 	uint32_t chain = 0;
 	int err = 0;
 
 	while (left && !err) {
-		for (uint32_t i = 0; i < store->pieces && left && !err; i++)
-			err = take_from(store, i, &left, &chain);
+		lent = lent && glk_node_stows(store->host);
+		if (lent)
+			err = take_of(store, true, &left, &chain);
+		lent = lent && !err && left && glk_store_borrow(store);
+		if (lent)
+			continue;
+		if (left && !err)
+			err = take_of(store, false, &left, &chain);
 		if (left && !err)
 			err = grow(store, (left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS);
 	}
@@ -197,8 +218,19 @@ int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
 		return err;
 	}
 	glk_store_at(store, chain)->bytes = bytes;
+	glk_poke_relaxed(&glk_store_at(store, chain)->afar, glk_store_afar(store, chain));
 	*ret_run = chain;
 	return 0;
+}
+
+int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
+{
+	return take(store, bytes, true, ret_run);
+}
+
+int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_run)
+{
+	return take(store, bytes, false, ret_run);
 }
 
 void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read)
@@ -263,7 +295,7 @@ uint64_t glk_store_trim(
 	for (uint32_t i = 0; i < store->pieces && store->there > keep; i++) {
 		char *base = store->piece[i].base;
 
-		if (!base || store->piece[i].count)
+		if (!base || store->piece[i].lent || store->piece[i].count)
 			continue;
 		/* again for each: others may have copied something since, and freed it */
 		if (!rests(arg))
@@ -279,8 +311,10 @@ uint64_t glk_store_trim(
 	return given;
 }
 
-void glk_store_fini(struct glk_store *store)
+int glk_store_fini(struct glk_store *store)
 {
+	int err = glk_store_give_all(store);
+
 	for (uint32_t i = 0; i < store->pieces; i++) {
 		if (!store->piece[i].base)
 			continue;
@@ -294,4 +328,5 @@ void glk_store_fini(struct glk_store *store)
 	}
 	glk_slab_fini(&store->runs);
 	store->piece = NULL;
+	return err;
 }

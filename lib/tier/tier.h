@@ -6,7 +6,8 @@
  * The face of this folder: where contents of a GPU lie while its memory serves others, and how
  * they go there and come back. It moves bytes and knows no blocks.
  *
- * A store is memory of the host, near one GPU, locked for copies. It has pieces of 64 MiB, cut into
+ * A store is memory of the host, near one GPU, locked for copies, and memory of another GPU that lends
+ * it (peer.c), which contents go to first while there is some. It has pieces of 64 MiB, cut into
  * chunks of 256 KiB; what is kept in it is a chain of runs of chunks, so there is no
  * fragmentation to speak of: at most a part of a chunk is lost for each content. Pieces are made
  * as many at a time as a content needs (piece.h).
@@ -41,6 +42,8 @@ struct glk_store_piece {
 	uint32_t count;	 /* chunks in use */
 	uint64_t read;	 /* tick until which it was read from by contents that are gone */
 	uint64_t written; /* and until which they were written there */
+	uint64_t handle;  /* of memory that is lent: the driver's */
+	bool lent;	  /* by another GPU; else it is memory of the host */
 };
 
 struct glk_store {
@@ -55,6 +58,8 @@ struct glk_store {
 	uint64_t held;	  /* bytes locked, about to be, and about to be no more */
 	uint64_t there;	  /* bytes of the pieces that there are */
 	uint64_t used;	  /* bytes of chunks in use */
+	uint64_t lent;	  /* bytes of pieces that another GPU lends, about to be and about to be no more */
+	uint64_t lent_used; /* of chunks in use there; `held`, `there` and `used` have none of it */
 	uint64_t reserve; /* bytes that a trim leaves */
 	bool making;	  /* somebody makes pieces */
 	pthread_cond_t made;
@@ -70,6 +75,7 @@ struct glk_store_run {
 	/* Of the first one: the caller's, the tick on the stream that writes, and bytes. */
 	uint32_t owner;
 	uint64_t written, bytes;
+	uint64_t afar; /* of these, those that another GPU has; poked */
 	uint64_t hash; /* verify.c */
 	uint32_t skip; /* bytes of the first chunk that are none of it any more: split.c */
 	bool hashed;
@@ -89,12 +95,15 @@ struct glk_store_run {
 int glk_store_init(struct glk_store *store, struct glk_drv *drv, struct glk_lock *lock,
 	int device, int node, struct glk_node *host);
 /* Takes a zeroed one. Nobody copies any more. */
-void glk_store_fini(struct glk_store *store);
+/* 0 or the driver's error about memory that was lent. */
+int glk_store_fini(struct glk_store *store);
 /* Room for a content; more memory of the host is locked where there is not enough. 0, or -ENOMEM (class
- * LIMIT: its budget; NOMEM_HOST) with nothing taken. */
+ * LIMIT: its budget; NOMEM_HOST) with nothing taken. The second one takes none of another GPU, which the
+ * first one tries before the host. */
 int glk_store_take(struct glk_store *store, uint64_t bytes, uint32_t *ret_run);
-/* Room for contents to come, of so many bytes beside what is in use. 0, or as glk_store_take() with what
- * could be had kept. */
+int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_run);
+/* Room on the host for contents to come, of so many bytes beside what is in use. 0, or as glk_store_take()
+ * with what could be had kept. */
 int glk_store_ready(struct glk_store *store, uint64_t bytes);
 /* Waits until nobody makes any. */
 void glk_store_settle(struct glk_store *store);
@@ -117,6 +126,8 @@ uint32_t glk_store_spare(struct glk_store *store);
 /* store.c: chunks of a piece are in use, or are no more. */
 void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t first,
 	uint32_t chunks, bool used);
+/* The place of a piece that is not there, or a new one. */
+struct glk_store_piece *glk_store_place(struct glk_store *store);
 /* The same for the chunks of one run, which stays. */
 void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read);
 /* The tick until which others may read what a content is about to overwrite; 0: nobody does. And until which
@@ -132,6 +143,21 @@ uint64_t glk_store_trim(
 static inline struct glk_store_run *glk_store_at(const struct glk_store *store, uint32_t run)
 {
 	return glk_slab_at(&store->runs, run);
+}
+
+/* peer.c, under the lock, which both give up. A piece more that another GPU lends: false if it has none. And
+ * those that nobody uses go back to it, while `rests` says that no copy is under way. */
+bool glk_store_borrow(struct glk_store *store);
+void glk_store_give(struct glk_store *store, glk_store_rests_fn rests, void *arg);
+/* All of them, at the end. 0 or the driver's error. */
+int glk_store_give_all(struct glk_store *store);
+/* Bytes of a content that another GPU has. */
+uint64_t glk_store_afar(const struct glk_store *store, uint32_t run);
+
+static inline bool glk_store_is_afar(
+	const struct glk_store *store, const struct glk_store_run *r)
+{
+	return !r->packed && store->piece[r->piece].lent;
 }
 
 struct glk_mover {
@@ -163,7 +189,9 @@ int glk_mover_fini(struct glk_mover *mover);
 /* Gives memory of the host back that nothing lies in, if no copy is under way as far as is known: all but
  * the reserve, or so many bytes, of the reserve too. */
 void glk_mover_trim(struct glk_mover *mover);
-/* And what is for the way back of packed contents, where there are none. */
+/* Memory that another GPU lends goes back to it, likewise. */
+void glk_mover_give(struct glk_mover *mover);
+/* Both, and what is for the way back of packed contents, where there are none. */
 void glk_mover_trim_all(struct glk_mover *mover);
 void glk_mover_yield(struct glk_mover *mover, uint64_t bytes);
 /*
@@ -174,8 +202,11 @@ void glk_mover_yield(struct glk_mover *mover, uint64_t bytes);
  */
 int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	struct glk_use *use, uint32_t *ret_run);
+/* The part of a content that another GPU has goes to the host; the content is in the hands of the caller. 0 or as
+ * glk_move_out(), with a part of that part on the host. */
+int glk_move_home(struct glk_mover *mover, uint32_t run);
 /* verify.c. Waits for the copy of a content to the host and keeps its hash; where the GPU cannot be waited for there
- * is none. The lock is given up meanwhile. */
+ * is none. What another GPU has is not in it. The lock is given up meanwhile. */
 void glk_verify_keep(struct glk_mover *mover, uint32_t run);
 /* Whether it is still what it was, or has no hash: 0, or -EIO (class CORRUPT). Likewise. */
 int glk_verify_check(struct glk_mover *mover, uint32_t run);

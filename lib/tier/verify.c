@@ -2,7 +2,8 @@
 /*
  * Contents that are away are what they were when they came: a hash of them, XXH3 of 64 bits, is taken
  * when their copy has ended, and again before they go back. It tells of memory of the host that was
- * written to or lost bits meanwhile, and not of the link, since nothing of it is made on the GPU.
+ * written to or lost bits meanwhile, and not of the link, since nothing of it is made on the GPU; nor of
+ * memory of another GPU (peer.c).
  */
 #include "tier/tier.h"
 
@@ -50,10 +51,14 @@ static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
 		uint64_t size = r->packed ? r->size : r->chunks * GLK_STORE_CHUNK - skip;
 
 		size = size < left ? size : left;
+		left -= size;
+		if (glk_store_is_afar(&mover->store, r)) {
+			skip = 0;
+			continue;
+		}
 		glk_lock_pause(mover->streams->gpu);
 		right = hash_run(mover, r, room, skip, size, &state);
 		glk_lock_resume(mover->streams->gpu);
-		left -= size;
 		skip = 0;
 	}
 	first->readers--;
@@ -81,7 +86,7 @@ void glk_verify_keep(struct glk_mover *mover, uint32_t run)
 	struct glk_use use = glk_stream_use(
 		glk_stream_enter(mover->streams, mover->out), mover->streams->tick);
 
-	if (glk_clock_sync_use(mover->streams, &use))
+	if (first->afar == first->bytes || glk_clock_sync_use(mover->streams, &use))
 		return;
 	first->hashed = !hash(mover, run, &first->hash);
 }

@@ -192,6 +192,9 @@ enum bench_tier_step {
 	BENCH_TIER_LAZY,  /* us until that has ended lazily */
 	BENCH_TIER_QUIET, /* what lies in place then comes to the GPU */
 	BENCH_TIER_PLACE,
+	BENCH_TIER_PEER_SPILL, /* to another GPU that lends its memory, and back */
+	BENCH_TIER_PEER_FETCH,
+	BENCH_TIER_PEER_BOTH,
 	BENCH_TIER_STEPS,
 };
 
@@ -208,6 +211,7 @@ struct bench_tier {
 	} packed;
 	struct bench_tier_case {
 		size_t block, count;
+		bool peer; /* another GPU has lent memory */
 		/* Of the first round, which makes memory of the host. */
 		double first[BENCH_TIER_STEPS];
 		struct bench_range figure[BENCH_TIER_STEPS];

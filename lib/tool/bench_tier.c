@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * How fast contents leave the GPU and come back, by the size of blocks, and how fast a block is
- * written that lies on the host in place. Blocks hold a word that differs from block to block and
+ * How fast contents leave the GPU for the host and come back, by the size of blocks, how fast a block is
+ * written that lies on the host in place, and, where there are several GPUs, how fast contents go to the
+ * second one and come back. Blocks hold a word that differs from block to block and
  * from round to round, which is looked for when they are back.
  *
  * The figures of the software device are those of copies within the memory of the host; it runs
@@ -35,6 +36,7 @@ struct trip {
 	void **block;
 	double *took[BENCH_TIER_STEPS]; /* GB/s, of the rounds */
 	unsigned round;
+	bool peer; /* to another GPU, and back */
 };
 
 static uint32_t word_of(const struct trip *trip, size_t i)
@@ -114,7 +116,8 @@ static int both(struct trip *trip)
 		err = (i % 2 ? glake_spill : glake_fetch)(
 			trip->ctx, trip->block[i], trip->stream);
 	err = err ? err : wait_for_all(trip);
-	note(trip, BENCH_TIER_BOTH, trip->size * trip->count, begin);
+	note(trip, trip->peer ? BENCH_TIER_PEER_BOTH : BENCH_TIER_BOTH,
+		trip->size * trip->count, begin);
 	err = err ? err : move(trip, glake_fetch, 1, 2);
 	return err ? err : wait_for_all(trip);
 }
@@ -184,6 +187,35 @@ static int places(struct trip *trip)
 	return err ? err : failed;
 }
 
+/* Whether all of a block has gone to the other GPU. */
+static bool is_there(const struct trip *trip)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	return !glake_query(trip->ctx, trip->block[0], &block) &&
+		block.away_peer == trip->size;
+}
+
+static int to_host(struct trip *trip)
+{
+	int err = moves(trip, BENCH_TIER_SPILL, glake_spill);
+
+	err = err ? err : moves(trip, BENCH_TIER_FETCH, glake_fetch);
+	err = err ? err : both(trip);
+	err = err ? err : suspends(trip);
+	err = err ? err : lowers(trip);
+	return err ? err : places(trip);
+}
+
+static int to_peer(struct trip *trip)
+{
+	int err = moves(trip, BENCH_TIER_PEER_SPILL, glake_spill);
+
+	trip->result->peer = is_there(trip);
+	err = err ? err : moves(trip, BENCH_TIER_PEER_FETCH, glake_fetch);
+	return err ? err : both(trip);
+}
+
 static int run_round(struct trip *trip)
 {
 	int err = 0;
@@ -191,12 +223,8 @@ static int run_round(struct trip *trip)
 	for (size_t i = 0; i < trip->count && !err; i++)
 		err = fill(trip, trip->block[i], trip->size, word_of(trip, i));
 	err = err ? err : wait_for_all(trip);
-	err = err ? err : moves(trip, BENCH_TIER_SPILL, glake_spill);
-	err = err ? err : moves(trip, BENCH_TIER_FETCH, glake_fetch);
-	err = err ? err : both(trip);
-	err = err ? err : suspends(trip);
-	err = err ? err : lowers(trip);
-	err = err ? err : places(trip);
+	if (!err)
+		err = trip->peer ? to_peer(trip) : to_host(trip);
 	for (size_t i = 0; i < trip->count && !err; i++)
 		trip->result->torn += !holds(trip, i);
 	return err;
@@ -205,8 +233,11 @@ static int run_round(struct trip *trip)
 static int open_context(const struct bench_options *options, struct trip *trip)
 {
 	struct glk_tool_context context = options->context;
-	int err = glk_tool_add_setting(&context, "bench", "tier.place=host");
+	int err = glk_tool_add_setting(
+		&context, "bench", trip->peer ? "tier.away=peer" : "tier.place=host");
 
+	if (!err && trip->peer)
+		err = glk_tool_add_setting(&context, "bench", "tier.peer=1");
 	if (!err)
 		err = glk_tool_open(&context, &trip->ctx);
 	if (err)
@@ -218,6 +249,12 @@ static int open_context(const struct bench_options *options, struct trip *trip)
 	if (!err && trip->on_cuda)
 		err = bench_cuda_enter(&trip->cuda, trip->stream);
 	return err;
+}
+
+static bool is_step_of(const struct trip *trip, int step)
+{
+	return trip->peer ==
+		(step >= BENCH_TIER_PEER_SPILL && step <= BENCH_TIER_PEER_BOTH);
 }
 
 /* The first round has the memory of the host to make, and is told apart. */
@@ -236,6 +273,8 @@ static int run_rounds(struct trip *trip, unsigned rounds)
 	if (err)
 		return err;
 	for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+		if (!is_step_of(trip, step))
+			continue;
 		c->first[step] = trip->took[step][0];
 		c->figure[step] = bench_range_of(trip->took[step] + 1, rounds);
 	}
@@ -255,20 +294,20 @@ static int free_all(struct trip *trip)
 	return err ? err : failed;
 }
 
-static int run_case(const struct bench_options *options, size_t size, unsigned rounds,
+static int run_case(const struct bench_options *options, bool peer, unsigned rounds,
 	struct bench_tier_case *ret_case)
 {
-	struct trip trip = {.result = ret_case, .size = size};
+	struct trip trip = {.result = ret_case, .size = ret_case->block, .peer = peer};
 	double *took = calloc((size_t)BENCH_TIER_STEPS * (rounds + 1), sizeof(*took));
 	int err = took ? open_context(options, &trip) : -ENOMEM, failed;
 
-	trip.count = (trip.on_cuda ? TOTAL : TOTAL_SOFT) / size;
+	trip.count = (trip.on_cuda ? TOTAL : TOTAL_SOFT) / trip.size;
 	trip.block = calloc(trip.count, sizeof(*trip.block));
 	if (!trip.block)
 		err = err ? err : -ENOMEM;
 	for (int step = 0; step < BENCH_TIER_STEPS; step++)
 		trip.took[step] = took + (size_t)step * (rounds + 1);
-	*ret_case = (struct bench_tier_case){.block = size, .count = trip.count};
+	ret_case->count = trip.count;
 	if (!err)
 		err = run_rounds(&trip, rounds);
 	failed = trip.ctx ? free_all(&trip) : 0;
@@ -278,15 +317,31 @@ static int run_case(const struct bench_options *options, size_t size, unsigned r
 	return err;
 }
 
+static int count_gpus(const struct bench_options *options, int *ret_gpus)
+{
+	struct glk_tool_context context = options->context;
+	struct glake *ctx = NULL;
+	int err = glk_tool_open(&context, &ctx);
+
+	*ret_gpus = err ? 0 : glake_device_count(ctx);
+	return bench_close(&bench_tier, ctx, err);
+}
+
 static int measure(const struct bench_options *options, void *measured)
 {
 	struct bench_tier *tier = measured;
-	int err = 0;
+	int err, gpus;
 
 	tier->rounds = options->rounds ? options->rounds : ROUNDS;
+	err = count_gpus(options, &gpus);
 	for (int i = 0; i < BENCH_TIERS && !err; i++) {
-		err = run_case(options, sizes[i], tier->rounds, &tier->cases[i]);
-		tier->torn += tier->cases[i].torn;
+		struct bench_tier_case *c = &tier->cases[i];
+
+		*c = (struct bench_tier_case){.block = sizes[i]};
+		err = run_case(options, false, tier->rounds, c);
+		if (!err && gpus > 1)
+			err = run_case(options, true, tier->rounds, c);
+		tier->torn += c->torn;
 	}
 	if (!err)
 		err = bench_tier_measure_packed(options, tier->rounds, &tier->packed);

@@ -6,7 +6,8 @@
 
 static const struct {
 	const char *key, *name;
-	const char *first; /* the first round makes memory of the host, and is told apart; or NULL */
+	const char *
+		first; /* the first round makes what contents go to, and is told apart; or NULL */
 } steps[BENCH_TIER_STEPS] = {
 	[BENCH_TIER_CALL] = {"spill_call_us", "spill, us a call", NULL},
 	[BENCH_TIER_SPILL] = {"spill_gbs", "spill", "first_spill_gbs"},
@@ -19,7 +20,17 @@ static const struct {
 	[BENCH_TIER_LAZY] = {"resume_lazy_us", "resume lazily, us", NULL},
 	[BENCH_TIER_QUIET] = {"quiet_gbs", "quiet", NULL},
 	[BENCH_TIER_PLACE] = {"place_gbs", "written in place", NULL},
+	[BENCH_TIER_PEER_SPILL] = {"peer_spill_gbs", "spill to GPU 1",
+		"first_peer_spill_gbs"},
+	[BENCH_TIER_PEER_FETCH] = {"peer_fetch_gbs", "fetch from GPU 1", NULL},
+	[BENCH_TIER_PEER_BOTH] = {"peer_both_gbs", "both at once", NULL},
 };
+
+/* Of those that were taken: without another GPU that lends the last are not. */
+static int steps_of(const struct bench_tier_case *c)
+{
+	return c->peer ? BENCH_TIER_STEPS : BENCH_TIER_PEER_SPILL;
+}
 
 /* The part that is left. */
 static double ratio(const struct bench_tier_packed *p)
@@ -75,7 +86,7 @@ void bench_add_tier(struct glk_json *json, const void *measured)
 		glk_json_object(json);
 		glk_json_add_uint(json, "block_bytes", c->block);
 		glk_json_add_uint(json, "blocks", c->count);
-		for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+		for (int step = 0; step < steps_of(c); step++) {
 			if (steps[step].first)
 				glk_json_add_figure(
 					json, steps[step].first, c->first[step], 5);
@@ -100,7 +111,7 @@ void bench_print_tier(const void *measured)
 
 		printf("\n  %zu blocks of %s\n  %-17s %8s %8s %8s %8s\n", c->count,
 			figure_bytes(c->block).text, "", "first", "least", "median", "most");
-		for (int step = 0; step < BENCH_TIER_STEPS; step++) {
+		for (int step = 0; step < steps_of(c); step++) {
 			const struct bench_range *r = &c->figure[step];
 
 			printf("  %-17s ", steps[step].name);

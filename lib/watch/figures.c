@@ -228,6 +228,8 @@ static const struct row of_gpu[] = {
 	COUNT(learn_misses, "Other fetches, while an order was known."),
 	BYTES(packed, "Contents that are away and compressed."),
 	BYTES(packed_held, "Memory of the host that they take."),
+	BYTES(store_peer, "Memory of another GPU that is held for contents that are away."),
+	BYTES(store_peer_used, "The part of it that has some."),
 	COUNT(spill_waits, "Times that requests waited for blocks that were being sent away."),
 	TIMES(GLK_FIGURES_EARLY, "prefetch_early_duration_ns", "Times by which prefetches were early."),
 	TIMES(GLK_FIGURES_LATE, "prefetch_late_duration_ns", "Times by which prefetches were late."),
@@ -383,10 +385,13 @@ void glk_figures_derive(struct glk_figures_gpu *gpu)
 {
 	const struct glake_stats *s = &gpu->stats;
 	uint64_t off = s->away + s->placed;
+	/* contents take whole chunks there */
+	uint64_t peer = s->placed_peer +
+		(s->store_peer_used < s->away ? s->store_peer_used : s->away);
 	struct glk_figures_derived d = {
 		.hits_over_allocs = ratio(s->hits, s->allocs),
-		.held = {s->reserved, 0, s->host_held},
-		.live = {s->live > off ? s->live - off : 0, 0, off},
+		.held = {s->reserved, s->borrowed, s->host_held},
+		.live = {s->live > off ? s->live - off : 0, peer, off - peer},
 	};
 
 	d.reserved_over_live = ratio(s->reserved, d.live[GLK_FIGURES_TIER_GPU]);

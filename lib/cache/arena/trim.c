@@ -165,8 +165,12 @@ static int trim_all(
 	failed = trim_host(cache, lent);
 	err = err ? err : failed;
 	failed = glk_managed_trim(cache);
-	if (!lent && glk_load_relaxed(&cache->moves))
-		glk_mover_trim_all(&cache->mover);
+	if (glk_load_relaxed(&cache->moves)) {
+		if (lent)
+			glk_mover_give(&cache->mover);
+		else
+			glk_mover_trim_all(&cache->mover);
+	}
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	after = glk_load_relaxed(&cache->node->held);

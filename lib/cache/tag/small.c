@@ -143,7 +143,7 @@ static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did
 			release(&s);
 			continue;
 		}
-		if (err == -EBUSY)
+		if (err == -EBUSY && did)
 			count_stayed(&s, did);
 		err = 0;
 	}
@@ -380,4 +380,20 @@ int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did)
 int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did)
 {
 	return in_all(cache, have, did);
+}
+
+/* ---- To the host ---- */
+
+static int home(struct slot *s, struct glake_suspended *did)
+{
+	uint32_t grain = 0;
+	const struct glk_extent *e = next(s, &grain);
+
+	(void)did;
+	return glk_extent_away(e) ? glk_away_home(s->arena->gpu, glk_away_run(e)) : 0;
+}
+
+int glk_tags_home_small(struct glk_cache *cache)
+{
+	return in_all(cache, home, NULL);
 }

@@ -73,5 +73,7 @@ int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did);
 /* The same for all tags, with their contents, since the GPU is suspended, and at its end. */
 int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did);
 int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did);
+/* What another GPU has of them goes to the host. As glk_away_home(). */
+int glk_tags_home_small(struct glk_cache *cache);
 
 #endif

@@ -48,7 +48,7 @@ struct world {
 	struct glake_ticket *ticket[TICKETS];
 	uint32_t tag[TAGS];
 	bool tag_suspended[TAGS], tag_dropped[TAGS];
-	bool suspended, in_place, faults, peer;
+	bool suspended, in_place, faults, peer, peer_away;
 	bool tell;   /* what is done, and look after each turn */
 	bool lost;   /* some contents, by faults of the driver */
 	bool struck; /* a call of the driver may fail in the call under way */

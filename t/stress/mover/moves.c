@@ -321,9 +321,20 @@ static void lender_turn(struct world *w)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 
+	struct glake_stats s = {.sz = sizeof(s)};
+	int err;
+
 	w->doing = "the lender";
-	if (glake_resume(w->ctx, 1, &did) == -EINVAL)
-		judge(w, glake_suspend(w->ctx, 1, &did), NULL);
+	if (glake_resume(w->ctx, 1, &did) != -EINVAL)
+		return;
+	strike(w, "the lender");
+	err = glake_suspend(w->ctx, 1, &did);
+	judge(w, err, NULL);
+	calm(w);
+	judge(w, glake_stats_get(w->ctx, 0, &s), NULL);
+	if (!err && s.borrowed != did.stayed)
+		failed(w, "%llu bytes stay with the lender, which tells of %llu",
+			(unsigned long long)s.borrowed, (unsigned long long)did.stayed);
 }
 
 void turn_suspend(struct world *w)

@@ -300,7 +300,7 @@ static void verify(struct world *w)
 void look(struct world *w)
 {
 	struct glake_stats s = {.sz = sizeof(s)};
-	uint64_t away = 0, placed = 0, live = 0;
+	uint64_t away = 0, peer = 0, placed = 0, live = 0;
 
 	if (w->lost)
 		return;
@@ -317,10 +317,14 @@ void look(struct world *w)
 			continue;
 		q = asked(w, b);
 		away += q.away;
+		peer += q.away_peer;
 		placed += q.placed;
 		live += b->size;
 		if (q.size != b->size || (int)q.pins != b->pins)
 			failed(w, "block %d has %zu bytes, %u pins", i, q.size, q.pins);
+		if (q.away_peer > q.away - q.dropped)
+			failed(w, "block %d has %zu bytes away, %zu of them with a GPU", i,
+				q.away, q.away_peer);
 		if (q.away && b->pins)
 			failed(w, "block %d is pinned and away", i);
 		if (q.away && !b->away && !w->suspended &&
@@ -331,6 +335,11 @@ void look(struct world *w)
 		if (b->contents != UNKNOWN && usable(w, b))
 			compare(w, b);
 	}
+	if (peer > s.store_peer_used || s.store_peer_used > s.store_peer ||
+		s.store_peer > s.borrowed)
+		failed(w, "%llu bytes with a GPU, %llu used there, %llu held, %llu borrowed",
+			(unsigned long long)peer, (unsigned long long)s.store_peer_used,
+			(unsigned long long)s.store_peer, (unsigned long long)s.borrowed);
 	if (s.away != away || s.placed != placed || s.live != live)
 		failed(w, "figures: away %llu, placed %llu, live %llu; blocks: %llu, %llu, %llu",
 			(unsigned long long)s.away, (unsigned long long)s.placed,
@@ -373,10 +382,10 @@ void turn(struct world *w)
 void world_open(struct world *w, uint64_t seed)
 {
 	uint64_t state = seed_thread(2 * seed, 1);
-	char budget[32], order[40], host[40];
-	const char *settings[16] = {"soft.streams=random", "soft.memory=512MiB",
+	char budget[32], order[40], host[40], room[40];
+	const char *settings[20] = {"soft.streams=random", "soft.memory=512MiB",
 		"map.span=16GiB", "driver.fault=off", "soft.gpus=2", "tier.peer=1",
-		"tier.peer_room=8MiB", "tier.managed_chunk=8MiB", budget, order, host};
+		"tier.managed_chunk=8MiB", room, budget, order, host};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
@@ -408,6 +417,13 @@ void world_open(struct world *w, uint64_t seed)
 	if (seed_below(&state, 4) == 0)
 		settings[n++] = "pool.large_page=4MiB";
 	w->faults = seed_below(&state, 2);
+	/* of a piece, and of some less than two */
+	w->peer_away = seed_below(&state, 2);
+	if (w->peer_away)
+		settings[n++] = "tier.away=peer";
+	snprintf(room, sizeof(room), "tier.peer_room=%uMiB",
+		w->peer_away ? (unsigned)(64 + seed_below(&state, 4) * 20) : 8);
+	w->peer |= w->peer_away;
 	if (glake_open(&options, &w->ctx) || glk_context_get(w->ctx, &context))
 		tap_bail("no context");
 	w->drv = context->drv;
@@ -451,11 +467,11 @@ void world_close(struct world *w)
 		judge(w, glake_trim(w->ctx, 0, 0, NULL), NULL);
 	}
 	judge(w, glake_stats_get(w->ctx, 0, &s), NULL);
-	if (s.live || s.away || s.placed || s.reserved || s.host_held)
-		failed(w, "at the end: live %llu, away %llu, placed %llu, held %llu, host %llu",
+	if (s.live || s.away || s.placed || s.reserved || s.host_held || s.borrowed)
+		failed(w, "at the end: live %llu, away %llu, placed %llu, held %llu, host %llu, lent %llu",
 			(unsigned long long)s.live, (unsigned long long)s.away,
 			(unsigned long long)s.placed, (unsigned long long)s.reserved,
-			(unsigned long long)s.host_held);
+			(unsigned long long)s.host_held, (unsigned long long)s.borrowed);
 	judge(w, glake_close(w->ctx, &leaked), NULL);
 	if (leaked)
 		failed(w, "%zu blocks were left", leaked);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A GPU that lends memory for contents that are away wants it back, since it is about to be suspended: what
+ * the others have there goes to the host, block by block, over their own streams and under their own locks.
+ * None of it waits for the lender, whose lock nobody here has.
+ */
+#include "cache/device.h"
+#include "cache/part.h"
+#include "cache/sending.h"
+#include "cache/tag/tag.h"
+
+#include "base/conf.h"
+
+#include <errno.h>
+
+int glk_away_home(struct glk_cache *cache, uint32_t run)
+{
+	int err;
+
+	if (!run || !glk_store_at(&cache->mover.store, run)->afar)
+		return 0;
+	do {
+		err = glk_move_home(&cache->mover, run);
+	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	if (!err && cache->conf->tier_verify)
+		glk_verify_keep(&cache->mover, run);
+	return err;
+}
+
+/* What the host has no room for stays, and a smaller one may go. */
+static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)
+{
+	int *short_of = arg, err;
+
+	if (!glk_extent_lacks(e))
+		return 0;
+	err = glk_part_is(e) ? glk_part_home(arena, e)
+			     : glk_away_home(arena->gpu, glk_away_run(e));
+	if (err != -ENOMEM)
+		return err;
+	*short_of = err;
+	return 0;
+}
+
+/* One that is in the hands of another call is looked for again. */
+static int move_all(struct glk_cache *cache)
+{
+	struct glk_store *store = &cache->mover.store;
+	int err = 0, short_of = 0;
+	unsigned idle = 0;
+
+	while (!err && store->lent_used) {
+		uint64_t left = store->lent_used;
+
+		err = glk_away_everywhere(cache, move, &short_of);
+		if (!err)
+			err = glk_tags_home_small(cache);
+		if (!err)
+			err = short_of;
+		if (!err && store->lent_used)
+			err = glk_sending_again(cache, store->lent_used < left, &idle);
+	}
+	return err;
+}
+
+int glk_cache_vacate(struct glk_cache *cache)
+{
+	int err, failed;
+
+	/* pairs with: the release in glk_away_start */
+	if (!glk_load_acquire(&cache->moves))
+		return 0;
+	glk_turn_begin(cache);
+	err = move_all(cache);
+	failed = glk_clock_sync(&cache->streams,
+		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.out)) |
+			glk_stream_mask(
+				glk_stream_enter(&cache->streams, cache->mover.back)));
+	glk_mover_give(&cache->mover);
+	glk_turn_end(cache);
+	return err ? err : failed;
+}
+
+void glk_cache_lend(struct glk_cache *cache, bool on)
+{
+	glk_lock(&cache->lock);
+	glk_lend_shut(cache->node, !on || glk_load_relaxed(&cache->suspended));
+	glk_unlock(&cache->lock);
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Pieces of a store that lie in memory of another GPU (tier.away=peer): lent by it like pages of blocks
+ * (pool/lend.c), at addresses of their own, where the GPU of the store alone may read and write. No
+ * processor does, so what lies there is neither hashed nor packed. One is made when a content finds no room
+ * in those that there are, which takes the driver less than a millisecond, and none is made ahead.
+ *
+ * Nothing here takes the lock of the lender: what it lends is counted in its node.
+ */
+#include "tier/tier.h"
+
+#include "base/log.h"
+#include "base/thread.h"
+
+#include <inttypes.h>
+
+/* Of the driver's pages. */
+#define ALIGN ((size_t)2 << 20)
+
+static int map_piece(struct glk_store *store, uint64_t handle, uint64_t *ret_base)
+{
+	struct glk_grant grant = {
+		.who = {GLK_PLACE_GPU, store->device}, .access = GLK_ACCESS_WRITE};
+	struct glk_drv *drv = store->drv;
+	uint64_t base;
+	int err;
+
+	err = drv->ops->reserve(drv, GLK_STORE_PIECE, ALIGN, &base);
+	if (err)
+		return err;
+	err = drv->ops->map(drv, base, GLK_STORE_PIECE, handle);
+	if (err)
+		goto unreserve;
+	err = drv->ops->set_access(drv, base, GLK_STORE_PIECE, &grant, 1);
+	if (err)
+		goto unmap;
+	*ret_base = base;
+	return 0;
+unmap:
+	drv->ops->unmap(drv, base, GLK_STORE_PIECE);
+unreserve:
+	drv->ops->unreserve(drv, base, GLK_STORE_PIECE);
+	return err;
+}
+
+/* What the driver keeps is asked for again: mapped, all of it is as it was, and else nobody's. Without the
+ * lock. 0 or the driver's error. */
+static int end(struct glk_store *store, struct glk_store_piece *p)
+{
+	uint64_t base = (uintptr_t)p->base;
+	struct glk_drv *drv = store->drv;
+	int err = base ? drv->ops->unmap(drv, base, GLK_STORE_PIECE) : 0;
+
+	if (err)
+		return err;
+	if (base)
+		drv->ops->unreserve(drv, base, GLK_STORE_PIECE);
+	p->base = NULL;
+	err = drv->ops->release(drv, p->handle);
+	if (err)
+		return err;
+	glk_lend_end(store->host, GLK_STORE_PIECE);
+	*p = (struct glk_store_piece){0};
+	return 0;
+}
+
+/* Without the lock. 0; or an error, with a piece without addresses where the driver keeps its memory. */
+static int make(struct glk_store *store, struct glk_store_piece *ret)
+{
+	struct glk_store_piece piece = {.lent = true};
+	uint64_t base = 0;
+	int err = glk_lend_make(store->host, GLK_STORE_PIECE, &piece.handle);
+
+	if (err)
+		return err;
+	err = map_piece(store, piece.handle, &base);
+	if (err)
+		glk_lend_refused(store->host, err);
+	piece.base = (char *)(uintptr_t)base;
+	if (err && !end(store, &piece))
+		return err;
+	*ret = piece;
+	return err;
+}
+
+bool glk_store_borrow(struct glk_store *store)
+{
+	struct glk_store_piece piece = {0};
+	int err;
+
+	if ((store->held + store->lent) / GLK_STORE_PIECE >= GLK_STORE_PIECES)
+		return false;
+	store->lent += GLK_STORE_PIECE;
+	glk_lock_pause(store->lock);
+	err = make(store, &piece);
+	glk_lock_resume(store->lock);
+	if (piece.lent)
+		*glk_store_place(store) = piece;
+	else
+		store->lent -= GLK_STORE_PIECE;
+	return !err;
+}
+
+/* A piece that nothing lies in, which nobody finds meanwhile. Whether it is gone. */
+static bool give_one(struct glk_store *store, struct glk_store_piece *p)
+{
+	struct glk_store_piece piece = *p;
+	int err;
+
+	p->base = NULL;
+	p->count = GLK_STORE_CHUNKS;
+	glk_lock_pause(store->lock);
+	err = end(store, &piece);
+	glk_lock_resume(store->lock);
+	*p = piece;
+	if (!err)
+		store->lent -= GLK_STORE_PIECE;
+	return !err;
+}
+
+void glk_store_give(struct glk_store *store, glk_store_rests_fn rests, void *arg)
+{
+	for (uint32_t i = 0; i < store->pieces && store->lent; i++) {
+		struct glk_store_piece *p = &store->piece[i];
+
+		if (!p->lent || p->count)
+			continue;
+		/* again for each, as in glk_store_trim() */
+		if (!rests(arg) || !give_one(store, p))
+			return;
+	}
+}
+
+int glk_store_give_all(struct glk_store *store)
+{
+	int err = 0, failed;
+
+	for (uint32_t i = 0; i < store->pieces; i++) {
+		struct glk_store_piece *p = &store->piece[i];
+
+		if (!p->lent)
+			continue;
+		failed = end(store, p);
+		err = err ? err : failed;
+		p->base = NULL;
+	}
+	return err;
+}
+
+uint64_t glk_store_afar(const struct glk_store *store, uint32_t run)
+{
+	const struct glk_store_run *first = glk_store_at(store, run);
+	uint64_t left = first->bytes, skip = first->skip, bytes = 0;
+
+	for (; run && left; run = glk_store_at(store, run)->next) {
+		const struct glk_store_run *r = glk_store_at(store, run);
+		uint64_t size = r->packed ? r->size : r->chunks * GLK_STORE_CHUNK - skip;
+
+		size = size < left ? size : left;
+		if (glk_store_is_afar(store, r))
+			bytes += size;
+		left -= size;
+		skip = 0;
+	}
+	return bytes;
+}

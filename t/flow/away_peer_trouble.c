@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Contents that lie with another GPU, and the driver fails, the process forks, or two GPUs lend to each other. */
+#include "away_peer.h"
+
+#include <pthread.h>
+
+/* Each call of the driver fails once, at each place where it is called: nothing is lost, what cannot lie there
+ * lies on the host, and an error leaves a block where it was. */
+static void fails(const char *op, const char *err, int most)
+{
+	int done = 0, wrong = 0, torn = 0;
+
+	for (int n = 1; n <= most; n++) {
+		char rule[128];
+		void *one, *two;
+		int failed = 0;
+
+		snprintf(rule, sizeof(rule), "driver.fault=%s:from=%d:len=1:err=%s", op,
+			n, err);
+		ctx = flow_open(
+			(const char *const[]){ROOM, "tier.peer_room=64MiB", rule, NULL});
+		if (glake_alloc(ctx, 0, 34 * MIB, NULL, 0, &one) ||
+			glake_alloc(ctx, 0, 34 * MIB, NULL, 0, &two)) {
+			glake_close(ctx, NULL);
+			continue;
+		}
+		write_words(one, 34 * MIB);
+		write_words(two, 34 * MIB);
+		for (int round = 0; round < 2; round++) {
+			failed |= glake_spill(ctx, one, NULL);
+			failed |= glake_spill(ctx, two, NULL);
+			failed |= glake_suspend(ctx, 1, NULL);
+			glake_resume(ctx, 1, NULL);
+			failed |= glake_fetch(ctx, one, NULL);
+			failed |= glake_fetch(ctx, two, NULL);
+		}
+		/* what a call had failed is had now */
+		for (int i = 0; i < 2; i++) {
+			if (about(one).away)
+				wrong += glake_fetch(ctx, one, NULL) != 0;
+			if (about(two).away)
+				wrong += glake_fetch(ctx, two, NULL) != 0;
+		}
+		torn += !holds(one, 34 * MIB) || !holds(two, 34 * MIB);
+		glake_free(ctx, one, NULL);
+		glake_free(ctx, two, NULL);
+		glake_trim(ctx, 0, 0, NULL);
+		wrong += flow_stats(ctx, 0).store_peer_used +
+				flow_stats(ctx, 0).store_used !=
+			0;
+		glake_close(ctx, NULL);
+		done++;
+	}
+	tap_expect_log(tap.logs - tap.expected);
+	ok(done > 0, "%s fails with %s, %d times", op, err, done);
+	is_int(wrong, 0, "  what is away comes back");
+	is_int(torn, 0, "  as it was");
+}
+
+static void all_fail(void)
+{
+	fails("create", "ENOMEM", 14);
+	fails("create", "ENODEV", 16);
+	fails("create", "EPERM", 14);
+	fails("reserve", "EIO", 4);
+	fails("map", "EIO", 14);
+	fails("set_access", "EPERM", 8);
+	fails("copy", "EIO", 10);
+	fails("copy", "ENODEV", 3);
+	fails("event_record", "EIO", 8);
+	fails("stream_wait", "EIO", 4);
+	fails("unmap", "EIO", 6);
+	fails("unreserve", "EIO", 3);
+	fails("release", "EIO", 6);
+	fails("host_lock", "ENOMEM", 3);
+}
+
+/* A child has nothing of it, and disturbs nobody. */
+static void forks(void)
+{
+	void *one;
+	pid_t pid;
+
+	set_up((const char *const[]){ROOM, NULL});
+	one = take(ctx, 0, 20 * MIB);
+	is_int(glake_spill(ctx, one, stream), 0, "a block goes");
+	pid = flow_fork(20);
+	if (!pid)
+		_exit(glake_fetch(ctx, one, NULL) != -ENODEV ||
+			glake_close(ctx, NULL) != 0);
+	is_int(flow_wait(pid), 0, "a child has nothing of it");
+	is_int(glake_fetch(ctx, one, stream), 0, "it comes back");
+	ok(holds(one, 20 * MIB), "as it was");
+	is_int(glake_spill(ctx, one, stream), 0, "it goes again");
+	tear_down(1);
+}
+
+/* ---- Each lends to the other ---- */
+
+#define ROUNDS 16
+#define BLOCKS 3
+
+struct side {
+	struct glake *ctx;
+	int device, err, torn;
+	pthread_t thread;
+};
+
+static void *spills(void *arg)
+{
+	struct side *s = arg;
+	void *block[BLOCKS];
+
+	for (int i = 0; i < BLOCKS; i++)
+		block[i] = take(s->ctx, s->device, 24 * MIB);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < BLOCKS; i++)
+			s->err |= glake_spill(s->ctx, block[i], NULL);
+		if (round % 8 == 7)
+			glake_trim(s->ctx, s->device, 0, NULL);
+		for (int i = 0; i < BLOCKS; i++)
+			s->err |= glake_fetch(s->ctx, block[i], NULL);
+		for (int i = 0; i < BLOCKS; i++)
+			s->torn += !holds(block[i], 24 * MIB);
+	}
+	for (int i = 0; i < BLOCKS; i++)
+		glake_free(s->ctx, block[i], NULL);
+	return NULL;
+}
+
+/* The lender goes and comes while others send and fetch. */
+static void *rests(void *arg)
+{
+	struct side *s = arg;
+
+	for (int round = 0; round < 2 * ROUNDS; round++) {
+		s->err |= glake_suspend(s->ctx, s->device, NULL);
+		s->err |= glake_resume(s->ctx, s->device, NULL);
+	}
+	return NULL;
+}
+
+static void both_ways(void)
+{
+	struct side side[2] = {{.device = 0}, {.device = 1}};
+
+	side[0].ctx = flow_open((const char *const[]){ROOM, NULL});
+	side[1].ctx = flow_open((const char *const[]){ROOM, "tier.peer=0", NULL});
+	for (int i = 0; i < 2; i++)
+		pthread_create(&side[i].thread, NULL, spills, &side[i]);
+	for (int i = 0; i < 2; i++)
+		pthread_join(side[i].thread, NULL);
+	is_int(side[0].err | side[1].err, 0,
+		"two GPUs lend to each other, in two contexts");
+	is_int(side[0].torn + side[1].torn, 0, "all is as it was");
+	flow_close(side[0].ctx, 0);
+	flow_close(side[1].ctx, 0);
+}
+
+static void suspended_meanwhile(void)
+{
+	struct side side[3] = {{.device = 0}, {.device = 0}, {.device = 1}};
+
+	ctx = flow_open((const char *const[]){ROOM, NULL});
+	for (int i = 0; i < 3; i++) {
+		side[i].ctx = ctx;
+		pthread_create(&side[i].thread, NULL, i < 2 ? spills : rests, &side[i]);
+	}
+	for (int i = 0; i < 3; i++)
+		pthread_join(side[i].thread, NULL);
+	is_int(side[0].err | side[1].err, 0, "a lender is suspended while two threads use it");
+	is_int(side[2].err, 0, "and resumed");
+	is_int(side[0].torn + side[1].torn, 0, "all is as it was");
+	flow_close(ctx, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	all_fail();
+	forks();
+	both_ways();
+	suspended_meanwhile();
+	return tap_done();
+}
