@@ -3,13 +3,16 @@
 #include "stress/mover/mover.h"
 
 #include "api/context.h"
+#include "base/clock.h"
 #include "cache/graph/graph.h"
 #include "cache/tag/tag.h"
 #include "driver/fault.h"
 #include "driver/soft.h"
 #include "seed.h"
+#include "tier/tier.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -326,7 +329,7 @@ void look(struct world *w)
 		if (q.away && !b->away && !w->suspended &&
 			!(b->tag >= 0 && w->tag_suspended[b->tag]))
 			failed(w, "block %d is away, and nobody sent it", i);
-		if (!q.away && b->sent)
+		if (!q.away && b->sent && !w->learns)
 			failed(w, "block %d is here, and nobody had it back", i);
 		if (b->contents != UNKNOWN && usable(w, b))
 			compare(w, b);
@@ -336,6 +339,21 @@ void look(struct world *w)
 			(unsigned long long)s.away, (unsigned long long)s.placed,
 			(unsigned long long)s.live, (unsigned long long)away,
 			(unsigned long long)placed, (unsigned long long)live);
+}
+
+/* Contents rest until there are some that are compressed, but not for long. */
+static void rest(struct world *w)
+{
+	int64_t until = glk_clock_ns() + 20000000;
+	struct glake_stats s = {.sz = sizeof(s)};
+
+	w->doing = "a rest";
+	glk_soft_run_all(w->drv);
+	while (!w->wrong && !s.packed && glk_clock_ns() < until) {
+		judge(w, glake_stats_get(w->ctx, 0, &s), NULL);
+		sched_yield();
+	}
+	w->packed += s.packed > 0;
 }
 
 void turn(struct world *w)
@@ -357,6 +375,8 @@ void turn(struct world *w)
 			judge(w, glake_trim(w->ctx, 0, below(w, 64) << 20, NULL), NULL);
 		} else if (chance(w, 30)) {
 			look(w);
+		} else if (w->packs && chance(w, 50)) {
+			rest(w);
 		}
 		break;
 	case 12:
@@ -374,7 +394,9 @@ void world_open(struct world *w, uint64_t seed)
 {
 	uint64_t state = seed_thread(2 * seed, 1);
 	char budget[32], order[40], host[40];
-	const char *settings[16] = {"soft.streams=random", "soft.memory=512MiB",
+	const char *const rests[] = {"tier.compress_rest=0", "tier.compress_rest=100us",
+		"tier.compress_rest=3ms"};
+	const char *settings[20] = {"soft.streams=random", "soft.memory=512MiB",
 		"map.span=16GiB", "driver.fault=off", "soft.gpus=2", "tier.peer=1",
 		"tier.peer_room=8MiB", "tier.managed_chunk=8MiB", budget, order, host};
 	struct glake_options options = {.sz = sizeof(options),
@@ -397,7 +419,7 @@ void world_open(struct world *w, uint64_t seed)
 		(unsigned)(16 + seed_below(&state, 4) * 12));
 	snprintf(order, sizeof(order), "soft.seed=%u", (unsigned)seed_below(&state, 1 << 30));
 	snprintf(host, sizeof(host), "tier.host=%uMiB",
-		(unsigned)(64 + seed_below(&state, 3) * 64));
+		(unsigned)(64 + seed_below(&state, 5) * 64));
 	w->peer = seed_below(&state, 3) == 0;
 	if (w->peer)
 		settings[n++] = "tier.place=peer";
@@ -408,6 +430,18 @@ void world_open(struct world *w, uint64_t seed)
 	if (seed_below(&state, 4) == 0)
 		settings[n++] = "pool.large_page=4MiB";
 	w->faults = seed_below(&state, 2);
+	w->packs = seed_below(&state, 2) && !glk_pack_able();
+	if (w->packs) {
+		settings[n++] = "tier.compress=lz4";
+		settings[n++] = rests[seed_below(&state, 3)];
+	}
+#ifdef GLK_XXHASH
+	if (seed_below(&state, 4) == 0)
+		settings[n++] = "tier.verify=yes";
+#endif
+	w->learns = seed_below(&state, 4) == 0;
+	if (w->learns)
+		settings[n++] = "tier.learn=yes";
 	if (glake_open(&options, &w->ctx) || glk_context_get(w->ctx, &context))
 		tap_bail("no context");
 	w->drv = context->drv;
@@ -424,6 +458,7 @@ void world_open(struct world *w, uint64_t seed)
 
 void world_close(struct world *w)
 {
+	int64_t until = glk_clock_ns() + (w->packs ? 10000000000 : 0);
 	struct glake_stats s = {.sz = sizeof(s)};
 	size_t leaked = 0;
 
@@ -445,12 +480,12 @@ void world_close(struct world *w)
 		judge(w, glake_stream_free(w->ctx, 0, w->lane[i]), NULL);
 	for (int i = 0; i < EVENTS; i++)
 		judge(w, glake_event_free(w->ctx, 0, w->event[i]), NULL);
-	/* what copies still use goes with the next one */
-	for (int i = 0; i < 2; i++) {
+	/* what copies still use goes with the next one, and what a thread compresses when that has ended */
+	for (int i = 0; i < 2 || (s.host_held && glk_clock_ns() < until); i++) {
 		glk_soft_run_all(w->drv);
 		judge(w, glake_trim(w->ctx, 0, 0, NULL), NULL);
+		judge(w, glake_stats_get(w->ctx, 0, &s), NULL);
 	}
-	judge(w, glake_stats_get(w->ctx, 0, &s), NULL);
 	if (s.live || s.away || s.placed || s.reserved || s.host_held)
 		failed(w, "at the end: live %llu, away %llu, placed %llu, held %llu, host %llu",
 			(unsigned long long)s.live, (unsigned long long)s.away,
