@@ -63,7 +63,6 @@ static void spill(struct world *w, struct block *b)
 		if (!here)
 			failed(w, "one that was away went");
 		b->away = b->sent = true;
-		b->told |= 1u << lane;
 	}
 	calm(w);
 	if (ticket)

@@ -56,7 +56,7 @@ static void spill(struct hand *h, struct block *b)
 	if (b->pins || b->advice == GLAKE_ADVICE_PINNED)
 		failed(h, "a pinned block went");
 	b->away = b->sent = true;
-	b->told |= 1u << lane;
+	b->came = false;
 }
 
 static void fetch(struct hand *h, struct block *b)
@@ -75,7 +75,7 @@ static void fetch(struct hand *h, struct block *b)
 		b->last = lane;
 		b->away = b->sent = false;
 	} else if (err == -EALREADY) {
-		if (b->sent && !h->w->learns)
+		if (b->sent && !b->came && !h->w->learns)
 			failed(h, "one that was sent away is said to be here");
 		b->away = false;
 	}
@@ -97,7 +97,7 @@ static void fetch_range(struct hand *h, struct block *b)
 		h->w->ctx, b->at, offset, bytes, h->lane[b->gpu][b->last], NULL);
 	if (judge(h, err, MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN))) {
 		b->told |= 1u << b->last;
-		b->away = b->sent = asked(h, b).away > 0;
+		b->away = b->sent = b->came = asked(h, b).away > 0;
 	}
 	if ((!err || err == -EALREADY) && (b->advice & 3) == GLAKE_ADVICE_COLD)
 		b->advice = (int)asked(h, b).advice;

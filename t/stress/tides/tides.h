@@ -41,6 +41,7 @@ struct block {
 	uint32_t drops; /* of its tag, when they were written */
 	bool away;     /* the program sent it away, or may not use it since it is cold or hinted */
 	bool sent;     /* by glake_spill, and nothing may have it back but glake_fetch */
+	bool came;     /* some of it has come back since, or all, of which a suspension took some */
 	int advice;
 	int pins;
 };
