@@ -68,9 +68,9 @@ struct CUstream_st;
  * how many of its bytes are (away), and glake_map which. For all other calls it is a block: glake_spill
  * and a suspension, of the GPU or of its tag, send what is here, glake_fetch and glake_prefetch have
  * all of it back, or after an error some of it, the end of a suspension what went by that; one that was
- * said to be cold goes with what is here of it. While a part is away it is neither pinned nor exported,
- * its rest does not go to the host in place, nor does anything come from there that shares a page with
- * it.
+ * said to be cold goes with what is here of it. glake_suspend_in_place puts what is here on the host in
+ * place, from where it comes as other blocks do, but by a glake_fetch only when nothing of the block is
+ * away; what is away stays so. While a part is away the block is neither pinned nor exported.
  */
 
 /*
