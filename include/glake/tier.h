@@ -152,7 +152,7 @@ GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, 
  * and a contiguous one as a whole. Memory of the host that lay behind what has come serves others, but
  * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed. With
  * tier.compress all of that becomes what it was in memory of the host first, for which tier.host has to
- * have room, by the caller's thread, and what stays away is not compressed again.
+ * have room, by as many threads as glake_fetch has for it, and what stays away is not compressed again.
  *
  * offset, bytes	as above
  * ret_ticket	as of glake_fetch_ticket; NULL if nobody wants to know
