@@ -83,9 +83,9 @@ struct CUstream_st;
  * how many of its bytes are (away), and glake_map which. For all other calls it is a block: glake_spill
  * and a suspension, of the GPU or of its tag, send what is here, glake_fetch and glake_prefetch have
  * all of it back, or after an error some of it, the end of a suspension what went by that; one that was
- * said to be cold goes with what is here of it. While a part is away it is neither pinned nor exported,
- * its rest does not go to the host in place, nor does anything come from there that shares a page with
- * it.
+ * said to be cold goes with what is here of it. glake_suspend_in_place puts what is here on the host in
+ * place, from where it comes as other blocks do, but by a glake_fetch only when nothing of the block is
+ * away; what is away stays so. While a part is away the block is neither pinned nor exported.
  */
 
 /*
@@ -168,7 +168,7 @@ GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, 
  * and a contiguous one as a whole. Memory of the host that lay behind what has come serves others, but
  * for up to 256 KiB at each end. With tier.verify all that went together with it is hashed. With
  * tier.compress all of that becomes what it was in memory of the host first, for which tier.host has to
- * have room, by the caller's thread, and what stays away is not compressed again.
+ * have room, by as many threads as glake_fetch has for it, and what stays away is not compressed again.
  *
  * offset, bytes	as above
  * ret_ticket	as of glake_fetch_ticket; NULL if nobody wants to know

@@ -191,7 +191,7 @@ GLK_KEY(tier, compress, CHOICE, tier_compress, "no", 0, 0, "no,lz4",
 	"goes back to the system but for tier.host_reserve. Units of 4MiB that do not shrink by an eighth stay "
 	"as they are, and so do all where tier.host has no room: 64MiB are locked for the way back, until a "
 	"glake_trim finds nothing compressed, and what is compressed counts as well. Who has contents back waits until they are what they were: 2 to 5 GB/s for "
-	"each thread, of which there are up to 8 for large ones, against 55 of the link. With lz4 the library "
+	"each thread, of which there are up to 8 for large ones and for a range of one, against 55 of the link. With lz4 the library "
 	"loads liblz4.so.1. It has to be built with lz4.h; without either no context is opened with lz4.")
 GLK_KEY(tier, compress_rest, TIME, tier_compress_rest, "1s", 0, 3600 * GLK_SECOND, "",
 	"Time that contents are away before they are compressed, so that those that come back soon are not.")

@@ -109,6 +109,14 @@ struct glk_run glk_exchange_next(const struct glk_map *map, uint32_t slot, uint3
 	return run;
 }
 
+struct glk_stretch glk_exchange_here(
+	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
+{
+	struct glk_stretch s = {slot, glk_extent_last(map, e)};
+
+	return glk_extent_part(e) ? glk_part_next(map, e, slot, s.last, false) : s;
+}
+
 bool glk_exchange_touches(
 	const struct glk_map *map, const struct glk_extent *e, const struct glk_run *run)
 {

@@ -7,7 +7,8 @@
  * reverse: exchange_out.c. All under the lock of the GPU, which is given up meanwhile.
  *
  * A run is one of whole mappings of pages that are where what goes comes from. All extents that touch
- * it are claimed by the caller, and live ones stand on its first and on its last mapping.
+ * it are claimed by the caller, and live ones stand on each of its mappings. Of one that is away in part
+ * what it stands on goes with the others, and what is away stays so.
  */
 #include "cache/away.h"
 #include "cache/told.h"
@@ -24,6 +25,11 @@ enum glk_way {
 /* The next run, from a slot on to `last`, of no more than `most` slots if one mapping has no more. */
 struct glk_run glk_exchange_next(const struct glk_map *map, uint32_t slot, uint32_t last,
 	uint32_t most, enum glk_way way);
+
+/* What an extent stands on from a slot on, without a gap: all of it, but of one that is away in part. None:
+ * first above last. */
+struct glk_stretch glk_exchange_here(
+	const struct glk_map *map, const struct glk_extent *e, uint32_t slot);
 
 /* The first or the next extent that touches a run and is not free, from one that does; NULL: there is
  * none. They are linked by address. */

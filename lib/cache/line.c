@@ -7,14 +7,13 @@
 
 #include <errno.h>
 
-/* One that is away leaves nothing here that could have to stay. One that is so in part keeps the pages
- * that it stands on. */
+/* One that is away leaves nothing here that could have to stay. Of one that is so in part the rest goes, and
+ * what is away stays so. */
 static bool claim(const struct glk_arena *arena, struct glk_extent *e)
 {
 	if (!glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr)))
 		return false;
-	if (glk_extent_away(e) ||
-		(!glk_extent_part(e) && !glk_pin_is_out(e) && !glk_advice_stays(arena, e)))
+	if (glk_extent_away(e) || (!glk_pin_is_out(e) && !glk_advice_stays(arena, e)))
 		return true;
 	glk_extent_set(e, GLK_EXTENT_LIVE);
 	return false;

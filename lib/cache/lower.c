@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
+#include "cache/part.h"
 #include "cache/plan.h"
 
 #include <errno.h>
@@ -33,8 +34,9 @@ struct pass {
 
 static bool may_go(const struct glk_line *line, const struct glk_extent *e)
 {
-	return (glk_extent_state(e) == GLK_EXTENT_LIVE || (line && glk_line_has(line, e))) &&
-		!glk_extent_lacks(e) && !glk_load_relaxed(&e->whole);
+	return (glk_extent_state(e) == GLK_EXTENT_LIVE ||
+		       (line && glk_line_has(line, e))) &&
+		!glk_extent_away(e) && !glk_load_relaxed(&e->whole);
 }
 
 /* Large ones go alone, since pages of the host are cut by them. */
@@ -52,7 +54,8 @@ static uint32_t reach(struct pass *p, const struct glk_extent *e, uint32_t slot)
 	while (e->next && last - slot < GLK_EXCHANGE_PART && !is_large(map, e) &&
 		members++ < MEMBERS) {
 		e = glk_extent_at(map, e->next);
-		if (!may_go(&p->line, e) || is_large(map, e))
+		/* what lies in the gaps of one that is away in part does not go */
+		if (!may_go(&p->line, e) || is_large(map, e) || glk_extent_part(e))
 			break;
 		last = glk_extent_last(map, e);
 	}
@@ -65,20 +68,39 @@ static bool is_in(const struct glk_run *run, uint32_t slot)
 	return slot >= run->first && slot <= run->last;
 }
 
+/* The next mapping of an extent, from a slot on, that goes; and what it stands on there. */
+static struct glk_run next_own(const struct pass *p, const struct glk_extent *e,
+	uint32_t slot, struct glk_stretch *ret_here)
+{
+	const struct glk_map *map = &p->arena->map;
+	struct glk_stretch here = glk_exchange_here(map, e, slot);
+	struct glk_run run = {1, 0};
+
+	for (; here.first <= here.last; here = glk_exchange_here(map, e, here.last + 1)) {
+		run = glk_exchange_next(map, here.first, here.last, 0, p->line.way);
+		while (run.first <= run.last && is_in(&p->stays, run.first))
+			run = glk_exchange_next(
+				map, run.last + 1, here.last, 0, p->line.way);
+		if (run.first <= run.last)
+			break;
+	}
+	*ret_here = here;
+	return run;
+}
+
 /* What goes next of an extent, from a slot on: a mapping, with what lies beside it. Where all of its own have
  * gone nobody else is looked at. */
 static struct glk_run next(struct pass *p, const struct glk_extent *e, uint32_t slot)
 {
-	const struct glk_map *map = &p->arena->map;
-	uint32_t last = glk_extent_last(map, e);
-	struct glk_run run = glk_exchange_next(map, slot, last, 0, p->line.way);
+	struct glk_stretch here;
+	struct glk_run run = next_own(p, e, slot, &here);
+	uint32_t last;
 
-	while (run.first <= run.last && is_in(&p->stays, run.first))
-		run = glk_exchange_next(map, run.last + 1, last, 0, p->line.way);
 	if (run.first > run.last || is_in(&p->singly, run.first))
 		return run;
-	return glk_exchange_next(map, run.first, reach(p, e, run.first), GLK_EXCHANGE_PART,
-		p->line.way);
+	last = glk_extent_part(e) ? here.last : reach(p, e, run.first);
+	return glk_exchange_next(
+		&p->arena->map, run.first, last, GLK_EXCHANGE_PART, p->line.way);
 }
 
 /* An extent, with what lies beside it. The plan is closed, so that it stays the same one until it is freed. */
@@ -190,7 +212,7 @@ static void count(struct glk_arena *arena, uint64_t *bytes, uint64_t *blocks)
 		glk_plan_step(arena->gpu);
 		if (!may_go(NULL, e))
 			continue;
-		here = glk_extent_asked(e) - glk_beside_placed(map, e);
+		here = glk_part_here(arena, e) - glk_beside_placed(map, e);
 		*bytes += here;
 		*blocks += here > 0;
 	}

@@ -41,14 +41,16 @@ static int have_block(struct quiet *q, struct glk_extent *e)
 	int err = 0;
 
 	while (!err && slot <= last && is_placed(q, e)) {
-		struct glk_run run =
-			glk_exchange_next(
-			map, slot, last, GLK_EXCHANGE_PART, GLK_TO_GPU);
+		struct glk_stretch here = glk_exchange_here(map, e, slot);
+		struct glk_run run = glk_exchange_next(
+			map, here.first, here.last, GLK_EXCHANGE_PART, GLK_TO_GPU);
 		uint64_t bytes = (uint64_t)(run.last - run.first + 1) << map->shift;
 
-		if (run.first > run.last)
+		if (here.first > here.last)
 			break;
-		slot = run.last + 1;
+		slot = (run.first > run.last ? here.last : run.last) + 1;
+		if (run.first > run.last)
+			continue;
 		if (bytes > q->most || !has_room(q->arena->gpu, bytes))
 			continue;
 		err = glk_line_add(&q->line, e, &run);

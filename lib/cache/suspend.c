@@ -98,14 +98,11 @@ static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
 	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
 }
 
-/* What was to go to the host in place has gone, or stays, and so has what is away in part. Blocks with
- * a tag go away. */
-static bool lies_there(
-	const struct sending *s, const struct glk_arena *arena, const struct glk_extent *e)
+/* What was to go to the host in place has gone, or stays. Blocks with a tag go away. */
+static bool lies_there(const struct sending *s, const struct glk_arena *arena,
+	const struct glk_extent *e)
 {
-	return s->whole &&
-		(glk_extent_part(e) ||
-			(!glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag));
+	return s->whole && !glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag;
 }
 
 static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
@@ -140,13 +137,6 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	glk_away_suspend(arena->gpu, e);
 	glk_sending_note(&s->all, arena->gpu, bytes);
 	return 0;
-}
-
-/* The rest of what is away in part goes before anything is lowered, which would meet it in the pages at
- * its ends. */
-static int send_part(struct glk_arena *arena, struct glk_extent *e, void *arg)
-{
-	return glk_extent_part(e) ? send(arena, e, arg) : 0;
 }
 
 int glk_away_release(struct glk_arena *arena)
@@ -223,8 +213,7 @@ static int send_all(
 		return err;
 	shut(cache);
 	glk_quick_flush(cache);
-	err = in_place ? glk_away_everywhere(cache, send_part, &sending) : 0;
-	if (in_place && !err)
+	if (in_place)
 		err = lower(cache, did, &away);
 	sending.whole = !away;
 	glk_away_everywhere(cache, count, &sending);
@@ -347,8 +336,6 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 		? 0
 		: glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d is not suspended",
 			  cache->device);
-	/* what is away in part keeps pages that it shares, so it comes behind those it shares them with
-	 * */
 	if (!err && !lazy && cache->in_place)
 		err = bring(cache, &did);
 	if (!err)

@@ -31,57 +31,153 @@ static bool is_in_hand(const struct glk_pack *pack, uint32_t run)
 	return run;
 }
 
+/* Units that threads transcribe between two looks at the tables. */
+#define UNITS 64
+
+struct unit {
+	const struct glk_packed *packed; /* NULL: it lies at `from` as it is */
+	const char *from;
+	uint64_t size;
+	struct place to;
+};
+
+struct batch {
+	const struct glk_store *store;
+	struct unit unit[UNITS];
+	uint32_t count;
+	glk_atomic(uint32_t) next;
+	glk_atomic(int) err;
+};
+
+/* Where a place is, and how many bytes there are from it to the end of its run. */
+static char *at(const struct glk_store *store, const struct place *p, uint64_t *ret_room)
+{
+	const struct glk_store_run *r = glk_store_at(store, p->run);
+
+	*ret_room = r->chunks * GLK_STORE_CHUNK - p->in;
+	return store->piece[r->piece].base + r->first * GLK_STORE_CHUNK + p->in;
+}
+
+static void advance(const struct glk_store *store, struct place *p, uint64_t bytes)
+{
+	uint64_t room;
+
+	while (bytes) {
+		at(store, p, &room);
+		if (bytes < room) {
+			p->in += bytes;
+			return;
+		}
+		bytes -= room;
+		p->run = glk_store_at(store, p->run)->next;
+		p->in = 0;
+	}
+}
+
 static void fill(
-	const struct glk_store *store, struct place *to, const char *from, uint64_t bytes)
+	const struct glk_store *store, struct place to, const char *from, uint64_t bytes)
 {
 	while (bytes) {
-		const struct glk_store_run *r = glk_store_at(store, to->run);
-		uint64_t room = r->chunks * GLK_STORE_CHUNK - to->in;
+		uint64_t room;
+		char *there = at(store, &to, &room);
 		uint64_t part = bytes < room ? bytes : room;
 
-		memcpy(store->piece[r->piece].base + r->first * GLK_STORE_CHUNK + to->in, from,
-			part);
+		memcpy(there, from, part);
 		from += part;
 		bytes -= part;
-		to->in += part;
-		if (part < room)
-			continue;
-		to->run = r->next;
-		to->in = 0;
+		advance(store, &to, part);
 	}
+}
+
+/* `*room`: of the thread, for a unit that does not lie in one run; it is made at the first. */
+static int transcribe_unit(
+	const struct glk_store *store, const struct unit *u, char **room)
+{
+	uint64_t space;
+	char *to = at(store, &u->to, &space);
+
+	if (!u->packed) {
+		fill(store, u->to, u->from, u->size);
+		return 0;
+	}
+	if (u->size > space) {
+		if (!*room)
+			*room = glk_region_new(GLK_PACK_UNIT);
+		to = *room;
+	}
+	if (!to)
+		return -ENOMEM;
+	if (!glk_lz4_unpack(u->packed->data, u->packed->used, to, u->size))
+		return -EIO;
+	if (u->size > space)
+		fill(store, u->to, to, u->size);
+	return 0;
+}
+
+static void transcribe_units(void *arg)
+{
+	struct batch *b = arg;
+	char *room = NULL;
+	uint32_t i;
+
+	while (!glk_load_relaxed(&b->err) &&
+		(i = glk_add_relaxed(&b->next, 1)) < b->count) {
+		int err = transcribe_unit(b->store, &b->unit[i], &room);
+
+		if (err)
+			glk_store_relaxed(&b->err, err);
+	}
+	if (room)
+		glk_region_free(room, GLK_PACK_UNIT);
+}
+
+/* The next units of a content, from a run on: the run behind them. */
+static uint32_t gather(struct batch *b, uint32_t run, uint64_t *left, struct place *to)
+{
+	const struct glk_store *store = b->store;
+
+	for (b->count = 0; run && b->count < UNITS; b->count++) {
+		const struct glk_store_run *r = glk_store_at(store, run);
+		uint64_t size = r->packed ? r->size : r->chunks * GLK_STORE_CHUNK;
+		struct unit *u = &b->unit[b->count];
+
+		size = size < *left ? size : *left;
+		*u = (struct unit){.packed = r->packed, .size = size, .to = *to};
+		if (!r->packed)
+			u->from =
+				store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+		advance(store, to, size);
+		*left -= size;
+		run = r->next;
+	}
+	return run;
+}
+
+static int why(int err)
+{
+	if (err == -EIO)
+		return glk_unpack_torn();
+	return err
+		? glk_error(err, GLAKE_ERROR_NOMEM_HOST,
+			  "no memory of the host for contents that were compressed there")
+		: 0;
 }
 
 /* The bytes of a content, in another one of its size. The lock is given up. */
 static int transcribe(struct glk_store *store, uint32_t from, uint32_t to)
 {
 	uint64_t left = glk_store_at(store, from)->bytes;
-	char *room = glk_region_new(GLK_PACK_UNIT);
 	struct place place = {to, 0};
-	bool right = true;
+	struct batch b = {.store = store};
 
-	if (!room)
-		return -ENOMEM;
-	for (; from && right; from = glk_store_at(store, from)->next) {
-		const struct glk_store_run *r = glk_store_at(store, from);
-		uint64_t size = r->packed ? r->size : r->chunks * GLK_STORE_CHUNK;
-		const char *base = room;
-
-		size = size < left ? size : left;
-		left -= size;
+	while (from && !glk_load_relaxed(&b.err)) {
+		from = gather(&b, from, &left, &place);
+		glk_store_relaxed(&b.next, 0);
 		glk_lock_pause(store->lock);
-		if (r->packed)
-			right = glk_lz4_unpack(r->packed->data, r->packed->used, room, size);
-		else
-			base = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
-		if (right)
-			fill(store, &place, base, size);
+		glk_pack_together(b.count, transcribe_units, &b);
 		glk_lock_resume(store->lock);
 	}
-	glk_region_free(room, GLK_PACK_UNIT);
-	return right ? 0
-		     : glk_error(-EIO, GLAKE_ERROR_CORRUPT,
-			       "contents that were compressed in memory of the host are not what "
-			       "they were");
+	return why(glk_load_relaxed(&b.err));
 }
 
 static int wait_until(struct glk_mover *mover, uint32_t stream, uint64_t tick)

@@ -12,6 +12,8 @@
  * the first unit is packed: while those of one half are on the link, those of the next are unpacked, by a few
  * threads. What is packed stays so until the content is given back, so a copy that fails has changed nothing.
  *
+ * A content of which a part comes back is made what it was in the store first, by as many threads (loosen.c).
+ *
  * Threads	under the lock of the GPU, but for bytes that are packed or unpacked. A content that is given
  *		back while its unit is being packed loses all but that one, which the thread gives back. One
  *		that is read meanwhile is left as it is
@@ -65,7 +67,14 @@ bool glk_pack_drops(struct glk_pack *pack, uint32_t run, uint64_t read);
 /* What was packed is nobody's any more. */
 void glk_pack_spend(struct glk_pack *pack, struct glk_store_run *run);
 
-/* unpack.c. Under the lock, which is given up: the landing is there. 0, or -ENOMEM, or the driver's error. */
+/* together.c. Without the lock: a function that takes units of so many until none is left is run here and in
+ * threads of the library, as many as have one each and as there are processors. */
+#define GLK_PACK_THREADS GLK_PACK_HALF
+void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg);
+
+/* unpack.c. -EIO (CORRUPT), with a record. */
+int glk_unpack_torn(void);
+/* Under the lock, which is given up: the landing is there. 0, or -ENOMEM, or the driver's error. */
 int glk_unpack_ready(struct glk_pack *pack);
 void glk_unpack_fini(struct glk_pack *pack);
 /* It goes, if nothing needs it: no copy is under way. Likewise. */

@@ -3,12 +3,10 @@
 #include "tier/pack.h"
 
 #include "base/error.h"
-#include "base/thread.h"
 #include "tier/lz4.h"
 #include "tier/piece.h"
 
 #include <errno.h>
-#include <sched.h>
 
 static struct glk_store *store_of(const struct glk_pack *pack)
 {
@@ -100,6 +98,12 @@ void glk_unpack_trim(struct glk_pack *pack)
 
 /* ---- Units ---- */
 
+int glk_unpack_torn(void)
+{
+	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+		"contents that were compressed in memory of the host are not what they were");
+}
+
 struct unit {
 	const struct glk_packed *packed;
 	size_t size;
@@ -113,8 +117,9 @@ struct batch {
 	glk_atomic(bool) wrong;
 };
 
-static void unpack_units(struct batch *b)
+static void unpack_units(void *arg)
 {
+	struct batch *b = arg;
 	uint32_t i;
 
 	while ((i = glk_add_relaxed(&b->next, 1)) < b->count) {
@@ -125,39 +130,10 @@ static void unpack_units(struct batch *b)
 	}
 }
 
-static void *run(void *arg)
-{
-	pthread_setname_np(pthread_self(), "glake-compress");
-	unpack_units(arg);
-	return NULL;
-}
-
-/* Threads beside the caller's: one for each unit more and each processor more. */
-static uint32_t threads_for(const struct batch *b)
-{
-	uint32_t most = b->count - 1;
-	cpu_set_t cpus;
-
-	if (sched_getaffinity(0, sizeof(cpus), &cpus))
-		return most;
-	return most < (uint32_t)CPU_COUNT(&cpus) ? most : (uint32_t)CPU_COUNT(&cpus) - 1;
-}
-
 static int unpack_all(struct batch *b)
 {
-	pthread_t thread[GLK_PACK_HALF];
-	uint32_t wanted = threads_for(b), threads = 0;
-
-	while (threads < wanted && !glk_thread_start(&thread[threads], run, b))
-		threads++;
-	unpack_units(b);
-	while (threads)
-		pthread_join(thread[--threads], NULL);
-	return glk_load_relaxed(&b->wrong)
-		? glk_error(-EIO, GLAKE_ERROR_CORRUPT,
-			  "contents that were compressed in memory of the host are not what "
-			  "they were")
-		: 0;
+	glk_pack_together(b->count, unpack_units, b);
+	return glk_load_relaxed(&b->wrong) ? glk_unpack_torn() : 0;
 }
 
 /* What is on its way from there has gone. */

@@ -206,7 +206,7 @@ struct bench_tier {
 	struct bench_tier_packed {
 		bool able; /* the library can */
 		uint64_t bytes, held;
-		struct bench_range pack, unpack;
+		struct bench_range pack, unpack, loosen;
 		size_t torn;
 	} packed;
 	struct bench_tier_case {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What it costs to have contents that are away compressed (tier.compress): how fast the thread of the library
- * makes them smaller, how much is left of them, and how fast they come back. Every second 4 KiB of them are
+ * makes them smaller, how much is left of them, and how fast they come back, as a whole or for a range of each. Every second 4 KiB of them are
  * noise, which does not shrink, and the others are alike.
  */
 #include "tool/bench.h"
@@ -85,7 +85,32 @@ static double speed(const struct scene *s, int64_t since)
 	return (double)s->count * (double)BLOCK / (ns < 1 ? 1 : ns);
 }
 
-static int turn(const struct scene *s, unsigned round, double *pack, double *unpack,
+struct times {
+	double pack[BENCH_TIER_PACKED_ROUNDS], unpack[BENCH_TIER_PACKED_ROUNDS],
+		loosen[BENCH_TIER_PACKED_ROUNDS];
+};
+
+/* All of a block becomes what it was, for a page of it that comes. */
+static int have_ranges(const struct scene *s, double *ret_speed)
+{
+	struct glake_stats stats;
+	int64_t begin;
+	int err = 0;
+
+	for (int i = 0; i < s->count && !err; i++)
+		err = glake_spill(s->ctx, s->block[i], s->stream);
+	err = err ? err : wait_for_all(s, &stats);
+	begin = latency_now();
+	for (int i = 0; i < s->count && !err; i++)
+		err = glake_fetch_range(
+			s->ctx, s->block[i], BLOCK / 2, 1, s->stream, NULL);
+	*ret_speed = speed(s, begin);
+	for (int i = 0; i < s->count && !err; i++)
+		err = glake_fetch(s->ctx, s->block[i], s->stream);
+	return err;
+}
+
+static int turn(const struct scene *s, unsigned round, struct times *times,
 	struct bench_tier_packed *ret)
 {
 	struct glake_stats stats;
@@ -95,13 +120,13 @@ static int turn(const struct scene *s, unsigned round, double *pack, double *unp
 	err = err ? err : wait_for_all(s, &stats);
 	if (err)
 		return err;
-	pack[round] = speed(s, begin);
+	times->pack[round] = speed(s, begin);
 	ret->bytes = stats.packed;
 	ret->held = stats.packed_held;
 	begin = latency_now();
 	err = glake_resume(s->ctx, 0, NULL);
-	unpack[round] = speed(s, begin);
-	return err;
+	times->unpack[round] = speed(s, begin);
+	return err ? err : have_ranges(s, &times->loosen[round]);
 }
 
 /* How many blocks do not hold what was written. */
@@ -123,13 +148,13 @@ static int compare(const struct scene *s, size_t *ret_torn)
 
 static int run(struct scene *s, unsigned rounds, struct bench_tier_packed *ret)
 {
-	double pack[BENCH_TIER_PACKED_ROUNDS], unpack[BENCH_TIER_PACKED_ROUNDS];
 	int err = make(s), failed;
+	struct times times;
 
 	if (rounds > BENCH_TIER_PACKED_ROUNDS)
 		rounds = BENCH_TIER_PACKED_ROUNDS;
 	for (unsigned round = 0; round < rounds && !err; round++)
-		err = turn(s, round, pack, unpack, ret);
+		err = turn(s, round, &times, ret);
 	if (!err)
 		err = compare(s, &ret->torn);
 	for (int i = 0; i < s->count; i++) {
@@ -138,8 +163,9 @@ static int run(struct scene *s, unsigned rounds, struct bench_tier_packed *ret)
 	}
 	failed = s->stream ? glake_stream_free(s->ctx, 0, s->stream) : 0;
 	if (!err) {
-		ret->pack = bench_range_of(pack, rounds);
-		ret->unpack = bench_range_of(unpack, rounds);
+		ret->pack = bench_range_of(times.pack, rounds);
+		ret->unpack = bench_range_of(times.unpack, rounds);
+		ret->loosen = bench_range_of(times.loosen, rounds);
 	}
 	return err ? err : failed;
 }

@@ -51,6 +51,7 @@ static void add_packed(struct glk_json *json, const struct bench_tier_packed *p)
 	glk_json_add_figure(json, "ratio", ratio(p), 5);
 	bench_add_range(json, "compress_gbs", p->pack);
 	bench_add_range(json, "resume_gbs", p->unpack);
+	bench_add_range(json, "range_gbs", p->loosen);
 	glk_json_add_uint(json, "torn", p->torn);
 	glk_json_end(json);
 }
@@ -67,6 +68,8 @@ static void print_packed(const struct bench_tier_packed *p)
 		p->pack.max);
 	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "resume", "", p->unpack.min,
 		p->unpack.median, p->unpack.max);
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "for a range of it", "", p->loosen.min,
+		p->loosen.median, p->loosen.max);
 	if (p->torn)
 		printf("  FAILED: %zu blocks do not hold what was written\n", p->torn);
 }

@@ -27,7 +27,7 @@ int main(void)
 {
 	const char *wanted = getenv("GLAKE_TURNS"), *wrong = NULL;
 	uint64_t turns = wanted ? strtoull(wanted, NULL, 0) : TURNS, n = 0, seed;
-	uint64_t moves = 0, refused = 0, struck = 0;
+	uint64_t moves = 0, refused = 0, struck = 0, packed = 0;
 	static struct world w;
 
 	if (tap_on_valgrind())
@@ -42,14 +42,15 @@ int main(void)
 		moves += w.moves;
 		refused += w.refused;
 		struck += w.struck_calls;
+		packed += w.packed;
 		world_close(&w);
 		wrong = w.wrong;
 		if (wrong)
 			tap_note("GLAKE_TEST_SEED=%" PRIu64 ": %s", seed, wrong);
 	}
 	tap_note("%" PRIu64 " turns, %" PRIu64 " calls that move, %" PRIu64
-		 " refused, in %" PRIu64 " the driver failed",
-		n, moves, refused, struck);
+		 " refused, in %" PRIu64 " the driver failed, %" PRIu64 " rests that compressed",
+		n, moves, refused, struck, packed);
 	ok(!wrong, "blocks that move are what was written, and all figures fit");
 	return tap_done();
 }

@@ -4,7 +4,7 @@
 
 /*
  * Random programs whose blocks leave the GPU and come back in all ways there are: spilled, cold, with a
- * tag, hinted, suspended, in place, lent, managed; some pinned, some discardable; while calls of the
+ * tag, hinted, suspended, in place, lent, managed, compressed meanwhile; some pinned, some discardable; while calls of the
  * driver fail. A program is right by the rules of the headers and knows what is in its blocks, so
  * whatever the software device complains of, a figure that does not fit, and contents that are not what
  * was written are the library's fault.
@@ -49,12 +49,15 @@ struct world {
 	uint32_t tag[TAGS];
 	bool tag_suspended[TAGS], tag_dropped[TAGS];
 	bool suspended, in_place, faults, peer, peer_away;
+	bool learns; /* what was sent away may come by itself */
+	bool packs;  /* tier.compress */
 	bool tell;   /* what is done, and look after each turn */
 	bool lost;   /* some contents, by faults of the driver */
 	bool struck; /* a call of the driver may fail in the call under way */
 	int warned;  /* messages before it */
 	struct block block[BLOCKS];
 	uint64_t turns, moves, refused, struck_calls;
+	uint64_t packed; /* rests after which something was compressed */
 	const char *doing;
 	const char *wrong;
 	char text[640];
@@ -71,6 +74,8 @@ void messages_expected(void);
 
 /* ---- Between the files. ---- */
 
+/* What blocks hold. */
+void make_numbers(void);
 uint64_t below(struct world *w, uint64_t n);
 bool chance(struct world *w, unsigned percent);
 void failed(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Blocks that are away in part, between others that lie on the host in place: what is here of them goes there
+ * and comes from there, and what is away stays so. */
+#include "driver/fault.h"
+#include "range_parts.h"
+
+#define BLOCKS 3
+
+static struct rig rig;
+static struct CUstream_st *a;
+static struct held list[BLOCKS];
+static struct glake_suspended did;
+static struct glake_returned done;
+
+static struct glake_block asked(const struct held *h)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	if (glk_cache_query(&rig.cache, h->addr, &block))
+		tap_bail("no block");
+	return block;
+}
+
+static uint64_t placed(void)
+{
+	return rig_figures(&rig).placed;
+}
+
+static bool all_have(int i, size_t offset, size_t bytes)
+{
+	bool right = has_words(&list[i], offset, bytes);
+
+	for (int n = 0; n < BLOCKS; n++)
+		right = right && (n == i || has_words(&list[n], 0, list[n].size));
+	return right;
+}
+
+/* Blocks side by side, each with a part of the pages at its ends. */
+static void set_up(const char *page)
+{
+	rig_open(&rig,
+		(const char *const[]){"driver.fault=off", "soft.host_memory=2GiB",
+			"tier.host=1GiB", "policy.bins=0", page, NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < BLOCKS; i++) {
+		plan_take(&rig, &list[i], 21 * MIB, a);
+		write_words(&list[i], 0, list[i].size);
+	}
+}
+
+static void tear_down(void)
+{
+	for (int i = 0; i < BLOCKS; i++) {
+		is_int(glk_cache_fetch(&rig.cache, list[i].addr, a),
+			asked(&list[i]).away || asked(&list[i]).placed ? 0 : -EALREADY,
+			"one is had back");
+	}
+	ok(all_have(0, 0, list[0].size), "with what was written");
+	for (int i = 0; i < BLOCKS; i++)
+		is_int(rig_free(&rig, list[i].addr, a), 0, "and freed");
+	is_sound(&rig, "the books agree");
+	is_int((int64_t)placed(), 0, "nothing is placed");
+	rig_close(&rig, 0);
+}
+
+static void lower_all(void)
+{
+	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and resumed at once");
+}
+
+/* The one in the middle stands on a page that it shares. */
+static void shares_a_page(const char *page)
+{
+	set_up(page);
+	lower_all();
+	is_int((int64_t)placed(), 63 * MIB, "all lies on the host in place");
+	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "one comes");
+	is_int(glk_cache_spill(&rig.cache, list[1].addr, a), 0, "and goes away");
+	is_int(fetch_range(&rig, &list[1], 0, 1, a), 0, "its beginning comes");
+	is_int(fetch_range(&rig, &list[1], 21 * MIB - 1, 1, a), 0, "and its end");
+	ok(asked(&list[1]).away > 8 * MIB, "the rest is away");
+	ok(asked(&list[1]).placed > 0, "what is here shares pages of the host");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
+	is_int((int64_t)done.left, 0, "nothing is left on the host");
+	is_int((int64_t)placed(), 0, "as the figures say");
+	ok(asked(&list[1]).away > 8 * MIB, "what was away is away");
+	ok(all_have(1, 0, MIB / 2), "all have what was written");
+	is_sound(&rig, "the books agree");
+	tear_down();
+}
+
+/* What is here of one goes to the host in place, and is used there. */
+static void goes_in_place(const char *page, bool lazy)
+{
+	uint64_t away;
+
+	set_up(page);
+	is_int(spill_range(&rig, &list[1], 3 * MIB, 12 * MIB, a), 0, "a range goes");
+	away = asked(&list[1]).away;
+	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int((int64_t)did.moved, (int64_t)(63 * MIB - away), "with all that was here");
+	is_int((int64_t)did.stayed, 0, "nothing stays");
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
+	is_int((int64_t)asked(&list[1]).away, (int64_t)away, "what was away is");
+	is_int((int64_t)asked(&list[1]).placed, (int64_t)(21 * MIB - away),
+		"the rest is in place");
+	ok(all_have(1, 0, 3 * MIB) && all_have(1, 17 * MIB, 4 * MIB),
+		"with what was written");
+	write_words(&list[1], 0, 2 * MIB);
+	is_sound(&rig, "the books agree");
+	is_int(fetch_range(&rig, &list[1], 8 * MIB, 1, a), -EAGAIN, "nothing comes now");
+	is_int(lazy ? glk_cache_resume_lazy(&rig.cache, &did)
+		    : glk_cache_resume(&rig.cache, &did),
+		0, "the GPU is resumed");
+	is_int((int64_t)did.moved, lazy ? 0 : (int64_t)(63 * MIB - away),
+		"with what had gone");
+	is_int((int64_t)placed(), lazy ? (int64_t)(63 * MIB - away) : 0,
+		"which is where it is");
+	is_int((int64_t)asked(&list[1]).away, (int64_t)away, "what was away is");
+	is_sound(&rig, "the books agree");
+	if (lazy) {
+		is_int(spill_range(&rig, &list[1], 16 * MIB, 4 * MIB, a), -EBUSY,
+			"no range goes from the host in place");
+		is_int(fetch_range(&rig, &list[1], 6 * MIB, 1, a), 0, "a page comes");
+		is_int((int64_t)asked(&list[1]).away, (int64_t)(away - 2 * MIB), "one");
+		is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
+		is_int((int64_t)done.left, 0, "has all the rest on the GPU");
+	}
+	ok(all_have(1, 0, 3 * MIB) && all_have(1, 17 * MIB, 4 * MIB),
+		"with what was written");
+	tear_down();
+}
+
+/* It comes back while its rest is in place, and then that comes, each by a call. */
+static void is_fetched(void)
+{
+	set_up(NULL);
+	is_int(spill_range(&rig, &list[1], 4 * MIB, 8 * MIB, a), 0, "a range goes");
+	lower_all();
+	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "all of it is had");
+	is_int((int64_t)asked(&list[1]).away, 0, "nothing is away");
+	ok(all_have(1, 0, 21 * MIB), "it has what was written");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "and what is in place");
+	ok(asked(&list[1]).placed <= 4 * MIB, "but for pages that it shares");
+	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point has the rest");
+	is_int((int64_t)done.left, 0, "all of it");
+	is_sound(&rig, "the books agree");
+	tear_down();
+}
+
+/* One that is said to stay keeps what it stands on, and those it shares pages with stay there. */
+static void is_pinned(void)
+{
+	set_up(NULL);
+	is_int(spill_range(&rig, &list[1], 4 * MIB, 8 * MIB, a), 0, "a range goes");
+	lower_all();
+	is_int(glk_cache_advise(&rig.cache, list[1].addr, GLAKE_ADVICE_PINNED), 0,
+		"a block is to stay");
+	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
+	ok(asked(&list[1]).placed >= 8 * MIB, "moves nothing of it");
+	is_int(glk_cache_advise(&rig.cache, list[1].addr, GLAKE_ADVICE_NORMAL), 0,
+		"not any more");
+	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
+	is_int((int64_t)done.left, 0, "has the rest");
+	tear_down();
+}
+
+/* The driver fails once, or from a call on: all is where it was or where it goes. */
+static void fails(const char *op, const char *how)
+{
+	char rule[64];
+	int err;
+
+	for (int n = 1; n < 6; n++) {
+		set_up(NULL);
+		is_int(spill_range(&rig, &list[1], 5 * MIB, 9 * MIB, a), 0,
+			"a range goes");
+		snprintf(rule, sizeof(rule), "%s:%s=%d", op, how, n);
+		glk_fault_set(rig.drv, rule);
+		err = glk_cache_suspend_in_place(&rig.cache, &did);
+		glk_fault_set(rig.drv, "off");
+		tap_expect_log(tap.logs - tap.expected);
+		ok(all_have(1, 0, 5 * MIB), "suspended: %d, all is there", err);
+		is_sound(&rig, "the books agree");
+		is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "resumed");
+		glk_fault_set(rig.drv, rule);
+		err = glk_cache_quiet(&rig.cache, &done);
+		glk_fault_set(rig.drv, "off");
+		ok(all_have(1, 0, 5 * MIB), "at a quiet point: %d, all is there", err);
+		is_sound(&rig, "the books agree");
+		is_int(glk_cache_quiet(&rig.cache, &done), 0, "a second one");
+		is_int((int64_t)done.left, 0, "has the rest");
+		tear_down();
+	}
+}
+
+int main(void)
+{
+	static const char *const pages[] = {
+		NULL, "pool.large_page=4MiB", "pool.large_page=2MiB"};
+
+	tap_plan_later();
+	for (int i = 0; i < 3; i++) {
+		shares_a_page(pages[i]);
+		goes_in_place(pages[i], false);
+		goes_in_place(pages[i], true);
+	}
+	is_fetched();
+	is_pinned();
+	fails("copy", "nth");
+	fails("create", "nth");
+	fails("map", "nth");
+	fails("set_access", "nth");
+	return tap_done();
+}
