@@ -10,82 +10,90 @@
  */
 #include "map/map.h"
 
-/* The mappings at the two ends of a run that others may touch, since they reach beyond it or since
- * another extent lies in the end slot, and what is left of the run. */
+/*
+ * The mappings at the two ends of a run that others may touch, since they reach beyond it or since
+ * another extent lies in the end slot. Of the slots of a run only the first and the last may be busy
+ * with others.
+ */
 struct ends {
 	struct glk_mapping m[2];
 	uint32_t busy[2]; /* slots of them, before a change */
 	unsigned count;
-	uint32_t first, last; /* empty: first not below last */
 };
 
-/* `own`: the run counts itself in its end slots already. */
-static struct ends ends_of(
-	const struct glk_map *map, uint32_t first, uint32_t last, unsigned own)
-{
-	struct ends ends = {.first = first, .last = last + 1};
+/* Bits of each number of four bits. */
+#define BITS_OF_FOUR UINT64_C(0x4332322132212110)
 
-	if (glk_bit_get(map->wide, first) &&
-		(!glk_bit_get(map->head, first) || map->count[first] > own)) {
-		ends.m[ends.count++] = glk_mapping_at(map, first);
-		ends.first = ends.m[0].last + 1;
-	}
-	/* the slot behind is no other mapping's first */
-	if (ends.first <= last && glk_bit_get(map->wide, last) &&
-		((glk_bit_get(map->wide, last + 1) &&
-			 !glk_bit_get(map->head, last + 1)) ||
-			map->count[last] > own)) {
-		ends.m[ends.count] = glk_mapping_at(map, last);
-		ends.last = ends.m[ends.count++].first;
-	}
-	return ends;
-}
-
-static uint32_t count_busy(const struct glk_map *map, struct glk_mapping m)
+static inline uint32_t count_busy(const struct glk_map *map, struct glk_mapping m)
 {
+	uint32_t slots = m.last - m.first + 1;
 	uint64_t word;
 
-	if (m.first >> 6 != m.last >> 6)
+	if (slots > 4 || (m.first & 63) + slots > 64)
 		return glk_bits_count(map->busy, m.first, m.last);
-	word = map->busy[m.first >> 6] & glk_bits_mask(m.first >> 6, m.first, m.last);
-	return word ? glk_bits_of(word) : 0;
+	/* the usual size of a large page */
+	word = map->busy[m.first >> 6] >> (m.first & 63) & ((1u << slots) - 1);
+	return BITS_OF_FOUR >> 4 * word & 15;
 }
 
-static void look_at_ends(const struct glk_map *map, struct ends *ends)
+static inline void add_end(
+	const struct glk_map *map, struct ends *ends, struct glk_mapping m)
 {
-	for (unsigned i = 0; i < ends->count; i++)
-		ends->busy[i] = count_busy(map, ends->m[i]);
+	ends->m[ends->count] = m;
+	ends->busy[ends->count++] = count_busy(map, m);
 }
 
-/* Idle and stranded slots of them, after a change. */
-static void book_ends(struct glk_map *map, const struct ends *ends)
+/* `own`: the run counts itself in its end slots already. */
+static inline void find_ends(const struct glk_map *map, uint32_t first, uint32_t last,
+	unsigned own, struct ends *ret_ends)
 {
-	for (unsigned i = 0; i < ends->count; i++) {
-		struct glk_mapping m = ends->m[i];
-		uint64_t slots = m.last - m.first + 1;
-		uint32_t was = ends->busy[i], is = count_busy(map, m);
-
-		if (is == was || !glk_bit_get(map->usable, m.first))
-			continue;
-		map->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
-		if ((!is || !was) && !glk_bit_get(map->shared, m.first))
-			map->idle_slots += is ? -slots : slots;
+	ret_ends->count = 0;
+	if (glk_bit_get(map->wide, first) &&
+		(!glk_bit_get(map->head, first) || map->count[first] > own)) {
+		add_end(map, ret_ends, glk_mapping_at(map, first));
+		if (ret_ends->m[0].last >= last)
+			return;
 	}
+	/* the slot behind is no other mapping's first */
+	if (glk_bit_get(map->wide, last) &&
+		((glk_bit_get(map->wide, last + 1) &&
+			 !glk_bit_get(map->head, last + 1)) ||
+			map->count[last] > own))
+		add_end(map, ret_ends, glk_mapping_at(map, last));
 }
 
-/* Slots of what is left of a run, of idle pages of one mapping each. */
-static uint64_t count_idle(const struct glk_map *map, const struct ends *ends)
+/* How many slots of a mapping at an end of a run a change made busy, or no longer so: all of the run but
+ * its end slots where others are. */
+static inline uint32_t count_changed(struct glk_mapping m, uint32_t first, uint32_t last,
+	bool others_first, bool others_last)
 {
-	uint64_t count = 0;
+	uint32_t low = m.first > first ? m.first : first;
+	uint32_t high = m.last < last ? m.last : last;
 
-	if (ends->first >= ends->last)
-		return 0;
-	GLK_BITS_EACH(w, mask, ends->first, ends->last - 1, {
-		uint64_t word = map->usable[w] & ~map->shared[w] & ~map->busy[w] & mask;
+	return high - low + 1 - (low == first && others_first) -
+		(high == last && first != last && others_last);
+}
 
-		count += word == ~UINT64_C(0) ? 64 : word ? glk_bits_of(word) : 0;
-	});
-	return count;
+/* Idle and stranded slots of an end after a change. What of it lies in the run was counted as idle with the
+ * run, or no longer so, as if each of its slots were so for itself. */
+static inline void book_end(struct glk_map *map, struct glk_mapping m, uint32_t was,
+	uint32_t is, uint64_t counted)
+{
+	uint64_t slots = m.last - m.first + 1;
+
+	if (is == was || !glk_bit_get(map->usable, m.first))
+		return;
+	map->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
+	if (glk_bit_get(map->shared, m.first))
+		return;
+	map->idle_slots -= counted;
+	if (!is || !was)
+		map->idle_slots += is ? -slots : slots;
+}
+
+static inline uint64_t count_bits(uint64_t word)
+{
+	return word == ~UINT64_C(0) ? 64 : word ? glk_bits_of(word) : 0;
 }
 
 /*
@@ -142,46 +150,58 @@ static uint32_t begin_of(const struct glk_map *map, uint32_t first)
 }
 
 /*
- * Before anything of the run is busy: pages with several mappings come into use, and their other
- * mappings go stale. One that came into use at an earlier slot of the run is no longer idle, and
+ * Pages with several mappings, of which a word of a run has so many bits, come into use, and their
+ * other mappings go stale. One that came into use at an earlier slot of the run is no longer idle, and
  * neither is one that somebody else is on.
  */
-static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
+static void enter_shared(
+	struct glk_map *map, uint32_t w, uint64_t bits, uint32_t first, struct others *o)
 {
-	struct others others = {.usable = map->usable, .on = false};
-	uint32_t begin = begin_of(map, first);
+	uint64_t left = glk_mapping_starts(map, w, bits, first);
 
-	GLK_BITS_EACH(w, mask, first, last, {
-		uint64_t left = glk_mapping_starts(
-			map, w, map->shared[w] & map->usable[w] & mask, first);
+	for (; left; left &= left - 1) {
+		uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
+		struct glk_page *page = glk_map_page(map, map->page[slot]);
+		uint32_t slots = glk_page_slots(map, page);
 
-		for (; left; left &= left - 1) {
-			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
-			struct glk_page *page = glk_map_page(map, map->page[slot]);
-			uint32_t slots = glk_page_slots(map, page);
-
-			if (page->in_use != GLK_NO_SLOT)
-				continue;
-			page->in_use = slot == first ? begin : slot;
-			map->idle_slots -= slots;
-			add_others(&others, map, page, page->in_use, slots);
-		}
-	});
-	book_others(&others);
+		if (page->in_use != GLK_NO_SLOT)
+			continue;
+		page->in_use = slot == first ? begin_of(map, first) : slot;
+		map->idle_slots -= slots;
+		add_others(o, map, page, page->in_use, slots);
+	}
 }
 
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	struct ends ends = ends_of(map, first, last, 0);
+	bool others_first = glk_bit_get(map->busy, first);
+	bool others_last = glk_bit_get(map->busy, last);
+	struct others others = {.usable = map->usable, .on = false};
+	struct ends ends;
+	uint64_t idle = 0;
 
-	enter_shared(map, first, last);
-	look_at_ends(map, &ends);
-	map->idle_slots -= count_idle(map, &ends);
+	find_ends(map, first, last, 0, &ends);
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t shared = map->shared[w];
+		uint64_t usable = map->usable[w] & mask;
+
+		if (shared & usable)
+			enter_shared(map, w, shared & usable, first, &others);
+		idle += count_bits(usable & ~shared & ~map->busy[w]);
+		glk_poke_relaxed(&map->busy[w], map->busy[w] | mask);
+	});
+	book_others(&others);
+	map->idle_slots -= idle;
 	map->count[first]++;
 	if (first != last)
 		map->count[last]++;
-	glk_bits_set(map->busy, first, last);
-	book_ends(map, &ends);
+	for (unsigned i = 0; i < ends.count; i++) {
+		uint32_t more = count_changed(
+			ends.m[i], first, last, others_first, others_last);
+
+		book_end(map, ends.m[i], ends.busy[i], ends.busy[i] + more,
+			-(uint64_t)more);
+	}
 }
 
 /* Pages with several mappings that nobody is left on, among those that a run touches. */
@@ -220,13 +240,6 @@ static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 	book_others(&others);
 }
 
-/* At an end of the run others may still be. */
-static void leave_end(struct glk_map *map, uint32_t slot)
-{
-	if (!--map->count[slot])
-		glk_bit_clear(map->busy, slot);
-}
-
 /* Others may have been at the ends of the run before. */
 static void leave_use(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
@@ -252,20 +265,43 @@ static void touch(struct glk_map *map, uint32_t first, uint32_t last)
 	glk_idle_touch(map, first, last);
 }
 
+/* Others are in an end slot, which is busy as before; whether it was counted as idle. */
+static inline uint32_t stay(struct glk_map *map, uint32_t slot)
+{
+	glk_bit_set(map->busy, slot);
+	return glk_bit_get(map->usable, slot) && !glk_bit_get(map->shared, slot);
+}
+
 void glk_slots_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
-	struct ends ends = ends_of(map, first, last, 1);
+	struct ends ends;
+	uint64_t idle = 0, shared = 0;
+	bool others_first, others_last;
 
-	look_at_ends(map, &ends);
+	find_ends(map, first, last, 1, &ends);
 	leave_use(map, first, last, use);
-	leave_end(map, first);
-	if (first != last)
-		leave_end(map, last);
-	if (first + 1 < last)
-		glk_bits_clear(map->busy, first + 1, last - 1);
-	book_ends(map, &ends);
-	map->idle_slots += count_idle(map, &ends);
-	leave_shared(map, first, last, use);
+	others_first = --map->count[first] > 0;
+	others_last = first != last && --map->count[last] > 0;
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t usable = map->usable[w] & mask;
+
+		shared |= usable & map->shared[w];
+		idle += count_bits(usable & ~map->shared[w]);
+		glk_poke_relaxed(&map->busy[w], map->busy[w] & ~mask);
+	});
+	if (others_first)
+		idle -= stay(map, first);
+	if (others_last)
+		idle -= stay(map, last);
+	map->idle_slots += idle;
+	for (unsigned i = 0; i < ends.count; i++) {
+		uint32_t fewer = count_changed(
+			ends.m[i], first, last, others_first, others_last);
+
+		book_end(map, ends.m[i], ends.busy[i], ends.busy[i] - fewer, fewer);
+	}
+	if (shared)
+		leave_shared(map, first, last, use);
 	touch(map, first, last);
 }
