@@ -7,9 +7,10 @@
 #include "tool/bench_copy.h"
 #include "tool/latency.h"
 
+#include "base/atomic.h"
+
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 
 /* In a row, whose end is waited for while the next one runs. */
@@ -29,15 +30,15 @@ struct lane {
 	void *block[2];
 	pthread_t thread;
 	bool runs;
-	atomic_uint_fast64_t bytes; /* that were copied */
-	atomic_int err;
+	glk_atomic(uint64_t) bytes; /* that were copied */
+	glk_atomic(int) err;
 };
 
 struct busy {
 	struct glake *ctx;
 	size_t size; /* of a copy */
 	int64_t window;
-	atomic_bool stop;
+	glk_atomic(bool) stop;
 	double alone; /* GB/s of each */
 	int count;
 	struct lane lane[BENCH_COPY_LINKS];
@@ -59,7 +60,7 @@ static int end_row(struct lane *lane, struct glake_copy_job *job)
 	int err = glake_copy_wait(job, -1), failed = glake_copy_close(job);
 
 	if (!err)
-		atomic_fetch_add(&lane->bytes, ROW * lane->busy->size);
+		glk_add_relaxed(&lane->bytes, ROW * lane->busy->size);
 	return err ? err : failed;
 }
 
@@ -69,7 +70,7 @@ static void *keep_busy(void *arg)
 	struct glake_copy_job *before = NULL, *job;
 	int err = 0, failed;
 
-	while (!err && !atomic_load(&lane->busy->stop)) {
+	while (!err && !glk_load_relaxed(&lane->busy->stop)) {
 		job = NULL;
 		err = queue_row(lane, &job);
 		if (before) {
@@ -82,7 +83,7 @@ static void *keep_busy(void *arg)
 		failed = end_row(lane, before);
 		err = err ? err : failed;
 	}
-	atomic_store(&lane->err, err);
+	glk_store_relaxed(&lane->err, err);
 	return NULL;
 }
 
@@ -91,15 +92,15 @@ static uint64_t copied(const struct busy *busy)
 	uint64_t sum = 0;
 
 	for (int i = 0; i < busy->count; i++)
-		sum += atomic_load(&busy->lane[i].bytes);
+		sum += glk_load_relaxed(&busy->lane[i].bytes);
 	return sum;
 }
 
 static int failure(const struct busy *busy)
 {
 	for (int i = 0; i < busy->count; i++)
-		if (atomic_load(&busy->lane[i].err))
-			return atomic_load(&busy->lane[i].err);
+		if (glk_load_relaxed(&busy->lane[i].err))
+			return glk_load_relaxed(&busy->lane[i].err);
 	return 0;
 }
 
@@ -199,7 +200,7 @@ int busy_end(struct busy *busy, int err)
 
 	if (!busy)
 		return err;
-	atomic_store(&busy->stop, true);
+	glk_store_relaxed(&busy->stop, true);
 	for (int i = 0; i < busy->count; i++) {
 		struct lane *lane = &busy->lane[i];
 

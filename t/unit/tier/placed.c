@@ -165,7 +165,7 @@ static bool try_one(int (*act)(void), const char *form, unsigned n, uint64_t *re
 
 static void faults(const char *name, int (*act)(void), const char *form)
 {
-	unsigned n = 0, tries = 0, step = tap_on_valgrind() ? 60 : 16;
+	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 16;
 	uint64_t failed = 1;
 	bool fine = true;
 
