@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Threads whose blocks move beside each other (tides/tides.h). GLAKE_TURNS says how many worlds, 200 for a
+ * Threads whose blocks move beside each other (tide/tide.h). GLAKE_TURNS says how many worlds, 200 for a
  * long run; one that fails is told with the GLAKE_TEST_SEED that begins with it, though its threads may
  * meet otherwise the next time.
  */
-#include "stress/tides/tides.h"
+#include "stress/tide/tide.h"
 
 #include "seed.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What a program begins with, by its seed, and its end. */
-#include "stress/tides/tides.h"
+#include "stress/tide/tide.h"
 
 #include "api/context.h"
 #include "base/clock.h"

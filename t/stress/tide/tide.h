@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#ifndef GLK_STRESS_TIDES_H
-#define GLK_STRESS_TIDES_H
+#ifndef GLK_STRESS_TIDE_H
+#define GLK_STRESS_TIDE_H
 
 /*
  * Threads whose blocks, on two GPUs, leave and come back in all ways there are, side by side: spilled, in

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* All that can be looked at while the threads wait. */
-#include "stress/tides/tides.h"
+#include "stress/tide/tide.h"
 
 #include "api/context.h"
 #include "cache/plan.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The threads, what they ask for, and what they do with it. */
-#include "stress/tides/tides.h"
+#include "stress/tide/tide.h"
 
 #include "driver/fault.h"
 #include "driver/soft.h"

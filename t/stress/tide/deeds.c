@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* All calls by which blocks move, or that say what may move. */
-#include "stress/tides/tides.h"
+#include "stress/tide/tide.h"
 
 #include <errno.h>
 #include <string.h>
