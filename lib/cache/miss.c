@@ -133,6 +133,26 @@ static int serve_in(struct glk_arena *arena, struct glk_request *request,
 	return err;
 }
 
+/* For a request that failed without a wait: from memory of the host in place, and then as it came,
+ * `again`, behind the work of the GPU. */
+static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *request,
+	struct glk_request *again, struct glk_seat *seat, struct glk_row *row, int err,
+	uint64_t *ret_addr)
+{
+	struct glake_error why;
+
+	err = glk_beside_serve(arena, request, err, seat, ret_addr);
+	if (err != -ENOMEM && err != -EBUSY)
+		return err;
+	why = glk_thread_current->error;
+	again->patient = true;
+	err = serve_in(arena, again, seat, row, ret_addr);
+	request->wake |= again->wake;
+	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
+		glk_thread_current->error = why;
+	return err;
+}
+
 /*
  * Under the lock: from the GPU's own arena, or that of a tag. Where memory of the host may be given it is had before
  * the GPU is waited for, which is done when there is none of it either. What it says is then the
@@ -141,25 +161,14 @@ static int serve_in(struct glk_arena *arena, struct glk_request *request,
 static int serve_gpu(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	struct glk_cache *cache = arena->gpu;
 	struct glk_request again = *request;
-	struct glake_error why;
 	int err;
 
-	request->patient = !glk_peek_relaxed(&cache->places);
+	request->patient = !glk_peek_relaxed(&arena->gpu->places);
 	err = serve_in(arena, request, seat, row, ret_addr);
 	if (!err || request->patient)
 		return err;
-	err = glk_beside_serve(arena, request, err, seat, ret_addr);
-	if (err != -ENOMEM && err != -EBUSY)
-		return err;
-	why = glk_thread_current->error;
-	again.patient = true;
-	err = serve_in(arena, &again, seat, row, ret_addr);
-	request->wake |= again.wake;
-	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
-		glk_thread_current->error = why;
-	return err;
+	return serve_else(arena, request, &again, seat, row, err, ret_addr);
 }
 
 /* Under the lock: from managed memory, if that is for all requests, and else, or where it has no room,

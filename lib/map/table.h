@@ -18,6 +18,19 @@ struct glk_map;
 
 #define GLK_GRAIN_SHIFT 9
 
+/*
+ * On an array that is written before it is read: builds fill variables with zeros otherwise, which takes
+ * longer than what most searches do with these.
+ */
+#ifdef __has_attribute
+#if __has_attribute(uninitialized)
+#define GLK_UNFILLED __attribute__((uninitialized))
+#endif
+#endif
+#ifndef GLK_UNFILLED
+#define GLK_UNFILLED
+#endif
+
 /* Steps in which addresses may be reserved. */
 #define GLK_RANGES_MAX 32
 

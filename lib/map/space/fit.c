@@ -269,7 +269,7 @@ static void try_extent(struct search *s, uint32_t id)
 /* Of the extents of at least `size` bytes the first `max`. */
 static void try_extents(struct search *s, uint64_t size, unsigned max)
 {
-	struct glk_tree_walk walk;
+	struct glk_tree_walk walk GLK_UNFILLED;
 	uint32_t id;
 
 	glk_tree_begin(&walk, &s->map->common, size);
@@ -286,7 +286,7 @@ static void try_extents(struct search *s, uint64_t size, unsigned max)
 int glk_fit_search(
 	struct glk_map *map, const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	struct answer answers[2 * FEW];
+	struct answer answers[2 * FEW] GLK_UNFILLED;
 	struct search s = {
 		.map = map, .want = want, .ready = !want->trim, .answers = answers};
 

@@ -136,7 +136,7 @@ uint32_t glk_tree_next(const struct glk_map *map, struct glk_tree_walk *walk)
 unsigned glk_tree_find(const struct glk_map *map, const struct glk_tree *tree,
 	uint64_t size, uint32_t *ret_extents, unsigned max)
 {
-	struct glk_tree_walk walk;
+	struct glk_tree_walk walk GLK_UNFILLED;
 	unsigned found = 0;
 
 	glk_tree_begin(&walk, tree, size);
