@@ -13,7 +13,6 @@ static void fails(const char *op, const char *err, int most)
 	for (int n = 1; n <= most; n++) {
 		char rule[128];
 		void *one, *two;
-		int failed = 0;
 
 		snprintf(rule, sizeof(rule), "driver.fault=%s:from=%d:len=1:err=%s", op,
 			n, err);
@@ -26,13 +25,13 @@ static void fails(const char *op, const char *err, int most)
 		}
 		write_words(one, 34 * MIB);
 		write_words(two, 34 * MIB);
-		failed |= glake_spill(ctx, one, NULL);
-		failed |= glake_spill(ctx, two, NULL);
-		failed |= glake_suspend(ctx, 1, NULL);
+		glake_spill(ctx, one, NULL);
+		glake_spill(ctx, two, NULL);
+		glake_suspend(ctx, 1, NULL);
 		glake_resume(ctx, 1, NULL);
-		failed |= glake_fetch(ctx, one, NULL);
-		failed |= glake_fetch(ctx, two, NULL);
-		/* what a call had failed is had now */
+		glake_fetch(ctx, one, NULL);
+		glake_fetch(ctx, two, NULL);
+		/* any of these may have been refused, and is had now */
 		for (int i = 0; i < 2; i++) {
 			if (about(one).away)
 				wrong += glake_fetch(ctx, one, NULL) != 0;
