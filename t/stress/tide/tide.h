@@ -90,7 +90,7 @@ void tides_close(struct world *w);
 /* tides.c: warnings of the library that nobody expected so far; that they were; nothing can be tested. */
 int tides_warnings(void);
 void tides_expected(void);
-void tides_bail(const char *why);
+void tides_bail(const char *why) __attribute__((noreturn));
 
 /* ---- Between the files. ---- */
 
