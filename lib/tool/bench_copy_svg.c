@@ -123,28 +123,17 @@ static void put_axes(const struct picture *p, const char *title)
 			"middle", figure_bytes((uint64_t)exp2(at)).text);
 }
 
-static void put_line(const struct picture *p, int way, int links)
+static void put_line(const struct picture *p, int way, int links, bool beside)
 {
-	fprintf(p->file, "<polyline class=\"line l%d\" points=\"", links);
+	fprintf(p->file, "<polyline class=\"line%s l%d\" points=\"",
+		beside ? " dash" : "", links);
 	for (unsigned i = 0; i < p->copy->count; i++) {
 		const struct bench_copy_case *c = &p->copy->cases[i];
 
 		if (c->links == links)
 			fprintf(p->file, "%.1f,%.1f ", x_of(p, c->bytes),
-				y_of(p, c->rate[way].median));
-	}
-	fputs("\"/>\n", p->file);
-}
-
-static void put_beside(const struct picture *p, int way, int links)
-{
-	fprintf(p->file, "<polyline class=\"line dash l%d\" points=\"", links);
-	for (unsigned i = 0; i < p->copy->count; i++) {
-		const struct bench_copy_case *c = &p->copy->cases[i];
-
-		if (c->links == links)
-			fprintf(p->file, "%.1f,%.1f ", x_of(p, c->bytes),
-				y_of(p, c->beside[way].rate));
+				y_of(p, beside ? c->beside[way].rate
+					       : c->rate[way].median));
 	}
 	fputs("\"/>\n", p->file);
 }
@@ -174,7 +163,7 @@ static void put_slowed(const struct picture *p, int way)
 	for (unsigned i = 0; i < p->copy->count; i++)
 		if (p->copy->cases[i].memory > 0)
 			most = fmax(most, p->copy->cases[i].beside[way].memory_slowed);
-	snprintf(text, sizeof(text), "memory slowed by up to %.1f %%", most);
+	snprintf(text, sizeof(text), "memory up to %.0f %% slower", most);
 	put_text(p, p->left + PANEL - RIGHT, TOP - 14, "quiet", "end", text);
 }
 
@@ -196,12 +185,17 @@ static void put_legend(const struct picture *p)
 		snprintf(text, sizeof(text), "%d link%s", links, links > 1 ? "s" : "");
 		put_text(p, x + 26, HEIGHT - 18, "", "start", text);
 	}
+}
+
+static void put_styles(const struct picture *p)
+{
+	double right = BENCH_COPY_WAYS * PANEL - RIGHT;
+
 	if (is_beside(p->copy))
-		put_text(p, x, HEIGHT - 18, "quiet", "start",
-			"dashed: their memory is busy");
+		put_text(p, right, 28, "quiet", "end",
+			"dashed: the memory of the GPUs that lend is busy");
 	if (p->copy->fed_count)
-		put_text(p, x + (is_beside(p->copy) ? 190 : 0), HEIGHT - 18, "quiet",
-			"start", "dotted: copies that are fed");
+		put_text(p, right, 48, "quiet", "end", "dotted: copies that are fed");
 }
 
 static void draw(struct picture *p)
@@ -221,15 +215,16 @@ static void draw(struct picture *p)
 		p->left = way * PANEL;
 		put_axes(p, titles[way]);
 		for (int links = 1; links <= most_links(p->copy); links++)
-			put_line(p, way, links);
+			put_line(p, way, links, false);
 		for (int links = 2; is_beside(p->copy) && links <= most_links(p->copy);
 			links++)
-			put_beside(p, way, links);
+			put_line(p, way, links, true);
 		if (is_beside(p->copy))
 			put_slowed(p, way);
 		put_fed(p, way);
 	}
 	put_legend(p);
+	put_styles(p);
 	fputs("</svg>\n", p->file);
 }
 
