@@ -77,7 +77,6 @@ struct glk_io_gpu {
 	struct glk_drv_event *mark;
 	struct glk_drv_event *own[GLK_IO_WAYS]; /* behind what went over its link directly */
 	bool busy[GLK_IO_WAYS];			/* that may not have passed */
-	struct glk_plan_path direct[GLK_IO_WAYS];
 	struct glk_plan_link down, up, leave, come;
 	struct glk_plan_link *uplink[GLK_IO_WAYS]; /* shared with others; NULL: none */
 	uint64_t relayed;			   /* bytes that went over its link for others */

@@ -164,7 +164,7 @@ static int relay_piece(
 	if (err)
 		return err;
 	slot->last = slot->by[emptier];
-	ring->newest = slot->last;
+	job->newest[relay] = ring->newest = slot->last;
 	ring->is_fed = job->fed;
 	return 0;
 }
@@ -222,8 +222,10 @@ static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
 	bool went;
 	int err = glk_job_relay(job, relay, piece, &went);
 
-	if (err)
+	if (err) {
 		join_both(job, relay);
+		job->newest[relay] = NULL;
+	}
 	return err;
 }
 
@@ -309,7 +311,6 @@ static void spread(struct glk_job *job)
 
 static void finish_relay(struct glk_job *job, int relay)
 {
-	struct glk_io_gpu *g = &job->io->gpu[relay];
 	/* whose event it is: that of the GPU that emptied the slot */
 	int gpu = job->turn == GLK_IO_DOWN ? job->target : relay;
 
@@ -318,7 +319,7 @@ static void finish_relay(struct glk_job *job, int relay)
 		return;
 	}
 	job->copy->paths++;
-	if (!g->off && go_behind(job, relay, gpu, g->ring[job->turn].newest))
+	if (job->newest[relay] && go_behind(job, relay, gpu, job->newest[relay]))
 		join_both(job, relay);
 }
 
@@ -423,7 +424,8 @@ bool glk_job_run(struct glk_job *job)
 	io->since = glk_clock_ns();
 	glk_link_learn(io);
 	glk_link_use(io, job->target);
-	job->paths[0] = glk_link_direct(io, job->target, job->turn);
+	glk_link_direct(io, job->target, job->turn, &job->direct);
+	job->paths[0] = &job->direct;
 	job->count = 1;
 	add_relays(job);
 	job->back = copy->count;
