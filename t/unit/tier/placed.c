@@ -39,8 +39,8 @@ static uint64_t placed(void)
 	return sum;
 }
 
-/* Whether a GPU may use the blocks. */
-static bool may_use(int device)
+/* Blocks that a GPU may use. */
+static int usable(int device)
 {
 	struct CUstream_st *own;
 	int may = 0;
@@ -52,7 +52,12 @@ static bool may_use(int device)
 			context->drv, device, own, (uintptr_t)block[i], size, true);
 	context->drv->ops->stream_sync(context->drv, device, own);
 	glake_stream_free(ctx, device, own);
-	return may == BLOCKS;
+	return may;
+}
+
+static bool may_use(int device)
+{
+	return usable(device) == BLOCKS;
 }
 
 static void links(const char *lend, double least, double most)
@@ -84,7 +89,7 @@ static void links(const char *lend, double least, double most)
 		wrong += !is_whole();
 		wrong += placed() != (way[i].out ? BLOCKS * bytes : 0);
 		for (int device = 1; device < 4; device++)
-			open += may_use(device);
+			open += usable(device);
 	}
 	is_int(wrong, 0, "all bytes are right, and where they should be");
 	is_int(open, 0, "and no other GPU may use them afterwards");
@@ -127,7 +132,31 @@ static void refused(void)
 	glk_fault_set(context->drv, "off");
 	is_int((int64_t)failed, 5, "those, and that they are taken back");
 	is_int(fetch(), 0, "the other one");
-	ok(is_whole() && !placed() && !may_use(1), "all bytes");
+	ok(is_whole() && !placed() && !usable(1), "all bytes");
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* The old pages stay where they are, if they cannot be unmapped: none has rights there that had none. */
+static void stay(void)
+{
+	int open = 0, there = 0;
+
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	is_int(lower() | resume_lazily(), 0, "there");
+	for (int n = 1; n < 4; n++) {
+		char rule[32];
+
+		snprintf(rule, sizeof(rule), "unmap:nth=%d:err=EIO", n);
+		glk_fault_set(context->drv, rule);
+		there += glake_fetch(ctx, block[0], stream) != 0;
+		glk_fault_set(context->drv, "off");
+		open += usable(1);
+	}
+	tap_expect_log(there);
+	ok(there > 0, "it stays there %d times, where pages are not unmapped", there);
+	is_int(open, 0, "and no other GPU may use it");
+	is_int(fetch(), 0, "back");
+	ok(is_whole() && !placed() && !usable(1), "all bytes");
 	is_int(close_all(), 0, "nothing is left");
 }
 
@@ -153,7 +182,7 @@ static bool try_one(int (*act)(void), const char *form, unsigned n, uint64_t *re
 	resume();
 	fine = is_whole();
 	for (int device = 1; device < 4; device++)
-		fine &= !may_use(device);
+		fine &= !usable(device);
 	quiet();
 	fine &= is_whole();
 	tap_expect_log(tap.logs - logs);
@@ -186,6 +215,7 @@ int main(void)
 	links("io.lend=all", 3.5, 4.01);
 	peers();
 	refused();
+	stay();
 	faults("suspended in place", lower, "any:nth=%u:err=EIO");
 	faults("resumed from there", resume, "any:nth=%u:err=EIO");
 	faults("fetched", fetch, "any:nth=%u:err=EINVAL");
