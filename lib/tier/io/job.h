@@ -35,6 +35,7 @@ struct glk_job {
 	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;   /* what is under way cannot be waited for */
 	bool went;     /* a direct piece was queued */
+	bool is_free;  /* its stream had nothing to do before */
 	bool fed;      /* by a thread, when all that its stream had to do before has passed */
 	double now;
 };

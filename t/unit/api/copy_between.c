@@ -215,6 +215,63 @@ static bool refused(unsigned call)
 	return !off;
 }
 
+/* What is queued on the streams of a relay goes on by one operation. */
+static void step(int relay)
+{
+	struct glk_drv *drv = context->drv;
+
+	if (relay)
+		glk_soft_step(drv, relay, context->io.gpu[relay].ring[GLK_IO_DOWN].stream);
+	glk_soft_step(drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][relay]);
+}
+
+/* One that is fed begins while another is queued whole, whose stream stands: it has pieces on paths where that one
+ * puts some later. */
+static void fed(void)
+{
+	static const char *const settings[] = {
+		MANY, "soft.gpus=8", "soft.streams=stepped", "io.fed=0",
+		"soft.link=20", NULL};
+	struct whole w = {.bytes = ROOM / 2};
+	struct glake_copy_job *job = NULL;
+	struct CUstream_st *second;
+	pthread_t thread;
+	uint64_t before;
+	int left = 4000;
+
+	begin(settings);
+	if (glake_stream_new(ctx, 0, &second))
+		tap_bail("no second stream");
+	fill(host, ROOM);
+	warm();
+	glk_soft_hold(context->drv, 0, stream, true);
+	before = relayed_by(1);
+	slow_down("");
+	start(&w, &thread);
+	while (relayed_by(1) == before && !glk_load_acquire(&ended_copy))
+		;
+	if (glake_copy(ctx, gpu + ROOM / 2, host + ROOM / 2, ROOM / 2, second, 0, &job))
+		tap_bail("no copy");
+	is_int(state_of(job).fed, 1, "a copy is fed while another one is queued");
+	glk_soft_step(context->drv, 0, second);
+	pthread_join(thread, NULL);
+	glk_fault_set(context->drv, "off");
+	for (; left && state_of(job).stage == GLAKE_COPY_QUEUED; left--) {
+		for (int relay = 0; relay < 8; relay++)
+			step(relay);
+		glk_soft_step(context->drv, 0, second);
+		a_while(500000);
+	}
+	ok(left && state_of(job).stage == GLAKE_COPY_DONE,
+		"it is made though the stream of that one stands");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(w.err | sync_stream() | glake_copy_wait(job, -1), 0, "all goes on");
+	ok(!memcmp(gpu, host, ROOM), "every byte");
+	glake_copy_close(job);
+	glake_stream_free(ctx, 0, second);
+	end();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -224,5 +281,6 @@ int main(void)
 	/* two calls for a piece over the relay, one for eight of the others */
 	for (unsigned call = 16; call < 32 && !refused(call); call++)
 		;
+	fed();
 	return tap_done();
 }
