@@ -160,6 +160,42 @@ static void stay(void)
 	is_int(close_all(), 0, "nothing is left");
 }
 
+/* A page of the host of which a block has the second half alone. */
+static void half(void)
+{
+	static const char *const settings[] = {SETTINGS, "io.least=2MiB", "io.lend=1",
+		"io.piece=512KiB", "io.staging=4MiB", "tier.place=host", "tier.host=1GiB",
+		"policy.bins=0", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	void *full, *all, *one, *two;
+	uint64_t before;
+
+	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
+		glake_stream_new(ctx, 0, &stream) ||
+		glake_budget_set(ctx, 0, 64 * MIB) ||
+		glake_alloc(ctx, 0, 64 * MIB, stream, 0, &full) ||
+		glake_alloc(ctx, 0, 32 * MIB, stream, 0, &all))
+		tap_bail("no context");
+	is_int(glake_free(ctx, all, stream), 0, "pages of the host");
+	if (glake_alloc(ctx, 0, 4 * MIB, stream, 0, &one) ||
+		glake_alloc(ctx, 0, 28 * MIB, stream, 0, &two))
+		tap_bail("no blocks");
+	size = 28 * MIB;
+	block[0] = block[1] = two;
+	is_int((int64_t)placed(), (int64_t)(BLOCKS * size), "two blocks share a page of it");
+	fill(two, 7);
+	is_int(glake_free(ctx, one, stream) | glake_free(ctx, full, stream), 0, "one of them goes");
+	before = context->io.gpu[1].relayed;
+	is_int(quiet(), 0, "a quiet point");
+	ok(!placed() && is_filled(two, 7), "the other one comes to the GPU");
+	ok(context->io.gpu[1].relayed > before, "over two links");
+	is_int(glake_free(ctx, two, stream) | glake_stream_free(ctx, 0, stream) |
+			glake_close(ctx, NULL), 0, "the end");
+}
+
 /* The n-th call fails, and the next ones do not. */
 static bool try_one(int (*act)(void), const char *form, unsigned n, uint64_t *ret_failed)
 {
@@ -216,6 +252,7 @@ int main(void)
 	peers();
 	refused();
 	stay();
+	half();
 	faults("suspended in place", lower, "any:nth=%u:err=EIO");
 	faults("resumed from there", resume, "any:nth=%u:err=EIO");
 	faults("fetched", fetch, "any:nth=%u:err=EINVAL");
