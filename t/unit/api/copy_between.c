@@ -98,7 +98,7 @@ static void put_off(void)
 {
 	static const char *const settings[] = {MANY, "io.fed=16TiB", NULL};
 	struct glk_job other_job = {.turn = GLK_IO_DOWN};
-	struct whole w = {.bytes = MIB};
+	struct whole w = {.bytes = ROOM};
 	pthread_t thread;
 	uint64_t before;
 
