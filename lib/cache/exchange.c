@@ -325,9 +325,10 @@ void glk_exchange_launch(struct glk_exchange *x)
 {
 	uint64_t bytes = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
 
+	/* the lock is given up for that: what is to be waited for is gathered behind it */
+	glk_exchange_open(x);
 	if (x->way == GLK_TO_GPU)
 		glk_exchange_gather(x);
-	glk_exchange_open(x);
 	x->err = glk_move_across(&x->arena->gpu->mover, target_of(x), source_of(x), bytes,
 		x->way == GLK_TO_HOST, x->relays, &x->use);
 }
@@ -420,9 +421,10 @@ static int raised(struct glk_exchange *x)
 		glk_exchange_tally(x, false);
 		err = swap(x);
 		glk_exchange_tally(x, true);
-	} else if (x->idle) {
-		glk_exchange_shut(x);
 	}
+	/* the old pages may be where they were */
+	if (err && x->idle)
+		glk_exchange_shut(x);
 	glk_swap_put_back(x->map, x->pages);
 	return err;
 }

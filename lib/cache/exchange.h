@@ -59,6 +59,7 @@ struct glk_exchange {
 	struct glk_window *window; /* to the host */
 	uint64_t relays;	   /* GPUs whose links may carry it, a bit each */
 	uint64_t opened;	   /* and that have been given rights on the pages of the host for it */
+	struct glk_run open;	   /* which are mapped there */
 	bool idle;		   /* the copy is over, or never began */
 	int err;
 };

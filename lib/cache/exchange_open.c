@@ -30,7 +30,7 @@ static bool is_of_host(const struct glk_exchange *x)
 
 static int set(struct glk_exchange *x, uint64_t gpus, enum glk_access access)
 {
-	uint64_t bytes = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
+	uint64_t bytes = (uint64_t)(x->open.last - x->open.first + 1) << x->map->shift;
 	struct glk_drv *drv = x->map->pool->drv;
 	struct glk_grant grants[GLK_IO_GPUS];
 	size_t count = 0;
@@ -41,7 +41,7 @@ static int set(struct glk_exchange *x, uint64_t gpus, enum glk_access access)
 			.who = {GLK_PLACE_GPU, __builtin_ctzll(gpus)}, .access = access};
 	glk_map_pause(x->map);
 	err = drv->ops->set_access(
-		drv, glk_slot_addr(x->map, x->busy.first), bytes, grants, count);
+		drv, glk_slot_addr(x->map, x->open.first), bytes, grants, count);
 	glk_map_resume(x->map);
 	return err;
 }
@@ -56,6 +56,9 @@ void glk_exchange_open(struct glk_exchange *x)
 	if (!gpus || !is_of_host(x))
 		return;
 	x->opened = gpus & ~peers;
+	/* rights are those of whole pages */
+	x->open = (struct glk_run){glk_mapping_at(x->map, x->busy.first).first,
+		glk_mapping_at(x->map, x->busy.last).last};
 	if (x->opened && set(x, x->opened, GLK_ACCESS_WRITE)) {
 		/* the driver may have given some */
 		glk_exchange_shut(x);

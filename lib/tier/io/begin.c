@@ -69,6 +69,7 @@ static struct glk_feed *make(struct glk_feeder *feeder, const struct glk_job *jo
 	f->job.copy = &f->copy;
 	f->job.returned = (struct glk_piece *)(void *)&f->ranges[count];
 	f->job.returns_most = (unsigned)most;
+	f->job.paths[0] = &f->job.direct;
 	f->job.fed = true;
 	f->job.relay[0] = job->target;
 	glk_store_relaxed(&f->is_held, true);

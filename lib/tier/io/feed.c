@@ -226,13 +226,13 @@ static void arrived(struct glk_feed *f, unsigned at, uint64_t bytes, double now)
 	lane->since = bytes ? now : lane->since;
 }
 
-/* By pieces that were queued whole, and may wait for their stream. */
+/* By pieces that were queued whole, and may wait for their stream; behind others of the copy only by those that do. */
 static bool is_taken(const struct glk_feed *f, unsigned at)
 {
 	struct glk_io *io = f->job.io;
 	struct glk_io_ring *ring = &io->gpu[f->job.relay[at]].ring[f->job.turn];
 
-	if (!at || ring->is_fed || !ring->newest)
+	if (!at || ring->is_fed || !ring->newest || (f->lane[at].count && !ring->waits))
 		return false;
 	if (io->drv->ops->event_query(io->drv, ring->newest) == -EAGAIN)
 		return true;
@@ -246,6 +246,7 @@ static bool harvest(struct glk_feed *f, unsigned at, double now)
 	struct glk_feed_lane *lane = &f->lane[at];
 	struct glk_drv *drv = f->job.io->drv;
 	uint64_t bytes = 0;
+	bool is_late;
 	double due;
 	int err = 0;
 
@@ -263,11 +264,12 @@ static bool harvest(struct glk_feed *f, unsigned at, double now)
 	f->copied += bytes;
 	f->moved = bytes ? now : f->moved;
 	arrived(f, at, bytes, now);
-	lane->stalls = !lane->count && is_taken(f, at);
+	lane->stalls = is_taken(f, at);
 	if (err == -EAGAIN) {
 		due = (double)lane->piece[lane->first].bytes / lane->rate;
-		lane->stalls = now - lane->since > STALL_TIMES * due + STALL_NS;
-		lane->stalled |= lane->stalls;
+		is_late = now - lane->since > STALL_TIMES * due + STALL_NS;
+		lane->stalled |= is_late;
+		lane->stalls |= is_late;
 		return bytes;
 	}
 	if (err)

@@ -26,7 +26,8 @@
  *
  * Order	while copies are fed, one that is queued whole goes over several paths only if its stream
  *		has nothing before it: its pieces would stand in front of others, on streams of the
- *		library, until a stream goes on that may wait for those
+ *		library, until a stream goes on that may wait for those. Nor is one that is fed
+ *		given more pieces over a relay that has some of a copy whose stream had work to do before it
  * Threads	any; one lock of the context guards what is queued by it. It is held while the driver is
  *		called, and nothing else of the library waits for it. Who queues a copy whole lets others go
  *		before it after GLK_IO_TURN_NS, between two pieces: copies of several threads take turns, and a
@@ -57,6 +58,7 @@ struct glk_io_ring {
 	struct glk_io_slot slot[GLK_PLAN_SLOTS];
 	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way */
 	bool is_fed;		      /* that is of a copy that is fed, and waits for no stream */
+	bool waits; /* that, or something before it, is of a copy whose stream had work to do */
 	struct glk_plan_path path;
 	struct CUstream_st *stream; /* of the GPU, over its link to the host */
 	struct glk_plan_link share; /* of the link, that is borrowed from others (agree.h) */
@@ -77,7 +79,6 @@ struct glk_io_gpu {
 	struct glk_drv_event *mark;
 	struct glk_drv_event *own[GLK_IO_WAYS]; /* behind what went over its link directly */
 	bool busy[GLK_IO_WAYS];			/* that may not have passed */
-	struct glk_plan_path direct[GLK_IO_WAYS];
 	struct glk_plan_link down, up, leave, come;
 	struct glk_plan_link *uplink[GLK_IO_WAYS]; /* shared with others; NULL: none */
 	uint64_t relayed;			   /* bytes that went over its link for others */

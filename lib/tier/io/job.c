@@ -131,6 +131,15 @@ static int begin_relay(struct glk_job *job, int relay, struct CUstream_st *first
 	return err;
 }
 
+/* The next slot of a ring may be filled again behind an event. */
+static void fill(
+	const struct glk_job *job, struct glk_io_ring *ring, struct glk_drv_event *event)
+{
+	ring->waits = (ring->waits && ring->newest) || !(job->fed || job->is_free);
+	ring->slot[ring->path.next].last = ring->newest = event;
+	ring->is_fed = job->fed;
+}
+
 /* Six calls; what was queued of a piece whose call fails writes to its slot alone. */
 static int relay_piece(
 	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
@@ -163,9 +172,8 @@ static int relay_piece(
 		err = ops->event_record(drv, slot->by[emptier], second);
 	if (err)
 		return err;
-	slot->last = slot->by[emptier];
-	ring->newest = slot->last;
-	ring->is_fed = job->fed;
+	fill(job, ring, slot->by[emptier]);
+	job->newest[relay] = slot->last;
 	return 0;
 }
 
@@ -188,9 +196,7 @@ static int leave_slot(struct glk_job *job, int relay)
 		err = ops->event_record(drv, slot->by[emptier], second);
 	if (err)
 		return err;
-	slot->last = slot->by[emptier];
-	ring->newest = slot->last;
-	ring->is_fed = job->fed;
+	fill(job, ring, slot->by[emptier]);
 	return 0;
 }
 
@@ -222,8 +228,10 @@ static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
 	bool went;
 	int err = glk_job_relay(job, relay, piece, &went);
 
-	if (err)
+	if (err) {
 		join_both(job, relay);
+		job->newest[relay] = NULL;
+	}
 	return err;
 }
 
@@ -309,7 +317,6 @@ static void spread(struct glk_job *job)
 
 static void finish_relay(struct glk_job *job, int relay)
 {
-	struct glk_io_gpu *g = &job->io->gpu[relay];
 	/* whose event it is: that of the GPU that emptied the slot */
 	int gpu = job->turn == GLK_IO_DOWN ? job->target : relay;
 
@@ -318,7 +325,7 @@ static void finish_relay(struct glk_job *job, int relay)
 		return;
 	}
 	job->copy->paths++;
-	if (!g->off && go_behind(job, relay, gpu, g->ring[job->turn].newest))
+	if (job->newest[relay] && go_behind(job, relay, gpu, job->newest[relay]))
 		join_both(job, relay);
 }
 
@@ -423,7 +430,8 @@ bool glk_job_run(struct glk_job *job)
 	io->since = glk_clock_ns();
 	glk_link_learn(io);
 	glk_link_use(io, job->target);
-	job->paths[0] = glk_link_direct(io, job->target, job->turn);
+	glk_link_direct(io, job->target, job->turn, &job->direct);
+	job->paths[0] = &job->direct;
 	job->count = 1;
 	add_relays(job);
 	job->back = copy->count;
@@ -433,7 +441,9 @@ bool glk_job_run(struct glk_job *job)
 		return false;
 	if (copy->may_feed && copy->bytes >= io->fed && glk_feed_begin(job))
 		return true;
-	if (glk_feed_is_busy(io) && !glk_feed_is_free(io, job->target, copy->stream))
+	job->is_free = glk_feed_is_busy(io) &&
+		glk_feed_is_free(io, job->target, copy->stream);
+	if (!job->is_free && glk_feed_is_busy(io))
 		return false;
 	if (!start(job))
 		return false;

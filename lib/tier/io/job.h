@@ -27,11 +27,15 @@ struct glk_job {
 	struct glk_plan_path *paths[GLK_IO_GPUS + 1];
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
+	struct glk_plan_path direct; /* the first of them; the others are those of rings, and other copies go there */
 	uint64_t used;  /* relays that carry a piece of it, a bit each */
+	/* Behind the last piece over each; NULL: there is none that its stream is not behind. */
+	struct glk_drv_event *newest[GLK_IO_GPUS];
 	uint64_t begun; /* and whose first stream waits for the start */
 	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;   /* what is under way cannot be waited for */
 	bool went;     /* a direct piece was queued */
+	bool is_free;  /* its stream had nothing to do before */
 	bool fed;      /* by a thread, when all that its stream had to do before has passed */
 	double now;
 };

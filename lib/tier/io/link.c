@@ -146,14 +146,11 @@ static void over_host(struct glk_io_gpu *g, int turn, struct glk_plan_link **hop
 	hop[1] = g->uplink[turn];
 }
 
-struct glk_plan_path *glk_link_direct(struct glk_io *io, int target, int turn)
+void glk_link_direct(struct glk_io *io, int target, int turn, struct glk_plan_path *ret_path)
 {
-	struct glk_io_gpu *t = &io->gpu[target];
-
-	over_host(t, turn, t->direct[turn].hop[0]);
-	t->direct[turn].own = t->direct[turn].hop[0][0];
-	t->direct[turn].off = false;
-	return &t->direct[turn];
+	*ret_path = (struct glk_plan_path){0};
+	over_host(&io->gpu[target], turn, ret_path->hop[0]);
+	ret_path->own = ret_path->hop[0][0];
 }
 
 /* The part of it that is borrowed is a link of its own, behind those that are there. */

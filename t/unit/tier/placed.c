@@ -39,8 +39,8 @@ static uint64_t placed(void)
 	return sum;
 }
 
-/* Whether a GPU may use the blocks. */
-static bool may_use(int device)
+/* Blocks that a GPU may use. */
+static int usable(int device)
 {
 	struct CUstream_st *own;
 	int may = 0;
@@ -52,7 +52,12 @@ static bool may_use(int device)
 			context->drv, device, own, (uintptr_t)block[i], size, true);
 	context->drv->ops->stream_sync(context->drv, device, own);
 	glake_stream_free(ctx, device, own);
-	return may == BLOCKS;
+	return may;
+}
+
+static bool may_use(int device)
+{
+	return usable(device) == BLOCKS;
 }
 
 static void links(const char *lend, double least, double most)
@@ -84,7 +89,7 @@ static void links(const char *lend, double least, double most)
 		wrong += !is_whole();
 		wrong += placed() != (way[i].out ? BLOCKS * bytes : 0);
 		for (int device = 1; device < 4; device++)
-			open += may_use(device);
+			open += usable(device);
 	}
 	is_int(wrong, 0, "all bytes are right, and where they should be");
 	is_int(open, 0, "and no other GPU may use them afterwards");
@@ -127,8 +132,68 @@ static void refused(void)
 	glk_fault_set(context->drv, "off");
 	is_int((int64_t)failed, 5, "those, and that they are taken back");
 	is_int(fetch(), 0, "the other one");
-	ok(is_whole() && !placed() && !may_use(1), "all bytes");
+	ok(is_whole() && !placed() && !usable(1), "all bytes");
 	is_int(close_all(), 0, "nothing is left");
+}
+
+/* The old pages stay where they are, if they cannot be unmapped: none has rights there that had none. */
+static void stay(void)
+{
+	int open = 0, there = 0;
+
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	is_int(lower() | resume_lazily(), 0, "there");
+	for (int n = 1; n < 4; n++) {
+		char rule[32];
+
+		snprintf(rule, sizeof(rule), "unmap:nth=%d:err=EIO", n);
+		glk_fault_set(context->drv, rule);
+		there += glake_fetch(ctx, block[0], stream) != 0;
+		glk_fault_set(context->drv, "off");
+		open += usable(1);
+	}
+	tap_expect_log(there);
+	ok(there > 0, "it stays there %d times, where pages are not unmapped", there);
+	is_int(open, 0, "and no other GPU may use it");
+	is_int(fetch(), 0, "back");
+	ok(is_whole() && !placed() && !usable(1), "all bytes");
+	is_int(close_all(), 0, "nothing is left");
+}
+
+/* A page of the host of which a block has the second half alone. */
+static void half(void)
+{
+	static const char *const settings[] = {SETTINGS, "io.least=2MiB", "io.lend=1",
+		"io.piece=512KiB", "io.staging=4MiB", "tier.place=host", "tier.host=1GiB",
+		"policy.bins=0", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	void *full, *all, *one, *two;
+	uint64_t before;
+
+	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
+		glake_stream_new(ctx, 0, &stream) ||
+		glake_budget_set(ctx, 0, 64 * MIB) ||
+		glake_alloc(ctx, 0, 64 * MIB, stream, 0, &full) ||
+		glake_alloc(ctx, 0, 32 * MIB, stream, 0, &all))
+		tap_bail("no context");
+	is_int(glake_free(ctx, all, stream), 0, "pages of the host");
+	if (glake_alloc(ctx, 0, 4 * MIB, stream, 0, &one) ||
+		glake_alloc(ctx, 0, 28 * MIB, stream, 0, &two))
+		tap_bail("no blocks");
+	size = 28 * MIB;
+	block[0] = block[1] = two;
+	is_int((int64_t)placed(), (int64_t)(BLOCKS * size), "two blocks share a page of it");
+	fill(two, 7);
+	is_int(glake_free(ctx, one, stream) | glake_free(ctx, full, stream), 0, "one of them goes");
+	before = context->io.gpu[1].relayed;
+	is_int(quiet(), 0, "a quiet point");
+	ok(!placed() && is_filled(two, 7), "the other one comes to the GPU");
+	ok(context->io.gpu[1].relayed > before, "over two links");
+	is_int(glake_free(ctx, two, stream) | glake_stream_free(ctx, 0, stream) |
+			glake_close(ctx, NULL), 0, "the end");
 }
 
 /* The n-th call fails, and the next ones do not. */
@@ -153,7 +218,7 @@ static bool try_one(int (*act)(void), const char *form, unsigned n, uint64_t *re
 	resume();
 	fine = is_whole();
 	for (int device = 1; device < 4; device++)
-		fine &= !may_use(device);
+		fine &= !usable(device);
 	quiet();
 	fine &= is_whole();
 	tap_expect_log(tap.logs - logs);
@@ -186,6 +251,8 @@ int main(void)
 	links("io.lend=all", 3.5, 4.01);
 	peers();
 	refused();
+	stay();
+	half();
 	faults("suspended in place", lower, "any:nth=%u:err=EIO");
 	faults("resumed from there", resume, "any:nth=%u:err=EIO");
 	faults("fetched", fetch, "any:nth=%u:err=EINVAL");
