@@ -4,6 +4,7 @@
 
 #include "api/context.h"
 #include "api/uvm.h"
+#include "base/cancel.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/slab.h"
@@ -96,9 +97,11 @@ static void gather_gpu(struct glk_cache *cache, struct glk_figures_gpu *to)
 static void gather_io(struct glk_io *io, struct glk_figures_gpu *to)
 {
 	const struct glk_io_gpu *g;
+	int cancel;
 
 	if (!io->lend)
 		return;
+	cancel = glk_cancel_off();
 	glk_io_enter(io);
 	g = &io->gpu[to->device];
 	to->io = (struct glk_figures_io){.staging = g->size,
@@ -107,6 +110,7 @@ static void gather_io(struct glk_io *io, struct glk_figures_gpu *to)
 		.host_rate = (uint64_t)(g->down.rate * 1e9),
 		.peer_rate = (uint64_t)(g->leave.rate * 1e9)};
 	glk_unlock(&io->lock);
+	glk_cancel_restore(cancel);
 }
 
 static int gather_one(struct glake *handle, struct glk_figures_context *to,

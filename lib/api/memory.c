@@ -279,13 +279,15 @@ int glake_trim(struct glake *ctx, int device, size_t keep, size_t *ret_released)
 	struct glk_context *context;
 	struct glk_cache *cache;
 	uint64_t released;
-	int err;
+	int err, cancel;
 
 	err = glk_context_device(ctx, device, &context, &cache);
 	if (err)
 		return err;
+	cancel = glk_cancel_off();
 	err = glk_cache_trim(cache, keep, &released);
 	glk_io_rest(&context->io);
+	glk_cancel_restore(cancel);
 	if (err)
 		return err;
 	glk_context_record(context, GLAKE_TRACE_TRIM, device, keep, released, NULL);

@@ -137,7 +137,7 @@ void glk_io_use(struct glk_io *io, int gpu);
 /* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
  * nearly nothing where there are none. Where a copy is being queued it is done when that is. */
 void glk_io_rest(struct glk_io *io);
-/* turn.c: takes the lock; who has it for long lets the caller go before it. */
+/* turn.c: takes the lock; who has it for long lets the caller go before it. Cancellation is off. */
 void glk_io_enter(struct glk_io *io);
 /* The lock is given up for a call of the driver that may wait for a stream, and taken again. What was borrowed
  * for a copy stays so. */
