@@ -101,8 +101,8 @@ bool glk_store_borrow(struct glk_store *store)
 	return !err;
 }
 
-/* A piece that nothing lies in, which nobody finds meanwhile. Whether it is gone. */
-static bool give_one(struct glk_store *store, struct glk_store_piece *p)
+/* A piece that nothing lies in, which nobody finds meanwhile. */
+static void give_one(struct glk_store *store, struct glk_store_piece *p)
 {
 	struct glk_store_piece piece = *p;
 	int err;
@@ -115,7 +115,6 @@ static bool give_one(struct glk_store *store, struct glk_store_piece *p)
 	*p = piece;
 	if (!err)
 		store->lent -= GLK_STORE_PIECE;
-	return !err;
 }
 
 void glk_store_give(struct glk_store *store, glk_store_rests_fn rests, void *arg)
@@ -125,9 +124,10 @@ void glk_store_give(struct glk_store *store, glk_store_rests_fn rests, void *arg
 
 		if (!p->lent || p->count)
 			continue;
-		/* again for each, as in glk_store_trim() */
-		if (!rests(arg) || !give_one(store, p))
+		/* again for each, as in glk_store_trim(); one that the driver keeps is no reason to keep others */
+		if (!rests(arg))
 			return;
+		give_one(store, p);
 	}
 }
 

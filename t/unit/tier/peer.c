@@ -197,6 +197,23 @@ static void are_kept(void)
 	end(0);
 }
 
+/* One of them does not hold up the others. */
+static void is_kept(void)
+{
+	uint32_t one;
+
+	begin(256 * MIB);
+	is_int(glk_store_take(&store, 256 * MIB, &one), 0, "a content of four pieces");
+	glk_store_put(&store, one, 0);
+	glk_fault_set(drv, "unmap:nth=1:err=EIO");
+	glk_store_give(&store, rests, NULL);
+	is_int(mib(glk_lend_lent(lender)), 64, "one is kept by the driver, and no other");
+	glk_fault_set(drv, "off");
+	glk_store_give(&store, rests, NULL);
+	is_int(mib(glk_lend_lent(lender)), 0, "until it is not");
+	end(0);
+}
+
 int main(void)
 {
 	static const int ids[] = {0, 0};
@@ -218,6 +235,7 @@ int main(void)
 	is_cut();
 	cannot_be_made();
 	are_kept();
+	is_kept();
 	glk_pool_fini(&pool);
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
 	return tap_done();
