@@ -2,6 +2,7 @@
 /* Blocks that go away one after the other: see sending.h. */
 #include "cache/sending.h"
 
+#include "base/clock.h"
 #include "cache/told.h"
 
 #include <errno.h>
@@ -10,8 +11,10 @@
 /* Memory of the host had at a time. */
 #define PART ((uint64_t)1 << 30)
 
-/* Passes without a block that comes back, a tenth of a millisecond apart. */
-#define IDLE_PASSES 10000
+/* Passes without a block that comes back, a tenth of a millisecond apart, and how long they go on. A pass
+ * over many blocks takes longer than the pause behind it; where each is slow a few are made all the same. */
+#define IDLE_PASSES 100
+#define IDLE_MOST   INT64_C(1500000000)
 #define IDLE_NS	    100000
 
 /* Of another GPU, as long as that lends some: what is left to be had on the host. */
@@ -102,12 +105,17 @@ int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why
 	return err;
 }
 
-int glk_sending_again(struct glk_cache *cache, bool came, unsigned *idle)
+int glk_sending_again(struct glk_cache *cache, bool came, struct glk_sending_idle *idle)
 {
-	*idle = came ? 0 : *idle + 1;
+	int64_t now = glk_clock_ns();
+
+	if (came)
+		*idle = (struct glk_sending_idle){0};
+	else if (!idle->passes++)
+		idle->since = now;
 	glk_lock_pause(&cache->lock);
-	if (*idle)
+	if (idle->passes)
 		nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
 	glk_lock_resume(&cache->lock);
-	return *idle < IDLE_PASSES ? 0 : -EBUSY;
+	return idle->passes < IDLE_PASSES || now - idle->since < IDLE_MOST ? 0 : -EBUSY;
 }

@@ -47,7 +47,7 @@ static int move_all(struct glk_cache *cache)
 {
 	struct glk_store *store = &cache->mover.store;
 	int err = 0, short_of = 0;
-	unsigned idle = 0;
+	struct glk_sending_idle idle = {0};
 
 	while (!err && store->lent_used) {
 		uint64_t left = store->lent_used;
