@@ -18,13 +18,14 @@
 #define IDLE_NS	    100000
 
 /* Of another GPU, as long as that lends some: what is left to be had on the host. */
-static uint64_t left_of_lent(struct glk_store *store, uint64_t bytes)
+static uint64_t left_of_lent(
+	struct glk_sending *s, struct glk_store *store, uint64_t bytes)
 {
 	uint64_t room;
 
-	while (glk_node_stows(store->host) && store->lent - store->lent_used < bytes &&
-		glk_store_borrow(store))
-		;
+	while (!s->full && glk_node_stows(store->host) &&
+		store->lent - store->lent_used < bytes)
+		s->full = !glk_store_borrow(store);
 	room = glk_node_stows(store->host) ? store->lent - store->lent_used : 0;
 	return bytes - (bytes < room ? bytes : room);
 }
@@ -32,12 +33,12 @@ static uint64_t left_of_lent(struct glk_store *store, uint64_t bytes)
 /* Room for a block and for what follows it: memory of the host is had faster in large parts, while what
  * was sent before is on its way. Pages of the host that lie idle make way for it. Without it the block
  * says why. */
-static void make_room(const struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
+static void make_room(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
 {
 	struct glk_store *store = &cache->mover.store;
 	uint64_t part = s->left < PART ? s->left : PART;
 
-	bytes = left_of_lent(store, bytes);
+	bytes = left_of_lent(s, store, bytes);
 	if (store->held - store->used >= bytes)
 		return;
 	part = bytes < part ? part : bytes;

@@ -5,6 +5,7 @@
  */
 #include "api/context.h"
 #include "cache/away.h"
+#include "driver/fault.h"
 #include "tap.h"
 #include "tier/lz4.h"
 
@@ -203,11 +204,35 @@ static void is_held(void)
 	is_int(glake_close(ctx, NULL), 0, "closed");
 }
 
+/* A lender without memory is asked by each content, and no more often by a suspension. */
+static void is_full(void)
+{
+	enum { BLOCKS = 24 };
+	struct glake_suspended did = {.sz = sizeof(did)};
+	uint64_t calls, failed;
+	void *block[BLOCKS];
+
+	set_up("policy.bins=0", "tier.verify=no");
+	for (int i = 0; i < BLOCKS; i++)
+		block[i] = take(4 * MIB);
+	glk_fault_set(cache->drv, "create:p=1000000:err=ENOMEM");
+	is_int(glake_suspend(ctx, 0, &did), 0, "suspended, with a lender that is full");
+	glk_fault_count(cache->drv, &calls, &failed);
+	glk_fault_set(cache->drv, "off");
+	is_int((int64_t)(did.moved / MIB), 4 * BLOCKS, "all go to the host");
+	is_int((int64_t)failed, BLOCKS + 1, "the lender was asked once for each");
+	is_int(glake_resume(ctx, 0, &did), 0, "resumed");
+	for (int i = 0; i < BLOCKS; i++)
+		glake_free(ctx, block[i], NULL);
+	is_int(glake_close(ctx, NULL), 0, "closed");
+}
+
 int main(void)
 {
 	tap_plan_later();
 	is_verified();
 	is_compressed();
 	is_held();
+	is_full();
 	return tap_done();
 }
