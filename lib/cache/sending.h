@@ -10,7 +10,7 @@ struct glk_sending {
 	uint64_t left; /* bytes to go */
 	uint32_t why;  /* GLK_KEPT_...: what pieces of blocks say that are away in part */
 	uint64_t mark; /* an event is wanted when no more than this is left */
-	bool full;     /* another GPU has refused to lend more: each content asks for itself */
+	bool full; /* another GPU has refused to lend more: each content asks for itself */
 };
 
 /* Under the lock: all that is to go is known. */

@@ -74,8 +74,8 @@ int main(void)
 	is_int(glk_cache_vacate(cache), 0, "and comes to the host");
 	steps = cache->plans.steps - steps;
 	ok(steps >= (uint64_t)(blocks + slots),
-		"of %d and %d, among which others had the lock: %llu steps", blocks, slots,
-		(unsigned long long)steps);
+		"of %d and %d, among which others had the lock: %llu steps", blocks,
+		slots, (unsigned long long)steps);
 	is_int(glake_fetch(ctx, one, NULL) | glake_spill(ctx, one, NULL), 0,
 		"it goes to the lender again");
 	glk_lock(&cache->lock);
