@@ -52,8 +52,9 @@ struct CUstream_st;
  * a GPU (store_peer, store_peer_used, borrowed, lent). Memory that is lent and that nothing lies in any more
  * serves the next contents, until glake_trim of the GPU that has it. What a suspended GPU has there
  * stays there. A lender that is suspended has what lies there moved to the host first, each content over the
- * link of its GPU; what the host has no room for, or another call has in its hands, stays where it is and is
- * had back from there, and the pieces that it lies in count as stayed.
+ * link of its GPU; what the host has no room for, another call has in its hands, or is on the host in part and
+ * not what it was there (tier.verify), stays where it is and is had back from there, and the pieces that it lies
+ * in count as stayed.
  *
  * Blocks of up to an eighth of pool.small_page (256 KiB), which share their pages with
  * others, do not move but by glake_quiet, glake_suspend_in_place and the end of that; those with a

@@ -330,6 +330,7 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 			err = fn(arena, e, arg);
 			glk_away_let_go(arena->gpu, e, &m);
 		}
+		glk_plan_step(arena->gpu);
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
 			<< map->eighth;
 	}

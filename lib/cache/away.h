@@ -104,7 +104,7 @@ int glk_suspended(const struct glk_cache *cache);
  * Gives the lock up meanwhile. As glk_move_home(). */
 int glk_away_home(struct glk_cache *cache, uint32_t run);
 /* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,
- * until it fails. Others free blocks meanwhile. What `fn` answered last. */
+ * until it fails. Others have the lock now and then, and free blocks meanwhile. What `fn` answered last. */
 typedef int (*glk_away_fn)(struct glk_arena *arena, struct glk_extent *e, void *arg);
 int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg);
 /* suspend.c: the same in all arenas whose blocks may be away. */

@@ -2,6 +2,7 @@
 /* Blocks that go away one after the other: see sending.h. */
 #include "cache/sending.h"
 
+#include "base/clock.h"
 #include "cache/told.h"
 
 #include <errno.h>
@@ -10,18 +11,21 @@
 /* Memory of the host had at a time. */
 #define PART ((uint64_t)1 << 30)
 
-/* Passes without a block that comes back, a tenth of a millisecond apart. */
-#define IDLE_PASSES 10000
+/* Passes without a block that comes back, a tenth of a millisecond apart, and how long they go on. A pass
+ * over many blocks takes longer than the pause behind it; where each is slow a few are made all the same. */
+#define IDLE_PASSES 100
+#define IDLE_MOST   INT64_C(1500000000)
 #define IDLE_NS	    100000
 
 /* Of another GPU, as long as that lends some: what is left to be had on the host. */
-static uint64_t left_of_lent(struct glk_store *store, uint64_t bytes)
+static uint64_t left_of_lent(
+	struct glk_sending *s, struct glk_store *store, uint64_t bytes)
 {
 	uint64_t room;
 
-	while (glk_node_stows(store->host) && store->lent - store->lent_used < bytes &&
-		glk_store_borrow(store))
-		;
+	while (!s->full && glk_node_stows(store->host) &&
+		store->lent - store->lent_used < bytes)
+		s->full = !glk_store_borrow(store);
 	room = glk_node_stows(store->host) ? store->lent - store->lent_used : 0;
 	return bytes - (bytes < room ? bytes : room);
 }
@@ -29,12 +33,12 @@ static uint64_t left_of_lent(struct glk_store *store, uint64_t bytes)
 /* Room for a block and for what follows it: memory of the host is had faster in large parts, while what
  * was sent before is on its way. Pages of the host that lie idle make way for it. Without it the block
  * says why. */
-static void make_room(const struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
+static void make_room(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes)
 {
 	struct glk_store *store = &cache->mover.store;
 	uint64_t part = s->left < PART ? s->left : PART;
 
-	bytes = left_of_lent(store, bytes);
+	bytes = left_of_lent(s, store, bytes);
 	if (store->held - store->used >= bytes)
 		return;
 	part = bytes < part ? part : bytes;
@@ -102,12 +106,17 @@ int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why
 	return err;
 }
 
-int glk_sending_again(struct glk_cache *cache, bool came, unsigned *idle)
+int glk_sending_again(struct glk_cache *cache, bool came, struct glk_sending_idle *idle)
 {
-	*idle = came ? 0 : *idle + 1;
+	int64_t now = glk_clock_ns();
+
+	if (came)
+		*idle = (struct glk_sending_idle){0};
+	else if (!idle->passes++)
+		idle->since = now;
 	glk_lock_pause(&cache->lock);
-	if (*idle)
+	if (idle->passes)
 		nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
 	glk_lock_resume(&cache->lock);
-	return *idle < IDLE_PASSES ? 0 : -EBUSY;
+	return idle->passes < IDLE_PASSES || now - idle->since < IDLE_MOST ? 0 : -EBUSY;
 }

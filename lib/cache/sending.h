@@ -10,6 +10,7 @@ struct glk_sending {
 	uint64_t left; /* bytes to go */
 	uint32_t why;  /* GLK_KEPT_...: what pieces of blocks say that are away in part */
 	uint64_t mark; /* an event is wanted when no more than this is left */
+	bool full; /* another GPU has refused to lend more: each content asks for itself */
 };
 
 /* Under the lock: all that is to go is known. */
@@ -39,12 +40,18 @@ int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why
 /* So many bytes less are to go. */
 void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes);
 
+/* Passes in vain, one after the other, and when the first one ended. */
+struct glk_sending_idle {
+	unsigned passes;
+	int64_t since;
+};
+
 /*
  * Under the lock, after a pass over what is away and has to come back; gives the lock up. `came`: it found
- * something, so that the next may follow at once; `idle`, 0 at first, counts those that did not. 0; -EBUSY
- * without a record after a second or so of passes in vain: somebody has what is left in his hands, as a
+ * something, so that the next may follow at once; `idle`, zeroed at first, counts those that did not. 0; -EBUSY
+ * without a record after a second or two of passes in vain: somebody has what is left in his hands, as a
  * thread that was cancelled in a call has for good.
  */
-int glk_sending_again(struct glk_cache *cache, bool came, unsigned *idle);
+int glk_sending_again(struct glk_cache *cache, bool came, struct glk_sending_idle *idle);
 
 #endif

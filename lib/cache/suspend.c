@@ -269,7 +269,7 @@ static int is_held(const struct glk_cache *cache)
 static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 {
 	int err = 0, failed;
-	unsigned idle = 0;
+	struct glk_sending_idle idle = {0};
 
 	glk_plan_enter(cache);
 	while (!err && cache->suspended_blocks) {

@@ -10,24 +10,34 @@
 #include "cache/tag/tag.h"
 
 #include "base/conf.h"
+#include "base/log.h"
+#include "base/thread.h"
 
 #include <errno.h>
 
+/* The part that lies on the host has a hash, and another one when there is more of it: that is not made of what
+ * has changed meanwhile. */
 int glk_away_home(struct glk_cache *cache, uint32_t run)
 {
 	int err;
 
 	if (!run || !glk_store_at(&cache->mover.store, run)->afar)
 		return 0;
+	err = glk_verify_check(&cache->mover, run);
+	if (err) {
+		glk_warn("GPU %d: contents with another GPU stay there: %s",
+			cache->device, glk_thread_current->error.text);
+		return err;
+	}
 	do {
 		err = glk_move_home(&cache->mover, run);
 	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
-	if (!err && cache->conf->tier_verify)
+	if (cache->conf->tier_verify)
 		glk_verify_keep(&cache->mover, run);
 	return err;
 }
 
-/* What the host has no room for stays, and a smaller one may go. */
+/* What the host has no room for stays, as what is not what it was does, and another one may go. */
 static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	int *short_of = arg, err;
@@ -36,7 +46,7 @@ static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)
 		return 0;
 	err = glk_part_is(e) ? glk_part_home(arena, e)
 			     : glk_away_home(arena->gpu, glk_away_run(e));
-	if (err != -ENOMEM)
+	if (err != -ENOMEM && err != -EIO)
 		return err;
 	*short_of = err;
 	return 0;
@@ -47,7 +57,7 @@ static int move_all(struct glk_cache *cache)
 {
 	struct glk_store *store = &cache->mover.store;
 	int err = 0, short_of = 0;
-	unsigned idle = 0;
+	struct glk_sending_idle idle = {0};
 
 	while (!err && store->lent_used) {
 		uint64_t left = store->lent_used;

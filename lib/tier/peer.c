@@ -83,26 +83,8 @@ static int make(struct glk_store *store, struct glk_store_piece *ret)
 	return err;
 }
 
-bool glk_store_borrow(struct glk_store *store)
-{
-	struct glk_store_piece piece = {0};
-	int err;
-
-	if ((store->held + store->lent) / GLK_STORE_PIECE >= GLK_STORE_PIECES)
-		return false;
-	store->lent += GLK_STORE_PIECE;
-	glk_lock_pause(store->lock);
-	err = make(store, &piece);
-	glk_lock_resume(store->lock);
-	if (piece.lent)
-		*glk_store_place(store) = piece;
-	else
-		store->lent -= GLK_STORE_PIECE;
-	return !err;
-}
-
-/* A piece that nothing lies in, which nobody finds meanwhile. Whether it is gone. */
-static bool give_one(struct glk_store *store, struct glk_store_piece *p)
+/* A piece that nothing lies in, which nobody finds meanwhile. */
+static void give_one(struct glk_store *store, struct glk_store_piece *p)
 {
 	struct glk_store_piece piece = *p;
 	int err;
@@ -115,6 +97,28 @@ static bool give_one(struct glk_store *store, struct glk_store_piece *p)
 	*p = piece;
 	if (!err)
 		store->lent -= GLK_STORE_PIECE;
+}
+
+bool glk_store_borrow(struct glk_store *store)
+{
+	struct glk_store_piece piece = {0}, *p = NULL;
+	int err;
+
+	if ((store->held + store->lent) / GLK_STORE_PIECE >= GLK_STORE_PIECES)
+		return false;
+	store->lent += GLK_STORE_PIECE;
+	glk_lock_pause(store->lock);
+	err = make(store, &piece);
+	glk_lock_resume(store->lock);
+	if (piece.lent)
+		*(p = glk_store_place(store)) = piece;
+	else
+		store->lent -= GLK_STORE_PIECE;
+	/* who was shut meanwhile has looked for what nobody uses, and has not found this one */
+	if (p && !glk_node_stows(store->host)) {
+		give_one(store, p);
+		return false;
+	}
 	return !err;
 }
 
@@ -125,9 +129,10 @@ void glk_store_give(struct glk_store *store, glk_store_rests_fn rests, void *arg
 
 		if (!p->lent || p->count)
 			continue;
-		/* again for each, as in glk_store_trim() */
-		if (!rests(arg) || !give_one(store, p))
+		/* again for each, as in glk_store_trim(); one that the driver keeps is no reason to keep others */
+		if (!rests(arg))
 			return;
+		give_one(store, p);
 	}
 }
 

@@ -11,6 +11,7 @@
 #include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
+#include "cache/plan.h"
 #include "cache/tag/tag.h"
 #include "cache/told.h"
 
@@ -27,6 +28,7 @@ struct slot {
 	uint32_t slot, nest;
 	bool drop; /* what goes is not kept */
 	bool all;  /* because of a suspension of the GPU, and not of the tag */
+	bool gone; /* blocks that are here are nobody's business */
 	struct glk_moving moving;
 };
 
@@ -126,6 +128,18 @@ static void release(struct slot *s)
 	glk_away_done(s->arena->gpu, &s->moving);
 }
 
+/* Whether there are small blocks in it that may be meant. They are here, or away, together. */
+static bool is_meant(struct slot *s)
+{
+	const struct glk_extent *e;
+	uint32_t grain = 0;
+
+	if (!find_nest(s))
+		return false;
+	e = s->gone ? next(s, &grain) : NULL;
+	return !s->gone || (e && glk_extent_away(e));
+}
+
 typedef int (*slot_fn)(struct slot *s, struct glake_suspended *did);
 
 static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did)
@@ -136,8 +150,9 @@ static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did
 	for (uint32_t slot = 0; slot < end && !err; slot++) {
 		struct slot s = *what;
 
+		glk_plan_step(what->arena->gpu);
 		s.slot = slot;
-		err = find_nest(&s) ? take(&s) : -ENOENT;
+		err = is_meant(&s) ? take(&s) : -ENOENT;
 		if (!err) {
 			err = fn(&s, did);
 			release(&s);
@@ -151,13 +166,15 @@ static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did
 }
 
 /* Of all tags, with the GPU. */
-static int in_all(struct glk_cache *cache, slot_fn fn, struct glake_suspended *did)
+static int in_all(
+	struct glk_cache *cache, slot_fn fn, bool gone, struct glake_suspended *did)
 {
 	struct glk_tags *tags = glk_tags(cache);
 	int err = 0;
 
 	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
-		struct slot what = {.arena = &tags->at[i].arena, .all = true};
+		struct slot what = {
+			.arena = &tags->at[i].arena, .all = true, .gone = gone};
 
 		if (what.arena->map.pool)
 			err = each(&what, fn, did);
@@ -278,7 +295,7 @@ int glk_tag_send_small(struct glk_arena *arena, bool drop, struct glake_suspende
 
 int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did)
 {
-	return in_all(cache, send, did);
+	return in_all(cache, send, false, did);
 }
 
 /* ---- And back ---- */
@@ -379,7 +396,7 @@ int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did)
 
 int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did)
 {
-	return in_all(cache, have, did);
+	return in_all(cache, have, false, did);
 }
 
 /* ---- To the host ---- */
@@ -395,5 +412,5 @@ static int home(struct slot *s, struct glake_suspended *did)
 
 int glk_tags_home_small(struct glk_cache *cache)
 {
-	return in_all(cache, home, NULL);
+	return in_all(cache, home, true, NULL);
 }

@@ -144,7 +144,7 @@ static int have_all(
 	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did)
 {
 	int err = 0, failed;
-	unsigned idle = 0;
+	struct glk_sending_idle idle = {0};
 
 	glk_plan_enter(cache);
 	while (!err && arena->suspended_blocks) {

@@ -5,6 +5,7 @@
  */
 #include "api/context.h"
 #include "cache/away.h"
+#include "driver/fault.h"
 #include "tap.h"
 #include "tier/lz4.h"
 
@@ -125,6 +126,38 @@ static void is_verified(void)
 	is_int(glake_close(ctx, NULL), 0, "closed");
 }
 
+/* The part on the host keeps its hash where the rest finds no room there, and is looked at before the rest
+ * comes to it. */
+static void stays_verified(void)
+{
+	unsigned char *one, *there;
+
+	set_up("tier.verify=yes", "tier.peer_room=64MiB");
+	one = take(80 * MIB);
+	is_int(glake_spill(ctx, one, NULL), 0, "a content goes to both");
+	is_int(glake_conf_set(ctx, "tier.host", "64MiB"), 0, "the host has no more room");
+	is_int(glake_suspend(ctx, 1, NULL), 0, "the lender is suspended");
+	is_int((int64_t)(FIGURE(store_peer_used) / MIB), 64, "what is there stays");
+	there = byte_of(one, false);
+	*there ^= 4;
+	tap_expect_log(1);
+	is_int(glake_fetch(ctx, one, NULL), -EIO,
+		"a bit on the host that turns is found");
+	is_int(glake_conf_set(ctx, "tier.host", "512MiB"), 0, "the host has room");
+	tap_expect_log(1);
+	is_int(glake_suspend(ctx, 1, NULL), 0, "the lender is suspended again");
+	is_int((int64_t)(FIGURE(store_peer_used) / MIB), 64, "what is there stays");
+	tap_expect_log(1);
+	is_int(glake_fetch(ctx, one, NULL), -EIO, "the bit is found still");
+	*there ^= 4;
+	is_int(glake_suspend(ctx, 1, NULL), 0, "once it is right");
+	is_int((int64_t)FIGURE(store_peer_used), 0, "  all goes to the host");
+	is_int(glake_fetch(ctx, one, NULL), 0, "and comes");
+	ok(holds(one, 80 * MIB), "as it was");
+	glake_free(ctx, one, NULL);
+	is_int(glake_close(ctx, NULL), 0, "closed");
+}
+
 /* A minute at the most. */
 static bool await(uint64_t bytes)
 {
@@ -203,11 +236,36 @@ static void is_held(void)
 	is_int(glake_close(ctx, NULL), 0, "closed");
 }
 
+/* A lender without memory is asked by each content, and no more often by a suspension. */
+static void is_full(void)
+{
+	enum { BLOCKS = 24 };
+	struct glake_suspended did = {.sz = sizeof(did)};
+	uint64_t calls, failed;
+	void *block[BLOCKS];
+
+	set_up("policy.bins=0", "tier.verify=no");
+	for (int i = 0; i < BLOCKS; i++)
+		block[i] = take(4 * MIB);
+	glk_fault_set(cache->drv, "create:p=1000000:err=ENOMEM");
+	is_int(glake_suspend(ctx, 0, &did), 0, "suspended, with a lender that is full");
+	glk_fault_count(cache->drv, &calls, &failed);
+	glk_fault_set(cache->drv, "off");
+	is_int((int64_t)(did.moved / MIB), 4 * BLOCKS, "all go to the host");
+	is_int((int64_t)failed, BLOCKS + 1, "the lender was asked once for each");
+	is_int(glake_resume(ctx, 0, &did), 0, "resumed");
+	for (int i = 0; i < BLOCKS; i++)
+		glake_free(ctx, block[i], NULL);
+	is_int(glake_close(ctx, NULL), 0, "closed");
+}
+
 int main(void)
 {
 	tap_plan_later();
 	is_verified();
+	stays_verified();
 	is_compressed();
 	is_held();
+	is_full();
 	return tap_done();
 }

@@ -7,6 +7,8 @@
 #include "tap.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 
 #define MIB ((uint64_t)1 << 20)
 
@@ -197,6 +199,57 @@ static void are_kept(void)
 	end(0);
 }
 
+/* One of them does not hold up the others. */
+static void is_kept(void)
+{
+	uint32_t one;
+
+	begin(256 * MIB);
+	is_int(glk_store_take(&store, 256 * MIB, &one), 0, "a content of four pieces");
+	glk_store_put(&store, one, 0);
+	glk_fault_set(drv, "unmap:nth=1:err=EIO");
+	glk_store_give(&store, rests, NULL);
+	is_int(mib(glk_lend_lent(lender)), 64, "one is kept by the driver, and no other");
+	glk_fault_set(drv, "off");
+	glk_store_give(&store, rests, NULL);
+	is_int(mib(glk_lend_lent(lender)), 0, "until it is not");
+	end(0);
+}
+
+static void *take_one(void *arg)
+{
+	glk_lock(&lock);
+	if (glk_store_take(&store, 10 * MIB, arg))
+		tap_bail("no content");
+	glk_unlock(&lock);
+	return NULL;
+}
+
+/* A lender that is shut while a piece is being made has it back. */
+static void comes_late(void)
+{
+	pthread_t thread;
+	uint32_t one;
+
+	begin(128 * MIB);
+	glk_fault_set(drv, "set_access:nth=1:delay=1000000");
+	glk_unlock(&lock);
+	pthread_create(&thread, NULL, take_one, &one);
+	while (glk_lend_lent(lender) < 64 * MIB)
+		sched_yield();
+	glk_lend_shut(lender, true);
+	pthread_join(thread, NULL);
+	glk_lock(&lock);
+	glk_fault_set(drv, "off");
+	is_int(mib(glk_store_at(&store, one)->afar), 0,
+		"where the lender is shut meanwhile a content lies on the host");
+	is_int(mib(glk_lend_lent(lender)), 0, "and nothing is lent for it");
+	is_int(mib(store.lent), 0, "  as the store knows");
+	glk_lend_shut(lender, false);
+	glk_store_put(&store, one, 0);
+	end(0);
+}
+
 int main(void)
 {
 	static const int ids[] = {0, 0};
@@ -218,6 +271,8 @@ int main(void)
 	is_cut();
 	cannot_be_made();
 	are_kept();
+	is_kept();
+	comes_late();
 	glk_pool_fini(&pool);
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
 	return tap_done();
