@@ -97,8 +97,8 @@ struct CUstream_st;
  * ptr		as glake_alloc gave it
  * stream	of that GPU
  *
- * Returns 0, or -EALREADY (BUSY: it is away, or all in memory of the host in place), -EINVAL
- * (as glake_free; too small to move), -EBUSY (BUSY: it is out, or of a pool of graphs;
+ * Returns 0, or -EALREADY (BUSY: it is away, or all that is here of it in memory of the host in
+ * place), -EINVAL (as glake_free; too small to move), -EBUSY (BUSY: it is out, or of a pool of graphs;
  * CAPTURE: one of those streams captures a graph), -ENOMEM (LIMIT: tier.host; NOMEM_HOST),
  * -ESTALE, -EIO, -ENODEV (device lost, or in a forked child). After an error the block is
  * where it was.
