@@ -98,8 +98,8 @@ struct CUstream_st;
  * ptr		as glake_alloc gave it
  * stream	of that GPU
  *
- * Returns 0, or -EALREADY (BUSY: it is away, or all in memory of the host in place), -EINVAL
- * (as glake_free; too small to move), -EBUSY (BUSY: it is out, or of a pool of graphs;
+ * Returns 0, or -EALREADY (BUSY: it is away, or all that is here of it in memory of the host in
+ * place), -EINVAL (as glake_free; too small to move), -EBUSY (BUSY: it is out, or of a pool of graphs;
  * CAPTURE: one of those streams captures a graph), -ENOMEM (LIMIT: tier.host; NOMEM_HOST),
  * -ESTALE, -EIO, -ENODEV (device lost, or in a forked child). After an error the block is
  * where it was.
@@ -256,8 +256,8 @@ struct glake_returned {
  * host in place is used, by the GPU or by threads, until the call returns, but by work that was
  * queued before. As many of them come to the GPU as it has room for, small ones too, at the same
  * addresses; the largest first, in parts of 256 MiB, so that a block may come in part. What shares
- * a page with others that are freed or asked about at that moment, or with blocks that are out,
- * stays. A good place is the end of a step. Where nothing lies on the host nothing is done.
+ * a page with others that are freed or asked about at that moment, or with blocks that are out or
+ * pinned, stays. A good place is the end of a step. Where nothing lies on the host nothing is done.
  *
  * ret_done	what this call did, also one that fails half way; NULL if nobody wants to know
  *

@@ -73,11 +73,12 @@ static int is_pinned(const struct glk_extent *e)
 		glk_load_relaxed(&e->addr));
 }
 
+/* All that is here. */
 static bool placed_whole(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
 
-	return placed && placed == glk_extent_asked(e);
+	return placed && placed == glk_part_here(arena, e);
 }
 
 int glk_away_keeps(const struct glk_arena *arena, const struct glk_extent *e)

@@ -112,9 +112,12 @@ struct glk_run glk_exchange_next(const struct glk_map *map, uint32_t slot, uint3
 struct glk_stretch glk_exchange_here(
 	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
 {
+	uint32_t first = glk_extent_first(map, e);
 	struct glk_stretch s = {slot, glk_extent_last(map, e)};
 
-	return glk_extent_part(e) ? glk_part_next(map, e, slot, s.last, false) : s;
+	/* a mapping that it touches may begin before it, where others are */
+	s.first = s.first < first ? first : s.first;
+	return glk_extent_part(e) ? glk_part_next(map, e, s.first, s.last, false) : s;
 }
 
 bool glk_exchange_touches(

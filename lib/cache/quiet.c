@@ -3,7 +3,8 @@
  * A quiet point: the program says that nothing is under way on the blocks of a GPU that lie on the
  * host, so they come to the GPU as far as there is room. The largest are tried first, since they are
  * had with the fewest calls of the driver; each once, in parts of so many slots, with whatever shares
- * a page with them. Requests that would have to look for a place wait meanwhile.
+ * a page with them. Others touch pages at the ends of a block alone: a part that has to stay for one of
+ * them is tried without those. Requests that would have to look for a place wait meanwhile.
  */
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
@@ -33,17 +34,46 @@ static bool is_placed(const struct quiet *q, const struct glk_extent *e)
 		glk_beside_placed(&q->arena->map, e);
 }
 
+/* The next part of a stretch that a block stands on, of what lies on the host. Of one that had to stay
+ * the mappings at both ends go by themselves. */
+static struct glk_run next_part(
+	const struct glk_map *map, struct glk_stretch here, const struct glk_run *stayed)
+{
+	struct glk_run run = glk_exchange_next(
+		map, here.first, here.last, GLK_EXCHANGE_PART, GLK_TO_GPU);
+	uint32_t end;
+
+	if (run.first > run.last || run.first < stayed->first || run.first > stayed->last)
+		return run;
+	end = glk_mapping_at(map, stayed->last).first;
+	if (run.first == stayed->first || run.first == end)
+		run.last = glk_mapping_at(map, run.first).last;
+	else if (run.last >= end)
+		run.last = end - 1;
+	return run;
+}
+
+/* Whether a part may go in pieces that has to stay as a whole: it has several mappings, of which others
+ * touch one. */
+static bool is_shared(
+	const struct glk_map *map, const struct glk_extent *e, const struct glk_run *run)
+{
+	return run->last > glk_mapping_at(map, run->first).last &&
+		(run->first <= glk_extent_first(map, e) ||
+			run->last >= glk_extent_last(map, e));
+}
+
 /* A block, part by part. 0, or an error that is the end of it all. */
 static int have_block(struct quiet *q, struct glk_extent *e)
 {
 	const struct glk_map *map = &q->arena->map;
 	uint32_t slot = glk_extent_first(map, e), last = glk_extent_last(map, e);
+	struct glk_run stayed = {1, 0};
 	int err = 0;
 
 	while (!err && slot <= last && is_placed(q, e)) {
 		struct glk_stretch here = glk_exchange_here(map, e, slot);
-		struct glk_run run = glk_exchange_next(
-			map, here.first, here.last, GLK_EXCHANGE_PART, GLK_TO_GPU);
+		struct glk_run run = next_part(map, here, &stayed);
 		uint64_t bytes = (uint64_t)(run.last - run.first + 1) << map->shift;
 
 		if (here.first > here.last)
@@ -58,6 +88,11 @@ static int have_block(struct quiet *q, struct glk_extent *e)
 			break;
 		if (err == -ENOMEM)
 			q->most = bytes / 2;
+		if (err == -EAGAIN && is_shared(map, e, &run) &&
+			(stayed.first != run.first || stayed.last != run.last)) {
+			stayed = run;
+			slot = run.first;
+		}
 		err = err == -ENOMEM || err == -EAGAIN ? 0 : err;
 	}
 	return err;

@@ -121,10 +121,15 @@ static void goes_in_place(const char *page, bool lazy)
 	is_int((int64_t)asked(&list[1]).away, (int64_t)away, "what was away is");
 	is_sound(&rig, "the books agree");
 	if (lazy) {
-		is_int(spill_range(&rig, &list[1], 16 * MIB, 4 * MIB, a), -EBUSY,
+		is_int(spill_range(&rig, &list[1], 16 * MIB, 4 * MIB, a), -EALREADY,
 			"no range goes from the host in place");
+		is_int(glk_cache_spill(&rig.cache, list[1].addr, a), -EALREADY,
+			"nor does all that is there");
+		is_int((int64_t)asked(&list[1]).away, (int64_t)away, "nothing has moved");
 		is_int(fetch_range(&rig, &list[1], 6 * MIB, 1, a), 0, "a page comes");
 		is_int((int64_t)asked(&list[1]).away, (int64_t)(away - 2 * MIB), "one");
+		is_int(spill_range(&rig, &list[1], 6 * MIB, 4 * MIB, a), -EBUSY,
+			"which goes as a whole then");
 		is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
 		is_int((int64_t)done.left, 0, "has all the rest on the GPU");
 	}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A quiet point beside blocks that have to stay: what shares a page with one of them stays, and nothing else. */
+#include "range_parts.h"
+
+#define BLOCKS 3
+
+static struct rig rig;
+static struct CUstream_st *a;
+static struct held list[BLOCKS];
+
+static uint64_t placed(const struct held *h)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	if (glk_cache_query(&rig.cache, h->addr, &block))
+		tap_bail("no block");
+	return block.placed;
+}
+
+/* Both ends of a block, that others may share. */
+static void write_ends(const struct held *h)
+{
+	write_words(h, 0, MIB);
+	write_words(h, h->size - MIB, MIB);
+}
+
+static bool have_ends(void)
+{
+	bool right = true;
+
+	for (int i = 0; i < BLOCKS; i++)
+		right = right && has_words(&list[i], 0, MIB) &&
+			has_words(&list[i], list[i].size - MIB, MIB);
+	return right;
+}
+
+/* Side by side, all on the host in place. */
+static void set_up(const char *page, size_t first, size_t second, size_t third)
+{
+	const size_t sizes[BLOCKS] = {first, second, third};
+
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=2GiB", "tier.host=1GiB",
+			"policy.bins=0", page, NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < BLOCKS; i++) {
+		if (plan_take(&rig, &list[i], sizes[i], a))
+			tap_bail("no block");
+		write_ends(&list[i]);
+	}
+	ok(list[0].addr + first == list[1].addr && list[1].addr + second == list[2].addr,
+		"blocks side by side");
+}
+
+static void lower_all(void)
+{
+	struct glake_suspended did;
+
+	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
+	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and resumed at once");
+}
+
+static void advise(int i, enum glake_advice advice)
+{
+	is_int(glk_cache_advise(&rig.cache, list[i].addr, advice), 0,
+		"a block is to stay, or not any more");
+}
+
+static struct glake_returned quiet(void)
+{
+	struct glake_returned did = {0};
+
+	is_int(glk_cache_quiet(&rig.cache, &did), 0, "a quiet point");
+	ok(have_ends(), "all have what was written");
+	is_sound(&rig, "the books agree");
+	return did;
+}
+
+static void tear_down(void)
+{
+	is_int((int64_t)quiet().left, 0, "at last nothing is left on the host");
+	for (int i = 0; i < BLOCKS; i++)
+		is_int(rig_free(&rig, list[i].addr, a), 0, "one is freed");
+	rig_close(&rig, 0);
+}
+
+/* The one in the middle stays: of those beside it so does a page each at most, the smallest of the host. */
+static void one_stays(const char *page)
+{
+	set_up(page, 21 * MIB, 21 * MIB, 21 * MIB);
+	lower_all();
+	advise(1, GLAKE_ADVICE_PINNED);
+	quiet();
+	is_int((int64_t)placed(&list[1]), 21 * MIB, "it is where it was");
+	ok(placed(&list[0]) <= 2 * MIB,
+		"one beside it has come, but for the page they share");
+	ok(placed(&list[2]) <= 2 * MIB, "and so has the other one");
+	advise(1, GLAKE_ADVICE_NORMAL);
+	tear_down();
+}
+
+/* Both neighbours of one of several parts stay. */
+static void both_stay(const char *page)
+{
+	set_up(page, 21 * MIB, 275 * MIB, 21 * MIB);
+	lower_all();
+	advise(0, GLAKE_ADVICE_PINNED);
+	advise(2, GLAKE_ADVICE_PINNED);
+	quiet();
+	is_int((int64_t)(placed(&list[0]) + placed(&list[2])), 42 * MIB,
+		"they are where they were");
+	ok(placed(&list[1]) <= 4 * MIB, "what lies between has come, but for two pages");
+	advise(0, GLAKE_ADVICE_NORMAL);
+	advise(2, GLAKE_ADVICE_NORMAL);
+	tear_down();
+}
+
+/* One between them is away in part. */
+static void one_is_away_in_part(void)
+{
+	set_up(NULL, 21 * MIB, 21 * MIB, 21 * MIB);
+	is_int(spill_range(&rig, &list[1], 8 * MIB, 4 * MIB, a), 0, "a range goes");
+	lower_all();
+	advise(0, GLAKE_ADVICE_PINNED);
+	advise(2, GLAKE_ADVICE_PINNED);
+	quiet();
+	ok(placed(&list[1]) <= 4 * MIB, "the rest of it has come, but for two pages");
+	ok(away_of(&rig, &list[1]) > 0, "what was away is away");
+	advise(0, GLAKE_ADVICE_NORMAL);
+	advise(2, GLAKE_ADVICE_NORMAL);
+	tear_down();
+}
+
+int main(void)
+{
+	static const char *const pages[] = {NULL, "pool.large_page=2MiB"};
+
+	tap_plan_later();
+	for (int i = 0; i < 2; i++) {
+		one_stays(pages[i]);
+		both_stay(pages[i]);
+	}
+	one_is_away_in_part();
+	return tap_done();
+}
