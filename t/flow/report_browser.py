@@ -85,7 +85,14 @@ def check_looks(browser, folder):
     equal(browser.run("getComputedStyle(document.getElementById('moments')).display"), "none",
           "not on paper")
     equal(browser.run(GROUND), "rgb(255, 255, 255)", "which stays white in the dark")
-    ok(len(browser.ask("Page.printToPDF")["data"]) > 10000, "and is printed")
+    try:
+        paper = browser.ask("Page.printToPDF")["data"]
+    except OSError as e:
+        if "wasn't found" not in str(e):
+            raise
+        skip("a page that is printed", "this browser prints none")
+    else:
+        ok(len(paper) > 10000, "and is printed")
 
 
 def check_chart(browser):

@@ -47,12 +47,6 @@ def has(text, part, what):
     return ok(part in text, what, f"'{part}' is not in:", text)
 
 
-def skip(what, why):
-    global _run
-    _run += 1
-    print(f"ok {_run} - {what} # SKIP {why}", flush=True)
-
-
 def done():
     print(f"1..{_run}")
     sys.exit(1 if _failed else 0)
