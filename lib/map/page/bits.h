@@ -7,7 +7,8 @@
  * bitmap, so that a block of 500 MiB, 250 slots, is asked and booked in four steps.
  *
  * Threads	one writer at a time, under the lock of the map. A bit, and the last of a run, may be
- *		asked for without it: what others write into the same word changes no bit of it
+ *		asked for without it: what others write into the same word changes no bit of it;
+ *		but for `busy`, which is asked for under the lock alone
  * Cost		one step for each 64 bits of the run, begun or whole
  */
 #include "base/atomic.h"
