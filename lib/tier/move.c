@@ -78,7 +78,10 @@ static bool rests(void *arg)
 
 void glk_mover_trim(struct glk_mover *mover)
 {
-	glk_store_trim(&mover->store, mover->store.reserve, rests, mover);
+	uint64_t pieces =
+		(mover->store.reserve + GLK_STORE_PIECE - 1) / GLK_STORE_PIECE;
+
+	glk_store_trim(&mover->store, pieces * GLK_STORE_PIECE, rests, mover);
 }
 
 void glk_mover_give(struct glk_mover *mover)
