@@ -153,7 +153,8 @@ static bool comes_to(uint64_t bytes, bool pages)
 		glk_lock(&rig.cache.lock);
 		there = rig.cache.mover.store.there;
 		glk_unlock(&rig.cache.lock);
-		if ((pages ? host_held() : there) >= bytes)
+		/* one that is counted among those held may still be in the making */
+		if ((pages ? glk_node_free(rig.cache.host) : there) >= bytes)
 			return true;
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	}
