@@ -276,7 +276,7 @@ static void every_call_fails(void)
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		int failed = 0, torn = 0;
 
-		for (int nth = 1; nth < (tap_on_valgrind() ? 2 : 5); nth++) {
+		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 5); nth++) {
 			struct content c, d;
 			char rule[64];
 
