@@ -3,37 +3,18 @@
  * Contents that lie with another GPU, from the inside: what is hashed and compressed of them, before and after
  * that GPU wanted its memory back, and blocks that are in the hands of somebody then.
  */
-#include "api/context.h"
-#include "cache/away.h"
-#include "driver/fault.h"
-#include "tap.h"
-#include "tier/lz4.h"
+#include "vacate_rig.h"
 
-#include <glake/glake.h>
+#include "driver/fault.h"
+#include "tier/lz4.h"
 
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
-#define MIB ((size_t)1 << 20)
-
-static struct glake *ctx;
-static struct glk_cache *cache;
-
 static void set_up(const char *one, const char *two)
 {
-	const char *const settings[] = {"soft.gpus=2", "soft.memory=1GiB",
-		"soft.host_memory=1GiB", "map.span=16GiB", "driver.fault=off",
-		"tier.peer=1", "tier.away=peer", one, two, NULL};
-	struct glake_options options = {.sz = sizeof(options),
-		.backend = GLAKE_BACKEND_SOFT,
-		.no_conf_file = 1,
-		.settings = settings};
-	struct glk_context *context;
-
-	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context))
-		tap_bail("no context");
-	cache = &context->caches[0];
+	open_beside("soft.memory=1GiB", "map.span=16GiB", one, two);
 }
 
 static struct glake_error record(void)

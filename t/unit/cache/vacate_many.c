@@ -3,34 +3,15 @@
  * A lender that wants its memory back from a GPU with many blocks that are here: those that are away are looked for
  * in steps, between which others have the lock, and not for longer where there are more of them.
  */
-#include "api/context.h"
-#include "base/clock.h"
-#include "cache/away.h"
-#include "tap.h"
+#include "vacate_rig.h"
 
-#include <glake/glake.h>
+#include "base/clock.h"
 
 #include <errno.h>
 
-#define MIB ((size_t)1 << 20)
-
-static struct glake *ctx;
-static struct glk_cache *cache;
-
 static void set_up(void)
 {
-	const char *const settings[] = {"soft.gpus=2", "soft.memory=64GiB",
-		"soft.host_memory=1GiB", "map.span=128GiB", "driver.fault=off",
-		"tier.peer=1", "tier.away=peer", NULL};
-	struct glake_options options = {.sz = sizeof(options),
-		.backend = GLAKE_BACKEND_SOFT,
-		.no_conf_file = 1,
-		.settings = settings};
-	struct glk_context *context;
-
-	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context))
-		tap_bail("no context");
-	cache = &context->caches[0];
+	open_beside("soft.memory=64GiB", "map.span=128GiB", NULL, NULL);
 }
 
 static void *take(size_t size)
