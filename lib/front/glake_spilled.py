@@ -139,8 +139,7 @@ class _Storage:
 
     def __del__(self):
         # in whatever thread, also inside of a call of this file: others add it up
-        if self.state in (_AWAY, _AHEAD):
-            self.ends.append((self.state, self.size))
+        self.ends.append((self.state, self.size))
 
 
 class _Saved:
@@ -200,8 +199,9 @@ class spilled_activations:
         self._new, self._old = collections.deque(), collections.deque()  # what others hold still
         self._line = []  # what is away, (when it was saved, who), by that
         self._long = 1024
-        self._ends = collections.deque()  # sizes of what was dropped while it was away
+        self._ends = collections.deque()  # states and sizes of what was dropped
         self._serial = self._away = self._fetched = self._seen = 0
+        self._left = 0  # bytes that were here and were dropped since something was saved
         self._hooks = torch.autograd.graph.saved_tensors_hooks
         self._active = []
         self._figures = dict.fromkeys(
@@ -232,12 +232,16 @@ class spilled_activations:
                 self._away -= size
                 self._figures["dropped"] += 1
                 self._figures["dropped_bytes"] += size
-            else:
+            elif state == _AHEAD:
                 self._fetched -= size
+            else:
+                self._left += size
 
     def _pack(self, tensor):
         kept = tensor.detach()  # the tensor itself would be a cycle where it is a result
         with self._lock:
+            self._settle()
+            self._left = 0
             entry = self._enter(tensor, kept, local(kept))
         return _Saved(kept, kept._version, entry)  # which both count
 
@@ -338,8 +342,9 @@ class spilled_activations:
         entry.state = _STAYS  # it may be asked for again, and will not go again
         if entry.arrival is not None:
             self._mover.arrive(local(entry.kept[0]), entry.arrival)
-        if was in (_AWAY, _AHEAD):
-            self._fetch_ahead(entry.serial)
+        # what stayed is asked for first: half of the room that it leaves is not asked for again
+        room = self._ahead if was in (_AWAY, _AHEAD) else min(self._ahead, self._left // 2)
+        self._fetch_ahead(entry.serial, room)
 
     def _bring(self, entry, how):
         """False where there is no memory for what is not asked for yet."""
@@ -354,16 +359,16 @@ class spilled_activations:
         self._figures[how + "_bytes"] += entry.size
         return True
 
-    def _fetch_ahead(self, serial):
+    def _fetch_ahead(self, serial, room):
         """What was saved before will be asked for next."""
         line = self._line
-        while self._ahead > self._fetched:
+        while room > self._fetched:
             at = bisect.bisect_left(line, (serial,)) - 1
             if at < 0:
                 return
             entry = line[at][1]()
             if entry is not None and entry.state == _AWAY:
-                if self._fetched and self._fetched + entry.size > self._ahead:
+                if self._fetched + entry.size > room and (self._fetched or room < self._ahead):
                     return
                 if not self._bring(entry, "fetched_ahead"):
                     self._figures["ahead_refused"] += 1

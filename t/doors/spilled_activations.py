@@ -36,6 +36,26 @@ def plainly():
     tap.ok(big["spilled"] < first["spilled"], "are fewer", big)
 
 
+def before_the_first():
+    """What stayed is asked for first, and the room that it leaves is used."""
+    def deep(x):
+        for _ in range(40):
+            x = x.sin()
+        return x.sum()
+    x = torch.randn(1024, WIDE, requires_grad=True)
+    deep(x).backward()
+    want, x.grad = x.grad, None
+    Fake.anew()
+    saved = SAVED(minimum=0, cap=20 * x.nbytes)
+    with saved:
+        loss = deep(x)
+    loss.backward()
+    tap.ok(saved.figures["spilled"] == 20 and saved.figures["skipped"]["cap"] > 10,
+           "the first half of a pass goes, and the rest stays", saved.figures)
+    tap.equal(saved.figures["fetched_late"], 0, "nothing of it is waited for from its beginning")
+    tap.ok(torch.equal(x.grad, want), "and all have their contents")
+
+
 def storages():
     """One storage, many views; and those that somebody else holds."""
     Fake.anew()
@@ -365,7 +385,7 @@ def distributed():
 def main():
     torch.set_num_threads(1)
     tap.note(f"PyTorch {torch.__version__}")
-    for part in (plainly, storages, trouble, passes, at_random, distributed):
+    for part in (plainly, before_the_first, storages, trouble, passes, at_random, distributed):
         part()
     tap.done()
 
