@@ -153,7 +153,7 @@ static void faults(const char *form, uint64_t always)
 		}
 		ok(!o.wrong, "%s, %s: no byte is wrong that is not told", form,
 			up ? "up" : "down");
-		ok(n > 20 && o.whole + o.told + o.refused == (int)tries,
+		ok(n >= FAULTS_LEAST && o.whole + o.told + o.refused == (int)tries,
 			"%u tries: %d copied whole, %d in part, %d refused", tries,
 			o.whole, o.told, o.refused);
 	}

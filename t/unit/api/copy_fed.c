@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Copies that a thread feeds, as programs see them: order, jobs, cancels, ends, forks. */
 #include "unit/api/copy_rig.h"
+#include "unit/api/stuck.h"
 
-#include "base/clock.h"
 #include "tier/io/feed.h"
 
 #include <pthread.h>
@@ -321,15 +321,16 @@ static void forked(void)
 }
 
 /* A call of the driver that is stuck, or pieces that never arrive: the stream goes on all the same. */
-static void patience(bool stuck)
+static void patience(bool in_a_call)
 {
 	static const char *const settings[] = {FED, NULL};
 	struct glake_copy_job *job;
 	struct glk_feeder *feeder;
 	struct CUstream_st *hop;
-	int64_t began;
 
 	begin(settings);
+	if (in_a_call)
+		stuck_prepare();
 	fill(host, ROOM);
 	memset(gpu, 0, ROOM);
 	/* there is a thread then, and a stream of it */
@@ -338,27 +339,27 @@ static void patience(bool stuck)
 		0, "a copy before");
 	feeder = context->io.feeder;
 	hop = context->io.gpu[0].hop[GLK_IO_DOWN][0];
-	glk_store_relaxed(&feeder->patience, 50000000);
+	/* before it has come to that call */
+	glk_store_relaxed(&feeder->patience, in_a_call ? 2000000000 : 50000000);
 	glk_soft_hold(context->drv, 0, stream, true);
 	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "a copy");
 	context->drv->ops->fill(context->drv, (uintptr_t)gpu, 9, 1, stream);
-	if (stuck) {
-		glk_fault_set(context->drv, "copy:nth=7:delay=600000");
+	if (in_a_call) {
+		stuck_at(7);
 	} else {
 		for (int i = 0; i < 4; i++)
 			glk_soft_hold(context->drv, 0,
 				context->io.gpu[0].hop[GLK_IO_DOWN][i], true);
 	}
-	began = glk_clock_ns();
 	glk_soft_hold(context->drv, 0, stream, false);
 	is_int(sync_stream(), 0, "its stream goes on");
-	if (stuck)
-		ok(glk_clock_ns() - began < 500000000, "while a call is stuck");
+	if (in_a_call)
+		ok(glk_load_acquire(&stuck.stands) && stuck_end(), "while a call is stuck");
 	else
 		is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "while pieces are under way");
 	is_int(gpu[0], 9, "what stands behind the copy has run");
 	is_int(glake_copy_cancel(job), -EBUSY, "nothing is left to cancel");
-	is_int(stuck ? -ETIMEDOUT : glake_copy_wait(job, 2000000), -ETIMEDOUT,
+	is_int(in_a_call ? -ETIMEDOUT : glake_copy_wait(job, 2000000), -ETIMEDOUT,
 		"its pieces are waited for");
 	for (int i = 0; i < 4 && hop; i++)
 		glk_soft_hold(context->drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][i],
@@ -366,10 +367,9 @@ static void patience(bool stuck)
 	is_int(glake_copy_wait(job, -1), -EIO, "then it has failed");
 	is_int((int64_t)state_of(job).failed, ROOM, "all of it is told");
 	/* three copies over its own link, two for each piece over another */
-	if (stuck)
+	if (in_a_call)
 		ok(state_of(job).relayed <= 2 * 64 * KIB,
 			"no piece was given out once the stream had gone on");
-	glk_fault_set(context->drv, "off");
 	glk_store_relaxed(&feeder->patience, 30000000000);
 	is_int(glake_copy_close(job), 0, "closed");
 	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1), 0,

@@ -13,6 +13,7 @@
 #include <glake/glake.h>
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #define MIB    ((uint64_t)1 << 20)
 #define GIB    ((uint64_t)1 << 30)
@@ -64,12 +65,28 @@ static void look(void)
 		now.share = over / (double)now.most;
 }
 
+/* Other programs may have the memory of the machine that a piece needs: ten minutes at the most. */
+static bool give(uint64_t size, void **ret_ptr)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+
+	for (int i = 0; i < 60000; i++) {
+		if (!glake_host_alloc(ctx, 0, size, 0, ret_ptr))
+			return true;
+		glake_last_error(&error);
+		if (error.error_class != GLAKE_ERROR_NOMEM_HOST)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	}
+	return false;
+}
+
 static void take(uint64_t size)
 {
 	unsigned at = (now.first + now.count) % BLOCKS;
 
 	size = size < 1 ? 1 : size;
-	if (now.count == BLOCKS || glake_host_alloc(ctx, 0, size, 0, &block[at].ptr))
+	if (now.count == BLOCKS || !give(size, &block[at].ptr))
 		tap_bail("no block");
 	block[at].size = size;
 	now.live += size;

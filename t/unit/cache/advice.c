@@ -277,6 +277,12 @@ static void in_order(void)
 	rig_close(&rig, 1);
 }
 
+/* Whether fewer made room than are wanted, in so many steps that more may be tried. */
+static bool few_victims(int steps)
+{
+	return steps < 250000 && rig_figures(&rig).victims <= 100;
+}
+
 /* A job of twice the budget that says what it does not use. */
 static void at_random(uint64_t *state)
 {
@@ -284,7 +290,8 @@ static void at_random(uint64_t *state)
 	int torn = 0;
 
 	set_up(60 * MIB, NULL);
-	for (int n = 0; n < 2500 && !torn; n++) {
+	/* as many as it takes, whatever comes of chance */
+	for (int n = 0; (n < 2500 || few_victims(n)) && !torn; n++) {
 		struct held *h = &list[seed_below(state, 20)];
 		int err;
 
@@ -310,7 +317,7 @@ static void at_random(uint64_t *state)
 			torn += !rig_is_sound(&rig);
 	}
 	ok(!torn, "nothing is lost");
-	ok(rig_figures(&rig).victims > 100, "%d blocks made room",
+	ok(!few_victims(0), "%d blocks made room",
 		(int)rig_figures(&rig).victims);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, rig_figures(&rig).live_blocks);

@@ -144,10 +144,10 @@ static void takes_turns(void)
 	end(&job);
 }
 
-/* Whether so many bytes are there some time later, of which the thread is given ten seconds. */
+/* Whether so many bytes are there some time later, of which the thread is given ten minutes. */
 static bool comes_to(uint64_t bytes, bool pages)
 {
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < 60000; i++) {
 		uint64_t there;
 
 		glk_lock(&rig.cache.lock);

@@ -343,8 +343,10 @@ static void is_shared(void)
 	for (int i = 0; i < 3; i++)
 		pthread_join(thread[i], NULL);
 	wait_idle(&rig);
-	is_sound(&rig, "threads among it: the books agree");
 	ok(ahead_of(&rig)->made > 31, "pages were made again");
+	/* it would give back what has come to lie idle */
+	glk_ahead_stop(&rig.cache);
+	is_sound(&rig, "threads among it: the books agree");
 	is_int((int64_t)rig_figures(&rig).oom, 0, "nobody was refused");
 	rig_close(&rig, 1);
 }
@@ -370,10 +372,11 @@ static void gives_back(void)
 	ok((uint64_t)reserved(&rig) > most + 50 * MIB, "more is held than wanted");
 	for (int i = 0; i < 90; i++)
 		rig_free(&rig, high[i], NULL);
-	while ((uint64_t)reserved(&rig) > most && tries++ < 5000)
+	while ((uint64_t)reserved(&rig) > most && tries++ < 300000)
 		usleep(2000);
 	ok((uint64_t)reserved(&rig) <= most, "it goes back after a while");
-	wait_idle(&rig);
+	/* it may be at it still */
+	glk_ahead_stop(&rig.cache);
 	is_sound(&rig, "the books agree");
 	rig_free(&rig, large, NULL);
 	rig_close(&rig, 1);

@@ -335,7 +335,8 @@ static void at_random(uint64_t *state)
 	int torn = 0, placed = 0;
 
 	set_up(12 * MIB, NULL);
-	for (int n = 0; n < 3000; n++) {
+	/* as many as it takes, whatever comes of chance */
+	for (int n = 0; n < 3000 || (placed <= 100 && n < 300000); n++) {
 		struct held *h = &list[seed_below(state, 24)];
 		uint64_t size = seed_below(state, 3) ? seed_below(state, 200 << 10)
 						     : seed_below(state, 9 * MIB);

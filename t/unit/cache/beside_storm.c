@@ -7,6 +7,7 @@
  * software device says whether it is in the order of the streams.
  */
 #include "plan_parts.h"
+#include "cache/ahead.h"
 
 #include "seed.h"
 
@@ -422,6 +423,7 @@ static void storm(
 	glk_store_relaxed(&stop, true);
 	pthread_join(device, NULL);
 	glk_fault_set(rig.drv, "off");
+	glk_ahead_stop(&rig.cache);
 	glk_store_relaxed(&rig.cache.node->budget, budget);
 	tap_note("%s: %" PRIu32 " served, %" PRIu32 " on the host, %" PRIu32
 		 " refused, %" PRIu32 " away, %" PRIu32 " pools, %" PRIu32

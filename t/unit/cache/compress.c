@@ -93,10 +93,10 @@ static bool is_done(void)
 	return done;
 }
 
-/* For the thread: a minute at the most. */
+/* For the thread: ten minutes at the most. */
 static void settle(void)
 {
-	for (int i = 0; i < 60000 && !is_done(); i++)
+	for (int i = 0; i < 600000 && !is_done(); i++)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	if (!is_done())
 		tap_bail("contents still wait to be packed");

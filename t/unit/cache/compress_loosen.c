@@ -26,13 +26,13 @@ static void set_up(void)
 	b = rig_stream(&rig);
 }
 
-/* Until so many bytes are compressed and nothing waits; a minute at the most. */
+/* Until so many bytes are compressed and nothing waits; ten minutes at the most. */
 static bool rest(uint64_t bytes)
 {
 	const struct glk_pack *pack = rig.cache.mover.store.pack;
 	bool done = false;
 
-	for (int i = 0; i < 60000 && !done; i++) {
+	for (int i = 0; i < 600000 && !done; i++) {
 		glk_lock(&rig.cache.lock);
 		done = pack->rests && !pack->first && !pack->spent &&
 			pack->bytes >= bytes;

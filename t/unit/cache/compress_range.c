@@ -34,13 +34,13 @@ static void set_up(const char *setting, const char *other)
 	a = rig_stream(&rig);
 }
 
-/* Nothing waits, and nothing is in hand; a minute at the most. Before the first content there is no thread. */
+/* Nothing waits, and nothing is in hand; ten minutes at the most. Before the first content there is no thread. */
 static void settle(void)
 {
 	struct glk_pack *pack = rig.cache.mover.store.pack;
 	bool done = !pack;
 
-	for (int i = 0; i < 60000 && !done; i++) {
+	for (int i = 0; i < 600000 && !done; i++) {
 		glk_lock(&rig.cache.lock);
 		done = pack->rests && !pack->first && !pack->spent;
 		glk_unlock(&rig.cache.lock);

@@ -2,6 +2,7 @@
 /* Arenas of managed memory: streams, chunks, and every call of the driver that fails. */
 #include "rig.h"
 
+#include "base/clock.h"
 #include "cache/away.h"
 #include "cache/managed/managed.h"
 
@@ -322,6 +323,7 @@ static void full(const char *most)
 	struct CUstream_st *s;
 	bool fine = true;
 	struct rig rig;
+	int64_t took;
 	int n = 0;
 
 	rig_open(&rig, settings);
@@ -336,12 +338,15 @@ static void full(const char *most)
 	counting.memory_info = count_asking;
 	rig.drv->ops = &counting;
 	asked = 0;
+	took = glk_clock_ns();
 	for (int i = 0; i < 1000; i++) {
 		p = rig_alloc(&rig, 40 * MIB, s);
 		fine &= p && !rig_free(&rig, p, s);
 	}
 	ok(fine, "serves a thousand requests");
-	ok(asked < 500, "of which %d asked the driver", asked);
+	took = glk_clock_ns() - took;
+	/* what it said stands for 5 ms, be they those of one request */
+	ok(asked < 500 || asked <= 3 * (1 + took / 5000000), "of which %d asked the driver", asked);
 	ok(rig_figures(&rig).managed == (uint64_t)n * 16 * MIB, "none of them is managed");
 	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "the GPU's own go");
 	for (int i = 0; i < 3; i++)

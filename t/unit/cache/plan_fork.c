@@ -45,7 +45,7 @@ static int live_as_child(bool starts)
 {
 	void *ptr;
 
-	alarm(20);
+	alarm(300);
 	if (glake_alloc(ctx, 0, 1, NULL, 0, &ptr) != -ENODEV)
 		return 1;
 	if (glake_close(ctx, NULL))

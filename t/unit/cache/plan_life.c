@@ -353,9 +353,7 @@ static void grows_ahead(const struct plan_op *op, int err)
 	for (int i = 0; i < 6; i++)
 		torn += !plan_drop(&sc.rig, &list[i], sc.b);
 	ok(!torn, "%s: all are served, and keep what was written", op->name);
-	glk_lock(&sc.rig.cache.lock);
-	glk_ahead_rest(&sc.rig.cache);
-	glk_unlock(&sc.rig.cache.lock);
+	glk_ahead_stop(&sc.rig.cache);
 	clear_up(&sc);
 }
 

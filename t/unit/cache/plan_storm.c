@@ -264,9 +264,7 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 	pthread_join(device, NULL);
 	glk_fault_set(rig.drv, "off");
 	glk_store_relaxed(&rig.cache.node->budget, budget);
-	glk_lock(&rig.cache.lock);
-	glk_ahead_rest(&rig.cache);
-	glk_unlock(&rig.cache.lock);
+	glk_ahead_stop(&rig.cache);
 	tap_note("%s: %" PRIu32 " served, %" PRIu32 " refused, %" PRIu32
 		 " pools, %" PRIu64 " stitched, %" PRIu64 " MiB lost",
 		name, glk_load_relaxed(&served), glk_load_relaxed(&refused),

@@ -43,7 +43,8 @@ static void *work(void *arg)
 	struct CUstream_st *stream = streams[number];
 	int err;
 
-	for (int n = 0; n < MOVES; n++) {
+	/* the GPU may be suspended at each of a few */
+	for (int n = 0; n < MOVES || (!glk_load_relaxed(&moved) && n < 100 * MOVES); n++) {
 		size_t offset = base + seed_below(state, 6) * 2 * MIB;
 		size_t bytes =
 			(1 + seed_below(state, (base + PART - offset) >> 21)) * 2 * MIB;

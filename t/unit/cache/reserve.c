@@ -15,10 +15,10 @@ static uint64_t host_held(void)
 	return rig_figures(&rig).host_held;
 }
 
-/* The thread is given ten seconds. */
+/* The thread is given ten minutes. */
 static bool comes_to(uint64_t bytes)
 {
-	for (int i = 0; i < 1000 && host_held() != bytes; i++)
+	for (int i = 0; i < 60000 && host_held() != bytes; i++)
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 	return host_held() == bytes;
 }
