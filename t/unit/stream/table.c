@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 
 /* A handle is a value: these stand for streams that no driver made. */
 static struct CUstream_st *fake(uintptr_t n)
@@ -427,7 +428,8 @@ static void reads_meanwhile(void)
 struct losers {
 	struct gpu *gpu;
 	glk_atomic(bool) stop;
-	uint32_t lost;
+	glk_atomic(uint32_t) lost;
+	glk_atomic(bool) ended; /* it cannot go on */
 };
 
 /* Streams that the driver does not know any more when an event is to be recorded on them. */
@@ -438,14 +440,16 @@ static void *lose_on(void *arg)
 	uint32_t id = 0;
 
 	for (uintptr_t n = 1; !glk_load_relaxed(&l->stop); n++) {
-		if (glk_stream_get(&l->gpu->streams, fake(n), NULL, &id))
+		if (glk_stream_get(&l->gpu->streams, fake(n), NULL, &id)) {
+			glk_store_relaxed(&l->ended, true);
 			break;
+		}
 		glk_lock(&l->gpu->lock);
 		s = glk_stream_enter(&l->gpu->streams, id);
 		gpu_free(l->gpu, s);
 		glk_store_relaxed(&ended_below, n + 1);
 		glk_event_poll(&l->gpu->streams);
-		l->lost += s->state == GLK_STREAM_GONE;
+		glk_add_relaxed(&l->lost, s->state == GLK_STREAM_GONE);
 		glk_clock_sync_all(&l->gpu->streams);
 		glk_unlock(&l->gpu->lock);
 	}
@@ -465,6 +469,9 @@ static void loses_meanwhile(void)
 	table_open(&gpu);
 	l.gpu = &gpu;
 	pthread_create(&thread, NULL, lose_on, &l);
+	/* both are under way */
+	while (!glk_load_relaxed(&l.lost) && !glk_load_relaxed(&l.ended))
+		sched_yield();
 	for (uintptr_t n = 0; n < ADDED; n++) {
 		handle = fake(UINT64_C(1) << 32 | n);
 		err |= glk_stream_get(&gpu.streams, handle, NULL, &id);
@@ -474,7 +481,7 @@ static void loses_meanwhile(void)
 	glk_store_relaxed(&l.stop, true);
 	pthread_join(thread, NULL);
 	is_int(err, 0, "streams are added while others are found to be gone");
-	ok(l.lost > 0, "which some were");
+	ok(glk_load_relaxed(&l.lost) > 0, "which some were");
 	is_int(gpu_known(&gpu), ADDED / 2, "nothing is left of those");
 	gpu_close(&gpu);
 }
