@@ -4,8 +4,8 @@
 
 /*
  * How often a message is said that comes again and again. Messages are of one kind that have one
- * format, told by its address. Any thread may ask; nothing is waited for, and two threads that
- * meet may let one line more through.
+ * format, told by its address. Any thread may ask; nothing is waited for, and threads that
+ * meet where a while begins may let as many lines more through, which is seldom.
  */
 #include <stdint.h>
 

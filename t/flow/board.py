@@ -203,7 +203,8 @@ def check_lease(room):
     writes = boards[0].read()[0]["writes"]
     time.sleep(0.3)
     count, took = boards[0].read()[0]["writes"] - writes, time.monotonic() - before
-    ok(count <= took / 0.01 + 1, f"which is written {count} times in {took:.2f} s for all of them")
+    # once in 10 ms, for each of them it would be 64 times as often
+    ok(count <= 4 * took / 0.01 + 4, f"which is written {count} times in {took:.2f} s for all of them")
     for one in crowd:
         one.close()
     for one in boards:

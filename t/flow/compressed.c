@@ -66,7 +66,7 @@ static int forks(void)
 	int status = -1;
 
 	if (!child) {
-		alarm(20);
+		alarm(100);
 		_exit(glake_fetch(ctx, block[0], NULL) != -ENODEV ||
 			glake_close(ctx, NULL));
 	}

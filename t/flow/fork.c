@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define FORKS	40
-#define STUCK_S 10
+#define STUCK_S 100
 
 /* What a child finds wrong, as bits. */
 static int child(struct glake *ctx, void *ptr)

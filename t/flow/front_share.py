@@ -92,7 +92,7 @@ def exports(ptr):
     return block and block.exports
 def until(true):
     """Whether something comes true that another process does, in good time."""
-    for _ in range(1000):
+    for _ in range(6000):
         if true():
             return True
         time.sleep(0.01)

@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#define STUCK_S 20
+#define STUCK_S 100
 
 static pthread_mutex_t interpreter = PTHREAD_MUTEX_INITIALIZER;
 static sem_t held, wanted;

@@ -124,16 +124,21 @@ def check_long(room):
     program = Watched(room, GLAKE_SOFT_MEMORY="1GiB",
                       GLAKE_DRIVER_FAULT="release:from=1:delay=40000")
     program.do("open")
-    program.do("open")
-    equal(program.do("alloc 0 1 600000000"), "done", "much memory")
-    equal(program.do("free"), "done", "is free")
-    one = program.connect()
-    one.sendall(b'{"jsonrpc":"2.0","id":1,"method":"trim","params":{"context":1}}\n')
-    time.sleep(0.3)  # it takes ten times as long
-    equal(program.do("close"), "done", "another context closes")
-    equal(program.do("open"), "done", "and one opens")
-    equal(program.do("close"), "done", "and closes")
-    equal(select.select([one], [], [], 0)[0], [], "while the answer is under way")
+    for _ in range(100):
+        program.do("open")
+        equal(program.do("alloc 0 1 600000000"), "done", "much memory")
+        equal(program.do("free"), "done", "is free")
+        one = program.connect()
+        begun = time.monotonic()
+        one.sendall(b'{"jsonrpc":"2.0","id":1,"method":"trim","params":{"context":1}}\n')
+        time.sleep(0.3)  # it takes ten times as long
+        equal(program.do("close"), "done", "another context closes")
+        equal(program.do("open"), "done", "and one opens")
+        equal(program.do("close"), "done", "and closes")
+        answered = select.select([one], [], [], 0)[0]
+        if not answered or time.monotonic() - begun < 2.5:
+            break  # else the machine was so busy that it may well have ended
+    equal(answered, [], "while the answer is under way")
     program.start("close")
     one.settimeout(60)
     got = b""

@@ -12,7 +12,7 @@
 
 #define FORKS	200
 #define THREADS 4
-#define STUCK_S 20
+#define STUCK_S 100
 
 static struct glake *ctx;
 static atomic_bool stop;

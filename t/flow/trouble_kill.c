@@ -17,7 +17,7 @@
 #define KILLS	   2000
 #define SLOW_KILLS 100
 #define WORKERS	   2
-#define STUCK_S	   60
+#define STUCK_S	   250
 
 static struct glake *ctx;
 static struct CUstream_st *shared;

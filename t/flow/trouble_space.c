@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define STUCK_S 20
+#define STUCK_S 100
 #define STREAMS 24
 
 enum {

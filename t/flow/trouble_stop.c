@@ -16,7 +16,7 @@
 
 #define STOPPED 4
 #define ROUNDS	40
-#define STUCK_S 60
+#define STUCK_S 250
 
 static struct glake *ctx;
 static struct CUstream_st *shared;

@@ -151,7 +151,7 @@ static fake_result agent_fork(void)
 	if (pid)
 		return pid < 0;
 	prctl(PR_SET_PDEATHSIG, 0);
-	alarm(20);
+	alarm(100);
 	close(STDOUT_FILENO); /* nobody waits for it */
 	close(STDERR_FILENO);
 	for (;;)

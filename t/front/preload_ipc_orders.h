@@ -72,13 +72,15 @@ static inline int number(struct agent *a, enum what what, const char *name)
 	return order.number;
 }
 
+#define AGENT_LOOKS 3000 /* of 20 ms */
+
 /* Whether an agent gets so much memory, within a while: others let go of it on their own. */
 static inline bool gets(struct agent *a, size_t size)
 {
 	const struct timespec moment = {.tv_nsec = 20000000};
 	fake_address ptr = 0;
 
-	for (int i = 0; i < 250 && !ptr; i++) {
+	for (int i = 0; i < AGENT_LOOKS && !ptr; i++) {
 		ptr = alloc(a, size);
 		if (!ptr)
 			nanosleep(&moment, NULL);
@@ -92,7 +94,7 @@ static inline bool comes_to(struct agent *a, int fds)
 	const struct timespec moment = {.tv_nsec = 20000000};
 	int have = -1;
 
-	for (int i = 0; i < 250; i++) {
+	for (int i = 0; i < AGENT_LOOKS; i++) {
 		have = number(a, FDS, "");
 		if (have == fds)
 			return true;
@@ -107,7 +109,7 @@ static inline bool calls(struct agent *a, const char *name, int times)
 {
 	const struct timespec moment = {.tv_nsec = 20000000};
 
-	for (int i = 0; i < 250; i++) {
+	for (int i = 0; i < AGENT_LOOKS; i++) {
 		if (number(a, COUNT, name) >= times)
 			return true;
 		nanosleep(&moment, NULL);

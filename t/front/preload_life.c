@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define FORKS	30
-#define STUCK_S 20
+#define STUCK_S 100
 
 static struct calls cu;
 static const struct fake_state *fake;

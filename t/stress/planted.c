@@ -10,7 +10,7 @@
 #include "seed.h"
 
 /* A mistake shows in a few programs out of a hundred; these are enough for all of them. */
-#define PROGRAMS 4000
+#define PROGRAMS 400000
 #define A_WORLD	 20
 
 enum mistake {

@@ -2,7 +2,6 @@
 /* Pieces are given out to paths, and what has arrived is noted: see feed.h. */
 #include "tier/io/feed.h"
 
-#include "base/clock.h"
 #include "driver/driver.h"
 
 #include <errno.h>
@@ -14,11 +13,6 @@
 #define ASKS 8
 /* What numbers are equal. */
 #define NEAR (1 + 1e-9)
-
-static double now_of(struct glk_io *io)
-{
-	return io->now ? io->now(io) : (double)glk_clock_ns();
-}
 
 static uint64_t left_of(const struct glk_feed *f)
 {
@@ -418,7 +412,7 @@ int glk_feed_turn(struct glk_io *io)
 		glk_guard_enter(io->feeder);
 	while (moved) {
 		moved = false;
-		now = now_of(io);
+		now = glk_io_now(io);
 		for (struct glk_feed *f = first; f; f = f->next)
 			moved |= f->stage != GLK_FEED_DONE && harvest_all(f, now);
 		for (int own = 1; own >= 0; own--)

@@ -33,6 +33,7 @@
  *		before it after GLK_IO_TURN_NS, between two pieces: copies of several threads take turns, and a
  *		call that asks for little waits for such a time and the calls of the driver for one piece
  */
+#include "base/clock.h"
 #include "base/lock.h"
 #include "pool/pool.h"
 #include "tier/io/agree.h"
@@ -117,6 +118,12 @@ struct glk_io {
 	bool wordless;		   /* the driver has no streams that wait for words */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
 };
+
+/* ns. Under the lock. */
+static inline double glk_io_now(struct glk_io *io)
+{
+	return io->now ? io->now(io) : (double)glk_clock_ns();
+}
 
 /* 0; -EINVAL for a list of GPUs that cannot be read, with a record. */
 int glk_io_lend(const char *text, int gpus, uint64_t *ret_lend);

@@ -6,7 +6,6 @@
  */
 #include "tier/io/link.h"
 
-#include "base/clock.h"
 #include "base/slab.h"
 #include "driver/driver.h"
 
@@ -29,18 +28,16 @@ struct probe {
 static double measure(struct glk_io *io, const struct probe *p)
 {
 	struct glk_drv *drv = io->drv;
-	double best = 0, rate;
-	int64_t since;
+	double best = 0, rate, since;
 	int err = drv->ops->stream_sync(drv, p->gpu, p->stream);
 
 	for (unsigned round = 0; round < ROUNDS && !err; round++) {
-		since = glk_clock_ns();
+		since = glk_io_now(io);
 		for (unsigned i = 0; i < p->copies && !err; i++)
 			err = drv->ops->copy(drv, p->dst, p->src, p->bytes, p->stream);
 		if (!err)
 			err = drv->ops->stream_sync(drv, p->gpu, p->stream);
-		rate = (double)(p->bytes * p->copies) /
-			(double)(glk_clock_ns() - since + 1);
+		rate = (double)(p->bytes * p->copies) / (glk_io_now(io) - since + 1);
 		if (!err && rate > best)
 			best = rate;
 	}

@@ -84,7 +84,7 @@ void world_open(struct world *w, uint64_t seed)
 
 void world_close(struct world *w)
 {
-	int64_t until = glk_clock_ns() + (w->packs ? 10000000000 : 0);
+	int64_t until = glk_clock_ns() + (w->packs ? 100000000000 : 0);
 	struct glake_stats s = {.sz = sizeof(s)};
 	size_t leaked = 0;
 

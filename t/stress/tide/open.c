@@ -123,7 +123,7 @@ static void close_hand(struct hand *h)
 static void empty(struct hand *h)
 {
 	struct glake_stats s[GPUS] = {{.sz = sizeof(s[0])}, {.sz = sizeof(s[0])}};
-	int64_t until = glk_clock_ns() + 10000000000;
+	int64_t until = glk_clock_ns() + 100000000000;
 	bool left = true;
 
 	for (int i = 0; i < 2 || (left && glk_clock_ns() < until); i++) {

@@ -65,8 +65,9 @@ int main(void)
 		pthread_create(&threads[i], NULL, asks, kinds + 2);
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	ok(said >= GLK_LIMIT_LINES && said <= GLK_LIMIT_LINES + THREADS,
-		"threads that ask at once get ten, or one more each (%d)", said);
+	/* who begins the while may be held up before it counts anew: others have had ten by then */
+	ok(said >= GLK_LIMIT_LINES && said <= 2 * GLK_LIMIT_LINES,
+		"threads that ask at once get ten, or as many again (%d)", said);
 	for (int i = 3; i < 200; i++)
 		lines += lines_of(kinds + i, now, 20, &left_out, &last) >= 10;
 	is_int(lines, 197, "more kinds than there is room for are said all the same");

@@ -440,7 +440,7 @@ static int ends_by(void (*body)(void))
 
 static void take_held(void)
 {
-	alarm(10);
+	alarm(100);
 	glk_lock(&context);
 	glk_unlock(&context);
 }

@@ -57,8 +57,7 @@ static void finds(void)
 	table_open(&gpu);
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &a), 0, "a stream is known");
 	is_int(glk_stream_get(&gpu.streams, fake(2), NULL, &b), 0, "and another");
-	is_int(glk_stream_get(&gpu.streams, NULL, NULL, &none), 0,
-		"the default stream is one");
+	is_int(glk_stream_get(&gpu.streams, NULL, NULL, &none), 0, "the default stream is one");
 	ok(a && b && none && a != b && a != none && b != none, "each by its own number");
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &again), 0, "the same again");
 	is_int(again, a, "has the same number");
@@ -215,8 +214,7 @@ static void sweeps(bool used)
 		pthread_join(thread, NULL);
 	}
 	is_int(gpu_known(&gpu), GLK_STREAMS_MAX,
-		used ? "4095 threads have used memory and ended"
-		     : "4095 threads have ended");
+		used ? "4095 threads have used memory and ended" : "4095 threads have ended");
 	is_int(glk_stream_get(&gpu.streams, fake(1), NULL, &id), 0,
 		"there is room for a stream");
 	is_int(gpu_known(&gpu), 2, "and for as many again");
@@ -427,7 +425,7 @@ static void reads_meanwhile(void)
 struct losers {
 	struct gpu *gpu;
 	glk_atomic(bool) stop;
-	uint32_t lost;
+	glk_atomic(uint32_t) lost;
 };
 
 /* Streams that the driver does not know any more when an event is to be recorded on them. */
@@ -439,13 +437,13 @@ static void *lose_on(void *arg)
 
 	for (uintptr_t n = 1; !glk_load_relaxed(&l->stop); n++) {
 		if (glk_stream_get(&l->gpu->streams, fake(n), NULL, &id))
-			break;
+			tap_bail("no stream");
 		glk_lock(&l->gpu->lock);
 		s = glk_stream_enter(&l->gpu->streams, id);
 		gpu_free(l->gpu, s);
 		glk_store_relaxed(&ended_below, n + 1);
 		glk_event_poll(&l->gpu->streams);
-		l->lost += s->state == GLK_STREAM_GONE;
+		glk_add_relaxed(&l->lost, s->state == GLK_STREAM_GONE);
 		glk_clock_sync_all(&l->gpu->streams);
 		glk_unlock(&l->gpu->lock);
 	}
@@ -465,6 +463,8 @@ static void loses_meanwhile(void)
 	table_open(&gpu);
 	l.gpu = &gpu;
 	pthread_create(&thread, NULL, lose_on, &l);
+	while (!glk_load_relaxed(&l.lost)) /* so that both are under way */
+		sched_yield();
 	for (uintptr_t n = 0; n < ADDED; n++) {
 		handle = fake(UINT64_C(1) << 32 | n);
 		err |= glk_stream_get(&gpu.streams, handle, NULL, &id);
@@ -474,7 +474,7 @@ static void loses_meanwhile(void)
 	glk_store_relaxed(&l.stop, true);
 	pthread_join(thread, NULL);
 	is_int(err, 0, "streams are added while others are found to be gone");
-	ok(l.lost > 0, "which some were");
+	ok(glk_load_relaxed(&l.lost) > 0, "which some were");
 	is_int(gpu_known(&gpu), ADDED / 2, "nothing is left of those");
 	gpu_close(&gpu);
 }

@@ -72,7 +72,7 @@ static void links(const char *lend, double least, double most)
 		{"fetched", fetch, false, false}, {"and again", lower, true, true},
 		{"a quiet point", quiet, false, false}};
 	const char *mib = getenv("GLAKE_T_MOVE_MIB");
-	size_t bytes = (mib ? strtoul(mib, NULL, 10) : tap_on_valgrind() ? 8 : 32) * MIB;
+	size_t bytes = (mib ? strtoul(mib, NULL, 10) : tap_storms_take_long() ? 8 : 32) * MIB;
 	int wrong = 0, open = 0;
 	char piece[32];
 	double rate;

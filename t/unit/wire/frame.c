@@ -169,7 +169,7 @@ static void process(void)
 			pause();
 	}
 	if (read(fds[0], &child, sizeof(child)) != sizeof(child) ||
-		glk_wire_receive(ends[1], &frame, 1000) || frame.count != 1)
+		glk_wire_receive(ends[1], &frame, 60000) || frame.count != 1)
 		tap_bail("no child");
 	err = glk_wire_pidfd(frame.fd[0], &pidfd);
 	if (err == -EOPNOTSUPP) {
@@ -180,7 +180,7 @@ static void process(void)
 		polled.fd = pidfd;
 		is_int(poll(&polled, 1, 0), 0, "  it lives");
 		kill(pid, SIGKILL);
-		is_int(poll(&polled, 1, 5000), 1,
+		is_int(poll(&polled, 1, 60000), 1,
 			"  and has ended, whoever keeps its socket");
 		close(pidfd);
 	}

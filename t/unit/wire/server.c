@@ -120,20 +120,30 @@ static void test_too_long(void)
 
 static void test_slow(void)
 {
-	int slow = join(), fd = join(), many = join();
-	struct pollfd hung = {.fd = many};
-	static char answer[100];
+	int slow, fd, many, bounded = 0;
+	struct pollfd hung = {0};
+	char answer[100] = "", large[100];
 
-	/* more than the kernel holds for one who does not read */
-	for (int i = 0; i < 8; i++)
-		if (send(slow, "B\n", 2, MSG_NOSIGNAL) != 2)
+	/* where the machine is busy they may be left before they ask */
+	for (int i = 0; i < 100; i++) {
+		slow = join(), fd = join(), many = join();
+		/* more than the kernel holds for one who does not read */
+		for (int n = 0; n < 8; n++)
+			if (send(slow, "B\n", 2, MSG_NOSIGNAL) != 2)
+				break;
+		if (send(many, "B\nB\nB\nB\nB\nB\nB\nB\n", 16, MSG_NOSIGNAL) == 16 &&
+			!glk_wire_ask(fd, "a\n", PATIENCE, answer, sizeof(answer), rig_why))
+			bounded = glk_wire_ask(
+				fd, "B\n", PATIENCE, large, sizeof(large), rig_why);
+		close(fd);
+		if (bounded == -EMSGSIZE)
 			break;
-	if (send(many, "B\nB\nB\nB\nB\nB\nB\nB\n", 16, MSG_NOSIGNAL) != 16)
-		ok(false, "send");
-	says(fd, "a\n", "=a", "one who does not read keeps nobody waiting");
-	is_int(glk_wire_ask(fd, "B\n", PATIENCE, answer, sizeof(answer), rig_why),
-		-EMSGSIZE, "one who asks bounds the answer");
-	close(fd);
+		close(slow);
+		close(many);
+	}
+	hung.fd = many;
+	is_str(answer, "=a", "one who does not read keeps nobody waiting");
+	is_int(bounded, -EMSGSIZE, "one who asks bounds the answer");
 	fd = join();
 	ok(has_gone(fd), "one who asks nothing is left after a while");
 	close(fd);
@@ -311,7 +321,7 @@ static int closes_strangers(void)
 			close(fd);
 	for (int i = 0; i < 64; i++)
 		own[i] = fcntl(file, F_DUPFD_CLOEXEC, 3);
-	alarm(20);
+	alarm(100);
 	glk_wire_end(); /* returns, and touches none of them */
 	for (int i = 0; i < 64; i++)
 		wrong += fcntl(own[i], F_GETFD) < 0;
@@ -351,7 +361,7 @@ int main(void)
 	is_int(serve(300, 600), 0, "with less patience");
 	test_slow();
 	glk_wire_end();
-	is_int(serve(1000, 0), 0, "with some");
+	is_int(serve(20000, 0), 0, "with some");
 	test_too_long();
 	test_end();
 	test_stale();

@@ -193,7 +193,14 @@ static void names(void)
 	snprintf(file, sizeof(file), "%s/rates", folder);
 }
 
-static bool certain; /* whether the last of those found what its link carries */
+/* A clock that goes on a us when it is read: what links carry does not depend on the machine. */
+static double ticking(struct glk_io *io)
+{
+	static double now;
+
+	(void)io;
+	return now += 1000;
+}
 
 /* Copies with links that the driver does not tell of: how often the driver was waited for. */
 static uint64_t used(double *ret_rate)
@@ -202,9 +209,11 @@ static uint64_t used(double *ret_rate)
 	const char *const settings[] = {MANY, rates, NULL};
 	struct glake_driver_stats stats = {.sz = sizeof(stats)};
 	uint64_t before;
+	int found = 0;
 
 	snprintf(rates, sizeof(rates), "io.rates=%s", file);
 	begin(settings);
+	context->io.now = ticking;
 	glk_fault_set(context->drv, "link_get:from=1:err=EOPNOTSUPP");
 	glake_driver_stats_get(ctx, &stats);
 	before = stats.calls[GLAKE_CALL_SYNC];
@@ -216,9 +225,11 @@ static uint64_t used(double *ret_rate)
 	sync_stream();
 	ok(!memcmp(gpu, host, 3 * MIB), "all bytes arrive");
 	*ret_rate = context->io.gpu[1].down.rate;
-	certain = context->io.gpu[1].certain;
 	ok(context->io.gpu[1].measured && context->io.gpu[0].down.rate > 0.1,
 		"all links are known");
+	for (int i = 1; i < 4; i++)
+		found += context->io.gpu[i].certain;
+	is_int(found, before ? 3 : 0, "  by what was found out, or by the file");
 	end();
 	return before;
 }
@@ -229,11 +240,6 @@ static void whole(void)
 	double rate, again;
 
 	ok(used(&rate) > 0, "the first time links are measured");
-	if (!certain) {
-		tap_skip("what they carry is kept",
-			"this machine copies slower than any link does");
-		return;
-	}
 	snprintf(expected, sizeof(expected), "0 GPU-50f70000-0000-0000-0000-%012x %d ", 1,
 		(int)(rate * 1000));
 	ok(strstr(got(), expected) != NULL, "what they carry is kept");
