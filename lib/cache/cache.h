@@ -131,6 +131,10 @@ struct glk_cache {
 		uint32_t steps;	    /* of walks */
 		bool climbing, closed;
 		uint64_t ended;
+		uint32_t tries;	  /* of requests, under way */
+		uint64_t tried;	  /* that ever began */
+		uint64_t stands;  /* requests that wanted to stand alone */
+		uint64_t stood;	  /* of these, those that did; the next one does, or is about to */
 	} plans;		 /* see plan.h */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(

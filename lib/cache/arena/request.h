@@ -14,7 +14,7 @@
  *	supply.c	where those pages come from
  *	ladder.c	when there are too few
  */
-#include "cache/cache.h"
+#include "cache/plan.h"
 
 /* serve.c: serves a request, under the figures of a seat. `row`: that of its stream; NULL: freed,
  * it goes to no bin. */
@@ -36,13 +36,27 @@ typedef int (*glk_try_fn)(
 int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
 	uint32_t *extent, int err) GLK_COLD;
 
+/* One that does not wait for the GPU has somewhere else to go, and waits for nobody either. */
+static inline int glk_request_once(struct glk_arena *arena, struct glk_request *request,
+	glk_try_fn fn, uint32_t *extent)
+{
+	int err;
+
+	if (!request->patient)
+		return fn(arena, request, extent);
+	glk_plan_try(arena->gpu, request);
+	err = fn(arena, request, extent);
+	glk_plan_tried(arena->gpu, request);
+	return err;
+}
+
 static inline int glk_request_somehow(struct glk_arena *arena,
 	struct glk_request *request, glk_try_fn fn, uint32_t *extent)
 {
 	int err;
 
 	arena->inside++;
-	err = fn(arena, request, extent);
+	err = glk_request_once(arena, request, fn, extent);
 	if (err)
 		err = glk_request_again(arena, request, fn, extent, err);
 	arena->inside--;

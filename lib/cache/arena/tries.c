@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The tries of a request, each of a place with pages behind it. Where one finds no memory or no place,
- * a rung is climbed that may change that, and another one follows.
+ * a rung is climbed that may change that, and another one follows. Before the request is refused it
+ * is tried alone, if it was not: memory in the hands of others comes back by that, see plan.h.
  */
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
@@ -126,7 +127,8 @@ static bool wait_for_all(struct glk_arena *arena, const struct glk_request *requ
 		is_over(glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0)), &why);
 }
 
-int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
+/* After a try that failed: the rungs, each followed by another one. */
+static int by_rungs(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
 	uint32_t *extent, int err)
 {
 	static const rung_fn rungs[] = {make_room, recut, wait_for_holes, wait_for_all};
@@ -136,7 +138,21 @@ int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_
 
 		if ((err == -ENOMEM || (waits && err == -EBUSY)) &&
 			rungs[i](arena, request))
-			err = fn(arena, request, extent);
+			err = glk_request_once(arena, request, fn, extent);
+	}
+	return err;
+}
+
+/* The same once more, alone, where memory may have been in the hands of others. */
+int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
+	uint32_t *extent, int err)
+{
+	err = by_rungs(arena, request, fn, extent, err);
+	if (err == -ENOMEM && request->patient && request->met) {
+		glk_plan_stand(arena->gpu, request);
+		err = glk_request_once(arena, request, fn, extent);
+		err = by_rungs(arena, request, fn, extent, err);
+		glk_plan_stood(arena->gpu, request);
 	}
 	return err;
 }
