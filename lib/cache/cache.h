@@ -404,6 +404,8 @@ void glk_cache_survey(struct glk_cache *cache, struct glk_survey *ret_survey);
 
 /* figures.c */
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
+/* Under the lock: bytes of pages that are in the hands of requests, and on their way. */
+uint64_t glk_cache_in_flight(const struct glk_cache *cache);
 void glk_cache_reset_peaks(struct glk_cache *cache);
 
 /* runs.c: as glake_map(). */
