@@ -169,13 +169,18 @@ static int find_hole(
 	/* blocks that bins gave back meanwhile may have left one */
 	*ret_hole =
 		err || fit.maps || fit.waits ? choose(arena, request, &waits, &crowd) : 0;
-	for (int i = 0; i < AWAITS && !*ret_hole && !err && may_await(arena, request) &&
-		await_hole(arena, request);
-		i++) {
-		*ret_hole = choose(arena, request, &waits, &crowd);
-		/* others may have the place by now */
+	for (int i = 0; i < AWAITS && !*ret_hole && !err && may_await(arena, request); i++) {
+		bool passed = await_hole(arena, request);
+
+		if (passed)
+			*ret_hole = choose(arena, request, &waits, &crowd);
+		/* others may have had the place, or the last slot, since the lock was given up */
+		if (!*ret_hole && is_full(&arena->map))
+			return -ENOSPC;
 		if (!*ret_hole)
 			err = glk_place_seek(arena, request, &want, &fit);
+		if (!passed)
+			break;
 	}
 	if (*ret_hole)
 		return -EEXIST;
