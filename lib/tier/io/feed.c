@@ -15,7 +15,7 @@
 /* What numbers are equal. */
 #define NEAR (1 + 1e-9)
 
-static double now_of(struct glk_io *io)
+double glk_feed_now(struct glk_io *io)
 {
 	return io->now ? io->now(io) : (double)glk_clock_ns();
 }
@@ -89,12 +89,6 @@ static bool is_good(const struct glk_feed *f, unsigned at, double bytes, double 
 
 /* ---- Giving out ---- */
 
-/* The GPU whose link to the host a path goes over. */
-static struct glk_io_gpu *link_of(const struct glk_feed *f, unsigned at)
-{
-	return &f->job.io->gpu[f->job.relay[at]];
-}
-
 /* The stream on which a piece arrives. */
 static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
 {
@@ -104,36 +98,6 @@ static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
 	return at && job->turn == GLK_IO_UP
 		? job->io->gpu[relay].ring[job->turn].stream
 		: job->io->gpu[job->target].hop[job->turn][relay];
-}
-
-void glk_feed_give_up(struct glk_feed *f, unsigned at, int err)
-{
-	struct glk_feed_lane *lane = &f->lane[at];
-	struct glk_job *job = &f->job;
-	bool is_idle;
-
-	f->copy.err = err;
-	lane->off = true;
-	if (at)
-		glk_job_put_off(job, job->relay[at]);
-	is_idle = glk_job_idle(job, job->relay[at]);
-	for (; lane->count; lane->count--) {
-		const struct glk_piece *piece = &lane->piece[lane->first];
-
-		if (is_idle)
-			glk_job_hand_back(job, piece);
-		if (at) {
-			f->copy.relayed -= piece->bytes;
-			job->io->gpu[job->relay[at]].relayed -= piece->bytes;
-		}
-		link_of(f, at)->flight[job->turn]--;
-		f->flight--;
-		lane->first = (lane->first + 1) % GLK_FEED_WINDOW;
-	}
-	lane->flight = 0;
-	lane->stalls = false;
-	job->unsure |= !is_idle;
-	f->is_ended |= !is_idle;
 }
 
 /* On its way to arrive, behind what the path has already. */
@@ -147,7 +111,7 @@ static void note(struct glk_feed *f, unsigned at, const struct glk_piece *piece,
 	lane->piece[(lane->first + lane->count++) % GLK_FEED_WINDOW] = *piece;
 	lane->flight += piece->bytes;
 	lane->carried = true;
-	link_of(f, at)->flight[f->job.turn]++;
+	glk_feed_link(f, at)->flight[f->job.turn]++;
 	glk_plan_book(f->job.paths[at], piece->bytes, now);
 }
 
@@ -183,15 +147,15 @@ static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
 	if (err == -EINVAL && !went)
 		f->is_ended = true;
 	/* half of it may be queued, and read what the program may free once all has arrived */
-	if (!went && at && !glk_job_idle(&f->job, f->job.relay[at]))
-		f->job.unsure = f->is_ended = true;
+	if (!went && at)
+		glk_feed_leave(f, at, now);
 	if (!went)
 		return;
 	note(f, at, &piece, now);
 	if (!err)
 		err = drv->ops->event_record(drv, lane->event[slot], last_stream(f, at));
 	if (err)
-		glk_feed_give_up(f, at, err);
+		glk_feed_give_up(f, at, err, now);
 }
 
 /* One piece, if the path has room for one and there is one for it. */
@@ -206,7 +170,7 @@ static bool serve(struct glk_feed *f, unsigned at, double now)
 		room = path->slots;
 	if (f->stage != GLK_FEED_RUNNING || f->is_ended || !left || is_off(f, at) ||
 		lane->stalls || lane->count >= room || is_ahead(f, at, now) ||
-		link_of(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW ||
+		glk_feed_link(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW ||
 		glk_guard_gave_up(f->job.io->feeder))
 		return false;
 	if (!is_good(f, at, (double)(left < most ? left : most), now))
@@ -259,7 +223,7 @@ static bool harvest(struct glk_feed *f, unsigned at, double now)
 		lane->first = (lane->first + 1) % GLK_FEED_WINDOW;
 		lane->count--;
 		f->flight--;
-		link_of(f, at)->flight[f->job.turn]--;
+		glk_feed_link(f, at)->flight[f->job.turn]--;
 	}
 	f->copied += bytes;
 	f->moved = bytes ? now : f->moved;
@@ -273,7 +237,7 @@ static bool harvest(struct glk_feed *f, unsigned at, double now)
 		return bytes;
 	}
 	if (err)
-		glk_feed_give_up(f, at, err);
+		glk_feed_give_up(f, at, err, now);
 	return bytes || err;
 }
 
@@ -307,8 +271,10 @@ static bool harvest_all(struct glk_feed *f, double now)
 		if (!moved)
 			return false;
 	}
-	for (unsigned i = 0; i < f->job.count; i++)
-		moved |= harvest(f, i, now);
+	for (unsigned i = 0; i < f->job.count; i++) {
+		moved |= f->lane[i].is_leaving && glk_feed_left(f, i);
+		moved |= !f->lane[i].hands_back && harvest(f, i, now);
+	}
 	return moved;
 }
 
@@ -323,6 +289,10 @@ void glk_feed_end_events(struct glk_feed *f)
 			glk_feed_end_event(drv, f->lane[i].event[j]);
 			f->lane[i].event[j] = NULL;
 		}
+		for (unsigned j = 0; j < GLK_FEED_STREAMS; j++) {
+			glk_feed_end_event(drv, f->lane[i].left[j]);
+			f->lane[i].left[j] = NULL;
+		}
 	}
 }
 
@@ -332,7 +302,7 @@ static bool is_over(const struct glk_feed *f)
 
 	for (unsigned i = 0; i < f->job.count; i++)
 		is_alive |= !is_off(f, i);
-	if (f->flight)
+	if (f->flight || f->leaving)
 		return false;
 	if (f->stage == GLK_FEED_WAITING)
 		return f->is_ended;
@@ -385,7 +355,7 @@ static bool is_stuck(const struct glk_feed *f, double now)
 {
 	int64_t patience = glk_load_relaxed(&f->job.io->feeder->patience);
 
-	return f->flight && now - f->moved > (double)patience;
+	return (f->flight || f->leaving) && now - f->moved > (double)patience;
 }
 
 /* Ends what is over. What is left to do: see glk_feed_turn. */
@@ -418,7 +388,7 @@ int glk_feed_turn(struct glk_io *io)
 		glk_guard_enter(io->feeder);
 	while (moved) {
 		moved = false;
-		now = now_of(io);
+		now = glk_feed_now(io);
 		for (struct glk_feed *f = first; f; f = f->next)
 			moved |= f->stage != GLK_FEED_DONE && harvest_all(f, now);
 		for (int own = 1; own >= 0; own--)

@@ -63,7 +63,10 @@ static void join(struct glk_job *job, int relay, int gpu, struct CUstream_st *st
 	if (mark && !drv->ops->event_record(drv, mark, stream) &&
 		!go_behind(job, relay, gpu, mark))
 		return;
+	/* others need not wait for it: it may have to pass what stands for long */
+	glk_io_pause(job->io);
 	job->unsure |= wait_idle(job, gpu, stream) != 0;
+	glk_io_resume(job->io);
 }
 
 /* The first and the second stream of a piece, and whose they are. */
@@ -89,20 +92,13 @@ static void join_both(struct glk_job *job, int relay)
 	}
 }
 
-bool glk_job_idle(struct glk_job *job, int relay)
+struct CUstream_st *glk_job_stream(
+	const struct glk_job *job, int relay, bool second, int *ret_gpu)
 {
-	struct CUstream_st *stream;
-	bool is_idle = true;
-	int gpu;
-
-	if (relay == job->target)
-		return !wait_idle(
-			job, relay, job->io->gpu[relay].hop[job->turn][relay]);
-	for (int second = 0; second < 2; second++) {
-		stream = streams_of(job, relay, second, &gpu);
-		is_idle = !wait_idle(job, gpu, stream) && is_idle;
-	}
-	return is_idle;
+	if (relay != job->target)
+		return streams_of(job, relay, second, ret_gpu);
+	*ret_gpu = relay;
+	return job->io->gpu[relay].hop[job->turn][relay];
 }
 
 void glk_job_put_off(struct glk_job *job, int relay)

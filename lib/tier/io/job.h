@@ -57,9 +57,10 @@ bool glk_job_run(struct glk_job *job);
 uint64_t glk_job_piece(const struct glk_job *job);
 /* A piece over a path with a relay. 0; or it was handed back, or an error and *ret_went: it is on its way. */
 int glk_job_relay(struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went);
-/* Whether all that is queued on the streams of a relay has passed, after a wait; or, for the target itself, on
- * that of what is fed to its own link. */
-bool glk_job_idle(struct glk_job *job, int relay);
+/* The first and the second stream of pieces over a relay, and whose they are; for the target itself that of what is
+ * fed to its own link. */
+struct CUstream_st *glk_job_stream(
+	const struct glk_job *job, int relay, bool second, int *ret_gpu);
 /* A relay that the driver refused something takes no further part in anything. */
 void glk_job_put_off(struct glk_job *job, int relay);
 /* What was not queued is told, and why. */
