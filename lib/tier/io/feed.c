@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "driver/driver.h"
+#include "tier/io/link.h"
 
 #include <errno.h>
 
@@ -112,7 +113,7 @@ static void note(struct glk_feed *f, unsigned at, const struct glk_piece *piece,
 	lane->flight += piece->bytes;
 	lane->carried = true;
 	glk_feed_link(f, at)->flight[f->job.turn]++;
-	glk_plan_book(f->job.paths[at], piece->bytes, now);
+	glk_plan_book(&f->job.path[at], piece->bytes, now);
 }
 
 static int send(struct glk_feed *f, unsigned at, const struct glk_piece *piece, bool *ret_went)
@@ -162,12 +163,12 @@ static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
 static bool serve(struct glk_feed *f, unsigned at, double now)
 {
 	const struct glk_feed_lane *lane = &f->lane[at];
-	const struct glk_plan_path *path = f->job.paths[at];
+	const struct glk_plan_buffer *buffer = f->job.path[at].buffer;
 	uint64_t most = glk_job_piece(&f->job), left = left_of(f);
 	unsigned room = GLK_FEED_WINDOW;
 
-	if (at && path->slots < room)
-		room = path->slots;
+	if (buffer && buffer->slots < room)
+		room = buffer->slots;
 	if (f->stage != GLK_FEED_RUNNING || f->is_ended || !left || is_off(f, at) ||
 		lane->stalls || lane->count >= room || is_ahead(f, at, now) ||
 		glk_feed_link(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW ||
@@ -198,10 +199,7 @@ static bool is_taken(const struct glk_feed *f, unsigned at)
 
 	if (!at || ring->is_fed || !ring->newest || (f->lane[at].count && !ring->waits))
 		return false;
-	if (io->drv->ops->event_query(io->drv, ring->newest) == -EAGAIN)
-		return true;
-	ring->newest = NULL;
-	return false;
+	return glk_link_pass(io, ring) == -EAGAIN;
 }
 
 /* Whether any has. */

@@ -24,10 +24,9 @@ struct glk_job {
 	struct glk_piece merged;	     /* of no bytes: none */
 	struct glk_piece *returned; /* room for all that there can be */
 	unsigned returns, returns_most;
-	struct glk_plan_path *paths[GLK_IO_GPUS + 1];
+	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
-	struct glk_plan_path direct; /* the first of them; the others are those of rings, and other copies go there */
 	uint64_t used;  /* relays that carry a piece of it, a bit each */
 	/* Behind the last piece over each; NULL: there is none that its stream is not behind. */
 	struct glk_drv_event *newest[GLK_IO_GPUS];

@@ -29,7 +29,7 @@ static void cut(const struct glk_io *io, struct glk_io_gpu *g)
 
 		ring->base = g->base + (uint64_t)turn * half;
 		ring->size = slot;
-		ring->path.slots =
+		ring->buffer.slots =
 			slots < GLK_PLAN_SLOTS ? (unsigned)slots : GLK_PLAN_SLOTS;
 	}
 }
@@ -113,7 +113,7 @@ static int ring_ready(struct glk_io *io, int relay, int target, int turn)
 	int last = turn == GLK_IO_DOWN ? target : relay; /* who empties slots */
 	int err = 0;
 
-	for (unsigned i = 0; !err && i < ring->path.slots; i++)
+	for (unsigned i = 0; !err && i < ring->buffer.slots; i++)
 		err = glk_stage_event(io, last, &ring->slot[i].by[last]);
 	return err;
 }
