@@ -158,6 +158,7 @@ static int have_all(struct glk_cache *cache)
 		return err;
 	glk_plan_close(cache);
 	glk_quick_flush(cache);
+	glk_peer_settle(cache);
 	if (cache->arena.map.guests)
 		err = glk_quiet_arena(&cache->arena);
 	if (!err && cache->beside.map.pool)
@@ -181,7 +182,7 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 	returned = cache->returned;
 	blocks = cache->returned_blocks;
 	err = glk_suspended(cache);
-	if (!err && cache->placed)
+	if (!err && (cache->placed || cache->rights_left))
 		err = have_all(cache);
 	did.returned = cache->returned - returned;
 	did.returned_blocks = cache->returned_blocks - blocks;
