@@ -37,7 +37,8 @@ struct CUstream_st;
  * and is used over the link between the GPUs. All that is said of memory of the host in place holds
  * for it, figures tell it apart (placed_peer, borrowed, lent). A GPU that cannot reach the other one
  * has nothing lent, which a warning says when the context is opened; one that refuses a page is not
- * asked again. When the lender is lost, what lies there is lost with it. It has memory back that
+ * asked again, and one whose driver has no memory for a second, or until some of it has gone back there. When the
+ * lender is lost, what lies there is lost with it. It has memory back that
  * idles with the others when they are trimmed, and at the beginning of each of its own suspensions and
  * of their ends. While it is suspended it lends nothing more; what others use of it then stays, and counts
  * as stayed, in no block.
@@ -48,7 +49,7 @@ struct CUstream_st;
  * memory of the host are spoken of here, these are meant too, but: they are neither hashed (tier.verify) nor
  * compressed, nor is a content of which a part lies there; and they are lost with the lender. What the
  * lender's driver refuses goes to the host; after a refusal or the loss of the lender it is not asked again,
- * which a warning says. glake_query says how much of a block is there (away_peer), glake_stats_get how much of
+ * which a warning says, and after another error not for a second, or until memory of it has gone back to the driver. glake_query says how much of a block is there (away_peer), glake_stats_get how much of
  * a GPU (store_peer, store_peer_used, borrowed, lent). Memory that is lent and that nothing lies in any more
  * serves the next contents, until glake_trim of the GPU that has it. What a suspended GPU has there
  * stays there. A lender that is suspended has what lies there moved to the host first, each content over the
@@ -67,7 +68,8 @@ struct CUstream_st;
  * driver is asked about the memory and the stream, and called for each piece. So does what goes to the host in
  * place and what comes from there, by glake_suspend_in_place, glake_resume, glake_fetch and glake_quiet, 256 MiB
  * at a time: the GPUs that lend are given rights on those pages of the host meanwhile, and lose them
- * afterwards, by a call of the driver for each. Memory that tier.peer lends comes over the link between the two.
+ * afterwards, by a call of the driver for each; where the driver refuses that a warning says so, and it is asked
+ * again by glake_quiet, glake_trim and suspensions. Memory that tier.peer lends comes over the link between the two.
  *
  * With tier.compress=lz4 contents that are away and have rested for a while are compressed by a thread of the
  * library, and take less memory of the host; who has them back waits until they are what they were, as the

@@ -181,6 +181,7 @@ struct glk_cache {
 	uint64_t heard;	  /* the number of the last one */
 	struct glk_refusal refusal;	/* the last one */
 	struct glk_times times[GLK_TIMED_COUNT];
+	uint64_t rights_left; /* GPUs that have some on its pages and should not, a bit each: see peer.c */
 	struct glk_hostpool hostpool; /* has a lock of its own */
 };
 
@@ -420,6 +421,10 @@ int glk_refusal_text(struct glk_cache *cache, int form, char *buffer, size_t *re
 
 /* peer.c: as glake_peer_access(). */
 int glk_cache_peer(struct glk_cache *cache, int peer, bool on);
+/* Under the lock: some GPUs keep rights on pages that they should not have, a bit each. And in closed plans: they
+ * lose them, as far as the driver takes them. */
+void glk_peer_stays(struct glk_cache *cache, uint64_t gpus);
+void glk_peer_settle(struct glk_cache *cache);
 
 /* arena/trim.c: as glake_trim(). */
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);

@@ -72,5 +72,7 @@ void glk_exchange_shut(struct glk_exchange *x)
 	for (int i = 0; i < TRIES && x->opened; i++)
 		if (!set(x, x->opened, GLK_ACCESS_NONE))
 			x->opened = 0;
+	if (x->opened)
+		glk_peer_stays(x->arena->gpu, x->opened);
 	x->opened = 0;
 }

@@ -2,14 +2,21 @@
 /*
  * Another GPU is allowed to use all memory of this one, or no longer: what is mapped now, here,
  * on the host, in pools of graphs, with tags and in imports, and by the peers of the node what will be.
+ *
+ * Rights that an exchange gave for its time (exchange_open.c), and the driver would not take back, are taken from all
+ * that is mapped at the next point that stands still: a quiet point, a trim or a suspension. Pages that are unmapped
+ * lose them anyway.
  */
 #include "base/log.h"
+#include "base/thread.h"
 #include "cache/graph/graph.h"
 #include "cache/plan.h"
 #include "cache/tag/tag.h"
 
-/* All that is mapped, in one order always. */
-static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
+#include <inttypes.h>
+
+/* All that is mapped but imports, in one order always. */
+static int in_maps(struct glk_cache *cache, struct glk_sweep *sweep)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
 	struct glk_tags *tags = glk_tags(cache);
@@ -31,6 +38,13 @@ static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
 		failed = glk_map_access(&tags->at[i].arena.map, sweep);
 		err = failed ? failed : err;
 	}
+	return err;
+}
+
+static int everywhere(struct glk_cache *cache, struct glk_sweep *sweep)
+{
+	int err = in_maps(cache, sweep), failed;
+
 	if (err && !sweep->anyway)
 		return err;
 	failed = glk_imports_access(&cache->imports, sweep);
@@ -76,4 +90,30 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 	glk_plan_open(cache);
 	glk_unlock(&cache->lock);
 	return err;
+}
+
+void glk_peer_stays(struct glk_cache *cache, uint64_t gpus)
+{
+	if (gpus & ~cache->rights_left)
+		glk_warn("GPU %d: GPUs 0x%" PRIx64 " keep the rights that they had for a copy "
+			 "on its pages of the host, until the driver takes them: %s",
+			cache->device, gpus, glk_thread_current->error.text);
+	cache->rights_left |= gpus;
+}
+
+void glk_peer_settle(struct glk_cache *cache)
+{
+	uint64_t peers = glk_load_relaxed(&cache->node->peers);
+	/* what they have as peers goes with that */
+	uint64_t gpus = cache->rights_left & ~peers;
+
+	for (cache->rights_left = 0; gpus; gpus &= gpus - 1) {
+		struct glk_sweep sweep = {
+			.grant = {.who = {GLK_PLACE_GPU, __builtin_ctzll(gpus)}},
+			.most = SIZE_MAX,
+			.anyway = true};
+
+		if (in_maps(cache, &sweep))
+			cache->rights_left |= gpus & -gpus;
+	}
 }

@@ -4,7 +4,9 @@
  * host, so they come to the GPU as far as there is room. The largest are tried first, since they are
  * had with the fewest calls of the driver; each once, in parts of so many slots, with whatever shares
  * a page with them. Others touch pages at the ends of a block alone: a part that has to stay for one of
- * them is tried without those. Requests that would have to look for a place wait meanwhile.
+ * them is tried without those. Where parts had no room, what there is goes to smaller ones, in a second walk, again
+ * of the largest first: each refusal halves them, so there are no more than a few. Requests that would have to look
+ * for a place wait meanwhile.
  */
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
@@ -17,15 +19,30 @@ struct quiet {
 	struct glk_arena *arena;
 	struct glk_line line;
 	uint64_t most; /* bytes of a part that are tried: larger ones were refused */
+	bool cuts;     /* parts are cut to what there is room for; else they are passed over */
+	bool passed;   /* some were */
 };
 
-static bool has_room(const struct glk_cache *cache, uint64_t bytes)
+/* Bytes of a part for which there may be room. */
+static uint64_t room_of(const struct quiet *q)
 {
+	const struct glk_cache *cache = q->arena->gpu;
 	uint64_t budget = glk_load_relaxed(&cache->node->budget);
 	uint64_t held = glk_load_relaxed(&cache->node->held);
 	uint64_t room = budget > held ? budget - held : 0;
 
-	return budget == UINT64_MAX || bytes <= room + glk_arena_idle(&cache->arena);
+	if (budget == UINT64_MAX)
+		return q->most;
+	room += glk_arena_idle(&cache->arena);
+	return room < q->most ? room : q->most;
+}
+
+/* Slots of a part that is tried; 0: there is no room for any. */
+static uint32_t slots_of(const struct quiet *q)
+{
+	uint64_t slots = room_of(q) >> q->arena->map.shift;
+
+	return !q->cuts || slots > GLK_EXCHANGE_PART ? GLK_EXCHANGE_PART : (uint32_t)slots;
 }
 
 static bool is_placed(const struct quiet *q, const struct glk_extent *e)
@@ -36,11 +53,12 @@ static bool is_placed(const struct quiet *q, const struct glk_extent *e)
 
 /* The next part of a stretch that a block stands on, of what lies on the host. Of one that had to stay
  * the mappings at both ends go by themselves. */
-static struct glk_run next_part(
-	const struct glk_map *map, struct glk_stretch here, const struct glk_run *stayed)
+static struct glk_run next_part(const struct quiet *q, struct glk_stretch here,
+	const struct glk_run *stayed)
 {
+	const struct glk_map *map = &q->arena->map;
 	struct glk_run run = glk_exchange_next(
-		map, here.first, here.last, GLK_EXCHANGE_PART, GLK_TO_GPU);
+		map, here.first, here.last, slots_of(q), GLK_TO_GPU);
 	uint32_t end;
 
 	if (run.first > run.last || run.first < stayed->first || run.first > stayed->last)
@@ -71,9 +89,9 @@ static int have_block(struct quiet *q, struct glk_extent *e)
 	struct glk_run stayed = {1, 0};
 	int err = 0;
 
-	while (!err && slot <= last && is_placed(q, e)) {
+	while (!err && slot <= last && slots_of(q) && is_placed(q, e)) {
 		struct glk_stretch here = glk_exchange_here(map, e, slot);
-		struct glk_run run = next_part(map, here, &stayed);
+		struct glk_run run = next_part(q, here, &stayed);
 		uint64_t bytes = (uint64_t)(run.last - run.first + 1) << map->shift;
 
 		if (here.first > here.last)
@@ -81,13 +99,18 @@ static int have_block(struct quiet *q, struct glk_extent *e)
 		slot = (run.first > run.last ? here.last : run.last) + 1;
 		if (run.first > run.last)
 			continue;
-		if (bytes > q->most || !has_room(q->arena->gpu, bytes))
+		if (bytes > room_of(q)) {
+			q->passed = true;
 			continue;
+		}
 		err = glk_line_add(&q->line, e, &run);
 		if (q->line.err)
 			break;
-		if (err == -ENOMEM)
+		if (err == -ENOMEM) {
+			q->passed = true;
 			q->most = bytes / 2;
+			slot = q->cuts ? run.first : slot;
+		}
 		if (err == -EAGAIN && is_shared(map, e, &run) &&
 			(stayed.first != run.first || stayed.last != run.last)) {
 			stayed = run;
@@ -119,16 +142,29 @@ static int have_class(struct quiet *q, int bits, int *ret_most)
 	return err;
 }
 
+/* All of them, the largest first. */
+static int have_classes(struct quiet *q)
+{
+	int err = 0, unused, bits;
+
+	have_class(q, 0, &bits);
+	for (; bits > 0 && !err && slots_of(q); bits--)
+		err = have_class(q, bits, &unused);
+	return err;
+}
+
 int glk_quiet_arena(struct glk_arena *arena)
 {
 	struct quiet q = {.arena = arena,
 		.line = {.arena = arena, .way = GLK_TO_GPU},
 		.most = UINT64_MAX};
-	int err = 0, failed, unused, bits;
+	int err = have_classes(&q), failed;
 
-	have_class(&q, 0, &bits);
-	for (; bits > 0 && !err; bits--)
-		err = have_class(&q, bits, &unused);
+	if (!err && q.passed) {
+		q.cuts = true;
+		q.most = UINT64_MAX;
+		err = have_classes(&q);
+	}
 	failed = glk_line_end(&q.line);
 	return err ? err : failed;
 }
@@ -158,6 +194,7 @@ static int have_all(struct glk_cache *cache)
 		return err;
 	glk_plan_close(cache);
 	glk_quick_flush(cache);
+	glk_peer_settle(cache);
 	if (cache->arena.map.guests)
 		err = glk_quiet_arena(&cache->arena);
 	if (!err && cache->beside.map.pool)
@@ -181,7 +218,7 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 	returned = cache->returned;
 	blocks = cache->returned_blocks;
 	err = glk_suspended(cache);
-	if (!err && cache->placed)
+	if (!err && (cache->placed || cache->rights_left))
 		err = have_all(cache);
 	did.returned = cache->returned - returned;
 	did.returned_blocks = cache->returned_blocks - blocks;

@@ -3,8 +3,10 @@
  * Pages that one GPU lends to another, which has them in place of memory of the host: they lie in lists of
  * the same node, and whoever has one need not know. Memory for contents that are away is lent like them, and
  * is no page (tier/peer.c). Both count against what the lender may lend, and
- * against its budget, as long as they are there. While it is suspended it lends none.
+ * against its budget, as long as they are there. While it is suspended it lends none. A driver that has none is
+ * asked for each page and each content otherwise, of which there may be tens of thousands.
  */
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pool/pool.h"
@@ -35,8 +37,10 @@ void glk_lend_refused(struct glk_node *node, int err)
 {
 	bool did;
 
-	if (!glk_node_is_refusal(err) && err != -ENODEV)
+	if (!glk_node_is_refusal(err) && err != -ENODEV) {
+		glk_store_relaxed(&node->lender->dry, glk_clock_ns() + GLK_LEND_DRY_NS);
 		return;
+	}
 	did = glk_xchg_seq_cst(&node->borrows, false);
 	did |= glk_xchg_seq_cst(&node->stows, false);
 	if (did)
@@ -45,11 +49,25 @@ void glk_lend_refused(struct glk_node *node, int err)
 			glk_thread_current->error.text);
 }
 
+static bool is_dry(const struct glk_node *lender)
+{
+	int64_t until = glk_load_relaxed(&lender->dry);
+
+	return until && glk_clock_ns() < until;
+}
+
+void glk_lend_wet(struct glk_node *lender)
+{
+	if (glk_load_relaxed(&lender->dry))
+		glk_store_relaxed(&lender->dry, 0);
+}
+
 int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 {
 	struct glk_drv *drv = node->pool->drv;
 	struct glk_node *lender = node->lender;
-	int err = glk_load_relaxed(&lender->shut) ? -ENOMEM : claim(lender, size);
+	int err = glk_load_relaxed(&lender->shut) || is_dry(lender) ? -ENOMEM
+								    : claim(lender, size);
 
 	if (err)
 		return err;
@@ -89,4 +107,5 @@ void glk_lend_end(struct glk_node *node, size_t size)
 {
 	glk_sub_relaxed(&node->borrowed, size);
 	unclaim(node->lender, size);
+	glk_lend_wet(node->lender);
 }

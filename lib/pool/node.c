@@ -168,10 +168,12 @@ int glk_node_release(struct glk_node *node, uint32_t page)
 	}
 	glk_page_move(p, GLK_PAGE_LIMBO, GLK_PAGE_EMPTY);
 	glk_slab_put(&node->pool->pages, page);
-	if (lent)
+	if (lent) {
 		glk_lend_end(node, size);
-	else
+	} else {
 		glk_sub_relaxed(&node->held, size);
+		glk_lend_wet(node);
+	}
 	if (out)
 		glk_add_relaxed(&node->pool->gone, size);
 	return 0;

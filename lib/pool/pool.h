@@ -47,6 +47,7 @@ struct glk_node {
 	glk_atomic(uint64_t) lent;
 	uint64_t lends;
 	glk_atomic(bool) shut;
+	glk_atomic(int64_t) dry; /* ns, until when its driver is asked for none to lend; 0: it may be */
 };
 
 struct glk_pool {
@@ -144,11 +145,15 @@ static inline struct glk_node *glk_node_stows(const struct glk_node *node)
 }
 
 /* lend.c: memory of the lender of a node, against both budgets. 0, or -ENOMEM, or the driver's error; a
- * driver that refuses is not asked again. */
+ * driver that refuses is not asked again, and one that has failed, or has none, is left alone for a while. */
 int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle);
 /* The driver has refused something about it, or the lender is lost: it is not asked again, which a warning
- * says. Takes any error. */
+ * says. After any other error it is asked when memory of the lender has gone back to the driver, or after
+ * GLK_LEND_DRY_NS. */
+#define GLK_LEND_DRY_NS INT64_C(1000000000)
 void glk_lend_refused(struct glk_node *node, int err);
+/* Memory of a GPU has gone back to the driver. */
+void glk_lend_wet(struct glk_node *lender);
 /* Whether a GPU lends nothing more, and bytes that it has lent: once it is shut no page comes that was not
  * counted, some may be that are about to be refused. */
 void glk_lend_shut(struct glk_node *lender, bool on);

@@ -204,8 +204,9 @@ static int unpack(struct glk_mover *mover, struct left *left)
 }
 
 /* One content, or a part of it, run by run, or many at a time where links to the host may help. The lock is
- * given up for each time. */
-static int copy(struct glk_mover *mover, struct left left, bool out, bool links)
+ * given up for each time. After an error *ret_afar tells whether that was a part which another GPU has. */
+static int copy(
+	struct glk_mover *mover, struct left left, bool out, bool links, bool *ret_afar)
 {
 	struct CUstream_st *stream = out ? mover->out_handle : mover->back_handle;
 	size_t most = links && mover->io && mover->io->lend ? RUNS : 1, count;
@@ -216,6 +217,7 @@ static int copy(struct glk_mover *mover, struct left left, bool out, bool links)
 		bool afar = glk_store_is_afar(
 			&mover->store, glk_store_at(&mover->store, left.run));
 
+		*ret_afar = afar;
 		if (glk_store_at(&mover->store, left.run)->packed) {
 			err = unpack(mover, &left);
 			continue;
@@ -248,9 +250,9 @@ static void abandon(struct glk_mover *mover, const struct glk_use *use)
 		thread->error = why;
 }
 
-/* To room that was taken, which is given back after an error. */
+/* To room that was taken, which is given back after an error; *ret_afar: another GPU did not take its part. */
 static int send(struct glk_mover *mover, uint64_t addr, uint64_t bytes, bool links,
-	struct glk_use *use, uint32_t run)
+	struct glk_use *use, uint32_t run, bool *ret_afar)
 {
 	struct glk_stream *out = enter(mover, mover->out);
 	struct glk_stream *back = enter(mover, mover->back);
@@ -265,7 +267,8 @@ static int send(struct glk_mover *mover, uint64_t addr, uint64_t bytes, bool lin
 		glk_store_put(&mover->store, run, 0);
 		return err;
 	}
-	err = copy(mover, left_of(&mover->store, run, 0, bytes, addr), true, links);
+	err = copy(mover, left_of(&mover->store, run, 0, bytes, addr), true, links,
+		ret_afar);
 	*use = used_by(mover, out);
 	if (err) {
 		abandon(mover, use);
@@ -280,21 +283,22 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	struct glk_use *use, uint32_t *ret_run)
 {
 	struct glk_store *store = &mover->store;
-	bool afar;
+	bool afar = false, beside;
 	uint32_t run;
-	int err;
+	int err, failed;
 
 	err = glk_store_take(store, bytes, &run);
 	if (err)
 		return err;
-	afar = glk_store_at(store, run)->afar;
-	err = send(mover, addr, bytes, true, use, run);
+	failed = err = send(mover, addr, bytes, true, use, run, &afar);
 	/* a lender that is lost, or out of reach by now, has failed nobody: there is the host */
-	if (err && afar && err != -EBUSY) {
-		glk_lend_refused(store->host, err);
+	if (failed && afar) {
 		err = glk_store_take_host(store, bytes, &run);
 		if (!err)
-			err = send(mover, addr, bytes, true, use, run);
+			err = send(mover, addr, bytes, true, use, run, &beside);
+		/* where that goes, and else it may have been this GPU */
+		if (!err)
+			glk_lend_refused(store->host, failed);
 	}
 	if (err)
 		return err;
@@ -331,10 +335,11 @@ static int move_run_home(struct glk_mover *mover, uint32_t run)
 	uint64_t bytes = r->chunks * GLK_STORE_CHUNK;
 	struct glk_use use = {0};
 	uint32_t other;
+	bool afar;
 	int err = glk_store_take_host(store, bytes, &other);
 
 	if (!err)
-		err = send(mover, addr, bytes, false, &use, other);
+		err = send(mover, addr, bytes, false, &use, other, &afar);
 	if (!err)
 		replace(store, run, other);
 	return err;
@@ -374,13 +379,14 @@ int glk_move_some_back(struct glk_mover *mover, uint32_t run, uint64_t from,
 	struct glk_stream *back = enter(mover, mover->back);
 	struct glk_store_run *first = glk_store_at(&mover->store, run);
 	struct glk_use written = glk_stream_use(out, first->written);
+	bool afar;
 	int err;
 
 	first->readers++;
 	err = order(mover, &written, back);
 	if (!err)
 		err = copy(mover, left_of(&mover->store, run, from, bytes, addr), false,
-			true);
+			true, &afar);
 	first->readers--;
 	*ret_use = used_by(mover, back);
 	first->read = ret_use->tick;

@@ -17,6 +17,7 @@
 /* Of the driver's pages. */
 #define ALIGN ((size_t)2 << 20)
 
+/* 0 or the driver's error, with addresses where the driver keeps the mapping. */
 static int map_piece(struct glk_store *store, uint64_t handle, uint64_t *ret_base)
 {
 	struct glk_grant grant = {
@@ -32,12 +33,10 @@ static int map_piece(struct glk_store *store, uint64_t handle, uint64_t *ret_bas
 	if (err)
 		goto unreserve;
 	err = drv->ops->set_access(drv, base, GLK_STORE_PIECE, &grant, 1);
-	if (err)
-		goto unmap;
-	*ret_base = base;
-	return 0;
-unmap:
-	drv->ops->unmap(drv, base, GLK_STORE_PIECE);
+	if (!err || drv->ops->unmap(drv, base, GLK_STORE_PIECE)) {
+		*ret_base = base;
+		return err;
+	}
 unreserve:
 	drv->ops->unreserve(drv, base, GLK_STORE_PIECE);
 	return err;
@@ -64,7 +63,7 @@ static int end(struct glk_store *store, struct glk_store_piece *p)
 	return 0;
 }
 
-/* Without the lock. 0; or an error, with a piece without addresses where the driver keeps its memory. */
+/* Without the lock. 0; or an error, with a piece that serves nobody where the driver keeps its memory. */
 static int make(struct glk_store *store, struct glk_store_piece *ret)
 {
 	struct glk_store_piece piece = {.lent = true};
@@ -77,8 +76,16 @@ static int make(struct glk_store *store, struct glk_store_piece *ret)
 	if (err)
 		glk_lend_refused(store->host, err);
 	piece.base = (char *)(uintptr_t)base;
-	if (err && !end(store, &piece))
+	piece.barred = err;
+	if (err && !end(store, &piece)) {
+		/* that was its own memory: the next one would fail too */
+		glk_lend_refused(store->host, err);
 		return err;
+	}
+	if (piece.base && piece.barred)
+		glk_warn("GPU %d: 0x%" PRIx64
+			 " could not be unmapped and stays out of use",
+			store->device, base);
 	*ret = piece;
 	return err;
 }

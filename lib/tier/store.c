@@ -162,7 +162,7 @@ static int take_from(
 	struct glk_store_piece *p = &store->piece[piece];
 	uint32_t first = 0, chunks, id;
 
-	while (*left && p->base && p->count < GLK_STORE_CHUNKS) {
+	while (*left && p->base && !p->barred && p->count < GLK_STORE_CHUNKS) {
 		chunks = find_run(p, first,
 			*left < GLK_STORE_CHUNKS ? (uint32_t)*left : GLK_STORE_CHUNKS,
 			&first);

@@ -44,6 +44,7 @@ struct glk_store_piece {
 	uint64_t written; /* and until which they were written there */
 	uint64_t handle;  /* of memory that is lent: the driver's */
 	bool lent;	  /* by another GPU; else it is memory of the host */
+	bool barred;	  /* and mapped without rights, since the driver would not unmap it: nothing lies there */
 };
 
 struct glk_store {

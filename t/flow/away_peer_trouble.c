@@ -75,6 +75,38 @@ static void all_fail(void)
 	fails("host_lock", "ENOMEM", 3);
 }
 
+/* A content of which the host has a part: whichever part is refused, that side alone has failed. */
+static void one_side_fails(bool host)
+{
+	void *one, *two;
+
+	set_up((const char *const[]){ROOM, "tier.peer_room=64MiB",
+		host ? "driver.fault=copy:from=2:len=1:err=EPERM"
+		     : "driver.fault=copy:from=3:len=1:err=EPERM",
+		NULL});
+	one = take(ctx, 0, 34 * MIB);
+	two = take(ctx, 0, 34 * MIB);
+	is_int(glake_spill(ctx, one, stream), 0, "a content goes to the lender");
+	tap_expect_log(!host);
+	is_int(glake_spill(ctx, two, stream), host ? -EPERM : 0,
+		host ? "the host does not take its part of the next"
+		     : "where the lender does not take its own the host has all");
+	is_int(about(two).away != 0, !host, host ? "which stays" : "of it");
+	if (host)
+		is_int(glake_spill(ctx, two, stream), 0, "  until it does");
+	is_int(mib(flow_stats(ctx, 0).store_peer_used), host ? 64 : 34,
+		host ? "the lender has its part" : "  and the lender none");
+	is_int(glake_fetch(ctx, one, stream) | glake_fetch(ctx, two, stream), 0,
+		"both come back");
+	ok(holds(one, 34 * MIB) && holds(two, 34 * MIB), "as they were");
+	is_int(glake_spill(ctx, one, stream), 0, "and go again");
+	is_int(mib(flow_stats(ctx, 0).store_peer_used), host ? 34 : 0,
+		host ? "to the lender" : "to the host alone");
+	glake_free(ctx, one, NULL);
+	glake_free(ctx, two, NULL);
+	tear_down(0);
+}
+
 /* A child has nothing of it, and disturbs nobody. */
 static void forks(void)
 {
@@ -178,6 +210,8 @@ static void suspended_meanwhile(void)
 int main(void)
 {
 	tap_plan_later();
+	one_side_fails(true);
+	one_side_fails(false);
 	all_fail();
 	forks();
 	both_ways();

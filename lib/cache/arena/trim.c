@@ -147,6 +147,11 @@ static int trim_all(
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
+	if (cache->rights_left) {
+		glk_plan_close(cache);
+		glk_peer_settle(cache);
+		glk_plan_open(cache);
+	}
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);
 	if (glk_graphs(cache) && glk_graphs(cache)->leaving)

@@ -33,7 +33,7 @@ static int make_events(struct glk_feed *f)
 		err = glk_stage_event(job->io, job->target, &f->passed);
 	for (unsigned i = 0; i < job->count; i++) {
 		gpu = i && job->turn == GLK_IO_UP ? job->relay[i] : job->target;
-		f->lane[i].rate = rate_of(job->paths[i]);
+		f->lane[i].rate = rate_of(&job->path[i]);
 		for (unsigned j = 0; !err && j < GLK_FEED_WINDOW; j++)
 			err = glk_stage_event(job->io, gpu, &f->lane[i].event[j]);
 	}
@@ -69,7 +69,6 @@ static struct glk_feed *make(struct glk_feeder *feeder, const struct glk_job *jo
 	f->job.copy = &f->copy;
 	f->job.returned = (struct glk_piece *)(void *)&f->ranges[count];
 	f->job.returns_most = (unsigned)most;
-	f->job.paths[0] = &f->job.direct;
 	f->job.fed = true;
 	f->job.relay[0] = job->target;
 	glk_store_relaxed(&f->is_held, true);

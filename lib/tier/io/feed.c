@@ -3,6 +3,7 @@
 #include "tier/io/feed.h"
 
 #include "driver/driver.h"
+#include "tier/io/link.h"
 
 #include <errno.h>
 
@@ -83,12 +84,6 @@ static bool is_good(const struct glk_feed *f, unsigned at, double bytes, double 
 
 /* ---- Giving out ---- */
 
-/* The GPU whose link to the host a path goes over. */
-static struct glk_io_gpu *link_of(const struct glk_feed *f, unsigned at)
-{
-	return &f->job.io->gpu[f->job.relay[at]];
-}
-
 /* The stream on which a piece arrives. */
 static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
 {
@@ -98,36 +93,6 @@ static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
 	return at && job->turn == GLK_IO_UP
 		? job->io->gpu[relay].ring[job->turn].stream
 		: job->io->gpu[job->target].hop[job->turn][relay];
-}
-
-void glk_feed_give_up(struct glk_feed *f, unsigned at, int err)
-{
-	struct glk_feed_lane *lane = &f->lane[at];
-	struct glk_job *job = &f->job;
-	bool is_idle;
-
-	f->copy.err = err;
-	lane->off = true;
-	if (at)
-		glk_job_put_off(job, job->relay[at]);
-	is_idle = glk_job_idle(job, job->relay[at]);
-	for (; lane->count; lane->count--) {
-		const struct glk_piece *piece = &lane->piece[lane->first];
-
-		if (is_idle)
-			glk_job_hand_back(job, piece);
-		if (at) {
-			f->copy.relayed -= piece->bytes;
-			job->io->gpu[job->relay[at]].relayed -= piece->bytes;
-		}
-		link_of(f, at)->flight[job->turn]--;
-		f->flight--;
-		lane->first = (lane->first + 1) % GLK_FEED_WINDOW;
-	}
-	lane->flight = 0;
-	lane->stalls = false;
-	job->unsure |= !is_idle;
-	f->is_ended |= !is_idle;
 }
 
 /* On its way to arrive, behind what the path has already. */
@@ -141,8 +106,8 @@ static void note(struct glk_feed *f, unsigned at, const struct glk_piece *piece,
 	lane->piece[(lane->first + lane->count++) % GLK_FEED_WINDOW] = *piece;
 	lane->flight += piece->bytes;
 	lane->carried = true;
-	link_of(f, at)->flight[f->job.turn]++;
-	glk_plan_book(f->job.paths[at], piece->bytes, now);
+	glk_feed_link(f, at)->flight[f->job.turn]++;
+	glk_plan_book(&f->job.path[at], piece->bytes, now);
 }
 
 static int send(struct glk_feed *f, unsigned at, const struct glk_piece *piece, bool *ret_went)
@@ -177,30 +142,30 @@ static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
 	if (err == -EINVAL && !went)
 		f->is_ended = true;
 	/* half of it may be queued, and read what the program may free once all has arrived */
-	if (!went && at && !glk_job_idle(&f->job, f->job.relay[at]))
-		f->job.unsure = f->is_ended = true;
+	if (!went && at)
+		glk_feed_leave(f, at, now);
 	if (!went)
 		return;
 	note(f, at, &piece, now);
 	if (!err)
 		err = drv->ops->event_record(drv, lane->event[slot], last_stream(f, at));
 	if (err)
-		glk_feed_give_up(f, at, err);
+		glk_feed_give_up(f, at, err, now);
 }
 
 /* One piece, if the path has room for one and there is one for it. */
 static bool serve(struct glk_feed *f, unsigned at, double now)
 {
 	const struct glk_feed_lane *lane = &f->lane[at];
-	const struct glk_plan_path *path = f->job.paths[at];
+	const struct glk_plan_buffer *buffer = f->job.path[at].buffer;
 	uint64_t most = glk_job_piece(&f->job), left = left_of(f);
 	unsigned room = GLK_FEED_WINDOW;
 
-	if (at && path->slots < room)
-		room = path->slots;
+	if (buffer && buffer->slots < room)
+		room = buffer->slots;
 	if (f->stage != GLK_FEED_RUNNING || f->is_ended || !left || is_off(f, at) ||
 		lane->stalls || lane->count >= room || is_ahead(f, at, now) ||
-		link_of(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW ||
+		glk_feed_link(f, at)->flight[f->job.turn] >= GLK_FEED_WINDOW ||
 		glk_guard_gave_up(f->job.io->feeder))
 		return false;
 	if (!is_good(f, at, (double)(left < most ? left : most), now))
@@ -228,10 +193,7 @@ static bool is_taken(const struct glk_feed *f, unsigned at)
 
 	if (!at || ring->is_fed || !ring->newest || (f->lane[at].count && !ring->waits))
 		return false;
-	if (io->drv->ops->event_query(io->drv, ring->newest) == -EAGAIN)
-		return true;
-	ring->newest = NULL;
-	return false;
+	return glk_link_pass(io, ring) == -EAGAIN;
 }
 
 /* Whether any has. */
@@ -253,7 +215,7 @@ static bool harvest(struct glk_feed *f, unsigned at, double now)
 		lane->first = (lane->first + 1) % GLK_FEED_WINDOW;
 		lane->count--;
 		f->flight--;
-		link_of(f, at)->flight[f->job.turn]--;
+		glk_feed_link(f, at)->flight[f->job.turn]--;
 	}
 	f->copied += bytes;
 	f->moved = bytes ? now : f->moved;
@@ -267,7 +229,7 @@ static bool harvest(struct glk_feed *f, unsigned at, double now)
 		return bytes;
 	}
 	if (err)
-		glk_feed_give_up(f, at, err);
+		glk_feed_give_up(f, at, err, now);
 	return bytes || err;
 }
 
@@ -301,8 +263,10 @@ static bool harvest_all(struct glk_feed *f, double now)
 		if (!moved)
 			return false;
 	}
-	for (unsigned i = 0; i < f->job.count; i++)
-		moved |= harvest(f, i, now);
+	for (unsigned i = 0; i < f->job.count; i++) {
+		moved |= f->lane[i].is_leaving && glk_feed_left(f, i);
+		moved |= !f->lane[i].hands_back && harvest(f, i, now);
+	}
 	return moved;
 }
 
@@ -317,6 +281,10 @@ void glk_feed_end_events(struct glk_feed *f)
 			glk_feed_end_event(drv, f->lane[i].event[j]);
 			f->lane[i].event[j] = NULL;
 		}
+		for (unsigned j = 0; j < GLK_FEED_STREAMS; j++) {
+			glk_feed_end_event(drv, f->lane[i].left[j]);
+			f->lane[i].left[j] = NULL;
+		}
 	}
 }
 
@@ -326,7 +294,7 @@ static bool is_over(const struct glk_feed *f)
 
 	for (unsigned i = 0; i < f->job.count; i++)
 		is_alive |= !is_off(f, i);
-	if (f->flight)
+	if (f->flight || f->leaving)
 		return false;
 	if (f->stage == GLK_FEED_WAITING)
 		return f->is_ended;
@@ -379,7 +347,7 @@ static bool is_stuck(const struct glk_feed *f, double now)
 {
 	int64_t patience = glk_load_relaxed(&f->job.io->feeder->patience);
 
-	return f->flight && now - f->moved > (double)patience;
+	return (f->flight || f->leaving) && now - f->moved > (double)patience;
 }
 
 /* Ends what is over. What is left to do: see glk_feed_turn. */

@@ -14,9 +14,10 @@
  * copies: first those to its own GPU, then in the order of the calls. One of which others leave a part (agree.h)
  * is given no more than that carries.
  *
- * Trouble	a path that is refused something, or fails, is used no more; when its streams are idle, what it
- *		had goes another way. If they cannot be waited for, or no path is left, the copy ends with
- *		an error and the word is written all the same
+ * Trouble	a path that is refused something, or fails, is used no more; when its streams have passed what they
+ *		had, which is asked from turn to turn and not waited for (leave.c), its pieces go another way. If
+ *		that cannot be asked, or no path is left, the copy ends with an error and the word is written
+ *		all the same
  * Stalls	a piece that takes several times as long as it should is told; what was queued cannot be
  *		taken back, and the copy has not finished before it has arrived
  * Patience	the streams go on, and the copies have failed, when no piece of one has arrived for half a
@@ -35,6 +36,8 @@
 #define GLK_FEED_WINDOW 3
 /* Of each path that may be handed back: those, and one that it is refused. Then it takes none any more. */
 #define GLK_FEED_RETURNED (GLK_FEED_WINDOW + 1)
+/* Streams of a path: one of each GPU. */
+#define GLK_FEED_STREAMS 2
 /* Copies at a time; what is more is queued whole. */
 #define GLK_FEEDS 256
 
@@ -55,6 +58,13 @@ struct glk_feed_lane {
 	bool off;	 /* it takes none */
 	bool stalls;	 /* the first of them is overdue */
 	bool stalled, carried; /* at some time */
+	/* leave.c: what its streams had may be under way, though it takes no piece any more. */
+	bool is_leaving;
+	bool hands_back; /* its pieces, then: whether they arrive is not asked */
+	bool is_behind[GLK_FEED_STREAMS]; /* the event below is */
+	bool is_idle[GLK_FEED_STREAMS];	  /* and has passed */
+	unsigned refused;		  /* questions about that */
+	struct glk_drv_event *left[GLK_FEED_STREAMS]; /* behind what each had; NULL: not made yet */
 };
 
 struct glk_feed {
@@ -68,6 +78,7 @@ struct glk_feed {
 	bool is_lost;	  /* nobody will know whether its stream has passed the word */
 	unsigned refused; /* questions about the start */
 	unsigned flight;  /* pieces on all paths */
+	unsigned leaving; /* paths that are */
 	double moved;	  /* ns, when one arrived last, or the first was given out */
 	uint64_t copied;  /* bytes that have arrived */
 	struct glk_drv_event *start, *passed; /* on the program's stream, before and behind the word */
@@ -109,9 +120,19 @@ bool glk_feed_counts_on(const struct glk_io *io, int relay, int turn);
 /* Under the lock: a turn of the thread, which anybody may take. 2: pieces are under way, 1: streams have to
  * come to their copies first, 0: nothing is left to do. */
 int glk_feed_turn(struct glk_io *io);
-/* Under the lock: a path takes part no more. What it had goes another way, if it is certain that it writes
- * nothing any more. */
-void glk_feed_give_up(struct glk_feed *f, unsigned at, int err);
+/* Under the lock. The GPU whose link to the host a path goes over. */
+static inline struct glk_io_gpu *glk_feed_link(const struct glk_feed *f, unsigned at)
+{
+	return &f->job.io->gpu[f->job.relay[at]];
+}
+
+/* leave.c, under the lock; nothing waits. A path takes part no more. What it had goes another way as soon as it is
+ * certain that it writes nothing any more. `now`: ns. */
+void glk_feed_give_up(struct glk_feed *f, unsigned at, int err, double now);
+/* The copy ends only behind what the streams of a path have, where that is more than its pieces. */
+void glk_feed_leave(struct glk_feed *f, unsigned at, double now);
+/* In a turn, of one that is leaving: whether it has left, or cannot be asked. */
+bool glk_feed_left(struct glk_feed *f, unsigned at);
 
 /* Under the lock, which is given up meanwhile: whether nothing is left to do on a stream. */
 bool glk_feed_is_free(struct glk_io *io, int target, struct CUstream_st *stream);

@@ -214,19 +214,24 @@ static void await_start(struct glk_io *io, struct glk_feed *f)
 	}
 }
 
-/* Until a piece has arrived on each path that has any. */
+/* Until a piece has arrived on each path that has any, or what it had has passed. An error of that is met again by
+ * who asks for it. */
 static void await_pieces(struct glk_io *io, struct glk_feed *f)
 {
+	struct glk_drv *drv = io->drv;
 	int err;
 
 	for (unsigned i = 0; i < f->job.count; i++) {
 		const struct glk_feed_lane *lane = &f->lane[i];
 
-		err = lane->count
-			? io->drv->ops->event_sync(io->drv, lane->event[lane->first])
-			: 0;
+		for (unsigned j = 0; j < GLK_FEED_STREAMS; j++)
+			if (lane->is_leaving && lane->is_behind[j])
+				drv->ops->event_sync(drv, lane->left[j]);
+		if (!lane->count || lane->hands_back)
+			continue;
+		err = drv->ops->event_sync(drv, lane->event[lane->first]);
 		if (err)
-			glk_feed_give_up(f, i, err);
+			glk_feed_give_up(f, i, err, glk_io_now(io));
 	}
 }
 

@@ -57,10 +57,10 @@ struct glk_io_slot {
 struct glk_io_ring {
 	uint64_t base, size; /* address and bytes of each slot */
 	struct glk_io_slot slot[GLK_PLAN_SLOTS];
-	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way */
+	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way in any */
 	bool is_fed;		      /* that is of a copy that is fed, and waits for no stream */
 	bool waits; /* that, or something before it, is of a copy whose stream had work to do */
-	struct glk_plan_path path;
+	struct glk_plan_buffer buffer; /* of the paths of all copies that go through it */
 	struct CUstream_st *stream; /* of the GPU, over its link to the host */
 	struct glk_plan_link share; /* of the link, that is borrowed from others (agree.h) */
 	unsigned shares;	    /* of four; 0: none are borrowed, nor have to be given back */

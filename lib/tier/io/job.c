@@ -63,7 +63,10 @@ static void join(struct glk_job *job, int relay, int gpu, struct CUstream_st *st
 	if (mark && !drv->ops->event_record(drv, mark, stream) &&
 		!go_behind(job, relay, gpu, mark))
 		return;
+	/* others need not wait for it: it may have to pass what stands for long */
+	glk_io_pause(job->io);
 	job->unsure |= wait_idle(job, gpu, stream) != 0;
+	glk_io_resume(job->io);
 }
 
 /* The first and the second stream of a piece, and whose they are. */
@@ -89,20 +92,13 @@ static void join_both(struct glk_job *job, int relay)
 	}
 }
 
-bool glk_job_idle(struct glk_job *job, int relay)
+struct CUstream_st *glk_job_stream(
+	const struct glk_job *job, int relay, bool second, int *ret_gpu)
 {
-	struct CUstream_st *stream;
-	bool is_idle = true;
-	int gpu;
-
-	if (relay == job->target)
-		return !wait_idle(
-			job, relay, job->io->gpu[relay].hop[job->turn][relay]);
-	for (int second = 0; second < 2; second++) {
-		stream = streams_of(job, relay, second, &gpu);
-		is_idle = !wait_idle(job, gpu, stream) && is_idle;
-	}
-	return is_idle;
+	if (relay != job->target)
+		return streams_of(job, relay, second, ret_gpu);
+	*ret_gpu = relay;
+	return job->io->gpu[relay].hop[job->turn][relay];
 }
 
 void glk_job_put_off(struct glk_job *job, int relay)
@@ -114,7 +110,7 @@ void glk_job_put_off(struct glk_job *job, int relay)
 	if (!g->off)
 		glk_warn("GPU %d lends its link no more: %s", relay, why.text);
 	g->off = true;
-	g->ring[job->turn].path.off = true;
+	g->ring[job->turn].buffer.off = true;
 }
 
 /* Behind what the program had queued. */
@@ -136,7 +132,7 @@ static void fill(
 	const struct glk_job *job, struct glk_io_ring *ring, struct glk_drv_event *event)
 {
 	ring->waits = (ring->waits && ring->newest) || !(job->fed || job->is_free);
-	ring->slot[ring->path.next].last = ring->newest = event;
+	ring->slot[ring->buffer.next].last = ring->newest = event;
 	ring->is_fed = job->fed;
 }
 
@@ -145,8 +141,8 @@ static int relay_piece(
 	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
 {
 	struct glk_io_ring *ring = &job->io->gpu[relay].ring[job->turn];
-	struct glk_io_slot *slot = &ring->slot[ring->path.next];
-	uint64_t at = ring->base + ring->path.next * ring->size;
+	struct glk_io_slot *slot = &ring->slot[ring->buffer.next];
+	uint64_t at = ring->base + ring->buffer.next * ring->size;
 	const struct glk_drv_ops *ops = job->io->drv->ops;
 	struct glk_drv *drv = job->io->drv;
 	struct CUstream_st *first, *second;
@@ -181,7 +177,7 @@ static int relay_piece(
 static int leave_slot(struct glk_job *job, int relay)
 {
 	struct glk_io_ring *ring = &job->io->gpu[relay].ring[job->turn];
-	struct glk_io_slot *slot = &ring->slot[ring->path.next];
+	struct glk_io_slot *slot = &ring->slot[ring->buffer.next];
 	const struct glk_drv_ops *ops = job->io->drv->ops;
 	struct CUstream_st *first, *second;
 	struct glk_drv *drv = job->io->drv;
@@ -250,7 +246,7 @@ static int flush(struct glk_job *job)
 		return 0;
 	}
 	job->copy->err = err;
-	job->paths[0]->off = true;
+	job->path[0].off = true;
 	glk_job_hand_back(job, &piece);
 	return err;
 }
@@ -303,13 +299,13 @@ static void spread(struct glk_job *job)
 			continue;
 		}
 		at = glk_plan_pick(
-			job->paths, job->count, left < most ? left : most, job->now);
+			job->path, job->count, left < most ? left : most, job->now);
 		if (at < 0)
 			break;
 		piece = glk_job_take(job, !at, most);
 		err = at ? send(job, job->relay[at], &piece) : send_direct(job, &piece);
 		if (!err)
-			glk_plan_book(job->paths[at], piece.bytes, job->now);
+			glk_plan_book(&job->path[at], piece.bytes, job->now);
 		glk_io_give_way(job->io);
 	}
 	flush(job);
@@ -391,8 +387,7 @@ static void add_relays(struct glk_job *job)
 			continue;
 		}
 		job->relay[job->count] = relay;
-		job->paths[job->count++] =
-			glk_link_relay(io, relay, job->target, job->turn);
+		glk_link_relay(io, relay, job->target, job->turn, &job->path[job->count++]);
 	}
 }
 
@@ -430,8 +425,7 @@ bool glk_job_run(struct glk_job *job)
 	io->since = glk_clock_ns();
 	glk_link_learn(io);
 	glk_link_use(io, job->target);
-	glk_link_direct(io, job->target, job->turn, &job->direct);
-	job->paths[0] = &job->direct;
+	glk_link_direct(io, job->target, job->turn, &job->path[0]);
 	job->count = 1;
 	add_relays(job);
 	job->back = copy->count;

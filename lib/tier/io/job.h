@@ -24,10 +24,9 @@ struct glk_job {
 	struct glk_piece merged;	     /* of no bytes: none */
 	struct glk_piece *returned; /* room for all that there can be */
 	unsigned returns, returns_most;
-	struct glk_plan_path *paths[GLK_IO_GPUS + 1];
+	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
-	struct glk_plan_path direct; /* the first of them; the others are those of rings, and other copies go there */
 	uint64_t used;  /* relays that carry a piece of it, a bit each */
 	/* Behind the last piece over each; NULL: there is none that its stream is not behind. */
 	struct glk_drv_event *newest[GLK_IO_GPUS];
@@ -57,9 +56,10 @@ bool glk_job_run(struct glk_job *job);
 uint64_t glk_job_piece(const struct glk_job *job);
 /* A piece over a path with a relay. 0; or it was handed back, or an error and *ret_went: it is on its way. */
 int glk_job_relay(struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went);
-/* Whether all that is queued on the streams of a relay has passed, after a wait; or, for the target itself, on
- * that of what is fed to its own link. */
-bool glk_job_idle(struct glk_job *job, int relay);
+/* The first and the second stream of pieces over a relay, and whose they are; for the target itself that of what is
+ * fed to its own link. */
+struct CUstream_st *glk_job_stream(
+	const struct glk_job *job, int relay, bool second, int *ret_gpu);
 /* A relay that the driver refused something takes no further part in anything. */
 void glk_job_put_off(struct glk_job *job, int relay);
 /* What was not queued is told, and why. */

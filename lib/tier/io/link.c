@@ -88,18 +88,28 @@ void glk_link_learn(struct glk_io *io)
 	glk_link_recall(io);
 }
 
-static bool passed(struct glk_io *io, struct glk_drv_event *event)
+int glk_link_pass(struct glk_io *io, struct glk_io_ring *ring)
 {
-	return !event || !io->drv->ops->event_query(io->drv, event);
+	int err;
+
+	for (unsigned i = 0; i < ring->buffer.slots; i++) {
+		struct glk_io_slot *slot = &ring->slot[i];
+
+		err = slot->last ? io->drv->ops->event_query(io->drv, slot->last) : 0;
+		if (err)
+			return err;
+		slot->last = NULL;
+	}
+	ring->newest = NULL;
+	return 0;
 }
 
 bool glk_link_idle(struct glk_io *io, struct glk_io_gpu *g, int turn)
 {
-	if (g->busy[turn] && passed(io, g->own[turn]))
+	if (g->busy[turn] && g->own[turn] &&
+		!io->drv->ops->event_query(io->drv, g->own[turn]))
 		g->busy[turn] = false;
-	if (passed(io, g->ring[turn].newest))
-		g->ring[turn].newest = NULL;
-	return !g->busy[turn] && !g->ring[turn].newest;
+	return !glk_link_pass(io, &g->ring[turn]) && !g->busy[turn];
 }
 
 static void earlier(double *at, double now)
@@ -126,8 +136,8 @@ void glk_link_settle(struct glk_io *io, double now)
 		}
 		earlier(turn == GLK_IO_DOWN ? &g->down.free : &g->up.free, now);
 		earlier(&g->ring[turn].share.free, now);
-		for (unsigned s = 0; s < g->ring[turn].path.slots; s++)
-			earlier(&g->ring[turn].path.held[s], now);
+		for (unsigned s = 0; s < g->ring[turn].buffer.slots; s++)
+			earlier(&g->ring[turn].buffer.held[s], now);
 	}
 	for (int i = 0; i < GLK_IO_GPUS * GLK_IO_WAYS; i++) {
 		if (!busy[i % GLK_IO_WAYS][i / GLK_IO_WAYS])
@@ -153,22 +163,24 @@ void glk_link_direct(struct glk_io *io, int target, int turn, struct glk_plan_pa
 	ret_path->own = ret_path->hop[0][0];
 }
 
-/* The part of it that is borrowed is a link of its own, behind those that are there. */
+/* The part of it that is borrowed is a link of its own, behind those that are there. It may change while a copy is
+ * under way, so all of it is one without a limit. */
 static void add_share(struct glk_io_ring *ring, struct glk_plan_link **hop)
 {
 	bool is_part = ring->shares && ring->shares < GLK_AGREE_SHARES;
-	unsigned at = hop[1] ? 2 : 1;
 
-	ring->share.rate = hop[0]->rate * ring->shares / GLK_AGREE_SHARES;
-	hop[2] = NULL;
-	hop[at] = is_part ? &ring->share : NULL;
+	ring->share.rate =
+		is_part ? hop[0]->rate * ring->shares / GLK_AGREE_SHARES : 0;
+	hop[hop[1] ? 2 : 1] = &ring->share;
 }
 
-struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, int turn)
+void glk_link_relay(
+	struct glk_io *io, int relay, int target, int turn, struct glk_plan_path *ret_path)
 {
+	struct glk_plan_path *path = ret_path;
 	struct glk_io_gpu *r = &io->gpu[relay], *t = &io->gpu[target];
-	struct glk_plan_path *path = &r->ring[turn].path;
 
+	*path = (struct glk_plan_path){.buffer = &r->ring[turn].buffer};
 	over_host(r, turn, path->hop[turn == GLK_IO_DOWN ? 0 : 1]);
 	add_share(&r->ring[turn], path->hop[turn == GLK_IO_DOWN ? 0 : 1]);
 	path->own = turn == GLK_IO_DOWN ? &r->down : &r->up;
@@ -179,5 +191,4 @@ struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, i
 		path->hop[0][0] = &t->leave;
 		path->hop[0][1] = &r->come;
 	}
-	return path;
 }

@@ -30,10 +30,14 @@ bool glk_link_borrow(struct glk_io *io, int relay, int turn);
 void glk_link_rest(struct glk_io *io, int relay, int turn);
 /* What has passed is booked no longer. `now`: ns. */
 void glk_link_settle(struct glk_io *io, double now);
+/* 0: all that copies have in a ring has passed, to whichever GPU; -EAGAIN: not yet; or the driver's error. */
+int glk_link_pass(struct glk_io *io, struct glk_io_ring *ring);
 /* Whether nothing that was queued here is on its way over the link of a GPU. */
 bool glk_link_idle(struct glk_io *io, struct glk_io_gpu *g, int turn);
-/* The paths to a GPU, or from it: of its own link, for one copy, and with that of another, which all copies share. */
+/* The paths of one copy to a GPU, or from it: of its own link, and with that of another, through a buffer that all
+ * copies share. */
 void glk_link_direct(struct glk_io *io, int target, int turn, struct glk_plan_path *ret_path);
-struct glk_plan_path *glk_link_relay(struct glk_io *io, int relay, int target, int turn);
+void glk_link_relay(struct glk_io *io, int relay, int target, int turn,
+	struct glk_plan_path *ret_path);
 
 #endif

@@ -37,7 +37,8 @@ static double made(
 
 double glk_plan_arrival(const struct glk_plan_path *path, uint64_t bytes, double now)
 {
-	double at = path->slots ? later(now, path->held[path->next]) : now;
+	const struct glk_plan_buffer *b = path->buffer;
+	double at = b ? later(now, b->held[b->next]) : now;
 
 	for (unsigned i = 0; i < GLK_PLAN_HOPS && path->hop[i][0]; i++)
 		at = made(path->hop[i], bytes, at, now);
@@ -58,27 +59,34 @@ static double needs(const struct glk_plan_path *path, uint64_t bytes)
 	return sum;
 }
 
+static bool is_off(const struct glk_plan_path *path)
+{
+	return path->off || (path->buffer && path->buffer->off);
+}
+
 int glk_plan_pick(
-	struct glk_plan_path *const *paths, unsigned count, uint64_t bytes, double now)
+	const struct glk_plan_path *paths, unsigned count, uint64_t bytes, double now)
 {
 	double first = 0, least = 0, at;
 	int found = -1;
 
 	for (unsigned i = 0; i < count; i++) {
-		if (paths[i]->off)
+		if (is_off(&paths[i]))
 			continue;
-		at = glk_plan_arrival(paths[i], bytes, now);
+		at = glk_plan_arrival(&paths[i], bytes, now);
 		if (found < 0 || at < first) {
 			first = at;
 			found = (int)i;
 		}
 	}
 	if (found >= 0)
-		first += SLACK * needs(paths[found], bytes);
+		first += SLACK * needs(&paths[found], bytes);
 	for (unsigned i = 0, any = 0; i < count; i++) {
-		if (paths[i]->off || glk_plan_arrival(paths[i], bytes, now) > first)
+		const struct glk_plan_link *own = paths[i].own;
+
+		if (is_off(&paths[i]) || glk_plan_arrival(&paths[i], bytes, now) > first)
 			continue;
-		at = (later(paths[i]->own->free, now) - now) * paths[i]->own->rate;
+		at = (later(own->free, now) - now) * own->rate;
 		if (any && at >= least)
 			continue;
 		any = 1;
@@ -91,13 +99,14 @@ int glk_plan_pick(
 double glk_plan_book(struct glk_plan_path *path, uint64_t bytes, double now)
 {
 	double at = glk_plan_arrival(path, bytes, now);
+	struct glk_plan_buffer *b = path->buffer;
 
 	for (unsigned i = 0; i < GLK_PLAN_HOPS && path->hop[i][0]; i++)
 		for (unsigned j = 0; j < GLK_PLAN_LANES && path->hop[i][j]; j++)
 			path->hop[i][j]->free = booked(path->hop[i][j], bytes, now);
-	if (path->slots) {
-		path->held[path->next] = at;
-		path->next = (path->next + 1) % path->slots;
+	if (b) {
+		b->held[b->next] = at;
+		b->next = (b->next + 1) % b->slots;
 	}
 	return at;
 }

@@ -27,12 +27,18 @@ struct glk_plan_link {
 	double free; /* ns, when what is booked has passed */
 };
 
+/* Between two hops, of all paths that go through it. */
+struct glk_plan_buffer {
+	unsigned slots;
+	double held[GLK_PLAN_SLOTS];	/* when each slot is free */
+	unsigned next;			/* slot of the next piece */
+	bool off;			/* it takes none */
+};
+
 struct glk_plan_path {
 	struct glk_plan_link *hop[GLK_PLAN_HOPS][GLK_PLAN_LANES]; /* NULL: no more of them */
 	struct glk_plan_link *own; /* one of them, which carries the least for other paths */
-	unsigned slots;			/* of the buffer; 0: one hop, and none */
-	double held[GLK_PLAN_SLOTS];	/* when each slot is free */
-	unsigned next;			/* slot of the next piece */
+	struct glk_plan_buffer *buffer; /* NULL: one hop */
 	bool off;			/* it takes none */
 };
 
@@ -41,7 +47,7 @@ double glk_plan_arrival(
 	const struct glk_plan_path *path, uint64_t bytes, double now);
 /* The path that the next piece takes: its index, or -1 if all are off. */
 int glk_plan_pick(
-	struct glk_plan_path *const *paths, unsigned count, uint64_t bytes, double now);
+	const struct glk_plan_path *paths, unsigned count, uint64_t bytes, double now);
 /* It has taken it: when it will have arrived. */
 double glk_plan_book(struct glk_plan_path *path, uint64_t bytes, double now);
 

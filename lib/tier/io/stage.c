@@ -2,7 +2,10 @@
 /* Staging memory, streams and events of paths: see stage.h. */
 #include "tier/io/stage.h"
 
+#include "base/error.h"
+
 #include <errno.h>
+#include <inttypes.h>
 
 /* What pages of the driver are multiples of. */
 #define GRAIN ((uint64_t)2 << 20)
@@ -29,11 +32,24 @@ static void cut(const struct glk_io *io, struct glk_io_gpu *g)
 
 		ring->base = g->base + (uint64_t)turn * half;
 		ring->size = slot;
-		ring->path.slots =
+		ring->buffer.slots =
 			slots < GLK_PLAN_SLOTS ? (unsigned)slots : GLK_PLAN_SLOTS;
 	}
 }
 
+/* What the driver keeps mapped is used by nobody, and asked for again at the end. */
+static int keep(struct glk_io_gpu *g, uint64_t base, uint64_t size, uint32_t page)
+{
+	g->base = base;
+	g->size = size;
+	g->page = page;
+	return glk_error(-EIO, GLAKE_ERROR_DRIVER,
+		"its staging memory at 0x%" PRIx64
+		" could not be unmapped and stays out of use",
+		base);
+}
+
+/* 0; the driver's error, with the page mapped nowhere; or -EIO, and the driver keeps it where it is. */
 static int map(struct glk_io *io, int relay, uint32_t page, uint64_t size)
 {
 	struct glk_grant grant = {
@@ -59,7 +75,8 @@ static int map(struct glk_io *io, int relay, uint32_t page, uint64_t size)
 	cut(io, g);
 	return 0;
 unmap:
-	drv->ops->unmap(drv, base, size);
+	if (drv->ops->unmap(drv, base, size))
+		return keep(g, base, size, page);
 unreserve:
 	drv->ops->unreserve(drv, base, size);
 	return err;
@@ -80,7 +97,7 @@ static int make(struct glk_io *io, int relay)
 	if (err)
 		return err;
 	err = glk_lend_is_shut(node) ? -ENOMEM : map(io, relay, page, size);
-	if (err)
+	if (err && !io->gpu[relay].base)
 		glk_node_release(node, page);
 	return err;
 }
@@ -113,7 +130,7 @@ static int ring_ready(struct glk_io *io, int relay, int target, int turn)
 	int last = turn == GLK_IO_DOWN ? target : relay; /* who empties slots */
 	int err = 0;
 
-	for (unsigned i = 0; !err && i < ring->path.slots; i++)
+	for (unsigned i = 0; !err && i < ring->buffer.slots; i++)
 		err = glk_stage_event(io, last, &ring->slot[i].by[last]);
 	return err;
 }

@@ -198,6 +198,38 @@ static void apart(void)
 	end();
 }
 
+/* Two to different GPUs over one link: the later one has passed first. */
+static void two_targets(void)
+{
+	static const char *const settings[] = {AGREE, "io.lend=2", "io.fed=16TiB", NULL};
+	struct CUstream_st *far_stream = NULL, *hop;
+	struct glk_drv *drv;
+	void *far = NULL;
+
+	begin(settings);
+	drv = context->drv;
+	if (glake_stream_new(ctx, 1, &far_stream) ||
+		glake_alloc(ctx, 1, MIB, far_stream, 0, &far))
+		tap_bail("no second GPU");
+	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL) | sync_stream(), 0,
+		"a copy over a lent link");
+	hop = context->io.gpu[0].hop[GLK_IO_DOWN][2];
+	glk_soft_hold(drv, 0, hop, true);
+	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL), 0, "one that stands");
+	is_int(glake_copy(ctx, far, host, 512 * KIB, far_stream, 0, NULL) |
+			drv->ops->stream_sync(drv, 1, far_stream),
+		0, "and one to another GPU, which has passed");
+	glk_io_rest(&context->io);
+	is_int(borrowed(), 1, "gives back nothing of the first one");
+	glk_soft_hold(drv, 0, hop, false);
+	is_int(sync_stream(), 0, "which passes");
+	glk_io_rest(&context->io);
+	is_int(borrowed(), 0, "and then it is given back");
+	glake_free(ctx, far, far_stream);
+	glake_stream_free(ctx, 1, far_stream);
+	end();
+}
+
 static void *queue(void *arg)
 {
 	return (void *)(intptr_t)glake_copy(arg, gpu, host, 3 * MIB, stream, 0, NULL);
@@ -257,6 +289,7 @@ int main(void)
 	others();
 	fed();
 	apart();
+	two_targets();
 	briefly();
 	nameless();
 	snprintf(name, sizeof(name), "%s/glake/links", folder);

@@ -159,6 +159,34 @@ static void faults(const char *form, uint64_t always)
 	}
 }
 
+/* Staging memory that gets no rights and is not unmapped: nobody has it, and it is counted until it goes. */
+static void staging_is_kept(void)
+{
+	static const char *const settings[] = {MANY, "io.lend=1", NULL};
+	struct glk_node *node;
+	uint64_t before;
+
+	begin(settings);
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	node = glk_pool_gpu(&context->pool, 1);
+	before = glk_load_relaxed(&node->held);
+	tap_expect_log(1);
+	glk_fault_set(context->drv, "set_access:nth=1:err=ENOMEM;unmap:nth=1:err=EIO");
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, NULL) | sync_stream(), 0,
+		"a copy, while staging memory gets no rights and stays mapped");
+	glk_fault_set(context->drv, "off");
+	ok(!memcmp(gpu, host, ROOM), "every byte");
+	ok(context->io.gpu[1].off, "the link is not used");
+	is_int((int64_t)(glk_load_relaxed(&node->held) - before), 2 * MIB,
+		"and what the driver keeps is counted");
+	is_int(glake_copy(ctx, other, gpu, ROOM, stream, 0, NULL) | sync_stream(), 0,
+		"another copy");
+	is_int((int64_t)(glk_load_relaxed(&node->held) - before), 2 * MIB,
+		"takes no more of it");
+	end();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -170,5 +198,6 @@ int main(void)
 	faults(MEASURING, 1);
 	faults("copy:from=%u:err=EIO", 0);
 	faults("copy:nth=%u:sticky=1", 0);
+	staging_is_kept();
 	return tap_done();
 }

@@ -131,6 +131,48 @@ static void one_is_away_in_part(void)
 	tear_down();
 }
 
+/* Bytes for which the GPU has room, by its budget or by what the driver has. */
+static void leave_room(uint64_t bytes, bool by_budget, struct held *filler)
+{
+	uint64_t held = glk_load_relaxed(&rig.cache.node->held), released;
+
+	if (by_budget) {
+		glk_store_relaxed(&rig.cache.node->budget, held + bytes);
+		return;
+	}
+	if (glk_cache_trim(&rig.cache, 0, &released))
+		tap_bail("no trim");
+	held = glk_load_relaxed(&rig.cache.node->held);
+	if (plan_take(&rig, filler, 1024 * MIB - held - bytes, a))
+		tap_bail("no filler");
+}
+
+/* There is room for less than a part of the largest: for the others, and for as much of it as there is left. */
+static void little_room(bool by_budget)
+{
+	uint64_t calls, failed, left;
+	struct held filler = {0};
+
+	set_up(NULL, 21 * MIB, 600 * MIB, 21 * MIB);
+	lower_all();
+	leave_room(80 * MIB, by_budget, &filler);
+	glk_fault_set(rig.drv, "create:from=1:err=ENOMEM");
+	left = quiet().left;
+	glk_fault_count(rig.drv, &calls, &failed);
+	glk_fault_set(rig.drv, "off");
+	ok(failed > 0 && failed < 100 && left > 620 * MIB,
+		"where there is none the driver is asked %d times", (int)failed);
+	left = quiet().left;
+	ok(left >= 562 * MIB && left <= 572 * MIB,
+		"%s: where 80 MiB have room so many come: %d are left",
+		by_budget ? "budget" : "driver", (int)(left / MIB));
+	is_int((int64_t)quiet().left, (int64_t)left, "and then no more");
+	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
+	if (filler.addr)
+		is_int(rig_free(&rig, filler.addr, a), 0, "there is room again");
+	tear_down();
+}
+
 int main(void)
 {
 	static const char *const pages[] = {NULL, "pool.large_page=2MiB"};
@@ -141,5 +183,7 @@ int main(void)
 		both_stay(pages[i]);
 	}
 	one_is_away_in_part();
+	little_room(true);
+	little_room(false);
 	return tap_done();
 }

@@ -233,7 +233,7 @@ static void is_full(void)
 	glk_fault_count(cache->drv, &calls, &failed);
 	glk_fault_set(cache->drv, "off");
 	is_int((int64_t)(did.moved / MIB), 4 * BLOCKS, "all go to the host");
-	is_int((int64_t)failed, BLOCKS + 1, "the lender was asked once for each");
+	ok(failed && failed < BLOCKS, "the lender was not asked for each");
 	is_int(glake_resume(ctx, 0, &did), 0, "resumed");
 	for (int i = 0; i < BLOCKS; i++)
 		glake_free(ctx, block[i], NULL);

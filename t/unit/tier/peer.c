@@ -2,6 +2,7 @@
 /* Pieces of a store that another GPU lends: had before the host's, given back, and kept by the driver. */
 #include "tier/tier.h"
 
+#include "base/clock.h"
 #include "base/conf.h"
 #include "driver/fault.h"
 #include "tap.h"
@@ -146,6 +147,7 @@ static void cannot_be_made(void)
 		is_int(mib(store.lent + glk_lend_lent(lender)), 0,
 			"  and nothing is lent");
 		glk_store_put(&store, one, 0);
+		glk_lend_wet(lender);
 		is_int(glk_store_take(&store, 10 * MIB, &one), 0, "  the next one");
 		is_int(mib(glk_store_at(&store, one)->afar), 10, "  lies there again");
 		glk_store_put(&store, one, 0);
@@ -164,6 +166,78 @@ static void cannot_be_made(void)
 		glk_store_put(&store, one, 0);
 		end(0);
 	}
+}
+
+static int64_t refused(void)
+{
+	uint64_t calls, failed = 0;
+
+	glk_fault_count(drv, &calls, &failed);
+	return (int64_t)failed;
+}
+
+static uint64_t afar_of_next(void)
+{
+	uint64_t afar;
+	uint32_t one;
+
+	if (glk_store_take(&store, MIB, &one))
+		tap_bail("no content");
+	afar = glk_store_at(&store, one)->afar;
+	glk_store_put(&store, one, 0);
+	return afar;
+}
+
+/* A driver that has none is not asked for each content, but when there may be some. */
+static void is_left_alone(const char *rule)
+{
+	int64_t since = glk_clock_ns();
+	uint64_t afar = 0;
+	uint32_t page;
+
+	begin(64 * MIB);
+	if (glk_node_grow(lender, 2 * MIB, &page))
+		tap_bail("no page");
+	glk_fault_set(drv, rule);
+	for (int i = 0; i < 40000; i++)
+		afar += afar_of_next();
+	ok(refused() >= 1 && refused() <= 1 + (glk_clock_ns() - since) / GLK_LEND_DRY_NS,
+		"%s: 40000 contents ask %d times", rule, (int)refused());
+	is_int(mib(afar), 0, "and lie on the host");
+	glk_fault_set(drv, rule);
+	is_int(glk_node_release(lender, page), 0, "memory of the lender goes back");
+	afar_of_next();
+	is_int(refused(), 1, "then it is asked again");
+	glk_store_relaxed(&lender->dry, glk_clock_ns());
+	afar_of_next();
+	is_int(refused(), 2, "and when a while has passed");
+	glk_fault_set(drv, "off");
+	glk_store_relaxed(&lender->dry, INT64_MAX);
+	ok(!afar_of_next(), "not before");
+	glk_store_relaxed(&lender->dry, glk_clock_ns());
+	is_int(mib(afar_of_next()), 1, "when it has some it lends again");
+	end(0);
+}
+
+/* What is mapped without rights, and stays so, is nobody's and is counted. */
+static void is_barred(void)
+{
+	begin(128 * MIB);
+	tap_expect_log(1);
+	glk_fault_set(drv, "set_access:nth=1:err=EIO;unmap:from=1:len=2:err=EIO");
+	is_int(mib(afar_of_next()), 0, "a piece that has no rights and is not unmapped");
+	glk_fault_set(drv, "off");
+	is_int(mib(glk_lend_lent(lender)), 64, "stays lent");
+	glk_lend_wet(lender);
+	is_int(mib(afar_of_next()), 1, "the next content lies in another one");
+	is_int(mib(glk_lend_lent(lender)), 128, "  beside that");
+	glk_fault_set(drv, "unmap:from=1:len=2:err=EIO");
+	glk_store_give(&store, rests, NULL);
+	is_int(mib(glk_lend_lent(lender)), 128, "what the driver keeps stays, without a word");
+	glk_fault_set(drv, "off");
+	glk_store_give(&store, rests, NULL);
+	is_int(mib(glk_lend_lent(lender)), 0, "until it does not");
+	end(0);
 }
 
 /* What the driver keeps is had back by a later call. */
@@ -286,6 +360,10 @@ int main(void)
 	none_come();
 	is_cut();
 	cannot_be_made();
+	is_left_alone("create:from=1:err=ENOMEM");
+	is_left_alone("create:from=1:err=EIO");
+	is_left_alone("set_access:from=1:err=ENOMEM");
+	is_barred();
 	are_kept();
 	is_kept();
 	comes_late();

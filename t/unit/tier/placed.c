@@ -131,9 +131,60 @@ static void refused(void)
 	glk_fault_count(context->drv, &calls, &failed);
 	glk_fault_set(context->drv, "off");
 	is_int((int64_t)failed, 5, "those, and that they are taken back");
+	tap_expect_log(1);
 	is_int(fetch(), 0, "the other one");
 	ok(is_whole() && !placed() && !usable(1), "all bytes");
 	is_int(close_all(), 0, "nothing is left");
+}
+
+/* So many calls for rights fail from the n-th on, while pages go to the host. What was said. */
+static int rights_fail(int n, int len)
+{
+	int logs = tap.logs;
+	char rule[64];
+
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	/* so that links are ready */
+	if (lower() || resume())
+		tap_bail("not there and back");
+	snprintf(rule, sizeof(rule), "set_access:nth=%d:len=%d:err=EIO", n, len);
+	glk_fault_set(context->drv, rule);
+	lower();
+	glk_fault_set(context->drv, "off");
+	tap_expect_log(tap.logs - logs);
+	return tap.logs - logs;
+}
+
+/* Rights that cannot be taken back at once are when nothing is under way, which is told. */
+static void rights_stay(void)
+{
+	int open = 0, said = 0, at = 0, n, logs;
+
+	for (n = 1; n < 12; n++) {
+		logs = rights_fail(n, 4);
+		said += logs;
+		at = logs && !at ? n : at;
+		if (resume_lazily())
+			resume();
+		open += usable(1);
+		resume();
+		if (!is_whole() || close_all())
+			tap_bail("bytes are wrong");
+	}
+	ok(at > 0 && said < n, "rights that stay are told, once each time");
+	is_int(open, 0, "and no other GPU has any after the suspension");
+	for (int trims = 0; trims < 2; trims++) {
+		is_int(rights_fail(at, 1000), 1, "where they stay longer it is told once");
+		if (resume_lazily())
+			resume();
+		ok(!trims || usable(1) > 0, "  and another GPU has some");
+		is_int(trims ? glake_trim(ctx, 0, 0, NULL) : quiet(), 0,
+			trims ? "a trim" : "a quiet point");
+		is_int(usable(1), 0, "  takes them");
+		resume();
+		ok(is_whole() && !context->caches[0].rights_left, "all bytes, and no rights are left");
+		is_int(close_all(), 0, "nothing is left");
+	}
 }
 
 /* The old pages stay where they are, if they cannot be unmapped: none has rights there that had none. */
@@ -251,6 +302,7 @@ int main(void)
 	links("io.lend=all", 3.5, 4.01);
 	peers();
 	refused();
+	rights_stay();
 	stay();
 	half();
 	faults("suspended in place", lower, "any:nth=%u:err=EIO");

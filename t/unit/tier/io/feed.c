@@ -354,6 +354,40 @@ static void own_first(void)
 	end();
 }
 
+/* Over one lent link to two GPUs: what goes to one is booked there, though the other copy began later. */
+static void booked_apart(void)
+{
+	struct CUstream_st *far_stream;
+	struct glake_copy_job *near_job, *far_job;
+	void *far = NULL;
+
+	begin_paced();
+	fill(host, ROOM);
+	if (glake_alloc(ctx, 1, ROOM / 2, NULL, 0, &far) ||
+		glake_stream_new(ctx, 1, &far_stream))
+		tap_bail("no second GPU");
+	glk_soft_hold(context->drv, 1, far_stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM / 2, stream, 0, &near_job), 0, "one copy");
+	is_int(glake_copy(ctx, far, host + ROOM / 2, ROOM / 2, far_stream, 0, &far_job), 0,
+		"and one to another GPU, whose stream stands");
+	while (step())
+		;
+	is_int(state_of(near_job).stage, GLAKE_COPY_DONE, "the first one is made");
+	is_int((int64_t)copied(far_job), 0, "before the other begins");
+	ok(context->io.gpu[0].come.free > 0, "it is booked on what comes to its GPU");
+	ok(context->io.gpu[1].come.free <= 0, "and not on what comes to the other");
+	glk_soft_hold(context->drv, 1, far_stream, false);
+	while (state_of(far_job).stage == GLAKE_COPY_QUEUED)
+		step();
+	ok(!memcmp(gpu, host, ROOM / 2) && !memcmp(far, host + ROOM / 2, ROOM / 2),
+		"every byte of both");
+	glake_copy_close(near_job);
+	glake_copy_close(far_job);
+	glake_free(ctx, far, NULL);
+	glake_stream_free(ctx, 1, far_stream);
+	end();
+}
+
 /* Others use the GPUs that lend their links, of which they leave half. */
 static void half_of_links(void)
 {
@@ -413,5 +447,6 @@ int main(void)
 	cancelled();
 	many();
 	own_first();
+	booked_apart();
 	return tap_done();
 }

@@ -26,7 +26,8 @@ struct rig {
 	struct flow_host h;
 	bool up;
 	struct glk_plan_link link[8], leave[8], come[8], uplink[8];
-	struct glk_plan_path path[8], *paths[8];
+	struct glk_plan_path path[8];
+	struct glk_plan_buffer buffer[8];
 	int gpu[8];
 	unsigned count;
 };
@@ -58,7 +59,9 @@ static void wire(struct rig *rig, unsigned slots)
 
 		if (i != h->target && !h->lends[i])
 			continue;
-		*p = (struct glk_plan_path){.slots = i == h->target ? 0 : slots};
+		rig->buffer[rig->count] = (struct glk_plan_buffer){.slots = slots};
+		*p = (struct glk_plan_path){
+			.buffer = i == h->target ? NULL : &rig->buffer[rig->count]};
 		over_host(rig, i, p->hop[rig->up && i != h->target ? 1 : 0]);
 		p->own = &rig->link[i];
 		if (i != h->target) {
@@ -67,8 +70,7 @@ static void wire(struct rig *rig, unsigned slots)
 			p->hop[!rig->up][1] =
 				rig->up ? &rig->come[i] : &rig->come[h->target];
 		}
-		rig->gpu[rig->count] = i;
-		rig->paths[rig->count++] = p;
+		rig->gpu[rig->count++] = i;
 	}
 }
 
@@ -94,12 +96,12 @@ static void assign(struct rig *rig, int *taken)
 	for (unsigned i = 0; i < rig->count; i++)
 		taken[i] = 0;
 	for (int n = 0; n < PIECES; n++) {
-		int at = glk_plan_pick(rig->paths, rig->count, (uint64_t)PIECE, 0);
+		int at = glk_plan_pick(rig->path, rig->count, (uint64_t)PIECE, 0);
 
 		if (at < 0)
 			tap_bail("no path");
 		taken[at]++;
-		glk_plan_book(rig->paths[at], (uint64_t)PIECE, 0);
+		glk_plan_book(&rig->path[at], (uint64_t)PIECE, 0);
 	}
 }
 
@@ -171,7 +173,7 @@ static void start(const struct rig *rig, struct works *w, unsigned i)
 	int in_slots = w[i].between + w[i].busy[0] + w[i].busy[1];
 
 	if (!w[i].busy[0] && w[i].before &&
-		(!rig->paths[i]->slots || in_slots < (int)rig->paths[i]->slots)) {
+		(!rig->path[i].buffer || in_slots < (int)rig->path[i].buffer->slots)) {
 		w[i].before--;
 		w[i].busy[0] = true;
 		w[i].left[0] = PIECE;
@@ -186,7 +188,7 @@ static void start(const struct rig *rig, struct works *w, unsigned i)
 static void stop(const struct rig *rig, struct works *w, unsigned i, int hop)
 {
 	w[i].busy[hop] = false;
-	if (hop || !rig->paths[i]->slots)
+	if (hop || !rig->path[i].buffer)
 		w[i].behind++;
 	else
 		w[i].between++;
@@ -208,7 +210,7 @@ static double step(const struct rig *rig, struct works *w)
 			of[count] = i;
 			hop[count] = h;
 			m[count++] = (struct moving){
-				.link = rig->paths[i]->hop[h], .left = w[i].left[h]};
+				.link = rig->path[i].hop[h], .left = w[i].left[h]};
 		}
 	}
 	serve(m, count);
@@ -246,14 +248,14 @@ static double longest(const struct rig *rig, const int *taken)
 
 	for (unsigned i = 0; i < rig->count; i++)
 		for (int h = 0; h < 2; h++)
-			for (int j = 0; j < GLK_PLAN_LANES && rig->paths[i]->hop[h][j];
+			for (int j = 0; j < GLK_PLAN_LANES && rig->path[i].hop[h][j];
 				j++) {
-				struct glk_plan_link *link = rig->paths[i]->hop[h][j];
+				struct glk_plan_link *link = rig->path[i].hop[h][j];
 
 				sum = 0;
 				for (unsigned k = 0; k < rig->count; k++)
 					for (int l = 0; l < 6; l++)
-						if (rig->paths[k]->hop[l / 3][l % 3] ==
+						if (rig->path[k].hop[l / 3][l % 3] ==
 							link)
 							sum += taken[k] * PIECE;
 				if (sum / link->rate > most)
@@ -338,25 +340,26 @@ static void busy(void)
 	wire(&rig, 4);
 	rig.link[1].free = 100 * PIECE / 50;
 	for (int n = 0; n < 100; n++) {
-		int at = glk_plan_pick(rig.paths, rig.count, (uint64_t)PIECE, 0);
+		int at = glk_plan_pick(rig.path, rig.count, (uint64_t)PIECE, 0);
 
 		taken[at]++;
-		glk_plan_book(rig.paths[at], (uint64_t)PIECE, 0);
+		glk_plan_book(&rig.path[at], (uint64_t)PIECE, 0);
 	}
 	is_int(taken[1], 0, "a GPU that is busy is left alone");
 	ok(taken[0] >= 50 && taken[2] > 45, "the others share");
 	rig.path[2].off = true;
 	rig.path[0].off = true;
-	is_int(glk_plan_pick(rig.paths, rig.count, 1, 0), 1, "unless there is no other");
+	is_int(glk_plan_pick(rig.path, rig.count, 1, 0), 1, "unless there is no other");
 	rig.path[1].off = true;
-	is_int(glk_plan_pick(rig.paths, rig.count, 1, 0), -1, "nor any");
+	is_int(glk_plan_pick(rig.path, rig.count, 1, 0), -1, "nor any");
 }
 
 /* A slot is filled again when it is empty, and not before. */
 static void slots(void)
 {
 	struct glk_plan_link in = {.rate = 100}, out = {.rate = 10};
-	struct glk_plan_path p = {.hop = {{&in}, {&out}}, .own = &in, .slots = 2};
+	struct glk_plan_buffer buffer = {.slots = 2};
+	struct glk_plan_path p = {.hop = {{&in}, {&out}}, .own = &in, .buffer = &buffer};
 
 	ok(glk_plan_book(&p, 1000, 0) == 110, "a piece goes hop by hop");
 	ok(glk_plan_book(&p, 1000, 0) == 200, "the next behind it, on the slower link");
