@@ -131,6 +131,10 @@ struct glk_cache {
 		uint32_t steps;	    /* of walks */
 		bool climbing, closed;
 		uint64_t ended;
+		uint32_t tries;	  /* of requests, under way */
+		uint64_t tried;	  /* that ever began */
+		uint64_t stands;  /* requests that wanted to stand alone */
+		uint64_t stood;	  /* of these, those that did; the next one does, or is about to */
 	} plans;		 /* see plan.h */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(
@@ -400,6 +404,8 @@ void glk_cache_survey(struct glk_cache *cache, struct glk_survey *ret_survey);
 
 /* figures.c */
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats);
+/* Under the lock: bytes of pages that are in the hands of requests, and on their way. */
+uint64_t glk_cache_in_flight(const struct glk_cache *cache);
 void glk_cache_reset_peaks(struct glk_cache *cache);
 
 /* runs.c: as glake_map(). */

@@ -41,7 +41,7 @@ static uint64_t mapped_pages(const struct glk_cache *cache)
 	return bytes + ((uint64_t)cache->beside.map.guests << cache->beside.map.shift);
 }
 
-static void gather_in_flight(const struct glk_cache *cache, struct glake_stats *s)
+uint64_t glk_cache_in_flight(const struct glk_cache *cache)
 {
 	const struct glk_node *node = cache->node;
 	uint64_t known =
@@ -49,7 +49,7 @@ static void gather_in_flight(const struct glk_cache *cache, struct glake_stats *
 	uint64_t held = glk_load_relaxed(&node->held);
 
 	known += glk_load_relaxed(&node->lent);
-	s->in_flight = held > known ? held - known : 0;
+	return held > known ? held - known : 0;
 }
 
 /* What it has idle is no memory of the GPU, but for what came from there. */
@@ -215,7 +215,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	gather_graphs(cache, s);
 	gather_tags(cache, s);
 	if (started)
-		gather_in_flight(cache, s);
+		s->in_flight = glk_cache_in_flight(cache);
 	if (cache->managed)
 		gather_managed(cache, s);
 	if (started)

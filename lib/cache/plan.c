@@ -14,7 +14,7 @@ static void wait_settled(struct glk_cache *gpu)
 	glk_times_since(&gpu->times[GLK_TIMED_WAIT], since);
 }
 
-static void tell(struct glk_cache *gpu)
+void glk_plan_tell(struct glk_cache *gpu)
 {
 	if (gpu->plans.waiters)
 		pthread_cond_broadcast(&gpu->plans.settled);
@@ -40,7 +40,7 @@ int glk_plan_ask(struct glk_cache *gpu)
 void glk_plan_leave(struct glk_cache *gpu)
 {
 	gpu->plans.inside--;
-	tell(gpu);
+	glk_plan_tell(gpu);
 }
 
 void glk_plan_begin(struct glk_cache *gpu)
@@ -52,7 +52,7 @@ void glk_plan_end(struct glk_cache *gpu)
 {
 	gpu->plans.under_way--;
 	gpu->plans.ended++;
-	tell(gpu);
+	glk_plan_tell(gpu);
 }
 
 bool glk_plan_wait(struct glk_cache *gpu)
@@ -66,11 +66,33 @@ bool glk_plan_wait(struct glk_cache *gpu)
 	return true;
 }
 
+void glk_plan_pass(struct glk_cache *gpu)
+{
+	while (gpu->plans.stands != gpu->plans.stood)
+		wait_settled(gpu);
+}
+
+void glk_plan_stand(struct glk_cache *gpu, struct glk_request *request)
+{
+	uint64_t turn = gpu->plans.stands++;
+
+	while (gpu->plans.stood != turn || gpu->plans.tries)
+		wait_settled(gpu);
+	request->alone = true;
+}
+
+void glk_plan_stood(struct glk_cache *gpu, struct glk_request *request)
+{
+	request->alone = false;
+	gpu->plans.stood++;
+	glk_plan_tell(gpu);
+}
+
 void glk_plan_climb(struct glk_cache *gpu)
 {
 	gpu->plans.climbers++;
 	/* somebody who waits for the others waits for this one no longer */
-	tell(gpu);
+	glk_plan_tell(gpu);
 	while (gpu->plans.climbing)
 		wait_settled(gpu);
 	gpu->plans.climbing = true;
@@ -80,7 +102,7 @@ void glk_plan_climbed(struct glk_cache *gpu)
 {
 	gpu->plans.climbers--;
 	gpu->plans.climbing = false;
-	tell(gpu);
+	glk_plan_tell(gpu);
 }
 
 bool glk_plan_yield(struct glk_cache *gpu, uint64_t ended)
@@ -102,5 +124,5 @@ void glk_plan_close(struct glk_cache *gpu)
 void glk_plan_open(struct glk_cache *gpu)
 {
 	gpu->plans.closed = false;
-	tell(gpu);
+	glk_plan_tell(gpu);
 }

@@ -12,6 +12,11 @@
  *    One at a time climbs the ladder, with the pages it has got in its hands. If it fails it puts
  *    them back, and the next one may have them: so of several that are too large together one is
  *    served;
+ *  - a request that has failed so while others were at work, whose memory was in motion then: before
+ *    it is refused it stands alone, with nothing in its hands until all others have let go of what
+ *    they had in theirs. That is served, or refused, and no new one begins. What it finds then is
+ *    live, or idle, or in bins that only lose blocks by its looks. Of those that stand each has its
+ *    turn, in the order in which they came;
  *  - what changes the rights of all that is mapped, or looks at all tables: glk_plan_close().
  *
  * All under the lock of the GPU, which is given up while waiting.
@@ -53,6 +58,32 @@ static inline void glk_plan_count(struct glk_cache *gpu, uint32_t steps)
 		gpu->plans.steps |= GLK_PLAN_STEPS - 1;
 }
 
+/* Waits while a request stands alone, or is about to. */
+void glk_plan_pass(struct glk_cache *gpu) GLK_COLD;
+/* Tells those who wait. */
+void glk_plan_tell(struct glk_cache *gpu);
+
+/* Around each try of a request that may wait: waits while another one stands alone, or is about to. The
+ * second says in the request whether others were tried meanwhile. */
+static inline void glk_plan_try(struct glk_cache *gpu, struct glk_request *request)
+{
+	if (gpu->plans.stands != gpu->plans.stood && !request->alone)
+		glk_plan_pass(gpu);
+	request->met = gpu->plans.tries++ > 0;
+	request->number = ++gpu->plans.tried;
+}
+
+static inline void glk_plan_tried(struct glk_cache *gpu, struct glk_request *request)
+{
+	gpu->plans.tries--;
+	request->met |= gpu->plans.tried != request->number;
+	if (gpu->plans.stands != gpu->plans.stood)
+		glk_plan_tell(gpu);
+}
+
+/* Between tries: waits for its turn to stand alone, and until no other one is tried; it is done. */
+void glk_plan_stand(struct glk_cache *gpu, struct glk_request *request);
+void glk_plan_stood(struct glk_cache *gpu, struct glk_request *request);
 /* A plan under way climbs the ladder: waits for its turn; it is done. */
 void glk_plan_climb(struct glk_cache *gpu);
 void glk_plan_climbed(struct glk_cache *gpu);

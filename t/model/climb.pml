@@ -3,13 +3,14 @@
  * Who waits for whose plan (lib/cache/plan.c, the climb in lib/cache/arena/supply.c), for
  * spin. Three requests want pages, of which there are too few for all. Each takes what is free,
  * makes more while there is room, and climbs the ladder for the rest, with what it has in its
- * hands. What it got goes back when it is refused, or when the driver fails it. Beside them free
+ * hands. What it got goes back when it finds too little, or when the driver fails it. Before one is
+ * refused that others met it stands alone: it is tried once more while no other one is. Beside them free
  * pages are given back to the driver, and somebody changes the rights of all that is mapped, with
  * nobody inside.
  *
  * Shown: nobody waits who is never told, and nobody looks for memory again more often than plans
- * end; one climbs at a time; who is refused could not be served with what nobody has, and while
- * no call fails somebody is served if one alone would be; nobody is inside while plans are
+ * end; one climbs at a time; who is refused could not be served with what nobody has, not even
+ * with what others had in their hands, and while no call fails somebody is served if one alone would be; nobody is inside while plans are
  * closed; no page is lost. Each of the mistakes below must be refuted:
  *
  *	CLIMB_SILENT	who waits until others have ended is not told that one climbs now
@@ -17,6 +18,9 @@
  *	CLIMB_BESIDE	two climb at a time
  *	YIELD_NEVER	who finds nothing is refused while others are under way
  *	LOOK_LATE	what ended while the ladder was climbed is not looked at
+ *	STAND_NEVER	who has met others is refused without standing alone
+ *	STAND_EARLY	who stands does not wait until no other one is tried
+ *	TRY_BESIDE	who is tried does not look whether another one stands
  *	END_SILENT	neither the end of a plan is told nor that its request leaves
  *	END_EARLY	both are told before they are so
  *	END_KEPT	a request that is refused is under way for ever
@@ -44,6 +48,7 @@
 
 #define has(set, i) ((set) >> (i) & 1)
 #define missing	    (want[me] - hand[me])
+#define not_live    (all - live[0] - live[1] - live[2])
 
 /* Pages: on the list, room for more, in somebody's hands, live. */
 byte free, room, all;
@@ -55,6 +60,7 @@ bool failed; /* the driver did */
 /* Plans. */
 byte inside, under_way, climbers;
 bool closed, climbing, changing;
+byte tries, met, stands, stood;
 byte asleep; /* set of those who wait to be told */
 byte news;   /* set of those for whom a plan has ended since they looked */
 
@@ -105,8 +111,8 @@ inline take_free()
 /* One request. */
 proctype request(byte me)
 {
-	byte looks, away;
-	bool climbs, bad, tried;
+	byte looks, away, others, turn;
+	bool climbs, bad, tried, had_met, alone;
 
 	goto begin;
 
@@ -145,6 +151,18 @@ begin:
 			od
 		:: skip
 		fi;
+again:
+		looks = 0;
+#ifndef TRY_BESIDE
+		do
+		:: stands != stood && !alone -> wait()
+		:: else -> break
+		od;
+#endif
+		had_met = tries > 0;
+		met = met + had_met;
+		others = met;
+		tries++;
 		under_way++;
 		take_free();
 		if
@@ -240,7 +258,37 @@ refused:
 		goto done;
 #endif
 #endif
+#ifndef STAND_NEVER
+		if
+		:: !bad && !alone && (had_met || met != others) ->
+			end();
+			tries--;
+			tell();
+			turn = stands;
+			stands++;
+			do
+#ifdef STAND_EARLY
+			:: stood != turn -> wait()
+#else
+			:: stood != turn || tries -> wait()
+#endif
+			:: else -> break
+			od;
+			alone = true;
+			goto again
+		:: else -> skip
+		fi;
+#endif
+		assert(bad || want[me] > not_live);
 out:
+		tries--;
+		if
+		:: alone ->
+			alone = false;
+			stood++;
+			tell()
+		:: else -> skip
+		fi;
 #ifdef END_EARLY
 		tell()
 	};

@@ -116,6 +116,9 @@ struct glk_request {
 	bool called;	  /* the driver was called for it, waits included */
 	bool stitched;	  /* with pages that lay elsewhere */
 	bool wake;	  /* the thread that grows ahead has something to do */
+	bool met;	  /* others were being tried during its last try */
+	uint64_t number;  /* of that try, of all that there were */
+	bool alone;	  /* nobody else is tried: see glk_plan_stand() */
 };
 
 /* The arena of a range. Any thread, no lock. */

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 /* Bytes to give back so that `size` more fit: the excess over the budget, or all of `size`
@@ -255,6 +256,61 @@ static int refuse_host(const struct glk_node *host, uint64_t size)
 		host->gpu->place.id, asked, held, most);
 }
 
+struct sentence {
+	char text[GLAKE_ERROR_TEXT_MAX];
+	size_t used;
+};
+
+static __attribute__((format(printf, 2, 3))) void add(
+	struct sentence *s, const char *format, ...)
+{
+	size_t room = sizeof(s->text) - s->used;
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vsnprintf(s->text + s->used, room, format, args);
+	va_end(args);
+	/* as a whole, or not at all */
+	if (length < 0 || (size_t)length >= room)
+		s->text[s->used] = '\0';
+	else
+		s->used += (size_t)length;
+}
+
+static void add_bytes(struct sentence *s, uint64_t bytes, const char *what)
+{
+	char text[GLK_SAY_BYTES_MAX];
+
+	glk_say_bytes(bytes, text, sizeof(text));
+	if (bytes)
+		add(s, ", %s %s", text, what);
+}
+
+/* Where the memory is that is held: with live blocks, with others, or in motion. */
+static void add_held(struct sentence *s, const struct glk_arena *home)
+{
+	struct glk_cache *gpu = home->gpu;
+	const struct glk_map *map = &gpu->arena.map;
+	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
+	char live[GLK_SAY_BYTES_MAX], idle[GLK_SAY_BYTES_MAX];
+	uint64_t born = 0;
+	struct glk_seats sum;
+
+	glk_seats_sum(gpu, &sum);
+	for (uint32_t i = 1; i <= gpu->last_row; i++)
+		born += gpu->rows[i].bytes;
+	glk_say_bytes(sum.live, live, sizeof(live));
+	glk_say_bytes(glk_arena_idle(home), idle, sizeof(idle));
+	add(s, ", %s in live blocks", live);
+	add_bytes(s, (map->stranded << map->shift) + nests - map->nested_taken,
+		"beside them in their pages");
+	add_bytes(s, born > sum.given ? born - sum.given : 0, "in bins");
+	add_bytes(s, glk_cache_in_flight(gpu), "in plans");
+	add(s, ", %s idle", idle);
+	add_bytes(s, glk_graph_held(gpu), "in pools of graphs");
+}
+
 int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 {
 	struct glk_cache *gpu = home->gpu;
@@ -262,10 +318,9 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	const struct glk_slab *pages = &gpu->pool->pages;
 	const struct glk_map *map = &gpu->arena.map;
-	char limit[64] = "no budget set", text[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX],
-	     live[GLK_SAY_BYTES_MAX], unused[GLK_SAY_BYTES_MAX],
-	     graphs[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX];
-	struct glk_seats sum;
+	char size_text[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX],
+		limit[GLK_SAY_BYTES_MAX];
+	struct sentence s = {.used = 0};
 
 	gpu->lacked = size;
 	if (glk_node_has_room(node, size) && glk_load_relaxed(&pages->live) >= pages->max)
@@ -275,19 +330,18 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 			gpu->device, pages->max);
 	if (node != gpu->node)
 		return refuse_host(node, size);
-	glk_seats_sum(gpu, &sum);
-	glk_say_bytes(budget, text, sizeof(text));
-	if (budget != UINT64_MAX)
-		snprintf(limit, sizeof(limit), "a budget of %s", text);
-	glk_say_bytes(size, text, sizeof(text));
+	glk_say_bytes(size, size_text, sizeof(size_text));
 	glk_say_bytes(glk_load_relaxed(&node->held), held, sizeof(held));
-	glk_say_bytes(sum.live, live, sizeof(live));
-	glk_say_bytes(glk_arena_idle(home), unused, sizeof(unused));
-	glk_say_bytes(glk_graph_held(gpu), graphs, sizeof(graphs));
+	glk_say_bytes(budget, limit, sizeof(limit));
 	glk_say_bytes(glk_tree_largest(map, &map->common), hole, sizeof(hole));
-	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
-		"GPU %d has no room for %s of pages more: %s held with %s, %s in live blocks, "
-		"%s idle, %s in pools of graphs, largest hole %s; a larger budget or fewer live "
-		"blocks would help",
-		gpu->device, text, held, limit, live, unused, graphs, hole);
+	add(&s, "GPU %d has no room for %s of pages more: %s held with ", gpu->device,
+		size_text, held);
+	if (budget != UINT64_MAX)
+		add(&s, "a budget of %s", limit);
+	else
+		add(&s, "no budget set");
+	add_held(&s, home);
+	add(&s, ", largest hole %s", hole);
+	add(&s, "; a larger budget or fewer live blocks would help");
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE, "%s", s.text);
 }

@@ -7,13 +7,14 @@
  * the GPU.
  *
  *	serve.c		from beginning to end: place, pages, its entry in the tables
+ *	tries.c		what it does before it is refused
  *	small.c		the place of a small block
  *	order.c		which memory its stream may have, and behind what
  *	back.c		pages behind its place
  *	supply.c	where those pages come from
  *	ladder.c	when there are too few
  */
-#include "cache/cache.h"
+#include "cache/plan.h"
 
 /* serve.c: serves a request, under the figures of a seat. `row`: that of its stream; NULL: freed,
  * it goes to no bin. */
@@ -27,7 +28,48 @@ int glk_arena_place(
  * with all that a request may do where memory is short. 0, or an error with everything undone. */
 int glk_arena_back(
 	struct glk_arena *arena, struct glk_request *request, uint32_t extent);
-/* The place of a request, searched with what is known, and again with what the streams have to
+/* What is tried for a request: a place with pages behind it. 0, or an error with everything undone. */
+typedef int (*glk_try_fn)(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);
+/* tries.c: after a first try that failed, others after all there is to be done about that. What the
+ * last one answered. */
+int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
+	uint32_t *extent, int err) GLK_COLD;
+
+/* One that does not wait for the GPU has somewhere else to go, and waits for nobody either. */
+static inline int glk_request_once(struct glk_arena *arena, struct glk_request *request,
+	glk_try_fn fn, uint32_t *extent)
+{
+	int err;
+
+	if (!request->patient)
+		return fn(arena, request, extent);
+	glk_plan_try(arena->gpu, request);
+	err = fn(arena, request, extent);
+	glk_plan_tried(arena->gpu, request);
+	return err;
+}
+
+static inline int glk_request_somehow(struct glk_arena *arena,
+	struct glk_request *request, glk_try_fn fn, uint32_t *extent)
+{
+	int err;
+
+	arena->inside++;
+	err = glk_request_once(arena, request, fn, extent);
+	if (err)
+		err = glk_request_again(arena, request, fn, extent, err);
+	arena->inside--;
+	return err;
+}
+
+/* From whom the pages of a request are. */
+static inline const struct glk_arena *glk_request_source(
+	const struct glk_arena *arena, const struct glk_request *request)
+{
+	return request->source ? request->source : arena;
+}
+/* serve.c. The place of a request, searched with what is known, and again with what the streams have to
  * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
  * or -ENOMEM (class ADDRESS). */
 int glk_place_seek(struct glk_arena *arena, struct glk_request *request,

@@ -191,13 +191,6 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	return glk_load_relaxed(&e->addr);
 }
 
-/* From whom the pages of a request are. */
-static const struct glk_arena *source_of(
-	const struct glk_arena *arena, const struct glk_request *request)
-{
-	return request->source ? request->source : arena;
-}
-
 static int admit(const struct glk_arena *arena, size_t size)
 {
 	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX];
@@ -228,146 +221,6 @@ static void sum_up(struct glk_cache *gpu)
 
 	if (used <= SUM_SEATS || gpu->served % used == 0)
 		glk_seats_sum(gpu, &gpu->sum);
-}
-
-/*
- * What a request that found no memory, or no place, may do about it and be tried again, in order;
- * false: there is nothing to be done, or it did not help.
- */
-typedef bool (*rung_fn)(struct glk_arena *arena, const struct glk_request *request);
-
-/* Blocks in bins keep addresses and descriptors, of which there is an end too. */
-static bool make_room(struct glk_arena *arena, const struct glk_request *request)
-{
-	bool rested = glk_ahead_rest(arena->gpu);
-
-	(void)request;
-	return glk_quick_flush(arena->gpu) || rested;
-}
-
-/*
- * A page that reaches beyond an end of the place gives a part of itself only. Where the memory
- * that nobody uses would do for the request, all of it is given back, so that there is room for
- * pages of its measure.
- */
-static bool recut(struct glk_arena *arena, const struct glk_request *request)
-{
-	struct glk_cache *gpu = arena->gpu;
-	struct glk_arena *home = source_of(arena, request)->home;
-	const struct glk_node *node = home->map.node;
-	uint64_t idle = glk_arena_idle(home);
-	uint64_t budget = glk_load_relaxed(&node->budget);
-	uint64_t held = glk_load_relaxed(&node->held), given;
-
-	if (budget != UINT64_MAX && budget > held)
-		idle += budget - held;
-	if (idle < request->rounded)
-		return false;
-	glk_plan_begin(gpu);
-	given = glk_ladder_release(home, UINT64_MAX, UINT32_MAX);
-	glk_plan_end(gpu);
-	return given > 0;
-}
-
-/* Runs of equal use that are looked at while nobody else has the lock. */
-#define RUNS_HELD 1024
-
-/* That of a run of equal use. Pages that have several mappings there may have been put behind others
- * since, which they alone say. */
-static void gather_run(
-	const struct glk_map *map, uint32_t first, uint32_t last, struct glk_work *work)
-{
-	uint32_t w = first >> 6;
-	uint64_t shared = glk_mapping_starts(
-		map, w, map->shared[w] & glk_bits_mask(w, first, last), first);
-
-	glk_work_add(work, &map->use[glk_use_slot(map, first)]);
-	for (; shared; shared &= shared - 1) {
-		uint32_t id = map->page[w << 6 | (uint32_t)__builtin_ctzll(shared)];
-
-		if (id)
-			glk_work_add(work, &glk_map_page(map, id)->use);
-	}
-}
-
-/* The work on all that is mapped among the addresses of an arena. */
-static void gather(const struct glk_arena *arena, struct glk_work *work)
-{
-	const struct glk_map *map = &arena->map;
-	uint32_t slot = 0, runs = 0, last;
-
-	for (; slot < glk_map_end(map); slot = last + 1) {
-		last = glk_use_end(map, slot, glk_map_end(map) - 1);
-		gather_run(map, slot, last, work);
-		if (++runs % RUNS_HELD)
-			continue;
-		glk_lock_pause(&arena->gpu->lock);
-		glk_lock_resume(&arena->gpu->lock);
-	}
-}
-
-static bool may_wait(const struct glk_arena *arena, const struct glk_request *request)
-{
-	return arena->ops->waits && request->patient;
-}
-
-/* After a wait: whether it is worth a try. Why memory is short stays on record if not. */
-static bool is_over(int err, const struct glake_error *why)
-{
-	struct glk_thread *thread = glk_thread_self();
-
-	if (err && thread)
-		thread->error = *why;
-	return !err;
-}
-
-/* Holes that are there may be had when the work on them is done, and also where more streams than there
- * are tries cannot be waited for, one by one. */
-static bool wait_for_holes(struct glk_arena *arena, const struct glk_request *request)
-{
-	struct glake_error why = glk_thread_current->error;
-	struct glk_work work = {0};
-
-	if (!may_wait(arena, request))
-		return false;
-	gather(arena, &work);
-	if (arena->home != arena)
-		gather(arena->home, &work);
-	return is_over(glk_work_sync(&arena->gpu->streams, &work), &why);
-}
-
-/* Before a refusal for all that the GPU does, in which others carry out what they have planned, and give
- * back. */
-static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
-{
-	struct glake_error why = glk_thread_current->error;
-
-	return may_wait(arena, request) &&
-		is_over(glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0)), &why);
-}
-
-typedef int (*try_fn)(
-	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);
-
-/* What a request is to try, with all there is to be done where that fails. */
-static int somehow(struct glk_arena *arena, struct glk_request *request, try_fn fn,
-	uint32_t *extent)
-{
-	static const rung_fn rungs[] = {make_room, recut, wait_for_holes, wait_for_all};
-	int err;
-
-	arena->inside++;
-	err = fn(arena, request, extent);
-
-	for (size_t i = 0; i < sizeof(rungs) / sizeof(*rungs); i++) {
-		bool waits = rungs[i] == wait_for_holes || rungs[i] == wait_for_all;
-
-		if ((err == -ENOMEM || (waits && err == -EBUSY)) &&
-			rungs[i](arena, request))
-			err = fn(arena, request, extent);
-	}
-	arena->inside--;
-	return err;
 }
 
 /* Whether a plan of somebody else is at the slots of a run: to map there, or to take a mapping away. */
@@ -431,14 +284,14 @@ int glk_arena_back(
 	struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
 	arena->gpu->streams.stuck = false;
-	return somehow(arena, request, back, &extent);
+	return glk_request_somehow(arena, request, back, &extent);
 }
 
 int glk_arena_place(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
 	sum_up(arena->gpu);
-	return somehow(arena, request, alloc, ret_extent);
+	return glk_request_somehow(arena, request, alloc, ret_extent);
 }
 
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
@@ -450,7 +303,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	uint32_t extent;
 	int err;
 
-	err = admit(source_of(arena, request), request->size);
+	err = admit(glk_request_source(arena, request), request->size);
 	if (err)
 		return err;
 	sum_up(gpu);
@@ -461,8 +314,8 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
 	request->trim = arena->map.stranded &&
-		glk_supply_tight(source_of(arena, request), request->size);
-	err = somehow(arena, request, alloc, &extent);
+		glk_supply_tight(glk_request_source(arena, request), request->size);
+	err = glk_request_somehow(arena, request, alloc, &extent);
 	if (err)
 		return err;
 	*ret_addr = book(arena, request, seat, extent);

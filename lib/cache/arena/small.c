@@ -3,6 +3,7 @@
  * Small blocks lie together in slots of their own (map/space/nest.h). Best fit among the holes of
  * those; where there is none that needs no wait, a slot of the common addresses joins them.
  */
+#include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 
@@ -79,6 +80,61 @@ static bool is_sparse(const struct glk_map *map)
 	return map->nested_taken < bytes - bytes / 4;
 }
 
+/*
+ * Whether a request waits for a hole before one more slot is opened: when those that there are take
+ * more than a quarter of what is left for others. Else slots in which it may have no hole, since
+ * work that it cannot be put behind is under way there, would grow in number until they are all
+ * memory, each for some live small blocks, and a larger request has no room.
+ */
+static bool may_await(const struct glk_arena *arena, const struct glk_request *request)
+{
+	const struct glk_map *map = &arena->map;
+	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
+	uint64_t most = glk_load_relaxed(&map->node->budget);
+	uint64_t held = glk_load_relaxed(&map->node->held), room;
+
+	if (!arena->ops->waits || !request->patient || arena->ops->fixed ||
+		map->node != arena->gpu->node)
+		return false;
+	if (most > arena->gpu->memory)
+		most = arena->gpu->memory;
+	room = (most > held ? most - held : 0) + glk_arena_idle(arena->home);
+	return nests - map->nested_taken > room / 4;
+}
+
+/* Times that a hole is waited for, which others may have taken by then. */
+#define AWAITS 4
+
+/* Waits for the work on the hole that was used last the longest ago, of those that are looked at.
+ * Whether it is over. */
+static bool await_hole(struct glk_arena *arena, const struct glk_request *request)
+{
+	uint32_t holes[GLK_FIT_CANDIDATES];
+	const struct glk_map *map = &arena->map;
+	struct glake_error why = glk_thread_current->error;
+	struct glk_use first = {0};
+	unsigned count;
+
+	count = glk_tree_find(
+		map, &map->nested, request->rounded, holes, GLK_FIT_CANDIDATES);
+	for (unsigned i = 0; i < count; i++) {
+		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
+		struct glk_use use = glk_use_of_page(map, slot);
+
+		if (!glk_is_claimed(map, slot, slot) &&
+			!glk_place_on_host(map, request, slot, slot) &&
+			(!first.streams || use.tick < first.tick))
+			first = use;
+	}
+	if (!first.streams)
+		return false;
+	if (!glk_clock_sync_use(&arena->gpu->streams, &first))
+		return true;
+	/* another slot is opened then, or that says why not */
+	glk_thread_current->error = why;
+	return false;
+}
+
 static int find_hole(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_hole)
 {
@@ -113,6 +169,14 @@ static int find_hole(
 	/* blocks that bins gave back meanwhile may have left one */
 	*ret_hole =
 		err || fit.maps || fit.waits ? choose(arena, request, &waits, &crowd) : 0;
+	for (int i = 0; i < AWAITS && !*ret_hole && !err && may_await(arena, request) &&
+		await_hole(arena, request);
+		i++) {
+		*ret_hole = choose(arena, request, &waits, &crowd);
+		/* others may have the place by now */
+		if (!*ret_hole)
+			err = glk_place_seek(arena, request, &want, &fit);
+	}
 	if (*ret_hole)
 		return -EEXIST;
 	return err ? err : open_nest(arena, request, &fit, ret_hole);

@@ -176,6 +176,29 @@ static void explains(void)
 	rig_close(&rig, 2);
 }
 
+/* The sentence tells where all is that is held. */
+static void says_where(void)
+{
+	uint64_t small, kept, addr = 0;
+	struct CUstream_st *s;
+	struct rig rig;
+	int err;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=40MiB", NULL});
+	s = rig_stream(&rig);
+	small = rig_alloc(&rig, 512, s);
+	kept = rig_alloc(&rig, 10 * MIB, s);
+	err = rig_try(&rig, 36 * MIB, s, 0, &addr);
+	is_int(err, -ENOMEM, "no room");
+	has_str(rig_error().text, "10.00 MiB in live blocks", "  what is live");
+	has_str(rig_error().text, "1.99 MiB beside them in their pages", "  what is beside it");
+	has_str(rig_error().text, "in plans", "  what a request had got");
+	has_str(rig_error().text, ", 0 bytes idle, largest hole ", "  what nobody uses");
+	rig_free(&rig, small, s);
+	rig_free(&rig, kept, s);
+	rig_close(&rig, 0);
+}
+
 /* The driver may have less than the budget says. */
 static void meets_driver(void)
 {
@@ -225,6 +248,7 @@ int main(void)
 	cannot_sync();
 	passes_captures();
 	explains();
+	says_where();
 	meets_driver();
 	return tap_done();
 }

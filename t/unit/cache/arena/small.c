@@ -328,6 +328,41 @@ static void waits_for_shared(void)
 	rig_close(&rig, 5);
 }
 
+/*
+ * Each of many streams has a small block live, and has freed another one in the same slot behind work.
+ * It may be had by no other stream at once.
+ */
+#define MANY 16
+
+static void leaves_room(const char *policy)
+{
+	struct CUstream_st *s[MANY], *a;
+	uint64_t live[MANY], freed, large;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=32MiB",
+			"policy.bins=0", RIG_DONE, policy, NULL});
+	for (int i = 0; i < MANY; i++) {
+		s[i] = rig_stream(&rig);
+		live[i] = rig_alloc(&rig, 4096, s[i]);
+		freed = rig_alloc(&rig, 4096, s[i]);
+		rig_work(&rig, live[i], 4096, s[i]);
+		rig_work(&rig, freed, 4096, s[i]);
+		rig_free(&rig, freed, s[i]);
+	}
+	a = rig_stream(&rig);
+	large = rig_alloc(&rig, 16 * MIB, a);
+	ok(large, "%s: %d small blocks leave half of the memory to a large one: %s", policy,
+		MANY, large ? "yes" : rig_error().text);
+	for (int i = 0; i < MANY; i++)
+		rig_free(&rig, live[i], s[i]);
+	if (large)
+		rig_free(&rig, large, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -342,5 +377,7 @@ int main(void)
 	fails();
 	overflows();
 	waits_for_shared();
+	leaves_room("stream.opportunistic=yes");
+	leaves_room("stream.opportunistic=no");
 	return tap_done();
 }
