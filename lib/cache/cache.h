@@ -48,6 +48,7 @@ struct glk_graphs;
 struct glk_hints;
 struct glk_io;
 struct glk_learn;
+struct glk_steps;
 struct glk_managed;
 struct glk_moving;
 struct glk_tags;
@@ -162,6 +163,7 @@ struct glk_cache {
 		uint64_t hits, misses; /* see learn.h */
 	} prefetch;
 	struct glk_learn *learn; /* NULL: nothing was learned yet */
+	struct glk_steps *steps; /* NULL: there was no quiet point yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	    /* there is one */
 	glk_atomic(bool) suspended; /* no request is served */
@@ -389,8 +391,10 @@ uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
 int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on);
 int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, void *arg);
 
-/* learn.c. A step of the program has ended: see learn.h. Without the lock. */
+/* A step of the program has ended. Without the lock. learn.c: see learn.h. */
 void glk_learn_step(struct glk_cache *cache);
+/* step.c: see step.h. */
+void glk_step_end(struct glk_cache *cache);
 
 /* prefetch.c. As glake_prefetch(); *t is the ticket, whose number is set; NULL: none is wanted. */
 int glk_cache_prefetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,

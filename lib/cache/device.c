@@ -14,6 +14,7 @@
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/learn.h"
+#include "cache/step.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/reserve.h"
@@ -316,6 +317,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		free_rows(cache);
 		glk_prefetch_fini(cache);
 		glk_learn_fini(cache);
+		glk_step_fini(cache);
 		failed = glk_away_fini(cache);
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);

@@ -200,7 +200,8 @@ class spilled_activations:
         self._line = []  # what is away, (when it was saved, who), by that
         self._long = 1024
         self._ends = collections.deque()  # states and sizes of what was dropped
-        self._serial = self._away = self._fetched = self._seen = 0
+        self._serial = self._away = self._fetched = 0
+        self._seen = self._went = 0  # bytes of a pass that could go, and that went
         self._left = 0  # bytes that were here and were dropped since something was saved
         self._hooks = torch.autograd.graph.saved_tensors_hooks
         self._active = []
@@ -218,6 +219,9 @@ class spilled_activations:
 
     def __enter__(self):
         hooks = self._hooks(self._pack, self._unpack)
+        with self._lock:
+            if not self._active:  # the same goes in each of equal passes
+                self._seen = self._went = 0
         hooks.__enter__()
         self._active.append(hooks)
         return self
@@ -302,7 +306,7 @@ class spilled_activations:
         self._settle()
         self._seen += size
         if isinstance(cap, float):
-            over = self._figures["spilled_bytes"] + size > cap * self._seen
+            over = self._went + size > cap * self._seen
         else:
             over = cap is not None and self._away + size > cap
         why = "cap" if over else self._mover.spill(local(entry.kept[0]), entry.storage, entry.streams)
@@ -311,6 +315,7 @@ class spilled_activations:
             return
         entry.state = _AWAY
         self._away += size
+        self._went += size
         self._figures["spilled"] += 1
         self._figures["spilled_bytes"] += size
         self._figures["peak_away"] = max(self._figures["peak_away"], self._away)

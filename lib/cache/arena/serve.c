@@ -9,6 +9,7 @@
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/plan.h"
+#include "cache/step.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -113,6 +114,16 @@ int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
  * began to capture a graph, or ended unannounced. */
 #define TRIES (GLK_STREAM_BITS + 1)
 
+/* Where it lay in the step before, or where it fits best. */
+static int seek_block(struct glk_arena *arena, struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit)
+{
+	if (arena->gpu->steps && glk_step_find(arena, request, want, ret_fit) &&
+		!glk_ahead_meet(arena, ret_fit->offset, want->size))
+		return 0;
+	return glk_place_seek(arena, request, want, ret_fit);
+}
+
 static int try_block(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
@@ -127,7 +138,7 @@ static int try_block(
 	struct glk_fit fit;
 	int err;
 
-	err = glk_place_seek(arena, request, &want, &fit);
+	err = seek_block(arena, request, &want, &fit);
 	if (err)
 		return err;
 	request->own = fit.own;
@@ -136,8 +147,12 @@ static int try_block(
 		return err;
 	glk_store_relaxed(&glk_extent_at(map, *ret_extent)->whole, whole);
 	err = glk_back(arena, request, *ret_extent);
-	if (err)
+	if (err) {
 		glk_extent_give_back(map, *ret_extent);
+		request->strays = true;
+	} else if (arena->gpu->steps) {
+		glk_step_note(arena, request, &fit);
+	}
 	return err;
 }
 

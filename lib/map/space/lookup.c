@@ -162,3 +162,40 @@ bool glk_lookup_live(
 	}
 	return false;
 }
+
+/* Eighths before an address in which an extent is looked for that leads to it, and neighbours that are
+ * passed from there. */
+#define EIGHTHS	   (UINT32_C(1) << 18)
+#define NEIGHBOURS 64
+
+static bool is_free_at(const struct glk_extent *e, uint64_t offset, uint64_t size)
+{
+	return glk_extent_state(e) == GLK_EXTENT_FREE && !e->nested &&
+		e->offset <= offset && offset - e->offset <= e->size &&
+		size <= e->size - (offset - e->offset);
+}
+
+uint32_t glk_extent_free_at(const struct glk_map *map, uint64_t offset, uint64_t size)
+{
+	uint32_t last = eighth_of(map, offset), id = GLK_BITS_NONE;
+	uint32_t first = last < EIGHTHS ? 0 : last - EIGHTHS;
+
+	if (map->last && is_free_at(glk_extent_at(map, map->last), offset, size))
+		return map->last;
+	if (offset < map->high)
+		id = glk_bits_last(map->begins, first, last);
+	if (id == GLK_BITS_NONE)
+		return 0;
+	/* under the lock it is there */
+	id = glk_load_relaxed(&map->start[id]);
+	for (int i = 0; i < NEIGHBOURS && id && !(id & GLK_START_NEST); i++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+
+		if (e->offset > offset)
+			return 0;
+		if (is_free_at(e, offset, size))
+			return id;
+		id = e->next;
+	}
+	return 0;
+}

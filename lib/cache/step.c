@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Large blocks lie where they lay in the step before: see step.h. */
+#include "cache/step.h"
+
+#include "base/slab.h"
+#include "cache/arena/request.h"
+#include "cache/cache.h"
+
+/* Places that are looked at, before and behind the one whose turn it is. */
+#define SEARCH 128
+/* How sure it is that turns are met: one more for each that is, fewer for one that is not; from SURE on
+ * places are taken. */
+#define MOST 32
+#define SURE 16
+#define LESS 8
+/* Steps whose places are taken before it is seen whether that pays: the first ones may have to map what
+ * best fit had put elsewhere. */
+#define TRIED 2
+/* Steps by best fit, at the most, after places that did not pay. */
+#define LONGEST 256
+
+struct place {
+	uint64_t size, offset;
+	uint32_t stream; /* its index */
+};
+
+struct step {
+	uint32_t count;
+	struct place place[GLK_STEP_PLACES];
+};
+
+struct glk_steps {
+	struct step step[2];
+	unsigned now;	 /* the one that is being written; the other is the last one */
+	uint32_t next;	 /* turn in the last one */
+	uint32_t sure;	 /* up to MOST */
+	uint64_t mapped; /* slots that were mapped for requests of this step */
+	uint64_t
+		usual; /* what may be mapped: as in the last step by best fit, and then less in each */
+	uint32_t rest;	/* steps by best fit that are left */
+	uint32_t pause; /* how many there were the last time */
+	uint32_t taken; /* steps since then */
+};
+
+static bool is_alike(
+	const struct step *step, uint32_t turn, const struct glk_request *request)
+{
+	return turn < step->count && step->place[turn].size == request->rounded &&
+		step->place[turn].stream == request->stream->id;
+}
+
+/* The turn of a request in the last step, nearest to what is next; UINT32_MAX: it has none. */
+static uint32_t turn_of(const struct glk_steps *s, const struct glk_request *request)
+{
+	const struct step *last = &s->step[!s->now];
+
+	for (uint32_t i = 0; i < SEARCH; i++) {
+		if (is_alike(last, s->next + i, request))
+			return s->next + i;
+		if (i < s->next && is_alike(last, s->next - 1 - i, request))
+			return s->next - 1 - i;
+	}
+	return UINT32_MAX;
+}
+
+/* Whether there are pages for so many slots, without anybody having to make room. */
+static bool has_room(const struct glk_arena *arena, uint32_t slots)
+{
+	const struct glk_map *map = &arena->map;
+	uint64_t budget = glk_load_relaxed(&map->node->budget);
+	uint64_t held = glk_load_relaxed(&map->node->held);
+	uint64_t idle = (map->idle_slots << map->shift) + glk_node_free(map->node);
+
+	return (uint64_t)slots << map->shift <=
+		idle + (budget > held ? budget - held : 0);
+}
+
+bool glk_step_find(const struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit)
+{
+	struct glk_cache *cache = arena->gpu;
+	const struct glk_steps *s = cache->steps;
+	struct glk_map *map = &cache->arena.map;
+	uint32_t turn, from;
+	uint64_t offset;
+
+	if (!s || s->rest || s->sure < SURE || arena != &cache->arena ||
+		request->strays || want->kind != GLK_FIT_BLOCK || want->trim)
+		return false;
+	turn = turn_of(s, request);
+	if (turn == UINT32_MAX)
+		return false;
+	offset = s->step[!s->now].place[turn].offset;
+	from = glk_extent_free_at(map, offset, want->size);
+	return from && glk_fit_at(map, want, from, offset, ret_fit) &&
+		(!ret_fit->maps || has_room(arena, ret_fit->maps));
+}
+
+void glk_step_note(const struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_fit *fit)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_steps *s = cache->steps;
+	struct step *now;
+	uint32_t turn;
+
+	if (!s || arena != &cache->arena || request->flags & GLAKE_ALLOC_CONTIGUOUS)
+		return;
+	now = &s->step[s->now];
+	if (now->count < GLK_STEP_PLACES)
+		now->place[now->count++] = (struct place){
+			request->rounded, fit->offset, request->stream->id};
+	s->mapped += fit->maps;
+	turn = turn_of(s, request);
+	if (turn == s->next)
+		s->sure += s->sure < MOST;
+	else
+		s->sure -= s->sure < LESS ? s->sure : LESS;
+	/* another one in its place, as far as is known */
+	if (turn == UINT32_MAX)
+		s->next += s->next < s->step[!s->now].count;
+	else
+		s->next = turn + 1;
+}
+
+/* After a step by best fit. Where that settles by itself it goes on. */
+static void judge_fit(struct glk_steps *s)
+{
+	s->usual = s->mapped;
+	s->taken = 0;
+	s->rest -= s->rest > 1 || s->usual;
+}
+
+/* After one whose places were taken: less is to be mapped from step to step, until it is nothing. */
+static void judge_taken(struct glk_steps *s)
+{
+	if (s->taken++ < TRIED)
+		return;
+	if (s->mapped > s->usual) {
+		s->pause = s->pause < LONGEST ? 2 * s->pause : LONGEST;
+		s->rest = s->pause;
+	}
+	s->usual -= (s->usual + 3) / 4;
+}
+
+static void turn_over(struct glk_steps *s)
+{
+	if (s->rest)
+		judge_fit(s);
+	else
+		judge_taken(s);
+	s->now = !s->now;
+	s->step[s->now].count = 0;
+	s->next = 0;
+	s->sure = MOST;
+	s->mapped = 0;
+}
+
+void glk_step_end(struct glk_cache *cache)
+{
+	struct glk_steps *s;
+
+	glk_lock(&cache->lock);
+	s = cache->steps;
+	if (s) {
+		/* one without a request says nothing */
+		if (s->step[s->now].count)
+			turn_over(s);
+	} else {
+		s = glk_region_new(sizeof(*s));
+		if (s)
+			s->rest = s->pause = 1;
+		cache->steps = s;
+	}
+	glk_unlock(&cache->lock);
+}
+
+void glk_step_fini(struct glk_cache *cache)
+{
+	if (cache->steps)
+		glk_region_free(cache->steps, sizeof(*cache->steps));
+	cache->steps = NULL;
+}
