@@ -17,7 +17,7 @@
  * best fit had put elsewhere. */
 #define TRIED 2
 /* Steps by best fit, at the most, after places that did not pay. */
-#define LONGEST 256
+#define LONGEST 4096
 
 struct place {
 	uint64_t size, offset;
@@ -26,6 +26,7 @@ struct place {
 
 struct step {
 	uint32_t count;
+	bool mixed; /* of several streams */
 	struct place place[GLK_STEP_PLACES];
 };
 
@@ -35,11 +36,10 @@ struct glk_steps {
 	uint32_t next;	 /* turn in the last one */
 	uint32_t sure;	 /* up to MOST */
 	uint64_t mapped; /* slots that were mapped for requests of this step */
-	uint64_t
-		usual; /* what may be mapped: as in the last step by best fit, and then less in each */
-	uint32_t rest;	/* steps by best fit that are left */
-	uint32_t pause; /* how many there were the last time */
-	uint32_t taken; /* steps since then */
+	uint64_t before; /* the same of the last one */
+	uint32_t rest;	 /* steps by best fit that are left */
+	uint32_t pause;	 /* how many there were the last time */
+	uint32_t taken;	 /* steps since then */
 };
 
 static bool is_alike(
@@ -92,7 +92,9 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 		return false;
 	offset = s->step[!s->now].place[turn].offset;
 	from = glk_extent_free_at(map, offset, want->size);
+	/* streams of the program are not to wait for each other more than by best fit */
 	return from && glk_fit_at(map, want, from, offset, ret_fit) &&
+		(!ret_fit->waits || !s->step[!s->now].mixed) &&
 		(!ret_fit->maps || has_room(arena, ret_fit->maps));
 }
 
@@ -107,6 +109,8 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 	if (!s || arena != &cache->arena || request->flags & GLAKE_ALLOC_CONTIGUOUS)
 		return;
 	now = &s->step[s->now];
+	if (now->count && now->place[0].stream != request->stream->id)
+		now->mixed = true;
 	if (now->count < GLK_STEP_PLACES)
 		now->place[now->count++] = (struct place){
 			request->rounded, fit->offset, request->stream->id};
@@ -126,21 +130,17 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 /* After a step by best fit. Where that settles by itself it goes on. */
 static void judge_fit(struct glk_steps *s)
 {
-	s->usual = s->mapped;
 	s->taken = 0;
-	s->rest -= s->rest > 1 || s->usual;
+	s->rest -= s->rest > 1 || s->mapped;
 }
 
-/* After one whose places were taken: less is to be mapped from step to step, until it is nothing. */
+/* After one whose places were taken: half as much is to be mapped from step to step, until it is nothing. */
 static void judge_taken(struct glk_steps *s)
 {
-	if (s->taken++ < TRIED)
+	if (s->taken++ < TRIED || s->mapped <= s->before / 2)
 		return;
-	if (s->mapped > s->usual) {
-		s->pause = s->pause < LONGEST ? 2 * s->pause : LONGEST;
-		s->rest = s->pause;
-	}
-	s->usual -= (s->usual + 3) / 4;
+	s->pause = s->pause < LONGEST ? 4 * s->pause : LONGEST;
+	s->rest = s->pause;
 }
 
 static void turn_over(struct glk_steps *s)
@@ -149,8 +149,10 @@ static void turn_over(struct glk_steps *s)
 		judge_fit(s);
 	else
 		judge_taken(s);
+	s->before = s->mapped;
 	s->now = !s->now;
 	s->step[s->now].count = 0;
+	s->step[s->now].mixed = false;
 	s->next = 0;
 	s->sure = MOST;
 	s->mapped = 0;
@@ -168,8 +170,10 @@ void glk_step_end(struct glk_cache *cache)
 			turn_over(s);
 	} else {
 		s = glk_region_new(sizeof(*s));
-		if (s)
-			s->rest = s->pause = 1;
+		if (s) {
+			s->rest = 1;
+			s->pause = 2;
+		}
 		cache->steps = s;
 	}
 	glk_unlock(&cache->lock);

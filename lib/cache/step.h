@@ -9,8 +9,8 @@
  * best fit alone each step may map some of it anew, above all where the budget is what is live.
  *
  * Places are taken so only where that pays. The first step is by best fit; where that settles it goes on. After
- * a few steps whose places were taken, each has to map less than the one before, or best fit goes on for
- * twice as many steps each time. A request of which the step before has none at that turn is by best
+ * a few steps whose places were taken, each has to map half of what the one before did, or best fit goes on for
+ * four times as many steps each time. A request of which the step before has none at that turn is by best
  * fit, and after some of those so are all others, until turns are met again.
  *
  * Cost	the first GLK_STEP_PLACES large requests of a step are remembered; a request looks at a bounded

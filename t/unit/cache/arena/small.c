@@ -336,9 +336,8 @@ static void waits_for_shared(void)
 
 static void leaves_room(const char *policy)
 {
-	struct CUstream_st *s[MANY], *a;
+	struct CUstream_st *s[MANY];
 	uint64_t live[MANY], freed, large;
-	struct rig rig;
 
 	rig_open(&rig,
 		(const char *const[]){"soft.streams=stepped", "pool.budget=32MiB",
