@@ -248,6 +248,51 @@ static void fails_twice(void)
 	end();
 }
 
+/* All is queued, but some of it on a path that has failed: that is not queued again. */
+static void cancelled(void)
+{
+	static const char *const settings[] = {
+		MANY, "io.fed=1MiB", "io.lend=1", "soft.streams=worker", NULL};
+	struct glake_copy_job *job;
+	struct CUstream_st *first;
+	struct glake_copy_part part;
+	int most = 5000;
+
+	begin(settings);
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
+			glake_copy_close(job),
+		0, "a copy over two links");
+	first = relay_stream();
+	memset(gpu, 0, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "another one");
+	glk_soft_hold(context->drv, 1, first, true);
+	tap_expect_log(1);
+	/* the second piece over the lent link */
+	glk_fault_set(context->drv, "copy:nth=7:err=EIO");
+	glk_soft_hold(context->drv, 0, stream, false);
+	ok(has_failed(), "the lent link is refused something");
+	glk_fault_set(context->drv, "off");
+	while (state_of(job).copied < ROOM - 64 * KIB && most--)
+		a_while();
+	is_int((int64_t)state_of(job).copied, ROOM - 64 * KIB, "all but one piece arrives");
+	/* and then what tells of that one, behind what tells of its streams */
+	glk_fault_set(context->drv, "event_query:nth=1:len=3:err=EIO");
+	ok(has_failed(), "it has failed too");
+	glk_fault_set(context->drv, "off");
+	is_int(glake_copy_cancel(job), 0, "what may go another way is cancelled");
+	is_int(glake_copy_cancel(job), -EBUSY, "once");
+	glk_soft_hold(context->drv, 1, first, false);
+	is_int(glake_copy_wait(job, -1), -ECANCELED, "and is not copied again");
+	is_int(state_of(job).failed_parts, 1, "which is told");
+	ok(!glake_copy_failed(job, 0, &part) && part.bytes == 64 * KIB, "of the piece alone");
+	memcpy(gpu + part.offset, host + part.offset, part.bytes);
+	ok(!sync_stream() && !memcmp(gpu, host, ROOM), "every other byte");
+	glake_copy_close(job);
+	end();
+}
+
 static void *copy_whole(void *arg)
 {
 	return (void *)(intptr_t)glake_copy(arg, gpu, host, ROOM, stream, 0, NULL);
@@ -298,6 +343,7 @@ int main(void)
 	fed("copy:nth=9:err=EIO");
 	neither_asked_nor_moved();
 	fails_twice();
+	cancelled();
 	whole();
 	return tap_done();
 }
