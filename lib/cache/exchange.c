@@ -426,7 +426,7 @@ static int raised(struct glk_exchange *x)
 		glk_exchange_tally(x, true);
 	}
 	/* the old pages may be where they were */
-	if (err && x->idle)
+	if (err)
 		glk_exchange_shut(x);
 	glk_swap_put_back(x->map, x->pages);
 	return err;

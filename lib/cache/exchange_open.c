@@ -69,7 +69,8 @@ void glk_exchange_open(struct glk_exchange *x)
 
 void glk_exchange_shut(struct glk_exchange *x)
 {
-	for (int i = 0; i < TRIES && x->opened; i++)
+	/* while some of the copy may be under way they are left as they are */
+	for (int i = 0; i < TRIES && x->idle && x->opened; i++)
 		if (!set(x, x->opened, GLK_ACCESS_NONE))
 			x->opened = 0;
 	if (x->opened)

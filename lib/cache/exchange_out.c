@@ -350,8 +350,7 @@ int glk_exchange_lowered(struct glk_exchange *x)
 	int err = x->err, failed;
 
 	glk_use_set(x->map, x->busy.first, x->busy.last, &x->use);
-	if (x->idle)
-		glk_exchange_shut(x);
+	glk_exchange_shut(x);
 	if (!x->idle) {
 		abandon(x, run_bytes(x));
 		lose(x);

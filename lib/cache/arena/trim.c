@@ -133,6 +133,20 @@ int glk_trim_ready(struct glk_arena *arena)
 	return err;
 }
 
+/* Of GPUs that had them for a copy, which may be under way: an exchange could not wait for it. */
+static void settle_rights(struct glk_cache *cache)
+{
+	struct glk_streams *streams = &cache->streams;
+	const struct glk_mover *mover = &cache->mover;
+	uint64_t set = glk_stream_mask(glk_stream_enter(streams, mover->out)) |
+		glk_stream_mask(glk_stream_enter(streams, mover->back));
+
+	glk_plan_close(cache);
+	if (!glk_clock_sync(streams, set))
+		glk_peer_settle(cache);
+	glk_plan_open(cache);
+}
+
 /* Of memory of the host all that lies idle, or only what is lent. */
 static int trim_all(
 	struct glk_cache *cache, uint64_t keep, bool lent, uint64_t *ret_released)
@@ -147,11 +161,8 @@ static int trim_all(
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
-	if (cache->rights_left) {
-		glk_plan_close(cache);
-		glk_peer_settle(cache);
-		glk_plan_open(cache);
-	}
+	if (cache->rights_left)
+		settle_rights(cache);
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);
 	if (glk_graphs(cache) && glk_graphs(cache)->leaving)

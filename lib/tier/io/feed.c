@@ -306,6 +306,7 @@ static void write_word(struct glk_feed *f)
 {
 	struct glk_feeder *feeder = f->job.io->feeder;
 
+	f->goes_on = true;
 	/* pairs with: the stream, which reads it in the memory of the host */
 	glk_store_release(
 		&feeder->words[f->word], glk_load_relaxed(&feeder->value[f->word]));
@@ -356,7 +357,7 @@ static int end_all(struct glk_feed *first, double now, bool *moved)
 	int busy = 0, stage;
 
 	for (struct glk_feed *f = first; f; f = f->next) {
-		if (f->stage != GLK_FEED_DONE && !f->job.unsure &&
+		if (f->stage != GLK_FEED_DONE && !f->goes_on &&
 			(glk_guard_gave_up(f->job.io->feeder) || is_stuck(f, now)))
 			glk_feed_let_go(f);
 		if (f->stage != GLK_FEED_DONE && is_over(f)) {
@@ -390,7 +391,7 @@ int glk_feed_turn(struct glk_io *io)
 	}
 	if (first && glk_guard_leave(io->feeder, busy)) {
 		for (struct glk_feed *f = first; f; f = f->next)
-			if (f->stage != GLK_FEED_DONE && !f->job.unsure)
+			if (f->stage != GLK_FEED_DONE && !f->goes_on)
 				glk_feed_let_go(f);
 	}
 	return busy;

@@ -75,6 +75,7 @@ struct glk_feed {
 	enum glk_feed_stage stage;
 	bool is_ended; /* no piece is given out any more */
 	bool is_cancelled;
+	bool goes_on;	  /* its stream does: the word is written */
 	bool is_lost;	  /* nobody will know whether its stream has passed the word */
 	unsigned refused; /* questions about the start */
 	unsigned flight;  /* pieces on all paths */

@@ -176,13 +176,22 @@ void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_tol
 	*ret_told = told;
 }
 
+/* What is not queued, and what goes another way when its path has been left. */
+static bool is_any_left(const struct glk_feed *f)
+{
+	bool is_any = f->job.begin < f->job.end || f->job.returns;
+
+	for (unsigned i = 0; i < f->job.count; i++)
+		is_any |= f->lane[i].hands_back && f->lane[i].count;
+	return is_any;
+}
+
 int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed)
 {
 	int err = 0;
 
 	glk_io_enter(io);
-	if (feed->stage == GLK_FEED_DONE || feed->is_ended ||
-		(feed->job.begin == feed->job.end && !feed->job.returns))
+	if (feed->stage == GLK_FEED_DONE || feed->is_ended || !is_any_left(feed))
 		err = -EBUSY;
 	if (!err) {
 		feed->is_cancelled = feed->is_ended = true;

@@ -21,7 +21,10 @@ void glk_feed_leave(struct glk_feed *f, unsigned at, double now)
 
 	if (!f->flight && !f->leaving)
 		f->moved = now;
-	f->leaving += !lane->is_leaving;
+	if (!lane->is_leaving) {
+		f->leaving++;
+		lane->refused = 0;
+	}
 	lane->is_leaving = true;
 	/* a path to the GPU itself has one stream */
 	for (unsigned i = 0; i < GLK_FEED_STREAMS; i++) {

@@ -9,6 +9,8 @@
 
 #include "driver/driver.h"
 
+#include <errno.h>
+
 static bool name_of(struct glk_io *io, int gpu, struct glake_device *ret_info)
 {
 	*ret_info = (struct glake_device){.sz = sizeof(*ret_info)};
@@ -42,14 +44,15 @@ static void give(struct glk_io *io, int relay, int turn)
 
 void glk_link_rest(struct glk_io *io, int relay, int turn)
 {
-	struct glk_io_gpu *g = &io->gpu[relay];
+	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
+	int err;
 
-	if (!g->ring[turn].shares || io->planning)
+	if (!ring->shares || io->planning)
 		return;
-	/* the copies of its own GPU want no share */
-	glk_link_idle(io, g, turn);
+	/* the copies of its own GPU want no share; what a lost one had brings nothing any more */
+	err = glk_link_pass(io, ring);
 	/* it may idle between two pieces of one that is fed, and before the first one */
-	if (!g->ring[turn].newest && !glk_feed_counts_on(io, relay, turn))
+	if ((!err || err == -ENODEV) && !glk_feed_counts_on(io, relay, turn))
 		give(io, relay, turn);
 }
 

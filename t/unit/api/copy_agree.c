@@ -230,6 +230,30 @@ static void two_targets(void)
 	end();
 }
 
+/* A GPU is lost with some of a copy on its way: nothing comes any more, and others may have the link. */
+static void lost(void)
+{
+	static const char *const settings[] = {AGREE, "io.lend=2", "io.fed=16TiB", NULL};
+	struct CUstream_st *hop;
+
+	begin(settings);
+	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL) | sync_stream(), 0,
+		"a copy over a lent link");
+	hop = context->io.gpu[0].hop[GLK_IO_DOWN][2];
+	glk_soft_hold(context->drv, 0, hop, true);
+	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL), 0, "one that stands");
+	glk_fault_set(context->drv, "event_query:from=1:err=EIO");
+	glk_io_rest(&context->io);
+	is_int(borrowed(), 1, "what cannot be asked about keeps the link");
+	glk_fault_set(context->drv, "event_query:nth=1:sticky=1");
+	glk_io_rest(&context->io);
+	is_int(borrowed(), 0, "what is lost does not");
+	glk_fault_set(context->drv, "off");
+	glk_soft_hold(context->drv, 0, hop, false);
+	is_int(sync_stream(), 0, "it ends");
+	end();
+}
+
 static void *queue(void *arg)
 {
 	return (void *)(intptr_t)glake_copy(arg, gpu, host, 3 * MIB, stream, 0, NULL);
@@ -290,6 +314,7 @@ int main(void)
 	fed();
 	apart();
 	two_targets();
+	lost();
 	briefly();
 	nameless();
 	snprintf(name, sizeof(name), "%s/glake/links", folder);

@@ -126,6 +126,173 @@ static void fed(const char *rule)
 	end();
 }
 
+static const struct glk_feed *last_feed(void)
+{
+	const struct glk_feed *f = context->io.feeder->first;
+
+	while (f->next)
+		f = f->next;
+	return f;
+}
+
+/* The thread of the library needs no answer about the stream of the program, which a job does. */
+static bool is_over(void)
+{
+	bool is = false;
+
+	for (int i = 0; i < 2000 && !is; i++) {
+		a_while();
+		glk_lock(&context->io.lock);
+		is = last_feed()->stage == GLK_FEED_DONE;
+		glk_unlock(&context->io.lock);
+	}
+	return is;
+}
+
+/* What a path has cannot be asked. */
+static bool is_unsure(void)
+{
+	bool is = false;
+
+	for (int i = 0; i < 2000 && !is; i++) {
+		a_while();
+		glk_lock(&context->io.lock);
+		is = last_feed()->job.unsure;
+		glk_unlock(&context->io.lock);
+	}
+	return is;
+}
+
+/* Whether the program's stream passes what it has within some time. */
+static bool goes_on(void)
+{
+	struct glk_drv *drv = context->drv;
+	struct glk_drv_event *event = NULL;
+	bool has = false;
+
+	if (drv->ops->event_new(drv, 0, &event) || drv->ops->event_record(drv, event, stream))
+		tap_bail("no event");
+	for (int i = 0; i < 5000 && !has; i++) {
+		a_while();
+		has = !drv->ops->event_query(drv, event);
+	}
+	drv->ops->event_free(drv, event);
+	return has;
+}
+
+/* A path that cannot be asked what it has, and a piece of another one that does not arrive: the program's stream
+ * goes on when the patience is over, as for any other copy. */
+static void neither_asked_nor_moved(void)
+{
+	static const char *const settings[] = {
+		MANY, "io.fed=1MiB", "io.lend=1", "soft.streams=worker", NULL};
+	struct glake_copy_job *job;
+	struct CUstream_st *own;
+
+	begin(settings);
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
+			glake_copy_close(job),
+		0, "a copy over two links");
+	own = context->io.gpu[0].hop[GLK_IO_DOWN][0];
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "another one");
+	glk_soft_hold(context->drv, 0, own, true);
+	tap_expect_log(1);
+	glk_fault_set(context->drv, "copy:nth=5:err=EIO;event_record:from=5:err=EIO");
+	glk_soft_hold(context->drv, 0, stream, false);
+	ok(is_unsure(), "what the lent link has cannot be asked");
+	glk_fault_set(context->drv, "off");
+	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "the other one has some of it");
+	glk_store_relaxed(&context->io.feeder->patience, 100000000);
+	ok(goes_on(), "the program's stream goes on when that takes too long");
+	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "though some may arrive yet");
+	glk_soft_hold(context->drv, 0, own, false);
+	is_int(glake_copy_wait(job, -1), -EIO, "the copy has failed");
+	is_int((int64_t)state_of(job).failed, ROOM, "all of it");
+	glake_copy_close(job);
+	end();
+}
+
+/* One that could not be asked about a piece of which half was queued, and then about those before it. */
+static void fails_twice(void)
+{
+	static const char *const settings[] = {
+		MANY, "io.fed=1MiB", "io.lend=1", "soft.streams=worker", NULL};
+	struct glake_copy_job *job;
+	struct CUstream_st *first;
+
+	begin(settings);
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
+			glake_copy_close(job),
+		0, "a copy over two links");
+	first = relay_stream();
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "another one");
+	glk_soft_hold(context->drv, 1, first, true);
+	tap_expect_log(1);
+	/* behind three pieces of its own link and a piece of the other: three calls for an event more */
+	glk_fault_set(context->drv, "copy:nth=7:err=EIO;event_record:from=8:err=EIO");
+	glk_soft_hold(context->drv, 0, stream, false);
+	ok(is_unsure(), "what the lent link has cannot be asked");
+	for (int i = 0; i < 50; i++)
+		a_while();
+	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "a piece is on its way there");
+	glk_fault_set(context->drv, "event_query:from=1:err=EIO;event_record:from=1:err=EIO");
+	ok(is_over(), "it is given up when that cannot be asked either");
+	glk_fault_set(context->drv, "off");
+	glk_soft_hold(context->drv, 1, first, false);
+	is_int(glake_copy_wait(job, -1), -EIO, "the copy has failed");
+	glake_copy_close(job);
+	end();
+}
+
+/* All is queued, but some of it on a path that has failed: that is not queued again. */
+static void cancelled(void)
+{
+	static const char *const settings[] = {
+		MANY, "io.fed=1MiB", "io.lend=1", "soft.streams=worker", NULL};
+	struct glake_copy_job *job;
+	struct CUstream_st *first;
+	struct glake_copy_part part;
+	int most = 5000;
+
+	begin(settings);
+	fill(host, ROOM);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
+			glake_copy_close(job),
+		0, "a copy over two links");
+	first = relay_stream();
+	memset(gpu, 0, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "another one");
+	glk_soft_hold(context->drv, 1, first, true);
+	tap_expect_log(1);
+	/* the second piece over the lent link */
+	glk_fault_set(context->drv, "copy:nth=7:err=EIO");
+	glk_soft_hold(context->drv, 0, stream, false);
+	ok(has_failed(), "the lent link is refused something");
+	glk_fault_set(context->drv, "off");
+	while (state_of(job).copied < ROOM - 64 * KIB && most--)
+		a_while();
+	is_int((int64_t)state_of(job).copied, ROOM - 64 * KIB, "all but one piece arrives");
+	/* and then what tells of that one, behind what tells of its streams */
+	glk_fault_set(context->drv, "event_query:nth=1:len=3:err=EIO");
+	ok(has_failed(), "it has failed too");
+	glk_fault_set(context->drv, "off");
+	is_int(glake_copy_cancel(job), 0, "what may go another way is cancelled");
+	is_int(glake_copy_cancel(job), -EBUSY, "once");
+	glk_soft_hold(context->drv, 1, first, false);
+	is_int(glake_copy_wait(job, -1), -ECANCELED, "and is not copied again");
+	is_int(state_of(job).failed_parts, 1, "which is told");
+	ok(!glake_copy_failed(job, 0, &part) && part.bytes == 64 * KIB, "of the piece alone");
+	memcpy(gpu + part.offset, host + part.offset, part.bytes);
+	ok(!sync_stream() && !memcmp(gpu, host, ROOM), "every other byte");
+	glake_copy_close(job);
+	end();
+}
+
 static void *copy_whole(void *arg)
 {
 	return (void *)(intptr_t)glake_copy(arg, gpu, host, ROOM, stream, 0, NULL);
@@ -174,6 +341,9 @@ int main(void)
 	fed("copy:nth=5:err=EIO");
 	fed("copy:nth=7:err=EIO");
 	fed("copy:nth=9:err=EIO");
+	neither_asked_nor_moved();
+	fails_twice();
+	cancelled();
 	whole();
 	return tap_done();
 }

@@ -187,6 +187,26 @@ static void rights_stay(void)
 	}
 }
 
+/* Nor are they taken while some of the copy may be under way; when it could not be waited for that is told too. */
+static void rights_under_way(void)
+{
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	if (lower() || resume() || lower() || resume_lazily())
+		tap_bail("not there and back");
+	glk_fault_set(context->drv, "event_sync:nth=1:len=6:err=EIO");
+	ok(fetch() != 0, "a copy that cannot be waited for");
+	glk_fault_set(context->drv, "off");
+	ok(usable(1) > 0 && context->caches[0].rights_left,
+		"another GPU has rights still, which is known");
+	/* that, and pages which it may write to */
+	tap_expect_log(5);
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
+	is_int(usable(1), 0, "  takes them");
+	quiet();
+	ok(is_whole() && !context->caches[0].rights_left, "all bytes, and no rights are left");
+	is_int(close_all(), 0, "nothing is left");
+}
+
 /* The old pages stay where they are, if they cannot be unmapped: none has rights there that had none. */
 static void stay(void)
 {
@@ -303,6 +323,7 @@ int main(void)
 	peers();
 	refused();
 	rights_stay();
+	rights_under_way();
 	stay();
 	half();
 	faults("suspended in place", lower, "any:nth=%u:err=EIO");
