@@ -34,6 +34,8 @@ struct glk_steps {
 	unsigned now;	 /* the one that is being written; the other is the last one */
 	uint32_t next;	 /* turn in the last one */
 	uint32_t sure;	 /* up to MOST */
+	uint32_t met;	 /* requests of this step whose turn was the next one */
+	bool alike;	 /* the last one was like the one before it */
 	uint64_t mapped; /* slots that were mapped for requests of this step */
 	uint64_t
 		usual; /* what may be mapped: as in the last step by best fit, and then less in each */
@@ -84,7 +86,7 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 	uint32_t turn, from;
 	uint64_t offset;
 
-	if (!s || s->rest || s->sure < SURE || arena != &cache->arena ||
+	if (!s || s->rest || !s->alike || s->sure < SURE || arena != &cache->arena ||
 		request->strays || want->kind != GLK_FIT_BLOCK || want->trim)
 		return false;
 	turn = turn_of(s, request);
@@ -112,6 +114,7 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 			request->rounded, fit->offset, request->stream->id};
 	s->mapped += fit->maps;
 	turn = turn_of(s, request);
+	s->met += turn == s->next;
 	if (turn == s->next)
 		s->sure += s->sure < MOST;
 	else
@@ -143,12 +146,23 @@ static void judge_taken(struct glk_steps *s)
 	s->usual -= (s->usual + 3) / 4;
 }
 
+/* Whether the step that ends was like the one before, as far as there was one: most of its requests had their
+ * turns there, one after the other. */
+static bool is_like_last(const struct glk_steps *s)
+{
+	uint32_t count = s->step[s->now].count;
+
+	return !s->step[!s->now].count || s->met >= count - count / 8;
+}
+
 static void turn_over(struct glk_steps *s)
 {
 	if (s->rest)
 		judge_fit(s);
-	else
+	else if (s->alike)
 		judge_taken(s);
+	s->alike = is_like_last(s);
+	s->met = 0;
 	s->now = !s->now;
 	s->step[s->now].count = 0;
 	s->next = 0;

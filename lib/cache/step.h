@@ -11,7 +11,8 @@
  * Places are taken so only where that pays. The first step is by best fit; where that settles it goes on. After
  * a few steps whose places were taken, each has to map less than the one before, or best fit goes on for
  * twice as many steps each time. A request of which the step before has none at that turn is by best
- * fit, and after some of those so are all others, until turns are met again.
+ * fit, and after some of those so are all others, until turns are met again. After a step that was unlike the
+ * one before, all of the next one is by best fit: what would be taken of it by chance costs more than it saves.
  *
  * Cost	the first GLK_STEP_PLACES large requests of a step are remembered; a request looks at a bounded
  *	number of them. Nothing for a program without quiet points, and nothing for a hit
