@@ -17,7 +17,7 @@
  * Cost	the first GLK_STEP_PLACES large requests of a step are remembered; a request looks at a bounded
  *	number of them. Nothing for a program without quiet points, and nothing for a hit
  */
-#include "map/space/fit.h"
+#include "map/map.h"
 
 #define GLK_STEP_PLACES 65536
 
