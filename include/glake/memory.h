@@ -67,7 +67,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *
  * Thread: any. Blocks: not where a quick bin serves it, which is for blocks of up to
  * policy.bins; else for the lock of the GPU, which no other request holds while memory is
- * made, mapped or given back; for its own driver calls where memory must be had; where it is
+ * made, mapped or given back; for its own driver calls where memory must be had; for up to a
+ * quarter of a second for one of another thread that is about to be refused; where memory is
  * short, for requests of others that are about to get or give some up, and for the GPU.
  * Driver calls: none from the quick bins; else one that asks what the stream does, and where
  * memory must be had, create, map, set access, unmap, release, event record, stream wait.

@@ -136,6 +136,7 @@ struct glk_cache {
 		uint64_t tried;	  /* that ever began */
 		uint64_t stands;  /* requests that wanted to stand alone */
 		uint64_t stood;	  /* of these, those that did; the next one does, or is about to */
+		uint64_t lapsed;  /* the last that others wait for no longer, from 1 */
 	} plans;		 /* see plan.h */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(

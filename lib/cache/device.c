@@ -53,7 +53,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	cache->lock.holds = &cache->times[GLK_TIMED_HOLD];
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	glk_lock_init(&cache->starting, GLK_RANK_START);
-	pthread_cond_init(&cache->plans.settled, NULL);
+	glk_lock_cond_init(&cache->plans.settled);
 	pthread_cond_init(&cache->moved, NULL);
 	glk_imports_init(&cache->imports, drv, cache->node, conf->share_keep);
 	glk_hostpool_init(&cache->hostpool, drv, conf, device,

@@ -66,17 +66,35 @@ bool glk_plan_wait(struct glk_cache *gpu)
 	return true;
 }
 
+/* ns that others wait for one that stands alone. It may wait for the GPU, and that for somebody who asks for
+ * memory. */
+#define PATIENCE 250000000
+
 void glk_plan_pass(struct glk_cache *gpu)
 {
-	while (gpu->plans.stands != gpu->plans.stood)
-		wait_settled(gpu);
+	uint64_t stood = gpu->plans.stood;
+	int64_t since = glk_clock_ticks();
+	bool told = true;
+
+	gpu->plans.waiters++;
+	for (int64_t end = glk_clock_ns() + PATIENCE, left = PATIENCE;
+		told && left > 0 && glk_plan_is_stood(gpu); left = end - glk_clock_ns())
+		told = glk_lock_wait_for(&gpu->lock, &gpu->plans.settled, left);
+	gpu->plans.waiters--;
+	glk_times_since(&gpu->times[GLK_TIMED_WAIT], since);
+	if (!glk_plan_is_stood(gpu) || gpu->plans.stood != stood)
+		return;
+	/* it has been there all the time: nobody waits for it any more, nor it for the others */
+	gpu->plans.lapsed = stood + 1;
+	glk_plan_tell(gpu);
 }
 
 void glk_plan_stand(struct glk_cache *gpu, struct glk_request *request)
 {
 	uint64_t turn = gpu->plans.stands++;
 
-	while (gpu->plans.stood != turn || gpu->plans.tries)
+	while (gpu->plans.stood != turn ||
+		(gpu->plans.tries && gpu->plans.lapsed != turn + 1))
 		wait_settled(gpu);
 	request->alone = true;
 }

@@ -16,7 +16,8 @@
  *    it is refused it stands alone, with nothing in its hands until all others have let go of what
  *    they had in theirs. That is served, or refused, and no new one begins. What it finds then is
  *    live, or idle, or in bins that only lose blocks by its looks. Of those that stand each has its
- *    turn, in the order in which they came;
+ *    turn, in the order in which they came. Others wait for one of them for a quarter of a second
+ *    and no longer: it may wait for work of the GPU that ends only when they go on;
  *  - what changes the rights of all that is mapped, or looks at all tables: glk_plan_close().
  *
  * All under the lock of the GPU, which is given up while waiting.
@@ -58,7 +59,14 @@ static inline void glk_plan_count(struct glk_cache *gpu, uint32_t steps)
 		gpu->plans.steps |= GLK_PLAN_STEPS - 1;
 }
 
-/* Waits while a request stands alone, or is about to. */
+/* Whether a request stands alone, or is about to, and has not done so for too long. */
+static inline bool glk_plan_is_stood(const struct glk_cache *gpu)
+{
+	return gpu->plans.stands != gpu->plans.stood &&
+		gpu->plans.lapsed != gpu->plans.stood + 1;
+}
+
+/* Waits for that, for a bounded time. */
 void glk_plan_pass(struct glk_cache *gpu) GLK_COLD;
 /* Tells those who wait. */
 void glk_plan_tell(struct glk_cache *gpu);
@@ -67,7 +75,7 @@ void glk_plan_tell(struct glk_cache *gpu);
  * second says in the request whether others were tried meanwhile. */
 static inline void glk_plan_try(struct glk_cache *gpu, struct glk_request *request)
 {
-	if (gpu->plans.stands != gpu->plans.stood && !request->alone)
+	if (glk_plan_is_stood(gpu) && !request->alone)
 		glk_plan_pass(gpu);
 	request->met = gpu->plans.tries++ > 0;
 	request->number = ++gpu->plans.tried;

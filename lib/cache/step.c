@@ -35,11 +35,14 @@ struct glk_steps {
 	unsigned now;	 /* the one that is being written; the other is the last one */
 	uint32_t next;	 /* turn in the last one */
 	uint32_t sure;	 /* up to MOST */
+	uint32_t met;	 /* requests of this step whose turn was the next one */
+	bool alike;	 /* the last one was like the one before it */
 	uint64_t mapped; /* slots that were mapped for requests of this step */
-	uint64_t before; /* the same of the last one */
-	uint32_t rest;	 /* steps by best fit that are left */
-	uint32_t pause;	 /* how many there were the last time */
-	uint32_t taken;	 /* steps since then */
+	uint64_t
+		usual; /* that may be: as in the last step by best fit, and less from step to step */
+	uint32_t rest;	/* steps by best fit that are left */
+	uint32_t pause; /* how many there were the last time */
+	uint32_t taken; /* steps since then */
 };
 
 static bool is_alike(
@@ -84,7 +87,7 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 	uint32_t turn, from;
 	uint64_t offset;
 
-	if (!s || s->rest || s->sure < SURE || arena != &cache->arena ||
+	if (!s || s->rest || !s->alike || s->sure < SURE || arena != &cache->arena ||
 		request->strays || want->kind != GLK_FIT_BLOCK || want->trim)
 		return false;
 	turn = turn_of(s, request);
@@ -116,6 +119,7 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 			request->rounded, fit->offset, request->stream->id};
 	s->mapped += fit->maps;
 	turn = turn_of(s, request);
+	s->met += turn == s->next;
 	if (turn == s->next)
 		s->sure += s->sure < MOST;
 	else
@@ -130,26 +134,40 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 /* After a step by best fit. Where that settles by itself it goes on. */
 static void judge_fit(struct glk_steps *s)
 {
+	s->usual = s->mapped;
 	s->taken = 0;
 	s->rest -= s->rest > 1 || s->mapped;
 }
 
-/* After one whose places were taken: half as much is to be mapped from step to step, until it is nothing. */
+/* After one whose places were taken: a quarter less may be mapped from step to step, until it is nothing. */
 static void judge_taken(struct glk_steps *s)
 {
-	if (s->taken++ < TRIED || s->mapped <= s->before / 2)
+	if (s->taken++ < TRIED)
 		return;
-	s->pause = s->pause < LONGEST ? 4 * s->pause : LONGEST;
-	s->rest = s->pause;
+	if (s->mapped > s->usual) {
+		s->pause = s->pause < LONGEST ? 4 * s->pause : LONGEST;
+		s->rest = s->pause;
+	}
+	s->usual -= (s->usual + 3) / 4;
+}
+
+/* Whether the step that ends was like the one before, as far as there was one: most of its requests had their
+ * turns there, one after the other. */
+static bool is_like_last(const struct glk_steps *s)
+{
+	uint32_t count = s->step[s->now].count;
+
+	return !s->step[!s->now].count || s->met >= count - count / 8;
 }
 
 static void turn_over(struct glk_steps *s)
 {
 	if (s->rest)
 		judge_fit(s);
-	else
+	else if (s->alike)
 		judge_taken(s);
-	s->before = s->mapped;
+	s->alike = is_like_last(s);
+	s->met = 0;
 	s->now = !s->now;
 	s->step[s->now].count = 0;
 	s->step[s->now].mixed = false;

@@ -9,14 +9,15 @@
  * best fit alone each step may map some of it anew, above all where the budget is what is live.
  *
  * Places are taken so only where that pays. The first step is by best fit; where that settles it goes on. After
- * a few steps whose places were taken, each has to map half of what the one before did, or best fit goes on for
- * four times as many steps each time. A request of which the step before has none at that turn is by best
- * fit, and after some of those so are all others, until turns are met again.
+ * a few steps whose places were taken, each may map a quarter less than the one before might, or best fit goes
+ * on for four times as many steps each time. A request of which the step before has none at that turn is by
+ * best fit, and after some of those so are all others, until turns are met again. After a step that was unlike the
+ * one before, all of the next one is by best fit: what would be taken of it by chance costs more than it saves.
  *
  * Cost	the first GLK_STEP_PLACES large requests of a step are remembered; a request looks at a bounded
  *	number of them. Nothing for a program without quiet points, and nothing for a hit
  */
-#include "map/space/fit.h"
+#include "map/map.h"
 
 #define GLK_STEP_PLACES 65536
 

@@ -128,7 +128,7 @@ def job(torch, args, way):
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if (saved or states) and not tiny:
-            glake.quiet()
+            glake.quiet()  # a step ends
         return loss.detach()
     return step, batch * length, saved, states, optimizer
 
@@ -147,8 +147,6 @@ def measure(args, way):
     torch.utils.deterministic.fill_uninitialized_memory = False
     wait = torch.cuda.synchronize if gpu else lambda: None
     step, tokens, saved, states, optimizer = job(torch, args, way)
-    if gpu and (saved or states):
-        glake.quiet()  # before the first step, and at the end of each
     took, losses = [], []
     for _ in range(WARM + args.steps):
         wait()

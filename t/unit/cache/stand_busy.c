@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A request that stands alone waits for work of the GPU, which ends only when another thread has got
+ * memory that is there: others do not wait for it for ever.
+ */
+#include "plan_parts.h"
+
+#include <time.h>
+
+#define PART (16 * MIB)
+
+static struct rig rig;
+static struct CUstream_st *other;
+static _Thread_local bool is_large;
+static int asked, hung, failed;
+static double longest;
+
+/* Some memory that is there, for work of its own. */
+static void *ask(void *arg)
+{
+	struct timespec a, b;
+	uint64_t addr;
+	double took;
+
+	(void)arg;
+	clock_gettime(CLOCK_MONOTONIC, &a);
+	addr = rig_alloc(&rig, MIB, other);
+	clock_gettime(CLOCK_MONOTONIC, &b);
+	took = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+	longest = took > longest ? took : longest;
+	if (addr) {
+		rig_work(&rig, addr, MIB, other);
+		rig_free(&rig, addr, other);
+	} else {
+		failed++;
+	}
+	return NULL;
+}
+
+/* The GPU is waited for, until the other thread has got what it asks for. */
+static int waited(int err)
+{
+	bool stands = rig.cache.plans.stands != rig.cache.plans.stood;
+	struct timespec until;
+	pthread_t thread;
+
+	if (!is_large || hung)
+		return err;
+	asked += stands;
+	if (pthread_create(&thread, NULL, ask, NULL))
+		tap_bail("no thread");
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 20;
+	if (pthread_timedjoin_np(thread, NULL, &until)) {
+		hung++;
+		pthread_detach(thread);
+	}
+	return err;
+}
+
+static int event_sync(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	return waited(drv->inner->ops->event_sync(drv->inner, event));
+}
+
+static int stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	return waited(drv->inner->ops->stream_sync(drv->inner, device, stream));
+}
+
+static int device_sync(struct glk_drv *drv, int device)
+{
+	return waited(drv->inner->ops->device_sync(drv->inner, device));
+}
+
+int main(void)
+{
+	static struct glk_drv_ops ops;
+	struct held live, freed, large;
+	struct CUstream_st *stream;
+
+	tap_plan_later();
+	gate_open_rig(&rig,
+		(const char *const[]){"soft.streams=stepped", "policy.bins=0", RIG_DONE,
+			"pool.budget=48MiB", NULL});
+	ops = *rig.drv->ops;
+	ops.event_sync = event_sync;
+	ops.stream_sync = stream_sync;
+	ops.device_sync = device_sync;
+	rig.drv->ops = &ops;
+	stream = rig_stream(&rig);
+	other = rig_stream(&rig);
+	plan_take(&rig, &live, PART, stream);
+	plan_take(&rig, &freed, PART, other);
+	rig_work(&rig, freed.addr, PART, other);
+	plan_drop(&rig, &freed, other);
+	is_large = true;
+	is_int(plan_take(&rig, &large, 40 * MIB, stream), -ENOMEM, "more than there is");
+	is_large = false;
+	ok(rig.cache.plans.stands > 0 && asked > 0,
+		"stood alone, and waited for the GPU %d times then", asked);
+	ok(!hung, "which waited for another request, and that not for ever: %.2f s", longest);
+	is_int(failed, 0, "it was served each time");
+	ok(longest < 5, "soon");
+	is_int((int64_t)(rig.cache.plans.stands - rig.cache.plans.stood), 0, "nobody stands");
+	is_int((int64_t)rig.cache.plans.tries, 0, "nothing is tried");
+	ok(plan_drop(&rig, &live, stream), "nobody has memory of another one");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+	return tap_done();
+}
