@@ -80,11 +80,15 @@ static bool is_sparse(const struct glk_map *map)
 	return map->nested_taken < bytes - bytes / 4;
 }
 
+/* Of all memory, from which part in holes on a wait for one of them is worth it. */
+#define WORTH 32
+
 /*
  * Whether a request waits for a hole before one more slot is opened: when those that there are take
- * more than a quarter of what is left for others. Else slots in which it may have no hole, since
- * work that it cannot be put behind is under way there, would grow in number until they are all
- * memory, each for some live small blocks, and a larger request has no room.
+ * more than a quarter of what is left for others, and enough of all memory to be worth a wait. Else
+ * slots in which it may have no hole, since work that it cannot be put behind is under way there,
+ * would grow in number until they are all memory, each for some live small blocks, and a larger
+ * request has no room.
  */
 static bool may_await(const struct glk_arena *arena, const struct glk_request *request)
 {
@@ -92,6 +96,7 @@ static bool may_await(const struct glk_arena *arena, const struct glk_request *r
 	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
 	uint64_t most = glk_load_relaxed(&map->node->budget);
 	uint64_t held = glk_load_relaxed(&map->node->held), room;
+	uint64_t holes = nests - map->nested_taken;
 
 	if (!arena->ops->waits || !request->patient || arena->ops->fixed ||
 		map->node != arena->gpu->node)
@@ -99,7 +104,7 @@ static bool may_await(const struct glk_arena *arena, const struct glk_request *r
 	if (most > arena->gpu->memory)
 		most = arena->gpu->memory;
 	room = (most > held ? most - held : 0) + glk_arena_idle(arena->home);
-	return nests - map->nested_taken > room / 4;
+	return holes > room / 4 && holes > most / WORTH;
 }
 
 /* Times that a hole is waited for, which others may have taken by then. */
