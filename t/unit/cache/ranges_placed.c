@@ -51,8 +51,9 @@ static void set_up(const char *page)
 static void tear_down(void)
 {
 	for (int i = 0; i < BLOCKS; i++) {
-		is_int(glk_cache_fetch(&rig.cache, list[i].addr, a),
-			asked(&list[i]).away || asked(&list[i]).placed ? 0 : -EALREADY,
+		bool lacks = asked(&list[i]).away || asked(&list[i]).placed;
+
+		is_int(glk_cache_fetch(&rig.cache, list[i].addr, a), lacks ? 0 : -EALREADY,
 			"one is had back");
 	}
 	ok(all_have(0, 0, list[0].size), "with what was written");
