@@ -38,8 +38,7 @@ struct glk_steps {
 	uint32_t met;	 /* requests of this step whose turn was the next one */
 	bool alike;	 /* the last one was like the one before it */
 	uint64_t mapped; /* slots that were mapped for requests of this step */
-	uint64_t
-		usual; /* that may be: as in the last step by best fit, and less from step to step */
+	uint64_t usual;	 /* that may be: as in the last one by best fit, and less in each */
 	uint32_t rest;	/* steps by best fit that are left */
 	uint32_t pause; /* how many there were the last time */
 	uint32_t taken; /* steps since then */

@@ -135,32 +135,30 @@ static const struct glk_feed *last_feed(void)
 	return f;
 }
 
-/* The thread of the library needs no answer about the stream of the program, which a job does. */
-static bool is_over(void)
+/* Whether the last copy is so at last, as the thread of the library turns. */
+static bool comes_to(bool (*is_so)(const struct glk_feed *f))
 {
 	bool is = false;
 
 	for (int i = 0; i < 2000 && !is; i++) {
 		a_while();
 		glk_lock(&context->io.lock);
-		is = last_feed()->stage == GLK_FEED_DONE;
+		is = is_so(last_feed());
 		glk_unlock(&context->io.lock);
 	}
 	return is;
 }
 
-/* What a path has cannot be asked. */
-static bool is_unsure(void)
+/* The thread of the library needs no answer about the stream of the program, which a job does. */
+static bool is_done(const struct glk_feed *f)
 {
-	bool is = false;
+	return f->stage == GLK_FEED_DONE;
+}
 
-	for (int i = 0; i < 2000 && !is; i++) {
-		a_while();
-		glk_lock(&context->io.lock);
-		is = last_feed()->job.unsure;
-		glk_unlock(&context->io.lock);
-	}
-	return is;
+/* What a path has cannot be asked. */
+static bool is_unsure(const struct glk_feed *f)
+{
+	return f->job.unsure;
 }
 
 /* Whether the program's stream passes what it has within some time. */
@@ -201,7 +199,7 @@ static void neither_asked_nor_moved(void)
 	tap_expect_log(1);
 	glk_fault_set(context->drv, "copy:nth=5:err=EIO;event_record:from=5:err=EIO");
 	glk_soft_hold(context->drv, 0, stream, false);
-	ok(is_unsure(), "what the lent link has cannot be asked");
+	ok(comes_to(is_unsure), "what the lent link has cannot be asked");
 	glk_fault_set(context->drv, "off");
 	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "the other one has some of it");
 	glk_store_relaxed(&context->io.feeder->patience, 100000000);
@@ -235,12 +233,12 @@ static void fails_twice(void)
 	/* behind three pieces of its own link and a piece of the other: three calls for an event more */
 	glk_fault_set(context->drv, "copy:nth=7:err=EIO;event_record:from=8:err=EIO");
 	glk_soft_hold(context->drv, 0, stream, false);
-	ok(is_unsure(), "what the lent link has cannot be asked");
+	ok(comes_to(is_unsure), "what the lent link has cannot be asked");
 	for (int i = 0; i < 50; i++)
 		a_while();
 	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "a piece is on its way there");
 	glk_fault_set(context->drv, "event_query:from=1:err=EIO;event_record:from=1:err=EIO");
-	ok(is_over(), "it is given up when that cannot be asked either");
+	ok(comes_to(is_done), "it is given up when that cannot be asked either");
 	glk_fault_set(context->drv, "off");
 	glk_soft_hold(context->drv, 1, first, false);
 	is_int(glake_copy_wait(job, -1), -EIO, "the copy has failed");
