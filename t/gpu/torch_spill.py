@@ -5,7 +5,7 @@ What it costs to have contents of a fine-tune on the host: OPT-1.3B with random 
 bfloat16, in every way that there is, in one table.
 
     torch_spill.py [--ways A,B] [--batch 16] [--length 1024] [--layers 24] [--steps N]
-                   [--row S] [--limit S] [--json FILE] [--device cpu]
+                   [--row S] [--limit S] [--json FILE] [--gaps] [--device cpu]
 
 plain        everything on the GPU, and once more: does it equal itself?
 recompute    checkpoints of every layer
@@ -23,7 +23,8 @@ pinned by PyTorch. Ways that spill have a budget, without which the GPU would be
 `spilled` and `whole` what recompute held (--budget GiB: that), `quarter` what plain held less a
 quarter of that difference, `optimizer` and `both` nine tenths of the states less than plain and
 `spilled`. Losses are compared to the last bit with those of plain. `rate` is tokens a second
-of the steps after the first two, which lock memory of the host; `step` their median.
+of the steps after the first two, which lock memory of the host; `step` their median. FILE has what
+each step asked of the driver, and with --gaps when the GPU was without work in one step more.
 
 --device cpu tries all of it without a GPU and without glake: small, and what is away is a copy.
 A row that takes longer than --row seconds is ended with all its processes; with --limit none is begun
@@ -133,6 +134,39 @@ def job(torch, args, way):
     return step, batch * length, saved, states, optimizer
 
 
+def driver_of(glake, gpu):
+    """Calls of the driver so far that make and move mappings, and the ms of all that it was asked."""
+    if not gpu:
+        return {}
+    stats = glake.stats(0)
+    calls = stats.get("driver_calls", {})
+    return dict({call: calls.get(call, 0) for call in ("create", "map", "unmap")},
+                ms=stats.get("driver_ns", 0) / 1e6)
+
+
+def gaps(torch, step):
+    """What the GPU did in a step, as PyTorch's profiler tells it: ms of kernels, of copies each way, and
+    without a kernel, with the longest pauses: when, how long, and before what."""
+    from torch.profiler import profile, ProfilerActivity
+    with profile(activities=[ProfilerActivity.CUDA]) as told:
+        step()
+        torch.cuda.synchronize()
+    rows = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in told.profiler.kineto_results.events()
+                  if str(e.device_type()).endswith("CUDA") and e.duration_ns())
+    begun, busy, pauses = rows[0][0], rows[0][0], []
+    sums = dict.fromkeys(("kernels", "down", "up", "paused"), 0)
+    for start, long, name in rows:
+        way = "down" if "Memcpy DtoH" in name else "up" if "Memcpy HtoD" in name else "kernels"
+        sums[way] += long / 1e6
+        if way != "kernels":
+            continue
+        if start > busy:
+            sums["paused"] += (start - busy) / 1e6
+            pauses.append(((busy - begun) / 1e6, (start - busy) / 1e6, name[:60]))
+        busy = max(busy, start + long)
+    return dict(sums, step=(busy - begun) / 1e6, pauses=sorted(pauses, key=lambda p: -p[1])[:24])
+
+
 def measure(args, way):
     """One row, in this process."""
     import torch
@@ -147,21 +181,25 @@ def measure(args, way):
     torch.utils.deterministic.fill_uninitialized_memory = False
     wait = torch.cuda.synchronize if gpu else lambda: None
     step, tokens, saved, states, optimizer = job(torch, args, way)
-    took, losses = [], []
+    took, losses, asked = [], [], []
     for _ in range(WARM + args.steps):
         wait()
-        began = time.perf_counter()
+        before, began = driver_of(glake, gpu), time.perf_counter()
         losses.append(step().double())
         wait()
         took.append(time.perf_counter() - began)
+        after = driver_of(glake, gpu)
+        asked.append({what: after[what] - before[what] for what in after})
     row = {"rate": tokens * args.steps / sum(took[WARM:]), "step": statistics.median(took[WARM:]),
-           "took": took, "losses": [float(loss).hex() for loss in losses],
+           "took": took, "driver": asked, "losses": [float(loss).hex() for loss in losses],
            "loss": float(losses[-1]), "budget": args.most}
     row["states_bytes"] = sum(state.nbytes for kept in optimizer.state.values()
                               for state in kept.values() if torch.is_tensor(state))
     for name, spilled in (("saved", saved), ("states", states)):
         if spilled:
             row[name] = spilled.figures
+    if gpu and args.gaps:
+        row["gaps"] = gaps(torch, step)
     if gpu:
         stats = glake.stats(0)
         row.update(live=stats["peak_live"], held=stats["peak_reserved"], stats=stats,
@@ -285,6 +323,7 @@ def main():
     parser.add_argument("--row", type=float, default=60)
     parser.add_argument("--limit", type=float, default=1e9)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--gaps", action="store_true", help="what the GPU did in one step more, in the JSON")
     parser.add_argument("--json")
     args = parser.parse_args()
     unknown = set(args.ways.split(",")) - set(WAYS)
