@@ -10,7 +10,7 @@ What autograd keeps for the backward pass, on the host meanwhile. glake.py has t
 Its hooks keep the tensors themselves, so nothing is copied into others and results are the same to
 the last bit: a storage that nobody but autograd holds goes away (glake_spill), where its memory
 serves other work in stream order, and comes back to its addresses. PyTorch tells nobody when a
-tensor is dropped, so those that were saved before are asked about whenever one is saved.
+tensor is dropped, so those that were saved before are asked about when another one is.
 
 Whoever uses a tensor on another stream than those it was made and saved on tells PyTorch
 (record_stream), as before. The innermost hooks of PyTorch are the ones that apply: what a
@@ -39,6 +39,8 @@ class Mover:
 
     def __init__(self):
         self.torch, self.side = glake._torch(), {}  # a stream for each GPU that things come on
+        # without an object of Python around it, if this PyTorch has that
+        self.raw_stream = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
         if not glake._state["torch"]:
             raise glake.GlakeError("PyTorch's memory is not glake's: call glake.use() first")
 
@@ -57,6 +59,8 @@ class Mover:
 
     def stream(self, tensor):
         """The current one, by its address."""
+        if self.raw_stream:
+            return self.raw_stream(tensor.get_device())
         return self.torch.cuda.current_stream(tensor.device).cuda_stream
 
     def capturing(self):
@@ -139,7 +143,7 @@ class _Storage:
 
     def __del__(self):
         # in whatever thread, also inside of a call of this file: others add it up
-        self.ends.append((self.state, self.size))
+        self.ends.append((self.key, self.state, self.size))
 
 
 class _Saved:
@@ -195,11 +199,11 @@ class spilled_activations:
         self._mover, self._lock = Mover(), threading.RLock()
         import torch  # it is there
         self._plain, self._strided, self._holders = torch.Tensor, torch.strided, Holders(torch)
-        self._entries = weakref.WeakValueDictionary()  # by the address of PyTorch's own record
+        self._entries = {}  # by the address of PyTorch's own record: who is kept, weakly
         self._new, self._old = collections.deque(), collections.deque()  # what others hold still
         self._line = []  # what is away, (when it was saved, who), by that
         self._long = 1024
-        self._ends = collections.deque()  # states and sizes of what was dropped
+        self._ends = collections.deque()  # addresses, states and sizes of what was dropped
         self._serial = self._away = self._fetched = 0
         self._seen = self._went = 0  # bytes of a pass that could go, and that went
         self._left = 0  # bytes that were here and were dropped since something was saved
@@ -231,7 +235,10 @@ class spilled_activations:
 
     def _settle(self):
         while self._ends:
-            state, size = self._ends.popleft()
+            key, state, size = self._ends.popleft()
+            # another storage may have come to the address of one that was dropped
+            if key in self._entries and self._entries[key]() is None:
+                del self._entries[key]
             if state == _AWAY:
                 self._away -= size
                 self._figures["dropped"] += 1
@@ -243,10 +250,12 @@ class spilled_activations:
 
     def _pack(self, tensor):
         kept = tensor.detach()  # the tensor itself would be a cycle where it is a result
+        inner = kept if type(kept) is self._plain else local(kept)
         with self._lock:
-            self._settle()
+            if self._ends:
+                self._settle()
             self._left = 0
-            entry = self._enter(tensor, kept, local(kept))
+            entry = self._enter(tensor, kept, inner)
         return _Saved(kept, kept._version, entry)  # which both count
 
     def _enter(self, tensor, kept, inner):
@@ -254,31 +263,38 @@ class spilled_activations:
         if type(inner) is not self._plain or inner.layout != self._strided:
             self._skipped["of another kind"] += 1  # of PyTorch's compiler, maybe, that looks on
             return None
-        self._look()
         storage = inner.untyped_storage()
-        if storage.nbytes() < self._minimum:
-            self._skipped["small"] += 1
-            return None
-        of = tensor._base if tensor._is_view() else tensor
-        if of.is_leaf and of.requires_grad:
-            self._skipped["parameter"] += 1
-            return None
         entry = self._entries.get(storage._cdata)
+        entry = entry and entry()
         if entry is None:
-            self._serial += 1
-            entry = self._entries[storage._cdata] = _Storage(storage, self._serial, self._ends)
-            why = self._mover.why_not(inner, storage)
-            if not why and self._mover.capturing():
-                why = "captured"
-            if why:
-                self._stays(entry, why)
-            else:
-                self._new.append(weakref.ref(entry))
+            if storage.nbytes() < self._minimum:
+                self._skipped["small"] += 1
+                return None
+            of = tensor._base if tensor._is_view() else tensor
+            if of.is_leaf and of.requires_grad:
+                self._skipped["parameter"] += 1
+                return None
+            entry = self._begin(inner, storage)
         entry.kept.append(kept)
         if entry.state == _HERE:
             stream = self._mover.stream(inner)
             if stream not in entry.streams:
                 entry.streams.append(stream)
+        return entry
+
+    def _begin(self, inner, storage):
+        """A storage that is met for the first time; those met before are asked about then."""
+        captured = self._mover.capturing()
+        if not captured:
+            self._look()
+        self._serial += 1
+        entry = _Storage(storage, self._serial, self._ends)
+        here = self._entries[entry.key] = weakref.ref(entry)
+        why = self._mover.why_not(inner, storage) or ("captured" if captured else None)
+        if why:
+            self._stays(entry, why)
+        else:
+            self._new.append(here)
         return entry
 
     def _stays(self, entry, why):
@@ -287,8 +303,6 @@ class spilled_activations:
 
     def _look(self):
         """Sends away what nobody else holds any more. A few are asked about at a time, in turn."""
-        if not (self._new or self._old) or self._mover.capturing():
-            return
         for waiting, most in (self._new, _LOOKS), (self._old, 1):
             for _ in range(min(len(waiting), most)):
                 who = waiting.popleft()
