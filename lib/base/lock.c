@@ -8,6 +8,10 @@
  * was found is the thread's too. It is restored while the thread holds none: what it runs at its
  * end may take locks.
  *
+ * A thread that finds a lock taken counts itself before it waits, so that one who holds it in a long
+ * walk knows of it, and sleeps until somebody who waited has it. Those who were asleep on a condition of
+ * their own are not counted: they come when nobody is there.
+ *
  * Static locks write themselves down before they are taken for the first time, so that a forked
  * child finds every one that can be held.
  */
@@ -54,8 +58,12 @@ void glk_lock_forked(void)
 
 	for (int i = 0; i < GLK_LOCK_STATIC_MAX; i++) {
 		lock = glk_load_acquire(&statics[i]); /* pairs with: write_down */
-		if (lock)
-			pthread_mutex_init(&lock->mutex, NULL);
+		if (!lock)
+			continue;
+		pthread_mutex_init(&lock->mutex, NULL);
+		pthread_cond_init(&lock->passed, NULL);
+		glk_store_relaxed(&lock->waiters, 0);
+		lock->letting = 0;
 	}
 	self.ranks = self.paused = 0;
 }
@@ -63,6 +71,9 @@ void glk_lock_forked(void)
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 {
 	pthread_mutex_init(&lock->mutex, NULL);
+	pthread_cond_init(&lock->passed, NULL);
+	glk_store_relaxed(&lock->waiters, 0);
+	lock->letting = 0;
 	lock->rank = rank;
 	lock->is_static = false;
 	lock->timed = GLK_UNTIMED;
@@ -136,7 +147,24 @@ static inline int64_t end_turn(struct glk_lock *lock)
 
 void glk_lock_fini(struct glk_lock *lock)
 {
+	pthread_cond_destroy(&lock->passed);
 	pthread_mutex_destroy(&lock->mutex);
+}
+
+static __attribute__((noinline)) void wait_for(struct glk_lock *lock)
+{
+	glk_add_relaxed(&lock->waiters, 1);
+	pthread_mutex_lock(&lock->mutex);
+	glk_sub_relaxed(&lock->waiters, 1);
+	if (lock->letting)
+		pthread_cond_broadcast(&lock->passed);
+}
+
+static inline void take(struct glk_lock *lock)
+{
+	if (pthread_mutex_trylock(&lock->mutex))
+		wait_for(lock);
+	begin_turn(lock);
 }
 
 void glk_lock(struct glk_lock *lock)
@@ -147,8 +175,7 @@ void glk_lock(struct glk_lock *lock)
 	self.ranks |= 1u << lock->rank;
 	if (lock->is_static)
 		write_down(lock);
-	pthread_mutex_lock(&lock->mutex);
-	begin_turn(lock);
+	take(lock);
 }
 
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
@@ -236,8 +263,22 @@ void glk_lock_resume(struct glk_lock *lock)
 	if (!self.paused)
 		self.ranks &= ~PAUSED;
 	self.ranks |= 1u << lock->rank;
-	pthread_mutex_lock(&lock->mutex);
-	begin_turn(lock);
+	take(lock);
+}
+
+void glk_lock_yield(struct glk_lock *lock)
+{
+	/* others that let somebody pass are about to come back */
+	if (!glk_load_relaxed(&lock->waiters) && !lock->letting) {
+		glk_lock_pause(lock);
+		glk_lock_resume(lock);
+		return;
+	}
+	lock->letting++;
+	glk_lock_wait(lock, &lock->passed);
+	lock->letting--;
+	if (lock->letting)
+		pthread_cond_broadcast(&lock->passed);
 }
 
 bool glk_lock_is_held(void)

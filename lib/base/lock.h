@@ -15,6 +15,8 @@
  *		each time was where it is told of. It reads the processor's counter twice a turn,
  *		20 ns together
  */
+#include "base/atomic.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,6 +74,10 @@ struct glk_lock {
 	 * holds it may read it. */
 	int64_t hold_max;
 	struct glk_times *holds; /* if timed, all turns; NULL: nobody wants to know */
+	/* Threads that found it taken, and those that let one of them pass: see glk_lock_yield(). */
+	glk_atomic(uint32_t) waiters;
+	uint32_t letting;
+	pthread_cond_t passed;
 };
 
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
@@ -105,6 +111,12 @@ void glk_lock_cond_init(pthread_cond_t *cond);
 void glk_lock_pause(struct glk_lock *lock);
 void glk_lock_resume(struct glk_lock *lock);
 
+/*
+ * The same at once: between two, but where others want it one of them has had it meanwhile. A mutex goes to
+ * whoever comes first, so one who pauses and resumes in a walk has it again long before they have woken.
+ */
+void glk_lock_yield(struct glk_lock *lock);
+
 /* Whether the calling thread holds any, or has given one up for a while. */
 bool glk_lock_is_held(void);
 
@@ -115,7 +127,8 @@ bool glk_lock_is_held(void);
  */
 #define GLK_LOCK_INIT(r)                                                                 \
 	{                                                                                \
-		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r), .is_static = true       \
+		.mutex = PTHREAD_MUTEX_INITIALIZER, .rank = (r), .is_static = true,      \
+		.passed = PTHREAD_COND_INITIALIZER                                       \
 	}
 #define GLK_LOCK_STATIC_MAX 16
 

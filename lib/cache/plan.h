@@ -45,8 +45,7 @@ static inline void glk_plan_step(struct glk_cache *gpu)
 {
 	if (++gpu->plans.steps % GLK_PLAN_STEPS)
 		return;
-	glk_lock_pause(&gpu->lock);
-	glk_lock_resume(&gpu->lock);
+	glk_lock_yield(&gpu->lock);
 }
 
 /* Steps that were taken while others could not have the lock: they may with the next one. */

@@ -76,8 +76,7 @@ static void walk_pages(struct glk_cache *cache, struct pages *p)
 			continue;
 		p->words = 0;
 		p->slots = 0;
-		glk_lock_pause(&cache->lock);
-		glk_lock_resume(&cache->lock);
+		glk_lock_yield(&cache->lock);
 	}
 	glk_unlock(&cache->lock);
 }

@@ -82,8 +82,7 @@ static void gather(const struct glk_arena *arena, struct glk_work *work)
 		gather_run(map, slot, last, work);
 		if (++runs % RUNS_HELD)
 			continue;
-		glk_lock_pause(&arena->gpu->lock);
-		glk_lock_resume(&arena->gpu->lock);
+		glk_lock_yield(&arena->gpu->lock);
 	}
 }
 

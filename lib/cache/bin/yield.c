@@ -75,10 +75,8 @@ static uint32_t empty_row_slowly(
 		turn = most - count < TURN_BLOCKS ? most - count : TURN_BLOCKS;
 		got = empty_row(cache, row, turn);
 		count += got;
-		if (got == TURN_BLOCKS) {
-			glk_lock_pause(&cache->lock);
-			glk_lock_resume(&cache->lock);
-		}
+		if (got == TURN_BLOCKS)
+			glk_lock_yield(&cache->lock);
 	} while (got == TURN_BLOCKS && count < most);
 	return count;
 }
