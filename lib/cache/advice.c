@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/part.h"
+#include "cache/plan.h"
 #include "cache/prefetch.h"
 #include "cache/tag/tag.h"
 
@@ -32,6 +33,8 @@ struct glk_advice *glk_advice_take(struct glk_arena *arena)
 	glk_store_relaxed(&arena->advice, NULL);
 	memset(arena->cold_ones, 0, sizeof(arena->cold_ones));
 	arena->cold = 0;
+	for (struct glk_cold_walk *w = arena->cold_walks; w; w = w->other)
+		*w = (struct glk_cold_walk){.other = w->other, .list = GLK_COLD_LISTS};
 	return table;
 }
 
@@ -56,6 +59,8 @@ static void unlink_cold(struct glk_arena *arena, struct glk_advice *table, uint3
 	else
 		arena->cold_ones[i].newest = older;
 	table[id].list = 0;
+	for (struct glk_cold_walk *w = arena->cold_walks; w; w = w->other)
+		w->id = w->id == id ? newer : w->id;
 	arena->cold -= glk_extent_asked(glk_extent_at(&arena->map, id));
 }
 
@@ -124,84 +129,115 @@ void glk_advice_end(struct glk_arena *arena, const struct glk_extent *e)
 	table[glk_extent_id(&arena->map, e)].priority = 0;
 }
 
-/* What the GPU gets back of a cold block; 0: it may not go. */
+/* What the GPU gets back of a cold block; 0: it may not go. As glk_away_may(), without a record: there may be
+ * many of them. */
 static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t placed;
 
-	/* the first ones without a record, as there may be many of them */
-	if (glk_extent_away(e) || glk_advice_stays(arena, e) || glk_away_may(arena, e))
+	if (glk_extent_away(e) || e->nested || glk_advice_stays(arena, e) ||
+		glk_pin_is_out(e) || arena->ops->stays)
 		return 0;
 	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
 	return glk_part_here(arena, e) - placed;
 }
 
+static void begin_walk(struct glk_arena *arena, struct glk_cold_walk *w)
+{
+	*w = (struct glk_cold_walk){.other = arena->cold_walks, .list = -1};
+	arena->cold_walks = w;
+}
+
+static void end_walk(struct glk_arena *arena, const struct glk_cold_walk *w)
+{
+	struct glk_cold_walk **link = &arena->cold_walks;
+
+	while (*link != w)
+		link = &(*link)->other;
+	*link = w->other;
+}
+
+/* Slots that are looked at for what a step may take. */
+#define SLOTS 64
+
+/* The next one, of all lists; NULL: there is none any more. Others may have the lock before. */
+static struct glk_extent *walk_on(struct glk_arena *arena, struct glk_cold_walk *w)
+{
+	const struct glk_advice *table;
+	struct glk_extent *e;
+
+	glk_plan_step(arena->gpu);
+	table = glk_load_relaxed(&arena->advice);
+	while (table && !w->id && w->list < GLK_COLD_LISTS - 1)
+		w->id = arena->cold_ones[++w->list].coldest;
+	if (!table || !w->id)
+		return NULL;
+	e = glk_extent_at(&arena->map, w->id);
+	w->id = table[w->id].newer;
+	glk_plan_count(arena->gpu, (uint32_t)(e->size >> arena->map.shift) / SLOTS);
+	return e;
+}
+
 /* Adds up cold blocks that may go, or are going, until they have so many bytes. */
 static uint64_t sum(struct glk_arena *arena, uint64_t bytes)
 {
-	const struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	const struct glk_extent *e;
+	struct glk_cold_walk walk;
 	uint64_t found = 0;
 
 	if (!arena->cold)
 		return 0;
-	for (int i = 0; table && i < GLK_COLD_LISTS; i++) {
-		uint32_t id = arena->cold_ones[i].coldest;
-
-		for (; id && found < bytes; id = table[id].newer)
-			found += worth(arena, glk_extent_at(&arena->map, id));
-	}
+	begin_walk(arena, &walk);
+	while (found < bytes && (e = walk_on(arena, &walk)))
+		found += worth(arena, e);
+	end_walk(arena, &walk);
 	return found;
-}
-
-/* The first cold block that may go; NULL: there is none. */
-static struct glk_extent *next_victim(struct glk_arena *arena)
-{
-	const struct glk_advice *table = glk_load_relaxed(&arena->advice);
-
-	for (int i = 0; table && i < GLK_COLD_LISTS; i++) {
-		for (uint32_t id = arena->cold_ones[i].coldest; id; id = table[id].newer) {
-			struct glk_extent *e = glk_extent_at(&arena->map, id);
-
-			if (glk_extent_state(e) == GLK_EXTENT_LIVE && worth(arena, e))
-				return e;
-		}
-	}
-	return NULL;
 }
 
 /* Blocks that may be found not to go, for one request. */
 #define TRIES 16
 
+/* One that cannot go now is the newest from here on, and those behind have their turn. Its bytes, or an
+ * error of the driver after which none would. */
+static int64_t send_one(struct glk_arena *arena, struct glk_extent *e)
+{
+	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	uint32_t id = glk_extent_id(&arena->map, e);
+	uint64_t size = worth(arena, e);
+	int err = glk_away_victim(arena, e);
+
+	if (err == -EIO || err == -ENODEV)
+		return err;
+	if (!err) {
+		unlink_cold(arena, table, id);
+		arena->gpu->victims++;
+		arena->gpu->victim_bytes += size;
+		return (int64_t)size;
+	}
+	if (table[id].list) {
+		unlink_cold(arena, table, id);
+		link_cold(arena, table, id);
+	}
+	return 0;
+}
+
 static uint64_t yield(struct glk_arena *arena, uint64_t bytes)
 {
-	struct glk_cache *cache = arena->gpu;
-	struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	unsigned tries = TRIES;
+	struct glk_cold_walk walk;
 	struct glk_extent *e;
 	uint64_t sent = 0;
-	unsigned tries = TRIES;
+	int64_t size = 0;
 
-	/* from the beginning each time: others may change the list meanwhile. Who cannot go now is the
-	 * newest from here on, and those behind have their turn */
-	while (sent < bytes && tries && (e = next_victim(arena))) {
-		uint64_t size = worth(arena, e);
-		uint32_t id = glk_extent_id(&arena->map, e);
-		int err = glk_away_victim(arena, e);
-
-		if (err == -EIO || err == -ENODEV)
-			break;
-		if (err) {
-			tries--;
-			if (table[id].list) {
-				unlink_cold(arena, table, id);
-				link_cold(arena, table, id);
-			}
+	begin_walk(arena, &walk);
+	while (sent < bytes && tries && size >= 0 && (e = walk_on(arena, &walk))) {
+		if (glk_extent_state(e) != GLK_EXTENT_LIVE || !worth(arena, e))
 			continue;
-		}
-		unlink_cold(arena, table, id);
-		sent += size;
-		cache->victims++;
-		cache->victim_bytes += size;
+		size = send_one(arena, e);
+		sent += size > 0 ? (uint64_t)size : 0;
+		tries -= !size;
 	}
+	end_walk(arena, &walk);
 	return sent;
 }
 

@@ -230,6 +230,9 @@ static void *run(void *arg)
 			grow(a);
 		carried = !chosen && glk_prefetch_carry(cache);
 		glk_plan_leave(cache);
+		/* one whose time is over is dropped at once, and so may be all behind it */
+		if (carried)
+			glk_plan_step(cache);
 		if (!chosen && !carried)
 			sleep_on(a);
 		else if (a->waiters)

@@ -43,14 +43,15 @@ void glk_prefetch_land(struct glk_cache *cache)
 {
 	struct glk_hints *hints = cache->hints;
 	struct glk_hint *h = hints ? glk_hint_flying(hints) : NULL;
-	unsigned slot;
+	unsigned slot, left = GLK_PREFETCH_LANDS;
 
 	if (!h)
 		return;
 	if (!glk_event_cover(&cache->streams,
 		    glk_stream_enter(&cache->streams, cache->mover.back), &slot))
 		glk_event_ask(&cache->streams);
-	for (; h && glk_clock_finished(&cache->streams, &h->use); h = glk_hint_flying(hints)) {
+	for (; h && left-- && glk_clock_finished(&cache->streams, &h->use);
+		h = glk_hint_flying(hints)) {
 		glk_hint_land(hints);
 		h->ended = glk_clock_ns();
 		tell_end(h, GLAKE_TICKET_DONE, 0);
@@ -370,7 +371,7 @@ void glk_prefetch_pump(struct glk_cache *cache)
 	} else {
 		glk_plan_enter(cache);
 		while (glk_prefetch_carry(cache))
-			;
+			glk_plan_step(cache);
 		glk_plan_leave(cache);
 	}
 	glk_unlock(&cache->lock);

@@ -21,6 +21,8 @@
 
 /* ns between two looks of the thread while hints wait. */
 #define GLK_PREFETCH_LOOK 1000000
+/* Copies whose end is seen while nobody else has the lock: of those behind them it is seen the next time. */
+#define GLK_PREFETCH_LANDS 128
 
 /* ---- Under the lock of the GPU. ---- */
 

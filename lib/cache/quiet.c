@@ -21,7 +21,21 @@ struct quiet {
 	uint64_t most; /* bytes of a part that are tried: larger ones were refused */
 	bool cuts;     /* parts are cut to what there is room for; else they are passed over */
 	bool passed;   /* some were */
+	uint32_t seen; /* extents and slots, since the last step */
 };
+
+/* Extents and slots that are looked at for what a step may take. */
+#define SEEN 16
+
+static void see(struct quiet *q, const struct glk_extent *e)
+{
+	q->seen += 1 + (uint32_t)(e->size >> q->arena->map.shift);
+	if (q->seen < SEEN)
+		return;
+	glk_plan_count(q->arena->gpu, q->seen / SEEN - 1);
+	q->seen = 0;
+	glk_plan_step(q->arena->gpu);
+}
 
 /* Bytes of a part for which there may be room. */
 static uint64_t room_of(const struct quiet *q)
@@ -121,35 +135,54 @@ static int have_block(struct quiet *q, struct glk_extent *e)
 	return err;
 }
 
-/* Those of a size with so many bits; 0 bits: none of them, but how many the largest has. */
-static int have_class(struct quiet *q, int bits, int *ret_most)
+/* Bits of the size of an extent. */
+static unsigned bits_of(const struct glk_extent *e)
+{
+	return e->size ? 64 - (unsigned)__builtin_clzll(e->size) : 0;
+}
+
+/* The sizes that there are, by their bits: none comes to the host meanwhile. Somebody may look at one, so that
+ * it is not live for a moment. */
+static void find_classes(struct quiet *q, bool some[65])
 {
 	const struct glk_map *map = &q->arena->map;
 	uint32_t used = glk_load_relaxed(&map->extents.used);
-	int err = 0, most = 0;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+
+		see(q, e);
+		if (!some[bits_of(e)] && glk_extent_state(e) != GLK_EXTENT_FREE)
+			some[bits_of(e)] = glk_beside_placed(map, e);
+	}
+}
+
+/* Those of a size with so many bits. */
+static int have_class(struct quiet *q, unsigned bits)
+{
+	const struct glk_map *map = &q->arena->map;
+	uint32_t used = glk_load_relaxed(&map->extents.used);
+	int err = 0;
 
 	for (uint32_t id = 1; id <= used && !err; id++) {
 		struct glk_extent *e = glk_extent_at(map, id);
-		int has = e->size ? 64 - __builtin_clzll(e->size) : 0;
 
-		glk_plan_step(q->arena->gpu);
-		if ((bits ? has != bits : has <= most) || !is_placed(q, e))
-			continue;
-		most = has;
-		err = bits ? have_block(q, e) : 0;
+		see(q, e);
+		if (bits_of(e) == bits && is_placed(q, e))
+			err = have_block(q, e);
 	}
-	*ret_most = most;
 	return err;
 }
 
 /* All of them, the largest first. */
 static int have_classes(struct quiet *q)
 {
-	int err = 0, unused, bits;
+	bool some[65] = {false};
+	int err = 0;
 
-	have_class(q, 0, &bits);
-	for (; bits > 0 && !err && slots_of(q); bits--)
-		err = have_class(q, bits, &unused);
+	find_classes(q, some);
+	for (unsigned bits = 64; bits && !err && slots_of(q); bits--)
+		err = some[bits] ? have_class(q, bits) : 0;
 	return err;
 }
 

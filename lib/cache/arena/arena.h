@@ -77,6 +77,14 @@ struct glk_advice {
 	uint8_t list; /* the list of cold ones that it is in, from 1; 0: in none */
 };
 
+/* Somebody goes over all that are cold, and gives the lock up meanwhile: one that leaves its list is not the next
+ * any more. */
+struct glk_cold_walk {
+	struct glk_cold_walk *other;
+	int list;
+	uint32_t id; /* the next one; 0: of the next list */
+};
+
 struct glk_arena {
 	struct glk_cache *gpu;
 	const struct glk_arena_ops *ops;
@@ -92,6 +100,7 @@ struct glk_arena {
 	struct {
 		uint32_t coldest, newest; /* 0: there is none */
 	} cold_ones[GLK_COLD_LISTS];
+	struct glk_cold_walk *cold_walks;
 	uint64_t cold; /* bytes of all of them */
 	bool shut;		   /* it is of a tag that is suspended: nothing is served from it */
 	uint64_t suspended_blocks; /* away because of that */
