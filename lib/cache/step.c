@@ -22,6 +22,7 @@
 struct place {
 	uint64_t size, offset;
 	uint32_t stream; /* its index */
+	uint32_t waits;	 /* streams that it was behind, summed over its runs */
 };
 
 struct step {
@@ -37,6 +38,8 @@ struct glk_steps {
 	uint32_t sure;	 /* up to MOST */
 	uint32_t met;	 /* requests of this step whose turn was the next one */
 	bool alike;	 /* the last one was like the one before it */
+	uint32_t waited; /* requests of this step that were behind a wait */
+	uint32_t waits;	 /* the same of the last step by best fit */
 	uint64_t mapped; /* slots that were mapped for requests of this step */
 	uint64_t usual;	 /* that may be: as in the last one by best fit, and less in each */
 	uint32_t rest;	/* steps by best fit that are left */
@@ -77,14 +80,26 @@ static bool has_room(const struct glk_arena *arena, uint32_t slots)
 		idle + (budget > held ? budget - held : 0);
 }
 
+/*
+ * Streams of the program are not to wait for each other more than they did: a place is taken behind waits if the
+ * step before took it behind as many, or while fewer requests than in a step by best fit have waited. In the
+ * first step they found memory that nobody had used.
+ */
+static bool may_wait(
+	const struct glk_steps *s, const struct place *place, const struct glk_fit *fit)
+{
+	return !s->step[!s->now].mixed || fit->waits <= place->waits ||
+		s->waited < s->waits;
+}
+
 bool glk_step_find(const struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_want *want, struct glk_fit *ret_fit)
 {
 	struct glk_cache *cache = arena->gpu;
 	const struct glk_steps *s = cache->steps;
 	struct glk_map *map = &cache->arena.map;
+	const struct place *place;
 	uint32_t turn, from;
-	uint64_t offset;
 
 	if (!s || s->rest || !s->alike || s->sure < SURE || arena != &cache->arena ||
 		request->strays || want->kind != GLK_FIT_BLOCK || want->trim)
@@ -92,11 +107,10 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 	turn = turn_of(s, request);
 	if (turn == UINT32_MAX)
 		return false;
-	offset = s->step[!s->now].place[turn].offset;
-	from = glk_extent_free_at(map, offset, want->size);
-	/* streams of the program are not to wait for each other more than by best fit */
-	return from && glk_fit_at(map, want, from, offset, ret_fit) &&
-		(!ret_fit->waits || !s->step[!s->now].mixed) &&
+	place = &s->step[!s->now].place[turn];
+	from = glk_extent_free_at(map, place->offset, want->size);
+	return from && glk_fit_at(map, want, from, place->offset, ret_fit) &&
+		may_wait(s, place, ret_fit) &&
 		(!ret_fit->maps || has_room(arena, ret_fit->maps));
 }
 
@@ -115,8 +129,9 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 		now->mixed = true;
 	if (now->count < GLK_STEP_PLACES)
 		now->place[now->count++] = (struct place){
-			request->rounded, fit->offset, request->stream->id};
+			request->rounded, fit->offset, request->stream->id, fit->waits};
 	s->mapped += fit->maps;
+	s->waited += fit->waits > 0;
 	turn = turn_of(s, request);
 	s->met += turn == s->next;
 	if (turn == s->next)
@@ -134,6 +149,7 @@ void glk_step_note(const struct glk_arena *arena, const struct glk_request *requ
 static void judge_fit(struct glk_steps *s)
 {
 	s->usual = s->mapped;
+	s->waits = s->waited;
 	s->taken = 0;
 	s->rest -= s->rest > 1 || s->mapped;
 }
@@ -173,6 +189,7 @@ static void turn_over(struct glk_steps *s)
 	s->next = 0;
 	s->sure = MOST;
 	s->mapped = 0;
+	s->waited = 0;
 }
 
 void glk_step_end(struct glk_cache *cache)

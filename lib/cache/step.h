@@ -14,6 +14,10 @@
  * best fit, and after some of those so are all others, until turns are met again. After a step that was unlike the
  * one before, all of the next one is by best fit: what would be taken of it by chance costs more than it saves.
  *
+ * In steps of several streams a place is taken behind work of another one as it was in the step before, and while
+ * fewer requests have waited than in a step by best fit; and with pages to be mapped if there are some that the
+ * stream may have.
+ *
  * Cost	the first GLK_STEP_PLACES large requests of a step are remembered; a request looks at a bounded
  *	number of them. Nothing for a program without quiet points, and nothing for a hit
  */
