@@ -68,16 +68,56 @@ static uint32_t turn_of(const struct glk_steps *s, const struct glk_request *req
 	return UINT32_MAX;
 }
 
+/* Idle pages that are looked at for a request. */
+#define LOOKS 256
+
+struct idle {
+	struct glk_arena *arena;
+	const struct glk_request *request;
+	uint64_t slots, had;
+	uint32_t looks, refused;
+};
+
+static enum glk_idle_answer add_idle(struct glk_map *map, uint32_t id, void *arg)
+{
+	struct idle *idle = arg;
+	struct glk_use use = glk_page_use(map, id);
+	unsigned waits;
+
+	if (glk_request_may(idle->arena, idle->request, &use, &waits))
+		idle->had += glk_page_slots(map, glk_map_page(map, id));
+	else
+		idle->refused++;
+	return idle->had < idle->slots && ++idle->looks < LOOKS ? GLK_IDLE_NEXT
+								: GLK_IDLE_STOP;
+}
+
+/* Whether so many slots are idle that a request may have, as far as it looks. */
+static bool has_idle(
+	struct glk_arena *arena, const struct glk_request *request, uint64_t slots)
+{
+	struct idle idle = {.arena = arena, .request = request, .slots = slots};
+	struct glk_idle_walk walk = {.groups = LOOKS};
+
+	if (arena->map.idle_slots < slots)
+		return false;
+	if (glk_clock_alone(&arena->gpu->streams))
+		return true;
+	glk_idle_each(&arena->map, &walk, add_idle, &idle);
+	return idle.had >= slots || (idle.looks == LOOKS && !idle.refused);
+}
+
 /* Whether there are pages for so many slots, without anybody having to make room. */
-static bool has_room(const struct glk_arena *arena, uint32_t slots)
+static bool has_room(
+	struct glk_arena *arena, const struct glk_request *request, uint32_t slots)
 {
 	const struct glk_map *map = &arena->map;
 	uint64_t budget = glk_load_relaxed(&map->node->budget);
 	uint64_t held = glk_load_relaxed(&map->node->held);
-	uint64_t idle = (map->idle_slots << map->shift) + glk_node_free(map->node);
+	uint64_t room = glk_node_free(map->node) + (budget > held ? budget - held : 0);
+	uint64_t had = room >> map->shift;
 
-	return (uint64_t)slots << map->shift <=
-		idle + (budget > held ? budget - held : 0);
+	return had >= slots || has_idle(arena, request, slots - had);
 }
 
 /*
@@ -111,7 +151,7 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 	from = glk_extent_free_at(map, place->offset, want->size);
 	return from && glk_fit_at(map, want, from, place->offset, ret_fit) &&
 		may_wait(s, place, ret_fit) &&
-		(!ret_fit->maps || has_room(arena, ret_fit->maps));
+		(!ret_fit->maps || has_room(&cache->arena, request, ret_fit->maps));
 }
 
 void glk_step_note(const struct glk_arena *arena, const struct glk_request *request,
