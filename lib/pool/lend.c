@@ -4,7 +4,8 @@
  * the same node, and whoever has one need not know. Memory for contents that are away is lent like them, and
  * is no page (tier/peer.c). Both count against what the lender may lend, and
  * against its budget, as long as they are there. While it is suspended it lends none. A driver that has none is
- * asked for each page and each content otherwise, of which there may be tens of thousands.
+ * asked for each page and each content otherwise, of which there may be tens of thousands: nobody asks it for a
+ * while. What fails behind that may be the borrower's own, who alone asks for none for a while.
  */
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,22 +34,50 @@ static void unclaim(struct glk_node *lender, size_t size)
 	glk_node_unclaim(lender, size);
 }
 
-void glk_lend_refused(struct glk_node *node, int err)
+/* Whether it was the last word: nothing is asked of the lender any more. */
+static bool is_over(struct glk_node *node, int err)
 {
 	bool did;
 
-	if (!glk_node_is_refusal(err) && err != -ENODEV) {
-		glk_store_relaxed(&node->lender->dry, glk_clock_ns() + GLK_LEND_DRY_NS);
-		return;
-	}
+	if (!glk_node_is_refusal(err) && err != -ENODEV)
+		return false;
 	did = glk_xchg_seq_cst(&node->borrows, false);
 	did |= glk_xchg_seq_cst(&node->stows, false);
 	if (did)
 		glk_warn("GPU %d has nothing lent by GPU %d any more: %s",
 			node->gpu->place.id, node->lender->place.id,
 			glk_thread_current->error.text);
+	return true;
 }
 
+void glk_lend_leave(struct glk_node *node)
+{
+	glk_store_relaxed(&node->apart_since, glk_load_relaxed(&node->lender->wet));
+	glk_store_relaxed(&node->apart, glk_clock_ns() + GLK_LEND_DRY_NS);
+}
+
+void glk_lend_failed(struct glk_node *node, int err)
+{
+	if (!is_over(node, err))
+		glk_lend_leave(node);
+}
+
+/* It has failed with the lender of late. */
+static bool is_apart(const struct glk_node *node)
+{
+	int64_t until = glk_load_relaxed(&node->apart);
+
+	return until && glk_clock_ns() < until &&
+		glk_load_relaxed(&node->apart_since) ==
+		glk_load_relaxed(&node->lender->wet);
+}
+
+bool glk_lend_takes(const struct glk_node *node)
+{
+	return glk_node_stows(node) && !is_apart(node);
+}
+
+/* The lender has none, for anybody. */
 static bool is_dry(const struct glk_node *lender)
 {
 	int64_t until = glk_load_relaxed(&lender->dry);
@@ -58,6 +87,7 @@ static bool is_dry(const struct glk_node *lender)
 
 void glk_lend_wet(struct glk_node *lender)
 {
+	glk_add_relaxed(&lender->wet, 1);
 	if (glk_load_relaxed(&lender->dry))
 		glk_store_relaxed(&lender->dry, 0);
 }
@@ -66,9 +96,11 @@ int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 {
 	struct glk_drv *drv = node->pool->drv;
 	struct glk_node *lender = node->lender;
-	int err = glk_load_relaxed(&lender->shut) || is_dry(lender) ? -ENOMEM
-								    : claim(lender, size);
+	int err;
 
+	if (glk_load_relaxed(&lender->shut) || is_dry(lender) || is_apart(node))
+		return -ENOMEM;
+	err = claim(lender, size);
 	if (err)
 		return err;
 	if (glk_load_seq_cst(&lender->shut)) {
@@ -78,7 +110,8 @@ int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle)
 	err = drv->ops->create(drv, lender->place, size, 0, ret_handle);
 	if (err) {
 		unclaim(lender, size);
-		glk_lend_refused(node, err);
+		if (!is_over(node, err))
+			glk_store_relaxed(&lender->dry, glk_clock_ns() + GLK_LEND_DRY_NS);
 		return err;
 	}
 	glk_add_relaxed(&node->borrowed, size);

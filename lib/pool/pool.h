@@ -40,6 +40,10 @@ struct glk_node {
 	/* Of memory of the host: the GPU that lends pages before the host is asked, if it may; bytes
 	 * of them, which `held` has not. */
 	struct glk_node *lender;
+	/* Until when it asks for none, ns, since something failed that may be its own; or until more has gone back
+	 * to the driver. */
+	glk_atomic(int64_t) apart;
+	glk_atomic(uint32_t) apart_since;
 	glk_atomic(bool) borrows;
 	glk_atomic(uint64_t) borrowed;
 	glk_atomic(bool) stows; /* contents that are away lie there too: memory of it that is no page */
@@ -48,6 +52,7 @@ struct glk_node {
 	uint64_t lends;
 	glk_atomic(bool) shut;
 	glk_atomic(int64_t) dry; /* ns, until when its driver is asked for none to lend; 0: it may be */
+	glk_atomic(uint32_t) wet; /* times that some of it has gone back to the driver */
 };
 
 struct glk_pool {
@@ -147,11 +152,16 @@ static inline struct glk_node *glk_node_stows(const struct glk_node *node)
 /* lend.c: memory of the lender of a node, against both budgets. 0, or -ENOMEM, or the driver's error; a
  * driver that refuses is not asked again, and one that has failed, or has none, is left alone for a while. */
 int glk_lend_make(struct glk_node *node, size_t size, uint64_t *ret_handle);
-/* The driver has refused something about it, or the lender is lost: it is not asked again, which a warning
- * says. After any other error it is asked when memory of the lender has gone back to the driver, or after
+/* Something about memory of the lender has failed, which may be the node's own: a call of the driver for it, or a
+ * copy. One that the driver has refused, or whose lender is lost, asks for none again, which a warning says. After
+ * any other error this node alone does when memory of the lender has gone back to the driver, or after
  * GLK_LEND_DRY_NS. */
 #define GLK_LEND_DRY_NS INT64_C(1000000000)
-void glk_lend_refused(struct glk_node *node, int err);
+void glk_lend_failed(struct glk_node *node, int err);
+/* The same where it is not known who has failed: for that long. */
+void glk_lend_leave(struct glk_node *node);
+/* Whether contents that are away go to the lender now. */
+bool glk_lend_takes(const struct glk_node *node);
 /* Memory of a GPU has gone back to the driver. */
 void glk_lend_wet(struct glk_node *lender);
 /* Whether a GPU lends nothing more, and bytes that it has lent: once it is shut no page comes that was not

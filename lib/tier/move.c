@@ -294,11 +294,14 @@ int glk_move_out(struct glk_mover *mover, uint64_t addr, uint64_t bytes,
 	/* a lender that is lost, or out of reach by now, has failed nobody: there is the host */
 	if (failed && afar) {
 		err = glk_store_take_host(store, bytes, &run);
-		if (!err)
+		/* without room there it is not known who has failed, and the next content would be tried again */
+		if (err)
+			glk_lend_leave(store->host);
+		else
 			err = send(mover, addr, bytes, true, use, run, &beside);
 		/* where that goes, and else it may have been this GPU */
 		if (!err)
-			glk_lend_refused(store->host, failed);
+			glk_lend_failed(store->host, failed);
 	}
 	if (err)
 		return err;

@@ -74,12 +74,12 @@ static int make(struct glk_store *store, struct glk_store_piece *ret)
 		return err;
 	err = map_piece(store, piece.handle, &base);
 	if (err)
-		glk_lend_refused(store->host, err);
+		glk_lend_failed(store->host, err);
 	piece.base = (char *)(uintptr_t)base;
 	piece.barred = err;
 	if (err && !end(store, &piece)) {
 		/* that was its own memory: the next one would fail too */
-		glk_lend_refused(store->host, err);
+		glk_lend_failed(store->host, err);
 		return err;
 	}
 	if (piece.base && piece.barred)

@@ -202,7 +202,7 @@ static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *re
 	int err = 0;
 
 	while (left && !err) {
-		lent = lent && glk_node_stows(store->host);
+		lent = lent && glk_lend_takes(store->host);
 		if (lent)
 			err = take_of(store, true, &left, &chain);
 		lent = lent && !err && left && glk_store_borrow(store);

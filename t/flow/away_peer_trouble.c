@@ -3,6 +3,9 @@
 #include "away_peer.h"
 
 #include <pthread.h>
+#include <time.h>
+
+#define CONTENTS 20
 
 /* Each call of the driver fails once, at each place where it is called: nothing is lost, what cannot lie there
  * lies on the host, and an error leaves a block where it was. */
@@ -104,6 +107,36 @@ static void one_side_fails(bool host)
 		host ? "to the lender" : "to the host alone");
 	glake_free(ctx, one, NULL);
 	glake_free(ctx, two, NULL);
+	tear_down(0);
+}
+
+/* A lender that takes no content, where the host has no room: it is left alone for a while, whoever of the two GPUs
+ * has failed, and no copy is tried for each content. */
+static void host_is_full(void)
+{
+	void *block[CONTENTS];
+	uint64_t copies;
+	time_t since;
+	int wrong = 0, torn = 0;
+
+	set_up((const char *const[]){ROOM, "tier.peer_room=64MiB", "tier.host=1MiB",
+		"driver.fault=copy:from=1:err=EIO", NULL});
+	for (int i = 0; i < CONTENTS; i++)
+		block[i] = take(ctx, 0, 3 * MIB);
+	since = time(NULL);
+	copies = flow_calls(ctx, GLAKE_CALL_COPY);
+	for (int i = 0; i < CONTENTS; i++)
+		wrong += glake_spill(ctx, block[i], stream) != -ENOMEM;
+	copies = flow_calls(ctx, GLAKE_CALL_COPY) - copies;
+	since = time(NULL) - since;
+	is_int(wrong, 0, "contents that neither of them takes");
+	ok(copies >= 1 && (time_t)copies <= 2 + since, "are copied %d times, of %d",
+		(int)copies, CONTENTS);
+	for (int i = 0; i < CONTENTS; i++) {
+		torn += about(block[i]).away || !holds(block[i], 3 * MIB);
+		glake_free(ctx, block[i], NULL);
+	}
+	is_int(torn, 0, "all of them are here");
 	tear_down(0);
 }
 
@@ -212,6 +245,7 @@ int main(void)
 	tap_plan_later();
 	one_side_fails(true);
 	one_side_fails(false);
+	host_is_full();
 	all_fail();
 	forks();
 	both_ways();

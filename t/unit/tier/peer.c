@@ -16,7 +16,7 @@
 static struct glk_lock lock;
 static struct glk_drv *drv;
 static struct glk_pool pool;
-static struct glk_node *host, *lender;
+static struct glk_node *host, *other, *lender;
 static struct glk_store store;
 
 static void begin(uint64_t room)
@@ -188,8 +188,31 @@ static uint64_t afar_of_next(void)
 	return afar;
 }
 
-/* A driver that has none is not asked for each content, but when there may be some. */
-static void is_left_alone(const char *rule)
+/* Until when that is, of who has failed. */
+static void let_alone(int64_t until)
+{
+	if (glk_load_relaxed(&lender->dry))
+		glk_store_relaxed(&lender->dry, until);
+	if (glk_load_relaxed(&host->apart))
+		glk_store_relaxed(&host->apart, until);
+}
+
+/* Whether another GPU has something lent meanwhile. */
+static bool others_have(void)
+{
+	uint64_t handle;
+
+	other->lender = lender;
+	if (glk_lend_make(other, 2 * MIB, &handle))
+		return false;
+	drv->ops->release(drv, handle);
+	glk_lend_end(other, 2 * MIB);
+	return true;
+}
+
+/* A driver that has none is not asked for each content, but when there may be some. `own`: it is the one who asks
+ * that has failed. */
+static void is_left_alone(const char *rule, bool own)
 {
 	int64_t since = glk_clock_ns();
 	uint64_t afar = 0;
@@ -208,13 +231,14 @@ static void is_left_alone(const char *rule)
 	is_int(glk_node_release(lender, page), 0, "memory of the lender goes back");
 	afar_of_next();
 	is_int(refused(), 1, "then it is asked again");
-	glk_store_relaxed(&lender->dry, glk_clock_ns());
+	let_alone(glk_clock_ns());
 	afar_of_next();
 	is_int(refused(), 2, "and when a while has passed");
 	glk_fault_set(drv, "off");
-	glk_store_relaxed(&lender->dry, INT64_MAX);
+	let_alone(INT64_MAX);
 	ok(!afar_of_next(), "not before");
-	glk_store_relaxed(&lender->dry, glk_clock_ns());
+	is_int(others_have(), own, own ? "another GPU is" : "nor is another GPU");
+	let_alone(glk_clock_ns());
 	is_int(mib(afar_of_next()), 1, "when it has some it lends again");
 	end(0);
 }
@@ -355,14 +379,15 @@ int main(void)
 	glk_lock_init(&lock, GLK_RANK_DEVICE);
 	lender = glk_pool_gpu(&pool, 1);
 	host = glk_pool_host(&pool, 0);
+	other = glk_pool_host(&pool, 1);
 	tap_plan_later();
 	come_first();
 	none_come();
 	is_cut();
 	cannot_be_made();
-	is_left_alone("create:from=1:err=ENOMEM");
-	is_left_alone("create:from=1:err=EIO");
-	is_left_alone("set_access:from=1:err=ENOMEM");
+	is_left_alone("create:from=1:err=ENOMEM", false);
+	is_left_alone("create:from=1:err=EIO", false);
+	is_left_alone("set_access:from=1:err=ENOMEM", true);
 	is_barred();
 	are_kept();
 	is_kept();
