@@ -217,7 +217,7 @@ static int have_tagged(struct glk_cache *cache)
 	return err;
 }
 
-static int have_all(struct glk_cache *cache)
+static int have_all(struct glk_cache *cache, bool settles)
 {
 	int err;
 
@@ -227,7 +227,8 @@ static int have_all(struct glk_cache *cache)
 		return err;
 	glk_plan_close(cache);
 	glk_quick_flush(cache);
-	glk_peer_settle(cache);
+	if (settles)
+		glk_peer_settle(cache);
 	if (cache->arena.map.guests)
 		err = glk_quiet_arena(&cache->arena);
 	if (!err && cache->beside.map.pool)
@@ -242,6 +243,7 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 {
 	struct glake_returned did = {.sz = sizeof(did)};
 	uint64_t returned, blocks;
+	bool settles;
 	int err;
 
 	err = glk_away_start(cache);
@@ -251,8 +253,9 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 	returned = cache->returned;
 	blocks = cache->returned_blocks;
 	err = glk_suspended(cache);
-	if (!err && (cache->placed || cache->rights_left))
-		err = have_all(cache);
+	settles = !err && glk_peer_is_due(cache);
+	if (!err && (cache->placed || settles))
+		err = have_all(cache, settles);
 	did.returned = cache->returned - returned;
 	did.returned_blocks = cache->returned_blocks - blocks;
 	did.left = cache->placed;

@@ -184,7 +184,8 @@ static int lower(struct glk_cache *cache, struct glake_suspended *did, bool *ret
 	int err;
 
 	glk_plan_close(cache);
-	glk_peer_settle(cache);
+	if (glk_peer_is_due(cache))
+		glk_peer_settle(cache);
 	err = glk_lower_all(cache);
 	*ret_away = cache->lowered == bytes && refuses(cache, err);
 	if (*ret_away)
@@ -253,7 +254,8 @@ static int bring(struct glk_cache *cache, struct glake_suspended *did)
 	if (err)
 		return err;
 	glk_plan_close(cache);
-	glk_peer_settle(cache);
+	if (glk_peer_is_due(cache))
+		glk_peer_settle(cache);
 	err = glk_raise_all(cache);
 	glk_plan_open(cache);
 	did->moved += cache->returned - bytes;

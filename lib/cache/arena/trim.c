@@ -161,7 +161,7 @@ static int trim_all(
 	glk_lock(&cache->lock);
 	glk_ahead_rest(cache);
 	before = glk_load_relaxed(&cache->node->held);
-	if (cache->rights_left)
+	if (glk_peer_is_due(cache))
 		settle_rights(cache);
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);

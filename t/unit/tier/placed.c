@@ -156,7 +156,7 @@ static int rights_fail(int n, int len)
 }
 
 /* Rights that cannot be taken back at once are when nothing is under way, which is told. */
-static void rights_stay(void)
+static int rights_stay(void)
 {
 	int open = 0, said = 0, at = 0, n, logs;
 
@@ -185,6 +185,47 @@ static void rights_stay(void)
 		ok(is_whole() && !context->caches[0].rights_left, "all bytes, and no rights are left");
 		is_int(close_all(), 0, "nothing is left");
 	}
+	return at;
+}
+
+/* The trims at which a driver that goes on refusing is asked for them, of so many. */
+static int trims_that_ask(int trims)
+{
+	uint64_t calls, before, failed = 0;
+	int asked = 0;
+
+	for (int i = 0; i < trims; i++) {
+		before = failed;
+		if (glake_trim(ctx, 0, 0, NULL))
+			tap_bail("no trim");
+		glk_fault_count(context->drv, &calls, &failed);
+		asked += failed > before;
+	}
+	return asked;
+}
+
+/* Rights that a driver goes on refusing to take are asked for at ever fewer points, and taken when it does. */
+static void rights_stay_long(int at)
+{
+	int trims = 0, asked;
+
+	rights_fail(at, 1000);
+	if (resume_lazily())
+		resume();
+	ok(usable(1) > 0, "rights that stay");
+	glk_fault_set(context->drv, "set_access:from=1:err=EIO");
+	asked = trims_that_ask(100);
+	ok(asked > 0 && asked <= 10, "are asked for %d times in 100 trims", asked);
+	glk_fault_set(context->drv, "off");
+	for (; trims < 100 && usable(1); trims++) {
+		if (glake_trim(ctx, 0, 0, NULL))
+			tap_bail("no trim");
+	}
+	ok(!usable(1) && !context->caches[0].rights_left,
+		"and taken after %d trims when the driver does", trims);
+	resume();
+	ok(is_whole(), "all bytes");
+	is_int(close_all(), 0, "nothing is left");
 }
 
 /* Nor are they taken while some of the copy may be under way; when it could not be waited for that is told too. */
@@ -322,7 +363,7 @@ int main(void)
 	links("io.lend=all", 3.5, 4.01);
 	peers();
 	refused();
-	rights_stay();
+	rights_stay_long(rights_stay());
 	rights_under_way();
 	stay();
 	half();
