@@ -3,7 +3,7 @@
  * No request is refused while memory that would do is merely in motion: before that it stands
  * alone, and nobody does for longer than that takes.
  */
-#include "plan_parts.h"
+#include "stand_parts.h"
 
 #define BUDGET (40 * MIB)
 #define PART   (16 * MIB)
@@ -76,24 +76,8 @@ static int waited(int err)
 	return err;
 }
 
-static int event_sync(struct glk_drv *drv, struct glk_drv_event *event)
-{
-	return waited(drv->inner->ops->event_sync(drv->inner, event));
-}
-
-static int stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
-{
-	return waited(drv->inner->ops->stream_sync(drv->inner, device, stream));
-}
-
-static int device_sync(struct glk_drv *drv, int device)
-{
-	return waited(drv->inner->ops->device_sync(drv->inner, device));
-}
-
 static void is_robbed_of_nothing(void)
 {
-	static struct glk_drv_ops ops;
 	struct CUstream_st *stream;
 	struct held held, first;
 	uint64_t steals;
@@ -104,11 +88,7 @@ static void is_robbed_of_nothing(void)
 	gate_open_rig(&thief.rig,
 		(const char *const[]){"soft.streams=stepped", "policy.bins=0", RIG_DONE,
 			"pool.budget=40MiB", NULL});
-	ops = *thief.rig.drv->ops;
-	ops.event_sync = event_sync;
-	ops.stream_sync = stream_sync;
-	ops.device_sync = device_sync;
-	thief.rig.drv->ops = &ops;
+	stand_wrap(&thief.rig, waited);
 	stream = rig_stream(&thief.rig);
 	thief.stream = rig_stream(&thief.rig);
 	plan_take(&thief.rig, &thief.held, PART, thief.stream);

@@ -3,7 +3,7 @@
  * A request that stands alone waits for work of the GPU, which ends only when another thread has got
  * memory that is there: others do not wait for it for ever.
  */
-#include "plan_parts.h"
+#include "stand_parts.h"
 
 #include <time.h>
 
@@ -58,24 +58,8 @@ static int waited(int err)
 	return err;
 }
 
-static int event_sync(struct glk_drv *drv, struct glk_drv_event *event)
-{
-	return waited(drv->inner->ops->event_sync(drv->inner, event));
-}
-
-static int stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
-{
-	return waited(drv->inner->ops->stream_sync(drv->inner, device, stream));
-}
-
-static int device_sync(struct glk_drv *drv, int device)
-{
-	return waited(drv->inner->ops->device_sync(drv->inner, device));
-}
-
 int main(void)
 {
-	static struct glk_drv_ops ops;
 	struct held live, freed, large;
 	struct CUstream_st *stream;
 
@@ -83,11 +67,7 @@ int main(void)
 	gate_open_rig(&rig,
 		(const char *const[]){"soft.streams=stepped", "policy.bins=0", RIG_DONE,
 			"pool.budget=48MiB", NULL});
-	ops = *rig.drv->ops;
-	ops.event_sync = event_sync;
-	ops.stream_sync = stream_sync;
-	ops.device_sync = device_sync;
-	rig.drv->ops = &ops;
+	stand_wrap(&rig, waited);
 	stream = rig_stream(&rig);
 	other = rig_stream(&rig);
 	plan_take(&rig, &live, PART, stream);
