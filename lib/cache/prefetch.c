@@ -209,15 +209,11 @@ bool glk_prefetch_meet(
 static bool has_room(const struct glk_cache *cache, const struct glk_hint *h)
 {
 	uint64_t slot = UINT64_C(1) << cache->arena.map.shift;
-	uint64_t held = glk_load_relaxed(&cache->node->held);
-	uint64_t limit = glk_load_relaxed(&cache->node->budget), room;
+	uint64_t room = glk_arena_room(&cache->arena);
 	uint64_t spare = cache->conf->tier_prefetch_spare;
 
-	if (limit > cache->memory)
-		limit = cache->memory;
 	if (!spare)
-		spare = limit / SPARE_PART;
-	room = (limit > held ? limit - held : 0) + glk_arena_idle(&cache->arena);
+		spare = glk_arena_most(&cache->arena) / SPARE_PART;
 	/* its ends may share their pages */
 	return room >= spare && room - spare >= ((h->bytes + slot - 1) & ~(slot - 1)) + slot;
 }

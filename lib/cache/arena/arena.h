@@ -143,6 +143,10 @@ int glk_arena_open(const struct glk_arena *arena);
 
 /* ladder.c. Bytes of its node that nobody uses: free pages, and idle ones of a home. */
 uint64_t glk_arena_idle(const struct glk_arena *home);
+/* For a home of memory of the GPU: what it may hold, by its budget and by what there is; and what may be had of
+ * that, held or not. */
+uint64_t glk_arena_most(const struct glk_arena *home);
+uint64_t glk_arena_room(const struct glk_arena *home);
 
 /* device.c. Makes its tables, and reserves its first addresses, so many. 0, -ENOMEM, or the driver's
  * error. */

@@ -145,6 +145,21 @@ uint64_t glk_arena_idle(const struct glk_arena *home)
 	return (slots << home->map.shift) + glk_node_free(home->map.node);
 }
 
+uint64_t glk_arena_most(const struct glk_arena *home)
+{
+	uint64_t budget = glk_load_relaxed(&home->map.node->budget);
+
+	return budget < home->gpu->memory ? budget : home->gpu->memory;
+}
+
+uint64_t glk_arena_room(const struct glk_arena *home)
+{
+	uint64_t held = glk_load_relaxed(&home->map.node->held);
+	uint64_t most = glk_arena_most(home);
+
+	return (most > held ? most - held : 0) + glk_arena_idle(home);
+}
+
 static uint64_t release(
 	struct glk_arena *home, uint64_t bytes, uint32_t groups, struct late *late)
 {

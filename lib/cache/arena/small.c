@@ -94,17 +94,13 @@ static bool may_await(const struct glk_arena *arena, const struct glk_request *r
 {
 	const struct glk_map *map = &arena->map;
 	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
-	uint64_t most = glk_load_relaxed(&map->node->budget);
-	uint64_t held = glk_load_relaxed(&map->node->held), room;
 	uint64_t holes = nests - map->nested_taken;
 
 	if (!arena->ops->waits || !request->patient || arena->ops->fixed ||
 		map->node != arena->gpu->node)
 		return false;
-	if (most > arena->gpu->memory)
-		most = arena->gpu->memory;
-	room = (most > held ? most - held : 0) + glk_arena_idle(arena->home);
-	return holes > room / 4 && holes > most / WORTH;
+	return holes > glk_arena_room(arena->home) / 4 &&
+		holes > glk_arena_most(arena->home) / WORTH;
 }
 
 /* Times that a hole is waited for, which others may have taken by then. */
