@@ -86,7 +86,7 @@ static inline struct glk_node *glk_pool_host(struct glk_pool *pool, int device)
 
 static inline struct glk_page *glk_page_at(const struct glk_pool *pool, uint32_t page)
 {
-	return glk_slab_at(&pool->pages, page);
+	return (struct glk_page *)pool->pages.base + page;
 }
 
 /*

@@ -117,80 +117,102 @@ static inline void book_others(const struct others *o)
 		glk_bits_clear(o->usable, o->first, o->behind - 1);
 }
 
-/* All mappings of a page, which has several, but the one at a slot. */
+static inline void add_other(struct others *o, uint32_t at, uint32_t slots)
+{
+	if (at + slots == o->first) {
+		o->first = at;
+	} else if (at == o->behind) {
+		o->behind += slots;
+	} else {
+		book_others(o);
+		o->first = at;
+		o->behind = at + slots;
+	}
+}
+
+static void add_several(struct others *o, const struct glk_map *map,
+	const struct glk_page *page, uint32_t but, uint32_t slots)
+{
+	uint32_t at = page->first_alias;
+
+	for (unsigned left = page->aliases; left; left--) {
+		if (at != but)
+			add_other(o, at, slots);
+		/* the link of the last one lies in a cache line that nothing else here needs */
+		if (left > 1)
+			at = map->alias[at];
+	}
+}
+
+/* All mappings of a page, which has two or more, but the one at a slot. */
 static inline void add_others(struct others *o, const struct glk_map *map,
 	const struct glk_page *page, uint32_t but, uint32_t slots)
 {
 	uint32_t at = page->first_alias;
 
-	for (unsigned left = page->aliases;; at = map->alias[at]) {
-		if (at == but) {
-			;
-		} else if (at + slots == o->first) {
-			o->first = at;
-		} else if (at == o->behind) {
-			o->behind += slots;
-		} else {
-			book_others(o);
-			o->first = at;
-			o->behind = at + slots;
-		}
-		/* the link of the last one lies in a cache line that nothing else here needs */
-		if (!--left)
-			break;
-	}
+	if (page->aliases > 2)
+		add_several(o, map, page, but, slots);
+	else
+		add_other(o, at == but ? map->alias[at] : at, slots);
 }
 
-/* Where the mapping at the first slot of a run begins, if there is one. */
-static uint32_t begin_of(const struct glk_map *map, uint32_t first)
+/* Where the mapping at a slot begins, if there is one. */
+static uint32_t begin_of(const struct glk_map *map, uint32_t slot)
 {
-	return glk_bit_get(map->wide, first) && !glk_bit_get(map->head, first)
-		? glk_mapping_at(map, first).first
-		: first;
+	return glk_bit_get(map->wide, slot) && !glk_bit_get(map->head, slot)
+		? glk_mapping_at(map, slot).first
+		: slot;
 }
 
 /*
- * Pages with several mappings, of which a word of a run has so many bits, come into use, and their
- * other mappings go stale. One that came into use at an earlier slot of the run is no longer idle, and
- * neither is one that somebody else is on.
+ * Pages with several mappings that a run touches come into use, and their other mappings go stale. One
+ * that came into use at an earlier slot of the run is no longer idle, and neither is one that somebody
+ * else is on.
  */
-static void enter_shared(
-	struct glk_map *map, uint32_t w, uint64_t bits, uint32_t first, struct others *o)
+static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint64_t left = glk_mapping_starts(map, w, bits, first);
+	struct others others = {.usable = map->usable, .on = false};
+	uint32_t begin = begin_of(map, first);
+	uint64_t idle = 0;
 
-	for (; left; left &= left - 1) {
-		uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
-		struct glk_page *page = glk_map_page(map, map->page[slot]);
-		uint32_t slots = glk_page_slots(map, page);
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t left = glk_mapping_starts(map, w,
+			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
+			first);
 
-		if (page->in_use != GLK_NO_SLOT)
-			continue;
-		page->in_use = slot == first ? begin_of(map, first) : slot;
-		map->idle_slots -= slots;
-		add_others(o, map, page, page->in_use, slots);
+		for (; left; left &= left - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
+			struct glk_page *page = glk_map_page(map, map->page[slot]);
+			uint32_t slots = glk_page_slots(map, page);
+
+			if (page->in_use != GLK_NO_SLOT)
+				continue;
+			page->in_use = slot == first ? begin : slot;
+			idle += slots;
+			add_others(&others, map, page, page->in_use, slots);
+		}
 	}
+	book_others(&others);
+	map->idle_slots -= idle;
 }
 
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	bool others_first = glk_bit_get(map->busy, first);
 	bool others_last = glk_bit_get(map->busy, last);
-	struct others others = {.usable = map->usable, .on = false};
 	struct ends ends;
-	uint64_t idle = 0;
+	uint64_t idle = 0, shared = 0;
 
 	find_ends(map, first, last, 0, &ends);
 	GLK_BITS_EACH(w, mask, first, last, {
-		uint64_t shared = map->shared[w];
 		uint64_t usable = map->usable[w] & mask;
 
-		if (shared & usable)
-			enter_shared(map, w, shared & usable, first, &others);
-		idle += count_bits(usable & ~shared & ~map->busy[w]);
+		shared |= usable & map->shared[w];
+		idle += count_bits(usable & ~map->shared[w] & ~map->busy[w]);
 		glk_poke_relaxed(&map->busy[w], map->busy[w] | mask);
 	});
-	book_others(&others);
+	if (shared)
+		enter_shared(map, first, last);
 	map->idle_slots -= idle;
 	map->count[first]++;
 	if (first != last)
@@ -204,40 +226,47 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	}
 }
 
-/* Pages with several mappings that nobody is left on, among those that a run touches. */
+/*
+ * Pages with several mappings that nobody is left on, among those that a run touches. The groups of
+ * the run itself are told afterwards that something became idle in them.
+ */
 static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 	const struct glk_use *use)
 {
+	struct glk_use own = use->streams ? *use : (struct glk_use){0};
 	struct others others = {.usable = map->usable, .on = true};
-	uint32_t begin = begin_of(map, first);
+	uint32_t begin = begin_of(map, first), end = begin_of(map, last);
+	uint64_t idle = 0;
 
-	GLK_BITS_EACH(w, mask, first, last, {
-		uint64_t left = glk_mapping_starts(
-			map, w, map->shared[w] & map->usable[w] & mask, first);
+	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
+		uint64_t left = glk_mapping_starts(map, w,
+			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
+			first);
 
 		for (; left; left &= left - 1) {
 			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
 			struct glk_page *page = glk_map_page(map, map->page[slot]);
 			uint32_t slots = glk_page_slots(map, page);
 			uint32_t start = slot == first ? begin : slot;
+			uint32_t newest = page->first_alias;
 
 			/* it became idle just now, through another mapping that the run touches */
 			if (page->in_use != start)
 				continue;
-			if (use->streams)
-				glk_use_add(&page->use, use);
+			glk_use_add(&page->use, &own);
 			/* others are at the ends alone */
-			if ((start <= first || start + slots > last) &&
+			if ((start == begin || start == end) &&
 				glk_bits_any(map->busy, start, start + slots - 1))
 				continue;
 			page->in_use = GLK_NO_SLOT;
-			map->idle_slots += slots;
+			idle += slots;
 			add_others(&others, map, page, start, slots);
-			glk_idle_touch(map, page->first_alias,
-				page->first_alias + slots - 1);
+			if (newest != start || start == end)
+				glk_idle_touch(map, newest, newest + slots - 1);
 		}
-	});
+	}
 	book_others(&others);
+	map->idle_slots += idle;
 }
 
 /* Others may have been at the ends of the run before. */
