@@ -56,7 +56,12 @@ struct glk_tree {
 	bool by_address; /* alone */
 };
 
-/* A walk along the groups that may have idle pages. */
+/* Neighbours of a group in the list of those that may have idle pages: see page/idle.h. */
+struct glk_idle_links {
+	uint32_t older, newer;
+};
+
+/* A walk along that list. */
 struct glk_idle_cursor {
 	uint32_t next; /* group */
 	struct glk_idle_cursor *other;
@@ -115,8 +120,7 @@ struct glk_map {
 	uint64_t *gone, *begun;
 	uint32_t *piece;
 	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */
-	uint32_t *older, *newer;
-	uint32_t oldest, newest;
+	struct glk_idle_links *idle;
 	uint32_t listed;		 /* groups in that list */
 	struct glk_idle_cursor *cursors; /* walks along it that are under way */
 

@@ -24,11 +24,6 @@ struct chain {
 	uint32_t in_use; /* first slot of such a one */
 };
 
-static bool is_listed(const struct glk_map *map, uint32_t group)
-{
-	return map->older[group + 1] || map->oldest == group + 1;
-}
-
 /* The chain of a page, in which the mapping at slot `name` is once. */
 static int check_chain(
 	struct glk_map *map, uint32_t id, uint32_t name, struct chain *ret_chain)
@@ -94,7 +89,7 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 	if (chain->busy)
 		return 0;
 	t->idle_slots += glk_page_slots(map, page);
-	if (!is_listed(map, page->first_alias >> GLK_GROUP_SHIFT))
+	if (!glk_idle_listed(map, (page->first_alias >> GLK_GROUP_SHIFT) + 1))
 		return glk_broken("page %" PRIu32 ": idle at slot %" PRIu32
 				  ", in a group on no list",
 			id, page->first_alias);
@@ -220,20 +215,21 @@ static int check_slots(struct tally *t)
 static int check_list(const struct glk_map *map)
 {
 	uint32_t groups = ((map->capacity - 1) >> GLK_GROUP_SHIFT) + 1, length = 0;
-	uint32_t at = map->oldest, before = 0, listed = 0;
+	uint32_t at = glk_idle_oldest(map), before = 0, listed = 0;
 
 	for (; at && length <= groups; length++) {
-		if (at > groups || map->older[at] != before)
+		if (at > groups || map->idle[at].older != before)
 			break;
 		before = at;
-		at = map->newer[at];
+		at = map->idle[at].newer;
 	}
-	for (uint32_t g = 0; g < groups; g++)
-		listed += is_listed(map, g);
-	if (at || before != map->newest || listed != length)
+	for (uint32_t g = 1; g <= groups; g++)
+		listed += glk_idle_listed(map, g);
+	if (at || before != glk_idle_newest(map) || listed != length ||
+		listed != map->listed)
 		return glk_broken("the list of groups breaks at %" PRIu32 " of %" PRIu32
 				  ", the newest is %" PRIu32,
-			length, listed, map->newest);
+			length, listed, glk_idle_newest(map));
 	return 0;
 }
 

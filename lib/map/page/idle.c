@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The list of groups that may have idle pages, linked both ways; 0 is no group, and group g is
+ * The list of groups that may have idle pages, a ring through number 0, which is no group; group g is
  * number g + 1. A group is at the end of the list while something has just become idle in it. It
- * leaves the list when a walk finds nothing idle in it.
+ * leaves the list when a walk finds nothing idle in it. One that is on no list has links to 0, as the
+ * one that is alone in it does.
  *
  * The function of a walk may give the lock up, and others move groups meanwhile, or walk too. So
  * the map knows all walks under way, and a group that leaves its place takes none of them along.
@@ -10,67 +11,56 @@
  */
 #include "map/map.h"
 
-static bool is_listed(const struct glk_map *map, uint32_t at)
+/* Walks that come to a group next go on behind it. */
+static void pass(struct glk_map *map, uint32_t at)
 {
-	return map->older[at] || map->oldest == at;
-}
-
-/* Groups from one to another, which follow each other in the list too. */
-static void unlist(struct glk_map *map, uint32_t at, uint32_t to)
-{
-	uint32_t older = map->older[at], newer = map->newer[to];
-
 	for (struct glk_idle_cursor *c = map->cursors; c; c = c->other)
-		c->next = c->next >= at && c->next <= to ? newer : c->next;
-	if (older)
-		map->newer[older] = newer;
-	else
-		map->oldest = newer;
-	if (newer)
-		map->older[newer] = older;
-	else
-		map->newest = older;
-	map->older[at] = 0;
-	map->newer[to] = 0;
-	map->listed -= to - at + 1;
+		c->next = c->next == at ? map->idle[at].newer : c->next;
 }
 
-static void append(struct glk_map *map, uint32_t at, uint32_t to)
+/* Takes a group out of its place, and leaves its own links as they are. */
+static inline void unlink_group(struct glk_map *map, uint32_t at)
 {
-	map->older[at] = map->newest;
-	map->newer[to] = 0;
-	if (map->newest)
-		map->newer[map->newest] = at;
-	else
-		map->oldest = at;
-	map->newest = to;
-	map->listed += to - at + 1;
+	struct glk_idle_links *all = map->idle, links = all[at];
+
+	if (map->cursors)
+		pass(map, at);
+	all[links.older].newer = links.newer;
+	all[links.newer].older = links.older;
 }
 
-/* What became idle together once does so again, and is moved as a whole. */
+static void unlist(struct glk_map *map, uint32_t at)
+{
+	unlink_group(map, at);
+	map->idle[at] = (struct glk_idle_links){0};
+	map->listed--;
+}
+
 void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint32_t end = (last >> GLK_GROUP_SHIFT) + 1, to;
+	uint32_t at = (first >> GLK_GROUP_SHIFT) + 1, end = (last >> GLK_GROUP_SHIFT) + 1;
+	struct glk_idle_links *all = map->idle;
+	uint32_t newest = glk_idle_newest(map);
 
-	for (uint32_t at = (first >> GLK_GROUP_SHIFT) + 1; at <= end; at = to + 1) {
-		to = at;
-		if (is_listed(map, at)) {
-			while (to < end && map->newer[to] == to + 1)
-				to++;
-			if (map->newest == to)
-				continue;
-			unlist(map, at, to);
-		}
-		append(map, at, to);
+	for (; at <= end; at++) {
+		if (at == newest)
+			continue;
+		if (glk_idle_listed(map, at))
+			unlink_group(map, at);
+		else
+			map->listed++;
+		all[at].older = newest;
+		all[newest].newer = at;
+		newest = at;
 	}
+	all[newest].newer = 0;
+	all[0].older = newest;
 }
 
 void glk_idle_list(struct glk_map *map, uint32_t slot)
 {
-	uint32_t at = (slot >> GLK_GROUP_SHIFT) + 1;
-
-	if (!is_listed(map, at))
-		append(map, at, at);
+	if (!glk_idle_listed(map, (slot >> GLK_GROUP_SHIFT) + 1))
+		glk_idle_touch_run(map, slot, slot);
 }
 
 /* Whether a mapping of the kind that is looked for begins at a slot, idle as a whole. A page with
@@ -158,17 +148,18 @@ static void forget(struct glk_map *map, const struct glk_idle_cursor *cursor)
 void glk_idle_each(
 	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg)
 {
-	struct glk_idle_cursor cursor = {.next = map->oldest, .other = map->cursors};
+	struct glk_idle_cursor cursor = {
+		.next = glk_idle_oldest(map), .other = map->cursors};
 	uint32_t left = walk->groups < map->listed ? walk->groups : map->listed, at;
 	bool on = true;
 
 	map->cursors = &cursor;
 	while (on && cursor.next && left--) {
 		at = cursor.next;
-		cursor.next = map->newer[at];
+		cursor.next = map->idle[at].newer;
 		on = walk_group(map, walk, at - 1, fn, arg);
-		if (is_listed(map, at) && !has_idle(map, at - 1))
-			unlist(map, at, at);
+		if (glk_idle_listed(map, at) && !has_idle(map, at - 1))
+			unlist(map, at);
 	}
 	forget(map, &cursor);
 }

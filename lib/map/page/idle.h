@@ -14,14 +14,32 @@
  */
 #include "map/table.h"
 
+/* Groups are numbered from 1 here, and 0 closes the list to a ring. */
+static inline uint32_t glk_idle_oldest(const struct glk_map *map)
+{
+	return map->idle[0].newer;
+}
+
+static inline uint32_t glk_idle_newest(const struct glk_map *map)
+{
+	return map->idle[0].older;
+}
+
+static inline bool glk_idle_listed(const struct glk_map *map, uint32_t at)
+{
+	return map->idle[at].older || glk_idle_oldest(map) == at;
+}
+
 /* Something became idle in a run. */
 void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last);
 
 static inline void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last)
 {
+	uint32_t newest = glk_idle_newest(map);
+
 	/* most that becomes idle lies beside what just did */
-	if (map->newest != (first >> GLK_GROUP_SHIFT) + 1 ||
-		map->newest != (last >> GLK_GROUP_SHIFT) + 1)
+	if (newest != (first >> GLK_GROUP_SHIFT) + 1 ||
+		newest != (last >> GLK_GROUP_SHIFT) + 1)
 		glk_idle_touch_run(map, first, last);
 }
 

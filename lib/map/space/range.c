@@ -61,8 +61,7 @@ static void list_tables(struct glk_map *map, struct table tables[TABLES])
 		{(void **)&map->gone, bitmap_bytes(slots)},
 		{(void **)&map->begun, bitmap_bytes(slots)},
 		{(void **)&map->piece, slots * sizeof(*map->piece)},
-		/* both links of a group, in one table */
-		{(void **)&map->older, 2 * groups * sizeof(*map->older)},
+		{(void **)&map->idle, groups * sizeof(*map->idle)},
 	};
 
 	memcpy(tables, all, sizeof(all));
@@ -77,7 +76,6 @@ static void free_tables(struct glk_map *map)
 		glk_region_free(*tables[i].at, tables[i].bytes);
 		*tables[i].at = NULL;
 	}
-	map->newer = NULL;
 }
 
 static int make_tables(struct glk_map *map)
@@ -92,7 +90,6 @@ static int make_tables(struct glk_map *map)
 			return -ENOMEM;
 		}
 	}
-	map->newer = map->older + (map->capacity >> GLK_GROUP_SHIFT) + 2;
 	return 0;
 }
 

@@ -250,18 +250,21 @@ static void test_sums(void)
 
 static void test_groups(void)
 {
-	uint32_t older = map->older[1], newer = map->newer[1];
+	struct glk_idle_links *all = map->idle, links = all[1];
 
-	falsified(map->newest, 4, "list of groups", "another newest");
-	falsified(map->oldest, map->newest, "list of groups", "another oldest");
-	falsified(map->older[1], 1, "list of groups", "a link back to itself");
-	falsified(map->newer[1], 1, "list of groups", "a link to itself");
-	falsified(map->newer[map->newest], 4, "list of groups",
+	falsified(all[0].older, 4, "list of groups", "another newest");
+	falsified(all[0].newer, all[0].older, "list of groups", "another oldest");
+	falsified(all[1].older, 1, "list of groups", "a link back to itself");
+	falsified(all[1].newer, 1, "list of groups", "a link to itself");
+	falsified(all[all[0].older].newer, 4, "list of groups",
 		"a link to one that is not");
-	falsified(map->older[4], 1, "list of groups", "one that is linked from one side");
-	*(older ? &map->newer[older] : &map->oldest) = newer;
-	*(newer ? &map->older[newer] : &map->newest) = older;
-	map->older[1] = map->newer[1] = 0;
+	falsified(all[4].older, 1, "list of groups", "one that is linked from one side");
+	falsified(map->listed, map->listed + 1, "list of groups",
+		"one more than there are");
+	all[links.older].newer = links.newer;
+	all[links.newer].older = links.older;
+	all[1] = (struct glk_idle_links){0};
+	map->listed--;
 	unsound("on no list", "an idle page in a group on no list");
 	glk_idle_touch(map, 0, 0);
 	sound_again();

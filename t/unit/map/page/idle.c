@@ -114,7 +114,7 @@ static void test_unlisted(void)
 		is_str(met(), i == 0 ? "bc" : i == 1 ? "c" : "", "one more is in use");
 		ok(rig_sound(&rig), "sound");
 	}
-	ok(!rig.map.oldest && !rig.map.newest, "the list is empty");
+	ok(!glk_idle_oldest(&rig.map) && !glk_idle_newest(&rig.map), "the list is empty");
 	rig_free(&rig, id[1]);
 	is_str(met(), "b", "one is left");
 	rig_free(&rig, id[2]);
@@ -182,7 +182,7 @@ static void test_begins(void)
 	make(0, slot(0, 60), 64);
 	id = rig_enter(&rig, S(slot(1, 30)), S(1));
 	is_str(met(), "", "in use at a slot of the second group");
-	ok(!rig.map.oldest, "no group is on the list");
+	ok(!glk_idle_oldest(&rig.map), "no group is on the list");
 	rig_free(&rig, id);
 	is_str(met(), "a", "idle, it is met all the same");
 	ok(rig_sound(&rig), "sound");
@@ -219,7 +219,7 @@ static void test_left(void)
 	rig_again(&rig, slot(5, 0), page[0]);
 	id = rig_enter(&rig, S(slot(5, 0)), S(1));
 	is_str(met(), "", "in use");
-	ok(!rig.map.oldest, "no group is on the list");
+	ok(!glk_idle_oldest(&rig.map), "no group is on the list");
 	rig_free(&rig, id);
 	is_str(met(), "a", "idle");
 	glk_mapping_remove(&rig.map, slot(5, 0), slot(5, 0));
