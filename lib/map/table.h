@@ -50,10 +50,15 @@ struct glk_range {
 	uint64_t reserved, reserved_size;
 };
 
+/* Eight classes of sizes for each power of two, up to what 48 bits of addresses can hold. */
+#define GLK_TREE_CLASSES 320
+
 /* Extents by size, then address: space/tree.c. */
 struct glk_tree {
-	uint32_t root, count;
-	bool by_address; /* alone */
+	uint32_t count;
+	bool by_address;		      /* alone, in one class */
+	uint64_t some[GLK_TREE_CLASSES / 64]; /* a bit a class: it has extents */
+	uint32_t root[GLK_TREE_CLASSES];
 };
 
 /* Neighbours of a group in the list of those that may have idle pages: see page/idle.h. */
@@ -93,7 +98,6 @@ struct glk_map {
 	/* space/ */
 	struct glk_slab extents;
 	struct glk_slab nests;
-	struct glk_tree common, nested;
 	glk_atomic(uint32_t) *
 		start;	  /* an eighth of a slot: what begins there, or its nest */
 	uint64_t *begins; /* a bit an eighth: an entered extent begins there */
@@ -129,6 +133,8 @@ struct glk_map {
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
 	uint64_t page_bytes;   /* pages with mappings */
 	uint32_t guests;       /* slots of mappings whose page is of another node */
+
+	struct glk_tree common, nested; /* free extents; behind what a hit reads */
 };
 
 static inline struct glk_page *glk_map_page(const struct glk_map *map, uint32_t page)

@@ -147,7 +147,7 @@ static int check_lookup(struct tally *t, const struct glk_range *range, uint32_t
 static bool in_tree(const struct glk_map *map, const struct glk_tree *tree, uint32_t id)
 {
 	const struct glk_extent *e = glk_extent_at(map, id), *n;
-	uint32_t at = tree->root;
+	uint32_t at = tree->root[glk_tree_class(e->size)];
 
 	for (uint32_t steps = 0; at && at != id && steps < tree->count; steps++) {
 		n = glk_extent_at(map, at);
@@ -158,29 +158,35 @@ static bool in_tree(const struct glk_map *map, const struct glk_tree *tree, uint
 	return at == id;
 }
 
-/* Nodes of a tree, at most `most`: the next one in order is searched from the root. */
+/* Extents of a tree, at most `most`, as a walk along it meets them; fewer where it is not in order. */
 static uint32_t count_tree(
 	const struct glk_map *map, const struct glk_tree *tree, uint32_t most)
 {
 	uint64_t size = 0, offset = 0;
-	uint32_t found = 0, best;
+	struct glk_tree_walk walk;
+	uint32_t found = 0, id;
 
-	do {
-		best = 0;
-		for (uint32_t at = tree->root, steps = 0; at && steps <= most; steps++) {
-			const struct glk_extent *e = glk_extent_at(map, at);
-			bool after = e->size > size ||
-				(e->size == size && e->offset >= offset);
+	glk_tree_begin(&walk, tree, 0);
+	while (found < most && (id = glk_tree_next(map, &walk))) {
+		const struct glk_extent *e = glk_extent_at(map, id);
 
-			best = after ? at : best;
-			at = after ? e->tree.left : e->tree.right;
-		}
-		if (best) {
-			size = glk_extent_at(map, best)->size;
-			offset = glk_extent_at(map, best)->offset + 1;
-		}
-	} while (best && ++found < most);
+		if (e->size < size || (e->size == size && e->offset < offset))
+			break;
+		size = e->size;
+		offset = e->offset + 1;
+		found++;
+	}
 	return found;
+}
+
+/* Which classes have extents. */
+static bool classes_agree(const struct glk_tree *tree)
+{
+	for (uint32_t i = 0; i < GLK_TREE_CLASSES; i++) {
+		if (glk_bit_get(tree->some, i) != (tree->root[i] != 0))
+			return false;
+	}
+	return true;
 }
 
 static int check_tree(struct tally *t, bool nested)
@@ -188,6 +194,11 @@ static int check_tree(struct tally *t, bool nested)
 	const struct glk_map *map = t->map;
 	const struct glk_tree *tree = nested ? &map->nested : &map->common;
 
+	if (!classes_agree(tree))
+		return glk_broken(
+			"the %s tree has a class of which it does not tell, or tells "
+			"of an empty one",
+			nested ? "nested" : "common");
 	if (tree->count != t->free[nested] ||
 		count_tree(map, tree, tree->count + 1) != tree->count)
 		return glk_broken("the %s tree holds %" PRIu32

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Extents, ordered by size and then by address, or by address alone, as a treap (Seidel and
- * Aragon, "Randomized search trees", Algorithmica 16, 1996). The priority of an extent is a
- * hash of its index, so the same requests make the same tree. The hash mixes all bits: blocks
- * given out in a row and freed in a pattern leave indices in a pattern, and multiplying alone
+ * Extents, ordered by size and then by address, or by address alone. Sizes fall into classes, in
+ * order, and a bitmap tells of the classes that have extents. Most of these have one or two: so an
+ * insertion and a removal are a look at one root, as a rule.
+ *
+ * A class is a treap (Seidel and Aragon, "Randomized search trees", Algorithmica 16, 1996), since it
+ * may have any number of extents: blocks of one size, freed with others between them. The priority of
+ * an extent is a hash of its index, so the same requests make the same tree. The hash mixes all bits:
+ * blocks given out in a row and freed in a pattern leave indices in a pattern, and multiplying alone
  * turns every 89th, or another Fibonacci number, into a chain. All walks are loops.
  *
  * Expected depth is 2 ln n: 28 for a million extents. GLK_TREE_DEPTH bounds a walk
- * along the tree; a deeper one, which no input has been seen to make, only shortens the list
+ * along a class; a deeper one, which no input has been seen to make, only shortens the list
  * of candidates.
  */
 #include "map/map.h"
@@ -73,59 +77,96 @@ static uint32_t join(struct glk_map *map, uint32_t low, uint32_t high)
 
 /* The link that an extent of this place in the order hangs on, or would: that of its own number, or of
  * the first whose priority is lower. */
-static inline uint32_t *link_of(struct glk_map *map, struct glk_tree *tree, uint64_t size,
-	uint64_t offset, uint32_t extent, bool there)
+static inline uint32_t *link_of(struct glk_map *map, const struct glk_tree *tree,
+	uint32_t *link, const struct glk_extent *e, uint32_t extent, bool there)
 {
-	uint32_t *link = &tree->root, own = priority(extent);
+	uint32_t own = priority(extent);
 	bool by_address = tree->by_address;
 
 	while (*link && (there ? *link != extent : priority(*link) >= own)) {
 		struct glk_extent *at = glk_extent_at(map, *link);
-		bool is_before = !by_address && at->size != size ? at->size < size
-								 : at->offset < offset;
+		bool is_before = !by_address && at->size != e->size
+			? at->size < e->size
+			: at->offset < e->offset;
 
 		link = is_before ? &at->tree.right : &at->tree.left;
 	}
 	return link;
 }
 
+static inline uint32_t class_of(const struct glk_tree *tree, const struct glk_extent *e)
+{
+	return tree->by_address ? 0 : glk_tree_class(e->size);
+}
+
 void glk_tree_insert(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t *link = link_of(map, tree, e->size, e->offset, extent, false);
+	uint32_t class = class_of(tree, e);
+	uint32_t *link = &tree->root[class];
 
+	tree->count++;
+	if (!*link) {
+		e->tree.left = e->tree.right = 0;
+		*link = extent;
+		tree->some[class >> 6] |= UINT64_C(1) << (class & 63);
+		return;
+	}
+	link = link_of(map, tree, link, e, extent, false);
 	split(map, tree, *link, e->size, e->offset, &e->tree.left, &e->tree.right);
 	*link = extent;
-	tree->count++;
 }
 
 void glk_tree_remove(struct glk_map *map, struct glk_tree *tree, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
-	uint32_t *link = link_of(map, tree, e->size, e->offset, extent, true);
+	uint32_t class = class_of(tree, e);
+	uint32_t *link = &tree->root[class];
 
-	if (!*link)
-		return;
-	*link = join(map, e->tree.left, e->tree.right);
+	if (*link != extent) {
+		link = link_of(map, tree, link, e, extent, true);
+		if (!*link)
+			return;
+	}
+	*link = e->tree.left && e->tree.right ? join(map, e->tree.left, e->tree.right)
+					      : e->tree.left | e->tree.right;
 	tree->count--;
+	if (!tree->root[class])
+		tree->some[class >> 6] &= ~(UINT64_C(1) << (class & 63));
+}
+
+/* The root of the next class that has extents; 0: none has. */
+static uint32_t next_class(struct glk_tree_walk *walk)
+{
+	uint32_t w = walk->class >> 6;
+	uint64_t left = walk->tree->some[w] & ~UINT64_C(1) << (walk->class & 63);
+
+	while (!left && ++w < GLK_TREE_CLASSES / 64)
+		left = walk->tree->some[w];
+	if (!left)
+		return 0;
+	walk->class = w << 6 | (uint32_t)__builtin_ctzll(left);
+	return walk->tree->root[walk->class];
 }
 
 uint32_t glk_tree_next(const struct glk_map *map, struct glk_tree_walk *walk)
 {
 	uint32_t at = walk->at;
 
-	while (at) {
-		const struct glk_extent *e = glk_extent_at(map, at);
+	do {
+		while (at) {
+			const struct glk_extent *e = glk_extent_at(map, at);
 
-		if (e->size < walk->size) {
-			at = e->tree.right;
-			continue;
+			if (e->size < walk->size) {
+				at = e->tree.right;
+				continue;
+			}
+			if (walk->depth == GLK_TREE_DEPTH)
+				return 0;
+			walk->path[walk->depth++] = at;
+			at = e->tree.left;
 		}
-		if (walk->depth == GLK_TREE_DEPTH)
-			return 0;
-		walk->path[walk->depth++] = at;
-		at = e->tree.left;
-	}
+	} while (!walk->depth && (at = next_class(walk)));
 	if (!walk->depth)
 		return 0;
 	at = walk->path[--walk->depth];
@@ -147,7 +188,8 @@ unsigned glk_tree_find(const struct glk_map *map, const struct glk_tree *tree,
 
 uint64_t glk_tree_largest(const struct glk_map *map, const struct glk_tree *tree)
 {
-	uint32_t at = tree->root;
+	uint32_t class = glk_bits_last(tree->some, 0, GLK_TREE_CLASSES - 1);
+	uint32_t at = class == GLK_BITS_NONE ? 0 : tree->root[class];
 	uint64_t size = 0;
 
 	while (at) {
@@ -160,7 +202,7 @@ uint64_t glk_tree_largest(const struct glk_map *map, const struct glk_tree *tree
 uint32_t glk_tree_floor(
 	const struct glk_map *map, const struct glk_tree *tree, uint64_t offset)
 {
-	uint32_t at = tree->root, found = 0;
+	uint32_t at = tree->root[0], found = 0;
 
 	while (at) {
 		const struct glk_extent *e = glk_extent_at(map, at);

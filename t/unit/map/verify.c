@@ -117,11 +117,15 @@ static void test_rows(void)
 static void test_trees(void)
 {
 	uint32_t hole = at(block[0])->next;
+	uint32_t *root = &map->common.root[glk_tree_class(at(hole)->size)];
 
 	falsified(map->common.count, map->common.count + 1, "holds",
 		"a count of free extents");
 	falsified(map->nested.count, 1, "holds", "of nested ones");
-	falsified(map->common.root, 0, "not in the tree", "an empty tree");
+	falsified(*root, 0, "not in the tree", "an empty class");
+	turned(map->common.some, glk_tree_class(at(hole)->size), "does not tell",
+		"a class that is not told of");
+	turned(map->nested.some, 1, "does not tell", "an empty one that is");
 	glk_tree_remove(map, &map->common, hole);
 	unsound("not in the tree", "one that is missing");
 	glk_tree_insert(map, &map->nested, hole);

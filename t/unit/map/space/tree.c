@@ -113,7 +113,8 @@ static void test_random(uint64_t *state)
 		glk_slab_put(&map.extents, order[0]);
 		model_remove(0);
 	}
-	ok(!tree.root && !tree.count, "an empty tree at the end");
+	ok(!glk_bits_any(tree.some, 0, GLK_TREE_CLASSES - 1) && !tree.count,
+		"an empty tree at the end");
 	is_int(glk_tree_find(&map, &tree, 0, &id, 1), 0, "in which nothing is found");
 	is_int((int64_t)glk_tree_largest(&map, &tree), 0, "and nothing is largest");
 }
@@ -152,7 +153,9 @@ static void test_shape(uint64_t seed)
 		}
 		for (int i = 0; i < 500; i += 3)
 			glk_tree_remove(&map, &tree, id[i]);
-		hash[run] = shape(tree.root, 0);
+		hash[run] = 0;
+		for (uint32_t i = 0; i < GLK_TREE_CLASSES; i++)
+			hash[run] = shape(tree.root[i], hash[run]);
 		for (int i = 0; i < 500; i++) {
 			if (i % 3)
 				glk_tree_remove(&map, &tree, id[i]);
@@ -175,7 +178,7 @@ static void test_stride(uint32_t stride)
 
 	for (id = stride; id <= MANY; id += stride, in++)
 		glk_tree_insert(&map, &tree, id);
-	deep = depth(tree.root);
+	deep = depth(tree.root[glk_tree_class(512)]);
 	ok(deep < DEPTHS, "every %u-th freed, %u in all: %d deep", stride, in, deep);
 	ok(glk_tree_find(&map, &tree, 512, found, 4) == 4 && found[0] == stride &&
 			found[3] == 4 * stride,
@@ -199,6 +202,26 @@ static void test_strides(void)
 	}
 	for (unsigned i = 0; i < sizeof(strides) / sizeof(*strides); i++)
 		test_stride(strides[i]);
+}
+
+/* Classes are in the order of sizes, and no more than an eighth apart. */
+static void test_classes(void)
+{
+	uint32_t last = 0, wrong = 0;
+	uint64_t first = 0; /* size of the class */
+
+	for (uint64_t size = 512; size <= UINT64_C(1) << 48;
+		size += size >> 12 > 512 ? size >> 12 & ~UINT64_C(511) : 512) {
+		uint32_t class = glk_tree_class(size);
+
+		wrong += class < last || class > last + 1 || class >= GLK_TREE_CLASSES;
+		first = class == last ? first : size;
+		wrong += size - first > size / 8;
+		last = class;
+	}
+	is_int(wrong, 0, "classes are in the order of sizes");
+	ok(last < GLK_TREE_CLASSES - 1, "and suffice for all addresses");
+	is_int(glk_tree_class(UINT64_MAX), GLK_TREE_CLASSES - 1, "one is the last");
 }
 
 /* By address alone, whatever their sizes. */
@@ -233,7 +256,7 @@ int main(void)
 {
 	uint64_t seed, state;
 
-	tap_plan(6 + 1 + 2 * 17 + 2);
+	tap_plan(6 + 1 + 2 * 17 + 3 + 2);
 	seed = seed_start();
 	state = seed_thread(seed, 0);
 	if (glk_slab_init(&map.extents, sizeof(struct glk_extent), MANY))
@@ -244,6 +267,7 @@ int main(void)
 	if (glk_slab_init(&map.extents, sizeof(struct glk_extent), MANY))
 		tap_bail("no descriptors");
 	test_strides();
+	test_classes();
 	glk_slab_fini(&map.extents);
 	if (glk_slab_init(&map.extents, sizeof(struct glk_extent), MANY))
 		tap_bail("no descriptors");
