@@ -21,6 +21,9 @@ struct ends {
 	unsigned count;
 };
 
+/* In place of the first slot of a group: far from any. */
+#define NO_GROUP (UINT32_C(1) << 31)
+
 /* Bits of each number of four bits. */
 #define BITS_OF_FOUR UINT64_C(0x4332322132212110)
 
@@ -226,6 +229,14 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	}
 }
 
+/* Where the mapping at an end of a run begins, if others are on it; only there may they be. */
+static uint32_t begin_of_busy(const struct glk_map *map, uint32_t slot)
+{
+	struct glk_mapping m = glk_mapping_at(map, slot);
+
+	return glk_bits_any(map->busy, m.first, m.last) ? m.first : GLK_NO_SLOT;
+}
+
 /*
  * Pages with several mappings that nobody is left on, among those that a run touches. The groups of
  * the run itself are told afterwards that something became idle in them.
@@ -236,6 +247,8 @@ static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 	struct glk_use own = use->streams ? *use : (struct glk_use){0};
 	struct others others = {.usable = map->usable, .on = true};
 	uint32_t begin = begin_of(map, first), end = begin_of(map, last);
+	uint32_t busy[] = {begin_of_busy(map, first), begin_of_busy(map, last)};
+	uint32_t told = NO_GROUP;
 	uint64_t idle = 0;
 
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
@@ -254,15 +267,18 @@ static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
 			if (page->in_use != start)
 				continue;
 			glk_use_add(&page->use, &own);
-			/* others are at the ends alone */
-			if ((start == begin || start == end) &&
-				glk_bits_any(map->busy, start, start + slots - 1))
+			if (start == busy[0] || start == busy[1])
 				continue;
 			page->in_use = GLK_NO_SLOT;
 			idle += slots;
 			add_others(&others, map, page, start, slots);
-			if (newest != start || start == end)
+			if (newest == start && start != end)
+				continue;
+			/* in another group than the one before, or in two */
+			if ((newest ^ told) + slots > 64) {
 				glk_idle_touch(map, newest, newest + slots - 1);
+				told = (newest + slots - 1) & ~UINT32_C(63);
+			}
 		}
 	}
 	book_others(&others);
