@@ -24,19 +24,24 @@ static inline uint32_t glk_page_slots(
 	return (uint32_t)(page->size >> map->shift);
 }
 
+/* That of a slot of a page that has several. */
+static inline struct glk_mapping glk_mapping_wide(
+	const struct glk_map *map, uint32_t slot)
+{
+	uint64_t heads = glk_peek_relaxed(&map->head[slot >> 6]) &
+		~UINT64_C(0) >> (63 - (slot & 63));
+	uint32_t first = heads ? (slot | 63) - (uint32_t)__builtin_clzll(heads)
+			       : glk_bits_last(map->head, 0, slot);
+
+	return (struct glk_mapping){first,
+		first + glk_page_slots(map, glk_map_page(map, map->page[slot])) - 1};
+}
+
 /* That of a mapped slot. */
 static inline struct glk_mapping glk_mapping_at(const struct glk_map *map, uint32_t slot)
 {
-	uint32_t first;
-	uint64_t heads;
-
-	if (!glk_bit_get(map->wide, slot))
-		return (struct glk_mapping){slot, slot};
-	heads = glk_peek_relaxed(&map->head[slot >> 6]) & ~UINT64_C(0) >> (63 - (slot & 63));
-	first = heads ? (slot | 63) - (uint32_t)__builtin_clzll(heads)
-		      : glk_bits_last(map->head, 0, slot);
-	return (struct glk_mapping){first,
-		first + glk_page_slots(map, glk_map_page(map, map->page[slot])) - 1};
+	return glk_bit_get(map->wide, slot) ? glk_mapping_wide(map, slot)
+					    : (struct glk_mapping){slot, slot};
 }
 
 /* The slots of a word of a run where the mappings begin that have a bit set in `bits`; the first one

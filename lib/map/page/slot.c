@@ -53,7 +53,7 @@ static inline void find_ends(const struct glk_map *map, uint32_t first, uint32_t
 	ret_ends->count = 0;
 	if (glk_bit_get(map->wide, first) &&
 		(!glk_bit_get(map->head, first) || map->count[first] > own)) {
-		add_end(map, ret_ends, glk_mapping_at(map, first));
+		add_end(map, ret_ends, glk_mapping_wide(map, first));
 		if (ret_ends->m[0].last >= last)
 			return;
 	}
@@ -62,7 +62,7 @@ static inline void find_ends(const struct glk_map *map, uint32_t first, uint32_t
 		((glk_bit_get(map->wide, last + 1) &&
 			 !glk_bit_get(map->head, last + 1)) ||
 			map->count[last] > own))
-		add_end(map, ret_ends, glk_mapping_at(map, last));
+		add_end(map, ret_ends, glk_mapping_wide(map, last));
 }
 
 /* How many slots of a mapping at an end of a run a change made busy, or no longer so: all of the run but
@@ -163,7 +163,7 @@ static inline void add_others(struct others *o, const struct glk_map *map,
 static uint32_t begin_of(const struct glk_map *map, uint32_t slot)
 {
 	return glk_bit_get(map->wide, slot) && !glk_bit_get(map->head, slot)
-		? glk_mapping_at(map, slot).first
+		? glk_mapping_wide(map, slot).first
 		: slot;
 }
 
@@ -306,7 +306,7 @@ static void leave_use(
 static void touch(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	if (glk_bit_get(map->wide, first))
-		first = glk_mapping_at(map, first).first;
+		first = glk_mapping_wide(map, first).first;
 	glk_idle_touch(map, first, last);
 }
 

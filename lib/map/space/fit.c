@@ -146,18 +146,16 @@ static bool ask(struct search *s, uint32_t first, uint32_t last, struct glk_fit 
 	return may;
 }
 
-static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t offset)
+/* A place of which all slots are usable, or not. */
+static void judge(
+	struct search *s, uint32_t from, uint64_t extent_size, uint64_t offset, bool all)
 {
 	struct glk_map *map = s->map;
 	uint32_t first = glk_slot_of(map, offset);
 	uint32_t last = glk_slot_of(map, offset + s->want->size - 1);
 	struct glk_fit fit = {.size = extent_size, .offset = offset, .from = from};
 	uint32_t slots = last - first + 1;
-	bool all = all_usable(s, first, last);
 
-	/* one where nothing has to be mapped beats all others */
-	if (!all && (s->ready || (s->found && !s->best.maps)))
-		return;
 	if (s->want->kind != GLK_FIT_BLOCK && !suits(s, first, last))
 		return;
 	fit.maps = all ? 0 : slots - count_usable(s, first, last);
@@ -184,6 +182,17 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 		return;
 	s->best = fit;
 	s->found = true;
+}
+
+static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t offset)
+{
+	uint32_t first = glk_slot_of(s->map, offset);
+	uint32_t last = glk_slot_of(s->map, offset + s->want->size - 1);
+	bool all = all_usable(s, first, last);
+
+	/* one where nothing has to be mapped beats all others */
+	if (all || (!s->ready && (!s->found || s->best.maps)))
+		judge(s, from, extent_size, offset, all);
 }
 
 /* Slots of their own begin where a slot does. */
