@@ -65,33 +65,27 @@ static inline void find_ends(const struct glk_map *map, uint32_t first, uint32_t
 		add_end(map, ret_ends, glk_mapping_wide(map, last));
 }
 
-/* How many slots of a mapping at an end of a run a change made busy, or no longer so: all of the run but
- * its end slots where others are. */
-static inline uint32_t count_changed(struct glk_mapping m, uint32_t first, uint32_t last,
-	bool others_first, bool others_last)
-{
-	uint32_t low = m.first > first ? m.first : first;
-	uint32_t high = m.last < last ? m.last : last;
-
-	return high - low + 1 - (low == first && others_first) -
-		(high == last && first != last && others_last);
-}
-
-/* Idle and stranded slots of an end after a change. What of it lies in the run was counted as idle with the
- * run, or no longer so, as if each of its slots were so for itself. */
-static inline void book_end(struct glk_map *map, struct glk_mapping m, uint32_t was,
-	uint32_t is, uint64_t counted)
+/* Idle and stranded slots of an end after a change. The slots of it that changed were counted as idle with
+ * the run, or no longer so, as if each of them were so for itself. */
+static inline void book_end(struct glk_map *map, struct glk_mapping m, uint32_t was)
 {
 	uint64_t slots = m.last - m.first + 1;
+	uint32_t is = count_busy(map, m);
 
 	if (is == was || !glk_bit_get(map->usable, m.first))
 		return;
 	map->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
 	if (glk_bit_get(map->shared, m.first))
 		return;
-	map->idle_slots -= counted;
+	map->idle_slots += (uint64_t)is - was;
 	if (!is || !was)
 		map->idle_slots += is ? -slots : slots;
+}
+
+static inline void book_ends(struct glk_map *map, const struct ends *ends)
+{
+	for (unsigned i = 0; i < ends->count; i++)
+		book_end(map, ends->m[i], ends->busy[i]);
 }
 
 static inline uint64_t count_bits(uint64_t word)
@@ -201,8 +195,6 @@ static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	bool others_first = glk_bit_get(map->busy, first);
-	bool others_last = glk_bit_get(map->busy, last);
 	struct ends ends;
 	uint64_t idle = 0, shared = 0;
 
@@ -220,13 +212,7 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	map->count[first]++;
 	if (first != last)
 		map->count[last]++;
-	for (unsigned i = 0; i < ends.count; i++) {
-		uint32_t more = count_changed(
-			ends.m[i], first, last, others_first, others_last);
-
-		book_end(map, ends.m[i], ends.busy[i], ends.busy[i] + more,
-			-(uint64_t)more);
-	}
+	book_ends(map, &ends);
 }
 
 /* Where the mapping at an end of a run begins, if others are on it; only there may they be. */
@@ -340,12 +326,7 @@ void glk_slots_leave(
 	if (others_last)
 		idle -= stay(map, last);
 	map->idle_slots += idle;
-	for (unsigned i = 0; i < ends.count; i++) {
-		uint32_t fewer = count_changed(
-			ends.m[i], first, last, others_first, others_last);
-
-		book_end(map, ends.m[i], ends.busy[i], ends.busy[i] - fewer, fewer);
-	}
+	book_ends(map, &ends);
 	if (shared)
 		leave_shared(map, first, last, use);
 	touch(map, first, last);
