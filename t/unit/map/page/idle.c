@@ -150,6 +150,38 @@ static void test_shared(void)
 	rig_stop(&rig);
 }
 
+/* Pages that become idle together and are met elsewhere: the groups in the order of the last page of
+ * each, and those of the run behind them. */
+static void test_told(void)
+{
+	uint32_t id;
+
+	start();
+	for (uint32_t i = 0; i < 4; i++)
+		make(i, slot(0, i), 1);
+	for (uint32_t i = 0; i < 4; i++)
+		rig_again(&rig, slot(i % 2 ? 5 : 2, i), page[i]);
+	make(4, slot(0, 8), 1);
+	is_str(met(), "acbde", "in two groups by turns");
+	id = rig_enter(&rig, S(slot(0, 0)), S(3));
+	is_str(met(), "de", "all but one in use");
+	rig_free(&rig, id);
+	is_str(met(), "bdace", "the group of the last one is the newer");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+
+	start();
+	make(0, slot(6, 0), 4);
+	rig_again(&rig, slot(0, 62), page[0]);
+	make(1, slot(1, 20), 1);
+	make(2, slot(3, 0), 1);
+	is_str(met(), "abc", "one that reaches into the next group");
+	use(slot(0, 62));
+	is_str(met(), "cba", "both are told, the one of the run last");
+	ok(rig_sound(&rig), "sound");
+	rig_stop(&rig);
+}
+
 /* Pages that reach from one group into the next. */
 static void test_across(void)
 {
@@ -354,6 +386,7 @@ int main(void)
 	test_order();
 	test_unlisted();
 	test_shared();
+	test_told();
 	test_across();
 	test_begins();
 	test_stranded();
