@@ -118,13 +118,11 @@ void glk_advice_set(struct glk_arena *arena, const struct glk_extent *e, uint32_
 		link_cold(arena, table, id);
 }
 
-void glk_advice_end(struct glk_arena *arena, const struct glk_extent *e)
+void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e)
 {
 	struct glk_advice *table = glk_load_relaxed(&arena->advice);
 
 	glk_advice_set(arena, e, GLAKE_ADVICE_NORMAL);
-	if (!table)
-		return;
 	glk_store_relaxed(&table[glk_extent_id(&arena->map, e)].pins, 0);
 	table[glk_extent_id(&arena->map, e)].priority = 0;
 }

@@ -49,8 +49,16 @@ void glk_advice_leave(struct glk_arena *arena, const struct glk_extent *e);
 int glk_advice_make(struct glk_arena *arena);
 /* Under the lock, for a block that is claimed or held. */
 void glk_advice_set(struct glk_arena *arena, const struct glk_extent *e, uint32_t what);
+/* The same where something was said of blocks of the arena. */
+void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e);
+
 /* With the block: nothing was said of it, and nobody pins it. */
-void glk_advice_end(struct glk_arena *arena, const struct glk_extent *e);
+static inline void glk_advice_end(struct glk_arena *arena, const struct glk_extent *e)
+{
+	if (glk_load_relaxed(&arena->advice))
+		glk_advice_drop(arena, e);
+}
+
 /* With the arena, in two steps: the table is found no more, and it goes when nobody can read it any more.
  * NULL: there was none. */
 struct glk_advice *glk_advice_take(struct glk_arena *arena);

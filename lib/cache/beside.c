@@ -83,6 +83,7 @@ static const struct glk_arena_ops ops = {
 	.inside = "lies in memory of the host",
 	.host = true,
 	.places = true,
+	.counts_host = true,
 };
 
 /* Whether the request was refused for want of memory of the GPU, and of nothing else. A contiguous

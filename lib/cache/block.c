@@ -150,15 +150,14 @@ struct glk_use glk_block_use(
 	if (freed_on)
 		on = glk_stream_enter(&cache->streams, freed_on);
 	tick = glk_clock_tick(&cache->streams, on);
-	glk_clock_join(&cache->streams, marks, tick);
 	use = glk_stream_use(on, tick);
-	if (of != on && of->state == GLK_STREAM_LIVE && of->bit < GLK_STREAM_BITS)
-		of->freed = tick;
 	if (of != on) {
+		glk_clock_raise(of, tick);
 		more = glk_stream_use(of, tick);
 		glk_use_add(&use, &more);
 	}
 	if (marks) {
+		glk_clock_join(&cache->streams, marks, tick);
 		more = glk_use_of(marks, tick);
 		glk_use_add(&use, &more);
 	}
@@ -171,8 +170,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 {
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
 	glk_quick_gone(arena->gpu, e);
-	if (arena->ops->count)
-		arena->ops->count(arena, e, false);
+	glk_arena_count(arena, e, false);
 	glk_advice_end(arena, e);
 	glk_prefetch_gone(arena->gpu, e);
 	if (glk_part_is(e))
@@ -193,14 +191,11 @@ static struct glk_seat *seat_of(struct glk_cache *cache)
 }
 
 /* The stream of a free, or 0 for one without: the memory is nobody's then. */
-static int freed_on(struct glk_cache *cache, struct CUstream_st *stream,
+static GLK_COLD int ask_stream(struct glk_cache *cache, struct CUstream_st *stream,
 	struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
-	int err;
+	int err = glk_stream_get(&cache->streams, stream, facts, ret_stream);
 
-	if (!facts && (*ret_stream = glk_hit_stream(cache, glk_stream_name(stream))))
-		return 0;
-	err = glk_stream_get(&cache->streams, stream, facts, ret_stream);
 	if (err == -ENODEV)
 		return 0; /* the GPU is lost, with all of its work */
 	/* a new stream that cannot be remembered: nothing of its work may be left then */
@@ -221,7 +216,7 @@ int glk_block_give_back(
 {
 	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_seat *seat = seat_of(cache);
-	uint32_t id = 0, bin = glk_load_relaxed(&e->bin);
+	uint32_t id, bin = glk_load_relaxed(&e->bin);
 	int64_t since;
 	int err;
 
@@ -230,7 +225,8 @@ int glk_block_give_back(
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
 		return put(cache, e);
 	since = glk_clock_ticks();
-	err = freed_on(cache, stream, NULL, &id);
+	id = glk_hit_stream(cache, name);
+	err = id ? 0 : ask_stream(cache, stream, NULL, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
@@ -300,7 +296,9 @@ static GLK_COLD int free_unbinned(
 
 	/* what the stream captures is asked for where that matters */
 	noted = range && glk_arena_of(range)->ops->note;
-	err = freed_on(cache, stream, noted ? &facts : NULL, &id);
+	if (!noted)
+		id = glk_hit_stream(cache, glk_stream_name(stream));
+	err = id ? 0 : ask_stream(cache, stream, noted ? &facts : NULL, &id);
 	if (err)
 		return err;
 	glk_lock(&cache->lock);

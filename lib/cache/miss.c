@@ -3,6 +3,7 @@
  * What is left of a request when its thread did not find a block in the bin of its size: which
  * stream it is of, which arena it goes to, and a last look into the bins.
  */
+#include "base/conf.h"
 #include "base/error.h"
 #include "base/probe.h"
 #include "base/thread.h"
@@ -95,29 +96,46 @@ static uint64_t lacking(struct glk_cache *cache, uint64_t size)
 	return size > room + least ? size - room : least;
 }
 
-/* Times that cold blocks make room for a request: their pages may be needed at its ends only in part. */
-#define ROOMS 4
-
 /* What was freed of blocks that lie on the host in place gives its addresses back. */
-static void leave_host(struct glk_cache *cache)
+static GLK_COLD void leave_host(struct glk_cache *cache)
 {
 	glk_plan_begin(cache);
 	glk_beside_leave(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams));
 	glk_plan_end(cache);
 }
 
-/* From an arena, with the room that cold blocks leave where there is none. They stay where all of them
- * would not do. */
-static int serve_in(struct glk_arena *arena, struct glk_request *request,
+static inline int serve_once(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	struct glk_cache *cache = arena->gpu;
-	struct glk_request first = *request;
-	int err;
-
 	if (arena->map.guests)
-		leave_host(cache);
-	err = glk_arena_serve(arena, request, seat, row, ret_addr);
+		leave_host(arena->gpu);
+	return glk_arena_serve(arena, request, seat, row, ret_addr);
+}
+
+/* A request as it came, before anything was done for it. */
+static struct glk_request as_it_came(const struct glk_request *request)
+{
+	return (struct glk_request){
+		.size = request->size,
+		.rounded = glk_quick_grains(request->size) << GLK_GRAIN_SHIFT,
+		.flags = request->flags,
+		.stream = request->stream,
+		.capture = request->capture,
+		.patient = request->patient,
+	};
+}
+
+/* Times that cold blocks make room for a request: their pages may be needed at its ends only in part. */
+#define ROOMS 4
+
+/* Again after a try that failed, with the room that cold blocks leave where there is none. They stay where
+ * all of them would not do. */
+static GLK_COLD int make_room(struct glk_arena *arena, struct glk_request *request,
+	struct glk_seat *seat, struct glk_row *row, int err, uint64_t *ret_addr)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_request first = as_it_came(request);
+
 	for (int i = 0; i < ROOMS && err == -ENOMEM && glk_advice_cold(cache) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 		i++) {
@@ -133,51 +151,54 @@ static int serve_in(struct glk_arena *arena, struct glk_request *request,
 	return err;
 }
 
-/* For a request that failed without a wait: from memory of the host in place, and then as it came,
- * `again`, behind the work of the GPU. */
+/*
+ * For a request that failed. Where memory of the host may be given it is had before the GPU is waited for,
+ * and then the request is served as it came, behind the work of the GPU. What that says is then the
+ * answer, unless the wait brought up something else.
+ */
 static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *request,
-	struct glk_request *again, struct glk_seat *seat, struct glk_row *row, int err,
-	uint64_t *ret_addr)
+	struct glk_seat *seat, struct glk_row *row, int err, uint64_t *ret_addr)
 {
+	struct glk_request again = as_it_came(request);
 	struct glake_error why;
 
+	err = make_room(arena, request, seat, row, err, ret_addr);
+	if (!err || request->patient)
+		return err;
 	err = glk_beside_serve(arena, request, err, seat, ret_addr);
 	if (err != -ENOMEM && err != -EBUSY)
 		return err;
 	why = glk_thread_current->error;
-	again->patient = true;
-	err = serve_in(arena, again, seat, row, ret_addr);
-	request->wake |= again->wake;
+	again.patient = true;
+	err = serve_once(arena, &again, seat, row, ret_addr);
+	if (err)
+		err = make_room(arena, &again, seat, row, err, ret_addr);
+	request->wake |= again.wake;
 	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
 		glk_thread_current->error = why;
 	return err;
 }
 
-/*
- * Under the lock: from the GPU's own arena, or that of a tag. Where memory of the host may be given it is had before
- * the GPU is waited for, which is done when there is none of it either. What it says is then the
- * answer, unless the wait brought up something else.
- */
-static int serve_gpu(struct glk_arena *arena, struct glk_request *request,
+/* Under the lock: from the GPU's own arena, or that of a tag. */
+static inline int serve_gpu(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	struct glk_request again = *request;
 	int err;
 
 	request->patient = !glk_peek_relaxed(&arena->gpu->places);
-	err = serve_in(arena, request, seat, row, ret_addr);
-	if (!err || request->patient)
-		return err;
-	return serve_else(arena, request, &again, seat, row, err, ret_addr);
+	err = serve_once(arena, request, seat, row, ret_addr);
+	return err ? serve_else(arena, request, seat, row, err, ret_addr) : 0;
 }
 
 /* Under the lock: from managed memory, if that is for all requests, and else, or where it has no room,
  * from the GPU's own. */
-static int serve(struct glk_cache *cache, struct glk_request *request,
+static inline int serve(struct glk_cache *cache, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	int err = glk_managed_try(cache, request, seat, ret_addr);
+	int err = -ENOMEM;
 
+	if (cache->conf->pool_managed != GLK_POOL_MANAGED_NO)
+		err = glk_managed_try(cache, request, seat, ret_addr);
 	if (err != -ENOMEM)
 		return err;
 	err = serve_gpu(&cache->arena, request, seat, row, ret_addr);
@@ -206,17 +227,104 @@ static bool hit_late(struct glk_cache *cache, struct glk_seat *seat, uint32_t id
 	return extent && revive(cache, seat, extent, size, ret_addr);
 }
 
+/* Who asks, and what is known of it without the lock. */
+struct asked {
+	struct CUstream_st *stream; /* its name */
+	struct glk_seat *seat;	    /* NULL: none can be had */
+	uint32_t id;		    /* of the stream */
+	uint32_t tag;
+	uint64_t session; /* of a pool of graphs */
+	int64_t since;
+};
+
+/* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
+static GLK_COLD int refuse(struct glk_cache *cache, int err)
+{
+	glk_unlock(&cache->lock);
+	if (err)
+		return err;
+	return glk_error(
+		-EINVAL, GLAKE_ERROR_INVAL, "the stream was ended by another thread");
+}
+
+static inline struct glk_row *row_of(struct glk_cache *cache, const struct asked *asked)
+{
+	struct glk_row *row = &cache->rows[asked->id];
+
+	if (glk_load_relaxed(&row->entered) && row->key == (uintptr_t)asked->stream)
+		return row;
+	return glk_quick_row(cache, asked->id, asked->stream);
+}
+
+/* Without the lock: a request was refused, or it leaves something to do. */
+static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *request,
+	const struct asked *asked, int err)
+{
+	if (err == -ENOMEM)
+		glk_refusal_note(cache, request, asked->stream, asked->session);
+	if (err)
+		GLK_PROBE3(refusal, cache->device, request->size, err);
+	if (request->wake)
+		glk_ahead_wake(cache);
+}
+
+/* With the lock, from its taking on. */
+static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
+	const struct asked *asked, uint64_t *ret_addr)
+{
+	struct glk_seat *seat = asked->seat;
+	struct glk_row *row;
+	int err;
+
+	glk_lock(&cache->lock);
+	err = glk_plan_ask(cache);
+	if (err)
+		return refuse(cache, err);
+	request->stream = glk_stream_enter(&cache->streams, asked->id);
+	if (request->stream->bit >= GLK_STREAM_BITS) {
+		glk_plan_leave(cache);
+		return refuse(cache, 0);
+	}
+	if (cache->ended != cache->streams.ended)
+		glk_quick_sweep(cache);
+	row = row_of(cache, asked);
+	if (seat)
+		seat->rows[glk_seat_hash(asked->stream)] = row;
+	else
+		seat = glk_slab_at(&cache->seats, 0);
+	request->stream->mute = request->capture != 0;
+	if (request->flags & GLAKE_ALLOC_MANAGED)
+		err = glk_managed_serve(cache, request, seat, ret_addr);
+	else if (asked->session)
+		err = serve_graph(cache, request, seat, asked->session, ret_addr);
+	else if (asked->tag)
+		err = serve_tag(cache, request, asked->tag, seat, ret_addr);
+	else
+		err = serve(cache, request, seat, row, ret_addr);
+	cache->oom += err == -ENOMEM;
+	glk_plan_leave(cache);
+	glk_unlock_since(&cache->lock, asked->since, &cache->times[GLK_TIMED_REQUEST]);
+	if (!err)
+		GLK_PROBE3(miss, cache->device, request->size, *ret_addr);
+	if (err || request->wake)
+		tell(cache, request, asked, err);
+	return err;
+}
+
+static inline struct glk_request request_of(uint64_t size, uint32_t flags)
+{
+	return (struct glk_request){.size = size,
+		.rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT,
+		.flags = flags,
+		.patient = true};
+}
+
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
-	struct glk_request request = {.size = size, .flags = flags, .patient = true};
+	struct glk_request request = request_of(size, flags);
 	struct glk_stream_facts facts = {0};
-	uint32_t tag = glk_seat_tag(cache);
-	uint64_t session = 0;
-	int64_t since = glk_clock_ticks();
-	struct glk_seat *seat;
-	struct glk_row *row;
-	uint32_t id = 0;
+	struct asked asked = {.since = glk_clock_ticks(), .tag = glk_seat_tag(cache)};
 	int err;
 
 	if (!size)
@@ -227,60 +335,39 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	err = glk_cache_start(cache);
 	/* the legacy stream captures nothing, and is the one of most programs */
 	if (!err && !glk_stream_key(stream))
-		id = glk_hit_stream(cache, glk_stream_name(stream));
-	if (!err && !id)
-		err = glk_stream_get(&cache->streams, stream, &facts, &id);
+		asked.id = glk_hit_stream(cache, glk_stream_name(stream));
+	if (!err && !asked.id)
+		err = glk_stream_get(&cache->streams, stream, &facts, &asked.id);
 	if (!err && !(flags & GLAKE_ALLOC_MANAGED) &&
 		(facts.capture || glk_load_relaxed(&cache->diverted)))
-		err = glk_graph_route(cache, stream, &facts, &session);
+		err = glk_graph_route(cache, stream, &facts, &asked.session);
 	if (err)
 		return err;
-	stream = glk_stream_name(stream);
-	seat = glk_hit_seat(cache);
-	if (seat && !flags && hit_late(cache, seat, id, stream, size, ret_addr))
+	asked.stream = glk_stream_name(stream);
+	asked.seat = glk_hit_seat(cache);
+	if (asked.seat && !flags &&
+		hit_late(cache, asked.seat, asked.id, asked.stream, size, ret_addr))
 		return 0;
-	glk_lock(&cache->lock);
-	err = glk_plan_ask(cache);
-	if (err) {
-		glk_unlock(&cache->lock);
-		return err;
-	}
-	request.stream = glk_stream_enter(&cache->streams, id);
-	if (request.stream->bit >= GLK_STREAM_BITS) {
-		glk_plan_leave(cache);
-		glk_unlock(&cache->lock);
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"the stream was ended by another thread");
-	}
-	if (cache->ended != cache->streams.ended)
-		glk_quick_sweep(cache);
-	row = glk_quick_row(cache, id, stream);
-	if (seat)
-		seat->rows[glk_seat_hash(stream)] = row;
-	else
-		seat = glk_slab_at(&cache->seats, 0);
-	request.rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT;
-	request.stream->mute = facts.capture != 0;
 	request.capture = facts.capture;
-	if (flags & GLAKE_ALLOC_MANAGED)
-		err = glk_managed_serve(cache, &request, seat, ret_addr);
-	else if (session)
-		err = serve_graph(cache, &request, seat, session, ret_addr);
-	else if (tag)
-		err = serve_tag(cache, &request, tag, seat, ret_addr);
-	else
-		err = serve(cache, &request, seat, row, ret_addr);
-	cache->oom += err == -ENOMEM;
-	glk_plan_leave(cache);
-	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
-	if (err == -ENOMEM)
-		glk_refusal_note(cache, &request, stream, session);
+	return serve_asked(cache, &request, &asked, ret_addr);
+}
+
+/*
+ * The same for a plain request on the legacy stream by a thread that has used it of late, `row`: so the GPU
+ * is started, no pool of graphs is open, and the thread has no tag. Nothing is left in the bin.
+ */
+static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *seat,
+	const struct glk_row *row, void **ret_ptr)
+{
+	struct glk_request request = request_of(size, 0);
+	struct asked asked = {.since = glk_clock_ticks(),
+		.seat = seat,
+		.id = (uint32_t)(row - cache->rows)};
+	uint64_t addr;
+	int err = serve_asked(cache, &request, &asked, &addr);
+
 	if (!err)
-		GLK_PROBE3(miss, cache->device, size, *ret_addr);
-	else
-		GLK_PROBE3(refusal, cache->device, size, err);
-	if (request.wake)
-		glk_ahead_wake(cache);
+		*ret_ptr = (void *)(uintptr_t)addr;
 	return err;
 }
 
@@ -313,20 +400,25 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	void **ret_ptr)
 {
 	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_row *row;
 	const struct CUstream_st *name = glk_stream_name(stream);
+	struct glk_row *row;
 	uint32_t id = 0;
 	uint64_t addr;
 
-	if (size && place->serial == cache->serial) {
-		row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
-		if (glk_load_relaxed(&row->handle) == name)
-			id = pop_any(cache, place->seat, row, glk_quick_grains(size));
-	}
-	if (!id || !revive(cache, place->seat, id, size, &addr))
+	if (!size || place->serial != cache->serial)
 		return miss(cache, size, stream, ret_ptr);
-	*ret_ptr = (void *)(uintptr_t)addr;
-	return 0;
+	row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
+	if (glk_load_relaxed(&row->handle) != name)
+		return miss(cache, size, stream, ret_ptr);
+	if (glk_request_binned(cache, size))
+		id = pop_any(cache, place->seat, row, glk_quick_grains(size));
+	if (id && revive(cache, place->seat, id, size, &addr)) {
+		*ret_ptr = (void *)(uintptr_t)addr;
+		return 0;
+	}
+	if (name || glk_thread_current->told)
+		return miss(cache, size, stream, ret_ptr);
+	return miss_known(cache, size, place->seat, row, ret_ptr);
 }
 
 int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,

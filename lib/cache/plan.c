@@ -14,10 +14,9 @@ static void wait_settled(struct glk_cache *gpu)
 	glk_times_since(&gpu->times[GLK_TIMED_WAIT], since);
 }
 
-void glk_plan_tell(struct glk_cache *gpu)
+void glk_plan_tell_all(struct glk_cache *gpu)
 {
-	if (gpu->plans.waiters)
-		pthread_cond_broadcast(&gpu->plans.settled);
+	pthread_cond_broadcast(&gpu->plans.settled);
 }
 
 void glk_plan_enter(struct glk_cache *gpu)
@@ -27,7 +26,7 @@ void glk_plan_enter(struct glk_cache *gpu)
 	gpu->plans.inside++;
 }
 
-int glk_plan_ask(struct glk_cache *gpu)
+int glk_plan_ask_closed(struct glk_cache *gpu)
 {
 	while (gpu->plans.closed && !glk_load_relaxed(&gpu->suspended))
 		wait_settled(gpu);
@@ -35,12 +34,6 @@ int glk_plan_ask(struct glk_cache *gpu)
 		return glk_suspended(gpu);
 	gpu->plans.inside++;
 	return 0;
-}
-
-void glk_plan_leave(struct glk_cache *gpu)
-{
-	gpu->plans.inside--;
-	glk_plan_tell(gpu);
 }
 
 void glk_plan_begin(struct glk_cache *gpu)

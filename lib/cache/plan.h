@@ -29,10 +29,33 @@
 
 /* Around whatever may make a plan. Waits while somebody has closed the way in. */
 void glk_plan_enter(struct glk_cache *gpu);
+/* The rest of glk_plan_ask(), where the way in is closed. */
+int glk_plan_ask_closed(struct glk_cache *gpu) GLK_COLD;
+
 /* The same for what is refused while the GPU is suspended: 0, or -EAGAIN with a record, outside, and without a
  * wait for who has closed the way in to suspend it. */
-int glk_plan_ask(struct glk_cache *gpu);
-void glk_plan_leave(struct glk_cache *gpu);
+static inline int glk_plan_ask(struct glk_cache *gpu)
+{
+	if (gpu->plans.closed || glk_load_relaxed(&gpu->suspended))
+		return glk_plan_ask_closed(gpu);
+	gpu->plans.inside++;
+	return 0;
+}
+
+/* Tells those who wait. */
+void glk_plan_tell_all(struct glk_cache *gpu) GLK_COLD;
+
+static inline void glk_plan_tell(struct glk_cache *gpu)
+{
+	if (gpu->plans.waiters)
+		glk_plan_tell_all(gpu);
+}
+
+static inline void glk_plan_leave(struct glk_cache *gpu)
+{
+	gpu->plans.inside--;
+	glk_plan_tell(gpu);
+}
 
 /* A plan is carried out: from here to its end the lock is given up with the tables half way. */
 void glk_plan_begin(struct glk_cache *gpu);
@@ -67,8 +90,6 @@ static inline bool glk_plan_is_stood(const struct glk_cache *gpu)
 
 /* Waits for that, for a bounded time. */
 void glk_plan_pass(struct glk_cache *gpu) GLK_COLD;
-/* Tells those who wait. */
-void glk_plan_tell(struct glk_cache *gpu);
 
 /* Around each try of a request that may wait: waits while another one stands alone, or is about to. The
  * second says in the request whether others were tried meanwhile. */

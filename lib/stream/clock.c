@@ -21,20 +21,12 @@
 
 #include <errno.h>
 
-/* Of one that has ended all that there will ever be is in its last tick; and one without a bit is in no
- * use, but may have the number of one that is. */
-static void raise_to(struct glk_stream *s, uint64_t tick)
-{
-	if (s->state == GLK_STREAM_LIVE && s->bit < GLK_STREAM_BITS)
-		s->freed = tick;
-}
-
 uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
 {
 	uint64_t tick = ++streams->tick;
 
 	if (stream)
-		raise_to(stream, tick);
+		glk_clock_raise(stream, tick);
 	return tick;
 }
 
@@ -44,7 +36,7 @@ void glk_clock_join(struct glk_streams *streams, uint64_t set, uint64_t tick)
 		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
 
 		for (; id; id = glk_stream_at(streams, id)->next)
-			raise_to(glk_stream_at(streams, id), tick);
+			glk_clock_raise(glk_stream_at(streams, id), tick);
 	}
 }
 

@@ -183,14 +183,26 @@ static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *hand
  */
 int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	struct glk_stream_facts *facts, uint32_t *ret_stream);
-/* Gives it a bit; under the lock of the GPU, before its first use below. One that another thread
- * has ended meanwhile gets none. */
-struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream);
-
 static inline struct glk_stream *glk_stream_at(
 	const struct glk_streams *streams, uint32_t stream)
 {
 	return glk_slab_at(&streams->slab, stream);
+}
+
+/* For one that has none and has not ended. */
+void glk_stream_give_bit(struct glk_streams *streams, struct glk_stream *s);
+
+/* Gives it a bit; under the lock of the GPU, before its first use below. One that another thread
+ * has ended meanwhile gets none. */
+static inline struct glk_stream *glk_stream_enter(
+	struct glk_streams *streams, uint32_t stream)
+{
+	struct glk_stream *s = glk_stream_at(streams, stream);
+
+	/* nothing of one that has ended since it was looked up is under way */
+	if (s->bit >= GLK_STREAM_BITS && s->state == GLK_STREAM_LIVE)
+		glk_stream_give_bit(streams, s);
+	return s;
 }
 
 /*
@@ -252,6 +264,14 @@ static inline uint64_t glk_stream_known_mask(const struct glk_stream *stream)
 	uint8_t bit = glk_peek_relaxed(&stream->bit);
 
 	return bit < GLK_STREAM_BITS ? UINT64_C(1) << bit : 0;
+}
+
+/* Of one that has ended all that there will ever be is in its last tick; and one without a bit is in no
+ * use, but may have the number of one that is. */
+static inline void glk_clock_raise(struct glk_stream *s, uint64_t tick)
+{
+	if (s->state == GLK_STREAM_LIVE && s->bit < GLK_STREAM_BITS)
+		s->freed = tick;
 }
 
 /* A free of what a stream used, or of what nobody did for NULL: the tick to remember. */

@@ -362,14 +362,10 @@ int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	return err;
 }
 
-struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream)
+void glk_stream_give_bit(struct glk_streams *streams, struct glk_stream *s)
 {
-	struct glk_stream *s = glk_stream_at(streams, stream);
 	uint8_t bit = 0;
 
-	/* nothing of one that has ended since it was looked up is under way */
-	if (s->bit < GLK_STREAM_BITS || s->state != GLK_STREAM_LIVE)
-		return s;
 	while (bit < GLK_STREAM_CROWD && streams->by_bit[bit])
 		bit++;
 	streams->entered++;
@@ -378,12 +374,11 @@ struct glk_stream *glk_stream_enter(struct glk_streams *streams, uint32_t stream
 	s->prev = 0;
 	s->behind.member = 0;
 	if (s->next)
-		glk_stream_at(streams, s->next)->prev = stream;
-	streams->by_bit[bit] = stream;
+		glk_stream_at(streams, s->next)->prev = s->id;
+	streams->by_bit[bit] = s->id;
 	streams->used |= UINT64_C(1) << bit;
 	/* whoever had the bit before has finished: see glk_stream_settle() */
 	s->done = streams->tick;
 	s->sure = streams->tick;
 	memset(streams->seen[bit], 0, sizeof(streams->seen[bit]));
-	return s;
 }

@@ -60,6 +60,8 @@ struct glk_arena_ops {
 	bool host;
 	/* Blocks of it may lie on the host in place, what of them does is counted with `count`. */
 	bool places;
+	/* That alone is counted, so that nothing is where no memory of the host is. */
+	bool counts_host;
 	/* Its pages are words, which cost nothing: there is one for each slot that was ever used, and it
 	 * stays. No budget is for them. */
 	bool fixed;
@@ -130,6 +132,17 @@ struct glk_request {
 	uint64_t number;  /* of that try, of all that there were */
 	bool alone;	  /* nobody else is tried: see glk_plan_stand() */
 };
+
+/* A block more, or one fewer, where that is counted. */
+static inline void glk_arena_count(
+	struct glk_arena *arena, const struct glk_extent *e, bool more)
+{
+	const struct glk_arena_ops *ops = arena->ops;
+
+	if (ops->count &&
+		(!ops->counts_host || arena->map.guests || arena->map.node->gpu))
+		ops->count(arena, e, more);
+}
 
 /* The arena of a range. Any thread, no lock. */
 static inline struct glk_arena *glk_arena_of(const struct glk_range *range)

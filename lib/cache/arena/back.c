@@ -28,7 +28,6 @@ struct job {
 	struct glk_request *request;
 	const struct glk_extent *e;
 	uint32_t first, last; /* slots */
-	bool ready;	      /* all of them are usable as they are */
 	/* Mappings that have to go first: idle ones at the ends, and what is stale between them. */
 	struct glk_limbo_run end[2], stale;
 	uint32_t made; /* pages mapped so far, linked; 0: none */
@@ -257,59 +256,91 @@ static int carry_out(struct job *job)
 	return err;
 }
 
-/* What has to go, and who counts where. Until then the lock is not given up. */
-static int make_plan(struct job *job)
+/* The request comes behind the streams that used last what is usable as it is, and what has to go first is
+ * taken out of the tables. */
+static int prepare(struct job *job)
 {
-	struct glk_limbo limbo = glk_request_limbo(job->arena);
 	struct glk_request *request = job->request;
-	struct glk_use never = {0};
 	int err = 0;
 
-	/* behind the streams that used last what is usable as it is */
 	if (!request->own)
 		err = glk_request_order_run(job->arena, request, job->first, job->last);
 	if (!err && request->trim)
 		err = detach_ends(job);
-	if (err)
-		return err;
-	glk_slots_enter(job->map, job->first, job->last);
-	job->ready = glk_bits_all(job->map->usable, job->first, job->last);
-	if (job->ready)
-		return 0;
+	return err;
+}
+
+/* The extent is counted on its slots: whether they are usable as they are. */
+static inline bool enter(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	glk_slots_enter(map, first, last);
+	return glk_bits_all(map->usable, first, last);
+}
+
+/* The rest of the plan for one that is. */
+static int make_plan(struct job *job)
+{
+	struct glk_limbo limbo = glk_request_limbo(job->arena);
+	struct glk_use never = {0};
 	/* with it, mappings whose page comes into use at an earlier slot of the place go stale */
-	err = glk_limbo_detach_stale(
+	int err = glk_limbo_detach_stale(
 		&limbo, job->map, job->first, job->last, &job->stale);
+
 	if (err)
 		glk_slots_leave(job->map, job->first, job->last, &never);
 	return err;
 }
 
+/* Until the plan is made the lock is not given up. */
+static int back(struct job *job, bool entered)
+{
+	struct glk_map *map = job->map;
+	struct glk_use never = {0};
+	int err = entered ? 0 : prepare(job);
+
+	if (!err && !entered && enter(map, job->first, job->last))
+		return 0;
+	if (!err)
+		err = make_plan(job);
+	if (err) {
+		/* what was taken out of the tables has to go all the same */
+		glk_plan_begin(job->arena->gpu);
+		finish_ends(job);
+		glk_plan_end(job->arena->gpu);
+		return err;
+	}
+	err = carry_out(job);
+	if (err)
+		glk_slots_leave(map, job->first, job->last, &never);
+	return err;
+}
+
+static GLK_COLD int back_slowly(struct glk_arena *arena, struct glk_request *request,
+	uint32_t extent, struct glk_stretch run, bool entered)
+{
+	struct job job = {.arena = arena,
+		.map = &arena->map,
+		.request = request,
+		.e = glk_extent_at(&arena->map, extent),
+		.first = run.first,
+		.last = run.last,
+		.end = {{GLK_NO_SLOT, 0}, {GLK_NO_SLOT, 0}},
+		.stale = {GLK_NO_SLOT, 0}};
+
+	return back(&job, entered);
+}
+
 int glk_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
 	struct glk_map *map = &arena->map;
-	struct job job = {.arena = arena,
-		.map = map,
-		.request = request,
-		.e = glk_extent_at(map, extent),
-		.end = {{GLK_NO_SLOT, 0}, {GLK_NO_SLOT, 0}},
-		.stale = {GLK_NO_SLOT, 0}};
-	struct glk_use never = {0};
-	int err;
+	const struct glk_extent *e = glk_extent_at(map, extent);
+	struct glk_stretch run = {glk_extent_first(map, e), glk_extent_last(map, e)};
+	bool plain = request->own && !request->trim;
 
-	job.first = request->run ? request->run->first : glk_extent_first(map, job.e);
-	job.last = request->run ? request->run->last : glk_extent_last(map, job.e);
-	err = make_plan(&job);
-	if (err) {
-		/* what was taken out of the tables has to go all the same */
-		glk_plan_begin(arena->gpu);
-		finish_ends(&job);
-		glk_plan_end(arena->gpu);
-		return err;
-	}
-	if (job.ready)
+	if (request->run)
+		run = *request->run;
+	/* nearly always that is all */
+	if (plain && enter(map, run.first, run.last))
 		return 0;
-	err = carry_out(&job);
-	if (err)
-		glk_slots_leave(map, job.first, job.last, &never);
-	return err;
+	return back_slowly(arena, request, extent, run, plain);
 }

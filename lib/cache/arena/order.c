@@ -58,6 +58,7 @@ const struct glk_arena_ops glk_arena_common = {
 	.own = true,
 	.waits = true,
 	.places = true,
+	.counts_host = true,
 };
 
 int glk_request_order_page(

@@ -14,6 +14,7 @@
  *	supply.c	where those pages come from
  *	ladder.c	when there are too few
  */
+#include "base/conf.h"
 #include "cache/plan.h"
 
 /* serve.c: serves a request, under the figures of a seat. `row`: that of its stream; NULL: freed,
@@ -61,6 +62,12 @@ static inline int glk_request_somehow(struct glk_arena *arena,
 		err = glk_request_again(arena, request, fn, extent, err);
 	arena->inside--;
 	return err;
+}
+
+/* Whether freed blocks of a size go to bins. */
+static inline bool glk_request_binned(const struct glk_cache *gpu, uint64_t size)
+{
+	return size <= gpu->conf->policy_bins;
 }
 
 /* From whom the pages of a request are. */

@@ -28,14 +28,14 @@ static void try_ahead(
 /* Times that a place is looked for since others have given addresses up meanwhile. */
 #define LOOKS 64
 
-/* The search, with more addresses where those there are have no place, or with those of plans under
- * way when they are done. */
-static int search(
+/* The search again after one that found none, with more addresses, or with those of plans under way when
+ * they are done. */
+static GLK_COLD int extend(
 	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
 {
 	struct glk_cache *gpu = arena->gpu;
 	struct glk_map *map = &arena->map;
-	int err = glk_fit_search(map, want, ret_fit);
+	int err = -ENOMEM;
 
 	for (int i = 0; i < LOOKS && err; i++) {
 		unsigned ranges = map->ranges;
@@ -48,6 +48,13 @@ static int search(
 		err = glk_fit_search(map, want, ret_fit);
 	}
 	return err;
+}
+
+static inline int search(
+	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
+{
+	return glk_fit_search(&arena->map, want, ret_fit) ? extend(arena, want, ret_fit)
+							  : 0;
 }
 
 static int no_addresses(struct glk_arena *arena, uint64_t size)
@@ -67,18 +74,16 @@ static int no_addresses(struct glk_arena *arena, uint64_t size)
 }
 
 /*
- * Searched with what is known; again when bins gave blocks back, if pages would have to be
- * mapped; and again if it costs driver calls and the streams have more to tell. New events are
- * recorded only where mappings may have to go; a stream wait records its own.
+ * The search goes on where it found no place, or one that costs something: again when bins gave blocks
+ * back, if pages would have to be mapped; and again if it costs driver calls and the streams have more to
+ * tell. New events are recorded only where mappings may have to go; a stream wait records its own.
  */
-static int seek(struct glk_arena *arena, struct glk_request *request,
-	const struct glk_want *want, struct glk_fit *ret_fit)
+static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request,
+	const struct glk_want *want, int err, struct glk_fit *ret_fit)
 {
 	struct glk_streams *streams = &arena->gpu->streams;
 	bool learned;
-	int err;
 
-	err = search(arena, want, ret_fit);
 	if ((err || ret_fit->maps) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
 		err = search(arena, want, ret_fit);
@@ -99,15 +104,23 @@ static int seek(struct glk_arena *arena, struct glk_request *request,
 	return 0;
 }
 
-int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
+static inline int seek(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_want *want, struct glk_fit *ret_fit)
 {
 	int err;
 
 	do {
-		err = seek(arena, request, want, ret_fit);
+		err = search(arena, want, ret_fit);
+		if (err || ret_fit->maps || ret_fit->waits)
+			err = seek_on(arena, request, want, err, ret_fit);
 	} while (!err && glk_ahead_meet(arena, ret_fit->offset, want->size));
 	return err;
+}
+
+int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit)
+{
+	return seek(arena, request, want, ret_fit);
 }
 
 /* Times that a place is looked for where a stream could not be waited for after all: it just
@@ -121,7 +134,7 @@ static int seek_block(struct glk_arena *arena, struct glk_request *request,
 	if (arena->gpu->steps && glk_step_find(arena, request, want, ret_fit) &&
 		!glk_ahead_meet(arena, ret_fit->offset, want->size))
 		return 0;
-	return glk_place_seek(arena, request, want, ret_fit);
+	return seek(arena, request, want, ret_fit);
 }
 
 static int try_block(
@@ -198,26 +211,18 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	glk_lookup_enter(&arena->map, extent);
 	glk_seat_alloc(seat, request->size, e->size);
 	glk_seats_note_peak(gpu, gpu->sum.live + request->size);
-	if (arena->ops->count)
-		arena->ops->count(arena, e, true);
+	glk_arena_count(arena, e, true);
 	gpu->served++;
 	gpu->called += request->called;
 	gpu->stitches += request->stitched;
 	return glk_load_relaxed(&e->addr);
 }
 
-static int admit(const struct glk_arena *arena, size_t size)
+static GLK_COLD int too_large(const struct glk_arena *arena, uint64_t size, uint64_t most)
 {
 	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX];
 	const struct glk_cache *gpu = arena->gpu;
-	uint64_t most = glk_load_relaxed(&arena->map.node->budget);
 
-	if (most > gpu->memory && !arena->ops->host && !arena->ops->fixed)
-		most = gpu->memory;
-	if (glk_node_lender(arena->map.node) && most <= UINT64_MAX / 2)
-		most += glk_node_lender(arena->map.node)->lends;
-	if (size <= most)
-		return 0;
 	glk_say_bytes(size, asked, sizeof(asked));
 	glk_say_bytes(most, held, sizeof(held));
 	if (arena->ops->host)
@@ -227,6 +232,19 @@ static int admit(const struct glk_arena *arena, size_t size)
 			gpu->device, asked, held);
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
 		"%s were asked of GPU %d, which may hold %s", asked, gpu->device, held);
+}
+
+static inline int admit(const struct glk_arena *arena, uint64_t size)
+{
+	uint64_t most = glk_load_relaxed(&arena->map.node->budget);
+
+	if (most > arena->gpu->memory && !arena->ops->host && !arena->ops->fixed)
+		most = arena->gpu->memory;
+	if (size <= most)
+		return 0;
+	if (glk_node_lender(arena->map.node) && most <= UINT64_MAX / 2)
+		most += glk_node_lender(arena->map.node)->lends;
+	return size <= most ? 0 : too_large(arena, size, most);
 }
 
 /* The sums of all seats that the policy goes by; with many threads they may be old. */
@@ -325,7 +343,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	if (whole)
 		request->rounded = (request->size + slot - 1) & ~(slot - 1);
 	/* a contiguous one goes to none: nobody's row is row 0 */
-	request->bin = whole || !row
+	request->bin = whole || !row || !glk_request_binned(gpu, request->size)
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
 	request->trim = arena->map.stranded &&
