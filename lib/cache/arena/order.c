@@ -116,36 +116,52 @@ struct same {
 	bool crowd; /* one of those so far has waits for all of the crowd */
 };
 
-/* The next run of equal use among the usable slots of a place, from a slot on. None reaches from one
- * word of the bitmaps into the next: a page with several mappings may be met twice. */
+/* Runs of equal use among the usable slots of a place, from the lowest on. None reaches from one word of
+ * the bitmaps into the next: a page with several mappings may be met twice. */
+struct walk {
+	uint32_t first, last; /* the place */
+	uint32_t w;	      /* the word it has come to */
+	uint64_t left;	      /* usable slots there that were not met */
+};
+
 struct part {
 	uint32_t first, last;
 	bool shared; /* a mapping of a page that has several */
 };
 
-static inline bool next_part(
-	const struct glk_map *map, uint32_t slot, uint32_t last, struct part *ret_part)
+static inline struct walk walk_of(
+	const struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint32_t w = slot >> 6, first, end;
-	uint64_t usable = map->usable[w] & ~UINT64_C(0) << (slot & 63), stops;
+	return (struct walk){.first = first,
+		.last = last,
+		.w = first >> 6,
+		.left = map->usable[first >> 6] & glk_bits_mask(first >> 6, first, last)};
+}
+
+static inline bool next_part(
+	const struct glk_map *map, struct walk *walk, struct part *ret_part)
+{
+	uint32_t w = walk->w, first;
+	uint64_t left = walk->left, stops;
 	bool shared;
 
-	while (!usable && w < last >> 6)
-		usable = map->usable[++w];
-	if (!usable)
-		return false;
-	first = (uint32_t)__builtin_ctzll(usable);
+	while (!left) {
+		if (w == walk->last >> 6)
+			return false;
+		w++;
+		left = map->usable[w] & glk_bits_mask(w, walk->first, walk->last);
+	}
+	first = (uint32_t)__builtin_ctzll(left);
 	/* what is usable behind the end of a mapping is the beginning of another one */
 	shared = map->shared[w] >> first & 1;
-	stops = (shared ? map->head[w] : map->edge[w] | map->shared[w]) |
-		~map->usable[w];
+	stops = (shared ? map->head[w] : map->edge[w] | map->shared[w]) | ~left;
 	stops &= ~UINT64_C(1) << first;
-	end = stops ? (uint32_t)__builtin_ctzll(stops) - 1 : 63;
+	walk->w = w;
+	walk->left = left & -(stops & -stops);
 	first |= w << 6;
-	end |= w << 6;
-	if (first > last)
-		return false;
-	*ret_part = (struct part){first, end < last ? end : last, shared};
+	*ret_part = (struct part){.first = first,
+		.last = w << 6 | (stops ? (uint32_t)__builtin_ctzll(stops) - 1 : 63),
+		.shared = shared};
 	return true;
 }
 
@@ -168,12 +184,12 @@ int glk_request_order_run(struct glk_arena *arena, struct glk_request *request,
 	uint32_t first, uint32_t last)
 {
 	struct glk_map *map = &arena->map;
+	struct walk walk = walk_of(map, first, last);
 	struct same same = {0};
 	struct part part;
 	int err;
 
-	for (uint32_t slot = first; slot <= last && next_part(map, slot, last, &part);
-		slot = part.last + 1) {
+	while (next_part(map, &walk, &part)) {
 		struct glk_use use = use_of(map, &part);
 
 		if (!glk_stream_foreign(request->stream, &use))
@@ -210,33 +226,42 @@ static bool look(const struct glk_seek *seek, struct glk_use *use, struct same *
 	return glk_request_may(arena, seek->request, use, &same->waits);
 }
 
-/* Whether a stream was the last to use all of a run, as far as one look at each word tells. */
-static bool all_own(
+/* Whether a stream was the last to use all of a run in a word of the bitmaps, as far as one look tells. */
+static inline bool word_own(const struct glk_map *map, uint32_t w, uint32_t first,
+	uint32_t last, uint64_t mask)
+{
+	uint64_t part = glk_bits_mask(w, first, last);
+	uint64_t edges = map->edge[w] & part;
+	uint64_t shared = glk_mapping_starts(map, w, map->shared[w] & part, first);
+	uint32_t begin = w == first >> 6 ? first : w << 6;
+
+	if (map->use[glk_use_slot(map, begin)].streams & ~mask)
+		return false;
+	for (; edges; edges &= edges - 1) {
+		uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(edges);
+
+		if (map->use[slot].streams & ~mask)
+			return false;
+	}
+	for (; shared; shared &= shared - 1) {
+		uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(shared);
+
+		if (glk_map_page(map, map->page[slot])->use.streams & ~mask)
+			return false;
+	}
+	return true;
+}
+
+/* The first slot of a place whose word is not a stream's own, where a closer look begins; behind the
+ * place: all of it is. */
+static inline uint32_t own_until(
 	const struct glk_map *map, uint32_t first, uint32_t last, uint64_t mask)
 {
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t part = glk_bits_mask(w, first, last);
-		uint64_t edges = map->edge[w] & part;
-		uint64_t shared =
-			glk_mapping_starts(map, w, map->shared[w] & part, first);
-		uint32_t begin = w == first >> 6 ? first : w << 6;
-
-		if (map->use[glk_use_slot(map, begin)].streams & ~mask)
-			return false;
-		for (; edges; edges &= edges - 1) {
-			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(edges);
-
-			if (map->use[slot].streams & ~mask)
-				return false;
-		}
-		for (; shared; shared &= shared - 1) {
-			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(shared);
-
-			if (glk_map_page(map, map->page[slot])->use.streams & ~mask)
-				return false;
-		}
+		if (!word_own(map, w, first, last, mask))
+			return w == first >> 6 ? first : w << 6;
 	}
-	return true;
+	return last + 1;
 }
 
 /* Counts the waits of a place, slot by slot, so that places with less of other streams' memory
@@ -245,20 +270,24 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	uint32_t last, struct glk_fit *fit)
 {
 	const struct glk_stream *stream = seek->request->stream;
+	bool own = seek->arena->ops->own, crowd = stream->bit == GLK_STREAM_CROWD;
+	uint64_t mask = glk_stream_mask(stream);
 	struct same same = {0};
+	struct walk walk;
 	struct part part;
 
-	fit->own = seek->arena->ops->own;
-	if (fit->own && stream->bit != GLK_STREAM_CROWD &&
-		all_own(map, first, last, glk_stream_mask(stream)))
+	fit->own = own;
+	if (own && !crowd)
+		first = own_until(map, first, last, mask);
+	if (first > last)
 		return true;
-	for (uint32_t slot = first; slot <= last && next_part(map, slot, last, &part);
-		slot = part.last + 1) {
+	walk = walk_of(map, first, last);
+	while (next_part(map, &walk, &part)) {
 		struct glk_use use = use_of(map, &part);
 		uint64_t streams = use.streams;
 
-		fit->own &= !part.shared;
-		if (is_own(seek->arena, stream, &use))
+		if (own && !(streams & ~mask) &&
+			(!crowd || !glk_stream_foreign(stream, &use)))
 			continue;
 		fit->own = false;
 		if (!look(seek, &use, &same))
