@@ -65,7 +65,7 @@ struct glake_stats {
 
 	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t hits;	   /* requests served from the quick bins, without a lock */
+	uint64_t hits;	   /* requests served without a lock, by the quick bins or the last free */
 	uint64_t misses;   /* requests that looked for a place; most of them find one mapped */
 	uint64_t stitches; /* misses backed with pages that lay elsewhere */
 	uint64_t oom;	   /* requests answered -ENOMEM */

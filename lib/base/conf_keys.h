@@ -307,7 +307,8 @@ GLK_LIVE_KEY(policy, target, RATIO, policy_target, "1.005", 1000, 100000, "",
  * are there so that it can be repeated. */
 GLK_KEY(policy, bins, SIZE, policy_bins, "256KiB", 0, 16 * GLK_TIB, "",
 	"For measurement: blocks up to this size wait in bins for a request of their size when "
-	"they are freed; larger ones merge with what is free beside them at once.")
+	"they are freed; larger ones merge with what is free beside them at once, but for the one that "
+	"was freed last. 0: none waits.")
 GLK_KEY(policy, ends, CHOICE, policy_ends, "both", 0, 0, "both,low,high",
 	"For measurement: which ends of a free extent are tried for a block.")
 

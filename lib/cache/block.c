@@ -5,6 +5,7 @@
 #include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/bin/hit.h"
+#include "cache/bin/latest.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
 
@@ -136,10 +137,8 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 						    : glk_block_refuse(cache, addr);
 }
 
-/*
- * Books a free: the set of streams that used a block are the one it was given to, the one it is
- * freed on, and those it was used on. A stream that has ended and has no more work is in no set.
- */
+/* Books a free: the set of streams that used a block are the one it was given to, the one it is
+ * freed on, and those it was used on. A stream that has ended and has no more work is in no set. */
 struct glk_use glk_block_use(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
@@ -169,10 +168,12 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	struct glk_extent *e, struct glk_use use)
 {
 	glk_seat_free(seat, glk_extent_asked(e), e->size);
-	glk_quick_gone(arena->gpu, e);
 	glk_arena_count(arena, e, false);
 	glk_advice_end(arena, e);
 	glk_prefetch_gone(arena->gpu, e);
+	if (glk_latest_try(arena, e, &use))
+		return;
+	glk_quick_gone(arena->gpu, e);
 	if (glk_part_is(e))
 		glk_part_drop(arena, e, &use);
 	else if (glk_extent_away(e))
@@ -224,6 +225,8 @@ int glk_block_give_back(
 	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
 		return put(cache, e);
+	if (!bin && glk_latest_put(cache, e, name))
+		return 0;
 	since = glk_clock_ticks();
 	id = glk_hit_stream(cache, name);
 	err = id ? 0 : ask_stream(cache, stream, NULL, &id);

@@ -80,6 +80,14 @@ struct glk_hearer {
 	uint32_t callers;
 };
 
+/* The large block that was freed last: see bin/latest.h. */
+struct glk_latest {
+	glk_atomic(uint32_t) word; /* an extent, and whether it is TAKEN; 0: none */
+	/* Under the lock. */
+	uint32_t first, last; /* its slots */
+	uint32_t stream;      /* its index */
+};
+
 struct glk_cache {
 	struct glk_lock lock;
 	struct glk_streams streams;
@@ -105,6 +113,7 @@ struct glk_cache {
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
 	glk_atomic(uint64_t) peak_live;
+	struct glk_latest latest;
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
 	struct glk_arena beside; /* of blocks that lie on the host, see beside.c */

@@ -12,6 +12,7 @@
 #include "cache/arena/request.h"
 #include "cache/away.h"
 #include "cache/bin/hit.h"
+#include "cache/bin/latest.h"
 #include "cache/device.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
@@ -280,6 +281,7 @@ static inline int serve_asked(struct glk_cache *cache, struct glk_request *reque
 	err = glk_plan_ask(cache);
 	if (err)
 		return refuse(cache, err);
+	glk_latest_settle(cache);
 	request->stream = glk_stream_enter(&cache->streams, asked->id);
 	if (request->stream->bit >= GLK_STREAM_BITS) {
 		glk_plan_leave(cache);
@@ -410,8 +412,9 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
 	if (glk_load_relaxed(&row->handle) != name)
 		return miss(cache, size, stream, ret_ptr);
-	if (glk_request_binned(cache, size))
-		id = pop_any(cache, place->seat, row, glk_quick_grains(size));
+	id = glk_request_binned(cache, size)
+		? pop_any(cache, place->seat, row, glk_quick_grains(size))
+		: glk_latest_take(cache, row, glk_quick_grains(size));
 	if (id && revive(cache, place->seat, id, size, &addr)) {
 		*ret_ptr = (void *)(uintptr_t)addr;
 		return 0;

@@ -4,10 +4,10 @@
 How many instructions a request and a free take. Two runs with different numbers of pairs are
 compared, so that the first requests do not count, which map and carve.
 
-Hits are blocks of up to 256 KiB, which the quick bins serve. Larger ones miss: they merge when
-they are freed, and each request looks for its place anew, under the lock. Where the place is
-mapped no driver is called but to ask what the stream does. They have a limit of their own: what
-gcc 12 makes of it and 10 %.
+Hits are blocks of up to 256 KiB, which the quick bins serve, and a larger one that was freed last.
+Those of two sizes by turns miss: they merge, and each request looks for its place anew, under the
+lock. Where the place is mapped no driver is called but to ask what the stream does. The large ones have
+limits of their own: what gcc 12 makes of it and 10 %.
 
 The same for a context that is recorded: what an event of its trace adds. The clock of valgrind is
 a system call, that of a program is not, so that this says less about the time.
@@ -30,8 +30,10 @@ EVENT_LIMIT = 140
 TORCH_LIMIT = 195
 FEW, MANY = 2000, 12000
 SIZES = {"512 B": 512, "64 KiB": 64 << 10, "256 KiB": 256 << 10}
-# Pairs that miss, and what a release build takes: 3724 and 3798, and 10 %.
-MISSED = {"3 MiB": (3 << 20, 4096), "16 MiB": (16 << 20, 4178)}
+# What a release build takes, 352 and 3866 and 3937, and 10 %.
+LATEST = {"3 MiB": (3 << 20, 387), "16 MiB": (16 << 20, 387)}
+MISSED = {"3 and 5 MiB by turns": (f"{3 << 20},{5 << 20}", 4253),
+          "16 and 24 MiB by turns": (f"{16 << 20},{24 << 20}", 4331)}
 
 
 def pairs_of(pairs, size, settings=()):
@@ -88,9 +90,10 @@ def main():
         note(f"no release build: {limit} instead of {LIMITS['release']} is the limit")
     for name, size in SIZES.items():
         check_pairs(name, size, limit, "hits", f"; the goal is {GOAL}")
-    for name, (size, most) in MISSED.items():
-        most = most if build == "release" else 2 * most
-        check_pairs(name, size, most, "misses that map nothing", "")
+    for sizes, kind in ((LATEST, "hits"), (MISSED, "misses that map nothing")):
+        for name, (size, most) in sizes.items():
+            most = most if build == "release" else 2 * most
+            check_pairs(name, size, most, kind, "")
     check_recorded()
     check_torch(TORCH_LIMIT if build == "release" else 2 * TORCH_LIMIT)
     done()

@@ -174,6 +174,9 @@ void glk_arena_fini(struct glk_arena *arena);
 /* serve.c. Takes back an extent the caller owns, which was used as `use` says: it merges with what is free
  * beside it. */
 void glk_arena_merge(struct glk_arena *arena, uint32_t extent, const struct glk_use *use);
+/* supply.c. Whether so much memory is stranded that places should be chosen to have less of it, before so many
+ * bytes more. */
+bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 /* small.c. One more block like a small one that a request was just given, right behind it, where
  * that needs nothing; 0: there is no room. */
 uint32_t glk_small_behind(

@@ -156,8 +156,6 @@ uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
-/* Whether so much memory is stranded that places should be chosen to have less of it. */
-bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 
 /* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at the node of a home, where it has none: memory that nobody
  * uses is given back. Whether there is room for them, as far as is known. */

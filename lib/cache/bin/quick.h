@@ -9,7 +9,8 @@
  * with its neighbours, so that larger requests find no place and must map pages. So:
  *
  *  - Blocks up to policy.bins go to a bin when they are freed, larger ones to their extents at
- *    once: a place for those is found cheaply, and layouts of equal steps settle.
+ *    once: a place for those is found cheaply, and layouts of equal steps settle. But for the
+ *    one that was freed last: see latest.h.
  *  - The first miss of the bin of a small size carves one block, each later one about twice as
  *    many, so that a wave of requests misses a few times.
  *  - A request that would have to map pages gives a bounded number of blocks back first: see
@@ -100,7 +101,9 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 void glk_quick_refill(
 	struct glk_cache *cache, struct glk_request *request, uint32_t extent);
 
-/* yield.c. Gives one back that was popped from a bin and is not what was looked for; takes the
+/* yield.c. The work of a row's stream so far; nobody's if it has ended. */
+struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row);
+/* Gives one back that was popped from a bin and is not what was looked for; takes the
  * lock. */
 void glk_quick_stray(struct glk_cache *cache, uint32_t extent);
 /* Gives a bounded number of blocks back before pages are mapped for a request; whether any were. */

@@ -7,7 +7,7 @@
  * would miss, map, and give back in turn. When more would be held than the target allows, streams
  * give back by turns. All go back when memory is short, and those of a stream when it ends.
  */
-#include "cache/bin/quick.h"
+#include "cache/bin/latest.h"
 
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32
@@ -18,8 +18,7 @@
 #define DRAIN_BLOCKS 256
 #define DRAIN_ROWS   64
 
-/* The work of a row's stream so far; nobody's if it has ended. */
-static struct glk_use use_now(struct glk_cache *cache, uint32_t row)
+struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 {
 	struct glk_stream *stream = glk_slab_at(&cache->streams.slab, row);
 
@@ -38,7 +37,7 @@ static uint32_t empty_bin(
 	while (count < most &&
 		(id = glk_quick_pop(row, i, glk_quick_base(&cache->arena.map), 0))) {
 		if (!count++)
-			use = use_now(cache, (uint32_t)(row - cache->rows));
+			use = glk_quick_now(cache, (uint32_t)(row - cache->rows));
 		glk_quick_gone(cache, glk_extent_at(&cache->arena.map, id));
 		glk_arena_merge(&cache->arena, id, &use);
 	}
@@ -94,6 +93,7 @@ bool glk_quick_drain(struct glk_cache *cache)
 {
 	uint32_t count = 0;
 
+	glk_latest_settle(cache);
 	for (int i = 0; i < DRAIN_ROWS && cache->last_row && count < DRAIN_BLOCKS; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
 		count += empty_row_slowly(
@@ -107,6 +107,7 @@ bool glk_quick_flush(struct glk_cache *cache)
 {
 	uint32_t count = 0;
 
+	glk_latest_settle(cache);
 	for (uint32_t row = 1; row <= cache->last_row; row++)
 		count += empty_row_slowly(cache, &cache->rows[row], UINT32_MAX);
 	cache->flushes += count > 0;
@@ -123,7 +124,8 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 	struct glk_use use;
 
 	glk_lock(&cache->lock);
-	use = use_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
+	glk_latest_settle(cache);
+	use = glk_quick_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
 	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, extent));
 	glk_arena_merge(&cache->arena, extent, &use);
 	glk_unlock(&cache->lock);
@@ -139,6 +141,7 @@ static void end(struct glk_cache *cache, struct glk_row *row)
 
 void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
 {
+	glk_latest_settle(cache);
 	for (uint32_t i = 1; i <= cache->last_row; i++) {
 		struct glk_row *row = &cache->rows[i];
 

@@ -331,3 +331,41 @@ void glk_slots_leave(
 		leave_shared(map, first, last, use);
 	touch(map, first, last);
 }
+
+/* Whether anybody but the extent on a run is on a mapping that it touches. */
+static bool others_on(const struct glk_map *map, uint32_t start, uint32_t end,
+	uint32_t first, uint32_t last)
+{
+	return (start < first && glk_bits_any(map->busy, start, first - 1)) ||
+		(end > last && glk_bits_any(map->busy, last + 1, end)) ||
+		(start <= first && map->count[first] > 1) ||
+		(end >= last && map->count[last] > 1);
+}
+
+void glk_slots_again(struct glk_map *map, uint32_t first, uint32_t last,
+	const struct glk_use *use)
+{
+	uint32_t begin = begin_of(map, first);
+
+	leave_use(map, first, last, use);
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t left = glk_mapping_starts(
+			map, w, map->shared[w] & map->usable[w] & mask, first);
+
+		for (; left; left &= left - 1) {
+			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
+			struct glk_page *page = glk_map_page(map, map->page[slot]);
+			uint32_t slots = glk_page_slots(map, page);
+			uint32_t start = slot == first ? begin : slot;
+
+			if (page->in_use != start)
+				continue;
+			if (use->streams)
+				glk_use_add(&page->use, use);
+			if (!others_on(map, start, start + slots - 1, first, last))
+				glk_idle_touch(map, page->first_alias,
+					page->first_alias + slots - 1);
+		}
+	});
+	touch(map, first, last);
+}

@@ -15,5 +15,8 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last);
  * left on become idle. */
 void glk_slots_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+/* Groups move in the order of those with idle pages as if what is alone on a run had left it and come back. */
+void glk_slots_again(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
 
 #endif
