@@ -87,11 +87,14 @@ void glk_latest_end(struct glk_cache *cache)
 	struct glk_arena *arena = &cache->arena;
 	struct glk_use use = glk_quick_now(cache, latest->stream);
 	uint32_t word = glk_xchg_acq_rel(&latest->word, 0), id = word >> 1;
+	const struct glk_extent *e = glk_extent_at(&arena->map, id);
 
 	if (word & GLK_LATEST_TAKEN) {
-		glk_slots_again(&arena->map, latest->first, latest->last, &use);
+		/* one that went away has left its slots, with the copy of its contents in their use */
+		if (!glk_extent_lacks(e))
+			glk_slots_again(&arena->map, latest->first, latest->last, &use);
 		return;
 	}
-	glk_quick_gone(cache, glk_extent_at(&arena->map, id));
+	glk_quick_gone(cache, e);
 	glk_arena_merge(arena, id, &use);
 }

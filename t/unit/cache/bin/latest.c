@@ -2,7 +2,8 @@
 /* The large block that was freed last: kept where best fit would take its place again, and in nobody's way. */
 #include "cache/bin/latest.h"
 
-#include "unit/cache/rig.h"
+#include "cache/away.h"
+#include "unit/cache/plan_parts.h"
 
 #define SIZE (20 * MIB)
 
@@ -148,6 +149,36 @@ static void trimmed(void)
 	rig_close(&rig, 0);
 }
 
+/* One that was taken and went away is on none of its slots: what is booked of its contents on their way
+ * stays as it is. The device judges who touches them when. */
+static void sent_away(void)
+{
+	struct held one, two = {.size = 24 * MIB};
+
+	begin((const char *const[]){"soft.streams=stepped", NULL});
+	glk_store_relaxed(&rig.cache.node->budget, 64 * MIB);
+	/* its ends lie on pages that others are on */
+	rig_alloc(&rig, 19 * MIB, a);
+	plan_take(&rig, &one, 40 * MIB, a);
+	rig_alloc(&rig, 5 * MIB, a);
+	rig_free(&rig, one.addr, a);
+	ok(kept(), "a block is kept");
+	plan_take(&rig, &one, 40 * MIB, a);
+	glk_soft_run_all(rig.drv);
+	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "taken, it goes away");
+	is_int(rig_try(&rig, two.size, a, 0, &two.addr), 0,
+		"another one has its memory");
+	is_int(glk_soft_work(rig.drv, 0, a, two.addr, two.size, true), 0,
+		"behind the copy of what was in it");
+	rig_free(&rig, two.addr, a);
+	is_int(glk_cache_fetch(&rig.cache, one.addr, a), 0, "and it comes back");
+	glk_soft_run_all(rig.drv);
+	ok(has_marks(&one), "with what was written");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, one.addr, a);
+	rig_close(&rig, 2);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -157,5 +188,6 @@ int main(void)
 	better_hole();
 	used_elsewhere();
 	trimmed();
+	sent_away();
 	return tap_done();
 }
