@@ -238,6 +238,19 @@ struct asked {
 	int64_t since;
 };
 
+/* The large block that was freed last, on a stream that captures nothing as far as is known. */
+static bool take_latest(struct glk_cache *cache, const struct asked *asked, uint64_t size,
+	uint64_t *ret_addr)
+{
+	const struct glk_row *row = &cache->rows[asked->id];
+	uint32_t extent;
+
+	if (!asked->seat || glk_load_relaxed(&row->handle) != asked->stream)
+		return false;
+	extent = glk_latest_take(cache, row, glk_quick_grains(size));
+	return extent && revive(cache, asked->seat, extent, size, ret_addr);
+}
+
 /* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
 static GLK_COLD int refuse(struct glk_cache *cache, int err)
 {
@@ -351,6 +364,9 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 		hit_late(cache, asked.seat, asked.id, asked.stream, size, ret_addr))
 		return 0;
 	request.capture = facts.capture;
+	if (!flags && !asked.session && !facts.capture &&
+		take_latest(cache, &asked, size, ret_addr))
+		return 0;
 	return serve_asked(cache, &request, &asked, ret_addr);
 }
 
@@ -412,9 +428,11 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
 	if (glk_load_relaxed(&row->handle) != name)
 		return miss(cache, size, stream, ret_ptr);
-	id = glk_request_binned(cache, size)
-		? pop_any(cache, place->seat, row, glk_quick_grains(size))
-		: glk_latest_take(cache, row, glk_quick_grains(size));
+	/* another stream may capture a graph, or be a new one with an old name: it is asked first */
+	if (glk_request_binned(cache, size))
+		id = pop_any(cache, place->seat, row, glk_quick_grains(size));
+	else if (!name)
+		id = glk_latest_take(cache, row, glk_quick_grains(size));
 	if (id && revive(cache, place->seat, id, size, &addr)) {
 		*ret_ptr = (void *)(uintptr_t)addr;
 		return 0;

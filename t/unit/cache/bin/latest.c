@@ -201,6 +201,24 @@ static void before_capture(void)
 	rig_end(&rig);
 }
 
+/* A capture that nobody announced is met by the request, as by every large one. */
+static void captured(void)
+{
+	struct glake_block block;
+	uint64_t addr;
+
+	begin((const char *const[]){"soft.streams=stepped", NULL});
+	rig_free(&rig, rig_alloc(&rig, SIZE, a), a);
+	ok(kept(), "a block is kept");
+	rig_capture(&rig, a);
+	addr = rig_alloc(&rig, SIZE, a);
+	is_int(glk_cache_query(&rig.cache, addr, &block), 0,
+		"its stream captures a graph");
+	ok(block.pool.low, "and has memory of a pool");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -212,5 +230,6 @@ int main(void)
 	trimmed();
 	sent_away();
 	before_capture();
+	captured();
 	return tap_done();
 }
