@@ -4,6 +4,7 @@
 
 #include "base/slab.h"
 #include "cache/arena/request.h"
+#include "cache/bin/latest.h"
 #include "cache/cache.h"
 
 /* Places that are looked at, before and behind the one whose turn it is. */
@@ -243,6 +244,8 @@ void glk_step_end(struct glk_cache *cache)
 		if (s->step[s->now].count)
 			turn_over(s);
 	} else {
+		/* steps tell where blocks lie from here on, and note all requests */
+		glk_latest_settle(cache);
 		s = glk_region_new(sizeof(*s));
 		if (s) {
 			s->rest = 1;
