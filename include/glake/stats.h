@@ -78,7 +78,7 @@ struct glake_stats {
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 
 	uint64_t called;  /* misses for which the driver was called */
-	uint64_t quick;	  /* bytes of freed blocks in the quick bins */
+	uint64_t quick;	  /* bytes of freed blocks kept whole: in the quick bins, the last one */
 	uint64_t flushes; /* times that the bins gave blocks back to be merged */
 
 	/* Streams and limbo: a mapping goes when nobody on the GPU uses it any more. */

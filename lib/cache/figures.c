@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Gathers the figures of one GPU under its lock, so that they agree with each other. */
-#include "cache/bin/latest.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/prefetch.h"
@@ -231,7 +230,6 @@ void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)
 	struct glake_stats s = {.sz = sizeof(s)};
 
 	glk_lock(&cache->lock);
-	glk_latest_settle(cache);
 	gather(cache, &s);
 	glk_unlock(&cache->lock);
 	/* pairs with: the release in publish; another thread may just have begun */
@@ -249,7 +247,6 @@ void glk_cache_reset_peaks(struct glk_cache *cache)
 {
 	glk_hostpool_reset_peaks(&cache->hostpool);
 	glk_lock(&cache->lock);
-	glk_latest_settle(cache);
 	/* pairs with: the release in glk_cache_start */
 	if (glk_load_acquire(&cache->started)) {
 		uint64_t peak = glk_seats_peak(cache);

@@ -11,7 +11,6 @@
  *		block, and for 4096 that have neither. A block on the host, some of whose pages have
  *		come to the GPU, and one that is away, cost a step for each mapped slot
  */
-#include "cache/bin/latest.h"
 #include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
@@ -436,7 +435,6 @@ static void take_turn(struct turn *t)
 
 	t->steps = t->count = 0;
 	glk_lock(&t->cache->lock);
-	glk_latest_settle(t->cache);
 	find_range(t);
 	while (!t->done && t->count < RUNS && t->steps < STEPS) {
 		id = glk_lookup_around(t->range, t->at);

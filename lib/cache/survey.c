@@ -5,7 +5,6 @@
  * given out meanwhile, so a walk may end up in another bin, and ends after as many steps as there
  * are extents.
  */
-#include "cache/bin/latest.h"
 #include "cache/bin/quick.h"
 
 #include <inttypes.h>
@@ -70,7 +69,6 @@ static void walk_pages(struct glk_cache *cache, struct pages *p)
 
 	*p = (struct pages){.cache = cache, .map = &cache->arena.map};
 	glk_lock(&cache->lock);
-	glk_latest_settle(cache);
 	end = glk_map_end(p->map);
 	for (uint32_t w = 0; w < (end + 63) >> 6; w++) {
 		add_word(p, w);
@@ -207,7 +205,6 @@ static void walk_rows(
 			add_up(&rest, &f);
 	}
 	glk_lock(&cache->lock);
-	glk_latest_settle(cache);
 	for (size_t i = 0; i < count; i++) {
 		if (has_ended(cache, most[i].row))
 			add_up(&ended, &most[i]);

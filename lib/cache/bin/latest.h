@@ -15,7 +15,8 @@
  * States	one atomic word: none -free-> KEPT -request-> TAKEN -free-> KEPT; any -settle-> none.
  *		A KEPT block is QUICK, as one in a bin; a TAKEN one is live, and what its free would have
  *		changed in the order of idle pages is made up for when it is settled
- * Settled	under the lock, before memory is looked for, another block merges, or anybody is told of either
+ * Settled	under the lock, before memory is looked for or another block merges. Whoever asks for figures
+ *		changes nothing: it counts as one in a bin
  * Ordering	what the last owner of the block wrote is seen by the next one
  * Progress	take and give are wait-free
  */
@@ -74,10 +75,13 @@ bool glk_latest_keep(
 /* The rest of glk_latest_settle(). */
 void glk_latest_end(struct glk_cache *cache) GLK_COLD;
 
-static inline void glk_latest_settle(struct glk_cache *cache)
+/* Whether there was one. */
+static inline bool glk_latest_settle(struct glk_cache *cache)
 {
-	if (glk_load_relaxed(&cache->latest.word))
-		glk_latest_end(cache);
+	if (!glk_load_relaxed(&cache->latest.word))
+		return false;
+	glk_latest_end(cache);
+	return true;
 }
 
 /* Instead of the merge at the end of a free: whether the block is kept. The one before is settled. */

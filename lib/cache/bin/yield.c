@@ -91,9 +91,8 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 
 bool glk_quick_drain(struct glk_cache *cache)
 {
-	uint32_t count = 0;
+	uint32_t count = glk_latest_settle(cache);
 
-	glk_latest_settle(cache);
 	for (int i = 0; i < DRAIN_ROWS && cache->last_row && count < DRAIN_BLOCKS; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
 		count += empty_row_slowly(
@@ -105,9 +104,8 @@ bool glk_quick_drain(struct glk_cache *cache)
 
 bool glk_quick_flush(struct glk_cache *cache)
 {
-	uint32_t count = 0;
+	uint32_t count = glk_latest_settle(cache);
 
-	glk_latest_settle(cache);
 	for (uint32_t row = 1; row <= cache->last_row; row++)
 		count += empty_row_slowly(cache, &cache->rows[row], UINT32_MAX);
 	cache->flushes += count > 0;

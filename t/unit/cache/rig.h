@@ -9,7 +9,7 @@
 #include "base/conf.h"
 #include "base/rcu.h"
 #include "cache/arena/request.h"
-#include "cache/bin/quick.h"
+#include "cache/bin/latest.h"
 #include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
@@ -285,10 +285,19 @@ static inline void rig_work(
 		tap_bail(rig_error().text);
 }
 
+/* As after whatever request may come next: the block that was freed last has merged. */
+static inline void rig_settle(struct rig *rig)
+{
+	glk_lock(&rig->cache.lock);
+	glk_latest_settle(&rig->cache);
+	glk_unlock(&rig->cache.lock);
+}
+
 static inline struct glake_stats rig_figures(struct rig *rig)
 {
 	struct glake_stats stats;
 
+	rig_settle(rig);
 	glk_cache_figures(&rig->cache, &stats);
 	return stats;
 }
