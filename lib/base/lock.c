@@ -71,7 +71,7 @@ void glk_lock_forked(void)
 void glk_lock_init(struct glk_lock *lock, enum glk_rank rank)
 {
 	pthread_mutex_init(&lock->mutex, NULL);
-	pthread_cond_init(&lock->passed, NULL);
+	glk_lock_cond_init(&lock->passed);
 	glk_store_relaxed(&lock->waiters, 0);
 	lock->letting = 0;
 	lock->rank = rank;
@@ -266,6 +266,9 @@ void glk_lock_resume(struct glk_lock *lock)
 	take(lock);
 }
 
+/* One who waits may be stopped, as by a signal, until who walks goes on. */
+#define PASS_NS INT64_C(250000000)
+
 void glk_lock_yield(struct glk_lock *lock)
 {
 	/* others that let somebody pass are about to come back */
@@ -275,7 +278,7 @@ void glk_lock_yield(struct glk_lock *lock)
 		return;
 	}
 	lock->letting++;
-	glk_lock_wait(lock, &lock->passed);
+	glk_lock_wait_for(lock, &lock->passed, PASS_NS);
 	lock->letting--;
 	if (lock->letting)
 		pthread_cond_broadcast(&lock->passed);

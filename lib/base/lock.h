@@ -113,7 +113,8 @@ void glk_lock_resume(struct glk_lock *lock);
 
 /*
  * The same at once: between two, but where others want it one of them has had it meanwhile. A mutex goes to
- * whoever comes first, so one who pauses and resumes in a walk has it again long before they have woken.
+ * whoever comes first, so one who pauses and resumes in a walk has it again long before they have woken. It
+ * waits no longer than a quarter of a second. Not for static locks, whose condition has another clock.
  */
 void glk_lock_yield(struct glk_lock *lock);
 

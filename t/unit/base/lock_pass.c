@@ -3,8 +3,12 @@
 #include "base/lock.h"
 #include "tap.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <unistd.h>
 
 #define THREADS 4
 #define TURNS	2000
@@ -59,6 +63,46 @@ static void lets_pass(void)
 	is_int(missed, 0, "one of those who wait has it before who let it pass");
 }
 
+static sem_t stopped, on;
+
+static void stop_here(int signal)
+{
+	int kept = errno;
+
+	(void)signal;
+	sem_post(&stopped);
+	while (sem_wait(&on))
+		;
+	errno = kept;
+}
+
+/* A thread that is stopped while it waits, as some runtimes stop theirs, is not waited for for ever. */
+static void not_for_stopped(void)
+{
+	const struct sigaction action = {.sa_handler = stop_here};
+	bool passed = false;
+	pthread_t thread;
+
+	sem_init(&stopped, 0, 0);
+	sem_init(&on, 0, 0);
+	sigaction(SIGUSR1, &action, NULL);
+	glk_lock(&device);
+	pthread_create(&thread, NULL, pass_once, &passed);
+	while (!glk_load_relaxed(&device.waiters))
+		sched_yield();
+	pthread_kill(thread, SIGUSR1);
+	while (sem_wait(&stopped))
+		;
+	alarm(10);
+	glk_lock_yield(&device);
+	alarm(0);
+	ok(!passed, "one who waits and is stopped does not keep a walk");
+	glk_unlock(&device);
+	sem_post(&on);
+	pthread_join(thread, NULL);
+	ok(passed && !device.letting, "and passes later");
+}
+
 static glk_atomic(uint32_t) walking;
 
 static void *walk(void *arg)
@@ -98,10 +142,11 @@ static void walk_together(void)
 
 int main(void)
 {
-	tap_plan(4);
+	tap_plan(6);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	lets_pass();
 	walk_together();
+	not_for_stopped();
 	glk_lock_fini(&device);
 	return tap_done();
 }
