@@ -83,6 +83,11 @@ static void not_for_stopped(void)
 	bool passed = false;
 	pthread_t thread;
 
+#ifdef __SANITIZE_THREAD__
+	for (int i = 0; i < 2; i++)
+		tap_skip("a thread that is stopped", "signals wait until a lock is had");
+	return;
+#endif
 	sem_init(&stopped, 0, 0);
 	sem_init(&on, 0, 0);
 	sigaction(SIGUSR1, &action, NULL);
