@@ -12,8 +12,11 @@
  * Type		is made deferred too: glibc (seen with 2.36) sends the signal to a thread that
  *		is cancelled asynchronously after a look at its state, and the handler looks at
  *		the type alone, so a thread that has put it off meanwhile would be ended
+ * On its way	may be that signal when the state is changed. It would end the thread in the next system
+ *		call that is a point of cancellation: there glibc has the type asynchronous, whatever the
+ *		state. So a thread of that type makes such a call before it has anything in its hands
  * Callers	any thread, also one that may be cancelled asynchronously at any moment
- * Cost		some nanoseconds, no system call
+ * Cost		some nanoseconds; for a thread of the asynchronous type a system call
  */
 #include <pthread.h>
 
@@ -22,11 +25,16 @@ struct glk_cancel {
 	int state, type;
 };
 
-/* Puts it off. `was` is the calling thread's own. */
+/* Has a signal that is on its way arrive: here the thread may end. Nothing is sent any more. */
+void glk_cancel_settle(void);
+
+/* Puts it off. `was` is the calling thread's own. May not return. */
 static inline void glk_cancel_put_off(struct glk_cancel *was)
 {
 	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &was->type);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was->state);
+	if (was->type == PTHREAD_CANCEL_ASYNCHRONOUS)
+		glk_cancel_settle();
 }
 
 /* May not return. Nothing is called that changes nothing; `was` is used up. */
