@@ -6,11 +6,21 @@
 
 #include <errno.h>
 
+/* What lies in the bins of a stream that is about to end goes back while its work is still known. */
+static void end_row(struct glk_cache *cache, struct CUstream_st *stream)
+{
+	uint32_t id = glk_stream_find(&cache->streams, stream);
+
+	if (!id)
+		return;
+	glk_lock(&cache->lock);
+	glk_quick_end(cache, id, glk_stream_name(stream));
+	glk_unlock(&cache->lock);
+}
+
 void glk_cache_stream_end(struct glk_cache *cache, struct CUstream_st *stream)
 {
-	glk_lock(&cache->lock);
-	glk_quick_end(cache, glk_stream_name(stream));
-	glk_unlock(&cache->lock);
+	end_row(cache, stream);
 	glk_stream_retire(&cache->streams, stream);
 }
 
@@ -21,9 +31,7 @@ int glk_cache_stream_leave(struct glk_cache *cache, struct CUstream_st *stream)
 	/* pairs with: glk_cache_start */
 	if (!glk_load_acquire(&cache->started))
 		return 0;
-	glk_lock(&cache->lock);
-	glk_quick_end(cache, glk_stream_name(stream));
-	glk_unlock(&cache->lock);
+	end_row(cache, stream);
 	err = glk_stream_leave(&cache->streams, stream);
 	return err == -ENOENT ? 0 : err;
 }

@@ -21,6 +21,7 @@ static void end(
 	s->announced = 0;
 	glk_store_relaxed(&s->key, GLK_KEY_NONE);
 	streams->ended++;
+	streams->ends[s->id / 64] |= UINT64_C(1) << s->id % 64;
 }
 
 static void unlink_stream(struct glk_streams *streams, const struct glk_stream *s)
@@ -91,7 +92,6 @@ void glk_stream_retire(struct glk_streams *streams, struct CUstream_st *handle)
 			finish(streams, s);
 		}
 		glk_unlock(streams->gpu);
-		glk_table_prune(streams);
 	}
 	glk_unlock(&streams->lock);
 }
@@ -148,8 +148,6 @@ int glk_stream_leave(struct glk_streams *streams, struct CUstream_st *handle)
 		glk_lock(streams->gpu);
 		err = leave(streams, glk_stream_at(streams, id));
 		glk_unlock(streams->gpu);
-		if (!err)
-			glk_table_prune(streams);
 	}
 	glk_unlock(&streams->lock);
 	return err;

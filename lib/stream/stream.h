@@ -35,6 +35,8 @@
 #define GLK_STREAM_CROWD (GLK_STREAM_BITS - 1)
 /* Most streams of a GPU at a time. */
 #define GLK_STREAMS_MAX 4096
+/* A bit each, by their numbers, which begin with 1. */
+#define GLK_STREAM_WORDS (GLK_STREAMS_MAX / 64 + 1)
 _Static_assert(GLK_STREAMS_MAX <= GLK_USE_MEMBERS, "a use can name each");
 /* Events in flight on one stream, and of a GPU before a stream has to make do with one. */
 #define GLK_STREAM_EVENTS 8
@@ -124,6 +126,7 @@ struct glk_streams {
 	uint64_t records, waits;
 	uint64_t entered; /* streams that ever got a bit */
 	uint64_t ended;	  /* streams that ended, in whatever way */
+	uint64_t ends[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
 	uint64_t settled; /* those of them that went */
 	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
 	uint32_t
@@ -183,6 +186,8 @@ static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *hand
  */
 int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	struct glk_stream_facts *facts, uint32_t *ret_stream);
+/* The same if it is known already, and 0 if not; the driver is not asked. */
+uint32_t glk_stream_find(struct glk_streams *streams, struct CUstream_st *handle);
 static inline struct glk_stream *glk_stream_at(
 	const struct glk_streams *streams, uint32_t stream)
 {

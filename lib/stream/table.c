@@ -4,10 +4,14 @@
  * dereferenced. Where the driver can number streams, a handle that came back for another
  * stream is told from the one before.
  *
- * Design	an open-addressed hash table that is never changed in place: a writer builds a
- *		larger copy, publishes it, waits a grace period and gives the old one back
- * Readers	one RCU section, no lock, no memory
- * Writers	a new stream: under a lock, some microseconds
+ * Design	an open-addressed hash table. An entry is written once, its key before its stream; of one
+ *		whose stream has ended the stream is replaced when the same handle comes back. A table that
+ *		is half full is copied without the streams that have ended, to a quarter at most, published,
+ *		and given back after a grace period
+ * Readers	one RCU section, no lock, no memory. Whether what they find is still the stream of
+ *		that handle its descriptor tells
+ * Writers	a new stream: under a lock, in constant time but for a copy once in as many streams as the
+ *		table has
  * Guarantee	stream descriptors are type-stable, so an index outlives the section
  */
 #include "stream/table.h"
@@ -25,8 +29,8 @@ struct glk_stream_table {
 	uint32_t size;	/* a power of two */
 	uint32_t count; /* entries taken */
 	struct {
-		uint64_t key;
-		uint32_t stream; /* 0: empty */
+		glk_atomic(uint64_t) key;
+		glk_atomic(uint32_t) stream; /* 0: empty */
 	} entry[];
 };
 
@@ -55,11 +59,13 @@ static uint32_t hash(uint64_t key)
 /* A stream that has ended may still stand in the table, and its slot may be another's. */
 static uint32_t find(const struct glk_stream_table *t, uint64_t key)
 {
-	uint32_t i = hash(key) & (t->size - 1);
+	uint32_t i = hash(key) & (t->size - 1), stream;
 
-	for (; t->entry[i].stream; i = (i + 1) & (t->size - 1)) {
-		if (t->entry[i].key == key)
-			return t->entry[i].stream;
+	/* pairs with: add */
+	for (; (stream = glk_load_acquire(&t->entry[i].stream));
+		i = (i + 1) & (t->size - 1)) {
+		if (glk_load_relaxed(&t->entry[i].key) == key)
+			return stream;
 	}
 	return 0;
 }
@@ -68,11 +74,12 @@ static void add(struct glk_stream_table *t, uint64_t key, uint32_t stream)
 {
 	uint32_t i = hash(key) & (t->size - 1);
 
-	while (t->entry[i].stream)
+	while (glk_load_relaxed(&t->entry[i].stream) &&
+		glk_load_relaxed(&t->entry[i].key) != key)
 		i = (i + 1) & (t->size - 1);
-	t->entry[i].key = key;
-	t->entry[i].stream = stream;
-	t->count++;
+	t->count += !glk_load_relaxed(&t->entry[i].stream);
+	glk_store_relaxed(&t->entry[i].key, key);
+	glk_store_release(&t->entry[i].stream, stream); /* pairs with: find */
 }
 
 static bool is_of(const struct glk_streams *streams, uint32_t id, uint64_t key)
@@ -80,24 +87,25 @@ static bool is_of(const struct glk_streams *streams, uint32_t id, uint64_t key)
 	return glk_load_relaxed(&glk_stream_at(streams, id)->key) == key;
 }
 
-/* A copy of the table without the streams that have ended, with room for one more. */
+/* A copy of the table without the streams that have ended. */
 static struct glk_stream_table *copy(
 	struct glk_streams *streams, const struct glk_stream_table *old)
 {
 	uint32_t size = TABLE_LEAST;
 	struct glk_stream_table *t;
 
-	while (size < 2 * (old->count + 1))
+	while (size < 4 * (glk_load_relaxed(&streams->slab.live) + 1))
 		size *= 2;
 	t = glk_region_new(table_bytes(size));
 	if (!t)
 		return NULL;
 	t->size = size;
 	for (uint32_t i = 0; i < old->size; i++) {
-		uint32_t id = old->entry[i].stream;
+		uint32_t id = glk_load_relaxed(&old->entry[i].stream);
+		uint64_t key = glk_load_relaxed(&old->entry[i].key);
 
-		if (id && is_of(streams, id, old->entry[i].key))
-			add(t, old->entry[i].key, id);
+		if (id && is_of(streams, id, key))
+			add(t, key, id);
 	}
 	return t;
 }
@@ -163,12 +171,18 @@ uint32_t glk_table_find(const struct glk_streams *streams, uint64_t key)
 	return id && is_of(streams, id, key) ? id : 0;
 }
 
-void glk_table_prune(struct glk_streams *streams)
+/* So that one more finds an empty entry soon. 0 or -ENOMEM. */
+static int make_entry(struct glk_streams *streams)
 {
-	struct glk_stream_table *t = copy(streams, glk_load_relaxed(&streams->table));
+	struct glk_stream_table *t = glk_load_relaxed(&streams->table);
 
-	if (t)
-		publish(streams, t);
+	if (2 * (t->count + 1) <= t->size)
+		return 0;
+	t = copy(streams, t);
+	if (!t)
+		return -ENOMEM;
+	publish(streams, t);
+	return 0;
 }
 
 /* Whether a stream that was found is the one of this key, and, if the driver can tell, still the
@@ -231,10 +245,13 @@ static uint32_t take_slot(struct glk_streams *streams)
 static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint64_t key,
 	const struct glk_stream_facts *facts, uint32_t *ret_stream)
 {
-	uint32_t id = take_slot(streams);
-	struct glk_stream_table *t;
+	int err = make_entry(streams);
 	struct glk_stream *s;
+	uint32_t id;
 
+	if (err)
+		return err;
+	id = take_slot(streams);
 	if (!id)
 		return -ENOMEM;
 	/* blocks of the stream that had the slot before may still be freed, and look at it */
@@ -257,13 +274,7 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	glk_store_relaxed(&s->serial, facts->id);
 	glk_store_relaxed(&s->key, key);
 	glk_unlock(streams->gpu);
-	t = copy(streams, glk_load_relaxed(&streams->table));
-	if (!t) {
-		glk_slab_put(&streams->slab, id);
-		return -ENOMEM;
-	}
-	add(t, key, id);
-	publish(streams, t);
+	add(glk_load_relaxed(&streams->table), key, id);
 	*ret_stream = id;
 	return 0;
 }
@@ -290,11 +301,8 @@ static int make(struct glk_streams *streams, struct CUstream_st *handle, uint64_
 		err = streams->drv->ops->stream_facts(
 			streams->drv, streams->device, handle, facts);
 	}
-	if (err) {
-		if (id)
-			glk_table_prune(streams);
+	if (err)
 		return err;
-	}
 	return enlist(streams, handle, key, facts, ret_stream);
 }
 
@@ -309,9 +317,19 @@ static void lost(struct glk_streams *streams, uint64_t key)
 		glk_lock(streams->gpu);
 		glk_stream_lose(streams, glk_stream_at(streams, id));
 		glk_unlock(streams->gpu);
-		glk_table_prune(streams);
 	}
 	glk_unlock(&streams->lock);
+}
+
+/* Without a lock; 0: there is none, or its stream has ended. */
+static uint32_t look(struct glk_streams *streams, uint64_t key)
+{
+	uint32_t id;
+
+	glk_rcu_read_lock();
+	id = find(glk_rcu_load(&streams->table), key); /* pairs with: publish */
+	glk_rcu_read_unlock();
+	return id && is_of(streams, id, key) ? id : 0;
 }
 
 static int get(struct glk_streams *streams, struct CUstream_st *handle,
@@ -338,9 +356,7 @@ static int get(struct glk_streams *streams, struct CUstream_st *handle,
 		if (err)
 			return err;
 	}
-	glk_rcu_read_lock();
-	id = find(glk_rcu_load(&streams->table), key); /* pairs with: publish */
-	glk_rcu_read_unlock();
+	id = look(streams, key);
 	if (id && is_same(streams, id, key, facts)) {
 		*ret_stream = id;
 		return 0;
@@ -360,6 +376,15 @@ int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 
 	glk_cancel_restore(cancel);
 	return err;
+}
+
+uint32_t glk_stream_find(struct glk_streams *streams, struct CUstream_st *handle)
+{
+	int cancel = glk_cancel_off();
+	uint32_t id = glk_rcu_ready() ? 0 : look(streams, glk_stream_key(handle));
+
+	glk_cancel_restore(cancel);
+	return id;
 }
 
 void glk_stream_give_bit(struct glk_streams *streams, struct glk_stream *s)

@@ -8,7 +8,4 @@
 /* The stream of a key; 0 if it is not known. */
 uint32_t glk_table_find(const struct glk_streams *streams, uint64_t key);
 
-/* Forgets the handles of streams that have ended. Waits a grace period. */
-void glk_table_prune(struct glk_streams *streams);
-
 #endif

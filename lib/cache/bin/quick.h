@@ -115,10 +115,11 @@ bool glk_quick_drain(struct glk_cache *cache);
 bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i);
 /* Gives all back, or those of one stream, whose row ends. The lock is given up now and then. */
 bool glk_quick_flush(struct glk_cache *cache);
-void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle);
+void glk_quick_end(
+	struct glk_cache *cache, uint32_t stream, const struct CUstream_st *handle);
 /* Sends all requests past the bins, or lets them hit again. */
 void glk_quick_divert(struct glk_cache *cache, bool divert);
-/* Ends the rows of streams that have ended. Likewise. */
+/* Ends the rows of streams that have ended unannounced, whose handles may stand for others. Likewise. */
 void glk_quick_sweep(struct glk_cache *cache);
 
 #endif

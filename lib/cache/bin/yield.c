@@ -11,8 +11,9 @@
 
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32
-/* Blocks that are given back between two chances for others to have the lock. */
-#define TURN_BLOCKS 32
+/* Blocks that are given back, or rows gone through, between two chances for others to have the lock. */
+#define TURN_BLOCKS 16
+#define TURN_ROWS   256
 /* Those of all streams that one gives back before more is held than the target, and the rows that
  * are looked at for them. */
 #define DRAIN_BLOCKS 256
@@ -106,8 +107,11 @@ bool glk_quick_flush(struct glk_cache *cache)
 {
 	uint32_t count = glk_latest_settle(cache);
 
-	for (uint32_t row = 1; row <= cache->last_row; row++)
+	for (uint32_t row = 1; row <= cache->last_row; row++) {
 		count += empty_row_slowly(cache, &cache->rows[row], UINT32_MAX);
+		if (row % TURN_ROWS == 0)
+			glk_lock_yield(&cache->lock);
+	}
 	cache->flushes += count > 0;
 	return count > 0;
 }
@@ -137,34 +141,48 @@ static void end(struct glk_cache *cache, struct glk_row *row)
 	empty_row_slowly(cache, row, UINT32_MAX);
 }
 
-void glk_quick_end(struct glk_cache *cache, struct CUstream_st *handle)
+/* Whether a row is of a stream that has ended, though another one may have its number since. */
+static bool is_over(const struct glk_cache *cache, uint32_t stream)
 {
-	glk_latest_settle(cache);
-	for (uint32_t i = 1; i <= cache->last_row; i++) {
-		struct glk_row *row = &cache->rows[i];
+	const struct glk_stream *s = glk_stream_at(&cache->streams, stream);
+	const struct glk_row *row = &cache->rows[stream];
 
-		if (glk_load_relaxed(&row->entered) && row->key == (uintptr_t)handle)
-			end(cache, row);
-	}
+	return glk_load_relaxed(&row->entered) && row->key != GLK_ROW_NOBODY &&
+		(s->state != GLK_STREAM_LIVE || glk_load_relaxed(&s->key) != row->key);
 }
 
-/* Rows whose stream has ended unannounced: its handle may stand for another one. */
 void glk_quick_sweep(struct glk_cache *cache)
 {
+	struct glk_streams *streams = &cache->streams;
 	/* one that ends while the lock is given up is for the next time */
-	uint64_t ended = cache->streams.ended;
+	uint64_t ended = streams->ended;
+	uint32_t count = 0;
 
-	for (uint32_t i = 1; i <= cache->last_row; i++) {
-		const struct glk_stream *s = glk_stream_at(&cache->streams, i);
-		struct glk_row *row = &cache->rows[i];
+	for (uint32_t w = 0; w < GLK_STREAM_WORDS; w++) {
+		while (streams->ends[w]) {
+			uint32_t i = w * 64 + (uint32_t)__builtin_ctzll(streams->ends[w]);
 
-		if (!glk_load_relaxed(&row->entered) || row->key == GLK_ROW_NOBODY ||
-			(s->state == GLK_STREAM_LIVE &&
-				glk_load_relaxed(&s->key) == row->key))
-			continue;
-		end(cache, row);
+			streams->ends[w] &= streams->ends[w] - 1;
+			if (is_over(cache, i))
+				end(cache, &cache->rows[i]);
+			if (++count % TURN_ROWS == 0)
+				glk_lock_yield(&cache->lock);
+		}
 	}
 	cache->ended = ended;
+}
+
+void glk_quick_end(
+	struct glk_cache *cache, uint32_t stream, const struct CUstream_st *handle)
+{
+	struct glk_row *row = &cache->rows[stream];
+
+	glk_latest_settle(cache);
+	/* of a stream that had the handle before, and ended unannounced */
+	if (cache->ended != cache->streams.ended)
+		glk_quick_sweep(cache);
+	if (glk_load_relaxed(&row->entered) && row->key == (uintptr_t)handle)
+		end(cache, row);
 }
 
 void glk_quick_divert(struct glk_cache *cache, bool divert)

@@ -140,6 +140,7 @@ static void frees_anyway(void)
 	b = rig_stream(&rig);
 	addr = rig_alloc(&rig, 8 * MIB, a);
 	rig_work(&rig, addr, 8 * MIB, b);
+	rig_fill_streams(&rig);
 	syncs = rig_calls(&rig, GLAKE_CALL_SYNC);
 	glk_region_fail_after(1);
 	is_int(rig_free(&rig, addr, b), 0, "freed on a stream there is no table for");

@@ -295,6 +295,7 @@ static void refuses(void)
 	is_int(glk_cache_stream_waited(&rig.cache, dead, event), -EINVAL,
 		"waits neither");
 	is_int(glk_cache_event_recorded(&rig.cache, event, a), 0, "one that is there");
+	rig_fill_streams(&rig);
 	glk_region_fail_after(1);
 	is_int(glk_cache_event_recorded(&rig.cache, event, a), 0,
 		"is known without memory");

@@ -168,6 +168,7 @@ static void marks_nothing(void)
 	rig.streams--;
 	is_int(glk_cache_use(&rig.cache, addr, dead), -EINVAL, "a stream that has ended");
 	is_int(rig_error().error_class, GLAKE_ERROR_INVAL, "  its class");
+	rig_fill_streams(&rig);
 	glk_region_fail_after(1);
 	is_int(glk_cache_use(&rig.cache, addr, rig_stream(&rig)), -ENOMEM,
 		"no table for one");

@@ -93,6 +93,21 @@ static inline struct CUstream_st *rig_stream(struct rig *rig)
 	return *stream;
 }
 
+/* Streams become known until the next one needs memory for that. */
+static inline void rig_fill_streams(struct rig *rig)
+{
+	uint32_t id;
+	int err;
+
+	do {
+		struct CUstream_st *stream = rig_stream(rig);
+
+		glk_region_fail_after(1);
+		err = glk_stream_get(&rig->cache.streams, stream, NULL, &id);
+		glk_region_fail_after(0);
+	} while (!err);
+}
+
 /* Of the list of captures: threads may capture too. */
 static pthread_mutex_t rig_captures_lock = PTHREAD_MUTEX_INITIALIZER;
 

@@ -229,6 +229,7 @@ static void fails(void)
 		scene_close(&s);
 	}
 	scene_open(&s);
+	gpu_fill(&s.gpu);
 	glk_region_fail_after(1);
 	is_int(glk_collect(&s.gpu.streams, s.event, 1, &id), -ENOMEM,
 		"no memory to know its stream");

@@ -76,6 +76,21 @@ static inline struct CUstream_st *gpu_handle(struct gpu *gpu)
 	return *handle;
 }
 
+/* Streams become known until the table has no room for one more without memory. */
+static inline void gpu_fill(struct gpu *gpu)
+{
+	uint32_t id;
+	int err;
+
+	do {
+		struct CUstream_st *handle = gpu_handle(gpu);
+
+		glk_region_fail_after(1);
+		err = glk_stream_get(&gpu->streams, handle, NULL, &id);
+		glk_region_fail_after(0);
+	} while (!err);
+}
+
 /* A stream known here, with a bit. */
 static inline struct glk_stream *gpu_enter(struct gpu *gpu, struct CUstream_st *handle)
 {
