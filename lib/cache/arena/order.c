@@ -376,9 +376,17 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 {
 	const struct glk_seek *seek = arg;
 	struct glk_arena *arena = seek->arena;
+	uint32_t end = glk_map_end(map);
 
-	if (glk_is_claimed(map, first_slot, last_slot) ||
-		glk_place_on_host(map, seek->request, first_slot, last_slot))
+	if (glk_is_claimed(map, first_slot, last_slot))
+		return false;
+	fit->own = arena->ops->own;
+	if (first_slot >= end)
+		return true;
+	/* nothing is mapped above it, and no page there has a use */
+	if (last_slot >= end)
+		last_slot = end - 1;
+	if (glk_place_on_host(map, seek->request, first_slot, last_slot))
 		return false;
 	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;

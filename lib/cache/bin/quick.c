@@ -15,13 +15,6 @@ static void set_key(struct glk_bin *bin, uint64_t grains)
 	glk_store_relaxed(&bin->key, grains | crowded);
 }
 
-static void make_bins(struct glk_cache *cache, struct glk_row *row)
-{
-	row->bin = &cache->bins[(size_t)(row - cache->rows) * GLK_BINS];
-	for (uint32_t i = 0; i < GLK_BINS; i++)
-		glk_store_relaxed(&row->bin[i].key, GLK_BIN_NONE);
-}
-
 struct glk_row *glk_quick_row(
 	struct glk_cache *cache, uint32_t stream, struct CUstream_st *handle)
 {
@@ -31,7 +24,7 @@ struct glk_row *glk_quick_row(
 		return row;
 	/* a row that had another stream keeps its keys, and what may lie under them */
 	if (!glk_load_relaxed(&row->entered))
-		make_bins(cache, row);
+		row->bin = &cache->bins[(size_t)stream * GLK_BINS];
 	row->key = (uintptr_t)handle;
 	glk_store_relaxed(&row->handle,
 		glk_load_relaxed(&cache->diverted) ? GLK_ROW_ENDED : handle);

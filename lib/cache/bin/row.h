@@ -38,8 +38,8 @@
 /* The key of a bin is the size of its blocks, in grains; with this bit where it has a crowd, so
  * that one comparison finds a bin that has none. */
 #define GLK_BIN_CROWDED (UINT64_C(1) << 63)
-/* Of a bin that is for no size. */
-#define GLK_BIN_NONE (UINT64_MAX >> 1)
+/* Of a bin that is for no size: what new memory holds, so that a row costs no more of it than its sizes need. */
+#define GLK_BIN_NONE UINT64_C(0)
 
 struct glk_crowd {
 	struct {

@@ -154,8 +154,11 @@ static void judge(
 	uint32_t first = glk_slot_of(map, offset);
 	uint32_t last = glk_slot_of(map, offset + s->want->size - 1);
 	struct glk_fit fit = {.size = extent_size, .offset = offset, .from = from};
-	uint32_t slots = last - first + 1;
+	uint32_t slots = last - first + 1, end = last + 1;
 
+	/* of new addresses, however many they are, none was ever in use or mapped */
+	if (!from && end > glk_map_end(map))
+		end = glk_map_end(map);
 	if (s->want->kind != GLK_FIT_BLOCK && !suits(s, first, last))
 		return;
 	fit.maps = all ? 0 : slots - count_usable(s, first, last);
@@ -165,10 +168,11 @@ static void judge(
 			trim(s, last, first, last, &fit);
 	}
 	if (fit.maps || s->want->trim)
-		fit.score = 4 * (uint64_t)fit.maps + slots -
-			glk_bits_count(map->busy, first, last);
-	if (fit.maps)
-		fit.stale = glk_bits_count_only(map->mapped, map->usable, first, last);
+		fit.score = 4 * (uint64_t)fit.maps + slots;
+	if (first < end && fit.score)
+		fit.score -= glk_bits_count(map->busy, first, end - 1);
+	if (first < end && fit.maps)
+		fit.stale = glk_bits_count_only(map->mapped, map->usable, first, end - 1);
 	fit.most = s->found && !fit.maps == !s->best.maps && fit.score == s->best.score
 		? s->best.waits
 		: UINT32_MAX;
