@@ -151,7 +151,7 @@ struct glk_use glk_block_use(
 	tick = glk_clock_tick(&cache->streams, on);
 	use = glk_stream_use(on, tick);
 	if (of != on) {
-		glk_clock_raise(of, tick);
+		glk_clock_raise(&cache->streams, of, tick);
 		more = glk_stream_use(of, tick);
 		glk_use_add(&use, &more);
 	}

@@ -26,7 +26,7 @@ uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
 	uint64_t tick = ++streams->tick;
 
 	if (stream)
-		glk_clock_raise(stream, tick);
+		glk_clock_raise(streams, stream, tick);
 	return tick;
 }
 
@@ -36,8 +36,28 @@ void glk_clock_join(struct glk_streams *streams, uint64_t set, uint64_t tick)
 		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
 
 		for (; id; id = glk_stream_at(streams, id)->next)
-			glk_clock_raise(glk_stream_at(streams, id), tick);
+			glk_clock_raise(streams, glk_stream_at(streams, id), tick);
 	}
+}
+
+uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream)
+{
+	uint32_t id = stream + 1;
+
+	for (uint32_t w = id / 64; w < GLK_STREAM_WORDS; w++) {
+		uint64_t *working = &streams->crowd.working[w];
+		uint64_t left = w == id / 64 ? *working & ~UINT64_C(0) << id % 64 : *working;
+
+		for (; left; left &= left - 1) {
+			uint32_t next = w * 64 + (uint32_t)__builtin_ctzll(left);
+			const struct glk_stream *s = glk_stream_at(streams, next);
+
+			if (s->bit == GLK_STREAM_CROWD && s->done < s->freed)
+				return next;
+			*working &= ~(left & -left);
+		}
+	}
+	return 0;
 }
 
 /* The tick at which all that a stream may have to do with a use has passed. */
@@ -49,6 +69,19 @@ static uint64_t needed(const struct glk_stream *s, uint64_t tick)
 static bool one_finished(const struct glk_stream *s, uint64_t tick, bool by_chance)
 {
 	return (by_chance ? s->done : s->sure) >= needed(s, tick);
+}
+
+/* The streams of the crowd whose work may not have finished: all, where what was seen does not count. */
+static uint32_t next_working(struct glk_streams *streams, uint32_t id, bool by_chance)
+{
+	return by_chance ? glk_clock_next_working(streams, id)
+			 : glk_stream_at(streams, id)->next;
+}
+
+static uint32_t first_working(struct glk_streams *streams, bool by_chance)
+{
+	return by_chance ? glk_clock_next_working(streams, 0)
+			 : streams->by_bit[GLK_STREAM_CROWD];
 }
 
 /*
@@ -64,8 +97,8 @@ static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_c
 		return true;
 	if (id && !one_finished(glk_stream_at(streams, id), tick, by_chance))
 		return false;
-	for (id = streams->by_bit[GLK_STREAM_CROWD]; id;
-		id = glk_stream_at(streams, id)->next) {
+	for (id = first_working(streams, by_chance); id;
+		id = next_working(streams, id, by_chance)) {
 		if (one_finished(glk_stream_at(streams, id), tick, by_chance))
 			continue;
 		streams->crowd.witness = id;
@@ -249,10 +282,16 @@ static int wait_for_bit(struct glk_streams *streams, const struct glk_stream *st
 	unsigned bit, const struct glk_use *use, uint64_t *seen)
 {
 	struct glk_stream *s = only_one(streams, bit, use);
-	uint32_t id = s ? 0 : streams->by_bit[bit];
-	int err = s ? wait_for(streams, stream, s, use->tick, seen) : 0;
+	bool by_chance = streams->opportunistic;
+	uint32_t id = 0;
+	int err = 0;
 
-	for (; id && !err; id = s->next) {
+	if (s)
+		return wait_for(streams, stream, s, use->tick, seen);
+	/* no other bit stands for several */
+	if (bit == GLK_STREAM_CROWD)
+		id = first_working(streams, by_chance);
+	for (; id && !err; id = next_working(streams, id, by_chance)) {
 		s = glk_stream_at(streams, id);
 		err = wait_for(streams, stream, s, use->tick, seen);
 	}

@@ -280,7 +280,7 @@ static bool poll_for(struct glk_streams *streams, struct glk_stream *s, uint64_t
 bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
 {
 	bool crowd = use->streams & GLK_USE_CROWD;
-	uint32_t id = crowd ? streams->crowd.witness : 0, next;
+	uint32_t id = crowd ? streams->crowd.witness : 0;
 
 	if (crowd && use->member)
 		return poll_for(
@@ -288,11 +288,8 @@ bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
 			glk_clock_finished(streams, use);
 	if (id && !poll_for(streams, glk_stream_at(streams, id), use->tick))
 		return false;
-	for (id = crowd ? streams->by_bit[GLK_STREAM_CROWD] : 0; id; id = next) {
-		struct glk_stream *s = glk_stream_at(streams, id);
-
-		next = s->next;
-		if (poll_for(streams, s, use->tick))
+	for (id = 0; crowd && (id = glk_clock_next_working(streams, id));) {
+		if (poll_for(streams, glk_stream_at(streams, id), use->tick))
 			continue;
 		streams->crowd.witness = id;
 		return false;

@@ -71,7 +71,7 @@ void glk_stream_lose(struct glk_streams *streams, struct glk_stream *s)
 		return;
 	end(streams, s, GLK_STREAM_GONE);
 	/* what it has in flight is all there will ever be */
-	s->freed = ++streams->tick;
+	glk_clock_set_freed(streams, s, ++streams->tick);
 	if (s->bit >= GLK_STREAM_BITS)
 		finish(streams, s);
 }
@@ -110,7 +110,7 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 		finish(streams, s);
 		return 0;
 	}
-	s->freed = ++streams->tick;
+	glk_clock_set_freed(streams, s, ++streams->tick);
 	/* one that is to end begins no capture any more: what counts is what it does now */
 	s->announced = 0;
 	err = glk_event_cover(streams, s, &slot);

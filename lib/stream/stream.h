@@ -118,6 +118,8 @@ struct glk_streams {
 		uint64_t passed
 			[2]; /* all have finished what was freed until this tick, as far as
 				     * was waited for, and as was seen */
+		/* A bit each, by their numbers: it may have work that was not seen to finish. */
+		uint64_t working[GLK_STREAM_WORDS];
 	} crowd;
 	uint64_t used;	 /* bits that a stream has */
 	uint64_t flying; /* bits whose streams may have events in flight */
@@ -271,13 +273,27 @@ static inline uint64_t glk_stream_known_mask(const struct glk_stream *stream)
 	return bit < GLK_STREAM_BITS ? UINT64_C(1) << bit : 0;
 }
 
+/* Something was freed on a stream at a tick. */
+static inline void glk_clock_set_freed(
+	struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
+{
+	s->freed = tick;
+	if (s->bit == GLK_STREAM_CROWD)
+		streams->crowd.working[s->id / 64] |= UINT64_C(1) << s->id % 64;
+}
+
 /* Of one that has ended all that there will ever be is in its last tick; and one without a bit is in no
  * use, but may have the number of one that is. */
-static inline void glk_clock_raise(struct glk_stream *s, uint64_t tick)
+static inline void glk_clock_raise(
+	struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
 {
 	if (s->state == GLK_STREAM_LIVE && s->bit < GLK_STREAM_BITS)
-		s->freed = tick;
+		glk_clock_set_freed(streams, s, tick);
 }
+
+/* The first of the crowd behind a number that has work which was not seen to finish; 0: there is none. So the
+ * thousands that rest cost nothing. */
+uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream);
 
 /* A free of what a stream used, or of what nobody did for NULL: the tick to remember. */
 uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream);
