@@ -6,7 +6,8 @@
 
 #include <errno.h>
 
-/* What lies in the bins of a stream that is about to end goes back while its work is still known. */
+/* What lies in the bins of a stream that is about to end goes back while its work is still known, where it is
+ * found; else the next request sees to it. */
 static void end_row(struct glk_cache *cache, struct CUstream_st *stream)
 {
 	uint32_t id = glk_stream_find(&cache->streams, stream);

@@ -295,13 +295,15 @@ static inline int serve_asked(struct glk_cache *cache, struct glk_request *reque
 	if (err)
 		return refuse(cache, err);
 	glk_latest_settle(cache);
-	request->stream = glk_stream_enter(&cache->streams, asked->id);
-	if (request->stream->bit >= GLK_STREAM_BITS) {
+	if (cache->ended != cache->streams.ended)
+		glk_quick_sweep(cache);
+	request->stream = glk_stream_at(&cache->streams, asked->id);
+	/* it may have ended since it was looked up, and its number be another's */
+	if (glk_load_relaxed(&request->stream->key) != (uintptr_t)asked->stream) {
 		glk_plan_leave(cache);
 		return refuse(cache, 0);
 	}
-	if (cache->ended != cache->streams.ended)
-		glk_quick_sweep(cache);
+	glk_stream_enter(&cache->streams, asked->id);
 	row = row_of(cache, asked);
 	if (seat)
 		seat->rows[glk_seat_hash(asked->stream)] = row;

@@ -10,8 +10,8 @@
  *		and given back after a grace period
  * Readers	one RCU section, no lock, no memory. Whether what they find is still the stream of
  *		that handle its descriptor tells
- * Writers	a new stream: under a lock, in constant time but for a copy once in as many streams as the
- *		table has
+ * Writers	a new stream: under a lock, in constant time but for a copy once in a quarter as many as the
+ *		table has room for
  * Guarantee	stream descriptors are type-stable, so an index outlives the section
  */
 #include "stream/table.h"
@@ -87,32 +87,41 @@ static bool is_of(const struct glk_streams *streams, uint32_t id, uint64_t key)
 	return glk_load_relaxed(&glk_stream_at(streams, id)->key) == key;
 }
 
+static bool is_live(
+	const struct glk_streams *streams, const struct glk_stream_table *t, uint32_t i)
+{
+	uint32_t id = glk_load_relaxed(&t->entry[i].stream);
+
+	return id && is_of(streams, id, glk_load_relaxed(&t->entry[i].key));
+}
+
 /* A copy of the table without the streams that have ended. */
 static struct glk_stream_table *copy(
 	struct glk_streams *streams, const struct glk_stream_table *old)
 {
-	uint32_t size = TABLE_LEAST;
+	uint32_t size = TABLE_LEAST, live = 0;
 	struct glk_stream_table *t;
 
-	while (size < 4 * (glk_load_relaxed(&streams->slab.live) + 1))
+	/* streams end meanwhile, and none begins */
+	for (uint32_t i = 0; i < old->size; i++)
+		live += is_live(streams, old, i);
+	while (size < 4 * (live + 1))
 		size *= 2;
 	t = glk_region_new(table_bytes(size));
 	if (!t)
 		return NULL;
 	t->size = size;
 	for (uint32_t i = 0; i < old->size; i++) {
-		uint32_t id = glk_load_relaxed(&old->entry[i].stream);
-		uint64_t key = glk_load_relaxed(&old->entry[i].key);
-
-		if (id && is_of(streams, id, key))
-			add(t, key, id);
+		if (is_live(streams, old, i))
+			add(t, glk_load_relaxed(&old->entry[i].key),
+				glk_load_relaxed(&old->entry[i].stream));
 	}
 	return t;
 }
 
 static void publish(struct glk_streams *streams, struct glk_stream_table *t)
 {
-	/* pairs with: glk_rcu_load in glk_stream_get */
+	/* pairs with: glk_rcu_load in look */
 	struct glk_stream_table *old = glk_rcu_xchg(&streams->table, t);
 
 	glk_rcu_wait();
@@ -140,7 +149,7 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 		return -ENOMEM;
 	}
 	t->size = TABLE_LEAST;
-	glk_store_release(&streams->table, t); /* pairs with: glk_stream_get */
+	glk_store_release(&streams->table, t); /* pairs with: look */
 	glk_lock_init(&streams->lock, GLK_RANK_STREAM);
 	pthread_cond_init(&streams->synced, NULL);
 	return 0;
