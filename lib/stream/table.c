@@ -149,9 +149,10 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 		return -ENOMEM;
 	}
 	t->size = TABLE_LEAST;
-	glk_store_release(&streams->table, t); /* pairs with: look */
 	glk_lock_init(&streams->lock, GLK_RANK_STREAM);
 	pthread_cond_init(&streams->synced, NULL);
+	/* who finds the table finds the lock as well; pairs with: look */
+	glk_store_release(&streams->table, t);
 	return 0;
 }
 
