@@ -13,7 +13,7 @@
  *		is cancelled asynchronously after a look at its state, and the handler looks at
  *		the type alone, so a thread that has put it off meanwhile would be ended
  * On its way	may be that signal when the state is changed. It would end the thread in the next system
- *		call that is a point of cancellation: there glibc (2.36 to 2.40) has the type asynchronous,
+ *		call that is a point of cancellation: there glibc (seen with 2.36) has the type asynchronous,
  *		whatever the state. So a thread of that type makes such a call before it has anything in its
  *		hands
  * Callers	any thread, also one that may be cancelled asynchronously at any moment

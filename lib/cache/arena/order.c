@@ -380,10 +380,11 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 
 	if (glk_is_claimed(map, first_slot, last_slot))
 		return false;
-	fit->own = arena->ops->own;
-	if (first_slot >= end)
-		return true;
 	/* nothing is mapped above it, and no page there has a use */
+	if (first_slot >= end) {
+		fit->own = arena->ops->own;
+		return true;
+	}
 	if (last_slot >= end)
 		last_slot = end - 1;
 	if (glk_place_on_host(map, seek->request, first_slot, last_slot))

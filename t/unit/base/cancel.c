@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 /* The signal by which glibc cancels, which its own calls for masks leave out. */
-#define CANCEL UINT64_C(1) << (__SIGRTMIN - 1)
+#define CANCEL (UINT64_C(1) << (__SIGRTMIN - 1))
 
 static struct glk_lock device, node;
 static int ends[2];
@@ -34,7 +34,7 @@ static void arrive(int signal, siginfo_t *info, void *context)
 	(void)signal;
 	(void)info;
 	memcpy(&mask, &((ucontext_t *)context)->uc_sigmask, sizeof(mask));
-	mask &= ~(CANCEL);
+	mask &= ~CANCEL;
 	memcpy(&((ucontext_t *)context)->uc_sigmask, &mask, sizeof(mask));
 }
 
