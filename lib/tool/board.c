@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -329,6 +330,7 @@ static bool copy_whole(const struct board *board)
 			return true;
 		if (glk_clock_ns() > until)
 			return false;
+		sched_yield(); /* who writes it may wait for this processor */
 	}
 	return false;
 }

@@ -160,7 +160,7 @@ static int64_t patience_of(const struct board *board)
 	return PATIENCE_NS + 2 * (int64_t)often;
 }
 
-/* From the board. False: it has to be asked. */
+/* From the board. False: it has to be asked, this time if its board stays open. */
 static bool read_one(struct boards *boards, struct one *one, struct process_answer *answer)
 {
 	struct json_object *figures;
@@ -178,20 +178,20 @@ static bool read_one(struct boards *boards, struct one *one, struct process_answ
 	one->busy = err == -EAGAIN ? one->busy + 1 : 0;
 	if (one->busy == BUSY_MAX)
 		one->asks = true;
-	if (err && (err != -EAGAIN || one->asks)) {
-		forget(one);
+	if (err) {
+		if (err != -EAGAIN || one->asks)
+			forget(one);
 		return false;
 	}
-	if (!err && one->board.writes != one->writes) {
+	if (one->board.writes != one->writes) {
 		one->writes = one->board.writes;
 		one->news_ns = now;
 	}
 	/* it is stopped, or busy with another question */
-	if (err || now - one->news_ns > patience_of(&one->board)) {
+	if (now - one->news_ns > patience_of(&one->board)) {
 		snprintf(answer->why, sizeof(answer->why), "it does not answer in time");
 		answer->err = -ETIMEDOUT;
-		if (!err)
-			json_object_put(figures);
+		json_object_put(figures);
 		return true;
 	}
 	answer->err = 0;
@@ -232,7 +232,8 @@ static bool take(struct boards *boards, struct one *one, struct process_answer *
 	if (!answer->err ? begin(boards, one, answer)
 			 : answer->err != -EREMOTEIO && answer->err != -ENXIO)
 		return true;
-	one->asks = true;
+	/* one that is being written is a board */
+	one->asks = one->asks || one->socket < 0;
 	return false;
 }
 
@@ -261,7 +262,7 @@ static int ask(struct boards *boards, int room, struct process_answer *asked,
 		struct one *one = find(boards, asked[of[i]].pid);
 
 		some[i] = (struct process_answer){.pid = asked[of[i]].pid,
-			.takes_fd = one && !one->asks && fit};
+			.takes_fd = one && !one->asks && one->socket < 0 && fit};
 		some[i].question = some[i].takes_fd ? boards->question : stats;
 		fit -= some[i].takes_fd;
 	}
