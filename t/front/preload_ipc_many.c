@@ -28,6 +28,9 @@
  * takes six times as long for the last as for those that are measured first. */
 #define MAY_DIFFER 4
 #define CUSHION_NS 2000
+/* A machine that is busy elsewhere can slow down all that is measured at one end; what grows does
+ * so each time. */
+#define ROUNDS 3
 
 enum step {
 	ALLOC,
@@ -136,6 +139,12 @@ static void take(const struct calls *cu, enum step step, int from, int to)
 	sem_wait(&shared->mine);
 }
 
+/* What the steps took: failures of all rounds, and whether no round so far had one cost. */
+static struct {
+	int failed;
+	bool differs;
+} found[STEPS];
+
 /* The least of ten times, so that what comes between does not count. */
 static void measure(const struct calls *cu, enum step step, int blocks)
 {
@@ -153,13 +162,32 @@ static void measure(const struct calls *cu, enum step step, int blocks)
 		if (i >= 90 * hundred)
 			last = taken < last ? taken : last;
 	}
-	is_int(shared->failed, 0, names[step]);
 	less = first < last ? first : last;
 	more = first < last ? last : first;
-	ok(more <= MAY_DIFFER * less + CUSHION_NS * hundred,
-		"  at the same cost from first to last");
+	found[step].failed += shared->failed;
+	if (more <= MAY_DIFFER * less + CUSHION_NS * hundred)
+		found[step].differs = false;
 	tap_note("%-20s %7.2f us each at first, %7.2f at last", names[step],
 		(double)first / hundred / 1e3, (double)last / hundred / 1e3);
+}
+
+static void measure_all(const struct calls *cu, int blocks)
+{
+	bool again = true;
+
+	for (enum step step = 0; step < STEPS; step++)
+		found[step].differs = true;
+	for (int round = 0; round < ROUNDS && again; round++) {
+		again = false;
+		for (enum step step = 0; step < STEPS; step++) {
+			measure(cu, step, blocks);
+			again = again || found[step].differs;
+		}
+	}
+	for (enum step step = 0; step < STEPS; step++) {
+		is_int(found[step].failed, 0, names[step]);
+		ok(!found[step].differs, "  at the same cost from first to last");
+	}
 }
 
 static int fails(const struct calls *cu, enum step step, int from, int to)
@@ -205,8 +233,7 @@ int main(int count, char **arguments)
 	clock_getcpuclockid(pid, &shared->owner);
 	cu = calls_by("dlsym");
 	calls_use(&cu, 0);
-	for (enum step step = 0; step < STEPS; step++)
-		measure(&cu, step, blocks);
+	measure_all(&cu, blocks);
 	numbers(&cu);
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
