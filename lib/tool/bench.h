@@ -26,7 +26,7 @@
 #define BENCH_VARIANTS_MAX 64
 #define BENCH_VARY_MAX	   16
 #define BENCH_TRACES_MAX   16
-#define BENCH_WORST_ROWS   96
+#define BENCH_WORST_ROWS   112
 #define BENCH_WORST_MOST   1000000
 
 struct glk_json;

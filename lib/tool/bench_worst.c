@@ -49,6 +49,8 @@ static const struct worst_pattern patterns[] = {
 	{"idle streams", "streams", streams, worst_idle_streams, {NULL}},
 	{"streams in turn", "streams", streams, worst_streams_in_turn, {NULL}},
 	{"busy streams", "streams", streams, worst_busy_streams, {STEPPED}},
+	{"freed on others", "streams", streams, worst_crossed_streams, {STEPPED}},
+	{"used on others", "streams", streams, worst_shared_streams, {STEPPED}},
 	{"last GPU", "GPUs", gpus, worst_last_gpu, {NULL}},
 	{"last GPU, pools", "GPUs", gpus, worst_gpu_pools, {NULL}},
 	{"last context", "contexts", contexts, worst_last_context, {NULL}},

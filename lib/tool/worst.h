@@ -65,6 +65,8 @@ int worst_busy_pages(struct worst_scene *scene);
 int worst_idle_streams(struct worst_scene *scene);
 int worst_streams_in_turn(struct worst_scene *scene);
 int worst_busy_streams(struct worst_scene *scene);
+int worst_crossed_streams(struct worst_scene *scene);
+int worst_shared_streams(struct worst_scene *scene);
 int worst_last_gpu(struct worst_scene *scene);
 int worst_gpu_pools(struct worst_scene *scene);
 int worst_last_context(struct worst_scene *scene);

@@ -43,36 +43,82 @@ int worst_streams_in_turn(struct worst_scene *scene)
 	return err ? err : worst_end(scene);
 }
 
+/* The second stream of a block that has two. */
+static unsigned other_of(const struct worst_scene *scene, unsigned i)
+{
+	return (i + scene->count / 2) % scene->count;
+}
+
+/* What a block of 2 MiB of each stream has to do with another one. */
+enum beside {
+	ALONE,
+	FREED_THERE,
+	USED_THERE,
+};
+
+/* Frees that block. */
+static int give_one(struct worst_scene *scene, unsigned i, enum beside beside)
+{
+	struct CUstream_st *own = scene->stream[i];
+	struct CUstream_st *other = scene->stream[other_of(scene, i)];
+	int err = 0;
+
+	if (beside == USED_THERE)
+		err = glake_use(scene->last, scene->block[i], other);
+	return err ? err
+		   : worst_give(scene, &scene->block[i],
+			     beside == FREED_THERE ? other : own);
+}
+
 /* Memory of each stream is free with work pending, and no page more is to be had. */
-int worst_busy_streams(struct worst_scene *scene)
+static int all_busy(struct worst_scene *scene, enum beside beside)
 {
 	struct glake_stats stats = {.sz = sizeof(stats)};
+	/* there are two of them at least, or all of the one */
+	size_t size = beside == ALONE || scene->count > 3 ? 4 * WORST_MIB : WORST_MIB;
 	void *ptr;
 	int err = worst_streams(scene, scene->count);
 
 	for (unsigned i = 0; i < scene->count && !err; i++)
 		err = worst_take(
 			scene, 2 * WORST_MIB, scene->stream[i], &scene->block[i]);
-	if (!err)
+	if (!err && beside == ALONE)
 		err = worst_take(scene, 16 * WORST_MIB, scene->stream[0], &ptr);
+	if (!err && beside != ALONE)
+		err = worst_begin(scene);
 	for (unsigned i = 0; i < scene->count && !err; i++)
-		err = worst_give(scene, &scene->block[i], scene->stream[i]);
-	if (!err)
+		err = give_one(scene, i, beside);
+	if (!err && beside == ALONE)
 		err = worst_give(scene, &ptr, scene->stream[0]);
 	if (!err)
 		err = glake_stats_get(scene->last, scene->device, &stats);
 	if (!err)
 		err = glake_budget_set(scene->last, scene->device, stats.reserved);
-	if (!err)
+	if (!err && beside == ALONE)
 		err = worst_begin(scene);
 	for (unsigned i = 0; i < 20 && !err; i++) {
 		struct CUstream_st *stream = scene->stream[i % scene->count];
 
-		err = worst_take(scene, 4 * WORST_MIB + i * 512, stream, &ptr);
+		err = worst_take(scene, size + i * 512, stream, &ptr);
 		if (!err)
 			err = worst_give(scene, &ptr, stream);
 	}
 	return err ? err : worst_end(scene);
+}
+
+int worst_busy_streams(struct worst_scene *scene)
+{
+	return all_busy(scene, ALONE);
+}
+
+int worst_crossed_streams(struct worst_scene *scene)
+{
+	return all_busy(scene, FREED_THERE);
+}
+
+int worst_shared_streams(struct worst_scene *scene)
+{
+	return all_busy(scene, USED_THERE);
 }
 
 /* Pairs that hit, and requests that miss. */

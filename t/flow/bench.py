@@ -254,7 +254,8 @@ def sizes():
 WORST = {
     "blocks": ["bin merges", "big beside", "half freed", "bins flushed", "checkerboard",
                "new sizes", "freed elsewhere", "busy pages", "trim", "figures"],
-    "streams": ["idle streams", "streams in turn", "busy streams"],
+    "streams": ["idle streams", "streams in turn", "busy streams", "freed on others",
+                "used on others"],
     "GPUs": ["last GPU", "last GPU, pools"],
     "contexts": ["last context"],
 }
