@@ -6,6 +6,7 @@
 #include "cache/ahead.h"
 #include "cache/bin/hit.h"
 #include "cache/bin/latest.h"
+#include "cache/marks.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
 
@@ -49,25 +50,14 @@ int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
 }
 
 /* A live block that was used on further streams goes to no bin. Its holders may do this at once. */
-static void mark(struct glk_extent *e, uint64_t streams)
+void glk_block_to_no_bin(struct glk_extent *e)
 {
 	uint32_t bin = glk_load_relaxed(&e->bin);
 
-	glk_or_relaxed(&e->marks, streams);
 	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED && bin != GLK_EXTENT_AWAY &&
 		bin != GLK_EXTENT_PART &&
 		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
 		;
-}
-
-void glk_block_to_no_bin(struct glk_extent *e)
-{
-	mark(e, 0);
-}
-
-uint64_t glk_block_marks(const struct glk_extent *e)
-{
-	return glk_load_relaxed(&e->marks);
 }
 
 /*
@@ -78,7 +68,6 @@ uint64_t glk_block_marks(const struct glk_extent *e)
  */
 struct mark {
 	uint32_t stream;
-	uint64_t mask;
 	const struct glk_stream *note;
 	uint64_t capture;
 };
@@ -94,8 +83,10 @@ static bool mark_at(struct glk_cache *cache, uint64_t addr, const struct mark *m
 	e = glk_lookup_hold(range, addr);
 	if (!e)
 		return false;
-	if (glk_load_relaxed(&e->stream) != m->stream)
-		mark(e, m->mask);
+	if (glk_load_relaxed(&e->stream) != m->stream) {
+		glk_marks_add(&arena->gpu->streams, e, m->stream);
+		glk_block_to_no_bin(e);
+	}
 	if (arena->ops->note)
 		arena->ops->note(arena, m->note, m->capture);
 	glk_word_let_go(&e->word);
@@ -117,16 +108,13 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 	err = glk_stream_get(&cache->streams, stream, noted ? &facts : NULL, &m.stream);
 	if (err)
 		return err;
-	if (!noted)
-		m.mask = glk_stream_known_mask(glk_stream_at(&cache->streams, m.stream));
-	if (m.mask) {
+	if (!noted && glk_stream_known_mask(glk_stream_at(&cache->streams, m.stream))) {
 		look = glk_look_begin(cache);
 		done = mark_at(cache, addr, &m);
 		glk_look_end(cache, &look);
 	} else {
 		glk_lock(&cache->lock);
 		m.note = glk_stream_enter(&cache->streams, m.stream);
-		m.mask = glk_stream_mask(m.note);
 		m.capture = facts.capture;
 		done = mark_at(cache, addr, &m);
 		glk_unlock(&cache->lock);
@@ -143,8 +131,8 @@ struct glk_use glk_block_use(
 	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
 {
 	struct glk_stream *of = glk_stream_at(&cache->streams, e->stream), *on = of;
-	uint64_t marks = glk_block_marks(e), tick;
 	struct glk_use use, more;
+	uint64_t tick;
 
 	if (freed_on)
 		on = glk_stream_enter(&cache->streams, freed_on);
@@ -155,9 +143,8 @@ struct glk_use glk_block_use(
 		more = glk_stream_use(of, tick);
 		glk_use_add(&use, &more);
 	}
-	if (marks) {
-		glk_clock_join(&cache->streams, marks, tick);
-		more = glk_use_of(marks, tick);
+	if (glk_marks_any(e)) {
+		more = glk_marks_use(&cache->streams, e, tick);
 		glk_use_add(&use, &more);
 	}
 	return use;
@@ -178,7 +165,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 		glk_part_drop(arena, e, &use);
 	else if (glk_extent_away(e))
 		glk_away_drop(arena, e);
-	else if (!glk_pin_hold(arena, e, use.streams))
+	else if (!glk_pin_hold(arena, e, &use))
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 	if (glk_ahead_of(arena))
 		glk_ahead_notice(glk_ahead_of(arena));

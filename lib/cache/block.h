@@ -41,8 +41,6 @@ static inline void glk_look_end(struct glk_cache *cache, const struct glk_look *
 
 /* For one that is held: it goes to no bin when it is freed, as if it were marked with a stream. */
 void glk_block_to_no_bin(struct glk_extent *e);
-/* The streams that a live block was marked with, beside its own. */
-uint64_t glk_block_marks(const struct glk_extent *e);
 /* The use of a block that was claimed, and of all work that was queued on its streams and on one more
  * until now; 0 for no such. Under the lock. */
 struct glk_use glk_block_use(
@@ -59,7 +57,8 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 
 /* pin.c, under the lock of the GPU. For an extent that was claimed and is out: whether it stays,
  * used by `streams`. */
-bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t streams);
+bool glk_pin_hold(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);
 /* Whether a live or claimed block is out. */
 bool glk_pin_is_out(const struct glk_extent *e);
 /* What query tells of it beside the rest, in a look. `able`: what all pages it asked for are made

@@ -19,7 +19,7 @@ int glk_cache_host_use(struct glk_cache *cache, struct CUstream_st *stream,
 {
 	struct glk_stream_facts facts = {0};
 	uint32_t id;
-	uint64_t set;
+	struct glk_use use;
 	int err = glk_cache_start(cache);
 
 	if (!err)
@@ -31,8 +31,8 @@ int glk_cache_host_use(struct glk_cache *cache, struct CUstream_st *stream,
 			"the stream captures a graph, whose replays no event tells of: the "
 			"block is to be kept as long as the graph");
 	glk_lock(&cache->lock);
-	set = glk_stream_mask(glk_stream_enter(&cache->streams, id));
+	use = glk_stream_use(glk_stream_enter(&cache->streams, id), 0);
 	glk_unlock(&cache->lock);
 	/* of one that has just ended it is empty */
-	return glk_hostpool_use(pool, addr, &cache->streams, set);
+	return glk_hostpool_use(pool, addr, &cache->streams, &use);
 }

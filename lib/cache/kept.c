@@ -2,6 +2,7 @@
 /* What is kept of blocks that are away, and what is booked when they go and come: see away.h. */
 #include "cache/advice.h"
 #include "cache/away.h"
+#include "cache/marks.h"
 
 /*
  * What an extent keeps of its contents, with one content: see map/space/part.h. The owner of a run is
@@ -94,9 +95,10 @@ uint32_t glk_away_run(const struct glk_extent *e)
 
 void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t stream)
 {
-	if (stream != glk_load_relaxed(&e->stream))
-		glk_or_relaxed(&e->marks,
-			glk_stream_mask(glk_stream_enter(&cache->streams, stream)));
+	if (stream == glk_load_relaxed(&e->stream))
+		return;
+	glk_stream_enter(&cache->streams, stream);
+	glk_marks_add(&cache->streams, e, stream);
 }
 
 void glk_away_restore(
@@ -107,7 +109,7 @@ void glk_away_restore(
 
 	glk_away_mark(cache, e, on ? on : cache->mover.back);
 	/* what lies on the host goes to no bin: others would find it there */
-	if (glk_block_marks(e) || advised || glk_beside_placed(&arena->map, e))
+	if (glk_marks_any(e) || advised || glk_beside_placed(&arena->map, e))
 		bin = GLK_BIN_MARKED;
 	glk_store_relaxed(&e->pins, 0);
 	glk_store_release(&e->bin, bin); /* pairs with: glk_extent_away */

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
+#include "cache/marks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -203,10 +204,8 @@ void glk_pin_mark(struct glk_pin *pin)
 static void put_back(struct glk_arena *arena, struct glk_extent *e)
 {
 	struct glk_streams *streams = &arena->gpu->streams;
-	struct glk_use use =
-		glk_use_of(glk_block_marks(e), glk_clock_tick(streams, NULL));
+	struct glk_use use = glk_marks_use(streams, e, glk_clock_tick(streams, NULL));
 
-	glk_clock_join(streams, use.streams, use.tick);
 	glk_store_relaxed(&e->pins, COUNTED);
 	arena->held--;
 	glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
@@ -254,13 +253,14 @@ bool glk_pin_is_out(const struct glk_extent *e)
 	return pins_of(e) > 0;
 }
 
-bool glk_pin_hold(struct glk_arena *arena, struct glk_extent *e, uint64_t streams)
+bool glk_pin_hold(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use)
 {
 	uint32_t pins = pins_of(e);
 
 	if (!pins)
 		return false;
-	glk_or_relaxed(&e->marks, streams);
+	glk_marks_add_use(&arena->gpu->streams, e, use);
 	glk_store_relaxed(&e->pins, pins | COUNTED | HELD);
 	arena->held++;
 	return true;

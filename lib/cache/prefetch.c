@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/ahead.h"
+#include "cache/marks.h"
 #include "cache/part.h"
 #include "cache/plan.h"
 
@@ -190,7 +191,7 @@ bool glk_prefetch_meet(
 				  : err;
 	if (err)
 		return true;
-	glk_or_relaxed(&e->marks, glk_stream_mask(s));
+	glk_marks_add(&cache->streams, e, on);
 	h->fetched = true;
 	if (h->deadline == GLK_HINT_NEVER)
 		h->deadline = now;
@@ -247,8 +248,8 @@ static void came(struct glk_arena *arena, struct glk_extent *e, struct glk_hint 
 	uint32_t said = glk_advice_of(arena, e);
 
 	h->use = glk_stream_use(back, back->freed);
-	glk_or_relaxed(&e->marks,
-		glk_stream_mask(glk_stream_enter(&cache->streams, h->on)));
+	glk_stream_enter(&cache->streams, h->on);
+	glk_marks_add(&cache->streams, e, h->on);
 	/* as the newest of the cold ones */
 	if (said != GLAKE_ADVICE_PINNED && !glk_advice_make(arena)) {
 		glk_advice_set(arena, e, said & ~(uint32_t)GLAKE_ADVICE_COLD);

@@ -158,8 +158,8 @@ static struct CUstream_st *late_of(struct glk_cache *cache, struct glk_use use)
 	if (!use.streams)
 		return NULL;
 	return handle_of(cache,
-		use.streams == GLK_USE_CROWD && use.member
-			? use.member
+		use.streams == GLK_USE_CROWD && use.named
+			? glk_use_first(use.named)
 			: cache->streams.by_bit[__builtin_ctzll(use.streams)]);
 }
 

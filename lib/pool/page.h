@@ -70,8 +70,6 @@ struct glk_page {
 	glk_atomic(bool) out; /* other processes may have it mapped */
 };
 
-_Static_assert(sizeof(struct glk_page) <= 64, "a page descriptor fits a cache line");
-
 static inline enum glk_page_state glk_page_state(const struct glk_page *page)
 {
 	return (enum glk_page_state)(glk_load_relaxed(&page->word) & 15);

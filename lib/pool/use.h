@@ -10,45 +10,62 @@
  * covered by any event recorded on that stream after t.
  *
  * Streams that are too many to have a bit each share the last one: the crowd. Which of them it is
- * stands beside the set, as long as it is one alone, so that nobody waits for the others.
+ * stands beside the set, as long as they are few, so that nobody waits for the others.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #define GLK_USE_CROWD (UINT64_C(1) << 63)
 
-/* A free a tick: at ten million of them a second these last for seven years. */
-#define GLK_USE_TICKS	((UINT64_C(1) << 51) - 1)
-#define GLK_USE_MEMBERS ((UINT32_C(1) << 13) - 1)
+/* Most that a use can name, and the room that the number of one takes. */
+#define GLK_USE_NAMES	  4
+#define GLK_USE_NAME_BITS 16
+#define GLK_USE_NAME_MAX  ((1u << GLK_USE_NAME_BITS) - 1)
 
 struct glk_use {
 	uint64_t streams; /* bit of each stream, see stream/table.h; 0: never used */
-	union {
-		struct {
-			uint64_t tick : 51;
-			/* The one stream that the bit of the crowd stands for; 0: several, or
-			 * the bit is not set. */
-			uint64_t member : 13;
-		};
-		uint64_t when; /* both: the tick alone, without that bit */
-	};
+	uint64_t tick;
+	/* Those that the bit of the crowd stands for, the lowest number first in the lowest bits; 0:
+	 * too many to be named, or the bit is not set. */
+	uint64_t named;
 };
 
-/* Of several of the crowd, if of any. */
+/* With the bit of the crowd it may be of any of them. */
 static inline struct glk_use glk_use_of(uint64_t streams, uint64_t tick)
 {
-	return (struct glk_use){.streams = streams, .tick = tick & GLK_USE_TICKS};
+	return (struct glk_use){.streams = streams, .tick = tick};
 }
 
 /* Whether it may be of any of the crowd. */
 static inline bool glk_use_crowded(const struct glk_use *use)
 {
-	return (use->streams & GLK_USE_CROWD) && !use->member;
+	return (use->streams & GLK_USE_CROWD) && !use->named;
+}
+
+/* The first of the streams that are named, and those that come behind it. */
+static inline uint32_t glk_use_first(uint64_t named)
+{
+	return (uint32_t)named & GLK_USE_NAME_MAX;
+}
+
+static inline uint64_t glk_use_rest(uint64_t named)
+{
+	return named >> GLK_USE_NAME_BITS;
+}
+
+/* How many streams it is of, where it is not of any of the crowd. */
+static inline unsigned glk_use_count(const struct glk_use *use)
+{
+	unsigned count = (unsigned)__builtin_popcountll(use->streams & ~GLK_USE_CROWD);
+
+	for (uint64_t left = use->named; left; left = glk_use_rest(left))
+		count++;
+	return count;
 }
 
 static inline bool glk_use_same(const struct glk_use *a, const struct glk_use *b)
 {
-	return a->streams == b->streams && a->when == b->when;
+	return a->streams == b->streams && a->tick == b->tick && a->named == b->named;
 }
 
 /* Takes streams out of it. */
@@ -56,43 +73,34 @@ static inline void glk_use_drop(struct glk_use *use, uint64_t streams)
 {
 	use->streams &= ~streams;
 	if (!(use->streams & GLK_USE_CROWD))
-		use->member = 0;
+		use->named = 0;
 }
+
+/* use.c: of the crowd. Those that either names; 0: too many. */
+uint64_t glk_use_names(uint64_t a, uint64_t b);
+/* Whether all of some are among others. */
+bool glk_use_names_all(uint64_t named, uint64_t some);
 
 /* Whether a use says all that another one does: a later one, of its streams and perhaps more. */
 static inline bool glk_use_holds(const struct glk_use *use, const struct glk_use *other)
 {
-	if (other->streams & ~use->streams)
+	if (other->tick > use->tick || (other->streams & ~use->streams))
 		return false;
-	if (!(use->streams & GLK_USE_CROWD))
-		return other->when <= use->when;
-	return other->tick <= use->tick &&
-		(!(other->streams & GLK_USE_CROWD) || !use->member ||
-			other->member == use->member);
-}
-
-/* With one of the crowd in it, or several. */
-static inline void glk_use_add_crowd(struct glk_use *use, const struct glk_use *more)
-{
-	uint64_t member = use->streams & GLK_USE_CROWD ? use->member : more->member;
-
-	if ((more->streams & GLK_USE_CROWD) && member != more->member)
-		member = 0;
-	use->member = member & GLK_USE_MEMBERS;
-	use->streams |= more->streams;
-	if (use->tick < more->tick)
-		use->tick = more->tick;
+	return use->named == other->named || !(other->streams & GLK_USE_CROWD) ||
+		!use->named ||
+		(other->named && glk_use_names_all(use->named, other->named));
 }
 
 static inline void glk_use_add(struct glk_use *use, const struct glk_use *more)
 {
-	if ((use->streams | more->streams) & GLK_USE_CROWD) {
-		glk_use_add_crowd(use, more);
-		return;
-	}
+	if ((more->streams & GLK_USE_CROWD) && use->named != more->named)
+		use->named = !(use->streams & GLK_USE_CROWD) ? more->named
+			: use->named && more->named
+			? glk_use_names(use->named, more->named)
+			: 0;
 	use->streams |= more->streams;
-	if (use->when < more->when)
-		use->when = more->when;
+	if (use->tick < more->tick)
+		use->tick = more->tick;
 }
 
 #endif

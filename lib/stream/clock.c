@@ -21,6 +21,11 @@
 
 #include <errno.h>
 
+/* Waits for streams of the crowd that a use does not name, from which on they are not counted, and streams
+ * that are looked at for it: places with fewer are better, and more would tell them apart no further. */
+#define CROWD_WAITS 16
+#define CROWD_LOOKS 128
+
 uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
 {
 	uint64_t tick = ++streams->tick;
@@ -30,14 +35,27 @@ uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
 	return tick;
 }
 
-void glk_clock_join(struct glk_streams *streams, uint64_t set, uint64_t tick)
+/* What all of the crowd were given until a tick counts, whoever asks a stream for its own. */
+static void join_crowd(struct glk_streams *streams, uint64_t tick)
 {
-	for (; set; set &= set - 1) {
-		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
+	streams->crowd.joined = tick;
+	for (unsigned w = 0; w < GLK_STREAM_WORDS; w++)
+		streams->crowd.working[w] |= streams->crowd.here[w];
+}
 
-		for (; id; id = glk_stream_at(streams, id)->next)
-			glk_clock_raise(streams, glk_stream_at(streams, id), tick);
+void glk_clock_join(struct glk_streams *streams, const struct glk_use *use)
+{
+	for (uint64_t left = use->streams & ~GLK_USE_CROWD; left; left &= left - 1) {
+		uint32_t id = streams->by_bit[__builtin_ctzll(left)];
+
+		if (id)
+			glk_clock_raise(streams, glk_stream_at(streams, id), use->tick);
 	}
+	for (uint64_t left = use->named; left; left = glk_use_rest(left))
+		glk_clock_raise(
+			streams, glk_stream_at(streams, glk_use_first(left)), use->tick);
+	if (glk_use_crowded(use))
+		join_crowd(streams, use->tick);
 }
 
 uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream)
@@ -52,7 +70,8 @@ uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream)
 			uint32_t next = w * 64 + (uint32_t)__builtin_ctzll(left);
 			const struct glk_stream *s = glk_stream_at(streams, next);
 
-			if (s->bit == GLK_STREAM_CROWD && s->done < s->freed)
+			if (s->bit == GLK_STREAM_CROWD &&
+				s->done < glk_stream_freed(streams, s))
 				return next;
 			*working &= ~(left & -left);
 		}
@@ -60,15 +79,10 @@ uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream)
 	return 0;
 }
 
-/* The tick at which all that a stream may have to do with a use has passed. */
-static uint64_t needed(const struct glk_stream *s, uint64_t tick)
+static bool one_finished(const struct glk_streams *streams, const struct glk_stream *s,
+	uint64_t tick, bool by_chance)
 {
-	return tick < s->freed ? tick : s->freed;
-}
-
-static bool one_finished(const struct glk_stream *s, uint64_t tick, bool by_chance)
-{
-	return (by_chance ? s->done : s->sure) >= needed(s, tick);
+	return (by_chance ? s->done : s->sure) >= glk_stream_needs(streams, s, tick);
 }
 
 /* The streams of the crowd whose work may not have finished: all, where what was seen does not count. */
@@ -95,11 +109,11 @@ static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_c
 
 	if (tick <= *passed)
 		return true;
-	if (id && !one_finished(glk_stream_at(streams, id), tick, by_chance))
+	if (id && !one_finished(streams, glk_stream_at(streams, id), tick, by_chance))
 		return false;
 	for (id = first_working(streams, by_chance); id;
 		id = next_working(streams, id, by_chance)) {
-		if (one_finished(glk_stream_at(streams, id), tick, by_chance))
+		if (one_finished(streams, glk_stream_at(streams, id), tick, by_chance))
 			continue;
 		streams->crowd.witness = id;
 		return false;
@@ -109,26 +123,40 @@ static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_c
 }
 
 /*
- * The stream that a bit of a use stands for; NULL: none is left, or several of the crowd. Whoever has
- * the number of one that went has nothing to do with the use, and has finished until its tick.
+ * The stream that has a bit for itself; NULL: it has gone, and so has its work. The bit may be that of
+ * another stream since, and the number that a use names too. That one had nothing freed before it came, so
+ * what was is known to have finished.
  */
-static struct glk_stream *only_one(
-	const struct glk_streams *streams, unsigned bit, const struct glk_use *use)
+static struct glk_stream *owner_of(const struct glk_streams *streams, unsigned bit)
 {
-	uint32_t id = bit == GLK_STREAM_CROWD ? use->member : streams->by_bit[bit];
+	uint32_t id = streams->by_bit[bit];
 
 	return id ? glk_stream_at(streams, id) : NULL;
+}
+
+/* The first of those that a use names from `named` on whose work has not finished; 0: there is none. */
+static uint64_t skip_finished(const struct glk_streams *streams, uint64_t named,
+	const struct glk_use *use, bool by_chance)
+{
+	while (named &&
+		one_finished(streams, glk_stream_at(streams, glk_use_first(named)),
+			use->tick, by_chance))
+		named = glk_use_rest(named);
+	return named;
 }
 
 /* Whether the work of a bit of a use has finished. */
 static bool bit_finished(struct glk_streams *streams, unsigned bit,
 	const struct glk_use *use, bool by_chance)
 {
-	const struct glk_stream *s = only_one(streams, bit, use);
+	const struct glk_stream *s;
 
-	if (s)
-		return one_finished(s, use->tick, by_chance);
-	return bit != GLK_STREAM_CROWD || crowd_finished(streams, use->tick, by_chance);
+	if (bit == GLK_STREAM_CROWD && use->named)
+		return !skip_finished(streams, use->named, use, by_chance);
+	if (bit == GLK_STREAM_CROWD)
+		return crowd_finished(streams, use->tick, by_chance);
+	s = owner_of(streams, bit);
+	return !s || one_finished(streams, s, use->tick, by_chance);
 }
 
 static bool finished(
@@ -152,22 +180,57 @@ bool glk_clock_waited(struct glk_streams *streams, const struct glk_use *use)
 	return finished(streams, use, false);
 }
 
+/* Whether a stream needs a wait before it may follow what another one of the crowd has of a use. */
+static bool needs_named(const struct glk_streams *streams,
+	const struct glk_stream *stream, const struct glk_stream *s,
+	const struct glk_use *use)
+{
+	if (s == stream ||
+		(stream->behind.tick >= use->tick &&
+			glk_use_names_all(stream->behind.named, s->id)))
+		return false;
+	return !one_finished(streams, s, use->tick, streams->opportunistic);
+}
+
+/* The same of those that a use names, from `named` on: the first one; 0: there is none. */
+static uint64_t next_needed(const struct glk_streams *streams,
+	const struct glk_stream *stream, uint64_t named, const struct glk_use *use)
+{
+	while (named &&
+		!needs_named(streams, stream,
+			glk_stream_at(streams, glk_use_first(named)), use))
+		named = glk_use_rest(named);
+	return named;
+}
+
 /* Whether `stream` needs a wait before it may follow the work of a bit of a use. */
 static bool needs_wait(struct glk_streams *streams, const struct glk_stream *stream,
 	unsigned bit, const struct glk_use *use)
 {
-	const struct glk_stream *s = only_one(streams, bit, use);
-
-	if (s == stream)
-		return false;
 	/* one that has just been found to be gone has no bit */
 	if (stream->bit < GLK_STREAM_CROWD &&
 		streams->seen[stream->bit][bit] >= use->tick)
 		return false;
-	if (bit == GLK_STREAM_CROWD && s && stream->behind.member == s->id &&
-		stream->behind.tick >= use->tick)
+	if (bit == GLK_STREAM_CROWD && use->named)
+		return next_needed(streams, stream, use->named, use);
+	if (bit < GLK_STREAM_CROWD && owner_of(streams, bit) == stream)
 		return false;
 	return !bit_finished(streams, bit, use, streams->opportunistic);
+}
+
+/* Of those that a use names, the ones that have finished; of none that are left the bit. */
+static void forget_named(const struct glk_streams *streams, struct glk_use *use)
+{
+	uint64_t left = use->named, kept = 0;
+	unsigned count = 0;
+
+	while ((left = skip_finished(streams, left, use, streams->opportunistic))) {
+		kept |= (uint64_t)glk_use_first(left) << GLK_USE_NAME_BITS * count++;
+		left = glk_use_rest(left);
+	}
+	use->named = kept;
+	if (!kept)
+		glk_use_drop(use, GLK_USE_CROWD);
 }
 
 void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
@@ -175,7 +238,9 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 	for (uint64_t left = use->streams; left; left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
-		if (bit_finished(streams, bit, use, streams->opportunistic))
+		if (bit == GLK_STREAM_CROWD && use->named)
+			forget_named(streams, use);
+		else if (bit_finished(streams, bit, use, streams->opportunistic))
 			glk_use_drop(use, UINT64_C(1) << bit);
 	}
 }
@@ -187,21 +252,66 @@ static bool can_record(const struct glk_stream *s)
 }
 
 /* Whether a wait for a stream can be had: an event that is there, or one to be recorded. */
-static bool can_wait(const struct glk_stream *s, uint64_t tick)
+static bool can_wait(
+	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {
-	return glk_event_newest(s) >= needed(s, tick) || can_record(s);
+	return glk_event_newest(s) >= glk_stream_needs(streams, s, tick) || can_record(s);
 }
 
-/* Waits for a bit of a use, or GLK_WAITS_NEVER. Of several of the crowd one is asked: the one that
- * was in the way last. */
-static unsigned bit_waits(
-	struct glk_streams *streams, unsigned bit, const struct glk_use *use)
+/* Waits for those that a use names, or GLK_WAITS_NEVER. */
+static unsigned named_waits(struct glk_streams *streams, const struct glk_use *use,
+	const struct glk_stream *stream)
 {
-	const struct glk_stream *s = only_one(streams, bit, use);
+	uint64_t left = use->named;
+	unsigned waits = 0;
 
-	if (!s && bit == GLK_STREAM_CROWD && streams->crowd.witness)
-		s = glk_stream_at(streams, streams->crowd.witness);
-	return s && !can_wait(s, use->tick) ? GLK_WAITS_NEVER : 1;
+	while ((left = next_needed(streams, stream, left, use))) {
+		if (!can_wait(streams, glk_stream_at(streams, glk_use_first(left)),
+			    use->tick))
+			return GLK_WAITS_NEVER;
+		waits++;
+		left = glk_use_rest(left);
+	}
+	return waits;
+}
+
+/* The same for all of the crowd, as far as a bounded look tells: one at least. The one that could not be
+ * waited for last is asked first. */
+static unsigned crowd_waits(
+	struct glk_streams *streams, const struct glk_stream *stream, uint64_t tick)
+{
+	bool by_chance = streams->opportunistic;
+	uint32_t id = streams->crowd.witness;
+	unsigned waits = 0, looks = 0;
+
+	if (id && !can_wait(streams, glk_stream_at(streams, id), tick))
+		return GLK_WAITS_NEVER;
+	for (id = first_working(streams, by_chance);
+		id && waits < CROWD_WAITS && looks < CROWD_LOOKS;
+		id = next_working(streams, id, by_chance), looks++) {
+		const struct glk_stream *s = glk_stream_at(streams, id);
+
+		if (s == stream || one_finished(streams, s, tick, by_chance))
+			continue;
+		if (!can_wait(streams, s, tick))
+			return GLK_WAITS_NEVER;
+		waits++;
+	}
+	/* it may be alone with work there */
+	return waits || !id ? waits : 1;
+}
+
+/* Waits for a bit of a use, or GLK_WAITS_NEVER. */
+static unsigned bit_waits(struct glk_streams *streams, unsigned bit,
+	const struct glk_use *use, const struct glk_stream *stream)
+{
+	const struct glk_stream *s;
+
+	if (bit == GLK_STREAM_CROWD)
+		return use->named ? named_waits(streams, use, stream)
+				  : crowd_waits(streams, stream, use->tick);
+	s = owner_of(streams, bit);
+	return s && !can_wait(streams, s, use->tick) ? GLK_WAITS_NEVER : 1;
 }
 
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
@@ -214,8 +324,9 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
 		if (needs_wait(streams, stream, bit, use))
-			waits += glk_stream_silent(stream) ? GLK_WAITS_NEVER
-							   : bit_waits(streams, bit, use);
+			waits += glk_stream_silent(stream)
+				? GLK_WAITS_NEVER
+				: bit_waits(streams, bit, use, stream);
 	}
 	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }
@@ -254,15 +365,16 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 	if (s->state != GLK_STREAM_LIVE && done < s->done)
 		done = s->done;
 	/* nor of one that none can be had of, if they have all passed */
-	if (!can_record(s) && done < s->done && s->done >= needed(s, tick))
+	if (!can_record(s) && done < s->done &&
+		s->done >= glk_stream_needs(streams, s, tick))
 		done = s->done;
-	if (s == stream || done >= s->freed)
+	if (s == stream || done >= glk_stream_freed(streams, s))
 		return 0;
-	if (done >= needed(s, tick)) {
+	if (done >= glk_stream_needs(streams, s, tick)) {
 		*seen = done < *seen ? done : *seen;
 		return 0;
 	}
-	err = find_event(streams, s, needed(s, tick), &slot);
+	err = find_event(streams, s, glk_stream_needs(streams, s, tick), &slot);
 	if (err && s->bit == GLK_STREAM_CROWD)
 		streams->crowd.witness = s->id;
 	if (err)
@@ -272,30 +384,50 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 	if (err)
 		return err;
 	streams->waits++;
-	if (s->ring[slot].tick < s->freed && s->ring[slot].tick < *seen)
+	if (s->ring[slot].tick < glk_stream_freed(streams, s) &&
+		s->ring[slot].tick < *seen)
 		*seen = s->ring[slot].tick;
 	return 0;
+}
+
+static int wait_for_named(struct glk_streams *streams, const struct glk_stream *stream,
+	const struct glk_use *use, uint64_t *seen)
+{
+	uint64_t left = use->named;
+	int err = 0;
+
+	while (!err && (left = next_needed(streams, stream, left, use))) {
+		err = wait_for(streams, stream,
+			glk_stream_at(streams, glk_use_first(left)), use->tick, seen);
+		left = glk_use_rest(left);
+	}
+	return err;
+}
+
+static int wait_for_crowd(struct glk_streams *streams, const struct glk_stream *stream,
+	const struct glk_use *use, uint64_t *seen)
+{
+	bool by_chance = streams->opportunistic;
+	int err = 0;
+
+	for (uint32_t id = first_working(streams, by_chance); id && !err;
+		id = next_working(streams, id, by_chance))
+		err = wait_for(
+			streams, stream, glk_stream_at(streams, id), use->tick, seen);
+	return err;
 }
 
 /* The same for a bit of a use. */
 static int wait_for_bit(struct glk_streams *streams, const struct glk_stream *stream,
 	unsigned bit, const struct glk_use *use, uint64_t *seen)
 {
-	struct glk_stream *s = only_one(streams, bit, use);
-	bool by_chance = streams->opportunistic;
-	uint32_t id = 0;
-	int err = 0;
+	struct glk_stream *s;
 
-	if (s)
-		return wait_for(streams, stream, s, use->tick, seen);
-	/* no other bit stands for several */
 	if (bit == GLK_STREAM_CROWD)
-		id = first_working(streams, by_chance);
-	for (; id && !err; id = next_working(streams, id, by_chance)) {
-		s = glk_stream_at(streams, id);
-		err = wait_for(streams, stream, s, use->tick, seen);
-	}
-	return err;
+		return use->named ? wait_for_named(streams, stream, use, seen)
+				  : wait_for_crowd(streams, stream, use, seen);
+	s = owner_of(streams, bit);
+	return s ? wait_for(streams, stream, s, use->tick, seen) : 0;
 }
 
 /*
@@ -312,9 +444,10 @@ static void adopt(
 static void note_seen(struct glk_streams *streams, struct glk_stream *stream,
 	unsigned bit, const struct glk_use *use, uint64_t seen)
 {
-	if (bit == GLK_STREAM_CROWD && use->member) {
-		stream->behind.member = use->member;
-		stream->behind.tick = seen;
+	if (bit == GLK_STREAM_CROWD && use->named) {
+		stream->behind.named = use->named;
+		/* of several some needed no wait, and that is known until the tick of the use */
+		stream->behind.tick = glk_use_rest(use->named) ? use->tick : seen;
 	} else if (stream->bit < GLK_STREAM_BITS &&
 		streams->seen[stream->bit][bit] < seen) {
 		streams->seen[stream->bit][bit] = seen;

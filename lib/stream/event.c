@@ -170,7 +170,7 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 	unsigned slot = last_slot(s);
 	int err;
 
-	if (s->count && glk_event_newest(s) >= s->freed) {
+	if (s->count && glk_event_newest(s) >= glk_stream_freed(streams, s)) {
 		*ret_slot = slot;
 		return 0;
 	}
@@ -223,8 +223,8 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll ho
 	unsigned slot;
 
 	if (how == POLL && s->state == GLK_STREAM_LIVE &&
-		glk_event_newest(s) < s->freed && s->count < GLK_STREAM_EVENTS &&
-		!glk_event_cover(streams, s, &slot))
+		glk_event_newest(s) < glk_stream_freed(streams, s) &&
+		s->count < GLK_STREAM_EVENTS && !glk_event_cover(streams, s, &slot))
 		learned |= ask(streams, s, true);
 	glk_stream_settle(streams, s);
 	return learned;
@@ -272,9 +272,19 @@ static bool poll_all(struct glk_streams *streams, enum poll how)
 /* Whether what a stream has of a use is done, after it was asked. */
 static bool poll_for(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
 {
-	if (s->done < tick && s->done < s->freed)
+	if (s->done < glk_stream_needs(streams, s, tick))
 		poll(streams, s, POLL);
-	return s->done >= tick || s->done >= s->freed;
+	return s->done >= glk_stream_needs(streams, s, tick);
+}
+
+static bool poll_named(struct glk_streams *streams, const struct glk_use *use)
+{
+	for (uint64_t left = use->named; left; left = glk_use_rest(left)) {
+		if (!poll_for(streams, glk_stream_at(streams, glk_use_first(left)),
+			    use->tick))
+			return false;
+	}
+	return true;
 }
 
 bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
@@ -282,10 +292,8 @@ bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
 	bool crowd = use->streams & GLK_USE_CROWD;
 	uint32_t id = crowd ? streams->crowd.witness : 0;
 
-	if (crowd && use->member)
-		return poll_for(
-			       streams, glk_stream_at(streams, use->member), use->tick) &&
-			glk_clock_finished(streams, use);
+	if (use->named)
+		return poll_named(streams, use) && glk_clock_finished(streams, use);
 	if (id && !poll_for(streams, glk_stream_at(streams, id), use->tick))
 		return false;
 	for (id = 0; crowd && (id = glk_clock_next_working(streams, id));) {

@@ -39,6 +39,8 @@ bool glk_stream_settle(struct glk_streams *streams, struct glk_stream *s)
 	if (s->state == GLK_STREAM_LIVE || s->done < s->freed)
 		return false;
 	if (s->bit < GLK_STREAM_BITS) {
+		if (s->bit == GLK_STREAM_CROWD)
+			streams->crowd.here[s->id / 64] &= ~(UINT64_C(1) << s->id % 64);
 		unlink_stream(streams, s);
 		if (streams->crowd.turn == s->id)
 			streams->crowd.turn = s->next;

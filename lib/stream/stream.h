@@ -30,14 +30,14 @@
 #include <stdint.h>
 
 /* Streams told apart by a bit; the ones above share the last one, and a use says which of them it
- * was as long as it was one alone: pool/use.h. */
+ * was as long as they were few: pool/use.h. */
 #define GLK_STREAM_BITS	 64
 #define GLK_STREAM_CROWD (GLK_STREAM_BITS - 1)
 /* Most streams of a GPU at a time. */
 #define GLK_STREAMS_MAX 4096
 /* A bit each, by their numbers, which begin with 1. */
 #define GLK_STREAM_WORDS (GLK_STREAMS_MAX / 64 + 1)
-_Static_assert(GLK_STREAMS_MAX <= GLK_USE_MEMBERS, "a use can name each");
+_Static_assert(GLK_STREAMS_MAX <= GLK_USE_NAME_MAX, "a use can name each");
 /* Events in flight on one stream, and of a GPU before a stream has to make do with one. */
 #define GLK_STREAM_EVENTS 8
 #define GLK_EVENTS_MAX	  1024
@@ -59,14 +59,14 @@ struct glk_stream {
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
 	 * asked of it or put on it either. */
 	uint8_t announced;
-	uint64_t freed; /* tick of the last free on it */
+	uint64_t freed; /* tick of the last free on it; see glk_stream_freed() */
 	uint64_t done;	/* its work freed until this tick has finished */
 	uint64_t sure;	/* the same as far as the order of the program's calls tells */
 	uint32_t next, prev; /* in the crowd */
-	/* The one of the crowd that it was ordered behind last, and until which tick. */
+	/* Those of the crowd that it was ordered behind last, as a use names them, and until which
+	 * tick. */
 	struct {
-		uint32_t member;
-		uint64_t tick;
+		uint64_t named, tick;
 	} behind;
 	struct {
 		struct glk_drv_event *event;
@@ -118,8 +118,11 @@ struct glk_streams {
 		uint64_t passed
 			[2]; /* all have finished what was freed until this tick, as far as
 				     * was waited for, and as was seen */
-		/* A bit each, by their numbers: it may have work that was not seen to finish. */
-		uint64_t working[GLK_STREAM_WORDS];
+		/* A bit each, by their numbers: those that there are, and those of them that may have work
+		 * that was not seen to finish. */
+		uint64_t here[GLK_STREAM_WORDS], working[GLK_STREAM_WORDS];
+		/* What all of them that live were given until this tick counts. */
+		uint64_t joined;
 	} crowd;
 	uint64_t used;	 /* bits that a stream has */
 	uint64_t flying; /* bits whose streams may have events in flight */
@@ -240,7 +243,7 @@ static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
 }
 
 /* What it is called in a use, where the last bit alone does not tell. */
-static inline uint32_t glk_stream_member(const struct glk_stream *stream)
+static inline uint32_t glk_stream_name_in_use(const struct glk_stream *stream)
 {
 	return stream->bit == GLK_STREAM_CROWD ? stream->id : 0;
 }
@@ -248,8 +251,8 @@ static inline uint32_t glk_stream_member(const struct glk_stream *stream)
 static inline struct glk_use glk_stream_use(const struct glk_stream *stream, uint64_t tick)
 {
 	return (struct glk_use){.streams = glk_stream_mask(stream),
-		.tick = tick & GLK_USE_TICKS,
-		.member = glk_stream_member(stream) & GLK_USE_MEMBERS};
+		.tick = tick,
+		.named = glk_stream_name_in_use(stream)};
 }
 
 /* Whether other streams are in a use, or may be. */
@@ -257,8 +260,8 @@ static inline bool glk_stream_foreign(
 	const struct glk_stream *stream, const struct glk_use *use)
 {
 	return (use->streams & ~glk_stream_mask(stream)) ||
-		(stream->bit == GLK_STREAM_CROWD &&
-			(use->streams & GLK_USE_CROWD) && use->member != stream->id);
+		(stream->bit == GLK_STREAM_CROWD && (use->streams & GLK_USE_CROWD) &&
+			use->named != stream->id);
 }
 
 /*
@@ -282,6 +285,25 @@ static inline void glk_clock_set_freed(
 		streams->crowd.working[s->id / 64] |= UINT64_C(1) << s->id % 64;
 }
 
+/* The tick of the last free on it, or of what counts as one for all of the crowd. */
+static inline uint64_t glk_stream_freed(
+	const struct glk_streams *streams, const struct glk_stream *s)
+{
+	return s->freed < streams->crowd.joined && s->bit == GLK_STREAM_CROWD &&
+			s->state == GLK_STREAM_LIVE
+		? streams->crowd.joined
+		: s->freed;
+}
+
+/* The tick at which all that a stream may have to do with a use has passed. */
+static inline uint64_t glk_stream_needs(
+	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
+{
+	uint64_t freed = glk_stream_freed(streams, s);
+
+	return tick < freed ? tick : freed;
+}
+
 /* Of one that has ended all that there will ever be is in its last tick; and one without a bit is in no
  * use, but may have the number of one that is. */
 static inline void glk_clock_raise(
@@ -297,8 +319,8 @@ uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream);
 
 /* A free of what a stream used, or of what nobody did for NULL: the tick to remember. */
 uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream);
-/* Others used it too: what they have been given so far counts at that tick. */
-void glk_clock_join(struct glk_streams *streams, uint64_t set, uint64_t tick);
+/* Others used it too: what they have been given so far counts at its tick. */
+void glk_clock_join(struct glk_streams *streams, const struct glk_use *use);
 
 /* Whether no more than one stream was ever known: then all memory is in its order. */
 static inline bool glk_clock_alone(const struct glk_streams *streams)
@@ -341,14 +363,14 @@ int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set);
  * nothing. */
 int glk_clock_sync_use_held(struct glk_streams *streams, const struct glk_use *use);
 
-/* Work that somebody is about to wait for: the sum of many uses, which knows more streams of the
- * crowd than one. Of too many it waits for all. Zeroed: none. */
-#define GLK_WORK_MEMBERS 64
+/* Work that somebody is about to wait for: the sum of many uses, which names more streams of the
+ * crowd than each of them. Of too many it waits for all. Zeroed: none. */
+#define GLK_WORK_NAMES 64
 
 struct glk_work {
 	struct glk_use use;
-	uint32_t member[GLK_WORK_MEMBERS];
-	unsigned members;
+	uint32_t name[GLK_WORK_NAMES];
+	unsigned names;
 };
 
 void glk_work_add(struct glk_work *work, const struct glk_use *use);

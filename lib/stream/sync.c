@@ -101,7 +101,7 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 	unsigned *ret_slot)
 {
 	if (!streams->opportunistic)
-		tick = s->freed;
+		tick = glk_stream_freed(streams, s);
 	for (unsigned i = 0; i < s->count; i++) {
 		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
 
@@ -124,11 +124,6 @@ static int sync_handle(struct glk_streams *streams, struct glk_stream *s)
 	return err;
 }
 
-static uint64_t needed(const struct glk_stream *s, uint64_t tick)
-{
-	return tick < s->freed ? tick : s->freed;
-}
-
 /* 0, -EAGAIN if it cannot be waited for by itself, or the driver's error. */
 static int sync_one(
 	struct glk_streams *streams, struct glk_stream *s, uint64_t tick, bool held)
@@ -137,10 +132,10 @@ static int sync_one(
 	unsigned slot;
 	int err;
 
-	err = find_event(streams, s, needed(s, tick), &slot);
+	err = find_event(streams, s, glk_stream_needs(streams, s, tick), &slot);
 	if (err == -EAGAIN || err == -ENODEV)
 		return err;
-	if (!err && s->ring[slot].tick < s->freed)
+	if (!err && s->ring[slot].tick < glk_stream_freed(streams, s))
 		covered = s->ring[slot].tick;
 	err = err ? sync_handle(streams, s)
 		  : glk_event_await(streams, s->ring[slot].event, held);
@@ -154,7 +149,8 @@ static int sync_one(
 static bool has_work(
 	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {
-	return (streams->opportunistic ? s->done : s->sure) < needed(s, tick);
+	return (streams->opportunistic ? s->done : s->sure) <
+		glk_stream_needs(streams, s, tick);
 }
 
 /* The streams of a bit, as far as each can be waited for by itself. */
@@ -183,10 +179,10 @@ static int sync_bit(struct glk_streams *streams, unsigned bit, uint64_t tick, bo
 }
 
 /* One of the crowd; it may be gone, and its number another one's, who has no such work. */
-static int sync_member(struct glk_streams *streams, uint32_t member, uint64_t tick,
-	bool held, bool *ret_left)
+static int sync_named(struct glk_streams *streams, uint32_t id, uint64_t tick, bool held,
+	bool *ret_left)
 {
-	struct glk_stream *s = glk_stream_at(streams, member);
+	struct glk_stream *s = glk_stream_at(streams, id);
 	int err = has_work(streams, s, tick) ? sync_one(streams, s, tick, held) : 0;
 
 	*ret_left |= err == -EAGAIN;
@@ -196,13 +192,11 @@ static int sync_member(struct glk_streams *streams, uint32_t member, uint64_t ti
 static int sync_use(
 	struct glk_streams *streams, const struct glk_use *use, bool held, bool *ret_left)
 {
-	uint64_t set = use->streams;
+	uint64_t set = use->named ? use->streams & ~GLK_USE_CROWD : use->streams;
 	int err = 0;
 
-	if ((set & GLK_USE_CROWD) && use->member) {
-		set &= ~GLK_USE_CROWD;
-		err = sync_member(streams, use->member, use->tick, held, ret_left);
-	}
+	for (uint64_t left = use->named; left && !err; left = glk_use_rest(left))
+		err = sync_named(streams, glk_use_first(left), use->tick, held, ret_left);
 	for (; set && !err; set &= set - 1)
 		err = sync_bit(streams, (unsigned)__builtin_ctzll(set), use->tick, held,
 			ret_left);
@@ -232,17 +226,27 @@ int glk_clock_sync(struct glk_streams *streams, uint64_t set)
 	return glk_clock_sync_use(streams, &use);
 }
 
-/* Whether a stream of the crowd has a place in a sum, as the only one of a use. */
-static bool add_member(struct glk_work *work, uint32_t member)
+/* Whether a stream of the crowd has a place in a sum. */
+static bool add_name(struct glk_work *work, uint32_t id)
 {
-	for (unsigned i = 0; i < work->members; i++) {
-		if (work->member[i] == member)
+	for (unsigned i = 0; i < work->names; i++) {
+		if (work->name[i] == id)
 			return true;
 	}
-	if (!member || work->members == GLK_WORK_MEMBERS)
+	if (work->names == GLK_WORK_NAMES)
 		return false;
-	work->member[work->members++] = member;
+	work->name[work->names++] = id;
 	return true;
+}
+
+/* Whether all that a use names have; not those of one that names none. */
+static bool add_names(struct glk_work *work, uint64_t named)
+{
+	bool all = named;
+
+	for (; all && named; named = glk_use_rest(named))
+		all = add_name(work, glk_use_first(named));
+	return all;
 }
 
 void glk_work_add(struct glk_work *work, const struct glk_use *use)
@@ -252,7 +256,7 @@ void glk_work_add(struct glk_work *work, const struct glk_use *use)
 
 	/* that of the crowd is set where all of it is waited for */
 	if ((set & GLK_USE_CROWD) &&
-		((sum->streams & GLK_USE_CROWD) || add_member(work, use->member)))
+		((sum->streams & GLK_USE_CROWD) || add_names(work, use->named)))
 		set &= ~GLK_USE_CROWD;
 	sum->streams |= set;
 	if (sum->tick < use->tick)
@@ -264,8 +268,8 @@ int glk_work_sync(struct glk_streams *streams, const struct glk_work *work)
 	bool left = false;
 	int err = sync_use(streams, &work->use, false, &left);
 
-	for (unsigned i = 0; i < work->members && !err; i++)
-		err = sync_member(streams, work->member[i], work->use.tick, false, &left);
+	for (unsigned i = 0; i < work->names && !err; i++)
+		err = sync_named(streams, work->name[i], work->use.tick, false, &left);
 	return err || !left ? err : sync_all(streams, false);
 }
 

@@ -407,11 +407,13 @@ void glk_stream_give_bit(struct glk_streams *streams, struct glk_stream *s)
 	glk_poke_relaxed(&s->bit, bit);
 	s->next = streams->by_bit[bit]; /* not 0 only in the crowd */
 	s->prev = 0;
-	s->behind.member = 0;
+	s->behind.named = 0;
 	if (s->next)
 		glk_stream_at(streams, s->next)->prev = s->id;
 	streams->by_bit[bit] = s->id;
 	streams->used |= UINT64_C(1) << bit;
+	if (bit == GLK_STREAM_CROWD)
+		streams->crowd.here[s->id / 64] |= UINT64_C(1) << s->id % 64;
 	/* whoever had the bit before has finished: see glk_stream_settle() */
 	s->done = streams->tick;
 	s->sure = streams->tick;

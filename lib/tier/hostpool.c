@@ -284,33 +284,32 @@ int glk_hostpool_free(struct glk_hostpool *pool, uint64_t addr)
 }
 
 static int add_use(struct glk_hostpool *pool, uint32_t extent,
-	struct glk_streams *streams, uint64_t set)
+	struct glk_streams *streams, const struct glk_use *use)
 {
 	uint32_t id = pool->side[extent].uses;
 	struct glk_hostpool_use *u;
 
-	if (!set)
+	if (!use->streams)
 		return 0;
 	for (; id; id = u->next) {
 		u = glk_slab_at(&pool->uses, id);
 		if (u->streams != streams)
 			continue;
-		u->use.streams |= set;
+		glk_use_add(&u->use, use);
 		return 0;
 	}
 	id = glk_slab_get(&pool->uses);
 	if (!id)
 		return -ENOMEM;
 	u = glk_slab_at(&pool->uses, id);
-	*u = (struct glk_hostpool_use){.next = pool->side[extent].uses,
-		.streams = streams,
-		.use = {.streams = set}};
+	*u = (struct glk_hostpool_use){
+		.next = pool->side[extent].uses, .streams = streams, .use = *use};
 	pool->side[extent].uses = id;
 	return 0;
 }
 
 int glk_hostpool_use(struct glk_hostpool *pool, uint64_t addr,
-	struct glk_streams *streams, uint64_t set)
+	struct glk_streams *streams, const struct glk_use *use)
 {
 	int err = -ENOENT;
 	uint32_t extent;
@@ -320,7 +319,7 @@ int glk_hostpool_use(struct glk_hostpool *pool, uint64_t addr,
 	glk_lock(&pool->lock);
 	extent = look(pool, addr);
 	if (extent)
-		err = add_use(pool, extent, streams, set);
+		err = add_use(pool, extent, streams, use);
 	glk_unlock(&pool->lock);
 	return err;
 }

@@ -99,9 +99,9 @@ int glk_hostpool_alloc(
 	struct glk_hostpool *pool, uint64_t bytes, uint64_t align, uint64_t *ret_addr);
 /* -ENOENT without a record: no block of this pool begins there. */
 int glk_hostpool_free(struct glk_hostpool *pool, uint64_t addr);
-/* A set of streams, which may be empty, uses the block that holds an address. Likewise; -ENOMEM. */
+/* The streams of a use, which may be none, use the block that holds an address. Likewise; -ENOMEM. */
 int glk_hostpool_use(struct glk_hostpool *pool, uint64_t addr,
-	struct glk_streams *streams, uint64_t set);
+	struct glk_streams *streams, const struct glk_use *use);
 int glk_hostpool_query(
 	struct glk_hostpool *pool, uint64_t addr, struct glake_host_block *ret_block);
 

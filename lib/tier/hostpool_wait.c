@@ -18,12 +18,19 @@ static struct glk_hostpool_use *use_at(const struct glk_hostpool *pool, uint32_t
 	return glk_slab_at(&pool->uses, id);
 }
 
-static void cover(struct glk_streams *streams, uint64_t set)
+static void cover(struct glk_streams *streams, const struct glk_use *use)
 {
+	/* of the streams that share a bit there may be thousands */
+	uint64_t set = use->streams & ~GLK_USE_CROWD;
 	unsigned count = 0, slot;
 
-	/* of the streams that share a bit there may be thousands */
-	set &= ~(UINT64_C(1) << GLK_STREAM_CROWD);
+	for (uint64_t left = use->named; left; left = glk_use_rest(left)) {
+		struct glk_stream *s = glk_stream_at(streams, glk_use_first(left));
+
+		/* not of one that has the number of one that went */
+		if (s->bit == GLK_STREAM_CROWD)
+			glk_event_cover(streams, s, &slot);
+	}
 	for (; set && count < RECORDED; set &= set - 1, count++) {
 		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
 
@@ -44,9 +51,9 @@ void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent)
 		struct glk_hostpool_use *u = use_at(pool, id);
 
 		glk_lock(u->streams->gpu);
-		u->use = glk_use_of(u->use.streams, glk_clock_tick(u->streams, NULL));
-		glk_clock_join(u->streams, u->use.streams, u->use.tick);
-		cover(u->streams, u->use.streams);
+		u->use.tick = glk_clock_tick(u->streams, NULL);
+		glk_clock_join(u->streams, &u->use);
+		cover(u->streams, &u->use);
 		glk_unlock(u->streams->gpu);
 	}
 	pool->waits += glk_extent_at(&pool->map, extent)->size;
@@ -57,21 +64,25 @@ void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent)
 struct reaping {
 	enum glk_hostpool_reap how;
 	struct glk_streams *asked, *busy;
-	uint64_t tick; /* not finished on all of the crowd of `busy` */
+	uint64_t
+		tick; /* what was freed then has not finished on all of the crowd of `busy` */
 };
 
-/* Each stream of the crowd, unless the answer is known: what was freed later has not finished on them
- * either. The others were asked. */
+/* Each stream of the crowd that it may be of, unless the answer is known: what is of all of them, and was
+ * freed later, has not finished either. The others were asked. */
 static bool ask_each(struct reaping *r, const struct glk_hostpool_use *u)
 {
 	struct glk_use crowd = u->use;
 
 	crowd.streams &= UINT64_C(1) << GLK_STREAM_CROWD;
-	if (r->how != GLK_HOSTPOOL_EACH || !crowd.streams ||
-		(r->busy == u->streams && u->use.tick >= r->tick))
+	if (r->how != GLK_HOSTPOOL_EACH || !crowd.streams)
+		return false;
+	if (!crowd.named && r->busy == u->streams && u->use.tick >= r->tick)
 		return false;
 	if (glk_event_poll_use(u->streams, &crowd))
 		return glk_clock_finished(u->streams, &u->use);
+	if (crowd.named)
+		return false;
 	r->busy = u->streams;
 	r->tick = u->use.tick;
 	return false;

@@ -17,6 +17,7 @@
 #define THREADS 3
 #define SHELF	96
 #define STREAMS 4000
+#define MORE	5  /* streams that use a block beside its own, at most */
 #define LEFT	64 /* streams that the library was told of, and that end later */
 
 static struct rig rig;
@@ -117,12 +118,33 @@ static void give(uint64_t held, uint64_t *state)
 	let_go(i);
 }
 
+/* Further streams use it, each behind the one before: the event was recorded on the first. */
+static void use_there(struct thread *t, uint64_t addr, size_t size)
+{
+	const struct glk_drv_ops *ops = rig.drv->ops;
+	uint64_t more = seed_below(&t->seed, 3) ? 1 : 1 + seed_below(&t->seed, MORE);
+	int err = 0;
+
+	while (more-- && !err) {
+		uint32_t k = take(&t->seed);
+
+		err = ops->user_event_wait(rig.drv, 0, streams[k].handle, t->event);
+		if (!err)
+			err = glk_cache_use(&rig.cache, addr, streams[k].handle);
+		if (!err)
+			work(addr, size, k);
+		if (!err && more)
+			err = ops->user_event_record(
+				rig.drv, 0, t->event, streams[k].handle);
+		let_go(k);
+	}
+}
+
 static uint64_t make(struct thread *t)
 {
 	uint32_t flags = seed_below(&t->seed, 30) ? 0 : GLAKE_ALLOC_CONTIGUOUS;
 	size_t size = draw_size(&t->seed);
-	const struct glk_drv_ops *ops = rig.drv->ops;
-	uint32_t i = take(&t->seed), k;
+	uint32_t i = take(&t->seed);
 	uint64_t addr = 0;
 	int err = rig_try(&rig, size, streams[i].handle, flags, &addr);
 
@@ -139,15 +161,10 @@ static uint64_t make(struct thread *t)
 		let_go(i);
 		return HELD(addr, i);
 	}
-	/* a second one uses it, behind the first */
-	err = ops->user_event_record(rig.drv, 0, t->event, streams[i].handle);
+	err = rig.drv->ops->user_event_record(rig.drv, 0, t->event, streams[i].handle);
 	let_go(i);
-	k = take(&t->seed);
 	if (!err)
-		err = ops->user_event_wait(rig.drv, 0, streams[k].handle, t->event);
-	if (!err && !glk_cache_use(&rig.cache, addr, streams[k].handle))
-		work(addr, size, k);
-	let_go(k);
+		use_there(t, addr, size);
 	return HELD(addr, i);
 }
 

@@ -45,7 +45,7 @@ struct late {
 
 static bool has_many(const struct glk_use *use)
 {
-	return glk_use_crowded(use) || glk_bits_of(use->streams) > MANY;
+	return glk_use_crowded(use) || glk_use_count(use) > MANY;
 }
 
 struct release {

@@ -284,7 +284,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	walk = walk_of(map, first, last);
 	while (next_part(map, &walk, &part)) {
 		struct glk_use use = use_of(map, &part);
-		uint64_t streams = use.streams;
+		uint64_t streams = use.streams, named = use.named;
 
 		if (own && !(streams & ~mask) &&
 			(!crowd || !glk_stream_foreign(stream, &use)))
@@ -292,7 +292,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 		fit->own = false;
 		if (!look(seek, &use, &same))
 			return false;
-		if (use.streams != streams)
+		if (use.streams != streams || use.named != named)
 			set_use(map, &part, &use);
 		fit->waits += same.waits * (part.last - part.first + 1);
 		if (fit->waits > fit->most)

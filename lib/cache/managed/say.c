@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "cache/away.h"
 #include "cache/block.h"
+#include "cache/marks.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -151,9 +152,10 @@ int glk_cache_managed_ask(struct glk_cache *cache, uint64_t addr, uint64_t size,
 /* A stream on which it moves is one that uses it: who has its memory next is behind that. */
 static void mark(struct glk_cache *cache, struct glk_extent *e, uint32_t on)
 {
-	if (on != glk_load_relaxed(&e->stream))
-		glk_or_relaxed(&e->marks,
-			glk_stream_mask(glk_stream_enter(&cache->streams, on)));
+	if (on == glk_load_relaxed(&e->stream))
+		return;
+	glk_stream_enter(&cache->streams, on);
+	glk_marks_add(&cache->streams, e, on);
 }
 
 int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t size,

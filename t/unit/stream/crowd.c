@@ -30,7 +30,7 @@ static bool all_finished(const struct glk_streams *streams, uint64_t tick)
 		id = glk_stream_at(streams, id)->next) {
 		const struct glk_stream *s = glk_stream_at(streams, id);
 
-		finished &= s->done >= s->freed || s->done >= tick;
+		finished &= s->done >= glk_stream_needs(streams, s, tick);
 	}
 	return finished;
 }
@@ -45,7 +45,7 @@ static bool meets_all(struct glk_streams *streams)
 	for (uint32_t id = streams->by_bit[GLK_STREAM_CROWD]; id;
 		id = glk_stream_at(streams, id)->next)
 		working += glk_stream_at(streams, id)->done <
-			glk_stream_at(streams, id)->freed;
+			glk_stream_freed(streams, glk_stream_at(streams, id));
 	return met == working;
 }
 
@@ -59,6 +59,7 @@ static void begin(struct gpu *gpu, unsigned i)
 static void turn(struct gpu *gpu, uint64_t *state, struct glk_use *use)
 {
 	unsigned i = (unsigned)seed_below(state, STREAMS);
+	struct glk_use joined;
 
 	switch (seed_below(state, 16)) {
 	case 0: /* it ends, and another one begins */
@@ -83,13 +84,14 @@ static void turn(struct gpu *gpu, uint64_t *state, struct glk_use *use)
 		glk_clock_order(&gpu->streams, use, known[i]);
 		break;
 	case 5:
-		glk_clock_join(&gpu->streams, GLK_USE_CROWD,
-			glk_clock_tick(&gpu->streams, known[i]));
+		joined = glk_use_of(
+			GLK_USE_CROWD, glk_clock_tick(&gpu->streams, known[i]));
+		glk_clock_join(&gpu->streams, &joined);
 		break;
 	default:
 		*use = gpu_free(gpu, known[i]);
 		if (seed_below(state, 2) && use->streams & GLK_USE_CROWD)
-			use->member = 0; /* of several */
+			use->named = 0; /* of several */
 	}
 }
 
@@ -112,7 +114,7 @@ int main(void)
 		turn(&gpu, &state, u);
 		met = meets_all(&gpu.streams);
 		u = &use[seed_below(&state, USES)];
-		if (u->streams != GLK_USE_CROWD || u->member)
+		if (u->streams != GLK_USE_CROWD || u->named)
 			continue;
 		asked++;
 		finished = all_finished(&gpu.streams, u->tick);

@@ -67,7 +67,7 @@ static void leaves_crowd(void)
 	is_int(glk_clock_order(&gpu.streams, &use[3], s[1]), 0, "ordered");
 	is_int((int64_t)gpu.streams.waits, 1, "behind one that has left");
 	is_int(glk_clock_waits(&gpu.streams, &use[3], s[1]), 0, "once");
-	is_int(glk_clock_waits(&gpu.streams, &all, s[0]), 1, "all are waited for");
+	is_int(glk_clock_waits(&gpu.streams, &all, s[0]), 4, "all are waited for");
 	is_int(glk_clock_order(&gpu.streams, &all, s[0]), 0, "ordered");
 	is_int((int64_t)gpu.streams.waits, 5, "behind each");
 	gpu_finish(&gpu);
@@ -116,6 +116,121 @@ static void names_one(void)
 	gpu_close(&gpu);
 }
 
+/* Several of the crowd are waited for by name; of too many of them each that has work. */
+static void names_some(void)
+{
+	enum { BUSY = 70 };
+	struct glk_stream *s[GLK_STREAM_CROWD + BUSY], **crowd = s + GLK_STREAM_CROWD;
+	struct glk_use use = {0}, many = {0}, one;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (int i = 0; i < GLK_STREAM_CROWD + BUSY; i++)
+		s[i] = gpu_stream(&gpu);
+	for (int i = 0; i < BUSY; i++) {
+		one = gpu_free(&gpu, crowd[i]);
+		if (i < 3)
+			glk_use_add(&use, &one);
+		if (i < 5)
+			glk_use_add(&many, &one);
+	}
+	ok(!glk_use_crowded(&use) && glk_use_crowded(&many),
+		"three have names, five have not");
+	is_int(glk_clock_waits(&gpu.streams, &use, crowd[1]), 2,
+		"one of the three waits for two");
+	is_int(glk_clock_waits(&gpu.streams, &use, crowd[7]), 3, "another one for three");
+	is_int(glk_clock_waits(&gpu.streams, &use, s[0]), 3, "and so does any");
+	one = use;
+	is_int(glk_clock_order(&gpu.streams, &one, crowd[7]), 0, "it is behind them");
+	is_int((int64_t)gpu.streams.waits, 3, "by three waits");
+	ok(one.named == crowd[7]->id, "the memory is its own then");
+	is_int(glk_clock_waits(&gpu.streams, &use, crowd[7]), 0, "and it needs no more");
+	one = gpu_free(&gpu, crowd[0]);
+	is_int(glk_clock_waits(&gpu.streams, &one, crowd[7]), 1, "but for what is later");
+	is_int(glk_clock_waits(&gpu.streams, &many, s[0]), 16,
+		"all of seventy are many waits");
+	glk_lock(&gpu.lock);
+	is_int(glk_clock_sync_use(&gpu.streams, &use), 0, "three are waited for");
+	glk_unlock(&gpu.lock);
+	ok(glk_clock_finished(&gpu.streams, &use), "they have finished");
+	ok(crowd[3]->done < crowd[3]->freed, "and no other");
+	one = many;
+	one.named = use.named | (uint64_t)crowd[3]->id << 3 * GLK_USE_NAME_BITS;
+	glk_clock_forget(&gpu.streams, &one);
+	ok(one.named == crowd[3]->id, "what has finished has no name any more");
+	for (int i = 0; i < BUSY - 2; i++) {
+		glk_lock(&gpu.lock);
+		one = glk_stream_use(crowd[i], crowd[i]->freed);
+		glk_clock_sync_use(&gpu.streams, &one);
+		glk_unlock(&gpu.lock);
+	}
+	is_int(glk_clock_waits(&gpu.streams, &many, s[0]), 2, "those of two are two");
+	is_int(glk_clock_waits(&gpu.streams, &many, crowd[BUSY - 1]), 1,
+		"and one of these waits for the other");
+	one = glk_stream_use(crowd[BUSY - 2], crowd[BUSY - 2]->freed);
+	glk_lock(&gpu.lock);
+	glk_clock_sync_use(&gpu.streams, &one);
+	glk_unlock(&gpu.lock);
+	is_int(glk_clock_waits(&gpu.streams, &many, crowd[BUSY - 1]), 0,
+		"for nothing when it is alone");
+	gpu_close(&gpu);
+}
+
+/* Behind two of them until what was asked for, of which one had finished: not behind what it does since. */
+static void behind_two(void)
+{
+	struct glk_stream *s[GLK_STREAM_CROWD + 3], **crowd = s + GLK_STREAM_CROWD;
+	struct glk_use two, one, later;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (int i = 0; i < GLK_STREAM_CROWD + 3; i++)
+		s[i] = gpu_stream(&gpu);
+	one = gpu_free(&gpu, crowd[0]);
+	glk_lock(&gpu.lock);
+	is_int(glk_clock_sync_use(&gpu.streams, &one), 0, "one has finished");
+	glk_unlock(&gpu.lock);
+	two = gpu_free(&gpu, crowd[1]);
+	two.tick = one.tick; /* as of a use that is older */
+	glk_use_add(&two, &one);
+	later = gpu_free(&gpu, crowd[0]);
+	is_int(glk_clock_waits(&gpu.streams, &two, crowd[2]), 1,
+		"the other is waited for");
+	is_int(glk_clock_order(&gpu.streams, &two, crowd[2]), 0, "it is behind both");
+	is_int(glk_clock_waits(&gpu.streams, &later, crowd[2]), 1,
+		"and not behind what the first does since");
+	gpu_close(&gpu);
+}
+
+/* What all of the crowd were given counts, at no cost for each; and for those alone that live. */
+static void joins_all(void)
+{
+	struct glk_stream *s[GLK_STREAM_CROWD + 3], **crowd = s + GLK_STREAM_CROWD, *new;
+	struct glk_use all;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (int i = 0; i < GLK_STREAM_CROWD + 3; i++)
+		s[i] = gpu_stream(&gpu);
+	gpu_free(&gpu, crowd[2]);
+	is_int(glk_stream_leave(&gpu.streams, crowd[2]->handle), 0, "one leaves");
+	all = glk_use_of(GLK_USE_CROWD, glk_clock_tick(&gpu.streams, NULL));
+	glk_clock_join(&gpu.streams, &all);
+	ok(glk_stream_freed(&gpu.streams, crowd[0]) == all.tick,
+		"what one was given counts");
+	ok(glk_stream_freed(&gpu.streams, crowd[2]) < all.tick,
+		"no more of one that has left");
+	ok(!glk_clock_finished(&gpu.streams, &all), "it has not finished");
+	new = gpu_stream(&gpu);
+	is_int(glk_clock_waits(&gpu.streams, &all, s[0]), 3, "each is waited for");
+	is_int(new->bit, GLK_STREAM_CROWD, "one that comes then is of them");
+	gpu_finish(&gpu);
+	ok(glk_event_poll_use(&gpu.streams, &all), "all have finished");
+	is_int(glk_clock_next_working(&gpu.streams, 0), 0,
+		"and nobody is left to be asked");
+	gpu_close(&gpu);
+}
+
 /* Many uses are waited for together: each of few streams, or all of the crowd. */
 static void adds_work(int count)
 {
@@ -140,9 +255,9 @@ static void adds_work(int count)
 	glk_unlock(&gpu.lock);
 	for (int i = 0; i < GPU_STREAMS; i++)
 		done += s[i]->done >= s[i]->freed;
-	if (count > GLK_WORK_MEMBERS)
+	if (count > GLK_WORK_NAMES)
 		count = GPU_STREAMS - GLK_STREAM_CROWD;
-	is_int(done, 1 + count, count > GLK_WORK_MEMBERS ? "all" : "those alone");
+	is_int(done, 1 + count, count > GLK_WORK_NAMES ? "all" : "those alone");
 	gpu_close(&gpu);
 }
 
@@ -249,9 +364,12 @@ int main(void)
 	ends_own();
 	leaves_crowd();
 	names_one();
+	names_some();
+	behind_two();
+	joins_all();
 	adds_work(1);
-	adds_work(GLK_WORK_MEMBERS);
-	adds_work(GLK_WORK_MEMBERS + 1);
+	adds_work(GLK_WORK_NAMES);
+	adds_work(GLK_WORK_NAMES + 1);
 	fails();
 	come_and_go(false);
 	come_and_go(true);

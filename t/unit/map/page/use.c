@@ -62,38 +62,84 @@ static int check_runs(uint32_t first, uint32_t last)
 	return wrong + (runs > last - first + 1);
 }
 
-static struct glk_use of_crowd(uint64_t others, uint64_t tick, uint32_t member)
+static struct glk_use of_crowd(uint64_t others, uint64_t tick, uint64_t named)
 {
 	struct glk_use use = glk_use_of(others | GLK_USE_CROWD, tick);
 
-	use.member = member & GLK_USE_MEMBERS;
+	use.named = named;
 	return use;
 }
 
-/* One of the crowd has a name as long as it is alone. */
-static void test_members(void)
+#define NAMES(a, b, c, d)                                                                \
+	((uint64_t)(a) | (uint64_t)(b) << 16 | (uint64_t)(c) << 32 | (uint64_t)(d) << 48)
+
+/* Those of the crowd have names as long as they are few. */
+static void test_names(void)
 {
 	struct glk_use a = of_crowd(0, 5, 70), b = of_crowd(0, 9, 70), sum = a;
-	struct glk_use other = of_crowd(0, 7, 71), alone = glk_use_of(3, 20);
+	struct glk_use other = of_crowd(0, 7, 4096), alone = glk_use_of(3, 20);
+	struct glk_use more = of_crowd(0, 1, NAMES(1, 70, 4096, 0)), many;
 
 	glk_use_add(&sum, &b);
-	ok(sum.member == 70 && sum.tick == 9, "the same one twice");
+	ok(sum.named == 70 && sum.tick == 9, "the same one twice");
 	ok(glk_use_holds(&sum, &a) && !glk_use_holds(&a, &sum), "later holds earlier");
 	glk_use_add(&sum, &alone);
-	ok(sum.member == 70 && sum.tick == 20 && !glk_use_crowded(&sum), "beside others");
+	ok(sum.named == 70 && sum.tick == 20 && !glk_use_crowded(&sum), "beside others");
 	glk_use_add(&alone, &a);
 	ok(glk_use_same(&alone, &sum), "from either side");
 	ok(!glk_use_holds(&sum, &other), "it is no other one");
 	glk_use_add(&sum, &other);
-	ok(!sum.member && glk_use_crowded(&sum), "two are several");
+	ok(sum.named == NAMES(70, 4096, 0, 0) && !glk_use_crowded(&sum), "two are named");
 	ok(glk_use_holds(&sum, &other) && glk_use_holds(&sum, &a), "which hold both");
-	ok(!glk_use_holds(&a, &(struct glk_use){.streams = GLK_USE_CROWD, .tick = 1}),
+	ok(!glk_use_holds(&other, &sum) && !glk_use_holds(&a, &sum),
 		"and are held by neither");
-	glk_use_add(&sum, &a);
-	ok(!sum.member, "and stay several");
+	glk_use_add(&sum, &more);
+	ok(sum.named == NAMES(1, 70, 4096, 0) && sum.tick == 20, "in order, each once");
+	more.named = NAMES(2, 70, 71, 0);
+	many = sum;
+	glk_use_add(&many, &more);
+	ok(glk_use_crowded(&many) && !many.named, "five are too many");
+	more.named = 4095;
+	glk_use_add(&sum, &more);
+	ok(sum.named == NAMES(1, 70, 4095, 4096), "four are not");
+	ok(glk_use_holds(&many, &sum) && !glk_use_holds(&sum, &many),
+		"too many hold what is named");
+	ok(!glk_use_holds(&a, &(struct glk_use){.streams = GLK_USE_CROWD, .tick = 1}),
+		"and are held by none");
+	glk_use_add(&many, &a);
+	ok(!many.named, "and stay too many");
+	glk_use_add(&a, &many);
+	ok(glk_use_crowded(&a), "from either side");
 	glk_use_drop(&alone, GLK_USE_CROWD);
 	ok(glk_use_same(&alone, &(struct glk_use){.streams = 3, .tick = 20}),
 		"none is left of what is dropped");
+}
+
+/* Sets of numbers, beside a bit each. */
+static void test_sets(uint64_t *state)
+{
+	int wrong = 0;
+
+	for (int i = 0; i < MOVES; i++) {
+		uint64_t named[2] = {0}, both, all = 0;
+		uint32_t bits[2] = {0}, left;
+
+		for (int k = 0; k < 2; k++) {
+			for (int n = (int)seed_below(state, 5); n; n--)
+				bits[k] |= 2u << seed_below(state, 6);
+			left = bits[k];
+			for (int n = 0; left; n++, left &= left - 1)
+				named[k] |= (uint64_t)__builtin_ctz(left)
+					<< GLK_USE_NAME_BITS * n;
+		}
+		left = bits[0] | bits[1];
+		for (int n = 0; left && n < GLK_USE_NAMES; n++, left &= left - 1)
+			all |= (uint64_t)__builtin_ctz(left) << GLK_USE_NAME_BITS * n;
+		both = glk_use_names(named[0], named[1]);
+		wrong += both != (left ? 0 : all);
+		wrong += glk_use_names_all(named[0], named[1]) != !(bits[1] & ~bits[0]);
+	}
+	is_int(wrong, 0, "sets of streams");
 }
 
 static void test_edges(void)
@@ -156,7 +202,8 @@ int main(void)
 	tap_plan_later();
 	state = seed_start() | 1;
 	rig_init(&rig);
-	test_members();
+	test_names();
+	test_sets(&state);
 	test_edges();
 	test_random(&state);
 	rig_stop(&rig);
