@@ -251,7 +251,7 @@ int glk_chunk_make(struct glk_cache *cache, uint64_t size, bool over,
 {
 	struct glk_managed *m = cache->managed;
 	struct glk_chunk *chunk;
-	uint64_t bytes;
+	uint64_t bytes = 0;
 	int err;
 
 	size = whole(size, cache->conf->pool_small_page);
