@@ -147,54 +147,78 @@ bool glk_hostpool_reap(
 	return any;
 }
 
-/* A GPU that somebody waits for, and its streams. */
-struct awaited {
-	struct glk_streams *streams;
-	uint64_t set;
-};
-
+/* GPUs that are waited for at a time. */
 #define GPUS 64
 
-static unsigned gather(const struct glk_hostpool *pool, struct awaited *of)
+/* What is looked at: fn(u, arg) of each use of the blocks that wait the longest. */
+static void each_use(const struct glk_hostpool *pool,
+	void (*fn)(const struct glk_hostpool_use *u, void *arg), void *arg)
 {
 	uint32_t most = GLK_HOSTPOOL_REAPED;
-	unsigned count = 0, i;
 
 	for (uint32_t e = pool->waiting.first; e && most; e = pool->side[e].next, most--) {
-		for (uint32_t id = pool->side[e].uses; id; id = use_at(pool, id)->next) {
-			const struct glk_hostpool_use *u = use_at(pool, id);
-
-			for (i = 0; i < count && of[i].streams != u->streams;)
-				i++;
-			if (i == GPUS)
-				continue;
-			count += i == count;
-			of[i].streams = u->streams;
-			of[i].set |= u->use.streams;
-		}
+		for (uint32_t id = pool->side[e].uses; id; id = use_at(pool, id)->next)
+			fn(use_at(pool, id), arg);
 	}
-	return count;
+}
+
+struct gpus {
+	struct glk_streams *of[GPUS];
+	unsigned count;
+};
+
+static void add_gpu(const struct glk_hostpool_use *u, void *arg)
+{
+	struct gpus *gpus = arg;
+	unsigned i = 0;
+
+	while (i < gpus->count && gpus->of[i] != u->streams)
+		i++;
+	if (i == gpus->count && i < GPUS)
+		gpus->of[gpus->count++] = u->streams;
+}
+
+/* The work of one of them. */
+struct awaited {
+	struct glk_streams *streams;
+	struct glk_work work;
+};
+
+static void add_work(const struct glk_hostpool_use *u, void *arg)
+{
+	struct awaited *awaited = arg;
+
+	if (u->streams == awaited->streams)
+		glk_work_add(&awaited->work, &u->use);
+}
+
+static void await_one(struct glk_hostpool *pool, struct glk_streams *streams,
+	int (*sync)(struct glk_streams *streams, const struct glk_work *work))
+{
+	struct awaited awaited = {.streams = streams};
+
+	each_use(pool, add_work, &awaited);
+	glk_lock_pause(&pool->lock);
+	glk_lock(streams->gpu);
+	sync(streams, &awaited.work);
+	glk_unlock(streams->gpu);
+	glk_lock_resume(&pool->lock);
 }
 
 /* Where nothing is free since, what is on record stays. */
 static bool await(struct glk_hostpool *pool,
-	int (*sync)(struct glk_streams *streams, uint64_t set))
+	int (*sync)(struct glk_streams *streams, const struct glk_work *work))
 {
-	struct awaited of[GPUS] = {0};
-	unsigned count = gather(pool, of);
+	struct gpus gpus = {.count = 0};
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 	bool any;
 
-	if (!count)
+	each_use(pool, add_gpu, &gpus);
+	if (!gpus.count)
 		return false;
-	glk_lock_pause(&pool->lock);
-	for (unsigned i = 0; i < count; i++) {
-		glk_lock(of[i].streams->gpu);
-		sync(of[i].streams, of[i].set);
-		glk_unlock(of[i].streams->gpu);
-	}
-	glk_lock_resume(&pool->lock);
+	for (unsigned i = 0; i < gpus.count; i++)
+		await_one(pool, gpus.of[i], sync);
 	any = glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_RECORD);
 	if (!any && thread)
 		thread->error = why;
@@ -203,10 +227,16 @@ static bool await(struct glk_hostpool *pool,
 
 bool glk_hostpool_await(struct glk_hostpool *pool)
 {
-	return await(pool, glk_clock_sync);
+	return await(pool, glk_work_sync);
+}
+
+static int sync_ended(struct glk_streams *streams, const struct glk_work *work)
+{
+	return glk_clock_sync_ended(
+		streams, work->use.streams | (work->names ? GLK_USE_CROWD : 0));
 }
 
 bool glk_hostpool_await_ended(struct glk_hostpool *pool)
 {
-	return await(pool, glk_clock_sync_ended);
+	return await(pool, sync_ended);
 }

@@ -16,10 +16,10 @@ static struct glk_context *context;
 static struct CUstream_st *streams[STREAMS];
 static void *gpu;
 
-static void open_soft(void)
+static void open_soft(const char *limit, const char *more)
 {
-	static const char *const settings[] = {"soft.gpus=1",
-		"driver.fault=off", "map.span=8GiB", "host.piece=4MiB", "host.limit=8GiB", NULL};
+	const char *const settings[] = {"soft.gpus=1", "driver.fault=off",
+		"map.span=8GiB", "host.piece=4MiB", limit, more, NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
@@ -81,7 +81,7 @@ static void many_streams(void)
 {
 	void *ptr;
 
-	open_soft();
+	open_soft("host.limit=8GiB", NULL);
 	for (int i = 0; i < STREAMS; i++) {
 		glake_stream_new(ctx, 0, &streams[i]);
 		ptr = used(64, streams[i]);
@@ -109,6 +109,37 @@ static void many_streams(void)
 	close_soft();
 }
 
+#define FEW 100
+
+/* At the limit who wants a block waits for the stream that used the last one, and not for those that are
+ * busy with other memory. */
+static void waits_for_one(void)
+{
+	void *ptr, *busy = NULL;
+	uint32_t pending = 0;
+
+	open_soft("host.limit=4MiB", "soft.streams=stepped");
+	for (int i = 0; i < FEW; i++) {
+		glake_stream_new(ctx, 0, &streams[i]);
+		if (glake_alloc(ctx, 0, 3 * MIB, streams[i], 0, &busy))
+			tap_bail("no memory");
+		if (i < FEW - 1)
+			glake_free(ctx, busy, streams[i]);
+	}
+	if (glk_soft_work(context->drv, 0, streams[FEW - 1], (uint64_t)(uintptr_t)busy,
+		    MIB, true))
+		tap_bail("no work");
+	glake_free(ctx, busy, streams[FEW - 1]);
+	glake_host_free(ctx, used(3 * MIB, streams[FEW - 2]));
+	is_int(glake_host_alloc(ctx, 0, 3 * MIB, 0, &ptr), 0, "a block at the limit");
+	ok(!glk_soft_pending(context->drv, 0, streams[FEW - 1], &pending) && pending,
+		"another stream works on");
+	is_int(glake_host_free(ctx, ptr), 0, "freed");
+	for (int i = 0; i < FEW; i++)
+		glake_stream_free(ctx, 0, streams[i]);
+	close_soft();
+}
+
 #define OWN ((struct CUstream_st *)2) /* the default stream of the thread */
 
 static void *use_own(void *arg)
@@ -125,7 +156,7 @@ static void threads_that_ended(void)
 	struct CUstream_st *capturing = NULL;
 	uint32_t graph;
 
-	open_soft();
+	open_soft("host.limit=8GiB", NULL);
 	glake_stream_new(ctx, 0, &capturing);
 	glake_host_free(ctx, used(64, capturing));
 	for (int i = 0; i < 20; i++) {
@@ -156,6 +187,7 @@ int main(void)
 {
 	tap_plan_later();
 	many_streams();
+	waits_for_one();
 	threads_that_ended();
 	return tap_done();
 }
