@@ -56,7 +56,7 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
 	struct CUstream_st *stream) GLK_COLD;
 
 /* pin.c, under the lock of the GPU. For an extent that was claimed and is out: whether it stays,
- * used by `streams`. */
+ * marked with the streams of its use. */
 bool glk_pin_hold(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);
 /* Whether a live or claimed block is out. */

@@ -123,9 +123,9 @@ static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_c
 }
 
 /*
- * The stream that has a bit for itself; NULL: it has gone, and so has its work. The bit may be that of
- * another stream since, and the number that a use names too. That one had nothing freed before it came, so
- * what was is known to have finished.
+ * The stream that has a bit for itself; NULL: it has gone, and so has its work. A bit of a use, or a number
+ * that it names, may be another stream's by now: what was freed before that came is known to have finished
+ * on it, see glk_stream_give_bit().
  */
 static struct glk_stream *owner_of(const struct glk_streams *streams, unsigned bit)
 {

@@ -64,8 +64,8 @@ void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent)
 struct reaping {
 	enum glk_hostpool_reap how;
 	struct glk_streams *asked, *busy;
-	uint64_t
-		tick; /* what was freed then has not finished on all of the crowd of `busy` */
+	/* What was freed then has not finished on all of the crowd of `busy`. */
+	uint64_t tick;
 };
 
 /* Each stream of the crowd that it may be of, unless the answer is known: what is of all of them, and was
