@@ -126,6 +126,13 @@ static inline bool tap_one_thread_takes_long(void)
 #endif
 }
 
+/* Of so many rounds of one kind an eighth where valgrind runs them, in which each is fifty times slower: the
+ * other builds play them all. */
+static inline int tap_rounds(int all)
+{
+	return tap_on_valgrind() ? all / 8 + 1 : all;
+}
+
 /* The next `count` warnings or errors of the library are part of the test. */
 static inline void tap_expect_log(int count)
 {

@@ -403,11 +403,11 @@ static void at_random(uint64_t *state, const char *setting)
 {
 	struct held list[24] = {0};
 	bool away[24] = {0};
-	int torn = 0, came = 0;
+	int torn = 0, came = 0, rounds = tap_rounds(2500);
 
 	set_up(40 * MIB, setting);
 	/* as many as it takes, whatever comes of chance */
-	for (int n = 0; (n < 2500 || (came <= 5 && n < 250000)) && !torn; n++) {
+	for (int n = 0; (n < rounds || (came <= 5 && n < 250000)) && !torn; n++) {
 		uint64_t i = seed_below(state, 24), what = seed_below(state, 40), unused;
 		struct CUstream_st *s = seed_below(state, 2) ? a : b;
 		struct held *h = &list[i];

@@ -92,7 +92,7 @@ static void agree_as(const char *reuse, uint64_t seed, const char *const *settin
 	for (int i = 0; i < 4; i++)
 		rig_stream(&rig);
 	memset(held, 0, sizeof(held));
-	for (int n = 0; n < ROUNDS; n++) {
+	for (int n = 0; n < tap_rounds(ROUNDS); n++) {
 		answered &= turn(&rig, held, &state);
 		if (n % 50 == 0)
 			sound &= rig_is_sound(&rig);
@@ -182,7 +182,7 @@ static void agrees_with_graphs(uint64_t seed)
 	for (int i = 0; i < 4; i++)
 		rig_stream(&rig);
 	memset(held, 0, sizeof(held));
-	for (int n = 0; n < ROUNDS; n++) {
+	for (int n = 0; n < tap_rounds(ROUNDS); n++) {
 		if (seed_below(&state, 30) == 0)
 			answered &= !step_pool(&rig, &pools, &state);
 		else
@@ -233,7 +233,7 @@ static uint64_t played(uint64_t seed, bool reads)
 	rig_open(&rig, (const char *const[]){"policy.target=1.2", NULL});
 	for (int i = 0; i < 4; i++)
 		rig_stream(&rig);
-	for (int n = 0; n < ROUNDS; n++) {
+	for (int n = 0; n < tap_rounds(ROUNDS); n++) {
 		struct held *h = &held[seed_below(&state, BLOCKS)];
 
 		if (h->addr) {

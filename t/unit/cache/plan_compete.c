@@ -187,7 +187,7 @@ int main(void)
 	const char *given = getenv("GLAKE_TEST_ROUNDS");
 
 	tap_plan_later();
-	rounds = given ? atoi(given) : 100;
+	rounds = given ? atoi(given) : tap_rounds(100);
 	rivals(2, 0, BUDGET / 100 * 60, 1, budget);
 	rivals(3, 0, BUDGET / 100 * 40, 2, lean);
 	rivals(8, 0, BUDGET / 100 * 30, 3, budget);

@@ -99,6 +99,7 @@ static void live(const char *name, uint64_t seed, bool keeps, const char *const 
 {
 	bool right = true, sound = true, whole = true;
 	uint64_t state = seed_thread(seed, 5);
+	int rounds = tap_rounds(ROUNDS);
 	struct glake_stats s;
 	struct rig_end end;
 
@@ -106,7 +107,7 @@ static void live(const char *name, uint64_t seed, bool keeps, const char *const 
 	for (int i = 0; i < STREAMS; i++)
 		rig_stream(&rig);
 	memset(held, 0, sizeof(held));
-	for (int n = 0; n < ROUNDS && right && sound; n++) {
+	for (int n = 0; n < rounds && right && sound; n++) {
 		if (seed_below(&state, 3) == 0)
 			draw_fault(&state, keeps);
 		right = turn(&state);
