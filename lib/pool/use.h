@@ -53,16 +53,6 @@ static inline uint64_t glk_use_rest(uint64_t named)
 	return named >> GLK_USE_NAME_BITS;
 }
 
-/* How many streams it is of, where it is not of any of the crowd. */
-static inline unsigned glk_use_count(const struct glk_use *use)
-{
-	unsigned count = (unsigned)__builtin_popcountll(use->streams & ~GLK_USE_CROWD);
-
-	for (uint64_t left = use->named; left; left = glk_use_rest(left))
-		count++;
-	return count;
-}
-
 static inline bool glk_use_same(const struct glk_use *a, const struct glk_use *b)
 {
 	return a->streams == b->streams && a->tick == b->tick && a->named == b->named;

@@ -242,17 +242,12 @@ static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
 	return stream->bit < GLK_STREAM_BITS ? UINT64_C(1) << stream->bit : 0;
 }
 
-/* What it is called in a use, where the last bit alone does not tell. */
-static inline uint32_t glk_stream_name_in_use(const struct glk_stream *stream)
-{
-	return stream->bit == GLK_STREAM_CROWD ? stream->id : 0;
-}
-
 static inline struct glk_use glk_stream_use(const struct glk_stream *stream, uint64_t tick)
 {
 	return (struct glk_use){.streams = glk_stream_mask(stream),
 		.tick = tick,
-		.named = glk_stream_name_in_use(stream)};
+		/* where the bit alone does not tell */
+		.named = stream->bit == GLK_STREAM_CROWD ? stream->id : 0};
 }
 
 /* Whether other streams are in a use, or may be. */

@@ -111,12 +111,12 @@ int worst_busy_streams(struct worst_scene *scene)
 	return all_busy(scene, ALONE);
 }
 
-int worst_crossed_streams(struct worst_scene *scene)
+int worst_freed_on_others(struct worst_scene *scene)
 {
 	return all_busy(scene, FREED_THERE);
 }
 
-int worst_shared_streams(struct worst_scene *scene)
+int worst_used_on_others(struct worst_scene *scene)
 {
 	return all_busy(scene, USED_THERE);
 }

@@ -45,7 +45,11 @@ struct late {
 
 static bool has_many(const struct glk_use *use)
 {
-	return glk_use_crowded(use) || glk_use_count(use) > MANY;
+	uint32_t streams = glk_bits_of(use->streams & ~GLK_USE_CROWD);
+
+	for (uint64_t left = use->named; left; left = glk_use_rest(left))
+		streams++;
+	return glk_use_crowded(use) || streams > MANY;
 }
 
 struct release {
