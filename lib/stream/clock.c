@@ -343,7 +343,7 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 	if (!streams->opportunistic && can_record(s))
 		return glk_event_cover(streams, s, ret_slot);
 	for (unsigned i = first; i < s->count; i++) {
-		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
+		unsigned slot = (s->head + i) % s->most;
 
 		if (s->ring[slot].tick >= tick) {
 			*ret_slot = slot;

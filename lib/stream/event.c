@@ -9,11 +9,15 @@
  * the event would become part of that graph, and on the handle of a stream that has ended it
  * would stand for another one.
  *
+ * A stream that copies contents has a line of them, of which each second one goes when it is full, so that
+ * what is queued is told of part by part, however much it is.
+ *
  * All under the lock of the GPU, which no hit takes.
  */
 #include "stream/stream.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Streams of the crowd that are asked at a time. */
 #define CROWD_ASKED 32
@@ -54,7 +58,7 @@ static void drop_oldest(struct glk_streams *streams, struct glk_stream *s)
 {
 	give(streams, s->ring[s->head].event);
 	s->ring[s->head].event = NULL;
-	s->head = (s->head + 1) % GLK_STREAM_EVENTS;
+	s->head = (s->head + 1) % s->most;
 	s->count--;
 	if (!s->count && s->bit < GLK_STREAM_CROWD)
 		streams->flying &= ~glk_stream_mask(s);
@@ -97,7 +101,7 @@ void glk_event_fini(struct glk_streams *streams)
 
 static unsigned last_slot(const struct glk_stream *s)
 {
-	return (s->head + s->count + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+	return (s->head + s->count + s->most - 1) % s->most;
 }
 
 uint64_t glk_event_newest(const struct glk_stream *s)
@@ -133,18 +137,68 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 	return s->mute ? -EAGAIN : 0;
 }
 
+void glk_event_init(struct glk_streams *streams, struct glk_stream *s)
+{
+	for (unsigned i = 0; i < 2; i++) {
+		if (streams->line[i].stream == s->id)
+			streams->line[i].stream = 0;
+	}
+	memset(s->own, 0, sizeof(s->own));
+	s->ring = s->own;
+	s->most = GLK_STREAM_EVENTS;
+}
+
+void glk_event_lengthen(struct glk_streams *streams, uint32_t stream)
+{
+	struct glk_stream *s = glk_stream_at(streams, stream);
+
+	for (unsigned i = 0; i < 2; i++) {
+		if (streams->line[i].stream || s->count || s->ring != s->own)
+			continue;
+		streams->line[i].stream = stream;
+		s->ring = streams->line[i].ring;
+		s->most = GLK_LINE_EVENTS;
+		memset(s->ring, 0, sizeof(streams->line[i].ring));
+		s->head = 0;
+	}
+}
+
+/* Each second one goes; the newest stays. */
+static void thin_out(struct glk_streams *streams, struct glk_stream *s)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < s->count; i++) {
+		struct glk_stream_event *from = &s->ring[(s->head + i) % s->most];
+		struct glk_stream_event *to = &s->ring[(s->head + kept) % s->most];
+		struct glk_stream_event event = *from;
+
+		from->event = NULL;
+		if ((s->count - i) % 2 == 0) {
+			give(streams, event.event);
+			continue;
+		}
+		*to = event;
+		kept++;
+	}
+	s->count = kept;
+}
+
 /* Where the next event goes: a new place, or that of the newest, which moves on to now, so that
  * what it covered waits a little longer. */
 static int choose_slot(
 	struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot)
 {
-	unsigned slot = (s->head + s->count) % GLK_STREAM_EVENTS;
+	bool many = streams->events.made >= GLK_EVENTS_MAX;
+	unsigned slot;
 	int err;
 
+	if (s->count == s->most && s->ring != s->own && !many)
+		thin_out(streams, s);
+	slot = (s->head + s->count) % s->most;
 	*ret_slot = slot;
-	if (s->count == GLK_STREAM_EVENTS ||
-		(s->count && streams->events.made >= GLK_EVENTS_MAX)) {
-		*ret_slot = (slot + GLK_STREAM_EVENTS - 1) % GLK_STREAM_EVENTS;
+	if (s->count == s->most || (s->count && many)) {
+		*ret_slot = last_slot(s);
 		return 0;
 	}
 	err = take(streams, &s->ring[slot].event);
@@ -224,7 +278,7 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll ho
 
 	if (how == POLL && s->state == GLK_STREAM_LIVE &&
 		glk_event_newest(s) < glk_stream_freed(streams, s) &&
-		s->count < GLK_STREAM_EVENTS && !glk_event_cover(streams, s, &slot))
+		s->count < s->most && !glk_event_cover(streams, s, &slot))
 		learned |= ask(streams, s, true);
 	glk_stream_settle(streams, s);
 	return learned;

@@ -38,14 +38,22 @@
 /* A bit each, by their numbers, which begin with 1. */
 #define GLK_STREAM_WORDS (GLK_STREAMS_MAX / 64 + 1)
 _Static_assert(GLK_STREAMS_MAX <= GLK_USE_NAME_MAX, "a use can name each");
-/* Events in flight on one stream, and of a GPU before a stream has to make do with one. */
+/* Events in flight on one stream, on one that copies contents, and of a GPU before a stream has to make do
+ * with one. */
 #define GLK_STREAM_EVENTS 8
+#define GLK_LINE_EVENTS	  64
 #define GLK_EVENTS_MAX	  1024
 
 enum glk_stream_state {
 	GLK_STREAM_LIVE = 0,
 	GLK_STREAM_LEAVING,
 	GLK_STREAM_GONE,
+};
+
+struct glk_stream_event {
+	struct glk_drv_event *event;
+	uint64_t tick;
+	bool asked; /* and it was pending */
 };
 
 struct glk_stream {
@@ -68,12 +76,9 @@ struct glk_stream {
 	struct {
 		uint64_t named, tick;
 	} behind;
-	struct {
-		struct glk_drv_event *event;
-		uint64_t tick;
-		bool asked; /* and it was pending */
-	} ring[GLK_STREAM_EVENTS];
-	unsigned head, count;
+	struct glk_stream_event *ring; /* `most` of them: its own, or a line */
+	unsigned most, head, count;
+	struct glk_stream_event own[GLK_STREAM_EVENTS];
 };
 
 /* The key of a slot that is nobody's. */
@@ -141,6 +146,11 @@ struct glk_streams {
 		unsigned count; /* of spare ones */
 		uint32_t made;	/* and not ended */
 	} events;
+	/* For streams on which so much may be queued that who waits for a part of it must not wait for all. */
+	struct {
+		struct glk_stream_event ring[GLK_LINE_EVENTS];
+		uint32_t stream; /* whose it is; 0: nobody's */
+	} line[2];
 	struct glk_await *awaited;
 	/* Threads that wait for the whole GPU, without the lock; and when the last was told. */
 	uint32_t syncing;
@@ -397,6 +407,10 @@ bool glk_event_here(const struct glk_stream *s);
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* The tick of the newest event in flight; that of the last one that was done. */
 uint64_t glk_event_newest(const struct glk_stream *s);
+/* A stream that begins has none, and its own ring. */
+void glk_event_init(struct glk_streams *streams, struct glk_stream *s);
+/* More events for a stream of the library, as long as it lives, if a line is left. Under the lock. */
+void glk_event_lengthen(struct glk_streams *streams, uint32_t stream);
 /* Takes the events of a stream that cover no more than a tick out of its ring. */
 void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t tick);
 /* Waits for an event, which may leave its ring meanwhile: the lock is given up, unless `held`. 0 or

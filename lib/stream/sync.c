@@ -103,7 +103,7 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 	if (!streams->opportunistic)
 		tick = glk_stream_freed(streams, s);
 	for (unsigned i = 0; i < s->count; i++) {
-		unsigned slot = (s->head + i) % GLK_STREAM_EVENTS;
+		unsigned slot = (s->head + i) % s->most;
 
 		if (s->ring[slot].tick >= tick) {
 			*ret_slot = slot;

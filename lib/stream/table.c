@@ -278,7 +278,7 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	s->done = 0;
 	s->sure = 0;
 	s->next = 0;
-	memset(s->ring, 0, sizeof(s->ring));
+	glk_event_init(streams, s);
 	s->head = 0;
 	s->count = 0;
 	glk_store_relaxed(&s->serial, facts->id);
