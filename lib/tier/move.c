@@ -9,6 +9,8 @@
 
 #include <errno.h>
 
+/* Bytes from one event on the way to the host to the next, when there are more than can be kept. */
+#define MARKS ((uint64_t)128 << 20)
 /* Runs that go as one copy where several links may carry it: 4 GiB of whole pieces. */
 #define RUNS 64
 
@@ -17,14 +19,11 @@ static struct glk_stream *enter(struct glk_mover *mover, uint32_t id)
 	return glk_stream_enter(mover->streams, id);
 }
 
-static int make_stream(
-	struct glk_mover *mover, struct CUstream_st **ret_handle, uint32_t *ret_id)
+static void lengthen(struct glk_mover *mover)
 {
-	struct glk_streams *streams = mover->streams;
-	int err;
-
-	err = streams->drv->ops->stream_new(streams->drv, streams->device, ret_handle);
-	return err ? err : glk_stream_get(streams, *ret_handle, NULL, ret_id);
+	glk_lock(mover->streams->gpu);
+	glk_event_lengthen(mover->streams, mover->out);
+	glk_unlock(mover->streams->gpu);
 }
 
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
@@ -36,9 +35,11 @@ int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int nod
 	err = glk_store_init(&mover->store, streams->drv, streams->gpu, streams->device,
 		node, host);
 	if (!err)
-		err = make_stream(mover, &mover->out_handle, &mover->out);
+		err = glk_channel_init(&mover->out_channel, streams, &mover->out);
 	if (!err)
-		err = make_stream(mover, &mover->back_handle, &mover->back);
+		lengthen(mover);
+	if (!err)
+		err = glk_channel_init(&mover->back_channel, streams, &mover->back);
 	if (err)
 		glk_mover_fini(mover);
 	return err;
@@ -46,16 +47,12 @@ int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int nod
 
 int glk_mover_fini(struct glk_mover *mover)
 {
-	struct CUstream_st *handles[] = {mover->out_handle, mover->back_handle};
 	struct glk_streams *streams = mover->streams;
-	int err = 0, failed;
+	int err, failed;
 
-	for (int i = 0; i < 2; i++) {
-		failed = handles[i] ? streams->drv->ops->stream_free(
-					      streams->drv, streams->device, handles[i])
-				    : 0;
-		err = err ? err : failed;
-	}
+	err = glk_channel_fini(&mover->out_channel, streams);
+	failed = glk_channel_fini(&mover->back_channel, streams);
+	err = err ? err : failed;
 	if (streams) {
 		glk_pack_fini(mover);
 		failed = glk_store_fini(&mover->store);
@@ -108,9 +105,17 @@ void glk_mover_yield(struct glk_mover *mover, uint64_t bytes)
 
 void glk_mover_mark(struct glk_mover *mover)
 {
-	unsigned slot;
+	struct glk_stream *out = enter(mover, mover->out);
+	unsigned slot, before = out->count;
 
-	glk_event_cover(mover->streams, enter(mover, mover->out), &slot);
+	if (!before)
+		mover->gap = 0;
+	if (mover->queued - mover->marked < mover->gap)
+		return;
+	mover->marked = mover->queued;
+	/* half of them went, so that those to come stand as far from each other */
+	if (!glk_event_cover(mover->streams, out, &slot) && out->count < before)
+		mover->gap = mover->gap ? 2 * mover->gap : MARKS;
 }
 
 /* Behind all that a use stands for, by stream waits; where an event cannot be had of a stream that has
@@ -176,15 +181,17 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 }
 
 /* Over the links to the host that are lent, if it is worth that. One range where it is known that none are. */
-static int carry(struct glk_mover *mover, struct glk_io_copy *copy)
+static int carry(
+	struct glk_mover *mover, struct glk_channel *channel, struct glk_io_copy *copy)
 {
 	const struct glake_copy_range *r = copy->ranges;
-	struct glk_drv *drv = mover->streams->drv;
 	int err;
 
-	if (!mover->io || (copy->is_known && !copy->relays))
-		return drv->ops->copy(drv, (uintptr_t)r->dst, (uintptr_t)r->src, r->bytes,
-			copy->stream);
+	if (!mover->io || !mover->io->lend || (copy->is_known && !copy->relays))
+		return glk_channel_copy(channel, mover->streams->drv,
+			mover->streams->device, (uintptr_t)r->dst, (uintptr_t)r->src,
+			r->bytes);
+	copy->stream = channel->main;
 	for (size_t i = 0; i < copy->count; i++)
 		copy->bytes += r[i].bytes;
 	err = glk_io_copy(mover->io, copy, false);
@@ -208,7 +215,7 @@ static int unpack(struct glk_mover *mover, struct left *left)
 static int copy(
 	struct glk_mover *mover, struct left left, bool out, bool links, bool *ret_afar)
 {
-	struct CUstream_st *stream = out ? mover->out_handle : mover->back_handle;
+	struct glk_channel *channel = out ? &mover->out_channel : &mover->back_channel;
 	size_t most = links && mover->io && mover->io->lend ? RUNS : 1, count;
 	struct glake_copy_range ranges[RUNS];
 	int err = 0;
@@ -224,10 +231,9 @@ static int copy(
 		}
 		count = gather(&mover->store, &left, out, most, ranges);
 		glk_lock_pause(mover->streams->gpu);
-		err = carry(mover,
+		err = carry(mover, channel,
 			&(struct glk_io_copy){.ranges = ranges,
 				.count = count,
-				.stream = stream,
 				.is_known = afar || !links});
 		glk_lock_resume(mover->streams->gpu);
 	}
@@ -267,6 +273,7 @@ static int send(struct glk_mover *mover, uint64_t addr, uint64_t bytes, bool lin
 		glk_store_put(&mover->store, run, 0);
 		return err;
 	}
+	mover->queued += bytes;
 	err = copy(mover, left_of(&mover->store, run, 0, bytes, addr), true, links,
 		ret_afar);
 	*use = used_by(mover, out);
@@ -406,7 +413,6 @@ int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_
 		.bytes = bytes};
 	struct glk_io_copy copy = {.ranges = &range,
 		.count = 1,
-		.stream = out ? mover->out_handle : mover->back_handle,
 		.relays = relays,
 		.gpu = mover->streams->device,
 		.is_up = out,
@@ -415,8 +421,9 @@ int glk_move_across(struct glk_mover *mover, uint64_t to, uint64_t from, uint64_
 
 	if (err)
 		return err;
+	mover->queued += out ? bytes : 0;
 	glk_lock_pause(mover->streams->gpu);
-	err = carry(mover, &copy);
+	err = carry(mover, out ? &mover->out_channel : &mover->back_channel, &copy);
 	glk_lock_resume(mover->streams->gpu);
 	*use = used_by(mover, stream);
 	if (err)

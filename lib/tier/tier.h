@@ -12,8 +12,8 @@
  * fragmentation to speak of: at most a part of a chunk is lost for each content. Pieces are made
  * as many at a time as a content needs (piece.h).
  *
- * Two streams of the library carry the contents, one each way, so that both ways of the link can be
- * busy. A large content goes over links that other GPUs lend as well (io/io.h), as work of these
+ * Two channels of the library carry the contents (channel.h), one each way, so that both ways of the link can be
+ * busy, each in the order of a stream. A large content goes over links that other GPUs lend as well (io/io.h), as work of these
  * streams. What lies in the store was written and is read in their order, and memory of the GPU is
  * given and taken in the order of ticks like any other (stream/stream.h). What waits for the GPU is a
  * stream of which no event can be had, and a copy that failed half way.
@@ -25,6 +25,7 @@
 #include "base/slab.h"
 #include "pool/pool.h"
 #include "stream/stream.h"
+#include "tier/channel.h"
 
 struct glk_io;
 struct glk_pack;
@@ -164,8 +165,10 @@ static inline bool glk_store_is_afar(
 struct glk_mover {
 	struct glk_streams *streams;
 	struct glk_store store;
-	struct CUstream_st *out_handle, *back_handle;
-	uint32_t out, back; /* to the host and to the GPU: streams, by their number */
+	struct glk_channel out_channel, back_channel;
+	uint32_t out, back; /* to the host and to the GPU: their streams, by number */
+	/* Bytes that were queued to the host, until the last mark, and from one to the next. */
+	uint64_t queued, marked, gap;
 	struct glk_io *io; /* links of other GPUs that may carry contents too; NULL: none */
 };
 
@@ -182,7 +185,7 @@ int glk_pack_loosen(struct glk_mover *mover, uint32_t run);
 /* Under the lock: bytes of contents that are packed, and of the memory that they take. */
 void glk_pack_figures(const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held);
 
-/* move.c. Makes the two streams and an empty store. Without the lock. 0 or the driver's error. */
+/* move.c. Makes the two channels and an empty store. Without the lock. 0 or the driver's error. */
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,
 	struct glk_node *host);
 /* Ends them: the GPU is idle. Takes a zeroed one. */
@@ -211,7 +214,8 @@ int glk_move_home(struct glk_mover *mover, uint32_t run);
 void glk_verify_keep(struct glk_mover *mover, uint32_t run);
 /* Whether it is still what it was, or has no hash: 0, or -EIO (class CORRUPT). Likewise. */
 int glk_verify_check(struct glk_mover *mover, uint32_t run);
-/* An event tells of the copies to the host so far, where one can be had. */
+/* An event tells of the copies to the host so far, where one can be had; where there are many already, of one
+ * part of them in so many. */
 void glk_mover_mark(struct glk_mover *mover);
 /* Copies them back, or some from a place in the content on, to memory that the stream `back` may write
  * to; *ret_use is that of the copy. The content stays in the store. 0 or the driver's error. */

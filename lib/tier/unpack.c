@@ -150,7 +150,7 @@ static int wait_for(struct glk_pack *pack, unsigned half)
 static int send(struct glk_pack *pack, unsigned half, uint64_t addr, const char *from,
 	uint64_t bytes)
 {
-	struct CUstream_st *stream = pack->mover->back_handle;
+	struct CUstream_st *stream = pack->mover->back_channel.main;
 	struct glk_drv *drv = store_of(pack)->drv;
 	int err = drv->ops->copy(drv, addr, (uintptr_t)from, bytes, stream), failed;
 

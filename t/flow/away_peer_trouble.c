@@ -78,14 +78,15 @@ static void all_fail(void)
 	fails("host_lock", "ENOMEM", 3);
 }
 
-/* A content of which the host has a part: whichever part is refused, that side alone has failed. */
+/* A content of which the host has a part: whichever part is refused, that side alone has failed. The content before it
+ * takes two copies, since it is larger than a turn of a channel. */
 static void one_side_fails(bool host)
 {
 	void *one, *two;
 
 	set_up((const char *const[]){ROOM, "tier.peer_room=64MiB",
-		host ? "driver.fault=copy:from=2:len=1:err=EPERM"
-		     : "driver.fault=copy:from=3:len=1:err=EPERM",
+		host ? "driver.fault=copy:from=3:len=1:err=EPERM"
+		     : "driver.fault=copy:from=4:len=1:err=EPERM",
 		NULL});
 	one = take(ctx, 0, 34 * MIB);
 	two = take(ctx, 0, 34 * MIB);

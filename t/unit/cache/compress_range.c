@@ -210,7 +210,7 @@ static bool fails(struct model *m, uint64_t *state)
 static void run_some(uint64_t *state)
 {
 	struct CUstream_st *streams[] = {
-		rig.cache.mover.out_handle, rig.cache.mover.back_handle, a};
+		rig.cache.mover.out_channel.main, rig.cache.mover.back_channel.main, a};
 
 	for (uint64_t n = seed_below(state, 6); n && streams[0]; n--) {
 		struct CUstream_st *stream = streams[seed_below(state, 3)];

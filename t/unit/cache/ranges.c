@@ -297,7 +297,7 @@ static void shares_a_chunk(void)
 	rig.drv->ops->copy(rig.drv, copy.addr, one.addr, 128 << 10, a);
 	is_int(rig_free(&rig, one.addr, a), 0, "used, and freed behind that");
 	is_int(glk_cache_spill(&rig.cache, other.addr, b), 0, "another block goes");
-	out = rig.cache.mover.out_handle;
+	out = rig.cache.mover.out_channel.main;
 	while (!glk_soft_step(rig.drv, 0, b) || !glk_soft_step(rig.drv, 0, out))
 		;
 	glk_soft_run_all(rig.drv);

@@ -117,7 +117,7 @@ static inline int resume(void)
 /* A way back would begin in modelled time with what went there first: both ways begin behind all. */
 static inline void level(const struct glk_mover *mover)
 {
-	struct CUstream_st *way[] = {mover->out_handle, mover->back_handle};
+	struct CUstream_st *way[] = {mover->out_channel.main, mover->back_channel.main};
 	struct glk_drv *drv = context->drv;
 	struct glk_drv_event *event;
 
@@ -139,12 +139,12 @@ static inline double rate_of(int (*act)(void), bool out)
 
 	level(mover);
 	if (mover->streams)
-		glk_soft_link_time(context->drv, 0, mover->out_handle, &before);
+		glk_soft_link_time(context->drv, 0, mover->out_channel.main, &before);
 	if (act())
 		tap_bail("refused");
 	context->drv->ops->device_sync(context->drv, 0);
-	glk_soft_link_time(
-		context->drv, 0, out ? mover->out_handle : mover->back_handle, &after);
+	glk_soft_link_time(context->drv, 0,
+		out ? mover->out_channel.main : mover->back_channel.main, &after);
 	return (double)(BLOCKS * size) / (double)(after - before) / 55.5;
 }
 
