@@ -14,6 +14,14 @@
 #define MOST 32
 #define SURE 16
 #define LESS 8
+/* Of the last turns, those that are looked at for a place instead of one that is behind contents that leave, and
+ * the places that are tried. */
+#define CHANGES 4096
+#define TRIES	64
+/* Steps in which there is some changing of places. */
+#define CHANGED 16
+/* Requests of a step for each slot that may go on being mapped then. */
+#define LITTLE 16
 /* Steps whose places are taken before it is seen whether that pays: the first ones may have to map what
  * best fit had put elsewhere. */
 #define TRIED 2
@@ -46,6 +54,8 @@ struct glk_steps {
 	uint32_t rest;	/* steps by best fit that are left */
 	uint32_t pause; /* how many there were the last time */
 	uint32_t taken; /* steps since then */
+	bool changed;	/* some of this step have changed places */
+	uint32_t changes; /* steps in which some did */
 };
 
 static bool is_alike(
@@ -133,14 +143,70 @@ static bool may_wait(
 		s->waited < s->waits;
 }
 
+/* Whether a place is behind contents on their way to the host. */
+static bool is_leaving(
+	const struct glk_arena *arena, const struct glk_want *want, uint64_t offset)
+{
+	struct glk_cache *gpu = arena->gpu;
+	const struct glk_stream *out;
+	uint32_t shift = arena->map.shift;
+
+	if (!glk_load_relaxed(&gpu->moves))
+		return false;
+	out = glk_stream_enter(&gpu->streams, gpu->mover.out);
+	return out->bit != GLK_STREAM_CROWD &&
+		glk_place_is_behind(&arena->map, (uint32_t)(offset >> shift),
+			(uint32_t)((offset + want->size - 1) >> shift),
+			glk_stream_mask(out));
+}
+
+static bool is_there(struct glk_map *map, const struct glk_want *want,
+	const struct place *place, struct glk_fit *ret_fit)
+{
+	uint32_t from = glk_extent_free_at(map, place->offset, want->size);
+
+	return from && glk_fit_at(map, want, from, place->offset, ret_fit);
+}
+
+/*
+ * Behind contents that leave a request would stand longer than behind work of the program, at the pace of the
+ * link. It changes places with the last one of its size whose place costs nothing now: by then they have gone.
+ */
+static bool change(struct glk_steps *s, struct glk_map *map, uint32_t turn,
+	const struct glk_want *want, struct glk_fit *fit)
+{
+	struct step *last = &s->step[!s->now];
+	struct place *place = &last->place[turn];
+	uint32_t first = last->count > CHANGES ? last->count - CHANGES : 0;
+	unsigned tried = 0;
+
+	for (uint32_t i = last->count - 1; i > turn && i >= first && tried < TRIES; i--) {
+		struct place *other = &last->place[i];
+		uint64_t offset = other->offset;
+		struct glk_fit there;
+
+		if (other->size != place->size || other->stream != place->stream ||
+			offset == place->offset)
+			continue;
+		tried++;
+		if (!is_there(map, want, other, &there) || there.maps || there.waits)
+			continue;
+		other->offset = place->offset;
+		place->offset = offset;
+		*fit = there;
+		return true;
+	}
+	return false;
+}
+
 bool glk_step_find(const struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_want *want, struct glk_fit *ret_fit)
 {
 	struct glk_cache *cache = arena->gpu;
-	const struct glk_steps *s = cache->steps;
+	struct glk_steps *s = cache->steps;
 	struct glk_map *map = &cache->arena.map;
 	const struct place *place;
-	uint32_t turn, from;
+	uint32_t turn;
 
 	if (!s || s->rest || !s->alike || s->sure < SURE || arena != &cache->arena ||
 		request->strays || want->kind != GLK_FIT_BLOCK || want->trim)
@@ -149,10 +215,13 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 	if (turn == UINT32_MAX)
 		return false;
 	place = &s->step[!s->now].place[turn];
-	from = glk_extent_free_at(map, place->offset, want->size);
-	return from && glk_fit_at(map, want, from, place->offset, ret_fit) &&
-		may_wait(s, place, ret_fit) &&
-		(!ret_fit->maps || has_room(&cache->arena, request, ret_fit->maps));
+	if (!is_there(map, want, place, ret_fit) || !may_wait(s, place, ret_fit) ||
+		(ret_fit->maps && !has_room(&cache->arena, request, ret_fit->maps)))
+		return false;
+	if (ret_fit->waits && s->changes < CHANGED &&
+		is_leaving(arena, want, ret_fit->offset))
+		s->changed |= change(s, map, turn, want, ret_fit);
+	return true;
 }
 
 void glk_step_note(const struct glk_arena *arena, const struct glk_request *request,
@@ -198,9 +267,17 @@ static void judge_fit(struct glk_steps *s)
 /* After one whose places were taken: a quarter less may be mapped from step to step, until it is nothing. */
 static void judge_taken(struct glk_steps *s)
 {
+	/* where some have changed places a little of it is better than to stand behind contents that leave */
+	uint64_t little = s->changes ? s->step[s->now].count / LITTLE : 0;
+
+	/* what others have to map when some change places is had once */
+	if (s->changed) {
+		s->changes++;
+		return;
+	}
 	if (s->taken++ < TRIED)
 		return;
-	if (s->mapped > s->usual) {
+	if (s->mapped > s->usual + little) {
 		s->pause = s->pause < LONGEST ? 4 * s->pause : LONGEST;
 		s->rest = s->pause;
 	}
@@ -231,6 +308,7 @@ static void turn_over(struct glk_steps *s)
 	s->sure = MOST;
 	s->mapped = 0;
 	s->waited = 0;
+	s->changed = false;
 }
 
 void glk_step_end(struct glk_cache *cache)

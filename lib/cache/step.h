@@ -18,6 +18,10 @@
  * fewer requests have waited than in a step by best fit; and with pages to be mapped if there are some that the
  * stream may have.
  *
+ * A place that is behind contents on their way to the host is exchanged with that of a later request of the same size,
+ * the last one whose place costs nothing: in a few steps what leaves is in the way of nobody, or of requests that
+ * come when it has gone. That goes on for a bounded number of steps.
+ *
  * Cost	the first GLK_STEP_PLACES large requests of a step are remembered; a request looks at a bounded
  *	number of them. Nothing for a program without quiet points, and nothing for a hit
  */
