@@ -13,7 +13,7 @@ import weakref
 
 import glake
 import glake_spilled
-from glake_spilled import Holders, local
+from glake_spilled import Holders, local, unasked
 
 
 def _references(container, key):
@@ -49,19 +49,23 @@ class spilled_optimizer:
             if not hasattr(optimizer, name):
                 raise glake.GlakeError(f"{type(optimizer).__name__} has no {name}")
         self._tensor, self._strided, self._holders = torch.Tensor, torch.strided, Holders(torch)
+        self._unasked = unasked(torch)
         self._optimizer, self._minimum = weakref.ref(optimizer), max(minimum, glake_spilled.SMALL + 1)
         self._away = {}  # by parameter: [(weak reference to a state, bytes)]
-        self._come = {}  # by parameter: [(weak reference to a state, what to wait for)]
+        self._come = {}  # by parameter: [(weak reference to a state, bytes, number, what to wait for)]
+        self._number = 0
         self._told = {}  # by parameter that tells when its gradient is there: a weak reference
+        self._light = {}  # by parameter, of those whose states are all small: a weak reference
         self._early, self._stays = early, False
         self._figures = dict.fromkeys("spilled spilled_bytes fetched fetched_bytes "
                                       "fetched_ahead_bytes peak_away".split(), 0)
         self._skipped = collections.Counter()
         self._hooks = [
             optimizer.register_step_pre_hook(lambda *_: None if chunk else self.fetch()),
-            optimizer.register_step_post_hook(lambda *_: self.spill()),
+            optimizer.register_step_post_hook(lambda *_: None if self._parted else self.spill()),
             optimizer.register_state_dict_pre_hook(lambda *_: self.fetch())]
         self._step = self._before = None
+        self._parted = False  # the last step sent each part behind it
         if chunk:
             self._step_in_parts(torch, optimizer, chunk)
 
@@ -105,7 +109,8 @@ class spilled_optimizer:
                 with torch.enable_grad():
                     loss = closure()
             optimizer._opt_called = True  # as schedulers want to know
-            if self._hooks and not self._stays and not self._mover.capturing():
+            self._parted = bool(self._hooks) and not self._stays and not self._mover.capturing()
+            if self._parted:
                 self._take_parts(optimizer, inner, chunk)
             else:
                 self.fetch()
@@ -120,6 +125,7 @@ class spilled_optimizer:
         whole = [group["params"] for group in groups]
         parts = [(group, part) for group, weights in zip(groups, whole)
                  for part in self._cut(weights, chunk)]
+        parts.reverse()  # gradients came from the last weights on, and states with them
         own = self._own(optimizer)
         try:
             for group in groups:
@@ -129,22 +135,23 @@ class spilled_optimizer:
                     self._begin(id(weight), early=False)
                 for weight in parts[number + 1][1] if number + 1 < len(parts) else ():
                     self._begin(id(weight))
-                for weight in part:
-                    self._arrive(id(weight))
+                self._arrive([id(weight) for weight in part])
                 group["params"] = part
                 inner(optimizer)
                 group["params"] = []
-                for weight in part:
-                    self._send(optimizer, weight, own)
+                with self._unasked():
+                    for weight in part:
+                        self._send(optimizer, weight, own)
         finally:
             for group, weights in zip(groups, whole):
                 group["params"] = weights
+        self._note_peak()
 
     def _cut(self, weights, chunk):
-        """Parts whose states, where they are away, have so many bytes, or of one parameter."""
+        """Parts whose states, those that are away or come, have so many bytes, or of one parameter."""
         part, size = [], 0
         for weight in weights:
-            more = sum(bytes_ for _, bytes_ in self._away.get(id(weight), ()))
+            more = self._bytes(id(weight))
             if part and size + more > chunk:
                 yield part
                 part, size = [], 0
@@ -172,6 +179,10 @@ class spilled_optimizer:
                 spilled._begin(id(of))
         self._hooks.append(parameter.register_post_accumulate_grad_hook(there))
 
+    def _bytes(self, of):
+        """Of the states of a parameter that are away or come."""
+        return sum(row[1] for rows in (self._away, self._come) for row in rows.get(of, ()))
+
     def spill(self):
         """Sends the states away; the end of each step does."""
         optimizer = self._optimizer()
@@ -182,18 +193,24 @@ class spilled_optimizer:
                 self._stays = True  # the graph will use them where they are, unannounced
                 self._skipped["captured"] += 1
                 return
-            own = self._own(optimizer)
-            for parameter in list(optimizer.state):
-                self._send(optimizer, parameter, own)
-            self._figures["peak_away"] = max(self._figures["peak_away"], self.figures["away_bytes"])
+            with self._unasked():
+                own = self._own(optimizer)
+                for parameter in list(optimizer.state):
+                    self._send(optimizer, parameter, own)
+            self._note_peak()
+
+    def _note_peak(self):
+        self._figures["peak_away"] = max(self._figures["peak_away"], self.figures["away_bytes"])
 
     def _send(self, optimizer, parameter, own):
         """Those of one parameter."""
-        if not isinstance(optimizer.state.get(parameter), dict):
+        light = self._light.get(id(parameter))
+        if light and light() is parameter or not isinstance(optimizer.state.get(parameter), dict):
             return
         held = _references(optimizer.state, parameter) > _ALONE
         states, rows = optimizer.state[parameter], self._away.setdefault(id(parameter), [])
         gone = [who() for who, _ in rows]
+        heavy = bool(rows)
         for name in states:
             if not isinstance(states[name], self._tensor) or any(
                     state is states[name] for state in gone):
@@ -201,6 +218,7 @@ class spilled_optimizer:
             shared = held or _references(states, name) > _ALONE
             state = local(states[name])
             why = self._why_not(state, shared, own)
+            heavy = heavy or why != "small"
             if why:
                 self._skipped[why] += 1
                 continue
@@ -210,6 +228,8 @@ class spilled_optimizer:
             self._figures["spilled_bytes"] += size
         if rows and isinstance(parameter, self._tensor):
             self._listen(parameter)
+        elif not heavy and states and isinstance(parameter, self._tensor):
+            self._light[id(parameter)] = weakref.ref(parameter)
 
     def _why_not(self, state, shared, own):
         """Sends one away; why not, or None."""
@@ -226,7 +246,7 @@ class spilled_optimizer:
 
     def _begin(self, of, early=True):
         """Begins to fetch the states of one parameter."""
-        with self._lock:
+        with self._lock, self._unasked():
             rows = self._away.get(of, [])
             while rows:
                 who, size = rows[-1]
@@ -237,7 +257,8 @@ class spilled_optimizer:
                         return
                     if arrival is None:
                         raise self._mover.no_memory(size)
-                    self._come.setdefault(of, []).append((who, arrival))
+                    self._number += 1
+                    self._come.setdefault(of, []).append((who, size, self._number, arrival))
                     self._figures["fetched"] += 1
                     self._figures["fetched_bytes"] += size
                     self._figures["fetched_ahead_bytes"] += size if early else 0
@@ -249,14 +270,22 @@ class spilled_optimizer:
             for of in list(self._away):
                 self._begin(of, early=False)
             self._away.clear()
-            for of in list(self._come):
-                self._arrive(of)
+            self._arrive(list(self._come))
 
-    def _arrive(self, of):
-        """Has the states of one parameter, which come, for the current stream."""
-        with self._lock:
-            for who, arrival in self._come.get(of, ()):
-                state = who()
-                if state is not None:
-                    self._mover.arrive(local(state), arrival)
-            self._come.pop(of, None)
+    def _arrive(self, parameters):
+        """Has the states of parameters, which come, for the current stream. They come one after the other, so
+        that of each GPU the last one is waited for."""
+        last = {}
+        with self._lock, self._unasked():
+            for of in parameters:
+                for who, _, number, arrival in self._come.get(of, ()):
+                    state = who()
+                    if state is not None:
+                        state = local(state)
+                        last[state.device] = max(
+                            last.get(state.device, (0,)), (number, state, arrival),
+                            key=lambda row: row[0])
+            for _, state, arrival in last.values():
+                self._mover.arrive(state, arrival)
+            for of in parameters:
+                self._come.pop(of, None)

@@ -19,6 +19,7 @@ checkpoint saves inside is its own, and what save_on_cpu copies too.
 
 import bisect
 import collections
+import contextlib
 import ctypes
 import errno
 import sys
@@ -51,9 +52,9 @@ class Mover:
         if not storage.resizable():
             return "foreign"  # the owner may be another library, which counts for itself
         lib, context = glake._context()
-        about = glake._Block()
-        if lib.glake_query(context, ctypes.c_void_p(storage.data_ptr()), ctypes.byref(about)) or (
-                about.base != storage.data_ptr() or about.size != storage.nbytes()):
+        about, address = glake._Block(), storage.data_ptr()
+        if lib.glake_query(context, ctypes.c_void_p(address), ctypes.byref(about)) or (
+                about.base != address or about.size != storage.nbytes()):
             return "foreign"
         return "of a graph" if about.pool_high or about.pool_low else None
 
@@ -119,6 +120,11 @@ class Mover:
 def _error(call, answer):
     record = glake.last_error()
     return glake.GlakeError(f"{call}: {record['text'] or answer} ({record['class']})")
+
+
+def unasked(torch):
+    """Calls of PyTorch are made directly, past whoever looks on: a default device costs each 3 us."""
+    return getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)
 
 
 def local(tensor):
@@ -199,6 +205,7 @@ class spilled_activations:
         self._mover, self._lock = Mover(), threading.RLock()
         import torch  # it is there
         self._plain, self._strided, self._holders = torch.Tensor, torch.strided, Holders(torch)
+        self._usual, self._unasked = (torch.Tensor, torch.nn.Parameter), unasked(torch)
         self._entries = {}  # by the address of PyTorch's own record: who is kept, weakly
         self._new, self._old = collections.deque(), collections.deque()  # what others hold still
         self._line = []  # what is away, (when it was saved, who), by that
@@ -249,6 +256,12 @@ class spilled_activations:
                 self._left += size
 
     def _pack(self, tensor):
+        if type(tensor) not in self._usual:  # whose own functions may be what makes it that
+            return self._keep(tensor)
+        with self._unasked():
+            return self._keep(tensor)
+
+    def _keep(self, tensor):
         kept = tensor.detach()  # the tensor itself would be a cycle where it is a result
         inner = kept if type(kept) is self._plain else local(kept)
         with self._lock:
@@ -341,7 +354,7 @@ class spilled_activations:
     def _unpack(self, saved):
         entry = saved.of
         if entry is not None:
-            with self._lock:
+            with self._lock, self._unasked():
                 self._need(entry)
         if saved.tensor._version != saved.version:
             raise RuntimeError(
