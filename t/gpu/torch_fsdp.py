@@ -3,10 +3,10 @@
 """
 Training that is spread over GPUs by FSDP, with PyTorch's allocator and with glake, in one table.
 
-    torch_fsdp.py [--ranks N] [--ways A,B] [--allocators X,Y] [--steps N] [--limit S] [--row S]
-                  [--json FILE] [--tiny]
+    torch_fsdp.py [--ranks N] [--size 13b] [--batch N] [--ways A,B] [--allocators X,Y] [--steps N]
+                  [--limit S] [--row S] [--json FILE] [--tiny]
 
-All weights of OPT-1.3B in bfloat16, sequences of varying lengths. `fsdp2` is fully_shard, `fsdp1`
+All weights of an OPT in bfloat16, sequences of varying lengths. `fsdp2` is fully_shard, `fsdp1`
 FullyShardedDataParallel, which hands memory from stream to stream by record_stream. Every row is a
 group of processes, one for each GPU, of which --ranks takes all that are visible, forked from one
 that has imported PyTorch and has not begun to use CUDA. Losses of all steps and a sum over all
@@ -37,6 +37,7 @@ os.environ.update(
     CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTORCH_NVML_BASED_CUDA_CHECK="1",
     TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error")
 WARM = 4
+BATCHES = {"1.3b": 8, "13b": 1}  # sequences of a rank, for GPUs of 80 GB and four of them with 13b
 GIB = 1 << 30
 
 
@@ -65,7 +66,7 @@ def sharded(torch, args, way, rank):
     torch.manual_seed(1)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device(args.device):
-        model = opt(torch, "1.3b", args.tiny).train()
+        model = opt(torch, args.size, args.tiny).train()
     torch.set_default_dtype(torch.float32)
     layers = model.model.decoder.layers
     if way == "fsdp1":
@@ -99,7 +100,7 @@ def train(torch, args, way, rank, glake):
     model = sharded(torch, args, way, rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     vocabulary, lengths = model.config.vocab_size, lengths_of(torch, args)
-    kernels, batch = repeatable(torch, args), 2 if args.tiny else 8
+    kernels, batch = repeatable(torch, args), args.batch or (2 if args.tiny else BATCHES[args.size])
     words = torch.Generator(device=args.device).manual_seed(100 + rank)
     used, losses, tokens, took = 0, [], 0, 0.0
     for number in range(WARM + args.steps):
@@ -302,6 +303,8 @@ def show(results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--ranks", type=int, help="as many as GPUs are visible")
+    parser.add_argument("--size", choices=BATCHES, default="1.3b", help="of the model, in weights")
+    parser.add_argument("--batch", type=int, help="sequences of a rank in each step")
     parser.add_argument("--ways", default="fsdp2,fsdp1,calls")
     parser.add_argument("--allocators", default="default,glake,expandable")
     parser.add_argument("--again", action="store_true", help="the default allocator twice")

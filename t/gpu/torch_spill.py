@@ -15,6 +15,8 @@ quarter      the same with a cap of a quarter of what could go, spread over the 
 whole        the same without a cap: all goes that can
 optimizer    glake.spilled_optimizer(), its states fetched as gradients come
 both         spilled and optimizer
+placed       untouched, with a budget that live memory is 1.25 times of (--over), and tier.place=host
+helped       with that budget, both helpers: what the states leave over of it, of activations, spread
 
 Every row is a process of its own, forked before CUDA starts, with glake as the allocator.
 `live` is what blocks took at their peak, those that were away with them; `held` is what glake
@@ -22,9 +24,10 @@ had of the GPU at its peak, physically, and `host` what of the host, locked, or 
 pinned by PyTorch. Ways that spill have a budget, without which the GPU would be filled first:
 `spilled` and `whole` what recompute held (--budget GiB: that), `quarter` what plain held less a
 quarter of that difference, `optimizer` and `both` nine tenths of the states less than plain and
-`spilled`. Losses are compared to the last bit with those of plain. `rate` is tokens a second
-of the steps after the first two, which lock memory of the host; `step` their median. FILE has what
-each step asked of the driver, and with --gaps when the GPU was without work in one step more.
+`spilled`. Losses are compared to the last bit with those of plain. The loss of each step is read when it ends;
+what goes to the host then goes on meanwhile. `rate` is tokens a second from the end of the first two steps, which
+lock memory of the host, until the GPU has nothing left to do; `step` is their median. FILE has what each step asked
+of the driver, and with --gaps when the GPU was without work in two steps more.
 
 --device cpu tries all of it without a GPU and without glake: small, and what is away is a copy.
 A row that takes longer than --row seconds is ended with all its processes; with --limit none is begun
@@ -44,7 +47,8 @@ import traceback
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-WAYS = "plain again recompute spilled quarter whole optimizer both cpu".split()
+WAYS = "plain again recompute spilled quarter whole optimizer both placed helped cpu".split()
+SAVED, STATES = "spilled both quarter whole helped".split(), "optimizer both helped".split()
 SLACK = 1.03  # of what has to go: blocks are rounded, and memory is short for a moment
 WARM = 2
 GIB = 1 << 30
@@ -94,8 +98,8 @@ def job(torch, args, way):
     tiny = args.device == "cpu"
     torch.manual_seed(1)
     torch.set_default_dtype(torch.bfloat16)
-    torch.set_default_device(args.device)
-    model = opt(torch, "1.3b", tiny)
+    with torch.device(args.device):  # no default beyond that: each call of PyTorch would ask for it
+        model = opt(torch, "1.3b", tiny)
     if args.layers:
         del model.model.decoder.layers[args.layers:]
     model.train()
@@ -104,11 +108,12 @@ def job(torch, args, way):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
     minimum = {"minimum": 0} if tiny else {}
     saved = states = None
-    if way in ("spilled", "both", "quarter", "whole"):
+    if way in SAVED:
         saved = glake.spilled_activations(
-            cap=0.25 if way == "quarter" else args.cap or None, ahead=int(args.ahead * GIB), **minimum)
-    if way in ("optimizer", "both"):
-        states = glake.spilled_optimizer(optimizer, early=True, **minimum)
+            cap=args.cap or None, ahead=int(args.ahead * GIB), **minimum)
+    if way in STATES:
+        states = glake.spilled_optimizer(
+            optimizer, early=True, chunk=int(args.chunk * GIB) or None, **minimum)
     kernels = torch.nn.attention.SDPBackend
     kernels = [kernels.FLASH_ATTENTION] + [kernels.MATH] * tiny
     words = model.config.vocab_size
@@ -121,7 +126,7 @@ def job(torch, args, way):
         return saved or contextlib.nullcontext()
 
     def step():
-        ids = torch.randint(words, (batch, length))
+        ids = torch.randint(words, (batch, length), device=args.device)
         with torch.nn.attention.sdpa_kernel(kernels):
             with under():
                 loss = model(input_ids=ids, labels=ids).loss
@@ -145,11 +150,12 @@ def driver_of(glake, gpu):
 
 
 def gaps(torch, step):
-    """What the GPU did in a step, as PyTorch's profiler tells it: ms of kernels, of copies each way, and
-    without a kernel, with the longest pauses: when, how long, and before what."""
+    """What the GPU did in two steps, as PyTorch's profiler tells it: ms of kernels, of copies each way, and
+    without a kernel, with the longest pauses: when, how long, and before what; and the longer copies."""
     from torch.profiler import profile, ProfilerActivity
     with profile(activities=[ProfilerActivity.CUDA]) as told:
-        step()
+        for _ in range(2):
+            step().item()
         torch.cuda.synchronize()
     rows = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in told.profiler.kineto_results.events()
                   if str(e.device_type()).endswith("CUDA") and e.duration_ns())
@@ -164,7 +170,10 @@ def gaps(torch, step):
             sums["paused"] += (start - busy) / 1e6
             pauses.append(((busy - begun) / 1e6, (start - busy) / 1e6, name[:60]))
         busy = max(busy, start + long)
-    return dict(sums, step=(busy - begun) / 1e6, pauses=sorted(pauses, key=lambda p: -p[1])[:24])
+    copies = [((start - begun) / 1e6, long / 1e6, name[7:11]) for start, long, name in rows
+              if name.startswith("Memcpy") and long > 50e3]
+    return dict(sums, step=(busy - begun) / 1e6, copies=copies,
+                pauses=sorted(pauses, key=lambda p: -p[1])[:24])
 
 
 def measure(args, way):
@@ -173,7 +182,8 @@ def measure(args, way):
     import glake
     gpu = args.device != "cpu"
     if gpu:
-        glake.use(settings={"pool.budget": args.most} if args.most else {})
+        glake.use(settings=dict({"pool.budget": args.most} if args.most else {},
+                                **{"tier.place": "host"} if way == "placed" else {}))
     else:
         import glake_spilled
         glake_spilled.Mover = Copies
@@ -182,17 +192,18 @@ def measure(args, way):
     wait = torch.cuda.synchronize if gpu else lambda: None
     step, tokens, saved, states, optimizer = job(torch, args, way)
     took, losses, asked = [], [], []
-    for _ in range(WARM + args.steps):
-        wait()
+    for number in range(WARM + args.steps):
+        if number == WARM:
+            wait()
+            start = time.perf_counter()
         before, began = driver_of(glake, gpu), time.perf_counter()
-        losses.append(step().double())
-        wait()
+        losses.append(step().double().item())  # waits for its own stream
         took.append(time.perf_counter() - began)
         after = driver_of(glake, gpu)
         asked.append({what: after[what] - before[what] for what in after})
-    row = {"rate": tokens * args.steps / sum(took[WARM:]), "step": statistics.median(took[WARM:]),
-           "took": took, "driver": asked, "losses": [float(loss).hex() for loss in losses],
-           "loss": float(losses[-1]), "budget": args.most}
+    wait()
+    row = {"rate": tokens * args.steps / (time.perf_counter() - start), "step": statistics.median(took[WARM:]),
+           "took": took, "driver": asked, "losses": [loss.hex() for loss in losses], "loss": losses[-1], "budget": args.most}
     row["states_bytes"] = sum(state.nbytes for kept in optimizer.state.values()
                               for state in kept.values() if torch.is_tensor(state))
     for name, spilled in (("saved", saved), ("states", states)):
@@ -268,16 +279,22 @@ def budget(args, rows, way):
     held = {name: row.get("held", 0) for name, row in rows.items()}
     plain, least = held.get("plain", 0), args.budget * GIB or held.get("recompute", 0)
     states = 0.9 * rows.get("plain", {}).get("states_bytes", 0)
+    over = rows.get("plain", {}).get("live", 0) / args.over
     return int({
         "spilled": least, "whole": least, "quarter": plain - (plain - least) / 4 if plain and least else 0,
-        "optimizer": max(plain - states, 0), "both": max(least - states, 0)}.get(way, 0))
+        "optimizer": max(plain - states, 0), "both": max(least - states, 0), "placed": over,
+        "helped": over}.get(way, 0))
 
 
-def cap(rows, way):
-    """Bytes that have to go for that; 0: no cap."""
-    live = rows.get("plain", {}).get("live", 0)
-    least = rows.get("recompute", {}).get("held", live)
-    return int(SLACK * (live - least) * {"spilled": 1, "both": 1}.get(way, 0))
+def cap(args, rows, way):
+    """Bytes that have to go for that, or a share of what could; 0: no cap."""
+    plain = rows.get("plain", {})
+    live = plain.get("live", 0)
+    could = live - rows.get("recompute", {}).get("held", live)
+    if way == "helped":
+        rest = max(SLACK * live * (1 - 1 / args.over) - plain.get("states_bytes", 0), 1)
+        return rest / could if could else int(rest) if live else 0
+    return {"spilled": int(SLACK * could), "both": int(SLACK * could), "quarter": 0.25}.get(way, 0)
 
 
 def same(rows, row):
@@ -320,6 +337,8 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--ahead", type=float, default=1, help="GiB fetched ahead")
     parser.add_argument("--budget", type=float, default=0, help="GiB for `spilled`")
+    parser.add_argument("--over", type=float, default=1.25, help="live over the budget of `placed`")
+    parser.add_argument("--chunk", type=float, default=0.25, help="GiB of states that a step takes at a time")
     parser.add_argument("--row", type=float, default=60)
     parser.add_argument("--limit", type=float, default=1e9)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
@@ -336,7 +355,7 @@ def main():
         if time.monotonic() - began > args.limit:
             print(f"| {way} | no time |", flush=True)
             continue
-        args.most, args.cap = budget(args, rows, way), cap(rows, way)
+        args.most, args.cap = budget(args, rows, way), cap(args, rows, way)
         rows[way] = run(args, way)
         show(args, rows, way)
         if args.json:
