@@ -16,10 +16,10 @@
 #define LESS 8
 /* Of the last turns, those that are looked at for a place instead of one that is behind contents that leave, and
  * the places that are tried. */
-#define CHANGES 4096
-#define TRIES	64
+#define LATEST 4096
+#define TRIES  64
 /* Steps in which there is some changing of places. */
-#define CHANGED 16
+#define CHANGING 16
 /* Requests of a step for each slot that may go on being mapped then. */
 #define LITTLE 16
 /* Steps whose places are taken before it is seen whether that pays: the first ones may have to map what
@@ -177,7 +177,7 @@ static bool change(struct glk_steps *s, struct glk_map *map, uint32_t turn,
 {
 	struct step *last = &s->step[!s->now];
 	struct place *place = &last->place[turn];
-	uint32_t first = last->count > CHANGES ? last->count - CHANGES : 0;
+	uint32_t first = last->count > LATEST ? last->count - LATEST : 0;
 	unsigned tried = 0;
 
 	for (uint32_t i = last->count - 1; i > turn && i >= first && tried < TRIES; i--) {
@@ -218,7 +218,7 @@ bool glk_step_find(const struct glk_arena *arena, const struct glk_request *requ
 	if (!is_there(map, want, place, ret_fit) || !may_wait(s, place, ret_fit) ||
 		(ret_fit->maps && !has_room(&cache->arena, request, ret_fit->maps)))
 		return false;
-	if (ret_fit->waits && s->changes < CHANGED &&
+	if (ret_fit->waits && s->changes < CHANGING &&
 		is_leaving(arena, want, ret_fit->offset))
 		s->changed |= change(s, map, turn, want, ret_fit);
 	return true;

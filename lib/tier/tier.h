@@ -12,8 +12,9 @@
  * fragmentation to speak of: at most a part of a chunk is lost for each content. Pieces are made
  * as many at a time as a content needs (piece.h).
  *
- * Two channels of the library carry the contents (channel.h), one each way, so that both ways of the link can be
- * busy, each in the order of a stream. A large content goes over links that other GPUs lend as well (io/io.h), as work of these
+ * Two channels of the library carry the contents (channel.h), one each way, so that both ways of the link
+ * can be busy, each in the order of a stream. A large content goes over links that other GPUs lend as well
+ * (io/io.h), as work of these
  * streams. What lies in the store was written and is read in their order, and memory of the GPU is
  * given and taken in the order of ticks like any other (stream/stream.h). What waits for the GPU is a
  * stream of which no event can be had, and a copy that failed half way.

@@ -5,7 +5,8 @@ What it costs to have contents of a fine-tune on the host: OPT-1.3B with random 
 bfloat16, in every way that there is, in one table.
 
     torch_spill.py [--ways A,B] [--batch 16] [--length 1024] [--layers 24] [--steps N]
-                   [--row S] [--limit S] [--json FILE] [--gaps] [--device cpu]
+                   [--over 1.25] [--chunk GIB] [--row S] [--limit S] [--json FILE] [--gaps]
+                   [--device cpu]
 
 plain        everything on the GPU, and once more: does it equal itself?
 recompute    checkpoints of every layer
@@ -13,7 +14,7 @@ cpu          torch.autograd.graph.save_on_cpu(pin_memory=True)
 spilled      glake.spilled_activations(), with a cap of what has to go for the memory of recompute
 quarter      the same with a cap of a quarter of what could go, spread over the pass
 whole        the same without a cap: all goes that can
-optimizer    glake.spilled_optimizer(), its states fetched as gradients come
+optimizer    glake.spilled_optimizer(), its states fetched as gradients come, in parts of --chunk
 both         spilled and optimizer
 placed       untouched, with a budget that live memory is 1.25 times of (--over), and tier.place=host
 helped       with that budget, both helpers: what the states leave over of it, of activations, spread
