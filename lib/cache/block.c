@@ -139,12 +139,14 @@ struct glk_use glk_block_use(
 	tick = glk_clock_tick(&cache->streams, on);
 	use = glk_stream_use(on, tick);
 	if (of != on) {
+		glk_event_due(&cache->streams, glk_stream_mask(on), e->size);
 		glk_clock_raise(&cache->streams, of, tick);
 		more = glk_stream_use(of, tick);
 		glk_use_add(&use, &more);
 	}
 	if (glk_marks_any(e)) {
 		more = glk_marks_use(&cache->streams, e, tick);
+		glk_event_due(&cache->streams, more.streams, e->size);
 		glk_use_add(&use, &more);
 	}
 	return use;

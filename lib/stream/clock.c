@@ -11,7 +11,7 @@
  *
  * No driver call is made on behalf of memory that stays on its stream, nor for memory whose
  * work is known to be ordered or finished. Events: at most one a stream and poll, however
- * many frees lie between.
+ * many frees lie between, and one where much that several streams used was freed.
  *
  * A bit of a set of streams that no stream holds any more stands for finished work.
  */
@@ -251,11 +251,22 @@ static bool can_record(const struct glk_stream *s)
 	return s->state == GLK_STREAM_LIVE && !glk_stream_silent(s) && glk_event_here(s);
 }
 
-/* Whether a wait for a stream can be had: an event that is there, or one to be recorded. */
+/* A wait for a stream, with an event that is there, or one to be recorded, or GLK_WAITS_NEVER. */
+static unsigned one_wait(
+	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
+{
+	if (glk_event_newest(s) >= glk_stream_needs(streams, s, tick))
+		return 1;
+	if (!can_record(s))
+		return GLK_WAITS_NEVER;
+	/* where it may decide nothing what has passed, a wait is for all in any case */
+	return streams->opportunistic ? 1 + GLK_WAITS_LATE : 1;
+}
+
 static bool can_wait(
 	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {
-	return glk_event_newest(s) >= glk_stream_needs(streams, s, tick) || can_record(s);
+	return one_wait(streams, s, tick) < GLK_WAITS_NEVER;
 }
 
 /* Waits for those that a use names, or GLK_WAITS_NEVER. */
@@ -266,10 +277,8 @@ static unsigned named_waits(struct glk_streams *streams, const struct glk_use *u
 	unsigned waits = 0;
 
 	while ((left = next_needed(streams, stream, left, use))) {
-		if (!can_wait(streams, glk_stream_at(streams, glk_use_first(left)),
-			    use->tick))
-			return GLK_WAITS_NEVER;
-		waits++;
+		waits += one_wait(
+			streams, glk_stream_at(streams, glk_use_first(left)), use->tick);
 		left = glk_use_rest(left);
 	}
 	return waits;
@@ -311,7 +320,7 @@ static unsigned bit_waits(struct glk_streams *streams, unsigned bit,
 		return use->named ? named_waits(streams, use, stream)
 				  : crowd_waits(streams, stream, use->tick);
 	s = owner_of(streams, bit);
-	return s && !can_wait(streams, s, use->tick) ? GLK_WAITS_NEVER : 1;
+	return s ? one_wait(streams, s, use->tick) : 1;
 }
 
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,

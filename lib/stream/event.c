@@ -9,6 +9,10 @@
  * the event would become part of that graph, and on the handle of a stream that has ended it
  * would stand for another one.
  *
+ * Memory that several streams used is soon wanted by one of them that did not use it last. Events on the others
+ * are recorded at the next request after it was freed, so that who has it waits for its use, and not for what
+ * they were given since.
+ *
  * A stream that copies contents has a line of them, of which each second one goes when it is full, so that
  * what is queued is told of part by part, however much it is.
  *
@@ -21,6 +25,12 @@
 
 /* Streams of the crowd that are asked at a time. */
 #define CROWD_ASKED 32
+
+/* With events on more streams than these no request asks them again. */
+#define FEW 8
+
+/* Of the memory that is held, the part that is worth an event where several streams used it. */
+#define PART 1024
 
 #define SPARE (sizeof((struct glk_streams *)0)->events.spare / sizeof(void *))
 
@@ -362,6 +372,43 @@ bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
 bool glk_event_peek(struct glk_streams *streams)
 {
 	return poll_all(streams, PEEK);
+}
+
+bool glk_event_ask_few(struct glk_streams *streams)
+{
+	bool few = !(streams->flying & GLK_USE_CROWD) &&
+		__builtin_popcountll(streams->flying) <= FEW;
+
+	return poll_all(streams, few ? ASK : PEEK);
+}
+
+void glk_event_due(struct glk_streams *streams, uint64_t set, uint64_t bytes)
+{
+	streams->due.streams |= set;
+	streams->due.bytes += bytes;
+}
+
+bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
+{
+	uint64_t left = streams->due.streams & streams->used & ~GLK_USE_CROWD;
+	uint64_t before = streams->records;
+	unsigned slot;
+
+	if (streams->due.bytes < held / PART)
+		return false;
+	/* where it may decide nothing what has passed, a wait is for all in any case */
+	for (; left && streams->opportunistic; left &= left - 1) {
+		struct glk_stream *s =
+			glk_stream_at(streams, streams->by_bit[__builtin_ctzll(left)]);
+
+		if (glk_event_newest(s) >= glk_stream_freed(streams, s))
+			continue;
+		if (s->count == s->most)
+			ask(streams, s, true);
+		glk_event_cover(streams, s, &slot);
+	}
+	streams->due.streams = streams->due.bytes = 0;
+	return streams->records != before;
 }
 
 bool glk_event_poll_crowd(struct glk_streams *streams)

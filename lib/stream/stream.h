@@ -25,6 +25,7 @@
 #include "base/times.h"
 #include "driver/driver.h"
 #include "map/map.h"
+#include "stream/event.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -131,6 +132,10 @@ struct glk_streams {
 	} crowd;
 	uint64_t used;	 /* bits that a stream has */
 	uint64_t flying; /* bits whose streams may have events in flight */
+	/* Freed memory of other streams that these used, a bit each, and how much: glk_event_due(). */
+	struct {
+		uint64_t streams, bytes;
+	} due;
 	uint64_t tick;
 	uint64_t seen[GLK_STREAM_BITS][GLK_STREAM_BITS]; /* [waiter][waited for]: tick */
 	uint64_t records, waits;
@@ -343,6 +348,10 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
 /* More waits than any place has: a stream cannot be waited for at present. */
 #define GLK_WAITS_NEVER (UINT32_C(1) << 24)
 
+/* Added for each wait that is for all that a stream was given until now, since no event in flight tells of
+ * the use. */
+#define GLK_WAITS_LATE (UINT32_C(1) << 16)
+
 /* Stream waits needed before `stream` may reuse the memory: 0 if it is ordered already. */
 unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream);
@@ -383,41 +392,6 @@ void glk_work_add(struct glk_work *work, const struct glk_use *use);
 int glk_work_sync(struct glk_streams *streams, const struct glk_work *work);
 /* Returns when nobody waits for the whole GPU: a capture that began meanwhile would end. */
 void glk_clock_quiet(struct glk_streams *streams);
-
-/* event.c, under the lock of the GPU: events of the library. */
-/* Asks those in flight that were not asked before. Whether anything was learned. */
-bool glk_event_peek(struct glk_streams *streams);
-/* Asks a few of the crowd, by turns, and records events on them: a wait for the crowd is one for each
- * of its streams that is not known to have finished. */
-bool glk_event_poll_crowd(struct glk_streams *streams);
-/* Asks those in flight. */
-bool glk_event_ask(struct glk_streams *streams);
-/* The same, and records one on streams with frees that none covers. */
-bool glk_event_poll(struct glk_streams *streams);
-/* Asks those streams of the crowd that a use may be of, with events recorded on them, until one has not
- * finished: that one is the first to be asked the next time. Whether the use has finished. */
-bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use);
-/* An event that covers all frees on a stream so far, in flight or just recorded: its place in
- * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
-int glk_event_cover(
-	struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
-/* Whether its handle means it here: not so for the default streams of other threads. */
-bool glk_event_here(const struct glk_stream *s);
-/* 0 if one can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
-int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
-/* The tick of the newest event in flight; that of the last one that was done. */
-uint64_t glk_event_newest(const struct glk_stream *s);
-/* A stream that begins has none, and its own ring. */
-void glk_event_init(struct glk_streams *streams, struct glk_stream *s);
-/* More events for a stream of the library, as long as it lives, if a line is left. Under the lock. */
-void glk_event_lengthen(struct glk_streams *streams, uint32_t stream);
-/* Takes the events of a stream that cover no more than a tick out of its ring. */
-void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t tick);
-/* Waits for an event, which may leave its ring meanwhile: the lock is given up, unless `held`. 0 or
- * the driver's error. */
-int glk_event_await(struct glk_streams *streams, struct glk_drv_event *event, bool held);
-/* Ends all that are spare. */
-void glk_event_fini(struct glk_streams *streams);
 
 /*
  * note.c, under the lock of the GPU: dependencies that the program made itself. An event is

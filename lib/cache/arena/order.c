@@ -294,8 +294,9 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 			return false;
 		if (use.streams != streams || use.named != named)
 			set_use(map, &part, &use);
-		fit->waits += same.waits * (part.last - part.first + 1);
-		if (fit->waits > fit->most)
+		fit->waits += same.waits % GLK_WAITS_LATE * (part.last - part.first + 1);
+		fit->late |= same.waits >= GLK_WAITS_LATE;
+		if (fit->waits > (fit->late ? fit->most_late : fit->most))
 			return false;
 	}
 	fit->crowd = same.crowd;

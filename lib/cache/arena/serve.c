@@ -92,7 +92,7 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 	try_ahead(arena, want, ret_fit);
 	if (!ret_fit->maps && !ret_fit->waits)
 		return 0;
-	learned = ret_fit->maps ? glk_event_poll(streams) : glk_event_peek(streams);
+	learned = ret_fit->maps ? glk_event_poll(streams) : glk_event_ask_few(streams);
 	if (!ret_fit->maps && ret_fit->crowd && glk_event_poll_crowd(streams))
 		learned = true;
 	if (!learned)
@@ -340,6 +340,9 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	if (err)
 		return err;
 	sum_up(gpu);
+	if (gpu->streams.due.streams &&
+		glk_event_record_due(&gpu->streams, glk_load_relaxed(&gpu->node->held)))
+		request->called = true;
 	if (whole)
 		request->rounded = (request->size + slot - 1) & ~(slot - 1);
 	/* a contiguous one goes to none: nobody's row is row 0 */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where a request lies: best fit by what would have to be mapped, then by stream waits, then by
- * mappings that would have to go first, then by the size of the free extent, then the lowest
- * address. Both ends of an extent are tried (policy.ends), and the first place that needs
- * nothing is taken. A slot that comes into use counts a quarter of one to be mapped: that keeps
- * pages empty that could be given back.
+ * Where a request lies: best fit by what would have to be mapped, then by stream waits, those for
+ * all that a stream was given so far first, then by mappings that would have to go first, then by
+ * the size of the free extent, then the lowest address. Both ends of an extent are tried
+ * (policy.ends), and the first place that needs nothing is taken. A slot that comes into use
+ * counts a quarter of one to be mapped: that keeps pages empty that could be given back.
  *
  * While too much memory is stranded in large pages of which blocks use a part, the place that
  * brings the fewest slots into use is looked for among all candidates, and an idle large page
@@ -35,6 +35,8 @@ static bool better(const struct glk_fit *a, const struct glk_fit *b)
 		return !a->maps;
 	if (a->score != b->score)
 		return a->score < b->score;
+	if (a->late != b->late)
+		return !a->late;
 	if (a->waits != b->waits)
 		return a->waits < b->waits;
 	if (a->stale != b->stale)
@@ -173,9 +175,11 @@ static void judge(
 		fit.score -= glk_bits_count(map->busy, first, end - 1);
 	if (first < end && fit.maps)
 		fit.stale = glk_bits_count_only(map->mapped, map->usable, first, end - 1);
-	fit.most = s->found && !fit.maps == !s->best.maps && fit.score == s->best.score
-		? s->best.waits
-		: UINT32_MAX;
+	fit.most = fit.most_late = UINT32_MAX;
+	if (s->found && !fit.maps == !s->best.maps && fit.score == s->best.score) {
+		fit.most = s->best.late ? UINT32_MAX : s->best.waits;
+		fit.most_late = s->best.late ? s->best.waits : 0;
+	}
 	/* the function only adds to the counts, so a place that loses now is not asked about */
 	if (s->found && !better(&fit, &s->best))
 		return;

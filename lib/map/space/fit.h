@@ -4,8 +4,8 @@
 
 /*
  * Where a request would lie. Lower scores are better, compared from the first member to the
- * last. `waits` is filled by the caller's function from the slots of the place, which may also
- * veto it by returning false.
+ * last. `late` and `waits` are filled by the caller's function from the slots of the place, which
+ * may also veto it by returning false.
  */
 #include "map/page/mapping.h"
 
@@ -15,13 +15,15 @@
 
 struct glk_fit {
 	uint64_t score;	 /* slots to map, and a quarter for each that comes into use */
+	bool late;	 /* one of the waits is for all that a stream was given so far */
 	uint32_t waits;	 /* streams to wait for, summed over its runs */
 	uint32_t stale;	 /* slots whose mapping has to go first */
 	uint64_t size;	 /* of the extent it is cut from */
 	uint64_t offset; /* in the map */
 	uint32_t maps;	 /* slots to map */
 	uint32_t from;	 /* free extent; 0: new addresses */
-	uint32_t most;	 /* with more waits than this the place loses anyway */
+	/* with more waits than the first the place loses anyway, and with more than the second if it is late */
+	uint32_t most, most_late;
 	bool trims;	 /* idle pages at its ends go first: see glk_want */
 	bool own;	 /* for the function: nothing of other streams is in it */
 	bool crowd;	 /* likewise: its waits are for more streams than can be told apart */

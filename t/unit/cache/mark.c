@@ -53,6 +53,39 @@ static void marks(void)
 	rig_close(&rig, 1);
 }
 
+/* What other streams used is told of by an event from the next request on that is no hit. */
+static void marks_early(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t addr, other, records, waits;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	addr = give(&rig, SIZE, a);
+	other = give(&rig, SIZE / 2, b);
+	rig_free(&rig, other, b);
+	rig_flush(&rig);
+	is_int(glk_cache_use(&rig.cache, addr, b), 0, "used on another stream");
+	rig_follow(&rig, b, a, rig_event(&rig));
+	rig_work(&rig, addr, SIZE, b);
+	records = rig.cache.streams.records;
+	rig_free(&rig, addr, a);
+	is_int(rig.cache.streams.records - records, 0, "a free records no event");
+	is_int(give(&rig, SIZE / 2, b), other, "a request that is no hit");
+	is_int(rig.cache.streams.records - records, 1, "does");
+	rig_work(&rig, other, SIZE / 2, b);
+	rig_free(&rig, other, b);
+	waits = waits_of(&rig);
+	is_int(give(&rig, SIZE, a), addr, "its own stream has it");
+	is_int(waits_of(&rig) - waits, 1, "behind a wait");
+	is_int(rig.cache.streams.records - records, 1, "for that event");
+	rig_free(&rig, addr, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 #define MARKED (GLK_STREAM_CROWD + 5)
 
 /* By all streams there are, some of which share a bit. */
@@ -370,6 +403,7 @@ int main(void)
 {
 	tap_plan_later();
 	marks();
+	marks_early();
 	marks_many();
 	marks_contiguous();
 	marks_in_pool();

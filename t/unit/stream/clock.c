@@ -12,11 +12,11 @@ static void knows(void)
 	a = gpu_stream(&gpu);
 	b = gpu_stream(&gpu);
 	ok(glk_clock_finished(&gpu.streams, &use), "memory never used is free");
-	is_int(glk_clock_waits(&gpu.streams, &use, a), 0, "for all");
+	is_int(gpu_waits(&gpu.streams, &use, a), 0, "for all");
 	use = gpu_free(&gpu, a);
 	ok(!glk_clock_finished(&gpu.streams, &use), "freed on A: may be in use");
-	is_int(glk_clock_waits(&gpu.streams, &use, a), 0, "on A it needs no wait");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 1, "on B it needs one");
+	is_int(gpu_waits(&gpu.streams, &use, a), 0, "on A it needs no wait");
+	is_int(gpu_waits(&gpu.streams, &use, b), 1, "on B it needs one");
 	glk_event_ask(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 0, "asking records no event");
 	glk_event_poll(&gpu.streams);
@@ -28,7 +28,7 @@ static void knows(void)
 	ok(!glk_clock_finished(&gpu.streams, &use), "nobody asked yet");
 	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &use), "asked, it is known to be done");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 0, "and B needs no wait");
+	is_int(gpu_waits(&gpu.streams, &use, b), 0, "and B needs no wait");
 	gpu_close(&gpu);
 }
 
@@ -80,14 +80,14 @@ static void orders(void)
 	is_int((int64_t)use.streams, (int64_t)glk_stream_mask(b), "it is B's now");
 	is_int(gpu_pending(&gpu, b), 1, "the wait is in B's queue");
 	is_int(glk_soft_step(gpu.drv, 0, b->handle), -EAGAIN, "which stands");
-	is_int(glk_clock_waits(&gpu.streams, &old, b), 0,
+	is_int(gpu_waits(&gpu.streams, &old, b), 0,
 		"what A freed before needs no second wait");
 	is_int(glk_clock_order(&gpu.streams, &old, b), 0, "it is taken as it is");
 	is_int((int64_t)gpu.streams.waits, 1, "without a call");
-	is_int(glk_clock_waits(&gpu.streams, &use, c), 1, "C has to wait for B");
-	is_int(glk_clock_waits(&gpu.streams, &use, a), 1, "and so has A");
+	is_int(gpu_waits(&gpu.streams, &use, c), 1, "C has to wait for B");
+	is_int(gpu_waits(&gpu.streams, &use, a), 1, "and so has A");
 	later = gpu_free(&gpu, a);
-	is_int(glk_clock_waits(&gpu.streams, &later, b), 1,
+	is_int(gpu_waits(&gpu.streams, &later, b), 1,
 		"what A freed since needs a wait again");
 	of_b = gpu_free(&gpu, b);
 	glk_event_poll(&gpu.streams);
@@ -119,8 +119,8 @@ static void counts_both(void)
 	same = gpu_free(&gpu, b);
 	glk_use_add(&use, &same);
 	same = use;
-	is_int(glk_clock_waits(&gpu.streams, &use, c), 2, "a third waits for both");
-	is_int(glk_clock_waits(&gpu.streams, &use, a), 1, "one of them for the other");
+	is_int(gpu_waits(&gpu.streams, &use, c), 2, "a third waits for both");
+	is_int(gpu_waits(&gpu.streams, &use, a), 1, "one of them for the other");
 	is_int(glk_clock_order(&gpu.streams, &use, c), 0, "ordered");
 	is_int((int64_t)gpu.streams.waits, 2, "by two waits");
 	gpu_hold(&gpu, a, true);
@@ -224,7 +224,7 @@ static void ends(void)
 	is_int(c->bit, bit, "C has its bit");
 	ok(glk_clock_finished(&gpu.streams, &old), "which says nothing of A");
 	new = gpu_free(&gpu, c);
-	is_int(glk_clock_waits(&gpu.streams, &new, b), 1, "B never waited for C");
+	is_int(gpu_waits(&gpu.streams, &new, b), 1, "B never waited for C");
 	ok(!glk_clock_finished(&gpu.streams, &new), "whose work is its own");
 
 	/* and the other way round: the next one has waited for nobody */
@@ -236,7 +236,7 @@ static void ends(void)
 	glk_stream_retire(&gpu.streams, b->handle);
 	a = gpu_stream(&gpu);
 	is_int(a->bit, bit, "a new stream in the place of B");
-	is_int(glk_clock_waits(&gpu.streams, &old, a), 1, "has not waited for C");
+	is_int(gpu_waits(&gpu.streams, &old, a), 1, "has not waited for C");
 	gpu_close(&gpu);
 }
 
@@ -256,7 +256,7 @@ static void crowds(void)
 	is_int(y->bit, GLK_STREAM_CROWD, "two streams in the crowd");
 	of_x = gpu_free(&gpu, x);
 	own = of_x;
-	is_int(glk_clock_waits(&gpu.streams, &of_x, y), 1, "one waits for the other");
+	is_int(gpu_waits(&gpu.streams, &of_x, y), 1, "one waits for the other");
 	is_int(glk_clock_order(&gpu.streams, &of_x, y), 0, "is ordered");
 	is_int((int64_t)gpu.streams.waits, 1, "by one wait");
 	is_int(glk_clock_order(&gpu.streams, &own, x), 0, "its own");
@@ -268,7 +268,7 @@ static void crowds(void)
 	x->done = gpu.streams.tick;
 	of_x = gpu_free(&gpu, x);
 	is_int(glk_clock_order(&gpu.streams, &of_y, a), 0, "a stream waits for Y");
-	is_int(glk_clock_waits(&gpu.streams, &of_x, a), 1,
+	is_int(gpu_waits(&gpu.streams, &of_x, a), 1,
 		"and has not waited for what X freed since");
 	is_int(glk_clock_order(&gpu.streams, &of_x, a), 0, "so it does");
 	gpu_hold(&gpu, x, true);

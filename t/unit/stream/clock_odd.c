@@ -49,12 +49,11 @@ static void falls_back(void)
 	gpu.drv->ops->stream_free(gpu.drv, 0, handle);
 	is_int(glk_clock_order(&gpu.streams, &use, b), -EAGAIN,
 		"memory freed on a stream that the program has ended");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
+	is_int((int64_t)gpu_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
 		"which nobody can wait for");
 	is_int(gone->state, GLK_STREAM_GONE, "since it is gone");
 	is_int(gpu_sync_all(&gpu), 0, "but with the whole GPU");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), 0,
-		"after that it is free");
+	is_int((int64_t)gpu_waits(&gpu.streams, &use, b), 0, "after that it is free");
 	gpu_close(&gpu);
 }
 
@@ -159,7 +158,7 @@ static bool same_waits(struct pair *p)
 			unsigned waits[2];
 
 			for (int g = 0; g < 2; g++)
-				waits[g] = glk_clock_waits(
+				waits[g] = gpu_waits(
 					&p->gpu[g].streams, &p->use[g][i], p->s[g][k]);
 			if (waits[0] != waits[1]) {
 				tap_note("use %d, stream %d: %u waits and %u", i, k,
@@ -258,7 +257,7 @@ static void had_before(void)
 		gpu_capture(&gpu, a);
 		glk_event_poll(&gpu.streams);
 		ok(a->mute, passed ? "its event has passed" : "its event is in front");
-		is_int(glk_clock_waits(&gpu.streams, &use, b), 1, "it needs a wait");
+		is_int(gpu_waits(&gpu.streams, &use, b), 1, "it needs a wait");
 		is_int(glk_clock_order(&gpu.streams, &use, b), 0, "which can be had");
 		is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
 		gpu_close(&gpu);

@@ -72,7 +72,7 @@ static void waits(void)
 		"one stream stands for both");
 	is_int(gpu_pending(&s.gpu, stream), 2, "and waits for two events");
 	ok(stream != s.s[0] && stream != s.s[1], "a stream of the library");
-	is_int(glk_clock_waits(&s.gpu.streams, &use, s.s[0]), 1,
+	is_int(gpu_waits(&s.gpu.streams, &use, s.s[0]), 1,
 		"who wants the memory waits for it");
 	is_int(glk_clock_order(&s.gpu.streams, &use, s.s[2]), 0, "ordered");
 	/* what the events stand for was taken at the call */

@@ -39,7 +39,7 @@ static void serves_many(void)
 	same = true;
 	for (int i = 1; i < 1000; i++) {
 		if (i % 300)
-			same &= !glk_clock_waits(&gpu.streams, &use[i], waiter[i % 4]);
+			same &= !gpu_waits(&gpu.streams, &use[i], waiter[i % 4]);
 	}
 	ok(same, "and are behind all of them");
 	is_int(gpu.streams.events.made, 1, "there is one event");
@@ -69,7 +69,7 @@ static void takes_oldest(void)
 	is_int((int64_t)gpu.streams.records, 2, "events that are there");
 	is_int(glk_soft_step(gpu.drv, 0, a->handle), 0, "which passes");
 	is_int(glk_soft_step(gpu.drv, 0, b->handle), 0, "and B goes on");
-	is_int(glk_clock_waits(&gpu.streams, &second, b), 1, "not behind the second");
+	is_int(gpu_waits(&gpu.streams, &second, b), 1, "not behind the second");
 	gpu_close(&gpu);
 }
 
@@ -261,12 +261,11 @@ static void stays_out(void)
 	is_int(glk_event_cover(&gpu.streams, a, &slot), -EAGAIN, "no event can be had");
 	is_int(glk_event_ready(&gpu.streams, joined), -EAGAIN, "from the other neither");
 	is_int(slot, 99, "the output is as it was");
-	is_int(glk_clock_waits(&gpu.streams, &before, b), 1,
-		"what an event covers can be had");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &during, b), GLK_WAITS_NEVER,
+	is_int(gpu_waits(&gpu.streams, &before, b), 1, "what an event covers can be had");
+	is_int((int64_t)gpu_waits(&gpu.streams, &during, b), GLK_WAITS_NEVER,
 		"what none covers can not");
 	is_int(glk_clock_order(&gpu.streams, &during, b), -EAGAIN, "by waiting neither");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &during, joined), GLK_WAITS_NEVER,
+	is_int((int64_t)gpu_waits(&gpu.streams, &during, joined), GLK_WAITS_NEVER,
 		"and none who captures can wait");
 	glk_soft_run_all(gpu.drv);
 	glk_event_ask(&gpu.streams);
@@ -314,12 +313,11 @@ static void meets_capture(void)
 	is_int(glk_clock_order(&gpu.streams, &use, b), -EAGAIN,
 		"a capture that just began");
 	ok(a->mute, "is remembered");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
-		"and known");
+	is_int((int64_t)gpu_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER, "and known");
 	glk_fault_set(gpu.drv, "off");
 	ok(!a->count && adds_up(&gpu), "the event is back in the store");
 	glk_event_poll(&gpu.streams);
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 1, "later it can be had");
+	is_int(gpu_waits(&gpu.streams, &use, b), 1, "later it can be had");
 	gpu_close(&gpu);
 }
 
@@ -362,11 +360,11 @@ static void knows_own(void)
 	is_int(o.theirs, -EAGAIN, "and not on that of another");
 	is_int((int64_t)gpu.streams.records, 1, "one event");
 	ok(!o.of_main->mute, "which captures nothing for all that");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, o.own), 1,
+	is_int((int64_t)gpu_waits(&gpu.streams, &use, o.own), 1,
 		"its owner can have it waited for");
 	is_int(glk_event_cover(&gpu.streams, o.of_main, &slot), 0, "the owner can");
-	is_int(glk_clock_waits(&gpu.streams, &use, o.own), 1, "then all can wait for it");
-	is_int(glk_clock_waits(&gpu.streams, &o.use, o.of_main), 1, "as for the other");
+	is_int(gpu_waits(&gpu.streams, &use, o.own), 1, "then all can wait for it");
+	is_int(gpu_waits(&gpu.streams, &o.use, o.of_main), 1, "as for the other");
 	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
 	glk_event_poll(&gpu.streams);

@@ -54,6 +54,15 @@ static inline void gpu_open(struct gpu *gpu)
 		tap_bail("no table of streams");
 }
 
+/* Stream waits, however much each of them is for. */
+static inline unsigned gpu_waits(struct glk_streams *streams, const struct glk_use *use,
+	const struct glk_stream *stream)
+{
+	unsigned waits = glk_clock_waits(streams, use, stream);
+
+	return waits < GLK_WAITS_NEVER ? waits % GLK_WAITS_LATE : waits;
+}
+
 /* The driver says whether anything was left. */
 static inline void gpu_close(struct gpu *gpu)
 {

@@ -39,7 +39,7 @@ static void leaves(void)
 	is_int(gpu.streams.by_bit[bit], a->id, "so is its bit");
 	gpu_says.watched = handle;
 	ok(!glk_clock_finished(&gpu.streams, &use), "its memory is not free");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 1, "B has to wait for it");
+	is_int(gpu_waits(&gpu.streams, &use, b), 1, "B has to wait for it");
 	is_int(glk_stream_leave(&gpu.streams, handle), -ENOENT, "it ends once");
 	records = gpu.streams.records;
 	is_int(glk_clock_order(&gpu.streams, &use, b), 0, "B waits");
@@ -56,7 +56,7 @@ static void leaves(void)
 	gpu_says.watched = NULL;
 	glk_soft_hold(gpu.drv, 0, handle, false);
 	glk_soft_run_all(gpu.drv);
-	is_int(glk_clock_waits(&gpu.streams, &kept, c), 1, "done, but nobody asked");
+	is_int(gpu_waits(&gpu.streams, &kept, c), 1, "done, but nobody asked");
 	glk_event_ask(&gpu.streams);
 	ok(glk_clock_finished(&gpu.streams, &kept), "asked, its memory is free");
 	is_int(gpu_known(&gpu), 2, "its slot is free");
@@ -121,8 +121,7 @@ static void comes_back(void)
 	new = gpu_enter(&gpu, handle);
 	ok(new != old &&new->bit != old->bit, "its handle is another stream's at once");
 	after = gpu_free(&gpu, new);
-	is_int(glk_clock_waits(&gpu.streams, &before, new), 1,
-		"which waits for the old one");
+	is_int(gpu_waits(&gpu.streams, &before, new), 1, "which waits for the old one");
 	is_int(glk_soft_step(gpu.drv, 0, handle), 0, "the old one's last event passes");
 	glk_event_poll(&gpu.streams);
 	is_int(gpu_known(&gpu), 1, "it is gone");
@@ -161,9 +160,9 @@ static void is_lost(void)
 	ok(new != old, "for another stream");
 	is_int(old->state, GLK_STREAM_GONE, "the old one is gone");
 	is_int(gpu.streams.by_bit[bit], old->id, "its bit is kept");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 1,
+	is_int(gpu_waits(&gpu.streams, &use, b), 1,
 		"what an event covers can be waited for");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &late, b), GLK_WAITS_NEVER,
+	is_int((int64_t)gpu_waits(&gpu.streams, &late, b), GLK_WAITS_NEVER,
 		"what none covers can not");
 	glk_soft_run_all(gpu.drv);
 	glk_event_poll(&gpu.streams);
@@ -200,7 +199,7 @@ static void is_noticed(void)
 	glk_event_poll(&gpu.streams);
 	is_int(a->state, GLK_STREAM_GONE, "when an event was to be recorded");
 	is_int((int64_t)gpu.streams.records, 0, "and was not");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
+	is_int((int64_t)gpu_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
 		"nobody can wait for it");
 	gpu_says.back = NULL;
 	gpu_sync_all(&gpu);
@@ -273,7 +272,7 @@ static void leaves_determined(void)
 		"the end waits for the work");
 	is_int(gpu_pending(&gpu, a), 0, "which has run");
 	is_int(gpu_known(&gpu), 1, "the stream is gone");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 0, "its memory is for all");
+	is_int(gpu_waits(&gpu.streams, &use, b), 0, "its memory is for all");
 
 	a = gpu_stream(&gpu);
 	use = gpu_free(&gpu, a);
@@ -285,7 +284,7 @@ static void leaves_determined(void)
 	gpu_hold(&gpu, a, false);
 	gpu_finish(&gpu);
 	is_int(gpu_known(&gpu), 1, "until its event passes");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 0, "or the GPU is waited for");
+	is_int(gpu_waits(&gpu.streams, &use, b), 0, "or the GPU is waited for");
 	gpu_close(&gpu);
 }
 
@@ -308,7 +307,7 @@ static void captures(void)
 	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
 	ok(a->state == GLK_STREAM_LIVE && is_known(&gpu, handle), "it stays as it is");
 	is_int((int64_t)gpu.streams.ended, 0, "nothing has ended");
-	is_int((int64_t)glk_clock_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
+	is_int((int64_t)gpu_waits(&gpu.streams, &use, b), GLK_WAITS_NEVER,
 		"nobody can wait for it");
 	is_int(gpu_capture_end(&gpu, handle), 0, "its capture is whole");
 	is_int(glk_stream_leave(&gpu.streams, handle), 0, "after that it ends");

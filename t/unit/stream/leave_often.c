@@ -63,11 +63,11 @@ static void leaves_crowd(void)
 	}
 	is_int(glk_stream_leave(&gpu.streams, crowd[1]->handle), 0, "one in the middle");
 	is_int(glk_stream_leave(&gpu.streams, crowd[3]->handle), 0, "the first one");
-	is_int(glk_clock_waits(&gpu.streams, &use[0], s[0]), 1, "one is waited for");
+	is_int(gpu_waits(&gpu.streams, &use[0], s[0]), 1, "one is waited for");
 	is_int(glk_clock_order(&gpu.streams, &use[3], s[1]), 0, "ordered");
 	is_int((int64_t)gpu.streams.waits, 1, "behind one that has left");
-	is_int(glk_clock_waits(&gpu.streams, &use[3], s[1]), 0, "once");
-	is_int(glk_clock_waits(&gpu.streams, &all, s[0]), 4, "all are waited for");
+	is_int(gpu_waits(&gpu.streams, &use[3], s[1]), 0, "once");
+	is_int(gpu_waits(&gpu.streams, &all, s[0]), 4, "all are waited for");
 	is_int(glk_clock_order(&gpu.streams, &all, s[0]), 0, "ordered");
 	is_int((int64_t)gpu.streams.waits, 5, "behind each");
 	gpu_finish(&gpu);
@@ -97,7 +97,7 @@ static void names_one(void)
 	id = crowd[1]->id;
 	ok(!glk_stream_foreign(crowd[1], &use), "its own memory");
 	ok(glk_stream_foreign(crowd[2], &use), "is another one's to nobody else");
-	is_int(glk_clock_waits(&gpu.streams, &use, crowd[1]), 0, "it needs no wait");
+	is_int(gpu_waits(&gpu.streams, &use, crowd[1]), 0, "it needs no wait");
 	is_int(gpu_sync(&gpu, 0), 0, "nobody is waited for");
 	glk_lock(&gpu.lock);
 	is_int(glk_clock_sync_use(&gpu.streams, &use), 0, "one is waited for");
@@ -111,8 +111,8 @@ static void names_one(void)
 	other = gpu_free(&gpu, new);
 	ok(glk_clock_finished(&gpu.streams, &use), "the old memory is free");
 	ok(!glk_clock_finished(&gpu.streams, &other), "the new one's is not");
-	is_int(glk_clock_waits(&gpu.streams, &use, crowd[2]), 0, "without a wait");
-	is_int(glk_clock_waits(&gpu.streams, &other, crowd[2]), 1, "but behind it");
+	is_int(gpu_waits(&gpu.streams, &use, crowd[2]), 0, "without a wait");
+	is_int(gpu_waits(&gpu.streams, &other, crowd[2]), 1, "but behind it");
 	gpu_close(&gpu);
 }
 
@@ -136,19 +136,18 @@ static void names_some(void)
 	}
 	ok(!glk_use_crowded(&use) && glk_use_crowded(&many),
 		"three have names, five have not");
-	is_int(glk_clock_waits(&gpu.streams, &use, crowd[1]), 2,
+	is_int(gpu_waits(&gpu.streams, &use, crowd[1]), 2,
 		"one of the three waits for two");
-	is_int(glk_clock_waits(&gpu.streams, &use, crowd[7]), 3, "another one for three");
-	is_int(glk_clock_waits(&gpu.streams, &use, s[0]), 3, "and so does any");
+	is_int(gpu_waits(&gpu.streams, &use, crowd[7]), 3, "another one for three");
+	is_int(gpu_waits(&gpu.streams, &use, s[0]), 3, "and so does any");
 	one = use;
 	is_int(glk_clock_order(&gpu.streams, &one, crowd[7]), 0, "it is behind them");
 	is_int((int64_t)gpu.streams.waits, 3, "by three waits");
 	ok(one.named == crowd[7]->id, "the memory is its own then");
-	is_int(glk_clock_waits(&gpu.streams, &use, crowd[7]), 0, "and it needs no more");
+	is_int(gpu_waits(&gpu.streams, &use, crowd[7]), 0, "and it needs no more");
 	one = gpu_free(&gpu, crowd[0]);
-	is_int(glk_clock_waits(&gpu.streams, &one, crowd[7]), 1, "but for what is later");
-	is_int(glk_clock_waits(&gpu.streams, &many, s[0]), 16,
-		"all of seventy are many waits");
+	is_int(gpu_waits(&gpu.streams, &one, crowd[7]), 1, "but for what is later");
+	is_int(gpu_waits(&gpu.streams, &many, s[0]), 16, "all of seventy are many waits");
 	glk_lock(&gpu.lock);
 	is_int(glk_clock_sync_use(&gpu.streams, &use), 0, "three are waited for");
 	glk_unlock(&gpu.lock);
@@ -164,14 +163,14 @@ static void names_some(void)
 		glk_clock_sync_use(&gpu.streams, &one);
 		glk_unlock(&gpu.lock);
 	}
-	is_int(glk_clock_waits(&gpu.streams, &many, s[0]), 2, "those of two are two");
-	is_int(glk_clock_waits(&gpu.streams, &many, crowd[BUSY - 1]), 1,
+	is_int(gpu_waits(&gpu.streams, &many, s[0]), 2, "those of two are two");
+	is_int(gpu_waits(&gpu.streams, &many, crowd[BUSY - 1]), 1,
 		"and one of these waits for the other");
 	one = glk_stream_use(crowd[BUSY - 2], crowd[BUSY - 2]->freed);
 	glk_lock(&gpu.lock);
 	glk_clock_sync_use(&gpu.streams, &one);
 	glk_unlock(&gpu.lock);
-	is_int(glk_clock_waits(&gpu.streams, &many, crowd[BUSY - 1]), 0,
+	is_int(gpu_waits(&gpu.streams, &many, crowd[BUSY - 1]), 0,
 		"for nothing when it is alone");
 	gpu_close(&gpu);
 }
@@ -194,10 +193,9 @@ static void behind_two(void)
 	two.tick = one.tick; /* as of a use that is older */
 	glk_use_add(&two, &one);
 	later = gpu_free(&gpu, crowd[0]);
-	is_int(glk_clock_waits(&gpu.streams, &two, crowd[2]), 1,
-		"the other is waited for");
+	is_int(gpu_waits(&gpu.streams, &two, crowd[2]), 1, "the other is waited for");
 	is_int(glk_clock_order(&gpu.streams, &two, crowd[2]), 0, "it is behind both");
-	is_int(glk_clock_waits(&gpu.streams, &later, crowd[2]), 1,
+	is_int(gpu_waits(&gpu.streams, &later, crowd[2]), 1,
 		"and not behind what the first does since");
 	gpu_close(&gpu);
 }
@@ -222,7 +220,7 @@ static void joins_all(void)
 		"no more of one that has left");
 	ok(!glk_clock_finished(&gpu.streams, &all), "it has not finished");
 	new = gpu_stream(&gpu);
-	is_int(glk_clock_waits(&gpu.streams, &all, s[0]), 3, "each is waited for");
+	is_int(gpu_waits(&gpu.streams, &all, s[0]), 3, "each is waited for");
 	is_int(new->bit, GLK_STREAM_CROWD, "one that comes then is of them");
 	gpu_finish(&gpu);
 	ok(glk_event_poll_use(&gpu.streams, &all), "all have finished");

@@ -25,7 +25,7 @@ static void wait(struct gpu *gpu, const struct glk_stream *s, uintptr_t n)
 
 static unsigned waits(struct gpu *gpu, struct glk_use use, const struct glk_stream *s)
 {
-	return glk_clock_waits(&gpu->streams, &use, s);
+	return gpu_waits(&gpu->streams, &use, s);
 }
 
 static void orders(void)

@@ -30,6 +30,30 @@ static void test_criteria(void)
 	found(2, 4, COUNTS(.waits = 1), "fewest waits, before the lowest address");
 	stop();
 
+	start("AbbCddEffG");
+	slots("uuuuuuuuuu");
+	waits[1] = waits[2] = waits[4] = waits[8] = 1;
+	late[4] = late[8] = true;
+	found(2, 1, COUNTS(.waits = 2), "no late wait, before fewer waits");
+	stop();
+
+	start("AbbCddEffG");
+	slots("uuuuuuuuuu");
+	waits[1] = waits[4] = waits[5] = waits[7] = 1;
+	waits[2] = 2;
+	late[1] = late[4] = late[7] = true;
+	found(2, 7, COUNTS(.late = true, .waits = 1), "of late ones the fewest waits");
+	stop();
+
+	start("AbbCddE");
+	slots("uuuusuu");
+	slots("uuuu");
+	waits[1] = 1;
+	late[1] = true;
+	found(2, 1, COUNTS(.late = true, .waits = 1),
+		"fewest maps, though it waits for all");
+	stop();
+
 	/* with no usable slot anywhere, new addresses cost as much as the best of them */
 	start("AbbCddEffG");
 	slots("-ss--s");

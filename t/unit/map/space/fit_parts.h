@@ -10,6 +10,7 @@
 
 static struct rig rig;
 static uint32_t waits[SLOTS]; /* of a place that touches the slot */
+static bool late[SLOTS];      /* likewise */
 static bool veto[SLOTS];
 static uint32_t asked;
 
@@ -23,6 +24,9 @@ static inline bool check(
 		if (veto[slot])
 			return false;
 		fit->waits += waits[slot];
+		fit->late |= late[slot];
+		if (fit->waits > (fit->late ? fit->most_late : fit->most))
+			return false;
 	}
 	return true;
 }
@@ -37,6 +41,7 @@ static inline void start(const char *row)
 	rig_init(&rig);
 	glk_store_relaxed(&rig.map.node->held, S(SLOTS));
 	memset(waits, 0, sizeof(waits));
+	memset(late, 0, sizeof(late));
 	memset(veto, 0, sizeof(veto));
 	for (int i = 0, end; row[i]; i = end) {
 		for (end = i; row[end] == row[i];)
@@ -94,7 +99,8 @@ static inline void found(
 	uint32_t id;
 
 	if (!ok(fit.offset == S(want) && fit.maps == counts.maps &&
-			    fit.waits == counts.waits && fit.stale == counts.stale,
+			    fit.late == counts.late && fit.waits == counts.waits &&
+			    fit.stale == counts.stale,
 		    "%s", what))
 		tap_note("slot %d: %u maps, %u waits, %u stale", (int)(fit.offset / S(1)),
 			fit.maps, fit.waits, fit.stale);
