@@ -70,9 +70,10 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  * made, mapped or given back; for its own driver calls where memory must be had; for up to a
  * quarter of a second for one of another thread that is about to be refused; where memory is
  * short, for requests of others that are about to get or give some up, and for the GPU.
- * Driver calls: none from the quick bins; else one that asks what the stream does, an event
- * record for streams that used blocks of others which were freed since, and where memory must
- * be had, create, map, set access, unmap, release, event record, query, stream wait.
+ * Driver calls: none from the quick bins; else one that asks what the stream does; for streams
+ * that used blocks of others which were freed since, the same question, an event record and
+ * perhaps queries; and where memory must be had, create, map, set access, unmap, release, event
+ * record, query, stream wait.
  */
 GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
 	struct CUstream_st *stream, uint32_t flags, void **ret_ptr);

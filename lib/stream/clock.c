@@ -10,8 +10,9 @@
  * goes by the other three.
  *
  * No driver call is made on behalf of memory that stays on its stream, nor for memory whose
- * work is known to be ordered or finished. Events: at most one a stream and poll, however
- * many frees lie between, and one where much that several streams used was freed.
+ * work is known to be ordered or finished; but where much was freed that several streams used,
+ * they have an event soon, whoever wants that. Else at most one a stream and poll, however many
+ * frees lie between.
  *
  * A bit of a set of streams that no stream holds any more stands for finished work.
  */
@@ -25,6 +26,9 @@
  * that are looked at for it: places with fewer are better, and more would tell them apart no further. */
 #define CROWD_WAITS 16
 #define CROWD_LOOKS 128
+_Static_assert((GLK_STREAM_BITS + GLK_USE_NAMES + CROWD_WAITS) * (1 + GLK_WAITS_LATE) <
+		GLK_WAITS_NEVER,
+	"waits of all kinds are no refusal");
 
 uint64_t glk_clock_tick(struct glk_streams *streams, struct glk_stream *stream)
 {
@@ -259,7 +263,7 @@ static unsigned one_wait(
 		return 1;
 	if (!can_record(s))
 		return GLK_WAITS_NEVER;
-	/* where it may decide nothing what has passed, a wait is for all in any case */
+	/* a wait is for the newest event in any case where none that has passed may decide anything */
 	return streams->opportunistic ? 1 + GLK_WAITS_LATE : 1;
 }
 
@@ -291,20 +295,21 @@ static unsigned crowd_waits(
 {
 	bool by_chance = streams->opportunistic;
 	uint32_t id = streams->crowd.witness;
-	unsigned waits = 0, looks = 0;
+	unsigned waits = 0, looks = 0, one;
 
 	if (id && !can_wait(streams, glk_stream_at(streams, id), tick))
 		return GLK_WAITS_NEVER;
 	for (id = first_working(streams, by_chance);
-		id && waits < CROWD_WAITS && looks < CROWD_LOOKS;
+		id && waits % GLK_WAITS_LATE < CROWD_WAITS && looks < CROWD_LOOKS;
 		id = next_working(streams, id, by_chance), looks++) {
 		const struct glk_stream *s = glk_stream_at(streams, id);
 
 		if (s == stream || one_finished(streams, s, tick, by_chance))
 			continue;
-		if (!can_wait(streams, s, tick))
+		one = one_wait(streams, s, tick);
+		if (one >= GLK_WAITS_NEVER)
 			return GLK_WAITS_NEVER;
-		waits++;
+		waits += one;
 	}
 	/* it may be alone with work there */
 	return waits || !id ? waits : 1;

@@ -20,13 +20,16 @@
  */
 #include "stream/stream.h"
 
+#include "base/error.h"
+#include "base/thread.h"
+
 #include <errno.h>
 #include <string.h>
 
 /* Streams of the crowd that are asked at a time. */
 #define CROWD_ASKED 32
 
-/* With events on more streams than these no request asks them again. */
+/* More streams than these are not asked again for one request, and what more of them used is due none. */
 #define FEW 8
 
 /* Of the memory that is held, the part that is worth an event where several streams used it. */
@@ -278,18 +281,33 @@ static bool ask(struct glk_streams *streams, struct glk_stream *s, bool again)
 	return learned;
 }
 
+/* For later, where the request that does it has no use for it: its failure is not that of the request. */
+static int try_cover(struct glk_streams *streams, struct glk_stream *s)
+{
+	struct glake_error before = glk_thread_current->error;
+	struct glk_thread *thread;
+	unsigned slot;
+	int err = glk_event_cover(streams, s, &slot);
+
+	thread = err ? glk_thread_self() : NULL;
+	if (thread)
+		thread->error = before;
+	return err;
+}
+
 /* Asks those that were not asked yet, all, or all and records new ones. */
 enum poll { PEEK, ASK, POLL };
 
 static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll how)
 {
-	bool learned = ask(streams, s, how != PEEK);
-	unsigned slot;
+	bool learned = ask(streams, s, how != PEEK), mute = s->mute;
 
 	if (how == POLL && s->state == GLK_STREAM_LIVE &&
 		glk_event_newest(s) < glk_stream_freed(streams, s) &&
-		s->count < s->most && !glk_event_cover(streams, s, &slot))
+		s->count < s->most && !try_cover(streams, s))
 		learned |= ask(streams, s, true);
+	/* its capture is over: it can be waited for again */
+	learned |= mute && !s->mute;
 	glk_stream_settle(streams, s);
 	return learned;
 }
@@ -314,7 +332,7 @@ static bool poll_crowd(struct glk_streams *streams, enum poll how)
 	return learned;
 }
 
-static bool poll_all(struct glk_streams *streams, enum poll how)
+static bool poll_all(struct glk_streams *streams, enum poll how, enum poll crowd)
 {
 	bool learned = false;
 	uint64_t left;
@@ -325,7 +343,7 @@ static bool poll_all(struct glk_streams *streams, enum poll how)
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
 		if (bit == GLK_STREAM_CROWD)
-			learned |= poll_crowd(streams, how);
+			learned |= poll_crowd(streams, crowd);
 		else
 			learned |= poll(streams,
 				glk_stream_at(streams, streams->by_bit[bit]), how);
@@ -369,21 +387,20 @@ bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
 	return glk_clock_finished(streams, use);
 }
 
-bool glk_event_peek(struct glk_streams *streams)
-{
-	return poll_all(streams, PEEK);
-}
-
 bool glk_event_ask_few(struct glk_streams *streams)
 {
-	bool few = !(streams->flying & GLK_USE_CROWD) &&
-		__builtin_popcountll(streams->flying) <= FEW;
+	unsigned count = (unsigned)__builtin_popcountll(streams->flying & ~GLK_USE_CROWD);
 
-	return poll_all(streams, few ? ASK : PEEK);
+	/* what has passed decides nothing, or it would take long */
+	return poll_all(
+		streams, streams->opportunistic && count <= FEW ? ASK : PEEK, PEEK);
 }
 
 void glk_event_due(struct glk_streams *streams, uint64_t set, uint64_t bytes)
 {
+	/* of so many it is not told which they were, or none of them is the one */
+	if (!set || __builtin_popcountll(set) > FEW)
+		return;
 	streams->due.streams |= set;
 	streams->due.bytes += bytes;
 }
@@ -391,23 +408,29 @@ void glk_event_due(struct glk_streams *streams, uint64_t set, uint64_t bytes)
 bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
 {
 	uint64_t left = streams->due.streams & streams->used & ~GLK_USE_CROWD;
-	uint64_t before = streams->records;
-	unsigned slot;
+	uint64_t before = streams->records, kept = 0;
 
 	if (streams->due.bytes < held / PART)
 		return false;
-	/* where it may decide nothing what has passed, a wait is for all in any case */
 	for (; left && streams->opportunistic; left &= left - 1) {
 		struct glk_stream *s =
 			glk_stream_at(streams, streams->by_bit[__builtin_ctzll(left)]);
 
 		if (glk_event_newest(s) >= glk_stream_freed(streams, s))
 			continue;
+		if (!glk_event_here(s)) {
+			kept |= left & -left;
+			continue;
+		}
 		if (s->count == s->most)
 			ask(streams, s, true);
-		glk_event_cover(streams, s, &slot);
+		if (s->count == s->most)
+			thin_out(streams, s);
+		try_cover(streams, s);
 	}
-	streams->due.streams = streams->due.bytes = 0;
+	streams->due.streams = kept;
+	if (!kept)
+		streams->due.bytes = 0;
 	return streams->records != before;
 }
 
@@ -418,10 +441,10 @@ bool glk_event_poll_crowd(struct glk_streams *streams)
 
 bool glk_event_ask(struct glk_streams *streams)
 {
-	return poll_all(streams, ASK);
+	return poll_all(streams, ASK, ASK);
 }
 
 bool glk_event_poll(struct glk_streams *streams)
 {
-	return poll_all(streams, POLL);
+	return poll_all(streams, POLL, POLL);
 }

@@ -11,9 +11,8 @@ struct glk_stream;
 struct glk_streams;
 struct glk_use;
 
-/* Asks those in flight that were not asked before. Whether anything was learned. */
-bool glk_event_peek(struct glk_streams *streams);
-/* The same, and asks the others again where few streams have some. */
+/* Asks those in flight that were not asked before, and the others again where few streams have some. Whether
+ * anything was learned. */
 bool glk_event_ask_few(struct glk_streams *streams);
 /* Asks a few of the crowd, by turns, and records events on them: a wait for the crowd is one for each
  * of its streams that is not known to have finished. */
@@ -42,9 +41,10 @@ void glk_event_lengthen(struct glk_streams *streams, uint32_t stream);
 /* Takes the events of a stream that cover no more than a tick out of its ring. */
 void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t tick);
 /*
- * So many bytes were freed that these streams, a bit each, used beside the one they were given to. Whoever
- * has them next on another stream waits for an event; one that is recorded then is behind all that was
- * queued meanwhile. So one is due, and the next request that is no hit records it. No call of the driver.
+ * A block of so many bytes was freed, or is about to move, which these streams used, a bit each, beside the one
+ * that it was given to. Who has the memory next, on another stream, waits for an event; one that is recorded
+ * then is behind all that was queued meanwhile. So one is due, and the next request that is no hit records it;
+ * for another thread's default stream the next one of that thread. No call of the driver.
  */
 void glk_event_due(struct glk_streams *streams, uint64_t set, uint64_t bytes);
 /* Records those that are due, if the memory behind them is worth it with so many bytes held. Whether any was

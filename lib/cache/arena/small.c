@@ -9,7 +9,8 @@
 
 #include <errno.h>
 
-/* The best hole: the smallest that needs no wait, or the one with the fewest; 0: none may be had. */
+/* The best hole: the smallest that needs no wait, or the one with the fewest late ones and then the fewest; 0:
+ * none may be had. */
 static uint32_t choose(struct glk_arena *arena, struct glk_request *request,
 	unsigned *ret_waits, bool *ret_crowd)
 {

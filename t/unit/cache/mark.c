@@ -86,6 +86,39 @@ static void marks_early(void)
 	rig_close(&rig, 0);
 }
 
+/* A stream that was found to capture when its event was due is waited for again after that. */
+static void marks_mute(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t addr, other, held, waits;
+	uint32_t graph;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	other = give(&rig, 2 * SIZE, a);
+	give(&rig, 3 * MIB, a);
+	addr = give(&rig, SIZE, a);
+	give(&rig, 3 * MIB, a);
+	is_int(glk_cache_use(&rig.cache, addr, b), 0, "used on another stream");
+	rig_follow(&rig, b, a, rig_event(&rig));
+	rig_work(&rig, addr, SIZE, b);
+	rig_free(&rig, other, a);
+	rig_free(&rig, addr, a);
+	rig_capture(&rig, b);
+	is_int(give(&rig, 2 * SIZE, a), other, "a request beside its capture");
+	graph = rig_capture_end(&rig, b);
+	ok(graph, "which stays whole");
+	held = rig_figures(&rig).reserved;
+	waits = waits_of(&rig);
+	is_int(give(&rig, SIZE, a), addr, "afterwards its memory is had");
+	is_int(waits_of(&rig) - waits, 1, "behind a wait");
+	is_int(rig_figures(&rig).reserved, held, "and no more is");
+	rig_drop(&rig, graph);
+	rig_close(&rig, 4);
+}
+
 #define MARKED (GLK_STREAM_CROWD + 5)
 
 /* By all streams there are, some of which share a bit. */
@@ -404,6 +437,7 @@ int main(void)
 	tap_plan_later();
 	marks();
 	marks_early();
+	marks_mute();
 	marks_many();
 	marks_contiguous();
 	marks_in_pool();

@@ -2,6 +2,12 @@
 /* Events that are recorded before anybody asks, and what a wait is for. */
 #include "gpu.h"
 
+#include "base/error.h"
+#include "driver/fault.h"
+
+#include <errno.h>
+#include <pthread.h>
+
 #define MUCH (UINT64_C(1) << 30) /* bytes */
 
 /*
@@ -77,10 +83,142 @@ static void is_not_due(void)
 	gpu_close(&gpu);
 }
 
+/* A host that is far ahead: of more events than a ring has room for each second one stays. */
+static void is_far_ahead(void)
+{
+	struct glk_stream *a, *b;
+	struct glk_use use[20], ninth;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	b = gpu_stream(&gpu);
+	for (int i = 0; i < 20; i++) {
+		use[i] = gpu_free(&gpu, a);
+		glk_event_due(&gpu.streams, glk_stream_mask(a), MUCH);
+		glk_event_record_due(&gpu.streams, MUCH);
+	}
+	ok(a->count > 2 && a->count <= GLK_STREAM_EVENTS,
+		"20 events, and none has passed");
+	ninth = use[8];
+	is_int(glk_clock_order(&gpu.streams, &use[8], b), 0, "who waits for the ninth");
+	ok(gpu.streams.seen[b->bit][a->bit] >= ninth.tick &&
+			gpu.streams.seen[b->bit][a->bit] < use[16].tick,
+		"does not wait for the seventeenth");
+	is_int(glk_clock_waits(&gpu.streams, &use[19], b), 1, "the last one is told of");
+	glk_soft_run_all(gpu.drv);
+	gpu_close(&gpu);
+}
+
+static struct glk_stream *stream[GLK_STREAM_CROWD + 20];
+
+#define STREAMS (sizeof(stream) / sizeof(*stream))
+
+/* Streams that share a bit have no event that is due, and waits for them are no better than others. */
+static void is_of_crowd(void)
+{
+	struct glk_use crowd, one;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	for (size_t i = 0; i < STREAMS; i++)
+		stream[i] = gpu_stream(&gpu);
+	for (size_t i = 1; i < STREAMS; i++)
+		one = gpu_free(&gpu, stream[i]);
+	crowd = glk_use_of(GLK_USE_CROWD, gpu.streams.tick);
+	is_int(glk_clock_waits(&gpu.streams, &one, stream[0]), 1 + GLK_WAITS_LATE,
+		"one of the crowd is late");
+	ok(glk_clock_waits(&gpu.streams, &crowd, stream[0]) > 2 * GLK_WAITS_LATE,
+		"all of it are late many times");
+	ok(glk_clock_waits(&gpu.streams, &crowd, stream[0]) < GLK_WAITS_NEVER,
+		"and can be waited for");
+	glk_event_due(&gpu.streams, one.streams, MUCH);
+	ok(!glk_event_record_due(&gpu.streams, 0), "none of it has an event that is due");
+	glk_event_due(&gpu.streams, UINT64_C(0x1ff), MUCH);
+	ok(!glk_event_record_due(&gpu.streams, 0), "nor have nine streams at once");
+	glk_event_poll_crowd(&gpu.streams);
+	one = gpu_free(&gpu, stream[1]);
+	glk_event_due(&gpu.streams, one.streams, MUCH);
+	ok(glk_event_record_due(&gpu.streams, 0), "beside events of the crowd");
+	glk_event_ask_few(&gpu.streams);
+	ok(stream[1]->done < one.tick, "one is asked, and has not passed");
+	glk_soft_run_all(gpu.drv);
+	ok(glk_event_ask_few(&gpu.streams) && stream[1]->done >= one.tick,
+		"it is asked again");
+	gpu_close(&gpu);
+}
+
+/* Of a record that fails nobody hears, since nobody asked for it. */
+static void is_quiet(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	struct glk_stream *a;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	gpu_free(&gpu, a);
+	glk_error(-EDOM, GLAKE_ERROR_INVAL, "what failed last");
+	is_int(glk_fault_set(gpu.drv, "event_record:from=1:err=EIO"), 0,
+		"no event can be recorded");
+	glk_event_due(&gpu.streams, glk_stream_mask(a), MUCH);
+	ok(!glk_event_record_due(&gpu.streams, 0), "nor that one");
+	glk_event_poll(&gpu.streams);
+	glake_last_error(&error);
+	is_int(error.err, -EDOM, "what failed last is on record");
+	is_int(glk_fault_set(gpu.drv, "off"), 0, "events again");
+	gpu_close(&gpu);
+}
+
+/* A thread's own default stream is recorded on by that thread alone. */
+struct other {
+	struct gpu *gpu;
+	struct glk_stream *own;
+	pthread_barrier_t meet;
+	bool recorded;
+};
+
+static void *go_on(void *arg)
+{
+	struct other *o = arg;
+
+	o->own = gpu_enter(o->gpu, GLK_STREAM_PER_THREAD);
+	gpu_free(o->gpu, o->own);
+	glk_event_due(&o->gpu->streams, glk_stream_mask(o->own), MUCH);
+	pthread_barrier_wait(&o->meet);
+	pthread_barrier_wait(&o->meet);
+	o->recorded = glk_event_record_due(&o->gpu->streams, 0);
+	return NULL;
+}
+
+static void is_of_thread(void)
+{
+	pthread_t thread;
+	struct other o;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	o = (struct other){.gpu = &gpu};
+	pthread_barrier_init(&o.meet, NULL, 2);
+	pthread_create(&thread, NULL, go_on, &o);
+	pthread_barrier_wait(&o.meet);
+	ok(!glk_event_record_due(&gpu.streams, 0), "not by another thread");
+	pthread_barrier_wait(&o.meet);
+	pthread_join(thread, NULL);
+	ok(o.recorded, "but by its own, later");
+	pthread_barrier_destroy(&o.meet);
+	glk_soft_run_all(gpu.drv);
+	gpu_close(&gpu);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	is_due();
 	is_not_due();
+	is_far_ahead();
+	is_of_crowd();
+	is_quiet();
+	is_of_thread();
 	return tap_done();
 }
