@@ -267,13 +267,7 @@ static unsigned one_wait(
 	return streams->opportunistic ? 1 + GLK_WAITS_LATE : 1;
 }
 
-static bool can_wait(
-	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
-{
-	return one_wait(streams, s, tick) < GLK_WAITS_NEVER;
-}
-
-/* Waits for those that a use names, or GLK_WAITS_NEVER. */
+/* Waits for those that a use names: GLK_WAITS_NEVER or more where one cannot be had. */
 static unsigned named_waits(struct glk_streams *streams, const struct glk_use *use,
 	const struct glk_stream *stream)
 {
@@ -297,7 +291,7 @@ static unsigned crowd_waits(
 	uint32_t id = streams->crowd.witness;
 	unsigned waits = 0, looks = 0, one;
 
-	if (id && !can_wait(streams, glk_stream_at(streams, id), tick))
+	if (id && one_wait(streams, glk_stream_at(streams, id), tick) >= GLK_WAITS_NEVER)
 		return GLK_WAITS_NEVER;
 	for (id = first_working(streams, by_chance);
 		id && waits % GLK_WAITS_LATE < CROWD_WAITS && looks < CROWD_LOOKS;

@@ -44,7 +44,8 @@ void glk_event_drop(struct glk_streams *streams, struct glk_stream *s, uint64_t 
  * A block of so many bytes was freed, or is about to move, which these streams used, a bit each, beside the one
  * that it was given to. Who has the memory next, on another stream, waits for an event; one that is recorded
  * then is behind all that was queued meanwhile. So one is due, and the next request that is no hit records it;
- * for another thread's default stream the next one of that thread. No call of the driver.
+ * for another thread's default stream the next one of that thread. Where more than 8 streams used a block none
+ * is due. No call of the driver.
  */
 void glk_event_due(struct glk_streams *streams, uint64_t set, uint64_t bytes);
 /* Records those that are due, if the memory behind them is worth it with so many bytes held. Whether any was

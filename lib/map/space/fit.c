@@ -2,9 +2,10 @@
 /*
  * Where a request lies: best fit by what would have to be mapped, then by whether a stream is
  * waited for with all that it was given so far, then by stream waits, then by mappings that would
- * have to go first, then by the size of the free extent, then the lowest address. Both ends of an extent are tried
- * (policy.ends), and the first place that needs nothing is taken. A slot that comes into use
- * counts a quarter of one to be mapped: that keeps pages empty that could be given back.
+ * have to go first, then by the size of the free extent, then the lowest address. Both ends of an
+ * extent are tried (policy.ends), and the first place that needs nothing is taken. A slot that
+ * comes into use counts a quarter of one to be mapped: that keeps pages empty that could be given
+ * back.
  *
  * While too much memory is stranded in large pages of which blocks use a part, the place that
  * brings the fewest slots into use is looked for among all candidates, and an idle large page
