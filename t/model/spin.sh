@@ -28,9 +28,10 @@ check() {
 	want=$1 what=$2
 	shift 2
 	number=$((number + 1))
-	# a mistake is found after few states, sooner than the compiler would be done
+	# a mistake is found after few states, sooner than the compiler would be done; millions of
+	# states are seen as fast as with -O2, which takes the compiler twice as long
 	speed=-O0
-	[ "$want" != 0 ] || speed=-O2
+	[ "$want" != 0 ] || speed=-O1
 	spin -a "$@" "$model" >said 2>&1 &&
 		cc "$speed" -w -DSAFETY -o pan pan.c >>said 2>&1 &&
 		./pan -m100000 >>said 2>&1 || true
