@@ -24,25 +24,27 @@ static void free_events(struct glk_drv *drv, struct glk_drv_event *event[2])
 	}
 }
 
-static int make_landing(struct glk_pack *pack, char **ret_base)
+/* Without the lock. */
+static int make_landing(const struct glk_store *store, struct glk_drv_event *ret_event[2],
+	char **ret_base)
 {
-	const struct glk_store *store = store_of(pack);
 	struct glk_drv *drv = store->drv;
 	int err = 0;
 
 	for (int i = 0; i < 2 && !err; i++)
-		err = drv->ops->event_new(drv, store->device, &pack->event[i]);
+		err = drv->ops->event_new(drv, store->device, &ret_event[i]);
 	if (!err)
 		err = glk_piece_make(drv, store->device, store->node, false,
 			&glk_piece_way, GLK_PACK_LAND, ret_base);
 	if (err)
-		free_events(drv, pack->event);
+		free_events(drv, ret_event);
 	return err;
 }
 
 int glk_unpack_ready(struct glk_pack *pack)
 {
 	struct glk_store *store = store_of(pack);
+	struct glk_drv_event *event[2] = {NULL, NULL};
 	char *base = NULL;
 	int err;
 
@@ -52,7 +54,7 @@ int glk_unpack_ready(struct glk_pack *pack)
 	if (err)
 		return err;
 	glk_lock_pause(store->lock);
-	err = make_landing(pack, &base);
+	err = make_landing(store, event, &base);
 	glk_lock_resume(store->lock);
 	if (err) {
 		glk_node_unclaim(store->host, GLK_PACK_LAND);
@@ -60,6 +62,8 @@ int glk_unpack_ready(struct glk_pack *pack)
 	}
 	glk_node_note_peak(store->host);
 	store->packs += GLK_PACK_LAND;
+	pack->event[0] = event[0];
+	pack->event[1] = event[1];
 	pack->base = base;
 	return 0;
 }
