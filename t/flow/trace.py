@@ -19,7 +19,8 @@ from tap import DATA, done, equal, has, note, ok, start, tool
 
 PROGRAM = os.environ["GLAKE_TRACE_PROGRAM"]
 MIB = 1 << 20
-SLOW = os.environ.get("GLAKE_SANITIZED", "") != ""
+SANITIZER = os.environ.get("GLAKE_TEST_SANITIZER", "none")
+SLOW = SANITIZER != "none"
 
 
 def environment(**settings):
@@ -71,7 +72,7 @@ def check_threads(folder):
     equal(sum(stream["events"] >= 2 * 8 for stream in shown["streams"]), 4, "on four streams")
     equal(shown["gpus"][0]["peak_live_bytes"], said["together"], "the peak is what they held")
     equal(shown["gpus"][0]["live_bytes_at_end"], 0, "and nothing was left")
-    for threads in (1, 4):
+    for threads in (4,) if SANITIZER == "thread" else (1, 4):
         result = replay(trace, "-t", threads)
         if ok(result and result["ok"], f"replayed by {threads} threads"):
             equal((result["events"], result["threads"]),
@@ -152,7 +153,8 @@ def check_written(folder):
     with subprocess.Popen([PROGRAM, "ever", "4", "40000"],
                           env=environment(TRACE_FILE=trace)) as program:
         wait_for(trace, 8)
-        for _ in range(5):
+        # one thread replays what it has, and the longer that takes the more there is next time
+        for _ in range(1 if SANITIZER == "thread" else 5):
             shown, result = report("trace", "show", trace), replay(trace)
             ok(shown and shown["written_now"] and not shown["closed"],
                "shown while it is written")
@@ -374,9 +376,10 @@ def main():
     with tempfile.TemporaryDirectory(prefix="glake-") as folder:
         check_threads(folder)
         check_calls(folder)
-        check_again(folder)
-        check_formats(folder)
-        check_packed(folder)
+        if SANITIZER != "thread":  # to which one thread shows nothing
+            check_again(folder)
+            check_formats(folder)
+            check_packed(folder)
         check_written(folder)
         check_killed(folder)
         check_fork(folder)

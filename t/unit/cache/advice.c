@@ -287,11 +287,11 @@ static bool few_victims(int steps)
 static void at_random(uint64_t *state)
 {
 	struct held list[20] = {0};
-	int torn = 0;
+	int torn = 0, steps = tap_storms_take_long() ? 500 : 2500;
 
 	set_up(60 * MIB, NULL);
 	/* as many as it takes, whatever comes of chance */
-	for (int n = 0; (n < 2500 || few_victims(n)) && !torn; n++) {
+	for (int n = 0; (n < steps || few_victims(n)) && !torn; n++) {
 		struct held *h = &list[seed_below(state, 20)];
 		int err;
 

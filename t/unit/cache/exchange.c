@@ -403,7 +403,7 @@ static void at_random(uint64_t *state, const char *setting)
 {
 	struct held list[24] = {0};
 	bool away[24] = {0};
-	int torn = 0, came = 0, rounds = tap_rounds(2500);
+	int torn = 0, came = 0, rounds = tap_storms_take_long() ? 300 : 2500;
 
 	set_up(40 * MIB, setting);
 	/* as many as it takes, whatever comes of chance */
