@@ -348,11 +348,11 @@ def policy():
 
 def main():
     start()
-    alloc_and_stitch()
-    without_bins()
     threads()
     handover()
     if os.environ.get("GLAKE_TEST_SANITIZER") != "thread":  # to which one thread shows nothing
+        alloc_and_stitch()
+        without_bins()
         tier()
         host()
         copy()

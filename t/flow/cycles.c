@@ -8,7 +8,7 @@
 
 #include <signal.h>
 
-#define CYCLES (tap_one_thread_takes_long() ? 20 : 100)
+#define CYCLES 100
 #define BLOCKS 14
 
 enum way { AWAY, IN_PLACE, LAZY_FETCH, LAZY_QUIET, WAYS };
