@@ -117,7 +117,7 @@ static void call_back(
 			glk_cache_trim_gpu(cache, UINT64_MAX, &unused);
 		}
 	}
-	glk_thread_current->error = why;
+	glk_error_back(&why);
 }
 
 typedef int (*turn_fn)(struct glk_cache *cache, struct glake_suspended *ret);

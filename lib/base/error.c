@@ -52,6 +52,13 @@ int glk_error_native(int err, enum glake_error_class class, const char *call, in
 	return err;
 }
 
+void glk_error_back(const struct glake_error *was)
+{
+	/* 0: that of all threads without one */
+	if (glk_thread_current->id)
+		glk_thread_current->error = *was;
+}
+
 /* What a thread is told that can have no record. */
 static const struct glake_error no_record = {.sz = sizeof(no_record),
 	.err = -ENOMEM,

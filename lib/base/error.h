@@ -24,4 +24,8 @@ int glk_error(int err, enum glake_error_class class, const char *format, ...)
 int glk_error_native(int err, enum glake_error_class class, const char *call, int native,
 	const char *format, ...) __attribute__((format(printf, 5, 6)));
 
+/* After calls whose failure is not the caller's: the record is what it was before. A thread that has none still
+ * has none. */
+void glk_error_back(const struct glake_error *was);
+
 #endif

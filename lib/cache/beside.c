@@ -18,6 +18,7 @@
  * There are no bins: what is freed here should not be found before what the GPU has.
  */
 #include "base/conf.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
@@ -150,7 +151,7 @@ static int give_up(struct glk_cache *cache, const struct glake_error *why)
 			cache->device, glk_thread_current->error.text);
 		glk_poke_relaxed(&cache->places, false);
 	}
-	glk_thread_current->error = *why;
+	glk_error_back(why);
 	return -ENOMEM;
 }
 

@@ -92,7 +92,7 @@ static uint64_t lacking(struct glk_cache *cache, uint64_t size)
 		room > left)
 		room = left;
 	glk_lock_resume(&cache->lock);
-	glk_thread_current->error = why;
+	glk_error_back(&why);
 	room += glk_arena_idle(&cache->arena);
 	return size > room + least ? size - room : least;
 }
@@ -176,7 +176,7 @@ static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *requ
 		err = make_room(arena, &again, seat, row, err, ret_addr);
 	request->wake |= again.wake;
 	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
-		glk_thread_current->error = why;
+		glk_error_back(&why);
 	return err;
 }
 

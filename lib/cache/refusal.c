@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/conf.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
@@ -163,7 +164,7 @@ void glk_refusal_note(struct glk_cache *cache, const struct glk_request *request
 	glk_unlock(&cache->lock);
 	if (glk_log_wants(GLAKE_LOG_INFO))
 		log_it(cache, &r);
-	glk_thread_current->error = why;
+	glk_error_back(&why);
 }
 
 int glk_refusal_text(struct glk_cache *cache, int form, char *buffer, size_t *ret_length)

@@ -3,6 +3,7 @@
  * Small blocks lie together in slots of their own (map/space/nest.h). Best fit among the holes of
  * those; where there is none that needs no wait, a slot of the common addresses joins them.
  */
+#include "base/error.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
@@ -133,7 +134,7 @@ static bool await_hole(struct glk_arena *arena, const struct glk_request *reques
 	if (!glk_clock_sync_use(&arena->gpu->streams, &first))
 		return true;
 	/* another slot is opened then, or that says why not */
-	glk_thread_current->error = why;
+	glk_error_back(&why);
 	return false;
 }
 

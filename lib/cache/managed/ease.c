@@ -10,6 +10,7 @@
  */
 #include "cache/managed/managed.h"
 
+#include "base/error.h"
 #include "base/thread.h"
 #include "cache/away.h"
 #include "cache/block.h"
@@ -90,7 +91,7 @@ void glk_cache_managed_ease(
 	say(glk_chunk_of(glk_arena_of(range)), e, addr, processors, since_ns);
 	glk_unlock(&cache->managed->saying);
 	glk_word_let_go(&e->word);
-	glk_thread_current->error = why;
+	glk_error_back(&why);
 }
 
 /* The next run of slots of which the library said something, from one slot to another. */
@@ -126,5 +127,5 @@ void glk_chunk_disown(struct glk_chunk *chunk, uint32_t first, uint32_t last)
 	glk_bits_clear(chunk->eased, first, last);
 	glk_bits_set(chunk->own, first, last);
 	glk_unlock(&cache->lock);
-	glk_thread_current->error = why;
+	glk_error_back(&why);
 }

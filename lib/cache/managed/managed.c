@@ -208,7 +208,7 @@ static int answer(struct glk_cache *cache, int err, const struct glake_error *wh
 		err = -ENOMEM;
 	}
 	if (!err || err == -ENOMEM)
-		glk_thread_current->error = *why;
+		glk_error_back(why);
 	return err;
 }
 

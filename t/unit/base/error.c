@@ -2,6 +2,7 @@
 /* A failure leaves a record in its own thread, cut to size, until the next failure. */
 #include "base/error.h"
 #include "base/slab.h"
+#include "base/thread.h"
 #include "tap.h"
 
 #include <errno.h>
@@ -38,6 +39,32 @@ static void per_thread(void)
 	is_int(errs[0], 0, "a new thread has no failure");
 	is_int(errs[1], -EBUSY, "it sees its own");
 	is_str(last().text, "mine", "and this thread still its own");
+}
+
+/* The empty record is that of all threads without one. */
+static void *put_back(void *arg)
+{
+	const struct glk_thread *none = glk_thread_current;
+	struct glake_error was = {.err = -EIO};
+
+	glk_error_back(&was);
+	return (void *)(uintptr_t)(none->error.err || glk_thread_current != none);
+}
+
+static void kept(void)
+{
+	struct glake_error was;
+	pthread_t thread;
+	void *wrong;
+
+	pthread_create(&thread, NULL, put_back, NULL);
+	pthread_join(thread, &wrong);
+	ok(!wrong, "a thread without a record has none put back");
+	glk_error(-EINVAL, GLAKE_ERROR_INVAL, "the first");
+	was = glk_thread_current->error;
+	glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE, "the second");
+	glk_error_back(&was);
+	is_str(last().text, "the first", "with one it is what it was");
 }
 
 static void filled(void)
@@ -150,6 +177,7 @@ int main(void)
 	filled();
 	cut();
 	per_thread();
+	kept();
 	sizes();
 	names();
 	return tap_done();
