@@ -255,7 +255,6 @@ typedef uint64_t (*cold_fn)(struct glk_arena *arena, uint64_t bytes);
  * stays. */
 static uint64_t in_all(struct glk_cache *cache, uint64_t bytes, cold_fn fn)
 {
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 	struct glk_tags *tags = glk_tags(cache);
 	uint64_t found = fn(&cache->arena, bytes);
@@ -264,8 +263,7 @@ static uint64_t in_all(struct glk_cache *cache, uint64_t bytes, cold_fn fn)
 		if (!tags->at[i].arena.shut)
 			found += fn(&tags->at[i].arena, bytes - found);
 	}
-	if (thread)
-		thread->error = why;
+	glk_error_back(&why);
 	return found;
 }
 

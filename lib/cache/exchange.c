@@ -367,7 +367,6 @@ static int put_page(struct glk_map *map, uint32_t slot, uint32_t id)
 /* The old pages are mapped where they were. */
 void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
 {
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 	struct glk_map *map = x->map;
 	uint32_t slot = x->run.first, lost = 0;
@@ -389,8 +388,7 @@ void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
 			 " slots from 0x%" PRIx64
 			 " on any more: what lay there is lost",
 			x->arena->gpu->device, lost, glk_slot_addr(map, x->run.first));
-	if (thread)
-		thread->error = why;
+	glk_error_back(&why);
 }
 
 static int swap(struct glk_exchange *x)

@@ -320,7 +320,6 @@ int glk_exchange_lower(struct glk_exchange *x)
 /* The copy has failed, and nothing is under way: the old pages come back. */
 static void undo(struct glk_exchange *x)
 {
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 	struct glk_map *map = x->map;
 	uint32_t new;
@@ -341,8 +340,7 @@ static void undo(struct glk_exchange *x)
 	}
 	glk_swap_settle(map, x->run.first, x->run.last);
 	glk_exchange_tally(x, true);
-	if (thread)
-		thread->error = why;
+	glk_error_back(&why);
 }
 
 int glk_exchange_lowered(struct glk_exchange *x)

@@ -3,6 +3,7 @@
 #include "cache/learn.h"
 
 #include "base/conf.h"
+#include "base/error.h"
 #include "base/slab.h"
 #include "base/thread.h"
 #include "cache/away.h"
@@ -86,13 +87,11 @@ static void expect_all(struct glk_cache *cache)
 {
 	const struct glk_learn *l = cache->learn;
 	const struct step *last = &l->step[!l->now];
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 
 	for (uint32_t i = l->next; i < last->count && i < l->next + GLK_LEARN_AHEAD; i++)
 		expect(cache, last->addr[i]);
-	if (thread)
-		thread->error = why;
+	glk_error_back(&why);
 }
 
 /* Where a block stands in the last step, nearest to what was expected; UINT32_MAX: not there. */

@@ -341,13 +341,11 @@ static bool carry(struct glk_cache *cache)
 
 bool glk_prefetch_carry(struct glk_cache *cache)
 {
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 	bool carried = cache->hints && carry(cache);
 
 	/* who called has something else to say */
-	if (thread)
-		thread->error = why;
+	glk_error_back(&why);
 	return carried;
 }
 

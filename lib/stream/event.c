@@ -285,13 +285,11 @@ static bool ask(struct glk_streams *streams, struct glk_stream *s, bool again)
 static int try_cover(struct glk_streams *streams, struct glk_stream *s)
 {
 	struct glake_error before = glk_thread_current->error;
-	struct glk_thread *thread;
 	unsigned slot;
 	int err = glk_event_cover(streams, s, &slot);
 
-	thread = err ? glk_thread_self() : NULL;
-	if (thread)
-		thread->error = before;
+	if (err)
+		glk_error_back(&before);
 	return err;
 }
 

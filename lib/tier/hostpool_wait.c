@@ -210,7 +210,6 @@ static bool await(struct glk_hostpool *pool,
 	int (*sync)(struct glk_streams *streams, const struct glk_work *work))
 {
 	struct gpus gpus = {.count = 0};
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 	bool any;
 
@@ -220,8 +219,8 @@ static bool await(struct glk_hostpool *pool,
 	for (unsigned i = 0; i < gpus.count; i++)
 		await_one(pool, gpus.of[i], sync);
 	any = glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_RECORD);
-	if (!any && thread)
-		thread->error = why;
+	if (!any)
+		glk_error_back(&why);
 	return any;
 }
 

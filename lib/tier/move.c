@@ -248,12 +248,10 @@ static struct glk_use used_by(struct glk_mover *mover, struct glk_stream *stream
 /* A part of a copy may be queued, of memory that nobody watches over. Why it failed stays on record. */
 static void abandon(struct glk_mover *mover, const struct glk_use *use)
 {
-	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = glk_thread_current->error;
 
 	glk_clock_sync_use(mover->streams, use);
-	if (thread)
-		thread->error = why;
+	glk_error_back(&why);
 }
 
 /* To room that was taken, which is given back after an error; *ret_afar: another GPU did not take its part. */

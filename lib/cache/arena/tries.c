@@ -4,6 +4,7 @@
  * a rung is climbed that may change that, and another one follows. Before the request is refused it
  * is tried alone, if it was not: memory in the hands of others comes back by that, see plan.h.
  */
+#include "base/error.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
@@ -94,10 +95,8 @@ static bool may_wait(const struct glk_arena *arena, const struct glk_request *re
 /* After a wait: whether it is worth a try. Why memory is short stays on record if not. */
 static bool is_over(int err, const struct glake_error *why)
 {
-	struct glk_thread *thread = glk_thread_self();
-
-	if (err && thread)
-		thread->error = *why;
+	if (err)
+		glk_error_back(why);
 	return !err;
 }
 
