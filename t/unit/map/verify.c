@@ -103,14 +103,22 @@ static void test_rows(void)
 		"not in the tree", "free by state only");
 	falsified(at(small[0])->word, state_of(small[0], GLK_EXTENT_FREE),
 		"not in the tree", "a small one, too");
-	falsified(at(block[3])->word, state_of(block[3], (enum glk_extent_state)2),
-		"state 2", "a state that is none");
+	falsified(at(block[3])->word, state_of(block[3], (enum glk_extent_state)3),
+		"state 3", "a state that is none");
+	falsified(at(block[3])->word, state_of(block[3], GLK_EXTENT_HELD),
+		"with 0 holders", "held by nobody");
+	falsified(at(block[3])->word, at(block[3])->word + GLK_WORD_HOLDER,
+		"with 1 holders", "held, and said to be live");
 	falsified(map->taken, map->taken + 512, "given out", "a wrong sum");
 	falsified(map->nested_taken, map->nested_taken + 512, "of them nested",
 		"a wrong sum of small ones");
 	at(block[2])->word = state_of(block[2], GLK_EXTENT_QUICK);
 	ok(rig_sound(&rig), "a quick one is sound");
 	at(block[2])->word = state_of(block[2], GLK_EXTENT_LIVE);
+	ok(glk_word_hold(&at(block[2])->word, &at(block[2])->addr, at(block[2])->addr) &&
+			rig_sound(&rig),
+		"one that a thread holds is sound");
+	glk_word_let_go(&at(block[2])->word);
 	sound_again();
 }
 
