@@ -146,6 +146,7 @@ static int try_block(
 	struct glk_want want = {.size = request->rounded,
 		.kind = whole ? GLK_FIT_WHOLE : GLK_FIT_BLOCK,
 		.trim = request->trim,
+		.holes = !glk_clock_alone(&arena->gpu->streams),
 		.fn = glk_place_check,
 		.arg = &seek};
 	struct glk_fit fit;

@@ -11,6 +11,7 @@
 static struct rig rig;
 static uint32_t waits[SLOTS]; /* of a place that touches the slot */
 static bool late[SLOTS];      /* likewise */
+static uint64_t used[SLOTS];  /* likewise, the tick of the use that is waited for */
 static bool veto[SLOTS];
 static uint32_t asked;
 
@@ -25,7 +26,9 @@ static inline bool check(
 			return false;
 		fit->waits += waits[slot];
 		fit->late |= late[slot];
-		if (fit->waits > (fit->late ? fit->most_late : fit->most))
+		fit->newest = used[slot] > fit->newest ? used[slot] : fit->newest;
+		if (fit->late ? fit->waits > fit->most_late
+			      : fit->newest > fit->most_newest)
 			return false;
 	}
 	return true;
@@ -42,6 +45,7 @@ static inline void start(const char *row)
 	glk_store_relaxed(&rig.map.node->held, S(SLOTS));
 	memset(waits, 0, sizeof(waits));
 	memset(late, 0, sizeof(late));
+	memset(used, 0, sizeof(used));
 	memset(veto, 0, sizeof(veto));
 	for (int i = 0, end; row[i]; i = end) {
 		for (end = i; row[end] == row[i];)
@@ -73,10 +77,12 @@ static inline void slots(const char *what)
 }
 
 static enum glk_fit_kind kind; /* of all that is searched */
+static bool holes;	       /* likewise */
 
 static inline int search_for(uint64_t size, struct glk_fit *ret_fit)
 {
-	struct glk_want want = {.size = size, .kind = kind, .fn = check, .arg = &rig};
+	struct glk_want want = {
+		.size = size, .kind = kind, .holes = holes, .fn = check, .arg = &rig};
 
 	return glk_fit_search(&rig.map, &want, ret_fit);
 }
@@ -117,6 +123,7 @@ static inline void stop(void)
 	memset(rig.map.mapped, 0, SLOTS / 8);
 	memset(rig.map.busy, 0, SLOTS / 8);
 	kind = GLK_FIT_BLOCK;
+	holes = false;
 	glk_store_relaxed(&rig.map.node->held, 0);
 	rig_fini(&rig);
 }
