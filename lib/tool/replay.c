@@ -26,6 +26,7 @@ static const struct option long_options[] = {
 	{"conf", required_argument, NULL, 'c'},
 	{"pressure", no_argument, NULL, 'p'},
 	{"check", no_argument, NULL, 'k'},
+	{"working-set", required_argument, NULL, 'w'},
 	{"plot", required_argument, NULL, 'o'},
 	{"timeline", required_argument, NULL, 'T'},
 	{"lenient", no_argument, NULL, 'L'},
@@ -53,6 +54,8 @@ static const char help[] =
 	"  -p, --pressure               squeeze the budget afterwards until a request fails\n"
 	"  -k, --check                  mark one block in sixteen, and see that it keeps its marks;\n"
 	"                               on the software device\n"
+	"  -w, --working-set BYTES      what the program reads and writes between two calls, so\n"
+	"                               that these find the caches as in a job (0)\n"
 	"  -o, --plot FILE.svg          draw live and reserved memory over time\n"
 	"  -T, --timeline FILE.csv      write them, of the first pass and of the last\n"
 	"  -L, --lenient                skip and count rows that are wrong\n"
@@ -68,6 +71,14 @@ static int read_limit(const char *text, struct replay_limit *limit)
 		return glk_tool_usage(COMMAND,
 			"--limit takes a size like 40GiB or a ratio like x1.03, not '%s'",
 			text);
+	return 0;
+}
+
+static int read_working_set(const char *text, uint64_t *bytes)
+{
+	if (glk_parse_size(text, bytes) || *bytes > REPLAY_WORKING_SET_MAX)
+		return glk_tool_usage(
+			COMMAND, "--working-set takes a size up to 1GiB, not '%s'", text);
 	return 0;
 }
 
@@ -96,6 +107,8 @@ static int take_option(int c, struct replay_options *options)
 	case 'k':
 		options->check = true;
 		return 0;
+	case 'w':
+		return read_working_set(optarg, &options->working_set);
 	case 'L':
 		options->lenient = true;
 		return 0;

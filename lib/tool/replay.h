@@ -15,6 +15,7 @@
 
 #define REPLAY_REPEATS_MAX 1000
 #define REPLAY_THREADS_MAX 256
+#define REPLAY_WORKING_SET_MAX (UINT64_C(1) << 30)
 #define REPLAY_SAMPLES	   512 /* unless asked for otherwise */
 #define REPLAY_SAMPLES_MAX 2048
 
@@ -33,6 +34,7 @@ struct replay_options {
 	bool pressure;
 	bool lenient;
 	bool check;
+	uint64_t working_set; /* bytes that a thread uses between two calls */
 	const char *plot; /* file name or NULL */
 	const char *timeline; /* file name or NULL */
 	unsigned samples; /* of the timeline, at most; 0: REPLAY_SAMPLES */
@@ -99,8 +101,8 @@ struct replay_result {
 struct replay_run;
 
 /* Makes the streams and the table of blocks. 0 or -errno with the record filled. */
-int replay_run_new(struct glake *ctx, const struct trace *trace, unsigned threads,
-	bool check, struct replay_run **ret_run);
+int replay_run_new(struct glake *ctx, const struct trace *trace,
+	const struct replay_options *options, struct replay_run **ret_run);
 /* Ends the streams; 0 or the first error. NULL does nothing. */
 int replay_run_free(struct replay_run *run);
 /* How many threads have something to do. */

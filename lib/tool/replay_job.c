@@ -138,8 +138,7 @@ static int run_all(struct replay_result *result, struct glake *ctx)
 	if (budget != UINT64_MAX)
 		err = glake_budget_set(ctx, 0, budget);
 	if (!err)
-		err = replay_run_new(
-			ctx, result->trace, options->threads, options->check, &run);
+		err = replay_run_new(ctx, result->trace, options, &run);
 	if (!err) {
 		result->threads = replay_run_threads(run);
 		err = repeat(result, run);

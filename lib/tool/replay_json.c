@@ -140,6 +140,9 @@ void replay_print_json(const struct replay_result *result, struct glk_json *json
 	glk_json_add_uint(json, "leaked_blocks", result->leaked);
 	if (result->options->pressure)
 		add_pressure(json, result);
+	if (result->options->working_set)
+		glk_json_add_uint(
+			json, "working_set_bytes", result->options->working_set);
 	if (!result->ok)
 		glk_json_add_text(json, "failure", result->failure);
 	glk_json_end(json);

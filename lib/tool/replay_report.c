@@ -105,6 +105,9 @@ static void print_calls(const struct replay_result *result, FILE *file)
 		print_latency(&repeat->free_ns, file);
 		fprintf(file, " | %8s\n", figure_ns((double)repeat->hold_ns).text);
 	}
+	if (result->options->working_set)
+		fprintf(file, "  between two calls the program used %s of its own\n",
+			figure_bytes(result->options->working_set).text);
 }
 
 static void print_ladder(const struct replay_result *result, FILE *file)

@@ -68,8 +68,10 @@ static void prepare(struct replay_run *run, struct replay_sample *samples, size_
 	run->samples_end = samples ? samples + count : NULL;
 	for (unsigned i = 0; i < run->count; i++) {
 		struct replay_worker *worker = &run->workers[i];
+		unsigned char *work = worker->work;
 
 		memset(worker, 0, sizeof(*worker));
+		worker->work = work;
 		worker->run = run;
 		worker->index = i;
 		worker->next_sample = samples;
@@ -179,8 +181,25 @@ int replay_run_pass(struct replay_run *run, struct replay_sample *samples, size_
 	return 0;
 }
 
-int replay_run_new(struct glake *ctx, const struct trace *trace, unsigned threads,
-	bool check, struct replay_run **ret_run)
+/* The workers, with nothing but memory of their own. */
+static int make_workers(struct replay_run *run)
+{
+	size_t size = run->count * sizeof(*run->workers);
+
+	run->workers = aligned_alloc(_Alignof(struct replay_worker), size);
+	if (!run->workers)
+		return -ENOMEM;
+	memset(run->workers, 0, size);
+	for (unsigned i = 0; run->working_set && i < run->count; i++) {
+		run->workers[i].work = malloc(run->working_set);
+		if (!run->workers[i].work)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+int replay_run_new(struct glake *ctx, const struct trace *trace,
+	const struct replay_options *options, struct replay_run **ret_run)
 {
 	struct replay_run *run = calloc(1, sizeof(*run));
 	size_t lanes;
@@ -190,16 +209,16 @@ int replay_run_new(struct glake *ctx, const struct trace *trace, unsigned thread
 		return -ENOMEM;
 	run->ctx = ctx;
 	run->trace = trace;
-	run->check = check;
+	run->check = options->check;
+	run->working_set = options->working_set;
 	run->clock_cost = latency_clock_cost();
 	run->by_stream = trace->threads < 2;
 	lanes = run->by_stream ? trace->streams : trace->threads;
-	run->count = lanes < threads ? (unsigned)lanes : threads;
-	run->workers = aligned_alloc(
-		_Alignof(struct replay_worker), run->count * sizeof(*run->workers));
+	run->count = lanes < options->threads ? (unsigned)lanes : options->threads;
+	err = make_workers(run);
 	run->blocks = calloc(trace->blocks + 1, sizeof(*run->blocks));
 	run->streams = calloc(trace->streams, sizeof(struct CUstream_st *));
-	if (!run->workers || !run->blocks || !run->streams)
+	if (!run->blocks || !run->streams)
 		err = -ENOMEM;
 	for (size_t i = 0; i < trace->streams && !err; i++) {
 		if (trace->stream_ids[i])
@@ -225,6 +244,8 @@ int replay_run_free(struct replay_run *run)
 	}
 	free(run->streams);
 	free(run->blocks);
+	for (unsigned i = 0; run->workers && i < run->count; i++)
+		free(run->workers[i].work);
 	free(run->workers);
 	free(run);
 	return first;

@@ -2,7 +2,7 @@
 /*
  * The inner loop of a replay: every event becomes one call of the library, timed by two reads
  * of the clock, and nothing else happens between those two. What it needs besides is an index
- * into two arrays.
+ * into two arrays, and what --working-set asks for.
  *
  * Threads	The trace's threads, or its streams if it has one thread, are dealt out in
  *		turn; each worker keeps the order of all that it was dealt. A worker that
@@ -52,6 +52,15 @@ void replay_worker_torn(
 		(unsigned long long)event->size);
 }
 
+/* The program at work: each line of its data is read and written, and those of the library leave the caches. */
+static void work(struct replay_worker *worker)
+{
+	volatile unsigned char *data = worker->work;
+
+	for (size_t i = 0; i < worker->run->working_set; i += 64)
+		data[i]++;
+}
+
 static void play_allocate(
 	struct replay_worker *worker, const struct trace_event *event, uint32_t at)
 {
@@ -61,6 +70,7 @@ static void play_allocate(
 	int64_t before, after;
 	int err;
 
+	work(worker);
 	before = latency_now();
 	err = glake_alloc(run->ctx, 0, event->size, stream, 0, &ptr);
 	after = latency_now();
@@ -94,6 +104,7 @@ static void play_free(
 	if (!replay_check_is_whole(
 		    run, event->block & ~TRACE_FREE_BIT, ptr, event->size))
 		replay_worker_torn(worker, event, at);
+	work(worker);
 	before = latency_now();
 	err = glake_free(run->ctx, (void *)ptr, stream);
 	after = latency_now();

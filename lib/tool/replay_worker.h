@@ -28,6 +28,7 @@ struct replay_worker {
 	int64_t hold_ns; /* until the last sample */
 	uint64_t peak_reserved, peak_host;
 	struct replay_sample *next_sample;
+	unsigned char *work; /* the program's own data; it stays from pass to pass */
 };
 
 struct replay_run {
@@ -43,6 +44,7 @@ struct replay_run {
 	glk_atomic(int) go;
 	bool check;	/* contents of blocks */
 	uint32_t pass;	/* from 1 */
+	size_t working_set;
 	struct replay_sample *samples_end;
 };
 
