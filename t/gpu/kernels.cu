@@ -58,23 +58,39 @@ extern "C" __global__ void put(const __grid_constant__ struct jobs jobs, word *c
 		base[i] = tag + i;
 }
 
+/* Counts a word that is not, and notes the first. */
+static __device__ void compare(word found, word wanted, word *wrong, word *counters)
+{
+	if (found == wanted)
+		return;
+	if (!(*wrong)++ && !atomicCAS(&counters[2], 0, found))
+		counters[3] = wanted;
+}
+
+/* Words that a thread has asked for before it looks at the first: memory of another GPU is far away. */
+#define AHEAD 8
+
 /* Counts the words that are not. */
 extern "C" __global__ void check(const __grid_constant__ struct jobs jobs, word *counters,
 	const volatile word *round, unsigned delay)
 {
 	const struct job *job = &jobs.at[blockIdx.y];
 	const volatile word *base = (const volatile word *)job->base;
-	word i = blockIdx.x * blockDim.x + threadIdx.x, wrong = 0, tag, found;
+	word i = blockIdx.x * blockDim.x + threadIdx.x, step = gridDim.x * blockDim.x;
+	word wrong = 0, tag, found[AHEAD];
 
 	linger(delay);
 	tag = tag_of(job, round);
-	for (; i < job->words; i += gridDim.x * blockDim.x) {
-		found = base[i];
-		if (found == tag + i)
-			continue;
-		if (!wrong++ && !atomicCAS(&counters[2], 0, found))
-			counters[3] = tag + i;
+	for (; i + (AHEAD - 1) * step < job->words; i += AHEAD * step) {
+#pragma unroll
+		for (int k = 0; k < AHEAD; k++)
+			found[k] = base[i + k * step];
+#pragma unroll
+		for (int k = 0; k < AHEAD; k++)
+			compare(found[k], tag + i + k * step, &wrong, counters);
 	}
+	for (; i < job->words; i += step)
+		compare(base[i], tag + i, &wrong, counters);
 	if (wrong)
 		atomicAdd(&counters[1], wrong);
 }
