@@ -132,7 +132,8 @@ def stats(device=None):
     driver = _fetch("glake_driver_stats_get", _DriverStats())
     row = {name: getattr(figures, name) for name, _ in _Stats._fields_[1:]}
     return dict(row, rungs=dict(zip(_RUNGS, figures.rungs)),
-                driver_calls=dict(zip(_CALLS, driver.calls)), driver_ns=driver.now_ns)
+                driver_calls=dict(zip(_CALLS, driver.calls)), driver_ns=driver.now_ns,
+                driver_call_ns=dict(zip(_CALLS, driver.ns)))
 
 
 def trim(device=None, keep=0):

@@ -4,14 +4,17 @@
 Training that is spread over GPUs by FSDP, with PyTorch's allocator and with glake, in one table.
 
     torch_fsdp.py [--ranks N] [--size 13b] [--batch N] [--ways A,B] [--allocators X,Y] [--steps N]
-                  [--limit S] [--row S] [--json FILE] [--tiny]
+                  [--rounds N] [--limit S] [--row S] [--json FILE] [--tiny]
 
 All weights of an OPT in bfloat16, sequences of varying lengths. `fsdp2` is fully_shard, `fsdp1`
 FullyShardedDataParallel, which hands memory from stream to stream by record_stream. Every row is a
 group of processes, one for each GPU, of which --ranks takes all that are visible, forked from one
 that has imported PyTorch and has not begun to use CUDA. Losses of all steps and a sum over all
 weights at the end are compared to the last bit with those of the default allocator, rank by rank.
-The row `all` has the tokens of all ranks together, and of memory what the worst rank has. `calls`
+The row `all` has the tokens of all ranks together, and of memory what the worst rank has. GPUs that
+run hot become slower from row to row: with --rounds all rows are run so many times, every second time
+in the other order, and a second table has the median of the rates of all ranks and of what part of
+the default allocator's in the same round they are, least to most in brackets. `calls`
 are collective calls on tensors that are freed at once, each word checked, and a captured one that
 is replayed. --tiny is for a machine without GPUs: small, over gloo, two ranks.
 
@@ -24,6 +27,7 @@ import json
 import os
 import select
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -102,7 +106,7 @@ def train(torch, args, way, rank, glake):
     vocabulary, lengths = model.config.vocab_size, lengths_of(torch, args)
     kernels, batch = repeatable(torch, args), args.batch or (2 if args.tiny else BATCHES[args.size])
     words = torch.Generator(device=args.device).manual_seed(100 + rank)
-    used, losses, tokens, took = 0, [], 0, 0.0
+    used, losses, tokens, steps = 0, [], 0, []
     for number in range(WARM + args.steps):
         shape = (batch, lengths[number % len(lengths)])
         ids = torch.randint(vocabulary, shape, generator=words, device=args.device)
@@ -114,14 +118,21 @@ def train(torch, args, way, rank, glake):
             loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        asked = time.perf_counter()
         wait()
+        step = {"seconds": time.perf_counter() - began, "queued": asked - began}
+        if cuda and glake:
+            stats = glake.stats(rank)  # of all until then
+            step.update({key: stats[key] for key in (
+                "called", "stitches", "driver_ns", "driver_calls", "driver_call_ns")})
+        steps.append(step)
         if number >= WARM:
-            took += time.perf_counter() - began
             tokens += ids.numel()
         losses.append(float(loss.detach()).hex())
         if cuda:
             used = max(used, free_before - torch.cuda.mem_get_info()[0])
-    row = {"rate": tokens / took, "losses": losses, "device": used, "live": 0, "reserved": 0}
+    row = {"rate": tokens / sum(step["seconds"] for step in steps[WARM:]), "losses": losses,
+           "device": used, "live": 0, "reserved": 0, "steps": steps}
     if cuda and glake:
         stats = glake.stats(rank)
         row.update(live=stats["peak_live"], reserved=stats["peak_reserved"], stats=stats)
@@ -273,6 +284,31 @@ def line(way, allocator, rank, row, equal):
             f"| {equal} |")
 
 
+def spread(values, digits):
+    return (f"{statistics.median(values):.{digits}f} "
+            f"({min(values):.{digits}f} to {max(values):.{digits}f})")
+
+
+def summed(rows):
+    """The rate of all ranks; None where one has none."""
+    rates = [row.get("rate") for row in rows]
+    return sum(rates) if all(rates) else None
+
+
+def compare(rounds):
+    """The second table: rates of the rounds, and against the default allocator of the same one."""
+    print("\n| way | allocator | tokens/s | % of default |\n|---|---|---|---|")
+    for name in rounds[0]:
+        way, allocator = name.split(" ", 1)
+        rates = [(summed(results.get(name, [{}])), summed(results.get(f"{way} default", [{}])))
+                 for results in rounds]
+        mine = [rate for rate, _ in rates if rate]
+        parts = [100 * rate / theirs for rate, theirs in rates if rate and theirs]
+        if mine:
+            print(f"| {way} | {allocator} | {spread(mine, 0)} "
+                  f"| {spread(parts, 1) if parts else 'nothing to compare with'} |")
+
+
 def show(results):
     print("\n| way | allocator | rank | tokens/s | live GiB | reserved GiB | reserved / live "
           "| device GiB | losses and weights as default |\n|---|---|---|---|---|---|---|---|---|")
@@ -309,6 +345,7 @@ def main():
     parser.add_argument("--allocators", default="default,glake,expandable")
     parser.add_argument("--again", action="store_true", help="the default allocator twice")
     parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=1, help="of all rows")
     parser.add_argument("--limit", type=float, default=1e6, help="begin no row after so many s")
     parser.add_argument("--row", type=float, default=90, help="s that one row may take")
     parser.add_argument("--json")
@@ -323,23 +360,28 @@ def main():
     args.ranks = args.ranks or gpus
     if not args.tiny and not 0 < args.ranks <= gpus:
         parser.error(f"--ranks {args.ranks}, but GPUs visible: {gpus}")
-    began, results = time.monotonic(), {}
+    began, rounds = time.monotonic(), []
     wanted = [(way, allocator) for allocator in args.allocators.split(",") + ["default again"] * (
         args.again) for way in args.ways.split(",") if way != "calls" or is_glake(allocator)]
-    for way, allocator in wanted:
-        spent = time.monotonic() - began
-        if spent > args.limit:
-            print(f"# no time for {way} {allocator}", flush=True)
-            continue
-        rows = measure(torch, args, way, allocator.split()[0],
-                       max(min(args.row, args.limit - spent), 5))
-        results[f"{way} {allocator}"] = rows
-        print(f"# {time.monotonic() - began:.0f} s: {way} {allocator}: " + ", ".join(
-            row.get("error") or f"{row.get('rate', 0):.0f}" for row in rows), flush=True)
-        if args.json:
-            with open(args.json, "w", encoding="utf-8") as file:
-                json.dump(results, file, indent=1)
-    return 0 if show(results) and results else 1
+    for number in range(args.rounds):
+        rounds.append({})
+        for way, allocator in wanted[::-1] if number % 2 else wanted:
+            spent = time.monotonic() - began
+            if spent > args.limit:
+                print(f"# no time for {way} {allocator}", flush=True)
+                continue
+            rows = measure(torch, args, way, allocator.split()[0],
+                           max(min(args.row, args.limit - spent), 5))
+            rounds[-1][f"{way} {allocator}"] = rows
+            print(f"# {time.monotonic() - began:.0f} s: {way} {allocator}: " + ", ".join(
+                row.get("error") or f"{row.get('rate', 0):.0f}" for row in rows), flush=True)
+            if args.json:
+                with open(args.json, "w", encoding="utf-8") as file:
+                    json.dump(rounds, file, indent=1)
+    good = all([show(results) for results in rounds])
+    if args.rounds > 1:
+        compare(rounds)
+    return 0 if good and rounds[-1] else 1
 
 
 if __name__ == "__main__":
