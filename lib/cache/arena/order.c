@@ -271,8 +271,6 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 {
 	const struct glk_stream *stream = seek->request->stream;
 	bool own = seek->arena->ops->own, crowd = stream->bit == GLK_STREAM_CROWD;
-	/* else each wait is for the newest event */
-	bool by_age = seek->arena->gpu->streams.opportunistic;
 	uint64_t mask = glk_stream_mask(stream);
 	struct same same = {0};
 	struct walk walk;
@@ -298,10 +296,7 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 			set_use(map, &part, &use);
 		fit->waits += same.waits % GLK_WAITS_LATE * (part.last - part.first + 1);
 		fit->late |= same.waits >= GLK_WAITS_LATE;
-		if (same.waits && by_age && fit->newest < use.tick)
-			fit->newest = use.tick;
-		if (fit->late ? fit->waits > fit->most_late
-			      : fit->newest > fit->most_newest)
+		if (fit->waits > (fit->late ? fit->most_late : fit->most))
 			return false;
 	}
 	fit->crowd = same.crowd;

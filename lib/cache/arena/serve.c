@@ -137,6 +137,15 @@ static int seek_block(struct glk_arena *arena, struct glk_request *request,
 	return seek(arena, request, want, ret_fit);
 }
 
+/* Pages of more slots than these, with policy.target above 1.02, fit into few holes as a whole. */
+#define HOLES_LARGE 8
+
+/* Whether holes are better than new addresses: several streams want such of which nothing is used elsewhere. */
+static inline bool wants_holes(const struct glk_arena *arena)
+{
+	return !glk_clock_alone(&arena->gpu->streams) && arena->map.large <= HOLES_LARGE;
+}
+
 static int try_block(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
 {
@@ -146,7 +155,7 @@ static int try_block(
 	struct glk_want want = {.size = request->rounded,
 		.kind = whole ? GLK_FIT_WHOLE : GLK_FIT_BLOCK,
 		.trim = request->trim,
-		.holes = !glk_clock_alone(&arena->gpu->streams),
+		.holes = wants_holes(arena),
 		.fn = glk_place_check,
 		.arg = &seek};
 	struct glk_fit fit;

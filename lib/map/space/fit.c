@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Where a request lies: best fit by what would have to be mapped, then by whether a stream is
- * waited for with all that it was given so far, then by how long ago that was used which is waited
- * for, then by stream waits, then by mappings that would have to go first, then by the size of the
- * free extent, then the lowest address. Both ends of an extent are tried (policy.ends), and the
- * first place that needs nothing is taken. A slot that comes into use counts a quarter of one to be
- * mapped: that keeps pages empty that could be given back.
+ * waited for with all that it was given so far, then by stream waits, then by mappings that would
+ * have to go first, then by the size of the free extent, then the lowest address. Both ends of an
+ * extent are tried (policy.ends), and the first place that needs nothing is taken. A slot that
+ * comes into use counts a quarter of one to be mapped: that keeps pages empty that could be given
+ * back.
  *
  * While too much memory is stranded in large pages of which blocks use a part, the place that
  * brings the fewest slots into use is looked for among all candidates, and an idle large page
  * that reaches beyond the place counts as one that has to go.
  *
  * New addresses above the high-water mark count as the largest extent of all: they beat
- * addresses that must be unmapped first, and nothing else, until there are enough of them. Where
- * memory goes from stream to stream they are taken only if no hole will do: a page that is mapped
- * in one place more leaves a hole behind whenever it is used there, and large requests of another
- * stream find no whole ones then.
+ * addresses that must be unmapped first, and nothing else, until there are enough of them. For who
+ * wants holes they are taken only if none will do, or to make the last one longer: a page that is
+ * mapped in one place more leaves a hole behind whenever it is used there, and large requests of
+ * another stream find no whole ones then. Pages that were made ahead above the mark are used all the
+ * same.
  */
 #include "map/map.h"
 
@@ -41,9 +42,6 @@ static bool better(const struct glk_fit *a, const struct glk_fit *b)
 		return a->score < b->score;
 	if (a->late != b->late)
 		return !a->late;
-	/* what was used first is done first */
-	if (!a->late && a->newest != b->newest)
-		return a->newest < b->newest;
 	if (a->waits != b->waits)
 		return a->waits < b->waits;
 	if (a->stale != b->stale)
@@ -182,10 +180,9 @@ static void judge(
 		fit.score -= glk_bits_count(map->busy, first, end - 1);
 	if (first < end && fit.maps)
 		fit.stale = glk_bits_count_only(map->mapped, map->usable, first, end - 1);
-	fit.most_newest = UINT64_MAX;
-	fit.most_late = UINT32_MAX;
+	fit.most = fit.most_late = UINT32_MAX;
 	if (s->found && !fit.maps == !s->best.maps && fit.score == s->best.score) {
-		fit.most_newest = s->best.late ? UINT64_MAX : s->best.newest;
+		fit.most = s->best.late ? UINT32_MAX : s->best.waits;
 		fit.most_late = s->best.late ? s->best.waits : 0;
 	}
 	/* the function only adds to the counts, so a place that loses now is not asked about */
@@ -254,12 +251,14 @@ static void try_new(struct search *s)
 	struct glk_map *map = s->map;
 	const struct glk_extent *tail = glk_extent_at(map, map->last);
 	uint64_t offset = map->high;
-	bool found = s->found;
+	bool found = s->found, grows;
 
-	if (found && !s->ahead && (s->want->holes || (!s->best.waits && is_wide(map))))
+	grows = map->last && glk_extent_state(tail) == GLK_EXTENT_FREE && !tail->nested &&
+		tail->size < s->want->size;
+	if (found && !s->ahead &&
+		(s->want->holes ? !grows : !s->best.waits && is_wide(map)))
 		return;
-	if (map->last && glk_extent_state(tail) == GLK_EXTENT_FREE && !tail->nested &&
-		tail->size < s->want->size)
+	if (grows)
 		offset = tail->offset;
 	offset = up(s, offset);
 	if (fits_new(s, offset))

@@ -4,8 +4,8 @@
 
 /*
  * Where a request would lie. Lower scores are better, compared from the first member to the
- * last. `late`, `newest` and `waits` are filled by the caller's function from the slots of the
- * place, which may also veto it by returning false.
+ * last. `late` and `waits` are filled by the caller's function from the slots of the place, which
+ * may also veto it by returning false.
  */
 #include "map/page/mapping.h"
 
@@ -16,16 +16,14 @@
 struct glk_fit {
 	uint64_t score;	 /* slots to map, and a quarter for each that comes into use */
 	bool late;	 /* one of the waits is for all that a stream was given so far */
-	uint64_t newest; /* tick of the newest use waited for, unless late */
 	uint32_t waits;	 /* streams to wait for, summed over its runs */
 	uint32_t stale;	 /* slots whose mapping has to go first */
 	uint64_t size;	 /* of the extent it is cut from */
 	uint64_t offset; /* in the map */
 	uint32_t maps;	 /* slots to map */
 	uint32_t from;	 /* free extent; 0: new addresses */
-	/* with a newer use than that the place loses anyway, and with more waits if it is late */
-	uint64_t most_newest;
-	uint32_t most_late;
+	/* with more waits than the first the place loses anyway, and with more than the second if it is late */
+	uint32_t most, most_late;
 	bool trims;	 /* idle pages at its ends go first: see glk_want */
 	bool own;	 /* for the function: nothing of other streams is in it */
 	bool crowd;	 /* likewise: its waits are for more streams than can be told apart */
@@ -44,7 +42,7 @@ struct glk_want {
 	uint64_t size;
 	enum glk_fit_kind kind;
 	bool trim; /* idle pages at an end that reach beyond the place are not to be used */
-	bool holes; /* new addresses only where no free extent will do */
+	bool holes; /* new addresses only where no free extent will do, or to make the last one longer */
 	glk_fit_fn fn;
 	void *arg;
 };

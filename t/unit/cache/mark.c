@@ -119,43 +119,6 @@ static void marks_mute(void)
 	rig_close(&rig, 4);
 }
 
-/* Used on another stream, freed, and told of by an event. */
-static void use_and_free(struct rig *rig, uint64_t addr, struct CUstream_st *of,
-	struct CUstream_st *on, uint64_t size)
-{
-	is_int(glk_cache_use(&rig->cache, addr, on), 0, "used on another stream");
-	rig_follow(rig, on, of, rig_event(rig));
-	rig_work(rig, addr, SIZE, on);
-	rig_free(rig, addr, of);
-	give(rig, size, of);
-}
-
-/* Of memory that has to be waited for that is had which was used first, though it lies higher. */
-static void marks_in_order(void)
-{
-	struct CUstream_st *a, *b, *c;
-	uint64_t low, high, waits;
-	struct rig rig;
-
-	rig_open(&rig, STEPPED);
-	a = rig_stream(&rig);
-	b = rig_stream(&rig);
-	c = rig_stream(&rig);
-	low = give(&rig, SIZE, a);
-	give(&rig, 3 * MIB, a);
-	high = give(&rig, SIZE, a);
-	give(&rig, 3 * MIB, a);
-	ok(high > low, "two blocks with others behind them");
-	use_and_free(&rig, high, a, b, 3 * SIZE);
-	use_and_free(&rig, low, a, b, 3 * SIZE);
-	waits = waits_of(&rig);
-	is_int(give(&rig, SIZE, c), high, "a third one has what was used first");
-	is_int(give(&rig, SIZE, c), low, "then the other");
-	is_int(waits_of(&rig) - waits, 4, "behind both streams each time");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 6);
-}
-
 #define MARKED (GLK_STREAM_CROWD + 5)
 
 /* By all streams there are, some of which share a bit. */
@@ -475,7 +438,6 @@ int main(void)
 	marks();
 	marks_early();
 	marks_mute();
-	marks_in_order();
 	marks_many();
 	marks_contiguous();
 	marks_in_pool();

@@ -45,31 +45,6 @@ static void test_criteria(void)
 	found(2, 7, COUNTS(.late = true, .waits = 1), "of late ones the fewest waits");
 	stop();
 
-	start("AbbCddEffG");
-	slots("uuuuuuuuuu");
-	waits[1] = waits[4] = waits[5] = waits[7] = waits[8] = 1;
-	used[1] = 7;
-	used[4] = 3;
-	used[5] = used[7] = 6;
-	found(2, 4, COUNTS(.waits = 2), "the oldest use, before fewer waits");
-	stop();
-
-	start("AbbCddEffG");
-	slots("uuuuuuuuuu");
-	waits[1] = waits[2] = waits[4] = waits[5] = waits[8] = 1;
-	used[2] = used[5] = used[8] = 6;
-	found(2, 7, COUNTS(.waits = 1), "of one age the fewest waits");
-	stop();
-
-	start("AbbCddE");
-	slots("uuuuuuu");
-	waits[1] = waits[2] = waits[4] = 1;
-	late[1] = late[4] = true;
-	used[1] = 1;
-	used[4] = 2;
-	found(2, 4, COUNTS(.late = true, .waits = 1), "of late ones the age is none");
-	stop();
-
 	start("AbbCddE");
 	slots("uuuusuu");
 	slots("uuuu");
@@ -170,6 +145,12 @@ static void test_wide(void)
 		"though it is waited for");
 	holes = true;
 	wide(S(4) / 8, 0, 3, 4, COUNTS(.maps = 3), "unless none will do");
+
+	start("AbbbCdd");
+	slots("usssuuu");
+	holes = true;
+	found(3, 5, COUNTS(.maps = 1), "or the last one has less to map");
+	stop();
 }
 
 /* One more extent, from slot 1 up to the middle of a slot. */

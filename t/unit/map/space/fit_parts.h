@@ -11,7 +11,6 @@
 static struct rig rig;
 static uint32_t waits[SLOTS]; /* of a place that touches the slot */
 static bool late[SLOTS];      /* likewise */
-static uint64_t used[SLOTS];  /* likewise, the tick of the use that is waited for */
 static bool veto[SLOTS];
 static uint32_t asked;
 
@@ -26,9 +25,7 @@ static inline bool check(
 			return false;
 		fit->waits += waits[slot];
 		fit->late |= late[slot];
-		fit->newest = used[slot] > fit->newest ? used[slot] : fit->newest;
-		if (fit->late ? fit->waits > fit->most_late
-			      : fit->newest > fit->most_newest)
+		if (fit->waits > (fit->late ? fit->most_late : fit->most))
 			return false;
 	}
 	return true;
@@ -45,7 +42,6 @@ static inline void start(const char *row)
 	glk_store_relaxed(&rig.map.node->held, S(SLOTS));
 	memset(waits, 0, sizeof(waits));
 	memset(late, 0, sizeof(late));
-	memset(used, 0, sizeof(used));
 	memset(veto, 0, sizeof(veto));
 	for (int i = 0, end; row[i]; i = end) {
 		for (end = i; row[end] == row[i];)
