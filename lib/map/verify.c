@@ -31,10 +31,8 @@ struct tally {
 	uint32_t count; /* extents that begin or end in that one so far */
 };
 
-/* By one look: threads free, take and hold without the lock, and that is no harm. */
-static bool is_named(const struct glk_extent *e)
+static bool names(uint64_t word)
 {
-	uint64_t word = glk_load_relaxed(&e->word);
 	bool holders = word & GLK_WORD_HOLDERS;
 
 	switch (glk_word_state(word)) {
@@ -46,6 +44,12 @@ static bool is_named(const struct glk_extent *e)
 	default:
 		return false;
 	}
+}
+
+/* By one look: threads free, take and hold without the lock, and that is no harm. */
+static bool is_named(const struct glk_extent *e)
+{
+	return names(glk_load_relaxed(&e->word));
 }
 
 /* The extents that begin a range, and how many there are of all. */
@@ -257,6 +261,7 @@ static int check_extent(struct tally *t, const struct glk_range *range, uint32_t
 	uint32_t prev, uint64_t offset)
 {
 	const struct glk_extent *e = glk_extent_at(t->map, id);
+	uint64_t word = glk_load_relaxed(&e->word);
 	int err = 0;
 
 	if (!t->extents-- || e->prev != prev || e->offset != offset)
@@ -274,13 +279,12 @@ static int check_extent(struct tally *t, const struct glk_range *range, uint32_t
 		err = check_nested(t, id);
 	if (err)
 		return err;
-	if (glk_extent_state(e) == GLK_EXTENT_FREE)
+	if (glk_word_state(word) == GLK_EXTENT_FREE)
 		return check_free(t, id);
-	if (!is_named(e))
+	if (!names(word))
 		return glk_broken("extent %" PRIu32 ": state %d, with %d holders", id,
-			glk_extent_state(e),
-			(int)((glk_load_relaxed(&e->word) & GLK_WORD_HOLDERS) /
-				GLK_WORD_HOLDER));
+			glk_word_state(word),
+			(int)((word & GLK_WORD_HOLDERS) / GLK_WORD_HOLDER));
 	t->named[e->nested]++;
 	t->taken[e->nested] += e->size;
 	err = check_lookup(t, range, id);

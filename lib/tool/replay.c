@@ -54,7 +54,7 @@ static const char help[] =
 	"  -p, --pressure               squeeze the budget afterwards until a request fails\n"
 	"  -k, --check                  mark one block in sixteen, and see that it keeps its marks;\n"
 	"                               on the software device\n"
-	"  -w, --working-set BYTES      what the program reads and writes between two calls, so\n"
+	"  -w, --working-set BYTES      what each thread reads and writes between two calls, so\n"
 	"                               that these find the caches as in a job (0)\n"
 	"  -o, --plot FILE.svg          draw live and reserved memory over time\n"
 	"  -T, --timeline FILE.csv      write them, of the first pass and of the last\n"
@@ -77,8 +77,8 @@ static int read_limit(const char *text, struct replay_limit *limit)
 static int read_working_set(const char *text, uint64_t *bytes)
 {
 	if (glk_parse_size(text, bytes) || *bytes > REPLAY_WORKING_SET_MAX)
-		return glk_tool_usage(
-			COMMAND, "--working-set takes a size up to 1GiB, not '%s'", text);
+		return glk_tool_usage(COMMAND,
+			"--working-set takes a size up to 64MiB, not '%s'", text);
 	return 0;
 }
 

@@ -15,7 +15,7 @@
 
 #define REPLAY_REPEATS_MAX 1000
 #define REPLAY_THREADS_MAX 256
-#define REPLAY_WORKING_SET_MAX (UINT64_C(1) << 30)
+#define REPLAY_WORKING_SET_MAX (UINT64_C(64) << 20)
 #define REPLAY_SAMPLES	   512 /* unless asked for otherwise */
 #define REPLAY_SAMPLES_MAX 2048
 

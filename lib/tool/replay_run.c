@@ -68,7 +68,7 @@ static void prepare(struct replay_run *run, struct replay_sample *samples, size_
 	run->samples_end = samples ? samples + count : NULL;
 	for (unsigned i = 0; i < run->count; i++) {
 		struct replay_worker *worker = &run->workers[i];
-		unsigned char *work = worker->work;
+		glk_atomic(unsigned char) *work = worker->work;
 
 		memset(worker, 0, sizeof(*worker));
 		worker->work = work;
@@ -194,6 +194,7 @@ static int make_workers(struct replay_run *run)
 		run->workers[i].work = malloc(run->working_set);
 		if (!run->workers[i].work)
 			return -ENOMEM;
+		memset(run->workers[i].work, 0, run->working_set);
 	}
 	return 0;
 }

@@ -55,10 +55,10 @@ void replay_worker_torn(
 /* The program at work: each line of its data is read and written, and those of the library leave the caches. */
 static void work(struct replay_worker *worker)
 {
-	volatile unsigned char *data = worker->work;
+	glk_atomic(unsigned char) *data = worker->work;
 
 	for (size_t i = 0; i < worker->run->working_set; i += 64)
-		data[i]++;
+		glk_store_relaxed(&data[i], glk_load_relaxed(&data[i]) + 1);
 }
 
 static void play_allocate(

@@ -28,7 +28,8 @@ struct replay_worker {
 	int64_t hold_ns; /* until the last sample */
 	uint64_t peak_reserved, peak_host;
 	struct replay_sample *next_sample;
-	unsigned char *work; /* the program's own data; it stays from pass to pass */
+	glk_atomic(unsigned char) *
+		work; /* the program's own data; it stays from pass to pass */
 };
 
 struct replay_run {

@@ -116,10 +116,10 @@ def check_limits(folder):
     equal(json.loads(run.stdout)["working_set_bytes"], 256 * 1024, "with work between calls")
     run = tool("replay", "-d", "soft", "-r", "1", "-w", "1MiB", path)
     has(run.stdout.decode(), "the program used 1.00 MiB", "as the report says")
-    for wrong in ("2GiB", "-1", "much"):
+    for wrong in ("65MiB", "-1", "much"):
         run = tool("replay", "-d", "soft", "-w", wrong, path)
         equal(run.returncode, 2, f"not {wrong}")
-        has(run.stderr.decode(), "--working-set takes a size up to 1GiB", "and why")
+        has(run.stderr.decode(), "--working-set takes a size up to 64MiB", "and why")
     huge = write(folder, "huge.csv", "0,1,allocate,0x1,1152921504606846976,0\n")
     run = tool("replay", "-d", "soft", "-j", "-r", "1", huge)
     equal(run.returncode, 1, "a block larger than any GPU fails")

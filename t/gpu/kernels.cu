@@ -7,7 +7,7 @@
  * wrote it, 30 of the number of the block, 24 of the place. counters: blocks whose memory was
  * another stream's before, wrong words, and one of those with what it should have been.
  *
- * Loads and stores are volatile, so that each word is looked at once, when it is its turn.
+ * Loads and stores are volatile, so that each word is looked at once.
  */
 typedef unsigned long long word;
 

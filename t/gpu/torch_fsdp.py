@@ -14,7 +14,8 @@ weights at the end are compared to the last bit with those of the default alloca
 The row `all` has the tokens of all ranks together, and of memory what the worst rank has. GPUs that
 run hot become slower from row to row: with --rounds all rows are run so many times, every second time
 in the other order, and a second table has the median of the rates of all ranks and of what part of
-the default allocator's in the same round they are, least to most in brackets. `calls`
+the default allocator's in the same round they are, least to most in brackets; the JSON is a list of
+rounds. `calls`
 are collective calls on tensors that are freed at once, each word checked, and a captured one that
 is replayed. --tiny is for a machine without GPUs: small, over gloo, two ranks.
 
@@ -231,7 +232,8 @@ def born(torch, args, way, allocator, rank, store):
     except Exception as error:  # whatever it is belongs into the table
         row = {"error": f"{type(error).__name__}: {str(error)[:600]}",
                "where": traceback.format_exc(limit=-4)}
-    os.write(theirs, json.dumps(row).encode()[:60000])
+    with os.fdopen(theirs, "wb") as pipe:
+        pipe.write(json.dumps(row).encode())
     os._exit(0)  # nothing is taken down in order: a peer may hang
 
 
@@ -252,6 +254,14 @@ def listen(pipes, until):
     return [said[pipe] for pipe in pipes]
 
 
+def said(text):
+    """A row; a process that was ended may have said part of one."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"error": "ended, or took too long"}
+
+
 def measure(torch, args, way, allocator, seconds):
     """The rows of all ranks; those that do not answer in time are ended."""
     until = time.monotonic() + seconds
@@ -263,7 +273,7 @@ def measure(torch, args, way, allocator, seconds):
             os.kill(pid, signal.SIGKILL)  # ours, and not waited for yet
             os.close(pipe)
             os.waitpid(pid, 0)
-    return [json.loads(text) if text else {"error": "ended, or took too long"} for text in rows]
+    return [said(text) for text in rows]
 
 
 def same(rows, reference):
@@ -297,15 +307,15 @@ def summed(rows):
 
 def compare(rounds):
     """The second table: rates of the rounds, and against the default allocator of the same one."""
-    print("\n| way | allocator | tokens/s | % of default |\n|---|---|---|---|")
-    for name in rounds[0]:
+    print("\n| way | allocator | rounds | tokens/s | % of default |\n|---|---|---|---|---|")
+    for name in dict.fromkeys(name for results in rounds for name in results):
         way, allocator = name.split(" ", 1)
         rates = [(summed(results.get(name, [{}])), summed(results.get(f"{way} default", [{}])))
                  for results in rounds]
         mine = [rate for rate, _ in rates if rate]
         parts = [100 * rate / theirs for rate, theirs in rates if rate and theirs]
         if mine:
-            print(f"| {way} | {allocator} | {spread(mine, 0)} "
+            print(f"| {way} | {allocator} | {len(mine)} | {spread(mine, 0)} "
                   f"| {spread(parts, 1) if parts else 'nothing to compare with'} |")
 
 
@@ -358,6 +368,8 @@ def main():
     from transformers import OPTForCausalLM  # noqa: F401
     gpus = 2 if args.tiny else visible(torch)
     args.ranks = args.ranks or gpus
+    if args.rounds < 1:
+        parser.error(f"--rounds {args.rounds}")
     if not args.tiny and not 0 < args.ranks <= gpus:
         parser.error(f"--ranks {args.ranks}, but GPUs visible: {gpus}")
     began, rounds = time.monotonic(), []
@@ -381,7 +393,7 @@ def main():
     good = all([show(results) for results in rounds])
     if args.rounds > 1:
         compare(rounds)
-    return 0 if good and rounds[-1] else 1
+    return 0 if good and all(rounds) else 1
 
 
 if __name__ == "__main__":
