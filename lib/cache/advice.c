@@ -227,6 +227,8 @@ static uint64_t yield(struct glk_arena *arena, uint64_t bytes)
 	uint64_t sent = 0;
 	int64_t size = 0;
 
+	if (!arena->cold)
+		return 0;
 	begin_walk(arena, &walk);
 	while (sent < bytes && tries && size >= 0 && (e = walk_on(arena, &walk))) {
 		if (glk_extent_state(e) != GLK_EXTENT_LIVE || !worth(arena, e))
@@ -251,8 +253,8 @@ uint64_t glk_advice_cold(const struct glk_cache *cache)
 
 typedef uint64_t (*cold_fn)(struct glk_arena *arena, uint64_t bytes);
 
-/* What `fn` finds, in one arena after the other, until it is so many bytes. The record of the thread
- * stays. */
+/* What `fn` finds, in one arena after the other, until it is so many bytes; the arena of a tag that was never
+ * used here is not set up, and has nothing cold. The record of the thread stays. */
 static uint64_t in_all(struct glk_cache *cache, uint64_t bytes, cold_fn fn)
 {
 	struct glake_error why = glk_thread_current->error;

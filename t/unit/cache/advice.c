@@ -3,6 +3,8 @@
 #include "plan_parts.h"
 
 #include "cache/advice.h"
+#include "cache/bin/seat.h"
+#include "cache/tag/tag.h"
 #include "seed.h"
 
 #include <stdlib.h>
@@ -323,6 +325,30 @@ static void at_random(uint64_t *state)
 	rig_close(&rig, rig_figures(&rig).live_blocks);
 }
 
+/* A cold block of a tag makes room, though the tag before that never had any here. */
+static void of_a_tag(void)
+{
+	struct held held[4], cold, more;
+
+	set_up(50 * MIB, NULL);
+	is_int(glk_cache_tag_open(&rig.cache, 0x101), 0, "a tag");
+	is_int(glk_cache_tag_open(&rig.cache, 0x102), 0, "and another one");
+	is_int(glk_seat_set_tag(&rig.cache, 0x102), 0, "of which a thread");
+	glk_seat_leave(&rig.cache);
+	is_int(plan_take(&rig, &cold, 10 * MIB, a), 0, "has a block");
+	is_int(glk_seat_set_tag(&rig.cache, 0), 0, "it has it no longer");
+	for (int i = 0; i < 4; i++)
+		plan_take(&rig, &held[i], 10 * MIB, a);
+	is_int(plan_take(&rig, &more, 10 * MIB, b), -ENOMEM, "no room");
+	is_int(advise(&cold, GLAKE_ADVICE_COLD), 0, "it is cold");
+	is_int(plan_take(&rig, &more, 10 * MIB, b), 0, "so there is room");
+	ok(what(&cold).away, "which it left");
+	ok(plan_drop(&rig, &more, b), "that is free again");
+	is_int(fetch(&cold), 0, "and it comes back");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 5);
+}
+
 int main(void)
 {
 	uint64_t state = seed_start();
@@ -336,6 +362,7 @@ int main(void)
 	in_no_list();
 	ends_with_the_block();
 	in_order();
+	of_a_tag();
 	at_random(&state);
 	return tap_done();
 }
