@@ -314,9 +314,10 @@ struct glake_suspended {
  *
  * Returns 0, or -EBUSY (CAPTURE: a pool of graphs is open, or a stream captures a graph),
  * -ENOMEM (as glake_spill), -EIO, -EINVAL (device), -E2BIG (ret_done), -ESTALE, -ENODEV.
- * After any other error than those of the arguments, of the first use of a GPU, and a capture found at
- * the beginning the GPU is suspended, with some blocks still here: a second call goes on, glake_resume
- * takes all back. A second call when all are away does nothing.
+ * An error before the first block goes has changed nothing: one of the arguments, of the first use of a GPU
+ * and the first move there, which makes streams for it, a capture found at the beginning, and a wait for the
+ * GPU that failed; glake_resume is -EINVAL then. After any other the GPU is suspended, with some blocks
+ * still here: a second call goes on, glake_resume takes all back. A second call when all are away does nothing.
  * Thread: any. Blocks: until the copies have finished, for which the GPU has to finish its
  * work, and for a lender that of the GPUs that have contents there. Driver calls: those of glake_spill for
  * each block, and unmap and release per page.

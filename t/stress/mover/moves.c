@@ -298,6 +298,7 @@ static void suspend(struct world *w)
 		       : glake_suspend(w->ctx, 0, &did);
 	judge(w, err, MAY(-ENOMEM));
 	calm(w);
+	w->perhaps = err && (!w->suspended || w->perhaps);
 	w->suspended = true;
 	note_dropped(w, -1);
 }
@@ -306,12 +307,14 @@ static void resume(struct world *w)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	bool lazy = chance(w, 50);
+	int err;
 
 	note_dropped(w, -1);
 	strike(w, lazy ? "glake_resume_lazy" : "glake_resume");
-	if (judge(w, lazy ? glake_resume_lazy(w->ctx, 0, &did) : glake_resume(w->ctx, 0, &did),
-		    MAY(-ENOMEM)))
-		w->suspended = false;
+	err = lazy ? glake_resume_lazy(w->ctx, 0, &did) : glake_resume(w->ctx, 0, &did);
+	if (judge(w, err, w->perhaps ? MAY(-ENOMEM, -EINVAL) : MAY(-ENOMEM)) ||
+		err == -EINVAL)
+		w->suspended = w->perhaps = false;
 	calm(w);
 }
 
@@ -375,7 +378,7 @@ void end_suspensions(struct world *w)
 	while (w->suspended && !w->wrong) {
 		err = glake_resume(w->ctx, 0, &did);
 		w->suspended = err == -ENOMEM;
-		judge(w, err, MAY(-ENOMEM));
+		judge(w, err, w->perhaps ? MAY(-ENOMEM, -EINVAL) : MAY(-ENOMEM));
 		if (w->suspended)
 			make_room(w);
 	}
