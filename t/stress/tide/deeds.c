@@ -232,7 +232,7 @@ static void suspend(struct hand *h, int gpu)
 	bool in_place = chance(h, 50);
 
 	h->doing = in_place ? "glake_suspend_in_place" : "glake_suspend";
-	judge(h,
+	h->w->perhaps[gpu] = !judge(h,
 		in_place ? glake_suspend_in_place(h->w->ctx, gpu, &did)
 			 : glake_suspend(h->w->ctx, gpu, &did),
 		MAY(-ENOMEM));
@@ -243,13 +243,16 @@ static void resume(struct hand *h, int gpu)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	bool lazy = chance(h, 50);
+	int err;
 
 	h->doing = lazy ? "glake_resume_lazy" : "glake_resume";
-	if (judge(h,
-		    lazy ? glake_resume_lazy(h->w->ctx, gpu, &did)
-			 : glake_resume(h->w->ctx, gpu, &did),
-		    MAY(-ENOMEM, -EBUSY)))
-		h->w->suspended[gpu] = false;
+	err = lazy ? glake_resume_lazy(h->w->ctx, gpu, &did)
+		   : glake_resume(h->w->ctx, gpu, &did);
+	if (judge(h, err,
+		    h->w->perhaps[gpu] ? MAY(-ENOMEM, -EBUSY, -EINVAL)
+				       : MAY(-ENOMEM, -EBUSY)) ||
+		err == -EINVAL)
+		h->w->suspended[gpu] = h->w->perhaps[gpu] = false;
 }
 
 static void quiet(struct hand *h, int gpu)
@@ -306,7 +309,7 @@ static void resume_gpu(struct hand *h, int gpu)
 	while (w->suspended[gpu] && !glk_load_relaxed(&w->wrong)) {
 		err = glake_resume(w->ctx, gpu, &did);
 		w->suspended[gpu] = err == -ENOMEM;
-		judge(h, err, MAY(-ENOMEM));
+		judge(h, err, w->perhaps[gpu] ? MAY(-ENOMEM, -EINVAL) : MAY(-ENOMEM));
 		if (err == -ENOMEM)
 			make_room(h, gpu);
 	}

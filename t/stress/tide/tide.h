@@ -72,6 +72,8 @@ struct world {
 	pthread_rwlock_t use[GPUS];
 	/* Written by the latter. */
 	bool suspended[GPUS], tag_suspended[GPUS][TAGS];
+	bool perhaps
+		[GPUS]; /* suspended by a call that failed, which may have changed nothing */
 	uint32_t drops[GPUS][TAGS];
 	uint32_t tag[TAGS];
 	bool faults, learns, ahead;
