@@ -310,8 +310,10 @@ static inline bool rig_verify(struct rig *rig)
 		if (glk_graph_is_there(graphs->at[i].state))
 			err = glk_map_verify(&graphs->at[i].arena.map);
 	}
-	for (uint32_t i = 0; tags && i < tags->used && !err; i++)
-		err = glk_map_verify(&tags->at[i].arena.map);
+	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
+		if (tags->at[i].arena.map.pool)
+			err = glk_map_verify(&tags->at[i].arena.map);
+	}
 	if (err)
 		tap_note("%s", rig_error().text);
 	return !err;
