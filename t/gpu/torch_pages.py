@@ -38,19 +38,19 @@ class Memory:
 class Glake:
     def __init__(self, apart):
         import glake
-        self.library, self.context = glake._context()
+        self.glake, self.context = glake._context()
         self.apart, self.kept = apart, []
 
     def block(self, size):
         address = ctypes.c_void_p()
-        error = self.library.glake_alloc(
+        error = self.glake.glake_alloc(
             self.context, 0, ctypes.c_size_t(size), None, 0, ctypes.byref(address))
         if error:
             raise MemoryError(f"glake_alloc of {size} bytes: {error}")
         return address.value
 
     def free(self, address):
-        error = self.library.glake_free(self.context, ctypes.c_void_p(address), None)
+        error = self.glake.glake_free(self.context, ctypes.c_void_p(address), None)
         if error:
             raise RuntimeError(f"glake_free: {error}")
 
