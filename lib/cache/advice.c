@@ -183,8 +183,6 @@ static uint64_t sum(struct glk_arena *arena, uint64_t bytes)
 	struct glk_cold_walk walk;
 	uint64_t found = 0;
 
-	if (!arena->cold)
-		return 0;
 	begin_walk(arena, &walk);
 	while (found < bytes && (e = walk_on(arena, &walk)))
 		found += worth(arena, e);
@@ -227,8 +225,6 @@ static uint64_t yield(struct glk_arena *arena, uint64_t bytes)
 	uint64_t sent = 0;
 	int64_t size = 0;
 
-	if (!arena->cold)
-		return 0;
 	begin_walk(arena, &walk);
 	while (sent < bytes && tries && size >= 0 && (e = walk_on(arena, &walk))) {
 		if (glk_extent_state(e) != GLK_EXTENT_LIVE || !worth(arena, e))
@@ -253,17 +249,23 @@ uint64_t glk_advice_cold(const struct glk_cache *cache)
 
 typedef uint64_t (*cold_fn)(struct glk_arena *arena, uint64_t bytes);
 
-/* What `fn` finds, in one arena after the other, until it is so many bytes; the arena of a tag that was never
- * used here is not set up, and has nothing cold. The record of the thread stays. */
+/* The arena of a tag that was never used here is not set up, and has nothing cold. */
+static uint64_t in_one(struct glk_arena *arena, uint64_t bytes, cold_fn fn)
+{
+	return arena->cold ? fn(arena, bytes) : 0;
+}
+
+/* What `fn` finds, in one arena after the other, until it is so many bytes. The record of the thread
+ * stays. */
 static uint64_t in_all(struct glk_cache *cache, uint64_t bytes, cold_fn fn)
 {
 	struct glake_error why = glk_thread_current->error;
 	struct glk_tags *tags = glk_tags(cache);
-	uint64_t found = fn(&cache->arena, bytes);
+	uint64_t found = in_one(&cache->arena, bytes, fn);
 
 	for (uint32_t i = 0; tags && i < tags->used && found < bytes; i++) {
 		if (!tags->at[i].arena.shut)
-			found += fn(&tags->at[i].arena, bytes - found);
+			found += in_one(&tags->at[i].arena, bytes - found, fn);
 	}
 	glk_error_back(&why);
 	return found;

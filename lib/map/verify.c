@@ -31,6 +31,7 @@ struct tally {
 	uint32_t count; /* extents that begin or end in that one so far */
 };
 
+/* Whether lookups know an extent with that word. */
 static bool names(uint64_t word)
 {
 	bool holders = word & GLK_WORD_HOLDERS;

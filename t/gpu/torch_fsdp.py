@@ -254,7 +254,7 @@ def listen(pipes, until):
     return [said[pipe] for pipe in pipes]
 
 
-def said(text):
+def row_of(text):
     """A row; a process that was ended may have said part of one."""
     try:
         return json.loads(text)
@@ -273,7 +273,7 @@ def measure(torch, args, way, allocator, seconds):
             os.kill(pid, signal.SIGKILL)  # ours, and not waited for yet
             os.close(pipe)
             os.waitpid(pid, 0)
-    return [said(text) for text in rows]
+    return [row_of(text) for text in rows]
 
 
 def same(rows, reference):
