@@ -96,15 +96,6 @@ __attribute__((noreturn)) static inline void tap_bail(const char *why)
 	exit(99);
 }
 
-#ifdef TAP_ONE_THREAD
-/* The thread sanitizer does not run tests of one thread; all calls of pthread_create come here. */
-int __wrap_pthread_create(void);
-int __wrap_pthread_create(void)
-{
-	tap_bail("a test of one thread has started another: it belongs to unit_threads");
-}
-#endif
-
 /* Whether valgrind runs this program: slowly, and with addresses for 32 GiB at a time. */
 static inline bool tap_on_valgrind(void)
 {

@@ -57,8 +57,16 @@ void __tsan_release(void *addr);
 extern char glk_rcu_token;
 #endif
 
+/* Where the tests' scheduler runs threads one by one, it has to know which are inside: see t/sched. */
+#ifdef GLK_SCHED
+void glk_sched_section(int step);
+#else
+#define glk_sched_section(step) ((void)(step))
+#endif
+
 static inline void glk_rcu_read_lock(void)
 {
+	glk_sched_section(1);
 	urcu_bp_read_lock();
 }
 
@@ -68,6 +76,7 @@ static inline void glk_rcu_read_unlock(void)
 	__tsan_release(&glk_rcu_token);
 #endif
 	urcu_bp_read_unlock();
+	glk_sched_section(-1);
 }
 
 /* Pointers under RCU are atomics; load pairs with the release half of glk_rcu_xchg. */
