@@ -3,7 +3,9 @@
  * The tests of a room in one program: which of them it is to be says its first word. Each runs in a
  * process of its own, as if it were alone here.
  */
+#ifdef GLK_SCHED
 #include "sched/scheduler.h"
+#endif
 
 #include <stdio.h>
 #include <string.h>
@@ -28,7 +30,9 @@ int main(int argc, char **argv)
 		if (argc < 2)
 			printf("%s\n", tests[i].name);
 		else if (!strcmp(argv[1], tests[i].name)) {
+#ifdef GLK_SCHED
 			glk_sched_one_thread = !tests[i].threads;
+#endif
 			return tests[i].fn(argc - 1, argv + 1);
 		}
 	}
