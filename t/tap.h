@@ -126,6 +126,16 @@ static inline bool tap_one_thread_takes_long(void)
 #endif
 }
 
+/* Whether contents that are away can be hashed: the library was built with xxhash.h. */
+static inline bool tap_has_xxhash(void)
+{
+#ifdef GLK_XXHASH
+	return true;
+#else
+	return false;
+#endif
+}
+
 /* Of so many rounds of one kind an eighth where valgrind runs them, in which each is fifty times slower: the
  * other builds play them all. */
 static inline int tap_rounds(int all)

@@ -407,7 +407,11 @@ int main(void)
 	every_call_fails();
 	goes_in_order();
 	shares_a_chunk();
-	is_verified();
+	if (tap_has_xxhash())
+		is_verified();
+	else
+		tap_skip("what changed does not come",
+			"the library was built without xxhash.h");
 	if (!tap_storms_take_long())
 		costs_its_range();
 	return tap_done();

@@ -153,7 +153,7 @@ static void is_compressed(void)
 	unsigned char *one, *both, *host;
 
 	set_up("tier.compress=lz4", "tier.compress_rest=0s");
-	if (!cache->host || glk_lz4_init()) {
+	if (!cache->host) {
 		ok(true, "nothing is compressed here");
 		glake_close(ctx, NULL);
 		return;
@@ -243,9 +243,17 @@ static void is_full(void)
 int main(void)
 {
 	tap_plan_later();
-	is_verified();
-	stays_verified();
-	is_compressed();
+	if (tap_has_xxhash()) {
+		is_verified();
+		stays_verified();
+	} else {
+		tap_skip("what lies on the host is hashed",
+			"the library was built without xxhash.h");
+	}
+	if (!glk_lz4_init())
+		is_compressed();
+	else
+		tap_skip("what lies on the host is compressed", "the library has no lz4");
 	is_held();
 	is_full();
 	return tap_done();
