@@ -89,7 +89,8 @@ int main(void)
 	if (err == -EOPNOTSUPP) {
 		has_str(flow_error().text, "tier.compress",
 			"the library says what it cannot");
-		tap_skip("contents are compressed", "no lz4");
+		tap_expect_log(tap.logs); /* one built without lz4.h logs it too */
+		tap_skip("contents are compressed", "the library has no lz4");
 		return tap_done();
 	}
 	is_int(err, 0, "a context");
