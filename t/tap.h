@@ -96,6 +96,14 @@ __attribute__((noreturn)) static inline void tap_bail(const char *why)
 	exit(99);
 }
 
+/* Memory of the host that is touched ahead is to be there: see t/sched. */
+#ifdef GLK_SCHED
+#include "sched/scheduler.h"
+#define tap_real_memory() ((void)(glk_sched_real_memory = true))
+#else
+#define tap_real_memory() ((void)0)
+#endif
+
 /* Whether valgrind runs this program: slowly, and with addresses for 32 GiB at a time. */
 static inline bool tap_on_valgrind(void)
 {

@@ -37,6 +37,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -45,6 +46,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define POPULATE_WRITE 23 /* of Linux 5.14 */
 #define THREADS	 70000 /* at once: a test has as many as the library keeps records for */
 #define BARRIERS 64
 #define TICK_NS	 INT64_C(100)
@@ -130,6 +132,7 @@ ssize_t __real_recvmsg(int, struct msghdr *, int);
 ssize_t __real_send(int, const void *, size_t, int);
 ssize_t __real_sendmsg(int, const struct msghdr *, int);
 int __real_accept4(int, struct sockaddr *, socklen_t *, int);
+int __real_madvise(void *, size_t, int);
 int __real_connect(int, const struct sockaddr *, socklen_t);
 void __real_urcu_bp_synchronize_rcu(void);
 int __real_clock_gettime(clockid_t, struct timespec *);
@@ -1029,6 +1032,19 @@ int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size)
 	fcntl(fd, F_SETFL, flags);
 	errno = saved;
 	return err;
+}
+
+/* --- memory --- */
+
+bool glk_sched_real_memory;
+
+/* What is touched ahead comes when it is used, in small pages, where a test does not look: most use little
+ * of what the library makes ready, and a machine may take a second for a GiB. */
+int __wrap_madvise(void *at, size_t size, int advice)
+{
+	if (!glk_sched_real_memory && (advice == POPULATE_WRITE || advice == MADV_HUGEPAGE))
+		return 0;
+	return __real_madvise(at, size, advice);
 }
 
 /* --- processes --- */

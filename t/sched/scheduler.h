@@ -20,5 +20,7 @@ void glk_sched_section(int step);
 uint64_t glk_sched_seed(void);
 /* A program that starts a thread fails. */
 extern bool glk_sched_one_thread;
+/* Memory that is touched ahead is there. */
+extern bool glk_sched_real_memory;
 
 #endif

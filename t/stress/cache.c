@@ -13,7 +13,7 @@
 #include <sched.h>
 
 #define THREADS 6
-#define TURNS	6000
+#define TURNS	STORM_SIZE(6000)
 #define SHELF	48
 
 static struct rig rig;

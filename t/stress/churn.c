@@ -10,11 +10,7 @@
 #include <pthread.h>
 
 #define ALIVE 50
-#ifdef __SANITIZE_THREAD__
-#define THREADS 2000
-#else
-#define THREADS 10000
-#endif
+#define THREADS STORM_SIZE(10000)
 #define TURNS	20
 #define STREAMS 3
 

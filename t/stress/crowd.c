@@ -368,7 +368,7 @@ int main(int argc, char **argv)
 
 	tap_plan_later();
 	seed = seed_start();
-	turns = argc > 1 ? (uint32_t)atoi(argv[1]) : 250;
+	turns = argc > 1 ? (uint32_t)atoi(argv[1]) : STORM_SIZE(250);
 	for (unsigned i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
 		storm(seed + i, counts[i], SETTINGS("pool.budget=240MiB"));
 		storm(seed + i, counts[i], SETTINGS("pool.budget=240MiB", RIG_DONE));

@@ -10,7 +10,7 @@
 
 #define THREADS 4
 #define SLOTS	16
-#define MOVES	1000000
+#define MOVES	STORM_SIZE(1000000)
 
 static struct glk_idstack stack;
 static struct glk_idnode nodes[SLOTS + 1];

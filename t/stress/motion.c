@@ -222,7 +222,7 @@ static void storm(uint64_t seed, double seconds, const char *policy)
 
 int main(int argc, char **argv)
 {
-	double seconds = argc > 1 ? atof(argv[1]) : 0.8;
+	double seconds = argc > 1 ? atof(argv[1]) : STORM_SIZE(800) / 1e3;
 	uint64_t seed;
 
 	tap_plan_later();

@@ -10,7 +10,7 @@
 #include "unit/fakedrv.h"
 
 #define THREADS 4
-#define MOVES	1000000
+#define MOVES	STORM_SIZE(1000000)
 #define PAGES	64 /* descriptors */
 #define MIB(n)	((uint64_t)(n) << 20)
 #define BUDGET	MIB(96)

@@ -9,7 +9,7 @@
 
 #include "seed.h"
 
-#define PROGRAMS 10000
+#define PROGRAMS STORM_SIZE(10000)
 
 /* Programs that share a context, so that they find memory of those before. */
 #define A_WORLD 20

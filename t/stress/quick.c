@@ -14,7 +14,7 @@
 
 #define THREADS 6
 #define ROUNDS	8
-#define TURNS	4000
+#define TURNS	STORM_SIZE(4000)
 #define SHELF	64
 #define DUELS	96
 

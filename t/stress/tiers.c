@@ -9,7 +9,7 @@
 
 #include <inttypes.h>
 
-#define TURNS	6000
+#define TURNS	STORM_SIZE(6000)
 #define A_WORLD 400
 
 int messages(const char **ret_last)

@@ -481,6 +481,7 @@ static void forks(void)
 
 int main(void)
 {
+	tap_real_memory();
 	tap_plan_later();
 	is_exact();
 	is_large();

@@ -83,9 +83,9 @@ static void not_for_stopped(void)
 	bool passed = false;
 	pthread_t thread;
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(GLK_SCHED)
 	for (int i = 0; i < 2; i++)
-		tap_skip("a thread that is stopped", "signals wait until a lock is had");
+		tap_skip("a thread that is stopped", "the handler would run in its turn alone");
 	return;
 #endif
 	sem_init(&stopped, 0, 0);

@@ -463,7 +463,7 @@ static void make_lock(void)
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : 900;
+	long ms = long_run ? atol(long_run) : STORM_SIZE(900);
 	uint64_t seed;
 
 	/* threads take turns there; the sanitizers see them all */

@@ -281,7 +281,7 @@ static void live(const char *name, bool keeps, long ms, const char *const *setti
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : 1200;
+	long ms = long_run ? atol(long_run) : STORM_SIZE(1200);
 
 	/* threads take turns there; the sanitizers see them all */
 	if (tap_on_valgrind())

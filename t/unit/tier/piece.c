@@ -145,6 +145,7 @@ static void at_once(void)
 
 int main(void)
 {
+	tap_real_memory();
 	tap_plan_later();
 	ways();
 	refusals();

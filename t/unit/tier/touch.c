@@ -128,6 +128,7 @@ static void is_refused(void)
 
 int main(void)
 {
+	tap_real_memory();
 	tap_plan_later();
 	touches_all("as it comes", GLK_TOUCH_THREADS);
 	alone();

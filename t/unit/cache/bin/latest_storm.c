@@ -230,7 +230,7 @@ static void live(const char *name, unsigned threads, long ms, const char *const 
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : 500;
+	long ms = long_run ? atol(long_run) : STORM_SIZE(500);
 
 	/* threads take turns there; the sanitizers see them all */
 	if (tap_on_valgrind())
