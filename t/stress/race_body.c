@@ -144,7 +144,7 @@ static void play(unsigned self)
 #define glk_index_add	  race_add
 #define glk_index_remove  race_remove
 #endif
-#include "../../../lib/map/space/index.c"
+#include "../../lib/map/space/index.c"
 
 #define GIB (UINT64_C(1) << GLK_INDEX_SHIFT)
 
@@ -187,7 +187,7 @@ static void play(unsigned self)
 #define glk_page_move	    race_move
 #define glk_page_state_name race_state_name
 #endif
-#include "../../../lib/pool/page.c"
+#include "../../lib/pool/page.c"
 
 static struct glk_page page;
 static unsigned payload;
