@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Where mistakes can be planted in a source file, and which of them are drawn. A small reader of C
+that knows comments, texts, the heads of conditions and loops, and statements; it stands on how the
+code of this tree is written.
+
+    negated      the condition of an if or a while
+    no store     an assignment or a count, on one line and without a declaration, is left out
+    no call      a call whose result nobody uses is left out
+    off by one   < and <=, + 1 and - 1, and numbers that something is compared with
+    and/or       && and ||
+"""
+
+import collections
+import random
+import re
+
+# What is said of a mistake is no part of it.
+SAYING = re.compile(r"\b(?:\w*_)?(?:assert|error|error_native|error_back|warn|info|debug|log|"
+                    r"log_wants)\s*\(")
+BEFORE = re.compile(r"\s*(?:else\b|do\b|default\s*:|case\b[^:]*:|[a-z_]\w*\s*:(?!:)|"
+                    r"(?P<head>if|while|for|switch|\w+_for_each\w*|\w+_foreach\w*)\s*(?=\())")
+CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch)\b)[a-z]\w*\s*(?=\()")
+KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
+STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$|[^=]*(?:\+\+|--)$")
+
+Mistake = collections.namedtuple("Mistake", "file kind edits first last line where before after")
+
+
+def masked(code):
+    """Comments, texts and lines of the preprocessor become blanks; all else stays in its place."""
+    def blank(match):
+        said = re.sub(r"[^\n]", " ", match[0])
+        return f"\"{said[2:]}\"" if match[0][0] == "\"" else said
+
+    return re.sub(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|"
+                  r"^[ \t]*#(?:\\\n|/\*.*?\*/|[^\n])*", blank, code, flags=re.S | re.M)
+
+
+def closing(code, at):
+    """Behind the bracket that closes the one at a place."""
+    depth = 0
+    for here in range(at, len(code)):
+        depth += (code[here] in "([{") - (code[here] in ")]}")
+        if not depth:
+            return here + 1
+    raise ValueError(f"no end of {code[at:at + 40]!r}")
+
+
+def functions(code):
+    for match in re.finditer(r"^\{.*?^\}", code, re.S | re.M):
+        head = re.split(r"^[ \t]*$|;|^\}", code[:match.start()].rstrip(), flags=re.M)[-1]
+        name = re.search(r"(?<!__attribute__)\b(?!__attribute__)(\w+)\s*\(", head)
+        if name:
+            yield name[1], match.start() + 1, match.end() - 1
+
+
+def units(code, at, end):
+    """The heads of conditions and loops, and the statements, as (kind, from, to)."""
+    while at < end:
+        match = BEFORE.match(code, at, end)
+        if match:
+            at = match.end()
+            if match["head"]:
+                yield match["head"], match.start("head"), closing(code, at)
+                at = closing(code, at)
+            continue
+        at += len(code[at:end]) - len(code[at:end].lstrip())
+        if at < end and code[at] in "{};":
+            at += 1
+            continue
+        start = at
+        while at < end and code[at] not in ";}":
+            at = closing(code, at) if code[at] in "([{" else at + 1
+        if at > start:
+            yield "", start, at
+
+
+def is_store(said):
+    match = STORE.match(said)
+    if not match or match[1] is None:
+        return bool(match)
+    bare = re.sub(r"\[.*?\]", "", match[1])
+    return not re.search(r"\w\s+[*\w]", bare) and not bare.startswith(("return", "."))
+
+
+def in_unit(code, kind, start, end):
+    """Mistakes of a unit: (kind, edits)."""
+    said = code[start:end]
+    quiet = [(m.start() + start, closing(code, m.end() - 1 + start)) for m in SAYING.finditer(said)]
+    if kind in ("if", "while"):
+        at = code.index("(", start)
+        yield "negated", [(at + 1, at + 1, "!("), (end - 1, end - 1, ")")]
+    if not kind and not quiet:
+        call = CALL.match(said)
+        if call and closing(said, call.end()) == len(said):
+            keeps = KEEPS.match(call[0].strip())
+            yield "no store" if keeps else "no call", [(start, end, "")]
+        elif "\n" not in said and is_store(said):
+            yield "no store", [(start, end, "")]
+    for pattern, what, make in (
+            (r"(?<=\s)(?:<|>)(?=\s)", "off by one", lambda m: m[0] + "="),
+            (r"(?<=\s)(?:<|>)=(?=\s)", "off by one", lambda m: m[0][0]),
+            (r"(?<=[\w)\]]) [-+] 1\b(?![.<]| <<)", "off by one", lambda m: ""),
+            (r"(?<=[=<>] )\d+(?=[\s);&|?:]|$)", "off by one", lambda m: str(int(m[0]) + 1)),
+            (r"&&", "and/or", lambda m: "||"),
+            (r"\|\|", "and/or", lambda m: "&&")):
+        for m in re.finditer(pattern, said):
+            at = start + m.start()
+            if m[0][0].isdigit() and not re.search(r"(?:[=!<>]=|[\w)\]] [<>]) $", said[:m.start()]):
+                continue
+            if not any(a <= at < b for a, b in quiet):
+                yield what, [(at, start + m.end(), make(m))]
+
+
+def edited(code, edits):
+    for start, end, new in reversed(edits):
+        code = code[:start] + new + code[end:]
+    return code
+
+
+def mistakes_of(name, code):
+    bare, seen = masked(code), collections.Counter()
+
+    def line(at):
+        return code.count("\n", 0, at) + 1
+
+    for function, begin, finish in functions(bare):
+        for head, start, end in units(bare, begin, finish):
+            for kind, edits in in_unit(bare, head, start, end):
+                low = code.rindex("\n", 0, edits[0][0]) + 1
+                high = code.index("\n", edits[-1][1])
+                there = [(a - low, b - low, new) for a, b, new in edits]
+                before, after = (" ".join(text.split()) for text in (
+                    code[low:high], edited(code[low:high], there)))
+                seen[function, before, after] += 1
+                nth = seen[function, before, after]
+                where = function + (f"[{nth}]" if nth > 1 else "")
+                yield Mistake(name, kind, edits, line(start), line(end), line(edits[0][0]), where,
+                              before, after)
+
+
+def drawn(found, seed):
+    """All mistakes in the order in which they are drawn: each kind has the same chance."""
+    dice, kinds = random.Random(seed), collections.defaultdict(list)
+    for mistake in found:
+        kinds[mistake.kind].append(mistake)
+    for kind in sorted(kinds):
+        dice.shuffle(kinds[kind])
+    while kinds:
+        kind = dice.choice(sorted(kinds))
+        yield kinds[kind].pop()
+        if not kinds[kind]:
+            del kinds[kind]
+
+
+def key_of(m):
+    """As in t/mistakes.equal."""
+    return f"{m.file}: {m.where}: {m.before} => {m.after}"
+
+
+def shown(m):
+    return f"{m.file}:{m.line}: {m.where}: {m.before} => {m.after}"
