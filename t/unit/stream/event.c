@@ -73,6 +73,23 @@ static void takes_oldest(void)
 	gpu_close(&gpu);
 }
 
+/* The event that was waited for is no longer one that work waits behind. */
+static void waited_for(void)
+{
+	struct glk_stream *a;
+	struct glk_use use;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	use = gpu_free(&gpu, a);
+	is_int(gpu_sync(&gpu, use.streams), 0, "a stream is waited for");
+	is_int(a->count, 0, "its event goes back to the store");
+	ok(!(gpu.streams.flying & glk_stream_mask(a)), "it has none under way");
+	ok(adds_up(&gpu), "the store knows of all");
+	gpu_close(&gpu);
+}
+
 /* A place whose event moves on keeps what it had when that fails. */
 static void keeps_place(void)
 {
@@ -415,6 +432,7 @@ int main(void)
 	tap_plan_later();
 	serves_many();
 	takes_oldest();
+	waited_for();
 	keeps_place();
 	keeps_limit();
 	stays_small();
