@@ -115,7 +115,10 @@ static void in_order(void)
 	is_int((int64_t)rig_figures(&rig).host_held, 20 << 20,
 		"its pages wait for the work on them");
 	glk_soft_run_all(rig.drv);
-	is_int(glk_cache_trim(&rig.cache, 0, &given), 0, "then a trim");
+	is_int(glk_cache_trim_gpu(&rig.cache, 0, &given), 0,
+		"then a trim of the GPU alone");
+	is_int((int64_t)rig_figures(&rig).host_held, 20 << 20, "lets the host keep them");
+	is_int(glk_cache_trim(&rig.cache, 0, &given), 0, "and a trim of all");
 	is_int((int64_t)rig_figures(&rig).host_held, 0, "gives them back");
 	is_int((int64_t)given, 0, "which tells of memory of the GPU alone");
 	is_sound(&rig, "the books agree");
