@@ -20,6 +20,7 @@
 #include "driver/soft.h"
 #include "pool/pool.h"
 #include "tap.h"
+#include "unit/regions.h"
 
 #include <glake/error.h>
 
@@ -78,7 +79,10 @@ static inline void rig_open(struct rig *rig, const char *const *settings)
 	rig_set(rig, "pool.large_page=8MiB");
 	for (; settings && *settings; settings++)
 		rig_set(rig, *settings);
-	if (glk_rcu_init(false) || glk_drv_open(&rig->conf, NULL, 0, &rig->drv) ||
+	if (glk_rcu_init(false))
+		tap_bail("no RCU");
+	regions_open();
+	if (glk_drv_open(&rig->conf, NULL, 0, &rig->drv) ||
 		glk_pool_init(&rig->pool, rig->drv, &rig->conf, 1, 1, &host) ||
 		glk_cache_init(&rig->cache, rig->drv, &rig->pool, &rig->conf, 0))
 		tap_bail("no software device");
@@ -168,6 +172,7 @@ static inline struct rig_end rig_end(struct rig *rig)
 	while (rig->streams--)
 		rig->drv->ops->stream_free(rig->drv, 0, rig->stream[rig->streams]);
 	end.device = glk_drv_close(rig->drv);
+	regions_close();
 	if (!whole && !end.device)
 		end.device = -EIO;
 	return end;

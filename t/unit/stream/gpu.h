@@ -14,6 +14,7 @@
 #include "pool/pool.h"
 #include "stream/stream.h"
 #include "tap.h"
+#include "unit/regions.h"
 
 #include <glake/error.h>
 
@@ -44,7 +45,10 @@ static inline void gpu_open(struct gpu *gpu)
 		if (glk_conf_set(&gpu->conf, settings[i]))
 			tap_bail(settings[i]);
 	}
-	if (glk_rcu_init(false) || glk_drv_open(&gpu->conf, NULL, 0, &gpu->drv) ||
+	if (glk_rcu_init(false))
+		tap_bail("no RCU");
+	regions_open();
+	if (glk_drv_open(&gpu->conf, NULL, 0, &gpu->drv) ||
 		glk_pool_init(&gpu->pool, gpu->drv, &gpu->conf, 1, 1, &host) ||
 		glk_map_init(&gpu->map, &gpu->pool, glk_pool_gpu(&gpu->pool, 0),
 			&gpu->conf, size))
@@ -73,6 +77,7 @@ static inline void gpu_close(struct gpu *gpu)
 	while (gpu->handles--)
 		gpu->drv->ops->stream_free(gpu->drv, 0, gpu->handle[gpu->handles]);
 	is_int(glk_drv_close(gpu->drv), 0, "nothing is left at the device");
+	regions_close();
 }
 
 /* A stream of the driver. */
