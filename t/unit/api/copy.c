@@ -185,8 +185,10 @@ static void in_order(void)
 {
 	static const char *const settings[] = {MANY, "soft.streams=stepped", NULL};
 	struct glk_drv *drv;
+	struct glake_driver_stats before = {.sz = sizeof(before)}, after = before;
 	struct glake_copy_job *job;
 	unsigned at = 0;
+	uint64_t asked;
 
 	begin(settings);
 	drv = context->drv;
@@ -200,6 +202,14 @@ static void in_order(void)
 	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "its job says so");
 	is_int(glake_copy_wait(job, 0), -ETIMEDOUT, "and does not wait");
 	is_int(glake_copy_wait(job, 3000000), -ETIMEDOUT, "or not for long");
+	glake_driver_stats_get(ctx, &before);
+	is_int(glake_copy_wait(job, 30000000), -ETIMEDOUT, "or 30 ms");
+	glake_driver_stats_get(ctx, &after);
+	asked = after.calls[GLAKE_CALL_EVENT_QUERY] -
+		before.calls[GLAKE_CALL_EVENT_QUERY];
+	ok(asked < 60,
+		"in which it asks once a ms, more often at first: %" PRIu64 " times",
+		asked);
 	is_int(glake_copy_wait(job, -1), -EBUSY, "or not for ever");
 	glk_soft_hold(drv, 0, stream, false);
 	is_int(glake_copy_wait(job, -1), 0, "then it is waited for");
