@@ -355,6 +355,7 @@ static void is_shared(void)
 static void gives_back(void)
 {
 	uint64_t low[90], high[90], large, most;
+	int64_t left;
 	int tries = 0;
 	struct rig rig;
 
@@ -375,6 +376,14 @@ static void gives_back(void)
 	while ((uint64_t)reserved(&rig) > most && tries++ < 300000)
 		usleep(2000);
 	ok((uint64_t)reserved(&rig) <= most, "it goes back after a while");
+	do {
+		usleep(2000);
+		glk_lock(&rig.cache.lock);
+		left = ahead_of(&rig)->left;
+		glk_unlock(&rig.cache.lock);
+	} while (left && tries++ < 300000);
+	ok((uint64_t)reserved(&rig) > most - 16 * MIB, "but no more than that: %" PRId64,
+		reserved(&rig) - (int64_t)most);
 	/* it may be at it still */
 	glk_ahead_stop(&rig.cache);
 	is_sound(&rig, "the books agree");
