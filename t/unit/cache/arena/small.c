@@ -365,6 +365,31 @@ static void leaves_room(const char *policy)
 	rig_close(&rig, 0);
 }
 
+/* Of two slots with holes behind work the one that was used longer ago is waited for. */
+static void awaits_oldest(void)
+{
+	struct CUstream_st *s[2];
+	uint64_t live[2], freed, got;
+
+	begin((const char *const[]){"soft.streams=stepped", "pool.budget=12MiB",
+		"policy.bins=0", RIG_NEVER, NULL});
+	for (int i = 0; i < 2; i++) {
+		s[i] = rig_stream(&rig);
+		live[i] = rig_alloc(&rig, 4 * KIB, s[i]);
+		freed = rig_alloc(&rig, 4 * KIB, s[i]);
+		rig_work(&rig, live[i], 4 * KIB, s[i]);
+		rig_work(&rig, freed, 4 * KIB, s[i]);
+		rig_free(&rig, freed, s[i]);
+	}
+	ok(live[0] / SLOT != live[1] / SLOT, "two streams have a slot each");
+	got = rig_alloc(&rig, 4 * KIB, a);
+	is_int((int64_t)(got / SLOT), (int64_t)(live[0] / SLOT),
+		"a third one waits for the slot that was used longer ago");
+	is_int(nests(), 2, "and opens none");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 3);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -381,5 +406,6 @@ int main(void)
 	waits_for_shared();
 	leaves_room("stream.opportunistic=yes");
 	leaves_room("stream.opportunistic=no");
+	awaits_oldest();
 	return tap_done();
 }
