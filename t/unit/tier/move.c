@@ -37,6 +37,7 @@ static void links(const char *lend, double least, double most)
 static void count(const char *lend, uint64_t *ret_copies, uint64_t *ret_others)
 {
 	struct glake_driver_stats before = {.sz = sizeof(before)}, after = before;
+	const struct glk_cache *gpu;
 
 	begin(lend, "io.piece=64KiB", "io.staging=2MiB", MIB);
 	if (spill() || fetch())
@@ -45,6 +46,9 @@ static void count(const char *lend, uint64_t *ret_copies, uint64_t *ret_others)
 	if (spill() || fetch())
 		tap_bail("refused");
 	glake_driver_stats_get(ctx, &after);
+	gpu = &context->caches[0];
+	is_int(glk_stream_at(&gpu->streams, gpu->mover.out)->most, GLK_LINE_EVENTS,
+		"the stream that contents go out on has many events");
 	*ret_copies = after.calls[GLAKE_CALL_COPY] - before.calls[GLAKE_CALL_COPY];
 	*ret_others = after.calls[GLAKE_CALL_OTHER] - before.calls[GLAKE_CALL_OTHER];
 	is_int(close_all(), 0, "nothing is left");
