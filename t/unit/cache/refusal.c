@@ -114,6 +114,9 @@ static void by_a_pool(void)
 	refuse(&rig, 30 * MIB, NULL, 0);
 	has_str(told(&rig, GLAKE_REFUSAL_WHOLE), "40 MiB are of 1 pools of graphs",
 		"a pool has the memory");
+	has_str(text,
+		"40 MiB are idle, in 1 pieces, the largest 40 MiB: not enough for it",
+		"and what lies idle");
 	has_str(told(&rig, GLAKE_REFUSAL_ADVICE),
 		"glake_pool_release() of graphs that are done, 40 MiB",
 		"its release would have helped");
