@@ -124,6 +124,14 @@ static void ends_twice(void)
 	}
 }
 
+static void never_used(void)
+{
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -131,5 +139,6 @@ int main(void)
 	tries_again();
 	ends();
 	ends_twice();
+	never_used();
 	return tap_done();
 }

@@ -154,7 +154,7 @@ struct rig_end {
 
 static inline struct rig_end rig_end(struct rig *rig)
 {
-	struct rig_end end = {0};
+	struct rig_end end = {.live = 99};
 	bool whole = true;
 	uint32_t graph;
 
