@@ -132,6 +132,26 @@ static void never_used(void)
 	rig_close(&rig, 0);
 }
 
+#define TAG 0x101u
+
+/* What a tag had cannot be unmapped at the end. */
+static void ends_tag(void)
+{
+	struct rig_end end;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	if (glk_cache_tag_open(&rig.cache, TAG) || glk_seat_set_tag(&rig.cache, TAG))
+		tap_bail("no tag");
+	glk_seat_leave(&rig.cache);
+	ok(rig_alloc(&rig, 8 * MIB, rig_stream(&rig)), "a block of a tag");
+	glk_seat_set_tag(&rig.cache, 0);
+	glk_fault_set(rig.drv, "unmap:p=1000000:err=EIO");
+	end = rig_end(&rig);
+	is_int(end.cache, -EIO, "the end says that it could not be unmapped");
+	tap_expect_log(tap.logs - tap.expected);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -140,5 +160,6 @@ int main(void)
 	ends();
 	ends_twice();
 	never_used();
+	ends_tag();
 	return tap_done();
 }
