@@ -11,7 +11,7 @@ from pathlib import Path
 from tap import Tap
 from tree import ROOT, files, text
 
-LONGEST = 500
+LONGEST = 1000
 README = 200
 SPDX = "SPDX-License-" + "Identifier: LGPL-2.1-or-later"
 SOURCE = (".c", ".h", ".cc", ".hpp", ".py", ".sh", ".build", ".pml", ".in")

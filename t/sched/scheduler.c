@@ -25,38 +25,29 @@
  * Addresses are the same in each run: the program starts itself again without randomised ones. Threads
  * that others than the program's own objects start are not scheduled.
  */
-#include "scheduler.h"
+#include "turn.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/personality.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define POPULATE_WRITE 23 /* of Linux 5.14 */
-#define THREADS	       70000 /* at once: a test has as many as the library keeps records for */
-#define BARRIERS       64
-#define POLLED	       1100 /* descriptors that threads wait for at once */
-#define TICK_NS	       INT64_C(100)
-#define SLICE	       20000
-#define LONGEST	       UINT64_C(400000000)
-#define NEVER	       INT64_MAX
+#define THREADS	 70000 /* at once: a test has as many as the library keeps records for */
+#define BARRIERS 64
+#define POLLED	 1100 /* descriptors that threads wait for at once */
+#define TICK_NS	 INT64_C(100)
+#define SLICE	 20000
+#define LONGEST	 UINT64_C(400000000)
 #define START_NS                                                                         \
 	INT64_C(1000000000000) /* of CLOCK_MONOTONIC, so that no difference is negative */
-#define DATE_NS INT64_C(1800000000000000000) /* of CLOCK_REALTIME */
 
 enum state {
 	FREE,
@@ -103,40 +94,12 @@ static struct {
 	bool show, said;
 } sched;
 
-static struct barrier {
-	const void *of;
-	unsigned count, came;
-	uint64_t round;
-} barriers[BARRIERS];
-
-void __tsan_acquire(void *) __attribute__((weak));
-void __tsan_release(void *) __attribute__((weak));
-
 /* The calls themselves. */
+void __real_urcu_bp_synchronize_rcu(void);
 int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 int __real_pthread_join(pthread_t, void **);
 int __real_pthread_detach(pthread_t);
 int __real_pthread_cancel(pthread_t);
-int __real_pthread_mutex_lock(pthread_mutex_t *);
-int __real_pthread_mutex_trylock(pthread_mutex_t *);
-int __real_pthread_mutex_unlock(pthread_mutex_t *);
-int __real_pthread_rwlock_tryrdlock(pthread_rwlock_t *);
-int __real_pthread_rwlock_trywrlock(pthread_rwlock_t *);
-int __real_pthread_rwlock_unlock(pthread_rwlock_t *);
-int __real_pthread_once(pthread_once_t *, void (*)(void));
-int __real_sem_trywait(sem_t *);
-int __real_sem_post(sem_t *);
-int __real_poll(struct pollfd *, nfds_t, int);
-ssize_t __real_read(int, void *, size_t);
-ssize_t __real_recv(int, void *, size_t, int);
-ssize_t __real_recvmsg(int, struct msghdr *, int);
-ssize_t __real_send(int, const void *, size_t, int);
-ssize_t __real_sendmsg(int, const struct msghdr *, int);
-int __real_accept4(int, struct sockaddr *, socklen_t *, int);
-int __real_madvise(void *, size_t, int);
-int __real_connect(int, const struct sockaddr *, socklen_t);
-void __real_urcu_bp_synchronize_rcu(void);
-int __real_clock_gettime(clockid_t, struct timespec *);
 
 /* --- chance and time --- */
 
@@ -151,24 +114,24 @@ static uint64_t draw(void)
 	return (x * UINT64_C(0x2545f4914f6cdd1d)) >> 11;
 }
 
-static uint64_t below(uint64_t n)
+uint64_t turn_below(uint64_t n)
 {
 	return draw() % n;
 }
 
-static int64_t now(void)
+int64_t turn_now(void)
 {
 	return START_NS + sched.skew + (int64_t)sched.steps * TICK_NS;
+}
+
+void turn_pass(int64_t ns)
+{
+	sched.skew += ns;
 }
 
 static int64_t ns_of(const struct timespec *ts)
 {
 	return (int64_t)ts->tv_sec * 1000000000 + ts->tv_nsec;
-}
-
-static struct timespec ts_of(int64_t ns)
-{
-	return (struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 }
 
 uint64_t glk_sched_seed(void)
@@ -239,7 +202,7 @@ static void set_ready(struct thread *t)
 	sched.next = 0;
 }
 
-static void wake(const void *on)
+void turn_wake(const void *on)
 {
 	for (uint32_t i = 0; i < live_count; i++) {
 		struct thread *t = &threads[live[i]];
@@ -250,7 +213,7 @@ static void wake(const void *on)
 }
 
 /* One of those that wait, any of them. */
-static void wake_one(const void *on)
+void turn_wake_one(const void *on)
 {
 	struct thread *chosen = NULL;
 	uint64_t count = 0;
@@ -258,7 +221,7 @@ static void wake_one(const void *on)
 	for (uint32_t i = 0; i < live_count; i++) {
 		struct thread *t = &threads[live[i]];
 
-		if (t->state == WAITS && t->on == on && !below(++count))
+		if (t->state == WAITS && t->on == on && !turn_below(++count))
 			chosen = t;
 	}
 	if (chosen)
@@ -275,7 +238,7 @@ static int64_t wake_due(void)
 
 		if (t->state != WAITS)
 			continue;
-		if (t->until <= now() ||
+		if (t->until <= turn_now() ||
 			(t->polled && poll_now(t->polled, t->polled_count, 0) != 0))
 			set_ready(t);
 		else if (t->until < first)
@@ -286,16 +249,16 @@ static int64_t wake_due(void)
 
 static void begin_epoch(void)
 {
-	int falls = (int)(1 + below(4));
-	uint64_t length = UINT64_C(1) << (8 + below(9));
+	int falls = (int)(1 + turn_below(4));
+	uint64_t length = UINT64_C(1) << (8 + turn_below(9));
 
 	sched.epoch = sched.steps + length;
-	sched.stride = below(2) ? UINT64_C(1) << (1 + below(8)) : 0;
+	sched.stride = turn_below(2) ? UINT64_C(1) << (1 + turn_below(8)) : 0;
 	sched.floor = 0;
 	for (uint32_t i = 0; i < live_count; i++)
-		threads[live[i]].priority = (int64_t)below(1 << 20);
+		threads[live[i]].priority = (int64_t)turn_below(1 << 20);
 	for (int i = 0; i < 4; i++)
-		sched.fall[i] = i < falls ? sched.steps + 1 + below(length) : 0;
+		sched.fall[i] = i < falls ? sched.steps + 1 + turn_below(length) : 0;
 }
 
 static void fall(struct thread *t)
@@ -315,13 +278,14 @@ static struct thread *choose(void)
 			continue;
 		count++;
 		if (!best ||
-			(sched.stride ? !below(count) : t->priority > best->priority))
+			(sched.stride ? !turn_below(count)
+				      : t->priority > best->priority))
 			best = t;
 	}
 	return best;
 }
 
-static bool has_child(void)
+bool turn_has_child(void)
 {
 	siginfo_t info;
 
@@ -343,19 +307,19 @@ static void pass_time(int64_t first)
 				all[count++] = t->polled[k];
 	}
 	/* what another process does takes real time */
-	if (count && (has_child() || first == NEVER)) {
-		int64_t ms = first == NEVER ? 20000 : (first - now()) / 1000000 + 1;
+	if (count && (turn_has_child() || first == NEVER)) {
+		int64_t ms = first == NEVER ? 20000 : (first - turn_now()) / 1000000 + 1;
 
 		if (poll_now(all, count, (int)(ms > 20000 ? 20000 : ms)) != 0 ||
 			first != NEVER) {
 			if (first != NEVER && !poll_now(all, count, 0))
-				sched.skew += first - now();
+				sched.skew += first - turn_now();
 			return;
 		}
 	}
 	if (first == NEVER)
 		give_up("all threads wait");
-	sched.skew += first - now();
+	sched.skew += first - turn_now();
 }
 
 /* Somebody is chosen, and the caller goes on when it is its turn again. */
@@ -386,15 +350,15 @@ static void turn(void)
 		sched.steps - me->since >= SLICE)
 		me->since = sched.steps;
 	sched.next = sched.steps +
-		(sched.stride ? 1 + below(2 * sched.stride) : (uint64_t)SLICE);
+		(sched.stride ? 1 + turn_below(2 * sched.stride) : (uint64_t)SLICE);
 	if (sched.next > sched.epoch)
 		sched.next = sched.epoch;
 	for (int i = 0; !sched.stride && i < 4; i++)
 		if (sched.fall[i] && sched.fall[i] < sched.next)
 			sched.next = sched.fall[i];
 	if (first != NEVER &&
-		sched.next > sched.steps + (uint64_t)((first - now()) / TICK_NS) + 1)
-		sched.next = sched.steps + (uint64_t)((first - now()) / TICK_NS) + 1;
+		sched.next > sched.steps + (uint64_t)((first - turn_now()) / TICK_NS) + 1)
+		sched.next = sched.steps + (uint64_t)((first - turn_now()) / TICK_NS) + 1;
 	hand_over(to);
 }
 
@@ -409,7 +373,7 @@ void glk_sched_point(void)
 }
 
 /* Waits for an object, a time, or descriptors. */
-static void wait_in(const char *where, const void *on, int64_t until)
+void turn_wait(const char *where, const void *on, int64_t until)
 {
 	me->state = WAITS;
 	me->where = where;
@@ -423,23 +387,101 @@ static void wait_in(const char *where, const void *on, int64_t until)
 }
 
 /* The same at a point of cancellation; the caller holds nothing. */
-static void wait_cancellable(const char *where, const void *on, int64_t until)
+void turn_wait_cancellable(const char *where, const void *on, int64_t until)
 {
 	pthread_testcancel();
 	me->cancellable = true;
-	wait_in(where, on, until);
+	turn_wait(where, on, until);
 	me->cancellable = false;
 	pthread_testcancel();
 }
 
-static bool is_alone(void)
+void turn_wait_polled(struct pollfd *polled, nfds_t count, int64_t until)
+{
+	me->polled = polled;
+	me->polled_count = count;
+	turn_wait_cancellable("poll", NULL, until);
+}
+
+void turn_cancelled(void)
+{
+	me->cancellable = false;
+	me->on = NULL;
+	me->polled = NULL;
+	me->until = NEVER;
+}
+
+bool turn_is_ours(void)
+{
+	return me;
+}
+
+bool turn_is_outside(void)
+{
+	return !me && live_count;
+}
+
+bool turn_is_alone(void)
 {
 	return !me || live_count < 2;
 }
 
 bool glk_sched_fails(void)
 {
-	return !is_alone() && !below(64);
+	return !turn_is_alone() && !turn_below(64);
+}
+
+int __wrap_sched_yield(void)
+{
+	if (turn_is_alone()) {
+		sched.steps++;
+		return 0;
+	}
+	fall(me);
+	sched.steps++;
+	/* nobody else can run: what this one waits for is a time that another waits for */
+	for (uint32_t i = 0; i < live_count; i++)
+		if (&threads[live[i]] != me && threads[live[i]].state == READY) {
+			turn();
+			return 0;
+		}
+	{
+		int64_t first = wake_due();
+
+		if (first != NEVER && first > turn_now())
+			sched.skew += first - turn_now();
+	}
+	turn();
+	return 0;
+}
+
+/* --- RCU --- */
+
+void glk_sched_section(int step)
+{
+	if (!me)
+		return;
+	me->sections += step;
+	if (step < 0 && !me->sections)
+		turn_wake(&threads);
+}
+
+/* A grace period: until all sections that are open now have ended. Those that are entered meanwhile end
+ * before liburcu is asked too, or it would wait for a thread whose turn does not come. */
+void __wrap_urcu_bp_synchronize_rcu(void)
+{
+	bool open = me;
+
+	glk_sched_point();
+	while (open) {
+		open = false;
+		for (uint32_t i = 0; i < live_count; i++)
+			open |= &threads[live[i]] != me && threads[live[i]].sections > 0;
+		if (open)
+			turn_wait("synchronize_rcu", &threads, NEVER);
+	}
+	__real_urcu_bp_synchronize_rcu();
+	glk_sched_point();
 }
 
 /* --- lives of threads --- */
@@ -458,7 +500,7 @@ static struct thread *add_thread(void)
 	memset(t, 0, sizeof(*t));
 	t->state = READY;
 	t->until = NEVER;
-	t->priority = (int64_t)below(1 << 20);
+	t->priority = (int64_t)turn_below(1 << 20);
 	t->place = live_count;
 	live[live_count++] = (uint32_t)(t - threads);
 	return t;
@@ -479,7 +521,7 @@ static void end_thread(void *arg)
 		return;
 	t->state = t->detached ? FREE : OVER;
 	drop_thread(t);
-	wake(t);
+	turn_wake(t);
 	turn();
 	me = NULL;
 }
@@ -547,9 +589,9 @@ static int join(pthread_t id, void **ret_value, int64_t until)
 	int err;
 
 	while (t && t->state != OVER) {
-		if (until <= now())
+		if (until <= turn_now())
 			return ETIMEDOUT;
-		wait_cancellable("pthread_join", t, until);
+		turn_wait_cancellable("pthread_join", t, until);
 	}
 	err = __real_pthread_join(id, ret_value);
 	if (t && !err)
@@ -588,478 +630,6 @@ int __wrap_pthread_cancel(pthread_t id)
 		set_ready(t);
 	glk_sched_point();
 	return err;
-}
-
-/* --- locks and conditions --- */
-
-int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex)
-{
-	glk_sched_point();
-	return __real_pthread_mutex_trylock(mutex);
-}
-
-static int lock_until(pthread_mutex_t *mutex, int64_t until)
-{
-	int err;
-
-	while ((err = __real_pthread_mutex_trylock(mutex)) == EBUSY) {
-		if (until <= now())
-			return ETIMEDOUT;
-		wait_in("pthread_mutex_lock", mutex, until);
-	}
-	return err;
-}
-
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
-{
-	if (!me)
-		return __real_pthread_mutex_lock(mutex);
-	glk_sched_point();
-	return lock_until(mutex, NEVER);
-}
-
-int __wrap_pthread_mutex_timedlock(pthread_mutex_t *mutex, const struct timespec *date)
-{
-	glk_sched_point();
-	return lock_until(mutex, ns_of(date) - DATE_NS);
-}
-
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
-{
-	int err = __real_pthread_mutex_unlock(mutex);
-
-	if (me && live_count > 1) {
-		wake(mutex);
-		glk_sched_point();
-	}
-	return err;
-}
-
-struct waiting {
-	pthread_mutex_t *mutex;
-};
-
-static void lock_again(void *arg)
-{
-	struct waiting *w = arg;
-
-	me->cancellable = false;
-	me->on = NULL;
-	lock_until(w->mutex, NEVER);
-}
-
-/* One in 128 wakes for no reason, as POSIX allows. */
-static int cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until)
-{
-	struct waiting w = {.mutex = mutex};
-	int err = 0;
-
-	__real_pthread_mutex_unlock(mutex);
-	wake(mutex);
-	pthread_cleanup_push(lock_again, &w);
-	if (below(128) || is_alone())
-		wait_cancellable("pthread_cond_wait", cond, until);
-	else
-		turn();
-	err = until <= now() ? ETIMEDOUT : 0;
-	pthread_cleanup_pop(1);
-	return err;
-}
-
-int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
-{
-	return cond_wait(cond, mutex, NEVER);
-}
-
-/* The library's and the tests' conditions are told by CLOCK_MONOTONIC, or by the date. */
-int __wrap_pthread_cond_timedwait(
-	pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *when)
-{
-	int64_t until = ns_of(when);
-
-	return cond_wait(cond, mutex, until >= DATE_NS ? until - DATE_NS : until);
-}
-
-int __wrap_pthread_cond_signal(pthread_cond_t *cond)
-{
-	wake_one(cond);
-	glk_sched_point();
-	return 0;
-}
-
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond)
-{
-	wake(cond);
-	glk_sched_point();
-	return 0;
-}
-
-int __wrap_pthread_rwlock_rdlock(pthread_rwlock_t *lock)
-{
-	int err;
-
-	glk_sched_point();
-	while ((err = __real_pthread_rwlock_tryrdlock(lock)) == EBUSY)
-		wait_in("pthread_rwlock_rdlock", lock, NEVER);
-	return err;
-}
-
-int __wrap_pthread_rwlock_wrlock(pthread_rwlock_t *lock)
-{
-	int err;
-
-	glk_sched_point();
-	while ((err = __real_pthread_rwlock_trywrlock(lock)) == EBUSY)
-		wait_in("pthread_rwlock_wrlock", lock, NEVER);
-	return err;
-}
-
-int __wrap_pthread_rwlock_unlock(pthread_rwlock_t *lock)
-{
-	int err = __real_pthread_rwlock_unlock(lock);
-
-	wake(lock);
-	glk_sched_point();
-	return err;
-}
-
-/* A thread that is inside of the function may be switched: others wait here and not in the call. */
-int __wrap_pthread_once(pthread_once_t *once, void (*fn)(void))
-{
-	static const void *inside[16];
-	int at = 0, err;
-
-	glk_sched_point();
-	while (at < 16) {
-		for (at = 0; at < 16 && inside[at] != once; at++)
-			;
-		if (at < 16)
-			wait_in("pthread_once", once, NEVER);
-	}
-	for (at = 0; at < 15 && inside[at]; at++)
-		;
-	inside[at] = once;
-	err = __real_pthread_once(once, fn);
-	inside[at] = NULL;
-	wake(once);
-	return err;
-}
-
-static struct barrier *find_barrier(const void *of)
-{
-	for (int i = 0; i < BARRIERS; i++)
-		if (barriers[i].of == of)
-			return &barriers[i];
-	return NULL;
-}
-
-int __wrap_pthread_barrier_init(
-	pthread_barrier_t *barrier, const pthread_barrierattr_t *attr, unsigned count)
-{
-	struct barrier *b = find_barrier(barrier);
-
-	(void)attr;
-	b = b ? b : find_barrier(NULL);
-	if (!b)
-		return ENOMEM;
-	*b = (struct barrier){.of = barrier, .count = count};
-	return 0;
-}
-
-int __wrap_pthread_barrier_destroy(pthread_barrier_t *barrier)
-{
-	struct barrier *b = find_barrier(barrier);
-
-	if (b)
-		b->of = NULL;
-	return b ? 0 : EINVAL;
-}
-
-int __wrap_pthread_barrier_wait(pthread_barrier_t *barrier)
-{
-	struct barrier *b = find_barrier(barrier);
-	uint64_t round = b->round;
-	int answer = 0;
-
-	if (__tsan_release)
-		__tsan_release(barrier);
-	glk_sched_point();
-	if (++b->came == b->count) {
-		b->came = 0;
-		b->round++;
-		wake(b);
-		answer = PTHREAD_BARRIER_SERIAL_THREAD;
-	}
-	while (b->round == round)
-		wait_in("pthread_barrier_wait", b, NEVER);
-	if (__tsan_acquire)
-		__tsan_acquire(barrier);
-	glk_sched_point();
-	return answer;
-}
-
-static int sem_until(sem_t *sem, int64_t until)
-{
-	glk_sched_point();
-	while (__real_sem_trywait(sem)) {
-		if (errno != EAGAIN)
-			return -1;
-		if (until <= now()) {
-			errno = ETIMEDOUT;
-			return -1;
-		}
-		wait_cancellable("sem_wait", sem, until);
-	}
-	return 0;
-}
-
-int __wrap_sem_wait(sem_t *sem)
-{
-	return sem_until(sem, NEVER);
-}
-
-int __wrap_sem_timedwait(sem_t *sem, const struct timespec *date)
-{
-	return sem_until(sem, ns_of(date) - DATE_NS);
-}
-
-int __wrap_sem_post(sem_t *sem)
-{
-	int err = __real_sem_post(sem);
-
-	wake(sem);
-	glk_sched_point();
-	return err;
-}
-
-/* --- RCU --- */
-
-void glk_sched_section(int step)
-{
-	if (!me)
-		return;
-	me->sections += step;
-	if (step < 0 && !me->sections)
-		wake(&threads);
-}
-
-/* A grace period: until all sections that are open now have ended. Those that are entered meanwhile end
- * before liburcu is asked too, or it would wait for a thread whose turn does not come. */
-void __wrap_urcu_bp_synchronize_rcu(void)
-{
-	bool open = me;
-
-	glk_sched_point();
-	while (open) {
-		open = false;
-		for (uint32_t i = 0; i < live_count; i++)
-			open |= &threads[live[i]] != me && threads[live[i]].sections > 0;
-		if (open)
-			wait_in("synchronize_rcu", &threads, NEVER);
-	}
-	__real_urcu_bp_synchronize_rcu();
-	glk_sched_point();
-}
-
-/* --- time --- */
-
-int __wrap_sched_yield(void)
-{
-	if (is_alone()) {
-		sched.steps++;
-		return 0;
-	}
-	fall(me);
-	sched.steps++;
-	/* nobody else can run: what this one waits for is a time that another waits for */
-	for (uint32_t i = 0; i < live_count; i++)
-		if (&threads[live[i]] != me && threads[live[i]].state == READY) {
-			turn();
-			return 0;
-		}
-	{
-		int64_t first = wake_due();
-
-		if (first != NEVER && first > now())
-			sched.skew += first - now();
-	}
-	turn();
-	return 0;
-}
-
-static void sleep_ns(int64_t ns)
-{
-	pthread_testcancel();
-	if (is_alone())
-		sched.skew += ns > 0 ? ns : 0;
-	else
-		wait_cancellable("nanosleep", NULL, now() + (ns > 0 ? ns : 0));
-}
-
-int __wrap_nanosleep(const struct timespec *ts, struct timespec *ret_left)
-{
-	int64_t ns = ns_of(ts);
-
-	if (ret_left)
-		*ret_left = (struct timespec){0}; /* may be the same */
-	sleep_ns(ns);
-	return 0;
-}
-
-int __wrap_clock_nanosleep(
-	clockid_t clock, int flags, const struct timespec *ts, struct timespec *ret_left)
-{
-	int64_t ns = ns_of(ts);
-
-	(void)ret_left;
-	if (flags & TIMER_ABSTIME)
-		ns -= clock == CLOCK_REALTIME ? DATE_NS + now() : now();
-	sleep_ns(ns);
-	return 0;
-}
-
-int __wrap_usleep(useconds_t us)
-{
-	sleep_ns((int64_t)us * 1000);
-	return 0;
-}
-
-unsigned __wrap_sleep(unsigned seconds)
-{
-	sleep_ns((int64_t)seconds * 1000000000);
-	return 0;
-}
-
-int __wrap_pause(void)
-{
-	for (;;)
-		sleep_ns(INT64_C(3600) * 1000000000);
-}
-
-/* Also of processors: a thread's own time is the time of all. */
-int __wrap_clock_gettime(clockid_t clock, struct timespec *ret_ts)
-{
-	if (!me && live_count)
-		return __real_clock_gettime(clock, ret_ts);
-	glk_sched_point();
-	*ret_ts = ts_of(now() + (clock == CLOCK_REALTIME ? DATE_NS : 0));
-	return 0;
-}
-
-time_t __wrap_time(time_t *ret_time)
-{
-	time_t date = (time_t)((now() + DATE_NS) / 1000000000);
-
-	if (ret_time)
-		*ret_time = date;
-	return date;
-}
-
-int __wrap_gettimeofday(struct timeval *ret_time, void *zone)
-{
-	struct timespec ts = ts_of(now() + DATE_NS);
-
-	(void)zone;
-	*ret_time = (struct timeval){.tv_sec = ts.tv_sec, .tv_usec = ts.tv_nsec / 1000};
-	return 0;
-}
-
-/* --- descriptors --- */
-
-int __wrap_poll(struct pollfd *polled, nfds_t count, int ms)
-{
-	int64_t until = ms < 0 ? NEVER : now() + (int64_t)ms * 1000000;
-	int ready;
-
-	glk_sched_point();
-	while (!(ready = __real_poll(polled, count, 0)) && now() < until) {
-		if (is_alone() && (has_child() || ms < 0))
-			return __real_poll(polled, count, ms);
-		if (is_alone()) {
-			sched.skew += until - now();
-			continue;
-		}
-		me->polled = polled;
-		me->polled_count = count;
-		wait_cancellable("poll", NULL, until);
-	}
-	return ready;
-}
-
-/* Returns when a call on a descriptor that may wait will not. */
-static void wait_fd(int fd, short events, int flags)
-{
-	struct pollfd polled = {.fd = fd, .events = events};
-
-	if (is_alone() || flags & MSG_DONTWAIT || fcntl(fd, F_GETFL) & O_NONBLOCK)
-		return;
-	__wrap_poll(&polled, 1, -1);
-}
-
-ssize_t __wrap_read(int fd, void *to, size_t size)
-{
-	wait_fd(fd, POLLIN, 0);
-	return __real_read(fd, to, size);
-}
-
-ssize_t __wrap_recv(int fd, void *to, size_t size, int flags)
-{
-	wait_fd(fd, POLLIN, flags);
-	return __real_recv(fd, to, size, flags);
-}
-
-ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
-{
-	wait_fd(fd, POLLIN, flags);
-	return __real_recvmsg(fd, message, flags);
-}
-
-ssize_t __wrap_send(int fd, const void *from, size_t size, int flags)
-{
-	wait_fd(fd, POLLOUT, flags);
-	return __real_send(fd, from, size, flags);
-}
-
-ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags)
-{
-	wait_fd(fd, POLLOUT, flags);
-	return __real_sendmsg(fd, message, flags);
-}
-
-int __wrap_accept4(int fd, struct sockaddr *from, socklen_t *size, int flags)
-{
-	wait_fd(fd, POLLIN, 0);
-	return __real_accept4(fd, from, size, flags);
-}
-
-/* Where too many wait to be accepted the caller has to let who accepts go on. */
-int __wrap_connect(int fd, const struct sockaddr *to, socklen_t size)
-{
-	int flags = fcntl(fd, F_GETFL), tries = 0, err, saved;
-
-	if (is_alone() || flags & O_NONBLOCK)
-		return __real_connect(fd, to, size);
-	fcntl(fd, F_SETFL, flags | O_NONBLOCK);
-	while ((err = __real_connect(fd, to, size)) && errno == EAGAIN && tries++ < 20000)
-		sleep_ns(1000000);
-	saved = errno;
-	fcntl(fd, F_SETFL, flags);
-	errno = saved;
-	return err;
-}
-
-/* --- memory --- */
-
-bool glk_sched_real_memory;
-
-/* What is touched ahead comes when it is used, in small pages, where a test does not look: most use little
- * of what the library makes ready, and a machine may take a second for a GiB. */
-int __wrap_madvise(void *at, size_t size, int advice)
-{
-	if (!glk_sched_real_memory &&
-		(advice == POPULATE_WRITE || advice == MADV_HUGEPAGE))
-		return 0;
-	return __real_madvise(at, size, advice);
 }
 
 /* --- processes --- */
