@@ -12,8 +12,8 @@ import socket
 import subprocess
 import threading
 
-from tap import done, equal, has, ok, skip, start
-from watched import PATIENCE, Room, Watched, ask
+from tap import HUNG, done, equal, has, ok, skip, start
+from watched import Room, Watched, ask
 
 TOOL = os.environ["GLAKECTL"]
 SAMPLE = re.compile(r'([a-z_0-9]+)\{pid="([0-9]+)",program="([^"\\]+)"'
@@ -43,7 +43,7 @@ def check_text(text, what):
           f"{what}: {len(heads)} metrics have a help and a type")
     if shutil.which("promtool"):
         run = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=False,
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE)
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=HUNG)
         equal(run.returncode, 0, f"{what}: promtool has no complaint: {run.stdout}")
     return heads
 
@@ -123,7 +123,7 @@ def check_liar(room):
             one.recv(1000)
             one.sendall(answer.encode() + b"\n")
             one.close()
-        shown = run.communicate(timeout=PATIENCE)[0]
+        shown = run.communicate(timeout=HUNG)[0]
         check_text(shown, f"a liar who says {text[:60]}")
         equal(len(re.findall('^glake_x(?:_sum)?{pid="', shown, re.M)), kept, "what is no sample is left out")
     liar.close()
@@ -148,7 +148,7 @@ def check_other_type(room, programs):
             one.recv(1000)
             one.sendall(b'{"jsonrpc":"2.0","id":1,"result":' + result.encode() + b"}\n")
             one.close()
-        shown = run.communicate(timeout=PATIENCE)[0]
+        shown = run.communicate(timeout=HUNG)[0]
     os.unlink(path)
     check_text(shown, "with one who has other types")
     equal(set(re.findall(r'^glake_live_bytes\w*\{pid="(\d+)"', shown, re.M)),
@@ -166,14 +166,14 @@ class Server:
         self.port = int(match[1]) if match else None
 
     def get(self, path="/metrics", method="GET", host="127.0.0.1", **headers):
-        one = http.client.HTTPConnection(host, self.port, timeout=PATIENCE)
+        one = http.client.HTTPConnection(host, self.port, timeout=HUNG)
         one.request(method, path, headers=headers)
         answer = one.getresponse()
         return answer.status, answer.read().decode(), answer.headers
 
     def raw(self, data):
         """What it says to bytes, to its end."""
-        one = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        one = socket.create_connection(("127.0.0.1", self.port), timeout=HUNG)
         got = b""
         try:
             one.sendall(data)
@@ -188,7 +188,7 @@ class Server:
 
     def end(self, sig=signal.SIGINT):
         self.run.send_signal(sig)
-        self.run.communicate(timeout=PATIENCE)
+        self.run.communicate(timeout=HUNG)
         return self.run.returncode
 
 
@@ -223,7 +223,7 @@ def check_http(room, server, programs):
         one.join()
     equal(got, [200] * 16, "many at once, beside forty who say nothing")
     for one in silent:
-        one.settimeout(PATIENCE)
+        one.settimeout(HUNG)
     ok(all(not one.recv(1000).startswith(b"HTTP/1.1 200") for one in silent),
        "whom it leaves after a while")
     try:

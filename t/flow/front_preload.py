@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-from tap import done, equal, has, ok, start
+from tap import HUNG, done, equal, has, ok, start
 
 FOLDER, LOAD = os.environ["GLAKE_TEST_FRONT"], os.environ["GLAKE_TEST_PRELOAD"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
@@ -24,7 +24,7 @@ OURS = ("alloc", "alloc_async", "pitch", "free", "free_async")
 
 def run(program, *args, load=LOAD, **env):
     return subprocess.run([f"{FOLDER}/{program}", *args], env={**CLEAN, "LD_PRELOAD": load, **env},
-                          capture_output=True, text=True, timeout=100)
+                          capture_output=True, text=True, timeout=HUNG)
 
 
 def said(what, program, *args, **more):

@@ -6,7 +6,7 @@ with libglake nothing that only reports need.
 import os
 import subprocess
 
-from tap import done, equal, ok, start
+from tap import HUNG, done, equal, ok, start
 
 PRELOAD, PROGRAM = os.environ["GLAKE_TEST_PRELOAD"], os.environ["GLAKE_TRACE_PROGRAM"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "LD_"))}
@@ -18,7 +18,7 @@ def mapped(load):
     """Files that a program has in its address space."""
     env = {**CLEAN, **({"LD_PRELOAD": load} if load else {})}
     run = subprocess.run(["/bin/cat", "/proc/self/maps"], env=env, stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, check=False, timeout=60)
+                         stderr=subprocess.PIPE, check=False, timeout=HUNG)
     equal((run.returncode, run.stderr), (0, b""), "a program runs and nobody speaks")
     rows = (row.split(None, 5) for row in run.stdout.decode().splitlines())
     return {row[5] for row in rows if len(row) > 5 and row[5].startswith("/")}
@@ -27,7 +27,7 @@ def mapped(load):
 def needed(program):
     """Libraries that the dynamic linker would load for a program."""
     run = subprocess.run([program], env={**CLEAN, "LD_TRACE_LOADED_OBJECTS": "1"},
-                         stdout=subprocess.PIPE, check=True, timeout=60)
+                         stdout=subprocess.PIPE, check=True, timeout=HUNG)
     return [row.split()[0] for row in run.stdout.decode().splitlines()]
 
 

@@ -15,8 +15,8 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 
-from tap import done, equal, has, ok, skip, start
-from watched import PATIENCE, Room, Watched, ask
+from tap import HUNG, done, equal, has, ok, skip, start, until
+from watched import Room, Watched, ask
 
 MIB = 1 << 20
 # The heap of `scene`, its addresses from the first one on.
@@ -219,10 +219,7 @@ def check_many(room):
     equal(program.do("alloc 0 100000 3000"), "done", "100000 blocks")
     first = ask(program.connect(), "map")
     ok(first["next"] and len(first["runs"]) >= 16 << 10, "are more than an answer")
-    begun = time.monotonic()
-    run = room.tool("map", str(program.pid))
-    took = (time.monotonic() - begun) * 1e3
-    equal(run.returncode, 0, f"and a picture, in {took:.0f} ms")
+    equal(room.tool("map", str(program.pid)).returncode, 0, "and a picture")
     gpu = json.loads(room.tool("map", "--json", str(program.pid)).stdout)["gpus"][0]
     equal(sum(run["state"] == "live" for run in gpu["runs"]), 100000, "with all of them")
     path = os.path.join(room.parent, "many.pickle")
@@ -258,7 +255,7 @@ def check_liar(room):
             one.recv(1000)
             one.sendall(said)
             one.close()
-        shown, said = run.communicate(timeout=PATIENCE)
+        shown, said = run.communicate(timeout=HUNG)
         ok(run.returncode == 1 and said and b"\033" not in said + shown, f"of {answer[:50]}", said)
     # one that is all right, but ends nowhere
     run = subprocess.Popen([os.environ["GLAKECTL"], "map", str(os.getpid())], env=room.env,
@@ -269,7 +266,7 @@ def check_liar(room):
         one.recv(1000)
         one.sendall(said)
         one.close()
-    equal((run.communicate(timeout=PATIENCE)[0], run.returncode), (b"", 1), "of one without an end")
+    equal((run.communicate(timeout=HUNG)[0], run.returncode), (b"", 1), "of one without an end")
     # one that goes on and on, and tells of nothing
     run = subprocess.Popen([os.environ["GLAKECTL"], "map", str(os.getpid())], env=room.env,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -278,7 +275,7 @@ def check_liar(room):
         one.recv(1000)
         one.sendall(said)
         one.close()
-    shown, said = run.communicate(timeout=PATIENCE)
+    shown, said = run.communicate(timeout=HUNG)
     equal((shown, run.returncode), (b"", 1), "of one that tells of nothing for ever")
     has(said.decode(), "no address space", "and it says so")
     liar.close()
@@ -302,7 +299,7 @@ def check_lying_stacks(room):
     with socket.socket(socket.AF_UNIX) as liar:
         liar.bind(path)
         liar.listen(8)
-        liar.settimeout(PATIENCE)
+        liar.settimeout(HUNG)
         for told, frames in (
                 ([b'{"error":{"code":-32601,"message":"no such method"}}\n'], 0),
                 ([b'{"result":{"blocks":"1000 7"}}\n'], None), ([b'{"result":{"blocks":"x 7;"}}\n'], None),
@@ -317,7 +314,7 @@ def check_lying_stacks(room):
                 one.recv(1000)
                 one.sendall(said)
                 one.close()
-            said = run.communicate(timeout=PATIENCE)[1].decode()
+            said = run.communicate(timeout=HUNG)[1].decode()
             if frames is None:
                 ok(run.returncode == 1 and "is not who asked" in said, f"{told[0][:40]}: refused", said)
                 continue
@@ -337,7 +334,7 @@ def check_other_context(room):
     liar = socket.socket(socket.AF_UNIX)
     liar.bind(path)
     liar.listen(8)
-    liar.settimeout(PATIENCE)
+    liar.settimeout(HUNG)
     two = STATS.replace(b"]}}", b',{"context":2,"gpus":[{"gpu":0}]}]}}')
     whole = answer_of(9, 5, False)
     change = [answer_of(1, 9000, True), answer_of(2, 3, False)]
@@ -361,7 +358,7 @@ def check_other_context(room):
             one.recv(1000)
             one.sendall(said)
             one.close()
-        shown, said = run.communicate(timeout=PATIENCE)
+        shown, said = run.communicate(timeout=HUNG)
         said = said.decode()
         gpus = json.loads(shown)["gpus"]
         equal((run.returncode, [gpu["context"] for gpu in gpus], gpus[0]["changed"]),
@@ -381,14 +378,13 @@ def in_terminal(room, program, columns, more):
     """What a terminal shows, with its colours."""
     path = os.path.join(room.parent, f"tmux-{columns}-{more}")
     line = (f"env {more} XDG_RUNTIME_DIR={room.parent} {os.environ['GLAKECTL']} map {program.pid}; "
-            "echo END; sleep 1000")
-    run = tmux(path, "new-session", "-d", "-x", str(columns), "-y", "60", line)
-    shown = run.stdout
-    for _ in range(PATIENCE * 10):
+            "echo END; exec cat")
+    tmux(path, "new-session", "-d", "-x", str(columns), "-y", "60", line)
+
+    def ended():
         shown = tmux(path, "capture-pane", "-p", "-e").stdout
-        if "END" in shown:
-            break
-        time.sleep(0.1)
+        return "END" in shown and shown
+    shown = until(ended, 0.02) or "it hangs"
     tmux(path, "kill-server")
     return shown.split("END")[0]
 

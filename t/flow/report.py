@@ -14,10 +14,9 @@ import resource
 import signal
 import subprocess
 import tempfile
-import time
 
 from page import Page
-from tap import DATA, TOOL, done, equal, has, note, ok, start, tool
+from tap import DATA, HUNG, TOOL, done, equal, has, note, ok, start, tool, until
 
 HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
 SMALL = HEADER + """0,0,allocate,0x1000,1048576,0
@@ -263,12 +262,9 @@ def check_interrupted(folder):
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as run:
         run.stdin.write(SMALL.encode())
         run.stdin.flush()
-        end = time.monotonic() + 60
-        while len(left(folder, "stopped")) < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        equal(len(left(folder, "stopped")), 2, "a page is being written beside")
+        ok(until(lambda: len(left(folder, "stopped")) == 2), "a page is being written beside")
         run.send_signal(signal.SIGINT)
-        equal(run.wait(60), -signal.SIGINT, "who is interrupted ends by that")
+        equal(run.wait(HUNG), -signal.SIGINT, "who is interrupted ends by that")
     equal(left(folder, "stopped"), ["stopped.html"], "and leaves nothing")
     with open(path, encoding="utf-8") as file:
         equal(file.read(), "what was there", "but what was there")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import tempfile
 
-from tap import DATA, done, equal, has, ok, start, tool
+from tap import DATA, HUNG, done, equal, has, ok, start, tool
 
 PROGRAM, STUB = os.environ["GLAKE_SPEAK_PROGRAM"], os.environ["GLAKE_SPEAK_STUB"]
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
@@ -17,7 +17,7 @@ LIBRARIES = os.environ.get("LD_LIBRARY_PATH", "")
 def said(*words, **settings):
     """What the program got, and the lines that the library wrote, without its process number."""
     env = {**CLEAN, **{k if k.startswith("LD_") else f"GLAKE_{k}": v for k, v in settings.items()}}
-    run = subprocess.run([PROGRAM, *words], env=env, stdout=subprocess.PIPE, timeout=100,
+    run = subprocess.run([PROGRAM, *words], env=env, stdout=subprocess.PIPE, timeout=HUNG,
                          stderr=subprocess.PIPE, check=True)
     lines = run.stderr.decode().splitlines()
     ok(all(line.startswith("glake[") for line in lines), "the library's lines begin alike", lines)

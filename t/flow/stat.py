@@ -10,8 +10,8 @@ import shutil
 import socket
 import subprocess
 
-from tap import done, equal, has, ok, skip, start
-from watched import PATIENCE, Room, Watched, ask
+from tap import HUNG, REAL_TIME, done, equal, has, ok, skip, start, until
+from watched import Room, Watched, ask
 
 NAME = os.path.basename(os.environ["GLAKE_WATCH_PROGRAM"])[:15]
 SAMPLE = re.compile(r'([a-z_]+)\{((?:[a-z]+="[^"\\]*",?)+)\} (\+Inf|NaN|[0-9]+(?:\.[0-9]+)?)')
@@ -166,14 +166,14 @@ def check_watch(room, other):
     json.loads(run.stdout.readline())
     other.run.kill()
     other.run.wait()
-    said = run.communicate(timeout=PATIENCE)[1]
+    said = run.communicate(timeout=HUNG)[1]
     equal(run.returncode, 0, "a process that dies while it is watched ends that")
     has(said, f"process {other.pid} has ended", "with a word")
     equal(len(room.names()), 2, "it left its socket")
     equal(len(room.tool("ps").stdout.splitlines()), 2, "ps does not show it")
     equal(len(room.names()), 1, "and takes it away")
-    run = room.tool("stat", "-i", "0.01", "-n", "100")
-    equal(run.returncode, 0, "a hundred samples")
+    run = room.tool("stat", "-i", "0.01", "-n", "20")
+    equal(run.returncode, 0, "twenty samples")
 
 
 def check_liar(room):
@@ -201,7 +201,7 @@ def check_liar(room):
             except (BrokenPipeError, ConnectionResetError):
                 pass
             one.close()
-            shown, said = run.communicate(timeout=PATIENCE)
+            shown, said = run.communicate(timeout=HUNG)
             ok(run.returncode in (0, 1) and b"\033" not in shown, f"{args} of {answer[:40]}", said)
     liar.close()
     os.unlink(path)
@@ -239,11 +239,13 @@ def check_deaf(room, program):
         one.bind(os.path.join(room.path, f"{pid}.sock"))
         one.listen(1)
         deaf.append(one)
-    # two seconds each, one after the other, would be longer than the test waits
-    for _ in range(10):
-        run = room.tool("ps")
-        if str(program.pid) in run.stdout:
-            break  # else it was late itself: the machine is busy
+    runs = []
+
+    def listed():  # who answers may be late too, where the machine is busy
+        runs.append(room.tool("ps"))
+        return str(program.pid) in runs[-1].stdout
+    until(listed, 0)
+    run = runs[-1]
     equal(len(run.stdout.splitlines()), 2, "who answers is listed")
     has(run.stdout, str(program.pid), "by its number")
     equal(run.stderr.count("it does not answer in time"), 40, "the others are told of")
@@ -270,8 +272,8 @@ def check_many(room):
             stats = ask(one, "stats")
         times.append(processor(program.pid, task) - before)
     equal(stats["contexts"][0]["gpus"][0]["live_blocks"], 100100, "they are live")
-    ok(times[1] < 10 * times[0] + 50_000_000,
-       f"300 answers take {times[0] / 1e6:.1f} ms of 100 blocks, {times[1] / 1e6:.1f} of 100100")
+    ok(times[1] < 10 * times[0] + 50_000_000, "300 answers take the same of 100 blocks and of 100100",
+       f"{times[0] / 1e6:.1f} ms and {times[1] / 1e6:.1f}")
     program.end()
 
 
@@ -315,7 +317,8 @@ def main():
         check_deaf(room, program)
         program.end()
         check_oom(room)
-        check_many(room)
+        if REAL_TIME:
+            check_many(room)
         check_streams(room)
     done()
 

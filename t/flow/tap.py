@@ -3,8 +3,13 @@
 import os
 import subprocess
 import sys
+import time
 
 TOOL = os.environ.get("GLAKECTL", "glakectl")
+# Whoever waits longer than that, also on a machine that is busy elsewhere, waits for ever.
+HUNG = 240
+# What tells of the speed of the machine, or depends on it, is looked at where meson has set this.
+REAL_TIME = "GLAKE_TEST_REAL_TIME" in os.environ
 DATA = os.environ.get("GLAKE_TEST_DATA", os.path.join(os.path.dirname(__file__), "../data"))
 
 _run = 0
@@ -52,6 +57,14 @@ def done():
     sys.exit(1 if _failed else 0)
 
 
+def until(true, pause=0.005):
+    """Waits until something is true that others bring about; what was true, or false where it hangs."""
+    end = time.monotonic() + HUNG
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(pause)
+    return found
+
+
 def tool(*args, stdin=None, stdout=subprocess.PIPE, env=None):
     """Runs glakectl without the settings of whoever runs the test."""
     clean = {k: v for k, v in os.environ.items()
@@ -59,4 +72,4 @@ def tool(*args, stdin=None, stdout=subprocess.PIPE, env=None):
     clean["LC_ALL"] = "C.UTF-8"
     clean.update(env or {})
     return subprocess.run([TOOL, *map(str, args)], input=stdin, stdout=stdout,
-                          stderr=subprocess.PIPE, env=clean, timeout=300)
+                          stderr=subprocess.PIPE, env=clean, timeout=HUNG)

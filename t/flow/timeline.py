@@ -13,7 +13,7 @@ import sys
 import tempfile
 import xml.etree.ElementTree as xml
 
-from tap import DATA, TOOL, done, equal, has, ok, skip, start, tool
+from tap import DATA, HUNG, TOOL, done, equal, has, ok, skip, start, tool
 
 GPU = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../gpu")
 SVG = "{http://www.w3.org/2000/svg}"
@@ -169,7 +169,7 @@ def check_allocators(folder):
 
 def draw(*args):
     return subprocess.run([sys.executable, "-B", os.path.join(GPU, "timeline.py"), *args],
-                          capture_output=True, text=True, timeout=60, check=False)
+                          capture_output=True, text=True, timeout=HUNG, check=False)
 
 
 def check_picture(folder):

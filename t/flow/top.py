@@ -10,10 +10,9 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 
-from tap import done, equal, has, ok, skip, start
-from watched import PATIENCE, Room, Watched
+from tap import HUNG, done, equal, has, ok, skip, start, until
+from watched import Room, Watched
 
 TOOL = os.environ["GLAKECTL"]
 
@@ -47,11 +46,11 @@ def check_tables(room):
     equal((row["pid"], row["gpu"], row["live_bytes"], row["allocs_per_s"]),
           (one.pid, 0, 30000000, None), "no rate at first")
     one.do("alloc 0 10 1000000")
-    look = until(run, lambda look: any(row.get("allocs_per_s") for row in look["rows"]))
+    look = find(run, lambda look: any(row.get("allocs_per_s") for row in look["rows"]))
     ok(look, "and one when something was asked for")
     two.run.kill()
     two.run.wait()
-    look = until(run, lambda look: look["ended"])
+    look = find(run, lambda look: look["ended"])
     has(look and look["ended"] or "", f"process {two.pid} ({row['program'][:15]}", "one that was killed")
     run.kill()
     run.communicate()
@@ -60,13 +59,9 @@ def check_tables(room):
     return one
 
 
-def until(run, fits):
+def find(run, fits):
     """The first look that fits, of as many as there are; None."""
-    for _ in range(10 * PATIENCE):
-        look = json.loads(run.stdout.readline())
-        if fits(look):
-            return look
-    return None
+    return next((look for look in map(json.loads, run.stdout) if fits(look)), None)
 
 
 def check_usage(room):
@@ -74,13 +69,13 @@ def check_usage(room):
         equal(room.tool("top", *args).returncode, 2, f"top {args}: wrong usage")
     with open("/dev/full", "w", encoding="utf-8") as full:
         run = subprocess.run([TOOL, "top", "-n3", "-i0.01"], env=room.env, stdout=full,
-                             stderr=subprocess.PIPE, check=False, text=True, timeout=PATIENCE)
+                             stderr=subprocess.PIPE, check=False, text=True, timeout=HUNG)
     equal(run.returncode, 1, "an output that is full ends it")
     run = subprocess.Popen([TOOL, "top", "-i", "0.01"], env=room.env, stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE)
     run.stdout.readline()
     run.stdout.close()
-    run.communicate(timeout=PATIENCE)
+    run.communicate(timeout=HUNG)
     equal(run.returncode, 1, "and so does a reader who goes")
 
 
@@ -96,20 +91,15 @@ class Terminal:
 
     def tmux(self, *args, **more):
         return subprocess.run([*self.at, *args], check=False, text=True, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, timeout=PATIENCE, **more).stdout
+                              stderr=subprocess.STDOUT, timeout=HUNG, **more).stdout
 
     def shown(self):
         return self.tmux("capture-pane", "-p")
 
     def until(self, wanted, what):
         """Waits until the screen has it: a text, or what a function says is so."""
-        end = time.monotonic() + PATIENCE
         fits = wanted if callable(wanted) else lambda text: wanted in text
-        shown = self.shown()
-        while not fits(shown) and time.monotonic() < end:
-            time.sleep(0.05)
-            shown = self.shown()
-        ok(fits(shown), what, shown)
+        ok(until(lambda: fits(self.shown()), 0.05), what, self.shown())
 
     def keys(self, *names):
         self.tmux("send-keys", *names)
@@ -183,7 +173,7 @@ def check_terminals(room):
     master, slave = os.openpty()
     env = {**room.env, "TERM": "nothing-like-it"}
     run = subprocess.run([TOOL, "top", "-n1"], env=env, stdin=slave, stdout=slave, check=False,
-                         stderr=subprocess.PIPE, text=True, timeout=PATIENCE)
+                         stderr=subprocess.PIPE, text=True, timeout=HUNG)
     if "built without ncurses" in run.stderr:
         skip("terminals", "glakectl was built without ncurses")
         return False
@@ -199,7 +189,7 @@ def check_terminals(room):
         got += os.read(master, 4096)
     ok(b"\033[3" not in got.replace(b"\033[3;", b""), "one without colour is given none")
     os.close(master)
-    ok(run.wait(timeout=PATIENCE) is not None, "one that goes is no loop without end")
+    ok(run.wait(timeout=HUNG) is not None, "one that goes is no loop without end")
     return True
 
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A program to be watched: does what the lines of its input say, and says "done" after each. Its
- * configuration comes from the environment.
+ * configuration comes from the environment. Some of it goes on until the next line comes.
+ *
+ * Where driver.fault delays a call by ten seconds, that call waits for SIGUSR1 instead: the library's
+ * nanosleep is the one below. It says "held" once somebody waits, and is never held again.
  */
 #include <glake/glake.h>
 
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -21,11 +27,37 @@
 #define BLOCKS_MAX 200000
 
 #define CONTEXTS_MAX 32
+#define HELD_S	     10
+#define CHURNERS     3
 
 static struct glake *contexts[CONTEXTS_MAX];
 static void *blocks[BLOCKS_MAX];
 static int held, block_count;
 static pid_t child;
+static sem_t gate;
+static atomic_bool was_held;
+
+__attribute__((visibility("default"))) int nanosleep(
+	const struct timespec *time, struct timespec *left)
+{
+	if (time->tv_sec < HELD_S) {
+		errno = clock_nanosleep(CLOCK_MONOTONIC, 0, time, left);
+		return errno ? -1 : 0;
+	}
+	if (atomic_exchange(&was_held, true))
+		return 0;
+	puts("held");
+	fflush(stdout);
+	while (sem_wait(&gate))
+		;
+	return 0;
+}
+
+static void let_go(int number)
+{
+	(void)number;
+	sem_post(&gate);
+}
 
 static int open_one(void)
 {
@@ -132,30 +164,26 @@ static int fork_one(void)
 		pause();
 }
 
-/* Children that end as programs do, while somebody asks. How many did not end well. */
+/* Children that end as programs do, while somebody asks, until the next line comes. How many did
+ * not end well. */
 static int fork_many(void)
 {
+	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
 	int status, wrong = 0;
 
-	for (int i = 0; i < 300; i++) {
+	do {
 		pid_t one = fork();
 
 		if (!one)
 			exit(0);
 		wrong += one < 0 || waitpid(one, &status, 0) != one || status;
-	}
+	} while (!poll(&input, 1, 0));
 	return wrong;
 }
 
-static long time_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-static long churn_end;
+static atomic_bool resting;
+static pthread_t churners[CHURNERS];
+static int churner_count;
 
 /* A thread that has blocks come and go, some of which others free; how many calls went wrong. */
 static void *churn_one(void *arg)
@@ -164,7 +192,7 @@ static void *churn_one(void *arg)
 	unsigned seed = (unsigned)(uintptr_t)arg;
 	uintptr_t wrong = 0;
 
-	for (int i = 0; i % 64 || time_ms() < churn_end; i++) {
+	while (!atomic_load(&resting)) {
 		void *block, *old;
 
 		seed = seed * 1103515245 + 12345;
@@ -181,20 +209,27 @@ static void *churn_one(void *arg)
 	return (void *)wrong;
 }
 
-static int churn(int ms)
+/* Until `rest`. */
+static int churn(void)
 {
-	pthread_t threads[3];
+	for (; churner_count < CHURNERS; churner_count++)
+		if (pthread_create(&churners[churner_count], NULL, churn_one,
+			    (void *)((uintptr_t)churner_count + 1)))
+			return 1;
+	return 0;
+}
+
+static int rest(void)
+{
 	int wrong = 0;
 	void *one;
 
-	churn_end = time_ms() + ms;
-	for (uintptr_t i = 0; i < 3; i++)
-		if (pthread_create(&threads[i], NULL, churn_one, (void *)(i + 1)))
-			return 1;
-	for (int i = 0; i < 3; i++) {
-		pthread_join(threads[i], &one);
+	atomic_store(&resting, true);
+	while (churner_count) {
+		pthread_join(churners[--churner_count], &one);
 		wrong += one != NULL;
 	}
+	atomic_store(&resting, false);
 	return wrong;
 }
 
@@ -213,8 +248,10 @@ static int run(const char *line)
 		return limit_files(count);
 	if (!strcmp(line, "scene\n"))
 		return make_scene();
-	if (sscanf(line, "churn %d", &count) == 1)
-		return churn(count);
+	if (!strcmp(line, "churn\n"))
+		return churn();
+	if (!strcmp(line, "rest\n"))
+		return rest();
 	if (!strcmp(line, "free\n"))
 		return free_all();
 	if (!strcmp(line, "addresses\n"))
@@ -239,8 +276,12 @@ static int run(const char *line)
 
 int main(void)
 {
+	struct sigaction go = {.sa_handler = let_go, .sa_flags = SA_RESTART};
 	char line[128];
 
+	sem_init(&gate, 0, 0);
+	sigaction(SIGUSR1, &go, NULL);
+	setvbuf(stdin, NULL, _IONBF, 0); /* the next line stays where poll sees it */
 	while (fgets(line, sizeof(line), stdin)) {
 		printf("%s\n", run(line) ? "failed" : "done");
 		fflush(stdout);

@@ -7,8 +7,9 @@ import socket
 import subprocess
 import tempfile
 
+from tap import HUNG
+
 PROGRAM = os.environ["GLAKE_WATCH_PROGRAM"]
-PATIENCE = 60
 
 
 class Room:
@@ -27,7 +28,7 @@ class Room:
     def tool(self, *args, **more):
         return subprocess.run([os.environ["GLAKECTL"], *args], env=self.env, check=False,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              timeout=PATIENCE, text=True, **more)
+                              timeout=HUNG, text=True, **more)
 
     def __enter__(self):
         return self
@@ -58,13 +59,13 @@ class Watched:
 
     def end(self):
         """Ends it as programs end; what it said to people."""
-        said = self.run.communicate(timeout=PATIENCE)[1]
+        said = self.run.communicate(timeout=HUNG)[1]
         return said if self.run.returncode == 0 else f"{self.run.returncode}: {said}"
 
     def connect(self):
         one = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         one.connect(self.path)  # waits while the queue is full
-        one.settimeout(PATIENCE)
+        one.settimeout(HUNG)
         return one
 
     def threads(self):
