@@ -218,7 +218,8 @@ static void strangers(void)
 	start = time(NULL);
 	is_int(opens(&user, handle, &ptr), 400,
 		"nor is one of another user asked by root");
-	ok(time(NULL) - start < 4, "  which does not wait for it");
+	if (agent_real_time())
+		ok(time(NULL) - start < 4, "  which does not wait for it");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	agent_end(&user);
@@ -243,7 +244,8 @@ static void silent(void)
 	waitpid(owner.pid, NULL, WUNTRACED);
 	start = time(NULL);
 	is_int(opens(&user, other, &ptr), 205, "is given up");
-	ok(time(NULL) - start < 15, "  soon");
+	if (agent_real_time())
+		ok(time(NULL) - start < 15, "  soon");
 	is_int(simple(&user, CLOSE, first), 0, "what is open can be closed");
 	kill(owner.pid, SIGCONT);
 	ptr = must_open(&user, other);
@@ -379,13 +381,16 @@ int main(int count, char **arguments)
 	setenv("GLAKE_POOL_LARGE_PAGE", "2MiB", 1);
 	setenv("GLAKE_SHARE_KEEP", "0", 1);
 	shares(300000, "less than a page");
+	refused();
+	others();
+	/* by which way the functions were found makes no difference to the rest */
+	if (strcmp(agent_route, "dlsym") != 0)
+		return tap_done();
 	shares(PAGES_MANY * 2 * MIB - 4096, "many pages");
 	killed();
-	refused();
 	strangers();
 	silent();
 	nonsense();
-	others();
 	descriptors();
 	kept();
 	return tap_done();

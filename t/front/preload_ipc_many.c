@@ -3,7 +3,7 @@
  * Thousands of blocks of one process open in another one, under the preload, as programs have them
  * that open every buffer that they are sent once and keep it. What each step costs must not grow
  * with what is there: it is measured as processor time of both processes, the library's threads
- * included, for each thousand.
+ * included, for each thousand, where GLAKE_TEST_REAL_TIME is set.
  *
  *	preload-ipc-many dlsym [BLOCKS]
  */
@@ -23,7 +23,7 @@
 #define MOST	17000
 #define HANDLES 16384 /* that a process gives at most */
 #define SIZE	((size_t)4096)
-#define STUCK_S 250
+#define STUCK_S 900 /* the test itself has less time */
 /* Times, and so many ns each: other programs share the processor's caches. What looks at all that there are
  * takes six times as long for the last as for those that are measured first. */
 #define MAY_DIFFER 4
@@ -120,6 +120,11 @@ static int64_t spent(void)
 	return now(CLOCK_PROCESS_CPUTIME_ID) + now(shared->owner);
 }
 
+static bool is_judged(void)
+{
+	return getenv("GLAKE_TEST_REAL_TIME");
+}
+
 static bool is_owners(enum step step)
 {
 	return step == ALLOC || step == NUMBER || step == GIVE || step == FREE;
@@ -177,7 +182,7 @@ static void measure_all(const struct calls *cu, int blocks)
 
 	for (enum step step = 0; step < STEPS; step++)
 		found[step].differs = true;
-	for (int round = 0; round < ROUNDS && again; round++) {
+	for (int round = 0; round < (is_judged() ? ROUNDS : 1) && again; round++) {
 		again = false;
 		for (enum step step = 0; step < STEPS; step++) {
 			measure(cu, step, blocks);
@@ -186,7 +191,8 @@ static void measure_all(const struct calls *cu, int blocks)
 	}
 	for (enum step step = 0; step < STEPS; step++) {
 		is_int(found[step].failed, 0, names[step]);
-		ok(!found[step].differs, "  at the same cost from first to last");
+		if (is_judged())
+			ok(!found[step].differs, "  at the same cost from first to last");
 	}
 }
 
@@ -219,7 +225,7 @@ int main(int count, char **arguments)
 
 	if (blocks < 10 || blocks > MOST)
 		return 2;
-	tap_plan(2 * STEPS + 9);
+	tap_plan((is_judged() ? 2 : 1) * STEPS + 9);
 	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
 		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED || sem_init(&shared->mine, 1, 0) ||

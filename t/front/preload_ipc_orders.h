@@ -72,49 +72,60 @@ static inline int number(struct agent *a, enum what what, const char *name)
 	return order.number;
 }
 
-#define AGENT_LOOKS 3000 /* of 20 ms */
+/* Between two looks at what others do on their own. Who waits for what does not come is ended with the
+ * test, and has said what it waits for. */
+static inline void agent_moment(int look, const char *what, int64_t have, int64_t wanted)
+{
+	nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	if (look == 3000)
+		tap_note("waits for %s: %" PRId64 " is %" PRId64, what, wanted, have);
+}
 
-/* Whether an agent gets so much memory, within a while: others let go of it on their own. */
+/* Until an agent gets so much memory: others let go of it. */
+static inline fake_address alloc_when_it_goes(struct agent *a, size_t size)
+{
+	fake_address ptr = alloc(a, size);
+
+	for (int look = 0; !ptr; look++) {
+		agent_moment(look, "memory", 0, (int64_t)size);
+		ptr = alloc(a, size);
+	}
+	return ptr;
+}
+
 static inline bool gets(struct agent *a, size_t size)
 {
-	const struct timespec moment = {.tv_nsec = 20000000};
-	fake_address ptr = 0;
-
-	for (int i = 0; i < AGENT_LOOKS && !ptr; i++) {
-		ptr = alloc(a, size);
-		if (!ptr)
-			nanosleep(&moment, NULL);
-	}
-	return ptr && !simple(a, FREE, ptr);
+	return !simple(a, FREE, alloc_when_it_goes(a, size));
 }
 
-/* Whether an agent has so many descriptors within a while: it hears of an end by itself. */
+/* Until an agent has so many descriptors: it hears of an end by itself. */
 static inline bool comes_to(struct agent *a, int fds)
 {
-	const struct timespec moment = {.tv_nsec = 20000000};
-	int have = -1;
+	int have = number(a, FDS, "");
 
-	for (int i = 0; i < AGENT_LOOKS; i++) {
+	for (int look = 0; have != fds; look++) {
+		agent_moment(look, "descriptors", have, fds);
 		have = number(a, FDS, "");
-		if (have == fds)
-			return true;
-		nanosleep(&moment, NULL);
 	}
-	tap_note("it has %d, and should have %d", have, fds);
-	return false;
+	return true;
 }
 
-/* Whether an agent has called a function of the driver so often within a while. */
+/* Until an agent has called a function of the driver so often. */
 static inline bool calls(struct agent *a, const char *name, int times)
 {
-	const struct timespec moment = {.tv_nsec = 20000000};
+	int have = number(a, COUNT, name);
 
-	for (int i = 0; i < AGENT_LOOKS; i++) {
-		if (number(a, COUNT, name) >= times)
-			return true;
-		nanosleep(&moment, NULL);
+	for (int look = 0; have < times; look++) {
+		agent_moment(look, name, have, times);
+		have = number(a, COUNT, name);
 	}
-	return false;
+	return true;
+}
+
+/* The same by now, where time is judged. */
+static inline bool has_called(struct agent *a, const char *name, int times)
+{
+	return agent_real_time() ? number(a, COUNT, name) >= times : calls(a, name, times);
 }
 
 #endif
