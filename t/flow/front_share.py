@@ -91,12 +91,10 @@ def exports(ptr):
     block = glake_share._block(ptr)
     return block and block.exports
 def until(true):
-    """Whether something comes true that another process does, in good time."""
-    for _ in range(6000):
-        if true():
-            return True
-        time.sleep(0.01)
-    return False
+    """Waits until something comes true that another process does."""
+    while not true():
+        time.sleep(0.002)
+    return True
 space = globals()
 for line in sys.stdin:
     code, names = json.loads(line)
@@ -131,7 +129,7 @@ class Child:
             self.run.kill()
         self.run.stdin.close()
         self.run.stdout.close()
-        return self.run.wait(60)
+        return self.run.wait(tap.HUNG)
 
 
 def there_and_back(ours, theirs):

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Threads that ask for memory outside of Python: for front_stacks.py, which loads it. */
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
-#include <time.h>
 
 typedef void *(*alloc_fn)(size_t, int, void *);
 typedef void (*free_fn)(void *, size_t, int, void *);
 
 __attribute__((visibility("default"))) int run_thread(alloc_fn alloc);
-__attribute__((visibility("default"))) void run_for(alloc_fn alloc, free_fn free, int ms);
+__attribute__((visibility("default"))) void run_on(alloc_fn alloc, free_fn free);
+__attribute__((visibility("default"))) void halt(void);
+
+static atomic_bool halted;
 
 static void *ask_once(void *arg)
 {
@@ -27,15 +31,14 @@ int run_thread(alloc_fn alloc)
 		!pthread_join(thread, &ptr) && ptr;
 }
 
-/* Asks and frees without Python's lock, as PyTorch does, for so long or until the process ends. */
-void run_for(alloc_fn alloc, free_fn free, int ms)
+/* Asks and frees without Python's lock, as PyTorch does, until halt() or the process ends. */
+void run_on(alloc_fn alloc, free_fn free)
 {
-	struct timespec begun, now;
-
-	clock_gettime(CLOCK_MONOTONIC, &begun);
-	do {
+	while (!atomic_load(&halted))
 		free(alloc(1000, 0, NULL), 0, 0, NULL);
-		clock_gettime(CLOCK_MONOTONIC, &now);
-	} while ((now.tv_sec - begun.tv_sec) * 1000 +
-			(now.tv_nsec - begun.tv_nsec) / 1000000 < ms);
+}
+
+void halt(void)
+{
+	atomic_store(&halted, true);
 }

@@ -37,7 +37,7 @@ def refused(function, *arguments, **named):
 '''
 
 
-def python(code, *arguments, timeout=120, **more):
+def python(code, *arguments, **more):
     """What a program prints, each line as JSON; a dict with its error if it fails."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
@@ -45,7 +45,7 @@ def python(code, *arguments, timeout=120, **more):
                  PYTHONPATH=os.path.dirname(MODULE), **more)
     try:
         run = subprocess.run([sys.executable, "-S", "-W", "ignore::DeprecationWarning", "-c", START + code, THREADS, *arguments], env=clean,
-                             timeout=timeout, capture_output=True, text=True, check=False)
+                             timeout=tap.HUNG, capture_output=True, text=True, check=False)
     except subprocess.TimeoutExpired:
         return {"failed": "it hangs"}
     if run.returncode or run.stderr:
@@ -152,7 +152,7 @@ import pickle, subprocess
 tool, path = sys.argv[2:]
 def look():
     run = subprocess.run([tool, "snapshot", str(os.getpid()), "-o", path], capture_output=True,
-                         text=True, timeout=60, check=False)
+                         text=True, check=False)
     if run.returncode or run.stderr:
         return [run.returncode, run.stderr]
     with open(path, "rb") as file:
@@ -273,16 +273,18 @@ def work(name):
 threads = [threading.Thread(target=work, args=(f"w{i}",)) for i in range(4)]
 for thread in threads:
     thread.start()
-busy, good, i = 0, 0, -1
-while i < 23 or not busy and i < 2400:
-    i += 1
+busy, good = 0, 0
+for i in range(24):
     glake.history(500, stacks=1 + i % 5)
-    time.sleep(0.002)
-    for row in glake.snapshot()["device_traces"][0]:
-        if len(row["frames"]) > 1:
-            good += row["frames"][0]["name"] == "one" and row["frames"][1]["filename"] in (
-                "w0", "w1", "w2", "w3")
-            busy += 1
+    seen = False
+    while not seen:  # until one of them has the lock
+        time.sleep(0.001)
+        for row in glake.snapshot()["device_traces"][0]:
+            seen = seen or bool(row["frames"])
+            if len(row["frames"]) > 1:
+                good += row["frames"][0]["name"] == "one" and row["frames"][1]["filename"] in (
+                    "w0", "w1", "w2", "w3")
+                busy += 1
 on = False
 for thread in threads:
     thread.join()
@@ -333,7 +335,7 @@ if locked:
 
 def locked():
     """A job that locks its memory, as real-time programs do."""
-    said = python(LOCKED, timeout=60)
+    said = python(LOCKED)
     if said == [False] or isinstance(said, dict) and "no memory" in said.get("said", ""):
         tap.skip("stacks in locked memory", "this user may not lock memory, or not as much")
     elif told(said, 5, "stacks in memory that is locked"):
@@ -347,11 +349,13 @@ glake.history(100, stacks=4)
 def parent():
     return alloc(3000, 0, None)
 kept = parent()
-beside = threading.Thread(target=threads.run_for, args=(alloc, free, 300))
+beside = threading.Thread(target=threads.run_on, args=(alloc, free))
 beside.start()
 codes = []
 for i in range(20):
-    time.sleep(0.005)
+    before = [glake.stacks()[name] for name in ("taken", "without")]
+    while before == [glake.stacks()[name] for name in ("taken", "without")]:
+        time.sleep(0.001)
     child = os.fork()
     if not child:
         same = glake.stacks() == glake.stacks()
@@ -359,6 +363,7 @@ for i in range(20):
         glake.history(0)
         os._exit(0 if same else 1)
     codes.append(os.waitpid(child, 0)[1])
+threads.halt()
 beside.join()
 print(json.dumps(codes))
 '''
@@ -420,8 +425,10 @@ END = '''
 threads = ctypes.CDLL(sys.argv[1])
 glake.history(100, stacks=4)
 for _ in range(3):
-    threading.Thread(target=threads.run_for, args=(alloc, free, 1000000), daemon=True).start()
-print(json.dumps(any(glake.stacks()["taken"] > 10 or time.sleep(0.025) for _ in range(1600))))
+    threading.Thread(target=threads.run_on, args=(alloc, free), daemon=True).start()
+while glake.stacks()["taken"] <= 10:
+    time.sleep(0.002)
+print(json.dumps(True))
 '''
 OTHERS = '''
 try:
@@ -458,17 +465,17 @@ def ends():
     said = python(FORK)
     if told(said, 1, "forks beside threads that take stacks"):
         tap.equal(said[0], [0] * 20, "a child takes none, and may begin and end its own")
-    said = python(FORK_WITHIN, timeout=60)
+    said = python(FORK_WITHIN)
     if said == [None]:
         tap.skip("a fork while a stack is taken", NO_GARBAGE)
     else:
         tap.equal(said, [0], "a fork while a stack is taken: its child may begin anew")
-    said = python(HELD, timeout=60)
+    said = python(HELD)
     if told(said, 2, "stacks that end while one that is taken waits for who ends them"):
         tap.equal(said[0], "one", "and begin again")
         if said[1] == [False]:
             tap.skip("they waited for each other", NO_GARBAGE)
-    said = python(END, timeout=60)
+    said = python(END)
     tap.equal(said, [True], "Python ends while threads without its lock ask for memory")
     said = python(OTHERS)
     if isinstance(said, dict) and "ModuleNotFoundError" in said.get("said", ""):
