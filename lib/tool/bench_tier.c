@@ -22,9 +22,10 @@
 
 #define ROUNDS	   5
 #define TOTAL	   (4096 * MIB) /* of the blocks of a size, on CUDA */
-#define TOTAL_SOFT (256 * MIB)
+#define TOTAL_SOFT (64 * MIB)
 
 static const size_t sizes[BENCH_TIERS] = {MIB, 16 * MIB, 128 * MIB};
+static const size_t sizes_soft[BENCH_TIERS] = {MIB, 4 * MIB, 16 * MIB};
 
 struct trip {
 	struct glake *ctx;
@@ -317,27 +318,29 @@ static int run_case(const struct bench_options *options, bool peer, unsigned rou
 	return err;
 }
 
-static int count_gpus(const struct bench_options *options, int *ret_gpus)
+static int find_gpus(const struct bench_options *options, int *ret_gpus, bool *ret_on_cuda)
 {
 	struct glk_tool_context context = options->context;
 	struct glake *ctx = NULL;
 	int err = glk_tool_open(&context, &ctx);
 
 	*ret_gpus = err ? 0 : glake_device_count(ctx);
+	*ret_on_cuda = !err && glake_backend(ctx) == GLAKE_BACKEND_CUDA;
 	return bench_close(&bench_tier, ctx, err);
 }
 
 static int measure(const struct bench_options *options, void *measured)
 {
 	struct bench_tier *tier = measured;
+	bool on_cuda;
 	int err, gpus;
 
 	tier->rounds = options->rounds ? options->rounds : ROUNDS;
-	err = count_gpus(options, &gpus);
+	err = find_gpus(options, &gpus, &on_cuda);
 	for (int i = 0; i < BENCH_TIERS && !err; i++) {
 		struct bench_tier_case *c = &tier->cases[i];
 
-		*c = (struct bench_tier_case){.block = sizes[i]};
+		*c = (struct bench_tier_case){.block = (on_cuda ? sizes : sizes_soft)[i]};
 		err = run_case(options, false, tier->rounds, c);
 		if (!err && gpus > 1)
 			err = run_case(options, true, tier->rounds, c);

@@ -21,7 +21,7 @@
 
 #define BLOCK	   (64 * MIB)
 #define COUNT	   16 /* on CUDA */
-#define COUNT_SOFT 3
+#define COUNT_SOFT 1
 #define PART	   4096
 #define LOOK_NS	   2000000
 #define PATIENCE   (INT64_C(10) * 1000000000) /* without any progress */

@@ -6,7 +6,7 @@ import os
 import tempfile
 import xml.etree.ElementTree as xml
 
-from tap import DATA, done, equal, has, note, ok, start, tool
+from tap import DATA, REAL_TIME, done, equal, has, note, ok, start, tool
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -78,8 +78,9 @@ def threads():
         note(f"{what}: ratio {mode['best_ratio']}, hits {mode['hits']}")
     in_order(scale["machine_ratio"], "what the machine gains")
     small = [m for m in scale["modes"] if m["block_bytes"] < MIB]
-    ok(all(m["hits"] == m["requests"] for m in small), "small blocks: all hits", small)
-    run = tool("bench", "-d", "soft", "-r", "2", "-t", "2", "alloc")
+    if REAL_TIME:  # else how often they meet is the machine's affair
+        ok(all(m["hits"] == m["requests"] for m in small), "small blocks: all hits", small)
+    run = tool("bench", "-d", "soft", "-r", "1", "-t", "2", "alloc")
     equal(run.returncode, 0, "two threads")
     has(run.stdout.decode(), "mutex", "a report for people")
     has(run.stdout.decode(), "one stream", "with the threads")
@@ -117,7 +118,7 @@ def tier():
     run = tool("bench", "-d", "soft", "-r", "1", "-j", "-c", "soft.gpus=2", "tier")
     equal(run.returncode, 0, "contents leave the GPU and come back, and go to another one")
     result = json.loads(run.stdout)["tier"]
-    equal([c["block_bytes"] for c in result["cases"]], [MIB, 16 * MIB, 128 * MIB], "three sizes")
+    equal([c["block_bytes"] for c in result["cases"]], [MIB, 4 * MIB, 16 * MIB], "three sizes")
     ok(result["whole"], "each block holds what was written")
     for case in result["cases"]:
         rates = [case[key] for key in case if key.endswith("_gbs")]
@@ -135,7 +136,7 @@ def tier():
     for row in ("suspend in place", "resume lazily, us", "quiet", "written in place", "compressed"):
         has(run.stdout.decode(), row, "a report for people")
     ok("GPU 1" not in run.stdout.decode(), "where one GPU has no other to send to")
-    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "tier.host=64MiB", "tier")
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "-c", "tier.host=16MiB", "tier")
     equal(run.returncode, 1, "without room on the host it fails")
     has(run.stderr.decode(), "tier.host", "and says which key is in the way")
 
@@ -231,11 +232,11 @@ def copy():
 
 
 def sizes():
-    run = tool("bench", "-d", "soft", "-n", "200000", "-j", "sizes")
+    run = tool("bench", "-d", "soft", "-n", "40000", "-j", "sizes")
     equal(run.returncode, 0, "sizes that never repeat")
     result = json.loads(run.stdout)["sizes"]
     steps = result["steps"]
-    equal([s["requests"] for s in steps], [25000 * i for i in range(1, 9)], "in eight steps")
+    equal([s["requests"] for s in steps], [5000 * i for i in range(1, 9)], "in eight steps")
     ok(result["bounded"], "nothing grows by half in the second half", steps)
     most_live = result["most_live_blocks"] * 64 * MIB
     for step in steps:
@@ -298,7 +299,7 @@ def policy():
     trace = os.path.join(DATA, "opt13_N.csv.xz")
     with tempfile.TemporaryDirectory() as folder:
         svg = os.path.join(folder, "f.svg")
-        run = tool("bench", "-d", "soft", "-r", "2", "-j", "-o", svg, "policy", trace, trace)
+        run = tool("bench", "-d", "soft", "-r", "1", "-j", "-o", svg, "policy", trace, trace)
         equal(run.returncode, 0, "policy")
         outcomes = json.loads(run.stdout)["policy"]["outcomes"]
         of = {o["setting"]: o for o in outcomes}
@@ -317,7 +318,8 @@ def policy():
         equal(texts.count("opt13_N"), 2, "a panel each")
         equal({o["variant"] for o in outcomes} - set(texts), set(), "every variant is named")
         lost = os.path.join(folder, "not", "there.svg")
-        equal(tool("bench", "-q", "-r", "1", "-o", lost, "policy", trace).returncode, 1,
+        equal(tool("bench", "-d", "soft", "-q", "-r", "1", "-o", lost, "policy", "-v", "map.aliases=1",
+                   trace).returncode, 1,
               "a picture that cannot be written")
     run = tool("bench", "-d", "soft", "-q", "-r", "1", "-j", "policy", trace,
                "--vary", "pool.large_page=4MiB,16MiB", "-v", "map.aliases=1")
