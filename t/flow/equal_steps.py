@@ -268,7 +268,7 @@ def calls(repeat):
     return sum(repeat["driver_calls"][kind] for kind in CALLS)
 
 
-def by_pass(name, seed, passes):
+def by_pass(name, seed, passes, _=NEVER):
     """Calls of each pass over one step, and what is held over what is live."""
     result = replay(made(name, seed, 1), 1, passes)
     if not result:
@@ -280,15 +280,17 @@ def by_pass(name, seed, passes):
     return [calls(repeat) for repeat in result["repeats"]], result["reserved_over_live"]
 
 
-def by_step(name, seed, steps):
-    """The same of each step of one job; the first one's with those for what the job keeps."""
-    trace, sums = made(name, seed, steps), [0]
-    for count in range(1, steps + 1):
+def by_step(name, seed, steps, settled=NEVER):
+    """The same of each step of one job; the first one's with those for what the job keeps. Where it is
+    to settle fewer are looked at, and each has the calls of those before it."""
+    trace, counts, before = made(name, seed, steps), [0] * steps, 0
+    for count in range(1, steps + 1) if settled is NEVER else sorted({1, GOAL, settled, steps}):
         result = replay(trace, count, 1)
         if not result:
             return [], 0
-        sums.append(calls(result["repeats"][0]))
-    return [after - before for before, after in zip(sums, sums[1:])], result["reserved_over_live"]
+        sum_ = calls(result["repeats"][0])
+        counts[count - 1], before = sum_ - before, sum_
+    return counts, result["reserved_over_live"]
 
 
 def last(counts):
@@ -302,7 +304,7 @@ def tell(name, what, counts, held):
 
 
 def check(name, look, what, today):
-    counts, held = look(name, SEED, max(PASSES, (today or 0) + PASSES - GOAL))
+    counts, held = look(name, SEED, max(PASSES, (today or 0) + PASSES - GOAL), today)
     if not ok(counts, f"{name}: replays"):
         return
     tell(name, what, counts, held)

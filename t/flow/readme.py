@@ -50,7 +50,7 @@ def commands():
 
 
 def check_command(command, folder):
-    words = command.replace("FILE...", "FILE").replace("FILE", f"{DATA}/detect.csv.xz")
+    words = command.replace("FILE...", "FILE").replace("FILE", f"{DATA}/opt13_N.csv.xz")
     words = words.replace("PAGE", "page.html").replace("KEY", "pool.budget")
     if command in ELSEWHERE:
         words = words.split(" [")[0] + " --help"

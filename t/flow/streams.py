@@ -56,6 +56,6 @@ def late(seed):
 start()
 for name in ("opt13_N", "opt13b_LR", "detect", "fsdp1"):
     events(name)
-for number in (1, 2, 3):
+for number in (1, 2):
     late(number)
 done()

@@ -8,6 +8,7 @@
  *	churn	as above
  *	alone	one thread, with every kind of call
  *	ever	churn that does not end; of PAIRS microseconds is a pause now and then
+ *	stay	churn, after which all threads stay as they are until somebody ends the program
  *	fork	a child that goes on allocating, ending threads and the context
  *	gpus	blocks on two GPUs
  *	short	many threads one after the other, each with a few blocks
@@ -32,7 +33,7 @@ static _Atomic(uintptr_t) shared[SHARED];
 static atomic_ullong allocs, frees, failed;
 static pthread_barrier_t meet;
 static unsigned threads, pairs;
-static bool ever;
+static bool ever, stays;
 
 struct worker {
 	pthread_t thread;
@@ -87,9 +88,17 @@ static void *work(void *arg)
 {
 	void *held[PEAK_BLOCKS];
 	struct worker *w = arg;
+	int last;
 
 	churn(w);
-	pthread_barrier_wait(&meet);
+	last = pthread_barrier_wait(&meet);
+	if (stays && last) {
+		printf("{\"allocs\": %llu, \"frees\": %llu}\n", atomic_load(&allocs),
+			atomic_load(&frees));
+		fflush(stdout);
+	}
+	while (stays)
+		pause();
 	for (unsigned i = 0; i < SHARED; i++)
 		take((void *)atomic_exchange(&shared[i], 0), w->stream);
 	pthread_barrier_wait(&meet);
@@ -234,6 +243,7 @@ static int run_short(void)
 static int run(const char *mode, uint64_t seed)
 {
 	ever = !strcmp(mode, "ever");
+	stays = !strcmp(mode, "stay");
 	if (!strcmp(mode, "alone"))
 		return run_alone();
 	if (!strcmp(mode, "fork"))
