@@ -154,7 +154,7 @@ def check_snapshot(room, program):
     for segment in segments:
         at, blocks = segment["address"], segment["blocks"]
         for block in blocks:
-            ok(block["address"] == at, f"block {at:x}")
+            ok(block["address"] == at, "a block", f"{at:x}")
             at += block["size"]
         equal(at - segment["address"], segment["total_size"], "fill their segment")
         equal(segment["allocated_size"], sum(b["size"] for b in blocks

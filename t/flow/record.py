@@ -37,7 +37,7 @@ def check_refused(room, one):
                        ("/nowhere/at/all", "No such file"), (room.parent, "there already"),
                        ("/" + "x" * 300, "too long"), ("/dev/null", "there already")]:
         code, said = fault(one, "trace.start", file=path)
-        equal(code, REFUSED, f"{path[:20]} is refused")
+        equal(code, REFUSED, f"{os.path.basename(path)[:20]!r} is refused" if path != room.parent else "a folder is refused")
         has(said, part, "in words")
     with open(victim, encoding="utf-8") as file:
         equal(file.read(), "mine\n", "a file that was there is as it was")

@@ -242,7 +242,7 @@ def check_refused(folder):
                         ((trace, "-o", path, "--plot", "x"), "unknown option '--plot'"),
                         ((trace, "-o", "-", "--json"), "--json reports on standard output")):
         run = tool("report", *words)
-        equal((run.returncode, run.stdout), (2, b""), f"report {' '.join(words[1:])[:40]} is wrong")
+        equal((run.returncode, run.stdout), (2, b""), f"report {' '.join(map(os.path.basename, words))[:40]} is wrong")
         has(run.stderr.decode(), part, "and told")
     run = tool("report", "-o", os.path.join(folder, "no", "page.html"), trace)
     equal(run.returncode, 1, "no folder for the page")

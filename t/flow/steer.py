@@ -90,7 +90,8 @@ def check_away(room):
                            ("suspend", {"gpu": 4}), ("suspend", {"in_place": 1}),
                            ("suspend", {"lazy": True}), ("resume", {"lazy": "yes"}),
                            ("resume", {"lazy": None}), ("resume", {"in_place": True}), ("resume", {"context": 3})]:
-        equal(ask(one, method, **params), PARAMETERS, f"{method} {params}")
+        equal(ask(one, method, **params), PARAMETERS,
+              f"{method} {params}".replace(addresses[0], "ADDRESS"))
     equal(program.do("open"), "done", "another context")
     equal(ask(one, "spill", address=int(addresses[0]), context=2), PARAMETERS, "has other memory")
     equal(program.end(), "", "and nobody was told anything")

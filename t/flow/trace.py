@@ -355,7 +355,7 @@ def check_usage(folder):
                  ("convert", "--json", trace), ("show", "-g", "x", trace),
                  ("show", "-g", "256", trace), ("show", "--nonsense", trace)):
         run = tool("trace", *args)
-        equal((run.returncode, run.stdout), (2, b""), f"trace {' '.join(args)[:30]}: usage")
+        equal((run.returncode, run.stdout), (2, b""), f"trace {' '.join(map(os.path.basename, map(str, args)))[:30]}: usage")
         has(run.stderr.decode(), "--help", "points to the help")
     for args in (("--help",), ("show", "--help"), ("convert", "-h")):
         run = tool("trace", *args)

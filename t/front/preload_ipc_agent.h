@@ -99,7 +99,8 @@ static int agent_differs(const struct order *order)
 	int wrong = 0;
 
 	for (size_t i = 0; i < order->size; i += stride)
-		wrong += byte[i] != (unsigned char)((size_t)order->number + i / stride * 7);
+		wrong += byte[i] !=
+			(unsigned char)((size_t)order->number + i / stride * 7);
 	return wrong;
 }
 
