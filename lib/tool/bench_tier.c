@@ -22,7 +22,7 @@
 
 #define ROUNDS	   5
 #define TOTAL	   (4096 * MIB) /* of the blocks of a size, on CUDA */
-#define TOTAL_SOFT (64 * MIB)
+#define TOTAL_SOFT (32 * MIB)
 
 static const size_t sizes[BENCH_TIERS] = {MIB, 16 * MIB, 128 * MIB};
 static const size_t sizes_soft[BENCH_TIERS] = {MIB, 4 * MIB, 16 * MIB};

@@ -271,23 +271,19 @@ def work(name):
         with threading.Lock():
             pass
 threads = [threading.Thread(target=work, args=(f"w{i}",)) for i in range(4)]
-for thread in threads:
-    thread.start()
+[thread.start() for thread in threads]
 busy, good = 0, 0
 for i in range(24):
     glake.history(500, stacks=1 + i % 5)
-    seen = False
-    while not seen:  # until one of them has the lock
+    rows = []
+    while not any(row["frames"] for row in rows):  # until one of them has the lock
         time.sleep(0.001)
-        for row in glake.snapshot()["device_traces"][0]:
-            seen = seen or bool(row["frames"])
-            if len(row["frames"]) > 1:
-                good += row["frames"][0]["name"] == "one" and row["frames"][1]["filename"] in (
-                    "w0", "w1", "w2", "w3")
-                busy += 1
+        rows = glake.snapshot()["device_traces"][0]
+    for frames in (row["frames"] for row in rows if len(row["frames"]) > 1):
+        good += frames[0]["name"] == "one" and frames[1]["filename"] in ("w0", "w1", "w2", "w3")
+        busy += 1
 on = False
-for thread in threads:
-    thread.join()
+[thread.join() for thread in threads]
 print(json.dumps([busy == good, busy > 0, glake.stacks()["dropped"]]))
 ''')
     if told(said, 2, "garbage that is collected within, and stacks that begin and end beside threads"):
@@ -353,9 +349,8 @@ beside = threading.Thread(target=threads.run_on, args=(alloc, free))
 beside.start()
 codes = []
 for i in range(20):
-    before = [glake.stacks()[name] for name in ("taken", "without")]
-    while before == [glake.stacks()[name] for name in ("taken", "without")]:
-        time.sleep(0.001)
+    before = glake.stacks()
+    while glake.stacks() == before: time.sleep(0.001)
     child = os.fork()
     if not child:
         same = glake.stacks() == glake.stacks()
@@ -363,8 +358,7 @@ for i in range(20):
         glake.history(0)
         os._exit(0 if same else 1)
     codes.append(os.waitpid(child, 0)[1])
-threads.halt()
-beside.join()
+threads.halt(), beside.join()
 print(json.dumps(codes))
 '''
 NO_GARBAGE = "this Python collects no garbage meanwhile"
@@ -426,9 +420,8 @@ threads = ctypes.CDLL(sys.argv[1])
 glake.history(100, stacks=4)
 for _ in range(3):
     threading.Thread(target=threads.run_on, args=(alloc, free), daemon=True).start()
-while glake.stacks()["taken"] <= 10:
-    time.sleep(0.002)
-print(json.dumps(True))
+while glake.stacks()["taken"] <= 10: time.sleep(0.002)
+print("true")
 '''
 OTHERS = '''
 try:
