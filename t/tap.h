@@ -19,6 +19,7 @@
 #include <glake/error.h>
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -94,6 +95,12 @@ __attribute__((noreturn)) static inline void tap_bail(const char *why)
 {
 	printf("Bail out! %s\n", why);
 	exit(99);
+}
+
+/* Between two looks at what another process or thread does on its own. Nothing may hang on how long it is. */
+static inline void tap_moment(void)
+{
+	poll(NULL, 0, 2);
 }
 
 /* Memory of the host that is touched ahead is to be there: see t/sched. */

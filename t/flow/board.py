@@ -201,10 +201,10 @@ def check_lease(room):
        "see the same")
     equal(len({os.fstat(one.fd).st_ino for one in boards}), 1, "on one board")
     if REAL_TIME:
-        before = time.monotonic()
+        before = time.monotonic()  # real time
         writes = boards[0].read()[0]["writes"]
-        time.sleep(0.3)
-        count, took = boards[0].read()[0]["writes"] - writes, time.monotonic() - before
+        time.sleep(0.3)  # real time
+        count, took = boards[0].read()[0]["writes"] - writes, time.monotonic() - before  # real time
         # once in 10 ms, for each of them it would be 64 times as often
         ok(count <= 4 * took / 0.01 + 4, "which is written once for all of them",
            f"{count} times in {took:.2f} s")

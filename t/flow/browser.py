@@ -53,9 +53,9 @@ class Browser:
 
     def message(self):
         """The next message of the browser."""
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.patience  # real time
         while b"\0" not in self.rest:
-            ready, _, _ = select.select([self.back], [], [], max(0, end - time.monotonic()))
+            ready, _, _ = select.select([self.back], [], [], max(0, end - time.monotonic()))  # real time
             more = os.read(self.back, 1 << 20) if ready else b""
             if not more:
                 raise OSError("the browser says nothing more")

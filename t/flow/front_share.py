@@ -93,7 +93,7 @@ def exports(ptr):
 def until(true):
     """Waits until something comes true that another process does."""
     while not true():
-        time.sleep(0.002)
+        time.sleep(0.002)  # paces
     return True
 space = globals()
 for line in sys.stdin:

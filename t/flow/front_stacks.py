@@ -277,7 +277,7 @@ for i in range(24):
     glake.history(500, stacks=1 + i % 5)
     rows = []
     while not any(row["frames"] for row in rows):  # until one of them has the lock
-        time.sleep(0.001)
+        time.sleep(0.001)  # paces
         rows = glake.snapshot()["device_traces"][0]
     for frames in (row["frames"] for row in rows if len(row["frames"]) > 1):
         good += frames[0]["name"] == "one" and frames[1]["filename"] in ("w0", "w1", "w2", "w3")
@@ -350,7 +350,7 @@ beside.start()
 codes = []
 for i in range(20):
     before = glake.stacks()
-    while glake.stacks() == before: time.sleep(0.001)
+    while glake.stacks() == before: time.sleep(0.001)  # paces
     child = os.fork()
     if not child:
         same = glake.stacks() == glake.stacks()
@@ -420,7 +420,7 @@ threads = ctypes.CDLL(sys.argv[1])
 glake.history(100, stacks=4)
 for _ in range(3):
     threading.Thread(target=threads.run_on, args=(alloc, free), daemon=True).start()
-while glake.stacks()["taken"] <= 10: time.sleep(0.002)
+while glake.stacks()["taken"] <= 10: time.sleep(0.002)  # paces
 print("true")
 '''
 OTHERS = '''

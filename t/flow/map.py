@@ -180,7 +180,7 @@ def check_events(room, program, path):
           ["alloc"] * 3 + ["free_requested", "free_completed"] * 3, "those of the trace")
     equal({event["size"] for event in events}, {70000}, "of their sizes")
     ok(len({event["addr"] for event in events}) == 3 and
-       all(abs(event["time_us"] / 1e6 - time.time()) < 3600 for event in events), "places and times")
+       all(abs(event["time_us"] / 1e6 - time.time()) < 3600 for event in events), "places and times")  # real time
     check_viz(path, len(pickle.load(open(path, "rb"))["segments"]))
     ask(one, "trace.stop")
     run = room.tool("snapshot", str(program.pid), "-o", path, "--trace", "/nowhere/x")

@@ -59,9 +59,9 @@ def done():
 
 def until(true, pause=0.005):
     """Waits until something is true that others bring about; what was true, or false where it hangs."""
-    end = time.monotonic() + HUNG
-    while not (found := true()) and time.monotonic() < end:
-        time.sleep(pause)
+    end = time.monotonic() + HUNG  # paces
+    while not (found := true()) and time.monotonic() < end:  # paces
+        time.sleep(pause)  # paces
     return found
 
 

@@ -215,11 +215,11 @@ static void strangers(void)
 	/* root opens what it likes, but not what has taken the place of that */
 	user = agent_new(0);
 	pid = squat(&handle);
-	start = time(NULL);
+	start = agent_seconds();
 	is_int(opens(&user, handle, &ptr), 400,
 		"nor is one of another user asked by root");
 	if (agent_real_time())
-		ok(time(NULL) - start < 4, "  which does not wait for it");
+		ok(agent_seconds() - start < 4, "  which does not wait for it");
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	agent_end(&user);
@@ -242,10 +242,10 @@ static void silent(void)
 	tap_note("an owner that is stopped");
 	kill(owner.pid, SIGSTOP);
 	waitpid(owner.pid, NULL, WUNTRACED);
-	start = time(NULL);
+	start = agent_seconds();
 	is_int(opens(&user, other, &ptr), 205, "is given up");
 	if (agent_real_time())
-		ok(time(NULL) - start < 15, "  soon");
+		ok(agent_seconds() - start < 15, "  soon");
 	is_int(simple(&user, CLOSE, first), 0, "what is open can be closed");
 	kill(owner.pid, SIGCONT);
 	ptr = must_open(&user, other);

@@ -69,6 +69,21 @@ static inline bool agent_real_time(void)
 	return getenv("GLAKE_TEST_REAL_TIME");
 }
 
+/* ns by the clock then, else none. */
+static inline int64_t agent_ns(void)
+{
+	struct timespec now = {0};
+
+	if (agent_real_time())
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static inline int64_t agent_seconds(void)
+{
+	return agent_ns() / 1000000000;
+}
+
 static const char *agent_route;
 static struct calls agent_cu;
 static struct calls_handle agent_kept[THREAD_HANDLES];

@@ -76,7 +76,7 @@ static inline int number(struct agent *a, enum what what, const char *name)
  * test, and has said what it waits for. */
 static inline void agent_moment(int look, const char *what, int64_t have, int64_t wanted)
 {
-	nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	tap_moment();
 	if (look == 3000)
 		tap_note("waits for %s: %" PRId64 " is %" PRId64, what, wanted, have);
 }

@@ -130,7 +130,7 @@ static void *reset(void *arg)
 		int seen = atomic_load(&served);
 
 		while (atomic_load(&served) < seen + 5)
-			usleep(100);
+			tap_moment();
 		wrong += cu.cuDevicePrimaryCtxReset(0) != 0;
 	}
 	return (void *)wrong;
