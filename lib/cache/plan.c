@@ -4,6 +4,8 @@
 
 #include "cache/away.h"
 
+#include <assert.h>
+
 static void wait_settled(struct glk_cache *gpu)
 {
 	int64_t since = glk_clock_ticks();
@@ -134,6 +136,7 @@ void glk_plan_close(struct glk_cache *gpu)
 
 void glk_plan_open(struct glk_cache *gpu)
 {
+	assert(gpu->plans.closed);
 	gpu->plans.closed = false;
 	glk_plan_tell(gpu);
 }
