@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #define REFUSED(X)                                                                       \
-	X(int, clock_gettime, (clockid_t a, struct timespec *b), (a, b))                 \
+	X(int, clock_gettime, (clockid_t a, struct timespec * b), (a, b))                \
 	X(int, clock_nanosleep,                                                          \
 		(clockid_t a, int b, const struct timespec *c, struct timespec *d),      \
 		(a, b, c, d))                                                            \

@@ -42,7 +42,8 @@
 
 #define THREADS	 70000 /* at once: a test has as many as the library keeps records for */
 #define BARRIERS 64
-#define POLLED	 1100 /* descriptors that threads wait for at once */
+#define POLLED	 1100  /* descriptors that threads wait for at once */
+#define STUCK_MS 20000 /* of real time in which no other process did anything */
 #define TICK_NS	 INT64_C(100)
 #define SLICE	 20000
 #define LONGEST	 UINT64_C(400000000)
@@ -64,7 +65,7 @@ struct thread {
 	int64_t until;
 	struct pollfd *polled;
 	nfds_t polled_count;
-	bool cancellable, cancelled, detached;
+	bool cancellable, detached;
 	int64_t priority;
 	uint64_t since; /* the point at which it got its turn */
 	int sections;	/* of RCU that it is in */
@@ -292,7 +293,8 @@ bool turn_has_child(void)
 	return !waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WALL);
 }
 
-/* Nobody can run: time goes on, or the kernel is asked. */
+/* Nobody can run. What another process may do takes real time, at most until the first time that a thread
+ * waits for; else the clock goes on to that at once. */
 static void pass_time(int64_t first)
 {
 	struct pollfd all[POLLED];
@@ -306,16 +308,12 @@ static void pass_time(int64_t first)
 			if (count < POLLED)
 				all[count++] = t->polled[k];
 	}
-	/* what another process does takes real time */
-	if (count && (turn_has_child() || first == NEVER)) {
-		int64_t ms = first == NEVER ? 20000 : (first - turn_now()) / 1000000 + 1;
+	if (count && (first == NEVER || turn_has_child())) {
+		int64_t ms =
+			first == NEVER ? STUCK_MS : (first - turn_now()) / 1000000 + 1;
 
-		if (poll_now(all, count, (int)(ms > 20000 ? 20000 : ms)) != 0 ||
-			first != NEVER) {
-			if (first != NEVER && !poll_now(all, count, 0))
-				sched.skew += first - turn_now();
+		if (poll_now(all, count, (int)(ms < STUCK_MS ? ms : STUCK_MS)))
 			return;
-		}
 	}
 	if (first == NEVER)
 		give_up("all threads wait");
@@ -346,9 +344,6 @@ static void turn(void)
 		pass_time(first);
 		first = wake_due();
 	}
-	if (sched.stride && to == me && live_count > 1 &&
-		sched.steps - me->since >= SLICE)
-		me->since = sched.steps;
 	sched.next = sched.steps +
 		(sched.stride ? 1 + turn_below(2 * sched.stride) : (uint64_t)SLICE);
 	if (sched.next > sched.epoch)
@@ -431,26 +426,26 @@ bool glk_sched_fails(void)
 	return !turn_is_alone() && !turn_below(64);
 }
 
+static bool is_another_ready(void)
+{
+	for (uint32_t i = 0; i < live_count; i++)
+		if (&threads[live[i]] != me && threads[live[i]].state == READY)
+			return true;
+	return false;
+}
+
+/* Where nobody else can run, what the caller waits for is a time that another thread waits for. */
 int __wrap_sched_yield(void)
 {
-	if (turn_is_alone()) {
-		sched.steps++;
-		return 0;
-	}
-	fall(me);
-	sched.steps++;
-	/* nobody else can run: what this one waits for is a time that another waits for */
-	for (uint32_t i = 0; i < live_count; i++)
-		if (&threads[live[i]] != me && threads[live[i]].state == READY) {
-			turn();
-			return 0;
-		}
-	{
-		int64_t first = wake_due();
+	int64_t first;
 
-		if (first != NEVER && first > turn_now())
-			sched.skew += first - turn_now();
-	}
+	sched.steps++;
+	if (turn_is_alone())
+		return 0;
+	fall(me);
+	first = is_another_ready() ? NEVER : wake_due();
+	if (first != NEVER)
+		sched.skew += first - turn_now();
 	turn();
 	return 0;
 }
