@@ -67,7 +67,7 @@ static void batch(uint64_t seed, unsigned first)
 int main(void)
 {
 	struct glake_stats s;
-	uint64_t seed, unused, metadata, regions;
+	uint64_t seed, unused, metadata, mapped;
 	unsigned count = 0;
 
 	tap_plan_later();
@@ -78,7 +78,7 @@ int main(void)
 	for (; count < THREADS / 10; count += ALIVE)
 		batch(seed, count);
 	metadata = rig_figures(&rig).metadata;
-	regions = glk_region_bytes();
+	mapped = glk_region_bytes();
 	for (; count < THREADS; count += ALIVE)
 		batch(seed, count);
 	is_int(glk_load_relaxed(&refused), 0, "no thread was refused");
@@ -89,7 +89,7 @@ int main(void)
 		glk_load_relaxed(&rig.cache.seats.used));
 	is_int(glk_load_relaxed(&rig.cache.seats.live), 0, "all of them free");
 	is_int(rig.cache.streams.slab.used, STREAMS, "rows for the streams");
-	is_int(glk_region_bytes(), regions, "the library's memory is as it was");
+	is_int(glk_region_bytes(), mapped, "the library's memory is as it was");
 	s = rig_figures(&rig);
 	ok(s.metadata <= 4 * metadata,
 		"%" PRIu64 " bytes of tables after a tenth, %" PRIu64 " in the end",

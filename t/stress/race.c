@@ -29,8 +29,7 @@ static int in_child(int (*fn)(void))
 	fflush(stdout);
 	child = fork();
 	if (!child) {
-		freopen("/dev/null", "w", stderr);
-		_exit(fn());
+		_exit(freopen("/dev/null", "w", stderr) ? fn() : 1);
 	}
 	waitpid(child, &status, 0);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
