@@ -78,17 +78,18 @@ static inline void rig_walk_placed(struct glk_map *map, struct glake_stats *s)
 
 	for (uint32_t id = 1; id <= used; id++) {
 		const struct glk_extent *e = glk_extent_at(map, id);
-		uint64_t size = glk_extent_asked(e), bytes = 0;
+		uint64_t end = e->offset + glk_extent_asked(e), bytes = 0, next;
 
 		if (glk_extent_state(e) != GLK_EXTENT_LIVE || glk_extent_away(e))
 			continue;
-		for (uint64_t at = e->offset; at < e->offset + size; at += 512) {
-			uint32_t page = map->page[at >> map->shift];
-			uint64_t left = e->offset + size - at;
+		for (uint64_t at = e->offset; at < end; at = next) {
+			uint32_t slot = (uint32_t)(at >> map->shift);
 
-			if (glk_map_is_host(map, page) &&
-				glk_part_stands(map, e, (uint32_t)(at >> map->shift)))
-				bytes += left < 512 ? left : 512;
+			next = (uint64_t)(slot + 1) << map->shift;
+			next = next < end ? next : end;
+			if (glk_map_is_host(map, map->page[slot]) &&
+				glk_part_stands(map, e, slot))
+				bytes += next - at;
 		}
 		s->placed += bytes;
 		s->placed_blocks += bytes > 0;
