@@ -54,7 +54,7 @@ static void takes_turns(void)
 	is_int((int64_t)s.away, 40 << 20, "bytes that are away");
 	is_int((int64_t)s.away_blocks, 1, "of a block");
 	ok(s.reserved <= 50 * MIB && s.live == 81 * MIB, "more is live than is held");
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < 4; i++) {
 		struct held *out = i % 2 ? &one : &two, *in = i % 2 ? &two : &one;
 
 		torn += spill(out, a) != 0 || fetch(in, a) != 0 || !has_marks(in);
@@ -64,8 +64,8 @@ static void takes_turns(void)
 	ok(!torn, "they take turns, and keep what was written");
 	is_sound(&rig, "the books agree");
 	s = rig_figures(&rig);
-	is_int((int64_t)s.spills, 11, "they were spilled");
-	is_int((int64_t)s.fetches, 10, "and fetched");
+	is_int((int64_t)s.spills, 5, "they were spilled");
+	is_int((int64_t)s.fetches, 4, "and fetched");
 	ok(s.host_held && s.host_held <= 128 * MIB, "by way of the host");
 	ok(plan_drop(&rig, &two, a), "the one here is freed");
 	is_int(rig_free(&rig, one.addr, a), 0, "and the one away");
@@ -205,14 +205,16 @@ static void every_call_fails(void)
 		return;
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		int failed = 0, torn = 0;
+		bool struck = true;
 
-		for (int nth = 1; nth < (tap_on_valgrind() ? 3 : 7); nth++) {
+		for (int nth = 1; nth < (tap_on_valgrind() ? 3 : 7) && struck; nth++) {
 			struct held one, two;
 			char rule[64];
 
-			set_up((const char *const[]){"policy.bins=0", NULL});
-			glk_store_relaxed(&rig.cache.node->budget, 34 * MIB);
-			plan_take(&rig, &one, 30 * MIB, a);
+			set_up((const char *const[]){
+				"policy.bins=0", "pool.large_page=4MiB", NULL});
+			glk_store_relaxed(&rig.cache.node->budget, 17 * MIB);
+			plan_take(&rig, &one, 15 * MIB, a);
 			snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[i], nth);
 			glk_fault_set(rig.drv, rule);
 			if (spill(&one, b)) {
@@ -221,14 +223,15 @@ static void every_call_fails(void)
 					!rig_is_sound(&rig);
 				torn += spill(&one, b) != 0;
 			}
-			torn += plan_take(&rig, &two, 20 * MIB, b) &&
-				plan_take(&rig, &two, 20 * MIB, b);
+			torn += plan_take(&rig, &two, 10 * MIB, b) &&
+				plan_take(&rig, &two, 10 * MIB, b);
 			torn += !plan_drop(&rig, &two, b);
 			if (fetch(&one, b)) {
 				failed++;
 				torn += !is_away(&one) || !rig_is_sound(&rig);
 				torn += fetch(&one, b) != 0;
 			}
+			struck = rig_struck(&rig);
 			glk_fault_set(rig.drv, "off");
 			torn += !rig_is_sound(&rig) || !plan_drop(&rig, &one, b);
 			rig_close(&rig, 0);
@@ -250,7 +253,7 @@ static void suspends(void)
 	is_int(glk_cache_resume(&rig.cache, &did), -EINVAL, "nothing is suspended");
 	for (size_t i = 0; i < 40; i++)
 		torn += plan_take(&rig, &list[i],
-				i % 4 ? (i * 700 + 300) << 10 : 600 * (i + 1), i % 3 ? a : b) != 0;
+				i % 4 ? (i * 200 + 300) << 10 : 600 * (i + 1), i % 3 ? a : b) != 0;
 	torn += !plan_drop(&rig, &list[5], a) || !plan_drop(&rig, &list[6], b);
 	ok(!torn, "blocks of all sizes");
 	glk_cache_pin(&rig.cache, list[7].addr, false, &pin);
@@ -269,7 +272,7 @@ static void suspends(void)
 	list[10].addr = list[0].addr = 0;
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "again");
 	is_int((int64_t)did.moved_blocks, 0, "nothing is left to do");
-	glk_store_relaxed(&rig.cache.node->budget, 100 * MIB);
+	glk_store_relaxed(&rig.cache.node->budget, 40 * MIB);
 	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM, "without room they do not come back");
 	ok(did.moved_blocks > 0, "but some");
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "the GPU is suspended still");
@@ -390,7 +393,7 @@ static void random_program(unsigned seed, const char *const *settings)
 	srand(seed);
 	set_up(settings);
 	glk_store_relaxed(&rig.cache.node->budget, 64 * MIB);
-	for (int n = 0; n < 700 && !torn; n++) {
+	for (int n = 0; n < 250 && !torn; n++) {
 		struct glake_suspended did;
 		int i = rand() % 24, err = 0;
 		struct CUstream_st *s = rand() % 2 ? a : b;
@@ -450,7 +453,7 @@ int main(void)
 	named_while_away();
 	fails_half_way();
 	waits_for_holders();
-	for (unsigned seed = 1; seed < (tap_storms_take_long() ? 3 : 5); seed++)
+	for (unsigned seed = 1; seed < 3; seed++)
 		random_program(seed, seed % 2 ? (const char *const[]){"policy.bins=0", NULL} : NULL);
 	return tap_done();
 }

@@ -53,9 +53,10 @@ static int take(struct content *c, size_t size, enum kind kind)
 	return err;
 }
 
+/* A word in each 248 bytes, so that all places in a page are met. */
 static bool holds(const struct content *c)
 {
-	for (size_t at = 0; at + 8 <= c->size; at += 8) {
+	for (size_t at = 0; at + 8 <= c->size; at += 248) {
 		if (*(uint64_t *)(c->addr + at) != word_of(c->kind, c->number, at))
 			return false;
 	}
@@ -275,13 +276,14 @@ static void every_call_fails(void)
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		int failed = 0, torn = 0;
+		bool struck = true;
 
-		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 5); nth++) {
+		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 5) && struck; nth++) {
 			struct content c, d;
 			char rule[64];
 
 			set_up(NULL, NULL);
-			torn += take(&c, 13 * MIB, MIXED) || take(&d, 5 * MIB, ALIKE);
+			torn += take(&c, 5 * MIB, MIXED) || take(&d, 3 * MIB, ALIKE);
 			snprintf(rule, sizeof(rule), "%s:nth=%d:err=EIO", calls[i], nth);
 			torn += glk_fault_set(rig.drv, rule) != 0;
 			failed += spill(&c) != 0;
@@ -290,6 +292,7 @@ static void every_call_fails(void)
 			torn += !rig_is_sound(&rig);
 			failed += fetch(&c) != 0;
 			failed += fetch(&d) != 0;
+			struck = rig_struck(&rig);
 			glk_fault_set(rig.drv, "off");
 			for (int k = 0; k < 2; k++) {
 				int err = fetch(k ? &c : &d);
@@ -314,7 +317,7 @@ static void no_memory(void)
 		struct content c;
 
 		set_up("tier.verify=no", NULL);
-		torn += take(&c, 20 * MIB, ALIKE) != 0;
+		torn += take(&c, 6 * MIB, ALIKE) != 0;
 		glk_region_fail_after((uint32_t)nth);
 		refused += spill(&c) != 0;
 		if (rig.cache.mover.store.pack)
@@ -383,7 +386,7 @@ struct worker {
 	int torn;
 };
 
-#define STEPS 60
+#define STEPS STORM_SIZE(300)
 
 static void *work(void *arg)
 {
@@ -396,7 +399,7 @@ static void *work(void *arg)
 		int err = 0;
 
 		if (!c->addr) {
-			c->size = (256 << 10) + seed_below(&w->state, 6 * MIB);
+			c->size = (256 << 10) + seed_below(&w->state, 3 * MIB);
 			c->size &= ~(size_t)511;
 			c->kind = (enum kind)seed_below(&w->state, KINDS);
 			c->number = seed_below(&w->state, UINT64_C(1) << 40);

@@ -2,14 +2,16 @@
 #ifndef GLK_UNIT_CACHE_RANGE_PARTS_H
 #define GLK_UNIT_CACHE_RANGE_PARTS_H
 
-/* What the tests of ranges share: blocks of which each word says where it lies, and calls for parts of
- * them. */
+/* What the tests of ranges share: blocks of which a word in each WORD_STEP bytes says where it lies, and
+ * calls for parts of them. */
 #include "cache/part.h"
 #include "plan_parts.h"
 
+#define WORD_STEP ((size_t)2048) /* of which all borders are a multiple */
+
 static inline void write_words(const struct held *h, size_t offset, size_t bytes)
 {
-	for (size_t at = offset; at < offset + bytes; at += 8) {
+	for (size_t at = offset; at < offset + bytes; at += WORD_STEP) {
 		if (at + 8 <= h->size)
 			*(uint64_t *)(h->addr + at) = h->mark + at;
 	}
@@ -17,7 +19,7 @@ static inline void write_words(const struct held *h, size_t offset, size_t bytes
 
 static inline bool has_words(const struct held *h, size_t offset, size_t bytes)
 {
-	for (size_t at = offset; at < offset + bytes; at += 8) {
+	for (size_t at = offset; at < offset + bytes; at += WORD_STEP) {
 		if (at + 8 <= h->size && *(uint64_t *)(h->addr + at) != h->mark + at)
 			return false;
 	}

@@ -342,6 +342,14 @@ static inline uint64_t rig_all_calls(struct rig *rig)
 	return sum;
 }
 
+/* Whether rules made a call fail since they were set: where the nth was not reached, a later one is not. */
+static inline bool rig_struck(struct rig *rig)
+{
+	uint64_t calls, failed = 0;
+
+	return !glk_fault_count(rig->drv, &calls, &failed) && failed;
+}
+
 #include "unit/cache/walk.h"
 
 #endif

@@ -313,8 +313,9 @@ static void every_call_fails(void)
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		int failed = 0, torn = 0;
+		bool struck = true;
 
-		for (int nth = 1; nth < (tap_on_valgrind() ? 2 : 6); nth++) {
+		for (int nth = 1; nth < (tap_on_valgrind() ? 2 : 6) && struck; nth++) {
 			struct held one = {0}, two = {0}, small = {0};
 			char rule[64];
 
@@ -332,6 +333,7 @@ static void every_call_fails(void)
 			set_budget(UINT64_MAX);
 			failed += quiet(&(struct glake_returned){0}) != 0;
 			torn += !rig_is_sound(&rig);
+			struck = rig_struck(&rig);
 			glk_fault_set(rig.drv, "off");
 			if (told(TAG).suspended)
 				torn += come() != 0;
@@ -434,7 +436,7 @@ static void at_random(void)
 {
 	uint64_t state = seed_thread(seed_start(), 9);
 	struct held list[24] = {{0}};
-	int torn = 0, on_host = 0, steps = tap_on_valgrind() ? 200 : 3000;
+	int torn = 0, on_host = 0, steps = tap_on_valgrind() ? 200 : STORM_SIZE(10000);
 	bool away = false;
 
 	set_up(30 * MIB, "tier.host=256MiB", NULL);
