@@ -289,7 +289,7 @@ static bool few_victims(int steps)
 static void at_random(uint64_t *state)
 {
 	struct held list[20] = {0};
-	int torn = 0, steps = tap_storms_take_long() ? 500 : 2500;
+	int torn = 0, steps = tap_storms_take_long() ? 500 : STORM_SIZE(5000);
 
 	set_up(60 * MIB, NULL);
 	/* as many as it takes, whatever comes of chance */

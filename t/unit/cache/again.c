@@ -12,16 +12,16 @@ static struct rig rig;
 static struct CUstream_st *a;
 
 /* Of the host. */
-#define ROOM "soft.host_memory=2GiB", "tier.host=1GiB"
+#define ROOM "pool.large_page=4MiB", "soft.host_memory=2GiB", "tier.host=1GiB"
 
 #define LARGE 4
-#define SMALL 40
+#define SMALL 24
 
 struct job {
 	struct held large[LARGE], small[SMALL];
 };
 
-/* 16 MiB in pages of 8, and blocks between 200 KiB and 2 MiB that share theirs. */
+/* 8 MiB in pages of 4, and blocks between 100 KiB and 1 MiB that share theirs. */
 static void begin(struct job *job, const char *const *settings)
 {
 	int err = 0;
@@ -29,11 +29,11 @@ static void begin(struct job *job, const char *const *settings)
 	rig_open(&rig, settings);
 	a = rig_stream(&rig);
 	for (int i = 0; i < LARGE; i++)
-		err = err ? err : plan_take(&rig, &job->large[i], 16 * MIB, a);
+		err = err ? err : plan_take(&rig, &job->large[i], 8 * MIB, a);
 	for (size_t i = 0; i < SMALL; i++)
 		err = err ? err
 			  : plan_take(&rig, &job->small[i],
-				    (200 + i * 7919 % 1848) << 10, a);
+				    (100 + i * 7919 % 924) << 10, a);
 	is_int(err, 0, "blocks");
 }
 
@@ -187,7 +187,7 @@ static void makes_way(bool in_place)
 	uint64_t most = 192 * MIB;
 	struct job job;
 
-	begin(&job, (const char *const[]){"soft.host_memory=2GiB", "tier.host=192MiB",
+	begin(&job, (const char *const[]){"pool.large_page=4MiB", "soft.host_memory=2GiB", "tier.host=192MiB",
 			    in_place ? "tier.host_reserve=192MiB" : "tier.place_reserve=192MiB",
 			    NULL});
 	ok(comes_to(most, !in_place), "all that there may be is made ready");
@@ -230,13 +230,13 @@ static void costs(void)
 	resume();
 	out = suspend(true);
 	back = resume();
-	/* 64 MiB in pages of 8, and 46 or less in pages of 2 or 8; parts: four blocks, and the rest */
+	/* 32 MiB in pages of 4, and 23 or less in pages of 2 or 4; parts: four blocks, and the rest */
 	ok(is_linear("there", out, 8 + 24, 6), "a suspension in so many calls");
 	is_int((int64_t)out.creates, 0, "which makes no page");
 	ok(is_linear("back", back, 8 + 24, 6), "and its end");
 	is_int((int64_t)back.releases, 0, "which gives none back");
 	for (int i = 0; i < 4; i++)
-		err = err ? err : plan_take(&rig, &more[i], 32 * MIB, a);
+		err = err ? err : plan_take(&rig, &more[i], 16 * MIB, a);
 	is_int(err, 0, "blocks");
 	suspend(true);
 	resume();

@@ -99,7 +99,7 @@ static size_t draw_size(uint64_t *state)
 	case 3:
 		return 2 * MIB * (1 + seed_below(state, 6));
 	default:
-		return 512 + seed_below(state, 20 * MIB);
+		return 512 + seed_below(state, 12 * MIB);
 	}
 }
 
@@ -463,7 +463,7 @@ static void make_lock(void)
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : STORM_SIZE(900);
+	long ms = long_run ? atol(long_run) : STORM_SIZE(700);
 	uint64_t seed;
 
 	/* threads take turns there; the sanitizers see them all */

@@ -227,7 +227,7 @@ static void pairs(uint64_t seed)
 	rig_stream(&rig);
 	rig_stream(&rig);
 	/* as many as it takes, whatever comes of chance */
-	for (int n = 0; n < 3000 || (!rig_figures(&rig).lost && n < 300000); n++) {
+	for (int n = 0; n < STORM_SIZE(10000) || (!rig_figures(&rig).lost && n < 300000); n++) {
 		uint64_t *a = &addr[seed_below(&state, 64)], unused;
 		struct CUstream_st *stream = rig.stream[seed_below(&state, 2)];
 		uint32_t flags = seed_below(&state, 20) ? 0 : GLAKE_ALLOC_CONTIGUOUS;

@@ -6,11 +6,12 @@
  */
 #include "cache/tag/tag.h"
 #include "range_parts.h"
+#include "seed.h"
 
 #include <stdlib.h>
 
 #define BLOCKS 10
-#define SLOTS  24 /* of a block, at most */
+#define SLOTS  16 /* of a block, at most */
 #define TAG    0x101u
 
 static struct rig rig;
@@ -92,7 +93,7 @@ static void set_tag(uint32_t id)
 
 static int make(struct model *m, struct CUstream_st *stream)
 {
-	size_t size = ((size_t)(rand() % 20 + 1) << 20) + (size_t)(rand() % 4) * 100000 +
+	size_t size = ((size_t)(rand() % 12 + 1) << 20) + (size_t)(rand() % 4) * 100000 +
 		500000;
 	int err;
 
@@ -231,7 +232,7 @@ static bool step(struct model *list, bool turns)
 static void program(unsigned seed, const char *const *settings, bool turns)
 {
 	struct model list[BLOCKS] = {0};
-	int steps = tap_storms_take_long() ? 50 : 500, n = 0, torn = 0;
+	int steps = tap_storms_take_long() ? 50 : STORM_SIZE(2000), n = 0, torn = 0;
 
 	srand(seed);
 	rig_open(&rig, settings);
@@ -239,7 +240,7 @@ static void program(unsigned seed, const char *const *settings, bool turns)
 	b = rig_stream(&rig);
 	if (glk_cache_tag_open(&rig.cache, TAG))
 		tap_bail("no tag");
-	glk_store_relaxed(&rig.cache.node->budget, turns ? 400 * MIB : 64 * MIB);
+	glk_store_relaxed(&rig.cache.node->budget, turns ? 400 * MIB : 40 * MIB);
 	for (; n < steps && !torn; n++) {
 		torn += !step(list, turns);
 		if (n % 8 == 0)

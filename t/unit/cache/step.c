@@ -7,10 +7,10 @@
 #define LAYERS 24
 #define SAVED  9 /* blocks that a layer leaves */
 #define PASSES 10
-#define LATER  24 /* passes until some have changed places */
+#define LATER  20 /* passes until some have changed places */
 #define LIVE   (LAYERS * SAVED + 16)
 #define EVENTS 4096
-#define SCALE  16 /* of a model whose blocks have 64 and 256 MiB, and 3 GiB */
+#define SCALE  32 /* of a model whose blocks have 64 and 256 MiB, and 3 GiB */
 
 static struct rig rig;
 static struct CUstream_st *stream;
@@ -153,7 +153,8 @@ static void begin(uint64_t budget, const char *streams)
 	char text[64];
 
 	snprintf(text, sizeof(text), "pool.budget=%llu", (unsigned long long)budget);
-	rig_open(&rig, (const char *const[]){"soft.memory=16GiB", streams, text, NULL});
+	rig_open(&rig, (const char *const[]){
+			       "soft.memory=16GiB", "pool.large_page=4MiB", streams, text, NULL});
 	stream = rig_stream(&rig);
 }
 

@@ -12,7 +12,7 @@
 
 #define BLOCKS	120
 #define STREAMS 3
-#define ROUNDS	4000
+#define ROUNDS	STORM_SIZE(10000)
 
 struct held {
 	uint64_t addr;
