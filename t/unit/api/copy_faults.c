@@ -137,7 +137,7 @@ static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
 /* The n-th call fails, for some n, beside those that always do: all arrives, or what did not is told; nothing stays behind. */
 static void faults(const char *form, uint64_t always)
 {
-	unsigned step = tap_on_valgrind() ? 40 : 8;
+	unsigned step = tap_on_valgrind() ? 40 : 12;
 
 	for (int up = 0; up < 2; up++) {
 		struct outcome o = {.failed = always + 1};

@@ -92,7 +92,7 @@ static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
 /* The n-th call fails, for some n, beside those that always do. */
 static void faults(const char *form, uint64_t always)
 {
-	unsigned span = tap_storms_take_long() ? 40 : 8;
+	unsigned span = tap_storms_take_long() ? 40 : 16;
 
 	for (int up = 0; up < 2; up++) {
 		struct outcome o = {.failed = always + 1};

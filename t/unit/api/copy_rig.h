@@ -70,12 +70,26 @@ static inline void end(void)
 	"soft.gpus=4", "soft.memory=64MiB", "map.span=4GiB", "io.lend=all",              \
 		"io.least=0", "io.piece=64KiB", "io.staging=2MiB", "driver.fault=off"
 
-static inline void fill(unsigned char *at, size_t bytes)
+static inline void fill_each(unsigned char *at, size_t bytes, size_t step)
 {
-	for (size_t i = 0; i + 8 <= bytes; i += 8) {
+	for (size_t i = 0; i + 8 <= bytes; i += step) {
 		uint64_t word = dice();
 
 		memcpy(at + i, &word, 8);
+	}
+}
+
+/* 4 KiB by chance, which are repeated with another word in each 512 bytes: no piece is like its neighbour. */
+static inline void fill(unsigned char *at, size_t bytes)
+{
+	const size_t page = 4 * KIB;
+
+	fill_each(at, bytes < page ? bytes : page, 8);
+	for (size_t i = page; i < bytes; i += page) {
+		size_t left = bytes - i < page ? bytes - i : page;
+
+		memcpy(at + i, at, left);
+		fill_each(at + i, left, 512);
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The order of fetches is learned from the last step, where the configuration wants it. */
+#define SIZE (2 * MIB)
 #include "cache/learn.h"
 #include "cache/prefetch.h"
 #include "seed.h"
@@ -15,8 +16,8 @@ static bool resumed; /* which brings back what a hint had brought before */
 static void begin(const char *learn)
 {
 	open_soft("soft.streams=stepped",
-		(const char *const[]){learn, "pool.budget=64MiB", "tier.prefetch_spare=2MiB",
-			"tier.prefetch_window=16MiB", NULL});
+		(const char *const[]){learn, "pool.large_page=2MiB", "pool.budget=16MiB",
+			"tier.prefetch_spare=1MiB", "tier.prefetch_window=4MiB", NULL});
 	for (int i = 0; i < LAYERS; i++)
 		layer[i] = give_away(i);
 }
@@ -179,7 +180,7 @@ static uint64_t judged(void)
 static void random_steps(void)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
-	int torn = 0, rounds = tap_storms_take_long() ? 40 : 200;
+	int torn = 0, rounds = tap_storms_take_long() ? 40 : STORM_SIZE(1000);
 
 	begin("tier.learn=yes");
 	/* few rounds may have no step that could be judged by the one before */

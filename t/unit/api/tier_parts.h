@@ -16,7 +16,9 @@
 #include <unistd.h>
 
 #define MIB  ((size_t)1 << 20)
+#ifndef SIZE
 #define SIZE (8 * MIB) /* t/unit/api/prefetch.c has budgets for some of these */
+#endif
 
 static struct glake *ctx;
 static struct glk_context *context;
