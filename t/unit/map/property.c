@@ -8,7 +8,7 @@
  */
 #include "unit/map/model.h"
 
-#define STEPS  10000 /* a round */
+#define STEPS  STORM_SIZE(20000) /* a round */
 #define CHECK  (tap_storms_take_long() ? 256 : 32) /* steps between two comparisons */
 #define FAULTS 10    /* steps between two driver calls that fail */
 

@@ -9,6 +9,7 @@
 #define PAGE (8 * MIB)
 #define MOST 64
 #define SIZE (3 * PAGE + 3 * MIB)
+#define STEP 100003 /* bytes between two that are looked at */
 /* Of a block of that size behind one of 5 MiB: half of the page they share, three large ones and
  * what is left. */
 #define PIECES 5
@@ -72,8 +73,8 @@ static uint64_t prepare(struct rig *rig, const char *const *settings, bool singl
 	rig_alloc(rig, 5 * MIB, rig->stream[0]);
 	addr = single ? rig_single(rig, SIZE, rig->stream[0])
 		      : rig_alloc(rig, SIZE, rig->stream[0]);
-	for (size_t i = 0; i < SIZE; i += 1000)
-		at(addr)[i] = (unsigned char)(i / 1000 % 251);
+	for (size_t i = 0; i < SIZE; i += STEP)
+		at(addr)[i] = (unsigned char)(i / STEP % 251);
 	return addr;
 }
 
@@ -81,8 +82,8 @@ static bool same(uint64_t addr, uint64_t other)
 {
 	bool same = true;
 
-	for (size_t i = 0; i < SIZE; i += 1000)
-		same &= at(addr)[i] == i / 1000 % 251 && at(other)[i] == at(addr)[i];
+	for (size_t i = 0; i < SIZE; i += STEP)
+		same &= at(addr)[i] == i / STEP % 251 && at(other)[i] == at(addr)[i];
 	at(other)[SIZE - 1] = 77;
 	same &= at(addr)[SIZE - 1] == 77;
 	at(addr)[0] = 78;
