@@ -15,7 +15,7 @@ static void links(const char *lend, double least, double most)
 	} way[] = {{"spill", spill, true}, {"fetch", fetch, false},
 		{"suspend", suspend, true}, {"resume", resume, false}};
 	const char *mib = getenv("GLAKE_T_MOVE_MIB");
-	size_t bytes = (mib ? strtoul(mib, NULL, 10) : tap_storms_take_long() ? 8 : 32) * MIB;
+	size_t bytes = (mib ? strtoul(mib, NULL, 10) : 8) * MIB;
 	char piece[32];
 	double rate;
 
@@ -167,7 +167,7 @@ static bool try_one(int (*act)(void), bool is_back, const char *form, unsigned n
 
 static void faults(const char *name, int (*act)(void), bool is_back, const char *form)
 {
-	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 16;
+	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 30;
 	uint64_t failed = 1;
 	bool fine = true;
 

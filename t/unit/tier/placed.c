@@ -72,7 +72,7 @@ static void links(const char *lend, double least, double most)
 		{"fetched", fetch, false, false}, {"and again", lower, true, true},
 		{"a quiet point", quiet, false, false}};
 	const char *mib = getenv("GLAKE_T_MOVE_MIB");
-	size_t bytes = (mib ? strtoul(mib, NULL, 10) : tap_storms_take_long() ? 8 : 32) * MIB;
+	size_t bytes = (mib ? strtoul(mib, NULL, 10) : 8) * MIB;
 	int wrong = 0, open = 0;
 	char piece[32];
 	double rate;
@@ -101,7 +101,7 @@ static void peers(void)
 {
 	const struct glk_io *io;
 
-	begin("io.lend=1,2", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	begin("io.lend=1,2", "io.piece=512KiB", "io.staging=4MiB", 8 * MIB);
 	io = &context->io;
 	is_int(glake_peer_access(ctx, 0, 1, 1), 0, "one that lends is a peer");
 	is_int(lower() | resume_lazily(), 0, "suspended in place");
@@ -143,7 +143,7 @@ static int rights_fail(int n, int len)
 	int logs = tap.logs;
 	char rule[64];
 
-	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 16 * MIB);
+	begin("io.lend=1", "io.piece=512KiB", "io.staging=4MiB", 8 * MIB);
 	/* so that links are ready */
 	if (lower() || resume())
 		tap_bail("not there and back");
@@ -342,7 +342,7 @@ static bool try_one(int (*act)(void), const char *form, unsigned n, uint64_t *re
 
 static void faults(const char *name, int (*act)(void), const char *form)
 {
-	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 16;
+	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 30;
 	uint64_t failed = 1;
 	bool fine = true;
 

@@ -3,9 +3,8 @@
  * Copies both ways at once, and of several GPUs, in the modelled time of the software device: ways do not hold up
  * each other, queued whole or fed, with little staging memory, and where links share an uplink.
  */
-#define ROOM ((size_t)16 << 20)
-/* of each copy: what is modelled is the same in fewer pieces */
-#define BYTES (tap_storms_take_long() ? ROOM / 4 : ROOM)
+#define ROOM  ((size_t)4 << 20)
+#define BYTES ROOM /* of each copy: what is modelled is the same in more pieces */
 #include "unit/api/copy_rig.h"
 
 #include "tier/io/feed.h"

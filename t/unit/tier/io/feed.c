@@ -3,7 +3,7 @@
  * Copies that are fed while links change, in the modelled time of the software device: what the rates
  * allow is reached within a tenth, whoever stands still keeps what he had, and every byte is right.
  */
-#define ROOM ((size_t)32 << 20)
+#define ROOM ((size_t)24 << 20)
 #include "unit/api/copy_rig.h"
 
 #include "tier/io/feed.h"
