@@ -34,15 +34,6 @@ static int fetch(const struct held *h)
 	return glk_cache_fetch(&rig.cache, h->addr, a);
 }
 
-static struct glake_block what(const struct held *h)
-{
-	struct glake_block block = {.sz = sizeof(block)};
-
-	if (glk_cache_query(&rig.cache, h->addr, &block))
-		tap_bail("no block");
-	return block;
-}
-
 /* Those first that were cold first, and no more than are needed. */
 static void make_room(void)
 {
@@ -56,14 +47,14 @@ static void make_room(void)
 	is_int(advise(&list[3], GLAKE_ADVICE_COLD), 0, "one is");
 	is_int(plan_take(&rig, &more, 25 * MIB, b), -ENOMEM, "which is not enough");
 	is_int(plan_take(&rig, &more, 90 * MIB, b), -ENOMEM, "for more than there is at all");
-	ok(!what(&list[3]).away, "so it stays");
+	ok(!rig_query(&rig, list[3].addr).away, "so it stays");
 	is_int(advise(&list[1], GLAKE_ADVICE_COLD), 0, "then another one");
 	is_int(advise(&list[2], GLAKE_ADVICE_COLD), 0, "and a third");
-	is_int((int64_t)what(&list[1]).advice, GLAKE_ADVICE_COLD, "as is told");
+	is_int((int64_t)rig_query(&rig, list[1].addr).advice, GLAKE_ADVICE_COLD, "as is told");
 	is_int((int64_t)rig_figures(&rig).spills, 0, "none of them moves yet");
 	is_int(plan_take(&rig, &more, 15 * MIB, b), 0, "a request has room");
-	ok(what(&list[3]).away && what(&list[1]).away, "the first two made it");
-	ok(!what(&list[2]).away, "and the third did not have to");
+	ok(rig_query(&rig, list[3].addr).away && rig_query(&rig, list[1].addr).away, "the first two made it");
+	ok(!rig_query(&rig, list[2].addr).away, "and the third did not have to");
 	s = rig_figures(&rig);
 	is_int((int64_t)s.victims, 2, "victims");
 	is_int((int64_t)s.victim_bytes, 20 << 20, "and their bytes");
@@ -71,12 +62,12 @@ static void make_room(void)
 	ok(s.reserved <= 50 * MIB, "the budget holds");
 	is_sound(&rig, "the books agree");
 	is_int(fetch(&list[2]), -EALREADY, "what is here is fetched");
-	is_int((int64_t)what(&list[2]).advice, GLAKE_ADVICE_NORMAL, "and cold no longer");
+	is_int((int64_t)rig_query(&rig, list[2].addr).advice, GLAKE_ADVICE_NORMAL, "and cold no longer");
 	is_int(plan_take(&rig, &last, 15 * MIB, b), -ENOMEM, "so that it stays");
 	is_int(fetch(&list[1]), -ENOMEM, "nor is there room for one that went");
 	plan_drop(&rig, &more, b);
 	is_int(fetch(&list[1]), 0, "until there is");
-	is_int((int64_t)what(&list[1]).advice, GLAKE_ADVICE_NORMAL, "then it is here to stay");
+	is_int((int64_t)rig_query(&rig, list[1].addr).advice, GLAKE_ADVICE_NORMAL, "then it is here to stay");
 	rig_free(&rig, list[3].addr, a);
 	for (int i = 0; i < 5; i++)
 		ok(i == 3 || plan_drop(&rig, &list[i], a), "with what was written");
@@ -94,14 +85,14 @@ static void before_the_host(void)
 	plan_take(&rig, &one, 20 * MIB, a);
 	advise(&one, GLAKE_ADVICE_COLD);
 	plan_take(&rig, &two, 25 * MIB, a);
-	ok(what(&one).away && !what(&two).placed, "a cold block makes room on the GPU");
+	ok(rig_query(&rig, one.addr).away && !rig_query(&rig, two.addr).placed, "a cold block makes room on the GPU");
 	plan_take(&rig, &three, 25 * MIB, a);
-	is_int((int64_t)what(&three).placed, 25 << 20, "without one the host is next");
+	is_int((int64_t)rig_query(&rig, three.addr).placed, 25 << 20, "without one the host is next");
 	is_int(advise(&three, GLAKE_ADVICE_PINNED), 0, "that may be pinned");
 	plan_drop(&rig, &two, a);
 	is_int(fetch(&three), -EBUSY, "then it does not come");
 	is_int(glk_cache_quiet(&rig.cache, &(struct glake_returned){0}), 0, "a quiet point");
-	is_int((int64_t)what(&three).placed, 25 << 20, "leaves it there");
+	is_int((int64_t)rig_query(&rig, three.addr).placed, 25 << 20, "leaves it there");
 	advise(&three, GLAKE_ADVICE_NORMAL);
 	is_int(fetch(&three), 0, "unless it is not pinned");
 	is_sound(&rig, "the books agree");
@@ -113,7 +104,7 @@ static void before_the_host(void)
 	glk_fault_set(rig.drv, "host_lock:p=1000000:err=ENOMEM");
 	is_int(plan_take(&rig, &two, 25 * MIB, a), -ENOMEM, "no room anywhere");
 	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "the GPU has none");
-	ok(!what(&one).away && has_marks(&one), "the cold one is here");
+	ok(!rig_query(&rig, one.addr).away && has_marks(&one), "the cold one is here");
 	is_sound(&rig, "the books agree");
 	glk_fault_set(rig.drv, "off");
 	is_int(plan_take(&rig, &two, 25 * MIB, a), 0, "the next time there is");
@@ -184,7 +175,7 @@ static void pinned(void)
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), -EBUSY, "to stay");
 	is_int(rig_free(&rig, one.addr, a), 0, "until it is freed");
 	is_int(plan_take(&rig, &one, 20 * MIB, a), 0, "what lies there next");
-	is_int((int64_t)what(&one).advice, GLAKE_ADVICE_NORMAL, "is not pinned");
+	is_int((int64_t)rig_query(&rig, one.addr).advice, GLAKE_ADVICE_NORMAL, "is not pinned");
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "and goes");
 	rig_free(&rig, one.addr, a);
 	rig_close(&rig, 0);
@@ -238,7 +229,7 @@ static void ends_with_the_block(void)
 		rig_free(&rig, one.addr, a);
 		for (int i = 0; i < 3; i++) {
 			plan_take(&rig, &two, 4096, a);
-			is_int((int64_t)what(&two).advice, GLAKE_ADVICE_NORMAL,
+			is_int((int64_t)rig_query(&rig, two.addr).advice, GLAKE_ADVICE_NORMAL,
 				"one of its size after it");
 		}
 	}
@@ -342,7 +333,7 @@ static void of_a_tag(void)
 	is_int(plan_take(&rig, &more, 10 * MIB, b), -ENOMEM, "no room");
 	is_int(advise(&cold, GLAKE_ADVICE_COLD), 0, "it is cold");
 	is_int(plan_take(&rig, &more, 10 * MIB, b), 0, "so there is room");
-	ok(what(&cold).away, "which it left");
+	ok(rig_query(&rig, cold.addr).away, "which it left");
 	ok(plan_drop(&rig, &more, b), "that is free again");
 	is_int(fetch(&cold), 0, "and it comes back");
 	is_sound(&rig, "the books agree");

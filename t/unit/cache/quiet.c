@@ -8,15 +8,6 @@ static struct rig rig;
 static struct CUstream_st *a;
 static struct held list[BLOCKS];
 
-static uint64_t placed(const struct held *h)
-{
-	struct glake_block block = {.sz = sizeof(block)};
-
-	if (glk_cache_query(&rig.cache, h->addr, &block))
-		tap_bail("no block");
-	return block.placed;
-}
-
 /* Both ends of a block, that others may share. */
 static void write_ends(const struct held *h)
 {
@@ -96,10 +87,10 @@ static void one_stays(const char *page)
 	lower_all();
 	advise(1, GLAKE_ADVICE_PINNED);
 	quiet();
-	is_int((int64_t)placed(&list[1]), 21 * MIB, "it is where it was");
-	ok(placed(&list[0]) <= 2 * MIB,
+	is_int((int64_t)rig_query(&rig, list[1].addr).placed, 21 * MIB, "it is where it was");
+	ok(rig_query(&rig, list[0].addr).placed <= 2 * MIB,
 		"one beside it has come, but for the page they share");
-	ok(placed(&list[2]) <= 2 * MIB, "and so has the other one");
+	ok(rig_query(&rig, list[2].addr).placed <= 2 * MIB, "and so has the other one");
 	advise(1, GLAKE_ADVICE_NORMAL);
 	tear_down();
 }
@@ -112,9 +103,9 @@ static void both_stay(void)
 	advise(0, GLAKE_ADVICE_PINNED);
 	advise(2, GLAKE_ADVICE_PINNED);
 	quiet();
-	is_int((int64_t)(placed(&list[0]) + placed(&list[2])), 42 * MIB,
+	is_int((int64_t)(rig_query(&rig, list[0].addr).placed + rig_query(&rig, list[2].addr).placed), 42 * MIB,
 		"they are where they were");
-	ok(placed(&list[1]) <= 4 * MIB, "what lies between has come, but for two pages");
+	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB, "what lies between has come, but for two pages");
 	advise(0, GLAKE_ADVICE_NORMAL);
 	advise(2, GLAKE_ADVICE_NORMAL);
 	tear_down();
@@ -129,7 +120,7 @@ static void one_is_away_in_part(void)
 	advise(0, GLAKE_ADVICE_PINNED);
 	advise(2, GLAKE_ADVICE_PINNED);
 	quiet();
-	ok(placed(&list[1]) <= 4 * MIB, "the rest of it has come, but for two pages");
+	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB, "the rest of it has come, but for two pages");
 	ok(away_of(&rig, &list[1]) > 0, "what was away is away");
 	advise(0, GLAKE_ADVICE_NORMAL);
 	advise(2, GLAKE_ADVICE_NORMAL);

@@ -12,15 +12,6 @@ static struct held list[BLOCKS];
 static struct glake_suspended did;
 static struct glake_returned done;
 
-static struct glake_block asked(const struct held *h)
-{
-	struct glake_block block = {.sz = sizeof(block)};
-
-	if (glk_cache_query(&rig.cache, h->addr, &block))
-		tap_bail("no block");
-	return block;
-}
-
 static uint64_t placed(void)
 {
 	return rig_figures(&rig).placed;
@@ -51,7 +42,7 @@ static void set_up(const char *page)
 static void tear_down(void)
 {
 	for (int i = 0; i < BLOCKS; i++) {
-		bool lacks = asked(&list[i]).away || asked(&list[i]).placed;
+		bool lacks = rig_query(&rig, list[i].addr).away || rig_query(&rig, list[i].addr).placed;
 
 		is_int(glk_cache_fetch(&rig.cache, list[i].addr, a), lacks ? 0 : -EALREADY,
 			"one is had back");
@@ -80,13 +71,13 @@ static void shares_a_page(const char *page)
 	is_int(glk_cache_spill(&rig.cache, list[1].addr, a), 0, "and goes away");
 	is_int(fetch_range(&rig, &list[1], 0, 1, a), 0, "its beginning comes");
 	is_int(fetch_range(&rig, &list[1], 21 * MIB - 1, 1, a), 0, "and its end");
-	ok(asked(&list[1]).away > 8 * MIB, "the rest is away");
-	ok(asked(&list[1]).placed > 0, "what is here shares pages of the host");
+	ok(rig_query(&rig, list[1].addr).away > 8 * MIB, "the rest is away");
+	ok(rig_query(&rig, list[1].addr).placed > 0, "what is here shares pages of the host");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
 	is_int((int64_t)done.left, 0, "nothing is left on the host");
 	is_int((int64_t)placed(), 0, "as the figures say");
-	ok(asked(&list[1]).away > 8 * MIB, "what was away is away");
+	ok(rig_query(&rig, list[1].addr).away > 8 * MIB, "what was away is away");
 	ok(all_have(1, 0, MIB / 2), "all have what was written");
 	is_sound(&rig, "the books agree");
 	tear_down();
@@ -99,13 +90,13 @@ static void goes_in_place(const char *page, bool lazy)
 
 	set_up(page);
 	is_int(spill_range(&rig, &list[1], 3 * MIB, 12 * MIB, a), 0, "a range goes");
-	away = asked(&list[1]).away;
+	away = rig_query(&rig, list[1].addr).away;
 	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.moved, (int64_t)(63 * MIB - away), "with all that was here");
 	is_int((int64_t)did.stayed, 0, "nothing stays");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
-	is_int((int64_t)asked(&list[1]).away, (int64_t)away, "what was away is");
-	is_int((int64_t)asked(&list[1]).placed, (int64_t)(21 * MIB - away),
+	is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away, "what was away is");
+	is_int((int64_t)rig_query(&rig, list[1].addr).placed, (int64_t)(21 * MIB - away),
 		"the rest is in place");
 	ok(all_have(1, 0, 3 * MIB) && all_have(1, 17 * MIB, 4 * MIB),
 		"with what was written");
@@ -119,16 +110,16 @@ static void goes_in_place(const char *page, bool lazy)
 		"with what had gone");
 	is_int((int64_t)placed(), lazy ? (int64_t)(63 * MIB - away) : 0,
 		"which is where it is");
-	is_int((int64_t)asked(&list[1]).away, (int64_t)away, "what was away is");
+	is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away, "what was away is");
 	is_sound(&rig, "the books agree");
 	if (lazy) {
 		is_int(spill_range(&rig, &list[1], 16 * MIB, 4 * MIB, a), -EALREADY,
 			"no range goes from the host in place");
 		is_int(glk_cache_spill(&rig.cache, list[1].addr, a), -EALREADY,
 			"nor does all that is there");
-		is_int((int64_t)asked(&list[1]).away, (int64_t)away, "nothing has moved");
+		is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away, "nothing has moved");
 		is_int(fetch_range(&rig, &list[1], 6 * MIB, 1, a), 0, "a page comes");
-		is_int((int64_t)asked(&list[1]).away, (int64_t)(away - 2 * MIB), "one");
+		is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)(away - 2 * MIB), "one");
 		is_int(spill_range(&rig, &list[1], 6 * MIB, 4 * MIB, a), -EBUSY,
 			"which goes as a whole then");
 		is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
@@ -146,11 +137,11 @@ static void is_fetched(void)
 	is_int(spill_range(&rig, &list[1], 4 * MIB, 8 * MIB, a), 0, "a range goes");
 	lower_all();
 	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "all of it is had");
-	is_int((int64_t)asked(&list[1]).away, 0, "nothing is away");
+	is_int((int64_t)rig_query(&rig, list[1].addr).away, 0, "nothing is away");
 	ok(all_have(1, 0, 21 * MIB), "it has what was written");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "and what is in place");
-	ok(asked(&list[1]).placed <= 4 * MIB, "but for pages that it shares");
+	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB, "but for pages that it shares");
 	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point has the rest");
 	is_int((int64_t)done.left, 0, "all of it");
 	is_sound(&rig, "the books agree");
@@ -166,7 +157,7 @@ static void is_pinned(void)
 	is_int(glk_cache_advise(&rig.cache, list[1].addr, GLAKE_ADVICE_PINNED), 0,
 		"a block is to stay");
 	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
-	ok(asked(&list[1]).placed >= 8 * MIB, "moves nothing of it");
+	ok(rig_query(&rig, list[1].addr).placed >= 8 * MIB, "moves nothing of it");
 	is_int(glk_cache_advise(&rig.cache, list[1].addr, GLAKE_ADVICE_NORMAL), 0,
 		"not any more");
 	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");

@@ -83,14 +83,6 @@ static uint64_t gone_of(const struct model *m)
 	return bytes;
 }
 
-static void set_tag(uint32_t id)
-{
-	if (glk_seat_set_tag(&rig.cache, id))
-		tap_bail("no record of the thread");
-	if (id)
-		glk_seat_leave(&rig.cache);
-}
-
 static int make(struct model *m, struct CUstream_st *stream)
 {
 	size_t size = ((size_t)(rand() % 12 + 1) << 20) + (size_t)(rand() % 4) * 100000 +
@@ -99,9 +91,9 @@ static int make(struct model *m, struct CUstream_st *stream)
 
 	*m = (struct model){.tagged = rand() % 3 == 0};
 	if (m->tagged)
-		set_tag(TAG);
+		rig_set_tag(&rig, TAG);
 	err = plan_take(&rig, &m->h, size, stream);
-	set_tag(0);
+	rig_set_tag(&rig, 0);
 	for (unsigned slot = 0; !err && slot < slots_of(m); slot++)
 		write_slot(m, slot);
 	return err;

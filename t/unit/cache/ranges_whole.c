@@ -24,15 +24,6 @@ static void give(struct held *h)
 	is_int(spill_range(&rig, h, 4 * MIB, 8 * MIB, a), 0, "a range of a block goes");
 }
 
-static struct glake_block asked(const struct held *h)
-{
-	struct glake_block block = {.sz = sizeof(block)};
-
-	if (glk_cache_query(&rig.cache, h->addr, &block))
-		tap_bail("no block");
-	return block;
-}
-
 static void take_away(struct held *h)
 {
 	is_int(glk_cache_fetch(&rig.cache, h->addr, a), 0, "all of it comes");
@@ -59,9 +50,9 @@ static void is_suspended(void)
 		is_int((int64_t)did.moved, 17 * MIB, "with what was here");
 		is_int((int64_t)did.moved_blocks, 2, "of both blocks");
 		is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing of it is held");
-		is_int((int64_t)asked(&one).away, way ? 8 * MIB : 20 * MIB,
+		is_int((int64_t)rig_query(&rig, one.addr).away, way ? 8 * MIB : 20 * MIB,
 			way ? "what was away is" : "one is away, all of it");
-		is_int((int64_t)asked(&one).placed, way ? 12 * MIB : 0,
+		is_int((int64_t)rig_query(&rig, one.addr).placed, way ? 12 * MIB : 0,
 			way ? "and the rest lies on the host in place"
 			    : "nothing lies on the host in place");
 		is_sound(&rig, "the books agree");
@@ -71,7 +62,7 @@ static void is_suspended(void)
 		is_int(err, 0, "and resumed");
 		is_int((int64_t)did.moved, way == 2 ? 0 : 17 * MIB,
 			"with what it had sent");
-		is_int((int64_t)asked(&one).away, 8 * MIB,
+		is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB,
 			"what was away before is away");
 		ok(has_words(&one, 0, 4 * MIB) && has_words(&one, 12 * MIB, 8 * MIB),
 			"what was here is here");
@@ -101,18 +92,10 @@ static void is_suspended_half_way(void)
 	is_int(rig_free(&rig, two.addr, b), 0, "one is freed");
 	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	is_int((int64_t)asked(&one).away, 8 * MIB, "what was away before is away");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB, "what was away before is away");
 	is_int((int64_t)rig.cache.suspended_blocks, 0, "nothing else");
 	take_away(&one);
 	rig_close(&rig, 0);
-}
-
-static void set_tag(uint32_t id)
-{
-	if (glk_seat_set_tag(&rig.cache, id))
-		tap_bail("no record of the thread");
-	if (id)
-		glk_seat_leave(&rig.cache);
 }
 
 static void has_a_tag(void)
@@ -123,9 +106,9 @@ static void has_a_tag(void)
 	set_up(NULL);
 	if (glk_cache_tag_open(&rig.cache, TAG))
 		tap_bail("no tag");
-	set_tag(TAG);
+	rig_set_tag(&rig, TAG);
 	give(&one);
-	set_tag(0);
+	rig_set_tag(&rig, 0);
 	is_int(glk_cache_tag_suspend(&rig.cache, TAG, 0, &did), 0,
 		"its tag is suspended");
 	is_int((int64_t)did.moved, 12 * MIB, "with what was here");
@@ -136,10 +119,10 @@ static void has_a_tag(void)
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended as well");
 	is_int((int64_t)did.moved, 0, "with nothing of it");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
-	is_int((int64_t)asked(&one).away, 20 * MIB, "which brings nothing of it");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB, "which brings nothing of it");
 	is_int(glk_cache_tag_resume(&rig.cache, TAG, &did), 0, "its tag is");
 	is_int((int64_t)did.moved, 12 * MIB, "with what that had sent");
-	is_int((int64_t)asked(&one).away, 8 * MIB, "and no more");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB, "and no more");
 	is_sound(&rig, "the books agree");
 	take_away(&one);
 	rig_close(&rig, 0);
@@ -155,11 +138,11 @@ static void is_dropped(void)
 	glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_DISCARDABLE);
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
 	is_int((int64_t)did.dropped, 12 * MIB, "what was here is dropped");
-	ok(asked(&one).away == 20 * MIB && asked(&one).dropped == 12 * MIB,
+	ok(rig_query(&rig, one.addr).away == 20 * MIB && rig_query(&rig, one.addr).dropped == 12 * MIB,
 		"which is told");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	ok(asked(&one).away == 8 * MIB && !asked(&one).dropped, "all else is away");
+	ok(rig_query(&rig, one.addr).away == 8 * MIB && !rig_query(&rig, one.addr).dropped, "all else is away");
 	is_int(fetch_range(&rig, &one, 6 * MIB, 2 * MIB, a), 0, "a part comes");
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended again");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
@@ -182,12 +165,12 @@ static void is_a_victim(void)
 	is_int(glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_COLD), 0,
 		"it is cold");
 	is_int(plan_take(&rig, &two, 15 * MIB, b), 0, "another one needs its memory");
-	is_int((int64_t)asked(&one).away, 20 * MIB, "so that all of it is away");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB, "so that all of it is away");
 	is_int((int64_t)rig_figures(&rig).victim_bytes, 12 * MIB, "which is told");
 	is_sound(&rig, "the books agree");
 	ok(plan_drop(&rig, &two, b), "that one is freed");
 	is_int(fetch_range(&rig, &one, 0, 2 * MIB, a), 0, "a part of it comes");
-	is_int((int64_t)asked(&one).advice, GLAKE_ADVICE_NORMAL,
+	is_int((int64_t)rig_query(&rig, one.addr).advice, GLAKE_ADVICE_NORMAL,
 		"it is not cold any more");
 	take_away(&one);
 	rig_close(&rig, 0);
@@ -251,7 +234,7 @@ static void is_told(void)
 	answer = 1;
 	is_int(spill_range(&rig, &one, 0, 4 * MIB, a), -EBUSY,
 		"a function keeps a block");
-	is_int((int64_t)asked(&one).away, 0, "where it is");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 0, "where it is");
 	answer = 0;
 	told = 0;
 	is_int(spill_range(&rig, &one, 0, 4 * MIB, a), 0, "or lets it go");

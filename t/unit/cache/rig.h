@@ -254,14 +254,29 @@ static inline struct glake_pool rig_pool(struct rig *rig, uint64_t pool)
 	return got;
 }
 
-/* The pool that a live block is of, by its number; 0: of none. */
-static inline uint64_t rig_pool_of(struct rig *rig, uint64_t addr)
+/* What is told of a block. */
+static inline struct glake_block rig_query(struct rig *rig, uint64_t addr)
 {
-	struct glake_block block;
+	struct glake_block block = {.sz = sizeof(block)};
 
 	if (glk_cache_query(&rig->cache, addr, &block))
 		tap_bail("no block");
-	return block.pool.low;
+	return block;
+}
+
+/* The pool that a live block is of, by its number; 0: of none. */
+static inline uint64_t rig_pool_of(struct rig *rig, uint64_t addr)
+{
+	return rig_query(rig, addr).pool.low;
+}
+
+/* What the thread asks for is of a tag; 0: of none. */
+static inline void rig_set_tag(struct rig *rig, uint32_t id)
+{
+	if (glk_seat_set_tag(&rig->cache, id))
+		tap_bail("no record of the thread");
+	if (id)
+		glk_seat_leave(&rig->cache);
 }
 
 /* 0, or what the device says of a replay. */

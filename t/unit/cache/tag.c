@@ -1,25 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks of a tag leave as a whole and come back with what was in them, while others go on. */
-#include "cache/tag/tag.h"
-
 #include "cache/away.h"
-#include "plan_parts.h"
+#include "tag_parts.h"
 
 #include <stdlib.h>
-
-#define TAG   0x101u
-#define OTHER 0x102u
-
-static struct rig rig;
-static struct CUstream_st *a, *b;
-
-static void set_tag(uint32_t id)
-{
-	if (glk_seat_set_tag(&rig.cache, id))
-		tap_bail("no record of the thread");
-	if (id)
-		glk_seat_leave(&rig.cache);
-}
 
 static void set_up(const char *const *settings)
 {
@@ -32,11 +16,9 @@ static void set_up(const char *const *settings)
 
 static void close_up(size_t live)
 {
-	set_tag(0);
+	rig_set_tag(&rig, 0);
 	rig_close(&rig, live);
 }
-
-static struct glake_suspended did;
 
 static int leave(uint32_t id)
 {
@@ -46,34 +28,6 @@ static int leave(uint32_t id)
 static int come(uint32_t id)
 {
 	return glk_cache_tag_resume(&rig.cache, id, &did);
-}
-
-static int take(struct held *h, size_t size, uint32_t tag, struct CUstream_st *stream)
-{
-	int err;
-
-	set_tag(tag);
-	err = plan_take(&rig, h, size, stream);
-	set_tag(0);
-	return err;
-}
-
-static struct glake_block asked(uint64_t addr)
-{
-	struct glake_block block = {.sz = sizeof(block)};
-
-	if (glk_cache_query(&rig.cache, addr, &block))
-		tap_bail("no block");
-	return block;
-}
-
-static struct glake_tag told(uint32_t id)
-{
-	struct glake_tag tag = {.sz = sizeof(tag)};
-
-	if (glk_cache_tag_get(&rig.cache, id, &tag))
-		tap_bail("no tag");
-	return tag;
 }
 
 #define COUNT 60
@@ -116,7 +70,7 @@ static void goes_whole(void)
 	set_up(NULL);
 	torn = take_all(list);
 	for (int i = 0; i < COUNT; i++) {
-		torn += asked(list[i].addr).tag != tag_of(i);
+		torn += rig_query(&rig, list[i].addr).tag != tag_of(i);
 		blocks += tag_of(i) == TAG;
 	}
 	ok(!torn, "blocks of all sizes, of two tags and of none");
@@ -133,12 +87,12 @@ static void goes_whole(void)
 	is_int((int64_t)rig_figures(&rig).tags_suspended, 1, "which is counted");
 	is_sound(&rig, "the books agree");
 	for (int i = 0; i < COUNT; i++)
-		torn += (asked(list[i].addr).away != 0) != (tag_of(i) == TAG);
+		torn += (rig_query(&rig, list[i].addr).away != 0) != (tag_of(i) == TAG);
 	ok(!torn, "each block says where it is");
-	set_tag(TAG);
+	rig_set_tag(&rig, TAG);
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "a small request is refused");
 	is_int(rig_try(&rig, 9 * MIB, a, 0, &addr), -EAGAIN, "and a large one");
-	set_tag(0);
+	rig_set_tag(&rig, 0);
 	is_int(take(&more, 9 * MIB, OTHER, a), 0, "another tag serves");
 	ok(plan_drop(&rig, &more, a), "and takes back");
 	is_int(take(&more, 9 * MIB, 0, a), 0, "so does what has none");
@@ -200,11 +154,11 @@ static void refuses(void)
 	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, &did), 0, "first the tag, then all");
 	is_int(come(TAG), -EAGAIN, "a tag does not come back to a GPU that is suspended");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "the GPU is resumed");
-	ok(asked(small.addr).away, "the tag stays away");
+	ok(rig_query(&rig, small.addr).away, "the tag stays away");
 	is_int(come(TAG), 0, "until it is asked for");
-	set_tag(TAG + 0x100);
+	rig_set_tag(&rig, TAG + 0x100);
 	is_int(rig_try(&rig, 600, a, 0, &addr), -ESTALE, "a thread with a tag that is none");
-	set_tag(0);
+	rig_set_tag(&rig, 0);
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &small, a) && plan_drop(&rig, &near, b),
 		"nothing was lost");
 	is_sound(&rig, "the books agree");
@@ -228,7 +182,7 @@ static void drops(void)
 	is_int((int64_t)rig_figures(&rig).discards, 1, "which is counted");
 	is_int(come(TAG), 0, "all come back");
 	ok(has_marks(&keep) && has_marks(&small), "those with what was written");
-	is_int((int64_t)asked(lose.addr).away, 0, "it is here");
+	is_int((int64_t)rig_query(&rig, lose.addr).away, 0, "it is here");
 	write_marks(&lose);
 	spilled = rig_figures(&rig).spilled;
 	is_int(glk_cache_tag_suspend(&rig.cache, TAG, GLAKE_TAG_DROP, &did), 0,
@@ -259,7 +213,7 @@ static void keeps_what_is_out(void)
 	is_int(rig_free(&rig, small.addr, a), 0, "freed while it is out");
 	is_int(leave(TAG), 0, "suspended");
 	is_int((int64_t)did.stayed_blocks, 1, "the one beside it stays");
-	is_int((int64_t)asked(near.addr).away, 0, "where it is");
+	is_int((int64_t)rig_query(&rig, near.addr).away, 0, "where it is");
 	is_int(glk_cache_unpin(&rig.cache, small.addr), 0, "it comes back");
 	is_int(leave(TAG), 0, "suspended once more");
 	is_int((int64_t)did.moved_blocks, 1, "then the other goes");
@@ -284,14 +238,14 @@ static void goes_with_all(void)
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.moved, (12 << 20) + 1024, "what is kept");
 	is_int((int64_t)did.dropped, 5 << 20, "and what is not");
-	is_int((int64_t)asked(lost.addr).dropped, 5 << 20, "as it says");
+	is_int((int64_t)rig_query(&rig, lost.addr).dropped, 5 << 20, "as it says");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
 	is_int((int64_t)did.moved_blocks, 4, "with all of them");
 	is_int(glk_cache_suspend_in_place(&rig.cache, &did) |
 			(int)rig_figures(&rig).reserved, 0, "in place: nothing is held");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did) | (int)asked(small.addr).away, 0,
+	is_int(glk_cache_resume_lazy(&rig.cache, &did) | (int)rig_query(&rig, small.addr).away, 0,
 		"and small ones are back");
 	write_marks(&lost);
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &lost, a) &&
@@ -428,7 +382,7 @@ static void *others(void *arg)
 	struct other *o = arg;
 	struct held list[16] = {{0}};
 
-	set_tag(o->tag);
+	rig_set_tag(&rig, o->tag);
 	while (!glk_load_relaxed(&stop)) {
 		struct held *h = &list[rand_r(&o->seed) % 16];
 		size_t size = rand_r(&o->seed) % 3 ? 600 : 3 * MIB;
@@ -468,7 +422,7 @@ static void among_others(void)
 	}
 	for (int i = 0; i < (tap_on_valgrind() ? 4 : 20); i++) {
 		torn += leave(TAG) != 0;
-		torn += asked(one.addr).away == 0;
+		torn += rig_query(&rig, one.addr).away == 0;
 		torn += come(TAG) != 0 || !has_marks(&one);
 	}
 	glk_store_relaxed(&stop, true);

@@ -1,27 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks of a tag that the GPU has no room for lie on the host in place, at addresses of their tag. */
-#include "cache/tag/tag.h"
-
-#include "plan_parts.h"
+#include "tag_parts.h"
 
 #include "seed.h"
 
 #include <stdlib.h>
-
-#define TAG   0x101u
-#define OTHER 0x102u
-
-static struct rig rig;
-static struct CUstream_st *a, *b;
-static struct glake_suspended did;
-
-static void set_tag(uint32_t id)
-{
-	if (glk_seat_set_tag(&rig.cache, id))
-		tap_bail("no record of the thread");
-	if (id)
-		glk_seat_leave(&rig.cache);
-}
 
 static void set_budget(uint64_t bytes)
 {
@@ -38,46 +21,18 @@ static void set_up(uint64_t budget, const char *setting, const char *other)
 	set_budget(budget);
 }
 
-static int take(struct held *h, size_t size, uint32_t tag, struct CUstream_st *stream)
-{
-	int err;
-
-	set_tag(tag);
-	err = plan_take(&rig, h, size, stream);
-	set_tag(0);
-	return err;
-}
-
-static struct glake_block asked(uint64_t addr)
-{
-	struct glake_block block = {.sz = sizeof(block)};
-
-	if (glk_cache_query(&rig.cache, addr, &block))
-		tap_bail("no block");
-	return block;
-}
-
 static bool is_placed(const struct held *h)
 {
-	struct glake_block block = asked(h->addr);
+	struct glake_block block = rig_query(&rig, h->addr);
 
 	return block.placed == h->size && block.tag == TAG && !block.away;
 }
 
 static bool is_here(const struct held *h)
 {
-	struct glake_block block = asked(h->addr);
+	struct glake_block block = rig_query(&rig, h->addr);
 
 	return !block.placed && !block.away;
-}
-
-static struct glake_tag told(uint32_t id)
-{
-	struct glake_tag tag = {.sz = sizeof(tag)};
-
-	if (glk_cache_tag_get(&rig.cache, id, &tag))
-		tap_bail("no tag");
-	return tag;
 }
 
 static int leave(void)
@@ -142,7 +97,7 @@ static void beyond_the_budget(void)
 	ok(!back.returned && back.left_blocks == 21, "nor then");
 	set_budget(UINT64_MAX);
 	is_int(glk_cache_fetch(&rig.cache, two.addr, a), 0, "it comes where there is room");
-	ok(asked(two.addr).placed <= 2 * MIB, "but for what it shares with others");
+	ok(rig_query(&rig, two.addr).placed <= 2 * MIB, "but for what it shares with others");
 	is_int(quiet(&back), 0, "at a quiet point");
 	ok(back.returned && !back.left_blocks && is_here(&two), "all of it does");
 	for (int i = 0; i < 20; i++)
@@ -171,7 +126,7 @@ static void is_used_again(void)
 	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - made), 0, "and no page is made");
 	plan_drop(&rig, &two, a);
 	is_int(take(&three, 50 * MIB, 0, a), 0, "a block without a tag");
-	ok(asked(three.addr).placed == 50 * MIB, "has them, where tier.host has no more");
+	ok(rig_query(&rig, three.addr).placed == 50 * MIB, "has them, where tier.host has no more");
 	plan_drop(&rig, &three, a);
 	is_int(take(&two, 40 * MIB, TAG, a), 0, "and a block of the tag has what that one had");
 	ok(is_placed(&two), "on the host");
@@ -241,7 +196,7 @@ static void stays(void)
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "it is resumed");
 	is_int((int64_t)did.stayed_blocks, 2, "which says what is on the host");
 	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "and suspended in place");
-	ok(asked(one.addr).away && is_placed(&two), "a tag goes away all the same");
+	ok(rig_query(&rig, one.addr).away && is_placed(&two), "a tag goes away all the same");
 	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and is back");
 	ok(is_here(&one) && is_placed(&two), "where it was");
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a) && plan_drop(&rig, &small, a),
@@ -262,11 +217,11 @@ static void lies_in_both(void)
 	plan_drop(&rig, &one, a);
 	/* ten of them are there, idle among the addresses of the tag */
 	is_int(take(&two, 28 * MIB, TAG, a), 0, "a block that the GPU has a part of");
-	placed = asked(two.addr).placed;
+	placed = rig_query(&rig, two.addr).placed;
 	ok(placed, "lies on the host, at least in part");
 	is_int(leave(), 0, "suspended");
 	ok(did.stayed_blocks == 1 && !did.moved, "it stays as it is");
-	is_int((int64_t)asked(two.addr).placed, (int64_t)placed, "where it was");
+	is_int((int64_t)rig_query(&rig, two.addr).placed, (int64_t)placed, "where it was");
 	is_int(come(), 0, "resumed");
 	is_sound(&rig, "the books agree");
 	set_budget(UINT64_MAX);
@@ -380,7 +335,7 @@ static void *work(void *arg)
 	struct worker *w = arg;
 	struct CUstream_st *own = w->stream;
 
-	set_tag(w->tagged ? TAG : 0);
+	rig_set_tag(&rig, w->tagged ? TAG : 0);
 	for (unsigned n = 0; !glk_load_relaxed(&stop); n++) {
 		struct held *h = &list[seed_below(&w->state, 6)];
 
@@ -395,7 +350,7 @@ static void *work(void *arg)
 	}
 	for (int i = 0; i < 6; i++)
 		w->torn += !plan_drop(&rig, &list[i], own);
-	set_tag(0);
+	rig_set_tag(&rig, 0);
 	return NULL;
 }
 
@@ -460,8 +415,8 @@ static void at_random(void)
 				err != -EBUSY;
 		} else if (what == 4) {
 			set_budget((10 + seed_below(&state, 60)) * MIB);
-		} else if (h->addr && (!away || !asked(h->addr).away)) {
-			on_host += asked(h->addr).placed > 0;
+		} else if (h->addr && (!away || !rig_query(&rig, h->addr).away)) {
+			on_host += rig_query(&rig, h->addr).placed > 0;
 			torn += !plan_drop(&rig, h, what & 1 ? a : b);
 		} else if (!h->addr) {
 			int err = take(h, (size_t)1 << (8 + seed_below(&state, 17)),
