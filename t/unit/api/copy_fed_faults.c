@@ -92,7 +92,7 @@ static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
 /* The n-th call fails, for some n, beside those that always do. */
 static void faults(const char *form, uint64_t always)
 {
-	unsigned span = tap_storms_take_long() ? 40 : 16;
+	unsigned span = tap_storms_take_long() ? 40 : 12;
 
 	for (int up = 0; up < 2; up++) {
 		struct outcome o = {.failed = always + 1};
@@ -101,7 +101,7 @@ static void faults(const char *form, uint64_t always)
 		for (; (o.failed > always || n < FAULTS_LEAST) && n < 600; tries++) {
 			int before = o.wrong;
 
-			n += 1 + (unsigned)(dice() % span);
+			n += 1 + (unsigned)(dice() % (n < FAULTS_LEAST ? 4 : span));
 			try_one(up, form, n, &o);
 			if (o.wrong > before)
 				tap_note("call %u", n);

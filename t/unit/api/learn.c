@@ -180,7 +180,7 @@ static uint64_t judged(void)
 static void random_steps(void)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
-	int torn = 0, rounds = tap_storms_take_long() ? 40 : STORM_SIZE(1000);
+	int torn = 0, rounds = tap_storms_take_long() ? 40 : 200;
 
 	begin("tier.learn=yes");
 	/* few rounds may have no step that could be judged by the one before */

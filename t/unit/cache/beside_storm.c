@@ -99,7 +99,7 @@ static size_t draw_size(uint64_t *state)
 	case 3:
 		return 2 * MIB * (1 + seed_below(state, 6));
 	default:
-		return 512 + seed_below(state, 12 * MIB);
+		return 512 + seed_below(state, 20 * MIB);
 	}
 }
 
@@ -463,7 +463,7 @@ static void make_lock(void)
 int main(void)
 {
 	const char *long_run = getenv("GLAKE_TEST_MS");
-	long ms = long_run ? atol(long_run) : STORM_SIZE(700);
+	long ms = long_run ? atol(long_run) : STORM_SIZE(900);
 	uint64_t seed;
 
 	/* threads take turns there; the sanitizers see them all */
@@ -491,7 +491,7 @@ int main(void)
 	storm("few addresses, ahead", DELAYS, ms,
 		(const char *const[]){STORM, "pool.budget=90MiB", "tier.host=300MiB",
 			"map.span=1GiB", "pool.ahead=16MiB", "policy.bins=0", NULL});
-	storm("memory is kept", DELAYS KEPT, ms,
+	storm("memory is kept", DELAYS ";copy:p=20000:err=EIO" KEPT, ms,
 		(const char *const[]){STORM, "pool.budget=100MiB", "tier.host=300MiB",
 			"map.aliases=3", NULL});
 	return tap_done();

@@ -7,7 +7,7 @@
 #include <errno.h>
 
 #define BLOCKS 200
-#define ROUNDS STORM_SIZE(20000)
+#define ROUNDS 6000
 
 struct held {
 	uint64_t addr;

@@ -331,7 +331,7 @@ static void every_call_fails(void)
 		"unmap", "release", "reserve"};
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
-		int failed = 0, torn = 0, most = tap_storms_take_long() ? 1 : 2;
+		int failed = 0, torn = 0, most = tap_storms_take_long() ? 1 : 3;
 
 		for (int back = 0; back < 2; back++) {
 			bool struck = true;

@@ -224,7 +224,7 @@ static bool step(struct model *list, bool turns)
 static void program(unsigned seed, const char *const *settings, bool turns)
 {
 	struct model list[BLOCKS] = {0};
-	int steps = tap_storms_take_long() ? 50 : STORM_SIZE(2000), n = 0, torn = 0;
+	int steps = tap_storms_take_long() ? 50 : 400, n = 0, torn = 0;
 
 	srand(seed);
 	rig_open(&rig, settings);

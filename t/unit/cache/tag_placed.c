@@ -391,7 +391,7 @@ static void at_random(void)
 {
 	uint64_t state = seed_thread(seed_start(), 9);
 	struct held list[24] = {{0}};
-	int torn = 0, on_host = 0, steps = tap_on_valgrind() ? 200 : STORM_SIZE(10000);
+	int torn = 0, on_host = 0, steps = tap_on_valgrind() ? 200 : 3000;
 	bool away = false;
 
 	set_up(30 * MIB, "tier.host=256MiB", NULL);

@@ -167,7 +167,7 @@ static bool try_one(int (*act)(void), bool is_back, const char *form, unsigned n
 
 static void faults(const char *name, int (*act)(void), bool is_back, const char *form)
 {
-	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 30;
+	unsigned n = 0, tries = 0, step = tap_storms_take_long() ? 60 : 16;
 	uint64_t failed = 1;
 	bool fine = true;
 
