@@ -17,7 +17,7 @@
 
 #define WORD_BITS (8 * sizeof(unsigned long))
 
-#define LIBNUMA "libnuma.so.1"
+#define LIBNUMA	     "libnuma.so.1"
 #define FUNCTIONS(F) F(numa_available) F(numa_node_of_cpu) F(mbind) F(get_mempolicy)
 
 struct functions {

@@ -33,7 +33,8 @@ static struct {
 	char last_log[512];
 } tap;
 
-static inline void tap_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static inline void tap_note(const char *format, ...)
+	__attribute__((format(printf, 1, 2)));
 static inline void tap_note(const char *format, ...)
 {
 	va_list args;
@@ -164,9 +165,8 @@ static inline void tap_expect_log(int count)
 	tap.expected += count;
 }
 
-static inline bool tap_check(
-	bool passed, const char *file, int line, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
+static inline bool tap_check(bool passed, const char *file, int line, const char *format,
+	...) __attribute__((format(printf, 4, 5)));
 static inline bool tap_check(
 	bool passed, const char *file, int line, const char *format, ...)
 {
@@ -188,8 +188,8 @@ static inline bool tap_check(
 
 #define ok(cond, ...) tap_check(!!(cond), __FILE__, __LINE__, __VA_ARGS__)
 
-static inline bool tap_is_int(int64_t got, int64_t want, const char *file, int line,
-	const char *what)
+static inline bool tap_is_int(
+	int64_t got, int64_t want, const char *file, int line, const char *what)
 {
 	bool passed = tap_check(got == want, file, line, "%s", what);
 
@@ -198,20 +198,21 @@ static inline bool tap_is_int(int64_t got, int64_t want, const char *file, int l
 	return passed;
 }
 
-static inline bool tap_is_str(const char *got, const char *want, const char *file, int line,
-	const char *what)
+static inline bool tap_is_str(
+	const char *got, const char *want, const char *file, int line, const char *what)
 {
 	bool same = got && want && !strcmp(got, want);
 	bool passed = tap_check(same || got == want, file, line, "%s", what);
 
 	if (!passed)
-		tap_note("got '%s', want '%s'", got ? got : "(null)", want ? want : "(null)");
+		tap_note("got '%s', want '%s'", got ? got : "(null)",
+			want ? want : "(null)");
 	return passed;
 }
 
 /* Finds `part` inside `got`. */
-static inline bool tap_has_str(const char *got, const char *part, const char *file, int line,
-	const char *what)
+static inline bool tap_has_str(
+	const char *got, const char *part, const char *file, int line, const char *what)
 {
 	bool passed = tap_check(got && strstr(got, part), file, line, "%s", what);
 
@@ -220,7 +221,8 @@ static inline bool tap_has_str(const char *got, const char *part, const char *fi
 	return passed;
 }
 
-#define is_int(got, want, what)	 tap_is_int((int64_t)(got), (int64_t)(want), __FILE__, __LINE__, what)
+#define is_int(got, want, what)                                                          \
+	tap_is_int((int64_t)(got), (int64_t)(want), __FILE__, __LINE__, what)
 #define is_str(got, want, what)	 tap_is_str(got, want, __FILE__, __LINE__, what)
 #define has_str(got, part, what) tap_has_str(got, part, __FILE__, __LINE__, what)
 
@@ -234,8 +236,8 @@ static inline int tap_done(void)
 {
 	if (tap.logs != tap.expected) {
 		tap.failed++;
-		tap_note("%d messages of the library, %d announced; the last: %s", tap.logs,
-			tap.expected, tap.last_log);
+		tap_note("%d messages of the library, %d announced; the last: %s",
+			tap.logs, tap.expected, tap.last_log);
 	}
 	if (!tap.planned)
 		printf("1..%d\n", tap.run);

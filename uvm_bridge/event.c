@@ -70,8 +70,7 @@ static void translate(struct glk_uvm *uvm, const struct glk_uvm_record *record,
 	to->processors = processors(uvm, record->processors, again);
 }
 
-size_t glk_uvm_places(
-	struct glk_uvm *uvm, struct glk_uvm_place *ret_places, size_t count)
+size_t glk_uvm_places(struct glk_uvm *uvm, struct glk_uvm_place *ret_places, size_t count)
 {
 	struct glk_uvm_thrash told;
 	bool again = true;

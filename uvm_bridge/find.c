@@ -86,7 +86,8 @@ static int consider(struct search *search, int copy)
 		search->found = copy;
 		return 0;
 	}
-	if (is > 0 && !uvm->setup.managed && uvm->ops->same(uvm->ops->arg, search->found, copy) <= 0)
+	if (is > 0 && !uvm->setup.managed &&
+		uvm->ops->same(uvm->ops->arg, search->found, copy) <= 0)
 		is = glk_uvm_fail(uvm, GLAKE_UVM_AMBIGUOUS, "", 0,
 			"this process has nvidia_uvm open several times, and no managed "
 			"memory tells which is CUDA's");

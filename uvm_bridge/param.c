@@ -26,8 +26,8 @@ int glk_uvm_param(
 
 const char *glk_uvm_disk_name(enum glk_uvm_disk disk)
 {
-	static const char *const names[] = {"OK", "NO_TREE", "NO_MODULE", "UNREADABLE",
-		"NO_LIBKMOD"};
+	static const char *const names[] = {
+		"OK", "NO_TREE", "NO_MODULE", "UNREADABLE", "NO_LIBKMOD"};
 
 	if ((unsigned int)disk >= sizeof(names) / sizeof(*names))
 		return "?";

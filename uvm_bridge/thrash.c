@@ -23,8 +23,8 @@ void glk_uvm_thrash_note(
 {
 	uint64_t name = record->event.address >> PLACE_SHIFT;
 	uint32_t at = (uint32_t)(name * UINT64_C(0x9e3779b97f4a7c15) >> 56);
-	struct glk_uvm_thrash told = {.address = record->event.address,
-		.since_ns = record->event.begin_ns};
+	struct glk_uvm_thrash told = {
+		.address = record->event.address, .since_ns = record->event.begin_ns};
 
 	memcpy(told.processors, record->processors, sizeof(told.processors));
 	if (record->event.kind != GLAKE_UVM_THRASHING || is_free(&told))

@@ -51,17 +51,19 @@ enum glake_board_state {
 
 struct glake_board {
 	unsigned char magic[GLAKE_BOARD_MAGIC_SIZE];
-	uint32_t version;     /* GLAKE_BOARD_VERSION; readers refuse any other */
-	uint32_t header_size; /* of this; what a later library has behind it comes before the rest */
-	uint64_t size;	      /* of the whole board, bytes */
+	uint32_t version; /* GLAKE_BOARD_VERSION; readers refuse any other */
+	uint32_t
+		header_size; /* of this; what a later library has behind it comes before the rest */
+	uint64_t size; /* of the whole board, bytes */
 	uint64_t pid;
 	uint64_t schema_at, schema_room; /* from the beginning of the board, bytes */
 	uint64_t values_at, values_room; /* likewise */
 	uint64_t sequence;
-	uint64_t state;	      /* enum glake_board_state */
-	uint64_t writes;      /* so far */
-	uint64_t written_ns;  /* CLOCK_MONOTONIC, when its figures were gathered */
-	uint64_t interval_ns; /* how often it is written; 0: not any more, since nobody asked */
+	uint64_t state;	     /* enum glake_board_state */
+	uint64_t writes;     /* so far */
+	uint64_t written_ns; /* CLOCK_MONOTONIC, when its figures were gathered */
+	uint64_t
+		interval_ns; /* how often it is written; 0: not any more, since nobody asked */
 	uint64_t shape;
 	uint64_t schema_size; /* bytes */
 	uint64_t values;      /* words */

@@ -22,14 +22,14 @@ enum glake_conf_origin {
 
 /* One key of the configuration. Strings live as long as the process. */
 struct glake_conf_key {
-	size_t sz;		 /* sizeof(struct glake_conf_key) */
-	const char *section;	 /* "pool" */
-	const char *key;	 /* "budget" */
-	const char *type;	 /* "bool", "int", "size", "time", "ratio", "choice", "text" */
+	size_t sz;	     /* sizeof(struct glake_conf_key) */
+	const char *section; /* "pool" */
+	const char *key;     /* "budget" */
+	const char *type; /* "bool", "int", "size", "time", "ratio", "choice", "text" */
 	const char *default_value;
-	const char *range;	 /* what is right, in words: "512 ... 1TiB", "soft, cuda" */
-	const char *help;	 /* one sentence or more */
-	int live;		 /* 1: glake_conf_set changes it while the program runs */
+	const char *range; /* what is right, in words: "512 ... 1TiB", "soft, cuda" */
+	const char *help;  /* one sentence or more */
+	int live;	   /* 1: glake_conf_set changes it while the program runs */
 };
 
 /*
@@ -42,11 +42,11 @@ GLAKE_EXPORT int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key
 
 /* The value of a key, and its origin. */
 struct glake_conf_value {
-	size_t sz;	    /* sizeof(struct glake_conf_value) */
-	int origin;	    /* enum glake_conf_origin */
-	int line;	    /* of the file; 0 if not from a file */
-	char source[128];   /* file name, variable name or "" */
-	char text[128];	    /* the value as a person writes it, "8MiB" */
+	size_t sz;	  /* sizeof(struct glake_conf_value) */
+	int origin;	  /* enum glake_conf_origin */
+	int line;	  /* of the file; 0 if not from a file */
+	char source[128]; /* file name, variable name or "" */
+	char text[128];	  /* the value as a person writes it, "8MiB" */
 };
 
 /*
@@ -63,15 +63,16 @@ GLAKE_EXPORT int glake_conf_value_get(
 
 /* A finding of glake_conf_check or glake_conf_reload. */
 struct glake_conf_finding {
-	size_t sz;	 /* set by the library */
-	int error;	 /* 0: a warning */
-	int line;	 /* 0: not of one line */
+	size_t sz;	  /* set by the library */
+	int error;	  /* 0: a warning */
+	int line;	  /* 0: not of one line */
 	const char *file; /* file or variable; valid during the call */
 	const char *key;  /* "pool.budget" or "" */
 	const char *text; /* what is wrong and what would be right */
 };
 
-typedef void (*glake_conf_finding_fn)(const struct glake_conf_finding *finding, void *arg);
+typedef void (*glake_conf_finding_fn)(
+	const struct glake_conf_finding *finding, void *arg);
 
 /*
  * Reads the configuration that `options` describe as glake_open would, without opening

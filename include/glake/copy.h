@@ -141,17 +141,18 @@ enum glake_copy_stage {
 };
 
 struct glake_copy_state {
-	size_t sz;	      /* sizeof(struct glake_copy_state) */
-	int stage;	      /* enum glake_copy_stage */
-	int error;	      /* -errno of what failed, or 0 */
-	uint64_t bytes;	      /* of all ranges */
-	uint64_t relayed;     /* of these, queued over links of other GPUs */
-	uint64_t failed;      /* of these, not copied */
-	uint32_t paths;	      /* over which it goes */
+	size_t sz;	       /* sizeof(struct glake_copy_state) */
+	int stage;	       /* enum glake_copy_stage */
+	int error;	       /* -errno of what failed, or 0 */
+	uint64_t bytes;	       /* of all ranges */
+	uint64_t relayed;      /* of these, queued over links of other GPUs */
+	uint64_t failed;       /* of these, not copied */
+	uint32_t paths;	       /* over which it goes */
 	uint32_t failed_parts; /* see glake_copy_failed */
-	uint64_t copied;       /* bytes that have arrived; of a copy that is not fed, when it has finished */
-	uint32_t fed;	       /* whether it is */
-	uint32_t stalled;      /* paths on which a piece took far longer than it should */
+	uint64_t
+		copied; /* bytes that have arrived; of a copy that is not fed, when it has finished */
+	uint32_t fed;	  /* whether it is */
+	uint32_t stalled; /* paths on which a piece took far longer than it should */
 };
 
 /* Bytes of a copy, counted through its ranges in their order. */
@@ -180,8 +181,8 @@ GLAKE_EXPORT int glake_copy_get(
  * Returns 0, or -ENOENT (no such part), -EINVAL, -ESTALE (as glake_copy_get).
  * Thread: any. Blocks: briefly. Driver calls: none.
  */
-GLAKE_EXPORT int glake_copy_failed(struct glake_copy_job *job, uint32_t index,
-	struct glake_copy_part *ret_part);
+GLAKE_EXPORT int glake_copy_failed(
+	struct glake_copy_job *job, uint32_t index, struct glake_copy_part *ret_part);
 
 /*
  * Waits until a copy has finished.

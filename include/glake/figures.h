@@ -40,7 +40,7 @@ enum glake_figure_unit {
 #define GLAKE_HISTOGRAM_BUCKETS 29
 
 struct glake_histogram {
-	uint64_t count; /* of all buckets */
+	uint64_t count;	       /* of all buckets */
 	uint64_t sum, longest; /* ns */
 	uint64_t at[GLAKE_HISTOGRAM_BUCKETS];
 };
@@ -58,7 +58,7 @@ struct glake_figure {
 	 * "node" or "stream", and which this is, as "set_access". Else NULL. */
 	const char *label;
 	const char *of;
-	uint64_t value; /* "budget_bytes": UINT64_MAX is none */
+	uint64_t value;			     /* "budget_bytes": UINT64_MAX is none */
 	const struct glake_histogram *times; /* of a histogram; else NULL */
 };
 

@@ -91,12 +91,12 @@ GLAKE_EXPORT int glake_pool_release(
 
 /* What a pool has. Sizes in bytes. */
 struct glake_pool {
-	size_t sz;	   /* sizeof(struct glake_pool) */
-	uint64_t live;	   /* asked for by live blocks */
-	uint64_t held;	   /* physical memory that stays with the pool */
-	uint64_t blocks;   /* live ones */
-	uint32_t graphs;   /* begun and not released */
-	uint32_t is_open;  /* 1 between begin and end */
+	size_t sz;	  /* sizeof(struct glake_pool) */
+	uint64_t live;	  /* asked for by live blocks */
+	uint64_t held;	  /* physical memory that stays with the pool */
+	uint64_t blocks;  /* live ones */
+	uint32_t graphs;  /* begun and not released */
+	uint32_t is_open; /* 1 between begin and end */
 };
 
 /*

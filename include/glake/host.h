@@ -118,12 +118,12 @@ GLAKE_EXPORT int glake_host_use(
 
 /* What is behind an address. */
 struct glake_host_block {
-	size_t sz;    /* sizeof(struct glake_host_block) */
-	void *base;   /* first byte of the block */
-	size_t size;  /* as asked for */
-	size_t given; /* as given, a multiple of GLAKE_HOST_GRAIN */
-	int device;   /* number of the GPU that it is near */
-	int node;     /* NUMA node that it begins on; -1: not known */
+	size_t sz;     /* sizeof(struct glake_host_block) */
+	void *base;    /* first byte of the block */
+	size_t size;   /* as asked for */
+	size_t given;  /* as given, a multiple of GLAKE_HOST_GRAIN */
+	int device;    /* number of the GPU that it is near */
+	int node;      /* NUMA node that it begins on; -1: not known */
 	uint32_t gpus; /* whose streams use it, as far as was said */
 };
 

@@ -94,8 +94,8 @@ GLAKE_EXPORT int glake_managed_advise(
  * Thread: as above. Blocks: for the lock of the GPU; drivers may for memory that was never touched.
  * Driver calls: one.
  */
-GLAKE_EXPORT int glake_managed_prefetch(struct glake *ctx, void *ptr, size_t size, int place,
-	int id, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_managed_prefetch(struct glake *ctx, void *ptr, size_t size,
+	int place, int id, struct CUstream_st *stream);
 
 /* What may be asked about managed memory. */
 enum glake_managed_what {
@@ -113,8 +113,8 @@ enum glake_managed_what {
  * driver), -ESTALE, -EIO, -ENODEV (device lost, or in a forked child).
  * Thread: as above. Blocks: no. Driver calls: one or two.
  */
-GLAKE_EXPORT int glake_managed_get(struct glake *ctx, const void *ptr, size_t size, int what,
-	int *ret_place, int *ret_id);
+GLAKE_EXPORT int glake_managed_get(struct glake *ctx, const void *ptr, size_t size,
+	int what, int *ret_place, int *ret_id);
 
 GLAKE_END_DECLS
 

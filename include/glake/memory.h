@@ -15,7 +15,7 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 
 /* Flags of glake_alloc. */
 #define GLAKE_ALLOC_CONTIGUOUS                                                           \
-	0x1u		       /* one physical handle: IPC, RDMA, NCCL registration */
+	0x1u /* one physical handle: IPC, RDMA, NCCL registration */
 /* GLAKE_ALLOC_MANAGED 0x2u, GLAKE_ALLOC_MANAGED_OVER 0x4u: see managed.h */
 #define GLAKE_ALLOC_FLAGS 0x7u /* all flags this version knows */
 
@@ -122,8 +122,8 @@ GLAKE_EXPORT int glake_use(struct glake *ctx, void *ptr, struct CUstream_st *str
  * Thread: any. Blocks: briefly. Driver calls: a stream wait and a question an
  * event, and a question.
  */
-GLAKE_EXPORT int glake_free_after(struct glake *ctx, void *ptr,
-	struct CUevent_st *const *events, size_t count);
+GLAKE_EXPORT int glake_free_after(
+	struct glake *ctx, void *ptr, struct CUevent_st *const *events, size_t count);
 
 /* Names a pool of graphs, see graph.h; both 0: none. */
 struct glake_pool_id {
@@ -131,11 +131,12 @@ struct glake_pool_id {
 };
 
 /* What a block can do beside being used here, see share.h. */
-#define GLAKE_CAN_EXPORT     0x01u /* glake_export */
-#define GLAKE_CAN_FABRIC     0x02u /* its pages have fabric handles */
-#define GLAKE_CAN_RDMA	     0x04u /* network cards may be given it */
-#define GLAKE_CAN_DMABUF     0x08u /* glake_dmabuf */
-#define GLAKE_CAN_CONTIGUOUS 0x10u /* one physical handle is behind it, and behind nothing else */
+#define GLAKE_CAN_EXPORT 0x01u /* glake_export */
+#define GLAKE_CAN_FABRIC 0x02u /* its pages have fabric handles */
+#define GLAKE_CAN_RDMA	 0x04u /* network cards may be given it */
+#define GLAKE_CAN_DMABUF 0x08u /* glake_dmabuf */
+#define GLAKE_CAN_CONTIGUOUS                                                             \
+	0x10u /* one physical handle is behind it, and behind nothing else */
 
 /* What is behind an address. */
 struct glake_block {
@@ -150,15 +151,16 @@ struct glake_block {
 	struct CUstream_st *stream; /* of the allocation */
 	struct glake_pool_id pool;  /* of graphs that it belongs to */
 	uint32_t can;		    /* GLAKE_CAN_... */
-	uint32_t exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
-	uint64_t peers;	  /* other GPUs that may use it, a bit each */
-	size_t away;	  /* of its bytes, those whose contents are on the host or on another GPU: see tier.h */
-	size_t placed;	  /* its bytes that lie in memory of the host, in place: likewise */
-	uint64_t advice;  /* GLAKE_ADVICE_...: what was said of it, see tier.h */
-	size_t managed;	  /* its bytes, if it is managed memory: see managed.h */
-	uint32_t tag;	  /* that it is of, see tag.h; 0: none */
-	uint32_t pins;	  /* times that it was pinned, see pin.h */
-	size_t dropped;	  /* of these, those that are away without their contents */
+	uint32_t
+		exports; /* times it is out: glake_export, glake_dmabuf and no glake_export_end */
+	uint64_t peers; /* other GPUs that may use it, a bit each */
+	size_t away; /* of its bytes, those whose contents are on the host or on another GPU: see tier.h */
+	size_t placed; /* its bytes that lie in memory of the host, in place: likewise */
+	uint64_t advice; /* GLAKE_ADVICE_...: what was said of it, see tier.h */
+	size_t managed;	 /* its bytes, if it is managed memory: see managed.h */
+	uint32_t tag;	 /* that it is of, see tag.h; 0: none */
+	uint32_t pins;	 /* times that it was pinned, see pin.h */
+	size_t dropped;	 /* of these, those that are away without their contents */
 	size_t away_peer; /* of those that are away, those that lie in memory of another GPU */
 };
 

@@ -62,11 +62,11 @@ enum glake_move_way {
 struct glake_move {
 	size_t sz; /* of the structure, set by the library */
 	int device;
-	int way;     /* enum glake_move_way */
-	int is_over; /* 0: before it */
-	int err;     /* afterwards: 0, or why the block is where it was */
-	void *ptr;   /* as glake_alloc gave it */
-	size_t size; /* bytes asked for */
+	int way;      /* enum glake_move_way */
+	int is_over;  /* 0: before it */
+	int err;      /* afterwards: 0, or why the block is where it was */
+	void *ptr;    /* as glake_alloc gave it */
+	size_t size;  /* bytes asked for */
 	uint32_t tag; /* see tag.h; 0: none */
 };
 

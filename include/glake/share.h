@@ -37,13 +37,13 @@ struct CUstream_st;
 
 /* What a block has in one page. */
 struct glake_piece {
-	int fd;		      /* of the page; closed on exec */
-	uint32_t flags;	      /* 0 */
-	size_t page_size;     /* of the page, bytes */
-	size_t offset;	      /* of the block's bytes in the page */
-	size_t length;	      /* of the block's bytes in the page */
-	uint64_t number;      /* of the page, see glake_export_list; 0: unknown */
-	uint64_t reserved;    /* 0 */
+	int fd;		   /* of the page; closed on exec */
+	uint32_t flags;	   /* 0 */
+	size_t page_size;  /* of the page, bytes */
+	size_t offset;	   /* of the block's bytes in the page */
+	size_t length;	   /* of the block's bytes in the page */
+	uint64_t number;   /* of the page, see glake_export_list; 0: unknown */
+	uint64_t reserved; /* 0 */
 };
 
 /* Most pieces that one import takes. */

@@ -142,8 +142,8 @@ struct glake_soft_managed {
 	uint64_t host_faults; /* likewise the host, near this GPU */
 	uint64_t to_gpu;      /* bytes that were moved */
 	uint64_t to_host;
-	uint64_t evicted; /* pieces that left since the GPU was full */
-	uint64_t remote;  /* pieces that were used where they lay, over the link */
+	uint64_t evicted;  /* pieces that left since the GPU was full */
+	uint64_t remote;   /* pieces that were used where they lay, over the link */
 	uint64_t resident; /* bytes that lie on the GPU */
 };
 

@@ -38,8 +38,8 @@ enum glake_call {
 
 /* Rungs of the ladder that a request climbs when memory is short, each counted. */
 enum glake_rung {
-	GLAKE_RUNG_LIMBO = 0,	 /* pools of graphs that were released gave their pages */
-	GLAKE_RUNG_RECUT,	 /* pages that nobody used, of any size, made room for new ones */
+	GLAKE_RUNG_LIMBO = 0, /* pools of graphs that were released gave their pages */
+	GLAKE_RUNG_RECUT, /* pages that nobody used, of any size, made room for new ones */
 	GLAKE_RUNG_CROSS_STREAM, /* another stream's memory, behind a stream wait */
 	GLAKE_RUNG_SPILL_PEER,	 /* a request was given memory that another GPU lends */
 	GLAKE_RUNG_SPILL_HOST,	 /* a request was given memory of the host */
@@ -56,8 +56,8 @@ struct glake_stats {
 	uint64_t free_pages;	/* of these, touched by no live block */
 	uint64_t mapped;	/* mappings, aliases counted each */
 	uint64_t address_space; /* reserved addresses */
-	uint64_t metadata;  /* host memory of the tables of this GPU, and of all pages */
-	uint64_t budget;    /* UINT64_MAX: none */
+	uint64_t metadata; /* host memory of the tables of this GPU, and of all pages */
+	uint64_t budget;   /* UINT64_MAX: none */
 	/* Since open or glake_stats_reset. Exact while one thread alone has used the GPU; with
 	 * more of them the most that was seen by a request that missed. */
 	uint64_t peak_live;
@@ -65,8 +65,10 @@ struct glake_stats {
 
 	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t hits;	   /* requests served without a lock, by the quick bins or the last free */
-	uint64_t misses;   /* requests that looked for a place; most of them find one mapped */
+	uint64_t
+		hits; /* requests served without a lock, by the quick bins or the last free */
+	uint64_t
+		misses; /* requests that looked for a place; most of them find one mapped */
 	uint64_t stitches; /* misses backed with pages that lay elsewhere */
 	uint64_t oom;	   /* requests answered -ENOMEM */
 	uint64_t live_blocks;
@@ -77,13 +79,14 @@ struct glake_stats {
 
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 
-	uint64_t called;  /* misses for which the driver was called */
-	uint64_t quick;	  /* bytes of freed blocks kept whole: in the quick bins, the last one */
+	uint64_t called; /* misses for which the driver was called */
+	uint64_t
+		quick; /* bytes of freed blocks kept whole: in the quick bins, the last one */
 	uint64_t flushes; /* times that the bins gave blocks back to be merged */
 
 	/* Streams and limbo: a mapping goes when nobody on the GPU uses it any more. */
-	uint64_t streams;   /* known at present, those that ended with work left included */
-	uint64_t events;    /* of the library, at the driver at present */
+	uint64_t streams; /* known at present, those that ended with work left included */
+	uint64_t events;  /* of the library, at the driver at present */
 	uint64_t unmapped;  /* bytes of mappings that went */
 	uint64_t released;  /* bytes of pages that went with theirs, to the driver */
 	uint64_t held_back; /* times that something was not ready to go */
@@ -99,11 +102,12 @@ struct glake_stats {
 	int64_t hold_max;
 
 	/* Contents in memory of the host or of another GPU, see tier.h. Blocks that are away count as live. */
-	uint64_t away;	      /* bytes of such blocks, or of what is away of them */
+	uint64_t away; /* bytes of such blocks, or of what is away of them */
 	uint64_t away_blocks;
-	uint64_t spills;      /* blocks, and ranges of them, that went there, suspension included */
-	uint64_t fetches;     /* likewise, that came back */
-	uint64_t host_held;   /* bytes of the host that are held for the GPU, locked */
+	uint64_t
+		spills; /* blocks, and ranges of them, that went there, suspension included */
+	uint64_t fetches;   /* likewise, that came back */
+	uint64_t host_held; /* bytes of the host that are held for the GPU, locked */
 	/* Blocks that lie in memory of the host, in place, since the GPU had no room for them: see
 	 * tier.place. They count as live, and their pages in host_held. */
 	uint64_t placed;
@@ -148,7 +152,8 @@ struct glake_stats {
 	uint64_t host_pool_allocs;  /* requests served */
 	uint64_t host_pool_grows;   /* pieces that were made for them */
 	uint64_t host_pool_refused; /* requests that were not */
-	uint64_t peak_host_pool_live, peak_host_pool_held; /* since open or glake_stats_reset */
+	uint64_t peak_host_pool_live,
+		peak_host_pool_held; /* since open or glake_stats_reset */
 
 	/* Blocks with a tag, see tag.h. They count as live. */
 	uint64_t tags;		 /* that are open */

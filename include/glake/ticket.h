@@ -21,7 +21,8 @@ struct CUstream_st;
  * context was closed; it may be closed all the same. In a forked child it may be closed only.
  */
 enum glake_ticket_state {
-	GLAKE_TICKET_QUEUED = 0, /* work that was queued before is not done, or there is no room yet */
+	GLAKE_TICKET_QUEUED =
+		0, /* work that was queued before is not done, or there is no room yet */
 	GLAKE_TICKET_COPYING,
 	GLAKE_TICKET_DONE,
 	GLAKE_TICKET_FAILED,	/* of a prefetch: the block is where it was */
@@ -37,16 +38,16 @@ enum glake_ticket_kind {
 /* What a ticket says. Times are ns of CLOCK_MONOTONIC; 0: not yet, or none. What the GPU does is seen
  * when it is asked, so a time may be late, and never is early. */
 struct glake_ticket_info {
-	size_t sz;	  /* sizeof(struct glake_ticket_info) */
-	int state;	  /* GLAKE_TICKET_QUEUED... */
-	int kind;	  /* GLAKE_TICKET_SPILL... */
+	size_t sz; /* sizeof(struct glake_ticket_info) */
+	int state; /* GLAKE_TICKET_QUEUED... */
+	int kind;  /* GLAKE_TICKET_SPILL... */
 	int device;
 	int error;	  /* of one that failed or was cancelled: -errno */
 	void *address;	  /* of the block */
 	uint64_t bytes;	  /* asked for by it */
 	int64_t asked_ns; /* when the call was made that gave the ticket */
 	int64_t begun_ns; /* when nothing that was queued before was in the way any more */
-	int64_t ended_ns; /* when it was done, failed or cancelled */
+	int64_t ended_ns;    /* when it was done, failed or cancelled */
 	int64_t deadline_ns; /* of a prefetch: the one that was given */
 };
 

@@ -162,8 +162,8 @@ GLAKE_EXPORT int glake_fetch(struct glake *ctx, void *ptr, struct CUstream_st *s
  * Thread: any. Blocks: as glake_spill for a block of that size. Driver calls: those of glake_spill, a
  * copy for each stretch of pages that is here.
  */
-GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
-	struct CUstream_st *stream, struct glake_ticket **ret_ticket);
+GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset,
+	size_t bytes, struct CUstream_st *stream, struct glake_ticket **ret_ticket);
 
 /*
  * Has a range of a block back, as glake_fetch all of it: each page of which the range has a byte. What
@@ -184,8 +184,8 @@ GLAKE_EXPORT int glake_spill_range(struct glake *ctx, void *ptr, size_t offset, 
  * freed since have finished, where it has their memory. Driver calls: those of glake_fetch, for each
  * stretch of pages that is away, and those for memory of the host.
  */
-GLAKE_EXPORT int glake_fetch_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
-	struct CUstream_st *stream, struct glake_ticket **ret_ticket);
+GLAKE_EXPORT int glake_fetch_range(struct glake *ctx, void *ptr, size_t offset,
+	size_t bytes, struct CUstream_st *stream, struct glake_ticket **ret_ticket);
 
 /* What a program says of a block. */
 enum glake_advice {
@@ -249,7 +249,7 @@ struct glake_returned {
 	size_t sz;		  /* sizeof(struct glake_returned) */
 	uint64_t returned;	  /* bytes of blocks that came to the GPU by this call */
 	uint64_t returned_blocks; /* that have nothing on the host any more */
-	uint64_t left;		  /* bytes of blocks that are on the host still, in place */
+	uint64_t left; /* bytes of blocks that are on the host still, in place */
 	uint64_t left_blocks;
 };
 
@@ -280,14 +280,15 @@ GLAKE_EXPORT int glake_quiet(
 
 /* What a suspension did, or its end. */
 struct glake_suspended {
-	size_t sz;		/* sizeof(struct glake_suspended) */
-	uint64_t moved;		/* bytes of blocks that went, or came back */
+	size_t sz;	/* sizeof(struct glake_suspended) */
+	uint64_t moved; /* bytes of blocks that went, or came back */
 	uint64_t moved_blocks;
 	/* Bytes of blocks that may not move, or lie on the host in place, and bytes that are lent. */
 	uint64_t stayed;
 	uint64_t stayed_blocks;
-	uint64_t released;	/* bytes of pages of the GPU that went back to the driver */
-	uint64_t managed; /* bytes of managed memory, in pages of 2 MiB, sent to the host */
+	uint64_t released; /* bytes of pages of the GPU that went back to the driver */
+	uint64_t
+		managed; /* bytes of managed memory, in pages of 2 MiB, sent to the host */
 	uint64_t dropped; /* bytes of blocks that went without their contents */
 	uint64_t dropped_blocks;
 };

@@ -76,11 +76,11 @@ int glk_context_conf(const struct glake_options *options, glake_conf_finding_fn 
 	return glk_conf_read_as(&reading, ret_conf);
 }
 
-int glk_context_configure(struct glk_context *context, const struct glake_options *options)
+int glk_context_configure(
+	struct glk_context *context, const struct glake_options *options)
 {
-	struct glk_conf_reading reading = {.options = options,
-		.forms = forms,
-		.ret_defaults = &context->defaults};
+	struct glk_conf_reading reading = {
+		.options = options, .forms = forms, .ret_defaults = &context->defaults};
 
 	if (options->conf_file &&
 		snprintf(context->conf_file, sizeof(context->conf_file), "%s",
@@ -163,7 +163,8 @@ static int apply(
 	for (int i = 0; i < context->devices; i++)
 		if (id == GLK_CONF_tier_place && host && !context->caches[i].host)
 			return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
-				"tier.place: GPU %d has no memory of the host near it", i);
+				"tier.place: GPU %d has no memory of the host near it",
+				i);
 	if (id == GLK_CONF_log_level)
 		glk_log_level_set(conf->log_level);
 	for (int i = 0; i < context->devices; i++) {
@@ -175,8 +176,7 @@ static int apply(
 		else if (id == GLK_CONF_tier_place)
 			glk_poke_relaxed(&cache->places, cache->host && host);
 		else if (id == GLK_CONF_tier_host && cache->host)
-			glk_store_relaxed(
-				&cache->host->budget, most ? most : UINT64_MAX);
+			glk_store_relaxed(&cache->host->budget, most ? most : UINT64_MAX);
 		if (id == GLK_CONF_tier_place || id == GLK_CONF_tier_away)
 			glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
 				conf->tier_away == GLK_TIER_AWAY_PEER);
@@ -318,14 +318,15 @@ int glake_size_parse(const char *text, uint64_t *ret_bytes)
 	int err;
 
 	if (!text || !ret_bytes)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no text, or no place for a size");
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "no text, or no place for a size");
 	err = glk_parse_size(text, ret_bytes);
 	if (!err)
 		return 0;
 	snprintf(shown, sizeof(shown), "%s", text);
 	return glk_error(err, GLAKE_ERROR_INVAL,
-		"'%s' is %s; right is a number of bytes, K, M, G or T, as 24G or 1.5GiB", shown,
-		err == -ERANGE ? "too large" : "not a size");
+		"'%s' is %s; right is a number of bytes, K, M, G or T, as 24G or 1.5GiB",
+		shown, err == -ERANGE ? "too large" : "not a size");
 }
 
 const char *glake_conf_path(void)

@@ -6,9 +6,9 @@
  */
 #include "api/context.h"
 
+#include "api/copy_job.h"
 #include "api/second.h"
 #include "api/served.h"
-#include "api/copy_job.h"
 #include "api/uvm.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -87,7 +87,8 @@ int glk_context_get(struct glake *handle, struct glk_context **ret_context)
 	if (*ret_context)
 		return 0;
 	/* which of the two it is may have changed in between; pairs with: the release in publish */
-	if (handle && glk_load_acquire(&glk_context_entry(handle)->open) == (uintptr_t)handle) {
+	if (handle &&
+		glk_load_acquire(&glk_context_entry(handle)->open) == (uintptr_t)handle) {
 		*ret_context = glk_context_entry(handle)->context;
 		return 0;
 	}
@@ -111,8 +112,7 @@ int glk_context_device(struct glake *handle, int device, struct glk_context **re
 	return 0;
 }
 
-int glk_context_owner(
-	struct glake *handle, const void *ptr, struct glk_cache **ret_cache)
+int glk_context_owner(struct glake *handle, const void *ptr, struct glk_cache **ret_cache)
 {
 	struct glk_context *context;
 	int err = glk_context_get(handle, &context);

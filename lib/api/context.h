@@ -36,13 +36,13 @@ struct glk_context {
 	/* For reading the file again: what held before it was read, and which it was. */
 	struct glk_conf defaults;
 	bool no_conf_file;
-	char conf_file[PATH_MAX]; /* "": the installed one */
-	uint64_t host_most;	  /* of each GPU, where tier.host is 0 */
+	char conf_file[PATH_MAX];	      /* "": the installed one */
+	uint64_t host_most;		      /* of each GPU, where tier.host is 0 */
 	glk_atomic(struct glk_trace *) trace; /* NULL: nothing is recorded */
 	/* That were stopped while the program ran, whose last events may be under way. */
 	struct glk_trace *stopped[GLK_CONTEXT_STOPPED_MAX];
 	int stopped_count;
-	char why[256];		 /* why CUDA was not taken */
+	char why[256]; /* why CUDA was not taken */
 	/* Under the lock of tag.c. An entry without opens is free; its id was that of the last. */
 	struct glk_context_tag {
 		uint32_t id, opens;
@@ -137,8 +137,8 @@ static inline struct glk_cache *glk_context_cache(
 }
 
 /* A trace of its own; of the options file, size and midway are the caller's. */
-int glk_context_trace(const struct glk_context *context, struct glk_trace_options *options,
-	struct glk_trace **ret_trace);
+int glk_context_trace(const struct glk_context *context,
+	struct glk_trace_options *options, struct glk_trace **ret_trace);
 
 /*
  * Records a running context in a new file of this name, and ends that. What is recorded between the

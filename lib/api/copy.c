@@ -105,7 +105,8 @@ static int check_apart(const struct glake_copy_range *r, size_t count)
 }
 
 /* The GPU on whose default stream all ranges are, as the driver queues them. */
-static int device_of_ranges(const struct glk_context *context, const struct glk_io_copy *copy)
+static int device_of_ranges(
+	const struct glk_context *context, const struct glk_io_copy *copy)
 {
 	const struct glake_copy_range *r = copy->ranges;
 	struct glk_drv *drv = context->drv;
@@ -162,11 +163,11 @@ static int job_for(struct glake *ctx, struct glk_context *context, int device,
 static int tell(struct glake_copy_job *job, const struct glk_io_copy *copy)
 {
 	struct glk_copy_told what = {.state = {.sz = sizeof(what.state),
-					       .error = copy->err,
-					       .bytes = copy->bytes,
-					       .relayed = copy->relayed,
-					       .paths = copy->paths,
-					       .failed_parts = copy->lost_count},
+					     .error = copy->err,
+					     .bytes = copy->bytes,
+					     .relayed = copy->relayed,
+					     .paths = copy->paths,
+					     .failed_parts = copy->lost_count},
 		.parts = copy->lost,
 		.feed = copy->feed};
 

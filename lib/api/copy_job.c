@@ -20,7 +20,7 @@ struct job {
 	struct glk_drv_event *event; /* NULL: it has finished, or the context is closed */
 	struct glk_drv *drv;	     /* NULL: the context is closed */
 	struct glk_io *io;	     /* likewise */
-	struct glk_feed *feed; /* NULL: it is not fed, or all about it is known */
+	struct glk_feed *feed;	     /* NULL: it is not fed, or all about it is known */
 	struct glake_copy_state state;
 	struct glake_copy_part part[GLK_IO_LOST_MAX];
 	uint32_t waits; /* threads in one */
@@ -54,8 +54,7 @@ static struct job *find_any(const struct glake_copy_job *handle)
 	if (table.base && id && id <= glk_load_relaxed(&table.used) &&
 		(at(id)->generation & 1) && handle_of(id) == handle)
 		return at(id);
-	glk_error(
-		-ESTALE, GLAKE_ERROR_STALE, "%p is no open job", (const void *)handle);
+	glk_error(-ESTALE, GLAKE_ERROR_STALE, "%p is no open job", (const void *)handle);
 	return NULL;
 }
 
@@ -220,8 +219,7 @@ static bool finished(struct job *job)
 	hear(job);
 	if (job->feed)
 		return false;
-	job->state.stage =
-		job->state.failed_parts ? GLAKE_COPY_FAILED : GLAKE_COPY_DONE;
+	job->state.stage = job->state.failed_parts ? GLAKE_COPY_FAILED : GLAKE_COPY_DONE;
 	job->state.copied = job->state.bytes - job->state.failed;
 	/* what is refused is tried again when the job is closed */
 	if (!job->waits && event && !job->drv->ops->event_free(job->drv, event))
@@ -274,8 +272,7 @@ int glake_copy_failed(
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the part");
 	if (!err && index >= job->state.failed_parts)
 		err = glk_error(-ENOENT, GLAKE_ERROR_INVAL,
-			"there are %u parts, and no %u", job->state.failed_parts,
-			index);
+			"there are %u parts, and no %u", job->state.failed_parts, index);
 	if (!err)
 		*ret_part = job->part[index];
 	glk_unlock(&table_lock);
@@ -297,8 +294,8 @@ static int await(struct glk_drv *drv, struct glk_drv_event *event, int64_t timeo
 		struct timespec ts = {.tv_nsec = left < pause ? left : pause};
 
 		if (left <= 0)
-			return glk_error(
-				-ETIMEDOUT, GLAKE_ERROR_AGAIN, "the copy has not finished");
+			return glk_error(-ETIMEDOUT, GLAKE_ERROR_AGAIN,
+				"the copy has not finished");
 		nanosleep(&ts, NULL);
 		pause = pause < ASK_LAST_NS / 2 ? pause * 2 : ASK_LAST_NS;
 	}

@@ -12,8 +12,8 @@
 static void record(struct glk_context *context, unsigned kind, int device,
 	struct glake_pool_id id, const struct CUstream_st *stream)
 {
-	glk_context_record(context, kind, device, id.low,
-		id.high & GLAKE_TRACE_SIZE_MAX, stream);
+	glk_context_record(
+		context, kind, device, id.low, id.high & GLAKE_TRACE_SIZE_MAX, stream);
 }
 
 static int begin(struct glake *ctx, int device, const struct glk_graph_begin *begin)

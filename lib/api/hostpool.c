@@ -31,8 +31,8 @@ static int check(size_t size, uint32_t flags, void *const *ret_ptr, uint64_t *re
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "size is 0");
 	if (shift > GLAKE_HOST_ALIGN_MAX)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"unknown flags 0x%x: an alignment is 2 to the power of up to %u", flags,
-			GLAKE_HOST_ALIGN_MAX);
+			"unknown flags 0x%x: an alignment is 2 to the power of up to %u",
+			flags, GLAKE_HOST_ALIGN_MAX);
 	if (size > INT64_MAX)
 		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
 			"no memory of the host for %zu bytes", size);

@@ -70,7 +70,8 @@ static void add_distances(struct glake_node *node)
 		int distance =
 			glk_topology_distance(t, node->id, glk_topology_at(t, i)->id);
 
-		node->distance[i] = distance > 0 && distance < 256 ? (uint8_t)distance : 0;
+		node->distance[i] =
+			distance > 0 && distance < 256 ? (uint8_t)distance : 0;
 		node->distances++;
 	}
 	glk_topology_free(t);

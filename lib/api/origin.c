@@ -28,7 +28,8 @@ static glk_atomic(const struct glake_origins *) known;
 int glake_origins_set(const struct glake_origins *origins)
 {
 	if (origins && origins->sz < sizeof(*origins))
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "sz is not that of the structure");
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "sz is not that of the structure");
 	if (origins && origins->sz > sizeof(*origins))
 		return glk_error(-E2BIG, GLAKE_ERROR_INVAL,
 			"the structure is that of a newer library");

@@ -45,8 +45,7 @@ static void set(struct glk_context *context, uint32_t entry, glake_move_fn fn, v
 		glk_cache_hear(&context->caches[i], entry, fn, arg);
 }
 
-int glake_move_watch(
-	struct glake *ctx, glake_move_fn fn, void *arg, uint32_t *ret_watch)
+int glake_move_watch(struct glake *ctx, glake_move_fn fn, void *arg, uint32_t *ret_watch)
 {
 	struct glk_context *context;
 	uint32_t i = 0;
@@ -85,7 +84,8 @@ int glake_move_unwatch(struct glake *ctx, uint32_t watch)
 	glk_lock(&lock);
 	found = number && number <= GLAKE_MOVE_WATCHES_MAX &&
 		context->watches[number - 1].on &&
-		context->watches[number - 1].turn << BITS == (watch & ~((1u << BITS) - 1));
+		context->watches[number - 1].turn << BITS ==
+			(watch & ~((1u << BITS) - 1));
 	if (found) {
 		set(context, number - 1, NULL, NULL);
 		context->watches[number - 1].on = false;

@@ -16,8 +16,8 @@
 #include <errno.h>
 #include <time.h>
 
-int glk_context_trace(const struct glk_context *context, struct glk_trace_options *options,
-	struct glk_trace **ret_trace)
+int glk_context_trace(const struct glk_context *context,
+	struct glk_trace_options *options, struct glk_trace **ret_trace)
 {
 	struct timespec now;
 
@@ -40,7 +40,8 @@ int glk_recording_begin(struct glake *handle, const char *file, size_t size)
 	if (err)
 		return err;
 	if (glk_load_relaxed(&context->trace))
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "it is recorded already, in %s",
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"it is recorded already, in %s",
 			glk_trace_path(glk_load_relaxed(&context->trace)));
 	if (context->stopped_count == GLK_CONTEXT_STOPPED_MAX)
 		return glk_error(-EMFILE, GLAKE_ERROR_LIMIT,

@@ -57,9 +57,8 @@ static int each_of_context(struct glk_rpc_call *call, struct choice *choice,
 	if (glk_context_get(handle, &context))
 		return 0; /* this process is a child: it answers nobody */
 	for (int i = 0; i < context->devices && !err; i++) {
-		if (choice->one_gpu
-				? (uint64_t)i != choice->gpu
-				: /* pairs with: the release in glk_cache_start */
+		if (choice->one_gpu ? (uint64_t)i != choice->gpu
+				    : /* pairs with: the release in glk_cache_start */
 				!glk_load_acquire(&context->caches[i].started))
 			continue;
 		choice->found = true;

@@ -36,7 +36,7 @@ static bool rests = true;
 
 static struct lease {
 	uint64_t asker; /* 0: nobody's */
-	uint64_t board;	/* the last that was handed out to it */
+	uint64_t board; /* the last that was handed out to it */
 	int64_t interval_ns;
 } leases[GLK_WIRE_CLIENTS_MAX];
 
@@ -74,10 +74,12 @@ static void drop_board(enum glake_board_state state)
 }
 
 /* Writes it with what was gathered, into a larger one where that is needed. */
-static int write_board(const struct glk_figures *figures, int64_t gathered_ns, int64_t interval)
+static int write_board(
+	const struct glk_figures *figures, int64_t gathered_ns, int64_t interval)
 {
-	int err = board.at ? glk_board_write(&board, figures, gathered_ns, (uint64_t)interval)
-			  : -ENOSPC;
+	int err = board.at
+		? glk_board_write(&board, figures, gathered_ns, (uint64_t)interval)
+		: -ENOSPC;
 
 	if (err != -ENOSPC)
 		return err;
@@ -130,7 +132,8 @@ int glk_served_board_due(void)
 	if (glk_clock_ns() >= begun_ns + pause_ns(interval)) {
 		err = refresh(interval);
 		if (err)
-			glk_debug("the board of figures is not written: %s", strerror(-err));
+			glk_debug("the board of figures is not written: %s",
+				strerror(-err));
 	}
 	left = begun_ns + pause_ns(interval) - glk_clock_ns();
 	return left > 0 ? (int)((left + 999999) / 1000000) : 0;
@@ -196,8 +199,8 @@ void glk_method_board(struct glk_rpc_call *call)
 
 	if (glk_rpc_number(call, "interval", INTERVAL_MAX, &interval) &&
 		interval < INTERVAL_MIN)
-		glk_rpc_fail(
-			call, GLK_RPC_PARAMETERS, "interval is %d at least", INTERVAL_MIN);
+		glk_rpc_fail(call, GLK_RPC_PARAMETERS, "interval is %d at least",
+			INTERVAL_MIN);
 	if (glk_rpc_failed(call))
 		return;
 	/* there are as many as can be connected */

@@ -112,8 +112,8 @@ static int turn_one(struct glk_rpc_call *call, struct glake *handle, int gpu, vo
 	glk_json_add_uint(json, "released_bytes", did.released);
 	if (err) {
 		glake_last_error(&record);
-		glk_json_add_text(json, "failed",
-			record.err == err ? record.text : strerror(-err));
+		glk_json_add_text(
+			json, "failed", record.err == err ? record.text : strerror(-err));
 		turn->err = err;
 	}
 	glk_json_end(json);
@@ -171,7 +171,8 @@ static struct glake *find_context(struct glk_rpc_call *call)
 	return glk_rpc_failed(call) ? NULL : found;
 }
 
-static void add_recording(struct glk_rpc_call *call, const struct glake *handle, const char *file)
+static void add_recording(
+	struct glk_rpc_call *call, const struct glake *handle, const char *file)
 {
 	struct glk_json *json = glk_rpc_result(call);
 

@@ -114,10 +114,8 @@ static void left(uint64_t asker, void *arg)
 
 static int start(char *why)
 {
-	static const struct glk_wire_options options = {.answer = answer,
-		.left = left,
-		.due = due,
-		.thread_name = "glake-rpc"};
+	static const struct glk_wire_options options = {
+		.answer = answer, .left = left, .due = due, .thread_name = "glake-rpc"};
 	struct glake_error record = {.sz = sizeof(record)};
 	int err = glk_rpc_init();
 

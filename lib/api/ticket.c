@@ -37,7 +37,8 @@ static int move(struct glake *ctx, void *ptr, const struct glk_portion *portion,
 	cancel = glk_cancel_off();
 	t.device = cache->device;
 	t.asked = glk_clock_ns();
-	err = glk_cache_move(cache, t.addr, stream, kind == GLAKE_TICKET_FETCH, portion, &t.told);
+	err = glk_cache_move(
+		cache, t.addr, stream, kind == GLAKE_TICKET_FETCH, portion, &t.told);
 	if (!err)
 		*ret_ticket = (struct glake_ticket *)(uintptr_t)glk_ticket_new(&t);
 	glk_prefetch_pump(cache);
@@ -93,8 +94,8 @@ int glake_fetch_range(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
 	return move_range(ctx, ptr, &portion, stream, GLAKE_TICKET_FETCH, ret_ticket);
 }
 
-int glake_prefetch(struct glake *ctx, void *ptr, struct CUstream_st *stream, int64_t deadline,
-	int priority, struct glake_ticket **ret_ticket)
+int glake_prefetch(struct glake *ctx, void *ptr, struct CUstream_st *stream,
+	int64_t deadline, int priority, struct glake_ticket **ret_ticket)
 {
 	struct glk_ticket t = {.owner = (uintptr_t)ctx,
 		.addr = (uint64_t)(uintptr_t)ptr,
@@ -194,7 +195,8 @@ int glake_ticket_close(struct glake_ticket *ticket)
 
 const char *glake_ticket_state_name(int state)
 {
-	static const char *const names[] = {"queued", "copying", "done", "failed", "cancelled"};
+	static const char *const names[] = {
+		"queued", "copying", "done", "failed", "cancelled"};
 
 	return state < 0 || state > GLAKE_TICKET_CANCELLED ? "unknown" : names[state];
 }

@@ -11,7 +11,8 @@
 
 #include <glake/tier.h>
 
-typedef int (*move_fn)(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
+typedef int (*move_fn)(
+	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 
 static int move(struct glake *ctx, void *ptr, struct CUstream_st *stream, move_fn fn)
 {
@@ -107,7 +108,8 @@ static void call_back(
 	struct glake_error why = glk_thread_current->error;
 	uint64_t unused;
 
-	for (int i = 0; i < context->devices && glk_load_relaxed(&from->node->lent); i++) {
+	for (int i = 0; i < context->devices && glk_load_relaxed(&from->node->lent);
+		i++) {
 		struct glk_cache *cache = &context->caches[i];
 
 		if (cache->host && glk_load_relaxed(&cache->host->borrowed) &&

@@ -153,8 +153,7 @@ static void leave(struct glake *ctx, bool advises)
 		return;
 	cancel = glk_cancel_off();
 	for (size_t i = 0; i < count; i++) {
-		struct glk_cache *cache =
-			glk_context_cache(context, places[i].address);
+		struct glk_cache *cache = glk_context_cache(context, places[i].address);
 
 		if (cache)
 			glk_cache_managed_ease(cache, places[i].address,
@@ -245,9 +244,9 @@ int glake_uvm_tools_get(struct glake_uvm_tools *ret_tools)
 
 const char *glake_uvm_state_name(int state)
 {
-	static const char *const names[] = {"OK", "NO_MODULE", "UNKNOWN",
-		"NO_NODE", "NO_PERMISSION", "NO_CUDA", "AMBIGUOUS", "MISFIT", "REFUSED",
-		"SICK", "AGAIN", "GONE", "BROKEN", "PAUSED"};
+	static const char *const names[] = {"OK", "NO_MODULE", "UNKNOWN", "NO_NODE",
+		"NO_PERMISSION", "NO_CUDA", "AMBIGUOUS", "MISFIT", "REFUSED", "SICK",
+		"AGAIN", "GONE", "BROKEN", "PAUSED"};
 
 	if (state < 0 || (size_t)state >= sizeof(names) / sizeof(*names))
 		return "?";

@@ -99,7 +99,8 @@ struct glk_conf_reading {
 	const struct glake_options *options;
 	glake_conf_finding_fn fn;
 	void *arg;
-	const struct glk_conf_form *forms; /* which end with a check of NULL; NULL: none */
+	const struct glk_conf_form
+		*forms; /* which end with a check of NULL; NULL: none */
 	/* For a person who wants to know: an installed file that is refused is an error too, and
 	 * not a warning behind which the program goes on. */
 	bool is_check;

@@ -21,7 +21,8 @@
 #define GLK_LIVE_KEY GLK_KEY
 #endif
 
-GLK_LIVE_KEY(log, level, CHOICE, log_level, "warning", 0, 0, "none,error,warning,info,debug",
+GLK_LIVE_KEY(log, level, CHOICE, log_level, "warning", 0, 0,
+	"none,error,warning,info,debug",
 	"Which messages the library prints to stderr, or hands to the hook of the program: those "
 	"of this level and of those before it. A run in which all is well has no warning.")
 
@@ -39,8 +40,8 @@ GLK_KEY(soft, memory, SIZE, soft_memory, "140GiB", 4 * GLK_MIB, 16 * GLK_TIB, ""
 	"Memory of each GPU of the software device.")
 GLK_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",
 	"NUMA nodes of the software device; GPUs are spread over them in turn.")
-GLK_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
-	"Memory of each NUMA node of the software device.")
+GLK_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB, 16 * GLK_TIB,
+	"", "Memory of each NUMA node of the software device.")
 GLK_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped,random",
 	"How queued work runs: at once by a worker, only when a test steps it, or at random, now "
 	"and then and in any order that streams and events allow.")
@@ -212,7 +213,8 @@ GLK_KEY(tier, managed, SIZE, tier_managed, "0", 0, 16 * GLK_TIB, "",
 	"it is had, all managed memory together, so that nothing has to be evicted. A program that "
 	"insists (GLAKE_ALLOC_MANAGED_OVER) is bound by this key alone, and by nothing with 0.")
 
-GLK_KEY(tier, managed_chunk, SIZE, tier_managed_chunk, "1GiB", 2 * GLK_MIB, 16 * GLK_TIB, "",
+GLK_KEY(tier, managed_chunk, SIZE, tier_managed_chunk, "1GiB", 2 * GLK_MIB, 16 * GLK_TIB,
+	"",
 	"Managed memory is had from the driver in pieces of this size, smaller where no more may be "
 	"had, larger for larger blocks and where there are many, and kept until glake_trim, since the "
 	"driver waits for all work of the GPU to take one back; one without blocks that is too small goes "
@@ -295,7 +297,8 @@ GLK_KEY(stream, opportunistic, BOOL, stream_opportunistic, "yes", 0, 0, "",
 	"Memory freed on one stream may serve another as soon as its work is seen to have "
 	"finished. With no, the same requests give the same addresses whatever the speed of the "
 	"GPU; the library then waits for the GPU where a mapping that may be in use has to go.")
-GLK_LIVE_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0, 0, "",
+GLK_LIVE_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0,
+	0, "",
 	"Memory freed on one stream may serve another behind a stream wait that the library "
 	"inserts.")
 

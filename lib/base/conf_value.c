@@ -73,7 +73,8 @@ static int parse_number(
 	return err;
 }
 
-static int parse_ratio(const struct glk_conf_key *key, const char *text, double *ret_ratio)
+static int parse_ratio(
+	const struct glk_conf_key *key, const char *text, double *ret_ratio)
 {
 	char shown[GLK_CONF_TEXT_MAX];
 	double ratio;
@@ -190,7 +191,8 @@ void glk_conf_format(
 
 typedef glk_atomic(double) live_ratio;
 
-_Static_assert(sizeof(live_ratio) == sizeof(double), "an atomic one lies where a plain one does");
+_Static_assert(sizeof(live_ratio) == sizeof(double),
+	"an atomic one lies where a plain one does");
 
 double glk_conf_target(const struct glk_conf *conf)
 {

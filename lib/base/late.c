@@ -25,8 +25,8 @@ static int missing(const char *library, const char *why)
 		"%s cannot be loaded: %s", library, why ? why : "it is not there");
 }
 
-int glk_late_load(const char *library, const char *const *names, size_t count,
-	void *ret_functions)
+int glk_late_load(
+	const char *library, const char *const *names, size_t count, void *ret_functions)
 {
 	void *found[FUNCTIONS_MAX], *handle = NULL;
 

@@ -14,7 +14,7 @@
 
 static struct kind {
 	glk_atomic(const char *) format;
-	glk_atomic(int64_t) since; /* the while began */
+	glk_atomic(int64_t) since;  /* the while began */
 	glk_atomic(uint32_t) count; /* in it */
 } kinds[KINDS];
 
@@ -26,7 +26,8 @@ static struct kind *find(const char *format)
 	for (size_t i = 0; i < KINDS; i++, at = (at + 1) % KINDS) {
 		there = NULL;
 		if (glk_load_relaxed(&kinds[at].format) == format ||
-			glk_cas_acq_rel(&kinds[at].format, &there, format) || there == format)
+			glk_cas_acq_rel(&kinds[at].format, &there, format) ||
+			there == format)
 			return &kinds[at];
 	}
 	return NULL;

@@ -30,7 +30,7 @@
 /* Together, which is one address to compute. */
 static _Thread_local struct {
 	uint32_t ranks;
-	uint32_t paused; /* locks that it will take again */
+	uint32_t paused;	  /* locks that it will take again */
 	struct glk_cancel cancel; /* while it holds any */
 } self;
 

@@ -157,7 +157,8 @@ static bool limit(int level, const char *format, char *line, size_t size)
 	case GLK_LIMIT_SAY:
 		if (left_out)
 			snprintf(line + length, size - length,
-				" (%u lines like this were left out before it)", left_out);
+				" (%u lines like this were left out before it)",
+				left_out);
 	}
 	return true;
 }

@@ -229,7 +229,8 @@ void glk_say_bytes(uint64_t bytes, char *buffer, size_t size)
 		unit++;
 	hundredths = unit->size > 1 ? bytes % unit->size * 100 / unit->size : 0;
 	if (unit->size == 1)
-		snprintf(buffer, size, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+		snprintf(
+			buffer, size, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
 	else if (bytes % unit->size)
 		snprintf(buffer, size, "%" PRIu64 ".%02u %s", bytes / unit->size,
 			(unsigned)hundredths, unit->name);

@@ -12,7 +12,8 @@
 #define GLK_RUNS_END   ';'
 
 enum glk_runs_field {
-	GLK_RUNS_GAP = 0, /* bytes from the end of the run before, or from where it was asked for */
+	GLK_RUNS_GAP =
+		0, /* bytes from the end of the run before, or from where it was asked for */
 	GLK_RUNS_SIZE,
 	GLK_RUNS_STATE,
 	GLK_RUNS_STREAM,

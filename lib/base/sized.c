@@ -23,7 +23,8 @@ static int size_of(const void *user, size_t *ret_size)
 	memcpy(&sz, user, sizeof(sz));
 	if (sz < sizeof(size_t))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"sz of a structure is %zu bytes; set it to sizeof the structure", sz);
+			"sz of a structure is %zu bytes; set it to sizeof the structure",
+			sz);
 	*ret_size = sz;
 	return 0;
 }

@@ -22,9 +22,9 @@
 
 struct glk_slab {
 	char *base;
-	size_t slot;		     /* bytes */
-	uint32_t max;		     /* highest index that may be given */
-	glk_atomic(uint32_t) used;   /* indices given at least once */
+	size_t slot;		   /* bytes */
+	uint32_t max;		   /* highest index that may be given */
+	glk_atomic(uint32_t) used; /* indices given at least once */
 	glk_atomic(uint32_t) live;
 	struct glk_idnode *links;
 	struct glk_idstack free;

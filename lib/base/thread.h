@@ -31,19 +31,23 @@ struct glk_thread {
 		void *seat;
 	} seats[GLK_THREAD_SEATS];
 	struct {
-		uint64_t serial; /* of the trace that it writes to, see watch/lane.c; 0: none */
+		uint64_t
+			serial; /* of the trace that it writes to, see watch/lane.c; 0: none */
 		void *lane;
 	} trace;
 	struct {
-		uint64_t serial; /* of the first GPU of the context that it is of; 0: there is none */
+		uint64_t
+			serial; /* of the first GPU of the context that it is of; 0: there is none */
 		uint32_t id;
 	} tag; /* see cache/tag */
-	unsigned told;	/* functions of the program that it is inside of, see cache/told.h */
+	unsigned
+		told; /* functions of the program that it is inside of, see cache/told.h */
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
-	uint32_t id;	     /* slot of this record */
-	glk_atomic(uint64_t) serial; /* of the thread, never given twice; 0: it has ended */
-	bool rcu_ready;	     /* the probe of base/rcu.h has passed */
+	uint32_t id; /* slot of this record */
+	glk_atomic(
+		uint64_t) serial; /* of the thread, never given twice; 0: it has ended */
+	bool rcu_ready;		  /* the probe of base/rcu.h has passed */
 	struct {
 		size_t used; /* bytes; a message is its level, its text and a zero */
 		char text[GLK_THREAD_LOG];

@@ -298,8 +298,8 @@ static int set(struct glk_arena *arena, struct glk_extent *e, uint32_t advice)
 	int err;
 
 	if (arena->ops->stays)
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block %s",
-			arena->ops->stays);
+		return glk_error(
+			-EBUSY, GLAKE_ERROR_BUSY, "the block %s", arena->ops->stays);
 	err = glk_advice_make(arena);
 	if (err)
 		return err;
@@ -373,7 +373,8 @@ static int pin(struct glk_arena *arena, struct glk_extent *e, bool on)
 	if (err)
 		return err;
 	if (on && arena->ops->move)
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block %s", arena->ops->stays);
+		return glk_error(
+			-EBUSY, GLAKE_ERROR_BUSY, "the block %s", arena->ops->stays);
 	if (on && glk_extent_lacks(e))
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"the block is away, or a part of it: it has no memory that could be known");

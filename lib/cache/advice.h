@@ -40,7 +40,8 @@ static inline uint32_t glk_advice_pins(
 static inline bool glk_advice_stays(
 	const struct glk_arena *arena, const struct glk_extent *e)
 {
-	return glk_advice_of(arena, e) == GLAKE_ADVICE_PINNED || glk_advice_pins(arena, e);
+	return glk_advice_of(arena, e) == GLAKE_ADVICE_PINNED ||
+		glk_advice_pins(arena, e);
 }
 
 /* The program has sent one away itself: it is no victim any more, until its advice is said anew. */

@@ -26,7 +26,8 @@ static bool may_grow(struct glk_ahead *a)
 	if (held != a->refused)
 		a->refused = 0;
 	return !a->refused &&
-		glk_arena_idle(&cache->arena) + page <= (uint64_t)a->part << cache->arena.map.shift &&
+		glk_arena_idle(&cache->arena) + page <= (uint64_t)a->part
+			<< cache->arena.map.shift &&
 		a->size + page <= limit && held <= limit - a->size - page;
 }
 
@@ -155,7 +156,8 @@ static uint64_t excess(const struct glk_ahead *a)
 {
 	struct glk_cache *cache = a->cache;
 	uint64_t most = glk_supply_target(cache, 0) + a->size;
-	uint64_t held = glk_load_relaxed(&cache->node->held), idle = glk_arena_idle(&cache->arena);
+	uint64_t held = glk_load_relaxed(&cache->node->held),
+		 idle = glk_arena_idle(&cache->arena);
 
 	if (held <= most || idle <= a->size)
 		return 0;

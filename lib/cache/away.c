@@ -108,8 +108,8 @@ int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e)
 	if (err)
 		return err;
 	if (arena->ops->stays)
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY, "the block at 0x%" PRIx64 " %s",
-			addr, arena->ops->stays);
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " %s", addr, arena->ops->stays);
 	return 0;
 }
 
@@ -199,8 +199,9 @@ static int check(struct glk_cache *cache, const struct glk_extent *e)
 	int err = run ? glk_verify_check(&cache->mover, run) : 0;
 
 	if (err)
-		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away: %s", cache->device,
-			glk_load_relaxed(&e->addr), glk_thread_current->error.text);
+		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away: %s",
+			cache->device, glk_load_relaxed(&e->addr),
+			glk_thread_current->error.text);
 	return err;
 }
 
@@ -211,16 +212,15 @@ static int fill(struct glk_cache *cache, struct glk_extent *e, struct glk_stream
 	struct glk_use use;
 	int err;
 
-	err = glk_away_fill(
-		cache, glk_away_run(e), glk_load_relaxed(&e->addr), ret_use);
+	err = glk_away_fill(cache, glk_away_run(e), glk_load_relaxed(&e->addr), ret_use);
 	use = *ret_use;
 	/* it may have been announced for a capture meanwhile */
 	if (!err && on)
 		err = glk_stream_silent(on) ? -EAGAIN
 					    : glk_clock_order(&cache->streams, &use, on);
-	return err == -EAGAIN ? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-					"the stream captures a graph")
-			      : err;
+	return err == -EAGAIN
+		? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE, "the stream captures a graph")
+		: err;
 }
 
 static int come(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
@@ -282,16 +282,15 @@ int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	return err;
 }
 
-int glk_away_resume(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
-	uint64_t *ret_bytes)
+int glk_away_resume(
+	struct glk_arena *arena, struct glk_extent *e, uint32_t why, uint64_t *ret_bytes)
 {
 	uint64_t here = glk_part_here(arena, e);
 	struct glk_part_way way = {.why = why};
 	int err;
 
-	err = glk_part_is(e)
-		? glk_part_have(arena, e, glk_part_all(&arena->map, e), &way)
-		: glk_away_have(arena, e, 0);
+	err = glk_part_is(e) ? glk_part_have(arena, e, glk_part_all(&arena->map, e), &way)
+			     : glk_away_have(arena, e, 0);
 	*ret_bytes = glk_part_here(arena, e) - here;
 	return err;
 }
@@ -333,7 +332,7 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 		}
 		glk_plan_step(arena->gpu);
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
-			<< map->eighth;
+				<< map->eighth;
 	}
 	return err;
 }

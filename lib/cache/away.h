@@ -36,19 +36,20 @@ int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
 /* For one that glk_away_suspended() or glk_away_tagged() is true of: what went because of that comes
  * back, GLK_KEPT_SUSPENDED or GLK_KEPT_TAGGED. Its bytes. As glk_away_have(). */
-int glk_away_resume(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
-	uint64_t *ret_bytes);
+int glk_away_resume(
+	struct glk_arena *arena, struct glk_extent *e, uint32_t why, uint64_t *ret_bytes);
 /* The parts of these for blocks that move together. One leaves its slots, with its contents in the store from
  * this run on, or 0; what it kept is had at an address, behind *ret_use; and it stands on its slots again,
  * behind the stream `on`, with reads of the store queued until a tick. */
-void glk_away_depart(struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use,
-	uint32_t run);
+void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_use *use, uint32_t run);
 uint32_t glk_away_run(const struct glk_extent *e);
 int glk_away_fill(
 	struct glk_cache *cache, uint32_t run, uint64_t addr, struct glk_use *ret_use);
 /* What a block has in memory of the host, in place, is counted while it is not away: before it moves,
  * and after. */
-void glk_away_count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more);
+void glk_away_count_placed(
+	struct glk_arena *arena, const struct glk_extent *e, bool more);
 /* All of it is here: where it goes when it is freed, which is the bin it would have gone to, if nobody
  * but its own stream is to be waited for. Where no stream was put behind the copy, it is the copy's
  * that is. */
@@ -84,7 +85,8 @@ void glk_away_let_go(struct glk_cache *cache, struct glk_extent *e, struct glk_m
 /* watching.c: for a ticket, around the movement of a block, which is claimed. */
 void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32_t on,
 	bool to_gpu, struct glk_told *told);
-void glk_told_after(struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told);
+void glk_told_after(
+	struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told);
 
 /* Who looks for a block in that range waits, from the one to the other. */
 void glk_away_announce(struct glk_cache *cache, struct glk_moving *m);

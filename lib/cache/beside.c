@@ -37,7 +37,8 @@ uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e
 	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]) && glk_part_stands(map, e, slot))
+		if (glk_map_is_host(map, map->page[slot]) &&
+			glk_part_stands(map, e, slot))
 			bytes += glk_slot_part(map, slot, e->offset, end);
 	}
 	return bytes;
@@ -51,7 +52,8 @@ uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e)
 	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]) && glk_part_stands(map, e, slot) &&
+		if (glk_map_is_host(map, map->page[slot]) &&
+			glk_part_stands(map, e, slot) &&
 			glk_map_page(map, map->page[slot])->lent)
 			bytes += glk_slot_part(map, slot, e->offset, end);
 	}
@@ -93,7 +95,8 @@ static const struct glk_arena_ops ops = {
 static bool is_for_host(
 	const struct glk_cache *cache, const struct glk_request *request, int err)
 {
-	return err == -ENOMEM && glk_peek_relaxed(&cache->places) && request->size <= cache->conf->map_span &&
+	return err == -ENOMEM && glk_peek_relaxed(&cache->places) &&
+		request->size <= cache->conf->map_span &&
 		!(request->flags & GLAKE_ALLOC_CONTIGUOUS) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 }
@@ -146,7 +149,8 @@ void glk_beside_lend(struct glk_cache *cache, bool place, bool away)
 /* A driver that has no such memory for this GPU, or none that can be mapped, is not asked again. */
 static int give_up(struct glk_cache *cache, const struct glake_error *why)
 {
-	if (!cache->rungs[GLAKE_RUNG_SPILL_HOST] && !cache->rungs[GLAKE_RUNG_SPILL_PEER]) {
+	if (!cache->rungs[GLAKE_RUNG_SPILL_HOST] &&
+		!cache->rungs[GLAKE_RUNG_SPILL_PEER]) {
 		glk_warn("GPU %d: nothing can lie in memory of the host: %s",
 			cache->device, glk_thread_current->error.text);
 		glk_poke_relaxed(&cache->places, false);
@@ -167,9 +171,9 @@ static int start(struct glk_arena *arena)
 
 	if (is_tagged(arena))
 		return glk_exchange_start(cache, GLK_TO_HOST);
-	return cache->beside.map.pool ? 0
-				      : glk_arena_init(&cache->beside, cache, &ops,
-						cache->host, cache->memory);
+	return cache->beside.map.pool
+		? 0
+		: glk_arena_init(&cache->beside, cache, &ops, cache->host, cache->memory);
 }
 
 static int serve(struct glk_arena *arena, const struct glk_request *request,
@@ -185,8 +189,8 @@ static int serve(struct glk_arena *arena, const struct glk_request *request,
 
 	/* as it was asked for: the GPU may have rounded it in its own way */
 	again.rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
-	return glk_arena_serve(is_tagged(arena) ? arena : &cache->beside, &again, seat, NULL,
-		ret_addr);
+	return glk_arena_serve(
+		is_tagged(arena) ? arena : &cache->beside, &again, seat, NULL, ret_addr);
 }
 
 int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request, int err,
@@ -203,12 +207,13 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 		return err;
 	err = serve(arena, request, seat, ret_addr);
 	/* those that lie idle elsewhere have mappings there */
-	if (err == -ENOMEM && is_tagged(arena) && glk_beside_release(cache, request->size))
+	if (err == -ENOMEM && is_tagged(arena) &&
+		glk_beside_release(cache, request->size))
 		err = serve(arena, request, seat, ret_addr);
 	if (!err)
-		glk_cache_climbed(cache, begins_lent(cache, *ret_addr)
-				? GLAKE_RUNG_SPILL_PEER
-				: GLAKE_RUNG_SPILL_HOST);
+		glk_cache_climbed(cache,
+			begins_lent(cache, *ret_addr) ? GLAKE_RUNG_SPILL_PEER
+						      : GLAKE_RUNG_SPILL_HOST);
 	return err == -EINVAL || err == -EPERM || err == -EACCES || err == -EOPNOTSUPP
 		? give_up(cache, &why)
 		: err;

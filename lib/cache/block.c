@@ -385,8 +385,8 @@ int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)
  * freed meanwhile. */
 struct pages {
 	uint32_t count;
-	uint32_t able; /* of those that have bytes that were asked for */
-	size_t first;  /* bytes of the first one */
+	uint32_t able;	 /* of those that have bytes that were asked for */
+	size_t first;	 /* bytes of the first one */
 	uint64_t placed; /* bytes that were asked for, in pages of the host */
 };
 

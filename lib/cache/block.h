@@ -48,8 +48,8 @@ struct glk_use glk_block_use(
 /* The rest of a free. Says why the address is not that of a live block: -EINVAL. */
 int glk_block_refuse(struct glk_cache *cache, uint64_t addr) GLK_COLD;
 /* A free where no live block was found: it may just be moved, or held. */
-int glk_block_late(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)
-	GLK_COLD;
+int glk_block_late(
+	struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream) GLK_COLD;
 /* Frees an extent that the caller has claimed and that goes to no bin. 0 or the driver's
  * error, with the block live again. */
 int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,

@@ -96,7 +96,7 @@ struct glk_cache {
 	struct glk_pool *pool;
 	struct glk_node *node;
 	struct glk_node *host; /* its memory of the host */
-	bool places;	       /* which blocks may be given that have no room on the GPU */
+	bool places; /* which blocks may be given that have no room on the GPU */
 	const struct glk_conf *conf;
 	struct glk_io *io; /* NULL: contents go over the link of this GPU alone */
 	int device;
@@ -116,19 +116,21 @@ struct glk_cache {
 	struct glk_latest latest;
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
-	struct glk_arena beside; /* of blocks that lie on the host, see beside.c */
+	struct glk_arena beside;     /* of blocks that lie on the host, see beside.c */
 	struct glk_managed *managed; /* NULL: there never was managed memory */
 	bool unmanaged;		     /* the driver has none for this GPU */
-	uint64_t managed_live, most_managed; /* bytes of its blocks: asked for, at their most */
+	uint64_t managed_live,
+		most_managed; /* bytes of its blocks: asked for, at their most */
 	/* Of pages of the GPU, and of the host, that take the place of others: see exchange.c */
 	struct glk_arena stage, host_stage;
 	struct glk_window {
 		uint64_t addr, size; /* 0 bytes: none yet */
 		uint64_t kept;	     /* bytes that the driver would not unmap */
 		bool taken;
-	} windows[GLK_WINDOWS]; /* where pages of the GPU are read while others take their place */
+	} windows
+		[GLK_WINDOWS]; /* where pages of the GPU are read while others take their place */
 	uint64_t placed, placed_blocks, most_placed;
-	uint64_t placed_peer; /* the part of it that another GPU has lent */
+	uint64_t placed_peer;		    /* the part of it that another GPU has lent */
 	uint64_t returned, returned_blocks; /* that were placed, and came to the GPU */
 	uint64_t lowered, lowered_blocks;   /* the reverse */
 	struct {
@@ -141,11 +143,12 @@ struct glk_cache {
 		uint32_t steps;	    /* of walks */
 		bool climbing, closed;
 		uint64_t ended;
-		uint32_t tries;	  /* of requests, under way */
-		uint64_t tried;	  /* that ever began */
-		uint64_t stands;  /* requests that wanted to stand alone */
-		uint64_t stood;	  /* of these, those that did; the next one does, or is about to */
-		uint64_t lapsed;  /* the last that others wait for no longer, from 1 */
+		uint32_t tries;	 /* of requests, under way */
+		uint64_t tried;	 /* that ever began */
+		uint64_t stands; /* requests that wanted to stand alone */
+		uint64_t
+			stood; /* of these, those that did; the next one does, or is about to */
+		uint64_t lapsed; /* the last that others wait for no longer, from 1 */
 	} plans;		 /* see plan.h */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(
@@ -172,28 +175,32 @@ struct glk_cache {
 		uint64_t came, early, late, useless;
 		uint64_t hits, misses; /* see learn.h */
 	} prefetch;
-	struct glk_learn *learn; /* NULL: nothing was learned yet */
-	struct glk_steps *steps; /* NULL: there was no quiet point yet */
+	struct glk_learn *learn;     /* NULL: nothing was learned yet */
+	struct glk_steps *steps;     /* NULL: there was no quiet point yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
-	glk_atomic(bool) moves;	    /* there is one */
-	glk_atomic(bool) suspended; /* no request is served */
-	bool turning;		    /* somebody suspends or resumes it */
-	bool in_place;		    /* blocks went to the host in place since it was suspended */
+	glk_atomic(bool) moves;	     /* there is one */
+	glk_atomic(bool) suspended;  /* no request is served */
+	bool turning;		     /* somebody suspends or resumes it */
+	bool in_place; /* blocks went to the host in place since it was suspended */
 	uint64_t suspended_blocks;  /* away because of that */
 	uint64_t away, away_blocks; /* bytes asked for; blocks */
 	uint64_t spills, fetches;
-	uint64_t spilled, fetched;	/* bytes of them */
-	uint64_t discards, discarded;	/* that went without their contents; bytes of them */
-	uint32_t sending;		/* spills under way, up to their copy */
-	uint64_t spill_waits;		/* of requests that had no room, for such */
-	uint64_t victims, victim_bytes; /* of those that went, since others needed the room */
-	uint64_t lacked; /* bytes of pages that the last one found no room for; 0: others told it */
+	uint64_t spilled, fetched; /* bytes of them */
+	uint64_t discards,
+		discarded;    /* that went without their contents; bytes of them */
+	uint32_t sending;     /* spills under way, up to their copy */
+	uint64_t spill_waits; /* of requests that had no room, for such */
+	uint64_t victims,
+		victim_bytes; /* of those that went, since others needed the room */
+	uint64_t
+		lacked; /* bytes of pages that the last one found no room for; 0: others told it */
 	struct glk_hearer hearers[GLAKE_MOVE_WATCHES_MAX]; /* see told.h */
-	uint32_t hearing; /* of them, those with a function */
-	uint64_t heard;	  /* the number of the last one */
-	struct glk_refusal refusal;	/* the last one */
+	uint32_t hearing;	    /* of them, those with a function */
+	uint64_t heard;		    /* the number of the last one */
+	struct glk_refusal refusal; /* the last one */
 	struct glk_times times[GLK_TIMED_COUNT];
-	uint64_t rights_left; /* GPUs that have some on its pages and should not, a bit each: see peer.c */
+	uint64_t
+		rights_left; /* GPUs that have some on its pages and should not, a bit each: see peer.c */
 	/* Points that pass until they are asked for again, and how often they were in vain. */
 	uint32_t rights_rest, rights_refused;
 	struct glk_hostpool hostpool; /* has a lock of its own */
@@ -322,7 +329,8 @@ uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
 uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e);
 /* Idle pages of the GPU that lie among its addresses go to the list of their node, until there are so
  * many bytes of them; how many. Gives the lock up meanwhile. */
-uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
+uint64_t glk_beside_yield(
+	struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
 /* The reverse: idle pages of the host that lie among the addresses of the GPU's own blocks and of those with a
  * tag, where no new one finds a place, all that may go. */
 uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo);
@@ -426,8 +434,7 @@ uint64_t glk_cache_in_flight(const struct glk_cache *cache);
 void glk_cache_reset_peaks(struct glk_cache *cache);
 
 /* runs.c: as glake_map(). */
-int glk_cache_walk(
-	struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg);
+int glk_cache_walk(struct glk_cache *cache, uint64_t from, glake_run_fn fn, void *arg);
 
 /* refusal.c: a request was answered -ENOMEM, with a record. Without the lock. */
 void glk_refusal_note(struct glk_cache *cache, const struct glk_request *request,

@@ -12,12 +12,12 @@
 #include "cache/arena/request.h"
 #include "cache/away.h"
 #include "cache/graph/graph.h"
-#include "cache/managed/managed.h"
 #include "cache/learn.h"
-#include "cache/step.h"
+#include "cache/managed/managed.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/reserve.h"
+#include "cache/step.h"
 #include "cache/tag/tag.h"
 #include "numa/topology.h"
 #include "tier/io/io.h"
@@ -44,7 +44,8 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_seats_number(cache);
 	cache->host = device < pool->hosts ? glk_pool_host(pool, device) : NULL;
 	cache->places = cache->host && conf->tier_place != GLK_TIER_PLACE_GPU;
-	cache->node->lends = conf->tier_peer_room ? conf->tier_peer_room : info.memory / 2;
+	cache->node->lends =
+		conf->tier_peer_room ? conf->tier_peer_room : info.memory / 2;
 	glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
 		conf->tier_away == GLK_TIER_AWAY_PEER);
 	cache->arena.binned = cache - device;
@@ -281,7 +282,8 @@ int glk_arena_empty(struct glk_arena *arena)
 
 void glk_cache_still(struct glk_cache *cache)
 {
-	if (!glk_load_acquire(&cache->started)) /* pairs with: the release in glk_cache_start */
+	if (!glk_load_acquire(
+		    &cache->started)) /* pairs with: the release in glk_cache_start */
 		return;
 	glk_reserve_stop(cache);
 	glk_ahead_stop(cache);

@@ -185,7 +185,8 @@ void glk_exchange_gather(struct glk_exchange *x)
 	/* what was freed between them may be in use still */
 	x->use = glk_use_sum(x->map, x->run.first, x->run.last);
 	for (; e; e = glk_exchange_after(x->map, e, &x->run)) {
-		struct glk_use use = glk_block_use(x->arena->gpu, e, e == x->e ? x->on : 0);
+		struct glk_use use =
+			glk_block_use(x->arena->gpu, e, e == x->e ? x->on : 0);
 
 		glk_use_add(&x->use, &use);
 	}
@@ -202,7 +203,8 @@ void glk_exchange_tally(const struct glk_exchange *x, bool more)
 		uint64_t bytes = glk_beside_placed(x->map, e);
 
 		sum += bytes;
-		lent += bytes && x->arena->gpu->host->lender ? glk_beside_lent(x->map, e) : 0;
+		lent += bytes && x->arena->gpu->host->lender ? glk_beside_lent(x->map, e)
+							     : 0;
 		blocks += bytes > 0;
 	}
 	cache->placed += more ? sum : -sum;
@@ -261,7 +263,8 @@ static int end_stage(struct glk_exchange *x)
 		glk_mapping_gone(map, first, last, err, true);
 		x->pages = 0;
 	} else {
-		x->arena->gpu->streams.unmapped += (uint64_t)(last - first + 1) << map->shift;
+		x->arena->gpu->streams.unmapped += (uint64_t)(last - first + 1)
+			<< map->shift;
 	}
 	glk_slots_leave(map, first, last, &x->use);
 	glk_extent_give_back(map, x->place);
@@ -308,10 +311,9 @@ int glk_exchange_prepare(struct glk_exchange *x)
 /* Where the contents of the busy part lie, and where they are to be. */
 static uint64_t source_of(const struct glk_exchange *x)
 {
-	return x->way == GLK_TO_HOST
-		? x->window->addr +
+	return x->way == GLK_TO_HOST ? x->window->addr +
 			((uint64_t)(x->busy.first - x->run.first) << x->map->shift)
-		: glk_slot_addr(x->map, x->busy.first);
+				     : glk_slot_addr(x->map, x->busy.first);
 }
 
 static uint64_t target_of(const struct glk_exchange *x)
@@ -320,8 +322,8 @@ static uint64_t target_of(const struct glk_exchange *x)
 
 	return x->way == GLK_TO_HOST
 		? glk_slot_addr(x->map, x->busy.first)
-		: glk_slot_addr(stage,
-			  glk_extent_first(stage, glk_extent_at(stage, x->place)));
+		: glk_slot_addr(
+			  stage, glk_extent_first(stage, glk_extent_at(stage, x->place)));
 }
 
 void glk_exchange_launch(struct glk_exchange *x)
@@ -385,8 +387,7 @@ void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
 	}
 	if (lost)
 		glk_warn("GPU %d: the driver maps nothing at %" PRIu32
-			 " slots from 0x%" PRIx64
-			 " on any more: what lay there is lost",
+			 " slots from 0x%" PRIx64 " on any more: what lay there is lost",
 			x->arena->gpu->device, lost, glk_slot_addr(map, x->run.first));
 	glk_error_back(&why);
 }

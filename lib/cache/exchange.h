@@ -49,18 +49,19 @@ struct glk_exchange {
 	struct glk_extent *e;
 	struct glk_run run; /* goes */
 	enum glk_way way;
-	uint32_t on;	/* a stream more that it is behind, to the GPU; 0: none */
-	bool patient;	/* may wait for the GPU, so that there is memory */
-	struct glk_run busy;	   /* the part of the run that gets pages */
-	uint64_t print;		   /* of the run and of who touches it */
-	struct glk_use use;	   /* of the run, and then of the copy */
-	uint32_t pages, old;	   /* that come, and that went: in the hands of this */
-	uint32_t place;		   /* to the GPU: an extent of the stage */
+	uint32_t on;	     /* a stream more that it is behind, to the GPU; 0: none */
+	bool patient;	     /* may wait for the GPU, so that there is memory */
+	struct glk_run busy; /* the part of the run that gets pages */
+	uint64_t print;	     /* of the run and of who touches it */
+	struct glk_use use;  /* of the run, and then of the copy */
+	uint32_t pages, old; /* that come, and that went: in the hands of this */
+	uint32_t place;	     /* to the GPU: an extent of the stage */
 	struct glk_window *window; /* to the host */
 	uint64_t relays;	   /* GPUs whose links may carry it, a bit each */
-	uint64_t opened;	   /* and that have been given rights on the pages of the host for it */
-	struct glk_run open;	   /* which are mapped there */
-	bool idle;		   /* the copy is over, or never began */
+	uint64_t
+		opened; /* and that have been given rights on the pages of the host for it */
+	struct glk_run open; /* which are mapped there */
+	bool idle;	     /* the copy is over, or never began */
 	int err;
 };
 
@@ -120,14 +121,14 @@ struct glk_line {
 	struct glk_arena *arena;
 	enum glk_way way;
 	struct glk_line_part part[2];
-	struct glk_line_part *under_way; /* its contents are on the link; NULL: nothing is */
-	int err;			 /* that ended it */
+	struct glk_line_part
+		*under_way; /* its contents are on the link; NULL: nothing is */
+	int err;	    /* that ended it */
 };
 
 /* One more. 0; -EAGAIN also where an extent is in somebody's hands, or may not move, and -ENOMEM, -EBUSY,
  * -EIO of this one's preparation; or `err`, of one before or this one, after which nothing is begun. */
-int glk_line_add(
-	struct glk_line *line, struct glk_extent *e, const struct glk_run *run);
+int glk_line_add(struct glk_line *line, struct glk_extent *e, const struct glk_run *run);
 /* Ends what is under way. 0 or `err`. */
 int glk_line_end(struct glk_line *line);
 /* Whether an extent is claimed by the line. */

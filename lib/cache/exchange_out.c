@@ -50,7 +50,8 @@ static void add(struct chain *c, uint32_t *list, uint32_t count)
 }
 
 /* Pages of the host are cut by blocks, so that one may come back without those beside it. */
-static void cut(const struct glk_exchange *x, uint32_t slots, uint32_t *lead, uint32_t *tail)
+static void cut(
+	const struct glk_exchange *x, uint32_t slots, uint32_t *lead, uint32_t *tail)
 {
 	uint64_t part = glk_slot_bytes(x->map) - 1;
 	uint64_t own = glk_slot_of(x->map, x->e->offset + part);
@@ -82,7 +83,8 @@ static int get_pages(struct glk_exchange *x)
 	cut(x, slots, &lead, &tail);
 	if (home->map.large > 1)
 		large = (slots - lead - tail) / home->map.large;
-	need = (struct glk_need){.small = slots - large * home->map.large, .large = large};
+	need = (struct glk_need){
+		.small = slots - large * home->map.large, .large = large};
 	glk_plan_begin(x->arena->gpu);
 	err = glk_supply_get(home, &request, &need, &supply);
 	glk_plan_end(x->arena->gpu);
@@ -118,7 +120,8 @@ static int no_window(const struct glk_cache *cache)
 static int open_window(struct glk_exchange *x)
 {
 	struct glk_cache *cache = x->arena->gpu;
-	uint64_t size = run_bytes(x), least = (uint64_t)GLK_EXCHANGE_PART << x->map->shift;
+	uint64_t size = run_bytes(x),
+		 least = (uint64_t)GLK_EXCHANGE_PART << x->map->shift;
 	struct glk_window *w = cache->windows;
 	int err = 0;
 
@@ -135,7 +138,8 @@ static int open_window(struct glk_exchange *x)
 	if (w->size)
 		cache->drv->ops->unreserve(cache->drv, w->addr, w->size);
 	w->size = 0;
-	err = cache->drv->ops->reserve(cache->drv, size, glk_slot_bytes(x->map), &w->addr);
+	err = cache->drv->ops->reserve(
+		cache->drv, size, glk_slot_bytes(x->map), &w->addr);
 	glk_map_resume(x->map);
 	w->size = err ? 0 : size;
 	w->taken = !err;
@@ -222,7 +226,8 @@ static int fill_window(struct glk_exchange *x)
 		unsigned count = 0;
 
 		for (; slot <= x->run.last && count < BATCH; count++) {
-			const struct glk_page *page = glk_map_page(x->map, x->map->page[slot]);
+			const struct glk_page *page =
+				glk_map_page(x->map, x->map->page[slot]);
 
 			handle[count] = page->handle;
 			size[count] = page->size;
@@ -334,7 +339,8 @@ static void undo(struct glk_exchange *x)
 		glk_swap_put_back(map, new);
 		x->old = 0;
 	} else {
-		glk_warn("GPU %d: what lay at 0x%" PRIx64 " is lost: it was not copied, and "
+		glk_warn("GPU %d: what lay at 0x%" PRIx64
+			 " is lost: it was not copied, and "
 			 "the driver unmaps nothing there",
 			x->arena->gpu->device, glk_slot_addr(map, x->busy.first));
 	}

@@ -44,14 +44,14 @@ struct glk_hint {
 	int64_t deadline, ended; /* ns */
 	int priority;
 	uint8_t state;
-	bool dropped; /* what is under way for it is of no use any more */
-	bool fetched; /* the program has asked for the block */
-	bool cold;    /* the block is a cold one by the hint alone */
-	bool judged;  /* whether it was early or late was told */
-	uint32_t on;  /* the stream that is to use the block */
-	uint32_t at;  /* place in the heap, from 1; 0: not there */
-	uint32_t chain; /* of its row, or of those that are free */
-	uint32_t behind; /* under way */
+	bool dropped;	    /* what is under way for it is of no use any more */
+	bool fetched;	    /* the program has asked for the block */
+	bool cold;	    /* the block is a cold one by the hint alone */
+	bool judged;	    /* whether it was early or late was told */
+	uint32_t on;	    /* the stream that is to use the block */
+	uint32_t at;	    /* place in the heap, from 1; 0: not there */
+	uint32_t chain;	    /* of its row, or of those that are free */
+	uint32_t behind;    /* under way */
 	struct glk_use use; /* of the copy */
 };
 

@@ -16,8 +16,8 @@ void glk_away_count_placed(struct glk_arena *arena, const struct glk_extent *e, 
 		glk_beside_count(arena, e, more);
 }
 
-void glk_away_depart(
-	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use, uint32_t run)
+void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_use *use, uint32_t run)
 {
 	uint32_t bin = glk_load_relaxed(&e->bin);
 	struct glk_cache *cache = arena->gpu;
@@ -46,7 +46,8 @@ void glk_away_depart(
 /* It is here again, or never will be: what is kept of it is nobody's. The bin it was for. */
 static uint32_t forget(struct glk_arena *arena, const struct glk_extent *e, uint64_t read)
 {
-	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & GLK_KEPT_RUN, bin = GLK_BIN_MARKED;
+	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & GLK_KEPT_RUN,
+		 bin = GLK_BIN_MARKED;
 	struct glk_cache *cache = arena->gpu;
 	struct glk_store *store = &cache->mover.store;
 

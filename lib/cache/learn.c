@@ -25,7 +25,7 @@ struct step {
 
 struct glk_learn {
 	struct step step[2];
-	unsigned now; /* the one that is being written; the other is the last one */
+	unsigned now;  /* the one that is being written; the other is the last one */
 	uint32_t next; /* place in the last one */
 	uint64_t open[OPEN];
 	uint32_t opened;
@@ -64,9 +64,8 @@ static void drop(struct glk_cache *cache, uint64_t addr)
 /* A block that is about to be fetched, if it is away and nobody else said so. */
 static void expect(struct glk_cache *cache, uint64_t addr)
 {
-	struct glk_hint wish = {.deadline = GLK_HINT_NEVER,
-		.priority = LEAST,
-		.on = cache->mover.back};
+	struct glk_hint wish = {
+		.deadline = GLK_HINT_NEVER, .priority = LEAST, .on = cache->mover.back};
 	const struct glk_range *range = glk_cache_range(cache, addr);
 	struct glk_extent *e = range ? glk_lookup_hold(range, addr) : NULL;
 	struct glk_learn *l = cache->learn;

@@ -176,8 +176,7 @@ int glk_line_end(struct glk_line *line)
 	return line->err;
 }
 
-int glk_line_add(
-	struct glk_line *line, struct glk_extent *e, const struct glk_run *run)
+int glk_line_add(struct glk_line *line, struct glk_extent *e, const struct glk_run *run)
 {
 	struct glk_line_part *before = line->under_way;
 	struct glk_line_part *part = &line->part[before == &line->part[0]];
@@ -193,7 +192,7 @@ int glk_line_add(
 		before = NULL;
 		/* the lock was given up: it may have been freed */
 		err = glk_extent_state(e) == GLK_EXTENT_LIVE ? begin(line, part, e, run)
-							      : -EAGAIN;
+							     : -EAGAIN;
 	}
 	if (err)
 		return err;

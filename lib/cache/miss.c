@@ -175,7 +175,8 @@ static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *requ
 	if (err)
 		err = make_room(arena, &again, seat, row, err, ret_addr);
 	request->wake |= again.wake;
-	if (err == -ENOMEM && glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
+	if (err == -ENOMEM &&
+		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
 		glk_error_back(&why);
 	return err;
 }

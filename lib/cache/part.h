@@ -22,7 +22,7 @@
 struct glk_part {
 	uint64_t away,
 		dropped, /* bytes asked for: gone, and of these without their contents; poked */
-		afar;	 /* and in memory of another GPU */
+		afar;	/* and in memory of another GPU */
 	uint32_t slots; /* that are gone */
 	uint32_t head;	/* what is kept of the piece that begins at its first slot */
 	uint32_t bin;	/* that it would go to when it is freed */

@@ -95,7 +95,8 @@ int glk_cache_peer(struct glk_cache *cache, int peer, bool on)
 void glk_peer_stays(struct glk_cache *cache, uint64_t gpus)
 {
 	if (gpus & ~cache->rights_left)
-		glk_warn("GPU %d: GPUs 0x%" PRIx64 " keep the rights that they had for a copy "
+		glk_warn("GPU %d: GPUs 0x%" PRIx64
+			 " keep the rights that they had for a copy "
 			 "on its pages of the host, until the driver takes them: %s",
 			cache->device, gpus, glk_thread_current->error.text);
 	if (gpus & ~cache->rights_left)

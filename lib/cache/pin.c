@@ -120,7 +120,9 @@ int glk_cache_pin(
 		return 0;
 	if (away)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"the block at 0x%" PRIx64 " is away, or a part of it: it has no pages there", addr);
+			"the block at 0x%" PRIx64
+			" is away, or a part of it: it has no pages there",
+			addr);
 	if (!e && glk_away_settled(cache, addr, inside))
 		return glk_cache_pin(cache, addr, inside, ret_pin);
 	return e ? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,

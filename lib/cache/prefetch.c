@@ -186,9 +186,9 @@ bool glk_prefetch_meet(
 	s = glk_stream_enter(&cache->streams, on);
 	use = h->use;
 	err = glk_stream_silent(s) ? -EAGAIN : glk_clock_order(&cache->streams, &use, s);
-	*ret_err = err == -EAGAIN ? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-					    "the stream captures a graph")
-				  : err;
+	*ret_err = err == -EAGAIN
+		? glk_error(-EBUSY, GLAKE_ERROR_CAPTURE, "the stream captures a graph")
+		: err;
 	if (err)
 		return true;
 	glk_marks_add(&cache->streams, e, on);
@@ -216,7 +216,8 @@ static bool has_room(const struct glk_cache *cache, const struct glk_hint *h)
 	if (!spare)
 		spare = glk_arena_most(&cache->arena) / SPARE_PART;
 	/* its ends may share their pages */
-	return room >= spare && room - spare >= ((h->bytes + slot - 1) & ~(slot - 1)) + slot;
+	return room >= spare &&
+		room - spare >= ((h->bytes + slot - 1) & ~(slot - 1)) + slot;
 }
 
 /* The next one that can be carried out now; NULL: none. */
@@ -300,7 +301,8 @@ static bool settle(struct glk_cache *cache, struct glk_hint *h, int err)
 	struct glk_hints *hints = cache->hints;
 
 	if (!h->dropped && (err == -ENOMEM || err == -EBUSY || err == -EAGAIN)) {
-		hints->refused = err == -ENOMEM ? glk_load_relaxed(&cache->node->held) : 0;
+		hints->refused =
+			err == -ENOMEM ? glk_load_relaxed(&cache->node->held) : 0;
 		glk_hint_queue(hints, h);
 		return true;
 	}
@@ -430,7 +432,8 @@ int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
 	h = glk_hint_new(cache->hints, addr);
 	if (!h)
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"%d blocks are to be prefetched, the most there can be", GLK_HINTS);
+			"%d blocks are to be prefetched, the most there can be",
+			GLK_HINTS);
 	h->bytes = glk_extent_asked(e) - glk_part_here(arena, e);
 	h->deadline = wish->deadline;
 	h->priority = wish->priority;
@@ -486,7 +489,8 @@ int glk_cache_prefetch_cancel(struct glk_cache *cache, const struct glk_ticket *
 		cancel(cache->hints, h, -ECANCELED);
 	}
 	glk_unlock(&cache->lock);
-	return h ? 0
-		 : glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			   "the contents are on their way, or were: nothing can be cancelled");
+	return h
+		? 0
+		: glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			  "the contents are on their way, or were: nothing can be cancelled");
 }

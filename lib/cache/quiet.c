@@ -19,7 +19,7 @@ struct quiet {
 	struct glk_arena *arena;
 	struct glk_line line;
 	uint64_t most; /* bytes of a part that are tried: larger ones were refused */
-	bool cuts;     /* parts are cut to what there is room for; else they are passed over */
+	bool cuts; /* parts are cut to what there is room for; else they are passed over */
 	bool passed;   /* some were */
 	uint32_t seen; /* extents and slots, since the last step */
 };
@@ -56,7 +56,8 @@ static uint32_t slots_of(const struct quiet *q)
 {
 	uint64_t slots = room_of(q) >> q->arena->map.shift;
 
-	return !q->cuts || slots > GLK_EXCHANGE_PART ? GLK_EXCHANGE_PART : (uint32_t)slots;
+	return !q->cuts || slots > GLK_EXCHANGE_PART ? GLK_EXCHANGE_PART
+						     : (uint32_t)slots;
 }
 
 static bool is_placed(const struct quiet *q, const struct glk_extent *e)
@@ -67,12 +68,12 @@ static bool is_placed(const struct quiet *q, const struct glk_extent *e)
 
 /* The next part of a stretch that a block stands on, of what lies on the host. Of one that had to stay
  * the mappings at both ends go by themselves. */
-static struct glk_run next_part(const struct quiet *q, struct glk_stretch here,
-	const struct glk_run *stayed)
+static struct glk_run next_part(
+	const struct quiet *q, struct glk_stretch here, const struct glk_run *stayed)
 {
 	const struct glk_map *map = &q->arena->map;
-	struct glk_run run = glk_exchange_next(
-		map, here.first, here.last, slots_of(q), GLK_TO_GPU);
+	struct glk_run run =
+		glk_exchange_next(map, here.first, here.last, slots_of(q), GLK_TO_GPU);
 	uint32_t end;
 
 	if (run.first > run.last || run.first < stayed->first || run.first > stayed->last)

@@ -38,7 +38,8 @@ struct glk_refusal {
 	uint64_t count; /* since the GPU was opened; 0: none */
 	int64_t at;	/* glk_clock_ns() */
 	uint64_t asked, stream;
-	uint64_t lacked; /* bytes of pages more that it found no room for, as far as is known */
+	uint64_t
+		lacked; /* bytes of pages more that it found no room for, as far as is known */
 	uint32_t flags;
 	bool graph; /* it was for a pool of graphs */
 	struct glake_error why;

@@ -172,9 +172,11 @@ static void advise_managed(struct page *page, const struct glk_refusal *r)
 	const struct glake_stats *s = &r->stats;
 
 	if (r->why.error_class == GLAKE_ERROR_LIMIT)
-		advise(page, "a larger tier.managed, or the limit that the sentence above names");
+		advise(page,
+			"a larger tier.managed, or the limit that the sentence above names");
 	else if (!(r->flags & GLAKE_ALLOC_MANAGED_OVER))
-		advise(page, "GLAKE_ALLOC_MANAGED_OVER, for more than is free on the GPU");
+		advise(page,
+			"GLAKE_ALLOC_MANAGED_OVER, for more than is free on the GPU");
 	if (s->managed)
 		advise(page,
 			"fewer live blocks of managed memory, then glake_trim(): chunks with any "
@@ -255,7 +257,7 @@ static void put_head(struct page *page, const struct glk_refusal *r, int gpu)
 		"GPU %d refused %s on stream 0x%" PRIx64 "%s%s, refusal %" PRIu64
 		":\n  %s\n",
 		gpu, say(r->asked).text, r->stream,
-		r->flags & GLAKE_ALLOC_CONTIGUOUS	  ? ", contiguous"
+		r->flags & GLAKE_ALLOC_CONTIGUOUS	 ? ", contiguous"
 			: r->flags & GLAKE_ALLOC_MANAGED ? ", managed"
 							 : "",
 		r->graph ? ", for a graph" : "", r->count, r->why.text);

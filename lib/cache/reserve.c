@@ -88,8 +88,9 @@ static void *run(void *arg)
 
 	pthread_setname_np(pthread_self(), "glake-reserve");
 	if (make_ready(reserve))
-		glk_warn("GPU %d: the host does not have ready what tier.host_reserve and "
-			 "tier.place_reserve ask for: %s",
+		glk_warn(
+			"GPU %d: the host does not have ready what tier.host_reserve and "
+			"tier.place_reserve ask for: %s",
 			reserve->cache->device, glk_thread_current->error.text);
 	return NULL;
 }

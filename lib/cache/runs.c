@@ -272,7 +272,8 @@ static uint32_t flags_of(const struct turn *t, const struct glk_extent *e)
 
 /* Of one that is away in part, what is alike from the present offset on: where it ends, and whether it
  * is away. */
-static uint64_t end_of_part(const struct turn *t, const struct glk_extent *e, bool *ret_away)
+static uint64_t end_of_part(
+	const struct turn *t, const struct glk_extent *e, bool *ret_away)
 {
 	const struct glk_map *map = &t->arena->map;
 	uint32_t slot = glk_slot_of(map, t->offset), last = glk_extent_last(map, e);
@@ -391,7 +392,8 @@ static uint32_t empty_until(const struct turn *t, uint32_t slot)
 		last = mapped - 1;
 	/* slots of small blocks have memory, unless their tag is suspended */
 	for (uint32_t at = slot; t->arena->suspended_blocks && at <= last; at++)
-		last = glk_load_relaxed(&map->start[at << GLK_EIGHTH_SHIFT]) & GLK_START_NEST
+		last = glk_load_relaxed(&map->start[at << GLK_EIGHTH_SHIFT]) &
+				GLK_START_NEST
 			? at - 1
 			: last;
 	begun = glk_bits_first(map->begins, slot << GLK_EIGHTH_SHIFT,

@@ -46,7 +46,8 @@ static void make_room(struct glk_sending *s, struct glk_cache *cache, uint64_t b
 		glk_store_ready(store, part);
 }
 
-static int go(const struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e, bool drop)
+static int go(const struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
+	bool drop)
 {
 	struct glk_part_way way = {.why = s->why, .drop = drop};
 

@@ -50,11 +50,12 @@ struct glk_steps {
 	uint32_t waited; /* requests of this step that were behind a wait */
 	uint32_t waits;	 /* the same of the last step by best fit */
 	uint64_t mapped; /* slots that were mapped for requests of this step */
-	uint64_t usual;	 /* that may be: as in the last one by best fit, and less in each */
-	uint32_t rest;	/* steps by best fit that are left */
-	uint32_t pause; /* how many there were the last time */
-	uint32_t taken; /* steps since then */
-	bool changed;	/* some of this step have changed places */
+	uint64_t
+		usual; /* that may be: as in the last one by best fit, and less in each */
+	uint32_t rest; /* steps by best fit that are left */
+	uint32_t pause;	  /* how many there were the last time */
+	uint32_t taken;	  /* steps since then */
+	bool changed;	  /* some of this step have changed places */
 	uint32_t changes; /* steps in which some did */
 };
 

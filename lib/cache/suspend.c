@@ -146,8 +146,7 @@ int glk_away_release(struct glk_arena *arena)
 	int err = 0;
 
 	for (unsigned n = out->count; n && out->count && !err; n--) {
-		err = glk_event_await(
-			&cache->streams, out->ring[out->head].event, false);
+		err = glk_event_await(&cache->streams, out->ring[out->head].event, false);
 		if (!err)
 			err = glk_trim_ready(arena);
 	}
@@ -171,8 +170,9 @@ static bool refuses(const struct glk_cache *cache, int err)
 {
 	if (err != -EINVAL && err != -EPERM && err != -EACCES && err != -EOPNOTSUPP)
 		return false;
-	glk_warn("GPU %d: nothing can lie in memory of the host in place, so that blocks go "
-		 "away: %s",
+	glk_warn(
+		"GPU %d: nothing can lie in memory of the host in place, so that blocks go "
+		"away: %s",
 		cache->device, glk_thread_current->error.text);
 	return true;
 }
@@ -198,8 +198,7 @@ static int lower(struct glk_cache *cache, struct glake_suspended *did, bool *ret
 	return err;
 }
 
-static int send_all(
-	struct glk_cache *cache, bool in_place, struct glake_suspended *did)
+static int send_all(struct glk_cache *cache, bool in_place, struct glake_suspended *did)
 {
 	struct sending sending = {.all = {.did = did, .why = GLK_KEPT_SUSPENDED}};
 	bool away = !in_place;
@@ -282,7 +281,8 @@ static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 		err = glk_away_everywhere(cache, have, did);
 		if (!err)
 			err = glk_tags_have_small(cache, did);
-		if (!err && glk_sending_again(cache, cache->suspended_blocks < left, &idle))
+		if (!err &&
+			glk_sending_again(cache, cache->suspended_blocks < left, &idle))
 			err = is_held(cache);
 	}
 	glk_plan_leave(cache);

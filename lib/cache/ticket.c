@@ -66,7 +66,8 @@ static struct glk_ticket *find(uint64_t number)
 static int is_stale(uint64_t number)
 {
 	return glk_error(-ESTALE, GLAKE_ERROR_STALE,
-		"0x%" PRIx64 " is no open ticket: it was closed, or 65536 others were left open",
+		"0x%" PRIx64
+		" is no open ticket: it was closed, or 65536 others were left open",
 		number);
 }
 

@@ -10,7 +10,8 @@
 #include <errno.h>
 
 /* Without a record of the thread nothing is known about it, so nobody is called. */
-static int call(struct glk_cache *cache, struct glk_hearer *h, const struct glake_move *move)
+static int call(
+	struct glk_cache *cache, struct glk_hearer *h, const struct glake_move *move)
 {
 	struct glk_thread *thread = glk_thread_self();
 	glake_move_fn fn = h->fn;
@@ -40,8 +41,8 @@ static bool was_there(const struct glk_hearer *h, const struct glk_telling *t)
 	return h->fn && h->number <= t->last;
 }
 
-static struct glake_move move_of(
-	const struct glk_arena *arena, const struct glk_extent *e, enum glake_move_way way)
+static struct glake_move move_of(const struct glk_arena *arena,
+	const struct glk_extent *e, enum glake_move_way way)
 {
 	return (struct glake_move){.sz = sizeof(struct glake_move),
 		.device = arena->gpu->device,

@@ -43,10 +43,13 @@ void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32
 			glk_store_at(&cache->mover.store, glk_away_run(e))->written);
 }
 
-void glk_told_after(struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told)
+void glk_told_after(
+	struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told)
 {
 	struct glk_cache *cache = arena->gpu;
-	uint32_t way = arena->ops->move ? on : to_gpu ? cache->mover.back : cache->mover.out;
+	uint32_t way = arena->ops->move ? on
+		: to_gpu		? cache->mover.back
+					: cache->mover.out;
 	struct glk_stream *s = glk_stream_enter(&cache->streams, way);
 
 	told->after = glk_stream_use(s,
@@ -134,9 +137,10 @@ static int tell(const struct glk_ticket *t)
 	if (t->state == GLAKE_TICKET_DONE)
 		return 0;
 	if (t->state == GLAKE_TICKET_CANCELLED)
-		return glk_error(-ECANCELED, GLAKE_ERROR_AGAIN, "the prefetch was cancelled");
-	return glk_error(t->error, GLAKE_ERROR_DRIVER, "the prefetch failed with error %d",
-		-t->error);
+		return glk_error(
+			-ECANCELED, GLAKE_ERROR_AGAIN, "the prefetch was cancelled");
+	return glk_error(t->error, GLAKE_ERROR_DRIVER,
+		"the prefetch failed with error %d", -t->error);
 }
 
 /* For as long as is left, no longer than is good between two looks. */

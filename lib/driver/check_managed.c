@@ -30,10 +30,11 @@ static int range_rule(struct check *check, uint64_t addr, size_t size, const cha
 	glk_lock(&check->lock);
 	found = size && piece_of(check, addr, size, false);
 	glk_unlock(&check->lock);
-	return found ? 0
-		     : glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
-			       "%s rule: %#lx + %zu does not lie in one piece of managed memory",
-			       call, (unsigned long)addr, size);
+	return found
+		? 0
+		: glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
+			  "%s rule: %#lx + %zu does not lie in one piece of managed memory",
+			  call, (unsigned long)addr, size);
 }
 
 static int check_managed_alloc(
@@ -113,9 +114,9 @@ static int check_managed_ask(struct glk_drv *drv, uint64_t addr, size_t size,
 {
 	int err = range_rule(check_of(drv), addr, size, "cuMemRangeGetAttribute");
 
-	return err ? err
-		   : drv->inner->ops->managed_ask(
-			     drv->inner, addr, size, what, ret_place);
+	return err
+		? err
+		: drv->inner->ops->managed_ask(drv->inner, addr, size, what, ret_place);
 }
 
 unsigned glk_check_managed_left(const struct check *check)

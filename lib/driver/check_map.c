@@ -24,8 +24,8 @@ static int check_reserve(
 			"a reservation has whole granules of %zu bytes, not %zu",
 			check->granularity, size);
 	if (align & (align - 1))
-		return check_rule(
-			"cuMemAddressReserve", "an alignment of %zu bytes is no power of two", align);
+		return check_rule("cuMemAddressReserve",
+			"an alignment of %zu bytes is no power of two", align);
 	err = inner->ops->reserve(inner, size, align, &addr);
 	if (err)
 		return err;
@@ -75,7 +75,8 @@ static int check_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 	if (!err)
 		return 0;
 	glk_lock(&check->lock);
-	glk_book_span_add(&check->book, addr, size); /* its leaves are there; a place was */
+	glk_book_span_add(
+		&check->book, addr, size); /* its leaves are there; a place was */
 	glk_unlock(&check->lock);
 	return err;
 }

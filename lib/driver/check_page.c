@@ -48,8 +48,8 @@ void glk_check_page_settle(struct check *check, uint32_t id)
 }
 
 /* Books a page of the driver and gives it a handle of ours. */
-static uint64_t page_add(struct check *check, uint32_t id, uint64_t handle, size_t size,
-	uint32_t flags)
+static uint64_t page_add(
+	struct check *check, uint32_t id, uint64_t handle, size_t size, uint32_t flags)
 {
 	struct check_page *page = check_page_at(check, id);
 	uint64_t ours;
@@ -160,8 +160,7 @@ static int check_page_place(
 	uint64_t handle = 0;
 
 	glk_lock(&check->lock);
-	page = glk_check_page_find(
-		check, ours, "cuMemGetAllocationPropertiesFromHandle");
+	page = glk_check_page_find(check, ours, "cuMemGetAllocationPropertiesFromHandle");
 	if (page)
 		handle = page->handle;
 	glk_unlock(&check->lock);

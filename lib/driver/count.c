@@ -69,13 +69,12 @@ static void end(struct count *count, int op, enum glake_call call, int64_t start
 	glk_times_share(&count->times[call], (uint64_t)start);
 }
 
-#define X(op, params, args, call)                                                      \
-	static int count_##op params                                                   \
+#define X(op, params, args, call)                                                        \
+	static int count_##op params                                                     \
 	{                                                                                \
 		struct glk_drv *inner = drv->inner;                                      \
-		int64_t start =                                                          \
-			begin(count_of(drv), GLK_OP_##op, GLAKE_CALL_##call);            \
-		int err = inner->ops->op args;                                         \
+		int64_t start = begin(count_of(drv), GLK_OP_##op, GLAKE_CALL_##call);    \
+		int err = inner->ops->op args;                                           \
                                                                                          \
 		end(count_of(drv), GLK_OP_##op, GLAKE_CALL_##call, start);               \
 		return err;                                                              \

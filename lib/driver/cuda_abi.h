@@ -119,7 +119,8 @@ enum {
 	GLK_CU_MEMORY_GPU = 2,
 
 	GLK_CU_RANGE_DMABUF = 1,
-	GLK_CU_RANGE_PCIE = 1, /* a flag: through the PCI BAR, where there are other ways too */
+	GLK_CU_RANGE_PCIE =
+		1, /* a flag: through the PCI BAR, where there are other ways too */
 
 	GLK_CU_EVENT_DISABLE_TIMING = 2,
 	GLK_CU_STREAM_NON_BLOCKING = 1,

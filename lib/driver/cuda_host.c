@@ -70,8 +70,8 @@ static bool is_plain(struct glk_cuda *cuda, uint64_t addr)
 {
 	unsigned value;
 
-	return cuda->lib->cuPointerGetAttribute(&value, GLK_CU_POINTER_MEMORY_TYPE,
-		       addr) == GLK_CU_INVALID_VALUE;
+	return cuda->lib->cuPointerGetAttribute(
+		       &value, GLK_CU_POINTER_MEMORY_TYPE, addr) == GLK_CU_INVALID_VALUE;
 }
 
 int glk_cuda_spot(
@@ -91,7 +91,8 @@ int glk_cuda_spot(
 	if (attribute(cuda, GLK_CU_POINTER_MEMORY_TYPE, addr + size - 1) != type ||
 		attribute(cuda, GLK_CU_POINTER_IS_MANAGED, addr) ||
 		(type == GLK_CU_MEMORY_GPU &&
-			attribute(cuda, GLK_CU_POINTER_DEVICE, addr + size - 1) != ordinal))
+			attribute(cuda, GLK_CU_POINTER_DEVICE, addr + size - 1) !=
+				ordinal))
 		type = 0;
 	if (type == GLK_CU_MEMORY_HOST)
 		spot.kind = GLK_SPOT_LOCKED;

@@ -21,12 +21,13 @@ static int able(struct glk_cuda *cuda, int device)
 		const char *text;
 	} all[] = {
 		{GLK_CU_ATTR_HAS_MANAGED, "has no managed memory"},
-		{GLK_CU_ATTR_MANAGED, "cannot share managed memory with the host while it works"},
+		{GLK_CU_ATTR_MANAGED,
+			"cannot share managed memory with the host while it works"},
 	};
 
 	if (device < 0 || device >= cuda->gpus)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d of %d", device,
-			cuda->gpus);
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "GPU %d of %d", device, cuda->gpus);
 	if (!cuda->lib->cuMemAllocManaged || !cuda->lib->cuMemFree)
 		return lacks("cuMemAllocManaged");
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++) {
@@ -96,10 +97,9 @@ int glk_cuda_managed_free(struct glk_drv *drv, uint64_t addr)
 static int locate(
 	const struct glk_cuda *cuda, struct glk_place place, struct glk_cu_location *ret)
 {
-	if (place.kind == GLK_PLACE_GPU &&
-		(place.id < 0 || place.id >= cuda->gpus))
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d of %d", place.id,
-			cuda->gpus);
+	if (place.kind == GLK_PLACE_GPU && (place.id < 0 || place.id >= cuda->gpus))
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "GPU %d of %d", place.id, cuda->gpus);
 	*ret = (struct glk_cu_location){GLK_CU_LOCATION_HOST, 0};
 	if (place.kind == GLK_PLACE_GPU)
 		*ret = (struct glk_cu_location){

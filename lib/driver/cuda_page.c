@@ -34,9 +34,7 @@ static const char *place_name(struct glk_place place)
 
 static int place_check(const struct glk_cuda *cuda, struct glk_place place)
 {
-	if (place.id >= 0 &&
-		(place.kind != GLK_PLACE_GPU ||
-			place.id < cuda->gpus))
+	if (place.id >= 0 && (place.kind != GLK_PLACE_GPU || place.id < cuda->gpus))
 		return 0;
 	return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "there is no %s %d",
 		place_name(place), place.id);

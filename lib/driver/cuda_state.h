@@ -18,8 +18,8 @@
 struct glk_cuda_gpu {
 	glk_cu_device device;
 	glk_atomic(struct CUctx_st *) context; /* the primary one, once retained */
-	glk_atomic(uint64_t) id;	       /* the driver's number of it; 0: not known */
-	glk_atomic(bool) reset;		       /* the program has ended it */
+	glk_atomic(uint64_t) id; /* the driver's number of it; 0: not known */
+	glk_atomic(bool) reset;	 /* the program has ended it */
 };
 
 /* A slot of the event table, type-stable until close. */
@@ -124,8 +124,7 @@ int glk_cuda_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *s
 int glk_cuda_device_sync(struct glk_drv *drv, int device);
 int glk_cuda_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
-int glk_cuda_copy_gpu(
-	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
+int glk_cuda_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 int glk_cuda_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
 int glk_cuda_spot(

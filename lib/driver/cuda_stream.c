@@ -126,8 +126,7 @@ static int gpu_of(struct glk_cuda *cuda, uint64_t addr)
 
 /* Pages of the host may be open to the GPU alone that is named for them: it comes before the
  * first. */
-int glk_cuda_copy_gpu(
-	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device)
+int glk_cuda_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device)
 {
 	struct glk_cuda *cuda = glk_cuda_of(drv);
 	struct glk_cuda_scope scope;

@@ -36,7 +36,8 @@ struct glk_drv;
 enum glk_place_kind {
 	GLK_PLACE_GPU = 0,  /* id: device number */
 	GLK_PLACE_HOST = 1, /* id: NUMA node of the host */
-	GLK_PLACE_ANY = 2,  /* the host, wherever; id 0. For pages that are no other process's */
+	GLK_PLACE_ANY =
+		2, /* the host, wherever; id 0. For pages that are no other process's */
 };
 
 struct glk_place {
@@ -83,17 +84,19 @@ static inline bool glk_stream_is_default(const struct CUstream_st *stream)
 
 /* What is known of a stream without waiting for it. */
 struct glk_stream_facts {
-	uint64_t id;	  /* never given to two streams of the process; 0: the driver cannot
+	uint64_t id; /* never given to two streams of the process; 0: the driver cannot
 			   * tell, and of a stream that captures none can */
-	uint64_t capture; /* of the graph it captures, the same for all streams of one capture;
+	uint64_t
+		capture; /* of the graph it captures, the same for all streams of one capture;
 			   * 0: none; GLK_CAPTURE_BROKEN */
 };
 
 /* What may be said of managed memory, to the driver. */
 enum glk_managed_say {
-	GLK_MANAGED_PREFER = 0, /* it is best at a place, where others use it over the link */
-	GLK_MANAGED_UNPREFER,	/* no such place; who is said does not matter */
-	GLK_MANAGED_ACCESSED,	/* a place uses it, and shall need no fault for that */
+	GLK_MANAGED_PREFER =
+		0, /* it is best at a place, where others use it over the link */
+	GLK_MANAGED_UNPREFER, /* no such place; who is said does not matter */
+	GLK_MANAGED_ACCESSED, /* a place uses it, and shall need no fault for that */
 	GLK_MANAGED_UNACCESSED,
 };
 
@@ -105,9 +108,10 @@ enum glk_managed_ask {
 
 /* What the driver knows of memory that is to be copied. */
 enum glk_spot_kind {
-	GLK_SPOT_OTHER = 0, /* managed memory, pages of the host, several kinds, or not known */
-	GLK_SPOT_PLAIN,	    /* of the host, of which the driver knows nothing */
-	GLK_SPOT_LOCKED,    /* of the host, locked: all GPUs copy from and to it */
+	GLK_SPOT_OTHER =
+		0, /* managed memory, pages of the host, several kinds, or not known */
+	GLK_SPOT_PLAIN,	 /* of the host, of which the driver knows nothing */
+	GLK_SPOT_LOCKED, /* of the host, locked: all GPUs copy from and to it */
 	GLK_SPOT_GPU,
 };
 
@@ -139,16 +143,19 @@ struct glk_drv_ops {
 
 	int (*device_count)(struct glk_drv *drv, int *ret_count);
 	/* Fills all but sz. */
-	int (*device_info)(struct glk_drv *drv, int device, struct glake_device *ret_device);
-	int (*memory_info)(struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total);
+	int (*device_info)(
+		struct glk_drv *drv, int device, struct glake_device *ret_device);
+	int (*memory_info)(
+		struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total);
 
 	/* Addresses. size and align are multiples of the granularity. */
-	int (*reserve)(struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr);
+	int (*reserve)(
+		struct glk_drv *drv, size_t size, size_t align, uint64_t *ret_addr);
 	int (*unreserve)(struct glk_drv *drv, uint64_t addr, size_t size);
 
 	/* Physical pages. */
-	int (*create)(struct glk_drv *drv, struct glk_place place, size_t size, uint32_t flags,
-		uint64_t *ret_page);
+	int (*create)(struct glk_drv *drv, struct glk_place place, size_t size,
+		uint32_t flags, uint64_t *ret_page);
 	/* The memory goes when the last mapping has gone. */
 	int (*release)(struct glk_drv *drv, uint64_t page);
 
@@ -160,11 +167,13 @@ struct glk_drv_ops {
 		const struct glk_grant *grants, size_t count);
 	int (*unmap)(struct glk_drv *drv, uint64_t addr, size_t size);
 
-	int (*export_fd)(struct glk_drv *drv, uint64_t page, int *ret_fd); /* optional; gives fd */
+	int (*export_fd)(
+		struct glk_drv *drv, uint64_t page, int *ret_fd); /* optional; gives fd */
 	/* optional; fd stays the caller's */
 	int (*import_fd)(struct glk_drv *drv, int fd, uint64_t *ret_page);
 	/* optional; where the memory of a page lies, an imported one too */
-	int (*page_place)(struct glk_drv *drv, uint64_t page, struct glk_place *ret_place);
+	int (*page_place)(
+		struct glk_drv *drv, uint64_t page, struct glk_place *ret_place);
 	/* optional; a dma-buf of mapped addresses in whole pages of the host; gives fd. -EINVAL
 	 * where the driver makes none over these mappings. */
 	int (*dmabuf_fd)(struct glk_drv *drv, uint64_t addr, size_t size, int *ret_fd);
@@ -172,7 +181,8 @@ struct glk_drv_ops {
 	int (*peer_can)(struct glk_drv *drv, int device, int peer, bool *ret_can);
 
 	/* Streams and events. Events carry no timing. */
-	int (*stream_new)(struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
+	int (*stream_new)(
+		struct glk_drv *drv, int device, struct CUstream_st **ret_stream);
 	/* Waits for the work of the stream, then ends it. */
 	int (*stream_free)(struct glk_drv *drv, int device, struct CUstream_st *stream);
 	int (*stream_sync)(struct glk_drv *drv, int device, struct CUstream_st *stream);
@@ -184,21 +194,22 @@ struct glk_drv_ops {
 	 * default streams are of every GPU. */
 	int (*stream_owner)(struct glk_drv *drv, int device, struct CUstream_st *stream);
 	int (*device_sync)(struct glk_drv *drv, int device);
-	int (*event_new)(struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
+	int (*event_new)(
+		struct glk_drv *drv, int device, struct glk_drv_event **ret_event);
 	int (*event_free)(struct glk_drv *drv, struct glk_drv_event *event);
-	int (*event_record)(
-		struct glk_drv *drv, struct glk_drv_event *event, struct CUstream_st *stream);
+	int (*event_record)(struct glk_drv *drv, struct glk_drv_event *event,
+		struct CUstream_st *stream);
 	/* 0 done, -EAGAIN pending. Safe while another stream captures a graph. */
 	int (*event_query)(struct glk_drv *drv, struct glk_drv_event *event);
 	/* Waits until it is done. Safe while another stream captures a graph. */
 	int (*event_sync)(struct glk_drv *drv, struct glk_drv_event *event);
-	int (*stream_wait)(
-		struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
+	int (*stream_wait)(struct glk_drv *drv, struct CUstream_st *stream,
+		struct glk_drv_event *event);
 	/* Optional. Work that is queued on a stream of a GPU afterwards begins when a word in memory of
 	 * the host, locked by host_lock, is `value` at least. The host writes it, with a release; the
 	 * memory stays locked until the stream has passed. Not while the stream captures a graph. */
-	int (*stream_wait_word)(struct glk_drv *drv, int device, struct CUstream_st *stream,
-		const glk_drv_word *word, uint64_t value);
+	int (*stream_wait_word)(struct glk_drv *drv, int device,
+		struct CUstream_st *stream, const glk_drv_word *word, uint64_t value);
 
 	/*
 	 * Events as a program makes them itself: native handles, for which the capture of a graph
@@ -209,11 +220,11 @@ struct glk_drv_ops {
 	int (*user_event_new)(
 		struct glk_drv *drv, int device, struct CUevent_st **ret_event);
 	int (*user_event_free)(struct glk_drv *drv, struct CUevent_st *event);
-	int (*user_event_record)(struct glk_drv *drv, int device, struct CUevent_st *event,
-		struct CUstream_st *stream);
+	int (*user_event_record)(struct glk_drv *drv, int device,
+		struct CUevent_st *event, struct CUstream_st *stream);
 	/* `device` is the GPU of the stream. */
-	int (*user_event_wait)(struct glk_drv *drv, int device, struct CUstream_st *stream,
-		struct CUevent_st *event);
+	int (*user_event_wait)(struct glk_drv *drv, int device,
+		struct CUstream_st *stream, struct CUevent_st *event);
 
 	/* Copies and fills, queued on a stream; addresses of pages or of host memory. */
 	int (*copy)(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,

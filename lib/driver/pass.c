@@ -9,18 +9,18 @@
 
 #include <errno.h>
 
-#define X(op, params, args, call)                                                      \
-	static int pass_##op params                                                    \
+#define X(op, params, args, call)                                                        \
+	static int pass_##op params                                                      \
 	{                                                                                \
 		struct glk_drv *inner = drv->inner;                                      \
                                                                                          \
-		return inner->ops->op args;                                            \
+		return inner->ops->op args;                                              \
 	}                                                                                \
                                                                                          \
-	static int stub_##op params                                                    \
+	static int stub_##op params                                                      \
 	{                                                                                \
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,                   \
-			"the %s driver has no operation %s", drv->ops->name, #op);     \
+			"the %s driver has no operation %s", drv->ops->name, #op);       \
 	}
 GLK_DRV_OPS(X)
 #undef X
@@ -53,8 +53,8 @@ const struct glk_drv_ops glk_drv_pass = {.version = GLK_DRV_OPS_VERSION,
 void glk_drv_fill(const struct glk_drv_ops *ops, struct glk_drv_ops *ret_ops)
 {
 	*ret_ops = *ops;
-#define X(op, params, args, call)                                                      \
-	if (!ret_ops->op)                                                              \
+#define X(op, params, args, call)                                                        \
+	if (!ret_ops->op)                                                                \
 		ret_ops->op = stub_##op;
 	GLK_DRV_OPS(X)
 #undef X

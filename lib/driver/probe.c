@@ -73,8 +73,7 @@ static bool wait_until(pid_t child, int64_t end, int *ret_status)
 	sigaddset(&told, SIGCHLD);
 	for (;;) {
 		siginfo_t over = {.si_pid = 0};
-		int err = waitid(
-			P_PID, (id_t)child, &over, WEXITED | WNOHANG | WNOWAIT);
+		int err = waitid(P_PID, (id_t)child, &over, WEXITED | WNOHANG | WNOWAIT);
 		int64_t left = end - glk_clock_ns();
 		struct timespec wait = {left / 1000000000, left % 1000000000};
 
@@ -108,8 +107,8 @@ static int start(const struct order *order, pid_t *ret_child)
 	for (int fd = 1; fd <= 2 && !err; fd++)
 		err = posix_spawn_file_actions_adddup2(&files, 0, fd);
 	if (!err)
-		err = posix_spawn(
-			ret_child, order->argv[0], &files, &how, order->argv, order->envp);
+		err = posix_spawn(ret_child, order->argv[0], &files, &how, order->argv,
+			order->envp);
 	posix_spawnattr_destroy(&how);
 files:
 	posix_spawn_file_actions_destroy(&files);
@@ -172,7 +171,8 @@ static enum glk_probe keeper_run(struct order *order)
 /* A front end that is preloaded would serve the program too, and ask it of pages. */
 static bool is_preload(const char *variable)
 {
-	return !strncmp(variable, "LD_PRELOAD=", 11) || !strncmp(variable, "LD_AUDIT=", 9);
+	return !strncmp(variable, "LD_PRELOAD=", 11) ||
+		!strncmp(variable, "LD_AUDIT=", 9);
 }
 
 enum glk_probe glk_probe_run(

@@ -17,7 +17,8 @@ enum glk_probe {
 	GLK_PROBE_CRASHED = 2,
 	GLK_PROBE_LATE = 3,   /* it had not answered in time, and was ended */
 	GLK_PROBE_UNABLE = 4, /* no such process, or none in which the driver works */
-	GLK_PROBE_LATER = 5,  /* the system had no room for a process; not of the program */
+	GLK_PROBE_LATER =
+		5, /* the system had no room for a process; not of the program */
 };
 
 /*

@@ -72,7 +72,8 @@ static int soft_device_info(
 	glk_unlock(&soft->lock);
 	info.free_valid = 1;
 	info.numa_node = device % soft->nodes;
-	info.caps = GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED;
+	info.caps =
+		GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED;
 	info.granularity = GLK_GRANULE;
 	info.granularity_recommended = GLK_GRANULE;
 	*ret_device = info;

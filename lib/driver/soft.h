@@ -99,11 +99,12 @@ int glk_soft_resident(struct glk_drv *drv, uint64_t *ret_bytes);
 
 /* What managed memory did for a GPU. */
 struct glk_soft_managed {
-	uint64_t gpu_faults, host_faults; /* blocks of 2 MiB that were not where they were used */
-	uint64_t to_gpu, to_host;	  /* bytes that were moved */
-	uint64_t evicted;		  /* blocks that went since the GPU was full */
-	uint64_t remote;		  /* blocks that were used where they lay, over the link */
-	uint64_t resident;		  /* bytes on the GPU now */
+	uint64_t gpu_faults,
+		host_faults;	  /* blocks of 2 MiB that were not where they were used */
+	uint64_t to_gpu, to_host; /* bytes that were moved */
+	uint64_t evicted;	  /* blocks that went since the GPU was full */
+	uint64_t remote;   /* blocks that were used where they lay, over the link */
+	uint64_t resident; /* bytes on the GPU now */
 };
 int glk_soft_managed_figures(
 	struct glk_drv *drv, int device, struct glk_soft_managed *ret_did);

@@ -153,8 +153,7 @@ static int access_remove(const struct soft *soft, uint64_t addr, size_t size)
 		mapping = glk_book_find(&soft->book, at);
 		page = soft_page_at(soft, mapping->page);
 		rights |= mapping->prot != PROT_NONE;
-		home &= mapping->prot == PROT_NONE ||
-			is_home(at, page->first, page->fd);
+		home &= mapping->prot == PROT_NONE || is_home(at, page->first, page->fd);
 	}
 	if (!rights)
 		return 0;
@@ -199,8 +198,7 @@ static int run_map(const struct soft *soft, const struct run *run)
 		return glk_soft_access_none(soft, run->addr, run->size);
 	p = mmap((void *)run->addr, run->size, run->prot,
 		MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-		run->fd < 0 ? soft->file.fd : run->fd,
-		(off_t)(run->first * GLK_GRANULE));
+		run->fd < 0 ? soft->file.fd : run->fd, (off_t)(run->first * GLK_GRANULE));
 	return p == MAP_FAILED ? failed("mmap", run->addr, run->size) : 0;
 }
 

@@ -72,8 +72,7 @@ static int device_of(const struct soft *soft, uint64_t dst, uint64_t src)
 	return device < 0 ? 0 : device;
 }
 
-int glk_soft_copy_gpu(
-	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device)
+int glk_soft_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device)
 {
 	struct soft *soft = soft_of(drv);
 

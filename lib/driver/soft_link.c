@@ -109,7 +109,8 @@ static void copied(struct soft *soft, struct soft_stream *s, const struct soft_o
 
 void glk_soft_link_run(struct soft *soft, struct soft_stream *s, const struct soft_op *op)
 {
-	struct soft_event *e = op->value && (op->kind == SOFT_RECORD || op->kind == SOFT_WAIT)
+	struct soft_event *e =
+		op->value && (op->kind == SOFT_RECORD || op->kind == SOFT_WAIT)
 		? glk_slab_at(&soft->events, op->value)
 		: NULL;
 

@@ -112,7 +112,8 @@ static void move(struct soft *soft, struct soft_managed_block *b, uint8_t to)
 		put(soft, b, to);
 }
 
-static void touch(struct soft *soft, struct soft_managed_block *b, uint8_t by, int account)
+static void touch(
+	struct soft *soft, struct soft_managed_block *b, uint8_t by, int account)
 {
 	struct glk_soft_managed *did = &soft->managed->gpu[account].did;
 	bool gpu = is_gpu(soft, by);
@@ -237,8 +238,7 @@ int glk_soft_managed_figures(
 		return -EINVAL;
 	glk_soft_enter(soft);
 	if (device < 0 || device >= soft->gpus)
-		err = glk_error(
-			-EINVAL, GLAKE_ERROR_INVAL, "there is no GPU %d", device);
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "there is no GPU %d", device);
 	else
 		*ret_did = soft->managed ? soft->managed->gpu[device].did
 					 : (struct glk_soft_managed){0};

@@ -18,8 +18,8 @@
 /* Where a block lies: 0 nowhere yet, else the number of a room and 1. */
 struct soft_managed_block {
 	struct soft_managed_block *older, *newer; /* on a GPU: by the last touch */
-	uint64_t users;				  /* GPUs that were said to use it, a bit each */
-	uint8_t lies, best, sent;		  /* sent: where it was prefetched to last */
+	uint64_t users;		  /* GPUs that were said to use it, a bit each */
+	uint8_t lies, best, sent; /* sent: where it was prefetched to last */
 };
 
 struct soft_managed_piece {

@@ -257,8 +257,8 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 		}
 		if (soft_stream_at(soft, at)->held || op->kind != SOFT_WAIT)
 			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
-				"%s would wait for ever: stream %u of GPU %d %s", call, at,
-				soft_stream_at(soft, at)->device,
+				"%s would wait for ever: stream %u of GPU %d %s", call,
+				at, soft_stream_at(soft, at)->device,
 				soft_stream_at(soft, at)->held ? "is held"
 							       : "does not go on");
 		/* It waits for a record in another queue, which has to move first. */

@@ -118,8 +118,8 @@ static bool is_named(const struct soft *soft, const struct soft_op *op)
 			if (!part_at(soft, touch, at, &part))
 				break;
 			if (part.page & SOFT_MANAGED_PAGE
-					? soft->managed->piece[part.page &
-							~SOFT_MANAGED_PAGE]
+					? soft->managed
+						  ->piece[part.page & ~SOFT_MANAGED_PAGE]
 						  .queued
 					: soft_page_at(soft, part.page)->queued)
 				return true;

@@ -47,7 +47,7 @@ struct soft_file {
 struct soft_page {
 	uint64_t number;    /* never given to another page of the device */
 	size_t size, first; /* bytes; first granule in the file once it is placed */
-	int fd;		    /* of the file of another device for an imported page, else -1 */
+	int fd; /* of the file of another device for an imported page, else -1 */
 	uint32_t gen, maps;
 	uint32_t queued; /* ranges of queued operations that touch it */
 	uint8_t place;
@@ -95,9 +95,9 @@ struct soft_op {
 	uint64_t target_serial; /* WAIT: which use of which slot */
 	uint32_t target;
 	uint32_t next, stream;
-	uint32_t value; /* RECORD, WAIT: the event, 0 in a graph */
+	uint32_t value;		  /* RECORD, WAIT: the event, 0 in a graph */
 	const glk_drv_word *word; /* WORD: until it is target_serial at least */
-	double end;		  /* COPY, at the pace of links: when it ends; 0: it has not begun */
+	double end; /* COPY, at the pace of links: when it ends; 0: it has not begun */
 	uint8_t kind;
 	bool write;
 };
@@ -124,12 +124,12 @@ struct soft {
 	struct glk_drv drv;
 	struct glk_lock lock;
 	int gpus, nodes;
-	bool stepped; /* queued work does not run by itself */
-	bool random;  /* but now and then */
-	bool paced;   /* copies run when the links have carried them, see soft_pace.c */
-	double pace;  /* modelled ns by which they have, if so */
+	bool stepped;	/* queued work does not run by itself */
+	bool random;	/* but now and then */
+	bool paced;	/* copies run when the links have carried them, see soft_pace.c */
+	double pace;	/* modelled ns by which they have, if so */
 	uint32_t words; /* queued waits for words */
-	bool torn;    /* rights that should have gone may be left, see soft_access.c */
+	bool torn;	/* rights that should have gone may be left, see soft_access.c */
 	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
 	struct soft_file file;
 	struct glk_slab pages;
@@ -326,8 +326,7 @@ int glk_soft_rights(
 	struct soft *soft, int device, const struct soft_op *op, const char *call);
 int glk_soft_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
 	struct CUstream_st *stream);
-int glk_soft_copy_gpu(
-	struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
+int glk_soft_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_device);
 int glk_soft_fill(struct glk_drv *drv, uint64_t dst, uint32_t value, size_t count,
 	struct CUstream_st *stream);
 /* soft_host.c */

@@ -55,7 +55,8 @@ static void tell(struct capture *capture, struct glk_preload_seat *seat)
 	capture->seat = seat;
 	if (!seat || seat->captures++ || !glk_preload_in(seat))
 		return;
-	if (glk_library.pool_begin_for(seat->glake, seat->device, id, is_for_nobody, NULL))
+	if (glk_library.pool_begin_for(
+		    seat->glake, seat->device, id, is_for_nobody, NULL))
 		glk_preload_log(GLAKE_LOG_WARNING,
 			"GPU %d: a capture may end when memory is short", seat->device);
 	glk_preload_out(seat);

@@ -182,9 +182,11 @@ struct glk_preload_ipc_peer {
 	unsigned users;	   /* blocks that are open or being opened, and the thread */
 	unsigned closings; /* of those, closed and not told so far */
 	glk_atomic(bool) failed;
-	glk_atomic(bool) asked; /* for RELEASE, while it could not be done; under `talk` */
+	glk_atomic(
+		bool) asked; /* for RELEASE, while it could not be done; under `talk` */
 	uint64_t asked_id;
-	uint64_t opening; /* block that is being opened, and whether FREED came for it; likewise */
+	uint64_t
+		opening; /* block that is being opened, and whether FREED came for it; likewise */
 	bool opening_freed;
 	struct glk_preload_ipc_mirror {
 		uint64_t space;
@@ -252,9 +254,9 @@ struct glk_preload_ipc_opened {
 	unsigned count;
 	bool closing;  /* one thread does so: it is nobody else's */
 	bool unwanted; /* its owner has freed it */
-	bool ending;   /* it is being closed for that; count 0: the program has closed it meanwhile */
-	bool gone;     /* it was closed for that */
-	bool lost;     /* gone, and its addresses may be somebody else's */
+	bool ending; /* it is being closed for that; count 0: the program has closed it meanwhile */
+	bool gone; /* it was closed for that */
+	bool lost; /* gone, and its addresses may be somebody else's */
 };
 
 bool glk_preload_ipc_opened_some(void);

@@ -74,8 +74,9 @@ static bool is_same_version(const struct glk_preload_library *library)
 
 	if (!strcmp(library->version_string(), GLAKE_VERSION_STRING))
 		return true;
-	snprintf(why, sizeof(why), LIBGLAKE " is of version %.40s, and the preload of "
-		GLAKE_VERSION_STRING, library->version_string());
+	snprintf(why, sizeof(why),
+		LIBGLAKE " is of version %.40s, and the preload of " GLAKE_VERSION_STRING,
+		library->version_string());
 	return fail(why);
 }
 
@@ -88,7 +89,7 @@ static bool find_all(void *handle, struct glk_preload_library *library)
 	fn = glake_preload_dlsym(handle, "glake_" #name);                                \
 	if (!fn) {                                                                       \
 		dlerror();                                                               \
-		snprintf(why, sizeof(why), LIBGLAKE " has no glake_%s", #name);           \
+		snprintf(why, sizeof(why), LIBGLAKE " has no glake_%s", #name);          \
 		return fail(why);                                                        \
 	}                                                                                \
 	memcpy(&library->name, &fn, sizeof(fn));

@@ -201,9 +201,9 @@ static int turn(struct glake *ctx, int device, uint32_t tag, bool pauses, bool d
 
 	if (err || (pauses ? !about.blocks : !about.suspended))
 		return err;
-	return pauses ? glake_tag_suspend(
-				ctx, device, tag, drops ? GLAKE_TAG_DROP : 0, NULL)
-		      : glake_tag_resume(ctx, device, tag, NULL);
+	return pauses
+		? glake_tag_suspend(ctx, device, tag, drops ? GLAKE_TAG_DROP : 0, NULL)
+		: glake_tag_resume(ctx, device, tag, NULL);
 }
 
 /* All of a name, or with NULL of every name; goes on where one fails. The first error. */

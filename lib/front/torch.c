@@ -70,8 +70,7 @@ static void refuse_memory(
 
 	glake_device_get(ctx, device, &gpu);
 	glake_stats_get(ctx, device, &stats);
-	glake_refusal_text(
-		ctx, device, GLAKE_REFUSAL_ADVICE, helps, sizeof(helps), NULL);
+	glake_refusal_text(ctx, device, GLAKE_REFUSAL_ADVICE, helps, sizeof(helps), NULL);
 	snprintf(text, sizeof(text),
 		"CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity "
 		"of %.2f GiB of which %.2f GiB is free. glake holds %.2f GiB, of which "
@@ -151,7 +150,8 @@ void glake_torch_free(void *ptr, size_t size, int device, struct CUstream_st *st
 	/* before the block can be given again */
 	if (glk_torch_history_on())
 		glk_torch_history_free(ptr);
-	told = glk_torch_profile_on() && !glake_query(ctx, ptr, &block) && block.base == ptr;
+	told = glk_torch_profile_on() && !glake_query(ctx, ptr, &block) &&
+		block.base == ptr;
 	/* An old stream that is none of this GPU, or none at all any more. */
 	if (glake_free(ctx, ptr, stream) &&
 		(glake_query(ctx, ptr, &block) || block.base != ptr ||

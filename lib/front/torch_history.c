@@ -168,7 +168,7 @@ void glk_torch_history_alloc(const void *ptr, size_t size, int device,
 		.time_us = now_us(),
 		.device = device,
 		.stack = asks_python && glk_torch_stacks_on() ? glk_torch_stack_take()
-							       : 0};
+							      : 0};
 	struct glake_torch_record *slot;
 
 	pthread_mutex_lock(&lock);

@@ -17,7 +17,8 @@
 #include <cerrno>
 #include <cstdint>
 
-namespace {
+namespace
+{
 
 /* Of the library, as its headers have it. */
 struct Error {
@@ -34,7 +35,8 @@ struct Functions {
 	size_t sz;
 	void *context;
 	int (*device_count)(void *context);
-	int (*alloc)(void *context, int device, size_t size, uint32_t flags, void **ret_ptr);
+	int (*alloc)(
+		void *context, int device, size_t size, uint32_t flags, void **ret_ptr);
 	int (*free)(void *context, void *ptr);
 	int (*use)(void *context, const void *ptr, int device, void *stream);
 	int (*trim)(void *context, int device, size_t keep, size_t *ret_released);
@@ -55,8 +57,9 @@ int current_device()
 	return cuda->deviceCount() ? cuda->getDevice().index() : 0;
 }
 
-class Pinned final : public at::HostAllocator {
-public:
+class Pinned final : public at::HostAllocator
+{
+      public:
 	explicit Pinned(at::HostAllocator *before) : before_(before)
 	{
 	}
@@ -146,7 +149,7 @@ public:
 		before_->release_pool(pool);
 	}
 
-private:
+      private:
 	at::HostAllocator *before_;
 	std::atomic<int> pools_{0};
 };

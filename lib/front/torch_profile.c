@@ -55,6 +55,5 @@ void glk_torch_profile_tell(struct glake *ctx, void *ptr, int64_t bytes, int dev
 	struct device where = {.type = TYPE_CUDA, .index = (int8_t)device};
 
 	if (!glake_stats_get(ctx, device, &stats))
-		glk_load_relaxed(&report)(
-			ptr, bytes, stats.live, stats.reserved, where);
+		glk_load_relaxed (&report)(ptr, bytes, stats.live, stats.reserved, where);
 }

@@ -38,7 +38,7 @@ static struct {
 	struct object *(*code)(struct object *);
 	struct object *(*back)(struct object *);
 	int (*line)(struct object *);
-	int (*lasti)(struct object *);		  /* from 3.11 on */
+	int (*lasti)(struct object *); /* from 3.11 on */
 	int (*line_of)(struct object *, int);
 	struct object *(*get)(struct object *, const char *);
 	struct object *(*encode)(struct object *, const char *, const char *);
@@ -188,13 +188,13 @@ void glk_python_describe(
 	ret_place->line = py.lasti ? py.line_of(frame->code, frame->at) : frame->at;
 	if (ret_place->line < 0)
 		ret_place->line = 0;
-	if (!read_text(frame->code, "co_filename", ret_place->file,
-		    sizeof(ret_place->file)))
+	if (!read_text(
+		    frame->code, "co_filename", ret_place->file, sizeof(ret_place->file)))
 		strcpy(ret_place->file, "?");
 	if (!read_text(frame->code, "co_qualname", ret_place->name,
 		    sizeof(ret_place->name)) &&
-		!read_text(frame->code, "co_name", ret_place->name,
-			sizeof(ret_place->name)))
+		!read_text(
+			frame->code, "co_name", ret_place->name, sizeof(ret_place->name)))
 		strcpy(ret_place->name, "?");
 	py.give_back(type, value, trace);
 }

@@ -54,7 +54,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static glk_atomic(int) is_on;
 static glk_atomic(int) is_changing; /* somebody begins or ends it */
-static glk_atomic(int) takers;	    /* between the look at is_on and Python's lock given back */
+static glk_atomic(
+	int) takers; /* between the look at is_on and Python's lock given back */
 static _Thread_local bool is_taking;
 
 bool glk_torch_stacks_on(void)
@@ -115,7 +116,8 @@ static uint32_t *node_slot(uint32_t above, uint32_t place)
 		uint32_t *slot = &t->node_index[i % (2 * NODES_MAX)];
 
 		if (!*slot ||
-			(t->nodes[*slot].above == above && t->nodes[*slot].place == place))
+			(t->nodes[*slot].above == above &&
+				t->nodes[*slot].place == place))
 			return slot;
 	}
 }
@@ -283,7 +285,8 @@ static void await_takers(int64_t limit)
 	/* pairs with: the release in glk_torch_stack_take */
 	while (glk_load_acquire(&takers)) {
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if ((now.tv_sec - begun.tv_sec) * SECOND + now.tv_nsec - begun.tv_nsec > limit)
+		if ((now.tv_sec - begun.tv_sec) * SECOND + now.tv_nsec - begun.tv_nsec >
+			limit)
 			return;
 		nanosleep(&pause, NULL);
 	}

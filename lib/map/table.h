@@ -118,7 +118,8 @@ struct glk_map {
 	uint64_t *busy;	   /* a live extent touches it */
 	uint64_t *claimed; /* somebody is about to map it: see page/claim.h */
 	uint32_t claims;   /* of that many */
-	uint64_t *lost; /* a live extent lost its contents here and has no page: page/swap.h */
+	uint64_t *
+		lost; /* a live extent lost its contents here and has no page: page/swap.h */
 	/* Of blocks that are away in part, see space/part.h: a bit a slot, and what is kept
 	 * of a piece. */
 	uint64_t *gone, *begun;

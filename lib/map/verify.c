@@ -97,7 +97,8 @@ static int settle(struct tally *t, uint32_t end)
 
 /* A live extent counts on the first slot and on the last of what it stands on; nobody else is in
  * between. */
-static int stand_on(struct tally *t, const struct glk_extent *e, uint32_t first, uint32_t last)
+static int stand_on(
+	struct tally *t, const struct glk_extent *e, uint32_t first, uint32_t last)
 {
 	const struct glk_map *map = t->map;
 	int err = settle(t, first);
@@ -422,8 +423,9 @@ int glk_verify_space(struct glk_map *map)
 		err = settle(&t, glk_map_end(map));
 	if (!err && t.extents)
 		err = glk_broken("%" PRIu32 " extents lie in no row", t.extents);
-	if (!err && (t.taken[false] + t.taken[true] != map->taken ||
-			    t.taken[true] != map->nested_taken))
+	if (!err &&
+		(t.taken[false] + t.taken[true] != map->taken ||
+			t.taken[true] != map->nested_taken))
 		err = glk_broken("%" PRIu64 " bytes given out, %" PRIu64
 				 " of them nested, counted as %" PRIu64 " and %" PRIu64,
 			t.taken[false] + t.taken[true], t.taken[true], map->taken,

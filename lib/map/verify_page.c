@@ -77,8 +77,7 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 
 	t->mappings -= page->aliases;
 	t->page_bytes += page->size;
-	if (page->class != glk_node_class(map->node, page->size) ||
-		!is_known(map, page))
+	if (page->class != glk_node_class(map->node, page->size) || !is_known(map, page))
 		return glk_broken("page %" PRIu32 ": %" PRIu64
 				  " bytes, of class %d and node %d",
 			id, page->size, page->class, page->node);
@@ -127,7 +126,8 @@ static int check_bits(
 				  " slots",
 			m.first, glk_bits_count(map->wide, m.first, m.last), slots);
 	if (glk_bits_any(map->lost, m.first, m.last))
-		return glk_broken("slot %" PRIu32 ": said to be lost, and mapped", m.first);
+		return glk_broken(
+			"slot %" PRIu32 ": said to be lost, and mapped", m.first);
 	if (glk_bits_count(map->usable, m.first, m.last) != (usable ? slots : 0))
 		return glk_broken("slot %" PRIu32 ": usable on %" PRIu32 " of %" PRIu32
 				  " slots, its page is %s",
@@ -180,8 +180,7 @@ static int check_none(const struct glk_map *map, uint32_t slot)
 {
 	if (glk_bit_get(map->usable, slot) || glk_bit_get(map->shared, slot) ||
 		(glk_bit_get(map->busy, slot) && !glk_bit_get(map->lost, slot)) ||
-		glk_bit_get(map->head, slot) ||
-		glk_bit_get(map->wide, slot))
+		glk_bit_get(map->head, slot) || glk_bit_get(map->wide, slot))
 		return glk_broken("slot %" PRIu32
 				  ": usable %d, shared %d, busy %d, no page",
 			slot, glk_bit_get(map->usable, slot),
@@ -247,8 +246,10 @@ int glk_verify_pages(struct glk_map *map)
 				  ", counted as %" PRIu64 " and %" PRIu64,
 			t.mapped_bytes, t.page_bytes, map->mapped_bytes, map->page_bytes);
 	if (t.guests != map->guests)
-		return glk_broken("%" PRIu32 " slots have pages of another node, counted as %"
-				  PRIu32, t.guests, map->guests);
+		return glk_broken(
+			"%" PRIu32
+			" slots have pages of another node, counted as %" PRIu32,
+			t.guests, map->guests);
 	if (map->claims || glk_bits_any(map->claimed, 0, map->capacity - 1))
 		return glk_broken("slots are claimed, by %" PRIu32 " plans", map->claims);
 	if (t.idle_slots != map->idle_slots)

@@ -110,7 +110,8 @@ static int spare(size_t size)
 	if (usable >= size)
 		return 0;
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
-		"%" PRIu64 " MiB of the host can be had beside what is left to others, too few "
+		"%" PRIu64
+		" MiB of the host can be had beside what is left to others, too few "
 		"for a page of %zu bytes",
 		usable >> 20, size);
 }
@@ -120,8 +121,8 @@ static bool has_nodes(void)
 {
 	struct glk_numa_set nodes;
 
-	return !glk_sysfs_list(NULL, "/sys/devices/system/node/has_memory", GLK_NUMA_NODES,
-		       &nodes) &&
+	return !glk_sysfs_list(NULL, "/sys/devices/system/node/has_memory",
+		       GLK_NUMA_NODES, &nodes) &&
 		glk_numa_set_count(&nodes) > 1;
 }
 
@@ -164,8 +165,9 @@ static int make_host(struct glk_node *node, size_t size, uint64_t *ret_handle)
 	if (err)
 		return err;
 	glk_store_relaxed(&node->anywhere, true);
-	glk_info("GPU %d: the driver makes no pages on NUMA node %d; memory of the host lies "
-		 "anywhere",
+	glk_info(
+		"GPU %d: the driver makes no pages on NUMA node %d; memory of the host lies "
+		"anywhere",
 		node->gpu->place.id, node->place.id);
 	return 0;
 }

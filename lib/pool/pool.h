@@ -32,11 +32,13 @@ struct glk_node {
 	uint32_t caps;		     /* GLAKE_CAP_... of a GPU */
 	size_t granularity;	     /* of its pages, bytes */
 	glk_atomic(uint32_t) able;   /* GLK_PAGE_... that new pages are made with */
-	glk_atomic(uint64_t) peers;  /* GPUs that may use its memory beside itself, a bit each */
-	const struct glk_node *gpu;  /* whose pages they are; NULL: it is a GPU's own */
+	glk_atomic(uint64_t)
+		peers; /* GPUs that may use its memory beside itself, a bit each */
+	const struct glk_node *gpu; /* whose pages they are; NULL: it is a GPU's own */
 	/* The driver makes no pages on its NUMA node, so they lie anywhere on the host. */
 	glk_atomic(bool) anywhere;
-	glk_atomic(bool) tried; /* and that it does not crash there is known, or was not asked for */
+	glk_atomic(bool)
+		tried; /* and that it does not crash there is known, or was not asked for */
 	/* Of memory of the host: the GPU that lends pages before the host is asked, if it may; bytes
 	 * of them, which `held` has not. */
 	struct glk_node *lender;
@@ -46,22 +48,26 @@ struct glk_node {
 	glk_atomic(uint32_t) apart_since;
 	glk_atomic(bool) borrows;
 	glk_atomic(uint64_t) borrowed;
-	glk_atomic(bool) stows; /* contents that are away lie there too: memory of it that is no page */
+	glk_atomic(bool)
+		stows; /* contents that are away lie there too: memory of it that is no page */
 	/* Of a GPU: bytes of what it holds that it has lent, and may lend; none while it is shut. */
 	glk_atomic(uint64_t) lent;
 	uint64_t lends;
 	glk_atomic(bool) shut;
-	glk_atomic(int64_t) dry; /* ns, until when its driver is asked for none to lend; 0: it may be */
+	glk_atomic(int64_t)
+		dry; /* ns, until when its driver is asked for none to lend; 0: it may be */
 	glk_atomic(uint32_t) wet; /* times that some of it has gone back to the driver */
 };
 
 struct glk_pool {
 	struct glk_drv *drv;
 	struct glk_slab pages;
-	struct glk_node *nodes; /* GPUs first, then memory of the host in the same order */
+	struct glk_node
+		*nodes; /* GPUs first, then memory of the host in the same order */
 	int gpus, hosts;
 	int probe; /* the key tier.probe */
-	glk_atomic(uint64_t) gone; /* bytes of pages that were out, since they went to the driver */
+	glk_atomic(uint64_t)
+		gone; /* bytes of pages that were out, since they went to the driver */
 };
 
 #define GLK_NODES_MAX 128
@@ -190,7 +196,8 @@ uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t by
 /* Bytes that a node holds for itself. */
 static inline uint64_t glk_node_own(const struct glk_node *node)
 {
-	uint64_t held = glk_load_relaxed(&node->held), lent = glk_load_relaxed(&node->lent);
+	uint64_t held = glk_load_relaxed(&node->held),
+		 lent = glk_load_relaxed(&node->lent);
 
 	return held > lent ? held - lent : 0;
 }

@@ -68,7 +68,8 @@ uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream)
 
 	for (uint32_t w = id / 64; w < GLK_STREAM_WORDS; w++) {
 		uint64_t *working = &streams->crowd.working[w];
-		uint64_t left = w == id / 64 ? *working & ~UINT64_C(0) << id % 64 : *working;
+		uint64_t left =
+			w == id / 64 ? *working & ~UINT64_C(0) << id % 64 : *working;
 
 		for (; left; left &= left - 1) {
 			uint32_t next = w * 64 + (uint32_t)__builtin_ctzll(left);

@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <string.h>
 
-#define NOTES	512 /* events that are remembered; a power of two */
-#define NOTES_BY 8  /* places an event may have, beside each other */
+#define NOTES	 512 /* events that are remembered; a power of two */
+#define NOTES_BY 8   /* places an event may have, beside each other */
 
 struct glk_note {
 	const struct CUevent_st *event;

@@ -141,8 +141,9 @@ struct glk_streams {
 	uint64_t records, waits;
 	uint64_t entered; /* streams that ever got a bit */
 	uint64_t ended;	  /* streams that ended, in whatever way */
-	uint64_t ends[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
-	uint64_t settled; /* those of them that went */
+	uint64_t ends
+		[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
+	uint64_t settled;	    /* those of them that went */
 	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
 	uint32_t
 		captures; /* pools of graphs that are open, so that one may be captured */
@@ -164,7 +165,7 @@ struct glk_streams {
 	uint64_t unmapped, released; /* bytes that went through limbo */
 	uint64_t held_back;	     /* times that something was not ready to go */
 	glk_atomic(uint64_t) graces; /* grace periods waited for */
-	struct glk_times waited;	     /* for the work of the GPU */
+	struct glk_times waited;     /* for the work of the GPU */
 };
 
 /* table.c. 0, -ENOMEM. */
@@ -257,7 +258,8 @@ static inline uint64_t glk_stream_mask(const struct glk_stream *stream)
 	return stream->bit < GLK_STREAM_BITS ? UINT64_C(1) << stream->bit : 0;
 }
 
-static inline struct glk_use glk_stream_use(const struct glk_stream *stream, uint64_t tick)
+static inline struct glk_use glk_stream_use(
+	const struct glk_stream *stream, uint64_t tick)
 {
 	return (struct glk_use){.streams = glk_stream_mask(stream),
 		.tick = tick,

@@ -117,8 +117,8 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 static int sync_handle(struct glk_streams *streams, struct glk_stream *s)
 {
 	int64_t since = glk_clock_ticks();
-	int err = streams->drv->ops->stream_sync(
-		streams->drv, streams->device, s->handle);
+	int err =
+		streams->drv->ops->stream_sync(streams->drv, streams->device, s->handle);
 
 	glk_times_since(&streams->waited, since);
 	return err;

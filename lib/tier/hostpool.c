@@ -59,8 +59,8 @@ static int start(struct glk_hostpool *pool)
 	if (!err)
 		err = glk_slab_init(&pool->map.extents, sizeof(struct glk_extent), most);
 	if (!err)
-		err = glk_slab_init(&pool->uses, sizeof(struct glk_hostpool_use),
-			GLK_HOSTPOOL_USES);
+		err = glk_slab_init(
+			&pool->uses, sizeof(struct glk_hostpool_use), GLK_HOSTPOOL_USES);
 	if (err)
 		end_tables(pool);
 	else
@@ -111,7 +111,8 @@ static uint32_t find(
 			&pool->map, &pool->map.common, sizes[i], found, CANDIDATES);
 
 		for (unsigned c = 0; c < count; c++) {
-			*ret_at = fit_in(glk_extent_at(&pool->map, found[c]), size, align);
+			*ret_at =
+				fit_in(glk_extent_at(&pool->map, found[c]), size, align);
 			if (*ret_at)
 				return found[c];
 		}
@@ -224,7 +225,8 @@ static int place(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint6
 int glk_hostpool_alloc(
 	struct glk_hostpool *pool, uint64_t bytes, uint64_t align, uint64_t *ret_addr)
 {
-	uint64_t size = (bytes + GLK_HOSTPOOL_GRAIN - 1) & ~(uint64_t)(GLK_HOSTPOOL_GRAIN - 1);
+	uint64_t size =
+		(bytes + GLK_HOSTPOOL_GRAIN - 1) & ~(uint64_t)(GLK_HOSTPOOL_GRAIN - 1);
 	int err;
 
 	glk_lock(&pool->lock);

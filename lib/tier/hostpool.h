@@ -72,20 +72,22 @@ struct glk_hostpool {
 	glk_atomic(bool) made; /* the tables are there */
 	/* Under the lock from here on. LIVE: a block; QUICK: it was freed and waits. */
 	struct glk_map map;
-	struct glk_tree blocks;	       /* live ones, by address */
+	struct glk_tree blocks;		/* live ones, by address */
 	struct glk_hostpool_side *side; /* as many as there may be extents */
 	struct glk_slab uses;
 	struct glk_hostpool_list waiting, whole;
-	bool growing;	/* somebody makes a piece that blocks share */
-	unsigned giving; /* pieces that are about to be no more */
+	bool growing;		/* somebody makes a piece that blocks share */
+	unsigned giving;	/* pieces that are about to be no more */
 	pthread_cond_t changed; /* one of these has ended */
-	uint64_t held;	/* bytes locked, about to be, and about to be no more */
-	uint64_t there; /* bytes of the pieces that there are */
-	uint64_t live, given, waits;	/* bytes of blocks: asked for, given; of those that wait */
+	uint64_t held;		/* bytes locked, about to be, and about to be no more */
+	uint64_t there;		/* bytes of the pieces that there are */
+	uint64_t live, given,
+		waits; /* bytes of blocks: asked for, given; of those that wait */
 	uint64_t most; /* bytes given and waiting at a time, since the last trim */
 	uint64_t peak_live, peak_held;
-	uint64_t allocs, frees, refused; /* requests served, blocks freed, requests refused */
-	uint64_t pieces, grows;		 /* that there are; that were made */
+	uint64_t allocs, frees,
+		refused;	/* requests served, blocks freed, requests refused */
+	uint64_t pieces, grows; /* that there are; that were made */
 };
 
 /* Nothing is had yet. `half` is the caller's to fill. */
@@ -124,9 +126,9 @@ static inline bool glk_hostpool_may_have(struct glk_hostpool *pool, uint64_t add
 /* Has a block wait that was freed, or makes it free at once. */
 void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent);
 enum glk_hostpool_reap {
-	GLK_HOSTPOOL_ASK,    /* events that are there */
+	GLK_HOSTPOOL_ASK, /* events that are there */
 	GLK_HOSTPOOL_RECORD, /* and have some recorded where there are none, a few streams by turns */
-	GLK_HOSTPOOL_EACH,   /* on each stream, until one has not finished */
+	GLK_HOSTPOOL_EACH, /* on each stream, until one has not finished */
 };
 /* Makes those of up to `most` that wait free whose work has finished, and has the others at the end
  * of the row. Whether any was. */

@@ -20,8 +20,8 @@
  */
 #define SLACK	(32 * MIB)
 #define SHARERS 8
-#define LEAST	(4 * MIB) /* of one that blocks share */
-#define MOST	(8 * MIB) /* of the first ones */
+#define LEAST	(4 * MIB)  /* of one that blocks share */
+#define MOST	(8 * MIB)  /* of the first ones */
 #define PAGE	(64 << 10) /* the largest one of the system */
 
 void glk_hostpool_put(
@@ -207,7 +207,8 @@ static uint64_t piece_size(const struct glk_hostpool *pool, uint64_t size, uint6
 	uint64_t shared = shared_size(pool, size, gone), most, piece;
 
 	piece = shared / SHARERS >= size ? shared : whole_pages(size);
-	most = whole_pages(2 * size > pool->conf->host_piece ? 2 * size : pool->conf->host_piece);
+	most = whole_pages(
+		2 * size > pool->conf->host_piece ? 2 * size : pool->conf->host_piece);
 	if (most > gone)
 		most = gone;
 	return gone < 4 * size && piece < most ? most : piece;

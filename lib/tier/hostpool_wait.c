@@ -156,7 +156,8 @@ static void each_use(const struct glk_hostpool *pool,
 {
 	uint32_t most = GLK_HOSTPOOL_REAPED;
 
-	for (uint32_t e = pool->waiting.first; e && most; e = pool->side[e].next, most--) {
+	for (uint32_t e = pool->waiting.first; e && most;
+		e = pool->side[e].next, most--) {
 		for (uint32_t id = pool->side[e].uses; id; id = use_at(pool, id)->next)
 			fn(use_at(pool, id), arg);
 	}

@@ -21,7 +21,7 @@ int glk_lz4_init(void);
 /* At most so many bytes into `room` bytes at `to`, which begin with the sizes of the chunks. How many there are;
  * 0: they do not fit, or `stop` says that nobody wants them any more. */
 size_t glk_lz4_pack(const char *from, size_t bytes, char *to, size_t room,
-	const glk_atomic(bool) *stop);
+	const glk_atomic(bool) * stop);
 /* The same bytes again. False: what was packed is not what it was. */
 bool glk_lz4_unpack(const char *from, size_t packed, char *to, size_t bytes);
 

@@ -32,8 +32,8 @@ int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int nod
 	int err;
 
 	*mover = (struct glk_mover){.streams = streams};
-	err = glk_store_init(&mover->store, streams->drv, streams->gpu, streams->device,
-		node, host);
+	err = glk_store_init(
+		&mover->store, streams->drv, streams->gpu, streams->device, node, host);
 	if (!err)
 		err = glk_channel_init(&mover->out_channel, streams, &mover->out);
 	if (!err)
@@ -75,8 +75,7 @@ static bool rests(void *arg)
 
 void glk_mover_trim(struct glk_mover *mover)
 {
-	uint64_t pieces =
-		(mover->store.reserve + GLK_STORE_PIECE - 1) / GLK_STORE_PIECE;
+	uint64_t pieces = (mover->store.reserve + GLK_STORE_PIECE - 1) / GLK_STORE_PIECE;
 
 	glk_store_trim(&mover->store, pieces * GLK_STORE_PIECE, rests, mover);
 }
@@ -152,8 +151,8 @@ static struct left left_of(const struct glk_store *store, uint32_t run, uint64_t
 }
 
 /* The next runs of it, up to `most` and to one that was packed or another GPU has, or one such: how many. */
-static size_t gather(const struct glk_store *store, struct left *left, bool out, size_t most,
-	struct glake_copy_range *ranges)
+static size_t gather(const struct glk_store *store, struct left *left, bool out,
+	size_t most, struct glake_copy_range *ranges)
 {
 	size_t count = 0;
 
@@ -161,8 +160,8 @@ static size_t gather(const struct glk_store *store, struct left *left, bool out,
 		count++) {
 		const struct glk_store_run *r = glk_store_at(store, left->run);
 		bool afar = glk_store_is_afar(store, r);
-		char *host = store->piece[r->piece].base +
-			r->first * GLK_STORE_CHUNK + left->skip;
+		char *host = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK +
+			left->skip;
 		uint64_t size = r->chunks * GLK_STORE_CHUNK - left->skip;
 		void *gpu = (void *)(uintptr_t)left->addr;
 
@@ -202,8 +201,8 @@ static int carry(
 static int unpack(struct glk_mover *mover, struct left *left)
 {
 	uint64_t bytes = 0;
-	int err = glk_unpack(
-		mover->store.pack, left->run, left->addr, &left->run, &bytes);
+	int err =
+		glk_unpack(mover->store.pack, left->run, left->addr, &left->run, &bytes);
 
 	left->addr += bytes;
 	left->bytes -= bytes;

@@ -219,8 +219,8 @@ static void pack_content(struct glk_pack *pack, uint32_t content)
 static int64_t must_rest(struct glk_pack *pack, const struct glk_store_run *r)
 {
 	struct glk_streams *streams = pack->mover->streams;
-	struct glk_use use = glk_stream_use(
-		glk_stream_enter(streams, pack->mover->out), r->written);
+	struct glk_use use =
+		glk_stream_use(glk_stream_enter(streams, pack->mover->out), r->written);
 	int64_t left = r->since + pack->rest - glk_clock_ns();
 
 	if (left > 0)

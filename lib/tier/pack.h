@@ -21,9 +21,9 @@
  */
 #include "tier/tier.h"
 
-#define GLK_PACK_UNIT  ((uint64_t)4 << 20)
-#define GLK_PACK_HALF  8 /* units of half a landing */
-#define GLK_PACK_LAND  (2 * GLK_PACK_HALF * GLK_PACK_UNIT)
+#define GLK_PACK_UNIT ((uint64_t)4 << 20)
+#define GLK_PACK_HALF 8 /* units of half a landing */
+#define GLK_PACK_LAND (2 * GLK_PACK_HALF * GLK_PACK_UNIT)
 
 /* Memory of a unit that was packed. */
 struct glk_packed {
@@ -43,10 +43,10 @@ struct glk_pack {
 	glk_atomic(bool) stop;
 	/* Contents that wait, the oldest first, and the unit in hand. */
 	uint32_t first, last, unit;
-	bool dropped; /* the unit is nobody's any more */
+	bool dropped;		   /* the unit is nobody's any more */
 	glk_atomic(bool) unwanted; /* the same, for one who packs it */
-	uint64_t read; /* and has been read until then */
-	char *scratch; /* of a unit */
+	uint64_t read;		   /* and has been read until then */
+	char *scratch;		   /* of a unit */
 	struct glk_packed *spent;
 	uint64_t bytes, held; /* of units that are packed, and of their memory */
 	/* The landing; NULL: not yet. */

@@ -58,8 +58,8 @@ static int map_all(char **base, uint32_t *count, int node)
 }
 
 /* In the order in which they are touched. */
-static int lock_all(struct glk_drv *drv, int device, char **base, uint32_t count,
-	uint32_t *ret_made)
+static int lock_all(
+	struct glk_drv *drv, int device, char **base, uint32_t count, uint32_t *ret_made)
 {
 	struct glk_touch touch;
 	int err = 0;
@@ -98,7 +98,8 @@ int glk_pieces_make(struct glk_drv *drv, int device, int node, char **base,
 	return err;
 }
 
-static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t size, char **ret_base)
+static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t size,
+	char **ret_base)
 {
 	int err = 0;
 
@@ -114,8 +115,8 @@ static int map_on(int node, bool bound, const struct glk_piece_way *way, size_t 
 	return err;
 }
 
-static int touch_and_lock(
-	struct glk_drv *drv, int device, const struct glk_piece_way *way, char *base, size_t size)
+static int touch_and_lock(struct glk_drv *drv, int device,
+	const struct glk_piece_way *way, char *base, size_t size)
 {
 	struct glk_touch touch;
 	int err = 0;

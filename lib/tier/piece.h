@@ -22,8 +22,8 @@ enum glk_touching {
 /* How fresh memory is made ready. */
 struct glk_piece_way {
 	enum glk_touching touching; /* what one call locks */
-	unsigned threads; /* that touch, at most, beside the one that locks */
-	bool huge;	  /* huge pages are asked for */
+	unsigned threads;	    /* that touch, at most, beside the one that locks */
+	bool huge;		    /* huge pages are asked for */
 };
 
 /* The way of the library; t/gpu/hostpool compares it with others. */

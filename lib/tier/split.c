@@ -36,7 +36,8 @@ static void cut_run(struct glk_store *store, uint32_t id, uint64_t at, struct cu
 	uint32_t next = r->next, tail = id;
 
 	if (high > low)
-		glk_store_mark(store, &store->piece[r->piece], r->first + low, high - low, false);
+		glk_store_mark(store, &store->piece[r->piece], r->first + low, high - low,
+			false);
 	if (low) {
 		*c->end = id;
 		c->end = &r->next;
@@ -70,7 +71,8 @@ struct glk_store_rest glk_store_cut(struct glk_store *store, uint32_t run, uint6
 	c.before = from ? (was.skip + from + GLK_STORE_CHUNK - 1) / GLK_STORE_CHUNK : 0;
 	c.behind = to < was.bytes ? (was.skip + to) / GLK_STORE_CHUNK : UINT64_MAX;
 	for (uint32_t next; run && !c.rest.behind; run = next) {
-		struct glk_store_piece *p = &store->piece[glk_store_at(store, run)->piece];
+		struct glk_store_piece *p =
+			&store->piece[glk_store_at(store, run)->piece];
 		uint64_t chunks = glk_store_at(store, run)->chunks;
 
 		/* of a chunk that stays as well, in which what went had its end */

@@ -141,8 +141,8 @@ void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t
 }
 
 /* The next run of free chunks of a piece, of no more than `most`; 0 chunks: there is none. */
-static uint32_t find_run(
-	const struct glk_store_piece *p, uint32_t from, uint32_t most, uint32_t *ret_first)
+static uint32_t find_run(const struct glk_store_piece *p, uint32_t from, uint32_t most,
+	uint32_t *ret_first)
 {
 	uint32_t chunks = 0;
 
@@ -211,7 +211,8 @@ static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *re
 		if (left && !err)
 			err = take_of(store, false, &left, &chain);
 		if (left && !err)
-			err = grow(store, (left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS);
+			err = grow(
+				store, (left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS);
 	}
 	if (err) {
 		glk_store_put(store, chain, 0);
@@ -233,7 +234,8 @@ int glk_store_take_host(struct glk_store *store, uint64_t bytes, uint32_t *ret_r
 	return take(store, bytes, false, ret_run);
 }
 
-void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read)
+void glk_store_leave(
+	struct glk_store *store, const struct glk_store_run *r, uint64_t read)
 {
 	struct glk_store_piece *p = &store->piece[r->piece];
 
@@ -318,8 +320,8 @@ int glk_store_fini(struct glk_store *store)
 	for (uint32_t i = 0; i < store->pieces; i++) {
 		if (!store->piece[i].base)
 			continue;
-		glk_piece_end(store->drv, store->device, store->piece[i].base,
-			GLK_STORE_PIECE);
+		glk_piece_end(
+			store->drv, store->device, store->piece[i].base, GLK_STORE_PIECE);
 		glk_node_unclaim(store->host, GLK_STORE_PIECE);
 	}
 	if (store->piece) {

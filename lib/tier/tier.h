@@ -41,12 +41,12 @@ struct glk_packed;
 struct glk_store_piece {
 	char *base;
 	uint64_t used[GLK_STORE_CHUNKS / 64];
-	uint32_t count;	 /* chunks in use */
-	uint64_t read;	 /* tick until which it was read from by contents that are gone */
+	uint32_t count; /* chunks in use */
+	uint64_t read;	/* tick until which it was read from by contents that are gone */
 	uint64_t written; /* and until which they were written there */
 	uint64_t handle;  /* of memory that is lent: the driver's */
 	bool lent;	  /* by another GPU; else it is memory of the host */
-	bool barred;	  /* and mapped without rights, since the driver would not unmap it: nothing lies there */
+	bool barred; /* and mapped without rights, since the driver would not unmap it: nothing lies there */
 };
 
 struct glk_store {
@@ -58,11 +58,13 @@ struct glk_store {
 	struct glk_store_piece *piece; /* GLK_STORE_PIECES */
 	uint32_t pieces;
 	struct glk_slab runs;
-	uint64_t held;	  /* bytes locked, about to be, and about to be no more */
-	uint64_t there;	  /* bytes of the pieces that there are */
-	uint64_t used;	  /* bytes of chunks in use */
-	uint64_t lent;	  /* bytes of pieces that another GPU lends, about to be and about to be no more */
-	uint64_t lent_used; /* of chunks in use there; `held`, `there` and `used` have none of it */
+	uint64_t held;	/* bytes locked, about to be, and about to be no more */
+	uint64_t there; /* bytes of the pieces that there are */
+	uint64_t used;	/* bytes of chunks in use */
+	uint64_t
+		lent; /* bytes of pieces that another GPU lends, about to be and about to be no more */
+	uint64_t
+		lent_used; /* of chunks in use there; `held`, `there` and `used` have none of it */
 	uint64_t reserve; /* bytes that a trim leaves */
 	bool making;	  /* somebody makes pieces */
 	pthread_cond_t made;
@@ -80,7 +82,8 @@ struct glk_store_run {
 	uint64_t written, bytes;
 	uint64_t afar; /* of these, those that another GPU has; poked */
 	uint64_t hash; /* verify.c */
-	uint32_t skip; /* bytes of the first chunk that are none of it any more: split.c */
+	uint32_t
+		skip; /* bytes of the first chunk that are none of it any more: split.c */
 	bool hashed;
 	/* pack.h: its bytes, and where they lie if they were packed; then it has no chunks. */
 	uint32_t size;
@@ -132,7 +135,8 @@ void glk_store_mark(struct glk_store *store, struct glk_store_piece *p, uint32_t
 /* The place of a piece that is not there, or a new one. */
 struct glk_store_piece *glk_store_place(struct glk_store *store);
 /* The same for the chunks of one run, which stays. */
-void glk_store_leave(struct glk_store *store, const struct glk_store_run *r, uint64_t read);
+void glk_store_leave(
+	struct glk_store *store, const struct glk_store_run *r, uint64_t read);
 /* The tick until which others may read what a content is about to overwrite; 0: nobody does. And until which
  * copies of others may write there, on the stream that writes. */
 uint64_t glk_store_read(const struct glk_store *store, uint32_t run);
@@ -143,7 +147,8 @@ typedef bool (*glk_store_rests_fn)(void *arg);
 uint64_t glk_store_trim(
 	struct glk_store *store, uint64_t keep, glk_store_rests_fn rests, void *arg);
 
-static inline struct glk_store_run *glk_store_at(const struct glk_store *store, uint32_t run)
+static inline struct glk_store_run *glk_store_at(
+	const struct glk_store *store, uint32_t run)
 {
 	return glk_slab_at(&store->runs, run);
 }
@@ -170,7 +175,8 @@ struct glk_mover {
 	uint32_t out, back; /* to the host and to the GPU: their streams, by number */
 	/* Bytes that were queued to the host, until the last mark, and from one to the next. */
 	uint64_t queued, marked, gap;
-	struct glk_io *io; /* links of other GPUs that may carry contents too; NULL: none */
+	struct glk_io
+		*io; /* links of other GPUs that may carry contents too; NULL: none */
 };
 
 /* pack.c. Whether contents can be packed at all: 0, or -EOPNOTSUPP with a record. */
@@ -184,7 +190,8 @@ void glk_pack_stop(struct glk_mover *mover);
  * and stays so. Takes a mover that packs none. 0; -ENOMEM as glk_store_take(); -EIO (class CORRUPT). */
 int glk_pack_loosen(struct glk_mover *mover, uint32_t run);
 /* Under the lock: bytes of contents that are packed, and of the memory that they take. */
-void glk_pack_figures(const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held);
+void glk_pack_figures(
+	const struct glk_mover *mover, uint64_t *ret_bytes, uint64_t *ret_held);
 
 /* move.c. Makes the two channels and an empty store. Without the lock. 0 or the driver's error. */
 int glk_mover_init(struct glk_mover *mover, struct glk_streams *streams, int node,

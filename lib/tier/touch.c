@@ -12,7 +12,8 @@
 #define SLICE GLK_TOUCH_SLICE
 
 #ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23 /* of Linux 5.14; before, the driver touches what it locks */
+#define MADV_POPULATE_WRITE                                                              \
+	23 /* of Linux 5.14; before, the driver touches what it locks */
 #endif
 
 /* The next slice, if there is one; with the lock, which is given up meanwhile. */
@@ -29,7 +30,8 @@ static bool touch_one(struct glk_touch *t)
 	at = slice % t->each * SLICE;
 	size = t->size - at < SLICE ? t->size - at : SLICE;
 	glk_unlock(&t->lock);
-	refused = madvise(t->base[piece] + at, size, MADV_POPULATE_WRITE) && errno == ENOMEM;
+	refused = madvise(t->base[piece] + at, size, MADV_POPULATE_WRITE) &&
+		errno == ENOMEM;
 	glk_lock(&t->lock);
 	t->refused[piece] |= refused;
 	if (!--t->left[piece])
@@ -93,8 +95,8 @@ int glk_touch_wait(struct glk_touch *t, uint32_t piece)
 		glk_lock_wait(&t->lock, &t->touched);
 	refused = t->refused[piece];
 	glk_unlock(&t->lock);
-	return refused ? glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "madvise", ENOMEM,
-				 "no memory of the host for what is to be locked")
+	return refused ? glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "madvise",
+				 ENOMEM, "no memory of the host for what is to be locked")
 		       : 0;
 }
 

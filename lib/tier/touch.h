@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 #define GLK_TOUCH_SLICE	  ((size_t)4 << 20) /* that a thread touches at a time */
-#define GLK_TOUCH_PIECES  16 /* at a time */
-#define GLK_TOUCH_THREADS 15 /* most, beside the one who waits */
+#define GLK_TOUCH_PIECES  16		    /* at a time */
+#define GLK_TOUCH_THREADS 15		    /* most, beside the one who waits */
 
 struct glk_touch {
 	char *const *base;
@@ -34,8 +34,8 @@ struct glk_touch {
 
 /* Begins with `count` pieces of one size, in whole OS pages, and up to `threads` beside the caller's. They
  * stay where they are until the end. */
-void glk_touch_begin(struct glk_touch *touch, char *const *base, uint32_t count, size_t size,
-	unsigned threads);
+void glk_touch_begin(struct glk_touch *touch, char *const *base, uint32_t count,
+	size_t size, unsigned threads);
 /* Returns when a piece is touched: 0 or -ENOMEM (class NOMEM_HOST). In rising order. */
 int glk_touch_wait(struct glk_touch *touch, uint32_t piece);
 /* Ends it, also before all are touched. */

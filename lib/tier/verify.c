@@ -19,13 +19,14 @@
 #include <xxhash.h>
 
 /* Bytes of a run, behind those that are none of it. What was packed is what it was in `room`. False: it is not. */
-static bool hash_run(const struct glk_mover *mover, const struct glk_store_run *r, char *room,
-	uint32_t skip, uint64_t size, XXH3_state_t *state)
+static bool hash_run(const struct glk_mover *mover, const struct glk_store_run *r,
+	char *room, uint32_t skip, uint64_t size, XXH3_state_t *state)
 {
 	const char *base = room;
 
 	if (!r->packed)
-		base = mover->store.piece[r->piece].base + r->first * GLK_STORE_CHUNK + skip;
+		base = mover->store.piece[r->piece].base + r->first * GLK_STORE_CHUNK +
+			skip;
 	else if (!glk_lz4_unpack(r->packed->data, r->packed->used, room, size))
 		return false;
 	XXH3_64bits_update(state, base, size);
@@ -65,11 +66,12 @@ static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
 	if (room)
 		glk_region_free(room, GLK_PACK_UNIT);
 	*ret_hash = XXH3_64bits_digest(&state);
-	return right ? 0
-		     : glk_error(-EIO, GLAKE_ERROR_CORRUPT,
-			       "contents of %" PRIu64
-			       " bytes in memory of the host, compressed, are not what they were",
-			       first->bytes);
+	return right
+		? 0
+		: glk_error(-EIO, GLAKE_ERROR_CORRUPT,
+			  "contents of %" PRIu64
+			  " bytes in memory of the host, compressed, are not what they were",
+			  first->bytes);
 }
 #else
 static int hash(struct glk_mover *mover, uint32_t run, uint64_t *ret_hash)
@@ -103,7 +105,8 @@ int glk_verify_check(struct glk_mover *mover, uint32_t run)
 	if (err || now == first->hash)
 		return err;
 	return glk_error(-EIO, GLAKE_ERROR_CORRUPT,
-		"contents of %" PRIu64 " bytes in memory of the host have the hash %016" PRIx64
+		"contents of %" PRIu64
+		" bytes in memory of the host have the hash %016" PRIx64
 		", and had %016" PRIx64 " when they came",
 		first->bytes, now, first->hash);
 }

@@ -18,10 +18,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define AT_ONCE	    256
-#define CONNECT_MS  1 /* a queue that is full is tried again */
-#define PART	    ((size_t)16 << 10)
-#define FDS	    253 /* the most that a message brings, SCM_MAX_FD of the kernel */
+#define AT_ONCE	   256
+#define CONNECT_MS 1 /* a queue that is full is tried again */
+#define PART	   ((size_t)16 << 10)
+#define FDS	   253 /* the most that a message brings, SCM_MAX_FD of the kernel */
 
 struct talk {
 	struct process_answer *asked; /* NULL: none */
@@ -107,7 +107,8 @@ static bool take_fds(struct talk *talk, struct msghdr *message)
 	for (; header; header = CMSG_NXTHDR(message, header)) {
 		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
 			continue;
-		for (size_t at = CMSG_LEN(0); at + sizeof(fd) <= header->cmsg_len; at += sizeof(fd)) {
+		for (size_t at = CMSG_LEN(0); at + sizeof(fd) <= header->cmsg_len;
+			at += sizeof(fd)) {
 			memcpy(&fd, (char *)header + at, sizeof(fd));
 			if (talk->passed < 0) {
 				talk->passed = fd;

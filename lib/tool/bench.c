@@ -115,7 +115,8 @@ static int set_size(struct bench_options *options, const char *text)
 	uint64_t size;
 
 	if (glake_size_parse(text, &size) || !size)
-		return glk_tool_usage(COMMAND, "--size takes bytes, as 8GiB, not '%s'", text);
+		return glk_tool_usage(
+			COMMAND, "--size takes bytes, as 8GiB, not '%s'", text);
 	options->size = size;
 	return 0;
 }
@@ -254,7 +255,8 @@ int glk_tool_bench(int argc, char **argv)
 	if (!any)
 		wanted[ALLOC] = wanted[STITCH] = true;
 	if (options.svg && options.policy == wanted[COPY])
-		return glk_tool_usage(COMMAND, "--svg draws what policy measures, or copy");
+		return glk_tool_usage(
+			COMMAND, "--svg draws what policy measures, or copy");
 	if (options.beside && !wanted[COPY])
 		return glk_tool_usage(COMMAND, "--beside is for copy");
 	if (options.size && !wanted[HOST])

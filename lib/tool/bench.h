@@ -42,9 +42,9 @@ struct bench_options {
 	const char *trace[BENCH_TRACES_MAX];
 	size_t varied;			  /* of policy; 0: see bench_policy.c */
 	const char *vary[BENCH_VARY_MAX]; /* "KEY=VALUE,VALUE" */
-	const char *svg; /* of policy or copy; file name or NULL */
-	size_t size;	 /* of host; 0: what suits the driver */
-	bool beside;	 /* of copy: while the memory of GPUs that lend is busy */
+	const char *svg;		  /* of policy or copy; file name or NULL */
+	size_t size;			  /* of host; 0: what suits the driver */
+	bool beside; /* of copy: while the memory of GPUs that lend is busy */
 };
 
 /* A benchmark; `measured` is its own structure. */
@@ -229,7 +229,8 @@ void bench_print_tier(const void *measured);
 #define BENCH_COPY_LINKS 8
 #define BENCH_COPY_CASES (BENCH_COPY_LINKS * 12)
 #define BENCH_COPY_FED	 12
-#define BENCH_COPY_PLAIN 20 /* cases of memory that is not locked, by the driver and by threads */
+#define BENCH_COPY_PLAIN                                                                 \
+	20 /* cases of memory that is not locked, by the driver and by threads */
 
 enum bench_copy_way {
 	BENCH_COPY_DOWN, /* to the GPU */
@@ -245,9 +246,10 @@ struct bench_copy {
 	struct bench_copy_case {
 		int links, threads;
 		size_t bytes;
-		struct bench_range rate[BENCH_COPY_WAYS], call[BENCH_COPY_WAYS]; /* GB/s, us */
-		bool torn;     /* something did not arrive */
-		char lend[16]; /* io.lend, as the library had it */
+		struct bench_range rate[BENCH_COPY_WAYS],
+			call[BENCH_COPY_WAYS]; /* GB/s, us */
+		bool torn;		       /* something did not arrive */
+		char lend[16];		       /* io.lend, as the library had it */
 		/* Beside copies within the memory of the GPUs that lend: GB/s of one of those alone, 0: that
 		 * was not asked for; GB/s of the copies, and by how many percent they and those are
 		 * slower than alone. */

@@ -132,7 +132,8 @@ static void put_line(const struct picture *p, int way, int links, bool beside)
 
 		if (c->links == links)
 			fprintf(p->file, "%.1f,%.1f ", x_of(p, c->bytes),
-				y_of(p, beside ? c->beside[way].rate
+				y_of(p,
+					beside ? c->beside[way].rate
 					       : c->rate[way].median));
 	}
 	fputs("\"/>\n", p->file);

@@ -300,9 +300,8 @@ static int run_case(const struct bench_options *options, enum policy policy, siz
 		.ns = malloc((size_t)rounds * BLOCKS * sizeof(int64_t))};
 	int err = relay.ns ? open_context(options, &relay) : -ENOMEM;
 
-	*ret_case = (struct bench_handover_case){.policy = names[policy],
-		.block = size,
-		.waits = policy == WAIT};
+	*ret_case = (struct bench_handover_case){
+		.policy = names[policy], .block = size, .waits = policy == WAIT};
 	if (!err)
 		err = run_rounds(&relay, size, rounds);
 	ret_case->meant = !err && is_meant(ret_case);

@@ -109,7 +109,8 @@ static int plainly(struct host_run *run, unsigned round)
 {
 	size_t bytes = run->result->bytes;
 	int64_t begin = latency_now();
-	void *ptr = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *ptr = mmap(
+		NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	unsigned failed = 0;
 
 	if (ptr == MAP_FAILED)
@@ -243,16 +244,17 @@ static void print(const void *measured)
 	const struct bench_host *host = measured;
 
 	printf("pinned memory of the host, %s, ms, %u rounds\n\n  %-20s %10s %10s %10s %8s\n",
-		figure_bytes(host->bytes).text, host->rounds, "", "least", "median", "most",
-		"GB/s");
+		figure_bytes(host->bytes).text, host->rounds, "", "least", "median",
+		"most", "GB/s");
 	for (int step = 0; step < STEPS; step++) {
 		const struct bench_range *r = &host->took[step];
 		bool touched = step == PLAIN && !host->on_cuda;
 
 		if (step == DRIVER && !host->on_cuda)
 			continue;
-		printf("  %-20s %10.3f %10.3f %10.3f", touched ? "one thread touches" : steps[step].name,
-			r->min * 1e3, r->median * 1e3, r->max * 1e3);
+		printf("  %-20s %10.3f %10.3f %10.3f",
+			touched ? "one thread touches" : steps[step].name, r->min * 1e3,
+			r->median * 1e3, r->max * 1e3);
 		if (step != AGAIN)
 			printf(" %8.1f", (double)host->bytes / r->median / 1e9);
 		putchar('\n');

@@ -73,7 +73,8 @@ static bool holds(const struct trip *trip, size_t i)
 	return true;
 }
 
-static void note(struct trip *trip, enum bench_tier_step step, size_t bytes, int64_t since)
+static void note(
+	struct trip *trip, enum bench_tier_step step, size_t bytes, int64_t since)
 {
 	double ns = (double)(latency_now() - since);
 
@@ -168,7 +169,8 @@ static int places(struct trip *trip)
 		err = glake_budget_set(trip->ctx, 0, stats.reserved);
 	/* so that no idle page of the GPU is enough */
 	if (!err)
-		err = glake_alloc(trip->ctx, 0, trip->size * trip->count, trip->stream, 0, &ptr);
+		err = glake_alloc(
+			trip->ctx, 0, trip->size * trip->count, trip->stream, 0, &ptr);
 	if (!err)
 		err = glake_query(trip->ctx, ptr, &block);
 	if (!err && !block.placed)
@@ -287,8 +289,9 @@ static int free_all(struct trip *trip)
 	int err = 0, failed;
 
 	for (size_t i = 0; trip->block && i < trip->count; i++) {
-		failed = trip->block[i] ? glake_free(trip->ctx, trip->block[i], trip->stream)
-					: 0;
+		failed = trip->block[i]
+			? glake_free(trip->ctx, trip->block[i], trip->stream)
+			: 0;
 		err = err ? err : failed;
 	}
 	failed = trip->stream ? glake_stream_free(trip->ctx, 0, trip->stream) : 0;
@@ -318,7 +321,8 @@ static int run_case(const struct bench_options *options, bool peer, unsigned rou
 	return err;
 }
 
-static int find_gpus(const struct bench_options *options, int *ret_gpus, bool *ret_on_cuda)
+static int find_gpus(
+	const struct bench_options *options, int *ret_gpus, bool *ret_on_cuda)
 {
 	struct glk_tool_context context = options->context;
 	struct glake *ctx = NULL;

@@ -62,10 +62,10 @@ static void print_packed(const struct bench_tier_packed *p)
 		printf("\n  nothing is compressed: this library has no lz4\n");
 		return;
 	}
-	printf("\n  %s, half of it noise, compressed to %.2f\n", figure_bytes(p->bytes).text,
-		ratio(p));
-	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "compress", "", p->pack.min, p->pack.median,
-		p->pack.max);
+	printf("\n  %s, half of it noise, compressed to %.2f\n",
+		figure_bytes(p->bytes).text, ratio(p));
+	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "compress", "", p->pack.min,
+		p->pack.median, p->pack.max);
 	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "resume", "", p->unpack.min,
 		p->unpack.median, p->unpack.max);
 	printf("  %-17s %8s %8.1f %8.1f %8.1f\n", "for a range of it", "", p->loosen.min,
@@ -108,12 +108,14 @@ void bench_print_tier(const void *measured)
 {
 	const struct bench_tier *tier = measured;
 
-	printf("contents that leave the GPU and come back, GB/s, %u rounds\n", tier->rounds);
+	printf("contents that leave the GPU and come back, GB/s, %u rounds\n",
+		tier->rounds);
 	for (int i = 0; i < BENCH_TIERS; i++) {
 		const struct bench_tier_case *c = &tier->cases[i];
 
 		printf("\n  %zu blocks of %s\n  %-17s %8s %8s %8s %8s\n", c->count,
-			figure_bytes(c->block).text, "", "first", "least", "median", "most");
+			figure_bytes(c->block).text, "", "first", "least", "median",
+			"most");
 		for (int step = 0; step < steps_of(c); step++) {
 			const struct bench_range *r = &c->figure[step];
 
@@ -125,7 +127,8 @@ void bench_print_tier(const void *measured)
 			printf(" %8.1f %8.1f %8.1f\n", r->min, r->median, r->max);
 		}
 		if (c->torn)
-			printf("  FAILED: %zu blocks do not hold what was written\n", c->torn);
+			printf("  FAILED: %zu blocks do not hold what was written\n",
+				c->torn);
 	}
 	print_packed(&tier->packed);
 	putchar('\n');

@@ -29,9 +29,9 @@
 #define TRY_NS	INT64_C(50000000)
 #define TRY_MAX SIZE_MAX_BYTES
 
-#define GPUS_MAX       1024
-#define WORD_MAX       96
-#define HISTOGRAM      (3 + GLAKE_HISTOGRAM_BUCKETS)
+#define GPUS_MAX  1024
+#define WORD_MAX  96
+#define HISTOGRAM (3 + GLAKE_HISTOGRAM_BUCKETS)
 
 /* Where a part lies, as it was when the board was opened. */
 static bool is_part(const struct board *board, uint64_t at, uint64_t room)
@@ -105,7 +105,8 @@ static void copy_words(const struct board *board, uint64_t at, uint64_t count)
 static bool copy_once(const struct board *board, uint64_t *bytes)
 {
 	const struct glake_board *at = board->at, *copy = board->copy;
-	uint64_t before = glk_peek_acquire(&at->sequence); /* pairs with: the writer's release */
+	uint64_t before =
+		glk_peek_acquire(&at->sequence); /* pairs with: the writer's release */
 	uint64_t schema, values;
 
 	if (before & 1)
@@ -197,7 +198,8 @@ static struct json_object *remember(
 }
 
 /* What the figures of a GPU go into, or with -1 those of the context. */
-static struct json_object *place_of(struct reading *r, const char *context, const char *gpu)
+static struct json_object *place_of(
+	struct reading *r, const char *context, const char *gpu)
 {
 	unsigned number = (unsigned)strtoul(context, NULL, 10);
 	long device = strtol(gpu, NULL, 10);
@@ -251,7 +253,8 @@ static struct json_object *times_of(const uint64_t *words)
 	return times;
 }
 
-static struct json_object *value_of(const uint64_t *words, unsigned long unit, unsigned long kind)
+static struct json_object *value_of(
+	const uint64_t *words, unsigned long unit, unsigned long kind)
 {
 	char text[32];
 
@@ -284,7 +287,8 @@ static bool take_figure(struct reading *r, const struct line *line)
 	kind = strtoul(line->word[4], NULL, 10);
 	words = strtoul(line->word[5], NULL, 10);
 	place = place_of(r, line->word[1], line->word[2]);
-	if (!place || !is_figure(name) || words != (kind == GLAKE_FIGURE_HISTOGRAM ? HISTOGRAM : 1) ||
+	if (!place || !is_figure(name) ||
+		words != (kind == GLAKE_FIGURE_HISTOGRAM ? HISTOGRAM : 1) ||
 		words > (size_t)(r->last - r->value))
 		return false;
 	if (line->words == 9) {
@@ -311,9 +315,8 @@ static bool take_all(struct reading *r)
 		if (!take_line(r, &line))
 			return r->at == r->end && !line.words;
 		if (!strcmp(line.word[0], "context") ? !take_context(r, &line)
-			    : !strcmp(line.word[0], "figure")
-			    ? !take_figure(r, &line)
-			    : true)
+				: !strcmp(line.word[0], "figure") ? !take_figure(r, &line)
+								  : true)
 			return false;
 	}
 	return true;

@@ -14,7 +14,7 @@
 struct board {
 	const struct glake_board *at;
 	size_t size;
-	void *copy; /* as large */
+	void *copy;					 /* as large */
 	uint64_t state, writes, written_ns, interval_ns; /* as they were read */
 };
 
@@ -35,7 +35,7 @@ void boards_free(struct boards *boards);
 void boards_pace(struct boards *boards, int64_t interval_ns);
 /* As process_look(room, "stats"), and as process_ask() for "stats" of one. */
 int boards_look(struct boards *boards, int room, struct process **ret_list);
-int boards_ask(struct boards *boards, int room, pid_t pid, struct json_object **ret_result,
-	char *why);
+int boards_ask(struct boards *boards, int room, pid_t pid,
+	struct json_object **ret_result, char *why);
 
 #endif

@@ -139,7 +139,8 @@ static bool use(struct boards *boards, struct one *one, int64_t now)
 		(ssize_t)length;
 }
 
-static struct json_object *with_process(const struct one *one, struct json_object *stats_only)
+static struct json_object *with_process(
+	const struct one *one, struct json_object *stats_only)
 {
 	struct json_object *all = json_object_new_object(), *contexts;
 
@@ -155,13 +156,15 @@ static struct json_object *with_process(const struct one *one, struct json_objec
 /* For how long one may not be written, ns; what it says of that is bounded. */
 static int64_t patience_of(const struct board *board)
 {
-	uint64_t often = board->interval_ns < INTERVAL_SAID ? board->interval_ns : INTERVAL_SAID;
+	uint64_t often =
+		board->interval_ns < INTERVAL_SAID ? board->interval_ns : INTERVAL_SAID;
 
 	return PATIENCE_NS + 2 * (int64_t)often;
 }
 
 /* From the board. False: it has to be asked, this time if its board stays open. */
-static bool read_one(struct boards *boards, struct one *one, struct process_answer *answer)
+static bool read_one(
+	struct boards *boards, struct one *one, struct process_answer *answer)
 {
 	struct json_object *figures;
 	int64_t now = glk_clock_ns();
@@ -211,8 +214,10 @@ static bool begin(struct boards *boards, struct one *one, struct process_answer 
 	if (!err) {
 		one->socket = answer->socket;
 		one->board = board;
-		process_word(answer->result, "program", one->program, sizeof(one->program));
-		process_word(answer->result, "version", one->version, sizeof(one->version));
+		process_word(
+			answer->result, "program", one->program, sizeof(one->program));
+		process_word(
+			answer->result, "version", one->version, sizeof(one->version));
 		one->used_ns = one->news_ns = glk_clock_ns();
 		one->writes = 0;
 	} else if (answer->socket >= 0) {
@@ -333,8 +338,8 @@ int boards_look(struct boards *boards, int room, struct process **ret_list)
 	return err;
 }
 
-int boards_ask(struct boards *boards, int room, pid_t pid, struct json_object **ret_result,
-	char *why)
+int boards_ask(struct boards *boards, int room, pid_t pid,
+	struct json_object **ret_result, char *why)
 {
 	struct process_answer asked = {.pid = pid, .fd = -1, .socket = -1};
 	int err = look(boards, room, &asked, 1);

@@ -59,8 +59,9 @@ int conf_next(const struct conf_wanted *wanted, size_t *index,
 			continue;
 		snprintf(ret_value->text, sizeof(ret_value->text), "%s",
 			ret_key->default_value);
-		err = wanted->defaults ? 0
-				       : glake_conf_value_get(NULL, *index - 1, ret_value);
+		err = wanted->defaults
+			? 0
+			: glake_conf_value_get(NULL, *index - 1, ret_value);
 		return err ? err : 1;
 	}
 }
@@ -203,8 +204,8 @@ int conf_check_names(const char *command, char **names)
 		if (known)
 			continue;
 		add_nearest(*names, nearest, sizeof(nearest));
-		return glk_tool_usage(command, "there is no key or section '%s'%s", *names,
-			nearest);
+		return glk_tool_usage(
+			command, "there is no key or section '%s'%s", *names, nearest);
 	}
 	return 0;
 }

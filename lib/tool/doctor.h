@@ -90,8 +90,8 @@ struct doctor_facts {
 };
 
 /* Gathers, after it has loaded modules if it shall; to be ended by doctor_facts_free. */
-void doctor_facts_gather(const struct glk_tool_context *wanted, bool load,
-	struct doctor_facts *ret_facts);
+void doctor_facts_gather(
+	const struct glk_tool_context *wanted, bool load, struct doctor_facts *ret_facts);
 /* Loads nvidia and nvidia_uvm and has their nodes made. As root. */
 void doctor_load_both(struct doctor_facts *facts);
 void doctor_facts_free(struct doctor_facts *facts);

@@ -144,19 +144,22 @@ static void judge_tools(const struct doctor_facts *facts, struct doctor *doctor)
 	switch (tools->state) {
 	case GLAKE_UVM_OK:
 		doctor_add(doctor, DOCTOR_OK, "module.tools",
-			"nvidia_uvm counts for who asks, interface %s", tools->generation);
+			"nvidia_uvm counts for who asks, interface %s",
+			tools->generation);
 		return;
 	case GLAKE_UVM_UNKNOWN:
 		doctor_add(doctor, DOCTOR_NOTE, "module.tools", "%s", tools->text);
-		doctor_advise(doctor, "nothing, unless managed memory is to be counted: "
-				      "a newer glake may know them");
+		doctor_advise(doctor,
+			"nothing, unless managed memory is to be counted: "
+			"a newer glake may know them");
 		return;
 	case GLAKE_UVM_NO_NODE:
 	case GLAKE_UVM_NO_PERMISSION:
 		doctor_add(doctor, DOCTOR_NOTE, "module.tools", "%s", tools->text);
-		doctor_advise(doctor, "nothing, unless managed memory is to be counted: %s",
+		doctor_advise(doctor,
+			"nothing, unless managed memory is to be counted: %s",
 			contained(facts) ? GIVE
-			: tools->state == GLAKE_UVM_NO_NODE
+				: tools->state == GLAKE_UVM_NO_NODE
 				? "then run nvidia-modprobe -u -c 0 as root"
 				: "then give this user the right to the node");
 		return;

@@ -138,8 +138,8 @@ static void open_context(
 	glake_close(ctx, NULL);
 }
 
-void doctor_facts_gather(const struct glk_tool_context *wanted, bool load,
-	struct doctor_facts *ret_facts)
+void doctor_facts_gather(
+	const struct glk_tool_context *wanted, bool load, struct doctor_facts *ret_facts)
 {
 	struct doctor_facts *facts = ret_facts;
 	struct glake_node node = {.sz = sizeof(node)};

@@ -390,10 +390,11 @@ static void judge_load(
 			"container, load it on the host");
 		break;
 	case DOCTOR_LOAD_UNREADABLE:
-		doctor_add(doctor, DOCTOR_PROBLEM, check, "%s could not be looked for: %s",
-			name, strerror(-load->err));
-		doctor_advise(doctor, "see whether /lib/modules and the files of "
-				      "modprobe.d(5) can be read, and run depmod -a");
+		doctor_add(doctor, DOCTOR_PROBLEM, check,
+			"%s could not be looked for: %s", name, strerror(-load->err));
+		doctor_advise(doctor,
+			"see whether /lib/modules and the files of "
+			"modprobe.d(5) can be read, and run depmod -a");
 		break;
 	case DOCTOR_LOAD_BLACKLISTED:
 		doctor_add(doctor, DOCTOR_PROBLEM, check, "%s is blacklisted", name);

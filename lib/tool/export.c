@@ -113,7 +113,8 @@ static void set_port(struct sockaddr *address, uint16_t port)
 }
 
 /* The address that is told, which is a number: no name is looked up. */
-static int read_address(const struct options *options, struct sockaddr_storage *ret_address)
+static int read_address(
+	const struct options *options, struct sockaddr_storage *ret_address)
 {
 	const struct addrinfo hints = {
 		.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
@@ -162,8 +163,8 @@ static int serve(const struct options *options, struct source *source)
 	pthread_sigmask(SIG_BLOCK, &ends, NULL);
 	for (int i = 0; i < count && !err; i++) {
 		set_port(addresses[i], port);
-		err = export_serve(addresses[i], is_own(addresses[i]), answer, source, &port,
-			&servers[i]);
+		err = export_serve(addresses[i], is_own(addresses[i]), answer, source,
+			&port, &servers[i]);
 		if (i && (err == -EAFNOSUPPORT || err == -EADDRNOTAVAIL))
 			err = 0; /* a host without IPv6 */
 	}
@@ -215,7 +216,8 @@ static int take(struct options *options, int c)
 	case 'p':
 		if (glk_parse_int(optarg, &port) || port < 0 || port > 65535)
 			return glk_tool_usage(COMMAND,
-				"--port takes a number from 0 to 65535, not '%s'", optarg);
+				"--port takes a number from 0 to 65535, not '%s'",
+				optarg);
 		options->port = (uint16_t)port;
 		return 0;
 	case 'a':

@@ -38,8 +38,8 @@ typedef int (*export_answer_fn)(struct export_text *ret_text, void *arg);
  * say that they speak to another host than this one are refused. 0, or -errno after a message;
  * -EOPNOTSUPP: nobody here speaks HTTP. */
 struct export_server;
-int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn, void *arg,
-	uint16_t *ret_port, struct export_server **ret_server);
+int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn,
+	void *arg, uint16_t *ret_port, struct export_server **ret_server);
 void export_end(struct export_server *server);
 
 #endif

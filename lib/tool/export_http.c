@@ -23,7 +23,7 @@
 #define LIBRARY	    "libmicrohttpd.so.12"
 #define CONNECTIONS 64u
 #define THREADS	    4u
-#define SILENCE_S   5u		  /* of one who asks */
+#define SILENCE_S   5u		      /* of one who asks */
 #define MEMORY	    ((size_t)8 << 10) /* of a connection: a request is no longer */
 
 #define FUNCTIONS(F)                                                                     \
@@ -69,8 +69,8 @@ static int load(void)
 	return 0;
 }
 
-static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status, char *text,
-	size_t length, enum MHD_ResponseMemoryMode mode)
+static enum MHD_Result reply(struct MHD_Connection *connection, unsigned status,
+	char *text, size_t length, enum MHD_ResponseMemoryMode mode)
 {
 	static const char kind[] = "text/plain; version=0.0.4; charset=utf-8";
 	struct MHD_Response *response =
@@ -116,9 +116,9 @@ static bool is_this_host(
 	return !host;
 }
 
-static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, const char *url,
-	const char *method, const char *version, const char *upload, size_t *upload_size,
-	void **state)
+static enum MHD_Result answer(void *arg, struct MHD_Connection *connection,
+	const char *url, const char *method, const char *version, const char *upload,
+	size_t *upload_size, void **state)
 {
 	struct export_server *server = arg;
 	struct export_text text;
@@ -137,7 +137,8 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
 	if (server->fn(&text, server->arg))
 		return refuse(connection, MHD_HTTP_SERVICE_UNAVAILABLE,
 			"the processes cannot be asked\n");
-	return reply(connection, MHD_HTTP_OK, text.bytes, text.length, MHD_RESPMEM_MUST_FREE);
+	return reply(
+		connection, MHD_HTTP_OK, text.bytes, text.length, MHD_RESPMEM_MUST_FREE);
 }
 
 /* A path is what it is, byte by byte. */
@@ -175,14 +176,18 @@ static int listen_at(const struct sockaddr *address, uint16_t *ret_port, int *re
 	const int yes = 1;
 	bool is_long = address->sa_family == AF_INET6;
 	struct sockaddr_storage got = {0};
-	socklen_t length = is_long ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-	int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), err;
+	socklen_t length =
+		is_long ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	int fd = socket(
+		    address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+	    err;
 
 	if (fd < 0)
 		return -errno;
 	/* one that has just ended leaves connections behind */
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) ||
-		(is_long && setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes))) ||
+		(is_long &&
+			setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof(yes))) ||
 		bind(fd, address, length) || listen(fd, CONNECTIONS) ||
 		getsockname(fd, (struct sockaddr *)&got, &length)) {
 		err = -errno;
@@ -202,15 +207,16 @@ static struct MHD_Daemon *start(struct export_server *server, int family, int fd
 		(family == AF_INET6 ? MHD_USE_IPv6 : 0);
 
 	return mhd.MHD_start_daemon(flags, 0, NULL, NULL, answer, server,
-		MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL, MHD_OPTION_LISTEN_SOCKET, fd,
-		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-		SILENCE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY,
-		MHD_OPTION_THREAD_POOL_SIZE, THREADS, MHD_OPTION_STRICT_FOR_CLIENT, 1,
-		MHD_OPTION_UNESCAPE_CALLBACK, keep_path, NULL, MHD_OPTION_END);
+		MHD_OPTION_EXTERNAL_LOGGER, say_nothing, NULL, MHD_OPTION_LISTEN_SOCKET,
+		fd, MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
+		MHD_OPTION_CONNECTION_TIMEOUT, SILENCE_S,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, MEMORY, MHD_OPTION_THREAD_POOL_SIZE,
+		THREADS, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_UNESCAPE_CALLBACK,
+		keep_path, NULL, MHD_OPTION_END);
 }
 
-int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn, void *arg,
-	uint16_t *ret_port, struct export_server **ret_server)
+int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn,
+	void *arg, uint16_t *ret_port, struct export_server **ret_server)
 {
 	struct export_server *server = calloc(1, sizeof(*server));
 	int fd, err = server ? load() : -ENOMEM;

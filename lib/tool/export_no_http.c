@@ -5,8 +5,8 @@
 
 #include <errno.h>
 
-int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn, void *arg,
-	uint16_t *ret_port, struct export_server **ret_server)
+int export_serve(const struct sockaddr *address, bool is_local, export_answer_fn fn,
+	void *arg, uint16_t *ret_port, struct export_server **ret_server)
 {
 	(void)address;
 	(void)is_local;

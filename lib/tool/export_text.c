@@ -161,7 +161,8 @@ static const char *end_of_labels(const char *at, const char *end)
 	while (at < end && *at != '}') {
 		length = name_length(at);
 		if (!length || at + length + 2 >= end || at[length] != '=' ||
-			at[length + 1] != '"' || (length == 3 && !strncmp(at, "pid", 3)) ||
+			at[length + 1] != '"' ||
+			(length == 3 && !strncmp(at, "pid", 3)) ||
 			(length == 7 && !strncmp(at, "program", 7)))
 			return NULL;
 		at += length + 2;
@@ -229,7 +230,8 @@ static void take_sample(struct merge *merge, const char *line, size_t length)
 	add(text, "\n");
 }
 
-static void take_text(struct merge *merge, const struct process *process, const char *text)
+static void take_text(
+	struct merge *merge, const struct process *process, const char *text)
 {
 	size_t length;
 
@@ -263,8 +265,9 @@ static void add_up(struct export_text *text, const struct process *list, int cou
 {
 	char line[192];
 
-	add(text, "# HELP glake_up Whether the process answers at its socket.\n"
-		  "# TYPE glake_up gauge\n");
+	add(text,
+		"# HELP glake_up Whether the process answers at its socket.\n"
+		"# TYPE glake_up gauge\n");
 	for (int i = 0; i < count; i++) {
 		snprintf(line, sizeof(line), "glake_up{pid=\"%d\",program=\"%s\"} %d\n",
 			list[i].pid, list[i].program, !list[i].err);
@@ -345,8 +348,8 @@ static int add_process(struct asking *asking, struct process *process)
 }
 
 /* One that has closed a context meanwhile has answered as well. */
-static void take_answer(struct merge *merge, struct process *process,
-	const struct process_answer *asked)
+static void take_answer(
+	struct merge *merge, struct process *process, const struct process_answer *asked)
 {
 	if (!asked->err && json_object_get_type(asked->result) == json_type_string)
 		take_text(merge, process, json_object_get_string(asked->result));
@@ -367,9 +370,9 @@ static int ask_metrics(int room, struct merge *merge, struct process *list, int 
 	if (!asking.asked)
 		err = -ENOMEM;
 	for (int i = 0; i < asking.count && !err; i++)
-		asking.asked[i] = (struct process_answer){
-			.pid = asking.question[i].process->pid,
-			.question = asking.question[i].text};
+		asking.asked[i] =
+			(struct process_answer){.pid = asking.question[i].process->pid,
+				.question = asking.question[i].text};
 	if (!err)
 		process_ask_all(room, asking.asked, asking.count);
 	for (int i = 0; i < asking.count && !err; i++)
@@ -387,7 +390,8 @@ static bool is_said_by_most(const struct merge *merge, const struct family *fami
 
 		if (!strcmp(other->name, family->name) &&
 			(other->processes > family->processes ||
-				(other->processes == family->processes && other < family)))
+				(other->processes == family->processes &&
+					other < family)))
 			return false;
 	}
 	return true;

@@ -82,7 +82,8 @@ void info_print_conf_file(const char *before)
 {
 	const char *path = glake_conf_path();
 
-	printf("%s%s%s\n", before, path, access(path, F_OK) ? ", which is not there" : "");
+	printf("%s%s%s\n", before, path,
+		access(path, F_OK) ? ", which is not there" : "");
 }
 
 bool info_next_value(const struct info *info, size_t *index,

@@ -30,8 +30,8 @@ static void add_flags(struct glk_json *json, uint32_t flags)
 
 static void add_run(struct glk_json *json, const struct glake_run *run)
 {
-	static const char *const arenas[] = {"common", "host", "stage", "pool", "managed",
-		"tag"};
+	static const char *const arenas[] = {
+		"common", "host", "stage", "pool", "managed", "tag"};
 	bool block = run->state <= GLAKE_RUN_QUICK;
 
 	glk_json_object(json);
@@ -40,7 +40,7 @@ static void add_run(struct glk_json *json, const struct glake_run *run)
 	glk_json_add_text(json, "state", glake_run_state_name(run->state));
 	glk_json_add_text(json, "arena",
 		run->arena >= 0 && run->arena <= GLAKE_ARENA_TAG ? arenas[run->arena]
-								  : NULL);
+								 : NULL);
 	if (block || run->stream)
 		glk_json_add_uint(json, "stream", (uintptr_t)run->stream);
 	if (block)

@@ -114,8 +114,9 @@ int glk_tool_read_gpu(const char *command, const char *text, int *ret_gpu)
 	int64_t gpu;
 
 	if (glk_parse_int(text, &gpu) || gpu < 0 || gpu >= GLK_TOOL_GPUS)
-		return glk_tool_usage(command, "--gpu takes a number from 0 to %d, not '%s'",
-			GLK_TOOL_GPUS - 1, text);
+		return glk_tool_usage(command,
+			"--gpu takes a number from 0 to %d, not '%s'", GLK_TOOL_GPUS - 1,
+			text);
 	*ret_gpu = (int)gpu;
 	return 0;
 }

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 /* Becomes the program, if it lies there. `folder`: from where this one lies, or a whole path. */
-static void try_folder(const char *here, const char *folder, const char *part, char **argv)
+static void try_folder(
+	const char *here, const char *folder, const char *part, char **argv)
 {
 	bool whole = folder[0] == '/';
 	char path[PATH_MAX];
@@ -45,8 +46,9 @@ int glk_tool_become(const char *part, char **argv)
 	if (errno == ENOENT)
 		try_folder(here, GLK_TOOL_PARTS, part, argv);
 	if (errno == ENOENT)
-		glk_tool_say("%s: there is no glakectl-%s, which has this command, in %s nor "
-			     "in %s from there: build or install all of glake",
+		glk_tool_say(
+			"%s: there is no glakectl-%s, which has this command, in %s nor "
+			"in %s from there: build or install all of glake",
 			argv[0], part, here, GLK_TOOL_PARTS);
 	else
 		glk_tool_say("%s: glakectl-%s cannot be run: %s", argv[0], part,

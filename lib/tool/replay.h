@@ -13,11 +13,11 @@
 
 #include <stdio.h>
 
-#define REPLAY_REPEATS_MAX 1000
-#define REPLAY_THREADS_MAX 256
+#define REPLAY_REPEATS_MAX     1000
+#define REPLAY_THREADS_MAX     256
 #define REPLAY_WORKING_SET_MAX (UINT64_C(64) << 20)
-#define REPLAY_SAMPLES	   512 /* unless asked for otherwise */
-#define REPLAY_SAMPLES_MAX 2048
+#define REPLAY_SAMPLES	       512 /* unless asked for otherwise */
+#define REPLAY_SAMPLES_MAX     2048
 
 /* A budget as people ask for it: none, bytes, or a multiple of the trace's peak live. */
 struct replay_limit {
@@ -35,9 +35,9 @@ struct replay_options {
 	bool lenient;
 	bool check;
 	uint64_t working_set; /* bytes that a thread uses between two calls */
-	const char *plot; /* file name or NULL */
+	const char *plot;     /* file name or NULL */
 	const char *timeline; /* file name or NULL */
-	unsigned samples; /* of the timeline, at most; 0: REPLAY_SAMPLES */
+	unsigned samples;     /* of the timeline, at most; 0: REPLAY_SAMPLES */
 };
 
 /* One pass over the trace. */
@@ -50,8 +50,8 @@ struct replay_repeat {
 	int64_t hold_ns; /* the longest that the lock of the GPU was held at once */
 	uint64_t peak_reserved;
 	uint64_t peak_host; /* memory of the host */
-	uint64_t failed;  /* allocations not served, for whatever reason */
-	uint64_t refused; /* frees that the library refused */
+	uint64_t failed;    /* allocations not served, for whatever reason */
+	uint64_t refused;   /* frees that the library refused */
 };
 
 /* A point of the timeline. */
@@ -76,8 +76,8 @@ struct replay_result {
 	const char *backend;
 	struct glake_conf_value hold_clock; /* "wall" or "cpu" */
 	struct glake_conf_value target;	    /* policy.target */
-	uint64_t budget;  /* UINT64_MAX: none */
-	unsigned threads; /* that had something to do */
+	uint64_t budget;		    /* UINT64_MAX: none */
+	unsigned threads;		    /* that had something to do */
 
 	size_t repeats; /* done */
 	struct replay_repeat *repeat;

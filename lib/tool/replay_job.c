@@ -198,8 +198,9 @@ int replay_job(const struct trace *trace, const struct replay_options *options,
 		goto fail;
 	result->backend = glk_tool_backend_name(ctx);
 	if (options->check && strcmp(result->backend, "soft") != 0) {
-		glk_tool_say("--check reads blocks from the host, which only the software "
-			     "device allows: -d soft");
+		glk_tool_say(
+			"--check reads blocks from the host, which only the software "
+			"device allows: -d soft");
 		glake_close(ctx, NULL);
 		err = -EOPNOTSUPP;
 		goto fail;

@@ -48,8 +48,8 @@ void replay_worker_torn(
 		return;
 	worker->first_failed = at;
 	snprintf(worker->failure, sizeof(worker->failure),
-		"event %u, free of %llu bytes: the block has not kept what was written", at + 1,
-		(unsigned long long)event->size);
+		"event %u, free of %llu bytes: the block has not kept what was written",
+		at + 1, (unsigned long long)event->size);
 }
 
 /* The program at work: each line of its data is read and written, and those of the library leave the caches. */
@@ -101,8 +101,7 @@ static void play_free(
 		sched_yield();
 	if (ptr == BLOCK_FAILED)
 		return;
-	if (!replay_check_is_whole(
-		    run, event->block & ~TRACE_FREE_BIT, ptr, event->size))
+	if (!replay_check_is_whole(run, event->block & ~TRACE_FREE_BIT, ptr, event->size))
 		replay_worker_torn(worker, event, at);
 	work(worker);
 	before = latency_now();

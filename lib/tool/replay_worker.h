@@ -43,8 +43,8 @@ struct replay_run {
 		*streams; /* of each stream number; NULL is the default stream */
 	glk_atomic(uintptr_t) * blocks; /* present address of each block */
 	glk_atomic(int) go;
-	bool check;	/* contents of blocks */
-	uint32_t pass;	/* from 1 */
+	bool check;    /* contents of blocks */
+	uint32_t pass; /* from 1 */
 	size_t working_set;
 	struct replay_sample *samples_end;
 };
@@ -66,7 +66,7 @@ void replay_check_mark(
 bool replay_check_is_whole(
 	const struct replay_run *run, uint32_t block, uintptr_t ptr, uint64_t size);
 /* Counts a block that has not as a free that was refused. */
-void replay_worker_torn(struct replay_worker *worker, const struct trace_event *event,
-	uint32_t at);
+void replay_worker_torn(
+	struct replay_worker *worker, const struct trace_event *event, uint32_t at);
 
 #endif

@@ -5,8 +5,8 @@
  * by side that blocks are cut from; here, a stretch of addresses of one arena with memory of the GPU
  * behind all of it. What lies on the host is no memory of the GPU, and is left out.
  */
-#include "tool/pickle.h"
 #include "tool/snapshot.h"
+#include "tool/pickle.h"
 #include "tool/space.h"
 #include "tool/tool.h"
 
@@ -167,8 +167,8 @@ static int add_traces(struct pickle *pickle, const struct space *space, const ch
 	return err;
 }
 
-static int write_pickle(const struct space *space, struct frames *frames,
-	const char *trace, FILE *file)
+static int write_pickle(
+	const struct space *space, struct frames *frames, const char *trace, FILE *file)
 {
 	struct pickle pickle;
 	int err, ended;

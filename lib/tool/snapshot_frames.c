@@ -145,10 +145,11 @@ int frames_read(pid_t pid, struct frames *ret_frames)
 	*ret_frames = frames;
 	if (err == -EPROTO || err == -ENOMEM || err == -ETIMEDOUT)
 		glk_tool_say("process %d: %s", pid,
-			err == -ENOMEM		    ? "no memory for what it tells"
-				: err == -ETIMEDOUT ? "it has told of who asks for a minute, "
-						      "and goes on"
-						    : "what it answers is not who asked");
+			err == -ENOMEM ? "no memory for what it tells"
+				: err == -ETIMEDOUT
+				? "it has told of who asks for a minute, "
+				  "and goes on"
+				: "what it answers is not who asked");
 	else if (err)
 		process_say_failed(pid, err, why);
 	return err ? GLK_TOOL_FAILED : GLK_TOOL_OK;
@@ -211,8 +212,8 @@ void frames_add(struct frames *frames, struct pickle *pickle, uint64_t address)
 					 : NULL;
 	if (found) {
 		key.stack = found->stack;
-		stack = bsearch(&key, frames->stacks, frames->stack_count, sizeof(key),
-			by_stack);
+		stack = bsearch(
+			&key, frames->stacks, frames->stack_count, sizeof(key), by_stack);
 	}
 	if (stack && stack->is_written) {
 		pickle_again(pickle, (uint32_t)(stack - frames->stacks));

@@ -66,7 +66,8 @@ static bool take_row(const char **at, uint64_t fields[GLK_RUNS_FIELDS])
 	return (*at)[-1] == GLK_RUNS_END;
 }
 
-static bool make_run(const uint64_t f[GLK_RUNS_FIELDS], uint64_t end, struct glake_run *ret)
+static bool make_run(
+	const uint64_t f[GLK_RUNS_FIELDS], uint64_t end, struct glake_run *ret)
 {
 	*ret = (struct glake_run){.sz = sizeof(*ret),
 		.address = end + f[GLK_RUNS_GAP],
@@ -81,7 +82,8 @@ static bool make_run(const uint64_t f[GLK_RUNS_FIELDS], uint64_t end, struct gla
 		.host_bytes = f[GLK_RUNS_HOST],
 		.placed = f[GLK_RUNS_PLACED],
 		.pool = {.high = f[GLK_RUNS_POOL_HIGH], .low = f[GLK_RUNS_POOL_LOW]}};
-	return ret->size && f[GLK_RUNS_STATE] < GLAKE_RUN_STATES && ret->asked <= ret->size &&
+	return ret->size && f[GLK_RUNS_STATE] < GLAKE_RUN_STATES &&
+		ret->asked <= ret->size &&
 		!__builtin_add_overflow(end, f[GLK_RUNS_GAP], &ret->address) &&
 		ret->address < ADDRESS_MAX && ret->size <= ADDRESS_MAX - ret->address;
 }
@@ -175,10 +177,11 @@ static int read_once(const struct asking *asking, struct space_gpu *gpu)
 	} while (!err && from);
 	if (err && err != -EAGAIN)
 		glk_tool_say("process %d: %s", asking->pid,
-			err == -ENOMEM		    ? "no memory for what it tells"
-				: err == -ETIMEDOUT ? "it has told of its memory for a minute, and "
-						      "goes on"
-						    : "what it answers is no address space");
+			err == -ENOMEM ? "no memory for what it tells"
+				: err == -ETIMEDOUT
+				? "it has told of its memory for a minute, and "
+				  "goes on"
+				: "what it answers is no address space");
 	return err;
 }
 
@@ -194,12 +197,14 @@ static int read_gpu(const struct asking *asking, struct space_gpu *gpu)
 		err = read_once(asking, gpu);
 	}
 	if (err == -ENXIO)
-		glk_tool_say("process %d: context %u with GPU %d has gone meanwhile; it is "
-			     "left out",
+		glk_tool_say(
+			"process %d: context %u with GPU %d has gone meanwhile; it is "
+			"left out",
 			asking->pid, gpu->context, gpu->gpu);
 	else if (err == -EAGAIN)
-		glk_tool_say("process %d: context %u changes too fast: it was another one "
-			     "each time that GPU %d was read; it is left out",
+		glk_tool_say(
+			"process %d: context %u changes too fast: it was another one "
+			"each time that GPU %d was read; it is left out",
 			asking->pid, gpu->context, gpu->gpu);
 	return err;
 }

@@ -87,8 +87,8 @@ static int ask(const struct wanted *wanted, struct boards *boards, int room, pid
 {
 	if (boards)
 		return boards_ask(boards, room, pid, ret_result, why);
-	return process_ask(
-		room, pid, wanted->prometheus ? "metrics" : "stats", NULL, ret_result, why);
+	return process_ask(room, pid, wanted->prometheus ? "metrics" : "stats", NULL,
+		ret_result, why);
 }
 
 static int watch(const struct wanted *wanted, struct boards *boards, int room, pid_t pid)
@@ -221,7 +221,8 @@ int glk_tool_stat(int argc, char **argv)
 	if (wanted.oom && (wanted.prometheus || wanted.interval || wanted.times))
 		return glk_tool_usage(COMMAND, "--oom stands alone, or with --json");
 	if (wanted.times && (wanted.json || wanted.prometheus))
-		return glk_tool_usage(COMMAND, "--times is for the table; %s has them anyway",
+		return glk_tool_usage(COMMAND,
+			"--times is for the table; %s has them anyway",
 			wanted.json ? "--json" : "--prometheus");
 	if (wanted.count && !wanted.interval)
 		return glk_tool_usage(COMMAND, "--count needs --interval");

@@ -59,7 +59,8 @@ static void wait_for(int64_t ns)
 		;
 }
 
-static int print(const struct options *options, const struct top_sample *sample, bool first)
+static int print(
+	const struct options *options, const struct top_sample *sample, bool first)
 {
 	if (options->json)
 		return top_print_json(sample) ? GLK_TOOL_FAILED : GLK_TOOL_OK;
@@ -123,7 +124,8 @@ static int read_sort(const char *text, enum top_sort *ret_sort)
 		return 0;
 	}
 	return glk_tool_usage(COMMAND,
-		"--sort takes reserved, live, ratio, allocs, misses or pid, not '%s'", text);
+		"--sort takes reserved, live, ratio, allocs, misses or pid, not '%s'",
+		text);
 }
 
 static int take(struct options *options, int c)

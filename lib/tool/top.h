@@ -38,7 +38,8 @@ struct top_row {
 		uint64_t count, since; /* in all, since the last look */
 	} rung[TOP_RUNGS];
 	bool known; /* at the last look too, so that what follows is */
-	double allocs_s, misses_s, hit; /* a second; of requests, 0 to 1, or -1: there were none */
+	double allocs_s, misses_s,
+		hit; /* a second; of requests, 0 to 1, or -1: there were none */
 };
 
 struct top_sample {
@@ -46,7 +47,8 @@ struct top_sample {
 	struct top_row *rows;
 	size_t count, room;
 	size_t processes;
-	char ended[160]; /* who was there at the last look and is not any more; "": nobody */
+	char ended
+		[160]; /* who was there at the last look and is not any more; "": nobody */
 };
 
 enum top_sort {

@@ -28,7 +28,8 @@ static void put_rate(struct cell *cell, bool known, double rate)
 	else if (rate >= 1e4)
 		snprintf(cell->text, sizeof(cell->text), "%.1fk", rate / 1e3);
 	else
-		snprintf(cell->text, sizeof(cell->text), "%.*f", rate < 10 && rate > 0, rate);
+		snprintf(cell->text, sizeof(cell->text), "%.*f", rate < 10 && rate > 0,
+			rate);
 }
 
 static void pid(const struct top_row *row, struct cell *cell)
@@ -201,7 +202,8 @@ void top_row_line(const struct top_row *row, int width, char *line)
 {
 	if (!row->err)
 		print(row, width, line);
-	else if (snprintf(line, (size_t)clamp(width) + 1, "%7d %s", row->pid, row->why) < 0)
+	else if (snprintf(line, (size_t)clamp(width) + 1, "%7d %s", row->pid, row->why) <
+		0)
 		*line = '\0';
 }
 
@@ -214,10 +216,10 @@ void top_sum_line(const struct top_sample *sample, int width, char *line)
 		reserved_sum += sample->rows[i].reserved;
 		away_sum += sample->rows[i].away;
 	}
-	snprintf(line, (size_t)clamp(width) + 1, "%zu process%s, %s live, %s reserved, %s away",
-		sample->processes, sample->processes == 1 ? "" : "es",
-		figure_bytes(live_sum).text, figure_bytes(reserved_sum).text,
-		figure_bytes(away_sum).text);
+	snprintf(line, (size_t)clamp(width) + 1,
+		"%zu process%s, %s live, %s reserved, %s away", sample->processes,
+		sample->processes == 1 ? "" : "es", figure_bytes(live_sum).text,
+		figure_bytes(reserved_sum).text, figure_bytes(away_sum).text);
 }
 
 bool top_detail_line(const struct top_row *row, int index, int width, char *line)

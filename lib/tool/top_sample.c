@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct top_row *add_row(struct top_sample *sample, const struct process *process, int gpu)
+static struct top_row *add_row(
+	struct top_sample *sample, const struct process *process, int gpu)
 {
 	size_t room = sample->room ? 2 * sample->room : 16;
 	struct top_row *row;
@@ -121,7 +122,8 @@ static bool is_wanted(const struct top_wanted *wanted, const struct process *pro
 static const struct top_row *find(const struct top_sample *sample, pid_t pid, int gpu)
 {
 	for (size_t i = 0; i < sample->count; i++)
-		if (sample->rows[i].pid == pid && (gpu == -2 || sample->rows[i].gpu == gpu))
+		if (sample->rows[i].pid == pid &&
+			(gpu == -2 || sample->rows[i].gpu == gpu))
 			return &sample->rows[i];
 	return NULL;
 }
@@ -143,9 +145,9 @@ static void compare_row(struct top_row *row, const struct top_row *before)
 	}
 
 	if (row->gpu < 0 || !before || before->err || row->err ||
-		strcmp(row->program, before->program) ||
-		seconds <= 0 || row->allocs < before->allocs ||
-		row->hits < before->hits || row->misses < before->misses)
+		strcmp(row->program, before->program) || seconds <= 0 ||
+		row->allocs < before->allocs || row->hits < before->hits ||
+		row->misses < before->misses)
 		return;
 	row->known = true;
 	row->allocs_s = (double)(row->allocs - before->allocs) / seconds;

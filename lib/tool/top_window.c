@@ -255,8 +255,7 @@ static bool has_gone(void)
 {
 	struct pollfd polled = {.fd = STDIN_FILENO, .events = POLLIN};
 
-	return poll(&polled, 1, 0) > 0 &&
-		polled.revents & (POLLHUP | POLLERR | POLLNVAL);
+	return poll(&polled, 1, 0) > 0 && polled.revents & (POLLHUP | POLLERR | POLLNVAL);
 }
 
 /* Keys, until it is time to look again. */
@@ -292,7 +291,8 @@ int top_window(int room, struct top_wanted *wanted, int64_t interval_ns, unsigne
 	int err = 0;
 
 	if (!screen) {
-		glk_tool_say("top: ncurses knows no terminal TERM=%s; --batch prints tables",
+		glk_tool_say(
+			"top: ncurses knows no terminal TERM=%s; --batch prints tables",
 			term ? term : "");
 		return GLK_TOOL_FAILED;
 	}

@@ -251,7 +251,8 @@ static int read_all(struct loader *loader, struct trace_source *source, char *ch
 /* The file's name without its folder and the endings that say how it is packed. */
 static void take_name(struct trace *trace, const char *path)
 {
-	static const char *const endings[] = {".xz", ".gz", ".zst", ".csv", ".trace", ".pickle"};
+	static const char *const endings[] = {
+		".xz", ".gz", ".zst", ".csv", ".trace", ".pickle"};
 	const char *slash = strrchr(path, '/');
 	size_t length;
 
@@ -279,7 +280,8 @@ static int read_file(struct loader *loader)
 		    : fail_file(loader, -ENOMEM, strerror(ENOMEM));
 	free(chunk);
 	trace_source_close(source);
-	if (!err && !loader->line && !loader->reading->is_ours && !loader->reading->is_snapshot)
+	if (!err && !loader->line && !loader->reading->is_ours &&
+		!loader->reading->is_snapshot)
 		err = fail_file(loader, -ENODATA, "the file is empty");
 	return err;
 }

@@ -193,7 +193,7 @@ struct trace_reading {
 	struct glake_trace_header header;
 	bool is_written; /* now, by a program that runs */
 	size_t before; /* frees, not shown, of blocks that were live when recording began */
-	size_t late;  /* events that count as dropped: see end_ns of the header */
+	size_t late;   /* events that count as dropped: see end_ns of the header */
 	/* It is a snapshot of PyTorch's; blocks, shown, that were live before its first event. */
 	bool is_snapshot;
 	size_t opened;

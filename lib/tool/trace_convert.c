@@ -73,8 +73,8 @@ static int put(void *arg, const struct trace_row *row, int64_t ns, uint64_t byte
 		err = trace_writer_row(&job->writer, row, ns, message, size);
 	else
 		err = trace_log_row(job->output.file, row,
-			job->reading.header.start_realtime_ns + job->cut.base_ns + ns, bytes,
-			message, size);
+			job->reading.header.start_realtime_ns + job->cut.base_ns + ns,
+			bytes, message, size);
 	job->last_ns = ns;
 	job->events += !err && row->kind != GLAKE_TRACE_THREAD;
 	return err;
@@ -180,7 +180,8 @@ static void say(const struct convert *job)
 			job->events, job->output.path,
 			job->to_ours ? "a trace of glake" : "a log of RMM");
 	if (job->cut.opened + job->reading.opened)
-		glk_tool_say("%zu blocks that were live before are allocated where it begins",
+		glk_tool_say(
+			"%zu blocks that were live before are allocated where it begins",
 			job->cut.opened + job->reading.opened);
 	if (job->cut.freed)
 		glk_tool_say("%zu blocks that were live at the end are freed there",

@@ -53,7 +53,8 @@ static int add_block(
 	else
 		at = (uint32_t)++cut->used;
 	cut->block[at - 1] = (struct trace_cut_block){.row = *row, .number = cut->number};
-	return trace_table_add(&cut->blocks, row->pointer, at) ? no_memory(message, size) : 0;
+	return trace_table_add(&cut->blocks, row->pointer, at) ? no_memory(message, size)
+							       : 0;
 }
 
 static void remove_block(struct trace_cut *cut, uint32_t at)
@@ -73,8 +74,8 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Puts a row for each live block, in the order of their allocations. */
-static int put_live(struct trace_cut *cut, bool frees, int64_t ns, size_t *count, char *message,
-	size_t size)
+static int put_live(struct trace_cut *cut, bool frees, int64_t ns, size_t *count,
+	char *message, size_t size)
 {
 	const struct trace_cut_block **live = calloc(cut->used + 1, sizeof(const void *));
 	size_t found = 0;

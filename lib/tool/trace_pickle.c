@@ -45,9 +45,9 @@ enum word {
 	ACTIVE,
 };
 
-static const char *const words[] = {"device_traces", "segments", "action", "addr", "size", "stream",
-	"time_us", "alloc", "free_requested", "free_completed", "oom", "blocks", "state",
-	"address", "requested_size", "device", "active_allocated", NULL};
+static const char *const words[] = {"device_traces", "segments", "action", "addr", "size",
+	"stream", "time_us", "alloc", "free_requested", "free_completed", "oom", "blocks",
+	"state", "address", "requested_size", "device", "active_allocated", NULL};
 
 /* The events of one GPU, at the next of them. */
 struct gpu {
@@ -95,7 +95,8 @@ static uint32_t next_item(struct snapshot *s, struct unpickle_value list, uint32
 	return is_endless(s) ? 0 : place;
 }
 
-static unsigned word_of(const struct snapshot *s, struct unpickle_value dict, enum word key)
+static unsigned word_of(
+	const struct snapshot *s, struct unpickle_value dict, enum word key)
 {
 	struct unpickle_value value = unpickle_member(s->u, dict, key);
 
@@ -109,8 +110,8 @@ static int fail(struct snapshot *s, int err, const char *what)
 }
 
 /* What an event is for a trace; those that are none are TRACE_OTHER. -EINVAL: it lacks something. */
-static int read_event(
-	const struct snapshot *s, size_t gpu, struct unpickle_value event, struct trace_row *ret)
+static int read_event(const struct snapshot *s, size_t gpu, struct unpickle_value event,
+	struct trace_row *ret)
 {
 	struct trace_row row = {.device = (uint8_t)gpu, .action = TRACE_OTHER};
 	unsigned action = word_of(s, event, ACTION);
@@ -250,7 +251,8 @@ static int show_events(struct snapshot *s)
 		for (size_t i = 0; i < s->count; i++)
 			if (s->gpus[i].place &&
 				(next == s->count ||
-					s->gpus[i].row.time_us < s->gpus[next].row.time_us))
+					s->gpus[i].row.time_us <
+						s->gpus[next].row.time_us))
 				next = i;
 		if (next == s->count)
 			break;
@@ -293,7 +295,8 @@ static int find_gpus(struct snapshot *s)
 		return no_memory(s);
 	for (uint32_t at = 0; (at = unpickle_item(s->u, traces, at, &events));) {
 		if (s->count == GPUS_MAX) {
-			snprintf(s->message, s->message_size, "more than %d GPUs", GPUS_MAX);
+			snprintf(s->message, s->message_size, "more than %d GPUs",
+				GPUS_MAX);
 			return -EFBIG;
 		}
 		s->gpus[s->count++].events = events;
@@ -309,9 +312,8 @@ static int show_all(struct snapshot *s)
 	if (err)
 		return err;
 	find_first(s);
-	s->reading->header.start_realtime_ns = s->first_us <= INT64_MAX / 1000
-		? s->first_us * 1000
-		: 0;
+	s->reading->header.start_realtime_ns =
+		s->first_us <= INT64_MAX / 1000 ? s->first_us * 1000 : 0;
 	for (size_t i = 0; i < s->count && !err; i++)
 		err = open_freed(s, i);
 	segments = unpickle_member(s->u, unpickle_root(s->u), SEGMENTS);
@@ -330,7 +332,8 @@ static int show_all(struct snapshot *s)
 int trace_pickle_read(struct trace_source *source, const char *begin, size_t begin_size,
 	struct trace_reading *reading, char *message, size_t size)
 {
-	struct snapshot s = {.reading = reading, .message = message, .message_size = size};
+	struct snapshot s = {
+		.reading = reading, .message = message, .message_size = size};
 	int err = unpickle_read(source, begin, begin_size, words, message, size, &s.u);
 
 	reading->is_snapshot = true;

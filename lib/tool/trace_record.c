@@ -40,8 +40,8 @@ static int absolute(const char *file, char *path, size_t size)
 		glk_tool_say("%s: %s", file, strerror(*name ? errno : EISDIR));
 		return -EINVAL;
 	}
-	if ((size_t)snprintf(path, size, "%s/%s", strcmp(whole, "/") ? whole : "", name) >=
-		size) {
+	if ((size_t)snprintf(
+		    path, size, "%s/%s", strcmp(whole, "/") ? whole : "", name) >= size) {
 		glk_tool_say("%s: %s", file, strerror(ENAMETOOLONG));
 		return -ENAMETOOLONG;
 	}
@@ -59,7 +59,8 @@ struct recording {
 enum end { STOPPED, ENDED_BEFORE, PROCESS_ENDED, UNKNOWN };
 
 /* With `file` it begins. */
-static int ask(struct recording *recording, const char *method, const char *file, char *why)
+static int ask(
+	struct recording *recording, const char *method, const char *file, char *why)
 {
 	struct json_object *params = json_object_new_object(), *result;
 	uint64_t context;
@@ -95,8 +96,9 @@ static bool has_ended(const struct recording *recording)
 
 static void say_may_record(const struct recording *recording)
 {
-	glk_tool_say("process %d may yet record in %s, until trace.stop is asked of it at its "
-		     "socket, see glakectl(1), or its context is closed",
+	glk_tool_say(
+		"process %d may yet record in %s, until trace.stop is asked of it at its "
+		"socket, see glakectl(1), or its context is closed",
 		recording->pid, recording->path);
 }
 
@@ -159,7 +161,8 @@ static bool wait_for_end(const struct recording *recording, int signals)
 		left = left < HOUR_NS ? left : HOUR_NS;
 		if (recording->pidfd < 0 && left > LOOK_NS)
 			left = LOOK_NS;
-		if (poll(polled, 2, (int)((left + 999999) / 1000000)) > 0 && polled[0].revents)
+		if (poll(polled, 2, (int)((left + 999999) / 1000000)) > 0 &&
+			polled[0].revents)
 			return true;
 		if (has_ended(recording))
 			return false;

@@ -372,7 +372,7 @@ static void print_lists(const struct show *show)
 static void print_report(const struct show *show)
 {
 	printf("%s: %s\n", show->options->file,
-		show->reading.is_ours	     ? "a trace of glake"
+		show->reading.is_ours		    ? "a trace of glake"
 			: show->reading.is_snapshot ? "a snapshot of PyTorch"
 						    : "a log of RMM");
 	if (show->reading.is_ours)

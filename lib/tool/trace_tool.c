@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* Of a file that a process records in. */
-#define SIZE_LEAST   (UINT64_C(1) << 20)
+#define SIZE_LEAST (UINT64_C(1) << 20)
 #define SIZE_MOST  (UINT64_C(16) << 40)
 #define SIZE_USUAL (UINT64_C(1) << 30)
 
@@ -113,10 +113,10 @@ static int take_number(int c, const char *command, struct trace_tool_options *op
 		options->for_ns = ns;
 		return 0;
 	case 's':
-		if (glk_parse_size(optarg, &options->size) || options->size < SIZE_LEAST ||
-			options->size > SIZE_MOST)
-			return glk_tool_usage(command,
-				"--size takes 1MiB to 16TiB, not '%s'", optarg);
+		if (glk_parse_size(optarg, &options->size) ||
+			options->size < SIZE_LEAST || options->size > SIZE_MOST)
+			return glk_tool_usage(
+				command, "--size takes 1MiB to 16TiB, not '%s'", optarg);
 		return 0;
 	default:
 		return glk_tool_read_count(
@@ -128,8 +128,8 @@ static int read_time(const char *name, int64_t *ret_ns)
 {
 	if (!glk_parse_time(optarg, ret_ns) && *ret_ns >= 0)
 		return 0;
-	return glk_tool_usage(TRACE_TOOL_CUT, "--%s takes a time as 10s or 500ms, not '%s'", name,
-		optarg);
+	return glk_tool_usage(TRACE_TOOL_CUT,
+		"--%s takes a time as 10s or 500ms, not '%s'", name, optarg);
 }
 
 /* "A-B", "A-" or "-B". */
@@ -149,8 +149,8 @@ static int read_events(struct trace_tool_options *options)
 		options->last = (uint64_t)b;
 		return 0;
 	}
-	return glk_tool_usage(TRACE_TOOL_CUT, "--events takes numbers as 1000-2000, not '%s'",
-		optarg);
+	return glk_tool_usage(
+		TRACE_TOOL_CUT, "--events takes numbers as 1000-2000, not '%s'", optarg);
 }
 
 static int add_stream(struct trace_tool_options *options)
@@ -165,7 +165,8 @@ static int add_stream(struct trace_tool_options *options)
 	if (!errno && *optarg >= '0' && *optarg <= '9' && !*end)
 		return 0;
 	return glk_tool_usage(TRACE_TOOL_CUT,
-		"--stream takes a number as trace show has it, as 0x55d0c8a0, not '%s'", optarg);
+		"--stream takes a number as trace show has it, as 0x55d0c8a0, not '%s'",
+		optarg);
 }
 
 /* Which part. */
@@ -253,8 +254,7 @@ static int run(
 	if (records && !options.output)
 		return glk_tool_usage(argv[0], "-o OUT is missing, the file to write");
 	if (argc - optind > 1)
-		return glk_tool_usage(
-			argv[0], "one %s is expected, not also '%s'",
+		return glk_tool_usage(argv[0], "one %s is expected, not also '%s'",
 			records ? "process" : "FILE", argv[optind + 1]);
 	if (options.json && !options.output && command == trace_tool_convert)
 		return glk_tool_usage(argv[0],
@@ -272,7 +272,8 @@ int glk_tool_trace(int argc, char **argv)
 	const char *what = argc > 1 ? argv[1] : NULL;
 
 	if (!what)
-		return glk_tool_usage("trace", "'show', 'convert', 'cut' or 'record' is missing");
+		return glk_tool_usage(
+			"trace", "'show', 'convert', 'cut' or 'record' is missing");
 	if (!strcmp(what, "--help") || !strcmp(what, "-h")) {
 		fputs(help, stdout);
 		return GLK_TOOL_OK;
@@ -293,6 +294,6 @@ int glk_tool_trace(int argc, char **argv)
 		argv[1] = record_name;
 		return run(argc - 1, argv + 1, trace_tool_record);
 	}
-	return glk_tool_usage(
-		"trace", "'show', 'convert', 'cut' or 'record' is expected, not '%s'", what);
+	return glk_tool_usage("trace",
+		"'show', 'convert', 'cut' or 'record' is expected, not '%s'", what);
 }

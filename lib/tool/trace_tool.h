@@ -25,8 +25,8 @@ struct trace_tool_options {
 	unsigned context; /* 0: the only one */
 	/* Of cut. */
 	bool cuts, frees;
-	int64_t from_ns, to_ns;	    /* since the first event; `to` 0: no end */
-	uint64_t first, last;	    /* events, from 1; `last` 0: no end */
+	int64_t from_ns, to_ns; /* since the first event; `to` 0: no end */
+	uint64_t first, last;	/* events, from 1; `last` 0: no end */
 	uint64_t stream[TRACE_CUT_STREAMS];
 	size_t streams; /* 0: all */
 };
@@ -60,8 +60,8 @@ int trace_live_row(struct trace_live *live, const struct trace_row *row, char *m
 void trace_live_fini(struct trace_live *live);
 
 /* Takes a row of a part: its time, and bytes of its block. 0, or -errno with a sentence. */
-typedef int (*trace_put_fn)(void *arg, const struct trace_row *row, int64_t ns, uint64_t bytes,
-	char *message, size_t size);
+typedef int (*trace_put_fn)(void *arg, const struct trace_row *row, int64_t ns,
+	uint64_t bytes, char *message, size_t size);
 
 /*
  * A part of a trace: what is live where it begins is allocated there again, so that it stands for

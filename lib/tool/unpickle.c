@@ -21,13 +21,14 @@
 
 int machine_fail(struct machine *m, int err, const char *format, ...)
 {
-	int length = snprintf(m->message, m->message_size, "the pickle, byte %llu: ",
-		(unsigned long long)(m->read + m->next));
+	int length = snprintf(m->message, m->message_size,
+		"the pickle, byte %llu: ", (unsigned long long)(m->read + m->next));
 	va_list args;
 
 	va_start(args, format);
 	if (length > 0 && (size_t)length < m->message_size)
-		vsnprintf(m->message + length, m->message_size - (size_t)length, format, args);
+		vsnprintf(m->message + length, m->message_size - (size_t)length, format,
+			args);
 	va_end(args);
 	return err;
 }
@@ -47,7 +48,8 @@ static int refill(struct machine *m)
 	m->next = m->filled = 0;
 	if (m->read / PROGRESS_STEP != (m->read + MACHINE_INPUT) / PROGRESS_STEP)
 		progress_step(m->read, 0);
-	return trace_source_read(m->source, m->input, MACHINE_INPUT, m->message, m->message_size, &m->filled);
+	return trace_source_read(m->source, m->input, MACHINE_INPUT, m->message,
+		m->message_size, &m->filled);
 }
 
 int machine_take(struct machine *m, void *to, size_t size, uint64_t length)
@@ -95,7 +97,8 @@ int machine_push(struct machine *m, struct unpickle_value value)
 
 static int push_number(struct machine *m, uint64_t number)
 {
-	return machine_push(m, (struct unpickle_value){.type = UNPICKLE_INT, .number = number});
+	return machine_push(
+		m, (struct unpickle_value){.type = UNPICKLE_INT, .number = number});
 }
 
 /* A whole number as Python has it, of any length; what is longer than 64 bits is of no use. */
@@ -144,14 +147,14 @@ static int put_memo(struct machine *m, uint64_t at)
 static int get_memo(struct machine *m, uint64_t at)
 {
 	if (at >= m->memo.count)
-		return machine_fail(m, -EINVAL, "memo %llu of %zu", (unsigned long long)at,
-			m->memo.count);
+		return machine_fail(m, -EINVAL, "memo %llu of %zu",
+			(unsigned long long)at, m->memo.count);
 	return machine_push(m, *(struct unpickle_value *)pile_at(&m->memo, at + 1));
 }
 
 /* With a length, or a number, of so many bytes in front. */
-static int sized(struct machine *m, unsigned bytes,
-	int (*fn)(struct machine *m, uint64_t number))
+static int sized(
+	struct machine *m, unsigned bytes, int (*fn)(struct machine *m, uint64_t number))
 {
 	uint64_t number;
 	int err = take_number(m, bytes, &number);
@@ -175,7 +178,8 @@ static int check_protocol(struct machine *m, uint64_t number)
 {
 	return number >= 2 && number <= 5
 		? 0
-		: machine_fail(m, -EINVAL, "protocol %llu; 2 to 5 are read", (unsigned long long)number);
+		: machine_fail(m, -EINVAL, "protocol %llu; 2 to 5 are read",
+			  (unsigned long long)number);
 }
 
 static int ignore(struct machine *m, uint64_t number)
@@ -196,7 +200,7 @@ static int step(struct machine *m, unsigned char code, bool *ret_end)
 	case '.': /* STOP */
 		*ret_end = true;
 		return 0;
-	case 'N': /* NONE */
+	case 'N':  /* NONE */
 	case 0x88: /* NEWTRUE */
 	case 0x89: /* NEWFALSE */
 		return machine_push(m, (struct unpickle_value){0});
@@ -211,7 +215,7 @@ static int step(struct machine *m, unsigned char code, bool *ret_end)
 	case 0x8b: /* LONG4 */
 		return sized(m, 4, take_long);
 	case 0x8c: /* SHORT_BINUNICODE */
-	case 'U': /* SHORT_BINSTRING */
+	case 'U':  /* SHORT_BINSTRING */
 		return sized(m, 1, take_text);
 	case 'X': /* BINUNICODE */
 	case 'T': /* BINSTRING */
@@ -262,7 +266,8 @@ static int read_all(struct machine *m)
 
 bool unpickle_is(const char *bytes, size_t size)
 {
-	return size >= 2 && (unsigned char)bytes[0] == 0x80 && (unsigned char)bytes[1] < 16;
+	return size >= 2 && (unsigned char)bytes[0] == 0x80 &&
+		(unsigned char)bytes[1] < 16;
 }
 
 int unpickle_read(struct trace_source *source, const char *begin, size_t begin_size,

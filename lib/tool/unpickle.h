@@ -22,7 +22,7 @@ enum unpickle_type {
 
 struct unpickle_value {
 	uint32_t type;
-	uint32_t at; /* of a dict or a list; of a text the word */
+	uint32_t at;	 /* of a dict or a list; of a text the word */
 	uint64_t number; /* of an int, in two's complement */
 };
 
@@ -41,8 +41,8 @@ struct unpickle_value unpickle_member(
 	const struct unpickle *u, struct unpickle_value dict, unsigned word);
 /* Items of a list by turns: 0 begins, and the place of the next comes; 0: there is none. Those that
  * are NOTHING, unknown texts, and dicts without a known key are left out. */
-uint32_t unpickle_item(const struct unpickle *u, struct unpickle_value list, uint32_t place,
-	struct unpickle_value *ret_value);
+uint32_t unpickle_item(const struct unpickle *u, struct unpickle_value list,
+	uint32_t place, struct unpickle_value *ret_value);
 /* Those of all lists. A list that a pickle names in many places is one. */
 size_t unpickle_items(const struct unpickle *u);
 

@@ -29,7 +29,8 @@ static int set_items(struct machine *m, struct unpickle_value dict, size_t from)
 	if ((m->stack.count + 1 - from) % 2)
 		return machine_fail(m, -EINVAL, "a key without a value");
 	for (size_t i = from; i < m->stack.count && !err; i += 2)
-		err = unpickle_set(m->u, dict, *machine_value(m, i), *machine_value(m, i + 1));
+		err = unpickle_set(
+			m->u, dict, *machine_value(m, i), *machine_value(m, i + 1));
 	m->stack.count = from - 1;
 	return machine_check(m, err);
 }
@@ -116,7 +117,8 @@ static int reduce(struct machine *m)
 		return machine_fail(m, -EINVAL, "too few values");
 	args = *machine_top(m);
 	m->stack.count--;
-	if (machine_top(m)->type == UNPICKLE_NOTHING && machine_top(m)->number == TORCH_MARK)
+	if (machine_top(m)->type == UNPICKLE_NOTHING &&
+		machine_top(m)->number == TORCH_MARK)
 		unpickle_item(m->u, args, 0, &value);
 	*machine_top(m) = value;
 	return 0;
@@ -132,13 +134,16 @@ static int drop(struct machine *m, size_t count)
 
 static int duplicate(struct machine *m)
 {
-	return machine_has(m, 1) ? machine_push(m, *machine_top(m)) : machine_fail(m, -EINVAL, "too few values");
+	return machine_has(m, 1) ? machine_push(m, *machine_top(m))
+				 : machine_fail(m, -EINVAL, "too few values");
 }
 
 static int begin_mark(struct machine *m)
 {
 	if (m->marks == MACHINE_MARKS)
-		return machine_fail(m, -EFBIG, "lists and dicts in each other, more than %d deep", MACHINE_MARKS);
+		return machine_fail(m, -EFBIG,
+			"lists and dicts in each other, more than %d deep",
+			MACHINE_MARKS);
 	m->mark[m->marks++] = m->stack.count;
 	return 0;
 }
@@ -162,7 +167,7 @@ static int replace_some(struct machine *m, size_t count)
 static int tuple_of(struct machine *m, size_t count)
 {
 	return machine_has(m, count) ? close_tuple(m, m->stack.count + 1 - count)
-			     : machine_fail(m, -EINVAL, "too few values");
+				     : machine_fail(m, -EINVAL, "too few values");
 }
 
 static int pop_mark(struct machine *m)
@@ -189,14 +194,14 @@ int machine_move(struct machine *m, unsigned char code)
 		return duplicate(m);
 	case '}': /* EMPTY_DICT */
 		return push_new(m, true);
-	case ']': /* EMPTY_LIST */
-	case ')': /* EMPTY_TUPLE */
+	case ']':  /* EMPTY_LIST */
+	case ')':  /* EMPTY_TUPLE */
 	case 0x8f: /* EMPTY_SET */
 		return push_new(m, false);
 	case 'd': /* DICT */
 		return gather(m, true);
-	case 'l': /* LIST */
-	case 't': /* TUPLE */
+	case 'l':  /* LIST */
+	case 't':  /* TUPLE */
 	case 0x91: /* FROZENSET */
 		return gather(m, false);
 	case 0x85: /* TUPLE1 */
@@ -205,7 +210,7 @@ int machine_move(struct machine *m, unsigned char code)
 		return tuple_of(m, code - 0x84u);
 	case 'a': /* APPEND */
 		return fill(m, false, append, 1);
-	case 'e': /* APPENDS */
+	case 'e':  /* APPENDS */
 	case 0x90: /* ADDITEMS */
 		return fill(m, true, append, 0);
 	case 's': /* SETITEM */
@@ -224,6 +229,7 @@ int machine_move(struct machine *m, unsigned char code)
 	case 'b': /* BUILD: the object stays what it was */
 		return drop(m, 1);
 	default:
-		return machine_fail(m, -EINVAL, "opcode 0x%02x, which data does not have", code);
+		return machine_fail(
+			m, -EINVAL, "opcode 0x%02x, which data does not have", code);
 	}
 }

@@ -24,7 +24,8 @@ struct list {
 	uint32_t first, last;
 };
 
-int pile_add(struct unpickle *u, struct pile *pile, const void *from, uint32_t *ret_number)
+int pile_add(
+	struct unpickle *u, struct pile *pile, const void *from, uint32_t *ret_number)
 {
 	size_t room = pile->room ? 2 * pile->room : 256, more = room - pile->room;
 	void *at;
@@ -66,12 +67,14 @@ int unpickle_new_list(struct unpickle *u, struct unpickle_value *ret_value)
 /* Of no use in a list. */
 static bool is_empty(const struct unpickle *u, struct unpickle_value value)
 {
-	return value.type == UNPICKLE_NOTHING || (value.type == UNPICKLE_TEXT && !value.at) ||
+	return value.type == UNPICKLE_NOTHING ||
+		(value.type == UNPICKLE_TEXT && !value.at) ||
 		(value.type == UNPICKLE_DICT &&
 			!*(const uint32_t *)pile_at(&u->dicts, value.at));
 }
 
-int unpickle_append(struct unpickle *u, struct unpickle_value list, struct unpickle_value value)
+int unpickle_append(
+	struct unpickle *u, struct unpickle_value list, struct unpickle_value value)
 {
 	const struct item item = {.value = value};
 	struct list *to;
@@ -93,8 +96,8 @@ int unpickle_append(struct unpickle *u, struct unpickle_value list, struct unpic
 	return 0;
 }
 
-int unpickle_set(struct unpickle *u, struct unpickle_value dict, struct unpickle_value key,
-	struct unpickle_value value)
+int unpickle_set(struct unpickle *u, struct unpickle_value dict,
+	struct unpickle_value key, struct unpickle_value value)
 {
 	struct member member = {.value = value, .word = key.at};
 	struct member *other;
@@ -146,8 +149,8 @@ size_t unpickle_items(const struct unpickle *u)
 	return u->items.count;
 }
 
-uint32_t unpickle_item(const struct unpickle *u, struct unpickle_value list, uint32_t place,
-	struct unpickle_value *ret_value)
+uint32_t unpickle_item(const struct unpickle *u, struct unpickle_value list,
+	uint32_t place, struct unpickle_value *ret_value)
 {
 	const struct item *item;
 	uint32_t at = 0;

@@ -25,12 +25,14 @@ static inline void *pile_at(const struct pile *pile, size_t number)
 }
 
 /* All 0 or -EFBIG, -ENOMEM. One more; *ret_number may be NULL. */
-int pile_add(struct unpickle *u, struct pile *pile, const void *from, uint32_t *ret_number);
+int pile_add(
+	struct unpickle *u, struct pile *pile, const void *from, uint32_t *ret_number);
 int unpickle_new_dict(struct unpickle *u, struct unpickle_value *ret_value);
 int unpickle_new_list(struct unpickle *u, struct unpickle_value *ret_value);
 /* Into what is another kind of value nothing goes. */
-int unpickle_append(struct unpickle *u, struct unpickle_value list, struct unpickle_value value);
-int unpickle_set(struct unpickle *u, struct unpickle_value dict, struct unpickle_value key,
-	struct unpickle_value value);
+int unpickle_append(
+	struct unpickle *u, struct unpickle_value list, struct unpickle_value value);
+int unpickle_set(struct unpickle *u, struct unpickle_value dict,
+	struct unpickle_value key, struct unpickle_value value);
 
 #endif

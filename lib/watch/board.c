@@ -21,11 +21,13 @@
 
 #define HEADER 256
 #define LEAST  ((size_t)64 << 10)
-#define LINE   192 /* most bytes of a line of the schema; those of figures.c have half of it */
-#define WORDS  (sizeof(struct glake_histogram) / sizeof(uint64_t))
+#define LINE                                                                             \
+	192 /* most bytes of a line of the schema; those of figures.c have half of it */
+#define WORDS (sizeof(struct glake_histogram) / sizeof(uint64_t))
 
 _Static_assert(sizeof(struct glake_board) <= HEADER, "the header has its room");
-_Static_assert(sizeof(struct glake_histogram) == (3 + GLAKE_HISTOGRAM_BUCKETS) * sizeof(uint64_t),
+_Static_assert(sizeof(struct glake_histogram) ==
+		(3 + GLAKE_HISTOGRAM_BUCKETS) * sizeof(uint64_t),
 	"a histogram is words");
 
 /* Figures on their way into a board, or, without one, how much room they take. */
@@ -54,7 +56,8 @@ static void add_contexts(struct draft *d, const struct glk_figures *figures)
 	for (size_t i = 0; i < figures->count; i++)
 		add_line(d, line,
 			(size_t)snprintf(line, sizeof(line), "context %u %s\n",
-				figures->contexts[i].number, figures->contexts[i].driver));
+				figures->contexts[i].number,
+				figures->contexts[i].driver));
 }
 
 static int add_figure(const struct glk_figures_context *context,
@@ -65,8 +68,9 @@ static int add_figure(const struct glk_figures_context *context,
 	char line[LINE];
 	int length = snprintf(line, sizeof(line), "figure %u %d %d %d %zu %s%s%s%s%s\n",
 		context->number, figure->device, figure->unit, figure->kind, words,
-		figure->name, figure->label ? " " : "", figure->label ? figure->label : "",
-		figure->label ? " " : "", figure->label ? figure->of : "");
+		figure->name, figure->label ? " " : "",
+		figure->label ? figure->label : "", figure->label ? " " : "",
+		figure->label ? figure->of : "");
 
 	if (length < 0 || (size_t)length >= sizeof(line))
 		return 0;
@@ -179,7 +183,8 @@ static void put(uint64_t *to, uint64_t value)
 
 static void begin(struct glk_board *board)
 {
-	glk_poke_relaxed(&board->at->sequence, glk_peek_relaxed(&board->at->sequence) + 1);
+	glk_poke_relaxed(
+		&board->at->sequence, glk_peek_relaxed(&board->at->sequence) + 1);
 }
 
 static void end(struct glk_board *board)
@@ -202,7 +207,8 @@ int glk_board_write(struct glk_board *board, const struct glk_figures *figures,
 	if (d.full)
 		return -ENOSPC;
 	/* only this thread writes there, so it may look as it likes */
-	is_new = d.schema_size != board->used || memcmp(schema, d.schema, d.schema_size) != 0;
+	is_new = d.schema_size != board->used ||
+		memcmp(schema, d.schema, d.schema_size) != 0;
 	begin(board);
 	if (is_new) {
 		put_words(schema, board->draft, d.schema_size / sizeof(uint64_t));

@@ -188,7 +188,8 @@ static const struct row of_gpu[] = {
 	NOW(managed_blocks, "Live blocks of managed memory."),
 	BYTES(managed_held, "Chunks of managed memory that were had from the driver."),
 	NOW(managed_chunks, "Chunks of managed memory."),
-	COUNT(managed_advised, "Blocks of managed memory that went to and fro and were advised."),
+	COUNT(managed_advised,
+		"Blocks of managed memory that went to and fro and were advised."),
 	PLACE(IN_IO, glk_figures_io, staging, "relay_staging_bytes", GLAKE_FIGURE_BYTES,
 		"Memory of the GPU through which copies of other GPUs pass."),
 	{"relayed_bytes", "What copies of other GPUs sent over the link of this one.",
@@ -196,15 +197,16 @@ static const struct row of_gpu[] = {
 		offsetof(struct glk_figures_io, relayed), NULL, NULL, 1, IN_IO},
 	PLACE(IN_IO, glk_figures_io, shares, "link_borrowed_shares", GLAKE_FIGURE_NUMBER,
 		"Quarters of the link to the host, each way, that are borrowed where processes agree on links."),
-	PLACE(IN_IO, glk_figures_io, host_rate, "link_host_second_bytes", GLAKE_FIGURE_BYTES,
+	PLACE(IN_IO, glk_figures_io, host_rate, "link_host_second_bytes",
+		GLAKE_FIGURE_BYTES,
 		"What the link to the host carries in a second, as copies take it to; 0: not known."),
-	PLACE(IN_IO, glk_figures_io, peer_rate, "link_peer_second_bytes", GLAKE_FIGURE_BYTES,
+	PLACE(IN_IO, glk_figures_io, peer_rate, "link_peer_second_bytes",
+		GLAKE_FIGURE_BYTES,
 		"What the link to other GPUs carries in a second, likewise."),
 	BYTES(host_pool_live, "Asked for by live blocks of locked memory of the host."),
 	BYTES(host_pool_given, "Given to them, in whole 64 bytes."),
 	BYTES(host_pool_held, "Memory of the host that is locked for such blocks."),
-	BYTES(host_pool_waiting,
-		"Freed blocks of it that streams may still use."),
+	BYTES(host_pool_waiting, "Freed blocks of it that streams may still use."),
 	NOW(host_pool_blocks, "Live blocks of locked memory of the host."),
 	NOW(host_pool_pieces, "Pieces that they lie in."),
 	COUNT(host_pool_allocs, "Requests for locked memory of the host served."),
@@ -221,24 +223,32 @@ static const struct row of_gpu[] = {
 	GONE(discarded, "Blocks that went away without their contents."),
 	COUNT(prefetches, "Blocks that came back as a hint asked for."),
 	COUNT(prefetch_early, "Prefetches that ended before they were due."),
-	COUNT(prefetch_late, "Prefetches that ended later, or were not begun before the fetch."),
-	COUNT(prefetch_useless, "Hints, and blocks that came by them, of which nothing was had."),
+	COUNT(prefetch_late,
+		"Prefetches that ended later, or were not begun before the fetch."),
+	COUNT(prefetch_useless,
+		"Hints, and blocks that came by them, of which nothing was had."),
 	NOW(prefetch_queued, "Hints that wait."),
-	COUNT(learn_hits, "Fetches of blocks that the last step told to be among the next."),
+	COUNT(learn_hits,
+		"Fetches of blocks that the last step told to be among the next."),
 	COUNT(learn_misses, "Other fetches, while an order was known."),
 	BYTES(packed, "Contents that are away and compressed."),
 	BYTES(packed_held, "Memory of the host that they take."),
-	BYTES(store_peer, "Memory of another GPU that is held for contents that are away."),
+	BYTES(store_peer,
+		"Memory of another GPU that is held for contents that are away."),
 	BYTES(store_peer_used, "The part of it that has some."),
-	COUNT(spill_waits, "Times that requests waited for blocks that were being sent away."),
-	TIMES(GLK_FIGURES_EARLY, "prefetch_early_duration_ns", "Times by which prefetches were early."),
-	TIMES(GLK_FIGURES_LATE, "prefetch_late_duration_ns", "Times by which prefetches were late."),
+	COUNT(spill_waits,
+		"Times that requests waited for blocks that were being sent away."),
+	TIMES(GLK_FIGURES_EARLY, "prefetch_early_duration_ns",
+		"Times by which prefetches were early."),
+	TIMES(GLK_FIGURES_LATE, "prefetch_late_duration_ns",
+		"Times by which prefetches were late."),
 };
 
-#define MANAGED(field, suffix, unit, help)                                                \
+#define MANAGED(field, suffix, unit, help)                                               \
 	{                                                                                \
-		"managed_" #field #suffix, help, unit, GLAKE_FIGURE_COUNTER,              \
-			offsetof(struct glake_uvm_figures, field##suffix), NULL, NULL, 1, IN_MANAGED \
+		"managed_" #field #suffix, help, unit, GLAKE_FIGURE_COUNTER,             \
+			offsetof(struct glake_uvm_figures, field##suffix), NULL, NULL,   \
+			1, IN_MANAGED                                                    \
 	}
 #define MANAGED_BYTES(field, help) MANAGED(field, _bytes, GLAKE_FIGURE_BYTES, help)
 #define MANAGED_COUNT(field, help) MANAGED(field, , GLAKE_FIGURE_NUMBER, help)

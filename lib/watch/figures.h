@@ -43,14 +43,16 @@ enum glk_figures_tier {
 
 /* What follows from other figures. */
 struct glk_figures_derived {
-	uint64_t reserved_over_live, hits_over_allocs; /* in millionths; UINT64_MAX: of nothing */
+	uint64_t reserved_over_live,
+		hits_over_allocs; /* in millionths; UINT64_MAX: of nothing */
 	uint64_t held[GLK_FIGURES_TIERS], live[GLK_FIGURES_TIERS]; /* bytes */
 };
 
 /* What copies over several links have of a GPU. */
 struct glk_figures_io {
-	uint64_t staging, relayed;	/* bytes */
-	uint64_t shares; /* of its link that are borrowed, of both ways; see tier/io/agree.h */
+	uint64_t staging, relayed; /* bytes */
+	uint64_t
+		shares; /* of its link that are borrowed, of both ways; see tier/io/agree.h */
 	uint64_t host_rate, peer_rate; /* bytes a second; 0: not known */
 };
 

@@ -35,10 +35,11 @@ _Static_assert(sizeof(struct glake_trace_event) == 32, "as the format has it");
 static glk_atomic(uint64_t) opened;
 static struct glk_lock length_lock = GLK_LOCK_INIT(GLK_RANK_TRACE);
 
-static int refuse(
-	const struct glk_trace_options *options, const char *name, int err, const char *why)
+static int refuse(const struct glk_trace_options *options, const char *name, int err,
+	const char *why)
 {
-	glk_error(err, err == -EACCES || err == -EPERM ? GLAKE_ERROR_PERM : GLAKE_ERROR_INVAL,
+	glk_error(err,
+		err == -EACCES || err == -EPERM ? GLAKE_ERROR_PERM : GLAKE_ERROR_INVAL,
 		"nothing is recorded in %s: %s", name, why);
 	if (!options->midway)
 		glk_warn("nothing is recorded in %s: %s", name, why);
@@ -52,7 +53,8 @@ int glk_trace_name_check(const char *pattern)
 	for (const char *at = strchr(pattern, '%'); at; at = strchr(at + 2, '%')) {
 		if (at[1] != 'p' && at[1] != 'n' && at[1] != '%')
 			return glk_error(-EINVAL, GLAKE_ERROR_CONFIG,
-				"'%s': behind %% there may be p, n or another %%", pattern);
+				"'%s': behind %% there may be p, n or another %%",
+				pattern);
 		length += NUMBER_MOST;
 	}
 	if (length < GLK_TRACE_PATH_MAX)
@@ -74,7 +76,8 @@ static int expand(const struct glk_trace_options *options, char *path, size_t si
 	if (options->midway) {
 		if ((size_t)snprintf(path, size, "%s", pattern) < size)
 			return 0;
-		return refuse(options, "that file", -ENAMETOOLONG, "its name is too long");
+		return refuse(
+			options, "that file", -ENAMETOOLONG, "its name is too long");
 	}
 
 	if (glk_trace_name_check(pattern)) {
@@ -203,9 +206,11 @@ static int make(struct glk_trace *trace, const struct glk_trace_options *options
 {
 	int err;
 
-	trace->fd = open(trace->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	trace->fd = open(
+		trace->path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (trace->fd < 0 && errno == EEXIST)
-		return refuse(options, trace->path, -EEXIST, "that file is there already");
+		return refuse(
+			options, trace->path, -EEXIST, "that file is there already");
 	if (trace->fd < 0)
 		return refuse(options, trace->path, -errno, strerror(errno));
 	/* for readers: as long as it is held the trace may grow */

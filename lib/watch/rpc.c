@@ -137,7 +137,8 @@ bool glk_rpc_bool(struct glk_rpc_call *call, const char *name, bool *ret_value)
 	if (!find(call, name, &value))
 		return false;
 	if (json_c.json_object_get_type(value) != json_type_boolean) {
-		glk_rpc_fail(call, GLK_RPC_PARAMETERS, "%s is neither true nor false", name);
+		glk_rpc_fail(
+			call, GLK_RPC_PARAMETERS, "%s is neither true nor false", name);
 		return false;
 	}
 	*ret_value = json_c.json_object_get_boolean(value);

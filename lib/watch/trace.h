@@ -6,10 +6,10 @@
 #include "base/slab.h"
 #include "watch/watch.h"
 
-#define GLK_TRACE_CHUNK	 ((size_t)64 << 10)
-#define GLK_TRACE_HEADER GLK_TRACE_CHUNK /* so that chunks begin at pages of any size */
+#define GLK_TRACE_CHUNK	   ((size_t)64 << 10)
+#define GLK_TRACE_HEADER   GLK_TRACE_CHUNK /* so that chunks begin at pages of any size */
 #define GLK_TRACE_PATH_MAX 256
-#define GLK_TRACE_EVENTS (GLK_TRACE_CHUNK / sizeof(struct glake_trace_event))
+#define GLK_TRACE_EVENTS   (GLK_TRACE_CHUNK / sizeof(struct glake_trace_event))
 
 /* The writer of a chunk. Type-stable; whoever takes one that was given back goes on where the
  * last thread has stopped. */

@@ -27,9 +27,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define IDLE_MS	   30000
-#define SLOW_MS	   5000
-#define EXIT_S	   1
+#define IDLE_MS 30000
+#define SLOW_MS 5000
+#define EXIT_S	1
 
 pthread_mutex_t glk_wire_descriptors = PTHREAD_MUTEX_INITIALIZER;
 struct glk_wire_server glk_wire_server = {.room = -1, .listener = -1, .wake = -1};
@@ -39,8 +39,9 @@ static pthread_once_t hooks = PTHREAD_ONCE_INIT;
 
 bool glk_wire_is_ours(int fd)
 {
-	return glk_wire_is(fd, &glk_wire_server.marks[fd == glk_wire_server.room ? 0
-			: fd == glk_wire_server.listener			  ? 1
+	return glk_wire_is(fd,
+		&glk_wire_server.marks[fd == glk_wire_server.room ? 0
+				: fd == glk_wire_server.listener  ? 1
 								  : 2]);
 }
 
@@ -62,7 +63,8 @@ static void note_descriptors(void)
 static void close_all(void)
 {
 	for (int i = 0; i < GLK_WIRE_CLIENTS_MAX; i++)
-		if (glk_wire_server.clients[i].fd && glk_wire_is_there(&glk_wire_server.clients[i]))
+		if (glk_wire_server.clients[i].fd &&
+			glk_wire_is_there(&glk_wire_server.clients[i]))
 			close(glk_wire_server.clients[i].fd - 1);
 	memset(glk_wire_server.clients, 0, sizeof(glk_wire_server.clients));
 	close_one(&glk_wire_server.listener);
@@ -118,7 +120,8 @@ static void at_end_of_process(void)
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += EXIT_S;
 	/* nobody takes the place of another any more */
-	if (ends && !pthread_timedjoin_np(glk_wire_server.thread, NULL, &until) && glk_wire_server.aside)
+	if (ends && !pthread_timedjoin_np(glk_wire_server.thread, NULL, &until) &&
+		glk_wire_server.aside)
 		pthread_timedjoin_np(glk_wire_server.second, NULL, &until);
 }
 
@@ -151,7 +154,8 @@ static int listen_at_name(char *why)
 	snprintf(first, sizeof(first), ".%s", glk_wire_server.name);
 	if (!glk_wire_address(glk_wire_server.room, first, &address))
 		return -ENAMETOOLONG;
-	glk_wire_server.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	glk_wire_server.listener =
+		socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (glk_wire_server.listener < 0)
 		return -errno;
 	if (is_served(glk_wire_server.name)) {
@@ -165,7 +169,8 @@ static int listen_at_name(char *why)
 		return -errno;
 	if (fchmodat(glk_wire_server.room, first, 0600, 0) ||
 		listen(glk_wire_server.listener, GLK_WIRE_CLIENTS_MAX) ||
-		renameat(glk_wire_server.room, first, glk_wire_server.room, glk_wire_server.name)) {
+		renameat(glk_wire_server.room, first, glk_wire_server.room,
+			glk_wire_server.name)) {
 		err = -errno;
 		unlinkat(glk_wire_server.room, first, 0);
 	}
@@ -184,7 +189,8 @@ static void set_options(const struct glk_wire_options *options)
 	glk_wire_server.most = GLK_WIRE_CLIENTS_MAX;
 	if (!getrlimit(RLIMIT_NOFILE, &files) &&
 		files.rlim_cur / 16 < GLK_WIRE_CLIENTS_MAX)
-		glk_wire_server.most = files.rlim_cur < 32 ? 1 : (int)(files.rlim_cur / 16);
+		glk_wire_server.most =
+			files.rlim_cur < 32 ? 1 : (int)(files.rlim_cur / 16);
 }
 
 /* With `glk_wire_descriptors`. */
@@ -210,9 +216,9 @@ static int begin(const struct glk_wire_options *options, char *why)
 	err = glk_wire_bell_open(&glk_wire_server.wake);
 	if (err)
 		goto name;
-	glk_wire_server.buffers =
-		mmap(NULL, GLK_WIRE_CLIENTS_MAX * GLK_WIRE_PER_CLIENT, PROT_READ | PROT_WRITE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	glk_wire_server.buffers = mmap(NULL, GLK_WIRE_CLIENTS_MAX * GLK_WIRE_PER_CLIENT,
+		PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+		0);
 	err = glk_wire_server.buffers == MAP_FAILED ? -ENOMEM : 0;
 	if (err)
 		goto name;

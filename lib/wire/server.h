@@ -24,14 +24,14 @@ static inline bool glk_wire_address(
 }
 
 struct glk_wire_client {
-	int fd;		 /* one more than it is: 0 is none */
+	int fd; /* one more than it is: 0 is none */
 	struct glk_wire_mark mark;
-	bool half;	 /* it asks nothing more */
-	bool last;	 /* nothing more is taken of it */
-	bool more;	 /* there may be a whole question in `in` */
-	bool aside;	 /* its answer takes long: it is of the thread that gives it, */
-	bool gone;	 /* which has found that it is to be left */
-	int pass;	 /* a descriptor that goes with the answer, likewise */
+	bool half;  /* it asks nothing more */
+	bool last;  /* nothing more is taken of it */
+	bool more;  /* there may be a whole question in `in` */
+	bool aside; /* its answer takes long: it is of the thread that gives it, */
+	bool gone;  /* which has found that it is to be left */
+	int pass;   /* a descriptor that goes with the answer, likewise */
 	struct glk_wire_mark pass_mark;
 	uint64_t number;
 	int64_t since;	 /* ns, when it took or gave something last */

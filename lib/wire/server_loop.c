@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LOOK_MS	   500 /* how often it is looked who has been silent for so long */
-#define RETRY_MS   50  /* a descriptor that cannot be had now may be there soon */
-#define BURST	   16 /* of those who come, before those who are there have their turn */
+#define LOOK_MS	 500 /* how often it is looked who has been silent for so long */
+#define RETRY_MS 50  /* a descriptor that cannot be had now may be there soon */
+#define BURST	 16  /* of those who come, before those who are there have their turn */
 
 static glk_atomic(bool) is_given; /* the long answer */
 
@@ -32,7 +32,8 @@ int glk_wire_start_thread(void)
 
 	err = glk_thread_start(&glk_wire_server.thread, serve, NULL);
 	if (!err)
-		pthread_setname_np(glk_wire_server.thread, glk_wire_server.options.thread_name);
+		pthread_setname_np(
+			glk_wire_server.thread, glk_wire_server.options.thread_name);
 	return -err;
 }
 
@@ -60,7 +61,8 @@ static struct glk_wire_client *find_place(void)
 
 		if (!client->fd)
 			return client;
-		if (client != glk_wire_server.aside && (!silent || client->since < silent->since))
+		if (client != glk_wire_server.aside &&
+			(!silent || client->since < silent->since))
 			silent = client;
 	}
 	if (silent)
@@ -71,7 +73,8 @@ static struct glk_wire_client *find_place(void)
 /* With `descriptors`: the next of those who wait. 0 or an error of accept(2). */
 static int take_next(void)
 {
-	int fd = accept4(glk_wire_server.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(
+		glk_wire_server.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct glk_wire_client *client;
 	struct glk_wire_peer peer;
 	char *room;
@@ -87,7 +90,8 @@ static int take_next(void)
 		close(fd);
 		return ECONNABORTED;
 	}
-	room = glk_wire_server.buffers + (size_t)(client - glk_wire_server.clients) * GLK_WIRE_PER_CLIENT;
+	room = glk_wire_server.buffers +
+		(size_t)(client - glk_wire_server.clients) * GLK_WIRE_PER_CLIENT;
 	*client = (struct glk_wire_client){.fd = fd + 1,
 		.mark = glk_wire_mark_of(fd),
 		.since = glk_clock_ns(),
@@ -124,7 +128,8 @@ static size_t answer(const char *line, size_t length, char *text, size_t size, v
 	/* not while the process ends: what it is about goes too */
 	return glk_load_relaxed(&glk_wire_stopped)
 		? 0
-		: glk_wire_server.options.answer(line, length, text, size, glk_wire_server.options.arg);
+		: glk_wire_server.options.answer(
+			  line, length, text, size, glk_wire_server.options.arg);
 }
 
 static void attend(struct glk_wire_client *client, short events)
@@ -175,7 +180,8 @@ static bool are_gone(void)
 	bool gone;
 
 	pthread_mutex_lock(&glk_wire_descriptors);
-	gone = !glk_wire_is_ours(glk_wire_server.listener) || !glk_wire_is_ours(glk_wire_server.wake);
+	gone = !glk_wire_is_ours(glk_wire_server.listener) ||
+		!glk_wire_is_ours(glk_wire_server.wake);
 	pthread_mutex_unlock(&glk_wire_descriptors);
 	return gone;
 }
@@ -198,7 +204,8 @@ void glk_wire_takes_long(void)
 		take_back();
 	pthread_mutex_lock(&glk_wire_descriptors);
 	own = glk_wire_server.thread;
-	if (!takes_long && !glk_wire_server.aside && !glk_wire_server.ending && glk_wire_server.pid == getpid()) {
+	if (!takes_long && !glk_wire_server.aside && !glk_wire_server.ending &&
+		glk_wire_server.pid == getpid()) {
 		glk_store_relaxed(&is_given, false);
 		glk_wire_server.aside = asking;
 		asking->aside = true;
@@ -237,22 +244,26 @@ static void *serve(void *arg)
 
 	while (!glk_load_relaxed(&glk_wire_stopped)) {
 		nfds_t count = 2;
-		bool more = false; /* questions that have been taken and wait for their turn */
+		bool more =
+			false; /* questions that have been taken and wait for their turn */
 
 		take_back();
 		polled[0] = (struct pollfd){.fd = glk_wire_server.wake, .events = POLLIN};
 		polled[1] = (struct pollfd){
 			.fd = retry ? -1 : glk_wire_server.listener, .events = POLLIN};
 		for (int i = 0; i < glk_wire_server.most; i++) {
-			if (!glk_wire_server.clients[i].fd || glk_wire_server.clients[i].aside)
+			if (!glk_wire_server.clients[i].fd ||
+				glk_wire_server.clients[i].aside)
 				continue;
 			of[count] = &glk_wire_server.clients[i];
 			more |= of[count]->more && !of[count]->out_used;
-			polled[count++] = (struct pollfd){.fd = glk_wire_server.clients[i].fd - 1,
-				.events = glk_wire_client_wants(&glk_wire_server.clients[i])};
+			polled[count++] =
+				(struct pollfd){.fd = glk_wire_server.clients[i].fd - 1,
+					.events = glk_wire_client_wants(
+						&glk_wire_server.clients[i])};
 		}
 		if (glk_wire_poll(polled, count,
-			    do_due(more		  ? 0
+			    do_due(more		    ? 0
 					    : retry ? RETRY_MS
 						    : LOOK_MS)) < 0)
 			continue;

@@ -130,9 +130,9 @@ int glk_wire_ask(int fd, const char *question, int timeout_ms, char *answer, siz
  * descriptors than any process has room for. What is received is checked to be a whole frame of
  * this version; what it says is not.
  */
-#define GLK_WIRE_VERSION   1
-#define GLK_WIRE_BODY_MAX  ((size_t)8 << 10)
-#define GLK_WIRE_FDS_MAX   32
+#define GLK_WIRE_VERSION  1
+#define GLK_WIRE_BODY_MAX ((size_t)8 << 10)
+#define GLK_WIRE_FDS_MAX  32
 
 struct glk_wire_frame {
 	uint32_t kind, length, count;

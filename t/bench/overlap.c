@@ -16,19 +16,19 @@
 
 enum { COMPUTE, GATHER, SPREAD };
 
-#define LAYERS	40
-#define WIDTH	UINT64_C(5120)
-#define WORDS	UINT64_C(50272)
-#define MATRIX	(2 * WIDTH * WIDTH)
-#define LAYER	(12 * MATRIX)
-#define RANKS	4
-#define LEAST	2048 /* tokens of a step */
-#define MORE	2048 /* less than so many more */
-#define STEPS	12
-#define WARM	4
-#define JOBS	4
-#define AHEAD	2 /* layers that are gathered ahead */
-#define SAVED	10
+#define LAYERS 40
+#define WIDTH  UINT64_C(5120)
+#define WORDS  UINT64_C(50272)
+#define MATRIX (2 * WIDTH * WIDTH)
+#define LAYER  (12 * MATRIX)
+#define RANKS  4
+#define LEAST  2048 /* tokens of a step */
+#define MORE   2048 /* less than so many more */
+#define STEPS  12
+#define WARM   4
+#define JOBS   4
+#define AHEAD  2 /* layers that are gathered ahead */
+#define SAVED  10
 
 static struct model {
 	struct clocked_block weights[LAYERS], mean[LAYERS], variance[LAYERS];

@@ -21,7 +21,8 @@ int main(void)
 		err = glake_stats_get(ctx, 0, &stats);
 	if (!err)
 		printf("%llu bytes live on %llu bytes of pages\n",
-			(unsigned long long)stats.live, (unsigned long long)stats.reserved);
+			(unsigned long long)stats.live,
+			(unsigned long long)stats.reserved);
 	else if (!glake_last_error(&error))
 		fprintf(stderr, "glake: %s\n", error.text);
 	if (tensor)

@@ -31,7 +31,8 @@ int main(void)
 	must(cuStreamSynchronize(stream));
 	must(glake_quiet(ctx, 0, &came));
 	printf("%llu bytes came to the GPU\n", (unsigned long long)came.returned);
-	printf("they are %u and %u\n", ((unsigned *)ptr)[0], ((unsigned *)ptr)[WORDS - 1]);
+	printf("they are %u and %u\n", ((unsigned *)ptr)[0],
+		((unsigned *)ptr)[WORDS - 1]);
 
 	must(glake_free(ctx, ptr, stream));
 	must(glake_stream_free(ctx, 0, stream));

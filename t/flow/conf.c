@@ -92,8 +92,8 @@ static void of_range(const struct glake_conf_key *key)
 static void every_key(void)
 {
 	static const char *const values[] = {"", "x", "-1", "0", "1", "3", "yes", "3MiB",
-		"1.5", "1 GB", "99999999999999999999", "map:nth", "map:nth=3;", "%q", "a%",
-		"trailing;", "a\tb"};
+		"1.5", "1 GB", "99999999999999999999", "map:nth", "map:nth=3;", "%q",
+		"a%", "trailing;", "a\tb"};
 	struct glake_conf_key key = {.sz = sizeof(key)};
 	char longest[130];
 	size_t keys = 0;

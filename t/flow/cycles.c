@@ -13,7 +13,8 @@
 
 enum way { AWAY, IN_PLACE, LAZY_FETCH, LAZY_QUIET, WAYS };
 
-static const char *const way_names[WAYS] = {"away", "in place", "in place, ended lazily, and fetched",
+static const char *const way_names[WAYS] = {"away", "in place",
+	"in place, ended lazily, and fetched",
 	"in place, ended lazily, to a quiet point"};
 
 static struct glake *ctx;
@@ -60,7 +61,8 @@ static void make(struct program *p)
 	is_int(glake_soft_capture_begin(ctx, 0, stream), 0, "a capture begins");
 	is_int(glake_soft_copy(ctx, stream, p->to, p->from, bytes), 0, "a copy in it");
 	is_int(glake_soft_fill(ctx, stream, p->filled, 0x5eed, WORDS), 0, "a fill");
-	is_int(glake_soft_kernel(ctx, 0, stream, p->block[7], p->size[7], 1), 0, "a kernel");
+	is_int(glake_soft_kernel(ctx, 0, stream, p->block[7], p->size[7], 1), 0,
+		"a kernel");
 	is_int(glake_soft_capture_end(ctx, 0, stream, &p->graph), 0, "and its end");
 }
 
@@ -200,7 +202,7 @@ static void done_wrong(void)
 	child = flow_fork(20);
 	if (!child)
 		_exit(glake_resume_lazy(ctx, 0, NULL) == -ENODEV &&
-						glake_suspend_in_place(ctx, 0, NULL) == -ENODEV
+					glake_suspend_in_place(ctx, 0, NULL) == -ENODEV
 				? 0
 				: 1);
 	is_int(flow_wait(child), 0, "a child has no GPU");

@@ -16,7 +16,8 @@ __attribute__((visibility("default"))) struct c10_report c10_last;
 bool c10_enabled(void) __asm__("_ZN3c1022memoryProfilingEnabledEv")
 	__attribute__((visibility("default")));
 void c10_report(void *ptr, int64_t size, size_t allocated, size_t reserved,
-	struct device device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")
+	struct device
+		device) __asm__("_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE")
 	__attribute__((visibility("default")));
 
 bool c10_enabled(void)
@@ -24,8 +25,8 @@ bool c10_enabled(void)
 	return c10_listens;
 }
 
-void c10_report(void *ptr, int64_t size, size_t allocated, size_t reserved,
-	struct device device)
+void c10_report(
+	void *ptr, int64_t size, size_t allocated, size_t reserved, struct device device)
 {
 	c10_last = (struct c10_report){
 		ptr, size, allocated, reserved, device.type, device.index};

@@ -13,10 +13,11 @@ static struct c10_report *last;
 static bool said(void *ptr, int64_t size, size_t allocated, int gpu)
 {
 	if (last->ptr != ptr || last->size != size || last->allocated != allocated ||
-		last->reserved < last->allocated || last->type != 1 || last->index != gpu) {
+		last->reserved < last->allocated || last->type != 1 ||
+		last->index != gpu) {
 		tap_note("%p: %lld, %zu live, %zu reserved, on %d:%d", last->ptr,
-			(long long)last->size, last->allocated, last->reserved, last->type,
-			last->index);
+			(long long)last->size, last->allocated, last->reserved,
+			last->type, last->index);
 		return false;
 	}
 	return true;
@@ -30,7 +31,8 @@ static void tells(void)
 	is_int(*count, 0, "nothing is told while nobody listens");
 	*listens = true;
 	a = alloc(5000, 0, NULL);
-	ok(*count == 1 && said(a, 5000, 9096, 0), "a block with what is live and reserved");
+	ok(*count == 1 && said(a, 5000, 9096, 0),
+		"a block with what is live and reserved");
 	b = alloc(12 << 20, 1, NULL);
 	ok(*count == 2 && said(b, 12 << 20, 12 << 20, 1), "on its own GPU");
 	alloc(0, 0, NULL);

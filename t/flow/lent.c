@@ -4,8 +4,8 @@
 #include "context.h"
 
 #define ROOM                                                                             \
-	"soft.gpus=2", "soft.memory=64MiB", "soft.host_memory=256MiB", "tier.host=128MiB", \
-		"tier.place=peer", "tier.peer=1", "policy.bins=0"
+	"soft.gpus=2", "soft.memory=64MiB", "soft.host_memory=256MiB",                   \
+		"tier.host=128MiB", "tier.place=peer", "tier.peer=1", "policy.bins=0"
 
 static struct glake *ctx;
 static struct CUstream_st *stream, *other;
@@ -72,7 +72,8 @@ static void in_order(void)
 	is_int((int64_t)lender.lent, 30 << 20, "they are told as lent");
 	is_int((int64_t)lender.reserved, 30 << 20, "and are held there");
 	is_int((int64_t)lender.in_flight, 0, "in nobody's hands");
-	is_int(glake_soft_kernel(ctx, 0, stream, there, 30 * MIB, 1), 0, "a kernel uses it");
+	is_int(glake_soft_kernel(ctx, 0, stream, there, 30 * MIB, 1), 0,
+		"a kernel uses it");
 	is_int(glake_soft_stream_sync(ctx, 0, stream), 0, "where it is");
 	far = take(0, 12 * MIB);
 	s = flow_stats(ctx, 0);
@@ -103,7 +104,8 @@ static void has_ends(void)
 {
 	void *here, *there;
 
-	set_up((const char *const[]){ROOM, "tier.peer_room=16MiB", "tier.host=8MiB", NULL});
+	set_up((const char *const[]){
+		ROOM, "tier.peer_room=16MiB", "tier.host=8MiB", NULL});
 	here = take(0, 60 * MIB);
 	is_int(take(0, 30 * MIB) == NULL, 1, "more than both have is refused");
 	is_int(flow_error().err, -ENOMEM, "as any");
@@ -130,8 +132,10 @@ static void refuses(void)
 {
 	void *here, *there;
 
-	set_up((const char *const[]){ROOM, "driver.fault=create:from=10:len=1:err=EPERM", NULL});
-	is_int(glake_budget_set(ctx, 0, 60 * MIB), 0, "a budget, so that the GPU is not asked");
+	set_up((const char *const[]){
+		ROOM, "driver.fault=create:from=10:len=1:err=EPERM", NULL});
+	is_int(glake_budget_set(ctx, 0, 60 * MIB), 0,
+		"a budget, so that the GPU is not asked");
 	here = take(0, 60 * MIB);
 	there = take(0, 20 * MIB);
 	tap_expect_log(1);
@@ -167,7 +171,8 @@ static void suspends(void)
 	two = take(0, 12 * MIB);
 	is_int(glake_suspend_in_place(ctx, 0, &did), 0, "suspended");
 	is_int((int64_t)flow_stats(ctx, 0).reserved, 0, "the GPU has nothing");
-	is_int((int64_t)flow_stats(ctx, 0).placed_peer >= 24 << 20, 1, "the other has most");
+	is_int((int64_t)flow_stats(ctx, 0).placed_peer >= 24 << 20, 1,
+		"the other has most");
 	is_int((int64_t)flow_stats(ctx, 0).placed, 37 << 20, "of all that there is");
 	is_int(glake_resume_lazy(ctx, 0, &did), 0, "resumed lazily");
 	is_int(glake_fetch(ctx, two, stream), 0, "one is fetched");
@@ -201,7 +206,8 @@ static void is_suspended(void)
 	is_int((int64_t)flow_stats(ctx, 1).reserved, 10 << 20, "and no more than that");
 	more = take(0, 20 * MIB);
 	is_int((int64_t)placed(more), 20 << 20, "a block beside the GPU");
-	is_int((int64_t)flow_stats(ctx, 1).reserved, 10 << 20, "has nothing of the lender");
+	is_int((int64_t)flow_stats(ctx, 1).reserved, 10 << 20,
+		"has nothing of the lender");
 	is_int(glake_budget_set(ctx, 1, 30 * MIB), 0, "there is no room for all");
 	is_int(glake_resume(ctx, 1, &did), -ENOMEM, "so it stays suspended");
 	glake_free(ctx, there, stream);

@@ -11,9 +11,9 @@
 
 #define MOST  8
 #define BYTES (8 * MIB)
-#define LINKS                                                                              \
-	"soft.memory=64MiB", "map.span=4GiB", "io.lend=all", "io.least=0", "io.piece=64KiB", \
-		"io.staging=2MiB", "io.agree=always"
+#define LINKS                                                                            \
+	"soft.memory=64MiB", "map.span=4GiB", "io.lend=all", "io.least=0",               \
+		"io.piece=64KiB", "io.staging=2MiB", "io.agree=always"
 
 static const char *const alone[] = {LINKS, "soft.gpus=4", NULL};
 static const char *const stepped[] = {LINKS, "soft.gpus=4", "soft.streams=stepped", NULL};
@@ -100,7 +100,8 @@ static void serve(const char *const *settings, int device, int in, int out)
 	char what = COPY;
 
 	/* later processes have the pipes of earlier ones too, so that none ends with its parent's */
-	while (write(out, &a, sizeof(a)) == sizeof(a) && what != CLOSE && read(in, &what, 1) == 1)
+	while (write(out, &a, sizeof(a)) == sizeof(a) && what != CLOSE &&
+		read(in, &what, 1) == 1)
 		a = do_one(what, device, ++turn);
 	_exit(0);
 }
@@ -218,14 +219,16 @@ static void lent(void)
 	goes(&b, 4, "so does that of the other");
 	ask(&a, QUEUE);
 	c = begin(lends, 2, 0);
-	goes(&b, 2, "while that is under way, over its own link and the lent half of the first one's");
+	goes(&b, 2,
+		"while that is under way, over its own link and the lent half of the first one's");
 	ask(&a, FINISH);
 	half = ask(&b, COPY);
 	is_int(half.paths, 4, "afterwards all");
 	end(&c, SIGKILL);
 	end(&a, SIGKILL);
 	whole = ask(&b, COPY);
-	ok(whole.relayed > half.relayed, "%lu bytes over links that others use, %lu over free ones",
+	ok(whole.relayed > half.relayed,
+		"%lu bytes over links that others use, %lu over free ones",
 		(unsigned long)half.relayed, (unsigned long)whole.relayed);
 	end(&b, 0);
 }

@@ -5,7 +5,8 @@
 #include <pthread.h>
 #include <string.h>
 
-static void *try_managed(struct glake *ctx, size_t size, struct CUstream_st *stream, uint32_t more)
+static void *try_managed(
+	struct glake *ctx, size_t size, struct CUstream_st *stream, uint32_t more)
 {
 	void *ptr = NULL;
 	int err = glake_alloc(ctx, 0, size, stream, GLAKE_ALLOC_MANAGED | more, &ptr);
@@ -57,8 +58,10 @@ static void blocks(void)
 	is_int((int64_t)block.placed + (int64_t)block.away + block.can, 0,
 		"  it is nowhere else, and cannot leave");
 	is_int((int64_t)asked(ctx, plain).managed, 0, "another block is not managed");
-	is_int((int64_t)flow_calls(ctx, GLAKE_CALL_MANAGED_ALLOC), 1, "one call for both");
-	is_int((int64_t)flow_stats(ctx, 0).managed, 1000 + 70 * (int64_t)MIB, "the figures");
+	is_int((int64_t)flow_calls(ctx, GLAKE_CALL_MANAGED_ALLOC), 1,
+		"one call for both");
+	is_int((int64_t)flow_stats(ctx, 0).managed, 1000 + 70 * (int64_t)MIB,
+		"the figures");
 	is_int((int64_t)flow_stats(ctx, 0).managed_blocks, 2, "  blocks");
 	is_int((int64_t)flow_stats(ctx, 0).managed_chunks, 1, "  a chunk");
 	is_int((int64_t)flow_stats(ctx, 0).managed_held, (int64_t)GIB, "  of a GiB");
@@ -97,14 +100,15 @@ static void caps(void)
 		"NOMEM_DEVICE");
 	has_str(flow_error().text, "64 MiB", "  says how much there is");
 	has_str(flow_error().text, "GLAKE_ALLOC_MANAGED_OVER", "  and how to insist");
-	ok(try_managed(ctx, 400 * MIB, NULL, GLAKE_ALLOC_MANAGED_OVER), "who insists has more");
-	is_error(glake_alloc(ctx, 0, 4 * MIB, NULL, GLAKE_ALLOC_MANAGED_OVER, &ptr), -EINVAL,
-		"INVAL");
+	ok(try_managed(ctx, 400 * MIB, NULL, GLAKE_ALLOC_MANAGED_OVER),
+		"who insists has more");
+	is_error(glake_alloc(ctx, 0, 4 * MIB, NULL, GLAKE_ALLOC_MANAGED_OVER, &ptr),
+		-EINVAL, "INVAL");
 	is_error(glake_alloc(ctx, 0, 4 * MIB, NULL,
 			 GLAKE_ALLOC_MANAGED | GLAKE_ALLOC_CONTIGUOUS, &ptr),
 		-EINVAL, "INVAL");
-	is_error(glake_alloc(ctx, 0, SIZE_MAX - 5, NULL, GLAKE_ALLOC_MANAGED, &ptr), -ENOMEM,
-		"ADDRESS");
+	is_error(glake_alloc(ctx, 0, SIZE_MAX - 5, NULL, GLAKE_ALLOC_MANAGED, &ptr),
+		-ENOMEM, "ADDRESS");
 	is_int(glake_free(ctx, first, NULL), 0, "freed");
 	ok(managed(ctx, 40 * MIB, NULL) == first, "what is freed is had again");
 	flow_close(ctx, 2);
@@ -169,22 +173,23 @@ static void moves(void)
 	is_int(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFETCHED, &place, &id), 0,
 		"where it was sent");
 	ok(place == GLAKE_PLACE_HOST && id == 0, "  the node of the GPU");
-	is_int(glake_managed_prefetch(ctx, p + 2 * MIB, 4 * MIB, GLAKE_PLACE_HOST, 1, s), 0,
-		"some of it to another node");
+	is_int(glake_managed_prefetch(ctx, p + 2 * MIB, 4 * MIB, GLAKE_PLACE_HOST, 1, s),
+		0, "some of it to another node");
 	is_int(glake_fetch(ctx, p, s), 0, "a fetch is one to the GPU");
 	before = moved(ctx, 0);
 	is_int(glake_soft_kernel(ctx, 0, s, p, 16 * MIB, 0), 0, "a kernel");
 	is_int(glake_soft_stream_sync(ctx, 0, s), 0, "it runs");
 	after = moved(ctx, 0);
 	is_int((int64_t)(after.gpu_faults - before.gpu_faults), 0, "without a fault");
-	is_int((int64_t)(after.to_gpu - before.to_gpu), 16 * (int64_t)MIB, "what was sent");
+	is_int((int64_t)(after.to_gpu - before.to_gpu), 16 * (int64_t)MIB,
+		"what was sent");
 	ok(p[16 * MIB - 1] == 3, "with the contents");
-	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id), -ENOENT,
-		"INVAL");
-	is_int(glake_managed_advise(
-		       ctx, p, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0), 0,
-		"it is best on the GPU");
-	is_int(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id), 0, "asked");
+	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id),
+		-ENOENT, "INVAL");
+	is_int(glake_managed_advise(ctx, p, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
+		0, "it is best on the GPU");
+	is_int(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id), 0,
+		"asked");
 	ok(place == GLAKE_PLACE_GPU && id == 0, "  the GPU");
 	before = moved(ctx, 0);
 	is_int(glake_soft_touch(ctx, 0, p, 16 * MIB, 0), 0, "the host reads it");
@@ -193,8 +198,8 @@ static void moves(void)
 	is_int((int64_t)(after.remote - before.remote), 8, "and is read over the link");
 	is_int(glake_free(ctx, p, s), 0, "freed");
 	ok(managed(ctx, 16 * MIB, s) == p, "given again");
-	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id), -ENOENT,
-		"INVAL");
+	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id),
+		-ENOENT, "INVAL");
 	is_int(glake_stream_free(ctx, 0, s), 0, "the stream ends");
 	flow_close(ctx, 1);
 }
@@ -215,12 +220,12 @@ static void tails(void)
 		is_error(glake_managed_prefetch(
 				 ctx, p + 100, size[i], GLAKE_PLACE_GPU, 0, NULL),
 			-EINVAL, "INVAL");
-		is_error(glake_managed_get(ctx, p + 511, size[i], GLAKE_MANAGED_PREFETCHED,
-				 &place, &id),
+		is_error(glake_managed_get(ctx, p + 511, size[i],
+				 GLAKE_MANAGED_PREFETCHED, &place, &id),
 			-EINVAL, "INVAL");
 	}
-	is_error(glake_managed_prefetch(ctx, p + 99, 2, GLAKE_PLACE_GPU, 0, NULL), -EINVAL,
-		"INVAL");
+	is_error(glake_managed_prefetch(ctx, p + 99, 2, GLAKE_PLACE_GPU, 0, NULL),
+		-EINVAL, "INVAL");
 	is_int(glake_managed_prefetch(ctx, p + 99, 0, GLAKE_PLACE_GPU, 0, NULL), 0,
 		"its last byte moves");
 	is_int(glake_free(ctx, p, NULL), 0, "freed: nobody holds it");
@@ -230,7 +235,8 @@ static void tails(void)
 /* More than the GPU has: what was used longest ago goes, and contents stay right. */
 static void over(void)
 {
-	static const char *const settings[] = {"soft.memory=32MiB", "pool.small_page=2MiB", NULL};
+	static const char *const settings[] = {
+		"soft.memory=32MiB", "pool.small_page=2MiB", NULL};
 	struct glake *ctx = flow_open(settings);
 	struct CUstream_st *s = NULL;
 	uint32_t *p, *q = NULL;
@@ -241,8 +247,8 @@ static void over(void)
 	ok(p, "three times what the GPU has");
 	for (uint32_t pass = 0; pass < 3; pass++)
 		for (uint32_t i = 0; i < 96; i++)
-			right &= !glake_soft_fill(ctx, s, (char *)p + i * MIB, pass << 8 | i,
-				MIB / 4);
+			right &= !glake_soft_fill(
+				ctx, s, (char *)p + i * MIB, pass << 8 | i, MIB / 4);
 	is_int(glake_soft_stream_sync(ctx, 0, s), 0, "three passes");
 	for (uint32_t i = 0; i < 96; i++)
 		right &= p[i * MIB / 4] == (2u << 8 | i) &&
@@ -252,7 +258,8 @@ static void over(void)
 	ok(moved(ctx, 0).resident <= 32 * MIB, "the GPU has no more than it has");
 	is_int(glake_alloc(ctx, 0, 16 * MIB, s, 0, (void **)&q), 0,
 		"memory of another kind has its place");
-	is_int((int64_t)moved(ctx, 0).resident, 16 * (int64_t)MIB, "managed memory made it");
+	is_int((int64_t)moved(ctx, 0).resident, 16 * (int64_t)MIB,
+		"managed memory made it");
 	is_int(glake_soft_kernel(ctx, 0, s, p, 96 * MIB, 0), 0, "and goes on");
 	is_int(glake_stream_free(ctx, 0, s), 0, "the stream ends");
 	flow_close(ctx, 2);
@@ -280,18 +287,23 @@ static void others(void)
 	ok(glake_export(ctx, p, &piece, 1, &count) < 0, "no export");
 	ok(glake_dmabuf(ctx, p, 4096, &fd, &offset) < 0, "no dma-buf");
 	has_str(flow_error().text, "managed", "  says why");
-	is_error(glake_managed_advise(ctx, plain, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
+	is_error(glake_managed_advise(
+			 ctx, plain, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
 		-EINVAL, "INVAL");
-	is_error(glake_managed_prefetch(ctx, p, 8 * MIB + 1, GLAKE_PLACE_GPU, 0, s), -EINVAL,
+	is_error(glake_managed_prefetch(ctx, p, 8 * MIB + 1, GLAKE_PLACE_GPU, 0, s),
+		-EINVAL, "INVAL");
+	is_error(glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_GPU, 1, s), -EINVAL,
 		"INVAL");
-	is_error(glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_GPU, 1, s), -EINVAL, "INVAL");
-	is_error(glake_managed_advise(ctx, p, 0, 9, GLAKE_PLACE_GPU, 0), -EINVAL, "INVAL");
+	is_error(
+		glake_managed_advise(ctx, p, 0, 9, GLAKE_PLACE_GPU, 0), -EINVAL, "INVAL");
 	is_error(glake_managed_prefetch(ctx, &count, 0, GLAKE_PLACE_GPU, 0, s), -EINVAL,
 		"NOT_MINE");
 	is_error(glake_soft_touch(ctx, 0, p, 3 * GIB, 0), -EINVAL, "INVAL");
 	is_int(glake_soft_capture_begin(ctx, 0, s), 0, "a capture begins");
-	is_error(glake_alloc(ctx, 0, MIB, s, GLAKE_ALLOC_MANAGED, &ptr), -EBUSY, "CAPTURE");
-	is_error(glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_GPU, 0, s), -EBUSY, "CAPTURE");
+	is_error(glake_alloc(ctx, 0, MIB, s, GLAKE_ALLOC_MANAGED, &ptr), -EBUSY,
+		"CAPTURE");
+	is_error(glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_GPU, 0, s), -EBUSY,
+		"CAPTURE");
 	is_int(glake_soft_capture_end(ctx, 0, s, &graph), 0, "the capture lives");
 	is_int(glake_soft_graph_free(ctx, graph), 0, "and its graph ends");
 	other = managed(ctx, 4 * MIB, s);
@@ -301,7 +313,8 @@ static void others(void)
 	is_int((int64_t)did.managed, 12 * (int64_t)MIB,
 		"what blocks have was sent to the host, and what one had");
 	is_int((int64_t)moved(ctx, 0).resident, 0, "nothing is left on the GPU");
-	is_error(glake_alloc(ctx, 0, MIB, s, GLAKE_ALLOC_MANAGED, &ptr), -EAGAIN, "AGAIN");
+	is_error(
+		glake_alloc(ctx, 0, MIB, s, GLAKE_ALLOC_MANAGED, &ptr), -EAGAIN, "AGAIN");
 	is_error(glake_fetch(ctx, p, s), -EAGAIN, "AGAIN");
 	is_int(glake_resume(ctx, 0, NULL), 0, "resumed");
 	is_int(glake_fetch(ctx, p, s), 0, "it comes back when it is asked for");
@@ -327,7 +340,8 @@ static void faults(void)
 	p = managed(ctx, 4 * MIB, NULL);
 	pid = flow_fork(20);
 	if (!pid)
-		_exit(!(glake_alloc(ctx, 0, MIB, NULL, GLAKE_ALLOC_MANAGED, &ptr) == -ENODEV &&
+		_exit(!(glake_alloc(ctx, 0, MIB, NULL, GLAKE_ALLOC_MANAGED, &ptr) ==
+				-ENODEV &&
 			glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_GPU, 0, NULL) ==
 				-ENODEV &&
 			!glake_free(ctx, p, NULL)));

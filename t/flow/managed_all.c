@@ -21,7 +21,8 @@ static struct glake_block asked(struct glake *ctx, const void *ptr)
 }
 
 /* A plain block, or NULL; which kind it is of. */
-static char *have(struct glake *ctx, size_t size, struct CUstream_st *s, bool *ret_managed)
+static char *have(
+	struct glake *ctx, size_t size, struct CUstream_st *s, bool *ret_managed)
 {
 	void *ptr = NULL;
 
@@ -62,7 +63,8 @@ static void chosen(void)
 	is_int(glake_stream_new(ctx, 0, &s), 0, "a stream");
 	p = have(ctx, 8 * MIB, s, &managed);
 	ok(p && managed, "a block is");
-	ok(is_managed(ctx, 256 * 1024 + 1, s), "one that is just larger than those of bins");
+	ok(is_managed(ctx, 256 * 1024 + 1, s),
+		"one that is just larger than those of bins");
 	ok(!is_managed(ctx, 256 * 1024, s), "one of the largest of them is not");
 	is_int(glake_alloc(ctx, 0, 8 * MIB, s, GLAKE_ALLOC_CONTIGUOUS, &whole), 0,
 		"a contiguous one");
@@ -126,7 +128,8 @@ static void capped(void)
 		first &= p[i] && managed == (i < 3);
 	}
 	ok(first, "three are, the others have memory of the GPU");
-	is_int((int64_t)flow_stats(ctx, 0).managed_held, 24 * (int64_t)MIB, "the most there may be");
+	is_int((int64_t)flow_stats(ctx, 0).managed_held, 24 * (int64_t)MIB,
+		"the most there may be");
 	is_int((int64_t)flow_stats(ctx, 0).oom, 0, "nobody was refused");
 	is_error(glake_alloc(ctx, 0, 48 * MIB, NULL, 0, &ptr), -ENOMEM, "NOMEM_DEVICE");
 	is_int(glake_free(ctx, p[1], NULL), 0, "freed");
@@ -137,8 +140,8 @@ static void capped(void)
 /* A job that is larger than the GPU ends, with the right contents. */
 static void larger(void)
 {
-	static const char *const over[] = {
-		"soft.memory=32MiB", "pool.managed=over", "tier.managed_chunk=8MiB", NULL};
+	static const char *const over[] = {"soft.memory=32MiB", "pool.managed=over",
+		"tier.managed_chunk=8MiB", NULL};
 	static const char *const bound[] = {"soft.memory=32MiB", "pool.managed=over",
 		"tier.managed=40MiB", "tier.managed_chunk=8MiB", NULL};
 	struct glake *ctx = flow_open(over);
@@ -167,7 +170,8 @@ static void larger(void)
 	is_int(glake_stream_free(ctx, 0, s), 0, "the stream ends");
 	is_error(glake_alloc(ctx, 0, 16 * MIB, NULL, GLAKE_ALLOC_MANAGED, &ptr), -ENOMEM,
 		"NOMEM_DEVICE");
-	ok(is_managed(ctx, 16 * MIB, NULL), "who does not insist is refused, the others are not");
+	ok(is_managed(ctx, 16 * MIB, NULL),
+		"who does not insist is refused, the others are not");
 	flow_close(ctx, 9);
 	ctx = flow_open(bound);
 	for (int i = 0; i < 5; i++)
@@ -223,7 +227,8 @@ static void refused(void)
 	}
 	is_int((int64_t)flow_calls(ctx, GLAKE_CALL_MANAGED_ALLOC), (int64_t)made,
 		"none was made again");
-	is_int((int64_t)flow_calls(ctx, GLAKE_CALL_MANAGED_FREE), 0, "none was given back");
+	is_int((int64_t)flow_calls(ctx, GLAKE_CALL_MANAGED_FREE), 0,
+		"none was given back");
 	flow_close(ctx, 0);
 }
 
@@ -235,7 +240,8 @@ static void without(void)
 	struct glake *ctx = flow_open(none);
 
 	tap_expect_log(1);
-	ok(!is_managed(ctx, 8 * MIB, NULL), "where there is none it is memory of the GPU");
+	ok(!is_managed(ctx, 8 * MIB, NULL),
+		"where there is none it is memory of the GPU");
 	ok(!is_managed(ctx, 8 * MIB, NULL), "and nobody asks again");
 	is_int((int64_t)flow_stats(ctx, 0).managed_held, 0, "nothing is held");
 	flow_close(ctx, 2);

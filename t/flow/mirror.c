@@ -48,35 +48,38 @@ static void refused(struct side *side, struct glake_mirror *mirror, struct glake
 	is_int(glake_export_list(side->ctx, side->ptr, few, 1, &found), -EINVAL,
 		"a list that is too short");
 	is_int(glake_export_list(side->ctx, NULL, few, 1, &found), -EINVAL, "no block");
-	is_int(glake_export_list(side->ctx, side->ptr, NULL, 9, &found), -EINVAL, "no list");
+	is_int(glake_export_list(side->ctx, side->ptr, NULL, 9, &found), -EINVAL,
+		"no list");
 	is_int((int64_t)found, 5, "  the output is left alone");
 	is_int(glake_export_fds(side->ctx, side->ptr, count, 1, &fd), -EINVAL,
 		"a piece that there is not");
 	is_int(glake_export_fds(side->ctx, side->ptr, 0, 0, &fd), -EINVAL, "no piece");
 	is_int(glake_export_fds(side->ctx, side->ptr, 0, SIZE_MAX, &fd), -EINVAL, "all");
 	is_int(glake_export_gone(side->ctx, NULL), -EINVAL, "no place for a number");
-	is_int(glake_mirror_new(side->ctx, 7, &foreign), -EINVAL, "a GPU that there is not");
+	is_int(glake_mirror_new(side->ctx, 7, &foreign), -EINVAL,
+		"a GPU that there is not");
 	is_int(glake_mirror_new(side->ctx, 0, NULL), -EINVAL, "no place for a mirror");
 	is_int(glake_mirror_new(other, 0, &foreign), 0, "a mirror of another context");
-	is_int(glake_mirror_open(side->ctx, foreign, at(side->ptr), pieces, count, SIZE, fds,
-		       side, &there),
+	is_int(glake_mirror_open(side->ctx, foreign, at(side->ptr), pieces, count, SIZE,
+		       fds, side, &there),
 		-EINVAL, "  opens nothing here");
-	is_int(glake_mirror_close(side->ctx, foreign, there, SIZE), -EINVAL, "  nor closes");
+	is_int(glake_mirror_close(side->ctx, foreign, there, SIZE), -EINVAL,
+		"  nor closes");
 	is_int(glake_mirror_trim(side->ctx, foreign, 0, NULL), -EINVAL, "  nor lets go");
 	is_int(glake_mirror_end(side->ctx, foreign), -EINVAL, "  nor ends");
 	is_int(flow_error().error_class, GLAKE_ERROR_NOT_MINE, "  its class");
 	is_int(glake_mirror_end(other, foreign), 0, "  but there");
-	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, 0, SIZE, fds, side,
-		       &there),
+	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, 0, SIZE, fds,
+		       side, &there),
 		-EINVAL, "no pieces");
-	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, count, SIZE, NULL,
-		       side, &there),
+	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, count, SIZE,
+		       NULL, side, &there),
 		-EINVAL, "nobody who gives descriptors");
-	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, count, SIZE, none,
-		       side, &there),
+	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, count, SIZE,
+		       none, side, &there),
 		-ESRCH, "one who gives none");
-	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, count, SIZE - 1,
-		       fds, side, &there),
+	is_int(glake_mirror_open(side->ctx, mirror, at(side->ptr), pieces, count,
+		       SIZE - 1, fds, side, &there),
 		-EINVAL, "a byte less");
 	ok(there == side, "  the address is left alone");
 }
@@ -109,7 +112,8 @@ int main(void)
 	side.ptr = flow_alloc(side.ctx, SIZE, NULL);
 	*(volatile unsigned char *)side.ptr = 41;
 	is_int(glake_mirror_new(side.ctx, 0, &mirror), 0, "a mirror");
-	is_int(glake_export_list(side.ctx, side.ptr, pieces, PIECES, &count), 0, "a list");
+	is_int(glake_export_list(side.ctx, side.ptr, pieces, PIECES, &count), 0,
+		"a list");
 	ok(count && pieces[0].fd == -1 && pieces[0].number, "  of numbers");
 	refused(&side, mirror, other, pieces, count);
 	side.asked = 0;
@@ -142,8 +146,8 @@ int main(void)
 	is_int((int64_t)kept, 0, "  of all");
 	side.ptr = flow_alloc(side.ctx, SIZE, NULL);
 	glake_export_list(side.ctx, side.ptr, pieces, PIECES, &count);
-	glake_mirror_open(side.ctx, mirror, at(side.ptr), pieces, count, SIZE, fds, &side,
-		&there);
+	glake_mirror_open(
+		side.ctx, mirror, at(side.ptr), pieces, count, SIZE, fds, &side, &there);
 	flow_close(side.ctx, 2); /* the block, and a mirror that has one open */
 	flow_close(other, 0);
 	return tap_done();

@@ -51,7 +51,8 @@ static void pins(void)
 	ok(again && !asked(ctx, again).pins, "the next one there has none");
 	is_error(glake_unpin(ctx, again), -EINVAL, "INVAL");
 	is_error(glake_pin(ctx, &ctx), -EINVAL, "NOT_MINE");
-	is_int(glake_alloc(ctx, 0, 1000, NULL, GLAKE_ALLOC_MANAGED, &managed), 0, "managed");
+	is_int(glake_alloc(ctx, 0, 1000, NULL, GLAKE_ALLOC_MANAGED, &managed), 0,
+		"managed");
 	is_error(glake_pin(ctx, managed), -EBUSY, "BUSY");
 	is_int(glake_free(ctx, one, NULL) | glake_free(ctx, again, NULL) |
 			glake_free(ctx, managed, NULL),
@@ -113,14 +114,18 @@ static void ranks(void)
 	for (int i = 0; i < 3; i++) {
 		is_int(glake_alloc(ctx, 0, 10 * MIB, NULL, 0, &none), 0, "a request");
 		is_int((int64_t)asked(ctx, block[1]).away, 10 << 20, "  the next goes");
-		is_int((int64_t)asked(ctx, block[2]).away, i > 0 ? 10 << 20 : 0, "  then one");
-		is_int((int64_t)asked(ctx, block[0]).away, i > 1 ? 10 << 20 : 0, "  then it");
+		is_int((int64_t)asked(ctx, block[2]).away, i > 0 ? 10 << 20 : 0,
+			"  then one");
+		is_int((int64_t)asked(ctx, block[0]).away, i > 1 ? 10 << 20 : 0,
+			"  then it");
 		torn += none == NULL;
 	}
 	glake_tag_set(ctx, tag, NULL);
-	is_int(glake_alloc(ctx, 0, 10 * MIB, NULL, 0, &none), 0, "a request with the tag");
+	is_int(glake_alloc(ctx, 0, 10 * MIB, NULL, 0, &none), 0,
+		"a request with the tag");
 	glake_tag_set(ctx, 0, NULL);
-	is_int((int64_t)asked(ctx, block[3]).away, 10 << 20, "has the memory of another one");
+	is_int((int64_t)asked(ctx, block[3]).away, 10 << 20,
+		"has the memory of another one");
 	is_int((int64_t)flow_stats(ctx, 0).victims, 4, "all four are counted");
 	flow_close(ctx, 8);
 }
@@ -194,7 +199,8 @@ static void watches(void)
 	is_int((int64_t)did.moved, 5 << 20, "and takes the other");
 	is_int(glake_resume(ctx, 0, NULL), 0, "resumed");
 	first.text[0] = second.text[0] = 0;
-	is_int(glake_tag_open(ctx, "a", &tag) | glake_tag_set(ctx, tag, NULL), 0, "a tag");
+	is_int(glake_tag_open(ctx, "a", &tag) | glake_tag_set(ctx, tag, NULL), 0,
+		"a tag");
 	tagged = flow_alloc(ctx, 3 * MIB, NULL);
 	small[0] = flow_alloc(ctx, 1000, NULL);
 	small[1] = flow_alloc(ctx, 2000, NULL);

@@ -312,13 +312,15 @@ static void test_not_made_for_it(void)
 /* A large page need not be a power of two. */
 static void test_odd_page(void)
 {
-	struct glake *ctx = flow_open((const char *const[]){"pool.large_page=6MiB", NULL});
+	struct glake *ctx =
+		flow_open((const char *const[]){"pool.large_page=6MiB", NULL});
 	struct glake_piece pieces[20];
 	void *ptr = flow_alloc(ctx, SIZE, NULL), *here = NULL;
 	size_t count = 0;
 
 	fill(ptr, SIZE, 3);
-	is_int(glake_export(ctx, ptr, pieces, 20, &count), 0, "pages of three slots are out");
+	is_int(glake_export(ctx, ptr, pieces, 20, &count), 0,
+		"pages of three slots are out");
 	is_int(glake_import(ctx, 0, pieces, count, SIZE, &here), 0, "and in");
 	ok(here && is_filled(here, SIZE, 3), "with what was written");
 	is_int(glake_import_end(ctx, here, NULL), 0, "taken down");

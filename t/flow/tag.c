@@ -164,7 +164,8 @@ static void many(void)
 		snprintf(name, sizeof(name), "again %u", i);
 		more = tag_open(ctx, name);
 		ptr[0] = with(ctx, more, i % 2 ? 500 : 3 * MIB);
-		torn += !ptr[0] || glake_free(ctx, ptr[0], NULL) || glake_tag_close(ctx, more);
+		torn += !ptr[0] || glake_free(ctx, ptr[0], NULL) ||
+			glake_tag_close(ctx, more);
 	}
 	ok(!torn, "a thousand come and go");
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "trimmed");
@@ -232,7 +233,8 @@ static void of_threads(void)
 		same &= !glake_free(ctx, ptr[i], NULL);
 	ok(same, "any thread frees");
 	mine = flow_alloc(ctx, 1000, NULL);
-	is_int((int64_t)flow_stats(ctx, 0).hits, 1, "without a tag it is served from bins");
+	is_int((int64_t)flow_stats(ctx, 0).hits, 1,
+		"without a tag it is served from bins");
 	glake_free(ctx, mine, NULL);
 	flow_close(next, 0);
 	flow_close(ctx, 0);
@@ -241,18 +243,21 @@ static void of_threads(void)
 /* Beyond the budget of the GPU: in memory of the host in place, until a quiet point. */
 static void lies_on_the_host(void)
 {
-	static const char *const settings[] = {"tier.place=host", "pool.budget=32MiB", NULL};
+	static const char *const settings[] = {
+		"tier.place=host", "pool.budget=32MiB", NULL};
 	struct glake_suspended did = {.sz = sizeof(did)};
 	struct glake_returned back = {.sz = sizeof(back)};
 	struct glake *ctx = flow_open(settings);
 	uint32_t weights = tag_open(ctx, "weights");
-	unsigned char *here = with(ctx, weights, 30 * MIB), *there = with(ctx, weights, 20 * MIB);
+	unsigned char *here = with(ctx, weights, 30 * MIB),
+		      *there = with(ctx, weights, 20 * MIB);
 	unsigned char *small = with(ctx, weights, 3 * MIB);
 
 	memset(here, 1, 30 * MIB);
 	memset(there, 2, 20 * MIB);
 	memset(small, 3, 3 * MIB);
-	is_int((int64_t)asked(ctx, there).placed, 20 << 20, "a block of a tag lies on the host");
+	is_int((int64_t)asked(ctx, there).placed, 20 << 20,
+		"a block of a tag lies on the host");
 	is_int(asked(ctx, there).tag, weights, "and says its tag");
 	is_int(glake_tag_suspend(ctx, 0, weights, GLAKE_TAG_DROP, &did), 0, "suspended");
 	is_int((int64_t)did.dropped, 30 << 20, "  bytes that were dropped");
@@ -263,7 +268,8 @@ static void lies_on_the_host(void)
 	is_int(glake_budget_set(ctx, 0, SIZE_MAX), 0, "the GPU has room");
 	is_int(glake_quiet(ctx, 0, &back), 0, "at a quiet point");
 	is_int((int64_t)back.returned, 23 << 20, "they come");
-	ok(all_are(there, 2, 20 * MIB) && all_are(small, 3, 3 * MIB), "with what was in them");
+	ok(all_are(there, 2, 20 * MIB) && all_are(small, 3, 3 * MIB),
+		"with what was in them");
 	is_int(glake_tag_suspend(ctx, 0, weights, 0, &did), 0, "suspended again");
 	is_int((int64_t)did.moved_blocks, 3, "all go");
 	is_int(glake_tag_resume(ctx, 0, weights, &did), 0, "and come");

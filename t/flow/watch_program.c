@@ -14,8 +14,8 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -95,13 +95,15 @@ static int allocate(int gpu, int count, size_t size)
 /* Blocks of several sizes on two streams; some are freed, one has gone to the host. */
 static int make_scene(void)
 {
-	static const size_t sizes[] = {40 << 20, 3 << 20, 700, 12 << 20, 5 << 20, 90000, 64 << 20};
+	static const size_t sizes[] = {
+		40 << 20, 3 << 20, 700, 12 << 20, 5 << 20, 90000, 64 << 20};
 	struct CUstream_st *stream;
 	void *made[7];
 	int err = glake_stream_new(contexts[0], 0, &stream);
 
 	for (int i = 0; i < 7 && !err; i++)
-		err = glake_alloc(contexts[0], 0, sizes[i], i % 2 ? stream : NULL, 0, &made[i]);
+		err = glake_alloc(
+			contexts[0], 0, sizes[i], i % 2 ? stream : NULL, 0, &made[i]);
 	if (!err)
 		err = glake_spill(contexts[0], made[3], stream);
 	if (!err)
@@ -159,7 +161,7 @@ static int fork_one(void)
 	if (child)
 		return child < 0;
 	prctl(PR_SET_PDEATHSIG, SIGKILL); /* no longer than who started it */
-	glake_close(contexts[0], NULL); /* it may only close */
+	glake_close(contexts[0], NULL);	  /* it may only close */
 	for (;;)
 		pause();
 }

@@ -25,7 +25,8 @@ enum {
 #define MANY	4096
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of figures, inside the next */
-static pthread_mutex_t whole = PTHREAD_MUTEX_INITIALIZER; /* held for the time of a call */
+static pthread_mutex_t whole =
+	PTHREAD_MUTEX_INITIALIZER; /* held for the time of a call */
 static struct {
 	const char *name;
 	int calls;
@@ -201,17 +202,19 @@ CUDA(cuDeviceGetAttribute, (int *value, unsigned which, int device),
 	(value, which, device))
 {
 	/* 9.0, virtual memory management, pages as file descriptors, and managed memory */
-	*value = which == 75 ? 9 : which == 102 || which == 103 || which == 83 || which == 89;
+	*value = which == 75 ? 9
+			     : which == 102 || which == 103 || which == 83 || which == 89;
 	return 0;
 }
 
-CUDA(cuDeviceTotalMem_v2, (size_t *bytes, int device), (bytes, device))
+CUDA(cuDeviceTotalMem_v2, (size_t * bytes, int device), (bytes, device))
 {
 	*bytes = FAKE_MEMORY;
 	return 0;
 }
 
-CUDA(cuDevicePrimaryCtxRetain, (struct CUctx_st **context, int device), (context, device))
+CUDA(cuDevicePrimaryCtxRetain, (struct CUctx_st * *context, int device),
+	(context, device))
 {
 	primary[device].retained++;
 	primary[device].active = true;
@@ -244,26 +247,26 @@ CUDA(cuDevicePrimaryCtxReset_v2, (int device), (device))
 	return 0;
 }
 
-CUDA(cuCtxGetCurrent, (struct CUctx_st **context), (context))
+CUDA(cuCtxGetCurrent, (struct CUctx_st * *context), (context))
 {
 	*context = current();
 	return 0;
 }
 
-CUDA(cuCtxSetCurrent, (struct CUctx_st *context), (context))
+CUDA(cuCtxSetCurrent, (struct CUctx_st * context), (context))
 {
 	depth = depth ? depth : 1;
 	stack[depth - 1] = context;
 	return 0;
 }
 
-CUDA(cuCtxPushCurrent_v2, (struct CUctx_st *context), (context))
+CUDA(cuCtxPushCurrent_v2, (struct CUctx_st * context), (context))
 {
 	stack[depth++] = context;
 	return 0;
 }
 
-CUDA(cuCtxPopCurrent_v2, (struct CUctx_st **context), (context))
+CUDA(cuCtxPopCurrent_v2, (struct CUctx_st * *context), (context))
 {
 	if (!depth)
 		return INVALID_CONTEXT;
@@ -279,7 +282,7 @@ CUDA(cuCtxGetDevice, (int *device), (device))
 	return 0;
 }
 
-CUDA(cuCtxGetId, (struct CUctx_st *context, unsigned long long *id), (context, id))
+CUDA(cuCtxGetId, (struct CUctx_st * context, unsigned long long *id), (context, id))
 {
 	*id = (unsigned long long)(context - primary) + 1;
 	return 0;
@@ -291,12 +294,12 @@ CUDA(cuDeviceCanAccessPeer, (int *can, int device, int peer), (can, device, peer
 	return 0;
 }
 
-CUDA(cuCtxEnablePeerAccess, (struct CUctx_st *peer, unsigned flags), (peer, flags))
+CUDA(cuCtxEnablePeerAccess, (struct CUctx_st * peer, unsigned flags), (peer, flags))
 {
 	return current() && peer != current() ? 0 : INVALID_CONTEXT;
 }
 
-CUDA(cuCtxDisablePeerAccess, (struct CUctx_st *peer), (peer))
+CUDA(cuCtxDisablePeerAccess, (struct CUctx_st * peer), (peer))
 {
 	return current() && peer != current() ? 0 : INVALID_CONTEXT;
 }
@@ -322,7 +325,7 @@ CUDA(cuThreadExchangeStreamCaptureMode, (unsigned *with), (with))
 	return 0;
 }
 
-CUDA(cuStreamCreate, (struct CUstream_st **stream, unsigned flags), (stream, flags))
+CUDA(cuStreamCreate, (struct CUstream_st * *stream, unsigned flags), (stream, flags))
 {
 	if (!current())
 		return INVALID_CONTEXT;
@@ -337,7 +340,7 @@ CUDA(cuStreamCreate, (struct CUstream_st **stream, unsigned flags), (stream, fla
 	return OUT_OF_MEMORY;
 }
 
-CUDA(cuStreamDestroy_v2, (struct CUstream_st *stream), (stream))
+CUDA(cuStreamDestroy_v2, (struct CUstream_st * stream), (stream))
 {
 	for (int i = 0; i < MANY; i++)
 		if (streams[i] == stream)
@@ -351,20 +354,20 @@ static struct CUstream_st *real_stream(struct CUstream_st *stream)
 	return (uintptr_t)stream > 2 ? stream : NULL;
 }
 
-CUDA(cuStreamGetCtx, (struct CUstream_st *stream, struct CUctx_st **context),
+CUDA(cuStreamGetCtx, (struct CUstream_st * stream, struct CUctx_st **context),
 	(stream, context))
 {
 	*context = real_stream(stream) ? stream->context : current();
 	return *context ? 0 : INVALID_CONTEXT;
 }
 
-CUDA(cuStreamGetId, (struct CUstream_st *stream, unsigned long long *id), (stream, id))
+CUDA(cuStreamGetId, (struct CUstream_st * stream, unsigned long long *id), (stream, id))
 {
 	*id = real_stream(stream) ? stream->id : (uintptr_t)stream + 1;
 	return 0;
 }
 
-CUDA(cuStreamQuery, (struct CUstream_st *stream), (stream))
+CUDA(cuStreamQuery, (struct CUstream_st * stream), (stream))
 {
 	fake_result result = forbidden();
 
@@ -373,7 +376,7 @@ CUDA(cuStreamQuery, (struct CUstream_st *stream), (stream))
 	return real_stream(stream) && (stream->held || stream->behind) ? NOT_READY : 0;
 }
 
-CUDA(cuStreamSynchronize, (struct CUstream_st *stream), (stream))
+CUDA(cuStreamSynchronize, (struct CUstream_st * stream), (stream))
 {
 	fake_result result = forbidden();
 
@@ -382,14 +385,15 @@ CUDA(cuStreamSynchronize, (struct CUstream_st *stream), (stream))
 	return result;
 }
 
-CUDA(cuStreamIsCapturing, (struct CUstream_st *stream, unsigned *status),
+CUDA(cuStreamIsCapturing, (struct CUstream_st * stream, unsigned *status),
 	(stream, status))
 {
 	*status = real_stream(stream) && stream->captures;
 	return 0;
 }
 
-CUDA(cuStreamGetCaptureInfo, (struct CUstream_st *stream, unsigned *status, uint64_t *id),
+CUDA(cuStreamGetCaptureInfo,
+	(struct CUstream_st * stream, unsigned *status, uint64_t *id),
 	(stream, status, id))
 {
 	*status = real_stream(stream) && stream->captures;
@@ -397,13 +401,13 @@ CUDA(cuStreamGetCaptureInfo, (struct CUstream_st *stream, unsigned *status, uint
 	return 0;
 }
 
-CUDA(cuStreamBeginCapture_v2, (struct CUstream_st *stream, unsigned how), (stream, how))
+CUDA(cuStreamBeginCapture_v2, (struct CUstream_st * stream, unsigned how), (stream, how))
 {
 	stream->captures = true;
 	return 0;
 }
 
-CUDA(cuStreamEndCapture, (struct CUstream_st *stream, void **graph), (stream, graph))
+CUDA(cuStreamEndCapture, (struct CUstream_st * stream, void **graph), (stream, graph))
 {
 	stream->captures = false;
 	*graph = stream;
@@ -416,7 +420,7 @@ CUDA(cuGraphDestroy, (void *graph), (graph))
 }
 
 CUDA(cuStreamWaitEvent,
-	(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags),
+	(struct CUstream_st * stream, struct CUevent_st *event, unsigned flags),
 	(stream, event, flags))
 {
 	if (real_stream(stream) && event->pending)
@@ -424,7 +428,7 @@ CUDA(cuStreamWaitEvent,
 	return 0;
 }
 
-CUDA(cuEventCreate, (struct CUevent_st **event, unsigned flags), (event, flags))
+CUDA(cuEventCreate, (struct CUevent_st * *event, unsigned flags), (event, flags))
 {
 	for (int i = 0; i < MANY; i++) {
 		if (events[i])
@@ -435,7 +439,7 @@ CUDA(cuEventCreate, (struct CUevent_st **event, unsigned flags), (event, flags))
 	return OUT_OF_MEMORY;
 }
 
-CUDA(cuEventDestroy_v2, (struct CUevent_st *event), (event))
+CUDA(cuEventDestroy_v2, (struct CUevent_st * event), (event))
 {
 	for (int i = 0; i < MANY; i++)
 		if (events[i] == event)
@@ -444,21 +448,21 @@ CUDA(cuEventDestroy_v2, (struct CUevent_st *event), (event))
 	return 0;
 }
 
-CUDA(cuEventRecord, (struct CUevent_st *event, struct CUstream_st *stream),
+CUDA(cuEventRecord, (struct CUevent_st * event, struct CUstream_st *stream),
 	(event, stream))
 {
 	event->pending = real_stream(stream) && (stream->held || stream->behind);
 	return 0;
 }
 
-CUDA(cuEventQuery, (struct CUevent_st *event), (event))
+CUDA(cuEventQuery, (struct CUevent_st * event), (event))
 {
 	fake_result result = forbidden();
 
 	return result ? result : event->pending ? NOT_READY : 0;
 }
 
-CUDA(cuEventSynchronize, (struct CUevent_st *event), (event))
+CUDA(cuEventSynchronize, (struct CUevent_st * event), (event))
 {
 	fake_result result = forbidden();
 

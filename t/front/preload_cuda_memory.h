@@ -37,7 +37,7 @@ static void *reserve(size_t size)
 }
 
 CUDA(cuMemAddressReserve,
-	(fake_address *address, size_t size, size_t align, fake_address hint,
+	(fake_address * address, size_t size, size_t align, fake_address hint,
 		unsigned long long flags),
 	(address, size, align, hint, flags))
 {
@@ -59,7 +59,8 @@ CUDA(cuMemAddressFree, (fake_address address, size_t size), (address, size))
 static const char *const page_names[FAKE_GPUS] = {"page of 0", "page of 1"};
 
 CUDA(cuMemCreate,
-	(unsigned long long *page, size_t size, const int *prop, unsigned long long flags),
+	(unsigned long long *page, size_t size, const int *prop,
+		unsigned long long flags),
 	(page, size, prop, flags))
 {
 	int device = prop[3];
@@ -132,7 +133,7 @@ CUDA(cuMemSetAccess,
 		: 0;
 }
 
-CUDA(cuMemGetAllocationGranularity, (size_t *size, const void *prop, unsigned which),
+CUDA(cuMemGetAllocationGranularity, (size_t * size, const void *prop, unsigned which),
 	(size, prop, which))
 {
 	*size = (size_t)2 << 20;
@@ -227,7 +228,7 @@ static fake_result unplain(fake_address ptr)
 	return 0;
 }
 
-CUDA(cuMemAlloc_v2, (fake_address *ret, size_t size), (ret, size))
+CUDA(cuMemAlloc_v2, (fake_address * ret, size_t size), (ret, size))
 {
 	fake_result result = forbidden();
 
@@ -235,7 +236,8 @@ CUDA(cuMemAlloc_v2, (fake_address *ret, size_t size), (ret, size))
 }
 
 CUDA(cuMemAllocPitch_v2,
-	(fake_address *ret, size_t *pitch, size_t width, size_t height, unsigned element),
+	(fake_address * ret, size_t *pitch, size_t width, size_t height,
+		unsigned element),
 	(ret, pitch, width, height, element))
 {
 	if (element != 4 && element != 8 && element != 16)
@@ -249,13 +251,13 @@ CUDA(cuMemFree_v2, (fake_address ptr), (ptr))
 	return unplain(ptr);
 }
 
-CUDA(cuMemAllocAsync, (fake_address *ret, size_t size, struct CUstream_st *stream),
+CUDA(cuMemAllocAsync, (fake_address * ret, size_t size, struct CUstream_st *stream),
 	(ret, size, stream))
 {
 	return plain(ret, size, real_stream(stream) && stream->captures);
 }
 
-CUDA(cuMemAllocAsync_ptsz, (fake_address *ret, size_t size, struct CUstream_st *stream),
+CUDA(cuMemAllocAsync_ptsz, (fake_address * ret, size_t size, struct CUstream_st *stream),
 	(ret, size, stream))
 {
 	return plain(ret, size, false);
@@ -266,7 +268,7 @@ CUDA(cuMemFreeAsync_ptsz, (fake_address ptr, struct CUstream_st *stream), (ptr, 
 	return unplain(ptr);
 }
 
-CUDA(cuMemAllocManaged, (fake_address *ret, size_t size, unsigned flags),
+CUDA(cuMemAllocManaged, (fake_address * ret, size_t size, unsigned flags),
 	(ret, size, flags))
 {
 	fake_result result = plain(ret, 1, false);
@@ -290,13 +292,13 @@ CUDA(cuMemFreeAsync, (fake_address ptr, struct CUstream_st *stream), (ptr, strea
 }
 
 CUDA(cuMemAllocFromPoolAsync,
-	(fake_address *ret, size_t size, void *pool, struct CUstream_st *stream),
+	(fake_address * ret, size_t size, void *pool, struct CUstream_st *stream),
 	(ret, size, pool, stream))
 {
 	return plain(ret, size, false);
 }
 
-CUDA(cuMemGetInfo_v2, (size_t *left, size_t *total), (left, total))
+CUDA(cuMemGetInfo_v2, (size_t * left, size_t *total), (left, total))
 {
 	if (!current())
 		return INVALID_CONTEXT;
@@ -305,7 +307,7 @@ CUDA(cuMemGetInfo_v2, (size_t *left, size_t *total), (left, total))
 	return 0;
 }
 
-CUDA(cuMemGetAddressRange_v2, (fake_address *base, size_t *size, fake_address ptr),
+CUDA(cuMemGetAddressRange_v2, (fake_address * base, size_t *size, fake_address ptr),
 	(base, size, ptr))
 {
 	struct memory *m = memory_at(ptr);
@@ -324,7 +326,7 @@ struct fake_handle {
 	char reserved[64];
 };
 
-CUDA(cuIpcGetMemHandle, (struct fake_handle *handle, fake_address ptr), (handle, ptr))
+CUDA(cuIpcGetMemHandle, (struct fake_handle * handle, fake_address ptr), (handle, ptr))
 {
 	if (!memory_at(ptr))
 		return INVALID_VALUE;
@@ -332,7 +334,7 @@ CUDA(cuIpcGetMemHandle, (struct fake_handle *handle, fake_address ptr), (handle,
 	return 0;
 }
 
-CUDA(cuIpcOpenMemHandle, (fake_address *ret, struct fake_handle handle, unsigned flags),
+CUDA(cuIpcOpenMemHandle, (fake_address * ret, struct fake_handle handle, unsigned flags),
 	(ret, handle, flags))
 {
 	*ret = 77;
@@ -340,7 +342,7 @@ CUDA(cuIpcOpenMemHandle, (fake_address *ret, struct fake_handle handle, unsigned
 }
 
 CUDA(cuIpcOpenMemHandle_v2,
-	(fake_address *ret, struct fake_handle handle, unsigned flags),
+	(fake_address * ret, struct fake_handle handle, unsigned flags),
 	(ret, handle, flags))
 {
 	*ret = 77;
@@ -492,8 +494,8 @@ static int after(void)
 }
 
 __attribute__((visibility("default"))) extern const struct fake_state fake;
-const struct fake_state fake = {
-	count, release_held, used_of, second_of, pages_now, grants, is_broken, end, after};
+const struct fake_state fake = {count, release_held, used_of, second_of, pages_now,
+	grants, is_broken, end, after};
 
 #include "preload_cuda_proc.h"
 

@@ -210,7 +210,8 @@ static void stopped(void)
 
 #define STALE_BLOCKS 60
 #define STALE_SIZE   (60 * MIB)
-#define STALE_PAGES  ((int)(STALE_BLOCKS / 2 * (STALE_SIZE / (2 * MIB)))) /* of the later half */
+#define STALE_PAGES                                                                      \
+	((int)(STALE_BLOCKS / 2 * (STALE_SIZE / (2 * MIB)))) /* of the later half */
 
 /* One that closes nothing, as libraries do that keep what they have opened until they meet its address
  * again: more than thrice what the GPU has is freed and had again meanwhile. */
@@ -295,13 +296,13 @@ static void freed_meanwhile(void)
 
 	tap_note("one that opens what is being freed");
 	/* and on, with longer moments, until one came in time */
-	for (; rounds < 40 || (agent_real_time() && late == rounds && rounds < 1000); rounds++) {
+	for (; rounds < 40 || (agent_real_time() && late == rounds && rounds < 1000);
+		rounds++) {
 		fake_address ours = alloc(&owner, size);
 
 		order = (struct order){.what = HANDLE, .ptr = ours};
 		tell(&owner, &order);
-		order = (struct order){
-			.what = OPEN, .number = 1, .handle = order.handle};
+		order = (struct order){.what = OPEN, .number = 1, .handle = order.handle};
 		send(user.fd, &order, sizeof(order), MSG_NOSIGNAL);
 		for (int i = rounds % 10 * (rounds / 40 + 1); i > 0; i -= 2)
 			tap_moment();

@@ -125,7 +125,8 @@ static inline bool calls(struct agent *a, const char *name, int times)
 /* The same by now, where time is judged. */
 static inline bool has_called(struct agent *a, const char *name, int times)
 {
-	return agent_real_time() ? number(a, COUNT, name) >= times : calls(a, name, times);
+	return agent_real_time() ? number(a, COUNT, name) >= times
+				 : calls(a, name, times);
 }
 
 #endif

@@ -33,8 +33,8 @@ static void larger(struct CUstream_st *stream)
 	is_int(context, 0, "cannot be had");
 	memset((void *)(uintptr_t)ptr[2], 7, MIB);
 	for (int i = 0; i < 6; i++)
-		is_int(i % 2 ? cu.cuMemFreeAsync(ptr[i], stream) : cu.cuMemFree(ptr[i]), 0,
-			"freed");
+		is_int(i % 2 ? cu.cuMemFreeAsync(ptr[i], stream) : cu.cuMemFree(ptr[i]),
+			0, "freed");
 }
 
 /* What stays memory of the GPU. */

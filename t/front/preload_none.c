@@ -27,7 +27,8 @@ int main(void)
 		return 1;
 	for (int i = 0; i < 5; i++)
 		if (!is_missing(RTLD_DEFAULT, names[i]) || !is_missing(self, names[i]) ||
-			!is_missing(libc, names[i]) || (i > 2 && !is_missing(RTLD_NEXT, names[i])))
+			!is_missing(libc, names[i]) ||
+			(i > 2 && !is_missing(RTLD_NEXT, names[i])))
 			return 2 + i;
 	if (!dlsym(RTLD_DEFAULT, "printf") || !dlsym(RTLD_NEXT, "printf"))
 		return 10;

@@ -114,7 +114,8 @@ static fake_result patched_map(fake_address address, size_t size, size_t offset,
 static int movable(const unsigned char *code)
 {
 	static const unsigned char frame[] = {0x48, 0x89, 0xe5};
-	static const unsigned char room[] = {0x48, 0x83, 0xec}, much[] = {0x48, 0x81, 0xec};
+	static const unsigned char room[] = {0x48, 0x83, 0xec},
+				   much[] = {0x48, 0x81, 0xec};
 
 	if ((code[0] & 0xf0) == 0x50) /* push, pop */
 		return 1;

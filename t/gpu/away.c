@@ -69,7 +69,8 @@ static void takes_turns(int count)
 		must_cuda(work.sync(), "the GPU has gone");
 		t[2] = now_s();
 		for (int i = 0; i < count; i++)
-			must(glake_alloc(ctx, 0, BLOCK, other, 0, &beside[i]), "its memory");
+			must(glake_alloc(ctx, 0, BLOCK, other, 0, &beside[i]),
+				"its memory");
 		put(beside, count, 5000 + (uint32_t)round, other);
 		ok(holds(beside, count, 5000 + (uint32_t)round, other),
 			"others use the memory, round %d", round);
@@ -81,7 +82,8 @@ static void takes_turns(int count)
 			must(glake_fetch(ctx, block[i], stream), "a fetch");
 		ok(holds(block, count, 100, stream), "and what was there comes back");
 		tap_note("%.1f GiB: spill returns in %.1f ms, %.1f GB/s; fetch and check "
-			 "%.1f GB/s", (double)bytes / (double)GIB, (t[1] - t[0]) * 1e3,
+			 "%.1f GB/s",
+			(double)bytes / (double)GIB, (t[1] - t[0]) * 1e3,
 			(double)bytes / (t[2] - t[0]) / 1e9,
 			(double)bytes / (now_s() - t[3]) / 1e9);
 	}
@@ -132,7 +134,8 @@ static void suspends(int count, size_t before)
 		must(glake_resume(ctx, 0, NULL), "resume");
 		if (i < 3)
 			tap_note("%.1f GiB: suspend %.3f s, %.1f GB/s; resume %.3f s, "
-				 "%.1f GB/s", (double)bytes / (double)GIB, t[1] - t[0],
+				 "%.1f GB/s",
+				(double)bytes / (double)GIB, t[1] - t[0],
 				(double)bytes / (t[1] - t[0]) / 1e9, now_s() - t[2],
 				(double)bytes / (now_s() - t[2]) / 1e9);
 		torn += !holds(block, count, 100, stream);
@@ -142,7 +145,8 @@ static void suspends(int count, size_t before)
 
 int main(void)
 {
-	struct glake_options options = {.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
 	struct glk_drv *drv = gpu_open();
 	size_t before, leaked = 0;
 	int count;

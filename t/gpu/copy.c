@@ -177,8 +177,7 @@ static void in_order(const struct gpu_extra *extra)
 	memset(host[0], 1, most);
 	must(drv->ops->fill(drv, (uintptr_t)block[0], 0, most / 4, stream[0]), "a fill");
 	must(gate_close(extra, &gate, stream[0]), "a gate");
-	is_done(glake_copy(ctx, block[0], host[0], most, stream[0], 0, &job),
-		"a copy");
+	is_done(glake_copy(ctx, block[0], host[0], most, stream[0], 0, &job), "a copy");
 	must(drv->ops->fill(drv, (uintptr_t)block[0] + most - 4, 9, 1, stream[0]),
 		"a fill");
 	must(drv->ops->copy(
@@ -275,8 +274,9 @@ static void speeds(void)
 	plain = rate(DOWN | UP | PLAIN, most, NULL);
 	many = rate(DOWN | UP, most, NULL);
 	all = rate(DOWN | UP | PLAIN | EACH, most, NULL);
-	tap_note("both ways at once: one path %.1f GB/s, all %.1f; plain copies of all GPUs "
-		 "%.1f: %.3f",
+	tap_note(
+		"both ways at once: one path %.1f GB/s, all %.1f; plain copies of all GPUs "
+		"%.1f: %.3f",
 		plain, many, all, many / all);
 }
 

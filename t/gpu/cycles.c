@@ -298,10 +298,13 @@ static void a_hundred_times(void)
 		is_int(torn[w], 0, way_names[w]);
 	for (int w = 0; w < WAYS; w++) {
 		/* memory of the host in place is mapped page by page of the system, 8 bytes each */
-		double tables = w == AWAY ? 0 : (double)BLOCKS * (double)BLOCK / 512 / (double)MIB;
+		double tables = w == AWAY
+			? 0
+			: (double)BLOCKS * (double)BLOCK / 512 / (double)MIB;
 
-		ok(most_taken[w] <= 64 + tables, "%s, %.0f MiB of what was free are taken",
-			way_names[w], most_taken[w]);
+		ok(most_taken[w] <= 64 + tables,
+			"%s, %.0f MiB of what was free are taken", way_names[w],
+			most_taken[w]);
 	}
 }
 

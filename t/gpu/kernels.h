@@ -192,8 +192,8 @@ static UNUSED_FN int gpu_turn(
 }
 
 /* Writes a pattern to blocks, or counts the words that are not of it, and waits for that: GB/s. */
-static UNUSED_FN double gpu_pass(struct gpu_work *work, void *const *block, int count, size_t size,
-	uint32_t serial, bool check, struct CUstream_st *on)
+static UNUSED_FN double gpu_pass(struct gpu_work *work, void *const *block, int count,
+	size_t size, uint32_t serial, bool check, struct CUstream_st *on)
 {
 	double begin;
 

@@ -27,8 +27,8 @@ static void *block[ALL];
 
 static double pass(int first, int count, uint32_t serial, bool check)
 {
-	return gpu_pass(&work, &block[first], count, BLOCK, serial + (uint32_t)first, check,
-		stream);
+	return gpu_pass(&work, &block[first], count, BLOCK, serial + (uint32_t)first,
+		check, stream);
 }
 
 static struct glake_stats stats(int device)

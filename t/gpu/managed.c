@@ -113,13 +113,15 @@ static void figures(void)
 	to(GLAKE_PLACE_HOST, -1);
 	begin = now_s();
 	kernel(4, true);
-	tap_note("kernel, memory on the host, moved as it is touched: %.1f GB/s", gbs(begin));
+	tap_note("kernel, memory on the host, moved as it is touched: %.1f GB/s",
+		gbs(begin));
 	begin = now_s();
 	kernel(4, true);
 	tap_note("kernel again, on the GPU: %.1f GB/s", gbs(begin));
 	begin = now_s();
 	host_reads();
-	tap_note("host, memory on the GPU, moved as it is touched: %.1f GB/s", gbs(begin));
+	tap_note(
+		"host, memory on the GPU, moved as it is touched: %.1f GB/s", gbs(begin));
 	begin = now_s();
 	to(GLAKE_PLACE_GPU, 0);
 	tap_note("prefetch to the GPU: %.1f GB/s", gbs(begin));
@@ -129,7 +131,8 @@ static void figures(void)
 	begin = now_s();
 	to(GLAKE_PLACE_HOST, 0);
 	tap_note("prefetch to node 0, where it is: %.1f GB/s", gbs(begin));
-	is_done(glake_managed_advise(ctx, block, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
+	is_done(glake_managed_advise(
+			ctx, block, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
 		"best on the GPU");
 	is_done(glake_managed_get(ctx, block, 0, GLAKE_MANAGED_PREFERRED, &place, &id),
 		"which the driver knows");
@@ -147,7 +150,8 @@ static void figures(void)
 		"the host uses it too");
 	begin = now_s();
 	host_reads();
-	tap_note("host, over the link or moved, as the driver does it: %.1f GB/s", gbs(begin));
+	tap_note("host, over the link or moved, as the driver does it: %.1f GB/s",
+		gbs(begin));
 	is_int(gpu_counters_take(&work).wrong, 0, "the contents are what they were");
 	is_done(glake_spill(ctx, block, stream), "a spill");
 	is_done(glake_fetch(ctx, block, stream), "and a fetch");
@@ -191,9 +195,10 @@ static void to_and_fro(void)
 	before = turns(200);
 	is_done(glake_uvm_drain(ctx, events, GLAKE_UVM_ENTRIES_MAX, &count), "drained");
 	must(glake_stats_get(ctx, 0, &stats), "figures");
-	ok(stats.managed_advised == (count ? 1 : 0), "a block that went to and fro is advised");
-	tap_note("to and fro: %zu events, %.1f us a turn before, %.1f after", count, before,
-		turns(200));
+	ok(stats.managed_advised == (count ? 1 : 0),
+		"a block that went to and fro is advised");
+	tap_note("to and fro: %zu events, %.1f us a turn before, %.1f after", count,
+		before, turns(200));
 	is_done(glake_managed_advise(
 			ctx, block, PLACE, GLAKE_MANAGED_UNACCESSED, GLAKE_PLACE_GPU, 0),
 		"which the program takes back");
@@ -213,11 +218,13 @@ static void again(const char *what)
 	ns = stats.ns[GLAKE_CALL_MANAGED_ADVISE];
 	calls = (int64_t)stats.calls[GLAKE_CALL_MANAGED_ADVISE];
 	begin = now_s();
-	is_done(glake_alloc(ctx, 0, size, stream, GLAKE_ALLOC_MANAGED, &ptr), "asked again");
+	is_done(glake_alloc(ctx, 0, size, stream, GLAKE_ALLOC_MANAGED, &ptr),
+		"asked again");
 	begin = now_s() - begin;
 	glake_driver_stats_get(ctx, &stats);
-	tap_note("had before, %s: %.1f us; %.1f us of it in %lld calls that take advice back", what,
-		begin * 1e6,
+	tap_note(
+		"had before, %s: %.1f us; %.1f us of it in %lld calls that take advice back",
+		what, begin * 1e6,
 		(double)(stats.ns[GLAKE_CALL_MANAGED_ADVISE] - ns) / 1e3,
 		(long long)(stats.calls[GLAKE_CALL_MANAGED_ADVISE] - (uint64_t)calls));
 	ok(ptr == block, "the same memory");
@@ -235,14 +242,16 @@ static void kept(void)
 	is_done(glake_resume(ctx, 0, NULL), "resumed");
 	ok(host_finds(4), "with its contents");
 	again("with a place and a user named");
-	ok(glake_managed_get(ctx, block, 0, GLAKE_MANAGED_PREFERRED, &place, &id) == -ENOENT,
+	ok(glake_managed_get(ctx, block, 0, GLAKE_MANAGED_PREFERRED, &place, &id) ==
+			-ENOENT,
 		"of which nothing is said any more");
 	again("with nothing said");
 	is_done(glake_managed_advise(
 			ctx, block, 0, GLAKE_MANAGED_ACCESSED, GLAKE_PLACE_GPU, 0),
 		"a GPU uses it");
 	again("with a user named");
-	is_done(glake_managed_advise(ctx, block, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
+	is_done(glake_managed_advise(
+			ctx, block, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
 		"best on the GPU");
 	again("with a place named");
 	to_and_fro();
@@ -258,9 +267,8 @@ static void kept(void)
 int main(void)
 {
 	struct glk_drv *drv = gpu_open();
-	struct glake_options options = {.sz = sizeof(options),
-		.backend = GLAKE_BACKEND_CUDA,
-		.no_conf_file = 1};
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA, .no_conf_file = 1};
 	size_t left = 0, total;
 	void *ptr = NULL;
 	int err;

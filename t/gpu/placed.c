@@ -21,10 +21,11 @@ static struct glake *ctx;
 static struct CUstream_st *stream, *other;
 static void *block[HERE + THERE];
 
-static double pass(int first, int count, uint32_t serial, bool check, struct CUstream_st *on)
+static double pass(
+	int first, int count, uint32_t serial, bool check, struct CUstream_st *on)
 {
-	return gpu_pass(&work, &block[first], count, BLOCK, serial + (uint32_t)first, check,
-		on);
+	return gpu_pass(
+		&work, &block[first], count, BLOCK, serial + (uint32_t)first, check, on);
 }
 
 static bool is_placed(const void *ptr)
@@ -55,7 +56,8 @@ static void fill(void)
 		here += !is_placed(block[i]);
 	}
 	is_int(here, HERE, "so many blocks have memory of the GPU");
-	is_int((int64_t)stats().placed, (int64_t)(THERE * BLOCK), "the others lie on the host");
+	is_int((int64_t)stats().placed, (int64_t)(THERE * BLOCK),
+		"the others lie on the host");
 	ok(stats().reserved <= HERE * BLOCK, "within the budget");
 	tap_note("%.1f GiB of the host in %.2f s", (double)(THERE * BLOCK) / (double)GIB,
 		now_s() - begin);
@@ -71,7 +73,8 @@ static void use(void)
 	for (int round = 0; round < 10; round++) {
 		/* freed on one stream, had by another, behind what is queued */
 		for (int i = HERE; i < HERE + THERE; i += 2)
-			must(glake_free(ctx, block[i], round & 1 ? other : stream), "free");
+			must(glake_free(ctx, block[i], round & 1 ? other : stream),
+				"free");
 		for (int i = HERE; i < HERE + THERE; i += 2) {
 			struct CUstream_st *on = round & 1 ? stream : other;
 			struct gpu_jobs jobs;
@@ -141,7 +144,8 @@ static void comes_back(void)
 		must(glake_budget_set(ctx, 0, budget), "room for all");
 		were = stats().placed == THERE / 3 * BLOCK;
 		for (int i = HERE; round % 2 && i < HERE + THERE; i += 6)
-			wrong += is_placed(block[i]) && glake_fetch(ctx, block[i], stream);
+			wrong +=
+				is_placed(block[i]) && glake_fetch(ctx, block[i], stream);
 		must(glake_quiet(ctx, 0, NULL), "quiet");
 		wrong += !were || stats().placed != 0;
 		for (int i = HERE; i < HERE + THERE; i += 3)
@@ -203,8 +207,9 @@ int main(void)
 {
 	static const char *const settings[] = {
 		"tier.place=host", "tier.host=16GiB", "pool.budget=2GiB", NULL};
-	struct glake_options options = {
-		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA, .settings = settings};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_CUDA,
+		.settings = settings};
 	struct glk_drv *drv = gpu_open();
 	size_t leaked = 0;
 

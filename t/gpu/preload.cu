@@ -32,10 +32,12 @@ static void vectors()
 		MUST(cudaMalloc(&a, n * sizeof(float)));
 		MUST(cudaMalloc(&b, n * sizeof(float)));
 		MUST(cudaMalloc(&c, n * sizeof(float)));
-		MUST(cudaMemcpy(a, host.data(), n * sizeof(float), cudaMemcpyHostToDevice));
+		MUST(cudaMemcpy(
+			a, host.data(), n * sizeof(float), cudaMemcpyHostToDevice));
 		MUST(cudaMemcpy(b, a, n * sizeof(float), cudaMemcpyDeviceToDevice));
 		add<<<256, 256>>>(a, b, c, n);
-		MUST(cudaMemcpy(host.data(), c, n * sizeof(float), cudaMemcpyDeviceToHost));
+		MUST(cudaMemcpy(
+			host.data(), c, n * sizeof(float), cudaMemcpyDeviceToHost));
 		for (size_t i = 0; i < n; i += 97)
 			sum += host[i];
 		MUST(cudaFree(a));
@@ -54,7 +56,8 @@ static void streams()
 	cudaEvent_t event[4];
 
 	for (int i = 0; i < 4; i++) {
-		MUST(cudaStreamCreateWithFlags(&stream[i], i % 2 ? cudaStreamNonBlocking : 0));
+		MUST(cudaStreamCreateWithFlags(
+			&stream[i], i % 2 ? cudaStreamNonBlocking : 0));
 		MUST(cudaEventCreateWithFlags(&event[i], cudaEventDisableTiming));
 	}
 	for (int round = 0; round < 400; round++) {
@@ -205,8 +208,10 @@ static void pitch()
 	for (size_t i = 0; i < in.size(); i++)
 		in[i] = (unsigned char)(i * 31);
 	MUST(cudaMallocPitch(&rows, &step, width, height));
-	MUST(cudaMemcpy2D(rows, step, in.data(), width, width, height, cudaMemcpyHostToDevice));
-	MUST(cudaMemcpy2D(out.data(), width, rows, step, width, height, cudaMemcpyDeviceToHost));
+	MUST(cudaMemcpy2D(
+		rows, step, in.data(), width, width, height, cudaMemcpyHostToDevice));
+	MUST(cudaMemcpy2D(
+		out.data(), width, rows, step, width, height, cudaMemcpyDeviceToHost));
 	MUST(cudaFree(rows));
 	MUST(cudaMalloc3D(&box, extent));
 	MUST(cudaMemset3D(box, 3, extent));
@@ -309,11 +314,11 @@ static void entry()
 #if CUDART_VERSION < 13000
 	MUST(cudaGetDriverEntryPoint("cuMemAlloc", &alloc, cudaEnableDefault, &found));
 #else
-	MUST(cudaGetDriverEntryPointByVersion("cuMemAlloc", &alloc, 12000, cudaEnableDefault,
-		&found));
+	MUST(cudaGetDriverEntryPointByVersion(
+		"cuMemAlloc", &alloc, 12000, cudaEnableDefault, &found));
 #endif
-	MUST(cudaGetDriverEntryPointByVersion("cuMemFree", &release, 12000, cudaEnableDefault,
-		&found));
+	MUST(cudaGetDriverEntryPointByVersion(
+		"cuMemFree", &release, 12000, cudaEnableDefault, &found));
 	result = ((alloc_fn)alloc)(&p, 1 << 20);
 	printf("entry %d", result);
 	MUST(cudaMemset((void *)p, 1, 1 << 20));
@@ -407,15 +412,18 @@ static void cost()
 			all.emplace_back([] {
 				cudaStream_t own;
 
-				MUST(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+				MUST(cudaStreamCreateWithFlags(
+					&own, cudaStreamNonBlocking));
 				pairs(own, 20000);
 				MUST(cudaStreamSynchronize(own));
 				MUST(cudaStreamDestroy(own));
 			});
 		for (auto &thread : all)
 			thread.join();
-		fprintf(stderr, "cost: 8 threads, a stream each: cudaMallocAsync and "
-				"cudaFreeAsync %.0f ns\n", (now() - start) / 20000);
+		fprintf(stderr,
+			"cost: 8 threads, a stream each: cudaMallocAsync and "
+			"cudaFreeAsync %.0f ns\n",
+			(now() - start) / 20000);
 	}
 	printf("cost\n");
 }
@@ -424,9 +432,9 @@ static const struct {
 	const char *name;
 	void (*run)();
 } programs[] = {{"vectors", vectors}, {"streams", streams}, {"graph", graph},
-	{"meanwhile", meanwhile}, {"all", all},
-	{"threads", threads}, {"pitch", pitch}, {"wait", wait}, {"refused", refused},
-	{"reset", reset}, {"entry", entry}, {"ipc", ipc}, {"odd", odd}, {"cost", cost}};
+	{"meanwhile", meanwhile}, {"all", all}, {"threads", threads}, {"pitch", pitch},
+	{"wait", wait}, {"refused", refused}, {"reset", reset}, {"entry", entry},
+	{"ipc", ipc}, {"odd", odd}, {"cost", cost}};
 
 int main(int count, char **arguments)
 {

@@ -29,7 +29,8 @@
 	} while (0)
 
 #define ROUNDS 80
-#define WARM 16 /* rounds that are not timed: connections are made, code comes to the GPU */
+#define WARM                                                                             \
+	16 /* rounds that are not timed: connections are made, code comes to the GPU */
 
 static ucp_context_h context;
 static ucp_worker_h worker;
@@ -91,7 +92,8 @@ static void hear(word *p, size_t words)
 {
 	ucp_request_param_t param = {};
 
-	finish(ucp_tag_recv_nbx(worker, p, words * sizeof(word), 1, ~(ucp_tag_t)0, &param));
+	finish(ucp_tag_recv_nbx(
+		worker, p, words * sizeof(word), 1, ~(ucp_tag_t)0, &param));
 }
 
 /* Nobody leaves while the other one still reads. */

@@ -168,7 +168,8 @@ static void is_compressed(void)
 
 static void run(bool packs)
 {
-	struct glake_options options = {.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
 	size_t leaked = 0;
 	int err = glake_open(&options, &ctx);
 

@@ -69,7 +69,8 @@ extern "C" double torch_pair(long n, int64_t size, uintptr_t stream)
 	double before = now();
 
 	for (long i = 0; i < n; i++)
-		allocator->raw_delete(allocator->raw_alloc_with_stream(
-			static_cast<size_t>(size), reinterpret_cast<cudaStream_t>(stream)));
+		allocator->raw_delete(
+			allocator->raw_alloc_with_stream(static_cast<size_t>(size),
+				reinterpret_cast<cudaStream_t>(stream)));
 	return (now() - before) / static_cast<double>(n);
 }

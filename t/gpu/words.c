@@ -66,7 +66,8 @@ static void waits_alone(void)
 	written = now_s();
 	ok(passes(behind), "until its word is written");
 	tap_note("%.1f us later", (now_s() - written) * 1e6);
-	is_done(drv->ops->stream_wait_word(drv, 0, held, &words[0], 1), "a value that is there");
+	is_done(drv->ops->stream_wait_word(drv, 0, held, &words[0], 1),
+		"a value that is there");
 	is_done(drv->ops->event_record(drv, behind, held), "an event behind it");
 	ok(passes(behind), "is not waited for");
 	is_done(drv->ops->event_free(drv, behind), "end");
@@ -83,7 +84,8 @@ static glk_atomic(bool) over;
 static void write_all(void)
 {
 	for (int i = 0; i < STREAMS; i++)
-		glk_store_release(&words[1 + i], 7); /* pairs with: the wait of the stream */
+		glk_store_release(
+			&words[1 + i], 7); /* pairs with: the wait of the stream */
 }
 
 /* A call that stands still for a second waits for one of the streams. */

@@ -39,8 +39,11 @@ struct glk_lock {
 	int rank;
 };
 
-#define GLK_LOCK_INIT(r) {0}
-#define glk_error(...)	 (-EOPNOTSUPP)
+#define GLK_LOCK_INIT(r)                                                                 \
+	{                                                                                \
+		0                                                                        \
+	}
+#define glk_error(...) (-EOPNOTSUPP)
 
 static rl::mutex *model_lock;
 
@@ -139,7 +142,8 @@ struct index_model : rl::test_suite<index_model, 4> {
 	rl::mutex lock;
 	struct glk_range first, second, other;
 	/* what a thread tells another one: that addresses are handed out, or were given back */
-	glk_atomic(unsigned) handed_first, handed_second, used_first, used_second, given_back;
+	glk_atomic(unsigned) handed_first, handed_second, used_first, used_second,
+		given_back;
 
 	void before()
 	{

@@ -40,7 +40,8 @@
 
 struct look_model : rl::test_suite<look_model, 3> {
 	glk_atomic(uint64_t) word, at, size;
-	glk_plain(uint64_t) marks; /* of one holder at a time here: it races with a free */
+	glk_plain(
+		uint64_t) marks; /* of one holder at a time here: it races with a free */
 	unsigned lives;
 
 	void before()

@@ -9,7 +9,7 @@
 
 #include <pthread.h>
 
-#define ALIVE 50
+#define ALIVE	50
 #define THREADS STORM_SIZE(10000)
 #define TURNS	20
 #define STREAMS 3

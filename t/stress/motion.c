@@ -207,7 +207,8 @@ static void storm(uint64_t seed, double seconds, const char *policy)
 		pthread_join(thread[i], NULL);
 	pthread_join(device, NULL);
 	glk_fault_set(rig.drv, "off");
-	tap_note("%s: %" PRIu64 " served, %u refused, %u that asked for too much, %" PRIu64
+	tap_note("%s: %" PRIu64
+		 " served, %u refused, %u that asked for too much, %" PRIu64
 		 " stood alone",
 		policy ? policy : "as it comes", glk_load_relaxed(&served),
 		glk_load_relaxed(&refused), glk_load_relaxed(&denied),

@@ -44,8 +44,8 @@ int main(void)
 		wrong = world_close(&w);
 	}
 	tap_note("%" PRIu64 " programs, %" PRIu64 " requests, %" PRIu64
-		 " of them refused, %" PRIu64 " captures, %" PRIu64
-		 " launches, %" PRIu64 " pieces of work judged",
+		 " of them refused, %" PRIu64 " captures, %" PRIu64 " launches, %" PRIu64
+		 " pieces of work judged",
 		n, requests, refused, captures, launches, judged);
 	ok(!wrong, "no work meets memory that other work may still use");
 	return tap_done();

@@ -49,7 +49,8 @@ int main(void)
 			tap_note("GLAKE_TEST_SEED=%" PRIu64 ": %s", seed, wrong);
 	}
 	tap_note("%" PRIu64 " turns, %" PRIu64 " calls that move, %" PRIu64
-		 " refused, in %" PRIu64 " the driver failed, %" PRIu64 " rests that compressed",
+		 " refused, in %" PRIu64 " the driver failed, %" PRIu64
+		 " rests that compressed",
 		n, moves, refused, struck, packed);
 	ok(!wrong, "blocks that move are what was written, and all figures fit");
 	return tap_done();

@@ -46,13 +46,13 @@ struct fake {
 		uint64_t base, size; /* size 0: none */
 	} area[FAKE_AREAS];
 	uint64_t granules; /* from FAKE_BASE up to the end of the last reservation */
-	uint64_t memory; /* bytes that pages may hold together; 0: any */
+	uint64_t memory;   /* bytes that pages may hold together; 0: any */
 	uint64_t held, pages, mappings;
-	uint32_t refused;    /* GLK_PAGE_... that no page is made with */
-	bool no_node;	     /* nor on any NUMA node */
-	bool bad_node;	     /* to ask for one there is no good idea */
+	uint32_t refused; /* GLK_PAGE_... that no page is made with */
+	bool no_node;	  /* nor on any NUMA node */
+	bool bad_node;	  /* to ask for one there is no good idea */
 	int nodes_tried;
-	int not_yet; /* so many tries say nothing */
+	int not_yet;	     /* so many tries say nothing */
 	int refusal;	     /* the answer to that */
 	uint32_t flags;	     /* of the last page */
 	bool unreachable;    /* no GPU can be given access to another's memory */
@@ -276,8 +276,7 @@ static inline uint64_t fake_whole(const struct fake *fake, uint64_t first, uint6
 	}
 	if (!fake->granule[first].head)
 		return 0;
-	if (end < fake->granules && fake->granule[end].page &&
-		!fake->granule[end].head)
+	if (end < fake->granules && fake->granule[end].page && !fake->granule[end].head)
 		return 0;
 	return found;
 }
@@ -334,8 +333,7 @@ static inline int fake_node_try(struct glk_drv *drv, int node, bool always)
 			      : 0;
 }
 
-static inline int fake_peer_can(
-	struct glk_drv *drv, int device, int peer, bool *ret_can)
+static inline int fake_peer_can(struct glk_drv *drv, int device, int peer, bool *ret_can)
 {
 	*ret_can = !((struct fake *)drv)->unreachable;
 	return 0;

@@ -37,14 +37,13 @@ struct glk_arena_ops {
 	/* The same for a free in a capture, before that. NULL: likewise. */
 	void (*inherit)(struct glk_arena *arena, uint64_t capture);
 	/* A block more, or one fewer. NULL: nobody counts them. */
-	void (*count)(
-		struct glk_arena *arena, const struct glk_extent *e, bool more);
+	void (*count)(struct glk_arena *arena, const struct glk_extent *e, bool more);
 	/* What query tells beside the rest. NULL: nothing. */
 	void (*describe)(const struct glk_arena *arena, struct glake_block *block);
 	/* glake_spill, and with `to_gpu` glake_fetch, of blocks that do not move as others do: of one
 	 * that was claimed, in the order of a stream. NULL: they do. */
-	int (*move)(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-		bool to_gpu);
+	int (*move)(
+		struct glk_arena *arena, struct glk_extent *e, uint32_t on, bool to_gpu);
 	/* Why no block of it goes away, for a sentence; NULL: they may. */
 	const char *stays;
 	/* The same for why no other process and no card may have its memory. */
@@ -73,7 +72,7 @@ struct glk_arena_ops {
 /* What the program said of a block, by the number of its extent. */
 struct glk_advice {
 	glk_atomic(uint32_t) what; /* GLAKE_ADVICE_... */
-	glk_atomic(uint32_t) pins;   /* see glake/pin.h */
+	glk_atomic(uint32_t) pins; /* see glake/pin.h */
 	uint32_t older, newer;
 	uint8_t priority;
 	uint8_t list; /* the list of cold ones that it is in, from 1; 0: in none */
@@ -104,7 +103,7 @@ struct glk_arena {
 	} cold_ones[GLK_COLD_LISTS];
 	struct glk_cold_walk *cold_walks;
 	uint64_t cold; /* bytes of all of them */
-	bool shut;		   /* it is of a tag that is suspended: nothing is served from it */
+	bool shut;     /* it is of a tag that is suspended: nothing is served from it */
 	uint64_t suspended_blocks; /* away because of that */
 };
 
@@ -121,16 +120,16 @@ struct glk_request {
 	/* The slots of an extent that are to be backed; NULL: all of it. */
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
-	bool trim;	  /* too much memory is stranded, see glk_want */
-	bool strays;	  /* the place of the last step was no good, see cache/step.h */
-	bool patient;	  /* it waits for the GPU before it is refused */
-	bool own;	  /* nothing of other streams is in the place that was found */
-	bool called;	  /* the driver was called for it, waits included */
-	bool stitched;	  /* with pages that lay elsewhere */
-	bool wake;	  /* the thread that grows ahead has something to do */
-	bool met;	  /* others were being tried during its last try */
-	uint64_t number;  /* of that try, of all that there were */
-	bool alone;	  /* nobody else is tried: see glk_plan_stand() */
+	bool trim;	     /* too much memory is stranded, see glk_want */
+	bool strays;	 /* the place of the last step was no good, see cache/step.h */
+	bool patient;	 /* it waits for the GPU before it is refused */
+	bool own;	 /* nothing of other streams is in the place that was found */
+	bool called;	 /* the driver was called for it, waits included */
+	bool stitched;	 /* with pages that lay elsewhere */
+	bool wake;	 /* the thread that grows ahead has something to do */
+	bool met;	 /* others were being tried during its last try */
+	uint64_t number; /* of that try, of all that there were */
+	bool alone;	 /* nobody else is tried: see glk_plan_stand() */
 };
 
 /* A block more, or one fewer, where that is counted. */

@@ -337,8 +337,8 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	const struct glk_slab *pages = &gpu->pool->pages;
 	const struct glk_map *map = &gpu->arena.map;
-	char size_text[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX],
-		limit[GLK_SAY_BYTES_MAX];
+	char size_text[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX],
+		hole[GLK_SAY_BYTES_MAX], limit[GLK_SAY_BYTES_MAX];
 	struct sentence s = {.used = 0};
 
 	gpu->lacked = size;

@@ -27,8 +27,7 @@ int glk_arena_place(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent);
 /* Pages behind an extent that has a place and stands on no slots, or not on those of the request's run,
  * with all that a request may do where memory is short. 0, or an error with everything undone. */
-int glk_arena_back(
-	struct glk_arena *arena, struct glk_request *request, uint32_t extent);
+int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent);
 /* What is tried for a request: a place with pages behind it. 0, or an error with everything undone. */
 typedef int (*glk_try_fn)(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);

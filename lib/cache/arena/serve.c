@@ -272,8 +272,8 @@ static bool is_beset(const struct glk_map *map, uint32_t first, uint32_t last)
 	if (glk_is_claimed(map, first, last))
 		return true;
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
-		uint64_t left = map->mapped[w] & ~map->usable[w] &
-			glk_bits_mask(w, first, last);
+		uint64_t left =
+			map->mapped[w] & ~map->usable[w] & glk_bits_mask(w, first, last);
 
 		for (; left; left &= left - 1) {
 			if (!map->page[w << 6 | (uint32_t)__builtin_ctzll(left)])
@@ -323,8 +323,7 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 	return err == -EAGAIN ? in_capture() : err;
 }
 
-int glk_arena_back(
-	struct glk_arena *arena, struct glk_request *request, uint32_t extent)
+int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
 	arena->gpu->streams.stuck = false;
 	return glk_request_somehow(arena, request, back, &extent);

@@ -172,7 +172,8 @@ static int find_hole(
 	/* blocks that bins gave back meanwhile may have left one */
 	*ret_hole =
 		err || fit.maps || fit.waits ? choose(arena, request, &waits, &crowd) : 0;
-	for (int i = 0; i < AWAITS && !*ret_hole && !err && may_await(arena, request); i++) {
+	for (int i = 0; i < AWAITS && !*ret_hole && !err && may_await(arena, request);
+		i++) {
 		bool passed = await_hole(arena, request);
 
 		if (passed)

@@ -86,9 +86,8 @@ static void drain_lent(struct glk_arena *home, enum glk_class class)
 /* What another GPU has lent and nobody uses. */
 static int trim_lent(struct glk_arena *home)
 {
-	struct trim t = {.home = home,
-		.limbo = GLK_LIMBO(&home->gpu->streams),
-		.lent = true};
+	struct trim t = {
+		.home = home, .limbo = GLK_LIMBO(&home->gpu->streams), .lent = true};
 	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 
 	if (!glk_load_relaxed(&home->map.node->borrowed))
@@ -170,8 +169,8 @@ static int trim_all(
 	glk_quick_flush(cache);
 	glk_event_poll(&cache->streams);
 	if (excess(&cache->arena, keep))
-		glk_beside_yield(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams),
-			UINT64_MAX);
+		glk_beside_yield(
+			cache, (struct glk_limbo)GLK_LIMBO(&cache->streams), UINT64_MAX);
 	if (excess(&cache->arena, keep))
 		glk_tags_yield(cache, cache->node,
 			(struct glk_limbo)GLK_LIMBO(&cache->streams),

@@ -62,8 +62,9 @@ struct glk_row {
 	glk_atomic(uint32_t) touched; /* its bins may hold blocks */
 	glk_atomic(bool) entered;     /* it has bins */
 	struct glk_bin *bin;	      /* GLK_BINS of them */
-	uint64_t keyed[(GLK_BINS + 63) / 64]; /* a bit a bin that has a key; under the lock */
-	uint64_t key;			      /* the handle as such, under the lock */
+	uint64_t keyed[(GLK_BINS + 63) /
+		64];  /* a bit a bin that has a key; under the lock */
+	uint64_t key; /* the handle as such, under the lock */
 	/* Born on the stream and not merged yet: live blocks, and those in its bins. Written under the
 	 * lock, read without it too. */
 	uint64_t blocks, bytes;

@@ -152,8 +152,7 @@ static int make(struct glk_cache *cache, struct glk_chunk *chunk)
 
 	if (make_said(cache, chunk))
 		return -ENOMEM;
-	err = glk_arena_init_sized(
-		&chunk->arena, cache, &glk_arena_managed, node, size);
+	err = glk_arena_init_sized(&chunk->arena, cache, &glk_arena_managed, node, size);
 	if (err)
 		free_said(cache, chunk);
 	else
@@ -246,8 +245,8 @@ bool glk_chunk_refused(const struct glk_cache *cache, uint64_t size)
 		glk_clock_ns() < m->refused.until_ns;
 }
 
-int glk_chunk_make(struct glk_cache *cache, uint64_t size, bool over,
-	struct glk_chunk **ret_chunk)
+int glk_chunk_make(
+	struct glk_cache *cache, uint64_t size, bool over, struct glk_chunk **ret_chunk)
 {
 	struct glk_managed *m = cache->managed;
 	struct glk_chunk *chunk;

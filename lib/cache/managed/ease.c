@@ -15,8 +15,8 @@
 #include "cache/away.h"
 #include "cache/block.h"
 
-static struct glk_extent *hold(struct glk_cache *cache, uint64_t addr,
-	const struct glk_range **ret_range)
+static struct glk_extent *hold(
+	struct glk_cache *cache, uint64_t addr, const struct glk_range **ret_range)
 {
 	struct glk_look look = glk_look_begin(cache);
 	const struct glk_range *range = glk_cache_range(cache, addr);
@@ -95,8 +95,8 @@ void glk_cache_managed_ease(
 }
 
 /* The next run of slots of which the library said something, from one slot to another. */
-static bool next_run(
-	struct glk_chunk *chunk, uint32_t from, uint32_t last, uint32_t *first, uint32_t *end)
+static bool next_run(struct glk_chunk *chunk, uint32_t from, uint32_t last,
+	uint32_t *first, uint32_t *end)
 {
 	struct glk_cache *cache = chunk->arena.gpu;
 
@@ -104,9 +104,8 @@ static bool next_run(
 		return false;
 	glk_lock(&cache->lock);
 	*first = glk_bits_first(chunk->eased, from, last);
-	*end = *first == GLK_BITS_NONE
-		? GLK_BITS_NONE
-		: glk_bits_first_clear(chunk->eased, *first, last);
+	*end = *first == GLK_BITS_NONE ? GLK_BITS_NONE
+				       : glk_bits_first_clear(chunk->eased, *first, last);
 	glk_unlock(&cache->lock);
 	*end = *end == GLK_BITS_NONE ? last + 1 : *end;
 	return *first != GLK_BITS_NONE;

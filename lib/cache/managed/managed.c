@@ -165,7 +165,8 @@ int glk_managed_serve(struct glk_cache *cache, struct glk_request *request,
 	err = start(cache);
 	if (err)
 		return err;
-	request->rounded = (request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
+	request->rounded =
+		(request->size + GLAKE_GRAIN - 1) & ~(uint64_t)(GLAKE_GRAIN - 1);
 	err = try_all(cache, request, false, seat, ret_addr);
 	if (err != -ENOMEM)
 		return err;
@@ -221,8 +222,8 @@ static bool is_managed(const struct glk_cache *cache, const struct glk_request *
 		request->size <= cache->conf->map_span;
 }
 
-static GLK_COLD int try_managed(struct glk_cache *cache, const struct glk_request *request,
-	struct glk_seat *seat, uint64_t *ret_addr)
+static GLK_COLD int try_managed(struct glk_cache *cache,
+	const struct glk_request *request, struct glk_seat *seat, uint64_t *ret_addr)
 {
 	struct glk_request again = as_managed(cache, request);
 	struct glake_error why = glk_thread_current->error;

@@ -52,7 +52,8 @@ struct glk_source {
 	struct {
 		glk_atomic(uint64_t) base; /* as the map knows it; 0: none */
 		uint64_t addr;		   /* as the driver does */
-		glk_atomic(uint64_t) lost; /* bytes, where the driver did not take it back */
+		glk_atomic(
+			uint64_t) lost; /* bytes, where the driver did not take it back */
 	} piece[GLK_CHUNKS_MAX];
 };
 
@@ -61,7 +62,7 @@ struct glk_managed {
 	struct glk_pool pool;
 	struct glk_lock saying; /* who says something of a slot: one at a time */
 	uint64_t advised;	/* blocks that the library said something of */
-	uint32_t used;	/* chunks that were ever used */
+	uint32_t used;		/* chunks that were ever used */
 	uint64_t bytes; /* of all chunks, those included that are being made or ended */
 	uint64_t blocks;
 	/* The last request that the GPU had no room for: bytes of chunks together with it, what the GPU's
@@ -81,8 +82,8 @@ uint64_t glk_source_retry(struct glk_source *source);
 /* chunk.c, under the lock of the GPU, which is given up meanwhile. */
 /* A chunk with room for a block of so many bytes; `over`: also where the GPU has none. Chunks without
  * blocks that are smaller go for it. 0, -ENOMEM, -EOPNOTSUPP, or another error of the driver. */
-int glk_chunk_make(struct glk_cache *cache, uint64_t size, bool over,
-	struct glk_chunk **ret_chunk);
+int glk_chunk_make(
+	struct glk_cache *cache, uint64_t size, bool over, struct glk_chunk **ret_chunk);
 /* Whether that was refused some milliseconds ago, and nothing was given back here since: for who can do
  * without and does not insist, so that the driver is not asked about each request. */
 bool glk_chunk_refused(const struct glk_cache *cache, uint64_t size);

@@ -206,8 +206,8 @@ int glk_managed_move(
 	if (!to_gpu)
 		place = host_of(cache);
 	glk_lock_pause(&cache->lock);
-	err = cache->drv->ops->managed_prefetch(cache->drv, addr, glk_extent_asked(e),
-		place, cache->device, stream);
+	err = cache->drv->ops->managed_prefetch(
+		cache->drv, addr, glk_extent_asked(e), place, cache->device, stream);
 	glk_lock_resume(&cache->lock);
 	if (!err)
 		mark(cache, e, on);
@@ -280,7 +280,8 @@ static bool next_run(const struct glk_map *map, uint32_t *first, uint32_t *last)
 	return true;
 }
 
-static int send_chunk(struct glk_chunk *chunk, struct CUstream_st *stream, uint64_t *bytes)
+static int send_chunk(
+	struct glk_chunk *chunk, struct CUstream_st *stream, uint64_t *bytes)
 {
 	const struct glk_map *map = &chunk->arena.map;
 	struct glk_cache *cache = chunk->arena.gpu;

@@ -95,9 +95,9 @@ static int take(struct slot *s)
 		if (!find_nest(s) || !next(s, &grain))
 			return -ENOENT;
 		if (claim(s)) {
-			s->moving = (struct glk_moving){
-				.addr = glk_slot_addr(map, s->slot),
-				.size = glk_slot_bytes(map)};
+			s->moving =
+				(struct glk_moving){.addr = glk_slot_addr(map, s->slot),
+					.size = glk_slot_bytes(map)};
 			glk_away_announce(cache, &s->moving);
 			return 0;
 		}
@@ -217,8 +217,8 @@ static int copy_out(const struct slot *s, struct glk_use *use, uint32_t *ret_run
 	int err;
 
 	do {
-		err = glk_move_out(&cache->mover, s->moving.addr, s->moving.size, use,
-			ret_run);
+		err = glk_move_out(
+			&cache->mover, s->moving.addr, s->moving.size, use, ret_run);
 	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
 	return err;
 }

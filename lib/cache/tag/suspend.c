@@ -103,8 +103,8 @@ static int send_all(struct glk_cache *cache, struct glk_tag *tag, bool drop,
 	return err ? err : failed;
 }
 
-int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
-	struct glake_suspended *ret)
+int glk_cache_tag_suspend(
+	struct glk_cache *cache, uint32_t id, uint32_t flags, struct glake_suspended *ret)
 {
 	struct glake_suspended did = {.sz = sizeof(did)};
 	struct glk_tag *tag;
@@ -153,7 +153,8 @@ static int have_all(
 		err = glk_away_each(arena, have, did);
 		if (!err)
 			err = glk_tag_have_small(arena, did);
-		if (!err && glk_sending_again(cache, arena->suspended_blocks < left, &idle))
+		if (!err &&
+			glk_sending_again(cache, arena->suspended_blocks < left, &idle))
 			err = is_held();
 	}
 	glk_plan_leave(cache);

@@ -67,8 +67,7 @@ int glk_tag_fini(struct glk_cache *cache);
  * their contents, or come back: all of an arena. Those with a block that may not go stay. What was done is
  * added to *did. 0, or an error with the slot that it came at as it was.
  */
-int glk_tag_send_small(
-	struct glk_arena *arena, bool drop, struct glake_suspended *did);
+int glk_tag_send_small(struct glk_arena *arena, bool drop, struct glake_suspended *did);
 int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did);
 /* The same for all tags, with their contents, since the GPU is suspended, and at its end. */
 int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did);

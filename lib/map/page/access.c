@@ -29,8 +29,8 @@ int glk_sweep_range(
 }
 
 /* Slots that the driver did not give back have no page. A run ends with its range. */
-static int range_access(struct glk_map *map, const struct glk_range *range,
-	struct glk_sweep *sweep)
+static int range_access(
+	struct glk_map *map, const struct glk_range *range, struct glk_sweep *sweep)
 {
 	uint32_t slot = glk_slot_of(map, range->offset), behind;
 	uint32_t end = slot + (uint32_t)(range->size >> map->shift);

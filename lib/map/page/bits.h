@@ -59,11 +59,11 @@ static inline uint64_t glk_bits_mask(uint32_t w, uint32_t first, uint32_t last)
 #define GLK_BITS_EACH(w, mask, first, last, step)                                        \
 	do {                                                                             \
 		uint32_t w = (first) >> 6, w##_last = (last) >> 6;                       \
-		uint64_t mask = ~UINT64_C(0) << ((first) & 63);                          \
+		uint64_t mask = ~UINT64_C(0) << ((first)&63);                            \
                                                                                          \
 		for (; w < w##_last; w++, mask = ~UINT64_C(0))                           \
 			step;                                                            \
-		mask &= ~UINT64_C(0) >> (63 - ((last) & 63));                            \
+		mask &= ~UINT64_C(0) >> (63 - ((last)&63));                              \
 		step;                                                                    \
 	} while (0)
 

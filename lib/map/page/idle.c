@@ -173,8 +173,8 @@ uint32_t glk_idle_guests(const struct glk_map *map)
 		uint64_t left = candidates(map, &all, group);
 
 		for (; left; left &= left - 1) {
-			uint32_t slot =
-				group << GLK_GROUP_SHIFT | (uint32_t)__builtin_ctzll(left);
+			uint32_t slot = group << GLK_GROUP_SHIFT |
+				(uint32_t)__builtin_ctzll(left);
 
 			if (is_wanted(map, &all, slot) && !is_of(map, &all, slot))
 				slots += glk_page_slots(

@@ -57,8 +57,8 @@ typedef enum glk_idle_answer (*glk_idle_fn)(
 	struct glk_map *map, uint32_t page, void *arg);
 
 struct glk_idle_walk {
-	uint32_t slots;	 /* size of the pages wanted; 0: all */
-	uint32_t groups; /* looked at, at the most */
+	uint32_t slots;		     /* size of the pages wanted; 0: all */
+	uint32_t groups;	     /* looked at, at the most */
 	const struct glk_node *node; /* that they are of; NULL: that of the map */
 };
 

@@ -46,8 +46,8 @@ static inline struct glk_mapping glk_mapping_at(const struct glk_map *map, uint3
 
 /* The slots of a word of a run where the mappings begin that have a bit set in `bits`; the first one
  * of a run may have begun before, and counts at the run's first slot. */
-static inline uint64_t glk_mapping_starts(const struct glk_map *map, uint32_t w,
-	uint64_t bits, uint32_t first)
+static inline uint64_t glk_mapping_starts(
+	const struct glk_map *map, uint32_t w, uint64_t bits, uint32_t first)
 {
 	uint64_t starts = map->head[w];
 
@@ -57,7 +57,8 @@ static inline uint64_t glk_mapping_starts(const struct glk_map *map, uint32_t w,
 }
 
 /* The mapping that glk_mapping_starts() told of. */
-static inline struct glk_mapping glk_mapping_from(const struct glk_map *map, uint32_t slot)
+static inline struct glk_mapping glk_mapping_from(
+	const struct glk_map *map, uint32_t slot)
 {
 	const struct glk_page *page;
 

@@ -227,8 +227,8 @@ static uint32_t begin_of_busy(const struct glk_map *map, uint32_t slot)
  * Pages with several mappings that nobody is left on, among those that a run touches. The groups of
  * the run itself are told afterwards that something became idle in them.
  */
-static void leave_shared(struct glk_map *map, uint32_t first, uint32_t last,
-	const struct glk_use *use)
+static void leave_shared(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
 	struct glk_use own = use->streams ? *use : (struct glk_use){0};
 	struct others others = {.usable = map->usable, .on = true};
@@ -342,8 +342,8 @@ static bool others_on(const struct glk_map *map, uint32_t start, uint32_t end,
 		(end >= last && map->count[last] > 1);
 }
 
-void glk_slots_again(struct glk_map *map, uint32_t first, uint32_t last,
-	const struct glk_use *use)
+void glk_slots_again(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
 	uint32_t begin = begin_of(map, first);
 

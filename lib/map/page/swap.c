@@ -5,7 +5,8 @@
 /* Pages that are mapped between two looks at the tables. */
 #define BATCH 64
 
-static struct glk_mapping mapping_of(const struct glk_map *map, uint32_t first, uint32_t id)
+static struct glk_mapping mapping_of(
+	const struct glk_map *map, uint32_t first, uint32_t id)
 {
 	return (struct glk_mapping){
 		first, first + glk_page_slots(map, glk_map_page(map, id)) - 1};
@@ -98,8 +99,8 @@ int glk_swap_unmap(struct glk_map *map, uint32_t first, uint32_t last)
 }
 
 /* The next pages of a list, as many as are mapped at once; the slots they take. */
-static uint32_t next_batch(
-	const struct glk_map *map, uint32_t *list, uint32_t batch[BATCH], uint32_t *ret_slots)
+static uint32_t next_batch(const struct glk_map *map, uint32_t *list,
+	uint32_t batch[BATCH], uint32_t *ret_slots)
 {
 	uint32_t count = 0, slots = 0;
 

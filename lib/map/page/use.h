@@ -13,8 +13,7 @@
 
 static inline uint32_t glk_use_slot(const struct glk_map *map, uint32_t slot)
 {
-	uint64_t edges =
-		map->edge[slot >> 6] & ~UINT64_C(0) >> (63 - (slot & 63));
+	uint64_t edges = map->edge[slot >> 6] & ~UINT64_C(0) >> (63 - (slot & 63));
 
 	return edges ? (slot & ~UINT32_C(63)) | (63 - (uint32_t)__builtin_clzll(edges))
 		     : slot & ~UINT32_C(63);
@@ -27,13 +26,15 @@ static inline struct glk_use glk_use_at(const struct glk_map *map, uint32_t slot
 }
 
 /* The last slot of the run of one, or `last` if the run goes on. */
-static inline uint32_t glk_use_end(const struct glk_map *map, uint32_t slot, uint32_t last)
+static inline uint32_t glk_use_end(
+	const struct glk_map *map, uint32_t slot, uint32_t last)
 {
 	uint64_t edges = (slot & 63) == 63
 		? 0
 		: map->edge[slot >> 6] & ~UINT64_C(0) << ((slot & 63) + 1);
-	uint32_t end = edges ? (slot & ~UINT32_C(63)) + (uint32_t)__builtin_ctzll(edges) - 1
-			     : slot | 63;
+	uint32_t end = edges
+		? (slot & ~UINT32_C(63)) + (uint32_t)__builtin_ctzll(edges) - 1
+		: slot | 63;
 
 	return end < last ? end : last;
 }

@@ -268,7 +268,8 @@ void glk_extent_pieces(struct glk_map *map)
 	map->range[0] = (struct glk_range){.map = map};
 }
 
-int glk_extent_add(struct glk_map *map, uint64_t addr, uint64_t size, uint32_t *ret_extent)
+int glk_extent_add(
+	struct glk_map *map, uint64_t addr, uint64_t size, uint32_t *ret_extent)
 {
 	uint32_t extent, none;
 	int err = get_two(map, true, false, &extent, &none);

@@ -155,7 +155,8 @@ void glk_extent_give_back(struct glk_map *map, uint32_t extent);
  * -ENOMEM (class LIMIT: descriptors). The third takes it away, when it is one free extent again.
  */
 void glk_extent_pieces(struct glk_map *map);
-int glk_extent_add(struct glk_map *map, uint64_t addr, uint64_t size, uint32_t *ret_extent);
+int glk_extent_add(
+	struct glk_map *map, uint64_t addr, uint64_t size, uint32_t *ret_extent);
 void glk_extent_drop(struct glk_map *map, uint32_t extent);
 
 static inline bool glk_extent_whole_piece(const struct glk_extent *e)

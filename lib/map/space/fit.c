@@ -63,8 +63,8 @@ struct search {
 	struct glk_fit best;
 	uint32_t looked; /* slots that the function was asked about */
 	bool found;
-	bool ready; /* nothing but places where nothing has to be mapped */
-	bool ahead; /* pages above the high-water mark count */
+	bool ready;		/* nothing but places where nothing has to be mapped */
+	bool ahead;		/* pages above the high-water mark count */
 	struct answer *answers; /* of the first look, both ends of a few extents */
 	unsigned answered;
 };
@@ -213,7 +213,8 @@ static uint64_t up(const struct search *s, uint64_t offset)
 {
 	uint64_t slot = glk_slot_bytes(s->map);
 
-	return s->want->kind == GLK_FIT_BLOCK ? offset : (offset + slot - 1) & ~(slot - 1);
+	return s->want->kind == GLK_FIT_BLOCK ? offset
+					      : (offset + slot - 1) & ~(slot - 1);
 }
 
 static uint64_t down(const struct search *s, uint64_t offset)

@@ -24,14 +24,14 @@ struct glk_fit {
 	uint32_t from;	 /* free extent; 0: new addresses */
 	/* with more waits than the first the place loses anyway, and with more than the second if it is late */
 	uint32_t most, most_late;
-	bool trims;	 /* idle pages at its ends go first: see glk_want */
-	bool own;	 /* for the function: nothing of other streams is in it */
-	bool crowd;	 /* likewise: its waits are for more streams than can be told apart */
+	bool trims; /* idle pages at its ends go first: see glk_want */
+	bool own;   /* for the function: nothing of other streams is in it */
+	bool crowd; /* likewise: its waits are for more streams than can be told apart */
 };
 
 enum glk_fit_kind {
 	GLK_FIT_BLOCK = 0,
-	GLK_FIT_NEST,  /* one slot for small blocks: behind it a page of one slot, or none */
+	GLK_FIT_NEST, /* one slot for small blocks: behind it a page of one slot, or none */
 	GLK_FIT_WHOLE, /* whole slots for a page of their own: nothing usable but one such page */
 };
 

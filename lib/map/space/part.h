@@ -66,7 +66,8 @@ static inline bool glk_part_gone(
 static inline bool glk_part_stands(
 	const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
 {
-	return !glk_extent_away(e) && !(glk_extent_part(e) && glk_part_gone(map, e, slot));
+	return !glk_extent_away(e) &&
+		!(glk_extent_part(e) && glk_part_gone(map, e, slot));
 }
 
 /* part.c, for one that is told by pieces: the next stretch of slots in [slot, last] that are gone, or

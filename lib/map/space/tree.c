@@ -56,7 +56,8 @@ static void split(struct glk_map *map, const struct glk_tree *tree, uint32_t roo
 /* Joins two trees, all of `low` before all of `high`. */
 static uint32_t join(struct glk_map *map, uint32_t low, uint32_t high)
 {
-	uint32_t root = 0, *link = &root, of_low = priority(low), of_high = priority(high);
+	uint32_t root = 0, *link = &root, of_low = priority(low),
+		 of_high = priority(high);
 
 	while (low && high) {
 		if (of_low > of_high) {

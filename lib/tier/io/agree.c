@@ -115,7 +115,8 @@ static uint64_t place_of(const char *uuid)
 
 	for (; *uuid; uuid++)
 		hash = (hash ^ (unsigned char)*uuid) * UINT64_C(0x100000001b3);
-	return (hash ^ hash >> PLACE_BITS) << (64 - PLACE_BITS) >> (64 - PLACE_BITS) << BYTES_BITS;
+	return (hash ^ hash >> PLACE_BITS) << (64 - PLACE_BITS) >> (64 - PLACE_BITS)
+		<< BYTES_BITS;
 }
 
 static int lock(struct glk_agree *agree, int command, short type, uint64_t from,

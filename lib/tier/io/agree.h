@@ -47,8 +47,9 @@ enum glk_agree_when { /* in the order of io.agree */
 struct glk_agree {
 	bool on;   /* it is wanted */
 	bool tell; /* a warning where it cannot be had */
-	uint64_t lent; /* GPUs that are lent to other processes while they are used here */
-	int fd;	       /* -1: not opened yet, or not to be had */
+	uint64_t
+		lent; /* GPUs that are lent to other processes while they are used here */
+	int fd;	      /* -1: not opened yet, or not to be had */
 	struct glk_wire_mark mark;
 	struct {
 		uint64_t base; /* of its bytes */

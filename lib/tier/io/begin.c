@@ -102,8 +102,7 @@ static int stand(struct glk_feeder *feeder, struct glk_feed *f)
 bool glk_feed_begin(struct glk_job *job)
 {
 	struct glk_io *io = job->io;
-	struct glk_feeder *feeder =
-		io->wordless ? NULL : glk_feeder_get(io, job->target);
+	struct glk_feeder *feeder = io->wordless ? NULL : glk_feeder_get(io, job->target);
 	struct glk_feed *f = NULL, **last;
 	int err;
 

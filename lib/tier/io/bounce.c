@@ -77,7 +77,8 @@ static int ring_ready(struct glk_bounce *bounce, int gpu, struct glk_bounce_ring
 
 static int settle(struct glk_bounce *bounce, struct glk_bounce_slot *slot)
 {
-	int err = slot->pending ? bounce->drv->ops->event_sync(bounce->drv, slot->event) : 0;
+	int err = slot->pending ? bounce->drv->ops->event_sync(bounce->drv, slot->event)
+				: 0;
 
 	if (!err)
 		slot->pending = false;
@@ -143,7 +144,8 @@ static int go_down(struct trip *trip)
 			if (!err)
 				post(trip);
 		}
-		if (!err && (trip->posted - trip->sent > 1 || trip->posted == trip->chunks)) {
+		if (!err &&
+			(trip->posted - trip->sent > 1 || trip->posted == trip->chunks)) {
 			await_copied(trip);
 			err = send(trip);
 		}
@@ -162,15 +164,17 @@ static int go_up(struct trip *trip)
 			if (!err)
 				err = send(trip);
 		}
-		if (!err && (trip->sent - trip->posted > AHEAD ||
-				    (trip->sent == trip->chunks &&
-					    trip->posted < trip->chunks))) {
+		if (!err &&
+			(trip->sent - trip->posted > AHEAD ||
+				(trip->sent == trip->chunks &&
+					trip->posted < trip->chunks))) {
 			err = settle(trip->bounce, slot_of(trip, trip->posted));
 			if (!err)
 				post(trip);
 		}
-		if (!err && (trip->posted - trip->copied > 1 ||
-				    (trip->posted == trip->chunks)))
+		if (!err &&
+			(trip->posted - trip->copied > 1 ||
+				(trip->posted == trip->chunks)))
 			await_copied(trip);
 	}
 	return err;
@@ -188,15 +192,16 @@ static int travel(struct trip *trip, uint64_t *ret_done)
 		await_copied(trip);
 	done = (down ? trip->sent : trip->copied) * GLK_BOUNCE_SLOT;
 	*ret_done = done < trip->bytes ? done : trip->bytes;
-	glk_store_relaxed(&trip->ring->bytes,
-		glk_load_relaxed(&trip->ring->bytes) + *ret_done);
+	glk_store_relaxed(
+		&trip->ring->bytes, glk_load_relaxed(&trip->ring->bytes) + *ret_done);
 	return err;
 }
 
 /* ---- Which ranges ---- */
 
 /* The GPU at one end, where memory that the driver does not know is at the other; -1: it is not so. */
-static int gpu_between(struct glk_io *io, uint64_t gpu_end, uint64_t plain_end, uint64_t bytes)
+static int gpu_between(
+	struct glk_io *io, uint64_t gpu_end, uint64_t plain_end, uint64_t bytes)
 {
 	struct glk_spot at, other;
 
@@ -292,8 +297,9 @@ static void end_ring(struct glk_bounce *bounce, int gpu, struct glk_bounce_ring 
 	if (is_sure || !bounce->drv->ops->device_sync(bounce->drv, gpu))
 		glk_piece_end(bounce->drv, gpu, ring->base, GLK_BOUNCE_SIZE);
 	else
-		glk_warn("%d MiB of locked memory for copies of GPU %d are left as they are: "
-			 "the GPU cannot be waited for",
+		glk_warn(
+			"%d MiB of locked memory for copies of GPU %d are left as they are: "
+			"the GPU cannot be waited for",
 			(int)(GLK_BOUNCE_SIZE >> 20), gpu);
 }
 

@@ -111,8 +111,9 @@ void glk_job_lose(struct glk_job *job, uint64_t offset, uint64_t bytes)
 	/* one, with all that lies between them: who is told copies it again */
 	for (unsigned i = 0; i < copy->lost_count; i++) {
 		offset = part[i].offset < offset ? part[i].offset : offset;
-		end = part[i].offset + part[i].bytes > end ? part[i].offset + part[i].bytes
-							   : end;
+		end = part[i].offset + part[i].bytes > end
+			? part[i].offset + part[i].bytes
+			: end;
 	}
 	part[0] = (struct glake_copy_part){.offset = offset, .bytes = end - offset};
 	copy->lost_count = 1;

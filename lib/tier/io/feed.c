@@ -96,7 +96,8 @@ static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
 }
 
 /* On its way to arrive, behind what the path has already. */
-static void note(struct glk_feed *f, unsigned at, const struct glk_piece *piece, double now)
+static void note(
+	struct glk_feed *f, unsigned at, const struct glk_piece *piece, double now)
 {
 	struct glk_feed_lane *lane = &f->lane[at];
 
@@ -110,7 +111,8 @@ static void note(struct glk_feed *f, unsigned at, const struct glk_piece *piece,
 	glk_plan_book(&f->job.path[at], piece->bytes, now);
 }
 
-static int send(struct glk_feed *f, unsigned at, const struct glk_piece *piece, bool *ret_went)
+static int send(
+	struct glk_feed *f, unsigned at, const struct glk_piece *piece, bool *ret_went)
 {
 	struct glk_job *job = &f->job;
 	struct glk_drv *drv = job->io->drv;
@@ -364,7 +366,9 @@ static int end_all(struct glk_feed *first, double now, bool *moved)
 			finish(f);
 			*moved = true;
 		}
-		stage = f->stage == GLK_FEED_DONE ? 0 : f->stage == GLK_FEED_RUNNING ? 2 : 1;
+		stage = f->stage == GLK_FEED_DONE      ? 0
+			: f->stage == GLK_FEED_RUNNING ? 2
+						       : 1;
 		busy = stage > busy ? stage : busy;
 	}
 	return busy;

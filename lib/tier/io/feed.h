@@ -52,11 +52,11 @@ struct glk_feed_lane {
 	struct glk_piece piece[GLK_FEED_WINDOW]; /* a ring */
 	struct glk_drv_event *event[GLK_FEED_WINDOW];
 	unsigned first, count;
-	uint64_t flight; /* bytes of them */
-	double rate;	 /* bytes a ns, as it was lately */
-	double since;	 /* ns, when the first of them could begin */
-	bool off;	 /* it takes none */
-	bool stalls;	 /* the first of them is overdue */
+	uint64_t flight;       /* bytes of them */
+	double rate;	       /* bytes a ns, as it was lately */
+	double since;	       /* ns, when the first of them could begin */
+	bool off;	       /* it takes none */
+	bool stalls;	       /* the first of them is overdue */
 	bool stalled, carried; /* at some time */
 	/* leave.c: what its streams had may be under way, though it takes no piece any more. */
 	bool is_leaving;
@@ -64,12 +64,13 @@ struct glk_feed_lane {
 	bool is_behind[GLK_FEED_STREAMS]; /* the event below is */
 	bool is_idle[GLK_FEED_STREAMS];	  /* and has passed */
 	unsigned refused;		  /* questions about that */
-	struct glk_drv_event *left[GLK_FEED_STREAMS]; /* behind what each had; NULL: not made yet */
+	struct glk_drv_event
+		*left[GLK_FEED_STREAMS]; /* behind what each had; NULL: not made yet */
 };
 
 struct glk_feed {
 	struct glk_feed *next; /* in the order of the calls */
-	size_t size;	       /* of this, the ranges behind it, and the pieces behind those */
+	size_t size; /* of this, the ranges behind it, and the pieces behind those */
 	struct glk_job job;
 	struct glk_io_copy copy;
 	enum glk_feed_stage stage;
@@ -82,7 +83,8 @@ struct glk_feed {
 	unsigned leaving; /* paths that are */
 	double moved;	  /* ns, when one arrived last, or the first was given out */
 	uint64_t copied;  /* bytes that have arrived */
-	struct glk_drv_event *start, *passed; /* on the program's stream, before and behind the word */
+	struct glk_drv_event *start,
+		*passed; /* on the program's stream, before and behind the word */
 	unsigned word;
 	/* Somebody will ask what came of it. Away from what is read beside it in one load. */
 	glk_atomic(bool) is_held;
@@ -99,17 +101,18 @@ struct glk_feeder {
 	struct glk_feed *first;
 	glk_drv_word *words; /* locked memory of the host */
 	int locker;	     /* the GPU that it is locked for */
-	glk_atomic(uint64_t) value[GLK_FEEDS]; /* of the last copy that had the word: it only grows */
+	glk_atomic(uint64_t)
+		value[GLK_FEEDS]; /* of the last copy that had the word: it only grows */
 	bool taken[GLK_FEEDS];
 	/* guard.c */
 	pthread_t guard;
 	struct glk_lock guard_lock;
 	pthread_cond_t guard_wake;
-	bool is_guarded, guard_stop;   /* under its lock */
-	glk_atomic(bool) is_busy;      /* some copy is fed */
+	bool is_guarded, guard_stop; /* under its lock */
+	glk_atomic(bool) is_busy;    /* some copy is fed */
 	/* ns, when the turn that is under way began; 0: none is; below 0: the guard has given it up. */
 	glk_atomic(int64_t) turn;
-	glk_atomic(int64_t) patience;  /* ns */
+	glk_atomic(int64_t) patience; /* ns */
 };
 
 /* Under the lock: feeds a copy that is ready to be queued. False: nothing was done. */

@@ -60,9 +60,9 @@ static void *run(void *arg)
 		glk_unlock(&io->lock);
 		nanosleep(&look, NULL);
 		glk_io_enter(io);
-		look.tv_nsec = busy > 1 ? LOOK_NS
+		look.tv_nsec = busy > 1		      ? LOOK_NS
 			: look.tv_nsec < LOOK_LAST_NS ? look.tv_nsec * 2
-						       : LOOK_LAST_NS;
+						      : LOOK_LAST_NS;
 	}
 	glk_unlock(&io->lock);
 	return NULL;
@@ -150,7 +150,8 @@ void glk_feeder_sweep(struct glk_feeder *feeder)
 
 /* ---- For who was given one ---- */
 
-void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told)
+void glk_feed_tell(
+	struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told)
 {
 	struct glk_feed_told told;
 

@@ -103,7 +103,8 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		return err;
 	if (gpus && strcmp(conf->io_lend, "all") &&
 		!glk_io_lend(conf->io_lend, GLK_IO_GPUS, &named) && named != io->lend)
-		glk_warn("io.lend = %s: of these GPUs those that are not there lend nothing",
+		glk_warn(
+			"io.lend = %s: of these GPUs those that are not there lend nothing",
 			conf->io_lend);
 	glk_lock_init(&io->lock, GLK_RANK_COPY);
 	pthread_cond_init(&io->passed, NULL);

@@ -42,14 +42,15 @@
 
 #include <glake/copy.h>
 
-#define GLK_IO_GPUS 64
+#define GLK_IO_GPUS    64
 #define GLK_IO_TURN_NS 50000
 
 enum { GLK_IO_DOWN, GLK_IO_UP, GLK_IO_WAYS }; /* to a GPU, to the host */
 
 /* A place for a piece between its hops. */
 struct glk_io_slot {
-	struct glk_drv_event *last; /* behind which it may be filled again; NULL: at once */
+	struct glk_drv_event
+		*last; /* behind which it may be filled again; NULL: at once */
 	struct glk_drv_event *by[GLK_IO_GPUS]; /* events of the GPUs that emptied it */
 };
 
@@ -58,12 +59,13 @@ struct glk_io_ring {
 	uint64_t base, size; /* address and bytes of each slot */
 	struct glk_io_slot slot[GLK_PLAN_SLOTS];
 	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way in any */
-	bool is_fed;		      /* that is of a copy that is fed, and waits for no stream */
+	bool is_fed; /* that is of a copy that is fed, and waits for no stream */
 	bool waits; /* that, or something before it, is of a copy whose stream had work to do */
 	struct glk_plan_buffer buffer; /* of the paths of all copies that go through it */
-	struct CUstream_st *stream; /* of the GPU, over its link to the host */
-	struct glk_plan_link share; /* of the link, that is borrowed from others (agree.h) */
-	unsigned shares;	    /* of four; 0: none are borrowed, nor have to be given back */
+	struct CUstream_st *stream;    /* of the GPU, over its link to the host */
+	struct glk_plan_link
+		share;	 /* of the link, that is borrowed from others (agree.h) */
+	unsigned shares; /* of four; 0: none are borrowed, nor have to be given back */
 };
 
 struct glk_io_gpu {
@@ -75,15 +77,19 @@ struct glk_io_gpu {
 	bool due;	 /* but not yet the one to other GPUs */
 	bool certain;	 /* and that could be done */
 	struct glk_io_ring ring[GLK_IO_WAYS];
-	struct CUstream_st *hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
-	struct glk_drv_event *start; /* for the next copy that is queued whole; NULL: one has it */
+	struct CUstream_st
+		*hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
+	struct glk_drv_event
+		*start; /* for the next copy that is queued whole; NULL: one has it */
 	struct glk_drv_event *mark;
-	struct glk_drv_event *own[GLK_IO_WAYS]; /* behind what went over its link directly */
-	bool busy[GLK_IO_WAYS];			/* that may not have passed */
+	struct glk_drv_event
+		*own[GLK_IO_WAYS]; /* behind what went over its link directly */
+	bool busy[GLK_IO_WAYS];	   /* that may not have passed */
 	struct glk_plan_link down, up, leave, come;
 	struct glk_plan_link *uplink[GLK_IO_WAYS]; /* shared with others; NULL: none */
-	uint64_t relayed;			   /* bytes that went over its link for others */
-	unsigned flight[GLK_IO_WAYS]; /* pieces over its link that were fed and have not arrived */
+	uint64_t relayed; /* bytes that went over its link for others */
+	unsigned flight
+		[GLK_IO_WAYS]; /* pieces over its link that were fed and have not arrived */
 };
 
 struct glk_io {
@@ -93,26 +99,27 @@ struct glk_io {
 	int gpus;
 	uint64_t lend; /* GPUs that do, a bit each */
 	uint64_t piece, staging, least, fed;
-	const char *rates; /* io.rates, of the configuration */
+	const char *rates;	  /* io.rates, of the configuration */
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
 	glk_atomic(unsigned) borrowed;
 	glk_atomic(unsigned) queueing; /* threads that wait for room for pieces */
 	glk_atomic(bool) owed;	       /* one of them gives links back for others */
-	glk_atomic(unsigned) coming;   /* calls that have come to the lock, or are about to */
+	glk_atomic(
+		unsigned) coming; /* calls that have come to the lock, or are about to */
 	/* Under the lock from here on. */
-	int64_t since;	      /* ns, when a copy that is queued whole had its last turn */
-	unsigned come;	      /* calls that have come to the lock */
-	unsigned waiting;     /* threads that let others go before them */
+	int64_t since;	  /* ns, when a copy that is queued whole had its last turn */
+	unsigned come;	  /* calls that have come to the lock */
+	unsigned waiting; /* threads that let others go before them */
 	pthread_cond_t passed; /* another one has come */
 	struct glk_agree agree;
-	bool known;	   /* which links there are */
-	bool news;	   /* some were measured, which the file does not know */
-	void *probe;	   /* locked memory of the host to measure with; NULL: none yet */
-	int prober;	   /* the GPU that it is locked for */
+	bool known;  /* which links there are */
+	bool news;   /* some were measured, which the file does not know */
+	void *probe; /* locked memory of the host to measure with; NULL: none yet */
+	int prober;  /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
-	uint64_t copies, bytes; /* over several paths */
+	uint64_t copies, bytes;	      /* over several paths */
 	unsigned planning; /* copies that count on links while the lock is given up */
 	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
 	bool wordless;		   /* the driver has no streams that wait for words */
@@ -200,7 +207,8 @@ struct glk_feed_told {
 };
 
 /* For who was given a feed, without the lock. */
-void glk_feed_tell(struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told);
+void glk_feed_tell(
+	struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told);
 /* What was not queued is not copied. 0; -EBUSY: nothing is left. */
 int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed);
 /* Nobody asks any more. Waits for nothing. */

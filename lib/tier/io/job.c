@@ -196,7 +196,8 @@ static int leave_slot(struct glk_job *job, int relay)
 	return 0;
 }
 
-int glk_job_relay(struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
+int glk_job_relay(
+	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
 {
 	bool went = false;
 	int err = relay_piece(job, relay, piece, &went);
@@ -387,7 +388,8 @@ static void add_relays(struct glk_job *job)
 			continue;
 		}
 		job->relay[job->count] = relay;
-		glk_link_relay(io, relay, job->target, job->turn, &job->path[job->count++]);
+		glk_link_relay(
+			io, relay, job->target, job->turn, &job->path[job->count++]);
 	}
 }
 
@@ -435,8 +437,8 @@ bool glk_job_run(struct glk_job *job)
 		return false;
 	if (copy->may_feed && copy->bytes >= io->fed && glk_feed_begin(job))
 		return true;
-	job->is_free = glk_feed_is_busy(io) &&
-		glk_feed_is_free(io, job->target, copy->stream);
+	job->is_free =
+		glk_feed_is_busy(io) && glk_feed_is_free(io, job->target, copy->stream);
 	if (!job->is_free && glk_feed_is_busy(io))
 		return false;
 	if (!start(job))

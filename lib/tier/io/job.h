@@ -18,24 +18,25 @@ struct glk_job {
 	struct glk_io *io;
 	struct glk_io_copy *copy;
 	int target, turn;
-	size_t front, back;	     /* ranges in which they stand; back is one behind */
-	uint64_t front_at, back_at;  /* bytes of the first one taken, and of the last one left */
-	uint64_t begin, end;	     /* of what nobody took yet, in the whole copy */
-	struct glk_piece merged;	     /* of no bytes: none */
+	size_t front, back; /* ranges in which they stand; back is one behind */
+	uint64_t front_at,
+		back_at;     /* bytes of the first one taken, and of the last one left */
+	uint64_t begin, end; /* of what nobody took yet, in the whole copy */
+	struct glk_piece merged;    /* of no bytes: none */
 	struct glk_piece *returned; /* room for all that there can be */
 	unsigned returns, returns_most;
 	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
-	uint64_t used;  /* relays that carry a piece of it, a bit each */
+	uint64_t used; /* relays that carry a piece of it, a bit each */
 	/* Behind the last piece over each; NULL: there is none that its stream is not behind. */
 	struct glk_drv_event *newest[GLK_IO_GPUS];
-	uint64_t begun; /* and whose first stream waits for the start */
+	uint64_t begun;		     /* and whose first stream waits for the start */
 	struct glk_drv_event *start; /* behind what its stream had to do before */
-	bool unsure;   /* what is under way cannot be waited for */
-	bool went;     /* a direct piece was queued */
-	bool is_free;  /* its stream had nothing to do before */
-	bool fed;      /* by a thread, when all that its stream had to do before has passed */
+	bool unsure;		     /* what is under way cannot be waited for */
+	bool went;		     /* a direct piece was queued */
+	bool is_free;		     /* its stream had nothing to do before */
+	bool fed; /* by a thread, when all that its stream had to do before has passed */
 	double now;
 };
 
@@ -55,7 +56,8 @@ bool glk_job_run(struct glk_job *job);
 /* The largest piece that fits a slot of every path. */
 uint64_t glk_job_piece(const struct glk_job *job);
 /* A piece over a path with a relay. 0; or it was handed back, or an error and *ret_went: it is on its way. */
-int glk_job_relay(struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went);
+int glk_job_relay(
+	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went);
 /* The first and the second stream of pieces over a relay, and whose they are; for the target itself that of what is
  * fed to its own link. */
 struct CUstream_st *glk_job_stream(

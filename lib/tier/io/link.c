@@ -156,7 +156,8 @@ static void over_host(struct glk_io_gpu *g, int turn, struct glk_plan_link **hop
 	hop[1] = g->uplink[turn];
 }
 
-void glk_link_direct(struct glk_io *io, int target, int turn, struct glk_plan_path *ret_path)
+void glk_link_direct(
+	struct glk_io *io, int target, int turn, struct glk_plan_path *ret_path)
 {
 	*ret_path = (struct glk_plan_path){0};
 	over_host(&io->gpu[target], turn, ret_path->hop[0]);
@@ -169,13 +170,12 @@ static void add_share(struct glk_io_ring *ring, struct glk_plan_link **hop)
 {
 	bool is_part = ring->shares && ring->shares < GLK_AGREE_SHARES;
 
-	ring->share.rate =
-		is_part ? hop[0]->rate * ring->shares / GLK_AGREE_SHARES : 0;
+	ring->share.rate = is_part ? hop[0]->rate * ring->shares / GLK_AGREE_SHARES : 0;
 	hop[hop[1] ? 2 : 1] = &ring->share;
 }
 
-void glk_link_relay(
-	struct glk_io *io, int relay, int target, int turn, struct glk_plan_path *ret_path)
+void glk_link_relay(struct glk_io *io, int relay, int target, int turn,
+	struct glk_plan_path *ret_path)
 {
 	struct glk_plan_path *path = ret_path;
 	struct glk_io_gpu *r = &io->gpu[relay], *t = &io->gpu[target];

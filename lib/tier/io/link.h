@@ -36,7 +36,8 @@ int glk_link_pass(struct glk_io *io, struct glk_io_ring *ring);
 bool glk_link_idle(struct glk_io *io, struct glk_io_gpu *g, int turn);
 /* The paths of one copy to a GPU, or from it: of its own link, and with that of another, through a buffer that all
  * copies share. */
-void glk_link_direct(struct glk_io *io, int target, int turn, struct glk_plan_path *ret_path);
+void glk_link_direct(
+	struct glk_io *io, int target, int turn, struct glk_plan_path *ret_path);
 void glk_link_relay(struct glk_io *io, int relay, int target, int turn,
 	struct glk_plan_path *ret_path);
 

@@ -30,21 +30,22 @@ struct glk_plan_link {
 /* Between two hops, of all paths that go through it. */
 struct glk_plan_buffer {
 	unsigned slots;
-	double held[GLK_PLAN_SLOTS];	/* when each slot is free */
-	unsigned next;			/* slot of the next piece */
-	bool off;			/* it takes none */
+	double held[GLK_PLAN_SLOTS]; /* when each slot is free */
+	unsigned next;		     /* slot of the next piece */
+	bool off;		     /* it takes none */
 };
 
 struct glk_plan_path {
-	struct glk_plan_link *hop[GLK_PLAN_HOPS][GLK_PLAN_LANES]; /* NULL: no more of them */
-	struct glk_plan_link *own; /* one of them, which carries the least for other paths */
+	struct glk_plan_link
+		*hop[GLK_PLAN_HOPS][GLK_PLAN_LANES]; /* NULL: no more of them */
+	struct glk_plan_link
+		*own; /* one of them, which carries the least for other paths */
 	struct glk_plan_buffer *buffer; /* NULL: one hop */
 	bool off;			/* it takes none */
 };
 
 /* When a piece would have arrived that may begin at `now`. */
-double glk_plan_arrival(
-	const struct glk_plan_path *path, uint64_t bytes, double now);
+double glk_plan_arrival(const struct glk_plan_path *path, uint64_t bytes, double now);
 /* The path that the next piece takes: its index, or -1 if all are off. */
 int glk_plan_pick(
 	const struct glk_plan_path *paths, unsigned count, uint64_t bytes, double now);

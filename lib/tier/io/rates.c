@@ -28,7 +28,8 @@
 
 bool glk_rates_path(const char *text, char *ret_path, size_t size)
 {
-	const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+	const char *cache = secure_getenv("XDG_CACHE_HOME"),
+		   *home = secure_getenv("HOME");
 	int length = -1;
 
 	if (strcmp(text, "auto"))
@@ -66,8 +67,9 @@ static bool read_number(const char **at, long most, uint32_t *ret)
 
 static bool read_uuid(const char **at, char *ret)
 {
-	size_t length = strspn(*at, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-				    "0123456789-");
+	size_t length = strspn(*at,
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+		"0123456789-");
 
 	if (!length || length >= GLK_RATES_UUID)
 		return false;
@@ -204,12 +206,14 @@ static size_t put_line(char *text, size_t size, const struct glk_rate *rate)
 	if (size > FILE_MOST - LINE_MOST || !is_rate(rate->host) || !is_rate(rate->peer))
 		return size;
 	return size +
-		(size_t)snprintf(text + size, LINE_MOST, "%d %s %" PRIu32 " %" PRIu32 "\n",
-			rate->version, rate->uuid, rate->host, rate->peer);
+		(size_t)snprintf(text + size, LINE_MOST,
+			"%d %s %" PRIu32 " %" PRIu32 "\n", rate->version, rate->uuid,
+			rate->host, rate->peer);
 }
 
 /* What is said now, and then what the old one says of others. */
-static size_t merge(char *text, const char *old, const struct glk_rate *rates, size_t count)
+static size_t merge(
+	char *text, const char *old, const struct glk_rate *rates, size_t count)
 {
 	const char *at = *old ? old + sizeof(HEAD) - 1 : old;
 	size_t size = sizeof(HEAD) - 1;

@@ -36,7 +36,8 @@ void world_open(struct world *w, uint64_t seed)
 	w->tell = getenv("GLAKE_TEST_TELL");
 	snprintf(budget, sizeof(budget), "pool.budget=%uMiB",
 		(unsigned)(16 + seed_below(&state, 4) * 12));
-	snprintf(order, sizeof(order), "soft.seed=%u", (unsigned)seed_below(&state, 1 << 30));
+	snprintf(order, sizeof(order), "soft.seed=%u",
+		(unsigned)seed_below(&state, 1 << 30));
 	snprintf(host, sizeof(host), "tier.host=%uMiB",
 		(unsigned)(64 + seed_below(&state, 5) * 64));
 	w->peer = seed_below(&state, 3) == 0;
@@ -113,7 +114,8 @@ void world_close(struct world *w)
 		judge(w, glake_stats_get(w->ctx, 0, &s), NULL);
 	}
 	if (s.live || s.away || s.placed || s.reserved || s.host_held || s.borrowed)
-		failed(w, "at the end: live %llu, away %llu, placed %llu, held %llu, host %llu, lent %llu",
+		failed(w,
+			"at the end: live %llu, away %llu, placed %llu, held %llu, host %llu, lent %llu",
 			(unsigned long long)s.live, (unsigned long long)s.away,
 			(unsigned long long)s.placed, (unsigned long long)s.reserved,
 			(unsigned long long)s.host_held, (unsigned long long)s.borrowed);

@@ -15,11 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LANES	 5 /* streams, the default one among them */
-#define BLOCKS	 20
-#define EVENTS	 8
-#define TICKETS	 6
-#define TAGS	 2
+#define LANES	5 /* streams, the default one among them */
+#define BLOCKS	20
+#define EVENTS	8
+#define TICKETS 6
+#define TAGS	2
 
 /* Contents are places in one row of numbers. */
 #define UNKNOWN (-1)
@@ -27,13 +27,13 @@
 struct block {
 	char *at;
 	size_t size;
-	int tag;       /* -1: none */
+	int tag; /* -1: none */
 	bool managed;
 	int of, last;  /* lanes of the request, and of the last use */
 	unsigned told; /* lanes that the library knows of */
 	int contents;
-	bool away;     /* the program sent it away, or may not use it since it is cold or hinted */
-	bool sent;     /* by glake_spill, and nothing may have it back but glake_fetch */
+	bool away; /* the program sent it away, or may not use it since it is cold or hinted */
+	bool sent; /* by glake_spill, and nothing may have it back but glake_fetch */
 	int advice;
 	int pins;
 };
@@ -50,12 +50,12 @@ struct world {
 	bool tag_suspended[TAGS], tag_dropped[TAGS];
 	bool suspended, in_place, faults, peer, peer_away;
 	bool perhaps; /* suspended by a call that failed, which may have changed nothing */
-	bool learns; /* what was sent away may come by itself */
-	bool packs;  /* tier.compress */
-	bool tell;   /* what is done, and look after each turn */
-	bool lost;   /* some contents, by faults of the driver */
-	bool struck; /* a call of the driver may fail in the call under way */
-	int warned;  /* messages before it */
+	bool learns;  /* what was sent away may come by itself */
+	bool packs;   /* tier.compress */
+	bool tell;    /* what is done, and look after each turn */
+	bool lost;    /* some contents, by faults of the driver */
+	bool struck;  /* a call of the driver may fail in the call under way */
+	int warned;   /* messages before it */
 	struct block block[BLOCKS];
 	uint64_t turns, moves, refused, struck_calls;
 	uint64_t packed; /* rests after which something was compressed */
@@ -79,7 +79,8 @@ void messages_expected(void);
 void make_numbers(void);
 uint64_t below(struct world *w, uint64_t n);
 bool chance(struct world *w, unsigned percent);
-void failed(struct world *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void failed(struct world *w, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* For a call that answers 0, or `may`, or, where the driver fails, what it may; whether it was 0. */
 bool judge(struct world *w, int err, const int *may);
 #define MAY(...) ((const int[]){__VA_ARGS__, 0})

@@ -47,8 +47,8 @@ static void spill(struct world *w, struct block *b)
 		struct range r = any_range(w, b);
 
 		strike(w, "glake_spill_range");
-		err = glake_spill_range(w->ctx, b->at, r.offset, r.bytes, stream,
-			with ? &ticket : NULL);
+		err = glake_spill_range(
+			w->ctx, b->at, r.offset, r.bytes, stream, with ? &ticket : NULL);
 	} else {
 		strike(w, "glake_spill");
 		err = with ? glake_spill_ticket(w->ctx, b->at, stream, &ticket)
@@ -56,7 +56,8 @@ static void spill(struct world *w, struct block *b)
 	}
 	/* the GPU is suspended, perhaps in place */
 	if (judge(w, err,
-		    MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN, b->managed ? -EOPNOTSUPP : 0)) &&
+		    MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN,
+			    b->managed ? -EOPNOTSUPP : 0)) &&
 		!b->managed) {
 		if (b->pins || b->advice == GLAKE_ADVICE_PINNED)
 			failed(w, "a pinned block went");
@@ -113,7 +114,8 @@ static void fetch_range(struct world *w, struct block *b)
 	strike(w, "glake_fetch_range");
 	err = glake_fetch_range(w->ctx, b->at, r.offset, r.bytes, w->lane[b->last], NULL);
 	if (judge(w, err,
-		    MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN, b->managed ? -EOPNOTSUPP : 0))) {
+		    MAY(-EALREADY, ODD, -EBUSY, -ENOMEM, -EAGAIN,
+			    b->managed ? -EOPNOTSUPP : 0))) {
 		b->told |= 1u << b->last;
 		b->away = b->sent = asked(w, b).away > 0;
 	}
@@ -132,8 +134,8 @@ static void advise(struct world *w, struct block *b)
 	if (chance(w, 20)) {
 		w->doing = "glake_advise_priority";
 		judge(w,
-			glake_advise_priority(w->ctx, b->at,
-				(int)below(w, GLAKE_PRIORITY_MAX + 1)),
+			glake_advise_priority(
+				w->ctx, b->at, (int)below(w, GLAKE_PRIORITY_MAX + 1)),
 			MAY(ODD, -EBUSY));
 		return;
 	}
@@ -249,7 +251,8 @@ static void note_dropped(struct world *w, int tag)
 
 		if (!b->at || b->managed || !asked(w, b).dropped)
 			continue;
-		if (!(b->advice & GLAKE_ADVICE_DISCARDABLE) && !by_tag && b->contents != UNKNOWN)
+		if (!(b->advice & GLAKE_ADVICE_DISCARDABLE) && !by_tag &&
+			b->contents != UNKNOWN)
 			failed(w, "block %d was dropped, advice %d", i, b->advice);
 		b->contents = UNKNOWN;
 	}

@@ -17,9 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KIB	((size_t)1 << 10)
-#define MIB	((size_t)1 << 20)
-#define STEP	(128 * KIB) /* from one piece of a block that is written and compared to the next */
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define STEP                                                                             \
+	(128 * KIB) /* from one piece of a block that is written and compared to the next */
 #define PIECE	((size_t)512)
 #define NUMBERS (16 * MIB / sizeof(uint32_t))
 #define PLACES	4096
@@ -52,8 +53,8 @@ void failed(struct world *w, const char *format, ...)
 
 	if (w->wrong)
 		return;
-	used = snprintf(w->text, sizeof(w->text), "turn %llu, %s: ",
-		(unsigned long long)w->turns, w->doing);
+	used = snprintf(w->text, sizeof(w->text),
+		"turn %llu, %s: ", (unsigned long long)w->turns, w->doing);
 	va_start(args, format);
 	vsnprintf(w->text + used, sizeof(w->text) - (size_t)used, format, args);
 	va_end(args);
@@ -96,9 +97,9 @@ void strike(struct world *w, const char *doing)
 		return;
 	w->struck = true;
 	w->struck_calls++;
-	snprintf(rule, sizeof(rule), "%s:%s=%u:err=%s", ops[below(w, sizeof(ops) / sizeof(*ops))],
-		chance(w, 70) ? "nth" : "from", (unsigned)(1 + below(w, 12)),
-		chance(w, 50) ? "EIO" : "ENOMEM");
+	snprintf(rule, sizeof(rule), "%s:%s=%u:err=%s",
+		ops[below(w, sizeof(ops) / sizeof(*ops))], chance(w, 70) ? "nth" : "from",
+		(unsigned)(1 + below(w, 12)), chance(w, 50) ? "EIO" : "ENOMEM");
 	glk_fault_set(w->drv, rule);
 	if (w->tell)
 		tap_note("%s: %s", doing, rule);
@@ -183,7 +184,8 @@ static void copy(struct world *w, struct block *to, struct block *from, int lane
 	take(w, to, lane);
 	take(w, from, lane);
 	w->doing = "glake_copy";
-	judge(w, glake_copy(w->ctx, to->at, from->at, size, w->lane[lane], 0, NULL), NULL);
+	judge(w, glake_copy(w->ctx, to->at, from->at, size, w->lane[lane], 0, NULL),
+		NULL);
 	to->contents = to->size <= from->size ? from->contents : UNKNOWN;
 }
 
@@ -200,8 +202,8 @@ static struct block *choose(struct world *w, bool live)
 
 static void turn_ask(struct world *w)
 {
-	static const size_t sizes[] = {512, 30 * KIB, 200 * KIB, 300 * KIB, 700 * KIB, MIB,
-		2 * MIB, 3 * MIB, 5 * MIB};
+	static const size_t sizes[] = {512, 30 * KIB, 200 * KIB, 300 * KIB, 700 * KIB,
+		MIB, 2 * MIB, 3 * MIB, 5 * MIB};
 	struct block *b = choose(w, false);
 	size_t size = sizes[below(w, sizeof(sizes) / sizeof(*sizes))];
 	int tag = chance(w, 30) ? (int)below(w, TAGS) : -1, lane = (int)below(w, LANES);
@@ -267,8 +269,9 @@ static void turn_use(struct world *w)
 	take(w, b, lane);
 	if (chance(w, 50)) {
 		w->doing = "a kernel";
-		judge(w, glk_soft_work(w->drv, 0, w->lane[lane], (uint64_t)(uintptr_t)b->at,
-				 b->size, false),
+		judge(w,
+			glk_soft_work(w->drv, 0, w->lane[lane],
+				(uint64_t)(uintptr_t)b->at, b->size, false),
 			NULL);
 	} else {
 		write_all(w, b, lane);
@@ -282,7 +285,8 @@ static void compare(struct world *w, const struct block *b)
 
 		if (!memcmp(b->at + at, want, PIECE))
 			continue;
-		failed(w, "block %d of %zu bytes at %p, tag %d, has not what was written at %zu",
+		failed(w,
+			"block %d of %zu bytes at %p, tag %d, has not what was written at %zu",
 			(int)(b - w->block), b->size, (void *)b->at, b->tag, at);
 		return;
 	}
@@ -334,8 +338,8 @@ void look(struct world *w)
 		if (q.size != b->size || (int)q.pins != b->pins)
 			failed(w, "block %d has %zu bytes, %u pins", i, q.size, q.pins);
 		if (q.away_peer > q.away - q.dropped)
-			failed(w, "block %d has %zu bytes away, %zu of them with a GPU", i,
-				q.away, q.away_peer);
+			failed(w, "block %d has %zu bytes away, %zu of them with a GPU",
+				i, q.away, q.away_peer);
 		if (q.away && b->pins)
 			failed(w, "block %d is pinned and away", i);
 		if (q.away && !b->away && !w->suspended &&
@@ -348,11 +352,13 @@ void look(struct world *w)
 	}
 	if (peer > s.store_peer_used || s.store_peer_used > s.store_peer ||
 		s.store_peer > s.borrowed)
-		failed(w, "%llu bytes with a GPU, %llu used there, %llu held, %llu borrowed",
+		failed(w,
+			"%llu bytes with a GPU, %llu used there, %llu held, %llu borrowed",
 			(unsigned long long)peer, (unsigned long long)s.store_peer_used,
 			(unsigned long long)s.store_peer, (unsigned long long)s.borrowed);
 	if (s.away != away || s.placed != placed || s.live != live)
-		failed(w, "figures: away %llu, placed %llu, live %llu; blocks: %llu, %llu, %llu",
+		failed(w,
+			"figures: away %llu, placed %llu, live %llu; blocks: %llu, %llu, %llu",
 			(unsigned long long)s.away, (unsigned long long)s.placed,
 			(unsigned long long)s.live, (unsigned long long)away,
 			(unsigned long long)placed, (unsigned long long)live);

@@ -20,7 +20,7 @@ struct access {
 	uint64_t page;
 	size_t first, end; /* bytes of the page */
 	uint32_t serial;   /* of the stream's accesses */
-	uint32_t place;	   /* of the operation in its stream's queue; 0: a node of a graph */
+	uint32_t place; /* of the operation in its stream's queue; 0: a node of a graph */
 	uint8_t stream;
 	bool write;
 };

@@ -12,22 +12,22 @@
 
 #include <glake/glake.h>
 
-#define LANES  6  /* streams at a time, the default stream among them */
-#define GHOSTS 16 /* streams that ended with work left */
-#define BLOCKS 16
+#define LANES	    6  /* streams at a time, the default stream among them */
+#define GHOSTS	    16 /* streams that ended with work left */
+#define BLOCKS	    16
 #define EVENTS_MADE 8
-#define NODES  256
-#define GRAPHS 4
+#define NODES	    256
+#define GRAPHS	    4
 
 struct block {
 	char *at;
 	size_t size;
-	int of;		  /* lane it was given to; -1: that stream has ended */
-	unsigned users;	  /* lanes with work on it since their order was last established */
-	unsigned told;	  /* lanes the library knows to use it */
-	int writer;	  /* lane of the last write */
-	int graph;	  /* captured in this pool of graphs; -1: in none */
-	bool captured;	  /* given during the capture under way */
+	int of;		/* lane it was given to; -1: that stream has ended */
+	unsigned users; /* lanes with work on it since their order was last established */
+	unsigned told;	/* lanes the library knows to use it */
+	int writer;	/* lane of the last write */
+	int graph;	/* captured in this pool of graphs; -1: in none */
+	bool captured;	/* given during the capture under way */
 };
 
 struct node {
@@ -42,7 +42,8 @@ struct graph {
 	struct glake_pool_id pool; /* of a capture that was not announced */
 	struct node node[NODES];
 	unsigned nodes;
-	unsigned beside; /* lanes that used its blocks outside of it since its last launch */
+	unsigned
+		beside; /* lanes that used its blocks outside of it since its last launch */
 };
 
 struct world {
@@ -55,18 +56,18 @@ struct world {
 	unsigned ghosts;
 	struct CUevent_st *event[EVENTS_MADE];
 	unsigned next_event;
-	bool notes; /* the program tells of its events */
-	bool late;  /* the device is far behind */
+	bool notes;  /* the program tells of its events */
+	bool late;   /* the device is far behind */
 	bool verify; /* the tables after each turn, not only after each program */
 	struct block block[BLOCKS];
 	/* One pool of graphs a program, and at most one capture at a time. */
 	struct graph graph[GRAPHS];
-	int capturing;	    /* graph under capture; -1: none */
-	unsigned lanes_in;  /* lanes that capture */
+	int capturing;	   /* graph under capture; -1: none */
+	unsigned lanes_in; /* lanes that capture */
 	int origin;
-	int launched;	    /* lane of the last launch; -1: none */
-	unsigned begun;	    /* times that the pool was begun */
-	uint64_t pool;	    /* its number, a new one each time */
+	int launched;	/* lane of the last launch; -1: none */
+	unsigned begun; /* times that the pool was begun */
+	uint64_t pool;	/* its number, a new one each time */
 	bool announced;
 	uint64_t requests, refused, shared, captures, launches;
 	const char *wrong;

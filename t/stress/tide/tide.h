@@ -34,14 +34,14 @@ struct block {
 	char *at;
 	size_t size;
 	int gpu;
-	int tag;       /* -1: none */
-	int last;      /* lane of the last use */
-	unsigned told; /* lanes that the library knows of */
-	int contents;  /* a place in one row of numbers */
+	int tag;	/* -1: none */
+	int last;	/* lane of the last use */
+	unsigned told;	/* lanes that the library knows of */
+	int contents;	/* a place in one row of numbers */
 	uint32_t drops; /* of its tag, when they were written */
-	bool away;     /* the program sent it away, or may not use it since it is cold or hinted */
-	bool sent;     /* by glake_spill, and nothing may have it back but glake_fetch */
-	bool came;     /* some of it has come back since, or all, of which a suspension took some */
+	bool away; /* the program sent it away, or may not use it since it is cold or hinted */
+	bool sent; /* by glake_spill, and nothing may have it back but glake_fetch */
+	bool came; /* some of it has come back since, or all, of which a suspension took some */
 	int advice;
 	int pins;
 };
@@ -98,7 +98,8 @@ void tides_bail(const char *why) __attribute__((noreturn));
 
 uint64_t below(struct hand *h, uint64_t n);
 bool chance(struct hand *h, unsigned percent);
-void failed(struct hand *h, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void failed(struct hand *h, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 /* For a call that answers 0, or `may`, or, where the driver fails, what it may; whether it was 0. */
 bool judge(struct hand *h, int err, const int *may);
 #define MAY(...) ((const int[]){__VA_ARGS__, 0})

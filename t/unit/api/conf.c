@@ -130,8 +130,10 @@ static void refused(void)
 	is_int(found.count, 1, "for this alone");
 	tap_expect_log(1);
 	is_int(glake_open(&options, &ctx), 0, "a program goes on");
-	has_str(tap.last_log, "writable by others than its owner; chmod go-w makes it right; "
-		"the file is not read", "after a warning");
+	has_str(tap.last_log,
+		"writable by others than its owner; chmod go-w makes it right; "
+		"the file is not read",
+		"after a warning");
 	value_is(ctx, GLK_CONF_pool_budget, "0", GLAKE_CONF_DEFAULT, 0, "");
 	glake_close(ctx, NULL);
 	unlink(found_path);
@@ -142,7 +144,8 @@ static void refused(void)
 /* Texts whose form other rooms know. */
 static void forms(void)
 {
-	const char *settings[] = {"trace.file=/tmp/%p-%n-%%", "driver.fault=map:nth=3", NULL};
+	const char *settings[] = {
+		"trace.file=/tmp/%p-%n-%%", "driver.fault=map:nth=3", NULL};
 	struct glake_options options = {
 		.sz = sizeof(options), .no_conf_file = 1, .settings = settings};
 
@@ -150,7 +153,8 @@ static void forms(void)
 	settings[0] = "trace.file=/tmp/%q";
 	settings[1] = "driver.fault=mapp:nth=3";
 	found_none();
-	is_int(glake_conf_check(&options, on_finding, &found), -EINVAL, "texts that do not");
+	is_int(glake_conf_check(&options, on_finding, &found), -EINVAL,
+		"texts that do not");
 	is_found(0, -EINVAL, 0, "trace.file",
 		"'/tmp/%q': behind % there may be p, n or another %");
 	is_found(1, -EINVAL, 0, "driver.fault", "mapp");
@@ -166,7 +170,8 @@ static void sizes(void)
 	is_int((int64_t)bytes, 3 * GLK_GIB / 2, "in bytes");
 	is_int(glake_size_parse("1.5 apples", &bytes), -EINVAL, "no size");
 	glake_last_error(&error);
-	has_str(error.text, "'1.5 apples' is not a size; right is a number of bytes, K,", "says so");
+	has_str(error.text, "'1.5 apples' is not a size; right is a number of bytes, K,",
+		"says so");
 	is_int(glake_size_parse("99999999T", &bytes), -ERANGE, "too large a one");
 	is_int(glake_size_parse("", &bytes), -EINVAL, "nothing");
 	is_int(glake_size_parse(NULL, &bytes), -EINVAL, "no text");

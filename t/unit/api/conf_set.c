@@ -23,8 +23,8 @@ static void value_is(struct glake *ctx, enum glk_conf_id id, const char *text, i
 	is_int(value.origin, origin, "of that origin");
 }
 
-static void refused(struct glake *ctx, const char *key, const char *text, int err,
-	const char *why)
+static void refused(
+	struct glake *ctx, const char *key, const char *text, int err, const char *why)
 {
 	struct glake_error record = {.sz = sizeof(record)};
 
@@ -60,8 +60,8 @@ static void every_key(struct glake *ctx)
 
 	for (size_t i = 0; !glake_conf_key_get(i, &key); i++) {
 		snprintf(name, sizeof(name), "%s.%s", key.section, key.key);
-		is_int(glake_conf_set(ctx, name, key.default_value), key.live ? 0 : -EPERM,
-			name);
+		is_int(glake_conf_set(ctx, name, key.default_value),
+			key.live ? 0 : -EPERM, name);
 	}
 }
 
@@ -75,7 +75,8 @@ static void set(struct glake *ctx)
 	is_int(glake_budget_get(ctx, 0, &budget), 0, "is that");
 	is_int(budget, 32 * MIB, "of the GPU");
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[0]), -ENOMEM, "and holds");
-	is_int(glake_conf_set(ctx, "tier.place", "host"), 0, "blocks may lie on the host");
+	is_int(glake_conf_set(ctx, "tier.place", "host"), 0,
+		"blocks may lie on the host");
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[0]), 0, "and do");
 	is_int(glake_conf_set(ctx, "tier.place", "gpu"), 0, "and may not");
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[1]), -ENOMEM, "any more");
@@ -177,9 +178,10 @@ static glk_atomic(bool) ends;
 
 static void *turn(void *arg)
 {
-	static const char *const values[][2] = {{"map.aliases", "2"}, {"map.aliases", "9"},
-		{"policy.target", "1"}, {"policy.target", "1.2"}, {"tier.place", "host"},
-		{"tier.place", "gpu"}, {"stream.internal_dependencies", "no"},
+	static const char *const values[][2] = {{"map.aliases", "2"},
+		{"map.aliases", "9"}, {"policy.target", "1"}, {"policy.target", "1.2"},
+		{"tier.place", "host"}, {"tier.place", "gpu"},
+		{"stream.internal_dependencies", "no"},
 		{"stream.internal_dependencies", "yes"}, {"pool.budget", "64MiB"},
 		{"pool.budget", "0"}, {"tier.host", "64MiB"}, {"tier.host", "0"}};
 	struct glake_conf_value value = {.sz = sizeof(value)};

@@ -89,7 +89,8 @@ static void lists(void)
 	int wrong = 0;
 
 	begin(settings);
-	for (int i = 0; i < few(8) || (i < 800 && context->io.gpu[1].relayed <= MIB); i++) {
+	for (int i = 0; i < few(8) || (i < 800 && context->io.gpu[1].relayed <= MIB);
+		i++) {
 		size_t count = cut(r, 40), sum = 0;
 
 		memset(gpu, 0, ROOM);
@@ -352,8 +353,7 @@ static void outlived(void)
 	begin(settings);
 	glake_copy(ctx, gpu, host, MIB, stream, 0, &job);
 	end();
-	is_int(glake_copy_get(job, &now), -ESTALE,
-		"a job whose context was closed");
+	is_int(glake_copy_get(job, &now), -ESTALE, "a job whose context was closed");
 	is_int(error_class(), GLAKE_ERROR_STALE, "  its class");
 	is_int(glake_copy_wait(job, -1), -ESTALE, "is not waited for");
 	is_int(glake_copy_failed(job, 0, &part), -ESTALE, "tells nothing");

@@ -73,7 +73,8 @@ static void given_back(void)
 	is_int(borrowed(), 0, "and another copy");
 	glake_copy_close(begin_copy(false));
 	sync_stream();
-	is_int(glake_suspend(ctx, 0, NULL) | glake_resume(ctx, 0, NULL), 0, "a suspension");
+	is_int(glake_suspend(ctx, 0, NULL) | glake_resume(ctx, 0, NULL), 0,
+		"a suspension");
 	is_int(borrowed(), 0, "too");
 	glake_free(ctx, far, NULL);
 	end();
@@ -103,7 +104,8 @@ static void contexts(void)
 	ok(round_trips() && context->io.gpu[1].relayed, "all links for one context");
 	glk_io_rest(&context->io);
 	context->io.gpu[1].relayed = context->io.gpu[2].relayed = 0;
-	if (glake_open(&options, &second) || glake_alloc(second, 1, MIB, NULL, 0, &theirs))
+	if (glake_open(&options, &second) ||
+		glake_alloc(second, 1, MIB, NULL, 0, &theirs))
 		tap_bail("no second context");
 	ok(round_trips() && !context->io.gpu[1].relayed && context->io.gpu[2].relayed,
 		"but not that of a GPU which another one uses");
@@ -165,7 +167,8 @@ static void fed(void)
 	pthread_join(thread, NULL);
 	ok(state_of(job).fed, "one that is fed keeps them while others ask meanwhile");
 	glk_fault_set(context->drv, "off");
-	is_int(glake_copy(ctx, gpu, host, 4 * KIB, second, 0, NULL), 0, "a copy of one piece");
+	is_int(glake_copy(ctx, gpu, host, 4 * KIB, second, 0, NULL), 0,
+		"a copy of one piece");
 	is_int(borrowed(), 3, "gives back nothing that it has not begun to use");
 	glk_soft_hold(context->drv, 0, stream, false);
 	is_int(glake_copy_wait(job, -1), 0, "it ends");
@@ -183,7 +186,8 @@ static void apart(void)
 
 	begin(settings);
 	down = begin_copy(true);
-	is_int(glake_copy(ctx, other, gpu, 3 * MIB, stream, 0, &up), 0, "one the other way");
+	is_int(glake_copy(ctx, other, gpu, 3 * MIB, stream, 0, &up), 0,
+		"one the other way");
 	is_int(borrowed(), 6, "borrows links too");
 	is_int(glake_copy_cancel(up), 0, "and is cancelled");
 	state_of(down);
@@ -215,7 +219,8 @@ static void two_targets(void)
 		"a copy over a lent link");
 	hop = context->io.gpu[0].hop[GLK_IO_DOWN][2];
 	glk_soft_hold(drv, 0, hop, true);
-	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL), 0, "one that stands");
+	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL), 0,
+		"one that stands");
 	is_int(glake_copy(ctx, far, host, 512 * KIB, far_stream, 0, NULL) |
 			drv->ops->stream_sync(drv, 1, far_stream),
 		0, "and one to another GPU, which has passed");
@@ -241,7 +246,8 @@ static void lost(void)
 		"a copy over a lent link");
 	hop = context->io.gpu[0].hop[GLK_IO_DOWN][2];
 	glk_soft_hold(context->drv, 0, hop, true);
-	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL), 0, "one that stands");
+	is_int(glake_copy(ctx, gpu, host, 512 * KIB, stream, 0, NULL), 0,
+		"one that stands");
 	glk_fault_set(context->drv, "event_query:from=1:err=EIO");
 	glk_io_rest(&context->io);
 	is_int(borrowed(), 1, "what cannot be asked about keeps the link");
@@ -275,7 +281,8 @@ static void briefly(void)
 	if (pthread_create(&thread, NULL, queue, ctx))
 		tap_bail("no thread");
 	stuck_wait();
-	is_int(state_of(job).stage, GLAKE_COPY_DONE, "a question while another copy is queued");
+	is_int(state_of(job).stage, GLAKE_COPY_DONE,
+		"a question while another copy is queued");
 	ok(stuck_end(), "is answered before that is");
 	pthread_join(thread, &failed);
 	ok(!failed, "it is");

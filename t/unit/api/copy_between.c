@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <time.h>
 
-#define SLOW   2000	 /* us of each copy that the driver is told of */
+#define SLOW   2000		  /* us of each copy that the driver is told of */
 #define LONG   INT64_C(200000000) /* ns in which a stream would go on that does not wait */
 #define ROUNDS 4
 
@@ -26,7 +26,8 @@ static void *queue(void *arg)
 {
 	struct whole *w = arg;
 
-	w->err = glake_copy(ctx, gpu, host, w->bytes, stream, 0, w->asked ? &w->job : NULL);
+	w->err = glake_copy(
+		ctx, gpu, host, w->bytes, stream, 0, w->asked ? &w->job : NULL);
 	glk_store_release(&ended_copy, true);
 	return NULL;
 }
@@ -71,7 +72,8 @@ static bool stands(void)
 	struct glk_drv_event *event;
 	bool waits = true;
 
-	if (drv->ops->event_new(drv, 0, &event) || drv->ops->event_record(drv, event, stream))
+	if (drv->ops->event_new(drv, 0, &event) ||
+		drv->ops->event_record(drv, event, stream))
 		tap_bail("no event");
 	while (waits && glk_clock_ns() - since < LONG) {
 		waits = drv->ops->event_query(drv, event) == -EAGAIN;
@@ -170,7 +172,8 @@ static void two_targets(void)
 	context->io.gpu[1].down.rate = 0.1;
 	for (int i = 0; i < ROUNDS; i++)
 		wrong += !beside_another(second, block);
-	is_int(wrong, 0, "a stream waits for its own pieces, and not those of another GPU");
+	is_int(wrong, 0,
+		"a stream waits for its own pieces, and not those of another GPU");
 	glake_free(ctx, block, second);
 	glake_stream_free(ctx, 1, second);
 	end();
@@ -224,7 +227,8 @@ static void step(int relay)
 	struct glk_drv *drv = context->drv;
 
 	if (relay)
-		glk_soft_step(drv, relay, context->io.gpu[relay].ring[GLK_IO_DOWN].stream);
+		glk_soft_step(
+			drv, relay, context->io.gpu[relay].ring[GLK_IO_DOWN].stream);
 	glk_soft_step(drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][relay]);
 }
 
@@ -232,9 +236,8 @@ static void step(int relay)
  * puts some later. */
 static void fed(void)
 {
-	static const char *const settings[] = {
-		MANY, "soft.gpus=8", "soft.streams=stepped", "io.fed=0",
-		"soft.link=20", NULL};
+	static const char *const settings[] = {MANY, "soft.gpus=8",
+		"soft.streams=stepped", "io.fed=0", "soft.link=20", NULL};
 	struct whole w = {.bytes = ROOM / 2};
 	struct glake_copy_job *job = NULL;
 	struct CUstream_st *second;

@@ -49,7 +49,8 @@ static void measured_never(void)
 	hop = context->io.gpu[0].hop[GLK_IO_DOWN][1];
 	glk_soft_hold(drv, 0, hop, true);
 	memset(gpu, 0, ROOM);
-	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, NULL), 0, "pieces on their way");
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, NULL), 0,
+		"pieces on their way");
 	glk_fault_set(drv, "off");
 	is_int(glake_copy(ctx, gpu + MIB, host + MIB, MIB, stream, 0, NULL), 0,
 		"and more, where it could be by now");
@@ -90,8 +91,8 @@ static int complete(struct glake_copy_job *job, unsigned char *to,
 
 static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
 {
-	static const char *const settings[] = {MANY, "soft.gpus=3",
-		"soft.streams=random", NULL};
+	static const char *const settings[] = {
+		MANY, "soft.gpus=3", "soft.streams=random", NULL};
 	struct glake_copy_job *job = NULL;
 	unsigned char *to, *from;
 	char rule[256];

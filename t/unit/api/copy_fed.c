@@ -19,7 +19,8 @@ static int few(int rounds)
 /* To the GPU and back, each with a job. Whether all bytes are right and both were fed. */
 static bool trip(size_t most)
 {
-	size_t bytes = 256 * KIB + dice() % most, a = dice() % 200, b = EDGE + dice() % 200;
+	size_t bytes = 256 * KIB + dice() % most, a = dice() % 200,
+	       b = EDGE + dice() % 200;
 	struct glake_copy_job *down = NULL, *up = NULL;
 	struct glake_copy_state now;
 	bool right;
@@ -33,8 +34,9 @@ static bool trip(size_t most)
 	now = state_of(up);
 	right = right && now.stage == GLAKE_COPY_DONE && now.fed && now.copied == bytes &&
 		now.bytes == bytes && now.relayed <= bytes && state_of(down).fed &&
-		!memcmp(other + a, host + a, bytes) && !memcmp(gpu + b, host + a, bytes) &&
-		gpu[b - 1] == 77 && gpu[b + bytes] == 77;
+		!memcmp(other + a, host + a, bytes) &&
+		!memcmp(gpu + b, host + a, bytes) && gpu[b - 1] == 77 &&
+		gpu[b + bytes] == 77;
 	return !glake_copy_close(down) && !glake_copy_close(up) && right;
 }
 
@@ -72,8 +74,7 @@ static void in_order(const char *streams)
 		tap_bail("no second stream");
 	glk_soft_hold(drv, 0, stream, true);
 	drv->ops->fill(drv, (uintptr_t)gpu, 7, ROOM / 4, stream);
-	ok(!glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, &job), "%s: a copy",
-		streams);
+	ok(!glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, &job), "%s: a copy", streams);
 	drv->ops->event_record(drv, event, stream);
 	is_int(drv->ops->fill(drv, (uintptr_t)gpu, 9, MIB / 4, stream), 0,
 		"work behind it");
@@ -211,7 +212,8 @@ static void behind(void)
 	is_int(glake_copy(ctx, gpu + 3 * MIB, host + 3 * MIB, MIB, second, 0, NULL), 0,
 		"a copy that waits, over several links");
 	is_int((int64_t)context->io.copies, 1, "it is");
-	is_int(glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, &job), 0, "one that is fed");
+	is_int(glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, &job), 0,
+		"one that is fed");
 	is_int(glake_copy_wait(job, -1), 0, "is made");
 	is_int(state_of(job).paths, 1, "over the link that is free");
 	ok(!memcmp(gpu, host, 3 * MIB) && !gpu[3 * MIB], "every byte, and no other");
@@ -221,7 +223,8 @@ static void behind(void)
 	is_int(glake_copy_wait(job, -1), 0, "one is made");
 	is_int(state_of(job).paths, 4, "over all links");
 	glake_copy_close(job);
-	is_int(context->drv->ops->stream_sync(context->drv, 0, second), 0, "the first too");
+	is_int(context->drv->ops->stream_sync(context->drv, 0, second), 0,
+		"the first too");
 	ok(!memcmp(gpu, host, ROOM), "every byte");
 	glake_stream_free(ctx, 0, second);
 	end();
@@ -241,7 +244,8 @@ static void too_many(void)
 	for (size_t i = 0; i < GLK_FEEDS + 20; i++) {
 		size_t at = i * 8192;
 
-		wrong += glake_copy(ctx, gpu + at, host + at, 8192, stream, 0, &job[i]) != 0;
+		wrong += glake_copy(ctx, gpu + at, host + at, 8192, stream, 0, &job[i]) !=
+			0;
 		fed += (int)state_of(job[i]).fed;
 	}
 	is_int(fed, GLK_FEEDS, "as many as there may be are fed");
@@ -252,7 +256,8 @@ static void too_many(void)
 	}
 	is_int(wrong, 0, "the others are queued, and all are copied");
 	ok(!memcmp(gpu, host, (GLK_FEEDS + 20) * 8192), "every byte");
-	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job[0]), 0, "then there is room");
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job[0]), 0,
+		"then there is room");
 	is_int(state_of(job[0]).fed, 1, "again");
 	glake_copy_close(job[0]);
 	end();
@@ -334,8 +339,8 @@ static void patience(bool in_a_call)
 	fill(host, ROOM);
 	memset(gpu, 0, ROOM);
 	/* there is a thread then, and a stream of it */
-	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) | glake_copy_wait(job, -1) |
-			glake_copy_close(job),
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
 		0, "a copy before");
 	feeder = context->io.feeder;
 	hop = context->io.gpu[0].hop[GLK_IO_DOWN][0];
@@ -354,16 +359,18 @@ static void patience(bool in_a_call)
 	glk_soft_hold(context->drv, 0, stream, false);
 	is_int(sync_stream(), 0, "its stream goes on");
 	if (in_a_call)
-		ok(glk_load_acquire(&stuck.stands) && stuck_end(), "while a call is stuck");
+		ok(glk_load_acquire(&stuck.stands) && stuck_end(),
+			"while a call is stuck");
 	else
-		is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "while pieces are under way");
+		is_int(state_of(job).stage, GLAKE_COPY_QUEUED,
+			"while pieces are under way");
 	is_int(gpu[0], 9, "what stands behind the copy has run");
 	is_int(glake_copy_cancel(job), -EBUSY, "nothing is left to cancel");
 	is_int(in_a_call ? -ETIMEDOUT : glake_copy_wait(job, 2000000), -ETIMEDOUT,
 		"its pieces are waited for");
 	for (int i = 0; i < 4 && hop; i++)
-		glk_soft_hold(context->drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][i],
-			false);
+		glk_soft_hold(
+			context->drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][i], false);
 	is_int(glake_copy_wait(job, -1), -EIO, "then it has failed");
 	is_int((int64_t)state_of(job).failed, ROOM, "all of it is told");
 	/* three copies over its own link, two for each piece over another */
@@ -372,8 +379,9 @@ static void patience(bool in_a_call)
 			"no piece was given out once the stream had gone on");
 	glk_store_relaxed(&feeder->patience, 30000000000);
 	is_int(glake_copy_close(job), 0, "closed");
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1), 0,
-		"the next one is made");
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) |
+			glake_copy_wait(job, -1),
+		0, "the next one is made");
 	ok(state_of(job).fed && !memcmp(gpu, host, ROOM), "every byte");
 	glake_copy_close(job);
 	end();

@@ -42,8 +42,8 @@ static int complete(struct glake_copy_job *job, unsigned char *to,
 
 static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
 {
-	static const char *const settings[] = {MANY, "io.fed=0", "soft.gpus=3",
-		"soft.streams=random", NULL};
+	static const char *const settings[] = {
+		MANY, "io.fed=0", "soft.gpus=3", "soft.streams=random", NULL};
 	struct glake_copy_job *job = NULL;
 	unsigned char *to, *from;
 	char rule[256];
@@ -108,7 +108,8 @@ static void faults(const char *form, uint64_t always)
 		}
 		ok(!o.wrong, "%s, %s: no byte is wrong that is not told", form,
 			up ? "up" : "down");
-		ok(n >= FAULTS_LEAST && o.whole + o.told + o.refused == (int)tries && o.fed,
+		ok(n >= FAULTS_LEAST && o.whole + o.told + o.refused == (int)tries &&
+				o.fed,
 			"%u tries: %d copied whole, %d in part, %d refused; %d were fed",
 			tries, o.whole, o.told, o.refused, o.fed);
 	}
@@ -158,7 +159,8 @@ static void all_fail(void)
 	begin(settings);
 	fill(host, ROOM);
 	memset(gpu, 0, ROOM);
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "a copy over 16 links");
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0,
+		"a copy over 16 links");
 	/* the thread gives out nothing meanwhile */
 	glk_lock(&context->io.lock);
 	glk_soft_run_all(context->drv);
@@ -190,8 +192,8 @@ static void half_a_piece(bool held)
 
 	begin(settings);
 	fill(host, ROOM);
-	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) | glake_copy_wait(job, -1) |
-			glake_copy_close(job),
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
 		0, "a copy over two links");
 	first = context->io.gpu[1].ring[GLK_IO_DOWN].stream;
 	if (!first)
@@ -256,12 +258,14 @@ static void stopped(void)
 
 	if (!child)
 		be_stopped();
-	if (child < 0 || waitpid(child, &status, WUNTRACED) != child || !WIFSTOPPED(status))
+	if (child < 0 || waitpid(child, &status, WUNTRACED) != child ||
+		!WIFSTOPPED(status))
 		tap_bail("no process that is stopped");
 	usleep(4000000);
 	kill(child, SIGCONT);
 	waitpid(child, &status, 0);
-	is_int(status, 0, "a process that was stopped for long has its copies all the same");
+	is_int(status, 0,
+		"a process that was stopped for long has its copies all the same");
 }
 
 int main(void)

@@ -14,12 +14,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define KIB  ((size_t)1 << 10)
-#define MIB  ((size_t)1 << 20)
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
 #ifndef ROOM
 #define ROOM (4 * MIB) /* of each side */
 #endif
-#define EDGE 64	       /* bytes around a target that have to stay */
+#define EDGE 64 /* bytes around a target that have to stay */
 
 static struct glake *ctx;
 static struct glk_context *context;

@@ -4,8 +4,8 @@
 
 #include <glake/managed.h>
 
-static const char *const two[] = {"soft.gpus=2", "soft.memory=64MiB", "map.span=4GiB",
-	"driver.fault=off", NULL};
+static const char *const two[] = {
+	"soft.gpus=2", "soft.memory=64MiB", "map.span=4GiB", "driver.fault=off", NULL};
 
 /* Whether a copy on a default stream is on that of one GPU: behind what is held there, and not behind
  * what is held on the other's. */
@@ -19,7 +19,8 @@ static bool is_on(int device, struct CUstream_st *on, void *dst, const void *src
 		glk_soft_hold(drv, held, on, true);
 		right = !glake_copy(ctx, dst, src, KIB, on, 0, &job) && right;
 		right = (held == device) ==
-				(glake_copy_wait(job, held == device ? 0 : -1) == -ETIMEDOUT) &&
+				(glake_copy_wait(job, held == device ? 0 : -1) ==
+					-ETIMEDOUT) &&
 			right;
 		glk_soft_hold(drv, held, on, false);
 		right = !glake_copy_wait(job, -1) && !memcmp(dst, src, KIB) &&
@@ -41,8 +42,8 @@ static void owners(struct CUstream_st *on, unsigned char *far)
 
 static void lists(struct CUstream_st *on, unsigned char *far)
 {
-	struct glake_copy_range r[] = {{gpu, host, KIB}, {gpu + MIB, host, 0},
-		{far, host, KIB}};
+	struct glake_copy_range r[] = {
+		{gpu, host, KIB}, {gpu + MIB, host, 0}, {far, host, KIB}};
 	struct glake_copy_job *job = NULL;
 
 	memset(host, 7, KIB);
@@ -114,7 +115,8 @@ static void others_are_asked(void)
 	struct glake_copy_job *job = NULL, *none = NULL;
 
 	begin(two);
-	if (glake_copy(ctx, gpu, host, KIB, stream, 0, &done) || glake_copy_wait(done, -1))
+	if (glake_copy(ctx, gpu, host, KIB, stream, 0, &done) ||
+		glake_copy_wait(done, -1))
 		tap_bail("no copy");
 	usual = context->drv->ops;
 	slow = *usual;
@@ -127,8 +129,8 @@ static void others_are_asked(void)
 	is_int(glake_copy(ctx, gpu, host, KIB, stream, 0, &none), -EIO, "one refused");
 	ok(asked == 3 && !answer && !none, "while its event ends too");
 	context->drv->ops = usual;
-	is_int(glake_copy_wait(job, -1) | glake_copy_close(job) | glake_copy_close(done), 0,
-		"those that were had end");
+	is_int(glake_copy_wait(job, -1) | glake_copy_close(job) | glake_copy_close(done),
+		0, "those that were had end");
 	end();
 }
 

@@ -98,8 +98,8 @@ static void fed(const char *rule)
 	begin(settings);
 	small_new(&s, 2);
 	fill(host, ROOM);
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
-			glake_copy_close(job),
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
 		0, "a copy over two links");
 	first = relay_stream();
 	memset(gpu, 0, ROOM);
@@ -168,7 +168,8 @@ static bool goes_on(void)
 	struct glk_drv_event *event = NULL;
 	bool has = false;
 
-	if (drv->ops->event_new(drv, 0, &event) || drv->ops->event_record(drv, event, stream))
+	if (drv->ops->event_new(drv, 0, &event) ||
+		drv->ops->event_record(drv, event, stream))
 		tap_bail("no event");
 	for (int i = 0; i < 5000 && !has; i++) {
 		a_while();
@@ -189,8 +190,8 @@ static void neither_asked_nor_moved(void)
 
 	begin(settings);
 	fill(host, ROOM);
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
-			glake_copy_close(job),
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
 		0, "a copy over two links");
 	own = context->io.gpu[0].hop[GLK_IO_DOWN][0];
 	glk_soft_hold(context->drv, 0, stream, true);
@@ -222,8 +223,8 @@ static void fails_twice(void)
 
 	begin(settings);
 	fill(host, ROOM);
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
-			glake_copy_close(job),
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
 		0, "a copy over two links");
 	first = relay_stream();
 	glk_soft_hold(context->drv, 0, stream, true);
@@ -237,7 +238,8 @@ static void fails_twice(void)
 	for (int i = 0; i < 50; i++)
 		a_while();
 	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "a piece is on its way there");
-	glk_fault_set(context->drv, "event_query:from=1:err=EIO;event_record:from=1:err=EIO");
+	glk_fault_set(
+		context->drv, "event_query:from=1:err=EIO;event_record:from=1:err=EIO");
 	ok(comes_to(is_done), "it is given up when that cannot be asked either");
 	glk_fault_set(context->drv, "off");
 	glk_soft_hold(context->drv, 1, first, false);
@@ -258,8 +260,8 @@ static void cancelled(void)
 
 	begin(settings);
 	fill(host, ROOM);
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_wait(job, -1) |
-			glake_copy_close(job),
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
 		0, "a copy over two links");
 	first = relay_stream();
 	memset(gpu, 0, ROOM);
@@ -274,7 +276,8 @@ static void cancelled(void)
 	glk_fault_set(context->drv, "off");
 	while (state_of(job).copied < ROOM - 64 * KIB && most--)
 		a_while();
-	is_int((int64_t)state_of(job).copied, ROOM - 64 * KIB, "all but one piece arrives");
+	is_int((int64_t)state_of(job).copied, ROOM - 64 * KIB,
+		"all but one piece arrives");
 	/* and then what tells of that one, behind what tells of its streams */
 	glk_fault_set(context->drv, "event_query:nth=1:len=3:err=EIO");
 	ok(has_failed(), "it has failed too");
@@ -284,7 +287,8 @@ static void cancelled(void)
 	glk_soft_hold(context->drv, 1, first, false);
 	is_int(glake_copy_wait(job, -1), -ECANCELED, "and is not copied again");
 	is_int(state_of(job).failed_parts, 1, "which is told");
-	ok(!glake_copy_failed(job, 0, &part) && part.bytes == 64 * KIB, "of the piece alone");
+	ok(!glake_copy_failed(job, 0, &part) && part.bytes == 64 * KIB,
+		"of the piece alone");
 	memcpy(gpu + part.offset, host + part.offset, part.bytes);
 	ok(!sync_stream() && !memcmp(gpu, host, ROOM), "every other byte");
 	glake_copy_close(job);

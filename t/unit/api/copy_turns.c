@@ -103,7 +103,7 @@ static bool try_asking(void)
 		"a large one goes over several links");
 	is_int(asked.wrong, 0, "and meanwhile they are asked for, cancelled and closed");
 	tap_note("the longest of %u calls took %lld us, of %lld", asked.calls,
-		 (long long)asked.longest / 1000, (long long)took / 1000);
+		(long long)asked.longest / 1000, (long long)took / 1000);
 	glk_soft_hold(context->drv, 0, stream, false);
 	for (int i = 0; i < ASKED; i++)
 		glake_copy_close(job[i]);

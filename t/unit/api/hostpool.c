@@ -95,7 +95,8 @@ static void is_exact(void)
 	}
 	is_int(wrong, 0, "blocks hold what was written, and are found from inside");
 	is_int((int64_t)stats_of(0).host_pool_live, (int64_t)asked, "bytes asked for");
-	is_int((int64_t)stats_of(0).host_pool_given, (int64_t)given, "given, in whole 64");
+	is_int((int64_t)stats_of(0).host_pool_given, (int64_t)given,
+		"given, in whole 64");
 	is_int((int64_t)stats_of(0).host_pool_held, 32 * (int64_t)MIB,
 		"locked, in four pieces of 8 MiB");
 	is_int((int64_t)stats_of(0).host_pool_blocks, EXACT, "blocks");
@@ -106,12 +107,16 @@ static void is_exact(void)
 	is_int(wrong, 0, "all are freed");
 	is_int((int64_t)context->caches[0].hostpool.map.common.count, 4, "and merged");
 	alloc(8 * MIB);
-	is_int((int64_t)stats_of(0).host_pool_grows, 4, "a whole piece serves a block of its size");
+	is_int((int64_t)stats_of(0).host_pool_grows, 4,
+		"a whole piece serves a block of its size");
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "trimmed");
-	is_int((int64_t)stats_of(0).host_pool_held, 8 * (int64_t)MIB, "what is used stays");
-	is_int((int64_t)stats_of(0).peak_host_pool_held, 32 * (int64_t)MIB, "the peak is told");
+	is_int((int64_t)stats_of(0).host_pool_held, 8 * (int64_t)MIB,
+		"what is used stays");
+	is_int((int64_t)stats_of(0).peak_host_pool_held, 32 * (int64_t)MIB,
+		"the peak is told");
 	glake_stats_reset(ctx, 0);
-	is_int((int64_t)stats_of(0).peak_host_pool_held, 8 * (int64_t)MIB, "until it is reset");
+	is_int((int64_t)stats_of(0).peak_host_pool_held, 8 * (int64_t)MIB,
+		"until it is reset");
 	close_soft(1);
 }
 
@@ -149,7 +154,8 @@ static void is_merged(void)
 		"a free piece that is too small stays");
 	glake_host_free(ctx, p);
 	p = alloc(31 * MIB);
-	is_int((int64_t)stats_of(0).host_pool_held, 71 * (int64_t)MIB, "two of them become one");
+	is_int((int64_t)stats_of(0).host_pool_held, 71 * (int64_t)MIB,
+		"two of them become one");
 	is_int((int64_t)stats_of(0).host_pool_pieces, 2, "  with all they had");
 	glake_host_free(ctx, p);
 	p = alloc(41 * MIB);
@@ -173,11 +179,13 @@ static void is_merged(void)
 	glake_host_free(ctx, large);
 	p = alloc(64);
 	ok(p < large || p >= large + 100 * MIB, "a small block has a small piece");
-	is_int((int64_t)stats_of(0).host_pool_held, 108 * (int64_t)MIB, "  beside a large one");
+	is_int((int64_t)stats_of(0).host_pool_held, 108 * (int64_t)MIB,
+		"  beside a large one");
 	ok(alloc(100 * MIB) == large, "  which serves a large block");
 	glake_host_free(ctx, large);
 	alloc(8 * MIB - 64);
-	is_int(glake_conf_set(ctx, "host.limit", "108MiB"), 0, "where no more may be had");
+	is_int(glake_conf_set(ctx, "host.limit", "108MiB"), 0,
+		"where no more may be had");
 	ok(alloc(64) == large, "  it has a part of the large one");
 	close_soft(3);
 }
@@ -215,7 +223,8 @@ static void is_refused(void)
 	is_int(glake_host_alloc(ctx, 2, 1, 0, &ptr), -EINVAL, "no such GPU");
 	is_int(glake_host_alloc(ctx, 0, 1, 0, NULL), -EINVAL, "nowhere to write it");
 	is_int(glake_host_alloc(ctx, 0, 1, 0x100, &ptr), -EINVAL, "an unknown flag");
-	is_int(glake_host_alloc(ctx, 0, SIZE_MAX, 0, &ptr), -ENOMEM, "more than there is");
+	is_int(glake_host_alloc(ctx, 0, SIZE_MAX, 0, &ptr), -ENOMEM,
+		"more than there is");
 	is_int(glake_host_query(ctx, &block, &block), -EINVAL, "nothing was given yet");
 	is_int(glake_host_use(ctx, &block, 0, NULL), -EINVAL, "  nor can be used");
 	is_int(glake_host_free(ctx, &block), -EINVAL, "  nor freed");
@@ -261,7 +270,8 @@ static void is_limited(void)
 
 static void work(struct CUstream_st *stream, void *gpu, int device)
 {
-	if (glk_soft_work(context->drv, device, stream, (uint64_t)(uintptr_t)gpu, MIB, true))
+	if (glk_soft_work(
+		    context->drv, device, stream, (uint64_t)(uintptr_t)gpu, MIB, true))
 		tap_bail("no work");
 }
 
@@ -286,13 +296,15 @@ static void waits_for_streams(void)
 	glk_soft_hold(context->drv, 0, a, true);
 	glk_soft_hold(context->drv, 1, b, true);
 	glake_host_free(ctx, p);
-	is_int((int64_t)stats_of(0).host_pool_waiting, 8 * (int64_t)MIB, "freed, it waits");
+	is_int((int64_t)stats_of(0).host_pool_waiting, 8 * (int64_t)MIB,
+		"freed, it waits");
 	is_int((int64_t)stats_of(0).host_pool_live, 0, "  and is no block");
 	is_int(glake_host_use(ctx, p, 0, a), -EINVAL, "  to be used");
 	q = alloc(8 * MIB);
 	ok(q != p, "others are given other memory");
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
-	is_int((int64_t)stats_of(0).host_pool_held, 16 * (int64_t)MIB, "  leaves it alone");
+	is_int((int64_t)stats_of(0).host_pool_held, 16 * (int64_t)MIB,
+		"  leaves it alone");
 	glk_soft_hold(context->drv, 0, a, false);
 	glake_soft_stream_sync(ctx, 0, a);
 	ok(alloc(8 * MIB) != p, "one stream has finished, one has not");
@@ -321,7 +333,8 @@ static void waits_before_refusal(void)
 	work(a, here, 0);
 	glake_host_use(ctx, p, 0, a);
 	glake_host_free(ctx, p);
-	ok(alloc(8 * MIB) == p, "the work of a stream is waited for where there is no other memory");
+	ok(alloc(8 * MIB) == p,
+		"the work of a stream is waited for where there is no other memory");
 	glake_free(ctx, here, a);
 	glake_stream_free(ctx, 0, a);
 	close_soft(1);
@@ -343,8 +356,10 @@ static void captures(void)
 	glake_soft_capture_begin(ctx, 0, a);
 	is_int(glake_host_use(ctx, p, 0, a), -EBUSY, "a stream that captures a graph");
 	is_int(error_of().error_class, GLAKE_ERROR_CAPTURE, "  its class");
-	is_int(glake_host_free(ctx, p), 0, "freed while one captures that used it before");
-	is_int(glake_host_alloc(ctx, 0, 8 * MIB, 0, &ptr), -ENOMEM, "it waits, and nobody for it");
+	is_int(glake_host_free(ctx, p), 0,
+		"freed while one captures that used it before");
+	is_int(glake_host_alloc(ctx, 0, 8 * MIB, 0, &ptr), -ENOMEM,
+		"it waits, and nobody for it");
 	is_int(error_of().error_class, GLAKE_ERROR_LIMIT, "  which the record says");
 	is_int(glake_soft_capture_end(ctx, 0, a, &graph), 0, "the capture lives");
 	ok(alloc(8 * MIB) == p, "then it can be waited for");
@@ -384,7 +399,8 @@ static void driver_fails(void)
 
 	open_soft(NULL);
 	glk_fault_set(context->drv, "host_lock:from=1:err=ENOMEM");
-	is_int(glake_host_alloc(ctx, 0, 100, 0, &ptr), -ENOMEM, "the driver locks nothing");
+	is_int(glake_host_alloc(ctx, 0, 100, 0, &ptr), -ENOMEM,
+		"the driver locks nothing");
 	is_int((int64_t)stats_of(0).host_pool_held, 0, "nothing is held");
 	glk_fault_set(context->drv, "host_lock:nth=1:err=ENOMEM");
 	is_int(glake_host_alloc(ctx, 0, 100, 0, &ptr), 0, "the driver locks little");
@@ -397,7 +413,8 @@ static void driver_fails(void)
 	glake_host_free(ctx, p);
 	glk_fault_set(context->drv, "host_unlock:nth=1:err=EIO");
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "the driver keeps a piece");
-	is_int((int64_t)stats_of(0).host_pool_held, 9 * (int64_t)MIB, "which counts as held");
+	is_int((int64_t)stats_of(0).host_pool_held, 9 * (int64_t)MIB,
+		"which counts as held");
 	is_int((int64_t)stats_of(0).host_pool_pieces, 1, "and serves nobody");
 	glk_fault_set(context->drv, "off");
 	close_soft(1);
@@ -405,7 +422,8 @@ static void driver_fails(void)
 
 static void host_has_none(void)
 {
-	uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t all =
+		(uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 	void *ptr;
 	int err;
 
@@ -414,15 +432,18 @@ static void host_has_none(void)
 		is_int(glake_host_alloc(ctx, 0, all + 1024 * MIB, 0, &ptr), -ENOMEM,
 			"more than the machine and the control group have");
 	else
-		tap_skip("more than the machine has", "what the machine has is not known");
+		tap_skip(
+			"more than the machine has", "what the machine has is not known");
 	is_int(error_of().error_class, GLAKE_ERROR_NOMEM_HOST, "  its class");
 	close_soft(0);
 	open_soft("host.bind=yes");
 	context->caches[0].hostpool.node = 777;
 	err = glake_host_alloc(ctx, 0, 100, 0, &ptr);
-	ok(err == -ENOMEM || err == -EOPNOTSUPP, "bound to a node that has no memory: %d", err);
+	ok(err == -ENOMEM || err == -EOPNOTSUPP, "bound to a node that has no memory: %d",
+		err);
 	context->caches[0].hostpool.node = -1;
-	is_int(glake_host_alloc(ctx, 0, 100, 0, &ptr), -EOPNOTSUPP, "bound to one that is not known");
+	is_int(glake_host_alloc(ctx, 0, 100, 0, &ptr), -EOPNOTSUPP,
+		"bound to one that is not known");
 	is_int((int64_t)stats_of(0).host_pool_held, 0, "nothing is held");
 	close_soft(0);
 }
@@ -446,7 +467,8 @@ static void is_given_back(void)
 	pthread_create(&thread, NULL, trim, NULL);
 	while (stats_of(0).host_pool_pieces)
 		sched_yield();
-	is_int(glake_host_alloc(ctx, 0, 8 * MIB, 0, &ptr), 0, "a piece that others give back is waited for");
+	is_int(glake_host_alloc(ctx, 0, 8 * MIB, 0, &ptr), 0,
+		"a piece that others give back is waited for");
 	pthread_join(thread, NULL);
 	glk_fault_set(context->drv, "off");
 	close_soft(1);

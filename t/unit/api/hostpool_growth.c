@@ -40,8 +40,8 @@ static struct {
 
 static void begin(void)
 {
-	static const char *const settings[] = {"soft.gpus=1", "driver.fault=off", "map.span=8GiB",
-		"host.limit=16TiB", NULL};
+	static const char *const settings[] = {"soft.gpus=1", "driver.fault=off",
+		"map.span=8GiB", "host.limit=16TiB", NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
@@ -144,10 +144,10 @@ static uint64_t compound(unsigned times)
 
 static uint64_t grows_by(unsigned job, unsigned i)
 {
-	static const uint64_t same[] = {1000, 65537, 700 * 1024, MIB + 7, 3 * MIB + 1, 8 * MIB + 64,
-		33 * MIB, 86 * MIB, 129 * MIB + 5, 300 * MIB + 1};
-	static const uint64_t torch[] = {MIB + 7, 33 * MIB, 5 * MIB + 1, 65 * MIB + 3, 17 * MIB,
-		129 * MIB + 5};
+	static const uint64_t same[] = {1000, 65537, 700 * 1024, MIB + 7, 3 * MIB + 1,
+		8 * MIB + 64, 33 * MIB, 86 * MIB, 129 * MIB + 5, 300 * MIB + 1};
+	static const uint64_t torch[] = {
+		MIB + 7, 33 * MIB, 5 * MIB + 1, 65 * MIB + 3, 17 * MIB, 129 * MIB + 5};
 
 	switch (job) {
 	case 0: /* slowly, each size once */
@@ -189,27 +189,29 @@ static void growing(void)
 	for (unsigned job = 0; job < JOBS; job++) {
 		begin();
 		grow(job, 48 * GIB);
-		tap_note("%u: %u blocks, %" PRIu64 " MiB: %.3f, %" PRIu64 " pieces", job, now.count,
-			now.live >> 20, now.share, pool->pieces);
+		tap_note("%u: %u blocks, %" PRIu64 " MiB: %.3f, %" PRIu64 " pieces", job,
+			now.count, now.live >> 20, now.share, pool->pieces);
 		if (worst < now.share)
 			worst = now.share;
 		if (pieces < (double)pool->pieces)
 			pieces = (double)pool->pieces;
 		end();
 	}
-	ok(worst < 1.15, "jobs that grow lock %.3f of what is in use beside 32 MiB", worst);
+	ok(worst < 1.15, "jobs that grow lock %.3f of what is in use beside 32 MiB",
+		worst);
 	ok(pieces < 700, "in up to %.0f pieces", pieces);
 }
 
 /* What a job asks for and frees, by turns of which each has its sizes. */
 struct churn {
 	const char *name;
-	uint64_t live;		   /* bytes at a time, about */
-	unsigned low, high;	   /* sizes: powers of two */
-	uint64_t least, more;	   /* or from, and up to so many more */
-	unsigned steps, keep;	   /* of `keep` blocks one stays over the end of a phase; 0: none */
-	unsigned phases;	   /* that end with all freed, or nearly */
-	bool fifo;		   /* the oldest goes, not any */
+	uint64_t live;	      /* bytes at a time, about */
+	unsigned low, high;   /* sizes: powers of two */
+	uint64_t least, more; /* or from, and up to so many more */
+	unsigned steps,
+		keep;	 /* of `keep` blocks one stays over the end of a phase; 0: none */
+	unsigned phases; /* that end with all freed, or nearly */
+	bool fifo;	 /* the oldest goes, not any */
 };
 
 static uint64_t churn_size(const struct churn *c, unsigned phase)
@@ -240,7 +242,8 @@ static void churn_phase(const struct churn *c, unsigned phase, uint64_t *ret_hal
 
 static const struct churn churns[] = {
 	{"batches, one at a time", 1, 0, 0, 100 * MIB, 30 * MIB, 300, 0, 1, true},
-	{"batches, eight at a time", 900 * MIB, 0, 0, 100 * MIB, 30 * MIB, 1000, 0, 1, true},
+	{"batches, eight at a time", 900 * MIB, 0, 0, 100 * MIB, 30 * MIB, 1000, 0, 1,
+		true},
 	{"any size", 4 * GIB, 6, 28, 0, 0, 3000, 0, 1, false},
 	{"any size, in order", 4 * GIB, 6, 28, 0, 0, 3000, 0, 1, true},
 	{"large", 16 * GIB, 24, 30, 0, 0, 2000, 0, 1, false},
@@ -266,14 +269,16 @@ static void churning(void)
 		tap_note("%s: %" PRIu64 " MiB in use: %.3f, at the end %.3f, %" PRIu64
 			 " pieces, %" PRIu64 " made, %" PRIu64 " in the second half",
 			c->name, now.most >> 20, now.share,
-			(double)pool->held / (double)now.most, pool->pieces, pool->grows, half);
+			(double)pool->held / (double)now.most, pool->pieces, pool->grows,
+			half);
 		if (worst < now.share)
 			worst = now.share;
 		if (late < half)
 			late = half;
 		end();
 	}
-	ok(worst < 2.2, "jobs that free lock %.3f of the most that was in use, likewise", worst);
+	ok(worst < 2.2, "jobs that free lock %.3f of the most that was in use, likewise",
+		worst);
 	ok(late < 40, "and %" PRIu64 " pieces in their second half", late);
 }
 
@@ -357,7 +362,8 @@ static void among_fragments(void)
 	is_int((int64_t)((uintptr_t)q % 4096), 0, "  at that");
 	is_int((int64_t)pool->grows, 2, "  from the one piece that was made for it");
 	is_int(glake_host_free(ctx, q), 0, "  and freed");
-	is_int(glake_host_alloc(ctx, 0, 2 * MIB - 64, 21, &q), 0, "of the largest alignment");
+	is_int(glake_host_alloc(ctx, 0, 2 * MIB - 64, 21, &q), 0,
+		"of the largest alignment");
 	is_int((int64_t)pool->grows, 2, "  from that piece again");
 	glake_close(ctx, NULL);
 }
@@ -389,7 +395,8 @@ static void wished_for(void)
 			"a block is given from free memory where locking more answers %d",
 			errors[i]);
 		ok(made > 1, "  which was tried");
-		is_int((int64_t)pool->held, 256 * (int64_t)MIB, "  and nothing was given back");
+		is_int((int64_t)pool->held, 256 * (int64_t)MIB,
+			"  and nothing was given back");
 		glake_close(ctx, NULL);
 	}
 }
@@ -399,7 +406,8 @@ int main(void)
 	tap_plan_later();
 	seed = seed_thread(seed_start(), 0);
 	if (glk_numa_usable(NULL) < 2 * GIB) {
-		tap_skip("what jobs lock", "the machine has less than 2 GiB to spare for a piece");
+		tap_skip("what jobs lock",
+			"the machine has less than 2 GiB to spare for a piece");
 	} else {
 		growing();
 		churning();

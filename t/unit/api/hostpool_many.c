@@ -59,7 +59,8 @@ static void *used(size_t size, struct CUstream_st *stream)
 {
 	void *ptr = NULL;
 
-	if (glake_host_alloc(ctx, 0, size, 0, &ptr) || glake_host_use(ctx, ptr, 0, stream))
+	if (glake_host_alloc(ctx, 0, size, 0, &ptr) ||
+		glake_host_use(ctx, ptr, 0, stream))
 		tap_bail("no block");
 	work(stream);
 	return ptr;
@@ -94,7 +95,8 @@ static void many_streams(void)
 	glake_host_free(ctx, ptr);
 	one_after_the_other(TURNS);
 	glk_soft_hold(context->drv, 0, streams[0], false);
-	ok(held() <= 16, "idle streams keep nothing from those that come: %d MiB", (int)held());
+	ok(held() <= 16, "idle streams keep nothing from those that come: %d MiB",
+		(int)held());
 	ptr = used(3 * MIB, streams[STREAMS - 9]);
 	glk_soft_hold(context->drv, 0, streams[STREAMS - 9], true);
 	glake_host_free(ctx, ptr);

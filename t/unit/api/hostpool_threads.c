@@ -56,7 +56,8 @@ static void *churn(void *arg)
 			wrong += held[at].ptr[0] != held[at].byte ||
 				held[at].ptr[held[at].size - 1] != held[at].byte;
 			if (i % 3 == 0)
-				wrong += glake_host_use(ctx, held[at].ptr, i % 2, stream) != 0;
+				wrong += glake_host_use(
+						 ctx, held[at].ptr, i % 2, stream) != 0;
 			wrong += glake_host_free(ctx, held[at].ptr) != 0;
 			held[at].ptr = NULL;
 			continue;

@@ -20,7 +20,8 @@ static void comes_ahead(void)
 	p = give_away(1);
 	is_int(hint(p, 0, 0, &ticket), 0, "a block will be wanted");
 	ok(!is_away(p), "and is on its way");
-	ok(!glake_query(ctx, p, &block) && block.advice == GLAKE_ADVICE_COLD, "it may go again");
+	ok(!glake_query(ctx, p, &block) && block.advice == GLAKE_ADVICE_COLD,
+		"it may go again");
 	ok(ask(ticket).state == GLAKE_TICKET_COPYING && ask(ticket).bytes == SIZE &&
 			ask(ticket).kind == GLAKE_TICKET_PREFETCH && ask(ticket).begun_ns,
 		"which is told");
@@ -30,13 +31,15 @@ static void comes_ahead(void)
 	before = copies();
 	is_int(glake_fetch(ctx, p, a), 0, "a fetch has it");
 	ok(copies() == before, "without a copy");
-	ok(!glake_query(ctx, p, &block) && block.advice == GLAKE_ADVICE_NORMAL, "it stays");
+	ok(!glake_query(ctx, p, &block) && block.advice == GLAKE_ADVICE_NORMAL,
+		"it stays");
 	work(p);
 	run();
 	is_int(glake_fetch(ctx, p, a), -EALREADY, "which ends what the hint said");
 	is_int((int64_t)stats().prefetches, 1, "one came");
 	is_int((int64_t)stats().prefetch_early, 1, "in time");
-	ok(!stats().prefetch_late && !stats().prefetch_useless && !stats().prefetch_queued,
+	ok(!stats().prefetch_late && !stats().prefetch_useless &&
+			!stats().prefetch_queued,
 		"and all of it was of use");
 	glake_ticket_close(ticket);
 	glake_free(ctx, p, a);
@@ -102,7 +105,9 @@ static void goes_by_deadline(void)
 	base = in_seconds(0);
 	for (int i = 0; i < 6; i++)
 		torn += hint(p[i],
-				with[i].seconds ? base + with[i].seconds * INT64_C(1000000000) : 0,
+				with[i].seconds
+					? base + with[i].seconds * INT64_C(1000000000)
+					: 0,
 				with[i].priority, &ticket[i]) != 0;
 	ok(!torn, "six hints");
 	is_int((int64_t)stats().prefetch_queued, 5, "one is on its way, the others wait");
@@ -111,7 +116,7 @@ static void goes_by_deadline(void)
 			int state = state_of(ticket[want[k]]);
 
 			torn += state !=
-				(k < i		     ? GLAKE_TICKET_DONE
+				(k < i			 ? GLAKE_TICKET_DONE
 						: k == i ? GLAKE_TICKET_COPYING
 							 : GLAKE_TICKET_QUEUED);
 		}
@@ -152,10 +157,12 @@ static void leaves_room(void)
 	run();
 	is_int(glake_ticket_wait(one, -1), 0, "the first is here");
 	spills = stats().spills;
-	is_int(glake_alloc(ctx, 0, SIZE, a, 0, &others[1]), 0, "there is room for a request");
+	is_int(glake_alloc(ctx, 0, SIZE, a, 0, &others[1]), 0,
+		"there is room for a request");
 	is_int((int64_t)(stats().spills - spills), 0, "beside it");
 	is_int(glake_alloc(ctx, 0, SIZE, a, 0, &others[2]), 0, "and for another");
-	is_int((int64_t)(stats().spills - spills), 1, "as what nobody has asked for goes again");
+	is_int((int64_t)(stats().spills - spills), 1,
+		"as what nobody has asked for goes again");
 	ok(is_away(p), "it is away");
 	is_int((int64_t)stats().prefetch_useless, 1, "and came for nothing");
 	run();
@@ -163,7 +170,8 @@ static void leaves_room(void)
 	is_int(state_of(two), GLAKE_TICKET_QUEUED, "nor for the hint");
 	for (int i = 0; i < 3; i++)
 		glake_free(ctx, others[i], a);
-	is_int(state_of(two), GLAKE_TICKET_COPYING, "until blocks are freed and somebody calls");
+	is_int(state_of(two), GLAKE_TICKET_COPYING,
+		"until blocks are freed and somebody calls");
 	run();
 	is_int(glake_fetch(ctx, q, a), 0, "it is fetched");
 	is_int(glake_fetch(ctx, p, a), 0, "and so is the first");
@@ -277,7 +285,8 @@ static void refuses(void)
 	is_int(hint(p + 512, 0, 0, &ticket), -EINVAL, "no block begins there");
 	is_int(hint((char *)&ctx, 0, 0, &ticket), -EINVAL, "nor there");
 	is_int(hint(p, -1, 0, &ticket), -EINVAL, "no time is negative");
-	is_int(glake_prefetch(ctx, p, (struct CUstream_st *)(uintptr_t)4096, 0, 0, &ticket),
+	is_int(glake_prefetch(
+		       ctx, p, (struct CUstream_st *)(uintptr_t)4096, 0, 0, &ticket),
 		-EINVAL, "no stream");
 	is_int(glake_prefetch(NULL, p, a, 0, 0, &ticket), -ESTALE, "no context");
 	ok(!ticket, "no ticket of those");
@@ -299,7 +308,8 @@ static void refuses(void)
 static void every_call_fails(void)
 {
 	static const char *const calls[] = {"copy", "create", "map", "set_access",
-		"event_record", "event_new", "event_query", "stream_wait", "stream_facts"};
+		"event_record", "event_new", "event_query", "stream_wait",
+		"stream_facts"};
 
 	open_soft("soft.streams=stepped", NULL);
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
@@ -409,7 +419,8 @@ static void from_threads(void)
 			pthread_join(thread[i], NULL);
 			sum += torn[i];
 		}
-		ok(!sum, "four threads hint and fetch%s", ahead ? ", and one carries out" : "");
+		ok(!sum, "four threads hint and fetch%s",
+			ahead ? ", and one carries out" : "");
 		ok(!stats().prefetch_queued && !stats().away, "nothing is left of it");
 		close_soft();
 	}
@@ -430,8 +441,10 @@ static void ends_with_its_context(void)
 	hint(q, 0, 0, &two);
 	child = fork();
 	if (!child)
-		_exit(hint(p, 0, 0, NULL) == -ENODEV && glake_ticket_cancel(two) == -ENODEV ? 0
-											   : 1);
+		_exit(hint(p, 0, 0, NULL) == -ENODEV &&
+					glake_ticket_cancel(two) == -ENODEV
+				? 0
+				: 1);
 	waitpid(child, &status, 0);
 	is_int(status, 0, "a child can neither hint nor cancel");
 	run();

@@ -18,7 +18,8 @@
 static struct {
 	const struct glk_drv_ops *usual;
 	struct glk_drv_ops ops;
-	glk_atomic(int) left; /* calls to the one that is stuck, with it; 0 or less: none is */
+	glk_atomic(int)
+		left; /* calls to the one that is stuck, with it; 0 or less: none is */
 	glk_atomic(bool) stands, let_go, gave_in;
 } stuck;
 
@@ -31,9 +32,11 @@ static inline int stuck_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, si
 	if (glk_sub_relaxed(&stuck.left, 1) == 1) {
 		since = glk_clock_ns();
 		glk_store_release(&stuck.stands, true);
-		while (!glk_load_acquire(&stuck.let_go) && !glk_load_relaxed(&stuck.gave_in)) {
+		while (!glk_load_acquire(&stuck.let_go) &&
+			!glk_load_relaxed(&stuck.gave_in)) {
 			nanosleep(&look, NULL);
-			glk_store_release(&stuck.gave_in, glk_clock_ns() - since > STUCK_NS);
+			glk_store_release(
+				&stuck.gave_in, glk_clock_ns() - since > STUCK_NS);
 		}
 	}
 	return stuck.usual->copy(drv, dst, src, size, on);

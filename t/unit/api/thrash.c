@@ -23,7 +23,8 @@ static struct fake fake;
 static struct glake *ctx;
 static char *block, *plain;
 
-static void open_context(char generation, const char *setting, uint32_t flags, uint32_t kinds)
+static void open_context(
+	char generation, const char *setting, uint32_t flags, uint32_t kinds)
 {
 	const char *const settings[] = {
 		"soft.memory=1GiB", "tier.managed_chunk=64MiB", setting, NULL};
@@ -48,7 +49,8 @@ static void open_context(char generation, const char *setting, uint32_t flags, u
 		fake.uuid[0][n++] = (uint8_t)byte;
 	}
 	if (glk_managed_open(context, &uvm, &fake.ops, generation, FAKE_MAJOR, 0) ||
-		glake_alloc(ctx, 0, 16 * MIB, NULL, GLAKE_ALLOC_MANAGED, (void **)&block) ||
+		glake_alloc(
+			ctx, 0, 16 * MIB, NULL, GLAKE_ALLOC_MANAGED, (void **)&block) ||
 		glake_alloc(ctx, 0, 16 * MIB, NULL, 0, (void **)&plain))
 		tap_bail("no block");
 }

@@ -93,7 +93,8 @@ static void refuses(void)
 	is_int(glake_ticket_get(ticket, &info), -EINVAL, "no size");
 	run();
 	glk_fault_set(context->drv, "event_query:nth=1:err=EIO");
-	is_int(glake_ticket_wait(ticket, INT64_C(60000000000)), 0, "a question that fails is asked again");
+	is_int(glake_ticket_wait(ticket, INT64_C(60000000000)), 0,
+		"a question that fails is asked again");
 	glk_fault_set(context->drv, "off");
 	glake_ticket_close(ticket);
 	glake_free(ctx, p, a);
@@ -118,7 +119,8 @@ static void forgets_the_oldest(void)
 	for (int i = 0; i < 3000; i++) {
 		torn += glk_ticket_close(glk_ticket_new(&t)) != 0;
 	}
-	is_int(ask(first).state, GLAKE_TICKET_DONE, "an open one is not in the way of closed ones");
+	is_int(ask(first).state, GLAKE_TICKET_DONE,
+		"an open one is not in the way of closed ones");
 	for (int i = 0; i < 1000000; i++)
 		number = glk_ticket_new(&t);
 	ok(!torn && number, "more than there is room for are left open");
@@ -237,7 +239,8 @@ static void in_a_child(void)
 int main(void)
 {
 	tap_plan_later();
-	is_str(glake_ticket_state_name(GLAKE_TICKET_CANCELLED), "cancelled", "a state has a name");
+	is_str(glake_ticket_state_name(GLAKE_TICKET_CANCELLED), "cancelled",
+		"a state has a name");
 	is_str(glake_ticket_kind_name(GLAKE_TICKET_PREFETCH), "prefetch", "a kind too");
 	is_str(glake_ticket_state_name(-1), "unknown", "others have none");
 	is_str(glake_ticket_kind_name(3), "unknown", "others have none");
@@ -245,7 +248,8 @@ int main(void)
 	tells_what_is_copied();
 	refuses();
 	if (tap_on_valgrind())
-		tap_skip("the oldest of a million tickets are forgotten", "valgrind takes long");
+		tap_skip("the oldest of a million tickets are forgotten",
+			"valgrind takes long");
 	else
 		forgets_the_oldest();
 	outlives_its_context();

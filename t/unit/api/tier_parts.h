@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MIB  ((size_t)1 << 20)
+#define MIB ((size_t)1 << 20)
 #ifndef SIZE
 #define SIZE (8 * MIB) /* t/unit/api/prefetch.c has budgets for some of these */
 #endif

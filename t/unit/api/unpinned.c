@@ -17,8 +17,9 @@ static void is_right(const char *streams, struct CUstream_st *on)
 	made = stream;
 	stream = on ? on : stream;
 	for (int i = 0; i < (tap_on_valgrind() ? 2 : 10); i++) {
-		size_t bytes = i % 3 ? GLK_BOUNCE_LEAST + dice() % (BIG - 400 - GLK_BOUNCE_LEAST)
-				     : GLK_BOUNCE_LEAST + dice() % 3;
+		size_t bytes = i % 3
+			? GLK_BOUNCE_LEAST + dice() % (BIG - 400 - GLK_BOUNCE_LEAST)
+			: GLK_BOUNCE_LEAST + dice() % 3;
 
 		wrong += !there_and_back(bytes);
 		sum += bytes;
@@ -48,7 +49,8 @@ static void in_order(void)
 	drv->ops->fill(drv, (uintptr_t)block, 7, bytes / 4, stream);
 	is_int(glake_copy(ctx, block, plain, bytes, stream, 0, &job), 0,
 		"as much as the buffers hold, on a stream that does not go on");
-	is_int(state_of(job).stage, GLAKE_COPY_QUEUED, "is under way when the call returns");
+	is_int(state_of(job).stage, GLAKE_COPY_QUEUED,
+		"is under way when the call returns");
 	memset(plain, 0x5a, bytes);
 	glk_soft_hold(drv, 0, stream, false);
 	is_int(glake_copy_wait(job, -1), 0, "then it is done");
@@ -57,7 +59,8 @@ static void in_order(void)
 	drv->ops->fill(drv, (uintptr_t)block, 0x01010101, BIG / 4, stream);
 	is_int(glake_copy(ctx, back, block, BIG, stream, 0, &job), 0, "and back");
 	is_int(state_of(job).stage, GLAKE_COPY_DONE, "it is done when the call returns");
-	ok(back[0] == 1 && !memcmp(back, back + 1, BIG - 1), "behind what was queued before");
+	ok(back[0] == 1 && !memcmp(back, back + 1, BIG - 1),
+		"behind what was queued before");
 	is_int(glake_copy_close(job), 0, "closed");
 	close_crew();
 }
@@ -96,26 +99,31 @@ static void direct(void)
 	open_crew(settings);
 	glake_stream_new(ctx, 1, &far);
 	fill(plain, BIG);
-	is_int(glake_copy(ctx, host, plain, 3 * MIB, stream, 0, NULL), 0, "between memory of the host");
-	is_int(glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, NULL), 0, "from locked memory");
+	is_int(glake_copy(ctx, host, plain, 3 * MIB, stream, 0, NULL), 0,
+		"between memory of the host");
+	is_int(glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, NULL), 0,
+		"from locked memory");
 	is_int(sync_stream(), 0, "done");
 	ok(!memcmp(gpu, plain, 3 * MIB), "arrive");
 	glake_soft_capture_begin(ctx, 0, stream);
-	is_int(glake_copy(ctx, block, plain, 3 * MIB, stream, 0, NULL), 0, "one is captured");
+	is_int(glake_copy(ctx, block, plain, 3 * MIB, stream, 0, NULL), 0,
+		"one is captured");
 	is_int(glake_soft_capture_end(ctx, 0, stream, &graph), 0, "which breaks nothing");
 	glake_soft_graph_launch(ctx, 0, graph, stream);
 	is_int(sync_stream(), 0, "its graph");
 	ok(!memcmp(block, plain, 3 * MIB), "makes it");
 	glake_soft_graph_free(ctx, graph);
 	glake_copy(ctx, block, plain + 1, 3 * MIB, far, 0, NULL);
-	is_int((int64_t)through(GLK_IO_DOWN), 0, "on a stream of another GPU: none through the buffers");
+	is_int((int64_t)through(GLK_IO_DOWN), 0,
+		"on a stream of another GPU: none through the buffers");
 	ok(!context->io.bounce.crew.started && !context->io.bounce.ring[0][0].base,
 		"neither thread nor memory is there before it is used");
 	context->drv->ops->stream_sync(context->drv, 1, far);
 	glake_stream_free(ctx, 1, far);
 	close_crew();
 	open_crew(none);
-	ok(!context->io.bounce.drv && there_and_back(BIG - 400), "without threads it is the driver's");
+	ok(!context->io.bounce.drv && there_and_back(BIG - 400),
+		"without threads it is the driver's");
 	close_crew();
 }
 
@@ -132,10 +140,13 @@ static void beside(void)
 	is_int(glake_copy(ctx, plain, gpu, 3 * MIB, stream, 0, NULL) | sync_stream(), 0,
 		"while somebody else has the buffers");
 	ok(!memcmp(plain, gpu, 3 * MIB) && !ring->base, "it is made without");
-	is_int(glake_copy(ctx, gpu, plain, 3 * MIB, stream, 0, NULL) | sync_stream(), 0, "back");
-	is_int((int64_t)through(GLK_IO_DOWN), (int64_t)(3 * MIB), "there are others for that way");
+	is_int(glake_copy(ctx, gpu, plain, 3 * MIB, stream, 0, NULL) | sync_stream(), 0,
+		"back");
+	is_int((int64_t)through(GLK_IO_DOWN), (int64_t)(3 * MIB),
+		"there are others for that way");
 	glk_store_relaxed(&ring->busy, false);
-	ok(there_and_back(3 * MIB) && through(GLK_IO_UP) == 3 * MIB, "then they are used");
+	ok(there_and_back(3 * MIB) && through(GLK_IO_UP) == 3 * MIB,
+		"then they are used");
 	close_crew();
 }
 
@@ -217,7 +228,8 @@ static void forked(void)
 	ok(there_and_back(2 * MIB), "a copy, and a fork");
 	pid = fork();
 	if (!pid)
-		_exit(glake_copy(ctx, block, plain, 2 * MIB, stream, 0, NULL) != -ENODEV ||
+		_exit(glake_copy(ctx, block, plain, 2 * MIB, stream, 0, NULL) !=
+				-ENODEV ||
 			glake_close(ctx, NULL));
 	waitpid(pid, &status, 0);
 	is_int(status, 0, "the child is refused a copy, and closes");

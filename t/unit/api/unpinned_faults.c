@@ -9,8 +9,8 @@ struct outcome {
 	uint64_t failed;
 };
 
-static int complete(struct glake_copy_job *job, unsigned char *to, const unsigned char *from,
-	struct outcome *o)
+static int complete(struct glake_copy_job *job, unsigned char *to,
+	const unsigned char *from, struct outcome *o)
 {
 	struct glake_copy_state now = state_of(job);
 	struct glake_copy_part part = {.offset = BYTES};
@@ -19,14 +19,15 @@ static int complete(struct glake_copy_job *job, unsigned char *to, const unsigne
 	o->whole += now.stage == GLAKE_COPY_DONE;
 	o->part += now.stage == GLAKE_COPY_FAILED;
 	if (now.failed_parts)
-		wrong += glake_copy_failed(job, 0, &part) || part.offset + part.bytes != BYTES ||
-			now.failed != part.bytes;
+		wrong += glake_copy_failed(job, 0, &part) ||
+			part.offset + part.bytes != BYTES || now.failed != part.bytes;
 	return wrong + (memcmp(to, from, part.offset) != 0);
 }
 
 static void try_one(bool up, const char *form, unsigned n, struct outcome *o)
 {
-	static const char *const settings[] = {CREW, "soft.streams=random", "driver.fault=off", NULL};
+	static const char *const settings[] = {
+		CREW, "soft.streams=random", "driver.fault=off", NULL};
 	unsigned char *to = up ? back : block, *from = up ? block : plain;
 	struct glake_copy_job *job = NULL;
 	char rule[128];
@@ -70,10 +71,11 @@ static void faults(const char *form, unsigned least)
 			if (o.wrong > before)
 				tap_note("call %u", n);
 		}
-		ok(!o.wrong, "%s, %s: no byte is wrong that is not told", form, up ? "up" : "down");
+		ok(!o.wrong, "%s, %s: no byte is wrong that is not told", form,
+			up ? "up" : "down");
 		ok(n > least && o.whole + o.part + o.refused == (int)tries,
-			"%u tries: %d copied whole, %d in part, %d refused", tries, o.whole, o.part,
-			o.refused);
+			"%u tries: %d copied whole, %d in part, %d refused", tries,
+			o.whole, o.part, o.refused);
 	}
 }
 
@@ -84,8 +86,10 @@ static void unsure(void)
 
 	open_crew(settings);
 	fill(plain, BYTES);
-	glk_fault_set(context->drv, "event_record:nth=1:err=EIO;stream_sync:nth=1:err=EIO");
-	is_int(glake_copy(ctx, block, plain, BYTES, stream, 0, NULL), -EIO, "an event that cannot be recorded");
+	glk_fault_set(
+		context->drv, "event_record:nth=1:err=EIO;stream_sync:nth=1:err=EIO");
+	is_int(glake_copy(ctx, block, plain, BYTES, stream, 0, NULL), -EIO,
+		"an event that cannot be recorded");
 	glk_fault_set(context->drv, "off");
 	ok(context->io.bounce.ring[0][GLK_IO_DOWN].off, "nor its stream be waited for");
 	ok(there_and_back(5 * MIB), "copies go on");

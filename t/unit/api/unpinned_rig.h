@@ -33,7 +33,9 @@ static inline void close_crew(void)
 /* Bytes that went through the buffers of the first GPU. */
 static inline uint64_t through(int turn)
 {
-	return context->io.bounce.drv ? glk_load_relaxed(&context->io.bounce.ring[0][turn].bytes) : 0;
+	return context->io.bounce.drv
+		? glk_load_relaxed(&context->io.bounce.ring[0][turn].bytes)
+		: 0;
 }
 
 /* To and from odd addresses, with guards. Whether all bytes are right. */
@@ -47,14 +49,16 @@ static inline bool there_and_back(size_t bytes)
 	memcpy(before, block + b - EDGE, EDGE);
 	memcpy(before + EDGE, block + b + bytes, EDGE);
 	if (glake_copy(ctx, block + b, plain + a, bytes, stream, 0, NULL) ||
-		glake_copy(ctx, back + c, block + b, bytes, stream, 0, NULL) || sync_stream())
+		glake_copy(ctx, back + c, block + b, bytes, stream, 0, NULL) ||
+		sync_stream())
 		return false;
 	memcpy(after, block + b - EDGE, EDGE);
 	memcpy(after + EDGE, block + b + bytes, EDGE);
 	for (size_t i = 0; i < EDGE; i++)
 		if (back[c - 1 - i] != 0xa5 || back[c + bytes + i] != 0xa5)
 			return false;
-	return !memcmp(back + c, plain + a, bytes) && !memcmp(before, after, sizeof(before));
+	return !memcmp(back + c, plain + a, bytes) &&
+		!memcmp(before, after, sizeof(before));
 }
 
 static inline void unpinned_start(void)

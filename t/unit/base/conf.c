@@ -116,11 +116,14 @@ static void misspelled(void)
 /* What a program would have where nobody says anything. */
 static void defaults(void)
 {
-	static const char *const own[] = {"soft.gpus=3", "pool.budget=3G", "map.aliases=3", NULL};
+	static const char *const own[] = {
+		"soft.gpus=3", "pool.budget=3G", "map.aliases=3", NULL};
 	static const char *const bad[] = {"soft.gpus=3", "soft.gpsu=3", NULL};
 	static const char *const settings[] = {"map.aliases=9", NULL};
-	struct glake_options options = {.sz = sizeof(options), .conf_file = found_path,
-		.defaults = own, .settings = settings};
+	struct glake_options options = {.sz = sizeof(options),
+		.conf_file = found_path,
+		.defaults = own,
+		.settings = settings};
 
 	write_text("[soft]\ngpus = 2\n");
 	setenv("GLAKE_POOL_BUDGET", "2 GB", 1);

@@ -31,8 +31,10 @@ int main(void)
 	struct functions functions = {0};
 
 	tap_plan_later();
-	is_int(glk_late_load("libc.so.6", names, 2, &functions), 0, "a library that is there");
-	ok(functions.length && functions.length("four") == 4, "the first of its functions");
+	is_int(glk_late_load("libc.so.6", names, 2, &functions), 0,
+		"a library that is there");
+	ok(functions.length && functions.length("four") == 4,
+		"the first of its functions");
 	ok(functions.compare && !functions.compare("a", "a"), "and the second");
 	missing("libc.so.6", odd, "glake_no_such_function");
 	missing("libglake-nothing.so.7", names, "cannot be loaded: ");

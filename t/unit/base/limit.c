@@ -54,11 +54,14 @@ int main(void)
 	is_int(lines_of(kinds, now, 3, &left_out, &last), 3, "three lines");
 	is_int(lines_of(kinds, now + 100, 50, &left_out, &last), 7, "ten in a while");
 	is_int(last, 7, "the tenth is told to be the last");
-	is_int(lines_of(kinds + 1, now, 50, &left_out, &last), 10, "another kind has its own");
+	is_int(lines_of(kinds + 1, now, 50, &left_out, &last), 10,
+		"another kind has its own");
 	is_int(left_out, 0, "of which none was left out before");
-	is_int(lines_of(kinds, now + GLK_LIMIT_NS, 50, &left_out, &last), 10, "the next while");
+	is_int(lines_of(kinds, now + GLK_LIMIT_NS, 50, &left_out, &last), 10,
+		"the next while");
 	is_int(left_out, 43, "begins with how many were left out");
-	is_int(lines_of(kinds, now + 3 * GLK_LIMIT_NS, 1, &left_out, &last), 1, "a while later");
+	is_int(lines_of(kinds, now + 3 * GLK_LIMIT_NS, 1, &left_out, &last), 1,
+		"a while later");
 	is_int(left_out, 40, "and so on");
 	is_int(last, 0, "one line is not the last");
 	for (int i = 0; i < THREADS; i++)

@@ -239,7 +239,8 @@ static void pauses(void)
 	glk_lock_pause(&node);
 	glk_lock_resume(&node);
 	glk_unlock(&node);
-	ok(glk_lock_is_held(), "one that is given up in the pause of another one ends none");
+	ok(glk_lock_is_held(),
+		"one that is given up in the pause of another one ends none");
 	glk_lock_resume(&device);
 	glk_unlock(&device);
 }

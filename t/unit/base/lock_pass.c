@@ -85,7 +85,8 @@ static void not_for_stopped(void)
 
 #if defined(__SANITIZE_THREAD__) || defined(GLK_SCHED)
 	for (int i = 0; i < 2; i++)
-		tap_skip("a thread that is stopped", "the handler would run in its turn alone");
+		tap_skip("a thread that is stopped",
+			"the handler would run in its turn alone");
 	return;
 #endif
 	sem_init(&stopped, 0, 0);

@@ -261,7 +261,8 @@ static void limited(void)
 	static char text[1 << 16];
 
 	captured(say_again, text, sizeof(text));
-	is_int(lines_in(text), 11, "a warning that comes again and again is said ten times");
+	is_int(lines_in(text), 11,
+		"a warning that comes again and again is said ten times");
 	ok(strstr(text, "again 9 (more lines like this are left out for up to 10 s)\n"),
 		"the tenth says so");
 	ok(strstr(text, "warning: another\n"), "and others are said");

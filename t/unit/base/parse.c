@@ -71,10 +71,10 @@ static void sizes(void)
 /* One size, as many as write it. */
 static void spellings(void)
 {
-	static const char *const many[] = {"24G", "24GB", "24GiB", "24Gi", "24 GiB", "24 G",
-		"24 GB", "24g", "24gb", "24gib", "24gB", "24GIB", "24.0G", "24576M",
-		"24576MB", "25165824k", "25165824KiB", "0.0234375T", "25769803776",
-		"25769803776B", "25769803776 b"};
+	static const char *const many[] = {"24G", "24GB", "24GiB", "24Gi", "24 GiB",
+		"24 G", "24 GB", "24g", "24gb", "24gib", "24gB", "24GIB", "24.0G",
+		"24576M", "24576MB", "25165824k", "25165824KiB", "0.0234375T",
+		"25769803776", "25769803776B", "25769803776 b"};
 
 	for (size_t i = 0; i < sizeof(many) / sizeof(*many); i++)
 		size_is(many[i], UINT64_C(24) << 30);

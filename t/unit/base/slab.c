@@ -13,7 +13,8 @@ static void refuses(void)
 
 	is_int(glk_slab_init(&slab, 0, 8), -EINVAL, "no slot size");
 	is_int(glk_slab_init(&slab, 8, 0), -EINVAL, "no slots");
-	is_int(glk_slab_init(&slab, 8, GLK_ID_MAX + 1), -EINVAL, "more slots than indices");
+	is_int(glk_slab_init(&slab, 8, GLK_ID_MAX + 1), -EINVAL,
+		"more slots than indices");
 	is_int(glk_slab_init(&slab, SIZE_MAX, 2), -EINVAL, "size overflows");
 	for (uint32_t n = 1; n <= 2; n++) {
 		glk_region_fail_after(n);
@@ -49,7 +50,8 @@ int main(void)
 	glake_last_error(&error);
 	is_int(error.error_class, GLAKE_ERROR_LIMIT, "as a limit, not as no memory");
 	glk_slab_put(&slab, ids[3]);
-	is_int(((char *)glk_slab_at(&slab, ids[3]))[5], 3, "a slot given back can be read");
+	is_int(((char *)glk_slab_at(&slab, ids[3]))[5], 3,
+		"a slot given back can be read");
 	is_int(glk_slab_get(&slab), ids[3], "and comes again");
 	glk_slab_fini(&slab);
 	is_int((int64_t)glk_region_bytes(), (int64_t)before, "all memory given back");

@@ -46,14 +46,17 @@ static void make_room(void)
 	is_int(plan_take(&rig, &more, 15 * MIB, b), -ENOMEM, "no block is cold");
 	is_int(advise(&list[3], GLAKE_ADVICE_COLD), 0, "one is");
 	is_int(plan_take(&rig, &more, 25 * MIB, b), -ENOMEM, "which is not enough");
-	is_int(plan_take(&rig, &more, 90 * MIB, b), -ENOMEM, "for more than there is at all");
+	is_int(plan_take(&rig, &more, 90 * MIB, b), -ENOMEM,
+		"for more than there is at all");
 	ok(!rig_query(&rig, list[3].addr).away, "so it stays");
 	is_int(advise(&list[1], GLAKE_ADVICE_COLD), 0, "then another one");
 	is_int(advise(&list[2], GLAKE_ADVICE_COLD), 0, "and a third");
-	is_int((int64_t)rig_query(&rig, list[1].addr).advice, GLAKE_ADVICE_COLD, "as is told");
+	is_int((int64_t)rig_query(&rig, list[1].addr).advice, GLAKE_ADVICE_COLD,
+		"as is told");
 	is_int((int64_t)rig_figures(&rig).spills, 0, "none of them moves yet");
 	is_int(plan_take(&rig, &more, 15 * MIB, b), 0, "a request has room");
-	ok(rig_query(&rig, list[3].addr).away && rig_query(&rig, list[1].addr).away, "the first two made it");
+	ok(rig_query(&rig, list[3].addr).away && rig_query(&rig, list[1].addr).away,
+		"the first two made it");
 	ok(!rig_query(&rig, list[2].addr).away, "and the third did not have to");
 	s = rig_figures(&rig);
 	is_int((int64_t)s.victims, 2, "victims");
@@ -62,12 +65,14 @@ static void make_room(void)
 	ok(s.reserved <= 50 * MIB, "the budget holds");
 	is_sound(&rig, "the books agree");
 	is_int(fetch(&list[2]), -EALREADY, "what is here is fetched");
-	is_int((int64_t)rig_query(&rig, list[2].addr).advice, GLAKE_ADVICE_NORMAL, "and cold no longer");
+	is_int((int64_t)rig_query(&rig, list[2].addr).advice, GLAKE_ADVICE_NORMAL,
+		"and cold no longer");
 	is_int(plan_take(&rig, &last, 15 * MIB, b), -ENOMEM, "so that it stays");
 	is_int(fetch(&list[1]), -ENOMEM, "nor is there room for one that went");
 	plan_drop(&rig, &more, b);
 	is_int(fetch(&list[1]), 0, "until there is");
-	is_int((int64_t)rig_query(&rig, list[1].addr).advice, GLAKE_ADVICE_NORMAL, "then it is here to stay");
+	is_int((int64_t)rig_query(&rig, list[1].addr).advice, GLAKE_ADVICE_NORMAL,
+		"then it is here to stay");
 	rig_free(&rig, list[3].addr, a);
 	for (int i = 0; i < 5; i++)
 		ok(i == 3 || plan_drop(&rig, &list[i], a), "with what was written");
@@ -85,13 +90,16 @@ static void before_the_host(void)
 	plan_take(&rig, &one, 20 * MIB, a);
 	advise(&one, GLAKE_ADVICE_COLD);
 	plan_take(&rig, &two, 25 * MIB, a);
-	ok(rig_query(&rig, one.addr).away && !rig_query(&rig, two.addr).placed, "a cold block makes room on the GPU");
+	ok(rig_query(&rig, one.addr).away && !rig_query(&rig, two.addr).placed,
+		"a cold block makes room on the GPU");
 	plan_take(&rig, &three, 25 * MIB, a);
-	is_int((int64_t)rig_query(&rig, three.addr).placed, 25 << 20, "without one the host is next");
+	is_int((int64_t)rig_query(&rig, three.addr).placed, 25 << 20,
+		"without one the host is next");
 	is_int(advise(&three, GLAKE_ADVICE_PINNED), 0, "that may be pinned");
 	plan_drop(&rig, &two, a);
 	is_int(fetch(&three), -EBUSY, "then it does not come");
-	is_int(glk_cache_quiet(&rig.cache, &(struct glake_returned){0}), 0, "a quiet point");
+	is_int(glk_cache_quiet(&rig.cache, &(struct glake_returned){0}), 0,
+		"a quiet point");
 	is_int((int64_t)rig_query(&rig, three.addr).placed, 25 << 20, "leaves it there");
 	advise(&three, GLAKE_ADVICE_NORMAL);
 	is_int(fetch(&three), 0, "unless it is not pinned");
@@ -123,7 +131,8 @@ static void others_go(void)
 	advise(&first, GLAKE_ADVICE_COLD);
 	advise(&second, GLAKE_ADVICE_COLD);
 	rig_capture(&rig, b);
-	is_int(plan_take(&rig, &more, 15 * MIB, a), 0, "the first captures, the second goes");
+	is_int(plan_take(&rig, &more, 15 * MIB, a), 0,
+		"the first captures, the second goes");
 	rig_end(&rig);
 
 	set_up(150 * MIB, small);
@@ -153,7 +162,6 @@ static void is_away_already(void)
 	rig_end(&rig);
 }
 
-
 static void pinned(void)
 {
 	struct glake_suspended did;
@@ -175,7 +183,8 @@ static void pinned(void)
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), -EBUSY, "to stay");
 	is_int(rig_free(&rig, one.addr, a), 0, "until it is freed");
 	is_int(plan_take(&rig, &one, 20 * MIB, a), 0, "what lies there next");
-	is_int((int64_t)rig_query(&rig, one.addr).advice, GLAKE_ADVICE_NORMAL, "is not pinned");
+	is_int((int64_t)rig_query(&rig, one.addr).advice, GLAKE_ADVICE_NORMAL,
+		"is not pinned");
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "and goes");
 	rig_free(&rig, one.addr, a);
 	rig_close(&rig, 0);
@@ -223,20 +232,22 @@ static void ends_with_the_block(void)
 	uint32_t graph;
 
 	set_up(30 * MIB, NULL);
-	for (uint32_t advice = GLAKE_ADVICE_COLD; advice <= GLAKE_ADVICE_PINNED; advice++) {
+	for (uint32_t advice = GLAKE_ADVICE_COLD; advice <= GLAKE_ADVICE_PINNED;
+		advice++) {
 		plan_take(&rig, &one, 4096, a);
 		is_int(advise(&one, advice), 0, "a small block");
 		rig_free(&rig, one.addr, a);
 		for (int i = 0; i < 3; i++) {
 			plan_take(&rig, &two, 4096, a);
-			is_int((int64_t)rig_query(&rig, two.addr).advice, GLAKE_ADVICE_NORMAL,
-				"one of its size after it");
+			is_int((int64_t)rig_query(&rig, two.addr).advice,
+				GLAKE_ADVICE_NORMAL, "one of its size after it");
 		}
 	}
 	plan_take(&rig, &one, 3 * MIB, a);
 	rig_free(&rig, one.addr, a);
 	is_int(advise(&one, GLAKE_ADVICE_COLD), -EINVAL, "a block that is not there");
-	is_int(glk_cache_advise(&rig.cache, two.addr + 8, 1), -EINVAL, "nor inside of one");
+	is_int(glk_cache_advise(&rig.cache, two.addr + 8, 1), -EINVAL,
+		"nor inside of one");
 	plan_take(&rig, &one, 20 * MIB, a);
 	is_int(plan_take(&rig, &one, 29 * MIB, a), -ENOMEM, "small ones make no room");
 	rig_begin(&rig, 1, b);
@@ -260,7 +271,8 @@ static void in_order(void)
 	plan_take(&rig, &one, 20 * MIB, a);
 	rig_work(&rig, one.addr, one.size, a);
 	advise(&one, GLAKE_ADVICE_COLD);
-	is_int(rig_try(&rig, 25 * MIB, b, 0, &two.addr), 0, "a request of another stream");
+	is_int(rig_try(&rig, 25 * MIB, b, 0, &two.addr), 0,
+		"a request of another stream");
 	rig_work(&rig, two.addr, 25 * MIB, b);
 	glk_soft_run_all(rig.drv);
 	is_int(rig_free(&rig, two.addr, b), 0, "uses the memory behind the copy");
@@ -289,7 +301,8 @@ static void at_random(uint64_t *state)
 		int err;
 
 		if (!h->addr) {
-			plan_take(&rig, h, 1 + seed_below(state, 12 * MIB), n & 1 ? a : b);
+			plan_take(
+				&rig, h, 1 + seed_below(state, 12 * MIB), n & 1 ? a : b);
 			if (h->addr)
 				torn += advise(h, GLAKE_ADVICE_COLD) != 0;
 			continue;
@@ -310,8 +323,7 @@ static void at_random(uint64_t *state)
 			torn += !rig_is_sound(&rig);
 	}
 	ok(!torn, "nothing is lost");
-	ok(!few_victims(0), "%d blocks made room",
-		(int)rig_figures(&rig).victims);
+	ok(!few_victims(0), "%d blocks made room", (int)rig_figures(&rig).victims);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, rig_figures(&rig).live_blocks);
 }

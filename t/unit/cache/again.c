@@ -32,8 +32,8 @@ static void begin(struct job *job, const char *const *settings)
 		err = err ? err : plan_take(&rig, &job->large[i], 8 * MIB, a);
 	for (size_t i = 0; i < SMALL; i++)
 		err = err ? err
-			  : plan_take(&rig, &job->small[i],
-				    (100 + i * 7919 % 924) << 10, a);
+			  : plan_take(&rig, &job->small[i], (100 + i * 7919 % 924) << 10,
+				    a);
 	is_int(err, 0, "blocks");
 }
 
@@ -110,7 +110,8 @@ static void makes_once(bool in_place)
 	resume();
 	is_int((int64_t)host_held(), (int64_t)held, "the host keeps what it has");
 	for (int i = 0; i < 2; i++) {
-		glk_fault_set(rig.drv, in_place ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
+		glk_fault_set(rig.drv,
+			in_place ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
 		suspend(in_place);
 		glk_fault_set(rig.drv, "off");
 		is_int((int64_t)host_held(), (int64_t)held, "the host holds no more");
@@ -135,7 +136,8 @@ static void takes_turns(void)
 	}
 	held = host_held();
 	for (int i = 0; i < 2; i++) {
-		glk_fault_set(rig.drv, i & 1 ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
+		glk_fault_set(rig.drv,
+			i & 1 ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
 		suspend(i & 1);
 		glk_fault_set(rig.drv, "off");
 		resume();
@@ -167,12 +169,16 @@ static void is_ready(bool in_place)
 	uint64_t held, given;
 	struct job job;
 
-	begin(&job, (const char *const[]){ROOM,
-			    in_place ? "tier.place_reserve=800MiB" : "tier.host_reserve=128MiB",
-			    NULL});
-	ok(comes_to((in_place ? 800 : 128) * MIB, in_place), "some time after the first request");
+	begin(&job,
+		(const char *const[]){ROOM,
+			in_place ? "tier.place_reserve=800MiB"
+				 : "tier.host_reserve=128MiB",
+			NULL});
+	ok(comes_to((in_place ? 800 : 128) * MIB, in_place),
+		"some time after the first request");
 	held = host_held();
-	glk_fault_set(rig.drv, in_place ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
+	glk_fault_set(
+		rig.drv, in_place ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
 	suspend(in_place);
 	glk_fault_set(rig.drv, "off");
 	resume();
@@ -187,9 +193,12 @@ static void makes_way(bool in_place)
 	uint64_t most = 192 * MIB;
 	struct job job;
 
-	begin(&job, (const char *const[]){"pool.large_page=4MiB", "soft.host_memory=2GiB", "tier.host=192MiB",
-			    in_place ? "tier.host_reserve=192MiB" : "tier.place_reserve=192MiB",
-			    NULL});
+	begin(&job,
+		(const char *const[]){"pool.large_page=4MiB", "soft.host_memory=2GiB",
+			"tier.host=192MiB",
+			in_place ? "tier.host_reserve=192MiB"
+				 : "tier.place_reserve=192MiB",
+			NULL});
 	ok(comes_to(most, !in_place), "all that there may be is made ready");
 	for (int i = 0; i < 2; i++) {
 		suspend(in_place);
@@ -205,8 +214,9 @@ static void makes_way(bool in_place)
 /* Whether calls are as many as so many pages of the GPU, or of the host, and so many parts ask for. */
 static bool is_linear(const char *what, struct calls did, uint64_t pages, uint64_t parts)
 {
-	tap_note("%s: %llu pages in %llu parts; %llu created, %llu mapped, %llu released, rights "
-		 "%llu times, unmapped %llu times",
+	tap_note(
+		"%s: %llu pages in %llu parts; %llu created, %llu mapped, %llu released, rights "
+		"%llu times, unmapped %llu times",
 		what, (unsigned long long)pages, (unsigned long long)parts,
 		(unsigned long long)did.creates, (unsigned long long)did.maps,
 		(unsigned long long)did.releases, (unsigned long long)did.accesses,
@@ -243,11 +253,13 @@ static void costs(void)
 	twice = suspend(true);
 	again = resume();
 	/* 16 pages of the GPU more, and for each of four parts 3 large ones of the host and 4 small ones */
-	ok(twice.maps <= out.maps + 16 + 4 * 7 + 4 && twice.releases <= out.releases + 16 + 2 &&
+	ok(twice.maps <= out.maps + 16 + 4 * 7 + 4 &&
+			twice.releases <= out.releases + 16 + 2 &&
 			twice.accesses <= out.accesses + 3 * 4 &&
 			twice.unmaps <= out.unmaps + 2 * 4,
 		"more costs as much more");
-	ok(again.maps <= back.maps + 2 * 16 + 4 && again.creates <= back.creates + 16 + 2 &&
+	ok(again.maps <= back.maps + 2 * 16 + 4 &&
+			again.creates <= back.creates + 16 + 2 &&
 			again.accesses <= back.accesses + 3 * 4 &&
 			again.unmaps <= back.unmaps + 2 * 4,
 		"on the way back too");

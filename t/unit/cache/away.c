@@ -89,7 +89,8 @@ static void goes_in_order(void)
 	rig_work(&rig, one.addr, one.size, b);
 	glk_cache_use(&rig.cache, one.addr, b);
 	is_int(spill(&one, a), 0, "a block goes away with work on two streams queued");
-	is_int(rig_try(&rig, 45 * MIB, b, 0, &two.addr), 0, "another stream has its memory");
+	is_int(rig_try(&rig, 45 * MIB, b, 0, &two.addr), 0,
+		"another stream has its memory");
 	two.size = 45 * MIB;
 	rig_work(&rig, two.addr, two.size, b);
 	is_int(rig_free(&rig, two.addr, b), 0, "gives it back");
@@ -198,8 +199,9 @@ static void refuses(void)
 /* Each call of the driver fails once. */
 static void every_call_fails(void)
 {
-	static const char *const calls[] = {"copy", "host_lock", "event_new", "event_record",
-		"stream_wait", "stream_new", "create", "map", "set_access", "device_info"};
+	static const char *const calls[] = {"copy", "host_lock", "event_new",
+		"event_record", "stream_wait", "stream_new", "create", "map",
+		"set_access", "device_info"};
 
 	if (tap_one_thread_takes_long())
 		return;
@@ -253,14 +255,16 @@ static void suspends(void)
 	is_int(glk_cache_resume(&rig.cache, &did), -EINVAL, "nothing is suspended");
 	for (size_t i = 0; i < 40; i++)
 		torn += plan_take(&rig, &list[i],
-				i % 4 ? (i * 200 + 300) << 10 : 600 * (i + 1), i % 3 ? a : b) != 0;
+				i % 4 ? (i * 200 + 300) << 10 : 600 * (i + 1),
+				i % 3 ? a : b) != 0;
 	torn += !plan_drop(&rig, &list[5], a) || !plan_drop(&rig, &list[6], b);
 	ok(!torn, "blocks of all sizes");
 	glk_cache_pin(&rig.cache, list[7].addr, false, &pin);
 	is_int(spill(&list[9], a), 0, "one is away already");
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.stayed_blocks, 1, "what is out stays");
-	is_int((int64_t)did.moved_blocks, 40 - 2 - 10 - 2, "all others but the small ones go");
+	is_int((int64_t)did.moved_blocks, 40 - 2 - 10 - 2,
+		"all others but the small ones go");
 	ok(rig_figures(&rig).reserved < 24 * MIB, "nearly all memory is given back");
 	is_sound(&rig, "the books agree");
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "no request is served");
@@ -273,7 +277,8 @@ static void suspends(void)
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "again");
 	is_int((int64_t)did.moved_blocks, 0, "nothing is left to do");
 	glk_store_relaxed(&rig.cache.node->budget, 40 * MIB);
-	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM, "without room they do not come back");
+	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM,
+		"without room they do not come back");
 	ok(did.moved_blocks > 0, "but some");
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "the GPU is suspended still");
 	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
@@ -370,7 +375,8 @@ static void waits_for_holders(void)
 			tap_bail("it cannot be held");
 		pthread_create(&thread, NULL, let_go_later, e);
 		if (!turn)
-			is_int(spill(&one, a) || fetch(&one, a), 0, "a block that is held");
+			is_int(spill(&one, a) || fetch(&one, a), 0,
+				"a block that is held");
 		else if (turn == 1)
 			is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
 		else
@@ -454,6 +460,7 @@ int main(void)
 	fails_half_way();
 	waits_for_holders();
 	for (unsigned seed = 1; seed < 3; seed++)
-		random_program(seed, seed % 2 ? (const char *const[]){"policy.bins=0", NULL} : NULL);
+		random_program(seed,
+			seed % 2 ? (const char *const[]){"policy.bins=0", NULL} : NULL);
 	return tap_done();
 }

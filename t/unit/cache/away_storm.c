@@ -141,8 +141,8 @@ static void storm(const char *rules)
 	ok(is_whole(&h, streams[THREADS]), "a block that stayed through it all is whole");
 	rig_free(&rig, h.addr, streams[THREADS]);
 	ok(!glk_load_relaxed(&wrong) && glk_load_relaxed(&moved) >= MOVES,
-		"%u went away, %u suspensions, with %s",
-		glk_load_relaxed(&moved), glk_load_relaxed(&turned), rules);
+		"%u went away, %u suspensions, with %s", glk_load_relaxed(&moved),
+		glk_load_relaxed(&turned), rules);
 	is_sound(&rig, "the books agree");
 	is_int((int64_t)rig_figures(&rig).away, 0, "nothing is away");
 	rig_close(&rig, 0);

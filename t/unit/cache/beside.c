@@ -12,8 +12,7 @@ static struct CUstream_st *a, *b;
 /* A GPU with a budget, and a host with another. */
 static void set_up(size_t budget, const char *setting)
 {
-	const char *settings[] = {
-		"tier.place=host", "tier.host=64MiB", setting, NULL};
+	const char *settings[] = {"tier.place=host", "tier.host=64MiB", setting, NULL};
 
 	rig_open(&rig, settings);
 	a = rig_stream(&rig);
@@ -106,7 +105,8 @@ static void in_order(void)
 	creates = rig_calls(&rig, GLAKE_CALL_CREATE);
 	second = rig_alloc(&rig, 20 * MIB, b);
 	ok(is_placed(second, 20 * MIB), "the next one lies on the host as well");
-	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - creates), 0, "no page is made");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - creates), 0,
+		"no page is made");
 	rig_work(&rig, second, 20 * MIB, b);
 	is_sound(&rig, "the books agree");
 	is_int(rig_free(&rig, second, b), 0, "it is freed");
@@ -136,8 +136,10 @@ static void stays(void)
 	plan_take(&rig, &two, 26 * MIB, a);
 	is_int(glk_cache_spill(&rig.cache, two.addr, a), -EALREADY,
 		"a block on the host goes nowhere");
-	has_str(rig_error().text, "lies in memory of the host", "for that is where it is");
-	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -ENOMEM, "nor to a GPU that is full");
+	has_str(rig_error().text, "lies in memory of the host",
+		"for that is where it is");
+	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -ENOMEM,
+		"nor to a GPU that is full");
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
 	is_int((int64_t)did.moved, 25 << 20, "what it had goes away");
 	is_int((int64_t)did.stayed_blocks, 0, "nothing stays on it");
@@ -166,7 +168,8 @@ static void shares_its_budget(void)
 	rig_free(&rig, one.addr, a);
 	rig_free(&rig, two.addr, a);
 	is_int(rig_try(&rig, 28 * MIB, a, 0, &two.addr), 0, "the GPU's are had again");
-	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), 0, "and those when they are free");
+	is_int(rig_try(&rig, 40 * MIB, a, 0, &one.addr), 0,
+		"and those when they are free");
 	ok(is_placed(one.addr, 40 * MIB), "for a block");
 	is_int(glk_cache_spill(&rig.cache, two.addr, a), -ENOMEM, "which keeps them");
 	rig_free(&rig, one.addr, a);
@@ -211,7 +214,8 @@ static void figures(void)
 	set_up(10 * MIB, "policy.bins=0");
 	addr = rig_alloc(&rig, 10 * MIB, a);
 	glk_fault_set(rig.drv, "host_lock:p=1000000:err=ENOMEM");
-	is_int(glk_cache_spill(&rig.cache, addr, a), -ENOMEM, "memory that is not locked");
+	is_int(glk_cache_spill(&rig.cache, addr, a), -ENOMEM,
+		"memory that is not locked");
 	is_int((int64_t)rig_figures(&rig).peak_host_held, 0, "was not held");
 	addr = rig_alloc(&rig, 16 * MIB, a);
 	rig_free(&rig, addr, a);
@@ -230,9 +234,10 @@ static void waits_last(void)
 	uint64_t addr = 0, part[64];
 	int n = 0, served = 0;
 
-	rig_open(&rig, (const char *const[]){"tier.place=host", "soft.streams=stepped",
-			       "map.span=1GiB", "policy.bins=0", "soft.memory=2GiB",
-			       RIG_DONE, NULL});
+	rig_open(&rig,
+		(const char *const[]){"tier.place=host", "soft.streams=stepped",
+			"map.span=1GiB", "policy.bins=0", "soft.memory=2GiB", RIG_DONE,
+			NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	while (n < 64 && (part[n] = rig_alloc(&rig, 16 * MIB, a)))
@@ -303,7 +308,8 @@ static void faults(void)
 		ok(err == -EIO || err == -ENOMEM, "%s fails: %d", calls[i], err);
 		glk_fault_set(rig.drv, "off");
 		is_sound(&rig, "the books agree");
-		is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), 0, "the next request is served");
+		is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), 0,
+			"the next request is served");
 		is_sound(&rig, "the books agree");
 		tap_expect_log(tap.logs - tap.expected);
 		rig_close(&rig, 2);
@@ -345,8 +351,8 @@ static void at_random(uint64_t *state)
 						     : seed_below(state, 9 * MIB);
 
 		if (n == 1500)
-			glk_fault_set(rig.drv,
-				"create:p=50000:err=EIO;map:p=30000:err=EIO");
+			glk_fault_set(
+				rig.drv, "create:p=50000:err=EIO;map:p=30000:err=EIO");
 		if (h->addr)
 			torn += !plan_drop(&rig, h, n & 1 ? a : b);
 		else if (!plan_take(&rig, h, 1 + size, n & 2 ? a : b))

@@ -6,8 +6,8 @@
  * from end to end, so that two that share memory tell, and named by queued work, of which the
  * software device says whether it is in the order of the streams.
  */
-#include "plan_parts.h"
 #include "cache/ahead.h"
+#include "plan_parts.h"
 
 #include "seed.h"
 
@@ -194,8 +194,7 @@ static void move(struct own *o, uint64_t *state)
 	}
 	if (!seed_below(state, 3)) {
 		settle(o->stream);
-		err = glk_cache_advise(
-			&rig.cache, o->held.addr, GLAKE_ADVICE_COLD);
+		err = glk_cache_advise(&rig.cache, o->held.addr, GLAKE_ADVICE_COLD);
 		o->away = !err;
 		if (err && !is_known(err))
 			count_error("advice", err);
@@ -427,11 +426,13 @@ static void storm(
 	glk_store_relaxed(&rig.cache.node->budget, budget);
 	tap_note("%s: %" PRIu32 " served, %" PRIu32 " on the host, %" PRIu32
 		 " refused, %" PRIu32 " away, %" PRIu32 " pools, %" PRIu32
-		 " suspensions, %" PRIu64 " returned, %" PRIu64 " victims, %" PRIu64 " MiB lost",
+		 " suspensions, %" PRIu64 " returned, %" PRIu64 " victims, %" PRIu64
+		 " MiB lost",
 		name, glk_load_relaxed(&served), glk_load_relaxed(&placed),
 		glk_load_relaxed(&refused), glk_load_relaxed(&moved),
 		glk_load_relaxed(&captured), glk_load_relaxed(&turned),
-		rig_figures(&rig).returned_blocks, rig_figures(&rig).victims, rig_figures(&rig).lost >> 20);
+		rig_figures(&rig).returned_blocks, rig_figures(&rig).victims,
+		rig_figures(&rig).lost >> 20);
 	is_int(glk_load_relaxed(&wrong), 0, "blocks keep what was written");
 	ok(glk_load_relaxed(&placed) >= ENOUGH, "%s: blocks lay on the host", name);
 	is_int((int64_t)rig_figures(&rig).placed, 0, "none does any more");

@@ -102,8 +102,7 @@ static bool is_whole(const struct model *m)
 	return true;
 }
 
-static int make(
-	struct model *m, size_t size, struct CUstream_st *stream, uint64_t *state)
+static int make(struct model *m, size_t size, struct CUstream_st *stream, uint64_t *state)
 {
 	int err;
 
@@ -251,7 +250,8 @@ static bool step(struct model *list, uint64_t *state)
 		glk_soft_run_all(rig.drv);
 	if (!m->h.addr)
 		return !make(m,
-			(1 + seed_below(state, 14)) * MIB + seed_below(state, 8) * 65536 + 512,
+			(1 + seed_below(state, 14)) * MIB + seed_below(state, 8) * 65536 +
+				512,
 			a, state);
 	if (what < 2) {
 		good = is_whole(m) && !rig_free(&rig, m->h.addr, a);
@@ -281,7 +281,8 @@ static bool step(struct model *list, uint64_t *state)
 
 static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 {
-	int steps = tap_storms_take_long() ? 30 : STORM_SIZE(500), n = 0, torn = 0, packed = 0;
+	int steps = tap_storms_take_long() ? 30 : STORM_SIZE(500), n = 0, torn = 0,
+	    packed = 0;
 	struct model list[BLOCKS] = {0};
 	uint64_t state = seed_thread(seed, nth);
 
@@ -343,7 +344,8 @@ static void *work(void *arg)
 	struct model list[BLOCKS] = {0};
 	struct worker *w = arg;
 
-	for (int n = 0; n < (tap_storms_take_long() ? 10 : STORM_SIZE(300)) && !w->torn; n++) {
+	for (int n = 0; n < (tap_storms_take_long() ? 10 : STORM_SIZE(300)) && !w->torn;
+		n++) {
 		struct model *m = &list[seed_below(&w->state, 3)];
 		bool good = true;
 
@@ -432,8 +434,10 @@ static void has_idle_memory(void)
 	settle();
 	ok(good && rig_figures(&rig).packed == one.h.size, "a content is packed");
 	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
-	good = !plan_take(&rig, &two, 48 * MIB, a) && !plan_take(&rig, &three, 48 * MIB, a);
-	ok(good && rig_figures(&rig).placed == 48 * MIB, "a block lies on the host in place");
+	good = !plan_take(&rig, &two, 48 * MIB, a) &&
+		!plan_take(&rig, &three, 48 * MIB, a);
+	ok(good && rig_figures(&rig).placed == 48 * MIB,
+		"a block lies on the host in place");
 	ok(plan_drop(&rig, &three, a) && plan_drop(&rig, &two, a), "and is freed");
 	ok(rig_figures(&rig).host_held > 112 * MIB, "its memory idles");
 	good = move(&one, 0, 4 * MIB, true);

@@ -45,7 +45,8 @@ static void told(struct rig *rig, uint64_t addr, uint64_t who)
 }
 
 /* Both use it in turns; the faults that this takes. */
-static int64_t to_and_fro(struct rig *rig, uint64_t addr, size_t size, struct CUstream_st *s)
+static int64_t to_and_fro(
+	struct rig *rig, uint64_t addr, size_t size, struct CUstream_st *s)
 {
 	struct glk_soft_managed before = did(rig);
 
@@ -145,15 +146,18 @@ static void own(void)
 	told(&rig, p + 2 * MIB, GPU | HOST);
 	told(&rig, p + 4 * MIB, GPU | HOST);
 	is_int(said(&rig), 5, "of other slots two things");
-	is_int(glk_cache_managed_say(&rig.cache, p + 5 * MIB, 4096, GLK_MANAGED_PREFER, host), 0,
-		"the program says something of the last");
+	is_int(glk_cache_managed_say(
+		       &rig.cache, p + 5 * MIB, 4096, GLK_MANAGED_PREFER, host),
+		0, "the program says something of the last");
 	is_int(said(&rig), 8, "which took two things back");
-	is_int(glk_cache_managed_ask(&rig.cache, p + 5 * MIB, 4096, GLK_MANAGED_PREFERRED, &got),
+	is_int(glk_cache_managed_ask(
+		       &rig.cache, p + 5 * MIB, 4096, GLK_MANAGED_PREFERRED, &got),
 		0, "it is heard");
 	glk_soft_managed_touch(rig.drv, 0, p + 4 * MIB, 2 * MIB, true);
 	told(&rig, p + 4 * MIB, GPU | HOST);
 	is_int(said(&rig), 8, "and nothing is said there any more");
-	is_int(to_and_fro(&rig, p + 6 * MIB, 2 * MIB, s), 20, "what nobody speaks of goes on");
+	is_int(to_and_fro(&rig, p + 6 * MIB, 2 * MIB, s), 20,
+		"what nobody speaks of goes on");
 	glk_fault_set(rig.drv, "managed_say:from=1:err=EIO");
 	told(&rig, p + 6 * MIB, GPU | HOST);
 	glk_fault_set(rig.drv, "off");
@@ -200,7 +204,8 @@ static void before(void)
 	is_int(rig_free(&rig, p, s), 0, "freed");
 	ok(managed(&rig, 8 * MIB, s) == p, "and given again");
 	for (int i = 0; i < 4; i++)
-		glk_cache_managed_ease(&rig.cache, p + (size_t)i * 2 * MIB, GPU | HOST, seen);
+		glk_cache_managed_ease(
+			&rig.cache, p + (size_t)i * 2 * MIB, GPU | HOST, seen);
 	is_int(said(&rig), 0, "what went to and fro was the block before");
 	told(&rig, p + 6 * MIB, GPU | HOST);
 	is_int(said(&rig), 2, "what does so now is this one");
@@ -252,7 +257,8 @@ static void meanwhile(void)
 	late.managed_say = say_late;
 	rig.drv->ops = &late;
 	speaking = &rig;
-	ok(managed(&rig, 2 * MIB, s) == p && !speaking, "given again, and told of just then");
+	ok(managed(&rig, 2 * MIB, s) == p && !speaking,
+		"given again, and told of just then");
 	rig.drv->ops = real;
 	told(&rig, p, GPU);
 	ok(to_and_fro(&rig, p, 2 * MIB, s) <= 1, "what is told later is heard");

@@ -123,7 +123,8 @@ static void in_order(void)
 	write_marks(&two);
 	rig_work(&rig, two.addr, two.size, b);
 	is_int(rig_free(&rig, two.addr, a), 0, "and is freed while it is used");
-	is_int(plan_take(&rig, &one, 39 * MIB, a), 0, "others have its pages behind that");
+	is_int(plan_take(&rig, &one, 39 * MIB, a), 0,
+		"others have its pages behind that");
 	glk_soft_run_all(rig.drv);
 	rig_free(&rig, one.addr, a);
 	is_sound(&rig, "the books agree");
@@ -253,7 +254,8 @@ static void refuses(void)
 	graph = rig_capture_end(&rig, b);
 	rig_end_pool(&rig, 1);
 	rig_drop(&rig, graph);
-	is_int(glk_cache_pin(&rig.cache, two.addr, false, &pin), 0, "a block that is out");
+	is_int(glk_cache_pin(&rig.cache, two.addr, false, &pin), 0,
+		"a block that is out");
 	is_int(fetch(&two, b), -EBUSY, "stays");
 	did = quiet(0);
 	is_int((int64_t)did.left, 31 << 20, "at a quiet point too");
@@ -269,7 +271,8 @@ static void refuses(void)
 }
 
 /* Each call of the driver fails once, at each place: all is where it was, and comes the next time. */
-static int fails(const char *call, int nth, bool at_a_quiet_point, int *torn, bool *struck)
+static int fails(
+	const char *call, int nth, bool at_a_quiet_point, int *torn, bool *struck)
 {
 	struct glake_returned did;
 	struct held one, list[3];
@@ -305,9 +308,9 @@ static int fails(const char *call, int nth, bool at_a_quiet_point, int *torn, bo
 
 static void every_call_fails(void)
 {
-	static const char *const calls[] = {"copy", "event_new", "event_record", "event_sync",
-		"stream_wait", "stream_new", "create", "map", "set_access", "unmap", "release",
-		"reserve", "device_info"};
+	static const char *const calls[] = {"copy", "event_new", "event_record",
+		"event_sync", "stream_wait", "stream_new", "create", "map", "set_access",
+		"unmap", "release", "reserve", "device_info"};
 
 	if (tap_one_thread_takes_long())
 		return;
@@ -318,7 +321,8 @@ static void every_call_fails(void)
 			bool struck = true;
 
 			for (int nth = 1; nth <= most && struck; nth++) {
-				failed += fails(calls[i], nth, quiet_point, &torn, &struck) != 0;
+				failed += fails(calls[i], nth, quiet_point, &torn,
+						  &struck) != 0;
 				rig_close(&rig, 0);
 				tap_expect_log(tap.logs - tap.expected);
 			}
@@ -353,8 +357,9 @@ static void meets(void (*fn)(struct errand *e), int op, const char *name, int er
 	struct errand mover = {.rig = &rig}, freer = {.rig = &rig};
 	int got;
 
-	gate_open_rig(&rig, (const char *const[]){"tier.place=host", "tier.host=512MiB",
-				    "soft.host_memory=512MiB", "policy.bins=0", NULL});
+	gate_open_rig(&rig,
+		(const char *const[]){"tier.place=host", "tier.host=512MiB",
+			"soft.host_memory=512MiB", "policy.bins=0", NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	glk_store_relaxed(&rig.cache.node->budget, 40 * MIB);
@@ -424,7 +429,8 @@ static void at_random(uint64_t *state, const char *setting)
 			plan_take(&rig, h, 1 + size, s);
 			away[i] = false;
 		} else if (what < 14) {
-			torn += away[i] ? rig_free(&rig, h->addr, s) : !plan_drop(&rig, h, s);
+			torn += away[i] ? rig_free(&rig, h->addr, s)
+					: !plan_drop(&rig, h, s);
 			h->addr = 0;
 		} else if (what < 24) {
 			uint64_t before = away[i] ? 0 : placed(h);
@@ -432,7 +438,8 @@ static void at_random(uint64_t *state, const char *setting)
 
 			came += !err && before && placed(h) < before;
 			away[i] = away[i] && err;
-			torn += err && err != -ENOMEM && err != -EBUSY && err != -EALREADY;
+			torn += err && err != -ENOMEM && err != -EBUSY &&
+				err != -EALREADY;
 		} else if (what < 30) {
 			int err = glk_cache_spill(&rig.cache, h->addr, s);
 
@@ -442,7 +449,8 @@ static void at_random(uint64_t *state, const char *setting)
 			torn += glk_cache_quiet(&rig.cache, &did) != 0;
 			came += (int)did.returned_blocks;
 		} else if (what == 33) {
-			torn += glk_cache_trim(&rig.cache, seed_below(state, 40) * MIB, &unused) != 0;
+			torn += glk_cache_trim(&rig.cache, seed_below(state, 40) * MIB,
+					&unused) != 0;
 		} else if (what == 34) {
 			glk_store_relaxed(&rig.cache.node->budget,
 				(20 + seed_below(state, 60)) * MIB);

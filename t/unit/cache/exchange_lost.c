@@ -37,8 +37,8 @@ static int turn(enum way way, uint64_t addr)
 static void set_up(enum way way, struct held *list)
 {
 	const char *settings[] = {"tier.host=512MiB", "soft.host_memory=512MiB",
-		"pool.large_page=4MiB", "policy.bins=0", way == FETCH || way == QUIET ? "tier.place=host" : NULL,
-		NULL};
+		"pool.large_page=4MiB", "policy.bins=0",
+		way == FETCH || way == QUIET ? "tier.place=host" : NULL, NULL};
 	bool small = way == FETCH || way == QUIET;
 	struct held one;
 

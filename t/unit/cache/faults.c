@@ -216,8 +216,10 @@ static void ends(void)
 
 /* What gives memory back is not refused. */
 #define LOSES_NONE                                                                       \
-	EACH("create") EACH("map") EACH("set_access") EACH("event_record")               \
-	EACH("stream_wait") EACH("event_query") EACH("device_sync")
+	EACH("create")                                                                   \
+	EACH("map")                                                                      \
+	EACH("set_access")                                                               \
+	EACH("event_record") EACH("stream_wait") EACH("event_query") EACH("device_sync")
 
 /* By chance, many at once: the second fault falls into the undoing of the first. */
 static void pairs(
@@ -236,14 +238,16 @@ static void pairs(
 	budget = glk_load_relaxed(&rig.cache.node->budget);
 	/* as many as it takes, whatever comes of chance */
 	for (int n = 0; n < (keeps ? 3000 : STORM_SIZE(10000)) ||
-		(keeps && !rig_figures(&rig).lost && n < 300000); n++) {
+		(keeps && !rig_figures(&rig).lost && n < 300000);
+		n++) {
 		uint64_t *a = &addr[seed_below(&state, 64)], unused;
 		struct CUstream_st *stream = rig.stream[seed_below(&state, 2)];
 		uint32_t flags = seed_below(&state, 20) ? 0 : GLAKE_ALLOC_CONTIGUOUS;
 		int err;
 
 		if (n % 10 == 0) {
-			snprintf(fault, sizeof(fault), form, n + 1, n % 20 ? "EIO" : "ENOMEM");
+			snprintf(fault, sizeof(fault), form, n + 1,
+				n % 20 ? "EIO" : "ENOMEM");
 			if (glk_fault_set(rig.drv, fault))
 				tap_bail(rig_error().text);
 		}
@@ -278,7 +282,8 @@ static void pairs(
 	ok(answered, "%s: one call in 16 fails: each answer is a documented one", name);
 	ok(usable, "%s: each block can be used", name);
 	ok(sound, "%s: the books agree all the time", name);
-	ok(keeps == (s.lost > 0), "%s: what the driver kept is lost, and nothing else", name);
+	ok(keeps == (s.lost > 0), "%s: what the driver kept is lost, and nothing else",
+		name);
 	end = rig_end(&rig);
 	is_int(end.cache, 0, "at the end all of it goes back");
 	is_int(end.device, 0, "nothing is left");

@@ -4,10 +4,10 @@
 
 /* What is done while calls of the driver fail, and what is prepared for it. */
 #include "rig.h"
-#include <stdlib.h>
-#include <string.h>
 #include "seed.h"
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 #define PAGE (8 * MIB)
 
 /* What is prepared, what is then done under faults. */

@@ -11,14 +11,16 @@
 #define PAGE (8 * MIB)
 
 /* A pool with a capture on a stream. */
-static inline void open_capture(struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+static inline void open_capture(
+	struct rig *rig, uint64_t pool, struct CUstream_st *stream)
 {
 	if (rig_begin(rig, pool, stream))
 		tap_bail(rig_error().text);
 	rig_capture(rig, stream);
 }
 
-static inline uint32_t close_capture(struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+static inline uint32_t close_capture(
+	struct rig *rig, uint64_t pool, struct CUstream_st *stream)
 {
 	uint32_t graph = rig_capture_end(rig, stream);
 

@@ -204,10 +204,8 @@ static void pool(uint64_t *state, struct CUstream_st *stream)
 		uint64_t addr[8] = {0};
 		size_t size[8];
 		struct glake_pool_id id = rig_id((uint64_t)n + 1);
-		struct glk_graph_begin begin = {.id = id,
-			.filter = is_mine,
-			.arg = stream,
-			.stream = stream};
+		struct glk_graph_begin begin = {
+			.id = id, .filter = is_mine, .arg = stream, .stream = stream};
 
 		expect(!glk_graph_begin(&rig.cache, &begin), "a pool");
 		for (int i = 0; i < 8; i++) {

@@ -105,12 +105,14 @@ static void goes_and_comes(bool lazy)
 	is_int((int64_t)rig_figures(&rig).placed, (int64_t)bytes, "all is on the host");
 	is_int(torn_of(list), 0, "and may be read there");
 	is_int(rig_try(&rig, 600, a, 0, &addr), -EAGAIN, "no request is served");
-	is_int(glk_cache_fetch(&rig.cache, list[7].addr, a), -EAGAIN, "no block is fetched");
+	is_int(glk_cache_fetch(&rig.cache, list[7].addr, a), -EAGAIN,
+		"no block is fetched");
 	is_int(glk_cache_quiet(&rig.cache, &(struct glake_returned){0}), -EAGAIN,
 		"nor at a quiet point");
 	did = lower(0);
 	is_int((int64_t)did.moved, 0, "again: nothing is left to do");
-	ok(plan_drop(&rig, &list[9], a) && plan_drop(&rig, &list[8], a), "blocks are freed");
+	ok(plan_drop(&rig, &list[9], a) && plan_drop(&rig, &list[8], a),
+		"blocks are freed");
 	is_sound(&rig, "the books agree");
 	bytes -= list[9].size + list[8].size;
 	did = resume(0, lazy);
@@ -171,8 +173,8 @@ static void stays(void)
 	ok(!glk_cache_query(&rig.cache, single.addr, &block) && block.away,
 		"a contiguous one is away");
 	did = resume(0, true);
-	ok(!glk_cache_query(&rig.cache, single.addr, &block) && !block.away && !block.placed &&
-			block.pages == 1,
+	ok(!glk_cache_query(&rig.cache, single.addr, &block) && !block.away &&
+			!block.placed && block.pages == 1,
 		"and comes back, to one page");
 	is_int(glk_cache_pin(&rig.cache, one.addr, false, &pin), 0,
 		"a block on the host may be looked at");
@@ -257,7 +259,8 @@ static void beside(void)
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "and the GPU has nothing");
 	did = resume(0, false);
 	is_int((int64_t)placed(&one), 0, "one was born on the GPU");
-	is_int((int64_t)did.stayed, 18 << 20, "of the one that has no room stays what has none");
+	is_int((int64_t)did.stayed, 18 << 20,
+		"of the one that has no room stays what has none");
 	is_int((int64_t)placed(&two), 0, "the one that had some is back");
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a) &&
 			plan_drop(&rig, &three, a),
@@ -278,7 +281,8 @@ static void does_without(void)
 	did = lower(0);
 	glk_fault_set(rig.drv, "off");
 	tap_expect_log(1);
-	is_int((int64_t)did.moved_blocks, MANY - MANY / 4, "all but the small ones are away");
+	is_int((int64_t)did.moved_blocks, MANY - MANY / 4,
+		"all but the small ones are away");
 	is_int((int64_t)rig_figures(&rig).placed, 0, "none is in place");
 	did = resume(0, true);
 	is_int((int64_t)did.moved_blocks, MANY - MANY / 4, "so they have to come back");
@@ -294,7 +298,8 @@ static int fails(const char *call, int nth, bool back, int *torn, bool *struck)
 	char rule[64];
 	int err;
 
-	set_up((const char *const[]){ROOM, "policy.bins=0", "pool.large_page=4MiB", NULL});
+	set_up((const char *const[]){
+		ROOM, "policy.bins=0", "pool.large_page=4MiB", NULL});
 	plan_take(&rig, &list[0], 4 * MIB + 512, a);
 	plan_take(&rig, &list[1], MIB, a);
 	plan_take(&rig, &list[2], 3000, a);
@@ -326,9 +331,9 @@ static int fails(const char *call, int nth, bool back, int *torn, bool *struck)
 
 static void every_call_fails(void)
 {
-	static const char *const calls[] = {"copy", "event_new", "event_record", "event_sync",
-		"stream_wait", "stream_new", "device_sync", "create", "map", "set_access",
-		"unmap", "release", "reserve"};
+	static const char *const calls[] = {"copy", "event_new", "event_record",
+		"event_sync", "stream_wait", "stream_new", "device_sync", "create", "map",
+		"set_access", "unmap", "release", "reserve"};
 
 	for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
 		int failed = 0, torn = 0, most = tap_storms_take_long() ? 1 : 3;
@@ -350,7 +355,8 @@ static void every_call_fails(void)
 static void at_random(uint64_t *state, const char *setting)
 {
 	struct held list[32] = {0};
-	int torn = 0, turns = 0, lazily = 0, steps = tap_storms_take_long() ? 80 : STORM_SIZE(600);
+	int torn = 0, turns = 0, lazily = 0,
+	    steps = tap_storms_take_long() ? 80 : STORM_SIZE(600);
 
 	set_up((const char *const[]){ROOM, setting, NULL});
 	for (int n = 0; n < steps && !torn; n++) {
@@ -372,7 +378,8 @@ static void at_random(uint64_t *state, const char *setting)
 		} else if (what < 26) {
 			/* one that is away comes back, of any kind */
 			err = glk_cache_fetch(&rig.cache, h->addr, s);
-			torn += (err && err != -EALREADY && err != -EBUSY) || !has_marks(h);
+			torn += (err && err != -EALREADY && err != -EBUSY) ||
+				!has_marks(h);
 		} else if (what < 30 && placed(h) != UINT64_MAX && has_marks(h)) {
 			err = glk_cache_spill(&rig.cache, h->addr, s);
 			torn += err && err != -EALREADY && err != -EINVAL;
@@ -385,12 +392,13 @@ static void at_random(uint64_t *state, const char *setting)
 			err = glk_cache_quiet(&rig.cache, &(struct glake_returned){0});
 			torn += err != 0 || rig_figures(&rig).placed > 0;
 		} else if (what < 38) {
-			bool in_place = what < 37, lazy = seed_next(state) % 3 > 0;
+			bool in_place = what<37, lazy = seed_next(state) % 3> 0;
 
 			turns++;
 			lazily += lazy;
-			torn += in_place ? glk_cache_suspend_in_place(&rig.cache, &did) != 0
-					 : glk_cache_suspend(&rig.cache, &did) != 0;
+			torn += in_place
+				? glk_cache_suspend_in_place(&rig.cache, &did) != 0
+				: glk_cache_suspend(&rig.cache, &did) != 0;
 			torn += (in_place && rig_figures(&rig).reserved > 0);
 			if (seed_next(state) % 2)
 				torn += rig_free(&rig, h->addr, s) != 0, h->addr = 0;
@@ -426,7 +434,8 @@ static void *work(void *arg)
 	struct worker *w = arg;
 
 	while (!glk_load_relaxed(&over)) {
-		size_t size = 1 + seed_next(&w->seed) % (seed_next(&w->seed) % 2 ? 9000 : 3000000);
+		size_t size = 1 +
+			seed_next(&w->seed) % (seed_next(&w->seed) % 2 ? 9000 : 3000000);
 		struct CUstream_st *s = seed_next(&w->seed) % 2 ? a : b;
 		struct glake_block block = {.sz = sizeof(block)};
 		uint64_t addr;
@@ -437,7 +446,8 @@ static void *work(void *arg)
 			continue;
 		}
 		glk_add_relaxed(&served, 1);
-		w->wrong += glk_cache_query(&rig.cache, addr, &block) != 0 || block.size != size;
+		w->wrong += glk_cache_query(&rig.cache, addr, &block) != 0 ||
+			block.size != size;
 		err = seed_next(&w->seed) % 4 ? 0 : glk_cache_fetch(&rig.cache, addr, s);
 		w->wrong += err && err != -EALREADY && err != -EAGAIN && err != -EBUSY;
 		w->wrong += rig_free(&rig, addr, s) != 0;
@@ -460,7 +470,8 @@ static void meets_threads(uint64_t *state)
 		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
 	}
 	/* as many as it takes until somebody was served in between */
-	for (int i = 0; i < turns || (!glk_load_relaxed(&served) && i < 100 * turns); i++) {
+	for (int i = 0; i < turns || (!glk_load_relaxed(&served) && i < 100 * turns);
+		i++) {
 		wrong += glk_cache_suspend_in_place(&rig.cache, &did) != 0;
 		wrong += i % 2 ? glk_cache_resume(&rig.cache, &did) != 0
 			       : glk_cache_resume_lazy(&rig.cache, &did) != 0;

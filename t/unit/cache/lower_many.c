@@ -24,13 +24,15 @@ static uint32_t steps_of(int blocks, int nth)
 	int err = 0, torn = 0;
 	uint32_t steps;
 
-	rig_open(&rig, (const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
-			       "policy.bins=0", NULL});
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
+			"policy.bins=0", NULL});
 	a = rig_stream(&rig);
 	for (int i = 0; i < blocks && !err; i++) {
 		err = plan_take(&rig, &list[i], SIZE, a);
 		if (!err && nth && i % nth == nth / 2)
-			err = glk_cache_advise(&rig.cache, list[i].addr, GLAKE_ADVICE_PINNED);
+			err = glk_cache_advise(
+				&rig.cache, list[i].addr, GLAKE_ADVICE_PINNED);
 	}
 	is_int(err, 0, "blocks");
 	steps = rig.cache.plans.steps;

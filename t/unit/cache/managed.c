@@ -63,7 +63,7 @@ static void moved_on(int how)
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	p = managed(&rig, 10 * MIB, a);
-	err = how == 0	 ? glk_cache_managed_prefetch(&rig.cache, p, 0, gpu, b)
+	err = how == 0	   ? glk_cache_managed_prefetch(&rig.cache, p, 0, gpu, b)
 		: how == 1 ? glk_cache_fetch(&rig.cache, p, b)
 			   : glk_cache_spill(&rig.cache, p, b);
 	is_int(err, 0, name[how]);
@@ -96,8 +96,8 @@ static void *ask(void *arg)
 {
 	struct asker *a = arg;
 
-	a->err = glk_cache_managed_say(&a->rig->cache, a->addr + 100, 0, GLK_MANAGED_PREFER,
-		(struct glk_place){GLK_PLACE_GPU, 0});
+	a->err = glk_cache_managed_say(&a->rig->cache, a->addr + 100, 0,
+		GLK_MANAGED_PREFER, (struct glk_place){GLK_PLACE_GPU, 0});
 	return NULL;
 }
 
@@ -149,7 +149,8 @@ static void in_hands(void)
 static void sizes(void)
 {
 	static const char *const settings[] = {"tier.managed_chunk=32MiB", NULL};
-	static const size_t size[] = {1, 512, 4097, 250000, MIB / 4, MIB / 4 + 1, 3 * MIB};
+	static const size_t size[] = {
+		1, 512, 4097, 250000, MIB / 4, MIB / 4 + 1, 3 * MIB};
 	struct CUstream_st *s;
 	uint64_t addr[200];
 	bool apart = true;
@@ -200,22 +201,26 @@ static void said(void)
 		"it is known");
 	is_int(rig_free(&rig, p, s), 0, "freed");
 	glk_fault_set(rig.drv, "managed_say:from=1:err=EIO");
-	ok(managed(&rig, 6 * MIB, s) == p, "given again where the driver does not listen");
+	ok(managed(&rig, 6 * MIB, s) == p,
+		"given again where the driver does not listen");
 	is_int(rig_free(&rig, p, s), 0, "freed");
 	glk_fault_set(rig.drv, "off");
 	ok(managed(&rig, 6 * MIB, s) == p, "and where it does");
-	is_int(glk_cache_managed_ask(&rig.cache, p, 0, GLK_MANAGED_PREFERRED, &place), -ENOENT,
-		"nothing is said of it");
+	is_int(glk_cache_managed_ask(&rig.cache, p, 0, GLK_MANAGED_PREFERRED, &place),
+		-ENOENT, "nothing is said of it");
 	/* each who was said to use some of the chunk; no place was named */
 	for (int host = 0; host < 2; host++) {
 		is_int(glk_cache_managed_say(&rig.cache, p, 0, GLK_MANAGED_ACCESSED,
-			       (struct glk_place){host ? GLK_PLACE_HOST : GLK_PLACE_GPU, 0}),
+			       (struct glk_place){
+				       host ? GLK_PLACE_HOST : GLK_PLACE_GPU, 0}),
 			0, host ? "the host uses it" : "the GPU uses it");
 		is_int(rig_free(&rig, p, s), 0, "freed");
 		calls = rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE);
 		ok(managed(&rig, 6 * MIB, s) == p, "given again");
-		is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE) - calls), 1 + host,
-			host ? "with the host as one thing more" : "what was said is taken back");
+		is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE) - calls),
+			1 + host,
+			host ? "with the host as one thing more"
+			     : "what was said is taken back");
 	}
 	rig_close(&rig, 1);
 }
@@ -244,8 +249,9 @@ static bool sweep(const char *kind, int n, bool sticky, bool *ret_struck)
 		tap_bail(rig_error().text);
 	err = rig_try(&rig, 8 * MIB, s, GLAKE_ALLOC_MANAGED, &addr);
 	after = rig_figures(&rig);
-	fine = !err || (after.live == before.live && after.managed == before.managed &&
-			       after.managed_held == before.managed_held);
+	fine = !err ||
+		(after.live == before.live && after.managed == before.managed &&
+			after.managed_held == before.managed_held);
 	if (!err)
 		fine &= !rig_free(&rig, addr, s) || sticky;
 	glk_cache_managed_prefetch(
@@ -280,7 +286,8 @@ static void faults(void)
 		for (int n = 1; struck && n < 200; n++, runs++)
 			fine &= sweep(kinds[kind % 3], n, kind == 3, &struck);
 	}
-	ok(fine && runs > 20, "each call fails once, and the device is lost: %d runs", runs);
+	ok(fine && runs > 20, "each call fails once, and the device is lost: %d runs",
+		runs);
 }
 
 /* Chunks that the driver does not take back are tried again. */
@@ -298,7 +305,8 @@ static void kept(void)
 	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
 	glk_fault_set(rig.drv, "off");
 	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "and again");
-	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_MANAGED_FREE), 3, "it was tried each time");
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_MANAGED_FREE), 3,
+		"it was tried each time");
 	rig_close(&rig, 0);
 }
 
@@ -306,7 +314,8 @@ static int asked;
 static int (*ask_driver)(
 	struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total);
 
-static int count_asking(struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total)
+static int count_asking(
+	struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total)
 {
 	asked++;
 	return ask_driver(drv, device, ret_free, ret_total);
@@ -331,7 +340,8 @@ static void full(const char *most)
 	while (n < 8 && rig_figures(&rig).managed_held < 96 * MIB)
 		keep[n++] = rig_alloc(&rig, 16 * MIB, s);
 	ok(rig_figures(&rig).managed_held == 96 * MIB, "%s: full", most);
-	is_int(rig_free(&rig, rig_alloc(&rig, 40 * MIB, s), s), 0, "what idles on the GPU");
+	is_int(rig_free(&rig, rig_alloc(&rig, 40 * MIB, s), s), 0,
+		"what idles on the GPU");
 	real = rig.drv->ops;
 	counting = *real;
 	ask_driver = real->memory_info;
@@ -346,8 +356,10 @@ static void full(const char *most)
 	ok(fine, "serves a thousand requests");
 	took = glk_clock_ns() - took;
 	/* what it said stands for 5 ms, be they those of one request */
-	ok(asked < 500 || asked <= 3 * (1 + took / 5000000), "of which %d asked the driver", asked);
-	ok(rig_figures(&rig).managed == (uint64_t)n * 16 * MIB, "none of them is managed");
+	ok(asked < 500 || asked <= 3 * (1 + took / 5000000),
+		"of which %d asked the driver", asked);
+	ok(rig_figures(&rig).managed == (uint64_t)n * 16 * MIB,
+		"none of them is managed");
 	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "the GPU's own go");
 	for (int i = 0; i < 3; i++)
 		is_int(rig_free(&rig, keep[i], s), 0, "and so do three chunks");

@@ -319,7 +319,8 @@ static void marks_meanwhile(void)
 		used += glk_load_relaxed(&user[i].used);
 	}
 	tap_note("%d uses", used);
-	is_int(odd, 0, "frees beside uses are served, and uses that come too late are told so");
+	is_int(odd, 0,
+		"frees beside uses are served, and uses that come too late are told so");
 	is_int((int64_t)rig_figures(&rig).live_blocks, 0, "no block is lost");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);

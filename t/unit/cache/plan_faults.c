@@ -149,7 +149,8 @@ int main(void)
 		all_of(&plan_ops[i], -ENOMEM, 0, "off", plain);
 		all_of(&plan_ops[i], -EIO, GLAKE_ALLOC_CONTIGUOUS, "off", tight);
 		/* in pairs they show valgrind nothing more */
-		for (size_t j = 1; j < sizeof(pairs) / sizeof(*pairs) && !tap_on_valgrind(); j++)
+		for (size_t j = 1;
+			j < sizeof(pairs) / sizeof(*pairs) && !tap_on_valgrind(); j++)
 			all_of(&plan_ops[i], j % 2 ? -ENOMEM : -EIO, 0, pairs[j], tight);
 	}
 	is_int(glk_load_relaxed(&strange), 0, "only documented errors");

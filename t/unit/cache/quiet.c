@@ -87,7 +87,8 @@ static void one_stays(const char *page)
 	lower_all();
 	advise(1, GLAKE_ADVICE_PINNED);
 	quiet();
-	is_int((int64_t)rig_query(&rig, list[1].addr).placed, 21 * MIB, "it is where it was");
+	is_int((int64_t)rig_query(&rig, list[1].addr).placed, 21 * MIB,
+		"it is where it was");
 	ok(rig_query(&rig, list[0].addr).placed <= 2 * MIB,
 		"one beside it has come, but for the page they share");
 	ok(rig_query(&rig, list[2].addr).placed <= 2 * MIB, "and so has the other one");
@@ -103,9 +104,11 @@ static void both_stay(void)
 	advise(0, GLAKE_ADVICE_PINNED);
 	advise(2, GLAKE_ADVICE_PINNED);
 	quiet();
-	is_int((int64_t)(rig_query(&rig, list[0].addr).placed + rig_query(&rig, list[2].addr).placed), 42 * MIB,
-		"they are where they were");
-	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB, "what lies between has come, but for two pages");
+	is_int((int64_t)(rig_query(&rig, list[0].addr).placed +
+		       rig_query(&rig, list[2].addr).placed),
+		42 * MIB, "they are where they were");
+	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB,
+		"what lies between has come, but for two pages");
 	advise(0, GLAKE_ADVICE_NORMAL);
 	advise(2, GLAKE_ADVICE_NORMAL);
 	tear_down();
@@ -120,7 +123,8 @@ static void one_is_away_in_part(void)
 	advise(0, GLAKE_ADVICE_PINNED);
 	advise(2, GLAKE_ADVICE_PINNED);
 	quiet();
-	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB, "the rest of it has come, but for two pages");
+	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB,
+		"the rest of it has come, but for two pages");
 	ok(away_of(&rig, &list[1]) > 0, "what was away is away");
 	advise(0, GLAKE_ADVICE_NORMAL);
 	advise(2, GLAKE_ADVICE_NORMAL);

@@ -369,8 +369,7 @@ static void costs_its_range(void)
 	int64_t first = 0;
 	int torn = 0;
 
-	set_up((const char *const[]){
-		"soft.host_memory=1GiB", "tier.host=512MiB", NULL});
+	set_up((const char *const[]){"soft.host_memory=1GiB", "tier.host=512MiB", NULL});
 	one.addr = rig_alloc(&rig, one.size, a);
 	ok(one.addr, "a block");
 	for (size_t i = 0; i < RANGES; i++) {
@@ -389,7 +388,8 @@ static void costs_its_range(void)
 		torn += fetch_range(&rig, &one, i * 4 * MIB, 2 * MIB, a) != 0;
 		torn += rig_calls(&rig, GLAKE_CALL_COPY) != copies + 1;
 	}
-	ok(!torn && before - rig.cache.mover.store.runs.live == 34, "a third of them come");
+	ok(!torn && before - rig.cache.mover.store.runs.live == 34,
+		"a third of them come");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_fetch(&rig.cache, one.addr, a), 0, "and the rest");
 	is_sound(&rig, "the books agree");

@@ -42,10 +42,11 @@ static void set_up(const char *page)
 static void tear_down(void)
 {
 	for (int i = 0; i < BLOCKS; i++) {
-		bool lacks = rig_query(&rig, list[i].addr).away || rig_query(&rig, list[i].addr).placed;
+		bool lacks = rig_query(&rig, list[i].addr).away ||
+			rig_query(&rig, list[i].addr).placed;
 
-		is_int(glk_cache_fetch(&rig.cache, list[i].addr, a), lacks ? 0 : -EALREADY,
-			"one is had back");
+		is_int(glk_cache_fetch(&rig.cache, list[i].addr, a),
+			lacks ? 0 : -EALREADY, "one is had back");
 	}
 	ok(all_have(0, 0, list[0].size), "with what was written");
 	for (int i = 0; i < BLOCKS; i++)
@@ -72,7 +73,8 @@ static void shares_a_page(const char *page)
 	is_int(fetch_range(&rig, &list[1], 0, 1, a), 0, "its beginning comes");
 	is_int(fetch_range(&rig, &list[1], 21 * MIB - 1, 1, a), 0, "and its end");
 	ok(rig_query(&rig, list[1].addr).away > 8 * MIB, "the rest is away");
-	ok(rig_query(&rig, list[1].addr).placed > 0, "what is here shares pages of the host");
+	ok(rig_query(&rig, list[1].addr).placed > 0,
+		"what is here shares pages of the host");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
 	is_int((int64_t)done.left, 0, "nothing is left on the host");
@@ -95,7 +97,8 @@ static void goes_in_place(const char *page, bool lazy)
 	is_int((int64_t)did.moved, (int64_t)(63 * MIB - away), "with all that was here");
 	is_int((int64_t)did.stayed, 0, "nothing stays");
 	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
-	is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away, "what was away is");
+	is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away,
+		"what was away is");
 	is_int((int64_t)rig_query(&rig, list[1].addr).placed, (int64_t)(21 * MIB - away),
 		"the rest is in place");
 	ok(all_have(1, 0, 3 * MIB) && all_have(1, 17 * MIB, 4 * MIB),
@@ -110,16 +113,19 @@ static void goes_in_place(const char *page, bool lazy)
 		"with what had gone");
 	is_int((int64_t)placed(), lazy ? (int64_t)(63 * MIB - away) : 0,
 		"which is where it is");
-	is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away, "what was away is");
+	is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away,
+		"what was away is");
 	is_sound(&rig, "the books agree");
 	if (lazy) {
 		is_int(spill_range(&rig, &list[1], 16 * MIB, 4 * MIB, a), -EALREADY,
 			"no range goes from the host in place");
 		is_int(glk_cache_spill(&rig.cache, list[1].addr, a), -EALREADY,
 			"nor does all that is there");
-		is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away, "nothing has moved");
+		is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)away,
+			"nothing has moved");
 		is_int(fetch_range(&rig, &list[1], 6 * MIB, 1, a), 0, "a page comes");
-		is_int((int64_t)rig_query(&rig, list[1].addr).away, (int64_t)(away - 2 * MIB), "one");
+		is_int((int64_t)rig_query(&rig, list[1].addr).away,
+			(int64_t)(away - 2 * MIB), "one");
 		is_int(spill_range(&rig, &list[1], 6 * MIB, 4 * MIB, a), -EBUSY,
 			"which goes as a whole then");
 		is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
@@ -141,7 +147,8 @@ static void is_fetched(void)
 	ok(all_have(1, 0, 21 * MIB), "it has what was written");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "and what is in place");
-	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB, "but for pages that it shares");
+	ok(rig_query(&rig, list[1].addr).placed <= 4 * MIB,
+		"but for pages that it shares");
 	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point has the rest");
 	is_int((int64_t)done.left, 0, "all of it");
 	is_sound(&rig, "the books agree");

@@ -44,7 +44,8 @@ static void *work(void *arg)
 	int err;
 
 	/* the GPU may be suspended at each of a few */
-	for (int n = 0; n < MOVES || (!glk_load_relaxed(&moved) && n < 100 * MOVES); n++) {
+	for (int n = 0; n < MOVES || (!glk_load_relaxed(&moved) && n < 100 * MOVES);
+		n++) {
 		size_t offset = base + seed_below(state, 6) * 2 * MIB;
 		size_t bytes =
 			(1 + seed_below(state, (base + PART - offset) >> 21)) * 2 * MIB;

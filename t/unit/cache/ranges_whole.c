@@ -92,7 +92,8 @@ static void is_suspended_half_way(void)
 	is_int(rig_free(&rig, two.addr, b), 0, "one is freed");
 	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB, "what was away before is away");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB,
+		"what was away before is away");
 	is_int((int64_t)rig.cache.suspended_blocks, 0, "nothing else");
 	take_away(&one);
 	rig_close(&rig, 0);
@@ -119,7 +120,8 @@ static void has_a_tag(void)
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended as well");
 	is_int((int64_t)did.moved, 0, "with nothing of it");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
-	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB, "which brings nothing of it");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB,
+		"which brings nothing of it");
 	is_int(glk_cache_tag_resume(&rig.cache, TAG, &did), 0, "its tag is");
 	is_int((int64_t)did.moved, 12 * MIB, "with what that had sent");
 	is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB, "and no more");
@@ -138,11 +140,14 @@ static void is_dropped(void)
 	glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_DISCARDABLE);
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
 	is_int((int64_t)did.dropped, 12 * MIB, "what was here is dropped");
-	ok(rig_query(&rig, one.addr).away == 20 * MIB && rig_query(&rig, one.addr).dropped == 12 * MIB,
+	ok(rig_query(&rig, one.addr).away == 20 * MIB &&
+			rig_query(&rig, one.addr).dropped == 12 * MIB,
 		"which is told");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	ok(rig_query(&rig, one.addr).away == 8 * MIB && !rig_query(&rig, one.addr).dropped, "all else is away");
+	ok(rig_query(&rig, one.addr).away == 8 * MIB &&
+			!rig_query(&rig, one.addr).dropped,
+		"all else is away");
 	is_int(fetch_range(&rig, &one, 6 * MIB, 2 * MIB, a), 0, "a part comes");
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended again");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "and resumed");
@@ -165,7 +170,8 @@ static void is_a_victim(void)
 	is_int(glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_COLD), 0,
 		"it is cold");
 	is_int(plan_take(&rig, &two, 15 * MIB, b), 0, "another one needs its memory");
-	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB, "so that all of it is away");
+	is_int((int64_t)rig_query(&rig, one.addr).away, 20 * MIB,
+		"so that all of it is away");
 	is_int((int64_t)rig_figures(&rig).victim_bytes, 12 * MIB, "which is told");
 	is_sound(&rig, "the books agree");
 	ok(plan_drop(&rig, &two, b), "that one is freed");

@@ -148,16 +148,19 @@ static void of_managed(void)
 	uint64_t addr = 0;
 
 	rig_open(&rig, settings);
-	is_int(rig_try(&rig, 40 * MIB, NULL, GLAKE_ALLOC_MANAGED, &addr), 0, "a managed block");
+	is_int(rig_try(&rig, 40 * MIB, NULL, GLAKE_ALLOC_MANAGED, &addr), 0,
+		"a managed block");
 	refuse(&rig, 40 * MIB, NULL, GLAKE_ALLOC_MANAGED);
 	has_str(told(&rig, GLAKE_REFUSAL_ADVICE), "GLAKE_ALLOC_MANAGED_OVER", "insists");
 	has_str(told(&rig, GLAKE_REFUSAL_ADVICE), "glake_trim()", "or gives chunks back");
-	ok(!strstr(told(&rig, GLAKE_REFUSAL_ADVICE), "tier.place"), "the host is no help");
+	ok(!strstr(told(&rig, GLAKE_REFUSAL_ADVICE), "tier.place"),
+		"the host is no help");
 	has_str(told(&rig, GLAKE_REFUSAL_WHOLE), "40 MiB of managed memory are held",
 		"what there is");
 	refuse(&rig, 80 * MIB, NULL, GLAKE_ALLOC_MANAGED | GLAKE_ALLOC_MANAGED_OVER);
 	has_str(told(&rig, GLAKE_REFUSAL_ADVICE), "tier.managed", "names the key");
-	ok(!strstr(told(&rig, GLAKE_REFUSAL_ADVICE), "MANAGED_OVER"), "who insists did so");
+	ok(!strstr(told(&rig, GLAKE_REFUSAL_ADVICE), "MANAGED_OVER"),
+		"who insists did so");
 	is_int(rig_free(&rig, addr, NULL), 0, "freed");
 	rig_close(&rig, 0);
 }

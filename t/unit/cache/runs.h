@@ -47,7 +47,8 @@ static inline int rig_add_run(const struct glake_run *r, void *arg)
 	runs->gpu += r->gpu_bytes;
 	runs->host += r->host_bytes;
 	if (r->state == GLAKE_RUN_LIVE || r->state == GLAKE_RUN_AWAY) {
-		bool away = r->state == GLAKE_RUN_AWAY, first = !(r->flags & GLAKE_RUN_PART);
+		bool away = r->state == GLAKE_RUN_AWAY,
+		     first = !(r->flags & GLAKE_RUN_PART);
 
 		/* one that is away in part has several runs */
 		runs->away &= !first;
@@ -90,9 +91,9 @@ static inline bool rig_runs_are_sound(struct rig *rig, const struct glake_stats 
 	runs.host += rig->cache.mover.store.held + rig->cache.mover.store.packs +
 		(host ? glk_node_free(host) : 0);
 #define X(figure) same &= rig_runs_tell(#figure, runs.sum.figure, s->figure);
-	X(live)
-	X(given)
-	X(live_blocks) X(quick) X(placed) X(placed_blocks) X(away) X(away_blocks)
+	/* clang-format off */
+	X(live) X(given) X(live_blocks) X(quick) X(placed) X(placed_blocks) X(away) X(away_blocks)
+	/* clang-format on */
 #undef X
 		if (!s->lost)
 	{

@@ -128,7 +128,8 @@ static void alone_at_once(void)
 	s = rig_stream(&rig);
 	some = rig_alloc(&rig, 20 * MIB, s);
 	is_int(rig_try(&rig, 24 * MIB, s, 0, &addr), -ENOMEM, "no room");
-	is_int((int64_t)rig.cache.plans.stands, 0, "is said at once where nobody else is");
+	is_int((int64_t)rig.cache.plans.stands, 0,
+		"is said at once where nobody else is");
 	rig_free(&rig, some, s);
 	rig_close(&rig, 0);
 }

@@ -79,10 +79,12 @@ int main(void)
 	is_large = false;
 	ok(rig.cache.plans.stands > 0 && asked > 0,
 		"stood alone, and waited for the GPU %d times then", asked);
-	ok(!hung, "which waited for another request, and that not for ever: %.2f s", longest);
+	ok(!hung, "which waited for another request, and that not for ever: %.2f s",
+		longest);
 	is_int(failed, 0, "it was served each time");
 	ok(longest < 5, "soon");
-	is_int((int64_t)(rig.cache.plans.stands - rig.cache.plans.stood), 0, "nobody stands");
+	is_int((int64_t)(rig.cache.plans.stands - rig.cache.plans.stood), 0,
+		"nobody stands");
 	is_int((int64_t)rig.cache.plans.tries, 0, "nothing is tried");
 	ok(plan_drop(&rig, &live, stream), "nobody has memory of another one");
 	is_sound(&rig, "the books agree");

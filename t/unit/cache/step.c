@@ -153,8 +153,9 @@ static void begin(uint64_t budget, const char *streams)
 	char text[64];
 
 	snprintf(text, sizeof(text), "pool.budget=%llu", (unsigned long long)budget);
-	rig_open(&rig, (const char *const[]){
-			       "soft.memory=16GiB", "pool.large_page=4MiB", streams, text, NULL});
+	rig_open(&rig,
+		(const char *const[]){"soft.memory=16GiB", "pool.large_page=4MiB",
+			streams, text, NULL});
 	stream = rig_stream(&rig);
 }
 

@@ -39,8 +39,9 @@ static void make(struct job *job, uint64_t *rolled)
 			size[e->at] = 0;
 			continue;
 		}
-		e->size = 300 + ((UINT64_C(64) << seed_below(rolled, 7)) *
-					(1 + seed_below(rolled, 7)));
+		e->size = 300 +
+			((UINT64_C(64) << seed_below(rolled, 7)) *
+				(1 + seed_below(rolled, 7)));
 		e->size <<= 10;
 		size[e->at] = e->size;
 		live += e->size;

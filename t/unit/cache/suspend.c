@@ -23,7 +23,8 @@ static void is_held(void)
 	is_int(glk_cache_resume(&rig.cache, &did), -EBUSY, "its end is given up");
 	is_int((int)rig_error().error_class, GLAKE_ERROR_BUSY, "since somebody is busy");
 	is_int((int64_t)did.moved, 7 << 20, "the other block is back");
-	is_int(rig_try(&rig, 600, a, 0, &(uint64_t){0}), -EAGAIN, "the GPU is suspended still");
+	is_int(rig_try(&rig, 600, a, 0, &(uint64_t){0}), -EAGAIN,
+		"the GPU is suspended still");
 	glk_extent_set(e, GLK_EXTENT_LIVE);
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "let go of, the end is there");
 	is_int((int64_t)did.moved, 5 << 20, "and the block");
@@ -49,7 +50,8 @@ static void raise_all(struct errand *e)
 /* What would take memory while another thread is in the middle of a call of the driver. */
 static void is_answered(struct held *h)
 {
-	is_int(rig_try(&rig, 5 * MIB, a, 0, &(uint64_t){0}), -EAGAIN, "a request is answered");
+	is_int(rig_try(&rig, 5 * MIB, a, 0, &(uint64_t){0}), -EAGAIN,
+		"a request is answered");
 	is_int(rig_try(&rig, 600, a, 0, &(uint64_t){0}), -EAGAIN, "a small one");
 	is_int(glk_cache_fetch(&rig.cache, h->addr, a), -EAGAIN, "a fetch");
 }
@@ -57,11 +59,13 @@ static void is_answered(struct held *h)
 /* Who asks for memory while blocks go to the host in place, or come from there, is told at once. */
 static void is_asked(void)
 {
-	struct errand out = {.fn = lower, .rig = &rig}, back = {.fn = raise_all, .rig = &rig};
+	struct errand out = {.fn = lower, .rig = &rig},
+		      back = {.fn = raise_all, .rig = &rig};
 	struct held one, two;
 
-	gate_open_rig(&rig, (const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
-				    "policy.bins=0", NULL});
+	gate_open_rig(&rig,
+		(const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
+			"policy.bins=0", NULL});
 	a = rig_stream(&rig);
 	plan_take(&rig, &one, 40 * MIB, a);
 	plan_take(&rig, &two, 50 * MIB, a);
@@ -70,14 +74,16 @@ static void is_asked(void)
 	is_answered(&two);
 	is_int(gate_end(&out, 0), 0, "suspended in place");
 	is_answered(&one);
-	is_int(glk_cache_fetch(&rig.cache, one.addr + 512, a), -EINVAL, "one of no block is told so");
+	is_int(glk_cache_fetch(&rig.cache, one.addr + 512, a), -EINVAL,
+		"one of no block is told so");
 	ok(gate_send(&back, GLK_OP_copy, 2), "they are about to come");
 	is_answered(&one);
 	is_answered(&two);
 	is_int(gate_end(&back, 0), 0, "resumed");
 	is_int(rig_try(&rig, 600, a, 0, &out.addr), 0, "a request is served");
 	is_int(rig_free(&rig, out.addr, a), 0, "and freed");
-	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a), "the others as they were");
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a),
+		"the others as they were");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
@@ -89,8 +95,9 @@ static void is_asked_early(void)
 	struct errand out = {.fn = lower, .rig = &rig};
 	struct held one;
 
-	gate_open_rig(&rig, (const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
-				    "policy.bins=0", NULL});
+	gate_open_rig(&rig,
+		(const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
+			"policy.bins=0", NULL});
 	a = rig_stream(&rig);
 	plan_take(&rig, &one, 40 * MIB, a);
 	first.stream = a;
@@ -99,7 +106,8 @@ static void is_asked_early(void)
 		tap_bail("no thread");
 	while (!glk_load_relaxed(&rig.cache.suspended))
 		sched_yield();
-	is_int(glk_cache_fetch(&rig.cache, one.addr, a), -EAGAIN, "a fetch behind a suspension");
+	is_int(glk_cache_fetch(&rig.cache, one.addr, a), -EAGAIN,
+		"a fetch behind a suspension");
 	is_int(gate_end(&first, 0), 0, "the request is served");
 	pthread_join(out.thread, NULL);
 	is_int(out.err, 0, "suspended in place");

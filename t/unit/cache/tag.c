@@ -96,7 +96,8 @@ static void goes_whole(void)
 	is_int(take(&more, 9 * MIB, OTHER, a), 0, "another tag serves");
 	ok(plan_drop(&rig, &more, a), "and takes back");
 	is_int(take(&more, 9 * MIB, 0, a), 0, "so does what has none");
-	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), -EAGAIN, "no block is fetched");
+	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), -EAGAIN,
+		"no block is fetched");
 	is_int(glk_cache_spill(&rig.cache, list[1].addr, a), -EALREADY, "nor spilled");
 	is_int(leave(TAG), 0, "once more");
 	is_int((int64_t)did.moved_blocks, 0, "there is nothing to do");
@@ -132,8 +133,10 @@ static void refuses(void)
 	is_int(take(&one, 9 * MIB, TAG, a) | take(&small, 600, TAG, a) |
 			take(&near, 700, TAG, b),
 		0, "three blocks");
-	is_int(glk_cache_tag_close(&rig.cache, TAG), -EBUSY, "with blocks it is not closed");
-	is_int(glk_cache_pin(&rig.cache, small.addr, false, &pin), 0, "a small one is out");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), -EBUSY,
+		"with blocks it is not closed");
+	is_int(glk_cache_pin(&rig.cache, small.addr, false, &pin), 0,
+		"a small one is out");
 	is_int(glk_cache_advise(&rig.cache, one.addr, GLAKE_ADVICE_PINNED), 0,
 		"a large one is pinned");
 	is_int(leave(TAG), 0, "suspended");
@@ -151,15 +154,18 @@ static void refuses(void)
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
 	is_int(leave(TAG), -EAGAIN, "then no tag is");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, &did), 0, "first the tag, then all");
+	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, &did), 0,
+		"first the tag, then all");
 	is_int(come(TAG), -EAGAIN, "a tag does not come back to a GPU that is suspended");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "the GPU is resumed");
 	ok(rig_query(&rig, small.addr).away, "the tag stays away");
 	is_int(come(TAG), 0, "until it is asked for");
 	rig_set_tag(&rig, TAG + 0x100);
-	is_int(rig_try(&rig, 600, a, 0, &addr), -ESTALE, "a thread with a tag that is none");
+	is_int(rig_try(&rig, 600, a, 0, &addr), -ESTALE,
+		"a thread with a tag that is none");
 	rig_set_tag(&rig, 0);
-	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &small, a) && plan_drop(&rig, &near, b),
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &small, a) &&
+			plan_drop(&rig, &near, b),
 		"nothing was lost");
 	is_sound(&rig, "the books agree");
 	close_up(0);
@@ -175,7 +181,8 @@ static void drops(void)
 	take(&keep, 9 * MIB, TAG, a);
 	take(&lose, 9 * MIB, TAG, a);
 	take(&small, 600, TAG, a);
-	is_int(glk_cache_advise(&rig.cache, lose.addr, GLAKE_ADVICE_DISCARDABLE), 0, "one");
+	is_int(glk_cache_advise(&rig.cache, lose.addr, GLAKE_ADVICE_DISCARDABLE), 0,
+		"one");
 	is_int(leave(TAG), 0, "of three is not kept");
 	is_int((int64_t)did.dropped, 9 << 20, "bytes are dropped");
 	is_int((int64_t)did.moved_blocks, 2, "blocks are kept");
@@ -244,9 +251,11 @@ static void goes_with_all(void)
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
 	is_int((int64_t)did.moved_blocks, 4, "with all of them");
 	is_int(glk_cache_suspend_in_place(&rig.cache, &did) |
-			(int)rig_figures(&rig).reserved, 0, "in place: nothing is held");
-	is_int(glk_cache_resume_lazy(&rig.cache, &did) | (int)rig_query(&rig, small.addr).away, 0,
-		"and small ones are back");
+			(int)rig_figures(&rig).reserved,
+		0, "in place: nothing is held");
+	is_int(glk_cache_resume_lazy(&rig.cache, &did) |
+			(int)rig_query(&rig, small.addr).away,
+		0, "and small ones are back");
 	write_marks(&lost);
 	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &lost, a) &&
 			plan_drop(&rig, &plain, a) && plan_drop(&rig, &small, b),

@@ -13,7 +13,8 @@ static struct rig rig;
 static struct CUstream_st *a, *b;
 static struct glake_suspended did;
 
-static inline int take(struct held *h, size_t size, uint32_t tag, struct CUstream_st *stream)
+static inline int take(
+	struct held *h, size_t size, uint32_t tag, struct CUstream_st *stream)
 {
 	int err;
 

@@ -92,12 +92,15 @@ static void beyond_the_budget(void)
 	has_str(rig_error().text, "64 MiB of the host are the most", "in words");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_spill(&rig.cache, two.addr, a), -EALREADY, "it goes nowhere");
-	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -ENOMEM, "nor to a GPU that is full");
+	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -ENOMEM,
+		"nor to a GPU that is full");
 	is_int(quiet(&back), 0, "at a quiet point");
 	ok(!back.returned && back.left_blocks == 21, "nor then");
 	set_budget(UINT64_MAX);
-	is_int(glk_cache_fetch(&rig.cache, two.addr, a), 0, "it comes where there is room");
-	ok(rig_query(&rig, two.addr).placed <= 2 * MIB, "but for what it shares with others");
+	is_int(glk_cache_fetch(&rig.cache, two.addr, a), 0,
+		"it comes where there is room");
+	ok(rig_query(&rig, two.addr).placed <= 2 * MIB,
+		"but for what it shares with others");
 	is_int(quiet(&back), 0, "at a quiet point");
 	ok(back.returned && !back.left_blocks && is_here(&two), "all of it does");
 	for (int i = 0; i < 20; i++)
@@ -105,7 +108,8 @@ static void beyond_the_budget(void)
 	ok(!torn && plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a),
 		"what was written is there");
 	s = rig_figures(&rig);
-	ok(!s.placed && !s.placed_blocks && !s.tagged_blocks, "nothing is counted any more");
+	ok(!s.placed && !s.placed_blocks && !s.tagged_blocks,
+		"nothing is counted any more");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
@@ -123,12 +127,15 @@ static void is_used_again(void)
 	made = rig_calls(&rig, GLAKE_CALL_CREATE);
 	is_int(take(&two, 40 * MIB, TAG, a), 0, "another one");
 	ok(is_placed(&two), "lies there");
-	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - made), 0, "and no page is made");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - made), 0,
+		"and no page is made");
 	plan_drop(&rig, &two, a);
 	is_int(take(&three, 50 * MIB, 0, a), 0, "a block without a tag");
-	ok(rig_query(&rig, three.addr).placed == 50 * MIB, "has them, where tier.host has no more");
+	ok(rig_query(&rig, three.addr).placed == 50 * MIB,
+		"has them, where tier.host has no more");
 	plan_drop(&rig, &three, a);
-	is_int(take(&two, 40 * MIB, TAG, a), 0, "and a block of the tag has what that one had");
+	is_int(take(&two, 40 * MIB, TAG, a), 0,
+		"and a block of the tag has what that one had");
 	ok(is_placed(&two), "on the host");
 	plan_drop(&rig, &two, a);
 	plan_drop(&rig, &one, a);
@@ -163,13 +170,15 @@ static void stays(void)
 	is_int((int64_t)did.stayed_blocks, 2, "two blocks");
 	is_int((int64_t)did.released, 20 << 20, "the GPU has its memory back");
 	ok(is_placed(&two) && is_placed(&small), "it is where it was");
-	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -EAGAIN, "and comes not meanwhile");
+	is_int(glk_cache_fetch(&rig.cache, two.addr, a), -EAGAIN,
+		"and comes not meanwhile");
 	set_budget(UINT64_MAX);
 	is_int(quiet(&back), 0, "at a quiet point");
 	ok(is_placed(&two) && back.left_blocks == 2 && back.returned_blocks == 1,
 		"others come alone");
 	is_int(come(), 0, "the tag is resumed");
-	ok(did.moved_blocks == 1 && did.stayed_blocks == 2, "which says what lies on the host");
+	ok(did.moved_blocks == 1 && did.stayed_blocks == 2,
+		"which says what lies on the host");
 	is_sound(&rig, "the books agree");
 	is_int(quiet(&back), 0, "at a quiet point");
 	ok(back.returned_blocks == 2 && !back.left, "it comes");
@@ -196,10 +205,12 @@ static void stays(void)
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "it is resumed");
 	is_int((int64_t)did.stayed_blocks, 2, "which says what is on the host");
 	is_int(glk_cache_suspend_in_place(&rig.cache, &did), 0, "and suspended in place");
-	ok(rig_query(&rig, one.addr).away && is_placed(&two), "a tag goes away all the same");
+	ok(rig_query(&rig, one.addr).away && is_placed(&two),
+		"a tag goes away all the same");
 	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and is back");
 	ok(is_here(&one) && is_placed(&two), "where it was");
-	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a) && plan_drop(&rig, &small, a),
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &two, a) &&
+			plan_drop(&rig, &small, a),
 		"what was written is there");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
@@ -221,13 +232,15 @@ static void lies_in_both(void)
 	ok(placed, "lies on the host, at least in part");
 	is_int(leave(), 0, "suspended");
 	ok(did.stayed_blocks == 1 && !did.moved, "it stays as it is");
-	is_int((int64_t)rig_query(&rig, two.addr).placed, (int64_t)placed, "where it was");
+	is_int((int64_t)rig_query(&rig, two.addr).placed, (int64_t)placed,
+		"where it was");
 	is_int(come(), 0, "resumed");
 	is_sound(&rig, "the books agree");
 	set_budget(UINT64_MAX);
 	is_int(glk_cache_fetch(&rig.cache, two.addr, b), 0, "it is fetched");
 	is_int(leave() + come(), 0, "suspended and resumed");
-	ok(plan_drop(&rig, &two, b) && plan_drop(&rig, &filler, a), "with what was in it");
+	ok(plan_drop(&rig, &two, b) && plan_drop(&rig, &filler, a),
+		"with what was in it");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
@@ -310,7 +323,8 @@ static void without_such_memory(void)
 	take(&one, 20 * MIB, TAG, a);
 	glk_fault_set(rig.drv, "create:p=1000000:err=EOPNOTSUPP");
 	is_int(take(&two, 10 * MIB, TAG, a), -ENOMEM, "memory of the host cannot be had");
-	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "as if it was not asked for");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE,
+		"as if it was not asked for");
 	tap_expect_log(1);
 	glk_fault_set(rig.drv, "off");
 	is_sound(&rig, "the books agree");
@@ -411,8 +425,8 @@ static void at_random(void)
 		} else if (what < 4 && h->addr) {
 			int err = glk_cache_fetch(&rig.cache, h->addr, b);
 
-			torn += err && err != -EALREADY && err != -EAGAIN && err != -ENOMEM &&
-				err != -EBUSY;
+			torn += err && err != -EALREADY && err != -EAGAIN &&
+				err != -ENOMEM && err != -EBUSY;
 		} else if (what == 4) {
 			set_budget((10 + seed_below(&state, 60)) * MIB);
 		} else if (h->addr && (!away || !rig_query(&rig, h->addr).away)) {

@@ -15,10 +15,12 @@ static struct glake *ctx;
 static struct glk_cache *cache;
 
 /* With the size of its memory and addresses, and further settings; those that are NULL end them. */
-static void open_beside(const char *memory, const char *span, const char *one, const char *two)
+static void open_beside(
+	const char *memory, const char *span, const char *one, const char *two)
 {
-	const char *const settings[] = {memory, span, "soft.gpus=2", "soft.host_memory=1GiB",
-		"driver.fault=off", "tier.peer=1", "tier.away=peer", one, two, NULL};
+	const char *const settings[] = {memory, span, "soft.gpus=2",
+		"soft.host_memory=1GiB", "driver.fault=off", "tier.peer=1",
+		"tier.away=peer", one, two, NULL};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,

@@ -9,7 +9,7 @@ struct scene {
 	struct rig rig;
 	struct errand a;
 	struct CUstream_st *b, *c;
-	struct held work; /* of B, freed behind work that is queued */
+	struct held work;	  /* of B, freed behind work that is queued */
 	struct held small, large; /* of C */
 };
 
@@ -18,8 +18,8 @@ static void set_up(struct scene *sc)
 {
 	*sc = (struct scene){.a = {.fn = errand_alloc, .size = 40 * MIB}};
 	gate_open_rig(&sc->rig,
-		(const char *const[]){"soft.streams=stepped", "policy.bins=0", RIG_DONE,
-			NULL});
+		(const char *const[]){
+			"soft.streams=stepped", "policy.bins=0", RIG_DONE, NULL});
 	sc->a.rig = &sc->rig;
 	sc->a.stream = rig_stream(&sc->rig);
 	sc->c = rig_stream(&sc->rig);
@@ -195,7 +195,8 @@ static void pool_goes(void)
 	graph = rig_capture_end(&sc.rig, sc.a.stream);
 	rig_end_pool(&sc.rig, 1);
 	rig_drop(&sc.rig, graph);
-	ok(gate_send(&release, GLK_OP_device_sync, 1), "who releases it waits for the GPU");
+	ok(gate_send(&release, GLK_OP_device_sync, 1),
+		"who releases it waits for the GPU");
 	others_go_on(&sc);
 	is_int(gate_end(&release, 0), 0, "it goes");
 	clear_up(&sc);
@@ -233,7 +234,8 @@ static void spill_under_way(bool fails)
 	is_int(gate_end(&out, fails ? -ENOMEM : 0), fails ? -ENOMEM : 0,
 		fails ? "it stays" : "it goes");
 	pthread_join(next.thread, NULL);
-	is_int(next.err, fails ? -ENOMEM : 0, fails ? "and so there is none" : "and is served");
+	is_int(next.err, fails ? -ENOMEM : 0,
+		fails ? "and so there is none" : "and is served");
 	is_int((int64_t)rig_figures(&rig).spill_waits, 1, "which is counted");
 	is_sound(&rig, "the books agree");
 	got = plan_got(&next);
@@ -259,7 +261,8 @@ static void *produce(void *arg)
 	for (int i = 0; i < 6; i++) {
 		p->refused += plan_take(p->rig, &held[i], 12 * MIB, p->stream) != 0;
 		if (held[i].addr)
-			p->torn += glk_cache_spill(&p->rig->cache, held[i].addr, p->stream) != 0;
+			p->torn += glk_cache_spill(
+					   &p->rig->cache, held[i].addr, p->stream) != 0;
 	}
 	for (int i = 0; i < 6; i++)
 		p->torn += held[i].addr && rig_free(p->rig, held[i].addr, p->stream);
@@ -272,7 +275,8 @@ static void slow_link(void)
 	int refused = 0, torn = 0;
 	struct rig rig;
 
-	rig_open(&rig, (const char *const[]){"soft.host_memory=1GiB", "tier.host=512MiB", NULL});
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=1GiB", "tier.host=512MiB", NULL});
 	glk_fault_set(rig.drv, "copy:from=1:delay=3000");
 	glk_store_relaxed(&rig.cache.node->budget, 42 * MIB);
 	for (int i = 0; i < 3; i++) {

@@ -304,7 +304,8 @@ static inline bool rig_verify(struct rig *rig)
 		err = glk_map_verify(&rig->cache.stage.map);
 	if (!err && rig->cache.host_stage.map.pool)
 		err = glk_map_verify(&rig->cache.host_stage.map);
-	for (uint32_t i = 0; rig->cache.managed && i < rig->cache.managed->used && !err; i++)
+	for (uint32_t i = 0; rig->cache.managed && i < rig->cache.managed->used && !err;
+		i++)
 		if (rig->cache.managed->at[i].state == GLK_CHUNK_READY)
 			err = glk_map_verify(&rig->cache.managed->at[i].arena.map);
 	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
@@ -342,17 +343,13 @@ static inline bool rig_streams_are_sound(struct rig *rig, const struct glake_sta
 	return false;
 }
 
+/* clang-format off */
 #define RIG_FIGURES(X)                                                                   \
-	X(live)                                                                          \
-	X(given)                                                                         \
-	X(live_blocks)                                                                   \
-	X(quick)                                                                         \
-	X(reserved)                                                                      \
-	X(free_pages)                                                                    \
-	X(placed) X(placed_blocks) X(host_held)                                          \
-	X(idle) X(stranded) X(in_flight)                                                 \
-	X(managed) X(managed_blocks) X(tagged) X(tagged_blocks) X(tagged_held)                                                     \
-	X(mapped) X(lost) X(free_extents) X(largest_hole) X(pools) X(pool_held)
+	X(live) X(given) X(live_blocks) X(quick) X(reserved) X(free_pages) X(placed) \
+	X(placed_blocks) X(host_held) X(idle) X(stranded) X(in_flight) X(managed) \
+	X(managed_blocks) X(tagged) X(tagged_blocks) X(tagged_held) X(mapped) X(lost) \
+	X(free_extents) X(largest_hole) X(pools) X(pool_held)
+/* clang-format on */
 
 /* Whether books, walk and device tell the same; says what does not. */
 static inline bool rig_is_sound(struct rig *rig)

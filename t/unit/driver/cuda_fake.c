@@ -260,9 +260,8 @@ static glk_cu_result fake_cuPointerGetAttribute(
 	if (fake.pointer_end && address >= fake.pointer_end)
 		return GLK_CU_INVALID_VALUE;
 	if (address < fake.pointer_locked)
-		*(unsigned *)value = attribute == GLK_CU_POINTER_MEMORY_TYPE
-			? GLK_CU_MEMORY_HOST
-			: 0;
+		*(unsigned *)value =
+			attribute == GLK_CU_POINTER_MEMORY_TYPE ? GLK_CU_MEMORY_HOST : 0;
 	else if (attribute == GLK_CU_POINTER_MEMORY_TYPE && fake.pointer_type)
 		*(unsigned *)value = fake.pointer_type;
 	else if (attribute == GLK_CU_POINTER_IS_MANAGED)

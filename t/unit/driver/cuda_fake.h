@@ -23,25 +23,27 @@ struct fake {
 	const char *missing;   /* a function that cuGetProcAddress does not find */
 	const char *fail_call; /* this call answers fail_result */
 	glk_cu_result fail_result;
-	glk_cu_result query; /* what an event answers */
-	int capturing;	     /* a stream captures: CU_STREAM_CAPTURE_STATUS_... */
-	uint64_t capture_id; /* and which */
-	bool want_context;   /* streams and events need a current one */
+	glk_cu_result query;	/* what an event answers */
+	int capturing;		/* a stream captures: CU_STREAM_CAPTURE_STATUS_... */
+	uint64_t capture_id;	/* and which */
+	bool want_context;	/* streams and events need a current one */
 	unsigned context_reset; /* 1: contexts were reset; more: and made again */
-	bool no_numa;	     /* attributes of newer drivers are unknown */
+	bool no_numa;		/* attributes of newer drivers are unknown */
 	bool mig;
 	struct CUctx_st *stream_context;
-	int pointer_gpu; /* whose memory addresses are; -1: the host's */
+	int pointer_gpu;       /* whose memory addresses are; -1: the host's */
 	unsigned pointer_type; /* of its memory, 0: not known */
 	uint64_t pointer_end;  /* behind it; 0: nowhere */
-	uint64_t pointer_locked; /* below it memory of the host, locked when GPU 0 was current */
+	uint64_t
+		pointer_locked; /* below it memory of the host, locked when GPU 0 was current */
 	bool pointer_managed;
 	unsigned long long range_refused; /* flag that is not known for a dma-buf */
 	bool range_never;		  /* no dma-buf is made at all */
 	struct glk_cu_location page_location;
 	bool no_peers;
 	bool no_words; /* no stream waits for one */
-	bool no_managed, no_sharing; /* no managed memory, or none beside work of the host */
+	bool no_managed,
+		no_sharing; /* no managed memory, or none beside work of the host */
 
 	/* Read by the test. */
 	int calls; /* of any function but cuGetProcAddress */

@@ -32,13 +32,16 @@ static void had(void)
 		"for all streams");
 	ok(fake->context == FAKE_CONTEXT(1), "in the context of its GPU");
 	fake->capturing = GLK_CU_CAPTURE_ACTIVE;
-	is_int(drv->ops->managed_alloc(drv, 1, SIZE, &addr), 0, "while a stream captures");
+	is_int(drv->ops->managed_alloc(drv, 1, SIZE, &addr), 0,
+		"while a stream captures");
 	is_int(drv->ops->managed_free(drv, AT), 0, "and given back");
 	ok(!fake->capture_broken && fake->address == AT, "the capture lives");
 	fake->capturing = 0;
-	is_int(drv->ops->managed_alloc(drv, 7, SIZE, &addr), -EINVAL, "there is no GPU 7");
+	is_int(drv->ops->managed_alloc(drv, 7, SIZE, &addr), -EINVAL,
+		"there is no GPU 7");
 	fake->no_managed = true;
-	is_int(drv->ops->managed_alloc(drv, 0, SIZE, &addr), -EOPNOTSUPP, "a GPU without");
+	is_int(drv->ops->managed_alloc(drv, 0, SIZE, &addr), -EOPNOTSUPP,
+		"a GPU without");
 	is_int(record().error_class, GLAKE_ERROR_UNSUPPORTED, "  its class");
 	has_str(record().text, "has no managed memory", "  a sentence");
 	fake->no_managed = false;
@@ -62,10 +65,11 @@ static void said(unsigned signature)
 	ok(fake->managed_advice == GLK_CU_ADVICE_PREFER && fake->managed.id == 1 &&
 			fake->size == SIZE,
 		"  is said");
-	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_PREFER, node), 0, "a node");
+	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_PREFER, node), 0,
+		"a node");
 	ok(signature == 1 ? fake->managed.id == -1
 			  : fake->managed.type == GLK_CU_LOCATION_HOST_NUMA &&
-				    fake->managed.id == 3,
+				fake->managed.id == 3,
 		"  is said, or the host");
 	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_ACCESSED, node), 0,
 		"who uses it");
@@ -73,10 +77,11 @@ static void said(unsigned signature)
 			(signature == 1 ? fake->managed.id == -1
 					: fake->managed.type == GLK_CU_LOCATION_HOST),
 		"  is the host as a whole");
-	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_UNPREFER, any), 0, "no more");
+	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_UNPREFER, any), 0,
+		"no more");
 	is_int(fake->managed_advice, GLK_CU_ADVICE_UNPREFER, "  is said");
-	is_int(drv->ops->managed_say(
-		       drv, AT, SIZE, GLK_MANAGED_PREFER, (struct glk_place){GLK_PLACE_GPU, 9}),
+	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_PREFER,
+		       (struct glk_place){GLK_PLACE_GPU, 9}),
 		-EINVAL, "a GPU that is none");
 	is_int(drv->ops->managed_prefetch(drv, AT, SIZE, node, 0, FAKE_STREAM), 0,
 		"a prefetch");
@@ -93,17 +98,20 @@ static void asked(void)
 	struct glk_place place = {GLK_PLACE_HOST, 99};
 
 	fake->managed = (struct glk_cu_location){GLK_CU_LOCATION_DEVICE, 1};
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), 0, "asked");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), 0,
+		"asked");
 	ok(place.kind == GLK_PLACE_GPU && place.id == 1, "a GPU");
 	fake->managed = (struct glk_cu_location){GLK_CU_LOCATION_HOST_NUMA, 3};
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFETCHED, &place), 0, "asked");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFETCHED, &place), 0,
+		"asked");
 	ok(place.kind == GLK_PLACE_HOST && place.id == 3, "a node");
 	fake->managed = (struct glk_cu_location){GLK_CU_LOCATION_HOST, 0};
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFETCHED, &place), 0, "asked");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFETCHED, &place), 0,
+		"asked");
 	ok(place.kind == GLK_PLACE_ANY, "the host");
 	fake->managed = (struct glk_cu_location){GLK_CU_LOCATION_NONE, -2};
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), -ENOENT,
-		"nowhere");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place),
+		-ENOENT, "nowhere");
 }
 
 /* A driver of before 12.2, and one without any of it. */
@@ -117,14 +125,16 @@ static void older(void)
 	lib.cuMemPrefetchAsync_v2 = NULL;
 	said(1);
 	fake->managed = (struct glk_cu_location){77, 1};
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), 0, "asked");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), 0,
+		"asked");
 	ok(place.kind == GLK_PLACE_GPU && place.id == 1, "a GPU, by its number");
 	fake->managed.id = -1;
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), 0, "asked");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), 0,
+		"asked");
 	ok(place.kind == GLK_PLACE_ANY, "the host, by its");
 	fake->managed.id = -2;
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), -ENOENT,
-		"nowhere");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place),
+		-ENOENT, "nowhere");
 	lib.cuMemAllocManaged = NULL;
 	lib.cuMemAdvise_v1 = NULL;
 	lib.cuMemPrefetchAsync_v1 = NULL;
@@ -132,10 +142,10 @@ static void older(void)
 	is_int(drv->ops->managed_alloc(drv, 0, SIZE, &addr), -EOPNOTSUPP, "no function");
 	is_int(drv->ops->managed_say(drv, AT, SIZE, GLK_MANAGED_PREFER, gpu), -EOPNOTSUPP,
 		"no function");
-	is_int(drv->ops->managed_prefetch(drv, AT, SIZE, gpu, 0, FAKE_STREAM), -EOPNOTSUPP,
-		"no function");
-	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place), -EOPNOTSUPP,
-		"no function");
+	is_int(drv->ops->managed_prefetch(drv, AT, SIZE, gpu, 0, FAKE_STREAM),
+		-EOPNOTSUPP, "no function");
+	is_int(drv->ops->managed_ask(drv, AT, SIZE, GLK_MANAGED_PREFERRED, &place),
+		-EOPNOTSUPP, "no function");
 }
 
 /* What a library that is loaded takes from an older driver. */

@@ -47,9 +47,9 @@ static void creating(void)
 	is_int(fake->prop.handle_types, GLK_CU_HANDLE_FD | GLK_CU_HANDLE_FABRIC,
 		"to export");
 	is_int(fake->prop.flags.rdma, 1, "for RDMA");
-	drv->ops->create(
-		drv, (struct glk_place){.kind = GLK_PLACE_ANY}, PAGE, 0, &page);
-	is_int(fake->prop.location.type, GLK_CU_LOCATION_HOST, "one anywhere on the host");
+	drv->ops->create(drv, (struct glk_place){.kind = GLK_PLACE_ANY}, PAGE, 0, &page);
+	is_int(fake->prop.location.type, GLK_CU_LOCATION_HOST,
+		"one anywhere on the host");
 	is_int(fake->prop.location.id, 0, "which has no number");
 
 	page = 5;

@@ -75,19 +75,23 @@ static void host(void)
 {
 	static char memory[64];
 
-	is_int(drv->ops->host_lock(drv, 0, memory, sizeof(memory)), 0, "memory of the host");
-	ok(fake->address == (uintptr_t)memory && fake->size == sizeof(memory), "is locked");
+	is_int(drv->ops->host_lock(drv, 0, memory, sizeof(memory)), 0,
+		"memory of the host");
+	ok(fake->address == (uintptr_t)memory && fake->size == sizeof(memory),
+		"is locked");
 	is_int((int64_t)fake->flags, 1, "for all contexts");
 	fake->address = 0;
 	is_int(drv->ops->host_unlock(drv, 0, memory), 0, "and let go");
 	ok(fake->address == (uintptr_t)memory, "where it was");
 	fake->current = (struct CUctx_st *)(uintptr_t)0x4242;
-	is_int(drv->ops->host_lock(drv, 1, memory, 64), 0, "while the program's context is current");
+	is_int(drv->ops->host_lock(drv, 1, memory, 64), 0,
+		"while the program's context is current");
 	ok(fake->context == FAKE_CONTEXT(1), "  in that of the GPU, which stays");
 	is_int(drv->ops->host_unlock(drv, 1, memory), 0, "  and let go");
 	ok(fake->context == FAKE_CONTEXT(1), "  there");
 	fake->current = FAKE_CONTEXT(0);
-	is_int(drv->ops->host_lock(drv, 1, memory, 64), 0, "while that of another GPU is");
+	is_int(drv->ops->host_lock(drv, 1, memory, 64), 0,
+		"while that of another GPU is");
 	ok(fake->context == FAKE_CONTEXT(1), "  likewise");
 	is_int(drv->ops->host_unlock(drv, 1, memory), 0, "  and let go");
 	ok(fake->context == FAKE_CONTEXT(1), "  there");
@@ -95,7 +99,8 @@ static void host(void)
 	fake->current = NULL;
 	is_int(drv->ops->host_lock(drv, 2, memory, 64), -EINVAL, "for no GPU");
 	fail("cuMemHostRegister", GLK_CU_OUT_OF_MEMORY);
-	is_int(drv->ops->host_lock(drv, 0, memory, 64), -ENOMEM, "more than may be locked");
+	is_int(drv->ops->host_lock(drv, 0, memory, 64), -ENOMEM,
+		"more than may be locked");
 	fail("cuMemHostUnregister", GLK_CU_INVALID_VALUE);
 	is_int(drv->ops->host_unlock(drv, 0, memory), -EINVAL, "what is not");
 	fail(NULL, 0);
@@ -128,13 +133,15 @@ static void default_streams(void)
 	fake->pointer_type = GLK_CU_MEMORY_GPU;
 	fake->pointer_gpu = 1;
 	is_int(gpu_for(memory, locked), 1, "from locked memory to GPU 1");
-	is_int(gpu_for(locked, memory), 1, "and back: where the memory lies, not who locked it");
+	is_int(gpu_for(locked, memory), 1,
+		"and back: where the memory lies, not who locked it");
 	is_int(gpu_for(locked, locked + 64), 0, "between locked memory");
 	fake->pointer_type = GLK_CU_MEMORY_HOST;
 	fake->pointer_managed = true;
 	is_int(gpu_for(locked, memory), 1, "from managed memory of GPU 1");
 	fake->pointer_managed = false;
-	is_int(gpu_for(memory, 2 * memory), 1, "where the driver names a GPU for other memory");
+	is_int(gpu_for(memory, 2 * memory), 1,
+		"where the driver names a GPU for other memory");
 	fake->pointer_locked = 0;
 	fake->pointer_type = 0;
 	fake->pointer_gpu = -1;
@@ -148,7 +155,8 @@ static void spots(void)
 	fake->pointer_gpu = -1;
 	is_int(kind_at(4096, 64), GLK_SPOT_PLAIN, "memory that the driver does not know");
 	fail("cuPointerGetAttribute", GLK_CU_ILLEGAL_ADDRESS);
-	is_int(kind_at(4096, 64), GLK_SPOT_OTHER, "what it does not answer for is not that");
+	is_int(kind_at(4096, 64), GLK_SPOT_OTHER,
+		"what it does not answer for is not that");
 	fail(NULL, 0);
 	fake->pointer_type = GLK_CU_MEMORY_HOST;
 	is_int(kind_at(4096, 64), GLK_SPOT_LOCKED, "memory of the host that it does");

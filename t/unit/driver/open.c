@@ -79,7 +79,8 @@ static void falls_back(void)
 	ok(setup_error().text[0], "the record says why (%s)", setup_error().text);
 	conf.driver_backend = GLAKE_BACKEND_AUTO;
 	conf.no_soft_warning = true;
-	is_int(glk_drv_open(&conf, why, sizeof(why), &drv), 0, "the caller says it himself");
+	is_int(glk_drv_open(&conf, why, sizeof(why), &drv), 0,
+		"the caller says it himself");
 	is_int(glk_drv_close(drv), 0, "closed");
 	conf.no_soft_warning = false;
 	tap_expect_log(1);

@@ -205,10 +205,12 @@ static void leaves_nothing(void)
 	struct pollfd end;
 	int hold[2], fd = mkstemp(path);
 
-	if (fd < 0 || fchmod(fd, 0700) || write(fd, text, sizeof(text) - 1) < 0 || pipe(hold))
+	if (fd < 0 || fchmod(fd, 0700) || write(fd, text, sizeof(text) - 1) < 0 ||
+		pipe(hold))
 		tap_bail("no program");
 	close(fd);
-	is_int(glk_probe_run(path, "", 0, LONG), GLK_PROBE_MADE, "one that leaves a child");
+	is_int(glk_probe_run(path, "", 0, LONG), GLK_PROBE_MADE,
+		"one that leaves a child");
 	close(hold[1]);
 	end = (struct pollfd){.fd = hold[0]};
 	is_int(poll(&end, 1, 60000), 1, "  which is ended too");
@@ -284,7 +286,8 @@ static void once(struct glk_drv *drv)
 			 "started by its whole path");
 	fake->version = lib.version = 13010;
 	is_int(drv->ops->node_try(drv, 0, false), 0, "node 0");
-	is_int(drv->ops->node_try(drv, 1, false), -EOPNOTSUPP, "node 1, where it crashes");
+	is_int(drv->ops->node_try(drv, 1, false), -EOPNOTSUPP,
+		"node 1, where it crashes");
 	unsetenv("FAKE_NODE_1");
 	is_int(drv->ops->node_try(drv, 1, false), -EOPNOTSUPP, "is not tried again");
 	setenv("FAKE_NODE_0", "refuse", 1);
@@ -305,7 +308,8 @@ int main(void)
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
 #ifdef __SANITIZE_THREAD__
-	tap_skip_all("the thread sanitizer ends what has threads, forks and has more, and holds signals");
+	tap_skip_all(
+		"the thread sanitizer ends what has threads, forks and has more, and holds signals");
 #endif
 	if (tap_on_valgrind())
 		tap_skip_all("valgrind knows no clone() that shares descriptors");

@@ -21,9 +21,11 @@ int main(void)
 	is_int(drv->ops->host_lock(drv, 0, memory, 0), -EINVAL, "no bytes");
 	is_int(drv->ops->host_unlock(drv, 0, memory), -EINVAL, "what is not locked");
 	is_int(drv->ops->host_lock(drv, 0, memory, 8192), 0, "two pages");
-	is_int(drv->ops->host_lock(drv, 0, memory + 4096, 8192), -EINVAL, "one of them again");
+	is_int(drv->ops->host_lock(drv, 0, memory + 4096, 8192), -EINVAL,
+		"one of them again");
 	is_int(drv->ops->host_lock(drv, 0, memory + 8192, 8192), 0, "those behind");
-	is_int(drv->ops->host_unlock(drv, 0, memory + 4096), -EINVAL, "the middle of one");
+	is_int(drv->ops->host_unlock(drv, 0, memory + 4096), -EINVAL,
+		"the middle of one");
 	is_int(drv->ops->host_unlock(drv, 0, memory), 0, "the first");
 	is_int(drv->ops->host_unlock(drv, 0, memory), -EINVAL, "once");
 	is_int(drv->ops->host_lock(drv, 0, memory, 4096), 0, "again");

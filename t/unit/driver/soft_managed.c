@@ -57,21 +57,23 @@ static void rules(void)
 
 	is_int(drv->ops->managed_alloc(drv, 0, 0, &addr), -EINVAL, "no bytes");
 	is_int(drv->ops->managed_alloc(drv, 5, MIB, &addr), -EINVAL, "no such GPU");
-	is_int(drv->ops->managed_free(drv, addr + 4096), -EINVAL, "the middle is no piece");
-	is_int(drv->ops->managed_say(drv, addr, 9 * MIB, GLK_MANAGED_PREFER, gpu), -EINVAL,
-		"over the end");
+	is_int(drv->ops->managed_free(drv, addr + 4096), -EINVAL,
+		"the middle is no piece");
+	is_int(drv->ops->managed_say(drv, addr, 9 * MIB, GLK_MANAGED_PREFER, gpu),
+		-EINVAL, "over the end");
 	is_int(drv->ops->managed_say(drv, addr, 0, GLK_MANAGED_PREFER, gpu), -EINVAL,
 		"no bytes");
 	is_int(drv->ops->managed_prefetch(drv, addr - 1, MIB, gpu, 0, NULL), -EINVAL,
 		"before the beginning");
-	is_int(drv->ops->managed_prefetch(drv, addr, MIB,
-		       (struct glk_place){GLK_PLACE_HOST, 2}, 0, NULL),
+	is_int(drv->ops->managed_prefetch(
+		       drv, addr, MIB, (struct glk_place){GLK_PLACE_HOST, 2}, 0, NULL),
 		-EINVAL, "no such node");
-	is_int(drv->ops->managed_ask(drv, addr, MIB, GLK_MANAGED_PREFERRED, &place), -ENOENT,
-		"nothing was said");
+	is_int(drv->ops->managed_ask(drv, addr, MIB, GLK_MANAGED_PREFERRED, &place),
+		-ENOENT, "nothing was said");
 	is_int(drv->ops->fill(drv, addr + 7 * MIB, 1, MIB, NULL), -EINVAL,
 		"work over the end is refused");
-	is_int(drv->ops->fill(drv, addr, 1, 2 * MIB, NULL), 0, "work on all of it is not");
+	is_int(drv->ops->fill(drv, addr, 1, 2 * MIB, NULL), 0,
+		"work on all of it is not");
 	is_int(drv->ops->managed_free(drv, addr), 0, "freed");
 	is_int(drv->ops->managed_free(drv, addr), -EINVAL, "once");
 	is_int(drv->ops->managed_say(drv, addr, MIB, GLK_MANAGED_PREFER, gpu), -EINVAL,
@@ -98,7 +100,8 @@ static void touched(void)
 	is_int((int64_t)did(1).gpu_faults, 1, "another GPU takes a block");
 	is_int((int64_t)did(0).resident, 6 * (int64_t)MIB, "  from the first");
 	is_int((int64_t)did(1).resident, 2 * (int64_t)MIB, "  to itself");
-	is_int(drv->ops->managed_say(drv, addr, 8 * MIB, GLK_MANAGED_PREFER, gpu), 0, "best here");
+	is_int(drv->ops->managed_say(drv, addr, 8 * MIB, GLK_MANAGED_PREFER, gpu), 0,
+		"best here");
 	drv->ops->managed_prefetch(drv, addr, 8 * MIB, gpu, 0, NULL);
 	a = did(1);
 	is_int((int64_t)did(0).resident, 8 * (int64_t)MIB, "prefetched");
@@ -108,11 +111,13 @@ static void touched(void)
 	drv->ops->managed_say(drv, addr, 8 * MIB, GLK_MANAGED_ACCESSED, other);
 	a = did(1);
 	glk_soft_work(drv, 1, NULL, addr, 8 * MIB, false);
-	is_int((int64_t)(did(1).gpu_faults - a.gpu_faults), 0, "  without, once that is said");
+	is_int((int64_t)(did(1).gpu_faults - a.gpu_faults), 0,
+		"  without, once that is said");
 	drv->ops->managed_say(drv, addr, 8 * MIB, GLK_MANAGED_UNACCESSED, other);
 	drv->ops->managed_say(drv, addr, 8 * MIB, GLK_MANAGED_UNPREFER, node);
 	glk_soft_work(drv, 1, NULL, addr, 8 * MIB, false);
-	is_int((int64_t)did(1).resident, 8 * (int64_t)MIB, "and takes it, once that is not");
+	is_int((int64_t)did(1).resident, 8 * (int64_t)MIB,
+		"and takes it, once that is not");
 	drv->ops->managed_say(drv, addr, 8 * MIB, GLK_MANAGED_ACCESSED, other);
 	glk_soft_managed_touch(drv, 0, addr, 8 * MIB, false);
 	a = did(1);
@@ -144,7 +149,8 @@ static void full(void)
 	glk_soft_work(drv, 0, NULL, addr, 2 * MIB, false);
 	is_int((int64_t)(did(0).gpu_faults - a.gpu_faults), 0, "  not the one used last");
 	glk_soft_work(drv, 0, NULL, addr + 2 * MIB, 2 * MIB, false);
-	is_int((int64_t)(did(0).gpu_faults - a.gpu_faults), 1, "  but the one used first");
+	is_int((int64_t)(did(0).gpu_faults - a.gpu_faults), 1,
+		"  but the one used first");
 	is_int(drv->ops->create(drv, gpu, 32 * MIB, 0, &page), 0, "a page takes all");
 	is_int((int64_t)did(0).resident, 0, "everything goes");
 	a = did(0);
@@ -167,17 +173,18 @@ static void queued(void)
 	addr = have(8 * MIB);
 	drv->ops->stream_new(drv, 0, &a);
 	drv->ops->stream_new(drv, 0, &b);
-	is_int(drv->ops->managed_prefetch(drv, addr, 8 * MIB, node, 0, a), 0, "a prefetch");
-	is_int(drv->ops->managed_ask(drv, addr, MIB, GLK_MANAGED_PREFETCHED, &place), -ENOENT,
-		"is queued");
+	is_int(drv->ops->managed_prefetch(drv, addr, 8 * MIB, node, 0, a), 0,
+		"a prefetch");
+	is_int(drv->ops->managed_ask(drv, addr, MIB, GLK_MANAGED_PREFETCHED, &place),
+		-ENOENT, "is queued");
 	is_int(drv->ops->managed_free(drv, addr), -EINVAL, "and keeps the piece");
 	is_int(glk_soft_work(drv, 0, b, addr, 8 * MIB, true), 0,
 		"work of another stream may be beside it");
 	is_int(glk_soft_work(drv, 0, a, addr + 7 * MIB, MIB, false), -EINVAL,
 		"but not beside that work");
 	is_int(drv->ops->device_sync(drv, 0), 0, "all of it runs");
-	is_int(drv->ops->managed_ask(drv, addr, 8 * MIB, GLK_MANAGED_PREFETCHED, &place), 0,
-		"it was sent");
+	is_int(drv->ops->managed_ask(drv, addr, 8 * MIB, GLK_MANAGED_PREFETCHED, &place),
+		0, "it was sent");
 	ok(place.kind == GLK_PLACE_HOST && place.id == 1, "  to that node");
 	glk_soft_capture_begin(drv, 0, a);
 	is_int(drv->ops->managed_prefetch(drv, addr, MIB, node, 0, a), -EBUSY,

@@ -26,9 +26,12 @@ static void set_up(int streams)
 	conf.soft_streams = streams;
 	conf.soft_link = 1000; /* a byte a ns */
 	drv = setup_open(&conf);
-	word = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	host = mmap(NULL, SPAN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (word == MAP_FAILED || host == MAP_FAILED || drv->ops->stream_new(drv, 0, &one) ||
+	word = mmap(
+		NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	host = mmap(
+		NULL, SPAN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (word == MAP_FAILED || host == MAP_FAILED ||
+		drv->ops->stream_new(drv, 0, &one) ||
 		drv->ops->stream_new(drv, 0, &two) ||
 		drv->ops->host_lock(drv, 0, (void *)word, 4096) ||
 		drv->ops->reserve(drv, SPAN, 0, &base) ||
@@ -82,7 +85,8 @@ static void words(int streams)
 	glk_store_release(word, 6); /* pairs with: glk_soft_word_is_there */
 	is_int(drv->ops->event_sync(drv, event), 0, "when it is more it goes on");
 	is_int(at(0), 7, "after it");
-	is_int(drv->ops->stream_wait_word(drv, 0, one, word, 6), 0, "a word that is there");
+	is_int(drv->ops->stream_wait_word(drv, 0, one, word, 6), 0,
+		"a word that is there");
 	is_int(drv->ops->stream_sync(drv, 0, one), 0, "holds nothing");
 	is_int(drv->ops->stream_wait_word(
 		       drv, 0, one, (const glk_drv_word *)(uintptr_t)host, 1),
@@ -90,7 +94,8 @@ static void words(int streams)
 	is_int(drv->ops->stream_wait_word(drv, 1, one, word, 1), -EINVAL,
 		"a stream of another GPU");
 	glk_soft_capture_begin(drv, 0, one);
-	is_int(drv->ops->stream_wait_word(drv, 0, one, word, 1), -EBUSY, "not in a capture");
+	is_int(drv->ops->stream_wait_word(drv, 0, one, word, 1), -EBUSY,
+		"not in a capture");
 	is_int(glk_soft_capture_end(drv, 0, one, &graph), -EIO, "which it breaks");
 	drv->ops->event_free(drv, event);
 	take_down();
@@ -179,7 +184,8 @@ static void paces(void)
 	is_int(pace() - since, 3500, "a link with half takes twice as long");
 	glk_soft_pace_link(drv, 0, -1);
 	drv->ops->copy(drv, base, (uintptr_t)host, 1000, one);
-	is_int(glk_soft_pace_step(drv), -EAGAIN, "over one that stands still nothing goes");
+	is_int(glk_soft_pace_step(drv), -EAGAIN,
+		"over one that stands still nothing goes");
 	is_int(drv->ops->stream_sync(drv, 0, one), -EBUSY, "nor ever would");
 	glk_soft_pace_link(drv, 0, 1000);
 	is_int(drv->ops->stream_sync(drv, 0, one), 0, "until it goes on");

@@ -8,9 +8,9 @@
  */
 #include "unit/map/model.h"
 
-#define STEPS  STORM_SIZE(20000) /* a round */
+#define STEPS  STORM_SIZE(20000)		   /* a round */
 #define CHECK  (tap_storms_take_long() ? 256 : 32) /* steps between two comparisons */
-#define FAULTS 10    /* steps between two driver calls that fail */
+#define FAULTS 10 /* steps between two driver calls that fail */
 
 static struct rig rig;
 static struct model model;

@@ -96,10 +96,12 @@ static void refuses(void)
 	is_int(where, 7, "nothing was written");
 	glk_late_hide(1);
 	ok(!glk_numa_available(), "without libnuma there are no calls");
-	is_int(glk_numa_where(&byte, &where), -EOPNOTSUPP, "nobody knows where memory lies");
+	is_int(glk_numa_where(&byte, &where), -EOPNOTSUPP,
+		"nobody knows where memory lies");
 	glake_last_error(&error);
 	has_str(error.text, "libnuma.so.1 cannot be loaded", "the record says so");
-	is_int(glk_numa_bind(NULL, 4096, GLK_NUMA_NODES - 1), -EOPNOTSUPP, "nor binds it");
+	is_int(glk_numa_bind(NULL, 4096, GLK_NUMA_NODES - 1), -EOPNOTSUPP,
+		"nor binds it");
 	is_int(glk_numa_prefer(NULL, 4096, 0), -EOPNOTSUPP, "nor wishes for it");
 	is_int(glk_numa_cpu_node(0), GLK_NUMA_UNKNOWN, "nor where a CPU is");
 	glk_late_hide(0);

@@ -67,7 +67,8 @@ static void ports(void)
 	port_is(&tree, "0000:77:00.0", "none", "not on a bus");
 	is_int(glk_pci_port(&tree.root, "0000:01:00.0", port, sizeof(port)), -ENOENT,
 		"no such device");
-	is_int(glk_pci_port(&tree.root, "nonsense", port, sizeof(port)), -EINVAL, "no bus id");
+	is_int(glk_pci_port(&tree.root, "nonsense", port, sizeof(port)), -EINVAL,
+		"no bus id");
 	tree_close(&tree);
 }
 

@@ -72,7 +72,8 @@ static void of_node(const char *meminfo, int64_t bytes, const char *what)
 
 	tree_open(&two, "two");
 	tree_set(&two, "sys/devices/system/node/node1/meminfo", meminfo);
-	glk_topology_read(&two.root, glk_topology_nodes(&two.root, &nodes), &nodes, 1, &node);
+	glk_topology_read(
+		&two.root, glk_topology_nodes(&two.root, &nodes), &nodes, 1, &node);
 	is_int((int64_t)glk_numa_usable_of(&node), bytes, what);
 	tree_close(&two);
 }
@@ -86,7 +87,8 @@ static void nodes(void)
 	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  102400 kB\n"
 		"Node 1 Active(file):  2097152 kB\nNode 1 Inactive(file):  4194304 kB\n"
 		"Node 1 KReclaimable:  204800 kB\nNode 1 SReclaimable:  204800 kB\n",
-		MIB(100 + 4096 + 100 - 256), "and there is page cache, and half of the kernel's");
+		MIB(100 + 4096 + 100 - 256),
+		"and there is page cache, and half of the kernel's");
 	of_node("Node 1 MemTotal:  8388608 kB\nNode 1 MemFree:  1048576 kB\n"
 		"Node 1 Inactive(file):  8388608 kB\n",
 		MIB(768), "more of it than there is");

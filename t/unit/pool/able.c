@@ -134,8 +134,8 @@ static void test_host(void)
 }
 
 /* A node that another process has to try first; pages that are asked for, and that tries, of three. */
-static void tried(const char *setting, bool bad, int not_yet, int64_t creates, int64_t tries,
-	bool anywhere)
+static void tried(const char *setting, bool bad, int not_yet, int64_t creates,
+	int64_t tries, bool anywhere)
 {
 	static const int ids[] = {0, 3};
 	uint32_t page[3];

@@ -6,7 +6,7 @@
 
 #include <sched.h>
 
-#define PAGE   ((size_t)2 << 20)
+#define PAGE ((size_t)2 << 20)
 
 static struct fake fake;
 static struct glk_conf conf;
@@ -27,7 +27,8 @@ static void pause_if(bool wanted)
 static void *borrow(void *arg)
 {
 	for (uint32_t i = 1; i <= rounds; i++) {
-		while (glk_load_acquire(&round_no) != i) /* pairs with: the release in main */
+		while (glk_load_acquire(&round_no) !=
+			i) /* pairs with: the release in main */
 			pause_if(slow);
 		had = !glk_lend_make(node, PAGE, &handle);
 		glk_store_release(&done, i); /* pairs with: the acquire in main */
@@ -70,7 +71,8 @@ int main(void)
 			;
 		glk_lend_shut(lender, true);
 		counted = glk_lend_lent(lender);
-		while (glk_load_acquire(&done) != i) /* pairs with: the release in borrow */
+		while (glk_load_acquire(&done) !=
+			i) /* pairs with: the release in borrow */
 			pause_if(slow);
 		uncounted += had && !counted;
 		lent += had;

@@ -185,7 +185,8 @@ static void test_list(void)
 	for (int i = 0; i < 4; i++)
 		glk_node_put(node, id[i]);
 	glk_node_put(node, large);
-	is_int((int64_t)free_bytes(GLK_CLASS_SMALL), 4 * (int64_t)SMALL, "four small pages are free");
+	is_int((int64_t)free_bytes(GLK_CLASS_SMALL), 4 * (int64_t)SMALL,
+		"four small pages are free");
 	is_int((int64_t)free_bytes(GLK_CLASS_LARGE), (int64_t)LARGE, "and a large one");
 	is_int(glk_page_state(glk_page_at(&pool, id[0])), GLK_PAGE_FREE, "free by state");
 	is_int(glk_node_release(node, id[0]), -EIO,
@@ -251,14 +252,15 @@ static void test_other(void)
 	is_int((int64_t)free_bytes(GLK_CLASS_OTHER), (int64_t)MIB(152), "all are free");
 	is_int((int64_t)glk_node_free(node), (int64_t)MIB(152), "as the sum says");
 	glk_node_put(node, grow(SMALL));
-	is_int((int64_t)glk_node_free(node), (int64_t)MIB(154), "which counts all classes");
+	is_int((int64_t)glk_node_free(node), (int64_t)MIB(154),
+		"which counts all classes");
 	for (int i = 3; i > 1; i--)
 		is_int(glk_node_take(node, GLK_CLASS_OTHER), id[i],
 			"last in, first out, whatever size");
 	is_int((int64_t)free_bytes(GLK_CLASS_OTHER), (int64_t)MIB(18), "the others stay");
 	glk_node_put(node, id[2]);
-	is_int((int64_t)glk_node_drain(node, GLK_CLASS_OTHER, MIB(130)), (int64_t)MIB(142),
-		"drained page by page");
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_OTHER, MIB(130)),
+		(int64_t)MIB(142), "drained page by page");
 	is_int((int64_t)free_bytes(GLK_CLASS_OTHER), (int64_t)MIB(4), "one is left");
 	glk_node_release(node, id[3]);
 	stop("other sizes: no rule broken");
@@ -275,7 +277,8 @@ static void test_kept(void)
 	glk_node_put(node, id);
 	is_int(glk_node_take(node, GLK_CLASS_OTHER), id, "it may lie on a list");
 	glk_node_put(node, id);
-	is_int((int64_t)glk_node_drain(node, GLK_CLASS_OTHER, 1), 0, "nothing is given back");
+	is_int((int64_t)glk_node_drain(node, GLK_CLASS_OTHER, 1), 0,
+		"nothing is given back");
 	is_int(glk_page_state(glk_page_at(&pool, id)), GLK_PAGE_LOST, "it is lost");
 	is_int((int64_t)glk_load_relaxed(&node->lost), (int64_t)MIB(14), "and counted");
 	is_int((int64_t)held(), (int64_t)MIB(14), "and held");

@@ -43,9 +43,11 @@ static void test_nodes(void)
 		"it has a budget of its own");
 	is_int(glk_node_claim(node, MIB(60)), 0, "a part of it that is no page");
 	is_int(glk_node_claim(node, MIB(11)), -ENOMEM, "no more than there is");
-	is_int((int64_t)glk_load_relaxed(&node->peak), 0, "is no peak before it is there");
+	is_int((int64_t)glk_load_relaxed(&node->peak), 0,
+		"is no peak before it is there");
 	glk_node_note_peak(node);
-	is_int((int64_t)glk_load_relaxed(&node->peak), (int64_t)MIB(60), "and then is one");
+	is_int((int64_t)glk_load_relaxed(&node->peak), (int64_t)MIB(60),
+		"and then is one");
 	glk_node_unclaim(node, MIB(60));
 	is_int((int64_t)glk_load_relaxed(&node->held), 0, "until it is given back");
 	glk_pool_fini(&pool);

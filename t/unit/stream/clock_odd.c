@@ -107,20 +107,18 @@ static void spares_captures(void)
 	is_int(gpu_sync_all(&gpu), -EBUSY, "one on our own default stream");
 	is_int(gpu_capture_end(&gpu, own->handle), 0, "is whole too");
 	gpu.streams.captures++;
-	is_int(gpu_sync_all(&gpu), -EBUSY,
-		"one of which only its pool is known");
+	is_int(gpu_sync_all(&gpu), -EBUSY, "one of which only its pool is known");
 	gpu.streams.captures--;
 
 	/* streams that are not of it are waited for each for itself */
 	gpu_free(&gpu, b);
 	gpu_capture(&gpu, a);
-	is_int(gpu_sync(&gpu, glk_stream_mask(b)), 0,
-		"a stream beside a capture");
+	is_int(gpu_sync(&gpu, glk_stream_mask(b)), 0, "a stream beside a capture");
 	is_int(gpu_pending(&gpu, b), 0, "has run");
 	gpu_free(&gpu, a);
 	gpu_free(&gpu, b);
-	is_int(gpu_sync(&gpu, glk_stream_mask(a) | glk_stream_mask(b)),
-		-EBUSY, "not the one that captures");
+	is_int(gpu_sync(&gpu, glk_stream_mask(a) | glk_stream_mask(b)), -EBUSY,
+		"not the one that captures");
 	is_int((int64_t)b->done, (int64_t)b->freed, "but all that can be waited for");
 	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
 	is_int(gpu_sync(&gpu, ~UINT64_C(0)), 0, "now all are");

@@ -3,8 +3,8 @@
 #define GLK_UNIT_STREAM_CLOCK_PARTS_H
 
 /* What clock.c and clock_odd.c share. */
-#include "gpu.h"
 #include "driver/fault.h"
+#include "gpu.h"
 #include "seed.h"
 #include <errno.h>
 

@@ -400,8 +400,7 @@ static void empties(void)
 	is_int((int64_t)gpu.map.mapped_bytes, 3 * LARGE << 20, "nothing goes");
 	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
 	glk_fault_set(gpu.drv, "device_sync:nth=1:err=EIO");
-	is_int(empty(&gpu), -EIO,
-		"nor when the GPU cannot be waited for");
+	is_int(empty(&gpu), -EIO, "nor when the GPU cannot be waited for");
 	is_int((int64_t)gpu.map.mapped_bytes, 3 * LARGE << 20, "for whatever reason");
 	glk_fault_set(gpu.drv, "off");
 	is_int(empty(&gpu), 0, "else the work is waited for");
@@ -418,8 +417,7 @@ static void empties(void)
 	}
 	glk_fault_set(gpu.drv, "unmap:nth=2:err=EIO");
 	tap_expect_log(1);
-	is_int(empty(&gpu), -EIO,
-		"a mapping that cannot be removed");
+	is_int(empty(&gpu), -EIO, "a mapping that cannot be removed");
 	glk_fault_set(gpu.drv, "off");
 	is_int(glk_page_state(glk_map_page(&gpu.map, page[0])), GLK_PAGE_FREE,
 		"one page");

@@ -25,8 +25,9 @@ static void links(const char *lend, double least, double most)
 	begin(lend, piece, "io.staging=64MiB", bytes);
 	for (int i = 0; i < 4; i++) {
 		rate = rate_of(way[i].act, way[i].out);
-		ok(rate > least && rate < most, "%s, %s of %d blocks of %zu MiB: %.2f links",
-			lend, way[i].name, BLOCKS, bytes / MIB, rate);
+		ok(rate > least && rate < most,
+			"%s, %s of %d blocks of %zu MiB: %.2f links", lend, way[i].name,
+			BLOCKS, bytes / MIB, rate);
 		if (!way[i].out)
 			ok(is_whole(), "all bytes are right");
 	}
@@ -158,7 +159,8 @@ static bool try_one(int (*act)(void), bool is_back, const char *form, unsigned n
 	/* a mapping that the driver keeps is told, a page is not */
 	tap_expect_log(is_stuck() && tap.logs - logs > off);
 	/* and again, without a fault */
-	fine = come_back(act) ? is_stuck() : is_whole() && !spill() && !fetch() && is_whole();
+	fine = come_back(act) ? is_stuck()
+			      : is_whole() && !spill() && !fetch() && is_whole();
 	fine &= !close_all();
 	if (!fine)
 		tap_note("%s, answer %d: not as it should be", rule, err);

@@ -36,7 +36,8 @@ static inline bool is_filled(const unsigned char *at, uint64_t word)
 {
 	uint64_t wrong = 0, there;
 
-	for (size_t i = 0; i + 8 <= size; i += STEP, word += UINT64_C(0x9e3779b97f4a7c15)) {
+	for (size_t i = 0; i + 8 <= size;
+		i += STEP, word += UINT64_C(0x9e3779b97f4a7c15)) {
 		memcpy(&there, at + i, 8);
 		wrong |= there ^ word;
 	}

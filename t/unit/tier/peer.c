@@ -257,7 +257,8 @@ static void is_barred(void)
 	is_int(mib(glk_lend_lent(lender)), 128, "  beside that");
 	glk_fault_set(drv, "unmap:from=1:len=2:err=EIO");
 	glk_store_give(&store, rests, NULL);
-	is_int(mib(glk_lend_lent(lender)), 128, "what the driver keeps stays, without a word");
+	is_int(mib(glk_lend_lent(lender)), 128,
+		"what the driver keeps stays, without a word");
 	glk_fault_set(drv, "off");
 	glk_store_give(&store, rests, NULL);
 	is_int(mib(glk_lend_lent(lender)), 0, "until it does not");

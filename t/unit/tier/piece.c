@@ -52,14 +52,15 @@ static int unlock_host(struct glk_drv *drv, int device, void *ptr)
 	return 0;
 }
 
-static const struct glk_drv_ops ops = {.host_lock = lock_host, .host_unlock = unlock_host};
+static const struct glk_drv_ops ops = {
+	.host_lock = lock_host, .host_unlock = unlock_host};
 static struct glk_drv drv = {.ops = &ops};
 
 /* Older systems touch when they lock. */
 static bool touches(void)
 {
-	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *page = mmap(
+		NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	bool yes = !madvise(page, 4096, 23 /* MADV_POPULATE_WRITE */);
 
 	munmap(page, 4096);
@@ -105,8 +106,8 @@ static void refusals(void)
 	seen.err = -EIO;
 	is_int(glk_piece_make(&drv, 0, -1, false, &glk_piece_way, SIZE, &base), -EIO,
 		"what the driver says");
-	is_int(glk_piece_make(&drv, 0, -1, true, &glk_piece_way, SIZE, &base), -EOPNOTSUPP,
-		"bound to a node that is not known");
+	is_int(glk_piece_make(&drv, 0, -1, true, &glk_piece_way, SIZE, &base),
+		-EOPNOTSUPP, "bound to a node that is not known");
 	ok(!base, "nothing is there");
 	seen.err = 0;
 }

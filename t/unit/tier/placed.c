@@ -174,7 +174,8 @@ static int rights_stay(void)
 	ok(at > 0 && said < n, "rights that stay are told, once each time");
 	is_int(open, 0, "and no other GPU has any after the suspension");
 	for (int trims = 0; trims < 2; trims++) {
-		is_int(rights_fail(at, 1000), 1, "where they stay longer it is told once");
+		is_int(rights_fail(at, 1000), 1,
+			"where they stay longer it is told once");
 		if (resume_lazily())
 			resume();
 		ok(!trims || usable(1) > 0, "  and another GPU has some");
@@ -182,7 +183,8 @@ static int rights_stay(void)
 			trims ? "a trim" : "a quiet point");
 		is_int(usable(1), 0, "  takes them");
 		resume();
-		ok(is_whole() && !context->caches[0].rights_left, "all bytes, and no rights are left");
+		ok(is_whole() && !context->caches[0].rights_left,
+			"all bytes, and no rights are left");
 		is_int(close_all(), 0, "nothing is left");
 	}
 	return at;
@@ -244,7 +246,8 @@ static void rights_under_way(void)
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
 	is_int(usable(1), 0, "  takes them");
 	quiet();
-	ok(is_whole() && !context->caches[0].rights_left, "all bytes, and no rights are left");
+	ok(is_whole() && !context->caches[0].rights_left,
+		"all bytes, and no rights are left");
 	is_int(close_all(), 0, "nothing is left");
 }
 
@@ -286,8 +289,7 @@ static void half(void)
 	uint64_t before;
 
 	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
-		glake_stream_new(ctx, 0, &stream) ||
-		glake_budget_set(ctx, 0, 64 * MIB) ||
+		glake_stream_new(ctx, 0, &stream) || glake_budget_set(ctx, 0, 64 * MIB) ||
 		glake_alloc(ctx, 0, 64 * MIB, stream, 0, &full) ||
 		glake_alloc(ctx, 0, 32 * MIB, stream, 0, &all))
 		tap_bail("no context");
@@ -297,15 +299,18 @@ static void half(void)
 		tap_bail("no blocks");
 	size = 28 * MIB;
 	block[0] = block[1] = two;
-	is_int((int64_t)placed(), (int64_t)(BLOCKS * size), "two blocks share a page of it");
+	is_int((int64_t)placed(), (int64_t)(BLOCKS * size),
+		"two blocks share a page of it");
 	fill(two, 7);
-	is_int(glake_free(ctx, one, stream) | glake_free(ctx, full, stream), 0, "one of them goes");
+	is_int(glake_free(ctx, one, stream) | glake_free(ctx, full, stream), 0,
+		"one of them goes");
 	before = context->io.gpu[1].relayed;
 	is_int(quiet(), 0, "a quiet point");
 	ok(!placed() && is_filled(two, 7), "the other one comes to the GPU");
 	ok(context->io.gpu[1].relayed > before, "over two links");
 	is_int(glake_free(ctx, two, stream) | glake_stream_free(ctx, 0, stream) |
-			glake_close(ctx, NULL), 0, "the end");
+			glake_close(ctx, NULL),
+		0, "the end");
 }
 
 /* The n-th call fails, and the next ones do not. */

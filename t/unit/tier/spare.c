@@ -98,7 +98,8 @@ static void takes_less(void)
 	uint32_t count = 1000;
 
 	is_int(glk_spare_take(-1, size, &count), 0, "more is wanted than there is");
-	ok(count >= 2 && count <= 6, "  as much is taken as there is: %u quarters", count);
+	ok(count >= 2 && count <= 6, "  as much is taken as there is: %u quarters",
+		count);
 	glk_spare_taken(count * size);
 }
 
@@ -107,7 +108,8 @@ static void refuses(void)
 	struct glake_error error = {.sz = sizeof(error)};
 	uint32_t one = 1;
 
-	is_int(glk_spare_take(-1, UINT64_MAX / 2, &one), -ENOMEM, "more than the machine has");
+	is_int(glk_spare_take(-1, UINT64_MAX / 2, &one), -ENOMEM,
+		"more than the machine has");
 	glake_last_error(&error);
 	is_int(error.error_class, GLAKE_ERROR_NOMEM_HOST, "  its class");
 	is_int(glk_spare_take(777, MIB, &one), -ENOMEM, "of a node that is not there");

@@ -82,18 +82,22 @@ static void takes(void)
 	is_int((int64_t)bytes_of(&store, two), 100 * MIB, "takes as much as it has");
 	is_int((int64_t)store.held, (int64_t)(2 * GLK_STORE_PIECE), "of two");
 	is_int((int64_t)store.used, (int64_t)(100 * MIB + GLK_STORE_CHUNK), "counted");
-	is_int(glk_store_take(&store, 40 * MIB, &three), -ENOMEM, "there is an end of it");
+	is_int(glk_store_take(&store, 40 * MIB, &three), -ENOMEM,
+		"there is an end of it");
 	is_int((int64_t)store.used, (int64_t)(100 * MIB + GLK_STORE_CHUNK),
 		"what was taken for that is back");
 	glk_store_put(&store, two, 70);
-	is_int(glk_store_take(&store, 120 * MIB, &three), 0, "what was given back serves");
+	is_int(glk_store_take(&store, 120 * MIB, &three), 0,
+		"what was given back serves");
 	is_int((int64_t)glk_store_read(&store, three), 70, "behind who read it");
-	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), 0, "nothing of that is given away");
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), 0,
+		"nothing of that is given away");
 	glk_store_put(&store, three, 0);
 	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)GLK_STORE_PIECE,
 		"a piece that nobody uses is");
 	glk_store_put(&store, one, 0);
-	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)GLK_STORE_PIECE, "and the other");
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)GLK_STORE_PIECE,
+		"and the other");
 	is_int((int64_t)(store.held + store.used), 0, "nothing is held");
 	is_int(glk_store_take(&store, 70 * MIB, &one), 0, "it begins anew");
 	end(&store);
@@ -106,14 +110,16 @@ static void fails(void)
 
 	begin(&store, 1 << 30);
 	glk_fault_set(drv, "host_lock:nth=2:err=ENOMEM");
-	is_int(glk_store_take(&store, 100 * MIB, &run), -ENOMEM, "the second piece fails");
+	is_int(glk_store_take(&store, 100 * MIB, &run), -ENOMEM,
+		"the second piece fails");
 	ok(run == 77 && !store.used && store.held == GLK_STORE_PIECE,
 		"the first one is there for others");
 	glk_fault_set(drv, "off");
 	is_int(glk_store_take(&store, 100 * MIB, &run), 0, "then it goes");
 	glk_store_put(&store, run, 0);
 	glk_fault_set(drv, "host_unlock:nth=1:err=EIO");
-	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL), (int64_t)(2 * GLK_STORE_PIECE),
+	is_int((int64_t)glk_store_trim(&store, 0, rests, NULL),
+		(int64_t)(2 * GLK_STORE_PIECE),
 		"what the driver keeps locked is left where it is");
 	glk_fault_set(drv, "off");
 	end(&store);
@@ -131,7 +137,8 @@ static void makes_several(void)
 	is_int(glk_store_ready(&store, 256 * MIB), 0, "what is there is enough");
 	is_int((int64_t)store.held, (int64_t)(4 * GLK_STORE_PIECE), "so nothing is made");
 	is_int(glk_store_ready(&store, 400 * MIB), -ENOMEM, "there is an end of it");
-	is_int((int64_t)store.held, (int64_t)(5 * GLK_STORE_PIECE), "what could be had is");
+	is_int((int64_t)store.held, (int64_t)(5 * GLK_STORE_PIECE),
+		"what could be had is");
 	is_int((int64_t)glk_store_trim(&store, 0, rests, &store), 0,
 		"nothing goes while copies are under way");
 	is_int((int64_t)glk_store_trim(&store, 2 * GLK_STORE_PIECE, rests, NULL),
@@ -168,7 +175,8 @@ static void is_near(void)
 		for (; run; run = glk_store_at(&store, run)->next) {
 			const struct glk_store_run *r = glk_store_at(&store, run);
 
-			glk_numa_where(store.piece[r->piece].base + GLK_STORE_PIECE - 1, &where);
+			glk_numa_where(
+				store.piece[r->piece].base + GLK_STORE_PIECE - 1, &where);
 			is_int(where, node->id, "is there");
 		}
 		end(&store);
@@ -222,7 +230,8 @@ static bool goes_on(const struct glk_store *store, uint32_t run, uint64_t from)
 		return false;
 	for (; run; run = glk_store_at(store, run)->next) {
 		const struct glk_store_run *r = glk_store_at(store, run);
-		const char *base = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
+		const char *base =
+			store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
 
 		for (uint64_t i = 0; i < r->chunks; i++, at += GLK_STORE_CHUNK) {
 			if (*(const uint64_t *)(base + i * GLK_STORE_CHUNK) != at)
@@ -268,22 +277,27 @@ static void is_cut(void)
 		glk_store_at(&store, run)->written = 5;
 		from = n % 3 ? (uint64_t)rand() * 512 % most : 0;
 		to = n % 5 ? from + GLK_STORE_CHUNK +
-				(uint64_t)rand() * 512 % (bytes - from - GLK_STORE_CHUNK + 1)
+				(uint64_t)rand() * 512 %
+					(bytes - from - GLK_STORE_CHUNK + 1)
 			   : bytes;
 		rest = glk_store_cut(&store, run, from, to, 9, glk_store_spare(&store));
-		torn += (rest.before > 0) != (from > 0) || (rest.behind > 0) != (to < bytes);
-		torn += rest.before && (!goes_on(&store, rest.before, 0) ||
-					glk_store_at(&store, rest.before)->bytes != from);
-		torn += rest.behind && (!goes_on(&store, rest.behind, to) ||
-					glk_store_at(&store, rest.behind)->written != 5);
+		torn += (rest.before > 0) != (from > 0) ||
+			(rest.behind > 0) != (to < bytes);
+		torn += rest.before &&
+			(!goes_on(&store, rest.before, 0) ||
+				glk_store_at(&store, rest.before)->bytes != from);
+		torn += rest.behind &&
+			(!goes_on(&store, rest.behind, to) ||
+				glk_store_at(&store, rest.behind)->written != 5);
 		torn += store.used > from + (bytes - to) + 4 * GLK_STORE_CHUNK;
 		/* and again, what is left of it */
 		run = rest.behind;
 		if (run && glk_store_at(&store, run)->bytes > GLK_STORE_CHUNK) {
 			uint64_t left = glk_store_at(&store, run)->bytes;
 
-			rest.behind = glk_store_cut(&store, run, 0, left - 512, 0,
-				glk_store_spare(&store)).behind;
+			rest.behind = glk_store_cut(
+				&store, run, 0, left - 512, 0, glk_store_spare(&store))
+					      .behind;
 			torn += !goes_on(&store, rest.behind, bytes - 512);
 		}
 		glk_store_put(&store, rest.before, 0);

@@ -47,8 +47,8 @@ static size_t there(unsigned piece)
 /* Older systems touch when they lock. */
 static bool touches(void)
 {
-	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *page = mmap(
+		NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	bool yes = !madvise(page, 4096, 23 /* MADV_POPULATE_WRITE */);
 
 	munmap(page, 4096);
@@ -113,14 +113,16 @@ static void is_refused(void)
 	struct glk_touch touch;
 
 	if (!touches()) {
-		tap_skip("what the system refuses", "this kernel touches no memory when asked to");
+		tap_skip("what the system refuses",
+			"this kernel touches no memory when asked to");
 		return;
 	}
 	map_all();
 	munmap(base[2] + PIECE / 2, 4096);
 	glk_touch_begin(&touch, base, COUNT, PIECE, GLK_TOUCH_THREADS);
 	is_int(glk_touch_wait(&touch, 0), 0, "the one before it is there");
-	is_int(glk_touch_wait(&touch, 2), -ENOMEM, "one for which there is no memory is told");
+	is_int(glk_touch_wait(&touch, 2), -ENOMEM,
+		"one for which there is no memory is told");
 	is_int(glk_touch_wait(&touch, 3), 0, "the one behind it is there");
 	glk_touch_end(&touch);
 	unmap_all();

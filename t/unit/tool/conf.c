@@ -153,7 +153,8 @@ static void explain(void)
 	is_int(RUN("explain", "map.span"), GLK_TOOL_OK, "another");
 	has_str(out, "    at run time:  as it was when the program opened glake\n",
 		"that stays");
-	is_int(RUN("explain", "pool.peers"), GLK_TOOL_OK, "one with a function of its own");
+	is_int(RUN("explain", "pool.peers"), GLK_TOOL_OK,
+		"one with a function of its own");
 	has_str(out, "    at run time:  glake_peer_access changes it\n", "that names it");
 	is_int(RUN("show", "-dk", "map.aliases"), GLK_TOOL_OK, "among all values too");
 	has_str(out, "default: 8\n    may change while the program runs\n", "it is said");
@@ -163,13 +164,15 @@ static void explain(void)
 	has_str(out, "soft.gpus\n", "and the other");
 	ok(!strstr(out, "pool.budget"), "and no more");
 	setenv("GLAKE_MAP_ALIASES", "many", 1);
-	is_int(RUN("explain", "map.span"), GLK_TOOL_FAILED, "in a configuration that is wrong");
+	is_int(RUN("explain", "map.span"), GLK_TOOL_FAILED,
+		"in a configuration that is wrong");
 	has_str(out, "Most addresses to reserve", "what it means is told");
 	has_str(out, "    value:        not known\n", "its value is not");
 	has_str(err, "map.aliases: 'many' is not a whole number", "and why");
 	unsetenv("GLAKE_MAP_ALIASES");
 	is_int(RUN("explain"), GLK_TOOL_OK, "no key");
-	has_str(out, "\npool.budget\n    Most physical memory to hold on each GPU\npool.small_page\n",
+	has_str(out,
+		"\npool.budget\n    Most physical memory to hold on each GPU\npool.small_page\n",
 		"is a list, with what each does in short");
 	is_int(RUN("explain", "--json", "pool.peers"), GLK_TOOL_OK, "as JSON");
 	has_str(out, "\"changed_by\": \"glake_peer_access\"", "with what changes it");
@@ -214,7 +217,8 @@ static void usage(void)
 	is_int(RUN("check", "-c", "budget"), GLK_TOOL_USAGE, "a setting that is none");
 	is_int(RUN("show", "pool.bugdet"), GLK_TOOL_USAGE, "an unknown key");
 	is_str(out, "", "says nothing on stdout");
-	has_str(err, "there is no key or section 'pool.bugdet'; did you mean pool.budget?",
+	has_str(err,
+		"there is no key or section 'pool.bugdet'; did you mean pool.budget?",
 		"but on stderr");
 	is_int(RUN("explain", "--help"), GLK_TOOL_OK, "help of explain");
 	is_int(RUN("explain", "--default"), GLK_TOOL_USAGE, "an option of another");

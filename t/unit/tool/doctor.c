@@ -393,9 +393,9 @@ static void crowd(struct tree *tree)
 
 int main(void)
 {
-	static void (*const bodies[])(struct tree *) = {all_well, tools, no_module, no_driver,
-		nodes, versions, bus, windows, parameters, low_limits, numa, abilities,
-		crowd};
+	static void (*const bodies[])(struct tree *) = {all_well, tools, no_module,
+		no_driver, nodes, versions, bus, windows, parameters, low_limits, numa,
+		abilities, crowd};
 	struct tree tree;
 
 	tap_plan_later();

@@ -239,8 +239,10 @@ static void add_gpu(struct tree *tree, int n, const char *minor, bool has_node)
 {
 	char path[80], text[80];
 
-	snprintf(path, sizeof(path), "proc/driver/nvidia/gpus/0000:%02x:00.0/information", n);
-	snprintf(text, sizeof(text), "Model: \t\t NVIDIA H200\nDevice Minor: \t %s\n", minor);
+	snprintf(path, sizeof(path), "proc/driver/nvidia/gpus/0000:%02x:00.0/information",
+		n);
+	snprintf(text, sizeof(text), "Model: \t\t NVIDIA H200\nDevice Minor: \t %s\n",
+		minor);
 	tree_set(tree, path, text);
 	snprintf(path, sizeof(path), "dev/nvidia%s", minor);
 	if (has_node)
@@ -273,7 +275,8 @@ static void missing(struct tree *tree, struct doctor_missing *ret_missing)
 	for (int i = 0; i < DOCTOR_MINORS; i++)
 		count += m.gpu[i];
 	is_int(count, 2, "two GPUs have no node; other numbers are none");
-	ok(m.gpu[7] && m.gpu[200] && !m.control && !m.uvm && m.tools, "and the tools have none");
+	ok(m.gpu[7] && m.gpu[200] && !m.control && !m.uvm && m.tools,
+		"and the tools have none");
 	modules[0].state = GLAKE_MODULE_NO_NODE;
 	modules[1].state = GLAKE_MODULE_STALE_NODE;
 	doctor_find_missing(tree->dir, modules, &tools, ret_missing);
@@ -282,7 +285,8 @@ static void missing(struct tree *tree, struct doctor_missing *ret_missing)
 	modules[0].state = modules[1].state = GLAKE_MODULE_ABSENT;
 	tools.state = GLAKE_UVM_NO_MODULE;
 	doctor_find_missing(tree->dir, modules, &tools, &m);
-	ok(!m.gpu[7] && !m.control && !m.uvm && !m.tools, "nothing of what is not loaded");
+	ok(!m.gpu[7] && !m.control && !m.uvm && !m.tools,
+		"nothing of what is not loaded");
 }
 
 /* A script in place of nvidia-modprobe tells what it was called with, and how it ends. */

@@ -87,11 +87,11 @@ static void test_ours(void)
 	is_int(load_back(&reading), 0, "and read");
 	is_int((int64_t)count, ROWS, "all of them");
 	for (size_t i = 0; i < ROWS; i++) {
-		same += got[i].pointer == rows[i].pointer && got[i].size == rows[i].size &&
-			got[i].stream == rows[i].stream &&
+		same += got[i].pointer == rows[i].pointer &&
+			got[i].size == rows[i].size && got[i].stream == rows[i].stream &&
 			got[i].time_us == rows[i].time_us &&
-			got[i].time_ns == rows[i].time_ns && got[i].kind == rows[i].kind &&
-			got[i].device == rows[i].device;
+			got[i].time_ns == rows[i].time_ns &&
+			got[i].kind == rows[i].kind && got[i].device == rows[i].device;
 	}
 	is_int((int64_t)same, ROWS, "in the same order, each as it was");
 	ok(reading.header.pid == 7 && reading.header.closed_ns == 99 &&

@@ -179,9 +179,11 @@ int main(void)
 	glk_late_hide(1);
 	glk_kmod_read(&tree.root, "nvidia", &file);
 	is_int(file.disk, GLK_UVM_DISK_NO_LIBKMOD, "without libkmod");
-	is_int(glk_kmod_loaded(NULL, "glake_none", &loaded), -EOPNOTSUPP, "no list either");
+	is_int(glk_kmod_loaded(NULL, "glake_none", &loaded), -EOPNOTSUPP,
+		"no list either");
 	glk_uvm_probe(&tree.root, GLK_UVM_UVM, &module);
-	is_str(module.text, "not loaded; what is on disk is not known without libkmod.so.2",
+	is_str(module.text,
+		"not loaded; what is on disk is not known without libkmod.so.2",
 		"the sentence");
 	glk_late_hide(0);
 	is_int(glk_kmod_loaded(&tree.root, "nvidia", &loaded), -EOPNOTSUPP,

@@ -387,7 +387,8 @@ int main(void)
 	tap_plan_later();
 	one_by_one();
 	if (tap_on_valgrind())
-		tap_skip("a child that counts by system calls", "valgrind has no seccomp");
+		tap_skip(
+			"a child that counts by system calls", "valgrind has no seccomp");
 	else
 		through_the_kernel();
 	return tap_done();

@@ -46,9 +46,8 @@ static void make(size_t count)
 {
 	figures.count = count;
 	for (size_t i = 0; i < count; i++)
-		contexts[i] = (struct glk_figures_context){.number = (unsigned)i + 1,
-			.driver = "soft",
-			.gpus = &gpus[i]};
+		contexts[i] = (struct glk_figures_context){
+			.number = (unsigned)i + 1, .driver = "soft", .gpus = &gpus[i]};
 	fill(1);
 }
 
@@ -193,7 +192,8 @@ static void test_sealed(void)
 	make(1);
 	if (glk_board_new(&figures, &board))
 		tap_bail("no board");
-	ok(mmap(NULL, board.size, PROT_READ | PROT_WRITE, MAP_SHARED, board.fd, 0) == MAP_FAILED &&
+	ok(mmap(NULL, board.size, PROT_READ | PROT_WRITE, MAP_SHARED, board.fd, 0) ==
+				MAP_FAILED &&
 			errno == EPERM,
 		"nobody maps it for writing");
 	ok(ftruncate(board.fd, 0) && errno == EPERM, "nobody cuts it off");

@@ -227,7 +227,8 @@ static void test_growth(void)
 
 	for (; put < 3 * 2047; put++)
 		rig_put(trace, (int64_t)put, put);
-	is_int(size_now(), 4 * 65536, "the file grows with what is written, a chunk at a time");
+	is_int(size_now(), 4 * 65536,
+		"the file grows with what is written, a chunk at a time");
 	glk_trace_close(trace, START);
 	unlink(rig_path);
 	pid = fork();
@@ -253,7 +254,8 @@ static void test_growth(void)
 		_exit(put != 2 * 2047 || size_now() != 3 * 65536);
 	}
 	waitpid(pid, &status, 0);
-	is_int(status, 0, "a limit that comes later ends the recording, without a signal");
+	is_int(status, 0,
+		"a limit that comes later ends the recording, without a signal");
 	unlink(rig_path);
 }
 

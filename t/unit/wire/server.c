@@ -132,7 +132,8 @@ static void test_slow(void)
 			if (send(slow, "B\n", 2, MSG_NOSIGNAL) != 2)
 				break;
 		if (send(many, "B\nB\nB\nB\nB\nB\nB\nB\n", 16, MSG_NOSIGNAL) == 16 &&
-			!glk_wire_ask(fd, "a\n", PATIENCE, answer, sizeof(answer), rig_why))
+			!glk_wire_ask(
+				fd, "a\n", PATIENCE, answer, sizeof(answer), rig_why))
 			bounded = glk_wire_ask(
 				fd, "B\n", PATIENCE, large, sizeof(large), rig_why);
 		close(fd);

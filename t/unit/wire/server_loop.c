@@ -12,7 +12,8 @@
 #include <signal.h>
 #include <sys/mman.h>
 
-#define QUICK INT64_C(250000000) /* ns, half of how long the thread waits before it looks around */
+#define QUICK                                                                            \
+	INT64_C(250000000) /* ns, half of how long the thread waits before it looks around */
 
 static sem_t inside, go_on, inside_long, long_on;
 static char order[256]; /* of what was answered, a letter each */
@@ -81,9 +82,11 @@ static void test_turns(void)
 		ok(false, "send");
 	sem_post(&go_on);
 	goes_on(one, "=x\n", "one is answered");
-	goes_on(many, "=W\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n", "and all questions are");
+	goes_on(many, "=W\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n=Q\n",
+		"and all questions are");
 	pthread_mutex_lock(&ordering);
-	ok(strchr(order, 'x') < strrchr(order, 'Q'), "one who asks much has turns: %s", order);
+	ok(strchr(order, 'x') < strrchr(order, 'Q'), "one who asks much has turns: %s",
+		order);
 	pthread_mutex_unlock(&ordering);
 	close(many);
 	close(one);
@@ -145,7 +148,8 @@ static void test_behind(void)
 	int64_t least = INT64_MAX, begun, spent;
 	int fd;
 
-	is_int(glk_wire_serve(&options, rig_why), 0, "a process serves that has nothing due");
+	is_int(glk_wire_serve(&options, rig_why), 0,
+		"a process serves that has nothing due");
 	fd = join();
 	/* the least of several, and of more where the machine is busy */
 	for (int i = 0; i < 8 || (least >= QUICK && i < 200); i++) {
@@ -203,7 +207,8 @@ static void test_pass(void)
 		ok(false, "send");
 	is_int(recvmsg(fd, &message, MSG_CMSG_CLOEXEC), 3, "an answer");
 	is_str(text, "=D\n", "comes as ever");
-	is_int((int64_t)control.header.cmsg_len, CMSG_LEN(sizeof(int)), "with a descriptor");
+	is_int((int64_t)control.header.cmsg_len, CMSG_LEN(sizeof(int)),
+		"with a descriptor");
 	memcpy(&got, CMSG_DATA(&control.header), sizeof(got));
 	is_int(pread(got, text, 3, 0), 3, "which is there");
 	has_str(text, "yes", "and is what was passed");
@@ -212,7 +217,8 @@ static void test_pass(void)
 	close(passed);
 	if (send(fd, "D\n", 2, 0) != 2)
 		ok(false, "send");
-	ok(has_gone(fd), "one that is closed before is not passed, nor what has its number");
+	ok(has_gone(fd),
+		"one that is closed before is not passed, nor what has its number");
 	close(fd);
 	while (dues < before + 3)
 		sched_yield();
@@ -232,7 +238,8 @@ int main(void)
 	sem_init(&long_on, 0, 0);
 	glk_wire_name(getpid(), name);
 	is_int(glk_wire_serve(&options, rig_why), 0, "a process serves");
-	is_int(glk_wire_room_open(false, &room, rig_why), 0, "in the directory of its user");
+	is_int(glk_wire_room_open(false, &room, rig_why), 0,
+		"in the directory of its user");
 	test_turns();
 	test_long();
 	test_pass();

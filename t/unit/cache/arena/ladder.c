@@ -145,7 +145,8 @@ static void passes_captures(void)
 	for (int i = 0; i < 2; i++)
 		rig_free(&rig, one[i], s[i]);
 	rig_capture(&rig, s[0]);
-	ok(rig_single(&rig, 6 * MIB, s[2]), "a page behind one that cannot be waited for");
+	ok(rig_single(&rig, 6 * MIB, s[2]),
+		"a page behind one that cannot be waited for");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 }
@@ -162,7 +163,8 @@ static void explains(void)
 	rig_alloc(&rig, 20 * MIB, a);
 	is_int(rig_try(&rig, 20 * MIB, a, 0, &addr), -ENOMEM, "no room");
 	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
-	has_str(rig_error().text, "no room for 12 MiB of pages more: ", "  what was needed");
+	has_str(rig_error().text,
+		"no room for 12 MiB of pages more: ", "  what was needed");
 	has_str(rig_error().text, "a budget of 32 MiB", "  what may be held");
 	has_str(rig_error().text, "20 MiB in live blocks", "  what is live");
 	has_str(rig_error().text, "largest hole", "  the largest hole");
@@ -191,7 +193,8 @@ static void says_where(void)
 	err = rig_try(&rig, 36 * MIB, s, 0, &addr);
 	is_int(err, -ENOMEM, "no room");
 	has_str(rig_error().text, "10.00 MiB in live blocks", "  what is live");
-	has_str(rig_error().text, "1.99 MiB beside them in their pages", "  what is beside it");
+	has_str(rig_error().text, "1.99 MiB beside them in their pages",
+		"  what is beside it");
 	has_str(rig_error().text, "in plans", "  what a request had got");
 	has_str(rig_error().text, ", 0 bytes idle, largest hole ", "  what nobody uses");
 	rig_free(&rig, small, s);

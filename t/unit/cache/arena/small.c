@@ -355,8 +355,8 @@ static void leaves_room(const char *policy)
 	}
 	a = rig_stream(&rig);
 	large = rig_alloc(&rig, 16 * MIB, a);
-	ok(large, "%s: %d small blocks leave half of the memory to a large one: %s", policy,
-		MANY, large ? "yes" : rig_error().text);
+	ok(large, "%s: %d small blocks leave half of the memory to a large one: %s",
+		policy, MANY, large ? "yes" : rig_error().text);
 	for (int i = 0; i < MANY; i++)
 		rig_free(&rig, live[i], s[i]);
 	if (large)

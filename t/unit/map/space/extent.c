@@ -446,19 +446,26 @@ static void test_pieces(void)
 		tap_bail("no descriptors");
 	glk_extent_pieces(&map);
 	is_int(glk_extent_add(&map, base, S(2), &piece[0]), 0, "a piece");
-	is_int(glk_extent_add(&map, base + S(2), S(2), &piece[1]), 0, "the one behind it");
-	is_int((int64_t)glk_tree_largest(&map, &map.common), (int64_t)S(2), "are not one");
-	is_int(glk_extent_carve(&map, piece[0], base + G(1), G(1), &block), 0, "a block of one");
-	ok(glk_load_relaxed(&glk_extent_at(&map, block)->addr) == base + G(1), "at its address");
-	is_int(glk_extent_add(&map, base + S(8), S(2), &more), -ENOMEM, "all descriptors are used");
+	is_int(glk_extent_add(&map, base + S(2), S(2), &piece[1]), 0,
+		"the one behind it");
+	is_int((int64_t)glk_tree_largest(&map, &map.common), (int64_t)S(2),
+		"are not one");
+	is_int(glk_extent_carve(&map, piece[0], base + G(1), G(1), &block), 0,
+		"a block of one");
+	ok(glk_load_relaxed(&glk_extent_at(&map, block)->addr) == base + G(1),
+		"at its address");
+	is_int(glk_extent_add(&map, base + S(8), S(2), &more), -ENOMEM,
+		"all descriptors are used");
 	is_int(map.common.count, 3, "nothing has changed");
 	glk_extent_give_back(&map, block);
 	ok(glk_extent_whole_piece(glk_extent_at(&map, block)), "given back it is whole");
-	is_int((int64_t)glk_tree_largest(&map, &map.common), (int64_t)S(2), "and of its size");
+	is_int((int64_t)glk_tree_largest(&map, &map.common), (int64_t)S(2),
+		"and of its size");
 	glk_extent_drop(&map, block);
 	glk_extent_drop(&map, piece[1]);
 	is_int(map.common.count, 0, "they go");
-	is_int((int64_t)glk_load_relaxed(&map.extents.live), 0, "and so do their descriptors");
+	is_int((int64_t)glk_load_relaxed(&map.extents.live), 0,
+		"and so do their descriptors");
 	glk_slab_fini(&map.extents);
 }
 

@@ -108,7 +108,8 @@ static void put(const char *content, mode_t mode)
 
 	unlink(path);
 	fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, content, strlen(content)) < 0 || fchmod(fd, mode) || close(fd))
+	if (fd < 0 || write(fd, content, strlen(content)) < 0 || fchmod(fd, mode) ||
+		close(fd))
 		tap_bail("no file");
 }
 
@@ -222,7 +223,8 @@ static void forked(void)
 	close(ready[1]);
 	is_int(borrow(&b), 0, "has what it had");
 	glk_agree_fini(&a);
-	is_int(borrow(&b), 4, "and has it no longer than itself, though its child is there");
+	is_int(borrow(&b), 4,
+		"and has it no longer than itself, though its child is there");
 	close(pipes[1]);
 	waitpid(pid, &status, 0);
 	is_int(status, 0, "which goes on");
@@ -259,7 +261,8 @@ static void work(unsigned number, int way)
 		if (mask >> s & 1)
 			glk_store_release(&table->holder[way][s], 0);
 	glk_agree_give(&a, 0, way);
-	glk_store_relaxed(&table->rounds[number], glk_load_relaxed(&table->rounds[number]) + 1);
+	glk_store_relaxed(
+		&table->rounds[number], glk_load_relaxed(&table->rounds[number]) + 1);
 }
 
 static void child(unsigned number, unsigned rounds)
@@ -340,8 +343,8 @@ int main(void)
 		tap_bail("no folder");
 	setenv("XDG_RUNTIME_DIR", parent, 1);
 	snprintf(path, sizeof(path), "%s/glake/links", parent);
-	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-		-1, 0);
+	table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (table == MAP_FAILED)
 		tap_bail("no memory");
 	shares();

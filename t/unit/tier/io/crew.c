@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define ROOM   (9 * GLK_CREW_SLICE + 77)
-#define TASKS  5
+#define ROOM	(9 * GLK_CREW_SLICE + 77)
+#define TASKS	5
 #define POSTERS 3
 
 static unsigned char from[ROOM], to[ROOM + 2];
@@ -25,14 +25,15 @@ static bool is_there(size_t bytes)
 
 static void sizes(unsigned threads)
 {
-	const size_t each[] = {0, 1, GLK_CREW_SLICE - 1, GLK_CREW_SLICE, GLK_CREW_SLICE + 1,
-		ROOM};
+	const size_t each[] = {
+		0, 1, GLK_CREW_SLICE - 1, GLK_CREW_SLICE, GLK_CREW_SLICE + 1, ROOM};
 	int wrong = 0;
 
 	glk_crew_init(&crew, threads);
 	for (size_t i = 0; i < sizeof(each) / sizeof(*each); i++) {
-		struct glk_crew_task task = {
-			.dst = (char *)to + 1, .src = (const char *)from, .bytes = each[i]};
+		struct glk_crew_task task = {.dst = (char *)to + 1,
+			.src = (const char *)from,
+			.bytes = each[i]};
 
 		memset(to, 0, sizeof(to));
 		glk_crew_post(&crew, &task);
@@ -131,19 +132,22 @@ static void on_fault(int sig, siginfo_t *info, void *unused)
 
 static void protected(void)
 {
-	struct sigaction mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, before;
+	struct sigaction mine = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO},
+			 before;
 	struct glk_crew_task task;
 	size_t size = 8 * GLK_CREW_SLICE;
 
 	page = (size_t)sysconf(_SC_PAGESIZE);
-	closed = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	closed = mmap(
+		NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (closed == MAP_FAILED)
 		tap_bail("no memory");
 	memcpy(closed, from, size);
 	mprotect(closed, size, PROT_NONE);
 	sigaction(SIGSEGV, &mine, &before);
 	glk_crew_init(&crew, 2);
-	task = (struct glk_crew_task){.dst = (char *)to + 1, .src = closed, .bytes = size};
+	task = (struct glk_crew_task){
+		.dst = (char *)to + 1, .src = closed, .bytes = size};
 	memset(to, 0, sizeof(to));
 	glk_crew_post(&crew, &task);
 	/* the threads alone, so that they meet the pages */
@@ -152,7 +156,8 @@ static void protected(void)
 		glk_lock_wait(&crew.lock, &crew.copied);
 	glk_unlock(&crew.lock);
 	ok(is_there(size), "memory that the program opens when it is touched");
-	is_int(glk_load_relaxed(&faults), (int64_t)(size / page), "its handler was called for each page");
+	is_int(glk_load_relaxed(&faults), (int64_t)(size / page),
+		"its handler was called for each page");
 	sigaction(SIGSEGV, &before, NULL);
 	glk_crew_fini(&crew);
 	munmap(closed, size);

@@ -17,7 +17,7 @@
 
 #define PACED                                                                            \
 	"soft.gpus=4", "soft.memory=64MiB", "map.span=4GiB", "io.lend=all",              \
-		"io.least=0", "io.piece=64KiB", "io.staging=2MiB", "io.fed=0",          \
+		"io.least=0", "io.piece=64KiB", "io.staging=2MiB", "io.fed=0",           \
 		"driver.fault=off", "soft.streams=worker"
 
 static double modelled(struct glk_io *io)
@@ -132,11 +132,9 @@ static void adapts(void)
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
 		for (int up = 0; up < 2; up++) {
-			times = changed(cases[i].c, cases[i].changes,
-				ROOM - 12345, up);
-			ok(times > 0.9 && times <= 1.1,
-				"%s, %s: %.3f of the least time", cases[i].what,
-				up ? "up" : "down", times);
+			times = changed(cases[i].c, cases[i].changes, ROOM - 12345, up);
+			ok(times > 0.9 && times <= 1.1, "%s, %s: %.3f of the least time",
+				cases[i].what, up ? "up" : "down", times);
 		}
 	}
 }
@@ -149,8 +147,8 @@ static void random_changes(void)
 
 	for (int i = 0; i < 8; i++) {
 		for (int k = 0; k < 3; k++)
-			c[k] = (struct change){(int)(dice() % 4),
-				0.4 + (double)(dice() % 200) / 100};
+			c[k] = (struct change){
+				(int)(dice() % 4), 0.4 + (double)(dice() % 200) / 100};
 		times = changed(c, 3, ROOM - (size_t)(dice() % MIB), i & 1);
 		wrong += times == 0;
 		worst = times > worst ? times : worst;
@@ -224,8 +222,8 @@ static void stall_is_told(void)
 }
 
 /* Whether what is told not to be copied was not touched, and all the rest is right. */
-static int partly(struct glake_copy_job *job, const unsigned char *to, const unsigned char *from,
-	size_t bytes)
+static int partly(struct glake_copy_job *job, const unsigned char *to,
+	const unsigned char *from, size_t bytes)
 {
 	struct glake_copy_state now = state_of(job);
 	static unsigned char lost[ROOM];
@@ -261,8 +259,8 @@ static void cancelled(void)
 		memset(gpu, 0, ROOM);
 		if (glake_copy(ctx, gpu, host, bytes, stream, 0, &job))
 			tap_bail("no copy");
-		context->drv->ops->fill(context->drv, (uintptr_t)(gpu + 4 * MIB), 7,
-			MIB / 4, stream);
+		context->drv->ops->fill(
+			context->drv, (uintptr_t)(gpu + 4 * MIB), 7, MIB / 4, stream);
 		for (int i = 0; i < n; i++)
 			step();
 		wrong += n < 8 && gpu[4 * MIB];
@@ -337,12 +335,14 @@ static void own_first(void)
 		glake_stream_new(ctx, 1, &far_stream))
 		tap_bail("no second GPU");
 	is_int(glake_copy(ctx, gpu, host, ROOM / 2, stream, 0, &near_job), 0, "one copy");
-	is_int(glake_copy(ctx, far, host + ROOM / 2, ROOM / 2, far_stream, 0, &far_job), 0,
-		"and one to another GPU");
+	is_int(glake_copy(ctx, far, host + ROOM / 2, ROOM / 2, far_stream, 0, &far_job),
+		0, "and one to another GPU");
 	for (int i = 0; i < 60; i++)
 		step();
-	ok(copied(far_job) > copied(near_job) / 8, "which has its own link: %llu and %llu",
-		(unsigned long long)copied(near_job), (unsigned long long)copied(far_job));
+	ok(copied(far_job) > copied(near_job) / 8,
+		"which has its own link: %llu and %llu",
+		(unsigned long long)copied(near_job),
+		(unsigned long long)copied(far_job));
 	while (step())
 		;
 	ok(!memcmp(gpu, host, ROOM / 2) && !memcmp(far, host + ROOM / 2, ROOM / 2),
@@ -368,8 +368,8 @@ static void booked_apart(void)
 		tap_bail("no second GPU");
 	glk_soft_hold(context->drv, 1, far_stream, true);
 	is_int(glake_copy(ctx, gpu, host, ROOM / 2, stream, 0, &near_job), 0, "one copy");
-	is_int(glake_copy(ctx, far, host + ROOM / 2, ROOM / 2, far_stream, 0, &far_job), 0,
-		"and one to another GPU, whose stream stands");
+	is_int(glake_copy(ctx, far, host + ROOM / 2, ROOM / 2, far_stream, 0, &far_job),
+		0, "and one to another GPU, whose stream stands");
 	while (step())
 		;
 	is_int(state_of(near_job).stage, GLAKE_COPY_DONE, "the first one is made");
@@ -415,10 +415,12 @@ static void half_of_links(void)
 	if (glk_soft_pace(context->drv))
 		tap_bail("no pace");
 	fill(host, ROOM);
-	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "a copy over half links");
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0,
+		"a copy over half links");
 	while (state_of(job).stage == GLAKE_COPY_QUEUED && step())
 		;
-	ok(state_of(job).stage == GLAKE_COPY_DONE && !memcmp(gpu, host, ROOM), "every byte");
+	ok(state_of(job).stage == GLAKE_COPY_DONE && !memcmp(gpu, host, ROOM),
+		"every byte");
 	part = (double)state_of(job).relayed / ROOM;
 	ok(state_of(job).fed && part > 0.5 && part < 0.63,
 		"is fed no more than they carry: %.3f, of 0.6", part);

@@ -21,7 +21,8 @@ static void put(const char *text, size_t size, mode_t mode)
 
 	unlink(file);
 	fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0600);
-	if (fd < 0 || write(fd, text, size) != (ssize_t)size || fchmod(fd, mode) || close(fd))
+	if (fd < 0 || write(fd, text, size) != (ssize_t)size || fchmod(fd, mode) ||
+		close(fd))
 		tap_bail("no file");
 }
 
@@ -144,7 +145,8 @@ static void bad_files(void)
 	}
 	snprintf(other_file, sizeof(other_file), "%s/else", folder);
 	put(good, sizeof(good) - 1, 0600);
-	ok(!rename(file, other_file) && !symlink(other_file, file), "a link to a good one");
+	ok(!rename(file, other_file) && !symlink(other_file, file),
+		"a link to a good one");
 	stays("a link");
 	ok(!lstat(file, &st) && S_ISLNK(st.st_mode), "  and stays one");
 	unlink(file);
