@@ -7,7 +7,7 @@
  *
  * Points	A thread may be switched before each lock, wait, atomic operation of base/atomic.h and
  *		call of the driver (the software device locks in each). Between two points it is alone.
- * Choice	By epochs of 2^8 to 2^16 points. An epoch has either random priorities, which fall at one
+ * Choice	By epochs of 2^4 to 2^16 points. An epoch has either random priorities, which fall at one
  *		to four chosen points (PCT: Burckhardt et al., "A Randomized Scheduler with Probabilistic
  *		Guarantees of Finding Bugs", ASPLOS 2010), or a random walk whose strides are drawn once.
  *		A thread that yields, or runs for SLICE points while others could, falls below all.
@@ -251,10 +251,10 @@ static int64_t wake_due(void)
 static void begin_epoch(void)
 {
 	int falls = (int)(1 + turn_below(4));
-	uint64_t length = UINT64_C(1) << (8 + turn_below(9));
+	uint64_t length = UINT64_C(1) << (4 + turn_below(13));
 
 	sched.epoch = sched.steps + length;
-	sched.stride = turn_below(2) ? UINT64_C(1) << (1 + turn_below(8)) : 0;
+	sched.stride = turn_below(2) ? UINT64_C(1) << turn_below(8) : 0;
 	sched.floor = 0;
 	for (uint32_t i = 0; i < live_count; i++)
 		threads[live[i]].priority = (int64_t)turn_below(1 << 20);
