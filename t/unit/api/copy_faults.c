@@ -198,8 +198,6 @@ int main(void)
 	measured_never();
 	faults("any:nth=%u:err=EIO", 0);
 	faults("any:nth=%u:err=EINVAL", 0);
-	/* of so many pieces that what is told is one part in the end */
-	faults("copy:from=%u:err=EIO", 0);
 	faults(MEASURING, 1);
 	faults("copy:from=%u:err=EIO", 0);
 	faults("copy:nth=%u:sticky=1", 0);

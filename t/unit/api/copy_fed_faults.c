@@ -101,7 +101,7 @@ static void faults(const char *form, uint64_t always)
 		for (; (o.failed > always || n < FAULTS_LEAST) && n < 600; tries++) {
 			int before = o.wrong;
 
-			n += 1 + (unsigned)(dice() % (n < FAULTS_LEAST ? 4 : span));
+			n += 1 + (unsigned)(dice() % (n < FAULTS_LEAST ? 2 : span));
 			try_one(up, form, n, &o);
 			if (o.wrong > before)
 				tap_note("call %u", n);
@@ -148,12 +148,14 @@ static void path_fails(void)
 	ok(off > 4, "of %d paths that are used no more", off);
 }
 
-/* All lent links fail at once, each with as many pieces as it has: its own one brings them all. */
-static void all_fail(void)
+/* All lent links fail at once, each with as many pieces as it has: its own one brings them all, or where it fails
+ * too more parts are lost than are told one by one. */
+static void all_fail(bool own_too)
 {
 	static const char *const settings[] = {
 		MANY, "io.fed=0", "soft.gpus=16", "soft.streams=stepped", NULL};
 	struct glake_copy_job *job;
+	struct outcome o = {0};
 	unsigned flight = 0;
 
 	begin(settings);
@@ -170,15 +172,37 @@ static void all_fail(void)
 	is_int(flight, 15 * GLK_FEED_WINDOW, "which have all that they are given");
 	glk_fault_set(context->drv, "event_query:nth=2:len=15:err=EIO");
 	glk_feed_turn(&context->io);
-	glk_fault_set(context->drv, "off");
+	glk_fault_set(context->drv, own_too ? "copy:from=1:err=EIO" : "off");
 	glk_unlock(&context->io.lock);
 	while (state_of(job).stage == GLAKE_COPY_QUEUED)
 		glk_soft_run_all(context->drv);
-	is_int(glake_copy_wait(job, -1), 0, "and then none has any");
-	is_int((int64_t)state_of(job).failed, 0, "nothing is lost");
-	ok(!memcmp(gpu, host, ROOM), "every byte");
+	glk_fault_set(context->drv, "off");
+	is_int(complete(job, gpu, host, &o), 0,
+		"and then none has any; all but what is told is there");
+	ok(!o.whole == own_too, "%llu bytes are not",
+		(unsigned long long)state_of(job).failed);
 	for (int i = 1; i < 16; i++)
 		tap_expect_log(context->io.gpu[i].off);
+	is_int(glake_copy_close(job), 0, "closed");
+	end();
+}
+
+/* Where the words of the thread that feeds cannot be locked there is none, and copies are queued whole. */
+static void has_no_thread(void)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", NULL};
+	struct glake_copy_job *job;
+
+	begin(settings);
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	glk_fault_set(context->drv, "host_lock:from=1:err=ENOMEM");
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) |
+			glake_copy_wait(job, -1),
+		0, "a copy without the thread");
+	glk_fault_set(context->drv, "off");
+	ok(!state_of(job).fed && !context->io.feeder, "is not fed");
+	ok(!memcmp(gpu, host, ROOM), "every byte");
 	is_int(glake_copy_close(job), 0, "closed");
 	end();
 }
@@ -280,7 +304,9 @@ int main(void)
 	half_a_piece(false);
 	half_a_piece(true);
 	path_fails();
-	all_fail();
+	has_no_thread();
+	all_fail(false);
+	all_fail(true);
 	faults("any:nth=%u:err=EIO", 0);
 	faults("any:nth=%u:err=EINVAL", 0);
 	faults("event_query:from=%u:err=EIO", 0);
