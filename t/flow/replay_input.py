@@ -97,6 +97,7 @@ BAD = {
     "a negative size": (GOOD + "0,5,allocate,0x9,-1,0\n", 6, "Size is '-1'"),
     "a pointer that is none": (GOOD + "0,5,allocate,zz,1,0\n", 6, "Pointer is 'zz'"),
     "an empty row": (GOOD + "\n", 6, "broken row"),
+    "a row that is too long": (GOOD + "7" * 2000 + "\n", 6, "broken row: longer"),
     "NUL bytes": (GOOD.encode() + b"0,5,free,0x1000,99,0\0\n", 6, "Stream is '0?'"),
 }
 
@@ -144,7 +145,15 @@ def check_cut_off(folder):
         packed = file.read()
     with lzma.open(f"{DATA}/opt13_N.csv.xz") as file:
         text = file.read()
+    half = text.index(b"\n", len(text) // 2) + 1
     archives = {"xz": packed, "gzip": gzip.compress(text, 6)}
+    two = {"xz": lzma.compress(text[:half], preset=0) + lzma.compress(text[half:], preset=0),
+           "gzip": gzip.compress(text[:half], 1) + gzip.compress(text[half:], 1)}
+    if shutil.which("zstd"):
+        archives["zstd"], first, second = (
+            subprocess.run(["zstd", "-1", "-c"], input=part, check=True, stdout=subprocess.PIPE).stdout
+            for part in (text, text[:half], text[half:]))
+        two["zstd"] = first + second
     for form, content in archives.items():
         run, path = replay(folder, content[:len(content) * 2 // 3], "--json")
         equal(run.returncode, 1, f"{form} cut off: fails")
@@ -157,6 +166,15 @@ def check_cut_off(folder):
         result = json.loads(run.stdout)
         ok(1000 < result["events"] < 29646, f"{form}: {result['events']} events")
         ok(result["cut_off"] is True, f"{form}: and says so")
+        for what, wrong, message in (
+                ("its last byte is missing", content[:-1], "is cut off"),
+                ("the second of two is cut off", two[form][:-9], "is cut off"),
+                ("its sums are wrong", content[:-3] + bytes([content[-3] ^ 0x55]) + content[-2:],
+                 "is broken"),
+                ("something else follows", content + b"x" * 64, "is broken")):
+            run, _ = replay(folder, wrong)
+            equal((run.returncode, run.stdout), (1, b""), f"{form}: {what}: fails")
+            has(run.stderr.decode(), message, f"{form}: {what}: says so")
 
 
 def main():

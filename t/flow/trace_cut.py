@@ -127,6 +127,28 @@ def check_parts(folder):
     equal((replayed["ok"], replayed["peak_live_bytes"]), (True, peak), "which replays")
 
 
+def check_packed(folder):
+    """Our own format has to lie in a file to be read: one that is packed, or comes from a pipe."""
+    with open(os.path.join(folder, "made.trace"), "rb") as file:
+        plain = file.read()
+    events = json.loads(tool("trace", "show", "-j", os.path.join(folder, "made.trace")).stdout)["events"]
+    for what, content in (("from a pipe", plain), ("packed", gzip.compress(plain)),
+                          ("packed, and empty for the most part",
+                           lzma.compress(plain + bytes(4 << 20), preset=0))):
+        for place in ("/no/such/folder", folder):
+            run = tool("trace", "show", "-j", "-", stdin=content, env={"TMPDIR": place})
+            equal(run.returncode and run.stderr or json.loads(run.stdout)["events"], events,
+                  f"{what}, with the folder for files {place[:8]}")
+    path = os.path.join(folder, "half.trace.gz")
+    with open(path, "wb") as file:
+        file.write(gzip.compress(plain)[:-3])
+    run = tool("trace", "show", path)
+    equal(run.returncode, 1, "an archive that is cut off fails")
+    has(run.stderr.decode(), "archive is cut off", "and says so")
+    equal(json.loads(tool("trace", "show", "-j", "--lenient", path).stdout)["events"], events,
+          "but --lenient takes what came before")
+
+
 def check_recorded(folder):
     """A part of a trace that a program has recorded keeps its threads, and its other events."""
     trace, part = os.path.join(folder, "recorded.trace"), os.path.join(folder, "part.trace")
@@ -164,6 +186,10 @@ def check_usage(folder):
         equal(run.returncode, 1, f"cut {args}: a part without an event")
         has(run.stderr.decode(), "no event in that part", "is none")
     ok(not os.path.exists(os.path.join(folder, "none")), "and leaves no file")
+    with open("/dev/full", "wb") as full:
+        run = tool("trace", "cut", log, stdout=full)
+    equal(run.returncode, 1, "a disk that is full")
+    has(run.stderr.decode(), "No space left", "is told of")
     for args in (["show", "--from", "1s"], ["convert", "--events", "1-2"], ["record", "-F"]):
         equal(tool("trace", *args, log).returncode, 2, f"{args}: of cut alone")
 
@@ -282,6 +308,7 @@ def main():
     start()
     with tempfile.TemporaryDirectory(prefix="glake-cut-") as folder:
         check_parts(folder)
+        check_packed(folder)
         check_recorded(folder)
         check_usage(folder)
         check_snapshots(folder)

@@ -166,49 +166,6 @@ static void test_log_rows(void)
 		"the free, at the time of the row before");
 }
 
-static void test_log(void)
-{
-	struct trace_row row = {.thread = 3,
-		.action = TRACE_ALLOCATE,
-		.pointer = 0xabc,
-		.size = 5,
-		.stream = 0x77};
-	struct trace_reading reading;
-	FILE *file = fopen(made_path, "we");
-	char text[512] = "";
-
-	if (!file)
-		tap_bail("no file for the test");
-	trace_log_begin(file, message, sizeof(message));
-	trace_log_row(file, &row, INT64_C(86399999999999), 5, message, sizeof(message));
-	row.action = TRACE_FREE;
-	trace_log_row(file, &row, INT64_C(86400000001000), 5, message, sizeof(message));
-	row.action = TRACE_FAILURE;
-	trace_log_row(file, &row, INT64_C(3723004005999), 9, message, sizeof(message));
-	fclose(file);
-	file = fopen(made_path, "re");
-	if (!file || !fread(text, 1, sizeof(text) - 1, file))
-		tap_bail("no log");
-	fclose(file);
-	is_str(text,
-		"Thread,Time,Action,Pointer,Size,Stream\n"
-		"3,23:59:59.999999,allocate,0xabc,5,0x77\n"
-		"3,00:00:00.000001,free,0xabc,5,0x77\n"
-		"3,01:02:03.004005,allocate failure,(nil),9,0x77\n",
-		"a log of RMM");
-	is_int(load_back(&reading), 0, "can be read");
-	ok(!reading.is_ours && count == 3, "as one");
-	file = fopen("/dev/full", "we");
-	if (!file)
-		tap_bail("no full disk");
-	setvbuf(file, NULL, _IONBF, 0);
-	row.action = TRACE_FREE;
-	is_int(trace_log_row(file, &row, 0, 5, message, sizeof(message)), -EIO,
-		"a full disk");
-	has_str(message, "No space left", "says so");
-	fclose(file);
-}
-
 /* Rows that fill chunks to their last place, with a change of threads there. */
 static void test_edges(void)
 {
@@ -241,7 +198,6 @@ int main(void)
 	test_ours();
 	test_threads();
 	test_log_rows();
-	test_log();
 	test_edges();
 	made_stop();
 	return tap_done();
