@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What is told about a GPU, and what is left unknown. */
-#include "cuda_fake.h"
-#include "tap.h"
-
-#include <errno.h>
-
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
+#include "cuda_rig.h"
 
 static void whole(void)
 {
@@ -37,8 +30,7 @@ static void partly(void)
 
 	fake->no_numa = true;
 	fake->mig = true;
-	fake->fail_call = "cuDeviceGetPCIBusId";
-	fake->fail_result = GLK_CU_UNKNOWN;
+	fail("cuDeviceGetPCIBusId", GLK_CU_UNKNOWN);
 	is_int(drv->ops->device_info(drv, 0, &info), 0, "an older driver");
 	is_int(info.numa_node, -1, "NUMA node unknown");
 	ok(!(info.caps & GLAKE_CAP_HOST_NUMA), "no pages on the host");
@@ -73,8 +65,7 @@ static void memory(void)
 	drv->ops->device_info(drv, 0, &info);
 	ok(info.free_valid && info.free == (uint64_t)100 << 30,
 		"now the info has it too");
-	fake->fail_call = "cuMemGetInfo";
-	fake->fail_result = GLK_CU_ECC_UNCORRECTABLE;
+	fail("cuMemGetInfo", GLK_CU_ECC_UNCORRECTABLE);
 	is_int(drv->ops->memory_info(drv, 0, &free, &total), -ENODEV, "a lost GPU");
 	is_int(drv->ops->device_info(drv, 0, &info), 0, "is still described");
 	ok(!info.free_valid, "without its free memory");
@@ -83,16 +74,9 @@ static void memory(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	whole();
 	partly();
 	memory();
-	is_int(drv->ops->close(drv), 0, "close");
-	return tap_done();
+	return rig_end();
 }

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Events: without timing, safe beside captures, found again at close. */
-#include "cuda_fake.h"
-#include "tap.h"
-
-#include <errno.h>
-
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
+#include "cuda_rig.h"
 
 static void life(void)
 {
@@ -25,8 +18,7 @@ static void life(void)
 	is_int(drv->ops->event_query(drv, event), -ENODEV, "lost");
 	fake->query = GLK_CU_SUCCESS;
 	is_int(drv->ops->event_sync(drv, event), 0, "the host waits");
-	fake->fail_call = "cuEventSynchronize";
-	fake->fail_result = GLK_CU_ILLEGAL_ADDRESS;
+	fail("cuEventSynchronize", GLK_CU_ILLEGAL_ADDRESS);
 	is_int(drv->ops->event_sync(drv, event), -ENODEV, "in vain, the GPU is lost");
 	fake->fail_call = NULL;
 	is_int(drv->ops->event_free(drv, event), 0, "free");
@@ -64,8 +56,7 @@ static void contexts(void)
 	is_int(drv->ops->event_sync(drv, event), 0, "and to a wait of the host");
 	ok(fake->context == FAKE_CONTEXT(1), "too");
 	is_int(fake->mode, 0, "the thread's mode is as before");
-	fake->fail_call = "cuCtxPushCurrent";
-	fake->fail_result = GLK_CU_CONTEXT_IS_DESTROYED;
+	fail("cuCtxPushCurrent", GLK_CU_CONTEXT_IS_DESTROYED);
 	is_int(drv->ops->event_query(drv, event), -ENODEV, "unless it has gone");
 	is_int(drv->ops->event_record(drv, event, FAKE_STREAM), -ENODEV, "for records");
 	is_int(drv->ops->stream_wait(drv, FAKE_STREAM, event), -ENODEV, "and waits");
@@ -87,8 +78,7 @@ static void words(void)
 	is_int(drv->ops->stream_wait_word(drv, 1, FAKE_STREAM, &word, 42), -EOPNOTSUPP,
 		"not on a GPU that has no such waits");
 	fake->no_words = false;
-	fake->fail_call = "cuStreamWaitValue64";
-	fake->fail_result = GLK_CU_STREAM_CAPTURE_UNSUPPORTED;
+	fail("cuStreamWaitValue64", GLK_CU_STREAM_CAPTURE_UNSUPPORTED);
 	is_int(drv->ops->stream_wait_word(drv, 1, FAKE_STREAM, &word, 42), -EBUSY,
 		"nor in a capture");
 	fake->fail_call = NULL;
@@ -119,8 +109,7 @@ static void failing(void)
 {
 	struct glk_drv_event *event = NULL, *again = NULL;
 
-	fake->fail_call = "cuEventCreate";
-	fake->fail_result = GLK_CU_OUT_OF_MEMORY;
+	fail("cuEventCreate", GLK_CU_OUT_OF_MEMORY);
 	is_int(drv->ops->event_new(drv, 0, &event), -ENOMEM, "none to be had");
 	ok(!event, "the output is left alone");
 	fake->fail_call = NULL;
@@ -128,8 +117,7 @@ static void failing(void)
 		"and its slot is back");
 	is_int(drv->ops->event_new(drv, 2, &event), -EINVAL, "GPU 2 of 2");
 	is_int(drv->ops->event_new(drv, 0, &event), 0, "one more");
-	fake->fail_call = "cuEventDestroy";
-	fake->fail_result = GLK_CU_DEINITIALIZED;
+	fail("cuEventDestroy", GLK_CU_DEINITIALIZED);
 	is_int(drv->ops->event_free(drv, event), 0, "free when the driver has gone");
 	fake->fail_call = NULL;
 	is_int(drv->ops->event_new(drv, 0, &again), 0, "one more");
@@ -156,13 +144,7 @@ static void full(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	life();
 	contexts();
 	words();

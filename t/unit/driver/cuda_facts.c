@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What CUDA tells of a stream, in which context it is asked, and whose a stream is. */
-#include "cuda_fake.h"
-#include "tap.h"
-
-#include <errno.h>
+#include "cuda_rig.h"
 
 #include <glake/error.h>
 
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
 static struct glk_stream_facts facts;
-
-static void fail(const char *call, glk_cu_result result)
-{
-	fake->fail_call = call;
-	fake->fail_result = result;
-}
 
 static const char *text(void)
 {
@@ -145,19 +133,12 @@ static void older(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	ids();
 	captures();
 	failures();
 	owners();
 	older();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
-	is_int(drv->ops->close(drv), 0, "close");
-	return tap_done();
+	return rig_end();
 }

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What the VMM operations hand to the driver, and what they make of its answers. */
-#include "cuda_fake.h"
-#include "tap.h"
-
-#include <errno.h>
+#include "cuda_rig.h"
 
 #define PAGE ((size_t)2 << 20)
 
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
 static const struct glk_place gpu1 = {GLK_PLACE_GPU, 1}, node1 = {GLK_PLACE_HOST, 1};
 
 static int class_now(void)
@@ -18,12 +12,6 @@ static int class_now(void)
 
 	glake_last_error(&record);
 	return record.error_class;
-}
-
-static void fail(const char *call, glk_cu_result result)
-{
-	fake->fail_call = call;
-	fake->fail_result = result;
 }
 
 static void creating(void)
@@ -147,18 +135,11 @@ static void giving_back(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	creating();
 	addresses();
 	access_rights();
 	giving_back();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
-	is_int(drv->ops->close(drv), 0, "close");
-	return tap_done();
+	return rig_end();
 }

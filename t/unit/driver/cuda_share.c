@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What goes to the driver for pages that are shared, and what comes back. */
-#include "cuda_fake.h"
-#include "tap.h"
+#include "cuda_rig.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
-
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
 
 static int class_now(void)
 {
@@ -17,12 +11,6 @@ static int class_now(void)
 
 	glake_last_error(&record);
 	return record.error_class;
-}
-
-static void fail(const char *call, glk_cu_result result)
-{
-	fake->fail_call = call;
-	fake->fail_result = result;
 }
 
 static void exporting(void)
@@ -134,18 +122,11 @@ static void peers(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	exporting();
 	places();
 	dmabufs();
 	peers();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
-	is_int(drv->ops->close(drv), 0, "close");
-	return tap_done();
+	return rig_end();
 }

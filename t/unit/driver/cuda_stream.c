@@ -1,19 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Streams, captures, and the context that queued work runs in. */
-#include "cuda_fake.h"
-#include "tap.h"
-
-#include <errno.h>
-
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
-
-static void fail(const char *call, glk_cu_result result)
-{
-	fake->fail_call = call;
-	fake->fail_result = result;
-}
+#include "cuda_rig.h"
 
 static void life(void)
 {
@@ -179,13 +166,7 @@ static void spots(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	life();
 	captures();
 	work();
@@ -194,6 +175,5 @@ int main(void)
 	spots();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
 	is_int(fake->mode, 0, "the capture mode is as before");
-	is_int(drv->ops->close(drv), 0, "close");
-	return tap_done();
+	return rig_end();
 }

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Events as a program makes them: native handles, recorded in the thread's own mode. */
-#include "cuda_fake.h"
-#include "tap.h"
-
-#include <errno.h>
-
-static struct glk_cuda_lib lib;
-static struct fake *fake;
-static struct glk_drv *drv;
+#include "cuda_rig.h"
 
 static void life(void)
 {
@@ -67,8 +60,7 @@ static void failing(void)
 			ok(got[j] == (i == j ? cases[i].err : 0),
 				"%s fails: call %d answers %d", cases[i].call, j, got[j]);
 	}
-	fake->fail_call = "cuEventDestroy";
-	fake->fail_result = GLK_CU_DEINITIALIZED;
+	fail("cuEventDestroy", GLK_CU_DEINITIALIZED);
 	is_int(drv->ops->user_event_free(drv, event), 0, "free when the driver has gone");
 	fake->fail_call = NULL;
 	is_int(drv->ops->user_event_new(drv, 2, &event), -EINVAL, "GPU 2 of 2");
@@ -78,17 +70,10 @@ static void failing(void)
 
 int main(void)
 {
-	struct glk_cuda *cuda;
-
-	tap_plan_later();
-	cuda = fake_open(&lib, &fake);
-	if (!cuda)
-		tap_bail("no fake libcuda");
-	drv = &cuda->drv;
+	rig_begin();
 	life();
 	captures();
 	failing();
 	is_int(fake->pushes, fake->pops, "as many pops as pushes");
-	is_int(drv->ops->close(drv), 0, "close");
-	return tap_done();
+	return rig_end();
 }

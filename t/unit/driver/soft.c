@@ -269,64 +269,6 @@ static void reserves_much(void)
 	is_int((int64_t)glk_region_bytes(), (int64_t)before, "of the tables neither");
 }
 
-static long map_count_max(void)
-{
-	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
-	long max = 0;
-
-	if (file) {
-		if (fscanf(file, "%ld", &max) != 1)
-			max = 0;
-		fclose(file);
-	}
-	return max;
-}
-
-/* Every second granule gets rights, so each is a map of the kernel, until there are no more. */
-static void uses_up_maps(void)
-{
-	struct glk_conf conf = setup_conf();
-	uint32_t most = 40000, count = 0;
-	struct glk_drv *drv;
-	uint64_t base = 0, *pages;
-	int err = 0;
-
-	if (SANITIZED || tap_on_valgrind() || !map_count_max() ||
-		map_count_max() > 70000) {
-		tap_skip("maps used up",
-			"the limit is too high or the tool needs maps itself");
-		return;
-	}
-	conf.soft_memory = most * GRANULE;
-	drv = setup_open(&conf);
-	pages = calloc(most, sizeof(*pages));
-	drv->ops->reserve(drv, 4 * (size_t)most * GRANULE, 0, &base);
-	for (; !err && count < most; count++) {
-		uint64_t addr = base + 2 * count * GRANULE;
-
-		err = drv->ops->create(drv, setup_gpu(0), GRANULE, 0, &pages[count]);
-		if (!err)
-			err = drv->ops->map(drv, addr, GRANULE, pages[count]);
-		if (!err)
-			err = drv->ops->set_access(drv, addr, GRANULE, &grant, 1);
-	}
-	is_int(err, -ENOMEM, "the maps of the kernel are used up");
-	is_int(setup_error().error_class, GLAKE_ERROR_LIMIT,
-		"which is a limit, not memory");
-	has_str(setup_error().text, "vm.max_map_count", "whose name is said");
-	ok(faults(base + 2 * (count - 1) * GRANULE, false), "the last got no rights");
-	ok(!faults(base + 2 * (count - 2) * GRANULE, true), "the one before has its own");
-	err = 0;
-	while (count--) {
-		err |= drv->ops->unmap(drv, base + 2 * count * GRANULE, GRANULE);
-		err |= drv->ops->release(drv, pages[count]);
-	}
-	is_int(err, 0, "all can be taken back");
-	drv->ops->unreserve(drv, base, 4 * (size_t)most * GRANULE);
-	is_int(glk_drv_close(drv), 0, "nothing is left");
-	free(pages);
-}
-
 static void keeps_time(void)
 {
 	struct glk_conf conf = setup_conf();
@@ -359,36 +301,6 @@ static void keeps_time(void)
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 }
 
-/* What the first pass of a replay does; figures for the reader, no check. */
-static void takes(void)
-{
-	struct glk_conf conf = setup_conf();
-	size_t size = 8 * GLK_MIB;
-	enum { COUNT = 2000 };
-	static uint64_t pages[COUNT];
-	uint64_t base = 0;
-	struct glk_drv *drv;
-	unsigned count = tap_on_valgrind() ? COUNT / 100 : COUNT;
-	int64_t start, made;
-
-	conf.soft_memory = count * size;
-	drv = setup_open(&conf);
-	drv->ops->reserve(drv, count * size, 0, &base);
-	start = glk_clock_ns();
-	for (unsigned i = 0; i < count; i++)
-		pages[i] = page_at(drv, base + i * size, size);
-	made = glk_clock_ns();
-	drv->ops->unmap(drv, base, count * size);
-	for (unsigned i = 0; i < count; i++)
-		drv->ops->release(drv, pages[i]);
-	tap_note(
-		"create, map and set access of a page of 8 MiB: %ld ns, unmap and release: "
-		"%ld ns",
-		(long)(made - start) / count, (long)(glk_clock_ns() - made) / count);
-	drv->ops->unreserve(drv, base, count * size);
-	is_int(glk_drv_close(drv), 0, "nothing is left");
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -398,8 +310,6 @@ int main(void)
 	gives_back();
 	displaced();
 	reserves_much();
-	uses_up_maps();
 	keeps_time();
-	takes();
 	return tap_done();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Random orders of the software device: told by the seed, legal, and all of them. */
+/* Random orders of the software device: told by the seed, and all of them. */
 #include "soft_setup.h"
 
 static struct glk_conf conf;
@@ -67,74 +67,6 @@ static void seeds(void)
 	is_int(same, 8, "the same seed makes the same steps");
 	is_int(alike, 0, "other seeds make others");
 	ok(trace(INT64_MAX) != trace(INT64_MAX - 1), "up to the largest");
-}
-
-/*
- * Each operation fills a word of its own. Wherever one has run, so has all that comes before it
- * in its stream or by an event.
- */
-enum { OPS = 40 };
-
-static uint64_t before[OPS], tails[STREAMS], recorded[EVENTS];
-
-static bool is_legal(uint32_t count)
-{
-	uint64_t ran = 0;
-
-	for (uint32_t i = 0; i < count; i++)
-		ran |= (uint64_t)word(i) << i;
-	for (uint32_t i = 0; i < count; i++)
-		if (word(i) && (before[i] & ~ran))
-			return false;
-	return true;
-}
-
-static bool program(void)
-{
-	static uint64_t state = 1;
-	uint32_t count = 0;
-	bool legal = true;
-
-	memset(tails, 0, sizeof(tails));
-	memset(recorded, 0, sizeof(recorded));
-	while (count < OPS) {
-		uint32_t dice =
-			(uint32_t)((state = state * UINT64_C(6364136223846793005) + 1) >>
-				40);
-		int s = (int)(dice % STREAMS), e = (int)(dice / 8 % EVENTS);
-
-		switch (dice / 64 % 4) {
-		case 0:
-			record(s, e);
-			recorded[e] = tails[s];
-			break;
-		case 1:
-			wait_for(s, e);
-			tails[s] |= recorded[e];
-			break;
-		default:
-			fill(s, count, 1);
-			before[count] = tails[s];
-			tails[s] |= UINT64_C(1) << count++;
-		}
-		legal &= is_legal(count);
-	}
-	drv->ops->device_sync(drv, 0);
-	for (uint32_t i = 0; i < count; i++)
-		legal &= word(i) == 1;
-	return legal;
-}
-
-static void programs(void)
-{
-	int legal = 0;
-
-	for (int seed = 0; seed < 200; seed++) {
-		open_with(seed);
-		legal += program();
-		legal -= !closes();
-	}
-	is_int(legal, 200, "200 random programs run in a legal order, to their end");
 }
 
 /* How two streams of three fills were mixed, a bit for each fill from the first; 0 if two of
@@ -233,7 +165,6 @@ int main(void)
 	tap_plan_later();
 	configured();
 	seeds();
-	programs();
 	all_orders();
 	early_and_late();
 	keeps();

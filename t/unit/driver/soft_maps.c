@@ -5,7 +5,6 @@
  */
 #include "setup.h"
 
-#include "base/clock.h"
 #include "base/slab.h"
 #include "driver/soft.h"
 
@@ -15,10 +14,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define PAGES	   40000
-#define PIECES	   200
-#define HOST_PAGE  ((size_t)sysconf(_SC_PAGESIZE))
-#define HOST_PAGES 200000
+#define PAGES	  40000
+#define PIECES	  200
+#define HOST_PAGE ((size_t)sysconf(_SC_PAGESIZE))
 
 static const struct glk_grant grant = {{GLK_PLACE_GPU, 0}, GLK_ACCESS_WRITE};
 static const struct glk_grant ungrant = {{GLK_PLACE_GPU, 0}, GLK_ACCESS_NONE};
@@ -147,70 +145,6 @@ static void leaves_the_last(void)
 	close_wide(count + 1);
 }
 
-static char *waste_make(size_t maps)
-{
-	char *waste = mmap(NULL, HOST_PAGES * HOST_PAGE, PROT_NONE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	for (size_t i = 0; waste != MAP_FAILED && i < maps / 2; i++)
-		if (mprotect(waste + (2 * i + 1) * HOST_PAGE, HOST_PAGE, PROT_READ))
-			tap_bail("no maps to waste");
-	return waste;
-}
-
-/* The device has counted few, and is not told of those that come. */
-static void sees_others(void)
-{
-	uint32_t count;
-	char *waste;
-	int err, refused = 0;
-
-	open_wide();
-	is_int(page_take(0) || page_show(0), 0, "a page, and the maps are counted");
-	waste = waste_make(50000);
-	is_int(drv->ops->unmap(drv, place_of(0), GRANULE) ||
-			drv->ops->release(drv, pages[0]),
-		0, "the program takes 50000, the page goes");
-	count = fill(&err);
-	is_int(err, -ENOMEM, "the device stops");
-	ok(own() < 12000, "  before it has those of others: %ld", (long)own());
-	is_int(pieces_refused(), 0, "  and leaves some");
-	for (int i = 0; i < 1000; i++)
-		refused += page_show(count) != 0;
-	is_int(refused, 1000, "  again and again");
-	munmap(waste, HOST_PAGES * HOST_PAGE);
-	is_int(page_show(count), 0, "what the program gives back is seen at once");
-	for (count++; !err && count < 12000; count++)
-		err = page_take(count) || page_show(count);
-	close_wide(count);
-}
-
-/* Maps that become one give no addresses back. */
-static void tries_again(void)
-{
-	uint32_t count, tries = 0;
-	int err, refused = 0;
-	int64_t start;
-	char *waste;
-
-	waste = waste_make(50000);
-	open_wide();
-	count = fill(&err);
-	is_int(err, -ENOMEM, "the device stops");
-	start = glk_clock_ns();
-	for (int i = 0; i < 5000; i++)
-		refused += page_show(count) != 0;
-	is_int(refused, 5000, "and goes on to refuse");
-	tap_note("a refusal with %ld maps: %ld ns", (long)lines(),
-		(long)(glk_clock_ns() - start) / 5000);
-	mprotect(waste, HOST_PAGES * HOST_PAGE, PROT_NONE);
-	while (page_show(count) && tries < 300)
-		tries++;
-	ok(tries <= 256, "until it looks again: %u refusals later", tries);
-	munmap(waste, HOST_PAGES * HOST_PAGE);
-	close_wide(count + 1);
-}
-
 /* A process that may open nothing: it cannot be counted, and the kernel decides. */
 static void cannot_count(void)
 {
@@ -291,27 +225,6 @@ static void counts_as_the_kernel(void)
 	is_int(glk_drv_close(drv), 0, "nothing is left");
 }
 
-/* What a map costs that comes and goes beside so many; figures for the reader, no check. */
-static void takes(uint32_t beside)
-{
-	enum { ROUNDS = 40000 };
-	int64_t start;
-	int err = 0;
-
-	open_wide();
-	for (uint32_t i = 0; i < beside; i++)
-		err |= page_take(i) || page_show(i);
-	err |= page_take(beside);
-	start = glk_clock_ns();
-	for (uint32_t i = 0; i < ROUNDS; i++)
-		err |= page_show(beside) ||
-			drv->ops->set_access(drv, place_of(beside), GRANULE, &ungrant, 1);
-	tap_note("beside %ld maps, rights that come and go: %ld ns", (long)own(),
-		(long)(glk_clock_ns() - start) / ROUNDS);
-	ok(!err, "maps come and go beside %u pages", beside);
-	close_wide(beside + 1);
-}
-
 static long limit_read(void)
 {
 	FILE *file = fopen("/proc/sys/vm/max_map_count", "re");
@@ -339,11 +252,6 @@ int main(void)
 	tap_plan_later();
 	counts_as_the_kernel();
 	leaves_the_last();
-	sees_others();
-	tries_again();
 	cannot_count();
-	takes(10);
-	takes(10000);
-	takes(27000);
 	return tap_done();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Pages of a software device in another one, here and in another process. */
+/* Pages of a software device under several handles, and what is no page. In another process: flow/share. */
 #include "setup.h"
 
 #include "driver/soft.h"
@@ -9,8 +9,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define SPAN (64 * GRANULE)
@@ -240,110 +238,6 @@ static void sealed(void)
 	drv->ops->release(drv, page);
 }
 
-static void send_fd(int to, int fd)
-{
-	char control[CMSG_SPACE(sizeof(int))] = {0}, byte = 0;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control)};
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-	if (sendmsg(to, &message, 0) != 1)
-		tap_bail("no message");
-}
-
-static int receive_fd(int from)
-{
-	char control[CMSG_SPACE(sizeof(int))] = {0}, byte;
-	struct iovec data = {&byte, 1};
-	struct msghdr message = {.msg_iov = &data,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control)};
-	int fd = -1;
-
-	if (recvmsg(from, &message, MSG_CMSG_CLOEXEC) == 1 && CMSG_FIRSTHDR(&message))
-		memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof(fd));
-	return fd;
-}
-
-/* The other process: what it finds is its exit status. */
-static int importer(int socket)
-{
-	struct glk_conf conf = setup_conf();
-	struct glk_drv *other = setup_open(&conf);
-	uint64_t addr = 0, page = 0;
-	int fd = receive_fd(socket);
-	char byte = 0;
-
-	if (other->ops->reserve(other, SPAN, 0, &addr) ||
-		other->ops->import_fd(other, fd, &page))
-		return 1;
-	close(fd);
-	map(other, addr + GRANULE, GRANULE, page);
-	if (at(addr + GRANULE)[0] != 'p' || at(addr + GRANULE)[GRANULE - 1] != 'q')
-		return 2;
-	at(addr + GRANULE)[100] = 'r';
-	if (write(socket, &byte, 1) != 1 || read(socket, &byte, 1) != 1)
-		return 3;
-	/* the exporter has gone meanwhile */
-	if (at(addr + GRANULE)[0] != 'p' || at(addr + GRANULE)[100] != 'r')
-		return 4;
-	if (other->ops->unmap(other, addr + GRANULE, GRANULE) ||
-		other->ops->release(other, page) ||
-		other->ops->unreserve(other, addr, SPAN))
-		return 5;
-	return glk_drv_close(other) ? 6 : 0;
-}
-
-static void there(void)
-{
-	struct glk_conf conf = setup_conf();
-	int sockets[2], fd, status = 0;
-	uint64_t addr = 0, page;
-	struct glk_drv *mine;
-	char byte = 0;
-	pid_t child;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets))
-		tap_bail("no sockets");
-	fflush(stdout);
-	child = fork();
-	if (!child) {
-		alarm(60);
-		_exit(importer(sockets[1]));
-	}
-	close(sockets[1]);
-	mine = setup_open(&conf);
-	page = page_new(mine, 0, GRANULE);
-	if (mine->ops->reserve(mine, SPAN, 0, &addr))
-		tap_bail("no addresses");
-	map(mine, addr, GRANULE, page);
-	at(addr)[0] = 'p';
-	at(addr)[GRANULE - 1] = 'q';
-	fd = export(mine, page);
-	send_fd(sockets[0], fd);
-	close(fd);
-	is_int(read(sockets[0], &byte, 1), 1, "the other process has it");
-	ok(at(addr)[100] == 'r', "what it writes is seen here");
-	mine->ops->unmap(mine, addr, GRANULE);
-	mine->ops->release(mine, page);
-	is_int((int64_t)used(mine, 0), GRANULE, "it holds the memory");
-	mine->ops->unreserve(mine, addr, SPAN);
-	is_int(glk_drv_close(mine), 0, "the exporter goes");
-	is_int(write(sockets[0], &byte, 1), 1, "and says so");
-	waitpid(child, &status, 0);
-	is_int(WIFEXITED(status) ? WEXITSTATUS(status) : 1000, 0,
-		"the importer is fine, and leaves nothing");
-	close(sockets[0]);
-}
-
 static void peers(void)
 {
 	bool can = false;
@@ -359,7 +253,6 @@ int main(void)
 	struct glk_conf conf = setup_conf();
 
 	tap_plan_later();
-	there(); /* first: a child may open no device after its parent */
 	conf.soft_cost_export = 560000;
 	drv = setup_open(&conf);
 	if (drv->ops->reserve(drv, SPAN, 0, &base))
