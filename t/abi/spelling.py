@@ -17,7 +17,6 @@ KNOWN = {
     "statics": "locks that are static variables",
     "nd": "the macro of mdoc(7)",
     "fro": "to and fro",
-    "mapp": "a mistake that a test makes",
     "shwo": "and another",
 }
 NOT_TEXT = (".xz", ".svg", ".ptx.h")

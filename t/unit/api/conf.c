@@ -114,53 +114,6 @@ static void values(void)
 	glk_conf_path_set(NULL);
 }
 
-/* The installed file, which nobody named, where it is refused. */
-static void refused(void)
-{
-	static const char *const settings[] = {"driver.backend=soft", NULL};
-	struct glake_options options = {.sz = sizeof(options), .settings = settings};
-	struct glake *ctx;
-
-	write_text("[pool]\nbudget = 4GiB\n");
-	chmod(found_path, 0666);
-	glk_conf_path_set(found_path);
-	found_none();
-	is_int(glake_conf_check(&options, on_finding, &found), -EACCES, "a check fails");
-	is_found(0, -EACCES, 0, "", "writable by others than its owner");
-	is_int(found.count, 1, "for this alone");
-	tap_expect_log(1);
-	is_int(glake_open(&options, &ctx), 0, "a program goes on");
-	has_str(tap.last_log,
-		"writable by others than its owner; chmod go-w makes it right; "
-		"the file is not read",
-		"after a warning");
-	value_is(ctx, GLK_CONF_pool_budget, "0", GLAKE_CONF_DEFAULT, 0, "");
-	glake_close(ctx, NULL);
-	unlink(found_path);
-	is_int(glake_conf_check(&options, NULL, NULL), 0, "no file is no mistake");
-	glk_conf_path_set(NULL);
-}
-
-/* Texts whose form other rooms know. */
-static void forms(void)
-{
-	const char *settings[] = {
-		"trace.file=/tmp/%p-%n-%%", "driver.fault=map:nth=3", NULL};
-	struct glake_options options = {
-		.sz = sizeof(options), .no_conf_file = 1, .settings = settings};
-
-	is_int(glake_conf_check(&options, NULL, NULL), 0, "texts that have their form");
-	settings[0] = "trace.file=/tmp/%q";
-	settings[1] = "driver.fault=mapp:nth=3";
-	found_none();
-	is_int(glake_conf_check(&options, on_finding, &found), -EINVAL,
-		"texts that do not");
-	is_found(0, -EINVAL, 0, "trace.file",
-		"'/tmp/%q': behind % there may be p, n or another %");
-	is_found(1, -EINVAL, 0, "driver.fault", "mapp");
-	is_int(found.count, 2, "both are told");
-}
-
 static void sizes(void)
 {
 	struct glake_error error = {.sz = sizeof(error)};
@@ -187,8 +140,6 @@ int main(void)
 	keys();
 	check();
 	values();
-	refused();
-	forms();
 	sizes();
 	return tap_done();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A large copy is queued whole while other threads ask for little, or queue copies too: they take turns. */
+/* A large copy is queued whole while other threads ask for little: they take turns. */
 #include "unit/api/copy_rig.h"
 
 #include "base/clock.h"
@@ -150,77 +150,11 @@ static void held_for_turns(void)
 	end();
 }
 
-/* ---- Several threads queue ---- */
-
-#define THREADS 4
-#define SHARE	(ROOM / THREADS)
-
-struct queuer {
-	int number, wrong;
-	bool fed;
-	uint64_t dice;
-	struct CUstream_st *stream;
-};
-
-/* Down and up again, over the same links as all others. */
-static void *queue(void *arg)
-{
-	struct queuer *q = arg;
-	size_t base = (size_t)q->number * SHARE;
-	int rounds = tap_on_valgrind() ? 4 : 24;
-
-	for (int i = 0; i < rounds; i++) {
-		size_t at = base + seed_next(&q->dice) % 5000;
-		size_t bytes = SHARE - 5000 - seed_next(&q->dice) % (SHARE / 2);
-		struct glake_copy_job *fed = NULL;
-
-		for (size_t k = 0; k < bytes; k++)
-			host[at + k] = (unsigned char)(seed_next(&q->dice) >> 9);
-		q->wrong += glake_copy(ctx, gpu + at, host + at, bytes, q->stream, 0,
-				    q->fed ? &fed : NULL) != 0;
-		q->wrong += glake_copy(ctx, other + at, gpu + at, bytes, q->stream, 0,
-				    NULL) != 0;
-		q->wrong +=
-			context->drv->ops->stream_sync(context->drv, 0, q->stream) != 0;
-		q->wrong += memcmp(other + at, host + at, bytes) != 0;
-		q->wrong += fed && (glake_copy_wait(fed, -1) || glake_copy_close(fed));
-	}
-	return NULL;
-}
-
-static void together(const char *streams, bool fed)
-{
-	const char *const settings[] = {MANY, "io.fed=0", streams, NULL};
-	struct queuer q[THREADS];
-	pthread_t thread[THREADS];
-	int wrong = 0;
-
-	begin(settings);
-	for (int i = 0; i < THREADS; i++) {
-		q[i] = (struct queuer){.number = i, .fed = fed && i % 2, .dice = dice()};
-		if (glake_stream_new(ctx, 0, &q[i].stream) ||
-			pthread_create(&thread[i], NULL, queue, &q[i]))
-			tap_bail("no thread");
-	}
-	for (int i = 0; i < THREADS; i++) {
-		pthread_join(thread[i], NULL);
-		wrong += q[i].wrong;
-		glake_stream_free(ctx, 0, q[i].stream);
-	}
-	ok(!wrong, "%s: %d threads queue copies%s: every byte is right", streams, THREADS,
-		fed ? ", some of which are fed" : "");
-	end();
-}
-
 int main(void)
 {
 	tap_plan_later();
 	copy_rig_start();
 	nobody_waits();
 	held_for_turns();
-	together("soft.streams=worker", false);
-	together("soft.streams=random", false);
-	together("soft.streams=worker", true);
-	together("soft.streams=random", true);
 	return tap_done();
 }

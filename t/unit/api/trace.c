@@ -76,40 +76,6 @@ static void test_without(void)
 	unlink(rig_path);
 }
 
-static int forked_calls(void)
-{
-	void *p = NULL;
-
-	if (glake_alloc(ctx, 0, 1, NULL, 0, &p) != -ENODEV)
-		return 1;
-	if (glake_free(ctx, (void *)8, NULL) || glake_device_count(ctx) != -ENODEV)
-		return 2;
-	return glake_close(ctx, NULL);
-}
-
-static void test_fork(void)
-{
-	struct rig_file file;
-	int status = -1;
-	pid_t pid;
-	void *p;
-
-	open_soft(rig_path);
-	glake_alloc(ctx, 0, 77, NULL, 0, &p);
-	pid = fork();
-	if (!pid)
-		_exit(forked_calls());
-	waitpid(pid, &status, 0);
-	is_int(status, 0, "a forked child is told so");
-	is_int(glake_free(ctx, p, NULL), 0, "its parent goes on");
-	file = rig_read();
-	is_int((int64_t)rig_events(&file, 0), 3, "and records its own two calls");
-	ok(!file.header.closed_ns, "in a trace that is open");
-	free(file.bytes);
-	glake_close(ctx, NULL);
-	unlink(rig_path);
-}
-
 /* What is expected, event after event. */
 static struct rig_file file;
 static size_t at = 1;
@@ -276,7 +242,6 @@ int main(void)
 	rig_start();
 	test_handle();
 	test_without();
-	test_fork();
 	test_calls();
 	test_hits();
 	rig_end();
