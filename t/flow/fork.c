@@ -10,8 +10,32 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#define FORKS	40
-#define STUCK_S 100
+#define FORKS	   40
+#define HITS_FORKS 200
+#define STUCK_S	   100
+
+/* A thread that a child starts has no seat yet. */
+static void *begin(void *arg)
+{
+	struct glake *ctx = arg;
+	void *p = NULL;
+
+	return (void *)(uintptr_t)(glake_alloc(ctx, 0, 512, NULL, 0, &p) == -ENODEV &&
+		flow_error().error_class == GLAKE_ERROR_FORKED &&
+		!glake_free(ctx, &p, NULL));
+}
+
+static bool begins_threads(struct glake *ctx)
+{
+	void *fine = (void *)1;
+	pthread_t thread;
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	return true; /* the one starts none after a fork, the other may deadlock in its malloc */
+#endif
+	return !pthread_create(&thread, NULL, begin, ctx) &&
+		!pthread_join(thread, &fine) && fine;
+}
 
 /* What a child finds wrong, as bits. */
 static int child(struct glake *ctx, void *ptr)
@@ -29,6 +53,7 @@ static int child(struct glake *ctx, void *ptr)
 	wrong |= 4 * (glake_free(ctx, ptr, NULL) != 0);
 	wrong |= 8 * (glake_stats_get(ctx, 0, &stats) != -ENODEV);
 	wrong |= 16 * (glake_trim(ctx, 0, 0, NULL) != -ENODEV);
+	wrong |= 128 * !begins_threads(ctx);
 	wrong |= 32 * (glake_close(ctx, &leaked) != 0 || leaked);
 	wrong |= 64 * (glake_open(NULL, &own) != -ENODEV || own);
 	glake_last_error(&error);
@@ -214,6 +239,56 @@ static void forks_amid_threads(void)
 	flow_close(busy.ctx, 0);
 }
 
+static _Atomic(uint64_t) hits, refused;
+static struct glake *shared;
+static atomic_bool stop_hits;
+
+static void *hit(void *arg)
+{
+	static const size_t size[] = {512, 4096, 60 << 10, MIB / 4};
+	void *p;
+
+	for (uint64_t n = 0; !atomic_load(&stop_hits); n++) {
+		if (glake_alloc(shared, 0, size[n % 4], arg, 0, &p) ||
+			glake_free(shared, p, arg))
+			atomic_fetch_add(&refused, 1);
+		atomic_fetch_add(&hits, 1);
+	}
+	return NULL;
+}
+
+/* Each child finds the tables as they stood in mid-step; the parent's figures are exact at the end. */
+static void forks_amid_hits(void)
+{
+	struct CUstream_st *stream = NULL;
+	struct glake_stats stats;
+	pthread_t thread[4];
+	int wrong = 0;
+
+	shared = flow_open((const char *const[]){"map.span=64GiB", NULL});
+	glake_stream_new(shared, 0, &stream);
+	for (int i = 0; i < 4; i++)
+		pthread_create(&thread[i], NULL, hit, i < 2 ? stream : NULL);
+	for (int i = 0; i < HITS_FORKS && !wrong; i++) {
+		uint64_t seen = atomic_load(&hits);
+
+		wrong = run_child(shared, NULL);
+		while (atomic_load(&hits) == seen)
+			sched_yield();
+	}
+	is_int(wrong, 0, "children made in the middle of hits are answered");
+	atomic_store(&stop_hits, true);
+	for (int i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	is_int((int64_t)refused, 0, "the parent's threads were served all the while");
+	stats = flow_stats(shared, 0);
+	is_int((int64_t)stats.allocs, (int64_t)hits, "its figures have every request");
+	is_int((int64_t)stats.frees, (int64_t)hits, "and every free");
+	is_int((int64_t)(stats.live + stats.given), 0, "nothing is live");
+	is_int(glake_stream_free(shared, 0, stream), 0, "a stream ends");
+	flow_close(shared, 0);
+}
+
 /* A child of a process that has no context open may have one. */
 static int opens(void)
 {
@@ -239,5 +314,6 @@ int main(void)
 	forks();
 	without_a_context("one forked after the last was closed does, too");
 	forks_amid_threads();
+	forks_amid_hits();
 	return tap_done();
 }
