@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Which idle pages are met, in which order, and what a function may do with them meanwhile. */
-#include "seed.h"
 #include "unit/map/rig.h"
 
 #define PAGES  16
@@ -182,45 +181,6 @@ static void test_told(void)
 	rig_stop(&rig);
 }
 
-/* Pages that reach from one group into the next. */
-static void test_across(void)
-{
-	uint32_t id;
-
-	start();
-	make(0, slot(0, 60), 7);
-	make(1, slot(1, 3), 64);
-	make(2, slot(2, 3), 64);
-	make(3, slot(3, 3), 1);
-	is_str(met(), "abcd", "each is met once");
-	is_int((int64_t)rig.map.idle_slots, 7 + 64 + 64 + 1, "and counted whole");
-	id = rig_enter(&rig, S(slot(2, 2)), S(1));
-	is_str(met(), "acd", "in use at its last slot");
-	rig_free(&rig, id);
-	id = rig_enter(&rig, S(slot(1, 2)), S(2));
-	is_str(met(), "dc", "two, at the ends where they meet");
-	ok(rig_sound(&rig), "sound");
-	rig_free(&rig, id);
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* One that begins in a group that left the list, and becomes idle in the next group. */
-static void test_begins(void)
-{
-	uint32_t id;
-
-	start();
-	make(0, slot(0, 60), 64);
-	id = rig_enter(&rig, S(slot(1, 30)), S(1));
-	is_str(met(), "", "in use at a slot of the second group");
-	ok(!glk_idle_oldest(&rig.map), "no group is on the list");
-	rig_free(&rig, id);
-	is_str(met(), "a", "idle, it is met all the same");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 /* Groups in which slots are stranded, and nothing is idle, do not use up a walk. */
 static void test_stranded(void)
 {
@@ -241,25 +201,6 @@ static void test_stranded(void)
 	rig_stop(&rig);
 }
 
-/* A page is met at its most recent mapping; without that one, at the one before. */
-static void test_left(void)
-{
-	uint32_t id;
-
-	start();
-	make(0, slot(0, 0), 1);
-	rig_again(&rig, slot(5, 0), page[0]);
-	id = rig_enter(&rig, S(slot(5, 0)), S(1));
-	is_str(met(), "", "in use");
-	ok(!glk_idle_oldest(&rig.map), "no group is on the list");
-	rig_free(&rig, id);
-	is_str(met(), "a", "idle");
-	glk_mapping_remove(&rig.map, slot(5, 0), slot(5, 0));
-	is_str(met(), "a", "with the older mapping alone, too");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 static void take(uint32_t id)
 {
 	glk_page_take(&rig.map, id);
@@ -276,16 +217,6 @@ static void take_down(uint32_t id)
 			tap_bail("no unmap");
 	}
 	glk_node_release(rig.map.node, id);
-}
-
-/* One of its mappings alone. */
-static void unmap_newest(uint32_t id)
-{
-	struct glk_page *p = rig_page(&rig, id);
-
-	if (glk_mapping_remove(&rig.map, p->first_alias,
-		    p->first_alias + glk_page_slots(&rig.map, p) - 1))
-		tap_bail("no unmap");
 }
 
 static void fill(void)
@@ -318,82 +249,14 @@ static void test_acts(void)
 	rig_stop(&rig);
 }
 
-/* A walk that takes mappings away goes on. */
-static void test_unmaps(void)
-{
-	start();
-	for (uint32_t i = 0; i < 4; i++) {
-		make(i, slot(i, 0), 1);
-		rig_again(&rig, slot(i, 8), page[i]);
-	}
-	is_str(walk(HOW(0), 0, unmap_newest), "abcd", "one of two goes from each");
-	is_str(met(), "abcd", "the order stays");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* Against a list that a test can keep: the group of each page, the oldest first. */
-static void test_moves(uint64_t *state)
-{
-	uint32_t want[GROUPS];
-	int wrong = 0;
-
-	start();
-	for (uint32_t i = 0; i < GROUPS; i++) {
-		make(i, slot(i, i), 1);
-		want[i] = i;
-	}
-	for (int i = 0; i < 20000; i++) {
-		uint32_t at = (uint32_t)seed_below(state, GROUPS), moved = want[at];
-		char letters[GROUPS + 1] = "";
-
-		use(slot(moved, moved));
-		memmove(&want[at], &want[at + 1], (GROUPS - 1 - at) * sizeof(*want));
-		want[GROUPS - 1] = moved;
-		if (i % 64)
-			continue;
-		for (uint32_t k = 0; k < GROUPS; k++)
-			letters[k] = (char)('a' + want[k]);
-		wrong += strcmp(letters, met()) != 0;
-	}
-	is_int(wrong, 0, "the order after any number of moves");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* Runs over several groups are touched in the order of their slots. */
-static void test_runs(void)
-{
-	uint32_t id;
-
-	start();
-	for (uint32_t i = 0; i < 5; i++)
-		make(i, slot(i, 0), 64);
-	id = rig_enter(&rig, S(slot(1, 0)), S(128));
-	is_str(met(), "ade", "two of five are in use");
-	rig_free(&rig, id);
-	is_str(met(), "adebc", "and idle again");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 int main(void)
 {
-	uint64_t state;
-
 	tap_plan_later();
-	state = seed_start() | 1;
 	test_order();
 	test_unlisted();
 	test_shared();
 	test_told();
-	test_across();
-	test_begins();
 	test_stranded();
-	test_left();
 	test_acts();
-	test_unmaps();
-	test_moves(&state);
-	test_runs();
 	return tap_done();
 }

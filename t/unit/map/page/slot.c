@@ -175,41 +175,6 @@ static void test_large(void)
 	rig_stop(&rig);
 }
 
-/* Pages of 1, 4, 7 and 64 slots side by side, across groups, and blocks over every run. */
-static void test_row(void)
-{
-	static const uint32_t slots[] = {7, 1, 4, 1, 64, 4, 1, 7, 4, 64, 1};
-	uint32_t first[11], end = 0;
-	int wrong = 0;
-
-	start();
-	for (uint32_t i = 0; i < 11; i++) {
-		first[i] = end;
-		rig_new(&rig, end, slots[i]);
-		end += slots[i];
-	}
-	is_int((int64_t)rig.map.idle_slots, end, "all are idle");
-	for (uint32_t low = 0; low < end; low += low % 5 ? 1 : 3) {
-		for (uint32_t high = low; high < end; high += high % 7 ? 1 : 5) {
-			uint32_t id = rig_enter(
-				&rig, S(low) + MIB(1), S(high - low + 1) - MIB(1));
-			uint64_t idle = 0;
-
-			for (uint32_t i = 0; i < 11; i++)
-				idle += high < first[i] || low >= first[i] + slots[i]
-					? slots[i]
-					: 0;
-			wrong += rig.map.idle_slots != idle;
-			wrong += low % 16 == 0 && glk_map_verify(&rig.map);
-			rig_leave(&rig, id, 1);
-			wrong += rig.map.idle_slots != end;
-		}
-	}
-	is_int(wrong, 0, "a block takes the pages it touches and gives them back");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 /* Runs with usable, stale, unmapped slots; U: its page has another mapping, idle. */
 static void test_runs(void)
 {
@@ -261,51 +226,6 @@ static void test_runs(void)
 	}
 }
 
-/* Blocks that share their end slots: these stay in use. */
-static void test_shared_ends(void)
-{
-	uint32_t low, mid, high;
-
-	start();
-	rig_new(&rig, 0, 1);
-	rig_new(&rig, 1, 4);
-	rig_new(&rig, 5, 1);
-	low = rig_enter(&rig, 0, S(1) + MIB(1));
-	mid = rig_enter(&rig, S(1) + MIB(1), S(4));
-	high = rig_enter(&rig, S(5) + MIB(1), MIB(1));
-	ok(rig_sound(&rig), "three blocks over six slots");
-	is_int(rig.map.count[1], 2, "two on a slot");
-	rig_leave(&rig, mid, 1);
-	ok(rig_sound(&rig), "sound");
-	is_int((int64_t)rig.map.idle_slots, 0, "the others are on all pages");
-	rig_free(&rig, low);
-	is_int((int64_t)rig.map.idle_slots, 5, "two are idle");
-	rig_free(&rig, high);
-	is_int((int64_t)rig.map.idle_slots, 6, "then all");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* More of them than anybody begins in a slot: those above an eighth of it, eight at most. */
-static void test_most(void)
-{
-	uint32_t id[8];
-
-	start();
-	rig_new(&rig, 1, 1);
-	for (uint32_t i = 0; i < 7; i++)
-		id[i] = rig_enter(&rig, S(1) + i * (MIB(2) / 7 & ~UINT64_C(511)),
-			MIB(2) / 7 & ~UINT64_C(511));
-	is_int(rig.map.count[1], 7, "seven blocks on a slot");
-	ok(rig_sound(&rig), "sound");
-	for (uint32_t i = 0; i < 7; i++)
-		rig_leave(&rig, id[(3 * i) % 7], UINT64_C(1) << i);
-	is_int((int64_t)glk_use_at(&rig.map, 1).streams, 127, "seven streams used it");
-	is_int((int64_t)rig.map.idle_slots, 1, "it is idle");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 /* A run with two mappings of one page, left before the second had got another page. */
 static void test_twice(uint32_t slots)
 {
@@ -336,10 +256,7 @@ int main(void)
 	test_two();
 	test_three();
 	test_large();
-	test_row();
 	test_runs();
-	test_shared_ends();
-	test_most();
 	test_twice(1);
 	test_twice(7);
 	return tap_done();

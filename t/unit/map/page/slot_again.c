@@ -117,81 +117,6 @@ static bool same(void)
 		a->listed == b->listed && same_order() && same_uses();
 }
 
-static void is_same(const char *what)
-{
-	ok(same(), "%s: as if it had left and come back", what);
-	ok(rig_sound(&rigs[0]) && rig_sound(&rigs[1]), "%s: sound", what);
-}
-
-static void test_plain(void)
-{
-	start();
-	for (uint32_t group = 0; group < 3; group++)
-		new_page(64 * group, 4);
-	enter(S(64), S(4));
-	tell(64, 67, 1);
-	is_same("a page of its own");
-	ok(glk_idle_newest(&rigs[1].map) == 2, "its group is the newest");
-	new_page(140, 1);
-	new_page(191, 4);
-	enter(S(192), S(3));
-	tell(192, 194, 2);
-	is_same("a page that reaches beyond the run on both sides");
-	stop();
-}
-
-/* Pages with several mappings are met at another place. */
-static void test_shared(void)
-{
-	uint32_t id;
-
-	start();
-	new_page(0, 1);
-	new_page(1, 4);
-	new_page(5, 1);
-	new_page(320, 4);
-	again(100, pages[0]);
-	again(126, pages[1]);
-	again(200, pages[2]);
-	enter(0, S(6));
-	tell(0, 5, 1);
-	is_same("pages that are met elsewhere, one in two groups");
-	new_page(6, 4);
-	id = enter(S(6), S(4));
-	tell(0, 5, 1);
-	is_same("with a neighbour behind");
-	leave(id, 1);
-	stop();
-}
-
-/* Others on the ends, or on the page behind them. */
-static void test_ends(void)
-{
-	uint32_t other[2];
-
-	start();
-	new_page(62, 4);
-	new_page(66, 4);
-	new_page(70, 4);
-	again(130, pages[0]);
-	again(250, pages[1]);
-	again(310, pages[2]);
-	other[0] = enter(S(62), MIB(1));
-	other[1] = enter(S(71) + MIB(1), S(2));
-	enter(S(64) + MIB(1), S(7));
-	tell(64, 71, 1);
-	is_same("others are on both ends");
-	leave(other[0], 2);
-	tell(64, 71, 1);
-	is_same("on one");
-	leave(other[1], 4);
-	tell(64, 71, 1);
-	is_same("on none");
-	tell(64, 71, 0);
-	is_same("a use by nobody");
-	stop();
-}
-
 static void map_by_chance(uint64_t *state)
 {
 	static const uint32_t sizes[] = {1, 1, 1, 4, 4, 7};
@@ -284,9 +209,6 @@ static void test_chance(uint64_t seed)
 int main(void)
 {
 	tap_plan_later();
-	test_plain();
-	test_shared();
-	test_ends();
 	test_chance(seed_start());
 	return tap_done();
 }

@@ -39,78 +39,6 @@ static bool lies_in(uint32_t id, unsigned r)
 		(!e->next || glk_map_range(map, at(e->next)->offset) == range(r));
 }
 
-/* Two ranges, free where they meet: neither extents nor lookups nor searches see across. */
-static void test_across(void)
-{
-	uint32_t low, high, wide;
-
-	start(GIB(1), GIB(4));
-	low = rig_alloc(&rig, GIB(1));
-	high = rig_alloc(&rig, GIB(1));
-	ok(map->ranges == 2 && lies_in(low, 0) && lies_in(high, 1),
-		"two blocks of a whole range each");
-	ok(!at(low)->next && !at(high)->prev, "are no neighbours");
-	is_int(glk_lookup_around(range(0), range(0)->base + GIB(1)), 0,
-		"behind the first range is nobody");
-	is_int(glk_lookup_around(range(1), range(1)->base - 1), 0,
-		"nor before the second");
-	rig_free(&rig, low);
-	rig_free(&rig, high);
-	is_int(map->common.count, 2, "free, they are two");
-	ok(rig_sound(&rig), "sound");
-	wide = rig_alloc(&rig, GIB(1) + S(1));
-	ok(map->ranges == 3 && lies_in(wide, 2),
-		"a block a slot larger lies in neither, and in a range of its size");
-	is_int((int64_t)range(2)->size, (int64_t)GIB(2), "of two steps");
-	low = rig_alloc(&rig, GIB(1));
-	high = rig_alloc(&rig, GIB(1));
-	ok(lies_in(low, 1) && lies_in(high, 0),
-		"each of the first two has room again, first the one with pages");
-	ok(!rig_alloc(&rig, GIB(1)), "the rest of the third is a slot too small");
-	ok(rig_alloc(&rig, GIB(1) - S(1)), "for a slot less it is not");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* What is left of the first range: behind a live block, behind a free one, nothing. */
-static void test_rest(void)
-{
-	uint32_t low, mid, next;
-
-	start(GIB(1), GIB(4));
-	low = rig_alloc(&rig, S(3));
-	mid = rig_alloc(&rig, S(5));
-	rig_free(&rig, mid);
-	is_int(glk_map_extend(map, S(1)), 0, "more, behind a free extent");
-	is_int(map->common.count, 1, "which has the rest of the range");
-	is_int((int64_t)at(at(low)->next)->size, (int64_t)(GIB(1) - S(3)), "all of it");
-	ok(!map->last && map->high == range(1)->offset, "nothing lies in the second");
-	ok(rig_sound(&rig), "sound");
-	next = rig_carve(&rig, range(1)->offset, S(4));
-	ok(lies_in(next, 1) && !at(next)->prev && map->last == next,
-		"its first block has none before it");
-	glk_lookup_leave(map, next);
-	glk_extent_give_back(map, next);
-	is_int(map->common.count, 2, "and merges with nothing when it is freed");
-	rig_free(&rig, low);
-	is_int(map->common.count, 2, "nor does all of the first range");
-	ok(rig_sound(&rig), "sound");
-	next = rig_alloc(&rig, GIB(1));
-	ok(lies_in(next, 0), "which is one hole");
-	is_int(glk_map_extend(map, S(1)), 0, "more, behind four free slots");
-	is_int(map->common.count, 1, "the second range is one, too");
-	rig_stop(&rig);
-
-	start(GIB(1), GIB(4));
-	low = rig_alloc(&rig, GIB(1));
-	is_int(glk_map_extend(map, S(1)), 0, "more, behind a range without a rest");
-	is_int(map->common.count, 0, "leaves no extent");
-	rig_free(&rig, low);
-	is_int(map->common.count, 1, "but what is freed");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 /* No descriptor for the rest: its addresses are lost, and nothing else. */
 static void test_lost(void)
 {
@@ -241,8 +169,6 @@ static void test_steps(void)
 int main(void)
 {
 	tap_plan_later();
-	test_across();
-	test_rest();
 	test_lost();
 	test_ahead();
 	test_pages();

@@ -417,24 +417,6 @@ static void test_ranges(void)
 	stop();
 }
 
-/* Without a descriptor the rest of a range is lost, and nothing else. */
-static void test_lost(void)
-{
-	uint32_t id;
-
-	rig_conf(&rig);
-	rig.conf.map_extents = 64;
-	rig.size = (struct glk_map_size){.step = GIB(1), .most = GIB(2)};
-	rig_start(&rig);
-	id = carve(0, 0, 10);
-	starve(0);
-	is_int(glk_map_extend(&rig.map, S(1)), 0, "a second range");
-	is_str(row(), "L0-10 |", "the rest of the first is lost");
-	give(id);
-	is_str(row(), "F0-10 | 0", "what was given out comes back");
-	stop();
-}
-
 /* Pieces from elsewhere, two of which happen to lie side by side. */
 static void test_pieces(void)
 {
@@ -481,6 +463,5 @@ int main(void)
 	test_nested();
 	test_nested_last();
 	test_ranges();
-	test_lost();
 	return tap_done();
 }

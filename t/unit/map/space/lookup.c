@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* From addresses to extents: the edges of every size, and random blocks against a list. */
-#include "seed.h"
+/* From addresses to extents: the edges of every size. */
 #include "unit/map/serve.h"
-
-#define BLOCKS 300
-#define MOVES  6000
 
 static struct rig rig;
 
@@ -265,84 +261,9 @@ static void test_live(void)
 	rig_stop(&rig);
 }
 
-static uint64_t random_size(uint64_t *state)
-{
-	uint64_t small = S(1) / 8;
-
-	switch (seed_below(state, 6)) {
-	case 0:
-	case 1:
-		return 512 + 512 * seed_below(state, 60);
-	case 2:
-		return small - 512 + 512 * seed_below(state, 3);
-	case 3:
-		return S(64) - 512 + 512 * seed_below(state, 3);
-	case 4:
-		return small + 512 + 512 * seed_below(state, 8192);
-	default:
-		return small + 512 + 512 * seed_below(state, 80000);
-	}
-}
-
-static uint32_t random_block(uint64_t *state)
-{
-	uint64_t size = random_size(state);
-	uint32_t id = 0;
-
-	if (size <= glk_map_small(&rig.map) ? rig_small(&rig, size, &id)
-					    : rig_search(&rig, size, GLK_FIT_BLOCK, &id))
-		return 0;
-	glk_lookup_enter(&rig.map, id);
-	return id;
-}
-
-/* Random blocks; every so often, what random addresses say against the list of blocks. */
-static void test_random(uint64_t *state, uint64_t step)
-{
-	uint32_t id[BLOCKS];
-	int n = 0, wrong = 0;
-
-	rig_conf(&rig);
-	rig.size = (struct glk_map_size){.step = step, .most = GIB(32)};
-	rig_start(&rig);
-	for (int i = 0; i < MOVES; i++) {
-		uint64_t offset = seed_below(state, rig.map.high + 1024);
-		uint32_t want = 0;
-
-		if (n < BLOCKS && (!n || seed_below(state, 100) < 52)) {
-			id[n] = random_block(state);
-			n += id[n] != 0;
-		} else {
-			int which = (int)seed_below(state, (uint64_t)n);
-
-			leave(id[which]);
-			id[which] = id[--n];
-		}
-		if (n && seed_below(state, 2)) {
-			struct glk_extent *e = glk_extent_at(
-				&rig.map, id[seed_below(state, (uint64_t)n)]);
-
-			offset = e->offset + (seed_below(state, 2) ? e->size : 0);
-			offset -= offset ? seed_below(state, 2) : 0;
-		}
-		for (int k = 0; k < n; k++) {
-			struct glk_extent *e = glk_extent_at(&rig.map, id[k]);
-
-			if (offset - e->offset < e->size)
-				want = id[k];
-		}
-		wrong += find(offset) != want;
-	}
-	is_int(wrong, 0, "random addresses");
-	rig_stop(&rig);
-}
-
 int main(void)
 {
-	uint64_t state;
-
 	tap_plan_later();
-	state = seed_start() | 1;
 	test_common();
 	test_row();
 	test_nested();
@@ -350,7 +271,5 @@ int main(void)
 	test_ranges();
 	test_claim();
 	test_live();
-	test_random(&state, GIB(1));
-	test_random(&state, GIB(32));
 	return tap_done();
 }

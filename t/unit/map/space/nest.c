@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Slots of small blocks, opened and closed. */
-#include "seed.h"
 #include "unit/map/serve.h"
 
 static struct rig rig;
@@ -79,52 +78,10 @@ static void test_most(void)
 	rig_stop(&rig);
 }
 
-/* Small blocks come and go by the thousand, among large ones. */
-static void test_random(uint64_t *state)
-{
-	static uint32_t id[2000];
-	uint32_t n = 0, opened = 0, wrong = 0;
-
-	rig_init(&rig);
-	for (int i = 0; i < 30000; i++) {
-		bool grow = seed_below(state, 100) < (i % 10000 < 6000 ? 60u : 35u);
-		uint32_t nests = glk_load_relaxed(&rig.map.nests.live);
-
-		if (n < 2000 && (grow || !n)) {
-			uint64_t size = seed_below(state, 10) ? seed_below(state, 40000)
-							      : seed_below(state, S(2));
-
-			id[n] = rig_alloc(&rig, (size + 512) & ~UINT64_C(511));
-			n += id[n] != 0;
-		} else {
-			uint32_t which = (uint32_t)seed_below(state, n);
-
-			rig_free(&rig, id[which]);
-			id[which] = id[--n];
-		}
-		opened += glk_load_relaxed(&rig.map.nests.live) > nests;
-		if (i % 500 == 0)
-			wrong += !rig_sound(&rig);
-	}
-	is_int(wrong, 0, "sound all the time");
-	ok(opened > 5, "%u nests were opened", opened);
-	while (n)
-		rig_free(&rig, id[--n]);
-	is_int(glk_load_relaxed(&rig.map.nests.live), 0, "none is left");
-	is_int(rig.map.common.count, 1, "all is free, in one");
-	is_int((int64_t)rig.map.taken, 0, "nothing is given out");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 int main(void)
 {
-	uint64_t state;
-
 	tap_plan_later();
-	state = seed_start() | 1;
 	test_open();
 	test_most();
-	test_random(&state);
 	return tap_done();
 }
