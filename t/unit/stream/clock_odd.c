@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The clock of streams where the driver fails, a graph is captured, or chance may decide nothing. */
-#include "clock_parts.h"
+/* The clock of streams where the driver fails, or a graph is captured. */
+#include "driver/fault.h"
+#include "gpu.h"
+
+#include <errno.h>
 
 /*
  * Without an event or a wait, one stream can still be ordered behind another: by waiting for
@@ -125,115 +128,6 @@ static void spares_captures(void)
 	gpu_close(&gpu);
 }
 
-/* The same program on two GPUs, of which one does all work at once and one none. */
-#define USES 40
-
-struct pair {
-	struct gpu gpu[2];
-	struct glk_stream *s[2][6];
-	struct glk_use use[2][USES];
-};
-
-static void fast_runs(struct pair *p)
-{
-	glk_soft_run_all(p->gpu[0].drv);
-}
-
-static bool same_knowledge(const struct pair *p)
-{
-	for (int i = 0; i < USES; i++) {
-		if (p->use[0][i].streams != p->use[1][i].streams ||
-			p->use[0][i].tick != p->use[1][i].tick)
-			return false;
-	}
-	return true;
-}
-
-static bool same_waits(struct pair *p)
-{
-	for (int i = 0; i < USES; i++) {
-		for (int k = 0; k < 6; k++) {
-			unsigned waits[2];
-
-			for (int g = 0; g < 2; g++)
-				waits[g] = gpu_waits(
-					&p->gpu[g].streams, &p->use[g][i], p->s[g][k]);
-			if (waits[0] != waits[1]) {
-				tap_note("use %d, stream %d: %u waits and %u", i, k,
-					waits[0], waits[1]);
-				return false;
-			}
-		}
-	}
-	return true;
-}
-
-static int turn(
-	struct gpu *gpu, struct glk_stream **s, struct glk_use *use, uint64_t draw)
-{
-	unsigned a = (unsigned)(draw % 6), u = (unsigned)(draw / 6 % USES);
-	struct CUevent_st *event = (struct CUevent_st *)(0x100 * (1 + draw / 1000 % 3));
-	int err;
-
-	switch (draw / 10000 % 12) {
-	default:
-		use[u] = gpu_free(gpu, s[a]);
-		return 0;
-	case 6:
-	case 7:
-		return glk_clock_order(&gpu->streams, &use[u], s[a]);
-	case 8:
-		glk_clock_forget(&gpu->streams, &use[u]);
-		return 0;
-	case 9:
-		return glk_note_record(&gpu->streams, event, s[a]);
-	case 10:
-		glk_note_wait(&gpu->streams, event, s[a]);
-		return 0;
-	case 11:
-		if (draw / 120000 % 8)
-			return 0;
-		err = glk_stream_leave(&gpu->streams, s[a]->handle);
-		gpu_destroy(gpu, s[a]->handle);
-		s[a] = gpu_stream(gpu);
-		return err;
-	}
-}
-
-static void determines(uint64_t seed)
-{
-	uint64_t state = seed_thread(seed, 0);
-	bool same = true, answered = true;
-	static struct pair p;
-
-	memset(&p, 0, sizeof(p));
-	for (int g = 0; g < 2; g++) {
-		gpu_open(&p.gpu[g]);
-		p.gpu[g].streams.opportunistic = false;
-		for (int i = 0; i < 6; i++)
-			p.s[g][i] = gpu_stream(&p.gpu[g]);
-	}
-	for (int n = 0; n < 3000 && same; n++) {
-		uint64_t draw = seed_next(&state) >> 20;
-		int err[2];
-
-		for (int g = 0; g < 2; g++) {
-			err[g] = turn(&p.gpu[g], p.s[g], p.use[g], draw);
-			if (n % 3 == 0)
-				glk_event_poll(&p.gpu[g].streams);
-		}
-		fast_runs(&p);
-		answered &= !err[0] && !err[1];
-		same = same_knowledge(&p) && same_waits(&p);
-	}
-	ok(answered, "3000 steps on two GPUs, one fast and one that stands");
-	ok(same, "what is known of order is the same");
-	tap_note("%d and %d waits", (int)p.gpu[0].streams.waits,
-		(int)p.gpu[1].streams.waits);
-	for (int g = 0; g < 2; g++)
-		gpu_close(&p.gpu[g]);
-}
-
 /* What an event covers can be had from a stream that captures, passed or not. */
 static void had_before(void)
 {
@@ -297,6 +191,5 @@ int main(void)
 	cannot_ask();
 	had_before();
 	spares_captures();
-	determines(seed_start());
 	return tap_done();
 }

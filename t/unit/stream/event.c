@@ -167,35 +167,6 @@ static void keeps_limit(void)
 	gpu_close(&gpu);
 }
 
-/* The store does not grow with the number of streams that ever were. */
-static void stays_small(void)
-{
-	bool small = true, right = true;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	for (int n = 0; n < 2000; n++) {
-		struct CUstream_st *handle;
-		struct glk_stream *s;
-
-		if (gpu.drv->ops->stream_new(gpu.drv, 0, &handle))
-			tap_bail("no stream");
-		s = gpu_enter(&gpu, handle);
-		for (int i = 0; i < n % 9; i++) {
-			gpu_free(&gpu, s);
-			glk_event_poll(&gpu.streams);
-		}
-		glk_stream_leave(&gpu.streams, handle);
-		gpu.drv->ops->stream_free(gpu.drv, 0, handle);
-		glk_event_ask(&gpu.streams);
-		small &= gpu.streams.events.made <= 2 * GLK_STREAM_EVENTS;
-		right &= adds_up(&gpu);
-	}
-	ok(small, "2000 streams with up to nine events each leave 16 at most");
-	ok(right, "the store knows of all");
-	gpu_close(&gpu);
-}
-
 static uint32_t crowd_size(const struct gpu *gpu)
 {
 	uint32_t count = 0;
@@ -435,7 +406,6 @@ int main(void)
 	waited_for();
 	keeps_place();
 	keeps_limit();
-	stays_small();
 	asks_crowd();
 	stays_out();
 	meets_capture();

@@ -222,6 +222,9 @@ static void joins_all(void)
 	new = gpu_stream(&gpu);
 	is_int(gpu_waits(&gpu.streams, &all, s[0]), 3, "each is waited for");
 	is_int(new->bit, GLK_STREAM_CROWD, "one that comes then is of them");
+	for (int i = 0; i < 2; i++)
+		ok(!glk_event_poll_use(&gpu.streams, &all),
+			"who asks hears of one with work");
 	gpu_finish(&gpu);
 	ok(glk_event_poll_use(&gpu.streams, &all), "all have finished");
 	is_int(glk_clock_next_working(&gpu.streams, 0), 0,

@@ -2,8 +2,6 @@
 /* Dependencies of the program: what a stream is known to be behind, and no more than that. */
 #include "gpu.h"
 
-#include "seed.h"
-
 #include <errno.h>
 
 /* An event is a value here: the driver is not asked about any. */
@@ -225,162 +223,14 @@ static void evicts(void)
 	gpu_close(&gpu);
 }
 
-/*
- * The oracle: what happens before what, by vectors of all frees. A stream is behind a free if
- * the free was on that stream, or if it waited for an event recorded behind it.
- */
-#define STREAMS 6
-#define EVENTS	5
-#define FREES	400
-
-struct oracle {
-	uint32_t behind[STREAMS][STREAMS]; /* so many frees of the other one */
-	uint32_t at[EVENTS][STREAMS];
-	bool recorded[EVENTS];
-	uint32_t freed[STREAMS];
-	/* of the library's own events: what their stream was behind at the record */
-	uint32_t own[STREAMS][GLK_STREAM_EVENTS][STREAMS];
-};
-
-struct freed {
-	struct glk_use use;
-	int stream;
-	uint32_t number; /* of that stream */
-};
-
-static void follow(uint32_t *to, const uint32_t *from)
-{
-	for (int i = 0; i < STREAMS; i++) {
-		if (to[i] < from[i])
-			to[i] = from[i];
-	}
-}
-
-/* Whether the library knows for each free and stream what the oracle knows: no less, save where
- * `forgetful`, and no more. */
-static bool agrees(struct gpu *gpu, const struct oracle *o, struct glk_stream *const *s,
-	const struct freed *freed, int count, bool forgetful)
-{
-	for (int i = 0; i < count; i++) {
-		for (int k = 0; k < STREAMS; k++) {
-			bool behind = o->behind[k][freed[i].stream] >= freed[i].number;
-			bool known = !waits(gpu, freed[i].use, s[k]);
-
-			if (known == behind || (forgetful && behind))
-				continue;
-			tap_note("free %u of stream %d: stream %d is %sbehind it",
-				freed[i].number, freed[i].stream, k,
-				behind ? "" : "not ");
-			return false;
-		}
-	}
-	return true;
-}
-
-/* A wait of the library, on behalf of a copy: the memory itself stays where it was. */
-static bool order(struct gpu *gpu, struct oracle *o, struct glk_stream *const *s,
-	const struct freed *f, int a)
-{
-	struct glk_use use = f->use;
-	uint64_t records = gpu->streams.records, waited = gpu->streams.waits;
-	const struct glk_stream *of = s[f->stream];
-	unsigned i = of->head;
-
-	if (glk_clock_order(&gpu->streams, &use, s[a]))
-		return false;
-	if (gpu->streams.waits == waited)
-		return true;
-	/* for the oldest event that covers it, which may have been recorded just now */
-	while (of->ring[i].tick < f->use.tick)
-		i = (i + 1) % GLK_STREAM_EVENTS;
-	if (gpu->streams.records > records)
-		memcpy(o->own[f->stream][i], o->behind[f->stream],
-			sizeof(o->own[f->stream][i]));
-	follow(o->behind[a], o->own[f->stream][i]);
-	return true;
-}
-
-struct program {
-	struct gpu gpu;
-	struct glk_stream *s[STREAMS];
-	struct oracle o;
-	struct freed freed[FREES];
-	int count;
-};
-
-static bool turn(struct program *p, uint64_t *state, bool ours)
-{
-	uintptr_t e = (uintptr_t)seed_below(state, EVENTS);
-	int a = (int)seed_below(state, STREAMS);
-	struct oracle *o = &p->o;
-
-	switch (seed_below(state, ours ? 8 : 7)) {
-	case 0:
-	case 1:
-		p->freed[p->count++] =
-			(struct freed){gpu_free(&p->gpu, p->s[a]), a, ++o->freed[a]};
-		o->behind[a][a] = o->freed[a];
-		return true;
-	case 2:
-	case 3:
-		record(&p->gpu, e, p->s[a]);
-		memcpy(o->at[e], o->behind[a], sizeof(o->at[e]));
-		o->recorded[e] = true;
-		return true;
-	case 4:
-	case 5:
-		wait(&p->gpu, p->s[a], e);
-		if (o->recorded[e])
-			follow(o->behind[a], o->at[e]);
-		return true;
-	case 6:
-		glk_note_forget(&p->gpu.streams, event(e));
-		o->recorded[e] = false;
-		return true;
-	default:
-		return !p->count ||
-			order(&p->gpu, o, p->s,
-				&p->freed[seed_below(state, (uint64_t)p->count)], a);
-	}
-}
-
-/* Random programs of frees, records, waits and, where `ours`, waits of the library's own. */
-static void agrees_with_oracle(uint64_t seed, bool ours)
-{
-	uint64_t state = seed_thread(seed, ours);
-	static struct program p;
-	bool fine = true;
-
-	for (int n = 0; n < 20; n++) {
-		memset(&p, 0, sizeof(p));
-		gpu_open(&p.gpu);
-		for (int i = 0; i < STREAMS; i++)
-			p.s[i] = gpu_stream(&p.gpu);
-		for (int i = 0; i < FREES && fine; i++) {
-			fine = turn(&p, &state, ours);
-			if (i % 10 == 0 || i == FREES - 1)
-				fine &= agrees(&p.gpu, &p.o, p.s, p.freed, p.count, ours);
-		}
-		gpu_close(&p.gpu);
-	}
-	ok(fine,
-		ours ? "with waits of the library: never more is known than is true"
-		     : "what is known is what is true");
-}
-
 int main(void)
 {
-	uint64_t seed;
-
 	tap_plan_later();
-	seed = seed_start();
 	orders();
 	passes_on();
 	forgets();
 	lacks_memory();
 	ignores_crowd();
 	evicts();
-	agrees_with_oracle(seed, false);
-	agrees_with_oracle(seed, true);
 	return tap_done();
 }

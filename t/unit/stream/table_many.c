@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The table of streams where there are many: at its limits, as it grows, and beside threads that look some up. */
+/* The table of streams where there are many: at its limits, and as it grows. */
 #include "table_parts.h"
-
-#include <sched.h>
 
 static void fills(void)
 {
@@ -129,121 +127,6 @@ static void crowds(void)
 	gpu_close(&gpu);
 }
 
-#define READERS 3
-#define KNOWN	64
-#define ADDED	600
-
-struct readers {
-	struct glk_streams *streams;
-	uint32_t id[KNOWN];
-	glk_atomic(bool) stop;
-	glk_atomic(uint64_t) rounds, wrong;
-};
-
-static void *read_on(void *arg)
-{
-	struct readers *r = arg;
-
-	do {
-		for (uintptr_t n = 0; n < KNOWN; n++) {
-			uint32_t id = 0;
-
-			if (glk_stream_get(r->streams, fake(n + 1), NULL, &id) ||
-				id != r->id[n])
-				glk_add_relaxed(&r->wrong, 1);
-		}
-		glk_add_relaxed(&r->rounds, 1);
-	} while (!glk_load_relaxed(&r->stop));
-	return NULL;
-}
-/* Streams are added and retired while other threads look up those that stay. */
-static void reads_meanwhile(void)
-{
-	pthread_t thread[READERS];
-	static struct readers r;
-	uint32_t id = 0;
-	struct gpu gpu;
-	int err = 0;
-
-	table_open(&gpu);
-	r.streams = &gpu.streams;
-	for (uintptr_t n = 0; n < KNOWN; n++)
-		glk_stream_get(&gpu.streams, fake(n + 1), NULL, &r.id[n]);
-	for (int i = 0; i < READERS; i++)
-		pthread_create(&thread[i], NULL, read_on, &r);
-	for (uintptr_t n = 0; n < ADDED; n++) {
-		err |= glk_stream_get(&gpu.streams, fake(1000 + n), NULL, &id);
-		if (n % 3)
-			glk_stream_retire(&gpu.streams, fake(1000 + n));
-	}
-	glk_store_relaxed(&r.stop, true);
-	for (int i = 0; i < READERS; i++)
-		pthread_join(thread[i], NULL);
-	is_int(err, 0, "streams are added while others look them up");
-	is_int((int64_t)glk_load_relaxed(&r.wrong), 0, "no reader saw a wrong one");
-	ok(glk_load_relaxed(&r.rounds) >= READERS, "each reader read");
-	is_int(glk_load_relaxed(&gpu.streams.slab.live), KNOWN + ADDED / 3,
-		"the others are gone");
-	gpu_close(&gpu);
-}
-
-struct losers {
-	struct gpu *gpu;
-	glk_atomic(bool) stop;
-	glk_atomic(uint32_t) lost;
-};
-
-/* Streams that the driver does not know any more when an event is to be recorded on them. */
-static void *lose_on(void *arg)
-{
-	struct losers *l = arg;
-	struct glk_stream *s;
-	uint32_t id = 0;
-
-	for (uintptr_t n = 1; !glk_load_relaxed(&l->stop); n++) {
-		if (glk_stream_get(&l->gpu->streams, fake(n), NULL, &id))
-			tap_bail("no stream");
-		glk_lock(&l->gpu->lock);
-		s = glk_stream_enter(&l->gpu->streams, id);
-		gpu_free(l->gpu, s);
-		glk_store_relaxed(&ended_below, n + 1);
-		glk_event_poll(&l->gpu->streams);
-		glk_add_relaxed(&l->lost, s->state == GLK_STREAM_GONE);
-		glk_clock_sync_all(&l->gpu->streams);
-		glk_unlock(&l->gpu->lock);
-	}
-	return NULL;
-}
-
-/* Streams are found to be gone while another thread adds some. */
-static void loses_meanwhile(void)
-{
-	struct CUstream_st *handle;
-	static struct losers l;
-	pthread_t thread;
-	uint32_t id = 0;
-	struct gpu gpu;
-	int err = 0;
-
-	table_open(&gpu);
-	l.gpu = &gpu;
-	pthread_create(&thread, NULL, lose_on, &l);
-	while (!glk_load_relaxed(&l.lost)) /* so that both are under way */
-		sched_yield();
-	for (uintptr_t n = 0; n < ADDED; n++) {
-		handle = fake(UINT64_C(1) << 32 | n);
-		err |= glk_stream_get(&gpu.streams, handle, NULL, &id);
-		if (n % 2)
-			glk_stream_retire(&gpu.streams, handle);
-	}
-	glk_store_relaxed(&l.stop, true);
-	pthread_join(thread, NULL);
-	is_int(err, 0, "streams are added while others are found to be gone");
-	ok(glk_load_relaxed(&l.lost) > 0, "which some were");
-	is_int(gpu_known(&gpu), ADDED / 2, "nothing is left of those");
-	gpu_close(&gpu);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -251,7 +134,5 @@ int main(void)
 	lacks_memory();
 	copies_seldom();
 	crowds();
-	reads_meanwhile();
-	loses_meanwhile();
 	return tap_done();
 }
