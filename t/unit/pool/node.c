@@ -4,10 +4,9 @@
 #include "pool/pool.h"
 #include "unit/fakedrv.h"
 
-#define MIB(n)	((uint64_t)(n) << 20)
-#define SMALL	MIB(2)
-#define LARGE	MIB(8)
-#define THREADS 4
+#define MIB(n) ((uint64_t)(n) << 20)
+#define SMALL  MIB(2)
+#define LARGE  MIB(8)
 
 static struct fake fake;
 static struct glk_conf conf;
@@ -287,55 +286,6 @@ static void test_kept(void)
 	stop("a kept mapping: no rule broken");
 }
 
-static glk_atomic(int) over;
-
-static void *grow_all(void *arg)
-{
-	uint32_t *mine = arg, page;
-	int n = 0;
-
-	/* until the budget says no; some of it goes back and is claimed again */
-	for (int i = 0; i < 2000; i++) {
-		if (!glk_node_grow(node, SMALL, &page))
-			mine[n++] = page;
-		if (held() > MIB(64))
-			glk_add_relaxed(&over, 1);
-		if (n && i % 3 == 0)
-			glk_node_release(node, mine[--n]);
-	}
-	mine[n] = 0;
-	return NULL;
-}
-
-static void test_threads(void)
-{
-	static uint32_t mine[THREADS][2001];
-	pthread_t threads[THREADS];
-	uint64_t pages = 0;
-
-	start(MIB(64), 1000);
-	for (int i = 0; i < THREADS; i++)
-		pthread_create(&threads[i], NULL, grow_all, mine[i]);
-	for (int i = 0; i < THREADS; i++)
-		pthread_join(threads[i], NULL);
-	for (int i = 0; i < THREADS; i++) {
-		for (int n = 0; mine[i][n]; n++)
-			pages++;
-	}
-	is_int(glk_load_relaxed(&over), 0,
-		"threads growing at once never pass the budget");
-	ok(glk_load_relaxed(&node->peak) <= MIB(64), "nor does the peak");
-	is_int((int64_t)held(), (int64_t)(pages * MIB(2)), "held is what they have");
-	is_int((int64_t)fake.pages, (int64_t)pages, "as the driver says");
-	is_int(glk_load_relaxed(&pool.pages.live), (int64_t)pages, "and the descriptors");
-	for (int i = 0; i < THREADS; i++) {
-		for (int n = 0; mine[i][n]; n++)
-			glk_node_release(node, mine[i][n]);
-	}
-	is_int((int64_t)held(), 0, "all of it goes back");
-	stop("threads: no rule broken");
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -347,6 +297,5 @@ int main(void)
 	test_drain();
 	test_other();
 	test_kept();
-	test_threads();
 	return tap_done();
 }

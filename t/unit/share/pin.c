@@ -2,8 +2,6 @@
 /* Blocks that are out: their pages are listed, and serve nobody else until they are back. */
 #include "unit/cache/rig.h"
 
-#include "seed.h"
-
 #include <errno.h>
 
 #define PAGE (8 * MIB)
@@ -288,84 +286,8 @@ static void test_graph(void)
 	rig_close(&rig, 0);
 }
 
-/* At random, against a list of what is out: no two share a byte. */
-static void test_random(uint64_t seed)
-{
-	struct {
-		uint64_t addr;
-		size_t size;
-		unsigned pins;
-		bool freed;
-	} block[48] = {0};
-	uint64_t state = seed_thread(seed, 3);
-	bool apart = true, answered = true, sound = true;
-	size_t live = 0;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"pool.budget=300MiB", NULL});
-	rig_stream(&rig);
-	rig_stream(&rig);
-	for (int n = 0; n < 6000; n++) {
-		size_t i = seed_below(&state, 48);
-		struct CUstream_st *stream = rig.stream[seed_below(&state, 2)];
-		uint64_t addr, unused;
-
-		if (!block[i].addr) {
-			block[i].size = 1 + seed_below(&state, 12 * MIB);
-			if (rig_try(&rig, block[i].size, stream,
-				    seed_below(&state, 8) ? 0 : GLAKE_ALLOC_CONTIGUOUS,
-				    &addr))
-				continue;
-			for (size_t k = 0; k < 48; k++)
-				apart &= !block[k].addr ||
-					addr + block[i].size <= block[k].addr ||
-					block[k].addr + block[k].size <= addr;
-			block[i].addr = addr;
-			rig_work(&rig, addr, block[i].size, stream);
-			continue;
-		}
-		switch (seed_below(&state, 4)) {
-		case 0:
-			if (!block[i].freed) {
-				pin(&rig, block[i].addr);
-				block[i].pins++;
-			}
-			break;
-		case 1:
-			answered &= unpin(&rig, block[i].addr) ==
-				(block[i].pins ? 0 : -EINVAL);
-			block[i].pins -= block[i].pins > 0;
-			break;
-		case 2:
-			if (!block[i].freed) {
-				answered &= !rig_free(&rig, block[i].addr, stream);
-				block[i].freed = true;
-			}
-			break;
-		default:
-			if (!block[i].freed)
-				answered &=
-					!glk_cache_use(&rig.cache, block[i].addr, stream);
-			if (!seed_below(&state, 20))
-				glk_cache_trim(&rig.cache, 0, &unused);
-		}
-		if (block[i].freed && !block[i].pins)
-			block[i].addr = 0, block[i].freed = false;
-		if (n % 200 == 0)
-			sound = sound && rig_is_sound(&rig);
-	}
-	ok(apart, "at random: what is out is had by nobody else");
-	ok(answered, "each answer is right");
-	ok(sound, "the books agree all the time");
-	for (size_t i = 0; i < 48; i++)
-		live += block[i].addr && !block[i].freed;
-	rig_close(&rig, live);
-}
-
 int main(void)
 {
-	uint64_t seed = seed_start();
-
 	tap_plan_later();
 	test_lists();
 	test_answers();
@@ -377,6 +299,5 @@ int main(void)
 	test_order();
 	test_back();
 	test_graph();
-	test_random(seed);
 	return tap_done();
 }

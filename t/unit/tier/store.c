@@ -47,28 +47,6 @@ static uint64_t bytes_of(const struct glk_store *store, uint32_t run)
 	return chunks * GLK_STORE_CHUNK;
 }
 
-static void fill(const struct glk_store *store, uint32_t run, int byte)
-{
-	for (; run; run = glk_store_at(store, run)->next) {
-		const struct glk_store_run *r = glk_store_at(store, run);
-
-		memset(store->piece[r->piece].base + r->first * GLK_STORE_CHUNK, byte,
-			r->chunks * GLK_STORE_CHUNK);
-	}
-}
-
-static bool holds(const struct glk_store *store, uint32_t run, char byte)
-{
-	for (; run; run = glk_store_at(store, run)->next) {
-		const struct glk_store_run *r = glk_store_at(store, run);
-		const char *at = store->piece[r->piece].base + r->first * GLK_STORE_CHUNK;
-
-		if (*at != byte || at[r->chunks * GLK_STORE_CHUNK - 1] != byte)
-			return false;
-	}
-	return true;
-}
-
 static void takes(void)
 {
 	struct glk_store store;
@@ -184,42 +162,6 @@ static void is_near(void)
 	glk_topology_free(t);
 }
 
-/* Contents of any size in any order: nobody has what another one has. */
-static void comes_and_goes(void)
-{
-	struct {
-		uint32_t run;
-		uint64_t bytes;
-	} c[60] = {0};
-	uint64_t used = 0, most = 0;
-	struct glk_store store;
-	int torn = 0;
-
-	srand(7);
-	begin(&store, UINT64_C(2) << 30);
-	for (int n = 0; n < 3000; n++) {
-		int i = rand() % 60;
-
-		if (c[i].run) {
-			torn += !holds(&store, c[i].run, (char)i);
-			glk_store_put(&store, c[i].run, 0);
-			used -= c[i].bytes;
-			c[i].run = 0;
-			continue;
-		}
-		c[i].bytes = (uint64_t)(rand() % 40 + 1) * GLK_STORE_CHUNK;
-		torn += glk_store_take(&store, c[i].bytes, &c[i].run) != 0;
-		torn += bytes_of(&store, c[i].run) != c[i].bytes;
-		fill(&store, c[i].run, i);
-		used += c[i].bytes;
-		most = most < used ? used : most;
-		torn += store.used != used;
-	}
-	ok(!torn, "each keeps what it has");
-	ok(store.held < most + GLK_STORE_PIECE, "in no more pieces than are needed");
-	end(&store);
-}
-
 /* Whether a content has bytes from a place in another one on, of which each begins with its number. */
 static bool goes_on(const struct glk_store *store, uint32_t run, uint64_t from)
 {
@@ -324,7 +266,6 @@ int main(void)
 	fails();
 	makes_several();
 	is_near();
-	comes_and_goes();
 	is_cut();
 	is_int(glk_drv_close(drv), 0, "nothing is left at the device");
 	return tap_done();

@@ -139,24 +139,6 @@ static void adapts(void)
 	}
 }
 
-static void random_changes(void)
-{
-	double worst = 0, times;
-	struct change c[3];
-	int wrong = 0;
-
-	for (int i = 0; i < 8; i++) {
-		for (int k = 0; k < 3; k++)
-			c[k] = (struct change){
-				(int)(dice() % 4), 0.4 + (double)(dice() % 200) / 100};
-		times = changed(c, 3, ROOM - (size_t)(dice() % MIB), i & 1);
-		wrong += times == 0;
-		worst = times > worst ? times : worst;
-	}
-	is_int(wrong, 0, "links that change at random: no byte is wrong");
-	ok(worst <= 1.1, "the slowest takes %.3f of the least time", worst);
-}
-
 /* A link stands still: what it had waits, and all the rest goes another way. */
 static void stalls(int which)
 {
@@ -442,7 +424,6 @@ int main(void)
 	copy_rig_start();
 	half_of_links();
 	adapts();
-	random_changes();
 	stalls(2);
 	stalls(0);
 	stall_is_told();
