@@ -114,11 +114,89 @@ static void undo_is_refused(void)
 	tap_expect_log(tap.logs - tap.expected);
 }
 
+static bool is_for_all(struct CUstream_st *stream, void *arg)
+{
+	return true;
+}
+
+/* A request of a pool reserves addresses, the last that there may be; but another one has had them
+ * meanwhile, and left enough. */
+static void both_extend(void)
+{
+	struct errand e = {.fn = errand_alloc, .size = 500 * MIB};
+	uint64_t first, second;
+	struct CUstream_st *s;
+	struct rig rig;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"soft.memory=4GiB", "map.span=4GiB", NULL});
+	s = rig_stream(&rig);
+	e.rig = &rig;
+	e.stream = rig_stream(&rig);
+	is_int(rig_begin_for(&rig, 1, is_for_all, NULL), 0, "a pool begins");
+	first = rig_alloc(&rig, 1700 * MIB, s);
+	ok(first, "its addresses are almost all in use");
+	ok(gate_send(&e, GLK_OP_reserve, 1), "a request reserves more");
+	second = rig_alloc(&rig, 500 * MIB, s);
+	ok(second, "another one was faster");
+	is_int(gate_end(&e, 0), 0, "and left enough for both");
+	is_int(rig_end_pool(&rig, 1), 0, "the pool ends");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, first, s);
+	rig_free(&rig, second, s);
+	if (e.addr)
+		rig_free(&rig, e.addr, s);
+	is_int(rig_release(&rig, 1), 0, "and goes");
+	rig_close(&rig, 0);
+}
+
+/* All slots but one that small blocks may have for themselves are theirs: two requests are about to
+ * add one. */
+static void last_of_the_small(void)
+{
+	struct errand e = {.fn = errand_alloc, .size = 200 << 10};
+	struct CUstream_st *s;
+	uint64_t syncs, addr = 0;
+	struct glk_slab *nests;
+	struct glk_map *map;
+	struct rig rig;
+	uint32_t hole;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"map.span=1GiB", "policy.bins=0", NULL});
+	s = rig_stream(&rig);
+	e.rig = &rig;
+	e.stream = rig_stream(&rig);
+	is_int(rig_begin_for(&rig, 1, is_for_all, NULL), 0, "a pool begins");
+	ok(rig_alloc(&rig, 200 << 10, s), "a small block");
+	map = &glk_graphs(&rig.cache)->at[0].arena.map;
+	nests = &map->nests;
+	while (glk_load_relaxed(&nests->live) < nests->max - 1 ||
+		glk_tree_find(map, &map->nested, 200 << 10, &hole, 1)) {
+		if (!rig_alloc(&rig, 200 << 10, s))
+			tap_bail(rig_error().text);
+	}
+	syncs = rig_calls(&rig, GLAKE_CALL_SYNC);
+	ok(gate_send(&e, GLK_OP_map, 1),
+		"a request is about to add a slot for small blocks");
+	is_int(rig_try(&rig, 200 << 10, s, 0, &addr), 0, "another one has the last");
+	is_int((int64_t)glk_load_relaxed(&nests->live), (int64_t)nests->max,
+		"there are no more");
+	is_int(gate_end(&e, 0), 0, "the first one is served elsewhere");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_SYNC) - syncs), 0,
+		"and waits for nobody");
+	rig_end_pool(&rig, 1);
+	is_sound(&rig, "the books agree");
+	rig_end(&rig);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	pool_is_taken_down();
 	trim_goes_on();
 	undo_is_refused();
+	both_extend();
+	last_of_the_small();
 	return tap_done();
 }

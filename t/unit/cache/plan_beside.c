@@ -122,39 +122,6 @@ static void neighbours_go(const struct plan_op *op, int err)
 	rig_close(&rig, 0);
 }
 
-/* The same beside others that take what the neighbours leave. */
-static void neighbours_change(const struct plan_op *op, int err)
-{
-	struct errand e = {.fn = errand_alloc, .size = 6 * MIB};
-	struct held side[2], middle, list[3];
-	struct CUstream_st *s;
-	uint64_t unused;
-	struct rig rig;
-
-	gate_open_rig(&rig, (const char *const[]){"policy.bins=0", NULL});
-	e.rig = &rig;
-	s = rig_stream(&rig);
-	e.stream = rig_stream(&rig);
-	plan_take(&rig, &side[0], 3 * MIB, s);
-	plan_take(&rig, &middle, 6 * MIB, s);
-	plan_take(&rig, &side[1], 3 * MIB, s);
-	plan_drop(&rig, &middle, s);
-	glk_cache_trim(&rig.cache, 0, &unused);
-	ok(gate_send(&e, op->op, 1), "between two others one stands in %s", op->name);
-	ok(plan_drop(&rig, &side[0], s) && plan_drop(&rig, &side[1], s), "they go");
-	is_int(plan_take(&rig, &list[0], 3 * MIB, s), 0, "another one comes");
-	is_int(plan_take(&rig, &list[1], 3 * MIB, s), 0, "and one more");
-	is_int(gate_end(&e, err), err, "it ends as the call does");
-	list[2] = plan_got(&e);
-	ok(all_apart(list, 3), "blocks lie apart");
-	is_sound(&rig, "the books agree");
-	ok(plan_drop(&rig, &list[0], s) && plan_drop(&rig, &list[1], s) &&
-			plan_drop(&rig, &list[2], s),
-		"and keep what was written");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -165,8 +132,6 @@ int main(void)
 	for (size_t i = 0; i < 3; i++) {
 		neighbours_go(&plan_ops[i], 0);
 		neighbours_go(&plan_ops[i], -EIO);
-		neighbours_change(&plan_ops[i], 0);
-		neighbours_change(&plan_ops[i], -EIO);
 	}
 	return tap_done();
 }

@@ -3,8 +3,6 @@
  * the budget changes, the device is lost, threads are cancelled, figures are read. */
 #include "plan_parts.h"
 
-#include "cache/ahead.h"
-
 /* A, and what it meets. */
 struct scene {
 	struct rig rig;
@@ -324,39 +322,6 @@ static void others_are_asked(const struct plan_op *op, int err)
 	clear_up(&sc);
 }
 
-/* Pages are made ahead beside plans at the high-water mark. */
-static void grows_ahead(const struct plan_op *op, int err)
-{
-	struct held list[6] = {0};
-	struct scene sc;
-	int torn = 0;
-
-	set_up(&sc, (const char *const[]){"policy.bins=0", "pool.ahead=64MiB", NULL});
-	for (int n = 0; n < 12; n++) {
-		struct held got;
-
-		sc.a.addr = 0;
-		sc.a.size = (size_t)(n % 5 + 1) * 18 * MIB;
-		glk_store_relaxed(&sc.a.done, false);
-		gate_send(&sc.a, op->op, n % 3 + 1);
-		for (int i = 0; i < 3; i++) {
-			torn += !plan_drop(&sc.rig, &list[(n + i) % 6], sc.b);
-			torn += plan_take(&sc.rig, &list[(n + i) % 6],
-					(size_t)(n + i) * 3 * MIB + 512, sc.b) != 0;
-		}
-		gate_end(&sc.a, err);
-		torn += sc.a.err && sc.a.err != err;
-		got = plan_got(&sc.a);
-		torn += !plan_drop(&sc.rig, &got, sc.a.stream);
-	}
-	sc.a.addr = 0;
-	for (int i = 0; i < 6; i++)
-		torn += !plan_drop(&sc.rig, &list[i], sc.b);
-	ok(!torn, "%s: all are served, and keep what was written", op->name);
-	glk_ahead_stop(&sc.rig.cache);
-	clear_up(&sc);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -376,7 +341,6 @@ int main(void)
 			streams_end(op, err, 20 * MIB, true);
 			streams_end(op, err, 5000, true);
 			others_are_asked(op, err);
-			grows_ahead(op, err);
 		}
 	}
 	capture_begins();

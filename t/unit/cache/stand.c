@@ -134,59 +134,10 @@ static void alone_at_once(void)
 	rig_close(&rig, 0);
 }
 
-static pthread_barrier_t barrier;
-
-static void *ask_too_much(void *arg)
-{
-	struct errand *e = arg;
-
-	for (int i = 0; i < 200; i++) {
-		pthread_barrier_wait(&barrier);
-		e->err |= rig_try(e->rig, e->size, e->stream, 0, &e->addr) != -ENOMEM;
-	}
-	return NULL;
-}
-
-/* All are refused, none hangs, and nothing is kept. */
-static void all_too_large(void)
-{
-	struct errand e[4] = {0};
-	struct CUstream_st *s;
-	uint64_t some, all;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"pool.budget=40MiB", NULL});
-	s = rig_stream(&rig);
-	some = rig_alloc(&rig, 20 * MIB, s);
-	glk_fault_set(rig.drv, "create:p=300000:delay=80;release:p=200000:delay=50");
-	pthread_barrier_init(&barrier, NULL, 4);
-	for (int i = 0; i < 4; i++) {
-		e[i] = (struct errand){
-			.rig = &rig, .size = 24 * MIB, .stream = rig_stream(&rig)};
-		pthread_create(&e[i].thread, NULL, ask_too_much, &e[i]);
-	}
-	for (int i = 0; i < 4; i++) {
-		pthread_join(e[i].thread, NULL);
-		is_int(e[i].err, 0, "what can never be had is refused");
-	}
-	pthread_barrier_destroy(&barrier);
-	glk_fault_set(rig.drv, "off");
-	is_int((int64_t)(rig.cache.plans.stands - rig.cache.plans.stood), 0,
-		"nobody stands");
-	is_int((int64_t)rig.cache.plans.tries, 0, "nothing is tried");
-	rig_free(&rig, some, s);
-	all = rig_alloc(&rig, 40 * MIB, s);
-	ok(all, "all memory can be had by one request");
-	rig_free(&rig, all, s);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
 	tap_plan_later();
 	is_robbed_of_nothing();
 	alone_at_once();
-	all_too_large();
 	return tap_done();
 }

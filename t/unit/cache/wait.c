@@ -244,59 +244,6 @@ static void spill_under_way(bool fails)
 	rig_close(&rig, 0);
 }
 
-/* Producers on streams of their own spill what they made, over a link that holds up each copy: they are
- * slowed and never refused. */
-struct producer {
-	struct rig *rig;
-	struct CUstream_st *stream;
-	pthread_t thread;
-	int refused, torn;
-};
-
-static void *produce(void *arg)
-{
-	struct producer *p = arg;
-	struct held held[6];
-
-	for (int i = 0; i < 6; i++) {
-		p->refused += plan_take(p->rig, &held[i], 12 * MIB, p->stream) != 0;
-		if (held[i].addr)
-			p->torn += glk_cache_spill(
-					   &p->rig->cache, held[i].addr, p->stream) != 0;
-	}
-	for (int i = 0; i < 6; i++)
-		p->torn += held[i].addr && rig_free(p->rig, held[i].addr, p->stream);
-	return NULL;
-}
-
-static void slow_link(void)
-{
-	struct producer p[3] = {0};
-	int refused = 0, torn = 0;
-	struct rig rig;
-
-	rig_open(&rig,
-		(const char *const[]){"soft.host_memory=1GiB", "tier.host=512MiB", NULL});
-	glk_fault_set(rig.drv, "copy:from=1:delay=3000");
-	glk_store_relaxed(&rig.cache.node->budget, 42 * MIB);
-	for (int i = 0; i < 3; i++) {
-		p[i].rig = &rig;
-		p[i].stream = rig_stream(&rig);
-		pthread_create(&p[i].thread, NULL, produce, &p[i]);
-	}
-	for (int i = 0; i < 3; i++) {
-		pthread_join(p[i].thread, NULL);
-		refused += p[i].refused;
-		torn += p[i].torn;
-	}
-	is_int(refused, 0, "producers that are faster than the link are never refused");
-	is_int(torn, 0, "and all that they made went");
-	is_int((int64_t)rig_figures(&rig).spills, 18, "away");
-	glk_fault_set(rig.drv, "off");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -308,6 +255,5 @@ int main(void)
 	pool_goes();
 	spill_under_way(false);
 	spill_under_way(true);
-	slow_link();
 	return tap_done();
 }
