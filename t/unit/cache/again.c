@@ -123,29 +123,6 @@ static void makes_once(bool in_place)
 	end(&job);
 }
 
-/* Both ways by turns, in so much of the host that both kinds have room. */
-static void takes_turns(void)
-{
-	uint64_t held;
-	struct job job;
-
-	begin(&job, (const char *const[]){ROOM, NULL});
-	for (int i = 0; i < 2; i++) {
-		suspend(i);
-		resume();
-	}
-	held = host_held();
-	for (int i = 0; i < 2; i++) {
-		glk_fault_set(rig.drv,
-			i & 1 ? "create:from=1:err=EIO" : "host_lock:from=1:err=EIO");
-		suspend(i & 1);
-		glk_fault_set(rig.drv, "off");
-		resume();
-	}
-	is_int((int64_t)host_held(), (int64_t)held, "the host holds what both had");
-	end(&job);
-}
-
 /* Whether so many bytes are there some time later, of which the thread is given ten minutes. */
 static bool comes_to(uint64_t bytes, bool pages)
 {
@@ -278,7 +255,6 @@ int main(void)
 		is_ready(i);
 		makes_way(i);
 	}
-	takes_turns();
 	costs();
 	return tap_done();
 }

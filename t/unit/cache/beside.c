@@ -2,10 +2,6 @@
 /* Blocks that lie in memory of the host, since the GPU had no room for them. */
 #include "plan_parts.h"
 
-#include "seed.h"
-
-#include <stdlib.h>
-
 static struct rig rig;
 static struct CUstream_st *a, *b;
 
@@ -337,43 +333,8 @@ static void not_to_be_had(void)
 	rig_close(&rig, 1);
 }
 
-/* Whatever comes and goes, with faults, books and contents agree. */
-static void at_random(uint64_t *state)
-{
-	struct held list[24] = {0};
-	int torn = 0, placed = 0;
-
-	set_up(12 * MIB, NULL);
-	/* as many as it takes, whatever comes of chance */
-	for (int n = 0; n < 3000 || (placed <= 100 && n < 300000); n++) {
-		struct held *h = &list[seed_below(state, 24)];
-		uint64_t size = seed_below(state, 3) ? seed_below(state, 200 << 10)
-						     : seed_below(state, 9 * MIB);
-
-		if (n == 1500)
-			glk_fault_set(
-				rig.drv, "create:p=50000:err=EIO;map:p=30000:err=EIO");
-		if (h->addr)
-			torn += !plan_drop(&rig, h, n & 1 ? a : b);
-		else if (!plan_take(&rig, h, 1 + size, n & 2 ? a : b))
-			placed += is_placed(h->addr, h->size);
-		if (n % 500 == 0)
-			is_sound(&rig, "the books agree");
-	}
-	glk_fault_set(rig.drv, "off");
-	ok(!torn, "nothing was written by others");
-	ok(placed > 100, "%d blocks lay on the host", placed);
-	for (int i = 0; i < 24; i++)
-		plan_drop(&rig, &list[i], a);
-	is_sound(&rig, "the books agree");
-	tap_expect_log(tap.logs - tap.expected);
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
-	uint64_t state = seed_start();
-
 	tap_plan_later();
 	not_unless_asked();
 	beyond_the_budget();
@@ -386,6 +347,5 @@ int main(void)
 	waits_last();
 	faults();
 	not_to_be_had();
-	at_random(&state);
 	return tap_done();
 }

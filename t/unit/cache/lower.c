@@ -3,10 +3,6 @@
  * are fetched. */
 #include "plan_parts.h"
 
-#include "seed.h"
-
-#include <stdlib.h>
-
 static struct rig rig;
 static struct CUstream_st *a, *b;
 
@@ -351,148 +347,8 @@ static void every_call_fails(void)
 	}
 }
 
-/* Blocks come and go between suspensions of both kinds and ends of both. */
-static void at_random(uint64_t *state, const char *setting)
-{
-	struct held list[32] = {0};
-	int torn = 0, turns = 0, lazily = 0,
-	    steps = tap_storms_take_long() ? 80 : STORM_SIZE(600);
-
-	set_up((const char *const[]){ROOM, setting, NULL});
-	for (int n = 0; n < steps && !torn; n++) {
-		struct CUstream_st *s = seed_next(state) % 2 ? a : b;
-		struct held *h = &list[seed_next(state) % 32];
-		unsigned what = (unsigned)(seed_next(state) % 50);
-		struct glake_suspended did;
-		uint64_t unused;
-		int err = 0;
-
-		if (!h->addr) {
-			size_t size = what % 3 ? what * 90000 + 1 : what * 5000 + 1;
-
-			torn += plan_take(&rig, h, size, s) != 0 || placed(h) != 0;
-			continue;
-		}
-		if (what < 18) {
-			torn += !plan_drop(&rig, h, s);
-		} else if (what < 26) {
-			/* one that is away comes back, of any kind */
-			err = glk_cache_fetch(&rig.cache, h->addr, s);
-			torn += (err && err != -EALREADY && err != -EBUSY) ||
-				!has_marks(h);
-		} else if (what < 30 && placed(h) != UINT64_MAX && has_marks(h)) {
-			err = glk_cache_spill(&rig.cache, h->addr, s);
-			torn += err && err != -EALREADY && err != -EINVAL;
-			if (!err)
-				torn += glk_cache_fetch(&rig.cache, h->addr, s) != 0 ||
-					!has_marks(h);
-		} else if (what < 32) {
-			torn += glk_cache_trim(&rig.cache, 0, &unused) != 0;
-		} else if (what < 34) {
-			err = glk_cache_quiet(&rig.cache, &(struct glake_returned){0});
-			torn += err != 0 || rig_figures(&rig).placed > 0;
-		} else if (what < 38) {
-			bool in_place = what<37, lazy = seed_next(state) % 3> 0;
-
-			turns++;
-			lazily += lazy;
-			torn += in_place
-				? glk_cache_suspend_in_place(&rig.cache, &did) != 0
-				: glk_cache_suspend(&rig.cache, &did) != 0;
-			torn += (in_place && rig_figures(&rig).reserved > 0);
-			if (seed_next(state) % 2)
-				torn += rig_free(&rig, h->addr, s) != 0, h->addr = 0;
-			torn += lazy ? glk_cache_resume_lazy(&rig.cache, &did) != 0
-				     : glk_cache_resume(&rig.cache, &did) != 0;
-			torn += !lazy && did.stayed;
-		}
-		if (!(n % 16) && !rig_is_sound(&rig))
-			torn++;
-		if (torn)
-			tap_note("step %d, %u: error %d", n, what, err);
-	}
-	ok(!torn, "%s: %d suspensions, %d of which end lazily", setting, turns, lazily);
-	for (int i = 0; i < 32; i++)
-		torn += !plan_drop(&rig, &list[i], a);
-	is_int(torn, 0, "all have what was written");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
-/* Threads that have blocks and give them back, and know of no suspension. */
-struct worker {
-	pthread_t thread;
-	uint64_t seed;
-	int wrong;
-};
-
-static glk_atomic(bool) over;
-static glk_atomic(int) served;
-
-static void *work(void *arg)
-{
-	struct worker *w = arg;
-
-	while (!glk_load_relaxed(&over)) {
-		size_t size = 1 +
-			seed_next(&w->seed) % (seed_next(&w->seed) % 2 ? 9000 : 3000000);
-		struct CUstream_st *s = seed_next(&w->seed) % 2 ? a : b;
-		struct glake_block block = {.sz = sizeof(block)};
-		uint64_t addr;
-		int err = rig_try(&rig, size, s, 0, &addr);
-
-		if (err) {
-			w->wrong += err != -EAGAIN;
-			continue;
-		}
-		glk_add_relaxed(&served, 1);
-		w->wrong += glk_cache_query(&rig.cache, addr, &block) != 0 ||
-			block.size != size;
-		err = seed_next(&w->seed) % 4 ? 0 : glk_cache_fetch(&rig.cache, addr, s);
-		w->wrong += err && err != -EALREADY && err != -EAGAIN && err != -EBUSY;
-		w->wrong += rig_free(&rig, addr, s) != 0;
-	}
-	return NULL;
-}
-
-static void meets_threads(uint64_t *state)
-{
-	int turns = 6, wrong = 0;
-	struct worker workers[3] = {0};
-	struct glake_suspended did;
-	struct held list[MANY];
-
-	set_up((const char *const[]){ROOM, NULL});
-	take_many(list);
-	glk_store_relaxed(&over, false);
-	for (int i = 0; i < 3; i++) {
-		workers[i].seed = seed_next(state);
-		pthread_create(&workers[i].thread, NULL, work, &workers[i]);
-	}
-	/* as many as it takes until somebody was served in between */
-	for (int i = 0; i < turns || (!glk_load_relaxed(&served) && i < 100 * turns);
-		i++) {
-		wrong += glk_cache_suspend_in_place(&rig.cache, &did) != 0;
-		wrong += i % 2 ? glk_cache_resume(&rig.cache, &did) != 0
-			       : glk_cache_resume_lazy(&rig.cache, &did) != 0;
-		wrong += torn_of(list);
-	}
-	glk_store_relaxed(&over, true);
-	for (int i = 0; i < 3; i++) {
-		pthread_join(workers[i].thread, NULL);
-		wrong += workers[i].wrong;
-	}
-	is_int(wrong, 0, "suspensions among threads that had blocks");
-	ok(glk_load_relaxed(&served) > 0, "%d times", glk_load_relaxed(&served));
-	is_sound(&rig, "the books agree");
-	drop_many(list);
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
-	uint64_t state = seed_start();
-
 	tap_plan_later();
 	goes_and_comes(false);
 	goes_and_comes(true);
@@ -501,9 +357,5 @@ int main(void)
 	beside();
 	does_without();
 	every_call_fails();
-	at_random(&state, "map.aliases=4");
-	at_random(&state, "policy.bins=0");
-	meets_threads(&state);
-	at_random(&state, "stream.opportunistic=no");
 	return tap_done();
 }

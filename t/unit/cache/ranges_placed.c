@@ -62,29 +62,6 @@ static void lower_all(void)
 	is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "and resumed at once");
 }
 
-/* The one in the middle stands on a page that it shares. */
-static void shares_a_page(const char *page)
-{
-	set_up(page);
-	lower_all();
-	is_int((int64_t)placed(), 63 * MIB, "all lies on the host in place");
-	is_int(glk_cache_fetch(&rig.cache, list[1].addr, a), 0, "one comes");
-	is_int(glk_cache_spill(&rig.cache, list[1].addr, a), 0, "and goes away");
-	is_int(fetch_range(&rig, &list[1], 0, 1, a), 0, "its beginning comes");
-	is_int(fetch_range(&rig, &list[1], 21 * MIB - 1, 1, a), 0, "and its end");
-	ok(rig_query(&rig, list[1].addr).away > 8 * MIB, "the rest is away");
-	ok(rig_query(&rig, list[1].addr).placed > 0,
-		"what is here shares pages of the host");
-	is_sound(&rig, "the books agree");
-	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
-	is_int((int64_t)done.left, 0, "nothing is left on the host");
-	is_int((int64_t)placed(), 0, "as the figures say");
-	ok(rig_query(&rig, list[1].addr).away > 8 * MIB, "what was away is away");
-	ok(all_have(1, 0, MIB / 2), "all have what was written");
-	is_sound(&rig, "the books agree");
-	tear_down();
-}
-
 /* What is here of one goes to the host in place, and is used there. */
 static void goes_in_place(const char *page, bool lazy)
 {
@@ -155,55 +132,6 @@ static void is_fetched(void)
 	tear_down();
 }
 
-/* One that is said to stay keeps what it stands on, and those it shares pages with stay there. */
-static void is_pinned(void)
-{
-	set_up(NULL);
-	is_int(spill_range(&rig, &list[1], 4 * MIB, 8 * MIB, a), 0, "a range goes");
-	lower_all();
-	is_int(glk_cache_advise(&rig.cache, list[1].addr, GLAKE_ADVICE_PINNED), 0,
-		"a block is to stay");
-	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
-	ok(rig_query(&rig, list[1].addr).placed >= 8 * MIB, "moves nothing of it");
-	is_int(glk_cache_advise(&rig.cache, list[1].addr, GLAKE_ADVICE_NORMAL), 0,
-		"not any more");
-	is_int(glk_cache_quiet(&rig.cache, &done), 0, "a quiet point");
-	is_int((int64_t)done.left, 0, "has the rest");
-	tear_down();
-}
-
-/* The driver fails once, or from a call on: all is where it was or where it goes. */
-static void fails(const char *op, const char *how)
-{
-	char rule[64];
-	bool struck = true;
-	int err;
-
-	for (int n = 1; n < 6 && struck; n += n) {
-		set_up(NULL);
-		is_int(spill_range(&rig, &list[1], 5 * MIB, 9 * MIB, a), 0,
-			"a range goes");
-		snprintf(rule, sizeof(rule), "%s:%s=%d", op, how, n);
-		glk_fault_set(rig.drv, rule);
-		err = glk_cache_suspend_in_place(&rig.cache, &did);
-		struck = rig_struck(&rig);
-		glk_fault_set(rig.drv, "off");
-		tap_expect_log(tap.logs - tap.expected);
-		ok(all_have(1, 0, 5 * MIB), "suspended: %d, all is there", err);
-		is_sound(&rig, "the books agree");
-		is_int(glk_cache_resume_lazy(&rig.cache, &did), 0, "resumed");
-		glk_fault_set(rig.drv, rule);
-		err = glk_cache_quiet(&rig.cache, &done);
-		struck |= rig_struck(&rig);
-		glk_fault_set(rig.drv, "off");
-		ok(all_have(1, 0, 5 * MIB), "at a quiet point: %d, all is there", err);
-		is_sound(&rig, "the books agree");
-		is_int(glk_cache_quiet(&rig.cache, &done), 0, "a second one");
-		is_int((int64_t)done.left, 0, "has the rest");
-		tear_down();
-	}
-}
-
 int main(void)
 {
 	static const char *const pages[] = {
@@ -213,15 +141,9 @@ int main(void)
 		tap_skip_all("takes too long here");
 	tap_plan_later();
 	for (int i = 0; i < 3; i++) {
-		shares_a_page(pages[i]);
 		goes_in_place(pages[i], false);
 		goes_in_place(pages[i], true);
 	}
 	is_fetched();
-	is_pinned();
-	fails("copy", "nth");
-	fails("create", "nth");
-	fails("map", "nth");
-	fails("set_access", "nth");
 	return tap_done();
 }

@@ -4,7 +4,6 @@
 
 #include "plan_parts.h"
 
-#include <errno.h>
 #include <time.h>
 
 static struct rig rig;
@@ -27,29 +26,6 @@ static void open_with(const char *reserve, const char *most)
 {
 	rig_open(&rig, (const char *const[]){reserve, most, NULL});
 	a = rig_stream(&rig);
-}
-
-static void is_ready(void)
-{
-	struct held one;
-	uint64_t released;
-
-	open_with("tier.host_reserve=100MiB", "tier.host=1GiB");
-	plan_take(&rig, &one, 40 * MIB, a);
-	ok(comes_to(128 * MIB), "it is there some time after the first request");
-	/* what is counted is still being made */
-	glk_lock(&rig.cache.lock);
-	glk_store_settle(&rig.cache.mover.store);
-	glk_unlock(&rig.cache.lock);
-	glk_cache_trim(&rig.cache, 0, &released);
-	is_int((int64_t)host_held(), 128 * MIB, "a trim leaves it");
-	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "what goes away");
-	is_int((int64_t)host_held(), 128 * MIB, "goes there");
-	is_int(glk_cache_fetch(&rig.cache, one.addr, a), 0, "and comes back");
-	ok(has_marks(&one), "whole");
-	plan_drop(&rig, &one, a);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
 }
 
 /* More than the budget has: as much as there is, and one line in the log. */
@@ -84,7 +60,6 @@ static void is_interrupted(void)
 int main(void)
 {
 	tap_plan_later();
-	is_ready();
 	is_bounded();
 	is_interrupted();
 	return tap_done();

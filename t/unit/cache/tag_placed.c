@@ -2,10 +2,6 @@
 /* Blocks of a tag that the GPU has no room for lie on the host in place, at addresses of their tag. */
 #include "tag_parts.h"
 
-#include "seed.h"
-
-#include <stdlib.h>
-
 static void set_budget(uint64_t bytes)
 {
 	glk_store_relaxed(&rig.cache.node->budget, bytes);
@@ -331,127 +327,6 @@ static void without_such_memory(void)
 	rig_close(&rig, 1);
 }
 
-/* ---- Threads ---- */
-
-struct worker {
-	pthread_t thread;
-	struct CUstream_st *stream;
-	uint64_t state;
-	bool tagged;
-	int torn;
-};
-
-static glk_atomic(bool) stop;
-
-static void *work(void *arg)
-{
-	struct held list[6] = {{0}};
-	struct worker *w = arg;
-	struct CUstream_st *own = w->stream;
-
-	rig_set_tag(&rig, w->tagged ? TAG : 0);
-	for (unsigned n = 0; !glk_load_relaxed(&stop); n++) {
-		struct held *h = &list[seed_below(&w->state, 6)];
-
-		if (h->addr) {
-			w->torn += !plan_drop(&rig, h, own);
-		} else {
-			size_t size = (size_t)1 << (9 + seed_below(&w->state, 14));
-			int err = plan_take(&rig, h, size + n, own);
-
-			w->torn += err && err != -EAGAIN && err != -ENOMEM;
-		}
-	}
-	for (int i = 0; i < 6; i++)
-		w->torn += !plan_drop(&rig, &list[i], own);
-	rig_set_tag(&rig, 0);
-	return NULL;
-}
-
-/* Others trim and look. No quiet point and no suspension: they use what they have. */
-static void among_others(void)
-{
-	struct worker w[3] = {{.tagged = true}, {.tagged = true}, {.tagged = false}};
-	uint64_t seed = seed_start();
-	int torn = 0, rounds = tap_on_valgrind() ? 3 : 40;
-
-	set_up(6 * MIB, "tier.host=128MiB", "policy.bins=0");
-	glk_store_relaxed(&stop, false);
-	for (int i = 0; i < 3; i++) {
-		w[i].state = seed_thread(seed, (unsigned)i);
-		w[i].stream = rig_stream(&rig);
-	}
-	for (int i = 0; i < 3; i++)
-		pthread_create(&w[i].thread, NULL, work, &w[i]);
-	for (int i = 0; i < rounds; i++) {
-		uint64_t given;
-
-		glk_cache_trim(&rig.cache, 0, &given);
-		torn += rig_figures(&rig).placed_blocks > 18;
-	}
-	glk_store_relaxed(&stop, true);
-	for (int i = 0; i < 3; i++) {
-		pthread_join(w[i].thread, NULL);
-		torn += w[i].torn;
-	}
-	ok(!torn, "threads with a tag and without, on a GPU that is too small");
-	is_int((int64_t)rig_figures(&rig).placed, 0, "nothing lies on the host any more");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
-/* Whatever is asked, freed, fetched, suspended and resumed in whichever order. */
-static void at_random(void)
-{
-	uint64_t state = seed_thread(seed_start(), 9);
-	struct held list[24] = {{0}};
-	int torn = 0, on_host = 0, steps = tap_on_valgrind() ? 200 : 3000;
-	bool away = false;
-
-	set_up(30 * MIB, "tier.host=256MiB", NULL);
-	/* few steps may put nothing on the host */
-	for (int i = 0; (i < steps || (!on_host && i < 100 * steps)) && !torn; i++) {
-		struct held *h = &list[seed_below(&state, 24)];
-		uint64_t what = seed_below(&state, 40);
-
-		if (what == 0) {
-			int err = away ? come() : leave();
-
-			/* the budget may be smaller than what went */
-			torn += err && !(away && err == -ENOMEM);
-			away = told(TAG).suspended;
-		} else if (what == 1) {
-			torn += quiet(&(struct glake_returned){0}) != 0;
-		} else if (what < 4 && h->addr) {
-			int err = glk_cache_fetch(&rig.cache, h->addr, b);
-
-			torn += err && err != -EALREADY && err != -EAGAIN &&
-				err != -ENOMEM && err != -EBUSY;
-		} else if (what == 4) {
-			set_budget((10 + seed_below(&state, 60)) * MIB);
-		} else if (h->addr && (!away || !rig_query(&rig, h->addr).away)) {
-			on_host += rig_query(&rig, h->addr).placed > 0;
-			torn += !plan_drop(&rig, h, what & 1 ? a : b);
-		} else if (!h->addr) {
-			int err = take(h, (size_t)1 << (8 + seed_below(&state, 17)),
-				what & 1 ? TAG : 0, what & 2 ? a : b);
-
-			torn += err && err != -ENOMEM && !(err == -EAGAIN && away);
-			h->addr = err ? 0 : h->addr;
-		}
-		if (i % 16 == 0)
-			torn += !rig_is_sound(&rig);
-	}
-	ok(!torn && on_host, "nothing is lost, %d were on the host", on_host);
-	set_budget(UINT64_MAX);
-	ok(!told(TAG).suspended || !come(), "all is here, or back");
-	for (int i = 0; i < 24; i++)
-		torn += !plan_drop(&rig, &list[i], a);
-	ok(!torn, "with what was in it");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -463,7 +338,5 @@ int main(void)
 	goes_in_order();
 	every_call_fails();
 	without_such_memory();
-	among_others();
-	at_random();
 	return tap_done();
 }

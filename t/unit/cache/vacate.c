@@ -3,18 +3,37 @@
  * Contents that lie with another GPU, from the inside: what is hashed and compressed of them, before and after
  * that GPU wanted its memory back, and blocks that are in the hands of somebody then.
  */
-#include "vacate_rig.h"
-
+#include "api/context.h"
+#include "cache/away.h"
 #include "driver/fault.h"
+#include "tap.h"
 #include "tier/lz4.h"
 
 #include <errno.h>
+#include <glake/glake.h>
 #include <string.h>
 #include <time.h>
 
+#define MIB ((size_t)1 << 20)
+
+static struct glake *ctx;
+static struct glk_cache *cache;
+
+/* GPU 0, whose contents lie with GPU 1; further settings, of which those that are NULL end them. */
 static void set_up(const char *one, const char *two)
 {
-	open_beside("soft.memory=1GiB", "map.span=16GiB", one, two);
+	const char *const settings[] = {"soft.memory=1GiB", "map.span=16GiB",
+		"soft.gpus=2", "soft.host_memory=1GiB", "driver.fault=off", "tier.peer=1",
+		"tier.away=peer", one, two, NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	struct glk_context *context;
+
+	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context))
+		tap_bail("no context");
+	cache = &context->caches[0];
 }
 
 static struct glake_error record(void)
@@ -217,6 +236,29 @@ static void is_held(void)
 	is_int(glake_close(ctx, NULL), 0, "closed");
 }
 
+/* Those that are away are looked for in steps, between which others have the lock. */
+static void goes_step_by_step(void)
+{
+	enum { BLOCKS = 1000 };
+	uint64_t steps;
+	void *small;
+	char *one;
+
+	set_up("policy.bins=0", "tier.verify=no");
+	for (int i = 0; i < BLOCKS; i++) {
+		if (glake_alloc(ctx, 0, 512 << 10, NULL, 0, &small))
+			tap_bail("no block");
+	}
+	one = (char *)take(40 * MIB);
+	is_int(glake_spill(ctx, one, NULL), 0, "one block of many goes");
+	steps = cache->plans.steps;
+	is_int(glk_cache_vacate(cache), 0, "and comes to the host");
+	steps = cache->plans.steps - steps;
+	ok(steps >= BLOCKS, "of %d, among which others had the lock: %llu steps", BLOCKS,
+		(unsigned long long)steps);
+	is_int(glake_close(ctx, NULL), 0, "closed");
+}
+
 /* A lender without memory is asked by each content, and no more often by a suspension. */
 static void is_full(void)
 {
@@ -255,6 +297,7 @@ int main(void)
 	else
 		tap_skip("what lies on the host is compressed", "the library has no lz4");
 	is_held();
+	goes_step_by_step();
 	is_full();
 	return tap_done();
 }
