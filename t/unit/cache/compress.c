@@ -5,9 +5,7 @@
 #include "tier/pack.h"
 
 #include "plan_parts.h"
-#include "seed.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static struct rig rig;
@@ -152,38 +150,6 @@ static void gets_smaller(void)
 		is_sound(&rig, "the books agree");
 		rig_close(&rig, 0);
 	}
-}
-
-/* Suspended and resumed, dropped, and closed with contents that are away. */
-static void goes_round(void)
-{
-	struct glake_suspended did;
-	struct content c[6];
-	int torn = 0;
-
-	set_up("tier.verify=no", NULL);
-	for (int i = 0; i < 6; i++)
-		torn += take(&c[i], (size_t)(i + 1) * 2 * MIB + (size_t)i * 512,
-			(enum kind)(i % KINDS));
-	for (int n = 0; n < 4; n++) {
-		torn += glk_cache_suspend(&rig.cache, &did) || did.moved_blocks != 6;
-		if (n % 2)
-			settle();
-		torn += glk_cache_resume(&rig.cache, &did) || did.moved_blocks != 6;
-		for (int i = 0; i < 6; i++)
-			torn += !holds(&c[i]);
-	}
-	ok(!torn, "a GPU is suspended and resumed, four times");
-	is_sound(&rig, "the books agree");
-	torn += glk_cache_suspend(&rig.cache, &did);
-	settle();
-	ok(rig_figures(&rig).packed > 0, "packed");
-	for (int i = 0; i < 3; i++)
-		torn += rig_free(&rig, c[i].addr, a);
-	settle();
-	ok(!torn, "some are freed");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 3);
 }
 
 /* Small blocks of a tag are one content. */
@@ -378,87 +344,6 @@ static void meets_trims(void)
 	rig_close(&rig, 0);
 }
 
-/* ---- Threads ---- */
-
-struct worker {
-	pthread_t thread;
-	struct CUstream_st *stream;
-	uint64_t state;
-	int torn;
-};
-
-#define STEPS STORM_SIZE(300)
-
-static void *work(void *arg)
-{
-	struct content list[3] = {{0}};
-	struct worker *w = arg;
-	struct CUstream_st *own = w->stream;
-
-	for (int n = 0; n < (tap_storms_take_long() ? 10 : STEPS); n++) {
-		struct content *c = &list[seed_below(&w->state, 3)];
-		int err = 0;
-
-		if (!c->addr) {
-			c->size = (256 << 10) + seed_below(&w->state, 3 * MIB);
-			c->size &= ~(size_t)511;
-			c->kind = (enum kind)seed_below(&w->state, KINDS);
-			c->number = seed_below(&w->state, UINT64_C(1) << 40);
-			err = rig_try(&rig, c->size, own, 0, &c->addr);
-			for (size_t at = 0; !err && at < c->size; at += 8)
-				*(uint64_t *)(c->addr + at) =
-					word_of(c->kind, c->number, at);
-		} else if (seed_below(&w->state, 3)) {
-			err = glk_cache_spill(&rig.cache, c->addr, own);
-			if (seed_below(&w->state, 2))
-				nanosleep(&(struct timespec){.tv_nsec = (long)seed_below(
-								     &w->state, 9000000)},
-					NULL);
-			if (!err && seed_below(&w->state, 8) == 0) {
-				err = rig_free(&rig, c->addr, own);
-				c->addr = 0;
-			} else if (!err) {
-				err = glk_cache_fetch(&rig.cache, c->addr, own);
-				w->torn += !holds(c);
-			}
-		} else {
-			w->torn += !holds(c);
-			err = rig_free(&rig, c->addr, own);
-			c->addr = 0;
-		}
-		w->torn += err != 0;
-	}
-	for (int i = 0; i < 3; i++)
-		w->torn += list[i].addr &&
-			(!holds(&list[i]) || rig_free(&rig, list[i].addr, own));
-	return NULL;
-}
-
-/* What is fetched, freed and sent again while it is being packed. */
-static void among_others(const char *verify)
-{
-	uint64_t seed = seed_start();
-	struct worker w[3] = {{0}};
-	int torn = 0;
-
-	set_up(verify, NULL);
-	for (int i = 0; i < 3; i++) {
-		w[i].state = seed_thread(seed, (unsigned)i);
-		w[i].stream = rig_stream(&rig);
-	}
-	for (int i = 0; i < 3; i++)
-		pthread_create(&w[i].thread, NULL, work, &w[i]);
-	for (int i = 0; i < 3; i++) {
-		pthread_join(w[i].thread, NULL);
-		torn += w[i].torn;
-	}
-	ok(!torn, "threads send, fetch and free");
-	settle();
-	is_int((int64_t)rig_figures(&rig).packed, 0, "nothing is kept");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 #ifndef GLK_LZ4
 /* A library without what compresses says so where the key is read. */
 static void is_missing(void)
@@ -485,7 +370,6 @@ int main(void)
 		return tap_done();
 	}
 	gets_smaller();
-	goes_round();
 	with_a_tag();
 	is_verified("tier.verify=no", "what is packed tells that it changed");
 #ifdef GLK_XXHASH
@@ -496,9 +380,7 @@ int main(void)
 	no_memory();
 	goes_in_order();
 	meets_trims();
-	among_others("tier.verify=no");
 #ifdef GLK_XXHASH
-	among_others("tier.verify=yes");
 #endif
 	return tap_done();
 }

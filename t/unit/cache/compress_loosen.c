@@ -17,11 +17,11 @@
 static struct rig rig;
 static struct CUstream_st *a, *b;
 
-static void set_up(void)
+static void set_up(const char *setting, const char *other)
 {
 	rig_open(&rig,
 		(const char *const[]){"tier.compress=lz4", "tier.compress_rest=0s",
-			"soft.host_memory=2GiB", NULL});
+			"soft.host_memory=2GiB", setting, other, NULL});
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 }
@@ -78,7 +78,7 @@ static void comes_in_parts(void)
 	struct held one, small[SMALL];
 	bool right = true;
 
-	set_up();
+	set_up(NULL, NULL);
 	give(&one, 300 * MIB + 4096);
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "a large block goes");
 	ok(rest(one.size), "and is compressed");
@@ -128,7 +128,7 @@ static void is_torn(void)
 {
 	struct held one;
 
-	set_up();
+	set_up(NULL, NULL);
 	give(&one, 40 * MIB);
 	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "a block goes");
 	ok(rest(one.size), "and is compressed");
@@ -171,7 +171,7 @@ static void at_once(void)
 	struct worker w[3];
 	bool right = true;
 
-	set_up();
+	set_up(NULL, NULL);
 	for (int i = 0; i < 3; i++) {
 		give(&w[i].h, 48 * MIB);
 		w[i].stream = rig_stream(&rig);
@@ -187,6 +187,54 @@ static void at_once(void)
 	ok(right, "ranges of all come, as they were");
 	for (int i = 0; i < 3; i++)
 		is_int(rig_free(&rig, w[i].h.addr, a), 0, "one is freed");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Memory of the store that a copy to the host has still to write to, for a block that was freed since,
+ * serves a content that is made what it was. */
+static void behind_a_copy(void)
+{
+	struct held one, next;
+
+	set_up("soft.streams=stepped", NULL);
+	give(&one, 20 * MIB);
+	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "a block goes");
+	glk_soft_run_all(rig.drv);
+	ok(rest(one.size), "and is compressed");
+	give(&next, 20 * MIB);
+	is_int(glk_cache_spill(&rig.cache, next.addr, a), 0, "another one goes");
+	is_int(rig_free(&rig, next.addr, a), 0, "and is freed on its way");
+	is_int(fetch_range(&rig, &one, 0, 6 * MIB, a), 0, "a range of the first comes");
+	glk_soft_run_all(rig.drv);
+	ok(has_words(&one, 0, 6 * MIB), "as it was");
+	is_int(glk_cache_fetch(&rig.cache, one.addr, a), 0, "and the rest of it");
+	glk_soft_run_all(rig.drv);
+	ok(has_words(&one, 0, one.size), "as it was");
+	is_int(rig_free(&rig, one.addr, a), 0, "it is freed");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* Idle memory of the host, of what lay there in place, goes back for the room that the content needs. */
+static void has_idle_memory(void)
+{
+	struct held one, two, three;
+
+	set_up("tier.place=host", "tier.host=160MiB");
+	give(&one, 20 * MIB);
+	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "a block goes");
+	ok(rest(one.size), "and is compressed");
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	ok(!plan_take(&rig, &two, 48 * MIB, a) && !plan_take(&rig, &three, 48 * MIB, a) &&
+			rig_figures(&rig).placed == 48 * MIB,
+		"another one lies on the host in place");
+	ok(plan_drop(&rig, &three, a) && plan_drop(&rig, &two, a), "and is freed");
+	ok(rig_figures(&rig).host_held > 112 * MIB, "its memory idles");
+	is_int(fetch_range(&rig, &one, 0, 4 * MIB, a), 0, "a range comes");
+	is_int(glk_cache_fetch(&rig.cache, one.addr, a), 0, "and the rest of it");
+	ok(has_words(&one, 0, one.size), "as it was");
+	is_int(rig_free(&rig, one.addr, a), 0, "it is freed");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
@@ -232,5 +280,7 @@ int main(void)
 	comes_in_parts();
 	is_torn();
 	at_once();
+	behind_a_copy();
+	has_idle_memory();
 	return tap_done();
 }

@@ -2,13 +2,16 @@
 /*
  * Ranges of many blocks go and come by chance, as whole blocks do, while others need their memory, the
  * GPU and a tag are suspended in all ways, and blocks are freed. A model knows of each page of a block
- * whether it is away and what was written there last; what is here is looked at word by word.
+ * whether it is away and what was written there last; what is here is looked at word by word. With hashes too, and
+ * while a thread compresses what is away.
  */
 #include "cache/tag/tag.h"
 #include "range_parts.h"
-#include "seed.h"
+#include "tier/lz4.h"
+#include "tier/pack.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 #define BLOCKS 10
 #define SLOTS  16 /* of a block, at most */
@@ -221,10 +224,27 @@ static bool step(struct model *list, bool turns)
 	return good;
 }
 
+/* Nothing waits to be compressed, and nothing is in hand; ten minutes at the most. Before the first content there
+ * is no thread. */
+static void settle(void)
+{
+	struct glk_pack *pack = rig.cache.mover.store.pack;
+	bool done = !pack;
+
+	for (int i = 0; i < 600000 && !done; i++) {
+		glk_lock(&rig.cache.lock);
+		done = pack->rests && !pack->first && !pack->spent;
+		glk_unlock(&rig.cache.lock);
+		nanosleep(&(struct timespec){.tv_nsec = done ? 0 : 1000000}, NULL);
+	}
+	if (!done)
+		tap_bail("contents still wait to be compressed");
+}
+
 static void program(unsigned seed, const char *const *settings, bool turns)
 {
 	struct model list[BLOCKS] = {0};
-	int steps = tap_storms_take_long() ? 50 : 400, n = 0, torn = 0;
+	int steps = tap_storms_take_long() ? 50 : 400, n = 0, torn = 0, packed = 0;
 
 	srand(seed);
 	rig_open(&rig, settings);
@@ -235,16 +255,22 @@ static void program(unsigned seed, const char *const *settings, bool turns)
 	glk_store_relaxed(&rig.cache.node->budget, turns ? 400 * MIB : 40 * MIB);
 	for (; n < steps && !torn; n++) {
 		torn += !step(list, turns);
-		if (n % 8 == 0)
-			torn += !rig_is_sound(&rig);
+		if (n % 8)
+			continue;
+		settle();
+		torn += !rig_is_sound(&rig);
+		packed += rig_figures(&rig).packed > 0;
 	}
 	for (int i = 0; i < BLOCKS; i++)
 		torn += list[i].h.addr && !is_whole(&list[i]);
-	ok(!torn, "seed %u: %d steps", seed, n);
+	ok(!torn, "seed %u: %d steps, something is compressed at %d looks", seed, n,
+		packed);
+	ok(!rig.cache.mover.store.pack || packed, "  as it should be");
 	for (int i = 0; i < BLOCKS; i++) {
 		if (list[i].h.addr)
 			rig_free(&rig, list[i].h.addr, a);
 	}
+	settle();
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
@@ -253,6 +279,8 @@ int main(void)
 {
 	static const char *const plain[] = {"policy.bins=0", NULL};
 	static const char *const verified[] = {"tier.verify=yes", NULL};
+	static const char *const packed[] = {"tier.compress=lz4", "tier.compress_rest=0s",
+		"soft.host_memory=1GiB", NULL};
 	static const char *const turning[] = {
 		"soft.host_memory=2GiB", "tier.host=1GiB", NULL};
 
@@ -261,5 +289,7 @@ int main(void)
 		program(seed, seed % 2 ? plain : verified, false);
 	for (unsigned seed = 4; seed < 7; seed++)
 		program(seed, turning, true);
+	if (!glk_lz4_init())
+		program(7, packed, false);
 	return tap_done();
 }

@@ -76,29 +76,6 @@ static void is_suspended(void)
 	}
 }
 
-/* It comes back piece by piece, and is freed, while the GPU is suspended in vain. */
-static void is_suspended_half_way(void)
-{
-	struct held one, two;
-
-	set_up(NULL);
-	give(&one);
-	give(&two);
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
-	glk_store_relaxed(&rig.cache.node->budget, 6 * MIB);
-	is_int(glk_cache_resume(&rig.cache, &did), -ENOMEM, "too little to resume");
-	is_sound(&rig, "the books agree");
-	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended again");
-	is_int(rig_free(&rig, two.addr, b), 0, "one is freed");
-	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
-	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
-	is_int((int64_t)rig_query(&rig, one.addr).away, 8 * MIB,
-		"what was away before is away");
-	is_int((int64_t)rig.cache.suspended_blocks, 0, "nothing else");
-	take_away(&one);
-	rig_close(&rig, 0);
-}
-
 static void has_a_tag(void)
 {
 	struct glake_tag tag = {.sz = sizeof(tag)};
@@ -258,7 +235,6 @@ int main(void)
 {
 	tap_plan_later();
 	is_suspended();
-	is_suspended_half_way();
 	has_a_tag();
 	is_dropped();
 	is_a_victim();
