@@ -223,6 +223,62 @@ static void goes_round(void)
 	rig_close(&rig, 0);
 }
 
+/* What goes when all work is done, and that is known. */
+static uint64_t trim(void)
+{
+	uint64_t first, then;
+
+	if (glk_cache_trim(&rig.cache, 0, &first))
+		tap_bail("no trim");
+	glk_soft_run_all(rig.drv);
+	if (glk_cache_trim(&rig.cache, 0, &then))
+		tap_bail("no trim");
+	return first + then;
+}
+
+/*
+ * The place of the last step has no page any more, and those that are idle are another stream's, which is at
+ * work: a place that needs nothing is better.
+ */
+static void takes_no_ladder(void)
+{
+	uint64_t kept, beside, lain, last, other, again, calls;
+	struct CUstream_st *a, *b;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "policy.bins=0",
+			"pool.large_page=2MiB", "pool.budget=14MiB", RIG_DONE, NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	kept = rig_alloc(&rig, 3 * MIB, a);
+	beside = rig_alloc(&rig, MIB, a);
+	lain = rig_alloc(&rig, 2 * MIB, a);
+	last = rig_alloc(&rig, 2 * MIB, a);
+	ok(beside == kept + 3 * MIB && lain == kept + 4 * MIB && last == kept + 6 * MIB,
+		"blocks side by side");
+	rig_free(&rig, lain, a);
+	is_int((int64_t)trim(), 2 << 20, "a page goes");
+	end_step();
+	is_int((int64_t)rig_alloc(&rig, MIB, a), (int64_t)lain, "a block of a step");
+	rig_free(&rig, lain, a);
+	end_step();
+	is_int((int64_t)trim(), 2 << 20, "the page behind it goes again");
+	other = rig_alloc(&rig, 8 * MIB, b);
+	rig_work(&rig, other, 8 * MIB, b);
+	rig_free(&rig, other, b);
+	rig_free(&rig, beside, a);
+	calls = rig_all_calls(&rig);
+	again = rig_alloc(&rig, MIB, a);
+	is_int((int64_t)again, (int64_t)beside, "it has a place where there is one");
+	is_int((int64_t)(rig_all_calls(&rig) - calls), 0,
+		"and nothing is called or waited for");
+	rig_free(&rig, again, a);
+	rig_free(&rig, last, a);
+	rig_free(&rig, kept, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	if (tap_one_thread_takes_long())
@@ -230,5 +286,6 @@ int main(void)
 	tap_plan_later();
 	settles();
 	goes_round();
+	takes_no_ladder();
 	return tap_done();
 }

@@ -60,61 +60,6 @@ static void comes_back(void)
 	rig_close(&rig, 3);
 }
 
-static void other_size(void)
-{
-	uint64_t block;
-
-	begin(NULL);
-	block = between(SIZE);
-	rig_free(&rig, block, a);
-	is_int(rig_alloc(&rig, SIZE / 2, a), block,
-		"one of another size has a part of it");
-	is_int(rig_alloc(&rig, SIZE / 2, a), block + SIZE / 2,
-		"and the next one the rest");
-	ok(!kept(), "it is no more");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 4);
-}
-
-static void neighbours(void)
-{
-	uint64_t block[3];
-
-	begin(NULL);
-	for (int i = 0; i < 3; i++)
-		block[i] = rig_alloc(&rig, SIZE, a);
-	rig_alloc(&rig, SIZE, a);
-	rig_free(&rig, block[0], a);
-	rig_free(&rig, block[2], a);
-	ok(kept(), "at the end of no other hole");
-	rig_free(&rig, block[1], a);
-	ok(!kept(), "between two holes it is one with them");
-	is_int(rig_figures(&rig).largest_hole, 3 * SIZE, "and with what was kept before");
-	is_int(rig_alloc(&rig, 3 * SIZE, a), block[0],
-		"which a request of their size has");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 2);
-}
-
-/* A hole whose size is between that of a block and that of the hole which it leaves is the better one. */
-static void better_hole(void)
-{
-	uint64_t low, high, hole;
-
-	begin(NULL);
-	hole = between(SIZE + 2 * MIB);
-	low = rig_alloc(&rig, SIZE, a);
-	high = rig_alloc(&rig, SIZE / 2, a);
-	rig_alloc(&rig, SIZE, a);
-	rig_free(&rig, hole, a);
-	rig_free(&rig, high, a);
-	rig_free(&rig, low, a);
-	ok(!kept(), "there is a better hole");
-	is_int(rig_alloc(&rig, SIZE, a), hole, "which the next request has");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 4);
-}
-
 static void used_elsewhere(void)
 {
 	struct CUstream_st *b;
@@ -244,9 +189,6 @@ int main(void)
 {
 	tap_plan_later();
 	comes_back();
-	other_size();
-	neighbours();
-	better_hole();
 	used_elsewhere();
 	trimmed();
 	sent_away();
