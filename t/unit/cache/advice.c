@@ -5,9 +5,6 @@
 #include "cache/advice.h"
 #include "cache/bin/seat.h"
 #include "cache/tag/tag.h"
-#include "seed.h"
-
-#include <stdlib.h>
 
 static struct rig rig;
 static struct CUstream_st *a, *b;
@@ -282,52 +279,6 @@ static void in_order(void)
 	rig_close(&rig, 1);
 }
 
-/* Whether fewer made room than are wanted, in so many steps that more may be tried. */
-static bool few_victims(int steps)
-{
-	return steps < 250000 && rig_figures(&rig).victims <= 100;
-}
-
-/* A job of twice the budget that says what it does not use. */
-static void at_random(uint64_t *state)
-{
-	struct held list[20] = {0};
-	int torn = 0, steps = tap_storms_take_long() ? 500 : STORM_SIZE(5000);
-
-	set_up(60 * MIB, NULL);
-	/* as many as it takes, whatever comes of chance */
-	for (int n = 0; (n < steps || few_victims(n)) && !torn; n++) {
-		struct held *h = &list[seed_below(state, 20)];
-		int err;
-
-		if (!h->addr) {
-			plan_take(
-				&rig, h, 1 + seed_below(state, 12 * MIB), n & 1 ? a : b);
-			if (h->addr)
-				torn += advise(h, GLAKE_ADVICE_COLD) != 0;
-			continue;
-		}
-		err = fetch(h);
-		if (err && err != -EALREADY) {
-			torn += err != -ENOMEM;
-			torn += rig_free(&rig, h->addr, a) != 0;
-			h->addr = 0;
-			continue;
-		}
-		torn += !has_marks(h);
-		if (seed_below(state, 3))
-			torn += advise(h, (uint32_t)seed_below(state, 3)) != 0;
-		else
-			torn += !plan_drop(&rig, h, a);
-		if (n % 10 == 0)
-			torn += !rig_is_sound(&rig);
-	}
-	ok(!torn, "nothing is lost");
-	ok(!few_victims(0), "%d blocks made room", (int)rig_figures(&rig).victims);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, rig_figures(&rig).live_blocks);
-}
-
 /* A cold block of a tag makes room, though the tag before that never had any here. */
 static void of_a_tag(void)
 {
@@ -354,8 +305,6 @@ static void of_a_tag(void)
 
 int main(void)
 {
-	uint64_t state = seed_start();
-
 	tap_plan_later();
 	make_room();
 	before_the_host();
@@ -366,6 +315,5 @@ int main(void)
 	ends_with_the_block();
 	in_order();
 	of_a_tag();
-	at_random(&state);
 	return tap_done();
 }

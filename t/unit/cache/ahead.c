@@ -7,7 +7,6 @@
 
 #include "cache/ahead.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -307,50 +306,6 @@ static void is_closed(void)
 	ok(true, "closed with a busy thread");
 }
 
-/* Requests of several threads while pages are made, taken and trimmed. */
-static void *run(void *arg)
-{
-	struct rig *rig = arg;
-	uint64_t addr[12], unused;
-
-	for (int turn = 0; turn < 60; turn++) {
-		for (int i = 0; i < 12; i++)
-			addr[i] = rig_alloc(rig, (size_t)(i % 4 + 1) * 3 * MIB, NULL);
-		for (int i = 0; i < 12; i++) {
-			if (addr[i])
-				rig_free(rig, addr[i], NULL);
-		}
-		if (turn % 8 == 7)
-			glk_cache_trim(&rig->cache, (uint64_t)turn * MIB, &unused);
-		glk_lock(&rig->cache.lock);
-		glk_plan_close(&rig->cache);
-		if (glk_map_verify(&rig->cache.arena.map))
-			tap_bail("the books");
-		glk_plan_open(&rig->cache);
-		glk_unlock(&rig->cache.lock);
-	}
-	return NULL;
-}
-
-static void is_shared(void)
-{
-	pthread_t thread[3];
-	struct rig rig;
-
-	start(&rig, (const char *const[]){AHEAD, "pool.budget=700MiB", NULL});
-	for (int i = 0; i < 3; i++)
-		pthread_create(&thread[i], NULL, run, &rig);
-	for (int i = 0; i < 3; i++)
-		pthread_join(thread[i], NULL);
-	wait_idle(&rig);
-	ok(ahead_of(&rig)->made > 31, "pages were made again");
-	/* it would give back what has come to lie idle */
-	glk_ahead_stop(&rig.cache);
-	is_sound(&rig, "threads among it: the books agree");
-	is_int((int64_t)rig_figures(&rig).oom, 0, "nobody was refused");
-	rig_close(&rig, 1);
-}
-
 /* Memory above the target that came to lie idle goes back when the program only hits. */
 static void gives_back(void)
 {
@@ -409,7 +364,6 @@ int main(void)
 	is_missing();
 	is_unstarted();
 	is_closed();
-	is_shared();
 	gives_back();
 	return tap_done();
 }

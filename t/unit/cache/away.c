@@ -4,7 +4,6 @@
 
 #include "plan_parts.h"
 
-#include <stdlib.h>
 #include <time.h>
 
 static struct rig rig;
@@ -389,63 +388,6 @@ static void waits_for_holders(void)
 	rig_close(&rig, 0);
 }
 
-/* Many blocks, few of which fit, in any order. */
-static void random_program(unsigned seed, const char *const *settings)
-{
-	struct held list[24] = {0};
-	bool away[24] = {0};
-	int torn = 0, moved = 0;
-
-	srand(seed);
-	set_up(settings);
-	glk_store_relaxed(&rig.cache.node->budget, 64 * MIB);
-	for (int n = 0; n < 250 && !torn; n++) {
-		struct glake_suspended did;
-		int i = rand() % 24, err = 0;
-		struct CUstream_st *s = rand() % 2 ? a : b;
-
-		if (!list[i].addr) {
-			size_t size = rand() % 3 ? (size_t)(rand() % 9 + 1) << 20
-						 : (size_t)(rand() % 3000 + 300) << 10;
-
-			plan_take(&rig, &list[i], size + (size_t)(rand() % 3) * 512, s);
-			away[i] = false;
-		} else if (rand() % 4 == 0 && !away[i]) {
-			torn += !plan_drop(&rig, &list[i], s);
-		} else if (rand() % 8 == 0) {
-			torn += rig_free(&rig, list[i].addr, s) != 0;
-			list[i].addr = 0;
-		} else if (rand() % 40 == 0) {
-			uint64_t unused;
-
-			torn += glk_cache_trim(&rig.cache, 0, &unused) != 0;
-		} else if (rand() % 60 == 0) {
-			torn += glk_cache_suspend(&rig.cache, &did) != 0;
-			torn += rig_figures(&rig).reserved > 0;
-			torn += glk_cache_resume(&rig.cache, &did) != 0;
-		} else if (away[i]) {
-			err = fetch(&list[i], s);
-			away[i] = err != 0;
-			torn += (err && err != -ENOMEM) || (!err && !has_marks(&list[i]));
-		} else {
-			torn += !has_marks(&list[i]) || spill(&list[i], s) != 0;
-			away[i] = true;
-			moved++;
-		}
-		if (n % 10 == 0)
-			torn += !rig_is_sound(&rig);
-	}
-	ok(!torn && moved > 50, "seed %u: %d blocks went away", seed, moved);
-	for (int i = 0; i < 24; i++) {
-		if (list[i].addr && away[i])
-			rig_free(&rig, list[i].addr, a);
-		else
-			plan_drop(&rig, &list[i], a);
-	}
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -459,8 +401,5 @@ int main(void)
 	named_while_away();
 	fails_half_way();
 	waits_for_holders();
-	for (unsigned seed = 1; seed < 3; seed++)
-		random_program(seed,
-			seed % 2 ? (const char *const[]){"policy.bins=0", NULL} : NULL);
 	return tap_done();
 }

@@ -2,8 +2,6 @@
 /* What the program tells of its streams: their ends, and what they wait for. */
 #include "stepped.h"
 
-#include "seed.h"
-
 #include <errno.h>
 
 #define SIZE (8 * MIB)
@@ -310,95 +308,9 @@ static void refuses(void)
 	rig_close(&rig, 0);
 }
 
-#define STREAMS 5
-#define EVENTS	4
-#define BLOCKS	24
-
-/* The device judges: a kernel on memory that it would share with unfinished work is refused. */
-static void random_program(uint64_t seed)
-{
-	struct held {
-		uint64_t addr;
-		size_t size;
-		int stream;
-	} held[BLOCKS] = {{0}};
-	uint64_t state = seed_thread(seed, 3), waits, told = 0;
-	struct CUevent_st *event[EVENTS];
-	struct CUstream_st *s[STREAMS];
-	bool sound = true, served = true;
-	struct rig rig;
-
-	rig_open(&rig,
-		(const char *const[]){
-			"soft.streams=stepped", "pool.budget=160MiB", NULL});
-	for (int i = 0; i < STREAMS; i++)
-		s[i] = rig_stream(&rig);
-	for (int i = 0; i < EVENTS; i++)
-		event[i] = rig_event(&rig);
-	for (int n = 0; n < 3000; n++) {
-		struct held *h = &held[seed_below(&state, BLOCKS)];
-		int a = (int)seed_below(&state, STREAMS),
-		    b = (int)seed_below(&state, STREAMS);
-		int e = (int)seed_below(&state, EVENTS), err = 0;
-
-		switch (seed_below(&state, 10)) {
-		case 0:
-		case 1:
-			tell(&rig, s[a], s[b], event[e]);
-			told++;
-			break;
-		case 2:
-			if (seed_below(&state, 4) == 0)
-				glk_soft_run_all(rig.drv);
-			break;
-		case 3:
-			if (seed_below(&state, 8))
-				break;
-			/* its handle is another stream's from now on */
-			err = glk_cache_stream_leave(&rig.cache, s[a]);
-			rig.drv->ops->stream_free(rig.drv, 0, s[a]);
-			for (int i = 0; i < rig.streams; i++) {
-				if (rig.stream[i] == s[a])
-					rig.drv->ops->stream_new(
-						rig.drv, 0, &rig.stream[i]);
-			}
-			s[a] = rig.stream[a];
-			break;
-		default:
-			if (h->addr) {
-				err = rig_free(&rig, h->addr, s[h->stream]);
-				h->addr = 0;
-				break;
-			}
-			h->size = 1 + seed_below(&state, n % 2 ? 20 * MIB : MIB);
-			h->stream = a;
-			err = rig_try(&rig, h->size, s[a], 0, &h->addr);
-			if (err)
-				h->addr = 0;
-			else
-				rig_work(&rig, h->addr, h->size, s[a]);
-		}
-		served &= !err || err == -ENOMEM;
-		if (n % 100 == 0)
-			sound &= rig_is_sound(&rig);
-	}
-	waits = rig.cache.streams.waits;
-	tap_note("%" PRIu64 " waits of the program, %" PRIu64 " of ours", told, waits);
-	ok(served, "3000 steps, each kernel in order");
-	ok(sound, "the books agree all the time");
-	for (int i = 0; i < BLOCKS; i++) {
-		if (held[i].addr)
-			rig_free(&rig, held[i].addr, s[held[i].stream]);
-	}
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
-	uint64_t seed;
-
 	tap_plan_later();
-	seed = seed_start();
 	leaves();
 	leaves_live();
 	leaves_nothing();
@@ -408,6 +320,5 @@ int main(void)
 	forgets();
 	ignores_captures();
 	refuses();
-	random_program(seed);
 	return tap_done();
 }

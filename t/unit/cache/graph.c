@@ -288,126 +288,14 @@ static void keeps_streams(void)
 	rig_close(&rig, rig_figures(&rig).live_blocks);
 }
 
-/* Where the addresses of a pool lead, for as long as it is there. */
-#define SEEN 4096
-
-static bool same_page(
-	struct rig *rig, struct seen *seen, unsigned *count, uint64_t addr, size_t size)
-{
-	for (uint64_t at = addr; at < addr + size; at += 2 * MIB) {
-		uint64_t page;
-		size_t offset;
-		unsigned i = 0;
-
-		if (glk_soft_physical(rig->drv, at, &page, &offset))
-			return false;
-		while (i < *count && seen[i].addr != at - offset)
-			i++;
-		if (i < *count && seen[i].page != page)
-			return false;
-		if (i == *count && i < SEEN)
-			seen[(*count)++] = (struct seen){at - offset, page};
-	}
-	return true;
-}
-
-static bool all_there(struct rig *rig, const struct seen *seen, unsigned count)
-{
-	for (unsigned i = 0; i < count; i++) {
-		uint64_t page;
-		size_t offset;
-
-		if (glk_soft_physical(rig->drv, seen[i].addr, &page, &offset) ||
-			page != seen[i].page || offset)
-			return false;
-	}
-	return true;
-}
-
-/* Many graphs in one pool, while the rest of the GPU is short of memory and gives back all it
- * can: what a graph was captured with it finds at each replay. */
-static void keeps_addresses(uint64_t seed)
-{
-	uint64_t state = seed_thread(seed, 7), unused, live[8] = {0}, other = 0;
-	bool stays = true, replays = true, sound = true, served = true;
-	static struct seen seen[SEEN];
-	uint32_t graph[12];
-	struct CUstream_st *a, *b;
-	unsigned count = 0;
-	struct rig rig;
-
-	rig_open(&rig,
-		(const char *const[]){
-			"soft.streams=stepped", "pool.budget=400MiB", NULL});
-	a = rig_stream(&rig);
-	b = rig_stream(&rig);
-	for (int n = 0; n < 12; n++) {
-		open_capture(&rig, 1, a);
-		for (int i = 0; i < 60; i++) {
-			uint64_t *slot = &live[seed_below(&state, 8)];
-			size_t size = 1 + seed_below(&state, i % 2 ? 30 * MIB : 3 * MIB);
-
-			if (*slot) {
-				served &= !rig_free(&rig, *slot, a);
-				*slot = 0;
-				continue;
-			}
-			*slot = rig_alloc(&rig, size, a);
-			if (!*slot)
-				continue; /* the pool has all there is */
-			rig_work(&rig, *slot, size, a);
-			stays &= same_page(&rig, seen, &count, *slot, size);
-		}
-		graph[n] = close_capture(&rig, 1, a);
-		/* others take what there is */
-		for (int i = 0; i < 20; i++) {
-			uint64_t addr =
-				rig_alloc(&rig, 1 + seed_below(&state, 60 * MIB), b);
-
-			other += addr != 0;
-			if (addr)
-				rig_free(&rig, addr, b);
-			glk_soft_run_all(rig.drv);
-		}
-		glk_cache_trim(&rig.cache, 0, &unused);
-		stays &= all_there(&rig, seen, count);
-		for (int k = 0; k <= n; k++)
-			replays &= !rig_launch(&rig, graph[k], a);
-		glk_soft_run_all(rig.drv);
-		sound &= rig_is_sound(&rig);
-	}
-	tap_note("%u pages seen, %" PRIu64 " MiB held, %" PRIu64 " blocks beside", count,
-		rig_pool(&rig, 1).held >> 20, other);
-	ok(served, "frees are served");
-	ok(stays, "twelve graphs: each address has the page it had");
-	ok(replays, "and each graph can be replayed at any time");
-	ok(sound, "the books agree all the time");
-	for (int i = 0; i < 12; i++) {
-		rig_drop(&rig, graph[i]);
-		rig_release(&rig, 1);
-	}
-	for (int i = 0; i < 8; i++) {
-		if (live[i])
-			rig_free(&rig, live[i], a);
-	}
-	glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
-	is_int((int64_t)rig_figures(&rig).pools, 0, "the pool goes after the last block");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 int main(void)
 {
-	uint64_t seed;
-
 	tap_plan_later();
-	seed = seed_start();
 	lives();
 	refuses();
 	leaves_blocks();
 	goes_later();
 	limits();
 	keeps_streams();
-	keeps_addresses(seed);
 	return tap_done();
 }

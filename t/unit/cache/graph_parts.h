@@ -3,7 +3,6 @@
 #define GLK_UNIT_CACHE_GRAPH_PARTS_H
 
 /* What graph.c and graph_end.c share. */
-#include "seed.h"
 #include "stepped.h"
 #include <errno.h>
 #include <pthread.h>
@@ -35,10 +34,6 @@ enum later {
 	BY_SHORTAGE,
 	BY_RELEASE,
 	LATER_COUNT,
-};
-
-struct seen {
-	uint64_t addr, page;
 };
 
 #endif

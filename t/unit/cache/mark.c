@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks that were used on further streams, and frees behind events of the program. */
-#include "block_parts.h"
 #include "cache/marks.h"
 #include "stepped.h"
+
+#include <errno.h>
+#include <pthread.h>
 
 #define SIZE (8 * MIB)
 

@@ -151,80 +151,6 @@ static void chosen_eager(void)
 	rig_close(&rig, 1);
 }
 
-static bool choose_all(struct CUstream_st *stream, void *arg)
-{
-	struct choice *c = arg;
-
-	(void)stream;
-	if (glk_load_relaxed(&c->over))
-		glk_add_relaxed(&c->late, 1);
-	glk_add_relaxed(&c->asked, 1);
-	return true;
-}
-
-struct asker {
-	struct rig *rig;
-	struct CUstream_st *stream;
-	glk_atomic(bool) stop;
-	int odd;
-};
-
-static void *ask_on(void *arg)
-{
-	struct asker *asker = arg;
-
-	while (!glk_load_relaxed(&asker->stop)) {
-		uint64_t addr = 0;
-		int err = rig_try(asker->rig, 5 * MIB, asker->stream, 0, &addr);
-
-		/* the pool was ended between the choice and the request */
-		if (err && err != -EBUSY)
-			asker->odd++;
-		if (!err && rig_free(asker->rig, addr, asker->stream))
-			asker->odd++;
-	}
-	return NULL;
-}
-
-/* Pools are ended while threads are in their choices: after the end nobody is. */
-static void ends_in_between(void)
-{
-	static struct choice choices[200];
-	struct asker asker[3] = {{0}};
-	pthread_t thread[3];
-	int late = 0, asked = 0, odd = 0, err = 0;
-	struct rig rig;
-
-	rig_open(&rig, NULL);
-	for (int i = 0; i < 3; i++) {
-		asker[i] = (struct asker){.rig = &rig, .stream = rig_stream(&rig)};
-		pthread_create(&thread[i], NULL, ask_on, &asker[i]);
-	}
-	for (uint64_t n = 0; n < 200; n++) {
-		err |= rig_begin_for(&rig, 1 + n % 3, choose_all, &choices[n]);
-		while (!glk_load_relaxed(&choices[n].asked))
-			sched_yield();
-		err |= rig_end_pool(&rig, 1 + n % 3);
-		glk_store_relaxed(&choices[n].over, true);
-		err |= rig_release(&rig, 1 + n % 3);
-	}
-	for (int i = 0; i < 3; i++) {
-		glk_store_relaxed(&asker[i].stop, true);
-		pthread_join(thread[i], NULL);
-		odd += asker[i].odd;
-	}
-	for (int n = 0; n < 200; n++) {
-		late += glk_load_relaxed(&choices[n].late);
-		asked += glk_load_relaxed(&choices[n].asked);
-	}
-	tap_note("%d requests asked", asked);
-	is_int(err, 0, "200 pools begin, end and go while three threads allocate");
-	is_int(late, 0, "nobody is asked after the end");
-	is_int(odd, 0, "each request is served, or told that its pool has ended");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 struct ender {
 	struct rig *rig;
 	pthread_t thread;
@@ -314,7 +240,6 @@ int main(void)
 	side_by_side();
 	chosen();
 	chosen_eager();
-	ends_in_between();
 	ends_meanwhile();
 	loses_stream();
 	return tap_done();

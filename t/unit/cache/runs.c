@@ -208,69 +208,6 @@ static void moves_under_it(uint64_t seed)
 	rig_close(&rig, 0);
 }
 
-/* Hits and misses of other threads go on meanwhile. */
-struct worker {
-	struct rig *rig;
-	struct CUstream_st *stream;
-	glk_atomic(bool) * done;
-	uint64_t state;
-};
-
-static void *work(void *arg)
-{
-	struct worker *w = arg;
-	uint64_t held[16] = {0};
-
-	for (int n = 0; n < 20000; n++) {
-		uint64_t *h = &held[seed_below(&w->state, 16)];
-		size_t size = n % 50 ? 600 + 512 * seed_below(&w->state, 4)
-				     : 1 + seed_below(&w->state, 6 * MIB);
-
-		if (*h)
-			glk_cache_free(&w->rig->cache, *h, w->stream);
-		if (*h || glk_cache_alloc(&w->rig->cache, size, w->stream, 0, h))
-			*h = 0;
-	}
-	for (int i = 0; i < 16; i++)
-		if (held[i])
-			glk_cache_free(&w->rig->cache, held[i], w->stream);
-	glk_store_release(w->done, true); /* pairs with: the acquire below */
-	return NULL;
-}
-
-static void beside_threads(uint64_t seed)
-{
-	glk_atomic(bool) done[2] = {false, false};
-	struct worker workers[2];
-	struct rig_runs runs;
-	pthread_t threads[2];
-	bool ordered = true;
-	unsigned walks = 0;
-	struct rig rig;
-
-	rig_open(&rig, NULL);
-	for (unsigned i = 0; i < 2; i++) {
-		workers[i] = (struct worker){.rig = &rig,
-			.stream = rig_stream(&rig),
-			.done = &done[i],
-			.state = seed_thread(seed, 10 + i)};
-		if (pthread_create(&threads[i], NULL, work, &workers[i]))
-			tap_bail("no thread");
-	}
-	/* pairs with: the release above */
-	while (!glk_load_acquire(&done[0]) || !glk_load_acquire(&done[1])) {
-		runs = (struct rig_runs){.ordered = true, .quiet = true};
-		glk_cache_walk(&rig.cache, 0, rig_add_run, &runs);
-		ordered &= runs.ordered;
-		walks++;
-	}
-	for (int i = 0; i < 2; i++)
-		pthread_join(threads[i], NULL);
-	ok(ordered, "%u walks beside two threads", walks);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 /* Terabytes of addresses that hold nothing cost a few turns. */
 static void far_apart(void)
 {
@@ -298,7 +235,6 @@ int main(void)
 	each_state();
 	cut_anywhere(seed);
 	moves_under_it(seed);
-	beside_threads(seed);
 	far_apart();
 	return tap_done();
 }

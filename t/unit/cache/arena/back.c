@@ -2,8 +2,6 @@
 /* Pages behind blocks: stitched from where they lay, and kept where they were. */
 #include "unit/cache/rig.h"
 
-#include <errno.h>
-
 #define PAGE (8 * MIB)
 
 static uint64_t word(uint64_t addr)
@@ -201,53 +199,6 @@ static void limits_aliases(void)
 	rig_close(&rig, 4);
 }
 
-/*
- * A page mapped at two places of one extent can serve only one of them. Two pages swap their
- * neighbours until both lie in one free run, then a block over all of it is asked for.
- */
-static void splits_aliases(void)
-{
-	uint64_t state = 88172645463325252, addr[24] = {0};
-	struct CUstream_st *a;
-	bool apart = true;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"pool.budget=64MiB", NULL});
-	a = rig_stream(&rig);
-	for (uint64_t n = 0; n < 3000; n++) {
-		int i = (int)((state ^= state << 13, state ^= state >> 7,
-				      state ^= state << 17) %
-			24);
-		size_t size = (1 + state % 7) * 4 * MIB;
-
-		if (addr[i]) {
-			rig_free(&rig, addr[i], a);
-			addr[i] = 0;
-			continue;
-		}
-		addr[i] = rig_alloc(&rig, size, a);
-		if (!addr[i])
-			continue;
-		/* no page lies under two words of the block */
-		for (uint64_t at = 0; at < size; at += PAGE / 2)
-			set_word(addr[i] + at, n * 100 + at / (PAGE / 2));
-		for (uint64_t at = 0; at < size; at += PAGE / 2)
-			apart &= word(addr[i] + at) == n * 100 + at / (PAGE / 2);
-		if (n % 100 == 0 && !rig_is_sound(&rig))
-			apart = false;
-	}
-	ok(apart, "each word of 700 blocks is its own");
-	ok(rig_figures(&rig).stitches > 50, "many of them stitched");
-	for (int i = 0; i < 24; i++) {
-		if (addr[i])
-			rig_free(&rig, addr[i], a);
-	}
-	if (!ok(rig_alloc(&rig, 64 * MIB, a), "all of it in one block"))
-		tap_note("%s", rig_error().text);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 1);
-}
-
 #define HOLES 40
 
 /* A block of six MiB where one of eight was, on one large page, while many such pages are used in
@@ -291,56 +242,6 @@ static void strands(void)
 		"with none on small ones");
 }
 
-/* A block over pages that lie apart, in use and idle, and new ones. */
-static int ask_wide(struct rig *rig, struct CUstream_st *stream, uint64_t *ret_addr)
-{
-	return rig_try(rig, 7 * PAGE - MIB, stream, 0, ret_addr);
-}
-
-/* The n-th call of one kind fails, for all n: nothing is lost, and nobody is disturbed. */
-static void undoes(const char *call)
-{
-	uint64_t addr[12], got = 3;
-	struct CUstream_st *a;
-	struct glake_stats was, is;
-	char fault[64];
-	struct rig rig;
-	int n = 0, err;
-	bool kept = true, sound = true;
-
-	rig_open(
-		&rig, (const char *const[]){"pool.budget=104MiB", "map.aliases=3", NULL});
-	a = rig_stream(&rig);
-	for (uint64_t i = 0; i < 12; i++) {
-		addr[i] = rig_alloc(&rig, PAGE, a);
-		set_word(addr[i], i);
-	}
-	for (int i = 0; i < 12; i += 2)
-		rig_free(&rig, addr[i], a);
-	was = rig_figures(&rig);
-	do {
-		snprintf(fault, sizeof(fault), "%s:nth=%d:err=EIO", call, ++n);
-		glk_fault_set(rig.drv, fault);
-		err = ask_wide(&rig, a, &got);
-		glk_fault_set(rig.drv, "off");
-		is = rig_figures(&rig);
-		if (!err)
-			break;
-		kept &= err == -EIO && got == 3 && is.live == was.live &&
-			is.live_blocks == was.live_blocks && !is.lost &&
-			is.free_pages + is.live == is.reserved;
-		sound &= rig_is_sound(&rig);
-	} while (n < 100);
-	ok(!err && n > 1, "%s: served when the call number %d does not come", call, n);
-	ok(kept, "%s: before, memory is as it was", call);
-	ok(sound, "%s: and the books agree", call);
-	for (uint64_t i = 1; i < 12; i += 2)
-		kept &= word(addr[i]) == i;
-	ok(kept, "%s: nobody else was disturbed", call);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 7);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -348,10 +249,6 @@ int main(void)
 	shares();
 	cuts();
 	strands();
-	undoes("create");
-	undoes("map");
-	undoes("set_access");
 	limits_aliases();
-	splits_aliases();
 	return tap_done();
 }

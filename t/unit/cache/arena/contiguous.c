@@ -158,29 +158,6 @@ static void chooses(void)
 	rig_close(&rig, 2);
 }
 
-/* One whose work goes on stays mapped, and memory comes from elsewhere. */
-static void waits(void)
-{
-	struct CUstream_st *a;
-	uint64_t one, released = 1;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"soft.streams=stepped", NULL});
-	a = rig_stream(&rig);
-	one = rig_single(&rig, 4 * MIB, a);
-	rig_work(&rig, one, 4 * MIB, a);
-	rig_free(&rig, one, a);
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
-	is_int((int64_t)released, 0, "not released while a kernel uses it");
-	is_sound(&rig, "the books agree");
-	glk_soft_run_all(rig.drv);
-	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
-	is_int((int64_t)released, 4 * (int64_t)MIB, "released after it");
-	is_int((int64_t)rig_figures(&rig).reserved, 0, "no memory is held");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 /* Sizes that never come again: what is held stays near what was ever live at once. */
 static void accumulates(const char *const *settings, uint64_t most)
 {
@@ -243,36 +220,6 @@ static void is_kept(void)
 	rig_close(&rig, (size_t)given);
 }
 
-/* Step by step: what a request fails on is undone, and its page is there for the next one. */
-static void fails(void)
-{
-	static const char *const faults[] = {"create:nth=1:err=EIO", "map:nth=1:err=EIO",
-		"set_access:from=1:err=ENOMEM", "set_access:nth=1:err=EIO"};
-	static const int errors[] = {-EIO, -EIO, -ENOMEM, -EIO};
-	struct CUstream_st *a;
-	uint64_t addr = 3;
-	struct rig rig;
-
-	rig_open(&rig, NULL);
-	a = rig_stream(&rig);
-	rig_free(&rig, rig_alloc(&rig, 1, a), a);
-	for (int i = 0; i < 4; i++) {
-		struct glake_stats f;
-
-		glk_fault_set(rig.drv, faults[i]);
-		is_int(rig_try(&rig, 6 * MIB, a, GLAKE_ALLOC_CONTIGUOUS, &addr),
-			errors[i], faults[i]);
-		glk_fault_set(rig.drv, "off");
-		f = rig_figures(&rig);
-		ok(!f.live_blocks && !f.lost && f.reserved == f.free_pages,
-			"all there is can be had");
-		is_sound(&rig, "the books agree");
-	}
-	is_int((int64_t)addr, 3, "the output is as it was");
-	ok(rig_single(&rig, 6 * MIB, a), "and then it works");
-	rig_close(&rig, 1);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -281,9 +228,7 @@ int main(void)
 	serves_others();
 	begins_at_slot();
 	chooses();
-	waits();
 	accumulates((const char *const[]){"policy.target=1.05", NULL}, 6);
 	is_kept();
-	fails();
 	return tap_done();
 }

@@ -124,29 +124,6 @@ static void refuses(int count)
 	rig_close(&rig, 1);
 }
 
-/* Several of the crowd in one slot are not told apart: all of it is waited for, which is right. */
-static void mixes(void)
-{
-	int count = GLK_STREAM_CROWD + 8;
-	struct CUstream_st **s;
-	uint64_t addr, got;
-
-	crowd_open(count, NULL);
-	s = &rig.stream[GLK_STREAM_CROWD];
-	addr = freed_by_one(count, SIZE);
-	for (int i = 0; i < 3; i++) {
-		got = rig_alloc(&rig, SIZE, s[i]);
-		ok(got == addr, "a block goes from stream to stream");
-		if (i == 1)
-			glk_cache_use(&rig.cache, got, s[5]);
-		rig_work(&rig, got, SIZE, s[i]);
-		rig_free(&rig, got, s[i]);
-	}
-	glk_soft_run_all(rig.drv);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 /* The number of one that ended is another one's, which is known and was given nothing yet: a block that
  * the first one left says nothing of work of the second. */
 static void takes_over(void)
@@ -185,7 +162,6 @@ int main(void)
 		climbs(counts[i]);
 	}
 	refuses(100);
-	mixes();
 	takes_over();
 	return tap_done();
 }

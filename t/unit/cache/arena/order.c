@@ -97,33 +97,6 @@ static void never(void)
 	rig_close(&p.rig, 2);
 }
 
-/* More streams than bits: those that share the last one still wait for each other. */
-static void crowds(void)
-{
-	struct CUstream_st *stream[GLK_STREAM_CROWD + 2];
-	uint64_t first, got, waits;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"soft.streams=stepped", NULL});
-	for (int i = 0; i < GLK_STREAM_CROWD + 2; i++) {
-		stream[i] = rig_stream(&rig);
-		first = rig_alloc(&rig, SIZE, stream[i]);
-		if (i < GLK_STREAM_CROWD + 1)
-			rig_free(&rig, first, stream[i]);
-	}
-	rig_work(&rig, first, SIZE, stream[GLK_STREAM_CROWD + 1]);
-	rig_free(&rig, first, stream[GLK_STREAM_CROWD + 1]);
-	waits = rig_calls(&rig, GLAKE_CALL_STREAM_WAIT);
-	got = rig_alloc(&rig, SIZE, stream[GLK_STREAM_CROWD]);
-	ok(got == first, "one of the crowd gets what another freed");
-	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_STREAM_WAIT) - waits), 1,
-		"behind a wait");
-	/* the device would refuse the kernel were it not ordered */
-	rig_work(&rig, got, SIZE, stream[GLK_STREAM_CROWD]);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 1);
-}
-
 /* A stream that ended leaves its memory to all. */
 static void ends(void)
 {
@@ -282,7 +255,6 @@ int main(void)
 	waits();
 	waits_until_done();
 	never();
-	crowds();
 	ends();
 	vanishes();
 	determines(seed_start());

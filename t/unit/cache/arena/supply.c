@@ -2,8 +2,6 @@
 /* Where the pages of a request come from, in which order, and that all are had or none. */
 #include "unit/cache/rig.h"
 
-#include <errno.h>
-
 #define PAGE (8 * MIB)
 
 static struct rig rig;
@@ -226,40 +224,6 @@ static void takes_one(void)
 	rig_close(&rig, 0);
 }
 
-/* All pages are had before the first is mapped; what was taken is put back. */
-static void all_or_none(void)
-{
-	struct glk_supply got = {0};
-	uint64_t maps, addr = 3;
-	struct glake_stats was, is;
-
-	begin((const char *const[]){"pool.budget=96MiB", NULL});
-	leave_idle(4, a);
-	maps = rig_calls(&rig, GLAKE_CALL_MAP);
-	was = rig_figures(&rig);
-	glk_fault_set(rig.drv, "create:nth=3:err=EIO");
-	is_int(rig_try(&rig, 60 * MIB, a, 0, &addr), -EIO, "the third new page fails");
-	glk_fault_set(rig.drv, "off");
-	is = rig_figures(&rig);
-	is_int(rig_calls(&rig, GLAKE_CALL_MAP) - maps, 0, "nothing was mapped");
-	is_int(is.live, was.live, "nothing is live that was not");
-	is_int(is.reserved, is.free_pages + is.live, "all else can be had");
-	is_sound(&rig, "the books agree");
-
-	is_int(get(a, &(struct glk_need){.large = 9}, &got), -ENOMEM,
-		"more than there can be");
-	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
-	ok(!got.small && !got.large && !got.other, "none are in the caller's hands");
-	is_int(rig_figures(&rig).live, was.live, "blocks are as they were");
-	is_sound(&rig, "the books agree");
-	is_int(get(a, &(struct glk_need){.other = 24 * MIB}, &got), 0,
-		"one page of another size");
-	is_int(glk_map_page(&rig.cache.arena.map, got.other)->size, 24 * MIB, "has it");
-	put_back(&got);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 4);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -269,6 +233,5 @@ int main(void)
 	stands_in();
 	prefers_own();
 	takes_one();
-	all_or_none();
 	return tap_done();
 }

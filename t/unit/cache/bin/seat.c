@@ -42,43 +42,6 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void *give_one(void *arg)
-{
-	rig_free(&rig, *(uint64_t *)arg, NULL);
-	return NULL;
-}
-
-/* One after the other they share a seat, and what they did stays in the figures. */
-static void comes_and_goes(void)
-{
-	struct glake_stats s;
-	uint64_t mine;
-
-	rig_open(&rig, NULL);
-	mine = rig_alloc(&rig, 5 * MIB, NULL);
-	is_int(used(&rig), 1, "the first thread has the first seat");
-	run(work, &rig);
-	is_int(used(&rig), 2, "another has the second");
-	is_int(taken(&rig), 1, "and gives it back at its end");
-	for (int i = 0; i < 20; i++)
-		run(work, &rig);
-	is_int(used(&rig), 2, "the next ones have it again");
-	s = rig_figures(&rig);
-	is_int(s.allocs, 1 + 21 * 11, "all requests are counted");
-	is_int(s.frees, 21 * 10, "all frees");
-	is_int(s.live_blocks, 22, "what they left is live");
-	is_int(s.live, 5 * MIB + 21 * 1000, "to the byte");
-	is_sound(&rig, "the books agree");
-
-	/* a block of one thread that another frees: a part may be below zero, the sum not */
-	run(give_one, &mine);
-	s = rig_figures(&rig);
-	is_int(s.live, 21 * 1000, "freed by a thread that never asked for anything");
-	is_int(s.frees, 21 * 10 + 1, "and counted");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 21);
-}
-
 /* Two GPUs of one number: each time the other is used the seat changes hands. */
 static void two_at_once(void)
 {
@@ -262,7 +225,6 @@ static void peaks(void)
 int main(void)
 {
 	tap_plan_later();
-	comes_and_goes();
 	two_at_once();
 	closes_under_threads();
 	many_gpus();
