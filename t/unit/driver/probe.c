@@ -257,21 +257,18 @@ static void again(struct glk_drv *drv)
 static void silent(struct glk_drv *drv)
 {
 	const int64_t patience = 2 * INT64_C(1000000000);
-	int64_t since = glk_clock_ns(), once, all;
+	int64_t since = glk_clock_ns();
 
 	glk_cuda_node_patience(patience);
 	is_int(drv->ops->node_try(drv, 3, false), -EOPNOTSUPP, "node 3 never answers");
-	once = glk_clock_ns() - since;
-	ok(once >= patience, "which is waited for");
-	/* so long that no stall of a busy machine passes for it */
-	glk_cuda_node_patience(2 * MINUTE);
+	ok(glk_clock_ns() - since >= patience, "which is waited for");
+	/* who waited a second time would not come back while the test may last */
+	glk_cuda_node_patience(60 * MINUTE);
 	for (int i = 0; i < 3; i++)
 		is_int(drv->ops->node_try(drv, 3, false), -EOPNOTSUPP, "nor again");
 	for (int node = 7; node < 15; node++)
 		is_int(drv->ops->node_try(drv, node, false), -EOPNOTSUPP,
 			"other nodes are not asked for");
-	all = glk_clock_ns() - since;
-	ok(all - once < MINUTE, "nobody waits for it a second time");
 	is_int(drv->ops->node_try(drv, 0, false), 0, "what it said before stays");
 	glk_cuda_node_patience(0);
 }
