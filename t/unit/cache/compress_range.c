@@ -34,22 +34,6 @@ static void set_up(const char *setting, const char *other)
 	a = rig_stream(&rig);
 }
 
-/* Nothing waits, and nothing is in hand; ten minutes at the most. Before the first content there is no thread. */
-static void settle(void)
-{
-	struct glk_pack *pack = rig.cache.mover.store.pack;
-	bool done = !pack;
-
-	for (int i = 0; i < 600000 && !done; i++) {
-		glk_lock(&rig.cache.lock);
-		done = pack->rests && !pack->first && !pack->spent;
-		glk_unlock(&rig.cache.lock);
-		nanosleep(&(struct timespec){.tv_nsec = done ? 0 : 1000000}, NULL);
-	}
-	if (!done)
-		tap_bail("contents still wait to be packed");
-}
-
 /* ---- The model ---- */
 
 static size_t begin_of(const struct model *m, unsigned slot)
@@ -169,7 +153,7 @@ static bool turn(uint64_t *state)
 	int err = glk_cache_suspend(&rig.cache, &did);
 
 	if (seed_below(state, 2))
-		settle();
+		range_settle(&rig);
 	err = err ? err : glk_cache_resume(&rig.cache, &did);
 	if (err)
 		tap_note("%d: %s", err, rig_error().text);
@@ -265,7 +249,7 @@ static bool step(struct model *list, uint64_t *state)
 	if (what == 3)
 		return !glk_cache_trim(&rig.cache, 0, &unused);
 	if (what < 14)
-		settle();
+		range_settle(&rig);
 	else if (what < 30)
 		nanosleep(&(struct timespec){.tv_nsec = (long)seed_below(state, 4000000)},
 			NULL);
@@ -296,7 +280,7 @@ static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 			continue;
 		if (stepped)
 			glk_soft_run_all(rig.drv);
-		settle();
+		range_settle(&rig);
 		torn += !rig_is_sound(&rig);
 		packed += rig_figures(&rig).packed > 0;
 	}
@@ -311,7 +295,7 @@ static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 
 		if (!m->h.addr)
 			continue;
-		settle();
+		range_settle(&rig);
 		torn += i % 2 && !is_whole(m);
 		if (i % 2 && away_of(&rig, &m->h)) {
 			torn += !move(m, 0, m->h.size, true);
@@ -322,7 +306,7 @@ static void by_chance(uint64_t seed, unsigned nth, const char *verify)
 		torn += rig_free(&rig, m->h.addr, a) != 0;
 	}
 	ok(!torn, "  all comes back, or is freed where it is");
-	settle();
+	range_settle(&rig);
 	is_int((int64_t)rig_figures(&rig).packed, 0, "  and nothing is kept");
 	is_int((int64_t)rig_figures(&rig).store_used, 0, "  of the store neither");
 	is_sound(&rig, "the books agree");
@@ -385,7 +369,7 @@ static void among_others(uint64_t seed, const char *verify)
 		torn += w[i].torn;
 	}
 	ok(!torn, "%s: threads send ranges, and have them back", verify);
-	settle();
+	range_settle(&rig);
 	is_int((int64_t)rig_figures(&rig).packed, 0, "nothing is kept");
 	is_int((int64_t)rig_figures(&rig).store_used, 0, "of the store neither");
 	is_sound(&rig, "the books agree");
@@ -404,7 +388,7 @@ static void behind_a_copy(const char *verify)
 	set_up("soft.streams=stepped", verify);
 	good = !make(&m, 20 * MIB, a, NULL) && move(&m, 0, m.h.size, false);
 	glk_soft_run_all(rig.drv);
-	settle();
+	range_settle(&rig);
 	ok(good && rig_figures(&rig).packed == m.h.size, "a content is packed");
 	good = !make(&other, 20 * MIB, a, NULL);
 	good = good && move(&other, 0, other.h.size, false);
@@ -431,7 +415,7 @@ static void has_idle_memory(void)
 
 	set_up("tier.place=host", "tier.host=160MiB");
 	good = !make(&one, 20 * MIB, a, NULL) && move(&one, 0, one.h.size, false);
-	settle();
+	range_settle(&rig);
 	ok(good && rig_figures(&rig).packed == one.h.size, "a content is packed");
 	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
 	good = !plan_take(&rig, &two, 48 * MIB, a) &&

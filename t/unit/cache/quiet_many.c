@@ -63,8 +63,7 @@ static void set_up(int blocks)
 	rig_open(&rig,
 		(const char *const[]){"soft.host_memory=256MiB", "tier.host=192MiB",
 			"policy.bins=0", "soft.memory=16GiB", "map.span=32GiB",
-			"map.extents=262144", "pool.pages=16384", "stats.hold_clock=cpu",
-			NULL});
+			"map.extents=262144", "pool.pages=16384", NULL});
 	a = rig_stream(&rig);
 	for (int i = 0; i < PLACED; i++)
 		placed[i] = rig_alloc(&rig, (3 * MIB) << i, a);

@@ -6,6 +6,9 @@
  * calls for parts of them. */
 #include "cache/part.h"
 #include "plan_parts.h"
+#include "tier/pack.h"
+
+#include <time.h>
 
 #define WORD_STEP ((size_t)2048) /* of which all borders are a multiple */
 
@@ -55,6 +58,23 @@ static inline struct glk_extent *extent_of(struct rig *rig, const struct held *h
 	const struct glk_range *range = glk_cache_range(&rig->cache, h->addr);
 
 	return glk_extent_at(range->map, glk_lookup_first(range, h->addr));
+}
+
+/* Returns when nothing waits to be compressed, and nothing is in hand. Before the first content there is no
+ * thread. Ten minutes at the most, by the scheduler's clock where there is one. */
+static inline void range_settle(struct rig *rig)
+{
+	struct glk_pack *pack = rig->cache.mover.store.pack;
+	bool done = !pack;
+
+	for (int i = 0; i < 600000 && !done; i++) {
+		glk_lock(&rig->cache.lock);
+		done = pack->rests && !pack->first && !pack->spent;
+		glk_unlock(&rig->cache.lock);
+		nanosleep(&(struct timespec){.tv_nsec = done ? 0 : 1000000}, NULL);
+	}
+	if (!done)
+		tap_bail("contents still wait to be compressed");
 }
 
 #endif

@@ -224,23 +224,6 @@ static bool step(struct model *list, bool turns)
 	return good;
 }
 
-/* Nothing waits to be compressed, and nothing is in hand; ten minutes at the most. Before the first content there
- * is no thread. */
-static void settle(void)
-{
-	struct glk_pack *pack = rig.cache.mover.store.pack;
-	bool done = !pack;
-
-	for (int i = 0; i < 600000 && !done; i++) {
-		glk_lock(&rig.cache.lock);
-		done = pack->rests && !pack->first && !pack->spent;
-		glk_unlock(&rig.cache.lock);
-		nanosleep(&(struct timespec){.tv_nsec = done ? 0 : 1000000}, NULL);
-	}
-	if (!done)
-		tap_bail("contents still wait to be compressed");
-}
-
 static void program(unsigned seed, const char *const *settings, bool turns)
 {
 	struct model list[BLOCKS] = {0};
@@ -257,7 +240,7 @@ static void program(unsigned seed, const char *const *settings, bool turns)
 		torn += !step(list, turns);
 		if (n % 8)
 			continue;
-		settle();
+		range_settle(&rig);
 		torn += !rig_is_sound(&rig);
 		packed += rig_figures(&rig).packed > 0;
 	}
@@ -270,7 +253,7 @@ static void program(unsigned seed, const char *const *settings, bool turns)
 		if (list[i].h.addr)
 			rig_free(&rig, list[i].h.addr, a);
 	}
-	settle();
+	range_settle(&rig);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
 }
