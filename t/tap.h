@@ -98,6 +98,17 @@ __attribute__((noreturn)) static inline void tap_bail(const char *why)
 	exit(99);
 }
 
+/* Where a test makes a file or a folder, for mkstemp() and mkdtemp(). */
+static inline char *tap_template(char *path, size_t size, const char *name)
+{
+	const char *folder = getenv("TMPDIR");
+
+	if (snprintf(path, size, "%s/glake-%s-XXXXXX", folder ? folder : "/tmp", name) >=
+		(int)size)
+		tap_bail("the name of the folder for temporary files is too long");
+	return path;
+}
+
 /* Between two looks at what another process or thread does on its own. Nothing may hang on how long it is. */
 static inline void tap_moment(void)
 {

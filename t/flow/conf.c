@@ -165,8 +165,7 @@ int main(void)
 	int fd;
 
 	tap_plan_later();
-	snprintf(path, sizeof(path), "/tmp/glake-conf-XXXXXX");
-	fd = mkstemp(path);
+	fd = mkstemp(tap_template(path, sizeof(path), "conf"));
 	if (fd < 0)
 		tap_bail("no file");
 	close(fd);

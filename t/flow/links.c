@@ -292,8 +292,7 @@ static void apart(void)
 int main(void)
 {
 	tap_plan_later();
-	snprintf(folder, sizeof(folder), "/tmp/glake-links-XXXXXX");
-	if (!mkdtemp(folder))
+	if (!mkdtemp(tap_template(folder, sizeof(folder), "links")))
 		tap_bail("no folder");
 	setenv("XDG_RUNTIME_DIR", folder, 1);
 	snprintf(path, sizeof(path), "%s/glake/links", folder);

@@ -16,7 +16,7 @@ class Room:
     """A directory in the place of that of the user."""
 
     def __init__(self):
-        self.parent = tempfile.mkdtemp(prefix="glake-watch-", dir="/tmp")
+        self.parent = tempfile.mkdtemp(prefix="glake-watch-")
         self.path = os.path.join(self.parent, "glake")
         self.env = {key: value for key, value in os.environ.items()
                     if not key.startswith("GLAKE_") or key.startswith("GLAKE_WATCH")}

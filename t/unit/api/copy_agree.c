@@ -308,11 +308,11 @@ static void nameless(void)
 
 int main(void)
 {
-	char folder[] = "/tmp/glake-copy-XXXXXX", name[64];
+	char folder[128], name[192];
 
 	tap_plan_later();
 	copy_rig_start();
-	if (!mkdtemp(folder))
+	if (!mkdtemp(tap_template(folder, sizeof(folder), "copy")))
 		tap_bail("no folder");
 	setenv("XDG_RUNTIME_DIR", folder, 1);
 	given_back();

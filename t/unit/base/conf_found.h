@@ -63,7 +63,7 @@ static inline void tap_found(int i, int error, int line, const char *key,
 #define is_found(i, error, line, key, text)                                              \
 	tap_found(i, error, line, key, text, __FILE__, __LINE__)
 
-static char found_dir[64], found_path[96];
+static char found_dir[112], found_path[144];
 
 static inline void remove_files(void)
 {
@@ -74,9 +74,8 @@ static inline void remove_files(void)
 /* A folder of this test, and found_path in it. */
 static inline void make_folder(void)
 {
-	snprintf(found_dir, sizeof(found_dir), "/tmp/glake-conf-XXXXXX");
-	if (!mkdtemp(found_dir))
-		tap_bail("no folder in /tmp");
+	if (!mkdtemp(tap_template(found_dir, sizeof(found_dir), "conf")))
+		tap_bail("no folder for the test");
 	snprintf(found_path, sizeof(found_path), "%s/glake.conf", found_dir);
 	atexit(remove_files);
 }

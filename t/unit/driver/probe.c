@@ -201,9 +201,9 @@ static void lets_go(void)
 static void leaves_nothing(void)
 {
 	static const char text[] = "#!/bin/sh\nsleep 300 &\nexit 0\n";
-	char path[] = "/tmp/glake-probe-XXXXXX";
+	char path[128];
 	struct pollfd end;
-	int hold[2], fd = mkstemp(path);
+	int hold[2], fd = mkstemp(tap_template(path, sizeof(path), "probe"));
 
 	if (fd < 0 || fchmod(fd, 0700) || write(fd, text, sizeof(text) - 1) < 0 ||
 		pipe(hold))

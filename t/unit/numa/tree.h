@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 struct tree {
-	char dir[64];
+	char dir[112];
 	struct glk_sysroot root;
 };
 
@@ -92,9 +92,7 @@ static inline void tree_link(struct tree *tree, const char *path, const char *ta
 /* An empty tree. */
 static inline void tree_init(struct tree *tree)
 {
-	snprintf(tree->dir, sizeof(tree->dir), "%.40s/glake-tree-XXXXXX",
-		getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	if (!mkdtemp(tree->dir))
+	if (!mkdtemp(tap_template(tree->dir, sizeof(tree->dir), "tree")))
 		tap_bail("cannot make a temporary folder");
 	tree->root = (struct glk_sysroot){.prefix = tree->dir, .device = tree_device};
 }

@@ -19,14 +19,14 @@ static struct {
 	struct glake_trace_event chunk[FILE_CHUNKS][FILE_EVENTS];
 } made;
 
-static char made_folder[] = "/tmp/glake-made-XXXXXX";
-static char made_path[64];
+static char made_folder[128];
+static char made_path[192];
 static char message[TRACE_MESSAGE_MAX];
 static struct trace trace;
 
 static inline void made_start(void)
 {
-	if (!mkdtemp(made_folder))
+	if (!mkdtemp(tap_template(made_folder, sizeof(made_folder), "made")))
 		tap_bail("no folder for the test");
 	snprintf(made_path, sizeof(made_path), "%s/a.trace", made_folder);
 }

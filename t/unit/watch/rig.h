@@ -17,12 +17,12 @@
 
 #define START INT64_C(5000000000)
 
-static char rig_folder[] = "/tmp/glake-watch-XXXXXX";
+static char rig_folder[128];
 static char rig_path[256];
 
 static inline void rig_start(void)
 {
-	if (!mkdtemp(rig_folder))
+	if (!mkdtemp(tap_template(rig_folder, sizeof(rig_folder), "watch")))
 		tap_bail("no folder for the test");
 	snprintf(rig_path, sizeof(rig_path), "%s/a.trace", rig_folder);
 }

@@ -14,13 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char rig_parent[] = "/tmp/glake-wire-XXXXXX";
+static char rig_parent[80];
 static char rig_path[sizeof(rig_parent) + 16];
 static char rig_why[GLK_WIRE_WHY_MAX];
 
 static void rig_begin(void)
 {
-	if (!mkdtemp(rig_parent))
+	if (!mkdtemp(tap_template(rig_parent, sizeof(rig_parent), "wire")))
 		abort();
 	setenv("XDG_RUNTIME_DIR", rig_parent, 1);
 	snprintf(rig_path, sizeof(rig_path), "%s/glake", rig_parent);

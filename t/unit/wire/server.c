@@ -311,8 +311,8 @@ static void test_stale(void)
 /* A program closes descriptors that it does not know, and has files of their numbers afterwards. */
 static int closes_strangers(void)
 {
-	char path[] = "/tmp/glake-wire-XXXXXX";
-	int own[64], file = mkstemp(path), wrong = 0;
+	char path[128];
+	int own[64], file = mkstemp(tap_template(path, sizeof(path), "wire")), wrong = 0;
 
 	if (file < 0 || serve(0, 0))
 		return 1;

@@ -338,8 +338,7 @@ static void killed(void)
 int main(void)
 {
 	tap_plan_later();
-	snprintf(parent, sizeof(parent), "/tmp/glake-agree-XXXXXX");
-	if (!mkdtemp(parent))
+	if (!mkdtemp(tap_template(parent, sizeof(parent), "agree")))
 		tap_bail("no folder");
 	setenv("XDG_RUNTIME_DIR", parent, 1);
 	snprintf(path, sizeof(path), "%s/glake/links", parent);

@@ -380,14 +380,14 @@ static void half_of_links(void)
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
 		.settings = theirs};
-	char folder[] = "/tmp/glake-feed-XXXXXX", name[64];
+	char folder[128], name[192];
 	struct glake_copy_job *job;
 	struct glake *second = NULL;
 	void *block[4] = {NULL};
 	double part;
 
-	if (!mkdtemp(folder) || setenv("XDG_RUNTIME_DIR", folder, 1) ||
-		glake_open(&options, &second))
+	if (!mkdtemp(tap_template(folder, sizeof(folder), "feed")) ||
+		setenv("XDG_RUNTIME_DIR", folder, 1) || glake_open(&options, &second))
 		tap_bail("no second context");
 	for (int i = 1; i < 4; i++)
 		if (glake_alloc(second, i, MIB, NULL, 0, &block[i]))

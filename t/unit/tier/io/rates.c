@@ -258,9 +258,8 @@ int main(void)
 {
 	tap_plan_later();
 	copy_rig_start();
-	snprintf(folder, sizeof(folder), "/tmp/glake-rates-XXXXXX");
-	if (!mkdtemp(folder))
-		tap_bail("no folder in /tmp");
+	if (!mkdtemp(tap_template(folder, sizeof(folder), "rates")))
+		tap_bail("no folder for the test");
 	snprintf(file, sizeof(file), "%s/rates", folder);
 	kept();
 	bad_texts();
