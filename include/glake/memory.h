@@ -95,6 +95,15 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 
 /*
+ * Takes a block back as glake_free does, in the order of the stream that it was given to: for
+ * callers who know its address alone. A block of a per-thread default stream is in the order of the
+ * calling thread's.
+ *
+ * Returns what glake_free does. Thread: any. Blocks: as glake_free. Driver calls: as glake_free.
+ */
+GLAKE_EXPORT int glake_give_back(struct glake *ctx, void *ptr);
+
+/*
  * Says that work on a further stream uses a block, so that freeing it waits for that work too.
  * To be called after that work was queued or before, but not after the free. PyTorch calls this
  * record_stream. On the stream that the block was given to it does nothing.

@@ -159,6 +159,33 @@ int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream)
 	return glk_hit_free(glk_cache_binned(arena), range, addr, stream);
 }
 
+/* A block that is found by its name, or whatever else is there. */
+static GLK_COLD int give_back_other(struct glake *ctx, void *ptr)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+
+	if (!ptr || glake_query(ctx, ptr, &block))
+		block.stream = NULL;
+	return glake_free(ctx, ptr, block.stream);
+}
+
+int glake_give_back(struct glake *ctx, void *ptr)
+{
+	struct glk_context *context = glk_context_find(ctx);
+	uint64_t addr = (uint64_t)(uintptr_t)ptr;
+	const struct glk_range *range = glk_index_find(addr);
+	const struct glk_arena *arena;
+	int err;
+
+	if (!context || !range)
+		return give_back_other(ctx, ptr);
+	arena = glk_arena_of(range);
+	if (arena->binned != context->caches ||
+		!glk_hit_give_back(glk_cache_binned(arena), range, addr, &err))
+		return give_back_other(ctx, ptr);
+	return err;
+}
+
 /* The GPU of a block, for what is no plain free. In a forked child -ENODEV. */
 static int block_cache(struct glake *ctx, const void *ptr,
 	struct glk_context **ret_context, struct glk_cache **ret_cache)

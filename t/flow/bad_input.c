@@ -108,6 +108,9 @@ static void pointers(void)
 	is_error(glake_free(ctx, small + 1, stream), -EINVAL, "INVAL");
 	is_error(glake_free(ctx, large + 512, stream), -EINVAL, "INVAL");
 	is_error(glake_free(ctx, large + 9 * MIB - 1, stream), -EINVAL, "INVAL");
+	is_error(glake_give_back(ctx, &local), -EINVAL, "NOT_MINE");
+	is_error(glake_give_back(ctx, small + 1), -EINVAL, "INVAL");
+	is_error(glake_give_back(ctx, large + 512), -EINVAL, "INVAL");
 	is_error(glake_query(ctx, &local, &block), -EINVAL, "NOT_MINE");
 	is_error(glake_query(ctx, foreign, &block), -EINVAL, "NOT_MINE");
 	is_error(glake_query(ctx, large + 9 * MIB, &block), -EINVAL, "NOT_MINE");
@@ -136,6 +139,8 @@ static void frees_twice(void)
 	is_error(glake_free(ctx, q, stream), -EINVAL, "DOUBLE_FREE");
 	is_error(glake_free(ctx, single, stream), -EINVAL, "DOUBLE_FREE");
 	is_error(glake_free(ctx, q + MIB, stream), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_give_back(ctx, p), -EINVAL, "DOUBLE_FREE");
+	is_error(glake_give_back(ctx, q), -EINVAL, "DOUBLE_FREE");
 	is_error(glake_query(ctx, p, &block), -EINVAL, "NOT_MINE");
 }
 

@@ -136,6 +136,33 @@ static void helped(void)
 	flow_close(ctx, 0);
 }
 
+/* A block that is given back by its address alone goes behind the work of its own stream. */
+static void given_back(size_t size)
+{
+	struct CUstream_st *first, *second;
+	void *p, *q;
+
+	ctx = flow_open((const char *const[]){"soft.streams=stepped", NULL});
+	if (glake_stream_new(ctx, 0, &first) || glake_stream_new(ctx, 0, &second))
+		tap_bail("no streams");
+	p = flow_alloc(ctx, size, first);
+	glake_soft_kernel(ctx, 0, first, p, size, 1);
+	is_int(glake_give_back(ctx, p), 0, "a block is given back");
+	q = flow_alloc(ctx, size, first);
+	ok(q == p, "  and serve their stream at once");
+	is_int(glake_give_back(ctx, q), 0, "  given back again");
+	q = flow_alloc(ctx, size, second);
+	is_int(glake_soft_kernel(ctx, 0, second, q, size, 1), 0,
+		"  and another behind its work: there is no race");
+	is_int(glake_free(ctx, q, second), 0, "  freed");
+	is_int(glake_give_back(ctx, NULL), 0, "  nothing is given back");
+	glake_soft_stream_sync(ctx, 0, first);
+	glake_soft_stream_sync(ctx, 0, second);
+	glake_stream_free(ctx, 0, first);
+	glake_stream_free(ctx, 0, second);
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	pthread_t thread[THREADS];
@@ -167,5 +194,7 @@ int main(void)
 	one_after_the_other();
 	come_and_go();
 	helped();
+	given_back(20000);
+	given_back(9 * MIB);
 	return tap_done();
 }

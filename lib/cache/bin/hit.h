@@ -86,28 +86,49 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	return 0;
 }
 
-/* Contract as glk_cache_free(), for an address in a range of the GPU itself. */
-static inline int glk_hit_free(struct glk_cache *cache, const struct glk_range *range,
-	uint64_t addr, struct CUstream_st *stream)
+/* Puts a block that was claimed into its bin, if that is one of this stream. */
+static inline int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, uint32_t id,
+	struct CUstream_st *stream)
 {
-	uint32_t id = glk_lookup_first(range, addr), name;
-	struct glk_extent *e = glk_quick_base(&cache->arena.map) + id;
-	const struct glk_thread_seat *place;
-	struct glk_bin *bin;
-	struct glk_row *row;
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	uint32_t name = glk_load_relaxed(&e->bin);
+	struct glk_row *row = glk_quick_row_of(cache, name);
+	struct glk_bin *bin = glk_quick_bin_of(cache, name);
 
-	if (!glk_word_claim(&e->word, &e->addr, addr))
-		return glk_block_late(cache, addr, stream);
-	place = glk_hit_place(cache);
-	name = glk_load_relaxed(&e->bin);
-	row = glk_quick_row_of(cache, name);
-	bin = glk_quick_bin_of(cache, name);
 	if (place->serial != cache->serial || glk_load_relaxed(&row->handle) != stream)
 		return glk_block_give_back(cache, e, stream);
 	glk_seat_free(place->seat, glk_extent_asked(e), e->size);
 	if (!glk_quick_push_alone(row, bin, &e->quick, id))
 		return glk_hit_push(cache, e);
 	return 0;
+}
+
+/* Contract as glk_cache_free(), for an address in a range of the GPU itself. */
+static inline int glk_hit_free(struct glk_cache *cache, const struct glk_range *range,
+	uint64_t addr, struct CUstream_st *stream)
+{
+	uint32_t id = glk_lookup_first(range, addr);
+	struct glk_extent *e = glk_quick_base(&cache->arena.map) + id;
+
+	if (!glk_word_claim(&e->word, &e->addr, addr))
+		return glk_block_late(cache, addr, stream);
+	return glk_hit_put(cache, e, id, stream);
+}
+
+/* The same in the order of the block's own stream; false: it is to be looked up. */
+static inline bool glk_hit_give_back(struct glk_cache *cache,
+	const struct glk_range *range, uint64_t addr, int *ret_err)
+{
+	uint32_t id = glk_lookup_first(range, addr);
+	struct glk_extent *e = glk_quick_base(&cache->arena.map) + id;
+
+	if (!glk_word_claim(&e->word, &e->addr, addr))
+		return false;
+	*ret_err = glk_hit_put(cache, e, id,
+		glk_peek_relaxed(
+			&glk_stream_at(&cache->streams, glk_load_relaxed(&e->stream))
+				 ->handle));
+	return true;
 }
 
 #endif
