@@ -370,6 +370,65 @@ static void booked_apart(void)
 	end();
 }
 
+static const struct glk_drv_ops *usual;
+static int waits, wrong_waits;
+
+/* Two paths stand: a piece of each is waited for, then twice what both streams of each have. The first one goes on
+ * before the last of the first time, the second one before the last of all. */
+static int wait_event(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	const struct glk_feed *f = context->io.feeder->first;
+	bool is_right = false;
+
+	for (unsigned i = 0; f && i < f->job.count; i++) {
+		const struct glk_feed_lane *lane = &f->lane[i];
+
+		is_right |= lane->count && !lane->hands_back &&
+			event == lane->event[lane->first];
+		for (int j = 0; j < GLK_FEED_STREAMS; j++)
+			is_right |= lane->is_leaving && lane->is_behind[j] &&
+				event == lane->left[j];
+	}
+	wrong_waits += !is_right;
+	waits++;
+	for (int i = 1; i <= waits / 4 && i < 3; i++)
+		glk_soft_hold(drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][i], false);
+	return usual->event_sync(drv, event);
+}
+
+/* Whoever waits for all copies waits for what is under way alone, and leaves a path where that fails. */
+static void waited_for(void)
+{
+	static const char *const settings[] = {MANY, "io.fed=0", NULL};
+	struct glake_copy_job *job;
+	struct glk_drv_ops ops;
+
+	begin(settings);
+	usual = context->drv->ops;
+	ops = *usual;
+	ops.event_sync = wait_event;
+	context->drv->ops = &ops;
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	/* there are streams then */
+	is_int(glake_copy(ctx, gpu, host, MIB, stream, 0, &job) |
+			glake_copy_wait(job, -1) | glake_copy_close(job),
+		0, "a copy before");
+	for (int i = 1; i < 3; i++)
+		glk_soft_hold(
+			context->drv, 0, context->io.gpu[0].hop[GLK_IO_DOWN][i], true);
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job) | glake_copy_close(job),
+		0, "a copy, of which two paths stand");
+	waits = wrong_waits = 0;
+	glk_io_still(&context->io);
+	ok(waits && !wrong_waits, "%d waits, for what is under way", waits);
+	ok(context->io.gpu[1].off && context->io.gpu[2].off && !context->io.gpu[3].off,
+		"the two paths are used no more");
+	tap_expect_log(2);
+	ok(!memcmp(gpu, host, ROOM), "every byte");
+	end();
+}
+
 /* Others use the GPUs that lend their links, of which they leave half. */
 static void half_of_links(void)
 {
@@ -431,5 +490,6 @@ int main(void)
 	many();
 	own_first();
 	booked_apart();
+	waited_for();
 	return tap_done();
 }
