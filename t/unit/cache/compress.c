@@ -190,8 +190,8 @@ static void is_verified(const char *verify, const char *what)
 {
 	struct content c;
 	struct glk_packed *packed;
-	uint32_t sizes;
-	int torn = 0;
+	uint32_t sizes, run;
+	int torn = 0, units = 0;
 
 	set_up(verify, NULL);
 	torn += take(&c, 20 * MIB, ALIKE) || spill(&c);
@@ -201,6 +201,10 @@ static void is_verified(const char *verify, const char *what)
 	settle();
 	packed = glk_store_at(&rig.cache.mover.store, first_run(&c))->packed;
 	ok(!torn && packed, "a content comes and goes, and is packed");
+	for (run = first_run(&c); run;
+		run = glk_store_at(&rig.cache.mover.store, run)->next)
+		units++;
+	is_int(units, 5, "in units of 4 MiB, behind which there is nothing");
 	memcpy(&sizes, packed->data, sizeof(sizes));
 	memset(packed->data, 0xff, sizeof(sizes));
 	is_int(fetch(&c), -EIO, what);
