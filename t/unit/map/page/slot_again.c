@@ -206,9 +206,33 @@ static void test_chance(uint64_t seed)
 	ok(told > 100, "%d times", told);
 }
 
+/* A run of whole groups, behind which somebody is: nobody else on the pages at its ends, then others on both. Their
+ * newest mappings lie in other groups, which were touched before another one. */
+static void test_ends(void)
+{
+	start();
+	new_page(64, 1);
+	new_page(127, 1);
+	new_page(128, 1);
+	again(192, pages[0]);
+	again(256, pages[1]);
+	enter(S(128), S(1));
+	enter(S(64) + MIB(1), S(64) - MIB(2));
+	new_page(320, 1);
+	tell(64, 127, 1);
+	ok(same(), "nobody else is on the pages at the ends of a run");
+	enter(S(64), MIB(1));
+	enter(S(127) + MIB(1), MIB(1));
+	new_page(321, 1);
+	tell(64, 127, 2);
+	ok(same(), "others are on both");
+	stop();
+}
+
 int main(void)
 {
 	tap_plan_later();
+	test_ends();
 	test_chance(seed_start());
 	return tap_done();
 }
