@@ -27,6 +27,7 @@ static inline void announced(void)
 {
 	struct CUstream_st *a, *b, *c;
 	struct CUevent_st *fork;
+	uint64_t calls, failed;
 	uint32_t graph;
 	struct rig rig;
 
@@ -42,7 +43,12 @@ static inline void announced(void)
 	is_int((int64_t)goes_to(&rig, b), 0, "another one");
 	is_int((int64_t)goes_to(&rig, NULL), 0, "the default stream");
 	rig_follow(&rig, b, a, fork);
+	glk_fault_set(rig.drv, "stream_facts:nth=2:err=EIO");
 	is_int((int64_t)goes_to(&rig, b), 1, "one that joined the capture");
+	glk_fault_count(rig.drv, &calls, &failed);
+	glk_fault_set(rig.drv, "off");
+	is_int((int64_t)failed, 1, "though that stream cannot be asked now");
+	is_int((int64_t)goes_to(&rig, b), 1, "and again when it can");
 	is_int((int64_t)goes_to(&rig, c), 0, "one that did not");
 	rig_follow(&rig, c, b, fork);
 	is_int((int64_t)goes_to(&rig, c), 1, "one that joined by way of another");
