@@ -124,6 +124,8 @@ static void defaults(void)
 		.conf_file = found_path,
 		.defaults = own,
 		.settings = settings};
+	struct glk_conf before = {0};
+	struct glk_conf_reading reading = {.options = &options, .ret_defaults = &before};
 
 	write_text("[soft]\ngpus = 2\n");
 	setenv("GLAKE_POOL_BUDGET", "2 GB", 1);
@@ -132,6 +134,10 @@ static void defaults(void)
 	is_int(conf.pool_budget, 2 * GLK_GIB, "the environment");
 	is_int(conf.map_aliases, 9, "and the settings");
 	is_int(found.count, 0, "without a finding");
+	is_int(glk_conf_read_as(&reading, &conf), 0, "asked for by themselves");
+	ok(before.soft_gpus == 3 && before.map_aliases == 3 &&
+			before.pool_budget == 3 * GLK_GIB,
+		"they are told as they were");
 	clear_environment();
 	options.no_conf_file = 1;
 	is_int(read_options(&options), 0, "alone");
@@ -182,6 +188,7 @@ static void together(void)
 {
 	static const char *const odd[] = {
 		"pool.small_page=3MiB", "pool.large_page=12MiB", NULL};
+	static const char *const bad[] = {"pool.small_page=3MiB", "soft.gpus=0", NULL};
 	static const char *const small[] = {"pool.large_page=2MiB", NULL};
 	static const char *const uneven[] = {"pool.large_page=14MiB", NULL};
 	static const char *const equal[] = {
@@ -191,6 +198,9 @@ static void together(void)
 
 	is_int(read_settings(odd), -EINVAL, "slots that are no power of two");
 	is_found(0, -EINVAL, 0, "pool.small_page", "not a power of two");
+	is_int(read_settings(bad), -EINVAL, "and a value that is none");
+	is_found(0, -EINVAL, 0, "soft.gpus", "'0' is out of range");
+	is_int(found.count, 1, "what keys are together is not looked at then");
 	is_int(read_settings(uneven), 0, "seven slots a page");
 	is_int(read_settings(small), 0, "as large as the small page");
 	is_int(read_settings(equal), 0, "both larger");
