@@ -53,6 +53,13 @@ int main(void)
 	node = glk_pool_host(&pool, 0);
 	node->lender = lender;
 	lender->lends = PAGE;
+	glk_store_relaxed(&lender->dry, INT64_MAX);
+	is_int(glk_lend_make(node, PAGE, &handle), -ENOMEM, "who has none lends none");
+	glk_lend_wet(lender);
+	glk_store_relaxed(&node->apart, INT64_MAX);
+	glk_store_relaxed(&node->apart_since, glk_load_relaxed(&lender->wet));
+	is_int(glk_lend_make(node, PAGE, &handle), -ENOMEM, "nor to whom it failed");
+	glk_lend_wet(lender);
 	is_int(glk_lend_make(node, PAGE, &handle), 0, "a page is lent");
 	is_int((int64_t)glk_lend_lent(lender), PAGE, "and counted");
 	is_int(glk_lend_make(node, PAGE, &handle), -ENOMEM, "that is all");
