@@ -60,18 +60,18 @@ static const char *in_words(size_t size, char text[64])
 	return text;
 }
 
-/* Says why there is no memory, as PyTorch would, with what the library knows. */
-static void refuse_memory(
-	struct glake *ctx, size_t size, int device, const struct glake_error *error)
+/* Why there is no memory, as PyTorch would say it, with what the library knows. */
+static void memory_text(struct glake *ctx, size_t size, int device,
+	const struct glake_error *error, char *ret_text, size_t room)
 {
 	struct glake_device gpu = {.sz = sizeof(gpu)};
 	struct glake_stats stats = {.sz = sizeof(stats)};
-	char text[4 * GLAKE_ERROR_TEXT_MAX], words[64], helps[GLAKE_ERROR_TEXT_MAX] = "";
+	char words[64], helps[GLAKE_ERROR_TEXT_MAX] = "";
 
 	glake_device_get(ctx, device, &gpu);
 	glake_stats_get(ctx, device, &stats);
 	glake_refusal_text(ctx, device, GLAKE_REFUSAL_ADVICE, helps, sizeof(helps), NULL);
-	snprintf(text, sizeof(text),
+	snprintf(ret_text, room,
 		"CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity "
 		"of %.2f GiB of which %.2f GiB is free. glake holds %.2f GiB, of which "
 		"%.2f GiB is live; its budget is %.2f GiB. %s (%s)%s%s",
@@ -81,33 +81,38 @@ static void refuse_memory(
 		(double)(stats.budget < gpu.memory ? stats.budget : gpu.memory) / GIB,
 		error->text, glake_error_class_name(error->error_class),
 		*helps ? ". What would have helped: " : "", helps);
-	glk_torch_raise(true, text);
+}
+
+void glake_torch_refusal(size_t size, int device, char *ret_text, size_t room)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	struct glake *ctx = glake_torch_context();
+
+	glake_last_error(&error);
+	if (!ctx)
+		snprintf(ret_text, room, "glake could not be opened: %s",
+			glake_torch_why());
+	else if (error.err == -ENOMEM)
+		memory_text(ctx, size, device, &error, ret_text, room);
+	else
+		snprintf(ret_text, room, "glake has no %.2f MiB for GPU %d: %s (%s)",
+			(double)size / MIB, device, error.text,
+			glake_error_class_name(error.error_class));
 }
 
 static void refuse(struct glake *ctx, size_t size, int device, struct CUstream_st *stream)
 {
+	struct glake_device gpu = {.sz = sizeof(gpu)};
 	struct glake_error error = {.sz = sizeof(error)};
-	char text[2 * GLAKE_ERROR_TEXT_MAX];
+	char text[GLAKE_TORCH_REFUSAL_MAX];
+	bool no_memory;
 
-	if (!ctx) {
-		snprintf(text, sizeof(text), "glake could not be opened: %s",
-			glake_torch_why());
-		glk_torch_raise(false, text);
-		return;
-	}
 	glake_last_error(&error);
-	if (error.err == -ENOMEM) {
-		struct glake_device gpu = {.sz = sizeof(gpu)};
-
-		if (glk_torch_history_on() && !glake_device_get(ctx, device, &gpu))
-			glk_torch_history_oom(gpu.free, size, device, stream);
-		refuse_memory(ctx, size, device, &error);
-		return;
-	}
-	snprintf(text, sizeof(text), "glake has no %.2f MiB for GPU %d: %s (%s)",
-		(double)size / MIB, device, error.text,
-		glake_error_class_name(error.error_class));
-	glk_torch_raise(false, text);
+	no_memory = ctx && error.err == -ENOMEM;
+	glake_torch_refusal(size, device, text, sizeof(text));
+	if (no_memory && glk_torch_history_on() && !glake_device_get(ctx, device, &gpu))
+		glk_torch_history_oom(gpu.free, size, device, stream);
+	glk_torch_raise(no_memory, text);
 }
 
 /* For those who look on. */
@@ -120,6 +125,27 @@ static inline void note_given(struct glake *ctx, void *ptr, size_t size, int dev
 		glk_torch_profile_tell(ctx, ptr, (int64_t)size, device);
 }
 
+int glake_torch_request(
+	size_t size, int device, struct CUstream_st *stream, void **ret_ptr)
+{
+	struct glake *ctx = glake_torch_context();
+	int err = ctx ? glake_alloc(ctx, device, size, stream, 0, ret_ptr) : -ENODEV;
+
+	if (!err && !glk_torch_peers_known(device))
+		glk_torch_peers_meet(ctx, device);
+	return err;
+}
+
+void glake_torch_tell(void *ptr, size_t size, int device, struct CUstream_st *stream)
+{
+	if (!glk_torch_history_on())
+		return;
+	if (size)
+		glk_torch_history_alloc(ptr, size, device, stream, true);
+	else
+		glk_torch_history_free(ptr);
+}
+
 void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 {
 	struct glake *ctx = glake_torch_context();
@@ -129,12 +155,10 @@ void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 		return NULL;
 	if (glk_torch_pools_open())
 		glk_torch_pool_choose(device, stream);
-	if (!ctx || glake_alloc(ctx, device, size, stream, 0, &ptr)) {
+	if (glake_torch_request(size, device, stream, &ptr)) {
 		refuse(ctx, size, device, stream);
 		return NULL;
 	}
-	if (!glk_torch_peers_known(device))
-		glk_torch_peers_meet(ctx, device);
 	note_given(ctx, ptr, size, device, stream, true);
 	return ptr;
 }

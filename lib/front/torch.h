@@ -32,6 +32,16 @@ GLAKE_EXPORT void glake_torch_init(int devices);
 GLAKE_EXPORT void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream);
 GLAKE_EXPORT void glake_torch_free(
 	void *ptr, size_t size, int device, struct CUstream_st *stream);
+/* For torch_allocator.cc. The request alone: 0 or an error of glake_alloc. */
+GLAKE_EXPORT int glake_torch_request(
+	size_t size, int device, struct CUstream_st *stream, void **ret_ptr);
+/* After one that failed: what to tell the program, in at most GLAKE_TORCH_REFUSAL_MAX bytes. */
+#define GLAKE_TORCH_REFUSAL_MAX (4 * GLAKE_ERROR_TEXT_MAX)
+GLAKE_EXPORT void glake_torch_refusal(
+	size_t size, int device, char *ret_text, size_t room);
+/* For the history of torch_history.c: a block was given; with a size of 0, it is taken back. */
+GLAKE_EXPORT void glake_torch_tell(
+	void *ptr, size_t size, int device, struct CUstream_st *stream);
 GLAKE_EXPORT void *glake_torch_try_alloc(
 	size_t size, int device, struct CUstream_st *stream);
 GLAKE_EXPORT void glake_torch_give_back(void *ptr);

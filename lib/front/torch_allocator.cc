@@ -1,0 +1,945 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * glake in the place of PyTorch's own allocator of GPU memory: a CUDAAllocator whose every function
+ * answers as PyTorch's does. An object made of this belongs to exactly one build of PyTorch, whose
+ * headers it was compiled with.
+ *
+ * The hit	a request and a free are one call of the library each: no lock, no table, no Python.
+ *		Whatever else there may be to do (pools that are open, somebody who looks on, a device
+ *		that is new, a refusal) is behind one word, `odd`
+ * Native	PyTorch's own allocator stays below. It serves pools that have an allocator of their
+ *		own, memory that other programs sent, and everything while caching is switched off; a
+ *		block goes back to who gave it
+ * Pools	of graphs and of torch.cuda.MemPool are the library's, see glake/graph.h. Which one a
+ *		request goes to is asked here, the newest first, since a filter may throw
+ */
+#include <c10/core/Allocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/csrc/cuda/CUDAPluggableAllocator.h>
+
+#include "torch_watch.hpp"
+
+#include <atomic>
+#include <cerrno>
+
+extern "C" {
+/* Of the plug-in, see front/torch.h. */
+struct glake *glake_torch_context(void);
+const char *glake_torch_why(void);
+int glake_torch_opened(void);
+void glake_torch_init(int devices);
+void glake_torch_memory_fraction(double fraction, int device);
+void glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
+void glake_torch_refusal(size_t size, int device, char *ret_text, size_t room);
+int glake_torch_request(
+	size_t size, int device, struct CUstream_st *stream, void **ret_ptr);
+void glake_torch_tell(void *ptr, size_t size, int device, struct CUstream_st *stream);
+void glake_torch_raise_with(void (*fn)(int out_of_memory, const char *text));
+}
+
+namespace
+{
+
+using namespace c10;
+using namespace c10::CachingDeviceAllocator;
+using namespace c10::cuda::CUDACachingAllocator;
+using c10::CachingAllocator::StatArray;
+using Filter = std::function<bool(cudaStream_t)>;
+using namespace glake_torch;
+
+constexpr size_t TEXT = 2048;
+constexpr size_t EXABYTE = size_t(1) << 60;
+
+/* Why a hit may not be one: bits of `odd`. */
+enum : unsigned {
+	ODD_CLOSED = 1,	  /* the library is not opened yet */
+	ODD_POOL = 2,	  /* a pool is open */
+	ODD_WATCHED = 4,  /* history, trackers, or the plug-in's history */
+	ODD_UNCACHED = 8, /* caching is switched off */
+};
+
+struct Pool {
+	DeviceIndex device;
+	MempoolId_t id;
+	bool native;	  /* it has an allocator of its own */
+	bool last_resort; /* it serves requests that find no room elsewhere */
+};
+
+/* A pool that is open, and for which requests. */
+struct Open {
+	Pool *pool;
+	Filter filter;
+};
+
+/* The live blocks of a pool. */
+struct State final : AllocatorState {
+	MempoolId_t id;
+	std::vector<glake_pool_block> blocks;
+};
+
+thread_local const Open *chosen; /* of the request that this thread makes */
+
+glake_pool_id name_of(MempoolId_t id)
+{
+	return {id.first, id.second};
+}
+
+bool is_chosen(CUstream_st *, void *open)
+{
+	return chosen == open;
+}
+
+[[noreturn]] void fail(const char *what)
+{
+	glake_error error = {sizeof(error)};
+
+	glake_last_error(&error);
+	TORCH_CHECK_WITH(OutOfMemoryError, error.err != -ENOMEM, "glake: ", what, ": ",
+		error.text, " (", glake_error_class_name(error.error_class), ")");
+	TORCH_CHECK(false, "glake: ", what, ": ", error.text, " (",
+		glake_error_class_name(error.error_class), ")");
+}
+
+void check(int err, const char *what)
+{
+	if (err)
+		fail(what);
+}
+
+void set(StatArray &stats, uint64_t current, uint64_t peak, uint64_t allocated,
+	uint64_t freed)
+{
+	CachingAllocator::Stat stat;
+
+	stat.current = static_cast<int64_t>(current);
+	stat.peak = static_cast<int64_t>(std::max(peak, current));
+	stat.allocated = static_cast<int64_t>(allocated);
+	stat.freed = static_cast<int64_t>(freed);
+	/* there are no pools of small and of large blocks */
+	stats[static_cast<size_t>(CachingAllocator::StatType::AGGREGATE)] = stat;
+	stats[static_cast<size_t>(CachingAllocator::StatType::LARGE_POOL)] = stat;
+}
+
+void add(CachingAllocator::Stat &to, const CachingAllocator::Stat &more)
+{
+	to.current += more.current;
+	to.peak += more.peak;
+	to.allocated += more.allocated;
+	to.freed += more.freed;
+}
+
+void add(StatArray &to, const StatArray &more)
+{
+	for (size_t i = 0; i < to.size(); i++)
+		add(to[i], more[i]);
+}
+
+class GlakeAllocator final : public CUDAAllocator
+{
+      public:
+	explicit GlakeAllocator(CUDAAllocator *native) : native_(native)
+	{
+	}
+
+	/* ---- The hit. ---- */
+
+	DataPtr allocate(size_t size) override
+	{
+		DeviceIndex device = current();
+		void *ptr = nullptr;
+
+		if (C10_UNLIKELY(odd_.load(std::memory_order_relaxed) & ODD_UNCACHED))
+			return native_->allocate(size);
+		ptr = take(size, device, cuda::getCurrentCUDAStream(device).stream());
+		return {ptr, ptr, give, Device(kCUDA, device)};
+	}
+
+	void *take(size_t size, DeviceIndex device, cudaStream_t stream)
+	{
+		void *ptr;
+
+		if (C10_UNLIKELY(odd_.load(std::memory_order_relaxed) ||
+			    memoryProfilingEnabled() || !size ||
+			    glake_alloc(ctx_, device, size, stream, 0, &ptr)))
+			return take_odd(size, device, stream);
+		return ptr;
+	}
+
+	static void give(void *ptr);
+
+	DeleterFnPtr raw_deleter() const override
+	{
+		return give;
+	}
+
+	void *raw_alloc(size_t size) override
+	{
+		DeviceIndex device = current();
+
+		return take(size, device, cuda::getCurrentCUDAStream(device).stream());
+	}
+
+	void *raw_alloc_with_stream(size_t size, cudaStream_t stream) override
+	{
+		return take(size, current(), stream);
+	}
+
+	void raw_delete(void *ptr) override
+	{
+		give(ptr);
+	}
+
+	void copy_data(void *to, const void *from, size_t count) const override
+	{
+		C10_CUDA_CHECK(cudaMemcpy(to, from, count, cudaMemcpyDeviceToDevice));
+	}
+
+	/* ---- Life. ---- */
+
+	void init(int devices) override
+	{
+		native_->init(devices);
+		glake_torch_init(devices);
+		open_context();
+		Guard guard(lock_);
+		if (devices_ >= devices)
+			return;
+		devices_ = devices;
+		watch_.devices(static_cast<size_t>(devices));
+		fractions_.resize(static_cast<size_t>(devices), 1.0);
+	}
+
+	bool initialized() override
+	{
+		return devices_ > 0;
+	}
+
+	void enable(bool value) override
+	{
+		native_->enable(value);
+		odd(ODD_UNCACHED, !value);
+	}
+
+	bool isEnabled() const override
+	{
+		return native_->isEnabled();
+	}
+
+	std::string name() override
+	{
+		return "glake";
+	}
+
+	/* ---- Memory that nobody uses, and bounds. ---- */
+
+	void emptyCache(MempoolId_t id = NO_POOL) override
+	{
+		if (id == NO_POOL)
+			for (int i = 0; ctx_ && i < devices_; i++)
+				glake_trim(ctx_, i, 0, nullptr);
+		if (native_used_)
+			native_->emptyCache(id);
+	}
+
+	double getMemoryFraction(DeviceIndex device) override
+	{
+		return fractions_.at(index(device));
+	}
+
+	void setMemoryFraction(double fraction, DeviceIndex device) override
+	{
+		TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction,
+			". Please set within [0, 1].");
+		fractions_.at(index(device)) = fraction;
+		glake_torch_memory_fraction(fraction, device);
+		native_->setMemoryFraction(fraction, device);
+	}
+
+	std::vector<StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override
+	{
+		return {};
+	}
+
+	/* Any amount can be had of what is free, wherever it lies. */
+	void cacheInfo(DeviceIndex device, size_t *largest) override
+	{
+		glake_stats stats = {sizeof(stats)};
+		glake_device gpu = {sizeof(gpu)};
+
+		check(glake_stats_get(ctx_, static_cast<int>(index(device)), &stats),
+			"figures");
+		check(glake_device_get(ctx_, device, &gpu), "the GPU");
+		*largest = std::max<size_t>(*largest, gpu.free + stats.free_pages);
+	}
+
+	void *getBaseAllocation(void *ptr, size_t *size) override
+	{
+		glake_block block = {sizeof(block)};
+
+		if (glake_query(ctx_, ptr, &block))
+			return native_->getBaseAllocation(ptr, size);
+		if (size)
+			*size = block.given;
+		return block.base;
+	}
+
+	/* ---- Order. ---- */
+
+	void recordStream(const DataPtr &ptr, cuda::CUDAStream stream) override
+	{
+		if (ptr.get_deleter() == give && ours(ptr.get()))
+			glake_torch_record_stream(ptr.get(), stream.stream());
+		else if (ptr.get())
+			native_->recordStream(ptr, stream);
+	}
+
+	void enablePeerAccess(DeviceIndex device, DeviceIndex other) override
+	{
+		native_->enablePeerAccess(device, other);
+		/* memory of the other one, for kernels of the first; refused where there is no way */
+		glake_peer_access(ctx_, other, device, 1);
+	}
+
+	cudaError_t memcpyAsync(void *to, int to_device, const void *from,
+		int from_device, size_t count, cudaStream_t stream, bool p2p) override
+	{
+		if (p2p || to_device == from_device)
+			return cudaMemcpyAsync(
+				to, from, count, cudaMemcpyDeviceToDevice, stream);
+		return cudaMemcpyPeerAsync(
+			to, to_device, from, from_device, count, stream);
+	}
+
+	/* ---- Figures. ---- */
+
+	DeviceStats getDeviceStats(DeviceIndex device) override
+	{
+		glake_driver_stats driver = {sizeof(driver)};
+		glake_stats now = {sizeof(now)};
+		DeviceStats stats;
+
+		check(glake_stats_get(ctx_, static_cast<int>(index(device)), &now),
+			"figures");
+		check(glake_driver_stats_get(ctx_, &driver), "figures of the driver");
+		const uint64_t *calls = driver.calls;
+		uint64_t between = now.reserved - now.free_pages > now.given
+			? now.reserved - now.free_pages - now.given
+			: 0;
+
+		set(stats.allocation, now.live_blocks, 0, now.allocs, now.frees);
+		set(stats.active, now.live_blocks, 0, now.allocs, now.frees);
+		set(stats.segment, calls[GLAKE_CALL_CREATE] - calls[GLAKE_CALL_RELEASE],
+			0, calls[GLAKE_CALL_CREATE], calls[GLAKE_CALL_RELEASE]);
+		set(stats.inactive_split, now.free_extents, 0, now.free_extents, 0);
+		set(stats.inactive_split_bytes, between, 0, between, 0);
+		set(stats.allocated_bytes, now.given, now.peak_live, now.given, 0);
+		set(stats.active_bytes, now.given, now.peak_live, now.given, 0);
+		set(stats.requested_bytes, now.live, now.peak_live, now.live, 0);
+		set(stats.reserved_bytes, now.reserved, now.peak_reserved, now.reserved,
+			0);
+		for (uint64_t rung : now.rungs)
+			stats.num_alloc_retries += static_cast<int64_t>(rung);
+		stats.num_ooms = static_cast<int64_t>(now.oom);
+		stats.num_sync_all_streams = static_cast<int64_t>(calls[GLAKE_CALL_SYNC]);
+		stats.num_device_alloc = static_cast<int64_t>(calls[GLAKE_CALL_CREATE]);
+		stats.num_device_free = static_cast<int64_t>(calls[GLAKE_CALL_RELEASE]);
+		stats.max_split_size = -1;
+		if (native_used_)
+			add_native(stats, native_->getDeviceStats(device));
+		return stats;
+	}
+
+	void resetAccumulatedStats(DeviceIndex device) override
+	{
+		native_->resetAccumulatedStats(device);
+	}
+
+	void resetPeakStats(DeviceIndex device) override
+	{
+		check(glake_stats_reset(ctx_, static_cast<int>(index(device))), "peaks");
+		native_->resetPeakStats(device);
+	}
+
+	SnapshotInfo snapshot(
+		MempoolId_t id = NO_POOL, bool include_traces = true) override
+	{
+		SnapshotInfo info;
+
+		if (native_used_)
+			info = native_->snapshot(id, false);
+		info.device_traces.clear();
+		info.device_traces.resize(static_cast<size_t>(devices_));
+		for (int i = 0; i < devices_; i++) {
+			auto device = static_cast<DeviceIndex>(i);
+			Picture picture(watch_, device, id, info.segments);
+
+			watch_.record(TraceEntry::SNAPSHOT, device, nullptr, 0, nullptr,
+				NO_POOL, nullptr);
+			check(glake_map(ctx_, i, 0, Picture::take, &picture), "the map");
+			picture.end();
+		}
+		if (include_traces)
+			watch_.copy(info);
+		info.config_metadata.last_allocator_settings = "glake";
+		return info;
+	}
+
+	/* ---- Pools. ---- */
+
+	void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
+		std::shared_ptr<CUDAAllocator> allocator = nullptr) override
+	{
+		Guard guard(lock_);
+		bool own = allocator && allocator.get() != this;
+		Pool *pool = find(device, id);
+
+		if (!pool)
+			pools_.push_back(
+				std::make_unique<Pool>(Pool{device, id, own, false}));
+		if (own || (pool && pool->native)) {
+			native_used_ = true;
+			native_->createOrIncrefPool(device, id, std::move(allocator));
+			return;
+		}
+		check(glake_pool_hold(ctx_, device, name_of(id)), "a pool");
+	}
+
+	void beginAllocateToPool(
+		DeviceIndex device, MempoolId_t id, Filter filter) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		for (const auto &open : open_)
+			TORCH_CHECK(open->pool != pool || !pool,
+				"beginAllocateToPool: already recording to mempool_id");
+		if (!pool) {
+			pools_.push_back(
+				std::make_unique<Pool>(Pool{device, id, false, false}));
+			pool = pools_.back().get();
+		}
+		auto open = std::make_unique<Open>(Open{pool, filter});
+		if (pool->native)
+			native_->beginAllocateToPool(device, id, std::move(filter));
+		else
+			check(glake_pool_begin_for(
+				      ctx_, device, name_of(id), is_chosen, open.get()),
+				"a pool cannot be opened");
+		open_.push_back(std::move(open));
+		odd(ODD_POOL, true);
+	}
+
+	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+		auto open = std::find_if(open_.begin(), open_.end(),
+			[&](const auto &one) { return one->pool == pool; });
+
+		if (open == open_.end())
+			return;
+		if (pool->native)
+			native_->endAllocateToPool(device, id);
+		else
+			check(glake_pool_end(ctx_, device, name_of(id)),
+				"the end of a pool");
+		open_.erase(open);
+		odd(ODD_POOL, !open_.empty());
+	}
+
+	void releasePool(DeviceIndex device, MempoolId_t id) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		TORCH_INTERNAL_ASSERT(pool);
+		if (pool->native)
+			native_->releasePool(device, id);
+		else
+			glake_pool_release(ctx_, device, name_of(id));
+		if (use_count(pool))
+			return;
+		pools_.erase(std::find_if(pools_.begin(), pools_.end(),
+			[&](const auto &one) { return one.get() == pool; }));
+	}
+
+	int getPoolUseCount(DeviceIndex device, MempoolId_t id) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		return pool ? use_count(pool) : 0;
+	}
+
+	void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		TORCH_CHECK(pool, "there is no such pool");
+		pool->last_resort = use;
+		if (pool->native)
+			native_->setUseOnOOM(device, id, use);
+	}
+
+	/* A block is never a part of another one here. */
+	void setNoSplit(DeviceIndex device, MempoolId_t id) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		TORCH_CHECK(pool, "there is no such pool");
+		if (pool->native)
+			native_->setNoSplit(device, id);
+	}
+
+	bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
+		const std::unordered_set<void *> &expected) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		TORCH_CHECK(pool, "Could not find pool of id");
+		if (pool->native)
+			return native_->checkPoolLiveAllocations(device, id, expected);
+		auto blocks = live(device, id);
+		return blocks.size() == expected.size() &&
+			std::all_of(blocks.begin(), blocks.end(), [&](const auto &block) {
+				return expected.count(block.ptr);
+			});
+	}
+
+	std::shared_ptr<AllocatorState> getCheckpointState(
+		DeviceIndex device, MempoolId_t id) override
+	{
+		Guard guard(lock_);
+		Pool *pool = find(device, id);
+
+		if (pool && pool->native)
+			return native_->getCheckpointState(device, id);
+		auto state = std::make_shared<State>();
+		state->id = id;
+		state->blocks = live(device, id);
+		return state;
+	}
+
+	CheckpointDelta setCheckpointPoolState(
+		DeviceIndex device, std::shared_ptr<AllocatorState> before) override
+	{
+		Guard guard(lock_);
+		auto *state = dynamic_cast<State *>(before.get());
+		CheckpointDelta delta;
+
+		if (!state)
+			return native_->setCheckpointPoolState(device, std::move(before));
+		for (const auto &block : live(device, state->id))
+			delta.ptrs_freed.push_back(block.ptr);
+		check(glake_pool_restore(ctx_, device, name_of(state->id),
+			      state->blocks.data(), state->blocks.size()),
+			"a state of a pool cannot be restored");
+		for (const auto &block : state->blocks)
+			delta.dataptrs_allocd.emplace_back(
+				block.ptr, block.ptr, give, Device(kCUDA, device));
+		return delta;
+	}
+
+	/* ---- Between processes: tensors go by glake/share.py, these are of others. ---- */
+
+	ShareableHandle shareIpcHandle(void *ptr) override
+	{
+		TORCH_CHECK(!ours(ptr),
+			"glake: this tensor leaves the process by torch.multiprocessing alone");
+		return native_->shareIpcHandle(ptr);
+	}
+
+	std::shared_ptr<void> getIpcDevPtr(std::string handle) override
+	{
+		return native_->getIpcDevPtr(std::move(handle));
+	}
+
+	/* ---- Those who look on. ---- */
+
+	bool isHistoryEnabled() override
+	{
+		return watch_.on();
+	}
+
+	void recordHistory(bool enabled, CreateContextFn gather, size_t most,
+		RecordContext when, bool clear,
+		const std::vector<std::string> &skip) override
+	{
+		watch_.set(enabled, gather, most, when, clear, skip);
+		odd(ODD_WATCHED, watch_.wanted() || told_);
+	}
+
+	void recordAnnotation(
+		const std::vector<std::pair<std::string, std::string>> &rows) override
+	{
+		watch_.annotate(current(), rows);
+	}
+
+	void pushCompileContext(std::string &text) override
+	{
+		compile_contexts.push(text);
+	}
+
+	void popCompileContext() override
+	{
+		if (!compile_contexts.empty())
+			compile_contexts.pop();
+	}
+
+	void setUserMetadata(const std::string &text) override
+	{
+		user_metadata = text;
+	}
+
+	std::string getUserMetadata() override
+	{
+		return user_metadata;
+	}
+
+	void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override
+	{
+		Guard guard(lock_);
+
+		observers_.push_back(std::move(observer));
+	}
+
+	void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override
+	{
+		watch_.track(std::move(tracker));
+		odd(ODD_WATCHED, true);
+	}
+
+	/* Requests are told to the plug-in too, whose history is on. */
+	void tell_plug(bool on)
+	{
+		told_ = on;
+		odd(ODD_WATCHED, watch_.wanted() || told_);
+	}
+
+      private:
+	static DeviceIndex current()
+	{
+		DeviceIndex device = 0;
+
+		C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+		return device;
+	}
+
+	size_t index(DeviceIndex device) const
+	{
+		TORCH_CHECK(0 <= device && device < devices_,
+			"Allocator not initialized for device ", static_cast<int>(device),
+			": did you call init?");
+		open_context();
+		return static_cast<size_t>(device);
+	}
+
+	void open_context() const
+	{
+		if (C10_LIKELY(ctx_))
+			return;
+		ctx_ = glake_torch_context();
+		TORCH_CHECK(ctx_, "glake could not be opened: ", glake_torch_why());
+		odd(ODD_CLOSED, false);
+	}
+
+	void odd(unsigned bit, bool on) const
+	{
+		if (on)
+			odd_.fetch_or(bit);
+		else
+			odd_.fetch_and(~bit);
+	}
+
+	bool ours(const void *ptr) const
+	{
+		glake_block block = {sizeof(block)};
+
+		return ctx_ && ptr && !glake_query(ctx_, ptr, &block);
+	}
+
+	Pool *find(DeviceIndex device, MempoolId_t id)
+	{
+		for (const auto &pool : pools_)
+			if (pool->device == device && pool->id == id)
+				return pool.get();
+		return nullptr;
+	}
+
+	int use_count(const Pool *pool)
+	{
+		glake_pool about = {sizeof(about)};
+
+		if (pool->native)
+			return native_->getPoolUseCount(pool->device, pool->id);
+		if (glake_pool_get(ctx_, pool->device, name_of(pool->id), &about))
+			return 0;
+		return static_cast<int>(about.graphs);
+	}
+
+	std::vector<glake_pool_block> live(DeviceIndex device, MempoolId_t id)
+	{
+		std::vector<glake_pool_block> blocks(64);
+		size_t count = 0;
+
+		for (;;) {
+			check(glake_pool_blocks(ctx_, device, name_of(id), blocks.data(),
+				      blocks.size(), &count),
+				"blocks of a pool");
+			if (count <= blocks.size())
+				break;
+			blocks.resize(count);
+		}
+		blocks.resize(count);
+		return blocks;
+	}
+
+	/* ---- Requests that are no hits. ---- */
+
+	/* The newest open pool that wants the request. */
+	const Open *choose(DeviceIndex device, cudaStream_t stream)
+	{
+		for (auto open = open_.rbegin(); open != open_.rend(); ++open)
+			if ((*open)->pool->device == device && (*open)->filter(stream))
+				return open->get();
+		return nullptr;
+	}
+
+	void *take_odd(size_t size, DeviceIndex device, cudaStream_t stream)
+	{
+		void *ptr = nullptr;
+
+		if (!size)
+			return nullptr;
+		TORCH_CHECK_WITH(OutOfMemoryError, size < EXABYTE,
+			"CUDA out of memory. Tried to allocate more than 1EB memory.");
+		open_context();
+		chosen = nullptr;
+		if (odd_.load(std::memory_order_relaxed) & ODD_POOL) {
+			Guard guard(lock_);
+			const Open *open = choose(device, stream);
+
+			if (open && open->pool->native)
+				return native_->raw_alloc_with_stream(size, stream);
+			chosen = open;
+		}
+		for (int more = 0; glake_torch_request(size, device, stream, &ptr);
+			more++)
+			if (!make_room(more, size, device, stream, &ptr))
+				refuse(size, device, stream);
+			else if (ptr)
+				break;
+		note(true, device, ptr, size, stream);
+		return ptr;
+	}
+
+	/* What may help after a refusal, one after the other; false: nothing is left. */
+	bool make_room(int turn, size_t size, DeviceIndex device, cudaStream_t stream,
+		void **ret)
+	{
+		glake_error error = {sizeof(error)};
+
+		glake_last_error(&error);
+		if (error.err != -ENOMEM)
+			return false;
+		if (turn == 0) {
+			bool freed = false;
+
+			for (const auto &name : FreeCudaMemoryCallbacksRegistry()->Keys())
+				freed |= FreeCudaMemoryCallbacksRegistry()
+						 ->Create(name)
+						 ->Execute();
+			if (freed)
+				return true;
+			turn = 1;
+		}
+		if (turn == 1) {
+			if (native_used_)
+				native_->emptyCache();
+			if (native_used_)
+				return true;
+			turn = 2;
+		}
+		return turn == 2 && last_resort(size, device, stream, ret);
+	}
+
+	/* From a pool whose maker lets others have what it does not use. */
+	bool last_resort(size_t size, DeviceIndex device, cudaStream_t stream, void **ret)
+	{
+		Guard guard(lock_);
+
+		for (const auto &pool : pools_) {
+			Open open{pool.get(), nullptr};
+
+			if (!pool->last_resort || pool->native ||
+				pool->device != device ||
+				glake_pool_begin_for(ctx_, device, name_of(pool->id),
+					is_chosen, &open))
+				continue;
+			chosen = &open;
+			glake_torch_request(size, device, stream, ret);
+			chosen = nullptr;
+			glake_pool_end(ctx_, device, name_of(pool->id));
+			glake_pool_release(ctx_, device, name_of(pool->id));
+			if (*ret)
+				return true;
+		}
+		return false;
+	}
+
+	[[noreturn]] void refuse(size_t size, DeviceIndex device, cudaStream_t stream)
+	{
+		glake_device gpu = {sizeof(gpu)};
+		glake_stats stats = {sizeof(stats)};
+		glake_error error = {sizeof(error)};
+		std::vector<OutOfMemoryObserver> observers;
+		char text[TEXT];
+
+		glake_last_error(&error);
+		glake_torch_refusal(size, device, text, sizeof(text));
+		if (error.err != -ENOMEM)
+			TORCH_CHECK(false, text);
+		glake_device_get(ctx_, device, &gpu);
+		glake_stats_get(ctx_, device, &stats);
+		watch_.record(TraceEntry::OOM, device, reinterpret_cast<void *>(gpu.free),
+			size, stream, NO_POOL, watch_.context(RecordContext::ALLOC));
+		{
+			Guard guard(lock_);
+
+			observers = observers_;
+		}
+		reportOutOfMemoryToProfiler(static_cast<int64_t>(size), stats.given,
+			stats.reserved, Device(kCUDA, device));
+		for (const auto &observer : observers)
+			observer(device, size,
+				std::min<uint64_t>(gpu.memory, stats.budget), gpu.free);
+		TORCH_CHECK_WITH(OutOfMemoryError, false, text);
+		__builtin_unreachable();
+	}
+
+	/* ---- Those who look on. ---- */
+
+	/* A block that was given, or is about to be taken back. */
+	void note(bool given, DeviceIndex device, void *ptr, size_t size,
+		cudaStream_t stream)
+	{
+		glake_stats stats = {sizeof(stats)};
+		glake_block block = {sizeof(block)};
+
+		if (odd_.load(std::memory_order_relaxed) & ODD_WATCHED) {
+			glake_query(ctx_, ptr, &block);
+			(watch_.*(given ? &Watch::given : &Watch::taken))(device, ptr,
+				size, stream,
+				MempoolId_t{block.pool.high, block.pool.low});
+			if (told_)
+				glake_torch_tell(ptr, given ? size : 0, device, stream);
+		}
+		if (memoryProfilingEnabled() && !glake_stats_get(ctx_, device, &stats))
+			reportMemoryUsageToProfiler(ptr,
+				given ? static_cast<int64_t>(size)
+				      : -static_cast<int64_t>(size),
+				stats.given, stats.reserved, Device(kCUDA, device));
+	}
+
+	/* ---- Frees that are no hits. ---- */
+
+	void give_odd(void *ptr)
+	{
+		glake_block block = {sizeof(block)};
+
+		if (!ptr)
+			return;
+		if (!ctx_ || glake_query(ctx_, ptr, &block)) {
+			native_->raw_delete(ptr);
+			return;
+		}
+		note(false, static_cast<DeviceIndex>(block.device), ptr, block.size,
+			block.stream);
+		glake_give_back(ctx_, ptr);
+	}
+
+	static void add_native(DeviceStats &to, const DeviceStats &more)
+	{
+		add(to.allocation, more.allocation);
+		add(to.segment, more.segment);
+		add(to.active, more.active);
+		add(to.inactive_split, more.inactive_split);
+		add(to.allocated_bytes, more.allocated_bytes);
+		add(to.reserved_bytes, more.reserved_bytes);
+		add(to.active_bytes, more.active_bytes);
+		add(to.inactive_split_bytes, more.inactive_split_bytes);
+		add(to.requested_bytes, more.requested_bytes);
+		to.num_alloc_retries += more.num_alloc_retries;
+		to.num_ooms += more.num_ooms;
+		to.num_device_alloc += more.num_device_alloc;
+		to.num_device_free += more.num_device_free;
+	}
+
+	CUDAAllocator *native_;
+	mutable struct glake *ctx_ = nullptr;
+	mutable std::atomic<unsigned> odd_{ODD_CLOSED};
+	int devices_ = 0;
+	std::atomic<bool> native_used_{false}; /* it holds memory, or did */
+	std::atomic<bool> told_{false};
+	Watch watch_;
+	std::recursive_mutex lock_; /* of all that follows */
+	std::vector<double> fractions_;
+	std::vector<std::unique_ptr<Pool>> pools_;
+	std::vector<std::unique_ptr<Open>> open_; /* the newest last */
+	std::vector<OutOfMemoryObserver> observers_;
+};
+
+GlakeAllocator *the_one;
+
+void GlakeAllocator::give(void *ptr)
+{
+	GlakeAllocator *self = the_one;
+
+	if (C10_UNLIKELY(self->odd_.load(std::memory_order_relaxed) ||
+		    memoryProfilingEnabled() || glake_give_back(self->ctx_, ptr)))
+		self->give_odd(ptr);
+}
+
+void raise(int out_of_memory, const char *text)
+{
+	TORCH_CHECK_WITH(OutOfMemoryError, !out_of_memory, text);
+	TORCH_CHECK(false, text);
+}
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) const char *glake_torch_install(void)
+{
+	static std::string why;
+
+	try {
+		if (!the_one) {
+			the_one = new GlakeAllocator(get());
+			/* never ended: tensors are freed until the process is over */
+			auto kept = new std::shared_ptr<CUDAAllocator>(
+				the_one, [](CUDAAllocator *) {});
+			torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(
+				*kept);
+			glake_torch_raise_with(raise);
+		}
+		return nullptr;
+	} catch (const c10::Error &error) {
+		why = error.what_without_backtrace();
+	} catch (const std::exception &error) {
+		why = error.what();
+	}
+	the_one = nullptr;
+	return why.c_str();
+}
+
+extern "C" __attribute__((visibility("default"))) void glake_torch_watch(int on)
+{
+	if (the_one)
+		the_one->tell_plug(on);
+}
