@@ -30,7 +30,7 @@ struct Error {
 /* A class of the library's errors. */
 constexpr int NOT_MINE = 11;
 
-/* As glake_host.py has it. */
+/* As glake/host.py has it. */
 struct Functions {
 	size_t sz;
 	void *context;

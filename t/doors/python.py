@@ -4,7 +4,7 @@ The Python module's doors under the real packages, on the software device and wi
 what their base classes want of ours, and memory asked for and freed through them as far as they go
 without one. What needs a GPU is in t/gpu/doors.py.
 
-    python.py MODULE PLUGIN [ENVIRONMENT]
+    python.py SOURCE PLUGIN [ENVIRONMENT]
 
 The packages are those of a Python environment, or of this interpreter; each part whose package is
 not there skips.
@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../flow"))
 import tap  # noqa: E402
 
-MODULE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
 PACKAGES = os.path.join(sys.argv[3], "bin/python3") if sys.argv[3:] else sys.executable
 PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
 
@@ -57,7 +57,7 @@ def python(code, *options, program=PACKAGES, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON", "NUMBA_"))}
     env.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                GLAKE_SOFT_GPUS="2", GLAKE_POOL_BUDGET="64MiB", PYTHONDONTWRITEBYTECODE="1",
-               PYTHONPATH=os.path.dirname(MODULE))
+               PYTHONPATH=SOURCE)
     with tempfile.TemporaryDirectory() as folder:
         env.update(WARP_CACHE_PATH=folder, HOME=folder, CUDA_VISIBLE_DEVICES="", **more)
         run = subprocess.run([program, *options, "-c", START + code + END], env=env, cwd=folder,
@@ -329,12 +329,12 @@ def on_warp():
     found = python('''
 import types
 import warp
-import glake_doors
+from glake import doors
 from warp._src.context import Allocator, _validate_allocator
 facts["none"] = raised(glake.use_warp)
 own, other = stream(1), stream(1)
 device = types.SimpleNamespace(ordinal=1, stream=types.SimpleNamespace(cuda_stream=own))
-one = glake_doors._Warp(device)
+one = doors._Warp(device)
 facts["kind"] = [isinstance(one, Allocator), raised(_validate_allocator, one)]
 p = one.allocate(3 << 20)
 facts["order"] = [order(p) == own, live(0), live(1)]

@@ -4,7 +4,7 @@ torch_memory_saver and vLLM's sleep mode on glake: the real Python package of th
 a stand-in of what is replaced in it, both over a stand-in for PyTorch that asks the real plug-in for the
 segments of its pools. On the software device: no kernel runs, so the program writes itself.
 
-    saver.py MODULE PLUGIN [ENVIRONMENT]
+    saver.py SOURCE PLUGIN [ENVIRONMENT]
 
 The package is looked for in a Python environment, or in this interpreter.
 """
@@ -20,7 +20,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../flow"))
 import tap  # noqa: E402
 
-MODULE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
 PACKAGES = os.path.join(sys.argv[3], "bin/python3") if sys.argv[3:] else sys.executable
 PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
 
@@ -105,7 +105,7 @@ def python(folder, code):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     env.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                PYTHONDONTWRITEBYTECODE="1",
-               PYTHONPATH=os.pathsep.join([folder, os.path.dirname(MODULE)]))
+               PYTHONPATH=os.pathsep.join([folder, SOURCE]))
     run = subprocess.run([PACKAGES, "-c", START + code], env=env, capture_output=True, text=True,
                          timeout=120, check=False, cwd=folder)
     if run.returncode:

@@ -5,7 +5,7 @@ is tried here, and who moves is stood in for. Storages that are away hold other 
 so that every use of one changes a result; results are compared to the last bit with those of the
 same program without.
 
-    spilled.py activations|optimizer MODULE [ENVIRONMENT]
+    spilled.py activations|optimizer SOURCE [ENVIRONMENT]
 
 PyTorch is looked for in a Python environment, or in this interpreter.
 """
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../flow"))
 import tap  # noqa: E402
 
-WHICH, MODULE = sys.argv[1], os.path.abspath(sys.argv[2])
+WHICH, SOURCE = sys.argv[1], os.path.abspath(sys.argv[2])
 PACKAGES = os.path.join(sys.argv[3], "bin/python3") if sys.argv[3:] else sys.executable
 PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
 
@@ -35,7 +35,7 @@ def main():
         return
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     env.update(PYTHONDONTWRITEBYTECODE="1", CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1",
-               PYTHONPATH=os.pathsep.join([os.path.dirname(MODULE), os.path.dirname(tap.__file__)]))
+               PYTHONPATH=os.pathsep.join([SOURCE, os.path.dirname(tap.__file__)]))
     sys.stdout.flush()
     sys.exit(subprocess.run([PACKAGES, os.path.join(HERE, f"spilled_{WHICH}.py")], env=env,
                             check=False, timeout=280).returncode)

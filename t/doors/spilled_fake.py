@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-import glake_spilled
+from glake import spilled
 
 WIDE = 512  # a tensor of 256 such rows has 512 KiB
-SAVED = glake_spilled.spilled_activations
+SAVED = spilled.spilled_activations
 
 
 class Fake:
@@ -59,7 +59,7 @@ class Fake:
         return storage.data_ptr()
 
     def arrive(self, tensor, arrival):
-        assert arrival == glake_spilled.local(tensor).untyped_storage().data_ptr()
+        assert arrival == spilled.local(tensor).untyped_storage().data_ptr()
         assert arrival not in Fake.away
 
     def no_memory(self, size):
@@ -77,7 +77,7 @@ class Fake:
         cls.room, cls.captured = None, False
 
 
-glake_spilled.Mover = Fake
+spilled.Mover = Fake
 
 
 class Block(nn.Module):

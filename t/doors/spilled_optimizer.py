@@ -9,10 +9,9 @@ import torch
 from torch import nn
 
 import glake
-import glake_optimizer
 from spilled_fake import WIDE, Fake, alike, batch, bits, both, model
 
-OPTIMIZER = glake_optimizer.spilled_optimizer
+OPTIMIZER = glake.spilled_optimizer
 
 
 def scheduled():

@@ -3,7 +3,7 @@
 The Python module: its figures against the real library on the software device, and what it does
 to PyTorch and CuPy, which are stood in for by small ones that note what they are told.
 
-    front_glake.py MODULE PLUGIN HEADER...
+    front_glake.py SOURCE PLUGIN HEADER...
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tap
 
-MODULE, PLUGIN, *HEADERS = map(os.path.abspath, sys.argv[1:])
+SOURCE, PLUGIN, *HEADERS = map(os.path.abspath, sys.argv[1:])
 INCLUDES = [os.path.dirname(os.path.dirname(header)) for header in HEADERS]
 
 TORCH = '''
@@ -135,7 +135,7 @@ def python(folder, code, *arguments, env=None, path="", start=START):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                  XDG_CACHE_HOME=folder, PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1",
-                 PYTHONPATH=os.path.dirname(MODULE) + (":" + path if path else ""))
+                 PYTHONPATH=SOURCE + (":" + path if path else ""))
     clean.update(env or {})
     clean = {k: v for k, v in clean.items() if v is not None}
     command = [sys.executable, "-S", *arguments] if arguments else [
@@ -154,8 +154,8 @@ def structures(folder):
              "_Block": "glake_block", "_Error": "glake_error", "_Device": "glake_device"}
     inner = {"pool_high": "pool.high", "pool_low": "pool.low"}
     got = python(folder, """
-import glake_doors
-kinds = {n: getattr(glake if hasattr(glake, n) else glake_doors, n) for n in %r}
+from glake import doors
+kinds = {n: getattr(glake if hasattr(glake, n) else doors, n) for n in %r}
 print(json.dumps({n: {f: getattr(kind, f).offset for f, _ in kind._fields_}
                   for n, kind in kinds.items()}))""" % list(names))
     if not tap.ok("failed" not in got, "structures", got):
@@ -323,13 +323,13 @@ def libraries(folder):
     said = python(folder, code, env={"GLAKE_DRIVER_BACKEND": None}, start="")
     tap.ok("CUDA does not work here" in said or isinstance(said, dict) and "0" in said,
            "the software device is not taken by chance", said)
-    link = Path(folder) / "tree" / "lib" / "front"
-    link.mkdir(parents=True)
-    for name in ("glake.py", "glake_home.py", "glake_records.py"):
-        (link / name).symlink_to(Path(MODULE).parent / name)
-    said = python(folder, "import json, glake\nprint(json.dumps(glake._HERE))",
+    link = Path(folder) / "tree" / "lib" / "python"
+    (link / "glake").mkdir(parents=True)
+    for path in Path(SOURCE, "glake").glob("*.py"):
+        (link / "glake" / path.name).symlink_to(path)
+    said = python(folder, "import json\nfrom glake import library\nprint(json.dumps(library.HERE))",
                   env={"PYTHONPATH": str(link)}, start="")
-    tap.equal(said, os.path.dirname(os.path.realpath(MODULE)), "links are followed")
+    tap.equal(said, os.path.realpath(os.path.join(SOURCE, "glake")), "links are followed")
 
 
 def on_torch(folder):
@@ -400,7 +400,7 @@ print(json.dumps([torch.UntypedStorage._share_cuda_.__module__, refused(glake.po
         "free_requested", "free_completed"] * 3, "and what happened")
     tap.has(forgotten, "nothing was remembered", "PyTorch ends the history")
     tap.equal(again, [0, 1], "and begins a new one, with stacks")
-    tap.equal(rest[0], "glake_share", "tensors for other processes are glake's too")
+    tap.equal(rest[0], "glake.share", "tensors for other processes are glake's too")
     tap.has(rest[1], "glake.use()", "no pool under the plug-in")
     tap.equal(rest[2:], [False, 1], "graph trees are off, a benchmark is warned of, once")
 

@@ -3,7 +3,7 @@
 CUDA tensors for other processes, as the Python module sends them: two processes with the real
 library on the software device, and a small stand-in for what PyTorch has to do with it.
 
-    front_share.py MODULE PLUGIN
+    front_share.py SOURCE PLUGIN
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tap
 
-MODULE, PLUGIN = map(os.path.abspath, sys.argv[1:])
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:])
 MIB = 1 << 20
 
 TORCH = '''
@@ -61,14 +61,15 @@ def as_tensor(guest, device):
 # A process that does what it is told, a line each.
 CHILD = r'''
 import base64, ctypes, gc, json, os, pickle, resource, sys, time
-import glake, glake_share, torch
+import glake, torch
+from glake import share
 P, N, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 def get(name, result, *arguments):
     function = getattr(glake._load(), "glake_torch_" + name)
     function.restype, function.argtypes = result, arguments
     return function
 alloc, free = get("try_alloc", P, N, I, P), get("give_back", None, P)
-glake_share.answer(torch)
+share.answer(torch)
 new, release = torch.UntypedStorage._new_shared_cuda, torch.UntypedStorage._release_ipc_counter_cuda
 class Tensor(torch.UntypedStorage):
     """Memory that is given back with the last reference, as PyTorch does."""
@@ -88,7 +89,7 @@ def send(storage):
 def receive(text):
     return new(*pickle.loads(base64.b64decode(text)))
 def exports(ptr):
-    block = glake_share._block(ptr)
+    block = share._block(ptr)
     return block and block.exports
 def until(true):
     """Waits until something comes true that another process does."""
@@ -113,7 +114,7 @@ class Child:
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
         clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                      PYTHONDONTWRITEBYTECODE="1",
-                     PYTHONPATH=os.path.dirname(MODULE) + ":" + folder)
+                     PYTHONPATH=SOURCE + ":" + folder)
         self.run = subprocess.Popen([sys.executable, "-S", "-c", CHILD], env=clean, text=True,
                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
@@ -156,7 +157,7 @@ def once(ours, theirs):
                      text=text, again=again)
     tap.equal(same, [True, True, 3000, 0], "sent twice: the same memory by its handle")
     theirs.do("y = new(*a); release(b[4], b[5])")
-    tap.ok(ours.do("said = until(lambda: not glake_share._door().waiting)") is True,
+    tap.ok(ours.do("said = until(lambda: not share._door().waiting)") is True,
            "the second sending is let go")
     tap.has(theirs.do("receive(again)"), "received before", "and cannot be received then")
     tap.equal(theirs.do("said = wrong(y, 1); del y; gc.collect()"), 0, "the first can")

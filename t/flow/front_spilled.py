@@ -3,7 +3,7 @@
 Who moves PyTorch's storages for the Python module: the real library on the software device, and a
 small stand-in for what PyTorch has to do with it. Who decides what moves is tried in t/doors.
 
-    front_spilled.py MODULE PLUGIN
+    front_spilled.py SOURCE PLUGIN
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tap
 
-MODULE, PLUGIN = map(os.path.abspath, sys.argv[1:])
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:])
 
 TORCH = '''
 import ctypes, threading
@@ -83,8 +83,8 @@ other = torch.Stream()
 size = 3 << 20
 p = alloc(size, 0, torch.cuda.current.cuda_stream)
 ctypes.memset(p, 7, size)
-import glake_spilled
-mover, tensor, whole = glake_spilled.Mover(), torch.Tensor(), torch.Storage(p, size)
+from glake import spilled
+mover, tensor, whole = spilled.Mover(), torch.Tensor(), torch.Storage(p, size)
 host = torch.Tensor()
 host.is_cuda = False
 buffer = ctypes.create_string_buffer(size)
@@ -136,7 +136,7 @@ def python(folder, code, **more):
 
 def moves(folder):
     (Path(folder) / "torch.py").write_text(TORCH, encoding="utf-8")
-    facts = python(folder, PROGRAM, PYTHONPATH=os.path.dirname(MODULE) + ":" + folder)
+    facts = python(folder, PROGRAM, PYTHONPATH=SOURCE + ":" + folder)
     if not tap.ok("failed" not in facts, "a program with a stand-in for PyTorch", facts):
         return
     tap.has(facts["before use"], "call glake.use() first", "before glake.use() it is refused")
@@ -164,7 +164,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         said = python(folder, "import glake, json\ntry:\n    glake.spilled_activations()\n"
                       "except glake.GlakeError as error:\n    print(json.dumps(str(error)))",
-                      PYTHONPATH=os.path.dirname(MODULE))
+                      PYTHONPATH=SOURCE)
         tap.has(said, "PyTorch is not installed", "without PyTorch it says so")
         moves(folder)
     tap.done()

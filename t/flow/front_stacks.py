@@ -2,7 +2,7 @@
 """
 Lines of Python in snapshots: which they are, who has none, and that nobody waits for ever.
 
-    front_stacks.py MODULE PLUGIN THREADS
+    front_stacks.py SOURCE PLUGIN THREADS
 
 With GLAKE_TEST_TORCH=PYTHON also what PyTorch's own script makes of them.
 """
@@ -15,7 +15,7 @@ import tempfile
 
 import tap
 
-MODULE, PLUGIN, THREADS = map(os.path.abspath, sys.argv[1:])
+SOURCE, PLUGIN, THREADS = map(os.path.abspath, sys.argv[1:])
 START = '''
 import ctypes, gc, json, os, sys, threading, time
 import glake
@@ -42,7 +42,7 @@ def python(code, *arguments, **more):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                  PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1",
-                 PYTHONPATH=os.path.dirname(MODULE), **more)
+                 PYTHONPATH=SOURCE, **more)
     try:
         run = subprocess.run([sys.executable, "-S", "-W", "ignore::DeprecationWarning", "-c", START + code, THREADS, *arguments], env=clean,
                              timeout=tap.HUNG, capture_output=True, text=True, check=False)

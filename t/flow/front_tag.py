@@ -2,7 +2,7 @@
 """
 Tags in the Python module, on the software device: no kernel runs here, so the program writes itself.
 
-    front_tag.py MODULE PLUGIN
+    front_tag.py SOURCE PLUGIN
 """
 
 import json
@@ -13,7 +13,7 @@ import tempfile
 
 import tap
 
-MODULE, PLUGIN = map(os.path.abspath, sys.argv[1:])
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:])
 START = '''
 import ctypes, json, threading, glake
 def refused(function, *arguments, **named):
@@ -35,7 +35,7 @@ def python(code, **env):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                  PYTHONDONTWRITEBYTECODE="1", PYTHONNOUSERSITE="1",
-                 PYTHONPATH=os.path.dirname(MODULE))
+                 PYTHONPATH=SOURCE)
     for name, value in env.items():
         clean[name] = clean.get(name, "") + ":" + value if name == "PYTHONPATH" else value
     with tempfile.TemporaryDirectory() as folder:

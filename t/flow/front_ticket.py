@@ -2,7 +2,7 @@
 """
 Tickets and prefetches of the Python module, on the software device, started as front_glake.py does.
 
-    front_ticket.py MODULE PLUGIN
+    front_ticket.py SOURCE PLUGIN
 """
 
 import tempfile

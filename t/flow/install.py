@@ -108,8 +108,8 @@ def conf(tap, shell):
     tap.ok(code == 0 and place.is_symlink(), "a link is not followed", said[-300:])
     shell("rm ~/.local/etc/glake.conf")
     code, said = shell(f"{again} && {again} && . ~/.local/share/glake/paths.sh && "
-                       "python3 -c 'import glake' && ls ~/.local/lib/python*/*/__pycache__")
-    tap.ok(code == 0 and "glake." in said, "installed twice, and used", said[-300:])
+                       "python3 -c 'import glake' && ls ~/.local/lib/python*/*/glake/__pycache__")
+    tap.ok(code == 0 and "__init__." in said, "installed twice, and used", said[-300:])
     code, said = shell(readme.commands("uninstall").replace("build", "build-home"))
     tap.ok(code == 0 and not os.listdir(shell.home), "an uninstall leaves nothing", said,
            there(shell.home))
@@ -143,8 +143,8 @@ def system_prefix(tap, build, prefix, tool):
     tap.ok("\nFile: /etc/glake.conf" in said, "the configuration is in /etc", said[-300:])
     python = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else sys.executable
     code, said = run(python, "-I", "-c", "import sys; print(*sys.path, sep='\\n')")
-    looked = {f"{folder}/glake.py" for folder in said.split("\n")}
-    tap.ok(looked & set(places), "Python looks where the module is", said, *places)
+    looked = {f"{folder}/glake/__init__.py" for folder in said.split("\n")}
+    tap.ok(looked & set(places), "Python looks where the package is", said, *places)
 
 
 def main(build, prefix, tool):

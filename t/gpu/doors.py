@@ -51,7 +51,7 @@ def run(command, folder, **more):
     """What a process says and writes, and its status."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("GLAKE_")}
     env.update(GLAKE_DRIVER_BACKEND="cuda", GLAKE_LIBRARY_PATH=str(folder), **more)
-    paths = [HERE, HERE / "../../lib/front", env.get("PYTHONPATH")]
+    paths = [HERE, HERE / "../../lib/python", env.get("PYTHONPATH")]
     env["PYTHONPATH"] = ":".join(str(path) for path in paths if path)
     try:
         done = subprocess.run([sys.executable, *map(str, command)], env=env, capture_output=True,

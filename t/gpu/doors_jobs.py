@@ -17,7 +17,7 @@ import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/front")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/python")]
 MIB = 1 << 20
 
 

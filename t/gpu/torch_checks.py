@@ -20,7 +20,7 @@ import time
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/front")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/python")]
 MIB = 1 << 20
 LIMIT = 240  # s that a part may take
 _count = _failed = 0

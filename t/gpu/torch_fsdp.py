@@ -36,7 +36,7 @@ import traceback
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/front")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/python")]
 os.environ.update(
     NCCL_NVLS_ENABLE="0",  # no multicast: on hosts that are shared it may not be used
     CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTORCH_NVML_BASED_CUDA_CHECK="1",

@@ -205,7 +205,7 @@ def command(args, *more):
 def environment(allocator):
     conf = ALLOCATORS[allocator.partition(":")[0]]
     path = os.pathsep.join(filter(None, [
-        HERE, os.path.join(HERE, "../../lib/front"), os.environ.get("PYTHONPATH")]))
+        HERE, os.path.join(HERE, "../../lib/python"), os.environ.get("PYTHONPATH")]))
     return dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=conf, PYTORCH_ALLOC_CONF=conf,
                 CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTORCH_NVML_BASED_CUDA_CHECK="1",
                 TOKENIZERS_PARALLELISM="false", PYTHONPATH=path)

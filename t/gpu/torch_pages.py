@@ -21,7 +21,7 @@ import statistics
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/front")]
+sys.path[:0] = [HERE, os.path.join(HERE, "../../lib/python")]
 MIB = 1 << 20
 TOKENS, WIDTH = 3072, 5120  # of a layer of OPT-13B
 COPY, TABLE, ROW, ROWS = 1 << 30, 4 << 30, 1024, 1 << 20

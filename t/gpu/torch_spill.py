@@ -186,8 +186,8 @@ def measure(args, way):
         glake.use(settings=dict({"pool.budget": args.most} if args.most else {},
                                 **{"tier.place": "host"} if way == "placed" else {}))
     else:
-        import glake_spilled
-        glake_spilled.Mover = Copies
+        import glake.spilled
+        glake.spilled.Mover = Copies
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False
     wait = torch.cuda.synchronize if gpu else lambda: None
@@ -224,7 +224,7 @@ def imported():
     warnings.filterwarnings("ignore")
     os.environ.update(CUBLAS_WORKSPACE_CONFIG=":4096:8", PYTORCH_NVML_BASED_CUDA_CHECK="1",
                       TOKENIZERS_PARALLELISM="false", TRANSFORMERS_VERBOSITY="error")
-    sys.path[1:1] = [os.path.join(HERE, "../../lib/front")]
+    sys.path[1:1] = [os.path.join(HERE, "../../lib/python")]
     import torch  # noqa: F401
     from transformers import OPTForCausalLM  # noqa: F401
 

@@ -195,7 +195,7 @@ class Run:
         """One that imports what it needs and then waits for names."""
         ours, theirs = os.pipe()
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, [
-            self.scratch, HERE, os.path.join(HERE, "../../lib/front"),
+            self.scratch, HERE, os.path.join(HERE, "../../lib/python"),
             os.environ.get("PYTHONPATH")])), CI="", PYTORCH_TESTING_DEVICE_ONLY_FOR="cuda")
         env.pop("GLAKE_SUITE", None)
         if self.glake:

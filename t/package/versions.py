@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Half an install: a module, a plug-in and a library of different versions beside each other, two
+Half an install: a package, a plug-in and a library of different versions beside each other, two
 libraries in one process, Python without PyTorch or with an old one, and a driver that is a stub.
 Each is one sentence that names what it is about.
 
-    versions.py MODULE LIBRARY PLUGIN PRELOAD FOLDER_OF_OTHERS VERSION FOLDER_OF_PROGRAMS
+    versions.py INSTALLED LIBRARY PLUGIN PRELOAD FOLDER_OF_OTHERS VERSION FOLDER_OF_PROGRAMS
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 from tap import Tap, run
 from tree import ROOT
 
-MODULE, LIBRARY, PLUGIN, PRELOAD, OTHERS = map(Path, sys.argv[1:6])
+INSTALLED, LIBRARY, PLUGIN, PRELOAD, OTHERS = map(Path, sys.argv[1:6])
 OLD, NEW, NOW, FRONT = "0.1.9", "99.0.0", sys.argv[6], Path(sys.argv[7])
 FIGURES = """
 import json, warnings
@@ -53,15 +53,15 @@ class cuda:
 
 
 def site(folder, library=LIBRARY, plugin=PLUGIN):
-    """The module with libraries beside it, as a wheel has them."""
+    """The package with libraries in it, as a wheel has them."""
     folder = Path(tempfile.mkdtemp(dir=folder)).resolve()
-    (folder / "glake_lib").mkdir()
-    shutil.copy(MODULE, folder / "glake.py")
-    for name in ("glake_home.py", "glake_records.py", "glake_share.py"):
-        shutil.copy(ROOT / "lib" / "front" / name, folder)
-    shutil.copy(library, folder / "glake_lib" / "libglake.so.0")
-    shutil.copy(plugin, folder / "glake_lib" / "libglake-torch.so.0")
-    shutil.copy(PRELOAD, folder / "glake_lib")
+    (folder / "glake" / "lib").mkdir(parents=True)
+    for path in (ROOT / "lib" / "python" / "glake").glob("*.py"):
+        shutil.copy(path, folder / "glake")
+    shutil.copy(INSTALLED, folder / "glake")
+    shutil.copy(library, folder / "glake" / "lib" / "libglake.so.0")
+    shutil.copy(plugin, folder / "glake" / "lib" / "libglake-torch.so.0")
+    shutil.copy(PRELOAD, folder / "glake" / "lib")
     return folder
 
 
@@ -99,14 +99,14 @@ def alike(tap, folder):
     if not got:
         return
     said, warned, files, version = got
-    lib = beside / "glake_lib"
+    lib = beside / "glake" / "lib"
     tap.none(warned, "all of one version: no warning")
     tap.ok(version == NOW, f"glake.__version__ is {NOW}", version)
-    want = {"version": NOW, "module": f"{beside}/glake.py", "library_version": NOW,
+    want = {"version": NOW, "module": f"{beside}/glake/__init__.py", "library_version": NOW,
             "library": f"{lib}/libglake.so.0", "plugin": f"{lib}/libglake-torch.so.0",
             "preload": f"{lib}/libglake-preload.so"}
     tap.ok(isinstance(said, list) and said[1] == 1 and want.items() <= said[0].items(),
-           "the libraries beside the module are taken", said)
+           "the libraries in the package are taken", said)
     tap.ok(files == [want["library"]], "and one library is in the process", files)
     code, text = run(sys.executable, "-S", "-m", "glake", "--info", cwd=beside, env=clean())
     tap.ok(code == 0 and f"library: {lib}/libglake.so.0\n" in text and
@@ -123,14 +123,14 @@ def mixed(tap, folder):
         name = "libglake.so.0" if "library" in parts else "libglake-torch.so.0"
         if got:
             sentence(tap, got[0], f"{what} is refused, with versions and files", *versions,
-                     beside / "glake.py", beside / "glake_lib" / name)
+                     beside / "glake" / "__init__.py", beside / "glake" / "lib" / name)
     beside = site(folder, library=OTHERS / "libglake-new.so")
     got = figures(tap, "a new library", beside)
     if got:
         tap.ok(isinstance(got[0], list) and got[0][0]["library_version"] == NEW,
                "a new library is used", got)
-        sentence(tap, "".join(got[1]), "and warned of", NOW, NEW, beside / "glake.py",
-                 beside / "glake_lib" / "libglake.so.0")
+        sentence(tap, "".join(got[1]), "and warned of", NOW, NEW, beside / "glake" / "__init__.py",
+                 beside / "glake" / "lib" / "libglake.so.0")
     source, first = Path(folder) / "first.c", Path(folder) / "first.so"
     source.write_text("void *glake_torch_context(void) { return 0; }\n", encoding="utf-8")
     if not shutil.which("cc"):
@@ -147,8 +147,8 @@ def plugin_alone(tap, folder):
     beside = site(folder, library=OTHERS / "libglake-old.so")
     code, said = python("""
 import ctypes
-lib = ctypes.CDLL("glake_lib/libglake.so.0")
-plug = ctypes.CDLL("glake_lib/libglake-torch.so.0")
+lib = ctypes.CDLL("glake/lib/libglake.so.0")
+plug = ctypes.CDLL("glake/lib/libglake-torch.so.0")
 plug.glake_torch_why.restype = ctypes.c_char_p
 print(plug.glake_torch_why().decode())
 """, beside)
@@ -174,7 +174,7 @@ for lib in libs + libs:
 def two(tap, folder):
     """Two copies that somebody loaded by their paths."""
     one, other = site(folder), site(folder, library=OTHERS / "libglake-new.so")
-    paths = [place / "glake_lib" / "libglake.so.0" for place in (one, other)]
+    paths = [place / "glake" / "lib" / "libglake.so.0" for place in (one, other)]
     code, said = run(sys.executable, "-S", "-c", TWO, *paths,
                      env=clean(GLAKE_LOG_LEVEL="warning"))
     lines = [line for line in said.splitlines() if "two copies" in line]
@@ -188,8 +188,8 @@ def two(tap, folder):
 
 
 def preloaded(tap, folder):
-    """A module with libraries beside it, in a process whose preload has others beside it."""
-    system, beside = site(folder) / "glake_lib", site(folder)
+    """A package with libraries in it, in a process whose preload has others beside it."""
+    system, beside = site(folder) / "glake" / "lib", site(folder)
     env = {"LD_PRELOAD": str(system / "libglake-preload.so"), "LD_LIBRARY_PATH": str(system)}
     got = figures(tap, "under a preload", beside, **env)
     if got:

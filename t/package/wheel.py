@@ -46,7 +46,7 @@ def inside(tap, wheel, folder):
     files = list(elf_files(folder))
     own = {path.name for path in files}
     for name in ("libglake.so.0", "libglake-torch.so.0", "libglake-preload.so", "glakectl"):
-        tap.ok((folder / "glake_lib" / name).exists(), f"{name} is there")
+        tap.ok((folder / "glake" / "lib" / name).exists(), f"{name} is there")
     newest, missing = 0, []
     for path in files:
         _, said = run("readelf", "-dVW", path)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Pinned memory of the host. glake.py has these names as its own and loads this file with the first:
+Pinned memory of the host. The package has these names as its own and loads this file with the first:
 
     glake.pinned_empty(shape, dtype)   a tensor of PyTorch on the CPU in pinned memory near a GPU,
                               of its own size in whole 64 bytes, where tensor.pin_memory() and
@@ -108,14 +108,14 @@ def use_pinned():
     if glake._state.get("pinned"):
         return
     torch = glake._torch()
-    import glake_compile
+    from . import compiler
     lib, context = glake._context()
     functions = {name: ctypes.cast(getattr(lib, "glake_" + function), ctypes.c_void_p)
                  for name, function in (("device_count", "device_count"), ("alloc", "host_alloc"),
                                         ("free", "host_free"), ("use", "host_use"),
                                         ("trim", "trim"), ("last_error", "last_error"))}
     try:
-        made = glake_compile.load(torch, "host", "-ltorch_cpu", "-lc10")
+        made = compiler.load(torch, "host", "-ltorch_cpu", "-lc10")
     except (OSError, StopIteration, subprocess.SubprocessError) as error:
         why = getattr(error, "stderr", None) or str(error).encode()
         raise glake.GlakeError(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-vLLM's sleep mode on glake. glake.py has this name as its own and loads this file with it:
+vLLM's sleep mode on glake. The package has this name as its own and loads this file with it:
 
     glake.use_vllm()               before the engine is made, in each process that uses a GPU
 
@@ -16,8 +16,8 @@ import gc
 import sys
 
 import glake
-import glake_tag
-import glake_tier
+from . import tagging
+from . import tier
 
 
 class VllmAllocator:
@@ -47,7 +47,7 @@ class VllmAllocator:
             self.pools[key] = glake.pool()
         was, self.current_tag = self.current_tag, tag
         try:
-            with glake_tag.tag(self._name(tag)), torch.cuda.use_mem_pool(self.pools[key]):
+            with tagging.tag(self._name(tag)), torch.cuda.use_mem_pool(self.pools[key]):
                 yield
         finally:
             self.current_tag = was
@@ -64,7 +64,7 @@ class VllmAllocator:
         for tag in tags:
             if tag not in self.asleep:
                 self.asleep.add(tag)  # also where it fails half way: waking up goes on from there
-                self._turn(glake_tier.suspend, tag, keep=keep)
+                self._turn(tier.suspend, tag, keep=keep)
 
     def sleep(self, offload_tags=None):
         """Sends those tags to the host, the default one if none is named, and drops the others."""
@@ -85,13 +85,13 @@ class VllmAllocator:
         for tag in self._tags():
             if tag in self.asleep and (tags is None or tag in tags):
                 for name, device in self.pools:
-                    if name == tag and glake_tag.tags()[self._name(tag)][device]["suspended"]:
-                        glake_tier.resume(device, tag=self._name(tag))
+                    if name == tag and tagging.tags()[self._name(tag)][device]["suspended"]:
+                        tier.resume(device, tag=self._name(tag))
                 self.asleep.discard(tag)
 
     def get_current_usage(self):
         """Bytes of all pools, awake or not."""
-        told = glake_tag.tags()
+        told = tagging.tags()
         return sum(told[self._name(tag)][device]["live"] for tag, device in self.pools
                    if self._name(tag) in told)
 

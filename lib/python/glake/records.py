@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-The structures of the public headers that glake.py reads and hands over. Each begins with its size, so
+The structures of the public headers that the package reads and hands over. Each begins with its size, so
 that a newer library fills no more of it than there is.
 """
 

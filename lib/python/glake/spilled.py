@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-What autograd keeps for the backward pass, on the host meanwhile. glake.py has this as its own:
+What autograd keeps for the backward pass, on the host meanwhile. The package has this as its own:
 
     with glake.spilled_activations() as saved:
         loss = model(batch)

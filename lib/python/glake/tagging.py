@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Tensors that leave the GPU together. glake.py has these names as its own and loads this file with the
+Tensors that leave the GPU together. The package has these names as its own and loads this file with the
 first:
 
     with glake.tag("weights"):     what this thread makes here, of PyTorch or CuPy, is of the tag
@@ -23,7 +23,7 @@ import ctypes
 import threading
 
 import glake
-import glake_tier
+from . import tier
 
 _lock, _numbers = threading.Lock(), {}
 
@@ -78,9 +78,9 @@ def tags():
 
 def pin(tensor):
     """Keeps a tensor where it is once more."""
-    glake._call("glake_pin", ctypes.c_void_p(glake_tier._address(tensor)))
+    glake._call("glake_pin", ctypes.c_void_p(tier._address(tensor)))
 
 
 def unpin(tensor):
     """Once less."""
-    glake._call("glake_unpin", ctypes.c_void_p(glake_tier._address(tensor)))
+    glake._call("glake_unpin", ctypes.c_void_p(tier._address(tensor)))

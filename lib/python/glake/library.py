@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 Where the libraries lie that belong to the module beside this file, and whether they are of its
-version. A wheel has them in a folder beside the module; else they lie where they were installed.
+version. A wheel has them in a folder of the package; else they lie where they were installed.
 
 The plug-in is of the module's own version, or it is refused. The library below it may be newer,
 since it keeps what it promised to older programs, and is never older. A process that has a
@@ -15,7 +15,7 @@ import re
 import warnings
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-BESIDE = os.path.join(HERE, "glake_lib")  # of a wheel
+BESIDE = os.path.join(HERE, "lib")  # of a wheel
 _PLUGIN, _LIBRARY, _PRELOAD = "libglake-torch.so.0", "libglake.so.0", "libglake-preload.so"
 _NO_LOAD = 4  # RTLD_NOLOAD
 
@@ -39,7 +39,8 @@ def places(libdir):
         for below in ("", "front", "lib/front"):
             yield os.path.join(folder, below, _PLUGIN)
     if not own:
-        for folder in (BESIDE, HERE, os.path.join(HERE, "../../build/lib/front"), libdir):
+        for folder in (BESIDE, os.path.dirname(HERE), os.path.join(HERE, "../../../build/lib/front"),
+                       libdir):
             yield os.path.join(folder, _PLUGIN)
         yield _PLUGIN
 

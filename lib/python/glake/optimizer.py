@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-States of an optimizer, on the host between one step and the next. glake.py has this as its own:
+States of an optimizer, on the host between one step and the next. The package has this as its own:
 
     spilled = glake.spilled_optimizer(optimizer)
 """
@@ -12,8 +12,8 @@ import types
 import weakref
 
 import glake
-import glake_spilled
-from glake_spilled import Holders, local, unasked
+from . import spilled
+from .spilled import Holders, local, unasked
 
 
 def _references(container, key):
@@ -43,14 +43,14 @@ class spilled_optimizer:
     """
 
     def __init__(self, optimizer, early=False, minimum=1 << 20, chunk=None):
-        self._mover, self._lock = glake_spilled.Mover(), threading.RLock()
+        self._mover, self._lock = spilled.Mover(), threading.RLock()
         import torch  # it is there
         for name in ("register_step_pre_hook", "register_state_dict_pre_hook"):
             if not hasattr(optimizer, name):
                 raise glake.GlakeError(f"{type(optimizer).__name__} has no {name}")
         self._tensor, self._strided, self._holders = torch.Tensor, torch.strided, Holders(torch)
         self._unasked = unasked(torch)
-        self._optimizer, self._minimum = weakref.ref(optimizer), max(minimum, glake_spilled.SMALL + 1)
+        self._optimizer, self._minimum = weakref.ref(optimizer), max(minimum, spilled.SMALL + 1)
         self._away = {}  # by parameter: [(weak reference to a state, bytes)]
         self._come = {}  # by parameter: [(weak reference to a state, bytes, number, what to wait for)]
         self._number = 0

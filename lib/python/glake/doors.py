@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-GPU memory of glake for other runtimes under Python. glake.py has these names as its own and loads
+GPU memory of glake for other runtimes under Python. The package has these names as its own and loads
 this file with the first of them:
 
     glake.use_cupy()                CuPy's arrays, in the order of CuPy's current stream

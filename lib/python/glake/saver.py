@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-torch_memory_saver on glake. glake.py has this name as its own and loads this file with it:
+torch_memory_saver on glake. The package has this name as its own and loads this file with it:
 
     glake.use_memory_saver()       before the first region
     from torch_memory_saver import torch_memory_saver

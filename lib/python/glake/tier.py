@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Contents beyond the GPU. glake.py has these names as its own and loads this file with the first:
+Contents beyond the GPU. The package has these names as its own and loads this file with the first:
 
     glake.spill(tensor)       its contents go to memory of the host, and its memory serves others
     glake.fetch(tensor)       they are back, for work on the current stream from here on
@@ -12,9 +12,9 @@ Contents beyond the GPU. glake.py has these names as its own and loads this file
     glake.quiet(device)       what tier.place put on the host comes to the GPU: at the end of a step
     glake.suspend(device)     all that can go does, and the memory back to the driver
     glake.resume(device)      all of that is back where it was
-    glake.suspend(tag="kv")   the same for what was made under a tag (glake_tag.py), and resume(tag="kv")
+    glake.suspend(tag="kv")   the same for what was made under a tag (tagging.py), and resume(tag="kv")
     glake.prefetch(tensor)    a tensor that is away will be wanted: it comes before it is fetched, as far
-                              as nobody else wants the memory (glake_managed.py has the function)
+                              as nobody else wants the memory (managed_memory.py has the function)
 
 spill and fetch with ticket=True, and prefetch, give a Ticket, which says how far the contents are.
     glake.suspend(device, in_place=True), glake.resume(device, lazy=True)  it goes to memory of the
@@ -235,5 +235,5 @@ def resume(device=None, tag=None, lazy=False):
 
 
 def _tag(name):
-    import glake_tag
-    return glake_tag._known(name)
+    from . import tagging
+    return tagging._known(name)

@@ -4,28 +4,28 @@ glake under Python: GPU memory for PyTorch and CuPy without fragmentation.
 
     import glake
     glake.use()            # before anything uses the GPU; PyTorch's tensors are glake's then,
-                           # and torch.multiprocessing sends them (glake_share.py)
+                           # and torch.multiprocessing sends them (share.py)
 
     python3 -m glake train.py ...      the same for a program as it is
 
     glake.use_cupy()       CuPy's arrays are glake's; use_rmm, use_numba, use_warp and others
-                           likewise (glake_doors.py)
+                           likewise (doors.py)
     glake.pool()           a torch.cuda.MemPool on glake, below PyTorch's own allocator
     glake.stats()          figures of every GPU; memory_stats() has PyTorch's names
     glake.snapshot()       for pytorch.org/memory_viz; needs use(events=100000), and for the lines
-                           that asked for memory use(events=100000, stacks=32) (glake_stacks.py)
-    glake.spill(tensor)    its contents to the host; fetch, suspend and resume (glake_tier.py)
+                           that asked for memory use(events=100000, stacks=32) (frames.py)
+    glake.spill(tensor)    its contents to the host; fetch, suspend and resume (tier.py)
     with glake.tag("weights"):     what is made here goes and comes together: suspend(tag="weights")
-                           (glake_tag.py)
+                           (tagging.py)
     glake.spilled_activations()    what autograd keeps goes to the host until it is needed
-                           (glake_spilled.py); spilled_optimizer() likewise (glake_optimizer.py)
-    glake.pinned_empty()   pinned memory of the host of the exact size; use_pinned() (glake_host.py)
+                           (spilled.py); spilled_optimizer() likewise (optimizer.py)
+    glake.pinned_empty()   pinned memory of the host of the exact size; use_pinned() (host.py)
     glake.trim()           gives unused memory back; budget() bounds what is held
     glake.info()           versions, files and the configuration; python3 -m glake --info
 
 The library is looked for in $GLAKE_LIBRARY_PATH and nowhere else if that is set; else beside this
 file, in the build folder of a source tree, where it was installed, and where the system finds
-libraries (glake_home.py).
+libraries (library.py).
 """
 
 import collections
@@ -38,14 +38,13 @@ import subprocess
 import sys
 import warnings
 
-import glake_home  # beside this file, as glake_share
-from glake_home import GlakeError
-from glake_records import (_CALLS, _RUNGS, _Block, _DriverStats, _Error, _many, _Record, _Sized,
+from . import library
+from .installed import DATADIR as _DATADIR, LIBDIR as _LIBDIR, VERSION as __version__
+from .library import GlakeError
+from .records import (_CALLS, _RUNGS, _Block, _DriverStats, _Error, _many, _Record, _Sized,
                            _Stats)
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
-_LIBDIR, _DATADIR = "@libdir@", "@datadir@"  # where it was installed
-__version__ = "@version@"
 _CREATE, _RELEASE, _SYNC = (_CALLS.index(name) for name in ("create", "release", "sync"))
 
 _lib, _kept = None, []  # kept: what others hold by address only
@@ -56,7 +55,7 @@ def _load():
     global _lib
     if _lib:
         return _lib
-    lib = glake_home.load(_LIBDIR, __version__, os.path.realpath(__file__))
+    lib = library.load(_LIBDIR, __version__, os.path.realpath(__file__))
     pointer, size, number, text = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_char_p
     for name, result, *arguments in (
             ("glake_torch_context", pointer), ("glake_torch_why", text),
@@ -109,7 +108,7 @@ def last_error():
 
 def info():
     """The version, what was loaded from where, and the configuration file that is read."""
-    return glake_home.info(_load(), __version__, os.path.realpath(__file__))
+    return library.info(_load(), __version__, os.path.realpath(__file__))
 
 
 def _index(device):
@@ -195,10 +194,10 @@ def memory_stats(device=None):
 
 def history(events=100000, *, stacks=0):
     """Begins to remember requests for snapshot(), and with `stacks` so many Python frames of who
-    asked (glake_stacks.py); 0 ends that. About 100 ns an event, and 1 us with 20 frames."""
+    asked (frames.py); 0 ends that. About 100 ns an event, and 1 us with 20 frames."""
     lib = _load()
-    if stacks or "glake_stacks" in sys.modules:
-        importlib.import_module("glake_stacks").begin(stacks if events else 0)
+    if stacks or "glake.frames" in sys.modules:
+        importlib.import_module(".frames", __name__).begin(stacks if events else 0)
     if lib.glake_torch_history(min(int(events), sys.maxsize)):
         raise GlakeError("there is no memory for a history")
     _state["events"] = int(events)
@@ -253,7 +252,7 @@ def snapshot(path=None):
         raise GlakeError("nothing was remembered: call glake.use(events=100000) or "
                          "glake.history() before the memory is asked for")
     actions = ("alloc", "free_requested", "oom")
-    taken = sys.modules.get("glake_stacks")  # none were taken where nobody asked for it
+    taken = sys.modules.get("glake.frames")  # none were taken where nobody asked for it
     frames = taken.Frames() if taken else collections.defaultdict(list)
     traces = [[] for _ in range(_call("glake_device_count"))]
     for record in _records(0):
@@ -292,9 +291,9 @@ _HOOKS = dict(zip(
 
 def _plug(torch, alloc, free, hooks):
     """An allocator of PyTorch, made of functions of the library."""
-    import glake_share  # beside this file; it needs this one whole
+    from . import share  # it needs this file whole
     lib = _load()
-    glake_share.answer(torch)  # tensors for other processes
+    share.answer(torch)  # tensors for other processes
     plug = torch.cuda.memory.CUDAPluggableAllocator(lib.path, alloc, free)
     inside = plug.allocator()
     for setter, name in hooks.items():
@@ -310,8 +309,8 @@ def _plug(torch, alloc, free, hooks):
 def _raise_as_torch(torch):
     """Lets a failed request raise torch.OutOfMemoryError; without a compiler, RuntimeError."""
     try:
-        import glake_compile  # beside this file
-        function = glake_compile.load(torch, "oom", "-lc10").glake_torch_oom_raise
+        from . import compiler
+        function = compiler.load(torch, "oom", "-lc10").glake_torch_oom_raise
         _load().glake_torch_raise_with(ctypes.cast(function, ctypes.c_void_p))
     except (OSError, AttributeError, StopIteration, subprocess.SubprocessError):
         pass
@@ -401,12 +400,12 @@ def pool(**options):
     return torch.cuda.MemPool(plug.allocator(), **options)
 
 
-_FILES = {  # beside this file; they need this one whole
-    "glake_tier": "spill fetch advise quiet suspend resume", "glake_tag": "tag tags pin unpin",
-    "glake_saver": "use_memory_saver", "glake_vllm": "use_vllm VllmAllocator",
-    "glake_managed": "managed prefetch prefer", "glake_host": "pinned_empty pinned_use use_pinned",
-    "glake_stacks": "stacks", "glake_spilled": "spilled_activations", "glake_optimizer": "spilled_optimizer",
-    "glake_doors": "use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options "
+_FILES = {  # they need this one whole
+    "tier": "spill fetch advise quiet suspend resume", "tagging": "tag tags pin unpin",
+    "saver": "use_memory_saver", "vllm": "use_vllm VllmAllocator",
+    "managed_memory": "managed prefetch prefer", "host": "pinned_empty pinned_use use_pinned",
+    "frames": "stacks", "spilled": "spilled_activations", "optimizer": "spilled_optimizer",
+    "doors": "use_cupy use_numba use_rmm use_warp rmm_resource memory_resource ort_options "
                    "stream_end"}
 
 
@@ -414,31 +413,7 @@ def __getattr__(name):
     """What other runtimes ask for, and what is beyond the GPU, lie in files of their own."""
     for file, names in _FILES.items():
         if name in names.split():
-            return getattr(importlib.import_module(file), name)
+            return getattr(importlib.import_module("." + file, __name__), name)
     if name != "_numba_memory_manager":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return importlib.import_module("glake_doors")._numba_class()
-
-
-def _main(arguments):
-    """Runs a program with its tensors on glake."""
-    import runpy
-    sys.argv = arguments[arguments[:1] == ["-m"]:]
-    sys.modules["glake"] = sys.modules["__main__"]  # one module, one set of hooks
-    try:
-        if arguments == ["--info"]:
-            sys.exit(print(*(f"{name}: {value}" for name, value in info().items()), sep="\n"))
-        if not sys.argv or sys.argv[0].startswith("-"):
-            sys.exit("usage: python3 -m glake [--info | [-m MODULE | SCRIPT] [ARGUMENT...]]")
-        use()
-    except GlakeError as error:
-        sys.exit(f"glake: {error}")
-    if arguments[0] == "-m":
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-        runpy.run_path(sys.argv[0], run_name="__main__")
-
-
-if __name__ == "__main__":
-    _main(sys.argv[1:])
+    return importlib.import_module(".doors", __name__)._numba_class()

@@ -10,12 +10,13 @@ import os
 import subprocess
 
 import glake
-import glake_home
+from . import library
 
 
 def _source(name):
     return next(path for path in (os.path.join(folder, name) for folder in (
-        glake_home.BESIDE, glake._HERE, glake._DATADIR)) if os.path.exists(path))
+        library.BESIDE, os.path.dirname(library.HERE), os.path.join(library.HERE, "../../front"),
+        glake._DATADIR)) if os.path.exists(path))
 
 
 def _make(torch, source, links, target):

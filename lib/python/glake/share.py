@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 CUDA tensors of glake for other processes, by torch.multiprocessing's queues, pipes and arguments.
-glake.py loads this; the other process needs the two files, and need not call glake.use().
+glake.use() loads this; the other process needs the package, and need not call glake.use().
 
 A tensor leaves as a name and a key. Whoever unpickles it fetches the descriptors of the pages
 over a socket of the process that sent it, maps them, and keeps the connection for as long as it

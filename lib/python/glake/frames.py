@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Which lines of Python asked for memory, in a snapshot. Used by glake.py:
+Which lines of Python asked for memory, in a snapshot. Used by the package:
 
     glake.use(events=100000, stacks=32)     the innermost 32 frames of each request
     glake.history(100000, stacks=32)        the same from here on
@@ -14,7 +14,7 @@ import errno
 import os
 
 import glake
-from glake_records import _Stacks
+from .records import _Stacks
 
 _ALL = 64  # frames of stacks=True
 _WHY = {errno.ENOENT: "they need Python 3.9 or later",

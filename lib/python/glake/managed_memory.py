@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
-Managed memory, which the driver moves to who touches it. glake.py has these names as its own and
+Managed memory, which the driver moves to who touches it. The package has these names as its own and
 loads this file with the first:
 
     with glake.managed():     PyTorch's tensors that are made here lie in managed memory, for programs
@@ -9,7 +9,7 @@ loads this file with the first:
     glake.prefer(x, "cuda")   it is best there, and stays where others can use it over the link; None
                               takes that back
 
-prefetch() is also for what glake.spill() sent away (glake_tier.py).
+prefetch() is also for what glake.spill() sent away (tier.py).
 
 The driver evicts it from a GPU that is full, so with over=True there may be more of it than a GPU has.
 """
@@ -18,7 +18,7 @@ import contextlib
 import ctypes
 
 import glake
-import glake_tier
+from . import tier
 
 _FUNCTIONS = {False: "glake_torch_managed_alloc", True: "glake_torch_managed_over_alloc"}
 
@@ -57,14 +57,14 @@ def prefetch(tensor, place="cuda", stream=None, within=None, priority=0):
     """Moves a managed tensor, behind the work queued so far and before what is queued next.
 
     A tensor that glake.spill() sent away is brought back before glake.fetch() asks for it, within so
-    many seconds, those of a higher priority first; gives a glake_tier.Ticket."""
+    many seconds, those of a higher priority first; gives a tier.Ticket."""
     kind, number = _place(place, tensor)
-    if not kind and not glake_tier._is_managed(tensor):
-        return glake_tier._hint(tensor, within, priority, stream)
+    if not kind and not tier._is_managed(tensor):
+        return tier._hint(tensor, within, priority, stream)
     if within is not None or priority:
         raise glake.GlakeError("what is prefetched of managed memory goes now: there is no later")
     glake._call("glake_managed_prefetch", ctypes.c_void_p(_start(tensor)), ctypes.c_size_t(_size(
-        tensor)), kind, number, glake_tier._stream(stream, tensor))
+        tensor)), kind, number, tier._stream(stream, tensor))
 
 
 def prefer(tensor, place="cuda"):
@@ -75,7 +75,7 @@ def prefer(tensor, place="cuda"):
 
 
 def _start(tensor):
-    return tensor.data_ptr() if hasattr(tensor, "data_ptr") else glake_tier._address(tensor)
+    return tensor.data_ptr() if hasattr(tensor, "data_ptr") else tier._address(tensor)
 
 
 def _size(tensor):
