@@ -6,7 +6,7 @@
  *
  * Three ways, the first that there is:
  *
- * - a function that was handed in, made with PyTorch's headers (torch_oom.cc): it throws
+ * - a function that was handed in, made with PyTorch's headers (torch_allocator.cc): it throws
  *   c10::OutOfMemoryError, which Python sees as torch.OutOfMemoryError;
  * - the function of libc10 that throws c10::Error for a failed check, found by its name: Python
  *   sees a RuntimeError. Its text begins as PyTorch's own, which is what programs look for;

@@ -35,7 +35,7 @@ HOLDS = {
                     "/usr/share/zsh/vendor-completions/_glakectl"],
     "python3-glake": [*(f"/usr/lib/python3/dist-packages/glake/{path.name}"
                         for path in (SOURCE / "lib" / "python" / "glake").glob("*.py")),
-                      r"/usr/lib/[^/]+/libglake-torch\.so\.0", "/usr/share/glake/torch_oom.cc",
+                      r"/usr/lib/[^/]+/libglake-torch\.so\.0", "/usr/share/glake/torch_allocator.cc",
                       "/usr/share/glake/torch_host.cc",
                       "/usr/share/man/man3/glake-python.3.gz"],
 }

@@ -34,7 +34,6 @@ import functools
 import importlib
 import os
 import pickle
-import subprocess
 import sys
 import warnings
 
@@ -48,7 +47,7 @@ _HERE = os.path.dirname(os.path.realpath(__file__))
 _CREATE, _RELEASE, _SYNC = (_CALLS.index(name) for name in ("create", "release", "sync"))
 
 _lib, _kept = None, []  # kept: what others hold by address only
-_state = {"torch": False, "events": 0}
+_state = {"torch": False, "allocator": None, "events": 0}
 
 
 def _load():
@@ -200,6 +199,8 @@ def history(events=100000, *, stacks=0):
         importlib.import_module(".frames", __name__).begin(stacks if events else 0)
     if lib.glake_torch_history(min(int(events), sys.maxsize)):
         raise GlakeError("there is no memory for a history")
+    if _state["allocator"]:
+        _state["allocator"].glake_torch_watch(int(events > 0))
     _state["events"] = int(events)
 
 
@@ -306,14 +307,31 @@ def _plug(torch, alloc, free, hooks):
     return plug
 
 
-def _raise_as_torch(torch):
-    """Lets a failed request raise torch.OutOfMemoryError; without a compiler, RuntimeError."""
+def _install(torch):
+    """Puts the class of torch_allocator.cc in the place of PyTorch's allocator; None where there is
+    no object of it for this PyTorch, and why."""
+    from . import compiler, share
     try:
-        from . import compiler
-        function = compiler.load(torch, "oom", "-lc10").glake_torch_oom_raise
-        _load().glake_torch_raise_with(ctypes.cast(function, ctypes.c_void_p))
-    except (OSError, AttributeError, StopIteration, subprocess.SubprocessError):
-        pass
+        made = compiler.load(torch, "allocator", "-lc10", "-lc10_cuda", "-ltorch_cuda")
+    except compiler.NotMade as error:
+        return None, str(error)
+    made.glake_torch_install.restype = ctypes.c_char_p
+    why = made.glake_torch_install()
+    if why:
+        raise GlakeError(f"PyTorch keeps its allocator: {why.decode(errors='replace')}")
+    share.answer(torch)  # tensors for other processes
+    return made, ""
+
+
+def _plug_in(torch, answers):
+    """The same by function pointers, which do not reach all of PyTorch."""
+    plug = _plug(torch, "glake_torch_alloc", "glake_torch_free", _HOOKS)
+    try:
+        torch.cuda.memory.change_current_allocator(plug)
+    except RuntimeError as error:
+        raise GlakeError(f"PyTorch keeps its allocator, something has used it: {error}") from None
+    if answers:
+        _answer_for_torch(torch)
 
 
 def _answer_for_torch(torch):
@@ -369,17 +387,14 @@ def use(*, settings=None, answers=True, events=0, stacks=0):
     if torch.cuda.is_initialized():
         raise GlakeError("CUDA is already initialised: call glake.use() before anything uses the "
                          "GPU, at best right after importing torch, or run python3 -m glake")
-    plug = _plug(torch, "glake_torch_alloc", "glake_torch_free", _HOOKS)
-    try:
-        torch.cuda.memory.change_current_allocator(plug)
-    except RuntimeError as error:
-        raise GlakeError(f"PyTorch keeps its allocator, something has used it: {error}") from None
+    _state["allocator"], why = _install(torch)
+    if why:
+        warnings.warn(f"glake serves PyTorch {torch.__version__} as a plug-in, without cudagraph trees, "
+                      f"torch.cuda.MemPool and PyTorch's own snapshots: {why}", stacklevel=2)
+        _plug_in(torch, answers)
     _state["torch"] = True
     for key, value in (settings or {}).items():
         os.environ["GLAKE_" + key.upper().replace(".", "_")] = str(value)
-    _raise_as_torch(torch)
-    if answers:
-        _answer_for_torch(torch)
     if events:
         history(events, stacks=stacks)
 

@@ -45,7 +45,7 @@ def places(libdir):
         yield _PLUGIN
 
 
-def _file(lib, name):
+def file_of(lib, name):
     """The file that a loaded library came from."""
     info = _Info()
     address = ctypes.cast(getattr(lib, name), ctypes.c_void_p)
@@ -87,7 +87,7 @@ def _check_library(lib, version, whose):
     if version.startswith("@") or has == version:  # of a source tree, whose parts are of a piece
         return
     text = (f"glake {version} ({whose}) and the library below it, {has} "
-            f"({_file(lib, 'glake_version_string')}), are of two versions")
+            f"({file_of(lib, 'glake_version_string')}), are of two versions")
     if _order(has) < _order(version):
         raise GlakeError(text + ": install both of one")
     warnings.warn(text, stacklevel=4)
@@ -107,7 +107,7 @@ def load(libdir, version, module):
     except OSError as error:
         raise GlakeError(f"{path} cannot be loaded: {error}. GLAKE_LIBRARY_PATH may name the "
                          f"folder that has it; looked for {', '.join(tried)}") from None
-    lib.path = _file(lib, "glake_torch_context")
+    lib.path = file_of(lib, "glake_torch_context")
     has = _say(lib, "glake_torch_version")
     if has != version and not version.startswith("@"):
         raise GlakeError(f"glake {version} ({module}) and its plug-in, {has or '0.1'} ({lib.path}), "
@@ -121,7 +121,7 @@ def load(libdir, version, module):
 
 def info(lib, version, module):
     """What is loaded, and the configuration file that it reads."""
-    library = _file(lib.below, "glake_version_string")
+    library = file_of(lib.below, "glake_version_string")
     folders = os.path.dirname(lib.path), os.path.dirname(library)
     preload = (os.path.join(folder, _PRELOAD) for folder in folders)
     return {
