@@ -252,12 +252,18 @@ int glk_arena_empty_kept(struct glk_arena *arena)
 	return err;
 }
 
-/* The same for pages of the GPU, whichever call of the driver lost them, in which arena. */
+/*
+ * The same for pages of the GPU, whichever call of the driver lost them, in which arena. Free pages go first:
+ * one whose mapping the driver had kept is lost by that.
+ */
 static int release_lost(struct glk_cache *cache)
 {
 	uint32_t last = glk_load_relaxed(&cache->pool->pages.used);
 	int err = 0, failed;
 
+	glk_node_empty(cache->node);
+	if (cache->host)
+		glk_node_empty(cache->host);
 	for (uint32_t id = 1; id <= last; id++) {
 		const struct glk_page *page = glk_page_at(cache->pool, id);
 

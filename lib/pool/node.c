@@ -192,3 +192,9 @@ uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t by
 	}
 	return given;
 }
+
+void glk_node_empty(struct glk_node *node)
+{
+	for (int c = 0; c < GLK_CLASS_COUNT; c++)
+		glk_node_drain(node, (enum glk_class)c, UINT64_MAX);
+}

@@ -67,10 +67,8 @@ void glk_pool_fini(struct glk_pool *pool)
 {
 	if (!pool->nodes)
 		return;
-	for (int i = 0; i < pool->gpus + pool->hosts; i++) {
-		for (int c = 0; c < GLK_CLASS_COUNT; c++)
-			glk_node_drain(&pool->nodes[i], (enum glk_class)c, UINT64_MAX);
-	}
+	for (int i = 0; i < pool->gpus + pool->hosts; i++)
+		glk_node_empty(&pool->nodes[i]);
 	glk_slab_fini(&pool->pages);
 	glk_region_free(pool->nodes, GLK_NODES_MAX * sizeof(*pool->nodes));
 	pool->nodes = NULL;

@@ -193,6 +193,9 @@ void glk_node_lose(struct glk_node *node, uint32_t page);
 /* Releases free pages of a class until `bytes` are given back; the bytes that were. */
 uint64_t glk_node_drain(struct glk_node *node, enum glk_class class, uint64_t bytes);
 
+/* Releases all free pages. */
+void glk_node_empty(struct glk_node *node);
+
 /* Bytes that a node holds for itself. */
 static inline uint64_t glk_node_own(const struct glk_node *node)
 {

@@ -159,6 +159,53 @@ static void of_a_page_in_hands(int err)
 	tap_expect_log(tap.logs - tap.expected);
 }
 
+/* Free pages of which the driver keeps a mapping. */
+static int free_and_kept(const struct rig *rig)
+{
+	uint32_t last = glk_load_relaxed(&rig->pool.pages.used);
+	int count = 0;
+
+	for (uint32_t id = 1; id <= last; id++) {
+		const struct glk_page *page = glk_page_at(&rig->pool, id);
+
+		count += glk_page_state(page) == GLK_PAGE_FREE && page->kept;
+	}
+	return count;
+}
+
+/* A page of which the driver keeps a mapping serves on: here a pool of graphs, which leaves it in the
+ * list of free ones. From there too it goes back at the end. */
+static void serves_on(void)
+{
+	struct held got;
+	struct glk_node *node;
+	struct scene sc;
+	struct rig rig;
+
+	rig_open(&rig, few_addresses);
+	set_up(&rig, &sc, false);
+	glk_fault_set(rig.drv, "unmap:nth=1:err=EIO");
+	is_int(plan_take(&rig, &got, 3 * MIB, sc.s), -EIO,
+		"the driver keeps a mapping of a page in use");
+	glk_fault_set(rig.drv, "off");
+	ok(plan_drop(&rig, &sc.wide[0], sc.s), "who used the page is gone");
+	/* the pool gets none from the driver */
+	node = rig.cache.node;
+	glk_store_relaxed(&node->budget, glk_load_relaxed(&node->held));
+	is_int(rig_begin(&rig, 1, sc.s), 0, "a pool");
+	rig_capture(&rig, sc.s);
+	is_int(plan_take(&rig, &got, 32 * MIB, sc.s), 0, "takes the idle pages");
+	ok(plan_drop(&rig, &got, sc.s), "and has no other use of them");
+	rig_drop(&rig, rig_capture_end(&rig, sc.s));
+	is_int(rig_end_pool(&rig, 1), 0, "it ends");
+	is_int(rig_release(&rig, 1), 0, "and leaves them to all");
+	is_int(free_and_kept(&rig), 1, "that page is a free one");
+	ok(clear_up(&rig, &sc), "blocks keep what was written");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+	tap_expect_log(1);
+}
+
 #define STRANDED 12
 
 /* So much memory is stranded that an idle page gives no part of itself to a place that it reaches
@@ -234,6 +281,7 @@ int main(void)
 	}
 	of_a_page_in_hands(0);
 	of_a_page_in_hands(-EIO);
+	serves_on();
 	for (size_t i = 0; i < PLAN_OPS - 1; i++) {
 		at_the_end(&plan_ops[i], 0);
 		at_the_end(&plan_ops[i], -EIO);
