@@ -31,7 +31,7 @@ def live(device=0):
     return glake.stats(device)["live"]
 def stream(device=0):
     ptr = ctypes.c_void_p()
-    glake._call("glake_stream_new", device, ctypes.byref(ptr))
+    glake.library.call("glake_stream_new", device, ctypes.byref(ptr))
     return ptr.value
 class Stream:
     """What speaks CUDA's protocol for streams."""
@@ -41,7 +41,7 @@ class Stream:
         return 0, self.handle
 def order(ptr):
     """The stream that a block was asked for on."""
-    return glake._fetch("glake_query", glake._Block(), ctypes.c_void_p(ptr)).stream
+    return glake.library.fetch("glake_query", glake.records.Block(), ctypes.c_void_p(ptr)).stream
 def raised(call, *arguments, **named):
     try:
         return "nothing: %r" % (call(*arguments, **named),)
@@ -103,7 +103,7 @@ class Old:
         if name.startswith("glake_ort"):
             raise AttributeError(name)
         return getattr(self.lib, name)
-glake._lib = Old(glake._load())
+glake.library._lib = Old(glake.library.load())
 facts["old"] = raised(glake.ort_options)
 ''', program=sys.executable)
     tap.has(found.get("old", str(found)),

@@ -98,7 +98,7 @@ START = '''
 import ctypes, json, os, sys
 import glake
 def get(name, result=None, *arguments):
-    function = getattr(glake._load(), "glake_torch_" + name)
+    function = getattr(glake.library.load(), "glake_torch_" + name)
     function.restype, function.argtypes = result, arguments
     return function
 P, N, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -150,12 +150,12 @@ def python(folder, code, *arguments, env=None, path="", start=START):
 
 def structures(folder):
     """Members of the module's structures stand where the headers have them; newer may follow."""
-    names = {"_Stats": "glake_stats", "_DriverStats": "glake_driver_stats",
-             "_Block": "glake_block", "_Error": "glake_error", "_Device": "glake_device"}
+    names = {"Stats": "glake_stats", "DriverStats": "glake_driver_stats", "Block": "glake_block",
+             "Error": "glake_error", "_Device": "glake_device"}
     inner = {"pool_high": "pool.high", "pool_low": "pool.low"}
     got = python(folder, """
-from glake import doors
-kinds = {n: getattr(glake if hasattr(glake, n) else doors, n) for n in %r}
+from glake import doors, records
+kinds = {n: getattr(records if hasattr(records, n) else doors, n) for n in %r}
 print(json.dumps({n: {f: getattr(kind, f).offset for f, _ in kind._fields_}
                   for n, kind in kinds.items()}))""" % list(names))
     if not tap.ok("failed" not in got, "structures", got):
@@ -175,6 +175,20 @@ print(json.dumps({n: {f: getattr(kind, f).offset for f, _ in kind._fields_}
     want = subprocess.run([program], capture_output=True, check=True, text=True).stdout
     tap.equal([place for fields in got.values() for place in fields.values()],
               [int(place) for place in want.split()], "have their members where the headers say")
+
+
+def names(folder):
+    """What the package has is what its page shows, and no file would take the place of a function."""
+    said = python(folder, """
+print(json.dumps([glake.__all__, [name for name in glake.__all__ if not callable(getattr(glake, name))]]))""")
+    if not tap.ok(isinstance(said, list), "names", said):
+        return
+    page = Path(SOURCE, "../man/glake-python.3").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^glake\.(\w+)\(", page, re.M))
+    tap.equal(sorted(set(said[0]) ^ shown), ["GlakeError", "VllmAllocator"], "the page shows each function")
+    tap.equal(said[1], [], "which is there")
+    files = {path.stem for path in Path(SOURCE, "glake").glob("*.py")}
+    tap.equal(sorted(files & set(said[0])), [], "and no file has its name")
 
 
 def without_torch(folder):
@@ -248,7 +262,7 @@ print(json.dumps([gone["moved"], held, left, same, glake.quiet(0)["returned"]]))
 print(json.dumps([refused(glake.resume, 0), refused(glake.spill, small),
                   refused(glake.spill, "tensor")]))
 pinned = ctypes.c_void_p()
-glake._call("glake_host_alloc", 0, ctypes.c_size_t(99), ctypes.c_uint32(0), ctypes.byref(pinned))
+glake.library.call("glake_host_alloc", 0, ctypes.c_size_t(99), ctypes.c_uint32(0), ctypes.byref(pinned))
 glake.pinned_use(pinned.value + 50, 0)
 print(json.dumps([glake.stats(0)["host_pool_live"], refused(glake.pinned_use, p),
                   refused(glake.use_pinned)]))
@@ -339,10 +353,10 @@ import torch
 glake.use(settings={"pool.budget": "64MiB"}, events=100)
 glake.use()
 print(json.dumps(torch.calls))
-addresses = {name: ctypes.cast(getattr(glake._load(), "glake_torch_" + name), P).value for name in (
+addresses = {name: ctypes.cast(getattr(glake.library.load(), "glake_torch_" + name), P).value for name in (
     "init reset memory_fraction base_alloc record_stream begin_pool end_pool release_pool").split()}
 print(json.dumps(list(addresses.values())))
-print(json.dumps([glake._load().glake_torch_opened(), glake.stats(), glake.memory_stats(),
+print(json.dumps([glake.library.load().glake_torch_opened(), glake.stats(), glake.memory_stats(),
                   glake.trim()]))
 init(1)
 p = [alloc((i + 1) * 300000, 0, None) for i in range(9)]
@@ -476,7 +490,7 @@ def programs(folder):
     path = fake(folder)
     (Path(folder) / "program.py").write_text(
         "import json, sys, glake, torch, beside\nprint(json.dumps([__name__, sys.argv[1:], "
-        "beside.x, [c[0] for c in torch.calls][-1], glake._state['torch']]))\n", encoding="utf-8")
+        "beside.x, [c[0] for c in torch.calls][-1], glake.library.plugged]))\n", encoding="utf-8")
     (Path(folder) / "beside.py").write_text("x = 7\n", encoding="utf-8")
     want = ["__main__", ["-x", "1"], 7, "change", True]
     said = python(folder, "", "-m", "glake", "program.py", "-x", "1", path=path)
@@ -490,7 +504,7 @@ def programs(folder):
 def main():
     tap.start()
     with tempfile.TemporaryDirectory() as folder:
-        for part in (structures, without_torch, beyond, placed, libraries, on_torch, refusals, on_cupy,
+        for part in (structures, names, without_torch, beyond, placed, libraries, on_torch, refusals, on_cupy,
                      programs):
             part(folder)
     tap.done()

@@ -65,7 +65,7 @@ import glake, torch
 from glake import share
 P, N, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 def get(name, result, *arguments):
-    function = getattr(glake._load(), "glake_torch_" + name)
+    function = getattr(glake.library.load(), "glake_torch_" + name)
     function.restype, function.argtypes = result, arguments
     return function
 alloc, free = get("try_alloc", P, N, I, P), get("give_back", None, P)
@@ -197,7 +197,7 @@ def trouble(ours, theirs, folder):
               "memory that is not glake's is PyTorch's to send, under its allocator")
     tap.equal(theirs.do("said = new(0, 'c', 8, 0, 1)"), [0, "c", 8, 0, 1],
               "as what PyTorch sent is to receive")
-    ours.do("glake._state['torch'] = True")
+    ours.do("glake.library.plugged = True")
     tap.has(ours.do("torch.UntypedStorage(4096, 8)._share_cuda_()"), "tensor.clone()",
             "under glake it is refused, with what to send instead")
     tap.has(ours.do("new(0, 'c', 8, 0, 1)"), "tensor.cpu()",

@@ -28,7 +28,7 @@ class Stream:
         if handle is None:
             ptr = ctypes.c_void_p()
             import glake
-            glake._call("glake_stream_new", 0, ctypes.byref(ptr))
+            glake.library.call("glake_stream_new", 0, ctypes.byref(ptr))
             handle = ptr.value
         self.cuda_stream = handle
     def wait_event(self, event):
@@ -69,13 +69,13 @@ def refused(call, *arguments, **named):
     except Exception as error:
         return "%s: %s" % (type(error).__name__, error)
 facts = {"before use": refused(glake.spilled_activations)}
-glake._state["torch"] = True
+glake.library.plugged = True
 facts["no counts"] = refused(glake.spilled_activations)
 facts["no optimizer"] = refused(glake.spilled_optimizer, torch.Tensor())
 facts["wrong"] = [refused(glake.spilled_activations, **named) for named in (
     {"cap": 2.0}, {"cap": -1}, {"ahead": -1}, {"minimum": -1})]
 P, N, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-lib = glake._load()
+lib = glake.library.load()
 alloc = lib.glake_torch_alloc
 alloc.restype, alloc.argtypes = P, (N, I, P)
 torch.cuda.current = torch.Stream()

@@ -20,7 +20,7 @@ START = '''
 import ctypes, gc, json, os, sys, threading, time
 import glake
 def get(name, result=None, *arguments):
-    function = getattr(glake._load(), "glake_torch_" + name)
+    function = getattr(glake.library.load(), "glake_torch_" + name)
     function.restype, function.argtypes = result, arguments
     return function
 P, N, I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
@@ -201,7 +201,7 @@ before = glake.stacks()
 threads.run_thread(alloc)
 get("try_alloc", P, N, I, P)(1000, 0, None)
 print(json.dumps([row["frames"] for row in glake.snapshot()["device_traces"][0]] + [glake.stacks()]))
-held = ctypes.PyDLL(glake._load()._name).glake_torch_alloc
+held = ctypes.PyDLL(glake.library.load()._name).glake_torch_alloc
 held.restype, held.argtypes = P, (N, I, P)
 def holding():
     held(1000, 0, None)
@@ -442,7 +442,7 @@ if ctypes:
     alloc.restype, alloc.argtypes = ctypes.c_void_p, (
         ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p)
     alloc(1000, 0, None)
-""" % glake._load().path)
+""" % glake.library.load().path)
 one()
 second = glake.stacks()
 print(json.dumps([frames(), first["taken"], second["taken"], second["without"],

@@ -22,8 +22,8 @@ def refused(function, *arguments, **named):
     except glake.GlakeError as error:
         return str(error)
 def alloc(size):
-    lib = glake._load()
-    glake._context()
+    lib = glake.library.load()
+    glake.library.context()
     return lib.glake_torch_try_alloc(size, 0, None)
 def holds(ptr, value, size):
     return ctypes.string_at(ptr, size) == bytes([value]) * size

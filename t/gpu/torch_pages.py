@@ -38,7 +38,7 @@ class Memory:
 class Glake:
     def __init__(self, apart):
         import glake
-        self.glake, self.context = glake._context()
+        self.glake, self.context = glake.library.context()
         self.apart, self.kept = apart, []
 
     def block(self, size):

@@ -88,7 +88,7 @@ def manual(tap, prefix, conf):
 
 
 def python(tap, prefix):
-    code, said = run("python3", "-c", "import glake; print(glake.__file__, glake._load().path)")
+    code, said = run("python3", "-c", "import glake; print(glake.__file__, glake.library.load().path)")
     words = said.split()
     tap.ok(code == 0 and len(words) == 2 and words[0].startswith(prefix) and
            words[1].startswith(f"{prefix}/lib/libglake-torch.so"), "import glake", said)

@@ -26,7 +26,9 @@ import functools
 import importlib
 import sys
 
-import glake
+from . import figures, library
+from .library import GlakeError
+from .records import Sized, many
 
 _kept = []     # what others hold by address only
 _streams = {}  # objects by the address of the stream that ends with them
@@ -37,13 +39,13 @@ def _package(name, title):
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise glake.GlakeError(f"{title} is not installed or does not load: {error}") from None
+        raise GlakeError(f"{title} is not installed or does not load: {error}") from None
 
 
 @functools.lru_cache(None)
 def _library():
     """The functions for blocks of the library, with the context open."""
-    lib, _ = glake._context()
+    lib, _ = library.context()
     pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     for name, result, *arguments in (
             ("glake_torch_free", None, pointer, size, number, pointer),
@@ -52,14 +54,14 @@ def _library():
             ("glake_ort_functions", number, number, pointer, ctypes.POINTER(_OrtFunctions))):
         function = getattr(lib, name, None)
         if not function:
-            raise glake.GlakeError(f"{lib.path} is older than this module: it has no {name}")
+            raise GlakeError(f"{lib.path} is older than this module: it has no {name}")
         function.restype, function.argtypes = result, arguments
     return lib
 
 
 def _refused(size, device):
     """Why the last request of this thread came to nothing."""
-    error = glake.last_error()
+    error = library.last_error()
     return (f"glake has no {size} bytes for GPU {device}: "
             f"{error['text'] or 'the GPU cannot be waited for'} ({error['class']})")
 
@@ -95,12 +97,12 @@ def stream_end(stream, device=None):
     be left on it.
     """
     handle = _handle(stream) if hasattr(stream, "__cuda_stream__") else stream
-    glake._call("glake_stream_end", glake._index(device), ctypes.c_void_p(handle))
+    library.call("glake_stream_end", library.index(device), ctypes.c_void_p(handle))
     _streams.pop(handle, None)
 
 
 def _devices(device):
-    return range(glake._call("glake_device_count")) if device is None else [glake._index(device)]
+    return range(library.call("glake_device_count")) if device is None else [library.index(device)]
 
 
 def use_cupy():
@@ -113,7 +115,7 @@ def use_cupy():
         ptr = lib.glake_torch_try_alloc(size, device, _keep(stream.ptr, stream))
         if not ptr and size:
             raise cupy.cuda.memory.OutOfMemoryError(
-                size, glake.stats(device)["reserved"], glake.budget(device=device) or 0)
+                size, figures.stats(device)["reserved"], figures.budget(device=device) or 0)
         return ptr or 0
 
     hook = cupy.cuda.PythonFunctionAllocator(
@@ -129,9 +131,9 @@ def rmm_resource(device=0):
     """
     rmm = _package("rmm", "RMM")
     if not hasattr(rmm.mr, "CallbackMemoryResource"):
-        raise glake.GlakeError(f"RMM {rmm.__version__} is too old: it has no "
-                               "CallbackMemoryResource")
-    device = glake._index(device)
+        raise GlakeError(f"RMM {rmm.__version__} is too old: it has no "
+                         "CallbackMemoryResource")
+    device = library.index(device)
     _library()
     return rmm.mr.CallbackMemoryResource(
         lambda size, stream: _alloc(size, device, _handle(stream)) if size else 0,
@@ -165,10 +167,10 @@ def use_warp(device=None):
     """Makes glake Warp's allocator on a GPU, or on all of Warp's."""
     warp = _package("warp", "Warp")
     if not hasattr(warp, "set_device_allocator"):
-        raise glake.GlakeError(f"Warp {warp.__version__} is too old: it takes no allocator")
+        raise GlakeError(f"Warp {warp.__version__} is too old: it takes no allocator")
     found = warp.get_cuda_devices() if device is None else [warp.get_device(device)]
     if not found or not all(one.is_cuda for one in found):
-        raise glake.GlakeError("Warp sees no GPU")
+        raise GlakeError("Warp sees no GPU")
     _library()
     for one in found:
         warp.set_device_allocator(one, _Warp(one))
@@ -184,7 +186,7 @@ def _resource_class():
         is_device_accessible, is_host_accessible, is_managed = True, False, False
 
         def __init__(self, device=None):
-            self._device = glake._index(device)
+            self._device = library.index(device)
             _library()
 
         @property
@@ -260,7 +262,7 @@ def _numba_class():
         def get_memory_info(self):
             """What the GPU has free, and what glake holds of it and nobody uses."""
             index = self.context.device.id
-            about, row = glake._fetch("glake_device_get", _Device(), index), glake.stats(index)
+            about, row = library.fetch("glake_device_get", _Device(), index), figures.stats(index)
             return driver.MemoryInfo(free=about.free + row["reserved"] - row["given"],
                                      total=about.memory)
 
@@ -276,18 +278,18 @@ def use_numba():
     """Makes glake numba's allocator, before numba has used a GPU."""
     driver = _package("numba.cuda.cudadrv.driver", "numba with CUDA")
     if driver._memory_manager not in (None, _numba_class()):
-        raise glake.GlakeError("numba has an allocator already: call glake.use_numba() before "
-                               "anything uses the GPU, or set NUMBA_CUDA_MEMORY_MANAGER=glake")
+        raise GlakeError("numba has an allocator already: call glake.use_numba() before "
+                         "anything uses the GPU, or set NUMBA_CUDA_MEMORY_MANAGER=glake")
     driver.set_memory_manager(_numba_class())
 
 
-class _Device(glake._Sized):
+class _Device(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("name", ctypes.c_char * 96),
                 ("uuid", ctypes.c_char * 48), ("pci", ctypes.c_char * 16),
-                *glake._many(ctypes.c_uint64, "memory free"),
-                *glake._many(ctypes.c_int, "free_valid numa_node"), ("caps", ctypes.c_uint32),
-                *glake._many(ctypes.c_int, "major minor"),
-                *glake._many(ctypes.c_uint64, "granularity granularity_recommended")]
+                *many(ctypes.c_uint64, "memory free"),
+                *many(ctypes.c_int, "free_valid numa_node"), ("caps", ctypes.c_uint32),
+                *many(ctypes.c_int, "major minor"),
+                *many(ctypes.c_uint64, "granularity granularity_recommended")]
 
 
 class _OrtFunctions(ctypes.Structure):
@@ -306,14 +308,14 @@ def ort_options(device=0, stream=None):
     memory is in its order; without, each free waits for the GPU. A GPU keeps what it was first
     given.
     """
-    index, functions = glake._index(device), _OrtFunctions()
+    index, functions = library.index(device), _OrtFunctions()
     handle = _handle(stream) if hasattr(stream, "__cuda_stream__") else stream
     err = _library().glake_ort_functions(index, handle, ctypes.byref(functions))
     if err == -errno.EBUSY:
-        raise glake.GlakeError(f"ONNX Runtime's memory of GPU {index} is in the order of another "
-                               "stream already")
+        raise GlakeError(f"ONNX Runtime's memory of GPU {index} is in the order of another "
+                         "stream already")
     if err:
-        raise glake.GlakeError(f"there is no GPU {index} for ONNX Runtime")
+        raise GlakeError(f"there is no GPU {index} for ONNX Runtime")
     options = {"device_id": str(index)}
     for name in ("alloc", "free", "empty_cache"):
         options["gpu_external_" + name] = str(getattr(functions, name))

@@ -19,10 +19,15 @@ glake.pinned_use().
 import ctypes
 import math
 import operator
+import subprocess
 import sys
 import weakref
 
-import glake
+from . import compiler, library, pytorch
+from .library import GlakeError
+from .records import Sized, many
+
+_kept = []  # what replaces PyTorch's allocator
 
 
 def _shape(shape):
@@ -33,7 +38,7 @@ def _shape(shape):
     except TypeError:
         sizes = (-1,)
     if any(n < 0 for n in sizes):
-        raise glake.GlakeError(f"{shape!r} is no shape")
+        raise GlakeError(f"{shape!r} is no shape")
     return sizes
 
 
@@ -49,14 +54,14 @@ def _current():
 def _give_back(address):
     """The storage has gone, maybe while Python ends."""
     try:
-        lib, context = glake._context()
+        lib, context = library.context()
         current = _current()
         if current:
             # one that captures a graph is refused: its block is kept by who keeps the graph
             lib.glake_host_use(context, ctypes.c_void_p(address), current[0],
                                ctypes.c_void_p(current[1]))
         lib.glake_host_free(context, ctypes.c_void_p(address))
-    except (AttributeError, TypeError, ImportError, glake.GlakeError):
+    except (AttributeError, TypeError, ImportError, GlakeError):
         pass
 
 
@@ -71,10 +76,10 @@ def pinned_empty(*shape, dtype=None, device=None):
     if not size:
         return torch.empty(shape, dtype=dtype)
     if size >> 63:
-        raise glake.GlakeError(f"{size} bytes are more than there are addresses")
+        raise GlakeError(f"{size} bytes are more than there are addresses")
     block = ctypes.c_void_p()
-    glake._call("glake_host_alloc", glake._index(device), ctypes.c_size_t(size),
-                ctypes.c_uint32(0), ctypes.byref(block))
+    library.call("glake_host_alloc", library.index(device), ctypes.c_size_t(size),
+                 ctypes.c_uint32(0), ctypes.byref(block))
     memory = (ctypes.c_char * size).from_address(block.value)
     weakref.finalize(memory, _give_back, block.value).atexit = False
     return torch.frombuffer(memory, dtype=dtype).view(shape)
@@ -83,19 +88,19 @@ def pinned_empty(*shape, dtype=None, device=None):
 def pinned_use(tensor, stream=None, device=None):
     """Work on a stream, the current one by default, uses a tensor of glake.pinned_empty()."""
     if not isinstance(tensor, int) and not hasattr(tensor, "untyped_storage"):
-        raise glake.GlakeError(f"{tensor!r} is no tensor")
+        raise GlakeError(f"{tensor!r} is no tensor")
     address = tensor if isinstance(tensor, int) else tensor.untyped_storage().data_ptr()
     index, handle = _current() or (0, 0)
     if stream is not None:
         index = getattr(stream, "device_index", None)
-        index = glake._index(device) if index is None else index
+        index = library.index(device) if index is None else index
         handle = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
-    glake._call("glake_host_use", ctypes.c_void_p(address), index, ctypes.c_void_p(handle or 0))
+    library.call("glake_host_use", ctypes.c_void_p(address), index, ctypes.c_void_p(handle or 0))
 
 
-class _Host(glake._Sized):
+class _Host(Sized):
     """What torch_host.cc is handed."""
-    _fields_ = [("sz", ctypes.c_size_t), *glake._many(
+    _fields_ = [("sz", ctypes.c_size_t), *many(
         ctypes.c_void_p, "context device_count alloc free use trim last_error")]
 
 
@@ -104,27 +109,26 @@ def use_pinned():
     PyTorch's pinned memory is glake's from here on; what it had stays where it is until it goes. It
     needs a compiler the first time, and a PyTorch whose allocator of pinned memory can be replaced.
     """
-    if glake._state.get("pinned"):
+    if _kept:
         return
-    torch = glake._torch()
-    from . import compiler
-    lib, context = glake._context()
+    torch = pytorch.module()
+    lib, context = library.context()
     functions = {name: ctypes.cast(getattr(lib, "glake_" + function), ctypes.c_void_p)
                  for name, function in (("device_count", "device_count"), ("alloc", "host_alloc"),
                                         ("free", "host_free"), ("use", "host_use"),
                                         ("trim", "trim"), ("last_error", "last_error"))}
     try:
         made = compiler.load(torch, "host", "-ltorch_cpu", "-lc10")
-    except compiler.NotMade as error:
-        raise glake.GlakeError(
+    except (OSError, StopIteration, subprocess.SubprocessError) as error:
+        why = getattr(error, "stderr", None) or str(error).encode()
+        raise GlakeError(
             "what replaces the pinned allocator of PyTorch could not be made, which takes a C++ "
-            f"compiler and at::setHostAllocator of PyTorch: {error}; glake.pinned_empty() needs "
-            "neither") from None
+            f"compiler and at::setHostAllocator of PyTorch: {why.decode(errors='replace').strip()[-500:]}; "
+            "glake.pinned_empty() needs neither") from None
     host = _Host()
     host.context = context
     for name, function in functions.items():
         setattr(host, name, function)
     if made.glake_torch_host_use(ctypes.byref(host)):
-        raise glake.GlakeError("PyTorch's allocator of pinned memory could not be replaced")
-    glake._kept.append(made)
-    glake._state["pinned"] = True
+        raise GlakeError("PyTorch's allocator of pinned memory could not be replaced")
+    _kept.append(made)

@@ -17,8 +17,8 @@ The driver evicts it from a GPU that is full, so with over=True there may be mor
 import contextlib
 import ctypes
 
-import glake
-from . import tier
+from . import library, pytorch, tier
+from .library import GlakeError
 
 _FUNCTIONS = {False: "glake_torch_managed_alloc", True: "glake_torch_managed_over_alloc"}
 
@@ -26,15 +26,15 @@ _FUNCTIONS = {False: "glake_torch_managed_alloc", True: "glake_torch_managed_ove
 @contextlib.contextmanager
 def managed(over=False, **options):
     """Tensors made inside lie in managed memory; gives the pool, which takes the options."""
-    torch = glake._torch()
-    if glake._state["torch"]:
-        raise glake.GlakeError("glake.use() has made glake the allocator, which gives memory of the "
-                               "GPU; glake.managed() is for programs that keep PyTorch's")
+    torch = pytorch.module()
+    if library.plugged:
+        raise GlakeError("glake.use() has made glake the allocator, which gives memory of the "
+                         "GPU; glake.managed() is for programs that keep PyTorch's")
     if not hasattr(torch.cuda, "MemPool"):
-        raise glake.GlakeError(
+        raise GlakeError(
             f"PyTorch {torch.__version__} is too old: it has no torch.cuda.MemPool")
-    glake._context()
-    plug = glake._plug(torch, _FUNCTIONS[bool(over)], "glake_torch_segment_free", {})
+    library.context()
+    plug = pytorch.plug_in(torch, _FUNCTIONS[bool(over)], "glake_torch_segment_free", {})
     pool = torch.cuda.MemPool(plug.allocator(), **options)
     with torch.cuda.use_mem_pool(pool):
         yield pool
@@ -50,7 +50,7 @@ def _place(place, tensor):
     if name in ("cuda", "gpu"):
         own = getattr(getattr(tensor, "device", None), "index", None)
         return 0, int(number or own or 0)
-    raise glake.GlakeError(f"{place!r} is no place: 'cpu', 'cuda', 'cuda:1', or a NUMA node")
+    raise GlakeError(f"{place!r} is no place: 'cpu', 'cuda', 'cuda:1', or a NUMA node")
 
 
 def prefetch(tensor, place="cuda", stream=None, within=None, priority=0):
@@ -59,23 +59,23 @@ def prefetch(tensor, place="cuda", stream=None, within=None, priority=0):
     A tensor that glake.spill() sent away is brought back before glake.fetch() asks for it, within so
     many seconds, those of a higher priority first; gives a tier.Ticket."""
     kind, number = _place(place, tensor)
-    if not kind and not tier._is_managed(tensor):
-        return tier._hint(tensor, within, priority, stream)
+    if not kind and not tier.is_managed(tensor):
+        return tier.hint(tensor, within, priority, stream)
     if within is not None or priority:
-        raise glake.GlakeError("what is prefetched of managed memory goes now: there is no later")
-    glake._call("glake_managed_prefetch", ctypes.c_void_p(_start(tensor)), ctypes.c_size_t(_size(
-        tensor)), kind, number, tier._stream(stream, tensor))
+        raise GlakeError("what is prefetched of managed memory goes now: there is no later")
+    library.call("glake_managed_prefetch", ctypes.c_void_p(_start(tensor)), ctypes.c_size_t(_size(
+        tensor)), kind, number, tier.stream_of(stream, tensor))
 
 
 def prefer(tensor, place="cuda"):
     """Says where a managed tensor is best, or with None that it is nowhere."""
     kind, number = (1, -1) if place is None else _place(place, tensor)
-    glake._call("glake_managed_advise", ctypes.c_void_p(_start(tensor)),
-                ctypes.c_size_t(_size(tensor)), 1 if place is None else 0, kind, number)
+    library.call("glake_managed_advise", ctypes.c_void_p(_start(tensor)),
+                 ctypes.c_size_t(_size(tensor)), 1 if place is None else 0, kind, number)
 
 
 def _start(tensor):
-    return tensor.data_ptr() if hasattr(tensor, "data_ptr") else tier._address(tensor)
+    return tensor.data_ptr() if hasattr(tensor, "data_ptr") else tier.address_of(tensor)
 
 
 def _size(tensor):

@@ -11,8 +11,8 @@ import threading
 import types
 import weakref
 
-import glake
 from . import spilled
+from .library import GlakeError
 from .spilled import Holders, local, unasked
 
 
@@ -47,7 +47,7 @@ class spilled_optimizer:
         import torch  # it is there
         for name in ("register_step_pre_hook", "register_state_dict_pre_hook"):
             if not hasattr(optimizer, name):
-                raise glake.GlakeError(f"{type(optimizer).__name__} has no {name}")
+                raise GlakeError(f"{type(optimizer).__name__} has no {name}")
         self._tensor, self._strided, self._holders = torch.Tensor, torch.strided, Holders(torch)
         self._unasked = unasked(torch)
         self._optimizer, self._minimum = weakref.ref(optimizer), max(minimum, spilled.SMALL + 1)
@@ -99,8 +99,8 @@ class spilled_optimizer:
         """Has optimizer.step() do one part of the parameters after the other, with hooks run once."""
         kind = type(optimizer)
         if kind not in [getattr(torch.optim, name, None) for name in _EACH]:
-            raise glake.GlakeError(f"chunk: a step of {kind.__name__} is not known to be one of each "
-                                   "parameter alone")
+            raise GlakeError(f"chunk: a step of {kind.__name__} is not known to be one of each "
+                             "parameter alone")
         inner = kind.step.__wrapped__ if getattr(kind.step, "hooked", False) else kind.step
 
         def step(optimizer, closure=None):

@@ -6,28 +6,28 @@ that a newer library fills no more of it than there is.
 
 import ctypes
 
-_CALLS = ("reserve unreserve create map set_access unmap release export import event_create "
-          "event_record event_query stream_wait sync copy other managed_alloc managed_free "
-          "managed_advise managed_prefetch").split()
-_RUNGS = "limbo recut cross_stream spill_peer spill_host".split()
+CALLS = ("reserve unreserve create map set_access unmap release export import event_create "
+         "event_record event_query stream_wait sync copy other managed_alloc managed_free "
+         "managed_advise managed_prefetch").split()
+RUNGS = "limbo recut cross_stream spill_peer spill_host".split()
 
 
-class _Sized(ctypes.Structure):
+class Sized(ctypes.Structure):
     def __init__(self):
         super().__init__(sz=ctypes.sizeof(self))
 
 
-def _many(kind, names):
+def many(kind, names):
     return [(name, kind) for name in names.split()]
 
 
-class _Stats(_Sized):
-    _fields_ = [("sz", ctypes.c_size_t), *_many(ctypes.c_uint64, (
+class Stats(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint64, (
         "live given reserved free_pages mapped address_space metadata budget peak_live "
         "peak_reserved allocs frees hits misses stitches oom live_blocks free_extents "
-        "largest_hole lost")), ("rungs", ctypes.c_uint64 * len(_RUNGS)), *_many(ctypes.c_uint64, (
+        "largest_hole lost")), ("rungs", ctypes.c_uint64 * len(RUNGS)), *many(ctypes.c_uint64, (
             "called quick flushes streams events unmapped released held_back graces pools "
-            "pool_held")), ("hold_max", ctypes.c_int64), *_many(
+            "pool_held")), ("hold_max", ctypes.c_int64), *many(
                 ctypes.c_uint64, "away away_blocks spills fetches host_held placed placed_blocks "
                 "peak_host_held returned returned_blocks victims victim_bytes idle stranded "
                 "in_flight spilled fetched store store_used managed managed_blocks "
@@ -40,31 +40,31 @@ class _Stats(_Sized):
                 "learn_hits learn_misses packed packed_held store_peer store_peer_used")]
 
 
-class _DriverStats(_Sized):
+class DriverStats(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("now_ns", ctypes.c_int64),
-                ("calls", ctypes.c_uint64 * len(_CALLS)), ("ns", ctypes.c_int64 * len(_CALLS))]
+                ("calls", ctypes.c_uint64 * len(CALLS)), ("ns", ctypes.c_int64 * len(CALLS))]
 
 
-class _Block(_Sized):
+class Block(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p),
-                *_many(ctypes.c_size_t, "size given"), ("device", ctypes.c_int),
-                ("flags", ctypes.c_uint32), *_many(ctypes.c_size_t, "page_size pages"),
-                ("stream", ctypes.c_void_p), *_many(ctypes.c_uint64, "pool_high pool_low"),
-                *_many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
-                *_many(ctypes.c_size_t, "away placed"), ("advice", ctypes.c_uint64),
-                ("managed", ctypes.c_size_t), *_many(ctypes.c_uint32, "tag pins"),
+                *many(ctypes.c_size_t, "size given"), ("device", ctypes.c_int),
+                ("flags", ctypes.c_uint32), *many(ctypes.c_size_t, "page_size pages"),
+                ("stream", ctypes.c_void_p), *many(ctypes.c_uint64, "pool_high pool_low"),
+                *many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
+                *many(ctypes.c_size_t, "away placed"), ("advice", ctypes.c_uint64),
+                ("managed", ctypes.c_size_t), *many(ctypes.c_uint32, "tag pins"),
                 ("dropped", ctypes.c_size_t), ("away_peer", ctypes.c_size_t)]
 
 
-class _Error(_Sized):
-    _fields_ = [("sz", ctypes.c_size_t), *_many(ctypes.c_int, "err error_class native"),
+class Error(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_int, "err error_class native"),
                 ("call", ctypes.c_char * 32), ("text", ctypes.c_char * 256)]
 
 
-class _Record(ctypes.Structure):
-    _fields_ = [*_many(ctypes.c_uint64, "address size stream"), ("time_us", ctypes.c_int64),
-                *_many(ctypes.c_int32, "device action"), ("stack", ctypes.c_uint64)]
+class Record(ctypes.Structure):
+    _fields_ = [*many(ctypes.c_uint64, "address size stream"), ("time_us", ctypes.c_int64),
+                *many(ctypes.c_int32, "device action"), ("stack", ctypes.c_uint64)]
 
 
-class _Stacks(ctypes.Structure):
-    _fields_ = _many(ctypes.c_uint64, "taken without dropped places nodes text_bytes")
+class Stacks(ctypes.Structure):
+    _fields_ = many(ctypes.c_uint64, "taken without dropped places nodes text_bytes")

@@ -15,14 +15,15 @@ or a disk; get_cpu_backup gives None, and cuda_graph is of its preload alone.
 
 import os
 
-import glake
+from . import library
+from .library import GlakeError
 
 
 def _check(answer, function, arguments):
     del arguments
     if answer:
-        text = glake.last_error()["text"] or os.strerror(-answer)
-        raise glake.GlakeError(f"{function.__name__}: {text}")
+        text = library.last_error()["text"] or os.strerror(-answer)
+        raise GlakeError(f"{function.__name__}: {text}")
     return answer
 
 
@@ -40,16 +41,16 @@ def use_memory_saver():
         from torch_memory_saver import binary_wrapper
         from torch_memory_saver.hooks import mode_torch
     except ImportError as error:
-        raise glake.GlakeError(
+        raise GlakeError(
             f"torch_memory_saver is not installed or does not load: {error}") from None
-    if glake._state["torch"]:
-        raise glake.GlakeError("glake.use() has made glake the allocator; glake.suspend(tag=...) does "
-                               "there what torch_memory_saver is for")
+    if library.plugged:
+        raise GlakeError("glake.use() has made glake the allocator; glake.suspend(tag=...) does "
+                         "there what torch_memory_saver is for")
     saver = torch_memory_saver.torch_memory_saver
     if saver._impl is not None:
-        raise glake.GlakeError("torch_memory_saver is in use already: call glake.use_memory_saver() "
-                               "before its first region")
-    lib, _ = glake._context()
+        raise GlakeError("torch_memory_saver is in use already: call glake.use_memory_saver() "
+                         "before its first region")
+    lib, _ = library.context()
     mode_torch.get_binary_path_from_package = lambda stem: lib.path
     if not getattr(binary_wrapper, "_glake", False):
         binary_wrapper._setup_function_signatures = _signatures(

@@ -25,7 +25,9 @@ import struct
 import sys
 import threading
 
-import glake
+from . import library, pytorch
+from .library import GlakeError
+from .records import Block, many
 
 _BATCH = 128  # descriptors in a message; the kernel takes 253
 _HEAD, _PIECE, _PEER = struct.Struct("=iQQ"), struct.Struct("=QQQ"), struct.Struct("3i")
@@ -37,7 +39,7 @@ _inner = {}  # PyTorch's own functions
 
 class _Piece(ctypes.Structure):
     _fields_ = [("fd", ctypes.c_int), ("flags", ctypes.c_uint32),
-                *glake._many(ctypes.c_size_t, "page_size offset length"),
+                *many(ctypes.c_size_t, "page_size offset length"),
                 ("reserved", ctypes.c_uint64 * 2)]
 
 
@@ -56,14 +58,14 @@ class Handle(tuple):
 
 def arrived(*parts):
     """A handle in the process that it was sent to, which has to know what it is."""
-    answer(glake._torch())
+    answer(pytorch.module())
     return Handle(parts)
 
 
 def _block(address):
     """The block that holds an address, or None."""
-    lib, context = glake._context()
-    block = glake._Block()
+    lib, context = library.context()
+    block = Block()
     found = not lib.glake_query(context, ctypes.c_void_p(address), ctypes.byref(block))
     return block if found else None
 
@@ -125,11 +127,11 @@ class _Door:
             guest.send(_HEAD.pack(-errno.ESTALE, 0, 0))  # given another size meanwhile
             return False
         pieces, count = (_Piece * block.pages)(), ctypes.c_size_t()
-        lib, context = glake._context()
+        lib, context = library.context()
         err = lib.glake_export(context, ctypes.c_void_p(base), pieces,
                                ctypes.c_size_t(block.pages), ctypes.byref(count))
         if err:
-            guest.send(_HEAD.pack(err, 0, 0) + glake.last_error()["text"].encode())
+            guest.send(_HEAD.pack(err, 0, 0) + library.last_error()["text"].encode())
             return False
         self.out[guest] = kept
         pieces = pieces[:count.value]
@@ -151,7 +153,7 @@ class _Door:
         guest.close()
         kept = self.out.pop(guest, None)
         if kept:
-            lib, context = glake._context()
+            lib, context = library.context()
             lib.glake_export_end(context, ctypes.c_void_p(kept[1]))
 
 
@@ -173,7 +175,7 @@ def _ask(what, handle):
         link.send(what + key)
     except OSError as error:
         link.close()
-        raise glake.GlakeError(
+        raise GlakeError(
             "the process that sent this CUDA tensor cannot be reached: it has ended before the "
             f"tensor was received, or is of another user or network namespace ({error})") from None
     return link
@@ -202,7 +204,7 @@ def _receive(link):
             errno.ESTALE: "its memory was freed by its owner, who has resized it",
             errno.EMFILE: "its pages are more files than this process may have (ulimit -n)",
         }.get(-err, os.strerror(-err))
-        raise glake.GlakeError(f"a CUDA tensor of another process cannot be had: {why}")
+        raise GlakeError(f"a CUDA tensor of another process cannot be had: {why}")
     return pieces, size
 
 
@@ -217,7 +219,7 @@ class _Guest:
         try:
             pieces, whole = _receive(self.link)
             try:
-                lib, context = glake._context()
+                lib, context = library.context()
                 base = ctypes.c_void_p()
                 err = lib.glake_import(context, device, (_Piece * len(pieces))(*pieces),
                                        ctypes.c_size_t(len(pieces)), ctypes.c_size_t(whole),
@@ -226,9 +228,9 @@ class _Guest:
                 for piece in pieces:
                     os.close(piece.fd)
             if err:
-                raise glake.GlakeError("a CUDA tensor of another process cannot be mapped: "
-                                       + glake.last_error()["text"])
-        except glake.GlakeError:
+                raise GlakeError("a CUDA tensor of another process cannot be mapped: "
+                                 + library.last_error()["text"])
+        except GlakeError:
             self.link.close()
             raise
         self.base = base.value
@@ -237,7 +239,7 @@ class _Guest:
 
     def close(self):
         """Waits for the current stream, takes the mapping down and says so to its owner."""
-        lib, context = glake._context()
+        lib, context = library.context()
         stream = self.torch.cuda.current_stream(self.device).cuda_stream
         if self.base and lib.glake_import_end(
                 context, ctypes.c_void_p(self.base), ctypes.c_void_p(stream)) == -errno.EBUSY:
@@ -252,16 +254,16 @@ class _Guest:
 
 
 def _share(storage, *_, **__):
-    torch = glake._torch()
+    torch = pytorch.module()
     device, size = storage.device.index, storage.nbytes()
     if not size:
         return device, None, 0, 0, b"", 0, b"", False
     block = _block(storage.data_ptr())
-    if not block and not glake._state["torch"]:
+    if not block and not library.plugged:
         return _inner["_share_cuda_"](storage)
     if not block:
-        raise glake.GlakeError("this CUDA tensor's memory is not glake's, as that of one that came "
-                               "from another process: send tensor.clone()")
+        raise GlakeError("this CUDA tensor's memory is not glake's, as that of one that came "
+                         "from another process: send tensor.clone()")
     torch.cuda.synchronize(device)
     handle = _door().leave(storage, block.base)
     return device, handle, size, storage.data_ptr() - block.base, handle, 0, b"", False
@@ -269,11 +271,11 @@ def _share(storage, *_, **__):
 
 def _new(_class, device, handle, size, offset, *rest):
     if isinstance(handle, Handle):
-        torch = glake._torch()
+        torch = pytorch.module()
         guest = _Guest(torch, device, handle, size, offset)
         return torch.as_tensor(guest, device=torch.device("cuda", device)).untyped_storage()
-    if glake._state["torch"]:
-        raise glake.GlakeError(
+    if library.plugged:
+        raise GlakeError(
             "this CUDA tensor comes from a process that keeps PyTorch's allocator, and its memory "
             "cannot be opened under glake: call glake.use() there too, or send tensor.cpu()")
     return _inner["_new_shared_cuda"](device, handle, size, offset, *rest)

@@ -26,7 +26,9 @@ import sys
 import threading
 import weakref
 
-import glake
+from . import library, pytorch
+from .library import GlakeError
+from .records import Block
 
 SMALL = 256 << 10  # blocks up to that share their pages with others and cannot move
 _LOOKS = 16  # storages asked about at each tensor that is saved, of those that are new,
@@ -39,11 +41,11 @@ class Mover:
     """Moves storages of PyTorch by the library, behind the streams of PyTorch."""
 
     def __init__(self):
-        self.torch, self.side = glake._torch(), {}  # a stream for each GPU that things come on
+        self.torch, self.side = pytorch.module(), {}  # a stream for each GPU that things come on
         # without an object of Python around it, if this PyTorch has that
         self.raw_stream = getattr(self.torch._C, "_cuda_getCurrentRawStream", None)
-        if not glake._state["torch"]:
-            raise glake.GlakeError("PyTorch's memory is not glake's: call glake.use() first")
+        if not library.plugged:
+            raise GlakeError("PyTorch's memory is not glake's: call glake.use() first")
 
     def why_not(self, tensor, storage):
         """Why a storage cannot move, in a word or two; None if it can."""
@@ -51,8 +53,8 @@ class Mover:
             return "not on a GPU"
         if not storage.resizable():
             return "foreign"  # the owner may be another library, which counts for itself
-        lib, context = glake._context()
-        about, address = glake._Block(), storage.data_ptr()
+        lib, context = library.context()
+        about, address = Block(), storage.data_ptr()
         if lib.glake_query(context, ctypes.c_void_p(address), ctypes.byref(about)) or (
                 about.base != address or about.size != storage.nbytes()):
             return "foreign"
@@ -69,12 +71,12 @@ class Mover:
 
     def not_captured(self):
         if self.capturing():
-            raise glake.GlakeError("contents that are away cannot come while a graph is captured: "
-                                   "capture where nothing is spilled")
+            raise GlakeError("contents that are away cannot come while a graph is captured: "
+                             "capture where nothing is spilled")
 
     def spill(self, tensor, storage, streams):
         """Behind work on these streams; why not, or None."""
-        lib, context = glake._context()
+        lib, context = library.context()
         address = ctypes.c_void_p(storage.data_ptr())
         now = self.stream(tensor)
         for stream in streams:
@@ -95,7 +97,7 @@ class Mover:
         if tensor.device not in self.side:
             self.side[tensor.device] = torch.cuda.Stream(tensor.device)
         side = self.side[tensor.device]
-        lib, context = glake._context()
+        lib, context = library.context()
         answer = lib.glake_fetch(context, ctypes.c_void_p(storage.data_ptr()),
                                  ctypes.c_void_p(side.cuda_stream))
         if answer == -errno.ENOMEM:
@@ -114,12 +116,12 @@ class Mover:
     def no_memory(self, size):
         return self.torch.cuda.OutOfMemoryError(
             f"CUDA out of memory. {size} bytes that are away cannot be fetched: "
-            + glake.last_error()["text"])
+            + library.last_error()["text"])
 
 
 def _error(call, answer):
-    record = glake.last_error()
-    return glake.GlakeError(f"{call}: {record['text'] or answer} ({record['class']})")
+    record = library.last_error()
+    return GlakeError(f"{call}: {record['text'] or answer} ({record['class']})")
 
 
 def unasked(torch):
@@ -177,8 +179,8 @@ class Holders:
             self.references = sys.getrefcount(probe.storage)
             if held == 3 and self.count(probe.key) == 2 and self.none(probe):
                 return
-        raise glake.GlakeError(f"PyTorch {torch.__version__} does not tell who uses a storage: "
-                               "2.4 and 2.11 do")
+        raise GlakeError(f"PyTorch {torch.__version__} does not tell who uses a storage: "
+                         "2.4 and 2.11 do")
 
     def none(self, entry):
         return (self.count(entry.key) == len(entry.kept) + 1
@@ -197,10 +199,10 @@ class spilled_activations:
 
     def __init__(self, cap=None, ahead=1 << 30, minimum=1 << 20):
         if isinstance(cap, float) and not 0 <= cap <= 1:
-            raise glake.GlakeError(f"cap={cap}: a share is between 0.0 and 1.0, bytes are an int")
+            raise GlakeError(f"cap={cap}: a share is between 0.0 and 1.0, bytes are an int")
         for name, size in (("cap", cap), ("ahead", ahead), ("minimum", minimum)):
             if size is not None and size < 0:
-                raise glake.GlakeError(f"{name}={size}: no number of bytes")
+                raise GlakeError(f"{name}={size}: no number of bytes")
         self._cap, self._ahead, self._minimum = cap, ahead, max(minimum, SMALL + 1)
         self._mover, self._lock = Mover(), threading.RLock()
         import torch  # it is there

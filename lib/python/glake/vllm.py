@@ -15,9 +15,8 @@ import contextlib
 import gc
 import sys
 
-import glake
-from . import tagging
-from . import tier
+from . import library, pytorch, tier
+from .library import GlakeError
 
 
 class VllmAllocator:
@@ -41,13 +40,13 @@ class VllmAllocator:
     @contextlib.contextmanager
     def use_memory_pool(self, tag=None):
         """What is made inside is of the tag. Its pool stays, also when the context is entered again."""
-        torch, tag = glake._torch(), self.default_tag if tag is None else tag
+        torch, tag = pytorch.module(), self.default_tag if tag is None else tag
         key = (tag, torch.cuda.current_device())
         if key not in self.pools:
-            self.pools[key] = glake.pool()
+            self.pools[key] = pytorch.pool()
         was, self.current_tag = self.current_tag, tag
         try:
-            with tagging.tag(self._name(tag)), torch.cuda.use_mem_pool(self.pools[key]):
+            with tier.tag(self._name(tag)), torch.cuda.use_mem_pool(self.pools[key]):
                 yield
         finally:
             self.current_tag = was
@@ -74,7 +73,7 @@ class VllmAllocator:
         gc.collect()
         self._send([tag for tag in self._tags() if tag in kept], True)
         self._send([tag for tag in self._tags() if tag not in kept], False)
-        glake._torch().cuda.empty_cache()
+        pytorch.module().cuda.empty_cache()
 
     def discard(self, tags=None):
         """Drops what tags hold, or all."""
@@ -85,28 +84,28 @@ class VllmAllocator:
         for tag in self._tags():
             if tag in self.asleep and (tags is None or tag in tags):
                 for name, device in self.pools:
-                    if name == tag and tagging.tags()[self._name(tag)][device]["suspended"]:
+                    if name == tag and tier.tags()[self._name(tag)][device]["suspended"]:
                         tier.resume(device, tag=self._name(tag))
                 self.asleep.discard(tag)
 
     def get_current_usage(self):
         """Bytes of all pools, awake or not."""
-        told = tagging.tags()
+        told = tier.tags()
         return sum(told[self._name(tag)][device]["live"] for tag, device in self.pools
                    if self._name(tag) in told)
 
 
 def use_vllm():
     """Has vLLM's sleep mode take its memory from glake."""
-    if glake._state["torch"]:
-        raise glake.GlakeError("glake.use() has made glake the allocator of all tensors; vLLM's sleep mode "
-                               "wants PyTorch's, with pools of glake in it")
+    if library.plugged:
+        raise GlakeError("glake.use() has made glake the allocator of all tensors; vLLM's sleep mode "
+                         "wants PyTorch's, with pools of glake in it")
     try:
         import vllm.device_allocator as package
         from vllm.device_allocator import cumem
     except ImportError as error:
-        raise glake.GlakeError(f"vLLM is not installed or does not load: {error}") from None
-    glake._context()
+        raise GlakeError(f"vLLM is not installed or does not load: {error}") from None
+    library.context()
     cumem.cumem_available = True
     cumem.CuMemAllocator = VllmAllocator
     # newer versions ask by a function, which others may have under their own name
