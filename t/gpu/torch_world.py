@@ -3,7 +3,7 @@
 """
 Programs of PyTorch as people write them, each plain and with glake, in processes of their own.
 
-    torch_world.py [--only A,B] [--glake 'python3 -m glake'] [--seconds S] [--list]
+    torch_world.py [--only A,B] [--glake 'python3 -m glake'] [--seconds S] [--jobs N] [--list]
 
 Every program is small, loads nothing from anywhere, and gives values: losses, tokens, sums, what was
 caught. They must be the same with glake as plain, to the last bit where the program repeats itself plain,
@@ -11,6 +11,7 @@ which is tried first. One whose packages are not there is skipped, and says whic
 """
 
 import argparse
+import concurrent.futures
 import importlib.util
 import json
 import os
@@ -663,6 +664,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--glake", default=f"{sys.executable} -m glake")
     parser.add_argument("--seconds", type=float, default=180)
+    parser.add_argument("--jobs", type=int, default=1, help="programs at a time")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--program", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -672,26 +674,28 @@ def main():
         print("VALUES", json.dumps(PROGRAMS[args.program][0]()), flush=True)
         return None
     import torch
-    gpus, wrong = torch.cuda.device_count(), 0
-    only = args.only.split(",") if args.only else PROGRAMS
-    for name in only:
+    gpus, count = torch.cuda.device_count(), {}
+    only = args.only.split(",") if args.only else list(PROGRAMS)
+
+    def judged(name):
         _, packages, need = PROGRAMS[name]
         missing = [package for package in packages if not importlib.util.find_spec(package)]
         if missing or gpus < need:
-            print(f"skip  {name}: {'no ' + ', '.join(missing) if missing else f'{need} GPUs'}",
-                  flush=True)
-            continue
+            return "skip", f"no {', '.join(missing)}" if missing else f"{need} GPUs"
         plain, why, took = run(name, [sys.executable], args.seconds)
         if why:
-            print(f"plain {name}: fails without glake: {why}", flush=True)
-            continue
+            return "plain", f"fails without glake: {why}"
         values, why, longer = run(name, shlex.split(args.glake), args.seconds)
-        same = not why and values == plain
-        wrong += not same
-        print(f"{'ok   ' if same else 'WRONG'} {name}: {took:.1f} s plain, {longer:.1f} s with glake"
-              + ("" if same else f"\n    {why or f'{plain} plain, {values} with glake'}"), flush=True)
-    print(f"{wrong} wrong of {len(list(only))}", flush=True)
-    return sys.exit(1 if wrong else 0)
+        if why or values != plain:
+            return "WRONG", why or f"{plain} plain, {values} with glake"
+        return "ok", f"{took:.1f} s plain, {longer:.1f} s with glake"
+
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        for name, (verdict, text) in zip(only, pool.map(judged, only)):
+            print(f"{verdict:5} {name}: {text}", flush=True)
+            count[verdict] = count.get(verdict, 0) + 1
+    print(", ".join(f"{number} {verdict}" for verdict, number in count.items()), flush=True)
+    return sys.exit(1 if count.get("WRONG") else 0)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,14 @@
 """
 What only code made with PyTorch's headers can do is compiled for the PyTorch that is installed,
 once, and kept in the user's cache; or it lies beside the libraries already. It takes a compiler,
-$CXX or c++.
+$CXX or c++, and the headers of CUDA's runtime, as PyTorch's own packages bring them.
+
+An object belongs to exactly one build of PyTorch: its name has the whole version, the hash of the
+sources and the ABI of C++. The nearest one would be a crash.
 """
 
 import ctypes
+import glob
 import os
 import subprocess
 
@@ -13,34 +17,69 @@ from . import library
 from .installed import DATADIR, VERSION
 
 
+class NotMade(Exception):
+    """There is no such object, and none can be made; why."""
+
+
 def _source(name):
-    return next(path for path in (os.path.join(folder, name) for folder in (
-        library.BESIDE, os.path.dirname(library.HERE), os.path.join(library.HERE, "../../front"),
-        DATADIR)) if os.path.exists(path))
+    for folder in (library.BESIDE, os.path.dirname(library.HERE),
+                   os.path.join(library.HERE, "../../front"), DATADIR):
+        if os.path.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    raise NotMade(f"{name} is not installed")
+
+
+def _includes(torch, lib):
+    """Folders of headers: PyTorch's, ours, CUDA's; those that are there."""
+    home, beside = os.path.dirname(torch.__file__), os.path.dirname(lib.path)
+    cuda = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    folders = [f"{home}/include", f"{home}/include/torch/csrc/api/include",
+               *(os.path.join(folder, "include") for folder in (
+                   library.BESIDE, f"{library.HERE}/../../..", f"{beside}/..", f"{beside}/../..",
+                   f"{DATADIR}/../..")),
+               *([f"{cuda}/include"] if cuda else []),
+               *glob.glob(f"{os.path.dirname(home)}/nvidia/*/include"), "/usr/local/cuda/include"]
+    return [f"-I{folder}" for folder in folders if os.path.isdir(folder)]
 
 
 def _make(torch, source, links, target):
-    home, made = os.path.dirname(torch.__file__), f"{target}.{os.getpid()}"
-    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
-    subprocess.run(
-        [*os.environ.get("CXX", "c++").split(), "-std=c++17", "-O1", "-w", "-shared", "-fPIC",
-         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", f"-I{home}/include",
-         source, "-o", made, f"-L{home}/lib", *links], capture_output=True,
-        timeout=300, check=True)
-    os.replace(made, target)
+    made, lib = f"{target}.{os.getpid()}", library.load()
+    try:
+        os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        subprocess.run(
+            [*os.environ.get("CXX", "c++").split(), "-std=c++17", "-O2", "-w", "-shared", "-fPIC",
+             "-fno-plt", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+             *_includes(torch, lib), source, "-o", made,
+             f"-L{os.path.dirname(torch.__file__)}/lib", *links, lib.path,
+             library.file_of(lib.below, "glake_version_string")],
+            capture_output=True, timeout=600, check=True)
+        os.replace(made, target)
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").splitlines()
+        raise NotMade(f"{os.path.basename(source)} does not compile: " + next(
+            (row for row in said if "error" in row), said[0] if said else "")) from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NotMade(f"{os.path.basename(source)} is not compiled: {error}") from None
 
 
 def load(torch, stem, *links):
-    """What torch_STEM.cc makes. OSError, StopIteration or SubprocessError: there is none."""
-    name = f"glake-{stem}-{VERSION}-{torch.__version__}-{os.uname().machine}.so"
+    """What torch_STEM.cc makes, or NotMade."""
+    build = (getattr(torch.version, "git_version", None) or "")[:12]
+    name = (f"glake-{stem}-{VERSION}-torch-{torch.__version__}-{build}-"
+            f"{int(torch._C._GLIBCXX_USE_CXX11_ABI)}-{os.uname().machine}.so")
     name = name.replace("@", "")  # of a source tree
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = os.path.join(os.path.dirname(library.load().path), name)
-    if not os.path.exists(path):
-        path, source = os.path.join(cache, "glake", name), _source(f"torch_{stem}.cc")
-        if not os.path.exists(path) or os.path.getmtime(path) < os.path.getmtime(source):
-            _make(torch, source, links, path)
-        about = os.stat(path)
-        if about.st_uid != os.getuid() or about.st_mode & 0o022:
-            raise OSError(f"{path} may be of somebody else")
-    return ctypes.CDLL(path)
+    try:
+        if not os.path.exists(path):
+            path, source = os.path.join(cache, "glake", name), _source(f"torch_{stem}.cc")
+            newest = max(map(os.path.getmtime, [source, *glob.glob(
+                os.path.join(os.path.dirname(source), "torch_*.hpp"))]))
+            if not os.path.exists(path) or os.path.getmtime(path) < newest:
+                _make(torch, source, links, path)
+            about = os.stat(path)
+            if about.st_uid != os.getuid() or about.st_mode & 0o022:
+                raise NotMade(f"{path} may be of somebody else")
+        return ctypes.PyDLL(path) if stem == "allocator" else ctypes.CDLL(path)
+    except OSError as error:
+        raise NotMade(f"{path}: {error}") from None

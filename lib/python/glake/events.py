@@ -90,6 +90,8 @@ def history(events=100000, *, stacks=0):
         _begin(stacks if events else 0)
     if library.load().glake_torch_history(min(int(events), sys.maxsize)):
         raise GlakeError("there is no memory for a history")
+    if library.watch:
+        library.watch(int(events > 0))
     _state["events"] = int(events)
 
 

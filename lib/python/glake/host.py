@@ -19,7 +19,6 @@ glake.pinned_use().
 import ctypes
 import math
 import operator
-import subprocess
 import sys
 import weakref
 
@@ -119,12 +118,11 @@ def use_pinned():
                                         ("trim", "trim"), ("last_error", "last_error"))}
     try:
         made = compiler.load(torch, "host", "-ltorch_cpu", "-lc10")
-    except (OSError, StopIteration, subprocess.SubprocessError) as error:
-        why = getattr(error, "stderr", None) or str(error).encode()
+    except compiler.NotMade as error:
         raise GlakeError(
             "what replaces the pinned allocator of PyTorch could not be made, which takes a C++ "
-            f"compiler and at::setHostAllocator of PyTorch: {why.decode(errors='replace').strip()[-500:]}; "
-            "glake.pinned_empty() needs neither") from None
+            f"compiler and at::setHostAllocator of PyTorch: {error}; glake.pinned_empty() needs "
+            "neither") from None
     host = _Host()
     host.context = context
     for name, function in functions.items():

@@ -29,6 +29,7 @@ _NO_LOAD = 4  # RTLD_NOLOAD
 
 _lib = None
 plugged = False  # whether glake is PyTorch's allocator
+watch = None  # tells the class that is that allocator whether the plug-in's history wants to be told
 
 
 class GlakeError(RuntimeError):
@@ -56,7 +57,7 @@ def _places():
         yield _PLUGIN
 
 
-def _file(lib, name):
+def file_of(lib, name):
     """The file that a loaded library came from."""
     info = _Info()
     address = ctypes.cast(getattr(lib, name), ctypes.c_void_p)
@@ -98,7 +99,7 @@ def _check_below(lib):
     if VERSION.startswith("@") or has == VERSION:  # of a source tree, whose parts are of a piece
         return
     text = (f"glake {VERSION} ({_MODULE}) and the library below it, {has} "
-            f"({_file(lib, 'glake_version_string')}), are of two versions")
+            f"({file_of(lib, 'glake_version_string')}), are of two versions")
     if _order(has) < _order(VERSION):
         raise GlakeError(text + ": install both of one")
     warnings.warn(text, stacklevel=4)
@@ -118,7 +119,7 @@ def _find():
     except OSError as error:
         raise GlakeError(f"{path} cannot be loaded: {error}. GLAKE_LIBRARY_PATH may name the "
                          f"folder that has it; looked for {', '.join(tried)}") from None
-    lib.path = _file(lib, "glake_torch_context")
+    lib.path = file_of(lib, "glake_torch_context")
     has = _say(lib, "glake_torch_version")
     if has != VERSION and not VERSION.startswith("@"):
         raise GlakeError(f"glake {VERSION} ({_MODULE}) and its plug-in, {has or '0.1'} ({lib.path}), "
@@ -201,7 +202,7 @@ def index(device):
 def info():
     """The version, what was loaded from where, and the configuration file that is read."""
     lib = load()
-    library = _file(lib.below, "glake_version_string")
+    library = file_of(lib.below, "glake_version_string")
     folders = os.path.dirname(lib.path), os.path.dirname(library)
     preload = (os.path.join(folder, _PRELOAD) for folder in folders)
     return {

@@ -7,7 +7,6 @@ below PyTorch's own.
 import ctypes
 import functools
 import os
-import subprocess
 import warnings
 
 from . import figures, library
@@ -53,16 +52,6 @@ def plug_in(torch, alloc, free, hooks):
     return plug
 
 
-def _raise_as_torch(torch):
-    """Lets a failed request raise torch.OutOfMemoryError; without a compiler, RuntimeError."""
-    try:
-        from . import compiler
-        function = compiler.load(torch, "oom", "-lc10").glake_torch_oom_raise
-        library.load().glake_torch_raise_with(ctypes.cast(function, ctypes.c_void_p))
-    except (OSError, AttributeError, StopIteration, subprocess.SubprocessError):
-        pass
-
-
 def _answer_for_torch(torch):
     """Functions that PyTorch's class of plug-ins leaves without an answer, answered here."""
     inner_compile, cudnn = torch.compile, type(torch.backends.cudnn).__dict__.get("benchmark")
@@ -103,6 +92,35 @@ def _answer_for_torch(torch):
                 setattr(owner, name, functools.wraps(getattr(owner, name), updated=())(answer))
 
 
+def _install(torch):
+    """Puts the class of torch_allocator.cc in the place of PyTorch's allocator. Says why there is no
+    object of it for this PyTorch, if there is none."""
+    from . import compiler, share
+    try:
+        made = compiler.load(torch, "allocator", "-lc10", "-lc10_cuda", "-ltorch_cuda")
+    except compiler.NotMade as error:
+        return str(error)
+    made.glake_torch_install.restype = ctypes.c_char_p
+    why = made.glake_torch_install()
+    if why:
+        raise GlakeError(f"PyTorch keeps its allocator: {why.decode(errors='replace')}")
+    share.answer(torch)  # tensors for other processes
+    _kept.append(made)
+    library.watch = made.glake_torch_watch
+    return ""
+
+
+def _plug_in(torch, answers):
+    """The same by function pointers, which do not reach all of PyTorch."""
+    plug = plug_in(torch, "glake_torch_alloc", "glake_torch_free", _HOOKS)
+    try:
+        torch.cuda.memory.change_current_allocator(plug)
+    except RuntimeError as error:
+        raise GlakeError(f"PyTorch keeps its allocator, something has used it: {error}") from None
+    if answers:
+        _answer_for_torch(torch)
+
+
 def use(*, settings=None, answers=True, events=0, stacks=0):
     """
     Makes glake PyTorch's allocator, with every hook. To be called before CUDA starts. `settings`
@@ -116,17 +134,14 @@ def use(*, settings=None, answers=True, events=0, stacks=0):
     if torch.cuda.is_initialized():
         raise GlakeError("CUDA is already initialised: call glake.use() before anything uses the "
                          "GPU, at best right after importing torch, or run python3 -m glake")
-    plug = plug_in(torch, "glake_torch_alloc", "glake_torch_free", _HOOKS)
-    try:
-        torch.cuda.memory.change_current_allocator(plug)
-    except RuntimeError as error:
-        raise GlakeError(f"PyTorch keeps its allocator, something has used it: {error}") from None
+    why = _install(torch)
+    if why:
+        warnings.warn(f"glake serves PyTorch {torch.__version__} as a plug-in, without cudagraph trees, "
+                      f"torch.cuda.MemPool and snapshots of PyTorch's own: {why}", stacklevel=2)
+        _plug_in(torch, answers)
     library.plugged = True
     for key, value in (settings or {}).items():
         os.environ["GLAKE_" + key.upper().replace(".", "_")] = str(value)
-    _raise_as_torch(torch)
-    if answers:
-        _answer_for_torch(torch)
     if events:
         history(events, stacks=stacks)
 
