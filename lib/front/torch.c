@@ -129,11 +129,8 @@ int glake_torch_request(
 	size_t size, int device, struct CUstream_st *stream, void **ret_ptr)
 {
 	struct glake *ctx = glake_torch_context();
-	int err = ctx ? glake_alloc(ctx, device, size, stream, 0, ret_ptr) : -ENODEV;
 
-	if (!err && !glk_torch_peers_known(device))
-		glk_torch_peers_meet(ctx, device);
-	return err;
+	return ctx ? glake_alloc(ctx, device, size, stream, 0, ret_ptr) : -ENODEV;
 }
 
 void glake_torch_tell(void *ptr, size_t size, int device, struct CUstream_st *stream)
@@ -159,6 +156,8 @@ void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 		refuse(ctx, size, device, stream);
 		return NULL;
 	}
+	if (!glk_torch_peers_known(device))
+		glk_torch_peers_meet(ctx, device);
 	note_given(ctx, ptr, size, device, stream, true);
 	return ptr;
 }
