@@ -32,49 +32,18 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What to run, as Class.test in a file: all that asks for memory in a way of its own, uses it on
-# several streams, in graphs, in other threads, on other GPUs or in other processes.
+# What to run, as Class.test in a file: whole files, and of sharing between processes what has to do with
+# GPUs.
 CHOSEN = {
-    "test_cuda.py": r"""
-        TestCuda\.test_(
-            memory_.* | out_of_memory | out_of_memory_retry | .*per_process_memory_fraction
-            | record_stream.* | caching_allocator_record_stream_oom | stream.* | .*_graph_.*
-            | graph_.* | cuda_graph.* | .*non_blocking.* | events?.*
-            | generic_stream_event | external_streams.* | matmul_memory_use
-            | (cublas|cudnn|cusparse)_multiple_threads.* | cublas_workspace.* | prod_large
-            | serialization_array.* | to_.* | cat.* | gather.* | tensor.* | large.* | huge.*
-            | sum_.* | mean_.* | multinomial.* | min_max.* | is_pinned_no_context | lazy_init
-            | type_conversions | device_context_manager
-            | batch_norm.* | autocast_cache_leak | grad_scaling.* | checkpoint.* )
-        | Test(CudaMallocAsync|CudaAllocator)\.test_.*
-        | TestCuda(DeviceParametrized|Optims).*\.test_(graph.*|.*graph.*)
-        | TestMemPool\..* | TestBlockStateAbsorption\..* | .*HostAlloc.*Graph.*\..*
-        """,
-    "test_cuda_multigpu.py": r"TestCuda(MultiGPU|Comm)\..*",
+    "test_cuda.py": r".*",
+    "test_cuda_multigpu.py": r".*",
     "test_cuda_primary_ctx.py": r".*",
     "test_multiprocessing.py": r".*\.test_(.*cuda.*|event.*|.*_gpu.*)",
+    "inductor/test_cudagraph_trees.py": r".*",
 }
 # Why some of those do not apply: the first that fits says it.
-NATIVE = "a setting of PyTorch's own allocator"
-INSIDE = "counts the blocks and segments of PyTorch's own allocator"
-STACKS = "call stacks in a snapshot, which PyTorch's own allocator takes"
 OTHER = collections.OrderedDict((
-    (r"TestMemPool\.", "a torch.cuda.MemPool stands on PyTorch's own allocator; glake.pool()"),
-    (r"TestBlockStateAbsorption\.",
-     "checkpoints of PyTorch's own allocator, for trees of graphs, which glake leaves off"),
-    (r"test_memory_(snapshot|plots|compile_regions|viz)|test_cycles|test_cpp_memory_snapshot",
-     STACKS),
-    (r"expandable|test_allocator_settings|max_split_size_mb_setting_True|roundup|garbage_collect",
-     NATIVE),
-    (r"test_allocator_backend|test_allocator_memory_fraction_setting",
-     "variables of the environment for PyTorch's own allocator"),
-    (r"test_cachingAllocator_raw_alloc", "turns PyTorch's own caching off and on"),
-    (r"test_notifies_oom", "an observer inside of PyTorch's own allocator"),
-    (r"test_memory_stats", "counts bytes given since a reset; glake counts how often"),
-    (r"reclaim|record_stream_reuse", NATIVE + ", for graphs"),
-    (r"graph_memory_stats_and_use_result|allocator_propagates_stream", INSIDE),
-    (r"test_(nvml|temperature|power_draw|clock_speed|raw_|uuid|direct_traceback)",
-     "nothing to do with memory"),
+    (r"test_(nvml|temperature|power_draw|clock_speed|raw_|uuid)", "nothing to do with memory"),
 ))
 
 # What is expected to fail, and why that is as it should be.
@@ -169,12 +138,12 @@ def child(folder, file, pipe):
             os._exit(3)
 
     import torch
-    if os.environ.get("GLAKE_SUITE") and torch.cuda.get_allocator_backend() != "pluggable":
+    if os.environ.get("GLAKE_SUITE") and torch.cuda.get_allocator_backend() != "glake":
         raise SystemExit("glake is not the allocator")
     os.chdir(folder)
-    sys.path.insert(0, folder)
+    sys.path[:0] = [folder, os.path.dirname(os.path.join(folder, file))]
     sys.argv = [file]
-    module = importlib.import_module(file[:-3])
+    module = importlib.import_module(os.path.basename(file)[:-3])
     tests = {named(test): test for test in flat(
         unittest.defaultTestLoader.loadTestsFromModule(module))}
     say(tests=sorted(tests))
