@@ -62,6 +62,15 @@ GLAKE_EXPORT int glake_pool_begin_for(struct glake *ctx, int device,
 	struct glake_pool_id id, glake_pool_filter_fn filter, void *arg);
 
 /*
+ * Counts one more in a pool, made at first, without opening it; glake_pool_release takes it back.
+ *
+ * Returns 0, or -EINVAL (no such device, id), -EAGAIN (the GPU is suspended), -ENOMEM (addresses, or
+ * memory of the host), -ESTALE, -ENODEV (device lost, or in a forked child).
+ * Thread: any. Blocks: briefly. Driver calls: reserve for a new pool.
+ */
+GLAKE_EXPORT int glake_pool_hold(struct glake *ctx, int device, struct glake_pool_id id);
+
+/*
  * Closes a pool to requests; its blocks stay. Blocks that were freed to it serve the next graph
  * that opens it.
  *
@@ -72,7 +81,7 @@ GLAKE_EXPORT int glake_pool_begin_for(struct glake *ctx, int device,
 GLAKE_EXPORT int glake_pool_end(struct glake *ctx, int device, struct glake_pool_id id);
 
 /*
- * Takes back one glake_pool_begin. The last one ends the pool: its memory is unmapped after the
+ * Takes back one glake_pool_begin or glake_pool_hold. The last one ends the pool: its memory is unmapped after the
  * GPU was waited for, since nobody else knows when replays have finished, and serves other
  * requests from then on. No graph that used the pool may be replayed any more.
  *
@@ -95,7 +104,7 @@ struct glake_pool {
 	uint64_t live;	  /* asked for by live blocks */
 	uint64_t held;	  /* physical memory that stays with the pool */
 	uint64_t blocks;  /* live ones */
-	uint32_t graphs;  /* begun and not released */
+	uint32_t graphs;  /* begun or held, and not released */
 	uint32_t is_open; /* 1 between begin and end */
 };
 
@@ -106,6 +115,58 @@ struct glake_pool {
  */
 GLAKE_EXPORT int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
 	struct glake_pool *ret_pool);
+
+/* A live block of a pool. */
+struct glake_pool_block {
+	void *ptr;
+	size_t size;		    /* as asked for */
+	struct CUstream_st *stream; /* it was given to */
+};
+
+/*
+ * The live blocks of a pool in the order of their addresses. Together they are a state of the pool: what
+ * a graph has left in it, for instance, on which another graph was captured.
+ *
+ * room		blocks that `ret_blocks` has room for: the first `room` of them are written there
+ * ret_count	how many there are
+ *
+ * Returns 0, or -EINVAL (no such device, NULL; no such pool), -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: for the lock of the GPU, which it holds for about 10 ns a block and as long for each
+ * hole. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_pool_blocks(struct glake *ctx, int device, struct glake_pool_id id,
+	struct glake_pool_block *ret_blocks, size_t room, size_t *ret_count);
+
+/*
+ * Brings a state back: afterwards exactly these blocks are live in the pool, at these addresses. Those
+ * of the pool that are live and not among them are freed, those that are not live are given out again;
+ * blocks that are both, with this size and stream, stay as they are. The pool may be open or closed, and
+ * the list in any order. A state that was taken from this pool can be brought back as long as the pool
+ * lives, for its mappings stay as long, and as long as the streams of the blocks are known: a stream
+ * that has ended is not.
+ *
+ * The order of work is the caller's affair, as with replays: nothing is waited for, and no event is recorded.
+ * Nothing is known of the use of memory that is freed here, so a request that comes next may have it at
+ * once, on whatever stream; beside small blocks that share their page, what the program has freed there
+ * outside of captures has to finish first as always. A block that is given out again has
+ * the contents that its memory has at the time. What was said of a block that is freed, by glake_use,
+ * glake_advise and glake_pin, ends with it. One that is out (glake_export) serves nobody else
+ * until it comes back. A contiguous block keeps its one handle; glake_query says that it was made
+ * as such where that is of a size that no other block has.
+ *
+ * A state that cannot be brought back is refused, and then nothing has changed.
+ *
+ * Returns 0, or -EINVAL (no such device, NULL; no such pool; a block that lies where the pool never gave
+ * one, that begins at no multiple of GLAKE_GRAIN, is of 0 bytes, overlaps another one, or is of a stream
+ * that is not known), -EBUSY (the place of a block is that of one which is out, which another thread is
+ * about to get or to free, or whose physical memory lies there too; a block that would be freed is in
+ * a call of another thread), -EAGAIN (the GPU is suspended), -ENOMEM (LIMIT: map.extents; NOMEM_HOST),
+ * -ESTALE, -ENODEV (in a forked child).
+ * Thread: any. Blocks: for the lock of the GPU, which it holds for about half a microsecond for each
+ * block that is freed or given out again, and 50 ns for each other one of the pool. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_pool_restore(struct glake *ctx, int device,
+	struct glake_pool_id id, const struct glake_pool_block *blocks, size_t count);
 
 GLAKE_END_DECLS
 

@@ -98,7 +98,8 @@ enum glake_trace_kind {
 	GLAKE_TRACE_BUDGET = 12,
 	/* bytes to keep; bytes released; 0 */
 	GLAKE_TRACE_TRIM = 13,
-	/* id.low; id.high, the lower 48 bits; stream, 0 with a filter */
+	/* id.low; id.high, the lower 48 bits; stream, 0 with a filter. Of glake_pool_hold there is no
+	 * event; glake_pool_restore is told as the frees and allocations that it makes. */
 	GLAKE_TRACE_POOL_BEGIN = 14,
 	GLAKE_TRACE_POOL_END = 15,
 	GLAKE_TRACE_POOL_RELEASE = 16,

@@ -98,3 +98,74 @@ int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
 	glk_cancel_restore(cancel);
 	return err ? err : glk_sized_out(ret_pool, &pool, sizeof(pool));
 }
+
+int glake_pool_hold(struct glake *ctx, int device, struct glake_pool_id id)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_graph_hold(cache, id);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_pool_blocks(struct glake *ctx, int device, struct glake_pool_id id,
+	struct glake_pool_block *ret_blocks, size_t room, size_t *ret_count)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if ((room && !ret_blocks) || !ret_count)
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "no place for the blocks of a pool");
+	cancel = glk_cancel_off();
+	err = glk_graph_blocks(cache, id, ret_blocks, room, ret_count);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+struct recorded {
+	struct glk_trace *trace;
+	int device;
+};
+
+static void record_change(const struct glk_state_change *change, void *arg)
+{
+	const struct recorded *r = arg;
+	unsigned kind = change->size ? GLAKE_TRACE_ALLOC : GLAKE_TRACE_FREE;
+
+	glk_trace_put(r->trace, change->ns,
+		glake_trace_what(kind, (unsigned)r->device, change->size), change->addr,
+		(uintptr_t)change->stream);
+}
+
+int glake_pool_restore(struct glake *ctx, int device, struct glake_pool_id id,
+	const struct glake_pool_block *blocks, size_t count)
+{
+	struct recorded recorded = {.device = device};
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	if (count && !blocks)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no list of blocks");
+	/* pairs with: the release in glk_recording_begin */
+	recorded.trace = glk_load_acquire(&context->trace);
+	cancel = glk_cancel_off();
+	err = glk_graph_restore(cache, id, blocks, count,
+		recorded.trace ? record_change : NULL, &recorded);
+	glk_cancel_restore(cancel);
+	return err;
+}

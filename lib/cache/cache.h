@@ -260,6 +260,23 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_get(
 	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
+int glk_graph_hold(struct glk_cache *cache, struct glake_pool_id id);
+int glk_graph_blocks(struct glk_cache *cache, struct glake_pool_id id,
+	struct glake_pool_block *ret_blocks, size_t room, size_t *ret_count);
+
+/* A block that a state has brought back, or one that was freed for it. */
+struct glk_state_change {
+	int64_t ns;	     /* when that was, see glake/trace.h */
+	uint64_t addr, size; /* size as asked for; 0: it was freed */
+	struct CUstream_st *stream;
+};
+
+/* Called without locks, for each change, when all are made. */
+typedef void (*glk_state_fn)(const struct glk_state_change *change, void *arg);
+
+/* `fn` may be NULL. */
+int glk_graph_restore(struct glk_cache *cache, struct glake_pool_id id,
+	const struct glake_pool_block *blocks, size_t count, glk_state_fn fn, void *arg);
 /* The GPU of the arena that its bins serve. */
 static inline struct glk_cache *glk_cache_binned(const struct glk_arena *arena)
 {

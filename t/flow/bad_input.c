@@ -286,6 +286,8 @@ static void pools(void)
 			     high = {.high = UINT64_MAX, .low = 3};
 	struct CUstream_st *far = NULL, *dead = NULL;
 	struct glake_pool pool = {.sz = sizeof(pool), .graphs = 77};
+	struct glake_pool_block block = {0};
+	size_t count = 77;
 	char *p;
 
 	glake_stream_new(ctx, 1, &far);
@@ -307,6 +309,12 @@ static void pools(void)
 	is_error(glake_pool_release(ctx, 0, high), -EINVAL, "INVAL");
 	is_error(glake_pool_release(ctx, 2, id), -EINVAL, "INVAL");
 	is_error(glake_pool_get(ctx, 0, id, &pool), -EINVAL, "INVAL");
+	is_error(glake_pool_hold(ctx, 0, none), -EINVAL, "INVAL");
+	is_error(glake_pool_hold(ctx, 2, id), -EINVAL, "INVAL");
+	is_error(glake_pool_blocks(ctx, 0, id, &block, 1, &count), -EINVAL, "INVAL");
+	is_error(glake_pool_blocks(ctx, -1, id, &block, 1, &count), -EINVAL, "INVAL");
+	is_error(glake_pool_restore(ctx, 0, id, &block, 0), -EINVAL, "INVAL");
+	is_error(glake_pool_restore(ctx, 2, id, &block, 0), -EINVAL, "INVAL");
 	is_int((int64_t)flow_stats(ctx, 0).pools, 0, "no pool was made");
 	is_int(glake_pool_begin_for(ctx, 0, id, all, NULL), 0, "one is");
 	is_error(glake_pool_begin_for(ctx, 0, id, all, NULL), -EBUSY, "BUSY");
@@ -319,6 +327,17 @@ static void pools(void)
 	is_error(glake_pool_get(ctx, 0, id, &pool), -EINVAL, "INVAL");
 	ok(pool.graphs == 77, "the output is as it was");
 	p = flow_alloc(ctx, 9 * MIB, stream);
+	is_error(glake_pool_blocks(ctx, 0, id, NULL, 1, &count), -EINVAL, "INVAL");
+	is_error(glake_pool_blocks(ctx, 0, id, &block, 1, NULL), -EINVAL, "INVAL");
+	is_error(glake_pool_restore(ctx, 0, id, NULL, 1), -EINVAL, "INVAL");
+	is_error(glake_pool_restore(ctx, 0, id, &block, 1), -EINVAL, "INVAL");
+	block = (struct glake_pool_block){.ptr = p, .size = SIZE_MAX, .stream = stream};
+	is_error(glake_pool_restore(ctx, 0, id, &block, 1), -EINVAL, "INVAL");
+	is_error(glake_pool_restore(ctx, 0, id, &block, SIZE_MAX), -ENOMEM, "NOMEM_HOST");
+	block.size = 100;
+	block.stream = dead;
+	is_error(glake_pool_restore(ctx, 0, id, &block, 1), -EINVAL, "INVAL");
+	ok(count == 77, "nothing was told");
 	is_error(glake_free(ctx, p + 1, stream), -EINVAL, "INVAL");
 	is_error(glake_free(ctx, p, far), -EINVAL, "INVAL");
 	is_error(glake_free(ctx, p, dead), -EINVAL, "INVAL");
@@ -358,6 +377,9 @@ static void closed_too(struct glake *gone, void *p)
 	is_error(glake_pool_end(gone, 0, id), -ESTALE, "STALE");
 	is_error(glake_pool_release(gone, 0, id), -ESTALE, "STALE");
 	is_error(glake_pool_get(gone, 0, id, &pool), -ESTALE, "STALE");
+	is_error(glake_pool_hold(gone, 0, id), -ESTALE, "STALE");
+	is_error(glake_pool_blocks(gone, 0, id, NULL, 0, &(size_t){0}), -ESTALE, "STALE");
+	is_error(glake_pool_restore(gone, 0, id, NULL, 0), -ESTALE, "STALE");
 }
 
 /* What is only told: NULL, sz 0, out of range, and a context that was closed. */

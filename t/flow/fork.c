@@ -80,6 +80,7 @@ static int told_child(struct glake *ctx, void *ptr)
 {
 	struct glake_pool_id id = {.low = 1};
 	struct glake_pool pool = {.sz = sizeof(pool)};
+	size_t blocks = 77;
 	struct CUstream_st *stream = NULL;
 	struct CUevent_st *event = NULL, *some = (struct CUevent_st *)0x4440;
 	size_t length;
@@ -93,7 +94,10 @@ static int told_child(struct glake *ctx, void *ptr)
 		glake_stream_waited(ctx, 0, NULL, some), glake_event_forget(ctx, 0, some),
 		glake_pool_begin(ctx, 0, id, NULL),
 		glake_pool_begin_for(ctx, 0, id, all, NULL), glake_pool_end(ctx, 0, id),
-		glake_pool_release(ctx, 0, id), glake_pool_get(ctx, 0, id, &pool)};
+		glake_pool_release(ctx, 0, id), glake_pool_get(ctx, 0, id, &pool),
+		glake_pool_hold(ctx, 0, id),
+		glake_pool_blocks(ctx, 0, id, NULL, 0, &blocks),
+		glake_pool_restore(ctx, 0, id, NULL, 0)};
 	struct glake_error error = {.sz = sizeof(error)};
 
 	for (int i = 0; i < (int)(sizeof(answers) / sizeof(*answers)); i++) {
@@ -101,7 +105,7 @@ static int told_child(struct glake *ctx, void *ptr)
 			return i + 1;
 	}
 	glake_last_error(&error);
-	if (error.error_class != GLAKE_ERROR_FORKED || stream || event)
+	if (error.error_class != GLAKE_ERROR_FORKED || stream || event || blocks != 77)
 		return 100;
 	return glake_free_after(ctx, ptr, &some, 1) || glake_free_after(ctx, ptr, NULL, 0)
 		? 101

@@ -129,6 +129,52 @@ static void is_like_any(void)
 	flow_close(ctx, 0);
 }
 
+/* What a program does with a block that a state has brought back. */
+static void comes_back(void)
+{
+	struct glake_block block = {.sz = sizeof(block)};
+	struct glake *ctx = flow_open(NULL);
+	struct glake_pool_block state[3];
+	struct glake_stats f, g;
+	struct CUstream_st *a = NULL;
+	size_t count = 0;
+	char *p, *q;
+
+	glake_stream_new(ctx, 0, &a);
+	is_int(glake_pool_hold(ctx, 0, first), 0, "a pool is held");
+	ok(!told(ctx, first).is_open && told(ctx, first).graphs == 1, "and closed");
+	is_int(glake_pool_begin_for(ctx, 0, first, is_one, a), 0, "it is opened");
+	p = flow_alloc(ctx, 9 * MIB, a);
+	q = flow_alloc(ctx, 100, a);
+	is_int(glake_pool_end(ctx, 0, first), 0, "and closed");
+	is_int(glake_pool_blocks(ctx, 0, first, state, 3, &count), 0, "its state");
+	is_int((int64_t)count, 2, "is of two blocks");
+	memset(q, 5, 100);
+	is_int(glake_free(ctx, p, a), 0, "one is freed");
+	f = flow_stats(ctx, 0);
+	is_int(glake_pool_restore(ctx, 0, first, state, count), 0, "and comes back");
+	g = flow_stats(ctx, 0);
+	is_int((int64_t)(g.live - f.live), 9 * (int64_t)MIB, "it is live");
+	is_int((int64_t)(g.allocs - f.allocs), 1, "it alone was given");
+	is_int((int64_t)(g.misses - f.misses), 1, "  which was no hit");
+	is_int((int64_t)g.peak_live, (int64_t)f.peak_live, "no more than before");
+	is_int(glake_query(ctx, p + 5 * MIB, &block), 0, "it is told of");
+	ok(block.base == p && block.size == 9 * MIB && block.stream == a &&
+			block.pool.low == 1,
+		"as before");
+	ok(q[0] == 5 && q[99] == 5, "the other one is as it was");
+	is_int(glake_use(ctx, p, NULL), 0, "it is used on another stream");
+	is_int(glake_free(ctx, p, a), 0, "and freed");
+	is_error(glake_free(ctx, p, a), -EINVAL, "DOUBLE_FREE");
+	is_int(glake_pool_restore(ctx, 0, first, NULL, 0), 0, "all are freed");
+	is_error(glake_free(ctx, q, a), -EINVAL, "DOUBLE_FREE");
+	is_int(glake_pool_release(ctx, 0, first), 0, "released");
+	is_int(glake_pool_release(ctx, 0, first), 0, "twice");
+	is_int((int64_t)flow_stats(ctx, 0).pools, 0, "it goes");
+	glake_stream_free(ctx, 0, a);
+	flow_close(ctx, 0);
+}
+
 /* One name on two GPUs is two pools. */
 static void is_of_a_gpu(void)
 {
@@ -252,6 +298,7 @@ int main(void)
 	tap_plan_later();
 	lives();
 	is_like_any();
+	comes_back();
 	is_of_a_gpu();
 	is_left();
 	older();

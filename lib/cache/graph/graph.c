@@ -40,6 +40,13 @@ static int unknown(struct glake_pool_id id)
 		"there is no pool %" PRIu64 ":%" PRIu64 " on this GPU", id.high, id.low);
 }
 
+int glk_graph_find(
+	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph)
+{
+	*ret_graph = find(cache, id);
+	return *ret_graph ? 0 : unknown(id);
+}
+
 static int make_table(struct glk_cache *cache)
 {
 	struct glk_graphs *graphs;
@@ -79,6 +86,8 @@ static int make(
 	graph->heirs = 0;
 	graph->blocks = 0;
 	graph->live = 0;
+	graph->capture = 0;
+	graph->state = GLK_GRAPH_CLOSED;
 	if (graphs->used <= (uint32_t)(graph - graphs->at))
 		graphs->used = (uint32_t)(graph - graphs->at) + 1;
 	*ret_graph = graph;
@@ -104,24 +113,34 @@ static void announce_end(struct glk_cache *cache, struct glk_graph *graph)
 	graph->announced = 0;
 }
 
+/* The pool of a name, made at first, with one more in it. */
+static int hold(
+	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph)
+{
+	int err = make_table(cache);
+
+	if (err)
+		return err;
+	*ret_graph = find(cache, id);
+	if (!*ret_graph)
+		err = make(cache, id, ret_graph);
+	if (!err)
+		(*ret_graph)->graphs++;
+	return err;
+}
+
 static int begin(
 	struct glk_cache *cache, const struct glk_graph_begin *b, uint32_t stream)
 {
-	struct glk_graph *graph;
+	struct glk_graph *graph = find(cache, b->id);
 	int err;
 
-	err = make_table(cache);
-	if (err)
-		return err;
-	graph = find(cache, b->id);
 	if (graph && graph->state == GLK_GRAPH_OPEN)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"pool %" PRIu64 ":%" PRIu64 " is open", b->id.high, b->id.low);
-	if (!graph)
-		err = make(cache, b->id, &graph);
+	err = hold(cache, b->id, &graph);
 	if (err)
 		return err;
-	graph->graphs++;
 	graph->filter = b->filter;
 	graph->arg = b->arg;
 	graph->stream = b->stream;
@@ -142,16 +161,22 @@ static int begin(
 	return 0;
 }
 
+/* A name that a pool may have, on a GPU that is there. */
+static int start(struct glk_cache *cache, struct glake_pool_id id)
+{
+	if (!id.high && !id.low)
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "two zeroes are no name of a pool");
+	return glk_cache_start(cache);
+}
+
 int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 {
 	struct glk_stream_facts facts;
 	uint32_t id = 0;
 	int err;
 
-	if (!b->id.high && !b->id.low)
-		return glk_error(
-			-EINVAL, GLAKE_ERROR_INVAL, "two zeroes are no name of a pool");
-	err = glk_cache_start(cache);
+	err = start(cache, b->id);
 	if (!err && !b->filter)
 		err = glk_stream_get(&cache->streams, b->stream, &facts, &id);
 	if (err)
@@ -161,6 +186,21 @@ int glk_graph_begin(struct glk_cache *cache, const struct glk_graph_begin *b)
 	err = glk_suspended(cache);
 	if (!err)
 		err = begin(cache, b, id);
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+int glk_graph_hold(struct glk_cache *cache, struct glake_pool_id id)
+{
+	struct glk_graph *graph;
+	int err = start(cache, id);
+
+	if (err)
+		return err;
+	glk_lock(&cache->lock);
+	err = glk_suspended(cache);
+	if (!err)
+		err = hold(cache, id, &graph);
 	glk_unlock(&cache->lock);
 	return err;
 }
@@ -179,7 +219,7 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
 {
 	if (graph->state != GLK_GRAPH_CLOSED || !graph->capture ||
-		graph->arena.map.page_bytes || graph->arena.inside)
+		graph->arena.map.page_bytes || graph->arena.inside || graph->graphs > 1)
 		return;
 	graph->state = GLK_GRAPH_ENDING;
 	glk_arena_fini(&graph->arena);

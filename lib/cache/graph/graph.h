@@ -14,6 +14,8 @@
  *    its own pool does not end before that one
  *  - there are no quick bins. A pool does not end while a block of it is live
  *
+ * State.c brings blocks back that a pool had before, at their addresses.
+ *
  * While a pool is open no request of the GPU is a hit, so that each can be looked at.
  *
  * Life		FREE -begin-> OPEN -end-> CLOSED -begin-> OPEN ...
@@ -79,6 +81,9 @@ int glk_graph_fini(struct glk_cache *cache);
 
 /* ---- Under the lock of the GPU. ---- */
 
+/* The pool of a name: 0, or -EINVAL with a record. */
+int glk_graph_find(
+	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph);
 /* Bytes of the pages of all pools. */
 uint64_t glk_graph_held(const struct glk_cache *cache);
 struct glk_graph *glk_graph_of(const struct glk_arena *arena);
@@ -88,7 +93,7 @@ int glk_graph_reap(struct glk_cache *cache);
 /* Closes it to requests. */
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph);
 /* A pool that is closed, that nobody announced and that got nothing, has no name for anybody: it
- * goes, when no request is inside. */
+ * goes, when no request is inside and nobody holds it. */
 void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph);
 
 /* settle.c: a request, a use or a free on a stream, in a capture or in none (0). */

@@ -148,6 +148,47 @@ static void check_blocks(const struct calls *c)
 	next_is(GLAKE_TRACE_FREE, 1, c->second, 0, NULL, "one on the other GPU");
 }
 
+static bool is_any(struct CUstream_st *stream, void *arg)
+{
+	(void)stream;
+	(void)arg;
+	return true;
+}
+
+/* A pool with one block, then with another one in its place. */
+static void make_states(struct calls *c)
+{
+	struct glake_pool_id id = {.low = 8};
+	struct glake_pool_block block;
+	size_t count = 0;
+
+	glake_pool_hold(ctx, 0, id);
+	glake_pool_begin_for(ctx, 0, id, is_any, NULL);
+	c->fourth = give(0, 5000, c->a, 0);
+	glake_pool_end(ctx, 0, id);
+	glake_pool_blocks(ctx, 0, id, &block, 1, &count);
+	glake_pool_restore(ctx, 0, id, &block, count); /* nothing happens */
+	block.size = 4000;
+	glake_pool_restore(ctx, 0, id, &block, count);
+	block.size = 0;
+	glake_pool_restore(ctx, 0, id, &block, count); /* refused */
+	glake_pool_restore(ctx, 0, id, NULL, 0);
+	glake_pool_release(ctx, 0, id);
+	glake_pool_release(ctx, 0, id);
+}
+
+static void check_states(const struct calls *c)
+{
+	next_is(GLAKE_TRACE_POOL_BEGIN, 0, 8, 0, NULL, "a pool with a filter");
+	next_is(GLAKE_TRACE_ALLOC, 0, c->fourth, 5000, c->a, "a block of it");
+	next_is(GLAKE_TRACE_POOL_END, 0, 8, 0, NULL, "its end");
+	next_is(GLAKE_TRACE_FREE, 0, c->fourth, 0, c->a, "it goes");
+	next_is(GLAKE_TRACE_ALLOC, 0, c->fourth, 4000, c->a, "for a state's");
+	next_is(GLAKE_TRACE_FREE, 0, c->fourth, 0, c->a, "which goes for another state");
+	next_is(GLAKE_TRACE_POOL_RELEASE, 0, 8, 0, NULL, "a release");
+	next_is(GLAKE_TRACE_POOL_RELEASE, 0, 8, 0, NULL, "for each");
+}
+
 static void make_orders(struct calls *c)
 {
 	struct glake_pool_id id = {.high = UINT64_MAX, .low = 6};
@@ -165,6 +206,7 @@ static void make_orders(struct calls *c)
 	glake_pool_begin(ctx, 0, id, c->b); /* it is open */
 	glake_pool_end(ctx, 0, id);
 	glake_pool_release(ctx, 0, id);
+	make_states(c);
 	glake_stream_end(ctx, 0, c->a);
 	glake_stream_free(ctx, 0, c->b);
 	glake_stream_free(ctx, 0, c->a);
@@ -181,6 +223,7 @@ static void check_orders(const struct calls *c)
 	next_is(GLAKE_TRACE_POOL_END, 0, 6, GLAKE_TRACE_SIZE_MAX, NULL, "its end");
 	next_is(GLAKE_TRACE_POOL_RELEASE, 0, 6, GLAKE_TRACE_SIZE_MAX, NULL,
 		"and release");
+	check_states(c);
 	next_is(GLAKE_TRACE_STREAM_END, 0, 0, 0, c->a, "a stream of the program ends");
 	next_is(GLAKE_TRACE_STREAM_END, 0, 0, 0, c->b, "and one of the library");
 	next_is(GLAKE_TRACE_STREAM_END, 0, 0, 0, c->a, "the first was one, too");
