@@ -127,80 +127,6 @@ static void test_unlisted(void)
 	rig_stop(&rig);
 }
 
-static void test_shared(void)
-{
-	start();
-	make(0, slot(0, 0), 1);
-	make(1, slot(1, 0), 4);
-	rig_again(&rig, slot(3, 0), page[1]);
-	make(2, slot(3, 4), 1);
-	rig_again(&rig, slot(0, 8), page[2]);
-	rig_again(&rig, slot(2, 8), page[2]);
-	is_str(met(), "bac", "pages with several mappings, each once");
-	is_str(met(.slots = 1), "ac", "by size");
-	is_str(met(.slots = 4), "b", "the other size");
-	use(slot(1, 2));
-	is_str(met(), "acb", "one that was used is met later");
-	rig_enter(&rig, S(slot(0, 8)), S(1));
-	is_str(met(), "ab", "one in use through an old mapping is not met");
-	glk_mapping_remove(&rig.map, slot(3, 0), slot(3, 3));
-	is_str(met(), "ab", "one that has one left is met there");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* Pages that become idle together and are met elsewhere: the groups in the order of the last page of
- * each, and those of the run behind them. */
-static void test_told(void)
-{
-	uint32_t id;
-
-	start();
-	for (uint32_t i = 0; i < 4; i++)
-		make(i, slot(0, i), 1);
-	for (uint32_t i = 0; i < 4; i++)
-		rig_again(&rig, slot(i % 2 ? 5 : 2, i), page[i]);
-	make(4, slot(0, 8), 1);
-	is_str(met(), "acbde", "in two groups by turns");
-	id = rig_enter(&rig, S(slot(0, 0)), S(3));
-	is_str(met(), "de", "all but one in use");
-	rig_free(&rig, id);
-	is_str(met(), "bdace", "the group of the last one is the newer");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-
-	start();
-	make(0, slot(6, 0), 4);
-	rig_again(&rig, slot(0, 62), page[0]);
-	make(1, slot(1, 20), 1);
-	make(2, slot(3, 0), 1);
-	is_str(met(), "abc", "one that reaches into the next group");
-	use(slot(0, 62));
-	is_str(met(), "cba", "both are told, the one of the run last");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
-/* Groups in which slots are stranded, and nothing is idle, do not use up a walk. */
-static void test_stranded(void)
-{
-	start();
-	for (uint32_t i = 0; i < 4; i++) {
-		make(i, slot(i, 2), 4);
-		rig_enter(&rig, S(slot(i, 3)), S(1));
-	}
-	make(4, slot(5, 0), 4);
-	is_int((int64_t)rig.map.stranded, 12,
-		"four groups with three stranded slots each");
-	is_str(met(.slots = 4, .groups = 4), "", "are walked once");
-	is_str(met(.slots = 4, .groups = 1), "e", "then the idle page is the first");
-	rig_free(&rig, rig_at(&rig, S(slot(2, 3))));
-	is_str(met(.slots = 1), "", "none has one slot");
-	is_str(met(.slots = 4, .groups = 2), "ec", "one of them is idle again");
-	ok(rig_sound(&rig), "sound");
-	rig_stop(&rig);
-}
-
 static void take(uint32_t id)
 {
 	glk_page_take(&rig.map, id);
@@ -254,9 +180,6 @@ int main(void)
 	tap_plan_later();
 	test_order();
 	test_unlisted();
-	test_shared();
-	test_told();
-	test_stranded();
 	test_acts();
 	return tap_done();
 }

@@ -260,6 +260,8 @@ static void test_bytes(void)
 		rig_alloc(&rig, S(4));
 	ok(glk_map_bytes(&rig.map) >= empty + 256 * sizeof(*rig.map.use), "slots count");
 	ok(glk_map_bytes(&rig.map) < empty + 65536, "those in use alone");
+	ok(!glk_lookup_around(range(0), range(0)->base - 1),
+		"nothing is found beside it");
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);
 }
