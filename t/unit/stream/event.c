@@ -17,39 +17,6 @@ static bool adds_up(const struct gpu *gpu)
 	return count == gpu->streams.events.made;
 }
 
-/* One event serves all frees before it, and all who wait for one of them. */
-static void serves_many(void)
-{
-	struct glk_stream *a, *waiter[4];
-	struct glk_use use[1000], late;
-	bool same = true;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	a = gpu_stream(&gpu);
-	for (int i = 0; i < 4; i++)
-		waiter[i] = gpu_stream(&gpu);
-	for (int i = 0; i < 1000; i++)
-		use[i] = gpu_free(&gpu, a);
-	for (int i = 0; i < 4; i++)
-		same &= !glk_clock_order(&gpu.streams, &use[i * 300], waiter[i]);
-	ok(same, "four streams wait for one of a thousand frees each");
-	is_int((int64_t)gpu.streams.records, 1, "for one event");
-	is_int((int64_t)gpu.streams.waits, 4, "four times");
-	same = true;
-	for (int i = 1; i < 1000; i++) {
-		if (i % 300)
-			same &= !gpu_waits(&gpu.streams, &use[i], waiter[i % 4]);
-	}
-	ok(same, "and are behind all of them");
-	is_int(gpu.streams.events.made, 1, "there is one event");
-	late = gpu_free(&gpu, a);
-	is_int(glk_clock_order(&gpu.streams, &late, waiter[0]), 0, "what is freed later");
-	is_int((int64_t)gpu.streams.records, 2, "needs another one");
-	ok(adds_up(&gpu), "the store knows of all");
-	gpu_close(&gpu);
-}
-
 /* Of the events that cover a free the oldest is waited for. */
 static void takes_oldest(void)
 {
@@ -70,54 +37,6 @@ static void takes_oldest(void)
 	is_int(glk_soft_step(gpu.drv, 0, a->handle), 0, "which passes");
 	is_int(glk_soft_step(gpu.drv, 0, b->handle), 0, "and B goes on");
 	is_int(gpu_waits(&gpu.streams, &second, b), 1, "not behind the second");
-	gpu_close(&gpu);
-}
-
-/* The event that was waited for is no longer one that work waits behind. */
-static void waited_for(void)
-{
-	struct glk_stream *a;
-	struct glk_use use;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	a = gpu_stream(&gpu);
-	use = gpu_free(&gpu, a);
-	is_int(gpu_sync(&gpu, use.streams), 0, "a stream is waited for");
-	is_int(a->count, 0, "its event goes back to the store");
-	ok(!(gpu.streams.flying & glk_stream_mask(a)), "it has none under way");
-	ok(adds_up(&gpu), "the store knows of all");
-	gpu_close(&gpu);
-}
-
-/* A place whose event moves on keeps what it had when that fails. */
-static void keeps_place(void)
-{
-	struct glk_stream *a;
-	struct glk_use use;
-	unsigned slot = 99;
-	uint64_t newest;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	a = gpu_stream(&gpu);
-	for (int i = 0; i < GLK_STREAM_EVENTS; i++) {
-		use = gpu_free(&gpu, a);
-		glk_event_poll(&gpu.streams);
-	}
-	newest = glk_event_newest(a);
-	gpu_free(&gpu, a);
-	glk_fault_set(gpu.drv, "event_record:nth=1:err=EIO");
-	is_int(glk_event_cover(&gpu.streams, a, &slot), -EIO,
-		"the newest of eight cannot move");
-	glk_fault_set(gpu.drv, "off");
-	is_int(slot, 99, "the output is as it was");
-	is_int(a->count, GLK_STREAM_EVENTS, "all eight are there");
-	is_int((int64_t)glk_event_newest(a), (int64_t)newest, "it stands where it stood");
-	glk_soft_run_all(gpu.drv);
-	glk_event_ask(&gpu.streams);
-	ok(glk_clock_finished(&gpu.streams, &use), "and passes");
-	ok(adds_up(&gpu), "the store knows of all");
 	gpu_close(&gpu);
 }
 
@@ -362,54 +281,14 @@ static void knows_own(void)
 	gpu_close(&gpu);
 }
 
-/* Each call refused, once and for good: an answer, no event lost, and later all is well. */
-static void fails(void)
-{
-	static const char *const calls[] = {"event_new", "event_record", "event_query",
-		"event_free", "stream_facts", "any"};
-	static const char *const ways[] = {"nth=1", "from=1", "nth=1:sticky=1"};
-	struct glk_use use;
-	char fault[64];
-	struct gpu gpu;
-
-	for (int i = 0; i < 18; i++) {
-		struct glk_stream *a;
-		bool right;
-		int err;
-
-		gpu_open(&gpu);
-		a = gpu_stream(&gpu);
-		use = gpu_free(&gpu, a);
-		snprintf(
-			fault, sizeof(fault), "%s:%s:err=EIO", calls[i / 3], ways[i % 3]);
-		glk_fault_set(gpu.drv, fault);
-		glk_event_poll(&gpu.streams);
-		glk_soft_run_all(gpu.drv);
-		glk_event_ask(&gpu.streams);
-		right = adds_up(&gpu);
-		err = glk_event_ready(&gpu.streams, a);
-		glk_fault_set(gpu.drv, "off");
-		right &= !err || err == -EIO || err == -ENODEV;
-		right &= adds_up(&gpu) && a->state == GLK_STREAM_LIVE;
-		gpu_finish(&gpu);
-		right &= glk_clock_finished(&gpu.streams, &use) && adds_up(&gpu);
-		ok(right, "%s", fault);
-		gpu_close(&gpu);
-	}
-}
-
 int main(void)
 {
 	tap_plan_later();
-	serves_many();
 	takes_oldest();
-	waited_for();
-	keeps_place();
 	keeps_limit();
 	asks_crowd();
 	stays_out();
 	meets_capture();
 	knows_own();
-	fails();
 	return tap_done();
 }
