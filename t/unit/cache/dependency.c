@@ -17,124 +17,6 @@ static void tell(struct rig *rig, struct CUstream_st *stream, struct CUstream_st
 		tap_bail(rig_error().text);
 }
 
-/* An end with work left: its memory is had behind that, its bins serve nobody. */
-static void leaves(void)
-{
-	struct CUstream_st *a, *b;
-	uint64_t small, large, kept, waits, hits;
-	struct rig rig;
-
-	rig_open(&rig, STEPPED);
-	a = rig_stream(&rig);
-	b = rig_stream(&rig);
-	small = give(&rig, 100, a);
-	give(&rig, 100, a); /* keeps the slot of the small ones */
-	large = give(&rig, SIZE, a);
-	kept = give(&rig, 3 * MIB, a);
-	rig_free(&rig, small, a);
-	rig_free(&rig, large, a);
-	is_int((int64_t)rig_figures(&rig).quick, 512, "a small block lies in a bin");
-	is_int(glk_cache_stream_leave(&rig.cache, a), 0, "their stream ends");
-	is_int((int64_t)rig_figures(&rig).quick, 0, "none does any more");
-	is_int((int64_t)rig_figures(&rig).streams, 1,
-		"the stream is there, with its work");
-	is_sound(&rig, "the books agree");
-	waits = waits_of(&rig);
-	is_int((int64_t)give(&rig, SIZE, b), (int64_t)large,
-		"another one gets its memory");
-	is_int((int64_t)(waits_of(&rig) - waits), 1, "behind its last event");
-	/* the handle stands for another stream now */
-	hits = rig_figures(&rig).hits;
-	ok(give(&rig, SIZE, a) != large, "its handle is back");
-	is_int((int64_t)(rig_figures(&rig).hits - hits), 0, "and finds no bins");
-	is_int((int64_t)rig_figures(&rig).streams, 3, "as another stream");
-	is_int(rig_free(&rig, kept, a), 0,
-		"a block of the old one, freed on the new one");
-	ok(give(&rig, 3 * MIB, a) == kept, "is the new one's");
-	is_sound(&rig, "the books agree");
-	glk_soft_run_all(rig.drv);
-	glk_event_poll(&rig.cache.streams);
-	is_int((int64_t)rig_figures(&rig).streams, 2,
-		"the old one goes when its work has passed");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 4);
-}
-
-/* Work on a block that lives on is covered too, though nothing was freed since the last event. */
-static void leaves_live(void)
-{
-	struct CUstream_st *a, *b, *c;
-	uint64_t small, x, waits;
-	struct rig rig;
-
-	rig_open(&rig, STEPPED);
-	a = rig_stream(&rig);
-	b = rig_stream(&rig);
-	c = rig_stream(&rig);
-	x = give(&rig, SIZE, a);
-	small = give(&rig, 100, a);
-	give(&rig, 100, a); /* keeps the slot of the small ones */
-	rig_free(&rig, small, a);
-	rig_flush(&rig);
-	glk_event_poll(&rig.cache.streams);
-	glk_soft_run_all(rig.drv);
-	glk_event_poll(&rig.cache.streams);
-	rig_work(&rig, x, SIZE, a);
-	is_int(glk_cache_stream_leave(&rig.cache, a), 0,
-		"a stream ends, its frees all passed");
-	is_int(rig_free(&rig, x, b), 0, "a block that it used is freed on another one");
-	waits = waits_of(&rig);
-	is_int((int64_t)give(&rig, SIZE, c), (int64_t)x, "a third one gets it");
-	is_int((int64_t)(waits_of(&rig) - waits), 2, "behind both");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 2);
-}
-
-static void leaves_nothing(void)
-{
-	struct CUstream_st *a;
-	struct rig rig;
-
-	rig_open(&rig, NULL);
-	a = rig_stream(&rig);
-	is_int(glk_cache_stream_leave(&rig.cache, a), 0, "on a GPU that was never used");
-	ok(!glk_load_relaxed(&rig.cache.started), "which is not begun for it");
-	glk_cache_event_forget(&rig.cache, (struct CUevent_st *)0x100);
-	ok(!glk_load_relaxed(&rig.cache.started), "nor to forget an event");
-	rig_free(&rig, rig_alloc(&rig, 100, NULL), NULL);
-	is_int(glk_cache_stream_leave(&rig.cache, a), 0, "a stream that was never seen");
-	is_int((int64_t)rig_figures(&rig).streams, 1, "is not remembered for it");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
-/* It cannot end while it captures, and goes on as before. */
-static void captures(void)
-{
-	struct CUstream_st *a;
-	uint64_t addr, hits;
-	uint32_t graph;
-	struct rig rig;
-
-	rig_open(&rig, NULL);
-	a = rig_stream(&rig);
-	rig_free(&rig, rig_alloc(&rig, 100, a), a);
-	rig_capture(&rig, a);
-	is_int(glk_cache_stream_leave(&rig.cache, a), -EBUSY, "a stream that captures");
-	is_int(rig_error().error_class, GLAKE_ERROR_CAPTURE, "  its class");
-	graph = rig_capture_end(&rig, a);
-	ok(graph, "the capture is whole");
-	rig_drop(&rig, graph);
-	addr = rig_alloc(&rig, 100, a);
-	rig_free(&rig, addr, a);
-	hits = rig_figures(&rig).hits;
-	ok(rig_alloc(&rig, 100, a) == addr, "it goes on");
-	is_int((int64_t)(rig_figures(&rig).hits - hits), 1, "with hits");
-	rig_free(&rig, addr, a);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 /* With the last wait of the library's own spared. */
 static void spares_waits(void)
 {
@@ -311,10 +193,6 @@ static void refuses(void)
 int main(void)
 {
 	tap_plan_later();
-	leaves();
-	leaves_live();
-	leaves_nothing();
-	captures();
 	spares_waits();
 	knows_bins();
 	forgets();

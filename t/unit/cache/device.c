@@ -70,60 +70,6 @@ static void tries_again(void)
 	rig_close(&rig, 1);
 }
 
-/* Live, idle, free, contiguous, aliased: all of it goes, in whatever state. */
-static void ends(void)
-{
-	struct CUstream_st *a, *b;
-	uint64_t addr[6];
-	struct rig rig;
-
-	rig_open(&rig,
-		(const char *const[]){"soft.streams=stepped", "pool.budget=96MiB", NULL});
-	a = rig_stream(&rig);
-	b = rig_stream(&rig);
-	for (int i = 0; i < 6; i++)
-		addr[i] = rig_alloc(&rig, 8 * MIB, i % 2 ? a : b);
-	for (int i = 0; i < 6; i += 2)
-		rig_free(&rig, addr[i], b);
-	ok(rig_alloc(&rig, 24 * MIB, b), "a stitched block");
-	rig_free(&rig, rig_single(&rig, 4 * MIB, a), a);
-	ok(rig_single(&rig, 6 * MIB, a), "a contiguous one");
-	rig_alloc(&rig, 100, a);
-	rig_free(&rig, rig_alloc(&rig, 3 * MIB, a), a);
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 6);
-}
-
-/*
- * What the driver refused to take back is tried once more at the end. When it refuses again,
- * that is told, and everything else still goes.
- */
-static void ends_twice(void)
-{
-	static const char *const faults[] = {"unmap:nth=1:err=EIO",
-		"release:nth=1:err=EIO", "unmap:nth=3:err=EIO", "release:nth=2:err=EIO"};
-	struct CUstream_st *a;
-	uint64_t released, one;
-	struct rig rig;
-
-	for (size_t i = 0; i < sizeof(faults) / sizeof(*faults); i++) {
-		rig_open(&rig, (const char *const[]){"pool.budget=64MiB", NULL});
-		a = rig_stream(&rig);
-		rig_free(&rig, rig_single(&rig, 8 * MIB, a), a);
-		one = rig_alloc(&rig, 8 * MIB, a);
-		rig_alloc(&rig, 8 * MIB, a);
-		rig_free(&rig, one, a);
-		rig_free(&rig, rig_alloc(&rig, 16 * MIB, a), a);
-		tap_expect_log(faults[i][0] == 'u');
-		glk_fault_set(rig.drv, faults[i]);
-		is_int(glk_cache_trim(&rig.cache, 0, &released), -EIO, faults[i]);
-		glk_fault_set(rig.drv, "off");
-		ok(rig_figures(&rig).lost > 0, "memory is lost");
-		is_sound(&rig, "the books agree");
-		rig_close(&rig, 1);
-	}
-}
-
 static void never_used(void)
 {
 	struct rig rig;
@@ -157,8 +103,6 @@ int main(void)
 	tap_plan_later();
 	begins();
 	tries_again();
-	ends();
-	ends_twice();
 	never_used();
 	ends_tag();
 	return tap_done();

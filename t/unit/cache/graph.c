@@ -1,6 +1,37 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Pools of graphs, from their first graph to the last block. */
-#include "graph_parts.h"
+#include "stepped.h"
+#include <errno.h>
+#include <pthread.h>
+
+#define PAGE (8 * MIB)
+
+/* A pool with a capture on a stream. */
+static inline void open_capture(
+	struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+{
+	if (rig_begin(rig, pool, stream))
+		tap_bail(rig_error().text);
+	rig_capture(rig, stream);
+}
+
+static inline uint32_t close_capture(
+	struct rig *rig, uint64_t pool, struct CUstream_st *stream)
+{
+	uint32_t graph = rig_capture_end(rig, stream);
+
+	if (!graph || rig_end_pool(rig, pool))
+		tap_bail(rig_error().text);
+	return graph;
+}
+
+/* Pools that could not go when they were released, since a graph was captured: when they do. */
+enum later {
+	BY_TRIM,
+	BY_SHORTAGE,
+	BY_RELEASE,
+	LATER_COUNT,
+};
 
 static void lives(void)
 {
@@ -288,6 +319,44 @@ static void keeps_streams(void)
 	rig_close(&rig, rig_figures(&rig).live_blocks);
 }
 
+/* A pool takes what the GPU's own cache has idle, and that only when it is done with. */
+static void borrows(void)
+{
+	uint64_t home[8], made, x;
+	struct CUstream_st *a, *b;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "pool.budget=64MiB", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	for (int i = 0; i < 8; i++)
+		home[i] = give(&rig, PAGE, b);
+	glk_soft_run_all(rig.drv);
+	rig_work(&rig, home[0], PAGE, b);
+	for (int i = 0; i < 4; i++)
+		rig_free(&rig, home[i], b);
+	glk_soft_hold(rig.drv, 0, b, true);
+	made = rig_calls(&rig, GLAKE_CALL_CREATE);
+	open_capture(&rig, 1, a);
+	is_int(rig_try(&rig, PAGE, a, 0, &x), -ENOMEM,
+		"memory with work that does not end");
+	is_sound(&rig, "the books agree");
+	glk_soft_hold(rig.drv, 0, b, false);
+	glk_soft_run_all(rig.drv);
+	x = rig_alloc(&rig, 4 * PAGE, a);
+	ok(x, "idle pages of the GPU's own cache serve a pool");
+	rig_work(&rig, x, 4 * PAGE, a);
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_CREATE) - made), 0, "none is made");
+	is_int(rig_try(&rig, 1, a, 0, &x), -ENOMEM, "there is no more");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_DEVICE, "  its class");
+	is_sound(&rig, "the books agree");
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	ok(!rig_alloc(&rig, PAGE, b), "what the pool has nobody else can have");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 5);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -297,5 +366,6 @@ int main(void)
 	goes_later();
 	limits();
 	keeps_streams();
+	borrows();
 	return tap_done();
 }

@@ -166,66 +166,6 @@ static void cut_anywhere(uint64_t seed)
 	rig_close(&rig, 0);
 }
 
-/* The function asks for memory and frees it. */
-struct mover {
-	struct rig *rig;
-	uint64_t held[64], end, state;
-	bool ordered;
-};
-
-static int move(const struct glake_run *run, void *arg)
-{
-	struct mover *m = arg;
-	uint64_t *h = &m->held[seed_below(&m->state, 64)];
-
-	m->ordered &= run->address >= m->end && run->size;
-	m->end = run->address + run->size;
-	if (*h)
-		rig_free(m->rig, *h, NULL);
-	if (*h || rig_try(m->rig, 1 + seed_below(&m->state, 9 * MIB), NULL, 0, h))
-		*h = 0;
-	return 0;
-}
-
-static void moves_under_it(uint64_t seed)
-{
-	static struct mover m;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"pool.budget=200MiB", NULL});
-	m = (struct mover){.rig = &rig, .state = seed_thread(seed, 2), .ordered = true};
-	for (int i = 0; i < 200; i++) {
-		m.end = 0;
-		glk_cache_walk(&rig.cache, 0, move, &m);
-		if (!m.end)
-			m.held[0] = rig_alloc(&rig, MIB, NULL);
-	}
-	ok(m.ordered, "runs never overlap, whatever moves meanwhile");
-	is_sound(&rig, "the books agree");
-	for (int i = 0; i < 64; i++)
-		if (m.held[i])
-			rig_free(&rig, m.held[i], NULL);
-	rig_close(&rig, 0);
-}
-
-/* Terabytes of addresses that hold nothing cost a few turns. */
-static void far_apart(void)
-{
-	static struct list list;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){"map.span=4TiB", NULL});
-	rig_alloc(&rig, MIB, NULL);
-	glk_lock(&rig.cache.lock);
-	glk_map_extend(&rig.cache.arena.map, UINT64_C(1) << 40);
-	glk_unlock(&rig.cache.lock);
-	rig_alloc(&rig, 9 * MIB, NULL);
-	list.count = 0;
-	is_int(walk(&rig, 0, &list), 0, "a walk over terabytes");
-	ok(list.count < 20, "%u runs", list.count);
-	rig_close(&rig, 2);
-}
-
 int main(void)
 {
 	uint64_t seed;
@@ -234,7 +174,5 @@ int main(void)
 	seed = seed_start();
 	each_state();
 	cut_anywhere(seed);
-	moves_under_it(seed);
-	far_apart();
 	return tap_done();
 }

@@ -73,31 +73,6 @@ static void stitches(void)
 	rig_close(&rig, 5);
 }
 
-/* Neighbours share the page between them, and it goes when both have gone. */
-static void shares(void)
-{
-	struct CUstream_st *a;
-	uint64_t one, two;
-	struct rig rig;
-
-	rig_open(&rig, NULL);
-	a = rig_stream(&rig);
-	one = rig_alloc(&rig, 5 * MIB, a);
-	two = rig_alloc(&rig, 5 * MIB, a);
-	is_int((int64_t)two, (int64_t)(one + 5 * MIB), "two blocks beside each other");
-	is_int((int64_t)rig_figures(&rig).reserved, 10 * (int64_t)MIB, "on five pages");
-	is_int((int64_t)rig_figures(&rig).free_pages, 0, "all are touched");
-	rig_free(&rig, one, a);
-	rig_flush(&rig);
-	is_int((int64_t)rig_figures(&rig).free_pages, 4 * (int64_t)MIB,
-		"the third by the second too");
-	rig_free(&rig, two, a);
-	rig_flush(&rig);
-	is_int((int64_t)rig_figures(&rig).free_pages, 10 * (int64_t)MIB, "until it goes");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 0);
-}
-
 static uint64_t pages_of(struct rig *rig, uint64_t addr)
 {
 	struct glake_block block;
@@ -157,98 +132,10 @@ static void cuts(void)
 	rig_close(&rig, 1);
 }
 
-/* A page with as many mappings as wanted gives one up for the next, the oldest. */
-static void limits_aliases(void)
-{
-	struct CUstream_st *a;
-	uint64_t one, wide, calls;
-	struct glake_stats s;
-	struct rig rig;
-
-	rig_open(&rig,
-		(const char *const[]){"pool.budget=64MiB", "map.aliases=2",
-			"soft.streams=stepped", NULL});
-	a = rig_stream(&rig);
-	for (size_t pages = 1; pages <= 8; pages++) {
-		wide = rig_alloc(&rig, pages * PAGE, a);
-		one = pages < 8 ? rig_alloc(&rig, PAGE, a) : 0;
-		if (!wide || (pages < 8 && !one))
-			tap_bail("no block");
-		rig_free(&rig, wide, a);
-		if (one)
-			rig_free(&rig, one, a);
-		glk_soft_run_all(rig.drv);
-		glk_event_poll(&rig.cache.streams);
-	}
-	s = rig_figures(&rig);
-	ok(s.mapped <= 2 * s.reserved, "pages have two mappings at most");
-	is_sound(&rig, "the books agree");
-
-	/* while the oldest mapping may be in use it stays, and the request goes on */
-	wide = rig_alloc(&rig, 8 * PAGE, a);
-	rig_work(&rig, wide, 8 * PAGE, a);
-	rig_free(&rig, wide, a);
-	calls = rig_calls(&rig, GLAKE_CALL_SYNC);
-	for (int i = 0; i < 4; i++) {
-		one = rig_alloc(&rig, 2 * PAGE - 512, a);
-		rig_work(&rig, one, 2 * PAGE - 512, a);
-	}
-	ok(one, "more blocks while work is queued");
-	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_SYNC) - calls), 0, "nobody waited");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 4);
-}
-
-#define HOLES 40
-
-/* A block of six MiB where one of eight was, on one large page, while many such pages are used in
- * part already; the size of its first page. */
-static uint64_t strand(const char *target)
-{
-	uint64_t addr[2 * HOLES], got;
-	struct glake_block block = {0};
-	struct CUstream_st *a;
-	struct rig rig;
-
-	rig_open(&rig, (const char *const[]){target, NULL});
-	a = rig_stream(&rig);
-	for (int i = 0; i < 2 * HOLES; i++)
-		addr[i] = rig_alloc(&rig, PAGE, a);
-	for (int i = 0; i < 2 * HOLES; i += 2)
-		rig_free(&rig, addr[i], a);
-	rig_flush(&rig);
-	for (int i = 2; i < 2 * HOLES; i += 2) {
-		got = rig_alloc(&rig, 6 * MIB, a);
-		if (!got || glk_cache_query(&rig.cache, got, &block))
-			tap_bail("no block");
-	}
-	ok(rig.cache.arena.map.stranded > 0, "memory is stranded: %" PRIu64 " MiB",
-		rig.cache.arena.map.stranded * 2);
-	is_sound(&rig, "the books agree");
-	got = rig_alloc(&rig, 6 * MIB, a);
-	if (!got || glk_cache_query(&rig.cache, got, &block))
-		tap_bail("no block");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 2 * HOLES);
-	return block.page_size;
-}
-
-/* Where that is too much, an idle large page is not used in part, but goes elsewhere. */
-static void strands(void)
-{
-	is_int((int64_t)strand("policy.target=2"), (int64_t)PAGE,
-		"with memory to spare it lies on the large page");
-	is_int((int64_t)strand("policy.target=1"), 2 * (int64_t)MIB,
-		"with none on small ones");
-}
-
 int main(void)
 {
 	tap_plan_later();
 	stitches();
-	shares();
 	cuts();
-	strands();
-	limits_aliases();
 	return tap_done();
 }
