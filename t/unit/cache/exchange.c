@@ -157,11 +157,27 @@ static void refuses(void)
 	rig_close(&rig, 0);
 }
 
+/* The first quiet point has no stream to copy on. */
+static void has_no_stream(void)
+{
+	struct held one;
+
+	set_up(40 * MIB, NULL);
+	plan_take(&rig, &one, MIB, a);
+	glk_fault_set(rig.drv, "stream_new:nth=1:err=EIO");
+	quiet(-EIO);
+	glk_fault_set(rig.drv, "off");
+	quiet(0);
+	ok(plan_drop(&rig, &one, a), "nothing was done to a block");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	comes_back();
 	shares();
 	refuses();
+	has_no_stream();
 	return tap_done();
 }

@@ -40,6 +40,37 @@ static void takes_oldest(void)
 	gpu_close(&gpu);
 }
 
+/* A place whose event moves on keeps what it had when that fails. */
+static void keeps_place(void)
+{
+	struct glk_stream *a;
+	struct glk_use use;
+	unsigned slot = 99;
+	uint64_t newest;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	a = gpu_stream(&gpu);
+	for (int i = 0; i < GLK_STREAM_EVENTS; i++) {
+		use = gpu_free(&gpu, a);
+		glk_event_poll(&gpu.streams);
+	}
+	newest = glk_event_newest(a);
+	gpu_free(&gpu, a);
+	glk_fault_set(gpu.drv, "event_record:nth=1:err=EIO");
+	is_int(glk_event_cover(&gpu.streams, a, &slot), -EIO,
+		"the newest of eight cannot move");
+	glk_fault_set(gpu.drv, "off");
+	is_int(slot, 99, "the output is as it was");
+	is_int(a->count, GLK_STREAM_EVENTS, "all eight are there");
+	is_int((int64_t)glk_event_newest(a), (int64_t)newest, "it stands where it stood");
+	glk_soft_run_all(gpu.drv);
+	glk_event_ask(&gpu.streams);
+	ok(glk_clock_finished(&gpu.streams, &use), "and passes");
+	ok(adds_up(&gpu), "the store knows of all");
+	gpu_close(&gpu);
+}
+
 #define CROWD 100
 
 /* Above the limit a stream makes do with one event, which moves on. */
@@ -285,6 +316,7 @@ int main(void)
 {
 	tap_plan_later();
 	takes_oldest();
+	keeps_place();
 	keeps_limit();
 	asks_crowd();
 	stays_out();
