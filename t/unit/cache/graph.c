@@ -357,6 +357,51 @@ static void borrows(void)
 	rig_close(&rig, 5);
 }
 
+/* A block of a pool that was released is used and freed by a later graph: replays find it. */
+static void is_inherited(void)
+{
+	struct CUstream_st *a, *b;
+	uint32_t graph, other;
+	uint64_t x, y, unused;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	x = give(&rig, PAGE, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	is_int(rig_release(&rig, 1), 0, "a pool is released");
+	open_capture(&rig, 2, a);
+	y = give(&rig, PAGE, a);
+	rig_work(&rig, x, PAGE, a);
+	rig_free(&rig, x, a);
+	rig_free(&rig, y, a);
+	graph = close_capture(&rig, 2, a);
+	is_int((int64_t)rig_figures(&rig).pools, 2,
+		"with a block freed in another's capture it stays");
+	for (int i = 0; i < 3; i++)
+		is_int(rig_launch(&rig, graph, a), 0, "for replays");
+	glk_soft_run_all(rig.drv);
+	open_capture(&rig, 3, a);
+	y = give(&rig, PAGE, a);
+	rig_begin(&rig, 4, b);
+	rig_free(&rig, y, a);
+	other = close_capture(&rig, 3, a);
+	is_int((int64_t)rig_figures(&rig).pools, 4, "also when further captures end");
+	rig_drop(&rig, other);
+	rig_release(&rig, 3);
+	rig_end_pool(&rig, 4);
+	glk_cache_trim(&rig.cache, SIZE_MAX, &unused);
+	is_int((int64_t)rig_figures(&rig).pools, 3,
+		"what a capture frees to its own pool has no heir");
+	rig_drop(&rig, graph);
+	is_int(rig_release(&rig, 2), 0, "the other's release");
+	is_int((int64_t)rig_figures(&rig).pools, 1, "ends both");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -367,5 +412,6 @@ int main(void)
 	limits();
 	keeps_streams();
 	borrows();
+	is_inherited();
 	return tap_done();
 }
