@@ -402,6 +402,47 @@ static void is_inherited(void)
 	rig_close(&rig, 0);
 }
 
+/* The driver refuses a call while a pool ends: it is told, and the rest goes. */
+static void ends_badly(void)
+{
+	static const char *const faults[] = {"unmap:nth=1:err=EIO", "unmap:nth=2:err=EIO",
+		"device_sync:nth=1:err=EIO", "unreserve:nth=1:err=EIO"};
+	static const int answers[] = {-EIO, -EIO, -EIO, 0};
+	struct CUstream_st *a;
+	struct glake_stats s;
+	uint64_t unused;
+	struct rig rig;
+
+	for (int i = 0; i < 4; i++) {
+		struct rig_end end;
+
+		rig_open(&rig, NULL);
+		a = rig_stream(&rig);
+		open_capture(&rig, 1, a);
+		for (int n = 0; n < 3; n++)
+			rig_free(&rig, give(&rig, (size_t)(n + 1) * 3 * PAGE, a), a);
+		rig_free(&rig, rig_single(&rig, 4 * MIB, a), a);
+		rig_drop(&rig, close_capture(&rig, 1, a));
+		tap_note("%s", faults[i]);
+		glk_fault_set(rig.drv, faults[i]);
+		tap_expect_log(i < 2 || i == 3);
+		is_int(rig_release(&rig, 1), answers[i], "the answer");
+		glk_fault_set(rig.drv, "off");
+		s = rig_figures(&rig);
+		tap_note("%" PRIu64 " pools, %" PRIu64 " MiB held, %" PRIu64 " MiB lost",
+			s.pools, s.reserved >> 20, s.lost >> 20);
+		is_sound(&rig, "the books agree");
+		is_int(glk_cache_trim(&rig.cache, 0, &unused), 0, "trimmed");
+		is_sound(&rig, "the books agree still");
+		s = rig_figures(&rig);
+		is_int((int64_t)s.pools, 0, "the pool has gone");
+		is_int((int64_t)(s.reserved - s.lost), 0, "with all but what was lost");
+		end = rig_end(&rig);
+		is_int(end.cache, 0, "at the end all goes back");
+		is_int(end.device, i == 3 ? -EBUSY : 0, "to the device too");
+	}
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -413,5 +454,6 @@ int main(void)
 	keeps_streams();
 	borrows();
 	is_inherited();
+	ends_badly();
 	return tap_done();
 }
