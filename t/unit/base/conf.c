@@ -81,6 +81,8 @@ static void environment(void)
 	setenv("GLAKE_POOLS_X", "x", 1);
 	setenv("GLAKE_HOME", "x", 1);
 	setenv("POOL_BUDGET", "x", 1);
+	setenv("GLAKE_POOL_BUDGET_AND_A_NAME_THAT_IS_LONGER_THAN_THAT_OF_ANY_KEY_THERE_IS",
+		"x", 1);
 	is_int(read_settings(NULL), 0, "variables of no key");
 	is_int(found.count, 1, "are warned of where they were meant for one");
 	is_found(0, 0, 0, "",

@@ -66,6 +66,27 @@ static void findings(void)
 	has_str(error.text, "glake.conf:6: pool.budget: '8MX'", "about the first error");
 }
 
+/* The end of a long name of a file is what the record has room for. */
+static void long_name(void)
+{
+	char path[256], want[128];
+	struct glake_options options = {.sz = sizeof(options), .conf_file = path};
+	struct glake_error error = {.sz = sizeof(error)};
+	int dots = 0;
+
+	write_text("[pool]\nbudget = 1\x7f\n");
+	while (dots < 80)
+		dots += snprintf(path + dots, sizeof(path) - (size_t)dots, "/.");
+	snprintf(path + dots, sizeof(path) - (size_t)dots, "%s", found_path);
+	found_none();
+	is_int(glk_conf_read(&options, on_finding, &found, &conf), -EINVAL,
+		"a byte that cannot be shown");
+	is_found(0, -EINVAL, 2, "", "has a control character");
+	glake_last_error(&error);
+	snprintf(want, sizeof(want), "...%s:2: ", path + strlen(path) - 77);
+	ok(!strncmp(error.text, want, strlen(want)), "in a file of a long name");
+}
+
 static void forms(void)
 {
 	is_int(read_text("\xef\xbb\xbf[soft]\r\ngpus = 5\r\n\r\n[pool]\r\nbudget=1GiB",
@@ -171,6 +192,7 @@ int main(void)
 	clear_environment();
 	make_folder();
 	findings();
+	long_name();
 	forms();
 	long_lines();
 	flood();

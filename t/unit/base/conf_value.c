@@ -163,6 +163,7 @@ static void types(void)
 	taken(GLK_CONF_driver_fault, "", "");
 	refused(GLK_CONF_driver_fault, "a\nb", "'a?b' is not printable");
 	refused(GLK_CONF_driver_fault, "a\x1b[2J", "'a?[2J' is not printable");
+	refused(GLK_CONF_driver_fault, "a\x7f", "'a?' is not printable");
 }
 
 static void ranges(void)
@@ -182,6 +183,7 @@ static void ranges(void)
 	glk_conf_range(glk_conf_key(GLK_CONF_driver_backend), range, 8);
 	is_str(range, "auto, s", "a buffer too small is not overrun");
 	ok(!glk_conf_key(GLK_CONF_COUNT), "no key past the last");
+	ok(!glk_conf_changed_by(GLK_CONF_COUNT), "nor a function that changes it");
 }
 
 int main(void)

@@ -39,7 +39,7 @@ static const struct {
 	double value;
 	const char *text;
 } counts[] = {{0, "0"}, {999, "999"}, {1000, "1 000"}, {29646, "29 646"}, {0.25, "0.25"},
-	{1234567, "1 234 567"}, {1000.5, "1000.5"}};
+	{1234567, "1 234 567"}, {1000.5, "1000.5"}, {1e15, "1e+15"}};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -128,6 +128,7 @@ static void test_bit(void)
 	is_int(glk_bits_first(a, 5, 4), GLK_BITS_NONE,
 		"an empty run has none that is set");
 	is_int(glk_bits_first_clear(a, 5, 4), GLK_BITS_NONE, "nor clear");
+	is_int(glk_bits_first_only(a, b, 5, 4), GLK_BITS_NONE, "nor in one of two alone");
 }
 
 int main(void)
@@ -135,7 +136,7 @@ int main(void)
 	uint64_t state;
 	int wrong = 0, changed = 0;
 
-	tap_plan(5 + 9 + 2);
+	tap_plan(6 + 9 + 2);
 	state = seed_start() | 1;
 	test_bit();
 	for (unsigned density = 0; density <= 8; density++) {
