@@ -84,6 +84,31 @@ static void comes_back(void)
 	rig_close(&rig, 0);
 }
 
+/* Behind all work that is known, which is waited for; and what was freed between blocks is not run over. */
+static void in_order(void)
+{
+	struct held one, two;
+
+	set_up(40 * MIB, "soft.streams=stepped");
+	plan_take(&rig, &one, 39 * MIB, a);
+	plan_take(&rig, &two, 30 * MIB, a);
+	rig_free(&rig, one.addr, a);
+	rig_work(&rig, two.addr, 15 * MIB, a);
+	rig_work(&rig, two.addr + 15 * MIB, 15 * MIB, b);
+	is_int(glk_cache_use(&rig.cache, two.addr, b), 0, "a stream uses it");
+	is_int(fetch(&two, a), 0, "it comes behind that");
+	is_int((int64_t)placed(&two), 0, "to the GPU");
+	write_marks(&two);
+	rig_work(&rig, two.addr, two.size, b);
+	is_int(rig_free(&rig, two.addr, a), 0, "and is freed while it is used");
+	is_int(plan_take(&rig, &one, 39 * MIB, a), 0,
+		"others have its pages behind that");
+	glk_soft_run_all(rig.drv);
+	rig_free(&rig, one.addr, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* Pages that a block shares with others stay, unless the program is at a quiet point. */
 static void shares(void)
 {
@@ -176,6 +201,7 @@ int main(void)
 {
 	tap_plan_later();
 	comes_back();
+	in_order();
 	shares();
 	refuses();
 	has_no_stream();

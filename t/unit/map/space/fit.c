@@ -312,6 +312,41 @@ static void test_ends(void)
 	stop();
 }
 
+/* Pages that are mapped above the mark. */
+static void test_ahead(void)
+{
+	struct glk_want want = {.size = S(2), .fn = check, .arg = &rig};
+	struct glk_fit fit;
+
+	start("AbbC");
+	slots("u---uuuu");
+	fit = search(S(2));
+	is_int(fit.maps, 2, "a hole without pages");
+	is_int(glk_fit_ahead(&rig.map, &want, &fit), 0, "none are ahead");
+	rig.map.ahead = 8;
+	is_int(glk_fit_ahead(&rig.map, &want, &fit), 2, "two slots fewer to map");
+	ok(fit.offset == S(4) && !fit.maps && !fit.from, "at the mark");
+	is_int(glk_fit_ahead(&rig.map, &want, &fit), 0, "there is none better");
+	stop();
+	start("Abb");
+	slots("u--uuuu");
+	rig.map.ahead = 7;
+	want.size = S(3);
+	fit = search(S(3));
+	ok(fit.offset == S(1) && fit.maps == 3,
+		"beginning with a free extent that has no pages");
+	is_int(glk_fit_ahead(&rig.map, &want, &fit), 3, "behind it there are");
+	is_int((int64_t)fit.offset, (int64_t)S(3), "at the mark");
+	stop();
+	start("Abb");
+	slots("u--uuuu");
+	rig.map.ahead = 3;
+	fit = search(S(3));
+	is_int(glk_fit_ahead(&rig.map, &want, &fit), 0,
+		"pages below the mark are not ahead");
+	stop();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -324,5 +359,6 @@ int main(void)
 	test_full();
 	test_busy();
 	test_ends();
+	test_ahead();
 	return tap_done();
 }
