@@ -2,6 +2,8 @@
 /* What is walked for: streams that have ended, and limbo against a device that is stepped. */
 #include "plan_parts.h"
 
+#define MANY 20
+
 static struct rig rig;
 
 static const struct glk_survey_stream *find(
@@ -28,6 +30,45 @@ static void ended(void)
 	ok(one && one->given == 3 * MIB && one->blocks == 1,
 		"what a stream leaves is told of those that have ended");
 	rig_free(&rig, addr, NULL);
+	rig_close(&rig, 0);
+}
+
+/* More streams than are named: those with the most are, the others are told of as one. */
+static void names_largest(void)
+{
+	const struct glk_survey_stream *one;
+	struct glk_survey survey;
+	uint64_t addr[MANY];
+	size_t sum = 0;
+	char name[32];
+
+	rig_open(&rig, NULL);
+	for (int i = 0; i < MANY; i++)
+		addr[i] = rig_alloc(
+			&rig, 4096 * (size_t)(i + 1), i ? rig_stream(&rig) : NULL);
+	rig_free(&rig, rig_alloc(&rig, 512, NULL), NULL);
+	glk_cache_survey(&rig.cache, &survey);
+	is_int((int64_t)survey.streams, GLK_SURVEY_STREAMS + 2,
+		"those with most, the ended, the rest");
+	for (size_t i = 0; i < survey.streams; i++)
+		sum += survey.stream[i].given;
+	is_int((int64_t)sum, (int64_t)rig_figures(&rig).given, "all bytes are told");
+	snprintf(name, sizeof(name), "0x%" PRIx64,
+		(uint64_t)(uintptr_t)rig.stream[MANY - 2]);
+	one = find(&survey, name);
+	ok(one && one->given == 4096 * MANY && one->blocks == 1,
+		"the largest by its name");
+	for (int i = 0; i < MANY; i++)
+		rig_free(&rig, addr[i], i ? rig.stream[i - 1] : NULL);
+	glk_cache_survey(&rig.cache, &survey);
+	rig_close(&rig, 0);
+
+	rig_open(&rig, NULL);
+	addr[0] = rig_alloc(&rig, 4096, NULL);
+	glk_cache_survey(&rig.cache, &survey);
+	one = find(&survey, "legacy");
+	ok(one && one->given == 4096, "the legacy stream has a name of its own");
+	rig_free(&rig, addr[0], NULL);
 	rig_close(&rig, 0);
 }
 
@@ -96,6 +137,7 @@ int main(void)
 {
 	tap_plan_later();
 	ended();
+	names_largest();
 	limbo();
 	return tap_done();
 }
