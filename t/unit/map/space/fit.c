@@ -312,6 +312,38 @@ static void test_ends(void)
 	stop();
 }
 
+/* Many holes that are large enough and begin beside a slot hide none that holds a whole one. */
+static void test_hidden(void)
+{
+	uint32_t id[41], n;
+	struct glk_fit fit;
+
+	start("");
+	if (glk_extent_carve(&rig.map, 0, 0, MIB(1), &id[0]))
+		tap_bail("no addresses");
+	/* 2 MiB each from the middle of a slot on, of which every second one is free */
+	for (n = 0; n < 40; n++) {
+		if (glk_extent_carve(&rig.map, 0, MIB(1) + n * MIB(4), MIB(2), &id[n]) ||
+			glk_extent_carve(
+				&rig.map, 0, MIB(3) + n * MIB(4), MIB(2), &id[40]))
+			tap_bail("no addresses");
+		glk_extent_give_back(&rig.map, id[n]);
+	}
+	glk_extent_raise(&rig.map, S(100));
+	if (glk_extent_carve(&rig.map, 0, S(100), GIB(4) - S(100), &id[40]))
+		tap_bail("no addresses");
+	kind = GLK_FIT_WHOLE;
+	fit = search(S(1));
+	ok(fit.offset == S(81) && fit.from,
+		"a whole slot is found behind 40 halves of two");
+	kind = GLK_FIT_NEST;
+	ok(search(S(1)).offset == S(81), "for small blocks, too");
+	kind = GLK_FIT_WHOLE;
+	ok(search(S(19)).offset == S(81), "as many as there are");
+	ok(search(S(20)).offset == UINT64_MAX, "and no more");
+	stop();
+}
+
 /* Pages that are mapped above the mark. */
 static void test_ahead(void)
 {
@@ -360,5 +392,6 @@ int main(void)
 	test_busy();
 	test_ends();
 	test_ahead();
+	test_hidden();
 	return tap_done();
 }
