@@ -32,12 +32,12 @@ GLAKE_BEGIN_DECLS
  * One whose stream has blocks in its bins from before may be given one of those: announce
  * captures.
  *
+ * There may be as many pools at a time as there are addresses and memory of the host for; each
+ * reserves addresses for half of the memory of the GPU, or fewer where there are no more.
+ *
  * Nothing of ours is recorded on a stream that captures, nothing waits for it, and no question
  * is put that would end the capture.
  */
-
-/* Pools of a GPU at a time. */
-#define GLAKE_POOLS_MAX 64
 
 /* Whether requests on a stream go to a pool; called without locks held, for each request that
  * is made on that GPU while the pool is open. */
@@ -52,8 +52,8 @@ typedef bool (*glake_pool_filter_fn)(struct CUstream_st *stream, void *arg);
  * filter	called until glake_pool_end; `arg` is handed on
  *
  * Returns 0, or -EINVAL (no such device, id, no stream of that GPU, no filter), -EBUSY (the
- * pool is open), -ENOMEM (addresses, or GLAKE_POOLS_MAX: LIMIT), -ESTALE, -ENODEV (device
- * lost, or in a forked child).
+ * pool is open), -ENOMEM (ADDRESS; NOMEM_HOST), -ESTALE, -ENODEV (device lost, or in a
+ * forked child).
  * Thread: any. Blocks: briefly. Driver calls: reserve for a new pool; a question.
  */
 GLAKE_EXPORT int glake_pool_begin(struct glake *ctx, int device, struct glake_pool_id id,
@@ -64,8 +64,8 @@ GLAKE_EXPORT int glake_pool_begin_for(struct glake *ctx, int device,
 /*
  * Counts one more in a pool, made at first, without opening it; glake_pool_release takes it back.
  *
- * Returns 0, or -EINVAL (no such device, id), -EAGAIN (the GPU is suspended), -ENOMEM (addresses, or
- * memory of the host), -ESTALE, -ENODEV (device lost, or in a forked child).
+ * Returns 0, or -EINVAL (no such device, id), -EAGAIN (the GPU is suspended), -ENOMEM (ADDRESS; NOMEM_HOST),
+ * -ESTALE, -ENODEV (device lost, or in a forked child).
  * Thread: any. Blocks: briefly. Driver calls: reserve for a new pool.
  */
 GLAKE_EXPORT int glake_pool_hold(struct glake *ctx, int device, struct glake_pool_id id);
@@ -162,8 +162,8 @@ GLAKE_EXPORT int glake_pool_blocks(struct glake *ctx, int device, struct glake_p
  * about to get or to free, or whose physical memory lies there too; a block that would be freed is in
  * a call of another thread), -EAGAIN (the GPU is suspended), -ENOMEM (LIMIT: map.extents; NOMEM_HOST),
  * -ESTALE, -ENODEV (in a forked child).
- * Thread: any. Blocks: for the lock of the GPU, which it holds for about half a microsecond for each
- * block that is freed or given out again, and 50 ns for each other one of the pool. Driver calls: none.
+ * Thread: any. Blocks: for the lock of the GPU, which it holds for about 0.2 us for each block that is
+ * freed or given out again, and 50 ns for each other one of the pool. Driver calls: none.
  */
 GLAKE_EXPORT int glake_pool_restore(struct glake *ctx, int device,
 	struct glake_pool_id id, const struct glake_pool_block *blocks, size_t count);

@@ -28,13 +28,10 @@ static void gather_map(const struct glk_map *map, struct glake_stats *s)
 /* Pages of the GPU that are mapped. Those that are not lie in lists, or in the hands of a request. */
 static uint64_t mapped_pages(const struct glk_cache *cache)
 {
-	const struct glk_graphs *graphs = glk_graphs(cache);
 	const struct glk_tags *tags = glk_tags(cache);
 	uint64_t bytes = cache->arena.map.page_bytes + cache->stage.map.page_bytes;
 
-	for (uint32_t i = 0; graphs && i < graphs->used; i++)
-		if (glk_graph_is_there(graphs->at[i].state))
-			bytes += graphs->at[i].arena.map.page_bytes;
+	bytes += glk_graph_held(cache);
 	for (uint32_t i = 0; tags && i < tags->used; i++)
 		bytes += glk_tag_held(&tags->at[i]);
 	bytes -= (uint64_t)cache->arena.map.guests << cache->arena.map.shift;
@@ -77,14 +74,12 @@ static void gather_common(const struct glk_map *map, struct glake_stats *s)
 
 static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 {
-	struct glk_graphs *graphs = glk_graphs(cache);
+	const struct glk_graph *graph;
 
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (!glk_graph_is_there(graphs->at[i].state))
-			continue;
-		gather_map(&graphs->at[i].arena.map, s);
+	for (uint32_t i = 0; (graph = glk_graph_next(glk_graphs(cache), &i));) {
+		gather_map(&graph->arena.map, s);
 		s->pools++;
-		s->pool_held += graphs->at[i].arena.map.page_bytes;
+		s->pool_held += graph->arena.map.page_bytes;
 	}
 }
 

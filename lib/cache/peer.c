@@ -19,6 +19,7 @@
 static int in_maps(struct glk_cache *cache, struct glk_sweep *sweep)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graph *graph;
 	struct glk_tags *tags = glk_tags(cache);
 	int err = glk_map_access(&cache->arena.map, sweep), failed;
 
@@ -26,10 +27,9 @@ static int in_maps(struct glk_cache *cache, struct glk_sweep *sweep)
 		failed = glk_map_access(&cache->beside.map, sweep);
 		err = failed ? failed : err;
 	}
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (!glk_graph_is_there(graphs->at[i].state) || (err && !sweep->anyway))
-			continue;
-		failed = glk_map_access(&graphs->at[i].arena.map, sweep);
+	for (uint32_t i = 0;
+		(!err || sweep->anyway) && (graph = glk_graph_next(graphs, &i));) {
+		failed = glk_map_access(&graph->arena.map, sweep);
 		err = failed ? failed : err;
 	}
 	for (uint32_t i = 0; tags && i < tags->used; i++) {

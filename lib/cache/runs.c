@@ -65,6 +65,7 @@ static void look_at_ranges(struct turn *t, struct glk_arena *arena)
 static void find_range(struct turn *t)
 {
 	struct glk_graphs *graphs = glk_graphs(t->cache);
+	struct glk_graph *graph;
 	struct glk_managed *managed = t->cache->managed;
 	struct glk_tags *tags = glk_tags(t->cache);
 
@@ -73,10 +74,8 @@ static void find_range(struct turn *t)
 	look_at_ranges(t, &t->cache->beside);
 	look_at_ranges(t, &t->cache->stage);
 	look_at_ranges(t, &t->cache->host_stage);
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (glk_graph_is_there(graphs->at[i].state))
-			look_at_ranges(t, &graphs->at[i].arena);
-	}
+	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));)
+		look_at_ranges(t, &graph->arena);
 	for (uint32_t i = 0; managed && i < managed->used; i++) {
 		if (managed->at[i].state == GLK_CHUNK_READY)
 			look_at_ranges(t, &managed->at[i].arena);

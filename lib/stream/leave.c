@@ -101,7 +101,7 @@ void glk_stream_retire(struct glk_streams *streams, struct CUstream_st *handle)
 /* Under both locks. */
 static int leave(struct glk_streams *streams, struct glk_stream *s)
 {
-	uint8_t announced = s->announced;
+	uint32_t announced = s->announced;
 	unsigned slot;
 	int err;
 

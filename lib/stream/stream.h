@@ -67,7 +67,7 @@ struct glk_stream {
 	bool mute; /* it captures a graph: no event can be had from it */
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
 	 * asked of it or put on it either. */
-	uint8_t announced;
+	uint32_t announced;
 	uint64_t freed; /* tick of the last free on it; see glk_stream_freed() */
 	uint64_t done;	/* its work freed until this tick has finished */
 	uint64_t sure;	/* the same as far as the order of the program's calls tells */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The life of pools of graphs. Entries lie in a region that is there as long as the GPU is open,
+ * The life of pools of graphs. Entries lie in a slab that is there as long as the GPU is open,
  * and the addresses of one that has none are empty, so that anybody may ask whose an address is.
  */
 #include "cache/graph/graph.h"
 
 #include "base/conf.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "cache/away.h"
 #include "cache/bin/latest.h"
 #include "cache/device.h"
@@ -20,19 +21,90 @@
 /* Addresses of a step, as a part of the memory of the GPU. */
 #define STEP_PART 2
 
+/* Pairs of pools of which one has graphs that may use blocks of the other, at a time. With more than these
+ * the other stays as long as the GPU. */
+#define HEIRS_MAX (UINT32_C(1) << 20)
+
+/* Lists of names when there are pools at first. A table of twice as many comes with more pools than lists. */
+#define BUCKETS 64
+
+/* ---- Names and lists ---- */
+
+static struct glk_graph **bucket_of(
+	const struct glk_graphs *graphs, struct glake_pool_id id)
+{
+	uint64_t hash = (id.low ^ id.high * UINT64_C(0xff51afd7ed558ccd)) *
+		UINT64_C(0x9e3779b97f4a7c15);
+
+	return &graphs->table[(hash >> 32) & (graphs->buckets - 1)];
+}
+
 static struct glk_graph *find(struct glk_cache *cache, struct glake_pool_id id)
 {
-	struct glk_graphs *graphs = glk_graphs(cache);
+	const struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graph *g = graphs ? *bucket_of(graphs, id) : NULL;
 
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		struct glk_graph *g = &graphs->at[i];
-
-		if ((g->state == GLK_GRAPH_OPEN || g->state == GLK_GRAPH_CLOSED) &&
-			g->id.high == id.high && g->id.low == id.low)
-			return g;
-	}
-	return NULL;
+	while (g && (g->id.high != id.high || g->id.low != id.low))
+		g = g->next;
+	return g;
 }
+
+static void enter(struct glk_graphs *graphs, struct glk_graph *graph)
+{
+	struct glk_graph **bucket = bucket_of(graphs, graph->id);
+
+	graph->next = *bucket;
+	*bucket = graph;
+}
+
+/* With less memory than that the lists become longer. */
+static void grow_table(struct glk_graphs *graphs)
+{
+	struct glake_error why = glk_thread_current->error;
+	struct glk_graph **old = graphs->table, **table;
+	uint32_t count = graphs->buckets;
+
+	table = glk_region_new(2 * count * sizeof(struct glk_graph *));
+	if (!table) {
+		glk_error_back(&why);
+		return;
+	}
+	graphs->table = table;
+	graphs->buckets = 2 * count;
+	for (uint32_t i = 0; i < count; i++) {
+		for (struct glk_graph *g = old[i], *next; g; g = next) {
+			next = g->next;
+			enter(graphs, g);
+		}
+	}
+	glk_region_free(old, count * sizeof(struct glk_graph *));
+}
+
+static void forget_name(struct glk_graphs *graphs, const struct glk_graph *graph)
+{
+	struct glk_graph **link = bucket_of(graphs, graph->id);
+
+	while (*link != graph)
+		link = &(*link)->next;
+	*link = graph->next;
+	graphs->named--;
+}
+
+static void append(struct glk_graph_list *list, struct glk_graph *graph)
+{
+	graph->older = list->newest;
+	graph->newer = NULL;
+	*(list->newest ? &list->newest->newer : &list->oldest) = graph;
+	list->newest = graph;
+}
+
+static void take_out(struct glk_graph_list *list, struct glk_graph *graph)
+{
+	*(graph->older ? &graph->older->newer : &list->oldest) = graph->newer;
+	*(graph->newer ? &graph->newer->older : &list->newest) = graph->older;
+}
+
+/* ---- Life ---- */
 
 static int unknown(struct glake_pool_id id)
 {
@@ -47,6 +119,14 @@ int glk_graph_find(
 	return *ret_graph ? 0 : unknown(id);
 }
 
+static void free_table(struct glk_graphs *graphs)
+{
+	glk_slab_fini(&graphs->heirs);
+	glk_slab_fini(&graphs->slab);
+	glk_region_free(graphs->table, graphs->buckets * sizeof(struct glk_graph *));
+	glk_region_free(graphs, sizeof(*graphs));
+}
+
 static int make_table(struct glk_cache *cache)
 {
 	struct glk_graphs *graphs;
@@ -56,31 +136,43 @@ static int make_table(struct glk_cache *cache)
 	graphs = glk_region_new(sizeof(*graphs));
 	if (!graphs)
 		return -ENOMEM;
+	graphs->buckets = BUCKETS;
+	graphs->table = glk_region_new(BUCKETS * sizeof(struct glk_graph *));
+	if (!graphs->table ||
+		glk_slab_init(&graphs->slab, sizeof(struct glk_graph), GLK_GRAPHS_MAX) ||
+		glk_slab_init(&graphs->heirs, sizeof(struct glk_heir), HEIRS_MAX)) {
+		free_table(graphs);
+		return -ENOMEM;
+	}
 	pthread_cond_init(&graphs->asked, NULL);
 	glk_store_release(&cache->graphs, graphs); /* pairs with: glk_graphs */
 	return 0;
+}
+
+/* Its addresses are gone. */
+static void put(struct glk_graphs *graphs, struct glk_graph *graph)
+{
+	graph->state = GLK_GRAPH_FREE;
+	glk_slab_put(&graphs->slab,
+		(uint32_t)(graph - (struct glk_graph *)(void *)graphs->slab.base));
 }
 
 static int make(
 	struct glk_cache *cache, struct glake_pool_id id, struct glk_graph **ret_graph)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
-	struct glk_graph *graph = NULL;
+	uint32_t number = glk_slab_get(&graphs->slab);
+	struct glk_graph *graph = glk_graph_at(graphs, number);
 	int err;
 
-	for (uint32_t i = 0; i < GLAKE_POOLS_MAX && !graph; i++) {
-		/* one that is being taken down is not free yet */
-		if (graphs->at[i].state == GLK_GRAPH_FREE)
-			graph = &graphs->at[i];
-	}
-	if (!graph)
-		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"GPU %d has %d pools of graphs, the most there can be",
-			cache->device, GLAKE_POOLS_MAX);
+	if (!number)
+		return -ENOMEM;
 	err = glk_arena_init(&graph->arena, cache, &glk_arena_graph, cache->node,
 		cache->memory / STEP_PART);
-	if (err)
+	if (err) {
+		put(graphs, graph);
 		return err;
+	}
 	graph->id = id;
 	graph->graphs = 0;
 	graph->heirs = 0;
@@ -88,8 +180,9 @@ static int make(
 	graph->live = 0;
 	graph->capture = 0;
 	graph->state = GLK_GRAPH_CLOSED;
-	if (graphs->used <= (uint32_t)(graph - graphs->at))
-		graphs->used = (uint32_t)(graph - graphs->at) + 1;
+	enter(graphs, graph);
+	if (++graphs->named > graphs->buckets)
+		grow_table(graphs);
 	*ret_graph = graph;
 	return 0;
 }
@@ -149,6 +242,7 @@ static int begin(
 	glk_store_relaxed(&graph->seen, b->capture);
 	graph->state = GLK_GRAPH_OPEN;
 	graph->session = ++glk_graphs(cache)->sessions;
+	append(&glk_graphs(cache)->opened, graph);
 	glk_graph_settle(graph);
 	/* what the program freed since then is had when it has finished, and no event can be
 	 * recorded on a stream once it captures */
@@ -208,6 +302,7 @@ int glk_graph_hold(struct glk_cache *cache, struct glake_pool_id id)
 void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 {
 	graph->state = GLK_GRAPH_CLOSED;
+	take_out(&glk_graphs(cache)->opened, graph);
 	glk_graph_settle(graph);
 	announce_end(cache, graph);
 	cache->streams.captures--;
@@ -222,9 +317,10 @@ void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
 		graph->arena.map.page_bytes || graph->arena.inside || graph->graphs > 1)
 		return;
 	graph->state = GLK_GRAPH_ENDING;
-	glk_arena_fini(&graph->arena);
-	graph->state = GLK_GRAPH_FREE;
+	forget_name(glk_graphs(cache), graph);
 	glk_graph_disinherit(cache, graph);
+	glk_arena_fini(&graph->arena);
+	put(glk_graphs(cache), graph);
 }
 
 int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
@@ -252,6 +348,7 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id)
 static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 {
 	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	struct glk_graphs *graphs = glk_graphs(cache);
 	int err;
 
 	graph->state = GLK_GRAPH_ENDING;
@@ -261,26 +358,40 @@ static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 		err = glk_arena_empty_kept(&graph->arena);
 	if (!err)
 		glk_arena_fini(&graph->arena);
-	graph->state = err ? GLK_GRAPH_LEAVING : GLK_GRAPH_FREE;
-	glk_graphs(cache)->leaving -= !err;
-	return err;
+	graph->state = GLK_GRAPH_LEAVING;
+	if (err)
+		return err;
+	take_out(&graphs->left, graph);
+	graphs->leaving--;
+	put(graphs, graph);
+	return 0;
+}
+
+/* The next one that can go and was not tried in this round. */
+static struct glk_graph *next_ripe(struct glk_graph *g, uint32_t round)
+{
+	while (g &&
+		(g->state != GLK_GRAPH_LEAVING || g->blocks || g->arena.held ||
+			g->arena.inside || g->heirs || g->reaped == round))
+		g = g->newer;
+	return g;
 }
 
 int glk_graph_reap(struct glk_cache *cache)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
+	uint32_t round = ++graphs->rounds;
+	struct glk_graph *g = graphs->left.oldest;
 	int err = 0, failed;
 
-	for (uint32_t i = 0; i < graphs->used && graphs->leaving; i++) {
-		struct glk_graph *graph = &graphs->at[i];
-
-		if (graph->state != GLK_GRAPH_LEAVING || graph->blocks ||
-			graph->arena.held || graph->arena.inside || graph->heirs)
-			continue;
-		failed = take_down(cache, graph);
+	while ((g = next_ripe(g, round))) {
+		g->reaped = round;
+		failed = take_down(cache, g);
 		/* another stream captures: later */
 		if (failed && failed != -EBUSY && !err)
 			err = failed;
+		/* one that is gone is in the list no more */
+		g = failed ? g->newer : graphs->left.oldest;
 	}
 	return err;
 }
@@ -300,7 +411,9 @@ int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id)
 			"pool %" PRIu64 ":%" PRIu64 " is open", id.high, id.low);
 	} else if (!--graph->graphs) {
 		graph->state = GLK_GRAPH_LEAVING;
+		forget_name(glk_graphs(cache), graph);
 		glk_graph_disinherit(cache, graph);
+		append(&glk_graphs(cache)->left, graph);
 		glk_graphs(cache)->leaving++;
 		glk_plan_enter(cache);
 		glk_plan_begin(cache);
@@ -339,33 +452,30 @@ int glk_graph_get(
 int glk_graph_fini(struct glk_cache *cache)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
+	struct glk_graph *g;
 	int err = 0, failed;
 
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (!glk_graph_is_there(graphs->at[i].state))
-			continue;
-		graphs->at[i].arena.map.lock = NULL;
-		failed = glk_arena_empty(&graphs->at[i].arena);
+	for (uint32_t i = 0; (g = glk_graph_next(graphs, &i));) {
+		g->arena.map.lock = NULL;
+		failed = glk_arena_empty(&g->arena);
 		if (failed && !err)
 			err = failed;
-		glk_arena_fini(&graphs->at[i].arena);
+		glk_arena_fini(&g->arena);
 	}
-	if (graphs)
+	if (graphs) {
 		pthread_cond_destroy(&graphs->asked);
-	if (graphs)
-		glk_region_free(graphs, sizeof(*graphs));
+		free_table(graphs);
+	}
 	glk_store_relaxed(&cache->graphs, NULL);
 	return err;
 }
 
 uint64_t glk_graph_held(const struct glk_cache *cache)
 {
-	struct glk_graphs *graphs = glk_graphs(cache);
+	const struct glk_graph *g;
 	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (glk_graph_is_there(graphs->at[i].state))
-			bytes += graphs->at[i].arena.map.page_bytes;
-	}
+	for (uint32_t i = 0; (g = glk_graph_next(glk_graphs(cache), &i));)
+		bytes += g->arena.map.page_bytes;
 	return bytes;
 }

@@ -18,6 +18,9 @@
  *
  * While a pool is open no request of the GPU is a hit, so that each can be looked at.
  *
+ * There are as many as there is memory for. Requests look at those that are open and a name is found by
+ * its hash, so what others there are costs nobody a thing; whoever goes over all of them says so.
+ *
  * Life		FREE -begin-> OPEN -end-> CLOSED -begin-> OPEN ...
  *		CLOSED -last release-> LEAVING -last block, GPU idle-> ENDING -> FREE
  */
@@ -57,23 +60,64 @@ struct glk_graph {
 	/* settle.c: the capture that it serves, the tick at which that was first seen, and the
 	 * streams that were seen in it. */
 	uint64_t run, since, captured;
-	/* Entries, a bit each, whose graphs may use blocks of this one, and which it outlives. */
-	uint64_t heirs;
+	/* Pools whose graphs may use blocks of this one, and which it outlives: the first of them, by its
+	 * number; 0: none. */
+	uint32_t heirs;
+	uint32_t reaped;	/* the last round of the reaper that has tried it */
+	struct glk_graph *next; /* OPEN, CLOSED: of those with the same hash */
+	/* Of those that are open in the order of their sessions, or of those that are leaving. */
+	struct glk_graph *older, *newer;
 };
 
-_Static_assert(GLAKE_POOLS_MAX <= 64, "a bit for each pool");
+/* Each has a GiB of the 48 bits of addresses at least, see map/space/index.h. */
+#define GLK_GRAPHS_MAX (UINT32_C(1) << 18)
+
+struct glk_heir {
+	struct glk_graph *of, *heir; /* NULL: it is free */
+	uint32_t next;		     /* of the same pool */
+};
+
+struct glk_graph_list {
+	struct glk_graph *oldest, *newest;
+};
 
 struct glk_graphs {
 	uint32_t open, leaving; /* pools in these states */
-	uint32_t used;		/* entries that were ever used */
+	struct glk_graph_list opened, left;
+	uint32_t rounds; /* of the reaper */
 	uint64_t sessions;
-	pthread_cond_t asked; /* a filter has returned whose pool was ended */
-	struct glk_graph at[GLAKE_POOLS_MAX];
+	pthread_cond_t asked;  /* a filter has returned whose pool was ended */
+	struct glk_slab slab;  /* all of them */
+	struct glk_slab heirs; /* struct glk_heir */
+	/* Those that have a name, by its hash. */
+	struct glk_graph **table;
+	uint32_t named, buckets;
 };
 
 static inline struct glk_graphs *glk_graphs(const struct glk_cache *cache)
 {
 	return glk_load_relaxed(&cache->graphs);
+}
+
+static inline struct glk_graph *glk_graph_at(const struct glk_graphs *graphs, uint32_t id)
+{
+	return glk_slab_at(&graphs->slab, id);
+}
+
+/* The next pool that is there behind a number, which becomes its own; NULL: none is. From 0 on all of them;
+ * `graphs` may be NULL. */
+static inline struct glk_graph *glk_graph_next(
+	const struct glk_graphs *graphs, uint32_t *id)
+{
+	uint32_t used = graphs ? glk_load_relaxed(&graphs->slab.used) : 0;
+
+	while (*id < used) {
+		struct glk_graph *graph = glk_graph_at(graphs, ++*id);
+
+		if (glk_graph_is_there(graph->state))
+			return graph;
+	}
+	return NULL;
 }
 
 /* At the end of the GPU, which is idle: all pools are taken down. */

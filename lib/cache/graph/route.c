@@ -19,19 +19,46 @@ struct candidate {
 	struct CUstream_st *stream;
 };
 
-static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
+/* How many are looked at for one turn with the lock. */
+#define BATCH 16
+
+struct batch {
+	struct candidate at[BATCH];
+	uint32_t count;
+	/* The last one that was ever in it, by which the next batch is found. */
+	struct glk_graph *last;
+	uint64_t session;
+};
+
+/* The first one that was opened behind the last; that one may have been closed meanwhile. */
+static struct glk_graph *first_of(
+	const struct glk_graphs *graphs, const struct batch *batch)
+{
+	struct glk_graph *g = batch->last;
+
+	if (g && g->state == GLK_GRAPH_OPEN && g->session == batch->session)
+		return g->newer;
+	g = graphs->opened.oldest;
+	while (g && g->session <= batch->session)
+		g = g->newer;
+	return g;
+}
+
+/* The next open pools, in the order in which they were opened; false: there are none. */
+static bool gather(struct glk_cache *cache, struct batch *batch)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
-	uint32_t count = 0;
+	struct glk_graph *g;
 
+	batch->count = 0;
+	if (!graphs)
+		return false;
 	glk_lock(&cache->lock);
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		struct glk_graph *g = &graphs->at[i];
-
-		if (g->state != GLK_GRAPH_OPEN)
-			continue;
+	for (g = first_of(graphs, batch); g && batch->count < BATCH; g = g->newer) {
 		glk_add_seq_cst(&g->callers, 1);
-		ret[count++] = (struct candidate){.graph = g,
+		batch->last = g;
+		batch->session = g->session;
+		batch->at[batch->count++] = (struct candidate){.graph = g,
 			.session = g->session,
 			.capture = g->capture,
 			.key = g->key,
@@ -40,7 +67,7 @@ static uint32_t gather(struct glk_cache *cache, struct candidate *ret)
 			.stream = g->stream};
 	}
 	glk_unlock(&cache->lock);
-	return count;
+	return batch->count > 0;
 }
 
 /* The filter of a pool is not called any more. Whoever ends the pool waits for the last of its
@@ -109,23 +136,23 @@ struct glk_graph *glk_graph_session(struct glk_cache *cache, uint64_t session)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
 
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (graphs->at[i].state == GLK_GRAPH_OPEN &&
-			graphs->at[i].session == session)
-			return &graphs->at[i];
-	}
-	return NULL;
+	struct glk_graph *g = graphs ? graphs->opened.newest : NULL;
+
+	while (g && g->session > session)
+		g = g->older;
+	return g && g->session == session ? g : NULL;
 }
 
 void glk_graph_refresh(struct glk_cache *cache)
 {
-	struct candidate candidates[GLAKE_POOLS_MAX];
-	uint32_t count = gather(cache, candidates);
+	struct batch batch = {.count = 0};
 
-	for (uint32_t i = 0; i < count; i++) {
-		if (candidates[i].capture)
-			check_capture(cache, &candidates[i]);
-		asked(cache, candidates[i].graph);
+	while (gather(cache, &batch)) {
+		for (uint32_t i = 0; i < batch.count; i++) {
+			if (batch.at[i].capture)
+				check_capture(cache, &batch.at[i]);
+			asked(cache, batch.at[i].graph);
+		}
 	}
 }
 
@@ -135,6 +162,7 @@ static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t c
 {
 	struct glk_graph_begin begin = {
 		.id = {UINT64_MAX, capture}, .stream = stream, .capture = capture};
+	const struct glk_graph *g;
 	int err = glk_graph_begin(cache, &begin);
 
 	/* another stream of the same capture was first */
@@ -142,10 +170,8 @@ static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t c
 		return err;
 	glk_lock(&cache->lock);
 	*ret_session = glk_graphs(cache)->sessions;
-	for (uint32_t i = 0; i < glk_graphs(cache)->used; i++) {
-		const struct glk_graph *g = &glk_graphs(cache)->at[i];
-
-		if (g->state == GLK_GRAPH_OPEN && g->capture == capture)
+	for (g = glk_graphs(cache)->opened.oldest; g; g = g->newer) {
+		if (g->capture == capture)
 			*ret_session = g->session;
 	}
 	glk_unlock(&cache->lock);
@@ -155,15 +181,17 @@ static int adopt(struct glk_cache *cache, struct CUstream_st *stream, uint64_t c
 int glk_graph_route(struct glk_cache *cache, struct CUstream_st *stream,
 	const struct glk_stream_facts *facts, uint64_t *ret_session)
 {
-	struct candidate candidates[GLAKE_POOLS_MAX];
-	uint32_t count = gather(cache, candidates);
+	struct batch batch = {.count = 0};
 
 	*ret_session = 0;
-	for (uint32_t i = 0; i < count; i++) {
-		if (!*ret_session &&
-			is_for(cache, &candidates[i], stream, facts->capture))
-			*ret_session = candidates[i].session;
-		asked(cache, candidates[i].graph);
+	while (!*ret_session && gather(cache, &batch)) {
+		for (uint32_t i = 0; i < batch.count; i++) {
+			const struct candidate *c = &batch.at[i];
+
+			if (!*ret_session && is_for(cache, c, stream, facts->capture))
+				*ret_session = c->session;
+			asked(cache, c->graph);
+		}
 	}
 	if (*ret_session || !facts->capture || facts->capture == GLK_CAPTURE_BROKEN)
 		return 0;

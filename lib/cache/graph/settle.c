@@ -15,6 +15,8 @@
  * What a capture frees of a pool that is not its own its graph may have used before. Replays
  * then find memory where it was, whatever is in it, as they would with any other allocator.
  */
+#include "base/error.h"
+#include "base/thread.h"
 #include "cache/graph/graph.h"
 
 static void settle_use(const struct glk_graph *graph, struct glk_use *use)
@@ -71,17 +73,62 @@ static struct glk_graph *find_open(struct glk_graphs *graphs, uint64_t capture)
 {
 	struct glk_graph *found = NULL;
 
-	for (uint32_t i = 0; i < graphs->used; i++) {
-		struct glk_graph *g = &graphs->at[i];
-
-		if (g->state != GLK_GRAPH_OPEN)
-			continue;
+	for (struct glk_graph *g = graphs->opened.newest; g; g = g->older) {
 		if (g->run == capture)
 			return g;
-		if (!g->run && (!found || found->session < g->session))
+		if (!g->run && !found)
 			found = g;
 	}
 	return found;
+}
+
+static struct glk_heir *heir_at(const struct glk_graphs *graphs, uint32_t id)
+{
+	return glk_slab_at(&graphs->heirs, id);
+}
+
+/* It is not told which pools it outlives, so it outlives all. */
+#define OUTLIVES_ALL UINT32_MAX
+
+static bool has_heir(const struct glk_graphs *graphs, const struct glk_graph *graph,
+	const struct glk_graph *heir)
+{
+	uint32_t id = graph->heirs;
+
+	while (id && id != OUTLIVES_ALL && heir_at(graphs, id)->heir != heir)
+		id = heir_at(graphs, id)->next;
+	return id > 0;
+}
+
+static void add_heir(
+	struct glk_graphs *graphs, struct glk_graph *graph, struct glk_graph *heir)
+{
+	struct glake_error why = glk_thread_current->error;
+	uint32_t id = glk_slab_get(&graphs->heirs);
+
+	if (!id) {
+		graph->heirs = OUTLIVES_ALL;
+		/* a free is not refused for that */
+		glk_error_back(&why);
+		return;
+	}
+	*heir_at(graphs, id) =
+		(struct glk_heir){.of = graph, .heir = heir, .next = graph->heirs};
+	graph->heirs = id;
+}
+
+static void drop_heir(struct glk_graphs *graphs, uint32_t id)
+{
+	struct glk_heir *dropped = heir_at(graphs, id);
+	uint32_t *link = &dropped->of->heirs;
+
+	/* the rest of a list that was given up leads nowhere */
+	while (*link != id && *link != OUTLIVES_ALL)
+		link = &heir_at(graphs, *link)->next;
+	if (*link == id)
+		*link = dropped->next;
+	dropped->heir = NULL;
+	glk_slab_put(&graphs->heirs, id);
 }
 
 void glk_graph_inherit(struct glk_graph *graph, uint64_t capture)
@@ -89,14 +136,16 @@ void glk_graph_inherit(struct glk_graph *graph, uint64_t capture)
 	struct glk_graphs *graphs = glk_graphs(graph->arena.gpu);
 	struct glk_graph *heir = find_open(graphs, capture);
 
-	if (heir && heir != graph)
-		graph->heirs |= UINT64_C(1) << (heir - graphs->at);
+	if (heir && heir != graph && !has_heir(graphs, graph, heir))
+		add_heir(graphs, graph, heir);
 }
 
 void glk_graph_disinherit(struct glk_cache *cache, const struct glk_graph *heir)
 {
 	struct glk_graphs *graphs = glk_graphs(cache);
 
-	for (uint32_t i = 0; i < graphs->used; i++)
-		graphs->at[i].heirs &= ~(UINT64_C(1) << (heir - graphs->at));
+	for (uint32_t id = glk_load_relaxed(&graphs->heirs.used); id; id--) {
+		if (heir_at(graphs, id)->heir == heir)
+			drop_heir(graphs, id);
+	}
 }

@@ -15,7 +15,7 @@
  * All of it is one turn with the lock, so nobody sees a part of it.
  *
  * Cost		n log n for a list that is not sorted, a step for each descriptor of the pool, and
- *		about half a microsecond for each block that goes or comes
+ *		about 0.2 us for each block that goes or comes
  */
 #include "base/clock.h"
 #include "base/error.h"

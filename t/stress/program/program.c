@@ -379,6 +379,7 @@ static void verify(struct world *w)
 {
 	struct glk_context *context;
 	struct glk_graphs *graphs;
+	struct glk_graph *graph;
 	struct glk_cache *cache;
 
 	if (w->wrong || glk_context_get(w->ctx, &context))
@@ -388,10 +389,8 @@ static void verify(struct world *w)
 		return;
 	must(w, glk_map_verify(&cache->arena.map), "the tables");
 	graphs = glk_graphs(cache);
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (glk_graph_is_there(graphs->at[i].state))
-			must(w, glk_map_verify(&graphs->at[i].arena.map),
-				"the tables of a pool");
+	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));) {
+		must(w, glk_map_verify(&graph->arena.map), "the tables of a pool");
 	}
 }
 

@@ -212,37 +212,120 @@ static void goes_later(void)
 	}
 }
 
-static void limits(void)
+#define MANY 2000
+
+/* As many as there are addresses for, closed and open. */
+static void many(void)
+{
+	uint64_t *addr = calloc(MANY + 1, sizeof(*addr));
+	struct CUstream_st *a;
+	struct rig rig;
+	int wrong = 0;
+
+	rig_open(&rig, (const char *const[]){"map.span=1GiB", NULL});
+	a = rig_stream(&rig);
+	for (uint64_t n = 1; addr && n <= MANY; n++)
+		wrong += rig_begin(&rig, n, a) || rig_end_pool(&rig, n);
+	is_int(wrong, 0, "as many pools as anybody wants");
+	is_int((int64_t)rig_figures(&rig).pools, MANY, "all are counted");
+	for (uint64_t n = 1; addr && n <= MANY; n += 100) {
+		open_capture(&rig, n, a);
+		addr[n] = give(&rig, MIB, a);
+		rig_drop(&rig, close_capture(&rig, n, a));
+		wrong += rig_pool_of(&rig, addr[n]) != n;
+	}
+	is_int(wrong, 0, "each is used by its name");
+	is_sound(&rig, "the books agree");
+	for (uint64_t n = MANY; n; n--)
+		wrong += n % 100 != 1 && rig_release(&rig, n);
+	is_int((int64_t)rig_figures(&rig).pools, MANY / 100, "those without a block go");
+	is_sound(&rig, "the books agree");
+	for (uint64_t n = 1; n <= MANY; n++)
+		wrong += n % 100 != 1 && rig_begin(&rig, n, a);
+	is_int(wrong, 0, "many are open at once");
+	rig_capture(&rig, a);
+	addr[0] = give(&rig, MIB, a);
+	ok(rig_pool_of(&rig, addr[0]) > 1, "one of them serves a capture");
+	rig_drop(&rig, rig_capture_end(&rig, a));
+	for (uint64_t n = 1; n <= MANY; n++)
+		wrong += n % 100 != 1 && rig_end_pool(&rig, n);
+	for (uint64_t n = 1; n <= MANY; n++)
+		wrong += rig_release(&rig, n) || (n % 100 == 1 && rig_release(&rig, n));
+	is_int(wrong, 0, "all are released");
+	is_int((int64_t)rig_figures(&rig).pools, MANY / 100 + 1,
+		"those with a block stay");
+	for (uint64_t n = 1; n <= MANY; n += 100)
+		wrong += rig_free(&rig, addr[n], a);
+	rig_free(&rig, addr[0], a);
+	is_int(rig_begin(&rig, 1, a), 0, "one more");
+	is_int(rig_end_pool(&rig, 1), 0, "  closed");
+	is_int(rig_release(&rig, 1), 0, "  and released");
+	is_int((int64_t)rig_figures(&rig).pools, 0, "takes all others along");
+	is_int(wrong, 0, "nothing was refused");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+	free(addr);
+}
+
+/* The table of names cannot grow: then its lists are longer. */
+static void few_lists(void)
 {
 	struct CUstream_st *a;
-	uint64_t addr;
+	uint32_t buckets;
 	struct rig rig;
-	int err = 0;
+	int wrong = 0, err = -ENOMEM;
+
+	rig_open(&rig, (const char *const[]){"map.span=1GiB", NULL});
+	a = rig_stream(&rig);
+	rig_begin(&rig, 1, a);
+	rig_end_pool(&rig, 1);
+	buckets = glk_graphs(&rig.cache)->buckets;
+	for (uint64_t n = 2; n <= buckets; n++)
+		wrong += rig_begin(&rig, n, a) || rig_end_pool(&rig, n);
+	for (uint32_t fail = 1; err == -ENOMEM; fail++) {
+		glk_region_fail_after(fail);
+		err = rig_begin(&rig, buckets + 1, a);
+		glk_region_fail_after(0);
+	}
+	is_int(err, 0, "one more pool than there are lists of names");
+	is_int(glk_graphs(&rig.cache)->buckets, buckets, "which are no more");
+	wrong += rig_end_pool(&rig, buckets + 1);
+	is_int(rig_begin(&rig, buckets + 2, a), 0, "the next one");
+	is_int(glk_graphs(&rig.cache)->buckets, 2 * buckets, "makes more of them");
+	wrong += rig_end_pool(&rig, buckets + 2);
+	for (uint64_t n = 1; n <= buckets + 2; n++)
+		wrong += rig_pool(&rig, n).graphs != 1 || rig_release(&rig, n);
+	is_int(wrong, 0, "all are found");
+	is_int((int64_t)rig_figures(&rig).pools, 0, "and gone");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* It cannot be noted which graphs may use a block of another pool: that one stays. */
+static void stays_for_good(void)
+{
+	struct CUstream_st *a, *b;
+	struct rig rig;
+	uint32_t max;
+	uint64_t x;
 
 	rig_open(&rig, NULL);
 	a = rig_stream(&rig);
-	for (uint64_t n = 1; n <= GLAKE_POOLS_MAX; n++)
-		err |= rig_begin(&rig, n, a) || rig_end_pool(&rig, n);
-	is_int(err, 0, "as many pools as there can be");
-	is_int(rig_begin(&rig, 100, a), -ENOMEM, "and one more");
-	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  its class");
-	is_int(rig_begin(&rig, GLAKE_POOLS_MAX, a), 0, "the last one can be opened");
-	rig_capture(&rig, a);
-	addr = give(&rig, PAGE, a);
-	is_int((int64_t)rig_pool_of(&rig, addr), GLAKE_POOLS_MAX, "and used");
-	rig_drop(&rig, close_capture(&rig, GLAKE_POOLS_MAX, a));
-	is_int((int64_t)rig_figures(&rig).pools, GLAKE_POOLS_MAX, "all are counted");
-	rig_capture(&rig, a);
-	is_int(rig_try(&rig, PAGE, a, 0, &addr), -ENOMEM,
-		"a capture that nobody announced");
-	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  its class");
-	rig_drop(&rig, rig_capture_end(&rig, a));
-	is_int(rig_release(&rig, 7), 0, "one goes");
-	is_int(rig_begin(&rig, 100, a), 0, "so there is room");
-	is_int(rig_end_pool(&rig, 100), 0, "for another one");
-	for (uint64_t n = 1; n <= 100; n++)
-		rig_release(&rig, n);
-	is_int((int64_t)rig_figures(&rig).pools, 1, "all go but the one with a block");
+	b = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	x = give(&rig, PAGE, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	max = glk_graphs(&rig.cache)->heirs.max;
+	glk_graphs(&rig.cache)->heirs.max = 0;
+	open_capture(&rig, 2, b);
+	give(&rig, PAGE, b);
+	is_int(rig_free(&rig, x, b), 0, "a free in the capture of another pool");
+	rig_drop(&rig, close_capture(&rig, 2, b));
+	glk_graphs(&rig.cache)->heirs.max = max; /* as large as its table is */
+	is_int(rig_release(&rig, 1), 0, "its pool is released");
+	rig_free(&rig, rig_alloc(&rig, 100, b), b);
+	is_int(rig_release(&rig, 2), 0, "and the other one");
+	is_int((int64_t)rig_figures(&rig).pools, 2, "the first one stays with the GPU");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 1);
 }
@@ -427,7 +510,9 @@ int main(void)
 	refuses();
 	leaves_blocks();
 	goes_later();
-	limits();
+	many();
+	few_lists();
+	stays_for_good();
 	keeps_streams();
 	borrows();
 	is_inherited();

@@ -169,7 +169,7 @@ static void last_of_the_small(void)
 	e.stream = rig_stream(&rig);
 	is_int(rig_begin_for(&rig, 1, is_for_all, NULL), 0, "a pool begins");
 	ok(rig_alloc(&rig, 200 << 10, s), "a small block");
-	map = &glk_graphs(&rig.cache)->at[0].arena.map;
+	map = &glk_graph_at(glk_graphs(&rig.cache), 1)->arena.map;
 	nests = &map->nests;
 	while (glk_load_relaxed(&nests->live) < nests->max - 1 ||
 		glk_tree_find(map, &map->nested, 200 << 10, &hole, 1)) {

@@ -102,7 +102,7 @@ static void leaves_nothing(void)
 	a = rig_stream(&rig);
 	b = rig_stream(&rig);
 	addr = rig_alloc(&rig, 4 * PAGE, b);
-	for (int n = 0; n < 2 * GLAKE_POOLS_MAX; n++) {
+	for (int n = 0; n < 128; n++) {
 		rig_capture(&rig, a);
 		if (rig_try(&rig, PAGE, a, 0, &unused) != -ENOMEM)
 			tap_bail("memory from nowhere");

@@ -220,6 +220,7 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 {
 	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	struct glk_graph *graph;
 	struct glk_tags *tags = glk_tags(&rig->cache);
 	const struct glk_node *host = rig->cache.host;
 	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
@@ -240,15 +241,13 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	rig_walk_one(&rig->cache.arena.map, busy, &s);
 	rig_walk_placed(&rig->cache.arena.map, &s);
 	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
-	for (uint32_t i = 0; graphs && i < graphs->used; i++) {
-		if (!glk_graph_is_there(graphs->at[i].state))
-			continue;
+	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));) {
 		before = s;
-		rig_walk_one(&graphs->at[i].arena.map, busy, &s);
-		s.stranded += rig_walk_stranded(&graphs->at[i].arena.map);
-		same &= rig_pool_is_sound(&graphs->at[i], &before, &s);
+		rig_walk_one(&graph->arena.map, busy, &s);
+		s.stranded += rig_walk_stranded(&graph->arena.map);
+		same &= rig_pool_is_sound(graph, &before, &s);
 		s.pools++;
-		s.pool_held += rig_walk_held(&graphs->at[i].arena.map);
+		s.pool_held += rig_walk_held(&graph->arena.map);
 	}
 	for (uint32_t i = 0; tags && i < tags->used; i++) {
 		struct glk_map *map = &tags->at[i].arena.map;
@@ -295,6 +294,7 @@ static inline struct glake_stats rig_walk(struct rig *rig)
 static inline bool rig_verify(struct rig *rig)
 {
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
+	struct glk_graph *graph;
 	struct glk_tags *tags = glk_tags(&rig->cache);
 	int err = glk_map_verify(&rig->cache.arena.map);
 
@@ -308,10 +308,8 @@ static inline bool rig_verify(struct rig *rig)
 		i++)
 		if (rig->cache.managed->at[i].state == GLK_CHUNK_READY)
 			err = glk_map_verify(&rig->cache.managed->at[i].arena.map);
-	for (uint32_t i = 0; graphs && i < graphs->used && !err; i++) {
-		if (glk_graph_is_there(graphs->at[i].state))
-			err = glk_map_verify(&graphs->at[i].arena.map);
-	}
+	for (uint32_t i = 0; !err && (graph = glk_graph_next(graphs, &i));)
+		err = glk_map_verify(&graph->arena.map);
 	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
 		if (tags->at[i].arena.map.pool)
 			err = glk_map_verify(&tags->at[i].arena.map);

@@ -273,9 +273,9 @@ static void refuses(void)
 	glk_extent_set(e, GLK_EXTENT_LIVE);
 	s = take(&rig, 1);
 	max = rig.cache.arena.map.extents.max;
-	glk_graphs(&rig.cache)->at[0].arena.map.extents.max = 4;
+	glk_graph_at(glk_graphs(&rig.cache), 1)->arena.map.extents.max = 4;
 	refused(&rig, &s, -ENOMEM, GLAKE_ERROR_LIMIT, "map.extents", "too many extents");
-	glk_graphs(&rig.cache)->at[0].arena.map.extents.max = max;
+	glk_graph_at(glk_graphs(&rig.cache), 1)->arena.map.extents.max = max;
 	glk_region_fail_after(1);
 	refused(&rig, &s, -ENOMEM, GLAKE_ERROR_NOMEM_HOST, "", "no memory of the host");
 	glk_region_fail_after(0);
@@ -416,7 +416,7 @@ static void no_slot(void)
 	rig_open(&rig, NULL);
 	a = rig_stream(&rig);
 	open_capture(&rig, 1, a);
-	map = &glk_graphs(&rig.cache)->at[0].arena.map;
+	map = &glk_graph_at(glk_graphs(&rig.cache), 1)->arena.map;
 	max = map->nests.max;
 	give(&rig, 100, a);
 	map->nests.max = 1;
@@ -448,7 +448,7 @@ static void more_addresses(void)
 		give(&rig, 700 * MIB, a);
 		give(&rig, 100, a);
 	}
-	ok(glk_graphs(&rig.cache)->at[0].arena.map.ranges > 1,
+	ok(glk_graph_at(glk_graphs(&rig.cache), 1)->arena.map.ranges > 1,
 		"a pool has several ranges");
 	all = some = take(&rig, 1);
 	rig_drop(&rig, close_capture(&rig, 1, a));
@@ -498,6 +498,98 @@ static void holds(void)
 	rig_free(&rig, x, a);
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
+}
+
+/* ---- Beside others ---- */
+
+#define KEPT   4
+#define OTHERS 20
+#define ROUNDS STORM_SIZE(2000)
+
+struct beside {
+	struct rig rig;
+	struct CUstream_st *b;
+	struct state all;
+	glk_atomic(bool) done;
+	int wrong;
+};
+
+/* Blocks that are in all states are there all the time, for whoever asks, uses or has them. */
+static void *looks(void *arg)
+{
+	struct beside *s = arg;
+	struct glake_block block;
+	struct glk_pin pin;
+
+	for (size_t n = 0; !glk_load_acquire(&s->done); n++) {
+		const struct glake_pool_block *p = &s->all.at[n % s->all.count];
+		uint64_t addr = (uint64_t)p->ptr;
+		bool kept = n % s->all.count < KEPT;
+		int err = glk_cache_query(&s->rig.cache, addr + p->size / 2, &block);
+
+		s->wrong += err ? kept : block.base != p->ptr || block.size != p->size;
+		err = glk_cache_use(&s->rig.cache, addr, s->b);
+		s->wrong += err && kept;
+		err = glk_cache_pin(&s->rig.cache, addr, false, &pin);
+		s->wrong += err ? kept : glk_cache_unpin(&s->rig.cache, addr) != 0;
+	}
+	return NULL;
+}
+
+static void *allocates(void *arg)
+{
+	struct beside *s = arg;
+
+	while (!glk_load_acquire(&s->done)) {
+		uint64_t addr = rig_alloc(&s->rig, 3 * MIB, s->b);
+
+		s->wrong += !addr || rig_free(&s->rig, addr, s->b);
+	}
+	return NULL;
+}
+
+static void beside_others(void)
+{
+	static struct beside s;
+	struct state some = {.count = 0};
+	pthread_t looker, allocator;
+	struct CUstream_st *a;
+	int refusals = 0;
+
+	memset(&s, 0, sizeof(s));
+	rig_open(&s.rig, NULL);
+	a = rig_stream(&s.rig);
+	s.b = rig_stream(&s.rig);
+	rig_free(&s.rig, rig_alloc(&s.rig, 100, s.b), s.b);
+	open_capture(&s.rig, 1, a);
+	for (int i = 0; i < OTHERS; i++)
+		give(&s.rig, i % 3 ? 5000 : MIB * 3, a);
+	rig_drop(&s.rig, close_capture(&s.rig, 1, a));
+	s.all = take(&s.rig, 1);
+	pthread_create(&looker, NULL, looks, &s);
+	pthread_create(&allocator, NULL, allocates, &s);
+	for (int n = 0; n < ROUNDS; n++) {
+		int err;
+
+		some.count = KEPT;
+		memcpy(some.at, s.all.at, sizeof(some.at));
+		for (size_t i = KEPT; i < OTHERS; i++)
+			if ((i + (size_t)n) % 3)
+				some.at[some.count++] = s.all.at[i];
+		err = bring(&s.rig, 1, n % 4 ? &some : &s.all);
+		refusals += err == -EBUSY;
+		s.wrong += err && err != -EBUSY;
+	}
+	glk_store_release(&s.done, true);
+	pthread_join(looker, NULL);
+	pthread_join(allocator, NULL);
+	tap_note("%d times refused", refusals);
+	ok(refusals < ROUNDS, "states come back beside other threads");
+	is_int(s.wrong, 0, "who see what stays all the time");
+	is_int(bring(&s.rig, 1, &s.all), 0, "the last time");
+	ok(is_state(&s.rig, 1, &s.all), "all are there");
+	is_sound(&s.rig, "the books agree");
+	rig_close(&s.rig, OTHERS);
 }
 
 /* ---- At random, with an oracle ---- */
@@ -710,6 +802,7 @@ int main(void)
 	no_slot();
 	more_addresses();
 	holds();
+	beside_others();
 	dice_state = seed_thread(seed_start(), 0);
 	random_states(NULL);
 	random_states((const char *const[]){"pool.budget=96MiB", NULL});
