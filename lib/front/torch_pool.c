@@ -23,9 +23,9 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/mman.h>
 
-/* Open at a time, on all GPUs; the library has GLAKE_POOLS_MAX of each. */
-#define OPEN_MAX 64
+#define MORE_BYTES 4096 /* pools that are made together */
 
 struct pool {
 	int device;
@@ -35,11 +35,12 @@ struct pool {
 	unsigned callers;		  /* inside its filter */
 	struct glk_torch_function filter; /* empty: not to be called */
 	pthread_t opener;
+	struct pool *next; /* of all, free ones too */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER; /* a caller did */
-static struct pool pools[OPEN_MAX];
+static struct pool *pools;
 static uint64_t sessions;
 static glk_atomic(unsigned) open_count;
 static _Thread_local const struct pool *chosen;
@@ -55,7 +56,7 @@ static struct pool *take(int device, uint64_t session)
 	struct pool *best = NULL;
 
 	pthread_mutex_lock(&lock);
-	for (struct pool *p = pools; p < pools + OPEN_MAX; p++) {
+	for (struct pool *p = pools; p; p = p->next) {
 		if (p->is_open && p->device == device && p->session < session &&
 			(!best || p->session > best->session))
 			best = p;
@@ -129,21 +130,44 @@ static struct glake_pool_id name_of(struct glk_torch_pool_id id)
 	return (struct glake_pool_id){.high = id.first, .low = id.second};
 }
 
-/* A free place, or NULL. Not open yet. */
+/* More of them, all free. Under the lock. */
+static void make_more(void)
+{
+	struct pool *more = mmap(NULL, MORE_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	for (size_t i = 0; more != MAP_FAILED && i < MORE_BYTES / sizeof(*more); i++) {
+		more[i].next = pools;
+		pools = &more[i];
+	}
+}
+
+static struct pool *find_free(void)
+{
+	struct pool *pool = pools;
+
+	while (pool && pool->session)
+		pool = pool->next;
+	return pool;
+}
+
+/* Not open yet; NULL: there is no memory. */
 static struct pool *add(int device, struct glk_torch_pool_id id)
 {
-	struct pool *pool = NULL;
+	struct pool *pool;
 
 	pthread_mutex_lock(&lock);
-	for (int i = 0; i < OPEN_MAX && !pool; i++) {
-		if (!pools[i].session)
-			pool = &pools[i];
+	pool = find_free();
+	if (!pool) {
+		make_more();
+		pool = find_free();
 	}
 	if (pool)
 		*pool = (struct pool){.device = device,
 			.id = id,
 			.session = ++sessions,
-			.opener = pthread_self()};
+			.opener = pthread_self(),
+			.next = pool->next};
 	pthread_mutex_unlock(&lock);
 	return pool;
 }
@@ -175,7 +199,7 @@ static struct pool *find(int device, struct glk_torch_pool_id id)
 	struct pool *found = NULL;
 
 	pthread_mutex_lock(&lock);
-	for (struct pool *p = pools; p < pools + OPEN_MAX; p++) {
+	for (struct pool *p = pools; p; p = p->next) {
 		if (p->is_open && p->device == device && p->id.first == id.first &&
 			p->id.second == id.second)
 			found = p;
@@ -205,8 +229,7 @@ void glake_torch_begin_pool(
 
 	if (!pool) {
 		glk_torch_raise(false,
-			ctx ? "too many pools of graphs are open for glake"
-			    : glake_torch_why());
+			ctx ? "no memory for a pool of graphs" : glake_torch_why());
 		return;
 	}
 	if (glk_torch_function_check(filter))

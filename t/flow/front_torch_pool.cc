@@ -304,6 +304,24 @@ static void races(stream_t a)
 	is_int(copies, 0, "no function is left");
 }
 
+/* As many as a program opens at once. */
+static void many()
+{
+	static unsigned long long wanted;
+	int failed = 0;
+
+	for (unsigned long long i = 1; i <= 200; i++)
+		begin_pool(0, {0, i}, [i](stream_t) { return wanted == i; });
+	for (wanted = 1; wanted <= 200; wanted += 33)
+		failed += pool_of(nullptr) != static_cast<int64_t>(wanted);
+	for (unsigned long long i = 1; i <= 200; i++) {
+		end_pool(0, {0, i});
+		release_pool(0, {0, i});
+	}
+	is_int(failed, 0, "each of many pools has what it wants");
+	is_int(pool_of(nullptr), 0, "and no more when all are closed");
+}
+
 int main(int argc, char **argv)
 {
 	stream_t a = nullptr, b = nullptr;
@@ -316,6 +334,7 @@ int main(int argc, char **argv)
 	routes_threads();
 	keeps_functions();
 	throws();
+	many();
 	refuses_layouts(a);
 	races(a);
 	is_int(glake_stream_free(context(), 0, a), 0, "a stream ends");
