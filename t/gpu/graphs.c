@@ -305,6 +305,79 @@ static void stale_graph(void)
 	is_done(glake_close(ctx, NULL), "close");
 }
 
+/* A graph that fills a block which it leaves. */
+struct filled {
+	struct gpu_jobs jobs, spoilt;
+	void *block, *graph, *exec;
+};
+
+static void fill(struct filled *f, struct glake_pool_id id, uint32_t number, size_t size,
+	struct CUstream_st *stream)
+{
+	void *other = NULL;
+
+	is_done(glake_pool_begin(ctx, 0, id, stream), "begin");
+	begin_capture(stream, 0);
+	must(glake_alloc(ctx, 0, size, stream, 0, &other), "no block in a capture");
+	must(glake_alloc(ctx, 0, size, stream, 0, &f->block), "no block in a capture");
+	f->jobs.at[0] = gpu_job(f->block, size, number, number);
+	f->spoilt.at[0] = gpu_job(f->block, size, number + 10, number);
+	must_cuda(gpu_put(&work, &f->jobs, 1, 0, 0, stream), "no kernel");
+	is_done(glake_free(ctx, other, stream), "free in a capture");
+	must_cuda(work.extra.end_capture(stream, &f->graph), "the capture was ended");
+	is_done(glake_pool_end(ctx, 0, id), "end");
+	must_cuda(work.instantiate(&f->exec, f->graph, 0), "no graph to launch");
+}
+
+static void refill(const struct filled *f, struct CUstream_st *stream)
+{
+	must_cuda(gpu_put(&work, &f->spoilt, 1, 0, 0, stream), "no kernel");
+	must_cuda(work.graph_launch(f->exec, stream), "no launch");
+	must_cuda(gpu_check(&work, &f->jobs, 1, 0, 0, stream), "no kernel");
+}
+
+/* Two graphs, each on the state that the one before has left; states come back between the replays. */
+static void states(void)
+{
+	struct glake_pool_block first[2], second[2];
+	struct CUstream_st *stream = stream_new();
+	struct glake_pool_id id = {4, 4};
+	struct gpu_counters counters;
+	struct filled one = {0}, two = {0};
+	size_t ones = 0, twos = 0;
+
+	context_open();
+	is_done(glake_pool_hold(ctx, 0, id), "hold");
+	fill(&one, id, 1, 3 * MIB, stream);
+	is_done(glake_pool_blocks(ctx, 0, id, first, 2, &ones), "the first state");
+	fill(&two, id, 2, 9 * MIB + 512, stream);
+	is_done(glake_pool_blocks(ctx, 0, id, second, 2, &twos), "the second one");
+	ok(ones == 1 && twos == 2, "of one block and of two");
+	for (unsigned i = 0; i < 100; i++) {
+		is_done(glake_pool_restore(ctx, 0, id, first, ones), "the first");
+		refill(&one, stream);
+		is_done(glake_pool_restore(ctx, 0, id, second, twos), "the second");
+		must_cuda(gpu_check(&work, &one.jobs, 1, 0, 0, stream), "no kernel");
+		refill(&two, stream);
+		is_done(glake_pool_restore(ctx, 0, id, NULL, 0), "none");
+	}
+	is_done(glake_pool_restore(ctx, 0, id, second, twos), "the second");
+	must_cuda(work.sync(), "the GPU has gone");
+	counters = gpu_counters_take(&work);
+	is_int(counters.wrong, 0, "replays fill what came back with the same words");
+	is_done(glake_free(ctx, one.block, stream), "free");
+	is_done(glake_free(ctx, two.block, stream), "free");
+	must_cuda(work.exec_destroy(one.exec), "no end of a graph");
+	must_cuda(work.exec_destroy(two.exec), "no end of a graph");
+	must_cuda(work.extra.graph_destroy(one.graph), "no end of a graph");
+	must_cuda(work.extra.graph_destroy(two.graph), "no end of a graph");
+	for (int i = 0; i < 3; i++)
+		is_done(glake_pool_release(ctx, 0, id), "release");
+	is_int(figures().pools, 0, "no pool is left");
+	stream_end(stream);
+	is_done(glake_close(ctx, NULL), "close");
+}
+
 int main(int argc, char **argv)
 {
 	struct glk_drv *drv;
@@ -318,6 +391,7 @@ int main(int argc, char **argv)
 	replays_beside_traffic();
 	serves_others();
 	stale_graph();
+	states();
 	must_cuda(work.mem_free(work.counters), "no end of the counters");
 	is_done(drv->ops->close(drv), "close");
 	return tap_done();
