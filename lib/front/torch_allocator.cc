@@ -152,7 +152,7 @@ class GlakeAllocator final : public CUDAAllocator
 		void *ptr = nullptr;
 
 		if (C10_UNLIKELY(odd_.load(std::memory_order_relaxed) & ODD_UNCACHED))
-			return native_->allocate(size);
+			return native_->allocate(size); /* with a way back of its own */
 		ptr = take(size, device, cuda::getCurrentCUDAStream(device).stream());
 		return {ptr, ptr, give, Device(kCUDA, device)};
 	}
@@ -372,17 +372,17 @@ class GlakeAllocator final : public CUDAAllocator
 			info = native_->snapshot(id, false);
 		info.device_traces.clear();
 		info.device_traces.resize(static_cast<size_t>(devices_));
+		if (include_traces)
+			watch_.copy(info);
 		for (int i = 0; i < devices_; i++) {
 			auto device = static_cast<DeviceIndex>(i);
 			Picture picture(watch_, device, id, info.segments);
 
-			watch_.record(TraceEntry::SNAPSHOT, device, nullptr, 0, nullptr,
-				NO_POOL, nullptr);
 			check(glake_map(ctx_, i, 0, Picture::take, &picture), "the map");
 			picture.end();
+			watch_.record(TraceEntry::SNAPSHOT, device, nullptr, 0, nullptr,
+				NO_POOL, nullptr);
 		}
-		if (include_traces)
-			watch_.copy(info);
 		info.config_metadata.last_allocator_settings = "glake";
 		return info;
 	}
@@ -717,6 +717,8 @@ class GlakeAllocator final : public CUDAAllocator
 
 		if (!size)
 			return nullptr;
+		if (odd_.load(std::memory_order_relaxed) & ODD_UNCACHED)
+			return native_->raw_alloc_with_stream(size, stream);
 		TORCH_CHECK_WITH(OutOfMemoryError, size < EXABYTE,
 			"CUDA out of memory. Tried to allocate more than 1EB memory.");
 		open_context();
