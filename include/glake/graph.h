@@ -160,8 +160,8 @@ GLAKE_EXPORT int glake_pool_blocks(struct glake *ctx, int device, struct glake_p
  * one, that begins at no multiple of GLAKE_GRAIN, is of 0 bytes, overlaps another one, or is of a stream
  * that is not known), -EBUSY (the place of a block is that of one which is out, which another thread is
  * about to get or to free, or whose physical memory lies there too; a block that would be freed is in
- * a call of another thread), -EAGAIN (the GPU is suspended), -ENOMEM (LIMIT: map.extents; NOMEM_HOST),
- * -ESTALE, -ENODEV (in a forked child).
+ * a call of another thread), -EAGAIN (the GPU is suspended), -ENOMEM (LIMIT: extents, or slots of
+ * small blocks, see glake_alloc; NOMEM_HOST), -ESTALE, -ENODEV (in a forked child).
  * Thread: any. Blocks: for the lock of the GPU, which it holds for about 0.2 us for each block that is
  * freed or given out again, and 50 ns for each other one of the pool. Driver calls: none.
  */

@@ -156,6 +156,8 @@ struct restore {
 	struct want *want;
 	struct gone *gone;
 	size_t count, gones;
+	/* Extents and slots of small blocks of the state, and those that are in the hands of others. */
+	uint64_t extents, nests, others;
 	int64_t begun, done; /* times of the frees, and of the rest, for a trace */
 };
 
@@ -244,11 +246,12 @@ static int match(struct restore *r)
 	struct glk_extent *e;
 	size_t i = 0;
 
-	r->gones = 0;
+	r->gones = r->others = 0;
 	while ((e = next_extent(r->map, &walk))) {
 		struct want *w;
 		uint64_t addr = glk_load_relaxed(&e->addr);
 
+		r->others += glk_extent_state(e) == GLK_EXTENT_QUICK;
 		if (!is_live(e))
 			continue;
 		while (i < r->count && r->want[i].addr < addr)
@@ -315,6 +318,14 @@ static void make_whole(const struct restore *r, struct want *w)
 	w->shape = WHOLE;
 }
 
+/* Whether the slot of a block reaches above the high-water mark, so that it never was one of small blocks. */
+static bool is_cut(const struct glk_map *map, const struct want *w)
+{
+	uint64_t end = (w->offset | (glk_slot_bytes(map) - 1)) + 1;
+
+	return w->offset >= map->range[map->ranges - 1].offset && end > map->high;
+}
+
 /*
  * A slot is one of small blocks, or others are in it. So all blocks that begin in one are looked at
  * together, and `behind` is the end of what is common before them. Where the slots that small blocks may
@@ -326,7 +337,7 @@ static int shape(struct restore *r)
 
 	for (size_t i = 0, j; i < r->count; i = j) {
 		uint64_t slot = r->want[i].addr & ~(bytes - 1);
-		bool common = behind > slot;
+		bool common = behind > slot || is_cut(r->map, &r->want[i]);
 
 		for (j = i; j < r->count && r->want[j].addr < slot + bytes; j++)
 			common |= !is_small(r, &r->want[j]);
@@ -336,7 +347,7 @@ static int shape(struct restore *r)
 			if (w->kept && w->shape == SMALL && common)
 				return refuse(-EINVAL, GLAKE_ERROR_INVAL, w,
 					"lies among small blocks, where others do not");
-			if (!w->kept && common && is_small(r, w))
+			if (!w->kept && common && w->given <= r->cache->small_most)
 				w->given = r->cache->small_most + GLAKE_GRAIN;
 			if (!w->kept)
 				w->shape = common ? COMMON : SMALL;
@@ -349,13 +360,14 @@ static int shape(struct restore *r)
 	return 0;
 }
 
-/* Blocks beside each other, and the descriptors that the pool has afterwards, no more than: one for each
- * block, for each hole, and for both sides of a slot of small blocks. */
-static int count(const struct restore *r)
+/* Whether they lie beside each other, and how many extents they are: one for each block, for each hole, and
+ * no more than one on both sides of a slot of small blocks. */
+static int count(struct restore *r)
 {
 	uint64_t slot = UINT64_MAX, bytes = glk_slot_bytes(r->map);
-	uint64_t extents = r->map->ranges, nests = 0;
 
+	r->extents = r->map->ranges;
+	r->nests = 0;
 	for (size_t i = 0; i < r->count; i++) {
 		const struct want *w = &r->want[i];
 		bool last = i + 1 == r->count;
@@ -367,18 +379,14 @@ static int count(const struct restore *r)
 		if (!last && end_of(w) > w[1].addr)
 			return refuse(-EINVAL, GLAKE_ERROR_INVAL, &w[1],
 				"overlaps another one");
-		extents += last || end_of(w) < w[1].addr ? 2 : 1;
+		r->extents += last || end_of(w) < w[1].addr ? 2 : 1;
 		if (w->shape != SMALL || (w->addr & ~(bytes - 1)) == slot)
 			continue;
 		slot = w->addr & ~(bytes - 1);
-		nests++;
+		r->nests++;
 	}
-	extents += 2 * (nests + r->graph->arena.held + r->graph->arena.inside);
-	if (extents <= r->map->extents.max && nests <= r->map->nests.max)
-		return 0;
-	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-		"a state needs more extents than the %" PRIu32 " that map.extents allows",
-		r->map->extents.max);
+	r->extents += 2 * r->nests;
+	return 0;
 }
 
 /* The first block that ends above an address. */
@@ -416,11 +424,28 @@ static const struct want *met_by(const struct restore *r, const struct glk_exten
 	return NULL;
 }
 
+/* Whether a slot of small blocks would have to be made where the extent that ends its range ends: nobody
+ * had one there. */
+static const struct want *cut_by(const struct restore *r, const struct glk_extent *e)
+{
+	uint64_t end = glk_load_relaxed(&e->addr) + e->size;
+	uint64_t slot = (end - 1) & ~(glk_slot_bytes(r->map) - 1);
+
+	if (e->next || e->nested || !(end & (glk_slot_bytes(r->map) - 1)))
+		return NULL;
+	for (size_t i = first_above(r, slot); i < r->count && r->want[i].addr < end; i++)
+		if (!r->want[i].kept && r->want[i].shape == SMALL)
+			return &r->want[i];
+	return NULL;
+}
+
 static int meets(const struct want *w)
 {
 	return refuse(-EBUSY, GLAKE_ERROR_BUSY, w,
 		"lies where another one is out or in the hands of a thread");
 }
+
+#define NEVER "lies where the pool never gave a block"
 
 /* The places were given before, and nobody who stays is there. */
 static int check(const struct restore *r)
@@ -438,6 +463,9 @@ static int check(const struct restore *r)
 			w = met_by(r, e);
 		if (w)
 			return meets(w);
+		w = cut_by(r, e);
+		if (w)
+			return refuse(-EINVAL, GLAKE_ERROR_INVAL, w, NEVER);
 		while (i < r->count && at >= begin && at < end) {
 			at = end;
 			if (end_of(&r->want[i]) > end)
@@ -448,9 +476,7 @@ static int check(const struct restore *r)
 		if (i < r->count && at < end && at < begin)
 			break;
 	}
-	return i < r->count ? refuse(-EINVAL, GLAKE_ERROR_INVAL, &r->want[i],
-				      "lies where the pool never gave a block")
-			    : 0;
+	return i < r->count ? refuse(-EINVAL, GLAKE_ERROR_INVAL, &r->want[i], NEVER) : 0;
 }
 
 static void let_go(const struct restore *r, size_t claimed)
@@ -460,7 +486,7 @@ static void let_go(const struct restore *r, size_t claimed)
 }
 
 /* Blocks that go are in our hands: nobody frees or holds them meanwhile. */
-static int claim(const struct restore *r)
+static int claim(struct restore *r)
 {
 	for (size_t i = 0; i < r->gones; i++) {
 		struct glk_extent *e = glk_extent_at(r->map, r->gone[i].extent);
@@ -474,6 +500,7 @@ static int claim(const struct restore *r)
 				r->gone[i].addr);
 		}
 		r->gone[i].out = glk_pin_is_out(e);
+		r->others += r->gone[i].out;
 		if (r->gone[i].out)
 			w = met_by(r, e);
 		if (w) {
@@ -482,6 +509,19 @@ static int claim(const struct restore *r)
 		}
 	}
 	return 0;
+}
+
+/* With what others have in their hands, each with holes on both sides. */
+static int fits(const struct restore *r)
+{
+	if (r->extents + 4 * r->others <= r->map->extents.max &&
+		r->nests + r->others <= r->map->nests.max)
+		return 0;
+	let_go(r, r->gones);
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"a state needs more slots of small blocks than there may be, or more "
+		"extents than the %" PRIu32 " that map.extents allows",
+		r->map->extents.max);
 }
 
 /* Slots of blocks that go have them no longer, or again. */
@@ -655,6 +695,7 @@ static int restore(struct restore *r)
 	err = err ? err : count(r);
 	err = err ? err : check(r);
 	err = err ? err : claim(r);
+	err = err ? err : fits(r);
 	if (err)
 		return err;
 	r->begun = glk_clock_ns();

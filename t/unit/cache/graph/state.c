@@ -144,6 +144,53 @@ static void brings_back(void)
 	rig_close(&rig, 2);
 }
 
+static bool is_any(struct CUstream_st *stream, void *arg)
+{
+	(void)stream;
+	(void)arg;
+	return true;
+}
+
+/* What was freed by a state is had at once, though work on it is queued. */
+static void at_once(void)
+{
+	struct state all, none = {.count = 0};
+	struct CUstream_st *a;
+	uint64_t x, y, z;
+	struct rig rig;
+
+	rig_open(&rig, STEPPED);
+	a = rig_stream(&rig);
+	is_int(rig_begin_for(&rig, 1, is_any, NULL), 0, "a pool for all streams");
+	x = give(&rig, PAGE, a);
+	rig_free(&rig, x, a);
+	ok(give(&rig, PAGE, a) == x, "memory is given again outside of captures");
+	is_int(rig_end_pool(&rig, 1), 0, "closed");
+	is_int(bring(&rig, 1, &none), 0, "it is freed by a state");
+	open_capture(&rig, 1, a);
+	ok(give(&rig, PAGE, a) == x, "and had by a capture");
+	y = give(&rig, PAGE, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	rig_free(&rig, y, a);
+	open_capture(&rig, 1, a);
+	ok(give(&rig, PAGE, a) != y, "what the program frees is not");
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	all = take(&rig, 1);
+	is_int(bring(&rig, 1, &none), 0, "all are freed");
+	rig_free(&rig, rig_alloc(&rig, 3 * PAGE, a), a);
+	is_int(bring(&rig, 1, &all), 0, "and come back");
+	z = rig_alloc(&rig, 2 * PAGE, a);
+	is_int(bring(&rig, 1, &none), 0, "with another one beside them all go");
+	rig_free(&rig, rig_alloc(&rig, PAGE, a), a);
+	z = rig_free(&rig, z, a) ? 0 : rig_alloc(&rig, 4 * PAGE, a);
+	is_int(bring(&rig, 1, &all), 0, "and come back");
+	is_int((int64_t)rig_figures(&rig).peak_live, 6 * (int64_t)PAGE,
+		"the most that was live is more than before");
+	rig_free(&rig, z, a);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
 static void lists(void)
 {
 	struct glake_pool_block some[2] = {{0}};
@@ -269,6 +316,12 @@ static void refuses(void)
 	e = glk_lookup_claim(glk_cache_range(&rig.cache, x), x);
 	s.at[0].size -= 1000;
 	is_int(bring(&rig, 1, &s), -EBUSY, "one that is about to be freed");
+	has_str(rig_error().text, "in the hands", "  its text");
+	glk_extent_set(e, GLK_EXTENT_LIVE);
+	s = one((y & ~(2 * MIB - 1)) + MIB, MIB, a);
+	e = glk_lookup_claim(glk_cache_range(&rig.cache, y), y);
+	is_int(bring(&rig, 1, &s), -EBUSY,
+		"a slot in which a small one is about to be freed");
 	has_str(rig_error().text, "in the hands", "  its text");
 	glk_extent_set(e, GLK_EXTENT_LIVE);
 	s = take(&rig, 1);
@@ -407,11 +460,13 @@ static void contiguous(void)
 /* Small blocks that had no slot for themselves. */
 static void no_slot(void)
 {
-	struct state all, none = {.count = 0};
+	struct state all, some, none = {.count = 0};
 	struct CUstream_st *a;
 	struct glk_map *map;
 	struct rig rig;
+	uint64_t given;
 	uint32_t max;
+	int wrong = 0;
 
 	rig_open(&rig, NULL);
 	a = rig_stream(&rig);
@@ -420,9 +475,13 @@ static void no_slot(void)
 	max = map->nests.max;
 	give(&rig, 100, a);
 	map->nests.max = 1;
-	for (int i = 0; i < 12; i++)
-		give(&rig, i % 4 ? 200 * 1024 : 3 * MIB, a);
+	/* one reaches from a slot into the next */
+	give(&rig, 2 * MIB - 100 * 1024, a);
+	give(&rig, 200 * 1024, a);
+	for (int i = 0; i < 60; i++)
+		give(&rig, i % 5 ? 200 * 1024 : 3 * MIB - 512 * (size_t)i, a);
 	all = take(&rig, 1);
+	given = rig_figures(&rig).given;
 	rig_drop(&rig, close_capture(&rig, 1, a));
 	is_int(bring(&rig, 1, &none), 0, "all are freed");
 	is_int((int64_t)glk_load_relaxed(&map->nests.live), 0,
@@ -430,6 +489,17 @@ static void no_slot(void)
 	map->nests.max = max;
 	is_int(bring(&rig, 1, &all), 0, "and given again");
 	ok(is_state(&rig, 1, &all), "as they were");
+	is_int((int64_t)rig_figures(&rig).given, (int64_t)given,
+		"with as much as they had");
+	is_sound(&rig, "the books agree");
+	for (size_t i = 1; i < all.count; i++) {
+		some.count = all.count - i > 2 ? 2 : all.count - i;
+		memcpy(some.at, all.at + i, some.count * sizeof(some.at[0]));
+		wrong += bring(&rig, 1, &none) || bring(&rig, 1, &some) ||
+			!is_state(&rig, 1, &some) || !rig_is_sound(&rig);
+	}
+	is_int(wrong, 0, "two of them, wherever they lie");
+	is_int(bring(&rig, 1, &all), 0, "and all again");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, all.count);
 }
@@ -511,8 +581,14 @@ struct beside {
 	struct CUstream_st *b;
 	struct state all;
 	glk_atomic(bool) done;
-	int wrong;
+	glk_atomic(int) wrong;
 };
+
+static void note_wrong(struct beside *s, bool wrong)
+{
+	if (wrong)
+		glk_add_relaxed(&s->wrong, 1);
+}
 
 /* Blocks that are in all states are there all the time, for whoever asks, uses or has them. */
 static void *looks(void *arg)
@@ -527,11 +603,11 @@ static void *looks(void *arg)
 		bool kept = n % s->all.count < KEPT;
 		int err = glk_cache_query(&s->rig.cache, addr + p->size / 2, &block);
 
-		s->wrong += err ? kept : block.base != p->ptr || block.size != p->size;
+		note_wrong(s, err ? kept : block.base != p->ptr || block.size != p->size);
 		err = glk_cache_use(&s->rig.cache, addr, s->b);
-		s->wrong += err && kept;
+		note_wrong(s, err && kept);
 		err = glk_cache_pin(&s->rig.cache, addr, false, &pin);
-		s->wrong += err ? kept : glk_cache_unpin(&s->rig.cache, addr) != 0;
+		note_wrong(s, err ? kept : glk_cache_unpin(&s->rig.cache, addr) != 0);
 	}
 	return NULL;
 }
@@ -543,7 +619,7 @@ static void *allocates(void *arg)
 	while (!glk_load_acquire(&s->done)) {
 		uint64_t addr = rig_alloc(&s->rig, 3 * MIB, s->b);
 
-		s->wrong += !addr || rig_free(&s->rig, addr, s->b);
+		note_wrong(s, !addr || rig_free(&s->rig, addr, s->b));
 	}
 	return NULL;
 }
@@ -578,14 +654,14 @@ static void beside_others(void)
 				some.at[some.count++] = s.all.at[i];
 		err = bring(&s.rig, 1, n % 4 ? &some : &s.all);
 		refusals += err == -EBUSY;
-		s.wrong += err && err != -EBUSY;
+		note_wrong(&s, err && err != -EBUSY);
 	}
 	glk_store_release(&s.done, true);
 	pthread_join(looker, NULL);
 	pthread_join(allocator, NULL);
 	tap_note("%d times refused", refusals);
 	ok(refusals < ROUNDS, "states come back beside other threads");
-	is_int(s.wrong, 0, "who see what stays all the time");
+	is_int(glk_load_relaxed(&s.wrong), 0, "who see what stays all the time");
 	is_int(bring(&s.rig, 1, &s.all), 0, "the last time");
 	ok(is_state(&s.rig, 1, &s.all), "all are there");
 	is_sound(&s.rig, "the books agree");
@@ -794,6 +870,7 @@ int main(void)
 {
 	tap_plan_later();
 	brings_back();
+	at_once();
 	lists();
 	refuses();
 	other_places();
