@@ -548,14 +548,13 @@ static int swap(const struct restore *r)
 {
 	const struct glk_use never = {0};
 	struct glk_map *map = r->map;
-	const struct want *w;
 	size_t i;
 
 	swap_gone(r, false);
 	for (i = 0; i < r->count; i++) {
+		const struct want *w = &r->want[i];
 		uint32_t first, last;
 
-		w = &r->want[i];
 		if (w->kept)
 			continue;
 		first = first_slot(map, w);
@@ -567,10 +566,11 @@ static int swap(const struct restore *r)
 	}
 	if (i == r->count)
 		return 0;
-	refuse(-EBUSY, GLAKE_ERROR_BUSY, w,
+	refuse(-EBUSY, GLAKE_ERROR_BUSY, &r->want[i],
 		"has no memory of its own behind it: another one of the pool has it");
 	while (i--) {
-		w = &r->want[i];
+		const struct want *w = &r->want[i];
+
 		if (!w->kept)
 			glk_slots_leave(
 				map, first_slot(map, w), last_slot(map, w), &never);
