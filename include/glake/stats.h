@@ -58,8 +58,8 @@ struct glake_stats {
 	uint64_t address_space; /* reserved addresses */
 	uint64_t metadata; /* host memory of the tables of this GPU, and of all pages */
 	uint64_t budget;   /* UINT64_MAX: none */
-	/* Since open or glake_stats_reset. Exact while one thread alone has used the GPU; with
-	 * more of them the most that was seen by a request that missed. */
+	/* Since open or glake_stats_reset. Exact while threads use the GPU one after the other, some
+	 * requests each; where they work side by side the most that was seen now and then. */
 	uint64_t peak_live;
 	uint64_t peak_reserved;
 
@@ -192,6 +192,9 @@ struct glake_stats {
 
 	/* With tier.away=peer: of borrowed, memory for contents that are away, and how much of it has some. */
 	uint64_t store_peer, store_peer_used;
+
+	/* Bytes of all blocks given since open, as they lie: given, and those that were freed. */
+	uint64_t total_given;
 };
 
 /*

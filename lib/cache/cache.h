@@ -113,6 +113,10 @@ struct glk_cache {
 	struct glk_slab crowds; /* more heads for the bins that need them */
 	uint64_t small_most;	/* bytes of the largest small block */
 	glk_atomic(uint64_t) peak_live;
+	/* Whose turn it is, see bin/seat.h; requests and frees of all others when it began; somebody
+	 * takes his. */
+	glk_atomic(uint32_t) seat_turn, seat_turning;
+	glk_atomic(uint64_t) seat_others;
 	struct glk_latest latest;
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */

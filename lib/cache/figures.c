@@ -145,6 +145,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 		glk_seats_sum(cache, &sum);
 	s->live = sum.live;
 	s->given = sum.given;
+	s->total_given = sum.total_given;
 	s->allocs = sum.allocs;
 	s->frees = sum.frees;
 	s->live_blocks = sum.allocs - sum.frees;

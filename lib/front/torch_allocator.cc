@@ -61,6 +61,11 @@ enum : unsigned {
 	ODD_UNCACHED = 8, /* caching is switched off */
 };
 
+/* Of a GPU, since when allocations are counted. */
+struct Since {
+	uint64_t allocs = 0, frees = 0, given = 0, back = 0;
+};
+
 struct Pool {
 	DeviceIndex device;
 	MempoolId_t id;
@@ -210,6 +215,7 @@ class GlakeAllocator final : public CUDAAllocator
 		devices_ = devices;
 		watch_.devices(static_cast<size_t>(devices));
 		fractions_.resize(static_cast<size_t>(devices), 1.0);
+		since_.resize(static_cast<size_t>(devices));
 	}
 
 	bool initialized() override
@@ -329,15 +335,21 @@ class GlakeAllocator final : public CUDAAllocator
 			? now.reserved - now.free_pages - now.given
 			: 0;
 
-		set(stats.allocation, now.live_blocks, 0, now.allocs, now.frees);
-		set(stats.active, now.live_blocks, 0, now.allocs, now.frees);
+		Since since = since_of(device);
+		uint64_t allocs = now.allocs - since.allocs,
+			 frees = now.frees - since.frees;
+		uint64_t given = now.total_given - since.given;
+		uint64_t back = now.total_given - now.given - since.back;
+
+		set(stats.allocation, now.live_blocks, 0, allocs, frees);
+		set(stats.active, now.live_blocks, 0, allocs, frees);
 		set(stats.segment, calls[GLAKE_CALL_CREATE] - calls[GLAKE_CALL_RELEASE],
 			0, calls[GLAKE_CALL_CREATE], calls[GLAKE_CALL_RELEASE]);
 		set(stats.inactive_split, now.free_extents, 0, now.free_extents, 0);
 		set(stats.inactive_split_bytes, between, 0, between, 0);
-		set(stats.allocated_bytes, now.given, now.peak_live, now.given, 0);
-		set(stats.active_bytes, now.given, now.peak_live, now.given, 0);
-		set(stats.requested_bytes, now.live, now.peak_live, now.live, 0);
+		set(stats.allocated_bytes, now.given, now.peak_live, given, back);
+		set(stats.active_bytes, now.given, now.peak_live, given, back);
+		set(stats.requested_bytes, now.live, now.peak_live, given, back);
 		set(stats.reserved_bytes, now.reserved, now.peak_reserved, now.reserved,
 			0);
 		for (uint64_t rung : now.rungs)
@@ -354,6 +366,16 @@ class GlakeAllocator final : public CUDAAllocator
 
 	void resetAccumulatedStats(DeviceIndex device) override
 	{
+		glake_stats now = {sizeof(now)};
+
+		check(glake_stats_get(ctx_, static_cast<int>(index(device)), &now),
+			"figures");
+		{
+			Guard guard(lock_);
+
+			since_.at(index(device)) = {now.allocs, now.frees,
+				now.total_given, now.total_given - now.given};
+		}
 		native_->resetAccumulatedStats(device);
 	}
 
@@ -657,6 +679,13 @@ class GlakeAllocator final : public CUDAAllocator
 			odd_.fetch_and(~bit);
 	}
 
+	Since since_of(DeviceIndex device)
+	{
+		Guard guard(lock_);
+
+		return since_.at(index(device));
+	}
+
 	bool ours(const void *ptr) const
 	{
 		glake_block block = {sizeof(block)};
@@ -892,6 +921,7 @@ class GlakeAllocator final : public CUDAAllocator
 	Watch watch_;
 	std::recursive_mutex lock_; /* of all that follows */
 	std::vector<double> fractions_;
+	std::vector<Since> since_;
 	std::vector<std::unique_ptr<Pool>> pools_;
 	std::vector<std::unique_ptr<Open>> open_; /* the newest last */
 	std::vector<OutOfMemoryObserver> observers_;

@@ -12,14 +12,14 @@
 #include <errno.h>
 #include <stddef.h>
 
+/* A turn of fewer requests and frees than SHORT is one of threads at work side by side: the next one
+ * comes later, by LONG of them at most. */
+#define SHORT 8
+#define LONG  255
+
 static struct glk_lock seats_lock = GLK_LOCK_INIT(GLK_RANK_SEAT);
 static struct glk_cache *open_caches;
 static uint64_t last_serial;
-
-static struct glk_seat *first_seat(struct glk_cache *cache)
-{
-	return glk_slab_at(&cache->seats, 1);
-}
 
 static struct glk_cache *find_open(uint64_t serial)
 {
@@ -64,6 +64,16 @@ void glk_seats_number(struct glk_cache *cache)
 		cache->serial % GLK_THREAD_SEATS * sizeof(struct glk_thread_seat));
 }
 
+static struct glk_seat *seat_up(struct glk_cache *cache, uint32_t id)
+{
+	struct glk_seat *seat = glk_slab_at(&cache->seats, id);
+
+	seat->id = id;
+	seat->cache = cache;
+	seat->turn = &cache->seat_turn;
+	return seat;
+}
+
 int glk_seats_init(struct glk_cache *cache)
 {
 	int err;
@@ -72,6 +82,7 @@ int glk_seats_init(struct glk_cache *cache)
 	if (err)
 		return err;
 	glk_thread_at_end(thread_ends);
+	seat_up(cache, 0);
 	glk_lock(&seats_lock);
 	cache->next_open = open_caches;
 	open_caches = cache;
@@ -118,11 +129,7 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 		return NULL;
 	if (place->serial)
 		leave(place->serial, place->seat);
-	/* what the first one saw alone is known; from now on it does not see everything */
-	if (id == 2)
-		glk_seats_note_peak(cache, glk_load_relaxed(&first_seat(cache)->peak));
-	seat = glk_slab_at(&cache->seats, id);
-	seat->id = id;
+	seat = seat_up(cache, id);
 	for (int i = 0; i < GLK_SEAT_ROWS; i++)
 		seat->rows[i] = &cache->rows[0];
 	thread->forks = glk_fork_generation();
@@ -163,7 +170,8 @@ void glk_seat_leave(const struct glk_cache *cache)
 	place->serial = 0;
 }
 
-void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
+/* Without the seat of one number. */
+static void sum_but(struct glk_cache *cache, uint32_t but, struct glk_seats *ret_sum)
 {
 	struct glk_seats sum = {0};
 	uint32_t used = glk_load_relaxed(&cache->seats.used);
@@ -171,27 +179,86 @@ void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
 	for (uint32_t id = 0; id <= used; id++) {
 		const struct glk_seat *seat = glk_slab_at(&cache->seats, id);
 
+		if (id == but)
+			continue;
 		sum.frees += glk_load_relaxed(&seat->frees);
 		sum.live += glk_load_relaxed(&seat->live);
-		sum.given += glk_load_relaxed(&seat->given);
+		sum.total_given += glk_load_relaxed(&seat->given);
+		sum.given +=
+			glk_load_relaxed(&seat->given) - glk_load_relaxed(&seat->back);
 		sum.allocs += glk_load_relaxed(&seat->allocs);
 	}
 	*ret_sum = sum;
 }
 
+void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
+{
+	sum_but(cache, UINT32_MAX, ret_sum);
+}
+
+/* What was reached in the turn that now ends, or goes on. */
+static void note_turn(struct glk_cache *cache)
+{
+	uint32_t turn = glk_load_relaxed(&cache->seat_turn);
+	const struct glk_seat *seat = glk_slab_at(&cache->seats, turn);
+	struct glk_seats others;
+	uint64_t live;
+
+	sum_but(cache, turn, &others);
+	live = others.live + glk_load_relaxed(&seat->live);
+	/* all others stand as they stood when it began */
+	if (others.allocs + others.frees == glk_load_relaxed(&cache->seat_others))
+		live = others.live + glk_load_relaxed(&seat->peak);
+	if ((int64_t)live > 0)
+		glk_seats_note_peak(cache, live);
+}
+
+/* Under `seat_turning`. */
+static void begin_turn(struct glk_cache *cache, struct glk_seat *seat)
+{
+	struct glk_seats others;
+
+	sum_but(cache, seat->id, &others);
+	glk_store_relaxed(&seat->peak, glk_load_relaxed(&seat->live));
+	glk_store_relaxed(&cache->seat_others, others.allocs + others.frees);
+	glk_store_relaxed(&cache->seat_turn, seat->id);
+}
+
+void glk_seat_turn(struct glk_seat *seat)
+{
+	struct glk_cache *cache = seat->cache;
+	uint64_t did = glk_load_relaxed(&seat->allocs) + glk_load_relaxed(&seat->frees);
+
+	if (seat->rest) {
+		seat->rest--;
+		return;
+	}
+	/* pairs with: the release below */
+	if (glk_xchg_acq_rel(&cache->seat_turning, 1))
+		return;
+	note_turn(cache);
+	begin_turn(cache, seat);
+	glk_store_release(&cache->seat_turning, 0); /* pairs with: the exchange above */
+	seat->rests = did - seat->turned >= SHORT ? 0 : seat->rests * 2 + 1;
+	if (seat->rests > LONG)
+		seat->rests = LONG;
+	seat->rest = seat->rests;
+	seat->turned = did;
+}
+
 uint64_t glk_seats_peak(struct glk_cache *cache)
 {
-	if (glk_load_relaxed(&cache->seats.used) == 1)
-		glk_seats_note_peak(cache, glk_load_relaxed(&first_seat(cache)->peak));
+	note_turn(cache);
 	return glk_load_relaxed(&cache->peak_live);
 }
 
 void glk_seats_reset_peak(struct glk_cache *cache)
 {
+	struct glk_seat *seat =
+		glk_slab_at(&cache->seats, glk_load_relaxed(&cache->seat_turn));
 	struct glk_seats sum;
 
 	glk_seats_sum(cache, &sum);
-	glk_store_relaxed(
-		&first_seat(cache)->peak, glk_load_relaxed(&first_seat(cache)->live));
+	glk_store_relaxed(&seat->peak, glk_load_relaxed(&seat->live));
 	glk_store_relaxed(&cache->peak_live, sum.live);
 }

@@ -10,6 +10,9 @@
  *
  * Writers	the thread of the seat, by load and store; figures of other threads' blocks
  *		that it frees may drop below zero
+ * Peak		a thread that requests or frees after another takes its turn, and what was
+ *		reached in the turn before is told from that one's figures alone, if all others
+ *		were idle. Threads at work side by side take their turn more and more rarely
  * Readers	any thread; sums are exact while nobody is inside the library
  * Threads without a seat, for want of memory, are served under the lock and share seat 0
  */
@@ -30,17 +33,26 @@ struct glk_seat {
 	/* By the hash of the stream's handle; row 0, which is nobody's, where none is known. */
 	struct glk_row *rows[GLK_SEAT_ROWS];
 	glk_atomic(uint64_t) allocs, frees;
-	glk_atomic(uint64_t) live, peak; /* bytes asked for */
-	glk_atomic(uint64_t) given;	 /* bytes of those blocks as they lie */
+	glk_atomic(uint64_t) live,
+		peak; /* bytes asked for; the most since its turn began */
+	/* Bytes of blocks as they lie, that it gave out and took back. */
+	glk_atomic(uint64_t) given, back;
+	const glk_atomic(uint32_t) * turn; /* whose it is, by the number of the seat */
+	struct glk_cache *cache;
+	uint64_t turned; /* requests and frees so far when its last turn began */
+	uint32_t rest,
+		rests; /* until it asks for its turn again; how long that was made */
 	uint32_t id;
-	uint32_t pad[13];
+	uint32_t pad[3];
 };
 
 _Static_assert(sizeof(struct glk_seat) == 128, "two threads never share a cache line");
 
 /* Sums over all seats of a GPU. */
 struct glk_seats {
-	uint64_t allocs, frees, live, given;
+	uint64_t allocs, frees, live;
+	uint64_t given,
+		total_given; /* bytes of live blocks as they lie, and of all ever */
 };
 
 static inline unsigned glk_seat_hash(const void *handle)
@@ -55,10 +67,16 @@ static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
 	glk_store_relaxed(figure, glk_load_relaxed(figure) + by);
 }
 
+/* seat.c: takes the turn, unless it was so short of late that others are at work too. */
+void glk_seat_turn(struct glk_seat *seat) __attribute__((noinline));
+
 static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
-	uint64_t live = glk_load_relaxed(&seat->live) + asked;
+	uint64_t live;
 
+	if (glk_load_relaxed(seat->turn) != seat->id)
+		glk_seat_turn(seat);
+	live = glk_load_relaxed(&seat->live) + asked;
 	glk_seat_add(&seat->allocs, 1);
 	glk_seat_add(&seat->given, given);
 	glk_store_relaxed(&seat->live, live);
@@ -68,9 +86,11 @@ static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_
 
 static inline void glk_seat_free(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
+	if (glk_load_relaxed(seat->turn) != seat->id)
+		glk_seat_turn(seat);
 	glk_seat_add(&seat->frees, 1);
 	glk_seat_add(&seat->live, -asked);
-	glk_seat_add(&seat->given, -given);
+	glk_seat_add(&seat->back, given);
 }
 
 /* seat.c: gives a GPU its number before any thread can ask it: threads compare it when the GPU
@@ -89,8 +109,8 @@ int glk_seat_set_tag(const struct glk_cache *cache, uint32_t id);
 /* The seat that the calling thread has goes to others. */
 void glk_seat_leave(const struct glk_cache *cache);
 void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum);
-/* The most bytes that were live: exact while one thread alone has used the GPU, else the most
- * that was seen by a request that missed. */
+/* The most bytes that were live: exact while threads use the GPU one after the other, some requests
+ * each, else the most that was seen at their turns and by requests that missed. */
 uint64_t glk_seats_peak(struct glk_cache *cache);
 void glk_seats_note_peak(struct glk_cache *cache, uint64_t live);
 void glk_seats_reset_peak(struct glk_cache *cache);

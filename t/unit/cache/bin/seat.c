@@ -114,6 +114,114 @@ static void closes_under_threads(void)
 	rig_close(&rig, 1);
 }
 
+/* What a thread takes and gives in its turn; both wait for each other. */
+struct turns {
+	uint64_t took[40];
+	int phase; /* of the one that works: even ones are the first thread's */
+	pthread_mutex_t lock;
+	pthread_cond_t next;
+};
+
+static void my_turn(struct turns *t, int phase)
+{
+	pthread_mutex_lock(&t->lock);
+	while (t->phase != phase)
+		pthread_cond_wait(&t->next, &t->lock);
+	pthread_mutex_unlock(&t->lock);
+}
+
+static void your_turn(struct turns *t)
+{
+	pthread_mutex_lock(&t->lock);
+	t->phase++;
+	pthread_cond_broadcast(&t->next);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* As a thread that computes gradients: gives back what the first one took, and takes a little. */
+static void *backward(void *arg)
+{
+	struct turns *t = arg;
+	uint64_t mine;
+
+	for (int step = 0; step < 4; step++) {
+		my_turn(t, 2 * step + 1);
+		for (int i = 40; i--;) {
+			mine = rig_alloc(&rig, 1000, NULL);
+			rig_free(&rig, t->took[i], NULL);
+			rig_free(&rig, mine, NULL);
+		}
+		your_turn(t);
+	}
+	return NULL;
+}
+
+/* All hits after the first step, so that nothing but the figures of the threads knows the peak. */
+static void peaks_by_turns(void)
+{
+	struct turns t = {
+		.lock = PTHREAD_MUTEX_INITIALIZER, .next = PTHREAD_COND_INITIALIZER};
+	uint64_t hits = 0, kept;
+	pthread_t thread;
+
+	rig_open(&rig, NULL);
+	kept = rig_alloc(&rig, 5000, NULL);
+	if (pthread_create(&thread, NULL, backward, &t))
+		tap_bail("no thread");
+	for (int step = 0; step < 4; step++) {
+		my_turn(&t, 2 * step);
+		glk_cache_reset_peaks(&rig.cache);
+		is_int((int64_t)rig_figures(&rig).peak_live, 5000, "a peak is set back");
+		hits = rig_figures(&rig).hits;
+		for (int i = 0; i < 40; i++)
+			t.took[i] = rig_alloc(&rig, 1000 + 100 * (step > 1), NULL);
+		your_turn(&t);
+		my_turn(&t, 2 * step + 2);
+		is_int((int64_t)rig_figures(&rig).peak_live,
+			5000 + 40 * (1000 + 100 * (step > 1)) + 1000,
+			"the most of a step");
+	}
+	ok(rig_figures(&rig).hits - hits >= 80, "  by hits");
+	pthread_join(thread, NULL);
+	is_int((int64_t)rig_figures(&rig).total_given,
+		5120 + 4 * 40 * 1024 + 2 * 40 * 1024 + 2 * 40 * 1536,
+		"and what was given ever");
+	rig_free(&rig, kept, NULL);
+	rig_close(&rig, 0);
+}
+
+/* Two that work side by side: the peak is something that was reached, and no more. */
+static void *at_work(void *arg)
+{
+	uint64_t kept[8] = {0};
+
+	for (int i = 0; i < 4000; i++) {
+		if (kept[i % 8])
+			rig_free(arg, kept[i % 8], NULL);
+		kept[i % 8] = rig_alloc(arg, 1000, NULL);
+	}
+	for (int i = 0; i < 8; i++)
+		rig_free(arg, kept[i], NULL);
+	return NULL;
+}
+
+static void peaks_side_by_side(void)
+{
+	pthread_t thread[3];
+	uint64_t peak;
+
+	rig_open(&rig, NULL);
+	for (int i = 0; i < 3; i++)
+		if (pthread_create(&thread[i], NULL, at_work, &rig))
+			tap_bail("no thread");
+	for (int i = 0; i < 3; i++)
+		pthread_join(thread[i], NULL);
+	peak = rig_figures(&rig).peak_live;
+	tap_note("%llu bytes", (unsigned long long)peak);
+	ok(peak >= 8000 && peak <= 24000, "three threads at once");
+	rig_close(&rig, 0);
+}
+
 /* More GPUs than a thread has places. */
 static void many_gpus(void)
 {
@@ -228,6 +336,8 @@ int main(void)
 	two_at_once();
 	closes_under_threads();
 	many_gpus();
+	peaks_by_turns();
+	peaks_side_by_side();
 	none_left();
 	peaks();
 	return tap_done();
