@@ -10,8 +10,6 @@
  * Native	PyTorch's own allocator stays below. It serves pools that have an allocator of their
  *		own, memory that other programs sent, and everything while caching is switched off; a
  *		block goes back to who gave it
- * Pools	of graphs and of torch.cuda.MemPool are the library's, see glake/graph.h. Which one a
- *		request goes to is asked here, the newest first, since a filter may throw
  */
 #include <c10/core/Allocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -20,6 +18,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
+#include "torch_pools.hpp"
 #include "torch_watch.hpp"
 
 #include <atomic>
@@ -34,8 +33,6 @@ void glake_torch_init(int devices);
 void glake_torch_memory_fraction(double fraction, int device);
 void glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
 void glake_torch_refusal(size_t size, int device, char *ret_text, size_t room);
-int glake_torch_request(
-	size_t size, int device, struct CUstream_st *stream, void **ret_ptr);
 void glake_torch_tell(void *ptr, size_t size, int device, struct CUstream_st *stream);
 void glake_torch_raise_with(void (*fn)(int out_of_memory, const char *text));
 }
@@ -46,8 +43,11 @@ namespace
 using namespace c10;
 using namespace c10::CachingDeviceAllocator;
 using namespace c10::cuda::CUDACachingAllocator;
+#if GLK_TORCH(7)
+using c10::CachingAllocator::Stat;
 using c10::CachingAllocator::StatArray;
-using Filter = std::function<bool(cudaStream_t)>;
+using c10::CachingAllocator::StatType;
+#endif
 using namespace glake_torch;
 
 constexpr size_t TEXT = 2048;
@@ -66,69 +66,21 @@ struct Since {
 	uint64_t allocs = 0, frees = 0, given = 0, back = 0;
 };
 
-struct Pool {
-	DeviceIndex device;
-	MempoolId_t id;
-	bool native;	  /* it has an allocator of its own */
-	bool last_resort; /* it serves requests that find no room elsewhere */
-};
-
-/* A pool that is open, and for which requests. */
-struct Open {
-	Pool *pool;
-	Filter filter;
-};
-
-/* The live blocks of a pool. */
-struct State final : AllocatorState {
-	MempoolId_t id;
-	std::vector<glake_pool_block> blocks;
-};
-
-thread_local const Open *chosen; /* of the request that this thread makes */
-
-glake_pool_id name_of(MempoolId_t id)
-{
-	return {id.first, id.second};
-}
-
-bool is_chosen(CUstream_st *, void *open)
-{
-	return chosen == open;
-}
-
-[[noreturn]] void fail(const char *what)
-{
-	glake_error error = {sizeof(error)};
-
-	glake_last_error(&error);
-	TORCH_CHECK_WITH(OutOfMemoryError, error.err != -ENOMEM, "glake: ", what, ": ",
-		error.text, " (", glake_error_class_name(error.error_class), ")");
-	TORCH_CHECK(false, "glake: ", what, ": ", error.text, " (",
-		glake_error_class_name(error.error_class), ")");
-}
-
-void check(int err, const char *what)
-{
-	if (err)
-		fail(what);
-}
-
 void set(StatArray &stats, uint64_t current, uint64_t peak, uint64_t allocated,
 	uint64_t freed)
 {
-	CachingAllocator::Stat stat;
+	Stat stat;
 
 	stat.current = static_cast<int64_t>(current);
 	stat.peak = static_cast<int64_t>(std::max(peak, current));
 	stat.allocated = static_cast<int64_t>(allocated);
 	stat.freed = static_cast<int64_t>(freed);
 	/* there are no pools of small and of large blocks */
-	stats[static_cast<size_t>(CachingAllocator::StatType::AGGREGATE)] = stat;
-	stats[static_cast<size_t>(CachingAllocator::StatType::LARGE_POOL)] = stat;
+	stats[static_cast<size_t>(StatType::AGGREGATE)] = stat;
+	stats[static_cast<size_t>(StatType::LARGE_POOL)] = stat;
 }
 
-void add(CachingAllocator::Stat &to, const CachingAllocator::Stat &more)
+void add(Stat &to, const Stat &more)
 {
 	to.current += more.current;
 	to.peak += more.peak;
@@ -145,7 +97,7 @@ void add(StatArray &to, const StatArray &more)
 class GlakeAllocator final : public CUDAAllocator
 {
       public:
-	explicit GlakeAllocator(CUDAAllocator *native) : native_(native)
+	explicit GlakeAllocator(CUDAAllocator *native) : native_(native), pools_(native)
 	{
 	}
 
@@ -241,13 +193,22 @@ class GlakeAllocator final : public CUDAAllocator
 
 	/* ---- Memory that nobody uses, and bounds. ---- */
 
+#if GLK_TORCH(8)
 	void emptyCache(MempoolId_t id = NO_POOL) override
 	{
+		if (native_used_)
+			native_->emptyCache(id);
+#else
+	void emptyCache() override
+	{
+		MempoolId_t id = NO_POOL;
+
+		if (native_used_)
+			native_->emptyCache();
+#endif
 		if (id == NO_POOL)
 			for (int i = 0; ctx_ && i < devices_; i++)
 				glake_trim(ctx_, i, 0, nullptr);
-		if (native_used_)
-			native_->emptyCache(id);
 	}
 
 	double getMemoryFraction(DeviceIndex device) override
@@ -264,10 +225,12 @@ class GlakeAllocator final : public CUDAAllocator
 		native_->setMemoryFraction(fraction, device);
 	}
 
+#if GLK_TORCH(10)
 	std::vector<StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex) override
 	{
 		return {};
 	}
+#endif
 
 	/* Any amount can be had of what is free, wherever it lies. */
 	void cacheInfo(DeviceIndex device, size_t *largest) override
@@ -385,6 +348,7 @@ class GlakeAllocator final : public CUDAAllocator
 		native_->resetPeakStats(device);
 	}
 
+#if GLK_TORCH(11)
 	SnapshotInfo snapshot(
 		MempoolId_t id = NO_POOL, bool include_traces = true) override
 	{
@@ -392,6 +356,24 @@ class GlakeAllocator final : public CUDAAllocator
 
 		if (native_used_)
 			info = native_->snapshot(id, false);
+#elif GLK_TORCH(8)
+	SnapshotInfo snapshot(MempoolId_t id = NO_POOL) override
+	{
+		bool include_traces = true;
+		SnapshotInfo info;
+
+		if (native_used_)
+			info = native_->snapshot(id);
+#else
+SnapshotInfo snapshot() override
+{
+	MempoolId_t id = NO_POOL;
+	bool include_traces = true;
+	SnapshotInfo info;
+
+	if (native_used_)
+		info = native_->snapshot();
+#endif
 		info.device_traces.clear();
 		info.device_traces.resize(static_cast<size_t>(devices_));
 		if (include_traces)
@@ -411,123 +393,74 @@ class GlakeAllocator final : public CUDAAllocator
 
 	/* ---- Pools. ---- */
 
+#if GLK_TORCH(8)
 	void createOrIncrefPool(DeviceIndex device, MempoolId_t id,
-		std::shared_ptr<CUDAAllocator> allocator = nullptr) override
+		PoolAllocator allocator = nullptr) override
 	{
-		Guard guard(lock_);
-		bool own = allocator && allocator.get() != this;
-		Pool *pool = find(device, id);
+#else
+	void ensureExistsAndIncrefPool(DeviceIndex device, MempoolId_t id) override
+	{
+		PoolAllocator allocator = nullptr;
+#endif
+		bool own = allocator && &*allocator != this;
 
-		if (!pool)
-			pools_.push_back(
-				std::make_unique<Pool>(Pool{device, id, own, false}));
-		if (own || (pool && pool->native)) {
+		open_context();
+		if (pools_.hold(device, id, std::move(allocator), own))
 			native_used_ = true;
-			native_->createOrIncrefPool(device, id, std::move(allocator));
-			return;
-		}
-		check(glake_pool_hold(ctx_, device, name_of(id)), "a pool");
 	}
 
 	void beginAllocateToPool(
 		DeviceIndex device, MempoolId_t id, Filter filter) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		for (const auto &open : open_)
-			TORCH_CHECK(open->pool != pool || !pool,
-				"beginAllocateToPool: already recording to mempool_id");
-		if (!pool) {
-			pools_.push_back(
-				std::make_unique<Pool>(Pool{device, id, false, false}));
-			pool = pools_.back().get();
-		}
-		auto open = std::make_unique<Open>(Open{pool, filter});
-		if (pool->native)
-			native_->beginAllocateToPool(device, id, std::move(filter));
-		else
-			check(glake_pool_begin_for(
-				      ctx_, device, name_of(id), is_chosen, open.get()),
-				"a pool cannot be opened");
-		open_.push_back(std::move(open));
+		open_context();
+		pools_.begin(device, id, std::move(filter));
 		odd(ODD_POOL, true);
 	}
 
 	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-		auto open = std::find_if(open_.begin(), open_.end(),
-			[&](const auto &one) { return one->pool == pool; });
-
-		if (open == open_.end())
-			return;
-		if (pool->native)
-			native_->endAllocateToPool(device, id);
-		else
-			check(glake_pool_end(ctx_, device, name_of(id)),
-				"the end of a pool");
-		open_.erase(open);
-		odd(ODD_POOL, !open_.empty());
+		odd(ODD_POOL, pools_.end(device, id));
 	}
 
 	void releasePool(DeviceIndex device, MempoolId_t id) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		TORCH_INTERNAL_ASSERT(pool);
-		if (pool->native)
-			native_->releasePool(device, id);
-		else
-			glake_pool_release(ctx_, device, name_of(id));
-		if (use_count(pool))
-			return;
-		pools_.erase(std::find_if(pools_.begin(), pools_.end(),
-			[&](const auto &one) { return one.get() == pool; }));
+		pools_.release(device, id);
 	}
 
 	int getPoolUseCount(DeviceIndex device, MempoolId_t id) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		return pool ? use_count(pool) : 0;
+		return pools_.use_count(device, id);
 	}
 
+#if GLK_TORCH(11)
 	void setUseOnOOM(DeviceIndex device, MempoolId_t id, bool use) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		TORCH_CHECK(pool, "there is no such pool");
-		pool->last_resort = use;
-		if (pool->native)
+		if (pools_.set_last_resort(device, id, use))
 			native_->setUseOnOOM(device, id, use);
 	}
+#elif GLK_TORCH(8)
+	void setUseOnOOM(DeviceIndex device, MempoolId_t id) override
+	{
+		if (pools_.set_last_resort(device, id, true))
+			native_->setUseOnOOM(device, id);
+	}
+#endif
 
+#if GLK_TORCH(10)
 	/* A block is never a part of another one here. */
 	void setNoSplit(DeviceIndex device, MempoolId_t id) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		TORCH_CHECK(pool, "there is no such pool");
-		if (pool->native)
+		if (pools_.is_native(device, id))
 			native_->setNoSplit(device, id);
 	}
+#endif
 
 	bool checkPoolLiveAllocations(DeviceIndex device, MempoolId_t id,
 		const std::unordered_set<void *> &expected) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		TORCH_CHECK(pool, "Could not find pool of id");
-		if (pool->native)
+		if (pools_.is_native(device, id))
 			return native_->checkPoolLiveAllocations(device, id, expected);
-		auto blocks = live(device, id);
+		auto blocks = pools_.live(device, id);
 		return blocks.size() == expected.size() &&
 			std::all_of(blocks.begin(), blocks.end(), [&](const auto &block) {
 				return expected.count(block.ptr);
@@ -537,31 +470,25 @@ class GlakeAllocator final : public CUDAAllocator
 	std::shared_ptr<AllocatorState> getCheckpointState(
 		DeviceIndex device, MempoolId_t id) override
 	{
-		Guard guard(lock_);
-		Pool *pool = find(device, id);
-
-		if (pool && pool->native)
+		if (pools_.is_native(device, id))
 			return native_->getCheckpointState(device, id);
 		auto state = std::make_shared<State>();
 		state->id = id;
-		state->blocks = live(device, id);
+		state->blocks = pools_.live(device, id);
 		return state;
 	}
 
 	CheckpointDelta setCheckpointPoolState(
 		DeviceIndex device, std::shared_ptr<AllocatorState> before) override
 	{
-		Guard guard(lock_);
 		auto *state = dynamic_cast<State *>(before.get());
 		CheckpointDelta delta;
 
 		if (!state)
 			return native_->setCheckpointPoolState(device, std::move(before));
-		for (const auto &block : live(device, state->id))
+		for (const auto &block : pools_.live(device, state->id))
 			delta.ptrs_freed.push_back(block.ptr);
-		check(glake_pool_restore(ctx_, device, name_of(state->id),
-			      state->blocks.data(), state->blocks.size()),
-			"a state of a pool cannot be restored");
+		pools_.restore(device, *state);
 		for (const auto &block : state->blocks)
 			delta.dataptrs_allocd.emplace_back(
 				block.ptr, block.ptr, give, Device(kCUDA, device));
@@ -589,10 +516,23 @@ class GlakeAllocator final : public CUDAAllocator
 		return watch_.on();
 	}
 
+#if GLK_TORCH(11)
 	void recordHistory(bool enabled, CreateContextFn gather, size_t most,
 		RecordContext when, bool clear,
 		const std::vector<std::string> &skip) override
 	{
+#elif GLK_TORCH(8)
+	void recordHistory(bool enabled, CreateContextFn gather, size_t most,
+		RecordContext when, bool clear) override
+	{
+		const std::vector<std::string> skip;
+#else
+void recordHistory(
+	bool enabled, CreateContextFn gather, size_t most, RecordContext when) override
+{
+	const std::vector<std::string> skip;
+	bool clear = false;
+#endif
 		watch_.set(enabled, gather, most, when, clear, skip);
 		odd(ODD_WATCHED, watch_.wanted() || told_);
 	}
@@ -603,6 +543,7 @@ class GlakeAllocator final : public CUDAAllocator
 		watch_.annotate(current(), rows);
 	}
 
+#if GLK_TORCH(8)
 	void pushCompileContext(std::string &text) override
 	{
 		compile_contexts.push(text);
@@ -614,6 +555,9 @@ class GlakeAllocator final : public CUDAAllocator
 			compile_contexts.pop();
 	}
 
+#endif
+
+#if GLK_TORCH(10)
 	void setUserMetadata(const std::string &text) override
 	{
 		user_metadata = text;
@@ -623,6 +567,41 @@ class GlakeAllocator final : public CUDAAllocator
 	{
 		return user_metadata;
 	}
+#endif
+
+#if GLK_TORCH(14)
+	bool supportsUserMetadata() override
+	{
+		return true;
+	}
+
+	void annotateMemory(const void *ptr, const std::string &text) override
+	{
+		glake_block block = {sizeof(block)};
+
+		if (!ctx_ || glake_query(ctx_, ptr, &block))
+			return native_->annotateMemory(ptr, text);
+		watch_.say(static_cast<DeviceIndex>(block.device), block.base, block.size,
+			block.stream, MempoolId_t{block.pool.high, block.pool.low}, text);
+	}
+#endif
+
+#if GLK_TORCH(12)
+	/* Nothing is refused while there is room. */
+	void attachOomRejectionObserver(OomRejectionObserver observer) override
+	{
+		native_->attachOomRejectionObserver(std::move(observer));
+	}
+
+	std::shared_ptr<GatheredContext> getContextForPointer(const void *ptr) override
+	{
+		glake_block block = {sizeof(block)};
+
+		if (!ctx_ || glake_query(ctx_, ptr, &block))
+			return native_->getContextForPointer(ptr);
+		return watch_.of(reinterpret_cast<uint64_t>(block.base));
+	}
+#endif
 
 	void attachOutOfMemoryObserver(OutOfMemoryObserver observer) override
 	{
@@ -668,6 +647,7 @@ class GlakeAllocator final : public CUDAAllocator
 			return;
 		ctx_ = glake_torch_context();
 		TORCH_CHECK(ctx_, "glake could not be opened: ", glake_torch_why());
+		pools_.context(ctx_);
 		odd(ODD_CLOSED, false);
 	}
 
@@ -693,52 +673,7 @@ class GlakeAllocator final : public CUDAAllocator
 		return ctx_ && ptr && !glake_query(ctx_, ptr, &block);
 	}
 
-	Pool *find(DeviceIndex device, MempoolId_t id)
-	{
-		for (const auto &pool : pools_)
-			if (pool->device == device && pool->id == id)
-				return pool.get();
-		return nullptr;
-	}
-
-	int use_count(const Pool *pool)
-	{
-		glake_pool about = {sizeof(about)};
-
-		if (pool->native)
-			return native_->getPoolUseCount(pool->device, pool->id);
-		if (glake_pool_get(ctx_, pool->device, name_of(pool->id), &about))
-			return 0;
-		return static_cast<int>(about.graphs);
-	}
-
-	std::vector<glake_pool_block> live(DeviceIndex device, MempoolId_t id)
-	{
-		std::vector<glake_pool_block> blocks(64);
-		size_t count = 0;
-
-		for (;;) {
-			check(glake_pool_blocks(ctx_, device, name_of(id), blocks.data(),
-				      blocks.size(), &count),
-				"blocks of a pool");
-			if (count <= blocks.size())
-				break;
-			blocks.resize(count);
-		}
-		blocks.resize(count);
-		return blocks;
-	}
-
 	/* ---- Requests that are no hits. ---- */
-
-	/* The newest open pool that wants the request. */
-	const Open *choose(DeviceIndex device, cudaStream_t stream)
-	{
-		for (auto open = open_.rbegin(); open != open_.rend(); ++open)
-			if ((*open)->pool->device == device && (*open)->filter(stream))
-				return open->get();
-		return nullptr;
-	}
 
 	void *take_odd(size_t size, DeviceIndex device, cudaStream_t stream)
 	{
@@ -752,14 +687,9 @@ class GlakeAllocator final : public CUDAAllocator
 			"CUDA out of memory. Tried to allocate more than 1EB memory.");
 		open_context();
 		chosen = nullptr;
-		if (odd_.load(std::memory_order_relaxed) & ODD_POOL) {
-			Guard guard(lock_);
-			const Open *open = choose(device, stream);
-
-			if (open && open->pool->native)
-				return native_->raw_alloc_with_stream(size, stream);
-			chosen = open;
-		}
+		if (odd_.load(std::memory_order_relaxed) & ODD_POOL &&
+			pools_.choose(device, stream))
+			return native_->raw_alloc_with_stream(size, stream);
 		for (int more = 0; glake_torch_request(size, device, stream, &ptr);
 			more++)
 			if (!make_room(more, size, device, stream, &ptr))
@@ -797,31 +727,8 @@ class GlakeAllocator final : public CUDAAllocator
 				return true;
 			turn = 2;
 		}
-		return turn == 2 && last_resort(size, device, stream, ret);
-	}
-
-	/* From a pool whose maker lets others have what it does not use. */
-	bool last_resort(size_t size, DeviceIndex device, cudaStream_t stream, void **ret)
-	{
-		Guard guard(lock_);
-
-		for (const auto &pool : pools_) {
-			Open open{pool.get(), nullptr};
-
-			if (!pool->last_resort || pool->native ||
-				pool->device != device ||
-				glake_pool_begin_for(ctx_, device, name_of(pool->id),
-					is_chosen, &open))
-				continue;
-			chosen = &open;
-			glake_torch_request(size, device, stream, ret);
-			chosen = nullptr;
-			glake_pool_end(ctx_, device, name_of(pool->id));
-			glake_pool_release(ctx_, device, name_of(pool->id));
-			if (*ret)
-				return true;
-		}
-		return false;
+		*ret = turn == 2 ? pools_.last_resort(size, device, stream) : nullptr;
+		return *ret;
 	}
 
 	[[noreturn]] void refuse(size_t size, DeviceIndex device, cudaStream_t stream)
@@ -913,6 +820,7 @@ class GlakeAllocator final : public CUDAAllocator
 	}
 
 	CUDAAllocator *native_;
+	mutable Pools pools_;
 	mutable struct glake *ctx_ = nullptr;
 	mutable std::atomic<unsigned> odd_{ODD_CLOSED};
 	int devices_ = 0;
@@ -922,8 +830,6 @@ class GlakeAllocator final : public CUDAAllocator
 	std::recursive_mutex lock_; /* of all that follows */
 	std::vector<double> fractions_;
 	std::vector<Since> since_;
-	std::vector<std::unique_ptr<Pool>> pools_;
-	std::vector<std::unique_ptr<Open>> open_; /* the newest last */
 	std::vector<OutOfMemoryObserver> observers_;
 };
 

@@ -10,6 +10,7 @@
  */
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/ApproximateClock.h>
+#include <torch/version.h>
 
 #include <glake/glake.h>
 
@@ -20,15 +21,20 @@
 #include <stack>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
+
+/* Whether this is PyTorch 2.`minor` or later. */
+#define GLK_TORCH(minor) (TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= (minor))
 
 namespace glake_torch
 {
 
+/* Types have moved from the one to the other. */
 using namespace c10::CachingDeviceAllocator;
+using namespace c10::cuda::CUDACachingAllocator;
 using c10::DeviceIndex;
-using c10::MempoolId_t;
-using c10::cuda::CUDACachingAllocator::SnapshotInfo;
+using c10::cuda::MempoolId_t;
 using Context = std::shared_ptr<c10::GatheredContext>;
 using Guard = std::lock_guard<std::recursive_mutex>;
 
@@ -149,15 +155,26 @@ class Watch
 	{
 		static const char *const names[] = {"alloc", "free_requested",
 			"free_completed", "segment_alloc", "segment_free", "segment_map",
-			"segment_unmap", "snapshot", "oom"};
+			"segment_unmap", "snapshot", "oom", "annotate"};
 		Guard guard(lock_);
 
 		if (!on_ && trackers_.empty())
 			return;
-		TraceEntry entry(action, device, reinterpret_cast<size_t>(ptr), size,
-			stream, pool, c10::getApproximateTime(), std::move(calls),
-			compile_contexts.empty() ? "" : compile_contexts.top(),
-			user_metadata);
+		TraceEntry entry(
+			action, device, reinterpret_cast<size_t>(ptr), size, stream,
+#if GLK_TORCH(8)
+			pool,
+#endif
+			c10::getApproximateTime(), std::move(calls)
+#if GLK_TORCH(8)
+							   ,
+			compile_contexts.empty() ? "" : compile_contexts.top()
+#endif
+#if GLK_TORCH(10)
+				,
+			user_metadata
+#endif
+		);
 		for (const auto &tracker : trackers_)
 			tracker(entry);
 		if (!on_ || std::count(skip_.begin(), skip_.end(), names[action]))
@@ -184,6 +201,18 @@ class Watch
 			entry.time_.t_ = to_ns(entry.time_.approx_t_) / 1000;
 			info.external_annotations.push_back(std::move(entry));
 		}
+	}
+
+	/* Something that the program says of a live block. */
+	void say(DeviceIndex device, void *ptr, size_t size, cudaStream_t stream,
+		MempoolId_t pool, const std::string &text)
+	{
+#if GLK_TORCH(14)
+		std::string before = std::exchange(user_metadata, text);
+
+		record(TraceEntry::ANNOTATE, device, ptr, size, stream, pool, nullptr);
+		user_metadata = before;
+#endif
 	}
 
 	Context of(uint64_t address)

@@ -105,6 +105,8 @@ def lay_out(source, stage, tree, version, env):
         run("patchelf", "--set-rpath", "$ORIGIN", path, env=env)
     for path in (stage / "usr" / "share" / "glake").iterdir():
         shutil.copy2(path, inside)
+    # for what is compiled for the PyTorch that is installed
+    shutil.copytree(stage / "usr" / "include" / "glake", inside / "include" / "glake")
     about = tree / f"glake-{version}.dist-info"
     about.mkdir()
     texts = {"METADATA": METADATA, "WHEEL": WHEEL, "entry_points.txt": SCRIPTS}

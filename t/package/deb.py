@@ -36,7 +36,8 @@ HOLDS = {
     "python3-glake": [*(f"/usr/lib/python3/dist-packages/glake/{path.name}"
                         for path in (SOURCE / "lib" / "python" / "glake").glob("*.py")),
                       r"/usr/lib/[^/]+/libglake-torch\.so\.0", "/usr/share/glake/torch_allocator.cc",
-                      "/usr/share/glake/torch_host.cc",
+                      "/usr/share/glake/torch_host.cc", "/usr/share/glake/torch_pools.hpp",
+                      "/usr/share/glake/torch_watch.hpp",
                       "/usr/share/man/man3/glake-python.3.gz"],
 }
 WANTS = {

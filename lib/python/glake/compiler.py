@@ -47,7 +47,7 @@ def _make(torch, source, links, target):
     try:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         subprocess.run(
-            [*os.environ.get("CXX", "c++").split(), "-std=c++17", "-O2", "-w", "-shared", "-fPIC",
+            [*os.environ.get("CXX", "c++").split(), "-std=c++20", "-O2", "-w", "-shared", "-fPIC",
              "-fno-plt", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
              *_includes(torch, lib), source, "-o", made,
              f"-L{os.path.dirname(torch.__file__)}/lib", *links, lib.path,
