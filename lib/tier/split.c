@@ -48,10 +48,11 @@ static void cut_run(struct glk_store *store, uint32_t id, uint64_t at, struct cu
 			tail = c->spare;
 			c->spare = 0;
 		}
-		*glk_store_at(store, tail) = (struct glk_store_run){.next = next,
-			.piece = r->piece,
-			.first = (uint16_t)(r->first + high),
-			.chunks = (uint16_t)(r->chunks - high)};
+		glk_store_make(store, tail,
+			(struct glk_store_run){.next = next,
+				.piece = r->piece,
+				.first = (uint16_t)(r->first + high),
+				.chunks = (uint16_t)(r->chunks - high)});
 		c->rest.behind = tail;
 	} else if (!low) {
 		glk_slab_put(&store->runs, id);

@@ -171,10 +171,11 @@ static int take_from(
 		id = glk_slab_get(&store->runs);
 		if (!id)
 			return -ENOMEM;
-		*glk_store_at(store, id) = (struct glk_store_run){.next = *chain,
-			.piece = piece,
-			.first = (uint16_t)first,
-			.chunks = (uint16_t)chunks};
+		glk_store_make(store, id,
+			(struct glk_store_run){.next = *chain,
+				.piece = piece,
+				.first = (uint16_t)first,
+				.chunks = (uint16_t)chunks});
 		*chain = id;
 		glk_store_mark(store, p, first, chunks, true);
 		*left -= chunks;

@@ -28,6 +28,9 @@
 #include "stream/stream.h"
 #include "tier/channel.h"
 
+#include <stddef.h>
+#include <string.h>
+
 struct glk_io;
 struct glk_pack;
 struct glk_packed;
@@ -80,7 +83,6 @@ struct glk_store_run {
 	/* Of the first one: the caller's, the tick on the stream that writes, and bytes. */
 	uint32_t owner;
 	uint64_t written, bytes;
-	uint64_t afar; /* of these, those that another GPU has; poked */
 	uint64_t hash; /* verify.c */
 	uint32_t
 		skip; /* bytes of the first chunk that are none of it any more: split.c */
@@ -95,6 +97,8 @@ struct glk_store_run {
 	uint32_t older, newer, readers;
 	int64_t since;
 	uint64_t read;
+	uint64_t
+		afar; /* of the bytes, those that another GPU has; poked. The last: see glk_store_make() */
 };
 
 /* 0 or -ENOMEM. */
@@ -151,6 +155,16 @@ static inline struct glk_store_run *glk_store_at(
 	const struct glk_store *store, uint32_t run)
 {
 	return glk_slab_at(&store->runs, run);
+}
+
+/* One that was just taken, and whose afar may still be read by who saw it before. */
+static inline void glk_store_make(
+	const struct glk_store *store, uint32_t run, struct glk_store_run as)
+{
+	struct glk_store_run *r = glk_store_at(store, run);
+
+	memcpy(r, &as, offsetof(struct glk_store_run, afar));
+	glk_poke_relaxed(&r->afar, as.afar);
 }
 
 /* peer.c, under the lock, which both give up. A piece more that another GPU lends: false if it has none. And
