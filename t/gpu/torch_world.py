@@ -100,15 +100,6 @@ def generate_offloaded():
     return generated(cache_implementation="offloaded")
 
 
-@program("transformers")
-def generate_compiled():
-    import torch
-    model = llama().cuda().eval()
-    model.forward = torch.compile(model.forward, mode="reduce-overhead")
-    return [model.generate(tokens().cuda(), max_new_tokens=32, do_sample=False, pad_token_id=0,
-                           cache_implementation="static").sum(0).tolist() for _ in range(2)]
-
-
 @program("transformers", "peft")
 def lora():
     torch = seeded()

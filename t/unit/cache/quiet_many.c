@@ -11,8 +11,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* Under the thread sanitizer they would take 5 GiB. */
-#define MANY (tap_one_thread_takes_long() ? 20000 : 100000)
+#define MANY 100000
 /* Classes of size of what is on the host: a walk for each. */
 #define PLACED 5
 /* Quiet points at the most, until another thread has waited so often: other programs may have its processor. */
@@ -112,7 +111,7 @@ static void quiet_points(void)
 	rig_close(&rig, MANY + PLACED);
 }
 
-#define COLD 2000
+#define COLD 400
 
 /* Cold blocks that are on the host already: a request that has no room looks at each, step by step. */
 static void cold_ones(void)
