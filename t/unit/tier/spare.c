@@ -98,8 +98,8 @@ static void takes_less(void)
 	uint32_t count = 1000;
 
 	is_int(glk_spare_take(-1, size, &count), 0, "more is wanted than there is");
-	ok(count >= 2 && count <= 6, "  as much is taken as there is: %u quarters",
-		count);
+	tap_note("%u quarters", count);
+	ok(count >= 2 && count <= 6, "  as much is taken as there is");
 	glk_spare_taken(count * size);
 }
 
