@@ -194,8 +194,7 @@ static GLK_COLD int ask_stream(struct glk_cache *cache, struct CUstream_st *stre
 	return err;
 }
 
-/* Into its bin. */
-static int put(struct glk_cache *cache, struct glk_extent *e)
+int glk_hit_put_turn(struct glk_cache *cache, struct glk_extent *e)
 {
 	glk_seat_free(glk_hit_place(cache)->seat, glk_extent_asked(e), e->size);
 	return glk_hit_push(cache, e);
@@ -213,7 +212,7 @@ int glk_block_give_back(
 	/* a default stream has more names than one, and the row of its blocks has another */
 	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
-		return put(cache, e);
+		return glk_hit_put_turn(cache, e);
 	if (!bin && glk_latest_put(cache, e, name))
 		return 0;
 	since = glk_clock_ticks();
@@ -367,6 +366,15 @@ int glk_cache_free_after(struct glk_cache *cache, uint64_t addr,
 	}
 	put_behind(cache, glk_arena_of(range), e, id);
 	return 0;
+}
+
+int glk_hit_alloc_turn(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	void **ret_ptr)
+{
+	struct glk_seat *seat = glk_hit_place(cache)->seat;
+
+	glk_seat_turn(seat);
+	return glk_hit_alloc_at(cache, seat, size, stream, ret_ptr);
 }
 
 int glk_hit_push(struct glk_cache *cache, struct glk_extent *e)

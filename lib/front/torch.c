@@ -152,7 +152,7 @@ void *glake_torch_alloc(size_t size, int device, struct CUstream_st *stream)
 		return NULL;
 	if (glk_torch_pools_open())
 		glk_torch_pool_choose(device, stream);
-	if (glake_torch_request(size, device, stream, &ptr)) {
+	if (!ctx || glake_alloc(ctx, device, size, stream, 0, &ptr)) {
 		refuse(ctx, size, device, stream);
 		return NULL;
 	}

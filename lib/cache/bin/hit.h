@@ -48,24 +48,20 @@ static inline uint64_t glk_hit_revive(
 	/* pairs with: glk_extent_read */
 	glk_store_release(&e->slack, (uint32_t)(e->size - size));
 	glk_word_revive(&e->word);
-	glk_seat_alloc(seat, size, e->size);
+	glk_seat_gave(seat, size, e->size);
 	return glk_load_relaxed(&e->addr);
 }
 
-/* Contract as glk_cache_alloc() without flags. */
-static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
-	struct CUstream_st *stream, void **ret_ptr)
+/* By the thread of a seat, in its turn. */
+static inline int glk_hit_alloc_at(struct glk_cache *cache, struct glk_seat *seat,
+	uint64_t size, struct CUstream_st *stream, void **ret_ptr)
 {
-	const struct glk_thread_seat *place = glk_hit_place(cache);
-	struct glk_seat *seat = place->seat;
 	struct glk_extent *base, *e;
 	struct glk_bin *bin;
 	struct glk_row *row;
 	uint64_t grains;
 	uint32_t id;
 
-	if (place->serial != cache->serial)
-		return glk_hit_not(cache, size, stream, ret_ptr);
 	row = seat->rows[glk_seat_hash(stream)];
 	grains = glk_quick_grains(size);
 	bin = &row->bin[glk_row_hash(grains)];
@@ -86,6 +82,20 @@ static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
 	return 0;
 }
 
+/* Contract as glk_cache_alloc() without flags. */
+static inline int glk_hit_alloc(struct glk_cache *cache, uint64_t size,
+	struct CUstream_st *stream, void **ret_ptr)
+{
+	const struct glk_thread_seat *place = glk_hit_place(cache);
+	struct glk_seat *seat = place->seat;
+
+	if (place->serial != cache->serial)
+		return glk_hit_not(cache, size, stream, ret_ptr);
+	if (glk_load_relaxed(&cache->seat_turn) != seat->id)
+		return glk_hit_alloc_turn(cache, size, stream, ret_ptr);
+	return glk_hit_alloc_at(cache, seat, size, stream, ret_ptr);
+}
+
 /* Puts a block that was claimed into its bin, if that is one of this stream. */
 static inline int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, uint32_t id,
 	struct CUstream_st *stream)
@@ -97,7 +107,10 @@ static inline int glk_hit_put(struct glk_cache *cache, struct glk_extent *e, uin
 
 	if (place->serial != cache->serial || glk_load_relaxed(&row->handle) != stream)
 		return glk_block_give_back(cache, e, stream);
-	glk_seat_free(place->seat, glk_extent_asked(e), e->size);
+	if (glk_load_relaxed(&cache->seat_turn) !=
+		((const struct glk_seat *)place->seat)->id)
+		return glk_hit_put_turn(cache, e);
+	glk_seat_took(place->seat, glk_extent_asked(e), e->size);
 	if (!glk_quick_push_alone(row, bin, &e->quick, id))
 		return glk_hit_push(cache, e);
 	return 0;

@@ -70,13 +70,11 @@ static inline void glk_seat_add(glk_atomic(uint64_t) * figure, uint64_t by)
 /* seat.c: takes the turn, unless it was so short of late that others are at work too. */
 void glk_seat_turn(struct glk_seat *seat) __attribute__((noinline));
 
-static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_t given)
+/* In its turn. */
+static inline void glk_seat_gave(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
-	uint64_t live;
+	uint64_t live = glk_load_relaxed(&seat->live) + asked;
 
-	if (glk_load_relaxed(seat->turn) != seat->id)
-		glk_seat_turn(seat);
-	live = glk_load_relaxed(&seat->live) + asked;
 	glk_seat_add(&seat->allocs, 1);
 	glk_seat_add(&seat->given, given);
 	glk_store_relaxed(&seat->live, live);
@@ -84,13 +82,25 @@ static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_
 		glk_store_relaxed(&seat->peak, live);
 }
 
+static inline void glk_seat_took(struct glk_seat *seat, uint64_t asked, uint64_t given)
+{
+	glk_seat_add(&seat->frees, 1);
+	glk_seat_add(&seat->live, -asked);
+	glk_seat_add(&seat->back, given);
+}
+
+static inline void glk_seat_alloc(struct glk_seat *seat, uint64_t asked, uint64_t given)
+{
+	if (glk_load_relaxed(seat->turn) != seat->id)
+		glk_seat_turn(seat);
+	glk_seat_gave(seat, asked, given);
+}
+
 static inline void glk_seat_free(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
 	if (glk_load_relaxed(seat->turn) != seat->id)
 		glk_seat_turn(seat);
-	glk_seat_add(&seat->frees, 1);
-	glk_seat_add(&seat->live, -asked);
-	glk_seat_add(&seat->back, given);
+	glk_seat_took(seat, asked, given);
 }
 
 /* seat.c: gives a GPU its number before any thread can ask it: threads compare it when the GPU
