@@ -87,12 +87,14 @@ static void foreign_point(void)
 		uint32_t magic, count, at[6]; /* in the file */
 		char point[8], none[8];
 	} locale = {0x20031115 ^ LC_NUMERIC, 6, {32, 40, 40, 40, 40, 40}, "\xd9\xab", ""};
-	char root[] = "/tmp/glake-json-XXXXXX", folder[64], path[96];
+	char root[128], folder[136], path[160];
 	struct glk_json json = begin(0);
 	FILE *file;
 	bool is_made;
 
-	snprintf(folder, sizeof(folder), "%s/x", mkdtemp(root));
+	if (!mkdtemp(tap_template(root, sizeof(root), "json")))
+		tap_bail("no folder for the test");
+	snprintf(folder, sizeof(folder), "%s/x", root);
 	snprintf(path, sizeof(path), "%s/LC_NUMERIC", folder);
 	if (setenv("LOCPATH", root, 1) || mkdir(folder, 0700) ||
 		!(file = fopen(path, "we")) ||
