@@ -259,10 +259,17 @@ class GlakeAllocator final : public CUDAAllocator
 
 	void recordStream(const DataPtr &ptr, cuda::CUDAStream stream) override
 	{
-		if (ptr.get_deleter() == give && ours(ptr.get()))
-			glake_torch_record_stream(ptr.get(), stream.stream());
-		else if (ptr.get())
+		if (!ptr.get())
+			return;
+		if (ptr.get_deleter() != give)
 			native_->recordStream(ptr, stream);
+		else if (ours(ptr.get()))
+			glake_torch_record_stream(ptr.get(), stream.stream());
+		else /* its own look at the way back of what they gave */
+			native_->recordStream(
+				DataPtr(ptr.get(), nullptr, native_->raw_deleter(),
+					ptr.device()),
+				stream);
 	}
 
 	void enablePeerAccess(DeviceIndex device, DeviceIndex other) override
@@ -352,7 +359,7 @@ class GlakeAllocator final : public CUDAAllocator
 	SnapshotInfo snapshot(
 		MempoolId_t id = NO_POOL, bool include_traces = true) override
 	{
-		SnapshotInfo info;
+		SnapshotInfo info{};
 
 		if (native_used_)
 			info = native_->snapshot(id, false);
@@ -360,7 +367,7 @@ class GlakeAllocator final : public CUDAAllocator
 	SnapshotInfo snapshot(MempoolId_t id = NO_POOL) override
 	{
 		bool include_traces = true;
-		SnapshotInfo info;
+		SnapshotInfo info{};
 
 		if (native_used_)
 			info = native_->snapshot(id);
@@ -369,7 +376,7 @@ SnapshotInfo snapshot() override
 {
 	MempoolId_t id = NO_POOL;
 	bool include_traces = true;
-	SnapshotInfo info;
+	SnapshotInfo info{};
 
 	if (native_used_)
 		info = native_->snapshot();
@@ -413,12 +420,14 @@ SnapshotInfo snapshot() override
 		DeviceIndex device, MempoolId_t id, Filter filter) override
 	{
 		open_context();
+		std::lock_guard<std::mutex> turn(turn_);
 		pools_.begin(device, id, std::move(filter));
 		odd(ODD_POOL, true);
 	}
 
 	void endAllocateToPool(DeviceIndex device, MempoolId_t id) override
 	{
+		std::lock_guard<std::mutex> turn(turn_);
 		odd(ODD_POOL, pools_.end(device, id));
 	}
 
@@ -486,12 +495,19 @@ SnapshotInfo snapshot() override
 
 		if (!state)
 			return native_->setCheckpointPoolState(device, std::move(before));
-		for (const auto &block : pools_.live(device, state->id))
+		bool watched = odd_.load(std::memory_order_relaxed) & ODD_WATCHED;
+		for (const auto &block : pools_.live(device, state->id)) {
 			delta.ptrs_freed.push_back(block.ptr);
+			if (watched)
+				note(false, device, block.ptr, block.size, block.stream);
+		}
 		pools_.restore(device, *state);
-		for (const auto &block : state->blocks)
+		for (const auto &block : state->blocks) {
 			delta.dataptrs_allocd.emplace_back(
 				block.ptr, block.ptr, give, Device(kCUDA, device));
+			if (watched)
+				note(true, device, block.ptr, block.size, block.stream);
+		}
 		return delta;
 	}
 
@@ -533,6 +549,7 @@ void recordHistory(
 	const std::vector<std::string> skip;
 	bool clear = false;
 #endif
+		std::lock_guard<std::mutex> turn(turn_);
 		watch_.set(enabled, gather, most, when, clear, skip);
 		odd(ODD_WATCHED, watch_.wanted() || told_);
 	}
@@ -586,6 +603,18 @@ void recordHistory(
 	}
 #endif
 
+#if GLK_TORCH(13)
+	void markCaptureBegin(DeviceIndex device) override
+	{
+		native_->markCaptureBegin(device);
+	}
+
+	void markCaptureEnd(DeviceIndex device) override
+	{
+		native_->markCaptureEnd(device);
+	}
+#endif
+
 #if GLK_TORCH(12)
 	/* Nothing is refused while there is room. */
 	void attachOomRejectionObserver(OomRejectionObserver observer) override
@@ -607,11 +636,14 @@ void recordHistory(
 	{
 		Guard guard(lock_);
 
+		native_->attachOutOfMemoryObserver(observer);
 		observers_.push_back(std::move(observer));
 	}
 
 	void attachAllocatorTraceTracker(AllocatorTraceTracker tracker) override
 	{
+		std::lock_guard<std::mutex> turn(turn_);
+		native_->attachAllocatorTraceTracker(tracker);
 		watch_.track(std::move(tracker));
 		odd(ODD_WATCHED, true);
 	}
@@ -619,6 +651,7 @@ void recordHistory(
 	/* Requests are told to the plug-in too, whose history is on. */
 	void tell_plug(bool on)
 	{
+		std::lock_guard<std::mutex> turn(turn_);
 		told_ = on;
 		odd(ODD_WATCHED, watch_.wanted() || told_);
 	}
@@ -681,12 +714,14 @@ void recordHistory(
 
 		if (!size)
 			return nullptr;
-		if (odd_.load(std::memory_order_relaxed) & ODD_UNCACHED)
+		if (odd_.load(std::memory_order_relaxed) & ODD_UNCACHED) {
+			native_used_ = true;
 			return native_->raw_alloc_with_stream(size, stream);
+		}
 		TORCH_CHECK_WITH(OutOfMemoryError, size < EXABYTE,
 			"CUDA out of memory. Tried to allocate more than 1EB memory.");
 		open_context();
-		chosen = nullptr;
+		Choice choice;
 		if (odd_.load(std::memory_order_relaxed) & ODD_POOL &&
 			pools_.choose(device, stream))
 			return native_->raw_alloc_with_stream(size, stream);
@@ -721,13 +756,16 @@ void recordHistory(
 			turn = 1;
 		}
 		if (turn == 1) {
-			if (native_used_)
+			/* it may not give anything back while a graph is captured */
+			if (native_used_ && !(odd_.load() & ODD_POOL)) {
 				native_->emptyCache();
-			if (native_used_)
 				return true;
+			}
 			turn = 2;
 		}
-		*ret = turn == 2 ? pools_.last_resort(size, device, stream) : nullptr;
+		/* a graph does not hold the pool of another */
+		*ret = turn == 2 && !chosen ? pools_.last_resort(size, device, stream)
+					    : nullptr;
 		return *ret;
 	}
 
@@ -793,7 +831,10 @@ void recordHistory(
 
 		if (!ptr)
 			return;
-		if (!ctx_ || glake_query(ctx_, ptr, &block)) {
+		int err = ctx_ ? glake_query(ctx_, ptr, &block) : -EINVAL;
+		if (err == -ENODEV) /* in a forked child: the block is the parent's */
+			return;
+		if (err) {
 			native_->raw_delete(ptr);
 			return;
 		}
@@ -827,6 +868,7 @@ void recordHistory(
 	std::atomic<bool> native_used_{false}; /* it holds memory, or did */
 	std::atomic<bool> told_{false};
 	Watch watch_;
+	std::mutex turn_;	    /* of who changes `odd_`, and of what it says */
 	std::recursive_mutex lock_; /* of all that follows */
 	std::vector<double> fractions_;
 	std::vector<Since> since_;

@@ -45,6 +45,7 @@ struct Pool {
 	MempoolId_t id;
 	bool native;		  /* it has an allocator of its own */
 	bool last_resort = false; /* it serves requests that find no room elsewhere */
+	int owed = 0;		  /* releases that came while it was open */
 };
 
 /* A pool that is open, and for which requests. */
@@ -60,6 +61,23 @@ struct State final : c10::cuda::CUDACachingAllocator::AllocatorState {
 };
 
 inline thread_local const Open *chosen; /* of the request that this thread makes */
+
+/* None for this request at first; what was chosen before is again when it is over. */
+class Choice
+{
+      public:
+	Choice() : before_(std::exchange(chosen, nullptr))
+	{
+	}
+
+	~Choice()
+	{
+		chosen = before_;
+	}
+
+      private:
+	const Open *before_;
+};
 
 class Pools
 {
@@ -131,20 +149,31 @@ class Pools
 			check(glake_pool_end(ctx_, device, name_of(id)),
 				"the end of a pool");
 		open_.erase(open);
+		for (; pool->owed; pool->owed--)
+			glake_pool_release(ctx_, device, name_of(id));
+		if (!use_count(pool))
+			remove(pool);
 		return !open_.empty();
 	}
 
+	/* The last one waits for the GPU: not under the lock, which threads of other GPUs want. */
 	void release(DeviceIndex device, MempoolId_t id)
 	{
-		Guard guard(lock_);
+		std::unique_lock<std::recursive_mutex> guard(lock_);
 		Pool *pool = find(device, id);
 
 		TORCH_INTERNAL_ASSERT(pool);
-		if (pool->native)
+		if (pool->native) {
 			native_->releasePool(device, id);
-		else
+		} else if (opened(pool) != open_.end()) {
+			pool->owed++; /* the library wants it closed */
+		} else {
+			guard.unlock();
 			glake_pool_release(ctx_, device, name_of(id));
-		if (!use_count(pool))
+			guard.lock();
+			pool = find(device, id);
+		}
+		if (pool && opened(pool) == open_.end() && !use_count(pool))
 			remove(pool);
 	}
 
@@ -224,6 +253,7 @@ class Pools
 
 			if (!pool->last_resort || pool->native ||
 				pool->device != device ||
+				opened(pool.get()) != open_.end() ||
 				glake_pool_begin_for(ctx_, device, name_of(pool->id),
 					is_chosen, &open))
 				continue;
@@ -283,7 +313,7 @@ class Pools
 			return native_->getPoolUseCount(pool->device, pool->id);
 		if (glake_pool_get(ctx_, pool->device, name_of(pool->id), &about))
 			return 0;
-		return static_cast<int>(about.graphs);
+		return static_cast<int>(about.graphs) - pool->owed;
 	}
 
 	CUDAAllocator *native_;

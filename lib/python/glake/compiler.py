@@ -12,6 +12,7 @@ import ctypes
 import glob
 import os
 import subprocess
+import tempfile
 
 from . import library
 from .installed import DATADIR, VERSION
@@ -47,9 +48,12 @@ def _abi(torch):
 
 
 def _make(torch, source, links, target):
-    made, lib = f"{target}.{os.getpid()}", library.load()
+    made, lib = None, library.load()
     try:
         os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+        number, made = tempfile.mkstemp(prefix=f"{os.path.basename(target)}.",
+                                        dir=os.path.dirname(target))
+        os.close(number)
         subprocess.run(
             [*os.environ.get("CXX", "c++").split(), "-std=c++20", "-O2", "-w", "-shared", "-fPIC",
              "-fno-plt", f"-D_GLIBCXX_USE_CXX11_ABI={_abi(torch)}",
@@ -57,6 +61,7 @@ def _make(torch, source, links, target):
              f"-L{os.path.dirname(torch.__file__)}/lib", *links, lib.path,
              library.file_of(lib.below, "glake_version_string")],
             capture_output=True, timeout=600, check=True)
+        os.chmod(made, 0o755)  # whatever the umask: see load()
         os.replace(made, target)
     except subprocess.CalledProcessError as error:
         said = error.stderr.decode(errors="replace").splitlines()
@@ -64,6 +69,9 @@ def _make(torch, source, links, target):
             (row for row in said if "error" in row), said[0] if said else "")) from None
     except (OSError, subprocess.SubprocessError) as error:
         raise NotMade(f"{os.path.basename(source)} is not compiled: {error}") from None
+    finally:
+        if made and os.path.exists(made):
+            os.unlink(made)
 
 
 def load(torch, stem, *links):
@@ -74,6 +82,8 @@ def load(torch, stem, *links):
     name = name.replace("@", "")  # of a source tree
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     path = os.path.join(os.path.dirname(library.load().path), name)
+    if not os.path.exists(path) and not os.path.isabs(cache):
+        raise NotMade("there is no home folder to keep it in")
     try:
         if not os.path.exists(path):
             path, source = os.path.join(cache, "glake", name), _source(f"torch_{stem}.cc")
@@ -81,9 +91,9 @@ def load(torch, stem, *links):
                 os.path.join(os.path.dirname(source), "torch_*.hpp"))]))
             if not os.path.exists(path) or os.path.getmtime(path) < newest:
                 _make(torch, source, links, path)
-            about = os.stat(path)
-            if about.st_uid != os.getuid() or about.st_mode & 0o022:
-                raise NotMade(f"{path} may be of somebody else")
+            for about in (os.stat(os.path.dirname(path)), os.lstat(path)):
+                if about.st_uid != os.getuid() or about.st_mode & 0o022:
+                    raise NotMade(f"{path} may be of somebody else")
         return ctypes.PyDLL(path) if stem == "allocator" else ctypes.CDLL(path)
     except OSError as error:
         raise NotMade(f"{path}: {error}") from None
