@@ -202,7 +202,7 @@ def check_tool(room, program):
                        (["-o", path, "-x7", str(other.pid)], "no such context"),
                        (["-o", path, str(program.pid)], "can be recorded 16 times")]:
         run = room.tool("trace", "record", *args)
-        equal(run.returncode, 1, f"record {args[2:]}: refused")
+        equal(run.returncode, 1, f"record: refused, {part}")
         has(run.stderr, part, "in words")
     run = subprocess.Popen([os.environ["GLAKECTL"], "trace", "record", "-o", "tool.trace",
                             str(other.pid)], env=room.env, cwd=room.parent, text=True,

@@ -113,7 +113,7 @@ def main():
     for name in JOBS:
         check_job(name)
     kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    ok(kib < 1 << 20, f"no more than 1 GiB of RAM, {kib} KiB")
+    ok(kib < 1 << 20, "no more than 1 GiB of RAM", f"{kib} KiB")
     done()
 
 
