@@ -122,6 +122,6 @@ def objects(source, includes, libraries, folder, version, cache, env):
                               *libraries)
         if wrong:
             raise RuntimeError(f"{source} for PyTorch {release}: {wrong[0]}")
-        for name in NEEDED:
-            subprocess.run(["patchelf", "--add-needed", name, made], check=True, env=env)
+        needed = [word for name in NEEDED for word in ("--add-needed", name)]
+        subprocess.run(["patchelf", "--set-rpath", "$ORIGIN", *needed, made], check=True, env=env)
         print(f"wheel: {os.path.basename(made)}", flush=True)
