@@ -14,7 +14,6 @@
 #include <c10/core/Allocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
@@ -28,7 +27,6 @@ extern "C" {
 /* Of the plug-in, see front/torch.h. */
 struct glake *glake_torch_context(void);
 const char *glake_torch_why(void);
-int glake_torch_opened(void);
 void glake_torch_init(int devices);
 void glake_torch_memory_fraction(double fraction, int device);
 void glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
