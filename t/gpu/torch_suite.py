@@ -49,7 +49,11 @@ OTHER = collections.OrderedDict((
 # What is expected to fail, and why that is as it should be.
 SOONER = "wants other memory while another stream uses what was freed; glake gives that again " \
          "at once, behind a wait"
-KNOWN = {"test_record_stream": SOONER, "test_record_stream_on_shifted_view": SOONER}
+KNOWN = {
+    "test_record_stream": SOONER, "test_record_stream_on_shifted_view": SOONER,
+    "test_cuda_graph_allocator_propagates_stream":
+        "wants a segment a stream in the pool of a graph; there, one stretch of addresses is of all",
+}
 
 # What every Python of the run does first. Nothing of it begins to use CUDA.
 START = """
@@ -147,9 +151,8 @@ def child(folder, file, pipe):
     tests = {named(test): test for test in flat(
         unittest.defaultTestLoader.loadTestsFromModule(module))}
     say(tests=sorted(tests))
-    result = Told(say, alive)
-    for name in json.load(sys.stdin):
-        tests[name].run(result)
+    # a suite, for what classes do before and after their tests
+    unittest.TestSuite(tests[name] for name in json.load(sys.stdin)).run(Told(say, alive))
     os._exit(0)
 
 
@@ -211,10 +214,11 @@ class Run:
             process.wait()
 
     def names(self):
+        line = {}
         for line in self.lines([]):
             if "tests" in line:
                 return line["tests"]
-        raise RuntimeError(f"{self.file} cannot be loaded: {self.said()}")
+        raise RuntimeError(f"{self.file} cannot be loaded: {line}: {self.said()}")
 
     def all(self, names, told, started=None):
         """Runs them all, whatever they do; told(name, outcome, why, seconds) for each."""
@@ -224,7 +228,7 @@ class Run:
                 for name in left:
                     told(name, "not run", "no time was left", 0)
                 return
-            at, began, before = None, 0, len(left)
+            at, began, before, line = None, 0, len(left), {}
             for line in self.lines(left, started):
                 if line.get("state") == BEGAN:
                     at, began = line["test"], time.monotonic()
@@ -240,7 +244,7 @@ class Run:
             started = None
             if len(left) == before:
                 for name in left:
-                    told(name, "not run", self.said(), 0)
+                    told(name, "not run", f"{line}: {self.said()}", 0)
                 return
 
 
