@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The ranks a thread holds are a set of bits. Debug builds assert that a new one lies above all
- * of them. They lie in thread-local storage and not in the thread's record, which a thread may
- * have to do without: that it holds a lock is known all the same.
+ * of them, and that who gives a lock up, for good or to wait, holds one of its rank. They lie in
+ * thread-local storage and not in the thread's record, which a thread may have to do without: that
+ * it holds a lock is known all the same.
  *
  * A thread puts cancellation off with its first lock and restores it behind its last one, so what
  * was found is the thread's too. It is restored while the thread holds none: what it runs at its
@@ -180,6 +181,7 @@ void glk_lock(struct glk_lock *lock)
 
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
 {
+	assert(self.ranks >> lock->rank & 1);
 	end_turn(lock);
 	pthread_cond_wait(wake, &lock->mutex);
 	begin_turn(lock);
@@ -202,6 +204,7 @@ bool glk_lock_wait_for(struct glk_lock *lock, pthread_cond_t *wake, int64_t ns)
 		.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
 	int err;
 
+	assert(self.ranks >> lock->rank & 1);
 	end_turn(lock);
 	err = pthread_cond_timedwait(wake, &lock->mutex, &ts);
 	begin_turn(lock);
@@ -221,6 +224,7 @@ static inline void give_back(struct glk_lock *lock)
 {
 	uint32_t others = self.ranks & ~(1u << lock->rank);
 
+	assert(self.ranks >> lock->rank & 1);
 	pthread_mutex_unlock(&lock->mutex);
 	self.ranks = others;
 	if (others)
@@ -248,6 +252,7 @@ void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *ti
 
 void glk_lock_pause(struct glk_lock *lock)
 {
+	assert(self.ranks >> lock->rank & 1);
 	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
 	self.ranks = (self.ranks & ~(1u << lock->rank)) | PAUSED;

@@ -3,8 +3,8 @@
 #define GLK_BASE_LOCK_H
 
 /*
- * The mutex of the slow paths, with a rank: a thread takes locks in rising rank only. Debug
- * builds check that. No lock is taken on a hit.
+ * The mutex of the slow paths, with a rank: a thread takes locks in rising rank only, and
+ * gives up what it holds. Debug builds check that. No lock is taken on a hit.
  *
  * Cancellation	is put off from a thread's first lock to its last unlock, in whatever order
  *		they are given back, see cancel.h

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Locks exclude, put cancellation off, know how long they were held, a forked child finds static
- * ones free, and in a debug build a lock out of rank ends the program. */
+ * ones free, and in a debug build a lock out of rank, or given up by who does not hold it, ends the
+ * program. */
 #include "base/lock.h"
 #include "base/atomic.h"
 #include "base/clock.h"
@@ -75,6 +76,39 @@ static void after_unlock(void)
 	glk_lock(&node);
 	glk_unlock(&node);
 	glk_lock(&context);
+}
+
+static void not_held(void)
+{
+	glk_lock(&device);
+	glk_unlock(&node);
+}
+
+static void unlocked_twice(void)
+{
+	glk_lock(&device);
+	glk_unlock(&device);
+	glk_unlock(&device);
+}
+
+static void waits_without(void)
+{
+	pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+
+	glk_lock_wait(&device, &wake);
+}
+
+static void waits_without_for(void)
+{
+	pthread_cond_t wake;
+
+	glk_lock_cond_init(&wake);
+	glk_lock_wait_for(&device, &wake, 1);
+}
+
+static void pauses_without(void)
+{
+	glk_lock_pause(&device);
 }
 
 static pthread_barrier_t gate;
@@ -475,7 +509,7 @@ static void asserted(void (*body)(void), const char *what)
 
 int main(void)
 {
-	tap_plan(29);
+	tap_plan(34);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	excludes();
@@ -490,6 +524,11 @@ int main(void)
 	asserted(falling, "a falling rank");
 	asserted(twice, "one rank twice");
 	asserted(after_unlock, "an outer rank after an inner unlock");
+	asserted(not_held, "an unlock of another lock than the one it holds");
+	asserted(unlocked_twice, "a second unlock");
+	asserted(waits_without, "a wait without the lock");
+	asserted(waits_without_for, "or for a time");
+	asserted(pauses_without, "or a pause");
 	held_at_fork();
 	glk_lock_fini(&node);
 	glk_lock_fini(&device);
