@@ -379,12 +379,12 @@ int glk_imports_fini(struct glk_imports *imports, size_t *ret_live)
 	int err, failed;
 
 	err = glk_mirrors_fini(imports, ret_live);
-	for (uint32_t id = 1; id <= last && err != -ENODEV; id++) {
+	for (uint32_t id = 1; id <= last; id++) {
 		struct glk_import *import = at(imports, id);
 
-		if (import->state == FREE)
-			continue;
 		*ret_live += import->state == LIVE;
+		if (import->state == FREE || err == -ENODEV)
+			continue;
 		failed = take_down(imports, import);
 		err = err ? err : failed;
 	}

@@ -262,6 +262,66 @@ static void test_end(void)
 	rig_close(&rig, 2);
 }
 
+/* What a driver answers to each unmap of imports, in their order. */
+static struct {
+	const struct glk_drv_ops *usual;
+	int answer[3];
+	int asked;
+} unmaps;
+
+static int unmap_refused(struct glk_drv *drv, uint64_t addr, size_t size)
+{
+	int err = unmaps.answer[unmaps.asked++];
+
+	return err ? err : unmaps.usual->unmap(drv, addr, size);
+}
+
+/* The end of three imports, of which the driver keeps some. */
+static void ends(int first, int second, int third, int want, int asked, const char *what)
+{
+	struct glk_imports imports = {0};
+	struct glk_drv_ops ops;
+	uint64_t addr, other[3];
+	size_t live = 0;
+	struct out out;
+	struct rig rig;
+
+	addr = prepare(&rig, NULL, true);
+	export(&rig, addr, &out);
+	glk_imports_init(&imports, rig.drv, rig.cache.node, 0);
+	for (int i = 0; i < 3; i++)
+		if (glk_import(
+			    &imports, out.piece, out.pin.count, out.pin.size, &other[i]))
+			tap_bail(rig_error().text);
+	close_all(&out);
+	ops = *rig.drv->ops;
+	ops.unmap = unmap_refused;
+	unmaps.usual = rig.drv->ops;
+	unmaps.asked = 0;
+	memcpy(unmaps.answer, (int[]){first, second, third}, sizeof(unmaps.answer));
+	rig.drv->ops = &ops;
+	is_int(glk_imports_fini(&imports, &live), want, what);
+	is_int(unmaps.asked, asked, "  so many are asked for");
+	rig.drv->ops = unmaps.usual;
+	for (int i = 0; i < 3; i++) {
+		if (i < asked && !unmaps.answer[i])
+			continue;
+		rig.drv->ops->unmap(rig.drv, other[i], out.piece[0].page_size);
+		rig.drv->ops->unreserve(rig.drv, other[i], out.piece[0].page_size);
+	}
+	is_int((int64_t)live, 3, "  all were live");
+	glk_cache_unpin(&rig.cache, addr);
+	rig_close(&rig, 2);
+}
+
+static void test_ends(void)
+{
+	ends(0, 0, 0, 0, 3, "all imports go");
+	ends(0, -EIO, 0, -EIO, 3, "one that is kept is told of, and the others go");
+	ends(-EIO, -ENOMEM, 0, -EIO, 3, "the first error is told");
+	ends(0, -ENODEV, 0, -ENODEV, 2, "a device that is lost is asked no more");
+}
+
 /* What an exporter or an importer does, under faults. */
 struct scene {
 	const char *name;
@@ -411,6 +471,7 @@ int main(void)
 	test_peers();
 	test_end();
 	test_tables();
+	test_ends();
 	/* hundreds of GPUs are opened and closed */
 	for (size_t i = 0; i < sizeof(scenes) / sizeof(*scenes); i++) {
 		if (!tap_storms_take_long())
