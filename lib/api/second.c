@@ -21,51 +21,46 @@
 
 static glk_atomic(bool) told;
 
-/* Whether an object holds the address. */
-static bool holds(const struct dl_phdr_info *object, uintptr_t address)
-{
-	for (int i = 0; i < object->dlpi_phnum; i++) {
-		uintptr_t start = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
+struct search {
+	Dl_info own;
+	char path[PATH_MAX]; /* of another one */
+};
 
-		if (object->dlpi_phdr[i].p_type == PT_LOAD && address >= start &&
-			address - start < object->dlpi_phdr[i].p_memsz)
-			return true;
-	}
-	return false;
-}
-
+/* A library's addresses count from where its file begins, which the loader tells of each. */
 static int look(struct dl_phdr_info *object, size_t size, void *context)
 {
 	const char *name = strrchr(object->dlpi_name, '/');
-	char *path = context;
+	struct search *search = context;
 
 	(void)size;
 	name = name ? name + 1 : object->dlpi_name;
-	if (strncmp(name, NAME, strlen(NAME)) != 0 || holds(object, (uintptr_t)&told))
+	if (strncmp(name, NAME, strlen(NAME)) != 0 ||
+		object->dlpi_addr == (uintptr_t)search->own.dli_fbase)
 		return 0;
-	snprintf(path, PATH_MAX, "%s", object->dlpi_name);
+	snprintf(search->path, sizeof(search->path), "%s", object->dlpi_name);
 	return 1;
 }
 
 void glk_second_warn(void)
 {
 	const char *(*version)(void) = NULL;
-	char path[PATH_MAX];
-	Dl_info own = {0};
+	struct search search = {0};
 	void *handle;
 
-	if (glk_load_relaxed(&told) || !dl_iterate_phdr(look, path))
+	if (glk_load_relaxed(&told))
+		return;
+	dladdr(&told, &search.own);
+	if (!dl_iterate_phdr(look, &search))
 		return;
 	glk_store_relaxed(&told, true);
-	handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+	handle = dlopen(search.path, RTLD_LAZY | RTLD_NOLOAD);
 	if (handle)
 		*(void **)&version = dlsym(handle, "glake_version_string");
-	dladdr(&told, &own);
 	glk_warn(
 		"this process has two copies of this library, %s (%s) and %s (%s): neither knows "
 		"the other's memory",
-		glake_version_string(), own.dli_fname ? own.dli_fname : "?",
-		version ? version() : "?", path);
+		glake_version_string(), search.own.dli_fname ? search.own.dli_fname : "?",
+		version ? version() : "?", search.path);
 	if (handle)
 		dlclose(handle);
 }
