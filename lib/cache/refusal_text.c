@@ -46,11 +46,6 @@ static struct said say(uint64_t bytes)
 	return said;
 }
 
-static uint64_t over(uint64_t a, uint64_t b)
-{
-	return a > b ? a - b : 0;
-}
-
 /* ---- What there is ---- */
 
 static void put_pieces(struct page *page, const struct glk_refusal *r, int state,
@@ -210,7 +205,7 @@ static void put_advice(struct page *page, const struct glk_refusal *r)
 	if (rest->bytes >= r->asked)
 		advise(page, "a smaller pool.large_page: %s are the rest of pages",
 			say(rest->bytes).text);
-	if (over(s->live, s->away + s->placed) >= r->asked)
+	if (s->live >= s->away + s->placed + r->asked)
 		advise(page,
 			"fewer live blocks, or glake_spill() or GLAKE_ADVICE_COLD for "
 			"some that are not used for a while");

@@ -205,9 +205,223 @@ static void of_many(void)
 	rig_close(&rig, GLK_REFUSAL_RUNS + 1000);
 }
 
+static const char *printed(const struct glk_refusal *r, int form)
+{
+	size_t length = glk_refusal_print(r, 3, form, 5000000000, text, sizeof(text));
+
+	return strlen(text) == length ? text : "of another length";
+}
+
+/* A GPU without a budget whose driver tells nothing, of which all is in blocks that are in use. */
+static struct glk_refusal bare(void)
+{
+	return (struct glk_refusal){.count = 7,
+		.at = 4000000000,
+		.asked = 8 * MIB,
+		.stream = 0xab,
+		.lacked = 8 * MIB,
+		.why = {.error_class = GLAKE_ERROR_NOMEM_DEVICE, .text = "there is none"},
+		.stats = {.budget = UINT64_MAX,
+			.reserved = 6 * MIB,
+			.live = 5 * MIB,
+			.live_blocks = 2,
+			.largest_hole = 2 * MIB},
+		.host_budget = UINT64_MAX};
+}
+
+/* Each line where there is something to be told, and no other. */
+static void in_lines(void)
+{
+	struct glk_refusal r = bare();
+
+	is_str(printed(&r, GLAKE_REFUSAL_WHOLE),
+		"GPU 3 refused 8 MiB on stream 0xab, refusal 7:\n"
+		"  there is none\n"
+		"What there is:\n"
+		"  6 MiB are held\n"
+		"  5 MiB in 2 live blocks\n"
+		"  the largest hole between blocks has 2 MiB of addresses\n"
+		"Where it stopped:\n"
+		"  on the last rung: pages that nobody uses were given back, bins "
+		"emptied, streams waited for; the host was not asked\n"
+		"What would have helped:\n"
+		"  a smaller request\n",
+		"a GPU of which nothing else is known");
+	r.graph = true;
+	r.flags = GLAKE_ALLOC_CONTIGUOUS;
+	r.stats = (struct glake_stats){.budget = 100 * MIB,
+		.reserved = 90 * MIB,
+		.live = 70 * MIB,
+		.live_blocks = 9,
+		.away = MIB,
+		.placed = 2 * MIB,
+		.pools = 4,
+		.pool_held = 3 * MIB,
+		.host_held = 5 * MIB,
+		.managed_held = 32 * MIB,
+		.managed = 30 * MIB,
+		.free_pages = 8 * MIB};
+	r.walk.at = 3000000000;
+	r.walk.runs = GLK_REFUSAL_RUNS;
+	r.walk.device_total = 1024 * MIB;
+	r.walk.device_free = 10 * MIB;
+	r.walk.late = 0xcd;
+	r.walk.pieces[GLAKE_RUN_REST] = (struct glk_pieces){11, 9 * MIB, 6 * MIB};
+	r.walk.pieces[GLAKE_RUN_QUICK] = (struct glk_pieces){12, 7 * MIB, 5 * MIB};
+	r.walk.pieces[GLAKE_RUN_IDLE] = (struct glk_pieces){13, 8 * MIB, 4 * MIB};
+	r.walk.pieces[GLAKE_RUN_LIMBO] = (struct glk_pieces){14, 6 * MIB, 3 * MIB};
+	r.walk.sizes[0] = (struct glk_owner){16 * MIB, 4, 60 * MIB};
+	r.walk.sizes[1] = (struct glk_owner){4 * MIB, 5, 10 * MIB};
+	r.walk.streams[0] = (struct glk_owner){0xab, 9, 70 * MIB};
+	is_str(printed(&r, GLAKE_REFUSAL_WHOLE),
+		"GPU 3 refused 8 MiB on stream 0xab, contiguous, for a graph, refusal 7:\n"
+		"  there is none\n"
+		"What there is:\n"
+		"  90 MiB are held, of a budget of 100 MiB; the driver had 10 MiB free of "
+		"1 GiB\n"
+		"  70 MiB in 9 live blocks, of which 1 MiB are away, of which 2 MiB lie on "
+		"the host\n"
+		"  9 MiB are the rest of pages that live blocks use, in 11 pieces, the "
+		"largest 6 MiB: too small, or no room for new pages beside them\n"
+		"  7 MiB are freed blocks in the bins of their streams, in 12 pieces, the "
+		"largest 5 MiB\n"
+		"  8 MiB are idle, in 13 pieces, the largest 4 MiB: not enough for it\n"
+		"  6 MiB wait for work on streams, in 14 pieces, the largest 3 MiB\n"
+		"    one of them is 0xcd\n"
+		"  3 MiB are of 4 pools of graphs, which keep them until they are "
+		"released\n"
+		"  the largest hole between blocks has 0 bytes of addresses\n"
+		"  5 MiB of the host are held\n"
+		"  32 MiB of managed memory are held, 30 MiB in live blocks\n"
+		"Where it stopped:\n"
+		"  on the last rung of a pool of graphs, which waits for nobody\n"
+		"What would have helped:\n"
+		"  a block that is not contiguous; glake_pool_release() of graphs that are "
+		"done, 3 MiB; a smaller pool.large_page: 9 MiB are the rest of pages; fewer "
+		"live blocks, or glake_spill() or GLAKE_ADVICE_COLD for some that are not "
+		"used for a while\n"
+		"Live blocks by size, those first that have most:\n"
+		"  up to 16 MiB: 60 MiB in 4\n"
+		"  up to 4 MiB: 10 MiB in 5\n"
+		"Live blocks by stream:\n"
+		"  stream 0xab: 70 MiB in 9\n"
+		"  pieces and blocks are of the first 100000 runs of addresses; there are "
+		"more\n"
+		"  pieces and blocks as of 1000 ms before that\n"
+		"This was 1000 ms ago.\n",
+		"one of which all is known");
+	is_int((int64_t)glk_refusal_print(&r, 3, GLAKE_REFUSAL_WHOLE, 0, text, 100), 99,
+		"a text ends where there is no more room");
+	is_int((int64_t)strlen(text), 99, "with its zero");
+}
+
+static void advised(const struct glk_refusal *r, const char *want, const char *what)
+{
+	is_str(printed(r, GLAKE_REFUSAL_ADVICE), want, what);
+}
+
+static void by_what_helps(void)
+{
+	struct glk_refusal r = bare();
+
+	advised(&r, "a smaller request", "where nothing else would have helped");
+	r.stats.budget = 13 * MIB;
+	advised(&r, "pool.budget=14MiB, or glake_budget_set()",
+		"a budget that is too small");
+	r.stats.budget = 14 * MIB;
+	advised(&r, "a smaller request", "not one that is as large as that");
+	r.stats.budget = 13 * MIB;
+	r.walk.device_total = 1024 * MIB;
+	r.walk.device_free = 8 * MIB - 1;
+	advised(&r, "a smaller request", "nor where the GPU has no more");
+	r.walk.device_free++;
+	r.may_place = true;
+	advised(&r,
+		"pool.budget=14MiB, or glake_budget_set(); tier.place=host, for memory of "
+		"the host where the GPU has none",
+		"both of two");
+	r.graph = true;
+	advised(&r, "pool.budget=14MiB, or glake_budget_set()",
+		"the host is none for graphs");
+	r = bare();
+	r.places = true;
+	advised(&r, "a smaller request", "the host has no more");
+	r.host_budget = 8 * MIB - 1;
+	advised(&r, "tier.host=8MiB", "or may not be used for more");
+	r.host_budget++;
+	advised(&r, "a smaller request", "unless it may be used for as much");
+	r = bare();
+	r.stats.live = 8 * MIB + 1000;
+	r.stats.away = 1000;
+	advised(&r,
+		"fewer live blocks, or glake_spill() or GLAKE_ADVICE_COLD for some that are "
+		"not used for a while",
+		"as many bytes in live blocks");
+	r.stats.placed = 1;
+	advised(&r, "a smaller request", "those that lie elsewhere are no use");
+	r.walk.pieces[GLAKE_RUN_REST].bytes = 8 * MIB - 1;
+	advised(&r, "a smaller request",
+		"nor is less than it asks for in the rest of pages");
+	r.walk.pieces[GLAKE_RUN_REST].bytes++;
+	advised(&r, "a smaller pool.large_page: 8 MiB are the rest of pages",
+		"as much as it asks for is");
+	r.walk.pieces[GLAKE_RUN_REST].bytes = 0;
+	r.flags = GLAKE_ALLOC_CONTIGUOUS;
+	r.stats.free_pages = 8 * MIB - 1;
+	advised(&r, "a smaller request", "or less in pages that are free");
+	r.flags = GLAKE_ALLOC_MANAGED;
+	advised(&r, "GLAKE_ALLOC_MANAGED_OVER, for more than is free on the GPU",
+		"managed memory may be more than there is");
+	r.flags |= GLAKE_ALLOC_MANAGED_OVER;
+	r.stats.budget = 13 * MIB;
+	advised(&r, "a smaller request", "where it is already a budget is of no use");
+	r.stats.managed = 1;
+	r.stats.managed_held = 16 * MIB;
+	r.why.error_class = GLAKE_ERROR_LIMIT;
+	advised(&r,
+		"a larger tier.managed, or the limit that the sentence above names; fewer "
+		"live blocks of managed memory, then glake_trim(): chunks with any are kept "
+		"whole, 16 MiB in all",
+		"but where a limit was reached, or blocks are live");
+	r.flags = 0;
+	advised(&r, "the limit that the sentence above names", "a limit");
+	r.why.error_class = GLAKE_ERROR_ADDRESS;
+	advised(&r, "a larger map.span", "addresses");
+}
+
+static void stopped(const struct glk_refusal *r, const char *want, const char *what)
+{
+	has_str(printed(r, GLAKE_REFUSAL_WHOLE), want, what);
+}
+
+static void by_where_it_stopped(void)
+{
+	struct glk_refusal r = bare();
+
+	r.stats.budget = r.walk.device_total = r.asked;
+	stopped(&r, "on the last rung: pages", "as much as the GPU may hold");
+	r.asked++;
+	stopped(&r, "at once: it is more than", "a byte more");
+	r.stats.budget++;
+	stopped(&r, "at once: it is more than", "or more than it has");
+	r.walk.device_total++;
+	stopped(&r, "on the last rung: pages", "but not more than that");
+	r.places = true;
+	stopped(&r, "on the last rung, memory of the host", "the host was asked");
+	r.flags = GLAKE_ALLOC_MANAGED;
+	stopped(&r, "where a chunk of managed memory is had", "managed memory");
+	r.why.error_class = GLAKE_ERROR_LIMIT;
+	stopped(&r, "before memory was looked for", "a limit");
+	r.why.error_class = GLAKE_ERROR_ADDRESS;
+	stopped(&r, "before memory was looked for", "addresses");
+}
+
 int main(void)
 {
 	tap_plan_later();
+	in_lines();
+	by_what_helps();
+	by_where_it_stopped();
 	by_a_budget();
 	by_the_host();
 	by_a_pool();
