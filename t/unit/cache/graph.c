@@ -462,6 +462,36 @@ static void is_inherited(void)
 	rig_close(&rig, 0);
 }
 
+/* It is noted once which graphs may use blocks of a pool, however many of those they free. */
+static void is_noted_once(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+	uint64_t x[8];
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	for (int i = 0; i < 8; i++)
+		x[i] = give(&rig, 1000, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	for (uint64_t pool = 2; pool < 4; pool++) {
+		open_capture(&rig, pool, a);
+		for (size_t i = 0; i < 4; i++)
+			rig_free(&rig, x[i + (pool - 2) * 4], a);
+		rig_drop(&rig, close_capture(&rig, pool, a));
+		is_int(glk_load_relaxed(&glk_graphs(&rig.cache)->heirs.used),
+			(int64_t)pool - 1, "four blocks, and one note of who freed them");
+	}
+	is_int(rig_release(&rig, 1), 0, "their pool is released");
+	is_int(rig_release(&rig, 2), 0, "and one of those that freed them");
+	is_int((int64_t)rig_figures(&rig).pools, 2, "the first one stays for the other");
+	is_int(rig_release(&rig, 3), 0, "which is released too");
+	is_int((int64_t)rig_figures(&rig).pools, 0, "all are gone");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* The driver refuses a call while a pool ends: it is told, and the rest goes. */
 static void ends_badly(void)
 {
@@ -516,6 +546,7 @@ int main(void)
 	keeps_streams();
 	borrows();
 	is_inherited();
+	is_noted_once();
 	ends_badly();
 	return tap_done();
 }
