@@ -58,6 +58,55 @@ static int waited(int err)
 	return err;
 }
 
+static struct {
+	pthread_cond_t told; /* under the lock of the GPU */
+	bool comes, has_stood;
+} one = {.told = PTHREAD_COND_INITIALIZER};
+
+static void *stand(void *arg)
+{
+	struct glk_cache *gpu = arg;
+	struct glk_request request = {0};
+
+	glk_lock(&gpu->lock);
+	one.comes = true;
+	pthread_cond_broadcast(&one.told);
+	glk_plan_stand(gpu, &request);
+	one.has_stood = true;
+	pthread_cond_broadcast(&one.told);
+	glk_plan_stood(gpu, &request);
+	glk_unlock(&gpu->lock);
+	return NULL;
+}
+
+/* Who waits for it no longer tells it so: it waits for no request that is tried then, which may need it. */
+static void is_told(void)
+{
+	struct glk_request first = {0}, second = {0};
+	struct glk_cache *gpu = &rig.cache;
+	pthread_t thread;
+
+	glk_lock(&gpu->lock);
+	glk_plan_try(gpu, &first);
+	if (pthread_create(&thread, NULL, stand, gpu))
+		tap_bail("no thread");
+	while (!one.comes)
+		glk_lock_wait(&gpu->lock, &one.told);
+	ok(glk_plan_is_stood(gpu) && !one.has_stood,
+		"one is about to stand alone, and waits for one that is tried");
+	glk_plan_try(gpu, &second);
+	ok(second.met && !glk_plan_is_stood(gpu), "another one passes, after a while");
+	while (!one.has_stood)
+		glk_lock_wait(&gpu->lock, &one.told);
+	is_int((int64_t)gpu->plans.tries, 2, "while both are tried it goes on");
+	glk_plan_tried(gpu, &second);
+	glk_plan_tried(gpu, &first);
+	ok(first.met, "each met the other");
+	glk_unlock(&gpu->lock);
+	pthread_join(thread, NULL);
+	pthread_cond_destroy(&one.told);
+}
+
 int main(void)
 {
 	struct held live, freed, large;
@@ -86,6 +135,9 @@ int main(void)
 	is_int((int64_t)(rig.cache.plans.stands - rig.cache.plans.stood), 0,
 		"nobody stands");
 	is_int((int64_t)rig.cache.plans.tries, 0, "nothing is tried");
+	is_told();
+	is_int((int64_t)(rig.cache.plans.stands - rig.cache.plans.stood), 0,
+		"nobody stands then");
 	ok(plan_drop(&rig, &live, stream), "nobody has memory of another one");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 0);
