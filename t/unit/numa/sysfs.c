@@ -31,6 +31,24 @@ static void reads_text(struct tree *tree)
 		"a folder");
 }
 
+/* A program that has closed its standard input has files of that number. */
+static void reads_as_input(struct tree *tree)
+{
+	int was = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	char text[16] = "";
+
+	tree_set(tree, "sys/value", "live\n");
+	close(STDIN_FILENO);
+	is_int(glk_sysfs_text(&tree->root, "/sys/value", text, sizeof(text)), 0,
+		"a file whose descriptor is 0");
+	is_str(text, "live", "is read");
+	is_int(fcntl(STDIN_FILENO, F_GETFD), -1, "and closed");
+	if (was >= 0) {
+		dup2(was, STDIN_FILENO);
+		close(was);
+	}
+}
+
 static void number(struct tree *tree, const char *text, int err, int64_t want)
 {
 	int64_t n = 77;
@@ -122,6 +140,7 @@ int main(void)
 	tap_plan_later();
 	tree_init(&tree);
 	reads_text(&tree);
+	reads_as_input(&tree);
 	reads_numbers(&tree);
 	reads_fields();
 	reads_lists(&tree);
