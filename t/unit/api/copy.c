@@ -342,6 +342,58 @@ static void many_threads(void)
 	end();
 }
 
+static const struct glk_drv_ops *usual;
+static uint64_t calls, largest, sum; /* of copies on the program's stream */
+
+static int count_copy(struct glk_drv *drv, uint64_t dst, uint64_t src, size_t size,
+	struct CUstream_st *on)
+{
+	if (on == stream) {
+		calls++;
+		largest = size > largest ? size : largest;
+		sum += size;
+	}
+	return usual->copy(drv, dst, src, size, on);
+}
+
+/* On its own link pieces that follow each other go in one call, eight at most: the first soon. */
+static void merged(void)
+{
+	static const char *const settings[] = {MANY, "io.lend=1", NULL};
+	struct glake_copy_range r[64];
+	struct glk_drv_ops ops;
+
+	begin(settings);
+	fill(host, ROOM);
+	usual = context->drv->ops;
+	ops = *usual;
+	ops.copy = count_copy;
+	context->drv->ops = &ops;
+	calls = largest = sum = 0;
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, NULL) | sync_stream(), 0,
+		"a copy");
+	ok(!memcmp(gpu, host, ROOM), "every byte");
+	ok(sum > ROOM / 4 && sum < ROOM, "a part of it over its own link");
+	is_int((int64_t)largest, 8 * 64 * KIB, "eight pieces in one call");
+	is_int((int64_t)calls, (int64_t)((sum + largest - 1) / largest), "or the rest");
+	for (size_t i = 0; i < 64; i++)
+		r[i] = (struct glake_copy_range){
+			gpu + i * 64 * KIB, host + (i ^ 1) * 64 * KIB, 64 * KIB};
+	calls = largest = sum = 0;
+	is_int(glake_copy_list(ctx, r, 64, stream, 0, NULL) | sync_stream(), 0,
+		"ranges that follow each other on one side alone");
+	is_int((int64_t)largest, 64 * KIB, "go one by one");
+	for (size_t i = 0; i < 64; i++)
+		r[i] = (struct glake_copy_range){
+			gpu + (i ^ 1) * 64 * KIB, host + i * 64 * KIB, 64 * KIB};
+	largest = 0;
+	is_int(glake_copy_list(ctx, r, 64, stream, 0, NULL) | sync_stream(), 0,
+		"or on the other");
+	is_int((int64_t)largest, 64 * KIB, "likewise");
+	context->drv->ops = usual;
+	end();
+}
+
 /* What a job says when its context is gone, to the end. */
 static void outlived(void)
 {
@@ -413,6 +465,7 @@ int main(void)
 	captured();
 	direct();
 	many_threads();
+	merged();
 	outlived();
 	fast();
 	return tap_done();

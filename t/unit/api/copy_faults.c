@@ -188,6 +188,40 @@ static void staging_is_kept(void)
 	end();
 }
 
+/* A relay hands back what lies behind the direct path's piece in memory, and not in the list: told of apart. */
+static void told_apart(void)
+{
+	static const char *const settings[] = {MANY, "soft.gpus=2", NULL};
+	const size_t piece = 64 * KIB;
+	struct glake_copy_range r[] = {{gpu, host, piece}, {gpu + MIB, host + MIB, piece},
+		{gpu + piece, host + piece, piece}};
+	struct glake_copy_part part;
+	struct glake_copy_job *job;
+	uint64_t lost = 0;
+
+	begin(settings);
+	for (int i = 0; i < 3; i++)
+		r[i].dst = gpu + ((unsigned char *)r[i].src - host);
+	is_int(glake_copy_list(ctx, r, 3, stream, 0, &job) | sync_stream(), 0,
+		"ranges of which the last is behind the first in memory");
+	is_int(state_of(job).paths, 2, "over two links");
+	glake_copy_close(job);
+	glk_fault_set(context->drv, "copy:from=1:err=EIO");
+	tap_expect_log(1);
+	is_int(glake_copy_list(ctx, r, 3, stream, 0, &job), 0,
+		"again, and both links fail");
+	glk_fault_set(context->drv, "off");
+	is_int(state_of(job).stage, GLAKE_COPY_FAILED, "it has failed");
+	is_int((int64_t)state_of(job).failed, 3 * (int64_t)piece, "all of it");
+	for (uint32_t i = 0; !glake_copy_failed(job, i, &part); i++)
+		for (uint64_t at = part.offset; at < part.offset + part.bytes;
+			at += piece)
+			lost |= UINT64_C(1) << at / piece;
+	is_int((int64_t)lost, 7, "each part is told of");
+	glake_copy_close(job);
+	end();
+}
+
 int main(void)
 {
 	if (tap_one_thread_takes_long())
@@ -202,5 +236,6 @@ int main(void)
 	faults("copy:from=%u:err=EIO", 0);
 	faults("copy:nth=%u:sticky=1", 0);
 	staging_is_kept();
+	told_apart();
 	return tap_done();
 }
