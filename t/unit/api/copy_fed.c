@@ -325,6 +325,50 @@ static void forked(void)
 	end();
 }
 
+static const struct glk_drv_ops *usual;
+static pthread_t program;
+static glk_atomic(unsigned) looks; /* of the thread that feeds copies */
+
+static int count_look(struct glk_drv *drv, struct glk_drv_event *event)
+{
+	if (!pthread_equal(pthread_self(), program))
+		glk_add_relaxed(&looks, 1);
+	return usual->event_query(drv, event);
+}
+
+/* While the stream has not come to a copy the thread looks now and then, and less often with time. */
+static void looks_seldom(void)
+{
+	static const char *const settings[] = {FED, NULL};
+	struct glake_copy_job *job;
+	struct glk_drv_ops ops;
+	int64_t since, most;
+
+	begin(settings);
+	usual = context->drv->ops;
+	ops = *usual;
+	ops.event_query = count_look;
+	program = pthread_self();
+	context->drv->ops = &ops;
+	fill(host, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	since = glk_clock_ns();
+	is_int(glake_copy(ctx, gpu, host, ROOM, stream, 0, &job), 0, "a copy");
+	for (int round = 0; round < 2; round++) {
+		is_int(glake_copy_wait(job, 50000000), -ETIMEDOUT, "is not begun");
+		/* at first after 10 us, then after twice as long each time up to 160 us */
+		most = 20 + (glk_clock_ns() - since) / 160000;
+		ok(glk_load_relaxed(&looks) <= most,
+			"the thread has not looked too often");
+		tap_note("%u of %" PRId64 " times", glk_load_relaxed(&looks), most);
+	}
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(glake_copy_wait(job, -1), 0, "it is made then");
+	ok(!memcmp(gpu, host, ROOM), "every byte");
+	glake_copy_close(job);
+	end();
+}
+
 /* A call of the driver that is stuck, or pieces that never arrive: the stream goes on all the same. */
 static void patience(bool in_a_call)
 {
@@ -474,6 +518,7 @@ int main(void)
 	outlived("soft.streams=random", false);
 	outlived("soft.streams=worker", true);
 	forked();
+	looks_seldom();
 	patience(false);
 	patience(true);
 	many_threads("soft.streams=worker");
