@@ -293,6 +293,14 @@ static void few_lists(void)
 	is_int(rig_begin(&rig, buckets + 2, a), 0, "the next one");
 	is_int(glk_graphs(&rig.cache)->buckets, 2 * buckets, "makes more of them");
 	wrong += rig_end_pool(&rig, buckets + 2);
+	for (uint64_t n = 1; n <= buckets + 2; n++) {
+		struct glake_pool_id other = rig_id(n);
+		struct glake_pool got;
+
+		other.high++;
+		wrong += glk_graph_get(&rig.cache, other, &got) != -EINVAL;
+	}
+	is_int(wrong, 0, "none is found by half of its name");
 	for (uint64_t n = 1; n <= buckets + 2; n++)
 		wrong += rig_pool(&rig, n).graphs != 1 || rig_release(&rig, n);
 	is_int(wrong, 0, "all are found");
@@ -492,6 +500,86 @@ static void is_noted_once(void)
 	rig_close(&rig, 0);
 }
 
+/* There is no room for the second note of a pool: it stays, whatever becomes of the first. */
+static void is_noted_no_more(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+	uint64_t x[4];
+	uint32_t max;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	for (int i = 0; i < 4; i++)
+		x[i] = give(&rig, 1000, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	max = glk_graphs(&rig.cache)->heirs.max;
+	glk_graphs(&rig.cache)->heirs.max = 1;
+	for (uint64_t pool = 2; pool < 4; pool++) {
+		open_capture(&rig, pool, a);
+		is_int(rig_free(&rig, x[pool - 2], a), 0,
+			"a free in the capture of another pool");
+		rig_drop(&rig, close_capture(&rig, pool, a));
+	}
+	open_capture(&rig, 2, a);
+	is_int(rig_free(&rig, x[2], a), 0, "and one of the first of them again");
+	rig_drop(&rig, close_capture(&rig, 2, a));
+	is_int(rig_free(&rig, x[3], a), 0, "the last block is freed");
+	glk_graphs(&rig.cache)->heirs.max = max; /* as large as its table is */
+	is_int(rig_release(&rig, 1), 0, "their pool is released");
+	is_int(rig_release(&rig, 2) | rig_release(&rig, 2) | rig_release(&rig, 3), 0,
+		"and both others");
+	is_int((int64_t)rig_figures(&rig).pools, 1, "it stays with the GPU");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* A capture of no pool leaves no graph that is known of. */
+static void has_no_heir(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+	uint64_t x;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	x = give(&rig, PAGE, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	rig_capture(&rig, a);
+	is_int(rig_free(&rig, x, a), 0, "a free in a capture of no pool");
+	rig_drop(&rig, rig_capture_end(&rig, a));
+	is_int(glk_load_relaxed(&glk_graphs(&rig.cache)->heirs.used), 0,
+		"of which nothing is noted");
+	is_int(rig_release(&rig, 1), 0, "its pool is released");
+	is_int((int64_t)rig_figures(&rig).pools, 0, "and gone");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* The driver keeps all memory of pools at the end of the GPU. */
+static void end_is_refused(void)
+{
+	struct CUstream_st *a;
+	struct rig_end end;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	for (uint64_t pool = 1; pool < 4; pool++) {
+		open_capture(&rig, pool, a);
+		give(&rig, PAGE, a);
+		rig_drop(&rig, close_capture(&rig, pool, a));
+	}
+	glk_fault_set(rig.drv, "unmap:from=1:err=EIO");
+	tap_expect_log(4);
+	end = rig_end(&rig);
+	is_int(end.cache, -EIO, "the end says so");
+	is_int((int64_t)end.live, 3, "of so many blocks");
+	is_int(end.device, -EBUSY, "as does the device");
+}
+
 /* The driver refuses a call while a pool ends: it is told, and the rest goes. */
 static void ends_badly(void)
 {
@@ -547,6 +635,9 @@ int main(void)
 	borrows();
 	is_inherited();
 	is_noted_once();
+	is_noted_no_more();
+	has_no_heir();
+	end_is_refused();
 	ends_badly();
 	return tap_done();
 }
