@@ -256,6 +256,7 @@ static struct state one(uint64_t addr, size_t size, struct CUstream_st *stream)
 
 static void refuses(void)
 {
+	const struct glk_range *range;
 	struct glake_suspended did;
 	struct CUstream_st *a, *b;
 	struct glk_extent *e;
@@ -291,6 +292,10 @@ static void refuses(void)
 	s = one(x + 100 * MIB, 100, a);
 	refused(&rig, &s, -EINVAL, GLAKE_ERROR_INVAL, "never gave",
 		"addresses that nobody ever had");
+	range = glk_cache_range(&rig.cache, x);
+	s = one(range->base + range->size - GLAKE_GRAIN, GLAKE_GRAIN, a);
+	refused(&rig, &s, -EINVAL, GLAKE_ERROR_INVAL, "no size",
+		"the last addresses, where no slot was one of small blocks");
 	s = one(x, 100, b);
 	refused(&rig, &s, -EINVAL, GLAKE_ERROR_INVAL, "stream",
 		"a stream that is not known");
@@ -454,7 +459,70 @@ static void contiguous(void)
 	is_int((int64_t)rig_query(&rig, w).pages, 1, "as another one");
 	is_int(rig_query(&rig, z).flags, 0, "and one is none of them");
 	is_sound(&rig, "the books agree");
-	rig_close(&rig, 4);
+	first = one(x, 10 * MIB, a);
+	is_int(bring(&rig, 1, &first), 0, "half of the contiguous one");
+	is_int(rig_query(&rig, x).flags, 0, "is none, with a page larger than it is");
+	is_sound(&rig, "the books agree");
+	first = one(x, 19 * MIB, a);
+	first.at[first.count++] = (struct glake_pool_block){
+		.ptr = (void *)(x + 19 * MIB), .size = MIB, .stream = a};
+	is_int(bring(&rig, 1, &first), 0, "or with another one on its page");
+	ok(is_state(&rig, 1, &first), "both are there");
+	is_int(rig_query(&rig, x).flags, 0, "and neither is");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
+/* Streams that have ended meanwhile leave nothing behind in the bins. */
+static void stream_has_ended(void)
+{
+	struct state s, none = {.count = 0};
+	struct CUstream_st *a, *b;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	rig_follow(&rig, b, a, rig_event(&rig));
+	give(&rig, 1000, b);
+	give(&rig, 1000, a);
+	rig_follow(&rig, a, b, rig_event(&rig));
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	s = take(&rig, 1);
+	rig_free(&rig, give(&rig, 1000, b), b);
+	is_int(bring(&rig, 1, &none), 0, "all are freed");
+	is_int(glk_cache_stream_leave(&rig.cache, b), 0, "a stream ends");
+	refused(&rig, &s, -EINVAL, GLAKE_ERROR_INVAL, "stream",
+		"a block of it is refused");
+	s = one((uint64_t)s.at[s.at[0].stream == b].ptr, 1000, a);
+	is_int(bring(&rig, 1, &s), 0, "that of another one comes");
+	ok(rig.cache.ended == rig.cache.streams.ended, "and its bins are gone through");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* Lists that no memory could hold. */
+static void too_long(void)
+{
+	struct CUstream_st *a;
+	struct state s;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	give(&rig, 1000, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	s = take(&rig, 1);
+	/* whatever the size of an entry is: all of them, and none of what else there is, fit a word */
+	for (size_t part = 8; part <= 128; part += 8)
+		is_int(glk_graph_restore(
+			       &rig.cache, rig_id(1), s.at, SIZE_MAX / part, NULL, NULL),
+			-ENOMEM, "a list of so many blocks");
+	is_int(rig_error().error_class, GLAKE_ERROR_NOMEM_HOST, "  its class");
+	ok(is_state(&rig, 1, &s), "nothing has changed");
+	rig_close(&rig, 1);
 }
 
 /* Small blocks that had no slot for themselves. */
@@ -876,6 +944,8 @@ int main(void)
 	other_places();
 	out();
 	contiguous();
+	stream_has_ended();
+	too_long();
 	no_slot();
 	more_addresses();
 	holds();
