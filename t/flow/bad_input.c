@@ -329,6 +329,7 @@ static void pools(void)
 	p = flow_alloc(ctx, 9 * MIB, stream);
 	is_error(glake_pool_blocks(ctx, 0, id, NULL, 1, &count), -EINVAL, "INVAL");
 	is_error(glake_pool_blocks(ctx, 0, id, &block, 1, NULL), -EINVAL, "INVAL");
+	is_error(glake_pool_blocks(ctx, 0, id, NULL, 0, NULL), -EINVAL, "INVAL");
 	is_error(glake_pool_restore(ctx, 0, id, NULL, 1), -EINVAL, "INVAL");
 	is_error(glake_pool_restore(ctx, 0, id, &block, 1), -EINVAL, "INVAL");
 	block = (struct glake_pool_block){.ptr = p, .size = SIZE_MAX, .stream = stream};
