@@ -134,8 +134,9 @@ int glk_conf_read_again(const struct glk_conf_reading *reading,
 void glk_conf_take(
 	struct glk_conf *conf, enum glk_conf_id id, const struct glk_conf *from);
 
-/* policy.target, which changes behind a running program's back. */
-double glk_conf_target(const struct glk_conf *conf);
+/* policy.target, which changes behind a running program's back, where so much of all memory is held:
+ * 0 to 1, which auto goes by. */
+double glk_conf_target(const struct glk_conf *conf, double held);
 
 /* Sets one key from "section.key=value", with origin OPTION. 0 or -EINVAL and a record. */
 int glk_conf_set(struct glk_conf *conf, const char *setting);

@@ -13,7 +13,7 @@
  * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), TIME (int64_t ns), RATIO (double), CHOICE
  * (int, the index into the comma-separated choices) or TEXT (char[128]). Defaults are written as
  * a person would. min and max bound INT, SIZE and TIME, and RATIO in thousandths; for others they
- * are 0.
+ * are 0. A RATIO may have one choice, a word for 0.
  *
  * Environment: GLAKE_<SECTION>_<KEY> in capitals.
  */
@@ -302,10 +302,14 @@ GLK_LIVE_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, 
 	"Memory freed on one stream may serve another behind a stream wait that the library "
 	"inserts.")
 
-GLK_LIVE_KEY(policy, target, RATIO, policy_target, "1.005", 1000, 100000, "",
+GLK_LIVE_KEY(policy, target, RATIO, policy_target, "auto", 1000, 100000, "auto",
 	"How much physical memory may be held, over the most that was ever live, before memory "
 	"is looked for more closely: then blocks in bins are merged and idle pages of other "
-	"sizes broken up before new pages are made. 1.05 buys speed with memory, 1 the reverse.")
+	"sizes broken up before new pages are made. With auto it is 1.10 while less than half of "
+	"the GPU, or of the budget, is held by anybody, 1.005 from nine tenths on, and a straight line "
+	"between; the driver is asked for that when the GPU is first used and when more memory was "
+	"made. A number holds at all times: 1.005 where memory is what there is too little of, 1 for "
+	"the least.")
 /* The defaults of the other keys are what measurement chose (t/bench/frontier.md); other values
  * are there so that it can be repeated. */
 GLK_KEY(policy, bins, SIZE, policy_bins, "256KiB", 0, 16 * GLK_TIB, "",

@@ -98,7 +98,8 @@ void glk_conf_range(const struct glk_conf_key *key, char *buffer, size_t size)
 				i ? ", " : "", length, name);
 		return;
 	case GLK_TYPE_RATIO:
-		snprintf(buffer, size, "%g ... %g", (double)key->min / 1000,
+		snprintf(buffer, size, "%s%s%g ... %g", key->choices,
+			*key->choices ? ", " : "", (double)key->min / 1000,
 			(double)key->max / 1000);
 		return;
 	case GLK_TYPE_TEXT:

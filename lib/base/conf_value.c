@@ -80,6 +80,10 @@ static int parse_ratio(
 	double ratio;
 	int err;
 
+	if (*key->choices && !strcmp(text, key->choices)) {
+		*ret_ratio = 0;
+		return 0;
+	}
 	/* with or without the x that tells ratios from sizes elsewhere */
 	snprintf(shown, sizeof(shown), "%s%s", *text == 'x' ? "" : "x", text);
 	err = glk_parse_ratio(shown, &ratio);
@@ -181,7 +185,10 @@ void glk_conf_format(
 		snprintf(buffer, size, "%.*s", length, name);
 		break;
 	case GLK_TYPE_RATIO:
-		snprintf(buffer, size, "%g", *(const double *)field);
+		if (*(const double *)field > 0)
+			snprintf(buffer, size, "%g", *(const double *)field);
+		else
+			snprintf(buffer, size, "%s", key->choices);
 		break;
 	case GLK_TYPE_TEXT:
 		snprintf(buffer, size, "%s", (const char *)field);
@@ -194,9 +201,25 @@ typedef glk_atomic(double) live_ratio;
 _Static_assert(sizeof(live_ratio) == sizeof(double),
 	"an atomic one lies where a plain one does");
 
-double glk_conf_target(const struct glk_conf *conf)
+/* With auto: while memory is plenty, and while it is short, and the parts of all memory that are held
+ * then; a straight line between. */
+#define PLENTY	     1.10
+#define SHORT	     1.005
+#define PLENTY_UP_TO 0.5
+#define SHORT_FROM   0.9
+
+double glk_conf_target(const struct glk_conf *conf, double held)
 {
-	return glk_load_relaxed((const live_ratio *)&conf->policy_target);
+	double set = glk_load_relaxed((const live_ratio *)&conf->policy_target);
+
+	if (set > 0)
+		return set;
+	if (held <= PLENTY_UP_TO)
+		return PLENTY;
+	if (held >= SHORT_FROM)
+		return SHORT;
+	return PLENTY -
+		(held - PLENTY_UP_TO) * (PLENTY - SHORT) / (SHORT_FROM - PLENTY_UP_TO);
 }
 
 void glk_conf_take(

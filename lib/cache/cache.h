@@ -100,7 +100,9 @@ struct glk_cache {
 	const struct glk_conf *conf;
 	struct glk_io *io; /* NULL: contents go over the link of this GPU alone */
 	int device;
-	uint64_t memory;	  /* of the GPU, bytes */
+	uint64_t memory;		     /* of the GPU, bytes */
+	glk_atomic(uint64_t) held_by_others; /* of it, when the driver was asked last */
+	double fill;			     /* what policy.target goes by, see fill.c */
 	struct glk_lock starting; /* held by who makes the tables, at the first request */
 	glk_atomic(bool) started;
 	uint32_t seat_at; /* offset of its seats in the record of a thread */
@@ -224,6 +226,12 @@ void glk_cache_still(struct glk_cache *cache);
 /* Gives all memory back; the GPU is idle. Says how many blocks were live. 0 or the first
  * error of the driver. */
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
+
+/* fill.c. Asks the driver how much of the GPU others hold, where policy.target goes by that. Not under
+ * the lock. */
+void glk_fill_ask(struct glk_cache *cache);
+/* The part of the GPU, or of the budget, that is held, for policy.target. Under the lock. */
+double glk_fill(struct glk_cache *cache);
 
 /* arena/serve.c, block.c, dependency.c: contracts as in glake/memory.h and glake/stream.h. */
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,

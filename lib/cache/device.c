@@ -169,6 +169,7 @@ int glk_cache_start(struct glk_cache *cache)
 	if (!glk_load_relaxed(&cache->started)) {
 		err = start(cache);
 		if (!err) {
+			glk_fill_ask(cache);
 			if (cache->io)
 				glk_io_use(cache->io, cache->device);
 			glk_ahead_start(cache);

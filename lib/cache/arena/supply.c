@@ -302,6 +302,7 @@ static int grow_all(struct order *o, uint64_t most)
 		if (!err)
 			push(o, id);
 	}
+	glk_fill_ask(gpu);
 	glk_lock_resume(&gpu->lock);
 	return err;
 }
@@ -329,7 +330,7 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 {
 	uint64_t peak = peak_of(gpu, size), more;
 
-	more = (uint64_t)((double)peak * (glk_conf_target(gpu->conf) - 1));
+	more = (uint64_t)((double)peak * (glk_conf_target(gpu->conf, glk_fill(gpu)) - 1));
 	return peak + (more > TARGET_LEAST ? more : TARGET_LEAST);
 }
 

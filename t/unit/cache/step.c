@@ -6,7 +6,7 @@
 
 #define LAYERS 24
 #define SAVED  9 /* blocks that a layer leaves */
-#define PASSES 10
+#define PASSES 16
 #define LATER  20 /* passes until some have changed places */
 #define LIVE   (LAYERS * SAVED + 16)
 #define EVENTS 4096

@@ -18,6 +18,7 @@ static void start(uint64_t budget, int64_t pages)
 	glk_conf_init(&conf);
 	conf.pool_budget = budget;
 	conf.pool_pages = pages;
+	conf.pool_large_page = LARGE;
 	if (glk_pool_init(&pool, fake_init(&fake), &conf, 1, 0, NULL))
 		tap_bail("no pool");
 	node = glk_pool_gpu(&pool, 0);

@@ -34,7 +34,7 @@ struct gpu {
 static inline void gpu_open(struct gpu *gpu)
 {
 	static const char *const settings[] = {"driver.backend=soft", "driver.fault=off",
-		"soft.streams=stepped", "soft.memory=1GiB"};
+		"soft.streams=stepped", "soft.memory=1GiB", "pool.large_page=8MiB"};
 	const struct glk_map_size size = {
 		.step = UINT64_C(4) << 30, .most = UINT64_C(4) << 30};
 	int host = 0;

@@ -46,7 +46,7 @@ static inline bool is_filled(const unsigned char *at, uint64_t word)
 
 #define SETTINGS                                                                         \
 	"soft.gpus=4", "soft.memory=128GiB", "soft.host_memory=128GiB",                  \
-		"map.span=256GiB", "driver.fault=off"
+		"map.span=256GiB", "driver.fault=off", "pool.large_page=8MiB"
 
 static inline void begin(
 	const char *lend, const char *piece, const char *staging, size_t bytes)
