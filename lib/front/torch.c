@@ -246,13 +246,14 @@ void *glake_torch_base_alloc(void *ptr, size_t *ret_size)
 }
 
 /* Of a view or of a part PyTorch names the tensor's first byte, which may lie inside. */
-void glake_torch_record_stream(void *ptr, struct CUstream_st *stream)
+int glake_torch_record_stream(void *ptr, struct CUstream_st *stream)
 {
 	struct glake_block block = {.sz = sizeof(block)};
 	struct glake *ctx = glake_torch_context();
+	int err = ptr && ctx ? glake_use(ctx, ptr, stream) : 0;
 
-	if (!ptr || !ctx || !glake_use(ctx, ptr, stream))
-		return;
-	if (!glake_query(ctx, ptr, &block) && block.base != ptr)
-		glake_use(ctx, block.base, stream);
+	/* memory of others is as well ordered as it is without glake */
+	if (!err || glake_query(ctx, ptr, &block))
+		return 0;
+	return block.base == ptr ? err : glake_use(ctx, block.base, stream);
 }

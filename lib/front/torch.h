@@ -48,7 +48,7 @@ GLAKE_EXPORT void glake_torch_give_back(void *ptr);
 GLAKE_EXPORT void glake_torch_reset(void);
 GLAKE_EXPORT void glake_torch_memory_fraction(double fraction, int device);
 GLAKE_EXPORT void *glake_torch_base_alloc(void *ptr, size_t *ret_size);
-GLAKE_EXPORT void glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
 
 /* torch_pool.c: memory of graphs. `filter` is a std::function<bool(cudaStream_t)>. */
 struct glk_torch_function;

@@ -29,7 +29,7 @@ struct glake *glake_torch_context(void);
 const char *glake_torch_why(void);
 void glake_torch_init(int devices);
 void glake_torch_memory_fraction(double fraction, int device);
-void glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
+int glake_torch_record_stream(void *ptr, struct CUstream_st *stream);
 void glake_torch_refusal(size_t size, int device, char *ret_text, size_t room);
 void glake_torch_tell(void *ptr, size_t size, int device, struct CUstream_st *stream);
 void glake_torch_raise_with(void (*fn)(int out_of_memory, const char *text));
@@ -199,14 +199,12 @@ class GlakeAllocator final : public CUDAAllocator
 #else
 	void emptyCache() override
 	{
-		MempoolId_t id = NO_POOL;
-
 		if (native_used_)
 			native_->emptyCache();
 #endif
-		if (id == NO_POOL)
-			for (int i = 0; ctx_ && i < devices_; i++)
-				glake_trim(ctx_, i, 0, nullptr);
+		/* also for one pool: what it does not use is not told apart from what others do not */
+		for (int i = 0; ctx_ && i < devices_; i++)
+			glake_trim(ctx_, i, 0, nullptr);
 	}
 
 	double getMemoryFraction(DeviceIndex device) override
@@ -262,7 +260,8 @@ class GlakeAllocator final : public CUDAAllocator
 		if (ptr.get_deleter() != give)
 			native_->recordStream(ptr, stream);
 		else if (ours(ptr.get()))
-			glake_torch_record_stream(ptr.get(), stream.stream());
+			check(glake_torch_record_stream(ptr.get(), stream.stream()),
+				"a stream that uses a block");
 		else /* its own look at the way back of what they gave */
 			native_->recordStream(
 				DataPtr(ptr.get(), nullptr, native_->raw_deleter(),
@@ -860,7 +859,7 @@ void recordHistory(
 
 	CUDAAllocator *native_;
 	mutable Pools pools_;
-	mutable struct glake *ctx_ = nullptr;
+	mutable std::atomic<struct glake *> ctx_{nullptr};
 	mutable std::atomic<unsigned> odd_{ODD_CLOSED};
 	int devices_ = 0;
 	std::atomic<bool> native_used_{false}; /* it holds memory, or did */

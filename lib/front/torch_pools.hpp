@@ -14,6 +14,8 @@
 
 #include "torch_watch.hpp"
 
+#include <atomic>
+
 extern "C" int glake_torch_request(
 	size_t size, int device, struct CUstream_st *stream, void **ret_ptr);
 
@@ -317,7 +319,7 @@ class Pools
 	}
 
 	CUDAAllocator *native_;
-	struct glake *ctx_ = nullptr;
+	std::atomic<struct glake *> ctx_{nullptr};
 	std::recursive_mutex lock_;
 	std::vector<std::unique_ptr<Pool>> pools_;
 	std::vector<std::unique_ptr<Open>> open_; /* the newest last */

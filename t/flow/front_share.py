@@ -46,10 +46,15 @@ class UntypedStorage:
         return self.size
     def untyped_storage(self):
         return self
+    refuses = False
     def _share_cuda_(self):
+        if self.refuses:
+            raise RuntimeError("not of this allocator")
         return "PyTorch's"
     @classmethod
     def _new_shared_cuda(cls, *args):
+        if cls.refuses:
+            raise RuntimeError("not with this allocator")
         return args
     _release_ipc_counter_cuda = _new_shared_cuda
 def as_tensor(guest, device):
@@ -198,10 +203,18 @@ def trouble(ours, theirs, folder):
     tap.equal(theirs.do("said = new(0, 'c', 8, 0, 1)"), [0, "c", 8, 0, 1],
               "as what PyTorch sent is to receive")
     ours.do("glake.library.plugged = True")
+    tap.equal(ours.do("said = [torch.UntypedStorage(4096, 8)._share_cuda_(), new(0, 'c', 8, 0, 1)]"),
+              ["PyTorch's", [0, "c", 8, 0, 1]], "and so they are under glake, where PyTorch can")
+    ours.do("torch.UntypedStorage.refuses = True")
     tap.has(ours.do("torch.UntypedStorage(4096, 8)._share_cuda_()"), "tensor.clone()",
-            "under glake it is refused, with what to send instead")
+            "where it cannot it is said what to send instead")
     tap.has(ours.do("new(0, 'c', 8, 0, 1)"), "tensor.cpu()",
-            "a tensor of PyTorch's allocator cannot be opened there: said so")
+            "and what to do for a tensor of PyTorch's allocator")
+    ours.do("glake.library.plugged = False")
+    tap.has(ours.do("torch.UntypedStorage(4096, 8)._share_cuda_()"), "RuntimeError",
+            "without glake it is PyTorch's own sentence")
+    tap.has(ours.do("new(0, 'c', 8, 0, 1)"), "RuntimeError", "in both directions")
+    ours.do("torch.UntypedStorage.refuses = False; glake.library.plugged = True")
     text = ours.do("x = Tensor(5000); base = x.ptr; text = send(x)\n"
                    "x.ptr, kept = 0, x.ptr; said = text")
     tap.has(theirs.do("receive(text)", text=text), "resized", "memory that its owner gave up")

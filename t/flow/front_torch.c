@@ -19,7 +19,7 @@ static void (*init)(int);
 static void (*reset)(void);
 static void (*memory_fraction)(double, int);
 static void *(*base_alloc)(void *, size_t *);
-static void (*record_stream)(void *, struct CUstream_st *);
+static int (*record_stream)(void *, struct CUstream_st *);
 static void *(*try_alloc)(size_t, int, struct CUstream_st *);
 static void (*give_back)(void *);
 static void *(*segment_alloc)(size_t, int, struct CUstream_st *);

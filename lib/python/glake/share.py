@@ -259,11 +259,14 @@ def _share(storage, *_, **__):
     if not size:
         return device, None, 0, 0, b"", 0, b"", False
     block = _block(storage.data_ptr())
-    if not block and not library.plugged:
-        return _inner["_share_cuda_"](storage)
-    if not block:
-        raise GlakeError("this CUDA tensor's memory is not glake's, as that of one that came "
-                         "from another process: send tensor.clone()")
+    if not block:  # of a pool with an allocator of its own, or it came from another process
+        try:
+            return _inner["_share_cuda_"](storage)
+        except RuntimeError as error:
+            if not library.plugged:
+                raise
+            raise GlakeError("this CUDA tensor's memory is neither glake's nor PyTorch's own, as that of "
+                             "one that came from another process: send tensor.clone()") from error
     torch.cuda.synchronize(device)
     handle = _door().leave(storage, block.base)
     return device, handle, size, storage.data_ptr() - block.base, handle, 0, b"", False
@@ -274,11 +277,14 @@ def _new(_class, device, handle, size, offset, *rest):
         torch = pytorch.module()
         guest = _Guest(torch, device, handle, size, offset)
         return torch.as_tensor(guest, device=torch.device("cuda", device)).untyped_storage()
-    if library.plugged:
+    try:
+        return _inner["_new_shared_cuda"](device, handle, size, offset, *rest)
+    except RuntimeError as error:
+        if not library.plugged:
+            raise
         raise GlakeError(
             "this CUDA tensor comes from a process that keeps PyTorch's allocator, and its memory "
-            "cannot be opened under glake: call glake.use() there too, or send tensor.cpu()")
-    return _inner["_new_shared_cuda"](device, handle, size, offset, *rest)
+            "cannot be opened here: call glake.use() there too, or send tensor.cpu()") from error
 
 
 def _release(_class, handle, *rest):
