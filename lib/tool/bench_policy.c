@@ -35,7 +35,7 @@ static const struct {
 	{"ends: high", "policy.ends=high"},
 	{"pages: 2 MiB", "pool.large_page=2MiB"},
 	{"pages: 4 MiB", "pool.large_page=4MiB"},
-	{"pages: 16 MiB", "pool.large_page=16MiB"},
+	{"pages: 8 MiB", "pool.large_page=8MiB"},
 	{"pages: 32 MiB", "pool.large_page=32MiB"},
 };
 

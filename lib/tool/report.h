@@ -48,12 +48,18 @@ struct report_stream {
 
 /* A replay under one value of policy.target. */
 struct report_point {
-	double target;
-	bool chosen; /* the replay that the rest of the page is about */
+	double target; /* 0: auto */
+	bool chosen;   /* the replay that the rest of the page is about */
 	bool ok;
 	uint64_t reserved;
 	double first_ms, later_ms; /* driver time of the passes */
 };
+
+/* A target as people write it: x1.05, or auto. */
+struct report_target {
+	char text[32];
+};
+struct report_target report_target(const struct report_point *point);
 
 struct report {
 	const struct report_options *options;

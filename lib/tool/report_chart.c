@@ -248,11 +248,11 @@ static void put_points(const struct report *report, const struct axis *ratio,
 					fabs(labels[k][1] - y) > 9);
 		fprintf(file,
 			"<div class=\"point%s%s\" style=\"left:%.2f%%;bottom:%.2f%%\" "
-			"title=\"target x%g\">",
+			"title=\"target %s\">",
 			point->chosen ? " chosen" : "", x > 80 ? " near" : "", x, y,
-			point->target);
+			report_target(point).text);
 		if (free || point->chosen) {
-			fprintf(file, "<span>x%g</span>", point->target);
+			fprintf(file, "<span>%s</span>", report_target(point).text);
 			labels[labelled][0] = x;
 			labels[labelled++][1] = y;
 		}
@@ -320,8 +320,8 @@ static void put_rows(const struct report *report, FILE *file)
 	for (size_t i = 0; i < report->points; i++) {
 		const struct report_point *point = &report->point[i];
 
-		fprintf(file, "<tr><th scope=\"row\">glake, target x%g%s%s",
-			point->target, point->chosen ? ", as configured" : "",
+		fprintf(file, "<tr><th scope=\"row\">glake, target %s%s%s",
+			report_target(point).text, point->chosen ? ", as configured" : "",
 			point->ok ? "" : ": requests were not served");
 		put_row(report, point->reserved, most, file);
 		fputs("<td>", file);

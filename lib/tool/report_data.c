@@ -7,6 +7,8 @@
 
 #include "base/json.h"
 
+#include <math.h>
+
 static void add_trace(const struct report *report, struct glk_json *json)
 {
 	const struct trace *trace = &report->trace;
@@ -124,7 +126,8 @@ static void add_frontier(const struct report *report, struct glk_json *json)
 		const struct report_point *point = &report->point[i];
 
 		glk_json_object(json);
-		glk_json_add_figure(json, "target", point->target, 6);
+		glk_json_add_figure(
+			json, "target", point->target > 0 ? point->target : NAN, 6);
 		glk_json_add_bool(json, "configured", point->chosen);
 		glk_json_add_uint(json, "peak_reserved_bytes", point->reserved);
 		glk_json_add_figure(json, "reserved_over_live",

@@ -152,8 +152,8 @@ static void put_warnings(const struct report *report, FILE *file)
 		if (report->point[i].ok || report->point[i].chosen)
 			continue;
 		begin_warning(file);
-		fprintf(file, "the replay with target x%g failed.</p>\n",
-			report->point[i].target);
+		fprintf(file, "the replay with target %s failed.</p>\n",
+			report_target(&report->point[i]).text);
 	}
 }
 

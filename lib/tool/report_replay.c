@@ -2,19 +2,21 @@
 /*
  * The replays behind a report: one as the configuration says, which the page is about, and for
  * the frontier one under each of some other targets: a job that may hold more above its peak of
- * live memory needs less time of the driver. These are six times the work, so not of a long trace
+ * live memory needs less time of the driver. These are seven times the work, so not of a long trace
  * unless they are asked for.
  */
 #include "tool/report.h"
 
 #include "base/parse.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static const struct {
 	double target;
 	const char *setting;
 } others[] = {
+	{0, "policy.target=auto"},
 	{1, "policy.target=1"},
 	{1.005, "policy.target=1.005"},
 	{1.02, "policy.target=1.02"},
@@ -22,6 +24,15 @@ static const struct {
 	{1.1, "policy.target=1.1"},
 	{1.2, "policy.target=1.2"},
 };
+
+struct report_target report_target(const struct report_point *point)
+{
+	struct report_target target = {"auto"};
+
+	if (point->target > 0)
+		snprintf(target.text, sizeof(target.text), "x%g", point->target);
+	return target;
+}
 
 static void add_point(
 	struct report *report, const struct replay_result *result, double target)
@@ -37,7 +48,7 @@ static void add_point(
 		point->later_ms += (double)result->repeat[i].driver.now_ns / 1e6;
 }
 
-/* That of the configuration, which has no 'x' in front. */
+/* That of the configuration, which has no 'x' in front; 0: auto. */
 static double target_of(const struct replay_result *result)
 {
 	char text[sizeof(result->target.text) + 1];

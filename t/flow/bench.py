@@ -309,7 +309,7 @@ def policy():
         for setting, outcome in of.items():
             differs = {k for k in outcome if outcome[k] != usual[k]} - {"variant", "setting"}
             ok(not setting or differs, f"{setting or 'default'}: has an effect", outcome)
-        low, high = of["pool.large_page=2MiB"], of["pool.large_page=16MiB"]
+        low, high = of["pool.large_page=2MiB"], of["pool.large_page=32MiB"]
         ok(low["driver_ms"] > high["driver_ms"], "small pages cost more")
         low, high = of["policy.target=1"], of["policy.target=1.05"]
         ok(low["reserved_over_live"] < high["reserved_over_live"], "a low target needs less")

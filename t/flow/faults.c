@@ -5,9 +5,9 @@
 /* A GPU that is lost: requests fail fast, frees work, and the rest of the context goes on. */
 static void loses(void)
 {
-	struct glake *ctx =
-		flow_open((const char *const[]){"driver.fault=create:nth=4:sticky=1",
-			"soft.gpus=2", "soft.memory=1GiB", "map.span=8GiB", NULL});
+	struct glake *ctx = flow_open((const char *const[]){
+		"driver.fault=create:nth=4:sticky=1", "soft.gpus=2", "soft.memory=1GiB",
+		"map.span=8GiB", "pool.large_page=8MiB", NULL});
 	struct glake_stats stats;
 	void *p, *q, *r, *none = NULL;
 

@@ -104,8 +104,8 @@ static void has_ends(void)
 {
 	void *here, *there;
 
-	set_up((const char *const[]){
-		ROOM, "tier.peer_room=16MiB", "tier.host=8MiB", NULL});
+	set_up((const char *const[]){ROOM, "tier.peer_room=16MiB", "tier.host=8MiB",
+		"pool.large_page=8MiB", NULL});
 	here = take(0, 60 * MIB);
 	is_int(take(0, 30 * MIB) == NULL, 1, "more than both have is refused");
 	is_int(flow_error().err, -ENOMEM, "as any");

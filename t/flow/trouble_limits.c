@@ -96,7 +96,8 @@ static void extents(void)
 
 static void pages(void)
 {
-	static const char *const few[] = {"pool.pages=24", "map.span=64GiB", NULL};
+	static const char *const few[] = {
+		"pool.pages=24", "pool.large_page=8MiB", "map.span=64GiB", NULL};
 
 	runs_out("pages, small blocks", few, MIB / 2, 0, 0, "LIMIT");
 	runs_out("pages, blocks of 3 MiB", few, 3 * MIB, 0, 0, "LIMIT");
