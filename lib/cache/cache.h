@@ -230,7 +230,8 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);
 /* fill.c. Asks the driver how much of the GPU others hold, where policy.target goes by that. Not under
  * the lock. */
 void glk_fill_ask(struct glk_cache *cache);
-/* The part of the GPU, or of the budget, that is held, for policy.target. Under the lock. */
+/* The part of the GPU, or of the budget, that is held, for policy.target; 0 where that is a number.
+ * Under the lock. */
 double glk_fill(struct glk_cache *cache);
 
 /* arena/serve.c, block.c, dependency.c: contracts as in glake/memory.h and glake/stream.h. */

@@ -13,14 +13,19 @@
 
 #define FALL 0.05
 
+/* A number is the same for all. */
+static bool goes_by_fill(const struct glk_cache *cache)
+{
+	return glk_conf_target(cache->conf, 0) > glk_conf_target(cache->conf, 1);
+}
+
 void glk_fill_ask(struct glk_cache *cache)
 {
 	struct glake_error why = glk_thread_current->error;
 	uint64_t held = glk_load_relaxed(&cache->node->held), used;
 	size_t left, total;
 
-	/* a number is the same for all */
-	if (glk_conf_target(cache->conf, 0) <= glk_conf_target(cache->conf, 1))
+	if (!goes_by_fill(cache))
 		return;
 	if (cache->drv->ops->memory_info(cache->drv, cache->device, &left, &total)) {
 		glk_error_back(&why);
@@ -32,11 +37,15 @@ void glk_fill_ask(struct glk_cache *cache)
 
 double glk_fill(struct glk_cache *cache)
 {
-	uint64_t held = glk_node_own(cache->node);
-	uint64_t budget = glk_load_relaxed(&cache->node->budget);
-	double fill = (double)(held + glk_load_relaxed(&cache->held_by_others)) /
-		(double)cache->memory;
+	uint64_t held, budget;
+	double fill;
 
+	if (!goes_by_fill(cache))
+		return 0;
+	held = glk_node_own(cache->node);
+	budget = glk_load_relaxed(&cache->node->budget);
+	fill = (double)(held + glk_load_relaxed(&cache->held_by_others)) /
+		(double)cache->memory;
 	if (fill < (double)held / (double)budget)
 		fill = (double)held / (double)budget;
 	if (fill > cache->fill || fill < cache->fill - FALL)

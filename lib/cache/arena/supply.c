@@ -326,12 +326,20 @@ static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 	return peak < live ? live : peak;
 }
 
+/* What may be held beside such a peak. */
+static uint64_t target_above(struct glk_cache *gpu, uint64_t peak)
+{
+	double target = glk_conf_target(gpu->conf, glk_fill(gpu));
+	uint64_t more = (uint64_t)((double)peak * (target - 1));
+
+	return more > TARGET_LEAST ? more : TARGET_LEAST;
+}
+
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 {
-	uint64_t peak = peak_of(gpu, size), more;
+	uint64_t peak = peak_of(gpu, size);
 
-	more = (uint64_t)((double)peak * (glk_conf_target(gpu->conf, glk_fill(gpu)) - 1));
-	return peak + (more > TARGET_LEAST ? more : TARGET_LEAST);
+	return peak + target_above(gpu, peak);
 }
 
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
@@ -346,7 +354,7 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	if (slack >= held / 5)
 		return false;
 	peak = peak_of(arena->gpu, size);
-	most = glk_supply_target(arena->gpu, size);
+	most = peak + target_above(arena->gpu, peak);
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */
