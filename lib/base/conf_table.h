@@ -24,7 +24,7 @@ struct glk_conf_key {
 	size_t offset; /* of its field in struct glk_conf */
 	const char *default_value;
 	int64_t min, max;    /* of INT, SIZE and TIME; of RATIO in thousandths */
-	const char *choices; /* of CHOICE, comma-separated; of RATIO the word for 0, if it has one */
+	const char *choices; /* of CHOICE, comma-separated; of RATIO a word for 0 */
 	const char *help;
 	bool live; /* may change while the program runs, by glake_conf_set */
 };

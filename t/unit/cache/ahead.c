@@ -314,8 +314,8 @@ static void gives_back(void)
 	int tries = 0;
 	struct rig rig;
 
-	start(&rig, (const char *const[]){
-			"pool.ahead=32MiB", "policy.target=1.005", NULL});
+	start(&rig,
+		(const char *const[]){"pool.ahead=32MiB", "policy.target=1.005", NULL});
 	/* two fill a slot; the smaller ones keep what the large block cannot have */
 	for (int i = 0; i < 90; i++) {
 		low[i] = rig_alloc(&rig, 2 * MIB - (300 << 10), NULL);
