@@ -289,5 +289,6 @@ int main(void)
 	seed = seed_start();
 	jobs("policy.target=1.005", seed, 0.93, 0.96);
 	jobs("policy.target=1.05", seed, 0.95, 0.98);
+	jobs("policy.target=auto", seed, 0.95, 0.98);
 	return tap_done();
 }
