@@ -83,8 +83,8 @@ GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MI
 	"others: a power of two.")
 GLK_KEY(pool, large_page, SIZE, pool_large_page, "0", 0, 1 * GLK_GIB, "",
 	"Size of the pages inside blocks: a multiple of the small page. Larger ones are mapped in "
-	"less time and leave more memory that nothing else can use. With 0 it is 8MiB, or 32MiB "
-	"where policy.target is above 1.02.")
+	"less time and leave more memory that nothing else can use. With 0 it is 16MiB where "
+	"policy.target is auto; with a number 32MiB where that is above 1.02, else 8MiB.")
 GLK_KEY(pool, pages, INT, pool_pages, "1048576", 1, 16777215, "",
 	"Most pages a context may hold, over all GPUs and nodes.")
 
@@ -295,8 +295,10 @@ GLK_KEY(stream, event_dependencies, BOOL, stream_event_dependencies, "yes", 0, 0
 	"events it told the library of.")
 GLK_KEY(stream, opportunistic, BOOL, stream_opportunistic, "yes", 0, 0, "",
 	"Memory freed on one stream may serve another as soon as its work is seen to have "
-	"finished. With no, the same requests give the same addresses whatever the speed of the "
-	"GPU; the library then waits for the GPU where a mapping that may be in use has to go.")
+	"finished. With no, and with a number for policy.target, the same requests give the same "
+	"addresses whatever the speed of the GPU: with auto the target also depends on what other "
+	"programs hold of the GPU when memory is made. With no, the library waits for the GPU where a "
+	"mapping that may be in use has to go.")
 GLK_LIVE_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0,
 	0, "",
 	"Memory freed on one stream may serve another behind a stream wait that the library "
