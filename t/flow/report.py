@@ -122,6 +122,23 @@ def check_shown(page, data, job):
     ok({"live", "reserved", "between", "area", "front"} <= paths, "curves are there", paths)
 
 
+def check_targets(folder):
+    """The replay that the page is about is a point of its own, in its place among the others."""
+    small = write(folder, "small.csv", SMALL)
+    others = [None, 1, 1.005, 1.02, 1.05, 1.1, 1.2]
+    for target in (1.03, 1.005, 1, 7):
+        page, _ = report(folder, small, "-c", f"policy.target={target}")
+        points = page.data()["frontier"]
+        equal([row["target"] for row in points], [None, *sorted({*others[1:], target})],
+              f"target {target}: the points")
+        equal([row["target"] for row in points if row["configured"]], [target], "it is marked")
+        rows = page.tables["Reserved memory and driver time"]
+        equal([row[0] for row in rows if "as configured" in row[0]],
+              [f"glake, target x{target}, as configured"], "in the table too")
+        shown = [a["title"] for a in page.of("div") if a.get("class", "").startswith("point chosen")]
+        equal(shown, [f"target x{target}"], "and in the picture")
+
+
 def check_alone(folder):
     """Nothing from elsewhere, and what a browser and a reader of screens want of it."""
     page, _ = report(folder, f"{DATA}/opt13_N.csv.xz", "-f", "no")
@@ -302,6 +319,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for job in ("opt13_N", "fsdp1"):
             check_figures(folder, job)
+        check_targets(folder)
         check_alone(folder)
         check_small(folder)
         check_hostile(folder)
