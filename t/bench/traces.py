@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 How many instructions an event of a recorded job takes once its memory is there: a request or a
-free, hits and misses as they come, at the default target and at one where memory is short. That is the second pass of `glakectl replay`, what two
-passes take less what one does, over the events of the trace.
+free, hits and misses as they come, at the default target and at one where memory is short. That is
+the second pass of `glakectl replay`, what two passes take less what one does, over the events of
+the trace.
 
 Valgrind has few addresses to give, and what a job asks for and cannot have is long told: so
 reservations lie outside of the process, see nowhere.c. Every request has to be served.
