@@ -38,9 +38,10 @@ static void test_header(void)
 	is_int(h->devices, 2, "GPUs");
 	is_str(h->backend, "soft", "driver");
 	is_str(h->library, GLAKE_VERSION_STRING, "library");
-	ok(readlink("/proc/self/exe", exe, sizeof(exe) - 1) > 0 &&
-			!strcmp(h->program, exe),
-		"the program: %s", h->program);
+	if (!ok(readlink("/proc/self/exe", exe, sizeof(exe) - 1) > 0 &&
+			    !strcmp(h->program, exe),
+		    "the program"))
+		tap_note("%s", h->program);
 	free(file.bytes);
 	glk_trace_close(trace, START + 77);
 	file = rig_read();
