@@ -32,7 +32,8 @@ def check_usage():
                  ("replay", "--plot", "x.svg", TRACE, TRACE), ("replay", TRACE, "--limit"),
                  ("bench", "nonsense"), ("bench", "--rounds", "0")):
         run = tool(*args)
-        equal((run.returncode, run.stdout), (2, b""), f"glakectl {' '.join(args)}: usage")
+        named = " ".join("TRACE" if word == TRACE else word for word in args)
+        equal((run.returncode, run.stdout), (2, b""), f"glakectl {named}: usage")
         has(run.stderr.decode(), "--help", "points to the help")
         equal(run.stderr.count(b"\n"), 1, "in one line")
     for args in (("--help",), ("replay", "--help"), ("bench", "--help"), ("--version",)):

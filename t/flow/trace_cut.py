@@ -135,10 +135,10 @@ def check_packed(folder):
     for what, content in (("from a pipe", plain), ("packed", gzip.compress(plain)),
                           ("packed, and empty for the most part",
                            lzma.compress(plain + bytes(4 << 20), preset=0))):
-        for place in ("/no/such/folder", folder):
+        for place, which in (("/no/such/folder", "none"), (folder, "its own")):
             run = tool("trace", "show", "-j", "-", stdin=content, env={"TMPDIR": place})
             equal(run.returncode and run.stderr or json.loads(run.stdout)["events"], events,
-                  f"{what}, with the folder for files {place[:8]}")
+                  f"{what}, with a folder for files: {which}")
     path = os.path.join(folder, "half.trace.gz")
     with open(path, "wb") as file:
         file.write(gzip.compress(plain)[:-3])
