@@ -137,6 +137,8 @@ void glk_conf_take(
 /* policy.target, which changes behind a running program's back, where so much of all memory is held:
  * 0 to 1, which auto goes by. */
 double glk_conf_target(const struct glk_conf *conf, double held);
+/* Whether it is auto. */
+bool glk_conf_target_is_auto(const struct glk_conf *conf);
 
 /* Sets one key from "section.key=value", with origin OPTION. 0 or -EINVAL and a record. */
 int glk_conf_set(struct glk_conf *conf, const char *setting);

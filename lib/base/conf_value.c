@@ -208,9 +208,19 @@ _Static_assert(sizeof(live_ratio) == sizeof(double),
 #define PLENTY_UP_TO 0.5
 #define SHORT_FROM   0.9
 
+static double target_set(const struct glk_conf *conf)
+{
+	return glk_load_relaxed((const live_ratio *)&conf->policy_target);
+}
+
+bool glk_conf_target_is_auto(const struct glk_conf *conf)
+{
+	return !(target_set(conf) > 0);
+}
+
 double glk_conf_target(const struct glk_conf *conf, double held)
 {
-	double set = glk_load_relaxed((const live_ratio *)&conf->policy_target);
+	double set = target_set(conf);
 
 	if (set > 0)
 		return set;

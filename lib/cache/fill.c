@@ -13,20 +13,15 @@
 
 #define FALL 0.05
 
-/* A number is the same for all. */
-static bool goes_by_fill(const struct glk_cache *cache)
-{
-	return glk_conf_target(cache->conf, 0) > glk_conf_target(cache->conf, 1);
-}
-
 void glk_fill_ask(struct glk_cache *cache)
 {
-	struct glake_error why = glk_thread_current->error;
 	uint64_t held = glk_load_relaxed(&cache->node->held), used;
+	struct glake_error why;
 	size_t left, total;
 
-	if (!goes_by_fill(cache))
+	if (!glk_conf_target_is_auto(cache->conf))
 		return;
+	why = glk_thread_current->error;
 	if (cache->drv->ops->memory_info(cache->drv, cache->device, &left, &total)) {
 		glk_error_back(&why);
 		return;
@@ -40,7 +35,7 @@ double glk_fill(struct glk_cache *cache)
 	uint64_t held, budget;
 	double fill;
 
-	if (!goes_by_fill(cache))
+	if (!glk_conf_target_is_auto(cache->conf))
 		return 0;
 	held = glk_node_own(cache->node);
 	budget = glk_load_relaxed(&cache->node->budget);

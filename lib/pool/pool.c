@@ -14,12 +14,11 @@
  */
 static size_t large_page(const struct glk_conf *conf)
 {
-	double plenty = glk_conf_target(conf, 0);
-	size_t size = plenty <= 1.02		    ? 8 * GLK_MIB
-		: plenty > glk_conf_target(conf, 1) ? 16 * GLK_MIB
-						    : 32 * GLK_MIB;
-
-	return conf->pool_large_page ? conf->pool_large_page : size;
+	if (conf->pool_large_page)
+		return conf->pool_large_page;
+	if (glk_conf_target_is_auto(conf))
+		return 16 * GLK_MIB;
+	return glk_conf_target(conf, 0) > 1.02 ? 32 * GLK_MIB : 8 * GLK_MIB;
 }
 
 static void node_init(struct glk_node *node, struct glk_pool *pool, int index, int id,

@@ -137,7 +137,7 @@ static int seek_block(struct glk_arena *arena, struct glk_request *request,
 	return seek(arena, request, want, ret_fit);
 }
 
-/* Pages of more slots than these, with policy.target above 1.02, fit into few holes as a whole. */
+/* Pages of more slots than these, as with a number above 1.02 for policy.target, fit into few holes as a whole. */
 #define HOLES_LARGE 8
 
 /* Whether holes are better than new addresses: several streams want such of which nothing is used elsewhere. */
