@@ -202,6 +202,7 @@ class GlakeAllocator final : public CUDAAllocator
 		if (native_used_)
 			native_->emptyCache();
 #endif
+		emptied_.fetch_add(1, std::memory_order_relaxed);
 		/* also for one pool: what it does not use is not told apart from what others do not */
 		for (int i = 0; ctx_ && i < devices_; i++)
 			glake_trim(ctx_, i, 0, nullptr);
@@ -322,7 +323,9 @@ class GlakeAllocator final : public CUDAAllocator
 		for (uint64_t rung : now.rungs)
 			stats.num_alloc_retries += static_cast<int64_t>(rung);
 		stats.num_ooms = static_cast<int64_t>(now.oom);
-		stats.num_sync_all_streams = static_cast<int64_t>(calls[GLAKE_CALL_SYNC]);
+		/* as PyTorch's own counts them: emptying the cache is one, whatever it takes */
+		stats.num_sync_all_streams = static_cast<int64_t>(calls[GLAKE_CALL_SYNC] +
+			emptied_.load(std::memory_order_relaxed));
 		stats.num_device_alloc = static_cast<int64_t>(calls[GLAKE_CALL_CREATE]);
 		stats.num_device_free = static_cast<int64_t>(calls[GLAKE_CALL_RELEASE]);
 		stats.max_split_size = -1;
@@ -864,6 +867,7 @@ void recordHistory(
 	int devices_ = 0;
 	std::atomic<bool> native_used_{false}; /* it holds memory, or did */
 	std::atomic<bool> told_{false};
+	std::atomic<uint64_t> emptied_{0}; /* times that the cache was */
 	Watch watch_;
 	std::mutex turn_;	    /* of who changes `odd_`, and of what it says */
 	std::recursive_mutex lock_; /* of all that follows */

@@ -74,8 +74,11 @@ def tensors(torch, glake):
     ok("Active memory" in torch.cuda.memory_summary(), "memory_summary")
     before = torch.cuda.memory_reserved()
     torch.cuda.synchronize()
+    syncs = torch.cuda.memory_stats()["num_sync_all_streams"]
     torch.cuda.empty_cache()
     ok(torch.cuda.memory_reserved() < before, "empty_cache gives memory back")
+    if torch.cuda.get_allocator_backend() != "pluggable":
+        ok(torch.cuda.memory_stats()["num_sync_all_streams"] > syncs, "and is counted")
 
 
 def shapes(torch):
