@@ -253,6 +253,8 @@ void glk_extent_give_back(struct glk_map *map, uint32_t extent)
 	map->taken -= e->size;
 	if (e->nested)
 		map->nested_taken -= e->size;
+	/* the next block there begins with neither pins nor contents elsewhere */
+	glk_store_relaxed(&e->kept, 0);
 	glk_extent_set(e, GLK_EXTENT_FREE);
 	merge(map, extent);
 	if (e->nested && e->size == glk_slot_bytes(map)) {

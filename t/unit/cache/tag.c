@@ -231,6 +231,27 @@ static void keeps_what_is_out(void)
 	close_up(0);
 }
 
+/* A block freed while its tag is suspended leaves nothing to the next at its addresses. */
+static void leaves_no_pins(void)
+{
+	struct held old, new;
+	struct glk_pin pin;
+
+	set_up(NULL);
+	take(&old, 3 * MIB, TAG, a);
+	is_int(leave(TAG), 0, "suspended");
+	is_int(rig_free(&rig, old.addr, a), 0, "freed meanwhile");
+	is_int(come(TAG), 0, "resumed");
+	take(&new, 3 * MIB, TAG, a);
+	is_int((int64_t) new.addr, (int64_t)old.addr, "another has its addresses");
+	is_int(glk_cache_pin(&rig.cache, new.addr, false, &pin), 0, "it is pinned");
+	is_int(glk_cache_unpin(&rig.cache, new.addr), 0, "once");
+	is_int(glk_cache_unpin(&rig.cache, new.addr), -EINVAL, "and no more");
+	ok(plan_drop(&rig, &new, a), "it goes");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "closed");
+	close_up(0);
+}
+
 /* With the GPU its blocks go like all others, and discardable ones are dropped. */
 static void goes_with_all(void)
 {
@@ -453,6 +474,7 @@ int main(void)
 	refuses();
 	drops();
 	keeps_what_is_out();
+	leaves_no_pins();
 	goes_with_all();
 	goes_in_order();
 	lends();
