@@ -58,10 +58,11 @@ struct glake_piece {
  * ret_pieces	a list of `max`; there are no more than glake_block.pages
  *
  * Returns 0, or -EINVAL (not a live block of this context: NOT_MINE, DOUBLE_FREE; the inside
- * of one, a list that is too short, NULL outputs: INVAL), -EOPNOTSUPP (its pages were not
- * made to be exported, see pool.export), -EMFILE or -ENFILE (class LIMIT: no descriptor is
- * left), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked child), -EIO. A refused call
- * changes nothing and leaves nothing open.
+ * of one, a list that is too short, NULL outputs: INVAL), -EBUSY (BUSY: it is away, or a part
+ * of it), -EOPNOTSUPP (its pages were not made to be exported, see pool.export, or lie in memory
+ * of the host or of another GPU until glake_fetch or glake_quiet has it), -EMFILE or -ENFILE
+ * (class LIMIT: no descriptor is left), -ENOMEM, -ESTALE, -ENODEV (device lost, or in a forked
+ * child), -EIO. A refused call changes nothing and leaves nothing open.
  * Thread: any; a free of the same block at the same time may be refused as DOUBLE_FREE.
  * Blocks: for the driver. Driver calls: an export a page, 35 us each on an H200, and 0.5 to
  * 0.9 ms for the first one while no other page is out.

@@ -268,9 +268,9 @@ struct glake_returned {
  *
  * ret_done	what this call did, also one that fails half way; NULL if nobody wants to know
  *
- * Returns 0, also when there was no room for any, or -EBUSY (CAPTURE: a stream captures a graph),
- * -EAGAIN (the GPU is suspended), -EIO, -EINVAL (device), -E2BIG (ret_done), -ESTALE, -ENODEV.
- * After an error each block is where it was or on the GPU.
+ * Returns 0, also when there was no room for any, or -EBUSY (CAPTURE: a stream captures a graph,
+ * also where nothing is to be moved), -EAGAIN (the GPU is suspended), -EIO, -EINVAL (device), -E2BIG
+ * (ret_done), -ESTALE, -ENODEV. After an error each block is where it was or on the GPU.
  * Thread: any; other threads that request memory of the GPU and miss wait meanwhile. Blocks: until
  * the GPU has finished its work, and the copies. Driver calls: waits for the GPU; those of
  * glake_alloc, a copy, map, set access and unmap for each part; the first time two new streams.

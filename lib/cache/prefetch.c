@@ -414,12 +414,12 @@ int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
 		return err;
 	if (!glk_extent_lacks(e))
 		return is_here(addr);
-	if (e->nested)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+	err = glk_arena_open(arena);
+	if (!err && e->nested)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the block at 0x%" PRIx64
 			" is too small to move: it comes back with its tag",
 			addr);
-	err = glk_arena_open(arena);
 	if (err)
 		return err;
 	h = glk_hint_find(cache->hints, addr);

@@ -257,6 +257,8 @@ int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret)
 	settles = !err && glk_peer_is_due(cache);
 	if (!err && (cache->placed || settles))
 		err = have_all(cache, settles);
+	else if (!err)
+		err = glk_clock_uncaptured(&cache->streams);
 	did.returned = cache->returned - returned;
 	did.returned_blocks = cache->returned_blocks - blocks;
 	did.left = cache->placed;

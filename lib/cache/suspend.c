@@ -340,11 +340,10 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 		? 0
 		: glk_error(-EINVAL, GLAKE_ERROR_INVAL, "GPU %d is not suspended",
 			  cache->device);
-	if (!err && !lazy && cache->in_place)
-		err = bring(cache, &did);
+	/* first what cannot lie elsewhere: what is on the host in place may stay there for good */
 	if (!err)
 		err = have_all(cache, &did);
-	if (!err && !lazy && !cache->in_place && cache->arena.map.guests)
+	if (!err && !lazy && (cache->in_place || cache->arena.map.guests))
 		err = bring(cache, &did);
 	if (!err) {
 		admit(cache);

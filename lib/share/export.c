@@ -16,8 +16,9 @@ static int is_able(glk_share_page_fn page, void *of, size_t count)
 		if (page(of, i).able & GLK_PAGE_EXPORT_FD)
 			continue;
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
-			"page %zu of the block was not made to be exported: pool.export is no, or "
-			"the GPU or its driver does not allow it",
+			"page %zu of the block was not made to be exported: pool.export is no, the "
+			"block lies in memory of the host or of another GPU, or the GPU or its "
+			"driver does not allow it",
 			i);
 	}
 	return 0;

@@ -58,15 +58,21 @@ static int sync_device(struct glk_streams *streams, bool held)
 	return err;
 }
 
+int glk_clock_uncaptured(struct glk_streams *streams)
+{
+	if (!is_capturing(streams))
+		return 0;
+	return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+		"GPU %d cannot be waited for while a graph is captured", streams->device);
+}
+
 static int sync_all(struct glk_streams *streams, bool held)
 {
 	uint64_t tick = streams->tick;
-	int err;
+	int err = glk_clock_uncaptured(streams);
 
-	if (is_capturing(streams))
-		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
-			"GPU %d cannot be waited for while a graph is captured",
-			streams->device);
+	if (err)
+		return err;
 	streams->syncing++;
 	err = sync_device(streams, held);
 	if (!--streams->syncing)

@@ -178,9 +178,9 @@ int glk_cache_tag_resume(
 
 	glk_turn_begin(cache);
 	tag = glk_tag_find(cache, id);
-	err = tag ? glk_suspended(cache) : -ESTALE;
-	if (!err && !tag->arena.shut)
-		err = not_suspended(cache);
+	err = !tag		   ? -ESTALE
+		: !tag->arena.shut ? not_suspended(cache)
+				   : glk_suspended(cache);
 	if (!err && tag->arena.map.pool)
 		err = have_all(cache, &tag->arena, &did);
 	if (!err) {

@@ -28,7 +28,7 @@ struct glk_extent {
 	};
 	/* LIVE: where it goes when freed, see cache/bin/row.h; or GLK_EXTENT_AWAY, GLK_EXTENT_PART. */
 	glk_atomic(uint32_t) bin;
-	union { /* 0 of one that is FREE */
+	union {				   /* 0 of one that is FREE */
 		struct glk_idnode quick;   /* QUICK: its link in a bin */
 		glk_atomic(uint32_t) pins; /* LIVE: of one that is out, see cache/pin.c */
 		glk_atomic(uint32_t) kept; /* of one that is away: see space/part.h */

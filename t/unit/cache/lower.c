@@ -236,6 +236,34 @@ static void lacks_room(void)
 	rig_close(&rig, 0);
 }
 
+/* More than the GPU has: what cannot lie on the host is back before what can fills it. */
+static void whole_ones_first(void)
+{
+	struct held whole[2], list[20];
+	int torn = 0;
+
+	set_up((const char *const[]){ROOM, "tier.place=host", "policy.bins=0", NULL});
+	glk_store_relaxed(&rig.cache.node->budget, 64 * MIB);
+	for (int i = 0; i < 2; i++) {
+		uint64_t addr;
+
+		torn |= rig_try(&rig, 4 * MIB, a, GLAKE_ALLOC_CONTIGUOUS, &addr);
+		whole[i] = (struct held){.addr = addr, .size = 4 * MIB};
+		write_marks(&whole[i]);
+	}
+	for (int i = 0; i < 20; i++)
+		torn |= plan_take(&rig, &list[i], 4 * MIB, a);
+	is_int(torn, 0, "contiguous blocks, and more others than there is room for");
+	lower(0);
+	resume(0, false);
+	is_int((int64_t)rig.cache.away_blocks, 0, "none is away");
+	for (int i = 0; i < 20; i++)
+		torn += !plan_drop(&rig, &list[i], a);
+	ok(!torn && plan_drop(&rig, &whole[0], a) && plan_drop(&rig, &whole[1], a),
+		"all have what was written");
+	rig_close(&rig, 0);
+}
+
 /* What tier.place has put there stays, and what came of it to the GPU goes too. */
 static void beside(void)
 {
@@ -354,6 +382,7 @@ int main(void)
 	goes_and_comes(true);
 	stays();
 	lacks_room();
+	whole_ones_first();
 	beside();
 	does_without();
 	every_call_fails();

@@ -146,13 +146,18 @@ static void refuses(void)
 	is_int(leave(TAG), 0, "suspended once more");
 	is_int((int64_t)did.moved_blocks, 2, "the small ones go");
 	is_int((int64_t)told(TAG).away, 2, "which is told");
+	is_int(glk_cache_prefetch(&rig.cache, small.addr, a, 0, 0, NULL), -EAGAIN,
+		"no hint brings one back while the tag is suspended");
 	is_int(come(TAG), 0, "resumed");
 	rig_capture(&rig, b);
 	is_int(leave(TAG), -EBUSY, "not while a stream captures");
+	is_int(glk_cache_quiet(&rig.cache, &(struct glake_returned){0}), -EBUSY,
+		"nor is that a quiet point, with nothing on the host");
 	is_int(told(TAG).suspended, 0, "then nothing was done");
 	rig_drop(&rig, rig_capture_end(&rig, b));
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "the GPU is suspended");
 	is_int(leave(TAG), -EAGAIN, "then no tag is");
+	is_int(come(TAG), -EINVAL, "nor does one come back that is here");
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
 	is_int(leave(TAG) | glk_cache_suspend(&rig.cache, &did), 0,
 		"first the tag, then all");
