@@ -34,11 +34,9 @@ struct CUstream_st;
  *
  * Before more memory is locked, each stream is asked that freed blocks wait for, until one is found that
  * works still; nothing waits for it. Of the streams of a GPU beyond 63, one that works keeps what was
- * freed for all of these. A thread's own default stream is asked by that thread alone. Two
- * kinds of streams cannot be asked: such a one when its thread has ended, and one that was destroyed
- * unannounced (glake_stream_end). What waits for them does until a glake_trim of the GPU that the block
- * is near, or a request that would be refused, which wait for the GPU: a program whose threads come and
- * go uses streams that outlive them.
+ * freed for all of these. A stream that was destroyed unannounced (glake_stream_end) cannot be asked:
+ * what waits for it does until a glake_trim of the GPU that the block is near, or a request that would be
+ * refused, which wait for the GPU.
  *
  * A block is not initialised. In a forked child it is not there at all: a child that touches it is
  * ended by SIGSEGV.

@@ -43,7 +43,10 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  * size		bytes, 1 or more; rounded up to GLAKE_GRAIN
  * stream	the stream of first use, of that GPU and of its primary context; NULL is the
  *		legacy default stream, CU_STREAM_PER_THREAD that of the calling thread. A
- *		program that destroys a stream says so before: glake_stream_end
+ *		program that destroys a stream says so before: glake_stream_end. What was freed
+ *		on a thread's default stream serves other streams, also when the thread has
+ *		ended, behind an event on the legacy stream, but not while a thread's default
+ *		stream, or another that waits for the legacy stream, captures a graph
  * flags	GLAKE_ALLOC_...
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of

@@ -76,14 +76,36 @@ static int event_free(struct soft *soft, uint64_t handle, enum glk_handle_kind k
 	return e ? 0 : -EINVAL;
 }
 
+/* The legacy stream of a GPU, which is that in slot n + 1, is behind the default streams of threads there. */
+static int join_threads(struct soft *soft, uint32_t legacy)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used), slot;
+	int err = 0;
+
+	for (uint32_t id = 1; id <= used && !err; id++) {
+		const struct soft_stream *s = soft_stream_at(soft, id);
+		struct soft_op op = {.kind = SOFT_WAIT, .target = s->tail};
+
+		if (!s->live || !s->thread || !s->tail ||
+			s->device != soft_stream_at(soft, legacy)->device)
+			continue;
+		op.target_serial = soft_op_at(soft, s->tail)->serial;
+		err = glk_soft_queue_add(soft, legacy, &op, &slot);
+	}
+	return err;
+}
+
 /* On a stream that captures nothing. */
 static int record(struct soft *soft, struct soft_event *e, uint32_t stream)
 {
 	struct soft_op op = {.kind = SOFT_RECORD, .value = event_id(soft, e)};
 	uint32_t slot;
-	int err;
+	int err = 0;
 
-	err = glk_soft_queue_add(soft, stream, &op, &slot);
+	if (stream <= (uint32_t)soft->gpus)
+		err = join_threads(soft, stream);
+	if (!err)
+		err = glk_soft_queue_add(soft, stream, &op, &slot);
 	if (err)
 		return err;
 	e->op = slot;

@@ -176,6 +176,20 @@ int glk_soft_device_sync(struct glk_drv *drv, int device)
 	return err;
 }
 
+/* Whether the default stream of a thread captures: to record on the legacy stream would end that. */
+static bool thread_captures(const struct soft *soft, int device)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct soft_stream *s = soft_stream_at(soft, id);
+
+		if (s->live && s->thread && s->graph && s->device == device)
+			return true;
+	}
+	return false;
+}
+
 /* As CUDA, which breaks a capture when it is asked for the number of its stream. */
 int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct glk_stream_facts *ret_facts)
@@ -191,7 +205,9 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo", &id);
 	s = soft_stream_at(soft, id);
 	graph = soft_graph_at(soft, s->graph);
-	if (!s->graph)
+	if (!err && id <= (uint32_t)soft->gpus && thread_captures(soft, device))
+		facts.capture = GLK_CAPTURE_BROKEN;
+	else if (!s->graph)
 		facts.id = s->id;
 	else
 		facts.capture = graph->broken ? GLK_CAPTURE_BROKEN : graph->capture;

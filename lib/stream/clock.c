@@ -250,10 +250,10 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 	}
 }
 
-/* Whether an event can be recorded on a stream here, as far as is known. */
+/* Whether an event can be recorded on a stream, as far as is known. */
 static bool can_record(const struct glk_stream *s)
 {
-	return s->state == GLK_STREAM_LIVE && !glk_stream_silent(s) && glk_event_here(s);
+	return s->state == GLK_STREAM_LIVE && !glk_stream_silent(s);
 }
 
 /* A wait for a stream, with an event that is there, or one to be recorded, or GLK_WAITS_NEVER. */

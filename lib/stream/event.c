@@ -128,25 +128,31 @@ bool glk_event_here(const struct glk_stream *s)
 		glk_load_relaxed(&s->key) == glk_stream_key(s->handle);
 }
 
+/* The stream on which an event covers what was queued on another so far. The legacy stream does for those of
+ * all threads, also of ones that have ended: it begins nothing before their work is done. */
+static struct CUstream_st *recorder_of(const struct glk_stream *s)
+{
+	return glk_event_here(s) ? s->handle : GLK_STREAM_LEGACY;
+}
+
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 {
 	uint64_t serial = glk_load_relaxed(&s->serial);
 	struct glk_stream_facts facts = {0};
 	int err;
 
-	if (s->state != GLK_STREAM_LIVE)
-		return -EAGAIN;
-	if (!glk_event_here(s) || s->announced)
+	if (s->state != GLK_STREAM_LIVE || s->announced)
 		return -EAGAIN;
 	err = streams->drv->ops->stream_facts(
-		streams->drv, streams->device, s->handle, &facts);
+		streams->drv, streams->device, recorder_of(s), &facts);
 	if (err && err != -EINVAL)
 		return err;
-	if (err || (serial && facts.id && facts.id != serial)) {
+	if (glk_event_here(s) && (err || (serial && facts.id && facts.id != serial))) {
 		glk_stream_lose(streams, s);
 		return -EAGAIN;
 	}
-	s->mute = facts.capture != 0;
+	/* also where it is the legacy stream that may not have one, since a stream captures that waits for it */
+	s->mute = err || facts.capture;
 	return s->mute ? -EAGAIN : 0;
 }
 
@@ -247,7 +253,7 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 	if (err)
 		return err;
 	err = streams->drv->ops->event_record(
-		streams->drv, s->ring[slot].event, s->handle);
+		streams->drv, s->ring[slot].event, recorder_of(s));
 	if (err) {
 		unchoose(streams, s, slot);
 		s->mute |= err == -EBUSY;
@@ -435,6 +441,18 @@ bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
 bool glk_event_poll_crowd(struct glk_streams *streams)
 {
 	return streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
+}
+
+void glk_event_poll_whole(struct glk_streams *streams)
+{
+	glk_event_poll(streams);
+	streams->crowd.turn = 0;
+	for (uint32_t asked = 0; asked < GLK_STREAMS_MAX; asked += CROWD_ASKED) {
+		glk_event_poll_crowd(streams);
+		if (!streams->crowd.turn)
+			break;
+		glk_lock_yield(streams->gpu);
+	}
 }
 
 bool glk_event_ask(struct glk_streams *streams)

@@ -21,6 +21,8 @@ bool glk_event_poll_crowd(struct glk_streams *streams);
 bool glk_event_ask(struct glk_streams *streams);
 /* The same, and records one on streams with frees that none covers. */
 bool glk_event_poll(struct glk_streams *streams);
+/* The same for the whole crowd; the lock is given up between two turns of it. */
+void glk_event_poll_whole(struct glk_streams *streams);
 /* Asks those streams of the crowd that a use may be of, with events recorded on them, until one has not
  * finished: that one is the first to be asked the next time. Whether the use has finished. */
 bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use);
@@ -30,7 +32,8 @@ int glk_event_cover(
 	struct glk_streams *streams, struct glk_stream *s, unsigned *ret_slot);
 /* Whether its handle means it here: not so for the default streams of other threads. */
 bool glk_event_here(const struct glk_stream *s);
-/* 0 if one can be recorded on a stream at present, -EAGAIN if not, or the driver's error. */
+/* 0 if one that covers a stream can be recorded at present, -EAGAIN if not, or the driver's error. That of
+ * another thread is covered by one on the legacy stream, which all later work of such streams waits for too. */
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* The tick of the newest event in flight; that of the last one that was done. */
 uint64_t glk_event_newest(const struct glk_stream *s);

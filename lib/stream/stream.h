@@ -374,8 +374,8 @@ int glk_clock_sync_use(struct glk_streams *streams, const struct glk_use *use);
 int glk_clock_uncaptured(struct glk_streams *streams);
 /* Waits for the whole GPU, for streams that nobody knows. Returns as above. */
 int glk_clock_sync_all(struct glk_streams *streams);
-/* Waits for the whole GPU where work of a set of streams is left that no event can tell of any more:
- * they have ended without one, or they are the default streams of threads that have. Returns as above. */
+/* Waits for the whole GPU where work of a set of streams is left that no event can tell of any more, since
+ * they ended unannounced. Returns as above. */
 int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set);
 /* The second of them, with the lock kept: where no event can be had, and where chance may decide
  * nothing. */

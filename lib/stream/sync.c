@@ -23,11 +23,10 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 	glk_stream_settle(streams, s);
 }
 
-/* Another thread's default stream cannot be asked. */
 static bool captures(struct glk_streams *streams, struct glk_stream *s)
 {
-	return s->state == GLK_STREAM_LIVE && glk_event_here(s) &&
-		glk_event_ready(streams, s) == -EAGAIN && glk_stream_silent(s);
+	return s->state == GLK_STREAM_LIVE && glk_event_ready(streams, s) == -EAGAIN &&
+		glk_stream_silent(s);
 }
 
 /* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */
@@ -279,12 +278,9 @@ int glk_work_sync(struct glk_streams *streams, const struct glk_work *work)
 	return err || !left ? err : sync_all(streams, false);
 }
 
-/* The handle of a thread that is no more names nothing. */
-static bool is_ended(struct glk_streams *streams, struct glk_stream *s)
+/* No event can be had that covers all of it. */
+static bool is_uncovered(const struct glk_stream *s)
 {
-	if (s->state == GLK_STREAM_LIVE && s->handle == GLK_STREAM_PER_THREAD &&
-		!glk_thread_lives(glk_stream_thread(glk_load_relaxed(&s->key))))
-		glk_stream_lose(streams, s);
 	return s->state == GLK_STREAM_GONE && glk_event_newest(s) < s->freed;
 }
 
@@ -296,7 +292,7 @@ int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set)
 		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
 
 		for (; id; id = glk_stream_at(streams, id)->next)
-			any |= is_ended(streams, glk_stream_at(streams, id));
+			any |= is_uncovered(glk_stream_at(streams, id));
 	}
 	return any ? sync_all(streams, false) : 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The default streams of threads. What other threads freed on theirs can be had, although none
- * but they can record an event there: when nothing else is left, the GPU is waited for.
+ * but they can record an event there: one on the legacy stream covers it.
  */
 #include "context.h"
 
@@ -41,32 +41,121 @@ static void *free_one(void *arg)
 	return NULL;
 }
 
-#define MANY 400
+#define MANY 2000
 
 static void *use_one(void *arg)
 {
 	void *p = NULL;
 
-	/* on the legacy stream: nobody can wait for the thread's own once it has ended */
 	if (!glake_alloc(ctx, 0, 20000, own(), 0, &p) && !glake_free(ctx, p, NULL))
 		++*(int *)arg;
 	return NULL;
 }
 
-/* More streams that nobody can wait for than a request looks at one by one. */
+/* Nothing is held for threads that have ended, and a trim gives all of it back. */
+static void nothing_stays(void)
+{
+	size_t held = (size_t)flow_stats(ctx, 0).reserved;
+
+	ok(held <= 64 * MIB, "  and little is held: %d MiB", (int)(held / MIB));
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "  trimmed");
+	is_int((int64_t)flow_stats(ctx, 0).reserved, 0, "  nothing is");
+	flow_close(ctx, 0);
+}
+
 static void one_after_the_other(void)
 {
 	pthread_t thread;
 	int served = 0;
 
-	ctx = flow_open((const char *const[]){"soft.memory=256MiB", NULL});
+	ctx = flow_open(NULL);
 	for (int i = 0; i < MANY; i++) {
 		if (pthread_create(&thread, NULL, use_one, &served))
 			tap_bail("no thread");
 		pthread_join(thread, NULL);
 	}
 	is_int(served, MANY, "all threads are served, with nothing live");
-	flow_close(ctx, 0);
+	nothing_stays();
+}
+
+#define HANDED 20000
+#define LIVE   100
+
+struct ring {
+	pthread_mutex_t lock;
+	pthread_cond_t moved;
+	void *block[LIVE];
+	unsigned first, count;
+};
+
+static void *consume(void *arg)
+{
+	struct ring *ring = arg;
+
+	for (int i = 0; i < HANDED; i++) {
+		void *p;
+
+		pthread_mutex_lock(&ring->lock);
+		while (!ring->count)
+			pthread_cond_wait(&ring->moved, &ring->lock);
+		p = ring->block[ring->first++ % LIVE];
+		ring->count--;
+		pthread_cond_signal(&ring->moved);
+		pthread_mutex_unlock(&ring->lock);
+		if (glake_free(ctx, p, own()))
+			tap_bail("a free is refused");
+	}
+	return NULL;
+}
+
+/* One thread makes blocks, another frees them, each on its default stream. */
+static void hands_over(void)
+{
+	struct ring ring = {
+		.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER};
+	pthread_t thread;
+
+	ctx = flow_open(NULL);
+	if (pthread_create(&thread, NULL, consume, &ring))
+		tap_bail("no thread");
+	for (unsigned i = 0; i < HANDED; i++) {
+		void *p = flow_alloc(ctx, 1 + i * 37 % 4000, own());
+
+		pthread_mutex_lock(&ring.lock);
+		while (ring.count == LIVE)
+			pthread_cond_wait(&ring.moved, &ring.lock);
+		ring.block[(ring.first + ring.count++) % LIVE] = p;
+		pthread_cond_signal(&ring.moved);
+		pthread_mutex_unlock(&ring.lock);
+	}
+	pthread_join(thread, NULL);
+	ok(true, "one thread makes blocks, and another frees them");
+	nothing_stays();
+}
+
+static void *help(void *block)
+{
+	if (glake_use(ctx, block, own()))
+		tap_bail("a use is refused");
+	return NULL;
+}
+
+/* A thread's blocks that helpers use on their default streams. */
+static void has_helpers(void)
+{
+	ctx = flow_open(NULL);
+	for (int i = 0; i < 50; i++) {
+		void *block = flow_alloc(ctx, 32 * MIB, own());
+		pthread_t thread;
+
+		if (pthread_create(&thread, NULL, help, block))
+			tap_bail("no thread");
+		pthread_join(thread, NULL);
+		if (glake_free(ctx, block, own()))
+			tap_bail("a free is refused");
+	}
+	ok(true, "helpers use the blocks of a thread");
+	nothing_stays();
 }
 
 #define COMING 1000
@@ -192,6 +281,8 @@ int main(void)
 	is_int(glake_stream_free(ctx, 0, stream), 0, "the stream ends");
 	flow_close(ctx, 0);
 	one_after_the_other();
+	hands_over();
+	has_helpers();
 	come_and_go();
 	helped();
 	given_back(20000);
