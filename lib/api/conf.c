@@ -172,7 +172,7 @@ static int apply(
 
 		if (id == GLK_CONF_pool_budget && !(file && context->has_budget[i]))
 			put_budget(context, i,
-				conf->pool_budget ? conf->pool_budget : SIZE_MAX);
+				glk_conf_share(conf->pool_budget, cache->memory));
 		else if (id == GLK_CONF_tier_place)
 			glk_poke_relaxed(&cache->places, cache->host && host);
 		else if (id == GLK_CONF_tier_host && cache->host)

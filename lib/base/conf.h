@@ -35,8 +35,13 @@
 #define GLK_CONF_SUFFIX_TIME
 #define GLK_CONF_SUFFIX_CHOICE
 #define GLK_CONF_SUFFIX_RATIO
+#define GLK_CONF_TYPE_SHARE size_t
+#define GLK_CONF_SUFFIX_SHARE
 #define GLK_CONF_TYPE_TEXT   char
 #define GLK_CONF_SUFFIX_TEXT [GLK_CONF_TEXT_MAX]
+
+/* A SHARE with this bit is millionths of a whole, any other is bytes. */
+#define GLK_CONF_PART ((size_t)1 << 63)
 
 enum glk_conf_id {
 #define GLK_KEY(section, key, type, field, ...) GLK_CONF_##field,
@@ -137,6 +142,8 @@ void glk_conf_take(
 /* policy.target, which changes behind a running program's back, where so much of all memory is held:
  * 0 to 1, which auto goes by. */
 double glk_conf_target(const struct glk_conf *conf, double held);
+/* Bytes of a SHARE of a whole; SIZE_MAX for 0. */
+size_t glk_conf_share(size_t share, size_t whole);
 /* Whether it is auto. */
 bool glk_conf_target_is_auto(const struct glk_conf *conf);
 

@@ -10,10 +10,10 @@
  * includer defines none: it is no TEXT, and its field is read by glk_peek or is copied to where it
  * is read (api/conf_set.c).
  *
- * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), TIME (int64_t ns), RATIO (double), CHOICE
- * (int, the index into the comma-separated choices) or TEXT (char[128]). Defaults are written as
- * a person would. min and max bound INT, SIZE and TIME, and RATIO in thousandths; for others they
- * are 0. A RATIO may have one choice, a word for 0.
+ * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), SHARE (size_t, a size or a part of a whole, see
+ * glk_conf_share()), TIME (int64_t ns), RATIO (double), CHOICE (int, the index into the comma-separated
+ * choices) or TEXT (char[128]). Defaults are written as a person would. min and max bound INT, SIZE, SHARE
+ * and TIME, and RATIO in thousandths; for others they are 0. A RATIO may have one choice, a word for 0.
  *
  * Environment: GLAKE_<SECTION>_<KEY> in capitals.
  */
@@ -76,8 +76,9 @@ GLK_KEY(soft, cost_import, TIME, soft_cost_import, "16us", 0, GLK_SECOND, "",
 GLK_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
 	"Modelled cost of recording an event, of a query and of a stream wait.")
 
-GLK_LIVE_KEY(pool, budget, SIZE, pool_budget, "0", 0, 16 * GLK_TIB, "",
-	"Most physical memory to hold on each GPU; 0 for all there is.")
+GLK_LIVE_KEY(pool, budget, SHARE, pool_budget, "0", 0, 16 * GLK_TIB, "",
+	"Most physical memory to hold on each GPU; 0 for all there is. Bytes, or a part of the GPU's memory, as "
+	"80% or 0.8; nothing leaves it unset.")
 GLK_KEY(pool, small_page, SIZE, pool_small_page, "2MiB", 2 * GLK_MIB, 8 * GLK_MIB, "",
 	"Size of a slot of addresses, and of the pages under small blocks and at the ends of "
 	"others: a power of two.")

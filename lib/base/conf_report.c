@@ -102,6 +102,9 @@ void glk_conf_assign(
 	struct glk_conf *conf = reader->conf;
 	char name[GLK_CONF_SHOWN_MAX], why[GLAKE_ERROR_TEXT_MAX];
 
+	/* as in GLAKE_POOL_BUDGET=, which says that none is set */
+	if (!*text && key->type == GLK_TYPE_SHARE)
+		return;
 	snprintf(name, sizeof(name), "%s.%s", key->section, key->key);
 	if (glk_conf_parse(conf, id, text, why, sizeof(why)) ||
 		!has_form(reader, id, text, why, sizeof(why))) {

@@ -46,6 +46,7 @@ const char *glk_conf_type_name(enum glk_conf_type type)
 		[GLK_TYPE_BOOL] = "bool",
 		[GLK_TYPE_INT] = "int",
 		[GLK_TYPE_SIZE] = "size",
+		[GLK_TYPE_SHARE] = "size or part",
 		[GLK_TYPE_TIME] = "time",
 		[GLK_TYPE_CHOICE] = "choice",
 		[GLK_TYPE_RATIO] = "ratio",
@@ -84,6 +85,7 @@ void glk_conf_range(const struct glk_conf_key *key, char *buffer, size_t size)
 		snprintf(buffer, size, "%" PRId64 " ... %" PRId64, key->min, key->max);
 		return;
 	case GLK_TYPE_SIZE:
+	case GLK_TYPE_SHARE:
 		glk_format_size((uint64_t)key->min, min, sizeof(min));
 		glk_format_size((uint64_t)key->max, max, sizeof(max));
 		break;
@@ -106,7 +108,8 @@ void glk_conf_range(const struct glk_conf_key *key, char *buffer, size_t size)
 		snprintf(buffer, size, "%d characters at most", GLK_CONF_TEXT_MAX - 1);
 		return;
 	}
-	snprintf(buffer, size, "%s ... %s", min, max);
+	snprintf(buffer, size, "%s ... %s%s", min, max,
+		key->type == GLK_TYPE_SHARE ? ", or above 0% to 100%" : "");
 }
 
 void glk_conf_variable(const struct glk_conf_key *key, char *buffer, size_t size)

@@ -12,6 +12,7 @@ enum glk_conf_type {
 	GLK_TYPE_BOOL,
 	GLK_TYPE_INT,
 	GLK_TYPE_SIZE,
+	GLK_TYPE_SHARE,
 	GLK_TYPE_TIME,
 	GLK_TYPE_CHOICE,
 	GLK_TYPE_RATIO,
@@ -23,7 +24,7 @@ struct glk_conf_key {
 	enum glk_conf_type type;
 	size_t offset; /* of its field in struct glk_conf */
 	const char *default_value;
-	int64_t min, max;    /* of INT, SIZE and TIME; of RATIO in thousandths */
+	int64_t min, max;    /* of INT, SIZE, SHARE and TIME; of RATIO in thousandths */
 	const char *choices; /* of CHOICE, comma-separated; of RATIO a word for 0 */
 	const char *help;
 	bool live; /* may change while the program runs, by glake_conf_set */

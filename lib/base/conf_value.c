@@ -45,7 +45,7 @@ static int parse_text(const char *text, char *ret_text)
 	return 0;
 }
 
-/* Sizes, times and integers, with their range. */
+/* Sizes, also of a share, times and integers, with their range. */
 static int parse_number(
 	const struct glk_conf_key *key, const char *text, int64_t *ret_number)
 {
@@ -55,6 +55,7 @@ static int parse_number(
 
 	switch (key->type) {
 	case GLK_TYPE_SIZE:
+	case GLK_TYPE_SHARE:
 		err = glk_parse_size(text, &bytes);
 		if (!err && bytes > INT64_MAX)
 			err = -ERANGE;
@@ -95,6 +96,61 @@ static int parse_ratio(
 	return 0;
 }
 
+#define PARTS 1000000 /* of a whole */
+
+/* "80%" or "0.8", where a size has no point without a unit. */
+static int parse_part(const char *text, size_t *ret_share)
+{
+	size_t length = strlen(text);
+	bool hundredths = length && text[length - 1] == '%';
+	char shown[GLK_CONF_TEXT_MAX];
+	double part;
+	int err;
+
+	snprintf(shown, sizeof(shown), "x%.*s", (int)(length - hundredths), text);
+	err = glk_parse_ratio(shown, &part);
+	if (err)
+		return err;
+	if (hundredths)
+		part /= 100;
+	if (part * PARTS < 1 || part > 1)
+		return -ERANGE;
+	*ret_share = GLK_CONF_PART | (size_t)(part * PARTS + 0.5);
+	return 0;
+}
+
+/* Nothing is as good as 0. */
+static int parse_share(
+	const struct glk_conf_key *key, const char *text, size_t *ret_share)
+{
+	size_t plain = strspn(text, "0123456789.");
+	int64_t number = 0;
+	int err;
+
+	if (text[plain] == '%' || (!text[plain] && strchr(text, '.')))
+		return parse_part(text, ret_share);
+	err = *text ? parse_number(key, text, &number) : 0;
+	if (!err)
+		*ret_share = (size_t)number;
+	return err;
+}
+
+size_t glk_conf_share(size_t share, size_t whole)
+{
+	if (share & GLK_CONF_PART)
+		return (size_t)((double)whole * (double)(share & ~GLK_CONF_PART) / PARTS);
+	return share ? share : SIZE_MAX;
+}
+
+static void format_share(size_t share, char *buffer, size_t size)
+{
+	if (share & GLK_CONF_PART)
+		snprintf(buffer, size, "%g%%",
+			(double)(share & ~GLK_CONF_PART) * 100 / PARTS);
+	else
+		glk_format_size(share, buffer, size);
+}
+
 static void explain(const struct glk_conf_key *key, const char *text, int err,
 	char *ret_why, size_t size)
 {
@@ -102,6 +158,7 @@ static void explain(const struct glk_conf_key *key, const char *text, int err,
 		[GLK_TYPE_BOOL] = "neither yes nor no",
 		[GLK_TYPE_INT] = "not a whole number",
 		[GLK_TYPE_SIZE] = "not a size",
+		[GLK_TYPE_SHARE] = "not a size, nor a part",
 		[GLK_TYPE_TIME] = "not a time",
 		[GLK_TYPE_CHOICE] = "none of the choices",
 		[GLK_TYPE_RATIO] = "not a ratio",
@@ -109,6 +166,7 @@ static void explain(const struct glk_conf_key *key, const char *text, int err,
 	};
 	static const char *const units[] = {
 		[GLK_TYPE_SIZE] = " in bytes, K, M, G or T, as 24G or 1.5GiB",
+		[GLK_TYPE_SHARE] = ", as 24G, 1.5GiB, 80% or 0.8",
 		[GLK_TYPE_TIME] = " in ns, us, ms or s, as 15us",
 		[GLK_TYPE_RATIO] = ", as 1.005",
 		[GLK_TYPE_TEXT] = "",
@@ -144,6 +202,9 @@ int glk_conf_parse(struct glk_conf *conf, enum glk_conf_id id, const char *text,
 		if (!err)
 			*(size_t *)field = (size_t)number;
 		break;
+	case GLK_TYPE_SHARE:
+		err = parse_share(key, text, field);
+		break;
 	case GLK_TYPE_CHOICE:
 		err = parse_choice(key, text, field);
 		break;
@@ -176,6 +237,9 @@ void glk_conf_format(
 		break;
 	case GLK_TYPE_SIZE:
 		glk_format_size(*(const size_t *)field, buffer, size);
+		break;
+	case GLK_TYPE_SHARE:
+		format_share(*(const size_t *)field, buffer, size);
 		break;
 	case GLK_TYPE_TIME:
 		glk_format_time(*(const int64_t *)field, buffer, size);
@@ -248,6 +312,7 @@ void glk_conf_take(
 		glk_poke_relaxed((int64_t *)field, *(const int64_t *)value);
 		break;
 	case GLK_TYPE_SIZE:
+	case GLK_TYPE_SHARE:
 		glk_poke_relaxed((size_t *)field, *(const size_t *)value);
 		break;
 	case GLK_TYPE_CHOICE:

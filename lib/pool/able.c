@@ -55,6 +55,9 @@ void glk_node_describe(struct glk_node *node, const struct glk_conf *conf,
 
 	node->caps = info->caps;
 	node->granularity = info->granularity;
+	/* a part of a memory that is known from here on; a live key */
+	glk_store_relaxed(&node->budget,
+		glk_conf_share(glk_peek_relaxed(&conf->pool_budget), info->memory));
 	for (size_t i = 0; i < ABILITIES; i++) {
 		if (info->caps & abilities[i].cap)
 			able |= abilities[i].able;

@@ -151,11 +151,11 @@ def python(folder, code, *arguments, env=None, path="", start=START):
 def structures(folder):
     """Members of the module's structures stand where the headers have them; newer may follow."""
     names = {"Stats": "glake_stats", "DriverStats": "glake_driver_stats", "Block": "glake_block",
-             "Error": "glake_error", "_Device": "glake_device"}
+             "Error": "glake_error", "Device": "glake_device"}
     inner = {"pool_high": "pool.high", "pool_low": "pool.low"}
     got = python(folder, """
-from glake import doors, records
-kinds = {n: getattr(records if hasattr(records, n) else doors, n) for n in %r}
+from glake import records
+kinds = {n: getattr(records, n) for n in %r}
 print(json.dumps({n: {f: getattr(kind, f).offset for f, _ in kind._fields_}
                   for n, kind in kinds.items()}))""" % list(names))
     if not tap.ok("failed" not in got, "structures", got):
@@ -206,11 +206,13 @@ print(json.dumps([glake.budget(), glake.budget(1 << 30), glake.budget(device=0),
                   refused(glake.budget, 0), refused(glake.stats, 5), refused(glake.budget, 1, 5),
                   glake.last_error()["class"], glake.budget("1.5 GB"), glake.budget("2G", 0),
                   refused(glake.budget, "much")]))
+print(json.dumps([glake.budget("50%"), glake.budget(0.25), glake.budget("1.0"), glake.budget(3e9),
+                  *(refused(glake.budget, size) for size in ("101%", 0.0, 1.5, "0%", "1.2", "%", "."))]))
 print(json.dumps(refused(glake.snapshot)))
 ''')
     if not tap.ok(isinstance(said, list), "without PyTorch and CuPy", said):
         return
-    refusals, (stats, same, named), names, trimmed, budgets, snapshot = said
+    refusals, (stats, same, named), names, trimmed, budgets, parts, snapshot = said
     tap.has(refusals[0], "PyTorch is not installed", "use() says what is missing")
     tap.has(refusals[1], "PyTorch is not installed", "so does pool()")
     tap.has(refusals[2], "CuPy is not installed", "and use_cupy()")
@@ -235,6 +237,9 @@ print(json.dumps(refused(glake.snapshot)))
     tap.equal(budgets[7:9], [3 << 29, 2 << 30], "sizes as people write them")
     tap.has(budgets[9], "'much' is not a size; right is a number of bytes, K, M, G or T",
             "and what is none")
+    whole = 140 << 30
+    tap.equal(parts[:4], [whole // 2, whole // 4, whole, 3000000000], "parts of a GPU")
+    tap.ok(all("above 0% to 100%" in text for text in parts[4:]), "and what is none", parts[4:])
     tap.has(snapshot, "glake.history()", "a snapshot says what it needs")
 
 

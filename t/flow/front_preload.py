@@ -108,6 +108,10 @@ def settings():
     under, _ = said("a budget", "preload-routes", GLAKE_POOL_BUDGET="128MiB")
     equal(under["total"], 128 << 20, "  is all there is")
     ok(0 < under["left"] < 128 << 20, "  and is used", under)
+    whole, wrote = said("a budget of nothing", "preload-routes", GLAKE_POOL_BUDGET="")
+    equal((whole["alloc"], wrote), (0, ""), "  is none, and glake serves")
+    under, _ = said("a part", "preload-routes", GLAKE_POOL_BUDGET="25%")
+    equal(under["total"], whole["total"] // 4, "  is one of the GPU")
 
 
 def from_file(what, text, route="dlsym", **more):

@@ -70,8 +70,8 @@ def configuration(folder):
                       f"GLAKE_{meant}?"], f"GLAKE_{variable}")
     equal(said("soft", HOME="/opt/glake", DISABLE="1")[1], [], "variables of others")
     _, lines = said("soft", "soft", POOL_BUDGET="24 apples")
-    equal(lines[0], "error: GLAKE_POOL_BUDGET: pool.budget: '24 apples' is not a size; right is "
-          "0 ... 16TiB in bytes, K, M, G or T, as 24G or 1.5GiB", "a value that is none")
+    equal(lines[0], "error: GLAKE_POOL_BUDGET: pool.budget: '24 apples' is not a size, nor a part; "
+          "right is 0 ... 16TiB, or above 0% to 100%, as 24G, 1.5GiB, 80% or 0.8", "a value that is none")
     _, lines = said(*["soft"] * 30, POOL_BUGDET="1")
     ok(len(lines) <= 11, "a line that comes again and again is said ten times", lines)
     ok(any("more lines like this are left out" in line for line in lines), "and that there were more")

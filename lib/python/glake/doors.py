@@ -28,7 +28,7 @@ import sys
 
 from . import figures, library
 from .library import GlakeError
-from .records import Sized, many
+from .records import Device, Sized, many
 
 _kept = []     # what others hold by address only
 _streams = {}  # objects by the address of the stream that ends with them
@@ -262,7 +262,7 @@ def _numba_class():
         def get_memory_info(self):
             """What the GPU has free, and what glake holds of it and nobody uses."""
             index = self.context.device.id
-            about, row = library.fetch("glake_device_get", _Device(), index), figures.stats(index)
+            about, row = library.fetch("glake_device_get", Device(), index), figures.stats(index)
             return driver.MemoryInfo(free=about.free + row["reserved"] - row["given"],
                                      total=about.memory)
 
@@ -281,15 +281,6 @@ def use_numba():
         raise GlakeError("numba has an allocator already: call glake.use_numba() before "
                          "anything uses the GPU, or set NUMBA_CUDA_MEMORY_MANAGER=glake")
     driver.set_memory_manager(_numba_class())
-
-
-class _Device(Sized):
-    _fields_ = [("sz", ctypes.c_size_t), ("name", ctypes.c_char * 96),
-                ("uuid", ctypes.c_char * 48), ("pci", ctypes.c_char * 16),
-                *many(ctypes.c_uint64, "memory free"),
-                *many(ctypes.c_int, "free_valid numa_node"), ("caps", ctypes.c_uint32),
-                *many(ctypes.c_int, "major minor"),
-                *many(ctypes.c_uint64, "granularity granularity_recommended")]
 
 
 class _OrtFunctions(ctypes.Structure):

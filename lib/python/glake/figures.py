@@ -5,10 +5,11 @@ What the library counts, under its own names and under those of PyTorch, and the
 
 import collections
 import ctypes
+import re
 
 from . import library
 from .library import GlakeError
-from .records import CALLS, RUNGS, DriverStats, Stats
+from .records import CALLS, RUNGS, Device, DriverStats, Stats
 
 _CREATE, _RELEASE, _SYNC = (CALLS.index(name) for name in ("create", "release", "sync"))
 
@@ -36,12 +37,34 @@ def trim(device=None, keep=0):
     return library.fetch("glake_trim", ctypes.c_size_t(), library.index(device), ctypes.c_size_t(keep)).value
 
 
+def _part(size):
+    """0.8, "0.8" or "80%" as a number; None for a size."""
+    if isinstance(size, float) and size > 1 and size.is_integer():
+        return None
+    text = str(size)
+    if not (isinstance(size, float) or re.fullmatch(r"[0-9.]*%|[0-9]*\.[0-9]*", text)):
+        return None
+    try:
+        part = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        part = 0.0
+    if not 0 < part <= 1:
+        raise GlakeError(f"budget: '{text}' is no part of a GPU; right is above 0% to 100%, as 80% or 0.8 "
+                         "(INVAL)")
+    return part
+
+
 def budget(size=None, device=None):
-    """Sets the most physical memory to hold on a GPU, in bytes or as "24GiB"; says what it is."""
+    """
+    Sets the most physical memory to hold on a GPU, in bytes, as "24GiB", or a part of the GPU, as "80%" or
+    0.8; says what it is.
+    """
     device, value = library.index(device), ctypes.c_uint64()
     if size is not None:
-        size = str(size if isinstance(size, str) else int(size)).encode()
-        if library.load().glake_size_parse(size, ctypes.byref(value)):
+        part = _part(size)
+        if part:
+            value.value = int(part * library.fetch("glake_device_get", Device(), device).memory)
+        elif library.load().glake_size_parse(str(size if isinstance(size, str) else int(size)).encode(), ctypes.byref(value)):
             raise GlakeError(f"budget: {library.last_error()['text']} (INVAL)")
         library.call("glake_budget_set", device, ctypes.c_size_t(value.value))
     most = library.fetch("glake_budget_get", ctypes.c_size_t(), device).value

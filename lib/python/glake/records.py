@@ -57,6 +57,15 @@ class Block(Sized):
                 ("dropped", ctypes.c_size_t), ("away_peer", ctypes.c_size_t)]
 
 
+class Device(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), ("name", ctypes.c_char * 96),
+                ("uuid", ctypes.c_char * 48), ("pci", ctypes.c_char * 16),
+                *many(ctypes.c_uint64, "memory free"),
+                *many(ctypes.c_int, "free_valid numa_node"), ("caps", ctypes.c_uint32),
+                *many(ctypes.c_int, "major minor"),
+                *many(ctypes.c_uint64, "granularity granularity_recommended")]
+
+
 class Error(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_int, "err error_class native"),
                 ("call", ctypes.c_char * 32), ("text", ctypes.c_char * 256)]

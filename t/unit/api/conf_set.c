@@ -67,6 +67,7 @@ static void every_key(struct glake *ctx)
 
 static void set(struct glake *ctx)
 {
+	struct glake_device device;
 	size_t budget = 0;
 	void *block[3];
 
@@ -80,6 +81,12 @@ static void set(struct glake *ctx)
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[0]), 0, "and do");
 	is_int(glake_conf_set(ctx, "tier.place", "gpu"), 0, "and may not");
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[1]), -ENOMEM, "any more");
+	is_int(glake_conf_set(ctx, "pool.budget", "50%"), 0, "half of the GPU");
+	value_is(ctx, GLK_CONF_pool_budget, "50%", GLAKE_CONF_OPTION);
+	device.sz = sizeof(device);
+	is_int(glake_device_get(ctx, 0, &device) | glake_budget_get(ctx, 0, &budget), 0,
+		"is a budget");
+	is_int(budget, (int64_t)device.memory / 2, "  of so many bytes");
 	is_int(glake_conf_set(ctx, "pool.budget", "0"), 0, "no budget");
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[1]), 0, "which is lifted");
 	is_int(glake_conf_set(ctx, "tier.host", "16MiB"), 0, "less memory of the host");

@@ -41,6 +41,10 @@ static void precedence(void)
 	is_from(GLK_CONF_soft_gpus, GLAKE_CONF_FILE, 2, found_path);
 	is_from(GLK_CONF_map_aliases, GLAKE_CONF_DEFAULT, 0, "");
 	setenv("GLAKE_SOFT_GPUS", "4", 1);
+	setenv("GLAKE_POOL_BUDGET", "", 1);
+	is_int(read_options(&options), 0, "a budget of nothing");
+	is_int(conf.pool_budget, GLK_GIB, "sets none");
+	is_from(GLK_CONF_pool_budget, GLAKE_CONF_FILE, 5, found_path);
 	setenv("GLAKE_POOL_BUDGET", "2GiB", 1);
 	is_int(read_options(&options), 0, "and the environment");
 	is_int(conf.soft_gpus, 4, "over the file");
@@ -68,11 +72,11 @@ static void precedence(void)
 static void environment(void)
 {
 	setenv("GLAKE_SOFT_GPUS", "many", 1);
-	setenv("GLAKE_POOL_BUDGET", "", 1);
+	setenv("GLAKE_MAP_ALIASES", "", 1);
 	is_int(read_settings(NULL), -EINVAL, "bad values in the environment");
 	is_found(0, -EINVAL, 0, "soft.gpus", "'many' is not a whole number");
 	is_str(found.at[0].file, "GLAKE_SOFT_GPUS", "the variable is named");
-	is_found(1, -EINVAL, 0, "pool.budget", "'' is not a size");
+	is_found(1, -EINVAL, 0, "map.aliases", "'' is not a whole number");
 	is_int(found.count, 2, "both of them");
 	clear_environment();
 

@@ -40,7 +40,7 @@ static void findings(void)
 	is_found(0, 0, 3, "budget", "unknown key; did you mean pool.budget?");
 	is_found(1, 0, 5, "pool.bugdet", "unknown key; did you mean pool.budget?");
 	is_found(2, -EINVAL, 6, "pool.budget",
-		"'8MX' is not a size; right is 0 ... 16TiB in bytes, K, M, G or T");
+		"'8MX' is not a size, nor a part; right is 0 ... 16TiB, or above 0% to 100%");
 	is_found(3, -EINVAL, 8, "", "neither a comment nor [section] nor key = value");
 	is_found(4, 0, 9, "", "unknown section [pol]; did you mean [pool]?");
 	is_found(5, -EINVAL, 11, "", "a section is written as [name]");

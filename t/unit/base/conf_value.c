@@ -129,8 +129,27 @@ static void types(void)
 	taken(GLK_CONF_pool_budget, "1024KiB", "1MiB");
 	taken(GLK_CONF_pool_budget, "123", "123");
 	taken(GLK_CONF_pool_budget, "24 GB", "24GiB");
+	taken(GLK_CONF_pool_budget, "80%", "80%");
+	taken(GLK_CONF_pool_budget, "0.8", "80%");
+	taken(GLK_CONF_pool_budget, "33.25%", "33.25%");
+	taken(GLK_CONF_pool_budget, "1.0", "100%");
+	taken(GLK_CONF_pool_budget, "", "0");
 	refused(GLK_CONF_pool_budget, "8GX",
-		"'8GX' is not a size; right is 0 ... 16TiB in bytes, K, M, G or T, as 24G or 1.5GiB");
+		"'8GX' is not a size, nor a part; right is 0 ... 16TiB, or above 0% to 100%, as "
+		"24G, 1.5GiB, 80% or 0.8");
+	refused(GLK_CONF_pool_budget, "101%",
+		"out of range; right is 0 ... 16TiB, or above 0%");
+	refused(GLK_CONF_pool_budget, "0%", "nor a part");
+	refused(GLK_CONF_pool_budget, "0.00000001", "out of range");
+	refused(GLK_CONF_pool_budget, "1.5", "out of range");
+	refused(GLK_CONF_pool_budget, "%", "nor a part");
+	refused(GLK_CONF_pool_budget, "80%%", "nor a part");
+	is_int((int64_t)glk_conf_share(GLK_CONF_PART | 800000, 1000), 800,
+		"bytes of a part");
+	is_int((int64_t)glk_conf_share(1 << 20, 1000), 1 << 20, "of a size");
+	ok(glk_conf_share(0, 1000) == SIZE_MAX, "no bound");
+	refused(GLK_CONF_soft_memory, "8GX",
+		"'8GX' is not a size; right is 4MiB ... 16TiB in bytes, K, M, G or T, as 24G or 1.5GiB");
 	refused(GLK_CONF_pool_budget, "99999999999999999999TiB", "out of range");
 	refused(GLK_CONF_pool_budget, "18446744073709551615", "out of range");
 

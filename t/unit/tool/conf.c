@@ -58,8 +58,8 @@ static void check(void)
 	write_text("[pool]\nbudget = 8MX\nbugdet = 1\n");
 	is_int(RUN("check", found_path, "-c", "soft.gpus=0"), GLK_TOOL_FAILED, "errors");
 	snprintf(want, sizeof(want),
-		"%s:2: error: pool.budget: '8MX' is not a size; right is 0 ... 16TiB in bytes, K, "
-		"M, G or T, as 24G or 1.5GiB\n%s:3: warning: pool.bugdet: unknown key; did you "
+		"%s:2: error: pool.budget: '8MX' is not a size, nor a part; right is 0 ... 16TiB, "
+		"or above 0%% to 100%%, as 24G, 1.5GiB, 80%% or 0.8\n%s:3: warning: pool.bugdet: unknown key; did you "
 		"mean pool.budget?\n--conf: error: soft.gpus: '0' is out of range; right is 1 "
 		"... 64\n%s: 2 errors, 1 warning\n",
 		found_path, found_path, found_path);
@@ -134,10 +134,11 @@ static void explain(void)
 	is_int(RUN("explain", "pool.budget"), GLK_TOOL_OK, "a key is explained");
 	is_str(out,
 		"pool.budget\n"
-		"    Most physical memory to hold on each GPU; 0 for all there is.\n"
+		"    Most physical memory to hold on each GPU; 0 for all there is. Bytes, or a\n"
+		"    part of the GPU's memory, as 80% or 0.8; nothing leaves it unset.\n"
 		"    value:        0, default\n"
-		"    type:         size\n"
-		"    range:        0 ... 16TiB\n"
+		"    type:         size or part\n"
+		"    range:        0 ... 16TiB, or above 0% to 100%\n"
 		"    default:      0\n"
 		"    environment:  GLAKE_POOL_BUDGET\n"
 		"    at run time:  glake_conf_set or glake_budget_set changes it, config.set "
