@@ -176,6 +176,11 @@ void glk_arena_merge(struct glk_arena *arena, uint32_t extent, const struct glk_
 /* supply.c. Whether so much memory is stranded that places should be chosen to have less of it, before so many
  * bytes more. */
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
+/* Some blocks in bins are merged with what is free beside them, before pages are made past the target for so many
+ * bytes, or where more of them wait than a quarter of what may be held above the peak. Whether any was. */
+bool glk_supply_drain(struct glk_arena *arena, uint64_t size);
+/* Times that a request has that done before it takes what costs more. */
+#define GLK_DRAINS 4
 /* small.c. One more block like a small one that a request was just given, right behind it, where
  * that needs nothing; 0: there is no room. */
 uint32_t glk_small_behind(

@@ -87,6 +87,10 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 	if ((err || ret_fit->maps) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
 		err = search(arena, want, ret_fit);
+	for (int i = 0; i < GLK_DRAINS && (err || ret_fit->maps) &&
+		want->kind != GLK_FIT_NEST && glk_supply_drain(arena, want->size);
+		i++)
+		err = search(arena, want, ret_fit);
 	if (err)
 		return no_addresses(arena, want->size);
 	try_ahead(arena, want, ret_fit);

@@ -310,6 +310,9 @@ static int grow_all(struct order *o, uint64_t most)
 /* A small job may hold this much more than is live. */
 #define TARGET_LEAST (UINT64_C(16) << 20)
 
+/* Blocks that wait in bins may have this part of what may be held above the peak. */
+#define WAITING 4
+
 static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 {
 	/* as it is now, and before a reset: who reads the figures must change nothing */
@@ -340,6 +343,23 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 	uint64_t peak = peak_of(gpu, size);
 
 	return peak + target_above(gpu, peak);
+}
+
+bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_cache *gpu = arena->gpu;
+	uint64_t rest = (map->idle_slots << map->shift) + glk_node_free(gpu->node), peak,
+		 above;
+
+	if (!arena->binned)
+		return false;
+	peak = peak_of(gpu, size);
+	above = target_above(gpu, peak);
+	if (map->taken <= gpu->sum.given + above / WAITING &&
+		(rest >= size || glk_node_own(gpu->node) + size - rest <= peak + above))
+		return false;
+	return glk_quick_drain(gpu);
 }
 
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)

@@ -15,7 +15,7 @@
 #define TURN_BLOCKS 16
 #define TURN_ROWS   256
 /* Those of all streams that one gives back before more is held than the target, and the rows that
- * are looked at for them. */
+ * they are of. */
 #define DRAIN_BLOCKS 256
 #define DRAIN_ROWS   64
 
@@ -92,12 +92,17 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 
 bool glk_quick_drain(struct glk_cache *cache)
 {
-	uint32_t count = glk_latest_settle(cache);
+	uint32_t count = glk_latest_settle(cache), rows = 0, got;
 
-	for (int i = 0; i < DRAIN_ROWS && cache->last_row && count < DRAIN_BLOCKS; i++) {
+	for (uint32_t i = 0;
+		i < cache->last_row && rows < DRAIN_ROWS && count < DRAIN_BLOCKS; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
-		count += empty_row_slowly(
+		got = empty_row_slowly(
 			cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
+		count += got;
+		rows += got > 0;
+		if (i % TURN_ROWS == TURN_ROWS - 1)
+			glk_lock_yield(&cache->lock);
 	}
 	cache->flushes += count > 0;
 	return count > 0;

@@ -390,6 +390,44 @@ static void awaits_oldest(void)
 	rig_close(&rig, 3);
 }
 
+#define LIVE	 800
+#define REQUESTS 40000
+
+/* Blocks of random sizes come and go on streams in random order: what waits in bins is not held beside what is
+ * live. */
+static void stays_packed(uint64_t seed, int streams, size_t largest, int most)
+{
+	static uint64_t addr[LIVE];
+	uint64_t state = seed_thread(seed, 5);
+	struct glake_stats early, late;
+	int on[LIVE];
+
+	begin(NULL);
+	while (rig.streams < streams)
+		rig_stream(&rig);
+	for (int i = 0; i < REQUESTS; i++) {
+		int k = i < LIVE ? i : (int)seed_below(&state, LIVE);
+
+		if (i >= LIVE)
+			rig_free(&rig, addr[k], rig.stream[on[k]]);
+		on[k] = (int)seed_below(&state, (uint64_t)streams);
+		addr[k] = rig_alloc(
+			&rig, 10 * KIB + seed_below(&state, largest), rig.stream[on[k]]);
+		if (i == REQUESTS / 4)
+			early = rig_figures(&rig);
+	}
+	late = rig_figures(&rig);
+	ok(late.reserved <= late.peak_live / 100 * (uint64_t)most,
+		"%d streams, up to %zu KiB: %d hundredths of the peak are held", streams,
+		largest / KIB, (int)(late.reserved * 100 / late.peak_live));
+	ok(late.reserved <= early.reserved + early.reserved / 20,
+		"  which does not grow");
+	is_sound(&rig, "  the books agree");
+	for (int i = 0; i < LIVE; i++)
+		rig_free(&rig, addr[i], rig.stream[on[i]]);
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -407,5 +445,9 @@ int main(void)
 	leaves_room("stream.opportunistic=yes");
 	leaves_room("stream.opportunistic=no");
 	awaits_oldest();
+	stays_packed(seed, 1, 240 * KIB, 120);
+	stays_packed(seed, RIG_STREAMS, 240 * KIB, 120);
+	stays_packed(seed, 1, 590 * KIB, 125);
+	stays_packed(seed, RIG_STREAMS, 590 * KIB, 130);
 	return tap_done();
 }
