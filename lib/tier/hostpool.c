@@ -194,7 +194,7 @@ static bool reap(struct glk_hostpool *pool, uint64_t size)
 static int place(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint64_t asked,
 	uint64_t *ret_addr)
 {
-	bool made = false;
+	bool made = false, reaped = false;
 	int err, spared;
 
 	for (;;) {
@@ -207,7 +207,9 @@ static int place(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint6
 				"a piece of locked memory that was made for %" PRIu64
 				" bytes does not serve them",
 				size);
-		if (reap(pool, size))
+		/* once: there may be very many */
+		reaped = !reaped && reap(pool, size);
+		if (reaped)
 			continue;
 		err = glk_hostpool_grow(pool, size, &made);
 		if (!err)

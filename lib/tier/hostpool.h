@@ -16,7 +16,8 @@
  * uses is free when it was freed. Others wait in a row until events of the library have passed on these
  * streams (stream/stream.h): a request looks at a few of them, by turns, one that finds no room at many.
  * Before a piece is made for it, each stream is asked that they wait for, until one is found that works
- * still; before it is refused it waits for them. A trim waits for what nothing can be asked of.
+ * still; before it is refused it waits for them. However many wait, a request for which a piece can be made
+ * looks at 4096 of them and makes 256 free, at the most. A trim waits for what nothing can be asked of.
  *
  * Threads	any; a lock a pool, given up while the driver is called. It is taken before that of a
  *		GPU
@@ -130,8 +131,8 @@ enum glk_hostpool_reap {
 	GLK_HOSTPOOL_RECORD, /* and have some recorded where there are none, a few streams by turns */
 	GLK_HOSTPOOL_EACH, /* on each stream, until one has not finished */
 };
-/* Makes those of up to `most` that wait free whose work has finished, and has the others at the end
- * of the row. Whether any was. */
+/* Makes those of up to `most` that wait free whose work has finished, but no more than 256, and has the
+ * others at the end of the row. Others have the lock now and then where many are looked at. Whether any was. */
 bool glk_hostpool_reap(
 	struct glk_hostpool *pool, uint32_t most, enum glk_hostpool_reap how);
 /* Waits for GPUs where streams have ended that no event tells of. Whether any block is free since. */

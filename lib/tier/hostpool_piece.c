@@ -285,13 +285,17 @@ uint64_t glk_hostpool_give(struct glk_hostpool *pool, uint64_t keep)
 uint64_t glk_hostpool_trim(struct glk_hostpool *pool)
 {
 	uint64_t given;
+	uint32_t left;
 
 	/* pairs with: the release in start */
 	if (!glk_load_acquire(&pool->made))
 		return 0;
 	glk_lock(&pool->lock);
-	while (glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_EACH) ||
-		glk_hostpool_await_ended(pool))
+	/* what others free meanwhile is for the next trim */
+	for (left = pool->waiting.count + 1; left &&
+		(glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_EACH) ||
+			glk_hostpool_await_ended(pool));
+		left--)
 		;
 	given = glk_hostpool_give(pool, 0);
 	pool->most = pool->given + pool->waits;

@@ -12,6 +12,10 @@
 
 /* Streams of a GPU that a free records events on; the others have theirs when somebody asks. */
 #define RECORDED 16
+/* Blocks that are made free at the most by one look at those that wait, and those that are looked at between two
+ * chances for others to have the lock. */
+#define FREED 256
+#define TURN  64
 
 static struct glk_hostpool_use *use_at(const struct glk_hostpool *pool, uint32_t id)
 {
@@ -127,13 +131,16 @@ bool glk_hostpool_reap(
 	struct glk_hostpool *pool, uint32_t most, enum glk_hostpool_reap how)
 {
 	struct reaping r = {.how = how};
-	uint32_t extent;
-	bool any = false;
+	uint32_t extent, freed = 0;
 
 	if (most > pool->waiting.count)
 		most = pool->waiting.count;
-	for (; most; most--) {
+	for (uint32_t i = 1; i <= most && freed < FREED; i++) {
+		if (i % TURN == 0)
+			glk_lock_yield(&pool->lock);
 		extent = pool->waiting.first;
+		if (!extent)
+			break;
 		/* one that waits still is behind the others, so that each has its turn */
 		glk_hostpool_take(pool, &pool->waiting, extent);
 		if (!rests(pool, extent, &r)) {
@@ -142,9 +149,9 @@ bool glk_hostpool_reap(
 		}
 		pool->waits -= glk_extent_at(&pool->map, extent)->size;
 		glk_hostpool_merge(pool, extent);
-		any = true;
+		freed++;
 	}
-	return any;
+	return freed > 0;
 }
 
 /* GPUs that are waited for at a time. */

@@ -78,6 +78,14 @@ static void one_after_the_other(int turns)
 	}
 }
 
+static uint64_t waiting(void)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+
+	glake_stats_get(ctx, 0, &stats);
+	return stats.host_pool_waiting;
+}
+
 static void many_streams(void)
 {
 	void *ptr;
@@ -191,6 +199,40 @@ static void threads_that_ended(bool capture)
 	close_soft();
 }
 
+#define WAITING 6000
+#define FREED	256 /* by one request at the most, see tier/hostpool.h */
+
+/* However many blocks wait, a request does a bounded part of what is to be done for them. */
+static void very_many_wait(void)
+{
+	static void *small[WAITING];
+	uint64_t before, after;
+	struct CUstream_st *stream;
+	void *ptr;
+
+	open_soft("host.limit=8GiB", NULL);
+	glake_stream_new(ctx, 0, &stream);
+	for (int i = 0; i < WAITING; i++)
+		small[i] = used(64, stream);
+	glk_soft_hold(context->drv, 0, stream, true);
+	for (int i = 0; i < WAITING; i++)
+		glake_host_free(ctx, small[i]);
+	glk_soft_hold(context->drv, 0, stream, false);
+	glake_soft_stream_sync(ctx, 0, stream);
+	before = waiting();
+	is_int((int64_t)before, WAITING * 64, "all of them wait");
+	is_int(glake_host_alloc(ctx, 0, 8 * MIB, 0, &ptr), 0, "a request without room");
+	after = waiting();
+	/* a request looks at 16 of them in any case */
+	ok(after < before && before - after <= (FREED + 16) * 64,
+		"makes some of them free: %d", (int)((before - after) / 64));
+	is_int(glake_host_free(ctx, ptr), 0, "  freed");
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim");
+	is_int((int64_t)waiting() + held(), 0, "  makes all of them free");
+	glake_stream_free(ctx, 0, stream);
+	close_soft();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -198,5 +240,6 @@ int main(void)
 	waits_for_one();
 	threads_that_ended(false);
 	threads_that_ended(true);
+	very_many_wait();
 	return tap_done();
 }
