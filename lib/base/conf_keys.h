@@ -283,8 +283,8 @@ GLK_KEY(host, bind, BOOL, host_bind, "no", 0, 0, "",
 
 GLK_KEY(map, span, SIZE, map_span, "4TiB", 1 * GLK_GIB, 64 * GLK_TIB, "",
 	"Most addresses to reserve for each GPU, and for each pool of graphs. They are reserved as "
-	"they are needed, in steps of four times the memory of the GPU, half of it for a pool; a "
-	"step is halved until the system grants it.")
+	"they are needed, in steps of four times the memory of the GPU, but 80TiB for all GPUs "
+	"together, and half of its memory for a pool; a step is halved until the system grants it.")
 GLK_KEY(map, extents, INT, map_extents, "4194304", 16, 16777215, "",
 	"Most extents, given and free, of each GPU.")
 GLK_LIVE_KEY(map, aliases, INT, map_aliases, "8", 1, 255, "",

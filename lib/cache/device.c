@@ -94,6 +94,8 @@ static int make_rows(struct glk_cache *cache)
 /* Addresses of a step, over the memory of the GPU: so much that blocks find a place at new
  * addresses for a long time, and so little that many GPUs and contexts fit into a process. */
 #define STEP_PART 4
+/* And no more than this for all GPUs together, of the 128 TiB of a process: 1.25 TiB for each of 64. */
+#define STEPS_MOST (80 * GLK_TIB)
 
 int glk_arena_init_sized(struct glk_arena *arena, struct glk_cache *gpu,
 	const struct glk_arena_ops *ops, struct glk_node *node, struct glk_map_size size)
@@ -132,8 +134,10 @@ void glk_arena_fini(struct glk_arena *arena)
 
 static int start(struct glk_cache *cache)
 {
+	uint64_t step = STEP_PART * cache->memory,
+		 most = STEPS_MOST / (uint64_t)cache->pool->gpus;
 	int err = glk_arena_init(&cache->arena, cache, &glk_arena_common, cache->node,
-		STEP_PART * cache->memory);
+		step < most ? step : most);
 
 	if (err)
 		return err;

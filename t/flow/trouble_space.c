@@ -8,6 +8,7 @@
 #include "context.h"
 
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -146,6 +147,35 @@ static int run_child(uint64_t room)
 	return flow_wait(pid);
 }
 
+#define GPUS 64
+
+/* Addresses for all of many large GPUs, and for the program too. */
+static void many_gpus(void)
+{
+	struct glake *ctx = flow_open((const char *const[]){"soft.gpus=64",
+		"soft.memory=1TiB", "pool.peers=all", "tier.place=host", NULL});
+	uint64_t least = UINT64_MAX;
+	int served = 0;
+	void *own;
+
+	for (int gpu = 0; gpu < GPUS; gpu++) {
+		struct glake_stats stats = {.sz = sizeof(stats)};
+		void *p = NULL;
+
+		served += !glake_alloc(ctx, gpu, 10 * MIB, NULL, 0, &p) &&
+			!glake_stats_get(ctx, gpu, &stats) && !glake_free(ctx, p, NULL);
+		if (stats.address_space < least)
+			least = stats.address_space;
+	}
+	is_int(served, GPUS, "64 GPUs of 1 TiB serve");
+	ok(least >= ((uint64_t)5 << 40) / 4, "each has addresses for 1.25 of its memory");
+	own = mmap(NULL, (size_t)1 << 40, PROT_NONE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	ok(own != MAP_FAILED, "and some are left for the program");
+	munmap(own, (size_t)1 << 40);
+	flow_close(ctx, 0);
+}
+
 int main(void)
 {
 	uint64_t room = 0;
@@ -177,5 +207,6 @@ int main(void)
 	ok(opened && opened < children, "some were refused a context");
 	ok(served && served < opened, "some were refused their first request");
 	ok(all > 2 && all < served, "some were refused a later one");
+	many_gpus();
 	return tap_done();
 }
