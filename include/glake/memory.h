@@ -201,6 +201,37 @@ GLAKE_EXPORT int glake_budget_set(struct glake *ctx, int device, size_t bytes);
 GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes);
 
 /*
+ * A function of the program that frees memory when it is short: caches of its own, results that it can make
+ * again. It is asked by the thread of a request that has no room on the GPU, after all that the library can
+ * give at once, and before cold blocks move, memory of the host is given or the request is refused; then the
+ * request begins anew, whatever it answered. At most once a request, never while the stream captures a graph,
+ * for requests of managed memory, or inside of a function that is told of moves (pin.h).
+ *
+ * No lock is held: it may free, trim, spill, suspend, and ask for memory, for which it is not asked again. Others
+ * may have what it freed. It must return, and throw nothing. Several threads may be in it at a time.
+ *
+ * user		as it was given
+ * device	GPU number
+ * want		bytes that are missing, a page at the least
+ * stream	of the request. What is freed on it, or on streams that it can wait for, serves
+ * deadline_ns	of CLOCK_MONOTONIC, until which an answer is of use; 0: no matter when
+ *
+ * Returns the bytes that it freed, which is for the program alone to know.
+ */
+typedef size_t (*glake_shortage_fn)(void *user, int device, size_t want,
+	struct CUstream_st *stream, int64_t deadline_ns);
+
+/*
+ * Sets that function, for all GPUs of a context; NULL: none. When the call returns the one before is not running
+ * any more, and is not called again.
+ *
+ * Returns 0, or -EBUSY (BUSY: by that function itself, or one that is told of moves), -ESTALE, -ENODEV (in a
+ * forked child).
+ * Thread: any. Blocks: until the one before has returned, in all threads. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_shortage_set(struct glake *ctx, glake_shortage_fn fn, void *user);
+
+/*
  * Gives physical memory that no live block uses back to the driver until at most `keep`
  * bytes are held, and says how many bytes were released (NULL: not asked). Blocks in bins
  * merge. Memory whose last use on the GPU has not finished stays, and nothing waits for it;

@@ -4,6 +4,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/sized.h"
+#include "base/thread.h"
 #include "cache/bin/hit.h"
 
 #include <errno.h>
@@ -298,6 +299,22 @@ int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes)
 	if (!ret_bytes)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the budget");
 	*ret_bytes = glk_load_relaxed(&cache->node->budget);
+	return 0;
+}
+
+int glake_shortage_set(struct glake *ctx, glake_shortage_fn fn, void *user)
+{
+	const struct glk_thread *thread = glk_thread_current;
+	struct glk_context *context;
+	int err = glk_context_get(ctx, &context);
+
+	if (err)
+		return err;
+	if (thread->asked || thread->told)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a function of the program cannot be replaced by itself");
+	for (int i = 0; i < context->devices; i++)
+		glk_cache_shortage(&context->caches[i], fn, user);
 	return 0;
 }
 

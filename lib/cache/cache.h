@@ -201,6 +201,11 @@ struct glk_cache {
 	uint64_t
 		lacked; /* bytes of pages that the last one found no room for; 0: others told it */
 	struct glk_hearer hearers[GLAKE_MOVE_WATCHES_MAX]; /* see told.h */
+	struct {
+		glake_shortage_fn fn; /* NULL: none */
+		void *user;
+		uint32_t callers;
+	} shortage;		    /* see shortage.c */
 	uint32_t hearing;	    /* of them, those with a function */
 	uint64_t heard;		    /* the number of the last one */
 	struct glk_refusal refusal; /* the last one */
@@ -440,6 +445,8 @@ uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
  * running any more. */
 int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on);
 int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, void *arg);
+/* shortage.c: the function that makes room, or NULL; the one before is not running any more. */
+void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user);
 
 /* A step of the program has ended. Without the lock. learn.c: see learn.h. */
 void glk_learn_step(struct glk_cache *cache);

@@ -123,6 +123,7 @@ static struct glk_request as_it_came(const struct glk_request *request)
 		.stream = request->stream,
 		.capture = request->capture,
 		.patient = request->patient,
+		.asked = request->asked,
 	};
 }
 
@@ -163,6 +164,9 @@ static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *requ
 	struct glk_request again = as_it_came(request);
 	struct glake_error why;
 
+	request->asks = err == -ENOMEM && glk_shortage_may_ask(arena->gpu, request);
+	if (request->asks)
+		return err;
 	err = make_room(arena, request, seat, row, err, ret_addr);
 	if (!err || request->patient)
 		return err;
@@ -204,7 +208,9 @@ static inline int serve(struct glk_cache *cache, struct glk_request *request,
 	if (err != -ENOMEM)
 		return err;
 	err = serve_gpu(&cache->arena, request, seat, row, ret_addr);
-	return err == -ENOMEM ? glk_managed_insist(cache, request, seat, ret_addr) : err;
+	return err == -ENOMEM && !request->asks
+		? glk_managed_insist(cache, request, seat, ret_addr)
+		: err;
 }
 
 /* Under the lock: from the arena of a tag. */
@@ -283,9 +289,21 @@ static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *req
 		glk_ahead_wake(cache);
 }
 
-/* With the lock, from its taking on. */
-static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
-	const struct asked *asked, uint64_t *ret_addr)
+/* Gives the lock back, with bytes that were missing. */
+static GLK_COLD uint64_t give_up(
+	struct glk_cache *cache, const struct glk_request *request)
+{
+	uint64_t want = lacking(cache, request->rounded);
+
+	glk_plan_leave(cache);
+	glk_unlock(&cache->lock);
+	return want;
+}
+
+/* With the lock, from its taking on. *ret_want, where nothing was told of the refusal: the program is to be asked
+ * for so much. */
+static inline int serve_once_asked(struct glk_cache *cache, struct glk_request *request,
+	const struct asked *asked, uint64_t *ret_want, uint64_t *ret_addr)
 {
 	struct glk_seat *seat = asked->seat;
 	struct glk_row *row;
@@ -319,6 +337,10 @@ static inline int serve_asked(struct glk_cache *cache, struct glk_request *reque
 		err = serve_tag(cache, request, asked->tag, seat, ret_addr);
 	else
 		err = serve(cache, request, seat, row, ret_addr);
+	if (err && request->asks) {
+		*ret_want = give_up(cache, request);
+		return err;
+	}
 	cache->oom += err == -ENOMEM;
 	glk_plan_leave(cache);
 	glk_unlock_since(&cache->lock, asked->since, &cache->times[GLK_TIMED_REQUEST]);
@@ -327,6 +349,29 @@ static inline int serve_asked(struct glk_cache *cache, struct glk_request *reque
 	if (err || request->wake)
 		tell(cache, request, asked, err);
 	return err;
+}
+
+/* Again, after the program was asked for room. */
+static GLK_COLD int serve_again(struct glk_cache *cache, struct glk_request *request,
+	const struct asked *asked, uint64_t want, uint64_t *ret_addr)
+{
+	bool wake = request->wake;
+
+	glk_shortage_ask(cache, want, asked->stream);
+	*request = as_it_came(request);
+	request->patient = true;
+	request->asked = true;
+	request->wake = wake;
+	return serve_once_asked(cache, request, asked, &want, ret_addr);
+}
+
+static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
+	const struct asked *asked, uint64_t *ret_addr)
+{
+	uint64_t want = 0;
+	int err = serve_once_asked(cache, request, asked, &want, ret_addr);
+
+	return want ? serve_again(cache, request, asked, want, ret_addr) : err;
 }
 
 static inline struct glk_request request_of(uint64_t size, uint32_t flags)

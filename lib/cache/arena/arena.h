@@ -121,13 +121,15 @@ struct glk_request {
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
 	bool trim;	     /* too much memory is stranded, see glk_want */
-	bool strays;	 /* the place of the last step was no good, see cache/step.h */
-	bool patient;	 /* it waits for the GPU before it is refused */
-	bool own;	 /* nothing of other streams is in the place that was found */
-	bool called;	 /* the driver was called for it, waits included */
-	bool stitched;	 /* with pages that lay elsewhere */
-	bool wake;	 /* the thread that grows ahead has something to do */
-	bool met;	 /* others were being tried during its last try */
+	bool strays;  /* the place of the last step was no good, see cache/step.h */
+	bool patient; /* it waits for the GPU before it is refused */
+	bool asks,
+		asked; /* the program is to be asked for room first; it was: shortage.c */
+	bool own;      /* nothing of other streams is in the place that was found */
+	bool called;   /* the driver was called for it, waits included */
+	bool stitched; /* with pages that lay elsewhere */
+	bool wake;     /* the thread that grows ahead has something to do */
+	bool met;      /* others were being tried during its last try */
 	uint64_t number; /* of that try, of all that there were */
 	bool alone;	 /* nobody else is tried: see glk_plan_stand() */
 };
@@ -181,6 +183,11 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size);
 /* Times that a request has that done before it takes what costs more. */
 #define GLK_DRAINS 4
+/* cache/shortage.c. Under the lock: whether the program makes room for a request that has none. */
+bool glk_shortage_may_ask(
+	const struct glk_cache *cache, const struct glk_request *request);
+/* Without it: has it do so, for so many bytes. */
+void glk_shortage_ask(struct glk_cache *cache, uint64_t want, struct CUstream_st *stream);
 /* small.c. One more block like a small one that a request was just given, right behind it, where
  * that needs nothing; 0: there is no room. */
 uint32_t glk_small_behind(
