@@ -20,6 +20,7 @@
 
 #include <inttypes.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -245,6 +246,14 @@ static inline void tap_skip(const char *what, const char *why)
 /* To be returned from main. */
 static inline int tap_done(void)
 {
+	int state, type;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	if (state != PTHREAD_CANCEL_ENABLE || type != PTHREAD_CANCEL_DEFERRED) {
+		tap.failed++;
+		tap_note("a call left this thread as one that cannot be cancelled");
+	}
 	if (tap.logs != tap.expected) {
 		tap.failed++;
 		tap_note("%d messages of the library, %d announced; the last: %s",
