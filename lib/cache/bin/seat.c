@@ -135,6 +135,8 @@ struct glk_seat *glk_seat_take(struct glk_cache *cache)
 	thread->forks = glk_fork_generation();
 	place->seat = seat;
 	place->serial = cache->serial;
+	/* its first request may be served from a bin, for which its turn has begun */
+	glk_seat_turn(seat);
 	return seat;
 }
 

@@ -190,6 +190,35 @@ static void peaks_by_turns(void)
 	rig_close(&rig, 0);
 }
 
+/* Takes the turn, with next to nothing. */
+static void *work_a_little(void *arg)
+{
+	for (int i = 0; i < 3; i++)
+		rig_free(&rig, rig_alloc(&rig, 1000, NULL), NULL);
+	return arg;
+}
+
+/* All hits: what a thread had reached and given back when the turn of another one began. */
+static void peak_of_a_turn(void)
+{
+	uint64_t addr[40], misses = 0;
+
+	rig_open(&rig, NULL);
+	for (int round = 0; round < 2; round++) {
+		misses = rig_figures(&rig).misses;
+		glk_cache_reset_peaks(&rig.cache);
+		for (int i = 0; i < 40; i++)
+			addr[i] = rig_alloc(&rig, 1000, NULL);
+		for (int i = 0; i < 40; i++)
+			rig_free(&rig, addr[i], NULL);
+	}
+	run(work_a_little, NULL);
+	ok(rig_figures(&rig).misses == misses, "nothing but hits");
+	is_int((int64_t)rig_figures(&rig).peak_live, 40 * 1000,
+		"the most of a turn that is over");
+	rig_close(&rig, 0);
+}
+
 /* Two that work side by side: the peak is something that was reached, and no more. */
 static void *at_work(void *arg)
 {
@@ -337,6 +366,7 @@ int main(void)
 	closes_under_threads();
 	many_gpus();
 	peaks_by_turns();
+	peak_of_a_turn();
 	peaks_side_by_side();
 	none_left();
 	peaks();
