@@ -217,8 +217,7 @@ static int end_caches(struct glk_context *context, int made, size_t *ret_live)
 		int failed = glk_cache_fini(&context->caches[made], &live);
 
 		*ret_live += live;
-		if (failed && !err)
-			err = failed;
+		err = err ? err : failed;
 	}
 	glk_region_free(context->caches, caches_bytes(context));
 	return err;

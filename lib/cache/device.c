@@ -249,8 +249,7 @@ int glk_arena_empty_kept(struct glk_arena *arena)
 			slot++;
 		failed = drv->ops->unmap(drv, glk_slot_addr(map, first),
 			(size_t)(slot - first + 1) << map->shift);
-		if (failed && !err)
-			err = failed;
+		err = err ? err : failed;
 		if (!failed)
 			glk_bits_clear(map->mapped, first, slot);
 	}
@@ -277,8 +276,7 @@ static int release_lost(struct glk_cache *cache)
 				(!cache->host || page->node != cache->host->index)))
 			continue;
 		failed = cache->drv->ops->release(cache->drv, page->handle);
-		if (failed && !err)
-			err = failed;
+		err = err ? err : failed;
 	}
 	return err;
 }

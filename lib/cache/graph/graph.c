@@ -388,8 +388,8 @@ int glk_graph_reap(struct glk_cache *cache)
 		g->reaped = round;
 		failed = take_down(cache, g);
 		/* another stream captures: later */
-		if (failed && failed != -EBUSY && !err)
-			err = failed;
+		if (failed != -EBUSY)
+			err = err ? err : failed;
 		/* one that is gone is in the list no more */
 		g = failed ? g->newer : graphs->left.oldest;
 	}
@@ -458,8 +458,7 @@ int glk_graph_fini(struct glk_cache *cache)
 	for (uint32_t i = 0; (g = glk_graph_next(graphs, &i));) {
 		g->arena.map.lock = NULL;
 		failed = glk_arena_empty(&g->arena);
-		if (failed && !err)
-			err = failed;
+		err = err ? err : failed;
 		glk_arena_fini(&g->arena);
 	}
 	if (graphs) {

@@ -291,8 +291,8 @@ int glk_managed_trim(struct glk_cache *cache)
 			continue;
 		failed = take_down(cache, chunk);
 		/* a stream captures: later */
-		if (failed && failed != -EBUSY && !err)
-			err = failed;
+		if (failed != -EBUSY)
+			err = err ? err : failed;
 	}
 	if (m) {
 		glk_lock_pause(&cache->lock);
