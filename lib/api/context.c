@@ -181,13 +181,13 @@ static int host_nodes(const struct glk_context *context, int *ret_ids, uint64_t 
 {
 	bool soft = !strcmp(glk_drv_name(context->drv), "soft");
 	struct glk_topology *topology;
+	uint64_t most = 0;
 	int err = 0;
 
-	*ret_most = 0;
 	if (glk_topology_new(NULL, &topology))
 		topology = NULL;
 	for (size_t i = 0; topology && i < glk_topology_count(topology); i++)
-		*ret_most += glk_topology_at(topology, i)->memory / 2;
+		most += glk_topology_at(topology, i)->memory / 2;
 	for (int i = 0; i < context->devices && !err; i++) {
 		struct glake_device info = {.sz = sizeof(info)};
 
@@ -198,6 +198,7 @@ static int host_nodes(const struct glk_context *context, int *ret_ids, uint64_t 
 	}
 	if (topology)
 		glk_topology_free(topology);
+	*ret_most = most;
 	return err;
 }
 
