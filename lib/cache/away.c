@@ -52,10 +52,7 @@ unlock:
 
 int glk_away_fini(struct glk_cache *cache)
 {
-	bool moves = glk_load_relaxed(&cache->moves);
-
-	glk_store_relaxed(&cache->moves, false);
-	return moves ? glk_mover_fini(&cache->mover) : 0;
+	return glk_load_relaxed(&cache->moves) ? glk_mover_fini(&cache->mover) : 0;
 }
 
 static int is_out(const struct glk_extent *e)

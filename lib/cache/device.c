@@ -333,7 +333,6 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);
 		glk_arena_fini(&cache->arena);
-		glk_store_relaxed(&cache->started, false);
 	} else {
 		glk_tag_fini(cache);
 	}

@@ -159,7 +159,6 @@ int glk_windows_fini(struct glk_cache *cache)
 		if (!failed && w->size)
 			failed = drv->ops->unreserve(drv, w->addr, w->size);
 		err = err ? err : failed;
-		*w = (struct glk_window){0};
 	}
 	return err;
 }

@@ -312,5 +312,4 @@ void glk_bounce_fini(struct glk_bounce *bounce)
 		for (int turn = 0; turn < GLK_IO_WAYS; turn++)
 			end_ring(bounce, gpu, &bounce->ring[gpu][turn]);
 	glk_region_free(bounce->ring, (size_t)bounce->gpus * sizeof(*bounce->ring));
-	*bounce = (struct glk_bounce){0};
 }
