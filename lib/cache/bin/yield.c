@@ -50,7 +50,7 @@ static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t
 {
 	uint32_t count = 0;
 
-	if (!glk_load_relaxed(&row->entered) || !glk_row_untouch(row))
+	if (!glk_row_untouch(row))
 		return 0;
 	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64 && count < most; word++) {
 		uint64_t keyed = row->keyed[word];
