@@ -322,10 +322,8 @@ static void tell_block(struct turn *t, struct glk_extent *e)
 		back_away(run, t, end);
 	else
 		back_block(run, t, end);
-	if (run->host_bytes && live && glk_extent_part(e))
-		run->placed = away ? 0 : placed_in(t, e, end);
-	else if (run->host_bytes && live && !before)
-		run->placed = glk_beside_placed(&t->arena->map, e);
+	if (run->host_bytes && live && !away)
+		run->placed = placed_in(t, e, end);
 	t->steps += 1 + (unsigned)(run->size >> (t->arena->map.shift + GLK_GROUP_SHIFT));
 	go_to(t, end);
 }

@@ -54,9 +54,16 @@ static void not_unless_asked(void)
 	rig_close(&rig, 0);
 }
 
+static int take_run(const struct glake_run *run, void *arg)
+{
+	*(struct glake_run *)arg = *run;
+	return 1;
+}
+
 static void beyond_the_budget(void)
 {
 	struct held one, two, three, small;
+	struct glake_run rest = {0};
 	struct glake_stats s;
 
 	set_up(50 * MIB, NULL);
@@ -67,6 +74,9 @@ static void beyond_the_budget(void)
 	is_int(plan_take(&rig, &small, 1000, a), 0, "a small one");
 	ok(is_here(small.addr), "finds room on the GPU");
 	is_sound(&rig, "the books agree");
+	glk_cache_walk(&rig.cache, two.addr + 10 * MIB, take_run, &rest);
+	ok(rest.asked == 20 * MIB && rest.placed == 20 * MIB,
+		"what is walked of a block lies on the host");
 	s = rig_figures(&rig);
 	ok(s.reserved <= 50 * MIB, "the budget holds");
 	is_int((int64_t)s.placed, 30 << 20, "bytes on the host");
