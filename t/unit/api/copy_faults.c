@@ -9,6 +9,7 @@
 static void measured(void)
 {
 	static const char *const settings[] = {MANY, NULL};
+	struct glk_node *target;
 	struct glk_io *io;
 	uint64_t held;
 
@@ -24,6 +25,15 @@ static void measured(void)
 	is_int((int64_t)glk_load_relaxed(&glk_pool_gpu(&context->pool, 0)->held),
 		(int64_t)held, "the target has as much as before");
 	ok(round_trip(3 * MIB), "and again");
+	end();
+	begin(settings);
+	io = &context->io;
+	target = glk_pool_gpu(&context->pool, 0);
+	glk_fault_set(context->drv, "link_get:from=1:err=EOPNOTSUPP");
+	glk_store_relaxed(&target->budget, glk_load_relaxed(&target->held));
+	ok(round_trip(3 * MIB), "and where the target has no room for it");
+	ok(io->gpu[1].measured && !io->gpu[1].certain && io->gpu[1].leave.rate > 0.1,
+		"the link between GPUs is taken to be what it was");
 	end();
 	begin(settings);
 	glk_fault_set(context->drv, "link_get:from=1;stream_sync:from=1:len=2");

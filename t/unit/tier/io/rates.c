@@ -131,6 +131,7 @@ static void bad_files(void)
 	char other_file[160];
 	struct stat st;
 	size_t size;
+	int in;
 
 	put(good, sizeof(good) - 1, 0620);
 	stays("one that a group can write");
@@ -151,6 +152,15 @@ static void bad_files(void)
 	ok(!lstat(file, &st) && S_ISLNK(st.st_mode), "  and stays one");
 	unlink(file);
 	unlink(other_file);
+	in = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	close(0);
+	put(good, sizeof(good) - 1, 0602);
+	stays("one that has the lowest descriptor");
+	is_int(open("/dev/null", O_RDONLY | O_CLOEXEC), 0, "  which is closed");
+	if (in >= 0)
+		dup2(in, 0);
+	close(in);
+	unlink(file);
 	ok(!mkfifo(file, 0600), "a fifo");
 	stays("which");
 	ok(!lstat(file, &st) && S_ISFIFO(st.st_mode), "  and stays one");
