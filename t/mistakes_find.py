@@ -7,7 +7,8 @@ code of this tree is written.
     negated      the condition of an if or a while
     no store     an assignment or a count, on one line and without a declaration, is left out
     no call      a call whose result nobody uses is left out
-    off by one   < and <=, + 1 and - 1, and numbers that something is compared with
+    off by one   < and <=, except where it is one of the two that is chosen by it; + 1 and - 1, and
+                 numbers that something is compared with
     and/or       && and ||
 """
 
@@ -23,6 +24,11 @@ BEFORE = re.compile(r"\s*(?:else\b|do\b|default\s*:|case\b[^:]*:|[a-z_]\w*\s*:(?
 CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch)\b)[a-z]\w*\s*(?=\()")
 KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
 STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$|[^=]*(?:\+\+|--)$")
+
+# Two that are compared, and one of them that is chosen by it.
+SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [\w.\[\]>-]+)\s$")
+CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
+                    r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)]|$)")
 
 Mistake = collections.namedtuple("Mistake", "file kind edits first last line where before after")
 
@@ -84,6 +90,17 @@ def is_store(said):
     return not re.search(r"\w\s+[*\w]", bare) and not bare.startswith(("return", "."))
 
 
+def is_same(said, m):
+    """Whether < and <= come to the same, since both operands are what is chosen from: the lesser, the
+    greater, or what is left."""
+    left, right = SIDE.search(said[:m.start()]), CHOICE.match(said, m.end())
+    if not left or not right:
+        return False
+    a, b, chosen = left[1], right[1], (right[2], right[3])
+    return chosen in ((a, b), (b, a), (f"{a} - {b}", "0"), (f"{b} - {a}", "0"), ("0", f"{a} - {b}"),
+                      ("0", f"{b} - {a}"))
+
+
 def in_unit(code, kind, start, end):
     """Mistakes of a unit: (kind, edits)."""
     said = code[start:end]
@@ -107,6 +124,8 @@ def in_unit(code, kind, start, end):
             (r"\|\|", "and/or", lambda m: "&&")):
         for m in re.finditer(pattern, said):
             at = start + m.start()
+            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and is_same(said, m):
+                continue
             if m[0][0].isdigit() and not re.search(r"(?:[=!<>]=|[\w)\]] [<>]) $", said[:m.start()]):
                 continue
             if not any(a <= at < b for a, b in quiet):
