@@ -220,22 +220,26 @@ void glk_format_size(uint64_t bytes, char *buffer, size_t size)
 	snprintf(buffer, size, "%" PRIu64 "%s", bytes / unit->size, unit->name);
 }
 
-void glk_say_bytes(uint64_t bytes, char *buffer, size_t size)
+struct glk_said glk_say_bytes(uint64_t bytes)
 {
 	const struct unit *unit = size_units;
+	const size_t size = sizeof(struct glk_said);
+	struct glk_said said;
 	uint64_t hundredths;
 
 	while (unit->size > 1 && bytes < unit->size)
 		unit++;
 	hundredths = unit->size > 1 ? bytes % unit->size * 100 / unit->size : 0;
 	if (unit->size == 1)
-		snprintf(
-			buffer, size, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+		snprintf(said.text, size, "%" PRIu64 " byte%s", bytes,
+			bytes == 1 ? "" : "s");
 	else if (bytes % unit->size)
-		snprintf(buffer, size, "%" PRIu64 ".%02u %s", bytes / unit->size,
+		snprintf(said.text, size, "%" PRIu64 ".%02u %s", bytes / unit->size,
 			(unsigned)hundredths, unit->name);
 	else
-		snprintf(buffer, size, "%" PRIu64 " %s", bytes / unit->size, unit->name);
+		snprintf(said.text, size, "%" PRIu64 " %s", bytes / unit->size,
+			unit->name);
+	return said;
 }
 
 void glk_format_time(int64_t ns, char *buffer, size_t size)

@@ -39,7 +39,9 @@ void glk_format_time(int64_t ns, char *buffer, size_t size);
 
 /* A size in a sentence, with its unit: "512 bytes", "8 MiB", "1.50 GiB". Hundredths that are left
  * over are left out. */
-#define GLK_SAY_BYTES_MAX 24
-void glk_say_bytes(uint64_t bytes, char *buffer, size_t size);
+struct glk_said {
+	char text[40];
+};
+struct glk_said glk_say_bytes(uint64_t bytes);
 
 #endif

@@ -34,18 +34,6 @@ static __attribute__((format(printf, 2, 3))) void put(
 	page->used += length < 0 ? 0 : (size_t)length < room ? (size_t)length : room - 1;
 }
 
-struct said {
-	char text[GLK_SAY_BYTES_MAX];
-};
-
-static struct said say(uint64_t bytes)
-{
-	struct said said;
-
-	glk_say_bytes(bytes, said.text, sizeof(said.text));
-	return said;
-}
-
 /* ---- What there is ---- */
 
 static void put_pieces(struct page *page, const struct glk_refusal *r, int state,
@@ -55,24 +43,27 @@ static void put_pieces(struct page *page, const struct glk_refusal *r, int state
 
 	if (p->count)
 		put(page, "  %s %s, in %" PRIu64 " pieces, the largest %s%s\n",
-			say(p->bytes).text, what, p->count, say(p->largest).text, why);
+			glk_say_bytes(p->bytes).text, what, p->count,
+			glk_say_bytes(p->largest).text, why);
 }
 
 static void put_there(struct page *page, const struct glk_refusal *r)
 {
 	const struct glake_stats *s = &r->stats;
 
-	put(page, "What there is:\n  %s are held", say(s->reserved).text);
+	put(page, "What there is:\n  %s are held", glk_say_bytes(s->reserved).text);
 	if (s->budget != UINT64_MAX)
-		put(page, ", of a budget of %s", say(s->budget).text);
+		put(page, ", of a budget of %s", glk_say_bytes(s->budget).text);
 	if (r->walk.device_total)
-		put(page, "; the driver had %s free of %s", say(r->walk.device_free).text,
-			say(r->walk.device_total).text);
-	put(page, "\n  %s in %" PRIu64 " live blocks", say(s->live).text, s->live_blocks);
+		put(page, "; the driver had %s free of %s",
+			glk_say_bytes(r->walk.device_free).text,
+			glk_say_bytes(r->walk.device_total).text);
+	put(page, "\n  %s in %" PRIu64 " live blocks", glk_say_bytes(s->live).text,
+		s->live_blocks);
 	if (s->away)
-		put(page, ", of which %s are away", say(s->away).text);
+		put(page, ", of which %s are away", glk_say_bytes(s->away).text);
 	if (s->placed)
-		put(page, ", of which %s lie on the host", say(s->placed).text);
+		put(page, ", of which %s lie on the host", glk_say_bytes(s->placed).text);
 	put(page, "\n");
 	put_pieces(page, r, GLAKE_RUN_REST, "are the rest of pages that live blocks use",
 		": too small, or no room for new pages beside them");
@@ -86,14 +77,16 @@ static void put_there(struct page *page, const struct glk_refusal *r)
 		put(page,
 			"  %s are of %" PRIu64
 			" pools of graphs, which keep them until they are released\n",
-			say(s->pool_held).text, s->pools);
+			glk_say_bytes(s->pool_held).text, s->pools);
 	put(page, "  the largest hole between blocks has %s of addresses\n",
-		say(s->largest_hole).text);
+		glk_say_bytes(s->largest_hole).text);
 	if (s->host_held)
-		put(page, "  %s of the host are held\n", say(s->host_held).text);
+		put(page, "  %s of the host are held\n",
+			glk_say_bytes(s->host_held).text);
 	if (s->managed_held)
 		put(page, "  %s of managed memory are held, %s in live blocks\n",
-			say(s->managed_held).text, say(s->managed).text);
+			glk_say_bytes(s->managed_held).text,
+			glk_say_bytes(s->managed).text);
 }
 
 /* ---- Where it stopped ---- */
@@ -176,7 +169,7 @@ static void advise_managed(struct page *page, const struct glk_refusal *r)
 		advise(page,
 			"fewer live blocks of managed memory, then glake_trim(): chunks with any "
 			"are kept whole, %s in all",
-			say(s->managed_held).text);
+			glk_say_bytes(s->managed_held).text);
 	if (!page->pieces)
 		advise(page, "a smaller request");
 }
@@ -201,10 +194,10 @@ static void put_advice(struct page *page, const struct glk_refusal *r)
 		advise(page, "a block that is not contiguous");
 	if (s->pool_held)
 		advise(page, "glake_pool_release() of graphs that are done, %s",
-			say(s->pool_held).text);
+			glk_say_bytes(s->pool_held).text);
 	if (rest->bytes >= r->asked)
 		advise(page, "a smaller pool.large_page: %s are the rest of pages",
-			say(rest->bytes).text);
+			glk_say_bytes(rest->bytes).text);
 	if (s->live >= s->away + s->placed + r->asked)
 		advise(page,
 			"fewer live blocks, or glake_spill() or GLAKE_ADVICE_COLD for "
@@ -219,10 +212,10 @@ static void put_owners(struct page *page, const struct glk_owner *owners, bool s
 {
 	for (int i = 0; i < GLK_REFUSAL_OWNERS && owners[i].count; i++) {
 		if (sizes)
-			put(page, "  up to %s:", say(owners[i].name).text);
+			put(page, "  up to %s:", glk_say_bytes(owners[i].name).text);
 		else
 			put(page, "  stream 0x%" PRIx64 ":", owners[i].name);
-		put(page, " %s in %" PRIu64 "\n", say(owners[i].bytes).text,
+		put(page, " %s in %" PRIu64 "\n", glk_say_bytes(owners[i].bytes).text,
 			owners[i].count);
 	}
 }
@@ -251,7 +244,7 @@ static void put_head(struct page *page, const struct glk_refusal *r, int gpu)
 	put(page,
 		"GPU %d refused %s on stream 0x%" PRIx64 "%s%s, refusal %" PRIu64
 		":\n  %s\n",
-		gpu, say(r->asked).text, r->stream,
+		gpu, glk_say_bytes(r->asked).text, r->stream,
 		r->flags & GLAKE_ALLOC_CONTIGUOUS	 ? ", contiguous"
 			: r->flags & GLAKE_ALLOC_MANAGED ? ", managed"
 							 : "",

@@ -64,15 +64,11 @@ static uint64_t limit_of(const struct glk_hostpool *pool)
 
 static int refuse(const struct glk_hostpool *pool, uint64_t size)
 {
-	char held[GLK_SAY_BYTES_MAX], most[GLK_SAY_BYTES_MAX], more[GLK_SAY_BYTES_MAX];
-
-	glk_say_bytes(pool->held, held, sizeof(held));
-	glk_say_bytes(limit_of(pool), most, sizeof(most));
-	glk_say_bytes(size, more, sizeof(more));
 	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 		"%s of the host are locked in blocks for the program near GPU %d, and %s more "
 		"are above the %s that host.limit allows",
-		held, pool->device, more, most);
+		glk_say_bytes(pool->held).text, pool->device, glk_say_bytes(size).text,
+		glk_say_bytes(limit_of(pool)).text);
 }
 
 static uint64_t whole_pages(uint64_t bytes)

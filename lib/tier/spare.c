@@ -30,14 +30,10 @@ static void enter(void)
 
 static int refuse(uint64_t usable, uint64_t size)
 {
-	char there[GLK_SAY_BYTES_MAX], wanted[GLK_SAY_BYTES_MAX];
-
-	glk_say_bytes(usable, there, sizeof(there));
-	glk_say_bytes(size, wanted, sizeof(wanted));
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
 		"%s of the host can be had beside what is left to others, too few for the %s "
 		"that are to be locked",
-		there, wanted);
+		glk_say_bytes(usable).text, glk_say_bytes(size).text);
 }
 
 static int refuse_node(int node, uint64_t usable, uint64_t size)

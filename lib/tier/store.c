@@ -65,13 +65,10 @@ static void unclaim(struct glk_store *store, uint32_t pieces)
 
 static int refuse(const struct glk_node *host)
 {
-	char held[GLK_SAY_BYTES_MAX], most[GLK_SAY_BYTES_MAX];
-
-	glk_say_bytes(glk_load_relaxed(&host->held), held, sizeof(held));
-	glk_say_bytes(glk_load_relaxed(&host->budget), most, sizeof(most));
 	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 		"%s of the host are held for the GPU, of the %s that tier.host allows",
-		held, most);
+		glk_say_bytes(glk_load_relaxed(&host->held)).text,
+		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
 }
 
 /* Up to so many pieces more, and at least one, which others may take meanwhile; or what somebody else is

@@ -256,23 +256,22 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 
 static int refuse_host(const struct glk_node *host, uint64_t size)
 {
-	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX], most[GLK_SAY_BYTES_MAX];
+	struct glk_said asked = glk_say_bytes(size);
 	char why[sizeof(((struct glake_error *)NULL)->text)];
 
-	glk_say_bytes(size, asked, sizeof(asked));
 	/* the driver, or the machine, has said why */
 	if (glk_node_has_room(host, size)) {
 		snprintf(why, sizeof(why), "%s", glk_thread_current->error.text);
 		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
 			"GPU %d has no room for %s of pages more, and on the host: %s",
-			host->gpu->place.id, asked, why);
+			host->gpu->place.id, asked.text, why);
 	}
-	glk_say_bytes(glk_load_relaxed(&host->held), held, sizeof(held));
-	glk_say_bytes(glk_load_relaxed(&host->budget), most, sizeof(most));
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
 		"neither GPU %d nor the memory of the host near it has room for %s of pages "
 		"more: %s of the host are held, of the %s that tier.host allows",
-		host->gpu->place.id, asked, held, most);
+		host->gpu->place.id, asked.text,
+		glk_say_bytes(glk_load_relaxed(&host->held)).text,
+		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
 }
 
 struct sentence {
@@ -299,11 +298,8 @@ static __attribute__((format(printf, 2, 3))) void add(
 
 static void add_bytes(struct sentence *s, uint64_t bytes, const char *what)
 {
-	char text[GLK_SAY_BYTES_MAX];
-
-	glk_say_bytes(bytes, text, sizeof(text));
 	if (bytes)
-		add(s, ", %s %s", text, what);
+		add(s, ", %s %s", glk_say_bytes(bytes).text, what);
 }
 
 /* Where the memory is that is held: with live blocks, with others, or in motion. */
@@ -312,21 +308,18 @@ static void add_held(struct sentence *s, const struct glk_arena *home)
 	struct glk_cache *gpu = home->gpu;
 	const struct glk_map *map = &gpu->arena.map;
 	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
-	char live[GLK_SAY_BYTES_MAX], idle[GLK_SAY_BYTES_MAX];
 	uint64_t born = 0;
 	struct glk_seats sum;
 
 	glk_seats_sum(gpu, &sum);
 	for (uint32_t i = 1; i <= gpu->last_row; i++)
 		born += gpu->rows[i].bytes;
-	glk_say_bytes(sum.live, live, sizeof(live));
-	glk_say_bytes(glk_arena_idle(home), idle, sizeof(idle));
-	add(s, ", %s in live blocks", live);
+	add(s, ", %s in live blocks", glk_say_bytes(sum.live).text);
 	add_bytes(s, (map->stranded << map->shift) + nests - map->nested_taken,
 		"beside them in their pages");
 	add_bytes(s, born > sum.given ? born - sum.given : 0, "in bins");
 	add_bytes(s, glk_cache_in_flight(gpu), "in plans");
-	add(s, ", %s idle", idle);
+	add(s, ", %s idle", glk_say_bytes(glk_arena_idle(home)).text);
 	add_bytes(s, glk_graph_held(gpu), "in pools of graphs");
 }
 
@@ -337,8 +330,6 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	const struct glk_slab *pages = &gpu->pool->pages;
 	const struct glk_map *map = &gpu->arena.map;
-	char size_text[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX],
-		hole[GLK_SAY_BYTES_MAX], limit[GLK_SAY_BYTES_MAX];
 	struct sentence s = {.used = 0};
 
 	gpu->lacked = size;
@@ -349,18 +340,16 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 			gpu->device, pages->max);
 	if (node != gpu->node)
 		return refuse_host(node, size);
-	glk_say_bytes(size, size_text, sizeof(size_text));
-	glk_say_bytes(glk_load_relaxed(&node->held), held, sizeof(held));
-	glk_say_bytes(budget, limit, sizeof(limit));
-	glk_say_bytes(glk_tree_largest(map, &map->common), hole, sizeof(hole));
 	add(&s, "GPU %d has no room for %s of pages more: %s held with ", gpu->device,
-		size_text, held);
+		glk_say_bytes(size).text,
+		glk_say_bytes(glk_load_relaxed(&node->held)).text);
 	if (budget != UINT64_MAX)
-		add(&s, "a budget of %s", limit);
+		add(&s, "a budget of %s", glk_say_bytes(budget).text);
 	else
 		add(&s, "no budget set");
 	add_held(&s, home);
-	add(&s, ", largest hole %s", hole);
+	add(&s, ", largest hole %s",
+		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
 	add(&s, "; a larger budget or fewer live blocks would help");
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE, "%s", s.text);
 }

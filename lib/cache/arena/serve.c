@@ -60,17 +60,13 @@ static inline int search(
 static int no_addresses(struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
-	char block[GLK_SAY_BYTES_MAX], reserved[GLK_SAY_BYTES_MAX],
-		most[GLK_SAY_BYTES_MAX], hole[GLK_SAY_BYTES_MAX];
 
-	glk_say_bytes(size, block, sizeof(block));
-	glk_say_bytes(map->size, reserved, sizeof(reserved));
-	glk_say_bytes(map->most, most, sizeof(most));
-	glk_say_bytes(glk_tree_largest(map, &map->common), hole, sizeof(hole));
 	return glk_error(-ENOMEM, GLAKE_ERROR_ADDRESS,
 		"no free addresses for a block of %s: %s of them are reserved, of the %s that "
 		"map.span allows, and the largest hole has %s",
-		block, reserved, most, hole);
+		glk_say_bytes(size).text, glk_say_bytes(map->size).text,
+		glk_say_bytes(map->most).text,
+		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
 }
 
 /*
@@ -234,18 +230,17 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 
 static GLK_COLD int too_large(const struct glk_arena *arena, uint64_t size, uint64_t most)
 {
-	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX];
+	struct glk_said asked = glk_say_bytes(size), held = glk_say_bytes(most);
 	const struct glk_cache *gpu = arena->gpu;
 
-	glk_say_bytes(size, asked, sizeof(asked));
-	glk_say_bytes(most, held, sizeof(held));
 	if (arena->ops->host)
 		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
 			"GPU %d has no room for %s, and %s of the host are the most that "
 			"tier.host allows",
-			gpu->device, asked, held);
+			gpu->device, asked.text, held.text);
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
-		"%s were asked of GPU %d, which may hold %s", asked, gpu->device, held);
+		"%s were asked of GPU %d, which may hold %s", asked.text, gpu->device,
+		held.text);
 }
 
 static inline int admit(const struct glk_arena *arena, uint64_t size)

@@ -41,22 +41,19 @@ static uint64_t most_of(const struct glk_cache *cache)
 
 static int refuse(const struct glk_cache *cache, uint64_t size, uint64_t free, bool over)
 {
-	char asked[GLK_SAY_BYTES_MAX], held[GLK_SAY_BYTES_MAX], left[GLK_SAY_BYTES_MAX],
-		most[GLK_SAY_BYTES_MAX];
+	struct glk_said held = glk_say_bytes(cache->managed->bytes),
+			asked = glk_say_bytes(size);
 
-	glk_say_bytes(size, asked, sizeof(asked));
-	glk_say_bytes(cache->managed->bytes, held, sizeof(held));
-	glk_say_bytes(free, left, sizeof(left));
-	glk_say_bytes(most_of(cache), most, sizeof(most));
 	if (over || most_of(cache) < cache->managed->bytes + size)
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"GPU %d has %s of managed memory, and %s more are over the %s that "
 			"tier.managed allows",
-			cache->device, held, asked, most);
+			cache->device, held.text, asked.text,
+			glk_say_bytes(most_of(cache)).text);
 	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE,
 		"GPU %d has %s of managed memory, and with %s more it would be over the %s "
 		"that are free there; GLAKE_ALLOC_MANAGED_OVER insists",
-		cache->device, held, asked, left);
+		cache->device, held.text, asked.text, glk_say_bytes(free).text);
 }
 
 static bool is_idle(const struct glk_chunk *chunk)

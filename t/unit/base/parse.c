@@ -84,10 +84,7 @@ static void spellings(void)
 
 static void said_is(uint64_t bytes, const char *want)
 {
-	char text[GLK_SAY_BYTES_MAX];
-
-	glk_say_bytes(bytes, text, sizeof(text));
-	is_str(text, want, "in a sentence");
+	is_str(glk_say_bytes(bytes).text, want, "in a sentence");
 }
 
 static void said(void)
