@@ -10,7 +10,7 @@ import socket
 import struct
 
 from tap import done, equal, has, ok, skip, start
-from watched import Room, Watched, ask, ended, exchange
+from watched import FORMS, Room, Watched, ask, ended, exchange
 
 MIB = 1 << 20
 THREAD = "glake-rpc"
@@ -36,6 +36,7 @@ def check_methods(room):
     equal(info["pid"], program.pid, "info: which process")
     equal(info["program"], os.path.basename(os.environ["GLAKE_WATCH_PROGRAM"])[:64], "program")
     equal(info["contexts"], [{"context": 1, "driver": "soft", "gpus": 3}], "contexts")
+    equal(sorted(info["methods"]), sorted([*FORMS, "metrics", "stack", "stats"]), "methods")
     stats = ask(one, "stats")
     gpus = stats["contexts"][0]["gpus"]
     equal([gpu["gpu"] for gpu in gpus], [1], "stats: of the GPU in use alone")

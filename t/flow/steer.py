@@ -111,7 +111,9 @@ def check_in_place(room):
     equal(ask(one, "suspend", gpu=0, in_place=True)[0]["moved_blocks"], 2, "both are on the host")
     equal(figures(), (0, 40000000), "in place")
     equal(program.do("alloc 0 1 1000000"), "failed", "the GPU is suspended")
-    equal(ask(one, "resume", lazy=True)[0]["moved_blocks"], 0, "which ends with nothing moved")
+    moved = ask(one, "resume", lazy=True)[0]
+    equal(moved["moved_blocks"], 0, "which ends with nothing moved")
+    equal((moved["stayed_blocks"], moved["stayed_bytes"]), (2, 40000000), "and both there")
     equal(figures(), (0, 40000000), "all is where it was")
     equal(program.do("alloc 0 1 1000000"), "done", "and there is memory")
     equal(ask(one, "suspend", in_place=False)[0]["moved_blocks"], 1, "the new block goes away")

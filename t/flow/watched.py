@@ -102,10 +102,44 @@ def ended(one):
         return True
 
 
+MOVED = "context gpu moved_bytes moved_blocks stayed_bytes stayed_blocks released_bytes"
+VALUE = "key value origin source line"
+# What an answer has, or each of those in its list; in brackets is what some have.
+FORMS = {
+    "info": "pid program version methods contexts",
+    "trim": "context gpu released_bytes [failed]",
+    "budget": "context gpu budget_bytes",
+    "config.get": VALUE + " [context]",
+    "config.set": "context " + VALUE,
+    "config.reload": "context findings keys",
+    "spill": "context address",
+    "fetch": "context address",
+    "suspend": MOVED,
+    "resume": MOVED,
+    "trace.start": "context file",
+    "trace.stop": "context file",
+    "board": "board size_bytes passed",
+    "map": "context gpu serial moves reserved_bytes next runs",
+    "refusals": "context gpu text",
+    "origins": "next blocks",
+}
+
+
+def is_formed(method, found):
+    form = FORMS.get(method, "").split()
+    needs = {key for key in form if key[0] != "["}
+    may = needs | {key[1:-1] for key in form if key[0] == "["}
+    return not form or all(needs <= set(one) <= may
+                           for one in (found if isinstance(found, list) else [found]))
+
+
 def ask(one, method, **params):
     """The result of a method, or the code of its error."""
     question = {"jsonrpc": "2.0", "id": 7, "method": method, **({"params": params} if params else {})}
     answer = exchange(one, json.dumps(question).encode() + b"\n")
     if answer is None:
         return None
-    return answer["result"] if "result" in answer else answer["error"]["code"]
+    if "result" not in answer:
+        return answer["error"]["code"]
+    assert is_formed(method, answer["result"]), f"{method}: {answer['result']}"
+    return answer["result"]

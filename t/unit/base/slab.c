@@ -26,6 +26,20 @@ static void refuses(void)
 	is_int((int64_t)glk_region_bytes() % 4096, 0, "regions are whole pages");
 }
 
+/* Slots of whole pages, and as many links as fill some: one slot fewer or more is a page. */
+static void to_the_byte(void)
+{
+	uint64_t before = glk_region_bytes();
+	struct glk_slab slab;
+
+	is_int(glk_slab_init(&slab, 4096, 4095), 0, "slots of a page");
+	is_int((int64_t)(glk_region_bytes() - before),
+		4096 * (4096 + (int64_t)sizeof(*slab.links)),
+		"one more than there may be, since none has the number 0");
+	glk_slab_fini(&slab);
+	is_int((int64_t)glk_region_bytes(), (int64_t)before, "all memory given back");
+}
+
 int main(void)
 {
 	struct glake_error error = {.sz = sizeof(error)};
@@ -36,6 +50,7 @@ int main(void)
 
 	tap_plan_later();
 	refuses();
+	to_the_byte();
 	before = glk_region_bytes();
 
 	is_int(glk_slab_init(&slab, 64, 8), 0, "init");
