@@ -135,47 +135,33 @@ static const char *unacceptable(const struct stat *st)
 	return NULL;
 }
 
-static size_t read_all(int fd, char *text)
-{
-	size_t size = 0;
-	ssize_t got;
-
-	do {
-		got = read(fd, text + size, FILE_MOST + 1 - size);
-		size += got > 0 ? (size_t)got : 0;
-	} while ((got > 0 && size <= FILE_MOST) || (got < 0 && errno == EINTR));
-	return got < 0 ? FILE_MOST + 1 : size;
-}
-
 /* The lines of the file, in a text of FILE_MOST + 2 zeroes: none where it is of no use. Whether another may
- * take its place. */
+ * take its place. A regular file is read in one piece. */
 static bool load(const char *path, char *text, bool tell)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+	bool usable = false;
 	const char *why;
 	struct stat st;
-	size_t size;
+	ssize_t size;
 
 	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
 		return true;
 	why = fd < 0 || fstat(fd, &st) ? "it cannot be opened" : unacceptable(&st);
-	if (why) {
-		if (tell)
-			glk_warn("%s is not used for what links carry: %s", path, why);
-		if (fd >= 0)
-			close(fd);
-		return false;
+	if (!why) {
+		usable = true;
+		size = read(fd, text, FILE_MOST + 1);
+		if (size < 0 || size > (ssize_t)FILE_MOST ||
+			!is_whole(text, (size_t)size)) {
+			why = "it cannot be understood";
+			memset(text, 0, FILE_MOST + 2);
+		}
 	}
-	size = read_all(fd, text);
-	close(fd);
-	if (size > FILE_MOST || !is_whole(text, size)) {
-		if (tell)
-			glk_warn("%s is not used for what links carry: it cannot be "
-				 "understood",
-				path);
-		memset(text, 0, FILE_MOST + 2);
-	}
-	return true;
+	if (fd >= 0)
+		close(fd);
+	if (why && tell)
+		glk_warn("%s is not used for what links carry: %s", path, why);
+	return usable;
 }
 
 void glk_rates_read(const char *path, struct glk_rate *rates, size_t count)
@@ -254,20 +240,6 @@ static bool may_write(size_t size)
 	return getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur >= size;
 }
 
-static int write_all(int fd, const char *text, size_t size)
-{
-	ssize_t put;
-
-	for (; size; text += put, size -= (size_t)put) {
-		put = write(fd, text, size);
-		if (put < 0 && errno == EINTR)
-			put = 0;
-		else if (put <= 0)
-			return -EIO;
-	}
-	return 0;
-}
-
 static int replace(const char *path, const char *text, size_t size)
 {
 	char name[GLK_RATES_PATH + 16];
@@ -280,7 +252,8 @@ static int replace(const char *path, const char *text, size_t size)
 	fd = mkostemp(name, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = write_all(fd, text, size);
+	/* a regular file takes all of it, or is full */
+	err = write(fd, text, size) == (ssize_t)size ? 0 : -EIO;
 	if (close(fd) || err || rename(name, path)) {
 		err = err ? err : -errno;
 		unlink(name);

@@ -58,7 +58,7 @@ static void write_a(void)
 static void kept(void)
 {
 	static const char several[] = HEAD "12 " A " 100 200\n13 " A " 300 400\n"
-					   "13 GPU-c 500 600\n";
+					   "13 GPU-c 900 600\n";
 	struct stat st;
 
 	ok(says(0, 0), "no file knows nothing");
@@ -68,7 +68,7 @@ static void kept(void)
 	put(several, sizeof(several) - 1, 0644);
 	ok(says(300, 400), "one of several lines");
 	write_a();
-	is_str(got(), HEAD "13 " A " 55500 390000\n12 " A " 100 200\n13 GPU-c 500 600\n",
+	is_str(got(), HEAD "13 " A " 55500 390000\n12 " A " 100 200\n13 GPU-c 900 600\n",
 		"what it says of others stays");
 	ok(says(55500, 390000), "and this is new");
 }
@@ -114,6 +114,9 @@ static void bad_texts(void)
 	BAD("no name", HEAD "13  300 400\n");
 	BAD("a zero", HEAD "13 " A " 300 400\n\0");
 	bad("a file that is too large", large, fill_up(large, 64 << 10));
+	put(large, fill_up(large, (64 << 10) - 28), 0600);
+	write_a();
+	ok(says(55500, 390000), "one that is full has room for what is new");
 }
 
 static void stays(const char *what)
