@@ -25,7 +25,7 @@ int glk_away_start(struct glk_cache *cache)
 	int err;
 
 	err = glk_cache_start(cache);
-	if (err || glk_load_acquire(&cache->moves)) /* pairs with: the release below */
+	if (err)
 		return err;
 	glk_lock(&cache->starting);
 	if (glk_load_relaxed(&cache->moves))
@@ -43,7 +43,8 @@ int glk_away_start(struct glk_cache *cache)
 		goto unlock;
 	cache->mover.io = cache->io;
 	glk_lock(&cache->lock);
-	glk_store_release(&cache->moves, true); /* pairs with: the acquire above */
+	/* pairs with: the acquires of those who ask whether there is anything away */
+	glk_store_release(&cache->moves, true);
 	glk_unlock(&cache->lock);
 unlock:
 	glk_unlock(&cache->starting);
