@@ -74,8 +74,7 @@ int glake_soft_kernel(struct glake *ctx, int device, struct CUstream_st *stream,
 	if (err)
 		return err;
 	return leave(&visit,
-		glk_soft_work(
-			visit.drv, device, stream, (uintptr_t)ptr, size, write != 0));
+		glk_soft_work(visit.drv, device, stream, (uintptr_t)ptr, size, write));
 }
 
 int glake_soft_stream_sync(struct glake *ctx, int device, struct CUstream_st *stream)
@@ -141,8 +140,7 @@ int glake_soft_touch(
 	if (err)
 		return err;
 	return leave(&visit,
-		glk_soft_managed_touch(
-			visit.drv, device, (uintptr_t)ptr, size, write != 0));
+		glk_soft_managed_touch(visit.drv, device, (uintptr_t)ptr, size, write));
 }
 
 int glake_soft_managed_get(
