@@ -150,7 +150,14 @@ static inline void rig_drop(struct rig *rig, uint32_t graph)
 struct rig_end {
 	int cache, device;
 	size_t live;
+	uint64_t
+		held; /* bytes that are counted as held and were not lost, of the GPU and of the host */
 };
+
+static inline uint64_t rig_held(struct glk_node *node)
+{
+	return glk_load_relaxed(&node->held) - glk_load_relaxed(&node->lost);
+}
 
 static inline struct rig_end rig_end(struct rig *rig)
 {
@@ -166,6 +173,8 @@ static inline struct rig_end rig_end(struct rig *rig)
 	}
 	glk_soft_run_all(rig->drv);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
+	end.held = rig_held(glk_pool_gpu(&rig->pool, 0)) +
+		rig_held(glk_pool_host(&rig->pool, 0));
 	glk_pool_fini(&rig->pool);
 	while (rig->events--)
 		rig->drv->ops->user_event_free(rig->drv, rig->event[rig->events]);
@@ -184,6 +193,7 @@ static inline void rig_close(struct rig *rig, size_t live)
 	struct rig_end end = rig_end(rig);
 
 	is_int(end.cache, 0, "memory goes back to the driver");
+	is_int((int64_t)end.held, 0, "none is counted any more");
 	is_int((int64_t)end.live, (int64_t)live, "blocks were live");
 	is_int(end.device, 0, "nothing is left at the device");
 }
