@@ -97,6 +97,13 @@ static void refuses(void)
 		"a question that fails is asked again");
 	glk_fault_set(context->drv, "off");
 	glake_ticket_close(ticket);
+	is_int(glake_fetch_ticket(ctx, p, a, &ticket), 0, "another one");
+	glk_fault_set(context->drv,
+		"event_query:from=1:err=EAGAIN;event_sync:nth=1:err=EIO;stream_sync:nth=1:err=EIO");
+	is_int(glake_ticket_wait(ticket, -1), -EIO, "a wait that fails");
+	glk_fault_set(context->drv, "off");
+	is_int(glake_ticket_wait(ticket, -1), 0, "and one that does not");
+	glake_ticket_close(ticket);
 	glake_free(ctx, p, a);
 	close_soft();
 }

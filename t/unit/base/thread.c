@@ -137,12 +137,19 @@ static void ends(void)
 		"with the record, which is still the thread's");
 }
 
+static void *serial_of(void *arg)
+{
+	*(uint64_t *)arg = glk_load_relaxed(&glk_thread_self()->serial);
+	return NULL;
+}
+
 int main(void)
 {
 	int status = -1;
 	pid_t child = fork();
-	uint64_t before;
+	uint64_t before, mine, other = 0;
 	uint32_t highest;
+	pthread_t thread;
 
 	if (!child)
 		_exit(without_memory());
@@ -154,6 +161,13 @@ int main(void)
 	ok(glk_thread_self() && glk_thread_self() == glk_thread_self(),
 		"one record a thread");
 	is_int(errno, ENOTTY, "errno is kept");
+
+	mine = glk_load_relaxed(&glk_thread_self()->serial);
+	if (pthread_create(&thread, NULL, serial_of, &other) ||
+		pthread_join(thread, NULL))
+		tap_bail("no thread");
+	ok(mine && glk_thread_lives(mine), "a thread lives");
+	ok(other && other != mine && !glk_thread_lives(other), "until it ends");
 
 	before = glk_region_bytes();
 	highest = many(look, THREADS, "1000 threads come and go");

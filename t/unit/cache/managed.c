@@ -205,7 +205,10 @@ static void said(void)
 		"given again where the driver does not listen");
 	is_int(rig_free(&rig, p, s), 0, "freed");
 	glk_fault_set(rig.drv, "off");
+	calls = rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE);
 	ok(managed(&rig, 6 * MIB, s) == p, "and where it does");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE) - calls), 2,
+		"both are taken back");
 	is_int(glk_cache_managed_ask(&rig.cache, p, 0, GLK_MANAGED_PREFERRED, &place),
 		-ENOENT, "nothing is said of it");
 	/* each who was said to use some of the chunk; no place was named */

@@ -26,6 +26,33 @@ static void refuse(
 	is_int(rig_try(rig, size, stream, flags, &addr), -ENOMEM, "refused");
 }
 
+/* What is said to the log, joined again. */
+static void join(int level, const char *line, void *arg)
+{
+	char *joined = arg;
+	size_t used = strlen(joined);
+
+	if (level == GLAKE_LOG_INFO)
+		snprintf(joined + used, GLK_REFUSAL_TEXT - used, "%s\n", line);
+}
+
+static void in_the_log(void)
+{
+	static char joined[GLK_REFUSAL_TEXT];
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=100MiB", NULL});
+	rig_alloc(&rig, 20 * MIB, NULL);
+	glake_log_hook(join, joined, GLAKE_LOG_INFO);
+	refuse(&rig, 90 * MIB, NULL, 0);
+	glake_log_hook(tap_log, NULL, GLAKE_LOG_WARNING);
+	has_str(told(&rig, GLAKE_REFUSAL_WHOLE), "refused 90 MiB", "a report");
+	ok(strchr(joined, '\n') && strstr(joined, strchr(text, '\n')),
+		"is in the log, line by line");
+	tap_note("%s", joined);
+	rig_close(&rig, 1);
+}
+
 static void by_a_budget(void)
 {
 	struct CUstream_st *a, *b;
@@ -422,6 +449,7 @@ int main(void)
 	in_lines();
 	by_what_helps();
 	by_where_it_stopped();
+	in_the_log();
 	by_a_budget();
 	by_the_host();
 	by_a_pool();

@@ -215,23 +215,25 @@ static void drops(void)
 /* A small block that is out and was freed keeps its slot, with what lies beside it. */
 static void keeps_what_is_out(void)
 {
-	struct held small, near;
+	struct held small, near, third;
 	struct glk_pin pin;
 
 	set_up(NULL);
 	take(&small, 600, TAG, a);
 	take(&near, 700, TAG, a);
+	take(&third, 800, TAG, a);
 	glk_cache_pin(&rig.cache, small.addr, false, &pin);
 	is_int(rig_free(&rig, small.addr, a), 0, "freed while it is out");
 	is_int(leave(TAG), 0, "suspended");
-	is_int((int64_t)did.stayed_blocks, 1, "the one beside it stays");
+	is_int((int64_t)did.stayed_blocks, 2, "those beside it stay");
+	is_int((int64_t)did.stayed, 1500, "bytes of them");
 	is_int((int64_t)rig_query(&rig, near.addr).away, 0, "where it is");
 	is_int(glk_cache_unpin(&rig.cache, small.addr), 0, "it comes back");
 	is_int(leave(TAG), 0, "suspended once more");
-	is_int((int64_t)did.moved_blocks, 1, "then the other goes");
+	is_int((int64_t)did.moved_blocks, 2, "then the others go");
 	is_sound(&rig, "the books agree");
 	is_int(come(TAG), 0, "resumed");
-	ok(plan_drop(&rig, &near, a), "nothing was lost");
+	ok(plan_drop(&rig, &near, a) && plan_drop(&rig, &third, a), "nothing was lost");
 	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "closed");
 	close_up(0);
 }

@@ -144,6 +144,11 @@ static void odd_nodes(void)
 	is_int(glk_topology_nearest(t, 0), 1, "of two equally far the one with CPUs");
 	is_int(glk_topology_nearest(t, 2), 2, "memory without CPUs is nearest to itself");
 	glk_topology_free(t);
+	tree_set(&tree, NODES "node1/cpulist", "\n");
+	tree_set(&tree, NODES "node2/cpulist", "4-7\n");
+	t = make(&tree);
+	is_int(glk_topology_nearest(t, 0), 2, "whichever that is");
+	glk_topology_free(t);
 	tree_close(&tree);
 
 	tree_open(&tree, "h200");
