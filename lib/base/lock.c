@@ -59,12 +59,8 @@ void glk_lock_forked(void)
 
 	for (int i = 0; i < GLK_LOCK_STATIC_MAX; i++) {
 		lock = glk_load_acquire(&statics[i]); /* pairs with: write_down */
-		if (!lock)
-			continue;
-		pthread_mutex_init(&lock->mutex, NULL);
-		pthread_cond_init(&lock->passed, NULL);
-		glk_store_relaxed(&lock->waiters, 0);
-		lock->letting = 0;
+		if (lock)
+			*lock = (struct glk_lock)GLK_LOCK_INIT(lock->rank);
 	}
 	self.ranks = self.paused = 0;
 }
