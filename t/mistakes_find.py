@@ -21,7 +21,9 @@ SAYING = re.compile(r"\b(?:\w*_)?(?:assert|error|error_native|error_back|warn|in
                     r"log_wants)\s*\(")
 BEFORE = re.compile(r"\s*(?:else\b|do\b|default\s*:|case\b[^:]*:|[a-z_]\w*\s*:(?!:)|"
                     r"(?P<head>if|while|for|switch|\w+_for_each\w*|\w+_foreach\w*)\s*(?=\())")
-CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch)\b)[a-z]\w*\s*(?=\()")
+# Of a condition that nobody waits for nothing is left to end.
+CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|pthread_cond_destroy)\b)[a-z]\w*\s*"
+                  r"(?=\()")
 KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
 STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$|[^=]*(?:\+\+|--)$")
 
