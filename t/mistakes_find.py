@@ -21,9 +21,9 @@ SAYING = re.compile(r"\b(?:\w*_)?(?:assert|error|error_native|error_back|warn|in
                     r"log_wants)\s*\(")
 BEFORE = re.compile(r"\s*(?:else\b|do\b|default\s*:|case\b[^:]*:|[a-z_]\w*\s*:(?!:)|"
                     r"(?P<head>if|while|for|switch|\w+_for_each\w*|\w+_foreach\w*)\s*(?=\())")
-# Of a condition that nobody waits for nothing is left to end.
-CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|pthread_cond_destroy)\b)[a-z]\w*\s*"
-                  r"(?=\()")
+# Nothing is left of a condition or a lock that nobody waits for, whether it is ended or not.
+CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|pthread_cond_destroy|"
+                  r"pthread_mutex_destroy|glk_lock_fini)\b)[a-z]\w*\s*(?=\()")
 KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
 STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$|[^=]*(?:\+\+|--)$")
 
