@@ -186,6 +186,11 @@ static void moves(void)
 	ok(p[16 * MIB - 1] == 3, "with the contents");
 	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id),
 		-ENOENT, "INVAL");
+	is_error(glake_managed_get(ctx, p, 0, 77, &place, &id), -EINVAL, "INVAL");
+	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, NULL, &id),
+		-EINVAL, "INVAL");
+	is_error(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, NULL),
+		-EINVAL, "INVAL");
 	is_int(glake_managed_advise(ctx, p, 0, GLAKE_MANAGED_PREFER, GLAKE_PLACE_GPU, 0),
 		0, "it is best on the GPU");
 	is_int(glake_managed_get(ctx, p, 0, GLAKE_MANAGED_PREFERRED, &place, &id), 0,

@@ -131,6 +131,12 @@ static void reload(struct glake *ctx)
 	is_int(glake_conf_reload(ctx, on_finding, &found), -EINVAL, "one that is wrong");
 	is_found(0, -EINVAL, 4, "policy.target", "not a ratio");
 	value_is(ctx, GLK_CONF_pool_budget, "48MiB", GLAKE_CONF_FILE);
+	write_text("[pool]\nbudget = 40MiB\nsmall_page = 4MiB\nlarge_page = 6MiB\n");
+	found_none();
+	is_int(glake_conf_reload(ctx, on_finding, &found), -EINVAL,
+		"one of keys that do not go together");
+	is_found(0, -EINVAL, 4, "pool.large_page", "no multiple of pool.small_page");
+	value_is(ctx, GLK_CONF_pool_budget, "48MiB", GLAKE_CONF_FILE);
 	write_text("[map]\naliases = 3\n");
 	chmod(found_path, 0666);
 	is_int(glake_conf_reload(ctx, NULL, NULL), -EACCES, "one that others may write");

@@ -187,7 +187,6 @@ static void pinned(void)
 	rig_close(&rig, 0);
 }
 
-/* A block of a size that bins take, and one that is small, small blocks being told of as well. */
 /* Those that can be no victims are not looked at: a request is not kept by them. */
 static void in_no_list(void)
 {
@@ -220,6 +219,28 @@ static void in_no_list(void)
 	is_int(fetch(&list[0]), 0, "now there is");
 	for (int i = 0; i < 4; i++)
 		rig_free(&rig, list[i].addr, a);
+	rig_close(&rig, 0);
+}
+
+/* Its slot is had by others too, so that it makes no room, though it may be said to be cold. */
+static void a_small_one(void)
+{
+	struct held small, large, more;
+
+	set_up(50 * MIB, NULL);
+	plan_take(&rig, &small, 1000, a);
+	plan_take(&rig, &large, 20 * MIB, a);
+	is_int(advise(&small, GLAKE_ADVICE_COLD), 0, "a small block is cold");
+	is_int((int64_t)glk_advice_cold(&rig.cache), 0, "which is no victim");
+	is_int(advise(&large, GLAKE_ADVICE_COLD), 0, "a large one too");
+	is_int(plan_take(&rig, &more, 30 * MIB, b), 0, "there is room");
+	is_int((int64_t)rig_figures(&rig).victims, 1, "that the large one made");
+	ok(!rig_query(&rig, small.addr).away && rig_query(&rig, large.addr).away,
+		"alone");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, small.addr, a);
+	rig_free(&rig, large.addr, a);
+	rig_free(&rig, more.addr, b);
 	rig_close(&rig, 0);
 }
 
@@ -312,6 +333,7 @@ int main(void)
 	is_away_already();
 	pinned();
 	in_no_list();
+	a_small_one();
 	ends_with_the_block();
 	in_order();
 	of_a_tag();
