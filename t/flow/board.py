@@ -246,6 +246,9 @@ def check_larger(room):
     equal(first.read()[0]["writes"], writes, "the first is not written any more")
     first.close()
     second.close()
+    fds = f"/proc/{program.pid}/fd"
+    equal(sum("glake-board" in os.readlink(f"{fds}/{fd}") for fd in os.listdir(fds)), 1,
+          "and closed")
     equal(program.end(), "", "nobody was warned of anything")
 
 

@@ -231,6 +231,7 @@ static void watches(void)
 	for (int i = 1; i < GLAKE_MOVE_WATCHES_MAX; i++)
 		glake_move_watch(ctx, listen, &first, &more);
 	is_error(glake_move_watch(ctx, listen, &first, &more), -ENOMEM, "LIMIT");
+	is_int(glake_move_unwatch(ctx, more), 0, "the last one ends");
 	is_int(glake_free(ctx, one, NULL) | glake_free(ctx, two, NULL) |
 			glake_free(ctx, tagged, NULL) | glake_free(ctx, small[0], NULL) |
 			glake_free(ctx, small[1], NULL),

@@ -14,7 +14,7 @@ static void findings(void)
 				   "budget = 8MX\n"			/* 6 */
 				   "  large_page = 16MiB ; why\n"	/* 7 */
 				   "no value here\n"			/* 8 */
-				   "[pol]\n"				/* 9 */
+				   "[drixyz]\n"				/* 9 */
 				   "budget = nonsense, not looked at\n" /* 10 */
 				   "[soft\n"				/* 11 */
 				   "gpus = nor here\n"			/* 12 */
@@ -42,7 +42,7 @@ static void findings(void)
 	is_found(2, -EINVAL, 6, "pool.budget",
 		"'8MX' is not a size, nor a part; right is 0 ... 16TiB, or above 0% to 100%");
 	is_found(3, -EINVAL, 8, "", "neither a comment nor [section] nor key = value");
-	is_found(4, 0, 9, "", "unknown section [pol]; did you mean [pool]?");
+	is_found(4, 0, 9, "", "unknown section [drixyz]; did you mean [driver]?");
 	is_found(5, -EINVAL, 11, "", "a section is written as [name]");
 	is_found(6, -EINVAL, 14, "soft.gpus", "'65' is out of range; right is 1 ... 64");
 	is_found(7, 0, 16, "soft.gpus", "given in line 15 too; this one counts");

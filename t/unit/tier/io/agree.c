@@ -113,8 +113,19 @@ static void put(const char *content, mode_t mode)
 		tap_bail("no file");
 }
 
+/* The descriptor that a file would get now. */
+static int lowest(void)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+	close(fd);
+	return fd;
+}
+
 static void files(void)
 {
+	int fd = lowest();
+
 	put("nonsense, and more of it", 0600);
 	start(&a, 0);
 	start(&b, 0);
@@ -125,6 +136,7 @@ static void files(void)
 	end_all();
 	put("", 0660);
 	none("open to others");
+	is_int(lowest(), fd, "  and is closed");
 	unlink(path);
 	if (symlink("/dev/null", path))
 		tap_bail("symlink");

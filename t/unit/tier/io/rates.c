@@ -94,6 +94,11 @@ static size_t fill_up(char *text, size_t least)
 	return size;
 }
 
+/* As long as a name may be. */
+#define LONGEST "01234567890123456789012345678901234567890123456"
+
+_Static_assert(sizeof(LONGEST) == GLK_RATES_UUID, "the longest there may be");
+
 static void bad_texts(void)
 {
 	static char large[(64 << 10) + 30];
@@ -111,6 +116,7 @@ static void bad_texts(void)
 	BAD("a rate that there is not", HEAD "13 " A " 300 100000001\n");
 	BAD("a name that is too long",
 		HEAD "13 GPU-0123456789012345678901234567890123456789012345678 3 4\n");
+	BAD("a name that is too long by one", HEAD "13 " LONGEST "x 300 400\n");
 	BAD("no name", HEAD "13  300 400\n");
 	BAD("a zero", HEAD "13 " A " 300 400\n\0");
 	bad("a file that is too large", large, fill_up(large, 64 << 10));
@@ -159,7 +165,9 @@ static void bad_files(void)
 	close(0);
 	put(good, sizeof(good) - 1, 0602);
 	stays("one that has the lowest descriptor");
-	is_int(open("/dev/null", O_RDONLY | O_CLOEXEC), 0, "  which is closed");
+	put(good, sizeof(good) - 1, 0600);
+	ok(says(300, 400), "and one that is used");
+	is_int(open("/dev/null", O_RDONLY | O_CLOEXEC), 0, "  which are closed");
 	if (in >= 0)
 		dup2(in, 0);
 	close(in);
@@ -197,6 +205,7 @@ static void names(void)
 	ok(glk_rates_path("auto", path, sizeof(path)), "or where such files are");
 	is_str(path, geteuid() ? "/x/glake/rates" : "/var/cache/glake/rates", "there");
 	ok(!glk_rates_path("/a/b", path, 4), "one that is too long is none");
+	ok(!glk_rates_path("", path, sizeof(path)), "nor is nothing");
 	snprintf(file, sizeof(file), "%s/a/b/rates", folder);
 	write_a();
 	ok(says(55500, 390000), "folders are made");
