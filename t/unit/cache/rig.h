@@ -150,13 +150,21 @@ static inline void rig_drop(struct rig *rig, uint32_t graph)
 struct rig_end {
 	int cache, device;
 	size_t live;
-	uint64_t
-		held; /* bytes that are counted as held and were not lost, of the GPU and of the host */
+	/* Bytes that are counted as held and were not lost, of the GPU and of the host. */
+	uint64_t held;
+	uint32_t plans; /* counts of who has one, may have one, or waits */
 };
 
 static inline uint64_t rig_held(struct glk_node *node)
 {
 	return glk_load_relaxed(&node->held) - glk_load_relaxed(&node->lost);
+}
+
+static inline uint32_t rig_plans(const struct glk_cache *cache)
+{
+	return cache->plans.waiters + cache->plans.inside + cache->plans.under_way +
+		cache->plans.climbers + cache->plans.climbing + cache->plans.closed +
+		cache->plans.tries;
 }
 
 static inline struct rig_end rig_end(struct rig *rig)
@@ -173,6 +181,7 @@ static inline struct rig_end rig_end(struct rig *rig)
 	}
 	glk_soft_run_all(rig->drv);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
+	end.plans = rig_plans(&rig->cache);
 	end.held = rig_held(glk_pool_gpu(&rig->pool, 0)) +
 		rig_held(glk_pool_host(&rig->pool, 0));
 	glk_pool_fini(&rig->pool);
@@ -194,6 +203,7 @@ static inline void rig_close(struct rig *rig, size_t live)
 
 	is_int(end.cache, 0, "memory goes back to the driver");
 	is_int((int64_t)end.held, 0, "none is counted any more");
+	is_int(end.plans, 0, "nobody has a plan, or waits for one");
 	is_int((int64_t)end.live, (int64_t)live, "blocks were live");
 	is_int(end.device, 0, "nothing is left at the device");
 }
