@@ -299,6 +299,10 @@ static void others(void)
 		-EINVAL, "INVAL");
 	is_error(glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_GPU, 1, s), -EINVAL,
 		"INVAL");
+	has_str(flow_error().text, "there is no place", "  in words");
+	is_error(glake_managed_prefetch(ctx, p, 0, GLAKE_PLACE_HOST, -5, s), -EINVAL,
+		"INVAL");
+	is_error(glake_managed_prefetch(ctx, p, 0, 77, -1, s), -EINVAL, "INVAL");
 	is_error(
 		glake_managed_advise(ctx, p, 0, 9, GLAKE_PLACE_GPU, 0), -EINVAL, "INVAL");
 	is_error(glake_managed_prefetch(ctx, &count, 0, GLAKE_PLACE_GPU, 0, s), -EINVAL,
