@@ -317,6 +317,17 @@ static void refuses(void)
 	is_int(bring(&rig, 1, &s), -EBUSY, "one that would go is in a call");
 	has_str(rig_error().text, "another thread", "  its text");
 	glk_word_let_go(&e->word);
+	for (int i = 0; i < 2; i++) {
+		s = take(&rig, 1);
+		s.count = 0;
+		e = glk_lookup_hold(glk_cache_range(&rig.cache, i ? y : x), i ? y : x);
+		is_int(bring(&rig, 1, &s), -EBUSY, "one of two that would go");
+		glk_word_let_go(&e->word);
+		e = glk_lookup_hold(glk_cache_range(&rig.cache, i ? x : y), i ? x : y);
+		ok(e, "the other is nobody's");
+		if (e)
+			glk_word_let_go(&e->word);
+	}
 	s = one(x, PAGE, a);
 	e = glk_lookup_claim(glk_cache_range(&rig.cache, x), x);
 	s.at[0].size -= 1000;
