@@ -26,7 +26,10 @@ static void nodes(void)
 
 		same &= found && found->id == node.id && found->memory == node.memory &&
 			node.memory_valid == found->memory_valid &&
-			node.free <= node.memory;
+			node.free <= node.memory &&
+			node.distances == glk_topology_count(topology) &&
+			node.distance[count - 1] ==
+				glk_topology_distance(topology, node.id, node.id);
 	}
 	is_int((int64_t)count, (int64_t)glk_topology_count(topology), "all nodes");
 	ok(same, "as numa/ has them");

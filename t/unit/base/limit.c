@@ -47,7 +47,7 @@ int main(void)
 {
 	int64_t now = INT64_C(5000000000);
 	pthread_t threads[THREADS];
-	int lines = 0, last;
+	int lines = 0, limited = 0, last;
 	uint32_t left_out;
 
 	tap_plan_later();
@@ -71,8 +71,12 @@ int main(void)
 	/* who begins the while may be held up before it counts anew: others have had ten by then */
 	ok(said >= GLK_LIMIT_LINES && said <= 2 * GLK_LIMIT_LINES,
 		"threads that ask at once get ten, or as many again (%d)", said);
+	for (int i = 3; i < 100; i++)
+		limited += lines_of(kinds + i, now, 20, &left_out, &last) == 10;
+	is_int(limited, 97, "each of many kinds has ten");
 	for (int i = 3; i < 200; i++)
-		lines += lines_of(kinds + i, now, 20, &left_out, &last) >= 10;
+		lines += lines_of(kinds + i, now + 2 * GLK_LIMIT_NS, 20, &left_out,
+				 &last) >= 10;
 	is_int(lines, 197, "more kinds than there is room for are said all the same");
 	return tap_done();
 }
