@@ -7,8 +7,8 @@ code of this tree is written.
     negated      the condition of an if or a while
     no store     an assignment or a count, on one line and without a declaration, is left out
     no call      a call whose result nobody uses is left out
-    off by one   < and <=, except where it is one of the two that is chosen by it; + 1 and - 1, and
-                 numbers that something is compared with
+    off by one   < and <=, except where one of the two is chosen by it, or becomes the other;
+                 + 1 and - 1, and numbers that something is compared with
     and/or       && and ||
 """
 
@@ -31,6 +31,8 @@ STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$
 SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [\w.\[\]>-]+)\s$")
 CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
                     r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)]|$)")
+BOUND = re.compile(r"if \(([^()]+) [<>]=? ([^()]+)\)")
+BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
 
 Mistake = collections.namedtuple("Mistake", "file kind edits first last line where before after")
 
@@ -92,9 +94,12 @@ def is_store(said):
     return not re.search(r"\w\s+[*\w]", bare) and not bare.startswith(("return", "."))
 
 
-def is_same(said, m):
+def is_same(said, behind, m):
     """Whether < and <= come to the same, since both operands are what is chosen from: the lesser, the
-    greater, or what is left."""
+    greater, or what is left; or one of them becomes the other."""
+    bound, store = BOUND.fullmatch(said), BECOMES.match(behind)
+    if bound and store and {bound[1], bound[2]} == {store[1], store[2]}:
+        return True
     left, right = SIDE.search(said[:m.start()]), CHOICE.match(said, m.end())
     if not left or not right:
         return False
@@ -126,7 +131,7 @@ def in_unit(code, kind, start, end):
             (r"\|\|", "and/or", lambda m: "&&")):
         for m in re.finditer(pattern, said):
             at = start + m.start()
-            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and is_same(said, m):
+            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and is_same(said, code[end:], m):
                 continue
             if m[0][0].isdigit() and not re.search(r"(?:[=!<>]=|[\w)\]] [<>]) $", said[:m.start()]):
                 continue
