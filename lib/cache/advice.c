@@ -127,14 +127,13 @@ void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e)
 	table[glk_extent_id(&arena->map, e)].priority = 0;
 }
 
-/* What the GPU gets back of a cold block; 0: it may not go. As glk_away_may(), without a record: there may be
- * many of them. */
+/* What the GPU gets back of a block that is listed; 0: it may not go. As glk_away_may(), without a record: there
+ * may be many of them. */
 static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t placed;
 
-	if (glk_extent_away(e) || e->nested || glk_advice_stays(arena, e) ||
-		glk_pin_is_out(e) || arena->ops->stays)
+	if (glk_extent_away(e) || glk_pin_is_out(e) || arena->ops->stays)
 		return 0;
 	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
 	return glk_part_here(arena, e) - placed;
