@@ -289,8 +289,8 @@ static __attribute__((format(printf, 2, 3))) void add(
 	va_start(args, format);
 	length = vsnprintf(s->text + s->used, room, format, args);
 	va_end(args);
-	/* as a whole, or not at all */
-	if (length < 0 || (size_t)length >= room)
+	/* as a whole, or not at all, which a length below zero is too */
+	if ((size_t)length >= room)
 		s->text[s->used] = '\0';
 	else
 		s->used += (size_t)length;

@@ -42,7 +42,7 @@ void glk_link_recall(struct glk_io *io)
 		name(io, gpu, &rates[gpu]);
 	glk_rates_read(path, rates, (size_t)io->gpus);
 	for (int gpu = 0; gpu < io->gpus; gpu++) {
-		io->gpu[gpu].measured = rates[gpu].host && rates[gpu].peer;
+		io->gpu[gpu].measured = rates[gpu].host; /* a line has both */
 		if (io->gpu[gpu].measured)
 			some = &rates[gpu];
 	}
