@@ -182,6 +182,8 @@ static void test_lookup(void)
 	turned(map->begins, 200, "a begin at eighth 0", "far from any block");
 	falsified(map->cover[1], 0, "group 1", "a block that covers nothing");
 	falsified(map->cover[1], block[0], "group 1", "that another covers for");
+	falsified(map->cover[glk_map_end(map) >> GLK_GROUP_SHIFT], block[0],
+		"does not reach into it", "in the last group too");
 	falsified(map->cover[2], 0, "not found", "nor its end");
 	falsified(map->cover[0], block[0], "does not reach", "a cover of nobody");
 	sound_again();
