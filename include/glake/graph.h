@@ -106,6 +106,7 @@ struct glake_pool {
 	uint64_t blocks;  /* live ones */
 	uint32_t graphs;  /* begun or held, and not released */
 	uint32_t is_open; /* 1 between begin and end */
+	uint64_t limit;	  /* most bytes of `live`; 0: none is set */
 };
 
 /*
@@ -115,6 +116,18 @@ struct glake_pool {
  */
 GLAKE_EXPORT int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
 	struct glake_pool *ret_pool);
+
+/*
+ * Bounds the bytes that blocks of a pool may ask for together, until it has gone. A request that would pass it
+ * is answered -ENOMEM (LIMIT). One below what is live holds from the next request on.
+ *
+ * bytes	0: no limit
+ *
+ * Returns 0, or -EINVAL (no such device, no such pool), -ESTALE, -ENODEV (in a forked child). Thread: any.
+ * Blocks: for the lock of the GPU. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_pool_limit_set(
+	struct glake *ctx, int device, struct glake_pool_id id, uint64_t bytes);
 
 /* A live block of a pool. */
 struct glake_pool_block {

@@ -83,6 +83,7 @@ struct glake_tag {
 	uint64_t held;	 /* bytes of pages of the GPU at its addresses */
 	uint64_t away;	 /* blocks that are away since it was suspended */
 	int suspended;	 /* not 0: it is */
+	uint64_t limit;	 /* most bytes of `live`; 0: none is set */
 };
 
 /*
@@ -94,6 +95,19 @@ struct glake_tag {
  */
 GLAKE_EXPORT int glake_tag_get(
 	struct glake *ctx, int device, uint32_t tag, struct glake_tag *ret_tag);
+
+/*
+ * Bounds the bytes that blocks of a tag on a GPU may ask for together, those that are away too. A request that
+ * would pass it is answered -ENOMEM (LIMIT), whatever memory is free. One below what is live holds from the next
+ * request on; live blocks stay. Who opens the tag anew when it was closed finds none.
+ *
+ * bytes	0: no limit
+ *
+ * Returns 0, or -EINVAL (device), -ESTALE (no open tag, or context), -ENODEV (in a forked child).
+ * Thread: any. Blocks: for the lock of the GPU. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_tag_limit_set(
+	struct glake *ctx, int device, uint32_t tag, uint64_t bytes);
 
 /* Contents are dropped: what the blocks read after the resumption is undefined. */
 #define GLAKE_TAG_DROP 0x1u

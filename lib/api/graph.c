@@ -99,6 +99,22 @@ int glake_pool_get(struct glake *ctx, int device, struct glake_pool_id id,
 	return err ? err : glk_sized_out(ret_pool, &pool, sizeof(pool));
 }
 
+int glake_pool_limit_set(
+	struct glake *ctx, int device, struct glake_pool_id id, uint64_t bytes)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_graph_limit(cache, id, bytes);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
 int glake_pool_hold(struct glake *ctx, int device, struct glake_pool_id id)
 {
 	struct glk_context *context;

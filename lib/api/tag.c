@@ -182,6 +182,20 @@ int glake_tag_get(struct glake *ctx, int device, uint32_t tag, struct glake_tag 
 	return err ? err : glk_sized_out(ret_tag, &did, sizeof(did));
 }
 
+int glake_tag_limit_set(struct glake *ctx, int device, uint32_t tag, uint64_t bytes)
+{
+	struct glk_context *context;
+	struct glk_cache *cache;
+	int err = glk_context_device(ctx, device, &context, &cache);
+
+	if (err)
+		return err;
+	glk_lock(&lock);
+	err = find(context, tag) ? glk_cache_tag_limit(cache, tag, bytes) : is_none(tag);
+	glk_unlock(&lock);
+	return err;
+}
+
 /* What it can take is asked before anything moves. */
 static int begin(struct glake *ctx, int device, struct glake_suspended *ret,
 	struct glk_cache **ret_cache)

@@ -278,6 +278,8 @@ int glk_graph_end(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_release(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_get(
 	struct glk_cache *cache, struct glake_pool_id id, struct glake_pool *ret);
+/* As glake_pool_limit_set(). */
+int glk_graph_limit(struct glk_cache *cache, struct glake_pool_id id, uint64_t bytes);
 int glk_graph_hold(struct glk_cache *cache, struct glake_pool_id id);
 int glk_graph_blocks(struct glk_cache *cache, struct glake_pool_id id,
 	struct glake_pool_block *ret_blocks, size_t room, size_t *ret_count);
@@ -431,6 +433,7 @@ int glk_cache_host_use(struct glk_cache *cache, struct CUstream_st *stream,
 int glk_cache_tag_open(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_close(struct glk_cache *cache, uint32_t id);
 int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *ret);
+int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes);
 int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 	struct glake_suspended *ret);
 int glk_cache_tag_resume(

@@ -71,7 +71,13 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the pool of the graph was ended by another thread");
 	glk_graph_note(graph, request->stream, request->capture);
-	err = glk_arena_serve(&graph->arena, request, seat, NULL, ret_addr);
+	if (graph->limit &&
+		(request->size > graph->limit ||
+			graph->live > graph->limit - request->size))
+		err = glk_arena_limited(cache, "the pool of the graph", graph->limit,
+			graph->live, request->size);
+	else
+		err = glk_arena_serve(&graph->arena, request, seat, NULL, ret_addr);
 	if (err)
 		glk_graph_forget(cache, graph);
 	return err;
@@ -218,7 +224,7 @@ static int serve_tag(struct glk_cache *cache, struct glk_request *request, uint3
 	struct glk_seat *seat, uint64_t *ret_addr)
 {
 	struct glk_arena *arena;
-	int err = glk_tag_enter(cache, id, &arena);
+	int err = glk_tag_enter(cache, id, request->size, &arena);
 
 	return err ? err : serve_gpu(arena, request, seat, NULL, ret_addr);
 }

@@ -90,6 +90,32 @@ static void lives(void)
 	flow_close(ctx, 4);
 }
 
+/* A pool has no more than its limit. */
+static void has_limit(void)
+{
+	struct glake *ctx = flow_open(NULL);
+	struct CUstream_st *a = NULL;
+	void *p, *q = NULL;
+
+	glake_stream_new(ctx, 0, &a);
+	is_error(glake_pool_limit_set(ctx, 0, first, MIB), -EINVAL, "INVAL");
+	glake_pool_begin_for(ctx, 0, first, is_one, a);
+	is_int(glake_pool_limit_set(ctx, 0, first, 4 * MIB), 0, "a limit");
+	is_int((int64_t)told(ctx, first).limit, 4 * (int64_t)MIB, "is told");
+	p = flow_alloc(ctx, 3 * MIB, a);
+	is_error(glake_alloc(ctx, 0, 2 * MIB, a, 0, &q), -ENOMEM, "LIMIT");
+	is_int(glake_alloc(ctx, 0, 2 * MIB, NULL, 0, &q), 0,
+		"others are not bound by it");
+	is_int(glake_free(ctx, q, NULL), 0, "freed");
+	is_int(glake_pool_limit_set(ctx, 0, first, 0), 0, "no limit");
+	is_int(glake_alloc(ctx, 0, 2 * MIB, a, 0, &q), 0, "and one more block");
+	is_int(glake_free(ctx, p, a) | glake_free(ctx, q, a), 0, "both go");
+	glake_pool_end(ctx, 0, first);
+	glake_pool_release(ctx, 0, first);
+	glake_stream_free(ctx, 0, a);
+	flow_close(ctx, 0);
+}
+
 /* Blocks of pools are blocks like others where a program asks of them. */
 static void is_like_any(void)
 {
@@ -297,6 +323,7 @@ int main(void)
 {
 	tap_plan_later();
 	lives();
+	has_limit();
 	is_like_any();
 	comes_back();
 	is_of_a_gpu();

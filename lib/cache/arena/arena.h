@@ -183,6 +183,9 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size);
 /* Times that a request has that done before it takes what costs more. */
 #define GLK_DRAINS 4
+/* serve.c. -ENOMEM, of the class LIMIT: `what` may have no more than so many bytes. */
+int glk_arena_limited(const struct glk_cache *cache, const char *what, uint64_t limit,
+	uint64_t live, uint64_t size);
 /* cache/shortage.c. Under the lock: whether the program makes room for a request that has none. */
 bool glk_shortage_may_ask(
 	const struct glk_cache *cache, const struct glk_request *request);

@@ -178,6 +178,7 @@ static int make(
 	graph->heirs = 0;
 	graph->blocks = 0;
 	graph->live = 0;
+	graph->limit = 0;
 	graph->capture = 0;
 	graph->state = GLK_GRAPH_CLOSED;
 	enter(graphs, graph);
@@ -441,10 +442,25 @@ int glk_graph_get(
 			.blocks = graph->blocks,
 			.graphs = graph->graphs,
 			.is_open = graph->state == GLK_GRAPH_OPEN,
+			.limit = graph->limit,
 		};
 	} else {
 		err = unknown(id);
 	}
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+int glk_graph_limit(struct glk_cache *cache, struct glake_pool_id id, uint64_t bytes)
+{
+	struct glk_graph *graph;
+	int err;
+
+	glk_lock(&cache->lock);
+	graph = find(cache, id);
+	if (graph)
+		graph->limit = bytes;
+	err = graph ? 0 : unknown(id);
 	glk_unlock(&cache->lock);
 	return err;
 }

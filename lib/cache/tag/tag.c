@@ -76,8 +76,10 @@ int glk_cache_tag_open(struct glk_cache *cache, uint32_t id)
 
 	glk_lock(&cache->lock);
 	err = make_table(cache);
-	if (!err)
+	if (!err) {
 		glk_store_relaxed(&entry_of(cache, id)->id, id);
+		entry_of(cache, id)->limit = 0;
+	}
 	glk_unlock(&cache->lock);
 	return err;
 }
@@ -123,7 +125,20 @@ int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *re
 		ret->held = glk_tag_held(tag);
 		ret->away = tag->arena.suspended_blocks;
 		ret->suspended = tag->arena.shut;
+		ret->limit = tag->limit;
 	}
+	glk_unlock(&cache->lock);
+	return tag ? 0 : -ESTALE;
+}
+
+int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes)
+{
+	struct glk_tag *tag;
+
+	glk_lock(&cache->lock);
+	tag = glk_tag_find(cache, id);
+	if (tag)
+		tag->limit = bytes;
 	glk_unlock(&cache->lock);
 	return tag ? 0 : -ESTALE;
 }
@@ -151,7 +166,8 @@ int glk_arena_open(const struct glk_arena *arena)
 		"the tag of the block is suspended on GPU %d", arena->gpu->device);
 }
 
-int glk_tag_enter(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_arena)
+int glk_tag_enter(
+	struct glk_cache *cache, uint32_t id, uint64_t size, struct glk_arena **ret_arena)
 {
 	struct glk_tag *tag = glk_tag_find(cache, id);
 	int err;
@@ -161,6 +177,9 @@ int glk_tag_enter(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_a
 	if (tag->arena.shut)
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"the tag of this thread is suspended on GPU %d", cache->device);
+	if (tag->limit && (size > tag->limit || tag->live > tag->limit - size))
+		return glk_arena_limited(
+			cache, "the tag of this thread", tag->limit, tag->live, size);
 	err = start(cache, tag);
 	if (!err)
 		*ret_arena = &tag->arena;

@@ -238,6 +238,38 @@ static void keeps_what_is_out(void)
 	close_up(0);
 }
 
+/* No more than the limit, whatever is free; the next tag of the entry has none. */
+static void keeps_to_limit(void)
+{
+	struct held one, two, other;
+
+	set_up(NULL);
+	is_int(take(&one, 3 * MIB, TAG, a), 0, "a block");
+	is_int(glk_cache_tag_limit(&rig.cache, TAG, 4 * MIB), 0, "a limit");
+	is_int((int64_t)told(TAG).limit, 4 << 20, "is told");
+	is_int(take(&two, MIB + 1, TAG, a), -ENOMEM, "a byte more than it");
+	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "  is one too many");
+	has_str(rig_error().text,
+		"the tag of this thread may have 4 MiB on GPU 0: 3 MiB are live",
+		"  and it is said why");
+	is_int(take(&other, 9 * MIB, OTHER, a), 0, "another tag has none");
+	is_int(take(&two, MIB, TAG, a), 0, "what there is left is had");
+	is_int(leave(TAG), 0, "what is away");
+	is_int(come(TAG), 0, "  counts too");
+	is_int(glk_cache_tag_limit(&rig.cache, TAG, MIB), 0, "less than is live");
+	ok(has_marks(&one) && has_marks(&two), "  takes nothing away");
+	ok(plan_drop(&rig, &one, a), "a block goes");
+	is_int(take(&one, 1, TAG, a), -ENOMEM, "  and makes no room yet");
+	ok(plan_drop(&rig, &two, a), "the other goes");
+	is_int(take(&one, MIB, TAG, a), 0, "  and does");
+	ok(plan_drop(&rig, &one, a) && plan_drop(&rig, &other, a), "all go");
+	is_int(glk_cache_tag_limit(&rig.cache, TAG + 0x100, MIB), -ESTALE, "no tag");
+	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "closed");
+	is_int(glk_cache_tag_open(&rig.cache, TAG), 0, "opened anew");
+	is_int((int64_t)told(TAG).limit, 0, "without a limit");
+	close_up(0);
+}
+
 /* A block freed while its tag is suspended leaves nothing to the next at its addresses. */
 static void leaves_no_pins(void)
 {
@@ -481,6 +513,7 @@ int main(void)
 	refuses();
 	drops();
 	keeps_what_is_out();
+	keeps_to_limit();
 	leaves_no_pins();
 	goes_with_all();
 	goes_in_order();
