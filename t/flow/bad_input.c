@@ -322,6 +322,7 @@ static void pools(void)
 	is_error(glake_pool_release(ctx, 0, id), -EBUSY, "BUSY");
 	is_error(glake_pool_end(ctx, 1, id), -EINVAL, "INVAL");
 	is_error(glake_pool_get(ctx, 1, id, &pool), -EINVAL, "INVAL");
+	is_error(glake_pool_limit_set(ctx, 1, id, 1), -EINVAL, "INVAL");
 	is_error(glake_pool_get(ctx, 0, id, NULL), -EINVAL, "INVAL");
 	pool.sz = 3;
 	is_error(glake_pool_get(ctx, 0, id, &pool), -EINVAL, "INVAL");
@@ -378,6 +379,8 @@ static void closed_too(struct glake *gone, void *p)
 	is_error(glake_pool_end(gone, 0, id), -ESTALE, "STALE");
 	is_error(glake_pool_release(gone, 0, id), -ESTALE, "STALE");
 	is_error(glake_pool_get(gone, 0, id, &pool), -ESTALE, "STALE");
+	is_error(glake_pool_limit_set(gone, 0, id, 1), -ESTALE, "STALE");
+	is_error(glake_shortage_set(gone, NULL, NULL), -ESTALE, "STALE");
 	is_error(glake_pool_hold(gone, 0, id), -ESTALE, "STALE");
 	is_error(glake_pool_blocks(gone, 0, id, NULL, 0, &(size_t){0}), -ESTALE, "STALE");
 	is_error(glake_pool_restore(gone, 0, id, NULL, 0), -ESTALE, "STALE");

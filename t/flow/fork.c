@@ -95,7 +95,8 @@ static int told_child(struct glake *ctx, void *ptr)
 		glake_pool_begin(ctx, 0, id, NULL),
 		glake_pool_begin_for(ctx, 0, id, all, NULL), glake_pool_end(ctx, 0, id),
 		glake_pool_release(ctx, 0, id), glake_pool_get(ctx, 0, id, &pool),
-		glake_pool_hold(ctx, 0, id),
+		glake_pool_hold(ctx, 0, id), glake_pool_limit_set(ctx, 0, id, 1),
+		glake_shortage_set(ctx, NULL, NULL),
 		glake_pool_blocks(ctx, 0, id, NULL, 0, &blocks),
 		glake_pool_restore(ctx, 0, id, NULL, 0)};
 	struct glake_error error = {.sz = sizeof(error)};

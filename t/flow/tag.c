@@ -121,6 +121,8 @@ static void refused(void)
 	is_error(glake_tag_suspend(ctx, 0, tag + 1, 0, NULL), -ESTALE, "STALE");
 	is_error(glake_tag_suspend(ctx, 0, 0, 0, NULL), -ESTALE, "STALE");
 	is_error(glake_tag_get(ctx, 0, tag, NULL), -EINVAL, "INVAL");
+	is_error(glake_tag_limit_set(ctx, 9, tag, 1), -EINVAL, "INVAL");
+	is_error(glake_tag_limit_set(ctx, 0, 77, 1), -ESTALE, "STALE");
 	ptr = with(ctx, tag, 100);
 	is_error(glake_tag_close(ctx, tag), -EBUSY, "BUSY");
 	is_int(glake_tag_suspend(ctx, 0, tag, GLAKE_TAG_DROP, NULL), 0, "dropped");
@@ -187,6 +189,7 @@ static void ends_while_suspended(void)
 		_exit(glake_tag_resume(ctx, 0, tag, NULL) != -ENODEV ||
 			glake_tag_set(ctx, tag, NULL) != -ENODEV ||
 			glake_tag_open(ctx, "b", &made) != -ENODEV ||
+			glake_tag_limit_set(ctx, 0, made, 1) != -ENODEV ||
 			glake_free(ctx, ptr, NULL));
 	is_int(flow_wait(child), 0, "a child is told that it is one");
 	is_int((int64_t)asked(ctx, ptr).away, 9 << 20, "and changes nothing");
