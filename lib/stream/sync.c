@@ -138,6 +138,9 @@ static int sync_one(
 	int err;
 
 	err = find_event(streams, s, glk_stream_needs(streams, s, tick), &slot);
+	/* the handle of another thread's stream means one's own here */
+	if (err && err != -ENODEV && !glk_event_here(s))
+		err = -EAGAIN;
 	if (err == -EAGAIN || err == -ENODEV)
 		return err;
 	if (!err && s->ring[slot].tick < glk_stream_freed(streams, s))

@@ -310,6 +310,57 @@ static void knows_own(void)
 	gpu_close(&gpu);
 }
 
+struct left {
+	struct gpu *gpu;
+	struct CUevent_st *event;
+	struct glk_use use;
+	pthread_barrier_t together;
+	uint32_t before, after; /* operations that its stream has queued */
+};
+
+static void *leave_work(void *arg)
+{
+	struct left *l = arg;
+	struct glk_drv *drv = l->gpu->drv;
+
+	l->use = gpu_free(l->gpu, gpu_enter(l->gpu, GLK_STREAM_PER_THREAD));
+	if (drv->ops->user_event_new(drv, 0, &l->event) ||
+		drv->ops->user_event_record(drv, 0, l->event, GLK_STREAM_PER_THREAD) ||
+		glk_soft_pending(drv, 0, GLK_STREAM_PER_THREAD, &l->before))
+		tap_bail("no work");
+	pthread_barrier_wait(&l->together);
+	pthread_barrier_wait(&l->together);
+	glk_soft_pending(drv, 0, GLK_STREAM_PER_THREAD, &l->after);
+	return NULL;
+}
+
+/* Where no event can be had the thread's stream cannot be waited for by its handle, which means another one here. */
+static void waits_without_event(void)
+{
+	struct left l = {0};
+	pthread_t thread;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	l.gpu = &gpu;
+	pthread_barrier_init(&l.together, NULL, 2);
+	pthread_create(&thread, NULL, leave_work, &l);
+	pthread_barrier_wait(&l.together);
+	glk_fault_set(gpu.drv, "event_record:from=1:err=EIO");
+	glk_lock(&gpu.lock);
+	is_int(glk_clock_sync_use(&gpu.streams, &l.use), 0,
+		"waited for without an event");
+	glk_unlock(&gpu.lock);
+	glk_fault_set(gpu.drv, "off");
+	ok(glk_clock_finished(&gpu.streams, &l.use), "it has finished");
+	pthread_barrier_wait(&l.together);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&l.together);
+	ok(l.before && !l.after, "and so has what was queued there");
+	gpu.drv->ops->user_event_free(gpu.drv, l.event);
+	gpu_close(&gpu);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -320,5 +371,6 @@ int main(void)
 	stays_out();
 	meets_capture();
 	knows_own();
+	waits_without_event();
 	return tap_done();
 }
