@@ -73,8 +73,9 @@ GLAKE_EXPORT int glake_open(const struct glake_options *options, struct glake **
  * work on the GPU still uses them and no other thread is inside a call on this context.
  *
  * Returns 0, or -ESTALE (no open context), -EIO (the driver refused to take memory back; the
- * context is closed all the same), -EBUSY (on the software device: streams of
- * glake_stream_new were never ended; the context is closed all the same). NULL is accepted
+ * context is closed all the same), -EBUSY (BUSY: by a function of the program that the library
+ * calls, then nothing was done; on the software device: streams of glake_stream_new were never
+ * ended; the context is closed all the same). NULL is accepted
  * and does nothing. In a forked child 0, and nothing happens to the parent's memory;
  * ret_leaked is 0.
  * Thread: any. Blocks: yes, waits for the streams it knows. Driver calls: many.

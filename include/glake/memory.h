@@ -46,7 +46,9 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		program that destroys a stream says so before: glake_stream_end. What was freed
  *		on a thread's default stream serves other streams, also when the thread has
  *		ended, behind an event on the legacy stream, but not while a thread's default
- *		stream, or another that waits for the legacy stream, captures a graph
+ *		stream, or another that waits for the legacy stream, captures a graph. Like all
+ *		work on that stream the event orders the default streams of all threads: a
+ *		kernel on one must not wait for what the program has yet to queue on another
  * flags	GLAKE_ALLOC_...
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
@@ -207,8 +209,8 @@ GLAKE_EXPORT int glake_budget_get(struct glake *ctx, int device, size_t *ret_byt
  * request begins anew, whatever it answered. At most once a request, never while the stream captures a graph,
  * for requests of managed memory, or inside of a function that is told of moves (pin.h).
  *
- * No lock is held: it may free, trim, spill, suspend, and ask for memory, for which it is not asked again. Others
- * may have what it freed. It must return, and throw nothing. Several threads may be in it at a time.
+ * No lock is held: it may free, trim, spill, suspend, and ask for memory, for which it is not asked again, but not
+ * close the context (-EBUSY). Others may have what it freed. It must return, and throw nothing. Several threads may be in it at a time.
  *
  * user		as it was given
  * device	GPU number
@@ -222,12 +224,12 @@ typedef size_t (*glake_shortage_fn)(void *user, int device, size_t want,
 	struct CUstream_st *stream, int64_t deadline_ns);
 
 /*
- * Sets that function, for all GPUs of a context; NULL: none. When the call returns the one before is not running
- * any more, and is not called again.
+ * Sets that function, for all GPUs of a context; NULL: none, and when the call returns the one before is not running
+ * any more, and is not called again. One that is replaced by another may still be running.
  *
  * Returns 0, or -EBUSY (BUSY: by that function itself, or one that is told of moves), -ESTALE, -ENODEV (in a
  * forked child).
- * Thread: any. Blocks: until the one before has returned, in all threads. Driver calls: none.
+ * Thread: any. Blocks: with NULL until the one before has returned, in all threads. Driver calls: none.
  */
 GLAKE_EXPORT int glake_shortage_set(struct glake *ctx, glake_shortage_fn fn, void *user);
 

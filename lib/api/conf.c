@@ -225,6 +225,9 @@ int glake_conf_set(struct glake *ctx, const char *key, const char *text)
 	err = find_live(key, &id);
 	if (err)
 		return err;
+	/* which is to be unset, and not to be left as it is */
+	if (!*text && glk_conf_key(id)->type == GLK_TYPE_SHARE)
+		text = "0";
 	glk_lock(&live_lock);
 	conf = context->conf;
 	reader.conf = &conf;

@@ -370,6 +370,9 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 	}
 	if (err == -EBUSY) /* by a function that is told of a move */
 		return err;
+	if (!err && glk_thread_current->asked)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a function that makes room closes what asks it: see glake_shortage_set(3)");
 	if (!err)
 		glk_served_end(ctx);
 	context = err ? NULL : withdraw(ctx);

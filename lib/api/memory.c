@@ -302,6 +302,9 @@ int glake_budget_get(struct glake *ctx, int device, size_t *ret_bytes)
 	return 0;
 }
 
+/* Of all contexts: all GPUs of one have the same function. */
+static struct glk_lock shortage_lock = GLK_LOCK_INIT(GLK_RANK_TAG);
+
 int glake_shortage_set(struct glake *ctx, glake_shortage_fn fn, void *user)
 {
 	const struct glk_thread *thread = glk_thread_current;
@@ -313,8 +316,10 @@ int glake_shortage_set(struct glake *ctx, glake_shortage_fn fn, void *user)
 	if (thread->asked || thread->told)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"a function of the program cannot be replaced by itself");
+	glk_lock(&shortage_lock);
 	for (int i = 0; i < context->devices; i++)
 		glk_cache_shortage(&context->caches[i], fn, user);
+	glk_unlock(&shortage_lock);
 	return 0;
 }
 

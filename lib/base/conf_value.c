@@ -113,7 +113,7 @@ static int parse_part(const char *text, size_t *ret_share)
 		return err;
 	if (hundredths)
 		part /= 100;
-	if (part * PARTS < 1 || part > 1)
+	if (part * PARTS < 0.5 || part > 1)
 		return -ERANGE;
 	*ret_share = GLK_CONF_PART | (size_t)(part * PARTS + 0.5);
 	return 0;

@@ -448,7 +448,7 @@ uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
  * running any more. */
 int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on);
 int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, void *arg);
-/* shortage.c: the function that makes room, or NULL; the one before is not running any more. */
+/* shortage.c: the function that makes room; NULL: none, and the one before is not running any more. */
 void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user);
 
 /* A step of the program has ended. Without the lock. learn.c: see learn.h. */

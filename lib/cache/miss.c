@@ -71,13 +71,12 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the pool of the graph was ended by another thread");
 	glk_graph_note(graph, request->stream, request->capture);
-	if (graph->limit &&
-		(request->size > graph->limit ||
-			graph->live > graph->limit - request->size))
-		err = glk_arena_limited(cache, "the pool of the graph", graph->limit,
-			graph->live, request->size);
-	else
+	err = glk_limit_pledge(cache, &graph->limit, graph->live, "the pool of the graph",
+		request->size);
+	if (!err) {
 		err = glk_arena_serve(&graph->arena, request, seat, NULL, ret_addr);
+		graph->limit.pledged -= request->size;
+	}
 	if (err)
 		glk_graph_forget(cache, graph);
 	return err;
@@ -129,7 +128,6 @@ static struct glk_request as_it_came(const struct glk_request *request)
 		.stream = request->stream,
 		.capture = request->capture,
 		.patient = request->patient,
-		.asked = request->asked,
 	};
 }
 
@@ -226,7 +224,11 @@ static int serve_tag(struct glk_cache *cache, struct glk_request *request, uint3
 	struct glk_arena *arena;
 	int err = glk_tag_enter(cache, id, request->size, &arena);
 
-	return err ? err : serve_gpu(arena, request, seat, NULL, ret_addr);
+	if (err)
+		return err;
+	err = serve_gpu(arena, request, seat, NULL, ret_addr);
+	glk_tag_of(arena)->limit.pledged -= request->size;
+	return err;
 }
 
 /* The bin that another request of the thread, or of another one, left its block in meanwhile. */
@@ -308,7 +310,7 @@ static GLK_COLD uint64_t give_up(
 
 /* With the lock, from its taking on. *ret_want, where nothing was told of the refusal: the program is to be asked
  * for so much. */
-static inline int serve_once_asked(struct glk_cache *cache, struct glk_request *request,
+static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
 	const struct asked *asked, uint64_t *ret_want, uint64_t *ret_addr)
 {
 	struct glk_seat *seat = asked->seat;
@@ -357,29 +359,6 @@ static inline int serve_once_asked(struct glk_cache *cache, struct glk_request *
 	return err;
 }
 
-/* Again, after the program was asked for room. */
-static GLK_COLD int serve_again(struct glk_cache *cache, struct glk_request *request,
-	const struct asked *asked, uint64_t want, uint64_t *ret_addr)
-{
-	bool wake = request->wake;
-
-	glk_shortage_ask(cache, want, asked->stream);
-	*request = as_it_came(request);
-	request->patient = true;
-	request->asked = true;
-	request->wake = wake;
-	return serve_once_asked(cache, request, asked, &want, ret_addr);
-}
-
-static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
-	const struct asked *asked, uint64_t *ret_addr)
-{
-	uint64_t want = 0;
-	int err = serve_once_asked(cache, request, asked, &want, ret_addr);
-
-	return want ? serve_again(cache, request, asked, want, ret_addr) : err;
-}
-
 static inline struct glk_request request_of(uint64_t size, uint32_t flags)
 {
 	return (struct glk_request){.size = size,
@@ -388,12 +367,27 @@ static inline struct glk_request request_of(uint64_t size, uint32_t flags)
 		.patient = true};
 }
 
+/* From the beginning, after the program was asked for room. */
+static GLK_COLD int miss_again(struct glk_cache *cache, uint64_t size,
+	struct CUstream_st *stream, uint32_t flags, uint64_t want, uint64_t *ret_addr)
+{
+	int err;
+
+	glk_shortage_ask(cache, want, stream);
+	/* not asked once more */
+	glk_thread_current->asked++;
+	err = glk_cache_miss(cache, size, stream, flags, ret_addr);
+	glk_thread_current->asked--;
+	return err;
+}
+
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
 	struct glk_request request = request_of(size, flags);
 	struct glk_stream_facts facts = {0};
 	struct asked asked = {.since = glk_clock_ticks(), .tag = glk_seat_tag(cache)};
+	uint64_t want = 0;
 	int err;
 
 	if (!size)
@@ -421,7 +415,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	if (!flags && !asked.session && !facts.capture &&
 		take_latest(cache, &asked, size, ret_addr))
 		return 0;
-	return serve_asked(cache, &request, &asked, ret_addr);
+	err = serve_asked(cache, &request, &asked, &want, ret_addr);
+	return want ? miss_again(cache, size, stream, flags, want, ret_addr) : err;
 }
 
 /*
@@ -435,9 +430,11 @@ static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *s
 	struct asked asked = {.since = glk_clock_ticks(),
 		.seat = seat,
 		.id = (uint32_t)(row - cache->rows)};
-	uint64_t addr;
-	int err = serve_asked(cache, &request, &asked, &addr);
+	uint64_t addr, want = 0;
+	int err = serve_asked(cache, &request, &asked, &want, &addr);
 
+	if (want)
+		err = miss_again(cache, size, NULL, 0, want, &addr);
 	if (!err)
 		*ret_ptr = (void *)(uintptr_t)addr;
 	return err;

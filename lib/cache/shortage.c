@@ -18,36 +18,34 @@ bool glk_shortage_may_ask(
 	/* what is more than there may be is refused in any case */
 	return cache->shortage.fn && request->rounded <= cache->memory &&
 		request->rounded <= glk_load_relaxed(&cache->node->budget) &&
-		!request->asked && !request->capture &&
-		glk_load_relaxed(&thread->serial) && !thread->told && !thread->asked &&
-		thread->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
+		!request->capture && glk_load_relaxed(&thread->serial) && !thread->told &&
+		!thread->asked && thread->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 }
 
 void glk_shortage_ask(struct glk_cache *cache, uint64_t want, struct CUstream_st *stream)
 {
 	struct glk_thread *thread = glk_thread_self();
 	struct glake_error why = thread->error;
+	int cancel = glk_cancel_off();
 	glake_shortage_fn fn;
 	void *user;
-	int cancel;
 
 	glk_lock(&cache->lock);
 	fn = cache->shortage.fn;
 	user = cache->shortage.user;
 	cache->shortage.callers += fn != NULL;
 	glk_unlock(&cache->lock);
-	if (!fn)
-		return;
-	cancel = glk_cancel_off();
 	thread->asked++;
-	fn(user, cache->device, want, stream, 0);
+	if (fn)
+		fn(user, cache->device, want, stream, 0);
 	thread->asked--;
 	thread->error = why;
-	glk_cancel_restore(cancel);
 	glk_lock(&cache->lock);
-	if (!--cache->shortage.callers)
+	cache->shortage.callers -= fn != NULL;
+	if (!cache->shortage.callers)
 		pthread_cond_broadcast(&cache->moved);
 	glk_unlock(&cache->lock);
+	glk_cancel_restore(cancel);
 }
 
 void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user)
@@ -55,8 +53,8 @@ void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *use
 	glk_lock(&cache->lock);
 	cache->shortage.fn = fn;
 	cache->shortage.user = user;
-	/* the one before may go with the caller */
-	while (cache->shortage.callers)
+	/* it may go with the caller */
+	while (!fn && cache->shortage.callers)
 		glk_lock_wait(&cache->lock, &cache->moved);
 	glk_unlock(&cache->lock);
 }

@@ -251,9 +251,9 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 }
 
 /* Whether an event can be recorded on a stream, as far as is known. */
-static bool can_record(const struct glk_stream *s)
+static bool can_record(const struct glk_streams *streams, const struct glk_stream *s)
 {
-	return s->state == GLK_STREAM_LIVE && !glk_stream_silent(s);
+	return s->state == GLK_STREAM_LIVE && !glk_event_mute(streams, s);
 }
 
 /* A wait for a stream, with an event that is there, or one to be recorded, or GLK_WAITS_NEVER. */
@@ -262,7 +262,7 @@ static unsigned one_wait(
 {
 	if (glk_event_newest(s) >= glk_stream_needs(streams, s, tick))
 		return 1;
-	if (!can_record(s))
+	if (!can_record(streams, s))
 		return GLK_WAITS_NEVER;
 	/* a wait is for the newest event in any case where none that has passed may decide anything */
 	return streams->opportunistic ? 1 + GLK_WAITS_LATE : 1;
@@ -349,7 +349,7 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 {
 	unsigned first = streams->opportunistic || !s->count ? 0 : s->count - 1;
 
-	if (!streams->opportunistic && can_record(s))
+	if (!streams->opportunistic && can_record(streams, s))
 		return glk_event_cover(streams, s, ret_slot);
 	for (unsigned i = first; i < s->count; i++) {
 		unsigned slot = (s->head + i) % s->most;
@@ -374,7 +374,7 @@ static int wait_for(struct glk_streams *streams, const struct glk_stream *stream
 	if (s->state != GLK_STREAM_LIVE && done < s->done)
 		done = s->done;
 	/* nor of one that none can be had of, if they have all passed */
-	if (!can_record(s) && done < s->done &&
+	if (!can_record(streams, s) && done < s->done &&
 		s->done >= glk_stream_needs(streams, s, tick))
 		done = s->done;
 	if (s == stream || done >= glk_stream_freed(streams, s))

@@ -135,24 +135,47 @@ static struct CUstream_st *recorder_of(const struct glk_stream *s)
 	return glk_event_here(s) ? s->handle : GLK_STREAM_LEGACY;
 }
 
+bool glk_event_mute(const struct glk_streams *streams, const struct glk_stream *s)
+{
+	return glk_event_here(s) ? glk_stream_silent(s) : streams->legacy_mute;
+}
+
+/* On the legacy stream: a capture on a stream that waits for it must not be on its way, nor about to begin. */
+static int ready_elsewhere(struct glk_streams *streams)
+{
+	struct glk_stream_facts facts = {0};
+	int err = 0;
+
+	if (!streams->captures)
+		err = streams->drv->ops->stream_facts(
+			streams->drv, streams->device, GLK_STREAM_LEGACY, &facts);
+	if (err && err != -EINVAL)
+		return err;
+	streams->legacy_mute = err || facts.capture || streams->captures;
+	return streams->legacy_mute ? -EAGAIN : 0;
+}
+
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 {
 	uint64_t serial = glk_load_relaxed(&s->serial);
 	struct glk_stream_facts facts = {0};
 	int err;
 
-	if (s->state != GLK_STREAM_LIVE || s->announced)
+	if (s->state != GLK_STREAM_LIVE)
+		return -EAGAIN;
+	if (!glk_event_here(s))
+		return ready_elsewhere(streams);
+	if (s->announced)
 		return -EAGAIN;
 	err = streams->drv->ops->stream_facts(
-		streams->drv, streams->device, recorder_of(s), &facts);
+		streams->drv, streams->device, s->handle, &facts);
 	if (err && err != -EINVAL)
 		return err;
-	if (glk_event_here(s) && (err || (serial && facts.id && facts.id != serial))) {
+	if (err || (serial && facts.id && facts.id != serial)) {
 		glk_stream_lose(streams, s);
 		return -EAGAIN;
 	}
-	/* also where it is the legacy stream that may not have one, since a stream captures that waits for it */
-	s->mute = err || facts.capture;
+	s->mute = facts.capture != 0;
 	return s->mute ? -EAGAIN : 0;
 }
 
@@ -256,7 +279,10 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 		streams->drv, s->ring[slot].event, recorder_of(s));
 	if (err) {
 		unchoose(streams, s, slot);
-		s->mute |= err == -EBUSY;
+		if (glk_event_here(s))
+			s->mute |= err == -EBUSY;
+		else
+			streams->legacy_mute |= err == -EBUSY;
 		return err == -EBUSY ? -EAGAIN : err;
 	}
 	streams->records++;
@@ -299,19 +325,29 @@ static int try_cover(struct glk_streams *streams, struct glk_stream *s)
 	return err;
 }
 
-/* Asks those that were not asked yet, all, or all and records new ones. */
-enum poll { PEEK, ASK, POLL };
+/* Asks those that were not asked yet, all, or all and records new ones; on streams of threads that live only the
+ * last: what is recorded on the legacy stream for one orders those of all threads. */
+enum poll { PEEK, ASK, POLL, POLL_LIVING };
+
+static bool may_cover(const struct glk_stream *s, enum poll how)
+{
+	return how == POLL_LIVING ||
+		(how == POLL &&
+			(glk_event_here(s) ||
+				!glk_thread_lives(
+					glk_stream_thread(glk_load_relaxed(&s->key)))));
+}
 
 static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll how)
 {
-	bool learned = ask(streams, s, how != PEEK), mute = s->mute;
+	bool learned = ask(streams, s, how != PEEK), mute = glk_event_mute(streams, s);
 
-	if (how == POLL && s->state == GLK_STREAM_LIVE &&
+	if (s->state == GLK_STREAM_LIVE &&
 		glk_event_newest(s) < glk_stream_freed(streams, s) &&
-		s->count < s->most && !try_cover(streams, s))
+		s->count < s->most && may_cover(s, how) && !try_cover(streams, s))
 		learned |= ask(streams, s, true);
 	/* its capture is over: it can be waited for again */
-	learned |= mute && !s->mute;
+	learned |= mute && !glk_event_mute(streams, s);
 	glk_stream_settle(streams, s);
 	return learned;
 }
@@ -342,7 +378,7 @@ static bool poll_all(struct glk_streams *streams, enum poll how, enum poll crowd
 	uint64_t left;
 
 	/* to ask what is there only those with events need be looked at */
-	for (left = how == POLL ? streams->used : streams->flying; left;
+	for (left = how >= POLL ? streams->used : streams->flying; left;
 		left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
@@ -443,12 +479,16 @@ bool glk_event_poll_crowd(struct glk_streams *streams)
 	return streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
 }
 
-void glk_event_poll_whole(struct glk_streams *streams)
+void glk_event_poll_whole(struct glk_streams *streams, bool living)
 {
-	glk_event_poll(streams);
+	enum poll how = living ? POLL_LIVING : POLL;
+
+	poll_all(streams, how, PEEK);
 	streams->crowd.turn = 0;
 	for (uint32_t asked = 0; asked < GLK_STREAMS_MAX; asked += CROWD_ASKED) {
-		glk_event_poll_crowd(streams);
+		if (!streams->by_bit[GLK_STREAM_CROWD])
+			break;
+		poll_crowd(streams, how);
 		if (!streams->crowd.turn)
 			break;
 		glk_lock_yield(streams->gpu);

@@ -144,6 +144,7 @@ struct glk_streams {
 	uint64_t ends
 		[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
 	uint64_t settled;	    /* those of them that went */
+	bool legacy_mute; /* no event can be had from the legacy stream, as far as is known */
 	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
 	uint32_t
 		captures; /* pools of graphs that are open, so that one may be captured */

@@ -26,7 +26,7 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 static bool captures(struct glk_streams *streams, struct glk_stream *s)
 {
 	return s->state == GLK_STREAM_LIVE && glk_event_ready(streams, s) == -EAGAIN &&
-		glk_stream_silent(s);
+		glk_event_mute(streams, s);
 }
 
 /* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */

@@ -121,15 +121,14 @@ struct glk_request {
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
 	bool trim;	     /* too much memory is stranded, see glk_want */
-	bool strays;  /* the place of the last step was no good, see cache/step.h */
-	bool patient; /* it waits for the GPU before it is refused */
-	bool asks,
-		asked; /* the program is to be asked for room first; it was: shortage.c */
-	bool own;      /* nothing of other streams is in the place that was found */
-	bool called;   /* the driver was called for it, waits included */
-	bool stitched; /* with pages that lay elsewhere */
-	bool wake;     /* the thread that grows ahead has something to do */
-	bool met;      /* others were being tried during its last try */
+	bool strays;	 /* the place of the last step was no good, see cache/step.h */
+	bool patient;	 /* it waits for the GPU before it is refused */
+	bool asks;	 /* the program is to be asked for room first: see shortage.c */
+	bool own;	 /* nothing of other streams is in the place that was found */
+	bool called;	 /* the driver was called for it, waits included */
+	bool stitched;	 /* with pages that lay elsewhere */
+	bool wake;	 /* the thread that grows ahead has something to do */
+	bool met;	 /* others were being tried during its last try */
 	uint64_t number; /* of that try, of all that there were */
 	bool alone;	 /* nobody else is tried: see glk_plan_stand() */
 };
@@ -183,9 +182,15 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size);
 /* Times that a request has that done before it takes what costs more. */
 #define GLK_DRAINS 4
-/* serve.c. -ENOMEM, of the class LIMIT: `what` may have no more than so many bytes. */
-int glk_arena_limited(const struct glk_cache *cache, const char *what, uint64_t limit,
-	uint64_t live, uint64_t size);
+/* Bytes that blocks may ask for together. */
+struct glk_limit {
+	uint64_t most;	  /* 0: any number */
+	uint64_t pledged; /* of requests under way */
+};
+/* serve.c. Under the lock: so many bytes more are pledged, until the caller takes them back; -ENOMEM of the class
+ * LIMIT where that were more than `what` may have. */
+int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
+	uint64_t live, const char *what, uint64_t size);
 /* cache/shortage.c. Under the lock: whether the program makes room for a request that has none. */
 bool glk_shortage_may_ask(
 	const struct glk_cache *cache, const struct glk_request *request);

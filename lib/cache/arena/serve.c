@@ -243,13 +243,18 @@ static GLK_COLD int too_large(const struct glk_arena *arena, uint64_t size, uint
 		held.text);
 }
 
-int glk_arena_limited(const struct glk_cache *cache, const char *what, uint64_t limit,
-	uint64_t live, uint64_t size)
+int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
+	uint64_t live, const char *what, uint64_t size)
 {
-	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-		"%s may have %s on GPU %d: %s are live, and %s were asked for", what,
-		glk_say_bytes(limit).text, cache->device, glk_say_bytes(live).text,
-		glk_say_bytes(size).text);
+	uint64_t taken = live + limit->pledged;
+
+	if (limit->most && (taken > limit->most || size > limit->most - taken))
+		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+			"%s may have %s on GPU %d: %s are live, and %s were asked for",
+			what, glk_say_bytes(limit->most).text, cache->device,
+			glk_say_bytes(live).text, glk_say_bytes(size).text);
+	limit->pledged += size;
+	return 0;
 }
 
 static inline int admit(const struct glk_arena *arena, uint64_t size)

@@ -101,7 +101,8 @@ bool glk_quick_drain(struct glk_cache *cache)
 			cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
 		count += got;
 		rows += got > 0;
-		if (i % TURN_ROWS == TURN_ROWS - 1)
+		/* who is told that nothing was given back goes on as it was */
+		if (count && i % TURN_ROWS == TURN_ROWS - 1)
 			glk_lock_yield(&cache->lock);
 	}
 	cache->flushes += count > 0;

@@ -178,7 +178,7 @@ static int make(
 	graph->heirs = 0;
 	graph->blocks = 0;
 	graph->live = 0;
-	graph->limit = 0;
+	graph->limit = (struct glk_limit){0};
 	graph->capture = 0;
 	graph->state = GLK_GRAPH_CLOSED;
 	enter(graphs, graph);
@@ -442,7 +442,7 @@ int glk_graph_get(
 			.blocks = graph->blocks,
 			.graphs = graph->graphs,
 			.is_open = graph->state == GLK_GRAPH_OPEN,
-			.limit = graph->limit,
+			.limit = graph->limit.most,
 		};
 	} else {
 		err = unknown(id);
@@ -459,7 +459,7 @@ int glk_graph_limit(struct glk_cache *cache, struct glake_pool_id id, uint64_t b
 	glk_lock(&cache->lock);
 	graph = find(cache, id);
 	if (graph)
-		graph->limit = bytes;
+		graph->limit.most = bytes;
 	err = graph ? 0 : unknown(id);
 	glk_unlock(&cache->lock);
 	return err;

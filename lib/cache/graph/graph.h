@@ -44,7 +44,7 @@ static inline bool glk_graph_is_there(enum glk_graph_state state)
 struct glk_graph {
 	struct glk_arena arena;
 	uint64_t blocks, live; /* given out and not freed; bytes asked for */
-	uint64_t limit;	       /* of these; 0: none */
+	struct glk_limit limit;
 	struct glake_pool_id id;
 	enum glk_graph_state state;
 	uint32_t graphs;  /* begun and not released */

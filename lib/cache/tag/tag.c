@@ -78,7 +78,7 @@ int glk_cache_tag_open(struct glk_cache *cache, uint32_t id)
 	err = make_table(cache);
 	if (!err) {
 		glk_store_relaxed(&entry_of(cache, id)->id, id);
-		entry_of(cache, id)->limit = 0;
+		entry_of(cache, id)->limit = (struct glk_limit){0};
 	}
 	glk_unlock(&cache->lock);
 	return err;
@@ -125,7 +125,7 @@ int glk_cache_tag_get(struct glk_cache *cache, uint32_t id, struct glake_tag *re
 		ret->held = glk_tag_held(tag);
 		ret->away = tag->arena.suspended_blocks;
 		ret->suspended = tag->arena.shut;
-		ret->limit = tag->limit;
+		ret->limit = tag->limit.most;
 	}
 	glk_unlock(&cache->lock);
 	return tag ? 0 : -ESTALE;
@@ -138,7 +138,7 @@ int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes)
 	glk_lock(&cache->lock);
 	tag = glk_tag_find(cache, id);
 	if (tag)
-		tag->limit = bytes;
+		tag->limit.most = bytes;
 	glk_unlock(&cache->lock);
 	return tag ? 0 : -ESTALE;
 }
@@ -177,10 +177,10 @@ int glk_tag_enter(
 	if (tag->arena.shut)
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"the tag of this thread is suspended on GPU %d", cache->device);
-	if (tag->limit && (size > tag->limit || tag->live > tag->limit - size))
-		return glk_arena_limited(
-			cache, "the tag of this thread", tag->limit, tag->live, size);
 	err = start(cache, tag);
+	if (!err)
+		err = glk_limit_pledge(
+			cache, &tag->limit, tag->live, "the tag of this thread", size);
 	if (!err)
 		*ret_arena = &tag->arena;
 	return err;

@@ -23,7 +23,7 @@ struct glk_tag {
 	struct glk_arena arena;
 	glk_atomic(uint32_t) id; /* of the tag that it serves; 0: none */
 	uint64_t blocks, live;	 /* given out and not freed; bytes asked for */
-	uint64_t limit;		 /* of these; 0: none */
+	struct glk_limit limit;
 };
 
 struct glk_tags {
@@ -56,7 +56,7 @@ static inline uint64_t glk_tag_held(const struct glk_tag *tag)
 }
 
 /* Under the lock, in a plan: the arena for a request of so many bytes by a thread with this tag. 0; -EAGAIN while
- * the tag is suspended; -ENOMEM at its limit; -ESTALE; or the driver's error. */
+ * the tag is suspended; -ENOMEM at its limit, of which so much is pledged; -ESTALE; or the driver's error. */
 int glk_tag_enter(struct glk_cache *cache, uint32_t id, uint64_t size,
 	struct glk_arena **ret_arena);
 /* The open tag of an id, under the lock; NULL with a record: there is none. */

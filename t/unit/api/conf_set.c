@@ -87,6 +87,10 @@ static void set(struct glake *ctx)
 	is_int(glake_device_get(ctx, 0, &device) | glake_budget_get(ctx, 0, &budget), 0,
 		"is a budget");
 	is_int(budget, (int64_t)device.memory / 2, "  of so many bytes");
+	is_int(glake_conf_set(ctx, "pool.budget", ""), 0, "nothing");
+	glake_budget_get(ctx, 0, &budget);
+	ok(budget == SIZE_MAX, "  is none");
+	is_int(glake_conf_set(ctx, "pool.budget", "32MiB"), 0, "one more");
 	is_int(glake_conf_set(ctx, "pool.budget", "0"), 0, "no budget");
 	is_int(glake_alloc(ctx, 0, 64 * MIB, NULL, 0, &block[1]), 0, "which is lifted");
 	is_int(glake_conf_set(ctx, "tier.host", "16MiB"), 0, "less memory of the host");

@@ -130,6 +130,11 @@ static int replaces(void)
 	return glake_shortage_set(ctx, NULL, NULL);
 }
 
+static int closes(void)
+{
+	return glake_close(ctx, NULL);
+}
+
 static int suspends(void)
 {
 	return glake_suspend(ctx, 0, NULL);
@@ -154,6 +159,9 @@ static void does_more(void)
 	asked.more = replaces;
 	is_int(ask(8 * MIB, &p), -ENOMEM, "one that takes itself away");
 	is_int(asked.answer, -EBUSY, "  may not");
+	asked.more = closes;
+	is_int(ask(8 * MIB, &p), -ENOMEM, "one that closes the context");
+	is_int(asked.answer, -EBUSY, "  may not either");
 	asked.more = trims;
 	is_int(ask(16 * MIB, &p), 0, "one that trims");
 	is_int(asked.answer, 0, "  gives it back to the driver");
