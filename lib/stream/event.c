@@ -346,6 +346,8 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll ho
 		glk_event_newest(s) < glk_stream_freed(streams, s) &&
 		s->count < s->most && may_cover(s, how) && !try_cover(streams, s))
 		learned |= ask(streams, s, true);
+	if (how >= POLL && streams->legacy_mute && !glk_event_here(s))
+		ready_elsewhere(streams);
 	/* its capture is over: it can be waited for again */
 	learned |= mute && !glk_event_mute(streams, s);
 	glk_stream_settle(streams, s);

@@ -361,6 +361,56 @@ static void waits_without_event(void)
 	gpu_close(&gpu);
 }
 
+static void *free_some(void *arg)
+{
+	struct left *l = arg;
+
+	l->use = gpu_free(l->gpu, gpu_enter(l->gpu, GLK_STREAM_PER_THREAD));
+	pthread_barrier_wait(&l->together);
+	pthread_barrier_wait(&l->together);
+	return NULL;
+}
+
+/* A capture on the default stream of a thread is in the way as long as it lasts. */
+static void beside_capture(bool lives)
+{
+	struct CUstream_st *own = GLK_STREAM_PER_THREAD;
+	struct glk_stream *mine;
+	struct left l = {0};
+	pthread_t thread;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	l.gpu = &gpu;
+	mine = gpu_enter(&gpu, own);
+	pthread_barrier_init(&l.together, NULL, 2);
+	pthread_create(&thread, NULL, free_some, &l);
+	pthread_barrier_wait(&l.together);
+	if (!lives) {
+		pthread_barrier_wait(&l.together);
+		pthread_join(thread, NULL);
+	}
+	is_int(glk_soft_capture_begin(gpu.drv, 0, own), 0, "a thread captures");
+	glk_event_poll_whole(&gpu.streams, true);
+	glk_event_poll(&gpu.streams);
+	is_int((int64_t)gpu.streams.records, 0,
+		"nothing is recorded on the legacy stream");
+	is_int((int64_t)gpu_waits(&gpu.streams, &l.use, mine), GLK_WAITS_NEVER,
+		"and nobody can wait for what another thread freed");
+	is_int(gpu_capture_end(&gpu, own), 0, "the capture lives");
+	glk_event_poll(&gpu.streams);
+	ok(!gpu.streams.legacy_mute, "behind it that is asked again");
+	ok(glk_clock_finished(&gpu.streams, &l.use) ||
+			gpu_waits(&gpu.streams, &l.use, mine) == 1,
+		"and can be had");
+	if (lives) {
+		pthread_barrier_wait(&l.together);
+		pthread_join(thread, NULL);
+	}
+	pthread_barrier_destroy(&l.together);
+	gpu_close(&gpu);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -372,5 +422,7 @@ int main(void)
 	meets_capture();
 	knows_own();
 	waits_without_event();
+	beside_capture(false);
+	beside_capture(true);
 	return tap_done();
 }
