@@ -4,11 +4,8 @@
  * be refused asks it first, once, with no lock held and no plan under way, and then begins anew.
  */
 #include "base/cancel.h"
-#include "base/error.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
-
-#include <errno.h>
 
 bool glk_shortage_may_ask(
 	const struct glk_cache *cache, const struct glk_request *request)

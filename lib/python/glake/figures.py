@@ -61,10 +61,10 @@ def budget(size=None, device=None):
     """
     device, value = library.index(device), ctypes.c_uint64()
     if size is not None:
-        part = _part(size)
+        part, text = _part(size), str(size if isinstance(size, str) else int(size))
         if part:
             value.value = int(part * library.fetch("glake_device_get", Device(), device).memory)
-        elif library.load().glake_size_parse(str(size if isinstance(size, str) else int(size)).encode(), ctypes.byref(value)):
+        elif library.load().glake_size_parse(text.encode(), ctypes.byref(value)):
             raise GlakeError(f"budget: {library.last_error()['text']} (INVAL)")
         library.call("glake_budget_set", device, ctypes.c_size_t(value.value))
     most = library.fetch("glake_budget_get", ctypes.c_size_t(), device).value
