@@ -9,7 +9,9 @@
  *
  * The legacy stream itself never captures, but while a blocking stream does, whatever is
  * recorded on it would end that capture: the driver says so, and it counts as a broken one. So
- * does a capture that was invalidated and not ended yet.
+ * does a capture that was invalidated and not ended yet. Nor is its number asked for, which nobody
+ * needs: the driver looks through the blocking streams for that, and crashes where another thread
+ * begins or ends a capture on one meanwhile (580.159).
  */
 #include "driver/cuda_state.h"
 
@@ -29,15 +31,17 @@ static glk_cu_result ask(const struct glk_cuda_lib *lib, struct CUstream_st *str
 		status = GLK_CU_CAPTURE_INVALIDATED;
 	else if (result)
 		return result;
-	if (status == GLK_CU_CAPTURE_NONE) {
+	if (status != GLK_CU_CAPTURE_NONE) {
+		if (status != GLK_CU_CAPTURE_ACTIVE || !capture)
+			capture = GLK_CAPTURE_BROKEN;
+	} else {
 		*ret_call = "cuStreamGetId";
-		result = lib->cuStreamGetId ? lib->cuStreamGetId(stream, &id)
-					    : GLK_CU_SUCCESS;
+		result = lib->cuStreamGetId && stream && stream != GLK_STREAM_LEGACY
+			? lib->cuStreamGetId(stream, &id)
+			: GLK_CU_SUCCESS;
 		if (result)
 			return result;
 		capture = 0;
-	} else if (status != GLK_CU_CAPTURE_ACTIVE || !capture) {
-		capture = GLK_CAPTURE_BROKEN;
 	}
 	*ret_facts = (struct glk_stream_facts){.id = id, .capture = capture};
 	return GLK_CU_SUCCESS;
