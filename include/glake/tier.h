@@ -107,7 +107,8 @@ struct CUstream_st;
  * where it was.
  * Thread: any. Blocks: for the lock of the GPU, and, where more memory of the host has to
  * be locked, for that: 100 to 250 ms per GiB. For the GPU only where a stream that used the
- * block has ended unannounced. Driver calls: stream waits, event records and copies; the first time two new streams; with tier.away=peer reserve,
+ * block has ended unannounced, or is another thread's own default stream. Driver calls: stream waits, event
+ * records and copies; the first time two new streams; with tier.away=peer reserve,
  * create, map and set_access for each 64 MiB that are lent; where needed
  * locks memory of the host, which short-lived threads of the library touch before
  * (tier.host_reserve has it ready), and gives idle pages of the host back.

@@ -206,6 +206,7 @@ int glk_block_give_back(
 	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_seat *seat = seat_of(cache);
 	uint32_t id, bin = glk_load_relaxed(&e->bin);
+	uint64_t size = e->size;
 	int64_t since;
 	int err;
 
@@ -224,6 +225,7 @@ int glk_block_give_back(
 	}
 	glk_lock(&cache->lock);
 	take_back(&cache->arena, seat, e, glk_block_use(cache, e, id));
+	glk_stream_own(&cache->streams, glk_stream_at(&cache->streams, id), size);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 	return 0;
 }
@@ -301,8 +303,12 @@ static GLK_COLD int free_unbinned(
 	if (e && id && arena->ops->note)
 		arena->ops->note(
 			arena, glk_stream_enter(&cache->streams, id), facts.capture);
-	if (e)
+	if (e) {
+		uint64_t size = e->size;
+
 		take_back(arena, seat, e, glk_block_use(cache, e, id));
+		glk_stream_own(&cache->streams, glk_stream_at(&cache->streams, id), size);
+	}
 	if (e)
 		glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 	else

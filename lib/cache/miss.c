@@ -331,6 +331,7 @@ static inline int serve_asked(struct glk_cache *cache, struct glk_request *reque
 		return refuse(cache, 0);
 	}
 	glk_stream_enter(&cache->streams, asked->id);
+	glk_stream_own(&cache->streams, request->stream, 0);
 	row = row_of(cache, asked);
 	if (seat)
 		seat->rows[glk_seat_hash(asked->stream)] = row;

@@ -16,6 +16,12 @@
  * A stream that copies contents has a line of them, of which each second one goes when it is full, so that
  * what is queued is told of part by part, however much it is.
  *
+ * On the default stream of a thread that thread alone can record one, so it does where it frees memory that
+ * others may want. What a thread left behind when it ended an event on the legacy stream covers, which begins
+ * nothing before the work of such streams is done. A capture on a stream that waits for the legacy one is in
+ * the way of that: the driver is asked, but one that begins between the answer and the record is broken by it
+ * (580.159). So that is done for nobody who lives.
+ *
  * All under the lock of the GPU, which no hit takes.
  */
 #include "stream/stream.h"
@@ -31,6 +37,9 @@
 
 /* More streams than these are not asked again for one request, and what more of them used is due none. */
 #define FEW 8
+
+/* Freed on its own default stream by a thread before it records an event there. */
+#define OWN_BYTES ((uint64_t)1 << 20)
 
 /* Of the memory that is held, the part that is worth an event where several streams used it. */
 #define PART 1024
@@ -128,20 +137,23 @@ bool glk_event_here(const struct glk_stream *s)
 		glk_load_relaxed(&s->key) == glk_stream_key(s->handle);
 }
 
-/* The stream on which an event covers what was queued on another so far. The legacy stream does for those of
- * all threads, also of ones that have ended: it begins nothing before their work is done. */
-static struct CUstream_st *recorder_of(const struct glk_stream *s)
+/* Whether it is the default stream of another thread that lives. */
+static bool is_others(const struct glk_stream *s)
 {
-	return glk_event_here(s) ? s->handle : GLK_STREAM_LEGACY;
+	return !glk_event_here(s) &&
+		glk_thread_lives_at(
+			s->record, glk_stream_thread(glk_load_relaxed(&s->key)));
 }
 
 bool glk_event_mute(const struct glk_streams *streams, const struct glk_stream *s)
 {
-	return glk_event_here(s) ? glk_stream_silent(s) : streams->legacy_mute;
+	if (glk_event_here(s))
+		return glk_stream_silent(s);
+	return streams->legacy_mute || is_others(s);
 }
 
 /* On the legacy stream: a capture on a stream that waits for it must not be on its way, nor about to begin. */
-static int ready_elsewhere(struct glk_streams *streams)
+static int ready_legacy(struct glk_streams *streams)
 {
 	struct glk_stream_facts facts = {0};
 	int err = 0;
@@ -164,7 +176,7 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 	if (s->state != GLK_STREAM_LIVE)
 		return -EAGAIN;
 	if (!glk_event_here(s))
-		return ready_elsewhere(streams);
+		return is_others(s) ? -EAGAIN : ready_legacy(streams);
 	if (s->announced)
 		return -EAGAIN;
 	err = streams->drv->ops->stream_facts(
@@ -177,6 +189,15 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 	}
 	s->mute = facts.capture != 0;
 	return s->mute ? -EAGAIN : 0;
+}
+
+bool glk_event_captures(struct glk_streams *streams, struct glk_stream *s)
+{
+	if (s->state != GLK_STREAM_LIVE)
+		return false;
+	if (!glk_event_here(s))
+		return ready_legacy(streams) == -EAGAIN;
+	return glk_event_ready(streams, s) == -EAGAIN && glk_stream_silent(s);
 }
 
 void glk_event_init(struct glk_streams *streams, struct glk_stream *s)
@@ -275,8 +296,8 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 		err = choose_slot(streams, s, &slot);
 	if (err)
 		return err;
-	err = streams->drv->ops->event_record(
-		streams->drv, s->ring[slot].event, recorder_of(s));
+	err = streams->drv->ops->event_record(streams->drv, s->ring[slot].event,
+		glk_event_here(s) ? s->handle : GLK_STREAM_LEGACY);
 	if (err) {
 		unchoose(streams, s, slot);
 		if (glk_event_here(s))
@@ -325,29 +346,33 @@ static int try_cover(struct glk_streams *streams, struct glk_stream *s)
 	return err;
 }
 
-/* Asks those that were not asked yet, all, or all and records new ones; on streams of threads that live only the
- * last: what is recorded on the legacy stream for one orders those of all threads. */
-enum poll { PEEK, ASK, POLL, POLL_LIVING };
+/* Asks those that were not asked yet, all, or all and records new ones. */
+enum poll { PEEK, ASK, POLL };
 
-static bool may_cover(const struct glk_stream *s, enum poll how)
+/* One for what was freed on a stream since the last. */
+static bool cover_rest(struct glk_streams *streams, struct glk_stream *s)
 {
-	return how == POLL_LIVING ||
-		(how == POLL &&
-			(glk_event_here(s) ||
-				!glk_thread_lives(
-					glk_stream_thread(glk_load_relaxed(&s->key)))));
+	if (s->state != GLK_STREAM_LIVE ||
+		glk_event_newest(s) >= glk_stream_freed(streams, s) ||
+		s->count == s->most)
+		return false;
+	/* who it is of does it */
+	if (is_others(s)) {
+		s->wanted = true;
+		return false;
+	}
+	return !try_cover(streams, s) && ask(streams, s, true);
 }
 
 static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll how)
 {
 	bool learned = ask(streams, s, how != PEEK), mute = glk_event_mute(streams, s);
 
-	if (s->state == GLK_STREAM_LIVE &&
-		glk_event_newest(s) < glk_stream_freed(streams, s) &&
-		s->count < s->most && may_cover(s, how) && !try_cover(streams, s))
-		learned |= ask(streams, s, true);
-	if (how >= POLL && streams->legacy_mute && !glk_event_here(s))
-		ready_elsewhere(streams);
+	if (how == POLL) {
+		learned |= cover_rest(streams, s);
+		if (streams->legacy_mute && !glk_event_here(s))
+			ready_legacy(streams);
+	}
 	/* its capture is over: it can be waited for again */
 	learned |= mute && !glk_event_mute(streams, s);
 	glk_stream_settle(streams, s);
@@ -380,7 +405,7 @@ static bool poll_all(struct glk_streams *streams, enum poll how, enum poll crowd
 	uint64_t left;
 
 	/* to ask what is there only those with events need be looked at */
-	for (left = how >= POLL ? streams->used : streams->flying; left;
+	for (left = how == POLL ? streams->used : streams->flying; left;
 		left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
@@ -476,21 +501,33 @@ bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
 	return streams->records != before;
 }
 
+void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t bytes)
+{
+	s->owed += bytes;
+	if ((s->owed < OWN_BYTES && !s->wanted) ||
+		glk_event_newest(s) >= glk_stream_freed(streams, s))
+		return;
+	if (s->count == s->most)
+		ask(streams, s, true);
+	if (!try_cover(streams, s)) {
+		s->owed = 0;
+		s->wanted = false;
+	}
+}
+
 bool glk_event_poll_crowd(struct glk_streams *streams)
 {
 	return streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
 }
 
-void glk_event_poll_whole(struct glk_streams *streams, bool living)
+void glk_event_poll_whole(struct glk_streams *streams)
 {
-	enum poll how = living ? POLL_LIVING : POLL;
-
-	poll_all(streams, how, PEEK);
+	poll_all(streams, POLL, PEEK);
 	streams->crowd.turn = 0;
 	for (uint32_t asked = 0; asked < GLK_STREAMS_MAX; asked += CROWD_ASKED) {
 		if (!streams->by_bit[GLK_STREAM_CROWD])
 			break;
-		poll_crowd(streams, how);
+		poll_crowd(streams, POLL);
 		if (!streams->crowd.turn)
 			break;
 		glk_lock_yield(streams->gpu);

@@ -64,7 +64,10 @@ struct glk_stream {
 	uint32_t id;
 	uint8_t bit; /* poked: see glk_stream_known_mask() */
 	uint8_t state;
-	bool mute; /* it captures a graph: no event can be had from it */
+	bool mute;	 /* it captures a graph: no event can be had from it */
+	bool wanted;	 /* by others, who can record no event on it */
+	uint32_t record; /* of the thread whose default stream it is */
+	uint64_t owed;	 /* bytes freed on that since its last event */
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
 	 * asked of it or put on it either. */
 	uint32_t announced;
@@ -324,6 +327,15 @@ static inline void glk_clock_raise(
 {
 	if (s->state == GLK_STREAM_LIVE && s->bit < GLK_STREAM_BITS)
 		glk_clock_set_freed(streams, s, tick);
+}
+
+/* The calling thread freed so many bytes on a stream, or 0 and asks for some. On its own default stream it records
+ * an event after each MiB, and where others want what it freed: they cannot. */
+static inline void glk_stream_own(
+	struct glk_streams *streams, struct glk_stream *s, uint64_t bytes)
+{
+	if (s->handle == GLK_STREAM_PER_THREAD)
+		glk_event_own(streams, s, bytes);
 }
 
 /* The first of the crowd behind a number that has work which was not seen to finish; 0: there is none. So the

@@ -23,12 +23,6 @@ static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tic
 	glk_stream_settle(streams, s);
 }
 
-static bool captures(struct glk_streams *streams, struct glk_stream *s)
-{
-	return s->state == GLK_STREAM_LIVE && glk_event_ready(streams, s) == -EAGAIN &&
-		glk_event_mute(streams, s);
-}
-
 /* Whether a graph is being captured, as far as is known: to wait for the GPU would end that. */
 static bool is_capturing(struct glk_streams *streams)
 {
@@ -38,7 +32,8 @@ static bool is_capturing(struct glk_streams *streams)
 		uint32_t id = streams->by_bit[bit];
 
 		for (; id; id = glk_stream_at(streams, id)->next)
-			capturing |= captures(streams, glk_stream_at(streams, id));
+			capturing |=
+				glk_event_captures(streams, glk_stream_at(streams, id));
 	}
 	return capturing;
 }

@@ -218,7 +218,8 @@ static bool sweep(struct glk_streams *streams)
 		struct glk_stream *s = glk_stream_at(streams, id);
 
 		if (s->handle == GLK_STREAM_PER_THREAD &&
-			!glk_thread_lives(glk_stream_thread(glk_load_relaxed(&s->key))))
+			!glk_thread_lives_at(
+				s->record, glk_stream_thread(glk_load_relaxed(&s->key))))
 			glk_stream_lose(streams, s);
 		any |= s->state == GLK_STREAM_GONE;
 	}
@@ -273,6 +274,9 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	glk_poke_relaxed(&s->bit, GLK_STREAM_BITS);
 	s->state = GLK_STREAM_LIVE;
 	s->mute = false;
+	s->wanted = false;
+	s->record = handle == GLK_STREAM_PER_THREAD ? glk_thread_current->id : 0;
+	s->owed = 0;
 	s->announced = 0;
 	s->freed = 0;
 	s->done = 0;

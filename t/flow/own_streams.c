@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The default streams of threads. What other threads freed on theirs can be had, although none
- * but they can record an event there: one on the legacy stream covers it.
+ * but they can record an event there: they do so for others, and one on the legacy stream covers what
+ * threads that have ended left.
  */
 #include "context.h"
 

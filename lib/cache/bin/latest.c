@@ -37,15 +37,16 @@ static bool is_plain(const struct glk_arena *arena, const struct glk_extent *e,
 	const struct glk_use *use)
 {
 	const struct glk_cache *cache = arena->gpu;
+	const struct glk_stream *stream =
+		glk_stream_at(&cache->streams, glk_load_relaxed(&e->stream));
 
-	/* what else was done to a block its bin tells */
+	/* what else was done to a block its bin tells; none that its thread leaves behind can be had by others */
 	return cache->conf->policy_bins && arena == &cache->arena &&
-		!glk_load_relaxed(&e->bin) && !e->nested &&
-		!glk_load_relaxed(&e->whole) && use->streams &&
-		use->streams ==
-		glk_stream_mask(glk_stream_at(&cache->streams, e->stream)) &&
-		!cache->steps && !cache->ahead && !cache->plans.inside &&
-		!arena->map.guests && !glk_load_relaxed(&cache->diverted);
+		stream->handle != GLK_STREAM_PER_THREAD && !glk_load_relaxed(&e->bin) &&
+		!e->nested && !glk_load_relaxed(&e->whole) && use->streams &&
+		use->streams == glk_stream_mask(stream) && !cache->steps &&
+		!cache->ahead && !cache->plans.inside && !arena->map.guests &&
+		!glk_load_relaxed(&cache->diverted);
 }
 
 bool glk_latest_keep(

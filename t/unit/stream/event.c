@@ -295,11 +295,11 @@ static void knows_own(void)
 	pthread_create(&thread, NULL, meet, &o);
 	pthread_join(thread, NULL);
 	is_int(o.mine, 0, "a thread records on its own default stream");
-	is_int(o.theirs, 0, "and on the legacy stream for that of another");
-	is_int((int64_t)gpu.streams.records, 2, "two events");
+	is_int(o.theirs, -EAGAIN, "and not on that of another");
+	is_int((int64_t)gpu.streams.records, 1, "one event");
 	ok(!o.of_main->mute, "which captures nothing for all that");
-	is_int((int64_t)gpu_waits(&gpu.streams, &use, o.own), 1, "all can wait for it");
-	is_int(glk_event_cover(&gpu.streams, o.of_main, &slot), 0, "so does the owner");
+	is_int(glk_event_cover(&gpu.streams, o.of_main, &slot), 0, "the owner can");
+	is_int(gpu_waits(&gpu.streams, &use, o.own), 1, "then all can wait for it");
 	is_int(gpu_waits(&gpu.streams, &o.use, o.of_main), 1, "as for the other");
 	glk_event_poll(&gpu.streams);
 	glk_soft_run_all(gpu.drv);
@@ -372,7 +372,7 @@ static void *free_some(void *arg)
 }
 
 /* A capture on the default stream of a thread is in the way as long as it lasts. */
-static void beside_capture(bool lives)
+static void beside_capture(void)
 {
 	struct CUstream_st *own = GLK_STREAM_PER_THREAD;
 	struct glk_stream *mine;
@@ -386,12 +386,10 @@ static void beside_capture(bool lives)
 	pthread_barrier_init(&l.together, NULL, 2);
 	pthread_create(&thread, NULL, free_some, &l);
 	pthread_barrier_wait(&l.together);
-	if (!lives) {
-		pthread_barrier_wait(&l.together);
-		pthread_join(thread, NULL);
-	}
+	pthread_barrier_wait(&l.together);
+	pthread_join(thread, NULL);
 	is_int(glk_soft_capture_begin(gpu.drv, 0, own), 0, "a thread captures");
-	glk_event_poll_whole(&gpu.streams, true);
+	glk_event_poll_whole(&gpu.streams);
 	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 0,
 		"nothing is recorded on the legacy stream");
@@ -403,11 +401,67 @@ static void beside_capture(bool lives)
 	ok(glk_clock_finished(&gpu.streams, &l.use) ||
 			gpu_waits(&gpu.streams, &l.use, mine) == 1,
 		"and can be had");
-	if (lives) {
-		pthread_barrier_wait(&l.together);
-		pthread_join(thread, NULL);
-	}
 	pthread_barrier_destroy(&l.together);
+	gpu_close(&gpu);
+}
+
+struct owner {
+	struct gpu *gpu;
+	pthread_barrier_t together;
+	uint64_t little, much, calls, wanted;
+};
+
+/* Events that were recorded since. */
+static uint64_t own(struct owner *o, struct glk_stream *s, uint64_t bytes)
+{
+	uint64_t before = o->gpu->streams.records;
+
+	if (bytes)
+		gpu_free(o->gpu, s);
+	glk_stream_own(&o->gpu->streams, s, bytes);
+	return o->gpu->streams.records - before;
+}
+
+static void *owns(void *arg)
+{
+	struct owner *o = arg;
+	struct glk_stream *s = gpu_enter(o->gpu, GLK_STREAM_PER_THREAD);
+
+	o->little = own(o, s, (1 << 20) - 1);
+	o->much = own(o, s, 1);
+	own(o, s, 1);
+	o->calls = own(o, s, 0);
+	pthread_barrier_wait(&o->together);
+	pthread_barrier_wait(&o->together);
+	o->wanted = own(o, s, 0);
+	return NULL;
+}
+
+/* A thread records an event on its default stream for others, after each MiB and where they want what it freed. */
+static void for_others(void)
+{
+	struct glk_stream *mine;
+	struct owner o = {0};
+	pthread_t thread;
+	struct gpu gpu;
+
+	gpu_open(&gpu);
+	o.gpu = &gpu;
+	mine = gpu_enter(&gpu, GLK_STREAM_PER_THREAD);
+	is_int((int64_t)own(&o, mine, 8 << 20), 1, "a thread records for others to come");
+	pthread_barrier_init(&o.together, NULL, 2);
+	pthread_create(&thread, NULL, owns, &o);
+	pthread_barrier_wait(&o.together);
+	is_int((int64_t)o.little, 0, "none for less than a MiB");
+	is_int((int64_t)o.much, 1, "one for a MiB");
+	is_int((int64_t)o.calls, 0, "nobody wants a byte more");
+	gpu.streams.records = 0;
+	glk_event_poll(&gpu.streams);
+	is_int((int64_t)gpu.streams.records, 0, "others record none there");
+	pthread_barrier_wait(&o.together);
+	pthread_join(thread, NULL);
+	is_int((int64_t)o.wanted, 1, "and where one wants it it is recorded");
+	pthread_barrier_destroy(&o.together);
 	gpu_close(&gpu);
 }
 
@@ -422,7 +476,7 @@ int main(void)
 	meets_capture();
 	knows_own();
 	waits_without_event();
-	beside_capture(false);
-	beside_capture(true);
+	beside_capture();
+	for_others();
 	return tap_done();
 }
