@@ -59,9 +59,10 @@ enum : unsigned {
 	ODD_UNCACHED = 8, /* caching is switched off */
 };
 
-/* Of a GPU, since when allocations are counted. */
+/* Of a GPU: since when allocations are counted, and the most bytes that were told of. */
 struct Since {
 	uint64_t allocs = 0, frees = 0, given = 0, back = 0;
+	uint64_t peak = 0;
 };
 
 void set(StatArray &stats, uint64_t current, uint64_t peak, uint64_t allocated,
@@ -303,7 +304,7 @@ class GlakeAllocator final : public CUDAAllocator
 			? now.reserved - now.free_pages - now.given
 			: 0;
 
-		Since since = since_of(device);
+		Since since = since_of(device, std::max(now.peak_live, now.given));
 		uint64_t allocs = now.allocs - since.allocs,
 			 frees = now.frees - since.frees;
 		uint64_t given = now.total_given - since.given;
@@ -315,8 +316,8 @@ class GlakeAllocator final : public CUDAAllocator
 			0, calls[GLAKE_CALL_CREATE], calls[GLAKE_CALL_RELEASE]);
 		set(stats.inactive_split, now.free_extents, 0, now.free_extents, 0);
 		set(stats.inactive_split_bytes, between, 0, between, 0);
-		set(stats.allocated_bytes, now.given, now.peak_live, given, back);
-		set(stats.active_bytes, now.given, now.peak_live, given, back);
+		set(stats.allocated_bytes, now.given, since.peak, given, back);
+		set(stats.active_bytes, now.given, since.peak, given, back);
 		set(stats.requested_bytes, now.live, now.peak_live, given, back);
 		set(stats.reserved_bytes, now.reserved, now.peak_reserved, now.reserved,
 			0);
@@ -343,8 +344,9 @@ class GlakeAllocator final : public CUDAAllocator
 		{
 			Guard guard(lock_);
 
-			since_.at(index(device)) = {now.allocs, now.frees,
-				now.total_given, now.total_given - now.given};
+			Since &since = since_.at(index(device));
+			since = {now.allocs, now.frees, now.total_given,
+				now.total_given - now.given, since.peak};
 		}
 		native_->resetAccumulatedStats(device);
 	}
@@ -352,6 +354,11 @@ class GlakeAllocator final : public CUDAAllocator
 	void resetPeakStats(DeviceIndex device) override
 	{
 		check(glake_stats_reset(ctx_, static_cast<int>(index(device))), "peaks");
+		{
+			Guard guard(lock_);
+
+			since_.at(index(device)).peak = 0;
+		}
 		native_->resetPeakStats(device);
 	}
 
@@ -692,11 +699,14 @@ void recordHistory(
 			odd_.fetch_and(~bit);
 	}
 
-	Since since_of(DeviceIndex device)
+	/* The library's peak is one of bytes asked for: here it does not fall below bytes given that were told. */
+	Since since_of(DeviceIndex device, uint64_t peak)
 	{
 		Guard guard(lock_);
+		Since &since = since_.at(index(device));
 
-		return since_.at(index(device));
+		since.peak = std::max(since.peak, peak);
+		return since;
 	}
 
 	bool ours(const void *ptr) const

@@ -293,7 +293,7 @@ class Picture
 	void block(const glake_run &run)
 	{
 		bool live = run.state <= GLAKE_RUN_AWAY;
-		size_t active = live || run.state == GLAKE_RUN_LIMBO ? run.size : 0;
+		size_t active = live ? run.size : 0; /* as its figure */
 		size_t asked = live ? run.asked : 0;
 
 		if (!(run.flags & GLAKE_RUN_PART) || at_->blocks.empty()) {
