@@ -4,7 +4,7 @@
 Real jobs of PyTorch on one GPU, with each allocator that it can have, in one table.
 
     torch_jobs.py [--jobs A,B] [--allocators X,Y] [--steps N] [--rounds N] [--again]
-                  [--limit S] [--row S] [--json FILE]
+                  [--limit S] [--row S] [--json FILE] [--share]
 
 The jobs are in torch_models.py; nothing is loaded from anywhere. Every row is a process of its
 own: one program for each allocator imports PyTorch and waits, and every job is a fork of it from
@@ -17,6 +17,8 @@ compared to the last bit with those of the default allocator; --again runs that 
 that repeat themselves.
 A row that takes longer than --row is ended and says so; with --limit no job is begun that would
 probably not be done in that time, as long as the longest before it.
+--share puts clocks around the calls of the allocator, whichever it is (torch_share.cc), and adds
+what part of the steps they took, and how long each.
 
     torch_jobs.py --fit GIB [--jobs A,B] ...
 
@@ -35,6 +37,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 
@@ -85,6 +88,38 @@ def bound(torch, args, name, allocator):
         torch.cuda.set_per_process_memory_fraction(args.fit * GIB / memory)
 
 
+class Share:
+    """What part of the time the allocator's calls take, from its making on."""
+
+    def __init__(self, library):
+        self.library = ctypes.CDLL(library)
+        for name in ("share_now", "share_ticks", "share_calls"):
+            getattr(self.library, name).restype = ctypes.c_uint64
+        self.library.share_begin()
+        self.began, self.clock = self.library.share_now(), time.perf_counter()
+
+    def said(self):
+        ticks = self.library.share_now() - self.began
+        took = time.perf_counter() - self.clock
+        calls = self.library.share_calls()
+        share = self.library.share_ticks() / ticks
+        return {"share": share, "calls": calls, "call_ns": share * took / max(calls, 1) * 1e9}
+
+
+def compiled():
+    """Brings the clocks into a library."""
+    import torch
+    from torch.utils import cpp_extension
+
+    path = os.path.join(tempfile.mkdtemp(), "torch_share.so")
+    lib = os.path.join(os.path.dirname(torch.__file__), "lib")
+    include = cpp_extension.include_paths() + ["/usr/local/cuda/include"]
+    subprocess.run(["g++", "-std=c++20", "-O2", "-shared", "-fPIC", *[f"-I{i}" for i in include],
+                    os.path.join(HERE, "torch_share.cc"), "-o", path, f"-L{lib}",
+                    f"-Wl,-rpath,{lib}", "-lc10", "-lc10_cuda"], check=True)
+    return path
+
+
 def measure(torch, args, name, allocator):
     """One row, in this process."""
     device = "cpu" if args.tiny else "cuda"
@@ -112,6 +147,8 @@ def measure(torch, args, name, allocator):
     for number in range(JOBS[name].fit_steps or 2 if args.fit else WARM + steps):
         if glake and number == WARM:
             warm = glake.stats(0) if device == "cuda" else {}
+        if args.library and number == WARM:
+            share = Share(args.library)
         wait()
         began = time.perf_counter()
         losses.append(step(number).detach().double())
@@ -121,6 +158,8 @@ def measure(torch, args, name, allocator):
             used = max(used, free_before - torch.cuda.mem_get_info()[0])
     row = {"first_s": took[0], "took_s": took, "device": used, "loss": float(losses[-1]),
            "losses": [float(loss).hex() for loss in losses]}
+    if args.library:
+        row.update(share.said())
     if glake and device == "cuda":
         now = glake.stats(0)
         row.update(live=now["peak_live"], reserved=now["peak_reserved"], stats=now)
@@ -198,7 +237,7 @@ def nursery(args, allocator):
 
 def command(args, *more):
     own = [sys.executable, os.path.abspath(__file__), "--steps", str(args.steps),
-           "--fit", str(args.fit), "--batch", str(args.batch)]
+           "--fit", str(args.fit), "--batch", str(args.batch), "--library", args.library]
     return own + ["--tiny"] * args.tiny + list(more)
 
 
@@ -364,6 +403,10 @@ def show(results):
             print(f"| {name} | {allocator} | {row['rate']:.2f}{spread} | {100 * row['rate'] / best:.1f} % "
                   f"| {live / GIB:.2f} | {reserved / GIB:.2f} | {reserved / max(live, 1):.3f} "
                   f"| {row['device'] / GIB:.2f} | {row['first_s']:.2f} | {same} |", flush=True)
+            if "share" in row:
+                print(f"# calls of the allocator took {100 * row['share']:.3f} % of the steps "
+                      f"({100 * min(row['shares']):.3f} to {100 * max(row['shares']):.3f}), "
+                      f"{row['call_ns']:.0f} ns each of {row['calls']}", flush=True)
     told = {name: reached(rows) for name, rows in results.items()}
     count = sum(goals is not None for goals in told.values())
     said = [f"{goal}: {sum(bool(goals and goals[i]) for goals in told.values())} of {count}" + (
@@ -401,6 +444,9 @@ def compare(args, runners, results, left):
                 row["rates"] = before.get("rates", []) + ([row["rate"]] if "rate" in row else [])
                 if "error" not in row:
                     row["rate"] = statistics.median(row["rates"])
+                if "share" in row:
+                    row["shares"] = before.get("shares", []) + [row["share"]]
+                    row["share"] = statistics.median(row["shares"])
                 results[name][allocator] = row
                 save(args, results)
             order.reverse()  # whoever is first finds the GPU cool
@@ -421,6 +467,8 @@ def main():
     parser.add_argument("--tiny", action="store_true", help="small, and on the CPU")
     parser.add_argument("--fit", type=int, default=0, metavar="GIB")
     parser.add_argument("--batch", type=int, default=0, help="of --fit: the one to begin with")
+    parser.add_argument("--share", action="store_true")
+    parser.add_argument("--library", default="", help=argparse.SUPPRESS)
     parser.add_argument("--nursery", help=argparse.SUPPRESS)
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -429,6 +477,7 @@ def main():
     if args.child:
         print(attempt(imported(), args, *args.child), flush=True)
         return 0
+    args.library = compiled() if args.share else ""
     args.jobs = args.jobs or ",".join(
         name for name, job in JOBS.items() if job.fit_steps or not args.fit)
     runners, results = {name: Runner(args, name) for name in args.allocators.split(",")}, {}
