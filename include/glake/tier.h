@@ -261,11 +261,6 @@ struct glake_returned {
  * a page with others that are freed or asked about at that moment, or with blocks that are out or
  * pinned, stays. A good place is the end of a step. Where nothing lies on the host nothing is moved.
  *
- * It also tells the library where a step of the program ends: large blocks of the next one lie where those of
- * the same turn lay in this one, as far as that is free, so that equal steps soon map nothing any more.
- * That matters where a budget leaves no room, as beside contents that are away. Steps of which that saves
- * nothing are left alone.
- *
  * ret_done	what this call did, also one that fails half way; NULL if nobody wants to know
  *
  * Returns 0, also when there was no room for any, or -EBUSY (CAPTURE: a stream captures a graph,

@@ -48,7 +48,6 @@ struct glk_graphs;
 struct glk_hints;
 struct glk_io;
 struct glk_learn;
-struct glk_steps;
 struct glk_managed;
 struct glk_moving;
 struct glk_tags;
@@ -182,7 +181,6 @@ struct glk_cache {
 		uint64_t hits, misses; /* see learn.h */
 	} prefetch;
 	struct glk_learn *learn;     /* NULL: nothing was learned yet */
-	struct glk_steps *steps;     /* NULL: there was no quiet point yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	     /* there is one */
 	glk_atomic(bool) suspended;  /* no request is served */
@@ -453,8 +451,6 @@ void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *use
 
 /* A step of the program has ended. Without the lock. learn.c: see learn.h. */
 void glk_learn_step(struct glk_cache *cache);
-/* step.c: see step.h. */
-void glk_step_end(struct glk_cache *cache);
 
 /* prefetch.c. As glake_prefetch(); *t is the ticket, whose number is set; NULL: none is wanted. */
 int glk_cache_prefetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,

@@ -17,7 +17,6 @@
 #include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/reserve.h"
-#include "cache/step.h"
 #include "cache/tag/tag.h"
 #include "numa/topology.h"
 #include "tier/io/io.h"
@@ -328,7 +327,6 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		free_rows(cache);
 		glk_prefetch_fini(cache);
 		glk_learn_fini(cache);
-		glk_step_fini(cache);
 		failed = glk_away_fini(cache);
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);

@@ -121,8 +121,7 @@ struct glk_request {
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
 	bool trim;	     /* too much memory is stranded, see glk_want */
-	bool strays;	 /* the place of the last step was no good, see cache/step.h */
-	bool patient;	 /* it waits for the GPU before it is refused */
+	bool patient;	     /* it waits for the GPU before it is refused */
 	bool asks;	 /* the program is to be asked for room first: see shortage.c */
 	bool own;	 /* nothing of other streams is in the place that was found */
 	bool called;	 /* the driver was called for it, waits included */

@@ -303,23 +303,6 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	return true;
 }
 
-bool glk_place_is_behind(
-	const struct glk_map *map, uint32_t first, uint32_t last, uint64_t streams)
-{
-	uint32_t end = glk_map_end(map);
-	struct walk walk;
-	struct part part;
-
-	if (first >= end)
-		return false;
-	walk = walk_of(map, first, last < end ? last : end - 1);
-	while (next_part(map, &walk, &part)) {
-		if (use_of(map, &part).streams & streams)
-			return true;
-	}
-	return false;
-}
-
 /* Whether the idle page of a mapping was met earlier in the place, which will take it: then this
  * mapping needs pages of its own. */
 static bool taken_before(struct glk_map *map, uint32_t slot)

@@ -117,9 +117,6 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
  * gets pages of the host. */
 bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
 	uint32_t first, uint32_t last);
-/* Whether a place that was checked is behind work of one of these streams, a bit each. */
-bool glk_place_is_behind(
-	const struct glk_map *map, uint32_t first, uint32_t last, uint64_t streams);
 /* By the policies of the section stream: the operations of arenas that have no policy of their own. */
 bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
 	const struct glk_use *use, unsigned *ret_waits);

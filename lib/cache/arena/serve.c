@@ -9,7 +9,6 @@
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/plan.h"
-#include "cache/step.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -127,16 +126,6 @@ int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
  * began to capture a graph, or ended unannounced. */
 #define TRIES (GLK_STREAM_BITS + 1)
 
-/* Where it lay in the step before, or where it fits best. */
-static int seek_block(struct glk_arena *arena, struct glk_request *request,
-	const struct glk_want *want, struct glk_fit *ret_fit)
-{
-	if (arena->gpu->steps && glk_step_find(arena, request, want, ret_fit) &&
-		!glk_ahead_meet(arena, ret_fit->offset, want->size))
-		return 0;
-	return seek(arena, request, want, ret_fit);
-}
-
 /* Pages of more slots than these, as with a number above 1.02 for policy.target, fit into few holes as a whole. */
 #define HOLES_LARGE 8
 
@@ -151,17 +140,17 @@ static int try_block(
 {
 	struct glk_map *map = &arena->map;
 	bool whole = request->flags & GLAKE_ALLOC_CONTIGUOUS;
-	struct glk_seek seek = {.arena = arena, .request = request};
+	struct glk_seek looks = {.arena = arena, .request = request};
 	struct glk_want want = {.size = request->rounded,
 		.kind = whole ? GLK_FIT_WHOLE : GLK_FIT_BLOCK,
 		.trim = request->trim,
 		.holes = wants_holes(arena),
 		.fn = glk_place_check,
-		.arg = &seek};
+		.arg = &looks};
 	struct glk_fit fit;
 	int err;
 
-	err = seek_block(arena, request, &want, &fit);
+	err = seek(arena, request, &want, &fit);
 	if (err)
 		return err;
 	request->own = fit.own;
@@ -170,12 +159,8 @@ static int try_block(
 		return err;
 	glk_store_relaxed(&glk_extent_at(map, *ret_extent)->whole, whole);
 	err = glk_back(arena, request, *ret_extent);
-	if (err) {
+	if (err)
 		glk_extent_give_back(map, *ret_extent);
-		request->strays = true;
-	} else if (arena->gpu->steps) {
-		glk_step_note(arena, request, &fit);
-	}
 	return err;
 }
 

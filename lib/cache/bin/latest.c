@@ -44,8 +44,8 @@ static bool is_plain(const struct glk_arena *arena, const struct glk_extent *e,
 	return cache->conf->policy_bins && arena == &cache->arena &&
 		stream->handle != GLK_STREAM_PER_THREAD && !glk_load_relaxed(&e->bin) &&
 		!e->nested && !glk_load_relaxed(&e->whole) && use->streams &&
-		use->streams == glk_stream_mask(stream) && !cache->steps &&
-		!cache->ahead && !cache->plans.inside && !arena->map.guests &&
+		use->streams == glk_stream_mask(stream) && !cache->ahead &&
+		!cache->plans.inside && !arena->map.guests &&
 		!glk_load_relaxed(&cache->diverted);
 }
 

@@ -335,16 +335,6 @@ int glk_fit_search(
 	return 0;
 }
 
-bool glk_fit_at(struct glk_map *map, const struct glk_want *want, uint32_t from,
-	uint64_t offset, struct glk_fit *ret_fit)
-{
-	struct search s = {.map = map, .want = want};
-
-	try(&s, from, glk_extent_at(map, from)->size, offset);
-	*ret_fit = s.best;
-	return s.found;
-}
-
 uint32_t glk_fit_ahead(
 	struct glk_map *map, const struct glk_want *want, struct glk_fit *fit)
 {

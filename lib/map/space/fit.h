@@ -67,9 +67,6 @@ static inline struct glk_mapping glk_fit_end(
  * Pages that are mapped above the high-water mark do not count. */
 int glk_fit_search(
 	struct glk_map *map, const struct glk_want *want, struct glk_fit *ret_fit);
-/* The same for one place, in a free extent; false: the function has vetoed it. */
-bool glk_fit_at(struct glk_map *map, const struct glk_want *want, uint32_t from,
-	uint64_t offset, struct glk_fit *ret_fit);
 /* Takes new addresses instead of `fit` where the pages mapped above the mark make them the
  * better place; how many fewer slots are to be mapped there. */
 uint32_t glk_fit_ahead(

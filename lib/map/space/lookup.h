@@ -76,9 +76,6 @@ bool glk_lookup_live(
 void glk_lookup_enter(struct glk_map *map, uint32_t extent);
 void glk_lookup_list(struct glk_map *map, uint32_t extent);
 void glk_lookup_leave(struct glk_map *map, uint32_t extent);
-/* The free extent, not of small blocks, that holds all of [offset, offset + size) of the map; 0 for none, and
- * where it is not found in a bounded number of looks. */
-uint32_t glk_extent_free_at(const struct glk_map *map, uint64_t offset, uint64_t size);
 /* The entered extent that holds an address of a range, in whatever state; 0 for none. */
 uint32_t glk_lookup_around(const struct glk_range *range, uint64_t addr);
 

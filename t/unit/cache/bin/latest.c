@@ -148,25 +148,6 @@ static void before_capture(void)
 	rig_end(&rig);
 }
 
-/* From the first quiet point on, the requests of each step are noted. */
-static void in_steps(void)
-{
-	uint64_t block, before;
-
-	begin(NULL);
-	block = between(SIZE);
-	rig_free(&rig, block, a);
-	ok(kept(), "a block is kept");
-	glk_step_end(&rig.cache);
-	before = served();
-	is_int(rig_alloc(&rig, SIZE, a), block, "a step has it first");
-	is_int(served() - before, 1, "under the lock");
-	is_int(rig_free(&rig, block, a), 0, "and frees it");
-	ok(!kept(), "for good");
-	is_sound(&rig, "the books agree");
-	rig_close(&rig, 2);
-}
-
 /* A capture that nobody announced is met by the request, as by every large one. */
 static void captured(void)
 {
@@ -193,7 +174,6 @@ int main(void)
 	trimmed();
 	sent_away();
 	before_capture();
-	in_steps();
 	captured();
 	return tap_done();
 }
