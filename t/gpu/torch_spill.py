@@ -134,8 +134,6 @@ def job(torch, args, way):
             loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        if (saved or states) and not tiny:
-            glake.quiet()  # a step ends
         return loss.detach()
     return step, batch * length, saved, states, optimizer
 
