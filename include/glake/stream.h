@@ -43,8 +43,7 @@ GLAKE_EXPORT int glake_stream_free(
  *
  * Returns 0, or -EINVAL (no such device), -EBUSY (CAPTURE: it captures a graph), -ESTALE,
  * -ENODEV (in a forked child).
- * Thread: any. Blocks: briefly; with stream.opportunistic=no, until its work is done.
- * Driver calls: an event record.
+ * Thread: any. Blocks: briefly. Driver calls: an event record.
  */
 GLAKE_EXPORT int glake_stream_end(
 	struct glake *ctx, int device, struct CUstream_st *stream);

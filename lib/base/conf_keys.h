@@ -295,11 +295,11 @@ GLK_KEY(stream, event_dependencies, BOOL, stream_event_dependencies, "yes", 0, 0
 	"Memory freed on one stream may serve another that the program has put behind it by "
 	"events it told the library of.")
 GLK_KEY(stream, opportunistic, BOOL, stream_opportunistic, "yes", 0, 0, "",
-	"Memory freed on one stream may serve another as soon as its work is seen to have "
-	"finished. With no, and with a number for policy.target, the same requests give the same "
-	"addresses whatever the speed of the GPU: with auto the target also depends on what others "
-	"hold of the GPU when memory is made. With no, the library waits for the GPU where a "
-	"mapping that may be in use has to go.")
+	"What has to be unmapped is left, and asked for again later, where its work is not seen to "
+	"have finished. With no the library waits for the GPU there, so that, with a number for "
+	"policy.target, the same requests of a program with one stream give the same addresses "
+	"whatever the speed of the GPU: with auto the target also depends on what others hold of the "
+	"GPU when memory is made.")
 GLK_LIVE_KEY(stream, internal_dependencies, BOOL, stream_internal_dependencies, "yes", 0,
 	0, "",
 	"Memory freed on one stream may serve another behind a stream wait that the library "

@@ -144,7 +144,6 @@ static int start(struct glk_cache *cache)
 	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
 	if (err)
 		goto map;
-	cache->streams.opportunistic = cache->conf->stream_opportunistic;
 	err = make_rows(cache);
 	if (err)
 		goto streams;

@@ -5,10 +5,6 @@
  * stream behind another, be it ours or one that the program told of; a wait for the GPU; the
  * end of a stream.
  *
- * What an event tells depends on the speed of the GPU. Where that may decide nothing
- * (stream.opportunistic), it counts for taking mappings away only, and who may have memory
- * goes by the other three.
- *
  * No driver call is made on behalf of memory that stays on its stream, nor for memory whose
  * work is known to be ordered or finished; but where much was freed that several streams used,
  * they have an event soon, whoever wants that. Else at most one a stream and poll, however many
@@ -84,46 +80,31 @@ uint32_t glk_clock_next_working(struct glk_streams *streams, uint32_t stream)
 	return 0;
 }
 
-static bool one_finished(const struct glk_streams *streams, const struct glk_stream *s,
-	uint64_t tick, bool by_chance)
+static bool one_finished(
+	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {
-	return (by_chance ? s->done : s->sure) >= glk_stream_needs(streams, s, tick);
-}
-
-/* The streams of the crowd whose work may not have finished: all, where what was seen does not count. */
-static uint32_t next_working(struct glk_streams *streams, uint32_t id, bool by_chance)
-{
-	return by_chance ? glk_clock_next_working(streams, id)
-			 : glk_stream_at(streams, id)->next;
-}
-
-static uint32_t first_working(struct glk_streams *streams, bool by_chance)
-{
-	return by_chance ? glk_clock_next_working(streams, 0)
-			 : streams->by_bit[GLK_STREAM_CROWD];
+	return s->done >= glk_stream_needs(streams, s, tick);
 }
 
 /*
  * The same for the crowd, which is not walked twice for what is known: all that was freed until
  * a tick stays finished, and the one that had not finished is asked first.
  */
-static bool crowd_finished(struct glk_streams *streams, uint64_t tick, bool by_chance)
+static bool crowd_finished(struct glk_streams *streams, uint64_t tick)
 {
-	uint64_t *passed = &streams->crowd.passed[by_chance];
 	uint32_t id = streams->crowd.witness;
 
-	if (tick <= *passed)
+	if (tick <= streams->crowd.passed)
 		return true;
-	if (id && !one_finished(streams, glk_stream_at(streams, id), tick, by_chance))
+	if (id && !one_finished(streams, glk_stream_at(streams, id), tick))
 		return false;
-	for (id = first_working(streams, by_chance); id;
-		id = next_working(streams, id, by_chance)) {
-		if (one_finished(streams, glk_stream_at(streams, id), tick, by_chance))
+	for (id = 0; (id = glk_clock_next_working(streams, id));) {
+		if (one_finished(streams, glk_stream_at(streams, id), tick))
 			continue;
 		streams->crowd.witness = id;
 		return false;
 	}
-	*passed = tick;
+	streams->crowd.passed = tick;
 	return true;
 }
 
@@ -140,49 +121,37 @@ static struct glk_stream *owner_of(const struct glk_streams *streams, unsigned b
 }
 
 /* The first of those that a use names from `named` on whose work has not finished; 0: there is none. */
-static uint64_t skip_finished(const struct glk_streams *streams, uint64_t named,
-	const struct glk_use *use, bool by_chance)
+static uint64_t skip_finished(
+	const struct glk_streams *streams, uint64_t named, const struct glk_use *use)
 {
 	while (named &&
-		one_finished(streams, glk_stream_at(streams, glk_use_first(named)),
-			use->tick, by_chance))
+		one_finished(
+			streams, glk_stream_at(streams, glk_use_first(named)), use->tick))
 		named = glk_use_rest(named);
 	return named;
 }
 
 /* Whether the work of a bit of a use has finished. */
-static bool bit_finished(struct glk_streams *streams, unsigned bit,
-	const struct glk_use *use, bool by_chance)
+static bool bit_finished(
+	struct glk_streams *streams, unsigned bit, const struct glk_use *use)
 {
 	const struct glk_stream *s;
 
 	if (bit == GLK_STREAM_CROWD && use->named)
-		return !skip_finished(streams, use->named, use, by_chance);
+		return !skip_finished(streams, use->named, use);
 	if (bit == GLK_STREAM_CROWD)
-		return crowd_finished(streams, use->tick, by_chance);
+		return crowd_finished(streams, use->tick);
 	s = owner_of(streams, bit);
-	return !s || one_finished(streams, s, use->tick, by_chance);
-}
-
-static bool finished(
-	struct glk_streams *streams, const struct glk_use *use, bool by_chance)
-{
-	for (uint64_t left = use->streams; left; left &= left - 1) {
-		if (!bit_finished(
-			    streams, (unsigned)__builtin_ctzll(left), use, by_chance))
-			return false;
-	}
-	return true;
+	return !s || one_finished(streams, s, use->tick);
 }
 
 bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use)
 {
-	return finished(streams, use, true);
-}
-
-bool glk_clock_waited(struct glk_streams *streams, const struct glk_use *use)
-{
-	return finished(streams, use, false);
+	for (uint64_t left = use->streams; left; left &= left - 1) {
+		if (!bit_finished(streams, (unsigned)__builtin_ctzll(left), use))
+			return false;
+	}
+	return true;
 }
 
 /* Whether a stream needs a wait before it may follow what another one of the crowd has of a use. */
@@ -194,7 +163,7 @@ static bool needs_named(const struct glk_streams *streams,
 		(stream->behind.tick >= use->tick &&
 			glk_use_names_all(stream->behind.named, s->id)))
 		return false;
-	return !one_finished(streams, s, use->tick, streams->opportunistic);
+	return !one_finished(streams, s, use->tick);
 }
 
 /* The same of those that a use names, from `named` on: the first one; 0: there is none. */
@@ -220,7 +189,7 @@ static bool needs_wait(struct glk_streams *streams, const struct glk_stream *str
 		return next_needed(streams, stream, use->named, use);
 	if (bit < GLK_STREAM_CROWD && owner_of(streams, bit) == stream)
 		return false;
-	return !bit_finished(streams, bit, use, streams->opportunistic);
+	return !bit_finished(streams, bit, use);
 }
 
 /* Of those that a use names, the ones that have finished; of none that are left the bit. */
@@ -229,7 +198,7 @@ static void forget_named(const struct glk_streams *streams, struct glk_use *use)
 	uint64_t left = use->named, kept = 0;
 	unsigned count = 0;
 
-	while ((left = skip_finished(streams, left, use, streams->opportunistic))) {
+	while ((left = skip_finished(streams, left, use))) {
 		kept |= (uint64_t)glk_use_first(left) << GLK_USE_NAME_BITS * count++;
 		left = glk_use_rest(left);
 	}
@@ -245,7 +214,7 @@ void glk_clock_forget(struct glk_streams *streams, struct glk_use *use)
 
 		if (bit == GLK_STREAM_CROWD && use->named)
 			forget_named(streams, use);
-		else if (bit_finished(streams, bit, use, streams->opportunistic))
+		else if (bit_finished(streams, bit, use))
 			glk_use_drop(use, UINT64_C(1) << bit);
 	}
 }
@@ -264,8 +233,7 @@ static unsigned one_wait(
 		return 1;
 	if (!can_record(streams, s))
 		return GLK_WAITS_NEVER;
-	/* a wait is for the newest event in any case where none that has passed may decide anything */
-	return streams->opportunistic ? 1 + GLK_WAITS_LATE : 1;
+	return 1 + GLK_WAITS_LATE;
 }
 
 /* Waits for those that a use names: GLK_WAITS_NEVER or more where one cannot be had. */
@@ -288,18 +256,17 @@ static unsigned named_waits(struct glk_streams *streams, const struct glk_use *u
 static unsigned crowd_waits(
 	struct glk_streams *streams, const struct glk_stream *stream, uint64_t tick)
 {
-	bool by_chance = streams->opportunistic;
 	uint32_t id = streams->crowd.witness;
 	unsigned waits = 0, looks = 0, one;
 
 	if (id && one_wait(streams, glk_stream_at(streams, id), tick) >= GLK_WAITS_NEVER)
 		return GLK_WAITS_NEVER;
-	for (id = first_working(streams, by_chance);
+	for (id = glk_clock_next_working(streams, 0);
 		id && waits % GLK_WAITS_LATE < CROWD_WAITS && looks < CROWD_LOOKS;
-		id = next_working(streams, id, by_chance), looks++) {
+		id = glk_clock_next_working(streams, id), looks++) {
 		const struct glk_stream *s = glk_stream_at(streams, id);
 
-		if (s == stream || one_finished(streams, s, tick, by_chance))
+		if (s == stream || one_finished(streams, s, tick))
 			continue;
 		one = one_wait(streams, s, tick);
 		if (one >= GLK_WAITS_NEVER)
@@ -340,18 +307,11 @@ unsigned glk_clock_waits(struct glk_streams *streams, const struct glk_use *use,
 	return waits < GLK_WAITS_NEVER ? waits : GLK_WAITS_NEVER;
 }
 
-/*
- * The oldest event in flight that covers a tick; a new one where none does. Where it may decide
- * nothing which of them have passed, the newest, brought up to date if that can be done.
- */
+/* The oldest event in flight that covers a tick; a new one where none does. */
 static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
 	unsigned *ret_slot)
 {
-	unsigned first = streams->opportunistic || !s->count ? 0 : s->count - 1;
-
-	if (!streams->opportunistic && can_record(streams, s))
-		return glk_event_cover(streams, s, ret_slot);
-	for (unsigned i = first; i < s->count; i++) {
+	for (unsigned i = 0; i < s->count; i++) {
 		unsigned slot = (s->head + i) % s->most;
 
 		if (s->ring[slot].tick >= tick) {
@@ -366,21 +326,13 @@ static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_
 static int wait_for(struct glk_streams *streams, const struct glk_stream *stream,
 	struct glk_stream *s, uint64_t tick, uint64_t *seen)
 {
-	uint64_t done = streams->opportunistic ? s->done : s->sure;
 	unsigned slot;
 	int err;
 
-	/* no event is left of one that has ended, and none is needed */
-	if (s->state != GLK_STREAM_LIVE && done < s->done)
-		done = s->done;
-	/* nor of one that none can be had of, if they have all passed */
-	if (!can_record(streams, s) && done < s->done &&
-		s->done >= glk_stream_needs(streams, s, tick))
-		done = s->done;
-	if (s == stream || done >= glk_stream_freed(streams, s))
+	if (s == stream || s->done >= glk_stream_freed(streams, s))
 		return 0;
-	if (done >= glk_stream_needs(streams, s, tick)) {
-		*seen = done < *seen ? done : *seen;
+	if (one_finished(streams, s, tick)) {
+		*seen = s->done < *seen ? s->done : *seen;
 		return 0;
 	}
 	err = find_event(streams, s, glk_stream_needs(streams, s, tick), &slot);
@@ -416,11 +368,9 @@ static int wait_for_named(struct glk_streams *streams, const struct glk_stream *
 static int wait_for_crowd(struct glk_streams *streams, const struct glk_stream *stream,
 	const struct glk_use *use, uint64_t *seen)
 {
-	bool by_chance = streams->opportunistic;
 	int err = 0;
 
-	for (uint32_t id = first_working(streams, by_chance); id && !err;
-		id = next_working(streams, id, by_chance))
+	for (uint32_t id = 0; !err && (id = glk_clock_next_working(streams, id));)
 		err = wait_for(
 			streams, stream, glk_stream_at(streams, id), use->tick, seen);
 	return err;

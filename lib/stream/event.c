@@ -459,8 +459,7 @@ bool glk_event_ask_few(struct glk_streams *streams)
 	unsigned count = (unsigned)__builtin_popcountll(streams->flying & ~GLK_USE_CROWD);
 
 	/* what has passed decides nothing, or it would take long */
-	return poll_all(
-		streams, streams->opportunistic && count <= FEW ? ASK : PEEK, PEEK);
+	return poll_all(streams, count <= FEW ? ASK : PEEK, PEEK);
 }
 
 void glk_event_due(struct glk_streams *streams, uint64_t set, uint64_t bytes)
@@ -479,7 +478,7 @@ bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
 
 	if (streams->due.bytes < held / PART)
 		return false;
-	for (; left && streams->opportunistic; left &= left - 1) {
+	for (; left; left &= left - 1) {
 		struct glk_stream *s =
 			glk_stream_at(streams, streams->by_bit[__builtin_ctzll(left)]);
 

@@ -63,7 +63,6 @@ static void finish(struct glk_streams *streams, struct glk_stream *s)
 {
 	s->freed = ++streams->tick;
 	s->done = s->freed;
-	s->sure = s->freed;
 	glk_stream_settle(streams, s);
 }
 
@@ -122,18 +121,6 @@ static int leave(struct glk_streams *streams, struct glk_stream *s)
 	if (err == -EAGAIN && s->state == GLK_STREAM_LIVE)
 		return glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
 			"the stream captures a graph, or is another thread's own");
-	/* when it passes must decide nothing then, and nothing is left to wait for later */
-	if (!err && !streams->opportunistic) {
-		int64_t since = glk_clock_ticks();
-
-		err = streams->drv->ops->stream_sync(
-			streams->drv, streams->device, s->handle);
-		glk_times_since(&streams->waited, since);
-	}
-	if (!err && !streams->opportunistic) {
-		s->done = s->freed;
-		s->sure = s->freed;
-	}
 	end(streams, s, err ? GLK_STREAM_GONE : GLK_STREAM_LEAVING);
 	glk_stream_settle(streams, s);
 	return 0;

@@ -32,19 +32,19 @@ bool glk_limbo_ready(const struct glk_limbo *limbo, const struct glk_map *map,
 	return true;
 }
 
-/* The same for one use, and waits for it where that was asked for: then also for what has passed
- * already, since what is waited for counts for more than this mapping. */
+/* The same for one use, and waits for it where that was asked for. */
 static bool has_passed(struct glk_limbo *limbo, const struct glk_use *use)
 {
 	if (limbo->closed)
 		return false;
-	if (limbo->patient) {
-		if (glk_clock_waited(limbo->streams, use) ||
-			!glk_clock_sync_use_held(limbo->streams, use))
-			return true;
-		limbo->streams->stuck = true;
-	}
-	return glk_clock_finished(limbo->streams, use);
+	if (glk_clock_finished(limbo->streams, use))
+		return true;
+	if (!limbo->patient)
+		return false;
+	if (!glk_clock_sync_use_held(limbo->streams, use))
+		return true;
+	limbo->streams->stuck = true;
+	return false;
 }
 
 static bool run_passed(

@@ -71,9 +71,8 @@ struct glk_stream {
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
 	 * asked of it or put on it either. */
 	uint32_t announced;
-	uint64_t freed; /* tick of the last free on it; see glk_stream_freed() */
-	uint64_t done;	/* its work freed until this tick has finished */
-	uint64_t sure;	/* the same as far as the order of the program's calls tells */
+	uint64_t freed;	     /* tick of the last free on it; see glk_stream_freed() */
+	uint64_t done;	     /* its work freed until this tick has finished */
 	uint32_t next, prev; /* in the crowd */
 	/* Those of the crowd that it was ordered behind last, as a use names them, and until which
 	 * tick. */
@@ -115,8 +114,6 @@ struct glk_streams {
 		struct CUstream_st *stream[GLK_COLLECT_MOST];
 		unsigned next;
 	} collect;
-	/* Whether what has finished by chance may decide anything: stream.opportunistic. */
-	bool opportunistic;
 	/* Under the lock of the GPU from here on. */
 	uint32_t by_bit[GLK_STREAM_BITS]; /* first stream of a bit */
 	/* The streams of the last bit can be thousands, so what was found of them is kept. */
@@ -124,9 +121,7 @@ struct glk_streams {
 		uint32_t turn; /* to be asked next; 0: the first */
 		uint32_t
 			witness; /* one whose work had not finished, or that could not be waited for */
-		uint64_t passed
-			[2]; /* all have finished what was freed until this tick, as far as
-				     * was waited for, and as was seen */
+		uint64_t passed; /* all have finished what was freed until this tick */
 		/* A bit each, by their numbers: those that there are, and those of them that may have work
 		 * that was not seen to finish. */
 		uint64_t here[GLK_STREAM_WORDS], working[GLK_STREAM_WORDS];
@@ -355,8 +350,6 @@ static inline bool glk_clock_alone(const struct glk_streams *streams)
 
 /* Whether all work of a use has finished, as far as is known without asking. */
 bool glk_clock_finished(struct glk_streams *streams, const struct glk_use *use);
-/* The same as far as it was waited for, and not by what was seen to pass. */
-bool glk_clock_waited(struct glk_streams *streams, const struct glk_use *use);
 /* Drops the streams whose work has finished from a use. */
 void glk_clock_forget(struct glk_streams *streams, struct glk_use *use);
 

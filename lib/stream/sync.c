@@ -18,7 +18,6 @@
 static void rest(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
 {
 	s->done = s->done < tick ? tick : s->done;
-	s->sure = s->sure < tick ? tick : s->sure;
 	glk_event_drop(streams, s, tick);
 	glk_stream_settle(streams, s);
 }
@@ -95,13 +94,10 @@ void glk_clock_quiet(struct glk_streams *streams)
 		glk_lock_wait(streams->gpu, &streams->synced);
 }
 
-/* The place of an event that covers what was freed on a stream until a tick; it may have ended. Where
- * chance may decide nothing it is one that covers all. */
+/* The place of an event that covers what was freed on a stream until a tick; it may have ended. */
 static int find_event(struct glk_streams *streams, struct glk_stream *s, uint64_t tick,
 	unsigned *ret_slot)
 {
-	if (!streams->opportunistic)
-		tick = glk_stream_freed(streams, s);
 	for (unsigned i = 0; i < s->count; i++) {
 		unsigned slot = (s->head + i) % s->most;
 
@@ -152,8 +148,7 @@ static int sync_one(
 static bool has_work(
 	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {
-	return (streams->opportunistic ? s->done : s->sure) <
-		glk_stream_needs(streams, s, tick);
+	return s->done < glk_stream_needs(streams, s, tick);
 }
 
 /* The streams of a bit, as far as each can be waited for by itself. */

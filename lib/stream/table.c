@@ -139,7 +139,6 @@ int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int devic
 	streams->drv = drv;
 	streams->device = device;
 	streams->gpu = gpu;
-	streams->opportunistic = true;
 	err = glk_slab_init(&streams->slab, sizeof(struct glk_stream), GLK_STREAMS_MAX);
 	if (err)
 		return err;
@@ -280,7 +279,6 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	s->announced = 0;
 	s->freed = 0;
 	s->done = 0;
-	s->sure = 0;
 	s->next = 0;
 	glk_event_init(streams, s);
 	s->head = 0;
@@ -420,6 +418,5 @@ void glk_stream_give_bit(struct glk_streams *streams, struct glk_stream *s)
 		streams->crowd.here[s->id / 64] |= UINT64_C(1) << s->id % 64;
 	/* whoever had the bit before has finished: see glk_stream_settle() */
 	s->done = streams->tick;
-	s->sure = streams->tick;
 	memset(streams->seen[bit], 0, sizeof(streams->seen[bit]));
 }

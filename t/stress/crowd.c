@@ -375,7 +375,7 @@ int main(int argc, char **argv)
 		storm(seed + i, counts[i],
 			SETTINGS("pool.budget=240MiB", "stream.opportunistic=no"));
 		storm(seed + i, counts[i],
-			SETTINGS("pool.budget=240MiB", RIG_NEVER, "policy.bins=0"));
+			SETTINGS("pool.budget=240MiB", RIG_ALONE, "policy.bins=0"));
 	}
 	return tap_done();
 }

@@ -238,7 +238,7 @@ bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
 	if (home->binned)
 		reap(gpu);
 	/* what can go then must not depend on how far the GPU is */
-	if (!gpu->streams.opportunistic)
+	if (!gpu->conf->stream_opportunistic)
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
 	glk_event_poll(&gpu->streams);
 	/* memory that contents were kept in, or are to be, counts against the same budget */

@@ -93,7 +93,7 @@ bool glk_request_may(struct glk_arena *arena, const struct glk_request *request,
 static inline struct glk_limbo glk_request_limbo(const struct glk_arena *arena)
 {
 	return (struct glk_limbo){.streams = &arena->gpu->streams,
-		.patient = !arena->gpu->streams.opportunistic,
+		.patient = !arena->gpu->conf->stream_opportunistic,
 		.closed = arena->ops->closed};
 }
 /* Orders its stream behind the use, with stream waits where needed, and changes the use to what

@@ -229,7 +229,7 @@ int main(void)
 	seed = seed_start();
 	agrees("wait", seed, NULL);
 	agrees("done", seed, RIG_DONE, NULL);
-	agrees("never", seed, RIG_NEVER, NULL);
+	agrees("alone", seed, RIG_ALONE, NULL);
 	ok(played(seed, false) == played(seed, true), "reading figures changes nothing");
 	return tap_done();
 }

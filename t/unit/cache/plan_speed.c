@@ -60,7 +60,7 @@ int main(void)
 			"threads run one after the other here, or many times slower");
 	tap_plan_later();
 	/* neither may have what the other one has just freed */
-	rig_open(&rig, (const char *const[]){RIG_NEVER, NULL});
+	rig_open(&rig, (const char *const[]){RIG_ALONE, NULL});
 	streams[0] = rig_stream(&rig);
 	streams[1] = rig_stream(&rig);
 	if (glk_fault_set(rig.drv,

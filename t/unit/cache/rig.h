@@ -35,7 +35,7 @@
 
 /* Policies of the section stream: whose memory a stream may have. */
 #define RIG_DONE  "stream.internal_dependencies=no" /* what has finished */
-#define RIG_NEVER RIG_DONE, "stream.opportunistic=no", "stream.event_dependencies=no"
+#define RIG_ALONE RIG_DONE, "stream.event_dependencies=no"
 
 struct rig {
 	struct glk_conf conf;

@@ -23,7 +23,7 @@ static bool all_finished(const struct glk_streams *streams, uint64_t tick)
 {
 	bool finished = true;
 
-	if (tick <= streams->crowd.passed[true])
+	if (tick <= streams->crowd.passed)
 		return true;
 
 	for (uint32_t id = streams->by_bit[GLK_STREAM_CROWD]; id;

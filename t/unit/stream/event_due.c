@@ -59,27 +59,18 @@ static void is_due(void)
 /* None is recorded where it would decide nothing, or may not be. */
 static void is_not_due(void)
 {
-	struct glk_stream *a, *b;
-	struct glk_use use;
+	struct glk_stream *a;
 	struct gpu gpu;
 
 	gpu_open(&gpu);
 	a = gpu_stream(&gpu);
-	b = gpu_stream(&gpu);
-	use = gpu_free(&gpu, a);
+	gpu_stream(&gpu);
+	gpu_free(&gpu, a);
 	glk_event_due(&gpu.streams,
 		glk_stream_mask(a) | GLK_USE_CROWD | UINT64_C(1) << 40, MUCH);
 	a->announced = 1;
 	ok(!glk_event_record_due(&gpu.streams, 0), "not on a stream that may capture");
-	a->announced = 0;
-	gpu.streams.opportunistic = false;
-	glk_event_due(&gpu.streams, glk_stream_mask(a), MUCH);
-	ok(!glk_event_record_due(&gpu.streams, 0),
-		"nor where what has passed decides nothing");
-	is_int(glk_clock_waits(&gpu.streams, &use, b), 1,
-		"there no wait is later than others");
 	is_int(gpu.streams.records, 0, "no event");
-	gpu.streams.opportunistic = true;
 	gpu_close(&gpu);
 }
 

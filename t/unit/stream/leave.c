@@ -256,38 +256,6 @@ static void retires(void)
 	gpu_close(&gpu);
 }
 
-/* Where what finishes by chance decides nothing, an end waits. */
-static void leaves_determined(void)
-{
-	struct glk_stream *a, *b;
-	struct glk_use use;
-	struct gpu gpu;
-
-	gpu_open(&gpu);
-	gpu.streams.opportunistic = false;
-	a = gpu_stream(&gpu);
-	b = gpu_stream(&gpu);
-	use = gpu_free(&gpu, a);
-	is_int(glk_stream_leave(&gpu.streams, a->handle), 0,
-		"the end waits for the work");
-	is_int(gpu_pending(&gpu, a), 0, "which has run");
-	is_int(gpu_known(&gpu), 1, "the stream is gone");
-	is_int(gpu_waits(&gpu.streams, &use, b), 0, "its memory is for all");
-
-	a = gpu_stream(&gpu);
-	use = gpu_free(&gpu, a);
-	gpu_hold(&gpu, a, true);
-	is_int(glk_stream_leave(&gpu.streams, a->handle), 0,
-		"where it cannot be waited for");
-	is_int(a->state, GLK_STREAM_GONE, "the stream is gone");
-	ok(!glk_clock_finished(&gpu.streams, &use), "and its memory is not");
-	gpu_hold(&gpu, a, false);
-	gpu_finish(&gpu);
-	is_int(gpu_known(&gpu), 1, "until its event passes");
-	is_int(gpu_waits(&gpu.streams, &use, b), 0, "or the GPU is waited for");
-	gpu_close(&gpu);
-}
-
 /* No event can be had from a stream that captures. */
 static void captures(void)
 {
@@ -348,7 +316,6 @@ int main(void)
 	is_lost();
 	is_noticed();
 	retires();
-	leaves_determined();
 	captures();
 	is_not_mistaken();
 	return tap_done();

@@ -187,7 +187,7 @@ static void avoids_waits(void)
 
 	/* where no wait may be inserted, it has a page of its own */
 	begin((const char *const[]){
-		"soft.streams=stepped", "policy.bins=0", RIG_NEVER, NULL});
+		"soft.streams=stepped", "policy.bins=0", RIG_ALONE, NULL});
 	of_a = rig_alloc(&rig, 64 * KIB, a);
 	ok(rig_alloc(&rig, 4 * KIB, a), "a block of A that stays");
 	rig_free(&rig, of_a, a);
@@ -372,7 +372,7 @@ static void awaits_oldest(void)
 	uint64_t live[2], freed, got;
 
 	begin((const char *const[]){"soft.streams=stepped", "pool.budget=12MiB",
-		"policy.bins=0", RIG_NEVER, NULL});
+		"policy.bins=0", RIG_ALONE, NULL});
 	for (int i = 0; i < 2; i++) {
 		s[i] = rig_stream(&rig);
 		live[i] = rig_alloc(&rig, 4 * KIB, s[i]);
