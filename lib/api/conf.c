@@ -15,6 +15,7 @@
 #include "base/parse.h"
 #include "base/sized.h"
 #include "driver/driver.h"
+#include "soft/open.h"
 #include "watch/watch.h"
 
 #include <errno.h>

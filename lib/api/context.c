@@ -16,6 +16,7 @@
 #include "base/sized.h"
 #include "base/thread.h"
 #include "numa/topology.h"
+#include "soft/open.h"
 #include "tier/tier.h"
 
 #include <errno.h>

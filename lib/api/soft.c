@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The public face of the software device's work: see glake/soft.h. */
-#include "driver/soft.h"
+#include "soft/soft.h"
 #include "api/context.h"
 #include "base/cancel.h"
 #include "base/error.h"

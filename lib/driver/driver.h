@@ -130,7 +130,7 @@ struct glk_link {
 #define GLK_DRV_OPS_VERSION 7
 
 /*
- * Entries marked optional may be NULL in a backend; glk_drv_open fills them with stubs that
+ * Entries marked optional may be NULL in a backend; glk_count_open fills them with stubs that
  * answer -EOPNOTSUPP, so callers never test.
  */
 struct glk_drv_ops {
@@ -290,20 +290,6 @@ struct glk_drv {
 	struct glk_drv *inner; /* what a wrapper stands on; NULL in a backend */
 };
 
-/* Whether a text is what driver.fault may be. 0; -EINVAL and a record. */
-int glk_drv_fault_check(const char *rules);
-
-/*
- * Opens the driver the configuration asks for (driver.backend, driver.check, driver.fault),
- * always inside a count wrapper. With backend `auto`, CUDA is tried first, and when it cannot
- * be had the software device is opened, a warning says so once in a process, and *ret_why says in
- * one sentence why (a buffer of `why_size` bytes, "" when CUDA was taken or not wanted).
- *
- * Gives an instance to be ended with glk_drv_close. 0, -ENODEV (CUDA asked for and not to be
- * had: the record names the cause), -ENOMEM, -EINVAL.
- */
-int glk_drv_open(const struct glk_conf *conf, char *why, size_t why_size,
-	struct glk_drv **ret_drv);
 int glk_drv_close(struct glk_drv *drv);
 
 /* The CUDA driver API version, 13000 for 13.0; 0 on the software device. */

@@ -5,9 +5,11 @@
  * so that no caller ever tests an entry for NULL.
  */
 #include "base/error.h"
+#include "driver/cuda.h"
 #include "driver/ops.h"
 
 #include <errno.h>
+#include <string.h>
 
 #define X(op, params, args, call)                                                        \
 	static int pass_##op params                                                      \
@@ -67,4 +69,21 @@ struct glk_drv *glk_drv_bottom(struct glk_drv *drv)
 	while (drv->inner)
 		drv = drv->inner;
 	return drv;
+}
+
+int glk_drv_close(struct glk_drv *drv)
+{
+	return drv ? drv->ops->close(drv) : 0;
+}
+
+const char *glk_drv_name(struct glk_drv *drv)
+{
+	return glk_drv_bottom(drv)->ops->name;
+}
+
+int glk_drv_version(struct glk_drv *drv)
+{
+	struct glk_drv *bottom = glk_drv_bottom(drv);
+
+	return strcmp(bottom->ops->name, "cuda") ? 0 : glk_cuda_version(bottom);
 }

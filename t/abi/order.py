@@ -12,7 +12,7 @@ import re
 from tap import Tap
 from tree import files, text
 
-TOWER = "base driver numa uvm_bridge wire pool map stream tier share cache watch api".split()
+TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache watch api".split()
 PARTS = {"map": ["page", "space"], "tier": ["io"],
          "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
@@ -24,7 +24,11 @@ USERS = {
 }
 FACES = {
     "driver/driver.h",
-    "driver/soft.h",  # beside the table of operations
+    "driver/ops.h",  # what fills the table of operations, or wraps it, stands on these
+    "driver/count.h",
+    "driver/cuda.h",
+    "soft/open.h",
+    "soft/soft.h",
     "numa/topology.h",
     "uvm_bridge/uvm.h",
     "wire/wire.h",
@@ -123,7 +127,8 @@ def offences(sources):
 
 PLANTED = {
     "lib/base/error.c": "driver/driver.h",
-    "lib/driver/soft.c": "pool/pool.h",
+    "lib/driver/cuda.c": "soft/soft.h",
+    "lib/soft/soft.c": "pool/pool.h",
     "lib/pool/pool.c": "map/map.h",
     "lib/map/map.c": "pool/page.h",
     "lib/stream/limbo.c": "cache/cache.h",

@@ -6,9 +6,9 @@
 #include "base/clock.h"
 #include "cache/graph/graph.h"
 #include "cache/tag/tag.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
 #include "seed.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 #include "tier/tier.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
 /* The part of a program that captures graphs and launches them. */
 #include "stress/program/program.h"
 
-#include "driver/soft.h"
+#include "soft/soft.h"
 
 #include <errno.h>
 

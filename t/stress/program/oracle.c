@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "stress/program/oracle.h"
 
-#include "driver/soft.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <glake/error.h>

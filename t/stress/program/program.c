@@ -3,8 +3,8 @@
 
 #include "api/context.h"
 #include "cache/graph/graph.h"
-#include "driver/soft.h"
 #include "seed.h"
+#include "soft/soft.h"
 
 #include <errno.h>
 #include <inttypes.h>

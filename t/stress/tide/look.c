@@ -5,7 +5,7 @@
 #include "api/context.h"
 #include "cache/plan.h"
 #include "cache/tag/tag.h"
-#include "driver/soft.h"
+#include "soft/soft.h"
 
 static void verify(struct hand *h, struct glk_cache *cache)
 {

@@ -4,8 +4,8 @@
 
 #include "api/context.h"
 #include "base/clock.h"
-#include "driver/soft.h"
 #include "seed.h"
+#include "soft/soft.h"
 #include "tier/tier.h"
 
 #include <sched.h>

@@ -2,9 +2,9 @@
 /* The threads, what they ask for, and what they do with it. */
 #include "stress/tide/tide.h"
 
-#include "driver/fault.h"
-#include "driver/soft.h"
 #include "seed.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 
 #include <errno.h>
 

@@ -5,9 +5,9 @@
 /* A context whose GPUs lend their links, a block, and locked memory of the host. */
 #include "api/context.h"
 #include "base/slab.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
 #include "seed.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Locked memory of the host for the program: exact sizes, streams that use it, refusals. */
 #include "api/context.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
 #include "numa/topology.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Locked memory of the host that many streams use, or threads that are no more: it does not pile up. */
 #include "api/context.h"
-#include "driver/soft.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <glake/glake.h>

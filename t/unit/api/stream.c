@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Streams that a context makes and ends, and dependencies, with a driver that refuses its part. */
 #include "api/context.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <errno.h>

@@ -5,8 +5,8 @@
 /* What the tests of contents on their way share: a context on a device that goes step by step, and blocks
  * that say whose they are. */
 #include "api/context.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <errno.h>

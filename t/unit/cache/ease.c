@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "cache/away.h"
-#include "driver/soft.h"
+#include "soft/soft.h"
 
 #define GPU  UINT64_C(1)
 #define HOST GLK_CHUNK_HOST

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks that are away in part, between others that lie on the host in place: what is here of them goes there
  * and comes from there, and what is away stays so. */
-#include "driver/fault.h"
 #include "range_parts.h"
+#include "soft/fault.h"
 
 #define BLOCKS 3
 

@@ -16,9 +16,10 @@
 #include "cache/plan.h"
 #include "cache/tag/tag.h"
 #include "driver/driver.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
 #include "pool/pool.h"
+#include "soft/fault.h"
+#include "soft/open.h"
+#include "soft/soft.h"
 #include "tap.h"
 #include "unit/regions.h"
 

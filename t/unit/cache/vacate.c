@@ -5,7 +5,7 @@
  */
 #include "api/context.h"
 #include "cache/away.h"
-#include "driver/fault.h"
+#include "soft/fault.h"
 #include "tap.h"
 #include "tier/lz4.h"
 

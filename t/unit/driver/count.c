@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Calls of each kind are counted, and their time is the modelled one or the measured one. */
-#include "setup.h"
+#include "unit/soft/setup.h"
 
 #include "base/clock.h"
 #include "driver/count.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 
 #include <errno.h>
 

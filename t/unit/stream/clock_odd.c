@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The clock of streams where the driver fails, or a graph is captured. */
-#include "driver/fault.h"
 #include "gpu.h"
+#include "soft/fault.h"
 
 #include <errno.h>
 

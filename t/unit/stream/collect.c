@@ -2,7 +2,7 @@
 /* Frees behind events of the program, in whose place a stream of the library waits. */
 #include "gpu.h"
 
-#include "driver/fault.h"
+#include "soft/fault.h"
 
 #include <errno.h>
 

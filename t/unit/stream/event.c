@@ -2,7 +2,7 @@
 /* The library's own events: how many there are, where they go, and where none may be. */
 #include "gpu.h"
 
-#include "driver/fault.h"
+#include "soft/fault.h"
 
 #include <errno.h>
 #include <pthread.h>

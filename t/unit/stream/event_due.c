@@ -3,7 +3,7 @@
 #include "gpu.h"
 
 #include "base/error.h"
-#include "driver/fault.h"
+#include "soft/fault.h"
 
 #include <errno.h>
 #include <pthread.h>

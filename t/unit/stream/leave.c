@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Streams end: announced or not, with work left or none, while a graph is captured. */
-#include "driver/fault.h"
 #include "gpu.h"
+#include "soft/fault.h"
 #include "stream/table.h"
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Ends of streams: of threads, in the crowd, by the thousand, and where the driver fails. */
-#include "driver/fault.h"
 #include "gpu.h"
+#include "soft/fault.h"
 #include "stream/table.h"
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
 /* Mappings go only when the clock allows it, and the device is the judge. */
 #include "limbo_parts.h"
 
-#include "driver/fault.h"
+#include "soft/fault.h"
 
 #include <errno.h>
 

@@ -2,7 +2,7 @@
 /* Copies of which some take a turn on a second stream: in order all the same, and whole whatever fails. */
 #include "tier/channel.h"
 
-#include "driver/fault.h"
+#include "soft/fault.h"
 #include "unit/stream/gpu.h"
 
 #include <errno.h>

@@ -4,9 +4,9 @@
 
 /* A context with blocks that go away and come back, and the modelled time that it takes. */
 #include "api/context.h"
-#include "driver/fault.h"
-#include "driver/soft.h"
 #include "seed.h"
+#include "soft/fault.h"
+#include "soft/soft.h"
 #include "tap.h"
 
 #include <errno.h>

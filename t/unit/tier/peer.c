@@ -4,7 +4,8 @@
 
 #include "base/clock.h"
 #include "base/conf.h"
-#include "driver/fault.h"
+#include "soft/fault.h"
+#include "soft/open.h"
 #include "tap.h"
 
 #include <errno.h>

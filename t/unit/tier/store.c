@@ -3,8 +3,9 @@
 #include "tier/tier.h"
 
 #include "base/conf.h"
-#include "driver/fault.h"
 #include "numa/topology.h"
+#include "soft/fault.h"
+#include "soft/open.h"
 #include "tap.h"
 
 #include <errno.h>

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The queues of the software device's streams. An operation stands in its stream's queue
+ * until it runs; while it stands, the mappings it names count it, so that an unmap of them is
+ * refused with both sides named.
+ *
+ * In worker mode operations run at once, inline, unless something unfinished stands before
+ * them (a held stream, a wait on one). In stepped mode they run only when a test steps them or
+ * the host waits for the stream; at random, also as soft_dice.c says.
+ *
+ * Invariant	a wait names a record that was queued before it, so waits alone cannot lock up
+ */
+#include "soft/managed.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <string.h>
+
+static const char *const kind_names[] = {
+	[SOFT_WORK] = "kernel",
+	[SOFT_COPY] = "copy",
+	[SOFT_FILL] = "fill",
+	[SOFT_RECORD] = "record",
+	[SOFT_WAIT] = "wait",
+	[SOFT_WORD] = "wait for a word",
+	[SOFT_PREFETCH] = "prefetch",
+};
+
+const char *glk_soft_kind_name(uint8_t kind)
+{
+	return kind_names[kind];
+}
+
+bool glk_soft_queue_is_done(const struct soft *soft, uint32_t op, uint64_t serial)
+{
+	return !op || soft_op_at(soft, op)->serial != serial;
+}
+
+/* Adds `step` to the count of every mapping and page in a range; host memory has none. */
+static void range_count(struct soft *soft, uint64_t addr, size_t size, int step)
+{
+	uint64_t at = addr & ~(GLK_GRANULE - 1);
+	int piece = addr && size ? glk_soft_managed_find(soft, addr) : -1;
+
+	if (piece >= 0)
+		soft->managed->piece[piece].queued += (uint32_t)step;
+	if (!addr || !glk_book_span(&soft->book, addr, 1))
+		return;
+	while (at < addr + size) {
+		struct glk_mapping *mapping = glk_book_find(&soft->book, at);
+
+		if (mapping) {
+			mapping->queued += (uint32_t)step;
+			soft_page_at(soft, mapping->page)->queued += (uint32_t)step;
+		}
+		at = mapping ? mapping->addr + mapping->size : at + GLK_GRANULE;
+	}
+}
+
+static void op_count(struct soft *soft, const struct soft_op *op, int step)
+{
+	range_count(soft, op->dst, op->size, step);
+	range_count(soft, op->src, op->size, step);
+}
+
+static bool names(const struct soft_op *op, uint64_t addr, size_t size)
+{
+	return (op->dst && op->dst < addr + size && addr < op->dst + op->size) ||
+		(op->src && op->src < addr + size && addr < op->src + op->size);
+}
+
+/* Looks for the culprit; only on the way to an error, so a walk over all queues is right. */
+static const struct soft_op *op_naming(
+	const struct soft *soft, uint64_t addr, size_t size)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+	for (uint32_t id = 1; id <= used; id++) {
+		uint32_t slot = soft_stream_at(soft, id)->head;
+
+		for (; slot; slot = soft_op_at(soft, slot)->next)
+			if (names(soft_op_at(soft, slot), addr, size))
+				return soft_op_at(soft, slot);
+	}
+	return NULL;
+}
+
+int glk_soft_queue_refuse(struct soft *soft, uint64_t addr, size_t size, const char *call)
+{
+	const struct glk_mapping *mapping = NULL;
+	const struct soft_op *op;
+	uint64_t at = addr;
+
+	if (!soft->pending)
+		return 0;
+	for (; at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		if (mapping->queued)
+			break;
+	}
+	if (at >= addr + size)
+		return 0;
+	op = op_naming(soft, mapping->addr, mapping->size);
+	if (!op)
+		return glk_error_native(-EIO, GLAKE_ERROR_CORRUPT, call, 0,
+			"%u queued operations name %#lx and none is found",
+			mapping->queued, (unsigned long)mapping->addr);
+	return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
+		"%s rule: %#lx + %zu is named by work not yet run: a %s of %zu bytes at %#lx, "
+		"operation %lu on stream %u of GPU %d",
+		call, (unsigned long)addr, size, kind_names[op->kind], op->size,
+		(unsigned long)(op->dst ? op->dst : op->src), (unsigned long)op->serial,
+		op->stream, soft_stream_at(soft, op->stream)->device);
+}
+
+static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
+{
+	uint32_t *words = (uint32_t *)op->dst;
+
+	glk_soft_managed_run(soft, soft_stream_at(soft, stream)->device, op);
+	glk_soft_link_run(soft, soft_stream_at(soft, stream), op);
+	if (op->kind == SOFT_COPY)
+		memmove((void *)op->dst, (const void *)op->src, op->size);
+	if (op->kind == SOFT_FILL)
+		for (size_t i = 0; i < op->size / sizeof(*words); i++)
+			words[i] = op->value;
+}
+
+bool glk_soft_queue_can_step(const struct soft *soft, uint32_t stream)
+{
+	const struct soft_stream *s = soft_stream_at(soft, stream);
+	const struct soft_op *op = soft_op_at(soft, s->head);
+
+	if (!s->head || s->held)
+		return false;
+	if (op->kind == SOFT_WAIT)
+		return glk_soft_queue_is_done(soft, op->target, op->target_serial);
+	return op->kind != SOFT_WORD || glk_soft_word_is_there(op);
+}
+
+bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
+{
+	struct soft_stream *s = soft_stream_at(soft, stream);
+	uint32_t slot = s->head;
+	struct soft_op *op;
+
+	if (!glk_soft_queue_can_step(soft, stream))
+		return false;
+	op = soft_op_at(soft, slot);
+	if (soft->paced && !glk_soft_pace_ready(soft, s, op))
+		return false;
+	soft->words -= op->kind == SOFT_WORD;
+	op_run(soft, stream, op);
+	op_count(soft, op, -1);
+	s->head = op->next;
+	if (!s->head)
+		s->tail = 0;
+	s->pending--;
+	soft->pending--;
+	op->serial = 0;
+	glk_slab_put(&soft->ops, slot);
+	return true;
+}
+
+void glk_soft_queue_run(struct soft *soft)
+{
+	bool moved = true;
+
+	while (moved && soft->pending) {
+		uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+		moved = false;
+		for (uint32_t id = 1; id <= used; id++)
+			while (glk_soft_queue_step(soft, id))
+				moved = true;
+	}
+}
+
+uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct soft_op *op)
+{
+	struct soft_stream *s = soft_stream_at(soft, stream);
+	struct soft_op *queued;
+	uint32_t slot;
+
+	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT &&
+		op->kind != SOFT_WORD && !(soft->paced && op->kind == SOFT_COPY)) {
+		op_run(soft, stream, op);
+		return 0;
+	}
+	/* what is queued now begins at no earlier time */
+	if (soft->paced && !s->head && soft->pace > (double)s->now)
+		s->now = (int64_t)soft->pace;
+	soft->words += op->kind == SOFT_WORD;
+	slot = glk_slab_get(&soft->ops);
+	queued = soft_op_at(soft, slot);
+	*queued = *op;
+	queued->serial = ++soft->serial;
+	queued->stream = stream;
+	queued->next = 0;
+	if (s->tail)
+		soft_op_at(soft, s->tail)->next = slot;
+	else
+		s->head = slot;
+	s->tail = slot;
+	s->pending++;
+	soft->pending++;
+	op_count(soft, queued, 1);
+	return slot;
+}
+
+int glk_soft_queue_room(const struct soft *soft, uint32_t count)
+{
+	uint32_t queued = glk_load_relaxed(&soft->ops.live);
+
+	if (count <= soft->ops.max - queued)
+		return 0;
+	return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+		"%u operations cannot be queued: %u of %u are", count, queued,
+		soft->ops.max);
+}
+
+int glk_soft_queue_add(
+	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op)
+{
+	int err;
+
+	err = glk_soft_race_refuse(soft, stream, op);
+	if (!err)
+		err = glk_soft_queue_room(soft, 1);
+	if (!err)
+		*ret_op = glk_soft_queue_put(soft, stream, op);
+	return err;
+}
+
+/* Runs a stream, and what it waits for, until it is empty or this operation of it is done. */
+static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t serial,
+	const char *call)
+{
+	uint32_t at = stream;
+	int64_t since = 0;
+
+	while (last ? !glk_soft_queue_is_done(soft, last, serial)
+		    : soft_stream_at(soft, stream)->head != 0) {
+		const struct soft_op *op =
+			soft_op_at(soft, soft_stream_at(soft, at)->head);
+
+		if (glk_soft_queue_step(soft, at)) {
+			at = stream;
+			since = 0;
+			continue;
+		}
+		if (!soft_stream_at(soft, at)->held && op->kind != SOFT_WAIT &&
+			glk_soft_word_await(soft, &since)) {
+			at = stream;
+			continue;
+		}
+		if (soft_stream_at(soft, at)->held || op->kind != SOFT_WAIT)
+			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
+				"%s would wait for ever: stream %u of GPU %d %s", call,
+				at, soft_stream_at(soft, at)->device,
+				soft_stream_at(soft, at)->held ? "is held"
+							       : "does not go on");
+		/* It waits for a record in another queue, which has to move first. */
+		at = soft_op_at(soft, op->target)->stream;
+	}
+	return 0;
+}
+
+int glk_soft_queue_drain(struct soft *soft, uint32_t stream, const char *call)
+{
+	return run_until(soft, stream, 0, 0, call);
+}
+
+int glk_soft_queue_await(
+	struct soft *soft, uint32_t op, uint64_t serial, const char *call)
+{
+	if (glk_soft_queue_is_done(soft, op, serial))
+		return 0;
+	return run_until(soft, soft_op_at(soft, op)->stream, op, serial, call);
+}

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Streams of the software device: handles, life and death. What a stream does is in
+ * soft_queue.c, what it captures in soft_capture.c. Streams are non-blocking, so the default
+ * streams (that of a GPU, and one of each thread) are streams like any other and no order holds
+ * between them and the rest.
+ */
+#include "soft/graph.h"
+
+#include "base/error.h"
+#include "soft/handle.h"
+
+#include <errno.h>
+
+/* Several devices may be open at once. */
+static glk_atomic(uint64_t) numbers;
+
+uint64_t glk_soft_stream_number(void)
+{
+	return glk_add_relaxed(&numbers, 1) + 1;
+}
+
+void glk_soft_stream_init(struct soft *soft, uint32_t id, int device)
+{
+	struct soft_stream *s = soft_stream_at(soft, id);
+
+	*s = (struct soft_stream){.id = glk_soft_stream_number(),
+		.gen = s->gen + 1,
+		.device = device,
+		.live = true};
+}
+
+uint32_t glk_soft_stream_take(struct soft *soft)
+{
+	if (glk_load_relaxed(&soft->streams.live) >= SOFT_STREAMS)
+		glk_soft_stream_sweep(soft);
+	if (glk_load_relaxed(&soft->streams.live) < SOFT_STREAMS)
+		return glk_slab_get(&soft->streams);
+	glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "cuStreamCreate", 2,
+		"the software device has %u streams, those of threads among them, and all "
+		"are in use",
+		SOFT_STREAMS);
+	return 0;
+}
+
+int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id)
+{
+	uint64_t handle = (uint64_t)(uintptr_t)stream;
+	const struct soft_stream *s = NULL;
+	uint32_t id = glk_handle_id(handle);
+
+	if (device >= soft->gpus || device < 0)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 101,
+			"GPU %d does not exist", device);
+	if (stream == GLK_STREAM_PER_THREAD)
+		return glk_soft_stream_own(soft, device, ret_id);
+	if (!stream || stream == GLK_STREAM_LEGACY) {
+		*ret_id = (uint32_t)device + 1;
+		return 0;
+	}
+	if (glk_handle_is(handle, GLK_HANDLE_STREAM) && id && id <= SOFT_STREAMS)
+		s = soft_stream_at(soft, id);
+	if (!s || !s->live || (s->gen & GLK_HANDLE_GEN_MASK) != glk_handle_gen(handle))
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+			"%#lx is no stream of the software device, or was freed",
+			(unsigned long)handle);
+	*ret_id = id;
+	return 0;
+}
+
+int glk_soft_stream_find(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id)
+{
+	uint32_t id;
+	int err;
+
+	err = glk_soft_stream_any(soft, device, stream, call, &id);
+	if (err)
+		return err;
+	if (soft_stream_at(soft, id)->device != device)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 400,
+			"the stream is of GPU %d, not of GPU %d",
+			soft_stream_at(soft, id)->device, device);
+	*ret_id = id;
+	return 0;
+}
+
+int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+
+	if (device < 0 || device >= soft->gpus)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamCreate", 101,
+			"GPU %d does not exist", device);
+	glk_soft_enter(soft);
+	id = glk_soft_stream_take(soft);
+	if (id) {
+		glk_soft_stream_init(soft, id, device);
+		*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
+			GLK_HANDLE_STREAM, (uint32_t)device,
+			soft_stream_at(soft, id)->gen, id);
+	}
+	glk_unlock(&soft->lock);
+	return id ? 0 : -ENOMEM;
+}
+
+static int sync(struct soft *soft, int device, struct CUstream_st *stream,
+	const char *call, uint32_t *ret_id)
+{
+	uint32_t id;
+	int err;
+
+	err = glk_soft_stream_find(soft, device, stream, call, &id);
+	if (err)
+		return err;
+	err = glk_soft_stream_usable(soft, id, call);
+	if (!err)
+		err = glk_soft_queue_drain(soft, id, call);
+	*ret_id = id;
+	return err;
+}
+
+int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+	int err;
+
+	if (glk_stream_is_default(stream))
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamDestroy",
+			400, "the default streams cannot be freed");
+	glk_soft_enter(soft);
+	err = sync(soft, device, stream, "cuStreamDestroy", &id);
+	if (!err) {
+		soft_stream_at(soft, id)->live = false;
+		glk_slab_put(&soft->streams, id);
+	}
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+	int err;
+
+	glk_soft_enter(soft);
+	err = sync(soft, device, stream, "cuStreamSynchronize", &id);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_device_sync(struct glk_drv *drv, int device)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+	int err = 0;
+
+	if (device < 0 || device >= soft->gpus)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuCtxSynchronize",
+			101, "GPU %d does not exist", device);
+	glk_soft_enter(soft);
+	for (uint32_t id = 1; id <= used && !err; id++) {
+		const struct soft_stream *s = soft_stream_at(soft, id);
+
+		if (!s->live || s->device != device)
+			continue;
+		err = glk_soft_stream_usable(soft, id, "cuCtxSynchronize");
+		if (!err)
+			err = glk_soft_queue_drain(soft, id, "cuCtxSynchronize");
+	}
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+/* Whether the default stream of a thread captures: to record on the legacy stream would end that. */
+static bool thread_captures(const struct soft *soft, int device)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct soft_stream *s = soft_stream_at(soft, id);
+
+		if (s->live && s->thread && s->graph && s->device == device)
+			return true;
+	}
+	return false;
+}
+
+/* As CUDA, which breaks a capture when it is asked for the number of its stream. */
+int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	struct glk_stream_facts *ret_facts)
+{
+	struct soft *soft = soft_of(drv);
+	struct glk_stream_facts facts = {0};
+	const struct soft_graph *graph;
+	const struct soft_stream *s;
+	uint32_t id = 0;
+	int err;
+
+	glk_soft_enter(soft);
+	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCaptureInfo", &id);
+	s = soft_stream_at(soft, id);
+	graph = soft_graph_at(soft, s->graph);
+	if (!err && id <= (uint32_t)soft->gpus && thread_captures(soft, device))
+		facts.capture = GLK_CAPTURE_BROKEN;
+	else if (!s->graph)
+		facts.id = s->id;
+	else
+		facts.capture = graph->broken ? GLK_CAPTURE_BROKEN : graph->capture;
+	if (!err)
+		*ret_facts = facts;
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream)
+{
+	struct soft *soft = soft_of(drv);
+	uint32_t id;
+	int err;
+
+	glk_soft_enter(soft);
+	err = glk_soft_stream_find(soft, device, stream, "cuStreamGetCtx", &id);
+	glk_unlock(&soft->lock);
+	return err;
+}
