@@ -10,6 +10,9 @@
  * includer defines none: it is no TEXT, and its field is read by glk_peek or is copied to where it
  * is read (api/conf_set.c).
  *
+ * One that is for tests and measurements alone is a GLK_TEST_KEY: it stands in no shipped file, at the end of
+ * the manual page, and `glakectl conf show` leaves it out unless it is set or named.
+ *
  * TYPE is BOOL (bool), INT (int64_t), SIZE (size_t), SHARE (size_t, a size or a part of a whole, see
  * glk_conf_share()), TIME (int64_t ns), RATIO (double), CHOICE (int, the index into the comma-separated
  * choices) or TEXT (char[128]). Defaults are written as a person would. min and max bound INT, SIZE, SHARE
@@ -20,6 +23,9 @@
 #ifndef GLK_LIVE_KEY
 #define GLK_LIVE_KEY GLK_KEY
 #endif
+#ifndef GLK_TEST_KEY
+#define GLK_TEST_KEY GLK_KEY
+#endif
 
 GLK_LIVE_KEY(log, level, CHOICE, log_level, "warning", 0, 0,
 	"none,error,warning,info,debug",
@@ -29,51 +35,51 @@ GLK_LIVE_KEY(log, level, CHOICE, log_level, "warning", 0, 0,
 GLK_KEY(driver, backend, CHOICE, driver_backend, "auto", 0, 0, "auto,soft,cuda",
 	"The driver below: CUDA where it works and else, after a warning, the software device, or "
 	"one of them.")
-GLK_KEY(driver, check, BOOL, driver_check, "no", 0, 0, "",
+GLK_TEST_KEY(driver, check, BOOL, driver_check, "no", 0, 0, "",
 	"Check every driver call against the rules of the driver, on CUDA too. The software "
 	"device is always checked.")
-GLK_KEY(driver, fault, TEXT, driver_fault, "", 0, 0, "",
+GLK_TEST_KEY(driver, fault, TEXT, driver_fault, "", 0, 0, "",
 	"Makes driver calls fail on demand, for tests: 'map:nth=3:err=ENOMEM;create:from=10'.")
 
-GLK_KEY(soft, gpus, INT, soft_gpus, "1", 1, 64, "", "GPUs of the software device.")
-GLK_KEY(soft, memory, SIZE, soft_memory, "140GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
+GLK_TEST_KEY(soft, gpus, INT, soft_gpus, "1", 1, 64, "", "GPUs of the software device.")
+GLK_TEST_KEY(soft, memory, SIZE, soft_memory, "140GiB", 4 * GLK_MIB, 16 * GLK_TIB, "",
 	"Memory of each GPU of the software device.")
-GLK_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",
+GLK_TEST_KEY(soft, nodes, INT, soft_nodes, "1", 1, 64, "",
 	"NUMA nodes of the software device; GPUs are spread over them in turn.")
-GLK_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB, 16 * GLK_TIB,
-	"", "Memory of each NUMA node of the software device.")
-GLK_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped,random",
+GLK_TEST_KEY(soft, host_memory, SIZE, soft_host_memory, "256GiB", 4 * GLK_MIB,
+	16 * GLK_TIB, "", "Memory of each NUMA node of the software device.")
+GLK_TEST_KEY(soft, streams, CHOICE, soft_streams, "worker", 0, 0, "worker,stepped,random",
 	"How queued work runs: at once by a worker, only when a test steps it, or at random, now "
 	"and then and in any order that streams and events allow.")
-GLK_KEY(soft, seed, INT, soft_seed, "0", 0, INT64_MAX, "",
+GLK_TEST_KEY(soft, seed, INT, soft_seed, "0", 0, INT64_MAX, "",
 	"Which random order. In a program of one thread the same seed gives the same order.")
-GLK_KEY(soft, link, INT, soft_link, "55500", 0, 100000000, "",
+GLK_TEST_KEY(soft, link, INT, soft_link, "55500", 0, 100000000, "",
 	"What the link of each GPU of the software device to the host carries each way, in MB (10^6 bytes) "
 	"a second, in modelled time; 0: no limit.")
-GLK_KEY(soft, link_share, INT, soft_link_share, "1", 1, 64, "",
+GLK_TEST_KEY(soft, link_share, INT, soft_link_share, "1", 1, 64, "",
 	"GPUs of the software device, in a row, that share one uplink to the host.")
-GLK_KEY(soft, uplink, INT, soft_uplink, "55500", 0, 100000000, "",
+GLK_TEST_KEY(soft, uplink, INT, soft_uplink, "55500", 0, 100000000, "",
 	"What such an uplink carries each way, in MB a second; 0: no limit.")
-GLK_KEY(soft, peer_link, INT, soft_peer_link, "390000", 0, 100000000, "",
+GLK_TEST_KEY(soft, peer_link, INT, soft_peer_link, "390000", 0, 100000000, "",
 	"What the link of each GPU of the software device to the others carries each way, in MB a second; 0: "
 	"no limit.")
-GLK_KEY(soft, cost_reserve, TIME, soft_cost_reserve, "2700ns", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_reserve, TIME, soft_cost_reserve, "2700ns", 0, GLK_SECOND, "",
 	"Modelled cost of reserving addresses. These costs were measured on an H200.")
-GLK_KEY(soft, cost_create, TIME, soft_cost_create, "8100ns", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_create, TIME, soft_cost_create, "8100ns", 0, GLK_SECOND, "",
 	"Modelled cost of creating a page.")
-GLK_KEY(soft, cost_map, TIME, soft_cost_map, "600ns", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_map, TIME, soft_cost_map, "600ns", 0, GLK_SECOND, "",
 	"Modelled cost of mapping a page.")
-GLK_KEY(soft, cost_set_access, TIME, soft_cost_set_access, "22600ns", 0, GLK_SECOND, "",
-	"Modelled cost of granting access to one mapping.")
-GLK_KEY(soft, cost_unmap, TIME, soft_cost_unmap, "15600ns", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_set_access, TIME, soft_cost_set_access, "22600ns", 0, GLK_SECOND,
+	"", "Modelled cost of granting access to one mapping.")
+GLK_TEST_KEY(soft, cost_unmap, TIME, soft_cost_unmap, "15600ns", 0, GLK_SECOND, "",
 	"Modelled cost of removing one mapping.")
-GLK_KEY(soft, cost_release, TIME, soft_cost_release, "9800ns", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_release, TIME, soft_cost_release, "9800ns", 0, GLK_SECOND, "",
 	"Modelled cost of releasing a page.")
-GLK_KEY(soft, cost_export, TIME, soft_cost_export, "600us", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_export, TIME, soft_cost_export, "600us", 0, GLK_SECOND, "",
 	"Modelled cost of exporting a page for the first time.")
-GLK_KEY(soft, cost_import, TIME, soft_cost_import, "16us", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_import, TIME, soft_cost_import, "16us", 0, GLK_SECOND, "",
 	"Modelled cost of importing a page.")
-GLK_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
+GLK_TEST_KEY(soft, cost_event, TIME, soft_cost_event, "200ns", 0, GLK_SECOND, "",
 	"Modelled cost of recording an event, of a query and of a stream wait.")
 
 GLK_LIVE_KEY(pool, budget, SHARE, pool_budget, "0", 0, 16 * GLK_TIB, "",
@@ -240,10 +246,10 @@ GLK_KEY(io, staging, SIZE, io_staging, "64MiB", 2 * GLK_MIB, 16 * GLK_GIB, "",
 	"Memory of each GPU that lends its link, through which pieces of copies pass, half of it each way; taken "
 	"at the first copy that uses it, and kept until the context is closed. A GPU without room for it "
 	"lends nothing.")
-GLK_KEY(io, piece, SIZE, io_piece, "8MiB", 64 * GLK_KIB, 1 * GLK_GIB, "",
+GLK_TEST_KEY(io, piece, SIZE, io_piece, "8MiB", 64 * GLK_KIB, 1 * GLK_GIB, "",
 	"Copies over several links are cut into pieces of this size, or of a quarter of io.staging where "
 	"that is less. Lists of ranges that have less than a 32nd of it on average go over one link.")
-GLK_KEY(io, least, SIZE, io_least, "16MiB", 0, 16 * GLK_TIB, "",
+GLK_TEST_KEY(io, least, SIZE, io_least, "16MiB", 0, 16 * GLK_TIB, "",
 	"A copy of fewer bytes goes over one link.")
 GLK_KEY(io, fed, SIZE, io_fed, "16TiB", 0, 16 * GLK_TIB, "",
 	"A copy over several links of at least so many bytes, of which the program has a job, is fed to them "
@@ -313,14 +319,14 @@ GLK_LIVE_KEY(policy, target, RATIO, policy_target, "auto", 1000, 100000, "auto",
 	"between; the driver is asked for that when the GPU is first used and when more memory was "
 	"made. A number holds at all times: 1.005 where memory is what there is too little of, 1 for "
 	"the least.")
-/* The defaults of the other keys are what measurement chose (t/bench/frontier.md); other values
- * are there so that it can be repeated. */
-GLK_KEY(policy, bins, SIZE, policy_bins, "256KiB", 0, 16 * GLK_TIB, "",
-	"For measurement: blocks up to this size wait in bins for a request of their size when "
+/* These defaults are what measurement chose (t/bench/frontier.md); other values are there so that it can be
+ * repeated. */
+GLK_TEST_KEY(policy, bins, SIZE, policy_bins, "256KiB", 0, 16 * GLK_TIB, "",
+	"Blocks up to this size wait in bins for a request of their size when "
 	"they are freed; larger ones merge with what is free beside them at once, but for the one that "
 	"was freed last. 0: none waits.")
-GLK_KEY(policy, ends, CHOICE, policy_ends, "both", 0, 0, "both,low,high",
-	"For measurement: which ends of a free extent are tried for a block.")
+GLK_TEST_KEY(policy, ends, CHOICE, policy_ends, "both", 0, 0, "both,low,high",
+	"Which ends of a free extent are tried for a block.")
 
 GLK_KEY(share, keep, SIZE, share_keep, "1GiB", 0, 16 * GLK_TIB, "",
 	"Most memory of other processes that stays mapped on each GPU after it was closed, so that it is "
@@ -346,7 +352,7 @@ GLK_KEY(rpc, socket, BOOL, rpc_socket, "no", 0, 0, "",
 	"$XDG_RUNTIME_DIR/glake, or in /run/glake for root. Where there can be no such socket a "
 	"warning says why, and the program goes on without.")
 
-GLK_KEY(stats, hold_clock, CHOICE, stats_hold_clock, "wall", 0, 0, "wall,cpu",
+GLK_TEST_KEY(stats, hold_clock, CHOICE, stats_hold_clock, "wall", 0, 0, "wall,cpu",
 	"By which clock the figures tell how long the lock of a GPU was held at most: that on the "
 	"wall, or the processor time of the thread that held it, which does not count how long the "
 	"system let others run, and takes a system call to read.")
@@ -369,3 +375,4 @@ GLK_KEY(uvm, advise, BOOL, uvm_advise, "yes", 0, 0, "",
 	"and is used over the link. Memory that the program itself gives advice for is left to it.")
 
 #undef GLK_LIVE_KEY
+#undef GLK_TEST_KEY

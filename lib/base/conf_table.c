@@ -13,11 +13,12 @@
 #include <string.h>
 
 static const struct glk_conf_key keys[GLK_CONF_COUNT] = {
-#define ROW(section, key, type, field, value, min, max, choices, help, live)             \
+#define ROW(section, key, type, field, value, min, max, choices, help, live, test)       \
 	{#section, #key, GLK_TYPE_##type, offsetof(struct glk_conf, field), value, min,  \
-		max, choices, help, live},
-#define GLK_KEY(...)	  ROW(__VA_ARGS__, false)
-#define GLK_LIVE_KEY(...) ROW(__VA_ARGS__, true)
+		max, choices, help, live, test},
+#define GLK_KEY(...)	  ROW(__VA_ARGS__, false, false)
+#define GLK_LIVE_KEY(...) ROW(__VA_ARGS__, true, false)
+#define GLK_TEST_KEY(...) ROW(__VA_ARGS__, false, true)
 #include "base/conf_keys.h"
 #undef GLK_KEY
 #undef ROW

@@ -28,6 +28,7 @@ struct glk_conf_key {
 	const char *choices; /* of CHOICE, comma-separated; of RATIO a word for 0 */
 	const char *help;
 	bool live; /* may change while the program runs, by glake_conf_set */
+	bool test; /* for tests and measurements alone */
 };
 
 /* NULL past the last. In the order of the table, sections together. */

@@ -5,7 +5,7 @@
  * that builds and is not installed.
  *
  *	conf page HEAD TAIL	the manual page: HEAD, one entry a key, TAIL
- *	conf file		the file, every key at its default in a comment
+ *	conf file		the file, every key of users at its default in a comment
  */
 #include "base/conf_table.h"
 
@@ -93,14 +93,15 @@ static int copy(const char *path)
 	return fclose(file);
 }
 
-static int print_page(const char *head, const char *tail)
+/* The keys of users, or those of tests. */
+static void print_keys(bool test)
 {
 	const struct glk_conf_key *key;
 	const char *section = "";
 
-	if (copy(head))
-		return 1;
 	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
+		if (key->test != test)
+			continue;
 		if (strcmp(section, key->section)) {
 			if (*section)
 				puts(".El");
@@ -110,6 +111,19 @@ static int print_page(const char *head, const char *tail)
 		print_key(id, key);
 	}
 	puts(".El");
+}
+
+static int print_page(const char *head, const char *tail)
+{
+	if (copy(head))
+		return 1;
+	print_keys(false);
+	puts(".Sh KEYS OF TESTS");
+	print_roff(
+		"These are for tests and measurements: of the software device, which is there where a "
+		"program is to run without a GPU, and of the library. The installed file leaves them out, "
+		"and they may change.");
+	print_keys(true);
 	return copy(tail);
 }
 
@@ -143,6 +157,8 @@ static void print_file(void)
 		"environment variable GLAKE_<SECTION>_<KEY> wins over this file, and the "
 		"program over both.");
 	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
+		if (key->test)
+			continue;
 		if (strcmp(section, key->section)) {
 			section = key->section;
 			printf("\n[%s]\n", section);

@@ -31,6 +31,10 @@ struct conf_wanted {
 int conf_next(const struct conf_wanted *wanted, size_t *index,
 	struct glake_conf_key *ret_key, struct glake_conf_value *ret_value);
 
+/* The same of those that a list for people has: without names keys of tests are not, unless one is set. */
+int conf_next_shown(const struct conf_wanted *wanted, size_t *index,
+	struct glake_conf_key *ret_key, struct glake_conf_value *ret_value);
+
 /* All that is wanted, as JSON. 0 or -errno, -EIO when it could not be written. */
 int conf_print_json(const struct conf_wanted *wanted);
 /* Words in lines of 80, behind four blanks. */

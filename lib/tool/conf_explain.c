@@ -88,7 +88,7 @@ static int print_keys(const struct conf_wanted *wanted)
 	int err, wrong = 0, shown = 0;
 	size_t i = 0;
 
-	while ((err = conf_next(wanted, &i, &key, &value))) {
+	while ((err = conf_next_shown(wanted, &i, &key, &value))) {
 		wrong = err < 0 ? err : wrong;
 		printf("%s%s.%s\n", shown++ ? "\n" : "", key.section, key.key);
 		conf_print_words(key.help);

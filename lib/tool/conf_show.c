@@ -92,6 +92,18 @@ void conf_print_origin(const struct glake_conf_value *value)
 		printf("%s\n", info_origin(value->origin));
 }
 
+int conf_next_shown(const struct conf_wanted *wanted, size_t *index,
+	struct glake_conf_key *ret_key, struct glake_conf_value *ret_value)
+{
+	int err;
+
+	do
+		err = conf_next(wanted, index, ret_key, ret_value);
+	while (err > 0 && !*wanted->names && glk_conf_key(*index - 1)->test &&
+		ret_value->origin == GLAKE_CONF_DEFAULT);
+	return err;
+}
+
 static int print_table(const struct conf_wanted *wanted)
 {
 	struct glake_conf_value value;
@@ -100,7 +112,7 @@ static int print_table(const struct conf_wanted *wanted)
 	char name[128];
 
 	/* Widths first, which also finds out whether there is anything to print. */
-	for (size_t i = 0; (err = conf_next(wanted, &i, &key, &value)) > 0;) {
+	for (size_t i = 0; (err = conf_next_shown(wanted, &i, &key, &value)) > 0;) {
 		width = (int)(strlen(key.section) + 1 + strlen(key.key));
 		name_width = width > name_width ? width : name_width;
 		width = (int)strlen(value.text);
@@ -111,7 +123,7 @@ static int print_table(const struct conf_wanted *wanted)
 	/* A long text shall not push all origins off the screen. */
 	value_width = value_width > 24 ? 24 : value_width;
 	printf("%-*s  %-*s  ORIGIN\n", name_width, "KEY", value_width, "VALUE");
-	for (size_t i = 0; (err = conf_next(wanted, &i, &key, &value)) > 0;) {
+	for (size_t i = 0; (err = conf_next_shown(wanted, &i, &key, &value)) > 0;) {
 		snprintf(name, sizeof(name), "%s.%s", key.section, key.key);
 		printf("%-*s  %-*s  ", name_width, name, value_width,
 			*value.text ? value.text : "-");
@@ -163,6 +175,8 @@ int conf_print_json(const struct conf_wanted *wanted)
 		glk_json_add_text(&json, "changed_by", function ? function : "");
 		glk_json_key(&json, "live");
 		glk_json_bool(&json, key.live);
+		glk_json_key(&json, "test");
+		glk_json_bool(&json, glk_conf_key(i - 1)->test);
 		glk_json_end(&json);
 	}
 	glk_json_end(&json);

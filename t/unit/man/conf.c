@@ -42,20 +42,27 @@ static void installed_file(const char *path)
 	const struct glk_conf_key *key;
 	struct glk_conf conf, defaults;
 	char got[GLK_CONF_TEXT_MAX];
+	int users = 0;
 
 	glk_conf_init(&defaults);
+	for (size_t id = 0; (key = glk_conf_key(id)); id++)
+		users += !key->test;
 	ok(read_whole(path) < 64 << 10, "the installed file may be read");
 	is_int(read_text(text, &conf), 0, "it is right");
 	is_int(found.count, 0, "nothing is found in it");
 	ok(!memcmp(&conf, &defaults, sizeof(conf)), "it changes nothing");
-	is_int(uncomment(text), GLK_CONF_COUNT, "every key stands in a comment");
+	is_int(uncomment(text), users, "every key of users stands in a comment");
 	is_int(read_text(text, &conf), 0, "without the comment marks it is right too");
 	is_int(found.count, 0, "nothing is found in it");
 	for (enum glk_conf_id id = 0; (key = glk_conf_key(id)); id++) {
 		glk_conf_format(&conf, id, got, sizeof(got));
-		ok(conf.from[id].origin == GLAKE_CONF_FILE &&
-				!strcmp(got, key->default_value),
-			"%s.%s is given at its default", key->section, key->key);
+		if (key->test)
+			is_int(conf.from[id].origin, GLAKE_CONF_DEFAULT,
+				"one of tests does not");
+		else
+			ok(conf.from[id].origin == GLAKE_CONF_FILE &&
+					!strcmp(got, key->default_value),
+				"%s.%s is given at its default", key->section, key->key);
 	}
 }
 
@@ -67,6 +74,8 @@ static void manual_page(const char *path)
 	int complaints = 0;
 
 	read_whole(path);
+	ok(strstr(text, ".Sh KEYS OF TESTS\n") < strstr(text, ".It Ic gpus "),
+		"keys of tests stand at the end");
 	for (size_t id = 0; (key = glk_conf_key(id)); id++) {
 		glk_conf_variable(key, variable, sizeof(variable));
 		snprintf(item, sizeof(item), ".It Ic %s Pq %s, Ev %s\n", key->key,

@@ -107,7 +107,7 @@ static void show(void)
 		"\"int\",\n    \"value\": \"1\",\n    \"default\": \"1\",\n    \"origin\": "
 		"\"default\",\n    \"source\": \"\",\n    \"line\": 0,\n    \"range\": \"1 ... "
 		"64\",\n    \"help\": \"GPUs of the software device.\",\n    "
-		"\"environment\": \"GLAKE_SOFT_GPUS\",\n    \"changed_by\": \"\",\n    \"live\": false\n  }\n]\n",
+		"\"environment\": \"GLAKE_SOFT_GPUS\",\n    \"changed_by\": \"\",\n    \"live\": false,\n    \"test\": true\n  }\n]\n",
 		"every part of it");
 	setenv("GLAKE_MAP_ALIASES", "3", 1);
 	is_int(RUN("show", "map.aliases"), GLK_TOOL_OK, "the values that hold");
@@ -118,6 +118,11 @@ static void show(void)
 		"    \"source\": \"GLAKE_MAP_ALIASES\"",
 		"in JSON");
 	is_int(RUN("show"), GLK_TOOL_OK, "all of them");
+	ok(!strstr(out, "soft.gpus"), "but those of tests");
+	setenv("GLAKE_SOFT_GPUS", "2", 1);
+	RUN("show");
+	has_str(out, "soft.gpus ", "unless one is set");
+	unsetenv("GLAKE_SOFT_GPUS");
 	has_str(out, "\nFile: ", "and the file they would be in");
 	has_str(out, glake_conf_path(), "by its path");
 	setenv("GLAKE_MAP_ALIASES", "many", 1);
