@@ -123,6 +123,8 @@ static int begin(struct glk_line *line, struct glk_line_part *part, struct glk_e
 		return -EAGAIN;
 	part->m = moving_of(&part->x);
 	glk_away_announce(arena->gpu, &part->m);
+	/* thousands of small ones take as long as others may wait */
+	glk_lock_yield(&arena->gpu->lock);
 	err = tell_before(part);
 	if (!err) {
 		err = glk_exchange_prepare(&part->x);
@@ -149,6 +151,7 @@ static void finish(
 {
 	int err = glk_exchange_finish(&part->x);
 
+	glk_lock_yield(&line->arena->gpu->lock);
 	if (!err && line->way == GLK_TO_HOST)
 		leave_bins(&part->x);
 	tell_after(part, NULL, err);

@@ -22,7 +22,7 @@
 
 /* Extents of a part that is larger than one mapping, beside the first: the lock is held while they are
  * looked at. */
-#define MEMBERS 16384
+#define MEMBERS 1024
 
 struct pass {
 	struct glk_arena *arena;
