@@ -278,7 +278,8 @@ struct glake_suspended {
 	size_t sz;	/* sizeof(struct glake_suspended) */
 	uint64_t moved; /* bytes of blocks that went, or came back */
 	uint64_t moved_blocks;
-	/* Bytes of blocks that may not move, or lie on the host in place, and bytes that are lent. */
+	/* Bytes of blocks that may not move, or lie on the host in place, bytes that are lent, and those that pools of
+	 * graphs hold. */
 	uint64_t stayed;
 	uint64_t stayed_blocks;
 	uint64_t released; /* bytes of pages of the GPU that went back to the driver */

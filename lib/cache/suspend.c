@@ -310,9 +310,9 @@ static int suspend(struct glk_cache *cache, bool in_place, struct glake_suspende
 		glk_lock(&cache->lock);
 	}
 	after = glk_load_relaxed(&cache->node->held);
-	/* others have it, in blocks that are none of this GPU */
+	/* what others have, in blocks that are none of this GPU, and what graphs may replay over */
 	if (glk_load_relaxed(&cache->suspended))
-		did.stayed += glk_lend_lent(cache->node);
+		did.stayed += glk_lend_lent(cache->node) + glk_graph_held(cache);
 	glk_turn_end(cache);
 	did.released = before > after ? before - after : 0;
 	GLK_PROBE3(suspend, cache->device, did.moved, did.released);
