@@ -2,7 +2,9 @@
 /*
  * Regions are anonymous mappings without swap reservation, so a table sized for the largest
  * GPU costs only the OS pages it touches. Slots of a slab are handed out in rising order
- * first and from the free stack after, most recently given back first.
+ * first and from the free stack after, most recently given back first. The address sanitizer
+ * is told where a region ends, and what lies behind it is nobody's, so that it reports who goes past a
+ * table.
  */
 #include "base/slab.h"
 
@@ -10,6 +12,15 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#define BEHIND (128 << 10) /* more than the largest entry of a table */
+#else
+#define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
+#define BEHIND				      0
+#endif
 
 static glk_atomic(uint64_t) region_bytes;
 static glk_atomic(uint32_t) region_fail;
@@ -32,32 +43,36 @@ static int region_refused(void)
 
 void *glk_region_new(size_t size)
 {
-	void *p;
+	size_t whole = region_round(size);
+	char *p;
 
-	if (!size || size > SIZE_MAX - 4095 || region_refused()) {
+	if (!size || whole < size || region_refused()) {
 		glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "mmap", ENOMEM,
 			"no host memory for a table of %zu bytes", size);
 		return NULL;
 	}
-	size = region_round(size);
-	p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+	p = mmap(NULL, whole + BEHIND, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p == MAP_FAILED) {
 		glk_error_native(-ENOMEM, GLAKE_ERROR_NOMEM_HOST, "mmap", errno,
 			"no host memory for a table of %zu bytes", size);
 		return NULL;
 	}
-	glk_add_relaxed(&region_bytes, size);
+	ASAN_POISON_MEMORY_REGION(p + size, whole + BEHIND - size);
+	glk_add_relaxed(&region_bytes, whole);
 	return p;
 }
 
 void glk_region_free(void *region, size_t size)
 {
+	size_t whole;
+
 	if (!region)
 		return;
-	size = region_round(size);
-	munmap(region, size);
-	glk_sub_relaxed(&region_bytes, size);
+	whole = region_round(size);
+	ASAN_UNPOISON_MEMORY_REGION((char *)region + size, whole + BEHIND - size);
+	munmap(region, whole + BEHIND);
+	glk_sub_relaxed(&region_bytes, whole);
 }
 
 uint64_t glk_region_bytes(void)
