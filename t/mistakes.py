@@ -4,16 +4,17 @@
 Plants mistakes in the core of the library, one at a time, and says which of them no test notices.
 
 The work folder holds a copy of the tree, a build of it that counts which lines run, and what was
-found so far: a run goes on where the last one stopped. Nothing is written into the tree.
+found so far: a run goes on where the last one stopped. Nothing is written into the tree. The build
+has the gate's address and undefined behaviour sanitizers, whose reports end a test with an error.
 
     reach.json     one line a test: how long it took, and which lines of the core it ran
     results.json   one entry a mistake
 
 A mistake is drawn by a fixed seed, each kind as often as the others, from the lines that some test
 runs. Only the tests that run the line are tried: first those that are named after the file, then
-those of its folder, then those that take least. A test that fails or hangs twice has noticed it.
-A mistake that does not compile is drawn again, and so is a store whose loss the compiler itself
-would tell of.
+those of its folder, then those that run most of the file in their time. A test that fails or hangs
+twice has noticed it. A mistake that does not compile is drawn again, and so is a store whose loss
+the compiler itself would tell of.
 
 What nobody can notice, since the program does the same with it, stands in t/mistakes.equal, judged
 by hand, and is counted apart. When the sources of the library change everything is found anew;
@@ -45,8 +46,14 @@ TREE = Path(__file__).resolve().parents[1]
 CORE = ("lib/api/", "lib/base/", "lib/cache/", "lib/map/", "lib/pool/", "lib/share/", "lib/stream/",
         "lib/tier/", "numa/")
 SUITES = {"glake:unit", "glake:flow", "glake:stress", "glake:abi"}
-OPTIONS = ["-Db_coverage=true", "-Doptimization=0", "-Dmodels=false"]
+OPTIONS = ["-Db_coverage=true", "-Doptimization=1", "-Dmodels=false",
+           # beside counts gcc lays frames askew that have to be aligned, as those of xxhash
+           "-Db_sanitize=address,undefined", "-Dc_args=-fno-sanitize=alignment", "-Db_lundef=false"]
 SEED = "20261123"  # of the tests, so that a test runs the same lines each time
+SANITIZERS = {  # as in .ci/run
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+    "LSAN_OPTIONS": f"use_tls=0:suppressions={TREE}/t/lsan.supp:print_suppressions=0",
+    "UBSAN_OPTIONS": "halt_on_error=1"}
 TEXTS = (".md", ".1", ".3", ".7")  # which change nothing
 
 
@@ -131,7 +138,7 @@ class Work:
         """None, or how the test failed. What it runs is counted in a folder that is empty."""
         test = self.tests[name]
         shutil.rmtree(self.runs, ignore_errors=True)
-        env = os.environ | test["env"] | {
+        env = os.environ | test["env"] | SANITIZERS | {
             "GLAKE_TEST_SEED": SEED, "GCOV_PREFIX": str(self.runs), "PYTHONDONTWRITEBYTECODE": "1",
             "GCOV_PREFIX_STRIP": str(len(self.build.parts) - 1)}
 
@@ -217,7 +224,7 @@ class Work:
         try:
             if mistake.kind == "no store" and self.tells(mistake):
                 return None
-            for tried, (seconds, name) in enumerate(tests, 1):
+            for tried, (_, seconds, name) in enumerate(tests, 1):
                 if time.monotonic() > until:
                     raise Out
                 if self.make(self.tests[name]["targets"]):
@@ -246,8 +253,9 @@ class Reach:
         for run in runs:
             if not run["failed"]:
                 for name, lines in run["lines"].items():
+                    rate = len(lines) / (1 + run["seconds"])
                     for line in lines:
-                        self.at[name][line].append((run["seconds"], run["test"]))
+                        self.at[name][line].append((-rate, run["seconds"], run["test"]))
 
     def tests(self, m):
         lines = self.at[m.file]
@@ -255,7 +263,7 @@ class Reach:
         own = re.sub(r"^lib/|\.c$", "", m.file)
         room = own[:own.index("/") + 1]
         return sorted({test for line in wanted for test in lines.get(line, [])},
-                      key=lambda test: (own not in test[1], room not in test[1], test))
+                      key=lambda test: (own not in test[-1], room not in test[-1], test))
 
 
 class Results:
