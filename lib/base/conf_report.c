@@ -21,7 +21,7 @@ void glk_conf_show(const char *text, char *buffer, size_t size)
 	for (; at < length && at < size - 1; at++)
 		buffer[at] = text[at] >= ' ' && text[at] <= '~' ? text[at] : '?';
 	buffer[at] = '\0';
-	if (at < length && size > 4)
+	if (at < length)
 		memcpy(buffer + size - 4, "...", 3);
 }
 

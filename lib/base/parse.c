@@ -229,7 +229,7 @@ struct glk_said glk_say_bytes(uint64_t bytes)
 
 	while (unit->size > 1 && bytes < unit->size)
 		unit++;
-	hundredths = unit->size > 1 ? bytes % unit->size * 100 / unit->size : 0;
+	hundredths = bytes % unit->size * 100 / unit->size;
 	if (unit->size == 1)
 		snprintf(said.text, size, "%" PRIu64 " byte%s", bytes,
 			bytes == 1 ? "" : "s");

@@ -48,7 +48,7 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 	glk_plan_begin(gpu);
 	given = glk_ladder_release(home, UINT64_MAX, UINT32_MAX);
 	glk_plan_end(gpu);
-	return given > 0;
+	return given;
 }
 
 /* Runs of equal use that are looked at while nobody else has the lock. */

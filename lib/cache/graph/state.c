@@ -473,8 +473,6 @@ static int check(const struct restore *r)
 			i++;
 			at = i < r->count ? r->want[i].addr : 0;
 		}
-		if (i < r->count && at < end && at < begin)
-			break;
 	}
 	return i < r->count ? refuse(-EINVAL, GLAKE_ERROR_INVAL, &r->want[i], NEVER) : 0;
 }

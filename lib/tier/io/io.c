@@ -128,7 +128,7 @@ void glk_io_fini(struct glk_io *io)
 		return;
 	glk_feeder_end(io);
 	glk_bounce_fini(&io->bounce);
-	if (io->gpu && io->groups)
+	if (io->gpu)
 		glk_stage_fini(io);
 	glk_agree_fini(&io->agree);
 	glk_link_probe_end(io);
