@@ -109,6 +109,9 @@ static void sizes(void)
 	write_bytes(text, sizeof(text) - 1);
 	is_int(read_named(NULL, &conf), 0, "64 KiB are read");
 	is_int(conf.soft_gpus, 9, "with what they hold");
+	errno = EINTR;
+	is_int(read_named(NULL, &conf), 0,
+		"the same where a call before has left its error");
 	write_bytes(text, sizeof(text));
 	refused(-EINVAL, "larger than 64 KiB");
 

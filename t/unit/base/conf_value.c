@@ -185,6 +185,16 @@ static void types(void)
 	refused(GLK_CONF_driver_fault, "a\x7f", "'a?' is not printable");
 }
 
+static void shown(void)
+{
+	char buffer[8];
+
+	glk_conf_show("1234567", buffer, sizeof(buffer));
+	is_str(buffer, "1234567", "what fits is shown as it is");
+	glk_conf_show("12345678", buffer, sizeof(buffer));
+	is_str(buffer, "1234...", "what does not is cut");
+}
+
 static void ranges(void)
 {
 	char range[GLK_CONF_RANGE_MAX];
@@ -211,6 +221,7 @@ int main(void)
 	defaults();
 	ends();
 	types();
+	shown();
 	ranges();
 	return tap_done();
 }
