@@ -58,6 +58,27 @@ static void test_nodes(void)
 	glk_pool_fini(&pool);
 }
 
+static void test_large_page(void)
+{
+	static const struct {
+		const char *what;
+		double target;
+		uint64_t size;
+	} row[] = {{"a target that depends on the time", 0, MIB(16)},
+		{"one of 1.02", 1.02, MIB(8)}, {"one above", 1.03, MIB(32)}};
+
+	conf.pool_large_page = 0;
+	for (int i = 0; i < 3; i++) {
+		conf.policy_target = row[i].target;
+		is_int(glk_pool_init(&pool, &fake.drv, &conf, 1, 0, NULL), 0,
+			row[i].what);
+		is_int((int64_t)pool.nodes[0].page_size[GLK_CLASS_LARGE],
+			(int64_t)row[i].size, "  has large pages of its size");
+		glk_pool_fini(&pool);
+	}
+	conf.pool_large_page = MIB(32);
+}
+
 static void test_limits(void)
 {
 	static int ids[GLK_NODES_MAX];
@@ -142,6 +163,7 @@ int main(void)
 	glk_conf_init(&conf);
 	conf.pool_pages = 100;
 	test_nodes();
+	test_large_page();
 	test_limits();
 	test_refused();
 	test_end();

@@ -99,6 +99,32 @@ static void ways(void)
 	glk_piece_end(&drv, 0, base, SIZE);
 }
 
+/* Bytes of addresses of this process. */
+static int64_t addresses(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	long pages = -1;
+
+	if (!file || fscanf(file, "%ld", &pages) != 1)
+		tap_bail("no statm");
+	fclose(file);
+	return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* The second one begins where the first leaves no huge page, so there is something before it too. */
+static void no_more_addresses(void)
+{
+	static const struct glk_piece_way way = {.touching = GLK_TOUCH_NOT};
+	int64_t before = addresses();
+	char *one = make(&way), *two = make(&way);
+
+	is_int(addresses() - before, 2 * (int64_t)SIZE,
+		"they have their addresses alone");
+	glk_piece_end(&drv, 0, one, SIZE);
+	glk_piece_end(&drv, 0, two, SIZE);
+	is_int(addresses() - before, 0, "and give them back");
+}
+
 static void refusals(void)
 {
 	char *base = NULL;
@@ -149,6 +175,7 @@ int main(void)
 	tap_real_memory();
 	tap_plan_later();
 	ways();
+	no_more_addresses();
 	refusals();
 	at_once();
 	return tap_done();

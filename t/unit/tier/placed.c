@@ -193,9 +193,10 @@ static int rights_stay(void)
 /* The trims at which a driver that goes on refusing is asked for them, of so many. */
 static int trims_that_ask(int trims)
 {
-	uint64_t calls, before, failed = 0;
+	uint64_t calls, before, failed;
 	int asked = 0;
 
+	glk_fault_count(context->drv, &calls, &failed);
 	for (int i = 0; i < trims; i++) {
 		before = failed;
 		if (glake_trim(ctx, 0, 0, NULL))
@@ -216,8 +217,11 @@ static void rights_stay_long(int at)
 		resume();
 	ok(usable(1) > 0, "rights that stay");
 	glk_fault_set(context->drv, "set_access:from=1:err=EIO");
-	asked = trims_that_ask(100);
-	ok(asked > 0 && asked <= 10, "are asked for %d times in 100 trims", asked);
+	is_int(trims_that_ask(3), 3, "are asked for at each of three trims");
+	is_int(trims_that_ask(1), 0, "  not at the next one");
+	is_int(trims_that_ask(3), 1, "  and at one of three");
+	asked = trims_that_ask(93);
+	ok(asked > 0 && asked <= 5, "  and %d times in 93 more", asked);
 	glk_fault_set(context->drv, "off");
 	for (; trims < 100 && usable(1); trims++) {
 		if (glake_trim(ctx, 0, 0, NULL))
