@@ -310,7 +310,7 @@ static void is_closed(void)
 static void gives_back(void)
 {
 	uint64_t low[90], high[90], large, most;
-	int64_t left;
+	int64_t held, left;
 	int tries = 0;
 	struct rig rig;
 
@@ -327,8 +327,12 @@ static void gives_back(void)
 	wait_idle(&rig);
 	most = rig_figures(&rig).peak_live * 201 / 200 + (16 + 32) * MIB;
 	ok((uint64_t)reserved(&rig) > most + 50 * MIB, "more is held than wanted");
-	for (int i = 0; i < 90; i++)
+	held = reserved(&rig);
+	for (int i = 0; i < 90; i++) {
 		rig_free(&rig, high[i], NULL);
+		usleep(20000);
+	}
+	ok(reserved(&rig) < held, "it begins to go back while the program frees");
 	while ((uint64_t)reserved(&rig) > most && tries++ < 300000)
 		usleep(2000);
 	ok((uint64_t)reserved(&rig) <= most, "it goes back after a while");

@@ -409,6 +409,22 @@ static void every_call_fails(void)
 	}
 }
 
+/* The memory of blocks that left waits for their copies, and goes with the next call where that fails. */
+static void not_waited_for(void)
+{
+	struct held one;
+
+	set_up(NULL);
+	is_int(take(&one, 3 * MIB, TAG, a), 0, "a block");
+	glk_fault_set(rig.drv, "event_sync:nth=1:err=EIO");
+	is_int(leave(TAG), -EIO, "its copy cannot be waited for, which is told");
+	glk_fault_set(rig.drv, "off");
+	is_sound(&rig, "the books agree");
+	is_int(leave(TAG) | come(TAG), 0, "the next call can");
+	ok(plan_drop(&rig, &one, a), "nothing was lost");
+	close_up(0);
+}
+
 /* Too little room on the way back, and on the host. */
 static void runs_short(void)
 {
@@ -519,6 +535,7 @@ int main(void)
 	goes_in_order();
 	lends();
 	every_call_fails();
+	not_waited_for();
 	runs_short();
 	among_others();
 	return tap_done();

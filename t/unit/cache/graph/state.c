@@ -585,6 +585,33 @@ static void no_slot(void)
 	rig_close(&rig, all.count);
 }
 
+/* The last one ends with its slot. */
+static void full_slot(void)
+{
+	struct state all, none = {.count = 0};
+	struct CUstream_st *a;
+	struct glk_map *map;
+	struct rig rig;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	for (int i = 0; i < 16; i++)
+		give(&rig, 128 * 1024, a);
+	all = take(&rig, 1);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	map = &glk_graph_at(glk_graphs(&rig.cache), 1)->arena.map;
+	is_int((int64_t)((uint64_t)all.at[15].ptr + all.at[15].size) % (2 * (int64_t)MIB),
+		0, "small blocks fill a slot");
+	is_int(bring(&rig, 1, &none), 0, "all are freed");
+	is_int(bring(&rig, 1, &all), 0, "and given again");
+	is_int((int64_t)glk_load_relaxed(&map->nests.live), 1,
+		"in a slot of small blocks");
+	ok(is_state(&rig, 1, &all), "as they were");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, all.count);
+}
+
 /* Addresses that were reserved later, above or below. */
 static void more_addresses(void)
 {
@@ -960,6 +987,7 @@ int main(void)
 	stream_has_ended();
 	too_long();
 	no_slot();
+	full_slot();
 	more_addresses();
 	holds();
 	beside_others();
