@@ -84,6 +84,10 @@ static void test_criteria(void)
 	slots("u-uu-u");
 	found(2, 1, COUNTS(.maps = 1), "not its middle");
 	stop();
+	start("AbbbC");
+	slots("u-u-b");
+	found(2, 1, COUNTS(.maps = 1), "its low end, whatever lies behind the other");
+	stop();
 }
 
 static void test_new(void)

@@ -86,6 +86,10 @@ static void test_steps(void)
 			"and begins at a multiple of a GiB");
 	}
 	ok(rig_sound(&rig), "sound");
+	glk_map_fini(map);
+	is_int(rig_make(&rig), 0, "made again");
+	ok(map->ranges == 1 && map->size == GIB(1) && map->end == GIB(1) && !map->high,
+		"it begins with one step");
 	stop("steps");
 }
 
