@@ -232,6 +232,36 @@ static void told_apart(void)
 	end();
 }
 
+/* Over one link a list is queued up to the range that is refused; the rest is one part. */
+static void list_cut(void)
+{
+	static const char *const settings[] = {"soft.gpus=1", "driver.fault=off", NULL};
+	struct glake_copy_range r[3];
+	struct glake_copy_part part;
+	struct glake_copy_job *job;
+
+	begin(settings);
+	for (size_t i = 0; i < 3; i++)
+		r[i] = (struct glake_copy_range){gpu + i * KIB, host + i * KIB, KIB};
+	fill(host, 3 * KIB);
+	memset(gpu, 0, 3 * KIB);
+	glk_fault_set(context->drv, "copy:nth=2:err=EIO");
+	is_int(glake_copy_list(ctx, r, 3, stream, 0, &job) | sync_stream(), 0,
+		"a list of which the second range is refused");
+	glk_fault_set(context->drv, "off");
+	is_int(state_of(job).stage, GLAKE_COPY_FAILED, "it has failed");
+	is_int(glake_copy_failed(job, 0, &part), 0, "in a part");
+	ok(part.offset == KIB && part.bytes == 2 * KIB, "behind the first range");
+	is_int(glake_copy_failed(job, 1, &part), -ENOENT, "and in no other");
+	ok(!memcmp(gpu, host, KIB), "which is there");
+	glake_copy_close(job);
+	glk_fault_set(context->drv, "copy:nth=1:err=EIO");
+	is_int(glake_copy_list(ctx, r, 3, stream, 0, NULL), -EIO,
+		"and one whose first is");
+	glk_fault_set(context->drv, "off");
+	end();
+}
+
 int main(void)
 {
 	if (tap_one_thread_takes_long())
@@ -247,5 +277,6 @@ int main(void)
 	faults("copy:nth=%u:sticky=1", 0);
 	staging_is_kept();
 	told_apart();
+	list_cut();
 	return tap_done();
 }

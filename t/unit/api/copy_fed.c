@@ -212,6 +212,8 @@ static void behind(void)
 	is_int(glake_copy(ctx, gpu + 3 * MIB, host + 3 * MIB, MIB, second, 0, NULL), 0,
 		"a copy that waits, over several links");
 	is_int((int64_t)context->io.copies, 1, "it is");
+	ok(context->io.gpu[1].ring[GLK_IO_DOWN].waits,
+		"and what follows in its slots waits for its stream too");
 	is_int(glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, &job), 0,
 		"one that is fed");
 	is_int(glake_copy_wait(job, -1), 0, "is made");

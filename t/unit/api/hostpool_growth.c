@@ -401,6 +401,45 @@ static void wished_for(void)
 	}
 }
 
+static void *large; /* a block that another thread frees */
+
+/* Meanwhile a piece of the size that is wanted becomes free, and lies before the other small one. */
+static int unlock_beside(struct glk_drv *drv, int device, void *ptr)
+{
+	void *small, *was = large;
+
+	large = NULL;
+	if (was &&
+		(glake_host_alloc(ctx, 0, 64 * MIB, 0, &small) ||
+			glake_host_free(ctx, was) || glake_host_free(ctx, small)))
+		tap_bail("no block");
+	return 0;
+}
+
+/* Small pieces go for a large one, and none that is as large. */
+static void small_alone(void)
+{
+	static const struct glk_drv_ops ops = {
+		.host_lock = lock_few, .host_unlock = unlock_beside};
+	struct glk_drv fake = {.ops = &ops};
+	void *small[2], *ptr;
+	int err = 0;
+
+	begin();
+	pool->drv = &fake;
+	made = 0;
+	for (int i = 0; i < 2; i++)
+		err |= glake_host_alloc(ctx, 0, 64 * MIB, 0, &small[i]);
+	err |= glake_host_alloc(ctx, 0, 128 * MIB, 0, &large);
+	for (int i = 0; i < 2; i++)
+		err |= glake_host_free(ctx, small[i]);
+	is_int(err, 0, "two small pieces are free");
+	ok(!glake_host_alloc(ctx, 0, 128 * MIB, 0, &ptr) && !large,
+		"and become a large one while another becomes free");
+	is_int((int64_t)pool->held, 256 * (int64_t)MIB, "  which stays");
+	glake_close(ctx, NULL);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -415,5 +454,6 @@ int main(void)
 	at_once();
 	among_fragments();
 	wished_for();
+	small_alone();
 	return tap_done();
 }

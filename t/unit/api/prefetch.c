@@ -86,6 +86,33 @@ static void is_late(void)
 	close_soft();
 }
 
+/* What the driver may do later the hint waits for. */
+static void waits_on(void)
+{
+	static const char *const errors[] = {"EBUSY", "EAGAIN"};
+
+	for (int i = 0; i < 2; i++) {
+		struct glake_ticket *ticket = NULL;
+		char rule[64];
+		char *p;
+
+		open_soft("soft.streams=stepped", NULL);
+		p = give_away(3);
+		run();
+		snprintf(rule, sizeof(rule), "copy:from=1:err=%s", errors[i]);
+		glk_fault_set(context->drv, rule);
+		is_int(hint(p, 0, 0, &ticket), 0, "a hint");
+		is_int(state_of(ticket), GLAKE_TICKET_QUEUED, errors[i]);
+		glk_fault_set(context->drv, "off");
+		is_int(glake_fetch(ctx, p, a), 0, "the block is had");
+		run();
+		ok(has_mark(p, 3), "whole");
+		glake_ticket_close(ticket);
+		glake_free(ctx, p, a);
+		close_soft();
+	}
+}
+
 /* One at a time, so that the order is seen. */
 static void goes_by_deadline(void)
 {
@@ -469,6 +496,7 @@ int main(void)
 		return tap_done();
 	}
 	is_late();
+	waits_on();
 	leaves_room();
 	stops_what_is_useless();
 	refuses();

@@ -41,6 +41,8 @@ static struct out list(struct rig *rig, uint64_t addr)
 	if (glk_cache_pin(&rig->cache, addr, false, &pin) ||
 		glk_share_list(glk_pin_page, &pin, pin.count, out.piece))
 		tap_bail(rig_error().text);
+	if (pin.count < MOST && out.piece[pin.count].fd)
+		tap_bail("more pieces than pages");
 	out.size = pin.size;
 	out.count = pin.count;
 	return out;
