@@ -341,6 +341,41 @@ static inline bool rig_streams_are_sound(struct rig *rig, const struct glake_sta
 	return false;
 }
 
+/* Blocks that are away in part, each of which has a record. */
+static inline uint32_t rig_walk_parts(const struct glk_map *map)
+{
+	uint32_t used = glk_load_relaxed(&map->extents.used), parts = 0;
+
+	for (uint32_t id = 1; id <= used; id++)
+		parts += glk_part_is(glk_extent_at(map, id));
+	return parts;
+}
+
+/* Whether there is a record for each, and none of a place of contents where nothing is away. */
+static inline bool rig_records_are_sound(struct rig *rig)
+{
+	struct glk_cache *cache = &rig->cache;
+	uint32_t parts = rig_walk_parts(&cache->arena.map), graphs = 0,
+		 runs = glk_load_relaxed(&cache->mover.store.runs.live);
+	struct glk_tags *tags = glk_tags(cache);
+	struct glk_graph *graph;
+
+	if (cache->beside.map.pool)
+		parts += rig_walk_parts(&cache->beside.map);
+	while ((graph = glk_graph_next(glk_graphs(cache), &graphs)))
+		parts += rig_walk_parts(&graph->arena.map);
+	for (uint32_t i = 0; tags && i < tags->used; i++)
+		parts += rig_walk_parts(&tags->at[i].arena.map);
+	if (parts == glk_load_relaxed(&cache->parts.live) &&
+		(cache->away_blocks || !runs))
+		return true;
+	tap_note(
+		"%u blocks are away in part, with %u records; %u are away, with %u places",
+		parts, glk_load_relaxed(&cache->parts.live), (unsigned)cache->away_blocks,
+		runs);
+	return false;
+}
+
 /* clang-format off */
 #define RIG_FIGURES(X)                                                                   \
 	X(live) X(given) X(live_blocks) X(quick) X(reserved) X(free_pages) X(placed) \
@@ -363,6 +398,7 @@ static inline bool rig_is_sound(struct rig *rig)
 		return false;
 	same = rig_bins_are_sound(rig);
 	same &= rig_streams_are_sound(rig, &told);
+	same &= rig_records_are_sound(rig);
 	same &= rig_walk_all(rig, &seen);
 	same &= rig_runs_are_sound(rig, &told);
 #define X(figure)                                                                        \
