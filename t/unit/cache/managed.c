@@ -363,6 +363,14 @@ static void full(const char *most)
 		"of which %d asked the driver", asked);
 	ok(rig_figures(&rig).managed == (uint64_t)n * 16 * MIB,
 		"none of them is managed");
+	rig.cache.managed->refused.until_ns = INT64_MAX;
+	/* the limit is asked each time */
+	ok((rig.cache.managed->refused.bytes > 0) == !strcmp(most, "tier.managed=0") &&
+			glk_chunk_refused(&rig.cache, 40 * MIB) ==
+				glk_chunk_refused(&rig.cache, 40 * MIB - 1) &&
+			!glk_chunk_refused(&rig.cache, 38 * MIB),
+		"what the driver said stands for all that want as many pages");
+	rig.cache.managed->refused.until_ns = 0;
 	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "the GPU's own go");
 	for (int i = 0; i < 3; i++)
 		is_int(rig_free(&rig, keep[i], s), 0, "and so do three chunks");
