@@ -341,37 +341,53 @@ static inline bool rig_streams_are_sound(struct rig *rig, const struct glake_sta
 	return false;
 }
 
-/* Blocks that are away in part, each of which has a record. */
-static inline uint32_t rig_walk_parts(const struct glk_map *map)
+/* The extents of an arena, and those that are away in part: each has a record. False: descriptors are
+ * left over. */
+static inline bool rig_walk_records(const struct glk_map *map, uint32_t *parts)
 {
-	uint32_t used = glk_load_relaxed(&map->extents.used), parts = 0;
+	uint32_t used = glk_load_relaxed(&map->extents.used), extents = 0;
 
-	for (uint32_t id = 1; id <= used; id++)
-		parts += glk_part_is(glk_extent_at(map, id));
-	return parts;
+	if (!map->pool)
+		return true;
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+
+		extents += glk_extent_state(e) != GLK_EXTENT_NONE;
+		*parts += glk_part_is(e);
+	}
+	if (extents == glk_load_relaxed(&map->extents.live))
+		return true;
+	tap_note("%u extents, with %u descriptors", extents,
+		glk_load_relaxed(&map->extents.live));
+	return false;
 }
 
-/* Whether there is a record for each, and none of a place of contents where nothing is away. */
+/* Whether there is a record for each extent, page and block that is away in part, and none of a place of
+ * contents where nothing is away. */
 static inline bool rig_records_are_sound(struct rig *rig)
 {
 	struct glk_cache *cache = &rig->cache;
-	uint32_t parts = rig_walk_parts(&cache->arena.map), graphs = 0,
+	uint32_t parts = 0, pages = 0, graphs = 0,
 		 runs = glk_load_relaxed(&cache->mover.store.runs.live);
 	struct glk_tags *tags = glk_tags(cache);
 	struct glk_graph *graph;
+	bool same = rig_walk_records(&cache->arena.map, &parts);
 
-	if (cache->beside.map.pool)
-		parts += rig_walk_parts(&cache->beside.map);
+	same &= rig_walk_records(&cache->beside.map, &parts);
 	while ((graph = glk_graph_next(glk_graphs(cache), &graphs)))
-		parts += rig_walk_parts(&graph->arena.map);
+		same &= rig_walk_records(&graph->arena.map, &parts);
 	for (uint32_t i = 0; tags && i < tags->used; i++)
-		parts += rig_walk_parts(&tags->at[i].arena.map);
+		same &= rig_walk_records(&tags->at[i].arena.map, &parts);
+	for (uint32_t id = 1; id <= glk_load_relaxed(&rig->pool.pages.used); id++)
+		pages += glk_page_state(glk_page_at(&rig->pool, id)) != GLK_PAGE_EMPTY;
 	if (parts == glk_load_relaxed(&cache->parts.live) &&
+		pages == glk_load_relaxed(&rig->pool.pages.live) &&
 		(cache->away_blocks || !runs))
-		return true;
-	tap_note(
-		"%u blocks are away in part, with %u records; %u are away, with %u places",
-		parts, glk_load_relaxed(&cache->parts.live), (unsigned)cache->away_blocks,
+		return same;
+	tap_note("%u blocks are away in part, with %u records; %u pages, with %u; %u are "
+		 "away, with %u places",
+		parts, glk_load_relaxed(&cache->parts.live), pages,
+		glk_load_relaxed(&rig->pool.pages.live), (unsigned)cache->away_blocks,
 		runs);
 	return false;
 }
