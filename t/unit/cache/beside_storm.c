@@ -39,7 +39,7 @@ static struct rig rig;
 static struct CUstream_st *streams[STREAMS], *mine[THREADS];
 static uint64_t seeds[THREADS + 1];
 static uint64_t budget;
-static bool keeps;
+static bool keeps, fails;
 /* Who looks at memory has it for reading: then no block is away that its thread did not send. */
 static pthread_rwlock_t here;
 /* For the threads, and for the device, which goes on until they have ended. */
@@ -55,7 +55,8 @@ static void count_error(const char *what, int err)
 /* What a call may answer here. */
 static bool is_known(int err)
 {
-	return err == -ENOMEM || err == -EIO || err == -EAGAIN || err == -EBUSY;
+	return err == -ENOMEM || (err == -EIO && fails) || err == -EAGAIN ||
+		err == -EBUSY;
 }
 
 /* What was queued on its stream has run, copies of blocks that had the memory before among it. */
@@ -402,6 +403,7 @@ static void storm(
 		mine[i] = rig_stream(&rig);
 	budget = glk_load_relaxed(&rig.cache.node->budget);
 	keeps = strstr(rules, KEPT);
+	fails = strstr(rules, "EIO");
 	glk_store_relaxed(&over, false);
 	glk_store_relaxed(&stop, false);
 	glk_store_relaxed(&placed, 0);
