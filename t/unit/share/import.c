@@ -114,6 +114,7 @@ static void test_same(bool single)
 	is_int(import_end(&rig, third + 1), -ENOENT, "  and not by its inside");
 	rig_free(&rig, addr, rig.stream[0]);
 	is_int(import_end(&rig, third), 0, "  the other one, after the block was freed");
+	is_int(glk_load_relaxed(&rig.cache.imports.slab.live), 0, "  no entry is left");
 	glk_cache_unpin(&rig.cache, addr);
 	is_sound(&rig, "  the books agree");
 	rig_close(&rig, 1);
