@@ -31,7 +31,7 @@ STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$
 SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [\w.\[\]>-]+)\s$")
 CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
                     r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)]|$)")
-BOUND = re.compile(r"if \(([^()]+) [<>]=? ([^()]+)\)")
+BOUND = re.compile(r"if \(([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
 BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
 
 Mistake = collections.namedtuple("Mistake", "file kind edits first last line where before after")
@@ -98,7 +98,8 @@ def is_same(said, behind, m):
     """Whether < and <= come to the same, since both operands are what is chosen from: the lesser, the
     greater, or what is left; or one of them becomes the other."""
     bound, store = BOUND.fullmatch(said), BECOMES.match(behind)
-    if bound and store and {bound[1], bound[2]} == {store[1], store[2]}:
+    if bound and store and m.start() == bound.start(2) and (
+            {bound[1], bound[3]} == {store[1], store[2]}):
         return True
     left, right = SIDE.search(said[:m.start()]), CHOICE.match(said, m.end())
     if not left or not right:
