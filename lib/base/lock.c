@@ -168,7 +168,8 @@ void glk_lock(struct glk_lock *lock)
 {
 	if (!self.ranks)
 		glk_cancel_put_off(&self.cancel);
-	assert(!(self.ranks >> lock->rank));
+	/* one of no rank was not made */
+	assert(lock->rank && !(self.ranks >> lock->rank));
 	self.ranks |= 1u << lock->rank;
 	if (lock->is_static)
 		write_down(lock);
