@@ -34,8 +34,8 @@ struct CUstream_st;
  *
  * Before more memory is locked, each stream is asked that freed blocks wait for, until one is found that
  * works still; nothing waits for it. Of the streams of a GPU beyond 63, one that works keeps what was
- * freed for all of these. A thread's own default stream is asked by that thread alone, and by all when
- * it has ended. A stream that was destroyed unannounced (glake_stream_end) cannot be asked:
+ * freed for all of these. A thread's own default stream is asked by that thread, and by others as
+ * memory.h says. A stream that was destroyed unannounced (glake_stream_end) cannot be asked:
  * what waits for it does until a glake_trim of the GPU that the block is near, or a request that would be
  * refused, which wait for the GPU.
  *

@@ -45,12 +45,14 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		legacy default stream, CU_STREAM_PER_THREAD that of the calling thread. A
  *		program that destroys a stream says so before: glake_stream_end. What was freed
  *		on a thread's default stream serves other streams too: the thread records an
- *		event there after each MiB, and at its next call for memory where others want
- *		what it freed. Less than that, and what lies in its quick bins, stays its own
- *		while it lives and makes no call. When it has ended an event on the legacy
- *		stream covers the rest; not while a stream that waits for the legacy one
- *		captures a graph, as far as the driver tells. Where other threads begin such
- *		captures all the while, a thread calls glake_stream_end before it ends
+ *		event there after each MiB freed past its bins, and at a later free or miss where
+ *		others want what it freed. Who is to have the rest, or what a thread left that has
+ *		ended, has it behind an event on the legacy stream. Like all work on that stream
+ *		such an event orders the default streams of all threads, so a kernel on one must
+ *		not wait for what the program has yet to queue on another; and a capture on a
+ *		stream that waits for the legacy one is in its way, for which the driver is asked
+ *		before. One that begins in that very moment is lost; where one was met so, that is
+ *		done for no thread that lives any more
  * flags	GLAKE_ALLOC_...
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
@@ -98,7 +100,7 @@ GLAKE_EXPORT int glake_alloc(struct glake *ctx, int device, size_t size,
  * Thread: any. Blocks: for calls about the same block that other threads are in; else not for a
  * block that goes to a quick bin, as those of up to policy.bins do; for others for the lock of
  * the GPU, never for the GPU. Driver calls: none for a stream seen before; on CU_STREAM_PER_THREAD an
- * event and its record after each MiB, and where others want it.
+ * event and its record after each MiB freed past the bins, and where others want what was freed there.
  */
 GLAKE_EXPORT int glake_free(struct glake *ctx, void *ptr, struct CUstream_st *stream);
 

@@ -107,8 +107,8 @@ struct CUstream_st;
  * where it was.
  * Thread: any. Blocks: for the lock of the GPU, and, where more memory of the host has to
  * be locked, for that: 100 to 250 ms per GiB. For the GPU only where a stream that used the
- * block has ended unannounced, or is another thread's own default stream. Driver calls: stream waits, event
- * records and copies; the first time two new streams; with tier.away=peer reserve,
+ * block has ended unannounced, or has no event for the time being, as that of another thread may (memory.h).
+ * Driver calls: stream waits, event records and copies; the first time two new streams; with tier.away=peer reserve,
  * create, map and set_access for each 64 MiB that are lent; where needed
  * locks memory of the host, which short-lived threads of the library touch before
  * (tier.host_reserve has it ready), and gives idle pages of the host back.
@@ -348,7 +348,7 @@ GLAKE_EXPORT int glake_suspend(
  * host and the others still here, all at their addresses.
  * Thread: any. Blocks: until the copies have finished, for which the GPU has to finish its work, and
  * 5.6 GB/s for pages of the host that were not there before (tier.place_reserve has them ready).
- * Driver calls: for each block of two large pages or more, and for each 256 MiB of smaller ones, or 16384 of
+ * Driver calls: for each block of two large pages or more, and for each 256 MiB of smaller ones, or 1024 of
  * them if that is less, a copy, waits, two unmaps, set access three times and more for many pages; each page
  * of the GPU is mapped once more and released, and each of the host mapped once; for pages that were not
  * there before those of glake_alloc; the first time two reservations of addresses.

@@ -180,7 +180,7 @@ static void give_back(struct glk_ahead *a)
 		return;
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);
-	glk_event_poll_whole(&cache->streams);
+	glk_event_poll_whole(&cache->streams, false);
 	/* what the GPU is not done with yet is for the next time */
 	if (glk_ladder_release(&cache->arena, bytes, UINT32_MAX))
 		a->left = REST;

@@ -151,6 +151,7 @@ static void finish(
 {
 	int err = glk_exchange_finish(&part->x);
 
+	/* the plan is closed: nothing new comes to lie there */
 	glk_lock_yield(&line->arena->gpu->lock);
 	if (!err && line->way == GLK_TO_HOST)
 		leave_bins(&part->x);

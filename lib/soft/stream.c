@@ -190,7 +190,8 @@ static bool thread_captures(const struct soft *soft, int device)
 	return false;
 }
 
-/* As CUDA, which breaks a capture when it is asked for the number of its stream. */
+/* As CUDA, which breaks a capture when it is asked for the number of its stream; that of the legacy stream is not
+ * asked for. */
 int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct glk_stream_facts *ret_facts)
 {
@@ -208,7 +209,7 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 	if (!err && id <= (uint32_t)soft->gpus && thread_captures(soft, device))
 		facts.capture = GLK_CAPTURE_BROKEN;
 	else if (!s->graph)
-		facts.id = s->id;
+		facts.id = id <= (uint32_t)soft->gpus ? 0 : s->id;
 	else
 		facts.capture = graph->broken ? GLK_CAPTURE_BROKEN : graph->capture;
 	if (!err)

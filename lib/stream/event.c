@@ -17,10 +17,10 @@
  * what is queued is told of part by part, however much it is.
  *
  * On the default stream of a thread that thread alone can record one, so it does where it frees memory that
- * others may want. What a thread left behind when it ended an event on the legacy stream covers, which begins
- * nothing before the work of such streams is done. A capture on a stream that waits for the legacy one is in
- * the way of that: the driver is asked, but one that begins between the answer and the record is broken by it
- * (580.159). So that is done for nobody who lives.
+ * others may want. What is left, of threads that have ended and of ones that rest, an event on the legacy stream
+ * covers, which begins nothing before the work of such streams is done. A capture on a stream that waits for the
+ * legacy one is in the way of that: the driver is asked, but one that begins between the answer and the record is
+ * broken by it (580.159). So who was once seen to capture there has it no more for threads that live.
  *
  * All under the lock of the GPU, which no hit takes.
  */
@@ -145,11 +145,17 @@ static bool is_others(const struct glk_stream *s)
 			s->record, glk_stream_thread(glk_load_relaxed(&s->key)));
 }
 
+/* The same where nobody but that thread may record one for it. */
+static bool is_left_alone(const struct glk_streams *streams, const struct glk_stream *s)
+{
+	return streams->legacy_captured && is_others(s);
+}
+
 bool glk_event_mute(const struct glk_streams *streams, const struct glk_stream *s)
 {
 	if (glk_event_here(s))
 		return glk_stream_silent(s);
-	return streams->legacy_mute || is_others(s);
+	return streams->legacy_mute || is_left_alone(streams, s);
 }
 
 /* On the legacy stream: a capture on a stream that waits for it must not be on its way, nor about to begin. */
@@ -163,6 +169,7 @@ static int ready_legacy(struct glk_streams *streams)
 			streams->drv, streams->device, GLK_STREAM_LEGACY, &facts);
 	if (err && err != -EINVAL)
 		return err;
+	streams->legacy_captured |= facts.capture != 0;
 	streams->legacy_mute = err || facts.capture || streams->captures;
 	return streams->legacy_mute ? -EAGAIN : 0;
 }
@@ -176,7 +183,7 @@ int glk_event_ready(struct glk_streams *streams, struct glk_stream *s)
 	if (s->state != GLK_STREAM_LIVE)
 		return -EAGAIN;
 	if (!glk_event_here(s))
-		return is_others(s) ? -EAGAIN : ready_legacy(streams);
+		return is_left_alone(streams, s) ? -EAGAIN : ready_legacy(streams);
 	if (s->announced)
 		return -EAGAIN;
 	err = streams->drv->ops->stream_facts(
@@ -302,8 +309,8 @@ int glk_event_cover(struct glk_streams *streams, struct glk_stream *s, unsigned 
 		unchoose(streams, s, slot);
 		if (glk_event_here(s))
 			s->mute |= err == -EBUSY;
-		else
-			streams->legacy_mute |= err == -EBUSY;
+		else if (err == -EBUSY)
+			streams->legacy_mute = streams->legacy_captured = true;
 		return err == -EBUSY ? -EAGAIN : err;
 	}
 	streams->records++;
@@ -346,21 +353,21 @@ static int try_cover(struct glk_streams *streams, struct glk_stream *s)
 	return err;
 }
 
-/* Asks those that were not asked yet, all, or all and records new ones. */
-enum poll { PEEK, ASK, POLL };
+/* Asks those that were not asked yet, all, or all and records new ones; on the default streams of other threads that
+ * live only the last: what is recorded on the legacy stream for one orders those of all threads. */
+enum poll { PEEK, ASK, POLL, POLL_LIVING };
 
 /* One for what was freed on a stream since the last. */
-static bool cover_rest(struct glk_streams *streams, struct glk_stream *s)
+static bool cover_rest(struct glk_streams *streams, struct glk_stream *s, enum poll how)
 {
 	if (s->state != GLK_STREAM_LIVE ||
 		glk_event_newest(s) >= glk_stream_freed(streams, s) ||
 		s->count == s->most)
 		return false;
-	/* who it is of does it */
-	if (is_others(s)) {
-		s->wanted = true;
+	/* who it is of does it at its next call */
+	s->wanted = is_others(s);
+	if (s->wanted && how != POLL_LIVING)
 		return false;
-	}
 	return !try_cover(streams, s) && ask(streams, s, true);
 }
 
@@ -368,8 +375,8 @@ static bool poll(struct glk_streams *streams, struct glk_stream *s, enum poll ho
 {
 	bool learned = ask(streams, s, how != PEEK), mute = glk_event_mute(streams, s);
 
-	if (how == POLL) {
-		learned |= cover_rest(streams, s);
+	if (how >= POLL) {
+		learned |= cover_rest(streams, s, how);
 		if (streams->legacy_mute && !glk_event_here(s))
 			ready_legacy(streams);
 	}
@@ -405,7 +412,7 @@ static bool poll_all(struct glk_streams *streams, enum poll how, enum poll crowd
 	uint64_t left;
 
 	/* to ask what is there only those with events need be looked at */
-	for (left = how == POLL ? streams->used : streams->flying; left;
+	for (left = how >= POLL ? streams->used : streams->flying; left;
 		left &= left - 1) {
 		unsigned bit = (unsigned)__builtin_ctzll(left);
 
@@ -458,7 +465,7 @@ bool glk_event_ask_few(struct glk_streams *streams)
 {
 	unsigned count = (unsigned)__builtin_popcountll(streams->flying & ~GLK_USE_CROWD);
 
-	/* what has passed decides nothing, or it would take long */
+	/* of many it would take long */
 	return poll_all(streams, count <= FEW ? ASK : PEEK, PEEK);
 }
 
@@ -508,10 +515,10 @@ void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t b
 		return;
 	if (s->count == s->most)
 		ask(streams, s, true);
-	if (!try_cover(streams, s)) {
-		s->owed = 0;
-		s->wanted = false;
-	}
+	/* one that cannot be had now is tried again when as much was freed */
+	try_cover(streams, s);
+	s->owed = 0;
+	s->wanted = false;
 }
 
 bool glk_event_poll_crowd(struct glk_streams *streams)
@@ -519,14 +526,16 @@ bool glk_event_poll_crowd(struct glk_streams *streams)
 	return streams->by_bit[GLK_STREAM_CROWD] && poll_crowd(streams, POLL);
 }
 
-void glk_event_poll_whole(struct glk_streams *streams)
+void glk_event_poll_whole(struct glk_streams *streams, bool living)
 {
-	poll_all(streams, POLL, PEEK);
+	enum poll how = living ? POLL_LIVING : POLL;
+
+	poll_all(streams, how, PEEK);
 	streams->crowd.turn = 0;
 	for (uint32_t asked = 0; asked < GLK_STREAMS_MAX; asked += CROWD_ASKED) {
 		if (!streams->by_bit[GLK_STREAM_CROWD])
 			break;
-		poll_crowd(streams, POLL);
+		poll_crowd(streams, how);
 		if (!streams->crowd.turn)
 			break;
 		glk_lock_yield(streams->gpu);

@@ -22,8 +22,9 @@ bool glk_event_ask(struct glk_streams *streams);
 /* The same, and records one on streams with frees that none covers; threads that live do so on their own default
  * streams when they next free something there or ask for it. */
 bool glk_event_poll(struct glk_streams *streams);
-/* The same for the whole crowd; the lock is given up between two turns of that. */
-void glk_event_poll_whole(struct glk_streams *streams);
+/* The same for the whole crowd, and for streams of threads that live; the lock is given up between two turns of
+ * the crowd. */
+void glk_event_poll_whole(struct glk_streams *streams, bool living);
 /* The rest of glk_stream_own(). */
 void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t bytes);
 /* Asks those streams of the crowd that a use may be of, with events recorded on them, until one has not
@@ -36,8 +37,7 @@ int glk_event_cover(
 /* Whether its handle means it here: not so for the default streams of other threads. */
 bool glk_event_here(const struct glk_stream *s);
 /* 0 if one that covers a stream can be recorded at present, -EAGAIN if not, or the driver's error. That of
- * another thread can have none while the thread lives, and then one on the legacy stream, which all later work
- * of such streams waits for too. */
+ * another thread is covered by one on the legacy stream, which all later work of such streams waits for too. */
 int glk_event_ready(struct glk_streams *streams, struct glk_stream *s);
 /* Whether none can be had of a stream, as far as is known. */
 bool glk_event_mute(const struct glk_streams *streams, const struct glk_stream *s);

@@ -143,6 +143,7 @@ struct glk_streams {
 		[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
 	uint64_t settled;	    /* those of them that went */
 	bool legacy_mute; /* no event can be had from the legacy stream, as far as is known */
+	bool legacy_captured; /* a stream that waits for it was seen to capture */
 	bool stuck; /* a capture was in the way of waiting for the GPU, during this request */
 	uint32_t
 		captures; /* pools of graphs that are open, so that one may be captured */
@@ -383,8 +384,7 @@ int glk_clock_sync_all(struct glk_streams *streams);
 /* Waits for the whole GPU where work of a set of streams is left that no event can tell of any more, since
  * they ended unannounced. Returns as above. */
 int glk_clock_sync_ended(struct glk_streams *streams, uint64_t set);
-/* The second of them, with the lock kept: where no event can be had, and where chance may decide
- * nothing. */
+/* The second of them, with the lock kept: where no event can be had, and where the limbo is patient. */
 int glk_clock_sync_use_held(struct glk_streams *streams, const struct glk_use *use);
 
 /* Work that somebody is about to wait for: the sum of many uses, which names more streams of the

@@ -144,7 +144,7 @@ static int sync_one(
 	return err;
 }
 
-/* What has been seen to pass is not waited for, where that may count. */
+/* What has been seen to pass is not waited for. */
 static bool has_work(
 	const struct glk_streams *streams, const struct glk_stream *s, uint64_t tick)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The default streams of threads. What other threads freed on theirs can be had, although none
- * but they can record an event there: they do so for others, and one on the legacy stream covers what
- * threads that have ended left.
+ * but they can record an event there: they do so for others, and one on the legacy stream covers what is
+ * left.
  */
 #include "context.h"
 
@@ -159,6 +159,63 @@ static void has_helpers(void)
 	nothing_stays();
 }
 
+struct helper {
+	pthread_barrier_t turn;
+	void *block; /* NULL: it ends */
+};
+
+static void *go_on_helping(void *arg)
+{
+	struct helper *h = arg;
+
+	for (;;) {
+		pthread_barrier_wait(&h->turn);
+		if (!h->block)
+			return NULL;
+		if (glake_use(ctx, h->block, own()))
+			tap_bail("a use is refused");
+		pthread_barrier_wait(&h->turn);
+	}
+}
+
+/* One that lives on, and does nothing else there: who wants what it used has an event on the legacy stream, and
+ * a capture that nobody announced, on a stream that does not wait for that one, lives. */
+static void has_one_helper(void)
+{
+	struct CUstream_st *stream, *captured;
+	struct helper h = {.block = NULL};
+	pthread_t thread;
+	uint32_t graph;
+
+	ctx = flow_open((const char *const[]){"soft.memory=1GiB", NULL});
+	if (glake_stream_new(ctx, 0, &stream) || glake_stream_new(ctx, 0, &captured))
+		tap_bail("no streams");
+	pthread_barrier_init(&h.turn, NULL, 2);
+	pthread_create(&thread, NULL, go_on_helping, &h);
+	is_int(glake_soft_capture_begin(ctx, 0, captured), 0, "a stream captures");
+	for (int i = 0; i < 100; i++) {
+		h.block = flow_alloc(ctx, 32 * MIB, stream);
+		pthread_barrier_wait(&h.turn);
+		pthread_barrier_wait(&h.turn);
+		if (i == 99)
+			is_int(glake_spill(ctx, h.block, stream), 0,
+				"what a helper used goes away");
+		if (glake_free(ctx, h.block, stream))
+			tap_bail("a free is refused");
+	}
+	is_int(glake_soft_capture_end(ctx, 0, captured, &graph), 0, "the capture lives");
+	h.block = NULL;
+	ok(flow_stats(ctx, 0).reserved <= 64 * MIB, "  and one block is held: %d MiB",
+		(int)(flow_stats(ctx, 0).reserved / MIB));
+	glake_soft_graph_free(ctx, graph);
+	glake_stream_free(ctx, 0, stream);
+	glake_stream_free(ctx, 0, captured);
+	nothing_stays();
+	pthread_barrier_wait(&h.turn);
+	pthread_join(thread, NULL);
+	pthread_barrier_destroy(&h.turn);
+}
+
 #define COMING 1000
 #define BUFFER (8 * MIB)
 
@@ -284,6 +341,7 @@ int main(void)
 	one_after_the_other();
 	hands_over();
 	has_helpers();
+	has_one_helper();
 	come_and_go();
 	helped();
 	given_back(20000);

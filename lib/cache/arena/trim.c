@@ -167,7 +167,7 @@ static int trim_all(
 	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
-	glk_event_poll_whole(&cache->streams);
+	glk_event_poll_whole(&cache->streams, true);
 	if (excess(&cache->arena, keep))
 		glk_beside_yield(
 			cache, (struct glk_limbo)GLK_LIMBO(&cache->streams), UINT64_MAX);
