@@ -233,7 +233,8 @@ void glk_event_lengthen(struct glk_streams *streams, uint32_t stream)
 	}
 }
 
-/* Each second one goes; the newest stays. */
+/* Each second one goes. The newest stays, and the oldest: it would never be seen to pass where the host is as far
+ * ahead as a ring is long. */
 static void thin_out(struct glk_streams *streams, struct glk_stream *s)
 {
 	unsigned kept = 0;
@@ -244,7 +245,7 @@ static void thin_out(struct glk_streams *streams, struct glk_stream *s)
 		struct glk_stream_event event = *from;
 
 		from->event = NULL;
-		if ((s->count - i) % 2 == 0) {
+		if (i % 2 && i + 1 < s->count) {
 			give(streams, event.event);
 			continue;
 		}

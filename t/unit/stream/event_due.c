@@ -97,6 +97,12 @@ static void is_far_ahead(void)
 			gpu.streams.seen[b->bit][a->bit] < use[16].tick,
 		"does not wait for the seventeenth");
 	is_int(glk_clock_waits(&gpu.streams, &use[19], b), 1, "the last one is told of");
+	for (int i = 0; i < 3; i++)
+		glk_soft_step(gpu.drv, 0, a->handle);
+	glk_event_ask(&gpu.streams);
+	ok(glk_clock_finished(&gpu.streams, &use[0]),
+		"what was first is seen to pass first");
+	ok(!glk_clock_finished(&gpu.streams, &use[19]), "and not the last");
 	glk_soft_run_all(gpu.drv);
 	gpu_close(&gpu);
 }
