@@ -65,7 +65,7 @@ struct glk_stream {
 	uint8_t bit; /* poked: see glk_stream_known_mask() */
 	uint8_t state;
 	bool mute;	 /* it captures a graph: no event can be had from it */
-	bool wanted;	 /* by others, who can record no event on it */
+	bool wanted;	 /* by others, for whom it is best that its thread records one */
 	uint32_t record; /* of the thread whose default stream it is */
 	uint64_t owed;	 /* bytes freed on that since its last event */
 	/* Pools of graphs that are open for its capture, which may begin at any moment: nothing is
@@ -326,7 +326,7 @@ static inline void glk_clock_raise(
 }
 
 /* The calling thread freed so many bytes on a stream, or 0 and asks for some. On its own default stream it records
- * an event after each MiB, and where others want what it freed: they cannot. */
+ * an event after each MiB, and where others want what it freed: theirs would be on the legacy stream. */
 static inline void glk_stream_own(
 	struct glk_streams *streams, struct glk_stream *s, uint64_t bytes)
 {
