@@ -17,6 +17,7 @@
  *   copy.h      copies over one link or several
  *   host.h      pinned memory of the host for the program
  *   tag.h       blocks that leave the GPU together, by name
+ *   elastic.h   blocks that are addresses first, and get memory by ranges
  *   pin.h       blocks that others know, which stay or are announced when they move
  *   managed.h   memory that the driver moves to who touches it
  *   stats.h     figures: memory, requests, driver calls
@@ -43,6 +44,7 @@
 #include <glake/conf.h>
 #include <glake/context.h>
 #include <glake/copy.h>
+#include <glake/elastic.h>
 #include <glake/error.h>
 #include <glake/figures.h>
 #include <glake/graph.h>

@@ -47,6 +47,8 @@ enum glake_run_arena {
 #define GLAKE_RUN_OUT	     0x2u /* others have its memory: see share.h */
 #define GLAKE_RUN_CONTIGUOUS 0x4u /* GLAKE_ALLOC_CONTIGUOUS */
 #define GLAKE_RUN_PART	     0x8u /* of a block that begins before it: see glake_map */
+#define GLAKE_RUN_BARE                                                                   \
+	0x10u /* of an elastic block that is away, where nothing is committed: see elastic.h */
 
 /* Addresses that are alike, all bytes of them. */
 struct glake_run {

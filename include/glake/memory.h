@@ -16,8 +16,9 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 /* Flags of glake_alloc. */
 #define GLAKE_ALLOC_CONTIGUOUS                                                           \
 	0x1u /* one physical handle: IPC, RDMA, NCCL registration */
-/* GLAKE_ALLOC_MANAGED 0x2u, GLAKE_ALLOC_MANAGED_OVER 0x4u: see managed.h */
-#define GLAKE_ALLOC_FLAGS 0x7u /* all flags this version knows */
+/* GLAKE_ALLOC_MANAGED 0x2u, GLAKE_ALLOC_MANAGED_OVER 0x4u: see managed.h
+ * GLAKE_ALLOC_ELASTIC 0x8u, GLAKE_ALLOC_GROWS 0x10u: see elastic.h */
+#define GLAKE_ALLOC_FLAGS 0x1fu /* all flags this version knows */
 
 /* Sizes are rounded up to this many bytes, and blocks begin at multiples of it; for contiguous
  * blocks it is pool.small_page. */
@@ -181,6 +182,7 @@ struct glake_block {
 	uint32_t pins;	 /* times that it was pinned, see pin.h */
 	size_t dropped;	 /* of these, those that are away without their contents */
 	size_t away_peer; /* of those that are away, those that lie in memory of another GPU */
+	size_t committed; /* its bytes that there is memory for, or contents: all but of an elastic block, see elastic.h */
 };
 
 /*

@@ -195,6 +195,10 @@ struct glake_stats {
 
 	/* Bytes of all blocks given since open, as they lie: given, and those that were freed. */
 	uint64_t total_given;
+
+	/* Elastic blocks, see elastic.h: bytes of them that are committed, which count as live. */
+	uint64_t elastic;
+	uint64_t elastic_blocks;
 };
 
 /*

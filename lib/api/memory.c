@@ -9,6 +9,8 @@
 
 #include <errno.h>
 
+#include <glake/elastic.h>
+
 static void record_alloc(struct glk_context *context, int device, size_t size,
 	const struct CUstream_st *stream, uint32_t flags, uint64_t addr, int err)
 {
@@ -21,6 +23,8 @@ static void record_alloc(struct glk_context *context, int device, size_t size,
 	glk_context_record(
 		context, kind, device, err ? (uint64_t)-err : addr, size, stream);
 }
+
+#define ELASTIC (GLAKE_ALLOC_ELASTIC | GLAKE_ALLOC_GROWS)
 
 /* A request that is no plain one, and all that may be wrong with one. */
 static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
@@ -42,7 +46,14 @@ static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 	if ((flags & GLAKE_ALLOC_MANAGED_OVER) && !(flags & GLAKE_ALLOC_MANAGED))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"GLAKE_ALLOC_MANAGED_OVER is for managed memory");
-	err = glk_cache_miss(cache, size, stream, flags, &addr);
+	if ((flags & GLAKE_ALLOC_ELASTIC) ? flags & ~ELASTIC : flags & GLAKE_ALLOC_GROWS)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"an elastic block is of no other kind, and GLAKE_ALLOC_GROWS is for it "
+			"alone");
+	if (flags & GLAKE_ALLOC_ELASTIC)
+		err = glk_cache_elastic(cache, size, stream, flags, &addr);
+	else
+		err = glk_cache_miss(cache, size, stream, flags, &addr);
 	record_alloc(context, device, size, stream, flags, addr, err);
 	if (err)
 		return err;

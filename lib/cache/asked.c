@@ -12,16 +12,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-typedef int (*move_fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portion);
-
-struct move {
-	move_fn fn;
-	const struct glk_portion *portion; /* NULL: all of the block */
-	bool takes;			   /* memory of the GPU */
-	struct glk_told *told; /* what a ticket has to know; NULL: there is none */
-};
-
 /* Gives the lock up. While the GPU is suspended: `err`, or what the address is refused for. */
 static int refuse(struct glk_cache *cache, uint64_t addr, int err)
 {
@@ -35,7 +25,7 @@ static int refuse(struct glk_cache *cache, uint64_t addr, int err)
 }
 
 static int claimed(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct move *how)
+	const struct glk_asking *how)
 {
 	int err = how->takes ? glk_suspended(arena->gpu) : 0;
 
@@ -46,15 +36,14 @@ static int claimed(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	if (how->told && how->portion)
 		how->told->bytes = how->portion->bytes;
 	if (!err)
-		err = how->fn(arena, e, on, how->portion);
+		err = how->fn(arena, e, on, how);
 	if (!err && how->told)
 		glk_told_after(arena, on, how->takes, how->told);
 	return err;
 }
 
-/* A block, which is claimed; where that takes memory not while the GPU is suspended. */
-static int move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
-	const struct move *how)
+int glk_asked(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	const struct glk_asking *how)
 {
 	struct glk_stream_facts facts = {0};
 	struct glk_arena *arena = NULL;
@@ -103,8 +92,9 @@ static int is_managed(const struct glk_extent *e)
 
 /* Who has its memory next waits for the copy of this block, and not for those of later ones. */
 static int send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portion)
+	const struct glk_asking *how)
 {
+	const struct glk_portion *portion = how->portion;
 	int err;
 
 	if (arena->ops->move)
@@ -152,8 +142,9 @@ static int have_away(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 /* What is fetched is about to be used. */
 static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
-	const struct glk_portion *portion)
+	const struct glk_asking *how)
 {
+	const struct glk_portion *portion = how->portion;
 	uint32_t said = glk_advice_of(arena, e);
 	uint64_t placed;
 	int err = portion ? glk_portion_check(e, portion) : 0;
@@ -186,8 +177,11 @@ int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told)
 {
-	struct move how = {to_gpu ? have : send, portion, to_gpu, ret_told};
-	int err = move(cache, addr, stream, &how);
+	struct glk_asking how = {.fn = to_gpu ? have : send,
+		.portion = portion,
+		.takes = to_gpu,
+		.told = ret_told};
+	int err = glk_asked(cache, addr, stream, &how);
 
 	/* one that is here is wanted as well */
 	if (to_gpu && (!err || err == -EALREADY))

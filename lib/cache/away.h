@@ -88,6 +88,20 @@ void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32
 void glk_told_after(
 	struct glk_arena *arena, uint32_t on, bool to_gpu, struct glk_told *told);
 
+/* asked.c. What a program asks of a block by its address, in the order of a stream: `fn` is called under the lock
+ * with the block claimed. Where it takes memory of the GPU, not while that is suspended, or the tag of the block.
+ * As glake_spill(). */
+struct glk_asking {
+	int (*fn)(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+		const struct glk_asking *how);
+	const struct glk_portion *portion; /* NULL: all of the block */
+	bool takes;			   /* memory of the GPU */
+	struct glk_told *told; /* what a ticket has to know; NULL: there is none */
+	void *arg;
+};
+int glk_asked(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
+	const struct glk_asking *how);
+
 /* Who looks for a block in that range waits, from the one to the other. */
 void glk_away_announce(struct glk_cache *cache, struct glk_moving *m);
 void glk_away_done(struct glk_cache *cache, struct glk_moving *m);

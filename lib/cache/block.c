@@ -156,13 +156,20 @@ struct glk_use glk_block_use(
 static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	struct glk_extent *e, struct glk_use use)
 {
-	glk_seat_free(seat, glk_extent_asked(e), e->size);
-	glk_arena_count(arena, e, false);
+	bool elastic = glk_part_is_elastic(arena->gpu, e);
+
+	if (elastic) {
+		glk_elastic_end(arena, e);
+	} else {
+		glk_seat_free(seat, glk_extent_asked(e), e->size);
+		glk_arena_count(arena, e, false);
+	}
 	glk_advice_end(arena, e);
 	glk_prefetch_gone(arena->gpu, e);
 	if (glk_latest_try(arena, e, &use))
 		return;
-	glk_quick_gone(arena->gpu, e);
+	if (!elastic)
+		glk_quick_gone(arena->gpu, e);
 	if (glk_part_is(e))
 		glk_part_drop(arena, e, &use);
 	else if (glk_extent_away(e))
@@ -460,6 +467,7 @@ static void describe(const struct glk_range *range, const struct glk_live *live,
 		.sz = sizeof(*ret_block),
 		.base = (void *)(uintptr_t)live->addr,
 		.size = live->asked,
+		.committed = live->asked,
 		.given = live->size,
 		.device = arena->gpu->device,
 		.flags = whole ? GLAKE_ALLOC_CONTIGUOUS : 0,

@@ -188,6 +188,9 @@ struct glk_cache {
 	bool in_place; /* blocks went to the host in place since it was suspended */
 	uint64_t suspended_blocks;  /* away because of that */
 	uint64_t away, away_blocks; /* bytes asked for; blocks */
+	uint64_t elastic,
+		elastic_blocks; /* bytes committed that were asked for; blocks */
+	uint64_t bare;		/* bytes of their slots that are not committed */
 	uint64_t spills, fetches;
 	uint64_t spilled, fetched; /* bytes of them */
 	uint64_t discards,
@@ -404,6 +407,15 @@ struct glk_portion {
  * it; NULL: there is none. */
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,
 	bool to_gpu, const struct glk_portion *portion, struct glk_told *ret_told);
+/* elastic.c: contracts as in glake/elastic.h; *ret_bytes is written with -ENOMEM of the first too. */
+int glk_cache_elastic(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr);
+int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	uint64_t *ret_bytes);
+int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	uint64_t *ret_bytes);
 int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);

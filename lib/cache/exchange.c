@@ -24,6 +24,7 @@
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/device.h"
+#include "cache/part.h"
 #include "cache/plan.h"
 
 #include <errno.h>
@@ -279,7 +280,8 @@ static int get_stage(struct glk_exchange *x)
 	struct glk_request request = {.size = size,
 		.rounded = size,
 		.stream = glk_exchange_carrier(x),
-		.patient = x->patient};
+		.patient = x->patient,
+		.single = glk_part_is_single(cache, x->e)};
 	int err = glk_exchange_start(cache, GLK_TO_GPU);
 
 	if (!err)

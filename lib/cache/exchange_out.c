@@ -19,6 +19,7 @@
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/exchange.h"
+#include "cache/part.h"
 #include "cache/plan.h"
 
 #include <errno.h>
@@ -59,7 +60,8 @@ static void cut(
 
 	*lead = own > x->busy.first ? (uint32_t)(own - x->busy.first) : 0;
 	*tail = behind <= x->busy.last ? (uint32_t)(x->busy.last + 1 - behind) : 0;
-	if (own >= behind || *lead > slots || *tail > slots)
+	if (own >= behind || *lead > slots || *tail > slots ||
+		glk_part_is_single(x->arena->gpu, x->e))
 		*lead = slots;
 	if (*tail > slots - *lead)
 		*tail = slots - *lead;

@@ -87,14 +87,16 @@ static void gather_tags(const struct glk_cache *cache, struct glake_stats *s)
 {
 	const struct glk_tags *tags = glk_tags(cache);
 
-	for (uint32_t i = 0; tags && i < GLAKE_TAGS_MAX; i++) {
+	for (uint32_t i = 0; tags && i <= GLAKE_TAGS_MAX; i++) {
 		const struct glk_tag *tag = &tags->at[i];
 
 		s->tags += glk_load_relaxed(&tag->id) != 0;
 		s->tags_suspended += tag->arena.shut;
-		s->tagged += tag->live;
-		s->tagged_blocks += tag->blocks;
-		s->tagged_held += glk_tag_held(tag);
+		if (i) {
+			s->tagged += tag->live;
+			s->tagged_blocks += tag->blocks;
+			s->tagged_held += glk_tag_held(tag);
+		}
 		if (tag->arena.map.pool)
 			gather_common(&tag->arena.map, s);
 	}
@@ -140,6 +142,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	/* pairs with: the release in glk_cache_start */
 	bool started = glk_load_acquire(&cache->started);
 	struct glk_seats sum = {0};
+	uint64_t given;
 
 	if (started)
 		glk_seats_sum(cache, &sum);
@@ -158,6 +161,8 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->hold_max = cache->lock.hold_max;
 	s->away = cache->away;
 	s->away_blocks = cache->away_blocks;
+	s->elastic = cache->elastic;
+	s->elastic_blocks = cache->elastic_blocks;
 	s->spills = cache->spills;
 	s->fetches = cache->fetches;
 	s->placed = cache->placed;
@@ -217,7 +222,8 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (started)
 		gather_streams(&cache->streams, s);
 	/* what is taken and not given lies in bins, or is out and was freed */
-	s->quick = s->quick > s->given ? s->quick - s->given : 0;
+	given = s->given + cache->bare;
+	s->quick = s->quick > given ? s->quick - given : 0;
 	s->free_pages += glk_node_free(cache->node);
 }
 

@@ -35,7 +35,9 @@ uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e
 	if (glk_extent_away(e))
 		return 0;
 	return glk_extent_asked(e) -
-		(glk_extent_part(e) ? glk_part_at(arena->gpu, e)->away : 0);
+		(glk_extent_part(e) ? glk_part_at(arena->gpu, e)->away +
+					glk_part_at(arena->gpu, e)->bare
+				    : 0);
 }
 
 /* Bytes of a content, 0 for none, that another GPU has. */
@@ -62,6 +64,7 @@ void glk_part_describe(const struct glk_arena *arena, const struct glk_extent *e
 	if ((kept & GLK_KEPT_RUN) > arena->gpu->parts.max)
 		return;
 	part = glk_slab_at(&arena->gpu->parts, kept & GLK_KEPT_RUN);
+	block->committed -= glk_peek_relaxed(&part->bare);
 	block->away = glk_peek_relaxed(&part->away);
 	block->dropped = glk_peek_relaxed(&part->dropped);
 	block->away_peer = glk_peek_relaxed(&part->afar);
@@ -136,14 +139,28 @@ static void take(struct glk_arena *arena, struct glk_extent *e, const struct glk
 
 /* ---- Records ---- */
 
-static void tally(struct glk_arena *arena, struct glk_part *part, struct glk_stretch s,
-	uint64_t bytes, bool gone)
+/* What of a piece with this word is gone, or no longer. */
+static void weigh(struct glk_arena *arena, const struct glk_extent *e,
+	struct glk_stretch s, uint32_t word, bool gone)
 {
-	uint32_t slots = s.last - s.first + 1;
+	struct glk_part *part = glk_part_at(arena->gpu, e);
+	uint64_t bytes = bytes_of(arena, e, s);
 
-	arena->gpu->away += gone ? bytes : -bytes;
-	glk_poke_relaxed(&part->away, part->away + (gone ? bytes : -bytes));
-	part->slots += gone ? slots : -slots;
+	bytes = gone ? bytes : -bytes;
+	if (word & GLK_KEPT_BARE) {
+		glk_poke_relaxed(&part->bare, part->bare + bytes);
+		part->bare_slots += gone ? s.last - s.first + 1 : s.first - s.last - 1;
+		return;
+	}
+	arena->gpu->away += bytes;
+	/* one that is elastic always has a record, and is away with the first byte that is */
+	if (part->elastic && gone)
+		arena->gpu->away_blocks += !part->away && bytes;
+	glk_poke_relaxed(&part->away, part->away + bytes);
+	if (part->elastic && !gone)
+		arena->gpu->away_blocks -= !part->away && bytes;
+	if (!(word & GLK_KEPT_RUN))
+		glk_poke_relaxed(&part->dropped, part->dropped + bytes);
 }
 
 /* Its one content is a piece, of all slots. */
@@ -183,6 +200,8 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	glk_poke_relaxed(&part->dropped, 0);
 	glk_poke_relaxed(&part->afar, 0);
 	part->slots = part->head = part->suspended = part->tagged = 0;
+	part->elastic = false;
+	glk_poke_relaxed(&part->bare, 0);
 	if (glk_extent_away(e)) {
 		unfold(arena, e, id);
 		return 0;
@@ -200,7 +219,7 @@ void glk_part_settle(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	struct glk_stretch s = glk_part_all(&arena->map, e);
 	uint32_t bin = part->bin;
 
-	if (part->slots) {
+	if (part->slots || part->elastic) {
 		/* pairs with: glk_extent_away, glk_extent_part */
 		glk_store_release(&e->bin,
 			part->slots > s.last - s.first ? GLK_EXTENT_AWAY
@@ -216,20 +235,56 @@ void glk_part_settle(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		glk_away_restore(arena, e, on, bin);
 }
 
+int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows)
+{
+	struct glk_stretch all = glk_part_all(&arena->map, e);
+	struct glk_part *part;
+	int err = glk_part_open(arena, e);
+
+	if (err)
+		return err;
+	part = glk_part_at(arena->gpu, e);
+	arena->gpu->away_blocks--;
+	part->elastic = true;
+	part->grows = grows;
+	part->slots = part->bare_slots = all.last - all.first + 1;
+	part->head = GLK_KEPT_BARE;
+	glk_poke_relaxed(&part->bare, glk_extent_asked(e));
+	if (all.first < all.last)
+		glk_bits_set(arena->map.gone, all.first + 1, all.last);
+	glk_or_relaxed(&e->kept, GLK_KEPT_FIRST);
+	glk_store_release(&e->bin, GLK_EXTENT_AWAY); /* pairs with: glk_extent_away */
+	return 0;
+}
+
 /* ---- Moves ---- */
+
+/* One piece with those beside it that are bare too. */
+static void join_bare(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch all = glk_part_all(map, e);
+
+	if (s.last < all.last && glk_part_gone(map, e, s.last + 1) &&
+		*glk_part_word(arena, e, s.last + 1) & GLK_KEPT_BARE)
+		glk_bit_clear(map->begun, s.last + 1);
+	if (s.first > all.first && glk_part_gone(map, e, s.first - 1) &&
+		glk_part_piece(arena, e, s.first - 1).word & GLK_KEPT_BARE)
+		glk_bit_clear(map->begun, s.first);
+}
 
 void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint32_t word, const struct glk_use *use)
 {
 	struct glk_part *part = glk_part_at(arena->gpu, e);
-	uint64_t bytes = bytes_of(arena, e, s);
 
 	glk_part_leave(&arena->map, e, s, use);
 	put(arena, e, s.first, word);
-	tally(arena, part, s, bytes, true);
+	weigh(arena, e, s, word, true);
+	part->slots += s.last - s.first + 1;
 	glk_poke_relaxed(&part->afar, part->afar + afar_of(arena, word & GLK_KEPT_RUN));
-	if (!(word & GLK_KEPT_RUN))
-		glk_poke_relaxed(&part->dropped, part->dropped + bytes);
+	if (word & GLK_KEPT_BARE)
+		join_bare(arena, e, s);
 }
 
 /* A part of a piece, or all of it. What is left is a piece again, or two. */
@@ -248,8 +303,7 @@ static void arrive(struct glk_arena *arena, struct glk_extent *e,
 	else if (run)
 		rest = glk_store_cut(
 			store_of(arena), run, from, bytes_of(arena, e, up), read, spare);
-	else
-		glk_poke_relaxed(&part->dropped, part->dropped - bytes_of(arena, e, s));
+	weigh(arena, e, s, p->word, false);
 	afar += afar_of(arena, rest.before) + afar_of(arena, rest.behind);
 	glk_poke_relaxed(&part->afar, afar);
 	take(arena, e, p);
@@ -259,7 +313,8 @@ static void arrive(struct glk_arena *arena, struct glk_extent *e,
 		put(arena, e, s.last + 1, rest.behind | flags);
 }
 
-void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+/* Of a stretch that is gone no piece is left. */
+static void clear(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint64_t read, uint32_t spare[2])
 {
 	struct glk_stretch in;
@@ -273,8 +328,23 @@ void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 		in.last = in.last > s.last ? s.last : in.last;
 		arrive(arena, e, &p, in, read, cut ? spare[!before] : 0);
 	}
+}
+
+void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint64_t read, uint32_t spare[2])
+{
+	clear(arena, e, s, read, spare);
 	glk_part_join(&arena->map, e, s);
-	tally(arena, glk_part_at(arena->gpu, e), s, bytes_of(arena, e, s), false);
+	glk_part_at(arena->gpu, e)->slots -= s.last - s.first + 1;
+}
+
+void glk_part_bare(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint32_t spare[2])
+{
+	clear(arena, e, s, 0, spare);
+	put(arena, e, s.first, GLK_KEPT_BARE);
+	weigh(arena, e, s, GLK_KEPT_BARE, true);
+	join_bare(arena, e, s);
 }
 
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
@@ -300,6 +370,7 @@ void glk_part_drop(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use)
 {
 	struct glk_map *map = &arena->map;
+	const struct glk_part *part = glk_part_at(arena->gpu, e);
 	struct glk_stretch all = glk_part_all(map, e), s;
 	uint32_t id = glk_extent_id(map, e);
 	struct glk_piece p;
@@ -318,8 +389,8 @@ void glk_part_drop(
 	}
 	if (all.first < all.last)
 		glk_bits_clear(map->gone, all.first + 1, all.last);
-	arena->gpu->away -= glk_part_at(arena->gpu, e)->away;
-	arena->gpu->away_blocks--;
+	arena->gpu->away -= part->away;
+	arena->gpu->away_blocks -= !part->elastic || part->away;
 	glk_slab_put(&arena->gpu->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
 	glk_store_relaxed(&e->bin, 0);
 	glk_lookup_leave(map, id);

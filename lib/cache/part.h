@@ -27,6 +27,11 @@ struct glk_part {
 	uint32_t head;	/* what is kept of the piece that begins at its first slot */
 	uint32_t bin;	/* that it would go to when it is freed */
 	uint32_t suspended, tagged; /* pieces that went because of that */
+	/* Of an elastic block, which has a record for as long as it lives: see elastic.c. */
+	bool elastic, grows;
+	uint32_t bare_slots;
+	uint64_t
+		bare; /* bytes that are not committed, and none of those that are gone; poked */
 };
 
 /* A piece: where, and what is kept of it. */
@@ -80,6 +85,34 @@ void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_s
  */
 void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint64_t read, uint32_t spare[2]);
+/* For an elastic block, whose record this is. A stretch that is gone without contents to come back, all of it, or
+ * with such that nobody wants any more, is not committed; neighbours that are not are one piece with it. `spare`
+ * as above. */
+void glk_part_bare(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	uint32_t spare[2]);
+/* A new one, of which nothing is committed. 0, or -ENOMEM (class LIMIT). */
+int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows);
+/* Bytes of a live block that are not committed. */
+static inline uint64_t glk_part_bare_bytes(
+	const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_part_is(e) ? glk_part_at(cache, e)->bare : 0;
+}
+
+static inline bool glk_part_is_elastic(
+	const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_part_is(e) && glk_part_at(cache, e)->elastic;
+}
+/* Whether it is elastic and shrinks, so that its pages have to be such as go one by one. */
+static inline bool glk_part_is_single(
+	const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_part_is_elastic(cache, e) && !glk_part_at(cache, e)->grows;
+}
+
+/* elastic.c: the books of one that is about to be freed. */
+void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e);
 /* What another GPU has of it goes to the host, piece by piece. As glk_away_home(). */
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e);
 /* A free of one that is told by pieces, behind a use. */
@@ -101,9 +134,16 @@ int glk_part_send(struct glk_arena *arena, struct glk_extent *e, struct glk_stre
  * be here. */
 int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_part_way *way);
+/* Of an elastic block: contents of a stretch that is gone, all of it, are forgotten, and it is bare. 0, or -ENOMEM
+ * with nothing changed. */
+int glk_part_forget(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 /* Whether a portion is one of a block: 0, or -EINVAL with a record. */
 int glk_portion_check(const struct glk_extent *e, const struct glk_portion *p);
-/* portion.c: the same for bytes of any block, as glake_spill_range() and glake_fetch_range(). */
+/* portion.c: slots of which all that the block has in them is in the portion, or with `any` some of it; none: the
+ * first above the last. */
+struct glk_stretch glk_portion_slots(const struct glk_map *map,
+	const struct glk_extent *e, const struct glk_portion *p, bool any);
+/* The same for bytes of any block, as glake_spill_range() and glake_fetch_range(). */
 int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *p);
 int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,

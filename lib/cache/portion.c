@@ -19,9 +19,8 @@ int glk_portion_check(const struct glk_extent *e, const struct glk_portion *p)
 		p->bytes, p->offset, asked);
 }
 
-/* Slots of which all that the block has in them is in the range, or with `any` some of it. */
-static struct glk_stretch slots_of(const struct glk_map *map, const struct glk_extent *e,
-	const struct glk_portion *p, bool any)
+struct glk_stretch glk_portion_slots(const struct glk_map *map,
+	const struct glk_extent *e, const struct glk_portion *p, bool any)
 {
 	struct glk_stretch s = glk_part_all(map, e);
 	uint64_t begin = e->offset + p->offset, end = begin + p->bytes;
@@ -77,7 +76,7 @@ int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		err = glk_away_may(arena, e);
 	if (err)
 		return err;
-	s = slots_of(map, e, p, false);
+	s = glk_portion_slots(map, e, p, false);
 	if (s.first + 1 > s.last + 1)
 		return holds_no_slot(map, p);
 	if (is_all(map, e, s))
@@ -93,7 +92,7 @@ int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *p)
 {
 	struct glk_part_way way = {.on = on};
-	struct glk_stretch s = slots_of(&arena->map, e, p, true);
+	struct glk_stretch s = glk_portion_slots(&arena->map, e, p, true);
 
 	if (is_all(&arena->map, e, s) || e->nested || glk_load_relaxed(&e->whole))
 		return glk_away_have(arena, e, on);

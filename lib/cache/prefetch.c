@@ -434,7 +434,8 @@ int glk_prefetch_add(const struct glk_arena *arena, const struct glk_extent *e,
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"%d blocks are to be prefetched, the most there can be",
 			GLK_HINTS);
-	h->bytes = glk_extent_asked(e) - glk_part_here(arena, e);
+	h->bytes = glk_extent_asked(e) - glk_part_here(arena, e) -
+		glk_part_bare_bytes(cache, e);
 	h->deadline = wish->deadline;
 	h->priority = wish->priority;
 	h->on = wish->on;

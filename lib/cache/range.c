@@ -195,6 +195,7 @@ struct coming {
 	struct glk_extent *e;
 	struct glk_stretch s; /* that comes at once */
 	uint32_t on;
+	bool forgets; /* its contents are wanted by nobody */
 	uint32_t spare
 		[2]; /* runs of the store, for what is left of the pieces at its ends */
 	struct glk_use use;
@@ -240,7 +241,7 @@ static int prepare(struct coming *c)
 		struct glk_piece p = glk_part_piece(c->arena, c->e, slot);
 		bool before = p.s.first < c->s.first,
 		     cut = before || p.s.last > c->s.last;
-		int err = p.word & GLK_KEPT_RUN ? check(c, &p) : 0;
+		int err = p.word & GLK_KEPT_RUN && !c->forgets ? check(c, &p) : 0;
 
 		in = part_of(c, &p);
 		if (err)
@@ -263,6 +264,18 @@ static void give_spares(struct coming *c)
 		if (c->spare[i])
 			glk_slab_put(&c->arena->gpu->mover.store.runs, c->spare[i]);
 	}
+}
+
+int glk_part_forget(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s)
+{
+	struct coming c = {.arena = arena, .e = e, .s = s, .forgets = true};
+	int err = prepare(&c);
+
+	if (err)
+		give_spares(&c);
+	else
+		glk_part_bare(arena, e, s, c.spare);
+	return err;
 }
 
 static int copy_back(struct coming *c, const struct glk_piece *p, struct glk_stretch s)
@@ -309,7 +322,8 @@ static int back(struct coming *c)
 {
 	struct glk_cache *cache = c->arena->gpu;
 	struct glk_map *map = &c->arena->map;
-	struct glk_request request = {.patient = true, .run = &c->s};
+	struct glk_request request = {
+		.patient = true, .run = &c->s, .single = glk_part_is_single(cache, c->e)};
 	uint64_t addr;
 	int err = 0;
 
@@ -371,18 +385,24 @@ static int come(
 	return 0;
 }
 
-/* The next stretch that is to come, from a slot on: with flags, of pieces side by side that have one.
- * */
+/* Whether a piece is to come: with flags one that has any of them, else whatever has contents, or had. */
+static bool comes(const struct glk_piece *p, uint32_t flags)
+{
+	return flags ? p->word & flags : !(p->word & GLK_KEPT_BARE);
+}
+
+/* The next stretch that is to come, from a slot on, of pieces side by side. */
 static struct glk_stretch next_gone(const struct glk_arena *arena,
 	const struct glk_extent *e, uint32_t slot, uint32_t last, uint32_t flags)
 {
 	struct glk_stretch all = glk_part_next(&arena->map, e, slot, last, true),
 			   s = {1, 0};
+	bool some = flags || glk_part_at(arena->gpu, e)->bare;
 	struct glk_piece p;
 
-	while (flags && all.first <= all.last) {
+	while (some && all.first <= all.last) {
 		p = glk_part_piece(arena, e, all.first);
-		if (p.word & flags) {
+		if (comes(&p, flags)) {
 			s.first = s.first > s.last ? all.first : s.first;
 			s.last = p.s.last < last ? p.s.last : last;
 		} else if (s.first <= s.last) {
@@ -392,7 +412,7 @@ static struct glk_stretch next_gone(const struct glk_arena *arena,
 		if (s.first <= s.last && all.first != s.last + 1)
 			return s;
 	}
-	return flags ? s : all;
+	return some ? s : all;
 }
 
 int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,

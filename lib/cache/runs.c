@@ -14,6 +14,7 @@
 #include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
+#include "cache/part.h"
 #include "cache/tag/tag.h"
 
 #define RUNS  32  /* of a turn: they lie on the stack */
@@ -269,10 +270,10 @@ static uint32_t flags_of(const struct turn *t, const struct glk_extent *e)
 		(e->offset < t->offset ? GLAKE_RUN_PART : 0);
 }
 
-/* Of one that is away in part, what is alike from the present offset on: where it ends, and whether it
- * is away. */
+/* Of one that is away in part, or elastic, what is alike from the present offset on: where it ends, and whether it
+ * is away, or bare. */
 static uint64_t end_of_part(
-	const struct turn *t, const struct glk_extent *e, bool *ret_away)
+	const struct turn *t, const struct glk_extent *e, bool *ret_away, bool *ret_bare)
 {
 	const struct glk_map *map = &t->arena->map;
 	uint32_t slot = glk_slot_of(map, t->offset), last = glk_extent_last(map, e);
@@ -281,6 +282,12 @@ static uint64_t end_of_part(
 
 	*ret_away = glk_part_gone(map, e, slot);
 	s = glk_part_next(map, e, slot, last, *ret_away);
+	if (*ret_away && glk_part_is_elastic(t->cache, e)) {
+		struct glk_piece p = glk_part_piece(t->arena, e, slot);
+
+		s.last = p.s.last;
+		*ret_bare = p.word & GLK_KEPT_BARE;
+	}
 	end = (uint64_t)(s.last + 1) << map->shift;
 	return s.last < last ? end : e->offset + e->size;
 }
@@ -303,19 +310,21 @@ static uint64_t placed_in(const struct turn *t, const struct glk_extent *e, uint
 static void tell_block(struct turn *t, struct glk_extent *e)
 {
 	uint64_t end = e->offset + e->size, asked = 0, before = t->offset - e->offset;
-	bool live = read_live(e, &asked), away = live && glk_extent_away(e);
+	bool live = read_live(e, &asked), away = live && glk_extent_away(e), bare = false;
 	struct glake_run *run = &t->runs[t->count++];
 
-	if (live && glk_extent_part(e))
-		end = end_of_part(t, e, &away);
+	if (live && (glk_extent_part(e) || (away && glk_part_is_elastic(t->cache, e))))
+		end = end_of_part(t, e, &away, &bare);
 	*run = run_of(t, end,
 		away	       ? GLAKE_RUN_AWAY
 			: live ? GLAKE_RUN_LIVE
 			       : GLAKE_RUN_QUICK);
 	run->flags = flags_of(t, e);
 	run->stream = handle_of(t->cache, glk_load_relaxed(&e->stream));
-	if (live)
+	if (live && !bare)
 		run->asked = asked > before ? asked - before : 0;
+	if (bare)
+		run->flags |= GLAKE_RUN_BARE;
 	if (run->asked > run->size && end < e->offset + e->size)
 		run->asked = run->size;
 	if (away)

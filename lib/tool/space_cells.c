@@ -78,7 +78,8 @@ static const struct {
 
 static bool has_block(const struct glake_run *run)
 {
-	return run->state == GLAKE_RUN_LIVE || run->state == GLAKE_RUN_AWAY;
+	return run->state == GLAKE_RUN_LIVE ||
+		(run->state == GLAKE_RUN_AWAY && !(run->flags & GLAKE_RUN_BARE));
 }
 
 static bool has_memory(const struct glake_run *run)

@@ -237,6 +237,8 @@ static const struct row of_gpu[] = {
 		"Memory of another GPU that is held for contents that are away."),
 	BYTES(store_peer_used, "The part of it that has some."),
 	GONE(total_given, "Blocks given since open."),
+	BYTES(elastic, "Committed memory of elastic blocks."),
+	NOW(elastic_blocks, "Elastic blocks."),
 	COUNT(spill_waits,
 		"Times that requests waited for blocks that were being sent away."),
 	TIMES(GLK_FIGURES_EARLY, "prefetch_early_duration_ns",

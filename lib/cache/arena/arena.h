@@ -120,6 +120,7 @@ struct glk_request {
 	/* The slots of an extent that are to be backed; NULL: all of it. */
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
+	bool single;	     /* all of them do */
 	bool trim;	     /* too much memory is stranded, see glk_want */
 	bool patient;	     /* it waits for the GPU before it is refused */
 	bool asks;	 /* the program is to be asked for room first: see shortage.c */

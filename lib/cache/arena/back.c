@@ -57,7 +57,7 @@ static struct run plan_run(const struct job *job, uint32_t first, uint32_t last)
 	if (run.lead > slots)
 		run.lead = slots;
 	slots -= tail < slots ? tail : slots;
-	if (map->large > 1 && slots > run.lead)
+	if (map->large > 1 && slots > run.lead && !job->request->single)
 		run.large = (slots - run.lead) / map->large;
 	return run;
 }

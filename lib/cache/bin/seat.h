@@ -82,6 +82,18 @@ static inline void glk_seat_gave(struct glk_seat *seat, uint64_t asked, uint64_t
 		glk_store_relaxed(&seat->peak, live);
 }
 
+/* In its turn, of a block that keeps its place: so many bytes more, or fewer. */
+static inline void glk_seat_grew(struct glk_seat *seat, uint64_t asked, uint64_t given)
+{
+	uint64_t live = glk_load_relaxed(&seat->live) + asked;
+
+	glk_seat_add((int64_t)given < 0 ? &seat->back : &seat->given,
+		(int64_t)given < 0 ? -given : given);
+	glk_store_relaxed(&seat->live, live);
+	if ((int64_t)live > (int64_t)glk_load_relaxed(&seat->peak))
+		glk_store_relaxed(&seat->peak, live);
+}
+
 static inline void glk_seat_took(struct glk_seat *seat, uint64_t asked, uint64_t given)
 {
 	glk_seat_add(&seat->frees, 1);

@@ -57,7 +57,7 @@ static struct glk_tag *entry_of(struct glk_cache *cache, uint32_t id)
 	struct glk_tags *tags = glk_tags(cache);
 	uint32_t number = id & ((1u << GLK_TAG_BITS) - 1);
 
-	return tags && number && number <= GLAKE_TAGS_MAX ? &tags->at[number - 1] : NULL;
+	return tags && number && number <= GLAKE_TAGS_MAX ? &tags->at[number] : NULL;
 }
 
 struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id)
@@ -152,7 +152,7 @@ static int start(struct glk_cache *cache, struct glk_tag *tag)
 	if (tag->arena.map.pool)
 		return 0;
 	err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, cache->node,
-		cache->memory / STEP_PART);
+		number ? cache->memory / STEP_PART : cache->memory);
 	if (!err && tags->used <= number)
 		tags->used = number + 1;
 	return err;
@@ -183,6 +183,20 @@ int glk_tag_enter(
 			cache, &tag->limit, tag->live, "the tag of this thread", size);
 	if (!err)
 		*ret_arena = &tag->arena;
+	return err;
+}
+
+int glk_tag_elastic(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_arena)
+{
+	int err;
+
+	if (id)
+		return glk_tag_enter(cache, id, 0, ret_arena);
+	err = make_table(cache);
+	if (!err)
+		err = start(cache, &glk_tags(cache)->at[0]);
+	if (!err)
+		*ret_arena = &glk_tags(cache)->at[0].arena;
 	return err;
 }
 

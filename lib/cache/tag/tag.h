@@ -28,7 +28,8 @@ struct glk_tag {
 
 struct glk_tags {
 	uint32_t used; /* entries that ever had an arena: those below this number */
-	struct glk_tag at[GLAKE_TAGS_MAX];
+	/* By the number; the first is of no tag, and has the elastic blocks of threads without one. */
+	struct glk_tag at[GLAKE_TAGS_MAX + 1];
 };
 
 /* The lowest bits of an id are the number of its entry, from 1. */
@@ -59,6 +60,8 @@ static inline uint64_t glk_tag_held(const struct glk_tag *tag)
  * the tag is suspended; -ENOMEM at its limit, of which so much is pledged; -ESTALE; or the driver's error. */
 int glk_tag_enter(struct glk_cache *cache, uint32_t id, uint64_t size,
 	struct glk_arena **ret_arena);
+/* The same for an elastic block, of a thread that may have none: no limit is asked, since nothing is committed. */
+int glk_tag_elastic(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_arena);
 /* The open tag of an id, under the lock; NULL with a record: there is none. */
 struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id);
 /* At the end of the GPU, which is idle. 0 or the driver's error. */

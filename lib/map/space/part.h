@@ -34,13 +34,15 @@
 /*
  * What an extent keeps that is away: the first run of its content in the store, 0 where that was
  * dropped; or, with pieces, the number of its record in cache/part.c. A piece keeps a run with the two
- * upper bits.
+ * upper bits, or is bare.
  */
 #define GLK_KEPT_SUSPENDED (UINT32_C(1) << 31) /* since the GPU was suspended */
 #define GLK_KEPT_TAGGED	   (UINT32_C(1) << 30) /* since its tag was */
 #define GLK_KEPT_PIECES	   (UINT32_C(1) << 29) /* it is told by pieces */
 #define GLK_KEPT_FIRST	   (UINT32_C(1) << 28) /* and its first slot is gone */
 #define GLK_KEPT_RUN	   (GLK_KEPT_FIRST - 1)
+/* In the word of a piece, of an elastic block: there is nothing to come back, since nothing was committed. */
+#define GLK_KEPT_BARE GLK_KEPT_FIRST
 
 /* A stretch of slots; none: first above last. */
 struct glk_stretch {

@@ -13,6 +13,7 @@
 #include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
+#include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/tag/tag.h"
 #include "driver/driver.h"

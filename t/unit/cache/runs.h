@@ -47,14 +47,15 @@ static inline int rig_add_run(const struct glake_run *r, void *arg)
 	runs->gpu += r->gpu_bytes;
 	runs->host += r->host_bytes;
 	if (r->state == GLAKE_RUN_LIVE || r->state == GLAKE_RUN_AWAY) {
-		bool away = r->state == GLAKE_RUN_AWAY,
+		bool bare = r->flags & GLAKE_RUN_BARE;
+		bool away = r->state == GLAKE_RUN_AWAY && !bare,
 		     first = !(r->flags & GLAKE_RUN_PART);
 
 		/* one that is away in part has several runs */
 		runs->away &= !first;
 		runs->placed &= !first;
 		s->live += r->asked;
-		s->given += r->size;
+		s->given += bare ? 0 : r->size;
 		s->live_blocks += first;
 		s->placed += r->placed;
 		s->placed_blocks += r->placed > 0 && !runs->placed;

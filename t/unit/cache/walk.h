@@ -6,7 +6,8 @@
  * pages and the bins themselves. */
 
 /* What the extents of an arena tell. */
-static inline void rig_walk_extents(struct glk_map *map, struct glake_stats *s)
+static inline void rig_walk_extents(
+	const struct glk_slab *parts, struct glk_map *map, struct glake_stats *s)
 {
 	uint32_t used = glk_load_relaxed(&map->extents.used);
 
@@ -14,9 +15,18 @@ static inline void rig_walk_extents(struct glk_map *map, struct glake_stats *s)
 		const struct glk_extent *e = glk_extent_at(map, id);
 
 		if (glk_extent_state(e) == GLK_EXTENT_LIVE) {
-			s->live += glk_extent_asked(e);
-			s->given += e->size;
+			const struct glk_part *part = glk_slab_at(
+				parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
+			bool elastic = glk_part_is(e) && part->elastic;
+			uint64_t bare = elastic ? part->bare : 0;
+
+			s->live += glk_extent_asked(e) - bare;
+			s->given += e->size -
+				((uint64_t)(elastic ? part->bare_slots : 0)
+					<< map->shift);
 			s->live_blocks++;
+			s->elastic += elastic ? glk_extent_asked(e) - bare : 0;
+			s->elastic_blocks += elastic;
 		} else if (glk_extent_state(e) == GLK_EXTENT_QUICK) {
 			s->quick += e->size;
 		} else if (glk_extent_state(e) == GLK_EXTENT_FREE) {
@@ -46,9 +56,10 @@ static inline void rig_walk_slots(struct glk_map *map, bool *busy, struct glake_
 	}
 }
 
-static inline void rig_walk_one(struct glk_map *map, bool *busy, struct glake_stats *s)
+static inline void rig_walk_one(
+	struct rig *rig, struct glk_map *map, bool *busy, struct glake_stats *s)
 {
-	rig_walk_extents(map, s);
+	rig_walk_extents(&rig->cache.parts, map, s);
 	rig_walk_slots(map, busy, s);
 }
 
@@ -206,7 +217,8 @@ static inline void rig_walk_managed(struct rig *rig, struct glake_stats *s)
 
 	for (uint32_t i = 0; m && i < m->used; i++)
 		if (m->at[i].state == GLK_CHUNK_READY)
-			rig_walk_extents((struct glk_map *)&m->at[i].arena.map, &own);
+			rig_walk_extents(&rig->cache.parts,
+				(struct glk_map *)&m->at[i].arena.map, &own);
 	s->live += own.live;
 	s->given += own.given;
 	s->live_blocks += own.live_blocks;
@@ -229,21 +241,21 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	if (!busy)
 		tap_bail("no memory for the walk");
 	if (rig->cache.beside.map.pool) {
-		rig_walk_one(&rig->cache.beside.map, busy, &s);
+		rig_walk_one(rig, &rig->cache.beside.map, busy, &s);
 		rig_walk_placed(&rig->cache.beside.map, &s);
 	}
 	if (rig->cache.stage.map.pool)
-		rig_walk_one(&rig->cache.stage.map, busy, &s);
+		rig_walk_one(rig, &rig->cache.stage.map, busy, &s);
 	if (rig->cache.host_stage.map.pool)
-		rig_walk_one(&rig->cache.host_stage.map, busy, &s);
+		rig_walk_one(rig, &rig->cache.host_stage.map, busy, &s);
 	rig_walk_managed(rig, &s);
 	s.host_held = rig->cache.mover.store.held + rig->cache.mover.store.packs;
-	rig_walk_one(&rig->cache.arena.map, busy, &s);
+	rig_walk_one(rig, &rig->cache.arena.map, busy, &s);
 	rig_walk_placed(&rig->cache.arena.map, &s);
 	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
 	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));) {
 		before = s;
-		rig_walk_one(&graph->arena.map, busy, &s);
+		rig_walk_one(rig, &graph->arena.map, busy, &s);
 		s.stranded += rig_walk_stranded(&graph->arena.map);
 		same &= rig_pool_is_sound(graph, &before, &s);
 		s.pools++;
@@ -253,9 +265,12 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 		struct glk_map *map = &tags->at[i].arena.map;
 
 		before = s;
-		rig_walk_one(map, busy, &s);
+		rig_walk_one(rig, map, busy, &s);
 		rig_walk_placed(map, &s);
 		s.stranded += rig_walk_stranded(map);
+		/* the first is of no tag */
+		if (!i)
+			continue;
 		s.tagged += s.live - before.live;
 		s.tagged_blocks += s.live_blocks - before.live_blocks;
 		s.tagged_held += rig_walk_held(map);
@@ -397,7 +412,7 @@ static inline bool rig_records_are_sound(struct rig *rig)
 	X(live) X(given) X(live_blocks) X(quick) X(reserved) X(free_pages) X(placed) \
 	X(placed_blocks) X(host_held) X(idle) X(stranded) X(in_flight) X(managed) \
 	X(managed_blocks) X(tagged) X(tagged_blocks) X(tagged_held) X(mapped) X(lost) \
-	X(free_extents) X(largest_hole) X(pools) X(pool_held)
+	X(free_extents) X(largest_hole) X(pools) X(pool_held) X(elastic) X(elastic_blocks)
 /* clang-format on */
 
 /* Whether books, walk and device tell the same; says what does not. */

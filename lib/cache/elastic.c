@@ -1,0 +1,504 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Elastic blocks: addresses that memory is committed behind by ranges, and taken from again, see glake/elastic.h.
+ * Such a block is born as if all of it had been dropped, told by pieces (part.h), and a piece of which nothing is
+ * committed is bare: it does not come back with a fetch or a resumption. To commit is to have a bare piece back, to
+ * decommit is to drop what is there, so that all that moves blocks knows them as it knows blocks that are away
+ * in part.
+ *
+ * What counts as live of it, for its tag too, is what is committed.
+ */
+#include "base/conf.h"
+#include "base/error.h"
+#include "base/parse.h"
+#include "base/thread.h"
+#include "cache/advice.h"
+#include "cache/arena/request.h"
+#include "cache/bin/hit.h"
+#include "cache/part.h"
+#include "cache/plan.h"
+#include "cache/tag/tag.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include <glake/elastic.h>
+
+/* ---- Born ---- */
+
+static bool anywhere(struct glk_map *map, uint32_t first, uint32_t last,
+	struct glk_fit *fit, void *arg)
+{
+	(void)map, (void)first, (void)last, (void)fit, (void)arg;
+	return true;
+}
+
+/* Whole slots with as little mapped there as can be, and no pages. */
+static int place(struct glk_arena *arena, struct glk_request *request, uint32_t *ret_id)
+{
+	struct glk_map *map = &arena->map;
+	struct glk_want want = {
+		.size = request->rounded, .kind = GLK_FIT_WHOLE, .fn = anywhere};
+	struct glk_fit fit;
+	int err;
+
+	err = glk_place_seek(arena, request, &want, &fit);
+	if (err)
+		return err;
+	return glk_extent_carve(map, fit.from, fit.offset, request->rounded, ret_id);
+}
+
+static int make(struct glk_arena *arena, struct glk_request *request,
+	struct CUstream_st *name, uint64_t *ret_addr)
+{
+	struct glk_map *map = &arena->map;
+	struct glk_cache *cache = arena->gpu;
+	struct glk_extent *e;
+	uint32_t id;
+	int err;
+
+	err = place(arena, request, &id);
+	if (err)
+		return err;
+	e = glk_extent_at(map, id);
+	glk_store_relaxed(&e->slack, (uint32_t)(e->size - request->size));
+	glk_store_relaxed(&e->stream, (uint16_t)request->stream->id);
+	glk_store_relaxed(&e->whole, false);
+	err = glk_part_elastic(arena, e, request->flags & GLAKE_ALLOC_GROWS);
+	if (err) {
+		glk_store_relaxed(&e->bin, 0);
+		glk_extent_give_back(map, id);
+		return err;
+	}
+	cache->bare += e->size;
+	cache->elastic_blocks++;
+	glk_tag_of(arena)->blocks++;
+	glk_quick_born(glk_quick_row(cache, request->stream->id, name), 0);
+	glk_lookup_enter(map, id);
+	glk_seat_alloc(glk_slab_at(&cache->seats, 0), 0, 0);
+	cache->served++;
+	*ret_addr = glk_load_relaxed(&e->addr);
+	return 0;
+}
+
+int glk_cache_elastic(struct glk_cache *cache, uint64_t size, struct CUstream_st *stream,
+	uint32_t flags, uint64_t *ret_addr)
+{
+	struct glk_request request = {.size = size, .flags = flags, .patient = true};
+	uint32_t tag = glk_seat_tag(cache), on = 0;
+	struct glk_arena *arena;
+	uint64_t slot;
+	int err;
+
+	if (!size || size > cache->conf->map_span)
+		return glk_error(size ? -ENOMEM : -EINVAL,
+			size ? GLAKE_ERROR_ADDRESS : GLAKE_ERROR_INVAL,
+			"an elastic block of %" PRIu64
+			" bytes: 1 to the %s that map.span allows",
+			size, glk_say_bytes(cache->conf->map_span).text);
+	/* who asks about one while it changes waits, as for one that moves */
+	err = glk_away_start(cache);
+	if (!err)
+		err = glk_stream_get(&cache->streams, stream, NULL, &on);
+	if (err)
+		return err;
+	glk_lock(&cache->lock);
+	err = glk_plan_ask(cache);
+	if (err) {
+		glk_unlock(&cache->lock);
+		return err;
+	}
+	request.stream = glk_stream_enter(&cache->streams, on);
+	err = glk_tag_elastic(cache, tag, &arena);
+	if (!err) {
+		slot = glk_slot_bytes(&arena->map);
+		request.rounded = (size + slot - 1) & ~(slot - 1);
+		err = make(arena, &request, glk_stream_name(stream), ret_addr);
+	}
+	glk_plan_leave(cache);
+	glk_unlock(&cache->lock);
+	return err;
+}
+
+/* ---- Books ---- */
+
+/* So many bytes more of it are committed, as they were asked for and by slots; or fewer. */
+static void count(struct glk_arena *arena, const struct glk_extent *e, uint64_t asked,
+	uint64_t given)
+{
+	struct glk_cache *cache = arena->gpu;
+	struct glk_seat *seat = glk_slab_at(&cache->seats, 0);
+	struct glk_row *row = &cache->rows[glk_load_relaxed(&e->stream)];
+
+	if (glk_load_relaxed(seat->turn) != seat->id)
+		glk_seat_turn(seat);
+	glk_seat_grew(seat, asked, given);
+	glk_poke_relaxed(&row->bytes, row->bytes + given);
+	glk_tag_of(arena)->live += asked;
+	cache->elastic += asked;
+	cache->bare -= given;
+}
+
+static uint64_t slots_of(const struct glk_map *map, uint32_t slots)
+{
+	return (uint64_t)slots << map->shift;
+}
+
+void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e)
+{
+	struct glk_row *row = &arena->gpu->rows[glk_load_relaxed(&e->stream)];
+	const struct glk_part *part = glk_part_at(arena->gpu, e);
+	uint64_t bare = slots_of(&arena->map, part->bare_slots);
+
+	count(arena, e, part->bare - glk_extent_asked(e), bare - e->size);
+	glk_poke_relaxed(&row->blocks, row->blocks - 1);
+	arena->gpu->bare -= e->size;
+	arena->gpu->elastic_blocks--;
+	glk_tag_of(arena)->blocks--;
+	glk_seat_free(glk_slab_at(&arena->gpu->seats, 0), 0, 0);
+}
+
+/* ---- Commit ---- */
+
+/* Ranges of a block that are to change, and what did. */
+struct change {
+	struct glk_arena *arena;
+	struct glk_extent *e;
+	uint32_t on;
+	const struct glk_portion *portions;
+	size_t count;
+	uint64_t bytes, wants; /* that came or went; that there was no room for */
+	struct glk_stretch few[32], *came; /* stretches that have come, in order */
+	uint32_t done;
+};
+
+static uint64_t bytes_of(const struct change *c, struct glk_stretch s)
+{
+	uint64_t addr;
+
+	return glk_part_span(&c->arena->map, c->e, s, &addr);
+}
+
+static uint64_t given_of(const struct change *c, struct glk_stretch s)
+{
+	return slots_of(&c->arena->map, s.last - s.first + 1);
+}
+
+/* The next bare stretch, from a slot on. */
+static struct glk_stretch next_bare(const struct change *c, uint32_t slot, uint32_t last)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_stretch s = glk_part_next(map, c->e, slot, last, true);
+	struct glk_piece p;
+
+	for (; s.first <= s.last;
+		s = glk_part_next(map, c->e, p.s.last + 1, last, true)) {
+		p = glk_part_piece(c->arena, c->e, s.first);
+		if (!(p.word & GLK_KEPT_BARE))
+			continue;
+		s.last = p.s.last < last ? p.s.last : last;
+		return s;
+	}
+	return (struct glk_stretch){1, 0};
+}
+
+/* How many bare stretches there are in the ranges, and their bytes. Ranges may overlap, so it may be fewer. */
+static uint64_t measure(const struct change *c, uint32_t *ret_stretches)
+{
+	uint64_t bytes = 0;
+	uint32_t stretches = 0;
+
+	for (size_t i = 0; i < c->count; i++) {
+		struct glk_stretch r =
+			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
+		struct glk_stretch s = next_bare(c, r.first, r.last);
+
+		for (; s.first <= s.last; s = next_bare(c, s.last + 1, r.last)) {
+			bytes += bytes_of(c, s);
+			stretches++;
+		}
+	}
+	*ret_stretches = stretches;
+	return bytes;
+}
+
+static int come(struct change *c, struct glk_stretch s)
+{
+	struct glk_arena *arena = c->arena;
+	struct glk_cache *cache = arena->gpu;
+	struct glk_request request = {
+		.patient = true, .run = &s, .single = glk_part_is_single(cache, c->e)};
+	uint32_t none[2] = {0, 0};
+	int err;
+
+	request.size = bytes_of(c, s);
+	request.rounded = given_of(c, s);
+	request.stream = glk_stream_enter(&cache->streams, c->on);
+	err = glk_arena_back(arena, &request, glk_extent_id(&arena->map, c->e));
+	if (err)
+		return err;
+	glk_part_arrive(arena, c->e, s, 0, none);
+	count(arena, c->e, request.size, request.rounded);
+	c->came[c->done++] = s;
+	c->bytes += request.size;
+	return 0;
+}
+
+/* It was used by nothing yet. */
+static void undo(struct change *c)
+{
+	struct glk_use use = glk_block_use(c->arena->gpu, c->e, c->on);
+
+	while (c->done) {
+		struct glk_stretch s = c->came[--c->done];
+
+		glk_part_depart(c->arena, c->e, s, GLK_KEPT_BARE, &use);
+		count(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
+	}
+	c->bytes = 0;
+}
+
+static int come_all(struct change *c)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < c->count && !err; i++) {
+		struct glk_stretch r =
+			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
+		struct glk_stretch s = next_bare(c, r.first, r.last);
+
+		for (; !err && s.first <= s.last; s = next_bare(c, s.last + 1, r.last))
+			err = come(c, s);
+	}
+	return err;
+}
+
+/* With the room that cold blocks leave where there is none, as for a request. */
+static int come_somehow(struct change *c, uint64_t bytes)
+{
+	struct glk_cache *cache = c->arena->gpu;
+	int err = come_all(c);
+
+	while (err == -ENOMEM && glk_advice_cold(cache) &&
+		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE &&
+		glk_advice_can(cache, bytes - c->bytes) &&
+		glk_advice_yield(cache, bytes - c->bytes))
+		err = come_all(c);
+	return err;
+}
+
+static int is_not_elastic(const struct glk_extent *e)
+{
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+		"the block at 0x%" PRIx64 " is not elastic", glk_load_relaxed(&e->addr));
+}
+
+/* All ranges lie in the block, which is elastic. */
+static int check(const struct change *c)
+{
+	uint64_t asked = glk_extent_asked(c->e);
+
+	if (!glk_part_is_elastic(c->arena->gpu, c->e))
+		return is_not_elastic(c->e);
+	for (size_t i = 0; i < c->count; i++) {
+		const struct glk_portion *p = &c->portions[i];
+
+		if (!p->bytes)
+			return glk_error(
+				-EINVAL, GLAKE_ERROR_INVAL, "a range of 0 bytes");
+		if (p->offset >= asked || p->bytes > asked - p->offset)
+			return glk_error(-ERANGE, GLAKE_ERROR_INVAL,
+				"%" PRIu64 " bytes at %" PRIu64
+				" reach past an elastic block of %" PRIu64 " bytes",
+				p->bytes, p->offset, asked);
+	}
+	return 0;
+}
+
+static int commit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct change *c = how->arg;
+	struct glk_tag *tag = glk_tag_of(arena);
+	uint32_t stretches;
+	uint64_t bytes;
+	size_t size;
+	int err;
+
+	c->arena = arena;
+	c->e = e;
+	c->on = on;
+	err = check(c);
+	if (err)
+		return err;
+	bytes = measure(c, &stretches);
+	size = stretches * sizeof(*c->came);
+	c->came = size <= sizeof(c->few) ? c->few : glk_region_new(size);
+	if (!c->came)
+		return -ENOMEM;
+	err = glk_limit_pledge(
+		arena->gpu, &tag->limit, tag->live, "the tag of this block", bytes);
+	if (!err) {
+		err = come_somehow(c, bytes);
+		tag->limit.pledged -= bytes;
+		if (err)
+			undo(c);
+		else
+			glk_away_mark(arena->gpu, e, on);
+		glk_part_settle(arena, e, on, err);
+	}
+	if (c->came != c->few)
+		glk_region_free(c->came, size);
+	c->wants = err == -ENOMEM ? bytes : 0;
+	return err;
+}
+
+/* ---- Decommit ---- */
+
+/* Whether the block stands on any of the slots. */
+static bool stands(const struct change *c, uint32_t first, uint32_t last)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_stretch s = glk_part_next(map, c->e, first, last, false);
+
+	return s.first <= s.last;
+}
+
+/* Of a stretch that is here, what goes with whole pages: at an end not a page that the rest of the block stands
+ * on too. */
+static struct glk_stretch whole_pages(const struct change *c, struct glk_stretch s)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_mapping m = glk_mapping_at(map, s.first);
+
+	if (m.first < s.first && stands(c, m.first, s.first - 1))
+		s.first = m.last + 1;
+	if (s.first > s.last)
+		return s;
+	m = glk_mapping_at(map, s.last);
+	if (m.last > s.last && stands(c, s.last + 1, m.last))
+		s.last = m.first - 1;
+	return s;
+}
+
+static void go_here(struct change *c, struct glk_stretch r, const struct glk_use *use)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_stretch s = glk_part_next(map, c->e, r.first, r.last, false), in;
+
+	for (; s.first <= s.last;
+		s = glk_part_next(map, c->e, s.last + 1, r.last, false)) {
+		in = whole_pages(c, s);
+		if (in.first + 1 > in.last + 1)
+			continue;
+		c->bytes += bytes_of(c, in);
+		count(c->arena, c->e, -bytes_of(c, in), -given_of(c, in));
+		glk_away_count_placed(c->arena, c->e, false);
+		glk_part_depart(c->arena, c->e, in, GLK_KEPT_BARE, use);
+		glk_away_count_placed(c->arena, c->e, true);
+	}
+}
+
+/* Contents that are away are forgotten. */
+static int go_away(struct change *c, struct glk_stretch r)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_stretch s = glk_part_next(map, c->e, r.first, r.last, true);
+	struct glk_piece p;
+	int err = 0;
+
+	while (s.first <= s.last && !err) {
+		p = glk_part_piece(c->arena, c->e, s.first);
+		s.last = p.s.last < r.last ? p.s.last : r.last;
+		if (!(p.word & GLK_KEPT_BARE)) {
+			err = glk_part_forget(c->arena, c->e, s);
+			if (!err) {
+				c->bytes += bytes_of(c, s);
+				count(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
+			}
+		}
+		s = glk_part_next(map, c->e, s.last + 1, r.last, true);
+	}
+	return err;
+}
+
+static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct change *c = how->arg;
+	struct glk_use use;
+	int err;
+
+	c->arena = arena;
+	c->e = e;
+	c->on = on;
+	err = check(c);
+	if (err)
+		return err;
+	use = glk_block_use(arena->gpu, e, on);
+	for (size_t i = 0; i < c->count && !err; i++) {
+		struct glk_stretch r =
+			glk_portion_slots(&arena->map, e, &c->portions[i], false);
+
+		if (r.first + 1 > r.last + 1)
+			continue;
+		err = go_away(c, r);
+		if (!err)
+			go_here(c, r, &use);
+	}
+	glk_part_settle(arena, e, on, err);
+	return err;
+}
+
+/* ---- Asked ---- */
+
+/* The program is asked for room where there is none, once. */
+static bool asks(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream)
+{
+	struct glk_request request = {.rounded = wants};
+	bool may;
+
+	glk_lock(&cache->lock);
+	may = wants && glk_shortage_may_ask(cache, &request);
+	glk_unlock(&cache->lock);
+	if (may)
+		glk_shortage_ask(cache, wants, stream);
+	return may;
+}
+
+/* How much of what there is no room for there would be. */
+static uint64_t room_for(struct glk_cache *cache, uint64_t wants)
+{
+	uint64_t room;
+
+	glk_lock(&cache->lock);
+	room = glk_arena_room(&cache->arena) & ~(glk_slot_bytes(&cache->arena.map) - 1);
+	glk_unlock(&cache->lock);
+	return room < wants ? room : wants;
+}
+
+int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	uint64_t *ret_bytes)
+{
+	struct change c = {.portions = portions, .count = count};
+	struct glk_asking how = {.fn = commit, .takes = true, .arg = &c};
+	int err = glk_asked(cache, addr, stream, &how);
+
+	if (err == -ENOMEM && asks(cache, c.wants, stream))
+		err = glk_asked(cache, addr, stream, &how);
+	*ret_bytes = err == -ENOMEM ? room_for(cache, c.wants) : c.bytes;
+	return err;
+}
+
+int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	uint64_t *ret_bytes)
+{
+	struct change c = {.portions = portions, .count = count};
+	struct glk_asking how = {.fn = decommit, .arg = &c};
+	int err = glk_asked(cache, addr, stream, &how);
+
+	*ret_bytes = c.bytes;
+	return err;
+}

@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Elastic blocks: addresses that get memory by ranges and lose it again, alone and among all else that moves. A model
+ * knows of each page whether it is committed, whether its contents are away, and what was written there last.
+ */
+#include "cache/tag/tag.h"
+#include "range_parts.h"
+
+#include <stdlib.h>
+
+#include <glake/elastic.h>
+
+#define TAG 0x101u
+
+static struct rig rig;
+static struct CUstream_st *a, *b;
+
+static void set_up(const char *const *settings, uint64_t budget)
+{
+	rig_open(&rig, settings);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	glk_store_relaxed(&rig.cache.node->budget, budget);
+}
+
+static uint64_t elastic(size_t size, uint32_t flags)
+{
+	uint64_t addr = 0;
+
+	if (glk_cache_elastic(&rig.cache, size, a, GLAKE_ALLOC_ELASTIC | flags, &addr))
+		tap_bail(rig_error().text);
+	return addr;
+}
+
+static int commit(uint64_t addr, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes)
+{
+	const struct glk_portion p = {offset, bytes};
+	uint64_t unused;
+
+	return glk_cache_commit(
+		&rig.cache, addr, &p, 1, a, ret_bytes ? ret_bytes : &unused);
+}
+
+static int decommit(uint64_t addr, uint64_t offset, uint64_t bytes, uint64_t *ret_bytes)
+{
+	const struct glk_portion p = {offset, bytes};
+	uint64_t unused;
+
+	return glk_cache_decommit(
+		&rig.cache, addr, &p, 1, a, ret_bytes ? ret_bytes : &unused);
+}
+
+static uint64_t committed(uint64_t addr)
+{
+	return rig_query(&rig, addr).committed;
+}
+
+/* Larger than the GPU, memory where it was committed and nowhere else. */
+static void grows_and_shrinks(void)
+{
+	struct glake_stats s;
+	uint64_t addr, bytes;
+
+	set_up(NULL, 64 * MIB);
+	addr = elastic(3 * 1024 * MIB + 700, 0);
+	ok(addr % (2 * MIB) == 0, "it begins with a page");
+	is_int((int64_t)rig_query(&rig, addr).size, 3 * 1024 * (int64_t)MIB + 700,
+		"it has the size that was asked for");
+	s = rig_figures(&rig);
+	ok(!committed(addr) && !s.live && !s.reserved && s.live_blocks == 1,
+		"and no memory");
+	is_sound(&rig, "the books agree");
+	is_int(commit(addr, 5 * MIB, 6 * MIB, &bytes), 0, "a range is committed");
+	is_int((int64_t)bytes, 8 * MIB, "to whole pages");
+	memset((void *)(addr + 4 * MIB), 7, 8 * MIB);
+	is_int((int64_t)committed(addr + 100), 8 * MIB, "which is told");
+	s = rig_figures(&rig);
+	ok(s.live == 8 * MIB && s.reserved == 8 * MIB && s.elastic == 8 * MIB &&
+			s.elastic_blocks == 1 && !s.away,
+		"and counts as live");
+	is_sound(&rig, "the books agree");
+	is_int(commit(addr, 0, 16 * MIB, &bytes), 0, "more around it");
+	is_int((int64_t)bytes, 8 * MIB, "adds what was not");
+	ok(*(char *)(addr + 4 * MIB) == 7 && *(char *)(addr + 12 * MIB - 1) == 7,
+		"what was there stays");
+	is_int(commit(addr, 0, 16 * MIB, &bytes), 0, "the same again");
+	is_int((int64_t)bytes, 0, "adds nothing");
+	is_int(commit(addr, 3 * 1024 * MIB, 700, &bytes), 0, "the end");
+	is_int((int64_t)bytes, 700, "has as much as was asked for");
+	is_sound(&rig, "the books agree");
+	is_int(decommit(addr, 3 * MIB, 6 * MIB, &bytes), 0, "a range is decommitted");
+	is_int((int64_t)bytes, 4 * MIB, "as far as it holds whole pages");
+	is_int((int64_t)committed(addr), 12 * MIB + 700, "the others stay");
+	is_int(decommit(addr, 5 * MIB, 2 * MIB, &bytes), 0, "one that holds none");
+	is_int((int64_t)bytes, 0, "is nothing");
+	is_sound(&rig, "the books agree");
+	is_int(decommit(addr, 0, 3 * 1024 * MIB + 700, &bytes), 0, "all of it");
+	is_int((int64_t)bytes, 12 * MIB + 700, "gives back what there was");
+	is_int((int64_t)rig_figures(&rig).live, 0, "nothing is live");
+	is_sound(&rig, "the books agree");
+	is_int(rig_free(&rig, addr, a), 0, "freed");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* What was decommitted serves others when its stream has passed, and a block of the same addresses finds it. */
+static void in_stream_order(void)
+{
+	uint64_t addr, other;
+
+	set_up((const char *const[]){"soft.streams=stepped", NULL}, 32 * MIB);
+	addr = elastic(256 * MIB, 0);
+	is_int(commit(addr, 0, 32 * MIB, NULL), 0, "all memory is committed");
+	is_int(decommit(addr, 0, 32 * MIB, NULL), 0, "and decommitted");
+	is_int(commit(addr, 0, 32 * MIB, NULL), 0, "and committed where it was");
+	is_int(decommit(addr, 16 * MIB, 16 * MIB, NULL), 0, "half of it goes");
+	is_int(commit(addr, 128 * MIB, 16 * MIB, NULL), 0, "and lies elsewhere");
+	is_sound(&rig, "the books agree");
+	is_int(decommit(addr, 0, 256 * MIB, NULL), 0, "all goes");
+	other = rig_alloc(&rig, 30 * MIB, a);
+	ok(other != 0, "another block of its stream has the memory");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, other, a);
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+/* What there is no room for changes nothing, and says what there would be. */
+static void all_or_nothing(void)
+{
+	struct glk_portion list[100];
+	uint64_t addr, bytes = 0;
+
+	set_up(NULL, 40 * MIB);
+	addr = elastic(1024 * MIB, 0);
+	for (unsigned i = 0; i < 100; i++)
+		list[i] = (struct glk_portion){i * 4 * MIB, 1};
+	is_int(commit(addr, 10 * MIB, 2 * MIB, NULL), 0, "a page");
+	is_int(glk_cache_commit(&rig.cache, addr, list, 19, a, &bytes), 0,
+		"some ranges together");
+	is_int((int64_t)bytes, 38 * MIB, "each with its page");
+	is_int(decommit(addr, 0, 8 * MIB, NULL), 0, "two of them go");
+	is_int(glk_cache_commit(&rig.cache, addr, list, 100, a, &bytes), -ENOMEM,
+		"more than there is room for");
+	is_int((int64_t)bytes, 4 * MIB, "which says what there would be");
+	is_int((int64_t)committed(addr), 36 * MIB, "and changes nothing");
+	is_sound(&rig, "the books agree");
+	is_int(commit(addr, 1023 * MIB, 2 * MIB, &bytes), -ERANGE, "past the end");
+	is_int(commit(addr, 1024 * MIB, 1, &bytes), -ERANGE, "behind it");
+	is_int(commit(addr, 0, SIZE_MAX, &bytes), -ERANGE, "far beyond");
+	is_int(commit(addr, 0, 0, &bytes), -EINVAL, "nothing");
+	is_int(decommit(addr, 1023 * MIB, 2 * MIB, &bytes), -ERANGE, "past the end");
+	is_int(commit(addr + 2 * MIB, 0, 1, &bytes), -EINVAL, "its inside");
+	rig_free(&rig, addr, a);
+	is_int(commit(addr, 0, 1, &bytes), -EINVAL, "one that was freed");
+	addr = rig_alloc(&rig, 4 * MIB, a);
+	is_int(commit(addr, 0, 1, &bytes), -EINVAL, "one that is none");
+	is_int(decommit(addr, 0, 2 * MIB, &bytes), -EINVAL, "likewise");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+/* Larger pages where nothing is expected to go; those that a range does not hold stay. */
+static void keeps_large_pages(void)
+{
+	uint64_t addr, bytes;
+
+	set_up(NULL, 256 * MIB);
+	addr = elastic(1024 * MIB, GLAKE_ALLOC_GROWS);
+	is_int(commit(addr, 0, 64 * MIB, NULL), 0, "a range is committed");
+	is_int((int64_t)rig_query(&rig, addr).page_size, 8 * MIB, "with large pages");
+	is_int(decommit(addr, 4 * MIB, 16 * MIB, &bytes), 0, "some of it goes");
+	is_int((int64_t)bytes, 8 * MIB, "in whole pages");
+	is_sound(&rig, "the books agree");
+	is_int(commit(addr, 8 * MIB, 2 * MIB, NULL), 0, "a part comes back");
+	is_int(decommit(addr, 0, 64 * MIB, &bytes), 0, "all of it goes");
+	is_int((int64_t)bytes, 58 * MIB, "all that was left");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+/* A tag's limit counts what is committed. */
+static void is_limited(void)
+{
+	uint64_t addr;
+
+	set_up(NULL, 256 * MIB);
+	if (glk_cache_tag_open(&rig.cache, TAG) ||
+		glk_cache_tag_limit(&rig.cache, TAG, 20 * MIB))
+		tap_bail("no tag");
+	rig_set_tag(&rig, TAG);
+	addr = elastic(1024 * MIB, 0);
+	rig_set_tag(&rig, 0);
+	is_int(rig_query(&rig, addr).tag == TAG, 1, "it is of the tag");
+	is_int(commit(addr, 0, 18 * MIB, NULL), 0, "what the tag may have");
+	is_int(commit(addr, 18 * MIB, 4 * MIB, NULL), -ENOMEM, "and no more");
+	is_int(rig_error().error_class, GLAKE_ERROR_LIMIT, "which is told");
+	is_int(decommit(addr, 0, 4 * MIB, NULL), 0, "some of it goes");
+	is_int(commit(addr, 18 * MIB, 4 * MIB, NULL), 0, "and makes room");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "nothing is left of it");
+	rig_close(&rig, 0);
+}
+
+/* ---- By chance ---- */
+
+#define BLOCKS 6
+#define SLOTS  24 /* of a block */
+
+enum slot { BARE, HERE, AWAY };
+
+struct model {
+	uint64_t addr;
+	size_t size;
+	bool tagged;
+	enum slot slot[SLOTS];
+	uint32_t writes[SLOTS];
+};
+
+static size_t end_of(const struct model *m, unsigned slot)
+{
+	size_t end = (slot + 1) * 2 * MIB;
+
+	return end < m->size ? end : m->size;
+}
+
+static uint64_t *word_at(const struct model *m, unsigned slot, bool last)
+{
+	return (uint64_t *)(m->addr +
+		(last ? (end_of(m, slot) - 8) & ~(size_t)7 : slot * 2 * MIB));
+}
+
+static void write_slot(struct model *m, unsigned slot)
+{
+	m->writes[slot]++;
+	for (int i = 0; i < 2; i++)
+		*word_at(m, slot, i) = m->addr + slot + ((uint64_t)m->writes[slot] << 48);
+}
+
+static unsigned slots_of(const struct model *m)
+{
+	return (unsigned)((m->size + 2 * MIB - 1) / (2 * MIB));
+}
+
+static bool is_whole(const struct model *m)
+{
+	for (unsigned slot = 0; slot < slots_of(m); slot++) {
+		uint64_t want = m->addr + slot + ((uint64_t)m->writes[slot] << 48);
+
+		if (m->slot[slot] == HERE &&
+			(*word_at(m, slot, false) != want ||
+				*word_at(m, slot, true) != want))
+			return false;
+	}
+	return true;
+}
+
+/* Bytes of slots that are so. */
+static uint64_t bytes_of(const struct model *m, enum slot what)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned slot = 0; slot < slots_of(m); slot++)
+		bytes += m->slot[slot] == what ? end_of(m, slot) - slot * 2 * MIB : 0;
+	return bytes;
+}
+
+static bool is_told(const struct model *m)
+{
+	struct glake_block block = rig_query(&rig, m->addr);
+	uint64_t bare = bytes_of(m, BARE), away = bytes_of(m, AWAY);
+
+	if (block.committed == m->size - bare && block.away == away)
+		return true;
+	tap_note("%zu committed, %zu away; %zu and %" PRIu64 " expected", block.committed,
+		block.away, m->size - bare, away);
+	return false;
+}
+
+/* A range comes or goes, or moves to the host and back. Whether it did what it has to. */
+static bool change(struct model *m, struct CUstream_st *stream)
+{
+	struct glk_portion p = {.offset = (size_t)rand() % m->size};
+	uint64_t bytes = 0, want = 0;
+	int what = rand() % 4, err;
+
+	p.bytes = 1 + (size_t)rand() % (m->size - p.offset);
+	for (unsigned slot = 0; slot < slots_of(m); slot++) {
+		bool some =
+			p.offset < end_of(m, slot) && p.offset + p.bytes > slot * 2 * MIB;
+		bool all = p.offset <= slot * 2 * MIB &&
+			p.offset + p.bytes >= end_of(m, slot);
+
+		want += what == 0   ? some && m->slot[slot] == BARE
+			: what == 1 ? all && m->slot[slot] != BARE
+				    : 0;
+	}
+	if (what == 0)
+		err = glk_cache_commit(&rig.cache, m->addr, &p, 1, stream, &bytes);
+	else if (what == 1)
+		err = glk_cache_decommit(&rig.cache, m->addr, &p, 1, stream, &bytes);
+	else
+		err = glk_cache_move(&rig.cache, m->addr, stream, what == 3, &p, NULL);
+	if (what == 0 && err == -ENOMEM)
+		return bytes < want * 2 * MIB && is_told(m) && is_whole(m);
+	if (what < 2 && (err || !bytes != !want)) {
+		tap_note("%d: %d, %" PRIu64 ": %s", what, err, bytes, rig_error().text);
+		return false;
+	}
+	if (what == 3 && err == -ENOMEM) {
+		/* some of it may have come: it is as it is */
+		err = glk_cache_spill(&rig.cache, m->addr, stream);
+		for (unsigned slot = 0; slot < slots_of(m); slot++)
+			m->slot[slot] = m->slot[slot] == HERE ? AWAY : m->slot[slot];
+		return !err || err == -EALREADY;
+	}
+	if (what >= 2 && err && err != -EALREADY && err != -EINVAL)
+		return false;
+	for (unsigned slot = 0; slot < slots_of(m); slot++) {
+		bool some =
+			p.offset < end_of(m, slot) && p.offset + p.bytes > slot * 2 * MIB;
+		bool all = p.offset <= slot * 2 * MIB &&
+			p.offset + p.bytes >= end_of(m, slot);
+		enum slot *s = &m->slot[slot];
+
+		if (what == 0 && some && *s == BARE) {
+			*s = HERE;
+			write_slot(m, slot);
+		} else if (what == 1 && all) {
+			*s = BARE;
+		} else if (what == 2 && all && *s == HERE && !err) {
+			*s = AWAY;
+		} else if (what == 3 && some && *s == AWAY && !err) {
+			*s = HERE;
+		}
+	}
+	return is_told(m) && is_whole(m);
+}
+
+static bool make(struct model *m, struct CUstream_st *stream)
+{
+	uint32_t flags = GLAKE_ALLOC_ELASTIC;
+
+	*m = (struct model){.size = 1 + (size_t)rand() % (SLOTS * 2 * MIB),
+		.tagged = rand() % 3 == 0};
+	m->size = (m->size + 15) & ~(size_t)15;
+	rig_set_tag(&rig, m->tagged ? TAG : 0);
+	if (glk_cache_elastic(&rig.cache, m->size, stream, flags, &m->addr))
+		tap_bail(rig_error().text);
+	rig_set_tag(&rig, 0);
+	return is_told(m);
+}
+
+/* All goes and comes. Whether it did. */
+static bool turn(int way)
+{
+	struct glake_suspended did;
+	int err;
+
+	if (way == 0)
+		return !glk_cache_tag_suspend(&rig.cache, TAG, 0, &did) &&
+			!glk_cache_tag_resume(&rig.cache, TAG, &did);
+	err = way == 1 ? glk_cache_suspend(&rig.cache, &did)
+		       : glk_cache_suspend_in_place(&rig.cache, &did);
+	if (err || rig_figures(&rig).reserved || !rig_is_sound(&rig)) {
+		tap_note("suspended: %d, %" PRIu64 " held: %s", err,
+			rig_figures(&rig).reserved, rig_error().text);
+		return false;
+	}
+	err = glk_cache_resume(&rig.cache, &did);
+	return !err || err == -ENOMEM;
+}
+
+static bool step(struct model *list, uint64_t *plain, bool turns)
+{
+	struct CUstream_st *stream = rand() % 2 ? a : b;
+	struct model *m = &list[rand() % BLOCKS];
+	uint64_t unused;
+
+	if (!m->addr)
+		return make(m, stream);
+	if (rand() % 20 == 0) {
+		bool good = is_whole(m) && !rig_free(&rig, m->addr, stream);
+
+		m->addr = 0;
+		return good;
+	}
+	if (rand() % 10 == 0) {
+		if (*plain)
+			rig_free(&rig, *plain, stream);
+		*plain = rig_alloc(&rig, (1 + (size_t)rand() % 20) * MIB, stream);
+		return true;
+	}
+	if (rand() % 40 == 0)
+		return !glk_cache_trim(&rig.cache, 0, &unused);
+	if (turns && rand() % 30 == 0)
+		return turn(rand() % 3);
+	return change(m, stream);
+}
+
+static void program(unsigned seed, bool turns)
+{
+	static const char *const settings[] = {
+		"soft.host_memory=1GiB", "tier.host=512MiB", NULL};
+	struct model list[BLOCKS] = {0};
+	int steps = tap_storms_take_long() ? 100 : 600, n = 0;
+	uint64_t plain = 0;
+	bool good = true;
+
+	srand(seed);
+	set_up(settings, turns ? 400 * MIB : 96 * MIB);
+	if (glk_cache_tag_open(&rig.cache, TAG))
+		tap_bail("no tag");
+	for (; n < steps && good; n++) {
+		good = step(list, &plain, turns);
+		if (n % 4 == 0)
+			good &= rig_is_sound(&rig);
+	}
+	for (int i = 0; i < BLOCKS; i++)
+		good &= !list[i].addr || (is_told(&list[i]) && is_whole(&list[i]));
+	ok(good, "seed %u: %d steps", seed, n);
+	for (int i = 0; i < BLOCKS; i++) {
+		if (list[i].addr)
+			rig_free(&rig, list[i].addr, a);
+	}
+	if (plain)
+		rig_free(&rig, plain, a);
+	is_sound(&rig, "the books agree");
+	is_int((int64_t)rig_figures(&rig).live, 0, "nothing is live");
+	rig_close(&rig, 0);
+}
+
+int main(void)
+{
+	tap_plan_later();
+	grows_and_shrinks();
+	in_stream_order();
+	all_or_nothing();
+	keeps_large_pages();
+	is_limited();
+	for (unsigned seed = 1; seed < 7; seed++)
+		program(seed, seed % 2);
+	return tap_done();
+}
