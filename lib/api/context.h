@@ -86,7 +86,7 @@ static inline struct glk_context *glk_context_find(struct glake *handle)
 {
 	struct glk_context_entry *entry = glk_context_entry(handle);
 
-	/* pairs with: the release in publish */
+	/* pairs with: the release in glk_context_publish */
 	if (glk_load_acquire(&entry->handle) != (uintptr_t)handle)
 		return NULL;
 	return entry->context;
@@ -136,6 +136,13 @@ static inline struct glk_cache *glk_context_cache(
 										  : NULL;
 }
 
+/* For life.c: gives a context a handle; takes one out of the table before it is taken down. -EMFILE; -ESTALE. */
+int glk_context_publish(struct glk_context *context, struct glake **ret_handle);
+int glk_context_withdraw(struct glake *handle, struct glk_context **ret_context);
+/* In a child whose parent had contexts open, -ENODEV (FORKED); what the child forgets of them. */
+int glk_context_may_open(void);
+void glk_contexts_forked(void);
+
 /* A trace of its own; of the options file, size and midway are the caller's. */
 int glk_context_trace(const struct glk_context *context,
 	struct glk_trace_options *options, struct glk_trace **ret_trace);
@@ -153,7 +160,7 @@ static inline struct glk_context *glk_context_recorded(struct glake *handle)
 {
 	struct glk_context_entry *entry = glk_context_entry(handle);
 
-	/* pairs with: the release in publish */
+	/* pairs with: the release in glk_context_publish */
 	if (glk_load_acquire(&entry->recorded) != (uintptr_t)handle)
 		return NULL;
 	return entry->context; /* of NULL there is none */
