@@ -136,12 +136,16 @@ static inline struct glk_cache *glk_context_cache(
 										  : NULL;
 }
 
-/* For life.c: gives a context a handle; takes one out of the table before it is taken down. -EMFILE; -ESTALE. */
+/* For life.c: gives a context a handle; takes one out of the table before it is taken down.
+ * -EMFILE; -ESTALE. */
 int glk_context_publish(struct glk_context *context, struct glake **ret_handle);
 int glk_context_withdraw(struct glake *handle, struct glk_context **ret_context);
 /* In a child whose parent had contexts open, -ENODEV (FORKED); what the child forgets of them. */
 int glk_context_may_open(void);
 void glk_contexts_forked(void);
+
+/* copy.c: a context is about to be closed, and with it what its jobs have of the driver. */
+void glk_copy_jobs_leave(struct glake *ctx, struct glk_context *context);
 
 /* A trace of its own; of the options file, size and midway are the caller's. */
 int glk_context_trace(const struct glk_context *context,

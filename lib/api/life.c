@@ -4,7 +4,6 @@
  * this folder, since what they keep of a context begins and ends with it.
  */
 #include "api/context.h"
-#include "api/copy_job.h"
 #include "api/second.h"
 #include "api/served.h"
 #include "api/uvm.h"
