@@ -8,7 +8,7 @@
  */
 #include "unit/numa/tree.h"
 
-#include "api/host.h"
+#include "api/info.h"
 #include "tool/doctor.h"
 #include "uvm_bridge/uvm.h"
 

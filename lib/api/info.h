@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#ifndef GLK_API_HOST_H
-#define GLK_API_HOST_H
+#ifndef GLK_API_INFO_H
+#define GLK_API_INFO_H
 
 /* What stands behind glake_module_get and glake_host_get, with the root that tests replace. */
 #include <glake/info.h>
