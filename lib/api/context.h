@@ -6,6 +6,10 @@
  * The face of this folder: what is behind a handle of the public interface. A handle is a
  * value, {generation, index + 1}, never an address, so that a stale one is answered and not
  * followed.
+ *
+ * The files of this folder stand on each other one way: context.c, the table of handles; one file a
+ * public header; served.c, which contexts answer at the socket; what is asked there, rpc.c last;
+ * life.c, where all of it begins and ends.
  */
 #include "base/clock.h"
 #include "base/conf.h"
@@ -151,14 +155,6 @@ void glk_copy_jobs_leave(struct glake *ctx, struct glk_context *context);
 int glk_context_trace(const struct glk_context *context,
 	struct glk_trace_options *options, struct glk_trace **ret_trace);
 
-/*
- * Records a running context in a new file of this name, and ends that. What is recorded between the
- * two has frees of blocks that it does not know. By one thread at a time, which keeps it open.
- * 0; -EBUSY, -EINVAL, -EMFILE (too often), what glk_trace_open answers, with a record.
- */
-int glk_recording_begin(struct glake *handle, const char *file, size_t size);
-int glk_recording_end(struct glake *handle, const char **ret_file);
-
 /* The context of a handle that is recorded, or NULL. */
 static inline struct glk_context *glk_context_recorded(struct glake *handle)
 {
@@ -175,7 +171,7 @@ static inline struct glake_trace_event *glk_context_record(struct glk_context *c
 	unsigned kind, int device, uint64_t address, uint64_t size,
 	const struct CUstream_st *stream)
 {
-	/* pairs with: the release in glk_recording_begin */
+	/* pairs with: the release in begin (recording.c) */
 	struct glk_trace *trace = glk_load_acquire(&context->trace);
 
 	if (!trace)

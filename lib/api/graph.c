@@ -177,7 +177,7 @@ int glake_pool_restore(struct glake *ctx, int device, struct glake_pool_id id,
 		return err;
 	if (count && !blocks)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no list of blocks");
-	/* pairs with: the release in glk_recording_begin */
+	/* pairs with: the release in begin (recording.c) */
 	recorded.trace = glk_load_acquire(&context->trace);
 	cancel = glk_cancel_off();
 	err = glk_graph_restore(cache, id, blocks, count,

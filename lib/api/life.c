@@ -23,7 +23,7 @@
 static void forked(void)
 {
 	glk_contexts_forked();
-	glk_served_forked();
+	glk_socket_forked();
 	glk_managed_forked();
 	glk_trace_forked();
 }
@@ -198,7 +198,7 @@ int glake_open(const struct glake_options *options, struct glake **ret_ctx)
 		take_down(context, &live);
 		return err;
 	}
-	glk_served_begin(handle, context);
+	glk_socket_begin(handle, context);
 	*ret_ctx = handle;
 	return 0;
 driver:
@@ -227,7 +227,7 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 	if (glk_thread_current->asked)
 		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"a function that makes room closes what asks it: see glake_shortage_set(3)");
-	glk_served_end(ctx);
+	glk_socket_end(ctx);
 	err = glk_context_withdraw(ctx, &context);
 	if (err)
 		return err;

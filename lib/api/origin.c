@@ -4,10 +4,9 @@
  * it does, and is asked by the socket's thread.
  */
 #include "api/context.h"
-#include "api/rpc_map.h"
+#include "api/served.h"
 #include "base/error.h"
 #include "base/slab.h"
-#include "watch/rpc.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -35,7 +34,7 @@ int glake_origins_set(const struct glake_origins *origins)
 			"the structure is that of a newer library");
 	if (origins && (!origins->blocks || !origins->calls))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "a function is missing");
-	/* pairs with: the acquire in glk_rpc_origins and glk_rpc_stack */
+	/* pairs with: the acquire in glk_method_origins and glk_method_stack */
 	glk_store_release(&known, origins);
 	return 0;
 }
@@ -60,7 +59,7 @@ static void add_blocks(struct glk_rpc_call *call, uint64_t cursor,
 	glk_json_end(json);
 }
 
-void glk_rpc_origins(struct glk_rpc_call *call)
+void glk_method_origins(struct glk_rpc_call *call)
 {
 	/* pairs with: the release in glake_origins_set */
 	const struct glake_origins *origins = glk_load_acquire(&known);
@@ -109,7 +108,7 @@ static void add_calls(struct glk_json *json, const char *text, size_t length)
 	glk_json_end(json);
 }
 
-void glk_rpc_stack(struct glk_rpc_call *call)
+void glk_method_stack(struct glk_rpc_call *call)
 {
 	/* pairs with: the release in glake_origins_set */
 	const struct glake_origins *origins = glk_load_acquire(&known);

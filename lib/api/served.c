@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which contexts answer, and that none goes while it is asked. One lock orders those that come and
- * go with the beginning and the end of the socket; another guards the lists, for a moment each
- * time. What an answer is about is held by it: who closes that waits until it is let go of, and
+ * Which contexts answer, and that none goes while it is asked. A lock guards the lists, for a moment
+ * each time. What an answer is about is held by it: who closes that waits until it is let go of, and
  * nobody else does. Two answers may be given at a time, of which one takes long.
  */
 #include "api/served.h"
 
 #include "api/context.h"
 #include "base/error.h"
-#include "base/log.h"
-#include "wire/wire.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
-static struct glk_lock starting = GLK_LOCK_INIT(GLK_RANK_SERVED);
+#include <glake/version.h>
+
 static struct glk_lock answering = GLK_LOCK_INIT(GLK_RANK_ANSWER);
 static pthread_cond_t let_go = PTHREAD_COND_INITIALIZER;
 
-static bool is_open; /* the socket; with `starting` */
 static struct glake *served[GLAKE_CONTEXT_MAX];
 static size_t count;
 static glk_atomic(size_t) known; /* the same, for who closes a context */
@@ -40,7 +39,7 @@ static void drop(void)
 	pthread_cond_broadcast(&let_go);
 }
 
-static void begin_answer(void)
+void glk_served_answer(void)
 {
 	glk_lock(&answering);
 	mine = held[0].taken ? &held[1] : &held[0];
@@ -48,7 +47,7 @@ static void begin_answer(void)
 	glk_unlock(&answering);
 }
 
-static void end_answer(void)
+void glk_served_answered(void)
 {
 	glk_lock(&answering);
 	drop();
@@ -86,66 +85,24 @@ struct glake *glk_served_next(const struct glake *last)
 	return best ? mine->handle[0] : NULL;
 }
 
-static size_t answer(const char *line, size_t length, char *text, size_t size, void *arg)
+struct glake *glk_served_find(uint64_t number)
 {
-	size_t used;
+	struct glake *const *handles;
+	size_t all;
 
-	begin_answer();
-	used = glk_rpc_answer(glk_rpc_methods, line, length, text, size);
-	end_answer();
-	return used;
+	handles = glk_served(&all);
+	for (size_t i = 0; i < all; i++)
+		if (!number || glk_context_number(handles[i]) == number)
+			return handles[i];
+	return NULL;
 }
 
-/* The board of figures, which is about contexts as an answer is. */
-static int due(void *arg)
+void glk_served_add(struct glake *handle)
 {
-	int wait;
-
-	begin_answer();
-	wait = glk_served_board_due();
-	end_answer();
-	return wait;
-}
-
-static void left(uint64_t asker, void *arg)
-{
-	glk_served_board_left(asker);
-}
-
-static int start(char *why)
-{
-	static const struct glk_wire_options options = {
-		.answer = answer, .left = left, .due = due, .thread_name = "glake-rpc"};
-	struct glake_error record = {.sz = sizeof(record)};
-	int err = glk_rpc_init();
-
-	if (!err)
-		return glk_wire_serve(&options, why);
-	glake_last_error(&record);
-	snprintf(why, GLK_WIRE_WHY_MAX, "%s", record.text);
-	return err;
-}
-
-void glk_served_begin(struct glake *handle, const struct glk_context *context)
-{
-	char why[GLK_WIRE_WHY_MAX];
-	int err = 0;
-
-	if (!context->conf.rpc_socket)
-		return;
-	glk_lock(&starting);
-	if (!is_open)
-		err = start(why);
-	if (!err) {
-		is_open = true;
-		glk_lock(&answering);
-		served[count++] = handle;
-		glk_store_release(&known, count); /* pairs with: glk_served_end */
-		glk_unlock(&answering);
-	}
-	glk_unlock(&starting);
-	if (err)
-		glk_warn("there is no socket to watch this process by: %s", why);
+	glk_lock(&answering);
+	served[count++] = handle;
+	glk_store_release(&known, count); /* pairs with: glk_served_remove */
+	glk_unlock(&answering);
 }
 
 /* With `answering`. */
@@ -159,13 +116,12 @@ static bool is_held(const struct glake *handle)
 	return found;
 }
 
-void glk_served_end(struct glake *handle)
+bool glk_served_remove(const struct glake *handle)
 {
-	bool last;
 	size_t i = 0;
 
-	if (!glk_load_acquire(&known)) /* pairs with: glk_served_begin */
-		return;
+	if (!glk_load_acquire(&known)) /* pairs with: glk_served_add */
+		return false;
 	glk_lock(&answering);
 	while (i < count && served[i] != handle)
 		i++;
@@ -175,26 +131,40 @@ void glk_served_end(struct glake *handle)
 	while (is_held(handle))
 		glk_lock_wait(&answering, &let_go);
 	glk_unlock(&answering);
-	/* another may have come meanwhile */
-	glk_lock(&starting);
+	return true;
+}
+
+bool glk_served_is_none(void)
+{
+	bool is;
+
 	glk_lock(&answering);
 	/* who closes one that is still asked about ends it then */
-	last = !count && !held[0].count && !held[1].count;
+	is = !count && !held[0].count && !held[1].count;
 	glk_unlock(&answering);
-	if (last && is_open) {
-		glk_wire_end();
-		glk_served_board_end();
-		is_open = false;
-	}
-	glk_unlock(&starting);
+	return is;
 }
 
 void glk_served_forked(void)
 {
 	let_go = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-	is_open = false;
 	count = 0;
 	memset(held, 0, sizeof(held));
 	glk_store_relaxed(&known, 0);
-	glk_served_board_forked();
+}
+
+void glk_served_add_process(struct glk_json *json)
+{
+	glk_json_add_int(json, "pid", getpid());
+	glk_json_add_text(json, "program", program_invocation_short_name);
+	glk_json_add_text(json, "version", GLAKE_VERSION_STRING);
+}
+
+void glk_served_refuse(struct glk_rpc_call *call, int err)
+{
+	struct glake_error record = {.sz = sizeof(record)};
+
+	glake_last_error(&record);
+	glk_rpc_fail(call, GLK_RPC_REFUSED, "%s",
+		record.err == err ? record.text : strerror(-err));
 }

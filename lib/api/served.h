@@ -4,18 +4,12 @@
 
 /*
  * The contexts that answer at the socket of this process: those whose configuration says
- * rpc.socket. The first opens it and the last closes it. Inside this folder.
+ * rpc.socket. Inside this folder.
  */
 #include "watch/rpc.h"
 
 struct glake;
 struct glk_context;
-
-/* A context has been opened. Where there can be no socket a warning says why. */
-void glk_served_begin(struct glake *handle, const struct glk_context *context);
-/* It is about to be closed: waits for the answer that is about it. */
-void glk_served_end(struct glake *handle);
-void glk_served_forked(void);
 
 /*
  * For methods: all contexts there are, which stay open until it returns, so it should not take
@@ -24,9 +18,27 @@ void glk_served_forked(void);
  */
 struct glake *const *glk_served(size_t *ret_count);
 struct glake *glk_served_next(const struct glake *last);
+/* Of all there are, the one of a number; 0: the first. NULL: there is none. */
+struct glake *glk_served_find(uint64_t number);
+
+/* Around each answer: a thread gives one at a time. */
+void glk_served_answer(void);
+void glk_served_answered(void);
+
+/* One that has been opened; one that is about to be closed: waits for the answer that is about it.
+ * False: there was none at all. Whether there is none, nor one that is closed now. */
+void glk_served_add(struct glake *handle);
+bool glk_served_remove(const struct glake *handle);
+bool glk_served_is_none(void);
+void glk_served_forked(void);
+
+/* Adds what tells a process from others. */
+void glk_served_add_process(struct glk_json *json);
+/* The last error of this thread, of the library, is the answer. */
+void glk_served_refuse(struct glk_rpc_call *call, int err);
 
 /*
- * rpc_board.c: the board of figures, of the thread that answers. What is due of it is done, and how
+ * board.c: the board of figures, of the thread that answers. What is due of it is done, and how
  * long it has time then, ms, or -1; somebody who may watch it is left; it is ended when there is no
  * such thread any more, and forgotten in a child.
  */
@@ -35,34 +47,17 @@ void glk_served_board_left(uint64_t asker);
 void glk_served_board_end(void);
 void glk_served_board_forked(void);
 
-/* rpc.c */
-extern const struct glk_rpc_method glk_rpc_methods[];
+/* rpc.c: the first context opens the socket and the last closes it. Where there can be no socket a
+ * warning says why. */
+void glk_socket_begin(struct glake *handle, const struct glk_context *context);
+void glk_socket_end(struct glake *handle);
+void glk_socket_forked(void);
 
-/* Adds what tells a process from others. */
-void glk_method_add_process(struct glk_json *json);
-/* The last error of this thread, of the library, is the answer. */
-void glk_method_refuse(struct glk_rpc_call *call, int err);
-
-/*
- * Calls fn for each GPU that the parameters choose by their numbers, context and gpu: one that was
- * named in any case, else all that are in use. A context is held while it is its turn. An error of
- * fn ends it, and is the answer.
- */
-typedef int (*glk_method_gpu_fn)(
-	struct glk_rpc_call *call, struct glake *handle, int gpu, void *arg);
-void glk_method_each_gpu(struct glk_rpc_call *call, glk_method_gpu_fn fn, void *arg);
-/* Begins an object of the answer with the numbers of a GPU. */
-void glk_method_begin_gpu(struct glk_json *json, struct glake *handle, int gpu);
-
-/* rpc_conf.c, rpc_board.c, rpc_steer.c: methods */
+/* Methods that stand with what they tell. */
 void glk_method_board(struct glk_rpc_call *call);
-void glk_method_config_get(struct glk_rpc_call *call);
-void glk_method_config_set(struct glk_rpc_call *call);
-void glk_method_config_reload(struct glk_rpc_call *call);
-void glk_method_spill(struct glk_rpc_call *call);
-void glk_method_fetch(struct glk_rpc_call *call);
-void glk_method_suspend(struct glk_rpc_call *call);
-void glk_method_resume(struct glk_rpc_call *call);
+void glk_method_map(struct glk_rpc_call *call);
+void glk_method_origins(struct glk_rpc_call *call);
+void glk_method_stack(struct glk_rpc_call *call);
 void glk_method_trace_start(struct glk_rpc_call *call);
 void glk_method_trace_stop(struct glk_rpc_call *call);
 

@@ -10,13 +10,13 @@
  *		often than was asked for, and says how often
  * Callers	the thread of the socket alone; when that has ended, who ended it
  */
+#include "watch/board.h"
 #include "api/context.h"
 #include "api/figures.h"
 #include "api/served.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "watch/board.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -215,7 +215,7 @@ void glk_method_board(struct glk_rpc_call *call)
 		.interval_ns = (int64_t)interval * 1000000};
 	json = glk_rpc_result(call);
 	glk_json_object(json);
-	glk_method_add_process(json);
+	glk_served_add_process(json);
 	glk_json_add_uint(json, "board", made);
 	glk_json_add_uint(json, "size_bytes", board.size);
 	glk_json_add_bool(json, "passed", passes);
