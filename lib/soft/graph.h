@@ -48,16 +48,10 @@ struct soft_graph {
 	struct soft_branch branch[SOFT_BRANCHES];
 };
 
-/* soft_graph.c */
-
 /* Puts an operation behind a stream that captures. 0; -EBUSY when the capture is broken,
  * -EINVAL and a record with both sides when it would race with another node, -ENOMEM. */
 int glk_soft_graph_add(struct soft *soft, uint32_t stream, const struct soft_op *op,
 	const char *call, uint32_t *ret_node);
-/* Ends a graph with all its nodes. */
-void glk_soft_graph_end(struct soft *soft, uint32_t graph);
-
-/* soft_capture.c */
 
 /* -EBUSY and a record: the capture is broken. */
 int glk_soft_capture_broken(const struct soft_graph *graph, const char *call);

@@ -138,7 +138,7 @@ struct soft {
 	struct glk_book book;
 	int64_t maps; /* see glk_soft_maps */
 	struct glk_slab streams, events, ops, graphs, graph_nodes;
-	uint32_t own[SOFT_OWN]; /* see soft_own.c; 0: free */
+	uint32_t own[SOFT_OWN]; /* see stream.c; 0: free */
 	struct soft_dice dice;
 	uint64_t serial;
 	uint32_t pending;		  /* operations queued on all streams */
@@ -249,15 +249,8 @@ int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *strea
 	const char *call, uint32_t *ret_id);
 /* A slot begins a life. */
 void glk_soft_stream_init(struct soft *soft, uint32_t id, int device);
-/* A slot that is free, its life not begun; 0 and a record for none. */
-uint32_t glk_soft_stream_take(struct soft *soft);
 /* A number for a stream or a capture, never given before in this process. */
 uint64_t glk_soft_stream_number(void);
-
-/* soft_own.c: the default stream of the calling thread, made at first. 0 or -ENOMEM. */
-int glk_soft_stream_own(struct soft *soft, int device, uint32_t *ret_id);
-/* Ends those of threads that have ended, where nothing of them is left to run. */
-void glk_soft_stream_sweep(struct soft *soft);
 
 /* soft_capture.c: 0, or -EBUSY, a record and a broken capture when the stream captures a
  * graph. */

@@ -1,16 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Streams of the software device: handles, life and death. What a stream does is in
- * soft_queue.c, what it captures in soft_capture.c. Streams are non-blocking, so the default
- * streams (that of a GPU, and one of each thread) are streams like any other and no order holds
- * between them and the rest.
+ * Streams of the software device: handles, life and death. What a stream does is in queue.c, what it
+ * captures in graph.c. Streams are non-blocking, so the default streams (that of a GPU, and one of
+ * each thread) are streams like any other and no order holds between them and the rest.
+ *
+ * The default stream of a thread has one number, GLK_STREAM_PER_THREAD, which names another stream in
+ * every thread and on every GPU. One is made when a thread first names it there. It outlives its
+ * thread, since what it has queued may run later, until the device has no stream left to give: then
+ * those of ended threads go that have nothing queued, hold and capture nothing.
+ *
+ * Design	streams of threads: a hash table of streams, which know their thread and GPU; made
+ *		anew by a sweep
+ * Cost		of those, a hash and as a rule one comparison; a sweep, some microseconds
  */
 #include "soft/graph.h"
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "soft/handle.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Several devices may be open at once. */
 static glk_atomic(uint64_t) numbers;
@@ -30,16 +40,85 @@ void glk_soft_stream_init(struct soft *soft, uint32_t id, int device)
 		.live = true};
 }
 
-uint32_t glk_soft_stream_take(struct soft *soft)
+/* Where the stream of a thread stands, or would. There are more places than streams. */
+static uint32_t *place(struct soft *soft, uint64_t thread, int device)
+{
+	/* Threads are numbered in order, and a program uses few GPUs: neighbours spread well. */
+	uint32_t at = (uint32_t)(thread * (uint64_t)soft->gpus + (uint32_t)device);
+	const struct soft_stream *s;
+	uint32_t *own;
+
+	for (;; at++) {
+		own = &soft->own[at % SOFT_OWN];
+		s = soft_stream_at(soft, *own);
+		if (!*own || (s->thread == thread && s->device == device))
+			return own;
+	}
+}
+
+static bool is_over(const struct soft_stream *s)
+{
+	return !s->head && !s->held && !s->graph &&
+		!glk_thread_lives_at(s->record, s->thread);
+}
+
+/* Ends those of threads that have ended, where nothing of them is left to run. */
+static void sweep(struct soft *soft)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+
+	memset(soft->own, 0, sizeof(soft->own));
+	for (uint32_t id = 1; id <= used; id++) {
+		struct soft_stream *s = soft_stream_at(soft, id);
+
+		if (!s->live || !s->thread)
+			continue;
+		if (is_over(s)) {
+			s->live = false;
+			glk_slab_put(&soft->streams, id);
+		} else {
+			*place(soft, s->thread, s->device) = id;
+		}
+	}
+}
+
+/* A slot that is free, its life not begun; 0 and a record for none. */
+static uint32_t take(struct soft *soft)
 {
 	if (glk_load_relaxed(&soft->streams.live) >= SOFT_STREAMS)
-		glk_soft_stream_sweep(soft);
+		sweep(soft);
 	if (glk_load_relaxed(&soft->streams.live) < SOFT_STREAMS)
 		return glk_slab_get(&soft->streams);
 	glk_error_native(-ENOMEM, GLAKE_ERROR_LIMIT, "cuStreamCreate", 2,
 		"the software device has %u streams, those of threads among them, and all "
 		"are in use",
 		SOFT_STREAMS);
+	return 0;
+}
+
+/* The default stream of the calling thread, made at first. 0 or -ENOMEM. */
+static int own_stream(struct soft *soft, int device, uint32_t *ret_id)
+{
+	const struct glk_thread *self = glk_thread_self();
+	struct soft_stream *s;
+	uint64_t thread;
+	uint32_t id;
+
+	if (!self)
+		return -ENOMEM;
+	thread = glk_load_relaxed(&self->serial);
+	id = *place(soft, thread, device);
+	if (!id) {
+		id = take(soft);
+		if (!id)
+			return -ENOMEM;
+		glk_soft_stream_init(soft, id, device);
+		s = soft_stream_at(soft, id);
+		s->thread = thread;
+		s->record = self->id;
+		*place(soft, thread, device) = id; /* a sweep may have moved it */
+	}
+	*ret_id = id;
 	return 0;
 }
 
@@ -54,7 +133,7 @@ int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *strea
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 101,
 			"GPU %d does not exist", device);
 	if (stream == GLK_STREAM_PER_THREAD)
-		return glk_soft_stream_own(soft, device, ret_id);
+		return own_stream(soft, device, ret_id);
 	if (!stream || stream == GLK_STREAM_LEGACY) {
 		*ret_id = (uint32_t)device + 1;
 		return 0;
@@ -95,7 +174,7 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamCreate", 101,
 			"GPU %d does not exist", device);
 	glk_soft_enter(soft);
-	id = glk_soft_stream_take(soft);
+	id = take(soft);
 	if (id) {
 		glk_soft_stream_init(soft, id, device);
 		*ret_stream = (struct CUstream_st *)(uintptr_t)glk_handle_make(
