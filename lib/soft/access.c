@@ -8,7 +8,7 @@
  * Invariant	an address of a reservation is a map of the file at the offset equal to it,
  *		except where a mapping with rights has put a page from another place
  * Guarantees	a call that fails half way leaves the rights as they were
- * Last maps	are left to the program (soft_maps.c): to know what a change takes of them, the
+ * Last maps	are left to the program (maps.c): to know what a change takes of them, the
  *		edges between its pieces are counted before and after
  * Out of maps	rights that go can need one more, where they split a map. If the kernel has
  *		none, addresses may keep their rights until they are mapped again, which only
@@ -17,7 +17,7 @@
  * Cost		per run of neighbours: mprotect, 1.2 us, for pages at their own place and for those
  *		that have rights, mmap, 3.3 us, for others
  */
-#include "soft/state.h"
+#include "soft/managed.h"
 
 #include "base/error.h"
 #include "base/log.h"
@@ -369,5 +369,42 @@ int glk_soft_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	}
 out:
 	glk_unlock(&soft->lock);
+	return err;
+}
+
+/* Whether every byte of a range may be touched by a GPU. Memory outside of all reservations is
+ * the host's own and not judged. */
+static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
+	bool write, const char *call)
+{
+	uint64_t mask = UINT64_C(1) << device;
+	const struct glk_mapping *mapping;
+	uint64_t at = addr, end;
+
+	if (__builtin_add_overflow(addr, size, &end) || !addr)
+		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
+			"%zu bytes at %#lx are no range", size, (unsigned long)addr);
+	if (!glk_book_span(&soft->book, addr, 1))
+		return glk_soft_managed_whole(soft, addr, size, call);
+	for (; at < end; at = mapping->addr + mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		if (!mapping || !((write ? mapping->writers : mapping->readers) & mask))
+			return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 700,
+				"%s rule: GPU %d may not %s %#lx: %s", call, device,
+				write ? "write" : "read", (unsigned long)at,
+				mapping ? "no such access was set"
+					: "nothing is mapped there");
+	}
+	return 0;
+}
+
+int glk_soft_access_judge(
+	struct soft *soft, int device, const struct soft_op *op, const char *call)
+{
+	bool write = op->kind != SOFT_WORK || op->write;
+	int err = touchable(soft, device, op->dst, op->size, write, call);
+
+	if (!err && op->kind == SOFT_COPY)
+		err = touchable(soft, device, op->src, op->size, false, call);
 	return err;
 }

@@ -12,32 +12,6 @@
 
 #include <errno.h>
 
-/* Whether every byte of a range may be touched by a GPU. Memory outside of all reservations is
- * the host's own and not judged. */
-static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
-	bool write, const char *call)
-{
-	uint64_t mask = UINT64_C(1) << device;
-	const struct glk_mapping *mapping;
-	uint64_t at = addr, end;
-
-	if (__builtin_add_overflow(addr, size, &end) || !addr)
-		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 1,
-			"%zu bytes at %#lx are no range", size, (unsigned long)addr);
-	if (!glk_book_span(&soft->book, addr, 1))
-		return glk_soft_managed_whole(soft, addr, size, call);
-	for (; at < end; at = mapping->addr + mapping->size) {
-		mapping = glk_book_find(&soft->book, at);
-		if (!mapping || !((write ? mapping->writers : mapping->readers) & mask))
-			return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 700,
-				"%s rule: GPU %d may not %s %#lx: %s", call, device,
-				write ? "write" : "read", (unsigned long)at,
-				mapping ? "no such access was set"
-					: "nothing is mapped there");
-	}
-	return 0;
-}
-
 /* The GPU that an address belongs to, managed or not; -1: none, or one without rights. */
 static int owner_of(const struct soft *soft, uint64_t addr)
 {
@@ -82,17 +56,6 @@ int glk_soft_copy_gpu(struct glk_drv *drv, uint64_t dst, uint64_t src, int *ret_
 	return 0;
 }
 
-int glk_soft_rights(
-	struct soft *soft, int device, const struct soft_op *op, const char *call)
-{
-	bool write = op->kind != SOFT_WORK || op->write;
-	int err = touchable(soft, device, op->dst, op->size, write, call);
-
-	if (!err && op->kind == SOFT_COPY)
-		err = touchable(soft, device, op->src, op->size, false, call);
-	return err;
-}
-
 /* Into the queue, or into the graph that the stream captures. */
 static int submit(
 	struct soft *soft, uint32_t id, const struct soft_op *op, const char *call)
@@ -103,11 +66,11 @@ static int submit(
 
 	if (!op->size)
 		return 0;
-	err = glk_soft_rights(soft, s->device, op, call);
+	err = glk_soft_access_judge(soft, s->device, op, call);
 	if (err)
 		return err;
 	return s->graph ? glk_soft_graph_add(soft, id, op, call, &slot)
-			: glk_soft_queue_add(soft, id, op, &slot);
+			: glk_soft_race_add(soft, id, op, &slot);
 }
 
 static int queue(struct soft *soft, struct CUstream_st *stream, const struct soft_op *op,
@@ -166,6 +129,33 @@ int glk_soft_work(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	err = glk_soft_stream_find(soft, device, stream, "cuLaunchKernel", &id);
 	if (!err)
 		err = submit(soft, id, &op, "cuLaunchKernel");
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_prefetch(struct glk_drv *drv, uint64_t addr, size_t size,
+	struct glk_place place, int device, struct CUstream_st *stream)
+{
+	struct soft_op op = {.kind = SOFT_PREFETCH, .dst = addr, .size = size};
+	struct soft *soft = soft_of(drv);
+	uint32_t id, slot;
+	uint8_t lies;
+	int err;
+
+	glk_soft_charge(soft, GLAKE_CALL_MANAGED_PREFETCH, 1);
+	err = glk_soft_managed_place(soft, place, &lies);
+	if (err)
+		return err;
+	op.value = lies - 1u;
+	glk_soft_enter(soft);
+	err = glk_soft_managed_range(soft, addr, size, "cuMemPrefetchAsync");
+	if (!err)
+		err = glk_soft_stream_find(
+			soft, device, stream, "cuMemPrefetchAsync", &id);
+	if (!err)
+		err = glk_soft_stream_usable(soft, id, "cuMemPrefetchAsync");
+	if (!err)
+		err = glk_soft_race_add(soft, id, &op, &slot);
 	glk_unlock(&soft->lock);
 	return err;
 }

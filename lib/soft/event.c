@@ -5,7 +5,9 @@
  * the slot no longer holds that serial number. So an event may be recorded again, or freed,
  * while older records of it are waited for, as with the driver.
  *
- * Events of the library and of the program differ in the kind of their handles alone.
+ * Events of the library and of the program differ in the kind of their handles alone. Streams also wait
+ * for words which the host writes. The device does not see the write: it looks at the words whenever it
+ * is called, and again and again while the host waits for such a stream.
  */
 #include "soft/graph.h"
 
@@ -90,7 +92,7 @@ static int join_threads(struct soft *soft, uint32_t legacy)
 			s->device != soft_stream_at(soft, legacy)->device)
 			continue;
 		op.target_serial = soft_op_at(soft, s->tail)->serial;
-		err = glk_soft_queue_add(soft, legacy, &op, &slot);
+		err = glk_soft_race_add(soft, legacy, &op, &slot);
 	}
 	return err;
 }
@@ -105,7 +107,7 @@ static int record(struct soft *soft, struct soft_event *e, uint32_t stream)
 	if (stream <= (uint32_t)soft->gpus)
 		err = join_threads(soft, stream);
 	if (!err)
-		err = glk_soft_queue_add(soft, stream, &op, &slot);
+		err = glk_soft_race_add(soft, stream, &op, &slot);
 	if (err)
 		return err;
 	e->op = slot;
@@ -127,7 +129,7 @@ static int wait(struct soft *soft, const struct soft_event *e, uint32_t stream)
 		glk_soft_link_run(soft, soft_stream_at(soft, stream), &op);
 		return 0;
 	}
-	return glk_soft_queue_add(soft, stream, &op, &slot);
+	return glk_soft_race_add(soft, stream, &op, &slot);
 }
 
 static int same_device(
@@ -292,6 +294,31 @@ int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st
 		err = e->capture || soft_stream_at(soft, id)->graph
 			? glk_soft_capture_wait(soft, id, e)
 			: wait(soft, e, id);
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
+	const glk_drv_word *word, uint64_t value)
+{
+	struct soft_op op = {.kind = SOFT_WORD, .word = word, .target_serial = value};
+	struct soft *soft = soft_of(drv);
+	uint32_t id, slot;
+	int err = 0;
+
+	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
+	glk_soft_enter(soft);
+	if (!glk_soft_host_is_locked(soft, (uintptr_t)word, sizeof(*word)))
+		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamWaitValue64",
+			1, "the word at %p is not in memory that is locked",
+			(const void *)word);
+	if (!err)
+		err = glk_soft_stream_find(
+			soft, device, stream, "cuStreamWaitValue64", &id);
+	if (!err)
+		err = glk_soft_stream_usable(soft, id, "cuStreamWaitValue64");
+	if (!err)
+		err = glk_soft_race_add(soft, id, &op, &slot);
 	glk_unlock(&soft->lock);
 	return err;
 }

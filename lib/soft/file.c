@@ -236,3 +236,25 @@ void glk_soft_file_give(struct soft_file *file, size_t first, size_t size, bool 
 			file->low[i] = low;
 	}
 }
+
+static struct flock lock_of(size_t first, size_t size, short type)
+{
+	return (struct flock){.l_type = type,
+		.l_whence = SEEK_SET,
+		.l_start = (off_t)(first * GLK_GRANULE),
+		.l_len = (off_t)size};
+}
+
+int glk_soft_file_hold(int fd, size_t first, size_t size)
+{
+	struct flock lock = lock_of(first, size, F_RDLCK);
+
+	return fcntl(fd, F_OFD_SETLK, &lock);
+}
+
+bool glk_soft_file_is_held(const struct soft_file *file, size_t first, size_t size)
+{
+	struct flock lock = lock_of(first, size, F_WRLCK);
+
+	return !fcntl(file->fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
+}

@@ -23,47 +23,9 @@
 #include <errno.h>
 #include <string.h>
 
-enum {
-	ILLEGAL_STATE = 401,
-	UNSUPPORTED = 900,
-	INVALIDATED = 901,
-	MERGE = 902,
-	UNMATCHED = 903,
-	UNJOINED = 904,
-	ISOLATION = 905,
-	IMPLICIT = 906,
-};
-
 static struct soft_graph *graph_of(const struct soft *soft, uint32_t stream)
 {
 	return soft_graph_at(soft, soft_stream_at(soft, stream)->graph);
-}
-
-int glk_soft_capture_broken(const struct soft_graph *graph, const char *call)
-{
-	return glk_error_native(-EBUSY, GLAKE_ERROR_CAPTURE, call, INVALIDATED,
-		"%s on a stream whose capture was broken by %s and not ended yet", call,
-		graph->broken);
-}
-
-int glk_soft_capture_break(
-	struct soft *soft, uint32_t stream, const char *call, int native, const char *why)
-{
-	struct soft_graph *graph = graph_of(soft, stream);
-
-	if (graph->broken)
-		return glk_soft_capture_broken(graph, call);
-	graph->broken = call;
-	return glk_error_native(
-		-EBUSY, GLAKE_ERROR_CAPTURE, call, native, "%s %s", call, why);
-}
-
-int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call)
-{
-	if (!soft_stream_at(soft, stream)->graph)
-		return 0;
-	return glk_soft_capture_break(soft, stream, call, UNSUPPORTED,
-		"is not allowed while the stream captures a graph");
 }
 
 static bool is_work(const struct soft_op *op)
@@ -226,9 +188,9 @@ static int wait_inside(struct soft *soft, uint32_t stream, const struct soft_eve
 	int err = 0;
 
 	if (s->graph && s->graph != e->graph) {
-		err = glk_soft_capture_break(soft, origin, call, MERGE,
+		err = glk_soft_capture_break(soft, origin, call, SOFT_MERGE,
 			"for an event of another capture would make one of two");
-		glk_soft_capture_break(soft, stream, call, MERGE,
+		glk_soft_capture_break(soft, stream, call, SOFT_MERGE,
 			"for an event of another capture would make one of two");
 		return err;
 	}
@@ -236,7 +198,7 @@ static int wait_inside(struct soft *soft, uint32_t stream, const struct soft_eve
 		return glk_soft_capture_broken(graph, call);
 	/* The legacy stream of GPU n is slot n + 1. */
 	if (stream <= (uint32_t)soft->gpus)
-		return glk_soft_capture_break(soft, origin, call, IMPLICIT,
+		return glk_soft_capture_break(soft, origin, call, SOFT_IMPLICIT,
 			"on the legacy stream cannot join a capture");
 	if (!s->graph)
 		err = join(soft, e->graph, stream);
@@ -264,7 +226,7 @@ int glk_soft_capture_wait(struct soft *soft, uint32_t stream, const struct soft_
 		return glk_soft_capture_broken(graph_of(soft, stream), call);
 	if (!e->recorded)
 		return 0;
-	return glk_soft_capture_break(soft, stream, call, ISOLATION,
+	return glk_soft_capture_break(soft, stream, call, SOFT_ISOLATION,
 		"in a capture, for an event that was recorded outside of it");
 }
 
@@ -276,11 +238,11 @@ static int begin(struct soft *soft, uint32_t stream)
 
 	if (stream <= (uint32_t)soft->gpus)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL,
-			"cuStreamBeginCapture", UNSUPPORTED,
+			"cuStreamBeginCapture", SOFT_UNSUPPORTED,
 			"the legacy stream cannot capture");
 	if (s->graph)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL,
-			"cuStreamBeginCapture", ILLEGAL_STATE,
+			"cuStreamBeginCapture", SOFT_ILLEGAL_STATE,
 			"the stream captures a graph already");
 	id = glk_slab_get(&soft->graphs);
 	if (!id)
@@ -316,11 +278,11 @@ static int verdict(const struct soft_graph *graph)
 
 	if (graph->broken)
 		return glk_error_native(-EIO, GLAKE_ERROR_CAPTURE, "cuStreamEndCapture",
-			INVALIDATED, "the capture was broken by %s", graph->broken);
+			SOFT_INVALIDATED, "the capture was broken by %s", graph->broken);
 	for (uint32_t b = 1; b < graph->branches; b++)
 		if (graph->branch[b].work > origin->before[b])
 			return glk_error_native(-EIO, GLAKE_ERROR_CAPTURE,
-				"cuStreamEndCapture", UNJOINED,
+				"cuStreamEndCapture", SOFT_UNJOINED,
 				"stream %u of the capture did work that stream %u, on which it "
 				"began, has not waited for",
 				graph->branch[b].stream, origin->stream);
@@ -335,12 +297,13 @@ static int end(struct soft *soft, uint32_t stream, uint32_t *ret_graph)
 
 	if (!id)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamEndCapture",
-			ILLEGAL_STATE, "the stream captures no graph");
+			SOFT_ILLEGAL_STATE, "the stream captures no graph");
 	if (graph->branch[0].stream != stream) {
 		if (!graph->broken)
 			graph->broken = "cuStreamEndCapture";
 		return glk_error_native(-EIO, GLAKE_ERROR_CAPTURE, "cuStreamEndCapture",
-			UNMATCHED, "the capture began on stream %u, not on stream %u",
+			SOFT_UNMATCHED,
+			"the capture began on stream %u, not on stream %u",
 			graph->branch[0].stream, stream);
 	}
 	err = verdict(graph);
@@ -396,7 +359,8 @@ static int launch_refuse(
 		node = soft_node_at(soft, id);
 		if (!is_work(&node->op))
 			continue;
-		err = glk_soft_rights(soft, node->device, &node->op, "cuGraphLaunch");
+		err = glk_soft_access_judge(
+			soft, node->device, &node->op, "cuGraphLaunch");
 		if (!err)
 			err = glk_soft_race_judge(soft, stream, &node->op);
 	}
@@ -434,7 +398,7 @@ static void launch_shuffled(struct soft *soft, struct soft_graph *graph, uint32_
 		for (b = 0; b < graph->branches; b++)
 			if (next[b] && is_ready(soft_node_at(soft, next[b]), done))
 				ready[ways++] = b;
-		b = ready[glk_soft_dice_roll(soft, ways)];
+		b = ready[glk_soft_queue_roll(soft, ways)];
 		launch_node(soft, graph, stream, soft_node_at(soft, next[b]));
 		done[b]++;
 		next[b] = soft_node_at(soft, next[b])->above;

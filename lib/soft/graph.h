@@ -3,7 +3,7 @@
 #define GLK_SOFT_GRAPH_H
 
 /*
- * Graphs of the software device, while they are captured and after. Inside the soft_* files;
+ * Graphs of the software device, while they are captured and after. Inside this folder;
  * all of it under the device's lock.
  *
  * A capture has a branch for each stream that takes part; the first is the stream it began on.
@@ -18,6 +18,18 @@
 #define SOFT_NODES	 (1u << 17) /* of all graphs */
 #define SOFT_GRAPH_NODES (1u << 14) /* of one */
 #define SOFT_BRANCHES	 32u	    /* streams in one capture */
+
+/* What the driver answers, by its numbers. */
+enum {
+	SOFT_ILLEGAL_STATE = 401,
+	SOFT_UNSUPPORTED = 900,
+	SOFT_INVALIDATED = 901,
+	SOFT_MERGE = 902,
+	SOFT_UNMATCHED = 903,
+	SOFT_UNJOINED = 904,
+	SOFT_ISOLATION = 905,
+	SOFT_IMPLICIT = 906,
+};
 
 struct soft_node {
 	struct soft_op op;	/* what it does; RECORD: nothing, an event stands here */
@@ -53,11 +65,6 @@ struct soft_graph {
 int glk_soft_graph_add(struct soft *soft, uint32_t stream, const struct soft_op *op,
 	const char *call, uint32_t *ret_node);
 
-/* -EBUSY and a record: the capture is broken. */
-int glk_soft_capture_broken(const struct soft_graph *graph, const char *call);
-/* -EBUSY and a record; the capture of this stream is broken by `call`. */
-int glk_soft_capture_break(struct soft *soft, uint32_t stream, const char *call,
-	int native, const char *why);
 /* An event of the program is recorded on a stream that captures. */
 int glk_soft_capture_record(struct soft *soft, uint32_t stream, struct soft_event *e);
 /* A stream waits for an event of the program, and the event or the stream is in a capture. */

@@ -9,6 +9,10 @@
  *
  * Order	links are given in the order in which copies run: with soft.streams=worker, and none
  *		held, that in which they are queued
+ * Pace		for tests of what happens while copies are under way: a copy that is the next of its
+ *		stream begins when its links are free, at the rates that they have then, and runs when
+ *		the modelled time has come to its end. That time goes from one end to the next, so that
+ *		what is queued in between begins in the order of time
  */
 #include "soft/managed.h"
 
@@ -80,7 +84,8 @@ static int way(struct soft *soft, const struct soft_op *op, struct soft_lane *re
 	return soft->link_share > 1 ? 2 : 1;
 }
 
-double glk_soft_link_begin(
+/* A copy begins: when it ends; -1: on a link that is stalled nothing does. */
+static double begin(
 	struct soft *soft, const struct soft_stream *s, const struct soft_op *op)
 {
 	double start = (double)s->now, longest = 0, took;
@@ -102,7 +107,7 @@ double glk_soft_link_begin(
 
 static void copied(struct soft *soft, struct soft_stream *s, const struct soft_op *op)
 {
-	double end = op->end > 0 ? op->end : glk_soft_link_begin(soft, s, op);
+	double end = op->end > 0 ? op->end : begin(soft, s, op);
 
 	s->now = end > (double)s->now ? (int64_t)end : s->now;
 }
@@ -122,6 +127,38 @@ void glk_soft_link_run(struct soft *soft, struct soft_stream *s, const struct so
 		e->now = s->now;
 	else if (op->kind == SOFT_WAIT && e && e->now > s->now)
 		s->now = e->now;
+}
+
+bool glk_soft_pace_ready(struct soft *soft, struct soft_stream *s, struct soft_op *op)
+{
+	double end;
+
+	if (op->kind != SOFT_COPY)
+		return true;
+	if (op->end <= 0) {
+		end = begin(soft, s, op);
+		/* 0 stands for one that has not begun */
+		op->end = end > 0 ? end : end < 0 ? 0 : 1;
+	}
+	return op->end > 0 && op->end <= soft->pace;
+}
+
+bool glk_soft_pace_next(struct soft *soft)
+{
+	uint32_t used = glk_load_relaxed(&soft->streams.used);
+	double first = 0;
+
+	for (uint32_t id = 1; soft->paced && id <= used; id++) {
+		uint32_t head = soft_stream_at(soft, id)->head;
+		double end = head ? soft_op_at(soft, head)->end : 0;
+
+		if (end > 0 && (first <= 0 || end < first))
+			first = end;
+	}
+	if (first <= 0)
+		return false;
+	soft->pace = first > soft->pace ? first : soft->pace;
+	return true;
 }
 
 /* Memory of the process of which the device knows nothing. */
@@ -149,34 +186,5 @@ int glk_soft_spot(
 		spot.kind = GLK_SPOT_PLAIN;
 	glk_unlock(&soft->lock);
 	*ret_spot = spot;
-	return 0;
-}
-
-int glk_soft_link_time(
-	struct glk_drv *drv, int device, struct CUstream_st *stream, int64_t *ret_ns)
-{
-	struct soft *soft = glk_soft_below(drv);
-	uint32_t id;
-	int err;
-
-	if (!soft)
-		return -EINVAL;
-	glk_lock(&soft->lock);
-	err = glk_soft_stream_find(soft, device, stream, "time", &id);
-	if (!err)
-		*ret_ns = soft_stream_at(soft, id)->now;
-	glk_unlock(&soft->lock);
-	return err;
-}
-
-int glk_soft_link_bytes(struct glk_drv *drv, int device, bool up, uint64_t *ret_bytes)
-{
-	struct soft *soft = glk_soft_below(drv);
-
-	if (!soft || device < 0 || device >= soft->gpus)
-		return -EINVAL;
-	glk_lock(&soft->lock);
-	*ret_bytes = soft->lanes[device][up ? SOFT_UP : SOFT_DOWN].bytes;
-	glk_unlock(&soft->lock);
 	return 0;
 }

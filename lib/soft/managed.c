@@ -70,7 +70,8 @@ static void put(struct soft *soft, struct soft_managed_block *b, uint8_t to)
 		link_block(soft, b);
 }
 
-void glk_soft_managed_forget(struct soft *soft, struct soft_managed_piece *piece)
+/* The memory of a piece lies nowhere any more. */
+static void forget(struct soft *soft, struct soft_managed_piece *piece)
 {
 	for (size_t i = 0; i < piece->count; i++)
 		put(soft, &piece->blocks[i], 0);
@@ -248,8 +249,7 @@ int glk_soft_managed_figures(
 	return err;
 }
 
-/* A range of a call: in one piece, and of bytes. */
-static int range_check(
+int glk_soft_managed_range(
 	const struct soft *soft, uint64_t addr, size_t size, const char *call)
 {
 	if (size && glk_soft_managed_find(soft, addr) >= 0)
@@ -259,8 +259,8 @@ static int range_check(
 		size);
 }
 
-/* The host, wherever, is the node near the first GPU. */
-static int place_of(const struct soft *soft, struct glk_place place, uint8_t *ret_lies)
+int glk_soft_managed_place(
+	const struct soft *soft, struct glk_place place, uint8_t *ret_lies)
 {
 	uint8_t number = (uint8_t)soft->gpus;
 	int err = place.kind == GLK_PLACE_ANY ? 0 : glk_soft_place(soft, place, &number);
@@ -279,11 +279,12 @@ int glk_soft_managed_say(struct glk_drv *drv, uint64_t addr, size_t size,
 	int err;
 
 	glk_soft_charge(soft, GLAKE_CALL_MANAGED_ADVISE, 1);
-	err = what == GLK_MANAGED_UNPREFER ? 0 : place_of(soft, place, &lies);
+	err = what == GLK_MANAGED_UNPREFER ? 0
+					   : glk_soft_managed_place(soft, place, &lies);
 	if (err)
 		return err;
 	glk_soft_enter(soft);
-	err = range_check(soft, addr, size, "cuMemAdvise");
+	err = glk_soft_managed_range(soft, addr, size, "cuMemAdvise");
 	b = err ? NULL : blocks_of(soft, addr, size, &count);
 	for (size_t i = 0; b && i < count; i++) {
 		uint64_t bit = is_gpu(soft, lies) ? UINT64_C(1) << (lies - 1) : 0;
@@ -295,33 +296,6 @@ int glk_soft_managed_say(struct glk_drv *drv, uint64_t addr, size_t size,
 		else
 			b[i].users &= ~bit;
 	}
-	glk_unlock(&soft->lock);
-	return err;
-}
-
-int glk_soft_managed_prefetch(struct glk_drv *drv, uint64_t addr, size_t size,
-	struct glk_place place, int device, struct CUstream_st *stream)
-{
-	struct soft_op op = {.kind = SOFT_PREFETCH, .dst = addr, .size = size};
-	struct soft *soft = soft_of(drv);
-	uint32_t id, slot;
-	uint8_t lies;
-	int err;
-
-	glk_soft_charge(soft, GLAKE_CALL_MANAGED_PREFETCH, 1);
-	err = place_of(soft, place, &lies);
-	if (err)
-		return err;
-	op.value = lies - 1u;
-	glk_soft_enter(soft);
-	err = range_check(soft, addr, size, "cuMemPrefetchAsync");
-	if (!err)
-		err = glk_soft_stream_find(
-			soft, device, stream, "cuMemPrefetchAsync", &id);
-	if (!err)
-		err = glk_soft_stream_usable(soft, id, "cuMemPrefetchAsync");
-	if (!err)
-		err = glk_soft_queue_add(soft, id, &op, &slot);
 	glk_unlock(&soft->lock);
 	return err;
 }
@@ -338,7 +312,7 @@ int glk_soft_managed_ask(struct glk_drv *drv, uint64_t addr, size_t size,
 
 	glk_soft_charge(soft, GLAKE_CALL_OTHER, 1);
 	glk_soft_enter(soft);
-	err = range_check(soft, addr, size, "cuMemRangeGetAttribute");
+	err = glk_soft_managed_range(soft, addr, size, "cuMemRangeGetAttribute");
 	b = err ? NULL : blocks_of(soft, addr, size, &count);
 	for (size_t i = 0; b && i < count; i++) {
 		uint8_t is = sent ? b[i].sent : b[i].best;
@@ -481,7 +455,7 @@ int glk_soft_managed_free(struct glk_drv *drv, uint64_t addr)
 			"cuMemFree rule: %#lx + %zu is named by %u ranges of work not yet run",
 			(unsigned long)addr, piece->size, piece->queued);
 	if (!err) {
-		glk_soft_managed_forget(soft, piece);
+		forget(soft, piece);
 		drop(soft, piece);
 	}
 	glk_unlock(&soft->lock);

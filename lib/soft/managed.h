@@ -12,7 +12,7 @@
 #define SOFT_MANAGED_BLOCK (UINT64_C(2) << 20)
 #define SOFT_MANAGED	   1024u /* pieces at once */
 
-/* In place of a page's number, for soft_race.c. */
+/* In place of a page's number, for race.c. */
 #define SOFT_MANAGED_PAGE (UINT32_C(1) << 31)
 
 /* Where a block lies: 0 nowhere yet, else the number of a room and 1. */
@@ -42,8 +42,6 @@ struct soft_managed {
 };
 
 void glk_soft_managed_fini(struct soft *soft);
-/* The memory of a piece lies nowhere any more. */
-void glk_soft_managed_forget(struct soft *soft, struct soft_managed_piece *piece);
 /* The piece that holds an address, counted from 0; -1: none does. */
 int glk_soft_managed_find(const struct soft *soft, uint64_t addr);
 /* An operation of a GPU runs. */
@@ -53,14 +51,19 @@ void glk_soft_managed_yield(struct soft *soft, int device, size_t bytes);
 /* 0; -EINVAL and a record where a range begins in a piece and does not end there. */
 int glk_soft_managed_whole(
 	const struct soft *soft, uint64_t addr, size_t size, const char *call);
+/* The same, and -EINVAL for a range that is in none. */
+int glk_soft_managed_range(
+	const struct soft *soft, uint64_t addr, size_t size, const char *call);
+/* Where blocks at a place lie, as struct soft_managed_block has it; the host, wherever, is the node near
+ * the first GPU. 0 or -EINVAL and a record. */
+int glk_soft_managed_place(
+	const struct soft *soft, struct glk_place place, uint8_t *ret_lies);
 
 int glk_soft_managed_alloc(
 	struct glk_drv *drv, int device, size_t size, uint64_t *ret_addr);
 int glk_soft_managed_free(struct glk_drv *drv, uint64_t addr);
 int glk_soft_managed_say(struct glk_drv *drv, uint64_t addr, size_t size,
 	enum glk_managed_say what, struct glk_place place);
-int glk_soft_managed_prefetch(struct glk_drv *drv, uint64_t addr, size_t size,
-	struct glk_place place, int device, struct CUstream_st *stream);
 int glk_soft_managed_ask(struct glk_drv *drv, uint64_t addr, size_t size,
 	enum glk_managed_ask what, struct glk_place *ret_place);
 

@@ -2,7 +2,7 @@
 /*
  * Addresses of the software device. A reservation is one PROT_NONE map of the file, which
  * costs nothing; a map only writes down which page lies where. The system is asked when
- * rights are given (soft_access.c) and when mappings that had rights go, once a range.
+ * rights are given (access.c) and when mappings that had rights go, once a range.
  */
 #include "soft/state.h"
 
@@ -86,17 +86,6 @@ int glk_soft_unreserve(struct glk_drv *drv, uint64_t addr, size_t size)
 	glk_soft_charge(soft, GLAKE_CALL_UNRESERVE, 1);
 	munmap((void *)addr, size);
 	return 0;
-}
-
-int glk_soft_page_put(struct soft *soft, struct soft_page *page, uint64_t addr)
-{
-	int err;
-
-	if (page->placed)
-		return 0;
-	err = glk_soft_file_take(&soft->file, addr, page->size, &page->first);
-	page->placed = !err;
-	return err;
 }
 
 int glk_soft_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t handle)

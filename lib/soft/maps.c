@@ -191,15 +191,3 @@ void glk_soft_maps_refused(void)
 	if (room() > 0)
 		glk_store_relaxed(&maps.limit, 0);
 }
-
-int glk_soft_maps(struct glk_drv *drv, int64_t *ret_maps)
-{
-	struct soft *soft = glk_soft_below(drv);
-
-	if (!soft)
-		return -EINVAL;
-	glk_lock(&soft->lock);
-	*ret_maps = soft->maps;
-	glk_unlock(&soft->lock);
-	return 0;
-}

@@ -45,6 +45,17 @@ uint64_t glk_soft_page_add(struct soft *soft, const struct soft_page *filled)
 	return glk_handle_make(GLK_HANDLE_PAGE, page->place, gen, id);
 }
 
+int glk_soft_page_put(struct soft *soft, struct soft_page *page, uint64_t addr)
+{
+	int err;
+
+	if (page->placed)
+		return 0;
+	err = glk_soft_file_take(&soft->file, addr, page->size, &page->first);
+	page->placed = !err;
+	return err;
+}
+
 static int create(struct soft *soft, uint8_t place, size_t size, uint64_t *ret_page)
 {
 	struct soft_page page = {.size = size, .fd = -1, .place = place};
@@ -112,7 +123,8 @@ void glk_soft_page_settle(struct soft *soft, struct soft_page *page, uint32_t id
 	if (!page->released || page->maps)
 		return;
 	soft->kept -= page->kept;
-	page->kept = page->lent && glk_soft_is_lent(soft, page);
+	page->kept =
+		page->lent && glk_soft_file_is_held(&soft->file, page->first, page->size);
 	soft->kept += page->kept;
 	if (page->kept)
 		return;

@@ -18,10 +18,15 @@
  */
 #include "soft/managed.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
 #include <string.h>
+
+/* How long the host waits where nothing moves before it is told that it would wait for ever. */
+#define PATIENCE_NS INT64_C(20000000000)
+#define LOOK_NS	    20000
 
 static const char *const kind_names[] = {
 	[SOFT_WORK] = "kernel",
@@ -133,7 +138,14 @@ static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
 			words[i] = op->value;
 }
 
-bool glk_soft_queue_can_step(const struct soft *soft, uint32_t stream)
+/* The word that an operation waits for. */
+static bool is_there(const struct soft_op *op)
+{
+	/* pairs with: the release of who writes it */
+	return (int64_t)(glk_load_acquire(op->word) - op->target_serial) >= 0;
+}
+
+static bool can_step(const struct soft *soft, uint32_t stream)
 {
 	const struct soft_stream *s = soft_stream_at(soft, stream);
 	const struct soft_op *op = soft_op_at(soft, s->head);
@@ -142,7 +154,7 @@ bool glk_soft_queue_can_step(const struct soft *soft, uint32_t stream)
 		return false;
 	if (op->kind == SOFT_WAIT)
 		return glk_soft_queue_is_done(soft, op->target, op->target_serial);
-	return op->kind != SOFT_WORD || glk_soft_word_is_there(op);
+	return op->kind != SOFT_WORD || is_there(op);
 }
 
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
@@ -151,7 +163,7 @@ bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
 	uint32_t slot = s->head;
 	struct soft_op *op;
 
-	if (!glk_soft_queue_can_step(soft, stream))
+	if (!can_step(soft, stream))
 		return false;
 	op = soft_op_at(soft, slot);
 	if (soft->paced && !glk_soft_pace_ready(soft, s, op))
@@ -226,17 +238,34 @@ int glk_soft_queue_room(const struct soft *soft, uint32_t count)
 		soft->ops.max);
 }
 
-int glk_soft_queue_add(
-	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op)
+/* Whatever can run does, or else time goes on. */
+static bool moved(struct soft *soft)
 {
-	int err;
+	uint32_t before = soft->pending;
 
-	err = glk_soft_race_refuse(soft, stream, op);
-	if (!err)
-		err = glk_soft_queue_room(soft, 1);
-	if (!err)
-		*ret_op = glk_soft_queue_put(soft, stream, op);
-	return err;
+	glk_soft_queue_run(soft);
+	return soft->pending != before || glk_soft_pace_next(soft);
+}
+
+/* A wait of the host meets a word that is not there, or a copy whose time has not come: gives others
+ * their turn, and the lock meanwhile. False: nothing has moved for long. */
+static bool await_word(struct soft *soft, int64_t *since)
+{
+	struct timespec look = {.tv_nsec = LOOK_NS};
+	int64_t now = glk_clock_ns();
+	bool is_moved = moved(soft);
+
+	if (!soft->words)
+		return is_moved;
+	if (is_moved || !*since)
+		*since = now;
+	if (now - *since > PATIENCE_NS)
+		return false;
+	/* who writes the word queues work before */
+	glk_lock_pause(&soft->lock);
+	nanosleep(&look, NULL);
+	glk_lock_resume(&soft->lock);
+	return true;
 }
 
 /* Runs a stream, and what it waits for, until it is empty or this operation of it is done. */
@@ -257,7 +286,7 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 			continue;
 		}
 		if (!soft_stream_at(soft, at)->held && op->kind != SOFT_WAIT &&
-			glk_soft_word_await(soft, &since)) {
+			await_word(soft, &since)) {
 			at = stream;
 			continue;
 		}
@@ -300,15 +329,9 @@ static uint64_t roll(struct soft_dice *dice)
 	return mix(dice->state);
 }
 
-uint32_t glk_soft_dice_roll(struct soft *soft, uint32_t sides)
+uint32_t glk_soft_queue_roll(struct soft *soft, uint32_t sides)
 {
 	return (uint32_t)((roll(&soft->dice) >> 32) * sides >> 32);
-}
-
-void glk_soft_dice_init(struct soft *soft, int64_t seed)
-{
-	/* Neighbouring seeds shall not be neighbouring states. */
-	soft->dice = (struct soft_dice){.state = mix((uint64_t)seed + 1)};
 }
 
 /* A phase with laziness n puts n quarters of the streams to sleep. */
@@ -321,8 +344,8 @@ static void phase_begin(struct soft *soft)
 {
 	struct soft_dice *dice = &soft->dice;
 
-	dice->left = 1u << glk_soft_dice_roll(soft, 9);
-	dice->lazy = glk_soft_dice_roll(soft, 5);
+	dice->left = 1u << glk_soft_queue_roll(soft, 9);
+	dice->lazy = glk_soft_queue_roll(soft, 5);
 	dice->phase = roll(dice);
 }
 
@@ -333,7 +356,7 @@ static uint32_t runnable(const struct soft *soft, uint32_t wanted, uint32_t *ret
 	uint32_t used = glk_load_relaxed(&soft->streams.used), count = 0;
 
 	for (uint32_t id = 1; id <= used; id++) {
-		if (!glk_soft_queue_can_step(soft, id) || !is_awake(&soft->dice, id))
+		if (!can_step(soft, id) || !is_awake(&soft->dice, id))
 			continue;
 		if (count++ == wanted)
 			return id;
@@ -345,20 +368,20 @@ static uint32_t runnable(const struct soft *soft, uint32_t wanted, uint32_t *ret
 static void steps(struct soft *soft)
 {
 	static const uint8_t counts[] = {0, 0, 0, 1, 1, 1, 3, 12};
-	uint32_t count = counts[glk_soft_dice_roll(soft, 8)], ways = 0;
+	uint32_t count = counts[glk_soft_queue_roll(soft, 8)], ways = 0;
 
 	for (; count; count--) {
 		runnable(soft, UINT32_MAX, &ways);
 		if (!ways)
 			break;
 		glk_soft_queue_step(
-			soft, runnable(soft, glk_soft_dice_roll(soft, ways), &ways));
+			soft, runnable(soft, glk_soft_queue_roll(soft, ways), &ways));
 	}
 }
 
-void glk_soft_enter(struct soft *soft)
+/* A call has come. */
+static void turn(struct soft *soft)
 {
-	glk_lock(&soft->lock);
 	if (!soft->stepped && (soft->words || soft->paced))
 		glk_soft_queue_run(soft);
 	if (!soft->random || !soft->pending)
@@ -367,4 +390,11 @@ void glk_soft_enter(struct soft *soft)
 		phase_begin(soft);
 	soft->dice.left--;
 	steps(soft);
+}
+
+void glk_soft_queue_init(struct soft *soft, int64_t seed)
+{
+	/* Neighbouring seeds shall not be neighbouring states. */
+	soft->dice = (struct soft_dice){.state = mix((uint64_t)seed + 1)};
+	soft->turn = turn;
 }

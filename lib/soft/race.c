@@ -180,6 +180,37 @@ static int report(const struct soft *soft, uint32_t stream, const struct soft_op
 		(unsigned long)other->serial, other->stream);
 }
 
+/* Waits that are followed from stream to stream; beyond them order is taken to be there. */
+#define DEEP 64
+
+static bool is_before(
+	const struct soft *soft, uint32_t stream, uint32_t last, unsigned deep)
+{
+	uint32_t slot = soft_stream_at(soft, stream)->head;
+
+	if (deep > DEEP)
+		return true;
+	for (; slot && slot != last; slot = soft_op_at(soft, slot)->next) {
+		const struct soft_op *op = soft_op_at(soft, slot);
+
+		if (op->kind == SOFT_WORD)
+			return true;
+		if (op->kind == SOFT_WAIT &&
+			!glk_soft_queue_is_done(soft, op->target, op->target_serial) &&
+			is_before(soft, soft_op_at(soft, op->target)->stream, op->target,
+				deep + 1))
+			return true;
+	}
+	return false;
+}
+
+/* Whether an operation at the end of a stream, or the one in this slot if it is not 0, runs after words
+ * that are not there: who writes them may have put it in order with anything. */
+static bool is_behind_word(const struct soft *soft, uint32_t stream, uint32_t slot)
+{
+	return soft->words && is_before(soft, stream, slot, 0);
+}
+
 int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
 	uint32_t used = glk_load_relaxed(&soft->streams.used);
@@ -194,18 +225,32 @@ int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op
 
 			if (other->serial > soft->reach[id] &&
 				glk_soft_race_collide(soft, op, other) &&
-				!glk_soft_word_is_before(soft, stream, 0) &&
-				!glk_soft_word_is_before(soft, id, slot))
+				!is_behind_word(soft, stream, 0) &&
+				!is_behind_word(soft, id, slot))
 				return report(soft, stream, op, other);
 		}
 	}
 	return 0;
 }
 
-int glk_soft_race_refuse(struct soft *soft, uint32_t stream, const struct soft_op *op)
+/* 0, or -EINVAL and a record when the operation would race with queued work of another stream. */
+static int refuse(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
 	if (!soft->pending || !is_named(soft, op))
 		return 0;
 	glk_soft_race_reach(soft, stream, 0, 0);
 	return glk_soft_race_judge(soft, stream, op);
+}
+
+int glk_soft_race_add(
+	struct soft *soft, uint32_t stream, const struct soft_op *op, uint32_t *ret_op)
+{
+	int err;
+
+	err = refuse(soft, stream, op);
+	if (!err)
+		err = glk_soft_queue_room(soft, 1);
+	if (!err)
+		*ret_op = glk_soft_queue_put(soft, stream, op);
+	return err;
 }

@@ -70,21 +70,6 @@ static struct token token_read(uint64_t position)
 	return token;
 }
 
-static struct flock lock_of(size_t first, size_t size, short type)
-{
-	return (struct flock){.l_type = type,
-		.l_whence = SEEK_SET,
-		.l_start = (off_t)(first * GLK_GRANULE),
-		.l_len = (off_t)size};
-}
-
-bool glk_soft_is_lent(const struct soft *soft, const struct soft_page *page)
-{
-	struct flock lock = lock_of(page->first, page->size, F_WRLCK);
-
-	return !fcntl(soft->file.fd, F_OFD_GETLK, &lock) && lock.l_type != F_UNLCK;
-}
-
 static int failed(const char *call, const char *what)
 {
 	int err = errno;
@@ -107,7 +92,6 @@ static int open_again(const struct soft *soft)
 
 static int lend(struct soft *soft, struct soft_page *page, int *ret_fd)
 {
-	struct flock lock;
 	int fd, err;
 
 	/* a page that lies nowhere yet has no address to be put at */
@@ -117,8 +101,7 @@ static int lend(struct soft *soft, struct soft_page *page, int *ret_fd)
 	fd = open_again(soft);
 	if (fd < 0)
 		return failed("open", "export");
-	lock = lock_of(page->first, page->size, F_RDLCK);
-	if (fcntl(fd, F_OFD_SETLK, &lock) ||
+	if (glk_soft_file_hold(fd, page->first, page->size) ||
 		lseek(fd, token_make(soft, page), SEEK_SET) < 0) {
 		err = failed("fcntl", "export");
 		close(fd);

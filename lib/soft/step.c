@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What tests do with the queues of the software device: run them step by step or all at once,
- * hold one back, count what is in it.
+ * What tests do with the queues and the links of the software device: run them step by step or all at
+ * once, hold one back, count what is in it, let the links set the pace.
  */
 #include "soft/state.h"
 
@@ -68,4 +68,108 @@ int glk_soft_pending(
 		*ret_count = soft_stream_at(soft, id)->pending;
 	glk_unlock(&soft->lock);
 	return err;
+}
+
+int glk_soft_pace(struct glk_drv *drv)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft || soft->stepped)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	soft->paced = true;
+	/* 0 stands for no time */
+	soft->pace = soft->pace > 1 ? soft->pace : 1;
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+int glk_soft_pace_step(struct glk_drv *drv)
+{
+	struct soft *soft = glk_soft_below(drv);
+	bool went;
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	glk_soft_queue_run(soft);
+	went = glk_soft_pace_next(soft);
+	glk_soft_queue_run(soft);
+	glk_unlock(&soft->lock);
+	return went ? 0 : -EAGAIN;
+}
+
+int glk_soft_pace_time(struct glk_drv *drv, int64_t *ret_ns)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	*ret_ns = (int64_t)soft->pace;
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+int glk_soft_pace_link(struct glk_drv *drv, int device, int64_t rate)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft || device < 0 || device >= soft->gpus)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	for (int turn = SOFT_DOWN; turn <= SOFT_UP; turn++) {
+		struct soft_lane *lane = &soft->lanes[device][turn];
+
+		lane->stalled = rate < 0;
+		if (rate >= 0)
+			lane->rate = (double)rate / 1000;
+		/* it stood still until now */
+		if (lane->free < soft->pace)
+			lane->free = soft->pace;
+	}
+	glk_soft_queue_run(soft);
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+int glk_soft_link_time(
+	struct glk_drv *drv, int device, struct CUstream_st *stream, int64_t *ret_ns)
+{
+	struct soft *soft = glk_soft_below(drv);
+	uint32_t id;
+	int err;
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	err = glk_soft_stream_find(soft, device, stream, "time", &id);
+	if (!err)
+		*ret_ns = soft_stream_at(soft, id)->now;
+	glk_unlock(&soft->lock);
+	return err;
+}
+
+int glk_soft_link_bytes(struct glk_drv *drv, int device, bool up, uint64_t *ret_bytes)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft || device < 0 || device >= soft->gpus)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	*ret_bytes = soft->lanes[device][up ? SOFT_UP : SOFT_DOWN].bytes;
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
+int glk_soft_maps(struct glk_drv *drv, int64_t *ret_maps)
+{
+	struct soft *soft = glk_soft_below(drv);
+
+	if (!soft)
+		return -EINVAL;
+	glk_lock(&soft->lock);
+	*ret_maps = soft->maps;
+	glk_unlock(&soft->lock);
+	return 0;
 }

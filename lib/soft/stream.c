@@ -122,6 +122,34 @@ static int own_stream(struct soft *soft, int device, uint32_t *ret_id)
 	return 0;
 }
 
+int glk_soft_capture_broken(const struct soft_graph *graph, const char *call)
+{
+	return glk_error_native(-EBUSY, GLAKE_ERROR_CAPTURE, call, SOFT_INVALIDATED,
+		"%s on a stream whose capture was broken by %s and not ended yet", call,
+		graph->broken);
+}
+
+int glk_soft_capture_break(
+	struct soft *soft, uint32_t stream, const char *call, int native, const char *why)
+{
+	struct soft_graph *graph =
+		soft_graph_at(soft, soft_stream_at(soft, stream)->graph);
+
+	if (graph->broken)
+		return glk_soft_capture_broken(graph, call);
+	graph->broken = call;
+	return glk_error_native(
+		-EBUSY, GLAKE_ERROR_CAPTURE, call, native, "%s %s", call, why);
+}
+
+int glk_soft_stream_usable(struct soft *soft, uint32_t stream, const char *call)
+{
+	if (!soft_stream_at(soft, stream)->graph)
+		return 0;
+	return glk_soft_capture_break(soft, stream, call, SOFT_UNSUPPORTED,
+		"is not allowed while the stream captures a graph");
+}
+
 int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *stream,
 	const char *call, uint32_t *ret_id)
 {
