@@ -206,8 +206,7 @@ struct CUctx_st *glk_preload_context(struct CUstream_st *stream);
 /* That of a GPU; NULL for one that has none. */
 struct glk_preload_seat *glk_preload_seat_at(int device);
 bool glk_preload_captures(struct CUstream_st *stream);
-/* Memory of the GPU is not served from now on: all of it, or that of the driver's pools. */
-void glk_preload_gpu_share(int device, const char *why);
+/* Memory of the driver's pools is not served from now on. */
 void glk_preload_pools_leave(int device, bool leave);
 bool glk_preload_pools_left(int device);
 
@@ -253,17 +252,10 @@ glk_cu_result glk_preload_stream_end(struct CUstream_st *stream);
 /* A seat that was made while streams of its GPU captured. */
 void glk_preload_capture_adopt(struct glk_preload_seat *seat);
 
-/* preload_peer.c: rights of other GPUs that were given before the seat was made. */
-void glk_preload_peers_adopt(struct glk_preload_seat *seat);
-
-/* preload_wait.c: blocks of cuMemFree that wait for the end of captures. */
+/* Waits for the work of a GPU. */
 glk_cu_result glk_preload_wait(struct glk_preload_seat *seat);
+/* Blocks of cuMemFree that wait for the end of captures. */
 bool glk_preload_is_late(const void *ptr);
-bool glk_preload_late_any(void);
-/* 0, or -ENOSPC. */
-int glk_preload_late(struct glk_preload_seat *seat, void *ptr);
-/* Frees those of a GPU; all its work has finished. Whether there was one. */
-bool glk_preload_late_free(struct glk_preload_seat *seat);
 void glk_preload_late_drop(struct glk_preload_seat *seat);
 
 /*
@@ -289,10 +281,6 @@ bool glk_preload_ipc_reclaim(void);
 void glk_preload_ipc_child(void);
 void glk_preload_ipc_fds_lock(void);
 void glk_preload_ipc_fds_unlock(void);
-
-/* preload_room.c: whether to ask the driver once more for memory of the current GPU, which it did
- * not have: the library has given some back. */
-bool glk_preload_room(bool serves, glk_cu_result result);
 
 /* preload_pool.c: whether requests from a pool of the program may be served. */
 bool glk_preload_pool_serves(

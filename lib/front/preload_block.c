@@ -12,10 +12,125 @@
  *		CUDA documents it.
  *
  * The stream that a block was given to tells which it is.
+ *
+ * cuMemFree waits for the work of its GPU before the memory goes, and programs rely on that. A
+ * wait is impossible while a stream captures a graph: it fails and ends the capture, in whatever
+ * mode the thread is, as the driver's own cuMemFree does in the strict ones. Here the block is
+ * put by, and freed behind the wait of a later cuMemFree, or when memory is short.
  */
 #include "front/preload.h"
 
 #include <errno.h>
+
+/* Blocks put by; the one after is refused as the driver would. */
+#define LATE_MAX 4096
+
+static struct {
+	struct glk_preload_seat *seat;
+	void *ptr;
+} late[LATE_MAX];
+
+static int late_count;		   /* under the lock */
+static glk_atomic(bool) late_some; /* there are any */
+
+glk_cu_result glk_preload_wait(struct glk_preload_seat *seat)
+{
+	struct glk_preload_scope scope;
+	glk_cu_result result;
+
+	if (glk_preload_capturing())
+		return GLK_CU_STREAM_CAPTURE_UNSUPPORTED;
+	result = glk_preload_enter(seat->context, &scope);
+	if (result)
+		return result;
+	result = glk_preload_next()->cuCtxSynchronize();
+	glk_preload_leave(&scope);
+	return result;
+}
+
+/* Its place, or -1. Under the lock. */
+static int find_late(const void *ptr)
+{
+	for (int i = 0; i < late_count; i++)
+		if (late[i].ptr == ptr)
+			return i;
+	return -1;
+}
+
+static bool late_any(void)
+{
+	return glk_load_relaxed(&late_some);
+}
+
+bool glk_preload_is_late(const void *ptr)
+{
+	bool is = false;
+
+	if (!glk_load_relaxed(&late_some))
+		return false;
+	pthread_mutex_lock(&glk_preload_lock);
+	is = find_late(ptr) >= 0;
+	pthread_mutex_unlock(&glk_preload_lock);
+	return is;
+}
+
+/* 0, or -ENOSPC. */
+static int put_late(struct glk_preload_seat *seat, void *ptr)
+{
+	int err = 0;
+
+	pthread_mutex_lock(&glk_preload_lock);
+	if (find_late(ptr) >= 0) {
+		err = -EINVAL;
+	} else if (late_count == LATE_MAX) {
+		err = -ENOSPC;
+	} else {
+		late[late_count].seat = seat;
+		late[late_count++].ptr = ptr;
+		glk_store_relaxed(&late_some, true);
+	}
+	pthread_mutex_unlock(&glk_preload_lock);
+	return err;
+}
+
+/* Takes one of a GPU out of the list; NULL if there is none. */
+static void *next_late(const struct glk_preload_seat *seat)
+{
+	void *ptr = NULL;
+
+	pthread_mutex_lock(&glk_preload_lock);
+	for (int i = 0; i < late_count && !ptr; i++) {
+		if (late[i].seat != seat)
+			continue;
+		ptr = late[i].ptr;
+		late[i] = late[--late_count];
+	}
+	glk_store_relaxed(&late_some, late_count > 0);
+	pthread_mutex_unlock(&glk_preload_lock);
+	return ptr;
+}
+
+/* Frees those of a GPU; all its work has finished. Whether there was one. */
+static bool free_late(struct glk_preload_seat *seat)
+{
+	bool some = false;
+	void *ptr;
+
+	while (glk_load_relaxed(&late_some) && (ptr = next_late(seat))) {
+		if (!glk_preload_in(seat))
+			continue;
+		glk_library.free(seat->glake, ptr, seat->idle);
+		glk_preload_out(seat);
+		some = true;
+	}
+	return some;
+}
+
+void glk_preload_late_drop(struct glk_preload_seat *seat)
+{
+	while (next_late(seat))
+		;
+}
 
 /* What a refused request is to the program. It gets memory of the driver only where glake does
  * not serve at all: a budget is not to be passed by. */
@@ -73,7 +188,7 @@ static int give_back_unused(
 /* Blocks put by during a capture are memory too. */
 static bool find_more(struct glk_preload_seat *seat)
 {
-	return !glk_preload_wait(seat) && glk_preload_late_free(seat);
+	return !glk_preload_wait(seat) && free_late(seat);
 }
 
 glk_cu_result glk_preload_give(struct glk_preload_seat *seat, size_t size,
@@ -81,7 +196,7 @@ glk_cu_result glk_preload_give(struct glk_preload_seat *seat, size_t size,
 {
 	int err = alloc(seat, size, stream, ret);
 
-	if (err == -ENOMEM && glk_preload_late_any() && find_more(seat))
+	if (err == -ENOMEM && late_any() && find_more(seat))
 		err = alloc(seat, size, stream, ret);
 	if (err == -ENOMEM && glk_preload_ipc_reclaim())
 		err = alloc(seat, size, stream, ret);
@@ -169,7 +284,7 @@ static glk_cu_result find_base(
 
 static glk_cu_result put_by(struct glk_preload_seat *seat, void *ptr)
 {
-	switch (glk_preload_late(seat, ptr)) {
+	switch (put_late(seat, ptr)) {
 	case 0:
 		glk_preload_ipc_unhand(ptr);
 		return GLK_CU_SUCCESS;
@@ -203,7 +318,7 @@ glk_cu_result glk_preload_take_plain(glk_cu_address address)
 			return put_by(seat, ptr);
 		err = give_back_unused(seat, ptr, seat->idle);
 		if (!result)
-			glk_preload_late_free(seat);
+			free_late(seat);
 	}
 	if (result)
 		return result; /* what the wait found, as the driver would say it here */
@@ -217,7 +332,7 @@ static glk_cu_result take_quickly(void *ptr, struct CUstream_st *stream)
 	struct glake_error error = {.sz = sizeof(error)};
 	int err;
 
-	if (!seat || glk_preload_late_any())
+	if (!seat || late_any())
 		return GLK_PRELOAD_UNSERVED;
 	err = give_back(seat, ptr, stream);
 	if (err == -EINVAL && !glk_library.last_error(&error) &&

@@ -5,10 +5,19 @@
  * Only primary contexts are served, which is what the CUDA runtime uses. A context that the
  * program made by cuCtxCreate takes its memory with it when it is destroyed, and so it stays
  * with the driver.
+ *
+ * GPUs may reach each other's memory. The driver gives the right for all memory of a context,
+ * now and later; the library gives it for what it holds. It may come before the library holds
+ * any, so it is remembered here. Where the library cannot give it the GPU is left to the driver.
  */
 #include "front/preload.h"
 
+#define SERVES(fn) glk_preload_called(GLK_PRELOAD_##fn)
+
 #define SEATS_MAX 4096 /* GPUs and resets of GPUs, over the life of the process */
+
+/* [g][p]: GPU p may use the memory of GPU g. */
+static glk_atomic(bool) may_use[GLK_PRELOAD_GPUS_MAX][GLK_PRELOAD_GPUS_MAX];
 
 static struct {
 	glk_atomic(struct glk_preload_seat *) seat;
@@ -132,6 +141,50 @@ static struct glk_preload_seat *make_seat(
 	return seat;
 }
 
+/* Memory of the GPU is not served from now on. */
+static void share(int device, const char *why)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	struct glk_preload_seat *seat;
+
+	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX ||
+		glk_load_relaxed(&gpus[device].refused))
+		return;
+	glk_store_relaxed(&gpus[device].refused, true);
+	seat = glk_preload_seat_at(device);
+	if (seat && glk_preload_in(seat)) {
+		glk_library.stats_get(seat->glake, device, &stats);
+		glk_preload_out(seat);
+	}
+	glk_preload_log(stats.live ? GLAKE_LOG_WARNING : GLAKE_LOG_INFO,
+		"GPU %d is left to the driver from now on: %s; %llu bytes are not within "
+		"reach of others",
+		device, why, (unsigned long long)stats.live);
+}
+
+static void tell_peer(struct glk_preload_seat *seat, int peer, bool on)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	int err;
+
+	if (!glk_preload_in(seat))
+		return;
+	err = glk_library.peer_access(seat->glake, seat->device, peer, on);
+	glk_preload_out(seat);
+	if (!err || !on)
+		return;
+	glk_library.last_error(&error);
+	share(seat->device, error.text);
+}
+
+/* Rights that were given before the seat was made. */
+static void adopt_peers(struct glk_preload_seat *seat)
+{
+	for (int peer = 0; peer < GLK_PRELOAD_GPUS_MAX; peer++)
+		if (glk_load_seq_cst(&may_use[seat->device][peer]))
+			tell_peer(seat, peer, true);
+}
+
 static struct glk_preload_seat *new_seat(struct CUctx_st *context)
 {
 	const struct glk_preload_next *next = glk_preload_next();
@@ -151,7 +204,7 @@ static struct glk_preload_seat *new_seat(struct CUctx_st *context)
 	pthread_mutex_unlock(&glk_preload_lock);
 	if (seat) {
 		glk_preload_capture_adopt(seat);
-		glk_preload_peers_adopt(seat);
+		adopt_peers(seat);
 	}
 	return seat;
 }
@@ -262,26 +315,6 @@ struct glk_preload_seat *glk_preload_seat_known(struct CUstream_st *stream)
 	return context ? known(context) : NULL;
 }
 
-void glk_preload_gpu_share(int device, const char *why)
-{
-	struct glake_stats stats = {.sz = sizeof(stats)};
-	struct glk_preload_seat *seat;
-
-	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX ||
-		glk_load_relaxed(&gpus[device].refused))
-		return;
-	glk_store_relaxed(&gpus[device].refused, true);
-	seat = glk_preload_seat_at(device);
-	if (seat && glk_preload_in(seat)) {
-		glk_library.stats_get(seat->glake, device, &stats);
-		glk_preload_out(seat);
-	}
-	glk_preload_log(stats.live ? GLAKE_LOG_WARNING : GLAKE_LOG_INFO,
-		"GPU %d is left to the driver from now on: %s; %llu bytes are not within "
-		"reach of others",
-		device, why, (unsigned long long)stats.live);
-}
-
 void glk_preload_pools_leave(int device, bool leave)
 {
 	if (device >= 0 && device < GLK_PRELOAD_GPUS_MAX)
@@ -291,4 +324,43 @@ void glk_preload_pools_leave(int device, bool leave)
 bool glk_preload_pools_left(int device)
 {
 	return glk_load_relaxed(&gpus[device].pools_left);
+}
+
+/* The current GPU may use the memory of another one's context, or no more. */
+static void note(struct CUctx_st *peer, bool on)
+{
+	const struct glk_preload_next *next = glk_preload_next();
+	struct glk_preload_seat *seat;
+	int user = -1, device;
+
+	if (!next->complete || next->cuCtxGetDevice(&user))
+		return;
+	device = glk_preload_gpu_of(peer);
+	if (device < 0 || user < 0 || user >= GLK_PRELOAD_GPUS_MAX || device == user)
+		return;
+	/* before the seat is looked for: whoever makes one looks here behind that */
+	glk_xchg_seq_cst(&may_use[device][user], on);
+	seat = glk_preload_seat_at(device);
+	if (seat)
+		tell_peer(seat, user, on);
+}
+
+glk_cu_result cuCtxEnablePeerAccess(struct CUctx_st *peer, unsigned int flags)
+{
+	bool serves = SERVES(cuCtxEnablePeerAccess);
+	glk_cu_result result = GLK_PRELOAD_PASS(cuCtxEnablePeerAccess, peer, flags);
+
+	if (!result && serves)
+		note(peer, true);
+	return result;
+}
+
+glk_cu_result cuCtxDisablePeerAccess(struct CUctx_st *peer)
+{
+	bool serves = SERVES(cuCtxDisablePeerAccess);
+	glk_cu_result result = GLK_PRELOAD_PASS(cuCtxDisablePeerAccess, peer);
+
+	if (!result && serves)
+		note(peer, false);
+	return result;
 }

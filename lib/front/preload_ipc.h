@@ -13,9 +13,8 @@
  *	preload_ipc_peer.c	connections to processes whose blocks are opened
  *	preload_ipc_ask.c	what is said there, and the pages that are mapped
  *	preload_ipc_given.c	what this process has given handles of
- *	preload_ipc_guest.c	those who ask here
+ *	preload_ipc_guest.c	those who ask here, how they are asked for pages, and waited for
  *	preload_ipc_hold.c	what they hold
- *	preload_ipc_round.c	how guests are asked for pages, and waited for
  *	preload_ipc_serve.c	the thread: it answers, and lets go of pages of others
  *	preload_index.c		how blocks are found in tables of thousands
  *
@@ -154,21 +153,11 @@ struct glk_preload_ipc_hold *glk_preload_ipc_holds_find(const void *guest, uint6
 unsigned glk_preload_ipc_holds_end(const void *guest, uint64_t id);
 /* The program has freed a block, and nothing uses it. Whether guests should be told. */
 bool glk_preload_ipc_holds_freed(uint64_t id);
-/* Tells guests of such blocks, if it is time. Whether some could not be told. */
-bool glk_preload_ipc_holds_ask(bool (*tell)(void *guest, uint64_t id));
+/* Tells guests of such blocks, if it is time: of all of them with a new round. Whether some could not
+ * be told. */
+bool glk_preload_ipc_holds_ask(uint64_t round, bool (*tell)(void *guest, uint64_t id));
 void glk_preload_ipc_holds_leave(const struct glk_preload_seat *seat);
 void glk_preload_ipc_holds_child(void);
-
-/* preload_ipc_round.c: whether guests may have pages; the round that is on then, a new one if pages
- * that were out went back to the driver. */
-bool glk_preload_ipc_round_look(uint64_t *ret_round);
-void glk_preload_ipc_round_end(uint64_t round);
-uint64_t glk_preload_ipc_round_wanted(void);
-void glk_preload_ipc_round_want(void);
-/* The last one that was waited for in vain. */
-uint64_t glk_preload_ipc_round_given_up(void);
-void glk_preload_ipc_round_lent(bool lent);
-void glk_preload_ipc_round_child(void);
 
 /* preload_ipc_peer.c: a process that has given handles. */
 #define GLK_PRELOAD_IPC_PEERS	256

@@ -8,7 +8,8 @@
  *
  * A guest keeps pages mapped that it has closed. When the library has given one that was out back
  * to the driver, or the program finds no memory, guests are asked to let go of them. One that does
- * not answer holds what it has mapped until it ends, which share.keep bounds.
+ * not answer holds what it has mapped until it ends, which share.keep bounds. Such asking goes in
+ * rounds: each has a number, and is over when no guest that is still waited for owes an answer to it.
  */
 #include "front/preload_ipc.h"
 
@@ -17,9 +18,13 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #define GUESTS_MAX GLK_PRELOAD_IPC_GUESTS
+
+/* How long a request for memory waits for guests to let go of some. */
+#define RECLAIM_MS 1000
 
 static struct guest {
 	int fd, pidfd; /* one more than they are: 0 is none */
@@ -40,6 +45,76 @@ static struct guest {
 } guests[GUESTS_MAX];	/* all of this under `serving` */
 
 static uint64_t questions;
+
+static pthread_mutex_t round_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t round_over;
+static pthread_once_t round_once = PTHREAD_ONCE_INIT;
+static glk_atomic(uint64_t) wanted;
+static uint64_t over;		      /* under round_lock */
+static glk_atomic(uint64_t) given_up; /* the last that was waited for in vain */
+static glk_atomic(bool) any_lent;
+
+static struct {
+	struct glk_preload_seat *seat;
+	uint64_t gone; /* bytes, as the library said last */
+} looked[GLK_PRELOAD_GPUS_MAX];
+
+/* Whether pages that were out have gone to the driver since it was looked last. */
+static bool some_gone(void)
+{
+	bool some = false;
+
+	for (int i = 0; i < GLK_PRELOAD_GPUS_MAX; i++) {
+		struct glk_preload_seat *seat = glk_preload_seat_at(i);
+		uint64_t gone = 0;
+
+		if (!seat || !glk_preload_in(seat))
+			continue;
+		glk_library.export_gone(seat->glake, &gone);
+		glk_preload_out(seat);
+		glk_preload_inside = true;
+		some |= gone != (looked[i].seat == seat ? looked[i].gone : 0);
+		looked[i].seat = seat;
+		looked[i].gone = gone;
+	}
+	return some;
+}
+
+static void end_round(uint64_t id)
+{
+	pthread_mutex_lock(&round_lock);
+	over = id;
+	pthread_cond_broadcast(&round_over);
+	pthread_mutex_unlock(&round_lock);
+}
+
+static void make_round(void)
+{
+	pthread_condattr_t monotonic;
+
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&round_over, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+}
+
+/* Whether guests may have pages; the round that is on then, a new one if pages that were out went back
+ * to the driver. */
+static bool look(uint64_t *ret_round)
+{
+	uint64_t asked = glk_load_relaxed(&wanted);
+
+	pthread_once(&round_once, make_round);
+	if (!glk_load_relaxed(&any_lent)) {
+		/* the last guest left after somebody had begun to wait for it */
+		end_round(asked);
+		return false;
+	}
+	if (some_gone())
+		glk_add_relaxed(&wanted, 1);
+	*ret_round = glk_load_relaxed(&wanted);
+	return true;
+}
 
 static void drop_pieces(struct guest *guest)
 {
@@ -131,7 +206,7 @@ void glk_preload_ipc_guest_add(int fd)
 	if (guest->pidfd)
 		guest->pidfd_mark = glk_wire_mark_of(pidfd);
 	guest->since = ++questions;
-	guest->asked = guest->released = glk_preload_ipc_round_wanted();
+	guest->asked = guest->released = glk_load_relaxed(&wanted);
 	glk_preload_ipc_fds_unlock();
 }
 
@@ -259,7 +334,7 @@ static bool send_pages(struct guest *guest, const struct glk_preload_ipc_hold *h
 		return false;
 	if (glk_preload_in(hold->seat)) {
 		guest->lent = true;
-		glk_preload_ipc_round_lent(true);
+		glk_store_relaxed(&any_lent, true);
 		err = glk_library.export_fds(hold->seat->glake, hold->ptr,
 			(size_t)question->first, count, fds);
 		glk_preload_out(hold->seat);
@@ -388,7 +463,7 @@ void glk_preload_ipc_guests_attend(const struct pollfd *polled, size_t count)
 /* One that was waited for in vain is not waited for again until it answers. */
 static bool is_late(const struct guest *guest)
 {
-	return guest->owes && guest->owes <= glk_preload_ipc_round_given_up();
+	return guest->owes && guest->owes <= glk_load_relaxed(&given_up);
 }
 
 /* Whether a guest could be told that a block which it has open was freed. */
@@ -407,8 +482,8 @@ bool glk_preload_ipc_guests_remind(void)
 	struct glk_preload_ipc_answer release = none;
 	bool lent = false, owed = false;
 
-	lent = glk_preload_ipc_holds_ask(tell_freed);
-	if (!glk_preload_ipc_round_look(&release.id))
+	lent = glk_preload_ipc_holds_ask(glk_load_relaxed(&wanted), tell_freed);
+	if (!look(&release.id))
 		return lent;
 	for (int i = 0; i < GUESTS_MAX; i++) {
 		struct guest *guest = &guests[i];
@@ -424,9 +499,9 @@ bool glk_preload_ipc_guests_remind(void)
 		}
 		owed |= guest->released < release.id && !guest->full && !is_late(guest);
 	}
-	glk_preload_ipc_round_lent(lent);
+	glk_store_relaxed(&any_lent, lent);
 	if (!owed)
-		glk_preload_ipc_round_end(release.id);
+		end_round(release.id);
 	return lent;
 }
 
@@ -434,7 +509,7 @@ void glk_preload_ipc_guests_leave(const struct glk_preload_seat *seat)
 {
 	glk_preload_ipc_holds_leave(seat);
 	/* all of its memory goes to the driver */
-	glk_preload_ipc_round_want();
+	glk_add_relaxed(&wanted, 1);
 }
 
 void glk_preload_ipc_guests_child(void)
@@ -444,5 +519,28 @@ void glk_preload_ipc_guests_child(void)
 		guests[i] = (struct guest){0};
 	}
 	glk_preload_ipc_holds_child();
-	glk_preload_ipc_round_child();
+	round_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+bool glk_preload_ipc_reclaim(void)
+{
+	struct timespec until;
+	bool done, in_time = true;
+	uint64_t id;
+
+	if (!glk_load_relaxed(&any_lent) || glk_preload_stopped())
+		return false;
+	pthread_once(&round_once, make_round);
+	id = glk_add_relaxed(&wanted, 1) + 1;
+	glk_preload_ipc_wake();
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += RECLAIM_MS / 1000;
+	pthread_mutex_lock(&round_lock);
+	while (over < id && in_time)
+		in_time = !pthread_cond_timedwait(&round_over, &round_lock, &until);
+	done = over >= id;
+	pthread_mutex_unlock(&round_lock);
+	if (!done)
+		glk_store_relaxed(&given_up, id);
+	return done;
 }

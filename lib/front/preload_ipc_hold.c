@@ -144,9 +144,9 @@ bool glk_preload_ipc_holds_freed(uint64_t id)
 	return before > FREED_MOST;
 }
 
-bool glk_preload_ipc_holds_ask(bool (*tell)(void *guest, uint64_t id))
+bool glk_preload_ipc_holds_ask(uint64_t round, bool (*tell)(void *guest, uint64_t id))
 {
-	uint64_t round = glk_preload_ipc_round_wanted(), id = 0;
+	uint64_t id = 0;
 	bool all = round != asked_round;
 	int at = -1;
 
