@@ -30,6 +30,10 @@
  *  - nothing is called that a capture forbids: queries and waits have the capture mode of the
  *    thread exchanged
  *  - one GPU, one context of the library: resetting a GPU ends that one and no other
+ *
+ * The files stand on each other one way, in the order in which they are declared here: what a hook
+ * begins with (mode, log, next, library); GPUs, captures, memory that others have (ipc), blocks; the
+ * hooks, a file for each kind of them; find, which names them all, and life.
  */
 #include "front/preload_table.h"
 
@@ -71,6 +75,46 @@ struct glk_preload_next {
 	bool complete; /* all that we call is there */
 };
 
+/* preload_mode.c: whether hooks are served, which is known before main. */
+typedef void glk_preload_fn(void);
+
+int glk_preload_log_level(void);
+void glk_preload_log_level_set(const char *name);
+/* Not without a driver, with GLAKE_DISABLE, with more rights than the user, at exit, or in a
+ * forked child. */
+bool glk_preload_active(void);
+/* With GLAKE_DISABLE, or with more rights than the user. */
+bool glk_preload_inert(void);
+/* The one lock, for what is done rarely; none of the others' functions is called under it. */
+extern pthread_mutex_t glk_preload_lock;
+/* Where a thread is inside the library, or in calls of ours that shall reach nobody. */
+extern _Thread_local bool glk_preload_inside;
+/* From the first context on the end of the process is watched for and children are not served. */
+void glk_preload_started(void);
+/* What is done then, besides. */
+void glk_preload_on_exit(glk_preload_fn *fn);
+void glk_preload_stop(void);
+bool glk_preload_stopped(void);
+void glk_preload_child(void);
+
+/* Ways to a hook. */
+enum glk_preload_route {
+	GLK_PRELOAD_BY_CALL = 1, /* someone called it: by symbol, if in no other way */
+	GLK_PRELOAD_BY_DLSYM = 2,
+	GLK_PRELOAD_BY_PROC = 4,
+};
+
+/* Each hook begins with it: whether it is to be served. Frees are looked at in the end too. */
+bool glk_preload_called(enum glk_preload_id id);
+/* A program was given the address of a hook. */
+void glk_preload_reach(enum glk_preload_id id, enum glk_preload_route route);
+/* Ways by which a hook was reached so far. */
+unsigned glk_preload_routes(enum glk_preload_id id);
+
+/* preload_log.c: one line to stderr, as the library writes them. */
+void glk_preload_log(int level, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+
 /*
  * preload_next.c: the next functions. Never NULL; without a driver all of it is. Hands an
  * unserved call on: the driver's answer, or that there is none.
@@ -90,39 +134,6 @@ glk_preload_dlsym_fn *glk_preload_dlsym(void);
 void *glk_preload_driver(void);
 /* For libglake, so that it finds the driver itself. */
 GLAKE_EXPORT void *glake_preload_dlsym(void *handle, const char *name);
-
-/* preload_find.c: ways to a hook. */
-enum glk_preload_route {
-	GLK_PRELOAD_BY_CALL = 1, /* someone called it: by symbol, if in no other way */
-	GLK_PRELOAD_BY_DLSYM = 2,
-	GLK_PRELOAD_BY_PROC = 4,
-};
-
-/* Each hook begins with it: whether it is to be served. Frees are looked at in the end too. */
-bool glk_preload_called(enum glk_preload_id id);
-/* Ways by which a hook was reached so far, and its name. */
-unsigned glk_preload_routes(enum glk_preload_id id);
-const char *glk_preload_name(enum glk_preload_id id);
-
-/* preload_conf.c: the keys of the preload, read once the driver is loaded, and whether hooks are
- * served, which is known before main. */
-struct glk_preload_conf {
-	bool free_waits;  /* cuMemFree waits for the GPU, as the driver's does */
-	bool serve_plain; /* cuMemAlloc is served, and not only cuMemAllocAsync */
-	bool events;	  /* the program's events are noted */
-};
-
-const struct glk_preload_conf *glk_preload_conf(void);
-int glk_preload_log_level(void);
-/* Not without a driver, with GLAKE_DISABLE, with more rights than the user, at exit, or in a
- * forked child. */
-bool glk_preload_active(void);
-/* The one lock, for what is done rarely; none of the others' functions is called under it. */
-extern pthread_mutex_t glk_preload_lock;
-/* From the first context on the end of the process is watched for and children are not served. */
-void glk_preload_started(void);
-void glk_preload_stop(void);
-bool glk_preload_stopped(void);
 
 /* preload_library.c: what is called of libglake, as a table. It may be called where there is a
  * seat, and where loading has answered true: false is said once, and nothing is served then. */
@@ -147,14 +158,14 @@ extern struct glk_preload_library glk_library;
 /* With no lock held. */
 bool glk_preload_library_load(void);
 void glk_preload_library_child(void);
+/* The keys of the preload, read once the driver is loaded. */
+struct glk_preload_conf {
+	bool free_waits;  /* cuMemFree waits for the GPU, as the driver's does */
+	bool serve_plain; /* cuMemAlloc is served, and not only cuMemAllocAsync */
+	bool events;	  /* the program's events are noted */
+};
 
-/* preload_log.c: one line to stderr, as the library writes them. */
-void glk_preload_log(int level, const char *format, ...)
-	__attribute__((format(printf, 2, 3)));
-/* Says what was hooked, and what went through the library: at the end, and of one GPU. */
-void glk_preload_report(void);
-struct glk_preload_seat;
-void glk_preload_report_seat(struct glk_preload_seat *seat);
+const struct glk_preload_conf *glk_preload_conf(void);
 
 /*
  * preload_gpu.c: a GPU whose memory comes from the library. Seats are written once and never
@@ -181,18 +192,22 @@ static inline struct CUstream_st *glk_preload_of_thread(struct CUstream_st *stre
 	return stream ? stream : GLK_CU_STREAM_PER_THREAD;
 }
 
-/* Where a thread is inside the library, or in calls of ours that shall reach nobody. */
-extern _Thread_local bool glk_preload_inside;
-
-/* preload_reset.c: calls of the library about a seat stand between these two. False, and no
+/* Calls of the library about a seat stand between these two. False, and no
  * call, where its GPU is being reset or has been. They do not nest. */
 bool glk_preload_in(struct glk_preload_seat *seat);
 void glk_preload_out(struct glk_preload_seat *seat);
+/* Returns when no thread is between them, and none will be. */
+void glk_preload_seat_shut(struct glk_preload_seat *seat);
 /* Takes a seat away, so that no thread finds it and none is made until the end; NULL if there
  * is none. */
 struct glk_preload_seat *glk_preload_seat_take(int device);
 void glk_preload_seat_take_end(int device);
 
+/* Is called of each seat that is made. */
+typedef void glk_preload_seat_fn(struct glk_preload_seat *seat);
+void glk_preload_on_seat(glk_preload_seat_fn *fn);
+/* Says what went through the library of a GPU. */
+void glk_preload_report_seat(struct glk_preload_seat *seat);
 /* The seat of the current context, or of that of a stream, made at first; NULL: not served. A
  * stream that captures a graph is not. */
 struct glk_preload_seat *glk_preload_seat(void);
@@ -220,43 +235,16 @@ glk_cu_result glk_preload_enter(
 	struct CUctx_st *context, struct glk_preload_scope *ret_scope);
 void glk_preload_leave(struct glk_preload_scope *scope);
 
-/* preload_block.c: blocks. Where they return GLK_PRELOAD_UNSERVED, the next function is to be
- * called. */
+/* Where this is returned, the next function is to be called. */
 #define GLK_PRELOAD_UNSERVED ((glk_cu_result)-1)
-
-/* Memory usable by all streams at once. */
-glk_cu_result glk_preload_give_plain(
-	struct glk_preload_seat *seat, size_t size, glk_cu_address *ret);
-/* Memory in the order of a stream. */
-glk_cu_result glk_preload_give(struct glk_preload_seat *seat, size_t size,
-	struct CUstream_st *stream, glk_cu_address *ret);
-glk_cu_result glk_preload_take_plain(glk_cu_address ptr);
-glk_cu_result glk_preload_take(glk_cu_address ptr, struct CUstream_st *stream);
-/* The live block around an address, and its seat. 0; -ENOENT not ours at all; -EINVAL ours, but
- * no live block. */
-int glk_preload_find(glk_cu_address ptr, struct glk_preload_seat **ret_seat,
-	struct glake_block *ret_block);
 
 /*
  * preload_capture.c: captures that the program has begun. The wait of cuMemFree would end one,
  * and so would one of the library's, which hears of them.
  */
 bool glk_preload_capturing(void);
-void glk_preload_capture_drop(struct CUstream_st *stream);
-/* A stream that captures is to be destroyed, of which the library knows. 0: its capture has been
- * given up; -EINPROGRESS: it takes part in that of another, and is destroyed when that is over;
- * -ENOSPC. */
-int glk_preload_capture_leave(struct CUstream_st *stream);
-/* Of preload_stream.c: tells the library, and destroys it unless it captures. */
+/* Tells the library of the end of a stream, and destroys it unless it captures. */
 glk_cu_result glk_preload_stream_end(struct CUstream_st *stream);
-/* A seat that was made while streams of its GPU captured. */
-void glk_preload_capture_adopt(struct glk_preload_seat *seat);
-
-/* Waits for the work of a GPU. */
-glk_cu_result glk_preload_wait(struct glk_preload_seat *seat);
-/* Blocks of cuMemFree that wait for the end of captures. */
-bool glk_preload_is_late(const void *ptr);
-void glk_preload_late_drop(struct glk_preload_seat *seat);
 
 /*
  * preload_ipc.c, and what stands beside it: memory that other processes have open, and memory of
@@ -273,17 +261,39 @@ void glk_preload_ipc_freed(uint64_t id);
 /* A GPU is about to be reset, after which blocks of others there are gone too. */
 void glk_preload_ipc_leave(const struct glk_preload_seat *seat);
 void glk_preload_ipc_drop(const struct glk_preload_seat *seat);
-/* At exit waits for an answer that is being given; in a child closes all of it. */
-void glk_preload_ipc_stop(void);
 /* Has other processes let go of pages that went back to the driver. Whether they did, and it may be
  * asked for memory once more; waits for a second at most. */
 bool glk_preload_ipc_reclaim(void);
+/* In a child closes all of it. */
 void glk_preload_ipc_child(void);
 void glk_preload_ipc_fds_lock(void);
 void glk_preload_ipc_fds_unlock(void);
 
+/* preload_block.c: blocks. */
+
+/* Memory usable by all streams at once. */
+glk_cu_result glk_preload_give_plain(
+	struct glk_preload_seat *seat, size_t size, glk_cu_address *ret);
+/* Memory in the order of a stream. */
+glk_cu_result glk_preload_give(struct glk_preload_seat *seat, size_t size,
+	struct CUstream_st *stream, glk_cu_address *ret);
+glk_cu_result glk_preload_take_plain(glk_cu_address ptr);
+glk_cu_result glk_preload_take(glk_cu_address ptr, struct CUstream_st *stream);
+/* The live block around an address, and its seat. 0; -ENOENT not ours at all; -EINVAL ours, but
+ * no live block. */
+int glk_preload_find(glk_cu_address ptr, struct glk_preload_seat **ret_seat,
+	struct glake_block *ret_block);
+/* Waits for the work of a GPU. */
+glk_cu_result glk_preload_wait(struct glk_preload_seat *seat);
+/* Blocks of cuMemFree that wait for the end of captures. */
+bool glk_preload_is_late(const void *ptr);
+void glk_preload_late_drop(struct glk_preload_seat *seat);
+
 /* preload_pool.c: whether requests from a pool of the program may be served. */
 bool glk_preload_pool_serves(
 	const struct glk_preload_seat *seat, struct CUmemPoolHandle_st *pool);
+
+/* preload_find.c */
+const char *glk_preload_name(enum glk_preload_id id);
 
 #endif

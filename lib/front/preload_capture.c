@@ -82,7 +82,7 @@ static int find(struct CUstream_st *stream)
 	return -1;
 }
 
-void glk_preload_capture_drop(struct CUstream_st *stream)
+static void drop(struct CUstream_st *stream)
 {
 	struct glk_preload_seat *seat;
 	int at, last;
@@ -101,7 +101,8 @@ void glk_preload_capture_drop(struct CUstream_st *stream)
 	pthread_mutex_unlock(&glk_preload_lock);
 }
 
-void glk_preload_capture_adopt(struct glk_preload_seat *seat)
+/* A seat that was made while streams of its GPU captured. */
+static void adopt(struct glk_preload_seat *seat)
 {
 	if (!glk_preload_capturing())
 		return;
@@ -123,6 +124,7 @@ static bool begins(bool serves, struct CUstream_st *stream)
 	/* one that captures already is refused by the driver */
 	if (!context || glk_preload_captures(stream))
 		return false;
+	glk_preload_on_seat(adopt);
 	pthread_mutex_lock(&glk_preload_lock);
 	count = glk_load_relaxed(&capture_count);
 	if (count < CAPTURES_MAX && find(stream) < 0) {
@@ -139,8 +141,19 @@ static bool begins(bool serves, struct CUstream_st *stream)
 static glk_cu_result began(glk_cu_result result, bool counted, struct CUstream_st *stream)
 {
 	if (result && counted)
-		glk_preload_capture_drop(stream);
+		drop(stream);
 	return result;
+}
+
+static int tell_stream_end(struct glk_preload_seat *seat, struct CUstream_st *stream)
+{
+	int err;
+
+	if (!glk_preload_in(seat))
+		return 0;
+	err = glk_library.stream_end(seat->glake, seat->device, stream);
+	glk_preload_out(seat);
+	return err;
 }
 
 /* Destroys those that took part in a capture which is over. */
@@ -169,7 +182,10 @@ static void destroy_leaving(void)
 	pthread_mutex_unlock(&glk_preload_lock);
 }
 
-int glk_preload_capture_leave(struct CUstream_st *stream)
+/* A stream that captures is to be destroyed, of which the library knows. 0: its capture has been
+ * given up; -EINPROGRESS: it takes part in that of another, and is destroyed when that is over;
+ * -ENOSPC. */
+static int leave(struct CUstream_st *stream)
 {
 	struct CUgraph_st *graph = NULL;
 	int err = -EINPROGRESS;
@@ -186,17 +202,32 @@ int glk_preload_capture_leave(struct CUstream_st *stream)
 		glk_preload_next()->cuStreamEndCapture(stream, &graph);
 		if (graph)
 			glk_preload_next()->cuGraphDestroy(graph);
-		glk_preload_capture_drop(stream);
+		drop(stream);
 		destroy_leaving();
 	}
 	return err;
+}
+
+/* The library is told right before: the handle may come back for another stream. */
+glk_cu_result glk_preload_stream_end(struct CUstream_st *stream)
+{
+	struct glk_preload_seat *seat = glk_preload_seat_known(stream);
+
+	if (seat && tell_stream_end(seat, stream) == -EBUSY &&
+		glk_preload_captures(stream)) {
+		if (leave(stream) == -EINPROGRESS)
+			return GLK_CU_SUCCESS;
+		tell_stream_end(seat, stream);
+	}
+	drop(stream);
+	return GLK_PRELOAD_PASS(cuStreamDestroy_v2, stream);
 }
 
 static glk_cu_result ended(glk_cu_result result, bool serves, struct CUstream_st *stream)
 {
 	/* refused in another thread than its own, it goes on */
 	if (serves && glk_preload_capturing() && !glk_preload_captures(stream)) {
-		glk_preload_capture_drop(stream);
+		drop(stream);
 		destroy_leaving();
 	}
 	return result;

@@ -40,29 +40,9 @@ static const struct hook hooks[] = {
 static void *by_proc[GLK_PRELOAD_COUNT];
 static glk_atomic(bool) asked;
 
-/* 1 for each way by which a hook was reached. */
-static struct {
-	glk_atomic(bool) called, found, given;
-} reached[GLK_PRELOAD_COUNT];
-
 const char *glk_preload_name(enum glk_preload_id id)
 {
 	return hooks[id].name;
-}
-
-unsigned glk_preload_routes(enum glk_preload_id id)
-{
-	return (unsigned)GLK_PRELOAD_BY_CALL * glk_load_relaxed(&reached[id].called) |
-		(unsigned)GLK_PRELOAD_BY_DLSYM * glk_load_relaxed(&reached[id].found) |
-		(unsigned)GLK_PRELOAD_BY_PROC * glk_load_relaxed(&reached[id].given);
-}
-
-bool glk_preload_called(enum glk_preload_id id)
-{
-	if (!glk_load_relaxed(&reached[id].found) &&
-		!glk_load_relaxed(&reached[id].given))
-		glk_store_relaxed(&reached[id].called, true);
-	return glk_preload_active() && !glk_preload_inside;
 }
 
 static bool wanted(const struct hook *hook)
@@ -109,9 +89,9 @@ static void *search(glk_preload_dlsym_fn *next, void *handle, const struct hook 
 	found = next(handle, name);
 	if (!found || found != next(driver, name))
 		return NULL;
-	if (!glk_load_relaxed(&reached[hook - hooks].found))
+	if (!(glk_preload_routes(hook - hooks) & GLK_PRELOAD_BY_DLSYM))
 		glk_preload_log(GLAKE_LOG_DEBUG, "dlsym: %s", name);
-	glk_store_relaxed(&reached[hook - hooks].found, true);
+	glk_preload_reach(hook - hooks, GLK_PRELOAD_BY_DLSYM);
 	return hook->fn;
 }
 
@@ -243,10 +223,10 @@ static void replace(const struct glk_preload_next *next, const char *symbol, voi
 	for (size_t i = 0; i < GLK_PRELOAD_COUNT; i++) {
 		if ((*fn != by_proc[i] && *fn != behind(next, i)) || !wanted(&hooks[i]))
 			continue;
-		if (!glk_load_relaxed(&reached[i].given))
+		if (!(glk_preload_routes(i) & GLK_PRELOAD_BY_PROC))
 			glk_preload_log(GLAKE_LOG_DEBUG, "cuGetProcAddress: %s is %s",
 				symbol, hooks[i].name);
-		glk_store_relaxed(&reached[i].given, true);
+		glk_preload_reach(i, GLK_PRELOAD_BY_PROC);
 		*fn = hooks[i].fn;
 		return;
 	}

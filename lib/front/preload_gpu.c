@@ -9,8 +9,21 @@
  * GPUs may reach each other's memory. The driver gives the right for all memory of a context,
  * now and later; the library gives it for what it holds. It may come before the library holds
  * any, so it is remembered here. Where the library cannot give it the GPU is left to the driver.
+ *
+ * A reset of a GPU takes all its memory, and the library's context of it with that. Other threads
+ * may be asking for memory of it or freeing some meanwhile, which the driver answers. So each of
+ * their calls into the library is counted, at the thread's own place, and a reset first closes
+ * the seat and then waits until none is left. A thread that comes later is told so and asks the
+ * driver. No seat is made again before the driver's reset is over.
+ *
+ * Order: a thread counts itself and then looks whether the seat is closing; the reset says that
+ * it is, and then looks at the counts. All four are sequentially consistent, so one of the two
+ * sees the other.
  */
 #include "front/preload.h"
+
+#include <inttypes.h>
+#include <time.h>
 
 #define SERVES(fn) glk_preload_called(GLK_PRELOAD_##fn)
 
@@ -29,8 +42,45 @@ static struct {
 static glk_atomic(int) gpu_count; /* one more than the last that has a seat */
 static struct glk_preload_seat seats[SEATS_MAX];
 static int seats_used; /* under the lock */
+static glk_atomic(glk_preload_seat_fn *) adopts;
 
-_Thread_local bool glk_preload_inside;
+static glk_atomic(unsigned) threads;
+static _Thread_local unsigned place; /* one more than the shard; 0: none yet */
+
+static glk_atomic(int) * mine(struct glk_preload_seat *seat)
+{
+	if (!place)
+		place = 1 + glk_add_relaxed(&threads, 1) % GLK_PRELOAD_SHARDS;
+	return &seat->shard[place - 1].inside;
+}
+
+bool glk_preload_in(struct glk_preload_seat *seat)
+{
+	glk_add_seq_cst(mine(seat), 1);
+	if (glk_load_seq_cst(&seat->closing)) {
+		glk_sub_acq_rel(mine(seat), 1);
+		return false;
+	}
+	glk_preload_inside = true;
+	return true;
+}
+
+void glk_preload_out(struct glk_preload_seat *seat)
+{
+	glk_preload_inside = false;
+	glk_sub_acq_rel(
+		mine(seat), 1); /* pairs with: the loads in glk_preload_seat_shut */
+}
+
+void glk_preload_seat_shut(struct glk_preload_seat *seat)
+{
+	const struct timespec moment = {.tv_nsec = 50000};
+
+	glk_xchg_seq_cst(&seat->closing, true);
+	for (int i = 0; i < GLK_PRELOAD_SHARDS; i++)
+		while (glk_load_seq_cst(&seat->shard[i].inside))
+			nanosleep(&moment, NULL);
+}
 
 glk_cu_result glk_preload_enter(
 	struct CUctx_st *context, struct glk_preload_scope *ret_scope)
@@ -80,6 +130,11 @@ int glk_preload_gpu_of(struct CUctx_st *context)
 		next->cuDevicePrimaryCtxRelease_v2(device);
 	glk_preload_leave(&scope);
 	return primary == context && device < GLK_PRELOAD_GPUS_MAX ? device : -1;
+}
+
+void glk_preload_on_seat(glk_preload_seat_fn *fn)
+{
+	glk_store_release(&adopts, fn); /* pairs with: new_seat */
 }
 
 static int open_seat(int device, struct glk_preload_seat *seat)
@@ -191,6 +246,7 @@ static struct glk_preload_seat *new_seat(struct CUctx_st *context)
 	struct CUmemPoolHandle_st *pool = NULL;
 	struct glk_preload_seat *seat;
 	int device = glk_preload_gpu_of(context);
+	glk_preload_seat_fn *on_seat;
 
 	if (device < 0 || glk_load_relaxed(&gpus[device].refused))
 		return NULL;
@@ -203,7 +259,10 @@ static struct glk_preload_seat *new_seat(struct CUctx_st *context)
 	seat = make_seat(context, device, pool);
 	pthread_mutex_unlock(&glk_preload_lock);
 	if (seat) {
-		glk_preload_capture_adopt(seat);
+		/* pairs with: glk_preload_on_seat */
+		on_seat = glk_load_acquire(&adopts);
+		if (on_seat)
+			on_seat(seat);
 		adopt_peers(seat);
 	}
 	return seat;
@@ -214,6 +273,24 @@ struct glk_preload_seat *glk_preload_seat_at(int device)
 	if (device < 0 || device >= GLK_PRELOAD_GPUS_MAX)
 		return NULL;
 	return glk_load_acquire(&gpus[device].seat); /* pairs with: make_seat */
+}
+
+void glk_preload_report_seat(struct glk_preload_seat *seat)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+	int err;
+
+	if (!glk_preload_in(seat))
+		return;
+	err = glk_library.stats_get(seat->glake, seat->device, &stats);
+	glk_preload_out(seat);
+	if (err)
+		return;
+	glk_preload_log(GLAKE_LOG_INFO,
+		"GPU %d: %" PRIu64 " blocks given, %" PRIu64 " taken back, %" PRIu64
+		" bytes live at most on %" PRIu64 " bytes of pages",
+		seat->device, stats.allocs, stats.frees, stats.peak_live,
+		stats.peak_reserved);
 }
 
 struct glk_preload_seat *glk_preload_seat_take(int device)

@@ -39,6 +39,7 @@ glk_cu_result cuIpcGetMemHandle(struct glk_cu_ipc_handle *ret_handle, glk_cu_add
 			ptr, block.device);
 		return GLK_CU_NOT_SUPPORTED;
 	}
+	glk_preload_ipc_ready();
 	err = glk_preload_ipc_give(seat, block.base, &handle);
 	if (err == -EPERM) {
 		glk_preload_log(GLAKE_LOG_WARNING,
@@ -157,6 +158,7 @@ static glk_cu_result open_handle(struct glk_preload_seat *seat,
 
 	if (glk_preload_ipc_opened_again(handle, seat, ret))
 		return GLK_CU_SUCCESS;
+	glk_preload_ipc_ready();
 	err = glk_preload_ipc_peer_get(handle, &new.peer);
 	if (err)
 		return refused(handle, err);
@@ -236,18 +238,6 @@ static glk_cu_result wait_for(struct glk_preload_seat *seat, int device)
 	return result || !other || other == seat ? result : glk_preload_wait(other);
 }
 
-static int unmap(const struct glk_preload_ipc_opened *old)
-{
-	int err;
-
-	if (!glk_preload_in(old->seat))
-		return 0; /* its memory has gone with the context */
-	err = glk_library.mirror_close(
-		old->seat->glake, old->mirror, (void *)(uintptr_t)old->base, old->size);
-	glk_preload_out(old->seat);
-	return err;
-}
-
 /* One that is marked as being closed. A reset may have closed it meanwhile. */
 static glk_cu_result close_last(
 	struct glk_preload_seat *seat, int device, glk_cu_address base)
@@ -257,41 +247,11 @@ static glk_cu_result close_last(
 
 	if (!glk_preload_ipc_opened_closed(base, result, &old))
 		return result;
-	if (unmap(&old))
+	if (glk_preload_ipc_unmap(&old))
 		glk_preload_log(GLAKE_LOG_WARNING,
 			"cuIpcCloseMemHandle: the driver keeps %#llx mapped", old.base);
 	glk_preload_ipc_tell(old.peer, old.handle.id, true);
 	return GLK_CU_SUCCESS;
-}
-
-static pthread_mutex_t ending_lock = PTHREAD_MUTEX_INITIALIZER;
-
-/* Work of the program that uses them is not waited for: by the rules of CUDA none is left when their
- * owner frees them. */
-void glk_preload_ipc_end_unwanted(void)
-{
-	bool inside = glk_preload_inside;
-	struct glk_preload_ipc_opened old;
-	bool some;
-
-	/* who comes second may say that they are closed */
-	pthread_mutex_lock(&ending_lock);
-	some = glk_preload_ipc_unwanted_some();
-	while (some && glk_preload_ipc_unwanted_take(&old)) {
-		if (unmap(&old))
-			glk_preload_log(GLAKE_LOG_WARNING,
-				"the driver keeps %#llx mapped, which its owner has freed",
-				old.base);
-		glk_preload_inside = inside;
-		glk_preload_ipc_unwanted_ended(&old);
-		glk_preload_ipc_tell(old.peer, old.handle.id, false);
-	}
-	pthread_mutex_unlock(&ending_lock);
-}
-
-void glk_preload_ipc_ending_child(void)
-{
-	ending_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
 glk_cu_result cuIpcCloseMemHandle(glk_cu_address ptr)

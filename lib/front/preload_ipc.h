@@ -8,15 +8,18 @@
  * and gets the numbers of the block's pages and, for those that he has not mapped yet,
  * descriptors, a few at a time.
  *
- *	preload_ipc.c		the functions of the driver
+ *	preload_index.c		how blocks are found in tables of thousands
+ *	preload_ipc_thread.c	the thread: how it begins, is woken, and where it listens
+ *	preload_ipc_given.c	what this process has given handles of
+ *	preload_ipc_hold.c	what those who ask here hold
+ *	preload_ipc_guest.c	those who ask here, how they are asked for pages, and waited for
  *	preload_ipc_opened.c	what this process has opened
  *	preload_ipc_peer.c	connections to processes whose blocks are opened
- *	preload_ipc_ask.c	what is said there, and the pages that are mapped
- *	preload_ipc_given.c	what this process has given handles of
- *	preload_ipc_guest.c	those who ask here, how they are asked for pages, and waited for
- *	preload_ipc_hold.c	what they hold
- *	preload_ipc_serve.c	the thread: it answers, and lets go of pages of others
- *	preload_index.c		how blocks are found in tables of thousands
+ *	preload_ipc_ask.c	what is asked there, and the pages that are mapped
+ *	preload_ipc_serve.c	what the thread does: it answers, and lets go of pages of others
+ *	preload_ipc.c		the functions of the driver
+ *
+ * They stand on each other in this order.
  *
  * Pages stay mapped when a block is closed (share.keep), so their owner can have them back: it
  * sends RELEASE on the connection, to which the thread here answers RELEASED when they are gone. A
@@ -107,7 +110,7 @@ uint64_t glk_preload_ipc_given_drop(const void *ptr);
 /* Those of a GPU. */
 void glk_preload_ipc_given_leave(const struct glk_preload_seat *seat);
 
-/* preload_ipc_serve.c: has the thread begin, once. 0 or -EAGAIN. */
+/* preload_ipc_thread.c: has the thread begin, once. 0 or -EAGAIN. */
 int glk_preload_ipc_begin(void);
 /* The same, and has it listen: what a handle says of this process. 0, -EAGAIN or -EPERM. */
 int glk_preload_ipc_listen(unsigned char *ret_name, uint32_t *ret_uid);
@@ -118,6 +121,18 @@ void glk_preload_ipc_wake(void);
 /* The socket of a process; its length. */
 unsigned int glk_preload_ipc_address(
 	const unsigned char *name, void *ret_address, size_t size);
+/* What the thread is to do, before it begins. */
+typedef void *glk_preload_ipc_body(void *arg);
+void glk_preload_ipc_serves(glk_preload_ipc_body *fn);
+/* For that: whether it has begun; where it listens and is woken, or -1, since a program may have closed
+ * them. */
+bool glk_preload_ipc_runs(void);
+int glk_preload_ipc_listener(void);
+int glk_preload_ipc_bell(void);
+void glk_preload_ipc_thread_child(void);
+
+/* preload_ipc_serve.c: what begins the thread is called behind it. */
+void glk_preload_ipc_ready(void);
 
 /* preload_ipc_guest.c: under `serving`, by the thread. */
 struct pollfd;
@@ -162,6 +177,8 @@ void glk_preload_ipc_holds_child(void);
 /* preload_ipc_peer.c: a process that has given handles. */
 #define GLK_PRELOAD_IPC_PEERS	256
 #define GLK_PRELOAD_IPC_MIRRORS 64
+/* How long an answer is waited for. */
+#define GLK_PRELOAD_IPC_ANSWER_MS 5000
 
 struct glk_preload_ipc_peer {
 	pthread_mutex_t talk; /* of the connection: asked, and read */
@@ -196,6 +213,12 @@ void glk_preload_ipc_peer_put(struct glk_preload_ipc_peer *peer);
 /* The mirror of some addresses of it, made if there is none. 0 or -errno. */
 int glk_preload_ipc_peer_mirror(struct glk_preload_ipc_peer *peer, uint64_t space,
 	struct glk_preload_seat *seat, int device, struct glake_mirror **ret_mirror);
+/* Says that a block is used no more, now or as soon as the process takes it, and gives the user
+ * of it back. Waits for nobody but where thousands are to be said; who may not wait gives the
+ * connection up then. */
+void glk_preload_ipc_tell(struct glk_preload_ipc_peer *peer, uint64_t id, bool may_wait);
+/* Tells what could not be told. Whether some is left. */
+bool glk_preload_ipc_tell_rest(void);
 /* Whether its connection is there: the program may have closed it. */
 bool glk_preload_ipc_peer_is(const struct glk_preload_ipc_peer *peer);
 /* Unmaps what is not open, and says so where that was asked for. Under `talk`. */
@@ -223,13 +246,6 @@ void glk_preload_ipc_block_end(struct glk_preload_ipc_block *block);
 int glk_preload_ipc_map(struct glk_preload_ipc_peer *peer, struct glk_preload_seat *seat,
 	int device, const struct glk_preload_ipc_block *block,
 	struct glake_mirror **ret_mirror, glk_cu_address *ret);
-/* Says that a block is used no more, now or as soon as the process takes it, and gives the user
- * of it back. Waits for nobody but where thousands are to be said; who may not wait gives the
- * connection up then. */
-void glk_preload_ipc_tell(struct glk_preload_ipc_peer *peer, uint64_t id, bool may_wait);
-/* Tells what could not be told. Whether some is left. */
-bool glk_preload_ipc_tell_rest(void);
-void glk_preload_ipc_ask_child(void);
 
 /* preload_ipc_opened.c: a block of another process that is open here. */
 struct glk_preload_ipc_opened {
@@ -280,9 +296,10 @@ bool glk_preload_ipc_unwanted_take(struct glk_preload_ipc_opened *ret_old);
 /* It is gone. */
 void glk_preload_ipc_unwanted_ended(const struct glk_preload_ipc_opened *old);
 
-/* preload_ipc.c: closes those. */
+/* preload_ipc_peer.c: closes those. */
 void glk_preload_ipc_end_unwanted(void);
-void glk_preload_ipc_ending_child(void);
+/* 0, also where its memory has gone with its GPU. */
+int glk_preload_ipc_unmap(const struct glk_preload_ipc_opened *old);
 
 /* preload_ipc_given.c and preload_ipc_opened.c: in a child. */
 void glk_preload_ipc_given_child(void);

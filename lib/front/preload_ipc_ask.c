@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What is said to a process whose blocks are opened. A question has one answer, for which it is
- * given a few seconds; that a block is closed is said without one, so that nobody waits for a
- * process that is stopped. What it does not take at once is said when it does.
+ * What is asked of a process whose blocks are opened, and the pages that are mapped. A question has one
+ * answer, for which it is given a few seconds.
  */
 #include "front/preload_ipc.h"
 
@@ -11,19 +10,6 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#define ANSWER_MS 5000
-
-/* Closed blocks that could not be told of; one more waits for its peer. */
-#define CLOSINGS_MAX 4096
-
-static pthread_mutex_t closings_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-	struct glk_preload_ipc_peer *peer;
-	uint64_t id;
-} closings[CLOSINGS_MAX];
-static int closing_count;
-static glk_atomic(bool) closing_some;
 
 static int64_t now_ms(void)
 {
@@ -38,7 +24,7 @@ static int receive(
 	struct glk_preload_ipc_peer *peer, uint32_t what, struct glk_wire_frame *frame)
 {
 	const struct glk_preload_ipc_answer *answer = (const void *)frame->body;
-	int64_t until = now_ms() + ANSWER_MS, left;
+	int64_t until = now_ms() + GLK_PRELOAD_IPC_ANSWER_MS, left;
 	int err;
 
 	for (;;) {
@@ -77,7 +63,7 @@ static int ask(struct glk_preload_ipc_peer *peer, uint32_t what,
 	err = !glk_preload_ipc_peer_is(peer)
 		? -EPIPE
 		: glk_wire_send(peer->fd - 1, what, &question, sizeof(question), NULL, 0,
-			  ANSWER_MS);
+			  GLK_PRELOAD_IPC_ANSWER_MS);
 	if (err)
 		err = err == -EAGAIN ? -ETIMEDOUT : -ESRCH;
 	else
@@ -245,76 +231,4 @@ int glk_preload_ipc_map(struct glk_preload_ipc_peer *peer, struct glk_preload_se
 	*ret_mirror = mirror;
 	*ret = (glk_cu_address)(uintptr_t)ptr;
 	return 0;
-}
-
-/* An error that is none the next time. */
-static bool passes(int err)
-{
-	return err == -EAGAIN || err == -ENOBUFS || err == -ENOMEM;
-}
-
-static int say_closed(struct glk_preload_ipc_peer *peer, uint64_t id, int timeout_ms)
-{
-	const struct glk_preload_ipc_question question = {.id = id};
-
-	if (glk_load_relaxed(&peer->failed) || !glk_preload_ipc_peer_is(peer))
-		return -EPIPE;
-	return glk_wire_send(peer->fd - 1, GLK_PRELOAD_IPC_CLOSE, &question,
-		sizeof(question), NULL, 0, timeout_ms);
-}
-
-/* With `closings_lock`: those that a peer takes now. */
-static void say_rest(void)
-{
-	for (int i = closing_count; i-- > 0;) {
-		struct glk_preload_ipc_peer *peer = closings[i].peer;
-
-		if (passes(say_closed(peer, closings[i].id, 0)))
-			continue;
-		closings[i] = closings[--closing_count];
-		glk_preload_ipc_peer_put(peer);
-	}
-	glk_store_relaxed(&closing_some, closing_count > 0);
-}
-
-bool glk_preload_ipc_tell_rest(void)
-{
-	bool some;
-
-	if (!glk_load_relaxed(&closing_some))
-		return false;
-	pthread_mutex_lock(&closings_lock);
-	say_rest();
-	some = closing_count > 0;
-	pthread_mutex_unlock(&closings_lock);
-	return some;
-}
-
-void glk_preload_ipc_tell(struct glk_preload_ipc_peer *peer, uint64_t id, bool may_wait)
-{
-	bool later = false;
-
-	if (passes(say_closed(peer, id, 0))) {
-		pthread_mutex_lock(&closings_lock);
-		later = closing_count < CLOSINGS_MAX;
-		if (later) {
-			closings[closing_count].peer = peer;
-			closings[closing_count++].id = id;
-			glk_store_relaxed(&closing_some, true);
-		}
-		pthread_mutex_unlock(&closings_lock);
-		if (!later && (!may_wait || say_closed(peer, id, ANSWER_MS)))
-			glk_store_relaxed(&peer->failed, true);
-	}
-	if (!later)
-		glk_preload_ipc_peer_put(peer);
-	else if (!glk_preload_ipc_begin())
-		glk_preload_ipc_wake();
-}
-
-void glk_preload_ipc_ask_child(void)
-{
-	closing_count = 0;
-	glk_store_relaxed(&closing_some, false);
-	closings_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -4,6 +4,9 @@
  * of this one. A connection stays as long as blocks of it are in use, since its end would let them
  * go, and as long as pages of it are kept mapped, since their owner may want them back. One that
  * has failed is asked no more, and keeps nothing.
+ *
+ * That a block is closed is said without an answer, so that nobody waits for a process that is
+ * stopped. What it does not take at once is said when it does.
  */
 #include "front/preload_ipc.h"
 
@@ -17,6 +20,17 @@
 #include <unistd.h>
 
 #define CONNECT_S 5
+
+/* Closed blocks that could not be told of; one more waits for its peer. */
+#define CLOSINGS_MAX 4096
+
+static pthread_mutex_t closings_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	struct glk_preload_ipc_peer *peer;
+	uint64_t id;
+} closings[CLOSINGS_MAX];
+static int closing_count;
+static glk_atomic(bool) closing_some;
 
 /* Of users, names and mirrors; short. */
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +116,109 @@ void glk_preload_ipc_peer_hold(struct glk_preload_ipc_peer *peer)
 	pthread_mutex_lock(&peers_lock);
 	peer->users++;
 	pthread_mutex_unlock(&peers_lock);
+}
+
+/* An error that is none the next time. */
+static bool passes(int err)
+{
+	return err == -EAGAIN || err == -ENOBUFS || err == -ENOMEM;
+}
+
+static int say_closed(struct glk_preload_ipc_peer *peer, uint64_t id, int timeout_ms)
+{
+	const struct glk_preload_ipc_question question = {.id = id};
+
+	if (glk_load_relaxed(&peer->failed) || !glk_preload_ipc_peer_is(peer))
+		return -EPIPE;
+	return glk_wire_send(peer->fd - 1, GLK_PRELOAD_IPC_CLOSE, &question,
+		sizeof(question), NULL, 0, timeout_ms);
+}
+
+/* With `closings_lock`: those that a peer takes now. */
+static void say_rest(void)
+{
+	for (int i = closing_count; i-- > 0;) {
+		struct glk_preload_ipc_peer *peer = closings[i].peer;
+
+		if (passes(say_closed(peer, closings[i].id, 0)))
+			continue;
+		closings[i] = closings[--closing_count];
+		glk_preload_ipc_peer_put(peer);
+	}
+	glk_store_relaxed(&closing_some, closing_count > 0);
+}
+
+bool glk_preload_ipc_tell_rest(void)
+{
+	bool some;
+
+	if (!glk_load_relaxed(&closing_some))
+		return false;
+	pthread_mutex_lock(&closings_lock);
+	say_rest();
+	some = closing_count > 0;
+	pthread_mutex_unlock(&closings_lock);
+	return some;
+}
+
+void glk_preload_ipc_tell(struct glk_preload_ipc_peer *peer, uint64_t id, bool may_wait)
+{
+	bool later = false;
+
+	if (passes(say_closed(peer, id, 0))) {
+		pthread_mutex_lock(&closings_lock);
+		later = closing_count < CLOSINGS_MAX;
+		if (later) {
+			closings[closing_count].peer = peer;
+			closings[closing_count++].id = id;
+			glk_store_relaxed(&closing_some, true);
+		}
+		pthread_mutex_unlock(&closings_lock);
+		if (!later &&
+			(!may_wait || say_closed(peer, id, GLK_PRELOAD_IPC_ANSWER_MS)))
+			glk_store_relaxed(&peer->failed, true);
+	}
+	if (!later)
+		glk_preload_ipc_peer_put(peer);
+	else if (!glk_preload_ipc_begin())
+		glk_preload_ipc_wake();
+}
+
+int glk_preload_ipc_unmap(const struct glk_preload_ipc_opened *old)
+{
+	int err;
+
+	if (!glk_preload_in(old->seat))
+		return 0; /* its memory has gone with the context */
+	err = glk_library.mirror_close(
+		old->seat->glake, old->mirror, (void *)(uintptr_t)old->base, old->size);
+	glk_preload_out(old->seat);
+	return err;
+}
+
+static pthread_mutex_t ending_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Work of the program that uses them is not waited for: by the rules of CUDA none is left when their
+ * owner frees them. */
+void glk_preload_ipc_end_unwanted(void)
+{
+	bool inside = glk_preload_inside;
+	struct glk_preload_ipc_opened old;
+	bool some;
+
+	/* who comes second may say that they are closed */
+	pthread_mutex_lock(&ending_lock);
+	some = glk_preload_ipc_unwanted_some();
+	while (some && glk_preload_ipc_unwanted_take(&old)) {
+		if (glk_preload_ipc_unmap(&old))
+			glk_preload_log(GLAKE_LOG_WARNING,
+				"the driver keeps %#llx mapped, which its owner has freed",
+				old.base);
+		glk_preload_inside = inside;
+		glk_preload_ipc_unwanted_ended(&old);
+		glk_preload_ipc_tell(old.peer, old.handle.id, false);
+	}
+	pthread_mutex_unlock(&ending_lock);
 }
 
 void glk_preload_ipc_peer_trim(struct glk_preload_ipc_peer *peer)
@@ -429,4 +546,8 @@ void glk_preload_ipc_peers_child(void)
 	}
 	glk_store_relaxed(&peers_max, 0);
 	peers_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	closing_count = 0;
+	glk_store_relaxed(&closing_some, false);
+	closings_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	ending_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

@@ -10,6 +10,10 @@
  *
  * The dynamic linker has a lock of its own, under which a constructor of the program may call the
  * driver. So it is asked with no lock held, perhaps by two threads, and they find the same.
+ *
+ * The keys of glake.conf are read by the library when they are first needed, which is when the
+ * program has loaded the driver and the preload the library. Where one of them is wrong the library
+ * refuses to serve, and so none of them counts.
  */
 #include "front/preload.h"
 
@@ -120,7 +124,62 @@ bool glk_preload_library_load(void)
 	return true;
 }
 
+static struct glk_preload_conf conf; /* constant once it is read */
+static glk_atomic(bool) conf_read;
+static pthread_mutex_t conf_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The value of a key of the library; false if it cannot be told. */
+static bool get(const char *section, const char *name, struct glake_conf_value *ret)
+{
+	struct glake_conf_key key = {.sz = sizeof(key)};
+
+	*ret = (struct glake_conf_value){.sz = sizeof(*ret)};
+	for (size_t i = 0; !glk_library.conf_key_get(i, &key); i++)
+		if (!strcmp(key.section, section) && !strcmp(key.key, name))
+			return !glk_library.conf_value_get(NULL, i, ret);
+	return false;
+}
+
+static bool is(const char *section, const char *name, const char *text)
+{
+	struct glake_conf_value value;
+
+	return get(section, name, &value) && !strcmp(value.text, text);
+}
+
+static void read_keys(void)
+{
+	struct glake_conf_value level;
+
+	conf.free_waits = !is("preload", "free", "stream");
+	conf.serve_plain = !is("preload", "serve", "async");
+	conf.events = is("preload", "events", "yes");
+	if (get("log", "level", &level))
+		glk_preload_log_level_set(level.text);
+}
+
+const struct glk_preload_conf *glk_preload_conf(void)
+{
+	bool inside = glk_preload_inside;
+	bool library;
+
+	if (glk_load_acquire(&conf_read)) /* pairs with: the release below */
+		return &conf;
+	glk_preload_inside = true;
+	library = glk_preload_library_load();
+	pthread_mutex_lock(&conf_lock);
+	if (!glk_load_relaxed(&conf_read)) {
+		if (library)
+			read_keys();
+		glk_store_release(&conf_read, true);
+	}
+	pthread_mutex_unlock(&conf_lock);
+	glk_preload_inside = inside;
+	return &conf;
+}
+
 void glk_preload_library_child(void)
 {
 	lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	conf_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }

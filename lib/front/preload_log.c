@@ -9,10 +9,8 @@
 #include "base/limit.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 void glk_preload_log(int level, const char *format, ...)
@@ -44,59 +42,4 @@ void glk_preload_log(int level, const char *format, ...)
 			saved = saved ? saved : errno; /* nowhere left to say so */
 	}
 	errno = saved;
-}
-
-/* All that was reached in one way, a few lines of names. */
-static void report_route(enum glk_preload_route route, const char *how)
-{
-	char names[400] = "";
-	size_t used = 0;
-
-	for (int i = 0; i < GLK_PRELOAD_COUNT; i++) {
-		const char *name = glk_preload_name(i);
-
-		if (!(glk_preload_routes(i) & route))
-			continue;
-		if (used + strlen(name) + 2 > sizeof(names)) {
-			glk_preload_log(GLAKE_LOG_INFO, "hooked %s:%s", how, names);
-			used = 0;
-		}
-		used += (size_t)snprintf(names + used, sizeof(names) - used, " %s", name);
-	}
-	if (used)
-		glk_preload_log(GLAKE_LOG_INFO, "hooked %s:%s", how, names);
-}
-
-void glk_preload_report_seat(struct glk_preload_seat *seat)
-{
-	struct glake_stats stats = {.sz = sizeof(stats)};
-	int err;
-
-	if (!glk_preload_in(seat))
-		return;
-	err = glk_library.stats_get(seat->glake, seat->device, &stats);
-	glk_preload_out(seat);
-	if (err)
-		return;
-	glk_preload_log(GLAKE_LOG_INFO,
-		"GPU %d: %" PRIu64 " blocks given, %" PRIu64 " taken back, %" PRIu64
-		" bytes live at most on %" PRIu64 " bytes of pages",
-		seat->device, stats.allocs, stats.frees, stats.peak_live,
-		stats.peak_reserved);
-}
-
-void glk_preload_report(void)
-{
-	struct glk_preload_seat *seat;
-
-	if (glk_preload_log_level() < GLAKE_LOG_INFO)
-		return;
-	report_route(GLK_PRELOAD_BY_CALL, "by symbol");
-	report_route(GLK_PRELOAD_BY_DLSYM, "by dlsym");
-	report_route(GLK_PRELOAD_BY_PROC, "by cuGetProcAddress");
-	for (int i = 0; i < GLK_PRELOAD_GPUS_MAX; i++) {
-		seat = glk_preload_seat_at(i);
-		if (seat)
-			glk_preload_report_seat(seat);
-	}
 }

@@ -11,31 +11,6 @@
 
 #define SERVES(fn) glk_preload_called(GLK_PRELOAD_##fn)
 
-static int tell_end(struct glk_preload_seat *seat, struct CUstream_st *stream)
-{
-	int err;
-
-	if (!glk_preload_in(seat))
-		return 0;
-	err = glk_library.stream_end(seat->glake, seat->device, stream);
-	glk_preload_out(seat);
-	return err;
-}
-
-/* The library is told right before: the handle may come back for another stream. */
-glk_cu_result glk_preload_stream_end(struct CUstream_st *stream)
-{
-	struct glk_preload_seat *seat = glk_preload_seat_known(stream);
-
-	if (seat && tell_end(seat, stream) == -EBUSY && glk_preload_captures(stream)) {
-		if (glk_preload_capture_leave(stream) == -EINPROGRESS)
-			return GLK_CU_SUCCESS;
-		tell_end(seat, stream);
-	}
-	glk_preload_capture_drop(stream);
-	return GLK_PRELOAD_PASS(cuStreamDestroy_v2, stream);
-}
-
 glk_cu_result cuStreamDestroy_v2(struct CUstream_st *stream)
 {
 	if (!SERVES(cuStreamDestroy_v2) || !stream)

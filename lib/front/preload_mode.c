@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Whether hooks are served, and by which ways they were reached.
+ *
+ * The former is read from the environment before main, or at the first look-up of a library that
+ * is loaded earlier; there are no threads then. That neither allocates nor looks a symbol up: an
+ * allocator may be asking, from inside of its own start.
+ */
+#include "front/preload.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+
+static glk_atomic(int) log_level;
+
+enum mode {
+	UNREAD = 0,
+	INERT,
+	ACTIVE,
+	STOPPED, /* at exit, or in a child */
+};
+
+static glk_atomic(int) mode;
+static glk_atomic(bool) started;
+
+static glk_atomic(glk_preload_fn *) at_exit_too;
+
+pthread_mutex_t glk_preload_lock = PTHREAD_MUTEX_INITIALIZER;
+_Thread_local bool glk_preload_inside;
+
+static const char *const levels[] = {"none", "error", "warning", "info", "debug", NULL};
+
+/* The index of a name; for none of them the default. */
+static int level_of(const char *name)
+{
+	for (int i = 0; name && levels[i]; i++)
+		if (!strcmp(name, levels[i]))
+			return i;
+	return GLAKE_LOG_WARNING;
+}
+
+static bool is_set(const char *name)
+{
+	const char *value = secure_getenv(name);
+
+	return value && *value && strcmp(value, "0");
+}
+
+static void read_environment(void)
+{
+	bool inert;
+
+	if (glk_load_acquire(&mode) != UNREAD) /* pairs with: the release below */
+		return;
+	glk_store_relaxed(&log_level, level_of(secure_getenv("GLAKE_LOG_LEVEL")));
+	inert = getauxval(AT_SECURE) || is_set("GLAKE_DISABLE");
+	/* pairs with: the acquire above and in glk_preload_active */
+	glk_store_release(&mode, inert ? INERT : ACTIVE);
+}
+
+int glk_preload_log_level(void)
+{
+	read_environment();
+	return glk_load_relaxed(&log_level);
+}
+
+void glk_preload_log_level_set(const char *name)
+{
+	glk_store_relaxed(&log_level, level_of(name));
+}
+
+bool glk_preload_active(void)
+{
+	int now =
+		glk_load_acquire(&mode); /* pairs with: the release in read_environment */
+
+	if (now == UNREAD) {
+		read_environment();
+		now = glk_load_relaxed(&mode);
+	}
+	return now == ACTIVE;
+}
+
+bool glk_preload_inert(void)
+{
+	return glk_load_relaxed(&mode) == INERT;
+}
+
+void glk_preload_stop(void)
+{
+	glk_store_relaxed(&mode, STOPPED);
+}
+
+bool glk_preload_stopped(void)
+{
+	return glk_load_relaxed(&mode) == STOPPED;
+}
+
+void glk_preload_on_exit(glk_preload_fn *fn)
+{
+	glk_store_release(&at_exit_too, fn); /* pairs with: at_exit */
+}
+
+static void at_exit(void)
+{
+	glk_preload_fn *fn;
+
+	glk_preload_stop();
+	fn = glk_load_acquire(&at_exit_too); /* pairs with: glk_preload_on_exit */
+	if (fn)
+		fn();
+}
+
+void glk_preload_started(void)
+{
+	if (glk_load_relaxed(&started))
+		return;
+	glk_store_relaxed(&started, true);
+	/* Installed behind the handlers of the driver, so it runs before them. */
+	atexit(at_exit);
+}
+
+void glk_preload_child(void)
+{
+	glk_preload_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	if (glk_load_relaxed(&started))
+		glk_preload_stop();
+}
+
+/* 1 for each way by which a hook was reached. */
+static struct {
+	glk_atomic(bool) called, found, given;
+} reached[GLK_PRELOAD_COUNT];
+
+unsigned glk_preload_routes(enum glk_preload_id id)
+{
+	return (unsigned)GLK_PRELOAD_BY_CALL * glk_load_relaxed(&reached[id].called) |
+		(unsigned)GLK_PRELOAD_BY_DLSYM * glk_load_relaxed(&reached[id].found) |
+		(unsigned)GLK_PRELOAD_BY_PROC * glk_load_relaxed(&reached[id].given);
+}
+
+void glk_preload_reach(enum glk_preload_id id, enum glk_preload_route route)
+{
+	if (route == GLK_PRELOAD_BY_DLSYM)
+		glk_store_relaxed(&reached[id].found, true);
+	else
+		glk_store_relaxed(&reached[id].given, true);
+}
+
+bool glk_preload_called(enum glk_preload_id id)
+{
+	if (!glk_load_relaxed(&reached[id].found) &&
+		!glk_load_relaxed(&reached[id].given))
+		glk_store_relaxed(&reached[id].called, true);
+	return glk_preload_active() && !glk_preload_inside;
+}
