@@ -13,7 +13,7 @@ from tap import Tap
 from tree import files, text
 
 TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache watch api".split()
-PARTS = {"map": ["page", "space"], "tier": ["io"],
+PARTS = {"map": ["page", "space"], "tier": ["io"], "front": ["preload"],
          "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
     # need nothing of the library

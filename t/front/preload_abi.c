@@ -22,7 +22,7 @@ int main(void)
 	tap_skip_all("cuda.h is older than CUDA 13.0, whose functions are hooked");
 }
 #else
-#include "front/preload_table.h"
+#include "front/preload/table.h"
 
 /* clang-format off */
 #define NUMBERS(N)									\

@@ -3,7 +3,7 @@
 #define TAP_NO_LOG
 #include "tap.h"
 
-#include "front/preload_index.h"
+#include "front/preload/index.h"
 
 #define PLACES 400
 #define ROUNDS 60000

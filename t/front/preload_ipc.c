@@ -8,7 +8,7 @@
 
 #include "preload_ipc_orders.h"
 
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <grp.h>
 #include <sys/un.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A reset of a GPU, which takes all its memory, and the library's context of it with that. */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 static pthread_mutex_t reset_lock = PTHREAD_MUTEX_INITIALIZER; /* one at a time */
 

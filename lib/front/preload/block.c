@@ -18,7 +18,7 @@
  * mode the thread is, as the driver's own cuMemFree does in the strict ones. Here the block is
  * put by, and freed behind the wait of a later cuMemFree, or when memory is short.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <errno.h>
 

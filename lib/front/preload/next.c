@@ -7,7 +7,7 @@
  *
  * dlsym itself is asked for by its version, for by its name we would find our own.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>

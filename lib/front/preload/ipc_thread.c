@@ -7,9 +7,9 @@
  * network namespace. A program that closes descriptors it does not know closes these too: each is
  * looked at before it is used, and what is left goes on, without new handles and with nothing kept.
  *
- * What the thread does stands above this (preload_ipc_serve.c), and is told before it begins.
+ * What the thread does stands above this (ipc_serve.c), and is told before it begins.
  */
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -8,7 +8,7 @@
  * somewhere. So they are counted as they begin and end, and the library is told that there are
  * any by a pool that is open meanwhile and that no request goes to.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <errno.h>
 #include <string.h>

@@ -20,7 +20,7 @@
  * it is, and then looks at the counts. All four are sequentially consistent, so one of the two
  * sees the other.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <inttypes.h>
 #include <time.h>

@@ -7,7 +7,7 @@
  * touches only a part of it, and one that takes a new block for an old one uses memory that others
  * have. All else is true of our memory as the driver says it.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <string.h>
 

@@ -7,8 +7,8 @@
  * them: of all but the one that was freed last when those have more than FREED_MOST bytes together, and
  * of all when somebody finds no memory.
  */
-#include "front/preload_index.h"
-#include "front/preload_ipc.h"
+#include "front/preload/index.h"
+#include "front/preload/ipc.h"
 
 #define HOLDS_MAX  65536
 #define FREED_MOST (UINT64_C(256) << 20)

@@ -11,7 +11,7 @@
  * not answer holds what it has mapped until it ends, which share.keep bounds. Such asking goes in
  * rounds: each has a number, and is over when no guest that is still waited for owes an answer to it.
  */
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <poll.h>

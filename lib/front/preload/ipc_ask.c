@@ -3,7 +3,7 @@
  * What is asked of a process whose blocks are opened, and the pages that are mapped. A question has one
  * answer, for which it is given a few seconds.
  */
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <string.h>

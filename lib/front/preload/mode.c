@@ -6,7 +6,7 @@
  * is loaded earlier; there are no threads then. That neither allocates nor looks a symbol up: an
  * allocator may be asking, from inside of its own start.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -4,8 +4,8 @@
  * address has another, so that whoever keeps handles can tell them apart. A number alone is for
  * whoever asks for it, as for an attribute of the address: it takes no room that a handle wants.
  */
-#include "front/preload_index.h"
-#include "front/preload_ipc.h"
+#include "front/preload/index.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <string.h>

@@ -13,7 +13,7 @@
  * library is that library's, a newer version of a function is the driver's, and both are left
  * alone.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <dlfcn.h>
 #include <string.h>

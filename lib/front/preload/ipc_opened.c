@@ -3,8 +3,8 @@
  * What this process has opened, as its program counts it. A block that its owner has freed is closed
  * before the program closes it, and stays in the table, gone, so that the program may.
  */
-#include "front/preload_index.h"
-#include "front/preload_ipc.h"
+#include "front/preload/index.h"
+#include "front/preload/ipc.h"
 
 #include <string.h>
 

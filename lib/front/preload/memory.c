@@ -9,7 +9,7 @@
  * for: a kernel may be waiting for this thread, and what was freed behind work the driver would
  * not have either.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <errno.h>
 

@@ -4,7 +4,7 @@
  * processes of the same user and of root alone. It waits for nobody: what cannot be said or heard now
  * is tried again.
  */
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -3,7 +3,7 @@
  * Messages: to stderr, never to stdout, one line by one write, as log.level asks, and not more of
  * a kind than the library's. Its own hook for messages is the program's, so it is left alone.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include "base/clock.h"
 #include "base/limit.h"

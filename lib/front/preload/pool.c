@@ -5,7 +5,7 @@
  * pool. Pools that can be shared with other processes, that have a limit, or that other GPUs may
  * reach stay with the driver, and so do all that are not known.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 /* Pools known at a time; those made above that stay with the driver. */
 #define POOLS_MAX 256

@@ -5,7 +5,7 @@
  * the library a wait of its own where memory goes the same way, and costs every record and every
  * wait something, so it is off by default.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <errno.h>
 

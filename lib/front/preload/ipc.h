@@ -8,16 +8,16 @@
  * and gets the numbers of the block's pages and, for those that he has not mapped yet,
  * descriptors, a few at a time.
  *
- *	preload_index.c		how blocks are found in tables of thousands
- *	preload_ipc_thread.c	the thread: how it begins, is woken, and where it listens
- *	preload_ipc_given.c	what this process has given handles of
- *	preload_ipc_hold.c	what those who ask here hold
- *	preload_ipc_guest.c	those who ask here, how they are asked for pages, and waited for
- *	preload_ipc_opened.c	what this process has opened
- *	preload_ipc_peer.c	connections to processes whose blocks are opened
- *	preload_ipc_ask.c	what is asked there, and the pages that are mapped
- *	preload_ipc_serve.c	what the thread does: it answers, and lets go of pages of others
- *	preload_ipc.c		the functions of the driver
+ *	index.c		how blocks are found in tables of thousands
+ *	ipc_thread.c	the thread: how it begins, is woken, and where it listens
+ *	ipc_given.c	what this process has given handles of
+ *	ipc_hold.c	what those who ask here hold
+ *	ipc_guest.c	those who ask here, how they are asked for pages, and waited for
+ *	ipc_opened.c	what this process has opened
+ *	ipc_peer.c	connections to processes whose blocks are opened
+ *	ipc_ask.c	what is asked there, and the pages that are mapped
+ *	ipc_serve.c	what the thread does: it answers, and lets go of pages of others
+ *	ipc.c		the functions of the driver
  *
  * They stand on each other in this order.
  *
@@ -29,7 +29,7 @@
  * and by the thread only if it is free; `serving`, held by the thread while it does anything; the
  * short ones of the tables; that of the descriptors, which a fork takes.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include "wire/wire.h"
 
@@ -96,7 +96,7 @@ _Static_assert(
 	sizeof(struct glk_preload_ipc_answer) <= GLK_WIRE_BODY_MAX, "it is a frame");
 
 /*
- * preload_ipc_given.c: gives the handle of a live block, always the same one. 0; -EAGAIN: there
+ * ipc_given.c: gives the handle of a live block, always the same one. 0; -EAGAIN: there
  * is no thread or socket to be had; -ENOSPC: too many; -EPERM: nobody could tell this user.
  */
 int glk_preload_ipc_give(struct glk_preload_seat *seat, void *ptr,
@@ -110,7 +110,7 @@ uint64_t glk_preload_ipc_given_drop(const void *ptr);
 /* Those of a GPU. */
 void glk_preload_ipc_given_leave(const struct glk_preload_seat *seat);
 
-/* preload_ipc_thread.c: has the thread begin, once. 0 or -EAGAIN. */
+/* ipc_thread.c: has the thread begin, once. 0 or -EAGAIN. */
 int glk_preload_ipc_begin(void);
 /* The same, and has it listen: what a handle says of this process. 0, -EAGAIN or -EPERM. */
 int glk_preload_ipc_listen(unsigned char *ret_name, uint32_t *ret_uid);
@@ -131,10 +131,10 @@ int glk_preload_ipc_listener(void);
 int glk_preload_ipc_bell(void);
 void glk_preload_ipc_thread_child(void);
 
-/* preload_ipc_serve.c: what begins the thread is called behind it. */
+/* ipc_serve.c: what begins the thread is called behind it. */
 void glk_preload_ipc_ready(void);
 
-/* preload_ipc_guest.c: under `serving`, by the thread. */
+/* ipc_guest.c: under `serving`, by the thread. */
 struct pollfd;
 
 /* One that has connected is taken in, or closed where there is no room. */
@@ -151,7 +151,7 @@ bool glk_preload_ipc_guests_remind(void);
 void glk_preload_ipc_guests_leave(const struct glk_preload_seat *seat);
 void glk_preload_ipc_guests_child(void);
 
-/* preload_ipc_hold.c: under `serving`, by the thread but for _freed. */
+/* ipc_hold.c: under `serving`, by the thread but for _freed. */
 struct glk_preload_ipc_hold {
 	void *guest;
 	struct glk_preload_seat *seat; /* NULL: its GPU was reset */
@@ -174,7 +174,7 @@ bool glk_preload_ipc_holds_ask(uint64_t round, bool (*tell)(void *guest, uint64_
 void glk_preload_ipc_holds_leave(const struct glk_preload_seat *seat);
 void glk_preload_ipc_holds_child(void);
 
-/* preload_ipc_peer.c: a process that has given handles. */
+/* ipc_peer.c: a process that has given handles. */
 #define GLK_PRELOAD_IPC_PEERS	256
 #define GLK_PRELOAD_IPC_MIRRORS 64
 /* How long an answer is waited for. */
@@ -230,7 +230,7 @@ size_t glk_preload_ipc_peers_poll(struct pollfd *polled);
 bool glk_preload_ipc_peers_attend(const struct pollfd *polled, size_t count);
 void glk_preload_ipc_peers_child(void);
 
-/* preload_ipc_ask.c: a block as it was given. */
+/* ipc_ask.c: a block as it was given. */
 struct glk_preload_ipc_block {
 	struct glake_piece *pieces; /* in memory of its own */
 	uint64_t id, pages, size, at, space;
@@ -247,7 +247,7 @@ int glk_preload_ipc_map(struct glk_preload_ipc_peer *peer, struct glk_preload_se
 	int device, const struct glk_preload_ipc_block *block,
 	struct glake_mirror **ret_mirror, glk_cu_address *ret);
 
-/* preload_ipc_opened.c: a block of another process that is open here. */
+/* ipc_opened.c: a block of another process that is open here. */
 struct glk_preload_ipc_opened {
 	struct glk_preload_ipc_handle handle;
 	struct glk_preload_seat *seat;
@@ -296,12 +296,12 @@ bool glk_preload_ipc_unwanted_take(struct glk_preload_ipc_opened *ret_old);
 /* It is gone. */
 void glk_preload_ipc_unwanted_ended(const struct glk_preload_ipc_opened *old);
 
-/* preload_ipc_peer.c: closes those. */
+/* ipc_peer.c: closes those. */
 void glk_preload_ipc_end_unwanted(void);
 /* 0, also where its memory has gone with its GPU. */
 int glk_preload_ipc_unmap(const struct glk_preload_ipc_opened *old);
 
-/* preload_ipc_given.c and preload_ipc_opened.c: in a child. */
+/* ipc_given.c and ipc_opened.c: in a child. */
 void glk_preload_ipc_given_child(void);
 void glk_preload_ipc_opened_child(void);
 

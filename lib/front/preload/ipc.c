@@ -7,7 +7,7 @@
  * A handle that is opened again gives the same address, in the same context. Opened where it was
  * given, it is refused as the driver does.
  */
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <limits.h>

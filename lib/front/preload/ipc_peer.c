@@ -8,7 +8,7 @@
  * That a block is closed is said without an answer, so that nobody waits for a process that is
  * stopped. What it does not take at once is said when it does.
  */
-#include "front/preload_ipc.h"
+#include "front/preload/ipc.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -15,7 +15,7 @@
  * program has loaded the driver and the preload the library. Where one of them is wrong the library
  * refuses to serve, and so none of them counts.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

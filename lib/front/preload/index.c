@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Every function goes down one path of the tree, and mends `most` on its way back. */
-#include "front/preload_index.h"
+#include "front/preload/index.h"
 
 #include <stdbool.h>
 

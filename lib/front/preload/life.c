@@ -3,7 +3,7 @@
  * The beginning and the end of the preload, and what a forked child forgets. It stands above all that
  * it begins and ends.
  */
-#include "front/preload.h"
+#include "front/preload/preload.h"
 
 #include <stdio.h>
 #include <string.h>

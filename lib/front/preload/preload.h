@@ -35,7 +35,7 @@
  * begins with (mode, log, next, library); GPUs, captures, memory that others have (ipc), blocks; the
  * hooks, a file for each kind of them; find, which names them all, and life.
  */
-#include "front/preload_table.h"
+#include "front/preload/table.h"
 
 #include "base/atomic.h"
 
@@ -75,7 +75,7 @@ struct glk_preload_next {
 	bool complete; /* all that we call is there */
 };
 
-/* preload_mode.c: whether hooks are served, which is known before main. */
+/* mode.c: whether hooks are served, which is known before main. */
 typedef void glk_preload_fn(void);
 
 int glk_preload_log_level(void);
@@ -111,12 +111,12 @@ void glk_preload_reach(enum glk_preload_id id, enum glk_preload_route route);
 /* Ways by which a hook was reached so far. */
 unsigned glk_preload_routes(enum glk_preload_id id);
 
-/* preload_log.c: one line to stderr, as the library writes them. */
+/* log.c: one line to stderr, as the library writes them. */
 void glk_preload_log(int level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
 /*
- * preload_next.c: the next functions. Never NULL; without a driver all of it is. Hands an
+ * next.c: the next functions. Never NULL; without a driver all of it is. Hands an
  * unserved call on: the driver's answer, or that there is none.
  */
 const struct glk_preload_next *glk_preload_next(void);
@@ -135,7 +135,7 @@ void *glk_preload_driver(void);
 /* For libglake, so that it finds the driver itself. */
 GLAKE_EXPORT void *glake_preload_dlsym(void *handle, const char *name);
 
-/* preload_library.c: what is called of libglake, as a table. It may be called where there is a
+/* library.c: what is called of libglake, as a table. It may be called where there is a
  * seat, and where loading has answered true: false is said once, and nothing is served then. */
 /* clang-format off */
 #define GLK_PRELOAD_LIBRARY(F)							\
@@ -168,7 +168,7 @@ struct glk_preload_conf {
 const struct glk_preload_conf *glk_preload_conf(void);
 
 /*
- * preload_gpu.c: a GPU whose memory comes from the library. Seats are written once and never
+ * gpu.c: a GPU whose memory comes from the library. Seats are written once and never
  * freed; a reset of the GPU makes a new one.
  */
 struct glk_preload_seat {
@@ -239,7 +239,7 @@ void glk_preload_leave(struct glk_preload_scope *scope);
 #define GLK_PRELOAD_UNSERVED ((glk_cu_result)-1)
 
 /*
- * preload_capture.c: captures that the program has begun. The wait of cuMemFree would end one,
+ * capture.c: captures that the program has begun. The wait of cuMemFree would end one,
  * and so would one of the library's, which hears of them.
  */
 bool glk_preload_capturing(void);
@@ -247,7 +247,7 @@ bool glk_preload_capturing(void);
 glk_cu_result glk_preload_stream_end(struct CUstream_st *stream);
 
 /*
- * preload_ipc.c, and what stands beside it: memory that other processes have open, and memory of
+ * ipc.c, and what stands beside it: memory that other processes have open, and memory of
  * others. Whether an address is in the latter, and its whole.
  */
 bool glk_preload_ipc_range(
@@ -269,7 +269,7 @@ void glk_preload_ipc_child(void);
 void glk_preload_ipc_fds_lock(void);
 void glk_preload_ipc_fds_unlock(void);
 
-/* preload_block.c: blocks. */
+/* block.c: blocks. */
 
 /* Memory usable by all streams at once. */
 glk_cu_result glk_preload_give_plain(
@@ -289,11 +289,11 @@ glk_cu_result glk_preload_wait(struct glk_preload_seat *seat);
 bool glk_preload_is_late(const void *ptr);
 void glk_preload_late_drop(struct glk_preload_seat *seat);
 
-/* preload_pool.c: whether requests from a pool of the program may be served. */
+/* pool.c: whether requests from a pool of the program may be served. */
 bool glk_preload_pool_serves(
 	const struct glk_preload_seat *seat, struct CUmemPoolHandle_st *pool);
 
-/* preload_find.c */
+/* find.c */
 const char *glk_preload_name(enum glk_preload_id id);
 
 #endif
