@@ -4,7 +4,7 @@
  * question has one time limit over all of it, and an answer no more room than the caller has.
  */
 #include "base/clock.h"
-#include "wire/server.h"
+#include "wire/address.h"
 #include "wire/wire.h"
 
 #include <errno.h>

@@ -8,11 +8,12 @@
  *
  *	room.c		the directory where the sockets of a user lie
  *	peer.c		who is at the other end
- *	server.c	a socket of this process, its beginning and its end
- *	server_loop.c	the thread that answers there, and a second one where that takes long
- *	server_client.c	one that asks there
- *	client.c	asks another process
+ *	bell.c		what wakes a thread
  *	frame.c		messages with descriptors, for those who are no text
+ *	client.c	asks another process
+ *	server.c	a socket of this process, and the thread that answers there
+ *
+ * The last one stands on the others, and client.c on peer.c.
  *
  * Trust	the directory is this user's own and closed to all others, or there is no socket. Each
  *		end asks the kernel who the other one is: a server answers its own user and root,
