@@ -10,8 +10,7 @@
  * Every step can be refused by the driver, also on the way back. What it keeps stays in the
  * entry of its import and is asked for again when the GPU is closed.
  */
-#include "base/error.h"
-#include "share/share.h"
+#include "share/mirror.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -353,7 +352,7 @@ void glk_imports_let_go(struct glk_imports *imports)
 	glk_unlock(&imports->lock);
 }
 
-int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep)
+int glk_import_sweep(struct glk_imports *imports, struct glk_sweep *sweep)
 {
 	uint32_t last = glk_load_relaxed(&imports->slab.used);
 	int err = 0, failed;
@@ -367,28 +366,23 @@ int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep)
 			sweep, imports->drv, import->base, import->mapped);
 		err = failed ? failed : err;
 	}
-	if (err && !sweep->anyway)
-		return err;
-	failed = glk_mirrors_access(imports, sweep);
-	return failed ? failed : err;
+	return err;
 }
 
-int glk_imports_fini(struct glk_imports *imports, size_t *ret_live)
+int glk_import_end_all(struct glk_imports *imports, int err, size_t *live)
 {
 	uint32_t last = glk_load_relaxed(&imports->slab.used);
-	int err, failed;
+	int failed;
 
-	err = glk_mirrors_fini(imports, ret_live);
 	for (uint32_t id = 1; id <= last; id++) {
 		struct glk_import *import = at(imports, id);
 
-		*ret_live += import->state == LIVE;
+		*live += import->state == LIVE;
 		if (import->state == FREE || err == -ENODEV)
 			continue;
 		failed = take_down(imports, import);
 		err = err ? err : failed;
 	}
 	glk_slab_fini(&imports->slab);
-	glk_lock_fini(&imports->lock);
 	return err;
 }

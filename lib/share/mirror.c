@@ -11,6 +11,10 @@
  * oldest go when there are more than share.keep bytes. They do not hold a window: where all are
  * taken, one goes that no open block lies in.
  *
+ * The users of a page do not say whose they are, for blocks share pages. So a table has the blocks that
+ * are open, and how often: with open addressing; room for one more is made before a block is opened, so
+ * that nothing fails when it is.
+ *
  * Locks	that of the imports for all tables and for unmapping. A page that is COMING or
  *		MAPPED belongs to the thread that holds `opening` of its mirror, see mirror_open.c
  */
@@ -20,6 +24,7 @@
 
 #define WINDOW	   (UINT64_C(64) << 30)
 #define WINDOW_MIN (UINT64_C(1) << 30)
+#define ROOM_MIN   128 /* what a page of the host holds */
 
 uint64_t glk_mirrored_size(
 	const struct glk_imports *imports, const struct glk_mirrored *page)
@@ -265,6 +270,103 @@ int glk_mirrored_claim(struct glk_imports *imports, struct glake_mirror *mirror,
 	return 0;
 }
 
+static size_t blocks_bytes(size_t room)
+{
+	return room * sizeof(struct glk_mirror_block);
+}
+
+/* Forgets all of them. */
+static void free_blocks(struct glk_mirror_blocks *blocks)
+{
+	glk_region_free(blocks->at, blocks_bytes(blocks->room));
+	*blocks = (struct glk_mirror_blocks){0};
+}
+
+static size_t home(const struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size)
+{
+	uint64_t x = addr ^ size * UINT64_C(0x9e3779b97f4a7c15);
+
+	x = (x ^ x >> 33) * UINT64_C(0xff51afd7ed558ccd);
+	x = (x ^ x >> 33) * UINT64_C(0xc4ceb9fe1a85ec53);
+	return (x ^ x >> 33) & (blocks->room - 1);
+}
+
+/* Its place, or the free one where it would be. */
+static struct glk_mirror_block *find_block(
+	const struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size)
+{
+	size_t i = home(blocks, addr, size);
+
+	while (blocks->at[i].opens &&
+		(blocks->at[i].addr != addr || blocks->at[i].size != size))
+		i = (i + 1) & (blocks->room - 1);
+	return &blocks->at[i];
+}
+
+int glk_mirror_blocks_room(struct glk_mirror_blocks *blocks)
+{
+	struct glk_mirror_blocks new = {.count = blocks->count};
+
+	/* a quarter stays free */
+	if (blocks->count + 1 <= blocks->room / 4 * 3)
+		return 0;
+	new.room = blocks->room ? blocks->room * 2 : ROOM_MIN;
+	new.at = glk_region_new(blocks_bytes(new.room));
+	if (!new.at)
+		return -ENOMEM;
+	for (size_t i = 0; i < blocks->room; i++) {
+		const struct glk_mirror_block *block = &blocks->at[i];
+
+		if (block->opens)
+			*find_block(&new, block->addr, block->size) = *block;
+	}
+	free_blocks(blocks);
+	*blocks = new;
+	return 0;
+}
+
+void glk_mirror_blocks_add(struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size)
+{
+	struct glk_mirror_block *block = find_block(blocks, addr, size);
+
+	blocks->count += !block->opens;
+	block->addr = addr;
+	block->size = size;
+	block->opens++;
+}
+
+bool glk_mirror_blocks_has(
+	const struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size)
+{
+	return blocks->count && find_block(blocks, addr, size)->opens;
+}
+
+bool glk_mirror_blocks_take(
+	struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size)
+{
+	struct glk_mirror_block *block =
+		blocks->count ? find_block(blocks, addr, size) : NULL;
+	size_t mask = blocks->room - 1, hole, i;
+
+	if (!block || !block->opens)
+		return false;
+	if (--block->opens)
+		return true;
+	blocks->count--;
+	/* those behind it that a search would not reach across the hole come forward */
+	hole = (size_t)(block - blocks->at);
+	for (i = (hole + 1) & mask; blocks->at[i].opens; i = (i + 1) & mask) {
+		size_t from = home(blocks, blocks->at[i].addr, blocks->at[i].size);
+
+		if (((i - from) & mask) < ((i - hole) & mask))
+			continue;
+		blocks->at[hole] = blocks->at[i];
+		hole = i;
+	}
+	blocks->at[hole].opens = 0;
+	return true;
+}
+
 /* The oldest of a mirror, or of all. */
 static struct glk_mirrored *find_oldest(
 	struct glk_imports *imports, const struct glake_mirror *mirror)
@@ -340,7 +442,7 @@ static int take_down(struct glk_imports *imports, struct glake_mirror *mirror)
 {
 	int err = 0, failed;
 
-	glk_mirror_blocks_free(&mirror->blocks);
+	free_blocks(&mirror->blocks);
 	for (int w = 0; w < GLK_WINDOWS_MAX; w++) {
 		struct glk_window *window = &mirror->window[w];
 
@@ -386,7 +488,42 @@ int glk_mirror_end(struct glk_imports *imports, struct glake_mirror *mirror)
 	return err;
 }
 
-int glk_mirrors_fini(struct glk_imports *imports, size_t *ret_live)
+static int window_access(struct glk_imports *imports, const struct glk_window *window,
+	struct glk_sweep *sweep)
+{
+	uint32_t pages = window->pages;
+	int err = 0, failed;
+
+	for (uint32_t i = 0; pages && i < window->slots && (!err || sweep->anyway); i++) {
+		const struct glk_mirrored *page = &window->slot[i];
+
+		if (!page->state || page->back)
+			continue;
+		pages--;
+		if (page->state != GLK_MIRRORED_LIVE)
+			continue;
+		failed = glk_sweep_range(sweep, imports->drv,
+			glk_mirrored_addr(imports, page),
+			glk_mirrored_size(imports, page));
+		err = failed ? failed : err;
+	}
+	return err;
+}
+
+int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep)
+{
+	int err = glk_import_sweep(imports, sweep), failed;
+
+	for (struct glake_mirror *m = imports->mirrors; m; m = m->next)
+		for (int w = 0; w < GLK_WINDOWS_MAX && (!err || sweep->anyway); w++) {
+			failed = window_access(imports, &m->window[w], sweep);
+			err = failed ? failed : err;
+		}
+	return err;
+}
+
+/* All of them; how many had open blocks. 0 or the driver's first error. */
+static int end_all(struct glk_imports *imports, size_t *ret_live)
 {
 	struct glake_mirror *mirror = imports->mirrors, *next;
 	int err = 0, failed;
@@ -397,7 +534,7 @@ int glk_mirrors_fini(struct glk_imports *imports, size_t *ret_live)
 		*ret_live += mirror->users > 0;
 		failed = err == -ENODEV ? 0 : take_down(imports, mirror);
 		err = err ? err : failed;
-		glk_mirror_blocks_free(&mirror->blocks);
+		free_blocks(&mirror->blocks);
 		for (int w = 0; w < GLK_WINDOWS_MAX; w++)
 			if (mirror->window[w].base)
 				glk_region_free(mirror->window[w].slot,
@@ -406,5 +543,14 @@ int glk_mirrors_fini(struct glk_imports *imports, size_t *ret_live)
 		glk_region_free(mirror, sizeof(*mirror));
 	}
 	imports->mirrors = NULL;
+	return err;
+}
+
+int glk_imports_fini(struct glk_imports *imports, size_t *ret_live)
+{
+	int err = end_all(imports, ret_live);
+
+	err = glk_import_end_all(imports, err, ret_live);
+	glk_lock_fini(&imports->lock);
 	return err;
 }

@@ -2,7 +2,7 @@
 #ifndef GLK_SHARE_MIRROR_H
 #define GLK_SHARE_MIRROR_H
 
-/* Tables of a mirror; inside this folder. See mirror.c. */
+/* Imports as mirrors see them, and the tables of a mirror; inside this folder. See mirror.c. */
 #include "base/error.h"
 #include "share/share.h"
 
@@ -58,6 +58,30 @@ struct glake_mirror {
 	struct glk_window window[GLK_WINDOWS_MAX];
 };
 
+/* import.c, for mirrors. */
+
+/* Whether a list is that of one block, and the bytes of its pages. */
+int glk_import_check(const struct glk_imports *imports, const struct glake_piece *pieces,
+	size_t count, size_t size, uint64_t *ret_span);
+/* The page of a descriptor, the caller's if *ret_is, and -EINVAL if it is not memory of this GPU;
+ * `i` is its number for messages. */
+int glk_import_page(
+	struct glk_imports *imports, int fd, size_t i, bool *ret_is, uint64_t *ret_page);
+/* One that the driver did not take back, to be asked for again at the end. */
+void glk_import_put_by(struct glk_imports *imports, uint64_t page);
+/* Maps it; -EINVAL with a sentence if it has another size. */
+int glk_import_map(
+	struct glk_imports *imports, uint64_t addr, size_t size, uint64_t page, size_t i);
+/* Rights for the GPU and its peers, and no longer for those that `was` names. */
+int glk_import_allow(
+	struct glk_imports *imports, uint64_t addr, uint64_t size, uint64_t was);
+
+/* Goes through what is imported, as glk_map_access() does. Under the lock. */
+int glk_import_sweep(struct glk_imports *imports, struct glk_sweep *sweep);
+/* Takes down all that is imported, with so many live, if the driver is there: `err` says of what went
+ * before. 0 or the first error. */
+int glk_import_end_all(struct glk_imports *imports, int err, size_t *live);
+
 /* All of mirror.c, under the lock of the imports. */
 
 /* The window around so many bytes there, made if there is none. */
@@ -80,9 +104,8 @@ int glk_mirrored_drop(struct glk_imports *imports, struct glk_mirrored *page);
 int glk_mirrors_bound(struct glk_imports *imports);
 
 /*
- * mirror_blocks.c, under the lock of the imports. Room for one more block than there are, or
- * -ENOMEM; it stays until a block is added, and those are added one after the other, by whoever
- * holds `opening`.
+ * Blocks that are open. Room for one more than there are, or -ENOMEM; it stays until a block is added,
+ * and those are added one after the other, by whoever holds `opening`.
  */
 int glk_mirror_blocks_room(struct glk_mirror_blocks *blocks);
 void glk_mirror_blocks_add(
@@ -92,8 +115,6 @@ bool glk_mirror_blocks_has(
 /* Once less; false if it is not open. */
 bool glk_mirror_blocks_take(
 	struct glk_mirror_blocks *blocks, uint64_t addr, uint64_t size);
-/* Forgets all of them. */
-void glk_mirror_blocks_free(struct glk_mirror_blocks *blocks);
 
 bool glk_mirror_is_known(
 	const struct glk_imports *imports, const struct glake_mirror *mirror);

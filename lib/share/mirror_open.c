@@ -380,37 +380,3 @@ int glk_mirror_close(struct glk_imports *imports, struct glake_mirror *mirror,
 	glk_unlock(&imports->lock);
 	return err;
 }
-
-static int window_access(struct glk_imports *imports, const struct glk_window *window,
-	struct glk_sweep *sweep)
-{
-	uint32_t pages = window->pages;
-	int err = 0, failed;
-
-	for (uint32_t i = 0; pages && i < window->slots && (!err || sweep->anyway); i++) {
-		const struct glk_mirrored *page = &window->slot[i];
-
-		if (!page->state || page->back)
-			continue;
-		pages--;
-		if (page->state != GLK_MIRRORED_LIVE)
-			continue;
-		failed = glk_sweep_range(sweep, imports->drv,
-			glk_mirrored_addr(imports, page),
-			glk_mirrored_size(imports, page));
-		err = failed ? failed : err;
-	}
-	return err;
-}
-
-int glk_mirrors_access(struct glk_imports *imports, struct glk_sweep *sweep)
-{
-	int err = 0, failed;
-
-	for (struct glake_mirror *m = imports->mirrors; m; m = m->next)
-		for (int w = 0; w < GLK_WINDOWS_MAX && (!err || sweep->anyway); w++) {
-			failed = window_access(imports, &m->window[w], sweep);
-			err = failed ? failed : err;
-		}
-	return err;
-}

@@ -7,6 +7,7 @@
  * knows pages and addresses and no blocks: that a page stays what it is while it is out is for
  * those above to see to.
  *
+ * Order		dmabuf.c; export.c; import.c, and on it mirror.c and mirror_open.c
  * Threads	any thread may call any function
  * Cost		on an H200 an export of a page takes 35 us, whatever its size, and 0.5 to 0.9 ms
  *		while no other page of the process is out; an import 30 us and its mapping
@@ -74,22 +75,6 @@ void glk_imports_hold(struct glk_imports *imports);
 void glk_imports_let_go(struct glk_imports *imports);
 int glk_imports_access(struct glk_imports *imports, struct glk_sweep *sweep);
 
-/* Whether a list is that of one block, and the bytes of its pages. */
-int glk_import_check(const struct glk_imports *imports, const struct glake_piece *pieces,
-	size_t count, size_t size, uint64_t *ret_span);
-/* The page of a descriptor, the caller's if *ret_is, and -EINVAL if it is not memory of this GPU;
- * `i` is its number for messages. */
-int glk_import_page(
-	struct glk_imports *imports, int fd, size_t i, bool *ret_is, uint64_t *ret_page);
-/* One that the driver did not take back, to be asked for again at the end. */
-void glk_import_put_by(struct glk_imports *imports, uint64_t page);
-/* Maps it; -EINVAL with a sentence if it has another size. */
-int glk_import_map(
-	struct glk_imports *imports, uint64_t addr, size_t size, uint64_t page, size_t i);
-/* Rights for the GPU and its peers, and no longer for those that `was` names. */
-int glk_import_allow(
-	struct glk_imports *imports, uint64_t addr, uint64_t size, uint64_t was);
-
 /*
  * mirror.c: contracts as glake_mirror_...(), for mirrors of this GPU; -ENOENT without a record: it
  * is none of them.
@@ -105,10 +90,6 @@ int glk_mirror_close(struct glk_imports *imports, struct glake_mirror *mirror,
 int glk_mirror_trim(struct glk_imports *imports, struct glake_mirror *mirror,
 	uint64_t keep, uint64_t *ret_kept);
 int glk_mirror_end(struct glk_imports *imports, struct glake_mirror *mirror);
-/* Under the lock. */
-int glk_mirrors_access(struct glk_imports *imports, struct glk_sweep *sweep);
-/* All of them; how many had open blocks. 0 or the driver's first error. */
-int glk_mirrors_fini(struct glk_imports *imports, size_t *ret_live);
 
 /*
  * dmabuf.c: a dma-buf over a range and where in it the range begins, for a dma-buf has whole
