@@ -18,6 +18,7 @@
  *   host.h      pinned memory of the host for the program
  *   tag.h       blocks that leave the GPU together, by name
  *   elastic.h   blocks that are addresses first, and get memory by ranges
+ *   kv.h        caches of tokens, for sequences that grow
  *   pin.h       blocks that others know, which stay or are announced when they move
  *   managed.h   memory that the driver moves to who touches it
  *   stats.h     figures: memory, requests, driver calls
@@ -50,6 +51,7 @@
 #include <glake/graph.h>
 #include <glake/host.h>
 #include <glake/info.h>
+#include <glake/kv.h>
 #include <glake/managed.h>
 #include <glake/map.h>
 #include <glake/memory.h>

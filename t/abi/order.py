@@ -12,7 +12,7 @@ import re
 from tap import Tap
 from tree import files, text
 
-TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache watch api".split()
+TOWER = "base driver numa uvm_bridge wire soft pool map stream tier share cache kv watch api".split()
 PARTS = {"map": ["page", "space"], "tier": ["io"], "front": ["preload"],
          "cache": ["bin", "graph", "arena", "managed", "tag"]}
 USERS = {
@@ -40,6 +40,7 @@ FACES = {
     "tier/io/io.h",
     "share/share.h",
     "cache/cache.h",
+    "kv/kv.h",
     "cache/survey.h",  # what figures are made of
     "cache/bin/hit.h",  # inlined into the public functions
     "watch/counter.h",

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLAKE_KV_H
+#define GLAKE_KV_H
+
+/*
+ * KV caches: what attention keeps of each token, for many sequences that grow and end by themselves. A cache is one
+ * elastic block (elastic.h) in which every sequence has a slot of the most tokens it may have, and memory for the
+ * tokens it has. So a kernel gets plain strides and a slot as an index, one launch takes a batch, nothing is ever
+ * copied to make room, and no kernel knows of pages.
+ *
+ *	lane	one tensor of what is kept: a layer's keys, or its values. [slots][most tokens][bytes of a token]
+ *	slot	the place of a sequence in all lanes, from 0
+ *
+ *	struct glake_kv_options o = {.sz = sizeof(o), .slots = 64, .tokens = 4096, .lanes = 64, .lane_bytes = 2048};
+ *	glake_kv_open(ctx, 0, &o, stream, &kv);
+ *	glake_kv_new(kv, 4096, stream, &slot);
+ *	glake_kv_grow(kv, slot, prompt, stream);	there is memory for the prompt
+ *	glake_kv_grow(kv, slot, prompt + 1, stream);	and for a token more
+ *	glake_kv_free(kv, slot, stream);
+ *
+ * Memory goes by pages of 2 MiB. With each lane by itself (the default) a sequence has at most one page a lane more
+ * than its tokens need, and tokens of a layer lie one behind the other; with GLAKE_KV_TOKEN_FRONT all lanes of a token
+ * lie beside each other, and it is one page a sequence. glake_kv_bytes says what it will be. Memory that a sequence
+ * gives back stays mapped where it is, for the next one of its slot, until somebody else needs it.
+ *
+ * Threads	any. A call that needs no memory waits for none that does; those that do, for each other
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <glake/export.h>
+#include <glake/memory.h>
+
+GLAKE_BEGIN_DECLS
+
+struct glake_kv;
+
+/* What of a sequence a lane keeps. */
+enum glake_kv_rule {
+	GLAKE_KV_ALL = 0,    /* every token */
+	GLAKE_KV_WINDOW = 1, /* the last so many tokens: pages in front of them go */
+	GLAKE_KV_STATE = 2,  /* bytes of the sequence, however many tokens it has */
+};
+
+struct glake_kv_lane {
+	size_t bytes;	 /* of a token; with GLAKE_KV_STATE of a sequence; 1 or more */
+	int rule;	 /* enum glake_kv_rule */
+	uint32_t window; /* tokens, with GLAKE_KV_WINDOW */
+};
+
+/* All lanes of a token beside each other; they have one rule then, and it is no state. */
+#define GLAKE_KV_TOKEN_FRONT 0x1u
+
+#define GLAKE_KV_LANES_MAX  4096
+#define GLAKE_KV_SLOTS_MAX  65536
+#define GLAKE_KV_TOKENS_MAX (1u << 28)
+
+struct glake_kv_options {
+	size_t sz;	 /* sizeof(struct glake_kv_options) */
+	uint32_t slots;	 /* sequences at a time */
+	uint32_t tokens; /* the most that one may have */
+	uint32_t lanes;
+	uint32_t flags; /* GLAKE_KV_... */
+	/* `lanes` of them; NULL: all keep every token, with so many bytes each. */
+	const struct glake_kv_lane *lane;
+	size_t lane_bytes;
+	uint64_t limit; /* bytes of pages, as glake_kv_limit_set; 0: none */
+};
+
+/*
+ * Bytes of pages that a sequence of so many tokens takes in a cache like this.
+ *
+ * Returns 0, or -EINVAL (a number out of range; NULL), -E2BIG (options). Thread: any. Blocks: no. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_kv_bytes(
+	const struct glake_kv_options *options, uint32_t tokens, uint64_t *ret_bytes);
+
+/*
+ * Makes a cache on a GPU, of which nothing has memory yet. Its addresses count for map.span, which is to be
+ * larger where they do not fit.
+ *
+ * stream	as of glake_alloc
+ * ret_kv	for the caller to end by glake_kv_close, before the context or after it
+ *
+ * Returns 0, or -EINVAL (a number out of range, NULL, device, stream), -ENOMEM (ADDRESS: more addresses than map.span;
+ * NOMEM_HOST; LIMIT), -E2BIG, -EAGAIN (suspended), -ESTALE, -EIO, -ENODEV. Thread: any. Blocks: as glake_alloc. Driver
+ * calls: where addresses must be had, reserve.
+ */
+GLAKE_EXPORT int glake_kv_open(struct glake *ctx, int device,
+	const struct glake_kv_options *options, struct CUstream_st *stream,
+	struct glake_kv **ret_kv);
+
+/*
+ * Ends it with all its sequences, in stream order as glake_free. No other call may be in it, or come; NULL is nothing.
+ *
+ * Returns 0, or -EINVAL (the stream: then it is not ended), -EIO (likewise). Thread: any. Blocks: as glake_free.
+ * Driver calls: as glake_free.
+ */
+GLAKE_EXPORT int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream);
+
+/* Where a lane lies: the byte b of token t of a slot s is at base + s * slot + t * token + b. */
+struct glake_kv_place {
+	size_t sz; /* sizeof(struct glake_kv_place) */
+	void *base;
+	size_t slot, token; /* bytes from one to the next; a state has no tokens: 0 */
+	size_t bytes;	    /* of a token, or of a state */
+};
+
+/*
+ * Says where a lane lies. Returns 0, or -EINVAL (no such lane, NULL), -E2BIG. Thread: any. Blocks: no. Driver calls:
+ * none.
+ */
+GLAKE_EXPORT int glake_kv_place_get(
+	const struct glake_kv *kv, uint32_t lane, struct glake_kv_place *ret_place);
+
+/* A cache, as it is. */
+struct glake_kv_figures {
+	size_t sz;		/* sizeof(struct glake_kv_figures) */
+	void *base;		/* of its addresses, */
+	uint64_t size;		/* bytes of them */
+	uint32_t slots, tokens; /* as it was opened */
+	uint32_t lanes;
+	uint32_t sequences; /* slots that are taken */
+	uint64_t length;    /* tokens of all of them */
+	uint64_t needed;    /* bytes that these need */
+	uint64_t held;	    /* bytes of pages that they have */
+	uint64_t limit;	    /* 0: none */
+	uint64_t
+		capacity; /* tokens of one sequence after the other that the limit has room for; without one, that
+				  * the memory of the GPU has: whatever is free */
+	uint64_t grows; /* calls that found memory for all they needed */
+	uint64_t extends,
+		pages;	  /* calls that had to get some; pages of 2 MiB that they got */
+	uint64_t refused; /* calls that got none */
+};
+
+/*
+ * Gives them. Returns 0, or -EINVAL (NULL), -E2BIG. Thread: any. Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_kv_figures_get(
+	struct glake_kv *kv, struct glake_kv_figures *ret_figures);
+
+/*
+ * Takes a slot for a sequence without tokens, the lowest that is free, and the memory of its states.
+ *
+ * tokens	the most that it will have
+ *
+ * Returns 0, or -ERANGE (more than the cache was opened for), -EBUSY (BUSY: no slot is free), -EINVAL (0 tokens, NULL,
+ * the stream), -EDQUOT (as glake_kv_grow, for its states), -ENOMEM (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV. Thread: any. Blocks: as glake_kv_grow. Driver calls: as glake_kv_grow.
+ */
+GLAKE_EXPORT int glake_kv_new(struct glake_kv *kv, uint32_t tokens,
+	struct CUstream_st *stream, uint32_t *ret_slot);
+
+/*
+ * Has memory for so many tokens of a sequence in all lanes, usable in the order of `stream`, or in none. What the
+ * others have is not touched; a shorter length than it has changes nothing. Pages in front of a window go, in
+ * stream order.
+ *
+ * Returns 0, or -EINVAL (no sequence in the slot; the stream), -ERANGE (more tokens than it was made for), -EDQUOT
+ * (LIMIT: the limit of the cache), -ENOMEM, -EBUSY, -EAGAIN, -EIO, -ESTALE, -ENODEV (as glake_commit). After an error
+ * nothing is changed.
+ * Thread: any. Blocks: not where there is memory already; else as glake_commit. Driver calls: likewise none; else those of
+ * glake_commit.
+ */
+GLAKE_EXPORT int glake_kv_grow(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
+
+/*
+ * The same for all sequences at once: `lengths` has the tokens for each slot of the cache; 0 for those that stay as they
+ * are, which have no sequence or one.
+ *
+ * Returns what glake_kv_grow does, or -EINVAL (no lengths). Thread: any. Blocks: as glake_kv_grow. Driver calls: as glake_kv_grow.
+ */
+GLAKE_EXPORT int glake_kv_step(
+	struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream);
+
+/*
+ * Takes tokens from the end of a sequence, down to so many, and gives pages that it needs no more to others, in the order
+ * of `stream`.
+ *
+ * Returns 0, or -ERANGE (more tokens than it has, or a window that would begin where memory went), -EINVAL (no sequence
+ * in the slot; the stream), -EBUSY (as glake_decommit), -ENOMEM (likewise), -ESTALE, -ENODEV. Thread: any. Blocks: as glake_decommit. Driver calls: as glake_decommit.
+ */
+GLAKE_EXPORT int glake_kv_trim(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
+
+/*
+ * Ends a sequence: its slot is free and its memory another's, in the order of `stream`. The next one of the slot finds it
+ * there without a call of the driver, as long as nobody else wanted it.
+ *
+ * Returns what glake_kv_trim does. Thread: any. Blocks: as glake_decommit. Driver calls: as glake_decommit.
+ */
+GLAKE_EXPORT int glake_kv_free(
+	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
+
+/* A sequence. */
+struct glake_kv_sequence {
+	size_t sz;	 /* sizeof(struct glake_kv_sequence) */
+	uint32_t tokens; /* that it has, */
+	uint32_t ready;	 /* that there is memory for, */
+	uint32_t most;	 /* and that it may have */
+	uint64_t held;	 /* bytes of its pages */
+};
+
+/*
+ * Describes one. Returns 0, or -EINVAL (no sequence in the slot; NULL), -E2BIG. Thread: any. Blocks: briefly. Driver calls:
+ * none.
+ */
+GLAKE_EXPORT int glake_kv_sequence_get(
+	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret_sequence);
+
+/*
+ * Bounds the bytes of pages of a cache; 0: no limit. One below what is held takes effect as sequences end: until then
+ * they keep what they have and get nothing more.
+ *
+ * Returns 0, or -EINVAL (NULL). Thread: any. Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_kv_limit_set(struct glake_kv *kv, uint64_t bytes);
+
+GLAKE_END_DECLS
+
+#endif

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The public face of KV caches: see glake/kv.h. */
+#include "kv/kv.h"
+#include "api/context.h"
+#include "base/cancel.h"
+#include "base/error.h"
+#include "base/sized.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+static int options_of(
+	const struct glake_kv_options *given, struct glake_kv_options *ret_options)
+{
+	*ret_options = (struct glake_kv_options){.sz = sizeof(*ret_options)};
+	if (!given)
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "a KV cache without its shape");
+	return glk_sized_in(given, ret_options, sizeof(*ret_options));
+}
+
+/* A cache whose context is open. */
+static int enter(const struct glake_kv *kv)
+{
+	struct glk_context *context;
+
+	if (!kv)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache");
+	return glk_context_get(kv->ctx, &context);
+}
+
+int glake_kv_bytes(
+	const struct glake_kv_options *options, uint32_t tokens, uint64_t *ret_bytes)
+{
+	struct glake_kv_options o;
+	struct glk_kv_shape shape;
+	uint64_t bytes = 0;
+	int err = options_of(options, &o);
+
+	if (!err && (!ret_bytes || tokens > o.tokens))
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			ret_bytes ? "a sequence of %" PRIu32
+				    " tokens in a KV cache of %" PRIu32
+				  : "no place for the bytes",
+			tokens, o.tokens);
+	if (!err)
+		err = glk_kv_shape_init(&shape, &o, (size_t)2 << 20);
+	if (err)
+		return err == -ENOMEM ? glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+						"there are not so many addresses")
+				      : err;
+	for (uint32_t i = 0; i < shape.groups; i++) {
+		struct glk_kv_run run = glk_kv_pages(&shape, i, tokens);
+
+		bytes += (run.end - run.first) * shape.page;
+	}
+	glk_kv_shape_fini(&shape);
+	*ret_bytes = bytes;
+	return 0;
+}
+
+int glake_kv_open(struct glake *ctx, int device, const struct glake_kv_options *options,
+	struct CUstream_st *stream, struct glake_kv **ret_kv)
+{
+	struct glk_context *context;
+	struct glake_kv_options o;
+	struct glk_cache *cache;
+	int err, cancel;
+
+	err = glk_context_device(ctx, device, &context, &cache);
+	if (!err)
+		err = options_of(options, &o);
+	if (!err && !ret_kv)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the KV cache");
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_open(cache, &o, stream, ret_kv);
+	glk_cancel_restore(cancel);
+	if (!err)
+		(*ret_kv)->ctx = ctx;
+	return err;
+}
+
+int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream)
+{
+	struct glk_context *context;
+	int err, cancel;
+	bool open;
+
+	if (!kv)
+		return 0;
+	/* one that is closed has taken the block with it; a child has none */
+	open = !glk_context_get(kv->ctx, &context);
+	cancel = glk_cancel_off();
+	err = glk_kv_close(kv, stream, open);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_place_get(
+	const struct glake_kv *kv, uint32_t lane, struct glake_kv_place *ret_place)
+{
+	struct glake_kv_place place = {.sz = sizeof(place)};
+	const struct glk_kv_group *g;
+
+	if (!kv || lane >= kv->shape.lanes || !ret_place)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"there is no lane %" PRIu32 ", or no place for where it lies",
+			lane);
+	g = &kv->shape.group[kv->shape.lane_group[lane]];
+	place.base =
+		(void *)(uintptr_t)(kv->base + g->offset + kv->shape.lane_offset[lane]);
+	place.slot = g->slot;
+	place.token = g->rule == GLAKE_KV_STATE ? 0 : g->row;
+	place.bytes = kv->shape.lane_bytes[lane];
+	return glk_sized_out(ret_place, &place, sizeof(place));
+}
+
+int glake_kv_figures_get(struct glake_kv *kv, struct glake_kv_figures *ret_figures)
+{
+	struct glake_kv_figures figures;
+
+	if (!kv || !ret_figures)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache, or no place");
+	glk_kv_figures(kv, &figures);
+	return glk_sized_out(ret_figures, &figures, sizeof(figures));
+}
+
+int glake_kv_sequence_get(
+	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret_sequence)
+{
+	struct glake_kv_sequence sequence;
+	int err;
+
+	if (!kv || !ret_sequence)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache, or no place");
+	err = glk_kv_sequence_get(kv, slot, &sequence);
+	return err ? err : glk_sized_out(ret_sequence, &sequence, sizeof(sequence));
+}
+
+int glake_kv_limit_set(struct glake_kv *kv, uint64_t bytes)
+{
+	if (!kv)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache");
+	glk_lock(&kv->lock);
+	kv->limit = bytes;
+	glk_unlock(&kv->lock);
+	return 0;
+}
+
+int glake_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
+	uint32_t *ret_slot)
+{
+	int err = enter(kv), cancel;
+
+	if (!err && !ret_slot)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the slot");
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_new(kv, tokens, stream, ret_slot);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_grow(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
+{
+	int err = enter(kv), cancel;
+
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_grow(kv, slot, tokens, stream);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_step(
+	struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
+{
+	int err = enter(kv), cancel;
+
+	if (!err && !lengths)
+		err = glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "no lengths of the sequences");
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_step(kv, lengths, stream);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+static int shorten(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
+	struct CUstream_st *stream, bool ends)
+{
+	int err = enter(kv), cancel;
+
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_trim(kv, slot, tokens, stream, ends);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_trim(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
+{
+	return shorten(kv, slot, tokens, stream, false);
+}
+
+int glake_kv_free(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
+{
+	return shorten(kv, slot, 0, stream, true);
+}

@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The sequences of a KV cache: see kv.h. */
+#include "kv/kv.h"
+
+#include "base/error.h"
+#include "base/parse.h"
+#include "base/slab.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+#include <glake/elastic.h>
+
+/* ---- A cache ---- */
+
+static size_t runs_of(const struct glk_kv_shape *s)
+{
+	return (size_t)s->slots * s->groups;
+}
+
+static int make_tables(struct glake_kv *kv)
+{
+	const struct glk_kv_shape *s = &kv->shape;
+	size_t slots = s->slots * sizeof(*kv->sequence), runs = runs_of(s);
+	char *at;
+
+	kv->tables = slots + runs * (sizeof(*kv->run) + sizeof(*kv->portion));
+	at = glk_region_new(kv->tables);
+	if (!at)
+		return -ENOMEM;
+	kv->portion = (void *)at;
+	at += runs * sizeof(*kv->portion);
+	kv->run = (void *)at;
+	at += runs * sizeof(*kv->run);
+	kv->sequence = (void *)at;
+	return 0;
+}
+
+static void end(struct glake_kv *kv)
+{
+	if (kv->portion)
+		glk_region_free(kv->portion, kv->tables);
+	glk_kv_shape_fini(&kv->shape);
+	pthread_cond_destroy(&kv->settled);
+	glk_lock_fini(&kv->lock);
+	glk_region_free(kv, sizeof(*kv));
+}
+
+int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
+	struct CUstream_st *stream, struct glake_kv **ret_kv)
+{
+	struct glake_kv *kv = glk_region_new(sizeof(*kv));
+	int err;
+
+	if (!kv)
+		return -ENOMEM;
+	kv->cache = cache;
+	kv->limit = options->limit;
+	glk_lock_init(&kv->lock, GLK_RANK_KV);
+	pthread_cond_init(&kv->settled, NULL);
+	err = glk_kv_shape_init(
+		&kv->shape, options, cache->node->page_size[GLK_CLASS_SMALL]);
+	if (!err)
+		err = make_tables(kv);
+	if (!err)
+		err = glk_cache_elastic(
+			cache, kv->shape.size, stream, GLAKE_ALLOC_ELASTIC, &kv->base);
+	if (err)
+		end(kv);
+	else
+		*ret_kv = kv;
+	return err;
+}
+
+int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block)
+{
+	int err = has_block ? glk_cache_free(kv->cache, kv->base, stream) : 0;
+
+	if (!err)
+		end(kv);
+	return err;
+}
+
+/* Bytes that all sequences need in a group. */
+static uint64_t needed_by(
+	const struct glake_kv *kv, uint32_t group, const struct glake_kv_figures *sum)
+{
+	const struct glk_kv_group *g = &kv->shape.group[group];
+	uint64_t tokens = 0;
+
+	if (g->rule == GLAKE_KV_STATE)
+		return sum->sequences * g->row;
+	if (g->rule == GLAKE_KV_ALL)
+		return sum->length * g->row;
+	for (uint32_t i = 0; i < kv->shape.slots; i++) {
+		uint32_t has = kv->sequence[i].live ? kv->sequence[i].tokens : 0;
+
+		tokens += has < g->window ? has : g->window;
+	}
+	return tokens * g->row;
+}
+
+void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
+{
+	const struct glk_kv_shape *s = &kv->shape;
+	uint64_t room, rows = 0;
+
+	glk_lock(&kv->lock);
+	*ret = (struct glake_kv_figures){.sz = sizeof(*ret),
+		.base = (void *)(uintptr_t)kv->base,
+		.size = s->size,
+		.slots = s->slots,
+		.tokens = s->tokens,
+		.lanes = s->lanes,
+		.held = kv->held,
+		.limit = kv->limit,
+		.grows = kv->grows,
+		.extends = kv->extends,
+		.pages = kv->pages,
+		.refused = kv->refused};
+	room = kv->limit ? kv->limit : kv->cache->memory;
+	for (uint32_t i = 0; i < s->slots; i++) {
+		ret->sequences += kv->sequence[i].live;
+		ret->length += kv->sequence[i].live ? kv->sequence[i].tokens : 0;
+	}
+	for (uint32_t i = 0; i < s->groups; i++)
+		ret->needed += needed_by(kv, i, ret);
+	glk_unlock(&kv->lock);
+	for (uint32_t i = 0; i < s->groups; i++)
+		rows += s->group[i].rule == GLAKE_KV_STATE ? 0 : s->group[i].row;
+	ret->capacity = rows ? room / rows : 0;
+}
+
+/* ---- What is committed ---- */
+
+static struct glk_kv_run *run_at(const struct glake_kv *kv, uint32_t slot, uint32_t group)
+{
+	return &kv->run[(size_t)slot * kv->shape.groups + group];
+}
+
+static struct glk_portion portion_of(
+	const struct glake_kv *kv, uint32_t slot, uint32_t group, struct glk_kv_run pages)
+{
+	const struct glk_kv_group *g = &kv->shape.group[group];
+	uint64_t page = kv->shape.page;
+
+	return (struct glk_portion){g->offset + slot * g->slot + pages.first * page,
+		(pages.end - pages.first) * page};
+}
+
+/* Waits until nobody changes what is committed, and is the one who does. The lock is given up for that. */
+static void change_begin(struct glake_kv *kv)
+{
+	while (kv->changing)
+		glk_lock_wait(&kv->lock, &kv->settled);
+	kv->changing = true;
+}
+
+static void change_end(struct glake_kv *kv)
+{
+	kv->changing = false;
+	pthread_cond_broadcast(&kv->settled);
+}
+
+/* What the sequence is ready for, and when a page of it comes to lie in front of a window. */
+static void settle(struct glake_kv *kv, uint32_t slot)
+{
+	struct glk_kv_sequence *q = &kv->sequence[slot];
+
+	q->ready = kv->shape.tokens;
+	q->sheds = UINT32_MAX;
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		const struct glk_kv_group *g = &kv->shape.group[i];
+		const struct glk_kv_run *run = run_at(kv, slot, i);
+		uint32_t ready = glk_kv_ready(&kv->shape, i, run->end);
+		uint64_t sheds;
+
+		q->ready = ready < q->ready ? ready : q->ready;
+		if (g->rule != GLAKE_KV_WINDOW)
+			continue;
+		/* the first page is in front of it with the token whose window begins in the next one */
+		sheds = ((run->first + UINT64_C(1)) * kv->shape.page + g->row - 1) /
+				g->row +
+			g->window;
+		q->sheds = sheds < q->sheds ? (uint32_t)sheds : q->sheds;
+	}
+}
+
+/* Portions of a slot that tokens need more, from `count` on; their number. */
+static size_t add_missing(
+	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run has = *run_at(kv, slot, i), more = {has.end, want.end};
+
+		/* what lies in front of a window is not had at first; later a run stays one */
+		if (has.first == has.end)
+			more.first = want.first > has.end ? want.first : has.end;
+		if (more.first < more.end)
+			kv->portion[count++] = portion_of(kv, slot, i, more);
+	}
+	return count;
+}
+
+static void note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run *run = run_at(kv, slot, i);
+
+		if (run->end >= want.end)
+			continue;
+		if (run->first == run->end && run->end < want.first)
+			run->first = want.first;
+		run->end = want.end;
+	}
+	settle(kv, slot);
+}
+
+static uint64_t bytes_in(const struct glake_kv *kv, size_t count)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count; i++)
+		bytes += kv->portion[i].bytes;
+	return bytes;
+}
+
+static int is_above(const struct glake_kv *kv, uint64_t bytes)
+{
+	return glk_error(-EDQUOT, GLAKE_ERROR_LIMIT,
+		"the KV cache may have %s of pages and has %s; %s more were asked for",
+		glk_say_bytes(kv->limit).text, glk_say_bytes(kv->held).text,
+		glk_say_bytes(bytes).text);
+}
+
+/* So many portions are committed, or not. With the lock, which is given up meanwhile. */
+static int commit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+{
+	uint64_t bytes = bytes_in(kv, count), unused;
+	int err;
+
+	if (kv->limit && (kv->held >= kv->limit || bytes > kv->limit - kv->held))
+		return is_above(kv, bytes);
+	glk_unlock(&kv->lock);
+	err = glk_cache_commit(kv->cache, kv->base, kv->portion, count, stream, &unused);
+	glk_lock(&kv->lock);
+	if (err)
+		return err;
+	kv->held += bytes;
+	kv->extends++;
+	kv->pages += bytes / kv->shape.page;
+	return 0;
+}
+
+static int decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+{
+	uint64_t bytes = bytes_in(kv, count), unused;
+	int err;
+
+	glk_unlock(&kv->lock);
+	err = glk_cache_decommit(
+		kv->cache, kv->base, kv->portion, count, stream, &unused);
+	glk_lock(&kv->lock);
+	if (!err)
+		kv->held -= bytes;
+	return err;
+}
+
+/* ---- Sequences ---- */
+
+static int is_none(uint32_t slot)
+{
+	return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+		"there is no sequence in slot %" PRIu32, slot);
+}
+
+/* Under the lock: whether a sequence may have so many tokens. */
+static int check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	if (slot >= kv->shape.slots || !kv->sequence[slot].live)
+		return is_none(slot);
+	if (tokens > kv->sequence[slot].most)
+		return glk_error(-ERANGE, GLAKE_ERROR_INVAL,
+			"%" PRIu32 " tokens for a sequence of %" PRIu32 " at most",
+			tokens, kv->sequence[slot].most);
+	return 0;
+}
+
+/* Pages in front of the windows of a sequence go. Where they cannot they stay, and are tried again later. */
+static void shed(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
+{
+	uint32_t tokens = kv->sequence[slot].tokens;
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run *run = run_at(kv, slot, i);
+		struct glk_kv_run old = {
+			run->first, want.first < run->end ? want.first : run->end};
+
+		if (old.first < old.end)
+			kv->portion[count++] = portion_of(kv, slot, i, old);
+	}
+	if (!count || decommit(kv, count, stream))
+		return;
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run *run = run_at(kv, slot, i);
+
+		if (run->first < want.first)
+			run->first = want.first < run->end ? want.first : run->end;
+	}
+	settle(kv, slot);
+}
+
+/* It has so many tokens, which it is ready for. */
+static void lengthen(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	struct glk_kv_sequence *q = &kv->sequence[slot];
+
+	q->tokens = tokens > q->tokens ? tokens : q->tokens;
+}
+
+static bool sheds(const struct glake_kv *kv, uint32_t slot)
+{
+	return kv->sequence[slot].tokens >= kv->sequence[slot].sheds;
+}
+
+int glk_kv_grow(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
+{
+	size_t count;
+	int err;
+
+	glk_lock(&kv->lock);
+	err = check(kv, slot, tokens);
+	if (!err && tokens <= kv->sequence[slot].ready &&
+		tokens < kv->sequence[slot].sheds) {
+		lengthen(kv, slot, tokens);
+		kv->grows++;
+		glk_unlock(&kv->lock);
+		return 0;
+	}
+	if (!err) {
+		change_begin(kv);
+		/* it may have ended meanwhile */
+		err = check(kv, slot, tokens);
+		count = err ? 0 : add_missing(kv, slot, tokens, 0);
+		if (count)
+			err = commit(kv, count, stream);
+		if (!err && count)
+			note_missing(kv, slot, tokens);
+		if (!err)
+			lengthen(kv, slot, tokens);
+		if (!err && sheds(kv, slot))
+			shed(kv, slot, stream);
+		change_end(kv);
+	}
+	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	glk_unlock(&kv->lock);
+	return err;
+}
+
+/* Whether all lengths may be, and which need something: none does. */
+static int check_all(const struct glake_kv *kv, const uint32_t *lengths, bool *ret_needs)
+{
+	bool needs = false;
+	int err = 0;
+
+	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
+		if (!lengths[i])
+			continue;
+		err = check(kv, i, lengths[i]);
+		needs |= !err &&
+			(lengths[i] > kv->sequence[i].ready ||
+				lengths[i] >= kv->sequence[i].sheds);
+	}
+	*ret_needs = needs;
+	return err;
+}
+
+static int step_changed(
+	struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
+{
+	size_t count = 0;
+	bool needs;
+	int err = check_all(kv, lengths, &needs);
+
+	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
+		if (lengths[i] > kv->sequence[i].ready)
+			count = add_missing(kv, i, lengths[i], count);
+	}
+	if (!err && count)
+		err = commit(kv, count, stream);
+	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
+		if (!lengths[i])
+			continue;
+		if (lengths[i] > kv->sequence[i].ready)
+			note_missing(kv, i, lengths[i]);
+		lengthen(kv, i, lengths[i]);
+	}
+	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
+		if (lengths[i] && sheds(kv, i))
+			shed(kv, i, stream);
+	}
+	return err;
+}
+
+int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
+{
+	bool needs;
+	int err;
+
+	glk_lock(&kv->lock);
+	err = check_all(kv, lengths, &needs);
+	if (!err && !needs) {
+		for (uint32_t i = 0; i < kv->shape.slots; i++)
+			lengthen(kv, i, lengths[i]);
+		kv->grows++;
+	} else if (!err) {
+		change_begin(kv);
+		err = step_changed(kv, lengths, stream);
+		change_end(kv);
+	}
+	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	glk_unlock(&kv->lock);
+	return err;
+}
+
+static int is_full(const struct glake_kv *kv)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"all %" PRIu32 " slots of the KV cache have a sequence", kv->shape.slots);
+}
+
+int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
+	uint32_t *ret_slot)
+{
+	uint32_t slot = 0;
+	size_t count;
+	int err = 0;
+
+	if (!tokens)
+		return glk_error(
+			-EINVAL, GLAKE_ERROR_INVAL, "a sequence of 0 tokens at most");
+	if (tokens > kv->shape.tokens)
+		return glk_error(-ERANGE, GLAKE_ERROR_INVAL,
+			"a sequence of %" PRIu32 " tokens in a KV cache of %" PRIu32,
+			tokens, kv->shape.tokens);
+	glk_lock(&kv->lock);
+	change_begin(kv);
+	while (slot < kv->shape.slots && kv->sequence[slot].live)
+		slot++;
+	if (slot == kv->shape.slots)
+		err = is_full(kv);
+	count = err ? 0 : add_missing(kv, slot, 0, 0); /* its states */
+	if (count)
+		err = commit(kv, count, stream);
+	if (!err) {
+		kv->sequence[slot] =
+			(struct glk_kv_sequence){.live = true, .most = tokens};
+		note_missing(kv, slot, 0);
+		*ret_slot = slot;
+	}
+	change_end(kv);
+	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	glk_unlock(&kv->lock);
+	return err;
+}
+
+/* Portions of a slot that so many tokens do not need; with `all` every page. */
+static size_t add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run old = *run_at(kv, slot, i);
+
+		if (!all && old.first < want.end)
+			old.first = want.end;
+		if (old.first < old.end)
+			kv->portion[count++] = portion_of(kv, slot, i, old);
+	}
+	return count;
+}
+
+static void note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run *run = run_at(kv, slot, i);
+
+		if (all)
+			*run = (struct glk_kv_run){0, 0};
+		else if (run->end > want.end)
+			run->end = want.end > run->first ? want.end : run->first;
+	}
+	settle(kv, slot);
+}
+
+/* Whether a window of fewer tokens would begin in pages that went. */
+static bool is_shed(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run has = *run_at(kv, slot, i);
+
+		if (glk_kv_pages(&kv->shape, i, tokens).first < has.first)
+			return true;
+	}
+	return false;
+}
+
+int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
+	struct CUstream_st *stream, bool ends)
+{
+	size_t count;
+	int err;
+
+	glk_lock(&kv->lock);
+	change_begin(kv);
+	err = check(kv, slot, 0);
+	if (!err && tokens > kv->sequence[slot].tokens)
+		err = glk_error(-ERANGE, GLAKE_ERROR_INVAL,
+			"%" PRIu32 " tokens are to stay of a sequence that has %" PRIu32,
+			tokens, kv->sequence[slot].tokens);
+	if (!err && !ends && is_shed(kv, slot, tokens))
+		err = glk_error(-ERANGE, GLAKE_ERROR_INVAL,
+			"the window of %" PRIu32
+			" tokens begins where memory went before",
+			tokens);
+	count = err ? 0 : add_spare(kv, slot, tokens, ends);
+	if (count)
+		err = decommit(kv, count, stream);
+	if (!err) {
+		note_spare(kv, slot, tokens, ends);
+		kv->sequence[slot].tokens = tokens;
+		kv->sequence[slot].live = !ends;
+	}
+	change_end(kv);
+	glk_unlock(&kv->lock);
+	return err;
+}
+
+int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret)
+{
+	int err;
+
+	glk_lock(&kv->lock);
+	err = check(kv, slot, 0);
+	if (!err) {
+		const struct glk_kv_sequence *q = &kv->sequence[slot];
+
+		*ret = (struct glake_kv_sequence){.sz = sizeof(*ret),
+			.tokens = q->tokens,
+			.ready = q->ready < q->most ? q->ready : q->most,
+			.most = q->most};
+		for (uint32_t i = 0; i < kv->shape.groups; i++) {
+			struct glk_kv_run run = *run_at(kv, slot, i);
+
+			ret->held += (run.end - run.first) * kv->shape.page;
+		}
+	}
+	glk_unlock(&kv->lock);
+	return err;
+}

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_KV_H
+#define GLK_KV_H
+
+/*
+ * A KV cache over one elastic block: see glake/kv.h for what it is to users.
+ *
+ * Lanes lie in groups: each by itself, or all of a token beside each other in one group. A group is
+ * [slots][rows of tokens], each slot of whole pages, so that pages are never shared between sequences. All that has to
+ * be known of a sequence is how many tokens it has and, by group, which run of pages is committed; whether a call needs
+ * memory at all is one comparison with the tokens that all groups are ready for.
+ *
+ * Memory that was decommitted stays mapped and idle at its addresses (map/page/idle.h), so that a slot's next
+ * sequence commits it again without a call of the driver, and everybody else can have it: there is no second list
+ * of pages here.
+ *
+ * Threads	one lock a cache, of arithmetic alone. Who has to change what is committed does so without it, one
+ *		at a time, and others who need that wait; those who need nothing do not
+ */
+#include "cache/cache.h"
+
+#include <glake/kv.h>
+
+/* Lanes that lie beside each other. */
+struct glk_kv_group {
+	uint64_t offset; /* in the block */
+	uint64_t row;	 /* bytes of a token; of a state all of it */
+	uint64_t slot;	 /* bytes from one slot to the next */
+	int rule;
+	uint32_t window;
+};
+
+/* Pages of a group that a sequence has, from its first. */
+struct glk_kv_run {
+	uint32_t first, end;
+};
+
+struct glk_kv_sequence {
+	bool live;
+	uint32_t most, tokens;
+	uint32_t ready; /* tokens that all groups have pages for */
+	uint32_t
+		sheds; /* tokens from which on a page lies in front of a window; UINT32_MAX: none ever does */
+};
+
+struct glk_kv_shape {
+	uint32_t slots, tokens, lanes, groups;
+	uint64_t page, size; /* bytes, of all of it */
+	struct glk_kv_group *group;
+	uint32_t *lane_group;  /* of a lane, */
+	uint64_t *lane_offset; /* and where it lies in a row */
+	size_t *lane_bytes;
+	void *region; /* that these lie in */
+	size_t region_size;
+};
+
+struct glake_kv {
+	struct glake *ctx; /* the caller's handle of it */
+	struct glk_cache *cache;
+	struct glk_lock lock;
+	pthread_cond_t settled; /* nobody changes what is committed */
+	struct glk_kv_shape shape;
+	uint64_t base;
+	struct glk_kv_sequence *sequence;
+	struct glk_kv_run *run;	     /* by slot and group */
+	struct glk_portion *portion; /* for who changes what is committed: as many */
+	size_t tables;		     /* bytes of these three */
+	bool changing;
+	uint64_t held, limit;
+	uint64_t grows, extends, pages, refused;
+};
+
+/* shape.c. Where all lies, of pages of so many bytes. 0, -EINVAL, -ENOMEM; to be ended by the second. */
+int glk_kv_shape_init(struct glk_kv_shape *shape, const struct glake_kv_options *options,
+	uint64_t page);
+void glk_kv_shape_fini(struct glk_kv_shape *shape);
+/* The pages that a group has for tokens [.., tokens) of a sequence. */
+struct glk_kv_run glk_kv_pages(
+	const struct glk_kv_shape *shape, uint32_t group, uint32_t tokens);
+/* Tokens that pages up to one suffice for. */
+uint32_t glk_kv_ready(const struct glk_kv_shape *shape, uint32_t group, uint32_t pages);
+
+/* kv.c: contracts as in glake/kv.h, on a cache that is open. */
+int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
+	struct CUstream_st *stream, struct glake_kv **ret_kv);
+int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block);
+int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
+	uint32_t *ret_slot);
+int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream);
+int glk_kv_grow(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
+int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
+	struct CUstream_st *stream, bool ends);
+int glk_kv_sequence_get(
+	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret);
+void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret);
+
+#endif
