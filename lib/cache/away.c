@@ -293,12 +293,16 @@ int glk_away_resume(
 	return err;
 }
 
-/* The first live block at or behind an offset that begins an eighth of a slot for itself; 0: none. */
-static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
+/* The first live block at or behind an offset, in a range, that begins an eighth of a slot for itself; 0:
+ * none. */
+static uint32_t next_block(const struct glk_map *map, unsigned range, uint64_t *offset)
 {
+	struct glk_stretch slots = glk_map_slots(map, range);
 	uint32_t eighth = (uint32_t)(*offset >> map->eighth), id;
-	uint32_t end = map->high ? (uint32_t)((map->high - 1) >> map->eighth) : 0;
+	uint32_t end = (slots.last << GLK_EIGHTH_SHIFT) | ((1u << GLK_EIGHTH_SHIFT) - 1);
 
+	if (slots.first > slots.last)
+		return 0;
 	for (; eighth <= end; eighth++) {
 		eighth = glk_bits_first(map->begins, eighth, end);
 		if (eighth == GLK_BITS_NONE)
@@ -312,14 +316,14 @@ static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
 	return 0;
 }
 
-int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
+static int each_in(struct glk_arena *arena, unsigned range, glk_away_fn fn, void *arg)
 {
 	struct glk_map *map = &arena->map;
-	uint64_t offset = 0;
+	uint64_t offset = map->range[range].offset;
 	int err = 0;
 	uint32_t id;
 
-	while (!err && (id = next_block(map, &offset))) {
+	while (!err && (id = next_block(map, range, &offset))) {
 		struct glk_extent *e = glk_extent_at(map, id);
 		struct glk_moving m;
 
@@ -332,6 +336,15 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
 				<< map->eighth;
 	}
+	return err;
+}
+
+int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < arena->map.ranges && !err; i++)
+		err = each_in(arena, i, fn, arg);
 	return err;
 }
 

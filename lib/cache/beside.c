@@ -34,7 +34,7 @@ uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e
 	uint32_t last = glk_extent_last(map, e);
 	uint64_t end = e->offset + glk_extent_asked(e), bytes = 0;
 
-	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
+	if (glk_extent_away(e) || (!map->space->guests && !map->node->gpu))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
 		if (glk_map_is_host(map, map->page[slot]) &&
@@ -49,7 +49,7 @@ uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e)
 	uint32_t last = glk_extent_last(map, e);
 	uint64_t end = e->offset + glk_extent_asked(e), bytes = 0;
 
-	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
+	if (glk_extent_away(e) || (!map->space->guests && !map->node->gpu))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
 		if (glk_map_is_host(map, map->page[slot]) &&
@@ -65,7 +65,7 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 	struct glk_cache *gpu = arena->gpu;
 	uint64_t bytes;
 
-	if (!arena->map.guests && !arena->map.node->gpu)
+	if (!arena->map.space->guests && !arena->map.node->gpu)
 		return;
 	bytes = glk_beside_placed(&arena->map, e);
 	if (bytes && gpu->host->lender)
@@ -173,7 +173,8 @@ static int start(struct glk_arena *arena)
 		return glk_exchange_start(cache, GLK_TO_HOST);
 	return cache->beside.map.pool
 		? 0
-		: glk_arena_init(&cache->beside, cache, &ops, cache->host, cache->memory);
+		: glk_arena_init_alone(&cache->beside, cache, &ops, &cache->beside_space,
+			  cache->host, glk_arena_size(cache, cache->memory));
 }
 
 static int serve(struct glk_arena *arena, const struct glk_request *request,
@@ -262,7 +263,7 @@ static uint64_t yield(struct glk_map *map, const struct glk_node *node,
 	struct glk_idle_walk walk = {.groups = UINT32_MAX, .node = node};
 	struct guests g = {.limbo = limbo, .most = bytes};
 
-	if (map->guests)
+	if (map->pool && map->space->guests)
 		glk_idle_each(map, &walk, strip, &g);
 	return g.given;
 }
@@ -274,9 +275,7 @@ uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint6
 
 uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo)
 {
-	uint64_t given = yield(&cache->arena.map, cache->host, limbo, UINT64_MAX);
-
-	return given + glk_tags_yield(cache, cache->host, limbo, UINT64_MAX);
+	return yield(&cache->arena.map, cache->host, limbo, UINT64_MAX);
 }
 
 int glk_beside_fini(struct glk_cache *cache)
@@ -287,6 +286,6 @@ int glk_beside_fini(struct glk_cache *cache)
 		return 0;
 	cache->beside.map.lock = NULL;
 	err = glk_arena_empty(&cache->beside);
-	glk_arena_fini(&cache->beside);
+	glk_arena_fini_alone(&cache->beside, &cache->beside_space);
 	return err;
 }

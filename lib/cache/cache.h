@@ -119,9 +119,11 @@ struct glk_cache {
 	glk_atomic(uint32_t) seat_turn, seat_turning;
 	glk_atomic(uint64_t) seat_others;
 	struct glk_latest latest;
+	struct glk_space space; /* of the arenas of the GPU, but for pools of graphs */
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
-	struct glk_arena beside;     /* of blocks that lie on the host, see beside.c */
+	struct glk_arena beside; /* of blocks that lie on the host, see beside.c */
+	struct glk_space beside_space, stage_space, host_space;
 	struct glk_managed *managed; /* NULL: there never was managed memory */
 	bool unmanaged;		     /* the driver has none for this GPU */
 	uint64_t managed_live,
@@ -436,11 +438,6 @@ int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 	struct glake_suspended *ret);
 int glk_cache_tag_resume(
 	struct glk_cache *cache, uint32_t id, struct glake_suspended *ret);
-/* Under the lock: bytes of idle pages among the addresses of tags, of the GPU or of the host; and so many of
- * those of a node go to its list, for others. Gives the lock up meanwhile. How many. */
-uint64_t glk_tags_idle(const struct glk_cache *cache, bool host);
-uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
-	struct glk_limbo limbo, uint64_t bytes);
 
 /* advice.c: pins as in glake/pin.h, one more or one fewer. told.c: a function at an entry, or NULL; then it is not
  * running any more. */

@@ -56,11 +56,12 @@ int glk_exchange_start(struct glk_cache *cache, enum glk_way way)
 
 	if (stage_of(cache, way)->map.pool)
 		return 0;
-	return glk_arena_init(stage_of(cache, way), cache, host ? &host_ops : &ops,
-		host ? cache->host : cache->node, cache->memory);
+	return glk_arena_init_alone(stage_of(cache, way), cache, host ? &host_ops : &ops,
+		host ? &cache->host_space : &cache->stage_space,
+		host ? cache->host : cache->node, glk_arena_size(cache, cache->memory));
 }
 
-static int end_arena(struct glk_arena *arena)
+static int end_arena(struct glk_arena *arena, struct glk_space *space)
 {
 	int err;
 
@@ -68,13 +69,14 @@ static int end_arena(struct glk_arena *arena)
 		return 0;
 	arena->map.lock = NULL;
 	err = glk_arena_empty(arena);
-	glk_arena_fini(arena);
+	glk_arena_fini_alone(arena, space);
 	return err;
 }
 
 int glk_exchange_fini(struct glk_cache *cache)
 {
-	int err = end_arena(&cache->stage), failed = end_arena(&cache->host_stage);
+	int err = end_arena(&cache->stage, &cache->stage_space);
+	int failed = end_arena(&cache->host_stage, &cache->host_space);
 
 	err = err ? err : failed;
 	failed = glk_windows_fini(cache);
@@ -242,7 +244,7 @@ bool glk_exchange_changed(const struct glk_exchange *x)
 void glk_exchange_claim(struct glk_exchange *x)
 {
 	glk_bits_set(x->map->claimed, x->run.first, x->run.last);
-	x->map->claims++;
+	x->map->space->claims++;
 }
 
 /* The pages of the stage are in the hands of the caller, mapped nowhere. Where the GPU cannot be waited

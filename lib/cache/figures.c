@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* What an arena has in tables and pages. */
-static void gather_map(const struct glk_map *map, struct glake_stats *s)
+/* What an arena has in tables. */
+static void gather_tables(const struct glk_map *map, struct glake_stats *s)
 {
 	uint64_t hole;
 
@@ -17,25 +17,28 @@ static void gather_map(const struct glk_map *map, struct glake_stats *s)
 	if (s->largest_hole < hole)
 		s->largest_hole = hole;
 	s->quick += map->taken;
-	s->free_pages += map->idle_slots << map->shift;
-	s->mapped += map->mapped_bytes;
 	s->address_space += map->size;
 	s->metadata += glk_map_bytes(map);
-	s->idle += map->idle_slots << map->shift;
-	s->stranded += map->stranded << map->shift;
+}
+
+/* And the space that it is in, in pages. */
+static void gather_map(const struct glk_map *map, struct glake_stats *s)
+{
+	gather_tables(map, s);
+	s->free_pages += map->space->idle_slots << map->shift;
+	s->mapped += map->space->mapped_bytes;
+	s->idle += map->space->idle_slots << map->shift;
+	s->stranded += map->space->stranded << map->shift;
 }
 
 /* Pages of the GPU that are mapped. Those that are not lie in lists, or in the hands of a request. */
 static uint64_t mapped_pages(const struct glk_cache *cache)
 {
-	const struct glk_tags *tags = glk_tags(cache);
-	uint64_t bytes = cache->arena.map.page_bytes + cache->stage.map.page_bytes;
+	uint64_t bytes = cache->space.page_bytes + cache->stage_space.page_bytes;
 
 	bytes += glk_graph_held(cache);
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		bytes += glk_tag_held(&tags->at[i]);
-	bytes -= (uint64_t)cache->arena.map.guests << cache->arena.map.shift;
-	return bytes + ((uint64_t)cache->beside.map.guests << cache->beside.map.shift);
+	bytes -= (uint64_t)cache->space.guests << cache->arena.map.shift;
+	return bytes + ((uint64_t)cache->beside_space.guests << cache->arena.map.shift);
 }
 
 uint64_t glk_cache_in_flight(const struct glk_cache *cache)
@@ -79,7 +82,7 @@ static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 	for (uint32_t i = 0; (graph = glk_graph_next(glk_graphs(cache), &i));) {
 		gather_map(&graph->arena.map, s);
 		s->pools++;
-		s->pool_held += graph->arena.map.page_bytes;
+		s->pool_held += graph->arena.map.space->page_bytes;
 	}
 }
 
@@ -96,7 +99,7 @@ static void gather_tags(const struct glk_cache *cache, struct glake_stats *s)
 		s->tagged_blocks += tag->blocks;
 		s->tagged_held += glk_tag_held(tag);
 		if (tag->arena.map.pool)
-			gather_common(&tag->arena.map, s);
+			gather_tables(&tag->arena.map, s);
 	}
 }
 

@@ -212,7 +212,7 @@ static int have_tagged(struct glk_cache *cache)
 	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
 		struct glk_arena *arena = &tags->at[i].arena;
 
-		if (arena->map.guests && !arena->shut)
+		if (arena->map.pool && arena->map.space->guests && !arena->shut)
 			err = glk_quiet_arena(arena);
 	}
 	return err;
@@ -230,7 +230,7 @@ static int have_all(struct glk_cache *cache, bool settles)
 	glk_quick_flush(cache);
 	if (settles)
 		glk_peer_settle(cache);
-	if (cache->arena.map.guests)
+	if (cache->space.guests)
 		err = glk_quiet_arena(&cache->arena);
 	if (!err && cache->beside.map.pool)
 		err = glk_quiet_arena(&cache->beside);

@@ -223,8 +223,8 @@ static void back_block(struct glake_run *run, const struct turn *t, uint64_t end
 	run->large_bytes = bytes_with(map, map->wide, t->offset, end);
 	if (run->large_bytes > all)
 		run->large_bytes = all;
-	for (uint32_t slot = glk_slot_of(map, t->offset); map->guests && slot <= last;
-		slot++) {
+	for (uint32_t slot = glk_slot_of(map, t->offset);
+		map->space->guests && slot <= last; slot++) {
 		if (glk_bit_get(map->usable, slot) &&
 			glk_map_node(map, map->page[slot]) != map->node)
 			guests += glk_slot_part(map, slot, t->offset, end);

@@ -343,7 +343,7 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 	/* first what cannot lie elsewhere: what is on the host in place may stay there for good */
 	if (!err)
 		err = have_all(cache, &did);
-	if (!err && !lazy && (cache->in_place || cache->arena.map.guests))
+	if (!err && !lazy && (cache->in_place || cache->space.guests))
 		err = bring(cache, &did);
 	if (!err) {
 		admit(cache);

@@ -14,6 +14,7 @@
 struct tally {
 	struct glk_map *map;
 	uint64_t mapped_bytes, page_bytes, idle_slots, stranded;
+	uint64_t held;	   /* of the map */
 	uint32_t mappings; /* met, less those in the chains of the pages that were met */
 	uint32_t guests;
 };
@@ -34,7 +35,7 @@ static int check_chain(
 	struct chain chain = {.in_use = GLK_NO_SLOT};
 
 	for (; at != GLK_NO_SLOT && length <= page->aliases; length++) {
-		if (at >= map->capacity || map->page[at] != id)
+		if (at >= map->space->capacity || map->page[at] != id)
 			return glk_broken("page %" PRIu32 ": slot %" PRIu32
 					  " of its chain does not hold it",
 				id, at);
@@ -77,6 +78,7 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 
 	t->mappings -= page->aliases;
 	t->page_bytes += page->size;
+	t->held += page->map == map ? page->size : 0;
 	if (page->class != glk_node_class(map->node, page->size) || !is_known(map, page))
 		return glk_broken("page %" PRIu32 ": %" PRIu64
 				  " bytes, of class %d and node %d",
@@ -85,6 +87,12 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 		return glk_broken("page %" PRIu32 ": in use at slot %" PRIu32
 				  ", which it holds at %" PRIu32,
 			id, chain->in_use, page->in_use);
+	if (page->node == map->node->index &&
+		page->map !=
+			glk_slot_map(
+				map, chain->busy ? chain->in_use : page->first_alias) &&
+		(chain->busy || !page->map))
+		return glk_broken("page %" PRIu32 ": used last in another map", id);
 	if (chain->busy)
 		return 0;
 	t->idle_slots += glk_page_slots(map, page);
@@ -142,7 +150,8 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	struct glk_map *map = t->map;
 	uint32_t id = map->page[first];
 	const struct glk_page *page = glk_map_page(map, id);
-	const struct glk_range *range = glk_map_range(map, (uint64_t)first << map->shift);
+	const struct glk_range *range =
+		map->space->range[((uint64_t)first << map->shift) >> GLK_RANGE_SHIFT];
 	struct glk_mapping m = {first, first};
 	struct chain chain = {0};
 	int err;
@@ -191,7 +200,7 @@ static int check_none(const struct glk_map *map, uint32_t slot)
 static int check_slots(struct tally *t)
 {
 	struct glk_map *map = t->map;
-	uint32_t end = glk_map_end(map), most = map->capacity - 1;
+	uint32_t end = glk_space_end(map->space), most = map->space->capacity - 1;
 	int err = 0;
 
 	for (uint32_t slot = 0; slot < end && !err; slot++) {
@@ -213,7 +222,7 @@ static int check_slots(struct tally *t)
 /* The list of groups, from either end. */
 static int check_list(const struct glk_map *map)
 {
-	uint32_t groups = ((map->capacity - 1) >> GLK_GROUP_SHIFT) + 1, length = 0;
+	uint32_t groups = ((map->space->capacity - 1) >> GLK_GROUP_SHIFT) + 1, length = 0;
 	uint32_t at = glk_idle_oldest(map), before = 0, listed = 0;
 
 	for (; at && length <= groups; length++) {
@@ -225,7 +234,7 @@ static int check_list(const struct glk_map *map)
 	for (uint32_t g = 1; g <= groups; g++)
 		listed += glk_idle_listed(map, g);
 	if (at || before != glk_idle_newest(map) || listed != length ||
-		listed != map->listed)
+		listed != map->space->listed)
 		return glk_broken("the list of groups breaks at %" PRIu32 " of %" PRIu32
 				  ", the newest is %" PRIu32,
 			length, listed, glk_idle_newest(map));
@@ -241,22 +250,29 @@ int glk_verify_pages(struct glk_map *map)
 		err = check_slots(&t);
 	if (err)
 		return err;
-	if (t.mapped_bytes != map->mapped_bytes || t.page_bytes != map->page_bytes)
+	if (t.mapped_bytes != map->space->mapped_bytes ||
+		t.page_bytes != map->space->page_bytes)
 		return glk_broken("%" PRIu64 " bytes mapped of pages of %" PRIu64
 				  ", counted as %" PRIu64 " and %" PRIu64,
-			t.mapped_bytes, t.page_bytes, map->mapped_bytes, map->page_bytes);
-	if (t.guests != map->guests)
+			t.mapped_bytes, t.page_bytes, map->space->mapped_bytes,
+			map->space->page_bytes);
+	if (t.held != map->held)
+		return glk_broken("%" PRIu64
+				  " bytes of pages used last, counted as %" PRIu64,
+			t.held, map->held);
+	if (t.guests != map->space->guests)
 		return glk_broken(
 			"%" PRIu32
 			" slots have pages of another node, counted as %" PRIu32,
-			t.guests, map->guests);
-	if (map->claims || glk_bits_any(map->claimed, 0, map->capacity - 1))
-		return glk_broken("slots are claimed, by %" PRIu32 " plans", map->claims);
-	if (t.idle_slots != map->idle_slots)
+			t.guests, map->space->guests);
+	if (map->space->claims || glk_bits_any(map->claimed, 0, map->space->capacity - 1))
+		return glk_broken(
+			"slots are claimed, by %" PRIu32 " plans", map->space->claims);
+	if (t.idle_slots != map->space->idle_slots)
 		return glk_broken("%" PRIu64 " slots of idle pages, counted as %" PRIu64,
-			t.idle_slots, map->idle_slots);
-	if (t.stranded != map->stranded)
+			t.idle_slots, map->space->idle_slots);
+	if (t.stranded != map->space->stranded)
 		return glk_broken("%" PRIu64 " slots are stranded, counted as %" PRIu64,
-			t.stranded, map->stranded);
+			t.stranded, map->space->stranded);
 	return 0;
 }

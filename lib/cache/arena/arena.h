@@ -139,7 +139,7 @@ static inline void glk_arena_count(
 	const struct glk_arena_ops *ops = arena->ops;
 
 	if (ops->count &&
-		(!ops->counts_host || arena->map.guests || arena->map.node->gpu))
+		(!ops->counts_host || arena->map.space->guests || arena->map.node->gpu))
 		ops->count(arena, e, more);
 }
 
@@ -160,15 +160,20 @@ uint64_t glk_arena_idle(const struct glk_arena *home);
 uint64_t glk_arena_most(const struct glk_arena *home);
 uint64_t glk_arena_room(const struct glk_arena *home);
 
-/* device.c. Makes its tables, and reserves its first addresses, so many. 0, -ENOMEM, or the driver's
+/* device.c. Makes it one of a space, and reserves its first addresses. 0, -ENOMEM, or the driver's
  * error. */
 int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step);
-/* The same with the most addresses as well, of the pool that its node is of. */
-int glk_arena_init_sized(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, struct glk_map_size size);
-/* Ends them; all was given back. */
+	const struct glk_arena_ops *ops, struct glk_space *space,
+	struct glk_map_size size);
+/* The same in a space of its own, of a node. */
+int glk_arena_init_alone(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_space *space, struct glk_node *node,
+	struct glk_map_size size);
+/* So many addresses at first, and as many as map.span allows. */
+struct glk_map_size glk_arena_size(const struct glk_cache *gpu, uint64_t step);
+/* Ends it; all was given back. And the space of its own. */
 void glk_arena_fini(struct glk_arena *arena);
+void glk_arena_fini_alone(struct glk_arena *arena, struct glk_space *space);
 
 /* serve.c. Takes back an extent the caller owns, which was used as `use` says: it merges with what is free
  * beside it. */

@@ -118,8 +118,8 @@ uint64_t glk_ladder_drain(struct glk_arena *home, uint64_t bytes)
 	return given;
 }
 
-/* Idle pages of the GPU among the addresses of blocks that were placed on the host, and of blocks with a
- * tag, go to its list, and the reverse. */
+/* Idle pages of the GPU among the addresses of blocks that were placed on the host go to its list, and the
+ * reverse. */
 static void take_guests(struct glk_arena *home, uint64_t bytes)
 {
 	uint64_t free = glk_node_free(home->map.node);
@@ -127,25 +127,20 @@ static void take_guests(struct glk_arena *home, uint64_t bytes)
 	if (home->ops->host) {
 		glk_beside_leave(home->gpu, glk_request_limbo(home));
 	} else if (home == &home->gpu->arena && free < bytes) {
-		free += glk_beside_yield(
-			home->gpu, glk_request_limbo(home), bytes - free);
-		if (free < bytes)
-			glk_tags_yield(home->gpu, home->map.node, glk_request_limbo(home),
-				bytes - free);
+		glk_beside_yield(home->gpu, glk_request_limbo(home), bytes - free);
 	}
 }
 
 uint64_t glk_arena_idle(const struct glk_arena *home)
 {
 	const struct glk_map *beside = &home->gpu->beside.map;
-	uint64_t slots = home->map.idle_slots - glk_idle_guests(&home->map);
+	const struct glk_map *common = &home->gpu->arena.map;
+	uint64_t slots = home->map.space->idle_slots - glk_idle_guests(&home->map);
 
 	if (home == &home->gpu->arena)
-		slots += glk_idle_guests(beside) +
-			(glk_tags_idle(home->gpu, false) >> home->map.shift);
+		slots += beside->pool ? glk_idle_guests(beside) : 0;
 	else if (home->ops->host)
-		slots += glk_idle_guests(&home->gpu->arena.map) +
-			(glk_tags_idle(home->gpu, true) >> home->map.shift);
+		slots += glk_idle_guests(common);
 	return (slots << home->map.shift) + glk_node_free(home->map.node);
 }
 
@@ -315,7 +310,7 @@ static void add_held(struct sentence *s, const struct glk_arena *home)
 	for (uint32_t i = 1; i <= gpu->last_row; i++)
 		born += gpu->rows[i].bytes;
 	add(s, ", %s in live blocks", glk_say_bytes(sum.live).text);
-	add_bytes(s, (map->stranded << map->shift) + nests - map->nested_taken,
+	add_bytes(s, (map->space->stranded << map->shift) + nests - map->nested_taken,
 		"beside them in their pages");
 	add_bytes(s, born > sum.given ? born - sum.given : 0, "in bins");
 	add_bytes(s, glk_cache_in_flight(gpu), "in plans");

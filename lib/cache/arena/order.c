@@ -308,9 +308,9 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 static bool taken_before(struct glk_map *map, uint32_t slot)
 {
 	struct glk_page *page = glk_map_page(map, map->page[slot]);
-	bool before = page->mark == map->mark;
+	bool before = page->mark == map->space->mark;
 
-	page->mark = map->mark;
+	page->mark = map->space->mark;
 	return before && page->in_use == GLK_NO_SLOT;
 }
 
@@ -321,7 +321,7 @@ static bool count_taken(struct glk_arena *arena, struct glk_map *map, uint32_t f
 {
 	struct glk_limbo limbo = glk_request_limbo(arena);
 
-	map->mark++;
+	map->space->mark++;
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
 		uint64_t left = glk_mapping_starts(map, w,
 			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
@@ -362,7 +362,7 @@ static bool ends_ready(
 bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
 	uint32_t first, uint32_t last)
 {
-	if (!map->guests || map->node->gpu ||
+	if (!map->space->guests || map->node->gpu ||
 		(request->source && request->source->ops->host))
 		return false;
 	for (uint32_t slot = first; slot <= last; slot++) {

@@ -356,7 +356,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	request->bin = whole || !row || !glk_request_binned(gpu, request->size)
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
-	request->trim = arena->map.stranded &&
+	request->trim = arena->map.space->stranded &&
 		glk_supply_tight(glk_request_source(arena, request), request->size);
 	err = glk_request_somehow(arena, request, alloc, &extent);
 	if (err)

@@ -198,7 +198,7 @@ static void take_all_idle(struct order *o)
 {
 	struct glk_map *map = &o->arena->map;
 
-	if (!map->idle_slots)
+	if (!map->space->idle_slots)
 		return;
 	if (o->large)
 		take_idle(o, map->large, &o->large);
@@ -240,7 +240,7 @@ static void borrow_all(struct order *o)
 {
 	struct glk_arena *home = o->arena->home;
 
-	if (home == o->arena || !home->map.idle_slots)
+	if (home->map.space == o->arena->map.space || !home->map.space->idle_slots)
 		return;
 	if (o->large)
 		borrow(home, home->map.large, o->large);
@@ -349,8 +349,8 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
 	struct glk_cache *gpu = arena->gpu;
-	uint64_t rest = (map->idle_slots << map->shift) + glk_node_free(gpu->node), peak,
-		 above;
+	uint64_t rest = (map->space->idle_slots << map->shift) + glk_node_free(gpu->node),
+		 peak, above;
 
 	if (!arena->binned)
 		return false;
@@ -370,7 +370,7 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 
 	if (arena->ops->host || arena->ops->fixed)
 		return false;
-	slack = (map->idle_slots << map->shift) + glk_node_free(arena->gpu->node);
+	slack = (map->space->idle_slots << map->shift) + glk_node_free(arena->gpu->node);
 	if (slack >= held / 5)
 		return false;
 	peak = peak_of(arena->gpu, size);
@@ -378,7 +378,7 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */
-	if (map->stranded << map->shift <= (most - peak) * 6 / 5)
+	if (map->space->stranded << map->shift <= (most - peak) * 6 / 5)
 		return false;
 	return slack + (most > held ? most - held : 0) < held / 5;
 }
@@ -398,9 +398,6 @@ static int economise(struct order *o, uint64_t target)
 	borrow_all(o);
 	if (!home->ops->host && !is_done(o) &&
 		glk_beside_yield(gpu, glk_request_limbo(home), missing(o)))
-		take_all_free(o);
-	if (!home->ops->host && !is_done(o) &&
-		glk_tags_yield(gpu, gpu->node, glk_request_limbo(home), missing(o)))
 		take_all_free(o);
 	held = glk_node_own(home->map.node);
 	over = held + missing(o);

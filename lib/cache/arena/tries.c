@@ -72,14 +72,14 @@ static void gather_run(
 	}
 }
 
-/* The work on all that is mapped among the addresses of an arena. */
+/* The work on all that is mapped in the space of an arena. */
 static void gather(const struct glk_arena *arena, struct glk_work *work)
 {
 	const struct glk_map *map = &arena->map;
 	uint32_t slot = 0, runs = 0, last;
 
-	for (; slot < glk_map_end(map); slot = last + 1) {
-		last = glk_use_end(map, slot, glk_map_end(map) - 1);
+	for (; slot < glk_space_end(map->space); slot = last + 1) {
+		last = glk_use_end(map, slot, glk_space_end(map->space) - 1);
 		gather_run(map, slot, last, work);
 		if (++runs % RUNS_HELD)
 			continue;
@@ -110,7 +110,7 @@ static bool wait_for_holes(struct glk_arena *arena, const struct glk_request *re
 	if (!may_wait(arena, request))
 		return false;
 	gather(arena, &work);
-	if (arena->home != arena)
+	if (arena->home->map.space != arena->map.space)
 		gather(arena->home, &work);
 	return is_over(glk_work_sync(&arena->gpu->streams, &work), &why);
 }

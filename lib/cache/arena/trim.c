@@ -24,11 +24,26 @@ static uint64_t excess(const struct glk_arena *home, uint64_t keep)
 
 struct trim {
 	struct glk_arena *home;
+	const struct glk_map
+		*of; /* pages that have mappings elsewhere alone stay; NULL: all may go */
 	struct glk_limbo limbo;
 	uint64_t keep;
 	bool lent; /* no others go */
 	int err;
 };
+
+static bool lies_in(const struct glk_map *map, uint32_t id)
+{
+	const struct glk_page *page = glk_map_page(map, id);
+	uint32_t slot = page->first_alias;
+
+	for (unsigned left = page->aliases; left; left--) {
+		if (glk_slot_map(map, slot) == map)
+			return true;
+		slot = map->alias[slot];
+	}
+	return false;
+}
 
 static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg)
 {
@@ -37,7 +52,7 @@ static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg
 
 	if (!excess(t->home, t->keep))
 		return GLK_IDLE_STOP;
-	if (t->lent && !glk_map_page(map, id)->lent)
+	if ((t->lent && !glk_map_page(map, id)->lent) || (t->of && !lies_in(t->of, id)))
 		return GLK_IDLE_NEXT;
 	err = glk_limbo_release(&t->limbo, map, id);
 	if (err && err != -EAGAIN && !t->err)
@@ -53,7 +68,9 @@ static int trim(struct glk_arena *arena, uint64_t keep)
 		.keep = keep};
 	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 
-	if (arena->home == arena)
+	if (arena->home != arena)
+		t.of = &arena->map;
+	else
 		glk_ladder_drain(arena, excess(arena, keep));
 	glk_idle_each(&arena->map, &walk, trim_one, &t);
 	return t.err;
@@ -171,10 +188,6 @@ static int trim_all(
 	if (excess(&cache->arena, keep))
 		glk_beside_yield(
 			cache, (struct glk_limbo)GLK_LIMBO(&cache->streams), UINT64_MAX);
-	if (excess(&cache->arena, keep))
-		glk_tags_yield(cache, cache->node,
-			(struct glk_limbo)GLK_LIMBO(&cache->streams),
-			excess(&cache->arena, keep));
 	failed = trim(&cache->arena, keep);
 	err = err ? err : failed;
 	failed = trim_host(cache, lent);

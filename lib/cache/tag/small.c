@@ -142,25 +142,35 @@ static bool is_meant(struct slot *s)
 
 typedef int (*slot_fn)(struct slot *s, struct glake_suspended *did);
 
+static int one(
+	const struct slot *what, uint32_t slot, slot_fn fn, struct glake_suspended *did)
+{
+	struct slot s = *what;
+	int err;
+
+	glk_plan_step(what->arena->gpu);
+	s.slot = slot;
+	err = is_meant(&s) ? take(&s) : -ENOENT;
+	if (!err) {
+		err = fn(&s, did);
+		release(&s);
+		return err;
+	}
+	if (err == -EBUSY && did)
+		count_stayed(&s, did);
+	return 0;
+}
+
 static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did)
 {
-	uint32_t end = glk_map_end(&what->arena->map);
+	const struct glk_map *map = &what->arena->map;
 	int err = 0;
 
-	for (uint32_t slot = 0; slot < end && !err; slot++) {
-		struct slot s = *what;
+	for (unsigned r = 0; r < map->ranges && !err; r++) {
+		struct glk_stretch slots = glk_map_slots(map, r);
 
-		glk_plan_step(what->arena->gpu);
-		s.slot = slot;
-		err = is_meant(&s) ? take(&s) : -ENOENT;
-		if (!err) {
-			err = fn(&s, did);
-			release(&s);
-			continue;
-		}
-		if (err == -EBUSY && did)
-			count_stayed(&s, did);
-		err = 0;
+		for (uint32_t slot = slots.first; slot <= slots.last && !err; slot++)
+			err = one(what, slot, fn, did);
 	}
 	return err;
 }

@@ -151,8 +151,8 @@ static int start(struct glk_cache *cache, struct glk_tag *tag)
 
 	if (tag->arena.map.pool)
 		return 0;
-	err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, cache->node,
-		cache->memory / STEP_PART);
+	err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, &cache->space,
+		glk_arena_size(cache, cache->memory / STEP_PART));
 	if (!err && tags->used <= number)
 		tags->used = number + 1;
 	return err;
@@ -186,66 +186,15 @@ int glk_tag_enter(
 	return err;
 }
 
-uint64_t glk_tags_idle(const struct glk_cache *cache, bool host)
+void glk_tag_fini(struct glk_cache *cache)
 {
 	struct glk_tags *tags = glk_tags(cache);
-	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		const struct glk_map *map = &tags->at[i].arena.map;
-		uint64_t guests = glk_idle_guests(map);
-
-		bytes += (host ? guests : map->idle_slots - guests) << map->shift;
-	}
-	return bytes;
-}
-
-struct yield {
-	struct glk_limbo limbo;
-	uint64_t most, given;
-};
-
-static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
-{
-	uint64_t size = glk_map_page(map, id)->size;
-	struct yield *y = arg;
-
-	if (!glk_limbo_strip(&y->limbo, map, id))
-		y->given += size;
-	return y->given < y->most ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
-}
-
-uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
-	struct glk_limbo limbo, uint64_t bytes)
-{
-	struct glk_tags *tags = glk_tags(cache);
-	struct glk_idle_walk walk = {.groups = UINT32_MAX, .node = node};
-	struct yield y = {.limbo = limbo, .most = bytes};
-
-	for (uint32_t i = 0; tags && i < tags->used && y.given < bytes; i++) {
-		if (tags->at[i].arena.map.pool && tags->at[i].arena.map.idle_slots)
-			glk_idle_each(&tags->at[i].arena.map, &walk, strip, &y);
-	}
-	return y.given;
-}
-
-int glk_tag_fini(struct glk_cache *cache)
-{
-	struct glk_tags *tags = glk_tags(cache);
-	int err = 0, failed;
-
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		struct glk_arena *arena = &tags->at[i].arena;
-
-		if (!arena->map.pool)
-			continue;
-		arena->map.lock = NULL;
-		failed = glk_arena_empty(arena);
-		err = err ? err : failed;
-		glk_arena_fini(arena);
+		tags->at[i].arena.map.lock = NULL;
+		glk_arena_fini(&tags->at[i].arena);
 	}
 	if (tags)
 		glk_region_free(tags, sizeof(*tags));
 	glk_store_relaxed(&cache->tags, NULL);
-	return err;
 }

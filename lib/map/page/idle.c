@@ -14,7 +14,7 @@
 /* Walks that come to a group next go on behind it. */
 static void pass(struct glk_map *map, uint32_t at)
 {
-	for (struct glk_idle_cursor *c = map->cursors; c; c = c->other)
+	for (struct glk_idle_cursor *c = map->space->cursors; c; c = c->other)
 		c->next = c->next == at ? map->idle[at].newer : c->next;
 }
 
@@ -23,7 +23,7 @@ static inline void unlink_group(struct glk_map *map, uint32_t at)
 {
 	struct glk_idle_links *all = map->idle, links = all[at];
 
-	if (map->cursors)
+	if (map->space->cursors)
 		pass(map, at);
 	all[links.older].newer = links.newer;
 	all[links.newer].older = links.older;
@@ -33,7 +33,7 @@ static void unlist(struct glk_map *map, uint32_t at)
 {
 	unlink_group(map, at);
 	map->idle[at] = (struct glk_idle_links){0};
-	map->listed--;
+	map->space->listed--;
 }
 
 void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
@@ -48,7 +48,7 @@ void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
 		if (glk_idle_listed(map, at))
 			unlink_group(map, at);
 		else
-			map->listed++;
+			map->space->listed++;
 		all[at].older = newest;
 		all[newest].newer = at;
 		newest = at;
@@ -138,7 +138,7 @@ static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
 
 static void forget(struct glk_map *map, const struct glk_idle_cursor *cursor)
 {
-	struct glk_idle_cursor **link = &map->cursors;
+	struct glk_idle_cursor **link = &map->space->cursors;
 
 	while (*link != cursor)
 		link = &(*link)->other;
@@ -149,11 +149,13 @@ void glk_idle_each(
 	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg)
 {
 	struct glk_idle_cursor cursor = {
-		.next = glk_idle_oldest(map), .other = map->cursors};
-	uint32_t left = walk->groups < map->listed ? walk->groups : map->listed, at;
+		.next = glk_idle_oldest(map), .other = map->space->cursors};
+	uint32_t left = walk->groups < map->space->listed ? walk->groups
+							  : map->space->listed,
+		 at;
 	bool on = true;
 
-	map->cursors = &cursor;
+	map->space->cursors = &cursor;
 	while (on && cursor.next && left--) {
 		at = cursor.next;
 		cursor.next = map->idle[at].newer;
@@ -167,7 +169,7 @@ void glk_idle_each(
 uint32_t glk_idle_guests(const struct glk_map *map)
 {
 	const struct glk_idle_walk all = {0};
-	uint32_t slots = 0, end = map->guests ? glk_map_end(map) : 0;
+	uint32_t slots = 0, end = map->space->guests ? glk_space_end(map->space) : 0;
 
 	for (uint32_t group = 0; group << GLK_GROUP_SHIFT < end; group++) {
 		uint64_t left = candidates(map, &all, group);

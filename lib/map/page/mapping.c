@@ -48,7 +48,7 @@ void glk_page_take(struct glk_map *map, uint32_t id)
 	if (!page->aliases)
 		return;
 	set_usable(map, page, false);
-	map->idle_slots -= glk_page_slots(map, page);
+	map->space->idle_slots -= glk_page_slots(map, page);
 }
 
 /* A page that nobody has and that has no mappings. */
@@ -77,7 +77,7 @@ void glk_page_put_back(struct glk_map *map, uint32_t id)
 	}
 	page->in_use = GLK_NO_SLOT;
 	set_usable(map, page, true);
-	map->idle_slots += slots;
+	map->space->idle_slots += slots;
 	glk_idle_touch(map, first, first + slots - 1);
 }
 
@@ -108,7 +108,7 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	if (page->aliases == 1)
 		make_shared(map, page);
 	if (!page->aliases)
-		map->page_bytes += page->size;
+		map->space->page_bytes += page->size;
 	glk_use_set(map, slot, last, page->aliases ? &never : &page->use);
 	/* pairs with: the look at the pages of a live block */
 	for (uint32_t i = slot; i <= last; i++)
@@ -119,13 +119,14 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	map->alias[slot] = page->first_alias;
 	page->first_alias = slot;
 	page->in_use = slot;
+	glk_page_use_at(map, page, slot);
 	if (page->aliases++)
 		glk_bits_set(map->shared, slot, last);
 	glk_bits_set(map->mapped, slot, last);
 	glk_bits_clear(map->lost, slot, last);
 	glk_bits_set(map->usable, slot, last);
-	map->mapped_bytes += page->size;
-	map->guests += is_guest(map, page) ? last - slot + 1 : 0;
+	map->space->mapped_bytes += page->size;
+	map->space->guests += is_guest(map, page) ? last - slot + 1 : 0;
 }
 
 static int check_aliases(const struct glk_map *map, const uint32_t *pages, uint32_t count)
@@ -212,16 +213,23 @@ static void unchain(struct glk_map *map, struct glk_mapping m, struct glk_page *
 	*link = map->alias[m.first];
 	if (page->aliases == 1)
 		page->use = glk_use_sum(map, m.first, m.last);
-	if (!--page->aliases)
-		map->page_bytes -= page->size;
+	if (--page->aliases) {
+		glk_page_use_at(map, page,
+			page->in_use == GLK_NO_SLOT ? page->first_alias : page->in_use);
+	} else {
+		map->space->page_bytes -= page->size;
+		if (page->map)
+			page->map->held -= page->size;
+		page->map = NULL;
+	}
 	glk_bits_clear(map->shared, m.first, m.last);
 	glk_bits_clear(map->usable, m.first, m.last);
 	glk_bits_clear(map->wide, m.first, m.last);
 	glk_bit_clear(map->head, m.first);
 	for (uint32_t i = m.first; i <= m.last; i++)
 		glk_store_release(&map->page[i], 0); /* likewise */
-	map->mapped_bytes -= page->size;
-	map->guests -= is_guest(map, page) ? m.last - m.first + 1 : 0;
+	map->space->mapped_bytes -= page->size;
+	map->space->guests -= is_guest(map, page) ? m.last - m.first + 1 : 0;
 	if (page->aliases == 1)
 		make_single(map, page);
 }
@@ -254,7 +262,7 @@ static void detach(struct glk_map *map, struct glk_mapping m)
 	map->alias[m.first] = id;
 	page->going++;
 	if (idle && !page->aliases) {
-		map->idle_slots -= glk_page_slots(map, page);
+		map->space->idle_slots -= glk_page_slots(map, page);
 		page->left = true;
 	} else if (idle) {
 		glk_idle_list(map, page->first_alias);
@@ -287,7 +295,7 @@ static void quarantine(struct glk_map *map, uint32_t slot, uint32_t id, bool own
 	if (!idle && (!own || is_used(map, page)))
 		return;
 	if (idle && page->aliases)
-		map->idle_slots -= glk_page_slots(map, page);
+		map->space->idle_slots -= glk_page_slots(map, page);
 	page->left = false;
 	while (page->aliases) {
 		struct glk_mapping m = glk_mapping_at(map, page->first_alias);

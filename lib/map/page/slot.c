@@ -74,12 +74,12 @@ static inline void book_end(struct glk_map *map, struct glk_mapping m, uint32_t 
 
 	if (is == was || !glk_bit_get(map->usable, m.first))
 		return;
-	map->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
+	map->space->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
 	if (glk_bit_get(map->shared, m.first))
 		return;
-	map->idle_slots += (uint64_t)is - was;
+	map->space->idle_slots += (uint64_t)is - was;
 	if (!is || !was)
-		map->idle_slots += is ? -slots : slots;
+		map->space->idle_slots += is ? -slots : slots;
 }
 
 static inline void book_ends(struct glk_map *map, const struct ends *ends)
@@ -185,12 +185,13 @@ static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 			if (page->in_use != GLK_NO_SLOT)
 				continue;
 			page->in_use = slot == first ? begin : slot;
+			glk_page_use_at(map, page, page->in_use);
 			idle += slots;
 			add_others(&others, map, page, page->in_use, slots);
 		}
 	}
 	book_others(&others);
-	map->idle_slots -= idle;
+	map->space->idle_slots -= idle;
 }
 
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
@@ -208,7 +209,7 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	});
 	if (shared)
 		enter_shared(map, first, last);
-	map->idle_slots -= idle;
+	map->space->idle_slots -= idle;
 	map->count[first]++;
 	if (first != last)
 		map->count[last]++;
@@ -268,7 +269,7 @@ static void leave_shared(
 		}
 	}
 	book_others(&others);
-	map->idle_slots += idle;
+	map->space->idle_slots += idle;
 }
 
 /* Others may have been at the ends of the run before. */
@@ -325,7 +326,7 @@ void glk_slots_leave(
 		idle -= stay(map, first);
 	if (others_last)
 		idle -= stay(map, last);
-	map->idle_slots += idle;
+	map->space->idle_slots += idle;
 	book_ends(map, &ends);
 	if (shared)
 		leave_shared(map, first, last, use);

@@ -42,11 +42,6 @@
 #define GLK_KEPT_FIRST	   (UINT32_C(1) << 28) /* and its first slot is gone */
 #define GLK_KEPT_RUN	   (GLK_KEPT_FIRST - 1)
 
-/* A stretch of slots; none: first above last. */
-struct glk_stretch {
-	uint32_t first, last;
-};
-
 /* Whether an extent that is away, as a whole or in part, is told by pieces. */
 static inline bool glk_part_is(const struct glk_extent *e)
 {

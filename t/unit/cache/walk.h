@@ -29,20 +29,23 @@ static inline void rig_walk_extents(struct glk_map *map, struct glake_stats *s)
 }
 
 /* The same for its slots and pages. */
-static inline void rig_walk_slots(struct glk_map *map, bool *busy, struct glake_stats *s)
+static inline void rig_walk_slots(
+	struct glk_map *map, bool *busy, struct glake_stats *stats)
 {
-	uint32_t end = glk_map_end(map);
+	for (unsigned r = 0; r < map->ranges; r++) {
+		struct glk_stretch s = glk_map_slots(map, r);
 
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_mapping m;
-		uint32_t page = map->page[slot];
+		for (uint32_t slot = s.first; slot <= s.last; slot++) {
+			struct glk_mapping m;
+			uint32_t page = map->page[slot];
 
-		if (!page)
-			continue;
-		m = glk_mapping_at(map, slot);
-		busy[page] |= glk_bits_any(map->busy, m.first, m.last);
-		s->mapped += glk_map_page(map, page)->size;
-		slot = m.last;
+			if (!page)
+				continue;
+			m = glk_mapping_at(map, slot);
+			busy[page] |= glk_bits_any(map->busy, m.first, m.last);
+			stats->mapped += glk_map_page(map, page)->size;
+			slot = m.last;
+		}
 	}
 }
 
@@ -55,18 +58,21 @@ static inline void rig_walk_one(struct glk_map *map, bool *busy, struct glake_st
 /* Slots of pages of the GPU in use there that no extent touches. */
 static inline uint64_t rig_walk_stranded(struct glk_map *map)
 {
-	uint32_t end = glk_map_end(map);
 	uint64_t bytes = 0;
 
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_mapping m;
+	for (unsigned r = 0; r < map->ranges; r++) {
+		struct glk_stretch s = glk_map_slots(map, r);
 
-		if (!map->page[slot] || glk_bit_get(map->busy, slot) ||
-			glk_map_is_host(map, map->page[slot]))
-			continue;
-		m = glk_mapping_at(map, slot);
-		if (glk_bits_any(map->busy, m.first, m.last))
-			bytes += glk_slot_bytes(map);
+		for (uint32_t slot = s.first; slot <= s.last; slot++) {
+			struct glk_mapping m;
+
+			if (!map->page[slot] || glk_bit_get(map->busy, slot) ||
+				glk_map_is_host(map, map->page[slot]))
+				continue;
+			m = glk_mapping_at(map, slot);
+			if (glk_bits_any(map->busy, m.first, m.last))
+				bytes += glk_slot_bytes(map);
+		}
 	}
 	return bytes;
 }
@@ -96,19 +102,15 @@ static inline void rig_walk_placed(struct glk_map *map, struct glake_stats *s)
 	}
 }
 
-/* Bytes of pages of the GPU with a mapping in a pool. */
+/* Bytes of pages that are used in a map, or were last. */
 static inline uint64_t rig_walk_held(struct glk_map *map)
 {
-	uint32_t end = glk_map_end(map);
+	uint32_t used = map->pool ? glk_load_relaxed(&map->pool->pages.used) : 0;
 	uint64_t held = 0;
 
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_page *page = glk_map_page(map, map->page[slot]);
-
-		if (map->page[slot] && page->first_alias == slot &&
-			!glk_map_is_host(map, map->page[slot]))
-			held += page->size;
-	}
+	for (uint32_t id = 1; id <= used; id++)
+		held += glk_map_page(map, id)->map == map ? glk_map_page(map, id)->size
+							  : 0;
 	return held;
 }
 

@@ -113,8 +113,9 @@ static bool same(void)
 	bool bits = !memcmp(a->usable, b->usable, SLOTS / 8) &&
 		!memcmp(a->busy, b->busy, SLOTS / 8);
 
-	return bits && a->idle_slots == b->idle_slots && a->stranded == b->stranded &&
-		a->listed == b->listed && same_order() && same_uses();
+	return bits && a->space->idle_slots == b->space->idle_slots &&
+		a->space->stranded == b->space->stranded &&
+		a->space->listed == b->space->listed && same_order() && same_uses();
 }
 
 static void map_by_chance(uint64_t *state)

@@ -15,7 +15,7 @@ static void start(uint64_t step, uint64_t most)
 
 static void stop(const char *what)
 {
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	ok(!rig.fake.broken && !rig.fake.size, "%s: no rule broken, nothing reserved",
 		what);
 	glk_pool_fini(&rig.pool);
@@ -38,7 +38,7 @@ static void test_one(void)
 		"are one range");
 	is_int(map->shift, 21, "with slots of 2 MiB");
 	is_int(map->large, 4, "large pages have four");
-	ok(map->capacity >= GIB(4) >> 21, "tables for all of it");
+	ok(map->space->capacity >= GIB(4) >> 21, "tables for all of it");
 	is_int((int64_t)glk_map_addr(map, S(5) + 7), (int64_t)(range(0)->base + S(5) + 7),
 		"offsets count from its base");
 	is_int((int64_t)glk_slot_addr(map, 9), (int64_t)(range(0)->base + S(9)),
@@ -46,18 +46,18 @@ static void test_one(void)
 	is_int(glk_map_fresh(map), 0, "no slot was touched");
 	is_int(glk_map_extend(map, S(1)), -ENOMEM, "there are no more");
 	is_int(fake_class(), 0, "without a record");
-	glk_map_fini(map);
-	glk_map_fini(map);
+	rig_end(&rig);
+	rig_end(&rig);
 	is_int((int64_t)rig.fake.calls[FAKE_UNRESERVE], 1, "ended once");
 	glk_map_fini(&(struct glk_map){0});
 	stop("one range");
 }
 
-/* Steps, a slot between two of them. */
+/* Steps, a GiB between two of them. */
 static void test_steps(void)
 {
 	struct glk_map *map = &rig.map;
-	uint64_t gap = S(1);
+	uint64_t gap = GIB(1);
 
 	start(GIB(1), GIB(8));
 	is_int(rig_make(&rig), 0, "1 GiB of 8");
@@ -65,7 +65,7 @@ static void test_steps(void)
 	is_int(glk_map_extend(map, S(1)), 0, "one more");
 	ok(range(1)->size == GIB(1) && range(1)->offset == GIB(1) + gap &&
 			map->end == GIB(2) + gap,
-		"behind the first, after a slot of nobody");
+		"behind the first, after a GiB of nobody");
 	ok(map->high == range(1)->offset && !map->last, "the mark is where it begins");
 	is_int(glk_map_extend(map, GIB(2) + 512), 0, "for a block larger than a step");
 	is_int((int64_t)range(2)->size, (int64_t)GIB(3), "as much as it wants");
@@ -86,7 +86,7 @@ static void test_steps(void)
 			"and begins at a multiple of a GiB");
 	}
 	ok(rig_sound(&rig), "sound");
-	glk_map_fini(map);
+	rig_end(&rig);
 	is_int(rig_make(&rig), 0, "made again");
 	ok(map->ranges == 1 && map->size == GIB(1) && map->end == GIB(1) && !map->high,
 		"it begins with one step");
@@ -143,7 +143,7 @@ static void test_halved(void)
 	is_int(glk_map_extend(&rig.map, GIB(9) + 1), -ENOMEM,
 		"for a block of more there are none");
 	is_int(glk_map_extend(&rig.map, GIB(8)), 0, "for one of as much there are");
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	rig.fake.limit = GIB(1) - 1;
 	is_int(rig_make(&rig), -ENOMEM, "less than a GiB is refused");
 	is_int(fake_class(), GLAKE_ERROR_ADDRESS, "for want of addresses");
@@ -231,7 +231,7 @@ static void test_refused(void)
 	/* the index of the process is made once, and stays */
 	if (rig_make(&rig))
 		tap_bail("no map");
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	before = glk_region_bytes();
 	do {
 		glk_region_fail_after(++n);
@@ -242,11 +242,11 @@ static void test_refused(void)
 		is_int(err, -ENOMEM, "a table is refused");
 		is_int(fake_class(), GLAKE_ERROR_NOMEM_HOST, "for want of host memory");
 		ok(glk_region_bytes() == before && !rig.fake.size, "nothing is left");
-		glk_map_fini(&rig.map);
+		rig_end(&rig);
 		ok(!rig.fake.broken, "ending it does no harm");
 	} while (n < 100);
 	ok(!err && n > 16, "each of the tables was refused once");
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	ok(glk_region_bytes() == before, "nothing is left");
 	rig.conf.map_extents = 0;
 	is_int(rig_make(&rig), -EINVAL, "no extents at all");
