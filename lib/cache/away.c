@@ -239,12 +239,7 @@ static int come(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 		stream = glk_stream_enter(&cache->streams, on);
 	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
 	/* it went from the GPU, at least in part, and comes back there */
-	if (arena->ops->host) {
-		err = glk_exchange_start(cache, GLK_TO_GPU);
-		if (err)
-			return err;
-		request.source = &cache->stage;
-	}
+	request.node = cache->node;
 	err = glk_arena_back(arena, &request, glk_extent_id(map, e));
 	if (err)
 		return err;

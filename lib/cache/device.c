@@ -11,6 +11,7 @@
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
+#include "cache/exchange.h"
 #include "cache/graph/graph.h"
 #include "cache/learn.h"
 #include "cache/managed/managed.h"
@@ -109,9 +110,17 @@ int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
 		arena->gpu = gpu;
 	}
 	err = glk_map_init(&arena->map, space, gpu->conf, size);
-	if (!err)
-		arena->map.lock = &gpu->lock;
-	return err;
+	if (err)
+		return err;
+	arena->map.lock = &gpu->lock;
+	if (space == &gpu->space && arena != &gpu->arena) {
+		struct glk_arena *last = &gpu->arena;
+
+		while (last->next)
+			last = last->next;
+		last->next = arena;
+	}
+	return 0;
 }
 
 int glk_arena_init_alone(struct glk_arena *arena, struct glk_cache *gpu,
@@ -349,14 +358,18 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		err = glk_graph_fini(cache);
 		failed = glk_managed_fini(cache);
 		err = err ? err : failed;
-		failed = glk_beside_fini(cache);
-		err = err ? err : failed;
-		failed = glk_exchange_fini(cache);
+		failed = glk_windows_fini(cache);
 		err = err ? err : failed;
 		failed = glk_arena_empty(&cache->arena);
 		err = err ? err : failed;
 		failed = err == -ENODEV ? 0 : release_lost(cache);
 		err = err ? err : failed;
+		for (struct glk_arena *a = cache->arena.next, *next; a; a = next) {
+			next = a->next;
+			a->map.lock = NULL;
+			glk_arena_fini(a);
+		}
+		cache->arena.next = NULL;
 		glk_tag_fini(cache);
 		glk_seats_fini(cache);
 		free_rows(cache);

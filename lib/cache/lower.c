@@ -180,7 +180,7 @@ int glk_lower_all(struct glk_cache *cache)
 			"GPU %d has no memory of the host near it", cache->device);
 	cache->in_place = true;
 	err = go_all(&cache->arena, GLK_TO_HOST);
-	if (!err && cache->beside_space.guests)
+	if (!err && cache->beside.map.held)
 		err = go_all(&cache->beside, GLK_TO_HOST);
 	return err;
 }
@@ -191,7 +191,7 @@ int glk_raise_all(struct glk_cache *cache)
 {
 	int err = 0;
 
-	if (cache->space.guests)
+	if (cache->arena.map.hosted)
 		err = go_all(&cache->arena, GLK_TO_GPU);
 	if (err == -ENOMEM && !cache->in_place)
 		err = glk_quiet_arena(&cache->arena);

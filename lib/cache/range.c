@@ -311,18 +311,14 @@ static int back(struct coming *c)
 	struct glk_map *map = &c->arena->map;
 	struct glk_request request = {.patient = true, .run = &c->s};
 	uint64_t addr;
-	int err = 0;
+	int err;
 
 	request.size = glk_part_span(map, c->e, c->s, &addr);
 	request.rounded = (uint64_t)(c->s.last - c->s.first + 1) << map->shift;
 	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
 	/* it went from the GPU, at least in part, and comes back there */
-	if (c->arena->ops->host) {
-		err = glk_exchange_start(cache, GLK_TO_GPU);
-		request.source = &cache->stage;
-	}
-	if (!err)
-		err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
+	request.node = cache->node;
+	err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
 	if (err)
 		return err;
 	err = fill(c);

@@ -97,6 +97,7 @@ struct glk_idle_cursor {
 	X(uint64_t, mapped, GLK_PER_GROUP) /* from here on a bit a slot */ \
 	X(uint64_t, usable, GLK_PER_GROUP) \
 	X(uint64_t, shared, GLK_PER_GROUP) /* its page has other mappings too */ \
+	X(uint64_t, host, GLK_PER_GROUP) /* its page is memory of the host */ \
 	X(uint64_t, head, GLK_PER_GROUP) /* a mapping begins there */ \
 	X(uint64_t, wide, GLK_PER_GROUP) /* it belongs to a mapping of several slots */ \
 	X(uint64_t, busy, GLK_PER_GROUP) /* a live extent touches it */ \
@@ -105,11 +106,34 @@ struct glk_idle_cursor {
 	X(uint64_t, gone, GLK_PER_GROUP) /* of blocks that are away in part: see space/part.h */ \
 	X(uint64_t, begun, GLK_PER_GROUP) \
 	X(uint32_t, piece, GLK_PER_SLOT) /* and what is kept of a piece */ \
-	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */ \
-	X(struct glk_idle_links, idle, GLK_PER_GROUP)
+	X(struct glk_idle_links, idle, GLK_PER_GROUP) /* see struct glk_stock */ \
+	X(struct glk_idle_links, idle_host, GLK_PER_GROUP)
 /* clang-format on */
 
 #define GLK_SLOT_TABLE(type, name, per) type *name;
+
+/* Where pages of a space are from: its node, or the host near that. */
+enum glk_of {
+	GLK_OF_NODE = 0,
+	GLK_OF_HOST,
+	GLK_OF_COUNT,
+};
+
+static inline enum glk_of glk_node_of(const struct glk_node *node)
+{
+	return node->gpu ? GLK_OF_HOST : GLK_OF_NODE;
+}
+
+/* What there is of either. */
+struct glk_stock {
+	uint64_t idle_slots; /* of pages that keep mappings and are in use by nobody */
+	uint64_t stranded;   /* slots of pages in use that no live extent touches */
+	uint64_t page_bytes; /* pages with mappings */
+	/* Groups that may have idle pages, the one that got none for longest first: page/idle.h */
+	struct glk_idle_links *idle;
+	uint32_t listed;		 /* groups in that list */
+	struct glk_idle_cursor *cursors; /* walks along it that are under way */
+};
 
 /*
  * What all maps of a GPU have together: slots are numbered through all of them, so a page may be mapped
@@ -123,15 +147,10 @@ struct glk_space {
 	struct glk_range *newest;
 	struct glk_range **range; /* a GiB of offsets: the range that it is of */
 	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
-	uint32_t claims;		 /* of so many the slots that are claimed are */
-	uint32_t listed;		 /* groups in the list of those with idle pages */
-	struct glk_idle_cursor *cursors; /* walks along it that are under way */
-	uint32_t mark; /* number of the place under way, to meet no page of it twice */
-	uint64_t idle_slots;   /* of pages that keep mappings and are in use by nobody */
-	uint64_t stranded;     /* slots of pages in use that no live extent touches */
+	struct glk_stock of[GLK_OF_COUNT];
+	uint32_t claims; /* of so many the slots that are claimed are */
+	uint32_t mark;	 /* number of the place under way, to meet no page of it twice */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */
-	uint64_t page_bytes;   /* pages with mappings */
-	uint32_t guests;       /* slots of mappings whose page is of another node */
 };
 
 /*
@@ -159,7 +178,8 @@ struct glk_map {
 	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
 	uint64_t taken;	     /* bytes of extents that are not free */
 	uint64_t nested_taken; /* the same in slots of small blocks */
-	uint64_t held; /* bytes of pages of the node that were used here last, or are */
+	uint64_t held;	 /* bytes of pages of the node that were used here last, or are */
+	uint32_t hosted; /* slots of mappings here of pages of the host */
 	struct glk_slab extents;
 	struct glk_slab nests;
 	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
@@ -181,6 +201,11 @@ static inline struct glk_node *glk_map_node(const struct glk_map *map, uint32_t 
 static inline bool glk_map_is_host(const struct glk_map *map, uint32_t page)
 {
 	return glk_map_node(map, page)->gpu != NULL;
+}
+
+static inline struct glk_stock *glk_map_stock(const struct glk_map *map, uint32_t page)
+{
+	return &map->space->of[glk_map_is_host(map, page) ? GLK_OF_HOST : GLK_OF_NODE];
 }
 
 static inline uint64_t glk_slot_bytes(const struct glk_map *map)

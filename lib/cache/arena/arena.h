@@ -54,8 +54,7 @@ struct glk_arena_ops {
 	bool closed;
 	/* A request may wait for the work of streams. */
 	bool waits;
-	/* Its pages are memory of the host. They cost more than a mapping, so idle ones are taken before
-	 * new ones are made; and its blocks have nowhere to go. */
+	/* Its pages are memory of the host, but for what has come to the GPU since. */
 	bool host;
 	/* Blocks of it may lie on the host in place, what of them does is counted with `count`. */
 	bool places;
@@ -88,8 +87,10 @@ struct glk_cold_walk {
 
 struct glk_arena {
 	struct glk_cache *gpu;
+	struct glk_arena
+		*next; /* in the space of the GPU, whose own arena is the first */
 	const struct glk_arena_ops *ops;
-	/* Whose idle pages it may have, which are of the same node: its own, or those of another. */
+	/* In whose space the idle pages are that it may have. */
 	struct glk_arena *home;
 	/* The first GPU of the context, by which contexts are told apart, where freed blocks go to
 	 * bins; NULL: no block of this arena does. */
@@ -114,9 +115,8 @@ struct glk_request {
 	uint32_t bin; /* where it goes when freed */
 	uint32_t flags;
 	struct glk_stream *stream;
-	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
-	/* Whose pages it is to have; NULL: those of the arena that it has its place in. */
-	struct glk_arena *source;
+	uint64_t capture;      /* of a graph, that the stream is in; 0: in none */
+	struct glk_node *node; /* whose pages it is to have; NULL: as its arena has it */
 	/* The slots of an extent that are to be backed; NULL: all of it. */
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
@@ -138,8 +138,7 @@ static inline void glk_arena_count(
 {
 	const struct glk_arena_ops *ops = arena->ops;
 
-	if (ops->count &&
-		(!ops->counts_host || arena->map.space->guests || arena->map.node->gpu))
+	if (ops->count && (!ops->counts_host || arena->map.hosted))
 		ops->count(arena, e, more);
 }
 
@@ -153,12 +152,11 @@ static inline struct glk_arena *glk_arena_of(const struct glk_range *range)
 /* tag/tag.c. -EAGAIN with a record while it is shut, else 0. */
 int glk_arena_open(const struct glk_arena *arena);
 
-/* ladder.c. Bytes of its node that nobody uses: free pages, and idle ones of a home. */
-uint64_t glk_arena_idle(const struct glk_arena *home);
-/* For a home of memory of the GPU: what it may hold, by its budget and by what there is; and what may be had of
- * that, held or not. */
-uint64_t glk_arena_most(const struct glk_arena *home);
-uint64_t glk_arena_room(const struct glk_arena *home);
+/* ladder.c. Bytes of a node that nobody uses: free pages, and idle ones in the space of a home. */
+uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *node);
+/* What a GPU may hold, by its budget and by what there is; and what may be had of that, held or not. */
+uint64_t glk_cache_most(const struct glk_cache *cache);
+uint64_t glk_cache_room(const struct glk_cache *cache);
 
 /* device.c. Makes it one of a space, and reserves its first addresses. 0, -ENOMEM, or the driver's
  * error. */

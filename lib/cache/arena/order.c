@@ -359,17 +359,13 @@ static bool ends_ready(
 			glk_limbo_ready(&limbo, map, high.first, high.last));
 }
 
-bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
+bool glk_place_on_host(const struct glk_arena *arena, const struct glk_request *request,
 	uint32_t first, uint32_t last)
 {
-	if (!map->space->guests || map->node->gpu ||
-		(request->source && request->source->ops->host))
-		return false;
-	for (uint32_t slot = first; slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]))
-			return true;
-	}
-	return false;
+	const struct glk_map *map = &arena->map;
+
+	return map->hosted && !glk_request_node(arena, request)->gpu &&
+		glk_bits_meet(map->host, map->usable, first, last);
 }
 
 bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
@@ -388,7 +384,7 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 	}
 	if (last_slot >= end)
 		last_slot = end - 1;
-	if (glk_place_on_host(map, seek->request, first_slot, last_slot))
+	if (glk_place_on_host(arena, seek->request, first_slot, last_slot))
 		return false;
 	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;

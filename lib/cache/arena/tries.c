@@ -35,9 +35,8 @@ static bool make_room(struct glk_arena *arena, const struct glk_request *request
 static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
-	struct glk_arena *home = glk_request_source(arena, request)->home;
-	const struct glk_node *node = home->map.node;
-	uint64_t idle = glk_arena_idle(home);
+	struct glk_node *node = glk_request_node(arena, request);
+	uint64_t idle = glk_arena_idle(arena->home, node);
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	uint64_t held = glk_load_relaxed(&node->held), given;
 
@@ -46,7 +45,7 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 	if (idle < request->rounded)
 		return false;
 	glk_plan_begin(gpu);
-	given = glk_ladder_release(home, UINT64_MAX, UINT32_MAX);
+	given = glk_ladder_release(arena->home, node, UINT64_MAX, UINT32_MAX);
 	glk_plan_end(gpu);
 	return given;
 }

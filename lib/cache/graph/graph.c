@@ -315,8 +315,7 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
 {
 	if (graph->state != GLK_GRAPH_CLOSED || !graph->capture ||
-		graph->arena.map.space->page_bytes || graph->arena.inside ||
-		graph->graphs > 1)
+		graph->arena.map.held || graph->arena.inside || graph->graphs > 1)
 		return;
 	graph->state = GLK_GRAPH_ENDING;
 	forget_name(glk_graphs(cache), graph);
@@ -439,7 +438,7 @@ int glk_graph_get(
 		*ret = (struct glake_pool){
 			.sz = sizeof(*ret),
 			.live = graph->live,
-			.held = graph->arena.map.space->page_bytes,
+			.held = graph->arena.map.held,
 			.blocks = graph->blocks,
 			.graphs = graph->graphs,
 			.is_open = graph->state == GLK_GRAPH_OPEN,
@@ -492,6 +491,6 @@ uint64_t glk_graph_held(const struct glk_cache *cache)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; (g = glk_graph_next(glk_graphs(cache), &i));)
-		bytes += g->arena.map.space->page_bytes;
+		bytes += g->arena.map.held;
 	return bytes;
 }

@@ -190,10 +190,6 @@ void glk_tag_fini(struct glk_cache *cache)
 {
 	struct glk_tags *tags = glk_tags(cache);
 
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		tags->at[i].arena.map.lock = NULL;
-		glk_arena_fini(&tags->at[i].arena);
-	}
 	if (tags)
 		glk_region_free(tags, sizeof(*tags));
 	glk_store_relaxed(&cache->tags, NULL);

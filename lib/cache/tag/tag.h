@@ -58,7 +58,7 @@ int glk_tag_enter(struct glk_cache *cache, uint32_t id, uint64_t size,
 	struct glk_arena **ret_arena);
 /* The open tag of an id, under the lock; NULL with a record: there is none. */
 struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id);
-/* At the end of the GPU: its space is empty. */
+/* At the end of the GPU: its arenas have ended. */
 void glk_tag_fini(struct glk_cache *cache);
 
 /*

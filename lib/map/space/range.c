@@ -85,6 +85,8 @@ int glk_space_init(struct glk_space *space, struct glk_node *node, uint64_t byte
 		if (!*tables[i].at)
 			break;
 	}
+	space->of[GLK_OF_NODE].idle = space->idle;
+	space->of[GLK_OF_HOST].idle = space->idle_host;
 	if (*tables[TABLES - 1].at)
 		return 0;
 	glk_space_fini(space);

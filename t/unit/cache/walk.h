@@ -223,26 +223,25 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
 	struct glk_graph *graph;
-	struct glk_tags *tags = glk_tags(&rig->cache);
 	const struct glk_node *host = rig->cache.host;
 	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
 	struct glake_stats s = {0}, before;
 
 	if (!busy)
 		tap_bail("no memory for the walk");
-	if (rig->cache.beside.map.pool) {
-		rig_walk_one(&rig->cache.beside.map, busy, &s);
-		rig_walk_placed(&rig->cache.beside.map, &s);
-	}
-	if (rig->cache.stage.map.pool)
-		rig_walk_one(&rig->cache.stage.map, busy, &s);
-	if (rig->cache.host_stage.map.pool)
-		rig_walk_one(&rig->cache.host_stage.map, busy, &s);
 	rig_walk_managed(rig, &s);
 	s.host_held = rig->cache.mover.store.held + rig->cache.mover.store.packs;
-	rig_walk_one(&rig->cache.arena.map, busy, &s);
-	rig_walk_placed(&rig->cache.arena.map, &s);
-	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
+	for (struct glk_arena *a = &rig->cache.arena; a; a = a->next) {
+		before = s;
+		rig_walk_one(&a->map, busy, &s);
+		rig_walk_placed(&a->map, &s);
+		s.stranded += rig_walk_stranded(&a->map);
+		if (a->ops != &glk_arena_tag)
+			continue;
+		s.tagged += s.live - before.live;
+		s.tagged_blocks += s.live_blocks - before.live_blocks;
+		s.tagged_held += rig_walk_held(&a->map);
+	}
 	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));) {
 		before = s;
 		rig_walk_one(&graph->arena.map, busy, &s);
@@ -250,17 +249,6 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 		same &= rig_pool_is_sound(graph, &before, &s);
 		s.pools++;
 		s.pool_held += rig_walk_held(&graph->arena.map);
-	}
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		struct glk_map *map = &tags->at[i].arena.map;
-
-		before = s;
-		rig_walk_one(map, busy, &s);
-		rig_walk_placed(map, &s);
-		s.stranded += rig_walk_stranded(map);
-		s.tagged += s.live - before.live;
-		s.tagged_blocks += s.live_blocks - before.live_blocks;
-		s.tagged_held += rig_walk_held(map);
 	}
 	for (uint32_t id = 1; id <= pages; id++) {
 		struct glk_page *p = glk_page_at(&rig->pool, id);
@@ -297,25 +285,16 @@ static inline bool rig_verify(struct rig *rig)
 {
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
 	struct glk_graph *graph;
-	struct glk_tags *tags = glk_tags(&rig->cache);
-	int err = glk_map_verify(&rig->cache.arena.map);
+	int err = 0;
 
-	if (!err && rig->cache.beside.map.pool)
-		err = glk_map_verify(&rig->cache.beside.map);
-	if (!err && rig->cache.stage.map.pool)
-		err = glk_map_verify(&rig->cache.stage.map);
-	if (!err && rig->cache.host_stage.map.pool)
-		err = glk_map_verify(&rig->cache.host_stage.map);
+	for (struct glk_arena *a = &rig->cache.arena; a && !err; a = a->next)
+		err = glk_map_verify(&a->map);
 	for (uint32_t i = 0; rig->cache.managed && i < rig->cache.managed->used && !err;
 		i++)
 		if (rig->cache.managed->at[i].state == GLK_CHUNK_READY)
 			err = glk_map_verify(&rig->cache.managed->at[i].arena.map);
 	for (uint32_t i = 0; !err && (graph = glk_graph_next(graphs, &i));)
 		err = glk_map_verify(&graph->arena.map);
-	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
-		if (tags->at[i].arena.map.pool)
-			err = glk_map_verify(&tags->at[i].arena.map);
-	}
 	if (err)
 		tap_note("%s", rig_error().text);
 	return !err;
@@ -371,15 +350,13 @@ static inline bool rig_records_are_sound(struct rig *rig)
 	struct glk_cache *cache = &rig->cache;
 	uint32_t parts = 0, pages = 0, graphs = 0,
 		 runs = glk_load_relaxed(&cache->mover.store.runs.live);
-	struct glk_tags *tags = glk_tags(cache);
 	struct glk_graph *graph;
-	bool same = rig_walk_records(&cache->arena.map, &parts);
+	bool same = true;
 
-	same &= rig_walk_records(&cache->beside.map, &parts);
+	for (struct glk_arena *a = &cache->arena; a; a = a->next)
+		same &= rig_walk_records(&a->map, &parts);
 	while ((graph = glk_graph_next(glk_graphs(cache), &graphs)))
 		same &= rig_walk_records(&graph->arena.map, &parts);
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		same &= rig_walk_records(&tags->at[i].arena.map, &parts);
 	for (uint32_t id = 1; id <= glk_load_relaxed(&rig->pool.pages.used); id++)
 		pages += glk_page_state(glk_page_at(&rig->pool, id)) != GLK_PAGE_EMPTY;
 	if (parts == glk_load_relaxed(&cache->parts.live) &&

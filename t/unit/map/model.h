@@ -221,8 +221,8 @@ static inline int model_idle(struct model *model)
 		if (model->met[page] != idle)
 			wrong += model_wrong("idle page met", page, model->met[page]);
 	}
-	if (slots != map->space->idle_slots)
-		wrong += model_wrong("idle slots", map->space->idle_slots, slots);
+	if (slots != map->space->of[0].idle_slots)
+		wrong += model_wrong("idle slots", map->space->of[0].idle_slots, slots);
 	return wrong;
 }
 
@@ -286,9 +286,9 @@ static inline int model_check(struct model *model, uint64_t *state)
 					seed_below(state, map->range[r].size));
 	}
 	wrong += model_address(model, seed_below(state, map->high + 1));
-	if (model->stranded != map->space->stranded)
+	if (model->stranded != map->space->of[0].stranded)
 		wrong += model_wrong(
-			"stranded slots", map->space->stranded, model->stranded);
+			"stranded slots", map->space->of[0].stranded, model->stranded);
 	if (model->stranded > model->most_stranded)
 		model->most_stranded = model->stranded;
 	wrong += model_idle(model);

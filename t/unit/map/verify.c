@@ -252,11 +252,11 @@ static void test_sums(void)
 {
 	falsified(map->space->mapped_bytes, map->space->mapped_bytes - 512,
 		"bytes mapped", "mapped bytes");
-	falsified(map->space->page_bytes, map->space->page_bytes + S(1), "bytes mapped",
-		"bytes of pages");
-	falsified(map->space->idle_slots, map->space->idle_slots + 1, "idle pages",
-		"idle slots");
-	falsified(map->space->stranded, map->space->stranded + 1, "stranded",
+	falsified(map->space->of[0].page_bytes, map->space->of[0].page_bytes + S(1),
+		"bytes mapped", "bytes of pages");
+	falsified(map->space->of[0].idle_slots, map->space->of[0].idle_slots + 1,
+		"idle pages", "idle slots");
+	falsified(map->space->of[0].stranded, map->space->of[0].stranded + 1, "stranded",
 		"stranded slots");
 	glk_bit_set(map->mapped, 18);
 	ok(rig_sound(&rig), "a slot out of use for good is sound");
@@ -275,12 +275,12 @@ static void test_groups(void)
 	falsified(all[all[0].older].newer, 4, "list of groups",
 		"a link to one that is not");
 	falsified(all[4].older, 1, "list of groups", "one that is linked from one side");
-	falsified(map->space->listed, map->space->listed + 1, "list of groups",
-		"one more than there are");
+	falsified(map->space->of[0].listed, map->space->of[0].listed + 1,
+		"list of groups", "one more than there are");
 	all[links.older].newer = links.newer;
 	all[links.newer].older = links.older;
 	all[1] = (struct glk_idle_links){0};
-	map->space->listed--;
+	map->space->of[0].listed--;
 	unsound("on no list", "an idle page in a group on no list");
 	glk_idle_touch(map, 0, 0);
 	sound_again();
