@@ -19,6 +19,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
+/* Pages of the host that lie idle make way for contents. */
+static bool yield(void *cache, uint64_t bytes)
+{
+	return glk_beside_release(cache, bytes);
+}
+
 int glk_away_start(struct glk_cache *cache)
 {
 	struct glake_device info = {.sz = sizeof(info)};
@@ -42,6 +48,8 @@ int glk_away_start(struct glk_cache *cache)
 	if (err)
 		goto unlock;
 	cache->mover.io = cache->io;
+	cache->mover.store.yield = yield;
+	cache->mover.store.arg = cache;
 	glk_lock(&cache->lock);
 	/* pairs with: the acquires of those who ask whether there is anything away */
 	glk_store_release(&cache->moves, true);
@@ -151,11 +159,9 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	/* who finds no room meanwhile waits for this block's */
 	glk_plan_begin(cache);
 	cache->sending++;
-	do {
-		use = glk_block_use(cache, e, on);
-		err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr),
-			glk_extent_asked(e), &use, &run);
-	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	use = glk_block_use(cache, e, on);
+	err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr), glk_extent_asked(e),
+		&use, &run);
 	cache->sending--;
 	if (!err)
 		glk_away_depart(arena, e, &use, run);
