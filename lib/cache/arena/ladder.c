@@ -35,7 +35,7 @@ static uint64_t shortage(const struct glk_node *node, uint64_t size)
 
 /* Pages that stay since work on them is under way: so much of it as makes room, when it is done. What
  * many streams were in is left for when there is nothing else. */
-struct late {
+struct glk_late {
 	struct glk_work work;
 	uint64_t bytes;
 	bool many, left;
@@ -52,15 +52,9 @@ static bool has_many(const struct glk_use *use)
 	return glk_use_crowded(use) || streams > MANY;
 }
 
-struct release {
-	struct glk_limbo limbo;
-	uint64_t left;
-	struct late *late; /* NULL: nobody asks */
-};
-
 /* All mappings of a page have to go with it. */
 static void add_late(
-	const struct glk_map *map, const struct glk_page *page, struct late *late)
+	const struct glk_map *map, const struct glk_page *page, struct glk_late *late)
 {
 	uint32_t first = page->first_alias, slots = glk_page_slots(map, page);
 	struct glk_use all = {0};
@@ -80,28 +74,45 @@ static void add_late(
 	late->bytes += page->size;
 }
 
+/* Whether a page has a mapping in a map. */
+static bool lies_in(const struct glk_map *map, const struct glk_page *page)
+{
+	uint32_t slot = page->first_alias;
+
+	for (unsigned left = page->aliases; left; left--) {
+		if (glk_slot_map(map, slot) == map)
+			return true;
+		slot = map->alias[slot];
+	}
+	return false;
+}
+
 static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *arg)
 {
-	struct release *r = arg;
-	uint64_t size = glk_map_page(map, id)->size;
-	int err = glk_limbo_release(&r->limbo, map, id);
+	const struct glk_page *page = glk_map_page(map, id);
+	struct glk_release *r = arg;
+	uint64_t size = page->size;
+	int err;
 
+	if ((r->lent && !page->lent) || (r->of && !lies_in(r->of, page)))
+		return GLK_IDLE_NEXT;
+	err = glk_limbo_release(&r->limbo, map, id);
 	if (!err)
 		r->left -= size < r->left ? size : r->left;
-	else if (err == -EAGAIN && r->late && r->late->bytes < r->left)
-		add_late(map, glk_map_page(map, id), r->late);
+	else if (err != -EAGAIN)
+		r->err = r->err ? r->err : err;
+	else if (r->late && r->late->bytes < r->left)
+		add_late(map, page, r->late);
 	return r->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-static uint64_t release_idle(struct glk_arena *home, struct glk_node *node,
-	uint64_t bytes, uint32_t groups, struct late *late)
+void glk_ladder_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
+	struct glk_release *r)
 {
-	struct release r = {
-		.limbo = glk_request_limbo(home), .left = bytes, .late = late};
 	struct glk_idle_walk walk = {.of = glk_node_of(node), .groups = groups};
 
-	glk_idle_each(&home->map, &walk, release_one, &r);
-	return bytes - r.left;
+	if (r->left)
+		glk_idle_each(&home->map, &walk, release_one, r);
 }
 
 uint64_t glk_ladder_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes)
@@ -141,12 +152,16 @@ uint64_t glk_cache_room(const struct glk_cache *cache)
 }
 
 static uint64_t release(struct glk_arena *home, struct glk_node *node, uint64_t bytes,
-	uint32_t groups, struct late *late)
+	uint32_t groups, struct glk_late *late)
 {
 	uint64_t given = glk_ladder_drain(home->gpu, node, bytes);
+	struct glk_release r = {.limbo = glk_request_limbo(home),
+		.left = bytes > given ? bytes - given : 0,
+		.late = late};
 
-	if (given < bytes)
-		given += release_idle(home, node, bytes - given, groups, late);
+	bytes = r.left;
+	glk_ladder_idle(home, node, groups, &r);
+	given += bytes - r.left;
 	if (given)
 		glk_cache_climbed(home->gpu, GLAKE_RUNG_RECUT);
 	return given;
@@ -174,7 +189,7 @@ static uint64_t release_late(
 	struct glk_arena *home, struct glk_node *node, uint64_t bytes)
 {
 	struct glk_streams *streams = &home->gpu->streams;
-	struct late late = {.left = true};
+	struct glk_late late = {.left = true};
 	uint64_t given = 0;
 
 	for (int i = 0; i < WAITS && given < bytes && (late.bytes || late.left); i++) {
@@ -182,7 +197,7 @@ static uint64_t release_late(
 
 		/* a capture may be in the way of some of it */
 		glk_work_sync(streams, &late.work);
-		late = (struct late){.many = many};
+		late = (struct glk_late){.many = many};
 		given += release(home, node, bytes - given, UINT32_MAX, &late);
 	}
 	if (given < bytes && stays(home, node)) {

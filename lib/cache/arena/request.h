@@ -168,6 +168,19 @@ bool glk_ladder_climb(struct glk_arena *home, struct glk_node *node, uint64_t by
  * so many groups of 64 slots at most. The bytes that were given back. */
 uint64_t glk_ladder_release(
 	struct glk_arena *home, struct glk_node *node, uint64_t bytes, uint32_t groups);
+/* Idle ones alone, as long as some are left to be given back. */
+struct glk_late;
+struct glk_release {
+	struct glk_limbo limbo;
+	uint64_t left; /* bytes */
+	const struct glk_map
+		*of;	       /* pages without a mapping there stay; NULL: all may go */
+	bool lent;	       /* no others go */
+	struct glk_late *late; /* NULL: nobody asks what work is in the way */
+	int err;	       /* the first of the driver */
+};
+void glk_ladder_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
+	struct glk_release *r);
 /* Free ones alone. */
 uint64_t glk_ladder_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
 /* -ENOMEM, with a record that says what was asked for and what there is. */

@@ -21,61 +21,21 @@ static uint64_t excess(const struct glk_node *node, uint64_t keep)
 	return held > keep ? held - keep : 0;
 }
 
-struct trim {
-	struct glk_node *node;
-	const struct glk_map
-		*of; /* pages that have mappings elsewhere alone stay; NULL: all may go */
-	struct glk_limbo limbo;
-	uint64_t keep;
-	bool lent; /* no others go */
-	int err;
-};
-
-static bool lies_in(const struct glk_map *map, uint32_t id)
-{
-	const struct glk_page *page = glk_map_page(map, id);
-	uint32_t slot = page->first_alias;
-
-	for (unsigned left = page->aliases; left; left--) {
-		if (glk_slot_map(map, slot) == map)
-			return true;
-		slot = map->alias[slot];
-	}
-	return false;
-}
-
-static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg)
-{
-	struct trim *t = arg;
-	int err;
-
-	if (!excess(t->node, t->keep))
-		return GLK_IDLE_STOP;
-	if ((t->lent && !glk_map_page(map, id)->lent) || (t->of && !lies_in(t->of, id)))
-		return GLK_IDLE_NEXT;
-	err = glk_limbo_release(&t->limbo, map, id);
-	if (err && err != -EAGAIN && !t->err)
-		t->err = err;
-	return GLK_IDLE_NEXT;
-}
-
 /* Idle pages of a node in the space of an arena. */
-static int trim_idle(struct glk_arena *arena, struct trim *t)
+static int trim_idle(
+	struct glk_arena *arena, const struct glk_node *node, struct glk_release r)
 {
-	struct glk_idle_walk walk = {.of = glk_node_of(t->node), .groups = UINT32_MAX};
-
-	t->limbo = (struct glk_limbo)GLK_LIMBO(&arena->gpu->streams);
-	glk_idle_each(&arena->map, &walk, trim_one, t);
-	return t->err;
+	r.limbo = (struct glk_limbo)GLK_LIMBO(&arena->gpu->streams);
+	glk_ladder_idle(arena, node, UINT32_MAX, &r);
+	return r.err;
 }
 
 /* What is mapped nowhere goes too. */
 static int trim(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
 {
-	struct trim t = {.node = node, .keep = keep};
-
 	glk_ladder_drain(cache, node, excess(node, keep));
-	return trim_idle(&cache->arena, &t);
+	return trim_idle(
+		&cache->arena, node, (struct glk_release){.left = excess(node, keep)});
 }
 
 /* Free pages of a class that are lent go to their lender, and the others back to the list. */
@@ -106,13 +66,12 @@ static void drain_lent(struct glk_cache *cache, enum glk_class class)
 /* What another GPU has lent and nobody uses. */
 static int trim_lent(struct glk_cache *cache)
 {
-	struct trim t = {.node = cache->host, .lent = true};
-
 	if (!glk_load_relaxed(&cache->host->borrowed))
 		return 0;
 	for (int c = 0; c < GLK_CLASS_COUNT; c++)
 		drain_lent(cache, (enum glk_class)c);
-	return trim_idle(&cache->arena, &t);
+	return trim_idle(&cache->arena, cache->host,
+		(struct glk_release){.left = UINT64_MAX, .lent = true});
 }
 
 /* Pages of the host, but for what tier.place_reserve keeps; that has none that are lent. */
@@ -143,8 +102,8 @@ int glk_trim_ready(struct glk_arena *arena)
 	glk_event_poll(&cache->streams);
 	err = arena == &cache->arena
 		? trim(cache, cache->node, 0)
-		: trim_idle(
-			  arena, &(struct trim){.node = cache->node, .of = &arena->map});
+		: trim_idle(arena, cache->node,
+			  (struct glk_release){.left = UINT64_MAX, .of = &arena->map});
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	return err;
