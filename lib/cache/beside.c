@@ -59,8 +59,6 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 	struct glk_cache *gpu = arena->gpu;
 	uint64_t bytes;
 
-	if (!arena->map.hosted)
-		return;
 	bytes = glk_beside_placed(&arena->map, e);
 	if (bytes && gpu->host->lender)
 		gpu->placed_peer += more ? glk_beside_lent(&arena->map, e)
@@ -74,13 +72,10 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 static const struct glk_arena_ops ops = {
 	.may = glk_common_may,
 	.order = glk_common_order,
-	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
 	.inside = "lies in memory of the host",
 	.host = true,
-	.places = true,
-	.counts_host = true,
 };
 
 /* Whether the request was refused for want of memory of the GPU, and of nothing else. A contiguous

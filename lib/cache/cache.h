@@ -366,8 +366,6 @@ uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e
 /* Idle pages of the host that lie among the addresses of the GPU's own blocks and of those with a tag, where no
  * new one finds a place, go to their list, all that may. Gives the lock up meanwhile. */
 void glk_beside_leave(struct glk_cache *cache);
-/* What a block has on the host is counted, or no longer: of arenas where any may. */
-void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more);
 
 /* managed/chunk.c, in a plan: chunks of managed memory without blocks go, if the GPU can be waited for.
  * Gives the lock up meanwhile. 0 or the driver's error. */

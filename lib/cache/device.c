@@ -156,20 +156,20 @@ void glk_arena_fini(struct glk_arena *arena)
 void glk_arena_fini_alone(struct glk_arena *arena, struct glk_space *space)
 {
 	glk_arena_fini(arena);
+	glk_map_pause(&arena->map);
 	glk_space_fini(space);
+	glk_map_resume(&arena->map);
 }
 
-/* Addresses that the tables of a GPU have room for: as many as all tags may have, and no more than a process
- * has for a few GPUs. */
-#define SPACE_MOST (32 * GLK_TIB)
+/* Addresses that the tables of a GPU have room for beside those of its own arena: as many as all others may
+ * have, and no more than the steps of all tags of a large GPU. */
+#define OTHERS_MOST (12 * GLK_TIB)
 
 static uint64_t space_size(const struct glk_cache *cache)
 {
-	uint64_t span = cache->conf->map_span;
+	uint64_t span = cache->conf->map_span, others = (GLAKE_TAGS_MAX + 1) * span;
 
-	return span < SPACE_MOST / (GLAKE_TAGS_MAX + 1) ? span * (GLAKE_TAGS_MAX + 1)
-		: span > SPACE_MOST			? span
-							: SPACE_MOST;
+	return span + (others < OTHERS_MOST ? others : OTHERS_MOST);
 }
 
 static int start(struct glk_cache *cache)

@@ -97,7 +97,7 @@ static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
 static bool lies_there(const struct sending *s, const struct glk_arena *arena,
 	const struct glk_extent *e)
 {
-	return s->whole && !glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag;
+	return s->whole && !glk_load_relaxed(&e->whole) && !arena->ops->leaves;
 }
 
 static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)

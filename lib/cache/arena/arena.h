@@ -54,12 +54,10 @@ struct glk_arena_ops {
 	bool closed;
 	/* A request may wait for the work of streams. */
 	bool waits;
+	/* Its blocks go away together, and not to the host in place. */
+	bool leaves;
 	/* Its pages are memory of the host, but for what has come to the GPU since. */
 	bool host;
-	/* Blocks of it may lie on the host in place, what of them does is counted with `count`. */
-	bool places;
-	/* That alone is counted, so that nothing is where no memory of the host is. */
-	bool counts_host;
 	/* Its pages are words, which cost nothing: there is one for each slot that was ever used, and it
 	 * stays. No budget is for them. */
 	bool fixed;
@@ -132,14 +130,18 @@ struct glk_request {
 	bool alone;	 /* nobody else is tried: see glk_plan_stand() */
 };
 
+/* beside.c. What a block has on the host, in place, is counted while it is not away: before it moves, and
+ * after. */
+void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more);
+
 /* A block more, or one fewer, where that is counted. */
 static inline void glk_arena_count(
 	struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
-	const struct glk_arena_ops *ops = arena->ops;
-
-	if (ops->count && (!ops->counts_host || arena->map.hosted))
-		ops->count(arena, e, more);
+	if (arena->ops->count)
+		arena->ops->count(arena, e, more);
+	if (arena->map.hosted)
+		glk_beside_count(arena, e, more);
 }
 
 /* The arena of a range. Any thread, no lock. */

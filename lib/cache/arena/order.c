@@ -54,11 +54,8 @@ int glk_common_order(
 const struct glk_arena_ops glk_arena_common = {
 	.may = glk_common_may,
 	.order = glk_common_order,
-	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
-	.places = true,
-	.counts_host = true,
 };
 
 int glk_request_order_page(

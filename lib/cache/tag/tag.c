@@ -21,7 +21,6 @@ static void count(struct glk_arena *arena, const struct glk_extent *e, bool more
 
 	tag->blocks += more ? 1 : UINT64_MAX;
 	tag->live += more ? bytes : -bytes;
-	glk_beside_count(arena, e, more);
 }
 
 static void describe(const struct glk_arena *arena, struct glake_block *block)
@@ -36,7 +35,7 @@ const struct glk_arena_ops glk_arena_tag = {
 	.describe = describe,
 	.own = true,
 	.waits = true,
-	.places = true,
+	.leaves = true,
 };
 
 static int make_table(struct glk_cache *cache)
@@ -143,21 +142,6 @@ int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes)
 	return tag ? 0 : -ESTALE;
 }
 
-static int start(struct glk_cache *cache, struct glk_tag *tag)
-{
-	struct glk_tags *tags = glk_tags(cache);
-	uint32_t number = (uint32_t)(tag - tags->at);
-	int err;
-
-	if (tag->arena.map.pool)
-		return 0;
-	err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, &cache->space,
-		glk_arena_size(cache, cache->memory / STEP_PART));
-	if (!err && tags->used <= number)
-		tags->used = number + 1;
-	return err;
-}
-
 int glk_arena_open(const struct glk_arena *arena)
 {
 	if (!arena->shut)
@@ -170,14 +154,16 @@ int glk_tag_enter(
 	struct glk_cache *cache, uint32_t id, uint64_t size, struct glk_arena **ret_arena)
 {
 	struct glk_tag *tag = glk_tag_find(cache, id);
-	int err;
+	int err = 0;
 
 	if (!tag)
 		return -ESTALE;
 	if (tag->arena.shut)
 		return glk_error(-EAGAIN, GLAKE_ERROR_AGAIN,
 			"the tag of this thread is suspended on GPU %d", cache->device);
-	err = start(cache, tag);
+	if (!tag->arena.map.pool)
+		err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, &cache->space,
+			glk_arena_size(cache, cache->memory / STEP_PART));
 	if (!err)
 		err = glk_limit_pledge(
 			cache, &tag->limit, tag->live, "the tag of this thread", size);

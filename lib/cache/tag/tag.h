@@ -26,7 +26,6 @@ struct glk_tag {
 };
 
 struct glk_tags {
-	uint32_t used; /* entries that ever had an arena: those below this number */
 	struct glk_tag at[GLAKE_TAGS_MAX];
 };
 
