@@ -270,6 +270,75 @@ static void test_bytes(void)
 	rig_stop(&rig);
 }
 
+/* Two maps of one space: a page lies in both, and each counts it while it was used there last. */
+static void test_shared(void)
+{
+	static struct glk_map other;
+	const struct glk_stock *stock = &rig.space.of[GLK_OF_NODE];
+	struct glk_use use = glk_use_of(1, 1);
+	uint32_t page, slot;
+
+	rig_conf(&rig);
+	rig.size.step = GIB(1);
+	rig_start(&rig);
+	is_int(glk_map_init(&other, &rig.space, &rig.conf, rig.size), 0, "a second map");
+	other.lock = NULL;
+	slot = glk_slot_of(&other, other.range[0].offset);
+	is_int((int64_t)other.range[0].offset, (int64_t)GIB(2),
+		"whose slots come behind those of the first");
+	ok(glk_slot_map(&rig.map, 3) == &rig.map &&
+			glk_slot_map(&rig.map, slot + 3) == &other,
+		"a slot leads to its map");
+	ok(glk_slot_addr(&rig.map, slot + 3) == glk_slot_addr(&other, slot + 3) &&
+			glk_slot_addr(&other, slot + 3) == other.range[0].base + S(3),
+		"and to its address, by either");
+	rig_raise(&rig, 8);
+	glk_extent_raise(&other, other.range[0].offset + S(8));
+	page = rig_new(&rig, 0, 4);
+	is_int((int64_t)rig.map.held, (int64_t)S(4), "the first has a page");
+	glk_page_take(&rig.map, page);
+	is_int(glk_mapping_make(&other, slot, &page, 1), 0, "which the second takes");
+	glk_slots_enter(&other, slot, slot + 3);
+	ok(!rig.map.held && other.held == S(4), "and counts");
+	ok(!stock->idle_slots && !glk_bit_get(rig.map.usable, 0),
+		"it is stale in the first");
+	glk_slots_leave(&other, slot, slot + 3, &use);
+	ok(stock->idle_slots == 4 && other.held == S(4),
+		"idle, it was the second's last");
+	ok(glk_bit_get(rig.map.usable, 0) && glk_bit_get(other.usable, slot),
+		"usable in both");
+	ok(rig_sound(&rig) && !glk_map_verify(&other), "sound");
+	glk_slots_enter(&rig.map, 0, 0);
+	ok(rig.map.held == S(4) && !other.held, "used in the first it is the first's");
+	ok(!glk_bit_get(other.usable, slot), "and stale in the second");
+	glk_slots_leave(&rig.map, 0, 0, &use);
+	is_int(glk_mapping_remove(&rig.map, 0, 3), 0, "it leaves the first");
+	ok(!rig.map.held && other.held == S(4), "and is the second's alone");
+	ok(rig_sound(&rig) && !glk_map_verify(&other), "sound");
+	is_int(glk_mapping_remove(&other, slot, slot + 3), 0, "and that");
+	ok(!other.held && !stock->page_bytes, "it is nobody's");
+	glk_map_fini(&other);
+	rig_stop(&rig);
+}
+
+/* The tables of a space have an end, whatever a map may have. */
+static void test_full(void)
+{
+	static struct glk_map other;
+	struct glk_map_size size = {.step = GIB(20), .most = GIB(400)};
+
+	rig_conf(&rig);
+	rig_start(&rig);
+	is_int(glk_map_init(&other, &rig.space, &rig.conf, size), 0, "a second map");
+	is_int(glk_map_extend(&other, GIB(20)), -ENOMEM,
+		"there are no slots for all that it may have");
+	is_int(glk_map_extend(&other, S(1)), 0, "but for some");
+	is_int((int64_t)other.size, (int64_t)GIB(20 + 10), "all that there are");
+	is_int(glk_map_extend(&other, S(1)), -ENOMEM, "and then none");
+	glk_map_fini(&other);
+	rig_stop(&rig);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -283,5 +352,7 @@ int main(void)
 	test_largest();
 	test_refused();
 	test_bytes();
+	test_shared();
+	test_full();
 	return tap_done();
 }
