@@ -7,7 +7,6 @@
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/prefetch.h"
-#include "cache/tag/tag.h"
 
 #include <errno.h>
 #include <string.h>
@@ -238,33 +237,25 @@ static uint64_t yield(struct glk_arena *arena, uint64_t bytes)
 
 uint64_t glk_advice_cold(const struct glk_cache *cache)
 {
-	struct glk_tags *tags = glk_tags(cache);
-	uint64_t bytes = cache->arena.cold;
+	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		bytes += tags->at[i].arena.shut ? 0 : tags->at[i].arena.cold;
+	for (const struct glk_arena *a = &cache->arena; a; a = a->next)
+		bytes += a->shut ? 0 : a->cold;
 	return bytes;
 }
 
 typedef uint64_t (*cold_fn)(struct glk_arena *arena, uint64_t bytes);
-
-/* The arena of a tag that was never used here is not set up, and has nothing cold. */
-static uint64_t in_one(struct glk_arena *arena, uint64_t bytes, cold_fn fn)
-{
-	return arena->cold ? fn(arena, bytes) : 0;
-}
 
 /* What `fn` finds, in one arena after the other, until it is so many bytes. The record of the thread
  * stays. */
 static uint64_t in_all(struct glk_cache *cache, uint64_t bytes, cold_fn fn)
 {
 	struct glake_error why = glk_thread_current->error;
-	struct glk_tags *tags = glk_tags(cache);
-	uint64_t found = in_one(&cache->arena, bytes, fn);
+	uint64_t found = 0;
 
-	for (uint32_t i = 0; tags && i < tags->used && found < bytes; i++) {
-		if (!tags->at[i].arena.shut)
-			found += in_one(&tags->at[i].arena, bytes - found, fn);
+	for (struct glk_arena *a = &cache->arena; a && found < bytes; a = a->next) {
+		if (a->cold && !a->shut)
+			found += fn(a, bytes - found);
 	}
 	glk_error_back(&why);
 	return found;

@@ -26,7 +26,7 @@ static bool may_grow(struct glk_ahead *a)
 	if (held != a->refused)
 		a->refused = 0;
 	return !a->refused &&
-		glk_arena_idle(&cache->arena) + page <= (uint64_t)a->part
+		glk_arena_idle(&cache->arena, cache->node) + page <= (uint64_t)a->part
 			<< cache->arena.map.shift &&
 		a->size + page <= limit && held <= limit - a->size - page;
 }
@@ -157,7 +157,7 @@ static uint64_t excess(const struct glk_ahead *a)
 	struct glk_cache *cache = a->cache;
 	uint64_t most = glk_supply_target(cache, 0) + a->size;
 	uint64_t held = glk_load_relaxed(&cache->node->held),
-		 idle = glk_arena_idle(&cache->arena);
+		 idle = glk_arena_idle(&cache->arena, cache->node);
 
 	if (held <= most || idle <= a->size)
 		return 0;
@@ -182,7 +182,7 @@ static void give_back(struct glk_ahead *a)
 	glk_plan_begin(cache);
 	glk_event_poll_whole(&cache->streams, false);
 	/* what the GPU is not done with yet is for the next time */
-	if (glk_ladder_release(&cache->arena, bytes, UINT32_MAX))
+	if (glk_ladder_release(&cache->arena, cache->node, bytes, UINT32_MAX))
 		a->left = REST;
 	glk_plan_end(cache);
 	glk_plan_leave(cache);

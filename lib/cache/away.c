@@ -19,6 +19,12 @@
 #include <errno.h>
 #include <inttypes.h>
 
+/* Pages of the host that lie idle make way for contents. */
+static bool yield(void *cache, uint64_t bytes)
+{
+	return glk_beside_release(cache, bytes);
+}
+
 int glk_away_start(struct glk_cache *cache)
 {
 	struct glake_device info = {.sz = sizeof(info)};
@@ -42,6 +48,8 @@ int glk_away_start(struct glk_cache *cache)
 	if (err)
 		goto unlock;
 	cache->mover.io = cache->io;
+	cache->mover.store.yield = yield;
+	cache->mover.store.arg = cache;
 	glk_lock(&cache->lock);
 	/* pairs with: the acquires of those who ask whether there is anything away */
 	glk_store_release(&cache->moves, true);
@@ -151,11 +159,9 @@ int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 	/* who finds no room meanwhile waits for this block's */
 	glk_plan_begin(cache);
 	cache->sending++;
-	do {
-		use = glk_block_use(cache, e, on);
-		err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr),
-			glk_extent_asked(e), &use, &run);
-	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	use = glk_block_use(cache, e, on);
+	err = glk_move_out(&cache->mover, glk_load_relaxed(&e->addr), glk_extent_asked(e),
+		&use, &run);
 	cache->sending--;
 	if (!err)
 		glk_away_depart(arena, e, &use, run);
@@ -239,12 +245,7 @@ static int come(struct glk_arena *arena, struct glk_extent *e, uint32_t on)
 		stream = glk_stream_enter(&cache->streams, on);
 	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
 	/* it went from the GPU, at least in part, and comes back there */
-	if (arena->ops->host) {
-		err = glk_exchange_start(cache, GLK_TO_GPU);
-		if (err)
-			return err;
-		request.source = &cache->stage;
-	}
+	request.node = cache->node;
 	err = glk_arena_back(arena, &request, glk_extent_id(map, e));
 	if (err)
 		return err;
@@ -293,12 +294,16 @@ int glk_away_resume(
 	return err;
 }
 
-/* The first live block at or behind an offset that begins an eighth of a slot for itself; 0: none. */
-static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
+/* The first live block at or behind an offset, in a range, that begins an eighth of a slot for itself; 0:
+ * none. */
+static uint32_t next_block(const struct glk_map *map, unsigned range, uint64_t *offset)
 {
+	struct glk_stretch slots = glk_map_slots(map, range);
 	uint32_t eighth = (uint32_t)(*offset >> map->eighth), id;
-	uint32_t end = map->high ? (uint32_t)((map->high - 1) >> map->eighth) : 0;
+	uint32_t end = (slots.last << GLK_EIGHTH_SHIFT) | ((1u << GLK_EIGHTH_SHIFT) - 1);
 
+	if (slots.first > slots.last)
+		return 0;
 	for (; eighth <= end; eighth++) {
 		eighth = glk_bits_first(map->begins, eighth, end);
 		if (eighth == GLK_BITS_NONE)
@@ -312,14 +317,14 @@ static uint32_t next_block(const struct glk_map *map, uint64_t *offset)
 	return 0;
 }
 
-int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
+static int each_in(struct glk_arena *arena, unsigned range, glk_away_fn fn, void *arg)
 {
 	struct glk_map *map = &arena->map;
-	uint64_t offset = 0;
+	uint64_t offset = map->range[range].offset;
 	int err = 0;
 	uint32_t id;
 
-	while (!err && (id = next_block(map, &offset))) {
+	while (!err && (id = next_block(map, range, &offset))) {
 		struct glk_extent *e = glk_extent_at(map, id);
 		struct glk_moving m;
 
@@ -332,6 +337,15 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
 				<< map->eighth;
 	}
+	return err;
+}
+
+int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
+{
+	int err = 0;
+
+	for (unsigned i = 0; i < arena->map.ranges && !err; i++)
+		err = each_in(arena, i, fn, arg);
 	return err;
 }
 

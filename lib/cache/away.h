@@ -46,10 +46,6 @@ void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
 uint32_t glk_away_run(const struct glk_extent *e);
 int glk_away_fill(
 	struct glk_cache *cache, uint32_t run, uint64_t addr, struct glk_use *ret_use);
-/* What a block has in memory of the host, in place, is counted while it is not away: before it moves,
- * and after. */
-void glk_away_count_placed(
-	struct glk_arena *arena, const struct glk_extent *e, bool more);
 /* All of it is here: where it goes when it is freed, which is the bin it would have gone to, if nobody
  * but its own stream is to be waited for. Where no stream was put behind the copy, it is the copy's
  * that is. */

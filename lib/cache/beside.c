@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Blocks that lie in memory of the host, in place: an arena of the GPU whose pages are those of the
- * NUMA node near it. It serves a request for which the GPU has no room on any rung, if tier.place
- * says so, and is there from the first such request on. What is asked for later is asked of the GPU
- * first again.
+ * Blocks that lie in memory of the host, in place: an arena of the GPU whose rule is that its pages are
+ * those of the NUMA node near it. It serves a request for which the GPU has no room on any rung, if
+ * tier.place says so, and is there from the first such request on. What is asked for later is asked of the
+ * GPU first again.
  *
  * A block stays where it was born until it is freed, or until the program has it exchanged for pages
- * of the GPU (exchange.c), which are guests here: a part of a block may lie on the host and the rest
- * on the GPU, and which it is is read from the pages. What is idle of them a later request here may
- * have where it is; to all others the GPU's own requests have the first right.
+ * of the GPU (exchange.c): a part of a block may lie on the host and the rest on the GPU, and which it is is
+ * read from the pages. What is idle of either serves whoever wants pages of its node.
  *
  * With tier.place=peer its pages are lent by another GPU, as long as that has room (pool/lend.c).
  *
- * Blocks with a tag lie among the addresses of their tag, so that they stay together: there pages of the host
- * are the guests, as they are where blocks of the GPU went to the host in place.
+ * Blocks with a tag lie among the addresses of their tag, so that they stay together, with pages of the host
+ * as well. There, and among those of blocks that went to the host in place, no new block of the GPU finds a
+ * place at pages of the host.
  *
  * There are no bins: what is freed here should not be found before what the GPU has.
  */
@@ -29,35 +29,29 @@
 
 #include <errno.h>
 
-uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e)
+static uint64_t sum(const struct glk_map *map, const struct glk_extent *e, bool lent)
 {
 	uint32_t last = glk_extent_last(map, e);
 	uint64_t end = e->offset + glk_extent_asked(e), bytes = 0;
 
-	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
+	if (!map->hosted || glk_extent_away(e))
 		return 0;
 	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]) &&
-			glk_part_stands(map, e, slot))
+		if (glk_bit_get(map->host, slot) && glk_part_stands(map, e, slot) &&
+			(!lent || glk_map_page(map, map->page[slot])->lent))
 			bytes += glk_slot_part(map, slot, e->offset, end);
 	}
 	return bytes;
 }
 
+uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e)
+{
+	return sum(map, e, false);
+}
+
 uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e)
 {
-	uint32_t last = glk_extent_last(map, e);
-	uint64_t end = e->offset + glk_extent_asked(e), bytes = 0;
-
-	if (glk_extent_away(e) || (!map->guests && !map->node->gpu))
-		return 0;
-	for (uint32_t slot = glk_extent_first(map, e); slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]) &&
-			glk_part_stands(map, e, slot) &&
-			glk_map_page(map, map->page[slot])->lent)
-			bytes += glk_slot_part(map, slot, e->offset, end);
-	}
-	return bytes;
+	return sum(map, e, true);
 }
 
 void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more)
@@ -65,8 +59,6 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 	struct glk_cache *gpu = arena->gpu;
 	uint64_t bytes;
 
-	if (!arena->map.guests && !arena->map.node->gpu)
-		return;
 	bytes = glk_beside_placed(&arena->map, e);
 	if (bytes && gpu->host->lender)
 		gpu->placed_peer += more ? glk_beside_lent(&arena->map, e)
@@ -80,13 +72,10 @@ void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool 
 static const struct glk_arena_ops ops = {
 	.may = glk_common_may,
 	.order = glk_common_order,
-	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
 	.inside = "lies in memory of the host",
 	.host = true,
-	.places = true,
-	.counts_host = true,
 };
 
 /* Whether the request was refused for want of memory of the GPU, and of nothing else. A contiguous
@@ -164,16 +153,13 @@ static bool is_tagged(const struct glk_arena *arena)
 	return arena != &arena->gpu->arena;
 }
 
-/* The arena that a block gets its place in has been made, and so has the one whose pages it gets. */
-static int start(struct glk_arena *arena)
+/* The arena that a block gets its place in has been made. */
+static int start(struct glk_cache *cache)
 {
-	struct glk_cache *cache = arena->gpu;
-
-	if (is_tagged(arena))
-		return glk_exchange_start(cache, GLK_TO_HOST);
 	return cache->beside.map.pool
 		? 0
-		: glk_arena_init(&cache->beside, cache, &ops, cache->host, cache->memory);
+		: glk_arena_init(&cache->beside, cache, &ops, &cache->space,
+			  glk_arena_size(cache, cache->memory));
 }
 
 static int serve(struct glk_arena *arena, const struct glk_request *request,
@@ -184,7 +170,7 @@ static int serve(struct glk_arena *arena, const struct glk_request *request,
 		.flags = request->flags,
 		.stream = request->stream,
 		.capture = request->capture,
-		.source = is_tagged(arena) ? &cache->host_stage : NULL,
+		.node = cache->host,
 		.patient = true};
 
 	/* as it was asked for: the GPU may have rounded it in its own way */
@@ -202,14 +188,10 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 	if (!is_for_host(cache, request, err))
 		return err;
 	why = glk_thread_current->error;
-	err = start(arena);
+	err = start(cache);
 	if (err)
 		return err;
 	err = serve(arena, request, seat, ret_addr);
-	/* those that lie idle elsewhere have mappings there */
-	if (err == -ENOMEM && is_tagged(arena) &&
-		glk_beside_release(cache, request->size))
-		err = serve(arena, request, seat, ret_addr);
 	if (!err)
 		glk_cache_climbed(cache,
 			begins_lent(cache, *ret_addr) ? GLAKE_RUNG_SPILL_PEER
@@ -219,74 +201,40 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 		: err;
 }
 
-struct glk_arena *glk_beside_home(struct glk_cache *cache)
-{
-	if (cache->beside.map.pool)
-		return &cache->beside;
-	return cache->host_stage.map.pool ? &cache->host_stage : NULL;
-}
-
 bool glk_beside_release(struct glk_cache *cache, uint64_t bytes)
 {
-	struct glk_arena *home = glk_beside_home(cache);
 	uint64_t given;
 
-	if (!home || !glk_arena_idle(home))
+	if (!cache->host || !glk_arena_idle(&cache->arena, cache->host))
 		return false;
 	glk_reserve_yield(cache);
 	glk_event_poll(&cache->streams);
 	glk_plan_begin(cache);
-	given = glk_ladder_release(home, bytes, UINT32_MAX);
+	given = glk_ladder_release(&cache->arena, cache->host, bytes, UINT32_MAX);
 	glk_plan_end(cache);
 	return given > 0;
 }
 
-struct guests {
-	struct glk_limbo limbo;
-	uint64_t most, given;
-};
-
-static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
+static enum glk_idle_answer leave_one(struct glk_map *map, uint32_t id, void *arg)
 {
-	struct guests *g = arg;
-	uint64_t size = glk_map_page(map, id)->size;
+	const struct glk_page *page = glk_map_page(map, id);
+	struct glk_cache *cache = arg;
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+	uint32_t slot = page->first_alias;
+	bool leaves = false;
 
-	if (!glk_limbo_strip(&g->limbo, map, id))
-		g->given += size;
-	return g->given < g->most ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
+	for (unsigned left = page->aliases; left; left--) {
+		leaves |= glk_slot_map(map, slot) != &cache->beside.map;
+		slot = map->alias[slot];
+	}
+	if (leaves)
+		glk_limbo_strip(&limbo, map, id);
+	return GLK_IDLE_NEXT;
 }
 
-static uint64_t yield(struct glk_map *map, const struct glk_node *node,
-	struct glk_limbo limbo, uint64_t bytes)
+void glk_beside_leave(struct glk_cache *cache)
 {
-	struct glk_idle_walk walk = {.groups = UINT32_MAX, .node = node};
-	struct guests g = {.limbo = limbo, .most = bytes};
+	struct glk_idle_walk walk = {.of = GLK_OF_HOST, .groups = UINT32_MAX};
 
-	if (map->guests)
-		glk_idle_each(map, &walk, strip, &g);
-	return g.given;
-}
-
-uint64_t glk_beside_yield(struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes)
-{
-	return yield(&cache->beside.map, cache->node, limbo, bytes);
-}
-
-uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo)
-{
-	uint64_t given = yield(&cache->arena.map, cache->host, limbo, UINT64_MAX);
-
-	return given + glk_tags_yield(cache, cache->host, limbo, UINT64_MAX);
-}
-
-int glk_beside_fini(struct glk_cache *cache)
-{
-	int err;
-
-	if (!cache->beside.map.pool)
-		return 0;
-	cache->beside.map.lock = NULL;
-	err = glk_arena_empty(&cache->beside);
-	glk_arena_fini(&cache->beside);
-	return err;
+	glk_idle_each(&cache->arena.map, &walk, leave_one, cache);
 }

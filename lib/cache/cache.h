@@ -55,8 +55,9 @@ struct glk_tags;
 /* What a hit does not run, so that the compiler keeps it out of the way. */
 #define GLK_COLD __attribute__((noinline))
 
-/* Two are in use at a time; the others are for those that the driver does not empty. */
-#define GLK_WINDOWS 8
+/* Two are in use at a time, and one by each thread that fetches; the others are for those that the driver does
+ * not empty. */
+#define GLK_WINDOWS 16
 
 /* What is timed of a GPU beside its streams' waits. */
 enum glk_timed {
@@ -119,6 +120,7 @@ struct glk_cache {
 	glk_atomic(uint32_t) seat_turn, seat_turning;
 	glk_atomic(uint64_t) seat_others;
 	struct glk_latest latest;
+	struct glk_space space; /* of the arenas of the GPU, but for pools of graphs */
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
 	struct glk_arena beside;     /* of blocks that lie on the host, see beside.c */
@@ -126,14 +128,13 @@ struct glk_cache {
 	bool unmanaged;		     /* the driver has none for this GPU */
 	uint64_t managed_live,
 		most_managed; /* bytes of its blocks: asked for, at their most */
-	/* Of pages of the GPU, and of the host, that take the place of others: see exchange.c */
-	struct glk_arena stage, host_stage;
 	struct glk_window {
 		uint64_t addr, size; /* 0 bytes: none yet */
+		uint64_t bytes;	     /* in use */
 		uint64_t kept;	     /* bytes that the driver would not unmap */
 		bool taken;
 	} windows
-		[GLK_WINDOWS]; /* where pages of the GPU are read while others take their place */
+		[GLK_WINDOWS]; /* where pages of the GPU are while others have their place: see exchange.h */
 	uint64_t placed, placed_blocks, most_placed;
 	uint64_t placed_peer;		    /* the part of it that another GPU has lent */
 	uint64_t returned, returned_blocks; /* that were placed, and came to the GPU */
@@ -365,19 +366,9 @@ void glk_beside_lend(struct glk_cache *cache, bool place, bool away);
 uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
 /* Bytes of a block that lie in memory of the host, in place. */
 uint64_t glk_beside_placed(const struct glk_map *map, const struct glk_extent *e);
-/* Idle pages of the GPU that lie among its addresses go to the list of their node, until there are so
- * many bytes of them; how many. Gives the lock up meanwhile. */
-uint64_t glk_beside_yield(
-	struct glk_cache *cache, struct glk_limbo limbo, uint64_t bytes);
-/* The reverse: idle pages of the host that lie among the addresses of the GPU's own blocks and of those with a
- * tag, where no new one finds a place, all that may go. */
-uint64_t glk_beside_leave(struct glk_cache *cache, struct glk_limbo limbo);
-/* Whose idle pages are memory of the host, for the ladder; NULL: there never were any. */
-struct glk_arena *glk_beside_home(struct glk_cache *cache);
-/* What a block has on the host is counted, or no longer: of arenas where any may. */
-void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more);
-/* At the end of the GPU, which is idle. 0 or the driver's error. */
-int glk_beside_fini(struct glk_cache *cache);
+/* Idle pages of the host that lie among the addresses of the GPU's own blocks and of those with a tag, where no
+ * new one finds a place, go to their list, all that may. Gives the lock up meanwhile. */
+void glk_beside_leave(struct glk_cache *cache);
 
 /* managed/chunk.c, in a plan: chunks of managed memory without blocks go, if the GPU can be waited for.
  * Gives the lock up meanwhile. 0 or the driver's error. */
@@ -448,11 +439,6 @@ int glk_cache_tag_suspend(struct glk_cache *cache, uint32_t id, uint32_t flags,
 	struct glake_suspended *ret);
 int glk_cache_tag_resume(
 	struct glk_cache *cache, uint32_t id, struct glake_suspended *ret);
-/* Under the lock: bytes of idle pages among the addresses of tags, of the GPU or of the host; and so many of
- * those of a node go to its list, for others. Gives the lock up meanwhile. How many. */
-uint64_t glk_tags_idle(const struct glk_cache *cache, bool host);
-uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
-	struct glk_limbo limbo, uint64_t bytes);
 
 /* advice.c: pins as in glake/pin.h, one more or one fewer. told.c: a function at an entry, or NULL; then it is not
  * running any more. */

@@ -11,6 +11,7 @@
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
+#include "cache/exchange.h"
 #include "cache/graph/graph.h"
 #include "cache/learn.h"
 #include "cache/managed/managed.h"
@@ -96,28 +97,49 @@ static int make_rows(struct glk_cache *cache)
 /* And no more than this for all GPUs together, of the 128 TiB of a process: 1.25 TiB for each of 64. */
 #define STEPS_MOST (80 * GLK_TIB)
 
-int glk_arena_init_sized(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, struct glk_map_size size)
+int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_space *space,
+	struct glk_map_size size)
 {
 	int err;
 
 	/* once: who found its addresses before they went asks whose they were */
 	if (!arena->gpu) {
 		arena->ops = ops;
-		arena->home = node == gpu->node ? &gpu->arena : arena;
+		arena->home = space->node == gpu->node ? &gpu->arena : arena;
 		arena->gpu = gpu;
 	}
-	err = glk_map_init(&arena->map, node->pool, node, gpu->conf, size);
-	if (!err)
-		arena->map.lock = &gpu->lock;
+	err = glk_map_init(&arena->map, space, gpu->conf, size);
+	if (err)
+		return err;
+	arena->map.lock = &gpu->lock;
+	if (space == &gpu->space && arena != &gpu->arena) {
+		struct glk_arena *last = &gpu->arena;
+
+		while (last->next)
+			last = last->next;
+		last->next = arena;
+	}
+	return 0;
+}
+
+int glk_arena_init_alone(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_space *space, struct glk_node *node,
+	struct glk_map_size size)
+{
+	int err = glk_space_init(space, node, size.most);
+
+	if (err)
+		return err;
+	err = glk_arena_init(arena, gpu, ops, space, size);
+	if (err)
+		glk_space_fini(space);
 	return err;
 }
 
-int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step)
+struct glk_map_size glk_arena_size(const struct glk_cache *gpu, uint64_t step)
 {
-	return glk_arena_init_sized(arena, gpu, ops, node,
-		(struct glk_map_size){.step = step, .most = gpu->conf->map_span});
+	return (struct glk_map_size){.step = step, .most = gpu->conf->map_span};
 }
 
 void glk_arena_fini(struct glk_arena *arena)
@@ -131,15 +153,37 @@ void glk_arena_fini(struct glk_arena *arena)
 	arena->held = 0;
 }
 
+void glk_arena_fini_alone(struct glk_arena *arena, struct glk_space *space)
+{
+	glk_arena_fini(arena);
+	glk_map_pause(&arena->map);
+	glk_space_fini(space);
+	glk_map_resume(&arena->map);
+}
+
+/* Addresses that the tables of a GPU have room for beside those of its own arena: as many as all others may
+ * have, and no more than the steps of all tags of a large GPU. */
+#define OTHERS_MOST (12 * GLK_TIB)
+
+static uint64_t space_size(const struct glk_cache *cache)
+{
+	uint64_t span = cache->conf->map_span, others = (GLAKE_TAGS_MAX + 1) * span;
+
+	return span + (others < OTHERS_MOST ? others : OTHERS_MOST);
+}
+
 static int start(struct glk_cache *cache)
 {
 	uint64_t step = STEP_PART * cache->memory,
 		 most = STEPS_MOST / (uint64_t)cache->pool->gpus;
-	int err = glk_arena_init(&cache->arena, cache, &glk_arena_common, cache->node,
-		step < most ? step : most);
+	int err = glk_space_init(&cache->space, cache->node, space_size(cache));
 
 	if (err)
 		return err;
+	err = glk_arena_init(&cache->arena, cache, &glk_arena_common, &cache->space,
+		glk_arena_size(cache, step < most ? step : most));
+	if (err)
+		goto space;
 	cache->arena.map.lock = NULL;
 	err = glk_streams_init(&cache->streams, cache->drv, cache->device, &cache->lock);
 	if (err)
@@ -158,6 +202,8 @@ streams:
 	glk_streams_fini(&cache->streams);
 map:
 	glk_map_fini(&cache->arena.map);
+space:
+	glk_space_fini(&cache->space);
 	return err;
 }
 
@@ -185,13 +231,13 @@ int glk_cache_start(struct glk_cache *cache)
 }
 
 /*
- * Unmaps everything and releases the pages. What the driver keeps is booked as such and asked
+ * Unmaps all of a space and releases the pages. What the driver keeps is booked as such and asked
  * for again below; a GPU that is lost is asked nothing more.
  */
 static int empty_map(struct glk_arena *arena)
 {
 	struct glk_map *map = &arena->map;
-	uint32_t end = glk_map_end(map);
+	uint32_t end = glk_space_end(map->space);
 
 	if (!end)
 		return 0;
@@ -233,7 +279,7 @@ int glk_arena_empty_kept(struct glk_arena *arena)
 {
 	struct glk_drv *drv = arena->gpu->drv;
 	struct glk_map *map = &arena->map;
-	uint32_t end = glk_map_end(map);
+	uint32_t end = glk_space_end(map->space);
 	int err = 0, failed;
 
 	for (uint32_t slot = 0, first; slot < end; slot++) {
@@ -310,18 +356,21 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_seats_sum(cache, &cache->sum);
 		*ret_live = cache->sum.allocs - cache->sum.frees;
 		err = glk_graph_fini(cache);
-		failed = glk_tag_fini(cache);
-		err = err ? err : failed;
 		failed = glk_managed_fini(cache);
 		err = err ? err : failed;
-		failed = glk_beside_fini(cache);
-		err = err ? err : failed;
-		failed = glk_exchange_fini(cache);
+		failed = glk_windows_fini(cache);
 		err = err ? err : failed;
 		failed = glk_arena_empty(&cache->arena);
 		err = err ? err : failed;
 		failed = err == -ENODEV ? 0 : release_lost(cache);
 		err = err ? err : failed;
+		for (struct glk_arena *a = cache->arena.next, *next; a; a = next) {
+			next = a->next;
+			a->map.lock = NULL;
+			glk_arena_fini(a);
+		}
+		cache->arena.next = NULL;
+		glk_tag_fini(cache);
 		glk_seats_fini(cache);
 		free_rows(cache);
 		glk_prefetch_fini(cache);
@@ -329,7 +378,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		failed = glk_away_fini(cache);
 		err = err ? err : failed;
 		glk_streams_fini(&cache->streams);
-		glk_arena_fini(&cache->arena);
+		glk_arena_fini_alone(&cache->arena, &cache->space);
 	} else {
 		glk_tag_fini(cache);
 	}

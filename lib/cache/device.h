@@ -10,8 +10,6 @@ int glk_cache_start(struct glk_cache *cache);
 
 /* Unmaps all of an arena and releases its pages; the GPU is idle. 0 or the driver's first error. */
 int glk_arena_empty(struct glk_arena *arena);
-/* exchange.c: at the end of the GPU, which is idle. 0 or the driver's error. */
-int glk_exchange_fini(struct glk_cache *cache);
 /* Mappings that the driver refused to take away are tried once more; likewise. */
 int glk_arena_empty_kept(struct glk_arena *arena);
 

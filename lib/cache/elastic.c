@@ -393,9 +393,9 @@ static void go_here(struct change *c, struct glk_stretch r, const struct glk_use
 			continue;
 		c->bytes += bytes_of(c, in);
 		count(c->arena, c->e, -bytes_of(c, in), -given_of(c, in));
-		glk_away_count_placed(c->arena, c->e, false);
+		glk_beside_count(c->arena, c->e, false);
 		glk_part_depart(c->arena, c->e, in, GLK_KEPT_BARE, use);
-		glk_away_count_placed(c->arena, c->e, true);
+		glk_beside_count(c->arena, c->e, true);
 	}
 }
 
@@ -472,7 +472,7 @@ static uint64_t room_for(struct glk_cache *cache, uint64_t wants)
 	uint64_t room;
 
 	glk_lock(&cache->lock);
-	room = glk_arena_room(&cache->arena) & ~(glk_slot_bytes(&cache->arena.map) - 1);
+	room = glk_cache_room(cache) & ~(glk_slot_bytes(&cache->arena.map) - 1);
 	glk_unlock(&cache->lock);
 	return room < wants ? room : wants;
 }

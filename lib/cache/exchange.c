@@ -6,11 +6,10 @@
  * is done where the program says so, by glk_cache_fetch() and glk_cache_quiet(), and while the GPU is
  * suspended, and behind all work that is known to use them. To the GPU:
  *
- *	prepare	new pages are had as for any request, at addresses of an arena of their own, where
- *		nothing else lies
+ *	prepare	new pages are had as for any request, and mapped in a window (exchange_window.c)
  *	launch	the contents go there, behind all uses, over links that are lent too (exchange_open.c)
  *	await	which is waited for
- *	finish	the pages leave those addresses, the old ones theirs, and the new ones come there
+ *	finish	the pages leave the window, the old ones their addresses, and the new ones come there
  *
  * Until the finish all is as it was. Where the driver refuses a step of it, the old pages come back.
  * Meanwhile the slots are claimed, so that no request gets a place there. Between these steps of one
@@ -29,58 +28,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-
-static const struct glk_arena_ops ops = {
-	.may = glk_common_may,
-	.order = glk_common_order,
-	.own = true,
-	.waits = true,
-};
-
-/* The same for pages of the host. */
-static const struct glk_arena_ops host_ops = {
-	.may = glk_common_may,
-	.order = glk_common_order,
-	.own = true,
-	.waits = true,
-	.host = true,
-};
-
-static struct glk_arena *stage_of(struct glk_cache *cache, enum glk_way way)
-{
-	return way == GLK_TO_GPU ? &cache->stage : &cache->host_stage;
-}
-
-int glk_exchange_start(struct glk_cache *cache, enum glk_way way)
-{
-	bool host = way == GLK_TO_HOST;
-
-	if (stage_of(cache, way)->map.pool)
-		return 0;
-	return glk_arena_init(stage_of(cache, way), cache, host ? &host_ops : &ops,
-		host ? cache->host : cache->node, cache->memory);
-}
-
-static int end_arena(struct glk_arena *arena)
-{
-	int err;
-
-	if (!arena->map.pool)
-		return 0;
-	arena->map.lock = NULL;
-	err = glk_arena_empty(arena);
-	glk_arena_fini(arena);
-	return err;
-}
-
-int glk_exchange_fini(struct glk_cache *cache)
-{
-	int err = end_arena(&cache->stage), failed = end_arena(&cache->host_stage);
-
-	err = err ? err : failed;
-	failed = glk_windows_fini(cache);
-	return err ? err : failed;
-}
 
 /* Whether what lies at a slot may go, and is not about to. */
 static bool goes(const struct glk_map *map, uint32_t slot, enum glk_way way)
@@ -230,7 +177,7 @@ struct glk_stream *glk_exchange_carrier(const struct glk_exchange *x)
 		x->way == GLK_TO_HOST ? mover->out : mover->back);
 }
 
-bool glk_exchange_changed(const struct glk_exchange *x)
+static bool changed(const struct glk_exchange *x)
 {
 	const struct glk_run *run = &x->run;
 	struct glk_run again =
@@ -240,57 +187,73 @@ bool glk_exchange_changed(const struct glk_exchange *x)
 		again.last != run->last || glk_is_claimed(x->map, run->first, run->last);
 }
 
-void glk_exchange_claim(struct glk_exchange *x)
+static void claim(struct glk_exchange *x)
 {
 	glk_bits_set(x->map->claimed, x->run.first, x->run.last);
-	x->map->claims++;
+	x->map->space->claims++;
 }
 
-/* The pages of the stage are in the hands of the caller, mapped nowhere. Where the GPU cannot be waited
- * for they stay as they are, out of use. 0 or the driver's error. */
-static int end_stage(struct glk_exchange *x)
+void glk_exchange_used(const struct glk_exchange *x)
 {
-	struct glk_map *map = &x->arena->gpu->stage.map;
-	const struct glk_extent *e = glk_extent_at(map, x->place);
-	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
-	int err = -EIO;
+	glk_use_set(x->map, x->busy.first, x->busy.last, &x->use);
+	for (uint32_t slot = x->busy.first; slot <= x->busy.last; slot++) {
+		uint32_t id = x->map->page[slot];
 
-	glk_use_set(map, first, last, &x->use);
-	x->pages = glk_swap_take(map, first, last);
-	if (x->idle)
-		err = glk_swap_unmap(map, first, last);
-	if (err) {
-		glk_mapping_detach(map, first, last);
-		glk_mapping_gone(map, first, last, err, true);
-		x->pages = 0;
-	} else {
-		x->arena->gpu->streams.unmapped += (uint64_t)(last - first + 1)
-			<< map->shift;
+		if (id && glk_bit_get(x->map->shared, slot))
+			glk_use_add(&glk_map_page(x->map, id)->use, &x->use);
 	}
-	glk_slots_leave(map, first, last, &x->use);
-	glk_extent_give_back(map, x->place);
-	return err;
 }
 
-/* Pages of the GPU, in the stage. */
-static int get_stage(struct glk_exchange *x)
+/* Pages of the host are cut by blocks, so that one may come back without those beside it. */
+static void cut(
+	const struct glk_exchange *x, uint32_t slots, uint32_t *lead, uint32_t *tail)
 {
+	uint64_t part = glk_slot_bytes(x->map) - 1;
+	uint64_t own = glk_slot_of(x->map, x->e->offset + part);
+	uint64_t behind = glk_slot_of(x->map, x->e->offset + x->e->size);
+
+	*lead = own > x->busy.first ? (uint32_t)(own - x->busy.first) : 0;
+	*tail = behind <= x->busy.last ? (uint32_t)(x->busy.last + 1 - behind) : 0;
+	if (own >= behind || *lead > slots || *tail > slots ||
+		glk_part_is_single(x->arena->gpu, x->e))
+		*lead = slots;
+	if (*tail > slots - *lead)
+		*tail = slots - *lead;
+}
+
+/* New ones for the busy part. */
+static int get_pages(struct glk_exchange *x)
+{
+	uint32_t slots = x->busy.last - x->busy.first + 1;
 	struct glk_cache *cache = x->arena->gpu;
-	uint64_t size = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
-	struct glk_request request = {.size = size,
-		.rounded = size,
+	struct glk_request request = {.size = (uint64_t)slots << x->map->shift,
+		.rounded = (uint64_t)slots << x->map->shift,
+		.node = cache->node,
 		.stream = glk_exchange_carrier(x),
 		.patient = x->patient,
 		.single = glk_part_is_single(cache, x->e)};
-	int err = glk_exchange_start(cache, GLK_TO_GPU);
 
-	if (!err)
-		err = glk_arena_place(&cache->stage, &request, &x->place);
-	if (err || !glk_exchange_changed(x))
+	if (x->way == GLK_TO_GPU)
+		return glk_arena_pages(x->arena, &request, &x->pages);
+	request.node = cache->host;
+	cut(x, slots, &request.lead, &request.tail);
+	return glk_supply_chain(x->arena, &request, &x->pages);
+}
+
+/* Pages of the GPU lie in a window, or are none any more. */
+static int fill(struct glk_exchange *x)
+{
+	uint64_t bytes = (uint64_t)(x->busy.last - x->busy.first + 1) << x->map->shift;
+	int err = glk_window_open(x, bytes);
+
+	if (err)
 		return err;
-	end_stage(x);
-	glk_swap_put_back(x->map, x->pages);
-	return -EAGAIN;
+	err = glk_window_fill(x, x->pages);
+	if (err && x->window->kept) {
+		glk_window_lose(x, x->pages);
+		x->pages = 0;
+	}
+	return err;
 }
 
 int glk_exchange_prepare(struct glk_exchange *x)
@@ -302,11 +265,22 @@ int glk_exchange_prepare(struct glk_exchange *x)
 		glk_bits_last(busy, x->run.first, x->run.last)};
 	x->idle = true;
 	x->print = take_print(x);
-	if (x->way == GLK_TO_HOST)
-		return glk_exchange_lower(x);
-	err = get_stage(x);
-	if (!err)
-		glk_exchange_claim(x);
+	err = get_pages(x);
+	if (err)
+		return err;
+	if (changed(x)) {
+		glk_swap_put_back(x->map, x->pages);
+		return -EAGAIN;
+	}
+	claim(x);
+	/* as one plan: others may be looking for a place here */
+	glk_plan_begin(x->arena->gpu);
+	err = x->way == GLK_TO_HOST ? glk_exchange_lower(x) : fill(x);
+	if (err) {
+		glk_swap_put_back(x->map, x->pages);
+		glk_unclaim(x->map, x->run.first, x->run.last);
+	}
+	glk_plan_end(x->arena->gpu);
 	return err;
 }
 
@@ -320,12 +294,8 @@ static uint64_t source_of(const struct glk_exchange *x)
 
 static uint64_t target_of(const struct glk_exchange *x)
 {
-	const struct glk_map *stage = &x->arena->gpu->stage.map;
-
-	return x->way == GLK_TO_HOST
-		? glk_slot_addr(x->map, x->busy.first)
-		: glk_slot_addr(
-			  stage, glk_extent_first(stage, glk_extent_at(stage, x->place)));
+	return x->way == GLK_TO_HOST ? glk_slot_addr(x->map, x->busy.first)
+				     : x->window->addr;
 }
 
 void glk_exchange_launch(struct glk_exchange *x)
@@ -394,33 +364,47 @@ void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages)
 	glk_error_back(&why);
 }
 
-static int swap(struct glk_exchange *x)
+int glk_exchange_swap(struct glk_exchange *x, uint32_t old)
 {
 	struct glk_map *map = x->map;
-	uint32_t old = glk_swap_take(map, x->run.first, x->run.last);
 	int err = glk_swap_unmap(map, x->run.first, x->run.last);
 
 	if (!err) {
 		err = glk_swap_map(map, x->busy.first, &x->pages);
 		if (err)
 			glk_exchange_put_old(x, old);
-		else
-			glk_swap_put_back(map, old);
 	}
-	if (!err) {
-		x->pages = 0;
-		x->arena->gpu->streams.unmapped +=
-			(uint64_t)(x->run.last - x->run.first + 1) << map->shift;
-		return 0;
+	if (err) {
+		glk_swap_settle(map, x->run.first, x->run.last);
+		return err;
 	}
-	glk_swap_settle(map, x->run.first, x->run.last);
+	x->pages = 0;
+	x->arena->gpu->streams.unmapped += (uint64_t)(x->run.last - x->run.first + 1)
+		<< map->shift;
+	return 0;
+}
+
+static int swap(struct glk_exchange *x)
+{
+	uint32_t old = glk_swap_take(x->map, x->run.first, x->run.last);
+	int err = glk_exchange_swap(x, old);
+
+	if (!err)
+		glk_swap_put_back(x->map, old);
 	return err;
 }
 
 static int raised(struct glk_exchange *x)
 {
-	int failed = end_stage(x), err = x->err ? x->err : failed;
+	int err = x->err, failed = -EIO;
 
+	if (x->idle)
+		failed = glk_window_close(x);
+	else
+		glk_window_abandon(x);
+	if (failed)
+		glk_window_lose(x, x->pages);
+	err = err ? err : failed;
 	if (!err) {
 		glk_exchange_tally(x, false);
 		err = swap(x);
@@ -429,7 +413,10 @@ static int raised(struct glk_exchange *x)
 	/* the old pages may be where they were */
 	if (err)
 		glk_exchange_shut(x);
-	glk_swap_put_back(x->map, x->pages);
+	else
+		glk_exchange_used(x);
+	if (!failed)
+		glk_swap_put_back(x->map, x->pages);
 	return err;
 }
 

@@ -55,8 +55,7 @@ struct glk_exchange {
 	uint64_t print;	     /* of the run and of who touches it */
 	struct glk_use use;  /* of the run, and then of the copy */
 	uint32_t pages, old; /* that come, and that went: in the hands of this */
-	uint32_t place;	     /* to the GPU: an extent of the stage */
-	struct glk_window *window; /* to the host */
+	struct glk_window *window; /* where the pages of the GPU are meanwhile */
 	uint64_t relays;	   /* GPUs whose links may carry it, a bit each */
 	uint64_t
 		opened; /* and that have been given rights on the pages of the host for it */
@@ -81,25 +80,37 @@ int glk_exchange_finish(struct glk_exchange *x);
 int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk_run *run,
 	uint32_t on);
 
-/* For exchange_out.c, whose part of a preparation and of a finish come first. */
+/* exchange_out.c: its part of a preparation and of a finish. */
 int glk_exchange_lower(struct glk_exchange *x);
 int glk_exchange_lowered(struct glk_exchange *x);
 /* exchange_open.c: GPUs that lend their links get rights on the pages of the host that are mapped in the busy
  * part, if that is worth it; and lose them. */
 void glk_exchange_open(struct glk_exchange *x);
 void glk_exchange_shut(struct glk_exchange *x);
-/* The windows are given back; nothing lies there. 0 or the driver's error. */
+/*
+ * exchange_window.c. A window for so many bytes; it is filled with a list of pages, which have no mappings there
+ * for others; and it is given back. 0, or the driver's error, or of an exchange that does not wait -EIO: there
+ * is none. Where a filling fails it is given back. What the driver does not unmap stays there: the
+ * window is abandoned, and says so in `kept`.
+ */
+int glk_window_open(struct glk_exchange *x, uint64_t size);
+int glk_window_fill(struct glk_exchange *x, uint32_t pages);
+int glk_window_close(struct glk_exchange *x);
+void glk_window_abandon(struct glk_exchange *x);
+/* Pages that are in the hands of the caller and lie in an abandoned one. */
+void glk_window_lose(struct glk_exchange *x, uint32_t pages);
+/* All are given back; nothing lies there. 0 or the driver's error. */
 int glk_windows_fini(struct glk_cache *cache);
 /* The stream that copies. */
 struct glk_stream *glk_exchange_carrier(const struct glk_exchange *x);
 /* All work that touches what is mapped in the run. */
 void glk_exchange_gather(struct glk_exchange *x);
-/* Whether somebody has come to the run, or gone, since the print was taken. */
-bool glk_exchange_changed(const struct glk_exchange *x);
-/* Nobody else has a place in the run until glk_unclaim(). */
-void glk_exchange_claim(struct glk_exchange *x);
+/* The new pages of the busy part were used by the copy. */
+void glk_exchange_used(const struct glk_exchange *x);
 /* What the blocks in the run have on the host leaves the figures, or comes to them. */
 void glk_exchange_tally(const struct glk_exchange *x, bool more);
+/* Pages of a run that were taken leave it, and the new ones come there, or with an error the old ones. */
+int glk_exchange_swap(struct glk_exchange *x, uint32_t old);
 /* Old pages are mapped where they were. */
 void glk_exchange_put_old(struct glk_exchange *x, uint32_t pages);
 bool glk_exchange_touches(
@@ -144,9 +155,6 @@ int glk_lower_all(struct glk_cache *cache);
 int glk_raise_all(struct glk_cache *cache);
 /* What blocks have on the GPU. */
 void glk_lower_left(struct glk_cache *cache, uint64_t *ret_bytes, uint64_t *ret_blocks);
-
-/* The arena that pages come through, or from, is made at the first use. 0 or an error. */
-int glk_exchange_start(struct glk_cache *cache, enum glk_way way);
 
 /* exchange_have.c. What a block has to itself of its pages of the host: a glk_away_fn for one that is claimed. 0, or
  * -EBUSY: that is none, or as above. */

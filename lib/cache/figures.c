@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* What an arena has in tables and pages. */
-static void gather_map(const struct glk_map *map, struct glake_stats *s)
+/* What an arena has in tables. */
+static void gather_tables(const struct glk_map *map, struct glake_stats *s)
 {
 	uint64_t hole;
 
@@ -17,25 +17,25 @@ static void gather_map(const struct glk_map *map, struct glake_stats *s)
 	if (s->largest_hole < hole)
 		s->largest_hole = hole;
 	s->quick += map->taken;
-	s->free_pages += map->idle_slots << map->shift;
-	s->mapped += map->mapped_bytes;
 	s->address_space += map->size;
 	s->metadata += glk_map_bytes(map);
-	s->idle += map->idle_slots << map->shift;
-	s->stranded += map->stranded << map->shift;
+}
+
+/* What a space has in pages of the GPU, and in mappings of any. */
+static void gather_space(const struct glk_map *map, struct glake_stats *s)
+{
+	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
+
+	s->free_pages += stock->idle_slots << map->shift;
+	s->idle += stock->idle_slots << map->shift;
+	s->stranded += stock->stranded << map->shift;
+	s->mapped += map->space->mapped_bytes;
 }
 
 /* Pages of the GPU that are mapped. Those that are not lie in lists, or in the hands of a request. */
 static uint64_t mapped_pages(const struct glk_cache *cache)
 {
-	const struct glk_tags *tags = glk_tags(cache);
-	uint64_t bytes = cache->arena.map.page_bytes + cache->stage.map.page_bytes;
-
-	bytes += glk_graph_held(cache);
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		bytes += glk_tag_held(&tags->at[i]);
-	bytes -= (uint64_t)cache->arena.map.guests << cache->arena.map.shift;
-	return bytes + ((uint64_t)cache->beside.map.guests << cache->beside.map.shift);
+	return cache->space.of[GLK_OF_NODE].page_bytes + glk_graph_held(cache);
 }
 
 uint64_t glk_cache_in_flight(const struct glk_cache *cache)
@@ -49,37 +49,15 @@ uint64_t glk_cache_in_flight(const struct glk_cache *cache)
 	return held > known ? held - known : 0;
 }
 
-/* What it has idle is no memory of the GPU, but for what came from there. */
-static void gather_beside(const struct glk_map *map, struct glake_stats *s)
-{
-	uint64_t free_pages = s->free_pages, idle = s->idle, stranded = s->stranded;
-
-	gather_map(map, s);
-	s->stranded = stranded;
-	s->idle = idle + ((uint64_t)glk_idle_guests(map) << map->shift);
-	s->free_pages = free_pages + ((uint64_t)glk_idle_guests(map) << map->shift);
-}
-
-/* Guests there are no memory of the GPU. */
-static void gather_common(const struct glk_map *map, struct glake_stats *s)
-{
-	uint64_t idle;
-
-	gather_map(map, s);
-	idle = (uint64_t)glk_idle_guests(map) << map->shift;
-	s->idle -= idle;
-	s->free_pages -= idle;
-	s->stranded -= (uint64_t)glk_swap_stranded(map) << map->shift;
-}
-
 static void gather_graphs(const struct glk_cache *cache, struct glake_stats *s)
 {
 	const struct glk_graph *graph;
 
 	for (uint32_t i = 0; (graph = glk_graph_next(glk_graphs(cache), &i));) {
-		gather_map(&graph->arena.map, s);
+		gather_tables(&graph->arena.map, s);
+		gather_space(&graph->arena.map, s);
 		s->pools++;
-		s->pool_held += graph->arena.map.page_bytes;
+		s->pool_held += graph->arena.map.held;
 	}
 }
 
@@ -92,13 +70,10 @@ static void gather_tags(const struct glk_cache *cache, struct glake_stats *s)
 
 		s->tags += glk_load_relaxed(&tag->id) != 0;
 		s->tags_suspended += tag->arena.shut;
-		if (i) {
-			s->tagged += tag->live;
-			s->tagged_blocks += tag->blocks;
-			s->tagged_held += glk_tag_held(tag);
-		}
-		if (tag->arena.map.pool)
-			gather_common(&tag->arena.map, s);
+		/* the first has elastic blocks of no tag */
+		s->tagged += i ? tag->live : 0;
+		s->tagged_blocks += i ? tag->blocks : 0;
+		s->tagged_held += i ? glk_tag_held(tag) : 0;
 	}
 }
 
@@ -205,14 +180,10 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 			cache->last_row *
 				(sizeof(struct glk_row) +
 					GLK_BINS * sizeof(struct glk_bin));
+	for (const struct glk_arena *a = &cache->arena; started && a; a = a->next)
+		gather_tables(&a->map, s);
 	if (started)
-		gather_common(&cache->arena.map, s);
-	if (cache->beside.map.pool)
-		gather_beside(&cache->beside.map, s);
-	if (cache->host_stage.map.pool)
-		gather_beside(&cache->host_stage.map, s);
-	if (cache->stage.map.pool)
-		gather_map(&cache->stage.map, s);
+		gather_space(&cache->arena.map, s);
 	gather_graphs(cache, s);
 	gather_tags(cache, s);
 	if (started)

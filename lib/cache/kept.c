@@ -10,12 +10,6 @@
  * are.
  */
 
-void glk_away_count_placed(struct glk_arena *arena, const struct glk_extent *e, bool more)
-{
-	if (arena->ops->places)
-		glk_beside_count(arena, e, more);
-}
-
 void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
 	const struct glk_use *use, uint32_t run)
 {
@@ -23,7 +17,7 @@ void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
 	struct glk_cache *cache = arena->gpu;
 	struct glk_map *map = &arena->map;
 
-	glk_away_count_placed(arena, e, false);
+	glk_beside_count(arena, e, false);
 	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), use);
 	if (run && e->nested)
 		glk_store_at(&cache->mover.store, run)->owner++;
@@ -122,7 +116,7 @@ void glk_away_arrive(
 	struct glk_cache *cache = arena->gpu;
 
 	glk_away_restore(arena, e, on, forget(arena, e, read));
-	glk_away_count_placed(arena, e, true);
+	glk_beside_count(arena, e, true);
 	cache->fetches++;
 	cache->fetched += glk_extent_asked(e);
 	GLK_PROBE3(fetch, cache->device, glk_load_relaxed(&e->addr), glk_extent_asked(e));

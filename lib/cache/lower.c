@@ -173,15 +173,16 @@ static int go_all(struct glk_arena *arena, enum glk_way way)
 
 int glk_lower_all(struct glk_cache *cache)
 {
-	int err;
+	int err = 0;
 
 	if (!cache->host)
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"GPU %d has no memory of the host near it", cache->device);
 	cache->in_place = true;
-	err = go_all(&cache->arena, GLK_TO_HOST);
-	if (!err && cache->beside.map.guests)
-		err = go_all(&cache->beside, GLK_TO_HOST);
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
+		if (!a->ops->leaves && a->map.held)
+			err = go_all(a, GLK_TO_HOST);
+	}
 	return err;
 }
 
@@ -191,7 +192,7 @@ int glk_raise_all(struct glk_cache *cache)
 {
 	int err = 0;
 
-	if (cache->arena.map.guests)
+	if (cache->arena.map.hosted)
 		err = go_all(&cache->arena, GLK_TO_GPU);
 	if (err == -ENOMEM && !cache->in_place)
 		err = glk_quiet_arena(&cache->arena);
@@ -221,7 +222,8 @@ static void count(struct glk_arena *arena, uint64_t *bytes, uint64_t *blocks)
 void glk_lower_left(struct glk_cache *cache, uint64_t *ret_bytes, uint64_t *ret_blocks)
 {
 	*ret_bytes = *ret_blocks = 0;
-	count(&cache->arena, ret_bytes, ret_blocks);
-	if (cache->beside.map.pool)
-		count(&cache->beside, ret_bytes, ret_blocks);
+	for (struct glk_arena *a = &cache->arena; a; a = a->next) {
+		if (!a->ops->leaves)
+			count(a, ret_bytes, ret_blocks);
+	}
 }

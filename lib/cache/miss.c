@@ -98,7 +98,7 @@ static uint64_t lacking(struct glk_cache *cache, uint64_t size)
 		room = left;
 	glk_lock_resume(&cache->lock);
 	glk_error_back(&why);
-	room += glk_arena_idle(&cache->arena);
+	room += glk_arena_idle(&cache->arena, cache->node);
 	return size > room + least ? size - room : least;
 }
 
@@ -106,14 +106,14 @@ static uint64_t lacking(struct glk_cache *cache, uint64_t size)
 static GLK_COLD void leave_host(struct glk_cache *cache)
 {
 	glk_plan_begin(cache);
-	glk_beside_leave(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams));
+	glk_beside_leave(cache);
 	glk_plan_end(cache);
 }
 
 static inline int serve_once(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	if (arena->map.guests)
+	if (arena->map.hosted)
 		leave_host(arena->gpu);
 	return glk_arena_serve(arena, request, seat, row, ret_addr);
 }

@@ -11,31 +11,23 @@
 #include "base/thread.h"
 #include "cache/graph/graph.h"
 #include "cache/plan.h"
-#include "cache/tag/tag.h"
 
 #include <inttypes.h>
 
 /* All that is mapped but imports, in one order always. */
 static int in_maps(struct glk_cache *cache, struct glk_sweep *sweep)
 {
-	struct glk_graphs *graphs = glk_graphs(cache);
 	struct glk_graph *graph;
-	struct glk_tags *tags = glk_tags(cache);
-	int err = glk_map_access(&cache->arena.map, sweep), failed;
+	int err = 0, failed;
 
-	if (!err || sweep->anyway) {
-		failed = glk_map_access(&cache->beside.map, sweep);
+	for (struct glk_arena *a = &cache->arena; a && (!err || sweep->anyway);
+		a = a->next) {
+		failed = glk_map_access(&a->map, sweep);
 		err = failed ? failed : err;
 	}
-	for (uint32_t i = 0;
-		(!err || sweep->anyway) && (graph = glk_graph_next(graphs, &i));) {
+	for (uint32_t i = 0; (!err || sweep->anyway) &&
+		(graph = glk_graph_next(glk_graphs(cache), &i));) {
 		failed = glk_map_access(&graph->arena.map, sweep);
-		err = failed ? failed : err;
-	}
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		if (err && !sweep->anyway)
-			break;
-		failed = glk_map_access(&tags->at[i].arena.map, sweep);
 		err = failed ? failed : err;
 	}
 	return err;

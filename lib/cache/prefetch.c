@@ -210,11 +210,11 @@ bool glk_prefetch_meet(
 static bool has_room(const struct glk_cache *cache, const struct glk_hint *h)
 {
 	uint64_t slot = UINT64_C(1) << cache->arena.map.shift;
-	uint64_t room = glk_arena_room(&cache->arena);
+	uint64_t room = glk_cache_room(cache);
 	uint64_t spare = cache->conf->tier_prefetch_spare;
 
 	if (!spare)
-		spare = glk_arena_most(&cache->arena) / SPARE_PART;
+		spare = glk_cache_most(cache) / SPARE_PART;
 	/* its ends may share their pages */
 	return room >= spare &&
 		room - spare >= ((h->bytes + slot - 1) & ~(slot - 1)) + slot;

@@ -11,7 +11,6 @@
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
 #include "cache/plan.h"
-#include "cache/tag/tag.h"
 
 #include <errno.h>
 
@@ -47,7 +46,7 @@ static uint64_t room_of(const struct quiet *q)
 
 	if (budget == UINT64_MAX)
 		return q->most;
-	room += glk_arena_idle(&cache->arena);
+	room += glk_arena_idle(&cache->arena, cache->node);
 	return room < q->most ? room : q->most;
 }
 
@@ -203,21 +202,6 @@ int glk_quiet_arena(struct glk_arena *arena)
 	return err ? err : failed;
 }
 
-/* Blocks with a tag, but for those of one that is suspended. */
-static int have_tagged(struct glk_cache *cache)
-{
-	struct glk_tags *tags = glk_tags(cache);
-	int err = 0;
-
-	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
-		struct glk_arena *arena = &tags->at[i].arena;
-
-		if (arena->map.guests && !arena->shut)
-			err = glk_quiet_arena(arena);
-	}
-	return err;
-}
-
 static int have_all(struct glk_cache *cache, bool settles)
 {
 	int err;
@@ -230,12 +214,10 @@ static int have_all(struct glk_cache *cache, bool settles)
 	glk_quick_flush(cache);
 	if (settles)
 		glk_peer_settle(cache);
-	if (cache->arena.map.guests)
-		err = glk_quiet_arena(&cache->arena);
-	if (!err && cache->beside.map.pool)
-		err = glk_quiet_arena(&cache->beside);
-	if (!err)
-		err = have_tagged(cache);
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
+		if (a->map.hosted && !a->shut)
+			err = glk_quiet_arena(a);
+	}
 	glk_plan_open(cache);
 	return err;
 }

@@ -46,20 +46,16 @@ static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
 {
 	struct glk_cache *cache = l->arena->gpu;
 	uint64_t addr, bytes = glk_part_span(&l->arena->map, l->e, s, &addr);
-	int err;
 
 	l->bytes += bytes;
 	*ret_run = 0;
 	/* what nobody asked for is not copied */
 	if (!bytes && l->use.streams)
 		return 0;
-	do {
-		l->use = glk_block_use(cache, l->e, l->way->on);
-		err = bytes && !l->way->drop
-			? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
-			: 0;
-	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
-	return err;
+	l->use = glk_block_use(cache, l->e, l->way->on);
+	return bytes && !l->way->drop
+		? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
+		: 0;
 }
 
 /* What was copied of the stretches before a slot is nobody's. */
@@ -93,11 +89,11 @@ static void depart_all(struct leaving *l)
 {
 	struct glk_stretch s = next_here(l, l->s.first);
 
-	glk_away_count_placed(l->arena, l->e, false);
+	glk_beside_count(l->arena, l->e, false);
 	for (; s.first <= s.last; s = next_here(l, s.last + 1))
 		glk_part_depart(l->arena, l->e, s,
 			*glk_part_word(l->arena, l->e, s.first), &l->use);
-	glk_away_count_placed(l->arena, l->e, true);
+	glk_beside_count(l->arena, l->e, true);
 }
 
 static void keep_hash(struct glk_arena *arena, uint32_t word)
@@ -221,17 +217,6 @@ static int check(struct coming *c, const struct glk_piece *p)
 	return err;
 }
 
-/* What is compressed of a piece needs room of the store, for which idle memory of the host goes back. */
-static int loosen(struct glk_cache *cache, uint32_t run)
-{
-	int err;
-
-	do {
-		err = glk_pack_loosen(&cache->mover, run);
-	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
-	return err;
-}
-
 /* Before anything moves: all pieces are sound, and there are runs for what stays of them. */
 static int prepare(struct coming *c)
 {
@@ -248,7 +233,7 @@ static int prepare(struct coming *c)
 			return err;
 		if (!cut || !(p.word & GLK_KEPT_RUN))
 			continue;
-		err = loosen(c->arena->gpu, p.word & GLK_KEPT_RUN);
+		err = glk_pack_loosen(&c->arena->gpu->mover, p.word & GLK_KEPT_RUN);
 		if (err)
 			return err;
 		c->spare[!before] = glk_store_spare(&c->arena->gpu->mover.store);
@@ -325,18 +310,14 @@ static int back(struct coming *c)
 	struct glk_request request = {
 		.patient = true, .run = &c->s, .single = glk_part_is_single(cache, c->e)};
 	uint64_t addr;
-	int err = 0;
+	int err;
 
 	request.size = glk_part_span(map, c->e, c->s, &addr);
 	request.rounded = (uint64_t)(c->s.last - c->s.first + 1) << map->shift;
 	request.stream = glk_stream_enter(&cache->streams, cache->mover.back);
 	/* it went from the GPU, at least in part, and comes back there */
-	if (c->arena->ops->host) {
-		err = glk_exchange_start(cache, GLK_TO_GPU);
-		request.source = &cache->stage;
-	}
-	if (!err)
-		err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
+	request.node = cache->node;
+	err = glk_arena_back(c->arena, &request, glk_extent_id(map, c->e));
 	if (err)
 		return err;
 	err = fill(c);
@@ -372,11 +353,11 @@ static int come(
 		give_spares(&c);
 		return err;
 	}
-	glk_away_count_placed(arena, e, false);
+	glk_beside_count(arena, e, false);
 	glk_part_arrive(arena, e, s, c.use.tick, c.spare);
 	/* what is said of the slots of one that is away counts no slots */
 	glk_store_release(&e->bin, GLK_EXTENT_PART); /* pairs with: glk_extent_part */
-	glk_away_count_placed(arena, e, true);
+	glk_beside_count(arena, e, true);
 	glk_away_mark(cache, e, on ? on : cache->mover.back);
 	keep_ends(&c);
 	cache->fetched += glk_part_span(&arena->map, e, s, &addr);

@@ -71,9 +71,6 @@ static int make_ready(struct glk_reserve *reserve)
 		return err;
 	glk_lock(&cache->lock);
 	err = make_pieces(reserve);
-	/* the arena that gives them to others who want memory of the host */
-	if (!err && pages)
-		err = glk_exchange_start(cache, GLK_TO_HOST);
 	if (!err)
 		err = make_pages(reserve, GLK_CLASS_LARGE, pages - pages / 16);
 	if (!err)

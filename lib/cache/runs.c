@@ -50,7 +50,7 @@ static void look_at_ranges(struct turn *t, struct glk_arena *arena)
 {
 	const struct glk_map *map = &arena->map;
 
-	for (unsigned i = 0; map->pool && i < map->ranges; i++) {
+	for (unsigned i = 0; i < map->ranges; i++) {
 		const struct glk_range *range = &map->range[i];
 		uint64_t last = range->base + (end_of(map, range) - range->offset);
 
@@ -68,21 +68,16 @@ static void find_range(struct turn *t)
 	struct glk_graphs *graphs = glk_graphs(t->cache);
 	struct glk_graph *graph;
 	struct glk_managed *managed = t->cache->managed;
-	struct glk_tags *tags = glk_tags(t->cache);
 
 	t->range = NULL;
-	look_at_ranges(t, &t->cache->arena);
-	look_at_ranges(t, &t->cache->beside);
-	look_at_ranges(t, &t->cache->stage);
-	look_at_ranges(t, &t->cache->host_stage);
+	for (struct glk_arena *a = &t->cache->arena; a; a = a->next)
+		look_at_ranges(t, a);
 	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));)
 		look_at_ranges(t, &graph->arena);
 	for (uint32_t i = 0; managed && i < managed->used; i++) {
 		if (managed->at[i].state == GLK_CHUNK_READY)
 			look_at_ranges(t, &managed->at[i].arena);
 	}
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		look_at_ranges(t, &tags->at[i].arena);
 	t->done = !t->range;
 	if (t->done)
 		return;
@@ -112,9 +107,7 @@ static int kind_of(const struct turn *t)
 		return GLAKE_ARENA_MANAGED;
 	if (arena->ops == &glk_arena_tag)
 		return GLAKE_ARENA_TAG;
-	return arena == &t->cache->stage || arena == &t->cache->host_stage
-		? GLAKE_ARENA_STAGE
-		: GLAKE_ARENA_POOL;
+	return GLAKE_ARENA_POOL;
 }
 
 static struct CUstream_st *handle_of(const struct glk_cache *cache, uint32_t stream)
@@ -216,7 +209,7 @@ static void add_slot(struct glake_run *run, const struct turn *t, uint32_t slot,
 static void back_block(struct glake_run *run, const struct turn *t, uint64_t end)
 {
 	const struct glk_map *map = &t->arena->map;
-	uint64_t all = bytes_with(map, map->usable, t->offset, end), guests = 0;
+	uint64_t all = bytes_with(map, map->usable, t->offset, end);
 	uint32_t last = glk_slot_of(map, end - 1);
 
 	if (run->arena == GLAKE_ARENA_MANAGED)
@@ -224,14 +217,12 @@ static void back_block(struct glake_run *run, const struct turn *t, uint64_t end
 	run->large_bytes = bytes_with(map, map->wide, t->offset, end);
 	if (run->large_bytes > all)
 		run->large_bytes = all;
-	for (uint32_t slot = glk_slot_of(map, t->offset); map->guests && slot <= last;
+	for (uint32_t slot = glk_slot_of(map, t->offset); map->hosted && slot <= last;
 		slot++) {
-		if (glk_bit_get(map->usable, slot) &&
-			glk_map_node(map, map->page[slot]) != map->node)
-			guests += glk_slot_part(map, slot, t->offset, end);
+		if (glk_bit_get(map->usable, slot) && glk_bit_get(map->host, slot))
+			run->host_bytes += glk_slot_part(map, slot, t->offset, end);
 	}
-	run->gpu_bytes = map->node == t->cache->node ? all - guests : guests;
-	run->host_bytes = all - run->gpu_bytes;
+	run->gpu_bytes = all - run->host_bytes;
 }
 
 /* One that is away has nothing of its own behind it, but idle pages may lie at its addresses. */

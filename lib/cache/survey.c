@@ -69,7 +69,7 @@ static void walk_pages(struct glk_cache *cache, struct pages *p)
 
 	*p = (struct pages){.cache = cache, .map = &cache->arena.map};
 	glk_lock(&cache->lock);
-	end = glk_map_end(p->map);
+	end = glk_space_end(p->map->space);
 	for (uint32_t w = 0; w < (end + 63) >> 6; w++) {
 		add_word(p, w);
 		if (++p->words < TURN_WORDS && p->slots < TURN_SLOTS)

@@ -77,15 +77,10 @@ struct sending {
 /* All blocks that may have memory of the GPU outside of graphs. */
 int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg)
 {
-	struct glk_tags *tags = glk_tags(cache);
-	int err = glk_away_each(&cache->arena, fn, arg);
+	int err = 0;
 
-	if (!err && cache->beside.map.pool)
-		err = glk_away_each(&cache->beside, fn, arg);
-	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
-		if (tags->at[i].arena.map.pool)
-			err = glk_away_each(&tags->at[i].arena, fn, arg);
-	}
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next)
+		err = glk_away_each(a, fn, arg);
 	return err;
 }
 
@@ -102,7 +97,7 @@ static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
 static bool lies_there(const struct sending *s, const struct glk_arena *arena,
 	const struct glk_extent *e)
 {
-	return s->whole && !glk_load_relaxed(&e->whole) && arena->ops != &glk_arena_tag;
+	return s->whole && !glk_load_relaxed(&e->whole) && !arena->ops->leaves;
 }
 
 static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
@@ -343,7 +338,7 @@ static int resume(struct glk_cache *cache, bool lazy, struct glake_suspended *re
 	/* first what cannot lie elsewhere: what is on the host in place may stay there for good */
 	if (!err)
 		err = have_all(cache, &did);
-	if (!err && !lazy && (cache->in_place || cache->arena.map.guests))
+	if (!err && !lazy && (cache->in_place || cache->arena.map.hosted))
 		err = bring(cache, &did);
 	if (!err) {
 		admit(cache);

@@ -29,9 +29,7 @@ int glk_away_home(struct glk_cache *cache, uint32_t run)
 			cache->device, glk_thread_current->error.text);
 		return err;
 	}
-	do {
-		err = glk_move_home(&cache->mover, run);
-	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
+	err = glk_move_home(&cache->mover, run);
 	if (cache->conf->tier_verify)
 		glk_verify_keep(&cache->mover, run);
 	return err;

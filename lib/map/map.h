@@ -17,8 +17,10 @@
  * one whose page is idle, no driver call is needed. A mapping is *usable* when its page is in
  * use right there or idle, *stale* when its page is in use elsewhere.
  *
- * Addresses are reserved in steps, so an arena may have several ranges. Offsets and slots count
- * through all of them, with a gap of a slot between two, so that nothing merges across.
+ * Addresses are reserved in steps, so an arena may have several ranges: its map. The maps of a GPU share
+ * one space, the tables of all slots, pages, mappings and idle pages. Offsets and slots count through all
+ * ranges of the space, with a gap of a GiB between two, so that nothing merges across; a page may be
+ * mapped in several maps, and what is idle serves all of them. Any map of a space leads to all its slots.
  *
  * This folder keeps the tables and makes the map calls. It does not know streams: whether a
  * mapping may go now is decided above, in stream/limbo.c, the only caller of

@@ -297,10 +297,12 @@ static int check_row(struct tally *t, unsigned r)
 {
 	const struct glk_map *map = t->map;
 	const struct glk_range *range = &map->range[r];
+	struct glk_stretch slots = glk_map_slots(map, r);
 	uint64_t offset = range->offset;
 	uint32_t id = t->head[r], prev = 0;
 	int err = 0;
 
+	t->slot = glk_slot_of(map, range->offset);
 	for (; id && !err; id = glk_extent_at(map, id)->next) {
 		err = check_extent(t, range, id, prev, offset);
 		offset += glk_extent_at(map, id)->size;
@@ -311,7 +313,7 @@ static int check_row(struct tally *t, unsigned r)
 		err = glk_broken("the last extent, %" PRIu32 ", ends at %" PRIu64
 				 ", the mark is %" PRIu64 " and the last %" PRIu32,
 			prev, offset, map->high, map->last);
-	return err;
+	return err || slots.first > slots.last ? err : settle(t, slots.last + 1);
 }
 
 /* What a table names at an offset: an extent that begins there, or a wrong one. */
@@ -394,13 +396,17 @@ static int check_cover(const struct glk_map *map, uint32_t group)
 static int check_tables(struct tally *t)
 {
 	const struct glk_map *map = t->map;
-	uint32_t end = glk_map_end(map);
 	int err = 0;
 
-	for (uint32_t slot = 0; slot < end && !err; slot++)
-		err = check_starts(t, slot);
-	for (uint32_t g = 0; g <= end >> GLK_GROUP_SHIFT && !err; g++)
-		err = check_cover(map, g);
+	for (unsigned r = 0; r < map->ranges; r++) {
+		struct glk_stretch s = glk_map_slots(map, r);
+
+		for (uint32_t slot = s.first; slot <= s.last && !err; slot++)
+			err = check_starts(t, slot);
+		for (uint32_t g = s.first >> GLK_GROUP_SHIFT;
+			s.first <= s.last && g <= s.last >> GLK_GROUP_SHIFT && !err; g++)
+			err = check_cover(map, g);
+	}
 	if (!err && (t->named[false] || t->named[true]))
 		err = glk_broken("lookups name an extent twice, or not at all");
 	if (!err &&
@@ -419,8 +425,6 @@ int glk_verify_space(struct glk_map *map)
 
 	for (unsigned r = 0; r < map->ranges && !err; r++)
 		err = check_row(&t, r);
-	if (!err)
-		err = settle(&t, glk_map_end(map));
 	if (!err && t.extents)
 		err = glk_broken("%" PRIu32 " extents lie in no row", t.extents);
 	if (!err &&

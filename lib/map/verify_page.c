@@ -13,9 +13,11 @@
 
 struct tally {
 	struct glk_map *map;
-	uint64_t mapped_bytes, page_bytes, idle_slots, stranded;
+	uint64_t mapped_bytes;
+	struct glk_stock of[GLK_OF_COUNT];
+	uint64_t held;	   /* of the map */
 	uint32_t mappings; /* met, less those in the chains of the pages that were met */
-	uint32_t guests;
+	uint32_t hosted;   /* likewise */
 };
 
 /* What the chain of a page says. */
@@ -34,7 +36,7 @@ static int check_chain(
 	struct chain chain = {.in_use = GLK_NO_SLOT};
 
 	for (; at != GLK_NO_SLOT && length <= page->aliases; length++) {
-		if (at >= map->capacity || map->page[at] != id)
+		if (at >= map->space->capacity || map->page[at] != id)
 			return glk_broken("page %" PRIu32 ": slot %" PRIu32
 					  " of its chain does not hold it",
 				id, at);
@@ -58,15 +60,11 @@ static int check_chain(
 	return 0;
 }
 
-/* A page is of the node of the map, or of the GPU that the memory of the host is near, or the reverse,
- * and has one mapping then. */
+/* A page is of the node of the space, or of the host near it. */
 static bool is_known(const struct glk_map *map, const struct glk_page *page)
 {
-	const struct glk_node *gpu = map->node->gpu, *of = &map->pool->nodes[page->node];
-
 	return page->node == map->node->index ||
-		((gpu ? gpu->index == page->node : of->gpu == map->node) &&
-			page->aliases == 1);
+		map->pool->nodes[page->node].gpu == map->node;
 }
 
 /* A page, asked at its most recent mapping. */
@@ -74,9 +72,12 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 {
 	const struct glk_map *map = t->map;
 	const struct glk_page *page = glk_map_page(map, id);
+	bool host = glk_map_is_host(map, id);
+	struct glk_stock *stock = &t->of[host];
 
 	t->mappings -= page->aliases;
-	t->page_bytes += page->size;
+	stock->page_bytes += page->size;
+	t->held += page->map == map ? page->size : 0;
 	if (page->class != glk_node_class(map->node, page->size) || !is_known(map, page))
 		return glk_broken("page %" PRIu32 ": %" PRIu64
 				  " bytes, of class %d and node %d",
@@ -85,10 +86,17 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 		return glk_broken("page %" PRIu32 ": in use at slot %" PRIu32
 				  ", which it holds at %" PRIu32,
 			id, chain->in_use, page->in_use);
+	if (page->node == map->node->index &&
+		page->map !=
+			glk_slot_map(
+				map, chain->busy ? chain->in_use : page->first_alias) &&
+		(chain->busy || !page->map))
+		return glk_broken("page %" PRIu32 ": used last in another map", id);
 	if (chain->busy)
 		return 0;
-	t->idle_slots += glk_page_slots(map, page);
-	if (!glk_idle_listed(map, (page->first_alias >> GLK_GROUP_SHIFT) + 1))
+	stock->idle_slots += glk_page_slots(map, page);
+	if (!glk_idle_listed(
+		    &map->space->of[host], (page->first_alias >> GLK_GROUP_SHIFT) + 1))
 		return glk_broken("page %" PRIu32 ": idle at slot %" PRIu32
 				  ", in a group on no list",
 			id, page->first_alias);
@@ -142,7 +150,8 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	struct glk_map *map = t->map;
 	uint32_t id = map->page[first];
 	const struct glk_page *page = glk_map_page(map, id);
-	const struct glk_range *range = glk_map_range(map, (uint64_t)first << map->shift);
+	const struct glk_range *range =
+		map->space->range[((uint64_t)first << map->shift) >> GLK_RANGE_SHIFT];
 	struct glk_mapping m = {first, first};
 	struct chain chain = {0};
 	int err;
@@ -164,9 +173,15 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	err = check_bits(map, m, page->aliases > 1, !chain.busy || chain.in_use == first);
 	t->mappings++;
 	t->mapped_bytes += page->size;
-	t->guests += page->node != map->node->index ? m.last - m.first + 1 : 0;
+	if (glk_bits_count(map->host, m.first, m.last) !=
+		(glk_map_is_host(map, id) ? m.last - m.first + 1 : 0))
+		return glk_broken("slot %" PRIu32
+				  ": on the host, or not, and page %" PRIu32,
+			first, id);
+	if (glk_slot_map(map, first) == map && glk_map_is_host(map, id))
+		t->hosted += m.last - m.first + 1;
 	if (chain.in_use == first)
-		t->stranded +=
+		t->of[glk_map_is_host(map, id)].stranded +=
 			m.last - m.first + 1 - glk_bits_count(map->busy, m.first, m.last);
 	if (!err && page->first_alias == first)
 		err = check_page(t, id, &chain);
@@ -191,7 +206,7 @@ static int check_none(const struct glk_map *map, uint32_t slot)
 static int check_slots(struct tally *t)
 {
 	struct glk_map *map = t->map;
-	uint32_t end = glk_map_end(map), most = map->capacity - 1;
+	uint32_t end = glk_space_end(map->space), most = map->space->capacity - 1;
 	int err = 0;
 
 	for (uint32_t slot = 0; slot < end && !err; slot++) {
@@ -211,52 +226,68 @@ static int check_slots(struct tally *t)
 }
 
 /* The list of groups, from either end. */
-static int check_list(const struct glk_map *map)
+static int check_list(const struct glk_map *map, const struct glk_stock *stock)
 {
-	uint32_t groups = ((map->capacity - 1) >> GLK_GROUP_SHIFT) + 1, length = 0;
-	uint32_t at = glk_idle_oldest(map), before = 0, listed = 0;
+	uint32_t groups = ((map->space->capacity - 1) >> GLK_GROUP_SHIFT) + 1, length = 0;
+	uint32_t at = glk_idle_oldest(stock), before = 0, listed = 0;
 
 	for (; at && length <= groups; length++) {
-		if (at > groups || map->idle[at].older != before)
+		if (at > groups || stock->idle[at].older != before)
 			break;
 		before = at;
-		at = map->idle[at].newer;
+		at = stock->idle[at].newer;
 	}
 	for (uint32_t g = 1; g <= groups; g++)
-		listed += glk_idle_listed(map, g);
-	if (at || before != glk_idle_newest(map) || listed != length ||
-		listed != map->listed)
+		listed += glk_idle_listed(stock, g);
+	if (at || before != glk_idle_newest(stock) || listed != length ||
+		listed != stock->listed)
 		return glk_broken("the list of groups breaks at %" PRIu32 " of %" PRIu32
 				  ", the newest is %" PRIu32,
-			length, listed, glk_idle_newest(map));
+			length, listed, glk_idle_newest(stock));
+	return 0;
+}
+
+static int check_stock(const struct glk_stock *stock, const struct glk_stock *found)
+{
+	if (found->page_bytes != stock->page_bytes)
+		return glk_broken("pages of %" PRIu64
+				  " bytes mapped, counted as %" PRIu64,
+			found->page_bytes, stock->page_bytes);
+	if (found->idle_slots != stock->idle_slots)
+		return glk_broken("%" PRIu64 " slots of idle pages, counted as %" PRIu64,
+			found->idle_slots, stock->idle_slots);
+	if (found->stranded != stock->stranded)
+		return glk_broken("%" PRIu64 " slots are stranded, counted as %" PRIu64,
+			found->stranded, stock->stranded);
 	return 0;
 }
 
 int glk_verify_pages(struct glk_map *map)
 {
+	const struct glk_space *space = map->space;
 	struct tally t = {.map = map};
-	int err = check_list(map);
+	int err = 0;
 
+	for (int i = 0; i < GLK_OF_COUNT && !err; i++)
+		err = check_list(map, &space->of[i]);
 	if (!err)
 		err = check_slots(&t);
+	if (!err && space->claims)
+		err = glk_broken(
+			"slots are claimed, by %" PRIu32 " plans", space->claims);
+	if (!err && glk_bits_any(map->claimed, 0, space->capacity - 1))
+		err = glk_broken("slots are claimed, by no plan");
+	for (int i = 0; i < GLK_OF_COUNT && !err; i++)
+		err = check_stock(&space->of[i], &t.of[i]);
 	if (err)
 		return err;
-	if (t.mapped_bytes != map->mapped_bytes || t.page_bytes != map->page_bytes)
-		return glk_broken("%" PRIu64 " bytes mapped of pages of %" PRIu64
-				  ", counted as %" PRIu64 " and %" PRIu64,
-			t.mapped_bytes, t.page_bytes, map->mapped_bytes, map->page_bytes);
-	if (t.guests != map->guests)
-		return glk_broken(
-			"%" PRIu32
-			" slots have pages of another node, counted as %" PRIu32,
-			t.guests, map->guests);
-	if (map->claims || glk_bits_any(map->claimed, 0, map->capacity - 1))
-		return glk_broken("slots are claimed, by %" PRIu32 " plans", map->claims);
-	if (t.idle_slots != map->idle_slots)
-		return glk_broken("%" PRIu64 " slots of idle pages, counted as %" PRIu64,
-			t.idle_slots, map->idle_slots);
-	if (t.stranded != map->stranded)
-		return glk_broken("%" PRIu64 " slots are stranded, counted as %" PRIu64,
-			t.stranded, map->stranded);
+	if (t.mapped_bytes != space->mapped_bytes)
+		return glk_broken("%" PRIu64 " bytes mapped, counted as %" PRIu64,
+			t.mapped_bytes, space->mapped_bytes);
+	if (t.held != map->held || t.hosted != map->hosted)
+		return glk_broken("%" PRIu64 " bytes of pages used last and %" PRIu32
+				  " slots on the host, counted as %" PRIu64
+				  " and %" PRIu32,
+			t.held, t.hosted, map->held, map->hosted);
 	return 0;
 }

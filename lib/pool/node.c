@@ -113,6 +113,7 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	glk_poke_release(&p->able, able);
 	glk_poke_release(&p->size, size);
 	p->use = (struct glk_use){0};
+	p->map = NULL;
 	p->first_alias = GLK_NO_SLOT;
 	p->in_use = GLK_NO_SLOT;
 	p->aliases = 0;

@@ -45,10 +45,14 @@ enum glk_class {
 
 #define GLK_NO_SLOT UINT32_MAX
 
+struct glk_map;
+
 struct glk_page {
 	glk_atomic(uint64_t) word;
-	uint64_t handle;      /* of the driver */
-	uint64_t size;	      /* bytes */
+	uint64_t handle; /* of the driver */
+	uint64_t size;	 /* bytes */
+	/* Where it was used last, or is, if it is mapped and of the node of the space: map/page/mapping.h */
+	struct glk_map *map;
 	struct glk_use use;   /* last use, see glk_page_use() in map/page/mapping.h */
 	uint32_t first_alias; /* first slot of the newest mapping, GLK_NO_SLOT if none */
 	/* First slot of the mapping it is in use through, GLK_NO_SLOT while idle; kept for

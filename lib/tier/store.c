@@ -211,6 +211,9 @@ static int take(struct glk_store *store, uint64_t bytes, bool lent, uint32_t *re
 		if (left && !err)
 			err = grow(
 				store, (left + GLK_STORE_CHUNKS - 1) / GLK_STORE_CHUNKS);
+		if (err == -ENOMEM && store->yield &&
+			store->yield(store->arg, GLK_STORE_PIECE))
+			err = 0;
 	}
 	if (err) {
 		glk_store_put(store, chain, 0);

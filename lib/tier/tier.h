@@ -70,6 +70,10 @@ struct glk_store {
 		lent_used; /* of chunks in use there; `held`, `there` and `used` have none of it */
 	uint64_t reserve; /* bytes that a trim leaves */
 	bool making;	  /* somebody makes pieces */
+	/* Has others give so many bytes of the budget back that they do not use, and gives the lock up meanwhile:
+	 * whether there were any. NULL: there are no others. */
+	bool (*yield)(void *arg, uint64_t bytes);
+	void *arg;
 	pthread_cond_t made;
 	struct glk_pack *pack; /* NULL: contents are not packed */
 	uint64_t packs;	       /* bytes of the host that this holds beside */

@@ -54,13 +54,10 @@ struct glk_arena_ops {
 	bool closed;
 	/* A request may wait for the work of streams. */
 	bool waits;
-	/* Its pages are memory of the host. They cost more than a mapping, so idle ones are taken before
-	 * new ones are made; and its blocks have nowhere to go. */
+	/* Its blocks go away together, and not to the host in place. */
+	bool leaves;
+	/* Its pages are memory of the host, but for what has come to the GPU since. */
 	bool host;
-	/* Blocks of it may lie on the host in place, what of them does is counted with `count`. */
-	bool places;
-	/* That alone is counted, so that nothing is where no memory of the host is. */
-	bool counts_host;
 	/* Its pages are words, which cost nothing: there is one for each slot that was ever used, and it
 	 * stays. No budget is for them. */
 	bool fixed;
@@ -88,8 +85,10 @@ struct glk_cold_walk {
 
 struct glk_arena {
 	struct glk_cache *gpu;
+	struct glk_arena
+		*next; /* in the space of the GPU, whose own arena is the first */
 	const struct glk_arena_ops *ops;
-	/* Whose idle pages it may have, which are of the same node: its own, or those of another. */
+	/* In whose space the idle pages are that it may have. */
 	struct glk_arena *home;
 	/* The first GPU of the context, by which contexts are told apart, where freed blocks go to
 	 * bins; NULL: no block of this arena does. */
@@ -114,9 +113,8 @@ struct glk_request {
 	uint32_t bin; /* where it goes when freed */
 	uint32_t flags;
 	struct glk_stream *stream;
-	uint64_t capture; /* of a graph, that the stream is in; 0: in none */
-	/* Whose pages it is to have; NULL: those of the arena that it has its place in. */
-	struct glk_arena *source;
+	uint64_t capture;      /* of a graph, that the stream is in; 0: in none */
+	struct glk_node *node; /* whose pages it is to have; NULL: as its arena has it */
 	/* The slots of an extent that are to be backed; NULL: all of it. */
 	const struct glk_stretch *run;
 	uint32_t lead, tail; /* slots at its ends that get pages of one slot */
@@ -133,15 +131,18 @@ struct glk_request {
 	bool alone;	 /* nobody else is tried: see glk_plan_stand() */
 };
 
+/* beside.c. What a block has on the host, in place, is counted while it is not away: before it moves, and
+ * after. */
+void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more);
+
 /* A block more, or one fewer, where that is counted. */
 static inline void glk_arena_count(
 	struct glk_arena *arena, const struct glk_extent *e, bool more)
 {
-	const struct glk_arena_ops *ops = arena->ops;
-
-	if (ops->count &&
-		(!ops->counts_host || arena->map.guests || arena->map.node->gpu))
-		ops->count(arena, e, more);
+	if (arena->ops->count)
+		arena->ops->count(arena, e, more);
+	if (arena->map.hosted)
+		glk_beside_count(arena, e, more);
 }
 
 /* The arena of a range. Any thread, no lock. */
@@ -154,22 +155,26 @@ static inline struct glk_arena *glk_arena_of(const struct glk_range *range)
 /* tag/tag.c. -EAGAIN with a record while it is shut, else 0. */
 int glk_arena_open(const struct glk_arena *arena);
 
-/* ladder.c. Bytes of its node that nobody uses: free pages, and idle ones of a home. */
-uint64_t glk_arena_idle(const struct glk_arena *home);
-/* For a home of memory of the GPU: what it may hold, by its budget and by what there is; and what may be had of
- * that, held or not. */
-uint64_t glk_arena_most(const struct glk_arena *home);
-uint64_t glk_arena_room(const struct glk_arena *home);
+/* ladder.c. Bytes of a node that nobody uses: free pages, and idle ones in the space of a home. */
+uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *node);
+/* What a GPU may hold, by its budget and by what there is; and what may be had of that, held or not. */
+uint64_t glk_cache_most(const struct glk_cache *cache);
+uint64_t glk_cache_room(const struct glk_cache *cache);
 
-/* device.c. Makes its tables, and reserves its first addresses, so many. 0, -ENOMEM, or the driver's
+/* device.c. Makes it one of a space, and reserves its first addresses. 0, -ENOMEM, or the driver's
  * error. */
 int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, uint64_t step);
-/* The same with the most addresses as well, of the pool that its node is of. */
-int glk_arena_init_sized(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_node *node, struct glk_map_size size);
-/* Ends them; all was given back. */
+	const struct glk_arena_ops *ops, struct glk_space *space,
+	struct glk_map_size size);
+/* The same in a space of its own, of a node. */
+int glk_arena_init_alone(struct glk_arena *arena, struct glk_cache *gpu,
+	const struct glk_arena_ops *ops, struct glk_space *space, struct glk_node *node,
+	struct glk_map_size size);
+/* So many addresses at first, and as many as map.span allows. */
+struct glk_map_size glk_arena_size(const struct glk_cache *gpu, uint64_t step);
+/* Ends it; all was given back. And the space of its own. */
 void glk_arena_fini(struct glk_arena *arena);
+void glk_arena_fini_alone(struct glk_arena *arena, struct glk_space *space);
 
 /* serve.c. Takes back an extent the caller owns, which was used as `use` says: it merges with what is free
  * beside it. */

@@ -209,11 +209,6 @@ static void undo(struct job *job)
 	job->made = 0;
 }
 
-static struct glk_arena *source_of(const struct job *job)
-{
-	return job->request->source ? job->request->source : job->arena;
-}
-
 /* Puts pages behind the slots that have none to use. */
 static int stitch(struct job *job)
 {
@@ -227,7 +222,7 @@ static int stitch(struct job *job)
 	if (err)
 		return err;
 	need = count_need(job);
-	err = glk_supply_get(source_of(job), job->request, &need, &job->supply);
+	err = glk_supply_get(job->arena, job->request, &need, &job->supply);
 	if (err)
 		return err;
 	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
@@ -236,7 +231,7 @@ static int stitch(struct job *job)
 			break;
 		slot = run.last + 1;
 	}
-	glk_supply_put_back(source_of(job), &job->supply);
+	glk_supply_put_back(job->arena, &job->supply);
 	if (err)
 		undo(job);
 	return err;

@@ -35,7 +35,7 @@ static uint64_t shortage(const struct glk_node *node, uint64_t size)
 
 /* Pages that stay since work on them is under way: so much of it as makes room, when it is done. What
  * many streams were in is left for when there is nothing else. */
-struct late {
+struct glk_late {
 	struct glk_work work;
 	uint64_t bytes;
 	bool many, left;
@@ -52,15 +52,9 @@ static bool has_many(const struct glk_use *use)
 	return glk_use_crowded(use) || streams > MANY;
 }
 
-struct release {
-	struct glk_limbo limbo;
-	uint64_t left;
-	struct late *late; /* NULL: nobody asks */
-};
-
 /* All mappings of a page have to go with it. */
 static void add_late(
-	const struct glk_map *map, const struct glk_page *page, struct late *late)
+	const struct glk_map *map, const struct glk_page *page, struct glk_late *late)
 {
 	uint32_t first = page->first_alias, slots = glk_page_slots(map, page);
 	struct glk_use all = {0};
@@ -80,126 +74,122 @@ static void add_late(
 	late->bytes += page->size;
 }
 
+/* Whether a page has a mapping in a map. */
+static bool lies_in(const struct glk_map *map, const struct glk_page *page)
+{
+	uint32_t slot = page->first_alias;
+
+	for (unsigned left = page->aliases; left; left--) {
+		if (glk_slot_map(map, slot) == map)
+			return true;
+		slot = map->alias[slot];
+	}
+	return false;
+}
+
 static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *arg)
 {
-	struct release *r = arg;
-	uint64_t size = glk_map_page(map, id)->size;
-	int err = glk_limbo_release(&r->limbo, map, id);
+	const struct glk_page *page = glk_map_page(map, id);
+	struct glk_release *r = arg;
+	uint64_t size = page->size;
+	int err;
 
+	if ((r->lent && !page->lent) || (r->of && !lies_in(r->of, page)))
+		return GLK_IDLE_NEXT;
+	err = glk_limbo_release(&r->limbo, map, id);
 	if (!err)
 		r->left -= size < r->left ? size : r->left;
-	else if (err == -EAGAIN && r->late && r->late->bytes < r->left)
-		add_late(map, glk_map_page(map, id), r->late);
+	else if (err != -EAGAIN)
+		r->err = r->err ? r->err : err;
+	else if (r->late && r->late->bytes < r->left)
+		add_late(map, page, r->late);
 	return r->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-static uint64_t release_idle(
-	struct glk_arena *arena, uint64_t bytes, uint32_t groups, struct late *late)
+void glk_ladder_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
+	struct glk_release *r)
 {
-	struct release r = {
-		.limbo = glk_request_limbo(arena), .left = bytes, .late = late};
-	struct glk_idle_walk walk = {.groups = groups};
+	struct glk_idle_walk walk = {.of = glk_node_of(node), .groups = groups};
 
-	glk_idle_each(&arena->map, &walk, release_one, &r);
-	return bytes - r.left;
+	if (r->left)
+		glk_idle_each(&home->map, &walk, release_one, r);
 }
 
-uint64_t glk_ladder_drain(struct glk_arena *home, uint64_t bytes)
+uint64_t glk_ladder_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes)
 {
-	struct glk_node *node = home->map.node;
 	uint64_t given = 0;
 
 	if (!bytes || !glk_node_free(node))
 		return 0;
-	glk_lock_pause(&home->gpu->lock);
+	glk_lock_pause(&gpu->lock);
 	for (int c = GLK_CLASS_COUNT - 1; c >= 0 && given < bytes; c--)
 		given += glk_node_drain(node, (enum glk_class)c, bytes - given);
-	glk_lock_resume(&home->gpu->lock);
+	glk_lock_resume(&gpu->lock);
 	return given;
 }
 
-/* Idle pages of the GPU among the addresses of blocks that were placed on the host, and of blocks with a
- * tag, go to its list, and the reverse. */
-static void take_guests(struct glk_arena *home, uint64_t bytes)
+uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *node)
 {
-	uint64_t free = glk_node_free(home->map.node);
+	const struct glk_stock *stock = &home->map.space->of[glk_node_of(node)];
 
-	if (home->ops->host) {
-		glk_beside_leave(home->gpu, glk_request_limbo(home));
-	} else if (home == &home->gpu->arena && free < bytes) {
-		free += glk_beside_yield(
-			home->gpu, glk_request_limbo(home), bytes - free);
-		if (free < bytes)
-			glk_tags_yield(home->gpu, home->map.node, glk_request_limbo(home),
-				bytes - free);
-	}
+	return (stock->idle_slots << home->map.shift) + glk_node_free(node);
 }
 
-uint64_t glk_arena_idle(const struct glk_arena *home)
+uint64_t glk_cache_most(const struct glk_cache *cache)
 {
-	const struct glk_map *beside = &home->gpu->beside.map;
-	uint64_t slots = home->map.idle_slots - glk_idle_guests(&home->map);
+	uint64_t budget = glk_load_relaxed(&cache->node->budget);
 
-	if (home == &home->gpu->arena)
-		slots += glk_idle_guests(beside) +
-			(glk_tags_idle(home->gpu, false) >> home->map.shift);
-	else if (home->ops->host)
-		slots += glk_idle_guests(&home->gpu->arena.map) +
-			(glk_tags_idle(home->gpu, true) >> home->map.shift);
-	return (slots << home->map.shift) + glk_node_free(home->map.node);
+	return budget < cache->memory ? budget : cache->memory;
 }
 
-uint64_t glk_arena_most(const struct glk_arena *home)
+uint64_t glk_cache_room(const struct glk_cache *cache)
 {
-	uint64_t budget = glk_load_relaxed(&home->map.node->budget);
+	uint64_t held = glk_load_relaxed(&cache->node->held);
+	uint64_t most = glk_cache_most(cache);
 
-	return budget < home->gpu->memory ? budget : home->gpu->memory;
+	return (most > held ? most - held : 0) +
+		glk_arena_idle(&cache->arena, cache->node);
 }
 
-uint64_t glk_arena_room(const struct glk_arena *home)
+static uint64_t release(struct glk_arena *home, struct glk_node *node, uint64_t bytes,
+	uint32_t groups, struct glk_late *late)
 {
-	uint64_t held = glk_load_relaxed(&home->map.node->held);
-	uint64_t most = glk_arena_most(home);
+	uint64_t given = glk_ladder_drain(home->gpu, node, bytes);
+	struct glk_release r = {.limbo = glk_request_limbo(home),
+		.left = bytes > given ? bytes - given : 0,
+		.late = late};
 
-	return (most > held ? most - held : 0) + glk_arena_idle(home);
-}
-
-static uint64_t release(
-	struct glk_arena *home, uint64_t bytes, uint32_t groups, struct late *late)
-{
-	uint64_t given;
-
-	take_guests(home, bytes);
-	given = glk_ladder_drain(home, bytes);
-
-	if (given < bytes)
-		given += release_idle(home, bytes - given, groups, late);
+	bytes = r.left;
+	glk_ladder_idle(home, node, groups, &r);
+	given += bytes - r.left;
 	if (given)
 		glk_cache_climbed(home->gpu, GLAKE_RUNG_RECUT);
 	return given;
 }
 
-uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups)
+uint64_t glk_ladder_release(
+	struct glk_arena *home, struct glk_node *node, uint64_t bytes, uint32_t groups)
 {
-	return release(home, bytes, groups, NULL);
+	return release(home, node, bytes, groups, NULL);
 }
 
 /* Times that work is waited for, which others may have queued more of meanwhile. */
 #define WAITS 5
 
 /* Whether anything that nobody uses stays mapped. */
-static bool stays(const struct glk_arena *home)
+static bool stays(const struct glk_arena *home, const struct glk_node *node)
 {
-	return glk_arena_idle(home) > glk_node_free(home->map.node);
+	return glk_arena_idle(home, node) > glk_node_free(node);
 }
 
 /* All that can go, and what the work of streams is in the way of, when that is done. All streams are
  * waited for where that was not enough: pages lie among other addresses, and what is in their way is not
  * known; or they were waited for in vain, as a capture or a plan is, and others may do. */
-static uint64_t release_late(struct glk_arena *home, uint64_t bytes)
+static uint64_t release_late(
+	struct glk_arena *home, struct glk_node *node, uint64_t bytes)
 {
 	struct glk_streams *streams = &home->gpu->streams;
-	struct late late = {.left = true};
+	struct glk_late late = {.left = true};
 	uint64_t given = 0;
 
 	for (int i = 0; i < WAITS && given < bytes && (late.bytes || late.left); i++) {
@@ -207,12 +197,12 @@ static uint64_t release_late(struct glk_arena *home, uint64_t bytes)
 
 		/* a capture may be in the way of some of it */
 		glk_work_sync(streams, &late.work);
-		late = (struct late){.many = many};
-		given += release(home, bytes - given, UINT32_MAX, &late);
+		late = (struct glk_late){.many = many};
+		given += release(home, node, bytes - given, UINT32_MAX, &late);
 	}
-	if (given < bytes && stays(home)) {
+	if (given < bytes && stays(home, node)) {
 		glk_clock_sync(streams, ~UINT64_C(0));
-		given += glk_ladder_release(home, bytes - given, UINT32_MAX);
+		given += glk_ladder_release(home, node, bytes - given, UINT32_MAX);
 	}
 	return given;
 }
@@ -229,27 +219,26 @@ static void reap(struct glk_cache *gpu)
 		glk_cache_climbed(gpu, GLAKE_RUNG_LIMBO);
 }
 
-bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes)
+bool glk_ladder_climb(struct glk_arena *home, struct glk_node *node, uint64_t bytes)
 {
 	struct glk_cache *gpu = home->gpu;
-	struct glk_node *node = home->map.node;
 	uint64_t want, given;
 
-	if (home->binned)
+	if (node == gpu->node)
 		reap(gpu);
 	/* what can go then must not depend on how far the GPU is */
 	if (!gpu->conf->stream_opportunistic)
 		glk_clock_sync(&gpu->streams, ~UINT64_C(0));
 	glk_event_poll(&gpu->streams);
 	/* memory that contents were kept in, or are to be, counts against the same budget */
-	if (home->ops->host && glk_load_relaxed(&gpu->moves)) {
+	if (node->gpu && glk_load_relaxed(&gpu->moves)) {
 		glk_reserve_yield(gpu);
 		glk_mover_yield(&gpu->mover, shortage(node, bytes));
 	}
-	if (home->binned)
+	if (node == gpu->node)
 		glk_quick_flush(gpu);
 	want = shortage(node, bytes);
-	given = release_late(home, want);
+	given = release_late(home, node, want);
 	/* where the driver is the limit, what it has left may be enough with less */
 	return given >= want || glk_node_has_room(node, bytes);
 }
@@ -303,9 +292,8 @@ static void add_bytes(struct sentence *s, uint64_t bytes, const char *what)
 }
 
 /* Where the memory is that is held: with live blocks, with others, or in motion. */
-static void add_held(struct sentence *s, const struct glk_arena *home)
+static void add_held(struct sentence *s, struct glk_cache *gpu)
 {
-	struct glk_cache *gpu = home->gpu;
 	const struct glk_map *map = &gpu->arena.map;
 	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
 	uint64_t born = 0;
@@ -315,18 +303,19 @@ static void add_held(struct sentence *s, const struct glk_arena *home)
 	for (uint32_t i = 1; i <= gpu->last_row; i++)
 		born += gpu->rows[i].bytes;
 	add(s, ", %s in live blocks", glk_say_bytes(sum.live).text);
-	add_bytes(s, (map->stranded << map->shift) + nests - map->nested_taken,
+	add_bytes(s,
+		(map->space->of[GLK_OF_NODE].stranded << map->shift) + nests -
+			map->nested_taken,
 		"beside them in their pages");
 	add_bytes(s, born > sum.given ? born - sum.given : 0, "in bins");
 	add_bytes(s, glk_cache_in_flight(gpu), "in plans");
-	add(s, ", %s idle", glk_say_bytes(glk_arena_idle(home)).text);
+	add(s, ", %s idle", glk_say_bytes(glk_arena_idle(&gpu->arena, gpu->node)).text);
 	add_bytes(s, glk_graph_held(gpu), "in pools of graphs");
 }
 
-int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
+int glk_ladder_refuse(struct glk_arena *home, struct glk_node *node, uint64_t size)
 {
 	struct glk_cache *gpu = home->gpu;
-	struct glk_node *node = home->map.node;
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	const struct glk_slab *pages = &gpu->pool->pages;
 	const struct glk_map *map = &gpu->arena.map;
@@ -347,7 +336,7 @@ int glk_ladder_refuse(struct glk_arena *home, uint64_t size)
 		add(&s, "a budget of %s", glk_say_bytes(budget).text);
 	else
 		add(&s, "no budget set");
-	add_held(&s, home);
+	add_held(&s, gpu);
 	add(&s, ", largest hole %s",
 		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
 	add(&s, "; a larger budget or fewer live blocks would help");

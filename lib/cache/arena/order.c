@@ -54,11 +54,8 @@ int glk_common_order(
 const struct glk_arena_ops glk_arena_common = {
 	.may = glk_common_may,
 	.order = glk_common_order,
-	.count = glk_beside_count,
 	.own = true,
 	.waits = true,
-	.places = true,
-	.counts_host = true,
 };
 
 int glk_request_order_page(
@@ -308,9 +305,9 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 static bool taken_before(struct glk_map *map, uint32_t slot)
 {
 	struct glk_page *page = glk_map_page(map, map->page[slot]);
-	bool before = page->mark == map->mark;
+	bool before = page->mark == map->space->mark;
 
-	page->mark = map->mark;
+	page->mark = map->space->mark;
 	return before && page->in_use == GLK_NO_SLOT;
 }
 
@@ -321,7 +318,7 @@ static bool count_taken(struct glk_arena *arena, struct glk_map *map, uint32_t f
 {
 	struct glk_limbo limbo = glk_request_limbo(arena);
 
-	map->mark++;
+	map->space->mark++;
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
 		uint64_t left = glk_mapping_starts(map, w,
 			map->shared[w] & map->usable[w] & glk_bits_mask(w, first, last),
@@ -359,17 +356,13 @@ static bool ends_ready(
 			glk_limbo_ready(&limbo, map, high.first, high.last));
 }
 
-bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
+bool glk_place_on_host(const struct glk_arena *arena, const struct glk_request *request,
 	uint32_t first, uint32_t last)
 {
-	if (!map->guests || map->node->gpu ||
-		(request->source && request->source->ops->host))
-		return false;
-	for (uint32_t slot = first; slot <= last; slot++) {
-		if (glk_map_is_host(map, map->page[slot]))
-			return true;
-	}
-	return false;
+	const struct glk_map *map = &arena->map;
+
+	return map->hosted && !glk_request_node(arena, request)->gpu &&
+		glk_bits_meet(map->host, map->usable, first, last);
 }
 
 bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slot,
@@ -388,7 +381,7 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 	}
 	if (last_slot >= end)
 		last_slot = end - 1;
-	if (glk_place_on_host(map, seek->request, first_slot, last_slot))
+	if (glk_place_on_host(arena, seek->request, first_slot, last_slot))
 		return false;
 	if (fit->stale && !stale_ready(arena, map, first_slot, last_slot))
 		return false;

@@ -21,10 +21,10 @@
  * it goes to no bin. */
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
-/* A place with pages behind it, above the size of small blocks, which is no block but the caller's. 0,
- * or an error with everything undone. */
-int glk_arena_place(
-	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent);
+/* Pages for as many bytes as the request is rounded to, mapped nowhere that counts and linked in the order of
+ * addresses: glk_page_next(). 0, or an error with everything undone. */
+int glk_arena_pages(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages);
 /* Pages behind an extent that has a place and stands on no slots, or not on those of the request's run,
  * with all that a request may do where memory is short. 0, or an error with everything undone. */
 int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent);
@@ -69,11 +69,13 @@ static inline bool glk_request_binned(const struct glk_cache *gpu, uint64_t size
 	return size <= gpu->conf->policy_bins;
 }
 
-/* From whom the pages of a request are. */
-static inline const struct glk_arena *glk_request_source(
+/* Whose pages a request is to have. */
+static inline struct glk_node *glk_request_node(
 	const struct glk_arena *arena, const struct glk_request *request)
 {
-	return request->source ? request->source : arena;
+	if (request->node)
+		return request->node;
+	return arena->ops->host ? arena->gpu->host : arena->map.node;
 }
 /* serve.c. The place of a request, searched with what is known, and again with what the streams have to
  * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
@@ -115,7 +117,7 @@ bool glk_place_check(struct glk_map *map, uint32_t first_slot, uint32_t last_slo
 	struct glk_fit *fit, void *arg);
 /* Whether a part of a place among addresses of the GPU lies on the host, where no block is born but one that
  * gets pages of the host. */
-bool glk_place_on_host(const struct glk_map *map, const struct glk_request *request,
+bool glk_place_on_host(const struct glk_arena *arena, const struct glk_request *request,
 	uint32_t first, uint32_t last);
 /* By the policies of the section stream: the operations of arenas that have no policy of their own. */
 bool glk_common_may(struct glk_arena *arena, const struct glk_request *request,
@@ -149,6 +151,9 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_need *need, struct glk_supply *ret_supply);
 /* Puts all pages that are left back to where the next request finds them. */
 void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply);
+/* A glk_try_fn for glk_arena_pages(). */
+int glk_supply_chain(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages);
 /* The first of a list. */
 uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
 
@@ -156,15 +161,30 @@ uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
 
-/* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at the node of a home, where it has none: memory that nobody
+/* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at a node, where it has none: memory that nobody
  * uses is given back. Whether there is room for them, as far as is known. */
-bool glk_ladder_climb(struct glk_arena *home, uint64_t bytes);
+bool glk_ladder_climb(struct glk_arena *home, struct glk_node *node, uint64_t bytes);
 /* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
  * so many groups of 64 slots at most. The bytes that were given back. */
-uint64_t glk_ladder_release(struct glk_arena *home, uint64_t bytes, uint32_t groups);
+uint64_t glk_ladder_release(
+	struct glk_arena *home, struct glk_node *node, uint64_t bytes, uint32_t groups);
+/* Idle ones alone, as long as some are left to be given back. */
+struct glk_late;
+struct glk_release {
+	struct glk_limbo limbo;
+	uint64_t left; /* bytes */
+	const struct glk_map
+		*of;	       /* pages without a mapping there stay; NULL: all may go */
+	bool lent;	       /* no others go */
+	struct glk_late *late; /* NULL: nobody asks what work is in the way */
+	int err;	       /* the first of the driver */
+};
+void glk_ladder_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
+	struct glk_release *r);
 /* Free ones alone. */
-uint64_t glk_ladder_drain(struct glk_arena *home, uint64_t bytes);
+uint64_t glk_ladder_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
 /* -ENOMEM, with a record that says what was asked for and what there is. */
-int glk_ladder_refuse(struct glk_arena *home, uint64_t bytes) GLK_COLD;
+int glk_ladder_refuse(
+	struct glk_arena *home, struct glk_node *node, uint64_t bytes) GLK_COLD;
 
 #endif

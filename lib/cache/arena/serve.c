@@ -213,12 +213,12 @@ static uint64_t book(struct glk_arena *arena, struct glk_request *request,
 	return glk_load_relaxed(&e->addr);
 }
 
-static GLK_COLD int too_large(const struct glk_arena *arena, uint64_t size, uint64_t most)
+static GLK_COLD int too_large(const struct glk_cache *gpu, const struct glk_node *node,
+	uint64_t size, uint64_t most)
 {
 	struct glk_said asked = glk_say_bytes(size), held = glk_say_bytes(most);
-	const struct glk_cache *gpu = arena->gpu;
 
-	if (arena->ops->host)
+	if (node->gpu)
 		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
 			"GPU %d has no room for %s, and %s of the host are the most that "
 			"tier.host allows",
@@ -242,17 +242,18 @@ int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
 	return 0;
 }
 
-static inline int admit(const struct glk_arena *arena, uint64_t size)
+static inline int admit(
+	const struct glk_cache *gpu, const struct glk_node *node, uint64_t size)
 {
-	uint64_t most = glk_load_relaxed(&arena->map.node->budget);
+	uint64_t most = glk_load_relaxed(&node->budget);
 
-	if (most > arena->gpu->memory && !arena->ops->host && !arena->ops->fixed)
-		most = arena->gpu->memory;
+	if (most > gpu->memory && node == gpu->node)
+		most = gpu->memory;
 	if (size <= most)
 		return 0;
-	if (glk_node_lender(arena->map.node) && most <= UINT64_MAX / 2)
-		most += glk_node_lender(arena->map.node)->lends;
-	return size <= most ? 0 : too_large(arena, size, most);
+	if (glk_node_lender(node) && most <= UINT64_MAX / 2)
+		most += glk_node_lender(node)->lends;
+	return size <= most ? 0 : too_large(gpu, node, size, most);
 }
 
 /* The sums of all seats that the policy goes by; with many threads they may be old. */
@@ -327,11 +328,12 @@ int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_
 	return glk_request_somehow(arena, request, back, &extent);
 }
 
-int glk_arena_place(
-	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_extent)
+int glk_arena_pages(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages)
 {
+	arena->gpu->streams.stuck = false;
 	sum_up(arena->gpu);
-	return glk_request_somehow(arena, request, alloc, ret_extent);
+	return glk_request_somehow(arena, request, glk_supply_chain, ret_pages);
 }
 
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
@@ -339,11 +341,12 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 {
 	bool whole = request->flags & GLAKE_ALLOC_CONTIGUOUS;
 	uint64_t slot = glk_slot_bytes(&arena->map);
+	const struct glk_node *node = glk_request_node(arena, request);
 	struct glk_cache *gpu = arena->gpu;
 	uint32_t extent;
 	int err;
 
-	err = admit(glk_request_source(arena, request), request->size);
+	err = admit(gpu, node, request->size);
 	if (err)
 		return err;
 	sum_up(gpu);
@@ -356,8 +359,8 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	request->bin = whole || !row || !glk_request_binned(gpu, request->size)
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
-	request->trim = arena->map.stranded &&
-		glk_supply_tight(glk_request_source(arena, request), request->size);
+	request->trim = arena->map.space->of[GLK_OF_NODE].stranded && node == gpu->node &&
+		glk_supply_tight(arena, request->size);
 	err = glk_request_somehow(arena, request, alloc, &extent);
 	if (err)
 		return err;

@@ -26,7 +26,7 @@ static uint32_t choose(struct glk_arena *arena, struct glk_request *request,
 		struct glk_use use = glk_use_of_page(map, slot);
 
 		if (glk_is_claimed(map, slot, slot) ||
-			glk_place_on_host(map, request, slot, slot) ||
+			glk_place_on_host(arena, request, slot, slot) ||
 			!glk_request_may(arena, request, &use, &waits) || waits >= least)
 			continue;
 		best = holes[i];
@@ -99,10 +99,10 @@ static bool may_await(const struct glk_arena *arena, const struct glk_request *r
 	uint64_t holes = nests - map->nested_taken;
 
 	if (!arena->ops->waits || !request->patient || arena->ops->fixed ||
-		map->node != arena->gpu->node)
+		arena->ops->host)
 		return false;
-	return holes > glk_arena_room(arena->home) / 4 &&
-		holes > glk_arena_most(arena->home) / WORTH;
+	return holes > glk_cache_room(arena->gpu) / 4 &&
+		holes > glk_cache_most(arena->gpu) / WORTH;
 }
 
 /* Times that a hole is waited for, which others may have taken by then. */
@@ -125,7 +125,7 @@ static bool await_hole(struct glk_arena *arena, const struct glk_request *reques
 		struct glk_use use = glk_use_of_page(map, slot);
 
 		if (!glk_is_claimed(map, slot, slot) &&
-			!glk_place_on_host(map, request, slot, slot) &&
+			!glk_place_on_host(arena, request, slot, slot) &&
 			(!first.streams || use.tick < first.tick))
 			first = use;
 	}

@@ -24,6 +24,7 @@ struct order {
 	struct glk_arena *arena;
 	struct glk_request *request;
 	struct glk_supply *supply;
+	struct glk_node *node; /* that the pages are of */
 	uint32_t small, large; /* missing pages */
 	uint64_t other;	       /* bytes of the page of its own that is missing */
 	int err;
@@ -92,7 +93,7 @@ void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply)
 static uint32_t take_free(struct order *o, enum glk_class class)
 {
 	struct glk_arena *arena = o->arena;
-	uint32_t id = glk_node_take(arena->map.node, class);
+	uint32_t id = glk_node_take(o->node, class);
 	unsigned waits;
 	struct glk_use use;
 
@@ -103,7 +104,7 @@ static uint32_t take_free(struct order *o, enum glk_class class)
 		    glk_map_page(&arena->map, id)->size != o->other) ||
 		!glk_request_may(arena, o->request, &use, &waits) ||
 		glk_request_order_page(arena, o->request, id)) {
-		glk_node_put(arena->map.node, id);
+		glk_node_put(o->node, id);
 		return 0;
 	}
 	return id;
@@ -122,7 +123,7 @@ static void take_all_free(struct order *o)
 		glk_plan_step(o->arena->gpu);
 	}
 	if (o->other) {
-		enum glk_class class = glk_node_class(o->arena->map.node, o->other);
+		enum glk_class class = glk_node_class(o->node, o->other);
 
 		id = take_free(o, class);
 		if (id)
@@ -187,7 +188,8 @@ static void take_idle(struct order *o, uint32_t slots, uint32_t *count)
 	struct pass pass = {.order = o, .count = count};
 
 	for (int waits = 0; waits < (alone ? 1 : 2) && wants_more(&pass); waits++) {
-		struct glk_idle_walk walk = {.slots = slots, .groups = GROUPS};
+		struct glk_idle_walk walk = {
+			.of = glk_node_of(o->node), .slots = slots, .groups = GROUPS};
 
 		pass.waits = waits;
 		glk_idle_each(&o->arena->map, &walk, take_one, &pass);
@@ -198,7 +200,7 @@ static void take_all_idle(struct order *o)
 {
 	struct glk_map *map = &o->arena->map;
 
-	if (!map->idle_slots)
+	if (!map->space->of[glk_node_of(o->node)].idle_slots)
 		return;
 	if (o->large)
 		take_idle(o, map->large, &o->large);
@@ -240,7 +242,8 @@ static void borrow_all(struct order *o)
 {
 	struct glk_arena *home = o->arena->home;
 
-	if (home == o->arena || !home->map.idle_slots)
+	if (home->map.space == o->arena->map.space ||
+		!home->map.space->of[GLK_OF_NODE].idle_slots)
 		return;
 	if (o->large)
 		borrow(home, home->map.large, o->large);
@@ -281,7 +284,7 @@ static uint64_t next_size(const struct order *o)
 
 static bool may_hold(const struct order *o, uint64_t most)
 {
-	uint64_t held = glk_node_own(o->arena->map.node);
+	uint64_t held = glk_node_own(o->node);
 
 	return !is_done(o) && held <= most && next_size(o) <= most - held;
 }
@@ -298,7 +301,7 @@ static int grow_all(struct order *o, uint64_t most)
 		return 0;
 	glk_lock_pause(&gpu->lock);
 	while (!err && may_hold(o, most)) {
-		err = glk_node_grow(o->arena->map.node, next_size(o), &id);
+		err = glk_node_grow(o->node, next_size(o), &id);
 		if (!err)
 			push(o, id);
 	}
@@ -349,11 +352,11 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
 	struct glk_cache *gpu = arena->gpu;
-	uint64_t rest = (map->idle_slots << map->shift) + glk_node_free(gpu->node), peak,
-		 above;
+	uint64_t rest, peak, above;
 
 	if (!arena->binned)
 		return false;
+	rest = glk_arena_idle(&gpu->arena, gpu->node);
 	peak = peak_of(gpu, size);
 	above = target_above(gpu, peak);
 	if (map->taken <= gpu->sum.given + above / WAITING &&
@@ -368,9 +371,9 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	uint64_t budget = glk_load_relaxed(&arena->gpu->node->budget), slack, peak, most;
 	uint64_t held = glk_node_own(arena->gpu->node);
 
-	if (arena->ops->host || arena->ops->fixed)
+	if (arena->ops->fixed)
 		return false;
-	slack = (map->idle_slots << map->shift) + glk_node_free(arena->gpu->node);
+	slack = glk_arena_idle(arena, arena->gpu->node);
 	if (slack >= held / 5)
 		return false;
 	peak = peak_of(arena->gpu, size);
@@ -378,7 +381,7 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */
-	if (map->stranded << map->shift <= (most - peak) * 6 / 5)
+	if (map->space->of[GLK_OF_NODE].stranded << map->shift <= (most - peak) * 6 / 5)
 		return false;
 	return slack + (most > held ? most - held : 0) < held / 5;
 }
@@ -390,23 +393,18 @@ static int economise(struct order *o, uint64_t target)
 	struct glk_arena *home = o->arena->home;
 	uint64_t held, over;
 
-	if (home->binned && glk_quick_drain(gpu)) {
+	if (o->node == gpu->node && glk_quick_drain(gpu)) {
 		take_all_free(o);
 		take_all_idle(o);
 	}
 	stand_in(o);
 	borrow_all(o);
-	if (!home->ops->host && !is_done(o) &&
-		glk_beside_yield(gpu, glk_request_limbo(home), missing(o)))
-		take_all_free(o);
-	if (!home->ops->host && !is_done(o) &&
-		glk_tags_yield(gpu, gpu->node, glk_request_limbo(home), missing(o)))
-		take_all_free(o);
-	held = glk_node_own(home->map.node);
+	held = glk_node_own(o->node);
 	over = held + missing(o);
 	over = over > target ? over - target : 0;
 	if (over && !is_done(o))
-		glk_ladder_release(home, over < missing(o) ? over : missing(o), GROUPS);
+		glk_ladder_release(
+			home, o->node, over < missing(o) ? over : missing(o), GROUPS);
 	return grow_all(o, UINT64_MAX);
 }
 
@@ -421,7 +419,7 @@ static int climb_once(struct order *o)
 	take_all_free(o);
 	take_all_idle(o);
 	for (int i = 0; i < 2 && !is_done(o); i++) {
-		if (!glk_ladder_climb(o->arena->home, missing(o)))
+		if (!glk_ladder_climb(o->arena->home, o->node, missing(o)))
 			return -ENOMEM;
 		err = grow_all(o, UINT64_MAX);
 		if (err && err != -ENOMEM)
@@ -461,7 +459,8 @@ static int climb(struct order *o)
 			break;
 	}
 	glk_plan_climbed(gpu);
-	return err == -ENOMEM ? glk_ladder_refuse(o->arena->home, missing(o)) : err;
+	return err == -ENOMEM ? glk_ladder_refuse(o->arena->home, o->node, missing(o))
+			      : err;
 }
 
 int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
@@ -470,6 +469,7 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	struct order o = {.arena = arena,
 		.request = request,
 		.supply = ret_supply,
+		.node = glk_request_node(arena, request),
 		.small = need->small,
 		.large = need->large,
 		.other = need->other};
@@ -478,10 +478,10 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 
 	*ret_supply = (struct glk_supply){0};
 	take_all_free(&o);
-	target = arena->ops->host || arena->ops->fixed
-		? UINT64_MAX
-		: glk_supply_target(arena->gpu, request->size);
-	if (!is_done(&o) && !arena->ops->host)
+	/* pages of the host cost more than a mapping: idle ones are taken before new ones are made */
+	target = o.node == arena->gpu->node ? glk_supply_target(arena->gpu, request->size)
+					    : UINT64_MAX;
+	if (!is_done(&o) && !o.node->gpu)
 		err = grow_all(&o, target);
 	if (!is_done(&o) && (!err || err == -ENOMEM)) {
 		take_all_idle(&o);
@@ -492,4 +492,53 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	if (err)
 		glk_supply_put_back(arena, ret_supply);
 	return err;
+}
+
+struct chain {
+	struct glk_map *map;
+	uint32_t first, last;
+};
+
+static void add(struct glk_arena *arena, struct chain *c, uint32_t *list, uint32_t count)
+{
+	for (; count; count--) {
+		uint32_t id = glk_supply_pop(arena, list);
+
+		glk_page_link(c->map, id, 0);
+		if (c->last)
+			glk_page_link(c->map, c->last, id);
+		else
+			c->first = id;
+		c->last = id;
+	}
+}
+
+int glk_supply_chain(
+	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages)
+{
+	struct chain chain = {.map = &arena->map};
+	uint32_t slots = glk_slot_of(&arena->map, request->rounded);
+	uint32_t of = arena->map.large, large = 0;
+	struct glk_supply supply;
+	struct glk_need need;
+	int err;
+
+	if (of > 1)
+		large = (slots - request->lead - request->tail) / of;
+	need = (struct glk_need){.small = slots - large * of, .large = large};
+	glk_plan_begin(arena->gpu);
+	err = glk_supply_get(arena, request, &need, &supply);
+	glk_plan_end(arena->gpu);
+	if (err)
+		return err;
+	add(arena, &chain, &supply.small, request->lead);
+	for (uint32_t i = 0; i < large; i++) {
+		bool whole = supply.large > 0;
+
+		add(arena, &chain, whole ? &supply.large : &supply.small, whole ? 1 : of);
+	}
+	add(arena, &chain, &supply.small, need.small - request->lead);
+	*ret_pages = chain.first;
+	glk_supply_put_back(arena, &supply);
+	return 0;
 }

@@ -35,9 +35,8 @@ static bool make_room(struct glk_arena *arena, const struct glk_request *request
 static bool recut(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glk_cache *gpu = arena->gpu;
-	struct glk_arena *home = glk_request_source(arena, request)->home;
-	const struct glk_node *node = home->map.node;
-	uint64_t idle = glk_arena_idle(home);
+	struct glk_node *node = glk_request_node(arena, request);
+	uint64_t idle = glk_arena_idle(arena->home, node);
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	uint64_t held = glk_load_relaxed(&node->held), given;
 
@@ -46,7 +45,7 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 	if (idle < request->rounded)
 		return false;
 	glk_plan_begin(gpu);
-	given = glk_ladder_release(home, UINT64_MAX, UINT32_MAX);
+	given = glk_ladder_release(arena->home, node, UINT64_MAX, UINT32_MAX);
 	glk_plan_end(gpu);
 	return given;
 }
@@ -72,14 +71,14 @@ static void gather_run(
 	}
 }
 
-/* The work on all that is mapped among the addresses of an arena. */
+/* The work on all that is mapped in the space of an arena. */
 static void gather(const struct glk_arena *arena, struct glk_work *work)
 {
 	const struct glk_map *map = &arena->map;
 	uint32_t slot = 0, runs = 0, last;
 
-	for (; slot < glk_map_end(map); slot = last + 1) {
-		last = glk_use_end(map, slot, glk_map_end(map) - 1);
+	for (; slot < glk_space_end(map->space); slot = last + 1) {
+		last = glk_use_end(map, slot, glk_space_end(map->space) - 1);
 		gather_run(map, slot, last, work);
 		if (++runs % RUNS_HELD)
 			continue;
@@ -110,7 +109,7 @@ static bool wait_for_holes(struct glk_arena *arena, const struct glk_request *re
 	if (!may_wait(arena, request))
 		return false;
 	gather(arena, &work);
-	if (arena->home != arena)
+	if (arena->home->map.space != arena->map.space)
 		gather(arena->home, &work);
 	return is_over(glk_work_sync(&arena->gpu->streams, &work), &why);
 }

@@ -14,108 +14,82 @@
 
 #include <errno.h>
 
-static uint64_t excess(const struct glk_arena *home, uint64_t keep)
+static uint64_t excess(const struct glk_node *node, uint64_t keep)
 {
-	uint64_t held = glk_load_relaxed(&home->map.node->held) +
-		glk_load_relaxed(&home->map.node->borrowed);
+	uint64_t held = glk_load_relaxed(&node->held) + glk_load_relaxed(&node->borrowed);
 
 	return held > keep ? held - keep : 0;
 }
 
-struct trim {
-	struct glk_arena *home;
-	struct glk_limbo limbo;
-	uint64_t keep;
-	bool lent; /* no others go */
-	int err;
-};
-
-static enum glk_idle_answer trim_one(struct glk_map *map, uint32_t id, void *arg)
+/* Idle pages of a node in the space of an arena. */
+static int trim_idle(
+	struct glk_arena *arena, const struct glk_node *node, struct glk_release r)
 {
-	struct trim *t = arg;
-	int err;
-
-	if (!excess(t->home, t->keep))
-		return GLK_IDLE_STOP;
-	if (t->lent && !glk_map_page(map, id)->lent)
-		return GLK_IDLE_NEXT;
-	err = glk_limbo_release(&t->limbo, map, id);
-	if (err && err != -EAGAIN && !t->err)
-		t->err = err;
-	return GLK_IDLE_NEXT;
+	r.limbo = (struct glk_limbo)GLK_LIMBO(&arena->gpu->streams);
+	glk_ladder_idle(arena, node, UINT32_MAX, &r);
+	return r.err;
 }
 
-/* What is mapped nowhere goes with what the arena has that is the home of all. */
-static int trim(struct glk_arena *arena, uint64_t keep)
+/* What is mapped nowhere goes too. */
+static int trim(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
 {
-	struct trim t = {.home = arena->home,
-		.limbo = GLK_LIMBO(&arena->gpu->streams),
-		.keep = keep};
-	struct glk_idle_walk walk = {.groups = UINT32_MAX};
-
-	if (arena->home == arena)
-		glk_ladder_drain(arena, excess(arena, keep));
-	glk_idle_each(&arena->map, &walk, trim_one, &t);
-	return t.err;
+	glk_ladder_drain(cache, node, excess(node, keep));
+	return trim_idle(
+		&cache->arena, node, (struct glk_release){.left = excess(node, keep)});
 }
 
 /* Free pages of a class that are lent go to their lender, and the others back to the list. */
-static void drain_lent(struct glk_arena *home, enum glk_class class)
+static void drain_lent(struct glk_cache *cache, enum glk_class class)
 {
-	struct glk_node *node = home->map.node;
+	struct glk_map *map = &cache->arena.map;
+	struct glk_node *node = cache->host;
 	uint32_t kept = 0, id, next;
 
 	while ((id = glk_node_take(node, class))) {
-		if (glk_map_page(&home->map, id)->lent) {
-			glk_lock_pause(&home->gpu->lock);
+		if (glk_map_page(map, id)->lent) {
+			glk_lock_pause(&cache->lock);
 			glk_node_release(node, id);
-			glk_lock_resume(&home->gpu->lock);
+			glk_lock_resume(&cache->lock);
 		} else {
-			glk_page_link(&home->map, id, kept);
+			glk_page_link(map, id, kept);
 			kept = id;
 		}
-		glk_plan_step(home->gpu);
+		glk_plan_step(cache);
 	}
 	for (; kept; kept = next) {
-		next = glk_page_next(&home->map, kept);
+		next = glk_page_next(map, kept);
 		glk_node_put(node, kept);
-		glk_plan_step(home->gpu);
+		glk_plan_step(cache);
 	}
 }
 
 /* What another GPU has lent and nobody uses. */
-static int trim_lent(struct glk_arena *home)
+static int trim_lent(struct glk_cache *cache)
 {
-	struct trim t = {
-		.home = home, .limbo = GLK_LIMBO(&home->gpu->streams), .lent = true};
-	struct glk_idle_walk walk = {.groups = UINT32_MAX};
-
-	if (!glk_load_relaxed(&home->map.node->borrowed))
+	if (!glk_load_relaxed(&cache->host->borrowed))
 		return 0;
 	for (int c = 0; c < GLK_CLASS_COUNT; c++)
-		drain_lent(home, (enum glk_class)c);
-	glk_idle_each(&home->map, &walk, trim_one, &t);
-	return t.err;
+		drain_lent(cache, (enum glk_class)c);
+	return trim_idle(&cache->arena, cache->host,
+		(struct glk_release){.left = UINT64_MAX, .lent = true});
 }
 
 /* Pages of the host, but for what tier.place_reserve keeps; that has none that are lent. */
 static int trim_host(struct glk_cache *cache, bool lent)
 {
-	struct glk_arena *home = glk_beside_home(cache);
 	uint64_t keep = cache->conf->tier_place_reserve;
 	int err;
 
-	glk_beside_leave(cache, (struct glk_limbo)GLK_LIMBO(&cache->streams));
-	if (!home)
+	if (!cache->host)
 		return 0;
-	err = trim_lent(home);
+	err = trim_lent(cache);
 	if (lent || err)
 		return err;
 	if (keep && glk_load_relaxed(&cache->moves))
 		keep += cache->mover.store.held + cache->mover.store.packs;
 	if (keep)
 		keep += glk_load_relaxed(&cache->host->borrowed);
-	return trim(home, keep);
+	return trim(cache, cache->host, keep);
 }
 
 int glk_trim_ready(struct glk_arena *arena)
@@ -126,7 +100,10 @@ int glk_trim_ready(struct glk_arena *arena)
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);
 	glk_event_poll(&cache->streams);
-	err = trim(arena, 0);
+	err = arena == &cache->arena
+		? trim(cache, cache->node, 0)
+		: trim_idle(arena, cache->node,
+			  (struct glk_release){.left = UINT64_MAX, .of = &arena->map});
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	return err;
@@ -168,14 +145,7 @@ static int trim_all(
 		err = glk_graph_reap(cache);
 	glk_quick_flush(cache);
 	glk_event_poll_whole(&cache->streams, true);
-	if (excess(&cache->arena, keep))
-		glk_beside_yield(
-			cache, (struct glk_limbo)GLK_LIMBO(&cache->streams), UINT64_MAX);
-	if (excess(&cache->arena, keep))
-		glk_tags_yield(cache, cache->node,
-			(struct glk_limbo)GLK_LIMBO(&cache->streams),
-			excess(&cache->arena, keep));
-	failed = trim(&cache->arena, keep);
+	failed = trim(cache, cache->node, keep);
 	err = err ? err : failed;
 	failed = trim_host(cache, lent);
 	err = err ? err : failed;

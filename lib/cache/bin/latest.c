@@ -45,7 +45,7 @@ static bool is_plain(const struct glk_arena *arena, const struct glk_extent *e,
 		stream->handle != GLK_STREAM_PER_THREAD && !glk_load_relaxed(&e->bin) &&
 		!e->nested && !glk_load_relaxed(&e->whole) && use->streams &&
 		use->streams == glk_stream_mask(stream) && !cache->ahead &&
-		!cache->plans.inside && !arena->map.guests &&
+		!cache->plans.inside && !arena->map.hosted &&
 		!glk_load_relaxed(&cache->diverted);
 }
 
@@ -56,7 +56,8 @@ bool glk_latest_keep(
 	const struct glk_map *map = &arena->map;
 
 	if (!is_plain(arena, e, use) || !is_best(map, e) ||
-		(map->stranded && glk_supply_tight(arena, glk_extent_asked(e))))
+		(map->space->of[GLK_OF_NODE].stranded &&
+			glk_supply_tight(arena, glk_extent_asked(e))))
 		return false;
 	latest->first = glk_extent_first(map, e);
 	latest->last = glk_extent_last(map, e);

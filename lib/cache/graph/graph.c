@@ -167,8 +167,8 @@ static int make(
 
 	if (!number)
 		return -ENOMEM;
-	err = glk_arena_init(&graph->arena, cache, &glk_arena_graph, cache->node,
-		cache->memory / STEP_PART);
+	err = glk_arena_init_alone(&graph->arena, cache, &glk_arena_graph, &graph->space,
+		cache->node, glk_arena_size(cache, cache->memory / STEP_PART));
 	if (err) {
 		put(graphs, graph);
 		return err;
@@ -315,12 +315,12 @@ void glk_graph_close(struct glk_cache *cache, struct glk_graph *graph)
 void glk_graph_forget(struct glk_cache *cache, struct glk_graph *graph)
 {
 	if (graph->state != GLK_GRAPH_CLOSED || !graph->capture ||
-		graph->arena.map.page_bytes || graph->arena.inside || graph->graphs > 1)
+		graph->arena.map.held || graph->arena.inside || graph->graphs > 1)
 		return;
 	graph->state = GLK_GRAPH_ENDING;
 	forget_name(glk_graphs(cache), graph);
 	glk_graph_disinherit(cache, graph);
-	glk_arena_fini(&graph->arena);
+	glk_arena_fini_alone(&graph->arena, &graph->space);
 	put(glk_graphs(cache), graph);
 }
 
@@ -358,7 +358,7 @@ static int take_down(struct glk_cache *cache, struct glk_graph *graph)
 	if (!err)
 		err = glk_arena_empty_kept(&graph->arena);
 	if (!err)
-		glk_arena_fini(&graph->arena);
+		glk_arena_fini_alone(&graph->arena, &graph->space);
 	graph->state = GLK_GRAPH_LEAVING;
 	if (err)
 		return err;
@@ -438,7 +438,7 @@ int glk_graph_get(
 		*ret = (struct glake_pool){
 			.sz = sizeof(*ret),
 			.live = graph->live,
-			.held = graph->arena.map.page_bytes,
+			.held = graph->arena.map.held,
 			.blocks = graph->blocks,
 			.graphs = graph->graphs,
 			.is_open = graph->state == GLK_GRAPH_OPEN,
@@ -475,7 +475,7 @@ int glk_graph_fini(struct glk_cache *cache)
 		g->arena.map.lock = NULL;
 		failed = glk_arena_empty(&g->arena);
 		err = err ? err : failed;
-		glk_arena_fini(&g->arena);
+		glk_arena_fini_alone(&g->arena, &g->space);
 	}
 	if (graphs) {
 		pthread_cond_destroy(&graphs->asked);
@@ -491,6 +491,6 @@ uint64_t glk_graph_held(const struct glk_cache *cache)
 	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; (g = glk_graph_next(glk_graphs(cache), &i));)
-		bytes += g->arena.map.page_bytes;
+		bytes += g->arena.map.held;
 	return bytes;
 }

@@ -43,6 +43,7 @@ static inline bool glk_graph_is_there(enum glk_graph_state state)
 
 struct glk_graph {
 	struct glk_arena arena;
+	struct glk_space space;
 	uint64_t blocks, live; /* given out and not freed; bytes asked for */
 	struct glk_limit limit;
 	struct glake_pool_id id;

@@ -149,7 +149,8 @@ static int make(struct glk_cache *cache, struct glk_chunk *chunk)
 
 	if (make_said(cache, chunk))
 		return -ENOMEM;
-	err = glk_arena_init_sized(&chunk->arena, cache, &glk_arena_managed, node, size);
+	err = glk_arena_init_alone(
+		&chunk->arena, cache, &glk_arena_managed, &chunk->space, node, size);
 	if (err)
 		free_said(cache, chunk);
 	else
@@ -176,7 +177,7 @@ static int take_down(struct glk_cache *cache, struct glk_chunk *chunk)
 		chunk->state = GLK_CHUNK_READY;
 		return err;
 	}
-	glk_arena_fini(&chunk->arena);
+	glk_arena_fini_alone(&chunk->arena, &chunk->space);
 	forget(cache, chunk);
 	return 0;
 }
@@ -312,7 +313,7 @@ int glk_managed_fini(struct glk_cache *cache)
 		chunk->arena.map.lock = NULL;
 		failed = glk_arena_empty(&chunk->arena);
 		err = err ? err : failed;
-		glk_arena_fini(&chunk->arena);
+		glk_arena_fini_alone(&chunk->arena, &chunk->space);
 		forget(cache, chunk);
 	}
 	if (!m)

@@ -28,6 +28,7 @@ enum glk_chunk_state {
 
 struct glk_chunk {
 	struct glk_arena arena;
+	struct glk_space space;
 	enum glk_chunk_state state;
 	uint64_t bytes;	 /* that may be given */
 	uint64_t blocks; /* given out and not freed */

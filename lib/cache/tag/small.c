@@ -142,25 +142,35 @@ static bool is_meant(struct slot *s)
 
 typedef int (*slot_fn)(struct slot *s, struct glake_suspended *did);
 
+static int one(
+	const struct slot *what, uint32_t slot, slot_fn fn, struct glake_suspended *did)
+{
+	struct slot s = *what;
+	int err;
+
+	glk_plan_step(what->arena->gpu);
+	s.slot = slot;
+	err = is_meant(&s) ? take(&s) : -ENOENT;
+	if (!err) {
+		err = fn(&s, did);
+		release(&s);
+		return err;
+	}
+	if (err == -EBUSY && did)
+		count_stayed(&s, did);
+	return 0;
+}
+
 static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did)
 {
-	uint32_t end = glk_map_end(&what->arena->map);
+	const struct glk_map *map = &what->arena->map;
 	int err = 0;
 
-	for (uint32_t slot = 0; slot < end && !err; slot++) {
-		struct slot s = *what;
+	for (unsigned r = 0; r < map->ranges && !err; r++) {
+		struct glk_stretch slots = glk_map_slots(map, r);
 
-		glk_plan_step(what->arena->gpu);
-		s.slot = slot;
-		err = is_meant(&s) ? take(&s) : -ENOENT;
-		if (!err) {
-			err = fn(&s, did);
-			release(&s);
-			continue;
-		}
-		if (err == -EBUSY && did)
-			count_stayed(&s, did);
-		err = 0;
+		for (uint32_t slot = slots.first; slot <= slots.last && !err; slot++)
+			err = one(what, slot, fn, did);
 	}
 	return err;
 }
@@ -169,15 +179,12 @@ static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did
 static int in_all(
 	struct glk_cache *cache, slot_fn fn, bool gone, struct glake_suspended *did)
 {
-	struct glk_tags *tags = glk_tags(cache);
 	int err = 0;
 
-	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
-		struct slot what = {
-			.arena = &tags->at[i].arena, .all = true, .gone = gone};
-
-		if (what.arena->map.pool)
-			err = each(&what, fn, did);
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
+		if (a->ops == &glk_arena_tag)
+			err = each(&(struct slot){.arena = a, .all = true, .gone = gone},
+				fn, did);
 	}
 	return err;
 }
@@ -209,18 +216,6 @@ static struct found look(const struct slot *s)
 		f.stays |= glk_pin_is_out(e) || glk_advice_stays(s->arena, e);
 	}
 	return f;
-}
-
-static int copy_out(const struct slot *s, struct glk_use *use, uint32_t *ret_run)
-{
-	struct glk_cache *cache = s->arena->gpu;
-	int err;
-
-	do {
-		err = glk_move_out(
-			&cache->mover, s->moving.addr, s->moving.size, use, ret_run);
-	} while (err == -ENOMEM && glk_beside_release(cache, GLK_STORE_PIECE));
-	return err;
 }
 
 static void tell_after(const struct slot *s, enum glake_move_way way,
@@ -257,7 +252,7 @@ static int send(struct slot *s, struct glake_suspended *did)
 	struct glk_telling telling = {0};
 	struct glk_extent *e;
 	uint32_t run = 0, grain = 0;
-	int err;
+	int err = 0;
 
 	if (f.away || f.placed)
 		return 0;
@@ -266,7 +261,9 @@ static int send(struct slot *s, struct glake_suspended *did)
 		did->stayed_blocks += f.blocks;
 		return 0;
 	}
-	err = s->drop ? 0 : copy_out(s, &f.use, &run);
+	if (!s->drop)
+		err = glk_move_out(&s->arena->gpu->mover, s->moving.addr, s->moving.size,
+			&f.use, &run);
 	if (err) {
 		tell_after(s, GLAKE_MOVE_AWAY, &telling, NULL, err);
 		return err;

@@ -51,7 +51,7 @@ static void count_placed(struct glk_arena *arena, struct glake_suspended *did)
 	const struct glk_map *map = &arena->map;
 	uint32_t used;
 
-	if (!map->pool || !map->guests)
+	if (!map->pool || !map->hosted)
 		return;
 	used = glk_load_relaxed(&map->extents.used);
 	glk_plan_enter(arena->gpu);

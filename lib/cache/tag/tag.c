@@ -21,7 +21,6 @@ static void count(struct glk_arena *arena, const struct glk_extent *e, bool more
 
 	tag->blocks += more ? 1 : UINT64_MAX;
 	tag->live += more ? bytes : -bytes;
-	glk_beside_count(arena, e, more);
 }
 
 static void describe(const struct glk_arena *arena, struct glake_block *block)
@@ -36,7 +35,7 @@ const struct glk_arena_ops glk_arena_tag = {
 	.describe = describe,
 	.own = true,
 	.waits = true,
-	.places = true,
+	.leaves = true,
 };
 
 static int make_table(struct glk_cache *cache)
@@ -143,19 +142,16 @@ int glk_cache_tag_limit(struct glk_cache *cache, uint32_t id, uint64_t bytes)
 	return tag ? 0 : -ESTALE;
 }
 
+/* The arena of an entry, made at its first use. */
 static int start(struct glk_cache *cache, struct glk_tag *tag)
 {
-	struct glk_tags *tags = glk_tags(cache);
-	uint32_t number = (uint32_t)(tag - tags->at);
-	int err;
+	bool common = tag == glk_tags(cache)->at;
 
 	if (tag->arena.map.pool)
 		return 0;
-	err = glk_arena_init(&tag->arena, cache, &glk_arena_tag, cache->node,
-		number ? cache->memory / STEP_PART : cache->memory);
-	if (!err && tags->used <= number)
-		tags->used = number + 1;
-	return err;
+	return glk_arena_init(&tag->arena, cache, &glk_arena_tag, &cache->space,
+		glk_arena_size(
+			cache, common ? cache->memory : cache->memory / STEP_PART));
 }
 
 int glk_arena_open(const struct glk_arena *arena)
@@ -170,7 +166,7 @@ int glk_tag_enter(
 	struct glk_cache *cache, uint32_t id, uint64_t size, struct glk_arena **ret_arena)
 {
 	struct glk_tag *tag = glk_tag_find(cache, id);
-	int err;
+	int err = 0;
 
 	if (!tag)
 		return -ESTALE;
@@ -194,72 +190,17 @@ int glk_tag_elastic(struct glk_cache *cache, uint32_t id, struct glk_arena **ret
 		return glk_tag_enter(cache, id, 0, ret_arena);
 	err = make_table(cache);
 	if (!err)
-		err = start(cache, &glk_tags(cache)->at[0]);
+		err = start(cache, glk_tags(cache)->at);
 	if (!err)
 		*ret_arena = &glk_tags(cache)->at[0].arena;
 	return err;
 }
 
-uint64_t glk_tags_idle(const struct glk_cache *cache, bool host)
+void glk_tag_fini(struct glk_cache *cache)
 {
 	struct glk_tags *tags = glk_tags(cache);
-	uint64_t bytes = 0;
 
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		const struct glk_map *map = &tags->at[i].arena.map;
-		uint64_t guests = glk_idle_guests(map);
-
-		bytes += (host ? guests : map->idle_slots - guests) << map->shift;
-	}
-	return bytes;
-}
-
-struct yield {
-	struct glk_limbo limbo;
-	uint64_t most, given;
-};
-
-static enum glk_idle_answer strip(struct glk_map *map, uint32_t id, void *arg)
-{
-	uint64_t size = glk_map_page(map, id)->size;
-	struct yield *y = arg;
-
-	if (!glk_limbo_strip(&y->limbo, map, id))
-		y->given += size;
-	return y->given < y->most ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
-}
-
-uint64_t glk_tags_yield(struct glk_cache *cache, const struct glk_node *node,
-	struct glk_limbo limbo, uint64_t bytes)
-{
-	struct glk_tags *tags = glk_tags(cache);
-	struct glk_idle_walk walk = {.groups = UINT32_MAX, .node = node};
-	struct yield y = {.limbo = limbo, .most = bytes};
-
-	for (uint32_t i = 0; tags && i < tags->used && y.given < bytes; i++) {
-		if (tags->at[i].arena.map.pool && tags->at[i].arena.map.idle_slots)
-			glk_idle_each(&tags->at[i].arena.map, &walk, strip, &y);
-	}
-	return y.given;
-}
-
-int glk_tag_fini(struct glk_cache *cache)
-{
-	struct glk_tags *tags = glk_tags(cache);
-	int err = 0, failed;
-
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		struct glk_arena *arena = &tags->at[i].arena;
-
-		if (!arena->map.pool)
-			continue;
-		arena->map.lock = NULL;
-		failed = glk_arena_empty(arena);
-		err = err ? err : failed;
-		glk_arena_fini(arena);
-	}
 	if (tags)
 		glk_region_free(tags, sizeof(*tags));
 	glk_store_relaxed(&cache->tags, NULL);
-	return err;
 }

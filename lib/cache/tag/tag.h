@@ -10,8 +10,7 @@
  *    blocks goes as one content, for which each of them stands (small.c)
  *  - while it is suspended it is shut: no request is served from it, and no block of it comes back
  *  - what lies on the host in place (tier.place) does not go with it, and comes to the GPU as that of others
- *  - there are no quick bins. What is idle among its addresses others may have, as what is idle among
- *    those of blocks that lie on the host
+ *  - there are no quick bins
  *
  * The arena stays when the tag is closed, and serves the next one with its number.
  */
@@ -27,7 +26,6 @@ struct glk_tag {
 };
 
 struct glk_tags {
-	uint32_t used; /* entries that ever had an arena: those below this number */
 	/* By the number; the first is of no tag, and has the elastic blocks of threads without one. */
 	struct glk_tag at[GLAKE_TAGS_MAX + 1];
 };
@@ -48,12 +46,10 @@ static inline struct glk_tag *glk_tag_of(const struct glk_arena *arena)
 	return (struct glk_tag *)((char *)arena - offsetof(struct glk_tag, arena));
 }
 
-/* Under the lock: bytes of pages of the GPU at its addresses. */
+/* Under the lock: bytes of pages of the GPU that it uses, or used last. */
 static inline uint64_t glk_tag_held(const struct glk_tag *tag)
 {
-	const struct glk_map *map = &tag->arena.map;
-
-	return map->page_bytes - ((uint64_t)map->guests << map->shift);
+	return tag->arena.map.held;
 }
 
 /* Under the lock, in a plan: the arena for a request of so many bytes by a thread with this tag. 0; -EAGAIN while
@@ -64,8 +60,8 @@ int glk_tag_enter(struct glk_cache *cache, uint32_t id, uint64_t size,
 int glk_tag_elastic(struct glk_cache *cache, uint32_t id, struct glk_arena **ret_arena);
 /* The open tag of an id, under the lock; NULL with a record: there is none. */
 struct glk_tag *glk_tag_find(struct glk_cache *cache, uint32_t id);
-/* At the end of the GPU, which is idle. 0 or the driver's error. */
-int glk_tag_fini(struct glk_cache *cache);
+/* At the end of the GPU: its arenas have ended. */
+void glk_tag_fini(struct glk_cache *cache);
 
 /*
  * small.c, under the lock, which is given up meanwhile. Slots of small blocks go away, dropped or with

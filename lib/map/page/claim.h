@@ -16,19 +16,19 @@ static inline void glk_claim(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	for (uint32_t w = first >> 6; w <= last >> 6; w++)
 		map->claimed[w] |= ~map->usable[w] & glk_bits_mask(w, first, last);
-	map->claims++;
+	map->space->claims++;
 }
 
 static inline void glk_unclaim(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	glk_bits_clear(map->claimed, first, last);
-	map->claims--;
+	map->space->claims--;
 }
 
 static inline bool glk_is_claimed(
 	const struct glk_map *map, uint32_t first, uint32_t last)
 {
-	return map->claims && glk_bits_any(map->claimed, first, last);
+	return map->space->claims && glk_bits_any(map->claimed, first, last);
 }
 
 #endif

@@ -12,43 +12,43 @@
 #include "map/map.h"
 
 /* Walks that come to a group next go on behind it. */
-static void pass(struct glk_map *map, uint32_t at)
+static void pass(struct glk_stock *stock, uint32_t at)
 {
-	for (struct glk_idle_cursor *c = map->cursors; c; c = c->other)
-		c->next = c->next == at ? map->idle[at].newer : c->next;
+	for (struct glk_idle_cursor *c = stock->cursors; c; c = c->other)
+		c->next = c->next == at ? stock->idle[at].newer : c->next;
 }
 
 /* Takes a group out of its place, and leaves its own links as they are. */
-static inline void unlink_group(struct glk_map *map, uint32_t at)
+static inline void unlink_group(struct glk_stock *stock, uint32_t at)
 {
-	struct glk_idle_links *all = map->idle, links = all[at];
+	struct glk_idle_links *all = stock->idle, links = all[at];
 
-	if (map->cursors)
-		pass(map, at);
+	if (stock->cursors)
+		pass(stock, at);
 	all[links.older].newer = links.newer;
 	all[links.newer].older = links.older;
 }
 
-static void unlist(struct glk_map *map, uint32_t at)
+static void unlist(struct glk_stock *stock, uint32_t at)
 {
-	unlink_group(map, at);
-	map->idle[at] = (struct glk_idle_links){0};
-	map->listed--;
+	unlink_group(stock, at);
+	stock->idle[at] = (struct glk_idle_links){0};
+	stock->listed--;
 }
 
-void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
+void glk_idle_touch_run(struct glk_stock *stock, uint32_t first, uint32_t last)
 {
 	uint32_t at = (first >> GLK_GROUP_SHIFT) + 1, end = (last >> GLK_GROUP_SHIFT) + 1;
-	struct glk_idle_links *all = map->idle;
-	uint32_t newest = glk_idle_newest(map);
+	struct glk_idle_links *all = stock->idle;
+	uint32_t newest = glk_idle_newest(stock);
 
 	for (; at <= end; at++) {
 		if (at == newest)
 			continue;
-		if (glk_idle_listed(map, at))
-			unlink_group(map, at);
+		if (glk_idle_listed(stock, at))
+			unlink_group(stock, at);
 		else
-			map->listed++;
+			stock->listed++;
 		all[at].older = newest;
 		all[newest].newer = at;
 		newest = at;
@@ -59,8 +59,10 @@ void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last)
 
 void glk_idle_list(struct glk_map *map, uint32_t slot)
 {
-	if (!glk_idle_listed(map, (slot >> GLK_GROUP_SHIFT) + 1))
-		glk_idle_touch_run(map, slot, slot);
+	struct glk_stock *stock = glk_map_stock(map, map->page[slot]);
+
+	if (!glk_idle_listed(stock, (slot >> GLK_GROUP_SHIFT) + 1))
+		glk_idle_touch_run(stock, slot, slot);
 }
 
 /* Whether a mapping of the kind that is looked for begins at a slot, idle as a whole. A page with
@@ -85,6 +87,7 @@ static uint64_t candidates(
 {
 	uint64_t idle = map->usable[group] & ~map->busy[group] & map->head[group];
 
+	idle &= walk->of == GLK_OF_HOST ? map->host[group] : ~map->host[group];
 	if (walk->slots)
 		idle &= walk->slots > 1 ? map->wide[group] : ~map->wide[group];
 	return idle;
@@ -92,9 +95,9 @@ static uint64_t candidates(
 
 /* Whether anything of a group is met by a walk. What is stranded there, and mappings of pages that
  * are met at another one, are not; they would use up the groups that walks look at. */
-static bool has_idle(const struct glk_map *map, uint32_t group)
+static bool has_idle(const struct glk_map *map, enum glk_of of, uint32_t group)
 {
-	const struct glk_idle_walk all = {0};
+	const struct glk_idle_walk all = {.of = of};
 	uint64_t left = candidates(map, &all, group);
 
 	/* pages of a slot and with one mapping: these need no look at the page */
@@ -106,14 +109,6 @@ static bool has_idle(const struct glk_map *map, uint32_t group)
 			return true;
 	}
 	return false;
-}
-
-static bool is_of(
-	const struct glk_map *map, const struct glk_idle_walk *walk, uint32_t slot)
-{
-	const struct glk_node *node = walk->node ? walk->node : map->node;
-
-	return glk_map_page(map, map->page[slot])->node == node->index;
 }
 
 /* Whether the walk is to go on. */
@@ -128,7 +123,7 @@ static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
 
 		/* the function may have taken it with another mapping */
 		if (!(candidates(map, walk, group) & left & -left) ||
-			!is_wanted(map, walk, slot) || !is_of(map, walk, slot))
+			!is_wanted(map, walk, slot))
 			continue;
 		if (fn(map, map->page[slot], arg) == GLK_IDLE_STOP)
 			return false;
@@ -136,9 +131,9 @@ static bool walk_group(struct glk_map *map, const struct glk_idle_walk *walk,
 	return true;
 }
 
-static void forget(struct glk_map *map, const struct glk_idle_cursor *cursor)
+static void forget(struct glk_stock *stock, const struct glk_idle_cursor *cursor)
 {
-	struct glk_idle_cursor **link = &map->cursors;
+	struct glk_idle_cursor **link = &stock->cursors;
 
 	while (*link != cursor)
 		link = &(*link)->other;
@@ -148,38 +143,19 @@ static void forget(struct glk_map *map, const struct glk_idle_cursor *cursor)
 void glk_idle_each(
 	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg)
 {
+	struct glk_stock *stock = &map->space->of[walk->of];
 	struct glk_idle_cursor cursor = {
-		.next = glk_idle_oldest(map), .other = map->cursors};
-	uint32_t left = walk->groups < map->listed ? walk->groups : map->listed, at;
+		.next = glk_idle_oldest(stock), .other = stock->cursors};
+	uint32_t left = walk->groups < stock->listed ? walk->groups : stock->listed, at;
 	bool on = true;
 
-	map->cursors = &cursor;
+	stock->cursors = &cursor;
 	while (on && cursor.next && left--) {
 		at = cursor.next;
-		cursor.next = map->idle[at].newer;
+		cursor.next = stock->idle[at].newer;
 		on = walk_group(map, walk, at - 1, fn, arg);
-		if (glk_idle_listed(map, at) && !has_idle(map, at - 1))
-			unlist(map, at);
+		if (glk_idle_listed(stock, at) && !has_idle(map, walk->of, at - 1))
+			unlist(stock, at);
 	}
-	forget(map, &cursor);
-}
-
-uint32_t glk_idle_guests(const struct glk_map *map)
-{
-	const struct glk_idle_walk all = {0};
-	uint32_t slots = 0, end = map->guests ? glk_map_end(map) : 0;
-
-	for (uint32_t group = 0; group << GLK_GROUP_SHIFT < end; group++) {
-		uint64_t left = candidates(map, &all, group);
-
-		for (; left; left &= left - 1) {
-			uint32_t slot = group << GLK_GROUP_SHIFT |
-				(uint32_t)__builtin_ctzll(left);
-
-			if (is_wanted(map, &all, slot) && !is_of(map, &all, slot))
-				slots += glk_page_slots(
-					map, glk_map_page(map, map->page[slot]));
-		}
-	}
-	return slots;
+	forget(stock, &cursor);
 }

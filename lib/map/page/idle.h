@@ -15,32 +15,38 @@
 #include "map/table.h"
 
 /* Groups are numbered from 1 here, and 0 closes the list to a ring. */
-static inline uint32_t glk_idle_oldest(const struct glk_map *map)
+static inline uint32_t glk_idle_oldest(const struct glk_stock *stock)
 {
-	return map->idle[0].newer;
+	return stock->idle[0].newer;
 }
 
-static inline uint32_t glk_idle_newest(const struct glk_map *map)
+static inline uint32_t glk_idle_newest(const struct glk_stock *stock)
 {
-	return map->idle[0].older;
+	return stock->idle[0].older;
 }
 
-static inline bool glk_idle_listed(const struct glk_map *map, uint32_t at)
+static inline bool glk_idle_listed(const struct glk_stock *stock, uint32_t at)
 {
-	return map->idle[at].older || glk_idle_oldest(map) == at;
+	return stock->idle[at].older || glk_idle_oldest(stock) == at;
 }
 
-/* Something became idle in a run. */
-void glk_idle_touch_run(struct glk_map *map, uint32_t first, uint32_t last);
+/* Something became idle in a run, as a rule pages of one kind. */
+void glk_idle_touch_run(struct glk_stock *stock, uint32_t first, uint32_t last);
 
 static inline void glk_idle_touch(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	uint32_t newest = glk_idle_newest(map);
+	struct glk_stock *of = map->space->of;
+	uint32_t newest = glk_idle_newest(of);
 
+	if (of[GLK_OF_HOST].page_bytes && glk_bits_any(map->host, first, last)) {
+		glk_idle_touch_run(&of[GLK_OF_HOST], first, last);
+		if (glk_bits_all(map->host, first, last))
+			return;
+	}
 	/* most that becomes idle lies beside what just did */
 	if (newest != (first >> GLK_GROUP_SHIFT) + 1 ||
 		newest != (last >> GLK_GROUP_SHIFT) + 1)
-		glk_idle_touch_run(map, first, last);
+		glk_idle_touch_run(of, first, last);
 }
 
 /* Something that is idle is met at another slot than before. */
@@ -57,17 +63,13 @@ typedef enum glk_idle_answer (*glk_idle_fn)(
 	struct glk_map *map, uint32_t page, void *arg);
 
 struct glk_idle_walk {
-	uint32_t slots;		     /* size of the pages wanted; 0: all */
-	uint32_t groups;	     /* looked at, at the most */
-	const struct glk_node *node; /* that they are of; NULL: that of the map */
+	enum glk_of of;
+	uint32_t slots;	 /* size of the pages wanted; 0: all */
+	uint32_t groups; /* looked at, at the most */
 };
 
 /* Calls the function for idle pages, in the order above. */
 void glk_idle_each(
 	struct glk_map *map, const struct glk_idle_walk *walk, glk_idle_fn fn, void *arg);
-
-/* Slots of idle pages that are of another node than the map. A look at each group, if there are any
- * such mappings. */
-uint32_t glk_idle_guests(const struct glk_map *map);
 
 #endif

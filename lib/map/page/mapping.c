@@ -48,7 +48,7 @@ void glk_page_take(struct glk_map *map, uint32_t id)
 	if (!page->aliases)
 		return;
 	set_usable(map, page, false);
-	map->idle_slots -= glk_page_slots(map, page);
+	glk_map_stock(map, id)->idle_slots -= glk_page_slots(map, page);
 }
 
 /* A page that nobody has and that has no mappings. */
@@ -59,11 +59,6 @@ static void put_free(struct glk_map *map, uint32_t id)
 	page->left = page->going > 0;
 	if (!page->left)
 		glk_node_put(glk_map_node(map, id), id);
-}
-
-static bool is_guest(const struct glk_map *map, const struct glk_page *page)
-{
-	return page->node != map->node->index;
 }
 
 void glk_page_put_back(struct glk_map *map, uint32_t id)
@@ -77,7 +72,7 @@ void glk_page_put_back(struct glk_map *map, uint32_t id)
 	}
 	page->in_use = GLK_NO_SLOT;
 	set_usable(map, page, true);
-	map->idle_slots += slots;
+	glk_map_stock(map, id)->idle_slots += slots;
 	glk_idle_touch(map, first, first + slots - 1);
 }
 
@@ -104,11 +99,12 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	struct glk_page *page = glk_map_page(map, id);
 	uint32_t last = slot + glk_page_slots(map, page) - 1;
 	struct glk_use never = {0};
+	bool host = glk_map_is_host(map, id);
 
 	if (page->aliases == 1)
 		make_shared(map, page);
 	if (!page->aliases)
-		map->page_bytes += page->size;
+		glk_map_stock(map, id)->page_bytes += page->size;
 	glk_use_set(map, slot, last, page->aliases ? &never : &page->use);
 	/* pairs with: the look at the pages of a live block */
 	for (uint32_t i = slot; i <= last; i++)
@@ -119,13 +115,17 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	map->alias[slot] = page->first_alias;
 	page->first_alias = slot;
 	page->in_use = slot;
+	glk_page_use_at(map, page, slot);
 	if (page->aliases++)
 		glk_bits_set(map->shared, slot, last);
 	glk_bits_set(map->mapped, slot, last);
 	glk_bits_clear(map->lost, slot, last);
 	glk_bits_set(map->usable, slot, last);
-	map->mapped_bytes += page->size;
-	map->guests += is_guest(map, page) ? last - slot + 1 : 0;
+	map->space->mapped_bytes += page->size;
+	if (host) {
+		glk_bits_set(map->host, slot, last);
+		glk_slot_map(map, slot)->hosted += last - slot + 1;
+	}
 }
 
 static int check_aliases(const struct glk_map *map, const uint32_t *pages, uint32_t count)
@@ -205,6 +205,7 @@ int glk_mapping_unmap(const struct glk_map *map, uint64_t addr, uint32_t slots)
 /* Takes a mapping out of the chain of its page. */
 static void unchain(struct glk_map *map, struct glk_mapping m, struct glk_page *page)
 {
+	struct glk_stock *stock = glk_map_stock(map, map->page[m.first]);
 	uint32_t *link = &page->first_alias;
 
 	while (*link != m.first)
@@ -212,16 +213,26 @@ static void unchain(struct glk_map *map, struct glk_mapping m, struct glk_page *
 	*link = map->alias[m.first];
 	if (page->aliases == 1)
 		page->use = glk_use_sum(map, m.first, m.last);
-	if (!--page->aliases)
-		map->page_bytes -= page->size;
+	if (--page->aliases) {
+		glk_page_use_at(map, page,
+			page->in_use == GLK_NO_SLOT ? page->first_alias : page->in_use);
+	} else {
+		stock->page_bytes -= page->size;
+		if (page->map)
+			page->map->held -= page->size;
+		page->map = NULL;
+	}
 	glk_bits_clear(map->shared, m.first, m.last);
 	glk_bits_clear(map->usable, m.first, m.last);
 	glk_bits_clear(map->wide, m.first, m.last);
 	glk_bit_clear(map->head, m.first);
 	for (uint32_t i = m.first; i <= m.last; i++)
 		glk_store_release(&map->page[i], 0); /* likewise */
-	map->mapped_bytes -= page->size;
-	map->guests -= is_guest(map, page) ? m.last - m.first + 1 : 0;
+	map->space->mapped_bytes -= page->size;
+	if (glk_bit_get(map->host, m.first)) {
+		glk_bits_clear(map->host, m.first, m.last);
+		glk_slot_map(map, m.first)->hosted -= m.last - m.first + 1;
+	}
 	if (page->aliases == 1)
 		make_single(map, page);
 }
@@ -254,7 +265,7 @@ static void detach(struct glk_map *map, struct glk_mapping m)
 	map->alias[m.first] = id;
 	page->going++;
 	if (idle && !page->aliases) {
-		map->idle_slots -= glk_page_slots(map, page);
+		glk_map_stock(map, id)->idle_slots -= glk_page_slots(map, page);
 		page->left = true;
 	} else if (idle) {
 		glk_idle_list(map, page->first_alias);
@@ -287,7 +298,7 @@ static void quarantine(struct glk_map *map, uint32_t slot, uint32_t id, bool own
 	if (!idle && (!own || is_used(map, page)))
 		return;
 	if (idle && page->aliases)
-		map->idle_slots -= glk_page_slots(map, page);
+		glk_map_stock(map, id)->idle_slots -= glk_page_slots(map, page);
 	page->left = false;
 	while (page->aliases) {
 		struct glk_mapping m = glk_mapping_at(map, page->first_alias);

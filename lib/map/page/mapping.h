@@ -120,6 +120,20 @@ static inline void glk_page_link(struct glk_map *map, uint32_t page, uint32_t ne
 	glk_store_relaxed(&glk_map_page(map, page)->free_link.next, next);
 }
 
+/* A page is used at a slot from now on, or was last; the map counts it as its own. */
+static inline void glk_page_use_at(
+	const struct glk_map *map, struct glk_page *page, uint32_t slot)
+{
+	struct glk_map *at = glk_slot_map(map, slot);
+
+	if (page->map == at || page->node != map->node->index)
+		return;
+	if (page->map)
+		page->map->held -= page->size;
+	page->map = at;
+	at->held += page->size;
+}
+
 /* The last use of a page that nobody uses, through any of its mappings. */
 struct glk_use glk_page_use(const struct glk_map *map, uint32_t page);
 

@@ -65,21 +65,35 @@ static inline void find_ends(const struct glk_map *map, uint32_t first, uint32_t
 		add_end(map, ret_ends, glk_mapping_wide(map, last));
 }
 
+/* Whether the page of a slot is memory of the host. */
+static inline bool is_far(const struct glk_map *map, uint32_t slot)
+{
+	return map->hosted && glk_bit_get(map->host, slot);
+}
+
+/* Slots more that are idle, so many of them on the host. */
+static inline void add_idle(struct glk_map *map, uint64_t all, uint64_t far)
+{
+	map->space->of[GLK_OF_NODE].idle_slots += all - far;
+	map->space->of[GLK_OF_HOST].idle_slots += far;
+}
+
 /* Idle and stranded slots of an end after a change. The slots of it that changed were counted as idle with
  * the run, or no longer so, as if each of them were so for itself. */
 static inline void book_end(struct glk_map *map, struct glk_mapping m, uint32_t was)
 {
+	struct glk_stock *stock = &map->space->of[is_far(map, m.first)];
 	uint64_t slots = m.last - m.first + 1;
 	uint32_t is = count_busy(map, m);
 
 	if (is == was || !glk_bit_get(map->usable, m.first))
 		return;
-	map->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
+	stock->stranded += (is ? slots - is : 0) - (was ? slots - was : 0);
 	if (glk_bit_get(map->shared, m.first))
 		return;
-	map->idle_slots += (uint64_t)is - was;
+	stock->idle_slots += (uint64_t)is - was;
 	if (!is || !was)
-		map->idle_slots += is ? -slots : slots;
+		stock->idle_slots += is ? -slots : slots;
 }
 
 static inline void book_ends(struct glk_map *map, const struct ends *ends)
@@ -170,7 +184,7 @@ static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	struct others others = {.usable = map->usable, .on = false};
 	uint32_t begin = begin_of(map, first);
-	uint64_t idle = 0;
+	uint64_t idle = 0, far = 0;
 
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
 		uint64_t left = glk_mapping_starts(map, w,
@@ -185,30 +199,34 @@ static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 			if (page->in_use != GLK_NO_SLOT)
 				continue;
 			page->in_use = slot == first ? begin : slot;
+			glk_page_use_at(map, page, page->in_use);
 			idle += slots;
+			far += is_far(map, slot) ? slots : 0;
 			add_others(&others, map, page, page->in_use, slots);
 		}
 	}
 	book_others(&others);
-	map->idle_slots -= idle;
+	add_idle(map, -idle, -far);
 }
 
 void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 {
 	struct ends ends;
-	uint64_t idle = 0, shared = 0;
+	uint64_t idle = 0, far = 0, shared = 0;
 
 	find_ends(map, first, last, 0, &ends);
 	GLK_BITS_EACH(w, mask, first, last, {
 		uint64_t usable = map->usable[w] & mask;
+		uint64_t comes = usable & ~map->shared[w] & ~map->busy[w];
 
 		shared |= usable & map->shared[w];
-		idle += count_bits(usable & ~map->shared[w] & ~map->busy[w]);
+		idle += count_bits(comes);
+		far += map->hosted ? count_bits(comes & map->host[w]) : 0;
 		glk_poke_relaxed(&map->busy[w], map->busy[w] | mask);
 	});
 	if (shared)
 		enter_shared(map, first, last);
-	map->idle_slots -= idle;
+	add_idle(map, -idle, -far);
 	map->count[first]++;
 	if (first != last)
 		map->count[last]++;
@@ -235,7 +253,7 @@ static void leave_shared(
 	uint32_t begin = begin_of(map, first), end = begin_of(map, last);
 	uint32_t busy[] = {begin_of_busy(map, first), begin_of_busy(map, last)};
 	uint32_t told = NO_GROUP;
-	uint64_t idle = 0;
+	uint64_t idle = 0, far = 0;
 
 	for (uint32_t w = first >> 6; w <= last >> 6; w++) {
 		uint64_t left = glk_mapping_starts(map, w,
@@ -257,6 +275,7 @@ static void leave_shared(
 				continue;
 			page->in_use = GLK_NO_SLOT;
 			idle += slots;
+			far += is_far(map, slot) ? slots : 0;
 			add_others(&others, map, page, start, slots);
 			if (newest == start && start != end)
 				continue;
@@ -268,7 +287,7 @@ static void leave_shared(
 		}
 	}
 	book_others(&others);
-	map->idle_slots += idle;
+	add_idle(map, idle, far);
 }
 
 /* Others may have been at the ends of the run before. */
@@ -296,18 +315,21 @@ static void touch(struct glk_map *map, uint32_t first, uint32_t last)
 	glk_idle_touch(map, first, last);
 }
 
-/* Others are in an end slot, which is busy as before; whether it was counted as idle. */
-static inline uint32_t stay(struct glk_map *map, uint32_t slot)
+/* Others are in an end slot, which is busy as before, and no idle one if it was counted so. */
+static inline void stay(struct glk_map *map, uint32_t slot, uint64_t *idle, uint64_t *far)
 {
 	glk_bit_set(map->busy, slot);
-	return glk_bit_get(map->usable, slot) && !glk_bit_get(map->shared, slot);
+	if (!glk_bit_get(map->usable, slot) || glk_bit_get(map->shared, slot))
+		return;
+	*idle -= 1;
+	*far -= is_far(map, slot);
 }
 
 void glk_slots_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
 	struct ends ends;
-	uint64_t idle = 0, shared = 0;
+	uint64_t idle = 0, far = 0, shared = 0;
 	bool others_first, others_last;
 
 	find_ends(map, first, last, 1, &ends);
@@ -319,13 +341,15 @@ void glk_slots_leave(
 
 		shared |= usable & map->shared[w];
 		idle += count_bits(usable & ~map->shared[w]);
+		far += map->hosted ? count_bits(usable & ~map->shared[w] & map->host[w])
+				   : 0;
 		glk_poke_relaxed(&map->busy[w], map->busy[w] & ~mask);
 	});
 	if (others_first)
-		idle -= stay(map, first);
+		stay(map, first, &idle, &far);
 	if (others_last)
-		idle -= stay(map, last);
-	map->idle_slots += idle;
+		stay(map, last, &idle, &far);
+	add_idle(map, idle, far);
 	book_ends(map, &ends);
 	if (shared)
 		leave_shared(map, first, last, use);

@@ -16,7 +16,7 @@ static void take(struct glk_map *map, struct glk_mapping m, uint32_t id)
 {
 	uint32_t busy = glk_bits_count(map->busy, m.first, m.last);
 
-	map->stranded -= m.last - m.first + 1 - busy;
+	glk_map_stock(map, id)->stranded -= m.last - m.first + 1 - busy;
 	glk_bits_clear(map->usable, m.first, m.last);
 	glk_map_page(map, id)->in_use = GLK_NO_SLOT;
 }
@@ -56,31 +56,8 @@ void glk_swap_settle(struct glk_map *map, uint32_t first, uint32_t last)
 		}
 		glk_bits_set(map->usable, m.first, m.last);
 		glk_map_page(map, id)->in_use = m.first;
-		map->stranded += m.last - m.first + 1 - busy;
+		glk_map_stock(map, id)->stranded += m.last - m.first + 1 - busy;
 	}
-}
-
-uint32_t glk_swap_stranded(const struct glk_map *map)
-{
-	uint32_t slots = 0, end = map->guests ? glk_map_end(map) : 0;
-
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_mapping m;
-		uint32_t busy;
-
-		slot = glk_bits_first(map->mapped, slot, end - 1);
-		if (slot == GLK_BITS_NONE)
-			break;
-		if (!map->page[slot])
-			continue;
-		m = glk_mapping_at(map, slot);
-		slot = m.last;
-		busy = glk_bits_count(map->busy, m.first, m.last);
-		if (busy && glk_bit_get(map->usable, m.first) &&
-			glk_map_node(map, map->page[m.first]) != map->node)
-			slots += m.last - m.first + 1 - busy;
-	}
-	return slots;
 }
 
 int glk_swap_unmap(struct glk_map *map, uint32_t first, uint32_t last)

@@ -3,17 +3,13 @@
 #define GLK_MAP_SWAP_H
 
 /*
- * Other pages behind live extents, at the same addresses. Those that come may be of another node
- * than the map: then they are *guests*. A guest has this one mapping and gets no other here; when
- * it is idle, walks that name its node find it, and it goes to the list of that node.
+ * Other pages behind live extents, at the same addresses, of the GPU or of the host.
  *
  * Nobody else has a place in the slots of a run meanwhile, and none of the extents there comes or
  * goes: all of that is the caller's to see to.
  */
 #include "map/page/mapping.h"
 
-/* Slots of guests in use that no live extent touches. A look at each mapping, if there are guests. */
-uint32_t glk_swap_stranded(const struct glk_map *map);
 /* Takes pages that are in use out of it: they are in the hands of the caller, linked in the order of
  * addresses, the first of them is returned. Their mappings stay, and are used by nobody. */
 uint32_t glk_swap_take(struct glk_map *map, uint32_t first, uint32_t last);

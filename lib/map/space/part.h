@@ -44,11 +44,6 @@
 /* In the word of a piece, of an elastic block: there is nothing to come back, since nothing was committed. */
 #define GLK_KEPT_BARE GLK_KEPT_FIRST
 
-/* A stretch of slots; none: first above last. */
-struct glk_stretch {
-	uint32_t first, last;
-};
-
 /* Whether an extent that is away, as a whole or in part, is told by pieces. */
 static inline bool glk_part_is(const struct glk_extent *e)
 {

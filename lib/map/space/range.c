@@ -13,7 +13,9 @@
 #include <errno.h>
 #include <string.h>
 
-#define GIB (UINT64_C(1) << GLK_INDEX_SHIFT)
+#define GIB (UINT64_C(1) << GLK_RANGE_SHIFT)
+_Static_assert(
+	GLK_RANGE_SHIFT == GLK_INDEX_SHIFT, "an entry of the index is of one range");
 
 /* Slots that small blocks may have for themselves, as a part of all. */
 #define NESTS_PART 4
@@ -24,73 +26,71 @@ static uint64_t up(uint64_t bytes)
 	return (bytes + GIB - 1) & ~(GIB - 1);
 }
 
-static size_t bitmap_bytes(uint64_t bits)
-{
-	return (size_t)((bits + 63) / 64 * 8);
-}
-
 struct table {
 	void **at;
 	size_t bytes;
 };
 
-#define TABLES 20
+#define COUNT(type, name, per) +1
+#define TABLES		       (0 GLK_SLOT_TABLES(COUNT))
 
 /* All tables by slot. */
-static void list_tables(struct glk_map *map, struct table tables[TABLES])
+static void list_tables(struct glk_space *space, struct table tables[TABLES])
 {
-	size_t slots = map->capacity, groups = (slots >> GLK_GROUP_SHIFT) + 2;
-	size_t eighths = slots << GLK_EIGHTH_SHIFT;
-	const struct table all[TABLES] = {
-		{(void **)&map->start, eighths * sizeof(*map->start)},
-		{(void **)&map->begins, bitmap_bytes(eighths)},
-		{(void **)&map->cover, groups * sizeof(*map->cover)},
-		{(void **)&map->page, slots * sizeof(*map->page)},
-		{(void **)&map->count, slots * sizeof(*map->count)},
-		{(void **)&map->alias, slots * sizeof(*map->alias)},
-		{(void **)&map->use, slots * sizeof(*map->use)},
-		{(void **)&map->edge, bitmap_bytes(slots)},
-		{(void **)&map->mapped, bitmap_bytes(slots)},
-		{(void **)&map->usable, bitmap_bytes(slots)},
-		{(void **)&map->shared, bitmap_bytes(slots)},
-		{(void **)&map->busy, bitmap_bytes(slots)},
-		{(void **)&map->claimed, bitmap_bytes(slots)},
-		{(void **)&map->lost, bitmap_bytes(slots)},
-		{(void **)&map->head, bitmap_bytes(slots)},
-		{(void **)&map->wide, bitmap_bytes(slots)},
-		{(void **)&map->gone, bitmap_bytes(slots)},
-		{(void **)&map->begun, bitmap_bytes(slots)},
-		{(void **)&map->piece, slots * sizeof(*map->piece)},
-		{(void **)&map->idle, groups * sizeof(*map->idle)},
-	};
+	size_t eighths = (size_t)space->capacity << GLK_EIGHTH_SHIFT;
+#define LIST(type, name, per)                                                            \
+	{(void **)&space->name, ((eighths >> (per)) + 2) * sizeof(*space->name)},
+	const struct table all[TABLES] = {GLK_SLOT_TABLES(LIST)};
 
 	memcpy(tables, all, sizeof(all));
 }
 
-static void free_tables(struct glk_map *map)
+static size_t ranges_bytes(const struct glk_space *space, unsigned shift)
 {
-	struct table tables[TABLES];
-
-	list_tables(map, tables);
-	for (int i = 0; i < TABLES; i++) {
-		glk_region_free(*tables[i].at, tables[i].bytes);
-		*tables[i].at = NULL;
-	}
+	return ((((size_t)space->capacity << shift) >> GLK_RANGE_SHIFT) + 1) *
+		sizeof(*space->range);
 }
 
-static int make_tables(struct glk_map *map)
+static unsigned shift_of(const struct glk_node *node)
+{
+	return (unsigned)__builtin_ctzll(node->page_size[GLK_CLASS_SMALL]);
+}
+
+void glk_space_fini(struct glk_space *space)
 {
 	struct table tables[TABLES];
 
-	list_tables(map, tables);
-	for (int i = 0; i < TABLES; i++) {
+	if (!space->pool)
+		return;
+	list_tables(space, tables);
+	for (int i = 0; i < TABLES; i++)
+		glk_region_free(*tables[i].at, tables[i].bytes);
+	glk_region_free(space->range, ranges_bytes(space, shift_of(space->node)));
+	*space = (struct glk_space){0};
+}
+
+int glk_space_init(struct glk_space *space, struct glk_node *node, uint64_t bytes)
+{
+	unsigned shift = shift_of(node);
+	struct table tables[TABLES];
+
+	/* a GiB between two ranges belongs to none */
+	*space = (struct glk_space){.pool = node->pool,
+		.node = node,
+		.capacity = (uint32_t)((up(bytes) + GLK_RANGES_MAX * GIB) >> shift)};
+	list_tables(space, tables);
+	space->range = glk_region_new(ranges_bytes(space, shift));
+	for (int i = 0; i < TABLES && space->range; i++) {
 		*tables[i].at = glk_region_new(tables[i].bytes);
-		if (!*tables[i].at) {
-			free_tables(map);
-			return -ENOMEM;
-		}
+		if (!*tables[i].at)
+			break;
 	}
-	return 0;
+	space->of[GLK_OF_NODE].idle = space->idle;
+	space->of[GLK_OF_HOST].idle = space->idle_host;
+	if (*tables[TABLES - 1].at)
+		return 0;
+	glk_space_fini(space);
+	return -ENOMEM;
 }
 
 /* The addresses of a range, as many as asked for: 0 or the driver's error. */
@@ -140,6 +140,37 @@ static void leave_behind(struct glk_map *map)
 	map->ahead = 0;
 }
 
+/* The offset of the next range: a GiB between two belongs to none. */
+static uint64_t next_offset(const struct glk_space *space)
+{
+	return space->newest ? space->end + GIB : 0;
+}
+
+/* Bytes of ranges that the tables of a space have room for yet. */
+static uint64_t room_of(const struct glk_map *map)
+{
+	uint64_t most = (uint64_t)map->space->capacity << map->shift;
+	uint64_t next = next_offset(map->space);
+
+	return most > next ? (most - next) & ~(GIB - 1) : 0;
+}
+
+/* A range is one of the map and of its space. */
+static void add_range(struct glk_map *map, struct glk_range *range)
+{
+	struct glk_space *space = map->space;
+
+	leave_behind(map);
+	map->ranges++;
+	map->size += range->size;
+	glk_poke_relaxed(&map->high, range->offset);
+	map->end = range->offset + range->size;
+	space->newest = range;
+	space->end = map->end;
+	for (uint64_t at = range->offset; at < space->end; at += GIB)
+		space->range[at >> GLK_RANGE_SHIFT] = range;
+}
+
 int glk_map_extend(struct glk_map *map, uint64_t size)
 {
 	struct glk_drv *drv = map->pool->drv;
@@ -147,6 +178,7 @@ int glk_map_extend(struct glk_map *map, uint64_t size)
 	struct glk_range *range, found = {.map = map};
 	int err;
 
+	left = left < room_of(map) ? left : room_of(map);
 	if (map->ranges == GLK_RANGES_MAX || size > map->most || least > left)
 		return -ENOMEM;
 	if (map->step < left)
@@ -157,13 +189,13 @@ int glk_map_extend(struct glk_map *map, uint64_t size)
 	if (err)
 		return err;
 	/* others may have had the last that there may be */
-	if (map->ranges == GLK_RANGES_MAX || found.size > map->most - map->size) {
+	if (map->ranges == GLK_RANGES_MAX || found.size > map->most - map->size ||
+		found.size > room_of(map)) {
 		drv->ops->unreserve(drv, found.reserved, found.reserved_size);
 		return -ENOMEM;
 	}
 	range = &map->range[map->ranges];
-	/* a slot between two ranges belongs to none */
-	found.offset = map->ranges ? map->end + glk_slot_bytes(map) : 0;
+	found.offset = next_offset(map->space);
 	found.start = map->start + (found.offset >> map->eighth);
 	*range = found;
 	err = glk_index_add(range);
@@ -171,11 +203,7 @@ int glk_map_extend(struct glk_map *map, uint64_t size)
 		drv->ops->unreserve(drv, range->reserved, range->reserved_size);
 		return err;
 	}
-	leave_behind(map);
-	map->ranges++;
-	map->size += range->size;
-	glk_poke_relaxed(&map->high, range->offset);
-	map->end = range->offset + range->size;
+	add_range(map, range);
 	return 0;
 }
 
@@ -190,24 +218,27 @@ static void clear(struct glk_map *map)
 	*map = empty;
 }
 
-int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
+int glk_map_init(struct glk_map *map, struct glk_space *space,
 	const struct glk_conf *conf, struct glk_map_size size)
 {
+	struct glk_node *node = space->node;
 	uint32_t nests;
 	int err;
 
 	clear(map);
-	map->pool = pool;
+	map->space = space;
+	map->pool = node->pool;
 	map->node = node;
 	map->ends = conf->policy_ends;
-	map->shift = (unsigned)__builtin_ctzll(node->page_size[GLK_CLASS_SMALL]);
+	map->shift = shift_of(node);
 	map->eighth = map->shift - GLK_EIGHTH_SHIFT;
 	map->grains = (1u << (map->shift - GLK_GRAIN_SHIFT)) - 1;
 	map->large = (uint32_t)(node->page_size[GLK_CLASS_LARGE] >> map->shift);
 	map->most = up(size.most);
 	map->step = up(size.step) < map->most ? up(size.step) : map->most;
-	map->capacity = (uint32_t)(map->most >> map->shift) + GLK_RANGES_MAX;
-	nests = map->capacity / NESTS_PART;
+#define SHARE(type, name, per) map->name = space->name;
+	GLK_SLOT_TABLES(SHARE)
+	nests = (uint32_t)(map->most >> map->shift) / NESTS_PART;
 	err = glk_slab_init(
 		&map->extents, sizeof(struct glk_extent), (uint32_t)conf->map_extents);
 	if (err)
@@ -216,16 +247,11 @@ int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *no
 		&map->nests, glk_nest_size(map), nests < NESTS_MOST ? nests : NESTS_MOST);
 	if (err)
 		goto extents;
-	err = make_tables(map);
-	if (err)
-		goto nests;
 	glk_extent_set(glk_extent_at(map, 0), GLK_EXTENT_LIVE);
 	err = glk_map_extend(map, glk_slot_bytes(map));
 	if (err)
-		goto tables;
+		goto nests;
 	return 0;
-tables:
-	free_tables(map);
 nests:
 	glk_slab_fini(&map->nests);
 extents:
@@ -259,7 +285,6 @@ void glk_map_fini(struct glk_map *map)
 
 		drv->ops->unreserve(drv, range->reserved, range->reserved_size);
 	}
-	free_tables(map);
 	glk_slab_fini(&map->nests);
 	glk_slab_fini(&map->extents);
 	glk_map_resume(map);
@@ -271,8 +296,15 @@ uint64_t glk_map_bytes(const struct glk_map *map)
 	uint64_t slot = sizeof(*map->page) + sizeof(*map->count) + sizeof(*map->alias) +
 		sizeof(*map->use) + (sizeof(*map->start) << GLK_EIGHTH_SHIFT);
 
+	uint64_t slots = 0;
+
+	for (unsigned i = 0; i < map->ranges; i++) {
+		struct glk_stretch s = glk_map_slots(map, i);
+
+		slots += s.last + 1 - s.first;
+	}
 	/* the bitmaps are eight bits a slot, and one an eighth of it; what is kept of blocks that are
 	 * away in part is not there before there are such */
 	return glk_slab_bytes(&map->extents) + glk_slab_bytes(&map->nests) +
-		glk_map_end(map) * slot + glk_map_end(map) * 2;
+		slots * (slot + 2);
 }

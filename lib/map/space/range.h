@@ -14,9 +14,13 @@ struct glk_map_size {
 	uint64_t most; /* bytes of all ranges */
 };
 
-/* Reserves the first range, or less of it where the system has not as much. 0, -ENOMEM
- * (addresses: class ADDRESS; tables: NOMEM_HOST). */
-int glk_map_init(struct glk_map *map, struct glk_pool *pool, struct glk_node *node,
+/* The tables for maps with so many bytes of addresses together. 0 or -ENOMEM (NOMEM_HOST). */
+int glk_space_init(struct glk_space *space, struct glk_node *node, uint64_t bytes);
+/* Takes a zeroed space and one that could not be made. Its maps have ended. */
+void glk_space_fini(struct glk_space *space);
+/* One map more of a space: reserves its first range, or less of it where the system has not as much. 0,
+ * -ENOMEM (addresses: class ADDRESS; tables: NOMEM_HOST). */
+int glk_map_init(struct glk_map *map, struct glk_space *space,
 	const struct glk_conf *conf, struct glk_map_size size);
 /* Takes a zeroed map and one that could not be made. Nothing may be mapped any more. Nobody finds
  * the addresses from then on; the lock is given up, and those who look into the tables without it
@@ -33,7 +37,7 @@ void glk_map_limit(struct glk_map *map, uint64_t bytes);
 /* Bytes of host memory that the tables of a map have in use. */
 uint64_t glk_map_bytes(const struct glk_map *map);
 
-/* The range that an offset lies in. */
+/* The range of a map that an offset lies in. */
 static inline const struct glk_range *glk_map_range(
 	const struct glk_map *map, uint64_t offset)
 {
@@ -49,11 +53,6 @@ static inline uint64_t glk_map_addr(const struct glk_map *map, uint64_t offset)
 	const struct glk_range *range = glk_map_range(map, offset);
 
 	return range->base + (offset - range->offset);
-}
-
-static inline uint64_t glk_slot_addr(const struct glk_map *map, uint32_t slot)
-{
-	return glk_map_addr(map, (uint64_t)slot << map->shift);
 }
 
 #endif

@@ -297,19 +297,14 @@ static void verify(struct world *w)
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
-	struct glk_tags *tags;
 
 	if (glk_context_get(w->ctx, &context))
 		return;
 	cache = &context->caches[0];
 	if (!glk_load_relaxed(&cache->started))
 		return;
-	judge(w, glk_map_verify(&cache->arena.map), NULL);
-	tags = glk_tags(cache);
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		if (tags->at[i].arena.map.pool)
-			judge(w, glk_map_verify(&tags->at[i].arena.map), NULL);
-	}
+	for (struct glk_arena *a = &cache->arena; a; a = a->next)
+		judge(w, glk_map_verify(&a->map), NULL);
 }
 
 void look(struct world *w)

@@ -9,20 +9,12 @@
 
 static void verify(struct hand *h, struct glk_cache *cache)
 {
-	struct glk_tags *tags;
-
 	if (!glk_load_relaxed(&cache->started))
 		return;
 	glk_lock(&cache->lock);
 	glk_plan_close(cache);
-	judge(h, glk_map_verify(&cache->arena.map), NULL);
-	if (cache->beside.map.pool)
-		judge(h, glk_map_verify(&cache->beside.map), NULL);
-	tags = glk_tags(cache);
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		if (tags->at[i].arena.map.pool)
-			judge(h, glk_map_verify(&tags->at[i].arena.map), NULL);
-	}
+	for (struct glk_arena *a = &cache->arena; a; a = a->next)
+		judge(h, glk_map_verify(&a->map), NULL);
 	glk_plan_open(cache);
 	glk_unlock(&cache->lock);
 }

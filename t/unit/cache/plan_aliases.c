@@ -247,7 +247,8 @@ static void at_the_end(const struct plan_op *op, int err)
 	ok(glk_supply_tight(&rig.cache.arena, e.size), "and much of it stranded");
 	ok(gate_send(&e, op->op, 1), "for a place with a part of a page one stands in %s",
 		op->name);
-	ok(op->op != GLK_OP_unmap || rig.cache.arena.map.claims, "which is its plan's");
+	ok(op->op != GLK_OP_unmap || rig.cache.arena.map.space->claims,
+		"which is its plan's");
 	for (int i = 0; i < 3; i++)
 		missed += plan_take(&rig, &list[i], (size_t)(i + 1) * MIB + 512, s) != 0;
 	is_int(missed, 0, "others are served");

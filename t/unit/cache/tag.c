@@ -372,6 +372,42 @@ static void lends(void)
 	close_up(0);
 }
 
+/* What is idle keeps its places in all of them: the second time no driver is called. */
+static void shares(void)
+{
+	struct held one, two;
+	uint64_t addr, mapped;
+
+	set_up(NULL);
+	glk_store_relaxed(&rig.cache.node->budget, 40 * MIB);
+	take(&one, 40 * MIB, TAG, a);
+	addr = one.addr;
+	ok(plan_drop(&rig, &one, a), "a block of a tag is freed");
+	is_int((int64_t)told(TAG).held, 40 * MIB, "whose memory the tag had last");
+	is_int(take(&two, 40 * MIB, 0, a), 0, "another one has it");
+	ok(!told(TAG).held && !rig_figures(&rig).unmapped,
+		"the tag has it no longer, but a place for it");
+	mapped = rig_figures(&rig).mapped;
+	is_sound(&rig, "the books agree");
+	ok(plan_drop(&rig, &two, a) && !take(&one, 40 * MIB, TAG, a), "and back again");
+	ok(one.addr == addr && rig_figures(&rig).mapped == mapped &&
+			!rig_figures(&rig).unmapped,
+		"nothing was mapped for that");
+	is_int((int64_t)told(TAG).held, 40 * MIB, "it is the tag's");
+	glk_store_relaxed(&rig.cache.node->budget, 50 * MIB);
+	is_int(take(&two, 8 * MIB, 0, a), 0, "one of no tag beside it");
+	ok(plan_drop(&rig, &two, a), "is freed");
+	is_int(leave(TAG), 0, "the tag is suspended");
+	is_int((int64_t)rig_figures(&rig).reserved, 8 * MIB,
+		"what others have idle stays");
+	is_int((int64_t)did.released, 40 * MIB, "what the tag had went");
+	is_sound(&rig, "the books agree");
+	is_int(come(TAG), 0, "it comes back");
+	ok(plan_drop(&rig, &one, a), "with what was written");
+	is_sound(&rig, "the books agree");
+	close_up(0);
+}
+
 static void every_call_fails(void)
 {
 	static const char *const calls[] = {"copy", "host_lock", "event_record",
@@ -534,6 +570,7 @@ int main(void)
 	goes_with_all();
 	goes_in_order();
 	lends();
+	shares();
 	every_call_fails();
 	not_waited_for();
 	runs_short();

@@ -39,20 +39,23 @@ static inline void rig_walk_extents(
 }
 
 /* The same for its slots and pages. */
-static inline void rig_walk_slots(struct glk_map *map, bool *busy, struct glake_stats *s)
+static inline void rig_walk_slots(
+	struct glk_map *map, bool *busy, struct glake_stats *stats)
 {
-	uint32_t end = glk_map_end(map);
+	for (unsigned r = 0; r < map->ranges; r++) {
+		struct glk_stretch s = glk_map_slots(map, r);
 
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_mapping m;
-		uint32_t page = map->page[slot];
+		for (uint32_t slot = s.first; slot <= s.last; slot++) {
+			struct glk_mapping m;
+			uint32_t page = map->page[slot];
 
-		if (!page)
-			continue;
-		m = glk_mapping_at(map, slot);
-		busy[page] |= glk_bits_any(map->busy, m.first, m.last);
-		s->mapped += glk_map_page(map, page)->size;
-		slot = m.last;
+			if (!page)
+				continue;
+			m = glk_mapping_at(map, slot);
+			busy[page] |= glk_bits_any(map->busy, m.first, m.last);
+			stats->mapped += glk_map_page(map, page)->size;
+			slot = m.last;
+		}
 	}
 }
 
@@ -66,18 +69,21 @@ static inline void rig_walk_one(
 /* Slots of pages of the GPU in use there that no extent touches. */
 static inline uint64_t rig_walk_stranded(struct glk_map *map)
 {
-	uint32_t end = glk_map_end(map);
 	uint64_t bytes = 0;
 
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_mapping m;
+	for (unsigned r = 0; r < map->ranges; r++) {
+		struct glk_stretch s = glk_map_slots(map, r);
 
-		if (!map->page[slot] || glk_bit_get(map->busy, slot) ||
-			glk_map_is_host(map, map->page[slot]))
-			continue;
-		m = glk_mapping_at(map, slot);
-		if (glk_bits_any(map->busy, m.first, m.last))
-			bytes += glk_slot_bytes(map);
+		for (uint32_t slot = s.first; slot <= s.last; slot++) {
+			struct glk_mapping m;
+
+			if (!map->page[slot] || glk_bit_get(map->busy, slot) ||
+				glk_map_is_host(map, map->page[slot]))
+				continue;
+			m = glk_mapping_at(map, slot);
+			if (glk_bits_any(map->busy, m.first, m.last))
+				bytes += glk_slot_bytes(map);
+		}
 	}
 	return bytes;
 }
@@ -107,19 +113,15 @@ static inline void rig_walk_placed(struct glk_map *map, struct glake_stats *s)
 	}
 }
 
-/* Bytes of pages of the GPU with a mapping in a pool. */
+/* Bytes of pages that are used in a map, or were last. */
 static inline uint64_t rig_walk_held(struct glk_map *map)
 {
-	uint32_t end = glk_map_end(map);
+	uint32_t used = map->pool ? glk_load_relaxed(&map->pool->pages.used) : 0;
 	uint64_t held = 0;
 
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_page *page = glk_map_page(map, map->page[slot]);
-
-		if (map->page[slot] && page->first_alias == slot &&
-			!glk_map_is_host(map, map->page[slot]))
-			held += page->size;
-	}
+	for (uint32_t id = 1; id <= used; id++)
+		held += glk_map_page(map, id)->map == map ? glk_map_page(map, id)->size
+							  : 0;
 	return held;
 }
 
@@ -233,26 +235,27 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 	uint32_t pages = glk_load_relaxed(&rig->pool.pages.used);
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
 	struct glk_graph *graph;
-	struct glk_tags *tags = glk_tags(&rig->cache);
 	const struct glk_node *host = rig->cache.host;
 	bool *busy = calloc(pages + 1, sizeof(*busy)), same = true;
 	struct glake_stats s = {0}, before;
 
 	if (!busy)
 		tap_bail("no memory for the walk");
-	if (rig->cache.beside.map.pool) {
-		rig_walk_one(rig, &rig->cache.beside.map, busy, &s);
-		rig_walk_placed(&rig->cache.beside.map, &s);
-	}
-	if (rig->cache.stage.map.pool)
-		rig_walk_one(rig, &rig->cache.stage.map, busy, &s);
-	if (rig->cache.host_stage.map.pool)
-		rig_walk_one(rig, &rig->cache.host_stage.map, busy, &s);
 	rig_walk_managed(rig, &s);
 	s.host_held = rig->cache.mover.store.held + rig->cache.mover.store.packs;
-	rig_walk_one(rig, &rig->cache.arena.map, busy, &s);
-	rig_walk_placed(&rig->cache.arena.map, &s);
-	s.stranded = rig_walk_stranded(&rig->cache.arena.map);
+	for (struct glk_arena *a = &rig->cache.arena; a; a = a->next) {
+		before = s;
+		rig_walk_one(rig, &a->map, busy, &s);
+		rig_walk_placed(&a->map, &s);
+		s.stranded += rig_walk_stranded(&a->map);
+		/* the first entry is of no tag */
+		if (a->ops != &glk_arena_tag ||
+			glk_tag_of(a) == glk_tags(&rig->cache)->at)
+			continue;
+		s.tagged += s.live - before.live;
+		s.tagged_blocks += s.live_blocks - before.live_blocks;
+		s.tagged_held += rig_walk_held(&a->map);
+	}
 	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));) {
 		before = s;
 		rig_walk_one(rig, &graph->arena.map, busy, &s);
@@ -260,20 +263,6 @@ static inline bool rig_walk_all(struct rig *rig, struct glake_stats *ret)
 		same &= rig_pool_is_sound(graph, &before, &s);
 		s.pools++;
 		s.pool_held += rig_walk_held(&graph->arena.map);
-	}
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		struct glk_map *map = &tags->at[i].arena.map;
-
-		before = s;
-		rig_walk_one(rig, map, busy, &s);
-		rig_walk_placed(map, &s);
-		s.stranded += rig_walk_stranded(map);
-		/* the first is of no tag */
-		if (!i)
-			continue;
-		s.tagged += s.live - before.live;
-		s.tagged_blocks += s.live_blocks - before.live_blocks;
-		s.tagged_held += rig_walk_held(map);
 	}
 	for (uint32_t id = 1; id <= pages; id++) {
 		struct glk_page *p = glk_page_at(&rig->pool, id);
@@ -310,25 +299,16 @@ static inline bool rig_verify(struct rig *rig)
 {
 	struct glk_graphs *graphs = glk_graphs(&rig->cache);
 	struct glk_graph *graph;
-	struct glk_tags *tags = glk_tags(&rig->cache);
-	int err = glk_map_verify(&rig->cache.arena.map);
+	int err = 0;
 
-	if (!err && rig->cache.beside.map.pool)
-		err = glk_map_verify(&rig->cache.beside.map);
-	if (!err && rig->cache.stage.map.pool)
-		err = glk_map_verify(&rig->cache.stage.map);
-	if (!err && rig->cache.host_stage.map.pool)
-		err = glk_map_verify(&rig->cache.host_stage.map);
+	for (struct glk_arena *a = &rig->cache.arena; a && !err; a = a->next)
+		err = glk_map_verify(&a->map);
 	for (uint32_t i = 0; rig->cache.managed && i < rig->cache.managed->used && !err;
 		i++)
 		if (rig->cache.managed->at[i].state == GLK_CHUNK_READY)
 			err = glk_map_verify(&rig->cache.managed->at[i].arena.map);
 	for (uint32_t i = 0; !err && (graph = glk_graph_next(graphs, &i));)
 		err = glk_map_verify(&graph->arena.map);
-	for (uint32_t i = 0; tags && i < tags->used && !err; i++) {
-		if (tags->at[i].arena.map.pool)
-			err = glk_map_verify(&tags->at[i].arena.map);
-	}
 	if (err)
 		tap_note("%s", rig_error().text);
 	return !err;
@@ -384,15 +364,13 @@ static inline bool rig_records_are_sound(struct rig *rig)
 	struct glk_cache *cache = &rig->cache;
 	uint32_t parts = 0, pages = 0, graphs = 0,
 		 runs = glk_load_relaxed(&cache->mover.store.runs.live);
-	struct glk_tags *tags = glk_tags(cache);
 	struct glk_graph *graph;
-	bool same = rig_walk_records(&cache->arena.map, &parts);
+	bool same = true;
 
-	same &= rig_walk_records(&cache->beside.map, &parts);
+	for (struct glk_arena *a = &cache->arena; a; a = a->next)
+		same &= rig_walk_records(&a->map, &parts);
 	while ((graph = glk_graph_next(glk_graphs(cache), &graphs)))
 		same &= rig_walk_records(&graph->arena.map, &parts);
-	for (uint32_t i = 0; tags && i < tags->used; i++)
-		same &= rig_walk_records(&tags->at[i].arena.map, &parts);
 	for (uint32_t id = 1; id <= glk_load_relaxed(&rig->pool.pages.used); id++)
 		pages += glk_page_state(glk_page_at(&rig->pool, id)) != GLK_PAGE_EMPTY;
 	if (parts == glk_load_relaxed(&cache->parts.live) &&

@@ -221,8 +221,8 @@ static inline int model_idle(struct model *model)
 		if (model->met[page] != idle)
 			wrong += model_wrong("idle page met", page, model->met[page]);
 	}
-	if (slots != map->idle_slots)
-		wrong += model_wrong("idle slots", map->idle_slots, slots);
+	if (slots != map->space->of[0].idle_slots)
+		wrong += model_wrong("idle slots", map->space->of[0].idle_slots, slots);
 	return wrong;
 }
 
@@ -255,8 +255,8 @@ static inline int model_pages(struct model *model)
 			wrong += model_wrong(
 				"use of a page", use.tick, model->page_tick[id]);
 	}
-	if (bytes != rig->map.mapped_bytes)
-		wrong += model_wrong("mapped bytes", rig->map.mapped_bytes, bytes);
+	if (bytes != rig->map.space->mapped_bytes)
+		wrong += model_wrong("mapped bytes", rig->map.space->mapped_bytes, bytes);
 	if (glk_load_relaxed(&node->held) != rig->fake.held || live != rig->fake.pages)
 		wrong += model_wrong(
 			"held", glk_load_relaxed(&node->held), rig->fake.held);
@@ -286,8 +286,9 @@ static inline int model_check(struct model *model, uint64_t *state)
 					seed_below(state, map->range[r].size));
 	}
 	wrong += model_address(model, seed_below(state, map->high + 1));
-	if (model->stranded != map->stranded)
-		wrong += model_wrong("stranded slots", map->stranded, model->stranded);
+	if (model->stranded != map->space->of[0].stranded)
+		wrong += model_wrong(
+			"stranded slots", map->space->of[0].stranded, model->stranded);
 	if (model->stranded > model->most_stranded)
 		model->most_stranded = model->stranded;
 	wrong += model_idle(model);

@@ -18,6 +18,7 @@ struct rig {
 	struct fake fake;
 	struct glk_conf conf;
 	struct glk_pool pool;
+	struct glk_space space;
 	struct glk_map map;
 	struct glk_map_size size;
 	rig_pick_fn pick; /* NULL: one */
@@ -47,8 +48,20 @@ static inline void rig_conf(struct rig *rig)
 
 static inline int rig_make(struct rig *rig)
 {
-	return glk_map_init(
-		&rig->map, &rig->pool, &rig->pool.nodes[0], &rig->conf, rig->size);
+	int err = glk_space_init(&rig->space, &rig->pool.nodes[0], rig->size.most);
+
+	if (err)
+		return err;
+	err = glk_map_init(&rig->map, &rig->space, &rig->conf, rig->size);
+	if (err)
+		glk_space_fini(&rig->space);
+	return err;
+}
+
+static inline void rig_end(struct rig *rig)
+{
+	glk_map_fini(&rig->map);
+	glk_space_fini(&rig->space);
 }
 
 /* After rig_conf() and what the test changes in it. */
@@ -86,7 +99,7 @@ static inline void rig_fini(struct rig *rig)
 			!glk_map_page(map, id)->aliases)
 			glk_node_release(map->node, id);
 	}
-	glk_map_fini(map);
+	rig_end(rig);
 	glk_pool_fini(&rig->pool);
 	fake_fini(&rig->fake);
 }

@@ -250,12 +250,14 @@ static void test_mappings(void)
 
 static void test_sums(void)
 {
-	falsified(map->mapped_bytes, map->mapped_bytes - 512, "bytes mapped",
-		"mapped bytes");
-	falsified(map->page_bytes, map->page_bytes + S(1), "bytes mapped",
-		"bytes of pages");
-	falsified(map->idle_slots, map->idle_slots + 1, "idle pages", "idle slots");
-	falsified(map->stranded, map->stranded + 1, "stranded", "stranded slots");
+	falsified(map->space->mapped_bytes, map->space->mapped_bytes - 512,
+		"bytes mapped", "mapped bytes");
+	falsified(map->space->of[0].page_bytes, map->space->of[0].page_bytes + S(1),
+		"bytes mapped", "bytes of pages");
+	falsified(map->space->of[0].idle_slots, map->space->of[0].idle_slots + 1,
+		"idle pages", "idle slots");
+	falsified(map->space->of[0].stranded, map->space->of[0].stranded + 1, "stranded",
+		"stranded slots");
 	glk_bit_set(map->mapped, 18);
 	ok(rig_sound(&rig), "a slot out of use for good is sound");
 	glk_bit_clear(map->mapped, 18);
@@ -273,12 +275,12 @@ static void test_groups(void)
 	falsified(all[all[0].older].newer, 4, "list of groups",
 		"a link to one that is not");
 	falsified(all[4].older, 1, "list of groups", "one that is linked from one side");
-	falsified(map->listed, map->listed + 1, "list of groups",
-		"one more than there are");
+	falsified(map->space->of[0].listed, map->space->of[0].listed + 1,
+		"list of groups", "one more than there are");
 	all[links.older].newer = links.newer;
 	all[links.newer].older = links.older;
 	all[1] = (struct glk_idle_links){0};
-	map->listed--;
+	map->space->of[0].listed--;
 	unsound("on no list", "an idle page in a group on no list");
 	glk_idle_touch(map, 0, 0);
 	sound_again();

@@ -25,6 +25,7 @@ struct gpu {
 	struct glk_conf conf;
 	struct glk_drv *drv;
 	struct glk_pool pool;
+	struct glk_space space;
 	struct glk_map map;
 	struct glk_lock lock;
 	struct glk_streams streams;
@@ -51,8 +52,8 @@ static inline void gpu_open(struct gpu *gpu)
 	regions_open();
 	if (glk_drv_open(&gpu->conf, NULL, 0, &gpu->drv) ||
 		glk_pool_init(&gpu->pool, gpu->drv, &gpu->conf, 1, 1, &host) ||
-		glk_map_init(&gpu->map, &gpu->pool, glk_pool_gpu(&gpu->pool, 0),
-			&gpu->conf, size))
+		glk_space_init(&gpu->space, glk_pool_gpu(&gpu->pool, 0), size.most) ||
+		glk_map_init(&gpu->map, &gpu->space, &gpu->conf, size))
 		tap_bail("no software device");
 	glk_lock_init(&gpu->lock, GLK_RANK_DEVICE);
 	if (glk_streams_init(&gpu->streams, gpu->drv, 0, &gpu->lock))
@@ -73,6 +74,7 @@ static inline void gpu_close(struct gpu *gpu)
 {
 	glk_streams_fini(&gpu->streams);
 	glk_map_fini(&gpu->map);
+	glk_space_fini(&gpu->space);
 	glk_pool_fini(&gpu->pool);
 	glk_lock_fini(&gpu->lock);
 	while (gpu->handles--)

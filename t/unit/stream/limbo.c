@@ -20,19 +20,19 @@ static void waits(void)
 	page = make_page(&gpu, &slot, 1);
 	use_page(&gpu, a, slot);
 	glk_event_poll(&gpu.streams);
-	mapped = gpu.map.mapped_bytes;
+	mapped = gpu.map.space->mapped_bytes;
 	ok(!ready(&limbo, &gpu, slot), "a kernel may still use it");
 	is_int(unmap(&limbo, &gpu, slot, slot), -EAGAIN, "so it is not unmapped");
 	is_int(gpu_class(), 0, "but later, without a record");
 	ok(is_mapped(&gpu, slot) && glk_bit_get(gpu.map.usable, slot) &&
-			gpu.map.page[slot] == page && gpu.map.mapped_bytes == mapped &&
-			is_idle(&gpu, SLOTS),
+			gpu.map.page[slot] == page &&
+			gpu.map.space->mapped_bytes == mapped && is_idle(&gpu, SLOTS),
 		"nothing has changed");
 	glk_soft_run_all(gpu.drv);
 	is_int(unmap(&limbo, &gpu, slot, slot), -EAGAIN, "done, but nobody asked");
 	glk_event_ask(&gpu.streams);
 	is_int(unmap(&limbo, &gpu, slot, slot), 0, "done, and known");
-	ok(!is_mapped(&gpu, slot) && !gpu.map.mapped_bytes, "it is unmapped");
+	ok(!is_mapped(&gpu, slot) && !gpu.map.space->mapped_bytes, "it is unmapped");
 	is_int((int64_t)gpu.streams.unmapped, LARGE << 20, "as much is counted");
 	is_int((int64_t)gpu.streams.held_back, 2, "and how often it was not");
 	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_FREE,
@@ -72,7 +72,7 @@ static void releases(void)
 	glk_event_ask(&gpu.streams);
 	is_int(glk_limbo_release(&limbo, &gpu.map, page), 0, "now it goes");
 	is_int(glk_page_state(p), GLK_PAGE_EMPTY, "back to the driver");
-	is_int((int64_t)gpu.map.mapped_bytes, 0, "with all its mappings");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 0, "with all its mappings");
 	is_int((int64_t)glk_load_relaxed(&gpu.map.node->held), 0, "no memory is held");
 
 	/* the driver does not take the memory back */
@@ -82,7 +82,7 @@ static void releases(void)
 		"a page that cannot be released");
 	glk_fault_set(gpu.drv, "off");
 	is_int(glk_page_state(p), GLK_PAGE_LOST, "it is lost");
-	is_int((int64_t)gpu.map.mapped_bytes, 0, "and mapped nowhere");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 0, "and mapped nowhere");
 	is_int((int64_t)gpu.streams.released, LARGE << 20, "nor counted as released");
 	gpu.drv->ops->release(gpu.drv, p->handle);
 	stop(&gpu);
@@ -192,7 +192,7 @@ static void releases_whole(void)
 	ok(ready(&limbo, &gpu, 1) && ready(&limbo, &gpu, 2),
 		"both mappings are ready, while other work of A goes on");
 	is_int(glk_limbo_release(&limbo, &gpu.map, page), 0, "so the page goes");
-	is_int((int64_t)gpu.map.mapped_bytes, 0, "with both");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 0, "with both");
 	gpu_hold(&gpu, a, false);
 	stop(&gpu);
 }
@@ -249,7 +249,7 @@ static void undoes(void)
 	if (glk_mapping_make(&gpu.map, 16, &page, 1))
 		tap_bail("no mapping");
 	is_int(glk_limbo_undo(&gpu.map, 16), 0, "a mapping just made is undone");
-	is_int((int64_t)gpu.map.mapped_bytes, 0, "nothing is mapped");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 0, "nothing is mapped");
 	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_OWNED,
 		"its page is the caller's still");
 	glk_slots_leave(&gpu.map, 16, 17, &none);
@@ -342,7 +342,7 @@ static void strips(void)
 	is_int(glk_map_page(&gpu.map, page)->aliases, 2, "keeps its mappings");
 	gpu_finish(&gpu);
 	is_int(glk_limbo_strip(&limbo, &gpu.map, page), 0, "one that is not");
-	is_int((int64_t)gpu.map.mapped_bytes, 0, "loses both");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 0, "loses both");
 	is_int((int64_t)gpu.streams.unmapped, 2 * LARGE << 20, "which are counted");
 	is_int((int64_t)gpu.streams.released, 0, "nothing is released");
 	is_int(glk_page_state(glk_map_page(&gpu.map, page)), GLK_PAGE_FREE,
@@ -397,14 +397,15 @@ static void empties(void)
 	gpu_capture(&gpu, a);
 	is_int(empty(&gpu), -EBUSY, "while a graph is captured");
 	is_int(gpu_class(), GLAKE_ERROR_CAPTURE, "  its class");
-	is_int((int64_t)gpu.map.mapped_bytes, 3 * LARGE << 20, "nothing goes");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 3 * LARGE << 20, "nothing goes");
 	is_int(gpu_capture_end(&gpu, a->handle), 0, "the capture is whole");
 	glk_fault_set(gpu.drv, "device_sync:nth=1:err=EIO");
 	is_int(empty(&gpu), -EIO, "nor when the GPU cannot be waited for");
-	is_int((int64_t)gpu.map.mapped_bytes, 3 * LARGE << 20, "for whatever reason");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 3 * LARGE << 20,
+		"for whatever reason");
 	glk_fault_set(gpu.drv, "off");
 	is_int(empty(&gpu), 0, "else the work is waited for");
-	is_int((int64_t)gpu.map.mapped_bytes, 0, "all mappings are gone");
+	is_int((int64_t)gpu.map.space->mapped_bytes, 0, "all mappings are gone");
 	for (int i = 0; i < 2; i++)
 		is_int(glk_page_state(glk_map_page(&gpu.map, page[i])), GLK_PAGE_FREE,
 			"a page is the node's");

@@ -74,7 +74,7 @@ static inline uint32_t make_page(struct gpu *gpu, const uint32_t *at, int count)
 
 static inline bool is_idle(const struct gpu *gpu, uint32_t slots)
 {
-	return gpu->map.idle_slots == slots;
+	return gpu->map.space->of[0].idle_slots == slots;
 }
 
 static inline void unmap_all(struct gpu *gpu, uint32_t page)

@@ -246,7 +246,7 @@ static void rights_under_way(void)
 	ok(usable(1) > 0 && context->caches[0].rights_left,
 		"another GPU has rights still, which is known");
 	/* that, and pages which it may write to */
-	tap_expect_log(5);
+	tap_expect_log(2);
 	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
 	is_int(usable(1), 0, "  takes them");
 	quiet();

@@ -74,7 +74,8 @@ static void leave_idle(int count, struct CUstream_st *stream)
 	for (int i = 0; i < 2 * count; i += 2)
 		rig_free(&rig, addr[i], stream);
 	rig_flush(&rig);
-	is_int(rig.cache.arena.map.idle_slots, (uint64_t)count * 4, "idle pages, apart");
+	is_int(rig.cache.arena.map.space->of[0].idle_slots, (uint64_t)count * 4,
+		"idle pages, apart");
 }
 
 /* Pages that are mapped nowhere, then new ones up to the target, then idle ones. */
@@ -216,7 +217,7 @@ static void takes_one(void)
 	is_int(get(a, &(struct glk_need){.other = 6 * MIB}, &got), 0,
 		"a page of its own");
 	ok(got.other && !got.large && !got.small, "and no others");
-	is_int(rig.cache.arena.map.idle_slots, 6, "two are idle still");
+	is_int(rig.cache.arena.map.space->of[0].idle_slots, 6, "two are idle still");
 	is_int(rig_calls(&rig, GLAKE_CALL_UNMAP) - calls, 1, "and mapped as they were");
 	put_back(&got);
 	is_int(rig_figures(&rig).free_pages, 18 * MIB, "put back, all can be had");

@@ -21,7 +21,7 @@ static void start(void)
 	if (glk_map_extend(&rig.map, S(1)))
 		tap_bail("no range");
 	glk_extent_raise(&rig.map, rig.map.high + S(64));
-	rig_new(&rig, 513, 64);
+	rig_new(&rig, 1024, 64);
 	rig.fake.calls[FAKE_SET_ACCESS] = 0;
 	for (uint64_t i = 0; i < rig.fake.granules; i++)
 		rig.fake.granule[i].access = false;

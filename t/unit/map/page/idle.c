@@ -76,7 +76,7 @@ static void test_order(void)
 	make(2, slot(1, 0), 1);
 	make(3, slot(0, 1), 4);
 	is_str(met(), "acdb", "by group, the oldest first, and by slot inside");
-	is_int((int64_t)rig.map.idle_slots, 7, "seven slots");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 7, "seven slots");
 	ok(rig_sound(&rig), "sound");
 	use(slot(2, 5));
 	is_str(met(), "cdba", "one that was used makes its group the newest");
@@ -113,7 +113,8 @@ static void test_unlisted(void)
 		is_str(met(), i == 0 ? "bc" : i == 1 ? "c" : "", "one more is in use");
 		ok(rig_sound(&rig), "sound");
 	}
-	ok(!glk_idle_oldest(&rig.map) && !glk_idle_newest(&rig.map), "the list is empty");
+	ok(!glk_idle_oldest(rig.space.of) && !glk_idle_newest(rig.space.of),
+		"the list is empty");
 	rig_free(&rig, id[1]);
 	is_str(met(), "b", "one is left");
 	rig_free(&rig, id[2]);
@@ -160,7 +161,7 @@ static void test_acts(void)
 {
 	fill();
 	is_str(walk(HOW(0), 0, take), "abcdef", "each is taken as it is met");
-	is_int((int64_t)rig.map.idle_slots, 0, "none is idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 0, "none is idle");
 	is_str(met(), "", "nor met again");
 	for (int i = 0; i < 6; i++)
 		glk_page_put_back(&rig.map, page[i]);

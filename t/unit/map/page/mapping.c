@@ -38,8 +38,10 @@ static void test_make(uint32_t slots)
 		"mapped, usable, not shared");
 	ok(!rig.map.page[59] && !rig.map.page[60 + slots], "nothing beside them");
 	is_int(at(page)->first_alias, 60, "the page names the first");
-	is_int((int64_t)rig.map.mapped_bytes, (int64_t)S(slots), "the sum of mappings");
-	is_int((int64_t)rig.map.page_bytes, (int64_t)S(slots), "and of pages");
+	is_int((int64_t)rig.map.space->mapped_bytes, (int64_t)S(slots),
+		"the sum of mappings");
+	is_int((int64_t)rig.map.space->of[0].page_bytes, (int64_t)S(slots),
+		"and of pages");
 	ok(glk_page_use(&rig.map, page).streams == 5 &&
 			glk_page_use(&rig.map, page).tick == 6,
 		"its use is kept");
@@ -56,10 +58,11 @@ static void test_make(uint32_t slots)
 	is_int(wrong, 0, "each slot leads to its own");
 	ok(glk_page_use(&rig.map, page).tick == 6 && !glk_use_at(&rig.map, 200).tick,
 		"the use of the page is kept, the new slots have none");
-	is_int((int64_t)rig.map.mapped_bytes, 2 * (int64_t)S(slots), "both count");
-	is_int((int64_t)rig.map.page_bytes, (int64_t)S(slots), "the page once");
+	is_int((int64_t)rig.map.space->mapped_bytes, 2 * (int64_t)S(slots), "both count");
+	is_int((int64_t)rig.map.space->of[0].page_bytes, (int64_t)S(slots),
+		"the page once");
 	glk_page_put_back(&rig.map, page);
-	is_int((int64_t)rig.map.idle_slots, slots, "put back, it is idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, slots, "put back, it is idle");
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);
 }
@@ -88,8 +91,8 @@ static void test_make_fails(uint32_t slots)
 				bits(rig.map.usable, 300, slots, false) &&
 				bits(rig.map.shared, 300, slots, false),
 			"so are the slots");
-		is_int((int64_t)rig.map.mapped_bytes, (int64_t)(mappings * S(slots)),
-			"and the sum of mappings");
+		is_int((int64_t)rig.map.space->mapped_bytes,
+			(int64_t)(mappings * S(slots)), "and the sum of mappings");
 		glk_page_put_back(&rig.map, page);
 		ok(rig_sound(&rig), "sound");
 		rig_stop(&rig);
@@ -153,10 +156,10 @@ static void test_make_run(void)
 	ok(rig.map.page[5] == page[0] && rig.map.page[6] == page[1] &&
 			rig.map.page[13] == page[1] && rig.map.page[14] == page[2],
 		"one behind the other");
-	is_int((int64_t)rig.map.idle_slots, 0, "booked and not idle yet");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 0, "booked and not idle yet");
 	for (int i = 0; i < 3; i++)
 		glk_page_put_back(&rig.map, page[i]);
-	is_int((int64_t)rig.map.idle_slots, 10, "until they are put back");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 10, "until they are put back");
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);
 }
@@ -184,7 +187,7 @@ static void test_run_fails(enum fake_op call, uint64_t nth, bool kept)
 	}
 	is_int(owned, kept ? (call == FAKE_MAP ? 4 - (int)nth : 0) : 3,
 		kept ? "those that it keeps are lost" : "and nothing has changed");
-	is_int((int64_t)rig.map.mapped_bytes, 0, "nothing is mapped");
+	is_int((int64_t)rig.map.space->mapped_bytes, 0, "nothing is mapped");
 	is_int((int64_t)glk_bits_count(rig.map.mapped, 8, 19), kept ? 4 * (3 - owned) : 0,
 		"its slots stay out of use with it");
 	ok(rig_sound(&rig), "sound");
@@ -203,14 +206,16 @@ static void test_going(bool fails)
 	ok(bits(rig.map.mapped, 0, 4, true) && !rig.map.page[0] &&
 			bits(rig.map.usable, 0, 4, false) && at(page)->going == 1,
 		"taken out of the tables, and mapped still");
-	is_int((int64_t)rig.map.idle_slots, 4, "its page is idle by another mapping");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 4,
+		"its page is idle by another mapping");
 	id = rig_enter(&rig, S(8), S(4));
 	glk_mapping_gone(&rig.map, 0, 3, 0, false);
 	ok(bits(rig.map.mapped, 0, 4, false) && !at(page)->going, "gone");
 	rig_free(&rig, id);
-	is_int((int64_t)rig.map.idle_slots, 4, "and idle again");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 4, "and idle again");
 	glk_mapping_detach(&rig.map, 8, 11);
-	ok(at(page)->left && !rig.map.idle_slots, "with the last it is nobody's");
+	ok(at(page)->left && !rig.map.space->of[0].idle_slots,
+		"with the last it is nobody's");
 	is_int(glk_page_state(at(page)), GLK_PAGE_OWNED, "and on no list");
 	if (fails)
 		tap_expect_log(1);
@@ -233,7 +238,7 @@ static void test_remove(uint32_t slots)
 	page = rig_new(&rig, 0, slots);
 	rig_again(&rig, 100, page);
 	is_int(unmap(0), 0, "an idle page loses one of two mappings");
-	is_int((int64_t)rig.map.idle_slots, slots, "it stays idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, slots, "it stays idle");
 	is_int(at(page)->aliases, 1, "with one");
 	ok(bits(rig.map.shared, 100, slots, false), "which is not shared");
 	is_int((int64_t)fake_page_at(&rig.fake, addr(0)), 0, "the addresses are free");
@@ -241,12 +246,14 @@ static void test_remove(uint32_t slots)
 			bits(rig.map.usable, 0, slots, false) && !rig.map.page[0] &&
 			!rig.map.page[slots - 1],
 		"so are the slots");
-	is_int((int64_t)rig.map.mapped_bytes, (int64_t)S(slots), "the sum of mappings");
+	is_int((int64_t)rig.map.space->mapped_bytes, (int64_t)S(slots),
+		"the sum of mappings");
 	ok(rig_sound(&rig), "sound");
 	is_int(unmap(100), 0, "and the last");
 	is_int(glk_page_state(at(page)), GLK_PAGE_FREE,
 		"it goes to the list of its node");
-	ok(!rig.map.idle_slots && !rig.map.mapped_bytes && !rig.map.page_bytes,
+	ok(!rig.map.space->of[0].idle_slots && !rig.map.space->mapped_bytes &&
+			!rig.map.space->of[0].page_bytes,
 		"nothing is mapped nor idle");
 	ok(rig_sound(&rig), "sound");
 
@@ -254,9 +261,9 @@ static void test_remove(uint32_t slots)
 	page = rig.map.page[300];
 	rig_again(&rig, 400, page);
 	glk_page_take(&rig.map, page);
-	is_int((int64_t)rig.map.idle_slots, 0, "in the caller's hands");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 0, "in the caller's hands");
 	is_int(unmap(400), 0, "it loses one of two mappings");
-	ok(at(page)->aliases == 1 && !rig.map.idle_slots, "it stays there");
+	ok(at(page)->aliases == 1 && !rig.map.space->of[0].idle_slots, "it stays there");
 	is_int(unmap(300), 0, "and the other");
 	is_int(glk_page_state(at(page)), GLK_PAGE_OWNED, "and stays there");
 	glk_page_take(&rig.map, page);
@@ -314,12 +321,12 @@ static void test_taken(void)
 	rig_new(&rig, 700, 64);
 	for (int i = 0; i < 100; i++) {
 		glk_page_take(&rig.map, page);
-		wrong += rig.map.idle_slots != 64;
+		wrong += rig.map.space->of[0].idle_slots != 64;
 		wrong += glk_bits_any(rig.map.usable, 0, 699);
 		wrong += !glk_bits_all(rig.map.mapped, 0, 699);
 		wrong += !glk_bits_all(rig.map.usable, 700, 763);
 		glk_page_put_back(&rig.map, page);
-		wrong += rig.map.idle_slots != 71;
+		wrong += rig.map.space->of[0].idle_slots != 71;
 		wrong += !glk_bits_all(rig.map.usable, 0, 763);
 	}
 	is_int(wrong, 0, "taken, all its mappings are stale; put back, none");
@@ -328,7 +335,8 @@ static void test_taken(void)
 	is_int(glk_page_next(&rig.map, page), 77, "a taken one can be linked");
 	page = rig_grow(&rig, 1);
 	glk_page_take(&rig.map, page);
-	ok(rig.map.idle_slots == 71 && glk_page_state(at(page)) == GLK_PAGE_OWNED,
+	ok(rig.map.space->of[0].idle_slots == 71 &&
+			glk_page_state(at(page)) == GLK_PAGE_OWNED,
 		"one without mappings is the caller's anyway");
 	glk_page_put_back(&rig.map, page);
 	is_int(glk_page_state(at(page)), GLK_PAGE_FREE, "and goes to its node");
@@ -343,7 +351,8 @@ static void test_run(void)
 	is_int((int64_t)rig.fake.calls[FAKE_UNMAP], 1, "in one call");
 	is_int((int64_t)rig.fake.mappings, 2, "two are left");
 	is_int(glk_page_state(at(page[0])), GLK_PAGE_FREE, "an idle page is free");
-	ok(glk_page_state(at(page[1])) == GLK_PAGE_OWNED && rig.map.idle_slots == 7,
+	ok(glk_page_state(at(page[1])) == GLK_PAGE_OWNED &&
+			rig.map.space->of[0].idle_slots == 7,
 		"one with a mapping elsewhere is idle");
 	is_int(glk_page_state(at(page[2])), GLK_PAGE_FREE,
 		"one that lay there twice is free");

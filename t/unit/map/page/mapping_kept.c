@@ -69,8 +69,8 @@ static void test_kept_idle(uint32_t slots, bool taken)
 			bits(rig.map.usable, 0, 3 * slots, false) &&
 			bits(rig.map.shared, 0, 3 * slots, false),
 		"all its slots are out of use");
-	is_int((int64_t)rig.map.idle_slots, 4, "another idle page stays");
-	is_int((int64_t)rig.map.mapped_bytes, (int64_t)S(4),
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 4, "another idle page stays");
+	is_int((int64_t)rig.map.space->mapped_bytes, (int64_t)S(4),
 		"what is lost is not mapped");
 	ok(rig_sound(&rig), "sound");
 	id = rig_alloc(&rig, S(1022));
@@ -95,7 +95,8 @@ static void test_kept_alone(uint32_t slots, bool taken)
 	is_int(unmap(60), -EIO, "the only mapping is kept");
 	is_int(glk_page_state(at(page)), GLK_PAGE_LOST, "the page is lost");
 	ok(bits(rig.map.mapped, 60, slots, true) && !rig.map.page[60] &&
-			!rig.map.idle_slots && !rig.map.page_bytes,
+			!rig.map.space->of[0].idle_slots &&
+			!rig.map.space->of[0].page_bytes,
 		"with its slots");
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);

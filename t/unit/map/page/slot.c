@@ -36,23 +36,24 @@ static void test_one(void)
 	start();
 	page = rig_new(&rig, 0, 1);
 	is_str(bits(2), "u-", "mapped: usable");
-	is_int((int64_t)rig.map.idle_slots, 1, "and idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 1, "and idle");
 	low = rig_enter(&rig, 0, MIB(1));
-	is_int((int64_t)rig.map.idle_slots, 0, "entered: in use");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 0, "entered: in use");
 	high = rig_enter(&rig, MIB(1), MIB(1));
 	is_int(rig.map.count[0], 2, "twice");
 	ok(rig_sound(&rig), "sound");
 	rig_leave(&rig, low, 1);
 	is_int(rig.map.count[0], 1, "left once");
-	ok(glk_bit_get(rig.map.busy, 0) && !rig.map.idle_slots, "in use still");
+	ok(glk_bit_get(rig.map.busy, 0) && !rig.map.space->of[0].idle_slots,
+		"in use still");
 	is_str(bits(2), "u-", "and usable");
 	rig_leave(&rig, high, 2);
 	ok(!glk_bit_get(rig.map.busy, 0) && !rig.map.count[0], "left by all");
-	is_int((int64_t)rig.map.idle_slots, 1, "idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 1, "idle");
 	ok(use_of(page).streams == 3 && use_of(page).tick == 2,
 		"its use: all streams, the last tick");
 	low = rig_enter(&rig, 0, S(1));
-	is_int((int64_t)rig.map.idle_slots, 0, "entered again");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 0, "entered again");
 	rig_leave(&rig, low, 0);
 	is_int((int64_t)use_of(page).tick, 2, "a use by nobody is none");
 	ok(rig_sound(&rig), "sound");
@@ -69,18 +70,18 @@ static void test_two(void)
 	rig_leave(&rig, a, 1);
 	rig_again(&rig, 3, page);
 	is_str(bits(4), "u--u", "a page with two mappings, both usable");
-	is_int((int64_t)rig.map.idle_slots, 1, "is idle once");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 1, "is idle once");
 	a = rig_enter(&rig, S(3), S(1) / 2);
 	is_str(bits(4), "s--u", "in use through one, the other is stale");
 	is_int(rig_page(&rig, page)->in_use, 3, "through which");
-	is_int((int64_t)rig.map.idle_slots, 0, "not idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 0, "not idle");
 	ok(rig_sound(&rig), "sound");
 	b = rig_enter(&rig, S(3) + S(1) / 2, S(1) / 2);
 	rig_leave(&rig, a, 2);
 	is_str(bits(4), "s--u", "left by one of two: as before");
 	rig_leave(&rig, b, 4);
 	is_str(bits(4), "u--u", "left by all: both are usable");
-	is_int((int64_t)rig.map.idle_slots, 1, "idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 1, "idle");
 	is_int(rig_page(&rig, page)->in_use, GLK_NO_SLOT, "through none");
 	ok(use_of(page).streams == 7 && use_of(page).tick == 3,
 		"the use of the page is that through both");
@@ -130,7 +131,7 @@ static void test_three(void)
 		"the use through those that went is not forgotten");
 	rig_leave(&rig, id, 8);
 	ok(use_of(page).streams == 15 && use_of(page).tick == 4, "and added to");
-	is_int((int64_t)rig.map.idle_slots, 1, "idle");
+	is_int((int64_t)rig.map.space->of[0].idle_slots, 1, "idle");
 	ok(rig_sound(&rig), "sound");
 	rig_stop(&rig);
 }

@@ -76,7 +76,8 @@ static void tell(uint32_t first, uint32_t last, uint64_t streams)
 
 static bool same_order(void)
 {
-	uint32_t a = glk_idle_oldest(&rigs[0].map), b = glk_idle_oldest(&rigs[1].map);
+	uint32_t a = glk_idle_oldest(rigs[0].space.of),
+		 b = glk_idle_oldest(rigs[1].space.of);
 
 	for (; a && a == b; b = rigs[1].map.idle[b].newer)
 		a = rigs[0].map.idle[a].newer;
@@ -113,8 +114,10 @@ static bool same(void)
 	bool bits = !memcmp(a->usable, b->usable, SLOTS / 8) &&
 		!memcmp(a->busy, b->busy, SLOTS / 8);
 
-	return bits && a->idle_slots == b->idle_slots && a->stranded == b->stranded &&
-		a->listed == b->listed && same_order() && same_uses();
+	return bits && a->space->of[0].idle_slots == b->space->of[0].idle_slots &&
+		a->space->of[0].stranded == b->space->of[0].stranded &&
+		a->space->of[0].listed == b->space->of[0].listed && same_order() &&
+		same_uses();
 }
 
 static void map_by_chance(uint64_t *state)

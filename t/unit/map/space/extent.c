@@ -376,7 +376,7 @@ static void test_nested_last(void)
 }
 
 #define RANGE (GIB(1) / 512)
-#define NEXT  (RANGE + 4096) /* a slot between two */
+#define NEXT  (2 * RANGE) /* a GiB between two */
 
 /* Ranges do not merge, and what is left of one is free. */
 static void test_ranges(void)

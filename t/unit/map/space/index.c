@@ -73,7 +73,7 @@ static void test_maps(void)
 	rig_init(&rig[0]);
 	memset(&rig[1], 0, sizeof(rig[1]));
 	rig[1].conf = rig[0].conf;
-	if (glk_map_init(map[1], &rig[0].pool, &rig[0].pool.nodes[0], &rig[0].conf,
+	if (glk_map_init(map[1], &rig[0].space, &rig[0].conf,
 		    (struct glk_map_size){.step = GIB(1), .most = GIB(2)}) ||
 		glk_map_extend(map[1], S(1)))
 		tap_bail("no second map");

@@ -15,7 +15,7 @@ static void start(uint64_t step, uint64_t most)
 
 static void stop(const char *what)
 {
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	ok(!rig.fake.broken && !rig.fake.size, "%s: no rule broken, nothing reserved",
 		what);
 	glk_pool_fini(&rig.pool);
@@ -38,7 +38,7 @@ static void test_one(void)
 		"are one range");
 	is_int(map->shift, 21, "with slots of 2 MiB");
 	is_int(map->large, 4, "large pages have four");
-	ok(map->capacity >= GIB(4) >> 21, "tables for all of it");
+	ok(map->space->capacity >= GIB(4) >> 21, "tables for all of it");
 	is_int((int64_t)glk_map_addr(map, S(5) + 7), (int64_t)(range(0)->base + S(5) + 7),
 		"offsets count from its base");
 	is_int((int64_t)glk_slot_addr(map, 9), (int64_t)(range(0)->base + S(9)),
@@ -46,18 +46,18 @@ static void test_one(void)
 	is_int(glk_map_fresh(map), 0, "no slot was touched");
 	is_int(glk_map_extend(map, S(1)), -ENOMEM, "there are no more");
 	is_int(fake_class(), 0, "without a record");
-	glk_map_fini(map);
-	glk_map_fini(map);
+	rig_end(&rig);
+	rig_end(&rig);
 	is_int((int64_t)rig.fake.calls[FAKE_UNRESERVE], 1, "ended once");
 	glk_map_fini(&(struct glk_map){0});
 	stop("one range");
 }
 
-/* Steps, a slot between two of them. */
+/* Steps, a GiB between two of them. */
 static void test_steps(void)
 {
 	struct glk_map *map = &rig.map;
-	uint64_t gap = S(1);
+	uint64_t gap = GIB(1);
 
 	start(GIB(1), GIB(8));
 	is_int(rig_make(&rig), 0, "1 GiB of 8");
@@ -65,7 +65,7 @@ static void test_steps(void)
 	is_int(glk_map_extend(map, S(1)), 0, "one more");
 	ok(range(1)->size == GIB(1) && range(1)->offset == GIB(1) + gap &&
 			map->end == GIB(2) + gap,
-		"behind the first, after a slot of nobody");
+		"behind the first, after a GiB of nobody");
 	ok(map->high == range(1)->offset && !map->last, "the mark is where it begins");
 	is_int(glk_map_extend(map, GIB(2) + 512), 0, "for a block larger than a step");
 	is_int((int64_t)range(2)->size, (int64_t)GIB(3), "as much as it wants");
@@ -86,7 +86,7 @@ static void test_steps(void)
 			"and begins at a multiple of a GiB");
 	}
 	ok(rig_sound(&rig), "sound");
-	glk_map_fini(map);
+	rig_end(&rig);
 	is_int(rig_make(&rig), 0, "made again");
 	ok(map->ranges == 1 && map->size == GIB(1) && map->end == GIB(1) && !map->high,
 		"it begins with one step");
@@ -143,7 +143,7 @@ static void test_halved(void)
 	is_int(glk_map_extend(&rig.map, GIB(9) + 1), -ENOMEM,
 		"for a block of more there are none");
 	is_int(glk_map_extend(&rig.map, GIB(8)), 0, "for one of as much there are");
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	rig.fake.limit = GIB(1) - 1;
 	is_int(rig_make(&rig), -ENOMEM, "less than a GiB is refused");
 	is_int(fake_class(), GLAKE_ERROR_ADDRESS, "for want of addresses");
@@ -231,7 +231,7 @@ static void test_refused(void)
 	/* the index of the process is made once, and stays */
 	if (rig_make(&rig))
 		tap_bail("no map");
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	before = glk_region_bytes();
 	do {
 		glk_region_fail_after(++n);
@@ -242,11 +242,11 @@ static void test_refused(void)
 		is_int(err, -ENOMEM, "a table is refused");
 		is_int(fake_class(), GLAKE_ERROR_NOMEM_HOST, "for want of host memory");
 		ok(glk_region_bytes() == before && !rig.fake.size, "nothing is left");
-		glk_map_fini(&rig.map);
+		rig_end(&rig);
 		ok(!rig.fake.broken, "ending it does no harm");
 	} while (n < 100);
 	ok(!err && n > 16, "each of the tables was refused once");
-	glk_map_fini(&rig.map);
+	rig_end(&rig);
 	ok(glk_region_bytes() == before, "nothing is left");
 	rig.conf.map_extents = 0;
 	is_int(rig_make(&rig), -EINVAL, "no extents at all");
@@ -270,6 +270,75 @@ static void test_bytes(void)
 	rig_stop(&rig);
 }
 
+/* Two maps of one space: a page lies in both, and each counts it while it was used there last. */
+static void test_shared(void)
+{
+	static struct glk_map other;
+	const struct glk_stock *stock = &rig.space.of[GLK_OF_NODE];
+	struct glk_use use = glk_use_of(1, 1);
+	uint32_t page, slot;
+
+	rig_conf(&rig);
+	rig.size.step = GIB(1);
+	rig_start(&rig);
+	is_int(glk_map_init(&other, &rig.space, &rig.conf, rig.size), 0, "a second map");
+	other.lock = NULL;
+	slot = glk_slot_of(&other, other.range[0].offset);
+	is_int((int64_t)other.range[0].offset, (int64_t)GIB(2),
+		"whose slots come behind those of the first");
+	ok(glk_slot_map(&rig.map, 3) == &rig.map &&
+			glk_slot_map(&rig.map, slot + 3) == &other,
+		"a slot leads to its map");
+	ok(glk_slot_addr(&rig.map, slot + 3) == glk_slot_addr(&other, slot + 3) &&
+			glk_slot_addr(&other, slot + 3) == other.range[0].base + S(3),
+		"and to its address, by either");
+	rig_raise(&rig, 8);
+	glk_extent_raise(&other, other.range[0].offset + S(8));
+	page = rig_new(&rig, 0, 4);
+	is_int((int64_t)rig.map.held, (int64_t)S(4), "the first has a page");
+	glk_page_take(&rig.map, page);
+	is_int(glk_mapping_make(&other, slot, &page, 1), 0, "which the second takes");
+	glk_slots_enter(&other, slot, slot + 3);
+	ok(!rig.map.held && other.held == S(4), "and counts");
+	ok(!stock->idle_slots && !glk_bit_get(rig.map.usable, 0),
+		"it is stale in the first");
+	glk_slots_leave(&other, slot, slot + 3, &use);
+	ok(stock->idle_slots == 4 && other.held == S(4),
+		"idle, it was the second's last");
+	ok(glk_bit_get(rig.map.usable, 0) && glk_bit_get(other.usable, slot),
+		"usable in both");
+	ok(rig_sound(&rig) && !glk_map_verify(&other), "sound");
+	glk_slots_enter(&rig.map, 0, 0);
+	ok(rig.map.held == S(4) && !other.held, "used in the first it is the first's");
+	ok(!glk_bit_get(other.usable, slot), "and stale in the second");
+	glk_slots_leave(&rig.map, 0, 0, &use);
+	is_int(glk_mapping_remove(&rig.map, 0, 3), 0, "it leaves the first");
+	ok(!rig.map.held && other.held == S(4), "and is the second's alone");
+	ok(rig_sound(&rig) && !glk_map_verify(&other), "sound");
+	is_int(glk_mapping_remove(&other, slot, slot + 3), 0, "and that");
+	ok(!other.held && !stock->page_bytes, "it is nobody's");
+	glk_map_fini(&other);
+	rig_stop(&rig);
+}
+
+/* The tables of a space have an end, whatever a map may have. */
+static void test_full(void)
+{
+	static struct glk_map other;
+	struct glk_map_size size = {.step = GIB(20), .most = GIB(400)};
+
+	rig_conf(&rig);
+	rig_start(&rig);
+	is_int(glk_map_init(&other, &rig.space, &rig.conf, size), 0, "a second map");
+	is_int(glk_map_extend(&other, GIB(20)), -ENOMEM,
+		"there are no slots for all that it may have");
+	is_int(glk_map_extend(&other, S(1)), 0, "but for some");
+	is_int((int64_t)other.size, (int64_t)GIB(20 + 10), "all that there are");
+	is_int(glk_map_extend(&other, S(1)), -ENOMEM, "and then none");
+	glk_map_fini(&other);
+	rig_stop(&rig);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -283,5 +352,7 @@ int main(void)
 	test_largest();
 	test_refused();
 	test_bytes();
+	test_shared();
+	test_full();
 	return tap_done();
 }
