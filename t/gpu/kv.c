@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Elastic blocks and KV caches on a real GPU: kernels write what was committed and find it again while the rest comes
+ * and goes; what a page, a step of many sequences and the next sequence of a slot cost the caller, beside the driver's
+ * own time in the same calls.
+ */
+#include "kernels.h"
+
+#include "seed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <glake/glake.h>
+
+#define MIB ((size_t)1 << 20)
+
+static struct gpu_work work;
+static struct glake *ctx;
+static struct CUstream_st *stream;
+static uint64_t chance;
+
+static void put(const void *at, size_t bytes, uint32_t serial)
+{
+	struct gpu_jobs jobs = {.at[0] = gpu_job(at, bytes, 1, serial)};
+
+	must_cuda(gpu_put(&work, &jobs, 1, 0, 0, stream), "a kernel");
+}
+
+static void check(const void *at, size_t bytes, uint32_t serial)
+{
+	struct gpu_jobs jobs = {.at[0] = gpu_job(at, bytes, 1, serial)};
+
+	must_cuda(gpu_check(&work, &jobs, 1, 0, 0, stream), "a kernel");
+}
+
+static double driver_s(void)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	must(glake_driver_stats_get(ctx, &stats), "no figures of the driver");
+	return (double)stats.now_ns / 1e9;
+}
+
+static uint64_t calls(void)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	must(glake_driver_stats_get(ctx, &stats), "no figures of the driver");
+	return stats.calls[GLAKE_CALL_CREATE] + stats.calls[GLAKE_CALL_MAP] +
+		stats.calls[GLAKE_CALL_SET_ACCESS] + stats.calls[GLAKE_CALL_UNMAP];
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Least, median, most. */
+static void tell(const char *what, double *list, size_t count, double scale)
+{
+	qsort(list, count, sizeof(*list), by_value);
+	tap_note("%s: %.2f %.2f %.2f", what, list[0] * scale, list[count / 2] * scale,
+		list[count - 1] * scale);
+}
+
+/* ---- Contents ---- */
+
+#define PAGES ((size_t)200)
+
+static void keeps_contents(void)
+{
+	static uint32_t serial[PAGES]; /* 0: not committed */
+	uint32_t next = 1;
+	char *block;
+	size_t bytes, kept = 0;
+	int torn = 0;
+
+	must(glake_alloc(
+		     ctx, 0, PAGES * PAGE, stream, GLAKE_ALLOC_ELASTIC, (void **)&block),
+		"an elastic block");
+	for (int step = 0; step < 600; step++) {
+		size_t first = seed_below(&chance, PAGES);
+		size_t count =
+			1 + seed_below(&chance, PAGES - first < 20 ? PAGES - first : 20);
+		bool more = seed_below(&chance, 2);
+		int err = more ? glake_commit(ctx, block, first * PAGE, count * PAGE,
+					 stream, &bytes)
+			       : glake_decommit(ctx, block, first * PAGE, count * PAGE,
+					 stream, &bytes);
+
+		torn += err != 0;
+		for (size_t i = first; i < first + count; i++) {
+			if (more && !serial[i])
+				put(block + i * PAGE, PAGE, serial[i] = next++);
+			else if (!more)
+				serial[i] = 0;
+		}
+		if (step % 100 == 50) {
+			torn += glake_suspend(ctx, 0, NULL) != 0;
+			torn += glake_resume(ctx, 0, NULL) != 0;
+		}
+		if (step % 20)
+			continue;
+		for (size_t i = 0; i < PAGES; i++) {
+			if (serial[i])
+				check(block + i * PAGE, PAGE, serial[i]);
+			kept += serial[i] != 0;
+		}
+		torn += gpu_counters_take(&work).wrong != 0;
+	}
+	ok(!torn,
+		"600 changes of an elastic block, %zu pages looked at, no word is wrong",
+		kept);
+	must(glake_free(ctx, block, stream), "a free");
+}
+
+static void keeps_tokens(void)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 12,
+		.tokens = 8192,
+		.lanes = 6,
+		.lane_bytes = 4096};
+	static struct {
+		bool live;
+		uint32_t tokens, serial;
+	} list[12];
+	struct glake_kv *kv;
+	uint32_t next = 10000, slot;
+	int torn = 0, ended = 0;
+
+	must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
+	for (int step = 0; step < 800; step++) {
+		uint32_t i = (uint32_t)seed_below(&chance, 12);
+
+		if (!list[i].live) {
+			must(glake_kv_new(kv, 8192, stream, &slot), "a sequence");
+			list[slot].live = true;
+			list[slot].tokens = 0;
+			i = slot;
+		} else if (seed_below(&chance, 10) == 0) {
+			must(glake_kv_free(kv, i, stream), "its end");
+			list[i].live = false;
+			ended++;
+			continue;
+		}
+		list[i].tokens += (uint32_t)seed_below(&chance, 700);
+		if (list[i].tokens > 8192)
+			list[i].tokens = 8192;
+		must(glake_kv_grow(kv, i, list[i].tokens, stream), "more tokens");
+		list[i].serial = next++;
+		for (uint32_t lane = 0; lane < o.lanes; lane++) {
+			struct glake_kv_place at = {.sz = sizeof(at)};
+
+			must(glake_kv_place_get(kv, lane, &at), "a lane");
+			if (list[i].tokens)
+				put((char *)at.base + i * at.slot,
+					list[i].tokens * at.token, list[i].serial);
+		}
+		for (slot = 0; slot < 12; slot++) {
+			for (uint32_t lane = 0; lane < o.lanes && list[slot].live &&
+				list[slot].tokens && step % 10 == 0;
+				lane++) {
+				struct glake_kv_place at = {.sz = sizeof(at)};
+
+				must(glake_kv_place_get(kv, lane, &at), "a lane");
+				check((char *)at.base + slot * at.slot,
+					list[slot].tokens * at.token, list[slot].serial);
+			}
+		}
+		torn += step % 10 == 0 && gpu_counters_take(&work).wrong;
+	}
+	ok(!torn, "800 steps of sequences, %d of which ended, no word is wrong", ended);
+	must(glake_kv_close(kv, stream), "its end");
+}
+
+/* ---- Costs ---- */
+
+#define ROUNDS_OF 200
+
+static void page_costs(void)
+{
+	static double own[ROUNDS_OF], all[ROUNDS_OF], go[ROUNDS_OF], again[ROUNDS_OF];
+	char *block;
+
+	must(glake_alloc(
+		     ctx, 0, 8192 * MIB, stream, GLAKE_ALLOC_ELASTIC, (void **)&block),
+		"an elastic block");
+	for (size_t i = 0; i < ROUNDS_OF; i++) {
+		double driver = driver_s(), begin = now_s();
+
+		must(glake_commit(ctx, block, i * PAGE, PAGE, stream, NULL), "a page");
+		all[i] = now_s() - begin;
+		own[i] = all[i] - (driver_s() - driver);
+	}
+	tell("a new page, us (least, median, most)", all, ROUNDS_OF, 1e6);
+	tell("  of these beside the driver", own, ROUNDS_OF, 1e6);
+	ok(own[ROUNDS_OF / 2] <= 3e-6 * 2, "  which is 3 us, or twice that at the most");
+	for (size_t i = 0; i < ROUNDS_OF; i++) {
+		double begin = now_s();
+
+		must(glake_decommit(ctx, block, i * PAGE, PAGE, stream, NULL), "a page");
+		go[i] = now_s() - begin;
+		begin = now_s();
+		must(glake_commit(ctx, block, i * PAGE, PAGE, stream, NULL), "a page");
+		again[i] = now_s() - begin;
+	}
+	tell("a page decommitted, us", go, ROUNDS_OF, 1e6);
+	tell("  and committed again where it was", again, ROUNDS_OF, 1e6);
+	must(glake_free(ctx, block, stream), "a free");
+}
+
+#define SEQUENCES 256u
+#define LANES	  64u
+#define STEPS	  60
+
+/* A 7B shape: 32 layers of keys and values, 8 heads of 128 halves. */
+static void step_costs(void)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = SEQUENCES,
+		.tokens = 8192,
+		.lanes = LANES,
+		.lane_bytes = 2048};
+	static double own[STEPS], all[STEPS], met[STEPS];
+	uint32_t lengths[SEQUENCES], slot;
+	struct glake_kv_figures f = {.sz = sizeof(f)};
+	uint64_t pages, before;
+	struct glake_kv *kv;
+	double begin, driver;
+
+	must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
+	for (uint32_t i = 0; i < SEQUENCES; i++) {
+		must(glake_kv_new(kv, 8192, stream, &slot), "a sequence");
+		lengths[slot] = 4 * i + 1;
+	}
+	must(glake_kv_step(kv, lengths, stream), "their prompts");
+	must(glake_kv_figures_get(kv, &f), "figures");
+	before = f.pages;
+	for (int n = 0; n < STEPS; n++) {
+		for (uint32_t i = 0; i < SEQUENCES; i++)
+			lengths[i] += 20;
+		driver = driver_s();
+		begin = now_s();
+		must(glake_kv_step(kv, lengths, stream), "a step");
+		all[n] = now_s() - begin;
+		own[n] = all[n] - (driver_s() - driver);
+		begin = now_s();
+		must(glake_kv_step(kv, lengths, stream), "a step without need");
+		met[n] = now_s() - begin;
+	}
+	must(glake_kv_figures_get(kv, &f), "figures");
+	pages = (f.pages - before) / STEPS;
+	tap_note("256 sequences of 64 lanes, %zu pages a step", (size_t)pages);
+	tell("  a step, us", all, STEPS, 1e6);
+	tell("  of it beside the driver", own, STEPS, 1e6);
+	tell("  a step that needs none", met, STEPS, 1e6);
+	begin = now_s();
+	for (uint32_t n = 0; n < 1000000; n++)
+		glake_kv_grow(kv, n % SEQUENCES, lengths[n % SEQUENCES], stream);
+	tap_note("  a sequence that needs none: %.3f us", (now_s() - begin));
+	for (int round = 0; round < 3; round++) {
+		uint64_t was = calls();
+		double t[3];
+
+		t[0] = now_s();
+		must(glake_kv_free(kv, 7, stream), "the end of a sequence");
+		t[1] = now_s();
+		must(glake_kv_new(kv, 8192, stream, &slot), "the next one");
+		must(glake_kv_grow(kv, slot, lengths[7], stream), "as long");
+		t[2] = now_s();
+		tap_note(
+			"  one of %u tokens ends: %.1f us; the next one as long: %.1f us, %zu "
+			"calls of the driver",
+			lengths[7], 1e6 * (t[1] - t[0]), 1e6 * (t[2] - t[1]),
+			(size_t)(calls() - was));
+	}
+	begin = now_s();
+	must(glake_kv_close(kv, stream), "its end");
+	tap_note("  all end in %.2f ms", 1e3 * (now_s() - begin));
+	must(glake_trim(ctx, 0, 0, NULL), "a trim");
+}
+
+static void memory_costs(bool front)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 64,
+		.tokens = 4096,
+		.lanes = LANES,
+		.lane_bytes = 2048,
+		.flags = front ? GLAKE_KV_TOKEN_FRONT : 0};
+	struct glake_kv_figures f = {.sz = sizeof(f)};
+	uint32_t lengths[64], slot;
+	uint64_t most = 0, page = front ? 64 * PAGE : 64 * LANES * PAGE;
+	struct glake_kv *kv;
+
+	must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
+	for (uint32_t i = 0; i < 64; i++)
+		must(glake_kv_new(kv, 4096, stream, &slot), "a sequence");
+	for (uint32_t n = 32; n <= 4096; n += 8) {
+		for (uint32_t i = 0; i < 64; i++)
+			lengths[i] = n;
+		must(glake_kv_step(kv, lengths, stream), "a step");
+		must(glake_kv_figures_get(kv, &f), "figures");
+		most = f.held - f.needed > most ? f.held - f.needed : most;
+	}
+	tap_note(
+		"%s in front: 64 sequences of 4096 tokens need %.2f GiB and have %.2f, at most "
+		"%.1f MiB more than they needed",
+		front ? "the token" : "the layer", (double)f.needed / 1073741824.0,
+		(double)f.held / 1073741824.0, (double)most / 1048576.0);
+	ok(most <= page, "  which is a page a %s", front ? "sequence" : "lane");
+	must(glake_kv_close(kv, stream), "its end");
+	must(glake_trim(ctx, 0, 0, NULL), "a trim");
+}
+
+int main(void)
+{
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
+	struct glk_drv *drv = gpu_open();
+	size_t leaked = 0;
+
+	must(drv->ops->close(drv), "close");
+	gpu_work_init(&work);
+	tap_plan_later();
+	chance = seed_start();
+	must(glake_open(&options, &ctx), "no context");
+	must(glake_stream_new(ctx, 0, &stream), "no stream");
+	keeps_contents();
+	keeps_tokens();
+	page_costs();
+	step_costs();
+	memory_costs(true);
+	memory_costs(false);
+	must(glake_stream_free(ctx, 0, stream), "a stream");
+	is_int(glake_close(ctx, &leaked), 0, "close");
+	is_int((int64_t)leaked, 0, "nothing is left");
+	return tap_done();
+}
