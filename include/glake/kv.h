@@ -66,6 +66,7 @@ struct glake_kv_options {
 	const struct glake_kv_lane *lane;
 	size_t lane_bytes;
 	uint64_t limit; /* bytes of pages, as glake_kv_limit_set; 0: none */
+	uint32_t ahead; /* tokens; 0: none: see below */
 };
 
 /*
@@ -78,7 +79,8 @@ GLAKE_EXPORT int glake_kv_bytes(
 
 /*
  * Makes a cache on a GPU, of which nothing has memory yet. Its addresses count for map.span, which is to be
- * larger where they do not fit.
+ * larger where they do not fit. With `ahead` it has a thread, which sees to it that each sequence has memory for so
+ * many tokens more than it has, one sequence at a time, so that a step finds it there; what it gets counts as held.
  *
  * stream	as of glake_alloc
  * ret_kv	for the caller to end by glake_kv_close, before the context or after it
@@ -133,6 +135,7 @@ struct glake_kv_figures {
 	uint64_t extends,
 		pages;	  /* calls that had to get some; pages of 2 MiB that they got */
 	uint64_t refused; /* calls that got none */
+	uint64_t pages_ahead; /* of the pages, those that the thread got */
 };
 
 /*

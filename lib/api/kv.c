@@ -90,8 +90,12 @@ int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream)
 
 	if (!kv)
 		return 0;
-	/* one that is closed has taken the block with it; a child has none */
-	open = !glk_context_get(kv->ctx, &context);
+	err = glk_context_get(kv->ctx, &context);
+	/* a child: it is the parent's */
+	if (err == -ENODEV)
+		return 0;
+	/* one that is closed has taken the block with it */
+	open = !err;
 	cancel = glk_cancel_off();
 	err = glk_kv_close(kv, stream, open);
 	glk_cancel_restore(cancel);

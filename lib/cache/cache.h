@@ -217,6 +217,7 @@ struct glk_cache {
 	/* Points that pass until they are asked for again, and how often they were in vain. */
 	uint32_t rights_rest, rights_refused;
 	struct glk_hostpool hostpool; /* has a lock of its own */
+	struct glk_helper *helpers;   /* threads of those above, see below */
 };
 
 /* The bin of blocks that were used on further streams: one of row 0, which is nobody's. */
@@ -230,6 +231,15 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	const struct glk_conf *conf, int device);
 /* Ends the threads of a GPU, so that nothing is asked of the driver but by the caller. */
 void glk_cache_still(struct glk_cache *cache);
+/* A thread of what stands on the blocks of a GPU, which has to end before they do: `still` ends it, and is called
+ * once, unless it was taken back before. */
+struct glk_helper {
+	struct glk_helper *other;
+	void (*still)(struct glk_helper *helper);
+};
+void glk_helper_add(struct glk_cache *cache, struct glk_helper *helper);
+/* Whether it was there: else it is ended, or about to be. */
+bool glk_helper_take(struct glk_cache *cache, struct glk_helper *helper);
 /* Gives all memory back; the GPU is idle. Says how many blocks were live. 0 or the first
  * error of the driver. */
 int glk_cache_fini(struct glk_cache *cache, size_t *ret_live);

@@ -333,8 +333,47 @@ int glk_arena_empty(struct glk_arena *arena)
 	return err ? err : failed;
 }
 
+void glk_helper_add(struct glk_cache *cache, struct glk_helper *helper)
+{
+	glk_lock(&cache->lock);
+	helper->other = cache->helpers;
+	cache->helpers = helper;
+	glk_unlock(&cache->lock);
+}
+
+bool glk_helper_take(struct glk_cache *cache, struct glk_helper *helper)
+{
+	struct glk_helper **link = &cache->helpers;
+	bool found;
+
+	glk_lock(&cache->lock);
+	while (*link && *link != helper)
+		link = &(*link)->other;
+	found = *link;
+	if (found)
+		*link = helper->other;
+	glk_unlock(&cache->lock);
+	return found;
+}
+
+static struct glk_helper *next_helper(struct glk_cache *cache)
+{
+	struct glk_helper *helper;
+
+	glk_lock(&cache->lock);
+	helper = cache->helpers;
+	if (helper)
+		cache->helpers = helper->other;
+	glk_unlock(&cache->lock);
+	return helper;
+}
+
 void glk_cache_still(struct glk_cache *cache)
 {
+	struct glk_helper *helper;
+
+	while ((helper = next_helper(cache)))
+		helper->still(helper);
 	if (!glk_load_acquire(
 		    &cache->started)) /* pairs with: the release in glk_cache_start */
 		return;

@@ -42,6 +42,7 @@ static void end(struct glake_kv *kv)
 		glk_region_free(kv->portion, kv->tables);
 	glk_kv_shape_fini(&kv->shape);
 	pthread_cond_destroy(&kv->settled);
+	pthread_cond_destroy(&kv->ahead.wake);
 	glk_lock_fini(&kv->lock);
 	glk_region_free(kv, sizeof(*kv));
 }
@@ -58,6 +59,7 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	kv->limit = options->limit;
 	glk_lock_init(&kv->lock, GLK_RANK_KV);
 	pthread_cond_init(&kv->settled, NULL);
+	pthread_cond_init(&kv->ahead.wake, NULL);
 	err = glk_kv_shape_init(
 		&kv->shape, options, cache->node->page_size[GLK_CLASS_SMALL]);
 	if (!err)
@@ -65,19 +67,34 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	if (!err)
 		err = glk_cache_elastic(
 			cache, kv->shape.size, stream, GLAKE_ALLOC_ELASTIC, &kv->base);
-	if (err)
+	if (err) {
 		end(kv);
-	else
-		*ret_kv = kv;
-	return err;
+		return err;
+	}
+	kv->ahead.tokens = options->ahead;
+	if (kv->ahead.tokens)
+		glk_kv_ahead_start(kv);
+	glk_store_relaxed(&kv->named, stream);
+	*ret_kv = kv;
+	return 0;
 }
 
 int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block)
 {
-	int err = has_block ? glk_cache_free(kv->cache, kv->base, stream) : 0;
+	uint32_t ahead = kv->ahead.tokens;
+	int err = 0;
 
-	if (!err)
+	if (has_block) {
+		glk_kv_ahead_stop(kv);
+		err = glk_cache_free(kv->cache, kv->base, stream);
+	}
+	if (!err) {
 		end(kv);
+	} else if (ahead) {
+		kv->ahead.tokens = ahead;
+		kv->ahead.stop = false;
+		glk_kv_ahead_start(kv);
+	}
 	return err;
 }
 
@@ -117,7 +134,8 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 		.grows = kv->grows,
 		.extends = kv->extends,
 		.pages = kv->pages,
-		.refused = kv->refused};
+		.refused = kv->refused,
+		.pages_ahead = kv->pages_ahead};
 	room = kv->limit ? kv->limit : kv->cache->memory;
 	for (uint32_t i = 0; i < s->slots; i++) {
 		ret->sequences += kv->sequence[i].live;
@@ -131,144 +149,20 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 	ret->capacity = rows ? room / rows : 0;
 }
 
-/* ---- What is committed ---- */
+/* ---- Sequences ---- */
 
-static struct glk_kv_run *run_at(const struct glake_kv *kv, uint32_t slot, uint32_t group)
+/* The block is used on a stream, which what goes of it later is behind. */
+static int name(struct glake_kv *kv, struct CUstream_st *stream)
 {
-	return &kv->run[(size_t)slot * kv->shape.groups + group];
-}
-
-static struct glk_portion portion_of(
-	const struct glake_kv *kv, uint32_t slot, uint32_t group, struct glk_kv_run pages)
-{
-	const struct glk_kv_group *g = &kv->shape.group[group];
-	uint64_t page = kv->shape.page;
-
-	return (struct glk_portion){g->offset + slot * g->slot + pages.first * page,
-		(pages.end - pages.first) * page};
-}
-
-/* Waits until nobody changes what is committed, and is the one who does. The lock is given up for that. */
-static void change_begin(struct glake_kv *kv)
-{
-	while (kv->changing)
-		glk_lock_wait(&kv->lock, &kv->settled);
-	kv->changing = true;
-}
-
-static void change_end(struct glake_kv *kv)
-{
-	kv->changing = false;
-	pthread_cond_broadcast(&kv->settled);
-}
-
-/* What the sequence is ready for, and when a page of it comes to lie in front of a window. */
-static void settle(struct glake_kv *kv, uint32_t slot)
-{
-	struct glk_kv_sequence *q = &kv->sequence[slot];
-
-	q->ready = kv->shape.tokens;
-	q->sheds = UINT32_MAX;
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		const struct glk_kv_group *g = &kv->shape.group[i];
-		const struct glk_kv_run *run = run_at(kv, slot, i);
-		uint32_t ready = glk_kv_ready(&kv->shape, i, run->end);
-		uint64_t sheds;
-
-		q->ready = ready < q->ready ? ready : q->ready;
-		if (g->rule != GLAKE_KV_WINDOW)
-			continue;
-		/* the first page is in front of it with the token whose window begins in the next one */
-		sheds = ((run->first + UINT64_C(1)) * kv->shape.page + g->row - 1) /
-				g->row +
-			g->window;
-		q->sheds = sheds < q->sheds ? (uint32_t)sheds : q->sheds;
-	}
-}
-
-/* Portions of a slot that tokens need more, from `count` on; their number. */
-static size_t add_missing(
-	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count)
-{
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run has = *run_at(kv, slot, i), more = {has.end, want.end};
-
-		/* what lies in front of a window is not had at first; later a run stays one */
-		if (has.first == has.end)
-			more.first = want.first > has.end ? want.first : has.end;
-		if (more.first < more.end)
-			kv->portion[count++] = portion_of(kv, slot, i, more);
-	}
-	return count;
-}
-
-static void note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
-{
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run *run = run_at(kv, slot, i);
-
-		if (run->end >= want.end)
-			continue;
-		if (run->first == run->end && run->end < want.first)
-			run->first = want.first;
-		run->end = want.end;
-	}
-	settle(kv, slot);
-}
-
-static uint64_t bytes_in(const struct glake_kv *kv, size_t count)
-{
-	uint64_t bytes = 0;
-
-	for (size_t i = 0; i < count; i++)
-		bytes += kv->portion[i].bytes;
-	return bytes;
-}
-
-static int is_above(const struct glake_kv *kv, uint64_t bytes)
-{
-	return glk_error(-EDQUOT, GLAKE_ERROR_LIMIT,
-		"the KV cache may have %s of pages and has %s; %s more were asked for",
-		glk_say_bytes(kv->limit).text, glk_say_bytes(kv->held).text,
-		glk_say_bytes(bytes).text);
-}
-
-/* So many portions are committed, or not. With the lock, which is given up meanwhile. */
-static int commit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
-{
-	uint64_t bytes = bytes_in(kv, count), unused;
 	int err;
 
-	if (kv->limit && (kv->held >= kv->limit || bytes > kv->limit - kv->held))
-		return is_above(kv, bytes);
-	glk_unlock(&kv->lock);
-	err = glk_cache_commit(kv->cache, kv->base, kv->portion, count, stream, &unused);
-	glk_lock(&kv->lock);
-	if (err)
-		return err;
-	kv->held += bytes;
-	kv->extends++;
-	kv->pages += bytes / kv->shape.page;
-	return 0;
-}
-
-static int decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
-{
-	uint64_t bytes = bytes_in(kv, count), unused;
-	int err;
-
-	glk_unlock(&kv->lock);
-	err = glk_cache_decommit(
-		kv->cache, kv->base, kv->portion, count, stream, &unused);
-	glk_lock(&kv->lock);
+	if (glk_load_relaxed(&kv->named) == stream)
+		return 0;
+	err = glk_cache_use(kv->cache, kv->base, stream);
 	if (!err)
-		kv->held -= bytes;
+		glk_store_relaxed(&kv->named, stream);
 	return err;
 }
-
-/* ---- Sequences ---- */
 
 static int is_none(uint32_t slot)
 {
@@ -296,23 +190,23 @@ static void shed(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
 
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run *run = run_at(kv, slot, i);
+		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 		struct glk_kv_run old = {
 			run->first, want.first < run->end ? want.first : run->end};
 
 		if (old.first < old.end)
-			kv->portion[count++] = portion_of(kv, slot, i, old);
+			kv->portion[count++] = glk_kv_portion(kv, slot, i, old);
 	}
-	if (!count || decommit(kv, count, stream))
+	if (!count || glk_kv_decommit(kv, count, stream))
 		return;
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run *run = run_at(kv, slot, i);
+		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 
 		if (run->first < want.first)
 			run->first = want.first < run->end ? want.first : run->end;
 	}
-	settle(kv, slot);
+	glk_kv_settle(kv, slot);
 }
 
 /* It has so many tokens, which it is ready for. */
@@ -320,7 +214,11 @@ static void lengthen(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
 {
 	struct glk_kv_sequence *q = &kv->sequence[slot];
 
-	q->tokens = tokens > q->tokens ? tokens : q->tokens;
+	if (tokens <= q->tokens)
+		return;
+	q->tokens = tokens;
+	if (kv->ahead.tokens)
+		glk_kv_ahead_note(kv, q);
 }
 
 static bool sheds(const struct glake_kv *kv, uint32_t slot)
@@ -332,8 +230,10 @@ int glk_kv_grow(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
 {
 	size_t count;
-	int err;
+	int err = name(kv, stream);
 
+	if (err)
+		return err;
 	glk_lock(&kv->lock);
 	err = check(kv, slot, tokens);
 	if (!err && tokens <= kv->sequence[slot].ready &&
@@ -344,19 +244,21 @@ int glk_kv_grow(
 		return 0;
 	}
 	if (!err) {
-		change_begin(kv);
+		glk_kv_change_begin(kv, slot);
 		/* it may have ended meanwhile */
 		err = check(kv, slot, tokens);
-		count = err ? 0 : add_missing(kv, slot, tokens, 0);
+		count = err ? 0 : glk_kv_add_missing(kv, slot, tokens, 0);
 		if (count)
-			err = commit(kv, count, stream);
-		if (!err && count)
-			note_missing(kv, slot, tokens);
+			err = glk_kv_commit(kv, count, stream);
+		if (!err && count) {
+			glk_kv_note_missing(kv, slot, tokens);
+			glk_kv_settle(kv, slot);
+		}
 		if (!err)
 			lengthen(kv, slot, tokens);
 		if (!err && sheds(kv, slot))
 			shed(kv, slot, stream);
-		change_end(kv);
+		glk_kv_change_end(kv);
 	}
 	kv->refused += err == -ENOMEM || err == -EDQUOT;
 	glk_unlock(&kv->lock);
@@ -390,15 +292,17 @@ static int step_changed(
 
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
 		if (lengths[i] > kv->sequence[i].ready)
-			count = add_missing(kv, i, lengths[i], count);
+			count = glk_kv_add_missing(kv, i, lengths[i], count);
 	}
 	if (!err && count)
-		err = commit(kv, count, stream);
+		err = glk_kv_commit(kv, count, stream);
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
 		if (!lengths[i])
 			continue;
-		if (lengths[i] > kv->sequence[i].ready)
-			note_missing(kv, i, lengths[i]);
+		if (lengths[i] > kv->sequence[i].ready) {
+			glk_kv_note_missing(kv, i, lengths[i]);
+			glk_kv_settle(kv, i);
+		}
 		lengthen(kv, i, lengths[i]);
 	}
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
@@ -411,8 +315,10 @@ static int step_changed(
 int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
 {
 	bool needs;
-	int err;
+	int err = name(kv, stream);
 
+	if (err)
+		return err;
 	glk_lock(&kv->lock);
 	err = check_all(kv, lengths, &needs);
 	if (!err && !needs) {
@@ -420,9 +326,9 @@ int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st
 			lengthen(kv, i, lengths[i]);
 		kv->grows++;
 	} else if (!err) {
-		change_begin(kv);
+		glk_kv_change_begin(kv, GLK_KV_ALL);
 		err = step_changed(kv, lengths, stream);
-		change_end(kv);
+		glk_kv_change_end(kv);
 	}
 	kv->refused += err == -ENOMEM || err == -EDQUOT;
 	glk_unlock(&kv->lock);
@@ -450,21 +356,22 @@ int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
 			"a sequence of %" PRIu32 " tokens in a KV cache of %" PRIu32,
 			tokens, kv->shape.tokens);
 	glk_lock(&kv->lock);
-	change_begin(kv);
+	glk_kv_change_begin(kv, GLK_KV_ALL);
 	while (slot < kv->shape.slots && kv->sequence[slot].live)
 		slot++;
 	if (slot == kv->shape.slots)
 		err = is_full(kv);
-	count = err ? 0 : add_missing(kv, slot, 0, 0); /* its states */
+	count = err ? 0 : glk_kv_add_missing(kv, slot, 0, 0); /* its states */
 	if (count)
-		err = commit(kv, count, stream);
+		err = glk_kv_commit(kv, count, stream);
 	if (!err) {
 		kv->sequence[slot] =
 			(struct glk_kv_sequence){.live = true, .most = tokens};
-		note_missing(kv, slot, 0);
+		glk_kv_note_missing(kv, slot, 0);
+		glk_kv_settle(kv, slot);
 		*ret_slot = slot;
 	}
-	change_end(kv);
+	glk_kv_change_end(kv);
 	kv->refused += err == -ENOMEM || err == -EDQUOT;
 	glk_unlock(&kv->lock);
 	return err;
@@ -477,12 +384,12 @@ static size_t add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, boo
 
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run old = *run_at(kv, slot, i);
+		struct glk_kv_run old = *glk_kv_run_at(kv, slot, i);
 
 		if (!all && old.first < want.end)
 			old.first = want.end;
 		if (old.first < old.end)
-			kv->portion[count++] = portion_of(kv, slot, i, old);
+			kv->portion[count++] = glk_kv_portion(kv, slot, i, old);
 	}
 	return count;
 }
@@ -491,21 +398,21 @@ static void note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool
 {
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run *run = run_at(kv, slot, i);
+		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 
 		if (all)
 			*run = (struct glk_kv_run){0, 0};
 		else if (run->end > want.end)
 			run->end = want.end > run->first ? want.end : run->first;
 	}
-	settle(kv, slot);
+	glk_kv_settle(kv, slot);
 }
 
 /* Whether a window of fewer tokens would begin in pages that went. */
 static bool is_shed(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
 {
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct glk_kv_run has = *run_at(kv, slot, i);
+		struct glk_kv_run has = *glk_kv_run_at(kv, slot, i);
 
 		if (glk_kv_pages(&kv->shape, i, tokens).first < has.first)
 			return true;
@@ -519,8 +426,10 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	size_t count;
 	int err;
 
+	if (slot >= kv->shape.slots)
+		return is_none(slot);
 	glk_lock(&kv->lock);
-	change_begin(kv);
+	glk_kv_change_begin(kv, slot);
 	err = check(kv, slot, 0);
 	if (!err && tokens > kv->sequence[slot].tokens)
 		err = glk_error(-ERANGE, GLAKE_ERROR_INVAL,
@@ -533,13 +442,13 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 			tokens);
 	count = err ? 0 : add_spare(kv, slot, tokens, ends);
 	if (count)
-		err = decommit(kv, count, stream);
+		err = glk_kv_decommit(kv, count, stream);
 	if (!err) {
 		note_spare(kv, slot, tokens, ends);
 		kv->sequence[slot].tokens = tokens;
 		kv->sequence[slot].live = !ends;
 	}
-	change_end(kv);
+	glk_kv_change_end(kv);
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -558,7 +467,7 @@ int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequ
 			.ready = q->ready < q->most ? q->ready : q->most,
 			.most = q->most};
 		for (uint32_t i = 0; i < kv->shape.groups; i++) {
-			struct glk_kv_run run = *run_at(kv, slot, i);
+			struct glk_kv_run run = *glk_kv_run_at(kv, slot, i);
 
 			ret->held += (run.end - run.first) * kv->shape.page;
 		}

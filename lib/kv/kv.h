@@ -37,6 +37,7 @@ struct glk_kv_run {
 
 struct glk_kv_sequence {
 	bool live;
+	bool pending; /* pages that were got ahead are not to be used yet: see ahead.c */
 	uint32_t most, tokens;
 	uint32_t ready; /* tokens that all groups have pages for */
 	uint32_t
@@ -66,8 +67,19 @@ struct glake_kv {
 	struct glk_portion *portion; /* for who changes what is committed: as many */
 	size_t tables;		     /* bytes of these three */
 	bool changing;
+	uint32_t pending; /* sequences */
 	uint64_t held, limit;
-	uint64_t grows, extends, pages, refused;
+	uint64_t grows, extends, pages, refused, pages_ahead;
+	/* The stream that last named itself for the block. */
+	glk_atomic(struct CUstream_st *) named;
+	struct {
+		uint32_t tokens; /* 0: there is no thread */
+		struct glk_helper helper;
+		pthread_t thread;
+		pthread_cond_t wake;
+		struct CUstream_st *stream; /* its own */
+		bool asleep, stop;
+	} ahead;
 };
 
 /* shape.c. Where all lies, of pages of so many bytes. 0, -EINVAL, -ENOMEM; to be ended by the second. */
@@ -79,6 +91,51 @@ struct glk_kv_run glk_kv_pages(
 	const struct glk_kv_shape *shape, uint32_t group, uint32_t tokens);
 /* Tokens that pages up to one suffice for. */
 uint32_t glk_kv_ready(const struct glk_kv_shape *shape, uint32_t group, uint32_t pages);
+
+static inline struct glk_kv_run *glk_kv_run_at(
+	const struct glake_kv *kv, uint32_t slot, uint32_t group)
+{
+	return &kv->run[(size_t)slot * kv->shape.groups + group];
+}
+
+static inline struct glk_portion glk_kv_portion(
+	const struct glake_kv *kv, uint32_t slot, uint32_t group, struct glk_kv_run pages)
+{
+	const struct glk_kv_group *g = &kv->shape.group[group];
+	uint64_t page = kv->shape.page;
+
+	return (struct glk_portion){g->offset + slot * g->slot + pages.first * page,
+		(pages.end - pages.first) * page};
+}
+
+/* commit.c, by who changes what is committed, with the lock, which is given up meanwhile. So many portions are, or
+ * are not any more. 0, or an error with nothing changed; -EDQUOT past the limit. */
+int glk_kv_commit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+/* Waits until nobody changes what is committed, and is the one who does; for the pages that a sequence is about to
+ * have ahead too, or all of them are. */
+#define GLK_KV_ALL UINT32_MAX
+void glk_kv_change_begin(struct glake_kv *kv, uint32_t slot);
+void glk_kv_change_end(struct glake_kv *kv);
+/* Portions of a slot that tokens need more, from `count` on; their number. They are had; and the sequence is ready for
+ * what it has. */
+size_t glk_kv_add_missing(
+	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count);
+void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens);
+void glk_kv_settle(struct glake_kv *kv, uint32_t slot);
+
+/* ahead.c. The thread of a cache; where it cannot be had 0 all the same, after a warning. Without the lock. */
+void glk_kv_ahead_start(struct glake_kv *kv);
+void glk_kv_ahead_stop(struct glake_kv *kv);
+/* Under the lock: a sequence has grown. */
+static inline void glk_kv_ahead_note(struct glake_kv *kv, const struct glk_kv_sequence *q)
+{
+	if (kv->ahead.asleep && q->ready - q->tokens < kv->ahead.tokens &&
+		q->ready < q->most) {
+		kv->ahead.asleep = false;
+		pthread_cond_signal(&kv->ahead.wake);
+	}
+}
 
 /* kv.c: contracts as in glake/kv.h, on a cache that is open. */
 int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,

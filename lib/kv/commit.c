@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What of a KV cache is committed: runs of pages by sequence and group, see kv.h. */
+#include "kv/kv.h"
+
+#include "base/error.h"
+#include "base/parse.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+void glk_kv_change_begin(struct glake_kv *kv, uint32_t slot)
+{
+	while (kv->changing ||
+		(slot == GLK_KV_ALL ? kv->pending > 0 : kv->sequence[slot].pending))
+		glk_lock_wait(&kv->lock, &kv->settled);
+	kv->changing = true;
+}
+
+void glk_kv_change_end(struct glake_kv *kv)
+{
+	kv->changing = false;
+	pthread_cond_broadcast(&kv->settled);
+}
+
+/* What the sequence is ready for, and when a page of it comes to lie in front of a window. */
+void glk_kv_settle(struct glake_kv *kv, uint32_t slot)
+{
+	struct glk_kv_sequence *q = &kv->sequence[slot];
+
+	q->ready = kv->shape.tokens;
+	q->sheds = UINT32_MAX;
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		const struct glk_kv_group *g = &kv->shape.group[i];
+		const struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
+		uint32_t ready = glk_kv_ready(&kv->shape, i, run->end);
+		uint64_t sheds;
+
+		q->ready = ready < q->ready ? ready : q->ready;
+		if (g->rule != GLAKE_KV_WINDOW)
+			continue;
+		/* the first page is in front of it with the token whose window begins in the next one */
+		sheds = ((run->first + UINT64_C(1)) * kv->shape.page + g->row - 1) /
+				g->row +
+			g->window;
+		q->sheds = sheds < q->sheds ? (uint32_t)sheds : q->sheds;
+	}
+}
+
+size_t glk_kv_add_missing(
+	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run has = *glk_kv_run_at(kv, slot, i),
+				  more = {has.end, want.end};
+
+		/* what lies in front of a window is not had at first; later a run stays one */
+		if (has.first == has.end)
+			more.first = want.first > has.end ? want.first : has.end;
+		if (more.first < more.end)
+			kv->portion[count++] = glk_kv_portion(kv, slot, i, more);
+	}
+	return count;
+}
+
+void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
+		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
+
+		if (run->end >= want.end)
+			continue;
+		if (run->first == run->end && run->end < want.first)
+			run->first = want.first;
+		run->end = want.end;
+	}
+}
+
+static uint64_t bytes_in(const struct glake_kv *kv, size_t count)
+{
+	uint64_t bytes = 0;
+
+	for (size_t i = 0; i < count; i++)
+		bytes += kv->portion[i].bytes;
+	return bytes;
+}
+
+static int is_above(const struct glake_kv *kv, uint64_t bytes)
+{
+	return glk_error(-EDQUOT, GLAKE_ERROR_LIMIT,
+		"the KV cache may have %s of pages and has %s; %s more were asked for",
+		glk_say_bytes(kv->limit).text, glk_say_bytes(kv->held).text,
+		glk_say_bytes(bytes).text);
+}
+
+int glk_kv_commit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+{
+	uint64_t bytes = bytes_in(kv, count), unused;
+	int err;
+
+	if (kv->limit && (kv->held >= kv->limit || bytes > kv->limit - kv->held))
+		return is_above(kv, bytes);
+	glk_unlock(&kv->lock);
+	err = glk_cache_commit(kv->cache, kv->base, kv->portion, count, stream, &unused);
+	glk_lock(&kv->lock);
+	if (err)
+		return err;
+	kv->held += bytes;
+	kv->extends++;
+	kv->pages += bytes / kv->shape.page;
+	return 0;
+}
+
+int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+{
+	uint64_t bytes = bytes_in(kv, count), unused;
+	int err;
+
+	glk_unlock(&kv->lock);
+	err = glk_cache_decommit(
+		kv->cache, kv->base, kv->portion, count, stream, &unused);
+	glk_lock(&kv->lock);
+	if (!err)
+		kv->held -= bytes;
+	return err;
+}
