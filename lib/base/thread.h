@@ -32,7 +32,7 @@ struct glk_thread {
 	} seats[GLK_THREAD_SEATS];
 	struct {
 		uint64_t
-			serial; /* of the trace that it writes to, see watch/lane.c; 0: none */
+			serial; /* of the trace that it writes to, see watch/trace.c; 0: none */
 		void *lane;
 	} trace;
 	struct {

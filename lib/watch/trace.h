@@ -47,14 +47,4 @@ static inline glk_atomic(int64_t) * glk_trace_shared_ns(int64_t *field)
 	return (glk_atomic(int64_t) *)field;
 }
 
-/* file.c: makes the file reach over these bytes, with room on the disk, and changes nothing that
- * is there; any thread, at any time. 0; -EFBIG (more than the process may write); -errno. */
-int glk_trace_reach(const struct glk_trace *trace, size_t offset, size_t size);
-/* Makes their pages, so that writing to them cannot fail. 0 or -errno. */
-int glk_trace_prepare(struct glk_trace *trace, size_t offset, size_t size);
-
-/* lane.c: from now on threads may have lanes of it, until it is withdrawn. */
-void glk_trace_enter(struct glk_trace *trace);
-void glk_trace_withdraw(struct glk_trace *trace);
-
 #endif
