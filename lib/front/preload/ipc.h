@@ -124,9 +124,7 @@ unsigned int glk_preload_ipc_address(
 /* What the thread is to do, before it begins. */
 typedef void *glk_preload_ipc_body(void *arg);
 void glk_preload_ipc_serves(glk_preload_ipc_body *fn);
-/* For that: whether it has begun; where it listens and is woken, or -1, since a program may have closed
- * them. */
-bool glk_preload_ipc_runs(void);
+/* For that: where it listens and is woken, or -1, since a program may have closed them. */
 int glk_preload_ipc_listener(void);
 int glk_preload_ipc_bell(void);
 void glk_preload_ipc_thread_child(void);

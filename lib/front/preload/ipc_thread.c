@@ -186,11 +186,6 @@ int glk_preload_ipc_listen(unsigned char *ret_name, uint32_t *ret_uid)
 	return err;
 }
 
-bool glk_preload_ipc_runs(void)
-{
-	return glk_load_relaxed(&runs);
-}
-
 void glk_preload_ipc_thread_child(void)
 {
 	if (glk_preload_ipc_listener() >= 0)

@@ -32,7 +32,7 @@
  *  - one GPU, one context of the library: resetting a GPU ends that one and no other
  *
  * The files stand on each other one way, in the order in which they are declared here: what a hook
- * begins with (mode, log, next, library); GPUs, captures, memory that others have (ipc), blocks; the
+ * begins with (mode, next, library); GPUs, streams, memory that others have (ipc), blocks; the
  * hooks, a file for each kind of them; find, which names them all, and life.
  */
 #include "front/preload/table.h"
@@ -111,7 +111,7 @@ void glk_preload_reach(enum glk_preload_id id, enum glk_preload_route route);
 /* Ways by which a hook was reached so far. */
 unsigned glk_preload_routes(enum glk_preload_id id);
 
-/* log.c: one line to stderr, as the library writes them. */
+/* One line to stderr, as the library writes them. */
 void glk_preload_log(int level, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
@@ -239,12 +239,10 @@ void glk_preload_leave(struct glk_preload_scope *scope);
 #define GLK_PRELOAD_UNSERVED ((glk_cu_result)-1)
 
 /*
- * capture.c: captures that the program has begun. The wait of cuMemFree would end one,
+ * stream.c: captures that the program has begun. The wait of cuMemFree would end one,
  * and so would one of the library's, which hears of them.
  */
 bool glk_preload_capturing(void);
-/* Tells the library of the end of a stream, and destroys it unless it captures. */
-glk_cu_result glk_preload_stream_end(struct CUstream_st *stream);
 
 /*
  * ipc.c, and what stands beside it: memory that other processes have open, and memory of
