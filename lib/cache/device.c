@@ -405,6 +405,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		err = err ? err : failed;
 		for (struct glk_arena *a = cache->arena.next, *next; a; a = next) {
 			next = a->next;
+			a->next = NULL;
 			a->map.lock = NULL;
 			glk_arena_fini(a);
 		}

@@ -42,6 +42,12 @@ static int no_window(const struct glk_cache *cache)
 		cache->device, GLK_WINDOWS);
 }
 
+static void give_back(struct glk_exchange *x)
+{
+	x->window->taken = false;
+	pthread_cond_broadcast(&x->arena->gpu->moved);
+}
+
 int glk_window_open(struct glk_exchange *x, uint64_t size)
 {
 	struct glk_cache *cache = x->arena->gpu;
@@ -68,7 +74,8 @@ int glk_window_open(struct glk_exchange *x, uint64_t size)
 		cache->drv, size, glk_slot_bytes(x->map), &w->addr);
 	glk_map_resume(x->map);
 	w->size = err ? 0 : size;
-	w->taken = !err;
+	if (err)
+		give_back(x);
 	return err;
 }
 
@@ -77,12 +84,6 @@ void glk_window_abandon(struct glk_exchange *x)
 	glk_warn("GPU %d: 0x%" PRIx64 " could not be unmapped and stays out of use",
 		x->arena->gpu->device, x->window->addr);
 	x->window->kept = x->window->bytes;
-}
-
-static void give_back(struct glk_exchange *x)
-{
-	x->window->taken = false;
-	pthread_cond_broadcast(&x->arena->gpu->moved);
 }
 
 int glk_window_close(struct glk_exchange *x)

@@ -113,7 +113,7 @@ static GLK_COLD void leave_host(struct glk_cache *cache)
 static inline int serve_once(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr)
 {
-	if (arena->map.hosted)
+	if (arena->map.hosted && arena->map.space->of[GLK_OF_HOST].idle_slots)
 		leave_host(arena->gpu);
 	return glk_arena_serve(arena, request, seat, row, ret_addr);
 }

@@ -21,7 +21,7 @@
  * it goes to no bin. */
 int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, uint64_t *ret_addr);
-/* Pages for as many bytes as the request is rounded to, mapped nowhere that counts and linked in the order of
+/* Pages for as many bytes as the request is rounded to, in the hands of the caller and linked in the order of
  * addresses: glk_page_next(). 0, or an error with everything undone. */
 int glk_arena_pages(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages);
@@ -151,7 +151,7 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	const struct glk_need *need, struct glk_supply *ret_supply);
 /* Puts all pages that are left back to where the next request finds them. */
 void glk_supply_put_back(struct glk_arena *arena, struct glk_supply *supply);
-/* A glk_try_fn for glk_arena_pages(). */
+/* One try of glk_arena_pages(). */
 int glk_supply_chain(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages);
 /* The first of a list. */

@@ -494,6 +494,7 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 	return err;
 }
 
+/* Pages in the order in which they are to be mapped. */
 struct chain {
 	struct glk_map *map;
 	uint32_t first, last;

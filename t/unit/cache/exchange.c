@@ -2,6 +2,8 @@
 /* Blocks that lie on the host come to the GPU, where the program says so. */
 #include "plan_parts.h"
 
+#include <sched.h>
+
 static struct rig rig;
 static struct CUstream_st *a, *b;
 
@@ -197,10 +199,58 @@ static void has_no_stream(void)
 	rig_close(&rig, 0);
 }
 
+static void *fetch_it(void *arg)
+{
+	const struct held *h = arg;
+
+	return fetch(h, b) ? arg : NULL;
+}
+
+/* All windows are in use, by others or for good. */
+static void waits_for_window(void)
+{
+	struct glk_window *windows = rig.cache.windows;
+	struct held one, two;
+	pthread_t thread;
+	void *failed;
+
+	fill(40 * MIB, &one, &two, 15 * MIB);
+	plan_drop(&rig, &one, a);
+	for (int i = 0; i < GLK_WINDOWS; i++)
+		windows[i] = (struct glk_window){.taken = true, .kept = 1};
+	is_int(fetch(&two, b), -EIO, "the driver keeps what lies in all windows");
+	is_int((int64_t)placed(&two), (int64_t)two.size, "it is where it was");
+	is_sound(&rig, "the books agree");
+	windows[5].kept = 0;
+	pthread_create(&thread, NULL, fetch_it, &two);
+	/* it has its pages, and cannot have the window */
+	do {
+		glk_lock(&rig.cache.lock);
+		if (rig.cache.arena.map.space->claims)
+			break;
+		glk_unlock(&rig.cache.lock);
+		sched_yield();
+	} while (true);
+	ok(windows[5].taken, "one is somebody's");
+	windows[5].taken = false;
+	pthread_cond_broadcast(&rig.cache.moved);
+	glk_unlock(&rig.cache.lock);
+	pthread_join(thread, &failed);
+	ok(!failed && !placed(&two), "who gives it back lets the block come");
+	for (int i = 0; i < GLK_WINDOWS; i++) {
+		windows[i].taken = false;
+		windows[i].kept = 0;
+	}
+	ok(plan_drop(&rig, &two, b), "with what was written");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	comes_back();
+	waits_for_window();
 	in_order();
 	shares();
 	refuses();
