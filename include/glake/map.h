@@ -36,8 +36,9 @@ enum glake_run_state {
 enum glake_run_arena {
 	GLAKE_ARENA_COMMON = 0, /* of requests outside of graphs */
 	GLAKE_ARENA_HOST = 1, /* of blocks that were placed on the host: see tier.place */
-	GLAKE_ARENA_STAGE = 2, /* none: pages on their way to the GPU lay there until 0.2 */
-	GLAKE_ARENA_POOL = 3,  /* of a pool of graphs */
+	GLAKE_ARENA_STAGE =
+		2, /* none: pages on their way to the GPU lay there until 0.2 */
+	GLAKE_ARENA_POOL = 3, /* of a pool of graphs */
 	/* Of managed memory: where it lies nobody knows, so none counts as of the GPU or the host. */
 	GLAKE_ARENA_MANAGED = 4,
 	GLAKE_ARENA_TAG = 5, /* of blocks with a tag: see tag.h */
