@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+KV caches: what attention keeps of each token, for many sequences that grow and end by themselves, at plain
+strides and with memory for the tokens there are (kv.h of the library has how).
+
+    cache = glake.kv.Cache(slots=64, tokens=4096, lanes=64, shape=(8, 128), dtype=torch.bfloat16)
+    slot = cache.new()              a sequence
+    cache.grow(slot, 100)           there is memory for 100 tokens of it in all lanes
+    cache.step(lengths)             the same for all sequences at once, a number for each slot
+    cache.lane(3)                   a tensor [slots, tokens, 8, 128] of one of them, for kernels; where a sequence
+                                    has no tokens there is no memory, and nothing must touch it
+    cache.trim(slot, 50), cache.free(slot), cache.close()
+    cache.figures(), cache.sequence(slot), cache.limit(bytes)
+
+    with token_front=True all lanes of a token lie beside each other, which takes a page of 2 MiB a
+    sequence more than its tokens need where the other order takes one a lane; with ahead=TOKENS a thread
+    has memory ready; a lane of its own shape, window or state is a glake.kv.Lane
+
+    past = glake.kv.TransformersCache(model.config)
+    model.generate(..., past_key_values=past)      transformers' models, in memory that grows in place
+
+Tensors are PyTorch's where that is there, else an object that speaks DLPack. They live as long as the
+cache. Streams are those of PyTorch; None is its current one, or the legacy default stream.
+"""
+
+import ctypes
+import os
+import sys
+
+from . import library
+from .library import GlakeError
+from .records import Sized, many
+
+ALL, WINDOW, STATE = range(3)
+_TOKEN_FRONT = 1
+_KINDS = {"int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8),
+          "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16)}
+_CPU, _CUDA = 1, 2
+_SOFT = 1
+
+
+class _Lane(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_size_t), ("rule", ctypes.c_int), ("window", ctypes.c_uint32)]
+
+
+class _Options(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "slots tokens lanes flags"),
+                ("lane", ctypes.POINTER(_Lane)), ("lane_bytes", ctypes.c_size_t),
+                ("limit", ctypes.c_uint64), ("ahead", ctypes.c_uint32)]
+
+
+class _Place(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p),
+                *many(ctypes.c_size_t, "slot token bytes")]
+
+
+class _Figures(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p), ("size", ctypes.c_uint64),
+                *many(ctypes.c_uint32, "slots tokens lanes sequences"),
+                *many(ctypes.c_uint64, "length needed held limit capacity grows extends pages "
+                      "refused pages_ahead")]
+
+
+class _Sequence(Sized):
+    _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "tokens ready most"),
+                ("held", ctypes.c_uint64)]
+
+
+class _Tensor(ctypes.Structure):  # DLManagedTensor
+    _fields_ = [("data", ctypes.c_void_p), *many(ctypes.c_int32, "device_type device_id ndim"),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64), ("manager", ctypes.c_void_p),
+                ("deleter", ctypes.c_void_p)]
+
+
+_kept = []  # what tensors may look at when they end, which may be after all else
+
+
+class Lane:
+    """What a lane keeps of a token, or with state=True of a sequence; the last `window` tokens of it."""
+
+    def __init__(self, shape, dtype, window=0, state=False):
+        if window and state:
+            raise GlakeError("a lane has a window or is a state")
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype = str(dtype).removeprefix("torch.")
+        if self.dtype not in _KINDS:
+            raise GlakeError(f"a lane of {dtype}: {', '.join(_KINDS)}")
+        if not self.shape or min(self.shape) < 1:
+            raise GlakeError(f"a lane of the shape {self.shape}")
+        self.window, self.rule = window, STATE if state else WINDOW if window else ALL
+
+    @property
+    def bytes(self):
+        number = _KINDS[self.dtype][1] // 8
+        for side in self.shape:
+            number *= side
+        return number
+
+
+class _View:
+    """A lane for who speaks DLPack."""
+
+    def __init__(self, cache, number):
+        self.cache, self.lane = cache, cache.lanes[number]
+        self.place = cache._fetch("glake_kv_place_get", _Place(), number)
+
+    def __dlpack_device__(self):
+        return (_CPU if self.cache.on_host else _CUDA, self.cache.device)
+
+    def __dlpack__(self, **_):
+        code, bits = _KINDS[self.lane.dtype]
+        item, inner, shape = bits // 8, [], self.lane.shape
+        for side in range(len(shape)):
+            stride = 1
+            for beyond in shape[side + 1:]:
+                stride *= beyond
+            inner.append(stride)
+        outer = [self.cache.slots] if self.lane.rule == STATE else [self.cache.slots, self.cache.tokens]
+        steps = [self.place.slot, self.place.token][:len(outer)]
+        if any(step % item for step in steps):
+            raise GlakeError(f"a token's {self.place.token} bytes are no whole number of {self.lane.dtype}")
+        count = len(outer) + len(shape)
+        sides = (ctypes.c_int64 * count)(*outer, *shape)
+        strides = (ctypes.c_int64 * count)(*(step // item for step in steps), *inner)
+        kind, number = self.__dlpack_device__()
+        tensor = _Tensor(data=self.place.base, device_type=kind, device_id=number, ndim=count, code=code,
+                         bits=bits, lanes=1, shape=sides, strides=strides)
+        _kept.append((tensor, sides, strides))
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return new(ctypes.addressof(tensor), b"dltensor", None)
+
+
+def _stream_of(stream, device):
+    if stream is None and "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
+        stream = sys.modules["torch"].cuda.current_stream(device)
+    return ctypes.c_void_p(getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)))
+
+
+class Cache:
+    def __init__(self, slots, tokens, lanes, *, shape=None, dtype="bfloat16", device=None,
+                 token_front=False, limit=0, ahead=0, stream=None):
+        self._handle = None
+        if isinstance(lanes, int):
+            if shape is None:
+                raise GlakeError("what a lane keeps of a token: shape=(heads, dimension)")
+            lanes = [Lane(shape, dtype)] * lanes
+        self.lanes, self.slots, self.tokens = list(lanes), slots, tokens
+        self.device = library.index(device) or 0
+        self._lib, opened = library.context()
+        self._lib.glake_kv_close.restype = ctypes.c_int
+        self.on_host = self._lib.glake_backend(opened) == _SOFT
+        table = (_Lane * len(self.lanes))(*((x.bytes, x.rule, x.window) for x in self.lanes))
+        options = _Options()
+        for name, value in (("slots", slots), ("tokens", tokens), ("lanes", len(self.lanes)),
+                            ("flags", _TOKEN_FRONT if token_front else 0), ("limit", limit),
+                            ("ahead", ahead)):
+            if not 0 <= value < 1 << (64 if name == "limit" else 32):
+                raise GlakeError(f"a KV cache with {name}={value}")
+            setattr(options, name, value)
+        options.lane = table
+        handle = ctypes.c_void_p()
+        self._check("glake_kv_open", self._lib.glake_kv_open(
+            opened, ctypes.c_int(self.device), ctypes.byref(options), _stream_of(stream, self.device),
+            ctypes.byref(handle)))
+        self._handle, self._tensors = handle, {}
+
+    @staticmethod
+    def _check(name, answer):
+        if answer < 0:
+            error = library.last_error()
+            raise GlakeError(f"{name}: {error['text'] or os.strerror(-answer)} ({error['class']})")
+
+    def _call(self, name, *arguments):
+        if not self._handle:
+            raise GlakeError("the KV cache is closed")
+        self._check(name, getattr(self._lib, name)(self._handle, *arguments))
+
+    def _fetch(self, name, record, *arguments):
+        self._call(name, *map(ctypes.c_uint32, arguments), ctypes.byref(record))
+        return record
+
+    @staticmethod
+    def _told(record):
+        return {name: getattr(record, name) for name, _ in record._fields_ if name != "sz"}
+
+    def lane(self, number):
+        """The tensor of a lane: [slots, tokens, ...], of a state [slots, ...]."""
+        if not 0 <= number < len(self.lanes):
+            raise GlakeError(f"there is no lane {number}")
+        if number not in self._tensors:
+            view = _View(self, number)
+            torch = sys.modules.get("torch")
+            self._tensors[number] = torch.from_dlpack(view) if torch else view
+        return self._tensors[number]
+
+    def new(self, tokens=None, stream=None):
+        slot = ctypes.c_uint32()
+        self._call("glake_kv_new", ctypes.c_uint32(self.tokens if tokens is None else tokens),
+                   _stream_of(stream, self.device), ctypes.byref(slot))
+        return slot.value
+
+    def grow(self, slot, tokens, stream=None):
+        self._call("glake_kv_grow", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),
+                   _stream_of(stream, self.device))
+
+    def step(self, lengths, stream=None):
+        """A number of tokens for each slot; 0: it stays as it is."""
+        if len(lengths) != self.slots:
+            raise GlakeError(f"{len(lengths)} lengths for {self.slots} slots")
+        self._call("glake_kv_step", (ctypes.c_uint32 * self.slots)(*lengths),
+                   _stream_of(stream, self.device))
+
+    def trim(self, slot, tokens, stream=None):
+        self._call("glake_kv_trim", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),
+                   _stream_of(stream, self.device))
+
+    def free(self, slot, stream=None):
+        self._call("glake_kv_free", ctypes.c_uint32(slot), _stream_of(stream, self.device))
+
+    def limit(self, bytes):
+        """The most bytes of pages; 0: any number."""
+        self._call("glake_kv_limit_set", ctypes.c_uint64(bytes))
+
+    def figures(self):
+        return self._told(self._fetch("glake_kv_figures_get", _Figures()))
+
+    def sequence(self, slot):
+        return self._told(self._fetch("glake_kv_sequence_get", _Sequence(), slot))
+
+    def close(self, stream=None):
+        """Tensors of it must not be used any more."""
+        if self._handle:
+            handle, self._handle = self._handle, None
+            self._tensors = {}
+            self._check("glake_kv_close", self._lib.glake_kv_close(handle, _stream_of(stream, self.device)))
+
+    def __del__(self):
+        if getattr(self, "_handle", None) and sys and not sys.is_finalizing():
+            try:
+                self.close()
+            except GlakeError:
+                pass  # it was closed with the library
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def __getattr__(name):
+    if name == "TransformersCache":
+        from .kv_transformers import TransformersCache
+        return TransformersCache
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
