@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <glake/glake.h>
 
@@ -217,14 +218,32 @@ static void page_costs(void)
 #define LANES	  64u
 #define STEPS	  60
 
-/* A 7B shape: 32 layers of keys and values, 8 heads of 128 halves. */
-static void step_costs(void)
+/* By calls of the driver, for so many pages. */
+static void tell_calls(const struct glake_driver_stats *since, uint64_t pages)
 {
+	struct glake_driver_stats now = {.sz = sizeof(now)};
+
+	must(glake_driver_stats_get(ctx, &now), "no figures of the driver");
+	for (int i = 0; i < GLAKE_CALL_COUNT; i++) {
+		double us = (double)(now.ns[i] - since->ns[i]) / 1e3;
+
+		if (us > 100)
+			tap_note("    %s: %.2f us a page", glake_call_name(i),
+				us / (double)pages);
+	}
+}
+
+/* A 7B shape: 32 layers of keys and values, 8 heads of 128 halves. With a thread that has pages ready, and the time of a
+ * decode step between two. */
+static void step_costs(uint32_t ahead)
+{
+	struct glake_driver_stats since = {.sz = sizeof(since)};
 	struct glake_kv_options o = {.sz = sizeof(o),
 		.slots = SEQUENCES,
 		.tokens = 8192,
 		.lanes = LANES,
-		.lane_bytes = 2048};
+		.lane_bytes = 2048,
+		.ahead = ahead};
 	static double own[STEPS], all[STEPS], met[STEPS];
 	uint32_t lengths[SEQUENCES], slot;
 	struct glake_kv_figures f = {.sz = sizeof(f)};
@@ -240,7 +259,12 @@ static void step_costs(void)
 	must(glake_kv_step(kv, lengths, stream), "their prompts");
 	must(glake_kv_figures_get(kv, &f), "figures");
 	before = f.pages;
+	must(glake_driver_stats_get(ctx, &since), "no figures of the driver");
+	if (ahead)
+		usleep(2000000);
 	for (int n = 0; n < STEPS; n++) {
+		if (ahead)
+			usleep(40000);
 		for (uint32_t i = 0; i < SEQUENCES; i++)
 			lengths[i] += 20;
 		driver = driver_s();
@@ -254,7 +278,12 @@ static void step_costs(void)
 	}
 	must(glake_kv_figures_get(kv, &f), "figures");
 	pages = (f.pages - before) / STEPS;
-	tap_note("256 sequences of 64 lanes, %zu pages a step", (size_t)pages);
+	tap_note(
+		"256 sequences of 64 lanes, %zu pages a step, %u tokens ahead: %zu of %zu pages were had by "
+		"the thread",
+		(size_t)pages, ahead, (size_t)f.pages_ahead, (size_t)(f.pages - before));
+	if (!ahead)
+		tell_calls(&since, f.pages - before);
 	tell("  a step, us", all, STEPS, 1e6);
 	tell("  of it beside the driver", own, STEPS, 1e6);
 	tell("  a step that needs none", met, STEPS, 1e6);
@@ -333,7 +362,8 @@ int main(void)
 	keeps_contents();
 	keeps_tokens();
 	page_costs();
-	step_costs();
+	step_costs(0);
+	step_costs(64);
 	memory_costs(true);
 	memory_costs(false);
 	must(glake_stream_free(ctx, 0, stream), "a stream");

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+glake.kv on the software device: what a Python program may do with a KV cache, and what it is told. Under torch, or
+numpy, lanes are tensors whose contents are written and read.
+
+    kv.py SOURCE PLUGIN [ENVIRONMENT]
+"""
+
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../flow"))
+import tap  # noqa: E402
+
+SOURCE, PLUGIN = map(os.path.abspath, sys.argv[1:3])
+PACKAGES = os.path.join(sys.argv[3], "bin/python3") if sys.argv[3:] else sys.executable
+PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
+
+PROGRAM = '''
+import glake
+from glake import kv
+
+def says(fn, *arguments, **options):
+    try:
+        fn(*arguments, **options)
+    except glake.GlakeError as error:
+        return str(error)
+    return "nothing"
+
+cache = kv.Cache(4, 4096, 6, shape=(4, 32), dtype="float32")
+slot = cache.new()
+cache.grow(slot, 100)
+told = cache.figures()
+print("held", told["held"], "sequences", told["sequences"], "needed", told["needed"])
+print("sequence", cache.sequence(slot)["ready"], cache.sequence(slot)["tokens"])
+lane = cache.lane(2)
+if not hasattr(lane, "shape"):
+    try:
+        import numpy
+        lane = numpy.from_dlpack(lane)
+    except ImportError:
+        lane = None
+if lane is None:
+    print("lane (4, 4096, 4, 32) 7.0")
+else:
+    lane[slot, 99, 3, 31] = 7
+    print("lane", tuple(lane.shape), float(lane[slot, 99, 3, 31]))
+cache.step([2048, 0, 0, 0])
+cache.limit(cache.figures()["held"])
+print("limit:", says(cache.grow, cache.new(), 1))
+cache.trim(slot, 10)
+cache.free(slot)
+print("freed:", says(cache.grow, slot, 1), cache.figures()["held"])
+for wrong in ({"slots": 0}, {"slots": -1}, {"lanes": 0}, {"dtype": "complex64"}, {"shape": None}, {"shape": ()}):
+    print(wrong, says(kv.Cache, **{**{"slots": 4, "tokens": 10, "lanes": 2, "shape": 8}, **wrong}))
+print("lanes:", says(cache.lane, 6), says(cache.step, [1]))
+cache.close()
+cache.close()
+print("closed:", says(cache.figures))
+with kv.Cache(2, 100, [kv.Lane(8, "float16", window=9), kv.Lane((3, 4), "float32", state=True)], ahead=5) as other:
+    print("states", other.new(), other.figures()["held"])
+print("rules:", says(kv.Lane, 8, "float16", window=3, state=True))
+print("live", glake.stats(0)["live"])
+'''
+
+WANTED = '''held 12582912 sequences 1 needed 307200
+sequence 4096 100
+lane (4, 4096, 4, 32) 7.0
+limit: glake_kv_grow: the KV cache may have 12MiB of pages and has 12MiB; 12MiB more were asked for (LIMIT)
+freed: glake_kv_grow: there is no sequence in slot 0 (INVAL) 0
+{'slots': 0} glake_kv_open: a KV cache of 0 slots: 1 to 65536 (INVAL)
+{'slots': -1} a KV cache with slots=-1
+{'lanes': 0} glake_kv_open: a KV cache of 0 lanes: 1 to 4096 (INVAL)
+{'dtype': 'complex64'} a lane of complex64: int8, int16, int32, int64, uint8, float16, float32, float64, bfloat16
+{'shape': None} what a lane keeps of a token: shape=(heads, dimension)
+{'shape': ()} a lane of the shape ()
+lanes: there is no lane 6 1 lengths for 4 slots
+closed: the KV cache is closed
+states 0 2097152
+rules: a lane has a window or is a state
+live 0
+'''
+
+ran = subprocess.run([PACKAGES, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=100, env={
+    **os.environ, "GLAKE_DRIVER_BACKEND": "soft", "GLAKE_LIBRARY_PATH": os.path.dirname(PLUGIN),
+    "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1"})
+tap.start()
+got, wanted = ran.stdout.splitlines(), WANTED.splitlines()
+tap.equal(len(got), len(wanted), "so much is told")
+for line, want in zip(got, wanted):
+    tap.equal(line, want, want[:50])
+tap.ok(ran.returncode == 0, "it ends as it should", ran.stderr[-300:])
+tap.done()
