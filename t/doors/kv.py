@@ -68,7 +68,7 @@ print("live", glake.stats(0)["live"])
 WANTED = '''held 12582912 sequences 1 needed 307200
 sequence 4096 100
 lane (4, 4096, 4, 32) 7.0
-limit: glake_kv_grow: the KV cache may have 12MiB of pages and has 12MiB; 12MiB more were asked for (LIMIT)
+limit: glake_kv_grow: the KV cache may have 12 MiB of pages and has 12 MiB; 12 MiB more were asked for (LIMIT)
 freed: glake_kv_grow: there is no sequence in slot 0 (INVAL) 0
 {'slots': 0} glake_kv_open: a KV cache of 0 slots: 1 to 65536 (INVAL)
 {'slots': -1} a KV cache with slots=-1
