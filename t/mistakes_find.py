@@ -32,6 +32,8 @@ SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [
 CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
                     r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)]|$)")
 BOUND = re.compile(r"if \(([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
+LOAD = re.compile(r"glk_(?:load|peek)_\w+\(&([\w.\[\]>-]+)\)")
+KEEP = re.compile(r"^(\s*)glk_(?:store|poke)_\w+\(&([\w.\[\]>-]+),\s([^;{}=]+)\);")
 BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
 
 Mistake = collections.namedtuple("Mistake", "file kind edits first last line where before after")
@@ -97,8 +99,9 @@ def is_store(said):
 def is_same(said, behind, m):
     """Whether < and <= come to the same, since both operands are what is chosen from: the lesser, the
     greater, or what is left; or one of them becomes the other."""
-    bound, store = BOUND.fullmatch(said), BECOMES.match(behind)
-    if bound and store and m.start() == bound.start(2) and (
+    left, bare = LOAD.sub(r"\1", said[:m.start()]), LOAD.sub(r"\1", said)
+    bound, store = BOUND.fullmatch(bare), BECOMES.match(KEEP.sub(r"\1\2 = \3;", behind))
+    if bound and store and len(left) == bound.start(2) and (
             {bound[1], bound[3]} == {store[1], store[2]}):
         return True
     left, right = SIDE.search(said[:m.start()]), CHOICE.match(said, m.end())
