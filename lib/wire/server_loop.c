@@ -28,13 +28,8 @@ static void *serve(void *arg);
 
 int glk_wire_start_thread(void)
 {
-	int err;
-
-	err = glk_thread_start(&glk_wire_server.thread, serve, NULL);
-	if (!err)
-		pthread_setname_np(
-			glk_wire_server.thread, glk_wire_server.options.thread_name);
-	return -err;
+	return -glk_thread_start(&glk_wire_server.thread,
+		glk_wire_server.options.thread_name, serve, NULL);
 }
 
 /* With `glk_wire_descriptors`. */
