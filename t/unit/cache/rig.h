@@ -21,6 +21,7 @@
 #include "soft/open.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/cache/walk.h"
 #include "unit/regions.h"
 
 #include <glake/error.h>
@@ -344,19 +345,31 @@ static inline void rig_work(
 /* As after whatever request may come next: the block that was freed last has merged. */
 static inline void rig_settle(struct rig *rig)
 {
-	glk_lock(&rig->cache.lock);
-	glk_latest_settle(&rig->cache);
-	glk_unlock(&rig->cache.lock);
+	walk_settle(&rig->cache);
 }
 
 static inline struct glake_stats rig_figures(struct rig *rig)
 {
-	struct glake_stats stats;
-
-	rig_settle(rig);
-	glk_cache_figures(&rig->cache, &stats);
-	return stats;
+	return walk_figures(&rig->cache);
 }
+
+static inline struct glake_stats rig_walk(struct rig *rig)
+{
+	return walk_sum(&rig->cache);
+}
+
+static inline bool rig_verify(struct rig *rig)
+{
+	return walk_verify(&rig->cache);
+}
+
+/* Whether books, walk and device tell the same; says what does not. */
+static inline bool rig_is_sound(struct rig *rig)
+{
+	return walk_is_sound(&rig->cache);
+}
+
+#define is_sound(rig, what) ok(rig_is_sound(rig), what)
 
 static inline uint64_t rig_calls(struct rig *rig, enum glake_call call)
 {
@@ -385,7 +398,5 @@ static inline bool rig_struck(struct rig *rig)
 
 	return !glk_fault_count(rig->drv, &calls, &failed) && failed;
 }
-
-#include "unit/cache/walk.h"
 
 #endif
