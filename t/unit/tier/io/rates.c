@@ -217,17 +217,19 @@ static void names(void)
 	snprintf(file, sizeof(file), "%s/rates", folder);
 }
 
-/* A clock that goes on a us when it is read: what links carry does not depend on the machine. */
+/* A clock that goes on a us when it is read, or more: what links carry does not depend on the machine. */
+static double tick = 1000;
+
 static double ticking(struct glk_io *io)
 {
 	static double now;
 
 	(void)io;
-	return now += 1000;
+	return now += tick;
 }
 
 /* Copies with links that the driver does not tell of: how often the driver was waited for. */
-static uint64_t used(double *ret_rate)
+static uint64_t used(double *ret_rate, double *ret_peer)
 {
 	static char rates[160];
 	const char *const settings[] = {MANY, rates, NULL};
@@ -251,6 +253,7 @@ static uint64_t used(double *ret_rate)
 	*ret_rate = context->io.gpu[1].down.rate;
 	ok(context->io.gpu[1].measured && context->io.gpu[0].down.rate > 0.1,
 		"all links are known");
+	*ret_peer = context->io.gpu[1].leave.rate;
 	for (int i = 1; i < 4; i++)
 		found += context->io.gpu[i].certain;
 	is_int(found, before ? 3 : 0, "  by what was found out, or by the file");
@@ -258,20 +261,32 @@ static uint64_t used(double *ret_rate)
 	return before;
 }
 
+/* Slow links are as certain as others. */
+static void slow(void)
+{
+	double rate, peer;
+
+	tick = 20e6;
+	ok(used(&rate, &peer) > 0, "slow links are measured");
+	ok(rate < 1 && peer < 1, "%.2f and %.2f bytes a ns", rate, peer);
+	tick = 1000;
+	unlink(file);
+}
+
 static void whole(void)
 {
 	char expected[64];
-	double rate, again;
+	double rate, again, peer;
 
-	ok(used(&rate) > 0, "the first time links are measured");
+	ok(used(&rate, &peer) > 0, "the first time links are measured");
 	snprintf(expected, sizeof(expected), "0 GPU-50f70000-0000-0000-0000-%012x %d ", 1,
 		(int)(rate * 1000));
 	ok(strstr(got(), expected) != NULL, "what they carry is kept");
-	is_int((int64_t)used(&again), 0, "later they are not");
+	is_int((int64_t)used(&again, &peer), 0, "later they are not");
 	ok(again > rate * 0.99 && again <= rate, "but known: %.2f and %.2f", rate, again);
 	put("", 0, 0600);
 	tap_expect_log(1);
-	ok(used(&again) > 0, "a bad file is no reason to know nothing");
+	ok(used(&again, &peer) > 0, "a bad file is no reason to know nothing");
 	ok(!strncmp(got(), HEAD, strlen(HEAD)), "and a good one again");
 	unlink(file);
 }
@@ -287,6 +302,7 @@ int main(void)
 	bad_texts();
 	bad_files();
 	names();
+	slow();
 	whole();
 	rmdir(folder);
 	return tap_done();
