@@ -4,12 +4,11 @@
 
 #include "api/context.h"
 #include "base/clock.h"
-#include "cache/graph/graph.h"
-#include "cache/tag/tag.h"
 #include "seed.h"
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tier/tier.h"
+#include "unit/cache/walk.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -297,19 +296,15 @@ static void verify(struct world *w)
 {
 	struct glk_context *context;
 	struct glk_cache *cache;
-	struct glk_tags *tags;
 
 	if (glk_context_get(w->ctx, &context))
 		return;
 	cache = &context->caches[0];
 	if (!glk_load_relaxed(&cache->started))
 		return;
-	judge(w, glk_map_verify(&cache->arena.map), NULL);
-	tags = glk_tags(cache);
-	for (uint32_t i = 0; tags && i < tags->used; i++) {
-		if (tags->at[i].arena.map.pool)
-			judge(w, glk_map_verify(&tags->at[i].arena.map), NULL);
-	}
+	if (!(context->devices == 1 ? walk_is_sound(cache)
+				    : walk_tables_are_sound(cache)))
+		failed(w, "the books do not agree");
 }
 
 void look(struct world *w)
