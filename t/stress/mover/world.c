@@ -303,7 +303,8 @@ static void verify(struct world *w)
 	if (!glk_load_relaxed(&cache->started))
 		return;
 	if (!(context->devices == 1 ? walk_is_sound(cache)
-				    : walk_tables_are_sound(cache)))
+				    : walk_tables_are_sound(cache)) ||
+		!books_rest(cache))
 		failed(w, "the books do not agree");
 }
 

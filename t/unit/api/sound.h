@@ -21,6 +21,7 @@ static inline bool context_is_sound(struct glk_context *context)
 		/* of several GPUs each has a part of what is held of the host and of each other */
 		sound &= context->devices == 1 ? walk_is_sound(cache)
 					       : walk_tables_are_sound(cache);
+		sound &= books_rest(cache);
 	}
 	return sound;
 }

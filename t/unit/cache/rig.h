@@ -151,6 +151,7 @@ static inline void rig_drop(struct rig *rig, uint32_t graph)
 /* What the end of the blocks says, and of the device; the blocks that were live. */
 struct rig_end {
 	int cache, device;
+	bool rests; /* nothing was under way before */
 	size_t live;
 	/* Bytes that are counted as held and were not lost, of the GPU and of the host. */
 	uint64_t held;
@@ -182,6 +183,7 @@ static inline struct rig_end rig_end(struct rig *rig)
 			rig_drop(rig, graph);
 	}
 	glk_soft_run_all(rig->drv);
+	end.rests = !glk_load_relaxed(&rig->cache.started) || books_rest(&rig->cache);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	end.plans = rig_plans(&rig->cache);
 	end.held = rig_held(glk_pool_gpu(&rig->pool, 0)) +
@@ -203,6 +205,7 @@ static inline void rig_close(struct rig *rig, size_t live)
 {
 	struct rig_end end = rig_end(rig);
 
+	ok(end.rests, "nothing is under way");
 	is_int(end.cache, 0, "memory goes back to the driver");
 	is_int((int64_t)end.held, 0, "none is counted any more");
 	is_int(end.plans, 0, "nobody has a plan, or waits for one");

@@ -352,6 +352,7 @@ static inline bool walk_verify(struct glk_cache *cache)
 	return !err;
 }
 
+#include "unit/cache/books.h"
 #include "unit/cache/runs.h"
 /* Whether streams have all that is live, and all that lies in bins. */
 static inline bool walk_streams_are_sound(
@@ -491,7 +492,10 @@ static inline bool walk_tables_are_sound(struct glk_cache *cache)
 	same = walk_bins_are_sound(cache);
 	same &= walk_streams_are_sound(cache, &told);
 	same &= walk_records_are_sound(cache);
-	return same && walk_hints_are_sound(cache);
+	same &= walk_hints_are_sound(cache);
+	same &= books_store(&cache->mover.store);
+	same &= books_streams(&cache->streams);
+	return same && books_hostpool(&cache->hostpool);
 }
 
 /* Whether they, books, walk and device tell the same; says what does not. The GPU is the only one. */
