@@ -22,8 +22,8 @@ SAYING = re.compile(r"\b(?:\w*_)?(?:assert|error|error_native|error_back|warn|in
 BEFORE = re.compile(r"\s*(?:else\b|do\b|default\s*:|case\b[^:]*:|[a-z_]\w*\s*:(?!:)|"
                     r"(?P<head>if|while|for|switch|\w+_for_each\w*|\w+_foreach\w*)\s*(?=\())")
 # Nothing is left of a condition or a lock that nobody waits for, whether it is ended or not; and one that is all
-# zero is as good as one that was made.
-CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|pthread_cond_destroy|"
+# zero is as good as one that was made. Where arguments lie on the stack nothing ends them.
+CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|va_end|pthread_cond_destroy|"
                   r"pthread_mutex_destroy|glk_lock_fini)\b)(?!pthread_cond_init\([^;]*, NULL\))"
                   r"[a-z]\w*\s*(?=\()")
 KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
@@ -33,7 +33,7 @@ STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$
 SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [\w.\[\]>-]+)\s$")
 CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
                     r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)}]|$)")
-BOUND = re.compile(r"if \(([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
+BOUND = re.compile(r"if \((?:[^()&|]+ && )?([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
 LOAD = re.compile(r"glk_(?:load|peek)_\w+\(&([\w.\[\]>-]+)\)")
 KEEP = re.compile(r"^(\s*)glk_(?:store|poke)_\w+\(&([\w.\[\]>-]+),\s([^;{}=]+)\);")
 BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
