@@ -5,6 +5,7 @@
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -38,6 +39,7 @@ static void close_soft(size_t live)
 {
 	size_t found = 99;
 
+	ok(context_is_sound(context), "the books agree");
 	is_int(glake_close(ctx, &found), 0, "closed");
 	is_int((int64_t)found, (int64_t)live, "  with so many live blocks");
 }

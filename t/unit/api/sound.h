@@ -15,6 +15,7 @@ static inline bool context_is_sound(struct glk_context *context)
 	for (int i = 0; i < context->devices; i++) {
 		struct glk_cache *cache = &context->caches[i];
 
+		sound &= books_hostpool(&cache->hostpool);
 		if (!glk_load_relaxed(&cache->started))
 			continue;
 		glk_ahead_stop(cache);

@@ -42,6 +42,7 @@ static inline bool books_hostpool(struct glk_hostpool *pool)
 {
 	uint64_t live = 0, given = 0, waits = 0, there = 0, pieces = 0, blocks = 0;
 	uint32_t waiting = 0, whole = 0, last;
+	struct glake_stats stats = {0};
 	bool same;
 
 	if (!glk_load_relaxed(&pool->made))
@@ -78,7 +79,15 @@ static inline bool books_hostpool(struct glk_hostpool *pool)
 	same &= books_tell("whole pieces", pool->whole.count, whole);
 	same &= pool->growing || pool->giving || pool->held >= there;
 	glk_unlock(&pool->lock);
-	return same;
+	glk_hostpool_figures(pool, &stats);
+	same &= books_tell("host_pool_live", stats.host_pool_live, live);
+	same &= books_tell("host_pool_given", stats.host_pool_given, given);
+	same &= books_tell("host_pool_waiting", stats.host_pool_waiting, waits);
+	same &= books_tell("host_pool_blocks", stats.host_pool_blocks, blocks);
+	same &= books_tell("host_pool_pieces", stats.host_pool_pieces, pieces);
+	return same && stats.peak_host_pool_live >= live &&
+		stats.peak_host_pool_held >= there && stats.host_pool_held >= there &&
+		stats.host_pool_grows >= pieces && stats.host_pool_allocs >= blocks;
 }
 
 /* Streams, by what their slots say. */
