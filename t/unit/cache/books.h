@@ -149,6 +149,7 @@ static inline bool books_rest(struct glk_cache *cache)
 	/* one with what the driver kept there serves nobody any more */
 	for (unsigned i = 0; i < GLK_WINDOWS; i++)
 		calls += cache->windows[i].taken && !cache->windows[i].kept;
+	calls += cache->hostpool.giving + cache->hostpool.growing;
 	same = books_tell("plans", under_way, 0);
 	same &= books_tell("calls", calls, 0);
 	same &= books_tell("who hears of moves", cache->hearing, hearers);
