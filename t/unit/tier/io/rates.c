@@ -59,6 +59,7 @@ static void kept(void)
 {
 	static const char several[] = HEAD "12 " A " 100 200\n13 " A " 300 400\n"
 					   "13 GPU-c 900 600\n";
+	static const char edges[] = HEAD "13 " A " 100 100000000\n";
 	struct stat st;
 
 	ok(says(0, 0), "no file knows nothing");
@@ -67,6 +68,9 @@ static void kept(void)
 	ok(!stat(file, &st) && (st.st_mode & 0777) == 0600, "nobody else can read it");
 	put(several, sizeof(several) - 1, 0644);
 	ok(says(300, 400), "one of several lines");
+	put(edges, sizeof(edges) - 1, 0600);
+	ok(says(100, 100000000), "the lowest there may be, and the highest");
+	put(several, sizeof(several) - 1, 0644);
 	write_a();
 	is_str(got(), HEAD "13 " A " 55500 390000\n12 " A " 100 200\n13 GPU-c 900 600\n",
 		"what it says of others stays");
@@ -113,6 +117,8 @@ static void bad_texts(void)
 	BAD("a number below zero", HEAD "-13 " A " 300 400\n");
 	BAD("a number that is too large", HEAD "13 " A " 99999999999999999999 400\n");
 	BAD("no rate", HEAD "13 " A " 0 400\n");
+	BAD("one that is too low", HEAD "13 " A " 99 400\n");
+	BAD("one that is too high", HEAD "13 " A " 100 100000001\n");
 	BAD("a rate that there is not", HEAD "13 " A " 300 100000001\n");
 	BAD("a name that is too long",
 		HEAD "13 GPU-0123456789012345678901234567890123456789012345678 3 4\n");
