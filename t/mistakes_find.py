@@ -30,8 +30,8 @@ KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
 STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$|[^=]*(?:\+\+|--)$")
 
 # Two that are compared, and one of them that is chosen by it.
-SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [\w.\[\]>-]+)\s$")
-CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
+SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ [-/] [\w.\[\]>-]+)\s$")
+CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: [-/] [\w.\[\]>-]+)?)"
                     r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)}]|$)")
 BOUND = re.compile(r"if \((?:[^()&|]+ && )?([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
 LOAD = re.compile(r"glk_(?:load|peek)_\w+\(&([\w.\[\]>-]+)\)")
