@@ -7,7 +7,8 @@ code of this tree is written.
     negated      the condition of an if or a while
     no store     an assignment or a count, on one line and without a declaration, is left out
     no call      a call whose result nobody uses is left out
-    off by one   < and <=, except where one of the two is chosen by it, or becomes the other;
+    off by one   < and <=, except where one of the two is chosen by it, or becomes the other, or they are
+                 known to differ;
                  + 1 and - 1, and numbers that something is compared with
     and/or       && and ||
 """
@@ -34,6 +35,8 @@ SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ [-/
 CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: [-/] [\w.\[\]>-]+)?)"
                     r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)}]|$)")
 BOUND = re.compile(r"if \((?:[^()&|]+ && )?([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
+TOLD = re.compile(r"return (.+) ([<>])=? (.+)")
+OTHER = re.compile(r"\bif \(([^()]+) != ([^()]+)\)\s*$")
 LOAD = re.compile(r"glk_(?:load|peek)_\w+\(&([\w.\[\]>-]+)\)")
 KEEP = re.compile(r"^(\s*)glk_(?:store|poke)_\w+\(&([\w.\[\]>-]+),\s([^;{}=]+)\);")
 BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
@@ -114,6 +117,13 @@ def is_same(said, behind, m):
                       ("0", f"{b} - {a}"))
 
 
+def are_other(said, before, m):
+    """Whether the two that are compared are known to be different where they are."""
+    told, known = TOLD.fullmatch(said), OTHER.search(before)
+    return bool(told and known and m.start() == told.start(2) and (
+        " ".join(known[1].split()), " ".join(known[2].split())) == (told[1], told[3]))
+
+
 def in_unit(code, kind, start, end):
     """Mistakes of a unit: (kind, edits)."""
     said = code[start:end]
@@ -137,7 +147,8 @@ def in_unit(code, kind, start, end):
             (r"\|\|", "and/or", lambda m: "&&")):
         for m in re.finditer(pattern, said):
             at = start + m.start()
-            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and is_same(said, code[end:], m):
+            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and (
+                    is_same(said, code[end:], m) or are_other(said, code[:start], m)):
                 continue
             if m[0][0].isdigit() and not re.search(r"(?:[=!<>]=|[\w)\]] [<>]) $", said[:m.start()]):
                 continue
