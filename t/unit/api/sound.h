@@ -4,10 +4,9 @@
 
 /* The books of a whole context (unit/cache/walk.h), where nothing is under way any more. */
 #include "api/context.h"
-#include "cache/ahead.h"
 #include "unit/cache/walk.h"
 
-/* The threads that make pages ahead end for it. */
+/* The threads of its GPUs end for it. */
 static inline bool context_is_sound(struct glk_context *context)
 {
 	bool sound = true;
@@ -18,7 +17,7 @@ static inline bool context_is_sound(struct glk_context *context)
 		sound &= books_hostpool(&cache->hostpool);
 		if (!glk_load_relaxed(&cache->started))
 			continue;
-		glk_ahead_stop(cache);
+		glk_cache_still(cache);
 		/* of several GPUs each has a part of what is held of the host and of each other */
 		sound &= context->devices == 1 ? walk_is_sound(cache)
 					       : walk_tables_are_sound(cache);

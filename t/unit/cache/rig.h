@@ -183,6 +183,7 @@ static inline struct rig_end rig_end(struct rig *rig)
 			rig_drop(rig, graph);
 	}
 	glk_soft_run_all(rig->drv);
+	glk_cache_still(&rig->cache); /* as the end does: its threads have plans, too */
 	end.rests = !glk_load_relaxed(&rig->cache.started) || books_rest(&rig->cache);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	end.plans = rig_plans(&rig->cache);
