@@ -314,6 +314,43 @@ static void does_without(void)
 	rig_close(&rig, 0);
 }
 
+struct told {
+	int moves, open, most;
+};
+
+static int hear(const struct glake_move *move, void *arg)
+{
+	struct told *told = arg;
+
+	told->moves += move->is_over;
+	told->open += move->is_over ? -1 : 1;
+	if (told->most < told->open)
+		told->most = told->open;
+	return 0;
+}
+
+/* Functions of the program are told of one move after the other, each before and after it. */
+static void is_told(void)
+{
+	struct told told = {0};
+	struct held list[4];
+
+	set_up((const char *const[]){ROOM, "policy.bins=0", NULL});
+	for (int i = 0; i < 4; i++)
+		plan_take(&rig, &list[i], 24 * MIB, a);
+	glk_cache_hear(&rig.cache, 0, hear, &told);
+	lower(0);
+	is_int(told.moves, 4, "four blocks go");
+	resume(0, false);
+	is_int(told.moves, 8, "and come");
+	is_int(told.most, 1, "one after the other");
+	is_int(told.open, 0, "and all have ended");
+	glk_cache_hear(&rig.cache, 0, NULL, NULL);
+	for (int i = 0; i < 4; i++)
+		ok(plan_drop(&rig, &list[i], a), "as it was");
+	rig_close(&rig, 0);
+}
+
 /* Each call of the driver fails once, on the way there or back: nothing is torn, and the next goes through. */
 static int fails(const char *call, int nth, bool back, int *torn, bool *struck)
 {
@@ -385,6 +422,7 @@ int main(void)
 	whole_ones_first();
 	beside();
 	does_without();
+	is_told();
 	every_call_fails();
 	return tap_done();
 }
