@@ -314,6 +314,29 @@ static void does_without(void)
 	rig_close(&rig, 0);
 }
 
+/* What was freed where it lay on the host gives its addresses back with the next request. */
+static void leaves(void)
+{
+	struct held one;
+	uint64_t addr;
+
+	set_up((const char *const[]){ROOM, "policy.bins=0", NULL});
+	plan_take(&rig, &one, 24 * MIB, a);
+	lower(0);
+	resume(0, true);
+	ok(plan_drop(&rig, &one, a), "freed where it lies on the host");
+	ok(rig.cache.arena.map.guests > 0, "its pages are in the way");
+	glk_lock(&rig.cache.lock);
+	is_int(glk_clock_sync_all(&rig.cache.streams), 0, "until its work has passed");
+	glk_unlock(&rig.cache.lock);
+	addr = rig_alloc(&rig, 2 * MIB, a);
+	ok(addr, "a request");
+	is_int(rig.cache.arena.map.guests, 0, "has them leave");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 struct told {
 	int moves, open, most;
 };
@@ -423,6 +446,7 @@ int main(void)
 	beside();
 	does_without();
 	is_told();
+	leaves();
 	every_call_fails();
 	return tap_done();
 }
