@@ -7,7 +7,8 @@ code of this tree is written.
     negated      the condition of an if or a while
     no store     an assignment or a count, on one line and without a declaration, is left out
     no call      a call whose result nobody uses is left out
-    off by one   < and <=, except where one of the two is chosen by it, or becomes the other;
+    off by one   < and <=, except where one of the two is chosen by it, or becomes the other, or they are
+                 known to differ;
                  + 1 and - 1, and numbers that something is compared with
     and/or       && and ||
 """
@@ -21,17 +22,23 @@ SAYING = re.compile(r"\b(?:\w*_)?(?:assert|error|error_native|error_back|warn|in
                     r"log_wants)\s*\(")
 BEFORE = re.compile(r"\s*(?:else\b|do\b|default\s*:|case\b[^:]*:|[a-z_]\w*\s*:(?!:)|"
                     r"(?P<head>if|while|for|switch|\w+_for_each\w*|\w+_foreach\w*)\s*(?=\())")
-# Nothing is left of a condition or a lock that nobody waits for, whether it is ended or not.
-CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|pthread_cond_destroy|"
-                  r"pthread_mutex_destroy|glk_lock_fini)\b)[a-z]\w*\s*(?=\()")
+# Nothing is left of a condition or a lock that nobody waits for, whether it is ended or not; and one that is all
+# zero is as good as one that was made. Where arguments lie on the stack nothing ends them.
+CALL = re.compile(r"(?!(?:return|sizeof|if|while|for|switch|va_end|pthread_cond_destroy|"
+                  r"pthread_mutex_destroy|glk_lock_fini)\b)(?!pthread_cond_init\([^;]*, NULL\))"
+                  r"[a-z]\w*\s*(?=\()")
 KEEPS = re.compile(r"\w*_(?:store|set|poke)(?:_\w+)?$")
 STORE = re.compile(r"([^=<>!]*?)\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--)[^=]*$|[^=]*(?:\+\+|--)$")
 
 # Two that are compared, and one of them that is chosen by it.
-SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ - [\w.\[\]>-]+)\s$")
-CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: - [\w.\[\]>-]+)?)"
-                    r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)]|$)")
-BOUND = re.compile(r"if \(([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
+SIDE = re.compile(r"(?:^|[(,=]\s|[(\[]|\breturn\s)([\w.\[\]>-]+|[\w.\[\]>-]+ [-/] [\w.\[\]>-]+)\s$")
+CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: [-/] [\w.\[\]>-]+)?)"
+                    r"\s\?\s([^?:(),;]+?)\s:\s([^?:(),;]+?)(?=[,;)}]|$)")
+BOUND = re.compile(r"if \((?:[^()&|]+ && )?([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
+TOLD = re.compile(r"return (.+) ([<>])=? (.+)")
+OTHER = re.compile(r"\bif \(([^()]+) != ([^()]+)\)\s*$")
+LOAD = re.compile(r"glk_(?:load|peek)_\w+\(&([\w.\[\]>-]+)\)")
+KEEP = re.compile(r"^(\s*)glk_(?:store|poke)_\w+\(&([\w.\[\]>-]+),\s([^;{}=]+)\);")
 BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
 
 Mistake = collections.namedtuple("Mistake", "file kind edits first last line where before after")
@@ -97,8 +104,9 @@ def is_store(said):
 def is_same(said, behind, m):
     """Whether < and <= come to the same, since both operands are what is chosen from: the lesser, the
     greater, or what is left; or one of them becomes the other."""
-    bound, store = BOUND.fullmatch(said), BECOMES.match(behind)
-    if bound and store and m.start() == bound.start(2) and (
+    left, bare = LOAD.sub(r"\1", said[:m.start()]), LOAD.sub(r"\1", said)
+    bound, store = BOUND.fullmatch(bare), BECOMES.match(KEEP.sub(r"\1\2 = \3;", behind))
+    if bound and store and len(left) == bound.start(2) and (
             {bound[1], bound[3]} == {store[1], store[2]}):
         return True
     left, right = SIDE.search(said[:m.start()]), CHOICE.match(said, m.end())
@@ -107,6 +115,13 @@ def is_same(said, behind, m):
     a, b, chosen = left[1], right[1], (right[2], right[3])
     return chosen in ((a, b), (b, a), (f"{a} - {b}", "0"), (f"{b} - {a}", "0"), ("0", f"{a} - {b}"),
                       ("0", f"{b} - {a}"))
+
+
+def are_other(said, before, m):
+    """Whether the two that are compared are known to be different where they are."""
+    told, known = TOLD.fullmatch(said), OTHER.search(before)
+    return bool(told and known and m.start() == told.start(2) and (
+        " ".join(known[1].split()), " ".join(known[2].split())) == (told[1], told[3]))
 
 
 def in_unit(code, kind, start, end):
@@ -132,7 +147,8 @@ def in_unit(code, kind, start, end):
             (r"\|\|", "and/or", lambda m: "&&")):
         for m in re.finditer(pattern, said):
             at = start + m.start()
-            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and is_same(said, code[end:], m):
+            if what == "off by one" and m[0] in ("<", ">", "<=", ">=") and (
+                    is_same(said, code[end:], m) or are_other(said, code[:start], m)):
                 continue
             if m[0][0].isdigit() and not re.search(r"(?:[=!<>]=|[\w)\]] [<>]) $", said[:m.start()]):
                 continue

@@ -22,9 +22,8 @@
 static bool rightly(struct glk_json *json, bool right)
 {
 	assert(right);
-	if (!right)
-		json->wrong = true;
-	return right && !json->wrong;
+	json->wrong |= !right;
+	return !json->wrong;
 }
 
 static void line(struct glk_json *json)

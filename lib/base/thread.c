@@ -155,7 +155,8 @@ struct glk_thread *glk_thread_self(void)
 	return thread;
 }
 
-int glk_thread_start(pthread_t *ret_thread, void *(*fn)(void *arg), void *arg)
+int glk_thread_start(
+	pthread_t *ret_thread, const char *name, void *(*fn)(void *arg), void *arg)
 {
 	sigset_t all, before;
 	int err;
@@ -165,6 +166,8 @@ int glk_thread_start(pthread_t *ret_thread, void *(*fn)(void *arg), void *arg)
 	if (err)
 		return err;
 	err = pthread_create(ret_thread, NULL, fn, arg);
+	if (!err)
+		pthread_setname_np(*ret_thread, name);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return err;
 }

@@ -71,9 +71,10 @@ bool glk_thread_lives_at(uint32_t id, uint64_t serial);
 #define GLK_THREAD_ENDS 2
 void glk_thread_at_end(void (*fn)(struct glk_thread *thread));
 
-/* Starts a thread of the library. It takes no signals: they are for the program's own threads. 0 or an
- * error number. */
-int glk_thread_start(pthread_t *ret_thread, void *(*fn)(void *arg), void *arg);
+/* Starts a thread of the library, with a name of up to 15 characters. It takes no signals: they are for the
+ * program's own threads. 0 or an error number. */
+int glk_thread_start(
+	pthread_t *ret_thread, const char *name, void *(*fn)(void *arg), void *arg);
 
 /* Most threads alive at once that have a record, and as many as there are where the process may
  * have little memory; the ones above go without error texts. */

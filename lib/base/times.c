@@ -19,15 +19,17 @@ static glk_atomic(int64_t) origin_ticks, origin_ns;
 
 void glk_times_both(int64_t *ret_ticks, int64_t *ret_ns)
 {
-	int64_t nearest = INT64_MAX, before, ns, apart;
+	uint64_t nearest = INT64_MAX;
+	int64_t before, ns, apart;
 
 	for (unsigned i = 0; i < READINGS; i++) {
 		before = glk_clock_ticks();
 		ns = glk_clock_ns();
 		apart = glk_clock_ticks() - before;
-		if (apart < 0 || apart >= nearest)
+		/* one below 0 is further than any */
+		if ((uint64_t)apart >= nearest)
 			continue;
-		nearest = apart;
+		nearest = (uint64_t)apart;
 		*ret_ticks = before + apart / 2;
 		*ret_ns = ns;
 	}

@@ -223,7 +223,6 @@ static void *run(void *arg)
 	struct glk_cache *cache = a->cache;
 	bool broken, chosen, carried;
 
-	pthread_setname_np(pthread_self(), "glake-ahead");
 	glk_lock(&cache->lock);
 	while (!a->stop && !a->broken) {
 		glk_plan_enter(cache);
@@ -287,7 +286,7 @@ void glk_ahead_start(struct glk_cache *cache)
 	glk_lock_cond_init(&a->wake);
 	pthread_cond_init(&a->settled, NULL);
 	cache->ahead = a;
-	err = glk_thread_start(&a->thread, run, a);
+	err = glk_thread_start(&a->thread, "glake-ahead", run, a);
 	if (!err)
 		return;
 	cache->ahead = NULL;

@@ -12,8 +12,8 @@
  * When		the mark has risen, and a quarter of that is used up. A job that needs no new
  *		addresses any more wakes it no more
  * Gives back	what is held above policy.target and lies idle, when half a second has passed
- *		without a miss. What threads freed on their default streams and have ended since
- *		is among it: no event tells of those, so it waits for the GPU, and nobody for it
+ *		without a miss. What was freed on streams that have gone without a word is among
+ *		it: no event tells of those, so it waits for the GPU, and nobody for it
  * Cost		held memory stays below what live blocks and bins touch, at its highest, plus
  *		pool.ahead: no page is made while that much lies idle
  * Prefetches	what hints ask for (prefetch.h), while no page is to be made

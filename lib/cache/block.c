@@ -316,10 +316,7 @@ static GLK_COLD int free_unbinned(
 		take_back(arena, seat, e, glk_block_use(cache, e, id));
 		glk_stream_own(&cache->streams, glk_stream_at(&cache->streams, id), size);
 	}
-	if (e)
-		glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
-	else
-		glk_unlock(&cache->lock);
+	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 	/* it may just be moved */
 	if (!e && try_again(cache, addr))
 		return free_unbinned(cache, addr, stream);

@@ -62,7 +62,7 @@ struct glk_tags;
 /* What is timed of a GPU beside its streams' waits. */
 enum glk_timed {
 	GLK_TIMED_REQUEST, /* that was no hit and took the lock, refused ones too */
-	GLK_TIMED_FREE,	   /* that took the lock */
+	GLK_TIMED_FREE,	   /* that took the lock, refused ones too */
 	GLK_TIMED_HOLD,	   /* of the lock, each turn */
 	GLK_TIMED_WAIT,	   /* for what others are doing to memory */
 	GLK_TIMED_SPILL,   /* of a block that went */

@@ -26,7 +26,7 @@ struct step {
 struct glk_learn {
 	struct step step[2];
 	unsigned now;  /* the one that is being written; the other is the last one */
-	uint32_t next; /* place in the last one */
+	uint32_t next; /* place in the last one, or behind its end */
 	uint64_t open[OPEN];
 	uint32_t opened;
 };
@@ -101,8 +101,7 @@ static uint32_t place_of(const struct glk_learn *l, uint64_t addr)
 	for (uint32_t i = 0; i < SEARCH; i++) {
 		if (l->next + i < last->count && last->addr[l->next + i] == addr)
 			return l->next + i;
-		if (i < l->next && l->next - 1 - i < last->count &&
-			last->addr[l->next - 1 - i] == addr)
+		if (i < l->next && last->addr[l->next - 1 - i] == addr)
 			return l->next - 1 - i;
 	}
 	return UINT32_MAX;

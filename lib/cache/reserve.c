@@ -83,7 +83,6 @@ static void *run(void *arg)
 {
 	struct glk_reserve *reserve = arg;
 
-	pthread_setname_np(pthread_self(), "glake-reserve");
 	if (make_ready(reserve))
 		glk_warn(
 			"GPU %d: the host does not have ready what tier.host_reserve and "
@@ -103,7 +102,7 @@ void glk_reserve_start(struct glk_cache *cache)
 	reserve = glk_region_new(sizeof(*reserve));
 	if (reserve) {
 		reserve->cache = cache;
-		err = glk_thread_start(&reserve->thread, run, reserve);
+		err = glk_thread_start(&reserve->thread, "glake-reserve", run, reserve);
 	} else {
 		err = ENOMEM;
 	}

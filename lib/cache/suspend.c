@@ -9,7 +9,6 @@
 #include "base/probe.h"
 #include "base/thread.h"
 #include "cache/advice.h"
-#include "cache/ahead.h"
 #include "cache/bin/quick.h"
 #include "cache/exchange.h"
 #include "cache/graph/graph.h"
@@ -44,7 +43,6 @@ static void shut(struct glk_cache *cache)
 	glk_quick_divert(cache, true);
 	glk_plan_close(cache);
 	glk_plan_open(cache);
-	glk_ahead_rest(cache);
 }
 
 static void admit(struct glk_cache *cache)

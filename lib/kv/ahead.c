@@ -79,7 +79,6 @@ static void *run(void *arg)
 	struct glake_kv *kv = arg;
 	uint32_t slot;
 
-	pthread_setname_np(pthread_self(), "glake-kv");
 	glk_lock(&kv->lock);
 	while (!kv->ahead.stop) {
 		slot = most_urgent(kv);
@@ -120,7 +119,7 @@ void glk_kv_ahead_start(struct glake_kv *kv)
 	int err = drv->ops->stream_new(drv, kv->cache->device, &kv->ahead.stream);
 
 	if (!err) {
-		err = glk_thread_start(&kv->ahead.thread, run, kv);
+		err = glk_thread_start(&kv->ahead.thread, "glake-kv", run, kv);
 		if (err)
 			drv->ops->stream_free(drv, kv->cache->device, kv->ahead.stream);
 	}

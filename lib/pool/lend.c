@@ -65,9 +65,7 @@ void glk_lend_failed(struct glk_node *node, int err)
 /* It has failed with the lender of late. */
 static bool is_apart(const struct glk_node *node)
 {
-	int64_t until = glk_load_relaxed(&node->apart);
-
-	return until && glk_clock_ns() < until &&
+	return glk_clock_ns() < glk_load_relaxed(&node->apart) &&
 		glk_load_relaxed(&node->apart_since) ==
 		glk_load_relaxed(&node->lender->wet);
 }
@@ -80,9 +78,7 @@ bool glk_lend_takes(const struct glk_node *node)
 /* The lender has none, for anybody. */
 static bool is_dry(const struct glk_node *lender)
 {
-	int64_t until = glk_load_relaxed(&lender->dry);
-
-	return until && glk_clock_ns() < until;
+	return glk_clock_ns() < glk_load_relaxed(&lender->dry);
 }
 
 void glk_lend_wet(struct glk_node *lender)

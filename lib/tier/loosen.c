@@ -185,9 +185,7 @@ static int wait_until(struct glk_mover *mover, uint32_t stream, uint64_t tick)
 	struct glk_streams *streams = mover->streams;
 	struct glk_use use = glk_stream_use(glk_stream_enter(streams, stream), tick);
 
-	return !tick || glk_clock_finished(streams, &use)
-		? 0
-		: glk_clock_sync_use(streams, &use);
+	return glk_clock_sync_use(streams, &use);
 }
 
 /* Nobody reads any more what lay there before, and no copy that was for others is still to write there. */

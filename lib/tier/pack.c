@@ -237,7 +237,6 @@ static void *run(void *arg)
 	struct glk_pack *pack = arg;
 	struct glk_lock *lock = lock_of(pack);
 
-	pthread_setname_np(pthread_self(), "glake-compress");
 	glk_lock(lock);
 	while (!glk_load_relaxed(&pack->stop)) {
 		uint32_t content = pack->first;
@@ -301,7 +300,7 @@ int glk_pack_start(struct glk_mover *mover, int64_t rest)
 	pack->scratch = glk_region_new(GLK_PACK_UNIT);
 	if (!pack->scratch)
 		return -ENOMEM;
-	err = glk_thread_start(&pack->thread, run, pack);
+	err = glk_thread_start(&pack->thread, "glake-compress", run, pack);
 	pack->runs = !err;
 	return err ? refuse(err) : 0;
 }

@@ -14,7 +14,6 @@ static void *run(void *arg)
 {
 	const struct crew *crew = arg;
 
-	pthread_setname_np(pthread_self(), "glake-compress");
 	crew->fn(crew->arg);
 	return NULL;
 }
@@ -38,7 +37,8 @@ void glk_pack_together(uint32_t units, void (*fn)(void *arg), void *arg)
 	struct crew crew = {.fn = fn, .arg = arg};
 	pthread_t thread[GLK_PACK_THREADS];
 
-	while (threads < wanted && !glk_thread_start(&thread[threads], run, &crew))
+	while (threads < wanted &&
+		!glk_thread_start(&thread[threads], "glake-compress", run, &crew))
 		threads++;
 	fn(arg);
 	while (threads)

@@ -43,7 +43,6 @@ static void *run(void *arg)
 {
 	struct glk_touch *t = arg;
 
-	pthread_setname_np(pthread_self(), "glake-touch");
 	glk_lock(&t->lock);
 	while (touch_one(t))
 		;
@@ -80,7 +79,8 @@ void glk_touch_begin(struct glk_touch *t, char *const *base, uint32_t count, siz
 	pthread_cond_init(&t->touched, NULL);
 	for (uint32_t i = 0; i < count; i++)
 		t->left[i] = each;
-	while (t->threads < threads && !glk_thread_start(&t->thread[t->threads], run, t))
+	while (t->threads < threads &&
+		!glk_thread_start(&t->thread[t->threads], "glake-touch", run, t))
 		t->threads++;
 }
 

@@ -246,12 +246,7 @@ static void *serve(void *arg);
 /* 0 or -errno. */
 static int start_thread(void)
 {
-	int err;
-
-	err = glk_thread_start(&server.thread, serve, NULL);
-	if (!err)
-		pthread_setname_np(server.thread, server.options.thread_name);
-	return -err;
+	return -glk_thread_start(&server.thread, server.options.thread_name, serve, NULL);
 }
 
 /* With `descriptors`. */

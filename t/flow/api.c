@@ -131,6 +131,13 @@ static void keeps_budget(void)
 
 static void names_things(void)
 {
+	int unnamed = 0;
+
+	for (int i = 0; i < GLAKE_CALL_COUNT; i++)
+		unnamed += !glake_call_name(i);
+	for (int i = 0; i < GLAKE_RUNG_COUNT; i++)
+		unnamed += !glake_rung_name(i);
+	is_int(unnamed, 0, "each call and each rung has a name");
 	ok(!glake_call_name(-1) && !glake_call_name(GLAKE_CALL_COUNT), "no such call");
 	ok(!glake_rung_name(-1) && !glake_rung_name(GLAKE_RUNG_COUNT), "no such rung");
 	is_str(glake_call_name(GLAKE_CALL_SET_ACCESS), "set_access", "a call");

@@ -110,6 +110,7 @@ def check_json(room, program):
         serials.append(ask(program.connect(), "map", context=2)["serial"])
         equal(program.do("close"), "done", "and free again")
     equal(sorted(set(serials)), serials, "but no serial is")
+    equal(ask(program.connect(), "origins"), {"next": None, "blocks": ""}, "nobody knows who asked")
     equal(ask(program.connect(), "map", gpu=7), -32602, "a GPU that is none")
     equal(ask(program.connect(), "map", context=9), -32602, "a context that is none")
     equal(ask(program.connect(), "map", **{"from": ends[-1]})["runs"], "", "behind the last run")

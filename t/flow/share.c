@@ -181,6 +181,7 @@ static void test_here(void)
 		if (!(fcntl(letter.piece[i].fd, F_GETFD) & FD_CLOEXEC))
 			tap_bail("a descriptor that an exec would inherit");
 	}
+	is_int(fcntl(letter.piece[0].fd, F_SETFD, 0), 0, "one is to be inherited");
 	is_int(glake_import(ctx, 0, letter.piece, letter.count, letter.size, &here), 0,
 		"imported into the same context");
 	is_int(glake_import(second, 0, letter.piece, letter.count, letter.size, &there),

@@ -52,7 +52,7 @@ static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t
 
 	if (!glk_row_untouch(row))
 		return 0;
-	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64 && count < most; word++) {
+	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64; word++) {
 		uint64_t keyed = row->keyed[word];
 
 		for (; keyed && count < most; keyed &= keyed - 1)

@@ -53,7 +53,7 @@ static struct glk_feed *make(struct glk_feeder *feeder, const struct glk_job *jo
 {
 	size_t count = job->copy->count, most = job->count * GLK_FEED_RETURNED;
 	size_t size = sizeof(struct glk_feed) + count * sizeof(struct glake_copy_range) +
-		most * sizeof(struct glk_piece);
+		most * sizeof(struct glk_copy_piece);
 	unsigned word = free_word(feeder);
 	struct glk_feed *f;
 
@@ -67,7 +67,7 @@ static struct glk_feed *make(struct glk_feeder *feeder, const struct glk_job *jo
 		f->ranges[i] = job->copy->ranges[i];
 	f->copy.ranges = f->ranges;
 	f->job.copy = &f->copy;
-	f->job.returned = (struct glk_piece *)(void *)&f->ranges[count];
+	f->job.returned = (struct glk_copy_piece *)(void *)&f->ranges[count];
 	f->job.returns_most = (unsigned)most;
 	f->job.fed = true;
 	f->job.relay[0] = job->target;

@@ -119,7 +119,7 @@ static void write_rates(
 
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 {
-	struct glk_piece returned[GLK_JOB_RETURNED];
+	struct glk_copy_piece returned[GLK_JOB_RETURNED];
 	struct glk_job job = {.io = io,
 		.copy = copy,
 		.returned = returned,

@@ -60,7 +60,6 @@ static void *run(void *arg)
 {
 	struct glk_crew *crew = arg;
 
-	pthread_setname_np(pthread_self(), "glake-copy");
 	let_faults_through();
 	glk_lock(&crew->lock);
 	while (!crew->ended) {
@@ -77,7 +76,7 @@ static void start(struct glk_crew *crew)
 {
 	crew->started = true;
 	while (crew->threads < crew->most &&
-		!glk_thread_start(&crew->thread[crew->threads], run, crew))
+		!glk_thread_start(&crew->thread[crew->threads], "glake-copy", run, crew))
 		crew->threads++;
 }
 

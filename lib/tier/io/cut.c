@@ -4,10 +4,10 @@
 
 #include <assert.h>
 
-static struct glk_piece piece_of(
+static struct glk_copy_piece piece_of(
 	const struct glake_copy_range *r, uint64_t at, uint64_t bytes)
 {
-	return (struct glk_piece){.dst = (uintptr_t)r->dst + at,
+	return (struct glk_copy_piece){.dst = (uintptr_t)r->dst + at,
 		.src = (uintptr_t)r->src + at,
 		.bytes = bytes};
 }
@@ -36,10 +36,10 @@ static uint64_t left_there(const struct glk_job *job, bool front)
 	return front ? r[job->front].bytes - job->front_at : job->back_at;
 }
 
-static struct glk_piece take_front(struct glk_job *job, uint64_t most)
+static struct glk_copy_piece take_front(struct glk_job *job, uint64_t most)
 {
 	uint64_t left = left_there(job, true), bytes = left < most ? left : most;
-	struct glk_piece piece =
+	struct glk_copy_piece piece =
 		piece_of(&job->copy->ranges[job->front], job->front_at, bytes);
 
 	piece.offset = job->begin;
@@ -48,10 +48,10 @@ static struct glk_piece take_front(struct glk_job *job, uint64_t most)
 	return piece;
 }
 
-static struct glk_piece take_back(struct glk_job *job, uint64_t most)
+static struct glk_copy_piece take_back(struct glk_job *job, uint64_t most)
 {
 	uint64_t left = left_there(job, false), bytes = left % most ? left % most : most;
-	struct glk_piece piece;
+	struct glk_copy_piece piece;
 
 	job->back_at -= bytes;
 	job->end -= bytes;
@@ -61,7 +61,7 @@ static struct glk_piece take_back(struct glk_job *job, uint64_t most)
 }
 
 /* It is taken again before any other is. */
-void glk_job_hand_back(struct glk_job *job, const struct glk_piece *piece)
+void glk_job_hand_back(struct glk_job *job, const struct glk_copy_piece *piece)
 {
 	assert(job->returns < job->returns_most);
 	if (job->returns < job->returns_most)
@@ -70,9 +70,9 @@ void glk_job_hand_back(struct glk_job *job, const struct glk_piece *piece)
 		glk_job_lose(job, piece->offset, piece->bytes);
 }
 
-static struct glk_piece take_returned(struct glk_job *job, uint64_t most)
+static struct glk_copy_piece take_returned(struct glk_job *job, uint64_t most)
 {
-	struct glk_piece *rest = &job->returned[job->returns - 1], piece = *rest;
+	struct glk_copy_piece *rest = &job->returned[job->returns - 1], piece = *rest;
 
 	if (piece.bytes <= most) {
 		job->returns--;
@@ -86,7 +86,7 @@ static struct glk_piece take_returned(struct glk_job *job, uint64_t most)
 	return piece;
 }
 
-struct glk_piece glk_job_take(struct glk_job *job, bool front, uint64_t most)
+struct glk_copy_piece glk_job_take(struct glk_job *job, bool front, uint64_t most)
 {
 	if (job->returns)
 		return take_returned(job, most);

@@ -97,7 +97,7 @@ static struct CUstream_st *last_stream(const struct glk_feed *f, unsigned at)
 
 /* On its way to arrive, behind what the path has already. */
 static void note(
-	struct glk_feed *f, unsigned at, const struct glk_piece *piece, double now)
+	struct glk_feed *f, unsigned at, const struct glk_copy_piece *piece, double now)
 {
 	struct glk_feed_lane *lane = &f->lane[at];
 
@@ -111,8 +111,8 @@ static void note(
 	glk_plan_book(&f->job.path[at], piece->bytes, now);
 }
 
-static int send(
-	struct glk_feed *f, unsigned at, const struct glk_piece *piece, bool *ret_went)
+static int send(struct glk_feed *f, unsigned at, const struct glk_copy_piece *piece,
+	bool *ret_went)
 {
 	struct glk_job *job = &f->job;
 	struct glk_drv *drv = job->io->drv;
@@ -136,7 +136,7 @@ static void give(struct glk_feed *f, unsigned at, uint64_t most, double now)
 	struct glk_feed_lane *lane = &f->lane[at];
 	struct glk_drv *drv = f->job.io->drv;
 	unsigned slot = (lane->first + lane->count) % GLK_FEED_WINDOW;
-	struct glk_piece piece = glk_job_take(&f->job, !at, most);
+	struct glk_copy_piece piece = glk_job_take(&f->job, !at, most);
 	bool went = false;
 	int err = send(f, at, &piece, &went);
 

@@ -49,7 +49,7 @@ enum glk_feed_stage {
 
 /* A path of one copy. */
 struct glk_feed_lane {
-	struct glk_piece piece[GLK_FEED_WINDOW]; /* a ring */
+	struct glk_copy_piece piece[GLK_FEED_WINDOW]; /* a ring */
 	struct glk_drv_event *event[GLK_FEED_WINDOW];
 	unsigned first, count;
 	uint64_t flight;       /* bytes of them */

@@ -46,7 +46,6 @@ static void *run(void *arg)
 	struct timespec look = {.tv_nsec = LOOK_NS};
 	int busy;
 
-	pthread_setname_np(pthread_self(), "glake-copies");
 	/* it would sleep 50 us longer than it says */
 	prctl(PR_SET_TIMERSLACK, 1000, 0, 0, 0);
 	glk_io_enter(io);
@@ -84,7 +83,7 @@ static int start(struct glk_feeder *feeder, int gpu)
 	if (err)
 		goto words;
 	pthread_cond_init(&feeder->wake, NULL);
-	if (!glk_thread_start(&feeder->thread, run, feeder))
+	if (!glk_thread_start(&feeder->thread, "glake-copies", run, feeder))
 		return 0;
 	err = -EAGAIN;
 	pthread_cond_destroy(&feeder->wake);

@@ -39,7 +39,6 @@ static void *run(void *arg)
 	int64_t patience, since, seen = 0;
 	unsigned looks = 0;
 
-	pthread_setname_np(pthread_self(), "glake-guard");
 	glk_lock(&feeder->guard_lock);
 	while (!feeder->guard_stop) {
 		patience = glk_load_relaxed(&feeder->patience);
@@ -65,7 +64,8 @@ int glk_guard_start(struct glk_feeder *feeder)
 	glk_lock_init(&feeder->guard_lock, GLK_RANK_GUARD);
 	glk_lock_cond_init(&feeder->guard_wake);
 	glk_store_relaxed(&feeder->patience, PATIENCE_NS);
-	feeder->is_guarded = !glk_thread_start(&feeder->guard, run, feeder);
+	feeder->is_guarded =
+		!glk_thread_start(&feeder->guard, "glake-guard", run, feeder);
 	if (feeder->is_guarded)
 		return 0;
 	glk_guard_stop(feeder);

@@ -137,8 +137,8 @@ static void fill(
 }
 
 /* Six calls; what was queued of a piece whose call fails writes to its slot alone. */
-static int relay_piece(
-	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
+static int relay_piece(struct glk_job *job, int relay, const struct glk_copy_piece *piece,
+	bool *ret_went)
 {
 	struct glk_io_ring *ring = &job->io->gpu[relay].ring[job->turn];
 	struct glk_io_slot *slot = &ring->slot[ring->buffer.next];
@@ -196,8 +196,8 @@ static int leave_slot(struct glk_job *job, int relay)
 	return 0;
 }
 
-int glk_job_relay(
-	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went)
+int glk_job_relay(struct glk_job *job, int relay, const struct glk_copy_piece *piece,
+	bool *ret_went)
 {
 	bool went = false;
 	int err = relay_piece(job, relay, piece, &went);
@@ -220,7 +220,7 @@ int glk_job_relay(
 }
 
 /* By its path, or nothing of it. */
-static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
+static int send(struct glk_job *job, int relay, const struct glk_copy_piece *piece)
 {
 	bool went;
 	int err = glk_job_relay(job, relay, piece, &went);
@@ -234,7 +234,7 @@ static int send(struct glk_job *job, int relay, const struct glk_piece *piece)
 
 static int flush(struct glk_job *job)
 {
-	struct glk_piece piece = job->merged;
+	struct glk_copy_piece piece = job->merged;
 	struct glk_drv *drv = job->io->drv;
 	int err;
 
@@ -252,9 +252,9 @@ static int flush(struct glk_job *job)
 	return err;
 }
 
-static int send_direct(struct glk_job *job, const struct glk_piece *piece)
+static int send_direct(struct glk_job *job, const struct glk_copy_piece *piece)
 {
-	struct glk_piece *m = &job->merged;
+	struct glk_copy_piece *m = &job->merged;
 	int err = 0;
 
 	if (m->bytes &&
@@ -287,7 +287,7 @@ uint64_t glk_job_piece(const struct glk_job *job)
 static void spread(struct glk_job *job)
 {
 	uint64_t most = glk_job_piece(job), left;
-	struct glk_piece piece;
+	struct glk_copy_piece piece;
 	int at, err = 0;
 
 	while (err != -EINVAL) {

@@ -9,7 +9,7 @@
  * taken again before any other piece is. */
 #define GLK_JOB_RETURNED 4
 
-struct glk_piece {
+struct glk_copy_piece {
 	uint64_t dst, src, bytes;
 	uint64_t offset; /* in the whole copy */
 };
@@ -22,8 +22,8 @@ struct glk_job {
 	uint64_t front_at,
 		back_at;     /* bytes of the first one taken, and of the last one left */
 	uint64_t begin, end; /* of what nobody took yet, in the whole copy */
-	struct glk_piece merged;    /* of no bytes: none */
-	struct glk_piece *returned; /* room for all that there can be */
+	struct glk_copy_piece merged;	 /* of no bytes: none */
+	struct glk_copy_piece *returned; /* room for all that there can be */
 	unsigned returns, returns_most;
 	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
@@ -44,8 +44,8 @@ struct glk_job {
  * cut.c: pieces of what is left, at most `most` bytes, one after the other from the front or from the
  * back of all ranges. What was handed back is taken first. There has to be something left.
  */
-struct glk_piece glk_job_take(struct glk_job *job, bool front, uint64_t most);
-void glk_job_hand_back(struct glk_job *job, const struct glk_piece *piece);
+struct glk_copy_piece glk_job_take(struct glk_job *job, bool front, uint64_t most);
+void glk_job_hand_back(struct glk_job *job, const struct glk_copy_piece *piece);
 /* A part will not be copied. */
 void glk_job_lose(struct glk_job *job, uint64_t offset, uint64_t bytes);
 
@@ -56,8 +56,8 @@ bool glk_job_run(struct glk_job *job);
 /* The largest piece that fits a slot of every path. */
 uint64_t glk_job_piece(const struct glk_job *job);
 /* A piece over a path with a relay. 0; or it was handed back, or an error and *ret_went: it is on its way. */
-int glk_job_relay(
-	struct glk_job *job, int relay, const struct glk_piece *piece, bool *ret_went);
+int glk_job_relay(struct glk_job *job, int relay, const struct glk_copy_piece *piece,
+	bool *ret_went);
 /* The first and the second stream of pieces over a relay, and whose they are; for the target itself that of what is
  * fed to its own link. */
 struct CUstream_st *glk_job_stream(

@@ -71,7 +71,7 @@ static void hand_back(struct glk_feed *f, unsigned at, bool is_idle)
 	struct glk_job *job = &f->job;
 
 	for (; lane->count; lane->count--) {
-		const struct glk_piece *piece = &lane->piece[lane->first];
+		const struct glk_copy_piece *piece = &lane->piece[lane->first];
 
 		if (is_idle)
 			glk_job_hand_back(job, piece);

@@ -4,8 +4,8 @@
 
 #include "api/context.h"
 #include "cache/plan.h"
-#include "cache/tag/tag.h"
 #include "soft/soft.h"
+#include "unit/cache/walk.h"
 
 static void verify(struct hand *h, struct glk_cache *cache)
 {
@@ -17,6 +17,9 @@ static void verify(struct hand *h, struct glk_cache *cache)
 		judge(h, glk_map_verify(&a->map), NULL);
 	glk_plan_open(cache);
 	glk_unlock(&cache->lock);
+	/* hints are carried out by a thread of the library while this is done */
+	if (!h->w->ahead && !walk_tables_are_sound(cache))
+		failed(h, "the tables do not agree");
 }
 
 static void look_at_block(struct hand *h, struct block *b, const struct glake_block *q)
@@ -66,7 +69,7 @@ void look(struct hand *first, int gpu)
 		live += b->size;
 		look_at_block(h, b, &q);
 	}
-	/* hints are carried out by a thread of the library while this is done */
+	/* as above */
 	if (!w->ahead && (s.away != away || s.placed != placed || s.live != live))
 		failed(first,
 			"GPU %d: away %llu, placed %llu, live %llu; blocks: %llu, %llu, %llu",

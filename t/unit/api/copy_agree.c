@@ -76,6 +76,11 @@ static void given_back(void)
 	is_int(glake_suspend(ctx, 0, NULL) | glake_resume(ctx, 0, NULL), 0,
 		"a suspension");
 	is_int(borrowed(), 0, "too");
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, 64 * KIB, stream, 0, NULL), 0, "one piece");
+	is_int(borrowed(), 0, "gives back what it does not use, while it is under way");
+	glk_soft_hold(context->drv, 0, stream, false);
+	sync_stream();
 	glake_free(ctx, far, NULL);
 	end();
 }

@@ -5,6 +5,7 @@
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -38,6 +39,7 @@ static void close_soft(size_t live)
 {
 	size_t found = 99;
 
+	ok(context_is_sound(context), "the books agree");
 	is_int(glake_close(ctx, &found), 0, "closed");
 	is_int((int64_t)found, (int64_t)live, "  with so many live blocks");
 }
@@ -319,6 +321,48 @@ static void waits_for_streams(void)
 	close_soft(3);
 }
 
+static int64_t records(void)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	glake_driver_stats_get(ctx, &stats);
+	return (int64_t)stats.calls[GLAKE_CALL_EVENT_RECORD];
+}
+
+/* One whose free could have no event recorded: who finds other memory asks for what is there alone. */
+static void records_later(void)
+{
+	struct CUstream_st *a = NULL;
+	void *here = NULL;
+	int64_t before;
+	char *p, *q, *other;
+
+	open_soft("host.limit=24MiB");
+	glake_stream_new(ctx, 0, &a);
+	glake_alloc(ctx, 0, MIB, a, 0, &here);
+	p = alloc(MIB);
+	other = alloc(MIB);
+	work(a, here, 0);
+	glake_host_use(ctx, p, 0, a);
+	glk_soft_hold(context->drv, 0, a, true);
+	glk_fault_set(context->drv, "event_record:from=1:err=ENOMEM");
+	is_int(glake_host_free(ctx, p), 0, "freed where no event can be had");
+	glk_fault_set(context->drv, "off");
+	glake_host_free(ctx, other);
+	before = records();
+	q = alloc(MIB);
+	ok(q == other, "others are given other memory");
+	is_int(records() - before, 0, "  without an event");
+	is_int(glake_trim(ctx, 0, 0, NULL), 0, "a trim");
+	is_int(records() - before, 1, "  records one");
+	glk_soft_hold(context->drv, 0, a, false);
+	glake_soft_stream_sync(ctx, 0, a);
+	ok(alloc(MIB) == p, "which tells when it is free");
+	glake_free(ctx, here, a);
+	glake_stream_free(ctx, 0, a);
+	close_soft(2);
+}
+
 /* Before it is refused, a request waits for what would be free. */
 static void waits_before_refusal(void)
 {
@@ -512,6 +556,7 @@ int main(void)
 	is_refused();
 	is_limited();
 	waits_for_streams();
+	records_later();
 	waits_before_refusal();
 	captures();
 	ends_a_stream();

@@ -3,6 +3,7 @@
 #include "api/context.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <glake/glake.h>
 #include <pthread.h>
@@ -35,6 +36,7 @@ static void close_soft(void)
 	size_t live = 99;
 
 	glake_free(ctx, gpu, NULL);
+	ok(context_is_sound(context), "the books agree");
 	is_int(glake_close(ctx, &live), 0, "closed");
 	is_int((int64_t)live, 0, "  with no live block");
 }

@@ -2,6 +2,7 @@
 /* Locked memory of the host for the program, by several threads near two GPUs, with streams and trims. */
 #include "seed.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <glake/glake.h>
 #include <pthread.h>
@@ -78,6 +79,7 @@ static void *churn(void *arg)
 
 static void threads(void)
 {
+	struct glk_context *context;
 	pthread_t thread[THREADS];
 	uintptr_t wrong = 0;
 	void *ret;
@@ -91,6 +93,8 @@ static void threads(void)
 		wrong += (uintptr_t)ret;
 	}
 	is_int((int64_t)wrong, 0, "threads on two GPUs keep what is theirs");
+	ok(!glk_context_get(ctx, &context) && context_is_sound(context),
+		"the books agree");
 	glake_soft_stream_sync(ctx, 0, NULL);
 	glake_soft_stream_sync(ctx, 1, NULL);
 	for (int i = 0; i < 2; i++) {

@@ -8,6 +8,7 @@
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -45,6 +46,7 @@ static inline void close_soft(void)
 {
 	glk_soft_run_all(context->drv);
 	glake_stream_free(ctx, 0, a);
+	ok(context_is_sound(context), "the books agree");
 	is_int(glake_close(ctx, NULL), 0, "closed");
 }
 

@@ -150,17 +150,28 @@ static void beside(void)
 	close_crew();
 }
 
+static int64_t copies(void)
+{
+	struct glake_driver_stats stats = {.sz = sizeof(stats)};
+
+	glake_driver_stats_get(ctx, &stats);
+	return (int64_t)stats.calls[GLAKE_CALL_COPY];
+}
+
 /* A stream that does not go on, which the software device sees. */
 static void stuck(void)
 {
 	static const char *const settings[] = {CREW, NULL};
+	int64_t before;
 
 	open_crew(settings);
 	memset(back, 3, 6 * MIB);
 	memset(block, 4, 6 * MIB);
 	glk_soft_hold(context->drv, 0, stream, true);
+	before = copies();
 	is_int(glake_copy(ctx, back, block, 6 * MIB, stream, 0, NULL), -EBUSY,
 		"what would wait for ever");
+	is_int(copies() - before, 2, "both buffers were to be filled before that");
 	ok(back[0] == 3 && back[6 * MIB - 1] == 3, "writes nothing");
 	glk_soft_hold(context->drv, 0, stream, false);
 	ok(there_and_back(6 * MIB), "and can be tried again");

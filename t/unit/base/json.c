@@ -246,6 +246,20 @@ static void is_wrong(void (*use)(struct glk_json *json), const char *what)
 		"%s is noticed", what);
 }
 
+static void stays_wrong(void)
+{
+	struct glk_json json = begin(0);
+
+	glk_json_int(&json, 1);
+	json.wrong = true;
+	is_int(end(&json), -EINVAL, "what was wrong once is so at the end");
+	json = begin(0);
+	json.wrong = true;
+	glk_json_int(&json, 1);
+	fclose(json.file);
+	is_str(text, "", "and no more is written");
+}
+
 static void full(void)
 {
 	FILE *file = fopen("/dev/full", "we");
@@ -276,6 +290,7 @@ int main(void)
 	is_wrong(wrong_open, "an object left open");
 	is_wrong(wrong_nothing, "no value at all");
 	is_wrong(wrong_depth, "one level too deep");
+	stays_wrong();
 	full();
 	free(text);
 	return tap_done();

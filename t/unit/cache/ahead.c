@@ -306,10 +306,12 @@ static void is_closed(void)
 	ok(true, "closed with a busy thread");
 }
 
-/* Memory above the target that came to lie idle goes back when the program only hits. */
-static void gives_back(void)
+/* Memory above the target that came to lie idle goes back when the program only hits; what was freed on a stream
+ * that the program ended without a word is among it. */
+static void gives_back(bool ended)
 {
 	uint64_t low[90], high[90], large, most;
+	struct CUstream_st *gone;
 	int64_t held, left;
 	int tries = 0;
 	struct rig rig;
@@ -328,11 +330,18 @@ static void gives_back(void)
 	most = rig_figures(&rig).peak_live * 201 / 200 + (16 + 32) * MIB;
 	ok((uint64_t)reserved(&rig) > most + 50 * MIB, "more is held than wanted");
 	held = reserved(&rig);
+	gone = rig_stream(&rig);
 	for (int i = 0; i < 90; i++) {
-		rig_free(&rig, high[i], NULL);
-		usleep(20000);
+		if (ended)
+			rig_work(&rig, high[i], 300 << 10, gone);
+		rig_free(&rig, high[i], ended ? gone : NULL);
+		if (!ended)
+			usleep(20000);
 	}
-	ok(reserved(&rig) < held, "it begins to go back while the program frees");
+	if (ended)
+		rig.drv->ops->stream_free(rig.drv, 0, rig.stream[--rig.streams]);
+	ok(ended || reserved(&rig) < held,
+		"it begins to go back while the program frees");
 	while ((uint64_t)reserved(&rig) > most && tries++ < 300000)
 		usleep(2000);
 	ok((uint64_t)reserved(&rig) <= most, "it goes back after a while");
@@ -369,6 +378,7 @@ int main(void)
 	is_missing();
 	is_unstarted();
 	is_closed();
-	gives_back();
+	gives_back(false);
+	gives_back(true);
 	return tap_done();
 }

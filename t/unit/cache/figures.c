@@ -221,12 +221,71 @@ static uint64_t played(uint64_t seed, bool reads)
 	return sum;
 }
 
+/* How often something was timed. */
+static int64_t timed(struct rig *rig, enum glk_timed what)
+{
+	struct glake_histogram sum;
+
+	glk_times_read(&rig->cache.times[what], &sum);
+	return (int64_t)sum.count;
+}
+
+/* Each is counted when it happens, and only then. */
+static void counts(void)
+{
+	struct CUstream_st *a;
+	struct glake_stats s;
+	uint64_t big, small, unused;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "policy.bins=1MiB", NULL});
+	a = rig_stream(&rig);
+	big = rig_alloc(&rig, 20 * MIB, a);
+	small = rig_alloc(&rig, MIB, a);
+	is_int(timed(&rig, GLK_TIMED_REQUEST), 2, "two requests took the lock");
+	is_int((int64_t)rig_figures(&rig).total_given, 21 << 20, "so much was given");
+	rig_free(&rig, small, a);
+	is_int(timed(&rig, GLK_TIMED_FREE), 0, "a free to a bin does not");
+	is_int((int64_t)rig_figures(&rig).flushes, 0, "which holds what it has");
+	rig_flush(&rig);
+	is_int((int64_t)rig_figures(&rig).flushes, 1, "until it gives that back");
+	rig_flush(&rig);
+	is_int((int64_t)rig_figures(&rig).flushes, 1, "and there is no more");
+	is_int(glk_cache_spill(&rig.cache, big, a), 0, "a block goes");
+	glk_soft_run_all(rig.drv);
+	is_int(timed(&rig, GLK_TIMED_SPILL), 1, "once");
+	is_int(glk_cache_fetch(&rig.cache, big, a), 0, "it comes back");
+	glk_soft_run_all(rig.drv);
+	is_int(timed(&rig, GLK_TIMED_FETCH), 1, "once");
+	rig_work(&rig, big, 20 * MIB, a);
+	rig_free(&rig, big, a);
+	is_int(timed(&rig, GLK_TIMED_FREE), 1, "its free takes the lock");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.total_given, 21 << 20, "nothing more was given");
+	glk_cache_trim(&rig.cache, 0, &unused);
+	ok(rig_figures(&rig).held_back > s.held_back,
+		"a trim finds what is not ready to go");
+	glk_soft_run_all(rig.drv);
+	glk_cache_trim(&rig.cache, 0, &unused);
+	s = rig_figures(&rig);
+	is_int((int64_t)s.reserved, 0, "until it is");
+	glk_cache_trim(&rig.cache, 0, &unused);
+	is_int((int64_t)(rig_figures(&rig).held_back - s.held_back), 0,
+		"and then nothing is held back");
+	is_int(timed(&rig, GLK_TIMED_REQUEST), 2, "nothing else was asked for");
+	ok(timed(&rig, GLK_TIMED_HOLD) > 8, "each of these had its turns of the lock");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed;
 
 	tap_plan_later();
 	seed = seed_start();
+	counts();
 	agrees("wait", seed, NULL);
 	agrees("done", seed, RIG_DONE, NULL);
 	agrees("alone", seed, RIG_ALONE, NULL);

@@ -314,6 +314,66 @@ static void does_without(void)
 	rig_close(&rig, 0);
 }
 
+/* What was freed where it lay on the host gives its addresses back with the next request. */
+static void leaves(void)
+{
+	struct held one;
+	uint64_t addr;
+
+	set_up((const char *const[]){ROOM, "policy.bins=0", NULL});
+	plan_take(&rig, &one, 24 * MIB, a);
+	lower(0);
+	resume(0, true);
+	ok(plan_drop(&rig, &one, a), "freed where it lies on the host");
+	ok(rig.cache.arena.map.hosted > 0, "its pages are in the way");
+	glk_lock(&rig.cache.lock);
+	is_int(glk_clock_sync_all(&rig.cache.streams), 0, "until its work has passed");
+	glk_unlock(&rig.cache.lock);
+	addr = rig_alloc(&rig, 2 * MIB, a);
+	ok(addr, "a request");
+	is_int(rig.cache.arena.map.hosted, 0, "has them leave");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+struct told {
+	int moves, open, most;
+};
+
+static int hear(const struct glake_move *move, void *arg)
+{
+	struct told *told = arg;
+
+	told->moves += move->is_over;
+	told->open += move->is_over ? -1 : 1;
+	if (told->most < told->open)
+		told->most = told->open;
+	return 0;
+}
+
+/* Functions of the program are told of one move after the other, each before and after it. */
+static void is_told(void)
+{
+	struct told told = {0};
+	struct held list[4];
+
+	set_up((const char *const[]){ROOM, "policy.bins=0", NULL});
+	for (int i = 0; i < 4; i++)
+		plan_take(&rig, &list[i], 24 * MIB, a);
+	glk_cache_hear(&rig.cache, 0, hear, &told);
+	lower(0);
+	is_int(told.moves, 4, "four blocks go");
+	resume(0, false);
+	is_int(told.moves, 8, "and come");
+	is_int(told.most, 1, "one after the other");
+	is_int(told.open, 0, "and all have ended");
+	glk_cache_hear(&rig.cache, 0, NULL, NULL);
+	for (int i = 0; i < 4; i++)
+		ok(plan_drop(&rig, &list[i], a), "as it was");
+	rig_close(&rig, 0);
+}
+
 /* Each call of the driver fails once, on the way there or back: nothing is torn, and the next goes through. */
 static int fails(const char *call, int nth, bool back, int *torn, bool *struck)
 {
@@ -385,6 +445,8 @@ int main(void)
 	whole_ones_first();
 	beside();
 	does_without();
+	is_told();
+	leaves();
 	every_call_fails();
 	return tap_done();
 }

@@ -178,6 +178,19 @@ static void little_room(bool by_budget)
 	free_all();
 }
 
+/* There is room for one of three, to the byte. */
+static void just_room(void)
+{
+	struct held filler = {0};
+
+	set_up("pool.large_page=2MiB", 20 * MIB, 20 * MIB, 20 * MIB);
+	lower_all();
+	leave_room(20 * MIB, true, &filler);
+	is_int((int64_t)quiet().left, 40 * MIB, "one that just fits comes");
+	glk_store_relaxed(&rig.cache.node->budget, UINT64_MAX);
+	free_all();
+}
+
 int main(void)
 {
 	static const char *const pages[] = {NULL, "pool.large_page=2MiB"};
@@ -192,5 +205,6 @@ int main(void)
 	one_is_away_in_part();
 	little_room(true);
 	little_room(false);
+	just_room();
 	return tap_done();
 }

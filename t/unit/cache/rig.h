@@ -22,6 +22,7 @@
 #include "soft/open.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/cache/walk.h"
 #include "unit/regions.h"
 
 #include <glake/error.h>
@@ -151,6 +152,7 @@ static inline void rig_drop(struct rig *rig, uint32_t graph)
 /* What the end of the blocks says, and of the device; the blocks that were live. */
 struct rig_end {
 	int cache, device;
+	bool rests; /* nothing was under way before */
 	size_t live;
 	/* Bytes that are counted as held and were not lost, of the GPU and of the host. */
 	uint64_t held;
@@ -182,6 +184,8 @@ static inline struct rig_end rig_end(struct rig *rig)
 			rig_drop(rig, graph);
 	}
 	glk_soft_run_all(rig->drv);
+	glk_cache_still(&rig->cache); /* as the end does: its threads have plans, too */
+	end.rests = !glk_load_relaxed(&rig->cache.started) || books_rest(&rig->cache);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	end.plans = rig_plans(&rig->cache);
 	end.held = rig_held(glk_pool_gpu(&rig->pool, 0)) +
@@ -203,6 +207,7 @@ static inline void rig_close(struct rig *rig, size_t live)
 {
 	struct rig_end end = rig_end(rig);
 
+	ok(end.rests, "nothing is under way");
 	is_int(end.cache, 0, "memory goes back to the driver");
 	is_int((int64_t)end.held, 0, "none is counted any more");
 	is_int(end.plans, 0, "nobody has a plan, or waits for one");
@@ -345,19 +350,31 @@ static inline void rig_work(
 /* As after whatever request may come next: the block that was freed last has merged. */
 static inline void rig_settle(struct rig *rig)
 {
-	glk_lock(&rig->cache.lock);
-	glk_latest_settle(&rig->cache);
-	glk_unlock(&rig->cache.lock);
+	walk_settle(&rig->cache);
 }
 
 static inline struct glake_stats rig_figures(struct rig *rig)
 {
-	struct glake_stats stats;
-
-	rig_settle(rig);
-	glk_cache_figures(&rig->cache, &stats);
-	return stats;
+	return walk_figures(&rig->cache);
 }
+
+static inline struct glake_stats rig_walk(struct rig *rig)
+{
+	return walk_sum(&rig->cache);
+}
+
+static inline bool rig_verify(struct rig *rig)
+{
+	return walk_verify(&rig->cache);
+}
+
+/* Whether books, walk and device tell the same; says what does not. */
+static inline bool rig_is_sound(struct rig *rig)
+{
+	return walk_is_sound(&rig->cache);
+}
+
+#define is_sound(rig, what) ok(rig_is_sound(rig), what)
 
 static inline uint64_t rig_calls(struct rig *rig, enum glake_call call)
 {
@@ -386,7 +403,5 @@ static inline bool rig_struck(struct rig *rig)
 
 	return !glk_fault_count(rig->drv, &calls, &failed) && failed;
 }
-
-#include "unit/cache/walk.h"
 
 #endif

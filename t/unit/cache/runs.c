@@ -96,6 +96,36 @@ static void each_state(void)
 	rig_close(&rig, 2);
 }
 
+/* Of several streams that used a block one that is not done is told. */
+static void who_is_late(void)
+{
+	struct CUstream_st *s[2];
+	struct rig rig;
+	uint64_t addr;
+
+	for (int i = 0; i < 2; i++) {
+		rig_open(&rig,
+			(const char *const[]){
+				"soft.streams=stepped", "policy.bins=0", NULL});
+		s[0] = rig_stream(&rig);
+		s[1] = rig_stream(&rig);
+		addr = rig_alloc(&rig, 20 * MIB, s[0]);
+		glk_cache_use(&rig.cache, addr, s[1]);
+		for (int n = 0; n < 2; n++) {
+			if (glk_soft_work(rig.drv, 0, s[n], addr, 20 * MIB, false))
+				tap_bail(rig_error().text);
+		}
+		rig_free(&rig, addr, s[0]);
+		glk_event_poll(&rig.cache.streams);
+		rig.drv->ops->stream_sync(rig.drv, 0, s[i]);
+		glk_event_poll(&rig.cache.streams);
+		is_state(&rig, addr, GLAKE_RUN_LIMBO, "one of two is done");
+		ok(at(&rig, addr)->stream == s[!i], "the other one is told");
+		is_sound(&rig, "the books agree");
+		rig_close(&rig, 0);
+	}
+}
+
 /* The bytes between members do not count. */
 static bool is_same(const struct glake_run *a, const struct glake_run *b)
 {
@@ -173,6 +203,7 @@ int main(void)
 	tap_plan_later();
 	seed = seed_start();
 	each_state();
+	who_is_late();
 	cut_anywhere(seed);
 	return tap_done();
 }

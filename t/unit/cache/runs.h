@@ -2,9 +2,9 @@
 #ifndef GLK_UNIT_CACHE_RUNS_H
 #define GLK_UNIT_CACHE_RUNS_H
 
-/* The third part of rig.h: what glk_cache_walk() hands out, added up, against the figures. */
+/* A part of walk.h: what glk_cache_walk() hands out, added up, against the figures. */
 
-struct rig_runs {
+struct walk_runs {
 	struct glake_stats sum;
 	uint64_t gpu, host, unused; /* bytes of memory; of the GPU, that nobody uses */
 	uint64_t count, end;
@@ -12,7 +12,7 @@ struct rig_runs {
 	bool away, placed; /* a run of the last block was */
 };
 
-static inline bool rig_run_is_sane(const struct glake_run *r)
+static inline bool walk_run_is_sane(const struct glake_run *r)
 {
 	bool block = r->state <= GLAKE_RUN_QUICK;
 	uint64_t memory = r->gpu_bytes + r->host_bytes;
@@ -29,13 +29,13 @@ static inline bool rig_run_is_sane(const struct glake_run *r)
 		(block || !r->asked) && r->asked <= r->size;
 }
 
-static inline int rig_add_run(const struct glake_run *r, void *arg)
+static inline int walk_add_run(const struct glake_run *r, void *arg)
 {
-	struct rig_runs *runs = arg;
+	struct walk_runs *runs = arg;
 	struct glake_stats *s = &runs->sum;
 
 	runs->ordered &= r->address >= runs->end;
-	if (!runs->quiet && !rig_run_is_sane(r)) {
+	if (!runs->quiet && !walk_run_is_sane(r)) {
 		tap_note("run 0x%" PRIx64 " of %" PRIu64 ": state %d, gpu %" PRIu64
 			 ", host %" PRIu64 ", large %" PRIu64 ", asked %" PRIu64,
 			r->address, r->size, r->state, r->gpu_bytes, r->host_bytes,
@@ -72,7 +72,7 @@ static inline int rig_add_run(const struct glake_run *r, void *arg)
 	return 0;
 }
 
-static inline bool rig_runs_tell(const char *name, uint64_t runs, uint64_t figure)
+static inline bool walk_runs_tell(const char *name, uint64_t runs, uint64_t figure)
 {
 	if (runs != figure)
 		tap_note("%s: the runs have %" PRIu64 ", the figures %" PRIu64, name,
@@ -81,28 +81,29 @@ static inline bool rig_runs_tell(const char *name, uint64_t runs, uint64_t figur
 }
 
 /* Whether the walk for people tells the same; memory that is lost is in no run. */
-static inline bool rig_runs_are_sound(struct rig *rig, const struct glake_stats *s)
+static inline bool walk_runs_are_sound(
+	struct glk_cache *cache, const struct glake_stats *s)
 {
-	struct rig_runs runs = {.ordered = true, .sane = true};
-	const struct glk_node *host = rig->cache.host;
-	bool same = !glk_cache_walk(&rig->cache, 0, rig_add_run, &runs);
+	struct walk_runs runs = {.ordered = true, .sane = true};
+	const struct glk_node *host = cache->host;
+	bool same = !glk_cache_walk(cache, 0, walk_add_run, &runs);
 
-	runs.gpu += glk_node_free(rig->cache.node);
-	runs.unused += glk_node_free(rig->cache.node);
-	runs.host += rig->cache.mover.store.held + rig->cache.mover.store.packs +
+	runs.gpu += glk_node_free(cache->node);
+	runs.unused += glk_node_free(cache->node);
+	runs.host += cache->mover.store.held + cache->mover.store.packs +
 		(host ? glk_node_free(host) : 0);
-#define X(figure) same &= rig_runs_tell(#figure, runs.sum.figure, s->figure);
+#define X(figure) same &= walk_runs_tell(#figure, runs.sum.figure, s->figure);
 	/* clang-format off */
 	X(live) X(given) X(live_blocks) X(quick) X(placed) X(placed_blocks) X(away) X(away_blocks)
 	/* clang-format on */
 #undef X
 		if (!s->lost)
 	{
-		same &= rig_runs_tell("reserved", runs.gpu, s->reserved);
-		same &= rig_runs_tell("host_held", runs.host, s->host_held);
+		same &= walk_runs_tell("reserved", runs.gpu, s->reserved);
+		same &= walk_runs_tell("host_held", runs.host, s->host_held);
 		/* what is away may lie at both ends in slots that others use */
 		if (!s->away_blocks)
-			same &= rig_runs_tell("free_pages", runs.unused, s->free_pages);
+			same &= walk_runs_tell("free_pages", runs.unused, s->free_pages);
 	}
 	if (!runs.ordered)
 		tap_note("runs overlap");

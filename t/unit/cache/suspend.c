@@ -2,6 +2,8 @@
 /* Other calls beside a suspension, and beside its end. */
 #include "plan_parts.h"
 
+#include "cache/ahead.h"
+
 #include <sched.h>
 
 static struct rig rig;
@@ -118,11 +120,38 @@ static void is_asked_early(void)
 	rig_close(&rig, 0);
 }
 
+/* The thread that makes pages ahead, which was about to make some, or is at it. */
+static void rests(void)
+{
+	bool asleep;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.host_memory=512MiB", "tier.host=400MiB",
+			"pool.ahead=256MiB", "policy.bins=0", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 8; i++) {
+		ok(rig_alloc(&rig, 20 * MIB, a), "a block");
+		is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+		do {
+			sched_yield();
+			glk_lock(&rig.cache.lock);
+			asleep = rig.cache.ahead->asleep;
+			glk_unlock(&rig.cache.lock);
+		} while (!asleep);
+		is_int((int64_t)rig_figures(&rig).reserved, 0,
+			"no page is made ahead meanwhile");
+		is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	}
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 8);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	is_held();
 	is_asked();
 	is_asked_early();
+	rests();
 	return tap_done();
 }

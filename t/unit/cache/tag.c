@@ -558,9 +558,26 @@ static void among_others(void)
 	close_up(0);
 }
 
+/* Freed on the thread's own default stream a block of a tag has an event there, as others have. */
+static void records_own(void)
+{
+	uint64_t records;
+	struct held one;
+
+	set_up((const char *const[]){"soft.streams=stepped", NULL});
+	take(&one, 5 * MIB, TAG, GLK_STREAM_PER_THREAD);
+	records = rig_calls(&rig, GLAKE_CALL_EVENT_RECORD);
+	is_int(rig_free(&rig, one.addr, GLK_STREAM_PER_THREAD), 0, "freed");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_EVENT_RECORD) - records), 1,
+		"with an event for others to come");
+	glk_soft_run_all(rig.drv);
+	close_up(0);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	records_own();
 	goes_whole();
 	refuses();
 	drops();

@@ -194,6 +194,9 @@ static inline int model_slot(struct model *model, uint32_t slot)
 	return wrong;
 }
 
+/* Sizes of pages that are walked by themselves, in slots. */
+#define MODEL_WALKED 7
+
 static inline enum glk_idle_answer model_meet(
 	struct glk_map *map, uint32_t page, void *arg)
 {
@@ -203,22 +206,27 @@ static inline enum glk_idle_answer model_meet(
 	return GLK_IDLE_NEXT;
 }
 
-/* Idle pages are those that are mapped and not in use, each once. */
+/* Idle pages are those that are mapped and not in use, each met once, and once among those of its size. */
 static inline int model_idle(struct model *model)
 {
 	struct glk_map *map = &model->rig->map;
-	struct glk_idle_walk walk = {.groups = UINT32_MAX};
 	uint64_t slots = 0;
 	int wrong = 0;
 
 	memset(model->met, 0, sizeof(model->met));
-	glk_idle_each(map, &walk, model_meet, model);
+	for (uint32_t size = 0; size <= MODEL_WALKED; size++)
+		glk_idle_each(map,
+			&(struct glk_idle_walk){.slots = size, .groups = UINT32_MAX},
+			model_meet, model);
 	for (uint32_t page = 1; page < MODEL_PAGES; page++) {
 		bool idle = model->mapped[page] && !model->used[page];
+		uint32_t size = 0;
 
-		if (idle)
-			slots += glk_page_slots(map, glk_map_page(map, page));
-		if (model->met[page] != idle)
+		if (idle) {
+			size = glk_page_slots(map, glk_map_page(map, page));
+			slots += size;
+		}
+		if (model->met[page] != (idle ? 1u + (size <= MODEL_WALKED) : 0))
 			wrong += model_wrong("idle page met", page, model->met[page]);
 	}
 	if (slots != map->space->of[0].idle_slots)

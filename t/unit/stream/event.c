@@ -420,7 +420,7 @@ static void beside_capture(bool lives)
 struct owner {
 	struct gpu *gpu;
 	pthread_barrier_t together;
-	uint64_t little, much, calls, wanted;
+	uint64_t little, much, calls, wanted, passed;
 };
 
 /* Events that were recorded since. */
@@ -446,6 +446,10 @@ static void *owns(void *arg)
 	pthread_barrier_wait(&o->together);
 	pthread_barrier_wait(&o->together);
 	o->wanted = own(o, s, 0);
+	own(o, s, 1);
+	pthread_barrier_wait(&o->together);
+	pthread_barrier_wait(&o->together);
+	o->passed = own(o, s, 0);
 	return NULL;
 }
 
@@ -471,8 +475,13 @@ static void for_others(void)
 	glk_event_poll(&gpu.streams);
 	is_int((int64_t)gpu.streams.records, 0, "others record none there");
 	pthread_barrier_wait(&o.together);
-	pthread_join(thread, NULL);
+	pthread_barrier_wait(&o.together);
 	is_int((int64_t)o.wanted, 1, "and where one wants it it is recorded");
+	glk_event_poll(&gpu.streams);
+	is_int(gpu_sync_all(&gpu), 0, "the GPU is waited for");
+	pthread_barrier_wait(&o.together);
+	pthread_join(thread, NULL);
+	is_int((int64_t)o.passed, 0, "what has passed meanwhile needs none");
 	pthread_barrier_destroy(&o.together);
 	gpu_close(&gpu);
 }

@@ -131,6 +131,22 @@ static void is_cut(void)
 	end(0);
 }
 
+/* One that does not fill its last chunk has no more with the lender than it has. */
+static void is_odd(void)
+{
+	const uint64_t sizes[] = {1, GLK_STORE_CHUNK - 1, 5 * MIB + 100, 64 * MIB - 1};
+	uint32_t one;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		begin(64 * MIB);
+		is_int(glk_store_take(&store, sizes[i], &one), 0, "an odd content");
+		is_int((int64_t)glk_store_at(&store, one)->afar, (int64_t)sizes[i],
+			"  is with the lender, and no more");
+		glk_store_put(&store, one, 0);
+		end(0);
+	}
+}
+
 /* Each call that makes one fails: the host has the content, and nothing is held of the lender. */
 static void cannot_be_made(void)
 {
@@ -386,6 +402,7 @@ int main(void)
 	come_first();
 	none_come();
 	is_cut();
+	is_odd();
 	cannot_be_made();
 	is_left_alone("create:from=1:err=ENOMEM", false);
 	is_left_alone("create:from=1:err=EIO", false);

@@ -82,6 +82,20 @@ static void takes(void)
 	end(&store);
 }
 
+/* A content of whole pieces takes no more of them. */
+static void fills_pieces(void)
+{
+	struct glk_store store;
+	uint32_t run;
+
+	begin(&store, 512 * MIB);
+	is_int(glk_store_take(&store, GLK_STORE_PIECE, &run), 0, "all of a piece");
+	is_int((int64_t)store.held, (int64_t)GLK_STORE_PIECE, "takes one");
+	is_int(glk_store_take(&store, 2 * GLK_STORE_PIECE, &run), 0, "of two");
+	is_int((int64_t)store.held, (int64_t)(3 * GLK_STORE_PIECE), "two more");
+	end(&store);
+}
+
 static void fails(void)
 {
 	struct glk_store store;
@@ -264,6 +278,7 @@ int main(void)
 	glk_lock_init(&lock, GLK_RANK_DEVICE);
 	tap_plan_later();
 	takes();
+	fills_pieces();
 	fails();
 	makes_several();
 	is_near();

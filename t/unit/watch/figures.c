@@ -320,6 +320,8 @@ static void test_public(void)
 		is_int(err, 0, "just enough room");
 		ok(strlen(exact) == again && again <= length,
 			"the text is as long as it is said");
+		ok(again && exact[again - 1] == '\n' && exact[again - 2] != '\n',
+			"it ends with its line");
 	}
 	has_str(text, "# TYPE glake_live_bytes gauge", "what is too long is cut");
 	is_int(glake_figures_text(ctx, GLAKE_FIGURES_JSON, exact, sizeof(exact), NULL), 0,
@@ -337,7 +339,7 @@ static void test_public(void)
 
 int main(void)
 {
-	tap_plan(56);
+	tap_plan(58);
 	number_words();
 	fill_more();
 	test_all();

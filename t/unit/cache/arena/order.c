@@ -113,6 +113,40 @@ static void vanishes(void)
 	rig_close(&p.rig, 1);
 }
 
+/* The pages of what A freed, ordered behind it for B, are as B's from then on: whoever is next waits for B alone. */
+static void is_adopted(void)
+{
+	struct glk_request request = {0};
+	struct glk_arena *arena;
+	struct glk_use use;
+	uint32_t id, page;
+	struct pair p;
+	int64_t waits;
+
+	pair_open(&p, "policy.bins=0", NULL);
+	arena = &p.rig.cache.arena;
+	if (glk_stream_get(&p.rig.cache.streams, p.b, NULL, &id))
+		tap_bail("no stream");
+	glk_lock(&p.rig.cache.lock);
+	request.stream = glk_stream_enter(&p.rig.cache.streams, id);
+	page = arena->map.page[glk_slot_of(
+		&arena->map, p.freed - arena->map.range[0].base)];
+	use = glk_page_use(&arena->map, page);
+	ok(glk_stream_foreign(request.stream, &use), "a page that another stream used");
+	is_int(glk_request_order_page(arena, &request, page), 0, "is ordered");
+	use = glk_page_use(&arena->map, page);
+	ok(use.streams && !glk_stream_foreign(request.stream, &use),
+		"and is as the stream's own");
+	waits = (int64_t)rig_calls(&p.rig, GLAKE_CALL_STREAM_WAIT);
+	is_int(waits, 1, "behind a wait");
+	is_int(glk_request_order_page(arena, &request, page), 0, "again");
+	is_int((int64_t)rig_calls(&p.rig, GLAKE_CALL_STREAM_WAIT), waits,
+		"it needs none");
+	glk_unlock(&p.rig.cache.lock);
+	is_sound(&p.rig, "the books agree");
+	rig_close(&p.rig, 0);
+}
+
 /*
  * The same program of one stream on two GPUs, one that has done all work at once and one that does none
  * until it is waited for: with stream.opportunistic=no both give the same addresses.
@@ -194,6 +228,7 @@ int main(void)
 	waits_until_done();
 	ends();
 	vanishes();
+	is_adopted();
 	determines(seed_start());
 	return tap_done();
 }

@@ -25,6 +25,19 @@ static void refused(const char *text)
 	has_str(error.text, "it is 'all', or numbers of GPUs", "  which is told");
 }
 
+/* From io.least on the others relay a copy of a GPU that they lend to. */
+static void relays(void)
+{
+	const struct glk_io io = {.lend = 13, .least = 1000};
+
+	is_int((int64_t)glk_io_relays(&io, 2, 1000), 9,
+		"a copy that is just large enough");
+	is_int((int64_t)glk_io_relays(&io, 2, 999), 0, "a smaller one");
+	is_int((int64_t)glk_io_relays(&io, 1, 1000), 13,
+		"one of a GPU that does not lend");
+	is_int((int64_t)glk_io_relays(NULL, 1, 1000), 0, "where nobody lends");
+}
+
 int main(void)
 {
 	static const char *const wrong[] = {"x", "-1", "-", "1-", "3-1", "1,", ",1",
@@ -47,5 +60,6 @@ int main(void)
 	refused(text);
 	snprintf(text, sizeof(text), "%d", GLK_IO_GPUS);
 	refused(text);
+	relays();
 	return tap_done();
 }

@@ -59,6 +59,7 @@ static void kept(void)
 {
 	static const char several[] = HEAD "12 " A " 100 200\n13 " A " 300 400\n"
 					   "13 GPU-c 900 600\n";
+	static const char edges[] = HEAD "13 " A " 100 100000000\n";
 	struct stat st;
 
 	ok(says(0, 0), "no file knows nothing");
@@ -67,6 +68,9 @@ static void kept(void)
 	ok(!stat(file, &st) && (st.st_mode & 0777) == 0600, "nobody else can read it");
 	put(several, sizeof(several) - 1, 0644);
 	ok(says(300, 400), "one of several lines");
+	put(edges, sizeof(edges) - 1, 0600);
+	ok(says(100, 100000000), "the lowest there may be, and the highest");
+	put(several, sizeof(several) - 1, 0644);
 	write_a();
 	is_str(got(), HEAD "13 " A " 55500 390000\n12 " A " 100 200\n13 GPU-c 900 600\n",
 		"what it says of others stays");
@@ -113,6 +117,8 @@ static void bad_texts(void)
 	BAD("a number below zero", HEAD "-13 " A " 300 400\n");
 	BAD("a number that is too large", HEAD "13 " A " 99999999999999999999 400\n");
 	BAD("no rate", HEAD "13 " A " 0 400\n");
+	BAD("one that is too low", HEAD "13 " A " 99 400\n");
+	BAD("one that is too high", HEAD "13 " A " 100 100000001\n");
 	BAD("a rate that there is not", HEAD "13 " A " 300 100000001\n");
 	BAD("a name that is too long",
 		HEAD "13 GPU-0123456789012345678901234567890123456789012345678 3 4\n");
@@ -217,17 +223,19 @@ static void names(void)
 	snprintf(file, sizeof(file), "%s/rates", folder);
 }
 
-/* A clock that goes on a us when it is read: what links carry does not depend on the machine. */
+/* A clock that goes on a us when it is read, or more: what links carry does not depend on the machine. */
+static double tick = 1000;
+
 static double ticking(struct glk_io *io)
 {
 	static double now;
 
 	(void)io;
-	return now += 1000;
+	return now += tick;
 }
 
 /* Copies with links that the driver does not tell of: how often the driver was waited for. */
-static uint64_t used(double *ret_rate)
+static uint64_t used(double *ret_rate, double *ret_peer)
 {
 	static char rates[160];
 	const char *const settings[] = {MANY, rates, NULL};
@@ -251,6 +259,7 @@ static uint64_t used(double *ret_rate)
 	*ret_rate = context->io.gpu[1].down.rate;
 	ok(context->io.gpu[1].measured && context->io.gpu[0].down.rate > 0.1,
 		"all links are known");
+	*ret_peer = context->io.gpu[1].leave.rate;
 	for (int i = 1; i < 4; i++)
 		found += context->io.gpu[i].certain;
 	is_int(found, before ? 3 : 0, "  by what was found out, or by the file");
@@ -258,20 +267,32 @@ static uint64_t used(double *ret_rate)
 	return before;
 }
 
+/* Slow links are as certain as others. */
+static void slow(void)
+{
+	double rate, peer;
+
+	tick = 20e6;
+	ok(used(&rate, &peer) > 0, "slow links are measured");
+	ok(rate < 1 && peer < 1, "%.2f and %.2f bytes a ns", rate, peer);
+	tick = 1000;
+	unlink(file);
+}
+
 static void whole(void)
 {
 	char expected[64];
-	double rate, again;
+	double rate, again, peer;
 
-	ok(used(&rate) > 0, "the first time links are measured");
+	ok(used(&rate, &peer) > 0, "the first time links are measured");
 	snprintf(expected, sizeof(expected), "0 GPU-50f70000-0000-0000-0000-%012x %d ", 1,
 		(int)(rate * 1000));
 	ok(strstr(got(), expected) != NULL, "what they carry is kept");
-	is_int((int64_t)used(&again), 0, "later they are not");
+	is_int((int64_t)used(&again, &peer), 0, "later they are not");
 	ok(again > rate * 0.99 && again <= rate, "but known: %.2f and %.2f", rate, again);
 	put("", 0, 0600);
 	tap_expect_log(1);
-	ok(used(&again) > 0, "a bad file is no reason to know nothing");
+	ok(used(&again, &peer) > 0, "a bad file is no reason to know nothing");
 	ok(!strncmp(got(), HEAD, strlen(HEAD)), "and a good one again");
 	unlink(file);
 }
@@ -287,6 +308,7 @@ int main(void)
 	bad_texts();
 	bad_files();
 	names();
+	slow();
 	whole();
 	rmdir(folder);
 	return tap_done();
