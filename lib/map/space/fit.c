@@ -231,9 +231,10 @@ static bool fits_new(const struct search *s, uint64_t offset)
 /* Whether there are addresses enough for all mappings. */
 static bool is_wide(const struct glk_map *map)
 {
-	uint64_t held = glk_load_relaxed(&map->node->held);
+	const struct glk_range *newest = &map->range[map->ranges - 1];
+	uint64_t unused = newest->offset + newest->size - map->high;
 
-	return map->high / WIDE > held;
+	return (map->size - unused) / WIDE > glk_load_relaxed(&map->node->held);
 }
 
 static void try_at(struct search *s, uint64_t offset)

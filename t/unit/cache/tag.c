@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks of a tag leave as a whole and come back with what was in them, while others go on. */
 #include "cache/away.h"
+#include "seed.h"
 #include "tag_parts.h"
 
 #include <stdlib.h>
@@ -408,6 +409,42 @@ static void shares(void)
 	close_up(0);
 }
 
+#define PLACES 400
+
+/* Where blocks of random sizes lie that come and go, from the first byte of their addresses on. */
+static void note_places(uint32_t tag, uint64_t seed, uint64_t *ret_places)
+{
+	static const char *const settings[] = {"policy.bins=0", "map.span=2GiB", NULL};
+	struct held list[24] = {{0}};
+	uint64_t state = seed;
+
+	set_up(settings);
+	for (int i = 0; i < PLACES; i++) {
+		struct held *h = &list[seed_next(&state) % 24];
+		size_t size = 1 + seed_next(&state) % (size_t)(i % 3 ? 9 * MIB : MIB);
+
+		if (h->addr && rig_free(&rig, h->addr, a))
+			tap_bail("a block is not freed");
+		if (take(h, size, tag, a))
+			tap_bail("no memory");
+		ret_places[i] = h->addr - glk_index_find(h->addr)->base;
+	}
+	for (int i = 0; i < 24; i++)
+		rig_free(&rig, list[i].addr, a);
+	close_up(0);
+}
+
+static void places_as_others(void)
+{
+	uint64_t places[2][PLACES], seed = seed_start();
+
+	note_places(0, seed, places[0]);
+	/* so that its slots come far behind the first */
+	note_places(TAG, seed, places[1]);
+	ok(!memcmp(places[0], places[1], sizeof(places[0])),
+		"a tag has places for its blocks as what has none");
+}
+
 static void every_call_fails(void)
 {
 	static const char *const calls[] = {"copy", "host_lock", "event_record",
@@ -588,6 +625,7 @@ int main(void)
 	goes_in_order();
 	lends();
 	shares();
+	places_as_others();
 	every_call_fails();
 	not_waited_for();
 	runs_short();
