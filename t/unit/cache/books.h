@@ -15,8 +15,14 @@ static inline bool books_tell(const char *what, uint64_t told, uint64_t seen)
 /* Contents that are away, by the pieces that they lie in. */
 static inline bool books_store(const struct glk_store *store)
 {
+	const struct glk_pack *pack = store->pack;
 	uint64_t used[2] = {0}, bytes[2] = {0};
 	bool same = true;
+
+	if (pack && pack->base && !(pack->event[0] && pack->event[1])) {
+		tap_note("what is unpacked lands without its events");
+		return false;
+	}
 
 	for (uint32_t i = 0; i < store->pieces; i++) {
 		const struct glk_store_piece *p = &store->piece[i];

@@ -248,7 +248,7 @@ static void every_call_fails(void)
 		int failed = 0, torn = 0;
 		bool struck = true;
 
-		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 5) && struck;
+		for (int nth = 1; nth < (tap_storms_take_long() ? 2 : 10) && struck;
 			nth++) {
 			struct content c, d;
 			char rule[64];

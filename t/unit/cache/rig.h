@@ -152,7 +152,8 @@ static inline void rig_drop(struct rig *rig, uint32_t graph)
 /* What the end of the blocks says, and of the device; the blocks that were live. */
 struct rig_end {
 	int cache, device;
-	bool rests; /* nothing was under way before */
+	bool rests;  /* nothing was under way before */
+	bool tables; /* it has some still */
 	size_t live;
 	/* Bytes that are counted as held and were not lost, of the GPU and of the host. */
 	uint64_t held;
@@ -169,6 +170,13 @@ static inline uint32_t rig_plans(const struct glk_cache *cache)
 	return cache->plans.waiters + cache->plans.inside + cache->plans.under_way +
 		cache->plans.climbers + cache->plans.climbing + cache->plans.closed +
 		cache->plans.tries;
+}
+
+/* Whether something that is no more is told of. */
+static inline bool rig_has_tables(const struct glk_cache *cache)
+{
+	return glk_graphs(cache) || glk_load_relaxed(&cache->tags) || cache->hints ||
+		cache->learn || cache->ahead || cache->reserve || cache->managed;
 }
 
 static inline struct rig_end rig_end(struct rig *rig)
@@ -188,6 +196,7 @@ static inline struct rig_end rig_end(struct rig *rig)
 	end.rests = !glk_load_relaxed(&rig->cache.started) || books_rest(&rig->cache);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	end.plans = rig_plans(&rig->cache);
+	end.tables = rig_has_tables(&rig->cache);
 	end.held = rig_held(glk_pool_gpu(&rig->pool, 0)) +
 		rig_held(glk_pool_host(&rig->pool, 0));
 	glk_pool_fini(&rig->pool);
@@ -209,6 +218,7 @@ static inline void rig_close(struct rig *rig, size_t live)
 
 	ok(end.rests, "nothing is under way");
 	is_int(end.cache, 0, "memory goes back to the driver");
+	ok(!end.tables, "nor has it a table");
 	is_int((int64_t)end.held, 0, "none is counted any more");
 	is_int(end.plans, 0, "nobody has a plan, or waits for one");
 	is_int((int64_t)end.live, (int64_t)live, "blocks were live");

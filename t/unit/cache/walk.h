@@ -19,6 +19,7 @@
 #include "pool/pool.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "tier/pack.h"
 
 /* As after whatever request may come next: the block that was freed last has merged. */
 static inline void walk_settle(struct glk_cache *cache)
