@@ -140,6 +140,9 @@ static bool begins(bool serves, struct CUstream_st *stream)
 		counted = true;
 	}
 	pthread_mutex_unlock(&glk_preload_lock);
+	/* a seat that was made meanwhile has not met the capture, nor the capture it */
+	if (counted && !seat && (seat = glk_preload_seat_known(stream)))
+		adopt(seat);
 	return counted;
 }
 
