@@ -204,6 +204,50 @@ static void is_limited(void)
 	rig_close(&rig, 0);
 }
 
+/* Each call of the driver fails once, at each of its places: nothing is committed by that, and nothing is lost. */
+static void undoes(void)
+{
+	static const char *const ops[] = {"create", "map", "set_access", "event_record"};
+	const struct glk_portion list[] = {
+		{0, 2 * MIB}, {6 * MIB, 2 * MIB}, {20 * MIB, 6 * MIB}, {40 * MIB, 1}};
+	uint64_t addr, bytes, failed = 0;
+	char rule[64];
+
+	set_up(NULL, 64 * MIB);
+	addr = elastic(256 * MIB, 0);
+	is_int(commit(addr, 4 * MIB, 2 * MIB, NULL), 0, "a page");
+	memset((void *)(addr + 4 * MIB), 5, 2 * MIB);
+	for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++) {
+		for (int nth = 1; nth <= 7; nth++) {
+			int err;
+
+			snprintf(rule, sizeof(rule), "%s:from=%d:len=1:err=EIO", ops[op],
+				nth);
+			glk_fault_set(rig.drv, rule);
+			err = glk_cache_commit(&rig.cache, addr, list, 4, a, &bytes);
+			glk_fault_set(rig.drv, "off");
+			failed += err != 0;
+			if ((err && err != -EIO) ||
+				committed(addr) != (err ? 2 : 14) * MIB ||
+				!rig_is_sound(&rig))
+				ok(false, "%s fails: %d, %zu committed", rule, err,
+					(size_t)committed(addr));
+			if (!err && decommit(addr, 0, 4 * MIB, NULL))
+				ok(false, "%s: what came goes", rule);
+			if (!err && decommit(addr, 6 * MIB, 250 * MIB, NULL))
+				ok(false, "%s: what came goes", rule);
+			is_int(glk_cache_trim(&rig.cache, 0, &bytes), 0, "trimmed");
+		}
+	}
+	ok(failed >= 15, "%d commits failed, and undid what they had", (int)failed);
+	ok(*(char *)(addr + 4 * MIB) == 5, "what was there stays");
+	is_int(glk_cache_commit(&rig.cache, addr, list, 4, a, &bytes), 0, "all come");
+	is_int((int64_t)bytes, 12 * MIB, "  as many as were asked for");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 /* ---- By chance ---- */
 
 #define BLOCKS 6
@@ -440,6 +484,7 @@ int main(void)
 	all_or_nothing();
 	keeps_large_pages();
 	is_limited();
+	undoes();
 	for (unsigned seed = 1; seed < 7; seed++)
 		program(seed, seed % 2);
 	return tap_done();
