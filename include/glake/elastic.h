@@ -33,10 +33,10 @@
 GLAKE_BEGIN_DECLS
 
 /* Flags of glake_alloc. The block is elastic. Not together with other kinds (-EINVAL). */
-#define GLAKE_ALLOC_ELASTIC 0x8u
+#define GLAKE_ALLOC_ELASTIC 0x100u
 /* With that: what is committed of it stays until it is freed, as a rule, so that it may have larger pages, which are
  * had with fewer calls of the driver. A decommit keeps a page of which it does not hold all. */
-#define GLAKE_ALLOC_GROWS 0x10u
+#define GLAKE_ALLOC_GROWS 0x200u
 
 /* A range of a block. */
 struct glake_range {

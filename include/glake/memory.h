@@ -17,8 +17,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
 #define GLAKE_ALLOC_CONTIGUOUS                                                           \
 	0x1u /* one physical handle: IPC, RDMA, NCCL registration */
 /* GLAKE_ALLOC_MANAGED 0x2u, GLAKE_ALLOC_MANAGED_OVER 0x4u: see managed.h
- * GLAKE_ALLOC_ELASTIC 0x8u, GLAKE_ALLOC_GROWS 0x10u: see elastic.h */
-#define GLAKE_ALLOC_FLAGS 0x1fu /* all flags this version knows */
+ * GLAKE_ALLOC_ELASTIC 0x100u, GLAKE_ALLOC_GROWS 0x200u: see elastic.h */
+#define GLAKE_ALLOC_FLAGS 0x307u /* all flags this version knows */
 
 /* Sizes are rounded up to this many bytes, and blocks begin at multiples of it; for contiguous
  * blocks it is pool.small_page. */

@@ -61,7 +61,7 @@ static void requests(void)
 
 	is_error(glake_alloc(ctx, 0, 0, stream, 0, &p), -EINVAL, "INVAL");
 	is_error(glake_alloc(ctx, 0, 1, stream, 0, NULL), -EINVAL, "INVAL");
-	is_error(glake_alloc(ctx, 0, 1, stream, 0x20, &p), -EINVAL, "INVAL");
+	is_error(glake_alloc(ctx, 0, 1, stream, 0x8, &p), -EINVAL, "INVAL");
 	is_error(glake_alloc(ctx, 0, 1, stream, 0x80000001, &p), -EINVAL, "INVAL");
 	is_error(glake_alloc(ctx, -1, 1, stream, 0, &p), -EINVAL, "INVAL");
 	is_error(glake_alloc(ctx, 2, 1, stream, 0, &p), -EINVAL, "INVAL");
