@@ -70,7 +70,7 @@ struct glake_kv_options {
 };
 
 /*
- * Bytes of pages that a sequence of so many tokens takes in a cache like this.
+ * Bytes of pages that a sequence of so many tokens takes in a cache like this, with pages of 2 MiB.
  *
  * Returns 0, or -EINVAL (a number out of range; NULL), -E2BIG (options). Thread: any. Blocks: no. Driver calls: none.
  */
@@ -139,7 +139,7 @@ struct glake_kv_figures {
 };
 
 /*
- * Gives them. Returns 0, or -EINVAL (NULL), -E2BIG. Thread: any. Blocks: briefly. Driver calls: none.
+ * Gives them. Returns 0, or -EINVAL (NULL), -E2BIG, -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_kv_figures_get(
 	struct glake_kv *kv, struct glake_kv_figures *ret_figures);
@@ -207,7 +207,7 @@ struct glake_kv_sequence {
 };
 
 /*
- * Describes one. Returns 0, or -EINVAL (no sequence in the slot; NULL), -E2BIG. Thread: any. Blocks: briefly. Driver calls:
+ * Describes one. Returns 0, or -EINVAL (no sequence in the slot; NULL), -E2BIG, -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls:
  * none.
  */
 GLAKE_EXPORT int glake_kv_sequence_get(
@@ -217,7 +217,7 @@ GLAKE_EXPORT int glake_kv_sequence_get(
  * Bounds the bytes of pages of a cache; 0: no limit. One below what is held takes effect as sequences end: until then
  * they keep what they have and get nothing more.
  *
- * Returns 0, or -EINVAL (NULL). Thread: any. Blocks: briefly. Driver calls: none.
+ * Returns 0, or -EINVAL (NULL), -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_kv_limit_set(struct glake_kv *kv, uint64_t bytes);
 

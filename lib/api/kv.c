@@ -19,6 +19,18 @@ static int options_of(
 	return glk_sized_in(given, ret_options, sizeof(*ret_options));
 }
 
+/* What is asked of the cache alone: in a forked child its lock may be somebody's. */
+static int look(const struct glake_kv *kv)
+{
+	struct glk_context *context;
+	int err;
+
+	if (!kv)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache");
+	err = glk_context_get(kv->ctx, &context);
+	return err == -ENODEV ? err : 0;
+}
+
 /* A cache whose context is open. */
 static int enter(const struct glake_kv *kv)
 {
@@ -124,9 +136,12 @@ int glake_kv_place_get(
 int glake_kv_figures_get(struct glake_kv *kv, struct glake_kv_figures *ret_figures)
 {
 	struct glake_kv_figures figures;
+	int err = look(kv);
 
-	if (!kv || !ret_figures)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache, or no place");
+	if (!err && !ret_figures)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the figures");
+	if (err)
+		return err;
 	glk_kv_figures(kv, &figures);
 	return glk_sized_out(ret_figures, &figures, sizeof(figures));
 }
@@ -135,18 +150,22 @@ int glake_kv_sequence_get(
 	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret_sequence)
 {
 	struct glake_kv_sequence sequence;
-	int err;
+	int err = look(kv);
 
-	if (!kv || !ret_sequence)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache, or no place");
+	if (!err && !ret_sequence)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the sequence");
+	if (err)
+		return err;
 	err = glk_kv_sequence_get(kv, slot, &sequence);
 	return err ? err : glk_sized_out(ret_sequence, &sequence, sizeof(sequence));
 }
 
 int glake_kv_limit_set(struct glake_kv *kv, uint64_t bytes)
 {
-	if (!kv)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache");
+	int err = look(kv);
+
+	if (err)
+		return err;
 	glk_lock(&kv->lock);
 	kv->limit = bytes;
 	glk_unlock(&kv->lock);

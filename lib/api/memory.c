@@ -50,11 +50,13 @@ static GLK_COLD int alloc_other(struct glake *ctx, int device, size_t size,
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"an elastic block is of no other kind, and GLAKE_ALLOC_GROWS is for it "
 			"alone");
-	if (flags & GLAKE_ALLOC_ELASTIC)
+	if (flags & GLAKE_ALLOC_ELASTIC) {
+		/* no memory, so that a trace knows nothing of it */
 		err = glk_cache_elastic(cache, size, stream, flags, &addr);
-	else
+	} else {
 		err = glk_cache_miss(cache, size, stream, flags, &addr);
-	record_alloc(context, device, size, stream, flags, addr, err);
+		record_alloc(context, device, size, stream, flags, addr, err);
+	}
 	if (err)
 		return err;
 	*ret_ptr = (void *)(uintptr_t)addr;

@@ -414,6 +414,12 @@ int glk_cache_elastic(struct glk_cache *cache, uint64_t size, struct CUstream_st
 int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes);
+/* The same without asking the program for room, and only with `insists` with that of cold blocks; what it had no room
+ * for. And asks, where the program may be: then it is worth another try. Without a lock. */
+int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	bool insists, uint64_t *ret_wants);
+bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream);
 int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes);

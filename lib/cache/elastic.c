@@ -43,6 +43,15 @@ static int place(struct glk_arena *arena, struct glk_request *request, uint32_t 
 	int err;
 
 	err = glk_place_seek(arena, request, &want, &fit);
+	if (err == -ENOMEM && glk_arena_idle(&arena->gpu->arena, arena->gpu->node)) {
+		/* idle pages lie where there would be a place */
+		glk_event_poll(&arena->gpu->streams);
+		glk_plan_begin(arena->gpu);
+		glk_ladder_release(
+			&arena->gpu->arena, arena->gpu->node, UINT64_MAX, UINT32_MAX);
+		glk_plan_end(arena->gpu);
+		err = glk_place_seek(arena, request, &want, &fit);
+	}
 	if (err)
 		return err;
 	return glk_extent_carve(map, fit.from, fit.offset, request->rounded, ret_id);
@@ -168,6 +177,8 @@ struct change {
 	const struct glk_portion *portions;
 	size_t count;
 	uint64_t bytes, wants; /* that came or went; that there was no room for */
+	uint64_t left;	       /* that the tag may have more */
+	bool insists;	       /* cold blocks go for it */
 	struct glk_stretch few[32], *came; /* stretches that have come, in order */
 	uint32_t done;
 };
@@ -226,6 +237,7 @@ static int come(struct change *c, struct glk_stretch s)
 {
 	struct glk_arena *arena = c->arena;
 	struct glk_cache *cache = arena->gpu;
+	struct glk_tag *tag = glk_tag_of(arena);
 	struct glk_request request = {
 		.patient = true, .run = &s, .single = glk_part_is_single(cache, c->e)};
 	uint32_t none[2] = {0, 0};
@@ -234,7 +246,12 @@ static int come(struct change *c, struct glk_stretch s)
 	request.size = bytes_of(c, s);
 	request.rounded = given_of(c, s);
 	request.stream = glk_stream_enter(&cache->streams, c->on);
+	err = glk_limit_pledge(
+		cache, &tag->limit, tag->live, "the tag of this block", request.size);
+	if (err)
+		return err;
 	err = glk_arena_back(arena, &request, glk_extent_id(&arena->map, c->e));
+	tag->limit.pledged -= request.size;
 	if (err)
 		return err;
 	glk_part_arrive(arena, c->e, s, 0, none);
@@ -269,6 +286,7 @@ static int come_all(struct change *c)
 
 		for (; !err && s.first <= s.last; s = next_bare(c, s.last + 1, r.last))
 			err = come(c, s);
+		glk_plan_step(c->arena->gpu);
 	}
 	return err;
 }
@@ -279,7 +297,7 @@ static int come_somehow(struct change *c, uint64_t bytes)
 	struct glk_cache *cache = c->arena->gpu;
 	int err = come_all(c);
 
-	while (err == -ENOMEM && glk_advice_cold(cache) &&
+	while (err == -ENOMEM && c->insists && glk_advice_cold(cache) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE &&
 		glk_advice_can(cache, bytes - c->bytes) &&
 		glk_advice_yield(cache, bytes - c->bytes))
@@ -315,12 +333,22 @@ static int check(const struct change *c)
 	return 0;
 }
 
+/* Bytes that the tag of the block may have more. */
+static uint64_t left_of(const struct glk_arena *arena)
+{
+	const struct glk_tag *tag = glk_tag_of(arena);
+	uint64_t taken = tag->live + tag->limit.pledged;
+
+	if (!tag->limit.most)
+		return UINT64_MAX;
+	return tag->limit.most > taken ? tag->limit.most - taken : 0;
+}
+
 static int commit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
+	uint32_t said = glk_advice_of(arena, e), stretches;
 	struct change *c = how->arg;
-	struct glk_tag *tag = glk_tag_of(arena);
-	uint32_t stretches;
 	uint64_t bytes;
 	size_t size;
 	int err;
@@ -332,24 +360,25 @@ static int commit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	if (err)
 		return err;
 	bytes = measure(c, &stretches);
+	if (!bytes)
+		return 0;
 	size = stretches * sizeof(*c->came);
 	c->came = size <= sizeof(c->few) ? c->few : glk_region_new(size);
 	if (!c->came)
 		return -ENOMEM;
-	err = glk_limit_pledge(
-		arena->gpu, &tag->limit, tag->live, "the tag of this block", bytes);
-	if (!err) {
-		err = come_somehow(c, bytes);
-		tag->limit.pledged -= bytes;
-		if (err)
-			undo(c);
-		else
-			glk_away_mark(arena->gpu, e, on);
-		glk_part_settle(arena, e, on, err);
-	}
+	/* it makes no room for itself, and may be cold with what it has then */
+	glk_advice_set(arena, e, GLAKE_ADVICE_NORMAL);
+	err = come_somehow(c, bytes);
+	if (err)
+		undo(c);
+	else
+		glk_away_mark(arena->gpu, e, on);
+	glk_part_settle(arena, e, on, err);
+	glk_advice_set(arena, e, said);
 	if (c->came != c->few)
 		glk_region_free(c->came, size);
 	c->wants = err == -ENOMEM ? bytes : 0;
+	c->left = left_of(arena);
 	return err;
 }
 
@@ -445,6 +474,7 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		err = go_away(c, r);
 		if (!err)
 			go_here(c, r, &use);
+		glk_plan_step(arena->gpu);
 	}
 	glk_part_settle(arena, e, on, err);
 	return err;
@@ -452,8 +482,7 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 /* ---- Asked ---- */
 
-/* The program is asked for room where there is none, once. */
-static bool asks(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream)
+bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream)
 {
 	struct glk_request request = {.rounded = wants};
 	bool may;
@@ -467,27 +496,41 @@ static bool asks(struct glk_cache *cache, uint64_t wants, struct CUstream_st *st
 }
 
 /* How much of what there is no room for there would be. */
-static uint64_t room_for(struct glk_cache *cache, uint64_t wants)
+static uint64_t room_for(struct glk_cache *cache, const struct change *c)
 {
-	uint64_t room;
+	uint64_t slot, room;
 
 	glk_lock(&cache->lock);
-	room = glk_cache_room(cache) & ~(glk_slot_bytes(&cache->arena.map) - 1);
+	slot = glk_slot_bytes(&cache->arena.map);
+	room = glk_cache_room(cache);
 	glk_unlock(&cache->lock);
-	return room < wants ? room : wants;
+	room = (room < c->left ? room : c->left) & ~(slot - 1);
+	return room < c->wants ? room : c->wants;
+}
+
+int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	bool insists, uint64_t *ret_wants)
+{
+	struct change c = {.portions = portions, .count = count, .insists = insists};
+	struct glk_asking how = {.fn = commit, .takes = true, .arg = &c};
+	int err = glk_asked(cache, addr, stream, &how);
+
+	*ret_wants = c.wants;
+	return err;
 }
 
 int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes)
 {
-	struct change c = {.portions = portions, .count = count};
+	struct change c = {.portions = portions, .count = count, .insists = true};
 	struct glk_asking how = {.fn = commit, .takes = true, .arg = &c};
 	int err = glk_asked(cache, addr, stream, &how);
 
-	if (err == -ENOMEM && asks(cache, c.wants, stream))
+	if (err == -ENOMEM && glk_elastic_ask(cache, c.wants, stream))
 		err = glk_asked(cache, addr, stream, &how);
-	*ret_bytes = err == -ENOMEM ? room_for(cache, c.wants) : c.bytes;
+	*ret_bytes = err == -ENOMEM ? room_for(cache, &c) : c.bytes;
 	return err;
 }
 

@@ -94,16 +94,19 @@ static int is_above(const struct glake_kv *kv, uint64_t bytes)
 		glk_say_bytes(bytes).text);
 }
 
-int glk_kv_commit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
+int glk_kv_commit(
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists)
 {
-	uint64_t bytes = bytes_in(kv, count), unused;
+	uint64_t bytes = bytes_in(kv, count), wants;
 	int err;
 
 	if (kv->limit && (kv->held >= kv->limit || bytes > kv->limit - kv->held))
 		return is_above(kv, bytes);
 	glk_unlock(&kv->lock);
-	err = glk_cache_commit(kv->cache, kv->base, kv->portion, count, stream, &unused);
+	err = glk_elastic_commit(
+		kv->cache, kv->base, kv->portion, count, stream, insists, &wants);
 	glk_lock(&kv->lock);
+	kv->wants = err == -ENOMEM ? wants : 0;
 	if (err)
 		return err;
 	kv->held += bytes;
@@ -120,6 +123,10 @@ int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *strea
 	glk_unlock(&kv->lock);
 	err = glk_cache_decommit(
 		kv->cache, kv->base, kv->portion, count, stream, &unused);
+	/* what went before comes back, without what was in it: nothing has changed */
+	if (err)
+		glk_elastic_commit(
+			kv->cache, kv->base, kv->portion, count, stream, true, &unused);
 	glk_lock(&kv->lock);
 	if (!err)
 		kv->held -= bytes;

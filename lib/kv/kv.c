@@ -57,6 +57,7 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 		return -ENOMEM;
 	kv->cache = cache;
 	kv->limit = options->limit;
+	kv->memory = cache->memory;
 	glk_lock_init(&kv->lock, GLK_RANK_KV);
 	pthread_cond_init(&kv->settled, NULL);
 	pthread_cond_init(&kv->ahead.wake, NULL);
@@ -74,7 +75,6 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	kv->ahead.tokens = options->ahead;
 	if (kv->ahead.tokens)
 		glk_kv_ahead_start(kv);
-	glk_store_relaxed(&kv->named, stream);
 	*ret_kv = kv;
 	return 0;
 }
@@ -136,7 +136,7 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 		.pages = kv->pages,
 		.refused = kv->refused,
 		.pages_ahead = kv->pages_ahead};
-	room = kv->limit ? kv->limit : kv->cache->memory;
+	room = kv->limit ? kv->limit : kv->memory;
 	for (uint32_t i = 0; i < s->slots; i++) {
 		ret->sequences += kv->sequence[i].live;
 		ret->length += kv->sequence[i].live ? kv->sequence[i].tokens : 0;
@@ -154,13 +154,14 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 /* The block is used on a stream, which what goes of it later is behind. */
 static int name(struct glake_kv *kv, struct CUstream_st *stream)
 {
-	int err;
+	uint32_t id;
+	int err = glk_stream_get(&kv->cache->streams, stream, NULL, &id);
 
-	if (glk_load_relaxed(&kv->named) == stream)
-		return 0;
+	if (err || glk_load_relaxed(&kv->named[id / 64]) >> id % 64 & 1)
+		return err;
 	err = glk_cache_use(kv->cache, kv->base, stream);
 	if (!err)
-		glk_store_relaxed(&kv->named, stream);
+		glk_or_relaxed(&kv->named[id / 64], UINT64_C(1) << id % 64);
 	return err;
 }
 
@@ -226,8 +227,8 @@ static bool sheds(const struct glake_kv *kv, uint32_t slot)
 	return kv->sequence[slot].tokens >= kv->sequence[slot].sheds;
 }
 
-int glk_kv_grow(
-	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
+static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
+	struct CUstream_st *stream, uint64_t *ret_wants)
 {
 	size_t count;
 	int err = name(kv, stream);
@@ -249,7 +250,7 @@ int glk_kv_grow(
 		err = check(kv, slot, tokens);
 		count = err ? 0 : glk_kv_add_missing(kv, slot, tokens, 0);
 		if (count)
-			err = glk_kv_commit(kv, count, stream);
+			err = glk_kv_commit(kv, count, stream, true);
 		if (!err && count) {
 			glk_kv_note_missing(kv, slot, tokens);
 			glk_kv_settle(kv, slot);
@@ -261,6 +262,7 @@ int glk_kv_grow(
 		glk_kv_change_end(kv);
 	}
 	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	*ret_wants = err == -ENOMEM ? kv->wants : 0;
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -295,7 +297,7 @@ static int step_changed(
 			count = glk_kv_add_missing(kv, i, lengths[i], count);
 	}
 	if (!err && count)
-		err = glk_kv_commit(kv, count, stream);
+		err = glk_kv_commit(kv, count, stream, true);
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
 		if (!lengths[i])
 			continue;
@@ -312,7 +314,8 @@ static int step_changed(
 	return err;
 }
 
-int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
+static int step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream,
+	uint64_t *ret_wants)
 {
 	bool needs;
 	int err = name(kv, stream);
@@ -331,6 +334,7 @@ int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st
 		glk_kv_change_end(kv);
 	}
 	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	*ret_wants = err == -ENOMEM ? kv->wants : 0;
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -341,8 +345,8 @@ static int is_full(const struct glake_kv *kv)
 		"all %" PRIu32 " slots of the KV cache have a sequence", kv->shape.slots);
 }
 
-int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
-	uint32_t *ret_slot)
+static int begin(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
+	uint32_t *ret_slot, uint64_t *ret_wants)
 {
 	uint32_t slot = 0;
 	size_t count;
@@ -363,7 +367,7 @@ int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
 		err = is_full(kv);
 	count = err ? 0 : glk_kv_add_missing(kv, slot, 0, 0); /* its states */
 	if (count)
-		err = glk_kv_commit(kv, count, stream);
+		err = glk_kv_commit(kv, count, stream, true);
 	if (!err) {
 		kv->sequence[slot] =
 			(struct glk_kv_sequence){.live = true, .most = tokens};
@@ -373,6 +377,7 @@ int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
 	}
 	glk_kv_change_end(kv);
 	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	*ret_wants = err == -ENOMEM ? kv->wants : 0;
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -400,7 +405,7 @@ static void note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
 		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 
-		if (all)
+		if (all || !want.end)
 			*run = (struct glk_kv_run){0, 0};
 		else if (run->end > want.end)
 			run->end = want.end > run->first ? want.end : run->first;
@@ -411,7 +416,7 @@ static void note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool
 /* Whether a window of fewer tokens would begin in pages that went. */
 static bool is_shed(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
 {
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+	for (uint32_t i = 0; tokens && i < kv->shape.groups; i++) {
 		struct glk_kv_run has = *glk_kv_run_at(kv, slot, i);
 
 		if (glk_kv_pages(&kv->shape, i, tokens).first < has.first)
@@ -473,5 +478,42 @@ int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequ
 		}
 	}
 	glk_unlock(&kv->lock);
+	return err;
+}
+
+/* ---- Asked ---- */
+
+/* Each again after the program has made room, for which it is asked once, with nothing of the cache in hand: it may
+ * end sequences of it. */
+
+int glk_kv_grow(
+	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
+{
+	uint64_t wants = 0;
+	int err = grow(kv, slot, tokens, stream, &wants);
+
+	if (err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream))
+		err = grow(kv, slot, tokens, stream, &wants);
+	return err;
+}
+
+int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
+{
+	uint64_t wants = 0;
+	int err = step(kv, lengths, stream, &wants);
+
+	if (err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream))
+		err = step(kv, lengths, stream, &wants);
+	return err;
+}
+
+int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
+	uint32_t *ret_slot)
+{
+	uint64_t wants = 0;
+	int err = begin(kv, tokens, stream, ret_slot, &wants);
+
+	if (err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream))
+		err = begin(kv, tokens, stream, ret_slot, &wants);
 	return err;
 }

@@ -70,8 +70,10 @@ struct glake_kv {
 	uint32_t pending; /* sequences */
 	uint64_t held, limit;
 	uint64_t grows, extends, pages, refused, pages_ahead;
-	/* The stream that last named itself for the block. */
-	glk_atomic(struct CUstream_st *) named;
+	uint64_t wants;	 /* bytes that the last commit had no room for */
+	uint64_t memory; /* of the GPU */
+	/* Streams that the block is known to be used on, a bit each. */
+	glk_atomic(uint64_t) named[GLK_STREAM_WORDS];
 	struct {
 		uint32_t tokens; /* 0: there is no thread */
 		struct glk_helper helper;
@@ -110,7 +112,8 @@ static inline struct glk_portion glk_kv_portion(
 
 /* commit.c, by who changes what is committed, with the lock, which is given up meanwhile. So many portions are, or
  * are not any more. 0, or an error with nothing changed; -EDQUOT past the limit. */
-int glk_kv_commit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+int glk_kv_commit(
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists);
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
 /* Waits until nobody changes what is committed, and is the one who does; for the pages that a sequence is about to
  * have ahead too, or all of them are. */

@@ -233,7 +233,7 @@ int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
 {
 	uint64_t taken = live + limit->pledged;
 
-	if (limit->most && (taken > limit->most || size > limit->most - taken))
+	if (size && limit->most && (taken > limit->most || size > limit->most - taken))
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"%s may have %s on GPU %d: %s are live, and %s were asked for",
 			what, glk_say_bytes(limit->most).text, cache->device,

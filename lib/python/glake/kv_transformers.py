@@ -25,6 +25,7 @@ class _Shared:
     def __init__(self, windows, tokens, slots, options):
         self.windows, self.tokens, self.slots, self.options = windows, tokens, slots, options
         self.cache, self.batch, self.length = None, 0, 0
+        self.looking_back = []  # layers with a window
         self.shapes = None
 
     def open(self, keys, values):
@@ -50,6 +51,9 @@ class _Shared:
                 raise GlakeError("a sequence has not the next slot")
             self.batch += 1
         if length > self.length:
+            # what lies in front of the windows then goes in all layers with the first that asks
+            for layer in self.looking_back if length > self.length + 1 else ():
+                layer.save()
             self.cache.step([length] * batch + [0] * (self.slots - batch))
             self.length = length
 
@@ -164,6 +168,13 @@ class WindowLayer(_Layer, DynamicSlidingWindowLayer):
     def __init__(self, shared, number, sliding_window):
         super().__init__(sliding_window=sliding_window)
         self._begin(shared, number)
+        self.old = None
+        shared.looking_back.append(self)
+
+    def save(self):
+        """Its tokens, before memory of some of them goes."""
+        if self.length > self.first:
+            self.old = [lane.narrow(2, self.first, self.length - self.first).clone() for lane in self.own]
 
     def activate_past_recording(self):
         raise GlakeError("TransformersCache keeps no more of a window than it needs: use DynamicCache where "
@@ -175,9 +186,14 @@ class WindowLayer(_Layer, DynamicSlidingWindowLayer):
         new, has = key_states.shape[-2], self.length - self.first
         self.cumulative_length += new
         full = None
+        if self.length + new > self.shared.length:
+            self.shared.have(self.batch, self.length + new)
+        old, self.old = self.old, None
         if has + new > self.sliding_window:  # more than there is memory for
-            full = [states if not has else torch.cat([lane.narrow(2, self.first, has), states], dim=-2)
-                    for lane, states in zip(self.own, (key_states, value_states))]
+            if has and old is None:  # one token more: none of them has gone
+                old = [lane.narrow(2, self.first, has) for lane in self.own]
+            full = [states if not has else torch.cat([kept, states], dim=-2)
+                    for kept, states in zip(old or (None, None), (key_states, value_states))]
         self._put(key_states, value_states, max(new - self.sliding_window, 0))
         if full is None:
             self._show()

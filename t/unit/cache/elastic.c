@@ -204,6 +204,87 @@ static void is_limited(void)
 	rig_close(&rig, 0);
 }
 
+/* Ranges that overlap count once, and what is committed already asks for nothing. */
+static void counts_once(void)
+{
+	const struct glk_portion twice[] = {{0, 16 * MIB}, {8 * MIB, 8 * MIB}};
+	uint64_t addr, bytes;
+
+	set_up(NULL, 256 * MIB);
+	if (glk_cache_tag_open(&rig.cache, TAG) ||
+		glk_cache_tag_limit(&rig.cache, TAG, 20 * MIB))
+		tap_bail("no tag");
+	rig_set_tag(&rig, TAG);
+	addr = elastic(64 * MIB, 0);
+	rig_set_tag(&rig, 0);
+	is_int(glk_cache_commit(&rig.cache, addr, twice, 2, a, &bytes), 0,
+		"ranges that overlap");
+	is_int((int64_t)bytes, 16 * MIB, "  are what they are together");
+	is_int(commit(addr, 32 * MIB, 16 * MIB, &bytes), -ENOMEM, "past the limit");
+	is_int((int64_t)bytes, 4 * MIB, "  which says what it leaves");
+	is_int(glk_cache_tag_limit(&rig.cache, TAG, 8 * MIB), 0, "a limit below that");
+	is_int(commit(addr, 0, 16 * MIB, &bytes), 0, "what is there is");
+	rig_set_tag(&rig, TAG);
+	is_int(rig_free(&rig, elastic(64 * MIB, 0), a), 0, "and addresses cost nothing");
+	rig_set_tag(&rig, 0);
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	is_int(glk_cache_tag_close(&rig.cache, TAG), 0, "nothing is left of it");
+	rig_close(&rig, 0);
+}
+
+/* Addresses of one that was freed serve the next, though its pages lie there. */
+static void reuses_addresses(void)
+{
+	uint64_t addr;
+	int refused = 0;
+
+	set_up(NULL, 256 * MIB); /* of 8 GiB of addresses */
+	for (int i = 0; i < 8; i++) {
+		addr = 0;
+		refused += glk_cache_elastic(&rig.cache, 5000 * MIB, a,
+				   GLAKE_ALLOC_ELASTIC, &addr) != 0;
+		refused += addr && commit(addr, (uint64_t)i * 600 * MIB, 40 * MIB, NULL);
+		refused += addr && rig_free(&rig, addr, a);
+	}
+	is_int(refused, 0, "the same addresses, again and again");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* A cold one makes room for others with what it has, and none for itself. */
+static void is_cold(void)
+{
+	uint64_t addr, other;
+
+	set_up((const char *const[]){"soft.host_memory=1GiB", "tier.host=512MiB", NULL},
+		64 * MIB);
+	addr = elastic(256 * MIB, 0);
+	is_int(glk_cache_advise(&rig.cache, addr, GLAKE_ADVICE_COLD), 0,
+		"cold before it has anything");
+	is_int(commit(addr, 0, 40 * MIB, NULL), 0, "it gets some");
+	*(char *)(addr + 30 * MIB) = 9;
+	other = rig_alloc(&rig, 40 * MIB, a);
+	ok(other, "which goes for another one");
+	is_int((int64_t)rig_query(&rig, addr).away, 40 * MIB, "  all of it");
+	rig_free(&rig, other, a);
+	is_int(commit(addr, 64 * MIB, 30 * MIB, NULL), 0, "it gets more");
+	is_int(commit(addr, 100 * MIB, 60 * MIB, NULL), -ENOMEM,
+		"it makes no room for itself");
+	is_int((int64_t)rig_query(&rig, addr).away, 40 * MIB,
+		"  and nothing has changed");
+	other = rig_alloc(&rig, 60 * MIB, a);
+	ok(other, "but for another one");
+	rig_free(&rig, other, a);
+	is_int(glk_cache_fetch(&rig.cache, addr, a), -ENOMEM, "70 do not come to 64");
+	is_int(decommit(addr, 64 * MIB, 30 * MIB, NULL), 0, "some goes");
+	is_int(glk_cache_fetch(&rig.cache, addr, a), -EALREADY, "the rest has come");
+	ok(*(char *)(addr + 30 * MIB) == 9, "  as it was");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 /* Each call of the driver fails once, at each of its places: nothing is committed by that, and nothing is lost. */
 static void undoes(void)
 {
@@ -484,6 +565,9 @@ int main(void)
 	all_or_nothing();
 	keeps_large_pages();
 	is_limited();
+	counts_once();
+	reuses_addresses();
+	is_cold();
 	undoes();
 	for (unsigned seed = 1; seed < 7; seed++)
 		program(seed, seed % 2);

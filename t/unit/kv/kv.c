@@ -208,6 +208,11 @@ static void windows_and_states(void)
 	is_int(glake_kv_trim(kv, slot, 4000, stream), -ERANGE,
 		"but not to a window that went");
 	is_int(glake_kv_grow(kv, slot, 8600, stream), 0, "and grows");
+	is_int(glake_kv_trim(kv, slot, 0, stream), 0, "all tokens go");
+	is_int((int64_t)told(kv).held, 4 << 20, "  but for its state");
+	is_int(glake_kv_grow(kv, slot, 8600, stream), 0, "and it grows again");
+	memset(at(kv, 0, slot, 0), 1, 8600 * 2048);
+	memset(at(kv, 1, slot, 7600), 1, 1000 * 2048);
 	is_int(glake_kv_free(kv, slot, stream), 0, "it ends");
 	is_int((int64_t)told(kv).held, 0, "with all of it");
 	is_int(glake_kv_new(kv, 16384, stream, &slot), 0, "another one");
@@ -289,6 +294,7 @@ static void refuses(void)
 	glake_stream_free(ctx, 0, stream);
 	is_int(glake_close(ctx, NULL), 0, "the context is closed");
 	is_int(glake_kv_grow(kv, slot, 1, NULL), -ESTALE, "it is none any more");
+	is_int(told(kv).sequences, 1, "but describes what it had");
 	is_int(glake_kv_new(kv, 10, NULL, &slot), -ESTALE, "likewise");
 	is_int(glake_kv_close(kv, NULL), 0, "and ends");
 }
@@ -328,6 +334,55 @@ static void all_or_nothing(void)
 	is_int(glake_kv_grow(kv, slot[1], 2049, stream), -EAGAIN, "a page is");
 	is_int(glake_resume(ctx, 0, NULL), 0, "resumed");
 	ok(*at(kv, 5, 1, 0) == 6, "what was there is");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+static struct {
+	struct glake_kv *kv;
+	uint32_t slot;
+	int calls, answer;
+} short_of;
+
+static size_t end_a_sequence(
+	void *user, int device, size_t want, struct CUstream_st *on, int64_t deadline_ns)
+{
+	(void)user, (void)device, (void)want, (void)deadline_ns;
+	short_of.calls++;
+	short_of.answer = glake_kv_free(short_of.kv, short_of.slot, on);
+	return short_of.answer ? 0 : 16 << 20;
+}
+
+/* The program is asked for room with nothing of the cache in hand, so that it may end a sequence; the thread never asks. */
+static void asks_for_room(void)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 4,
+		.tokens = 8192,
+		.lanes = 8,
+		.lane_bytes = 2048};
+	uint32_t slot[3], lengths[4] = {0, 0, 2048, 0};
+	struct glake_kv *kv;
+
+	begin("soft.memory=50MiB");
+	kv = make(&o);
+	for (int i = 0; i < 3; i++) {
+		is_int(glake_kv_new(kv, 8192, stream, &slot[i]), 0, "a sequence");
+		is_int(glake_kv_grow(kv, slot[i], 1000, stream), 0,
+			"  has a page a lane");
+	}
+	short_of.kv = kv;
+	short_of.slot = slot[0];
+	is_int(glake_shortage_set(ctx, end_a_sequence, NULL), 0, "who makes room");
+	is_int(glake_kv_step(kv, lengths, stream), 0, "a step has the room");
+	ok(short_of.calls == 1 && !short_of.answer, "  that a sequence left");
+	short_of.slot = slot[1];
+	is_int(glake_kv_grow(kv, slot[2], 3000, stream), 0, "more of it too");
+	is_int(short_of.calls, 2, "  by another one");
+	is_int(glake_kv_grow(kv, slot[2], 5000, stream), -ENOMEM, "where there is none");
+	is_int(short_of.calls, 3, "  it is asked once");
+	is_int((int64_t)told(kv).sequences, 1, "one is left");
+	glake_shortage_set(ctx, NULL, NULL);
 	is_int(glake_kv_close(kv, stream), 0, "all ends");
 	finish();
 }
@@ -604,6 +659,7 @@ int main(void)
 	windows_and_states();
 	refuses();
 	all_or_nothing();
+	asks_for_room();
 	for (uint64_t seed = 1; seed < 5; seed++)
 		program(seed);
 	by_threads();
