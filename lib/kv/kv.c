@@ -154,9 +154,17 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 /* The block is used on a stream, which what goes of it later is behind. */
 static int name(struct glake_kv *kv, struct CUstream_st *stream)
 {
+	struct glk_streams *streams = &kv->cache->streams;
+	uint64_t ended = glk_peek_relaxed(&streams->ended);
 	uint32_t id;
-	int err = glk_stream_get(&kv->cache->streams, stream, NULL, &id);
+	int err = glk_stream_get(streams, stream, NULL, &id);
 
+	/* pairs with: the release below */
+	if (glk_load_acquire(&kv->ended) != ended) {
+		for (size_t i = 0; i < GLK_STREAM_WORDS; i++)
+			glk_store_relaxed(&kv->named[i], 0);
+		glk_store_release(&kv->ended, ended); /* pairs with: the acquire above */
+	}
 	if (err || glk_load_relaxed(&kv->named[id / 64]) >> id % 64 & 1)
 		return err;
 	err = glk_cache_use(kv->cache, kv->base, stream);

@@ -72,8 +72,9 @@ struct glake_kv {
 	uint64_t grows, extends, pages, refused, pages_ahead;
 	uint64_t wants;	 /* bytes that the last commit had no room for */
 	uint64_t memory; /* of the GPU */
-	/* Streams that the block is known to be used on, a bit each. */
-	glk_atomic(uint64_t) named[GLK_STREAM_WORDS];
+	/* Streams that the block is known to be used on, a bit each; and how many had ended when that was found
+	 * out, since another one may have the number of one that has. */
+	glk_atomic(uint64_t) named[GLK_STREAM_WORDS], ended;
 	struct {
 		uint32_t tokens; /* 0: there is no thread */
 		struct glk_helper helper;

@@ -20,7 +20,7 @@ static void end(
 	s->mute = false; /* no capture waits for it */
 	s->announced = 0;
 	glk_store_relaxed(&s->key, GLK_KEY_NONE);
-	streams->ended++;
+	glk_poke_relaxed(&streams->ended, streams->ended + 1);
 	streams->ends[s->id / 64] |= UINT64_C(1) << s->id % 64;
 }
 

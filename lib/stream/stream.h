@@ -138,7 +138,7 @@ struct glk_streams {
 	uint64_t seen[GLK_STREAM_BITS][GLK_STREAM_BITS]; /* [waiter][waited for]: tick */
 	uint64_t records, waits;
 	uint64_t entered; /* streams that ever got a bit */
-	uint64_t ended;	  /* streams that ended, in whatever way */
+	uint64_t ended;	  /* streams that ended, in whatever way; poked */
 	uint64_t ends
 		[GLK_STREAM_WORDS]; /* a bit each: it has, since that was last cleared */
 	uint64_t settled;	    /* those of them that went */

@@ -387,6 +387,46 @@ static void asks_for_room(void)
 	finish();
 }
 
+/* A stream that comes with the handle, or the number, of one that has ended is waited for like any other. */
+static void knows_streams(void)
+{
+	const char *settings[] = {"soft.memory=64MiB", "soft.streams=stepped", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 2,
+		.tokens = 512,
+		.lanes = 1,
+		.lane_bytes = 65536};
+	struct CUstream_st *one, *two;
+	struct glake_kv *kv;
+	uint32_t slot;
+	void *other = NULL;
+
+	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &one))
+		tap_bail(record().text);
+	stream = NULL;
+	kv = make(&o);
+	is_int(glake_kv_new(kv, 512, NULL, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, 500, one), 0, "used on a stream");
+	glake_stream_free(ctx, 0, one);
+	if (glake_stream_new(ctx, 0, &two))
+		tap_bail(record().text);
+	is_int(glake_kv_grow(kv, slot, 501, two), 0, "and on one that comes after it");
+	is_int(glake_soft_fill(ctx, two, at(kv, 0, slot, 0), 1, 1000), 0,
+		"whose work waits");
+	is_int(glake_kv_free(kv, slot, NULL), 0, "it ends on a third");
+	is_int(glake_alloc(ctx, 0, 60 * MIB, NULL, 0, &other), 0, "another block");
+	is_int(glake_soft_fill(ctx, NULL, other, 7, 15 * MIB), 0,
+		"  has its memory behind that work");
+	glake_free(ctx, other, NULL);
+	is_int(glake_kv_close(kv, NULL), 0, "all ends");
+	glake_stream_free(ctx, 0, two);
+	is_int(glake_close(ctx, NULL), 0, "closed");
+}
+
 /* ---- By chance ---- */
 
 #define SLOTS 6
@@ -660,6 +700,7 @@ int main(void)
 	refuses();
 	all_or_nothing();
 	asks_for_room();
+	knows_streams();
 	for (uint64_t seed = 1; seed < 5; seed++)
 		program(seed);
 	by_threads();
