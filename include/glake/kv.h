@@ -158,13 +158,14 @@ GLAKE_EXPORT int glake_kv_new(struct glake_kv *kv, uint32_t tokens,
 /*
  * Has memory for so many tokens of a sequence in all lanes, usable in the order of `stream`, or in none. What the
  * others have is not touched; a shorter length than it has changes nothing. Pages in front of a window go, in
- * stream order.
+ * stream order. A sequence that is grown on one stream and then on another is used there behind the first, which is for
+ * the program to see to.
  *
  * Returns 0, or -EINVAL (no sequence in the slot; the stream), -ERANGE (more tokens than it was made for), -EDQUOT
  * (LIMIT: the limit of the cache), -ENOMEM, -EBUSY, -EAGAIN, -EIO, -ESTALE, -ENODEV (as glake_commit). After an error
  * nothing is changed.
- * Thread: any. Blocks: not where there is memory already; else as glake_commit. Driver calls: likewise none; else those of
- * glake_commit.
+ * Thread: any. Blocks: not where there is memory already, but for the lock of the GPU the first time on a stream; else as
+ * glake_commit. Driver calls: likewise none; else those of glake_commit.
  */
 GLAKE_EXPORT int glake_kv_grow(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
