@@ -102,7 +102,7 @@ static int own_stream(struct soft *soft, int device, uint32_t *ret_id)
 	const struct glk_thread *self = glk_thread_self();
 	struct soft_stream *s;
 	uint64_t thread;
-	uint32_t id;
+	uint32_t id = 0;
 
 	if (!self)
 		return -ENOMEM;
@@ -179,7 +179,7 @@ int glk_soft_stream_any(struct soft *soft, int device, struct CUstream_st *strea
 int glk_soft_stream_find(struct soft *soft, int device, struct CUstream_st *stream,
 	const char *call, uint32_t *ret_id)
 {
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	err = glk_soft_stream_any(soft, device, stream, call, &id);
@@ -196,7 +196,7 @@ int glk_soft_stream_find(struct soft *soft, int device, struct CUstream_st *stre
 int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **ret_stream)
 {
 	struct soft *soft = soft_of(drv);
-	uint32_t id;
+	uint32_t id = 0;
 
 	if (device < 0 || device >= soft->gpus)
 		return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamCreate", 101,
@@ -216,7 +216,7 @@ int glk_soft_stream_new(struct glk_drv *drv, int device, struct CUstream_st **re
 static int sync(struct soft *soft, int device, struct CUstream_st *stream,
 	const char *call, uint32_t *ret_id)
 {
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	err = glk_soft_stream_find(soft, device, stream, call, &id);
@@ -232,7 +232,7 @@ static int sync(struct soft *soft, int device, struct CUstream_st *stream,
 int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	struct soft *soft = soft_of(drv);
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	if (glk_stream_is_default(stream))
@@ -251,7 +251,7 @@ int glk_soft_stream_free(struct glk_drv *drv, int device, struct CUstream_st *st
 int glk_soft_stream_sync(struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	struct soft *soft = soft_of(drv);
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	glk_soft_enter(soft);
@@ -328,7 +328,7 @@ int glk_soft_stream_facts(struct glk_drv *drv, int device, struct CUstream_st *s
 int glk_soft_stream_owner(struct glk_drv *drv, int device, struct CUstream_st *stream)
 {
 	struct soft *soft = soft_of(drv);
-	uint32_t id;
+	uint32_t id = 0;
 	int err;
 
 	glk_soft_enter(soft);
