@@ -18,37 +18,6 @@ static int soft_device_count(struct glk_drv *drv, int *ret_count)
 	return 0;
 }
 
-static int soft_device_info(
-	struct glk_drv *drv, int device, struct glake_device *ret_device)
-{
-	struct soft *soft = soft_of(drv);
-	struct glake_device info = {.sz = ret_device->sz};
-	const struct soft_room *room;
-	uint8_t place = 0;
-	int err;
-
-	err = glk_soft_place(soft, (struct glk_place){GLK_PLACE_GPU, device}, &place);
-	if (err)
-		return err;
-	room = &soft->rooms[place];
-	snprintf(info.name, sizeof(info.name), "glake software device");
-	snprintf(info.uuid, sizeof(info.uuid), "GPU-50f70000-0000-0000-0000-%012x",
-		(unsigned)device);
-	info.memory = room->total;
-	glk_soft_enter(soft);
-	glk_soft_page_reap(soft);
-	info.free = room->total - room->used;
-	glk_unlock(&soft->lock);
-	info.free_valid = 1;
-	info.numa_node = device % soft->nodes;
-	info.caps =
-		GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED;
-	info.granularity = GLK_GRANULE;
-	info.granularity_recommended = GLK_GRANULE;
-	*ret_device = info;
-	return 0;
-}
-
 static int soft_memory_info(
 	struct glk_drv *drv, int device, size_t *ret_free, size_t *ret_total)
 {
@@ -66,6 +35,30 @@ static int soft_memory_info(
 	*ret_free = room->total - room->used;
 	glk_unlock(&soft->lock);
 	*ret_total = room->total;
+	return 0;
+}
+
+static int soft_device_info(
+	struct glk_drv *drv, int device, struct glake_device *ret_device)
+{
+	struct glake_device info = {.sz = ret_device->sz};
+	size_t free = 0, total = 0;
+	int err = soft_memory_info(drv, device, &free, &total);
+
+	if (err)
+		return err;
+	snprintf(info.name, sizeof(info.name), "glake software device");
+	snprintf(info.uuid, sizeof(info.uuid), "GPU-50f70000-0000-0000-0000-%012x",
+		(unsigned)device);
+	info.memory = total;
+	info.free = free;
+	info.free_valid = 1;
+	info.numa_node = device % soft_of(drv)->nodes;
+	info.caps =
+		GLAKE_CAP_VMM | GLAKE_CAP_FD | GLAKE_CAP_HOST_NUMA | GLAKE_CAP_MANAGED;
+	info.granularity = GLK_GRANULE;
+	info.granularity_recommended = GLK_GRANULE;
+	*ret_device = info;
 	return 0;
 }
 

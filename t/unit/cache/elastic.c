@@ -487,13 +487,8 @@ static bool turn(int way)
 	if (way == 0)
 		return !glk_cache_tag_suspend(&rig.cache, TAG, 0, &did) &&
 			!glk_cache_tag_resume(&rig.cache, TAG, &did);
-	err = way == 1 ? glk_cache_suspend(&rig.cache, &did)
-		       : glk_cache_suspend_in_place(&rig.cache, &did);
-	if (err || rig_figures(&rig).reserved || !rig_is_sound(&rig)) {
-		tap_note("suspended: %d, %" PRIu64 " held: %s", err,
-			rig_figures(&rig).reserved, rig_error().text);
+	if (!leaves(&rig, way != 1))
 		return false;
-	}
 	err = glk_cache_resume(&rig.cache, &did);
 	return !err || err == -ENOMEM;
 }

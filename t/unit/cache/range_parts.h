@@ -45,6 +45,20 @@ static inline int fetch_range(struct rig *rig, const struct held *h, size_t offs
 	return glk_cache_move(&rig->cache, h->addr, stream, true, &portion, NULL);
 }
 
+/* All is suspended, in place or not. Whether nothing of the GPU is held then, and the books agree. */
+static inline bool leaves(struct rig *rig, bool in_place)
+{
+	struct glake_suspended did;
+	int err = in_place ? glk_cache_suspend_in_place(&rig->cache, &did)
+			   : glk_cache_suspend(&rig->cache, &did);
+	bool good = !err && !rig_figures(rig).reserved && rig_is_sound(rig);
+
+	if (!good)
+		tap_note("suspended: %d, %llu held: %s", err,
+			(unsigned long long)rig_figures(rig).reserved, rig_error().text);
+	return good;
+}
+
 /* Bytes of a block that are away; UINT64_MAX: it is none. */
 static inline uint64_t away_of(struct rig *rig, const struct held *h)
 {

@@ -184,13 +184,8 @@ static bool turn(int way)
 	if (way == 0)
 		return !glk_cache_tag_suspend(&rig.cache, TAG, 0, &did) &&
 			!glk_cache_tag_resume(&rig.cache, TAG, &did);
-	err = way == 1 ? glk_cache_suspend(&rig.cache, &did)
-		       : glk_cache_suspend_in_place(&rig.cache, &did);
-	if (err || rig_figures(&rig).reserved || !rig_is_sound(&rig)) {
-		tap_note("suspended: %d, %" PRIu64 " held: %s", err,
-			(uint64_t)rig_figures(&rig).reserved, rig_error().text);
+	if (!leaves(&rig, way != 1))
 		return false;
-	}
 	err = resume();
 	if (err || rig_figures(&rig).placed)
 		tap_note("resumed: %d: %s", err, rig_error().text);
