@@ -74,6 +74,34 @@ GLAKE_EXPORT int glake_commit_ranges(struct glake *ctx, void *ptr,
 	const struct glake_range *ranges, size_t count, struct CUstream_st *stream,
 	size_t *ret_bytes);
 
+/* Two ranges of a block, of whole pages. */
+struct glake_sharing {
+	size_t from, to, bytes;
+};
+
+/*
+ * Puts the memory of ranges behind other ranges of the block too, all of them or none: what is there exists once, and is
+ * *sealed* from then on, for good. It may be read at either place, on any stream that comes behind the work which wrote
+ * it, and must not be written again: at the new place it cannot be, so that a kernel which does ends in an illegal
+ * access; at the old one that is a promise, since the rights of a mapping must not change under kernels that use it.
+ * Each range is decommitted by itself, and the memory goes with the last. What one range has of it counts as live.
+ *
+ * Sealed pages stay on the GPU when ranges are spilled, and while it is suspended they go once, and come back once.
+ *
+ * ranges	multiples of pool.small_page; `from` committed, on the GPU, in pages of that size, which a block has
+ *		without GLAKE_ALLOC_GROWS; nothing of `to` is committed
+ * count	1 or more
+ *
+ * Returns 0; -EINVAL (as glake_commit; not of whole pages; no range), -ERANGE (past the end), -EEXIST (BUSY: something
+ * of `to` is committed), -EBUSY (BUSY: something of `from` is away or not committed; CAPTURE: the stream captures, or
+ * work on what lay there was captured), -EOPNOTSUPP (larger pages; memory of the host), -ENOMEM (LIMIT: a page has 1024
+ * mappings), -EAGAIN (suspended), -EIO, -ESTALE, -ENODEV. After an error nothing is committed.
+ * Thread: any; calls about one block wait for each other. Blocks: where idle pages lie at `to`, for the work that was
+ * queued on them. Driver calls: map for each page and set_access; none for pages that lay there before, sealed.
+ */
+GLAKE_EXPORT int glake_commit_shared(struct glake *ctx, void *ptr,
+	const struct glake_sharing *ranges, size_t count, struct CUstream_st *stream);
+
 /*
  * Takes the memory from whole pages of a range of an elastic block, in the order of `stream` and of the other
  * streams that were named for the block (glake_use): work that was queued before may still use it, later work must not.

@@ -50,6 +50,9 @@ enum glake_run_arena {
 #define GLAKE_RUN_PART	     0x8u /* of a block that begins before it: see glake_map */
 #define GLAKE_RUN_BARE                                                                   \
 	0x10u /* of an elastic block that is away, where nothing is committed: see elastic.h */
+/* Of an elastic block, whose memory is that of another range of it, and counts there: asked and size of such a run are
+ * not in the sums below. While it is suspended all ranges of pages that are shared are such. */
+#define GLAKE_RUN_SHARED 0x20u
 
 /* Addresses that are alike, all bytes of them. */
 struct glake_run {

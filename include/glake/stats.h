@@ -199,6 +199,8 @@ struct glake_stats {
 	/* Elastic blocks, see elastic.h: bytes of them that are committed, which count as live. */
 	uint64_t elastic;
 	uint64_t elastic_blocks;
+	/* Of them, bytes that are committed with memory of another range, and count nowhere else. */
+	uint64_t elastic_shared;
 };
 
 /*

@@ -135,7 +135,7 @@ static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 	if (glk_extent_away(e) || glk_pin_is_out(e) || arena->ops->stays)
 		return 0;
 	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
-	return glk_part_here(arena, e) - placed;
+	return glk_part_may_go(arena, e) - placed;
 }
 
 static void begin_walk(struct glk_arena *arena, struct glk_cold_walk *w)

@@ -176,6 +176,7 @@ struct glk_cache {
 	pthread_cond_t moved;
 	struct glk_mover mover;
 	struct glk_slab parts;	 /* of blocks that are away in part: see part.h */
+	struct glk_slab seals;	 /* of sealed pages that are away: see seal.h */
 	struct glk_hints *hints; /* poked; NULL: there never was one, see prefetch.h */
 	struct {
 		uint64_t came, early, late, useless;
@@ -192,6 +193,8 @@ struct glk_cache {
 	uint64_t elastic,
 		elastic_blocks; /* bytes committed that were asked for; blocks */
 	uint64_t bare;		/* bytes of their slots that are not committed */
+	uint64_t
+		shared; /* bytes committed of which the memory is counted elsewhere in their block */
 	uint64_t spills, fetches;
 	uint64_t spilled, fetched; /* bytes of them */
 	uint64_t discards,
@@ -419,10 +422,20 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	bool insists, uint64_t *ret_wants);
+/* And the bytes that exist no more, of those that went: what is shared stays elsewhere. */
+int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	uint64_t *ret_freed);
 bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream);
 int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes);
+/* seal.c: as glake_commit_shared(). */
+struct glk_sharing {
+	uint64_t from, to, bytes; /* from the beginning of the block */
+};
+int glk_cache_share(struct glk_cache *cache, uint64_t addr,
+	const struct glk_sharing *list, size_t count, struct CUstream_st *stream);
 int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);

@@ -18,6 +18,7 @@
 #include "cache/part.h"
 #include "cache/prefetch.h"
 #include "cache/reserve.h"
+#include "cache/seal.h"
 #include "cache/tag/tag.h"
 #include "numa/topology.h"
 #include "tier/io/io.h"
@@ -70,6 +71,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 static void free_rows(struct glk_cache *cache)
 {
 	glk_slab_fini(&cache->parts);
+	glk_slab_fini(&cache->seals);
 	glk_slab_fini(&cache->crowds);
 	glk_region_free(cache->bins, ROWS * GLK_BINS * sizeof(*cache->bins));
 	glk_region_free(cache->rows, ROWS * sizeof(*cache->rows));
@@ -82,7 +84,8 @@ static int make_rows(struct glk_cache *cache)
 	cache->bins = glk_region_new(ROWS * GLK_BINS * sizeof(*cache->bins));
 	if (!cache->rows || !cache->bins ||
 		glk_slab_init(&cache->crowds, sizeof(struct glk_crowd), CROWDS) ||
-		glk_slab_init(&cache->parts, sizeof(struct glk_part), GLK_PARTS)) {
+		glk_slab_init(&cache->parts, sizeof(struct glk_part), GLK_PARTS) ||
+		glk_slab_init(&cache->seals, sizeof(struct glk_kept_seal), GLK_SEALS)) {
 		free_rows(cache);
 		return -ENOMEM;
 	}
@@ -237,11 +240,16 @@ int glk_cache_start(struct glk_cache *cache)
 static int empty_map(struct glk_arena *arena)
 {
 	struct glk_map *map = &arena->map;
-	uint32_t end = glk_space_end(map->space);
+	uint32_t end = glk_space_end(map->space), waits;
 
 	if (!end)
 		return 0;
 	glk_bits_clear(map->busy, 0, end - 1);
+	/* what was sealed; if it is mapped it goes with the others */
+	while ((waits = glk_seal_pop(map))) {
+		if (!glk_map_page(map, waits)->aliases)
+			glk_node_release(glk_map_node(map, waits), waits);
+	}
 	for (uint32_t slot = 0; slot < end; slot++) {
 		struct glk_mapping m;
 		struct glk_page *page;

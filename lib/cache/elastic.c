@@ -15,8 +15,8 @@
 #include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/bin/hit.h"
-#include "cache/part.h"
 #include "cache/plan.h"
+#include "cache/seal.h"
 #include "cache/tag/tag.h"
 
 #include <errno.h>
@@ -159,7 +159,11 @@ void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e)
 	const struct glk_part *part = glk_part_at(arena->gpu, e);
 	uint64_t bare = slots_of(&arena->map, part->bare_slots);
 
-	count(arena, e, part->bare - glk_extent_asked(e), bare - e->size);
+	/* what it shares was counted once */
+	count(arena, e, part->bare + part->shared - glk_extent_asked(e),
+		bare + part->shared - e->size);
+	arena->gpu->bare += part->shared;
+	arena->gpu->shared -= part->shared;
 	glk_poke_relaxed(&row->blocks, row->blocks - 1);
 	arena->gpu->bare -= e->size;
 	arena->gpu->elastic_blocks--;
@@ -177,6 +181,7 @@ struct change {
 	const struct glk_portion *portions;
 	size_t count;
 	uint64_t bytes, wants; /* that came or went; that there was no room for */
+	uint64_t freed;	       /* of those that went, what exists no more */
 	uint64_t left;	       /* that the tag may have more */
 	bool insists;	       /* cold blocks go for it */
 	struct glk_stretch few[32], *came; /* stretches that have come, in order */
@@ -410,18 +415,49 @@ static struct glk_stretch whole_pages(const struct change *c, struct glk_stretch
 	return s;
 }
 
+/* A stretch that goes, and whether its memory stays, for another range of the block. */
+static void note_gone(struct change *c, struct glk_stretch s, bool stays)
+{
+	struct glk_part *part = glk_part_at(c->arena->gpu, c->e);
+	uint64_t bytes = bytes_of(c, s);
+
+	c->bytes += bytes;
+	if (stays) {
+		part->shared -= bytes;
+		c->arena->gpu->shared -= bytes;
+		c->arena->gpu->bare += bytes;
+		return;
+	}
+	c->freed += bytes;
+	count(c->arena, c->e, -bytes, -given_of(c, s));
+}
+
+/* Of a stretch that is here what goes at once: each sealed page by itself. */
+static struct glk_stretch next_going(const struct change *c, uint32_t slot, uint32_t last)
+{
+	const struct glk_map *map = &c->arena->map;
+	struct glk_stretch s = glk_part_next(map, c->e, slot, last, false);
+
+	if (s.first > s.last || !glk_part_at(c->arena->gpu, c->e)->sealed)
+		return s;
+	s = glk_part_alike(map, s);
+	if (glk_is_sealed(map, s.first))
+		s.last = s.first;
+	return s;
+}
+
 static void go_here(struct change *c, struct glk_stretch r, const struct glk_use *use)
 {
 	const struct glk_map *map = &c->arena->map;
-	struct glk_stretch s = glk_part_next(map, c->e, r.first, r.last, false), in;
+	struct glk_stretch s = next_going(c, r.first, r.last), in;
 
-	for (; s.first <= s.last;
-		s = glk_part_next(map, c->e, s.last + 1, r.last, false)) {
+	for (; s.first <= s.last; s = next_going(c, s.last + 1, r.last)) {
 		in = whole_pages(c, s);
 		if (in.first + 1 > in.last + 1)
 			continue;
-		c->bytes += bytes_of(c, in);
-		count(c->arena, c->e, -bytes_of(c, in), -given_of(c, in));
+		note_gone(c, in,
+			glk_is_sealed(map, in.first) &&
+				glk_seal_stays(c->arena, in.first, 0));
 		glk_beside_count(c->arena, c->e, false);
 		glk_part_depart(c->arena, c->e, in, GLK_KEPT_BARE, use);
 		glk_beside_count(c->arena, c->e, true);
@@ -440,11 +476,12 @@ static int go_away(struct change *c, struct glk_stretch r)
 		p = glk_part_piece(c->arena, c->e, s.first);
 		s.last = p.s.last < r.last ? p.s.last : r.last;
 		if (!(p.word & GLK_KEPT_BARE)) {
+			bool stays = p.word & GLK_KEPT_SEALED &&
+				glk_seal_stays(c->arena, s.first, p.word);
+
 			err = glk_part_forget(c->arena, c->e, s);
-			if (!err) {
-				c->bytes += bytes_of(c, s);
-				count(c->arena, c->e, -bytes_of(c, s), -given_of(c, s));
-			}
+			if (!err)
+				note_gone(c, s, stays);
 		}
 		s = glk_part_next(map, c->e, s.last + 1, r.last, true);
 	}
@@ -531,6 +568,18 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 	if (err == -ENOMEM && glk_elastic_ask(cache, c.wants, stream))
 		err = glk_asked(cache, addr, stream, &how);
 	*ret_bytes = err == -ENOMEM ? room_for(cache, &c) : c.bytes;
+	return err;
+}
+
+int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
+	uint64_t *ret_freed)
+{
+	struct change c = {.portions = portions, .count = count};
+	struct glk_asking how = {.fn = decommit, .arg = &c};
+	int err = glk_asked(cache, addr, stream, &how);
+
+	*ret_freed = c.freed;
 	return err;
 }
 

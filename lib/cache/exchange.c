@@ -33,7 +33,7 @@
 static bool goes(const struct glk_map *map, uint32_t slot, enum glk_way way)
 {
 	return map->page[slot] && glk_bit_get(map->usable, slot) &&
-		!glk_is_claimed(map, slot, slot) &&
+		!glk_is_sealed(map, slot) && !glk_is_claimed(map, slot, slot) &&
 		glk_map_is_host(map, map->page[slot]) == (way == GLK_TO_GPU);
 }
 

@@ -138,6 +138,7 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	s->away_blocks = cache->away_blocks;
 	s->elastic = cache->elastic;
 	s->elastic_blocks = cache->elastic_blocks;
+	s->elastic_shared = cache->shared;
 	s->spills = cache->spills;
 	s->fetches = cache->fetches;
 	s->placed = cache->placed;
@@ -193,9 +194,11 @@ static void gather(struct glk_cache *cache, struct glake_stats *s)
 	if (started)
 		gather_streams(&cache->streams, s);
 	/* what is taken and not given lies in bins, or is out and was freed */
-	given = s->given + cache->bare;
+	given = s->given + cache->bare + cache->shared;
 	s->quick = s->quick > given ? s->quick - given : 0;
-	s->free_pages += glk_node_free(cache->node);
+	/* what was sealed is free once the work on it has finished */
+	s->free_pages += glk_node_free(cache->node) + cache->space.unsealed_bytes;
+	s->idle += cache->space.unsealed_bytes;
 }
 
 void glk_cache_figures(struct glk_cache *cache, struct glake_stats *ret_stats)

@@ -213,7 +213,7 @@ static void count(struct glk_arena *arena, uint64_t *bytes, uint64_t *blocks)
 		glk_plan_step(arena->gpu);
 		if (!may_go(NULL, e))
 			continue;
-		here = glk_part_here(arena, e) - glk_beside_placed(map, e);
+		here = glk_part_may_go(arena, e) - glk_beside_placed(map, e);
 		*bytes += here;
 		*blocks += here > 0;
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The books of blocks that are away in part: see part.h. */
-#include "cache/part.h"
+#include "cache/seal.h"
 
 #include <errno.h>
 
@@ -38,6 +38,12 @@ uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e
 		(glk_extent_part(e) ? glk_part_at(arena->gpu, e)->away +
 					glk_part_at(arena->gpu, e)->bare
 				    : 0);
+}
+
+/* The run of the store that a piece has for itself; 0: none. */
+static uint32_t own_run(uint32_t word)
+{
+	return word & GLK_KEPT_SEALED ? 0 : word & GLK_KEPT_RUN;
 }
 
 /* Bytes of a content, 0 for none, that another GPU has. */
@@ -202,6 +208,7 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	part->slots = part->head = part->suspended = part->tagged = 0;
 	part->elastic = false;
 	glk_poke_relaxed(&part->bare, 0);
+	part->shared = part->sealed = 0;
 	if (glk_extent_away(e)) {
 		unfold(arena, e, id);
 		return 0;
@@ -277,12 +284,15 @@ void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 	uint32_t word, const struct glk_use *use)
 {
 	struct glk_part *part = glk_part_at(arena->gpu, e);
+	bool sealed = glk_is_sealed(&arena->map, s.first);
 
 	glk_part_leave(&arena->map, e, s, use);
+	if (sealed)
+		glk_seal_left(arena, e, s);
 	put(arena, e, s.first, word);
 	weigh(arena, e, s, word, true);
 	part->slots += s.last - s.first + 1;
-	glk_poke_relaxed(&part->afar, part->afar + afar_of(arena, word & GLK_KEPT_RUN));
+	glk_poke_relaxed(&part->afar, part->afar + afar_of(arena, own_run(word)));
 	if (word & GLK_KEPT_BARE)
 		join_bare(arena, e, s);
 }
@@ -293,12 +303,14 @@ static void arrive(struct glk_arena *arena, struct glk_extent *e,
 {
 	struct glk_part *part = glk_part_at(arena->gpu, e);
 	struct glk_stretch low = {p->s.first, s.first - 1}, up = {p->s.first, s.last};
-	uint32_t run = p->word & GLK_KEPT_RUN, flags = p->word & ~GLK_KEPT_RUN;
+	uint32_t run = own_run(p->word), flags = p->word & ~GLK_KEPT_RUN;
 	uint64_t from = s.first > low.first ? bytes_of(arena, e, low) : 0;
 	uint64_t afar = part->afar - afar_of(arena, run);
 	struct glk_store_rest rest = {0, 0};
 
-	if (run && s.first == p->s.first && s.last == p->s.last)
+	if (p->word & GLK_KEPT_SEALED)
+		glk_seal_unref(arena->gpu, p->word, read);
+	else if (run && s.first == p->s.first && s.last == p->s.last)
 		glk_store_put(store_of(arena), run, read);
 	else if (run)
 		rest = glk_store_cut(
@@ -356,10 +368,10 @@ int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
 	s = glk_part_next(&arena->map, e, all.first, all.last, true);
 	while (s.first <= s.last && !err) {
 		struct glk_piece p = glk_part_piece(arena, e, s.first);
-		uint32_t run = p.word & GLK_KEPT_RUN;
+		uint32_t run = own_run(p.word);
 		uint64_t afar = part->afar - afar_of(arena, run);
 
-		err = glk_away_home(arena->gpu, run);
+		err = glk_away_home(arena->gpu, glk_seal_run(arena->gpu, p.word));
 		glk_poke_relaxed(&part->afar, afar + afar_of(arena, run));
 		s = glk_part_next(&arena->map, e, p.s.last + 1, all.last, true);
 	}
@@ -371,21 +383,33 @@ void glk_part_drop(
 {
 	struct glk_map *map = &arena->map;
 	const struct glk_part *part = glk_part_at(arena->gpu, e);
-	struct glk_stretch all = glk_part_all(map, e), s;
+	struct glk_stretch all = glk_part_all(map, e), s, in;
 	uint32_t id = glk_extent_id(map, e);
 	struct glk_piece p;
 
-	for (s = glk_part_next(map, e, all.first, all.last, false); s.first <= s.last;
-		s = glk_part_next(map, e, s.last + 1, all.last, false))
-		glk_slots_leave(map, s.first, s.last, use);
 	s = glk_part_next(map, e, all.first, all.last, true);
 	for (; s.first <= s.last;
 		s = glk_part_next(map, e, p.s.last + 1, all.last, true)) {
 		p = glk_part_piece(arena, e, s.first);
 		/* what writes it is the stream that writes what comes next */
-		if (p.word & GLK_KEPT_RUN)
+		if (p.word & GLK_KEPT_SEALED)
+			glk_seal_unref(arena->gpu, p.word, 0);
+		else if (p.word & GLK_KEPT_RUN)
 			glk_store_put(store_of(arena), p.word & GLK_KEPT_RUN, 0);
 		take(arena, e, &p);
+	}
+	for (s = glk_part_next(map, e, all.first, all.last, false); s.first <= s.last;
+		s = glk_part_next(map, e, in.last + 1, all.last, false)) {
+		bool sealed = glk_is_sealed(map, s.first);
+
+		in = glk_part_alike(map, s);
+		if (!sealed && in.last == s.last) {
+			glk_slots_leave(map, in.first, in.last, use);
+			continue;
+		}
+		glk_part_leave(map, e, in, use);
+		if (sealed)
+			glk_seal_left(arena, e, in);
 	}
 	if (all.first < all.last)
 		glk_bits_clear(map->gone, all.first + 1, all.last);

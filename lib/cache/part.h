@@ -32,6 +32,9 @@ struct glk_part {
 	uint32_t bare_slots;
 	uint64_t
 		bare; /* bytes that are not committed, and none of those that are gone; poked */
+	uint64_t
+		shared; /* bytes that are committed and of which the memory is counted elsewhere in it: seal.h */
+	uint32_t sealed; /* slots that it stands on with pages that are sealed */
 };
 
 /* A piece: where, and what is kept of it. */
@@ -111,6 +114,17 @@ static inline bool glk_part_is_single(
 	return glk_part_is_elastic(cache, e) && !glk_part_at(cache, e)->grows;
 }
 
+/* Bytes that are here and may go, but for a suspension: sealed pages stay. */
+static inline uint64_t glk_part_may_go(
+	const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t here = glk_part_here(arena, e);
+
+	return glk_part_is(e) ? here -
+			((uint64_t)glk_part_at(arena->gpu, e)->sealed << arena->map.shift)
+			      : here;
+}
+
 /* elastic.c: the books of one that is about to be freed. */
 void glk_elastic_end(struct glk_arena *arena, const struct glk_extent *e);
 /* What another GPU has of it goes to the host, piece by piece. As glk_away_home(). */
@@ -122,11 +136,12 @@ void glk_part_drop(
 /* ---- range.c, in a block that may move: as glk_away_send(), glk_away_have(). ---- */
 
 /* What is here of a stretch goes: -EALREADY with a record where nothing is. All of it or nothing.
- * `drop`: without contents; `why`: flags of what goes. */
+ * `drop`: without contents; `why`: flags of what goes. Sealed pages stay, unless there are some. */
 struct glk_part_way {
 	uint32_t on;
 	uint32_t why;
 	bool drop;
+	bool sealed; /* sealed pages and nothing else */
 };
 int glk_part_send(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_part_way *way);

@@ -13,6 +13,7 @@
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/prefetch.h"
+#include "cache/seal.h"
 #include "cache/told.h"
 
 #include <errno.h>
@@ -36,10 +37,22 @@ struct leaving {
 	uint64_t bytes;
 };
 
-/* The next stretch that is here, from a slot on. */
+/* The next stretch that is here, from a slot on, and goes: sealed pages for a suspension only, each by itself. */
 static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
 {
-	return glk_part_next(&l->arena->map, l->e, slot, l->s.last, false);
+	const struct glk_map *map = &l->arena->map;
+	struct glk_stretch s = glk_part_next(map, l->e, slot, l->s.last, false);
+
+	if (!glk_part_at(l->arena->gpu, l->e)->sealed)
+		return s;
+	while (s.first <= s.last &&
+		(glk_is_sealed(map, s.first) ? !l->way->why : l->way->sealed))
+		s = glk_part_next(
+			map, l->e, glk_part_alike(map, s).last + 1, l->s.last, false);
+	s = glk_part_alike(map, s);
+	if (s.first <= s.last && glk_is_sealed(map, s.first))
+		s.last = s.first;
+	return s;
 }
 
 static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
@@ -53,6 +66,8 @@ static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
 	if (!bytes && l->use.streams)
 		return 0;
 	l->use = glk_block_use(cache, l->e, l->way->on);
+	if (glk_is_sealed(&l->arena->map, s.first))
+		return glk_seal_keep(l->arena, l->e, s.first, l->way, &l->use, ret_run);
 	return bytes && !l->way->drop
 		? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
 		: 0;
@@ -63,9 +78,15 @@ static void forget(const struct leaving *l, uint32_t slot)
 {
 	struct glk_stretch s = next_here(l, l->s.first);
 
-	for (; s.first <= s.last && s.first < slot; s = next_here(l, s.last + 1))
-		glk_store_put(&l->arena->gpu->mover.store,
-			*glk_part_word(l->arena, l->e, s.first) & GLK_KEPT_RUN, 0);
+	for (; s.first <= s.last && s.first < slot; s = next_here(l, s.last + 1)) {
+		uint32_t word = *glk_part_word(l->arena, l->e, s.first);
+
+		if (word & GLK_KEPT_SEALED)
+			glk_seal_unref(l->arena->gpu, word, 0);
+		else
+			glk_store_put(
+				&l->arena->gpu->mover.store, word & GLK_KEPT_RUN, 0);
+	}
 }
 
 static int copy_all(struct leaving *l)
@@ -98,8 +119,10 @@ static void depart_all(struct leaving *l)
 
 static void keep_hash(struct glk_arena *arena, uint32_t word)
 {
-	if (word & GLK_KEPT_RUN && arena->gpu->conf->tier_verify)
-		glk_verify_keep(&arena->gpu->mover, word & GLK_KEPT_RUN);
+	uint32_t run = glk_seal_run(arena->gpu, word);
+
+	if (run && arena->gpu->conf->tier_verify)
+		glk_verify_keep(&arena->gpu->mover, run);
 }
 
 /* Of all pieces in it that have none. */
@@ -111,10 +134,9 @@ static void keep_hashes(
 
 	while (arena->gpu->conf->tier_verify && s.first <= s.last) {
 		struct glk_piece p = glk_part_piece(arena, e, s.first);
+		uint32_t run = glk_seal_run(arena->gpu, p.word);
 
-		if (p.word & GLK_KEPT_RUN &&
-			!glk_store_at(&arena->gpu->mover.store, p.word & GLK_KEPT_RUN)
-				 ->hashed)
+		if (run && !glk_store_at(&arena->gpu->mover.store, run)->hashed)
 			keep_hash(arena, p.word);
 		s = glk_part_next(map, e, p.s.last + 1, in.last, true);
 	}
@@ -208,7 +230,7 @@ static struct glk_stretch part_of(const struct coming *c, const struct glk_piece
 static int check(struct coming *c, const struct glk_piece *p)
 {
 	struct glk_cache *cache = c->arena->gpu;
-	int err = glk_verify_check(&cache->mover, p->word & GLK_KEPT_RUN);
+	int err = glk_verify_check(&cache->mover, glk_seal_run(cache, p->word));
 
 	if (err)
 		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away in part: %s",
@@ -226,7 +248,8 @@ static int prepare(struct coming *c)
 		struct glk_piece p = glk_part_piece(c->arena, c->e, slot);
 		bool before = p.s.first < c->s.first,
 		     cut = before || p.s.last > c->s.last;
-		int err = p.word & GLK_KEPT_RUN && !c->forgets ? check(c, &p) : 0;
+		bool checked = glk_seal_run(c->arena->gpu, p.word) && !c->forgets;
+		int err = checked ? check(c, &p) : 0;
 
 		in = part_of(c, &p);
 		if (err)
@@ -267,7 +290,7 @@ static int copy_back(struct coming *c, const struct glk_piece *p, struct glk_str
 {
 	const struct glk_map *map = &c->arena->map;
 	struct glk_cache *cache = c->arena->gpu;
-	uint32_t run = p->word & GLK_KEPT_RUN;
+	uint32_t run = glk_seal_run(cache, p->word);
 	uint64_t at, addr, bytes = glk_part_span(map, c->e, s, &addr);
 
 	if (!run || !bytes)
@@ -326,6 +349,26 @@ static int back(struct coming *c)
 	return err;
 }
 
+/* A piece that was sealed: with the page that another one of it has, or with one of its own that others will
+ * have. */
+static int come_sealed(struct coming *c)
+{
+	uint32_t word = *glk_part_word(c->arena, c->e, c->s.first);
+	int err;
+
+	if (glk_seal_is_here(c->arena->gpu, word))
+		return glk_seal_come(c->arena, c->e, c->s.first);
+	err = back(c);
+	if (!err)
+		glk_seal_came(c->arena, c->e, c->s.first, word);
+	return err;
+}
+
+static bool is_sealed(const struct coming *c)
+{
+	return glk_part_piece(c->arena, c->e, c->s.first).word & GLK_KEPT_SEALED;
+}
+
 /* The pieces at its ends, of which something stays. */
 static void keep_ends(struct coming *c)
 {
@@ -348,7 +391,7 @@ static int come(
 	int err = prepare(&c);
 
 	if (!err)
-		err = back(&c);
+		err = is_sealed(&c) ? come_sealed(&c) : back(&c);
 	if (err) {
 		give_spares(&c);
 		return err;
@@ -383,6 +426,8 @@ static struct glk_stretch next_gone(const struct glk_arena *arena,
 
 	while (some && all.first <= all.last) {
 		p = glk_part_piece(arena, e, all.first);
+		if (p.word & GLK_KEPT_SEALED && comes(&p, flags))
+			return s.first <= s.last ? s : p.s;
 		if (comes(&p, flags)) {
 			s.first = s.first > s.last ? all.first : s.first;
 			s.last = p.s.last < last ? p.s.last : last;

@@ -170,9 +170,15 @@ static int state_of_slot(
 		return GLAKE_RUN_HOLE;
 	if (!map->page[slot])
 		return GLAKE_RUN_LEAVING;
+	m = glk_mapping_at(map, slot);
+	/* one that was sealed waits */
+	if (page->sealed && !page->sealers && page->first_alias == m.first) {
+		use = page->aliases > 1 ? page->use : glk_use_at(map, slot);
+		*ret_late = late_of(t->cache, use);
+		return GLAKE_RUN_LIMBO;
+	}
 	if (!glk_bit_get(map->usable, slot))
 		return GLAKE_RUN_ALIAS;
-	m = glk_mapping_at(map, slot);
 	if (glk_bits_any(map->busy, m.first, m.last))
 		return GLAKE_RUN_REST;
 	if (page->first_alias != m.first)
@@ -233,7 +239,7 @@ static void back_away(struct glake_run *run, struct turn *t, uint64_t end)
 	struct CUstream_st *late;
 
 	for (; slot <= last; slot++, t->steps++) {
-		slot = glk_bits_first(map->usable, slot, last);
+		slot = glk_bits_first(map->mapped, slot, last);
 		if (slot == GLK_BITS_NONE)
 			return;
 		add_slot(run, t, slot, glk_slot_part(map, slot, t->offset, end),
@@ -263,8 +269,8 @@ static uint32_t flags_of(const struct turn *t, const struct glk_extent *e)
 
 /* Of one that is away in part, or elastic, what is alike from the present offset on: where it ends, and whether it
  * is away, or bare. */
-static uint64_t end_of_part(
-	const struct turn *t, const struct glk_extent *e, bool *ret_away, bool *ret_bare)
+static uint64_t end_of_part(const struct turn *t, const struct glk_extent *e,
+	bool *ret_away, bool *ret_bare, bool *ret_shared)
 {
 	const struct glk_map *map = &t->arena->map;
 	uint32_t slot = glk_slot_of(map, t->offset), last = glk_extent_last(map, e);
@@ -278,6 +284,7 @@ static uint64_t end_of_part(
 
 		s.last = p.s.last;
 		*ret_bare = p.word & GLK_KEPT_BARE;
+		*ret_shared = p.word & GLK_KEPT_SEALED;
 	}
 	end = (uint64_t)(s.last + 1) << map->shift;
 	return s.last < last ? end : e->offset + e->size;
@@ -298,14 +305,46 @@ static uint64_t placed_in(const struct turn *t, const struct glk_extent *e, uint
 	return bytes;
 }
 
+/* Whether a sealed page counts at a slot: at the newest of its mappings that the block stands on. */
+static bool counts_at(struct turn *t, uint32_t slot)
+{
+	const struct glk_map *map = &t->arena->map;
+	uint32_t at = glk_map_page(map, map->page[slot])->first_alias;
+
+	for (; !glk_is_sealed(map, at); at = map->alias[at])
+		t->steps++;
+	return at == slot;
+}
+
+/* Of what is here of an elastic block, up to an offset, what is alike: no page of it is sealed, or all count here, or
+ * all elsewhere. Where it ends. */
+static uint64_t end_of_alike(struct turn *t, uint64_t end, bool *ret_shared)
+{
+	const struct glk_map *map = &t->arena->map;
+	struct glk_stretch s = {glk_slot_of(map, t->offset), glk_slot_of(map, end - 1)};
+	uint32_t last = s.last, slot = s.first + 1;
+
+	s = glk_part_alike(map, s);
+	*ret_shared = glk_is_sealed(map, s.first) && !counts_at(t, s.first);
+	while (glk_is_sealed(map, s.first) && slot <= s.last &&
+		counts_at(t, slot) != *ret_shared)
+		slot++;
+	if (glk_is_sealed(map, s.first))
+		s.last = slot - 1;
+	return s.last < last ? (uint64_t)(s.last + 1) << map->shift : end;
+}
+
 static void tell_block(struct turn *t, struct glk_extent *e)
 {
 	uint64_t end = e->offset + e->size, asked = 0, before = t->offset - e->offset;
 	bool live = read_live(e, &asked), away = live && glk_extent_away(e), bare = false;
+	bool shared = false;
 	struct glake_run *run = &t->runs[t->count++];
 
 	if (live && (glk_extent_part(e) || (away && glk_part_is_elastic(t->cache, e))))
-		end = end_of_part(t, e, &away, &bare);
+		end = end_of_part(t, e, &away, &bare, &shared);
+	if (live && !away && glk_part_is_elastic(t->cache, e))
+		end = end_of_alike(t, end, &shared);
 	*run = run_of(t, end,
 		away	       ? GLAKE_RUN_AWAY
 			: live ? GLAKE_RUN_LIVE
@@ -316,11 +355,13 @@ static void tell_block(struct turn *t, struct glk_extent *e)
 		run->asked = asked > before ? asked - before : 0;
 	if (bare)
 		run->flags |= GLAKE_RUN_BARE;
+	if (shared)
+		run->flags |= GLAKE_RUN_SHARED;
 	if (run->asked > run->size && end < e->offset + e->size)
 		run->asked = run->size;
 	if (away)
 		back_away(run, t, end);
-	else
+	else if (!shared)
 		back_block(run, t, end);
 	if (run->host_bytes && live && !away)
 		run->placed = placed_in(t, e, end);

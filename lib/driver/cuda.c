@@ -48,6 +48,7 @@ static const struct glk_drv_ops cuda_ops = {
 	.release = glk_cuda_release,
 	.map = glk_cuda_map,
 	.set_access = glk_cuda_set_access,
+	.promise = glk_cuda_promise,
 	.unmap = glk_cuda_unmap,
 	.export_fd = glk_cuda_export_fd,
 	.import_fd = glk_cuda_import_fd,

@@ -168,6 +168,13 @@ int glk_cuda_map(struct glk_drv *drv, uint64_t addr, size_t size, uint64_t page)
 	return 0;
 }
 
+/* The rights of a mapping must not change while a kernel may use it, so that nothing is to be done. */
+int glk_cuda_promise(struct glk_drv *drv, uint64_t addr, size_t size)
+{
+	(void)drv, (void)addr, (void)size;
+	return 0;
+}
+
 int glk_cuda_set_access(struct glk_drv *drv, uint64_t addr, size_t size,
 	const struct glk_grant *grants, size_t count)
 {

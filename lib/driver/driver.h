@@ -165,6 +165,9 @@ struct glk_drv_ops {
 	 * rights they have. */
 	int (*set_access)(struct glk_drv *drv, uint64_t addr, size_t size,
 		const struct glk_grant *grants, size_t count);
+	/* What is mapped in a run is read from now on and not written, whatever the rights: a driver that judges
+	 * refuses work that is queued later and would write there. */
+	int (*promise)(struct glk_drv *drv, uint64_t addr, size_t size);
 	int (*unmap)(struct glk_drv *drv, uint64_t addr, size_t size);
 
 	int (*export_fd)(

@@ -35,6 +35,8 @@
 	X(set_access, (struct glk_drv *drv, uint64_t addr, size_t size,                  \
 		const struct glk_grant *grants, size_t count),                           \
 		(inner, addr, size, grants, count), SET_ACCESS)                          \
+	X(promise, (struct glk_drv *drv, uint64_t addr, size_t size),                    \
+		(inner, addr, size), OTHER)                                              \
 	X(unmap, (struct glk_drv *drv, uint64_t addr, size_t size),                      \
 		(inner, addr, size), UNMAP)                                              \
 	X(export_fd, (struct glk_drv *drv, uint64_t page, int *ret_fd),                  \

@@ -15,7 +15,8 @@
  * A page may be mapped at several places. It is in use through at most one of these mappings,
  * the one that live extents touch; the others are idle aliases: when a later request falls on
  * one whose page is idle, no driver call is needed. A mapping is *usable* when its page is in
- * use right there or idle, *stale* when its page is in use elsewhere.
+ * use right there or idle, *stale* when its page is in use elsewhere. Pages whose contents do not change
+ * any more may be sealed, and are in use through many mappings at once: page/seal.h.
  *
  * Addresses are reserved in steps, so an arena may have several ranges: its map. The maps of a GPU share
  * one space, the tables of all slots, pages, mappings and idle pages. Offsets and slots count through all
@@ -35,6 +36,7 @@
 #include "map/page/claim.h"
 #include "map/page/idle.h"
 #include "map/page/mapping.h"
+#include "map/page/seal.h"
 #include "map/page/slot.h"
 #include "map/page/swap.h"
 #include "map/page/use.h"

@@ -105,6 +105,7 @@ struct glk_idle_cursor {
 	X(uint64_t, lost, GLK_PER_GROUP) /* a live extent lost its contents here, and has no page: page/swap.h */ \
 	X(uint64_t, gone, GLK_PER_GROUP) /* of blocks that are away in part: see space/part.h */ \
 	X(uint64_t, begun, GLK_PER_GROUP) \
+	X(uint64_t, sealed, GLK_PER_GROUP) /* a block stands there on a page that is sealed: page/seal.h */ \
 	X(uint32_t, piece, GLK_PER_SLOT) /* and what is kept of a piece */ \
 	X(struct glk_idle_links, idle, GLK_PER_GROUP) /* see struct glk_stock */ \
 	X(struct glk_idle_links, idle_host, GLK_PER_GROUP)
@@ -148,6 +149,9 @@ struct glk_space {
 	struct glk_range **range; /* a GiB of offsets: the range that it is of */
 	GLK_SLOT_TABLES(GLK_SLOT_TABLE)
 	struct glk_stock of[GLK_OF_COUNT];
+	/* Pages that were sealed and that no block stands on any more, oldest first: page/seal.h */
+	uint32_t unsealed, unsealed_last;
+	uint64_t unsealed_bytes;
 	uint32_t claims; /* of so many the slots that are claimed are */
 	uint32_t mark;	 /* number of the place under way, to meet no page of it twice */
 	uint64_t mapped_bytes; /* all mappings, aliases counted each */

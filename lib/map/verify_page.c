@@ -18,6 +18,7 @@ struct tally {
 	uint64_t held;	   /* of the map */
 	uint32_t mappings; /* met, less those in the chains of the pages that were met */
 	uint32_t hosted;   /* likewise */
+	uint64_t waits;	   /* bytes of pages that were sealed and are in nobody's use */
 };
 
 /* What the chain of a page says. */
@@ -52,7 +53,11 @@ static int check_chain(
 				  " mappings in its chain, %d counted, slot %" PRIu32
 				  " %" PRIu32 " times",
 			id, length, page->aliases, name, found);
-	if (chain.busy > 1)
+	if (page->sealed && (page->sealers != chain.busy || page->in_use != GLK_NO_SLOT))
+		return glk_broken("page %" PRIu32 ": sealed, in use through %" PRIu32
+				  " mappings, counted as %d",
+			id, chain.busy, page->sealers);
+	if (chain.busy > 1 && !page->sealed)
 		return glk_broken("page %" PRIu32 ": in use through %" PRIu32
 				  " mappings at once",
 			id, chain.busy);
@@ -82,7 +87,7 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 		return glk_broken("page %" PRIu32 ": %" PRIu64
 				  " bytes, of class %d and node %d",
 			id, page->size, page->class, page->node);
-	if (page->aliases > 1 && page->in_use != chain->in_use)
+	if (page->aliases > 1 && !page->sealed && page->in_use != chain->in_use)
 		return glk_broken("page %" PRIu32 ": in use at slot %" PRIu32
 				  ", which it holds at %" PRIu32,
 			id, chain->in_use, page->in_use);
@@ -92,7 +97,8 @@ static int check_page(struct tally *t, uint32_t id, const struct chain *chain)
 				map, chain->busy ? chain->in_use : page->first_alias) &&
 		(chain->busy || !page->map))
 		return glk_broken("page %" PRIu32 ": used last in another map", id);
-	if (chain->busy)
+	t->waits += page->sealed && !chain->busy ? page->size : 0;
+	if (chain->busy || page->sealed)
 		return 0;
 	stock->idle_slots += glk_page_slots(map, page);
 	if (!glk_idle_listed(
@@ -154,6 +160,7 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 		map->space->range[((uint64_t)first << map->shift) >> GLK_RANGE_SHIFT];
 	struct glk_mapping m = {first, first};
 	struct chain chain = {0};
+	bool usable;
 	int err;
 
 	if (id > glk_load_relaxed(&map->pool->pages.used) ||
@@ -170,7 +177,13 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	if (err)
 		return err;
 	m.last = first + glk_page_slots(map, page) - 1;
-	err = check_bits(map, m, page->aliases > 1, !chain.busy || chain.in_use == first);
+	usable = page->sealed ? glk_bit_get(map->busy, first)
+			      : !chain.busy || chain.in_use == first;
+	err = check_bits(map, m, page->aliases > 1, usable);
+	if (!err &&
+		glk_bits_count(map->sealed, m.first, m.last) !=
+			(page->sealed && usable ? m.last - m.first + 1 : 0))
+		err = glk_broken("slot %" PRIu32 ": marked as sealed, or not", first);
 	t->mappings++;
 	t->mapped_bytes += page->size;
 	if (glk_bits_count(map->host, m.first, m.last) !=
@@ -180,7 +193,7 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 			first, id);
 	if (glk_slot_map(map, first) == map && glk_map_is_host(map, id))
 		t->hosted += m.last - m.first + 1;
-	if (chain.in_use == first)
+	if (chain.in_use == first && !page->sealed)
 		t->of[glk_map_is_host(map, id)].stranded +=
 			m.last - m.first + 1 - glk_bits_count(map->busy, m.first, m.last);
 	if (!err && page->first_alias == first)
@@ -195,7 +208,8 @@ static int check_none(const struct glk_map *map, uint32_t slot)
 {
 	if (glk_bit_get(map->usable, slot) || glk_bit_get(map->shared, slot) ||
 		(glk_bit_get(map->busy, slot) && !glk_bit_get(map->lost, slot)) ||
-		glk_bit_get(map->head, slot) || glk_bit_get(map->wide, slot))
+		glk_bit_get(map->sealed, slot) || glk_bit_get(map->head, slot) ||
+		glk_bit_get(map->wide, slot))
 		return glk_broken("slot %" PRIu32
 				  ": usable %d, shared %d, busy %d, no page",
 			slot, glk_bit_get(map->usable, slot),
@@ -279,6 +293,11 @@ int glk_verify_pages(struct glk_map *map)
 		err = glk_broken("slots are claimed, by no plan");
 	for (int i = 0; i < GLK_OF_COUNT && !err; i++)
 		err = check_stock(&space->of[i], &t.of[i]);
+	/* those that wait and are mapped nowhere were not met */
+	if (!err && t.waits > space->unsealed_bytes)
+		err = glk_broken("sealed pages of %" PRIu64 " bytes wait, %" PRIu64
+				 " are counted",
+			t.waits, space->unsealed_bytes);
 	if (err)
 		return err;
 	if (t.mapped_bytes != space->mapped_bytes)

@@ -120,7 +120,9 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 	p->class = (uint8_t)glk_node_class(node, size);
 	p->kept = false;
 	p->going = 0;
-	p->left = false;
+	p->left = p->sealed = false;
+	p->sealers = 0;
+	p->kept_as = 0;
 	glk_store_relaxed(&p->out, false);
 	glk_page_move(p, GLK_PAGE_EMPTY, GLK_PAGE_OWNED);
 	glk_node_note_peak(node);

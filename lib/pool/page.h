@@ -62,15 +62,20 @@ struct glk_page {
 	struct glk_idnode free_link;
 	uint32_t
 		mark; /* of the last place it was looked at for, see cache/arena/order.c */
-	uint8_t aliases;
+	uint16_t aliases;
+	uint16_t
+		going; /* mappings that the driver is about to take away, see map/page/mapping.h */
+	/* While it is sealed, see map/page/seal.h: mappings that blocks stand on; and what is kept of its contents by
+	 * blocks that are suspended, see cache/seal.h: 0: none is. */
+	uint16_t sealers;
+	uint32_t kept_as;
 	uint8_t class;
 	uint8_t node;
 	uint8_t able; /* GLK_PAGE_... it was made with */
 	/* The driver kept a mapping of it: its memory cannot come back. Nobody has the page: it goes to
 	 * the list of its node with the last of `going`. Another GPU lends it to that of its node, see
 	 * lend.c. */
-	bool kept : 1, left : 1, lent : 1;
-	uint8_t going; /* mappings that the driver is about to take away, see map/page/mapping.h */
+	bool kept : 1, left : 1, lent : 1, sealed : 1;
 	glk_atomic(bool) out; /* other processes may have it mapped */
 };
 

@@ -372,6 +372,22 @@ out:
 	return err;
 }
 
+int glk_soft_promise(struct glk_drv *drv, uint64_t addr, size_t size)
+{
+	struct soft *soft = soft_of(drv);
+	struct glk_mapping *mapping;
+
+	glk_soft_enter(soft);
+	for (uint64_t at = addr; at < addr + size; at += mapping->size) {
+		mapping = glk_book_find(&soft->book, at);
+		if (!mapping)
+			break;
+		mapping->promised = true;
+	}
+	glk_unlock(&soft->lock);
+	return 0;
+}
+
 /* Whether every byte of a range may be touched by a GPU. Memory outside of all reservations is
  * the host's own and not judged. */
 static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
@@ -394,6 +410,10 @@ static int touchable(struct soft *soft, int device, uint64_t addr, size_t size,
 				write ? "write" : "read", (unsigned long)at,
 				mapping ? "no such access was set"
 					: "nothing is mapped there");
+		if (write && mapping->promised)
+			return glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, call, 700,
+				"%s rule: GPU %d may not write %#lx: it was sealed", call,
+				device, (unsigned long)at);
 	}
 	return 0;
 }

@@ -54,6 +54,7 @@ struct glk_mapping {
 	uint8_t state;		   /* enum glk_mapping_state */
 	uint8_t prot;		   /* rights of the process, PROT_READ and PROT_WRITE */
 	bool host_read, host_write;
+	bool promised; /* nobody writes it any more */
 };
 
 struct glk_book {

@@ -184,6 +184,7 @@ static const struct glk_drv_ops soft_ops = {
 	.release = glk_soft_release,
 	.map = glk_soft_map,
 	.set_access = glk_soft_set_access,
+	.promise = glk_soft_promise,
 	.unmap = glk_soft_unmap,
 	.export_fd = glk_soft_export_fd,
 	.import_fd = glk_soft_import_fd,

@@ -354,6 +354,7 @@ int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_s
 	struct CUstream_st *stream);
 int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct CUevent_st *event);
+int glk_soft_promise(struct glk_drv *drv, uint64_t addr, size_t size);
 int glk_soft_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	const glk_drv_word *word, uint64_t value);
 

@@ -190,17 +190,14 @@ static bool all_passed(
 	return true;
 }
 
-/* Unmaps an idle page, which is the caller's then. Its mappings are looked up again each time:
- * others may take one that lies in their place. */
-static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+/* Unmaps a page of the caller's. Its mappings are looked up again each time: others may take one that lies in
+ * their place. */
+static int unmap_taken(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 {
 	struct glk_page *page = glk_map_page(map, id);
 	uint32_t slots = glk_page_slots(map, page);
 	int err;
 
-	if (page->going || !all_passed(limbo, map, page))
-		return -EAGAIN;
-	glk_page_take(map, id);
 	while (page->aliases) {
 		/* not asked again: the last one answers for what those before it were used for */
 		err = glk_mapping_remove(
@@ -210,6 +207,36 @@ static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 		limbo->streams->unmapped += page->size;
 	}
 	return 0;
+}
+
+/* An idle one, which is the caller's then. */
+static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
+{
+	const struct glk_page *page = glk_map_page(map, id);
+
+	if (page->going || !all_passed(limbo, map, page))
+		return -EAGAIN;
+	glk_page_take(map, id);
+	return unmap_taken(limbo, map, id);
+}
+
+void glk_limbo_reap(struct glk_limbo *limbo, struct glk_map *map)
+{
+	uint32_t id;
+
+	while ((id = glk_seal_pop(map))) {
+		struct glk_page *page = glk_map_page(map, id);
+
+		if (!all_passed(limbo, map, page)) {
+			glk_seal_push(map, id, true);
+			return;
+		}
+		/* the page is lost where the driver keeps a mapping */
+		if (unmap_taken(limbo, map, id))
+			continue;
+		page->sealed = false;
+		glk_page_put_back(map, id);
+	}
 }
 
 int glk_limbo_release(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)

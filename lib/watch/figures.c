@@ -239,6 +239,8 @@ static const struct row of_gpu[] = {
 	GONE(total_given, "Blocks given since open."),
 	BYTES(elastic, "Committed memory of elastic blocks."),
 	NOW(elastic_blocks, "Elastic blocks."),
+	BYTES(elastic_shared,
+		"Of elastic blocks, what is committed with memory of another range."),
 	COUNT(spill_waits,
 		"Times that requests waited for blocks that were being sent away."),
 	TIMES(GLK_FIGURES_EARLY, "prefetch_early_duration_ns",

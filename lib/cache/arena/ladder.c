@@ -130,9 +130,11 @@ uint64_t glk_ladder_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t
 
 uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *node)
 {
-	const struct glk_stock *stock = &home->map.space->of[glk_node_of(node)];
+	const struct glk_space *space = home->map.space;
+	const struct glk_stock *stock = &space->of[glk_node_of(node)];
 
-	return (stock->idle_slots << home->map.shift) + glk_node_free(node);
+	return (stock->idle_slots << home->map.shift) + glk_node_free(node) +
+		(node->gpu ? 0 : space->unsealed_bytes);
 }
 
 uint64_t glk_cache_most(const struct glk_cache *cache)
@@ -154,8 +156,13 @@ uint64_t glk_cache_room(const struct glk_cache *cache)
 static uint64_t release(struct glk_arena *home, struct glk_node *node, uint64_t bytes,
 	uint32_t groups, struct glk_late *late)
 {
-	uint64_t given = glk_ladder_drain(home->gpu, node, bytes);
-	struct glk_release r = {.limbo = glk_request_limbo(home),
+	struct glk_limbo limbo = glk_request_limbo(home);
+	uint64_t given;
+	struct glk_release r;
+
+	glk_limbo_reap(&limbo, &home->map);
+	given = glk_ladder_drain(home->gpu, node, bytes);
+	r = (struct glk_release){.limbo = glk_request_limbo(home),
 		.left = bytes > given ? bytes - given : 0,
 		.late = late};
 

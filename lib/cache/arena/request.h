@@ -28,6 +28,9 @@ int glk_arena_pages(
 /* Pages behind an extent that has a place and stands on no slots, or not on those of the request's run,
  * with all that a request may do where memory is short. 0, or an error with everything undone. */
 int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent);
+/* Slots of a block, on which it does not stand, have no mapping any more: waits for who is at them, and for the work on
+ * what lay there. 0, -EBUSY (CAPTURE), -EIO. */
+int glk_arena_clear(struct glk_arena *arena, uint32_t first, uint32_t last);
 /* What is tried for a request: a place with pages behind it. 0, or an error with everything undone. */
 typedef int (*glk_try_fn)(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);

@@ -284,7 +284,8 @@ static bool is_beset(const struct glk_map *map, uint32_t first, uint32_t last)
 
 /* Mappings that have to go first, and are in the way since the work on them is not known to be done:
  * that is asked for, and then waited for. */
-static void let_pass(struct glk_arena *arena, uint32_t first, uint32_t last, bool wait)
+static void let_pass(
+	struct glk_arena *arena, uint32_t first, uint32_t last, bool idle, bool wait)
 {
 	struct glk_streams *streams = &arena->gpu->streams;
 	const struct glk_map *map = &arena->map;
@@ -292,7 +293,8 @@ static void let_pass(struct glk_arena *arena, uint32_t first, uint32_t last, boo
 
 	glk_event_poll(streams);
 	for (uint32_t slot = first; wait && slot <= last; slot++) {
-		if (glk_bit_get(map->mapped, slot) && !glk_bit_get(map->usable, slot))
+		if (glk_bit_get(map->mapped, slot) &&
+			(idle || !glk_bit_get(map->usable, slot)))
 			glk_work_add(&work, &map->use[glk_use_slot(map, slot)]);
 	}
 	glk_work_sync(streams, &work);
@@ -315,6 +317,17 @@ static void leave_host(struct glk_arena *arena, uint32_t first, uint32_t last)
 	glk_plan_end(arena->gpu);
 }
 
+static int await_others(struct glk_arena *arena, uint32_t first, uint32_t last)
+{
+	while (is_beset(&arena->map, first, last)) {
+		if (!glk_plan_wait(arena->gpu))
+			return glk_error(-EIO, GLAKE_ERROR_DRIVER,
+				"addresses of the block cannot be mapped: the driver has kept "
+				"what was there");
+	}
+	return 0;
+}
+
 /* Its place is given, so others who are at it are waited for: a request that looks for a place takes
  * another one. A mapping that the driver has kept stays, and the place is none any more. */
 static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *extent)
@@ -329,14 +342,10 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 		leave_host(arena, first, last);
 	for (int i = 0; i < 4 && err == -EAGAIN; i++) {
 		if (i)
-			let_pass(arena, first, last, i > 1);
-		while (is_beset(map, first, last)) {
-			if (!glk_plan_wait(arena->gpu))
-				return glk_error(-EIO, GLAKE_ERROR_DRIVER,
-					"addresses of the block cannot be mapped: the "
-					"driver has kept what was there");
-		}
-		err = glk_back(arena, request, *extent);
+			let_pass(arena, first, last, false, i > 1);
+		err = await_others(arena, first, last);
+		if (!err)
+			err = glk_back(arena, request, *extent);
 	}
 	return err == -EAGAIN ? in_capture() : err;
 }
@@ -345,6 +354,46 @@ int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_
 {
 	arena->gpu->streams.stuck = false;
 	return glk_request_somehow(arena, request, back, &extent);
+}
+
+/* Mappings of pages that are idle, or in use elsewhere. */
+static int clear(struct glk_arena *arena, uint32_t first, uint32_t last)
+{
+	struct glk_limbo limbo = glk_request_limbo(arena);
+	struct glk_limbo_run run = {GLK_NO_SLOT, 0};
+	struct glk_map *map = &arena->map;
+	int err = 0, failed = 0;
+
+	for (uint32_t slot = first; slot <= last && !err; slot++) {
+		struct glk_mapping m;
+
+		if (!glk_bit_get(map->mapped, slot))
+			continue;
+		m = glk_mapping_at(map, slot);
+		err = glk_limbo_detach(&limbo, map, m.first, m.last, &run);
+		slot = m.last;
+	}
+	if (run.first < run.behind) {
+		glk_plan_begin(arena->gpu);
+		failed = glk_limbo_finish(&limbo, map, &run);
+		glk_plan_end(arena->gpu);
+	}
+	return failed ? failed : err;
+}
+
+int glk_arena_clear(struct glk_arena *arena, uint32_t first, uint32_t last)
+{
+	int err = -EAGAIN;
+
+	arena->gpu->streams.stuck = false;
+	for (int i = 0; i < 4 && err == -EAGAIN; i++) {
+		if (i)
+			let_pass(arena, first, last, true, i > 1);
+		err = await_others(arena, first, last);
+		if (!err)
+			err = clear(arena, first, last);
+	}
+	return err == -EAGAIN ? in_capture() : err;
 }
 
 int glk_arena_pages(

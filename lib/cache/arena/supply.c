@@ -478,6 +478,12 @@ int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
 
 	*ret_supply = (struct glk_supply){0};
 	take_all_free(&o);
+	if (!is_done(&o) && arena->map.space->unsealed) {
+		struct glk_limbo limbo = glk_request_limbo(arena);
+
+		glk_limbo_reap(&limbo, &arena->map);
+		take_all_free(&o);
+	}
 	/* pages of the host cost more than a mapping: idle ones are taken before new ones are made */
 	target = o.node == arena->gpu->node ? glk_supply_target(arena->gpu, request->size)
 					    : UINT64_MAX;

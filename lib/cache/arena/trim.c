@@ -33,6 +33,9 @@ static int trim_idle(
 /* What is mapped nowhere goes too. */
 static int trim(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
 {
+	struct glk_limbo limbo = GLK_LIMBO(&cache->streams);
+
+	glk_limbo_reap(&limbo, &cache->arena.map);
 	glk_ladder_drain(cache, node, excess(node, keep));
 	return trim_idle(
 		&cache->arena, node, (struct glk_release){.left = excess(node, keep)});

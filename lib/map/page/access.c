@@ -6,12 +6,15 @@
  */
 #include "map/map.h"
 
-int glk_map_allow(const struct glk_map *map, uint64_t addr, size_t size)
+int glk_map_allow(
+	const struct glk_map *map, uint64_t addr, size_t size, enum glk_access access)
 {
 	struct glk_grant grants[GLK_GRANTS_MAX];
 	struct glk_drv *drv = map->pool->drv;
 	size_t count = glk_node_grants(map->node, grants);
 
+	for (size_t i = 0; i < count; i++)
+		grants[i].access = access;
 	return drv->ops->set_access(drv, addr, size, grants, count);
 }
 

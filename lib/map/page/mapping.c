@@ -128,21 +128,22 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t id)
 	}
 }
 
-static int check_aliases(const struct glk_map *map, const uint32_t *pages, uint32_t count)
+static int check_aliases(
+	const struct glk_map *map, const uint32_t *pages, uint32_t count, int most)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		if (glk_map_page(map, pages[i])->aliases == UINT8_MAX)
+		if (glk_map_page(map, pages[i])->aliases >= most)
 			return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 				"page %" PRIu32
 				" has all the %d mappings a page may have",
-				pages[i], UINT8_MAX);
+				pages[i], most);
 	}
 	return 0;
 }
 
 /* Without the lock: what the driver is asked. Says how many pages stay mapped after an error. */
 static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *pages,
-	uint32_t count, uint32_t *ret_kept)
+	uint32_t count, enum glk_access access, uint32_t *ret_kept)
 {
 	struct glk_drv *drv = map->pool->drv;
 	uint64_t at = addr;
@@ -156,25 +157,22 @@ static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *p
 		at += err ? 0 : page->size;
 	}
 	if (!err)
-		err = glk_map_allow(map, addr, at - addr);
+		err = glk_map_allow(map, addr, at - addr, access);
 	if (err && done && drv->ops->unmap(drv, addr, at - addr))
 		*ret_kept = done;
 	GLK_PROBE3(map, addr, at - addr, err);
 	return err;
 }
 
-int glk_mapping_make(
-	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count)
+static int make(struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count,
+	enum glk_access access)
 {
 	uint64_t addr = glk_slot_addr(map, slot);
 	uint32_t kept = 0, booked;
 	int err;
 
-	err = check_aliases(map, pages, count);
-	if (err)
-		return err;
 	glk_map_pause(map);
-	err = map_pages(map, addr, pages, count, &kept);
+	err = map_pages(map, addr, pages, count, access, &kept);
 	glk_map_resume(map);
 	booked = err ? kept : count;
 	for (uint32_t i = 0; i < booked; i++) {
@@ -192,6 +190,22 @@ int glk_mapping_make(
 		glk_mapping_gone(map, m.first, m.last, err, true);
 	}
 	return err;
+}
+
+int glk_mapping_make(
+	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count)
+{
+	int err = check_aliases(map, pages, count, UINT8_MAX);
+
+	return err ? err : make(map, slot, pages, count, GLK_ACCESS_WRITE);
+}
+
+int glk_mapping_make_sealed(
+	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count)
+{
+	int err = check_aliases(map, pages, count, GLK_SEALERS_MAX);
+
+	return err ? err : make(map, slot, pages, count, GLK_ACCESS_READ);
 }
 
 int glk_mapping_unmap(const struct glk_map *map, uint64_t addr, uint32_t slots)
@@ -242,6 +256,8 @@ static bool is_used(const struct glk_map *map, const struct glk_page *page)
 {
 	uint32_t first = page->aliases > 1 ? page->in_use : page->first_alias;
 
+	if (page->sealed)
+		return page->sealers > 0;
 	return page->aliases && first != GLK_NO_SLOT &&
 		glk_bits_any(map->busy, first, first + glk_page_slots(map, page) - 1);
 }
@@ -249,6 +265,8 @@ static bool is_used(const struct glk_map *map, const struct glk_page *page)
 /* Whether nobody uses or has a page; of one that is taken the mappings are stale. */
 static bool is_idle(const struct glk_map *map, const struct glk_page *page)
 {
+	if (page->sealed)
+		return false;
 	if (!page->aliases)
 		return page->left;
 	return glk_bit_get(map->usable, page->first_alias) && !is_used(map, page);

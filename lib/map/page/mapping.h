@@ -81,6 +81,9 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t page);
  */
 int glk_mapping_make(
 	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count);
+/* The same for pages that are sealed, which may only be read there. -ENOMEM from GLK_SEALERS_MAX mappings on. */
+int glk_mapping_make_sealed(
+	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count);
 
 /*
  * How mappings go: those of a run, which begins and ends with whole ones, none of them in use.
@@ -138,8 +141,9 @@ static inline void glk_page_use_at(
 struct glk_use glk_page_use(const struct glk_map *map, uint32_t page);
 
 /* access.c: who may read and write. */
-/* The GPU and its peers: for a run of whole mappings that are new. */
-int glk_map_allow(const struct glk_map *map, uint64_t addr, size_t size);
+/* The GPU and its peers, to write or to read alone: for a run of whole mappings that are new. */
+int glk_map_allow(
+	const struct glk_map *map, uint64_t addr, size_t size, enum glk_access access);
 /* A right that is given or taken on all that is mapped, a run of slots after the other. */
 struct glk_sweep {
 	struct glk_grant grant;

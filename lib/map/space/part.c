@@ -34,6 +34,20 @@ struct glk_stretch glk_part_next(const struct glk_map *map, const struct glk_ext
 	return s;
 }
 
+struct glk_stretch glk_part_alike(const struct glk_map *map, struct glk_stretch s)
+{
+	uint32_t behind;
+
+	if (s.first > s.last)
+		return s;
+	behind = glk_is_sealed(map, s.first)
+		? glk_bits_first_clear(map->sealed, s.first, s.last)
+		: glk_bits_first(map->sealed, s.first, s.last);
+	if (behind != GLK_BITS_NONE)
+		s.last = behind - 1;
+	return s;
+}
+
 static bool stands(const struct glk_map *map, const struct glk_extent *e, uint32_t slot)
 {
 	return slot >= glk_extent_first(map, e) && slot <= glk_extent_last(map, e) &&
@@ -92,7 +106,10 @@ void glk_part_leave(struct glk_map *map, struct glk_extent *e, struct glk_stretc
 	const struct glk_use *use)
 {
 	count_ends(map, e, s, 1);
-	glk_slots_leave(map, s.first, s.last, use);
+	if (glk_is_sealed(map, s.first))
+		glk_seal_leave(map, s.first, s.last, use);
+	else
+		glk_slots_leave(map, s.first, s.last, use);
 	set_gone(map, e, s, true);
 }
 

@@ -43,6 +43,8 @@
 #define GLK_KEPT_RUN	   (GLK_KEPT_FIRST - 1)
 /* In the word of a piece, of an elastic block: there is nothing to come back, since nothing was committed. */
 #define GLK_KEPT_BARE GLK_KEPT_FIRST
+/* Likewise: its page was sealed, and what is kept is the number of a record in cache/seal.c. */
+#define GLK_KEPT_SEALED GLK_KEPT_PIECES
 
 /* Whether an extent that is away, as a whole or in part, is told by pieces. */
 static inline bool glk_part_is(const struct glk_extent *e)
@@ -71,7 +73,9 @@ static inline bool glk_part_stands(
  * that it stands on. Costs a step for 64 slots. */
 struct glk_stretch glk_part_next(const struct glk_map *map, const struct glk_extent *e,
 	uint32_t slot, uint32_t last, bool gone);
-/* It leaves a stretch that it stands on, behind a use, and is told by pieces from then on at the
+/* The front of a stretch that is here of which all pages are sealed, or none is: see page/seal.h. */
+struct glk_stretch glk_part_alike(const struct glk_map *map, struct glk_stretch s);
+/* It leaves a stretch that it stands on and that is alike, behind a use, and is told by pieces from then on at the
  * latest; it stands again on one that was entered. Both keep `gone`. */
 void glk_part_leave(struct glk_map *map, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_use *use);

@@ -3,6 +3,7 @@
  * Elastic blocks: addresses that get memory by ranges and lose it again, alone and among all else that moves. A model
  * knows of each page whether it is committed, whether its contents are away, and what was written there last.
  */
+#include "cache/seal.h"
 #include "cache/tag/tag.h"
 #include "range_parts.h"
 
@@ -329,6 +330,199 @@ static void undoes(void)
 	rig_close(&rig, 0);
 }
 
+/* ---- Sealed ---- */
+
+static int share_one(uint64_t addr, uint64_t from, uint64_t to, uint64_t bytes)
+{
+	const struct glk_sharing s = {from, to, bytes};
+
+	return glk_cache_share(&rig.cache, addr, &s, 1, a);
+}
+
+/* Whether the GPU may write there. */
+static bool may_write(uint64_t addr)
+{
+	return !rig.drv->ops->fill(rig.drv, addr, 1, 4, a);
+}
+
+/* Pages at several places exist once, until the last range that has them goes. */
+static void is_shared(void)
+{
+	struct glake_stats s;
+	uint64_t addr, bytes;
+
+	set_up(NULL, 64 * MIB);
+	addr = elastic(1024 * MIB, 0);
+	is_int(commit(addr, 0, 16 * MIB, NULL), 0, "a front");
+	memset((void *)addr, 3, 16 * MIB);
+	is_int(share_one(addr, 0, 100 * MIB, 12 * MIB), 0, "shared");
+	is_int(share_one(addr, 100 * MIB, 200 * MIB, 12 * MIB), 0,
+		"and again from there");
+	s = rig_figures(&rig);
+	is_int((int64_t)s.reserved, 16 * (int64_t)MIB, "it exists once");
+	is_int((int64_t)s.live, 16 * (int64_t)MIB, "and counts once");
+	is_int((int64_t)s.elastic_shared, 24 * (int64_t)MIB, "the others are told");
+	is_int((int64_t)committed(addr), 40 * (int64_t)MIB, "all are committed");
+	ok(*(char *)(addr + 200 * MIB) == 3 && *(char *)(addr + 112 * MIB - 1) == 3,
+		"they have the contents");
+	is_sound(&rig, "the books agree");
+	ok(!may_write(addr + 100 * MIB), "nobody writes at the new place");
+	ok(!may_write(addr), "nor, by promise, at the old one");
+	ok(may_write(addr + 14 * MIB), "but beside it");
+	is_int(decommit(addr, 0, 16 * MIB, &bytes), 0, "the first goes");
+	is_int((int64_t)bytes, 16 * (int64_t)MIB, "all of it");
+	s = rig_figures(&rig);
+	ok(s.live == 12 * MIB && s.elastic_shared == 12 * MIB, "what others have stays");
+	ok(*(char *)(addr + 100 * MIB) == 3, "  with its contents");
+	is_sound(&rig, "the books agree");
+	is_int(commit(addr, 0, 40 * MIB, NULL), 0, "others come to its addresses");
+	memset((void *)addr, 4, 40 * MIB);
+	ok(*(char *)(addr + 200 * MIB) == 3, "  and are others");
+	is_int(decommit(addr, 0, 400 * MIB, &bytes), 0, "all goes");
+	is_int((int64_t)rig_figures(&rig).live, 0, "nothing is live");
+	is_sound(&rig, "the books agree");
+	is_int(commit(addr, 0, 64 * MIB, NULL), 0, "all memory serves again");
+	is_int(decommit(addr, 0, 64 * MIB, NULL), 0, "and goes");
+	is_int(glk_cache_trim(&rig.cache, 0, &bytes), 0, "trimmed");
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "nothing is held");
+	is_int(commit(addr, 0, 4 * MIB, NULL), 0, "once more");
+	is_int(share_one(addr, 0, 4 * MIB, 4 * MIB), 0, "side by side");
+	rig_free(&rig, addr, a);
+	is_int((int64_t)rig_figures(&rig).live, 0, "freed with all that it shares");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
+/* What may not be shared changes nothing. */
+static void is_not_shared(void)
+{
+	static const char *const settings[] = {
+		"soft.host_memory=1GiB", "tier.host=512MiB", NULL};
+	const struct glk_sharing twice[] = {
+		{0, 20 * MIB, 4 * MIB}, {0, 22 * MIB, 4 * MIB}};
+	struct glk_portion p = {4 * MIB, 2 * MIB};
+	uint64_t addr, grows;
+
+	set_up(settings, 64 * MIB);
+	addr = elastic(64 * MIB - 5, 0);
+	is_int(commit(addr, 0, 8 * MIB, NULL), 0, "a front");
+	is_int(share_one(addr, 0, 9 * MIB, 2 * MIB), -EINVAL, "no whole pages");
+	is_int(share_one(addr, 0, 10 * MIB, 0), -EINVAL, "nothing");
+	is_int(share_one(addr, 0, 62 * MIB, 2 * MIB), -ERANGE, "past the end");
+	is_int(share_one(addr, 62 * MIB, 10 * MIB, 2 * MIB), -ERANGE, "from there");
+	is_int(share_one(addr, 8 * MIB, 10 * MIB, 2 * MIB), -EBUSY, "not committed");
+	is_int(share_one(addr, 0, 4 * MIB, 2 * MIB), -EEXIST, "what is committed");
+	is_int(share_one(addr, 0, 0, 2 * MIB), -EEXIST, "the same");
+	is_int(glk_cache_share(&rig.cache, addr, twice, 2, a), -EEXIST, "twice");
+	is_int((int64_t)committed(addr), 8 * (int64_t)MIB, "nothing has changed");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_move(&rig.cache, addr, a, false, &p, NULL), 0, "a page is away");
+	is_int(share_one(addr, 0, 20 * MIB, 8 * MIB), -EBUSY, "which is not shared");
+	is_int(share_one(addr, 0, 20 * MIB, 4 * MIB), 0, "those before it are");
+	is_int(glk_cache_spill(&rig.cache, addr, a), 0, "what is not sealed is spilled");
+	is_int((int64_t)rig_query(&rig, addr).away, 4 * (int64_t)MIB,
+		"  and nothing else");
+	is_int(glk_cache_fetch(&rig.cache, addr, a), 0, "and comes");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	is_int(share_one(addr, 0, 20 * MIB, 4 * MIB), -EINVAL, "one that was freed");
+	grows = elastic(64 * MIB, GLAKE_ALLOC_GROWS);
+	is_int(commit(grows, 0, 16 * MIB, NULL), 0, "large pages");
+	is_int(share_one(grows, 0, 32 * MIB, 8 * MIB), -EOPNOTSUPP, "are not shared");
+	rig_free(&rig, grows, a);
+	addr = rig_alloc(&rig, 4 * MIB, a);
+	is_int(share_one(addr, 0, 2 * MIB, 2 * MIB), -EINVAL, "a block that is none");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
+/* Contents of sealed pages go once, and come once, to all of their places. */
+static void is_suspended(void)
+{
+	static const char *const settings[] = {
+		"soft.host_memory=1GiB", "tier.host=512MiB", NULL};
+	struct glake_suspended did;
+	uint64_t addr, bytes;
+
+	set_up(settings, 64 * MIB);
+	addr = elastic(1024 * MIB, 0);
+	is_int(commit(addr, 0, 34 * MIB, NULL), 0, "a front");
+	for (unsigned i = 0; i < 17; i++)
+		memset((void *)(addr + i * 2 * MIB), (int)i + 1, 2 * MIB);
+	for (unsigned i = 1; i < 8; i++)
+		is_int(share_one(addr, 0, i * 100 * MIB, 32 * MIB), 0, "shared");
+	for (int way = 0; way < 2; way++) {
+		ok(leaves(&rig, way), "all leaves the GPU");
+		is_int((int64_t)rig_figures(&rig).elastic_shared, 7 * 32 * (int64_t)MIB,
+			"and stays shared");
+		is_int(glk_cache_resume(&rig.cache, &did), 0, "all comes back");
+		ok(rig_figures(&rig).reserved < 40 * MIB, "once");
+		for (unsigned i = 0; i < 8; i++)
+			if (*(char *)(addr + i * 100 * MIB + 31 * MIB) != 16)
+				ok(false, "place %u has other contents", i);
+		ok(*(char *)(addr + 33 * MIB) == 17, "and what is not sealed is there");
+		is_sound(&rig, "the books agree");
+	}
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	is_int(decommit(addr, 0, 34 * MIB, &bytes), 0, "one place goes meanwhile");
+	is_int((int64_t)bytes, 34 * (int64_t)MIB, "all of it");
+	is_int((int64_t)rig_figures(&rig).live, 32 * (int64_t)MIB, "the others stay");
+	is_int(decommit(addr, 200 * MIB, 824 * MIB, &bytes), 0, "all but one go");
+	is_sound(&rig, "the books agree");
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "which comes");
+	ok(*(char *)(addr + 131 * MIB) == 16, "with its contents");
+	is_int((int64_t)rig_figures(&rig).live, 32 * (int64_t)MIB, "and is all there is");
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	rig_free(&rig, addr, a);
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "freed meanwhile");
+	is_sound(&rig, "the books agree");
+	is_int((int64_t)rig_figures(&rig).live, 0, "nothing is live");
+	rig_close(&rig, 0);
+}
+
+/* Each call of the driver fails once: nothing is shared by that. */
+static void undoes_shares(void)
+{
+	static const char *const ops[] = {"map", "set_access"};
+	const struct glk_sharing list[] = {
+		{0, 64 * MIB, 8 * MIB}, {2 * MIB, 90 * MIB, 4 * MIB}};
+	uint64_t addr, failed = 0;
+	char rule[64];
+
+	set_up(NULL, 64 * MIB);
+	addr = elastic(256 * MIB, 0);
+	is_int(commit(addr, 0, 8 * MIB, NULL), 0, "pages");
+	memset((void *)addr, 5, 8 * MIB);
+	for (size_t op = 0; op < sizeof(ops) / sizeof(*ops); op++) {
+		for (int nth = 1; nth <= 7; nth++) {
+			int err;
+
+			snprintf(rule, sizeof(rule), "%s:from=%d:len=1:err=EIO", ops[op],
+				nth);
+			glk_fault_set(rig.drv, rule);
+			err = glk_cache_share(&rig.cache, addr, list, 2, a);
+			glk_fault_set(rig.drv, "off");
+			failed += err != 0;
+			if ((err && err != -EIO) ||
+				committed(addr) != (err ? 8 : 20) * MIB ||
+				!rig_is_sound(&rig))
+				ok(false, "%s fails: %d, %zu committed", rule, err,
+					(size_t)committed(addr));
+			if (decommit(addr, 64 * MIB, 64 * MIB, NULL))
+				ok(false, "%s: what came goes", rule);
+			/* so that the driver is asked again */
+			if (commit(addr, 64 * MIB, 40 * MIB, NULL) ||
+				decommit(addr, 64 * MIB, 40 * MIB, NULL))
+				ok(false, "%s: others come and go", rule);
+		}
+	}
+	ok(failed >= 8, "%d failed, and undid what they had", (int)failed);
+	ok(*(char *)(addr + 7 * MIB) == 5, "what was there stays");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 /* ---- By chance ---- */
 
 #define BLOCKS 6
@@ -341,7 +535,8 @@ struct model {
 	size_t size;
 	bool tagged;
 	enum slot slot[SLOTS];
-	uint32_t writes[SLOTS];
+	uint64_t value[SLOTS]; /* that was written there last */
+	bool sealed[SLOTS];
 };
 
 static size_t end_of(const struct model *m, unsigned slot)
@@ -359,9 +554,12 @@ static uint64_t *word_at(const struct model *m, unsigned slot, bool last)
 
 static void write_slot(struct model *m, unsigned slot)
 {
-	m->writes[slot]++;
+	static uint64_t writes;
+
+	m->value[slot] = m->addr + slot + (++writes << 48);
+	m->sealed[slot] = false;
 	for (int i = 0; i < 2; i++)
-		*word_at(m, slot, i) = m->addr + slot + ((uint64_t)m->writes[slot] << 48);
+		*word_at(m, slot, i) = m->value[slot];
 }
 
 static unsigned slots_of(const struct model *m)
@@ -372,7 +570,7 @@ static unsigned slots_of(const struct model *m)
 static bool is_whole(const struct model *m)
 {
 	for (unsigned slot = 0; slot < slots_of(m); slot++) {
-		uint64_t want = m->addr + slot + ((uint64_t)m->writes[slot] << 48);
+		uint64_t want = m->value[slot];
 
 		if (m->slot[slot] == HERE &&
 			(*word_at(m, slot, false) != want ||
@@ -437,8 +635,10 @@ static bool change(struct model *m, struct CUstream_st *stream)
 	if (what == 3 && err == -ENOMEM) {
 		/* some of it may have come: it is as it is */
 		err = glk_cache_spill(&rig.cache, m->addr, stream);
-		for (unsigned slot = 0; slot < slots_of(m); slot++)
-			m->slot[slot] = m->slot[slot] == HERE ? AWAY : m->slot[slot];
+		for (unsigned slot = 0; slot < slots_of(m); slot++) {
+			if (m->slot[slot] == HERE && !m->sealed[slot])
+				m->slot[slot] = AWAY;
+		}
 		return !err || err == -EALREADY;
 	}
 	if (what >= 2 && err && err != -EALREADY && err != -EINVAL)
@@ -450,6 +650,9 @@ static bool change(struct model *m, struct CUstream_st *stream)
 			p.offset + p.bytes >= end_of(m, slot);
 		enum slot *s = &m->slot[slot];
 
+		/* what is sealed stays */
+		if (what == 2 && m->sealed[slot])
+			continue;
 		if (what == 0 && some && *s == BARE) {
 			*s = HERE;
 			write_slot(m, slot);
@@ -460,6 +663,37 @@ static bool change(struct model *m, struct CUstream_st *stream)
 		} else if (what == 3 && some && *s == AWAY && !err) {
 			*s = HERE;
 		}
+	}
+	return is_told(m) && is_whole(m);
+}
+
+/* Whole pages come to lie at another place too. Whether they did, or not where they may not. */
+static bool share(struct model *m, struct CUstream_st *stream)
+{
+	unsigned whole = (unsigned)(m->size / (2 * MIB)), from, to, n;
+	struct glk_sharing s;
+	int want = 0, err;
+
+	if (!whole)
+		return true;
+	from = (unsigned)rand() % whole;
+	to = (unsigned)rand() % whole;
+	n = 1 + (unsigned)rand() % (whole - (from > to ? from : to));
+	s = (struct glk_sharing){from * 2 * MIB, to * 2 * MIB, n * 2 * MIB};
+	for (unsigned i = 0; i < n && !want; i++) {
+		want = m->slot[from + i] != HERE  ? -EBUSY
+			: m->slot[to + i] != BARE ? -EEXIST
+						  : 0;
+	}
+	err = glk_cache_share(&rig.cache, m->addr, &s, 1, stream);
+	if (err != want) {
+		tap_note("shared: %d, not %d: %s", err, want, rig_error().text);
+		return false;
+	}
+	for (unsigned i = 0; i < n && !err; i++) {
+		m->slot[to + i] = HERE;
+		m->value[to + i] = m->value[from + i];
+		m->sealed[from + i] = m->sealed[to + i] = true;
 	}
 	return is_told(m) && is_whole(m);
 }
@@ -517,6 +751,8 @@ static bool step(struct model *list, uint64_t *plain, bool turns)
 		return !glk_cache_trim(&rig.cache, 0, &unused);
 	if (turns && rand() % 30 == 0)
 		return turn(rand() % 3);
+	if (rand() % 4 == 0)
+		return share(m, stream);
 	return change(m, stream);
 }
 
@@ -564,6 +800,10 @@ int main(void)
 	reuses_addresses();
 	is_cold();
 	undoes();
+	is_shared();
+	is_not_shared();
+	is_suspended();
+	undoes_shares();
 	for (unsigned seed = 1; seed < 7; seed++)
 		program(seed, seed % 2);
 	return tap_done();

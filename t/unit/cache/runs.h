@@ -24,7 +24,7 @@ static inline bool walk_run_is_sane(const struct glake_run *r)
 					r->state == GLAKE_RUN_IDLE ||
 					r->state == GLAKE_RUN_LIMBO ||
 					r->state == GLAKE_RUN_REST
-				? memory == all
+				? memory == (r->flags & GLAKE_RUN_SHARED ? 0 : all)
 				: r->state == GLAKE_RUN_AWAY || !memory) &&
 		(block || !r->asked) && r->asked <= r->size;
 }
@@ -47,15 +47,16 @@ static inline int walk_add_run(const struct glake_run *r, void *arg)
 	runs->gpu += r->gpu_bytes;
 	runs->host += r->host_bytes;
 	if (r->state == GLAKE_RUN_LIVE || r->state == GLAKE_RUN_AWAY) {
-		bool bare = r->flags & GLAKE_RUN_BARE;
+		bool bare = r->flags & GLAKE_RUN_BARE,
+		     shared = r->flags & GLAKE_RUN_SHARED;
 		bool away = r->state == GLAKE_RUN_AWAY && !bare,
 		     first = !(r->flags & GLAKE_RUN_PART);
 
 		/* one that is away in part has several runs */
 		runs->away &= !first;
 		runs->placed &= !first;
-		s->live += r->asked;
-		s->given += bare ? 0 : r->size;
+		s->live += shared ? 0 : r->asked;
+		s->given += bare || shared ? 0 : r->size;
 		s->live_blocks += first;
 		s->placed += r->placed;
 		s->placed_blocks += r->placed > 0 && !runs->placed;
@@ -80,6 +81,20 @@ static inline bool walk_runs_tell(const char *name, uint64_t runs, uint64_t figu
 	return runs == figure;
 }
 
+/* Bytes of pages that were sealed, are in nobody's use and are mapped nowhere any more. */
+static inline uint64_t waits_nowhere(const struct glk_cache *cache)
+{
+	const struct glk_map *map = &cache->arena.map;
+	uint64_t bytes = 0;
+
+	for (uint32_t id = cache->space.unsealed; id; id = glk_page_next(map, id)) {
+		const struct glk_page *page = glk_map_page(map, id);
+
+		bytes += page->aliases ? 0 : page->size;
+	}
+	return bytes;
+}
+
 /* Whether the walk for people tells the same; memory that is lost is in no run. */
 static inline bool walk_runs_are_sound(
 	struct glk_cache *cache, const struct glake_stats *s)
@@ -88,17 +103,20 @@ static inline bool walk_runs_are_sound(
 	const struct glk_node *host = cache->host;
 	bool same = !glk_cache_walk(cache, 0, walk_add_run, &runs);
 
-	runs.gpu += glk_node_free(cache->node);
-	runs.unused += glk_node_free(cache->node);
+	runs.gpu += glk_node_free(cache->node) + waits_nowhere(cache);
+	runs.unused += glk_node_free(cache->node) + waits_nowhere(cache);
 	runs.host += cache->mover.store.held + cache->mover.store.packs +
 		(host ? glk_node_free(host) : 0);
 #define X(figure) same &= walk_runs_tell(#figure, runs.sum.figure, s->figure);
 	/* clang-format off */
-	X(live) X(given) X(live_blocks) X(quick) X(placed) X(placed_blocks) X(away) X(away_blocks)
+	X(live_blocks) X(quick) X(placed) X(placed_blocks) X(away) X(away_blocks)
+	/* what is shared and suspended counts at none of its ranges */
+	if (!glk_load_relaxed(&cache->seals.live)) {
+		X(live) X(given)
+	}
 	/* clang-format on */
 #undef X
-		if (!s->lost)
-	{
+	if (!s->lost) {
 		same &= walk_runs_tell("reserved", runs.gpu, s->reserved);
 		same &= walk_runs_tell("host_held", runs.host, s->host_held);
 		/* what is away may lie at both ends in slots that others use */

@@ -13,6 +13,7 @@
 #include "cache/hint.h"
 #include "cache/managed/managed.h"
 #include "cache/part.h"
+#include "cache/seal.h"
 #include "cache/survey.h"
 #include "cache/tag/tag.h"
 #include "driver/driver.h"
@@ -51,10 +52,11 @@ static inline void walk_extents(
 			const struct glk_part *part = glk_slab_at(
 				parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
 			bool elastic = glk_part_is(e) && part->elastic;
-			uint64_t bare = elastic ? part->bare : 0;
+			uint64_t bare = elastic ? part->bare + part->shared : 0;
+			uint64_t shared = elastic ? part->shared : 0;
 
 			s->live += glk_extent_asked(e) - bare;
-			s->given += e->size -
+			s->given += e->size - shared -
 				((uint64_t)(elastic ? part->bare_slots : 0)
 					<< map->shift);
 			s->live_blocks++;
@@ -259,6 +261,30 @@ static inline void walk_managed(struct glk_cache *cache, struct glake_stats *s)
 	s->managed_blocks += own.live_blocks;
 }
 
+/* Bytes of ranges that have sealed pages of others: what stands on each, here or suspended, but for one. */
+static inline uint64_t walk_shared(const struct glk_cache *cache)
+{
+	const struct glk_map *map = &cache->arena.map;
+	uint32_t pages = glk_load_relaxed(&map->pool->pages.used), last;
+	uint64_t slots = 0;
+
+	for (uint32_t id = 1; id <= pages; id++) {
+		const struct glk_page *p = glk_map_page(map, id);
+
+		if (glk_page_state(p) == GLK_PAGE_OWNED && p->sealed && !p->kept_as)
+			slots += p->sealers ? p->sealers - 1u : 0;
+	}
+	last = glk_load_relaxed(&cache->seals.used);
+	for (uint32_t id = 1; id <= last; id++) {
+		const struct glk_kept_seal *k = glk_slab_at(&cache->seals, id);
+
+		if (k->refs)
+			slots += k->refs - 1 +
+				(k->page ? glk_map_page(map, k->page)->sealers : 0);
+	}
+	return slots << map->shift;
+}
+
 /* Counts what the figures tell from the extents, slots and pages themselves; false if pools do
  * not agree with theirs. */
 static inline bool walk_all(struct glk_cache *cache, struct glake_stats *ret)
@@ -273,6 +299,7 @@ static inline bool walk_all(struct glk_cache *cache, struct glake_stats *ret)
 	if (!busy)
 		tap_bail("no memory for the walk");
 	walk_managed(cache, &s);
+	s.elastic_shared = walk_shared(cache);
 	s.host_held = cache->mover.store.held + cache->mover.store.packs;
 	for (struct glk_arena *a = &cache->arena; a; a = a->next) {
 		before = s;
@@ -471,7 +498,7 @@ static inline bool walk_hints_are_sound(struct glk_cache *cache)
 	X(live) X(given) X(live_blocks) X(quick) X(reserved) X(free_pages) X(placed) \
 	X(placed_blocks) X(host_held) X(idle) X(stranded) X(in_flight) X(managed) \
 	X(managed_blocks) X(tagged) X(tagged_blocks) X(tagged_held) X(mapped) X(lost) \
-	X(free_extents) X(largest_hole) X(pools) X(pool_held) X(elastic) X(elastic_blocks)
+	X(free_extents) X(largest_hole) X(pools) X(pool_held) X(elastic) X(elastic_blocks) X(elastic_shared)
 /* clang-format on */
 
 /* Whether tables agree with each other. */

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef GLK_CACHE_SEAL_H
+#define GLK_CACHE_SEAL_H
+
+/*
+ * Ranges of an elastic block that have the pages of other ranges of it: what is committed there exists once. The pages
+ * are sealed (map/page/seal.h), one slot each, and each range leaves them as if they were its own.
+ *
+ * They stay on the GPU while others spill. When all is suspended they go with the block, and their contents once: a
+ * piece of a sealed page keeps the number of a record, which all pieces of that page share.
+ *
+ *	page on the GPU -- the first piece goes: its contents are copied --> record {run, refs 1, page}
+ *	  -- more go --> refs n -- the last goes: the page is given back --> record {run, refs n, no page}
+ *	  -- the first comes: a page, with the contents --> record {run, refs n - 1, page} -- the last --> no record
+ *
+ * What counts as live is each page once: a block keeps in its record (part.h) what it shares beyond that.
+ *
+ * All under the lock of the GPU, for a block that is claimed.
+ */
+#include "cache/part.h"
+
+/* Of a GPU, at a time. */
+#define GLK_SEALS (1u << 20)
+
+struct glk_kept_seal {
+	uint32_t page; /* that has the contents on the GPU; 0: none */
+	uint32_t run;  /* of the store that has them; 0: they were dropped */
+	uint32_t refs; /* pieces */
+};
+
+/* That of the word of a piece. */
+struct glk_kept_seal *glk_seal_at(const struct glk_cache *cache, uint32_t word);
+/* The run of the store with the contents of a piece; 0: none. */
+uint32_t glk_seal_run(const struct glk_cache *cache, uint32_t word);
+/* The word of a sealed slot that is about to go, with the flags of its going, behind all uses: its contents are copied
+ * unless they were, or are dropped. 0, -ENOMEM, or an error of the copy. */
+int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
+	const struct glk_part_way *way, struct glk_use *use, uint32_t *ret_word);
+/* The block has left a stretch of sealed slots. */
+void glk_seal_left(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
+/* A piece is none any more; its contents are read until a tick. */
+void glk_seal_unref(struct glk_cache *cache, uint32_t word, uint64_t read);
+/* A piece that is one slot has the page which another one of it came with. False: none did. 0 or an error. */
+bool glk_seal_is_here(const struct glk_cache *cache, uint32_t word);
+int glk_seal_come(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);
+/* A piece has come with a page of its own, which others will have too. */
+void glk_seal_came(
+	struct glk_arena *arena, struct glk_extent *e, uint32_t slot, uint32_t word);
+/* A sealed slot leaves the block for good, as one that is here, or as a piece that is none any more: whether its bytes
+ * stay committed elsewhere. To be asked before. */
+bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word);
+
+#endif
