@@ -23,6 +23,20 @@
  * lie beside each other, and it is one page a sequence. glake_kv_bytes says what it will be. Memory that a sequence
  * gives back stays mapped where it is, for the next one of its slot, until somebody else needs it.
  *
+ * Sequences that begin alike share that beginning: one is forked into another slot, for samples in parallel, or its
+ * beginning is published under a key, for whoever comes with the same prompt:
+ *
+ *	glake_kv_fork(kv, slot, 1000, 4096, stream, &other);	it has the first 1000 tokens too
+ *	glake_kv_publish(kv, slot, 1000, hash, 32, stream);
+ *	glake_kv_new(kv, 4096, stream, &third);
+ *	glake_kv_adopt(kv, third, hash, 32, stream, &tokens);	1000
+ *
+ * Whole pages of a beginning exist once, and are sealed (glake_commit_shared): nobody writes those tokens again, which a
+ * kernel that does on the side of the fork pays with an illegal access. What the last page has of it is copied, in
+ * stream order, and so are states. Both sides go on by themselves then, end in any order, and the pages go with the
+ * last. Keys and sequences are of a domain, a number that the program gives, such as one for each tenant: what is
+ * published in one is not found in another.
+ *
  * Threads	any. A call that needs no memory waits for none that does; those that do, for each other
  */
 
@@ -55,6 +69,7 @@ struct glake_kv_lane {
 #define GLAKE_KV_LANES_MAX  4096
 #define GLAKE_KV_SLOTS_MAX  65536
 #define GLAKE_KV_TOKENS_MAX (1u << 28)
+#define GLAKE_KV_KEY_MAX    64 /* bytes of a key */
 
 struct glake_kv_options {
 	size_t sz;	 /* sizeof(struct glake_kv_options) */
@@ -67,6 +82,8 @@ struct glake_kv_options {
 	size_t lane_bytes;
 	uint64_t limit; /* bytes of pages, as glake_kv_limit_set; 0: none */
 	uint32_t ahead; /* tokens; 0: none: see below */
+	uint32_t
+		prefixes; /* published at a time, up to GLAKE_KV_SLOTS_MAX; each takes addresses as a slot does */
 };
 
 /*
@@ -136,6 +153,10 @@ struct glake_kv_figures {
 		pages;	  /* calls that had to get some; pages of 2 MiB that they got */
 	uint64_t refused; /* calls that got none */
 	uint64_t pages_ahead; /* of the pages, those that the thread got */
+	uint64_t
+		shared; /* bytes of pages that sequences and prefixes have together, each but once, which held has not */
+	uint64_t forks, adopts; /* calls that shared something */
+	uint32_t prefixes;	/* that are published */
 };
 
 /*
@@ -153,6 +174,14 @@ GLAKE_EXPORT int glake_kv_figures_get(
  * the stream), -EDQUOT (as glake_kv_grow, for its states), -ENOMEM (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV. Thread: any. Blocks: as glake_kv_grow. Driver calls: as glake_kv_grow.
  */
 GLAKE_EXPORT int glake_kv_new(struct glake_kv *kv, uint32_t tokens,
+	struct CUstream_st *stream, uint32_t *ret_slot);
+
+/*
+ * The same in a domain; those of glake_kv_new are of domain 0.
+ *
+ * Returns what glake_kv_new does. Thread: any. Blocks: as glake_kv_grow. Driver calls: as glake_kv_grow.
+ */
+GLAKE_EXPORT int glake_kv_new_in(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 	struct CUstream_st *stream, uint32_t *ret_slot);
 
 /*
@@ -184,7 +213,8 @@ GLAKE_EXPORT int glake_kv_step(
  * of `stream`.
  *
  * Returns 0, or -ERANGE (more tokens than it has, or a window that would begin where memory went), -EINVAL (no sequence
- * in the slot; the stream), -EBUSY (as glake_decommit), -ENOMEM (likewise), -ESTALE, -ENODEV. Thread: any. Blocks: as glake_decommit. Driver calls: as glake_decommit.
+ * in the slot; the stream), -EBUSY (as glake_decommit; BUSY: the last of them end in a page that was shared, which must
+ * not be written: glake_kv_fork has so many tokens in pages that may), -ENOMEM (likewise), -ESTALE, -ENODEV. Thread: any. Blocks: as glake_decommit. Driver calls: as glake_decommit.
  */
 GLAKE_EXPORT int glake_kv_trim(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
@@ -198,13 +228,68 @@ GLAKE_EXPORT int glake_kv_trim(
 GLAKE_EXPORT int glake_kv_free(
 	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
 
+/*
+ * Takes a slot, the lowest that is free, for a sequence that begins with the first tokens of another one, in its domain.
+ * Whole pages of them are shared from now on, as said above, and the rest is copied, behind the work that was queued on
+ * `stream`.
+ *
+ * tokens	that it begins with, 1 or more; all of the other's where that has a state
+ * most		tokens that it will have, those among them
+ *
+ * Returns 0, or -EINVAL (no sequence in the slot; NULL; the stream), -ERANGE (tokens that the other one has not; fewer
+ * with a state; a window that would begin where memory went; most), -EBUSY (BUSY: no slot is free; what is to be
+ * shared is away; CAPTURE: the stream captures), -EDQUOT (as glake_kv_grow, for what is copied), -ENOMEM (likewise; LIMIT: a page
+ * is shared 1024 times), -EAGAIN, -EIO, -ESTALE, -ENODEV. After an error nothing is changed.
+ * Thread: any. Blocks: as glake_commit_shared. Driver calls: those of glake_commit and of glake_commit_shared, and a copy
+ * for each lane, or with GLAKE_KV_TOKEN_FRONT one.
+ */
+GLAKE_EXPORT int glake_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
+	uint32_t most, struct CUstream_st *stream, uint32_t *ret_slot);
+
+/*
+ * Publishes the first tokens of a sequence under a key, in the domain of the sequence. It keeps them after the sequence
+ * has ended, until it is withdrawn.
+ *
+ * tokens	as of glake_kv_fork
+ * key, size	1 to GLAKE_KV_KEY_MAX bytes, as a hash of the tokens and of what else makes them equal
+ *
+ * Returns what glake_kv_fork does, or -EEXIST (BUSY: that key is taken), -EBUSY (BUSY: as many prefixes are published as
+ * the cache was opened for), -EINVAL (the key). Thread: any. Blocks: as glake_commit_shared. Driver calls: as glake_kv_fork.
+ */
+GLAKE_EXPORT int glake_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
+	const void *key, size_t size, struct CUstream_st *stream);
+
+/*
+ * Gives a sequence that has no tokens those that are published under a key in its domain.
+ *
+ * ret_tokens	as many
+ *
+ * Returns 0, or -ENOENT (nothing is published under it there), -EBUSY (BUSY: the sequence has tokens; as glake_kv_fork),
+ * -ERANGE (more tokens than it was made for), -EINVAL (the key; as glake_kv_fork), -EDQUOT (likewise), -ENOMEM
+ * (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV. After an error nothing is changed.
+ * Thread: any. Blocks: as glake_commit_shared. Driver calls: as glake_kv_fork.
+ */
+GLAKE_EXPORT int glake_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *key,
+	size_t size, struct CUstream_st *stream, uint32_t *ret_tokens);
+
+/*
+ * Ends what is published under a key: sequences that have adopted it keep it, and pages that nobody has go, in the order
+ * of `stream`.
+ *
+ * Returns 0, or -ENOENT (nothing is), -EINVAL (the key; the stream), -EBUSY (as glake_decommit), -ENOMEM (likewise),
+ * -ESTALE, -ENODEV. Thread: any. Blocks: as glake_decommit. Driver calls: as glake_decommit.
+ */
+GLAKE_EXPORT int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *key,
+	size_t size, struct CUstream_st *stream);
+
 /* A sequence. */
 struct glake_kv_sequence {
 	size_t sz;	 /* sizeof(struct glake_kv_sequence) */
 	uint32_t tokens; /* that it has, */
 	uint32_t ready;	 /* that there is memory for, */
 	uint32_t most;	 /* and that it may have */
-	uint64_t held;	 /* bytes of its pages */
+	uint64_t held;	 /* bytes of its pages, those that it shares among them */
+	uint64_t domain;
 };
 
 /*

@@ -69,6 +69,8 @@ int glake_decommit(struct glake *ctx, void *ptr, size_t offset, size_t bytes,
 int glake_commit_shared(struct glake *ctx, void *ptr, const struct glake_sharing *ranges,
 	size_t count, struct CUstream_st *stream)
 {
+	const struct glk_shares shares = {
+		.pages = (const struct glk_sharing *)ranges, .count = count};
 	struct glk_cache *cache;
 	int err = glk_context_owner(ctx, ptr, &cache), cancel;
 
@@ -77,8 +79,7 @@ int glake_commit_shared(struct glake *ctx, void *ptr, const struct glake_sharing
 	if (!ranges || !count)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no range of the block");
 	cancel = glk_cancel_off();
-	err = glk_cache_share(cache, (uint64_t)(uintptr_t)ptr,
-		(const struct glk_sharing *)ranges, count, stream);
+	err = glk_cache_share(cache, (uint64_t)(uintptr_t)ptr, &shares, stream);
 	glk_cancel_restore(cancel);
 	return err;
 }

@@ -175,6 +175,12 @@ int glake_kv_limit_set(struct glake_kv *kv, uint64_t bytes)
 int glake_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
 	uint32_t *ret_slot)
 {
+	return glake_kv_new_in(kv, tokens, 0, stream, ret_slot);
+}
+
+int glake_kv_new_in(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
+	struct CUstream_st *stream, uint32_t *ret_slot)
+{
 	int err = enter(kv), cancel;
 
 	if (!err && !ret_slot)
@@ -182,7 +188,7 @@ int glake_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *strea
 	if (err)
 		return err;
 	cancel = glk_cancel_off();
-	err = glk_kv_new(kv, tokens, stream, ret_slot);
+	err = glk_kv_new(kv, tokens, domain, stream, ret_slot);
 	glk_cancel_restore(cancel);
 	return err;
 }
@@ -238,4 +244,60 @@ int glake_kv_trim(
 int glake_kv_free(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
 {
 	return shorten(kv, slot, 0, stream, true);
+}
+
+int glake_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_t most,
+	struct CUstream_st *stream, uint32_t *ret_slot)
+{
+	int err = enter(kv), cancel;
+
+	if (!err && !ret_slot)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the slot");
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_fork(kv, slot, tokens, most, stream, ret_slot);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const void *key,
+	size_t size, struct CUstream_st *stream)
+{
+	int err = enter(kv), cancel;
+
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_publish(kv, slot, tokens, key, size, stream);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *key, size_t size,
+	struct CUstream_st *stream, uint32_t *ret_tokens)
+{
+	int err = enter(kv), cancel;
+
+	if (!err && !ret_tokens)
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the tokens");
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_adopt(kv, slot, key, size, stream, ret_tokens);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *key, size_t size,
+	struct CUstream_st *stream)
+{
+	int err = enter(kv), cancel;
+
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_withdraw(kv, domain, key, size, stream);
+	glk_cancel_restore(cancel);
+	return err;
 }

@@ -422,20 +422,25 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	bool insists, uint64_t *ret_wants);
-/* And the bytes that exist no more, of those that went: what is shared stays elsewhere. */
+/* And the bytes that exist no more, of those that went: what is shared stays elsewhere. Both are written with an error
+ * too. */
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
-	uint64_t *ret_freed);
+	uint64_t *ret_bytes, uint64_t *ret_freed);
 bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream);
 int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes);
-/* seal.c: as glake_commit_shared(). */
+/* seal.c: as glake_commit_shared(), and copies in stream order, between ranges that are here; all or none. */
 struct glk_sharing {
 	uint64_t from, to, bytes; /* from the beginning of the block */
 };
+struct glk_shares {
+	const struct glk_sharing *pages, *copies;
+	size_t count, copied; /* of either */
+};
 int glk_cache_share(struct glk_cache *cache, uint64_t addr,
-	const struct glk_sharing *list, size_t count, struct CUstream_st *stream);
+	const struct glk_shares *shares, struct CUstream_st *stream);
 int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);

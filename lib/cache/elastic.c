@@ -573,12 +573,13 @@ int glk_cache_commit(struct glk_cache *cache, uint64_t addr,
 
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
-	uint64_t *ret_freed)
+	uint64_t *ret_bytes, uint64_t *ret_freed)
 {
 	struct change c = {.portions = portions, .count = count};
 	struct glk_asking how = {.fn = decommit, .arg = &c};
 	int err = glk_asked(cache, addr, stream, &how);
 
+	*ret_bytes = c.bytes;
 	*ret_freed = c.freed;
 	return err;
 }
@@ -587,10 +588,8 @@ int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes)
 {
-	struct change c = {.portions = portions, .count = count};
-	struct glk_asking how = {.fn = decommit, .arg = &c};
-	int err = glk_asked(cache, addr, stream, &how);
+	uint64_t freed;
 
-	*ret_bytes = c.bytes;
-	return err;
+	return glk_elastic_decommit(
+		cache, addr, portions, count, stream, ret_bytes, &freed);
 }

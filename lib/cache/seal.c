@@ -195,8 +195,8 @@ int glk_seal_come(struct glk_arena *arena, struct glk_extent *e, uint32_t slot)
 struct share {
 	struct glk_arena *arena;
 	struct glk_extent *e;
-	const struct glk_sharing *list;
-	size_t count;
+	const struct glk_shares *all;
+	struct CUstream_st *stream;
 	uint64_t done; /* pages, from the first range on */
 };
 
@@ -217,14 +217,28 @@ static int is_not_free(const struct share *s, uint64_t offset)
 		glk_load_relaxed(&s->e->addr), offset);
 }
 
+static int is_away(void)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"what is to be shared is away, or not committed");
+}
+
+static bool is_here(const struct share *s, uint64_t offset, uint64_t bytes)
+{
+	uint32_t last = first_of(s, offset + bytes - 1);
+	struct glk_stretch gone =
+		glk_part_next(&s->arena->map, s->e, first_of(s, offset), last, true);
+
+	return gone.first > gone.last;
+}
+
 /* A page of the GPU, of one slot, on which the block stands. */
 static int check_from(const struct share *s, uint32_t slot)
 {
 	const struct glk_map *map = &s->arena->map;
 
 	if (glk_part_gone(map, s->e, slot))
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"what is to be shared is away, or not committed");
+		return is_away();
 	if (glk_bit_get(map->wide, slot) || glk_map_is_host(map, map->page[slot]))
 		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
 			"only pages of one slot of the GPU are shared");
@@ -270,8 +284,14 @@ static int check(const struct share *s)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"the block at 0x%" PRIx64 " is not elastic",
 			glk_load_relaxed(&s->e->addr));
-	for (size_t i = 0; i < s->count && !err; i++)
-		err = check_range(s, &s->list[i]);
+	for (size_t i = 0; i < s->all->count && !err; i++)
+		err = check_range(s, &s->all->pages[i]);
+	for (size_t i = 0; i < s->all->copied && !err; i++) {
+		const struct glk_sharing *c = &s->all->copies[i];
+
+		if (!is_here(s, c->from, c->bytes) || !is_here(s, c->to, c->bytes))
+			err = is_away();
+	}
 	return err;
 }
 
@@ -336,7 +356,7 @@ static void undo(struct share *s)
 	struct glk_use never = {0};
 
 	for (size_t i = 0; s->done; i++) {
-		const struct glk_sharing *r = &s->list[i];
+		const struct glk_sharing *r = &s->all->pages[i];
 		uint64_t n = pages_of(s, r) < s->done ? pages_of(s, r) : s->done;
 		uint32_t to = first_of(s, r->to);
 		struct glk_stretch here = {to, to + (uint32_t)n - 1};
@@ -345,6 +365,23 @@ static void undo(struct share *s)
 		count(s, -(n << s->arena->map.shift));
 		s->done -= n;
 	}
+}
+
+static int copy_all(const struct share *s)
+{
+	uint64_t base = glk_load_relaxed(&s->e->addr);
+	struct glk_drv *drv = s->arena->gpu->drv;
+	int err = 0;
+
+	glk_lock_pause(&s->arena->gpu->lock);
+	for (size_t i = 0; i < s->all->copied && !err; i++) {
+		const struct glk_sharing *c = &s->all->copies[i];
+
+		err = drv->ops->copy(
+			drv, base + c->to, base + c->from, c->bytes, s->stream);
+	}
+	glk_lock_resume(&s->arena->gpu->lock);
+	return err;
 }
 
 static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
@@ -358,8 +395,10 @@ static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	err = check(s);
 	if (err)
 		return err;
-	for (size_t i = 0; i < s->count && !err; i++)
-		err = share_range(s, &s->list[i]);
+	for (size_t i = 0; i < s->all->count && !err; i++)
+		err = share_range(s, &s->all->pages[i]);
+	if (!err)
+		err = copy_all(s);
 	if (err)
 		undo(s);
 	else
@@ -369,9 +408,9 @@ static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 }
 
 int glk_cache_share(struct glk_cache *cache, uint64_t addr,
-	const struct glk_sharing *list, size_t count, struct CUstream_st *stream)
+	const struct glk_shares *shares, struct CUstream_st *stream)
 {
-	struct share s = {.list = list, .count = count};
+	struct share s = {.all = shares, .stream = stream};
 	struct glk_asking how = {.fn = share, .takes = true, .arg = &s};
 
 	return glk_asked(cache, addr, stream, &how);

@@ -52,7 +52,7 @@ size_t glk_kv_add_missing(
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
 		struct glk_kv_run has = *glk_kv_run_at(kv, slot, i),
-				  more = {has.end, want.end};
+				  more = {.first = has.end, .end = want.end};
 
 		/* what lies in front of a window is not had at first; later a run stays one */
 		if (has.first == has.end)
@@ -117,18 +117,21 @@ int glk_kv_commit(
 
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
 {
-	uint64_t bytes = bytes_in(kv, count), unused;
+	uint64_t bytes, freed, unused;
 	int err;
 
 	glk_unlock(&kv->lock);
-	err = glk_cache_decommit(
-		kv->cache, kv->base, kv->portion, count, stream, &unused);
-	/* what went before comes back, without what was in it: nothing has changed */
+	err = glk_elastic_decommit(
+		kv->cache, kv->base, kv->portion, count, stream, &bytes, &freed);
+	/* what went before comes back, without what was in it, and is shared no more */
 	if (err)
 		glk_elastic_commit(
 			kv->cache, kv->base, kv->portion, count, stream, true, &unused);
 	glk_lock(&kv->lock);
-	if (!err)
-		kv->held -= bytes;
+	kv->shared -= bytes - freed;
+	if (err)
+		kv->held += bytes - freed;
+	else
+		kv->held -= freed;
 	return err;
 }

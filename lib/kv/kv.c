@@ -15,24 +15,36 @@
 
 static size_t runs_of(const struct glk_kv_shape *s)
 {
-	return (size_t)s->slots * s->groups;
+	return (size_t)glk_kv_places(s) * s->groups;
 }
 
 static int make_tables(struct glake_kv *kv)
 {
 	const struct glk_kv_shape *s = &kv->shape;
-	size_t slots = s->slots * sizeof(*kv->sequence), runs = runs_of(s);
+	size_t slots = glk_kv_places(s) * sizeof(*kv->sequence), runs = runs_of(s);
 	char *at;
 
-	kv->tables = slots + runs * (sizeof(*kv->run) + sizeof(*kv->portion));
+	kv->tables = slots + runs * (sizeof(*kv->run) + sizeof(*kv->portion)) +
+		2 * s->groups * sizeof(*kv->sharing) +
+		s->prefixes * (sizeof(*kv->prefix) + sizeof(*kv->prefix_head));
 	at = glk_region_new(kv->tables);
 	if (!at)
 		return -ENOMEM;
 	kv->portion = (void *)at;
 	at += runs * sizeof(*kv->portion);
+	kv->sharing = (void *)at;
+	at += 2 * s->groups * sizeof(*kv->sharing);
+	kv->prefix = (void *)at;
+	at += s->prefixes * sizeof(*kv->prefix);
+	kv->sequence = (void *)at;
+	at += slots;
 	kv->run = (void *)at;
 	at += runs * sizeof(*kv->run);
-	kv->sequence = (void *)at;
+	kv->prefix_head = (void *)at;
+	for (uint32_t i = s->prefixes; i; i--) {
+		kv->prefix[i - 1].next = kv->prefix_free;
+		kv->prefix_free = i;
+	}
 	return 0;
 }
 
@@ -135,6 +147,10 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 		.extends = kv->extends,
 		.pages = kv->pages,
 		.refused = kv->refused,
+		.prefixes = kv->prefixes,
+		.shared = kv->shared,
+		.forks = kv->forks,
+		.adopts = kv->adopts,
 		.pages_ahead = kv->pages_ahead};
 	room = kv->limit ? kv->limit : kv->memory;
 	for (uint32_t i = 0; i < s->slots; i++) {
@@ -180,7 +196,7 @@ static int is_none(uint32_t slot)
 }
 
 /* Under the lock: whether a sequence may have so many tokens. */
-static int check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+int glk_kv_check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
 {
 	if (slot >= kv->shape.slots || !kv->sequence[slot].live)
 		return is_none(slot);
@@ -200,8 +216,8 @@ static void shed(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
 		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
-		struct glk_kv_run old = {
-			run->first, want.first < run->end ? want.first : run->end};
+		struct glk_kv_run old = {.first = run->first,
+			.end = want.first < run->end ? want.first : run->end};
 
 		if (old.first < old.end)
 			kv->portion[count++] = glk_kv_portion(kv, slot, i, old);
@@ -244,7 +260,7 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	if (err)
 		return err;
 	glk_lock(&kv->lock);
-	err = check(kv, slot, tokens);
+	err = glk_kv_check(kv, slot, tokens);
 	if (!err && tokens <= kv->sequence[slot].ready &&
 		tokens < kv->sequence[slot].sheds) {
 		lengthen(kv, slot, tokens);
@@ -255,7 +271,7 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	if (!err) {
 		glk_kv_change_begin(kv, slot);
 		/* it may have ended meanwhile */
-		err = check(kv, slot, tokens);
+		err = glk_kv_check(kv, slot, tokens);
 		count = err ? 0 : glk_kv_add_missing(kv, slot, tokens, 0);
 		if (count)
 			err = glk_kv_commit(kv, count, stream, true);
@@ -284,7 +300,7 @@ static int check_all(const struct glake_kv *kv, const uint32_t *lengths, bool *r
 	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
 		if (!lengths[i])
 			continue;
-		err = check(kv, i, lengths[i]);
+		err = glk_kv_check(kv, i, lengths[i]);
 		needs |= !err &&
 			(lengths[i] > kv->sequence[i].ready ||
 				lengths[i] >= kv->sequence[i].sheds);
@@ -353,8 +369,20 @@ static int is_full(const struct glake_kv *kv)
 		"all %" PRIu32 " slots of the KV cache have a sequence", kv->shape.slots);
 }
 
-static int begin(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
-	uint32_t *ret_slot, uint64_t *ret_wants)
+int glk_kv_find_slot(const struct glake_kv *kv, uint32_t *ret_slot)
+{
+	uint32_t slot = 0;
+
+	while (slot < kv->shape.slots && kv->sequence[slot].live)
+		slot++;
+	if (slot == kv->shape.slots)
+		return is_full(kv);
+	*ret_slot = slot;
+	return 0;
+}
+
+static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
+	struct CUstream_st *stream, uint32_t *ret_slot, uint64_t *ret_wants)
 {
 	uint32_t slot = 0;
 	size_t count;
@@ -369,16 +397,13 @@ static int begin(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *strea
 			tokens, kv->shape.tokens);
 	glk_lock(&kv->lock);
 	glk_kv_change_begin(kv, GLK_KV_ALL);
-	while (slot < kv->shape.slots && kv->sequence[slot].live)
-		slot++;
-	if (slot == kv->shape.slots)
-		err = is_full(kv);
+	err = glk_kv_find_slot(kv, &slot);
 	count = err ? 0 : glk_kv_add_missing(kv, slot, 0, 0); /* its states */
 	if (count)
 		err = glk_kv_commit(kv, count, stream, true);
 	if (!err) {
-		kv->sequence[slot] =
-			(struct glk_kv_sequence){.live = true, .most = tokens};
+		kv->sequence[slot] = (struct glk_kv_sequence){
+			.live = true, .most = tokens, .domain = domain};
 		glk_kv_note_missing(kv, slot, 0);
 		glk_kv_settle(kv, slot);
 		*ret_slot = slot;
@@ -391,7 +416,7 @@ static int begin(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *strea
 }
 
 /* Portions of a slot that so many tokens do not need; with `all` every page. */
-static size_t add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
+size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
 {
 	size_t count = 0;
 
@@ -407,18 +432,34 @@ static size_t add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, boo
 	return count;
 }
 
-static void note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
+void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all)
 {
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
 		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 
 		if (all || !want.end)
-			*run = (struct glk_kv_run){0, 0};
+			*run = (struct glk_kv_run){0};
 		else if (run->end > want.end)
 			run->end = want.end > run->first ? want.end : run->first;
+		if (run->sealed > run->end)
+			run->sealed = run->end;
 	}
 	glk_kv_settle(kv, slot);
+}
+
+/* Whether the next token would be written in a page that is shared. */
+static bool is_sealed(const struct glake_kv *kv, uint32_t slot, uint32_t tokens)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		const struct glk_kv_group *g = &kv->shape.group[i];
+		uint64_t end = g->rule == GLAKE_KV_STATE ? 0 : tokens * g->row;
+
+		if (end % kv->shape.page &&
+			end / kv->shape.page < glk_kv_run_at(kv, slot, i)->sealed)
+			return true;
+	}
+	return false;
 }
 
 /* Whether a window of fewer tokens would begin in pages that went. */
@@ -443,7 +484,7 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 		return is_none(slot);
 	glk_lock(&kv->lock);
 	glk_kv_change_begin(kv, slot);
-	err = check(kv, slot, 0);
+	err = glk_kv_check(kv, slot, 0);
 	if (!err && tokens > kv->sequence[slot].tokens)
 		err = glk_error(-ERANGE, GLAKE_ERROR_INVAL,
 			"%" PRIu32 " tokens are to stay of a sequence that has %" PRIu32,
@@ -453,11 +494,16 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 			"the window of %" PRIu32
 			" tokens begins where memory went before",
 			tokens);
-	count = err ? 0 : add_spare(kv, slot, tokens, ends);
+	if (!err && !ends && is_sealed(kv, slot, tokens))
+		err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"%" PRIu32
+			" tokens end in a page that is shared: fork so many of them instead",
+			tokens);
+	count = err ? 0 : glk_kv_add_spare(kv, slot, tokens, ends);
 	if (count)
 		err = glk_kv_decommit(kv, count, stream);
 	if (!err) {
-		note_spare(kv, slot, tokens, ends);
+		glk_kv_note_spare(kv, slot, tokens, ends);
 		kv->sequence[slot].tokens = tokens;
 		kv->sequence[slot].live = !ends;
 	}
@@ -471,14 +517,15 @@ int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequ
 	int err;
 
 	glk_lock(&kv->lock);
-	err = check(kv, slot, 0);
+	err = glk_kv_check(kv, slot, 0);
 	if (!err) {
 		const struct glk_kv_sequence *q = &kv->sequence[slot];
 
 		*ret = (struct glake_kv_sequence){.sz = sizeof(*ret),
 			.tokens = q->tokens,
 			.ready = q->ready < q->most ? q->ready : q->most,
-			.most = q->most};
+			.most = q->most,
+			.domain = q->domain};
 		for (uint32_t i = 0; i < kv->shape.groups; i++) {
 			struct glk_kv_run run = *glk_kv_run_at(kv, slot, i);
 
@@ -494,13 +541,18 @@ int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequ
 /* Each again after the program has made room, for which it is asked once, with nothing of the cache in hand: it may
  * end sequences of it. */
 
+bool glk_kv_asks(struct glake_kv *kv, int err, uint64_t wants, struct CUstream_st *stream)
+{
+	return err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream);
+}
+
 int glk_kv_grow(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
 {
 	uint64_t wants = 0;
 	int err = grow(kv, slot, tokens, stream, &wants);
 
-	if (err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream))
+	if (glk_kv_asks(kv, err, wants, stream))
 		err = grow(kv, slot, tokens, stream, &wants);
 	return err;
 }
@@ -510,18 +562,18 @@ int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st
 	uint64_t wants = 0;
 	int err = step(kv, lengths, stream, &wants);
 
-	if (err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream))
+	if (glk_kv_asks(kv, err, wants, stream))
 		err = step(kv, lengths, stream, &wants);
 	return err;
 }
 
-int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
-	uint32_t *ret_slot)
+int glk_kv_new(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
+	struct CUstream_st *stream, uint32_t *ret_slot)
 {
 	uint64_t wants = 0;
-	int err = begin(kv, tokens, stream, ret_slot, &wants);
+	int err = begin(kv, tokens, domain, stream, ret_slot, &wants);
 
-	if (err == -ENOMEM && glk_elastic_ask(kv->cache, wants, stream))
-		err = begin(kv, tokens, stream, ret_slot, &wants);
+	if (glk_kv_asks(kv, err, wants, stream))
+		err = begin(kv, tokens, domain, stream, ret_slot, &wants);
 	return err;
 }

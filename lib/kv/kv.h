@@ -6,8 +6,8 @@
  * A KV cache over one elastic block: see glake/kv.h for what it is to users.
  *
  * Lanes lie in groups: each by itself, or all of a token beside each other in one group. A group is
- * [slots][rows of tokens], each slot of whole pages, so that pages are never shared between sequences. All that has to
- * be known of a sequence is how many tokens it has and, by group, which run of pages is committed; whether a call needs
+ * [slots][rows of tokens], each slot of whole pages. Sequences share pages that are written no more, and no others
+ * (share.c). All that has to be known of a sequence is how many tokens it has and, by group, which run of pages is committed; whether a call needs
  * memory at all is one comparison with the tokens that all groups are ready for.
  *
  * Memory that was decommitted stays mapped and idle at its addresses (map/page/idle.h), so that a slot's next
@@ -30,22 +30,37 @@ struct glk_kv_group {
 	uint32_t window;
 };
 
-/* Pages of a group that a sequence has, from its first. */
+/* Pages of a group that a sequence has, from its first; those in front of one may be shared, and are not written. */
 struct glk_kv_run {
-	uint32_t first, end;
+	uint32_t first, end, sealed;
 };
 
 struct glk_kv_sequence {
 	bool live;
 	bool pending; /* pages that were got ahead are not to be used yet: see ahead.c */
 	uint32_t most, tokens;
+	uint64_t domain;
 	uint32_t ready; /* tokens that all groups have pages for */
 	uint32_t
 		sheds; /* tokens from which on a page lies in front of a window; UINT32_MAX: none ever does */
 };
 
+/* What a prefix is published under. */
+struct glk_kv_key {
+	uint64_t domain;
+	size_t size;
+	unsigned char bytes[GLAKE_KV_KEY_MAX];
+};
+
+struct glk_kv_prefix {
+	struct glk_kv_key key;
+	uint32_t
+		next; /* of those with its hash, or that are free, counted from 1; 0: the last */
+};
+
 struct glk_kv_shape {
 	uint32_t slots, tokens, lanes, groups;
+	uint32_t prefixes;   /* places behind the slots */
 	uint64_t page, size; /* bytes, of all of it */
 	struct glk_kv_group *group;
 	uint32_t *lane_group;  /* of a lane, */
@@ -65,11 +80,19 @@ struct glake_kv {
 	struct glk_kv_sequence *sequence;
 	struct glk_kv_run *run;	     /* by slot and group */
 	struct glk_portion *portion; /* for who changes what is committed: as many */
-	size_t tables;		     /* bytes of these three */
+	struct glk_sharing *
+		sharing; /* likewise, by group: ranges that share pages, and then that are copied */
+	struct glk_kv_prefix *prefix;
+	uint32_t *prefix_head; /* by hash */
+	uint32_t prefix_free,
+		prefixes; /* the first of those that are free; that are published */
+	size_t tables;	  /* bytes of all of these */
 	bool changing;
 	uint32_t pending; /* sequences */
 	uint64_t held, limit;
-	uint64_t grows, extends, pages, refused, pages_ahead;
+	uint64_t
+		shared; /* bytes of pages that sequences and prefixes have, beyond those held */
+	uint64_t grows, extends, pages, refused, pages_ahead, forks, adopts;
 	uint64_t wants;	 /* bytes that the last commit had no room for */
 	uint64_t memory; /* of the GPU */
 	/* Streams that the block is known to be used on, a bit each; and how many had ended when that was found
@@ -111,6 +134,12 @@ static inline struct glk_portion glk_kv_portion(
 		(pages.end - pages.first) * page};
 }
 
+/* Slots, and places of prefixes behind them. */
+static inline uint32_t glk_kv_places(const struct glk_kv_shape *shape)
+{
+	return shape->slots + shape->prefixes;
+}
+
 /* commit.c, by who changes what is committed, with the lock, which is given up meanwhile. So many portions are, or
  * are not any more. 0, or an error with nothing changed; -EDQUOT past the limit. */
 int glk_kv_commit(
@@ -145,8 +174,8 @@ static inline void glk_kv_ahead_note(struct glake_kv *kv, const struct glk_kv_se
 int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	struct CUstream_st *stream, struct glake_kv **ret_kv);
 int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block);
-int glk_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *stream,
-	uint32_t *ret_slot);
+int glk_kv_new(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
+	struct CUstream_st *stream, uint32_t *ret_slot);
 int glk_kv_step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream);
 int glk_kv_grow(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
@@ -155,5 +184,24 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 int glk_kv_sequence_get(
 	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret);
 void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret);
+/* Under the lock: whether there is a sequence, which may have so many tokens; the lowest slot that is free, or -EBUSY. */
+int glk_kv_check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens);
+int glk_kv_find_slot(const struct glake_kv *kv, uint32_t *ret_slot);
+/* Portions of a place that so many tokens do not need, with `all` every page; they went. */
+size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);
+void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);
+/* Asks the program for room after an -ENOMEM, with nothing of the cache in hand: whether it is worth another try. */
+bool glk_kv_asks(
+	struct glake_kv *kv, int err, uint64_t wants, struct CUstream_st *stream);
+
+/* share.c: contracts as in glake/kv.h, on a cache that is open. */
+int glk_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_t most,
+	struct CUstream_st *stream, uint32_t *ret_slot);
+int glk_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const void *bytes,
+	size_t size, struct CUstream_st *stream);
+int glk_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *bytes, size_t size,
+	struct CUstream_st *stream, uint32_t *ret_tokens);
+int glk_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *bytes, size_t size,
+	struct CUstream_st *stream);
 
 #endif

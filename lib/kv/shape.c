@@ -46,6 +46,8 @@ static int check(const struct glake_kv_options *o)
 		return is_wrong("tokens", o->tokens, GLAKE_KV_TOKENS_MAX);
 	if (!o->lanes || o->lanes > GLAKE_KV_LANES_MAX)
 		return is_wrong("lanes", o->lanes, GLAKE_KV_LANES_MAX);
+	if (o->prefixes > GLAKE_KV_SLOTS_MAX)
+		return is_wrong("prefixes", o->prefixes, GLAKE_KV_SLOTS_MAX);
 	if (o->flags & ~GLAKE_KV_TOKEN_FRONT)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
 			o->flags & ~GLAKE_KV_TOKEN_FRONT);
@@ -98,7 +100,7 @@ static int place_group(struct glk_kv_shape *s, struct glk_kv_group *g)
 	g->slot &= ~(s->page - 1);
 	if (g->slot / s->page > UINT32_MAX)
 		return -ENOMEM;
-	if (__builtin_mul_overflow(g->slot, s->slots, &bytes) ||
+	if (__builtin_mul_overflow(g->slot, glk_kv_places(s), &bytes) ||
 		__builtin_add_overflow(s->size, bytes, &s->size))
 		return -ENOMEM;
 	return 0;
@@ -114,6 +116,7 @@ int glk_kv_shape_init(
 		return err;
 	*s = (struct glk_kv_shape){.slots = options->slots,
 		.tokens = options->tokens,
+		.prefixes = options->prefixes,
 		.lanes = options->lanes,
 		.page = page};
 	err = make_tables(s);
@@ -152,7 +155,7 @@ struct glk_kv_run glk_kv_pages(
 	const struct glk_kv_shape *s, uint32_t group, uint32_t tokens)
 {
 	const struct glk_kv_group *g = &s->group[group];
-	struct glk_kv_run run = {0, 0};
+	struct glk_kv_run run = {0};
 
 	if (g->rule == GLAKE_KV_STATE) {
 		run.end = (uint32_t)((g->row + s->page - 1) / s->page);

@@ -61,6 +61,19 @@ cache.close()
 print("closed:", says(cache.figures))
 with kv.Cache(2, 100, [kv.Lane(8, "float16", window=9), kv.Lane((3, 4), "float32", state=True)], ahead=5) as other:
     print("states", other.new(), other.figures()["held"])
+with kv.Cache(5, 4096, 2, shape=(4, 128), dtype="float16", prefixes=2) as one:
+    first = one.new(domain=3)
+    one.grow(first, 3000)
+    second = one.fork(first)
+    one.publish(first, b"prompt", 2048)
+    third, stranger = one.new(domain=3), one.new()
+    print("adopted", one.adopt(third, b"prompt"), one.adopt(stranger, b"prompt"), says(one.adopt, third, b"prompt"))
+    told = one.figures()
+    print("shared", told["shared"], "held", told["held"], told["forks"], told["adopts"], told["prefixes"])
+    print("twice:", says(one.publish, second, b"prompt"), "key:", says(one.publish, second, b""))
+    one.withdraw(b"prompt", domain=3)
+    print("withdrawn:", says(one.withdraw, b"prompt", domain=3), one.sequence(third)["domain"])
+    print("fork:", says(one.fork, stranger), one.sequence(second)["tokens"])
 print("rules:", says(kv.Lane, 8, "float16", window=3, state=True))
 print("live", glake.stats(0)["live"])
 '''
@@ -79,6 +92,11 @@ freed: glake_kv_grow: there is no sequence in slot 0 (INVAL) 0
 lanes: there is no lane 6 1 lengths for 4 slots
 closed: the KV cache is closed
 states 0 2097152
+adopted 2048 0 glake_kv_adopt: the sequence in slot 2 has tokens already (BUSY)
+shared 12582912 held 12582912 1 1 1
+twice: glake_kv_publish: a prefix is published under this key already (BUSY) key: glake_kv_publish: a key of 0 bytes: 1 to 64 (INVAL)
+withdrawn: glake_kv_withdraw: no prefix is published under this key in this domain (INVAL) 3
+fork: glake_kv_fork: the first 0 tokens of a sequence that has 0 (INVAL) 3000
 rules: a lane has a window or is a state
 live 0
 '''

@@ -10,6 +10,10 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     cache.lane(3)                   a tensor [slots, tokens, 8, 128] of one of them, for kernels; where a sequence
                                     has no tokens there is no memory, and nothing must touch it
     cache.trim(slot, 50), cache.free(slot), cache.close()
+    other = cache.fork(slot)        another one that begins with its tokens, whose pages they share
+    cache.publish(slot, key)        its tokens stay under a key, bytes such as a hash of them
+    cache.adopt(slot, key)          and are those of a sequence that has none; how many there are
+    cache.withdraw(key)
     cache.figures(), cache.sequence(slot), cache.limit(bytes)
 
     with token_front=True all lanes of a token lie beside each other, which takes a page of 2 MiB a
@@ -24,6 +28,7 @@ cache. Streams are those of PyTorch; None is its current one, or the legacy defa
 """
 
 import ctypes
+import errno
 import os
 import sys
 
@@ -46,7 +51,7 @@ class _Lane(ctypes.Structure):
 class _Options(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "slots tokens lanes flags"),
                 ("lane", ctypes.POINTER(_Lane)), ("lane_bytes", ctypes.c_size_t),
-                ("limit", ctypes.c_uint64), ("ahead", ctypes.c_uint32)]
+                ("limit", ctypes.c_uint64), *many(ctypes.c_uint32, "ahead prefixes")]
 
 
 class _Place(Sized):
@@ -58,12 +63,12 @@ class _Figures(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p), ("size", ctypes.c_uint64),
                 *many(ctypes.c_uint32, "slots tokens lanes sequences"),
                 *many(ctypes.c_uint64, "length needed held limit capacity grows extends pages "
-                      "refused pages_ahead")]
+                      "refused pages_ahead shared forks adopts"), ("prefixes", ctypes.c_uint32)]
 
 
 class _Sequence(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "tokens ready most"),
-                ("held", ctypes.c_uint64)]
+                *many(ctypes.c_uint64, "held domain")]
 
 
 class _Tensor(ctypes.Structure):  # DLManagedTensor
@@ -141,7 +146,7 @@ def _stream_of(stream, device):
 
 class Cache:
     def __init__(self, slots, tokens, lanes, *, shape=None, dtype="bfloat16", device=None,
-                 token_front=False, limit=0, ahead=0, stream=None):
+                 token_front=False, limit=0, ahead=0, prefixes=0, stream=None):
         self._handle = None
         if isinstance(lanes, int):
             if shape is None:
@@ -156,7 +161,7 @@ class Cache:
         options = _Options()
         for name, value in (("slots", slots), ("tokens", tokens), ("lanes", len(self.lanes)),
                             ("flags", _TOKEN_FRONT if token_front else 0), ("limit", limit),
-                            ("ahead", ahead)):
+                            ("ahead", ahead), ("prefixes", prefixes)):
             if not 0 <= value < 1 << (64 if name == "limit" else 32):
                 raise GlakeError(f"a KV cache with {name}={value}")
             setattr(options, name, value)
@@ -196,11 +201,43 @@ class Cache:
             self._tensors[number] = torch.from_dlpack(view) if torch else view
         return self._tensors[number]
 
-    def new(self, tokens=None, stream=None):
+    def new(self, tokens=None, stream=None, domain=0):
         slot = ctypes.c_uint32()
-        self._call("glake_kv_new", ctypes.c_uint32(self.tokens if tokens is None else tokens),
-                   _stream_of(stream, self.device), ctypes.byref(slot))
+        self._call("glake_kv_new_in", ctypes.c_uint32(self.tokens if tokens is None else tokens),
+                   ctypes.c_uint64(domain), _stream_of(stream, self.device), ctypes.byref(slot))
         return slot.value
+
+    def fork(self, slot, tokens=None, most=None, stream=None):
+        """A sequence that begins with the first tokens of another one, all of them as a rule. Its slot."""
+        other = ctypes.c_uint32()
+        tokens = self.sequence(slot)["tokens"] if tokens is None else tokens
+        self._call("glake_kv_fork", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),
+                   ctypes.c_uint32(self.tokens if most is None else most),
+                   _stream_of(stream, self.device), ctypes.byref(other))
+        return other.value
+
+    def publish(self, slot, key, tokens=None, stream=None):
+        """The first tokens of a sequence, all of them as a rule, are kept under a key of up to 64 bytes."""
+        tokens = self.sequence(slot)["tokens"] if tokens is None else tokens
+        self._call("glake_kv_publish", ctypes.c_uint32(slot), ctypes.c_uint32(tokens), bytes(key),
+                   ctypes.c_size_t(len(key)), _stream_of(stream, self.device))
+
+    def adopt(self, slot, key, stream=None):
+        """A sequence without tokens has those of a key, if there is one in its domain. How many; 0: there is none."""
+        tokens = ctypes.c_uint32()
+        if not self._handle:
+            raise GlakeError("the KV cache is closed")
+        answer = self._lib.glake_kv_adopt(
+            self._handle, ctypes.c_uint32(slot), bytes(key), ctypes.c_size_t(len(key)),
+            _stream_of(stream, self.device), ctypes.byref(tokens))
+        if answer == -errno.ENOENT:
+            return 0
+        self._check("glake_kv_adopt", answer)
+        return tokens.value
+
+    def withdraw(self, key, domain=0, stream=None):
+        self._call("glake_kv_withdraw", ctypes.c_uint64(domain), bytes(key), ctypes.c_size_t(len(key)),
+                   _stream_of(stream, self.device))
 
     def grow(self, slot, tokens, stream=None):
         self._call("glake_kv_grow", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),

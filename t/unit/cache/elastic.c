@@ -332,11 +332,18 @@ static void undoes(void)
 
 /* ---- Sealed ---- */
 
+static int share_list(uint64_t addr, const struct glk_sharing *list, size_t count)
+{
+	const struct glk_shares shares = {.pages = list, .count = count};
+
+	return glk_cache_share(&rig.cache, addr, &shares, a);
+}
+
 static int share_one(uint64_t addr, uint64_t from, uint64_t to, uint64_t bytes)
 {
 	const struct glk_sharing s = {from, to, bytes};
 
-	return glk_cache_share(&rig.cache, addr, &s, 1, a);
+	return share_list(addr, &s, 1);
 }
 
 /* Whether the GPU may write there. */
@@ -413,7 +420,7 @@ static void is_not_shared(void)
 	is_int(share_one(addr, 8 * MIB, 10 * MIB, 2 * MIB), -EBUSY, "not committed");
 	is_int(share_one(addr, 0, 4 * MIB, 2 * MIB), -EEXIST, "what is committed");
 	is_int(share_one(addr, 0, 0, 2 * MIB), -EEXIST, "the same");
-	is_int(glk_cache_share(&rig.cache, addr, twice, 2, a), -EEXIST, "twice");
+	is_int(share_list(addr, twice, 2), -EEXIST, "twice");
 	is_int((int64_t)committed(addr), 8 * (int64_t)MIB, "nothing has changed");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_move(&rig.cache, addr, a, false, &p, NULL), 0, "a page is away");
@@ -500,7 +507,7 @@ static void undoes_shares(void)
 			snprintf(rule, sizeof(rule), "%s:from=%d:len=1:err=EIO", ops[op],
 				nth);
 			glk_fault_set(rig.drv, rule);
-			err = glk_cache_share(&rig.cache, addr, list, 2, a);
+			err = share_list(addr, list, 2);
 			glk_fault_set(rig.drv, "off");
 			failed += err != 0;
 			if ((err && err != -EIO) ||
@@ -672,6 +679,7 @@ static bool share(struct model *m, struct CUstream_st *stream)
 {
 	unsigned whole = (unsigned)(m->size / (2 * MIB)), from, to, n;
 	struct glk_sharing s;
+	const struct glk_shares shares = {.pages = &s, .count = 1};
 	int want = 0, err;
 
 	if (!whole)
@@ -685,7 +693,7 @@ static bool share(struct model *m, struct CUstream_st *stream)
 			: m->slot[to + i] != BARE ? -EEXIST
 						  : 0;
 	}
-	err = glk_cache_share(&rig.cache, m->addr, &s, 1, stream);
+	err = glk_cache_share(&rig.cache, m->addr, &shares, stream);
 	if (err != want) {
 		tap_note("shared: %d, not %d: %s", err, want, rig_error().text);
 		return false;

@@ -15,7 +15,7 @@
 static struct glk_kv_run count(const struct glk_kv_group *g, uint32_t tokens)
 {
 	uint64_t begin = 0, end = (uint64_t)tokens * g->row;
-	struct glk_kv_run run = {0, 0};
+	struct glk_kv_run run = {0};
 
 	if (g->rule == GLAKE_KV_STATE)
 		end = g->row;

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Sequences of a KV cache that begin alike: forks, and prefixes under a key. A model knows what each sequence has written,
+ * and which pages are one.
+ */
+#include "kv_parts.h"
+
+#include <stdlib.h>
+
+static void settle(void)
+{
+	if (glake_soft_stream_sync(ctx, 0, stream))
+		tap_bail(record().text);
+}
+
+static const struct glake_kv_options layers = {.sz = sizeof(layers),
+	.slots = 8,
+	.tokens = 4096,
+	.lanes = 4,
+	.lane_bytes = 2048,
+	.prefixes = 3};
+
+/* Fills tokens of all lanes. */
+static void fill(struct glake_kv *kv, uint32_t lanes, uint32_t slot, uint32_t from,
+	uint32_t to, int value)
+{
+	for (uint32_t lane = 0; lane < lanes; lane++) {
+		for (uint32_t t = from; t < to; t++)
+			memset(at(kv, lane, slot, t), value, 2048);
+	}
+}
+
+static bool has(struct glake_kv *kv, uint32_t lanes, uint32_t slot, uint32_t from,
+	uint32_t to, int value)
+{
+	for (uint32_t lane = 0; lane < lanes; lane++) {
+		for (uint32_t t = from; t < to; t++) {
+			if (at(kv, lane, slot, t)[2047] != value)
+				return false;
+		}
+	}
+	return true;
+}
+
+/* Two go on from one beginning, each by itself. */
+static void forks(void)
+{
+	struct glake_kv *kv;
+	uint32_t one, two, three, unused;
+	struct glake_kv_sequence q = {.sz = sizeof(q)};
+
+	begin("soft.memory=1GiB");
+	kv = make(&layers);
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 2500, stream), 0, "  of 2500 tokens");
+	fill(kv, 4, one, 0, 2500, 1);
+	is_int(glake_kv_fork(kv, one, 2500, 4000, stream, &two), 0, "is forked");
+	settle();
+	ok(has(kv, 4, two, 0, 2500, 1), "the other one has them");
+	/* pages of 1024 tokens: two are whole */
+	is_int((int64_t)told(kv).held, (12 + 4) * 2 << 20, "what is whole exists once");
+	is_int((int64_t)told(kv).shared, 8 * 2 << 20, "  and is told");
+	is_int((int64_t)figures().elastic_shared, 8 * 2 << 20, "  by the GPU too");
+	is_int(glake_kv_grow(kv, two, 2600, stream), 0, "it grows");
+	is_int(glake_kv_grow(kv, one, 2600, stream), 0, "and so does the first");
+	fill(kv, 4, two, 2500, 2600, 2);
+	fill(kv, 4, one, 2500, 2600, 3);
+	ok(has(kv, 4, one, 0, 2500, 1) && has(kv, 4, one, 2500, 2600, 3) &&
+			has(kv, 4, two, 0, 2500, 1) && has(kv, 4, two, 2500, 2600, 2),
+		"each by itself");
+	is_int(glake_kv_trim(kv, two, 2100, stream), 0, "one is cut");
+	is_int(glake_kv_trim(kv, two, 1500, stream), -EBUSY, "but not in what they share");
+	is_int(glake_kv_trim(kv, one, 100, stream), -EBUSY, "on neither side");
+	is_int(glake_kv_fork(kv, two, 1500, 1600, stream, &three), 0, "a fork does that");
+	settle();
+	ok(has(kv, 4, three, 0, 1500, 1), "with what was there");
+	is_int(glake_kv_grow(kv, three, 1600, stream), 0, "and grows");
+	fill(kv, 4, three, 1500, 1600, 4);
+	ok(has(kv, 4, one, 1500, 1600, 1), "by itself");
+	is_int(glake_kv_trim(kv, two, 1024, stream), 0, "at a page it is cut");
+	is_int(glake_kv_grow(kv, two, 1100, stream), 0, "and grows");
+	fill(kv, 4, two, 1024, 1100, 5);
+	ok(has(kv, 4, one, 1024, 1100, 1), "by itself");
+	is_int(glake_kv_free(kv, one, stream), 0, "the first ends");
+	ok(has(kv, 4, two, 0, 1024, 1) && has(kv, 4, three, 0, 1500, 1),
+		"the others have it all");
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "another one in its slot");
+	is_int(one, 0, "  which is the first");
+	is_int(glake_kv_grow(kv, one, 3000, stream), 0, "grows");
+	fill(kv, 4, one, 0, 3000, 6);
+	ok(has(kv, 4, two, 0, 1024, 1) && has(kv, 4, three, 0, 1500, 1), "  by itself");
+	glake_kv_sequence_get(kv, three, &q);
+	ok(q.tokens == 1600 && q.most == 1600 && q.held == 8 * PAGE, "all is described");
+	is_int(glake_kv_fork(kv, 7, 1, 1, stream, &unused), -EINVAL, "of no sequence");
+	is_int(glake_kv_fork(kv, one, 0, 1, stream, &unused), -ERANGE, "no tokens");
+	is_int(glake_kv_fork(kv, one, 3001, 3001, stream, &unused), -ERANGE, "too many");
+	is_int(glake_kv_fork(kv, one, 10, 9, stream, &unused), -ERANGE, "more than its most");
+	is_int(glake_kv_fork(kv, one, 10, 5000, stream, &unused), -ERANGE,
+		"more than there are");
+	is_int(glake_kv_fork(kv, one, 10, 10, stream, NULL), -EINVAL, "no place");
+	for (int i = 0; i < 5; i++)
+		is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &unused), 0, "a fork");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &unused), -EBUSY, "no slot");
+	is_int((int64_t)told(kv).forks, 7, "they are counted");
+	for (uint32_t slot = 0; slot < 8; slot++)
+		is_int(glake_kv_free(kv, slot, stream), 0, "each ends");
+	ok(!told(kv).held && !told(kv).shared, "nothing is held");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	is_int((int64_t)figures().live, 0, "nothing is live");
+	finish();
+}
+
+/* A prefix stays when its sequence has ended, for those of its domain. */
+static void publishes(void)
+{
+	static unsigned char key[GLAKE_KV_KEY_MAX + 1] = {1, 2, 3};
+	struct glake_kv_options few = layers;
+	struct glake_kv *kv;
+	uint32_t one, two, other, tokens = 99;
+
+	begin("soft.memory=1GiB");
+	kv = make(&layers);
+	is_int(glake_kv_new_in(kv, 4096, 5, stream, &one), 0, "a sequence in a domain");
+	is_int(glake_kv_publish(kv, one, 1, key, 3, stream), -ERANGE, "without tokens");
+	is_int(glake_kv_grow(kv, one, 2100, stream), 0, "it grows");
+	fill(kv, 4, one, 0, 2100, 1);
+	is_int(glake_kv_publish(kv, one, 2048, key, 0, stream), -EINVAL, "no key");
+	is_int(glake_kv_publish(kv, one, 2048, NULL, 3, stream), -EINVAL, "none at all");
+	is_int(glake_kv_publish(kv, one, 2048, key, 65, stream), -EINVAL, "a long one");
+	is_int(glake_kv_publish(kv, 6, 2048, key, 3, stream), -EINVAL, "no sequence");
+	is_int(glake_kv_publish(kv, one, 2048, key, 3, stream), 0, "published");
+	is_int((int64_t)told(kv).held, 12 * 2 << 20, "which takes no memory");
+	is_int(glake_kv_publish(kv, one, 1024, key, 3, stream), -EEXIST, "once");
+	is_int(glake_kv_publish(kv, one, 2100, key, 4, stream), 0, "under another key");
+	is_int((int64_t)told(kv).held, 16 * 2 << 20, "with a copy of its ends");
+	is_int(told(kv).prefixes, 2, "two are published");
+	is_int(glake_kv_free(kv, one, stream), 0, "the sequence ends");
+	is_int((int64_t)told(kv).held, 12 * 2 << 20, "what is published stays");
+	is_int(told(kv).sequences, 0, "and is no sequence");
+	is_int(glake_kv_new(kv, 4096, stream, &other), 0, "one of another domain");
+	is_int(glake_kv_adopt(kv, other, key, 3, stream, &tokens), -ENOENT, "has none");
+	is_int(glake_kv_new_in(kv, 4096, 5, stream, &one), 0, "one of that domain");
+	is_int(glake_kv_new_in(kv, 2048, 5, stream, &two), 0, "another one");
+	is_int(glake_kv_adopt(kv, one, key, 5, stream, &tokens), -ENOENT, "no such key");
+	is_int(glake_kv_adopt(kv, one, key, 0, stream, &tokens), -EINVAL, "no key");
+	is_int(glake_kv_adopt(kv, one, key, 3, stream, NULL), -EINVAL, "no place");
+	is_int(glake_kv_adopt(kv, two, key, 4, stream, &tokens), -ERANGE,
+		"more than it may have");
+	is_int(tokens, 99, "nothing was written");
+	is_int(glake_kv_adopt(kv, two, key, 3, stream, &tokens), 0, "has it");
+	is_int(tokens, 2048, "all of it");
+	is_int(glake_kv_adopt(kv, two, key, 3, stream, &tokens), -EBUSY, "once");
+	is_int(glake_kv_adopt(kv, one, key, 4, stream, &tokens), 0, "the longer one");
+	is_int(tokens, 2100, "is longer");
+	settle();
+	ok(has(kv, 4, one, 0, 2100, 1) && has(kv, 4, two, 0, 2048, 1),
+		"and both have what was written");
+	is_int(glake_kv_grow(kv, one, 2200, stream), 0, "it grows");
+	fill(kv, 4, one, 2100, 2200, 2);
+	is_int(glake_kv_withdraw(kv, 0, key, 3, stream), -ENOENT, "not of that domain");
+	is_int(glake_kv_withdraw(kv, 5, key, 3, stream), 0, "withdrawn");
+	is_int(glake_kv_withdraw(kv, 5, key, 3, stream), -ENOENT, "once");
+	is_int(glake_kv_withdraw(kv, 5, key, 99, stream), -EINVAL, "no key");
+	ok(has(kv, 4, two, 0, 2048, 1), "who has it keeps it");
+	is_int(glake_kv_publish(kv, one, 100, key, 3, stream), 0, "the key is free");
+	is_int(glake_kv_publish(kv, one, 100, key, 7, stream), 0, "a third");
+	is_int(glake_kv_publish(kv, one, 100, key, 8, stream), -EBUSY, "and no more");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	is_int((int64_t)figures().live, 0, "nothing is live");
+	few.prefixes = 0;
+	kv = make(&few);
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a cache without any");
+	is_int(glake_kv_grow(kv, one, 10, stream), 0, "has sequences");
+	is_int(glake_kv_publish(kv, one, 10, key, 3, stream), -EBUSY, "and no prefixes");
+	is_int(glake_kv_adopt(kv, one, key, 3, stream, &tokens), -EBUSY, "nor");
+	is_int(glake_kv_withdraw(kv, 0, key, 3, stream), -ENOENT, "any to withdraw");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* States are copied, and windows shared from where they begin. */
+static void states_and_windows(void)
+{
+	const struct glake_kv_lane lanes[] = {{.bytes = 2048},
+		{.bytes = 2048, .rule = GLAKE_KV_WINDOW, .window = 1024},
+		{.bytes = 3 * MIB, .rule = GLAKE_KV_STATE}};
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 4,
+		.tokens = 16384,
+		.lanes = 3,
+		.lane = lanes,
+		.prefixes = 2};
+	uint32_t one, two, three, tokens;
+	struct glake_kv *kv;
+
+	begin("soft.memory=1GiB");
+	kv = make(&o);
+	is_int(glake_kv_new(kv, 16384, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 5000, stream), 0, "of 5000 tokens");
+	fill(kv, 1, one, 0, 5000, 1);
+	for (uint32_t t = 3976; t < 5000; t++)
+		memset(at(kv, 1, one, t), 2, 2048);
+	memset(at(kv, 2, one, 0), 3, 3 * MIB);
+	is_int(glake_kv_fork(kv, one, 4000, 16384, stream, &two), -ERANGE,
+		"a state is of all tokens");
+	is_int(glake_kv_fork(kv, one, 5000, 16384, stream, &two), 0, "a fork");
+	settle();
+	ok(has(kv, 1, two, 0, 5000, 1) && at(kv, 1, two, 3976)[2047] == 2 &&
+			at(kv, 1, two, 4999)[2047] == 2 &&
+			at(kv, 2, two, 0)[3 * MIB - 1] == 3,
+		"has all of it");
+	/* 4 whole pages of the first lane and one of the window are shared */
+	is_int((int64_t)told(kv).shared, 5 * 2 << 20, "and shares what is whole");
+	memset(at(kv, 2, two, 0), 4, 3 * MIB);
+	is_int(at(kv, 2, one, 0)[0], 3, "the state is its own");
+	is_int(glake_kv_grow(kv, two, 9000, stream), 0, "it grows");
+	is_int((int64_t)told(kv).shared, 4 * 2 << 20, "and its window goes on");
+	is_int(glake_kv_publish(kv, two, 9000, "a", 1, stream), 0, "published");
+	is_int(glake_kv_new(kv, 16384, stream, &three), 0, "another one");
+	is_int(glake_kv_adopt(kv, three, "a", 1, stream, &tokens), 0, "has that");
+	settle();
+	is_int(at(kv, 2, three, 0)[3 * MIB - 1], 4, "with its state");
+	is_int(glake_kv_free(kv, two, stream), 0, "one ends");
+	is_int(glake_kv_grow(kv, three, 9100, stream), 0, "the other one goes on");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* What there is no room for, or the driver does not do, is not shared. */
+static void all_or_nothing(void)
+{
+	struct glake_kv_options o = layers;
+	uint32_t one, two = 99;
+	struct glake_kv *kv;
+
+	o.limit = 14 * PAGE;
+	begin("soft.memory=1GiB");
+	kv = make(&o);
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 2500, stream), 0, "of 12 pages of 14");
+	fill(kv, 4, one, 0, 2500, 1);
+	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), -EDQUOT, "no room for 4");
+	ok(two == 99 && told(kv).sequences == 1 && told(kv).held == 12 * PAGE &&
+			!told(kv).shared,
+		"changes nothing");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), 0, "whole pages need none");
+	is_int(glake_kv_free(kv, two, stream), 0, "it ends");
+	is_int(glake_kv_limit_set(kv, 0), 0, "no limit");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "suspended");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), -EAGAIN, "nothing is shared");
+	is_int(glake_resume(ctx, 0, NULL), 0, "resumed");
+	is_int(glake_spill(ctx, told(kv).base, stream), 0, "what is not shared is away");
+	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), -EBUSY,
+		"so that there is nothing to copy");
+	is_int((int64_t)told(kv).held, 12 * 2 << 20, "  which changes nothing");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), 0, "what is shared is here");
+	is_int(glake_fetch(ctx, told(kv).base, stream), 0, "it comes back");
+	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), 0, "and all is there");
+	settle();
+	ok(has(kv, 4, two, 0, 2500, 1), "  as it was");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* ---- By chance ---- */
+
+#define SLOTS	 6
+#define PREFIXES 4
+#define PLACES	 (SLOTS + PREFIXES)
+#define LANES	 3
+#define TOKENS	 4096
+#define MOST	 12 /* pages of a group */
+
+struct model {
+	bool live;
+	uint32_t tokens, most, domain;
+	uint32_t mark[TOKENS];
+	uint32_t page[LANES][MOST]; /* by group: which one */
+};
+
+static struct model list[PLACES];
+static uint32_t pages_made;
+
+static uint32_t chance(uint64_t *seed, uint32_t below)
+{
+	return (uint32_t)seed_below(seed, below);
+}
+
+static uint64_t row_of(const struct glake_kv_options *o, uint32_t group)
+{
+	uint64_t row = 0;
+
+	if (!(o->flags & GLAKE_KV_TOKEN_FRONT))
+		return o->lane[group].bytes;
+	for (uint32_t i = 0; i < o->lanes; i++)
+		row += o->lane[i].bytes;
+	return row;
+}
+
+static uint32_t groups_of(const struct glake_kv_options *o)
+{
+	return o->flags & GLAKE_KV_TOKEN_FRONT ? 1 : o->lanes;
+}
+
+/* It has so many tokens; pages that are new are others. */
+static void lengthen(const struct glake_kv_options *o, struct model *m, uint32_t tokens)
+{
+	for (uint32_t g = 0; g < groups_of(o); g++) {
+		uint64_t was = (m->tokens * row_of(o, g) + PAGE - 1) / PAGE;
+
+		for (; was < (tokens * row_of(o, g) + PAGE - 1) / PAGE; was++)
+			m->page[g][was] = ++pages_made;
+	}
+	m->tokens = tokens;
+}
+
+static void write_tokens(struct glake_kv *kv, uint32_t slot, struct model *m,
+	uint32_t from, uint32_t mark)
+{
+	for (uint32_t t = from; t < m->tokens; t++) {
+		m->mark[t] = mark + t;
+		for (uint32_t lane = 0; lane < LANES; lane++)
+			memcpy(at(kv, lane, slot, t), &m->mark[t], 4);
+	}
+}
+
+static bool has_tokens(struct glake_kv *kv, uint32_t slot, const struct model *m)
+{
+	for (uint32_t lane = 0; lane < LANES; lane++) {
+		for (uint32_t t = 0; t < m->tokens; t++) {
+			if (memcmp(at(kv, lane, slot, t), &m->mark[t], 4)) {
+				tap_note("token %u of %u, lane %u", t, m->tokens, lane);
+				return false;
+			}
+		}
+	}
+	return true;
+}
+
+static void branch(const struct glake_kv_options *o, const struct model *from,
+	struct model *to, uint32_t tokens)
+{
+	memcpy(to->mark, from->mark, sizeof(to->mark));
+	for (uint32_t g = 0; g < groups_of(o); g++) {
+		uint64_t whole = tokens * row_of(o, g) / PAGE;
+
+		for (uint64_t p = 0; p < (tokens * row_of(o, g) + PAGE - 1) / PAGE; p++)
+			to->page[g][p] = p < whole ? from->page[g][p] : ++pages_made;
+	}
+	to->tokens = tokens;
+}
+
+/* Bytes of pages, each of them once, and however often they are had. */
+static uint64_t bytes_of(const struct glake_kv_options *o, uint64_t *ret_all)
+{
+	char *seen = calloc(pages_made + 1, 1);
+	uint64_t once = 0;
+
+	*ret_all = 0;
+	for (int i = 0; i < PLACES && seen; i++) {
+		for (uint32_t g = 0; list[i].live && g < groups_of(o); g++) {
+			uint64_t pages = (list[i].tokens * row_of(o, g) + PAGE - 1) / PAGE;
+
+			for (uint64_t p = 0; p < pages; p++) {
+				once += !seen[list[i].page[g][p]];
+				seen[list[i].page[g][p]] = 1;
+			}
+			*ret_all += pages;
+		}
+	}
+	free(seen);
+	*ret_all *= PAGE;
+	return once * PAGE;
+}
+
+/* Whether a cut would end in a page that somebody else has, or had. */
+static bool may_cut(int err, uint32_t want, const struct model *m)
+{
+	return !err || err == -EBUSY || (err == -ERANGE && want > m->tokens);
+}
+
+static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t *seed)
+{
+	static uint32_t marks;
+	uint32_t slot = chance(seed, SLOTS), want, other, p;
+	struct model *m = &list[slot];
+	unsigned char key[4] = {0};
+	int err;
+
+	if (!m->live) {
+		want = 1 + chance(seed, TOKENS);
+		p = chance(seed, 2);
+		err = glake_kv_new_in(kv, want, p, stream, &slot);
+		if (!err)
+			list[slot] = (struct model){
+				.live = true, .most = want, .domain = p};
+		return !err;
+	}
+	p = chance(seed, PREFIXES);
+	key[0] = (unsigned char)p;
+	switch (chance(seed, 12)) {
+	case 0:
+		m->live = false;
+		return has_tokens(kv, slot, m) && !glake_kv_free(kv, slot, stream);
+	case 1:
+		want = chance(seed, m->tokens + 1);
+		err = glake_kv_trim(kv, slot, want, stream);
+		if (!err)
+			m->tokens = want;
+		return may_cut(err, want, m) && has_tokens(kv, slot, m);
+	case 2:
+		return !glake_suspend(ctx, 0, NULL) && !glake_resume(ctx, 0, NULL);
+	case 3:
+	case 4:
+		if (!m->tokens)
+			return true;
+		want = 1 + chance(seed, m->tokens);
+		err = glake_kv_fork(kv, slot, want, TOKENS, stream, &other);
+		settle();
+		if (!err) {
+			list[other] = (struct model){
+				.live = true, .most = TOKENS, .domain = m->domain};
+			branch(o, m, &list[other], want);
+			return has_tokens(kv, other, &list[other]);
+		}
+		for (other = 0; other < SLOTS && list[other].live;)
+			other++;
+		return err == -ENOMEM || (err == -EBUSY && other == SLOTS);
+	case 5:
+		if (!m->tokens)
+			return true;
+		want = 1 + chance(seed, m->tokens);
+		err = glake_kv_publish(kv, slot, want, key, 4, stream);
+		settle();
+		if (!err) {
+			/* one key in two domains is two */
+			for (p = SLOTS; p < PLACES && list[p].live;)
+				p++;
+			if (p == PLACES)
+				return false;
+			list[p] = (struct model){
+				.live = true, .most = key[0], .domain = m->domain};
+			branch(o, m, &list[p], want);
+		}
+		return !err || err == -EEXIST || err == -ENOMEM || err == -EBUSY;
+	case 6:
+	case 7:
+		for (p = SLOTS; p < PLACES; p++) {
+			if (list[p].live && list[p].most == key[0] &&
+				list[p].domain == m->domain)
+				break;
+		}
+		err = glake_kv_adopt(kv, slot, key, 4, stream, &want);
+		settle();
+		if (!err) {
+			if (p == PLACES || want != list[p].tokens)
+				return false;
+			branch(o, &list[p], m, want);
+			return has_tokens(kv, slot, m);
+		}
+		return err == -ENOMEM || (err == -EBUSY && m->tokens) ||
+			(err == -ENOENT && p == PLACES) ||
+			(err == -ERANGE && list[p].tokens > m->most);
+	case 8:
+		for (p = SLOTS; p < PLACES; p++) {
+			if (list[p].live && list[p].most == key[0] &&
+				list[p].domain == m->domain)
+				break;
+		}
+		err = glake_kv_withdraw(kv, m->domain, key, 4, stream);
+		if (p < PLACES)
+			list[p].live = false;
+		return err == (p < PLACES ? 0 : -ENOENT);
+	case 9:
+		err = glake_spill(ctx, told(kv).base, stream);
+		return (!err || err == -EALREADY) &&
+			(glake_fetch(ctx, told(kv).base, stream) || true);
+	default:
+		want = m->tokens + chance(seed, chance(seed, 3) ? 20 : 1500);
+		err = glake_kv_grow(kv, slot, want, stream);
+		if (!err && want > m->tokens) {
+			uint32_t from = m->tokens;
+
+			lengthen(o, m, want);
+			marks += 5000;
+			write_tokens(kv, slot, m, from, marks);
+		}
+		return (want > m->most ? err == -ERANGE : !err || err == -ENOMEM) &&
+			has_tokens(kv, slot, m);
+	}
+}
+
+static void program(uint64_t seed)
+{
+	static const struct glake_kv_lane lanes[LANES] = {
+		{.bytes = 2048}, {.bytes = 512}, {.bytes = 3000}};
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = SLOTS,
+		.tokens = TOKENS,
+		.lanes = LANES,
+		.lane = lanes,
+		.prefixes = PREFIXES,
+		.flags = seed % 3 == 0 ? GLAKE_KV_TOKEN_FRONT : 0};
+	struct glake_kv *kv;
+	uint64_t all = 0, once = 0;
+	bool good = true;
+	int n = 0;
+
+	memset(list, 0, sizeof(list));
+	begin(seed % 4 ? "soft.memory=512MiB" : "soft.memory=64MiB");
+	kv = make(&o);
+	for (; n < (tap_storms_take_long() ? 40 : 160) && good; n++) {
+		struct glake_kv_figures f;
+
+		good = step(kv, &o, &seed);
+		f = told(kv);
+		once = bytes_of(&o, &all);
+		if (f.held != once || f.shared != all - once ||
+			figures().elastic != once) {
+			tap_note("%zu held, %zu shared, %zu committed: %zu and %zu expected",
+				(size_t)f.held, (size_t)f.shared,
+				(size_t)figures().elastic, (size_t)once,
+				(size_t)(all - once));
+			good = false;
+		}
+	}
+	for (uint32_t slot = 0; slot < SLOTS; slot++)
+		good &= !list[slot].live || has_tokens(kv, slot, &list[slot]);
+	ok(good, "a program of %d steps", n);
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	is_int((int64_t)figures().live, 0, "nothing is live");
+	finish();
+}
+
+int main(void)
+{
+	tap_plan_later();
+	forks();
+	publishes();
+	states_and_windows();
+	all_or_nothing();
+	for (uint64_t seed = 1; seed < 7; seed++)
+		program(seed);
+	return tap_done();
+}
