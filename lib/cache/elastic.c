@@ -200,36 +200,19 @@ static uint64_t given_of(const struct change *c, struct glk_stretch s)
 	return slots_of(&c->arena->map, s.last - s.first + 1);
 }
 
-/* The next bare stretch, from a slot on. */
-static struct glk_stretch next_bare(const struct change *c, uint32_t slot, uint32_t last)
-{
-	const struct glk_map *map = &c->arena->map;
-	struct glk_stretch s = glk_part_next(map, c->e, slot, last, true);
-	struct glk_piece p;
-
-	for (; s.first <= s.last;
-		s = glk_part_next(map, c->e, p.s.last + 1, last, true)) {
-		p = glk_part_piece(c->arena, c->e, s.first);
-		if (!(p.word & GLK_KEPT_BARE))
-			continue;
-		s.last = p.s.last < last ? p.s.last : last;
-		return s;
-	}
-	return (struct glk_stretch){1, 0};
-}
-
 /* How many bare stretches there are in the ranges, and their bytes. Ranges may overlap, so it may be fewer. */
 static uint64_t measure(const struct change *c, uint32_t *ret_stretches)
 {
+	const struct glk_map *map = &c->arena->map;
 	uint64_t bytes = 0;
 	uint32_t stretches = 0;
 
 	for (size_t i = 0; i < c->count; i++) {
 		struct glk_stretch r =
 			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
-		struct glk_stretch s = next_bare(c, r.first, r.last);
+		struct glk_stretch s = glk_part_bare(map, r.first, r.last);
 
-		for (; s.first <= s.last; s = next_bare(c, s.last + 1, r.last)) {
+		for (; s.first <= s.last; s = glk_part_bare(map, s.last + 1, r.last)) {
 			bytes += bytes_of(c, s);
 			stretches++;
 		}
@@ -282,14 +265,16 @@ static void undo(struct change *c)
 
 static int come_all(struct change *c)
 {
+	const struct glk_map *map = &c->arena->map;
 	int err = 0;
 
 	for (size_t i = 0; i < c->count && !err; i++) {
 		struct glk_stretch r =
 			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
-		struct glk_stretch s = next_bare(c, r.first, r.last);
+		struct glk_stretch s = glk_part_bare(map, r.first, r.last);
 
-		for (; !err && s.first <= s.last; s = next_bare(c, s.last + 1, r.last))
+		for (; !err && s.first <= s.last;
+			s = glk_part_bare(map, s.last + 1, r.last))
 			err = come(c, s);
 		glk_plan_step(c->arena->gpu);
 	}
@@ -468,22 +453,20 @@ static void go_here(struct change *c, struct glk_stretch r, const struct glk_use
 static int go_away(struct change *c, struct glk_stretch r)
 {
 	const struct glk_map *map = &c->arena->map;
-	struct glk_stretch s = glk_part_next(map, c->e, r.first, r.last, true);
+	struct glk_stretch s = glk_part_kept(map, c->e, r.first, r.last);
 	struct glk_piece p;
+	bool stays;
 	int err = 0;
 
-	while (s.first <= s.last && !err) {
+	for (; s.first <= s.last && !err;
+		s = glk_part_kept(map, c->e, s.last + 1, r.last)) {
 		p = glk_part_piece(c->arena, c->e, s.first);
 		s.last = p.s.last < r.last ? p.s.last : r.last;
-		if (!(p.word & GLK_KEPT_BARE)) {
-			bool stays = p.word & GLK_KEPT_SEALED &&
-				glk_seal_stays(c->arena, s.first, p.word);
-
-			err = glk_part_forget(c->arena, c->e, s);
-			if (!err)
-				note_gone(c, s, stays);
-		}
-		s = glk_part_next(map, c->e, s.last + 1, r.last, true);
+		stays = p.word & GLK_KEPT_SEALED &&
+			glk_seal_stays(c->arena, s.first, p.word);
+		err = glk_part_forget(c->arena, c->e, s);
+		if (!err)
+			note_gone(c, s, stays);
 	}
 	return err;
 }

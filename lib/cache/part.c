@@ -91,19 +91,14 @@ struct glk_piece glk_part_piece(
 {
 	const struct glk_map *map = &arena->map;
 	uint32_t first = glk_extent_first(map, e), last = glk_extent_last(map, e);
-	uint32_t begin = GLK_BITS_NONE, next = GLK_BITS_NONE;
-	struct glk_stretch s;
+	uint32_t begin = GLK_BITS_NONE;
 
 	if (slot > first)
 		begin = glk_bits_last(map->begun, first + 1, slot);
 	if (begin == GLK_BITS_NONE)
 		begin = first;
-	s = glk_part_next(map, e, begin, last, true);
-	if (begin < s.last)
-		next = glk_bits_first(map->begun, begin + 1, s.last);
-	if (next != GLK_BITS_NONE)
-		s.last = next - 1;
-	return (struct glk_piece){s, *glk_part_word(arena, e, begin)};
+	return (struct glk_piece){
+		{begin, glk_part_end(map, begin, last)}, *glk_part_word(arena, e, begin)};
 }
 
 /* How many pieces went because of what: the extent itself says whether any did. */
@@ -255,8 +250,8 @@ int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows)
 	part->elastic = true;
 	part->grows = grows;
 	part->slots = part->bare_slots = all.last - all.first + 1;
-	part->head = GLK_KEPT_BARE;
 	glk_poke_relaxed(&part->bare, glk_extent_asked(e));
+	glk_bits_set(arena->map.bare, all.first, all.last);
 	if (all.first < all.last)
 		glk_bits_set(arena->map.gone, all.first + 1, all.last);
 	glk_or_relaxed(&e->kept, GLK_KEPT_FIRST);
@@ -265,20 +260,6 @@ int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows)
 }
 
 /* ---- Moves ---- */
-
-/* One piece with those beside it that are bare too. */
-static void join_bare(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s)
-{
-	const struct glk_map *map = &arena->map;
-	struct glk_stretch all = glk_part_all(map, e);
-
-	if (s.last < all.last && glk_part_gone(map, e, s.last + 1) &&
-		*glk_part_word(arena, e, s.last + 1) & GLK_KEPT_BARE)
-		glk_bit_clear(map->begun, s.last + 1);
-	if (s.first > all.first && glk_part_gone(map, e, s.first - 1) &&
-		glk_part_piece(arena, e, s.first - 1).word & GLK_KEPT_BARE)
-		glk_bit_clear(map->begun, s.first);
-}
 
 void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint32_t word, const struct glk_use *use)
@@ -289,12 +270,13 @@ void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 	glk_part_leave(&arena->map, e, s, use);
 	if (sealed)
 		glk_seal_left(arena, e, s);
-	put(arena, e, s.first, word);
+	if (word & GLK_KEPT_BARE)
+		glk_bits_set(arena->map.bare, s.first, s.last);
+	else
+		put(arena, e, s.first, word);
 	weigh(arena, e, s, word, true);
 	part->slots += s.last - s.first + 1;
 	glk_poke_relaxed(&part->afar, part->afar + afar_of(arena, own_run(word)));
-	if (word & GLK_KEPT_BARE)
-		join_bare(arena, e, s);
 }
 
 /* A part of a piece, or all of it. What is left is a piece again, or two. */
@@ -332,9 +314,18 @@ static void clear(struct glk_arena *arena, struct glk_extent *e, struct glk_stre
 	struct glk_stretch in;
 
 	for (uint32_t slot = s.first; slot <= s.last; slot = in.last + 1) {
-		struct glk_piece p = glk_part_piece(arena, e, slot);
-		bool before = p.s.first < s.first, cut = before || p.s.last > s.last;
+		struct glk_piece p;
+		bool before, cut;
 
+		if (glk_bit_get(arena->map.bare, slot)) {
+			in = glk_part_bare(&arena->map, slot, s.last);
+			weigh(arena, e, in, GLK_KEPT_BARE, false);
+			glk_bits_clear(arena->map.bare, in.first, in.last);
+			continue;
+		}
+		p = glk_part_piece(arena, e, slot);
+		before = p.s.first < s.first;
+		cut = before || p.s.last > s.last;
 		in = p.s;
 		in.first = before ? s.first : in.first;
 		in.last = in.last > s.last ? s.last : in.last;
@@ -350,13 +341,12 @@ void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 	glk_part_at(arena->gpu, e)->slots -= s.last - s.first + 1;
 }
 
-void glk_part_bare(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+void glk_part_strip(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint32_t spare[2])
 {
 	clear(arena, e, s, 0, spare);
-	put(arena, e, s.first, GLK_KEPT_BARE);
+	glk_bits_set(arena->map.bare, s.first, s.last);
 	weigh(arena, e, s, GLK_KEPT_BARE, true);
-	join_bare(arena, e, s);
 }
 
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
@@ -365,7 +355,7 @@ int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
 	struct glk_part *part = glk_part_at(arena->gpu, e);
 	int err = 0;
 
-	s = glk_part_next(&arena->map, e, all.first, all.last, true);
+	s = glk_part_kept(&arena->map, e, all.first, all.last);
 	while (s.first <= s.last && !err) {
 		struct glk_piece p = glk_part_piece(arena, e, s.first);
 		uint32_t run = own_run(p.word);
@@ -373,7 +363,7 @@ int glk_part_home(struct glk_arena *arena, struct glk_extent *e)
 
 		err = glk_away_home(arena->gpu, glk_seal_run(arena->gpu, p.word));
 		glk_poke_relaxed(&part->afar, afar + afar_of(arena, run));
-		s = glk_part_next(&arena->map, e, p.s.last + 1, all.last, true);
+		s = glk_part_kept(&arena->map, e, p.s.last + 1, all.last);
 	}
 	return err;
 }
@@ -387,9 +377,8 @@ void glk_part_drop(
 	uint32_t id = glk_extent_id(map, e);
 	struct glk_piece p;
 
-	s = glk_part_next(map, e, all.first, all.last, true);
-	for (; s.first <= s.last;
-		s = glk_part_next(map, e, p.s.last + 1, all.last, true)) {
+	s = glk_part_kept(map, e, all.first, all.last);
+	for (; s.first <= s.last; s = glk_part_kept(map, e, p.s.last + 1, all.last)) {
 		p = glk_part_piece(arena, e, s.first);
 		/* what writes it is the stream that writes what comes next */
 		if (p.word & GLK_KEPT_SEALED)
@@ -413,6 +402,8 @@ void glk_part_drop(
 	}
 	if (all.first < all.last)
 		glk_bits_clear(map->gone, all.first + 1, all.last);
+	if (part->elastic)
+		glk_bits_clear(map->bare, all.first, all.last);
 	arena->gpu->away -= part->away;
 	arena->gpu->away_blocks -= !part->elastic || part->away;
 	glk_slab_put(&arena->gpu->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);

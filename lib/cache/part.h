@@ -75,7 +75,7 @@ void glk_part_settle(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 /* What is kept of a piece that is about to begin at a slot, or does. */
 uint32_t *glk_part_word(
 	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot);
-/* The piece that holds a slot which is gone. */
+/* The piece that holds a slot which is gone and not bare. */
 struct glk_piece glk_part_piece(
 	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot);
 /* A stretch goes, of which the word is kept, behind a use. */
@@ -89,9 +89,8 @@ void glk_part_depart(struct glk_arena *arena, struct glk_extent *e, struct glk_s
 void glk_part_arrive(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint64_t read, uint32_t spare[2]);
 /* For an elastic block, whose record this is. A stretch that is gone without contents to come back, all of it, or
- * with such that nobody wants any more, is not committed; neighbours that are not are one piece with it. `spare`
- * as above. */
-void glk_part_bare(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+ * with such that nobody wants any more, is not committed. `spare` as above. */
+void glk_part_strip(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	uint32_t spare[2]);
 /* A new one, of which nothing is committed. 0, or -ENOMEM (class LIMIT). */
 int glk_part_elastic(struct glk_arena *arena, struct glk_extent *e, bool grows);

@@ -130,7 +130,7 @@ static void keep_hashes(
 	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in)
 {
 	const struct glk_map *map = &arena->map;
-	struct glk_stretch s = glk_part_next(map, e, in.first, in.last, true);
+	struct glk_stretch s = glk_part_kept(map, e, in.first, in.last);
 
 	while (arena->gpu->conf->tier_verify && s.first <= s.last) {
 		struct glk_piece p = glk_part_piece(arena, e, s.first);
@@ -138,7 +138,7 @@ static void keep_hashes(
 
 		if (run && !glk_store_at(&arena->gpu->mover.store, run)->hashed)
 			keep_hash(arena, p.word);
-		s = glk_part_next(map, e, p.s.last + 1, in.last, true);
+		s = glk_part_kept(map, e, p.s.last + 1, in.last);
 	}
 }
 
@@ -282,7 +282,7 @@ int glk_part_forget(struct glk_arena *arena, struct glk_extent *e, struct glk_st
 	if (err)
 		give_spares(&c);
 	else
-		glk_part_bare(arena, e, s, c.spare);
+		glk_part_strip(arena, e, s, c.spare);
 	return err;
 }
 
@@ -409,19 +409,18 @@ static int come(
 	return 0;
 }
 
-/* Whether a piece is to come: with flags one that has any of them, else whatever has contents, or had. */
+/* Whether a piece is to come: with flags one that has any of them. */
 static bool comes(const struct glk_piece *p, uint32_t flags)
 {
-	return flags ? p->word & flags : !(p->word & GLK_KEPT_BARE);
+	return !flags || p->word & flags;
 }
 
 /* The next stretch that is to come, from a slot on, of pieces side by side. */
 static struct glk_stretch next_gone(const struct glk_arena *arena,
 	const struct glk_extent *e, uint32_t slot, uint32_t last, uint32_t flags)
 {
-	struct glk_stretch all = glk_part_next(&arena->map, e, slot, last, true),
-			   s = {1, 0};
-	bool some = flags || glk_part_at(arena->gpu, e)->bare;
+	struct glk_stretch all = glk_part_kept(&arena->map, e, slot, last), s = {1, 0};
+	bool some = flags || glk_part_at(arena->gpu, e)->elastic;
 	struct glk_piece p;
 
 	while (some && all.first <= all.last) {
@@ -434,7 +433,7 @@ static struct glk_stretch next_gone(const struct glk_arena *arena,
 		} else if (s.first <= s.last) {
 			return s;
 		}
-		all = glk_part_next(&arena->map, e, p.s.last + 1, last, true);
+		all = glk_part_kept(&arena->map, e, p.s.last + 1, last);
 		if (s.first <= s.last && all.first != s.last + 1)
 			return s;
 	}

@@ -280,11 +280,15 @@ static uint64_t end_of_part(const struct turn *t, const struct glk_extent *e,
 	*ret_away = glk_part_gone(map, e, slot);
 	s = glk_part_next(map, e, slot, last, *ret_away);
 	if (*ret_away && glk_part_is_elastic(t->cache, e)) {
-		struct glk_piece p = glk_part_piece(t->arena, e, slot);
+		*ret_bare = glk_bit_get(map->bare, slot);
+		if (*ret_bare) {
+			s = glk_part_bare(map, slot, s.last);
+		} else {
+			struct glk_piece p = glk_part_piece(t->arena, e, slot);
 
-		s.last = p.s.last;
-		*ret_bare = p.word & GLK_KEPT_BARE;
-		*ret_shared = p.word & GLK_KEPT_SEALED;
+			s.last = p.s.last;
+			*ret_shared = p.word & GLK_KEPT_SEALED;
+		}
 	}
 	end = (uint64_t)(s.last + 1) << map->shift;
 	return s.last < last ? end : e->offset + e->size;

@@ -266,10 +266,7 @@ static int check_range(const struct share *s, const struct glk_sharing *r)
 		uint32_t to = first_of(s, r->to) + (uint32_t)i;
 
 		err = check_from(s, first_of(s, r->from) + (uint32_t)i);
-		if (!err &&
-			(!glk_part_gone(&s->arena->map, s->e, to) ||
-				!(glk_part_piece(s->arena, s->e, to).word &
-					GLK_KEPT_BARE)))
+		if (!err && !glk_bit_get(s->arena->map.bare, to))
 			err = is_not_free(s, r->to + (i << s->arena->map.shift));
 		glk_plan_step(s->arena->gpu);
 	}

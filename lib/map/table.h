@@ -105,6 +105,7 @@ struct glk_idle_cursor {
 	X(uint64_t, lost, GLK_PER_GROUP) /* a live extent lost its contents here, and has no page: page/swap.h */ \
 	X(uint64_t, gone, GLK_PER_GROUP) /* of blocks that are away in part: see space/part.h */ \
 	X(uint64_t, begun, GLK_PER_GROUP) \
+	X(uint64_t, bare, GLK_PER_GROUP) \
 	X(uint64_t, sealed, GLK_PER_GROUP) /* a block stands there on a page that is sealed: page/seal.h */ \
 	X(uint32_t, piece, GLK_PER_SLOT) /* and what is kept of a piece */ \
 	X(struct glk_idle_links, idle, GLK_PER_GROUP) /* see struct glk_stock */ \

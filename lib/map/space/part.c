@@ -34,6 +34,59 @@ struct glk_stretch glk_part_next(const struct glk_map *map, const struct glk_ext
 	return s;
 }
 
+struct glk_stretch glk_part_kept(const struct glk_map *map, const struct glk_extent *e,
+	uint32_t slot, uint32_t last)
+{
+	struct glk_stretch s = {1, 0};
+	uint32_t begin = GLK_BITS_NONE;
+
+	if (slot > last)
+		return s;
+	if (slot == glk_extent_first(map, e)) {
+		if (glk_part_gone(map, e, slot) && !glk_bit_get(map->bare, slot))
+			begin = slot;
+		slot++;
+	}
+	if (begin == GLK_BITS_NONE)
+		begin = glk_bits_first_only(map->gone, map->bare, slot, last);
+	if (begin == GLK_BITS_NONE)
+		return s;
+	s.first = s.last = begin;
+	while (s.last < last) {
+		uint32_t end = glk_part_end(map, s.last, last);
+
+		s.last = end;
+		if (end == last || !glk_bit_get(map->gone, end + 1) ||
+			glk_bit_get(map->bare, end + 1))
+			break;
+		s.last = end + 1;
+	}
+	return s;
+}
+
+uint32_t glk_part_end(const struct glk_map *map, uint32_t begin, uint32_t last)
+{
+	if (begin == last)
+		return last;
+	GLK_BITS_EACH(w, mask, begin + 1, last, {
+		uint64_t stops = (map->begun[w] | map->bare[w] | ~map->gone[w]) & mask;
+
+		if (stops)
+			return (w << 6 | (uint32_t)__builtin_ctzll(stops)) - 1;
+	});
+	return last;
+}
+
+struct glk_stretch glk_part_bare(const struct glk_map *map, uint32_t slot, uint32_t last)
+{
+	uint32_t first = glk_bits_first(map->bare, slot, last), behind;
+
+	if (first == GLK_BITS_NONE)
+		return (struct glk_stretch){1, 0};
+	behind = glk_bits_first_clear(map->bare, first, last);
+	return (struct glk_stretch){first, behind == GLK_BITS_NONE ? last : behind - 1};
+}
+
 struct glk_stretch glk_part_alike(const struct glk_map *map, struct glk_stretch s)
 {
 	uint32_t behind;

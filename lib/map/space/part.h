@@ -25,6 +25,8 @@
  *	gone	the extent that reaches into the slot has left it
  *	begun	a piece of that one begins there
  *	piece	what is kept of it
+ *	bare	of an elastic block, which shares no slot with others: nothing is kept, since nothing is committed; such a
+ *		slot is of no piece
  *
  * All under the lock of the GPU, by who has claimed the extent; the word of the extent and `gone` are
  * read without it too.
@@ -34,16 +36,17 @@
 /*
  * What an extent keeps that is away: the first run of its content in the store, 0 where that was
  * dropped; or, with pieces, the number of its record in cache/part.c. A piece keeps a run with the two
- * upper bits, or is bare.
+ * upper bits.
  */
 #define GLK_KEPT_SUSPENDED (UINT32_C(1) << 31) /* since the GPU was suspended */
 #define GLK_KEPT_TAGGED	   (UINT32_C(1) << 30) /* since its tag was */
 #define GLK_KEPT_PIECES	   (UINT32_C(1) << 29) /* it is told by pieces */
 #define GLK_KEPT_FIRST	   (UINT32_C(1) << 28) /* and its first slot is gone */
 #define GLK_KEPT_RUN	   (GLK_KEPT_FIRST - 1)
-/* In the word of a piece, of an elastic block: there is nothing to come back, since nothing was committed. */
+/* In place of a word, of what becomes no piece but bare. */
 #define GLK_KEPT_BARE GLK_KEPT_FIRST
-/* Likewise: its page was sealed, and what is kept is the number of a record in cache/seal.c. */
+/* In the word of a piece, of an elastic block: its page was sealed, and what is kept is the number of a record in
+ * cache/seal.c. */
 #define GLK_KEPT_SEALED GLK_KEPT_PIECES
 
 /* Whether an extent that is away, as a whole or in part, is told by pieces. */
@@ -73,6 +76,12 @@ static inline bool glk_part_stands(
  * that it stands on. Costs a step for 64 slots. */
 struct glk_stretch glk_part_next(const struct glk_map *map, const struct glk_extent *e,
 	uint32_t slot, uint32_t last, bool gone);
+/* The next one that is gone and not bare: of pieces, side by side; and the last slot of the piece that begins at one. */
+struct glk_stretch glk_part_kept(const struct glk_map *map, const struct glk_extent *e,
+	uint32_t slot, uint32_t last);
+uint32_t glk_part_end(const struct glk_map *map, uint32_t begin, uint32_t last);
+/* The next bare stretch. */
+struct glk_stretch glk_part_bare(const struct glk_map *map, uint32_t slot, uint32_t last);
 /* The front of a stretch that is here of which all pages are sealed, or none is: see page/seal.h. */
 struct glk_stretch glk_part_alike(const struct glk_map *map, struct glk_stretch s);
 /* It leaves a stretch that it stands on and that is alike, behind a use, and is told by pieces from then on at the
