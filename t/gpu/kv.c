@@ -178,6 +178,181 @@ static void keeps_tokens(void)
 	must(glake_kv_close(kv, stream), "its end");
 }
 
+/* ---- Beginnings that are shared ---- */
+
+#define KINDRED 16u
+#define PARTS	64
+
+/* Tokens that were written together. */
+struct part {
+	uint32_t first, end, serial;
+};
+
+struct kin {
+	bool live;
+	uint32_t tokens, parts;
+	struct part part[PARTS];
+};
+
+/* Writes tokens of all lanes, or looks at them. */
+static void run_part(struct glake_kv *kv, const struct glake_kv_options *o, uint32_t slot,
+	const struct part *p, bool write)
+{
+	for (uint32_t lane = 0; lane < o->lanes; lane++) {
+		struct glake_kv_place at = {.sz = sizeof(at)};
+		char *begin;
+
+		must(glake_kv_place_get(kv, lane, &at), "a lane");
+		begin = (char *)at.base + slot * at.slot + p->first * at.token;
+		if (write)
+			put(begin, (p->end - p->first) * at.token, p->serial);
+		else
+			check(begin, (p->end - p->first) * at.token, p->serial);
+	}
+}
+
+static bool is_whole(struct glake_kv *kv, const struct glake_kv_options *o, uint32_t slot,
+	const struct kin *k)
+{
+	for (uint32_t i = 0; i < k->parts; i++)
+		run_part(kv, o, slot, &k->part[i], false);
+	return !gpu_counters_take(&work).wrong;
+}
+
+/* It has the first tokens of another one. */
+static void begin_with(struct kin *k, const struct kin *from, uint32_t tokens)
+{
+	*k = *from;
+	k->tokens = tokens;
+	while (k->parts && k->part[k->parts - 1].first >= tokens)
+		k->parts--;
+	if (k->parts && k->part[k->parts - 1].end > tokens)
+		k->part[k->parts - 1].end = tokens;
+}
+
+static void shares_tokens(void)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = KINDRED,
+		.tokens = 8192,
+		.lanes = 4,
+		.lane_bytes = 4096,
+		.prefixes = 1};
+	static struct kin list[KINDRED], published;
+	struct glake_kv_figures f = {.sz = sizeof(f)};
+	uint32_t next = 50000, slot, forks = 0, adopts = 0, tokens, live = 0;
+	struct glake_kv *kv;
+	uint64_t most = 0;
+	int torn = 0, err;
+
+	must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
+	for (int step = 0; step < 600; step++) {
+		uint32_t i = (uint32_t)seed_below(&chance, KINDRED), want;
+		struct kin *k = &list[i];
+
+		if (!k->live) {
+			if (glake_kv_new(kv, 8192, stream, &slot))
+				continue;
+			list[slot] = (struct kin){.live = true};
+			live++;
+			if (published.live && seed_below(&chance, 2)) {
+				must(glake_kv_adopt(kv, slot, "p", 1, stream, &tokens),
+					"a prefix");
+				begin_with(&list[slot], &published, tokens);
+				adopts++;
+			}
+			continue;
+		}
+		switch (seed_below(&chance, 8)) {
+		case 0:
+			must(glake_kv_free(kv, i, stream), "its end");
+			k->live = false;
+			live--;
+			break;
+		case 1:
+			if (!k->tokens)
+				break;
+			want = 1 + (uint32_t)seed_below(&chance, k->tokens);
+			if (published.live)
+				must(glake_kv_withdraw(kv, 0, "p", 1, stream),
+					"a prefix");
+			must(glake_kv_publish(kv, i, want, "p", 1, stream), "a prefix");
+			begin_with(&published, k, want);
+			break;
+		case 2:
+		case 3:
+			if (!k->tokens || live == KINDRED)
+				break;
+			want = 1 + (uint32_t)seed_below(&chance, k->tokens);
+			must(glake_kv_fork(kv, i, want, 8192, stream, &slot), "a fork");
+			begin_with(&list[slot], k, want);
+			live++;
+			forks++;
+			break;
+		default:
+			want = k->tokens + 1 + (uint32_t)seed_below(&chance, 900);
+			if (want > 8192 || k->parts == PARTS)
+				break;
+			must(glake_kv_grow(kv, i, want, stream), "more tokens");
+			k->part[k->parts] = (struct part){k->tokens, want, next++};
+			run_part(kv, &o, i, &k->part[k->parts++], true);
+			k->tokens = want;
+		}
+		if (step % 100 == 50) {
+			err = step % 200 == 50 ? glake_suspend(ctx, 0, NULL)
+					       : glake_suspend_in_place(ctx, 0, NULL);
+			torn += err != 0;
+			torn += glake_resume(ctx, 0, NULL) != 0;
+		}
+		must(glake_kv_figures_get(kv, &f), "figures");
+		most = f.shared > most ? f.shared : most;
+		for (slot = 0; slot < KINDRED && step % 10 == 0; slot++)
+			torn += list[slot].live && !is_whole(kv, &o, slot, &list[slot]);
+	}
+	ok(!torn,
+		"600 steps of sequences, %u forks, %u adopted, up to %zu MiB shared, with "
+		"suspensions: no word is wrong",
+		forks, adopts, (size_t)(most >> 20));
+	must(glake_kv_close(kv, stream), "its end");
+	must(glake_trim(ctx, 0, 0, NULL), "a trim");
+}
+
+/* A kernel that writes what is shared, in a process of its own: what the driver says of it. */
+static int writes_sealed(void)
+{
+	struct glake_options options = {
+		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
+	const struct glake_sharing s = {0, 4 * PAGE, PAGE};
+	char *block;
+	int err;
+
+	gpu_work_init(&work);
+	must(glake_open(&options, &ctx), "no context");
+	must(glake_stream_new(ctx, 0, &stream), "no stream");
+	must(glake_alloc(ctx, 0, 8 * PAGE, stream, GLAKE_ALLOC_ELASTIC, (void **)&block),
+		"an elastic block");
+	must(glake_commit(ctx, block, 0, PAGE, stream, NULL), "a page");
+	put(block, PAGE, 1);
+	must(glake_commit_shared(ctx, block, &s, 1, stream), "shared");
+	check(block + 4 * PAGE, PAGE, 1);
+	must_cuda(work.sync(), "it is read");
+	put(block + 4 * PAGE, PAGE, 2);
+	err = work.sync();
+	printf("%d\n", err);
+	fflush(stdout);
+	_exit(err == 700 ? 0 : 1);
+}
+
+static void is_sealed(const char *self)
+{
+	char command[4096];
+
+	snprintf(command, sizeof(command), "'%s' writes-sealed 2>&1", self);
+	fflush(stdout);
+	is_int(system(command), 0,
+		"a kernel that writes what is shared ends in an illegal access");
+}
+
 /* ---- Costs ---- */
 
 #define ROUNDS_OF 200
@@ -346,7 +521,75 @@ static void memory_costs(bool front)
 	must(glake_trim(ctx, 0, 0, NULL), "a trim");
 }
 
-int main(void)
+/* 32 k tokens of a 7B shape are forked, with either order; and 64 sequences have a prefix of 8 k tokens. */
+static void fork_costs(bool front)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 66,
+		.tokens = 32768 + 1024,
+		.lanes = LANES,
+		.lane_bytes = 2048,
+		.prefixes = 2,
+		.flags = front ? GLAKE_KV_TOKEN_FRONT : 0};
+	struct glake_kv_figures f = {.sz = sizeof(f)};
+	const char *order = front ? "the token" : "the layer";
+	double all[5], own[5], begin, driver;
+	uint32_t slot, other, tokens;
+	uint64_t before, copies;
+	struct glake_kv *kv;
+
+	must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
+	must(glake_kv_new(kv, o.tokens, stream, &slot), "a sequence");
+	must(glake_kv_grow(kv, slot, 32768 + 100, stream), "of 32 k tokens");
+	must_cuda(work.sync(), "the GPU has gone");
+	for (int i = 0; i < 5; i++) {
+		/* other slots, so that nothing lies there */
+		driver = driver_s();
+		begin = now_s();
+		must(glake_kv_fork(kv, slot, 32768 + 100, o.tokens, stream, &other),
+			"a fork");
+		all[i] = now_s() - begin;
+		own[i] = driver_s() - driver;
+		all[i] /= own[i];
+		own[i] *= 1e3;
+	}
+	must(glake_kv_figures_get(kv, &f), "figures");
+	tap_note("%s in front: a fork of 32 k tokens: %zu MiB shared, %zu held", order,
+		(size_t)(f.shared / 5 >> 20), (size_t)(f.held >> 20));
+	tell("  the driver's own time, ms", own, 5, 1);
+	tell("  all of it over that", all, 5, 1);
+	ok(all[2] <= 1.1, "  which is 1.1 at the most");
+	begin = now_s();
+	must(glake_kv_free(kv, other, stream), "its end");
+	tap_note("  its end: %.0f us", 1e6 * (now_s() - begin));
+	driver = driver_s();
+	begin = now_s();
+	must(glake_kv_fork(kv, slot, 32768 + 100, o.tokens, stream, &other), "a fork");
+	tap_note("  again in the same slot: %.2f ms, the driver's %.2f",
+		1e3 * (now_s() - begin), 1e3 * (driver_s() - driver));
+	for (uint32_t i = 0; i < o.slots; i++)
+		if (i != slot)
+			glake_kv_free(kv, i, stream);
+	must(glake_kv_publish(kv, slot, 8192, "8k", 2, stream), "a prefix");
+	must(glake_kv_free(kv, slot, stream), "its sequence");
+	must(glake_kv_figures_get(kv, &f), "figures");
+	before = f.held;
+	begin = now_s();
+	for (int i = 0; i < 64; i++) {
+		must(glake_kv_new(kv, o.tokens, stream, &slot), "a sequence");
+		must(glake_kv_adopt(kv, slot, "8k", 2, stream, &tokens), "the prefix");
+	}
+	tap_note("  64 sequences adopt 8 k tokens in %.1f ms", 1e3 * (now_s() - begin));
+	must(glake_kv_figures_get(kv, &f), "figures");
+	copies = 64 * UINT64_C(8192) * LANES * 2048;
+	tap_note("  of %zu MiB of copies %.2f %% are saved", (size_t)(copies >> 20),
+		100.0 * (double)(copies - (f.held - before)) / (double)copies);
+	ok(f.held - before <= copies / 50, "  98 at the least");
+	must(glake_kv_close(kv, stream), "its end");
+	must(glake_trim(ctx, 0, 0, NULL), "a trim");
+}
+
+int main(int argc, char **argv)
 {
 	struct glake_options options = {
 		.sz = sizeof(options), .backend = GLAKE_BACKEND_CUDA};
@@ -354,6 +597,8 @@ int main(void)
 	size_t leaked = 0;
 
 	must(drv->ops->close(drv), "close");
+	if (argc > 1)
+		return writes_sealed();
 	gpu_work_init(&work);
 	tap_plan_later();
 	chance = seed_start();
@@ -361,6 +606,10 @@ int main(void)
 	must(glake_stream_new(ctx, 0, &stream), "no stream");
 	keeps_contents();
 	keeps_tokens();
+	shares_tokens();
+	is_sealed(argv[0]);
+	fork_costs(true);
+	fork_costs(false);
 	page_costs();
 	step_costs(0);
 	step_costs(64);

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """
 glake.kv on a GPU under PyTorch: attention over a batch that grew, against contiguous tensors, bit for bit and in
-speed; and models of transformers, of random weights, whose generate() runs on glake.kv.TransformersCache and on its
-own DynamicCache: the same tokens, tokens a second, memory.
+speed, and over sequences that share their beginnings; models of transformers, of random weights, whose generate()
+runs on glake.kv.TransformersCache and on its own DynamicCache: the same tokens, tokens a second, memory.
 
-    torch_kv.py [--only attention,models,generate] [--new 2048] [--rounds 3] [--json FILE]
+    torch_kv.py [--only attention,shared,models,generate] [--new 2048] [--rounds 3] [--json FILE]
 """
 
 import argparse
@@ -86,6 +86,85 @@ def attention():
               f"{row['ours_ms']:.4f} here, {100 * row['of_speed']:.1f} % of the speed "
               f"({100 * row['medians']:.1f} by medians)")
     RESULTS["attention"] = rows
+
+
+def shared():
+    """The same attention where sequences have their first 3000 tokens together, half of them by forks and half by a
+    prefix that was published; and a graph of it, captured once, that is replayed while others grow, are forked and
+    end, and after a suspension."""
+    batch, length, front, heads, groups, size = 32, 4096, 3000, 32, 8, 128
+    torch.manual_seed(2)
+    keys, values = (torch.randn(batch, groups, length, size, device="cuda", dtype=torch.bfloat16)
+                    for _ in range(2))
+    for states in (keys, values):
+        states[:, :, :front] = states[:1, :, :front]
+    query = torch.randn(batch, heads, 1, size, device="cuda", dtype=torch.bfloat16)
+    rows = {}
+    for order in ("layer", "token"):
+        with kv.Cache(batch + 8, 8192, 64, shape=(groups, size), dtype=keys.dtype,
+                      token_front=order == "token", prefixes=1) as cache:
+            first = cache.new()
+            lanes = [cache.lane(i).transpose(1, 2) for i in (6, 7)]
+            cache.grow(first, front)
+            for lane, states in zip(lanes, (keys, values)):
+                lane[first, :, :front].copy_(states[0, :, :front])
+            cache.publish(first, b"front")
+            for slot in range(1, batch):
+                if slot % 2:
+                    assert cache.fork(first, front) == slot
+                else:
+                    assert cache.new() == slot and cache.adopt(slot, b"front") == front
+            cache.step([length] * batch + [0] * 8)
+            k, v = (lane[:batch, :, :length] for lane in lanes)
+            for lane, states in ((k, keys), (v, values)):
+                lane[:, :, front:].copy_(states[:, :, front:])
+            assert torch.equal(k, keys) and torch.equal(v, values), "contents"
+            told = cache.figures()
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+                def run(a, b):
+                    return F.scaled_dot_product_attention(query, a, b, enable_gqa=True)
+                wanted = run(keys, values)
+                same = torch.equal(wanted, run(k, v))
+                plain, ours = [], []
+                for _ in range(5):
+                    plain.append(timed(lambda: run(keys, values)))
+                    ours.append(timed(lambda: run(k, v)))
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    out = run(k, v)
+            replays = []
+
+            def replay(what):
+                out.zero_()
+                graph.replay()
+                torch.cuda.synchronize()
+                replays.append(what if torch.equal(out, wanted) else f"{what}: OTHER VALUES")
+            replay("captured")
+            others = [cache.fork(first, front), cache.new()]
+            cache.grow(others[1], 5000)
+            cache.grow(others[0], 6000)
+            for slot in range(batch):
+                cache.grow(slot, length + 700)
+            replay("grown and forked")
+            cache.trim(3, length + 10)
+            cache.free(others[0])
+            cache.withdraw(b"front")
+            replay("trimmed and freed")
+            torch.cuda.synchronize()
+            glake.suspend()
+            glake.resume()
+            replay("suspended")
+            rows[f"{order} in front"] = {
+                "equal": same, "of_speed": min(plain) / min(ours), "replays": replays,
+                "medians": statistics.median(plain) / statistics.median(ours),
+                "held": told["held"], "shared": told["shared"]}
+            del k, v, lanes, graph, out
+    for name, row in rows.items():
+        print(f"shared, {name}: equal {row['equal']}, {100 * row['of_speed']:.1f} % of the speed "
+              f"({100 * row['medians']:.1f} by medians), {row['held'] >> 20} MiB held, {row['shared'] >> 20} shared; "
+              f"replays: {', '.join(row['replays'])}")
+    RESULTS["shared"] = rows
 
 
 def small_models():
@@ -218,7 +297,7 @@ def main():
     # cuDNN's attention makes a plan for each length, 6 ms a layer, and is not the same from run to run
     torch.backends.cuda.enable_cudnn_sdp(False)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="attention,models,generate")
+    parser.add_argument("--only", default="attention,shared,models,generate")
     parser.add_argument("--new", type=int, default=2048)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json")
@@ -229,7 +308,7 @@ def main():
             if name == "generate":
                 generate(wanted.new, wanted.rounds)
             else:
-                {"attention": attention, "models": models}[name]()
+                {"attention": attention, "shared": shared, "models": models}[name]()
         except Exception:
             traceback.print_exc()
             failed += 1
