@@ -26,7 +26,7 @@ class _Shared:
         self.windows, self.tokens, self.slots, self.options = windows, tokens, slots, options
         self.cache, self.batch, self.length = None, 0, 0
         self.looking_back = []  # layers with a window
-        self.shapes = None
+        self.shapes = self.where = None
 
     def open(self, keys, values):
         shapes = [(x.shape[1], x.shape[3]) for x in (keys, values)]
@@ -57,6 +57,13 @@ class _Shared:
             self.cache.step([length] * batch + [0] * (self.slots - batch))
             self.length = length
 
+    def place(self, batch, token, device):
+        """A token of each sequence, as indices."""
+        if self.where is None or self.where[:2] != (batch, token):
+            slots = self.where[2][0] if self.where and self.where[0] == batch else torch.arange(batch, device=device)
+            self.where = batch, token, (slots, torch.full((1,), token, device=device))
+        return self.where[2]
+
     def cut(self, length):
         for slot in range(self.batch if length < self.length else 0):
             self.cache.trim(slot, length)
@@ -77,11 +84,14 @@ class _Layer:
     def lazy_initialization(self, key_states, value_states):
         super().lazy_initialization(key_states, value_states)
         self.shared.open(key_states, value_states)
-        self.lanes = [self.shared.cache.lane(2 * self.number + i).transpose(1, 2) for i in range(2)]
+        self.rows = [self.shared.cache.lane(2 * self.number + i) for i in range(2)]
+        self.lanes = [lane.transpose(1, 2) for lane in self.rows]
         self._batch(key_states.shape[0])
 
     def _batch(self, batch):
         self.batch, self.own = batch, [lane[:batch] for lane in self.lanes]
+        # PyTorch copies to addresses that are more than 2 GiB apart by a kernel for each 2 GiB
+        self.far = max(lane.stride(0) * lane.element_size() for lane in self.lanes) * batch > 1 << 31
 
     def _show(self):
         first, count = self.first, self.length - self.first
@@ -96,6 +106,11 @@ class _Layer:
             self.shared.have(self.batch, self.length)
         if skip:
             key_states, value_states = key_states[:, :, skip:], value_states[:, :, skip:]
+        if self.far and count == 1:
+            where = self.shared.place(self.batch, begin, key_states.device)
+            for row, states in zip(self.rows, (key_states, value_states)):
+                row.index_put_(where, states[:, :, 0].to(row.dtype))
+            return
         keys, values = self.own
         keys.narrow(2, begin, count).copy_(key_states)
         values.narrow(2, begin, count).copy_(value_states)
@@ -252,5 +267,5 @@ class TransformersCache(_Cache):
         """Gives all memory back; the cache must not be used any more."""
         if self.shared.cache:
             for layer in self.layers:
-                layer.keys = layer.values = layer.lanes = layer.own = None
+                layer.keys = layer.values = layer.lanes = layer.own = layer.rows = None
             self.shared.cache.close()
