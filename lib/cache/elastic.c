@@ -263,22 +263,128 @@ static void undo(struct change *c)
 	c->bytes = 0;
 }
 
+/* Stretches without any mapping, which come together: pages for all of them, and then one call of the driver after the
+ * other. What it takes to look at the tables between two of them is most of what there is beside the driver. */
+struct batch {
+	struct glk_stretch run[GLK_MAPPING_RUNS];
+	uint32_t count, slots;
+	uint32_t page[GLK_MAPPING_RUNS];
+};
+
+static bool fits(const struct change *c, const struct batch *b, struct glk_stretch s)
+{
+	const struct glk_map *map = &c->arena->map;
+
+	return glk_part_is_single(c->arena->gpu, c->e) &&
+		s.last - s.first < GLK_MAPPING_RUNS - b->slots &&
+		!glk_bits_any(map->mapped, s.first, s.last) &&
+		!glk_is_claimed(map, s.first, s.last);
+}
+
+/* Whether any of a stretch is in it already. */
+static bool has(const struct batch *b, struct glk_stretch s)
+{
+	for (uint32_t i = 0; i < b->count; i++) {
+		if (b->run[i].first <= s.last && s.first <= b->run[i].last)
+			return true;
+	}
+	return false;
+}
+
+static int map_batch(struct change *c, struct batch *b, struct glk_request *request)
+{
+	struct glk_map *map = &c->arena->map;
+	struct glk_use never = {0};
+	uint32_t pages, n = 0;
+	int err = glk_arena_pages(c->arena, request, &pages);
+
+	if (err)
+		return err;
+	for (; pages; pages = glk_page_next(map, pages))
+		b->page[n++] = pages;
+	glk_plan_begin(c->arena->gpu);
+	for (uint32_t i = 0; i < b->count; i++) {
+		glk_slots_enter(map, b->run[i].first, b->run[i].last);
+		glk_claim(map, b->run[i].first, b->run[i].last);
+	}
+	err = glk_mapping_make_runs(map, b->run, b->count, b->page);
+	for (uint32_t i = 0; i < b->count; i++) {
+		glk_unclaim(map, b->run[i].first, b->run[i].last);
+		if (err)
+			glk_slots_leave(map, b->run[i].first, b->run[i].last, &never);
+	}
+	for (uint32_t i = 0; err && i < n; i++) {
+		/* lost, with a mapping that the driver kept */
+		if (glk_page_state(glk_map_page(map, b->page[i])) == GLK_PAGE_OWNED)
+			glk_page_put_back(map, b->page[i]);
+	}
+	glk_plan_end(c->arena->gpu);
+	return err;
+}
+
+static int come_together(struct change *c, struct batch *b)
+{
+	struct glk_tag *tag = glk_tag_of(c->arena);
+	/* all of them pages of one slot, as at the beginning of a run */
+	struct glk_request request = {
+		.patient = true, .single = true, .lead = b->slots};
+	uint32_t none[2] = {0, 0};
+	int err;
+
+	if (!b->count)
+		return 0;
+	for (uint32_t i = 0; i < b->count; i++)
+		request.size += bytes_of(c, b->run[i]);
+	request.rounded = slots_of(&c->arena->map, b->slots);
+	request.stream = glk_stream_enter(&c->arena->gpu->streams, c->on);
+	err = glk_limit_pledge(c->arena->gpu, &tag->limit, tag->live,
+		"the tag of this block", request.size);
+	if (err)
+		return err;
+	err = map_batch(c, b, &request);
+	tag->limit.pledged -= request.size;
+	for (uint32_t i = 0; i < b->count && !err; i++) {
+		glk_part_arrive(c->arena, c->e, b->run[i], 0, none);
+		c->came[c->done++] = b->run[i];
+	}
+	if (!err) {
+		count(c->arena, c->e, request.size, request.rounded);
+		c->bytes += request.size;
+	}
+	b->count = b->slots = 0;
+	return err;
+}
+
 static int come_all(struct change *c)
 {
 	const struct glk_map *map = &c->arena->map;
+	struct batch b;
 	int err = 0;
 
+	b.count = b.slots = 0;
 	for (size_t i = 0; i < c->count && !err; i++) {
 		struct glk_stretch r =
 			glk_portion_slots(&c->arena->map, c->e, &c->portions[i], true);
 		struct glk_stretch s = glk_part_bare(map, r.first, r.last);
 
 		for (; !err && s.first <= s.last;
-			s = glk_part_bare(map, s.last + 1, r.last))
-			err = come(c, s);
+			s = glk_part_bare(map, s.last + 1, r.last)) {
+			/* one that is in the batch comes again where ranges overlap */
+			if (has(&b, s) || (b.count && !fits(c, &b, s)))
+				err = come_together(c, &b);
+			s = glk_part_bare(map, s.first, s.last);
+			if (err || s.first > s.last)
+				break;
+			if (fits(c, &b, s)) {
+				b.run[b.count++] = s;
+				b.slots += s.last - s.first + 1;
+			} else {
+				err = come(c, s);
+			}
+		}
 		glk_plan_step(c->arena->gpu);
 	}
-	return err;
+	return err ? err : come_together(c, &b);
 }
 
 /* With the room that cold blocks leave where there is none, as for a request. */

@@ -164,18 +164,11 @@ static int map_pages(const struct glk_map *map, uint64_t addr, const uint32_t *p
 	return err;
 }
 
-static int make(struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count,
-	enum glk_access access)
+/* What was mapped, or with an error what the driver has kept of it. */
+static void book_made(struct glk_map *map, uint32_t slot, const uint32_t *pages,
+	uint32_t count, int err)
 {
-	uint64_t addr = glk_slot_addr(map, slot);
-	uint32_t kept = 0, booked;
-	int err;
-
-	glk_map_pause(map);
-	err = map_pages(map, addr, pages, count, access, &kept);
-	glk_map_resume(map);
-	booked = err ? kept : count;
-	for (uint32_t i = 0; i < booked; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		struct glk_mapping m = {slot, slot};
 
 		glk_mapping_book(map, slot, pages[i]);
@@ -188,6 +181,57 @@ static int make(struct glk_map *map, uint32_t slot, const uint32_t *pages, uint3
 		glk_map_page(map, map->page[m.first])->in_use = GLK_NO_SLOT;
 		glk_mapping_detach(map, m.first, m.last);
 		glk_mapping_gone(map, m.first, m.last, err, true);
+	}
+}
+
+static int make(struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count,
+	enum glk_access access)
+{
+	uint64_t addr = glk_slot_addr(map, slot);
+	uint32_t kept = 0;
+	int err;
+
+	glk_map_pause(map);
+	err = map_pages(map, addr, pages, count, access, &kept);
+	glk_map_resume(map);
+	book_made(map, slot, pages, err ? kept : count, err);
+	return err;
+}
+
+static uint32_t slots_of(struct glk_stretch run)
+{
+	return run.last - run.first + 1;
+}
+
+int glk_mapping_make_runs(struct glk_map *map, const struct glk_stretch *runs,
+	uint32_t count, const uint32_t *pages)
+{
+	uint32_t kept[GLK_MAPPING_RUNS], done = 0, at = 0;
+	int err = 0;
+
+	for (uint32_t i = 0; i < count; i++)
+		at += slots_of(runs[i]);
+	err = check_aliases(map, pages, at, UINT8_MAX);
+	if (err)
+		return err;
+	glk_map_pause(map);
+	for (at = 0; done < count && !err; done++) {
+		kept[done] = 0;
+		err = map_pages(map, glk_slot_addr(map, runs[done].first), pages + at,
+			slots_of(runs[done]), GLK_ACCESS_WRITE, &kept[done]);
+		at += slots_of(runs[done]);
+	}
+	for (uint32_t i = 0; err && i + 1 < done; i++) {
+		if (glk_mapping_unmap(
+			    map, glk_slot_addr(map, runs[i].first), slots_of(runs[i])))
+			kept[i] = slots_of(runs[i]);
+	}
+	glk_map_resume(map);
+	at = 0;
+	for (uint32_t i = 0; i < done; i++) {
+		book_made(map, runs[i].first, pages + at,
+			err ? kept[i] : slots_of(runs[i]), err);
+		at += slots_of(runs[i]);
 	}
 	return err;
 }

@@ -81,6 +81,11 @@ void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t page);
  */
 int glk_mapping_make(
 	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count);
+/* The same for runs that lie apart, up to GLK_MAPPING_RUNS of them, with pages of one slot, one behind the other: all or
+ * none. The tables are looked at before and after all calls of the driver, and not between them. */
+#define GLK_MAPPING_RUNS 64
+int glk_mapping_make_runs(struct glk_map *map, const struct glk_stretch *runs,
+	uint32_t count, const uint32_t *pages);
 /* The same for pages that are sealed, which may only be read there. -ENOMEM from GLK_SEALERS_MAX mappings on. */
 int glk_mapping_make_sealed(
 	struct glk_map *map, uint32_t slot, const uint32_t *pages, uint32_t count);
