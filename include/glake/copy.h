@@ -25,8 +25,8 @@ struct CUstream_st;
  * once, where other GPUs lend theirs (io.lend) and a stream of the GPU, or one of its default
  * streams, was given: some of its pieces over the link of the GPU, others over that of a
  * lent one, through memory of the library there (io.staging), and from GPU to GPU. All of them
- * are queued when the call returns, but for those of copies that are fed. Nothing is taken from a GPU that is not lent; what is taken stays
- * with the library until the context is closed, also when the GPU is trimmed or suspended. Where a path is
+ * are queued when the call returns. Nothing is taken from a GPU that is not lent; what is taken
+ * stays with the library until the context is closed, also when the GPU is trimmed or suspended. Where a path is
  * refused by the driver its pieces go another way, a warning says so once, and the GPU lends nothing
  * any more. Processes of one user agree on whose copies go over which link (io.agree): a link is borrowed whole
  * where no other process uses its GPU, half where one does that lends it to others (io.lend_to), and else not;
@@ -49,21 +49,6 @@ struct CUstream_st;
  * will be leaves the memory alone until the stream has passed it. Addresses are read and written by
  * these threads as by memcpy: memory that is unmapped meanwhile faults, and the signal goes to the
  * handler that the program has for it, or ends it.
- *
- * Of these, a copy of io.fed bytes and more for which a job is wanted is fed to its links: the stream
- * stands at a word in memory of the host, as by cuStreamWaitValue64, and a thread of the library keeps
- * a few pieces queued on each path until all have arrived, and then writes the word. So a path that carries
- * more takes more, what a path that fails had is copied again another way, one that stands still keeps
- * only its few pieces (glake_copy_state tells), and the copy can be cancelled. What it costs: a call of the
- * program that waits for the GPU and keeps others out of the driver meanwhile, as cudaFree does and the
- * first launch of a kernel that is loaded lazily, should not be made while such a copy is under way: the
- * two would wait for each other. So would they where many streams stand at words: streams share the channels
- * of the GPU (CUDA_DEVICE_MAX_CONNECTIONS), and on an H100 with driver 580 one stream leaves others free, but
- * a call of the driver stood still before 64 did. That is why io.fed is off by default. Where nothing moves for half a minute the stream goes on all the same,
- * what is at dst then is undefined, and the job has failed with -EIO; it has finished when nothing
- * is written there any more. Where
- * the driver lacks such waits, or there are more than 256 such copies, they are queued as all others.
- * While one is fed, a copy that is not goes over one link, unless its stream has nothing before it.
  *
  * On a stream that captures a graph the copy is captured, over one link.
  *
@@ -108,11 +93,10 @@ struct glake_copy_range {
  * event records for each piece; the first time, streams and events, a page of each lent GPU,
  * its addresses, a map and set access, and copies by which links are measured, which takes some
  * milliseconds, unless the file of io.rates knows what they carry; it is written then. Where processes
- * agree, a few locks of a file for each link. Of a copy that is fed an event of each path for each of three
- * pieces, two records and the wait for the word, and from a thread of the library a record and questions
- * more for each piece. With io.threads, for ranges from 1 MiB on, questions about the memory and the stream,
- * a copy, an event record and a wait for each 4 MiB, and once for each GPU and way events and memory that
- * is locked. With a job, an event and its record; on a default stream questions about memory too.
+ * agree, a few locks of a file for each link. With io.threads, for ranges from 1 MiB on, questions about the
+ * memory and the stream, a copy, an event record and a wait for each 4 MiB, and once for each GPU and way
+ * events and memory that is locked. With a job, an event and its record; on a default stream questions about
+ * memory too.
  */
 GLAKE_EXPORT int glake_copy(struct glake *ctx, void *dst, const void *src, size_t bytes,
 	struct CUstream_st *stream, uint32_t flags, struct glake_copy_job **ret_job);
@@ -149,10 +133,8 @@ struct glake_copy_state {
 	uint64_t failed;       /* of these, not copied */
 	uint32_t paths;	       /* over which it goes */
 	uint32_t failed_parts; /* see glake_copy_failed */
-	uint64_t
-		copied; /* bytes that have arrived; of a copy that is not fed, when it has finished */
-	uint32_t fed;	  /* whether it is */
-	uint32_t stalled; /* paths on which a piece took far longer than it should */
+	uint64_t copied;       /* bytes that were, known when it has finished; 0 before */
+	uint32_t fed, stalled; /* always 0 */
 };
 
 /* Bytes of a copy, counted through its ranges in their order. */
@@ -174,7 +156,7 @@ GLAKE_EXPORT int glake_copy_get(
 
 /*
  * Which bytes of a copy were not made: what holds of them is known when the call that queued it
- * has returned; of a copy that is fed, when it has finished.
+ * has returned.
  *
  * index	0 to failed_parts - 1
  *
@@ -190,20 +172,19 @@ GLAKE_EXPORT int glake_copy_failed(
  * timeout_ns	how long at most; 0: not at all; below 0: as long as it takes
  *
  * Returns 0, or -ETIMEDOUT (AGAIN: it has not), -EINVAL, -ENOMEM, -EBUSY (the error of a copy of which
- * some failed; what could be queued has finished then), -ECANCELED (likewise: it was cancelled), -ESTALE
- * (as glake_copy_get), -EIO (likewise, or the driver's), -ENODEV. On the software device -EBUSY also where it would wait for ever.
+ * some failed; what could be queued has finished then), -ESTALE (as glake_copy_get), -EIO (likewise, or the
+ * driver's), -ENODEV. On the software device -EBUSY also where it would wait for ever.
  * Thread: any. Blocks: so long. Driver calls: a wait, or questions.
  */
 GLAKE_EXPORT int glake_copy_wait(struct glake_copy_job *job, int64_t timeout_ns);
 
 /*
- * Cancels what is not queued yet of a copy that is fed. What is queued arrives, and then the stream goes
- * on; the job has failed with -ECANCELED, and glake_copy_failed tells which bytes were not copied. A copy
- * whose stream has not come to it is not made at all.
+ * Cancels what of a copy is not queued yet. That is nothing, for any copy: all of it is queued when glake_copy
+ * or glake_copy_list has returned. The copy goes on.
  *
- * Returns 0, or -EBUSY (BUSY: nothing is left that could be cancelled: it is not fed, all of it was queued,
- * or it has ended), -ESTALE (as glake_copy_get), -ENODEV.
- * Thread: any. Blocks: briefly. Driver calls: questions, and at the end of the copy the end of its events.
+ * Returns 0, or -EBUSY (BUSY: nothing is left that could be cancelled: always the case at present), -ESTALE (as
+ * glake_copy_get), -ENODEV.
+ * Thread: any. Blocks: briefly. Driver calls: none.
  */
 GLAKE_EXPORT int glake_copy_cancel(struct glake_copy_job *job);
 

@@ -121,7 +121,6 @@ struct job {
 	struct glk_drv_event *event; /* NULL: it has finished, or the context is closed */
 	struct glk_drv *drv;	     /* NULL: the context is closed */
 	struct glk_io *io;	     /* likewise */
-	struct glk_feed *feed;	     /* NULL: it is not fed, or all about it is known */
 	struct glake_copy_state state;
 	struct glake_copy_part part[GLK_IO_LOST_MAX];
 	uint32_t waits; /* threads in one */
@@ -265,15 +264,13 @@ static int job_set(struct glake_copy_job *handle, const struct glk_io_copy *copy
 			.bytes = copy->bytes,
 			.relayed = copy->relayed,
 			.paths = copy->paths,
-			.failed_parts = copy->lost_count,
-			.fed = copy->feed != NULL};
+			.failed_parts = copy->lost_count};
 		for (unsigned i = 0; i < copy->lost_count; i++) {
 			job->part[i] = copy->lost[i];
 			job->state.failed += copy->lost[i].bytes;
 		}
 		drv = job->drv;
 		event = job->event;
-		job->feed = copy->feed;
 	}
 	glk_unlock(&table_lock);
 	/* it may block, as the driver does: jobs of others are asked meanwhile */
@@ -339,7 +336,6 @@ static int queue(struct glake *ctx, struct glk_context *context, struct glk_io_c
 		if (err)
 			return err;
 	}
-	copy->may_feed = ret_job;
 	err = glk_io_copy(&context->io, copy, direct);
 	if (!ret_job)
 		return err ? err : copy->err;
@@ -348,13 +344,8 @@ static int queue(struct glake *ctx, struct glk_context *context, struct glk_io_c
 		return err;
 	}
 	err = job_set(job, copy);
-	if (!err) {
+	if (!err)
 		*ret_job = job;
-	} else if (copy->feed) {
-		/* nobody would be told how it ends */
-		glk_feed_cancel(&context->io, copy->feed);
-		glk_feed_put(copy->feed);
-	}
 	return err;
 }
 
@@ -399,45 +390,16 @@ int glake_copy(struct glake *ctx, void *dst, const void *src, size_t bytes,
 	return glake_copy_list(ctx, &range, 1, stream, flags, ret_job);
 }
 
-/* What is known of it by who feeds it. */
-static void hear(struct job *job)
-{
-	struct glk_feed_told told;
-
-	if (!job->feed)
-		return;
-	glk_feed_tell(job->io, job->feed, &told);
-	job->state.copied = told.copied;
-	job->state.relayed = told.relayed;
-	job->state.paths = told.paths;
-	job->state.stalled = told.stalled;
-	job->state.error = told.err;
-	if (!told.is_done)
-		return;
-	job->state.failed_parts = told.lost_count;
-	for (unsigned i = 0; i < told.lost_count; i++) {
-		job->part[i] = told.lost[i];
-		job->state.failed += told.lost[i].bytes;
-	}
-	glk_feed_put(job->feed);
-	job->feed = NULL;
-}
-
-/* Its event has passed, and goes. Nobody waits for it. False: the stream was let go on, and pieces are
- * under way still. */
-static bool finished(struct job *job)
+/* Its event has passed, and goes. Nobody waits for it. */
+static void finish(struct job *job)
 {
 	struct glk_drv_event *event = job->event;
 
-	hear(job);
-	if (job->feed)
-		return false;
 	job->state.stage = job->state.failed_parts ? GLAKE_COPY_FAILED : GLAKE_COPY_DONE;
 	job->state.copied = job->state.bytes - job->state.failed;
 	/* what is refused is tried again when the job is closed */
 	if (!job->waits && event && !job->drv->ops->event_free(job->drv, event))
 		job->event = NULL;
-	return true;
 }
 
 /* 0: it has finished; -EAGAIN or the driver's error. */
@@ -447,7 +409,9 @@ static int ask(struct job *job)
 		? job->drv->ops->event_query(job->drv, job->event)
 		: 0;
 
-	return !err && !finished(job) ? -EAGAIN : err;
+	if (!err)
+		finish(job);
+	return err;
 }
 
 int glake_copy_get(struct glake_copy_job *handle, struct glake_copy_state *ret_state)
@@ -462,8 +426,6 @@ int glake_copy_get(struct glake_copy_job *handle, struct glake_copy_state *ret_s
 		err = ask(job);
 	if (!err)
 		ended = job->io;
-	if (err == -EAGAIN)
-		hear(job);
 	if (!err || err == -EAGAIN)
 		err = glk_sized_out(ret_state, &job->state, sizeof(job->state));
 	glk_unlock(&table_lock);
@@ -515,25 +477,8 @@ static int await(struct glk_drv *drv, struct glk_drv_event *event, int64_t timeo
 	return err;
 }
 
-/* Under the lock, which it gives up for a moment. */
-static int await_pieces(struct job *job, int64_t end)
-{
-	struct timespec ts = {.tv_nsec = ASK_LAST_NS};
-
-	if (glk_clock_ns() >= end)
-		return glk_error(
-			-ETIMEDOUT, GLAKE_ERROR_AGAIN, "the copy has not finished");
-	job->waits++;
-	glk_unlock(&table_lock);
-	nanosleep(&ts, NULL);
-	glk_lock(&table_lock);
-	job->waits--;
-	return 0;
-}
-
 static int wait(struct glake_copy_job *handle, int64_t timeout)
 {
-	int64_t end = timeout < 0 ? INT64_MAX : glk_clock_ns() + timeout;
 	struct glk_drv_event *event;
 	struct glk_io *ended = NULL;
 	struct job *job;
@@ -549,9 +494,8 @@ static int wait(struct glake_copy_job *handle, int64_t timeout)
 		glk_lock(&table_lock);
 		job->waits--;
 	}
-	while (!err && !finished(job))
-		err = await_pieces(job, end);
 	if (!err) {
+		finish(job);
 		ended = job->io;
 		err = job->state.error;
 	}
@@ -580,11 +524,9 @@ int glake_copy_cancel(struct glake_copy_job *handle)
 	glk_lock(&table_lock);
 	err = find(handle, &job);
 	if (!err)
-		err = job->feed ? glk_feed_cancel(job->io, job->feed) : -EBUSY;
-	if (err == -EBUSY)
-		glk_error(err, GLAKE_ERROR_BUSY,
-			"nothing is left of the copy that could be cancelled: all of it was "
-			"queued, or it has ended");
+		err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"all of the copy was queued when its call returned: nothing is left "
+			"that could be cancelled");
 	glk_unlock(&table_lock);
 	glk_cancel_restore(cancel);
 	return err;
@@ -604,8 +546,6 @@ static int close_job(struct glake_copy_job *handle)
 	/* in a forked child the event is the parent's */
 	if (job->event && !glk_context_get(job->ctx, &context))
 		err = job->drv->ops->event_free(job->drv, job->event);
-	if (job->feed && !glk_context_get(job->ctx, &context))
-		glk_feed_put(job->feed);
 	put(job, id_of(handle));
 	return err;
 }
@@ -637,9 +577,6 @@ void glk_copy_jobs_leave(struct glake *ctx, struct glk_context *context)
 			continue;
 		if (job->event)
 			context->drv->ops->event_free(context->drv, job->event);
-		if (job->feed)
-			glk_feed_put(job->feed);
-		job->feed = NULL;
 		job->event = NULL;
 		job->drv = NULL;
 	}

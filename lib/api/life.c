@@ -233,7 +233,6 @@ int glake_close(struct glake *ctx, size_t *ret_leaked)
 		return err;
 	glk_managed_end(context);
 	glk_copy_jobs_leave(ctx, context);
-	glk_io_still(&context->io);
 	/* no thread begins a copy once the GPUs were waited for */
 	for (int i = 0; i < context->devices; i++)
 		glk_cache_still(&context->caches[i]);

@@ -251,10 +251,6 @@ GLK_TEST_KEY(io, piece, SIZE, io_piece, "8MiB", 64 * GLK_KIB, 1 * GLK_GIB, "",
 	"that is less. Lists of ranges that have less than a 32nd of it on average go over one link.")
 GLK_TEST_KEY(io, least, SIZE, io_least, "16MiB", 0, 16 * GLK_TIB, "",
 	"A copy of fewer bytes goes over one link.")
-GLK_KEY(io, fed, SIZE, io_fed, "16TiB", 0, 16 * GLK_TIB, "",
-	"A copy over several links of at least so many bytes, of which the program has a job, is fed to them "
-	"piece by piece by a thread of the library, so that each takes as much as it carries at the time, and the "
-	"copy can be cancelled. All others are queued whole, and by default all are; 64MiB is a good value.")
 GLK_KEY(io, rates, TEXT, io_rates, "", 0, 0, "",
 	"File of what the links of GPUs carry, which is measured otherwise at the first copy of each process "
 	"over several of them: it is read then, by the GPUs' UUIDs and the CUDA version of the driver, and written "

@@ -41,7 +41,6 @@ enum glk_rank {
 	GLK_RANK_STREAM,     /* adding to the table of streams of a GPU */
 	GLK_RANK_DEVICE,     /* everything of one GPU: extents, page tables, streams */
 	GLK_RANK_COPY,	     /* paths of copies and what is queued on them */
-	GLK_RANK_GUARD,	     /* of who watches those that are fed */
 	GLK_RANK_SEAT,	     /* seats of threads that come and go */
 	GLK_RANK_TRACE,	     /* lanes of threads that come and go */
 	GLK_RANK_NODE,	     /* growth of a node */

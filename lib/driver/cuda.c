@@ -67,7 +67,6 @@ static const struct glk_drv_ops cuda_ops = {
 	.event_query = glk_cuda_event_query,
 	.event_sync = glk_cuda_event_sync,
 	.stream_wait = glk_cuda_stream_wait,
-	.stream_wait_word = glk_cuda_stream_wait_word,
 	.user_event_new = glk_cuda_user_event_new,
 	.user_event_free = glk_cuda_user_event_free,
 	.user_event_record = glk_cuda_user_event_record,

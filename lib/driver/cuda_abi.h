@@ -86,7 +86,6 @@ enum {
 	GLK_CU_ATTR_VMM = 102,
 	GLK_CU_ATTR_FD = 103,
 	GLK_CU_ATTR_RDMA = 110,
-	GLK_CU_ATTR_WORDS = 122, /* streams wait for words of 64 bits */
 	GLK_CU_ATTR_DMABUF = 124,
 	GLK_CU_ATTR_FABRIC = 128,
 	GLK_CU_ATTR_NUMA_NODE = 134,
@@ -124,7 +123,6 @@ enum {
 
 	GLK_CU_EVENT_DISABLE_TIMING = 2,
 	GLK_CU_STREAM_NON_BLOCKING = 1,
-	GLK_CU_WAIT_AT_LEAST = 0, /* by the sign of the difference */
 	GLK_CU_HOST_PORTABLE = 1,
 
 	GLK_CU_ATTACH_GLOBAL = 1,
@@ -256,7 +254,7 @@ struct glk_cu_access {
 
 /*
  * Functions that we can do without: NULL in the table of a driver that lacks them. What is of
- * 12.2 or 11.7 is taken from drivers of that version alone, see table_fill().
+ * 12.2 is taken from drivers of that version alone, see table_fill().
  */
 #define GLK_CUDA_OPTIONAL(F)								\
 	F(cuMemAllocManaged, cuMemAllocManaged, 6000,					\
@@ -280,9 +278,7 @@ struct glk_cu_access {
 	F(cuStreamGetId, cuStreamGetId, 12000,						\
 		(struct CUstream_st *, unsigned long long *))				\
 	F(cuMemHostRegister, cuMemHostRegister, 6050, (void *, size_t, unsigned int))	\
-	F(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))			\
-	F(cuStreamWaitValue64, cuStreamWaitValue64, 11070,				\
-		(struct CUstream_st *, glk_cu_address, uint64_t, unsigned int))
+	F(cuMemHostUnregister, cuMemHostUnregister, 4000, (void *))
 /* clang-format on */
 
 /* The function that finds the others, in its two generations. */
@@ -295,7 +291,5 @@ typedef glk_cu_result glk_cu_proc_v11030 GLK_CUDA_PROC_V11030;
 #define GLK_CUDA_VERSION_MIN 11040
 /* The oldest one that knows places of managed memory by GPU and NUMA node. */
 #define GLK_CUDA_VERSION_LOCATIONS 12020
-/* The oldest one whose streams wait for words unless its module was told otherwise. */
-#define GLK_CUDA_VERSION_WORDS 11070
 
 #endif

@@ -211,35 +211,6 @@ int glk_cuda_stream_wait(
 	return 0;
 }
 
-/* Memory of the host that is locked has one address for all. */
-int glk_cuda_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
-	const glk_drv_word *word, uint64_t value)
-{
-	struct glk_cuda *cuda = glk_cuda_of(drv);
-	struct glk_cuda_scope scope;
-	glk_cu_result result;
-	int can = 0, err;
-
-	err = glk_cuda_enter(cuda, device, &scope);
-	if (err)
-		return err;
-	if (!cuda->lib->cuStreamWaitValue64 ||
-		cuda->lib->cuDeviceGetAttribute(
-			&can, GLK_CU_ATTR_WORDS, cuda->gpu[device].device) ||
-		!can) {
-		glk_cuda_leave(cuda, &scope);
-		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
-			"streams of GPU %d wait for no word", device);
-	}
-	result = cuda->lib->cuStreamWaitValue64(
-		stream, (glk_cu_address)(uintptr_t)word, value, GLK_CU_WAIT_AT_LEAST);
-	glk_cuda_leave(cuda, &scope);
-	if (result)
-		return glk_cuda_fail(cuda->lib, "cuStreamWaitValue64", result,
-			"a stream of GPU %d behind a word", device);
-	return 0;
-}
-
 unsigned glk_cuda_events_end(struct glk_cuda *cuda)
 {
 	uint32_t used = glk_load_relaxed(&cuda->events.used);

@@ -180,8 +180,6 @@ static int table_fill(const struct finder *finder, struct glk_cuda_lib *lib)
 		lib->cuMemAdvise_v2 = NULL;
 		lib->cuMemPrefetchAsync_v2 = NULL;
 	}
-	if (lib->version < GLK_CUDA_VERSION_WORDS)
-		lib->cuStreamWaitValue64 = NULL;
 	return 0;
 }
 

@@ -153,8 +153,6 @@ int glk_cuda_event_sync(struct glk_drv *drv, struct glk_drv_event *event);
 int glk_cuda_stream_wait(
 	struct glk_drv *drv, struct CUstream_st *stream, struct glk_drv_event *event);
 int glk_cuda_promise(struct glk_drv *drv, uint64_t addr, size_t size);
-int glk_cuda_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
-	const glk_drv_word *word, uint64_t value);
 int glk_cuda_user_event_new(
 	struct glk_drv *drv, int device, struct CUevent_st **ret_event);
 int glk_cuda_user_event_free(struct glk_drv *drv, struct CUevent_st *event);

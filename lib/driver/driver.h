@@ -17,8 +17,6 @@
  * Threads	any thread may call any operation
  * Context	a backend makes the right CUDA context current inside the call and restores it
  */
-#include "base/atomic.h"
-
 #include <glake/info.h>
 #include <glake/stats.h>
 
@@ -63,9 +61,6 @@ struct glk_grant {
 #define GLK_PAGE_RDMA	   0x4u
 
 struct glk_drv_event; /* opaque to all but the backend */
-
-/* A word of the host that streams wait for. */
-typedef glk_atomic(uint64_t) glk_drv_word;
 
 /*
  * The default streams, CUDA's own numbers. NULL is another name of the legacy one. The second
@@ -127,7 +122,7 @@ struct glk_link {
 	int group;	/* -1: it shares none */
 };
 
-#define GLK_DRV_OPS_VERSION 7
+#define GLK_DRV_OPS_VERSION 8
 
 /*
  * Entries marked optional may be NULL in a backend; glk_count_open fills them with stubs that
@@ -208,11 +203,6 @@ struct glk_drv_ops {
 	int (*event_sync)(struct glk_drv *drv, struct glk_drv_event *event);
 	int (*stream_wait)(struct glk_drv *drv, struct CUstream_st *stream,
 		struct glk_drv_event *event);
-	/* Optional. Work that is queued on a stream of a GPU afterwards begins when a word in memory of
-	 * the host, locked by host_lock, is `value` at least. The host writes it, with a release; the
-	 * memory stays locked until the stream has passed. Not while the stream captures a graph. */
-	int (*stream_wait_word)(struct glk_drv *drv, int device,
-		struct CUstream_st *stream, const glk_drv_word *word, uint64_t value);
 
 	/*
 	 * Events as a program makes them itself: native handles, for which the capture of a graph

@@ -76,9 +76,6 @@
 	X(stream_wait, (struct glk_drv *drv, struct CUstream_st *stream,                 \
 		struct glk_drv_event *event),                                            \
 		(inner, stream, event), STREAM_WAIT)                                     \
-	X(stream_wait_word, (struct glk_drv *drv, int device,                            \
-		struct CUstream_st *stream, const glk_drv_word *word, uint64_t value),   \
-		(inner, device, stream, word, value), STREAM_WAIT)                       \
 	X(user_event_new, (struct glk_drv *drv, int device, struct CUevent_st **ret_event), \
 		(inner, device, ret_event), EVENT_CREATE)                                \
 	X(user_event_free, (struct glk_drv *drv, struct CUevent_st *event),              \

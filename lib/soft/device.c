@@ -202,7 +202,6 @@ static const struct glk_drv_ops soft_ops = {
 	.event_query = glk_soft_event_query,
 	.event_sync = glk_soft_event_sync,
 	.stream_wait = glk_soft_stream_wait,
-	.stream_wait_word = glk_soft_stream_wait_word,
 	.user_event_new = glk_soft_user_event_new,
 	.user_event_free = glk_soft_user_event_free,
 	.user_event_record = glk_soft_user_event_record,

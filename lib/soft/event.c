@@ -5,9 +5,7 @@
  * the slot no longer holds that serial number. So an event may be recorded again, or freed,
  * while older records of it are waited for, as with the driver.
  *
- * Events of the library and of the program differ in the kind of their handles alone. Streams also wait
- * for words which the host writes. The device does not see the write: it looks at the words whenever it
- * is called, and again and again while the host waits for such a stream.
+ * Events of the library and of the program differ in the kind of their handles alone.
  */
 #include "soft/graph.h"
 
@@ -294,31 +292,6 @@ int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st
 		err = e->capture || soft_stream_at(soft, id)->graph
 			? glk_soft_capture_wait(soft, id, e)
 			: wait(soft, e, id);
-	glk_unlock(&soft->lock);
-	return err;
-}
-
-int glk_soft_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
-	const glk_drv_word *word, uint64_t value)
-{
-	struct soft_op op = {.kind = SOFT_WORD, .word = word, .target_serial = value};
-	struct soft *soft = soft_of(drv);
-	uint32_t id, slot;
-	int err = 0;
-
-	glk_soft_charge(soft, GLAKE_CALL_STREAM_WAIT, 1);
-	glk_soft_enter(soft);
-	if (!glk_soft_host_is_locked(soft, (uintptr_t)word, sizeof(*word)))
-		err = glk_error_native(-EINVAL, GLAKE_ERROR_INVAL, "cuStreamWaitValue64",
-			1, "the word at %p is not in memory that is locked",
-			(const void *)word);
-	if (!err)
-		err = glk_soft_stream_find(
-			soft, device, stream, "cuStreamWaitValue64", &id);
-	if (!err)
-		err = glk_soft_stream_usable(soft, id, "cuStreamWaitValue64");
-	if (!err)
-		err = glk_soft_race_add(soft, id, &op, &slot);
 	glk_unlock(&soft->lock);
 	return err;
 }

@@ -84,7 +84,7 @@ static int way(struct soft *soft, const struct soft_op *op, struct soft_lane *re
 	return soft->link_share > 1 ? 2 : 1;
 }
 
-/* A copy begins: when it ends; -1: on a link that is stalled nothing does. */
+/* A copy begins: when it ends. */
 static double begin(
 	struct soft *soft, const struct soft_stream *s, const struct soft_op *op)
 {
@@ -92,9 +92,6 @@ static double begin(
 	struct soft_lane *lanes[2];
 	int count = way(soft, op, lanes);
 
-	for (int i = 0; i < count; i++)
-		if (lanes[i]->stalled)
-			return -1;
 	for (int i = 0; i < count; i++) {
 		took = lanes[i]->rate > 0 ? (double)op->size / lanes[i]->rate : 0;
 		lanes[i]->free = (lanes[i]->free > start ? lanes[i]->free : start) + took;
@@ -121,8 +118,6 @@ void glk_soft_link_run(struct soft *soft, struct soft_stream *s, const struct so
 
 	if (op->kind == SOFT_COPY)
 		copied(soft, s, op);
-	else if (op->kind == SOFT_WORD && soft->paced && soft->pace > (double)s->now)
-		s->now = (int64_t)soft->pace;
 	else if (op->kind == SOFT_RECORD && e)
 		e->now = s->now;
 	else if (op->kind == SOFT_WAIT && e && e->now > s->now)
@@ -138,9 +133,9 @@ bool glk_soft_pace_ready(struct soft *soft, struct soft_stream *s, struct soft_o
 	if (op->end <= 0) {
 		end = begin(soft, s, op);
 		/* 0 stands for one that has not begun */
-		op->end = end > 0 ? end : end < 0 ? 0 : 1;
+		op->end = end > 0 ? end : 1;
 	}
-	return op->end > 0 && op->end <= soft->pace;
+	return op->end <= soft->pace;
 }
 
 bool glk_soft_pace_next(struct soft *soft)

@@ -18,15 +18,10 @@
  */
 #include "soft/managed.h"
 
-#include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
 #include <string.h>
-
-/* How long the host waits where nothing moves before it is told that it would wait for ever. */
-#define PATIENCE_NS INT64_C(20000000000)
-#define LOOK_NS	    20000
 
 static const char *const kind_names[] = {
 	[SOFT_WORK] = "kernel",
@@ -34,7 +29,6 @@ static const char *const kind_names[] = {
 	[SOFT_FILL] = "fill",
 	[SOFT_RECORD] = "record",
 	[SOFT_WAIT] = "wait",
-	[SOFT_WORD] = "wait for a word",
 	[SOFT_PREFETCH] = "prefetch",
 };
 
@@ -138,23 +132,14 @@ static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
 			words[i] = op->value;
 }
 
-/* The word that an operation waits for. */
-static bool is_there(const struct soft_op *op)
-{
-	/* pairs with: the release of who writes it */
-	return (int64_t)(glk_load_acquire(op->word) - op->target_serial) >= 0;
-}
-
 static bool can_step(const struct soft *soft, uint32_t stream)
 {
 	const struct soft_stream *s = soft_stream_at(soft, stream);
 	const struct soft_op *op = soft_op_at(soft, s->head);
 
-	if (!s->head || s->held)
-		return false;
-	if (op->kind == SOFT_WAIT)
-		return glk_soft_queue_is_done(soft, op->target, op->target_serial);
-	return op->kind != SOFT_WORD || is_there(op);
+	return s->head && !s->held &&
+		(op->kind != SOFT_WAIT ||
+			glk_soft_queue_is_done(soft, op->target, op->target_serial));
 }
 
 bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
@@ -168,7 +153,6 @@ bool glk_soft_queue_step(struct soft *soft, uint32_t stream)
 	op = soft_op_at(soft, slot);
 	if (soft->paced && !glk_soft_pace_ready(soft, s, op))
 		return false;
-	soft->words -= op->kind == SOFT_WORD;
 	op_run(soft, stream, op);
 	op_count(soft, op, -1);
 	s->head = op->next;
@@ -202,14 +186,13 @@ uint32_t glk_soft_queue_put(struct soft *soft, uint32_t stream, const struct sof
 	uint32_t slot;
 
 	if (!soft->stepped && !s->head && !s->held && op->kind != SOFT_WAIT &&
-		op->kind != SOFT_WORD && !(soft->paced && op->kind == SOFT_COPY)) {
+		!(soft->paced && op->kind == SOFT_COPY)) {
 		op_run(soft, stream, op);
 		return 0;
 	}
 	/* what is queued now begins at no earlier time */
 	if (soft->paced && !s->head && soft->pace > (double)s->now)
 		s->now = (int64_t)soft->pace;
-	soft->words += op->kind == SOFT_WORD;
 	slot = glk_slab_get(&soft->ops);
 	queued = soft_op_at(soft, slot);
 	*queued = *op;
@@ -238,34 +221,14 @@ int glk_soft_queue_room(const struct soft *soft, uint32_t count)
 		soft->ops.max);
 }
 
-/* Whatever can run does, or else time goes on. */
-static bool moved(struct soft *soft)
+/* A wait of the host meets a copy whose time has not come: whatever can run does, or else time goes on. */
+static void go_on(struct soft *soft)
 {
 	uint32_t before = soft->pending;
 
 	glk_soft_queue_run(soft);
-	return soft->pending != before || glk_soft_pace_next(soft);
-}
-
-/* A wait of the host meets a word that is not there, or a copy whose time has not come: gives others
- * their turn, and the lock meanwhile. False: nothing has moved for long. */
-static bool await_word(struct soft *soft, int64_t *since)
-{
-	struct timespec look = {.tv_nsec = LOOK_NS};
-	int64_t now = glk_clock_ns();
-	bool is_moved = moved(soft);
-
-	if (!soft->words)
-		return is_moved;
-	if (is_moved || !*since)
-		*since = now;
-	if (now - *since > PATIENCE_NS)
-		return false;
-	/* who writes the word queues work before */
-	glk_lock_pause(&soft->lock);
-	nanosleep(&look, NULL);
-	glk_lock_resume(&soft->lock);
-	return true;
+	if (soft->pending == before)
+		glk_soft_pace_next(soft);
 }
 
 /* Runs a stream, and what it waits for, until it is empty or this operation of it is done. */
@@ -273,7 +236,6 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 	const char *call)
 {
 	uint32_t at = stream;
-	int64_t since = 0;
 
 	while (last ? !glk_soft_queue_is_done(soft, last, serial)
 		    : soft_stream_at(soft, stream)->head != 0) {
@@ -282,20 +244,17 @@ static int run_until(struct soft *soft, uint32_t stream, uint32_t last, uint64_t
 
 		if (glk_soft_queue_step(soft, at)) {
 			at = stream;
-			since = 0;
 			continue;
 		}
-		if (!soft_stream_at(soft, at)->held && op->kind != SOFT_WAIT &&
-			await_word(soft, &since)) {
+		if (soft_stream_at(soft, at)->held)
+			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
+				"%s would wait for ever: stream %u of GPU %d is held",
+				call, at, soft_stream_at(soft, at)->device);
+		if (op->kind != SOFT_WAIT) {
+			go_on(soft);
 			at = stream;
 			continue;
 		}
-		if (soft_stream_at(soft, at)->held || op->kind != SOFT_WAIT)
-			return glk_error_native(-EBUSY, GLAKE_ERROR_BUSY, call, 0,
-				"%s would wait for ever: stream %u of GPU %d %s", call,
-				at, soft_stream_at(soft, at)->device,
-				soft_stream_at(soft, at)->held ? "is held"
-							       : "does not go on");
 		/* It waits for a record in another queue, which has to move first. */
 		at = soft_op_at(soft, op->target)->stream;
 	}
@@ -382,7 +341,7 @@ static void steps(struct soft *soft)
 /* A call has come. */
 static void turn(struct soft *soft)
 {
-	if (!soft->stepped && (soft->words || soft->paced))
+	if (soft->paced)
 		glk_soft_queue_run(soft);
 	if (!soft->random || !soft->pending)
 		return;

@@ -180,37 +180,6 @@ static int report(const struct soft *soft, uint32_t stream, const struct soft_op
 		(unsigned long)other->serial, other->stream);
 }
 
-/* Waits that are followed from stream to stream; beyond them order is taken to be there. */
-#define DEEP 64
-
-static bool is_before(
-	const struct soft *soft, uint32_t stream, uint32_t last, unsigned deep)
-{
-	uint32_t slot = soft_stream_at(soft, stream)->head;
-
-	if (deep > DEEP)
-		return true;
-	for (; slot && slot != last; slot = soft_op_at(soft, slot)->next) {
-		const struct soft_op *op = soft_op_at(soft, slot);
-
-		if (op->kind == SOFT_WORD)
-			return true;
-		if (op->kind == SOFT_WAIT &&
-			!glk_soft_queue_is_done(soft, op->target, op->target_serial) &&
-			is_before(soft, soft_op_at(soft, op->target)->stream, op->target,
-				deep + 1))
-			return true;
-	}
-	return false;
-}
-
-/* Whether an operation at the end of a stream, or the one in this slot if it is not 0, runs after words
- * that are not there: who writes them may have put it in order with anything. */
-static bool is_behind_word(const struct soft *soft, uint32_t stream, uint32_t slot)
-{
-	return soft->words && is_before(soft, stream, slot, 0);
-}
-
 int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
 	uint32_t used = glk_load_relaxed(&soft->streams.used);
@@ -224,9 +193,7 @@ int glk_soft_race_judge(struct soft *soft, uint32_t stream, const struct soft_op
 			const struct soft_op *other = soft_op_at(soft, slot);
 
 			if (other->serial > soft->reach[id] &&
-				glk_soft_race_collide(soft, op, other) &&
-				!is_behind_word(soft, stream, 0) &&
-				!is_behind_word(soft, id, slot))
+				glk_soft_race_collide(soft, op, other))
 				return report(soft, stream, op, other);
 		}
 	}

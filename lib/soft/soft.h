@@ -90,9 +90,6 @@ int glk_soft_pace(struct glk_drv *drv);
 /* On to the end of the copy that ends first, which then runs. -EAGAIN: none is under way. */
 int glk_soft_pace_step(struct glk_drv *drv);
 int glk_soft_pace_time(struct glk_drv *drv, int64_t *ret_ns);
-/* What the link of a GPU to the host carries each way from now on, in MB a second, for copies that have
- * not begun; below 0: they do not begin until it carries something again. */
-int glk_soft_pace_link(struct glk_drv *drv, int device, int64_t rate);
 
 /* Bytes of host memory that pages hold at this moment, over all GPUs and nodes. */
 int glk_soft_resident(struct glk_drv *drv, uint64_t *ret_bytes);

@@ -89,7 +89,6 @@ enum soft_kind {
 	SOFT_FILL,
 	SOFT_RECORD,
 	SOFT_WAIT,
-	SOFT_WORD,     /* a wait for a word of the host */
 	SOFT_PREFETCH, /* of managed memory at dst, to the room with number `value` */
 };
 
@@ -100,8 +99,7 @@ struct soft_op {
 	uint64_t target_serial; /* WAIT: which use of which slot */
 	uint32_t target;
 	uint32_t next, stream;
-	uint32_t value;		  /* RECORD, WAIT: the event, 0 in a graph */
-	const glk_drv_word *word; /* WORD: until it is target_serial at least */
+	uint32_t value; /* RECORD, WAIT: the event, 0 in a graph */
 	double end; /* COPY, at the pace of links: when it ends; 0: it has not begun */
 	uint8_t kind;
 	bool write;
@@ -120,7 +118,6 @@ struct soft_lane {
 	double rate; /* bytes a ns; 0: no limit */
 	double free;
 	uint64_t bytes;
-	bool stalled; /* at the pace of links: nothing begins on it */
 };
 
 enum { SOFT_DOWN, SOFT_UP, SOFT_LEAVE, SOFT_COME, SOFT_LANES };
@@ -130,12 +127,11 @@ struct soft {
 	struct glk_lock lock;
 	void (*turn)(struct soft *soft); /* a call has come: queued work may run */
 	int gpus, nodes;
-	bool stepped;	/* queued work does not run by itself */
-	bool random;	/* but now and then */
-	bool paced;	/* copies run when the links have carried them, see link.c */
-	double pace;	/* modelled ns by which they have, if so */
-	uint32_t words; /* queued waits for words */
-	bool torn;	/* rights that should have gone may be left, see access.c */
+	bool stepped; /* queued work does not run by itself */
+	bool random;  /* but now and then */
+	bool paced;   /* copies run when the links have carried them, see link.c */
+	double pace;  /* modelled ns by which they have, if so */
+	bool torn;    /* rights that should have gone may be left, see access.c */
 	struct soft_room rooms[SOFT_PLACES]; /* GPUs first, then nodes */
 	struct soft_file file;
 	struct glk_slab pages;
@@ -355,8 +351,6 @@ int glk_soft_user_event_record(struct glk_drv *drv, int device, struct CUevent_s
 int glk_soft_user_event_wait(struct glk_drv *drv, int device, struct CUstream_st *stream,
 	struct CUevent_st *event);
 int glk_soft_promise(struct glk_drv *drv, uint64_t addr, size_t size);
-int glk_soft_stream_wait_word(struct glk_drv *drv, int device, struct CUstream_st *stream,
-	const glk_drv_word *word, uint64_t value);
 
 static inline struct soft_stream *soft_stream_at(const struct soft *soft, uint32_t id)
 {

@@ -111,28 +111,6 @@ int glk_soft_pace_time(struct glk_drv *drv, int64_t *ret_ns)
 	return 0;
 }
 
-int glk_soft_pace_link(struct glk_drv *drv, int device, int64_t rate)
-{
-	struct soft *soft = glk_soft_below(drv);
-
-	if (!soft || device < 0 || device >= soft->gpus)
-		return -EINVAL;
-	glk_lock(&soft->lock);
-	for (int turn = SOFT_DOWN; turn <= SOFT_UP; turn++) {
-		struct soft_lane *lane = &soft->lanes[device][turn];
-
-		lane->stalled = rate < 0;
-		if (rate >= 0)
-			lane->rate = (double)rate / 1000;
-		/* it stood still until now */
-		if (lane->free < soft->pace)
-			lane->free = soft->pace;
-	}
-	glk_soft_queue_run(soft);
-	glk_unlock(&soft->lock);
-	return 0;
-}
-
 int glk_soft_link_time(
 	struct glk_drv *drv, int device, struct CUstream_st *stream, int64_t *ret_ns)
 {

@@ -228,7 +228,6 @@ void bench_print_tier(const void *measured);
 /* copy: copies between the host and a GPU, by size and by links that they may go over. */
 #define BENCH_COPY_LINKS 8
 #define BENCH_COPY_CASES (BENCH_COPY_LINKS * 12)
-#define BENCH_COPY_FED	 12
 #define BENCH_COPY_PLAIN                                                                 \
 	20 /* cases of memory that is not locked, by the driver and by threads */
 
@@ -242,7 +241,6 @@ enum bench_copy_way {
 struct bench_copy {
 	unsigned rounds, count;
 	int gpus;
-	bool on_cuda;
 	struct bench_copy_case {
 		int links, threads;
 		size_t bytes;
@@ -259,14 +257,6 @@ struct bench_copy {
 		} beside[BENCH_COPY_WAYS];
 	} cases[BENCH_COPY_CASES], plain[BENCH_COPY_PLAIN];
 	unsigned plain_count;
-	/* Queued whole, and fed, over as many links as there are. */
-	struct bench_copy_fed {
-		int links;
-		size_t bytes;
-		bool is_fed; /* all that should be were */
-		struct bench_range rate[2][BENCH_COPY_WAYS];
-	} fed[BENCH_COPY_FED];
-	unsigned fed_count;
 	bool torn;
 };
 

@@ -6,14 +6,13 @@
  * driver and by threads of the library.
  *
  * On the software device memory of the host is not locked, so that there is one path, and the figures
- * are those of copies within that memory; but for copies that are fed and those that they are compared with.
+ * are those of copies within that memory.
  */
 #include "tool/bench_copy.h"
 #include "tool/latency.h"
 #include "tool/progress.h"
 
 #include <glake/copy.h>
-#include <glake/host.h>
 #include <glake/soft.h>
 
 #include <errno.h>
@@ -33,8 +32,6 @@ static char *take_host(const struct trip *trip)
 {
 	void *ptr = NULL;
 
-	if (trip->locked)
-		return glake_host_alloc(trip->ctx, 0, trip->most, 0, &ptr) ? NULL : ptr;
 	if (!trip->on_cuda || trip->plain)
 		return aligned_alloc(4 * KIB, trip->most);
 	return trip->cuda.host_alloc(&ptr, trip->most, PORTABLE) ? NULL : ptr;
@@ -42,11 +39,7 @@ static char *take_host(const struct trip *trip)
 
 static void give_host(const struct trip *trip, char *ptr)
 {
-	if (trip->locked && ptr)
-		glake_host_free(trip->ctx, ptr);
-	else if (trip->locked)
-		return;
-	else if (!trip->on_cuda || trip->plain)
+	if (!trip->on_cuda || trip->plain)
 		free(ptr);
 	else if (ptr)
 		trip->cuda.host_free(ptr);
@@ -69,18 +62,17 @@ static size_t most_of(const struct trip *trip)
 	return most;
 }
 
-int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes,
-	struct glake_copy_job **jobs)
+int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes)
 {
 	int err = 0;
 
 	if (way != BENCH_COPY_UP)
 		err = glake_copy(trip->ctx, trip->block[0], trip->host[0], bytes,
-			trip->stream[0], 0, jobs ? &jobs[0] : NULL);
+			trip->stream[0], 0, NULL);
 	if (way != BENCH_COPY_DOWN && !err)
 		err = glake_copy(trip->ctx, trip->host[1],
 			trip->block[way == BENCH_COPY_BOTH], bytes, trip->stream[1], 0,
-			jobs ? &jobs[1] : NULL);
+			NULL);
 	return err;
 }
 
@@ -101,13 +93,13 @@ static int measure_way(const struct trip *trip, enum bench_copy_way way, unsigne
 	double *took, struct bench_copy_case *ret)
 {
 	double calls = way == BENCH_COPY_BOTH ? 2 : 1, ns;
-	int err = trip_queue(trip, way, ret->bytes, NULL);
+	int err = trip_queue(trip, way, ret->bytes);
 
 	err = err ? err : trip_wait(trip);
 	for (unsigned i = 0; i < rounds && !err; i++) {
 		int64_t begin = latency_now();
 
-		err = trip_queue(trip, way, ret->bytes, NULL);
+		err = trip_queue(trip, way, ret->bytes);
 		took[rounds + i] = (double)(latency_now() - begin) / 1e3 / calls;
 		err = err ? err : trip_wait(trip);
 		ns = (double)(latency_now() - begin);
@@ -141,17 +133,14 @@ static int open_context(const struct bench_options *options, const struct means 
 {
 	struct glk_tool_context context = options->context;
 	char lend[32], threads[32];
-	int err = 0;
+	int err;
 
 	/* nobody, whatever the configuration says */
 	snprintf(lend, sizeof(lend), "io.lend=");
 	if (means->links > 1)
 		snprintf(lend, sizeof(lend), "io.lend=1-%d", means->links - 1);
 	snprintf(threads, sizeof(threads), "io.threads=%d", means->threads);
-	for (int i = 0; i < MEANS_SETTINGS && means->settings[i] && !err; i++)
-		err = glk_tool_add_setting(&context, "bench", means->settings[i]);
-	if (!err)
-		err = glk_tool_add_setting(&context, "bench", lend);
+	err = glk_tool_add_setting(&context, "bench", lend);
 	if (!err)
 		err = glk_tool_add_setting(&context, "bench", threads);
 	return err ? err : glk_tool_open(&context, ret_ctx);
@@ -162,7 +151,7 @@ int trip_open(
 {
 	int err;
 
-	*trip = (struct trip){.plain = means->plain, .locked = means->locked};
+	*trip = (struct trip){.plain = means->plain};
 	err = open_context(options, means, &trip->ctx);
 	if (err)
 		return err;
@@ -216,7 +205,6 @@ static int run(const struct bench_options *options, const struct means *means,
 	if (!err)
 		err = glk_tool_value(trip.ctx, "io", "lend", &lend);
 	copy->gpus = err ? 0 : glake_device_count(trip.ctx);
-	copy->on_cuda = trip.on_cuda;
 	for (size_t bytes = LEAST; !err && bytes <= trip.most; bytes *= 4) {
 		struct bench_copy_case *c = means->plain
 			? &copy->plain[copy->plain_count++]
@@ -265,8 +253,6 @@ static int measure(const struct bench_options *options, void *measured)
 		means.links <= copy->gpus && means.links <= BENCH_COPY_LINKS && !err;
 		means.links++)
 		err = run(options, &means, copy);
-	if (!err && copy->gpus > 1)
-		err = bench_copy_fed(options, copy);
 	if (!err)
 		err = run(options, &plain, copy);
 	if (!err)

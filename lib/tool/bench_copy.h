@@ -7,16 +7,14 @@
 
 #include <glake/copy.h>
 
-#define KIB	       ((size_t)1 << 10)
-#define MIB	       ((size_t)1 << 20)
-#define MEANS_SETTINGS 4
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
 
 struct trip {
 	struct glake *ctx;
 	struct bench_cuda cuda;
 	bool on_cuda;
-	bool plain;  /* memory of the host that is not locked */
-	bool locked; /* it is the library's, locked by it */
+	bool plain; /* memory of the host that is not locked */
 	struct CUstream_st *stream[2];
 	char *host[2];
 	void *block[2];
@@ -26,8 +24,7 @@ struct trip {
 /* Over what copies may go, and between which memory. */
 struct means {
 	int links, threads;
-	bool plain, locked;
-	const char *settings[MEANS_SETTINGS]; /* more of them, or NULL */
+	bool plain;
 };
 
 /* 0 or -errno after a message; a trip that was begun is to be closed in any case. */
@@ -35,9 +32,8 @@ int trip_open(const struct bench_options *options, const struct means *means,
 	struct trip *trip);
 /* `err`, else 0 or -errno after a message. */
 int trip_close(struct trip *trip, int err);
-/* Copies are queued, with a job for each way where `jobs` has room for two; and all that was queued is waited for. */
-int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes,
-	struct glake_copy_job **jobs);
+/* Copies are queued, and all that was queued is waited for. */
+int trip_queue(const struct trip *trip, enum bench_copy_way way, size_t bytes);
 int trip_wait(const struct trip *trip);
 
 /* bench_copy_beside.c: GPUs from 1 on keep their memory busy. 0 or -errno. */
@@ -47,9 +43,6 @@ int busy_start(struct trip *trip, int gpus, struct busy **ret_busy);
 int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_case *ret);
 /* `err`, else 0 or -errno. Takes NULL. */
 int busy_end(struct busy *busy, int err);
-
-/* bench_copy_fed.c: copies that are fed, against the same ones queued whole. */
-int bench_copy_fed(const struct bench_options *options, struct bench_copy *copy);
 
 void bench_add_copy(struct glk_json *json, const void *measured);
 void bench_print_copy(const void *measured);

@@ -175,8 +175,7 @@ int busy_measure(struct busy *busy, const struct trip *trip, struct bench_copy_c
 		int64_t since = latency_now();
 
 		do {
-			err = trip_queue(
-				trip, (enum bench_copy_way)way, ret->bytes, NULL);
+			err = trip_queue(trip, (enum bench_copy_way)way, ret->bytes);
 			err = err ? err : trip_wait(trip);
 			bytes += calls * (double)ret->bytes;
 			took = (double)(latency_now() - since);

@@ -36,30 +36,6 @@ static void add_beside(struct glk_json *json, const struct bench_copy_case *c)
 	glk_json_end(json);
 }
 
-static void add_fed(struct glk_json *json, const struct bench_copy *copy)
-{
-	static const char *const fed[] = {"down_fed_gbs", "up_fed_gbs", "both_fed_gbs"};
-	static const char *const whole[] = {
-		"down_whole_gbs", "up_whole_gbs", "both_whole_gbs"};
-
-	glk_json_key(json, "fed");
-	glk_json_array(json);
-	for (unsigned i = 0; i < copy->fed_count; i++) {
-		const struct bench_copy_fed *f = &copy->fed[i];
-
-		glk_json_object(json);
-		glk_json_add_uint(json, "links", (uint64_t)f->links);
-		glk_json_add_uint(json, "bytes", f->bytes);
-		glk_json_add_bool(json, "fed", f->is_fed);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++) {
-			bench_add_range(json, fed[way], f->rate[1][way]);
-			bench_add_range(json, whole[way], f->rate[0][way]);
-		}
-		glk_json_end(json);
-	}
-	glk_json_end(json);
-}
-
 static void add_cases(struct glk_json *json, const char *name,
 	const struct bench_copy_case *cases, unsigned count)
 {
@@ -92,7 +68,6 @@ void bench_add_copy(struct glk_json *json, const void *measured)
 	glk_json_object(json);
 	glk_json_add_uint(json, "rounds", copy->rounds);
 	add_cases(json, "cases", copy->cases, copy->count);
-	add_fed(json, copy);
 	add_cases(json, "unpinned", copy->plain, copy->plain_count);
 	glk_json_add_bool(json, "whole", !copy->torn);
 	glk_json_end(json);
@@ -148,24 +123,6 @@ static void print_beside(const struct bench_copy *copy)
 	}
 }
 
-static void print_fed(const struct bench_copy *copy)
-{
-	if (copy->fed_count)
-		printf("\n  %d links, copies that are queued whole, and that are fed (io.fed)\n"
-		       "  %-10s %8s %8s %8s %8s %8s %8s\n",
-			copy->fed[0].links, "", "down", "fed", "up", "fed", "both",
-			"fed");
-	for (unsigned i = 0; i < copy->fed_count; i++) {
-		const struct bench_copy_fed *f = &copy->fed[i];
-
-		printf("  %-10s", figure_bytes(f->bytes).text);
-		for (int way = 0; way < BENCH_COPY_WAYS; way++)
-			printf(" %8.2f %8.2f", f->rate[0][way].median,
-				f->rate[1][way].median);
-		printf("%s\n", f->is_fed ? "" : "  (none was fed)");
-	}
-}
-
 void bench_print_copy(const void *measured)
 {
 	const struct bench_copy *copy = measured;
@@ -174,6 +131,5 @@ void bench_print_copy(const void *measured)
 		copy->rounds);
 	print_cases(copy->cases, copy->count, false);
 	print_beside(copy);
-	print_fed(copy);
 	print_cases(copy->plain, copy->plain_count, true);
 }

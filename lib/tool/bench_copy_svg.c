@@ -2,7 +2,7 @@
 /*
  * What bench copy measured as a picture: a panel for each way, in it a line for each number of links,
  * GB/s against the size of the copy, which grows by factors. Dashed: while the memory of the GPUs that lend is
- * busy, and beside the title by how much that memory was slowed at most. Dotted: copies that are fed.
+ * busy, and beside the title by how much that memory was slowed at most.
  */
 #include "tool/bench.h"
 
@@ -33,8 +33,7 @@ static const char light[] = ".l1 { stroke: #59636e } .l2 { stroke: #5aa2e0 }\n"
 			    ".l5 { stroke: #8250df } .l6 { stroke: #b8860b }\n"
 			    ".l7 { stroke: #cf222e } .l8 { stroke: #1b6b55 }\n"
 			    ".line { fill: none; stroke-width: 2 }\n"
-			    ".dash { stroke-dasharray: 7 4 }\n"
-			    ".dots { stroke-dasharray: 2 4 }\n";
+			    ".dash { stroke-dasharray: 7 4 }\n";
 static const char dark[] = ".l1 { stroke: #9198a1 } .l2 { stroke: #58a6ff }\n"
 			   ".l3 { stroke: #3fb950 } .l4 { stroke: #f0883e }\n"
 			   ".l5 { stroke: #a371f7 } .l6 { stroke: #e3b341 }\n"
@@ -88,9 +87,6 @@ static void choose_axes(struct picture *p)
 			highest = fmax(
 				highest, fmax(c->rate[way].median, c->beside[way].rate));
 	}
-	for (unsigned i = 0; i < p->copy->fed_count; i++)
-		for (int way = 0; way < BENCH_COPY_WAYS; way++)
-			highest = fmax(highest, p->copy->fed[i].rate[1][way].median);
 	p->step = step_for(highest);
 	p->top = p->step * ceil(highest / p->step);
 }
@@ -139,18 +135,6 @@ static void put_line(const struct picture *p, int way, int links, bool beside)
 	fputs("\"/>\n", p->file);
 }
 
-static void put_fed(const struct picture *p, int way)
-{
-	if (!p->copy->fed_count)
-		return;
-	fprintf(p->file, "<polyline class=\"line dots l%d\" points=\"",
-		p->copy->fed[0].links);
-	for (unsigned i = 0; i < p->copy->fed_count; i++)
-		fprintf(p->file, "%.1f,%.1f ", x_of(p, p->copy->fed[i].bytes),
-			y_of(p, p->copy->fed[i].rate[1][way].median));
-	fputs("\"/>\n", p->file);
-}
-
 static bool is_beside(const struct bench_copy *copy)
 {
 	return copy->count && copy->cases[copy->count - 1].memory > 0;
@@ -188,17 +172,6 @@ static void put_legend(const struct picture *p)
 	}
 }
 
-static void put_styles(const struct picture *p)
-{
-	double right = BENCH_COPY_WAYS * PANEL - RIGHT;
-
-	if (is_beside(p->copy))
-		put_text(p, right, 28, "quiet", "end",
-			"dashed: the memory of the GPUs that lend is busy");
-	if (p->copy->fed_count)
-		put_text(p, right, 48, "quiet", "end", "dotted: copies that are fed");
-}
-
 static void draw(struct picture *p)
 {
 	struct svg_style style = {.width = BENCH_COPY_WAYS * PANEL,
@@ -222,10 +195,11 @@ static void draw(struct picture *p)
 			put_line(p, way, links, true);
 		if (is_beside(p->copy))
 			put_slowed(p, way);
-		put_fed(p, way);
 	}
 	put_legend(p);
-	put_styles(p);
+	if (is_beside(p->copy))
+		put_text(p, BENCH_COPY_WAYS * PANEL - RIGHT, 28, "quiet", "end",
+			"dashed: the memory of the GPUs that lend is busy");
 	fputs("</svg>\n", p->file);
 }
 

@@ -189,8 +189,7 @@ def copy():
         ok({"to the GPU", "to the host", "both at once", "1 link", "3 links", "4.00 KiB",
             "1.00 MiB"} <= set(texts), "a panel for each way", texts)
         lines = [p.get("points").split() for p in tree.iter(name + "polyline")]
-        equal([len(points) for points in lines], [6] * 12,
-              "a line for each number of links, and for copies that are fed")
+        equal([len(points) for points in lines], [6] * 9, "a line for each number of links")
         inside = [0 <= float(x) <= 1080 and 0 <= float(y) <= 400
                   for points in lines for x, y in (p.split(",") for p in points)]
         ok(all(inside), "inside of the picture", lines)
@@ -198,12 +197,10 @@ def copy():
                    "copy")
         equal(run.returncode, 0, "a picture of memory that is busy")
         has(run.stdout.decode(), "3 links, beside copies within the memory", "which a table has")
-        has(run.stdout.decode(), "3 links, copies that are queued whole, and that are fed",
-            "and another one for those that are fed")
         tree = xml.parse(svg)
         lines = [p.get("class").split()[1:] for p in tree.iter(name + "polyline")]
-        equal([sum(kind in line for line in lines) for kind in ("dash", "dots", "l1", "l2", "l3")],
-              [6, 3, 3, 6, 9], "lines for them")
+        equal([sum(kind in line for line in lines) for kind in ("dash", "l1", "l2", "l3")],
+              [6, 3, 6, 6], "lines for it")
         texts = [t.text for t in tree.iter(name + "text")]
         equal(sum(t.startswith("memory up to ") for t in texts), 3,
               "and how much that memory was slowed")
@@ -221,11 +218,6 @@ def copy():
            for key in ("memory_gbs", "down_gbs", "up_gbs", "both_gbs")), "all are timed")
     ok(all(c["beside"][f"{way}_memory_slowed_percent"] <= 100 for c in measured["cases"]
            if "beside" in c for way in ("down", "up", "both")), "and compared")
-    equal([(f["links"], f["bytes"], f["fed"]) for f in measured["fed"]],
-          [(2, 4 ** n * KIB, True) for n in range(1, 7)], "copies that are fed, by size")
-    ok(all(f[f"{way}_{how}_gbs"]["median"] > 0 for f in measured["fed"]
-           for way in ("down", "up", "both") for how in ("fed", "whole")), "beside whole ones")
-    equal(result["fed"], [], "one GPU feeds no copy")
     equal(tool("bench", "-b", "tier").returncode, 2, "--beside is for copy alone")
     equal({(c["links"], c["lend"]) for c in cases}, {(1, ""), (2, "1-1")},
           "one link is one, whoever lends by configuration")

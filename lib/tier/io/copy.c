@@ -119,11 +119,7 @@ static void write_rates(
 
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 {
-	struct glk_copy_piece returned[GLK_JOB_RETURNED];
-	struct glk_job job = {.io = io,
-		.copy = copy,
-		.returned = returned,
-		.returns_most = GLK_JOB_RETURNED};
+	struct glk_job job = {.io = io, .copy = copy};
 	struct glk_rate rates[GLK_IO_GPUS];
 	size_t news;
 	bool queued;

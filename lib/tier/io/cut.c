@@ -63,8 +63,8 @@ static struct glk_copy_piece take_back(struct glk_job *job, uint64_t most)
 /* It is taken again before any other is. */
 void glk_job_hand_back(struct glk_job *job, const struct glk_copy_piece *piece)
 {
-	assert(job->returns < job->returns_most);
-	if (job->returns < job->returns_most)
+	assert(job->returns < GLK_JOB_RETURNED);
+	if (job->returns < GLK_JOB_RETURNED)
 		job->returned[job->returns++] = *piece;
 	else
 		glk_job_lose(job, piece->offset, piece->bytes);

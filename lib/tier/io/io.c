@@ -5,7 +5,6 @@
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "tier/io/feed.h"
 #include "tier/io/link.h"
 #include "tier/io/stage.h"
 
@@ -96,7 +95,6 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		.piece = conf->io_piece,
 		.staging = conf->io_staging,
 		.least = conf->io_least,
-		.fed = conf->io_fed,
 		.rates = conf->io_rates};
 	err = gpus ? glk_io_lend(conf->io_lend, gpus, &io->lend) : 0;
 	if (err)
@@ -126,7 +124,6 @@ void glk_io_fini(struct glk_io *io)
 {
 	if (!io->drv)
 		return;
-	glk_feeder_end(io);
 	glk_bounce_fini(&io->bounce);
 	if (io->gpu)
 		glk_stage_fini(io);

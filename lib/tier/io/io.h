@@ -6,16 +6,10 @@
  * The face of this folder: copies between locked memory of the host and a GPU, over the link of
  * that GPU and over those of GPUs that lend theirs.
  *
- * A copy is cut into pieces, and most are queued whole, at once: the pieces of the direct path on the
+ * A copy is cut into pieces, which are queued at once: those of the direct path on the
  * program's stream, the others on streams of the library behind it, which the program's stream
  * waits for in the end. So nothing of the library has to run until the copy has finished, no
  * thread and no callback, and no call of the program can get in the way of it.
- *
- * A large copy of which the program has a job is fed instead, see feed.h: the program's stream waits for
- * a word, and a thread of the library keeps a few pieces queued on each path, until all have arrived. So
- * each path takes as much as it carries at the time, and what is not queued yet can go another way, or
- * not at all. Copies of the library itself are queued whole: nobody cancels them, and who asks for them
- * may hold what a thread needs.
  *
  * A piece that goes through a GPU R which lends its link, to a GPU T: the copy engine of R brings
  * it into a slot of R's staging memory, that of T takes it from there. On the way back T puts it
@@ -24,12 +18,8 @@
  *
  * A path that the driver refuses is not used again; its piece goes another way.
  *
- * Order	while copies are fed, one that is queued whole goes over several paths only if its stream
- *		has nothing before it: its pieces would stand in front of others, on streams of the
- *		library, until a stream goes on that may wait for those. Nor is one that is fed
- *		given more pieces over a relay that has some of a copy whose stream had work to do before it
  * Threads	any; one lock of the context guards what is queued by it. It is held while the driver is
- *		called, and nothing else of the library waits for it. Who queues a copy whole lets others go
+ *		called, and nothing else of the library waits for it. Who queues a copy lets others go
  *		before it after GLK_IO_TURN_NS, between two pieces: copies of several threads take turns, and a
  *		call that asks for little waits for such a time and the calls of the driver for one piece
  */
@@ -58,9 +48,6 @@ struct glk_io_slot {
 struct glk_io_ring {
 	uint64_t base, size; /* address and bytes of each slot */
 	struct glk_io_slot slot[GLK_PLAN_SLOTS];
-	struct glk_drv_event *newest; /* of them; NULL: nothing is on its way in any */
-	bool is_fed; /* that is of a copy that is fed, and waits for no stream */
-	bool waits; /* that, or something before it, is of a copy whose stream had work to do */
 	struct glk_plan_buffer buffer; /* of the paths of all copies that go through it */
 	struct CUstream_st *stream;    /* of the GPU, over its link to the host */
 	struct glk_plan_link
@@ -79,8 +66,7 @@ struct glk_io_gpu {
 	struct glk_io_ring ring[GLK_IO_WAYS];
 	struct CUstream_st
 		*hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
-	struct glk_drv_event
-		*start; /* for the next copy that is queued whole; NULL: one has it */
+	struct glk_drv_event *start;		/* for the next copy; NULL: one has it */
 	struct glk_drv_event *mark;
 	struct glk_drv_event
 		*own[GLK_IO_WAYS]; /* behind what went over its link directly */
@@ -88,8 +74,6 @@ struct glk_io_gpu {
 	struct glk_plan_link down, up, leave, come;
 	struct glk_plan_link *uplink[GLK_IO_WAYS]; /* shared with others; NULL: none */
 	uint64_t relayed; /* bytes that went over its link for others */
-	unsigned flight
-		[GLK_IO_WAYS]; /* pieces over its link that were fed and have not arrived */
 };
 
 struct glk_io {
@@ -98,7 +82,7 @@ struct glk_io {
 	struct glk_pool *pool;
 	int gpus;
 	uint64_t lend; /* GPUs that do, a bit each */
-	uint64_t piece, staging, least, fed;
+	uint64_t piece, staging, least;
 	const char *rates;	  /* io.rates, of the configuration */
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
@@ -108,9 +92,9 @@ struct glk_io {
 	glk_atomic(
 		unsigned) coming; /* calls that have come to the lock, or are about to */
 	/* Under the lock from here on. */
-	int64_t since;	  /* ns, when a copy that is queued whole had its last turn */
-	unsigned come;	  /* calls that have come to the lock */
-	unsigned waiting; /* threads that let others go before them */
+	int64_t since;	       /* ns, when a copy had its last turn */
+	unsigned come;	       /* calls that have come to the lock */
+	unsigned waiting;      /* threads that let others go before them */
 	pthread_cond_t passed; /* another one has come */
 	struct glk_agree agree;
 	bool known;  /* which links there are */
@@ -121,8 +105,6 @@ struct glk_io {
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
 	uint64_t copies, bytes;	      /* over several paths */
 	unsigned planning; /* copies that count on links while the lock is given up */
-	struct glk_feeder *feeder; /* NULL: no copy was ever fed */
-	bool wordless;		   /* the driver has no streams that wait for words */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
 };
 
@@ -141,8 +123,6 @@ int glk_rates_check(const char *text);
 /* Of a context; nothing is taken from any GPU. 0, -EINVAL as above, -ENOMEM. */
 int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int gpus);
-/* No copy is fed any more when it returns: all are made, or what cannot be is told. */
-void glk_io_still(struct glk_io *io);
 /* Waits for what is under way and gives all back. Takes a zeroed one. */
 void glk_io_fini(struct glk_io *io);
 
@@ -169,13 +149,11 @@ struct glk_io_copy {
 	const struct glake_copy_range *ranges;
 	size_t count;
 	struct CUstream_st *stream;
-	bool may_feed; /* somebody is told what comes of it later */
 	/* Pages of the host, or what is none, on which the GPU has rights and some others, a bit each. */
 	bool is_known, is_up;
 	int gpu;
 	uint64_t relays;
 	/* What came of it. */
-	struct glk_feed *feed; /* that it is fed by; what follows is told by that then */
 	uint64_t bytes, relayed;
 	unsigned paths;
 	struct glake_copy_part lost[GLK_IO_LOST_MAX];
@@ -195,23 +173,5 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
 uint64_t glk_io_relays(const struct glk_io *io, int gpu, uint64_t bytes);
 /* copy.c: whether a stream is of a GPU, and captures no graph. */
 bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream);
-
-/* What is told of a copy that is fed. */
-struct glk_feed_told {
-	bool is_done;
-	uint64_t bytes, copied, relayed;
-	unsigned paths, stalled;
-	struct glake_copy_part lost[GLK_IO_LOST_MAX];
-	unsigned lost_count;
-	int err;
-};
-
-/* For who was given a feed, without the lock. */
-void glk_feed_tell(
-	struct glk_io *io, struct glk_feed *feed, struct glk_feed_told *ret_told);
-/* What was not queued is not copied. 0; -EBUSY: nothing is left. */
-int glk_feed_cancel(struct glk_io *io, struct glk_feed *feed);
-/* Nobody asks any more. Waits for nothing. */
-void glk_feed_put(struct glk_feed *feed);
 
 #endif

@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "driver/driver.h"
-#include "tier/io/feed.h"
 #include "tier/io/link.h"
 #include "tier/io/stage.h"
 
@@ -92,16 +91,8 @@ static void join_both(struct glk_job *job, int relay)
 	}
 }
 
-struct CUstream_st *glk_job_stream(
-	const struct glk_job *job, int relay, bool second, int *ret_gpu)
-{
-	if (relay != job->target)
-		return streams_of(job, relay, second, ret_gpu);
-	*ret_gpu = relay;
-	return job->io->gpu[relay].hop[job->turn][relay];
-}
-
-void glk_job_put_off(struct glk_job *job, int relay)
+/* A relay that the driver refused something takes no further part in anything. */
+static void put_off(struct glk_job *job, int relay)
 {
 	struct glk_io_gpu *g = &job->io->gpu[relay];
 	struct glake_error why = {.sz = sizeof(why)};
@@ -119,21 +110,12 @@ static int begin_relay(struct glk_job *job, int relay, struct CUstream_st *first
 	struct glk_drv *drv = job->io->drv;
 	int err;
 
-	if (job->fed || (job->begun >> relay & 1))
+	if (job->begun >> relay & 1)
 		return 0;
 	err = drv->ops->stream_wait(drv, first, job->start);
 	if (!err)
 		job->begun |= UINT64_C(1) << relay;
 	return err;
-}
-
-/* The next slot of a ring may be filled again behind an event. */
-static void fill(
-	const struct glk_job *job, struct glk_io_ring *ring, struct glk_drv_event *event)
-{
-	ring->waits = (ring->waits && ring->newest) || !(job->fed || job->is_free);
-	ring->slot[ring->buffer.next].last = ring->newest = event;
-	ring->is_fed = job->fed;
 }
 
 /* Six calls; what was queued of a piece whose call fails writes to its slot alone. */
@@ -168,8 +150,7 @@ static int relay_piece(struct glk_job *job, int relay, const struct glk_copy_pie
 		err = ops->event_record(drv, slot->by[emptier], second);
 	if (err)
 		return err;
-	fill(job, ring, slot->by[emptier]);
-	job->newest[relay] = slot->last;
+	job->newest[relay] = slot->last = slot->by[emptier];
 	return 0;
 }
 
@@ -192,17 +173,16 @@ static int leave_slot(struct glk_job *job, int relay)
 		err = ops->event_record(drv, slot->by[emptier], second);
 	if (err)
 		return err;
-	fill(job, ring, slot->by[emptier]);
+	slot->last = slot->by[emptier];
 	return 0;
 }
 
-int glk_job_relay(struct glk_job *job, int relay, const struct glk_copy_piece *piece,
-	bool *ret_went)
+/* A piece over a path with a relay. 0; or the driver's error: it was handed back, or is on its way. */
+static int send(struct glk_job *job, int relay, const struct glk_copy_piece *piece)
 {
 	bool went = false;
 	int err = relay_piece(job, relay, piece, &went);
 
-	*ret_went = went;
 	if (went) {
 		job->used |= UINT64_C(1) << relay;
 		job->copy->relayed += piece->bytes;
@@ -215,20 +195,9 @@ int glk_job_relay(struct glk_job *job, int relay, const struct glk_copy_piece *p
 	job->copy->err = err;
 	/* memory that the driver does not know is no fault of the path */
 	if (err != -EINVAL || went || leave_slot(job, relay))
-		glk_job_put_off(job, relay);
-	return err;
-}
-
-/* By its path, or nothing of it. */
-static int send(struct glk_job *job, int relay, const struct glk_copy_piece *piece)
-{
-	bool went;
-	int err = glk_job_relay(job, relay, piece, &went);
-
-	if (err) {
-		join_both(job, relay);
-		job->newest[relay] = NULL;
-	}
+		put_off(job, relay);
+	join_both(job, relay);
+	job->newest[relay] = NULL;
 	return err;
 }
 
@@ -271,7 +240,8 @@ static int send_direct(struct glk_job *job, const struct glk_copy_piece *piece)
 	return err;
 }
 
-uint64_t glk_job_piece(const struct glk_job *job)
+/* The largest piece that fits a slot of every path. */
+static uint64_t piece_most(const struct glk_job *job)
 {
 	uint64_t most = job->io->piece;
 
@@ -286,7 +256,7 @@ uint64_t glk_job_piece(const struct glk_job *job)
 /* Until all is queued, no path is left, or there is no such memory. */
 static void spread(struct glk_job *job)
 {
-	uint64_t most = glk_job_piece(job), left;
+	uint64_t most = piece_most(job), left;
 	struct glk_copy_piece piece;
 	int at, err = 0;
 
@@ -326,7 +296,8 @@ static void finish_relay(struct glk_job *job, int relay)
 		join_both(job, relay);
 }
 
-void glk_job_settle(struct glk_job *job)
+/* What was not queued is told, and why. */
+static void settle(struct glk_job *job)
 {
 	glk_job_lose(job, job->begin, job->end - job->begin);
 	for (unsigned i = 0; i < job->returns; i++)
@@ -340,7 +311,7 @@ void glk_job_settle(struct glk_job *job)
 		job->copy->err = 0;
 }
 
-/* The program's stream behind all paths; what was not queued is told. */
+/* The program's stream behind all paths. */
 static void finish(struct glk_job *job)
 {
 	struct glk_io *io = job->io;
@@ -355,7 +326,7 @@ static void finish(struct glk_job *job)
 	if (job->went && !glk_stage_event(io, job->target, &t->own[job->turn]) &&
 		!drv->ops->event_record(drv, t->own[job->turn], job->copy->stream))
 		t->busy[job->turn] = true;
-	glk_job_settle(job);
+	settle(job);
 	io->copies++;
 	io->bytes += job->copy->bytes;
 }
@@ -378,13 +349,13 @@ static void add_relays(struct glk_job *job)
 		err = glk_stage_ready(io, relay, job->target, job->turn);
 		/* where there is no room, or no way between the two, there is no path */
 		if (err && err != -ENOMEM && err != -EOPNOTSUPP)
-			glk_job_put_off(job, relay);
+			put_off(job, relay);
 		if (err) {
 			glk_link_rest(io, relay, job->turn);
 			continue;
 		}
 		if (!glk_link_measure(io, relay, job->target)) {
-			glk_job_put_off(job, relay);
+			put_off(job, relay);
 			continue;
 		}
 		job->relay[job->count] = relay;
@@ -397,11 +368,15 @@ static void add_relays(struct glk_job *job)
 static void end_start(struct glk_job *job)
 {
 	struct glk_drv_event **kept = &job->io->gpu[job->target].start;
+	struct glk_drv *drv = job->io->drv;
 
-	if (!*kept)
+	if (!*kept) {
 		*kept = job->start;
-	else
-		glk_feed_end_event(job->io->drv, job->start);
+		return;
+	}
+	/* nobody could end it later, so it is asked for twice */
+	if (drv->ops->event_free(drv, job->start))
+		drv->ops->event_free(drv, job->start);
 }
 
 static bool start(struct glk_job *job)
@@ -434,12 +409,6 @@ bool glk_job_run(struct glk_job *job)
 	job->back_at = copy->ranges[copy->count - 1].bytes;
 	job->end = copy->bytes;
 	if (job->count == 1)
-		return false;
-	if (copy->may_feed && copy->bytes >= io->fed && glk_feed_begin(job))
-		return true;
-	job->is_free =
-		glk_feed_is_busy(io) && glk_feed_is_free(io, job->target, copy->stream);
-	if (!job->is_free && glk_feed_is_busy(io))
 		return false;
 	if (!start(job))
 		return false;

@@ -5,8 +5,8 @@
 /* One copy while it is queued. */
 #include "tier/io/io.h"
 
-/* Handed back at a time, of what is queued whole: a merged one, that at hand, and what is left of another. Each is
- * taken again before any other piece is. */
+/* Handed back at a time: a merged one, that at hand, and what is left of another. Each is taken again before any
+ * other piece is. */
 #define GLK_JOB_RETURNED 4
 
 struct glk_copy_piece {
@@ -22,9 +22,9 @@ struct glk_job {
 	uint64_t front_at,
 		back_at;     /* bytes of the first one taken, and of the last one left */
 	uint64_t begin, end; /* of what nobody took yet, in the whole copy */
-	struct glk_copy_piece merged;	 /* of no bytes: none */
-	struct glk_copy_piece *returned; /* room for all that there can be */
-	unsigned returns, returns_most;
+	struct glk_copy_piece merged; /* of no bytes: none */
+	struct glk_copy_piece returned[GLK_JOB_RETURNED];
+	unsigned returns;
 	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
 	int relay[GLK_IO_GPUS + 1];
 	unsigned count;
@@ -35,8 +35,6 @@ struct glk_job {
 	struct glk_drv_event *start; /* behind what its stream had to do before */
 	bool unsure;		     /* what is under way cannot be waited for */
 	bool went;		     /* a direct piece was queued */
-	bool is_free;		     /* its stream had nothing to do before */
-	bool fed; /* by a thread, when all that its stream had to do before has passed */
 	double now;
 };
 
@@ -51,20 +49,5 @@ void glk_job_lose(struct glk_job *job, uint64_t offset, uint64_t bytes);
 
 /* job.c: queues it over several paths, if there are. Whether it was; under the lock. */
 bool glk_job_run(struct glk_job *job);
-
-/* The parts of that which feed.c has too. */
-/* The largest piece that fits a slot of every path. */
-uint64_t glk_job_piece(const struct glk_job *job);
-/* A piece over a path with a relay. 0; or it was handed back, or an error and *ret_went: it is on its way. */
-int glk_job_relay(struct glk_job *job, int relay, const struct glk_copy_piece *piece,
-	bool *ret_went);
-/* The first and the second stream of pieces over a relay, and whose they are; for the target itself that of what is
- * fed to its own link. */
-struct CUstream_st *glk_job_stream(
-	const struct glk_job *job, int relay, bool second, int *ret_gpu);
-/* A relay that the driver refused something takes no further part in anything. */
-void glk_job_put_off(struct glk_job *job, int relay);
-/* What was not queued is told, and why. */
-void glk_job_settle(struct glk_job *job);
 
 #endif

@@ -4,7 +4,6 @@
  * copies are on their way, and is given back by the next call that finds they have ended. The share that
  * this process has is a link to the plan.
  */
-#include "tier/io/feed.h"
 #include "tier/io/link.h"
 
 #include "driver/driver.h"
@@ -51,8 +50,7 @@ void glk_link_rest(struct glk_io *io, int relay, int turn)
 		return;
 	/* the copies of its own GPU want no share; what a lost one had brings nothing any more */
 	err = glk_link_pass(io, ring);
-	/* it may idle between two pieces of one that is fed, and before the first one */
-	if ((!err || err == -ENODEV) && !glk_feed_counts_on(io, relay, turn))
+	if (!err || err == -ENODEV)
 		give(io, relay, turn);
 }
 

@@ -100,7 +100,6 @@ int glk_link_pass(struct glk_io *io, struct glk_io_ring *ring)
 			return err;
 		slot->last = NULL;
 	}
-	ring->newest = NULL;
 	return 0;
 }
 

@@ -155,11 +155,6 @@ int glk_stage_ready(struct glk_io *io, int relay, int target, int turn)
 	return err ? err : ring_ready(io, relay, target, turn);
 }
 
-int glk_stage_direct(struct glk_io *io, int target, int turn)
-{
-	return stream_ready(io, target, &io->gpu[target].hop[turn][target]);
-}
-
 static void end_stream(struct glk_io *io, int gpu, struct CUstream_st *stream)
 {
 	if (stream)

@@ -8,8 +8,6 @@
 /* Staging memory of a GPU that lends its link, which another may use; streams and events of both for one
  * way. 0; -ENOMEM: there is no room for it at present, or the first is suspended; or the driver's error. */
 int glk_stage_ready(struct glk_io *io, int relay, int target, int turn);
-/* A stream for what is fed to the link of a GPU itself. 0 or the driver's error. */
-int glk_stage_direct(struct glk_io *io, int target, int turn);
 /* An event of a GPU, made at first. 0 or the driver's error. */
 int glk_stage_event(struct glk_io *io, int gpu, struct glk_drv_event **event);
 /* Ends all of it, when what is under way has finished. */

@@ -3,6 +3,8 @@
 #include "unit/api/copy_rig.h"
 
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* So many rounds, or a quarter of them where each takes long. */
 static int few(int rounds)
@@ -394,6 +396,67 @@ static void merged(void)
 	end();
 }
 
+/* All of a copy is queued when its call returns, so that none of it can be cancelled. */
+static void cancelled(void)
+{
+	static const char *const settings[] = {MANY, NULL};
+	struct glake_copy_state now;
+	struct glake_copy_job *job;
+
+	begin(settings);
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, 2 * MIB, stream, 0, &job), 0, "a copy");
+	is_int(glake_copy_cancel(job), -EBUSY, "is not cancelled before it begins");
+	is_int(error_class(), GLAKE_ERROR_BUSY, "  its class");
+	now = state_of(job);
+	is_int(now.stage, GLAKE_COPY_QUEUED, "it is queued still");
+	ok(now.bytes == 2 * MIB && !now.copied && !now.failed && !now.error,
+		"and nothing of it told to be there");
+	ok(!now.fed && !now.stalled, "what nothing sets is 0");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(glake_copy_wait(job, -1), 0, "it is made");
+	now = state_of(job);
+	ok(now.copied == 2 * MIB && !now.fed && !now.stalled, "which is told");
+	is_int(glake_copy_cancel(job), -EBUSY, "nor is it cancelled when it has ended");
+	ok(!memcmp(gpu, host, 2 * MIB), "every byte");
+	is_int(glake_copy_close(job), 0, "closed");
+	is_int(glake_copy_cancel(job), -ESTALE, "no job");
+	is_int(glake_copy_cancel(NULL), -ESTALE, "none");
+	end();
+}
+
+static void forked(void)
+{
+	static const char *const settings[] = {MANY, NULL};
+	struct glake_copy_job *job;
+	int status = -1;
+	pid_t child;
+
+	begin(settings);
+	fill(host, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	is_int(glake_copy(ctx, gpu, host, 3 * MIB, stream, 0, &job), 0, "a copy");
+	child = fork();
+	if (!child) {
+		struct glake_copy_state now = {.sz = sizeof(now)};
+		int wrong = glake_copy_get(job, &now) != -ENODEV;
+
+		wrong += glake_copy_cancel(job) != -ENODEV;
+		wrong += glake_copy_close(job) != 0;
+		wrong += glake_close(ctx, NULL) != 0;
+		_exit(wrong);
+	}
+	waitpid(child, &status, 0);
+	is_int(status, 0, "a forked child is told so, and ends");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(glake_copy_wait(job, -1), 0, "the parent's goes on");
+	ok(!memcmp(gpu, host, 3 * MIB), "every byte");
+	glake_copy_close(job);
+	end();
+}
+
 /* What a job says when its context is gone, to the end. */
 static void outlived(void)
 {
@@ -409,6 +472,7 @@ static void outlived(void)
 	is_int(error_class(), GLAKE_ERROR_STALE, "  its class");
 	is_int(glake_copy_wait(job, -1), -ESTALE, "is not waited for");
 	is_int(glake_copy_failed(job, 0, &part), -ESTALE, "tells nothing");
+	is_int(glake_copy_cancel(job), -ESTALE, "is not cancelled");
 	is_int(glake_copy_close(job), 0, "is closed");
 	is_int(glake_copy_close(job), -ESTALE, "once");
 	is_int(glake_copy_get(NULL, &now), -ESTALE, "none");
@@ -466,6 +530,8 @@ int main(void)
 	direct();
 	many_threads();
 	merged();
+	cancelled();
+	forked();
 	outlived();
 	fast();
 	return tap_done();

@@ -147,70 +147,10 @@ static void others(void)
 	end();
 }
 
-static void *ask(void *arg)
-{
-	usleep(100000);
-	glk_io_rest(arg);
-	return NULL;
-}
-
-/* Nor of one that is fed, and may have nothing on a link for a while. */
-static void fed(void)
-{
-	static const char *const settings[] = {AGREE, "io.fed=1MiB", NULL};
-	struct CUstream_st *second = NULL;
-	struct glake_copy_job *job;
-	pthread_t thread;
-
-	begin(settings);
-	if (glake_stream_new(ctx, 0, &second))
-		tap_bail("no second stream");
-	glk_fault_set(context->drv, "stream_wait_word:from=1:delay=400000");
-	if (pthread_create(&thread, NULL, ask, &context->io))
-		tap_bail("no thread");
-	job = begin_copy(true);
-	pthread_join(thread, NULL);
-	ok(state_of(job).fed, "one that is fed keeps them while others ask meanwhile");
-	glk_fault_set(context->drv, "off");
-	is_int(glake_copy(ctx, gpu, host, 4 * KIB, second, 0, NULL), 0,
-		"a copy of one piece");
-	is_int(borrowed(), 3, "gives back nothing that it has not begun to use");
-	glk_soft_hold(context->drv, 0, stream, false);
-	is_int(glake_copy_wait(job, -1), 0, "it ends");
-	is_int(borrowed(), 0, "and gives all back");
-	glake_copy_close(job);
-	glake_stream_free(ctx, 0, second);
-	end();
-}
-
-/* One that is fed to another GPU holds up nothing of a link that it has no part in. */
-static void apart(void)
-{
-	static const char *const settings[] = {AGREE, "io.fed=1MiB", NULL};
-	struct glake_copy_job *down, *up = NULL;
-
-	begin(settings);
-	down = begin_copy(true);
-	is_int(glake_copy(ctx, other, gpu, 3 * MIB, stream, 0, &up), 0,
-		"one the other way");
-	is_int(borrowed(), 6, "borrows links too");
-	is_int(glake_copy_cancel(up), 0, "and is cancelled");
-	state_of(down);
-	glk_io_rest(&context->io);
-	is_int(borrowed(), 3, "what it had goes back while the first one is fed");
-	glk_soft_hold(context->drv, 0, stream, false);
-	is_int(glake_copy_wait(down, -1), 0, "which ends");
-	glake_copy_wait(up, -1);
-	is_int(borrowed(), 0, "and gives back the rest");
-	glake_copy_close(down);
-	glake_copy_close(up);
-	end();
-}
-
 /* Two to different GPUs over one link: the later one has passed first. */
 static void two_targets(void)
 {
-	static const char *const settings[] = {AGREE, "io.lend=2", "io.fed=16TiB", NULL};
+	static const char *const settings[] = {AGREE, "io.lend=2", NULL};
 	struct CUstream_st *far_stream = NULL, *hop;
 	struct glk_drv *drv;
 	void *far = NULL;
@@ -243,7 +183,7 @@ static void two_targets(void)
 /* A GPU is lost with some of a copy on its way: nothing comes any more, and others may have the link. */
 static void lost(void)
 {
-	static const char *const settings[] = {AGREE, "io.lend=2", "io.fed=16TiB", NULL};
+	static const char *const settings[] = {AGREE, "io.lend=2", NULL};
 	struct CUstream_st *hop;
 
 	begin(settings);
@@ -298,6 +238,56 @@ static void briefly(void)
 	end();
 }
 
+static void *queue_little(void *arg)
+{
+	return (void *)(intptr_t)glake_copy(
+		ctx, gpu + 3 * MIB, host + 3 * MIB, 4 * KIB, arg, 0, NULL);
+}
+
+/* A copy that lets another one go before it has links of which that one has no use: they stay borrowed. */
+static void in_turns(void)
+{
+	static const char *const settings[] = {AGREE, NULL};
+	struct CUstream_st *second = NULL;
+	pthread_t first, later;
+	void *failed, *late;
+	unsigned coming;
+
+	begin(settings);
+	if (glake_stream_new(ctx, 0, &second))
+		tap_bail("no second stream");
+	stuck_prepare();
+	fill(host, ROOM);
+	memset(gpu, 0, ROOM);
+	glk_soft_hold(context->drv, 0, stream, true);
+	stuck_at(1);
+	if (pthread_create(&first, NULL, queue, ctx))
+		tap_bail("no thread");
+	stuck_wait();
+	is_int(borrowed(), 3, "the first piece of a copy is queued");
+	coming = glk_load_relaxed(&context->io.coming);
+	if (pthread_create(&later, NULL, queue_little, second))
+		tap_bail("no thread");
+	while (glk_load_relaxed(&context->io.coming) == coming)
+		sched_yield();
+	ok(stuck_end(), "and one of one piece comes");
+	pthread_join(later, &late);
+	pthread_join(first, &failed);
+	ok(!late && !failed, "both are queued");
+	is_int(borrowed(), 3, "the links of the first one are borrowed");
+	ok(context->io.gpu[1].relayed && context->io.gpu[2].relayed &&
+			context->io.gpu[3].relayed,
+		"which goes over all of them");
+	glk_soft_hold(context->drv, 0, stream, false);
+	is_int(sync_stream() | context->drv->ops->stream_sync(context->drv, 0, second), 0,
+		"both end");
+	ok(!memcmp(gpu, host, 3 * MIB + 4 * KIB), "every byte");
+	glk_io_rest(&context->io);
+	is_int(borrowed(), 0, "and all is given back");
+	glake_stream_free(ctx, 0, second);
+	end();
+}
+
 /* A GPU that cannot be named is nobody's to agree on. */
 static void nameless(void)
 {
@@ -323,11 +313,10 @@ int main(void)
 	given_back();
 	contexts();
 	others();
-	fed();
-	apart();
 	two_targets();
 	lost();
 	briefly();
+	in_turns();
 	nameless();
 	snprintf(name, sizeof(name), "%s/glake/links", folder);
 	ok(!unlink(name), "there is a file to agree by");

@@ -65,28 +65,6 @@ static void contexts(void)
 	drv->ops->event_free(drv, event);
 }
 
-static void words(void)
-{
-	glk_drv_word word = 0;
-
-	is_int(drv->ops->stream_wait_word(drv, 1, FAKE_STREAM, &word, 42), 0,
-		"a stream waits for a word");
-	ok(fake->address == (uintptr_t)&word && fake->value == 42,
-		"that it is told, to be as much at least");
-	ok(fake->context == FAKE_CONTEXT(1), "in the context of its GPU");
-	fake->no_words = true;
-	is_int(drv->ops->stream_wait_word(drv, 1, FAKE_STREAM, &word, 42), -EOPNOTSUPP,
-		"not on a GPU that has no such waits");
-	fake->no_words = false;
-	fail("cuStreamWaitValue64", GLK_CU_STREAM_CAPTURE_UNSUPPORTED);
-	is_int(drv->ops->stream_wait_word(drv, 1, FAKE_STREAM, &word, 42), -EBUSY,
-		"nor in a capture");
-	fake->fail_call = NULL;
-	is_int(drv->ops->stream_wait_word(drv, 2, FAKE_STREAM, &word, 42), -EINVAL,
-		"nor on GPU 2 of 2");
-	is_int(fake->mode, 0, "the thread's mode is as before");
-}
-
 static void captures(void)
 {
 	struct glk_drv_event *event = NULL;
@@ -147,7 +125,6 @@ int main(void)
 	rig_begin();
 	life();
 	contexts();
-	words();
 	captures();
 	failing();
 	full();

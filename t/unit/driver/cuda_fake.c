@@ -163,9 +163,6 @@ static glk_cu_result fake_cuDeviceGetAttribute(
 	case GLK_CU_ATTR_MANAGED:
 		*value = !fake.no_sharing;
 		break;
-	case GLK_CU_ATTR_WORDS:
-		*value = !fake.no_words;
-		break;
 	case GLK_CU_ATTR_PAGEABLE:
 		*value = 0;
 		break;
@@ -331,16 +328,6 @@ static glk_cu_result fake_cuStreamWaitEvent(
 	WANTED;
 	fake.event_mode = fake.mode;
 	return flags ? GLK_CU_INVALID_VALUE : GLK_CU_SUCCESS;
-}
-
-static glk_cu_result fake_cuStreamWaitValue64(struct CUstream_st *stream,
-	glk_cu_address address, uint64_t value, unsigned int flags)
-{
-	BEGIN;
-	WANTED;
-	fake.address = address;
-	fake.value = value;
-	return flags == GLK_CU_WAIT_AT_LEAST ? GLK_CU_SUCCESS : GLK_CU_INVALID_VALUE;
 }
 
 static glk_cu_result fake_cuThreadExchangeStreamCaptureMode(glk_cu_capture_mode *mode)

@@ -41,7 +41,6 @@ struct fake {
 	bool range_never;		  /* no dma-buf is made at all */
 	struct glk_cu_location page_location;
 	bool no_peers;
-	bool no_words; /* no stream waits for one */
 	bool no_managed,
 		no_sharing; /* no managed memory, or none beside work of the host */
 
@@ -60,7 +59,6 @@ struct fake {
 	struct glk_cu_access access[4];
 	size_t access_count, size, offset;
 	glk_cu_address address;
-	uint64_t value;
 	uint64_t flags;
 	unsigned int stream_flags, event_flags;
 	int events, streams, pages;

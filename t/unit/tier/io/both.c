@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Copies both ways at once, and of several GPUs, in the modelled time of the software device: ways do not hold up
- * each other, queued whole or fed, with little staging memory, and where links share an uplink.
+ * each other, with little staging memory, and where links share an uplink.
  */
 #define ROOM  ((size_t)4 << 20)
 #define BYTES ROOM /* of each copy: what is modelled is the same in more pieces */
 #include "unit/api/copy_rig.h"
-
-#include "tier/io/feed.h"
 
 #define RATE 55.5 /* soft.link, bytes a ns */
 
@@ -15,24 +13,12 @@
 #define TRIES 5
 static int wrong; /* jobs, blocks and contents, of all scenes */
 
-static const char *const how[] = {"io.fed=16TiB", "io.fed=0"};
-
-static double modelled(struct glk_io *io)
+static double modelled(void)
 {
 	int64_t now = 0;
 
-	glk_soft_pace_time(io->drv, &now);
+	glk_soft_pace_time(context->drv, &now);
 	return (double)now;
-}
-
-static bool step(void)
-{
-	bool went = !glk_soft_pace_step(context->drv);
-
-	glk_lock(&context->io.lock);
-	glk_feed_turn(&context->io);
-	glk_unlock(&context->io.lock);
-	return went;
 }
 
 /* Copies of one GPU: its streams and blocks for each way. */
@@ -46,21 +32,19 @@ struct scene {
 	int gpus;
 	unsigned way[GLK_IO_WAYS]; /* GPUs that copy, a bit each */
 	size_t bytes[GLK_IO_WAYS];
-	bool fed;
 	int share; /* GPUs of an uplink */
 };
 
 static void open_scene(const struct scene *s, struct end *end)
 {
 	char gpus[32], share[32];
-	const char *const settings[] = {gpus, share, how[s->fed], "soft.memory=128MiB",
+	const char *const settings[] = {gpus, share, "soft.memory=128MiB",
 		"map.span=4GiB", "io.lend=all", "io.least=0", "io.piece=64KiB",
 		"io.staging=2MiB", "driver.fault=off", "soft.streams=worker", NULL};
 
 	snprintf(gpus, sizeof(gpus), "soft.gpus=%d", s->gpus);
 	snprintf(share, sizeof(share), "soft.link_share=%d", s->share ? s->share : 1);
 	begin(settings);
-	context->io.now = modelled;
 	if (glk_soft_pace(context->drv))
 		tap_bail("no pace");
 	for (int i = 0; i < s->gpus * GLK_IO_WAYS; i++) {
@@ -84,7 +68,6 @@ static void close_scene(const struct scene *s, struct end *end)
 		if (!e->block[turn])
 			continue;
 		wrong += state_of(e->job[turn]).stage != GLAKE_COPY_DONE;
-		wrong += !state_of(e->job[turn]).fed != !s->fed;
 		wrong += memcmp(e->block[turn], turn ? other : host, s->bytes[turn]) != 0;
 		wrong += glake_copy_close(e->job[turn]) != 0;
 		wrong += glake_free(ctx, e->block[turn], e->stream[turn]) != 0;
@@ -100,7 +83,7 @@ static double time_of(const struct scene *s)
 	double since, took;
 
 	open_scene(s, end);
-	since = modelled(&context->io);
+	since = modelled();
 	for (int turn = 0; turn < GLK_IO_WAYS; turn++) {
 		for (int i = 0; i < s->gpus; i++) {
 			struct end *e = &end[i];
@@ -118,25 +101,24 @@ static double time_of(const struct scene *s)
 				tap_bail("no copy");
 		}
 	}
-	while (step())
+	while (!glk_soft_pace_step(context->drv))
 		;
-	took = modelled(&context->io) - since;
+	took = modelled() - since;
 	close_scene(s, end);
 	return took;
 }
 
-static struct scene scene_of(int gpus, bool fed, unsigned down, unsigned up)
+static struct scene scene_of(int gpus, unsigned down, unsigned up)
 {
 	return (struct scene){.gpus = gpus,
-		.fed = fed,
 		.way = {[GLK_IO_DOWN] = down, [GLK_IO_UP] = up},
 		.bytes = {[GLK_IO_DOWN] = BYTES, [GLK_IO_UP] = BYTES}};
 }
 
 /* To one GPU and from it. */
-static void one_gpu(int gpus, int share, bool fed)
+static void one_gpu(int gpus, int share)
 {
-	struct scene both = scene_of(gpus, fed, 1, 1), down = scene_of(gpus, fed, 1, 0);
+	struct scene both = scene_of(gpus, 1, 1), down = scene_of(gpus, 1, 0);
 	double one, two, most = 0;
 
 	down.share = both.share = share;
@@ -145,8 +127,8 @@ static void one_gpu(int gpus, int share, bool fed)
 		two = time_of(&both);
 		most = 2 * one / two > most ? 2 * one / two : most;
 	}
-	ok(most > 1.95, "%d GPUs, %d to an uplink, %s: both ways carry %.3f of one", gpus,
-		share, how[fed], most);
+	ok(most > 1.95, "%d GPUs, %d to an uplink: both ways carry %.3f of one", gpus,
+		share, most);
 }
 
 /* What the most loaded link has to carry, to what it took: more than `least`. */
@@ -162,20 +144,20 @@ static double carried(const struct scene *s, double part, double least)
 	return most;
 }
 
-static void several(int gpus, bool fed)
+static void several(int gpus)
 {
 	/* from GPU 1 and past it: over its link to the others, which carries seven of those to the host */
 	double some = gpus > 4 ? 0.8 : 0.97, part = (double)BYTES / RATE, got;
 	unsigned all = (1u << gpus) - 1;
-	struct scene s = scene_of(gpus, fed, all, all);
+	struct scene s = scene_of(gpus, all, all);
 
 	got = carried(&s, part, 0.97);
-	ok(got > 0.97, "%d GPUs, %s: all of them, both ways, %.3f of plain copies", gpus,
-		how[fed], got);
-	s = scene_of(gpus, fed, 1, 2);
+	ok(got > 0.97, "%d GPUs: all of them, both ways, %.3f of plain copies", gpus,
+		got);
+	s = scene_of(gpus, 1, 2);
 	got = carried(&s, part / gpus, some);
 	ok(got > some, "down to one and up from another: %.3f of the links", got);
-	s = scene_of(gpus, fed, 1, all & ~1u);
+	s = scene_of(gpus, 1, all & ~1u);
 	got = carried(&s, part * (gpus - 1) / gpus, 0.94);
 	ok(got > 0.94, "down to one and up from all others: %.3f", got);
 }
@@ -187,13 +169,11 @@ int main(void)
 	tap_plan_later();
 	copy_rig_start();
 	fill(host, ROOM);
-	for (int fed = 0; fed < 2; fed++) {
-		for (int gpus = 2; gpus <= most; gpus *= 2)
-			one_gpu(gpus, 1, fed);
-		one_gpu(4, 2, fed);
-		for (int gpus = 2; gpus <= most; gpus *= 2)
-			several(gpus, fed);
-	}
+	for (int gpus = 2; gpus <= most; gpus *= 2)
+		one_gpu(gpus, 1);
+	one_gpu(4, 2);
+	for (int gpus = 2; gpus <= most; gpus *= 2)
+		several(gpus);
 	is_int(wrong, 0, "all arrives as it was");
 	return tap_done();
 }
