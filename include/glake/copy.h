@@ -92,11 +92,10 @@ struct glake_copy_range {
  * several links, questions about the memory and the stream, and two copies, two waits and two
  * event records for each piece; the first time, streams and events, a page of each lent GPU,
  * its addresses, a map and set access, and copies by which links are measured, which takes some
- * milliseconds, unless the file of io.rates knows what they carry; it is written then. Where processes
- * agree, a few locks of a file for each link. With io.threads, for ranges from 1 MiB on, questions about the
- * memory and the stream, a copy, an event record and a wait for each 4 MiB, and once for each GPU and way
- * events and memory that is locked. With a job, an event and its record; on a default stream questions about
- * memory too.
+ * milliseconds. Where processes agree, a few locks of a file for each link. With io.threads, for ranges from
+ * 1 MiB on, questions about the memory and the stream, a copy, an event record and a wait for each 4 MiB, and
+ * once for each GPU and way events and memory that is locked. With a job, an event and its record; on a
+ * default stream questions about memory too.
  */
 GLAKE_EXPORT int glake_copy(struct glake *ctx, void *dst, const void *src, size_t bytes,
 	struct CUstream_st *stream, uint32_t flags, struct glake_copy_job **ret_job);

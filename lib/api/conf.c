@@ -60,7 +60,6 @@ int glake_conf_key_get(size_t index, struct glake_conf_key *ret_key)
 static const struct glk_conf_form forms[] = {
 	{GLK_CONF_driver_fault, glk_drv_fault_check},
 	{GLK_CONF_io_lend, glk_io_lend_check},
-	{GLK_CONF_io_rates, glk_rates_check},
 	{GLK_CONF_trace_file, glk_trace_name_check},
 	{0},
 };

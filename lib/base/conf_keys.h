@@ -251,12 +251,6 @@ GLK_TEST_KEY(io, piece, SIZE, io_piece, "8MiB", 64 * GLK_KIB, 1 * GLK_GIB, "",
 	"that is less. Lists of ranges that have less than a 32nd of it on average go over one link.")
 GLK_TEST_KEY(io, least, SIZE, io_least, "16MiB", 0, 16 * GLK_TIB, "",
 	"A copy of fewer bytes goes over one link.")
-GLK_KEY(io, rates, TEXT, io_rates, "", 0, 0, "",
-	"File of what the links of GPUs carry, which is measured otherwise at the first copy of each process "
-	"over several of them: it is read then, by the GPUs' UUIDs and the CUDA version of the driver, and written "
-	"once something was measured. A name that begins with /, or 'auto': /var/cache/glake/rates for root, "
-	"else glake/rates in $XDG_CACHE_HOME or in ~/.cache. One that others can write, or that is of others than "
-	"root and the user, is not used. To measure again, remove it. None by default.")
 
 GLK_KEY(io, threads, INT, io_threads, "0", 0, 64, "",
 	"Threads of the library that copy between memory of the host that is not locked and buffers that are, "

@@ -107,21 +107,9 @@ static bool is_worth_it(const struct glk_io *io, const struct glk_io_copy *copy)
 		copy->bytes / copy->count >= io->piece / SMALL_RANGE;
 }
 
-/* Once, when they were measured. */
-static void write_rates(
-	const struct glk_io *io, const struct glk_rate *rates, size_t count)
-{
-	char path[GLK_RATES_PATH];
-
-	if (glk_rates_path(io->rates, path, sizeof(path)))
-		glk_rates_write(path, rates, count);
-}
-
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 {
 	struct glk_job job = {.io = io, .copy = copy};
-	struct glk_rate rates[GLK_IO_GPUS];
-	size_t news;
 	bool queued;
 
 	glk_io_rest(io);
@@ -131,12 +119,9 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 	glk_add_seq_cst(&io->queueing, 1);
 	glk_io_enter(io);
 	queued = glk_job_run(&job);
-	news = glk_link_news(io, rates);
 	glk_unlock(&io->lock);
 	glk_add_seq_cst(&io->queueing, -1u);
 	if (glk_xchg_seq_cst(&io->owed, false))
 		glk_io_rest(io);
-	if (news)
-		write_rates(io, rates, news);
 	return queued ? 0 : plain(io, copy);
 }

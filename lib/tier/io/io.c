@@ -94,8 +94,7 @@ int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 		.gpus = gpus,
 		.piece = conf->io_piece,
 		.staging = conf->io_staging,
-		.least = conf->io_least,
-		.rates = conf->io_rates};
+		.least = conf->io_least};
 	err = gpus ? glk_io_lend(conf->io_lend, gpus, &io->lend) : 0;
 	if (err)
 		return err;

@@ -62,7 +62,6 @@ struct glk_io_gpu {
 	bool off;	 /* the driver has refused something */
 	bool measured;	 /* its links are */
 	bool due;	 /* but not yet the one to other GPUs */
-	bool certain;	 /* and that could be done */
 	struct glk_io_ring ring[GLK_IO_WAYS];
 	struct CUstream_st
 		*hop[GLK_IO_WAYS][GLK_IO_GPUS]; /* to and from the staging of others */
@@ -83,7 +82,6 @@ struct glk_io {
 	int gpus;
 	uint64_t lend; /* GPUs that do, a bit each */
 	uint64_t piece, staging, least;
-	const char *rates;	  /* io.rates, of the configuration */
 	struct glk_bounce bounce; /* for memory of the host that is not locked */
 	/* Links of other GPUs that are borrowed, one each way. */
 	glk_atomic(unsigned) borrowed;
@@ -98,7 +96,6 @@ struct glk_io {
 	pthread_cond_t passed; /* another one has come */
 	struct glk_agree agree;
 	bool known;  /* which links there are */
-	bool news;   /* some were measured, which the file does not know */
 	void *probe; /* locked memory of the host to measure with; NULL: none yet */
 	int prober;  /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
@@ -118,8 +115,6 @@ static inline double glk_io_now(struct glk_io *io)
 int glk_io_lend(const char *text, int gpus, uint64_t *ret_lend);
 /* Whether a text is such a list. 0 or -EINVAL. */
 int glk_io_lend_check(const char *text);
-/* rates.c: whether a text names a file of what links carry. 0; -EINVAL with a record. */
-int glk_rates_check(const char *text);
 /* Of a context; nothing is taken from any GPU. 0, -EINVAL as above, -ENOMEM. */
 int glk_io_init(struct glk_io *io, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int gpus);

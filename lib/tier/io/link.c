@@ -85,7 +85,6 @@ void glk_link_learn(struct glk_io *io)
 	if (gpu == io->gpus)
 		return;
 	guess(io);
-	glk_link_recall(io);
 }
 
 int glk_link_pass(struct glk_io *io, struct glk_io_ring *ring)

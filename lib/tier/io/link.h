@@ -5,7 +5,6 @@
 /* What links there are, what they carry, and what is on its way over them. Under the lock of io.h. */
 #include "numa/topology.h"
 #include "tier/io/io.h"
-#include "tier/io/rates.h"
 
 /* Finds out what there is to know, the first time. */
 void glk_link_learn(struct glk_io *io);
@@ -19,10 +18,6 @@ void glk_link_groups(const struct glk_sysroot *root, const char (*ids)[GLK_PCI_M
  * False: something that was queued for it may be under way still. */
 bool glk_link_measure(struct glk_io *io, int relay, int target);
 void glk_link_probe_end(struct glk_io *io);
-/* kept.c: what the file of io.rates knows, and what is to be written there: for `rates`, GLK_IO_GPUS of them,
- * how many; 0: nothing is. */
-void glk_link_recall(struct glk_io *io);
-size_t glk_link_news(struct glk_io *io, struct glk_rate *rates);
 /* lent.c: says that this process uses a GPU; borrows the link of a relay for one way, as far as other processes leave it. False: not at all. */
 void glk_link_use(struct glk_io *io, int gpu);
 bool glk_link_borrow(struct glk_io *io, int relay, int turn);

@@ -83,7 +83,6 @@ static bool measure_host(struct glk_io *io, int relay, int turn)
 
 	if (rate > 0)
 		g->down.rate = g->up.rate = rate;
-	g->certain |= rate > 0;
 	return rate >= 0;
 }
 
@@ -161,7 +160,6 @@ static bool measure_hops(struct glk_io *io, int relay, int target)
 
 	if (rate > 0)
 		r->leave.rate = r->come.rate = rate;
-	r->certain &= rate > 0;
 	return rate >= 0;
 }
 
@@ -177,7 +175,6 @@ bool glk_link_measure(struct glk_io *io, int relay, int target)
 	r->due = false;
 	if (!measure_hops(io, relay, target))
 		return false;
-	io->news |= r->certain;
 	/* a target that lends nothing has a link like the others, as far as is known */
 	if (!t->measured && t->come.rate < r->leave.rate)
 		t->come.rate = t->leave.rate = r->leave.rate;

@@ -108,7 +108,7 @@ static void lends_none(void)
 	is_int(resume(), 0, "and resumed");
 	ok(io->gpu[1].due && io->gpu[1].measured, "which measures nothing there either");
 	is_int(spill(), 0, "blocks go away");
-	ok(!io->gpu[1].due && io->gpu[1].certain, "which does");
+	ok(!io->gpu[1].due && io->gpu[1].leave.rate != 390, "which does");
 	ok(io->gpu[1].relayed > 0, "over both links");
 	is_int(glake_suspend(ctx, 1, &did), 0, "suspended again");
 	is_int((int64_t)reserved(1), 4 << 20, "it keeps what it has for that");

@@ -82,8 +82,7 @@ int main(void)
 	static struct glk_drv drv = {.ops = &ops};
 
 	tap_plan_later();
-	io = (struct glk_io){
-		.drv = &drv, .gpus = GPUS, .gpu = gpus, .groups = groups, .rates = ""};
+	io = (struct glk_io){.drv = &drv, .gpus = GPUS, .gpu = gpus, .groups = groups};
 	is_learned();
 	is_free(false, false, false, true);
 	is_free(false, true, false, true);
