@@ -1,12 +1,581 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which copies go over several paths, and how the others go: see io.h. */
+/*
+ * Copies that go over several paths, and how the others go: see io.h. A copy is cut into pieces. The direct path takes
+ * them from the front, and those that follow each other go in one call; the others take them from the back. What
+ * a path is refused is handed back and taken by the next.
+ */
+#include "tier/io/io.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/log.h"
 #include "driver/driver.h"
 #include "map/map.h"
-#include "tier/io/job.h"
 #include "tier/io/link.h"
+#include "tier/io/stage.h"
 
+#include <assert.h>
+#include <errno.h>
+
+/* Pieces that the direct path is given in one call at most, so that it begins early. */
+#define MERGED 8
+/* Times that a stream is waited for: what it may be writing to is somebody else's otherwise. */
+#define SYNCS 8
 /* Ranges that are smaller than such a part of a piece, on average, are for one path. */
 #define SMALL_RANGE 32
+/* Handed back at a time: a merged one, that at hand, and what is left of another. Each is taken again before any
+ * other piece is. */
+#define RETURNED 4
+
+struct piece {
+	uint64_t dst, src, bytes;
+	uint64_t offset; /* in the whole copy */
+};
+
+/* One copy while it is queued. */
+struct transfer {
+	struct glk_io *io;
+	struct glk_io_copy *copy;
+	int target, turn;
+	size_t front, back; /* ranges in which they stand; back is one behind */
+	uint64_t front_at,
+		back_at;     /* bytes of the first one taken, and of the last one left */
+	uint64_t begin, end; /* of what nobody took yet, in the whole copy */
+	struct piece merged; /* of no bytes: none */
+	struct piece returned[RETURNED];
+	unsigned returns;
+	struct glk_plan_path path[GLK_IO_GPUS + 1]; /* the first of them is direct */
+	int relay[GLK_IO_GPUS + 1];
+	unsigned count;
+	uint64_t used; /* relays that carry a piece of it, a bit each */
+	/* Behind the last piece over each; NULL: there is none that its stream is not behind. */
+	struct glk_drv_event *newest[GLK_IO_GPUS];
+	uint64_t begun;		     /* and whose first stream waits for the start */
+	struct glk_drv_event *start; /* behind what its stream had to do before */
+	bool unsure;		     /* what is under way cannot be waited for */
+	bool went;		     /* a direct piece was queued */
+	double now;
+};
+
+/* ---- Ranges are cut ---- */
+
+static struct piece piece_of(
+	const struct glake_copy_range *r, uint64_t at, uint64_t bytes)
+{
+	return (struct piece){.dst = (uintptr_t)r->dst + at,
+		.src = (uintptr_t)r->src + at,
+		.bytes = bytes};
+}
+
+static void skip_empty(struct transfer *tr)
+{
+	const struct glake_copy_range *r = tr->copy->ranges;
+
+	while (tr->front < tr->back && tr->front_at == r[tr->front].bytes) {
+		tr->front++;
+		tr->front_at = 0;
+	}
+	while (tr->front < tr->back && !tr->back_at) {
+		tr->back--;
+		tr->back_at = tr->front < tr->back ? r[tr->back - 1].bytes : 0;
+	}
+}
+
+/* How much of the range at the front or the back is left. */
+static uint64_t left_there(const struct transfer *tr, bool front)
+{
+	const struct glake_copy_range *r = tr->copy->ranges;
+
+	if (tr->back - tr->front == 1)
+		return tr->back_at - tr->front_at;
+	return front ? r[tr->front].bytes - tr->front_at : tr->back_at;
+}
+
+static struct piece take_front(struct transfer *tr, uint64_t most)
+{
+	uint64_t left = left_there(tr, true), bytes = left < most ? left : most;
+	struct piece piece = piece_of(&tr->copy->ranges[tr->front], tr->front_at, bytes);
+
+	piece.offset = tr->begin;
+	tr->front_at += bytes;
+	tr->begin += bytes;
+	return piece;
+}
+
+static struct piece take_back(struct transfer *tr, uint64_t most)
+{
+	uint64_t left = left_there(tr, false), bytes = left % most ? left % most : most;
+	struct piece piece;
+
+	tr->back_at -= bytes;
+	tr->end -= bytes;
+	piece = piece_of(&tr->copy->ranges[tr->back - 1], tr->back_at, bytes);
+	piece.offset = tr->end;
+	return piece;
+}
+
+/* A part will not be copied. */
+static void lose(struct transfer *tr, uint64_t offset, uint64_t bytes)
+{
+	struct glk_io_copy *copy = tr->copy;
+	struct glake_copy_part *part = copy->lost;
+	uint64_t end = offset + bytes;
+
+	if (!bytes)
+		return;
+	if (copy->lost_count < GLK_IO_LOST_MAX) {
+		part[copy->lost_count++] =
+			(struct glake_copy_part){.offset = offset, .bytes = bytes};
+		return;
+	}
+	/* one, with all that lies between them: who is told copies it again */
+	for (unsigned i = 0; i < copy->lost_count; i++) {
+		offset = part[i].offset < offset ? part[i].offset : offset;
+		end = part[i].offset + part[i].bytes > end
+			? part[i].offset + part[i].bytes
+			: end;
+	}
+	part[0] = (struct glake_copy_part){.offset = offset, .bytes = end - offset};
+	copy->lost_count = 1;
+}
+
+/* It is taken again before any other is. */
+static void hand_back(struct transfer *tr, const struct piece *piece)
+{
+	assert(tr->returns < RETURNED);
+	if (tr->returns < RETURNED)
+		tr->returned[tr->returns++] = *piece;
+	else
+		lose(tr, piece->offset, piece->bytes);
+}
+
+static struct piece take_returned(struct transfer *tr, uint64_t most)
+{
+	struct piece *rest = &tr->returned[tr->returns - 1], piece = *rest;
+
+	if (piece.bytes <= most) {
+		tr->returns--;
+		return piece;
+	}
+	piece.bytes = most;
+	rest->dst += most;
+	rest->src += most;
+	rest->offset += most;
+	rest->bytes -= most;
+	return piece;
+}
+
+/* A piece of what is left, at most `most` bytes, from the front or from the back of all ranges. What was handed back is
+ * taken first. There has to be something left. */
+static struct piece take(struct transfer *tr, bool front, uint64_t most)
+{
+	if (tr->returns)
+		return take_returned(tr, most);
+	skip_empty(tr);
+	return front ? take_front(tr, most) : take_back(tr, most);
+}
+
+/* ---- Pieces are queued ---- */
+
+/* The program's stream goes on behind an event of a GPU. A default stream is taken for that of the
+ * event's GPU, so there it has to be an event of its own, of the stream that works for this relay. */
+static int go_behind(struct transfer *tr, int relay, int gpu, struct glk_drv_event *event)
+{
+	struct glk_io_gpu *t = &tr->io->gpu[tr->target];
+	struct CUstream_st *own = t->hop[tr->turn][relay];
+	struct glk_drv *drv = tr->io->drv;
+	int err = 0;
+
+	if (gpu != tr->target && glk_stream_is_default(tr->copy->stream)) {
+		if (!own || !t->mark)
+			return -EAGAIN;
+		err = drv->ops->stream_wait(drv, own, event);
+		if (!err)
+			err = drv->ops->event_record(drv, t->mark, own);
+		event = t->mark;
+	}
+	return err ? err : drv->ops->stream_wait(drv, tr->copy->stream, event);
+}
+
+static int wait_idle(struct transfer *tr, int gpu, struct CUstream_st *stream)
+{
+	struct glk_drv *drv = tr->io->drv;
+	int err = -EIO;
+
+	for (int i = 0; i < SYNCS && err && err != -ENODEV; i++)
+		err = drv->ops->stream_sync(drv, gpu, stream);
+	return err;
+}
+
+/* Behind all that is queued on another stream, by an event or by waiting here. */
+static void join(struct transfer *tr, int relay, int gpu, struct CUstream_st *stream)
+{
+	struct glk_drv *drv = tr->io->drv;
+	struct glk_drv_event *mark = tr->io->gpu[gpu].mark;
+
+	if (!stream)
+		return;
+	if (mark && !drv->ops->event_record(drv, mark, stream) &&
+		!go_behind(tr, relay, gpu, mark))
+		return;
+	/* others need not wait for it: it may have to pass what stands for long */
+	glk_io_pause(tr->io);
+	tr->unsure |= wait_idle(tr, gpu, stream) != 0;
+	glk_io_resume(tr->io);
+}
+
+/* The first and the second stream of a piece, and whose they are. */
+static struct CUstream_st *streams_of(
+	const struct transfer *tr, int relay, bool second, int *ret_gpu)
+{
+	struct glk_io *io = tr->io;
+	bool own = (tr->turn == GLK_IO_DOWN) != second;
+
+	*ret_gpu = own ? relay : tr->target;
+	return own ? io->gpu[relay].ring[tr->turn].stream
+		   : io->gpu[tr->target].hop[tr->turn][relay];
+}
+
+static void join_both(struct transfer *tr, int relay)
+{
+	struct CUstream_st *stream;
+	int gpu;
+
+	for (int second = 0; second < 2; second++) {
+		stream = streams_of(tr, relay, second, &gpu);
+		join(tr, relay, gpu, stream);
+	}
+}
+
+/* A relay that the driver refused something takes no further part in anything. */
+static void put_off(struct transfer *tr, int relay)
+{
+	struct glk_io_gpu *g = &tr->io->gpu[relay];
+	struct glake_error why = {.sz = sizeof(why)};
+
+	glake_last_error(&why);
+	if (!g->off)
+		glk_warn("GPU %d lends its link no more: %s", relay, why.text);
+	g->off = true;
+	g->ring[tr->turn].buffer.off = true;
+}
+
+/* Behind what the program had queued. */
+static int begin_relay(struct transfer *tr, int relay, struct CUstream_st *first)
+{
+	struct glk_drv *drv = tr->io->drv;
+	int err;
+
+	if (tr->begun >> relay & 1)
+		return 0;
+	err = drv->ops->stream_wait(drv, first, tr->start);
+	if (!err)
+		tr->begun |= UINT64_C(1) << relay;
+	return err;
+}
+
+/* Six calls; what was queued of a piece whose call fails writes to its slot alone. */
+static int relay_piece(
+	struct transfer *tr, int relay, const struct piece *piece, bool *ret_went)
+{
+	struct glk_io_ring *ring = &tr->io->gpu[relay].ring[tr->turn];
+	struct glk_io_slot *slot = &ring->slot[ring->buffer.next];
+	uint64_t at = ring->base + ring->buffer.next * ring->size;
+	const struct glk_drv_ops *ops = tr->io->drv->ops;
+	struct glk_drv *drv = tr->io->drv;
+	struct CUstream_st *first, *second;
+	struct glk_drv_event *mark;
+	int filler, emptier, err;
+
+	first = streams_of(tr, relay, false, &filler);
+	second = streams_of(tr, relay, true, &emptier);
+	mark = tr->io->gpu[filler].mark;
+	err = begin_relay(tr, relay, first);
+	if (!err && slot->last)
+		err = ops->stream_wait(drv, first, slot->last);
+	if (!err)
+		err = ops->copy(drv, at, piece->src, piece->bytes, first);
+	if (!err)
+		err = ops->event_record(drv, mark, first);
+	if (!err)
+		err = ops->stream_wait(drv, second, mark);
+	if (!err)
+		err = ops->copy(drv, piece->dst, at, piece->bytes, second);
+	*ret_went = !err;
+	if (!err)
+		err = ops->event_record(drv, slot->by[emptier], second);
+	if (err)
+		return err;
+	tr->newest[relay] = slot->last = slot->by[emptier];
+	return 0;
+}
+
+/* A slot of which only the first hop was queued is filled again behind that. 0 or the driver's error. */
+static int leave_slot(struct transfer *tr, int relay)
+{
+	struct glk_io_ring *ring = &tr->io->gpu[relay].ring[tr->turn];
+	struct glk_io_slot *slot = &ring->slot[ring->buffer.next];
+	const struct glk_drv_ops *ops = tr->io->drv->ops;
+	struct CUstream_st *first, *second;
+	struct glk_drv *drv = tr->io->drv;
+	int filler, emptier, err;
+
+	first = streams_of(tr, relay, false, &filler);
+	second = streams_of(tr, relay, true, &emptier);
+	err = ops->event_record(drv, tr->io->gpu[filler].mark, first);
+	if (!err)
+		err = ops->stream_wait(drv, second, tr->io->gpu[filler].mark);
+	if (!err)
+		err = ops->event_record(drv, slot->by[emptier], second);
+	if (err)
+		return err;
+	slot->last = slot->by[emptier];
+	return 0;
+}
+
+/* A piece over a path with a relay. 0; or the driver's error: it was handed back, or is on its way. */
+static int send(struct transfer *tr, int relay, const struct piece *piece)
+{
+	bool went = false;
+	int err = relay_piece(tr, relay, piece, &went);
+
+	if (went) {
+		tr->used |= UINT64_C(1) << relay;
+		tr->copy->relayed += piece->bytes;
+		tr->io->gpu[relay].relayed += piece->bytes;
+	} else {
+		hand_back(tr, piece);
+	}
+	if (!err)
+		return 0;
+	tr->copy->err = err;
+	/* memory that the driver does not know is no fault of the path */
+	if (err != -EINVAL || went || leave_slot(tr, relay))
+		put_off(tr, relay);
+	join_both(tr, relay);
+	tr->newest[relay] = NULL;
+	return err;
+}
+
+static int flush(struct transfer *tr)
+{
+	struct piece piece = tr->merged;
+	struct glk_drv *drv = tr->io->drv;
+	int err;
+
+	tr->merged.bytes = 0;
+	if (!piece.bytes)
+		return 0;
+	err = drv->ops->copy(drv, piece.dst, piece.src, piece.bytes, tr->copy->stream);
+	if (!err) {
+		tr->went = true;
+		return 0;
+	}
+	tr->copy->err = err;
+	tr->path[0].off = true;
+	hand_back(tr, &piece);
+	return err;
+}
+
+static int send_direct(struct transfer *tr, const struct piece *piece)
+{
+	struct piece *m = &tr->merged;
+	int err = 0;
+
+	if (m->bytes &&
+		(m->dst + m->bytes != piece->dst || m->src + m->bytes != piece->src ||
+			m->offset + m->bytes != piece->offset ||
+			m->bytes >= MERGED * tr->io->piece))
+		err = flush(tr);
+	if (err)
+		hand_back(tr, piece);
+	else if (m->bytes)
+		m->bytes += piece->bytes;
+	else
+		*m = *piece;
+	return err;
+}
+
+/* The largest piece that fits a slot of every path. */
+static uint64_t piece_most(const struct transfer *tr)
+{
+	uint64_t most = tr->io->piece;
+
+	for (unsigned i = 1; i < tr->count; i++) {
+		uint64_t slot = tr->io->gpu[tr->relay[i]].ring[tr->turn].size;
+
+		most = slot < most ? slot : most;
+	}
+	return most;
+}
+
+/* Until all is queued, no path is left, or there is no such memory. */
+static void spread(struct transfer *tr)
+{
+	uint64_t most = piece_most(tr), left;
+	struct piece piece;
+	int at, err = 0;
+
+	while (err != -EINVAL) {
+		left = tr->returns ? tr->returned[tr->returns - 1].bytes
+				   : tr->end - tr->begin;
+		if (!left) {
+			err = flush(tr);
+			if (!err)
+				return;
+			continue;
+		}
+		at = glk_plan_pick(
+			tr->path, tr->count, left < most ? left : most, tr->now);
+		if (at < 0)
+			break;
+		piece = take(tr, !at, most);
+		err = at ? send(tr, tr->relay[at], &piece) : send_direct(tr, &piece);
+		if (!err)
+			glk_plan_book(&tr->path[at], piece.bytes, tr->now);
+		glk_io_give_way(tr->io);
+	}
+	flush(tr);
+}
+
+static void finish_relay(struct transfer *tr, int relay)
+{
+	/* whose event it is: that of the GPU that emptied the slot */
+	int gpu = tr->turn == GLK_IO_DOWN ? tr->target : relay;
+
+	if (!(tr->used >> relay & 1)) {
+		glk_link_rest(tr->io, relay, tr->turn);
+		return;
+	}
+	tr->copy->paths++;
+	if (tr->newest[relay] && go_behind(tr, relay, gpu, tr->newest[relay]))
+		join_both(tr, relay);
+}
+
+/* What was not queued is told, and why. */
+static void settle(struct transfer *tr)
+{
+	lose(tr, tr->begin, tr->end - tr->begin);
+	for (unsigned i = 0; i < tr->returns; i++)
+		lose(tr, tr->returned[i].offset, tr->returned[i].bytes);
+	if (tr->unsure) {
+		tr->copy->err = tr->copy->err ? tr->copy->err : -EIO;
+		tr->copy->lost_count = 0;
+		lose(tr, 0, tr->copy->bytes);
+	}
+	if (!tr->copy->lost_count)
+		tr->copy->err = 0;
+}
+
+/* The program's stream behind all paths. */
+static void finish(struct transfer *tr)
+{
+	struct glk_io *io = tr->io;
+	struct glk_io_gpu *t = &io->gpu[tr->target];
+	struct glk_drv *drv = io->drv;
+
+	for (unsigned i = 1; i < tr->count; i++) {
+		finish_relay(tr, tr->relay[i]);
+		glk_io_give_way(io);
+	}
+	tr->copy->paths += tr->went;
+	if (tr->went && !glk_stage_event(io, tr->target, &t->own[tr->turn]) &&
+		!drv->ops->event_record(drv, t->own[tr->turn], tr->copy->stream))
+		t->busy[tr->turn] = true;
+	settle(tr);
+	io->copies++;
+}
+
+static void add_relays(struct transfer *tr)
+{
+	struct glk_io *io = tr->io;
+	int err;
+
+	for (int relay = 0; relay < io->gpus; relay++) {
+		struct glk_io_gpu *g = &io->gpu[relay];
+
+		/* the first copy over a link measures it */
+		glk_io_give_way(io);
+		if (!(io->lend >> relay & 1) || relay == tr->target || g->off ||
+			(tr->copy->is_known && !(tr->copy->relays >> relay & 1)))
+			continue;
+		if (!glk_link_borrow(io, relay, tr->turn))
+			continue;
+		err = glk_stage_ready(io, relay, tr->target, tr->turn);
+		/* where there is no room, or no way between the two, there is no path */
+		if (err && err != -ENOMEM && err != -EOPNOTSUPP)
+			put_off(tr, relay);
+		if (err) {
+			glk_link_rest(io, relay, tr->turn);
+			continue;
+		}
+		if (!glk_link_measure(io, relay, tr->target)) {
+			put_off(tr, relay);
+			continue;
+		}
+		tr->relay[tr->count] = relay;
+		glk_link_relay(io, relay, tr->target, tr->turn, &tr->path[tr->count++]);
+	}
+}
+
+/* Others may be queued meanwhile, which have one of their own: the next copy has it again. */
+static void end_start(struct transfer *tr)
+{
+	struct glk_drv_event **kept = &tr->io->gpu[tr->target].start;
+	struct glk_drv *drv = tr->io->drv;
+
+	if (!*kept) {
+		*kept = tr->start;
+		return;
+	}
+	/* nobody could end it later, so it is asked for twice */
+	if (drv->ops->event_free(drv, tr->start))
+		drv->ops->event_free(drv, tr->start);
+}
+
+static bool start(struct transfer *tr)
+{
+	struct glk_drv_event **kept = &tr->io->gpu[tr->target].start;
+	struct glk_drv *drv = tr->io->drv;
+
+	tr->start = *kept;
+	*kept = NULL;
+	if (glk_stage_event(tr->io, tr->target, &tr->start))
+		return false;
+	if (!drv->ops->event_record(drv, tr->start, tr->copy->stream))
+		return true;
+	end_start(tr);
+	return false;
+}
+
+/* Queues it over several paths, if there are. Whether it was; under the lock. */
+static bool run(struct transfer *tr)
+{
+	struct glk_io *io = tr->io;
+	struct glk_io_copy *copy = tr->copy;
+
+	io->since = glk_clock_ns();
+	glk_link_learn(io);
+	glk_link_use(io, tr->target);
+	glk_link_direct(io, tr->target, tr->turn, &tr->path[0]);
+	tr->count = 1;
+	add_relays(tr);
+	tr->back = copy->count;
+	tr->back_at = copy->ranges[copy->count - 1].bytes;
+	tr->end = copy->bytes;
+	if (tr->count == 1)
+		return false;
+	if (!start(tr))
+		return false;
+	tr->now = (double)glk_clock_ns();
+	glk_link_settle(io, tr->now);
+	spread(tr);
+	finish(tr);
+	end_start(tr);
+	return true;
+}
+
+/* ---- Which copies ---- */
 
 /* One end of a range: a GPU, or -1 for locked memory of the host; -2 for other memory. */
 static int end_of(struct glk_io *io, const void *ptr, size_t bytes)
@@ -23,55 +592,46 @@ static int end_of(struct glk_io *io, const void *ptr, size_t bytes)
 }
 
 /* Whether all ranges go between locked memory of the host and one GPU, one way. */
-static bool is_one_way(struct glk_job *job)
+static bool is_one_way(struct transfer *tr)
 {
-	const struct glake_copy_range *r = job->copy->ranges;
+	const struct glake_copy_range *r = tr->copy->ranges;
 	bool is_found = false;
 
-	for (size_t i = 0; i < job->copy->count; i++) {
+	for (size_t i = 0; i < tr->copy->count; i++) {
 		int to, from, gpu;
 
 		if (!r[i].bytes)
 			continue;
-		to = end_of(job->io, r[i].dst, r[i].bytes);
-		from = end_of(job->io, r[i].src, r[i].bytes);
+		to = end_of(tr->io, r[i].dst, r[i].bytes);
+		from = end_of(tr->io, r[i].src, r[i].bytes);
 		gpu = to > from ? to : from;
 		if (gpu < 0 || (to > from ? from : to) != -1)
 			return false;
 		if (is_found &&
-			(gpu != job->target || (to > from) != (job->turn == GLK_IO_DOWN)))
+			(gpu != tr->target || (to > from) != (tr->turn == GLK_IO_DOWN)))
 			return false;
 		is_found = true;
-		job->target = gpu;
-		job->turn = to > from ? GLK_IO_DOWN : GLK_IO_UP;
+		tr->target = gpu;
+		tr->turn = to > from ? GLK_IO_DOWN : GLK_IO_UP;
 	}
 	return is_found;
 }
 
 /* What is known of both ends of a copy; false: it is for one path. */
-static bool has_ends(struct glk_job *job)
+static bool has_ends(struct transfer *tr)
 {
-	const struct glk_io_copy *copy = job->copy;
+	const struct glk_io_copy *copy = tr->copy;
 
 	if (!copy->is_known)
-		return is_one_way(job);
-	job->target = copy->gpu;
-	job->turn = copy->is_up ? GLK_IO_UP : GLK_IO_DOWN;
+		return is_one_way(tr);
+	tr->target = copy->gpu;
+	tr->turn = copy->is_up ? GLK_IO_UP : GLK_IO_DOWN;
 	return copy->relays;
 }
 
 uint64_t glk_io_relays(const struct glk_io *io, int gpu, uint64_t bytes)
 {
 	return io && bytes >= io->least ? io->lend & ~(UINT64_C(1) << gpu) : 0;
-}
-
-bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream)
-{
-	struct glk_stream_facts facts = {0};
-
-	return !io->drv->ops->stream_owner(io->drv, gpu, stream) &&
-		!io->drv->ops->stream_facts(io->drv, gpu, stream, &facts) &&
-		!facts.capture;
 }
 
 /* Each range over one link. 0, also where the first ones were queued. */
@@ -109,16 +669,16 @@ static bool is_worth_it(const struct glk_io *io, const struct glk_io_copy *copy)
 
 int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct)
 {
-	struct glk_job job = {.io = io, .copy = copy};
+	struct transfer tr = {.io = io, .copy = copy};
 	bool queued;
 
 	glk_io_rest(io);
-	if (direct || !copy->bytes || !is_worth_it(io, copy) || !has_ends(&job) ||
-		!glk_io_is_stream_of(io, job.target, copy->stream))
+	if (direct || !copy->bytes || !is_worth_it(io, copy) || !has_ends(&tr) ||
+		!glk_io_is_stream_of(io, tr.target, copy->stream))
 		return plain(io, copy);
 	glk_add_seq_cst(&io->queueing, 1);
 	glk_io_enter(io);
-	queued = glk_job_run(&job);
+	queued = run(&tr);
 	glk_unlock(&io->lock);
 	glk_add_seq_cst(&io->queueing, -1u);
 	if (glk_xchg_seq_cst(&io->owed, false))

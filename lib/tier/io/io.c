@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Who lends its link, and what links there are: see io.h. */
+/*
+ * What the copies of a context share: who lends its link, the lock and whose turn it is, links that were borrowed.
+ * See io.h.
+ *
+ * Turns	a mutex goes to whom it suits, which is mostly the thread that has just given it up. So calls are counted
+ *		before they take the lock and when they have it, and who gives way waits until all that were on
+ *		their way then have come. He is on his way himself meanwhile, so two that do so take turns; of all
+ *		who wait the first one waits for nobody
+ * Borrowed	what is borrowed for a copy stays so while copies are on their way, and is given back by the next
+ *		call that finds they have ended
+ */
 #include "tier/io/io.h"
 
 #include "base/conf.h"
@@ -136,4 +146,91 @@ void glk_io_fini(struct glk_io *io)
 	pthread_cond_destroy(&io->passed);
 	glk_lock_fini(&io->lock);
 	*io = (struct glk_io){0};
+}
+
+/* ---- Turns ---- */
+
+static void has_come(struct glk_io *io)
+{
+	io->come++;
+	if (io->waiting)
+		pthread_cond_broadcast(&io->passed);
+}
+
+void glk_io_enter(struct glk_io *io)
+{
+	glk_add_relaxed(&io->coming, 1u);
+	glk_lock(&io->lock);
+	has_come(io);
+}
+
+void glk_io_pause(struct glk_io *io)
+{
+	io->planning++;
+	glk_lock_pause(&io->lock);
+}
+
+void glk_io_resume(struct glk_io *io)
+{
+	glk_add_relaxed(&io->coming, 1u);
+	glk_lock_resume(&io->lock);
+	io->planning--;
+	has_come(io);
+}
+
+static void let_pass(struct glk_io *io)
+{
+	unsigned before = glk_add_relaxed(&io->coming, 1u);
+
+	io->planning++;
+	io->waiting++;
+	while ((int)(before - io->come) > 0)
+		glk_lock_wait(&io->lock, &io->passed);
+	io->waiting--;
+	io->planning--;
+	has_come(io);
+}
+
+void glk_io_give_way(struct glk_io *io)
+{
+	if (glk_clock_ns() - io->since < GLK_IO_TURN_NS)
+		return;
+	if (glk_load_relaxed(&io->coming) != io->come) {
+		let_pass(io);
+	} else {
+		glk_io_pause(io);
+		glk_io_resume(io);
+	}
+	io->since = glk_clock_ns();
+}
+
+/* ---- What is borrowed ---- */
+
+void glk_io_rest(struct glk_io *io)
+{
+	if (!glk_load_relaxed(&io->borrowed))
+		return;
+	/* who holds the lock then may wait for a stream, and that one for the caller */
+	if (glk_add_seq_cst(&io->queueing, 0)) {
+		glk_xchg_seq_cst(&io->owed, true);
+		if (glk_add_seq_cst(&io->queueing, 0))
+			return;
+	}
+	glk_io_enter(io);
+	for (int gpu = 0; gpu < io->gpus; gpu++)
+		for (int turn = 0; turn < GLK_IO_WAYS; turn++)
+			glk_link_rest(io, gpu, turn);
+	glk_unlock(&io->lock);
+}
+
+void glk_io_use(struct glk_io *io, int gpu)
+{
+	glk_io_enter(io);
+	glk_link_use(io, gpu);
+	glk_unlock(&io->lock);
+}
+
+void glk_io_forked(struct glk_io *io)
+{
+	glk_agree_forked(&io->agree);
 }

@@ -100,7 +100,7 @@ struct glk_io {
 	int prober;  /* the GPU that it is locked for */
 	struct glk_io_gpu *gpu;
 	struct glk_plan_link *groups; /* one each way for each group of GPUs */
-	uint64_t copies, bytes;	      /* over several paths */
+	uint64_t copies;	      /* over several paths */
 	unsigned planning; /* copies that count on links while the lock is given up */
 	double (*now)(struct glk_io *io); /* ns; of a test that makes its own time */
 };
@@ -109,6 +109,17 @@ struct glk_io {
 static inline double glk_io_now(struct glk_io *io)
 {
 	return io->now ? io->now(io) : (double)glk_clock_ns();
+}
+
+/* Whether a stream is of a GPU, and captures no graph. */
+static inline bool glk_io_is_stream_of(
+	struct glk_io *io, int gpu, struct CUstream_st *stream)
+{
+	struct glk_stream_facts facts = {0};
+
+	return !io->drv->ops->stream_owner(io->drv, gpu, stream) &&
+		!io->drv->ops->stream_facts(io->drv, gpu, stream, &facts) &&
+		!facts.capture;
 }
 
 /* 0; -EINVAL for a list of GPUs that cannot be read, with a record. */
@@ -126,7 +137,7 @@ void glk_io_use(struct glk_io *io, int gpu);
 /* Links that were borrowed are given back when their copies have ended. Called by what comes after copies;
  * nearly nothing where there are none. Where a copy is being queued it is done when that is. */
 void glk_io_rest(struct glk_io *io);
-/* turn.c: takes the lock; who has it for long lets the caller go before it. Cancellation is off. */
+/* Takes the lock; who has it for long lets the caller go before it. Cancellation is off. */
 void glk_io_enter(struct glk_io *io);
 /* The lock is given up for a call of the driver that may wait for a stream, and taken again. What was borrowed
  * for a copy stays so. */
@@ -166,7 +177,5 @@ int glk_io_copy(struct glk_io *io, struct glk_io_copy *copy, bool direct);
 /* GPUs whose links a copy of so many bytes may go over, beside that of the GPU itself, a bit each, if it is worth
  * that. Takes NULL. Not under the lock. */
 uint64_t glk_io_relays(const struct glk_io *io, int gpu, uint64_t bytes);
-/* copy.c: whether a stream is of a GPU, and captures no graph. */
-bool glk_io_is_stream_of(struct glk_io *io, int gpu, struct CUstream_st *stream);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The links of GPUs: see link.h. What is booked on a link is an estimate; when everything that was
- * queued on it is seen to have finished the link is free, whatever had been thought.
+ * queued on it is seen to have finished the link is free, whatever had been thought. The share of a borrowed
+ * link that this process has is a link to the plan.
  */
 #include "tier/io/link.h"
 
 #include "driver/driver.h"
 
+#include <errno.h>
 #include <string.h>
 
 /* What is taken to be true until it was measured: PCIe 5 and NVLink 4, MB a second. */
@@ -189,4 +191,58 @@ void glk_link_relay(struct glk_io *io, int relay, int target, int turn,
 		path->hop[0][0] = &t->leave;
 		path->hop[0][1] = &r->come;
 	}
+}
+
+/* ---- Links that are borrowed from other processes: see agree.h ---- */
+
+static bool name_of(struct glk_io *io, int gpu, struct glake_device *ret_info)
+{
+	*ret_info = (struct glake_device){.sz = sizeof(*ret_info)};
+	return !io->drv->ops->device_info(io->drv, gpu, ret_info) && *ret_info->uuid;
+}
+
+bool glk_link_borrow(struct glk_io *io, int relay, int turn)
+{
+	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
+	unsigned before = ring->shares, shares;
+	struct glake_device info;
+
+	if (!io->agree.on || !name_of(io, relay, &info))
+		return true;
+	shares = glk_agree_borrow(&io->agree, relay, turn, info.uuid);
+	if (!before != !shares)
+		glk_store_relaxed(&io->borrowed,
+			glk_load_relaxed(&io->borrowed) + (shares ? 1u : -1u));
+	ring->shares = shares;
+	return shares;
+}
+
+static void give(struct glk_io *io, int relay, int turn)
+{
+	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
+
+	glk_agree_give(&io->agree, relay, turn);
+	glk_store_relaxed(&io->borrowed, glk_load_relaxed(&io->borrowed) - 1);
+	ring->shares = 0;
+}
+
+void glk_link_rest(struct glk_io *io, int relay, int turn)
+{
+	struct glk_io_ring *ring = &io->gpu[relay].ring[turn];
+	int err;
+
+	if (!ring->shares || io->planning)
+		return;
+	/* the copies of its own GPU want no share; what a lost one had brings nothing any more */
+	err = glk_link_pass(io, ring);
+	if (!err || err == -ENODEV)
+		give(io, relay, turn);
+}
+
+void glk_link_use(struct glk_io *io, int gpu)
+{
+	struct glake_device info;
+
+	if (io->agree.on && !io->agree.gpu[gpu].used && name_of(io, gpu, &info))
+		glk_agree_use(&io->agree, gpu, info.uuid);
 }

@@ -2,7 +2,8 @@
 #ifndef GLK_TIER_IO_LINK_H
 #define GLK_TIER_IO_LINK_H
 
-/* What links there are, what they carry, and what is on its way over them. Under the lock of io.h. */
+/* What links there are, what they carry, what is on its way over them, and what of them is borrowed. Under the lock
+ * of io.h. */
 #include "numa/topology.h"
 #include "tier/io/io.h"
 
@@ -18,7 +19,8 @@ void glk_link_groups(const struct glk_sysroot *root, const char (*ids)[GLK_PCI_M
  * False: something that was queued for it may be under way still. */
 bool glk_link_measure(struct glk_io *io, int relay, int target);
 void glk_link_probe_end(struct glk_io *io);
-/* lent.c: says that this process uses a GPU; borrows the link of a relay for one way, as far as other processes leave it. False: not at all. */
+/* Says that this process uses a GPU; borrows the link of a relay for one way, as far as other processes leave it. False:
+ * not at all. */
 void glk_link_use(struct glk_io *io, int gpu);
 bool glk_link_borrow(struct glk_io *io, int relay, int turn);
 /* It is given back, if it was borrowed, unless a copy is on its way over it or counts on it. */
