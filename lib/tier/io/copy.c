@@ -26,6 +26,8 @@
 /* Handed back at a time: a merged one, that at hand, and what is left of another. Each is taken again before any
  * other piece is. */
 #define RETURNED 4
+_Static_assert(
+	RETURNED < GLK_IO_LOST_MAX, "all of them may be lost, and what nobody took");
 
 struct piece {
 	uint64_t dst, src, bytes;
@@ -114,39 +116,14 @@ static struct piece take_back(struct transfer *tr, uint64_t most)
 	return piece;
 }
 
-/* A part will not be copied. */
-static void lose(struct transfer *tr, uint64_t offset, uint64_t bytes)
-{
-	struct glk_io_copy *copy = tr->copy;
-	struct glake_copy_part *part = copy->lost;
-	uint64_t end = offset + bytes;
-
-	if (!bytes)
-		return;
-	if (copy->lost_count < GLK_IO_LOST_MAX) {
-		part[copy->lost_count++] =
-			(struct glake_copy_part){.offset = offset, .bytes = bytes};
-		return;
-	}
-	/* one, with all that lies between them: who is told copies it again */
-	for (unsigned i = 0; i < copy->lost_count; i++) {
-		offset = part[i].offset < offset ? part[i].offset : offset;
-		end = part[i].offset + part[i].bytes > end
-			? part[i].offset + part[i].bytes
-			: end;
-	}
-	part[0] = (struct glake_copy_part){.offset = offset, .bytes = end - offset};
-	copy->lost_count = 1;
-}
-
 /* It is taken again before any other is. */
 static void hand_back(struct transfer *tr, const struct piece *piece)
 {
 	assert(tr->returns < RETURNED);
 	if (tr->returns < RETURNED)
 		tr->returned[tr->returns++] = *piece;
-	else
-		lose(tr, piece->offset, piece->bytes);
+	else /* by a fault of this file: all of the copy is told then */
+		tr->unsure = true;
 }
 
 static struct piece take_returned(struct transfer *tr, uint64_t most)
@@ -450,6 +427,16 @@ static void finish_relay(struct transfer *tr, int relay)
 	tr->copy->paths++;
 	if (tr->newest[relay] && go_behind(tr, relay, gpu, tr->newest[relay]))
 		join_both(tr, relay);
+}
+
+/* A part will not be copied. */
+static void lose(struct transfer *tr, uint64_t offset, uint64_t bytes)
+{
+	struct glk_io_copy *copy = tr->copy;
+
+	if (bytes)
+		copy->lost[copy->lost_count++] =
+			(struct glake_copy_part){.offset = offset, .bytes = bytes};
 }
 
 /* What was not queued is told, and why. */

@@ -148,8 +148,8 @@ void glk_io_give_way(struct glk_io *io);
 /* In a forked child. */
 void glk_io_forked(struct glk_io *io);
 
-/* A part of a copy that was not made: bytes counted through its ranges. */
-#define GLK_IO_LOST_MAX 8
+/* Parts of a copy that were not made: bytes counted through its ranges. */
+#define GLK_IO_LOST_MAX 5
 
 struct glk_io_copy {
 	const struct glake_copy_range *ranges;

@@ -249,6 +249,7 @@ static void in_turns(void)
 {
 	static const char *const settings[] = {AGREE, NULL};
 	struct CUstream_st *second = NULL;
+	uint64_t calls, refused;
 	pthread_t first, later;
 	void *failed, *late;
 	unsigned coming;
@@ -270,10 +271,15 @@ static void in_turns(void)
 		tap_bail("no thread");
 	while (glk_load_relaxed(&context->io.coming) == coming)
 		sched_yield();
+	/* of the two events that tell of a start one is kept */
+	glk_fault_set(context->drv, "event_free:nth=1:err=EIO");
 	ok(stuck_end(), "and one of one piece comes");
 	pthread_join(later, &late);
 	pthread_join(first, &failed);
 	ok(!late && !failed, "both are queued");
+	glk_fault_count(context->drv, &calls, &refused);
+	glk_fault_set(context->drv, "off");
+	is_int((int64_t)refused, 1, "an event that does not end is asked for twice");
 	is_int(borrowed(), 3, "the links of the first one are borrowed");
 	ok(context->io.gpu[1].relayed && context->io.gpu[2].relayed &&
 			context->io.gpu[3].relayed,
