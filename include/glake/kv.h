@@ -191,7 +191,8 @@ GLAKE_EXPORT int glake_kv_new_in(struct glake_kv *kv, uint32_t tokens, uint64_t 
  * the program to see to.
  *
  * Returns 0, or -EINVAL (no sequence in the slot; the stream), -ERANGE (more tokens than it was made for), -EDQUOT
- * (LIMIT: the limit of the cache), -ENOMEM, -EBUSY, -EAGAIN, -EIO, -ESTALE, -ENODEV (as glake_commit). After an error
+ * (LIMIT: the limit of the cache), -ENOMEM (as glake_commit), -EBUSY (likewise; BUSY: it is away, see glake_kv_spill),
+ * -EAGAIN, -EIO, -ESTALE, -ENODEV (as glake_commit). After an error
  * nothing is changed.
  * Thread: any. Blocks: not where there is memory already, but for the lock of the GPU the first time on a stream; else as
  * glake_commit. Driver calls: likewise none; else those of glake_commit.
@@ -282,6 +283,21 @@ GLAKE_EXPORT int glake_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *
 GLAKE_EXPORT int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *key,
 	size_t size, struct CUstream_st *stream);
 
+/*
+ * Sends the memory of a sequence to the host, in the order of `stream` and behind all other streams that use the cache, as
+ * glake_spill_range() does, and has it back, as glake_fetch_range(). Pages that it shares stay where they are. While it
+ * is away it does not grow, is not forked, and counts for the limit as before; it may end.
+ *
+ * Returns 0, also where nothing was to move; -EINVAL (no sequence in the slot; the stream), -ENOMEM (as
+ * glake_spill_range, glake_fetch_range), -EBUSY (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV (likewise). After an error
+ * some of it may have moved, and it is away.
+ * Thread: any. Blocks: as those for each lane. Driver calls: as those for each lane.
+ */
+GLAKE_EXPORT int glake_kv_spill(
+	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_kv_fetch(
+	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
+
 /* A sequence. */
 struct glake_kv_sequence {
 	size_t sz;	 /* sizeof(struct glake_kv_sequence) */
@@ -290,6 +306,7 @@ struct glake_kv_sequence {
 	uint32_t most;	 /* and that it may have */
 	uint64_t held;	 /* bytes of its pages, those that it shares among them */
 	uint64_t domain;
+	int away; /* 1: since glake_kv_spill */
 };
 
 /*

@@ -301,3 +301,26 @@ int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *key, siz
 	glk_cancel_restore(cancel);
 	return err;
 }
+
+static int move(
+	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream, bool to_gpu)
+{
+	int err = enter(kv), cancel;
+
+	if (err)
+		return err;
+	cancel = glk_cancel_off();
+	err = glk_kv_move(kv, slot, stream, to_gpu);
+	glk_cancel_restore(cancel);
+	return err;
+}
+
+int glake_kv_spill(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
+{
+	return move(kv, slot, stream, false);
+}
+
+int glake_kv_fetch(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
+{
+	return move(kv, slot, stream, true);
+}

@@ -30,7 +30,7 @@ static uint32_t most_urgent(const struct glake_kv *kv)
 	for (uint32_t i = 0; i < kv->shape.slots; i++) {
 		const struct glk_kv_sequence *q = &kv->sequence[i];
 
-		if (!q->live || !q->tokens || q->ready >= target_of(kv, q) ||
+		if (!q->live || q->away || !q->tokens || q->ready >= target_of(kv, q) ||
 			q->ready - q->tokens >= least)
 			continue;
 		least = q->ready - q->tokens;
@@ -50,7 +50,7 @@ static bool get(struct glake_kv *kv, uint32_t slot)
 
 	glk_kv_change_begin(kv, slot);
 	tokens = target_of(kv, q);
-	count = q->live ? glk_kv_add_missing(kv, slot, tokens, 0) : 0;
+	count = q->live && !q->away ? glk_kv_add_missing(kv, slot, tokens, 0) : 0;
 	if (count)
 		err = glk_kv_commit(kv, count, kv->ahead.stream, false);
 	if (!err && count) {

@@ -44,6 +44,9 @@ void glk_kv_settle(struct glake_kv *kv, uint32_t slot)
 			g->window;
 		q->sheds = sheds < q->sheds ? (uint32_t)sheds : q->sheds;
 	}
+	/* whoever would use it finds out */
+	if (q->away)
+		q->ready = 0;
 }
 
 size_t glk_kv_add_missing(

@@ -246,6 +246,14 @@ static void lengthen(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
 		glk_kv_ahead_note(kv, q);
 }
 
+int glk_kv_away(const struct glake_kv *kv, uint32_t slot)
+{
+	if (!kv->sequence[slot].away)
+		return 0;
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"the sequence in slot %" PRIu32 " is on the host: glake_kv_fetch", slot);
+}
+
 static bool sheds(const struct glake_kv *kv, uint32_t slot)
 {
 	return kv->sequence[slot].tokens >= kv->sequence[slot].sheds;
@@ -272,6 +280,8 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 		glk_kv_change_begin(kv, slot);
 		/* it may have ended meanwhile */
 		err = glk_kv_check(kv, slot, tokens);
+		if (!err)
+			err = glk_kv_away(kv, slot);
 		count = err ? 0 : glk_kv_add_missing(kv, slot, tokens, 0);
 		if (count)
 			err = glk_kv_commit(kv, count, stream, true);
@@ -301,6 +311,8 @@ static int check_all(const struct glake_kv *kv, const uint32_t *lengths, bool *r
 		if (!lengths[i])
 			continue;
 		err = glk_kv_check(kv, i, lengths[i]);
+		if (!err)
+			err = glk_kv_away(kv, i);
 		needs |= !err &&
 			(lengths[i] > kv->sequence[i].ready ||
 				lengths[i] >= kv->sequence[i].sheds);
@@ -512,6 +524,44 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	return err;
 }
 
+/* Portion by portion: what is there already is. */
+static int move_all(
+	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool to_gpu)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < count && !err; i++) {
+		err = glk_cache_move(
+			kv->cache, kv->base, stream, to_gpu, &kv->portion[i], NULL);
+		err = err == -EALREADY ? 0 : err;
+	}
+	return err;
+}
+
+int glk_kv_move(
+	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream, bool to_gpu)
+{
+	size_t count;
+	int err;
+
+	glk_lock(&kv->lock);
+	glk_kv_change_begin(kv, slot < kv->shape.slots ? slot : GLK_KV_ALL);
+	err = glk_kv_check(kv, slot, 0);
+	if (!err && (!to_gpu || kv->sequence[slot].away)) {
+		kv->sequence[slot].away = true;
+		glk_kv_settle(kv, slot);
+		count = glk_kv_add_spare(kv, slot, 0, true);
+		glk_unlock(&kv->lock);
+		err = move_all(kv, count, stream, to_gpu);
+		glk_lock(&kv->lock);
+		kv->sequence[slot].away = err || !to_gpu;
+		glk_kv_settle(kv, slot);
+	}
+	glk_kv_change_end(kv);
+	glk_unlock(&kv->lock);
+	return err;
+}
+
 int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret)
 {
 	int err;
@@ -525,7 +575,8 @@ int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequ
 			.tokens = q->tokens,
 			.ready = q->ready < q->most ? q->ready : q->most,
 			.most = q->most,
-			.domain = q->domain};
+			.domain = q->domain,
+			.away = q->away};
 		for (uint32_t i = 0; i < kv->shape.groups; i++) {
 			struct glk_kv_run run = *glk_kv_run_at(kv, slot, i);
 

@@ -37,6 +37,7 @@ struct glk_kv_run {
 
 struct glk_kv_sequence {
 	bool live;
+	bool away;    /* it was sent to the host */
 	bool pending; /* pages that were got ahead are not to be used yet: see ahead.c */
 	uint32_t most, tokens;
 	uint64_t domain;
@@ -181,11 +182,15 @@ int glk_kv_grow(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream);
 int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	struct CUstream_st *stream, bool ends);
+int glk_kv_move(
+	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream, bool to_gpu);
 int glk_kv_sequence_get(
 	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret);
 void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret);
 /* Under the lock: whether there is a sequence, which may have so many tokens; the lowest slot that is free, or -EBUSY. */
 int glk_kv_check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens);
+/* -EBUSY with a record where a sequence is on the host, else 0. */
+int glk_kv_away(const struct glake_kv *kv, uint32_t slot);
 int glk_kv_find_slot(const struct glake_kv *kv, uint32_t *ret_slot);
 /* Portions of a place that so many tokens do not need, with `all` every page; they went. */
 size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);

@@ -36,16 +36,16 @@ static struct front front_of(const struct glake_kv *kv, uint32_t group, uint32_t
 	struct front f = {.shared = {.first = want.first, .end = whole},
 		.own = {.first = whole, .end = want.end}};
 
-	f.bytes = g->rule == GLAKE_KV_STATE
-		? g->row
-		: tokens * g->row - whole * kv->shape.page;
+	f.bytes = g->rule == GLAKE_KV_STATE ? g->row
+					    : tokens * g->row - whole * kv->shape.page;
 	return f;
 }
 
 /* A place that gets the beginning of another one, and what is asked of the block for it. */
 struct branch {
 	uint32_t from, to, tokens;
-	size_t own, shared, copied; /* portions that it has for itself, ranges that share, and are copied */
+	size_t own, shared,
+		copied; /* portions that it has for itself, ranges that share, and are copied */
 };
 
 static bool has_state(const struct glake_kv *kv)
@@ -60,7 +60,12 @@ static bool has_state(const struct glake_kv *kv)
 static int check(const struct glake_kv *kv, const struct branch *b)
 {
 	const struct glk_kv_sequence *q = &kv->sequence[b->from];
+	int err = glk_kv_away(kv, b->from);
 
+	if (!err)
+		err = glk_kv_away(kv, b->to);
+	if (err)
+		return err;
 	if (!b->tokens || b->tokens > q->tokens)
 		return glk_error(-ERANGE, GLAKE_ERROR_INVAL,
 			"the first %" PRIu32 " tokens of a sequence that has %" PRIu32,
@@ -196,7 +201,8 @@ static int fork_try(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_
 
 static uint32_t hash(uint64_t domain, const unsigned char *key, size_t size)
 {
-	uint64_t h = (UINT64_C(0xcbf29ce484222325) ^ domain) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t h =
+		(UINT64_C(0xcbf29ce484222325) ^ domain) * UINT64_C(0x9e3779b97f4a7c15);
 
 	for (size_t i = 0; i < size; i++)
 		h = (h ^ key[i]) * UINT64_C(0x100000001b3);
@@ -262,8 +268,8 @@ static int prepare(const struct glake_kv *kv, uint32_t slot, const void *bytes,
 	return 0;
 }
 
-static int publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
-	const void *bytes, size_t size, struct CUstream_st *stream, uint64_t *ret_wants)
+static int publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const void *bytes,
+	size_t size, struct CUstream_st *stream, uint64_t *ret_wants)
 {
 	struct branch b = {.from = slot, .tokens = tokens};
 	struct glk_kv_prefix *p;

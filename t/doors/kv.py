@@ -73,6 +73,11 @@ with kv.Cache(5, 4096, 2, shape=(4, 128), dtype="float16", prefixes=2) as one:
     print("twice:", says(one.publish, second, b"prompt"), "key:", says(one.publish, second, b""))
     one.withdraw(b"prompt", domain=3)
     print("withdrawn:", says(one.withdraw, b"prompt", domain=3), one.sequence(third)["domain"])
+    one.spill(second)
+    print("away:", says(one.grow, second, 3001), one.sequence(second)["away"])
+    one.fetch(second)
+    one.grow(second, 3001)
+    one.trim(second, 3000)
     print("fork:", says(one.fork, stranger), one.sequence(second)["tokens"])
 print("rules:", says(kv.Lane, 8, "float16", window=3, state=True))
 print("live", glake.stats(0)["live"])
@@ -96,6 +101,7 @@ adopted 2048 0 glake_kv_adopt: the sequence in slot 2 has tokens already (BUSY)
 shared 12582912 held 12582912 1 1 1
 twice: glake_kv_publish: a prefix is published under this key already (BUSY) key: glake_kv_publish: a key of 0 bytes: 1 to 64 (INVAL)
 withdrawn: glake_kv_withdraw: no prefix is published under this key in this domain (INVAL) 3
+away: glake_kv_grow: the sequence in slot 1 is on the host: glake_kv_fetch (BUSY) 1
 fork: glake_kv_fork: the first 0 tokens of a sequence that has 0 (INVAL) 3000
 rules: a lane has a window or is a state
 live 0

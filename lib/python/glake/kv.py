@@ -14,6 +14,7 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     cache.publish(slot, key)        its tokens stay under a key, bytes such as a hash of them
     cache.adopt(slot, key)          and are those of a sequence that has none; how many there are
     cache.withdraw(key)
+    cache.spill(slot), cache.fetch(slot)    to the host and back
     cache.figures(), cache.sequence(slot), cache.limit(bytes)
 
     with token_front=True all lanes of a token lie beside each other, which takes a page of 2 MiB a
@@ -68,7 +69,7 @@ class _Figures(Sized):
 
 class _Sequence(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "tokens ready most"),
-                *many(ctypes.c_uint64, "held domain")]
+                *many(ctypes.c_uint64, "held domain"), ("away", ctypes.c_int)]
 
 
 class _Tensor(ctypes.Structure):  # DLManagedTensor
@@ -256,6 +257,13 @@ class Cache:
 
     def free(self, slot, stream=None):
         self._call("glake_kv_free", ctypes.c_uint32(slot), _stream_of(stream, self.device))
+
+    def spill(self, slot, stream=None):
+        """A sequence goes to the host, but for what it shares."""
+        self._call("glake_kv_spill", ctypes.c_uint32(slot), _stream_of(stream, self.device))
+
+    def fetch(self, slot, stream=None):
+        self._call("glake_kv_fetch", ctypes.c_uint32(slot), _stream_of(stream, self.device))
 
     def limit(self, bytes):
         """The most bytes of pages; 0: any number."""

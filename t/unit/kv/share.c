@@ -69,7 +69,8 @@ static void forks(void)
 			has(kv, 4, two, 0, 2500, 1) && has(kv, 4, two, 2500, 2600, 2),
 		"each by itself");
 	is_int(glake_kv_trim(kv, two, 2100, stream), 0, "one is cut");
-	is_int(glake_kv_trim(kv, two, 1500, stream), -EBUSY, "but not in what they share");
+	is_int(glake_kv_trim(kv, two, 1500, stream), -EBUSY,
+		"but not in what they share");
 	is_int(glake_kv_trim(kv, one, 100, stream), -EBUSY, "on neither side");
 	is_int(glake_kv_fork(kv, two, 1500, 1600, stream, &three), 0, "a fork does that");
 	settle();
@@ -94,7 +95,8 @@ static void forks(void)
 	is_int(glake_kv_fork(kv, 7, 1, 1, stream, &unused), -EINVAL, "of no sequence");
 	is_int(glake_kv_fork(kv, one, 0, 1, stream, &unused), -ERANGE, "no tokens");
 	is_int(glake_kv_fork(kv, one, 3001, 3001, stream, &unused), -ERANGE, "too many");
-	is_int(glake_kv_fork(kv, one, 10, 9, stream, &unused), -ERANGE, "more than its most");
+	is_int(glake_kv_fork(kv, one, 10, 9, stream, &unused), -ERANGE,
+		"more than its most");
 	is_int(glake_kv_fork(kv, one, 10, 5000, stream, &unused), -ERANGE,
 		"more than there are");
 	is_int(glake_kv_fork(kv, one, 10, 10, stream, NULL), -EINVAL, "no place");
@@ -239,26 +241,75 @@ static void all_or_nothing(void)
 	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a sequence");
 	is_int(glake_kv_grow(kv, one, 2500, stream), 0, "of 12 pages of 14");
 	fill(kv, 4, one, 0, 2500, 1);
-	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), -EDQUOT, "no room for 4");
+	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), -EDQUOT,
+		"no room for 4");
 	ok(two == 99 && told(kv).sequences == 1 && told(kv).held == 12 * PAGE &&
 			!told(kv).shared,
 		"changes nothing");
-	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), 0, "whole pages need none");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), 0,
+		"whole pages need none");
 	is_int(glake_kv_free(kv, two, stream), 0, "it ends");
 	is_int(glake_kv_limit_set(kv, 0), 0, "no limit");
 	is_int(glake_suspend(ctx, 0, NULL), 0, "suspended");
-	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), -EAGAIN, "nothing is shared");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), -EAGAIN,
+		"nothing is shared");
 	is_int(glake_resume(ctx, 0, NULL), 0, "resumed");
 	is_int(glake_spill(ctx, told(kv).base, stream), 0, "what is not shared is away");
 	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), -EBUSY,
 		"so that there is nothing to copy");
 	is_int((int64_t)told(kv).held, 12 * 2 << 20, "  which changes nothing");
-	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), 0, "what is shared is here");
+	is_int(glake_kv_fork(kv, one, 2048, 4096, stream, &two), 0,
+		"what is shared is here");
 	is_int(glake_fetch(ctx, told(kv).base, stream), 0, "it comes back");
 	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), 0, "and all is there");
 	settle();
 	ok(has(kv, 4, two, 0, 2500, 1), "  as it was");
 	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* A sequence goes to the host, what it shares stays, and nothing of it is used meanwhile. */
+static void goes_away(void)
+{
+	struct glake_kv_sequence q = {.sz = sizeof(q)};
+	uint32_t one, two, unused, lengths[8] = {0};
+	struct glake_kv *kv;
+
+	begin("soft.memory=38MiB");
+	kv = make(&layers);
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 2500, stream), 0, "of 12 pages");
+	fill(kv, 4, one, 0, 2500, 1);
+	is_int(glake_kv_fork(kv, one, 2500, 4096, stream, &two), 0, "is forked");
+	settle();
+	is_int(glake_kv_spill(kv, 7, stream), -EINVAL, "none in that slot");
+	is_int(glake_kv_spill(kv, 99, stream), -EINVAL, "no such slot");
+	is_int(glake_kv_fetch(kv, one, stream), 0, "it is there");
+	is_int(glake_kv_spill(kv, one, stream), 0, "it goes");
+	is_int(glake_kv_spill(kv, one, stream), 0, "and has gone");
+	is_int((int64_t)figures().away, 4 * 2 << 20, "all that is its own");
+	glake_kv_sequence_get(kv, one, &q);
+	ok(q.away == 1 && q.tokens == 2500 && q.ready == 0, "which is told");
+	is_int(glake_kv_grow(kv, one, 2500, stream), -EBUSY, "it is not used");
+	lengths[0] = 2500;
+	lengths[1] = 2600;
+	is_int(glake_kv_step(kv, lengths, stream), -EBUSY, "nor with others");
+	lengths[0] = 0;
+	is_int(glake_kv_step(kv, lengths, stream), 0, "which go on without it");
+	is_int(glake_kv_fork(kv, one, 10, 4096, stream, &unused), -EBUSY, "nor forked");
+	is_int(glake_kv_publish(kv, one, 10, "k", 1, stream), -EBUSY, "nor published");
+	is_int(glake_kv_grow(kv, two, 4096, stream), 0, "others have its memory");
+	is_int(glake_kv_fetch(kv, one, stream), -ENOMEM, "so that it does not come");
+	is_int(glake_kv_grow(kv, one, 2500, stream), -EBUSY, "and is away still");
+	is_int(glake_kv_trim(kv, two, 2600, stream), 0, "they give it back");
+	is_int(glake_kv_fetch(kv, one, stream), 0, "it comes");
+	is_int(glake_kv_grow(kv, one, 2501, stream), 0, "and grows");
+	ok(has(kv, 4, one, 0, 2500, 1) && has(kv, 4, two, 0, 2500, 1), "all is there");
+	is_int(glake_kv_spill(kv, one, stream), 0, "it goes");
+	is_int(glake_kv_free(kv, one, stream), 0, "and ends there");
+	is_int((int64_t)figures().away, 0, "nothing of it is left");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	is_int((int64_t)figures().live, 0, "nothing is live");
 	finish();
 }
 
@@ -314,8 +365,8 @@ static void lengthen(const struct glake_kv_options *o, struct model *m, uint32_t
 	m->tokens = tokens;
 }
 
-static void write_tokens(struct glake_kv *kv, uint32_t slot, struct model *m,
-	uint32_t from, uint32_t mark)
+static void write_tokens(
+	struct glake_kv *kv, uint32_t slot, struct model *m, uint32_t from, uint32_t mark)
 {
 	for (uint32_t t = from; t < m->tokens; t++) {
 		m->mark[t] = mark + t;
@@ -359,7 +410,8 @@ static uint64_t bytes_of(const struct glake_kv_options *o, uint64_t *ret_all)
 	*ret_all = 0;
 	for (int i = 0; i < PLACES && seen; i++) {
 		for (uint32_t g = 0; list[i].live && g < groups_of(o); g++) {
-			uint64_t pages = (list[i].tokens * row_of(o, g) + PAGE - 1) / PAGE;
+			uint64_t pages =
+				(list[i].tokens * row_of(o, g) + PAGE - 1) / PAGE;
 
 			for (uint64_t p = 0; p < pages; p++) {
 				once += !seen[list[i].page[g][p]];
@@ -392,8 +444,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 		p = chance(seed, 2);
 		err = glake_kv_new_in(kv, want, p, stream, &slot);
 		if (!err)
-			list[slot] = (struct model){
-				.live = true, .most = want, .domain = p};
+			list[slot] =
+				(struct model){.live = true, .most = want, .domain = p};
 		return !err;
 	}
 	p = chance(seed, PREFIXES);
@@ -472,9 +524,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 			list[p].live = false;
 		return err == (p < PLACES ? 0 : -ENOENT);
 	case 9:
-		err = glake_spill(ctx, told(kv).base, stream);
-		return (!err || err == -EALREADY) &&
-			(glake_fetch(ctx, told(kv).base, stream) || true);
+		return !glake_kv_spill(kv, slot, stream) &&
+			!glake_kv_fetch(kv, slot, stream) && has_tokens(kv, slot, m);
 	default:
 		want = m->tokens + chance(seed, chance(seed, 3) ? 20 : 1500);
 		err = glake_kv_grow(kv, slot, want, stream);
@@ -517,7 +568,8 @@ static void program(uint64_t seed)
 		once = bytes_of(&o, &all);
 		if (f.held != once || f.shared != all - once ||
 			figures().elastic != once) {
-			tap_note("%zu held, %zu shared, %zu committed: %zu and %zu expected",
+			tap_note(
+				"%zu held, %zu shared, %zu committed: %zu and %zu expected",
 				(size_t)f.held, (size_t)f.shared,
 				(size_t)figures().elastic, (size_t)once,
 				(size_t)(all - once));
@@ -539,6 +591,7 @@ int main(void)
 	publishes();
 	states_and_windows();
 	all_or_nothing();
+	goes_away();
 	for (uint64_t seed = 1; seed < 7; seed++)
 		program(seed);
 	return tap_done();
