@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/slab.h"
+#include "kv/kv.h"
 #include "wire/wire.h"
 
 #include <errno.h>
@@ -513,6 +514,60 @@ static void fetch(struct glk_rpc_call *call)
 	move(call, glake_fetch);
 }
 
+static void add_kv(struct glake_kv *kv, void *arg)
+{
+	struct glake_kv_figures f;
+	struct glk_json *json = arg;
+
+	glk_kv_figures(kv, &f);
+	glk_json_object(json);
+	glk_json_add_uint(json, "address", (uintptr_t)f.base);
+	glk_json_add_uint(json, "size", f.size);
+	glk_json_add_uint(json, "slots", f.slots);
+	glk_json_add_uint(json, "most_tokens", f.tokens);
+	glk_json_add_uint(json, "lanes", f.lanes);
+	glk_json_add_uint(json, "sequences", f.sequences);
+	glk_json_add_uint(json, "prefixes", f.prefixes);
+	glk_json_add_uint(json, "tokens", f.length);
+	glk_json_add_uint(json, "needed_bytes", f.needed);
+	glk_json_add_uint(json, "held_bytes", f.held);
+	glk_json_add_uint(json, "shared_bytes", f.shared);
+	if (f.limit)
+		glk_json_add_uint(json, "limit_bytes", f.limit);
+	glk_json_add_uint(json, "grows", f.grows);
+	glk_json_add_uint(json, "extends", f.extends);
+	glk_json_add_uint(json, "pages", f.pages);
+	glk_json_add_uint(json, "pages_ahead", f.pages_ahead);
+	glk_json_add_uint(json, "forks", f.forks);
+	glk_json_add_uint(json, "adopts", f.adopts);
+	glk_json_add_uint(json, "refused", f.refused);
+	glk_json_end(json);
+}
+
+static int kv_one(struct glk_rpc_call *call, struct glake *handle, int gpu, void *arg)
+{
+	struct glk_json *json = glk_rpc_result(call);
+	struct glk_context *context;
+
+	(void)arg;
+	if (glk_context_get(handle, &context))
+		return 0;
+	begin_gpu(json, handle, gpu);
+	glk_json_key(json, "caches");
+	glk_json_array(json);
+	glk_kv_each(&context->caches[gpu], add_kv, json);
+	glk_json_end(json);
+	glk_json_end(json);
+	return 0;
+}
+
+static void kv(struct glk_rpc_call *call)
+{
+	glk_json_array(glk_rpc_result(call));
+	each_gpu(call, kv_one, NULL);
+	glk_json_end(glk_rpc_result(call));
+}
+
 typedef int (*turn_fn)(struct glake *ctx, int device, struct glake_suspended *ret_done);
 
 struct turn {
@@ -588,6 +643,7 @@ static const struct glk_rpc_method methods[] = {
 	{"origins", {"from"}, glk_method_origins},
 	{"stack", {"stack"}, glk_method_stack},
 	{"refusals", {0}, refusals},
+	{"kv", {"context", "gpu"}, kv},
 	{"config.get", {"context", "key"}, config_get},
 	{"config.set", {"context", "key", "value"}, config_set},
 	{"config.reload", {"context"}, config_reload},

@@ -31,7 +31,8 @@ enum glk_rank {
 	GLK_RANK_COPY_JOB, /* the table of jobs of copies */
 	GLK_RANK_CONTEXT,  /* the list of contexts */
 	GLK_RANK_TAG,	   /* names of tags */
-	GLK_RANK_KV,	   /* a cache of tokens */
+	GLK_RANK_KVS,	   /* the list of caches of tokens */
+	GLK_RANK_KV,	   /* one of them */
 	GLK_RANK_CONF,
 	GLK_RANK_MANAGED,    /* counters and events of managed memory */
 	GLK_RANK_DEPENDENCY, /* events of the program, from the call to the note */

@@ -11,6 +11,42 @@
 
 #include <glake/elastic.h>
 
+/* ---- All caches ---- */
+
+/* Those of all contexts: there are few, and who looks at them is a person. */
+static struct glk_lock listed = GLK_LOCK_INIT(GLK_RANK_KVS);
+static struct glake_kv *first;
+
+static void enlist(struct glake_kv *kv)
+{
+	glk_lock(&listed);
+	kv->next = first;
+	first = kv;
+	glk_unlock(&listed);
+}
+
+static void delist(const struct glake_kv *kv)
+{
+	struct glake_kv **link = &first;
+
+	glk_lock(&listed);
+	while (*link != kv)
+		link = &(*link)->next;
+	*link = kv->next;
+	glk_unlock(&listed);
+}
+
+void glk_kv_each(const struct glk_cache *cache,
+	void (*fn)(struct glake_kv *kv, void *arg), void *arg)
+{
+	glk_lock(&listed);
+	for (struct glake_kv *kv = first; kv; kv = kv->next) {
+		if (kv->cache == cache)
+			fn(kv, arg);
+	}
+	glk_unlock(&listed);
+}
+
 /* ---- A cache ---- */
 
 static size_t runs_of(const struct glk_kv_shape *s)
@@ -87,6 +123,7 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	kv->ahead.tokens = options->ahead;
 	if (kv->ahead.tokens)
 		glk_kv_ahead_start(kv);
+	enlist(kv);
 	*ret_kv = kv;
 	return 0;
 }
@@ -101,6 +138,7 @@ int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block
 		err = glk_cache_free(kv->cache, kv->base, stream);
 	}
 	if (!err) {
+		delist(kv);
 		end(kv);
 	} else if (ahead) {
 		kv->ahead.tokens = ahead;

@@ -72,7 +72,8 @@ struct glk_kv_shape {
 };
 
 struct glake_kv {
-	struct glake *ctx; /* the caller's handle of it */
+	struct glake *ctx;     /* the caller's handle of it */
+	struct glake_kv *next; /* in the list of all: see kv.c */
 	struct glk_cache *cache;
 	struct glk_lock lock;
 	pthread_cond_t settled; /* nobody changes what is committed */
@@ -186,6 +187,9 @@ int glk_kv_move(
 	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream, bool to_gpu);
 int glk_kv_sequence_get(
 	struct glake_kv *kv, uint32_t slot, struct glake_kv_sequence *ret);
+/* Calls fn for each cache of a GPU that is open; none is closed meanwhile. */
+void glk_kv_each(const struct glk_cache *cache,
+	void (*fn)(struct glake_kv *kv, void *arg), void *arg);
 void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret);
 /* Under the lock: whether there is a sequence, which may have so many tokens; the lowest slot that is free, or -EBUSY. */
 int glk_kv_check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens);

@@ -27,6 +27,7 @@ static const struct command {
 	{"bench", NULL, "bench", "measure the hot path and stitching"},
 	{"ps", NULL, "watch", "list processes that can be watched"},
 	{"stat", NULL, "watch", "show the figures of a running process"},
+	{"kv", NULL, "watch", "show the KV caches of a running process"},
 	{"map", NULL, "watch", "show the address space of a running process"},
 	{"snapshot", NULL, "watch", "write it as a snapshot of PyTorch"},
 	{"top", NULL, "watch", "watch all of them, in a window"},

@@ -7,6 +7,7 @@ int main(int argc, char **argv)
 	static const struct glk_tool_command commands[] = {
 		{"ps", glk_tool_ps},
 		{"stat", glk_tool_stat},
+		{"kv", glk_tool_kv},
 		{"map", glk_tool_map},
 		{"snapshot", glk_tool_snapshot},
 		{"top", glk_tool_top},

@@ -6,9 +6,11 @@ numpy, lanes are tensors whose contents are written and read.
     kv.py SOURCE PLUGIN [ENVIRONMENT]
 """
 
+import json
 import os
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../flow"))
@@ -107,6 +109,19 @@ rules: a lane has a window or is a state
 live 0
 '''
 
+WATCHED = '''
+import sys
+from glake import kv
+cache = kv.Cache(5, 4096, 2, shape=(4, 128), dtype="float16", prefixes=2)
+first = cache.new()
+cache.grow(first, 2500)
+cache.fork(first)
+cache.publish(first, b"prompt", 2048)
+print("open", flush=True)
+sys.stdin.read()
+cache.close()
+'''
+
 ran = subprocess.run([PACKAGES, "-c", PROGRAM], capture_output=True, text=True, check=False, timeout=100, env={
     **os.environ, "GLAKE_DRIVER_BACKEND": "soft", "GLAKE_LIBRARY_PATH": os.path.dirname(PLUGIN),
     "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1"})
@@ -116,4 +131,26 @@ tap.equal(len(got), len(wanted), "so much is told")
 for line, want in zip(got, wanted):
     tap.equal(line, want, want[:50])
 tap.ok(ran.returncode == 0, "it ends as it should", ran.stderr[-300:])
+
+# glakectl kv shows the caches of a process that lives
+with tempfile.TemporaryDirectory() as room:
+    where = {**os.environ, "GLAKE_DRIVER_BACKEND": "soft", "GLAKE_LIBRARY_PATH": os.path.dirname(PLUGIN),
+             "GLAKE_RPC_SOCKET": "yes", "XDG_RUNTIME_DIR": room, "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen([PACKAGES, "-c", WATCHED], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env=where) as watched:
+        tap.equal(watched.stdout.readline(), "open\n", "a process with a KV cache")
+        run = subprocess.run([tap.TOOL, "kv"], text=True, capture_output=True, check=False, env=where)
+        lines = run.stdout.splitlines()
+        tap.equal((run.returncode, len(lines)), (0, 2), "is shown")
+        tap.equal(lines[-1].split(), "0 2/5 1 5000 9.77 MiB 12.0 MiB 8.00 MiB none 6 0.0 % 0".split(),
+                  "with what it has")
+        run = subprocess.run([tap.TOOL, "kv", "-j", str(watched.pid)], text=True, capture_output=True, check=False,
+                             env=where)
+        one = json.loads(run.stdout)[0]["caches"][0]
+        tap.equal([one[name] for name in ("slots", "sequences", "forks", "held_bytes", "shared_bytes")],
+                  [5, 2, 1, 12 << 20, 8 << 20], "as JSON too")
+        run = subprocess.run([tap.TOOL, "kv", "a", "b"], text=True, capture_output=True, check=False, env=where)
+        tap.equal(run.returncode, 2, "two processes: wrong usage")
+        watched.stdin.close()
+    tap.equal(watched.returncode, 0, "it ends")
 tap.done()

@@ -8,7 +8,7 @@ import tempfile
 from tap import TOOL, done, equal, has, ok, start
 
 HERE = os.path.dirname(TOOL)
-PARTS = {"bench": ["bench"], "doctor": ["doctor"], "report": ["report"], "watch": ["ps", "stat", "map", "snapshot", "top", "export"],
+PARTS = {"bench": ["bench"], "doctor": ["doctor"], "report": ["report"], "watch": ["ps", "stat", "kv", "map", "snapshot", "top", "export"],
          "trace": ["trace"]}
 
 

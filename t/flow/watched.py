@@ -121,6 +121,7 @@ FORMS = {
     "board": "board size_bytes passed",
     "map": "context gpu serial moves reserved_bytes next runs",
     "refusals": "context gpu text",
+    "kv": "context gpu caches",
     "origins": "next blocks",
 }
 

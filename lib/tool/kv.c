@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* glakectl kv: the KV caches of a running process. */
+#include "tool/figure.h"
+#include "tool/process.h"
+#include "tool/tool.h"
+#include "wire/wire.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static const char help[] =
+	"usage: glakectl kv [--json] [PID|PROGRAM]\n"
+	"\n"
+	"Shows the KV caches (glake_kv_open) of a process that runs with glake and\n"
+	"rpc.socket=yes: sequences and their tokens, what these need, the pages held for them,\n"
+	"what sharing saves, and how many pages were there before they were needed. It may be\n"
+	"left out where there is but one process.\n"
+	"\n"
+	"  -j, --json  for programs\n"
+	"  -h, --help  show this help\n";
+
+static const struct option long_options[] = {
+	{"json", no_argument, NULL, 'j'},
+	{"help", no_argument, NULL, 'h'},
+	{0},
+};
+
+static void print_cache(struct json_object *gpu, struct json_object *cache)
+{
+	uint64_t pages = process_number(cache, "pages");
+	uint64_t limit = process_number(cache, "limit_bytes");
+
+	printf("%3" PRIu64 "  %5" PRIu64 "/%-5" PRIu64 " %8" PRIu64 " %10" PRIu64
+	       " %10s %10s %10s %10s %9" PRIu64 " %5.1f %% %8" PRIu64 "\n",
+		process_number(gpu, "gpu"), process_number(cache, "sequences"),
+		process_number(cache, "slots"), process_number(cache, "prefixes"),
+		process_number(cache, "tokens"),
+		figure_bytes(process_number(cache, "needed_bytes")).text,
+		figure_bytes(process_number(cache, "held_bytes")).text,
+		figure_bytes(process_number(cache, "shared_bytes")).text,
+		limit ? figure_bytes(limit).text : "none", pages,
+		pages ? 100.0 * (double)process_number(cache, "pages_ahead") /
+				(double)pages
+		      : 0.0,
+		process_number(cache, "refused"));
+}
+
+static void print_table(struct json_object *gpus)
+{
+	size_t count = json_object_array_length(gpus), caches_shown = 0;
+
+	printf("%3s  %11s %8s %10s %10s %10s %10s %10s %9s %7s %8s\n", "GPU", "SEQUENCES",
+		"PREFIXES", "TOKENS", "NEEDED", "HELD", "SHARED", "LIMIT", "PAGES",
+		"AHEAD", "REFUSED");
+	for (size_t i = 0; i < count; i++) {
+		struct json_object *gpu = json_object_array_get_idx(gpus, i);
+		struct json_object *caches = process_array(gpu, "caches");
+		size_t n = caches ? json_object_array_length(caches) : 0;
+
+		for (size_t c = 0; c < n; c++)
+			print_cache(gpu, json_object_array_get_idx(caches, c));
+		caches_shown += n;
+	}
+	if (!caches_shown)
+		glk_tool_say("the process has no KV cache");
+}
+
+static int show(const char *name, bool json)
+{
+	char why[GLK_WIRE_WHY_MAX];
+	struct json_object *result;
+	int room, err, status = GLK_TOOL_OK;
+	pid_t pid = process_find(name, &room);
+
+	if (!pid)
+		return GLK_TOOL_FAILED;
+	err = process_ask(room, pid, "kv", NULL, &result, why);
+	close(room);
+	if (err) {
+		process_say_failed(pid, err, why);
+		return GLK_TOOL_FAILED;
+	}
+	if (json_object_get_type(result) != json_type_array) {
+		glk_tool_say("what the process answers are no KV caches");
+		status = GLK_TOOL_FAILED;
+	} else if (json) {
+		puts(json_object_to_json_string_ext(result,
+			JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
+				JSON_C_TO_STRING_NOSLASHESCAPE));
+	} else {
+		print_table(result);
+	}
+	json_object_put(result);
+	return fflush(stdout) ? GLK_TOOL_FAILED : status;
+}
+
+int glk_tool_kv(int argc, char **argv)
+{
+	bool json = false;
+	int c;
+
+	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
+		switch (c) {
+		case 'j':
+			json = true;
+			break;
+		case 'h':
+			fputs(help, stdout);
+			return GLK_TOOL_OK;
+		default:
+			return GLK_TOOL_USAGE;
+		}
+	}
+	if (argc - optind > 1)
+		return glk_tool_usage("kv", "one process at a time");
+	return show(argv[optind], json);
+}
