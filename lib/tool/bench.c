@@ -17,7 +17,7 @@
 
 /* The first two are what runs without a name. */
 static const struct bench_part *const parts[] = {&bench_alloc, &bench_stitch,
-	&bench_handover, &bench_sizes, &bench_tier, &bench_host, &bench_copy,
+	&bench_handover, &bench_sizes, &bench_tier, &bench_host, &bench_copy, &bench_kv,
 	&bench_worst, &bench_policy};
 
 enum { ALLOC, STITCH, HOST = 5, COPY, PARTS = sizeof(parts) / sizeof(parts[0]) };
@@ -41,7 +41,7 @@ static const struct option long_options[] = {
 
 static const char help[] =
 	"usage: glakectl bench [OPTION]... [alloc] [stitch] [handover] [sizes]\n"
-	"                      [tier] [host] [copy] [worst] [policy [TRACE]...]\n"
+	"                      [tier] [host] [copy] [kv] [worst] [policy [TRACE]...]\n"
 	"\n"
 	"Measures parts of the library; without a name, the first two.\n"
 	"\n"
@@ -54,6 +54,8 @@ static const char help[] =
 	"  host      pinned memory of the host: touched and locked at once, beside the driver's\n"
 	"  copy      copies between the host and a GPU, by size and by the number of GPUs whose\n"
 	"            links they may go over\n"
+	"  kv        sequences of a KV cache that grow, end, are forked and adopted, beside the\n"
+	"            driver\n"
 	"  worst     the longest free, request and time under the lock, against the number of\n"
 	"            blocks, streams, GPUs and contexts\n"
 	"  policy    recorded jobs under variants of the policy: memory against driver time;\n"
@@ -61,7 +63,7 @@ static const char help[] =
 	"\n"
 	"  -d, --driver auto|soft|cuda  what to run on (auto)\n"
 	"  -c, --conf KEY=VALUE         set a key of glake.conf(5); repeatable\n"
-	"  -r, --rounds N               how often each is measured (20; tier, host, copy: 5;\n"
+	"  -r, --rounds N               how often each is measured (20; tier, host, copy, kv: 5;\n"
 	"                               worst: 3; passes of policy: 4)\n"
 	"  -t, --threads N              alloc also with N threads, beside one (1)\n"
 	"  -n, --requests N             requests of sizes (7000000)\n"

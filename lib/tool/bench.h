@@ -60,7 +60,8 @@ struct bench_part {
 };
 
 extern const struct bench_part bench_alloc, bench_scale, bench_stitch, bench_handover,
-	bench_sizes, bench_policy, bench_tier, bench_host, bench_copy, bench_worst;
+	bench_sizes, bench_kv, bench_policy, bench_tier, bench_host, bench_copy,
+	bench_worst;
 
 /* The end of each: a message if it failed, or if blocks were lost. `err`, else 0 or -errno. */
 int bench_close(const struct bench_part *part, struct glake *ctx, int err);
@@ -100,6 +101,20 @@ struct bench_alloc {
 
 void bench_add_alloc(struct glk_json *json, const void *measured);
 void bench_print_alloc(const void *measured);
+
+/* kv: what a KV cache costs, by the order of its lanes. */
+#define BENCH_KV_ROWS 8
+
+struct bench_kv {
+	const char *backend;
+	unsigned rounds;
+	struct bench_kv_order {
+		struct {
+			struct bench_range us, driver_us;
+		} row[BENCH_KV_ROWS];
+		uint64_t needed, held, shared; /* bytes */
+	} order[2];
+};
 
 /* alloc, with more than one thread: the same pairs by several, beside one. */
 struct bench_scale {

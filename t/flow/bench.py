@@ -340,6 +340,23 @@ def policy():
     equal(tool("bench", "trace.csv").returncode, 2, "a trace without policy")
 
 
+def kv():
+    run = tool("bench", "-d", "soft", "-q", "-r", "2", "-j", "kv")
+    result = json.loads(run.stdout)
+    equal((run.returncode, list(result)), (0, ["kv", "ok"]), "kv")
+    for order in ("layer_front", "token_front"):
+        of = result["kv"][order]
+        rows = {row["name"]: row for row in of["rows"]}
+        equal(len(rows), 8, "so many rows")
+        ok(all(row["us"]["min"] <= row["us"]["median"] <= row["us"]["max"] for row in rows.values()), "in order")
+        ok(rows["prompt"]["driver_us"]["min"] > 0 and rows["fork"]["driver_us"]["min"] > 0, "the driver is called")
+        equal(rows["token, memory there"]["driver_us"]["max"], 0, "but not for what is there")
+        ok(rows["fork in the same slot"]["driver_us"]["max"] < rows["fork"]["driver_us"]["min"], "nor all again")
+        ok(of["needed_bytes"] < of["held_bytes"] and of["shared_bytes"] >= 2 * 8192 * 64 * 2048, "what is shared", of)
+    run = tool("bench", "-d", "soft", "-q", "-r", "1", "kv")
+    has(run.stdout.decode(), "token, a page a lane", "a table for people")
+
+
 def main():
     start()
     threads()
@@ -350,6 +367,7 @@ def main():
         tier()
         host()
         copy()
+        kv()
         sizes()
         worst()
         policy()
