@@ -425,7 +425,7 @@ static struct pages pages_of(const struct glk_range *range, const struct glk_liv
 	struct pages pages = {.able = UINT32_MAX};
 	bool host = false, part = glk_extent_part(live->e);
 
-	/* a page is in use through one mapping, so no other one of it lies under the block */
+	/* a page is in use through one mapping, or is sealed: no other one of it lies beside it under the block */
 	for (uint32_t slot = first; slot <= last; slot++) {
 		/* pairs with: the store of who maps a page there, for another block */
 		uint32_t id = glk_load_acquire(&map->page[slot]);
