@@ -317,6 +317,7 @@ static uint32_t next_block(const struct glk_map *map, unsigned range, uint64_t *
 	return 0;
 }
 
+/* A block at a time, so that who climbs has not to wait for all of them. */
 static int each_in(struct glk_arena *arena, unsigned range, glk_away_fn fn, void *arg)
 {
 	struct glk_map *map = &arena->map;
@@ -324,19 +325,23 @@ static int each_in(struct glk_arena *arena, unsigned range, glk_away_fn fn, void
 	int err = 0;
 	uint32_t id;
 
-	while (!err && (id = next_block(map, range, &offset))) {
-		struct glk_extent *e = glk_extent_at(map, id);
+	do {
+		struct glk_extent *e;
 		struct glk_moving m;
 
+		glk_plan_enter(arena->gpu);
+		id = next_block(map, range, &offset);
+		e = glk_extent_at(map, id);
 		offset += GLAKE_GRAIN;
-		if (glk_away_take(arena->gpu, e, &m)) {
+		if (id && glk_away_take(arena->gpu, e, &m)) {
 			err = fn(arena, e, arg);
 			glk_away_let_go(arena->gpu, e, &m);
 		}
+		glk_plan_leave(arena->gpu);
 		glk_plan_step(arena->gpu);
 		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
 				<< map->eighth;
-	}
+	} while (id && !err);
 	return err;
 }
 

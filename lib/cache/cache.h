@@ -144,17 +144,12 @@ struct glk_cache {
 			settled; /* one has ended, or does not want to be waited for */
 		uint32_t waiters;
 		uint32_t inside;    /* who may have one */
+		uint32_t parked;    /* of these, who wait, and not for the lock */
 		uint32_t under_way; /* plans */
-		uint32_t climbers;  /* of these, who climb the ladder or wait to */
 		uint32_t steps;	    /* of walks */
-		bool climbing, closed;
+		uint32_t closed;    /* to those outside: GLK_PLANS_..., a bit each */
+		bool climbing;	    /* somebody has his turn on the ladder */
 		uint64_t ended;
-		uint32_t tries;	 /* of requests, under way */
-		uint64_t tried;	 /* that ever began */
-		uint64_t stands; /* requests that wanted to stand alone */
-		uint64_t
-			stood; /* of these, those that did; the next one does, or is about to */
-		uint64_t lapsed; /* the last that others wait for no longer, from 1 */
 	} plans;		 /* see plan.h */
 	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(

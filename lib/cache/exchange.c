@@ -231,6 +231,7 @@ static int get_pages(struct glk_exchange *x)
 		.node = cache->node,
 		.stream = glk_exchange_carrier(x),
 		.patient = x->patient,
+		.alone = !x->patient,
 		.single = glk_part_is_single(cache, x->e)};
 
 	if (x->way == GLK_TO_GPU)
@@ -448,7 +449,9 @@ int glk_exchange(struct glk_arena *arena, struct glk_extent *e, const struct glk
 	/* as one plan: others may be looking for a place here */
 	glk_plan_begin(arena->gpu);
 	glk_exchange_launch(&x);
+	glk_plan_park(arena->gpu, false);
 	glk_exchange_await(&x);
+	glk_plan_unpark(arena->gpu, false);
 	err = glk_exchange_finish(&x);
 	glk_plan_end(arena->gpu);
 	return err;

@@ -49,12 +49,12 @@ struct glk_exchange {
 	struct glk_extent *e;
 	struct glk_run run; /* goes */
 	enum glk_way way;
-	uint32_t on;	     /* a stream more that it is behind, to the GPU; 0: none */
-	bool patient;	     /* may wait for the GPU, so that there is memory */
-	struct glk_run busy; /* the part of the run that gets pages */
-	uint64_t print;	     /* of the run and of who touches it */
-	struct glk_use use;  /* of the run, and then of the copy */
-	uint32_t pages, old; /* that come, and that went: in the hands of this */
+	uint32_t on;  /* a stream more that it is behind, to the GPU; 0: none */
+	bool patient; /* may wait, so that there is memory; else the plan is closed */
+	struct glk_run busy;	   /* the part of the run that gets pages */
+	uint64_t print;		   /* of the run and of who touches it */
+	struct glk_use use;	   /* of the run, and then of the copy */
+	uint32_t pages, old;	   /* that come, and that went: in the hands of this */
 	struct glk_window *window; /* where the pages of the GPU are meanwhile */
 	uint64_t relays;	   /* GPUs whose links may carry it, a bit each */
 	uint64_t

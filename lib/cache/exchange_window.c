@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "cache/exchange.h"
+#include "cache/plan.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -56,8 +57,11 @@ int glk_window_open(struct glk_exchange *x, uint64_t size)
 	int err = 0;
 
 	/* one of two at once waits for nobody, who may be the one that has the window */
-	while (!(w = find(cache)) && x->patient && comes(cache))
+	while (!(w = find(cache)) && x->patient && comes(cache)) {
+		glk_plan_park(cache, false);
 		glk_lock_wait(&cache->lock, &cache->moved);
+		glk_plan_unpark(cache, false);
+	}
 	if (!w)
 		return no_window(cache);
 	x->window = w;

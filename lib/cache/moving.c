@@ -3,6 +3,7 @@
 #include "cache/away.h"
 
 #include "base/thread.h"
+#include "cache/plan.h"
 
 #include <sched.h>
 
@@ -81,8 +82,12 @@ struct glk_extent *glk_away_find(
 	const struct glk_range *range;
 	struct glk_extent *e;
 
-	while (glk_away_is_moving(cache, addr))
-		glk_lock_wait(&cache->lock, &cache->moved);
+	if (glk_away_is_moving(cache, addr)) {
+		glk_plan_park(cache, false);
+		while (glk_away_is_moving(cache, addr))
+			glk_lock_wait(&cache->lock, &cache->moved);
+		glk_plan_unpark(cache, false);
+	}
 	range = glk_cache_range(cache, addr);
 	if (!range)
 		return NULL;

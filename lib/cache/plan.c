@@ -50,93 +50,92 @@ void glk_plan_end(struct glk_cache *gpu)
 	glk_plan_tell(gpu);
 }
 
-bool glk_plan_wait(struct glk_cache *gpu)
+/* Nobody but the climber goes on. */
+static void shut(struct glk_cache *gpu)
+{
+	gpu->plans.closed |= GLK_PLANS_CLIMBED;
+	while (gpu->plans.inside > gpu->plans.parked + 1)
+		wait_settled(gpu);
+}
+
+static void unshut(struct glk_cache *gpu)
+{
+	gpu->plans.closed &= ~GLK_PLANS_CLIMBED;
+	glk_plan_tell(gpu);
+}
+
+void glk_plan_park(struct glk_cache *gpu, bool climbs)
+{
+	if (climbs) {
+		unshut(gpu);
+		return;
+	}
+	gpu->plans.parked++;
+	glk_plan_tell(gpu);
+}
+
+void glk_plan_unpark(struct glk_cache *gpu, bool climbs)
+{
+	if (climbs) {
+		shut(gpu);
+		return;
+	}
+	while (gpu->plans.closed & GLK_PLANS_CLIMBED)
+		wait_settled(gpu);
+	gpu->plans.parked--;
+}
+
+bool glk_plan_wait(struct glk_cache *gpu, bool climbs)
 {
 	uint64_t ended = gpu->plans.ended;
 
 	if (!gpu->plans.under_way)
 		return false;
+	glk_plan_park(gpu, climbs);
 	while (gpu->plans.ended == ended)
 		wait_settled(gpu);
+	glk_plan_unpark(gpu, climbs);
 	return true;
-}
-
-/* ns that others wait for one that stands alone. It may wait for the GPU, and that for somebody who asks for
- * memory. */
-#define PATIENCE 250000000
-
-void glk_plan_pass(struct glk_cache *gpu)
-{
-	uint64_t stood = gpu->plans.stood;
-	int64_t since = glk_clock_ticks();
-	bool told = true;
-
-	gpu->plans.waiters++;
-	for (int64_t end = glk_clock_ns() + PATIENCE, left = PATIENCE;
-		told && left > 0 && glk_plan_is_stood(gpu); left = end - glk_clock_ns())
-		told = glk_lock_wait_for(&gpu->lock, &gpu->plans.settled, left);
-	gpu->plans.waiters--;
-	glk_times_since(&gpu->times[GLK_TIMED_WAIT], since);
-	if (!glk_plan_is_stood(gpu) || gpu->plans.stood != stood)
-		return;
-	/* it has been there all the time: nobody waits for it any more, nor it for the others */
-	gpu->plans.lapsed = stood + 1;
-	glk_plan_tell(gpu);
-}
-
-void glk_plan_stand(struct glk_cache *gpu, struct glk_request *request)
-{
-	uint64_t turn = gpu->plans.stands++;
-
-	while (gpu->plans.stood != turn ||
-		(gpu->plans.tries && gpu->plans.lapsed != turn + 1))
-		wait_settled(gpu);
-	request->alone = true;
-}
-
-void glk_plan_stood(struct glk_cache *gpu, struct glk_request *request)
-{
-	request->alone = false;
-	gpu->plans.stood++;
-	glk_plan_tell(gpu);
 }
 
 void glk_plan_climb(struct glk_cache *gpu)
 {
-	gpu->plans.climbers++;
-	/* somebody who waits for the others waits for this one no longer */
-	glk_plan_tell(gpu);
+	gpu->spill_waits += gpu->sending > 0;
+	glk_plan_park(gpu, false);
 	while (gpu->plans.climbing)
 		wait_settled(gpu);
 	gpu->plans.climbing = true;
+	gpu->plans.parked--;
+	shut(gpu);
+}
+
+bool glk_plan_climb_now(struct glk_cache *gpu)
+{
+	if (gpu->plans.climbing || gpu->plans.inside > gpu->plans.parked + 1)
+		return false;
+	gpu->plans.climbing = true;
+	gpu->plans.closed |= GLK_PLANS_CLIMBED;
+	return true;
 }
 
 void glk_plan_climbed(struct glk_cache *gpu)
 {
-	gpu->plans.climbers--;
 	gpu->plans.climbing = false;
-	glk_plan_tell(gpu);
-}
-
-bool glk_plan_yield(struct glk_cache *gpu, uint64_t ended)
-{
-	while (gpu->plans.ended == ended && gpu->plans.under_way > gpu->plans.climbers)
-		wait_settled(gpu);
-	return gpu->plans.ended != ended;
+	unshut(gpu);
 }
 
 void glk_plan_close(struct glk_cache *gpu)
 {
-	while (gpu->plans.closed)
+	while (gpu->plans.closed & GLK_PLANS_CLOSED)
 		wait_settled(gpu);
-	gpu->plans.closed = true;
+	gpu->plans.closed |= GLK_PLANS_CLOSED;
 	while (gpu->plans.inside)
 		wait_settled(gpu);
 }
 
 void glk_plan_open(struct glk_cache *gpu)
 {
-	assert(gpu->plans.closed);
-	gpu->plans.closed = false;
+	assert(gpu->plans.closed & GLK_PLANS_CLOSED);
+	gpu->plans.closed &= ~GLK_PLANS_CLOSED;
 	glk_plan_tell(gpu);
 }

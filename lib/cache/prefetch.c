@@ -226,7 +226,7 @@ static struct glk_hint *choose(struct glk_cache *cache)
 	struct glk_hints *hints = cache->hints;
 	struct glk_hint *h;
 
-	if (hints->busy || cache->plans.climbers || glk_load_relaxed(&cache->suspended))
+	if (hints->busy || cache->plans.climbing || glk_load_relaxed(&cache->suspended))
 		return NULL;
 	glk_prefetch_land(cache);
 	h = glk_hint_next(hints);

@@ -283,7 +283,6 @@ static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 	int err = 0, failed;
 	struct glk_sending_idle idle = {0};
 
-	glk_plan_enter(cache);
 	while (!err && cache->suspended_blocks) {
 		uint64_t left = cache->suspended_blocks;
 
@@ -294,7 +293,6 @@ static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 			glk_sending_again(cache, cache->suspended_blocks < left, &idle))
 			err = is_held(cache);
 	}
-	glk_plan_leave(cache);
 	failed = glk_clock_sync(&cache->streams,
 		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
 	return err ? err : failed;

@@ -5,6 +5,7 @@
 #include "base/cancel.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "cache/plan.h"
 #include "cache/tag/tag.h"
 
 #include <errno.h>
@@ -22,6 +23,7 @@ static int call(
 	if (!thread)
 		return -EBUSY;
 	h->callers++;
+	glk_plan_park(cache, false);
 	glk_lock_pause(&cache->lock);
 	cancel = glk_cancel_off();
 	why = thread->error;
@@ -33,6 +35,7 @@ static int call(
 	glk_lock_resume(&cache->lock);
 	if (!--h->callers)
 		pthread_cond_broadcast(&cache->moved);
+	glk_plan_unpark(cache, false);
 	return err;
 }
 

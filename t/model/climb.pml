@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Who waits for whose plan (lib/cache/plan.c, the climb in lib/cache/arena/supply.c), for
- * spin. Three requests want pages, of which there are too few for all. Each takes what is free,
- * makes more while there is room, and climbs the ladder for the rest, with what it has in its
- * hands. What it got goes back when it finds too little, or when the driver fails it. Before one is
- * refused that others met it stands alone: it is tried once more while no other one is. Beside them free
- * pages are given back to the driver, and somebody changes the rights of all that is mapped, with
- * nobody inside.
+ * Who waits for whose plan (lib/cache/plan.c), for spin. Requests want pages, of which there are too few
+ * for all. Each takes what is free and makes more while there is room. One that finds too little puts back
+ * what it has, unless nobody else is inside, and waits for its turn on the ladder, with nobody inside but
+ * those who are parked; there it tries again, gives back what it cannot use, and waits for what the GPU is not
+ * done with, while others go in and out. Beside them free pages are given back to the driver, and somebody
+ * changes the rights of all that is mapped, with nobody inside.
+ *
+ * With WAITS the GPU ends its work only when a visitor has come and gone, who may come late, and somebody
+ * inside waits for that too, with a page in his hands.
  *
  * Shown: nobody waits who is never told, and nobody looks for memory again more often than plans
- * end; one climbs at a time; who is refused could not be served with what nobody has, not even
- * with what others had in their hands, and while no call fails somebody is served if one alone would be; nobody is inside while plans are
- * closed; no page is lost. Each of the mistakes below must be refuted:
+ * end; one climbs at a time, with nobody else in the middle of anything; who is refused could not be served with
+ * all that is not live, not even with what others had in their hands, and while no call fails somebody is
+ * served if one alone would be; nobody is inside while plans are closed; no page is lost. Each of the mistakes
+ * below must be refuted:
  *
- *	CLIMB_SILENT	who waits until others have ended is not told that one climbs now
- *	CLIMB_UNCOUNTED	one that waits for its turn to climb is waited for
  *	CLIMB_BESIDE	two climb at a time
- *	YIELD_NEVER	who finds nothing is refused while others are under way
- *	LOOK_LATE	what ended while the ladder was climbed is not looked at
- *	STAND_NEVER	who has met others is refused without standing alone
- *	STAND_EARLY	who stands does not wait until no other one is tried
- *	TRY_BESIDE	who is tried does not look whether another one stands
+ *	CLIMB_OPEN	one climbs while others are inside
+ *	CLIMB_HOLDING	who waits for its turn keeps what it has in its hands
+ *	CLIMB_COUNTED	who waits for its turn is waited for
+ *	WAIT_SHUT	nobody is let in while the climber waits for the GPU
+ *	PARK_NEVER	who waits for the GPU inside is not parked
+ *	PARK_SILENT	nobody is told of it
+ *	PARK_ON		it goes on while somebody climbs
+ *	OTHERS_NEVER	who finds nothing is refused while plans are under way
  *	END_SILENT	neither the end of a plan is told nor that its request leaves
  *	END_EARLY	both are told before they are so
  *	END_KEPT	a request that is refused is under way for ever
@@ -32,14 +36,17 @@
  *
  * What is done under the lock of the GPU is one step. Pages that idle, with their mappings, are
  * free ones here, and blocks live until all requests are over. Bounds: three requests of two or
- * three pages, three or four pages, one failure; with CLOSERS two requests, one that needs no
- * plan, and two who close.
+ * three pages, three or four pages, one failure; with WAITS or CLOSERS two requests.
  */
 #if defined(LEAVE_SILENT) || defined(OPEN_SILENT) || defined(ENTER_CLOSED) ||            \
 	defined(CLOSE_AT_ONCE)
 #define CLOSERS
 #endif
-#ifdef CLOSERS
+#if defined(WAIT_SHUT) || defined(PARK_NEVER) || defined(PARK_SILENT) ||                 \
+	defined(PARK_ON) || defined(OTHERS_NEVER)
+#define WAITS
+#endif
+#if defined(CLOSERS) || defined(WAITS)
 #define REQUESTS 2
 #else
 #define REQUESTS 3
@@ -50,17 +57,17 @@
 #define missing	    (want[me] - hand[me])
 #define not_live    (all - live[0] - live[1] - live[2])
 
-/* Pages: on the list, room for more, in somebody's hands, live. */
-byte free, room, all;
+/* Pages: on the list, room for more, idle behind work of the GPU, in somebody's hands, live. */
+byte free, room, late, all;
 byte hand[3], live[3];
 byte want[3];
 byte served;
-bool failed; /* the driver did */
+bool failed;   /* the driver did */
+bool launched; /* the visitor has come and gone */
 
 /* Plans. */
-byte inside, under_way, climbers;
-bool closed, climbing, changing;
-byte tries, met, stands, stood;
+byte inside, parked, under_way;
+bool closed, shut, climbing, changing, alone;
 byte asleep; /* set of those who wait to be told */
 byte news;   /* set of those for whom a plan has ended since they looked */
 
@@ -72,7 +79,7 @@ inline enter()
 {
 #ifndef ENTER_CLOSED
 	do
-	:: closed -> wait()
+	:: closed || shut -> wait()
 	:: else -> break
 	od;
 #endif
@@ -92,11 +99,51 @@ inline end()
 {
 	assert(under_way);
 	under_way--;
-	news = 31;
+	news = 127;
 #if !defined(END_SILENT) && !defined(END_EARLY)
 	tell()
 #endif
 }
+
+inline park()
+{
+#ifndef PARK_NEVER
+	parked++;
+#ifndef PARK_SILENT
+	tell()
+#endif
+#endif
+	skip
+}
+
+inline unpark()
+{
+#ifndef PARK_NEVER
+#ifndef PARK_ON
+	do
+	:: shut -> wait()
+	:: else -> break
+	od;
+#endif
+	parked--
+#endif
+	skip
+}
+
+/* Nobody but the climber goes on. */
+inline shut_out()
+{
+	shut = true;
+#ifndef CLIMB_OPEN
+	do
+	:: inside > parked + 1 -> wait()
+	:: else -> break
+	od;
+#endif
+	alone = true
+}
+
+inline let_in() { shut = false; alone = false; tell() }
 
 inline take_free()
 {
@@ -108,11 +155,13 @@ inline take_free()
 	}
 }
 
+inline put_back() { d_step { free = free + hand[me]; hand[me] = 0 } }
+
 /* One request. */
 proctype request(byte me)
 {
-	byte looks, away, others, turn;
-	bool climbs, bad, tried, had_met, alone;
+	byte looks, away;
+	bool climbs, bad, tried;
 
 	goto begin;
 
@@ -123,7 +172,7 @@ grow:
 	:: d_step { !missing || !room -> skip }; break
 	od;
 	if
-	:: climbs -> goto climb_grown
+	:: tried -> goto climb_grown
 	:: else -> goto grown
 	fi;
 drain:
@@ -136,6 +185,9 @@ map:
 	:: d_step { !failed -> failed = true; bad = true }
 	fi;
 	goto mapped;
+await:
+	!late || launched;
+	goto awaited;
 
 	/* Under the lock. */
 begin:
@@ -145,24 +197,18 @@ begin:
 		if
 		:: under_way ->
 			news = news & ~(1 << me);
+			parked++;
+			tell();
 			do
-			:: !has(news, me) -> wait()
+			:: !has(news, me) || shut -> wait()
 			:: else -> break
-			od
+			od;
+			parked--
 		:: skip
 		fi;
 again:
-		looks = 0;
-#ifndef TRY_BESIDE
-		do
-		:: stands != stood && !alone -> wait()
-		:: else -> break
-		od;
-#endif
-		had_met = tries > 0;
-		met = met + had_met;
-		others = met;
-		tries++;
+		assert(!alone || climbs);
+		tried = false;
 		under_way++;
 		take_free();
 		if
@@ -170,40 +216,42 @@ again:
 		:: else -> goto map
 		fi;
 grown:
+		assert(!alone || climbs);
 		if
 		:: !missing -> goto map
+		:: missing && climbs -> goto ladder
+		:: missing && !climbs && !climbing && inside <= parked + 1 ->
+			climbing = true;
+			climbs = true;
+			shut = true;
+			alone = true;
+			goto ladder
 		:: else -> skip
 		fi;
-
-		climbs = true;
-#ifndef CLIMB_UNCOUNTED
-		climbers++;
+#ifndef CLIMB_HOLDING
+		put_back();
 #endif
-#ifndef CLIMB_SILENT
+		end();
+#ifndef CLIMB_COUNTED
+		parked++;
+#endif
 		tell();
-#endif
 #ifndef CLIMB_BESIDE
 		do
 		:: climbing -> wait()
 		:: else -> break
 		od;
 #endif
-#ifdef CLIMB_UNCOUNTED
-		climbers++;
-#endif
 		assert(!climbing);
 		climbing = true;
-look:
-		looks++;
-		assert(looks < LOOKS);
-		news = news & ~(1 << me);
-		take_free();
-		tried = false;
+		climbs = true;
+#ifndef CLIMB_COUNTED
+		parked--;
+#endif
+		shut_out();
+		goto again;
 ladder:
-		if
-		:: !missing -> goto climbed
-		:: else -> skip
-		fi;
+		tried = true;
 		away = (free < missing -> free : missing);
 		free = free - away;
 		goto drain;
@@ -214,87 +262,74 @@ drained:
 		fi;
 climb_grown:
 		if
-		:: !missing -> goto climbed
-		:: missing && !tried -> tried = true; goto ladder
-		:: else -> skip
-		fi;
-#ifdef LOOK_LATE
-		news = news & ~(1 << me);
-#endif
-#ifndef YIELD_NEVER
-		do
-		:: !has(news, me) && under_way > climbers -> wait()
-		:: else -> break
-		od;
-#endif
-		if
-		:: has(news, me) -> goto look
-		:: else -> skip
-		fi;
-climbed:
-		climbers--;
-		climbing = false;
-		climbs = false;
-		tell();
-		if
 		:: !missing -> goto map
+		:: missing && late ->
+#ifndef WAIT_SHUT
+			let_in();
+#endif
+			goto await
+		:: else -> goto others
+		fi;
+awaited:
+		free = free + late;
+		late = 0;
+		shut_out();
+		take_free();
+		goto ladder;
+others:
+		put_back();
+		end();
+		looks++;
+		assert(looks < LOOKS);
+#ifndef OTHERS_NEVER
+		if
+		:: under_way ->
+			news = news & ~(1 << me);
+			let_in();
+			do
+			:: !has(news, me) -> wait()
+			:: else -> break
+			od;
+			shut_out();
+			goto again
 		:: else -> skip
 		fi;
-		assert(hand[me] + free + room < want[me]);
-		goto refused;
+#endif
+		assert(want[me] > not_live);
+		goto out;
 mapped:
 		if
 		:: bad -> goto refused
 		:: else -> skip
 		fi;
 		d_step { live[me] = hand[me]; hand[me] = 0; served++ };
-		goto out;
+		goto ended;
 refused:
 		skip;
 #ifndef KEEP
-		d_step { free = free + hand[me]; hand[me] = 0 };
+		put_back();
 #ifdef END_KEPT
 		leave();
 		goto done;
 #endif
 #endif
-#ifndef STAND_NEVER
-		if
-		:: !bad && !alone && (had_met || met != others) ->
-			end();
-			tries--;
-			tell();
-			turn = stands;
-			stands++;
-			do
-#ifdef STAND_EARLY
-			:: stood != turn -> wait()
-#else
-			:: stood != turn || tries -> wait()
-#endif
-			:: else -> break
-			od;
-			alone = true;
-			goto again
-		:: else -> skip
-		fi;
-#endif
-		assert(bad || want[me] > not_live);
-out:
-		tries--;
-		if
-		:: alone ->
-			alone = false;
-			stood++;
-			tell()
-		:: else -> skip
-		fi;
+ended:
 #ifdef END_EARLY
 		tell()
 	};
 	atomic {
 #endif
 		end();
+out:
+		if
+		:: climbs ->
+			climbs = false;
+			climbing = false;
+			shut = false;
+			alone = false;
+			tell()
+		:: else -> skip
+		fi;
 		leave()
 	};
 done:
@@ -316,11 +351,36 @@ proctype trim(byte me)
 	atomic { end(); leave() }
 }
 
+/* Somebody waits for the GPU in the middle of his plan. */
+proctype mover(byte me)
+{
+	byte mine;
+
+	atomic {
+		enter();
+		under_way++;
+		if
+		:: free -> free--; mine = 1
+		:: else -> skip
+		fi
+	};
+	atomic { park() };
+	launched;
+	atomic {
+		unpark();
+		assert(!alone);
+		free = free + mine;
+		mine = 0;
+		end();
+		leave()
+	}
+}
+
 /* A request that finds all it needs. */
 proctype visitor(byte me)
 {
 	atomic { enter() };
-	atomic { leave() }
+	atomic { leave(); launched = true }
 }
 
 /* The rights of all that is mapped change. */
@@ -362,7 +422,13 @@ init
 		:: free = 2; room = 2
 		:: free = 1; room = 2
 		fi;
-		all = free + room;
+#ifdef WAITS
+		if
+		:: late = 1; room = 1
+		:: skip
+		fi;
+#endif
+		all = free + room + late;
 		if
 		:: want[0] = 2; want[1] = 2; want[2] = 3
 		:: want[0] = 2; want[1] = 3; want[2] = 3
@@ -371,6 +437,10 @@ init
 		for (i : 0 .. REQUESTS - 1) {
 			run request(i)
 		};
+#ifdef WAITS
+		run mover(3);
+		run visitor(4)
+#else
 #ifdef CLOSERS
 		run visitor(2);
 		run closer(3);
@@ -378,9 +448,10 @@ init
 #else
 		run trim(3)
 #endif
+#endif
 	};
 	(_nr_pr == 1);
-	assert(!inside && !under_way && !climbers && !climbing && !closed);
-	assert(free + room + live[0] + live[1] + live[2] == all);
+	assert(!inside && !parked && !under_way && !climbing && !closed && !shut);
+	assert(free + room + late + live[0] + live[1] + live[2] == all);
 	assert(served || failed || !some(all))
 }

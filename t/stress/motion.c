@@ -207,12 +207,9 @@ static void storm(uint64_t seed, double seconds, const char *policy)
 		pthread_join(thread[i], NULL);
 	pthread_join(device, NULL);
 	glk_fault_set(rig.drv, "off");
-	tap_note("%s: %" PRIu64
-		 " served, %u refused, %u that asked for too much, %" PRIu64
-		 " stood alone",
+	tap_note("%s: %" PRIu64 " served, %u refused, %u that asked for too much",
 		policy ? policy : "as it comes", glk_load_relaxed(&served),
-		glk_load_relaxed(&refused), glk_load_relaxed(&denied),
-		rig.cache.plans.stood);
+		glk_load_relaxed(&refused), glk_load_relaxed(&denied));
 	is_int(glk_load_relaxed(&refused), 0, "no request that fits is refused");
 	is_int(glk_load_relaxed(&wrong), 0, "blocks keep what was written");
 	is_int(glk_load_relaxed(&booked), count_slots(SLOT), "all but one are freed");

@@ -121,14 +121,13 @@ struct glk_request {
 	bool single;	     /* all of them do */
 	bool trim;	     /* too much memory is stranded, see glk_want */
 	bool patient;	     /* it waits for the GPU before it is refused */
-	bool asks;	 /* the program is to be asked for room first: see shortage.c */
-	bool own;	 /* nothing of other streams is in the place that was found */
-	bool called;	 /* the driver was called for it, waits included */
-	bool stitched;	 /* with pages that lay elsewhere */
-	bool wake;	 /* the thread that grows ahead has something to do */
-	bool met;	 /* others were being tried during its last try */
-	uint64_t number; /* of that try, of all that there were */
-	bool alone;	 /* nobody else is tried: see glk_plan_stand() */
+	bool asks;     /* the program is to be asked for room first: see shortage.c */
+	bool own;      /* nothing of other streams is in the place that was found */
+	bool called;   /* the driver was called for it, waits included */
+	bool stitched; /* with pages that lay elsewhere */
+	bool wake;     /* the thread that grows ahead has something to do */
+	bool alone;    /* nobody else is inside who is not parked: see cache/plan.h */
+	bool climbs;   /* because it has its turn on the ladder */
 };
 
 /* beside.c. What a block has on the host, in place, is counted while it is not away: before it moves, and

@@ -39,29 +39,19 @@ typedef int (*glk_try_fn)(
 int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
 	uint32_t *extent, int err) GLK_COLD;
 
-/* One that does not wait for the GPU has somewhere else to go, and waits for nobody either. */
-static inline int glk_request_once(struct glk_arena *arena, struct glk_request *request,
-	glk_try_fn fn, uint32_t *extent)
-{
-	int err;
-
-	if (!request->patient)
-		return fn(arena, request, extent);
-	glk_plan_try(arena->gpu, request);
-	err = fn(arena, request, extent);
-	glk_plan_tried(arena->gpu, request);
-	return err;
-}
-
 static inline int glk_request_somehow(struct glk_arena *arena,
 	struct glk_request *request, glk_try_fn fn, uint32_t *extent)
 {
 	int err;
 
 	arena->inside++;
-	err = glk_request_once(arena, request, fn, extent);
+	err = fn(arena, request, extent);
 	if (err)
 		err = glk_request_again(arena, request, fn, extent, err);
+	if (request->climbs) {
+		request->alone = request->climbs = false;
+		glk_plan_climbed(arena->gpu);
+	}
 	arena->inside--;
 	return err;
 }
@@ -166,7 +156,8 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
 
 /* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at a node, where it has none: memory that nobody
  * uses is given back. Whether there is room for them, as far as is known. */
-bool glk_ladder_climb(struct glk_arena *home, struct glk_node *node, uint64_t bytes);
+bool glk_ladder_climb(struct glk_arena *home, const struct glk_request *request,
+	struct glk_node *node, uint64_t bytes);
 /* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
  * so many groups of 64 slots at most. The bytes that were given back. */
 uint64_t glk_ladder_release(

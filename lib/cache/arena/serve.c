@@ -29,8 +29,8 @@ static void try_ahead(
 
 /* The search again after one that found none, with more addresses, or with those of plans under way when
  * they are done. */
-static GLK_COLD int extend(
-	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
+static GLK_COLD int extend(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit)
 {
 	struct glk_cache *gpu = arena->gpu;
 	struct glk_map *map = &arena->map;
@@ -42,18 +42,19 @@ static GLK_COLD int extend(
 
 		/* while that failed others may have had the last that there may be, for both */
 		if (glk_map_extend(map, want->size) && map->ranges == ranges &&
-			gpu->plans.ended == ended && !glk_plan_wait(gpu))
+			gpu->plans.ended == ended && !glk_plan_wait(gpu, request->climbs))
 			break;
 		err = glk_fit_search(map, want, ret_fit);
 	}
 	return err;
 }
 
-static inline int search(
-	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
+static inline int search(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	return glk_fit_search(&arena->map, want, ret_fit) ? extend(arena, want, ret_fit)
-							  : 0;
+	return glk_fit_search(&arena->map, want, ret_fit)
+		? extend(arena, request, want, ret_fit)
+		: 0;
 }
 
 static int no_addresses(struct glk_arena *arena, uint64_t size)
@@ -81,11 +82,11 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 
 	if ((err || ret_fit->maps) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
-		err = search(arena, want, ret_fit);
+		err = search(arena, request, want, ret_fit);
 	for (int i = 0; i < GLK_DRAINS && (err || ret_fit->maps) &&
 		want->kind != GLK_FIT_NEST && glk_supply_drain(arena, want->size);
 		i++)
-		err = search(arena, want, ret_fit);
+		err = search(arena, request, want, ret_fit);
 	if (err)
 		return no_addresses(arena, want->size);
 	try_ahead(arena, want, ret_fit);
@@ -96,7 +97,7 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 		learned = true;
 	if (!learned)
 		return 0;
-	err = search(arena, want, ret_fit);
+	err = search(arena, request, want, ret_fit);
 	if (err)
 		return no_addresses(arena, want->size);
 	try_ahead(arena, want, ret_fit);
@@ -109,7 +110,7 @@ static inline int seek(struct glk_arena *arena, struct glk_request *request,
 	int err;
 
 	do {
-		err = search(arena, want, ret_fit);
+		err = search(arena, request, want, ret_fit);
 		if (err || ret_fit->maps || ret_fit->waits)
 			err = seek_on(arena, request, want, err, ret_fit);
 	} while (!err && glk_ahead_meet(arena, ret_fit->offset, want->size));
@@ -282,10 +283,18 @@ static bool is_beset(const struct glk_map *map, uint32_t first, uint32_t last)
 	return false;
 }
 
+static void await(struct glk_arena *arena, const struct glk_request *request,
+	const struct glk_work *work)
+{
+	glk_plan_park(arena->gpu, request->climbs);
+	glk_work_sync(&arena->gpu->streams, work);
+	glk_plan_unpark(arena->gpu, request->climbs);
+}
+
 /* Mappings that have to go first, and are in the way since the work on them is not known to be done:
  * that is asked for, and then waited for. */
-static void let_pass(
-	struct glk_arena *arena, uint32_t first, uint32_t last, bool idle, bool wait)
+static void let_pass(struct glk_arena *arena, const struct glk_request *request,
+	uint32_t first, uint32_t last, bool idle, bool wait)
 {
 	struct glk_streams *streams = &arena->gpu->streams;
 	const struct glk_map *map = &arena->map;
@@ -297,11 +306,12 @@ static void let_pass(
 			(idle || !glk_bit_get(map->usable, slot)))
 			glk_work_add(&work, &map->use[glk_use_slot(map, slot)]);
 	}
-	glk_work_sync(streams, &work);
+	await(arena, request, &work);
 }
 
 /* Idle pages of the host that lie there leave, behind the work on them: it is to have pages of the GPU. */
-static void leave_host(struct glk_arena *arena, uint32_t first, uint32_t last)
+static void leave_host(struct glk_arena *arena, const struct glk_request *request,
+	uint32_t first, uint32_t last)
 {
 	const struct glk_map *map = &arena->map;
 	struct glk_work work = {0};
@@ -311,16 +321,17 @@ static void leave_host(struct glk_arena *arena, uint32_t first, uint32_t last)
 			!glk_bit_get(map->busy, slot))
 			glk_work_add(&work, &map->use[glk_use_slot(map, slot)]);
 	}
-	glk_work_sync(&arena->gpu->streams, &work);
+	await(arena, request, &work);
 	glk_plan_begin(arena->gpu);
 	glk_beside_leave(arena->gpu);
 	glk_plan_end(arena->gpu);
 }
 
-static int await_others(struct glk_arena *arena, uint32_t first, uint32_t last)
+static int await_others(struct glk_arena *arena, const struct glk_request *request,
+	uint32_t first, uint32_t last)
 {
 	while (is_beset(&arena->map, first, last)) {
-		if (!glk_plan_wait(arena->gpu))
+		if (!glk_plan_wait(arena->gpu, request->climbs))
 			return glk_error(-EIO, GLAKE_ERROR_DRIVER,
 				"addresses of the block cannot be mapped: the driver has kept "
 				"what was there");
@@ -339,11 +350,11 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 	int err = -EAGAIN;
 
 	if (glk_place_on_host(arena, request, first, last))
-		leave_host(arena, first, last);
+		leave_host(arena, request, first, last);
 	for (int i = 0; i < 4 && err == -EAGAIN; i++) {
 		if (i)
-			let_pass(arena, first, last, false, i > 1);
-		err = await_others(arena, first, last);
+			let_pass(arena, request, first, last, false, i > 1);
+		err = await_others(arena, request, first, last);
 		if (!err)
 			err = glk_back(arena, request, *extent);
 	}
@@ -383,13 +394,14 @@ static int clear(struct glk_arena *arena, uint32_t first, uint32_t last)
 
 int glk_arena_clear(struct glk_arena *arena, uint32_t first, uint32_t last)
 {
+	const struct glk_request request = {0};
 	int err = -EAGAIN;
 
 	arena->gpu->streams.stuck = false;
 	for (int i = 0; i < 4 && err == -EAGAIN; i++) {
 		if (i)
-			let_pass(arena, first, last, true, i > 1);
-		err = await_others(arena, first, last);
+			let_pass(arena, &request, first, last, true, i > 1);
+		err = await_others(arena, &request, first, last);
 		if (!err)
 			err = clear(arena, first, last);
 	}

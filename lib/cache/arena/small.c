@@ -117,6 +117,7 @@ static bool await_hole(struct glk_arena *arena, const struct glk_request *reques
 	struct glake_error why = glk_thread_current->error;
 	struct glk_use first = {0};
 	unsigned count;
+	int err;
 
 	count = glk_tree_find(
 		map, &map->nested, request->rounded, holes, GLK_FIT_CANDIDATES);
@@ -131,7 +132,10 @@ static bool await_hole(struct glk_arena *arena, const struct glk_request *reques
 	}
 	if (!first.streams)
 		return false;
-	if (!glk_clock_sync_use(&arena->gpu->streams, &first))
+	glk_plan_park(arena->gpu, request->climbs);
+	err = glk_clock_sync_use(&arena->gpu->streams, &first);
+	glk_plan_unpark(arena->gpu, request->climbs);
+	if (!err)
 		return true;
 	/* another slot is opened then, or that says why not */
 	glk_error_back(&why);

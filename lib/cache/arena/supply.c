@@ -408,9 +408,6 @@ static int economise(struct order *o, uint64_t target)
 	return grow_all(o, UINT64_MAX);
 }
 
-/* Times that a request looks again since others have given memory up meanwhile, at the most. */
-#define LOOKS 8
-
 /* One try: what others left, and room that the ladder makes for the rest. */
 static int climb_once(struct order *o)
 {
@@ -419,7 +416,7 @@ static int climb_once(struct order *o)
 	take_all_free(o);
 	take_all_idle(o);
 	for (int i = 0; i < 2 && !is_done(o); i++) {
-		if (!glk_ladder_climb(o->arena->home, o->node, missing(o)))
+		if (!glk_ladder_climb(o->arena->home, o->request, o->node, missing(o)))
 			return -ENOMEM;
 		err = grow_all(o, UINT64_MAX);
 		if (err && err != -ENOMEM)
@@ -428,37 +425,19 @@ static int climb_once(struct order *o)
 	return is_done(o) ? 0 : -ENOMEM;
 }
 
-/* Whether other threads have freed blocks since the last time. */
-static bool others_free(struct glk_cache *gpu, uint64_t *frees)
-{
-	uint64_t before = *frees;
-	struct glk_seats sum;
-
-	glk_seats_sum(gpu, &sum);
-	*frees = sum.frees;
-	return sum.frees != before;
-}
-
-/* The ladder, for all that is still missing: as long as others end their plans, or free blocks, which
- * may lie beside those that keep a page from being given back. */
+/* The ladder, for all that is still missing. Where others are inside all that was had goes back first, and it is
+ * climbed by a later try: see cache/plan.h. */
 static int climb(struct order *o)
 {
 	struct glk_cache *gpu = o->arena->gpu;
-	int err = -ENOMEM;
-	uint64_t frees = 0;
+	struct glk_request *request = o->request;
+	int err;
 
-	glk_plan_climb(gpu);
-	others_free(gpu, &frees);
-	for (int i = 0; i < LOOKS && err == -ENOMEM; i++) {
-		uint64_t ended = gpu->plans.ended;
-
-		err = climb_once(o);
-		gpu->spill_waits += err == -ENOMEM && gpu->sending;
-		if (err == -ENOMEM && !glk_plan_yield(gpu, ended) &&
-			!others_free(gpu, &frees))
-			break;
-	}
-	glk_plan_climbed(gpu);
+	if (!request->alone && !glk_plan_climb_now(gpu))
+		return -ENOMEM;
+	request->climbs |= !request->alone;
+	request->alone = true;
+	err = climb_once(o);
 	return err == -ENOMEM ? glk_ladder_refuse(o->arena->home, o->node, missing(o))
 			      : err;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The tries of a request, each of a place with pages behind it. Where one finds no memory or no place,
- * a rung is climbed that may change that, and another one follows. Before the request is refused it
- * is tried alone, if it was not: memory in the hands of others comes back by that, see plan.h.
+ * The tries of a request, each of a place with pages behind it. Where one finds no memory or no place
+ * it is tried again alone, so that no memory is in the hands of others: see plan.h. Then a rung is climbed
+ * that may change something, and another one follows.
  */
 #include "base/error.h"
 #include "cache/ahead.h"
@@ -105,23 +105,31 @@ static bool wait_for_holes(struct glk_arena *arena, const struct glk_request *re
 {
 	struct glake_error why = glk_thread_current->error;
 	struct glk_work work = {0};
+	int err;
 
 	if (!may_wait(arena, request))
 		return false;
 	gather(arena, &work);
 	if (arena->home->map.space != arena->map.space)
 		gather(arena->home, &work);
-	return is_over(glk_work_sync(&arena->gpu->streams, &work), &why);
+	glk_plan_park(arena->gpu, request->climbs);
+	err = glk_work_sync(&arena->gpu->streams, &work);
+	glk_plan_unpark(arena->gpu, request->climbs);
+	return is_over(err, &why);
 }
 
-/* Before a refusal for all that the GPU does, in which others carry out what they have planned, and give
- * back. */
+/* Before a refusal for all that the GPU does. */
 static bool wait_for_all(struct glk_arena *arena, const struct glk_request *request)
 {
 	struct glake_error why = glk_thread_current->error;
+	int err;
 
-	return may_wait(arena, request) &&
-		is_over(glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0)), &why);
+	if (!may_wait(arena, request))
+		return false;
+	glk_plan_park(arena->gpu, request->climbs);
+	err = glk_clock_sync(&arena->gpu->streams, ~UINT64_C(0));
+	glk_plan_unpark(arena->gpu, request->climbs);
+	return is_over(err, &why);
 }
 
 /* After a try that failed: the rungs, each followed by another one. */
@@ -135,21 +143,52 @@ static int by_rungs(struct glk_arena *arena, struct glk_request *request, glk_tr
 
 		if ((err == -ENOMEM || (waits && err == -EBUSY)) &&
 			rungs[i](arena, request))
-			err = glk_request_once(arena, request, fn, extent);
+			err = fn(arena, request, extent);
 	}
 	return err;
 }
 
-/* The same once more, alone, where memory may have been in the hands of others. */
+/* Times that a request looks again since others have given memory up meanwhile, at the most. */
+#define LOOKS 8
+
+static uint64_t count_frees(struct glk_cache *gpu)
+{
+	struct glk_seats sum;
+
+	glk_seats_sum(gpu, &sum);
+	return sum.frees;
+}
+
+/* Whether other threads have freed blocks, or ended plans with which they wait for the GPU or for a function of the
+ * program, since the last time. */
+static bool others_give(
+	struct glk_cache *gpu, const struct glk_request *request, uint64_t *frees)
+{
+	uint64_t before = *frees;
+
+	*frees = count_frees(gpu);
+	return *frees != before || glk_plan_wait(gpu, request->climbs);
+}
+
 int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
 	uint32_t *extent, int err)
 {
-	err = by_rungs(arena, request, fn, extent, err);
-	if (err == -ENOMEM && request->patient && request->met) {
-		glk_plan_stand(arena->gpu, request);
-		err = glk_request_once(arena, request, fn, extent);
+	struct glk_cache *gpu = arena->gpu;
+	uint64_t frees;
+
+	if (err != -ENOMEM && err != -EBUSY)
+		return err;
+	frees = count_frees(gpu);
+	if (!request->alone) {
+		glk_plan_climb(gpu);
+		request->alone = request->climbs = true;
+		err = fn(arena, request, extent);
+	}
+	for (int i = 0; i < LOOKS && (err == -ENOMEM || err == -EBUSY); i++) {
 		err = by_rungs(arena, request, fn, extent, err);
-		glk_plan_stood(arena->gpu, request);
+		if (err != -ENOMEM || !request->climbs ||
+			!others_give(gpu, request, &frees))
+			break;
 	}
 	return err;
 }

@@ -149,16 +149,19 @@ static int one(
 	int err;
 
 	glk_plan_step(what->arena->gpu);
+	glk_plan_enter(what->arena->gpu);
 	s.slot = slot;
 	err = is_meant(&s) ? take(&s) : -ENOENT;
 	if (!err) {
 		err = fn(&s, did);
 		release(&s);
-		return err;
+	} else {
+		if (err == -EBUSY && did)
+			count_stayed(&s, did);
+		err = 0;
 	}
-	if (err == -EBUSY && did)
-		count_stayed(&s, did);
-	return 0;
+	glk_plan_leave(what->arena->gpu);
+	return err;
 }
 
 static int each(const struct slot *what, slot_fn fn, struct glake_suspended *did)

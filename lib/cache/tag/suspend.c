@@ -146,7 +146,6 @@ static int have_all(
 	int err = 0, failed;
 	struct glk_sending_idle idle = {0};
 
-	glk_plan_enter(cache);
 	while (!err && arena->suspended_blocks) {
 		uint64_t left = arena->suspended_blocks;
 
@@ -157,7 +156,6 @@ static int have_all(
 			glk_sending_again(cache, arena->suspended_blocks < left, &idle))
 			err = is_held();
 	}
-	glk_plan_leave(cache);
 	failed = glk_clock_sync(&cache->streams,
 		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
 	return err ? err : failed;

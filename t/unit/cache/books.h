@@ -135,8 +135,8 @@ static inline bool books_rest(struct glk_cache *cache)
 {
 	const struct glk_streams *streams = &cache->streams;
 	uint32_t under_way = cache->plans.waiters + cache->plans.inside +
-		cache->plans.under_way + cache->plans.climbers + cache->plans.climbing +
-		cache->plans.closed + cache->plans.tries;
+		cache->plans.under_way + cache->plans.parked + cache->plans.climbing +
+		cache->plans.closed;
 	uint32_t calls = cache->shortage.callers, hearers = 0;
 	struct glk_graph *graph;
 	bool same;

@@ -168,8 +168,7 @@ static inline uint64_t rig_held(struct glk_node *node)
 static inline uint32_t rig_plans(const struct glk_cache *cache)
 {
 	return cache->plans.waiters + cache->plans.inside + cache->plans.under_way +
-		cache->plans.climbers + cache->plans.climbing + cache->plans.closed +
-		cache->plans.tries;
+		cache->plans.parked + cache->plans.climbing + cache->plans.closed;
 }
 
 /* Whether something that is no more is told of. */
