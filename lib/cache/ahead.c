@@ -182,7 +182,7 @@ static void give_back(struct glk_ahead *a)
 	glk_plan_begin(cache);
 	glk_event_poll_whole(&cache->streams, false);
 	/* what the GPU is not done with yet is for the next time */
-	if (glk_ladder_release(&cache->arena, cache->node, bytes, UINT32_MAX))
+	if (glk_trim_release(&cache->arena, cache->node, bytes, UINT32_MAX, NULL))
 		a->left = REST;
 	glk_plan_end(cache);
 	glk_plan_leave(cache);

@@ -210,7 +210,7 @@ bool glk_beside_release(struct glk_cache *cache, uint64_t bytes)
 	glk_reserve_yield(cache);
 	glk_event_poll(&cache->streams);
 	glk_plan_begin(cache);
-	given = glk_ladder_release(&cache->arena, cache->host, bytes, UINT32_MAX);
+	given = glk_trim_release(&cache->arena, cache->host, bytes, UINT32_MAX, NULL);
 	glk_plan_end(cache);
 	return given > 0;
 }

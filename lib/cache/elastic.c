@@ -47,8 +47,8 @@ static int place(struct glk_arena *arena, struct glk_request *request, uint32_t 
 		/* idle pages lie where there would be a place */
 		glk_event_poll(&arena->gpu->streams);
 		glk_plan_begin(arena->gpu);
-		glk_ladder_release(
-			&arena->gpu->arena, arena->gpu->node, UINT64_MAX, UINT32_MAX);
+		glk_trim_release(&arena->gpu->arena, arena->gpu->node, UINT64_MAX,
+			UINT32_MAX, NULL);
 		glk_plan_end(arena->gpu);
 		err = glk_place_seek(arena, request, &want, &fit);
 	}

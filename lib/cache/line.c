@@ -142,7 +142,7 @@ static int begin(struct glk_line *line, struct glk_line_part *part, struct glk_e
 static void release(struct glk_cache *cache)
 {
 	if (glk_load_relaxed(&cache->suspended))
-		glk_ladder_drain(cache, cache->node, UINT64_MAX);
+		glk_trim_drain(cache, cache->node, UINT64_MAX);
 }
 
 /* `other`: what else is under way. */

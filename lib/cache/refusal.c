@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What is kept of a request that was refused: see refusal.h. */
+/* What a request is told that is refused for want of memory, and what is kept of it: see refusal.h. */
 #include "cache/refusal.h"
 
 #include "base/clock.h"
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/parse.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
+#include "cache/graph/graph.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Owners of whom the largest are looked for: powers of two, and streams, of which those that come
@@ -179,4 +184,116 @@ int glk_refusal_text(struct glk_cache *cache, int form, char *buffer, size_t *re
 	*ret_length = glk_refusal_print(
 		&r, cache->device, form, glk_clock_ns(), buffer, GLK_REFUSAL_TEXT);
 	return 0;
+}
+
+/* ---- Sentences ---- */
+
+static int refuse_host(const struct glk_node *host, uint64_t size)
+{
+	struct glk_said asked = glk_say_bytes(size);
+	char why[sizeof(((struct glake_error *)NULL)->text)];
+
+	/* the driver, or the machine, has said why */
+	if (glk_node_has_room(host, size)) {
+		snprintf(why, sizeof(why), "%s", glk_thread_current->error.text);
+		return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+			"GPU %d has no room for %s of pages more, and on the host: %s",
+			host->gpu->place.id, asked.text, why);
+	}
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_HOST,
+		"neither GPU %d nor the memory of the host near it has room for %s of pages "
+		"more: %s of the host are held, of the %s that tier.host allows",
+		host->gpu->place.id, asked.text,
+		glk_say_bytes(glk_load_relaxed(&host->held)).text,
+		glk_say_bytes(glk_load_relaxed(&host->budget)).text);
+}
+
+struct sentence {
+	char text[GLAKE_ERROR_TEXT_MAX];
+	size_t used;
+};
+
+static __attribute__((format(printf, 2, 3))) void add(
+	struct sentence *s, const char *format, ...)
+{
+	size_t room = sizeof(s->text) - s->used;
+	va_list args;
+	int length;
+
+	va_start(args, format);
+	length = vsnprintf(s->text + s->used, room, format, args);
+	va_end(args);
+	/* as a whole, or not at all, which a length below zero is too */
+	if ((size_t)length >= room)
+		s->text[s->used] = '\0';
+	else
+		s->used += (size_t)length;
+}
+
+static void add_bytes(struct sentence *s, uint64_t bytes, const char *what)
+{
+	if (bytes)
+		add(s, ", %s %s", glk_say_bytes(bytes).text, what);
+}
+
+/* Where the memory is that is held: with live blocks, with others, or in motion. */
+static void add_held(struct sentence *s, struct glk_cache *gpu)
+{
+	const struct glk_map *map = &gpu->arena.map;
+	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
+	uint64_t born = 0;
+	struct glk_seats sum;
+
+	glk_seats_sum(gpu, &sum);
+	for (uint32_t i = 1; i <= gpu->last_row; i++)
+		born += gpu->rows[i].bytes;
+	add(s, ", %s in live blocks", glk_say_bytes(sum.live).text);
+	add_bytes(s,
+		(map->space->of[GLK_OF_NODE].stranded << map->shift) + nests -
+			map->nested_taken,
+		"beside them in their pages");
+	add_bytes(s, born > sum.given ? born - sum.given : 0, "in bins");
+	add_bytes(s, glk_cache_in_flight(gpu), "in plans");
+	add(s, ", %s idle", glk_say_bytes(glk_arena_idle(&gpu->arena, gpu->node)).text);
+	add_bytes(s, glk_graph_held(gpu), "in pools of graphs");
+}
+
+int glk_refusal_memory(struct glk_arena *home, const struct glk_node *node, uint64_t size)
+{
+	struct glk_cache *gpu = home->gpu;
+	uint64_t budget = glk_load_relaxed(&node->budget);
+	const struct glk_slab *pages = &gpu->pool->pages;
+	const struct glk_map *map = &gpu->arena.map;
+	struct sentence s = {.used = 0};
+
+	gpu->lacked = size;
+	if (glk_node_has_room(node, size) && glk_load_relaxed(&pages->live) >= pages->max)
+		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
+			"GPU %d needs one page more than the %" PRIu32
+			" that pool.pages allows",
+			gpu->device, pages->max);
+	if (node != gpu->node)
+		return refuse_host(node, size);
+	add(&s, "GPU %d has no room for %s of pages more: %s held with ", gpu->device,
+		glk_say_bytes(size).text,
+		glk_say_bytes(glk_load_relaxed(&node->held)).text);
+	if (budget != UINT64_MAX)
+		add(&s, "a budget of %s", glk_say_bytes(budget).text);
+	else
+		add(&s, "no budget set");
+	add_held(&s, gpu);
+	add(&s, ", largest hole %s",
+		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
+	add(&s, "; a larger budget or fewer live blocks would help");
+	return glk_error(-ENOMEM, GLAKE_ERROR_NOMEM_DEVICE, "%s", s.text);
+}
+
+int glk_refusal_addresses(const struct glk_map *map, uint64_t size)
+{
+	return glk_error(-ENOMEM, GLAKE_ERROR_ADDRESS,
+		"no free addresses for a block of %s: %s of them are reserved, of the %s that "
+		"map.span allows, and the largest hole has %s",
+		glk_say_bytes(size).text, glk_say_bytes(map->size).text,
+		glk_say_bytes(map->most).text,
+		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
 }

@@ -154,31 +154,43 @@ uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
 
-/* ladder.c, all of which gives the lock up meanwhile: makes room for so many bytes at a node, where it has none: memory that nobody
- * uses is given back. Whether there is room for them, as far as is known. */
+/* ladder.c: makes room for so many bytes at a node, where it has none: memory that nobody uses is given
+ * back. Whether there is room for them, as far as is known. Gives the lock up meanwhile. */
 bool glk_ladder_climb(struct glk_arena *home, const struct glk_request *request,
 	struct glk_node *node, uint64_t bytes);
-/* The rung of pages that nobody uses for itself: free ones first, then idle ones of any size, from
- * so many groups of 64 slots at most. The bytes that were given back. */
-uint64_t glk_ladder_release(
-	struct glk_arena *home, struct glk_node *node, uint64_t bytes, uint32_t groups);
+
+/*
+ * trim.c, which gives the lock up meanwhile. Pages that stay since work on them is under way: so much of it as
+ * makes room, when it is done. What many streams were in is left unless it is asked for.
+ */
+struct glk_late {
+	struct glk_work work;
+	uint64_t bytes;
+	bool many, left;
+};
+/* Pages that nobody uses: free ones first, then idle ones of any size, from so many groups of 64 slots at most.
+ * The bytes that were given back. `late`: see above; NULL: nobody asks what work is in the way. */
+uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_t bytes,
+	uint32_t groups, struct glk_late *late);
 /* Idle ones alone, as long as some are left to be given back. */
-struct glk_late;
 struct glk_release {
 	struct glk_limbo limbo;
 	uint64_t left; /* bytes */
 	const struct glk_map
-		*of;	       /* pages without a mapping there stay; NULL: all may go */
-	bool lent;	       /* no others go */
-	struct glk_late *late; /* NULL: nobody asks what work is in the way */
-	int err;	       /* the first of the driver */
+		*of; /* pages without a mapping there stay; NULL: all may go */
+	bool lent;   /* no others go */
+	struct glk_late *late;
+	int err; /* the first of the driver */
 };
-void glk_ladder_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
+void glk_trim_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
 	struct glk_release *r);
 /* Free ones alone. */
-uint64_t glk_ladder_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
-/* -ENOMEM, with a record that says what was asked for and what there is. */
-int glk_ladder_refuse(
-	struct glk_arena *home, struct glk_node *node, uint64_t bytes) GLK_COLD;
+uint64_t glk_trim_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
+
+/* refusal.c. -ENOMEM, with a record that says how many bytes of pages were missing, and what there is; or for how
+ * many bytes there are no addresses. */
+int glk_refusal_memory(
+	struct glk_arena *home, const struct glk_node *node, uint64_t bytes) GLK_COLD;
+int glk_refusal_addresses(const struct glk_map *map, uint64_t size) GLK_COLD;
 
 #endif

@@ -57,18 +57,6 @@ static inline int search(struct glk_arena *arena, const struct glk_request *requ
 		: 0;
 }
 
-static int no_addresses(struct glk_arena *arena, uint64_t size)
-{
-	const struct glk_map *map = &arena->map;
-
-	return glk_error(-ENOMEM, GLAKE_ERROR_ADDRESS,
-		"no free addresses for a block of %s: %s of them are reserved, of the %s that "
-		"map.span allows, and the largest hole has %s",
-		glk_say_bytes(size).text, glk_say_bytes(map->size).text,
-		glk_say_bytes(map->most).text,
-		glk_say_bytes(glk_tree_largest(map, &map->common)).text);
-}
-
 /*
  * The search goes on where it found no place, or one that costs something: again when bins gave blocks
  * back, if pages would have to be mapped; and again if it costs driver calls and the streams have more to
@@ -88,7 +76,7 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 		i++)
 		err = search(arena, request, want, ret_fit);
 	if (err)
-		return no_addresses(arena, want->size);
+		return glk_refusal_addresses(&arena->map, want->size);
 	try_ahead(arena, want, ret_fit);
 	if (!ret_fit->maps && !ret_fit->waits)
 		return 0;
@@ -99,7 +87,7 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 		return 0;
 	err = search(arena, request, want, ret_fit);
 	if (err)
-		return no_addresses(arena, want->size);
+		return glk_refusal_addresses(&arena->map, want->size);
 	try_ahead(arena, want, ret_fit);
 	return 0;
 }

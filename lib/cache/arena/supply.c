@@ -403,8 +403,8 @@ static int economise(struct order *o, uint64_t target)
 	over = held + missing(o);
 	over = over > target ? over - target : 0;
 	if (over && !is_done(o))
-		glk_ladder_release(
-			home, o->node, over < missing(o) ? over : missing(o), GROUPS);
+		glk_trim_release(home, o->node, over < missing(o) ? over : missing(o),
+			GROUPS, NULL);
 	return grow_all(o, UINT64_MAX);
 }
 
@@ -438,7 +438,7 @@ static int climb(struct order *o)
 	request->climbs |= !request->alone;
 	request->alone = true;
 	err = climb_once(o);
-	return err == -ENOMEM ? glk_ladder_refuse(o->arena->home, o->node, missing(o))
+	return err == -ENOMEM ? glk_refusal_memory(o->arena->home, o->node, missing(o))
 			      : err;
 }
 

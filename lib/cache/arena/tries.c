@@ -45,7 +45,7 @@ static bool recut(struct glk_arena *arena, const struct glk_request *request)
 	if (idle < request->rounded)
 		return false;
 	glk_plan_begin(gpu);
-	given = glk_ladder_release(arena->home, node, UINT64_MAX, UINT32_MAX);
+	given = glk_trim_release(arena->home, node, UINT64_MAX, UINT32_MAX, NULL);
 	glk_plan_end(gpu);
 	return given;
 }

@@ -139,7 +139,8 @@ static void make_room(struct glk_cache *cache, uint64_t size, bool over)
 	glk_lock_resume(&cache->lock);
 	if (!over && size > free) {
 		glk_quick_flush(cache);
-		glk_ladder_release(&cache->arena, cache->node, size - free, UINT32_MAX);
+		glk_trim_release(
+			&cache->arena, cache->node, size - free, UINT32_MAX, NULL);
 	}
 	glk_plan_end(cache);
 }
