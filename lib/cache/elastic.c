@@ -15,6 +15,7 @@
 #include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/bin/hit.h"
+#include "cache/ladder.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
 #include "cache/tag/tag.h"
@@ -395,8 +396,7 @@ static int come_somehow(struct change *c, uint64_t bytes)
 
 	while (err == -ENOMEM && c->insists && glk_advice_cold(cache) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE &&
-		glk_advice_can(cache, bytes - c->bytes) &&
-		glk_advice_yield(cache, bytes - c->bytes))
+		glk_ladder_cold(cache, bytes - c->bytes))
 		err = come_all(c);
 	return err;
 }

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/probe.h"
 #include "base/thread.h"
-#include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
@@ -82,26 +81,6 @@ static int serve_graph(struct glk_cache *cache, struct glk_request *request,
 	return err;
 }
 
-/* Bytes that a request has no room for, as far as is known; a page at the least. */
-static uint64_t lacking(struct glk_cache *cache, uint64_t size)
-{
-	uint64_t budget = glk_load_relaxed(&cache->node->budget);
-	uint64_t held = glk_load_relaxed(&cache->node->held);
-	uint64_t room = budget > held ? budget - held : 0;
-	uint64_t least = glk_slot_bytes(&cache->arena.map);
-	struct glake_error why = glk_thread_current->error;
-	size_t left = 0, total;
-
-	glk_lock_pause(&cache->lock);
-	if (!cache->drv->ops->memory_info(cache->drv, cache->device, &left, &total) &&
-		room > left)
-		room = left;
-	glk_lock_resume(&cache->lock);
-	glk_error_back(&why);
-	room += glk_arena_idle(&cache->arena, cache->node);
-	return size > room + least ? size - room : least;
-}
-
 /* What was freed of blocks that lie on the host in place gives its addresses back. */
 static GLK_COLD void leave_host(struct glk_cache *cache)
 {
@@ -118,71 +97,33 @@ static inline int serve_once(struct glk_arena *arena, struct glk_request *reques
 	return glk_arena_serve(arena, request, seat, row, ret_addr);
 }
 
-/* A request as it came, before anything was done for it. */
-static struct glk_request as_it_came(const struct glk_request *request)
-{
-	return (struct glk_request){
-		.size = request->size,
-		.rounded = glk_quick_grains(request->size) << GLK_GRAIN_SHIFT,
-		.flags = request->flags,
-		.stream = request->stream,
-		.capture = request->capture,
-		.patient = request->patient,
-	};
-}
-
-/* Times that cold blocks make room for a request: their pages may be needed at its ends only in part. */
-#define ROOMS 4
-
-/* Again after a try that failed, with the room that cold blocks leave where there is none. They stay where
- * all of them would not do. */
-static GLK_COLD int make_room(struct glk_arena *arena, struct glk_request *request,
-	struct glk_seat *seat, struct glk_row *row, int err, uint64_t *ret_addr)
-{
-	struct glk_cache *cache = arena->gpu;
-	struct glk_request first = as_it_came(request);
-
-	for (int i = 0; i < ROOMS && err == -ENOMEM && glk_advice_cold(cache) &&
-		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
-		i++) {
-		uint64_t bytes = lacking(cache, first.rounded);
-		bool wake = request->wake;
-
-		if (!glk_advice_can(cache, bytes) || !glk_advice_yield(cache, bytes))
-			break;
-		*request = first;
-		err = glk_arena_serve(arena, request, seat, row, ret_addr);
-		request->wake |= wake;
-	}
-	return err;
-}
-
 /*
- * For a request that failed. Where memory of the host may be given it is had before the GPU is waited for,
- * and then the request is served as it came, behind the work of the GPU. What that says is then the
+ * For a request that failed without a wait for the GPU, since memory of the host may be given, which is had before.
+ * Then the request is served as it came, behind the work of the GPU. What that says is then the
  * answer, unless the wait brought up something else.
  */
 static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *request,
 	struct glk_seat *seat, struct glk_row *row, int err, uint64_t *ret_addr)
 {
-	struct glk_request again = as_it_came(request);
+	struct glk_request again = {
+		.size = request->size,
+		.rounded = glk_quick_grains(request->size) << GLK_GRAIN_SHIFT,
+		.flags = request->flags,
+		.stream = request->stream,
+		.capture = request->capture,
+		.patient = true,
+		.insists = true,
+	};
 	struct glake_error why;
 
-	request->asks = err == -ENOMEM && glk_shortage_may_ask(arena->gpu, request);
-	if (request->asks)
-		return err;
-	err = make_room(arena, request, seat, row, err, ret_addr);
-	if (!err || request->patient)
-		return err;
 	err = glk_beside_serve(arena, request, err, seat, ret_addr);
 	if (err != -ENOMEM && err != -EBUSY)
 		return err;
 	why = glk_thread_current->error;
-	again.patient = true;
 	err = serve_once(arena, &again, seat, row, ret_addr);
-	if (err)
-		err = make_room(arena, &again, seat, row, err, ret_addr);
 	request->wake |= again.wake;
+	request->asks = again.asks;
+	request->lack = again.lack;
 	if (err == -ENOMEM &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE)
 		glk_error_back(&why);
@@ -196,8 +137,11 @@ static inline int serve_gpu(struct glk_arena *arena, struct glk_request *request
 	int err;
 
 	request->patient = !glk_peek_relaxed(&arena->gpu->places);
+	request->insists = true;
 	err = serve_once(arena, request, seat, row, ret_addr);
-	return err ? serve_else(arena, request, seat, row, err, ret_addr) : 0;
+	return err && !request->patient && !request->asks
+		? serve_else(arena, request, seat, row, err, ret_addr)
+		: err;
 }
 
 /* Under the lock: from managed memory, if that is for all requests, and else, or where it has no room,
@@ -297,17 +241,6 @@ static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *req
 		glk_ahead_wake(cache);
 }
 
-/* Gives the lock back, with bytes that were missing. */
-static GLK_COLD uint64_t give_up(
-	struct glk_cache *cache, const struct glk_request *request)
-{
-	uint64_t want = lacking(cache, request->rounded);
-
-	glk_plan_leave(cache);
-	glk_unlock(&cache->lock);
-	return want;
-}
-
 /* With the lock, from its taking on. *ret_want, where nothing was told of the refusal: the program is to be asked
  * for so much. */
 static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
@@ -347,7 +280,9 @@ static inline int serve_asked(struct glk_cache *cache, struct glk_request *reque
 	else
 		err = serve(cache, request, seat, row, ret_addr);
 	if (err && request->asks) {
-		*ret_want = give_up(cache, request);
+		*ret_want = request->lack;
+		glk_plan_leave(cache);
+		glk_unlock(&cache->lock);
 		return err;
 	}
 	cache->oom += err == -ENOMEM;

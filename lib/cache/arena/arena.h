@@ -121,7 +121,9 @@ struct glk_request {
 	bool single;	     /* all of them do */
 	bool trim;	     /* too much memory is stranded, see glk_want */
 	bool patient;	     /* it waits for the GPU before it is refused */
+	bool insists;	     /* what the program gives may be had for it */
 	bool asks;     /* the program is to be asked for room first: see shortage.c */
+	uint64_t lack; /* bytes of pages that its last try has lacked */
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
 	bool stitched; /* with pages that lay elsewhere */
@@ -154,7 +156,7 @@ static inline struct glk_arena *glk_arena_of(const struct glk_range *range)
 /* tag/tag.c. -EAGAIN with a record while it is shut, else 0. */
 int glk_arena_open(const struct glk_arena *arena);
 
-/* ladder.c. Bytes of a node that nobody uses: free pages, and idle ones in the space of a home. */
+/* trim.c. Bytes of a node that nobody uses: free pages, and idle ones in the space of a home. */
 uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *node);
 /* What a GPU may hold, by its budget and by what there is; and what may be had of that, held or not. */
 uint64_t glk_cache_most(const struct glk_cache *cache);

@@ -7,12 +7,12 @@
  * the GPU.
  *
  *	serve.c		from beginning to end: place, pages, its entry in the tables
- *	tries.c		what it does before it is refused
  *	small.c		the place of a small block
  *	order.c		which memory its stream may have, and behind what
  *	back.c		pages behind its place
  *	supply.c	where those pages come from
- *	ladder.c	when there are too few
+ *	trim.c		idle pages that go back
+ *	../ladder.h	when there are too few, or there is no place
  */
 #include "base/conf.h"
 #include "cache/plan.h"
@@ -34,9 +34,9 @@ int glk_arena_clear(struct glk_arena *arena, uint32_t first, uint32_t last);
 /* What is tried for a request: a place with pages behind it. 0, or an error with everything undone. */
 typedef int (*glk_try_fn)(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *extent);
-/* tries.c: after a first try that failed, others after all there is to be done about that. What the
+/* cache/ladder.c: after a first try that failed, others after all there is to be done about that. What the
  * last one answered. */
-int glk_request_again(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
+int glk_ladder_place(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
 	uint32_t *extent, int err) GLK_COLD;
 
 static inline int glk_request_somehow(struct glk_arena *arena,
@@ -47,7 +47,7 @@ static inline int glk_request_somehow(struct glk_arena *arena,
 	arena->inside++;
 	err = fn(arena, request, extent);
 	if (err)
-		err = glk_request_again(arena, request, fn, extent, err);
+		err = glk_ladder_place(arena, request, fn, extent, err);
 	if (request->climbs) {
 		request->alone = request->climbs = false;
 		glk_plan_climbed(arena->gpu);
@@ -153,11 +153,6 @@ uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
-
-/* ladder.c: makes room for so many bytes at a node, where it has none: memory that nobody uses is given
- * back. Whether there is room for them, as far as is known. Gives the lock up meanwhile. */
-bool glk_ladder_climb(struct glk_arena *home, const struct glk_request *request,
-	struct glk_node *node, uint64_t bytes);
 
 /*
  * trim.c, which gives the lock up meanwhile. Pages that stay since work on them is under way: so much of it as

@@ -13,6 +13,7 @@
 #include "base/conf.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
+#include "cache/ladder.h"
 #include "cache/plan.h"
 
 #include <errno.h>
@@ -408,38 +409,28 @@ static int economise(struct order *o, uint64_t target)
 	return grow_all(o, UINT64_MAX);
 }
 
-/* One try: what others left, and room that the ladder makes for the rest. */
-static int climb_once(struct order *o)
+static int again(struct glk_climb *c)
 {
-	int err = 0;
+	struct order *o = c->arg;
+	int err = grow_all(o, UINT64_MAX);
+
+	c->lack = missing(o);
+	return is_done(o) ? 0 : err ? err : -ENOMEM;
+}
+
+/* The ladder, for all that is still missing. */
+static int climb(struct order *o)
+{
+	struct glk_climb c = {.arena = o->arena,
+		.request = o->request,
+		.again = again,
+		.arg = o,
+		.node = o->node};
 
 	take_all_free(o);
 	take_all_idle(o);
-	for (int i = 0; i < 2 && !is_done(o); i++) {
-		if (!glk_ladder_climb(o->arena->home, o->request, o->node, missing(o)))
-			return -ENOMEM;
-		err = grow_all(o, UINT64_MAX);
-		if (err && err != -ENOMEM)
-			return err;
-	}
-	return is_done(o) ? 0 : -ENOMEM;
-}
-
-/* The ladder, for all that is still missing. Where others are inside all that was had goes back first, and it is
- * climbed by a later try: see cache/plan.h. */
-static int climb(struct order *o)
-{
-	struct glk_cache *gpu = o->arena->gpu;
-	struct glk_request *request = o->request;
-	int err;
-
-	if (!request->alone && !glk_plan_climb_now(gpu))
-		return -ENOMEM;
-	request->climbs |= !request->alone;
-	request->alone = true;
-	err = climb_once(o);
-	return err == -ENOMEM ? glk_refusal_memory(o->arena->home, o->node, missing(o))
-			      : err;
+	c.lack = missing(o);
+	return c.lack ? glk_ladder_pages(&c) : 0;
 }
 
 int glk_supply_get(struct glk_arena *arena, struct glk_request *request,
