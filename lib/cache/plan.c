@@ -2,9 +2,11 @@
 /* Who waits for plans of others: see plan.h. */
 #include "cache/plan.h"
 
+#include "base/error.h"
 #include "cache/away.h"
 
 #include <assert.h>
+#include <errno.h>
 
 static void wait_settled(struct glk_cache *gpu)
 {
@@ -26,6 +28,14 @@ void glk_plan_enter(struct glk_cache *gpu)
 	while (gpu->plans.closed)
 		wait_settled(gpu);
 	gpu->plans.inside++;
+}
+
+int glk_suspended(const struct glk_cache *cache)
+{
+	if (!glk_load_relaxed(&cache->suspended))
+		return 0;
+	return glk_error(
+		-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended", cache->device);
 }
 
 int glk_plan_ask_closed(struct glk_cache *gpu)

@@ -21,14 +21,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-int glk_suspended(const struct glk_cache *cache)
-{
-	if (!glk_load_relaxed(&cache->suspended))
-		return 0;
-	return glk_error(
-		-EAGAIN, GLAKE_ERROR_AGAIN, "GPU %d is suspended", cache->device);
-}
-
 static bool has_open_pool(const struct glk_cache *cache)
 {
 	const struct glk_graphs *graphs = glk_graphs(cache);
