@@ -138,7 +138,8 @@ GLAKE_EXPORT int glake_tag_suspend(struct glake *ctx, int device, uint32_t tag,
 	uint32_t flags, struct glake_suspended *ret_done);
 
 /*
- * Has the blocks of a tag back on a GPU, at their addresses, and ends its suspension there.
+ * Has the blocks of a tag back on a GPU, at their addresses, and ends its suspension there. Cold blocks go for
+ * them, as for a request, and so do those that glake_prefetch has had back meanwhile and nobody has fetched.
  *
  * ret_done	as above; dropped blocks count as moved, those that lie on the host in place as stayed
  *

@@ -273,7 +273,7 @@ static bool look(struct glk_climb *c)
  * anew. See shortage.c. */
 static bool may_ask(const struct glk_climb *c)
 {
-	return c->request->insists && glk_shortage_may_ask(gpu_of(c), c->request);
+	return c->request->anew && glk_shortage_may_ask(gpu_of(c), c->request);
 }
 
 static bool ask(struct glk_climb *c)
@@ -285,7 +285,7 @@ static bool ask(struct glk_climb *c)
 /* Blocks that it called cold. They stay where all of them would not do. */
 static bool has_cold(const struct glk_climb *c)
 {
-	return c->request->insists && !c->request->asks && c->waits < ROOMS &&
+	return c->request->cold && !c->request->asks && c->waits < ROOMS &&
 		glk_advice_cold(gpu_of(c)) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 }

@@ -112,7 +112,8 @@ static GLK_COLD int serve_else(struct glk_arena *arena, struct glk_request *requ
 		.stream = request->stream,
 		.capture = request->capture,
 		.patient = true,
-		.insists = true,
+		.cold = true,
+		.anew = true,
 	};
 	struct glake_error why;
 
@@ -137,7 +138,7 @@ static inline int serve_gpu(struct glk_arena *arena, struct glk_request *request
 	int err;
 
 	request->patient = !glk_peek_relaxed(&arena->gpu->places);
-	request->insists = true;
+	request->cold = request->anew = true;
 	err = serve_once(arena, request, seat, row, ret_addr);
 	return err && !request->patient && !request->asks
 		? serve_else(arena, request, seat, row, err, ret_addr)

@@ -121,7 +121,8 @@ struct glk_request {
 	bool single;	     /* all of them do */
 	bool trim;	     /* too much memory is stranded, see glk_want */
 	bool patient;	     /* it waits for the GPU before it is refused */
-	bool insists;	     /* what the program gives may be had for it */
+	bool cold;	     /* blocks that the program called cold go for it */
+	bool anew;     /* it can begin anew, when the program has been asked for room */
 	bool asks;     /* the program is to be asked for room first: see shortage.c */
 	uint64_t lack; /* bytes of pages that its last try has lacked */
 	bool own;      /* nothing of other streams is in the place that was found */

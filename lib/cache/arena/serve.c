@@ -352,6 +352,8 @@ static int back(struct glk_arena *arena, struct glk_request *request, uint32_t *
 int glk_arena_back(struct glk_arena *arena, struct glk_request *request, uint32_t extent)
 {
 	arena->gpu->streams.stuck = false;
+	/* of a suspended tag it is no fetch, which makes no room for itself, but all that was there before */
+	request->cold = arena->shut;
 	return glk_request_somehow(arena, request, back, &extent);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Blocks of a tag leave as a whole and come back with what was in them, while others go on. */
 #include "cache/away.h"
+#include "cache/prefetch.h"
 #include "seed.h"
 #include "tag_parts.h"
 
@@ -525,6 +526,37 @@ static void runs_short(void)
 	close_up(0);
 }
 
+/* What has come to lie in its room, and may go again, goes: a block that was called cold, and one that a hint
+ * brought back, of which the program may not know when. */
+static void has_room_of_cold_ones(void)
+{
+	struct held mine, cold, hinted;
+	int torn = 0;
+
+	set_up((const char *const[]){
+		"pool.budget=48MiB", "tier.prefetch_spare=2MiB", NULL});
+	torn += plan_take(&rig, &hinted, 20 * MIB, b);
+	is_int(glk_cache_spill(&rig.cache, hinted.addr, b), 0, "a block is away");
+	torn += take(&mine, 30 * MIB, TAG, a);
+	is_int(leave(TAG), 0, "a tag goes");
+	torn += plan_take(&rig, &cold, 20 * MIB, b);
+	torn += glk_cache_advise(&rig.cache, cold.addr, GLAKE_ADVICE_COLD);
+	is_int(glk_cache_prefetch(&rig.cache, hinted.addr, b, 0, 0, NULL), 0,
+		"the block is wanted soon");
+	glk_prefetch_pump(&rig.cache);
+	is_int((int64_t)rig_query(&rig, hinted.addr).away, 0, "and comes");
+	is_int(come(TAG), 0, "the tag comes all the same");
+	ok(rig_query(&rig, cold.addr).away && rig_query(&rig, hinted.addr).away,
+		"the others go again");
+	is_sound(&rig, "the books agree");
+	torn += !plan_drop(&rig, &mine, a);
+	torn += glk_cache_fetch(&rig.cache, cold.addr, b) +
+		glk_cache_fetch(&rig.cache, hinted.addr, b);
+	ok(!torn && plan_drop(&rig, &cold, b) && plan_drop(&rig, &hinted, b),
+		"nothing was lost");
+	close_up(0);
+}
+
 /* Others ask, free and query all the while. */
 static glk_atomic(bool) stop;
 
@@ -629,6 +661,7 @@ int main(void)
 	every_call_fails();
 	not_waited_for();
 	runs_short();
+	has_room_of_cold_ones();
 	among_others();
 	return tap_done();
 }
