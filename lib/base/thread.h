@@ -42,7 +42,7 @@ struct glk_thread {
 	} tag; /* see cache/tag */
 	unsigned
 		told; /* functions of the program that it is inside of, see cache/told.h */
-	unsigned asked; /* the same of those that make room, see cache/shortage.c */
+	unsigned asked; /* the same of those that make room, see cache/ladder.c */
 	unsigned forks; /* fork generation in which it was claimed */
 	struct glake_error error;
 	uint32_t id; /* slot of this record */

@@ -205,7 +205,7 @@ struct glk_cache {
 		glake_shortage_fn fn; /* NULL: none */
 		void *user;
 		uint32_t callers;
-	} shortage;		    /* see shortage.c */
+	} shortage;		    /* see ladder.c */
 	uint32_t hearing;	    /* of them, those with a function */
 	uint64_t heard;		    /* the number of the last one */
 	struct glk_refusal refusal; /* the last one */
@@ -473,7 +473,7 @@ int glk_cache_tag_resume(
  * running any more. */
 int glk_cache_hold(struct glk_cache *cache, uint64_t addr, bool on);
 int glk_cache_hear(struct glk_cache *cache, uint32_t entry, glake_move_fn fn, void *arg);
-/* shortage.c: the function that makes room; NULL: none, and the one before is not running any more. */
+/* ladder.c: the function that makes room; NULL: none, and the one before is not running any more. */
 void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user);
 
 /* A step of the program has ended. Without the lock. learn.c: see learn.h. */

@@ -15,7 +15,6 @@
 #include "cache/advice.h"
 #include "cache/arena/request.h"
 #include "cache/bin/hit.h"
-#include "cache/ladder.h"
 #include "cache/plan.h"
 #include "cache/seal.h"
 #include "cache/tag/tag.h"
@@ -327,8 +326,7 @@ static int come_together(struct change *c, struct batch *b)
 {
 	struct glk_tag *tag = glk_tag_of(c->arena);
 	/* all of them pages of one slot, as at the beginning of a run */
-	struct glk_request request = {
-		.patient = true, .single = true, .lead = b->slots};
+	struct glk_request request = {.patient = true, .single = true, .lead = b->slots};
 	uint32_t none[2] = {0, 0};
 	int err;
 

@@ -7,13 +7,13 @@
  * After the last rung the request is refused, see refusal.c, or served with memory of the host in place, or with
  * managed memory, where the configuration says so: see miss.c. Those are no more of the same, and begin anew.
  */
-#include "cache/ladder.h"
-
+#include "base/cancel.h"
 #include "base/conf.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/ahead.h"
+#include "cache/arena/request.h"
 #include "cache/bin/quick.h"
 #include "cache/graph/graph.h"
 #include "cache/reserve.h"
@@ -269,8 +269,57 @@ static bool look(struct glk_climb *c)
 
 /* ---- What the program gives ---- */
 
-/* Its function, which is called with no lock held and no plan under way: the climb ends, and the request begins
- * anew. See shortage.c. */
+bool glk_shortage_may_ask(
+	const struct glk_cache *cache, const struct glk_request *request)
+{
+	const struct glk_thread *thread = glk_thread_current;
+
+	/* what is more than there may be is refused in any case */
+	return cache->shortage.fn && request->rounded <= cache->memory &&
+		request->rounded <= glk_load_relaxed(&cache->node->budget) &&
+		!request->capture && glk_load_relaxed(&thread->serial) && !thread->told &&
+		!thread->asked && thread->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
+}
+
+void glk_shortage_ask(struct glk_cache *cache, uint64_t want, struct CUstream_st *stream)
+{
+	struct glk_thread *thread = glk_thread_self();
+	struct glake_error why = thread->error;
+	int cancel = glk_cancel_off();
+	glake_shortage_fn fn;
+	void *user;
+
+	glk_lock(&cache->lock);
+	fn = cache->shortage.fn;
+	user = cache->shortage.user;
+	cache->shortage.callers += fn != NULL;
+	glk_unlock(&cache->lock);
+	thread->asked++;
+	if (fn)
+		fn(user, cache->device, want, stream, 0);
+	thread->asked--;
+	thread->error = why;
+	glk_lock(&cache->lock);
+	cache->shortage.callers -= fn != NULL;
+	if (!cache->shortage.callers)
+		pthread_cond_broadcast(&cache->moved);
+	glk_unlock(&cache->lock);
+	glk_cancel_restore(cancel);
+}
+
+void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *user)
+{
+	glk_lock(&cache->lock);
+	cache->shortage.fn = fn;
+	cache->shortage.user = user;
+	/* it may go with the caller */
+	while (!fn && cache->shortage.callers)
+		glk_lock_wait(&cache->lock, &cache->moved);
+	glk_unlock(&cache->lock);
+}
+
+/* Its function is called with no lock held and no plan under way: the climb ends, and the request begins
+ * anew. */
 static bool may_ask(const struct glk_climb *c)
 {
 	return c->request->anew && glk_shortage_may_ask(gpu_of(c), c->request);
@@ -430,26 +479,19 @@ int glk_ladder_pages(struct glk_climb *c)
 			      : err;
 }
 
-/* A try of a request. */
-struct
-try {
-	glk_try_fn fn;
-	uint32_t *extent;
-};
-
 static int try_again(struct glk_climb *c)
 {
-	const struct try *t = c->arg;
-
-	return t->fn(c->arena, c->request, t->extent);
+	return c->fn(c->arena, c->request, c->extent);
 }
 
 int glk_ladder_place(struct glk_arena *arena, struct glk_request *request, glk_try_fn fn,
 	uint32_t *extent, int err)
 {
-	struct try t = {fn, extent};
-	struct glk_climb c = {
-		.arena = arena, .request = request, .again = try_again, .arg = &t};
+	struct glk_climb c = {.arena = arena,
+		.request = request,
+		.again = try_again,
+		.fn = fn,
+		.extent = extent};
 
 	if (err != -ENOMEM && err != -EBUSY)
 		return err;

@@ -8,7 +8,7 @@
  *
  *  - a request that finds no addresses but those of plans;
  *  - a request that finds no memory, or no place, at all: it puts back what it has got, and climbs the
- *    ladder (cache/ladder.h) when its turn comes. One climbs at a time, and nobody else is inside then but
+ *    ladder (cache/ladder.c) when its turn comes. One climbs at a time, and nobody else is inside then but
  *    those who are parked: what it finds is live, or idle, or in bins that only lose blocks by its looks.
  *    While it waits for the GPU others go in and out, since what the GPU does may depend on them;
  *  - what changes the rights of all that is mapped, or looks at all tables: glk_plan_close().

@@ -3,6 +3,7 @@
 #include "cache/sending.h"
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "cache/told.h"
 
 #include <errno.h>
@@ -107,17 +108,42 @@ int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why
 	return err;
 }
 
-int glk_sending_again(struct glk_cache *cache, bool came, struct glk_sending_idle *idle)
+/* Passes in vain, one after the other, and when the first one ended. */
+struct idle {
+	unsigned passes;
+	int64_t since;
+};
+
+/* After a pass. `came`: it found something, so that the next may follow at once. */
+static bool go_on(struct glk_cache *cache, bool came, struct idle *idle)
 {
 	int64_t now = glk_clock_ns();
 
 	if (came)
-		*idle = (struct glk_sending_idle){0};
+		*idle = (struct idle){0};
 	else if (!idle->passes++)
 		idle->since = now;
 	glk_lock_pause(&cache->lock);
 	if (idle->passes)
 		nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
 	glk_lock_resume(&cache->lock);
-	return idle->passes < IDLE_PASSES || now - idle->since < IDLE_MOST ? 0 : -EBUSY;
+	return idle->passes < IDLE_PASSES || now - idle->since < IDLE_MOST;
+}
+
+int glk_sending_all(struct glk_cache *cache, const uint64_t *left,
+	int (*pass)(struct glk_cache *cache, void *arg), void *arg)
+{
+	struct idle idle = {0};
+	int err = 0;
+
+	while (!err && *left) {
+		uint64_t before = *left;
+
+		err = pass(cache, arg);
+		if (!err && *left && !go_on(cache, *left < before, &idle))
+			err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+				"a block of GPU %d is in the hands of another call",
+				cache->device);
+	}
+	return err;
 }

@@ -40,18 +40,12 @@ int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why
 /* So many bytes less are to go. */
 void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t bytes);
 
-/* Passes in vain, one after the other, and when the first one ended. */
-struct glk_sending_idle {
-	unsigned passes;
-	int64_t since;
-};
-
 /*
- * Under the lock, after a pass over what is away and has to come back; gives the lock up. `came`: it found
- * something, so that the next may follow at once; `idle`, zeroed at first, counts those that did not. 0; -EBUSY
- * without a record after a second or two of passes in vain: somebody has what is left in his hands, as a
+ * Under the lock, which is given up: passes over what is away and has to come back, until `left` is 0. 0, the error of
+ * a pass, or -EBUSY after a second or two of passes in vain: somebody has what is left in his hands, as a
  * thread that was cancelled in a call has for good.
  */
-int glk_sending_again(struct glk_cache *cache, bool came, struct glk_sending_idle *idle);
+int glk_sending_all(struct glk_cache *cache, const uint64_t *left,
+	int (*pass)(struct glk_cache *cache, void *arg), void *arg);
 
 #endif

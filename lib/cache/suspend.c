@@ -263,30 +263,20 @@ static int bring(struct glk_cache *cache, struct glake_suspended *did)
 	return err == -ENOMEM ? has_no_room(err) : err;
 }
 
-static int is_held(const struct glk_cache *cache)
+static int have_pass(struct glk_cache *cache, void *did)
 {
-	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-		"a block of GPU %d is in the hands of another call", cache->device);
+	int err = glk_away_everywhere(cache, have, did);
+
+	return err ? err : glk_tags_have_small(cache, did);
 }
 
 /* Until none is left: one may be in the hands of a free that fails. */
 static int have_all(struct glk_cache *cache, struct glake_suspended *did)
 {
-	int err = 0, failed;
-	struct glk_sending_idle idle = {0};
-
-	while (!err && cache->suspended_blocks) {
-		uint64_t left = cache->suspended_blocks;
-
-		err = glk_away_everywhere(cache, have, did);
-		if (!err)
-			err = glk_tags_have_small(cache, did);
-		if (!err &&
-			glk_sending_again(cache, cache->suspended_blocks < left, &idle))
-			err = is_held(cache);
-	}
-	failed = glk_clock_sync(&cache->streams,
+	int err = glk_sending_all(cache, &cache->suspended_blocks, have_pass, did);
+	int failed = glk_clock_sync(&cache->streams,
 		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
+
 	return err ? err : failed;
 }
 

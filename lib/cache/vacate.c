@@ -50,25 +50,14 @@ static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	return 0;
 }
 
-/* One that is in the hands of another call is looked for again. */
-static int move_all(struct glk_cache *cache)
+static int move_pass(struct glk_cache *cache, void *arg)
 {
-	struct glk_store *store = &cache->mover.store;
-	int err = 0, short_of = 0;
-	struct glk_sending_idle idle = {0};
+	int short_of = 0, err = glk_away_everywhere(cache, move, &short_of);
 
-	while (!err && store->lent_used) {
-		uint64_t left = store->lent_used;
-
-		err = glk_away_everywhere(cache, move, &short_of);
-		if (!err)
-			err = glk_tags_home_small(cache);
-		if (!err)
-			err = short_of;
-		if (!err && store->lent_used)
-			err = glk_sending_again(cache, store->lent_used < left, &idle);
-	}
-	return err;
+	(void)arg;
+	if (!err)
+		err = glk_tags_home_small(cache);
+	return err ? err : short_of;
 }
 
 int glk_cache_vacate(struct glk_cache *cache)
@@ -79,7 +68,8 @@ int glk_cache_vacate(struct glk_cache *cache)
 	if (!glk_load_acquire(&cache->moves))
 		return 0;
 	glk_turn_begin(cache);
-	err = move_all(cache);
+	/* one that is in the hands of another call is looked for again */
+	err = glk_sending_all(cache, &cache->mover.store.lent_used, move_pass, NULL);
 	failed = glk_clock_sync(&cache->streams,
 		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.out)) |
 			glk_stream_mask(

@@ -123,7 +123,7 @@ struct glk_request {
 	bool patient;	     /* it waits for the GPU before it is refused */
 	bool cold;	     /* blocks that the program called cold go for it */
 	bool anew;     /* it can begin anew, when the program has been asked for room */
-	bool asks;     /* the program is to be asked for room first: see shortage.c */
+	bool asks;     /* the program is to be asked for room first: see ladder.c */
 	uint64_t lack; /* bytes of pages that its last try has lacked */
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
@@ -198,7 +198,7 @@ struct glk_limit {
  * LIMIT where that were more than `what` may have. */
 int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
 	uint64_t live, const char *what, uint64_t size);
-/* cache/shortage.c. Under the lock: whether the program makes room for a request that has none. */
+/* cache/ladder.c. Under the lock: whether the program makes room for a request that has none. */
 bool glk_shortage_may_ask(
 	const struct glk_cache *cache, const struct glk_request *request);
 /* Without it: has it do so, for so many bytes. */

@@ -12,7 +12,7 @@
  *	back.c		pages behind its place
  *	supply.c	where those pages come from
  *	trim.c		idle pages that go back
- *	../ladder.h	when there are too few, or there is no place
+ *	../ladder.c	when there are too few, or there is no place
  */
 #include "base/conf.h"
 #include "cache/plan.h"
@@ -167,18 +167,6 @@ struct glk_late {
  * The bytes that were given back. `late`: see above; NULL: nobody asks what work is in the way. */
 uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_t bytes,
 	uint32_t groups, struct glk_late *late);
-/* Idle ones alone, as long as some are left to be given back. */
-struct glk_release {
-	struct glk_limbo limbo;
-	uint64_t left; /* bytes */
-	const struct glk_map
-		*of; /* pages without a mapping there stay; NULL: all may go */
-	bool lent;   /* no others go */
-	struct glk_late *late;
-	int err; /* the first of the driver */
-};
-void glk_trim_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
-	struct glk_release *r);
 /* Free ones alone. */
 uint64_t glk_trim_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
 
@@ -187,5 +175,37 @@ uint64_t glk_trim_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t b
 int glk_refusal_memory(
 	struct glk_arena *home, const struct glk_node *node, uint64_t bytes) GLK_COLD;
 int glk_refusal_addresses(const struct glk_map *map, uint64_t size) GLK_COLD;
+
+/*
+ * cache/ladder.c: what is tried for a request that has not enough, where all rungs stand in one table, in order. It is
+ * climbed twice over: within a try of a request, for pages that are missing, with those in hand that it has got;
+ * and by a request of which a try has failed, for a place, after which it is tried again as a whole. Who climbs is
+ * alone, see cache/plan.h. Everything else answers -ENOMEM.
+ */
+struct glk_climb {
+	struct glk_arena *arena;
+	struct glk_request *request;
+	/* Whether it is enough now: 0; -ENOMEM; -EBUSY: it may be when the GPU has been waited for; or an error
+	 * that ends it. */
+	int (*again)(struct glk_climb *climb);
+	void *arg;     /* for pages */
+	glk_try_fn fn; /* for a place */
+	uint32_t *extent;
+	struct glk_node *node; /* whose pages are missing; NULL: a place is */
+	uint64_t lack;	       /* bytes of them, which `again` keeps */
+	/* Of the ladder: to be given back in this round, and given. */
+	uint64_t want, given;
+	struct glk_late late;
+	unsigned waits, looks, tries;
+	uint64_t frees;
+};
+
+/*
+ * For pages. 0; -ENOMEM with a record; without one where others are inside: all that was had is to go back then, and
+ * it is climbed by the try that follows; or the error that ended it.
+ */
+int glk_ladder_pages(struct glk_climb *climb);
+/* Cold blocks go for so many bytes, if all of them are enough. */
+bool glk_ladder_cold(struct glk_cache *cache, uint64_t bytes);
 
 #endif

@@ -13,7 +13,6 @@
 #include "base/conf.h"
 #include "cache/arena/request.h"
 #include "cache/bin/quick.h"
-#include "cache/ladder.h"
 #include "cache/plan.h"
 
 #include <errno.h>

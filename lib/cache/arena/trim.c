@@ -61,10 +61,21 @@ static bool lies_in(const struct glk_map *map, const struct glk_page *page)
 	return false;
 }
 
+/* Idle pages that go, as long as some are left to be given back. */
+struct release {
+	struct glk_limbo limbo;
+	uint64_t left; /* bytes */
+	const struct glk_map
+		*of; /* pages without a mapping there stay; NULL: all may go */
+	bool lent;   /* no others go */
+	struct glk_late *late;
+	int err; /* the first of the driver */
+};
+
 static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *arg)
 {
 	const struct glk_page *page = glk_map_page(map, id);
-	struct glk_release *r = arg;
+	struct release *r = arg;
 	uint64_t size = page->size;
 	int err;
 
@@ -80,8 +91,8 @@ static enum glk_idle_answer release_one(struct glk_map *map, uint32_t id, void *
 	return r->left ? GLK_IDLE_NEXT : GLK_IDLE_STOP;
 }
 
-void glk_trim_idle(struct glk_arena *home, const struct glk_node *node, uint32_t groups,
-	struct glk_release *r)
+static void release_idle(struct glk_arena *home, const struct glk_node *node,
+	uint32_t groups, struct release *r)
 {
 	struct glk_idle_walk walk = {.of = glk_node_of(node), .groups = groups};
 
@@ -135,12 +146,12 @@ uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_
 	uint32_t groups, struct glk_late *late)
 {
 	uint64_t given = glk_trim_drain(home->gpu, node, bytes);
-	struct glk_release r = {.limbo = glk_request_limbo(home),
+	struct release r = {.limbo = glk_request_limbo(home),
 		.left = bytes > given ? bytes - given : 0,
 		.late = late};
 
 	bytes = r.left;
-	glk_trim_idle(home, node, groups, &r);
+	release_idle(home, node, groups, &r);
 	given += bytes - r.left;
 	if (given)
 		glk_cache_climbed(home->gpu, GLAKE_RUNG_RECUT);
@@ -156,10 +167,10 @@ static uint64_t excess(const struct glk_node *node, uint64_t keep)
 
 /* Idle pages of a node in the space of an arena. */
 static int give_idle(
-	struct glk_arena *arena, const struct glk_node *node, struct glk_release r)
+	struct glk_arena *arena, const struct glk_node *node, struct release r)
 {
 	r.limbo = (struct glk_limbo)GLK_LIMBO(&arena->gpu->streams);
-	glk_trim_idle(arena, node, UINT32_MAX, &r);
+	release_idle(arena, node, UINT32_MAX, &r);
 	return r.err;
 }
 
@@ -168,7 +179,7 @@ static int trim(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
 {
 	glk_trim_drain(cache, node, excess(node, keep));
 	return give_idle(
-		&cache->arena, node, (struct glk_release){.left = excess(node, keep)});
+		&cache->arena, node, (struct release){.left = excess(node, keep)});
 }
 
 /* Free pages of a class that are lent go to their lender, and the others back to the list. */
@@ -204,7 +215,7 @@ static int trim_lent(struct glk_cache *cache)
 	for (int c = 0; c < GLK_CLASS_COUNT; c++)
 		drain_lent(cache, (enum glk_class)c);
 	return give_idle(&cache->arena, cache->host,
-		(struct glk_release){.left = UINT64_MAX, .lent = true});
+		(struct release){.left = UINT64_MAX, .lent = true});
 }
 
 /* Pages of the host, but for what tier.place_reserve keeps; that has none that are lent. */
@@ -236,7 +247,7 @@ int glk_trim_ready(struct glk_arena *arena)
 	err = arena == &cache->arena
 		? trim(cache, cache->node, 0)
 		: give_idle(arena, cache->node,
-			  (struct glk_release){.left = UINT64_MAX, .of = &arena->map});
+			  (struct release){.left = UINT64_MAX, .of = &arena->map});
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	return err;

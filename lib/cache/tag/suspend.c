@@ -128,36 +128,35 @@ int glk_cache_tag_suspend(
 	return err;
 }
 
+/* What is to come back to an arena. */
+struct coming {
+	struct glk_arena *arena;
+	struct glake_suspended *did;
+};
+
 static int have(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	return glk_sending_have(arena, e, GLK_KEPT_TAGGED, arg);
 }
 
-static int is_held(void)
+static int have_pass(struct glk_cache *cache, void *arg)
 {
-	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-		"a block of the tag is in the hands of another call");
+	const struct coming *c = arg;
+	int err = glk_away_each(c->arena, have, c->did);
+
+	(void)cache;
+	return err ? err : glk_tag_have_small(c->arena, c->did);
 }
 
 /* Until none is left: one may be in the hands of a free that fails. */
 static int have_all(
 	struct glk_cache *cache, struct glk_arena *arena, struct glake_suspended *did)
 {
-	int err = 0, failed;
-	struct glk_sending_idle idle = {0};
-
-	while (!err && arena->suspended_blocks) {
-		uint64_t left = arena->suspended_blocks;
-
-		err = glk_away_each(arena, have, did);
-		if (!err)
-			err = glk_tag_have_small(arena, did);
-		if (!err &&
-			glk_sending_again(cache, arena->suspended_blocks < left, &idle))
-			err = is_held();
-	}
-	failed = glk_clock_sync(&cache->streams,
+	struct coming c = {arena, did};
+	int err = glk_sending_all(cache, &arena->suspended_blocks, have_pass, &c);
+	int failed = glk_clock_sync(&cache->streams,
 		glk_stream_mask(glk_stream_enter(&cache->streams, cache->mover.back)));
+
 	return err ? err : failed;
 }
 
