@@ -77,11 +77,6 @@ static bool poll(struct glk_climb *c)
 
 /* ---- Memory of the host that contents were kept in, or are to be, which counts against the same budget ---- */
 
-static bool has_store(const struct glk_climb *c)
-{
-	return c->node->gpu && glk_load_relaxed(&gpu_of(c)->moves);
-}
-
 /* Bytes to give back so that what is missing fits: the excess over the budget, or all of it where the driver is the
  * limit. */
 static uint64_t shortage(const struct glk_climb *c)
@@ -94,6 +89,8 @@ static uint64_t shortage(const struct glk_climb *c)
 
 static bool yield_store(struct glk_climb *c)
 {
+	if (!c->node->gpu || !glk_load_relaxed(&gpu_of(c)->moves))
+		return false;
 	glk_reserve_yield(gpu_of(c));
 	glk_mover_yield(&gpu_of(c)->mover, shortage(c));
 	return true;
@@ -101,15 +98,12 @@ static bool yield_store(struct glk_climb *c)
 
 /* ---- Blocks in bins, which keep addresses and descriptors, too, and what is made ahead ---- */
 
-static bool has_bins(const struct glk_climb *c)
-{
-	return !c->node || c->node == gpu_of(c)->node;
-}
-
 static bool flush(struct glk_climb *c)
 {
 	bool rested = !c->node && glk_ahead_rest(gpu_of(c));
 
+	if (c->node && c->node != gpu_of(c)->node)
+		return false;
 	return glk_quick_flush(gpu_of(c)) || rested;
 }
 
@@ -162,25 +156,19 @@ static bool await_all(struct glk_climb *c)
 
 /* A page that reaches beyond an end of the place gives a part of itself only. Where the memory that nobody uses
  * would do for the request, all of it is given back, so that there is room for pages of its measure. */
-static bool would_do(const struct glk_climb *c)
+static bool recut(struct glk_climb *c)
 {
 	struct glk_node *node = glk_request_node(c->arena, c->request);
-	uint64_t idle = glk_arena_idle(c->arena->home, node);
+	uint64_t idle = glk_arena_idle(c->arena->home, node), given;
 	uint64_t budget = glk_load_relaxed(&node->budget);
 	uint64_t held = glk_load_relaxed(&node->held);
 
 	if (budget != UINT64_MAX && budget > held)
 		idle += budget - held;
-	return idle >= c->request->rounded;
-}
-
-static bool recut(struct glk_climb *c)
-{
-	uint64_t given;
-
+	if (idle < c->request->rounded)
+		return false;
 	glk_plan_begin(gpu_of(c));
-	given = glk_trim_release(c->arena->home, glk_request_node(c->arena, c->request),
-		UINT64_MAX, UINT32_MAX, NULL);
+	given = glk_trim_release(c->arena->home, node, UINT64_MAX, UINT32_MAX, NULL);
 	glk_plan_end(gpu_of(c));
 	return given;
 }
@@ -253,17 +241,13 @@ static uint64_t count_frees(struct glk_cache *gpu)
 	return sum.frees;
 }
 
-static bool may_look(const struct glk_climb *c)
-{
-	return c->request->climbs && c->looks < LOOKS;
-}
-
 static bool look(struct glk_climb *c)
 {
 	uint64_t before = c->frees;
 
+	if (!c->request->climbs || c->looks++ == LOOKS)
+		return false;
 	c->frees = count_frees(gpu_of(c));
-	c->looks++;
 	return c->frees != before || glk_plan_wait(gpu_of(c), true);
 }
 
@@ -320,14 +304,10 @@ void glk_cache_shortage(struct glk_cache *cache, glake_shortage_fn fn, void *use
 
 /* Its function is called with no lock held and no plan under way: the climb ends, and the request begins
  * anew. */
-static bool may_ask(const struct glk_climb *c)
-{
-	return c->request->anew && glk_shortage_may_ask(gpu_of(c), c->request);
-}
-
 static bool ask(struct glk_climb *c)
 {
-	c->request->asks = true;
+	c->request->asks =
+		c->request->anew && glk_shortage_may_ask(gpu_of(c), c->request);
 	return false;
 }
 
@@ -380,26 +360,26 @@ enum {
 enum { PAGES = 1, PLACE = 2 };
 
 static const struct rung {
-	bool (*may)(const struct glk_climb *c); /* NULL: always */
-	bool (*act)(struct glk_climb *c);	/* whether something is different now */
+	bool (*act)(struct glk_climb *c); /* whether something is different now */
 	int against;
-	bool waits; /* others go in and out meanwhile */
-	int next;   /* where it goes on then; 0: with the next one */
+	/* Of one that waits, while others go in and out: whether there is something that it would wait for. */
+	bool (*waits)(const struct glk_climb *c);
+	int next; /* where it goes on when something is; 0: with the next one */
 } rungs[RUNGS] = {
-	[GRAPHS] = {may_reap, reap, PAGES, .waits = true},
-	[CLOCK] = {is_repeatable, sync_all, PAGES, .waits = true},
-	[EVENTS] = {NULL, poll, PAGES},
-	[STORE] = {has_store, yield_store, PAGES},
-	[BINS] = {has_bins, flush, PAGES | PLACE},
-	[IDLE] = {NULL, release, PAGES},
-	[LATE] = {is_late, await_late, PAGES, .waits = true, .next = IDLE},
-	[LATE_ALL] = {stays, await_all, PAGES, .waits = true, .next = IDLE},
-	[SIZES] = {would_do, recut, PLACE},
-	[HOLES] = {may_wait, await_holes, PLACE, .waits = true},
-	[ALL] = {may_wait, sync_all, PLACE, .waits = true},
-	[OTHERS] = {may_look, look, PLACE, .next = BINS},
-	[PROGRAM] = {may_ask, ask, PLACE},
-	[COLD] = {has_cold, send_cold, PLACE, .waits = true, .next = BINS},
+	[GRAPHS] = {reap, PAGES, .waits = may_reap},
+	[CLOCK] = {sync_all, PAGES, .waits = is_repeatable},
+	[EVENTS] = {poll, PAGES},
+	[STORE] = {yield_store, PAGES},
+	[BINS] = {flush, PAGES | PLACE},
+	[IDLE] = {release, PAGES},
+	[LATE] = {await_late, PAGES, .waits = is_late, .next = IDLE},
+	[LATE_ALL] = {await_all, PAGES, .waits = stays, .next = IDLE},
+	[SIZES] = {recut, PLACE},
+	[HOLES] = {await_holes, PLACE, .waits = may_wait},
+	[ALL] = {sync_all, PLACE, .waits = may_wait},
+	[OTHERS] = {look, PLACE, .next = BINS},
+	[PROGRAM] = {ask, PLACE},
+	[COLD] = {send_cold, PLACE, .waits = has_cold, .next = BINS},
 };
 
 /* What has been given back is not for those who go in and out. */
@@ -434,7 +414,7 @@ static int climb(struct glk_climb *c, int err)
 		const struct rung *r = &rungs[i++];
 
 		if (!(r->against & against) || (err == -EBUSY && !r->waits) ||
-			(r->may && !r->may(c)) || !act(c, r))
+			(r->waits && !r->waits(c)) || !act(c, r))
 			continue;
 		i = r->next ? r->next : i;
 		if (!is_enough(c))
@@ -452,29 +432,23 @@ static int climb(struct glk_climb *c, int err)
 	return err;
 }
 
-/* Whether the turn can be had at once. */
-static bool may_climb(struct glk_arena *arena, struct glk_request *request)
-{
-	if (request->alone)
-		return true;
-	request->alone = request->climbs = glk_plan_climb_now(arena->gpu);
-	return request->alone;
-}
-
 /* Pages of the sizes that are missing may not be made of the first that go. */
 #define ROUNDS 2
 
 int glk_ladder_pages(struct glk_climb *c)
 {
+	struct glk_request *request = c->request;
 	int err = -ENOMEM;
 
-	if (!may_climb(c->arena, c->request))
+	if (!request->alone && !glk_plan_climb_now(gpu_of(c)))
 		return -ENOMEM;
+	request->climbs |= !request->alone;
+	request->alone = true;
 	for (unsigned i = 0; i < ROUNDS && i == c->tries && err == -ENOMEM; i++) {
 		c->want = c->given = c->waits = 0;
 		err = climb(c, err);
 	}
-	c->request->lack = c->lack;
+	request->lack = c->lack;
 	return err == -ENOMEM ? glk_refusal_memory(c->arena->home, c->node, c->lack)
 			      : err;
 }
