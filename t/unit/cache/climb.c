@@ -3,20 +3,21 @@
  * Who climbs the ladder is alone but for those who wait: it waits for what others have in their hands, lets them in
  * while it waits for the GPU, and waits for nobody who waits for something else.
  */
+#include "cache/plan.h"
 #include "plan_parts.h"
 
 static struct rig rig;
 static struct CUstream_st *stream, *other;
 
 /* While one waits for the GPU another has memory that is there: the GPU may need what it does. */
-static void lets_in(void)
+static void lets_in(const char *setting)
 {
 	struct errand large = {.fn = errand_alloc, .rig = &rig, .size = 40 * MIB};
 	struct held live, freed, small;
 
 	gate_open_rig(&rig,
 		(const char *const[]){"soft.streams=stepped", "policy.bins=0", RIG_DONE,
-			"pool.budget=48MiB", NULL});
+			"pool.budget=48MiB", setting, NULL});
 	stream = large.stream = rig_stream(&rig);
 	other = rig_stream(&rig);
 	plan_take(&rig, &live, 16 * MIB, stream);
@@ -67,6 +68,43 @@ static void waits_for_others(void)
 	rig_close(&rig, 0);
 }
 
+/* One that has memory in its hands, and waits itself, goes on before another one is refused. */
+static void waits_for_who_waits(void)
+{
+	struct errand large = {.fn = errand_alloc, .rig = &rig, .size = 40 * MIB};
+	struct glk_cache *gpu = &rig.cache;
+	bool waits;
+
+	gate_open_rig(
+		&rig, (const char *const[]){"policy.bins=0", "pool.budget=48MiB", NULL});
+	large.stream = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, MIB, large.stream), large.stream);
+	glk_lock(&gpu->lock);
+	glk_plan_enter(gpu);
+	glk_plan_begin(gpu);
+	glk_plan_park(gpu, false);
+	glk_node_claim(gpu->node, 20 * MIB);
+	glk_unlock(&gpu->lock);
+	pthread_create(&large.thread, NULL, gate_run, &large);
+	do {
+		glk_lock(&gpu->lock);
+		waits = gpu->plans.waiters || glk_load_acquire(&large.done);
+		if (!waits)
+			glk_unlock(&gpu->lock);
+	} while (!waits);
+	ok(gpu->plans.climbing, "a request has found too little, and waits");
+	glk_plan_unpark(gpu, false);
+	glk_node_unclaim(gpu->node, 20 * MIB);
+	glk_plan_end(gpu);
+	glk_plan_leave(gpu);
+	glk_unlock(&gpu->lock);
+	pthread_join(large.thread, NULL);
+	is_int(large.err, 0, "it is served with what was in the hands of another one");
+	rig_free(&rig, large.addr, large.stream);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* A function that is told of a move waits for a request which climbs. */
 static int hear(const struct glake_move *move, void *arg)
 {
@@ -102,8 +140,10 @@ static void passes_who_waits(void)
 int main(void)
 {
 	tap_plan_later();
-	lets_in();
+	lets_in(NULL);
+	lets_in("stream.opportunistic=no");
 	waits_for_others();
+	waits_for_who_waits();
 	passes_who_waits();
 	return tap_done();
 }

@@ -127,6 +127,75 @@ static void cannot_sync(void)
 	rig_close(&rig, 1);
 }
 
+/* Blocks in bins, more of them than go for other reasons. */
+static void empties_bins(void)
+{
+	static uint64_t addr[7800];
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=124MiB", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 7800; i++)
+		addr[i] = rig_alloc(&rig, 16 << 10, a);
+	for (int i = 0; i < 7800; i++)
+		rig_free(&rig, addr[i], a);
+	ok(rig_alloc(&rig, 121 * MIB, a), "what all bins have is had");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* Work that is over, of which nobody was told yet, is asked for before it is waited for. */
+static void asks_first(void)
+{
+	struct CUstream_st *a, *b;
+	uint64_t one, other, syncs;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"pool.budget=16MiB", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	one = rig_alloc(&rig, 8 * MIB, a);
+	is_int(glk_cache_spill(&rig.cache, one, a), 0, "a block goes");
+	other = rig_single(&rig, 10 * MIB, b);
+	rig_work(&rig, other, 10 * MIB, b);
+	rig_free(&rig, other, b);
+	syncs = rig_calls(&rig, GLAKE_CALL_SYNC);
+	is_int(glk_cache_fetch(&rig.cache, one, a), 0, "it comes in another one's room");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_SYNC) - syncs), 0,
+		"which is known to be at rest");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 1);
+}
+
+/* Addresses that work is under way on: it is waited for, and nothing that has to do with none of them. */
+static void waits_for_addresses(const char *fault)
+{
+	struct CUstream_st *a, *b, *c;
+	uint64_t one, idle, big = 0;
+	struct rig rig;
+
+	rig_open(&rig,
+		(const char *const[]){"soft.streams=stepped", "map.span=1GiB",
+			"soft.memory=2GiB", RIG_DONE, "policy.bins=0", NULL});
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	idle = rig_alloc(&rig, 4 * MIB, c);
+	one = rig_alloc(&rig, 700 * MIB, b);
+	rig_work(&rig, one, 4 * MIB, b);
+	rig_free(&rig, one, b);
+	rig_work(&rig, idle, 4 * MIB, c);
+	glk_soft_hold(rig.drv, 0, c, !*fault);
+	glk_fault_set(rig.drv, *fault ? fault : "off");
+	is_int(rig_try(&rig, 700 * MIB, a, 0, &big), 0,
+		*fault ? "they are had though a wait fails" : "they are had");
+	glk_fault_set(rig.drv, "off");
+	glk_soft_hold(rig.drv, 0, c, false);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
 /* A page of a stream that captures a graph stays, and no other one does for it. */
 static void passes_captures(void)
 {
@@ -250,6 +319,10 @@ int main(void)
 	syncs_last();
 	cannot_sync();
 	passes_captures();
+	empties_bins();
+	asks_first();
+	waits_for_addresses("");
+	waits_for_addresses("event_sync:nth=1:err=EIO");
 	explains();
 	says_where();
 	meets_driver();
