@@ -30,19 +30,16 @@ cache. Streams are those of PyTorch; None is its current one, or the legacy defa
 
 import ctypes
 import errno
-import os
+import math
 import sys
 
-from . import library
+from . import library, view
 from .library import GlakeError
 from .records import Sized, many
+from .view import stream_of
 
 ALL, WINDOW, STATE = range(3)
 _TOKEN_FRONT = 1
-_KINDS = {"int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8),
-          "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16)}
-_CPU, _CUDA = 1, 2
-_SOFT = 1
 
 
 class _Lane(ctypes.Structure):
@@ -72,17 +69,6 @@ class _Sequence(Sized):
                 *many(ctypes.c_uint64, "held domain"), ("away", ctypes.c_int)]
 
 
-class _Tensor(ctypes.Structure):  # DLManagedTensor
-    _fields_ = [("data", ctypes.c_void_p), *many(ctypes.c_int32, "device_type device_id ndim"),
-                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
-                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
-                ("byte_offset", ctypes.c_uint64), ("manager", ctypes.c_void_p),
-                ("deleter", ctypes.c_void_p)]
-
-
-_kept = []  # what tensors may look at when they end, which may be after all else
-
-
 class Lane:
     """What a lane keeps of a token, or with state=True of a sequence; the last `window` tokens of it."""
 
@@ -90,59 +76,16 @@ class Lane:
         if window and state:
             raise GlakeError("a lane has a window or is a state")
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        self.dtype = str(dtype).removeprefix("torch.")
-        if self.dtype not in _KINDS:
-            raise GlakeError(f"a lane of {dtype}: {', '.join(_KINDS)}")
+        self.dtype = view.kind_of(dtype)
+        if not self.dtype:
+            raise GlakeError(f"a lane of {dtype}: {', '.join(view.KINDS)}")
         if not self.shape or min(self.shape) < 1:
             raise GlakeError(f"a lane of the shape {self.shape}")
         self.window, self.rule = window, STATE if state else WINDOW if window else ALL
 
     @property
     def bytes(self):
-        number = _KINDS[self.dtype][1] // 8
-        for side in self.shape:
-            number *= side
-        return number
-
-
-class _View:
-    """A lane for who speaks DLPack."""
-
-    def __init__(self, cache, number):
-        self.cache, self.lane = cache, cache.lanes[number]
-        self.place = cache._fetch("glake_kv_place_get", _Place(), number)
-
-    def __dlpack_device__(self):
-        return (_CPU if self.cache.on_host else _CUDA, self.cache.device)
-
-    def __dlpack__(self, **_):
-        code, bits = _KINDS[self.lane.dtype]
-        item, inner, shape = bits // 8, [], self.lane.shape
-        for side in range(len(shape)):
-            stride = 1
-            for beyond in shape[side + 1:]:
-                stride *= beyond
-            inner.append(stride)
-        outer = [self.cache.slots] if self.lane.rule == STATE else [self.cache.slots, self.cache.tokens]
-        steps = [self.place.slot, self.place.token][:len(outer)]
-        if any(step % item for step in steps):
-            raise GlakeError(f"a token's {self.place.token} bytes are no whole number of {self.lane.dtype}")
-        count = len(outer) + len(shape)
-        sides = (ctypes.c_int64 * count)(*outer, *shape)
-        strides = (ctypes.c_int64 * count)(*(step // item for step in steps), *inner)
-        kind, number = self.__dlpack_device__()
-        tensor = _Tensor(data=self.place.base, device_type=kind, device_id=number, ndim=count, code=code,
-                         bits=bits, lanes=1, shape=sides, strides=strides)
-        _kept.append((tensor, sides, strides))
-        new = ctypes.pythonapi.PyCapsule_New
-        new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-        return new(ctypes.addressof(tensor), b"dltensor", None)
-
-
-def _stream_of(stream, device):
-    if stream is None and "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
-        stream = sys.modules["torch"].cuda.current_stream(device)
-    return ctypes.c_void_p(getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)))
+        return math.prod(self.shape, start=view.bytes_of(self.dtype))
 
 
 class Cache:
@@ -157,7 +100,6 @@ class Cache:
         self.device = library.index(device) or 0
         self._lib, opened = library.context()
         self._lib.glake_kv_close.restype = ctypes.c_int
-        self.on_host = self._lib.glake_backend(opened) == _SOFT
         table = (_Lane * len(self.lanes))(*((x.bytes, x.rule, x.window) for x in self.lanes))
         options = _Options()
         for name, value in (("slots", slots), ("tokens", tokens), ("lanes", len(self.lanes)),
@@ -168,21 +110,15 @@ class Cache:
             setattr(options, name, value)
         options.lane = table
         handle = ctypes.c_void_p()
-        self._check("glake_kv_open", self._lib.glake_kv_open(
-            opened, ctypes.c_int(self.device), ctypes.byref(options), _stream_of(stream, self.device),
+        library.check("glake_kv_open", self._lib.glake_kv_open(
+            opened, ctypes.c_int(self.device), ctypes.byref(options), stream_of(stream, self.device),
             ctypes.byref(handle)))
         self._handle, self._tensors = handle, {}
-
-    @staticmethod
-    def _check(name, answer):
-        if answer < 0:
-            error = library.last_error()
-            raise GlakeError(f"{name}: {error['text'] or os.strerror(-answer)} ({error['class']})")
 
     def _call(self, name, *arguments):
         if not self._handle:
             raise GlakeError("the KV cache is closed")
-        self._check(name, getattr(self._lib, name)(self._handle, *arguments))
+        library.check(name, getattr(self._lib, name)(self._handle, *arguments))
 
     def _fetch(self, name, record, *arguments):
         self._call(name, *map(ctypes.c_uint32, arguments), ctypes.byref(record))
@@ -197,15 +133,22 @@ class Cache:
         if not 0 <= number < len(self.lanes):
             raise GlakeError(f"there is no lane {number}")
         if number not in self._tensors:
-            view = _View(self, number)
-            torch = sys.modules.get("torch")
-            self._tensors[number] = torch.from_dlpack(view) if torch else view
+            self._tensors[number] = self._view(number).tensor()
         return self._tensors[number]
+
+    def _view(self, number):
+        lane, place = self.lanes[number], self._fetch("glake_kv_place_get", _Place(), number)
+        outer = [self.slots] if lane.rule == STATE else [self.slots, self.tokens]
+        steps, item = [place.slot, place.token][:len(outer)], view.bytes_of(lane.dtype)
+        if any(step % item for step in steps):
+            raise GlakeError(f"a token's {place.token} bytes are no whole number of {lane.dtype}")
+        return view.View(place.base, [*outer, *lane.shape],
+                         [*(step // item for step in steps), *view.rows(lane.shape)], lane.dtype, self.device)
 
     def new(self, tokens=None, stream=None, domain=0):
         slot = ctypes.c_uint32()
         self._call("glake_kv_new_in", ctypes.c_uint32(self.tokens if tokens is None else tokens),
-                   ctypes.c_uint64(domain), _stream_of(stream, self.device), ctypes.byref(slot))
+                   ctypes.c_uint64(domain), stream_of(stream, self.device), ctypes.byref(slot))
         return slot.value
 
     def fork(self, slot, tokens=None, most=None, stream=None):
@@ -214,14 +157,14 @@ class Cache:
         tokens = self.sequence(slot)["tokens"] if tokens is None else tokens
         self._call("glake_kv_fork", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),
                    ctypes.c_uint32(self.tokens if most is None else most),
-                   _stream_of(stream, self.device), ctypes.byref(other))
+                   stream_of(stream, self.device), ctypes.byref(other))
         return other.value
 
     def publish(self, slot, key, tokens=None, stream=None):
         """The first tokens of a sequence, all of them as a rule, are kept under a key of up to 64 bytes."""
         tokens = self.sequence(slot)["tokens"] if tokens is None else tokens
         self._call("glake_kv_publish", ctypes.c_uint32(slot), ctypes.c_uint32(tokens), bytes(key),
-                   ctypes.c_size_t(len(key)), _stream_of(stream, self.device))
+                   ctypes.c_size_t(len(key)), stream_of(stream, self.device))
 
     def adopt(self, slot, key, stream=None):
         """A sequence without tokens has those of a key, if there is one in its domain. How many; 0: there is none."""
@@ -230,40 +173,40 @@ class Cache:
             raise GlakeError("the KV cache is closed")
         answer = self._lib.glake_kv_adopt(
             self._handle, ctypes.c_uint32(slot), bytes(key), ctypes.c_size_t(len(key)),
-            _stream_of(stream, self.device), ctypes.byref(tokens))
+            stream_of(stream, self.device), ctypes.byref(tokens))
         if answer == -errno.ENOENT:
             return 0
-        self._check("glake_kv_adopt", answer)
+        library.check("glake_kv_adopt", answer)
         return tokens.value
 
     def withdraw(self, key, domain=0, stream=None):
         self._call("glake_kv_withdraw", ctypes.c_uint64(domain), bytes(key), ctypes.c_size_t(len(key)),
-                   _stream_of(stream, self.device))
+                   stream_of(stream, self.device))
 
     def grow(self, slot, tokens, stream=None):
         self._call("glake_kv_grow", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),
-                   _stream_of(stream, self.device))
+                   stream_of(stream, self.device))
 
     def step(self, lengths, stream=None):
         """A number of tokens for each slot; 0: it stays as it is."""
         if len(lengths) != self.slots:
             raise GlakeError(f"{len(lengths)} lengths for {self.slots} slots")
         self._call("glake_kv_step", (ctypes.c_uint32 * self.slots)(*lengths),
-                   _stream_of(stream, self.device))
+                   stream_of(stream, self.device))
 
     def trim(self, slot, tokens, stream=None):
         self._call("glake_kv_trim", ctypes.c_uint32(slot), ctypes.c_uint32(tokens),
-                   _stream_of(stream, self.device))
+                   stream_of(stream, self.device))
 
     def free(self, slot, stream=None):
-        self._call("glake_kv_free", ctypes.c_uint32(slot), _stream_of(stream, self.device))
+        self._call("glake_kv_free", ctypes.c_uint32(slot), stream_of(stream, self.device))
 
     def spill(self, slot, stream=None):
         """A sequence goes to the host, but for what it shares."""
-        self._call("glake_kv_spill", ctypes.c_uint32(slot), _stream_of(stream, self.device))
+        self._call("glake_kv_spill", ctypes.c_uint32(slot), stream_of(stream, self.device))
 
     def fetch(self, slot, stream=None):
-        self._call("glake_kv_fetch", ctypes.c_uint32(slot), _stream_of(stream, self.device))
+        self._call("glake_kv_fetch", ctypes.c_uint32(slot), stream_of(stream, self.device))
 
     def limit(self, bytes):
         """The most bytes of pages; 0: any number."""
@@ -280,7 +223,7 @@ class Cache:
         if self._handle:
             handle, self._handle = self._handle, None
             self._tensors = {}
-            self._check("glake_kv_close", self._lib.glake_kv_close(handle, _stream_of(stream, self.device)))
+            library.check("glake_kv_close", self._lib.glake_kv_close(handle, stream_of(stream, self.device)))
 
     def __del__(self):
         if getattr(self, "_handle", None) and sys and not sys.is_finalizing():

@@ -159,14 +159,18 @@ def context():
     return lib, ctypes.c_void_p(opened)
 
 
-def call(name, *arguments):
-    """What a function of the library answers, with the context before its arguments."""
-    lib, opened = context()
-    answer = getattr(lib, name)(opened, *arguments)
+def check(name, answer):
+    """The answer of a function; raises what the library says of one that failed."""
     if answer < 0:
         error = last_error()
         raise GlakeError(f"{name}: {error['text'] or os.strerror(-answer)} ({error['class']})")
     return answer
+
+
+def call(name, *arguments):
+    """What a function of the library answers, with the context before its arguments."""
+    lib, opened = context()
+    return check(name, getattr(lib, name)(opened, *arguments))
 
 
 def fetch(function, record, *arguments):

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+Memory of the library as a tensor: a View speaks DLPack, which PyTorch, NumPy, CuPy and others read, and nothing
+touches the memory for it. And the stream that memory is used on.
+"""
+
+import ctypes
+import sys
+
+from . import library
+from .records import many
+
+KINDS = {"int8": (0, 8), "int16": (0, 16), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8),
+         "float16": (2, 16), "float32": (2, 32), "float64": (2, 64), "bfloat16": (4, 16)}
+_CPU, _CUDA = 1, 2
+_SOFT = 1
+
+
+class _Tensor(ctypes.Structure):  # DLTensor
+    _fields_ = [("data", ctypes.c_void_p), *many(ctypes.c_int32, "device_type device_id ndim"),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                *many(ctypes.c_void_p, "shape strides"), ("byte_offset", ctypes.c_uint64)]
+
+
+class _Managed(ctypes.Structure):  # DLManagedTensor
+    _fields_ = [("tensor", _Tensor), *many(ctypes.c_void_p, "manager deleter")]
+
+
+_libc = ctypes.CDLL(None)
+_libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+_capsule = ctypes.pythonapi.PyCapsule_New
+_capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def on_host():
+    """Whether memory of the library is that of the host, on the software device."""
+    lib, opened = library.context()
+    return lib.glake_backend(opened) == _SOFT
+
+
+def kind_of(dtype):
+    """The name of a data type, a key of KINDS; None if tensors of it are not given."""
+    name = str(dtype).removeprefix("torch.")
+    return name if name in KINDS else None
+
+
+def bytes_of(dtype):
+    return KINDS[dtype][1] // 8
+
+
+def rows(shape):
+    """The strides of a tensor without gaps."""
+    strides = [1] * len(shape)
+    for side in range(len(shape) - 1, 0, -1):
+        strides[side - 1] = strides[side] * shape[side]
+    return strides
+
+
+class View:
+    """Strides are those of elements. Who made it sees to it that the memory lasts as long as its tensors."""
+
+    def __init__(self, address, shape, strides, dtype, device):
+        self._address, self._shape, self._strides = address, tuple(shape), tuple(strides)
+        self._dtype, self._device, self._kind = dtype, device, _CPU if on_host() else _CUDA
+
+    def __dlpack_device__(self):
+        return (self._kind, self._device)
+
+    def __dlpack__(self, **_):
+        count = len(self._shape)
+        sides = ctypes.c_int64 * (2 * count)
+        # It is of malloc, and free() itself ends it: a tensor may outlive the interpreter.
+        place = _libc.malloc(ctypes.sizeof(_Managed) + ctypes.sizeof(sides))
+        if not place:
+            raise MemoryError
+        ctypes.memset(place, 0, ctypes.sizeof(_Managed))
+        managed, below = _Managed.from_address(place), place + ctypes.sizeof(_Managed)
+        sides.from_address(below)[:] = [*self._shape, *self._strides]
+        managed.deleter = ctypes.cast(_libc.free, ctypes.c_void_p)
+        tensor = managed.tensor
+        tensor.data, tensor.device_type, tensor.device_id = self._address, self._kind, self._device
+        tensor.ndim, (tensor.code, tensor.bits), tensor.lanes = count, KINDS[self._dtype], 1
+        tensor.shape, tensor.strides = below, below + 8 * count
+        return _capsule(place, b"dltensor", None)
+
+    def tensor(self):
+        """PyTorch's where that is there, else this."""
+        torch = sys.modules.get("torch")
+        return torch.from_dlpack(self) if torch else self
+
+
+def stream_of(stream, device):
+    """A stream as the library takes it. Streams are those of PyTorch, of CuPy, or addresses; None is PyTorch's
+    current one, or the legacy default stream."""
+    if stream is None and "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
+        stream = sys.modules["torch"].cuda.current_stream(device)
+    return ctypes.c_void_p(getattr(stream, "cuda_stream", getattr(stream, "ptr", stream)))
