@@ -26,6 +26,11 @@ class _Managed(ctypes.Structure):  # DLManagedTensor
     _fields_ = [("tensor", _Tensor), *many(ctypes.c_void_p, "manager deleter")]
 
 
+class _Versioned(ctypes.Structure):  # DLManagedTensorVersioned
+    _fields_ = [*many(ctypes.c_uint32, "major minor"), *many(ctypes.c_void_p, "manager deleter"),
+                ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+
+
 _libc = ctypes.CDLL(None)
 _libc.malloc.restype, _libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 _capsule = ctypes.pythonapi.PyCapsule_New
@@ -66,22 +71,26 @@ class View:
     def __dlpack_device__(self):
         return (self._kind, self._device)
 
-    def __dlpack__(self, **_):
+    def __dlpack__(self, *, max_version=None, **_):
+        # NumPy takes what has no version for memory that must not be written.
+        kind, name = (_Versioned, b"dltensor_versioned") if max_version and max_version[0] else (_Managed, b"dltensor")
         count = len(self._shape)
         sides = ctypes.c_int64 * (2 * count)
         # It is of malloc, and free() itself ends it: a tensor may outlive the interpreter.
-        place = _libc.malloc(ctypes.sizeof(_Managed) + ctypes.sizeof(sides))
+        place = _libc.malloc(ctypes.sizeof(kind) + ctypes.sizeof(sides))
         if not place:
             raise MemoryError
-        ctypes.memset(place, 0, ctypes.sizeof(_Managed))
-        managed, below = _Managed.from_address(place), place + ctypes.sizeof(_Managed)
+        ctypes.memset(place, 0, ctypes.sizeof(kind))
+        managed, below = kind.from_address(place), place + ctypes.sizeof(kind)
         sides.from_address(below)[:] = [*self._shape, *self._strides]
+        if kind is _Versioned:
+            managed.major = 1
         managed.deleter = ctypes.cast(_libc.free, ctypes.c_void_p)
         tensor = managed.tensor
         tensor.data, tensor.device_type, tensor.device_id = self._address, self._kind, self._device
         tensor.ndim, (tensor.code, tensor.bits), tensor.lanes = count, KINDS[self._dtype], 1
         tensor.shape, tensor.strides = below, below + 8 * count
-        return _capsule(place, b"dltensor", None)
+        return _capsule(place, name, None)
 
     def tensor(self):
         """PyTorch's where that is there, else this."""
