@@ -24,6 +24,9 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     past = glake.kv.TransformersCache(model.config)
     model.generate(..., past_key_values=past)      transformers' models, in memory that grows in place
 
+    kv = glake.kv.Growable(bytes)                  one tensor that grows and shrinks in place, with the calls of
+                                    vLLM's and SGLang's growable tensors (growable.py)
+
 Tensors are PyTorch's where that is there, else an object that speaks DLPack. They live as long as the
 cache. Streams are those of PyTorch; None is its current one, or the legacy default stream.
 """
@@ -243,4 +246,7 @@ def __getattr__(name):
     if name == "TransformersCache":
         from .kv_transformers import TransformersCache
         return TransformersCache
+    if name in ("Growable", "Exhausted", "Misuse"):
+        from . import growable
+        return getattr(growable, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

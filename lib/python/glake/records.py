@@ -54,7 +54,7 @@ class Block(Sized):
                 *many(ctypes.c_uint32, "can exports"), ("peers", ctypes.c_uint64),
                 *many(ctypes.c_size_t, "away placed"), ("advice", ctypes.c_uint64),
                 ("managed", ctypes.c_size_t), *many(ctypes.c_uint32, "tag pins"),
-                ("dropped", ctypes.c_size_t), ("away_peer", ctypes.c_size_t)]
+                *many(ctypes.c_size_t, "dropped away_peer committed")]
 
 
 class Device(Sized):

@@ -62,7 +62,7 @@ def rows(shape):
 
 
 class View:
-    """Strides are those of elements. Who made it sees to it that the memory lasts as long as its tensors."""
+    """Strides count elements. The maker of a view keeps the memory for as long as tensors of it live."""
 
     def __init__(self, address, shape, strides, dtype, device):
         self._address, self._shape, self._strides = address, tuple(shape), tuple(strides)
@@ -76,7 +76,7 @@ class View:
         kind, name = (_Versioned, b"dltensor_versioned") if max_version and max_version[0] else (_Managed, b"dltensor")
         count = len(self._shape)
         sides = ctypes.c_int64 * (2 * count)
-        # It is of malloc, and free() itself ends it: a tensor may outlive the interpreter.
+        # The record is of malloc(), and free() itself ends it: a tensor may outlive the interpreter.
         place = _libc.malloc(ctypes.sizeof(kind) + ctypes.sizeof(sides))
         if not place:
             raise MemoryError
