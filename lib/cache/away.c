@@ -19,12 +19,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* Pages of the host that lie idle make way for contents. */
-static bool yield(void *cache, uint64_t bytes)
-{
-	return glk_beside_release(cache, bytes);
-}
-
 int glk_away_start(struct glk_cache *cache)
 {
 	struct glake_device info = {.sz = sizeof(info)};
@@ -48,7 +42,8 @@ int glk_away_start(struct glk_cache *cache)
 	if (err)
 		goto unlock;
 	cache->mover.io = cache->io;
-	cache->mover.store.yield = yield;
+	/* pages of the host that lie idle make way for contents */
+	cache->mover.store.yield = glk_beside_release;
 	cache->mover.store.arg = cache;
 	glk_lock(&cache->lock);
 	/* pairs with: the acquires of those who ask whether there is anything away */

@@ -201,8 +201,9 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 		: err;
 }
 
-bool glk_beside_release(struct glk_cache *cache, uint64_t bytes)
+bool glk_beside_release(void *arg, uint64_t bytes)
 {
+	struct glk_cache *cache = arg;
 	uint64_t given;
 
 	if (!cache->host || !glk_arena_idle(&cache->arena, cache->host))

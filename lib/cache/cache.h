@@ -366,7 +366,7 @@ int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request,
 	struct glk_seat *seat, uint64_t *ret_addr);
 /* Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
  * meanwhile. */
-bool glk_beside_release(struct glk_cache *cache, uint64_t bytes);
+bool glk_beside_release(void *cache, uint64_t bytes);
 /* Whether another GPU lends memory, as the configuration has it, to requests for which there is no room, and to
  * contents that go away. */
 void glk_beside_lend(struct glk_cache *cache, bool place, bool away);

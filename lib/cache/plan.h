@@ -6,8 +6,7 @@
  * Plans under way on a GPU. A request that has to call the driver makes its plan under the lock and
  * carries it out without (arena/back.c), and nobody waits for it but who has to:
  *
- *  - a request that finds no addresses but those of plans;
- *  - a request that finds no memory, or no place, at all: it puts back what it has got, and climbs the
+ *  - a request that finds no memory, or no place: it puts back what it has got, and climbs the
  *    ladder (cache/ladder.c) when its turn comes. One climbs at a time, and nobody else is inside then but
  *    those who are parked: what it finds is live, or idle, or in bins that only lose blocks by its looks.
  *    While it waits for the GPU others go in and out, since what the GPU does may depend on them;

@@ -57,18 +57,35 @@ static int go(const struct glk_sending *s, struct glk_arena *arena, struct glk_e
 	return drop ? glk_away_discard(arena, e, 0) : glk_away_send(arena, e, 0);
 }
 
+/* What lies on the host in part stays, as what may not go does: a resumption needs no more memory of the
+ * GPU than there was. */
+int glk_sending_may(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	int err = glk_away_may(arena, e);
+
+	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
+}
+
 int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
 	bool drop, bool *ret_went)
 {
-	uint64_t bytes = glk_part_here(arena, e);
-	int err;
+	uint64_t bytes = glk_part_here(arena, e),
+		 placed = glk_beside_placed(&arena->map, e);
+	int err = glk_sending_may(arena, e);
+	bool stays = err == -EBUSY;
 
 	*ret_went = false;
-	if (!drop)
+	if (err == -EALREADY)
+		return 0;
+	if (!err && !drop)
 		make_room(s, arena->gpu, bytes);
-	err = go(s, arena, e, drop);
-	if (glk_told_to_stay(err)) {
-		glk_sending_stays(s, bytes);
+	if (!err) {
+		err = go(s, arena, e, drop);
+		stays = glk_told_to_stay(err);
+	}
+	if (stays) {
+		s->did->stayed += bytes - placed;
+		s->did->stayed_blocks++;
 		return 0;
 	}
 	if (err)

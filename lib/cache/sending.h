@@ -20,20 +20,15 @@ static inline void glk_sending_begin(struct glk_sending *s, uint64_t bytes)
 	s->mark = bytes / 2;
 }
 
-/* So many bytes of a block stay. */
-static inline void glk_sending_stays(struct glk_sending *s, uint64_t bytes)
-{
-	s->did->stayed += bytes;
-	s->did->stayed_blocks++;
-}
-
 /*
- * Under the lock, for a block that is claimed and may go: it goes, without its contents if they are
- * dropped, or stays because a function that is told of moves wants that, which is no error. Whether it
- * went. 0 or the error of glk_away_send().
+ * Under the lock, for a block that is claimed: it goes, without its contents if they are dropped. One that is away
+ * is so already, and one stays that may not go, or that a function which is told of moves keeps, which is no error.
+ * Whether it went. 0 or the error of glk_away_send().
  */
 int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
 	bool drop, bool *ret_went);
+/* Whether it may: as glk_away_may(). */
+int glk_sending_may(const struct glk_arena *arena, const struct glk_extent *e);
 /* One that went comes back if that was why it went, and is counted. 0 or the error of glk_away_resume(). */
 int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
 	struct glake_suspended *did);

@@ -75,15 +75,6 @@ int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg)
 	return err;
 }
 
-/* What lies on the host in part stays, as what may not go does: a resumption needs no more memory of the
- * GPU than there was. */
-static int may_go(const struct glk_arena *arena, const struct glk_extent *e)
-{
-	int err = glk_away_may(arena, e);
-
-	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
-}
-
 /* What was to go to the host in place has gone, or stays. Blocks with a tag go away. */
 static bool lies_there(const struct sending *s, const struct glk_arena *arena,
 	const struct glk_extent *e)
@@ -95,7 +86,7 @@ static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
 	struct sending *s = arg;
 
-	if (!lies_there(s, arena, e) && !may_go(arena, e))
+	if (!lies_there(s, arena, e) && !glk_sending_may(arena, e))
 		s->all.left += glk_part_here(arena, e);
 	return 0;
 }
@@ -125,12 +116,6 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 
 	if (lies_there(s, arena, e))
 		return send_sealed(s, arena, e);
-	err = may_go(arena, e);
-	if (err == -EBUSY)
-		glk_sending_stays(&s->all,
-			glk_part_here(arena, e) - glk_beside_placed(&arena->map, e));
-	if (err)
-		return err == -EBUSY || err == -EALREADY ? 0 : err;
 	bytes = glk_part_here(arena, e);
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)

@@ -24,37 +24,24 @@ static void try_ahead(
 		glk_fit_ahead(&arena->map, want, fit);
 }
 
-/* Times that a place is looked for since others have given addresses up meanwhile. */
-#define LOOKS 64
-
-/* The search again after one that found none, with more addresses, or with those of plans under way when
- * they are done. */
-static GLK_COLD int extend(struct glk_arena *arena, const struct glk_request *request,
-	const struct glk_want *want, struct glk_fit *ret_fit)
+/* The search again after one that found none, with more addresses. */
+static GLK_COLD int extend(
+	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	struct glk_cache *gpu = arena->gpu;
 	struct glk_map *map = &arena->map;
-	int err = -ENOMEM;
+	unsigned ranges = map->ranges;
 
-	for (int i = 0; i < LOOKS && err; i++) {
-		unsigned ranges = map->ranges;
-		uint64_t ended = gpu->plans.ended;
-
-		/* while that failed others may have had the last that there may be, for both */
-		if (glk_map_extend(map, want->size) && map->ranges == ranges &&
-			gpu->plans.ended == ended && !glk_plan_wait(gpu, request->climbs))
-			break;
-		err = glk_fit_search(map, want, ret_fit);
-	}
-	return err;
+	/* while that failed others may have had the last that there may be, for both */
+	if (glk_map_extend(map, want->size) && map->ranges == ranges)
+		return -ENOMEM;
+	return glk_fit_search(map, want, ret_fit);
 }
 
-static inline int search(struct glk_arena *arena, const struct glk_request *request,
-	const struct glk_want *want, struct glk_fit *ret_fit)
+static inline int search(
+	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	return glk_fit_search(&arena->map, want, ret_fit)
-		? extend(arena, request, want, ret_fit)
-		: 0;
+	return glk_fit_search(&arena->map, want, ret_fit) ? extend(arena, want, ret_fit)
+							  : 0;
 }
 
 /*
@@ -70,11 +57,11 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 
 	if ((err || ret_fit->maps) && arena->binned &&
 		glk_quick_yield(arena->gpu, request))
-		err = search(arena, request, want, ret_fit);
+		err = search(arena, want, ret_fit);
 	for (int i = 0; i < GLK_DRAINS && (err || ret_fit->maps) &&
 		want->kind != GLK_FIT_NEST && glk_supply_drain(arena, want->size);
 		i++)
-		err = search(arena, request, want, ret_fit);
+		err = search(arena, want, ret_fit);
 	if (err)
 		return glk_refusal_addresses(&arena->map, want->size);
 	try_ahead(arena, want, ret_fit);
@@ -85,7 +72,7 @@ static GLK_COLD int seek_on(struct glk_arena *arena, struct glk_request *request
 		learned = true;
 	if (!learned)
 		return 0;
-	err = search(arena, request, want, ret_fit);
+	err = search(arena, want, ret_fit);
 	if (err)
 		return glk_refusal_addresses(&arena->map, want->size);
 	try_ahead(arena, want, ret_fit);
@@ -98,7 +85,7 @@ static inline int seek(struct glk_arena *arena, struct glk_request *request,
 	int err;
 
 	do {
-		err = search(arena, request, want, ret_fit);
+		err = search(arena, want, ret_fit);
 		if (err || ret_fit->maps || ret_fit->waits)
 			err = seek_on(arena, request, want, err, ret_fit);
 	} while (!err && glk_ahead_meet(arena, ret_fit->offset, want->size));

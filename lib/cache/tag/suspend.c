@@ -30,11 +30,6 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 
 	if (glk_beside_placed(&arena->map, e))
 		return 0;
-	err = glk_away_may(arena, e);
-	if (err == -EBUSY)
-		glk_sending_stays(&s->all, glk_part_here(arena, e));
-	if (err)
-		return err == -EBUSY || err == -EALREADY ? 0 : err;
 	bytes = glk_part_here(arena, e);
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)
