@@ -44,7 +44,7 @@ enum glake_run_arena {
 	GLAKE_ARENA_TAG = 5, /* of blocks with a tag: see tag.h */
 };
 
-#define GLAKE_RUN_SMALL	     0x1u /* among small blocks: no larger one is placed there */
+#define GLAKE_RUN_SMALL	     0x1u /* among small blocks: no larger one begins there */
 #define GLAKE_RUN_OUT	     0x2u /* others have its memory: see share.h */
 #define GLAKE_RUN_CONTIGUOUS 0x4u /* GLAKE_ALLOC_CONTIGUOUS */
 #define GLAKE_RUN_PART	     0x8u /* of a block that begins before it: see glake_map */

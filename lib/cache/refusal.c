@@ -240,7 +240,6 @@ static void add_bytes(struct sentence *s, uint64_t bytes, const char *what)
 static void add_held(struct sentence *s, struct glk_cache *gpu)
 {
 	const struct glk_map *map = &gpu->arena.map;
-	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
 	uint64_t born = 0;
 	struct glk_seats sum;
 
@@ -249,7 +248,7 @@ static void add_held(struct sentence *s, struct glk_cache *gpu)
 		born += gpu->rows[i].bytes;
 	add(s, ", %s in live blocks", glk_say_bytes(sum.live).text);
 	add_bytes(s,
-		(map->space->of[GLK_OF_NODE].stranded << map->shift) + nests -
+		(map->space->of[GLK_OF_NODE].stranded << map->shift) + map->nested_bytes -
 			map->nested_taken,
 		"beside them in their pages");
 	add_bytes(s, born > sum.given ? born - sum.given : 0, "in bins");

@@ -403,20 +403,39 @@ static uint64_t next_in_slot(
 	const struct turn *t, uint32_t slot, uint32_t nest, uint64_t end)
 {
 	const struct glk_map *map = &t->arena->map;
-	uint32_t at, eighth = slot << GLK_EIGHTH_SHIFT;
+	uint32_t at;
 
 	if (nest) {
 		at = glk_bits_first(glk_nest_begins(map, nest),
-			glk_nest_grain(map, t->offset), map->grains);
+			glk_nest_grain(map, t->offset), glk_nest_grain(map, end - 1));
 		return at == GLK_BITS_NONE ? end
 					   : ((uint64_t)slot << map->shift) +
 				((uint64_t)at << GLK_GRAIN_SHIFT);
 	}
 	at = glk_bits_first(map->begins, (uint32_t)(t->offset >> map->eighth),
-		eighth + (1u << GLK_EIGHTH_SHIFT) - 1);
+		(uint32_t)((end - 1) >> map->eighth));
 	return at == GLK_BITS_NONE
 		? end
 		: glk_extent_at(map, glk_load_relaxed(&map->start[at]))->offset;
+}
+
+/* The nest at an offset; 0: there is none. */
+static uint32_t nest_at(const struct glk_map *map, uint64_t offset)
+{
+	uint32_t name = glk_load_relaxed(&map->start[offset >> map->eighth]);
+
+	return name & GLK_START_NEST ? name & ~GLK_START_NEST : 0;
+}
+
+/* Up to where a slot that ends there is a nest from the present offset on, or none. */
+static uint64_t alike_until(const struct turn *t, uint32_t nest, uint64_t end)
+{
+	const struct glk_map *map = &t->arena->map;
+	uint64_t eighth = (t->offset >> map->eighth) + 1;
+
+	while (eighth << map->eighth < end && nest_at(map, eighth << map->eighth) == nest)
+		eighth++;
+	return eighth << map->eighth;
 }
 
 /* Slots without memory in which no block begins, beginning with one: they may be many. */
@@ -448,8 +467,7 @@ static void tell_between(struct turn *t)
 {
 	const struct glk_map *map = &t->arena->map;
 	uint32_t slot = glk_slot_of(map, t->offset), until;
-	uint32_t name = glk_load_relaxed(&map->start[slot << GLK_EIGHTH_SHIFT]);
-	uint32_t nest = name & GLK_START_NEST ? name & ~GLK_START_NEST : 0;
+	uint32_t nest = nest_at(map, t->offset);
 	uint64_t end = (uint64_t)(slot + 1) << map->shift;
 	struct CUstream_st *late;
 	struct glake_run run;
@@ -459,7 +477,7 @@ static void tell_between(struct turn *t)
 	if (until > slot)
 		end = (uint64_t)until << map->shift;
 	else
-		end = next_in_slot(t, slot, nest, end);
+		end = next_in_slot(t, slot, nest, alike_until(t, nest, end));
 	if (end > t->end)
 		end = t->end;
 	run = run_of(t, end, state);

@@ -182,8 +182,11 @@ struct glk_map {
 	uint32_t last;	     /* extent that ends at `high`; 0: none */
 	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
 	uint64_t taken;	     /* bytes of extents that are not free */
-	uint64_t nested_taken; /* the same in slots of small blocks */
-	uint64_t held;	 /* bytes of pages of the node that were used here last, or are */
+	uint64_t nested_taken; /* the same in nests */
+	uint64_t nested_bytes; /* of all nests */
+	bool packs; /* holes matter more than whole slots, and few are compared: see space/nest.h */
+	bool tight;    /* and the smallest one is taken, whatever has to be waited for */
+	uint64_t held; /* bytes of pages of the node that were used here last, or are */
 	uint32_t hosted; /* slots of mappings here of pages of the host */
 	struct glk_slab extents;
 	struct glk_slab nests;

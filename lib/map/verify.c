@@ -230,15 +230,16 @@ static int check_tree(struct tally *t, bool nested)
 static int check_nested(struct tally *t, uint32_t id)
 {
 	const struct glk_extent *e = glk_extent_at(t->map, id);
-	uint32_t slot = glk_extent_first(t->map, e);
+	uint32_t first = (uint32_t)(e->offset >> t->map->eighth);
+	uint32_t last = (uint32_t)((e->offset + e->size - 1) >> t->map->eighth);
+	bool nest = glk_extent_first(t->map, e) == glk_extent_last(t->map, e);
 
 	t->nested += e->size;
-	if (slot != glk_extent_last(t->map, e) ||
-		!(glk_load_relaxed(&t->map->start[slot << GLK_EIGHTH_SHIFT]) &
-			GLK_START_NEST))
-		return glk_broken("extent %" PRIu32
-				  ": nested, and not inside a slot of small blocks",
-			id);
+	for (uint32_t i = first; i <= last && nest; i++)
+		nest = glk_load_relaxed(&t->map->start[i]) & GLK_START_NEST;
+	if (!nest)
+		return glk_broken(
+			"extent %" PRIu32 ": nested, and not inside a nest", id);
 	return 0;
 }
 
@@ -357,23 +358,24 @@ static int check_starts(struct tally *t, uint32_t slot)
 {
 	const struct glk_map *map = t->map;
 	uint32_t first = slot << GLK_EIGHTH_SHIFT;
-	uint32_t nest = glk_load_relaxed(&map->start[first]);
+	uint32_t nest = 0;
 	uint64_t eighth = glk_map_small(map);
 	int err = 0;
 
-	nest = nest & GLK_START_NEST ? nest : 0;
 	for (uint32_t i = first; i < first + EIGHTHS && !err; i++) {
 		uint32_t id = glk_load_relaxed(&map->start[i]);
+		bool nested = id & GLK_START_NEST;
 
-		if (nest ? id != nest : id & GLK_START_NEST)
-			err = glk_broken(
-				"slot %" PRIu32 ": two nests, or part of one", slot);
-		else if (glk_bit_get(map->begins, i) != (id && !nest))
+		if (nested && nest && id != nest)
+			err = glk_broken("slot %" PRIu32 ": two nests", slot);
+		else if (glk_bit_get(map->begins, i) != (id && !nested))
 			err = glk_broken("slot %" PRIu32 ": a begin at eighth %" PRIu32
 					 ", or none, and extent %" PRIu32,
 				slot, i - first, id);
-		else if (id && !nest)
+		else if (id && !nested)
 			err = check_name(t, id, false, i * eighth, (i + 1) * eighth);
+		nest = nested ? id : nest;
+		t->nested -= nested ? eighth : 0;
 	}
 	return err || !nest ? err : check_nest(t, slot, nest & ~GLK_START_NEST);
 }
@@ -398,6 +400,10 @@ static int check_tables(struct tally *t)
 	const struct glk_map *map = t->map;
 	int err = 0;
 
+	if (t->nested != map->nested_bytes)
+		return glk_broken("%" PRIu64 " bytes of nested extents, %" PRIu64
+				  " of nests",
+			t->nested, map->nested_bytes);
 	for (unsigned r = 0; r < map->ranges; r++) {
 		struct glk_stretch s = glk_map_slots(map, r);
 
@@ -409,12 +415,10 @@ static int check_tables(struct tally *t)
 	}
 	if (!err && (t->named[false] || t->named[true]))
 		err = glk_broken("lookups name an extent twice, or not at all");
-	if (!err &&
-		(t->nests != glk_load_relaxed(&map->nests.live) ||
-			t->nested != (uint64_t)t->nests << map->shift))
-		err = glk_broken("%" PRIu32 " nests of %" PRIu32 " in use, with %" PRIu64
-				 " bytes of extents",
-			t->nests, glk_load_relaxed(&map->nests.live), t->nested);
+	if (!err && (t->nests != glk_load_relaxed(&map->nests.live) || t->nested))
+		err = glk_broken("%" PRIu32 " nests of %" PRIu32 " in use, with %" PRId64
+				 " bytes of extents too many",
+			t->nests, glk_load_relaxed(&map->nests.live), (int64_t)t->nested);
 	return err;
 }
 

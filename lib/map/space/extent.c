@@ -95,7 +95,7 @@ static int get_two(struct glk_map *map, bool first, bool second, uint32_t *a, ui
 		map->extents.max);
 }
 
-static int carve_inside(
+static inline int carve_inside(
 	struct glk_map *map, uint32_t from, uint64_t offset, uint64_t size)
 {
 	struct glk_extent *e = glk_extent_at(map, from);
@@ -223,8 +223,7 @@ static bool merges(const struct glk_map *map, const struct glk_extent *low,
 	return !low->nested || glk_extent_first(map, low) == glk_extent_first(map, high);
 }
 
-/* Merges a free extent, in no tree, with those beside it. */
-static void merge(struct glk_map *map, uint32_t extent)
+static inline void merge(struct glk_map *map, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent), *n;
 	struct glk_tree *tree = tree_of(map, e);
@@ -246,6 +245,45 @@ static void merge(struct glk_map *map, uint32_t extent)
 	}
 }
 
+void glk_extent_merge(struct glk_map *map, uint32_t extent)
+{
+	merge(map, extent);
+}
+
+/* Whether a neighbour lies in a nest of the same slot. */
+static bool is_beside(
+	const struct glk_map *map, const struct glk_extent *e, uint32_t neighbour)
+{
+	const struct glk_extent *n = glk_extent_at(map, neighbour);
+
+	return neighbour && n->nested &&
+		glk_extent_first(map, n) == glk_extent_first(map, e);
+}
+
+/* The whole eighths of a free extent of a nest, in no tree, are common again: if nothing is left of the nest, or
+ * wherever that is wanted. Without descriptors for what is left beside them they stay. */
+static void shed(struct glk_map *map, uint32_t extent)
+{
+	struct glk_extent *e = glk_extent_at(map, extent);
+	uint64_t part = (UINT64_C(1) << map->eighth) - 1, end = e->offset + e->size;
+	uint64_t from = (e->offset + part) & ~part, to = end & ~part;
+	uint32_t more = from > e->offset;
+
+	if (from >= to ||
+		glk_load_relaxed(&map->extents.live) + more > map->extents.max ||
+		(!map->packs &&
+			(is_beside(map, e, e->prev) || is_beside(map, e, e->next))))
+		return;
+	glk_tree_insert(map, &map->nested, extent);
+	if (carve_inside(map, extent, from, to - from)) {
+		glk_tree_remove(map, &map->nested, extent);
+		return;
+	}
+	glk_extent_set(e, GLK_EXTENT_FREE);
+	glk_nest_close(map, extent);
+	merge(map, extent);
+}
+
 void glk_extent_give_back(struct glk_map *map, uint32_t extent)
 {
 	struct glk_extent *e = glk_extent_at(map, extent);
@@ -257,10 +295,8 @@ void glk_extent_give_back(struct glk_map *map, uint32_t extent)
 	glk_store_relaxed(&e->kept, 0);
 	glk_extent_set(e, GLK_EXTENT_FREE);
 	merge(map, extent);
-	if (e->nested && e->size == glk_slot_bytes(map)) {
-		glk_nest_close(map, extent);
-		merge(map, extent);
-	}
+	if (e->nested && e->size >> map->eighth)
+		shed(map, extent);
 	glk_tree_insert(map, tree_of(map, e), extent);
 }
 

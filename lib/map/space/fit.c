@@ -9,7 +9,9 @@
  *
  * While too much memory is stranded in large pages of which blocks use a part, the place that
  * brings the fewest slots into use is looked for among all candidates, and an idle large page
- * that reaches beyond the place counts as one that has to go.
+ * that reaches beyond the place counts as one that has to go. While much lies beside blocks, only the
+ * smallest few places that are mapped are compared, and near the target the smallest one is taken,
+ * whatever has to be waited for: see nest.h.
  *
  * New addresses above the high-water mark count as the largest extent of all: they beat
  * addresses that must be unmapped first, and nothing else, until there are enough of them. For who
@@ -24,9 +26,8 @@
 
 #include <errno.h>
 
-/* Extents always looked at, and the runs of equal use after which no more are, so that a search
- * for a large block costs about what one for a small block does. */
-#define FEW  4
+/* The runs of equal use after which no more extents are looked at, so that a search for a large block
+ * costs about what one for a small block does. */
 #define RUNS 48
 
 /* Addresses in use over memory held from which on there are no new ones as long as a hole will
@@ -63,8 +64,9 @@ struct search {
 	struct glk_fit best;
 	uint32_t looked; /* slots that the function was asked about */
 	bool found;
-	bool ready;		/* nothing but places where nothing has to be mapped */
-	bool ahead;		/* pages above the high-water mark count */
+	bool ready; /* nothing but places where nothing has to be mapped */
+	bool ahead; /* pages above the high-water mark count */
+	uint64_t grid;
 	struct answer *answers; /* of the first look, both ends of a few extents */
 	unsigned answered;
 };
@@ -106,7 +108,8 @@ static bool suits(const struct search *s, uint32_t first, uint32_t last)
 
 	switch (s->want->kind) {
 	case GLK_FIT_NEST:
-		return !glk_bit_get(map->usable, first) ||
+		return s->want->size < glk_slot_bytes(map) ||
+			!glk_bit_get(map->usable, first) ||
 			glk_map_page(map, map->page[first])->size == glk_slot_bytes(map);
 	case GLK_FIT_WHOLE:
 		return is_whole(map, first, last) ||
@@ -208,19 +211,22 @@ static void try(struct search *s, uint32_t from, uint64_t extent_size, uint64_t 
 		judge(s, from, extent_size, offset, all);
 }
 
-/* Slots of their own begin where a slot does. */
+/* What a place begins at a multiple of, less one: a nest of its size, a page of its own of a slot. */
+static uint64_t grid(const struct glk_map *map, const struct glk_want *want)
+{
+	if (want->kind == GLK_FIT_BLOCK)
+		return 0;
+	return (want->kind == GLK_FIT_NEST ? want->size : glk_slot_bytes(map)) - 1;
+}
+
 static uint64_t up(const struct search *s, uint64_t offset)
 {
-	uint64_t slot = glk_slot_bytes(s->map);
-
-	return s->want->kind == GLK_FIT_BLOCK ? offset
-					      : (offset + slot - 1) & ~(slot - 1);
+	return (offset + s->grid) & ~s->grid;
 }
 
 static uint64_t down(const struct search *s, uint64_t offset)
 {
-	return s->want->kind == GLK_FIT_BLOCK ? offset
-					      : offset & ~(glk_slot_bytes(s->map) - 1);
+	return offset & ~s->grid;
 }
 
 static bool fits_new(const struct search *s, uint64_t offset)
@@ -271,9 +277,16 @@ static void try_new(struct search *s)
 	try_at(s, (uint64_t)glk_map_end(map) << map->shift);
 }
 
+/* Whether no place that is looked at later is better. */
 static bool settled(const struct search *s)
 {
-	return s->found && !s->best.score && !s->best.waits;
+	return s->found && !s->best.score && (!s->best.waits || s->map->tight);
+}
+
+/* Whether others are not looked at any more, though one may be better. */
+static bool is_done(const struct search *s)
+{
+	return settled(s) || (s->found && !s->best.maps && s->map->packs);
 }
 
 static void try_extent(struct search *s, uint32_t id)
@@ -300,7 +313,7 @@ static void try_extents(struct search *s, uint64_t size, unsigned max)
 
 	glk_tree_begin(&walk, &s->map->common, size);
 	for (unsigned i = 0; i < max && !settled(s); i++) {
-		if (i >= FEW && s->looked > RUNS)
+		if (i >= GLK_FIT_FEW && s->looked > RUNS)
 			break;
 		id = glk_tree_next(s->map, &walk);
 		if (!id)
@@ -312,23 +325,26 @@ static void try_extents(struct search *s, uint64_t size, unsigned max)
 int glk_fit_search(
 	struct glk_map *map, const struct glk_want *want, struct glk_fit *ret_fit)
 {
-	struct answer answers[2 * FEW] GLK_UNFILLED;
-	struct search s = {
-		.map = map, .want = want, .ready = !want->trim, .answers = answers};
+	struct answer answers[2 * GLK_FIT_FEW] GLK_UNFILLED;
+	struct search s = {.map = map,
+		.want = want,
+		.ready = !want->trim,
+		.grid = grid(map, want),
+		.answers = answers};
 
 	/* most requests are settled by one of the first few as it is, and what the others would cost
 	 * is not found out for them */
 	if (s.ready)
-		try_extents(&s, want->size, FEW);
-	if (!settled(&s)) {
+		try_extents(&s, want->size, GLK_FIT_FEW);
+	if (!is_done(&s)) {
 		s.ready = s.found = false;
 		s.looked = 0;
 		try_extents(&s, want->size, GLK_FIT_CANDIDATES);
 	}
-	/* all of those may begin beside a slot; these hold whole ones wherever they begin */
+	/* all of those may begin beside a slot, or an eighth; these hold whole ones wherever they begin */
 	if (!s.found && want->kind != GLK_FIT_BLOCK)
-		try_extents(&s, want->size + glk_slot_bytes(map), FEW);
-	if (!settled(&s))
+		try_extents(&s, want->size + s.grid + 1, GLK_FIT_FEW);
+	if (!is_done(&s))
 		try_new(&s);
 	if (!s.found)
 		return -ENOMEM;
@@ -339,8 +355,12 @@ int glk_fit_search(
 uint32_t glk_fit_ahead(
 	struct glk_map *map, const struct glk_want *want, struct glk_fit *fit)
 {
-	struct search s = {
-		.map = map, .want = want, .best = *fit, .found = true, .ahead = true};
+	struct search s = {.map = map,
+		.want = want,
+		.best = *fit,
+		.found = true,
+		.ahead = true,
+		.grid = grid(map, want)};
 	uint32_t maps = fit->maps;
 
 	if (map->ahead <= glk_map_fresh(map) || (fit->from && is_wide(map)))

@@ -12,6 +12,8 @@
 /* Extents looked at before the best so far is taken; 16 gave the same results as all of them
  * on the recorded jobs. */
 #define GLK_FIT_CANDIDATES 16
+/* Those always looked at; and all of them where memory is packed, so that a wait less costs little of it. */
+#define GLK_FIT_FEW 4
 
 struct glk_fit {
 	uint64_t score;	 /* slots to map, and a quarter for each that comes into use */
@@ -31,7 +33,7 @@ struct glk_fit {
 
 enum glk_fit_kind {
 	GLK_FIT_BLOCK = 0,
-	GLK_FIT_NEST, /* one slot for small blocks: behind it a page of one slot, or none */
+	GLK_FIT_NEST, /* for small blocks, a slot: behind it a page of one slot, or none; or an eighth */
 	GLK_FIT_WHOLE, /* whole slots for a page of their own: nothing usable but one such page */
 };
 

@@ -8,7 +8,12 @@
  * have slots of their own, taken from the common addresses one by one and given back when they
  * are empty. Free extents in them are *nested*: in a tree of their own, merged inside the slot.
  *
- * The nest of a slot is its table for lookups: an entry for each grain, and a bit where a live
+ * Where much lies beside blocks (glk_map.packs, which the cache sets for the GPU's own addresses) holes
+ * matter more than whole slots. Then an eighth of a slot in use is a nest, too, and each whole eighth of
+ * a nest that comes free is common again, so that small blocks and larger ones have what the others
+ * leave. Tags do without: their small blocks go and come slot by slot.
+ *
+ * The table of a slot with nests is for lookups in them: an entry for each grain, and a bit where a live
  * extent begins.
  */
 #include "map/table.h"
@@ -42,10 +47,10 @@ static inline uint32_t glk_nest_grain(const struct glk_map *map, uint64_t offset
 	return (uint32_t)(offset >> GLK_GRAIN_SHIFT) & map->grains;
 }
 
-/* nest.c: makes an extent of the caller's, of one whole slot, a free nested one. 0, or -ENOMEM (class LIMIT)
- * with nothing changed. */
+/* nest.c: makes an extent of the caller's, of whole eighths of a slot, a free nested one, with what is free beside
+ * it in nests of the slot. 0, or -ENOMEM (class LIMIT) with nothing changed. */
 int glk_nest_open(struct glk_map *map, uint32_t extent);
-/* The reverse, for a nested extent that is free, in no tree, and a whole slot: it is common. */
+/* The reverse, for a nested extent that is free, in no tree, and of whole eighths: it is common. */
 void glk_nest_close(struct glk_map *map, uint32_t extent);
 
 #endif

@@ -244,6 +244,8 @@ static void step(bool faults, uint64_t grow)
 
 	rig.wide = below(2);
 	rig.trim = below(4) == 0;
+	if (below(200) == 0)
+		rig.map.packs = !rig.map.packs;
 	if (faults && below(FAULTS) == 0)
 		fake_fail(&rig.fake,
 			(enum fake_op)(FAKE_CREATE + below(FAKE_OPS - FAKE_CREATE)),

@@ -186,7 +186,8 @@ static inline int rig_search(
 
 static inline int rig_nest(struct rig *rig, uint32_t *ret_extent)
 {
-	int err = rig_search(rig, S(1), GLK_FIT_NEST, ret_extent);
+	uint64_t size = rig->map.packs ? glk_map_small(&rig->map) : S(1);
+	int err = rig_search(rig, size, GLK_FIT_NEST, ret_extent);
 
 	if (err)
 		return err;

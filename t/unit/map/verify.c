@@ -162,8 +162,13 @@ static void test_nests(void)
 	falsified(*entry, 0, "not found", "none");
 	falsified(glk_nest_entries(map, nest)[9], small[0], "grain 9", "one more entry");
 	turned(glk_nest_begins(map, nest), 4000, "grain 4000", "a begin of nobody");
-	falsified(start[1], 0, "part of one", "an eighth that leads elsewhere");
-	falsified(start[80], GLK_START_NEST | nest, "part of one", "and one more");
+	falsified(start[1], 0, "not inside a nest", "an eighth that leads elsewhere");
+	falsified(start[7], GLK_START_NEST | (nest + 1), "two nests",
+		"or there where nobody is");
+	falsified(
+		start[80], GLK_START_NEST | nest, "does not begin there", "and one more");
+	falsified(
+		map->nested_bytes, map->nested_bytes + 512, "of nests", "bytes of none");
 	falsified(map->nests.live, 2, "nests", "a nest of no slot");
 	sound_again();
 }

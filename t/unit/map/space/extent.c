@@ -375,6 +375,70 @@ static void test_nested_last(void)
 	stop();
 }
 
+/* Eighths of a slot are nests for themselves; where places are to be the smallest they are common again one by one. */
+static void test_nested_parts(void)
+{
+	uint32_t low, high, id[2];
+
+	start(64);
+	low = carve(0, 512, 1024);
+	high = carve(0, 2048, 2560);
+	if (glk_nest_open(&rig.map, low) || glk_nest_open(&rig.map, high))
+		tap_bail("no nest");
+	is_str(row(), "F0-512 f512-1024 F1024-2048 f2048-2560 | 0 1024| 512 2048",
+		"two nests of an eighth in a slot");
+	is_int(glk_load_relaxed(&rig.map.nests.live), 1, "have one table");
+	id[0] = carve(low, 512, 600);
+	id[1] = carve(high, 2100, 2200);
+	give(id[1]);
+	is_str(row(), "F0-512 l512-600 f600-1024 F1024-2560 | 0 1024| 600",
+		"an empty one is common again");
+	is_int(glk_load_relaxed(&rig.map.nests.live), 1, "the other one has the table");
+	high = carve(id[1], 1024, 1536);
+	if (glk_nest_open(&rig.map, high))
+		tap_bail("no nest");
+	is_str(row(), "F0-512 l512-600 f600-1536 F1536-2560 | 0 1536| 600",
+		"one beside the other is free with it");
+	id[1] = carve(high, 900, 1200);
+	carve(0, 2560, 3000);
+	give(id[1]);
+	is_str(row(), "F0-512 l512-600 f600-1536 F1536-2560 L2560-3000 | 0 1536| 600",
+		"a whole eighth stays with the rest");
+	id[1] = carve(id[1], 1400, 1500);
+	rig.map.packs = true;
+	give(id[1]);
+	is_str(row(), "F0-512 l512-600 f600-1024 F1024-2560 L2560-3000 | 0 1024| 600",
+		"or is common, where places are to be the smallest");
+	give(id[0]);
+	is_str(row(), "F0-2560 L2560-3000 | 0", "and with the last block all is");
+	is_int(glk_load_relaxed(&rig.map.nests.live), 0, "no table is left");
+	is_int((int64_t)rig.map.nested_bytes, 0, "nor a byte of a nest");
+	stop();
+}
+
+/* An eighth without descriptors for what is left beside it stays. */
+static void test_nested_starved(void)
+{
+	uint32_t slot, id[3];
+
+	start(64);
+	slot = carve(0, 0, 4096);
+	if (glk_nest_open(&rig.map, slot))
+		tap_bail("no nest");
+	id[0] = carve(slot, 0, 10);
+	id[1] = carve(glk_extent_at(&rig.map, id[0])->next, 10, 2000);
+	id[2] = carve(glk_extent_at(&rig.map, id[1])->next, 2000, 4096);
+	rig.map.packs = true;
+	starve(0);
+	give(id[1]);
+	is_str(row(), "l0-10 f10-2000 l2000-4096 || 10", "it is free as it is");
+	give(id[2]);
+	is_str(row(), "l0-10 f10-512 F512-4096 | 512| 10", "until one merges with it");
+	give(id[0]);
+	is_str(row(), "F0-4096 | 0", "all of it");
+	stop();
+}
+
 #define RANGE (GIB(1) / 512)
 #define NEXT  (2 * RANGE) /* a GiB between two */
 
@@ -462,6 +526,8 @@ int main(void)
 	test_raise();
 	test_nested();
 	test_nested_last();
+	test_nested_parts();
+	test_nested_starved();
 	test_ranges();
 	return tap_done();
 }

@@ -383,10 +383,55 @@ static void test_ahead(void)
 	stop();
 }
 
+/* Where memory is packed the smallest few are compared, and the smallest one is taken where places are tight. */
+static void test_packed(void)
+{
+	static const char *const row = "AbbCddEffGhhIjjjK";
+
+	for (int i = 0; i < 3; i++) {
+		static const uint32_t place[] = {13, 4, 1}, count[] = {0, 1, 4};
+		static const char *const what[] = {"the fewest waits of all",
+			"where memory is packed, of the smallest few",
+			"where places are tight, whatever the smallest waits for"};
+
+		start(row);
+		slots("uuuuuuuuuuuuuuuuu");
+		rig.map.packs = i > 0;
+		rig.map.tight = i > 1;
+		waits[1] = waits[2] = waits[7] = waits[10] = 2;
+		waits[4] = 1;
+		found(2, place[i], COUNTS(.waits = count[i]), what[i]);
+		stop();
+	}
+}
+
+/* Nests of an eighth of a slot, in slots that are in use too. */
+static void test_eighths(void)
+{
+	uint64_t eighth;
+	struct glk_fit fit;
+	uint32_t id;
+
+	start("AbC");
+	slots("uuu");
+	eighth = glk_map_small(&rig.map);
+	kind = GLK_FIT_NEST;
+	if (glk_extent_carve(&rig.map, glk_extent_at(&rig.map, rig.map.last)->prev, S(1),
+		    512, &id))
+		tap_bail("no addresses");
+	glk_bit_set(rig.map.busy, 1);
+	fit = search(eighth);
+	ok(fit.offset == S(1) + eighth && !fit.maps, "begins where an eighth does");
+	is_int((int64_t)search(S(1)).offset, (int64_t)S(3), "a whole slot is not left");
+	stop();
+}
+
 int main(void)
 {
 	tap_plan_later();
 	test_criteria();
+	test_packed();
+	test_eighths();
 	test_new();
 	test_wide();
 	test_veto();
