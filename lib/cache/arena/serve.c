@@ -416,6 +416,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	request->bin = whole || !row || !glk_request_binned(gpu, request->size)
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
+	glk_supply_pack(arena, request->size);
 	request->trim = arena->map.space->of[GLK_OF_NODE].stranded && node == gpu->node &&
 		glk_supply_tight(arena, request->size);
 	err = glk_request_somehow(arena, request, alloc, &extent);

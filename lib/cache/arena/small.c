@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Small blocks lie together in slots of their own (map/space/nest.h). Best fit among the holes of
- * those; where there is none that needs no wait, a slot of the common addresses joins them.
+ * those; where there is none that needs no wait, a slot of the common addresses joins them. While much
+ * lies beside blocks, an eighth of a slot that is in use does so, and the best hole is worth a wait.
  */
 #include "base/error.h"
 #include "base/thread.h"
@@ -11,7 +12,7 @@
 #include <errno.h>
 
 /* The best hole: the smallest that needs no wait, or the one with the fewest late ones and then the fewest; 0:
- * none may be had. */
+ * none may be had. Where memory is packed few are compared, and none where places are tight. */
 static uint32_t choose(struct glk_arena *arena, struct glk_request *request,
 	unsigned *ret_waits, bool *ret_crowd)
 {
@@ -25,6 +26,8 @@ static uint32_t choose(struct glk_arena *arena, struct glk_request *request,
 		uint32_t slot = glk_extent_first(map, glk_extent_at(map, holes[i]));
 		struct glk_use use = glk_use_of_page(map, slot);
 
+		if (best && (map->tight || (map->packs && i >= GLK_FIT_FEW)))
+			break;
 		if (glk_is_claimed(map, slot, slot) ||
 			glk_place_on_host(arena, request, slot, slot) ||
 			!glk_request_may(arena, request, &use, &waits) || waits >= least)
@@ -43,9 +46,9 @@ static bool is_full(const struct glk_map *map)
 	return glk_load_relaxed(&map->nests.live) >= map->nests.max;
 }
 
-/* A slot for small blocks: its free extent. */
+/* A nest of so many bytes: its free extent. */
 static int open_nest(struct glk_arena *arena, struct glk_request *request,
-	const struct glk_fit *fit, uint32_t *ret_extent)
+	const struct glk_fit *fit, uint64_t size, uint32_t *ret_extent)
 {
 	struct glk_map *map = &arena->map;
 	struct glk_use never = {0};
@@ -53,8 +56,7 @@ static int open_nest(struct glk_arena *arena, struct glk_request *request,
 	int err;
 
 	request->own = fit->own;
-	err = glk_extent_carve(
-		map, fit->from, fit->offset, glk_slot_bytes(map), ret_extent);
+	err = glk_extent_carve(map, fit->from, fit->offset, size, ret_extent);
 	if (err)
 		return err;
 	err = glk_back(arena, request, *ret_extent);
@@ -73,13 +75,12 @@ give_back:
 	return err;
 }
 
-/* Whether a quarter of the slots of small blocks is free: then a wait is better than one more of
- * them, or streams by turns would fill the memory with slots that nobody needs. */
+/* Whether a quarter of the slots of small blocks is free, or memory is packed: then a wait is better than one more
+ * of them, or streams by turns would fill the memory with slots that nobody needs. */
 static bool is_sparse(const struct glk_map *map)
 {
-	uint64_t bytes = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
-
-	return map->nested_taken < bytes - bytes / 4;
+	return map->packs ||
+		map->nested_taken < map->nested_bytes - map->nested_bytes / 4;
 }
 
 /* Of all memory, from which part in holes on a wait for one of them is worth it. */
@@ -95,8 +96,7 @@ static bool is_sparse(const struct glk_map *map)
 static bool may_await(const struct glk_arena *arena, const struct glk_request *request)
 {
 	const struct glk_map *map = &arena->map;
-	uint64_t nests = (uint64_t)glk_load_relaxed(&map->nests.live) << map->shift;
-	uint64_t holes = nests - map->nested_taken;
+	uint64_t holes = map->nested_bytes - map->nested_taken;
 
 	if (!arena->ops->waits || !request->patient || arena->ops->fixed ||
 		arena->ops->host)
@@ -170,12 +170,18 @@ static int find_hole(
 		return -EEXIST;
 	if (is_full(&arena->map))
 		return -ENOSPC;
+	if (arena->map.packs) {
+		want.size = glk_map_small(&arena->map);
+		if (!glk_fit_search(&arena->map, &want, &fit) && !fit.maps)
+			return open_nest(arena, request, &fit, want.size, ret_hole);
+		want.size = glk_slot_bytes(&arena->map);
+	}
 	if (*ret_hole) {
 		/* a whole slot that needs nothing is better than a wait, and nothing else is */
 		err = glk_fit_search(&arena->map, &want, &fit);
 		if (err || fit.maps || fit.waits)
 			return -EEXIST;
-		return open_nest(arena, request, &fit, ret_hole);
+		return open_nest(arena, request, &fit, want.size, ret_hole);
 	}
 	err = glk_place_seek(arena, request, &want, &fit);
 	/* blocks that bins gave back meanwhile may have left one */
@@ -197,7 +203,7 @@ static int find_hole(
 	}
 	if (*ret_hole)
 		return -EEXIST;
-	return err ? err : open_nest(arena, request, &fit, ret_hole);
+	return err ? err : open_nest(arena, request, &fit, want.size, ret_hole);
 }
 
 /* Takes the beginning of a hole. */
@@ -233,11 +239,11 @@ int glk_small_alloc(
 	slot = glk_extent_first(map, glk_extent_at(map, hole));
 	err = carve(arena, request, hole, ret_extent);
 	glk_slots_leave(map, slot, slot, &never);
-	/* an empty slot is one of all sizes again, unless the block went back there already */
+	/* an empty nest is of all sizes again, unless the block went back there already */
 	if (err && glk_extent_at(map, hole)->nested) {
 		glk_tree_remove(map, &map->nested, hole);
-		map->taken += glk_slot_bytes(map);
-		map->nested_taken += glk_slot_bytes(map);
+		map->taken += glk_extent_at(map, hole)->size;
+		map->nested_taken += glk_extent_at(map, hole)->size;
 		glk_extent_give_back(map, hole);
 	}
 	return err;

@@ -365,6 +365,39 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 	return glk_quick_drain(gpu);
 }
 
+/* From which part of all that is held on what lies beside live blocks is much, and what is held above their peak. */
+#define BESIDE 16
+
+/* The rest of glk_supply_pack(), with so many bytes beside live blocks. */
+static GLK_COLD void pack(struct glk_arena *arena, uint64_t size, uint64_t beside)
+{
+	struct glk_cache *gpu = arena->gpu;
+	uint64_t held = glk_node_own(gpu->node), peak, above;
+
+	if (beside <= held / BESIDE || !arena->binned)
+		return;
+	peak = peak_of(gpu, size);
+	above = target_above(gpu, peak);
+	above = above > peak / BESIDE ? above : peak / BESIDE;
+	arena->map.packs = true;
+	/* before the target is reached, so that it is not passed */
+	arena->map.tight = held > peak + above / 4 * 3;
+	if (held > peak + above)
+		glk_quick_ebb(gpu);
+}
+
+void glk_supply_pack(struct glk_arena *arena, uint64_t size)
+{
+	struct glk_map *map = &arena->map;
+	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
+	uint64_t idle = (stock->idle_slots + stock->stranded) << map->shift;
+	uint64_t used = arena->gpu->sum.given + idle;
+
+	map->packs = map->tight = false;
+	if (stock->page_bytes > used + TARGET_LEAST)
+		pack(arena, size, stock->page_bytes - used);
+}
+
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;

@@ -116,6 +116,8 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 /* The same for all streams by turns, before the node grows past the target. The lock is given up
  * now and then. */
 bool glk_quick_drain(struct glk_cache *cache);
+/* Gives a few back, those of another stream and of other sizes each time. */
+void glk_quick_ebb(struct glk_cache *cache);
 /* Gives a bounded number of one bin back; whether it is empty now. */
 bool glk_quick_empty(struct glk_cache *cache, struct glk_row *row, uint32_t i);
 /* Gives all back, or those of one stream, whose row ends. The lock is given up now and then. */

@@ -5,7 +5,8 @@
  *
  * A request that would map gives back a bounded number of them, of its own stream: those of others
  * would miss, map, and give back in turn. When more would be held than the target allows, streams
- * give back by turns. All go back when memory is short, and those of a stream when it ends.
+ * give back by turns; a few go with each request while more is held and much of it lies beside live
+ * blocks, by turns of the sizes too. All go back when memory is short, and those of a stream when it ends.
  */
 #include "cache/bin/latest.h"
 
@@ -18,6 +19,8 @@
  * they are of. */
 #define DRAIN_BLOCKS 256
 #define DRAIN_ROWS   64
+/* Those that a request gives back while more is held than the target. */
+#define EBB_BLOCKS 4
 
 struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 {
@@ -27,6 +30,9 @@ struct glk_use glk_quick_now(struct glk_cache *cache, uint32_t row)
 		return (struct glk_use){0};
 	return glk_stream_use(stream, glk_clock_tick(&cache->streams, stream));
 }
+
+/* Of bins that have a key, in a row. */
+#define WORDS ((GLK_BINS + 63) / 64)
 
 /* Gives blocks of a bin back, at the most so many; how many it were. */
 static uint32_t empty_bin(
@@ -45,14 +51,16 @@ static uint32_t empty_bin(
 	return count;
 }
 
-/* The same for the bins of a row. */
-static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t most)
+/* The same for the bins of a row, from a word of them on. */
+static uint32_t empty_row_from(
+	struct glk_cache *cache, struct glk_row *row, uint32_t from, uint32_t most)
 {
 	uint32_t count = 0;
 
 	if (!glk_row_untouch(row))
 		return 0;
-	for (uint32_t word = 0; word < (GLK_BINS + 63) / 64; word++) {
+	for (uint32_t i = 0; i < WORDS; i++) {
+		uint32_t word = (from + i) % WORDS;
 		uint64_t keyed = row->keyed[word];
 
 		for (; keyed && count < most; keyed &= keyed - 1)
@@ -63,6 +71,11 @@ static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t
 	if (count == most)
 		glk_store_relaxed(&row->touched, 1);
 	return count;
+}
+
+static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t most)
+{
+	return empty_row_from(cache, row, 0, most);
 }
 
 /* The same for all, by turns of a bounded number; the lock is given up between two of them. */
@@ -107,6 +120,19 @@ bool glk_quick_drain(struct glk_cache *cache)
 	}
 	cache->flushes += count > 0;
 	return count > 0;
+}
+
+void glk_quick_ebb(struct glk_cache *cache)
+{
+	uint32_t count = 0;
+
+	/* from another bin on each time: those of sizes that come no more are met too */
+	for (uint32_t i = 0; i < DRAIN_ROWS && i < cache->last_row && !count; i++) {
+		cache->turn = cache->turn % cache->last_row + 1;
+		count = empty_row_from(cache, &cache->rows[cache->turn],
+			(uint32_t)cache->flushes % WORDS, EBB_BLOCKS);
+	}
+	cache->flushes += count > 0;
 }
 
 bool glk_quick_flush(struct glk_cache *cache)
