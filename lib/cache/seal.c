@@ -223,6 +223,14 @@ static int is_away(void)
 		"what is to be shared is away, or not committed");
 }
 
+/* Of a range that was checked: another one of the call may have come to lie there since. */
+static bool is_free(const struct share *s, uint32_t first, uint32_t last)
+{
+	struct glk_stretch bare = glk_part_bare(&s->arena->map, first, last);
+
+	return bare.first == first && bare.last == last;
+}
+
 static bool is_here(const struct share *s, uint64_t offset, uint64_t bytes)
 {
 	uint32_t last = first_of(s, offset + bytes - 1);
@@ -328,7 +336,7 @@ static int share_range(struct share *s, const struct glk_sharing *r)
 	while (left && !err) {
 		uint32_t n = left < BATCH ? left : BATCH;
 
-		if (!glk_part_gone(&s->arena->map, s->e, to))
+		if (!is_free(s, to, to + n - 1))
 			return is_not_free(s, r->to);
 		if (seal(s, from, n, pages))
 			promise(s->arena, from, n);

@@ -407,6 +407,8 @@ static void is_not_shared(void)
 		"soft.host_memory=1GiB", "tier.host=512MiB", NULL};
 	const struct glk_sharing twice[] = {
 		{0, 20 * MIB, 4 * MIB}, {0, 22 * MIB, 4 * MIB}};
+	const struct glk_sharing behind[] = {
+		{0, 22 * MIB, 4 * MIB}, {0, 20 * MIB, 4 * MIB}};
 	struct glk_portion p = {4 * MIB, 2 * MIB};
 	uint64_t addr, grows;
 
@@ -421,6 +423,7 @@ static void is_not_shared(void)
 	is_int(share_one(addr, 0, 4 * MIB, 2 * MIB), -EEXIST, "what is committed");
 	is_int(share_one(addr, 0, 0, 2 * MIB), -EEXIST, "the same");
 	is_int(share_list(addr, twice, 2), -EEXIST, "twice");
+	is_int(share_list(addr, behind, 2), -EEXIST, "from in front of what came");
 	is_int((int64_t)committed(addr), 8 * (int64_t)MIB, "nothing has changed");
 	is_sound(&rig, "the books agree");
 	is_int(glk_cache_move(&rig.cache, addr, a, false, &p, NULL), 0, "a page is away");
