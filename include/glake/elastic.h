@@ -83,7 +83,8 @@ struct glake_sharing {
  * Puts the memory of ranges behind other ranges of the block too, all of them or none: what is there exists once, and is
  * *sealed* from then on, for good. It may be read at either place, on any stream that comes behind the work which wrote
  * it, and must not be written again: at the new place it cannot be, so that a kernel which does ends in an illegal
- * access; at the old one that is a promise, since the rights of a mapping must not change under kernels that use it.
+ * access; at the old one that is a promise, since the rights of a mapping must not change under kernels that use it, and
+ * wherever else those very pages lay before they were sealed.
  * Each range is decommitted by itself, and the memory goes with the last. What one range has of it counts as live.
  *
  * Sealed pages stay on the GPU when ranges are spilled, and while it is suspended they go once, and come back once.

@@ -180,6 +180,9 @@ static int stand(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 		glk_bits_set(map->usable, slot, slot + there - 1);
 	glk_seal_enter(map, slot, slot + count - 1);
 	glk_part_at(arena->gpu, e)->sealed += count;
+	/* a mapping from before the page was sealed may be written by rights */
+	if (there)
+		promise(arena, slot, there);
 	return 0;
 }
 

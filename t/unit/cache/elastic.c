@@ -400,6 +400,26 @@ static void is_shared(void)
 	rig_close(&rig, 0);
 }
 
+/* Where the very page lay before it was sealed it still does, and nobody writes it. */
+static void lies_where_it_lay(void)
+{
+	uint64_t addr, maps;
+
+	set_up(NULL, 2 * MIB);
+	addr = elastic(64 * MIB, 0);
+	is_int(commit(addr, 0, 2 * MIB, NULL), 0, "a page");
+	is_int(decommit(addr, 0, 2 * MIB, NULL), 0, "goes");
+	is_int(commit(addr, 32 * MIB, 2 * MIB, NULL), 0, "and lies elsewhere");
+	maps = rig_calls(&rig, GLAKE_CALL_MAP);
+	is_int(share_one(addr, 32 * MIB, 0, 2 * MIB), 0, "and where it lay, too");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MAP) - maps), 0, "  as it still did");
+	ok(!may_write(addr), "nobody writes there");
+	ok(!may_write(addr + 32 * MIB), "nor there");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 /* What may not be shared changes nothing. */
 static void is_not_shared(void)
 {
@@ -812,6 +832,7 @@ int main(void)
 	is_cold();
 	undoes();
 	is_shared();
+	lies_where_it_lay();
 	is_not_shared();
 	is_suspended();
 	undoes_shares();
