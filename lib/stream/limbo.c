@@ -220,16 +220,25 @@ static int unmap_all(struct glk_limbo *limbo, struct glk_map *map, uint32_t id)
 	return unmap_taken(limbo, map, id);
 }
 
+/* Pages that have to wait still, after which others have their turn with the lock. */
+#define LOOKS 512
+
 void glk_limbo_reap(struct glk_limbo *limbo, struct glk_map *map)
 {
+	uint64_t left = map->space->unsealed_bytes >> map->shift;
 	uint32_t id;
 
-	while ((id = glk_seal_pop(map))) {
+	while (left && (id = glk_seal_pop(map))) {
 		struct glk_page *page = glk_map_page(map, id);
 
+		/* those behind it may be of another stream */
 		if (!all_passed(limbo, map, page)) {
-			glk_seal_push(map, id, true);
-			return;
+			glk_seal_push(map, id);
+			if (--left % LOOKS == 0) {
+				glk_map_pause(map);
+				glk_map_resume(map);
+			}
+			continue;
 		}
 		/* the page is lost where the driver keeps a mapping */
 		if (unmap_taken(limbo, map, id))

@@ -41,19 +41,16 @@ void glk_seal_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	count_ends(map, first, last, 1);
 }
 
-void glk_seal_push(struct glk_map *map, uint32_t id, bool first)
+void glk_seal_push(struct glk_map *map, uint32_t id)
 {
 	struct glk_space *space = map->space;
 
-	glk_page_link(map, id, first ? space->unsealed : 0);
-	if (first)
-		space->unsealed = id;
-	else if (space->unsealed)
+	glk_page_link(map, id, 0);
+	if (space->unsealed)
 		glk_page_link(map, space->unsealed_last, id);
 	else
 		space->unsealed = id;
-	if (!glk_page_next(map, id))
-		space->unsealed_last = id;
+	space->unsealed_last = id;
 	space->unsealed_bytes += glk_map_page(map, id)->size;
 }
 
@@ -81,7 +78,7 @@ void glk_seal_leave(
 		if (page->aliases > 1)
 			glk_use_add(&page->use, use);
 		if (!--page->sealers)
-			glk_seal_push(map, id, false);
+			glk_seal_push(map, id);
 		slot += glk_page_slots(map, page);
 	}
 	glk_bits_clear(map->sealed, first, last);

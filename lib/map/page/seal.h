@@ -30,9 +30,9 @@ void glk_seal_begin(struct glk_map *map, struct glk_mapping m);
 void glk_seal_enter(struct glk_map *map, uint32_t first, uint32_t last);
 void glk_seal_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
-/* The next page that waits, which is the caller's; 0: none does. And it waits again, as the first or as the last. */
+/* The next page that waits, which is the caller's; 0: none does. And it waits again, as the last. */
 uint32_t glk_seal_pop(struct glk_map *map);
-void glk_seal_push(struct glk_map *map, uint32_t page, bool first);
+void glk_seal_push(struct glk_map *map, uint32_t page);
 
 static inline bool glk_is_sealed(const struct glk_map *map, uint32_t slot)
 {

@@ -420,6 +420,48 @@ static void lies_where_it_lay(void)
 	rig_close(&rig, 0);
 }
 
+/* A page that waits for work of its stream keeps no other one from whoever needs it. */
+static void passes_others(void)
+{
+	const struct glk_portion one = {0, 2 * MIB}, all = {0, 64 * MIB};
+	const struct glk_sharing s = {0, 32 * MIB, 2 * MIB};
+	const struct glk_shares shares = {.pages = &s, .count = 1};
+	uint64_t addr[3], bytes;
+	uint32_t left = 0, id;
+
+	set_up((const char *const[]){"soft.streams=stepped", NULL}, 4 * MIB);
+	for (int i = 0; i < 3; i++) {
+		if (glk_cache_elastic(&rig.cache, 64 * MIB, i ? b : a,
+			    GLAKE_ALLOC_ELASTIC, &addr[i]))
+			tap_bail(rig_error().text);
+	}
+	for (int i = 0; i < 2; i++) {
+		if (glk_cache_commit(&rig.cache, addr[i], &one, 1, i ? b : a, &bytes) ||
+			glk_cache_share(&rig.cache, addr[i], &shares, i ? b : a))
+			tap_bail(rig_error().text);
+	}
+	glk_soft_run_all(rig.drv);
+	is_int(glk_soft_work(rig.drv, 0, a, addr[0], 64, false), 0, "a kernel reads one");
+	for (int i = 0; i < 2; i++)
+		is_int(glk_cache_decommit(
+			       &rig.cache, addr[i], &all, 1, i ? b : a, &bytes),
+			0, "both are given up");
+	if (glk_stream_get(&rig.cache.streams, b, NULL, &id))
+		tap_bail(rig_error().text);
+	glk_lock(&rig.cache.lock);
+	glk_clock_sync(&rig.cache.streams,
+		glk_stream_mask(glk_stream_at(&rig.cache.streams, id)));
+	glk_unlock(&rig.cache.lock);
+	is_int(glk_cache_commit(&rig.cache, addr[2], &one, 1, b, &bytes), 0,
+		"the second serves at once, as its stream is done");
+	is_int(glk_soft_pending(rig.drv, 0, a, &left), 0, "of the kernel");
+	ok(left > 0, "  nobody has waited for the end");
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < 3; i++)
+		rig_free(&rig, addr[i], b);
+	rig_close(&rig, 0);
+}
+
 /* What may not be shared changes nothing. */
 static void is_not_shared(void)
 {
@@ -833,6 +875,7 @@ int main(void)
 	undoes();
 	is_shared();
 	lies_where_it_lay();
+	passes_others();
 	is_not_shared();
 	is_suspended();
 	undoes_shares();
