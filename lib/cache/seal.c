@@ -78,12 +78,14 @@ void glk_seal_unref(struct glk_cache *cache, uint32_t word, uint64_t read)
 {
 	struct glk_kept_seal *k = glk_seal_at(cache, word);
 
+	/* they may still be on their way to the page of a piece that came before */
+	k->read = k->read < read ? read : k->read;
 	if (--k->refs)
 		return;
 	if (k->page)
 		glk_map_page(&cache->arena.map, k->page)->kept_as = 0;
 	if (k->run)
-		glk_store_put(&cache->mover.store, k->run, read);
+		glk_store_put(&cache->mover.store, k->run, k->read);
 	glk_slab_put(&cache->seals, word & GLK_KEPT_RUN);
 }
 

@@ -26,6 +26,7 @@ struct glk_kept_seal {
 	uint32_t page; /* that has the contents on the GPU; 0: none */
 	uint32_t run;  /* of the store that has them; 0: they were dropped */
 	uint32_t refs; /* pieces */
+	uint64_t read; /* the tick until which the contents are read */
 };
 
 /* That of the word of a piece. */

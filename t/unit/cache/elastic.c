@@ -552,6 +552,31 @@ static void is_suspended(void)
 	rig_close(&rig, 0);
 }
 
+/* Contents that come back once are read until they are there, whoever else has the page then. */
+static void is_read_until_it_came(void)
+{
+	static const char *const settings[] = {
+		"soft.host_memory=1GiB", "tier.host=512MiB", NULL};
+	struct glake_suspended did;
+	uint64_t addr;
+
+	set_up(settings, 64 * MIB);
+	if (glk_cache_tag_open(&rig.cache, TAG))
+		tap_bail("no tag");
+	rig_set_tag(&rig, TAG);
+	addr = elastic(64 * MIB, 0);
+	rig_set_tag(&rig, 0);
+	is_int(commit(addr, 0, 2 * MIB, NULL), 0, "a page");
+	is_int(share_one(addr, 0, 32 * MIB, 2 * MIB), 0, "at two places");
+	is_int(glk_cache_tag_suspend(&rig.cache, TAG, 0, &did), 0, "goes");
+	is_int(glk_cache_tag_resume(&rig.cache, TAG, &did), 0, "and comes");
+	ok(rig.cache.mover.store.piece[0].read > 0,
+		"who copies to its place on the host waits for that");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 /* Each call of the driver fails once: nothing is shared by that. */
 static void undoes_shares(void)
 {
@@ -878,6 +903,7 @@ int main(void)
 	passes_others();
 	is_not_shared();
 	is_suspended();
+	is_read_until_it_came();
 	undoes_shares();
 	for (unsigned seed = 1; seed < 7; seed++)
 		program(seed, seed % 2);
