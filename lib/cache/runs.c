@@ -321,7 +321,7 @@ static bool counts_at(struct turn *t, uint32_t slot)
 }
 
 /* Of what is here of an elastic block, up to an offset, what is alike: no page of it is sealed, or all count here, or
- * all elsewhere. Where it ends. */
+ * all elsewhere. Where it ends, or the steps of a turn do. */
 static uint64_t end_of_alike(struct turn *t, uint64_t end, bool *ret_shared)
 {
 	const struct glk_map *map = &t->arena->map;
@@ -330,7 +330,7 @@ static uint64_t end_of_alike(struct turn *t, uint64_t end, bool *ret_shared)
 
 	s = glk_part_alike(map, s);
 	*ret_shared = glk_is_sealed(map, s.first) && !counts_at(t, s.first);
-	while (glk_is_sealed(map, s.first) && slot <= s.last &&
+	while (glk_is_sealed(map, s.first) && slot <= s.last && t->steps++ < STEPS &&
 		counts_at(t, slot) != *ret_shared)
 		slot++;
 	if (glk_is_sealed(map, s.first))

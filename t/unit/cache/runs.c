@@ -4,6 +4,8 @@
 
 #include "seed.h"
 
+#include <glake/elastic.h>
+
 #define MOST 4096
 
 struct list {
@@ -196,6 +198,39 @@ static void cut_anywhere(uint64_t seed)
 	rig_close(&rig, 0);
 }
 
+/* Many pages that are shared are told in turns: others have the lock between two of them. */
+static void told_in_turns(void)
+{
+	const struct glk_portion front = {0, 2048 * MIB};
+	const struct glk_sharing s = {0, 4096 * MIB, 2048 * MIB};
+	const struct glk_shares shares = {.pages = &s, .count = 1};
+	static struct list list;
+	struct CUstream_st *a;
+	uint64_t addr, bytes, shared = 0, longest = 0;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"soft.memory=4GiB", "map.span=32GiB", NULL});
+	a = rig_stream(&rig);
+	if (glk_cache_elastic(
+		    &rig.cache, 8192 * MIB, a, GLAKE_ALLOC_ELASTIC, &addr) ||
+		glk_cache_commit(&rig.cache, addr, &front, 1, a, &bytes) ||
+		glk_cache_share(&rig.cache, addr, &shares, a))
+		tap_bail(rig_error().text);
+	walk(&rig, 0, &list);
+	for (unsigned i = 0; i < list.count; i++) {
+		const struct glake_run *r = &list.run[i];
+
+		shared += r->flags & GLAKE_RUN_SHARED ? r->size : 0;
+		if (r->state == GLAKE_RUN_LIVE && r->size > longest)
+			longest = r->size;
+	}
+	is_int((int64_t)shared, 2048 * (int64_t)MIB, "all that is shared is told");
+	ok(longest < 2048 * MIB, "in more than one turn");
+	is_sound(&rig, "the books agree");
+	rig_free(&rig, addr, a);
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -205,5 +240,6 @@ int main(void)
 	each_state();
 	who_is_late();
 	cut_anywhere(seed);
+	told_in_turns();
 	return tap_done();
 }
