@@ -5,6 +5,7 @@
  */
 #include "kv_parts.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 static void settle(void)
@@ -313,6 +314,158 @@ static void goes_away(void)
 	finish();
 }
 
+static int asked;
+
+static size_t count_asked(
+	void *user, int device, size_t want, struct CUstream_st *on, int64_t deadline_ns)
+{
+	(void)user, (void)device, (void)want, (void)on, (void)deadline_ns;
+	asked++;
+	return 0;
+}
+
+/* A page is shared 1024 times, and no room that the program makes changes that. */
+static void is_shared_often(void)
+{
+	const struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 1026,
+		.tokens = 16384,
+		.lanes = 1,
+		.lane_bytes = 2048};
+	uint32_t one, two, other;
+	struct glake_kv *kv;
+	int done = 0;
+
+	begin("soft.memory=16MiB");
+	kv = make(&o);
+	is_int(glake_kv_new(kv, 16384, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 1024, stream), 0, "of a page");
+	is_int(glake_kv_new(kv, 16384, stream, &two), 0, "another one");
+	while (done < 1023 && !glake_kv_fork(kv, one, 1024, 1024, stream, &other))
+		done++;
+	is_int(done, 1023, "the first is at 1024 places");
+	is_int(glake_shortage_set(ctx, count_asked, NULL), 0, "who makes room");
+	is_int(glake_kv_grow(kv, two, 8192, stream), -ENOMEM, "there is none");
+	is_int(asked, 1, "  who was asked");
+	is_int(glake_kv_fork(kv, one, 1024, 1024, stream, &other), -ENOMEM,
+		"nor a place more");
+	is_int(asked, 1, "  for which nobody is asked");
+	glake_shortage_set(ctx, NULL, NULL);
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
+/* ---- Threads ---- */
+
+#define WORKERS 4
+
+struct worker {
+	struct glake_kv *kv;
+	uint64_t seed;
+	int number;
+	const char *torn; /* what went wrong */
+};
+
+/* A sequence that begins with the first tokens of what all have, which it goes on from by itself. */
+static const char *goes_on(struct worker *w, uint32_t slot, uint32_t tokens)
+{
+	uint32_t more = tokens + (uint32_t)seed_below(&w->seed, 1500);
+	int err = glake_kv_grow(w->kv, slot, more, stream);
+
+	if (err)
+		return err == -ENOMEM ? NULL : "grow";
+	settle();
+	if (!has(w->kv, 2, slot, 0, tokens, 1))
+		return "contents";
+	fill(w->kv, 2, slot, tokens, more, 2 + w->number);
+	return has(w->kv, 2, slot, tokens, more, 2 + w->number) ? NULL : "its own";
+}
+
+static const char *turn(struct worker *w)
+{
+	unsigned char key[2] = {'k', (unsigned char)w->number};
+	uint32_t slot, other, tokens = 0;
+	const char *torn;
+	int err = glake_kv_new(w->kv, 4096, stream, &slot);
+
+	if (err)
+		return err == -EBUSY ? NULL : "new";
+	err = glake_kv_adopt(w->kv, slot, "all", 3, stream, &tokens);
+	torn = err ? "adopt" : tokens != 2500 ? "tokens" : goes_on(w, slot, tokens);
+	if (torn)
+		return torn;
+	tokens = 1 + (uint32_t)seed_below(&w->seed, 2500);
+	err = glake_kv_fork(w->kv, slot, tokens, 4096, stream, &other);
+	if (err && err != -EBUSY && err != -ENOMEM)
+		return "fork";
+	if (!err && seed_below(&w->seed, 2))
+		torn = glake_kv_free(w->kv, slot, stream) ? "free" : NULL;
+	else if (!err)
+		torn = glake_kv_publish(w->kv, slot, tokens, key, 2, stream) ? "publish"
+			: glake_kv_free(w->kv, slot, stream)		     ? "free"
+			: glake_kv_withdraw(w->kv, 0, key, 2, stream)	     ? "withdraw"
+									     : NULL;
+	else
+		return glake_kv_free(w->kv, slot, stream) ? "free" : NULL;
+	torn = torn ? torn : goes_on(w, other, tokens);
+	if (!torn && !seed_below(&w->seed, 4) && glake_trim(ctx, 0, 0, NULL))
+		torn = "trim";
+	return torn			     ? torn
+		: glake_kv_free(w->kv, other, stream) ? "free"
+						      : NULL;
+}
+
+static void *work(void *arg)
+{
+	struct worker *w = arg;
+
+	for (int i = 0; i < STORM_SIZE(100) && !w->torn; i++)
+		w->torn = turn(w);
+	return NULL;
+}
+
+/* Threads that adopt one prefix, fork what they have of it, publish, grow and end. */
+static void by_threads(uint64_t seed)
+{
+	struct glake_kv_options o = layers;
+	struct worker workers[WORKERS];
+	pthread_t threads[WORKERS];
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	o.lanes = 2;
+	o.slots = 7;
+	o.prefixes = 1 + WORKERS;
+	begin("soft.memory=256MiB");
+	kv = make(&o);
+	if (glake_kv_new(kv, 2500, stream, &slot) ||
+		glake_kv_grow(kv, slot, 2500, stream))
+		tap_bail(record().text);
+	fill(kv, 2, slot, 0, 2500, 1);
+	if (glake_kv_publish(kv, slot, 2500, "all", 3, stream) ||
+		glake_kv_free(kv, slot, stream))
+		tap_bail(record().text);
+	for (int i = 0; i < WORKERS; i++) {
+		workers[i] = (struct worker){
+			.kv = kv, .number = i, .seed = seed_thread(seed, (unsigned)i)};
+		if (pthread_create(&threads[i], NULL, work, &workers[i]))
+			tap_bail("no thread");
+	}
+	for (int i = 0; i < WORKERS; i++) {
+		pthread_join(threads[i], NULL);
+		ok(!workers[i].torn, "thread %d: %s", i,
+			workers[i].torn ? workers[i].torn : "all is its own");
+	}
+	is_int(told(kv).sequences, 0, "no sequence is left");
+	is_int((int64_t)told(kv).held, 2 * 3 * 2 << 20, "but the prefix");
+	is_int((int64_t)told(kv).shared, 0, "  which nobody shares");
+	is_int((int64_t)figures().elastic, 2 * 3 * 2 << 20, "  and the GPU says so");
+	is_int(glake_kv_withdraw(kv, 0, "all", 3, stream), 0, "it goes");
+	is_int((int64_t)told(kv).held, 0, "nothing is held");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	finish();
+}
+
 /* ---- By chance ---- */
 
 #define SLOTS	 6
@@ -592,6 +745,8 @@ int main(void)
 	states_and_windows();
 	all_or_nothing();
 	goes_away();
+	is_shared_often();
+	by_threads(seed_start());
 	for (uint64_t seed = 1; seed < 7; seed++)
 		program(seed);
 	return tap_done();
