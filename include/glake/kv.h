@@ -240,7 +240,8 @@ GLAKE_EXPORT int glake_kv_free(
  * Returns 0, or -EINVAL (no sequence in the slot; NULL; the stream), -ERANGE (tokens that the other one has not; fewer
  * with a state; a window that would begin where memory went; most), -EBUSY (BUSY: no slot is free; what is to be
  * shared is away; CAPTURE: the stream captures), -EDQUOT (as glake_kv_grow, for what is copied), -ENOMEM (likewise; LIMIT: a page
- * is shared 1024 times), -EAGAIN, -EIO, -ESTALE, -ENODEV. After an error nothing is changed.
+ * is shared 1024 times), -EOPNOTSUPP (what is to be shared lies on the host, after glake_resume_lazy), -EAGAIN, -EIO,
+ * -ESTALE, -ENODEV. After an error nothing is changed.
  * Thread: any. Blocks: as glake_commit_shared. Driver calls: those of glake_commit and of glake_commit_shared, and a copy
  * for each lane, or with GLAKE_KV_TOKEN_FRONT one.
  */
@@ -267,7 +268,7 @@ GLAKE_EXPORT int glake_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t t
  *
  * Returns 0, or -ENOENT (nothing is published under it there), -EBUSY (BUSY: the sequence has tokens; as glake_kv_fork),
  * -ERANGE (more tokens than it was made for), -EINVAL (the key; as glake_kv_fork), -EDQUOT (likewise), -ENOMEM
- * (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV. After an error nothing is changed.
+ * (likewise), -EOPNOTSUPP (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV. After an error nothing is changed.
  * Thread: any. Blocks: as glake_commit_shared. Driver calls: as glake_kv_fork.
  */
 GLAKE_EXPORT int glake_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *key,
