@@ -426,13 +426,17 @@ bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st
 int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes);
-/* seal.c: as glake_commit_shared(), and copies in stream order, between ranges that are here; all or none. */
+/* seal.c: as glake_commit_shared(), with portions that are committed before, and copies in stream order, between ranges
+ * that are here then; all or none. */
 struct glk_sharing {
 	uint64_t from, to, bytes; /* from the beginning of the block */
 };
 struct glk_shares {
 	const struct glk_sharing *pages, *copies;
 	size_t count, copied; /* of either */
+	const struct glk_portion *own;
+	size_t owned;
+	uint64_t *ret_wants; /* as of glk_elastic_commit(), where some are owned */
 };
 int glk_cache_share(struct glk_cache *cache, uint64_t addr,
 	const struct glk_shares *shares, struct CUstream_st *stream);

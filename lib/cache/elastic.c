@@ -605,6 +605,29 @@ static int decommit(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	return err;
 }
 
+/* ---- In the hands of another call ---- */
+
+int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_portion *portions, size_t count, uint64_t *ret_wants)
+{
+	struct change c = {.portions = portions, .count = count, .insists = true};
+	const struct glk_asking how = {.arg = &c};
+	int err = commit(arena, e, on, &how);
+
+	*ret_wants = c.wants;
+	return err;
+}
+
+void glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_portion *portions, size_t count)
+{
+	struct change c = {.arena = arena, .e = e, .on = on};
+	struct glk_use use = glk_block_use(arena->gpu, e, on);
+
+	for (size_t i = 0; i < count; i++)
+		go_here(&c, glk_portion_slots(&arena->map, e, &portions[i], true), &use);
+}
+
 /* ---- Asked ---- */
 
 bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream)

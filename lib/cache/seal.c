@@ -296,13 +296,18 @@ static int check(const struct share *s)
 			glk_load_relaxed(&s->e->addr));
 	for (size_t i = 0; i < s->all->count && !err; i++)
 		err = check_range(s, &s->all->pages[i]);
-	for (size_t i = 0; i < s->all->copied && !err; i++) {
+	return err;
+}
+
+static int check_copies(const struct share *s)
+{
+	for (size_t i = 0; i < s->all->copied; i++) {
 		const struct glk_sharing *c = &s->all->copies[i];
 
 		if (!is_here(s, c->from, c->bytes) || !is_here(s, c->to, c->bytes))
-			err = is_away();
+			return is_away();
 	}
-	return err;
+	return 0;
 }
 
 /* So many bytes more of it are committed and exist already, or fewer. */
@@ -403,16 +408,22 @@ static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	s->arena = arena;
 	s->e = e;
 	err = check(s);
+	if (!err && s->all->owned)
+		err = glk_elastic_come(
+			arena, e, on, s->all->own, s->all->owned, s->all->ret_wants);
 	if (err)
 		return err;
+	err = check_copies(s);
 	for (size_t i = 0; i < s->all->count && !err; i++)
 		err = share_range(s, &s->all->pages[i]);
 	if (!err)
 		err = copy_all(s);
-	if (err)
+	if (err) {
 		undo(s);
-	else
+		glk_elastic_go(arena, e, on, s->all->own, s->all->owned);
+	} else {
 		glk_away_mark(arena->gpu, e, on);
+	}
 	glk_part_settle(arena, e, on, err);
 	return err;
 }

@@ -51,4 +51,11 @@ void glk_seal_came(
  * stay committed elsewhere. To be asked before. */
 bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word);
 
+/* elastic.c, in a block that is claimed: portions are committed, all or none, as glk_elastic_commit() does; and those
+ * of which nothing was committed before go again. */
+int glk_elastic_come(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_portion *portions, size_t count, uint64_t *ret_wants);
+void glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_portion *portions, size_t count);
+
 #endif

@@ -97,25 +97,40 @@ static int is_above(const struct glake_kv *kv, uint64_t bytes)
 		glk_say_bytes(bytes).text);
 }
 
+int glk_kv_may_commit(const struct glake_kv *kv, size_t count, uint64_t *ret_bytes)
+{
+	uint64_t bytes = bytes_in(kv, count);
+
+	*ret_bytes = bytes;
+	if (!kv->limit || !bytes)
+		return 0;
+	return kv->held >= kv->limit || bytes > kv->limit - kv->held ? is_above(kv, bytes)
+								     : 0;
+}
+
+void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes)
+{
+	kv->held += bytes;
+	kv->extends++;
+	kv->pages += bytes / kv->shape.page;
+}
+
 int glk_kv_commit(
 	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists)
 {
-	uint64_t bytes = bytes_in(kv, count), wants;
-	int err;
+	uint64_t bytes, wants;
+	int err = glk_kv_may_commit(kv, count, &bytes);
 
-	if (kv->limit && (kv->held >= kv->limit || bytes > kv->limit - kv->held))
-		return is_above(kv, bytes);
+	if (err)
+		return err;
 	glk_unlock(&kv->lock);
 	err = glk_elastic_commit(
 		kv->cache, kv->base, kv->portion, count, stream, insists, &wants);
 	glk_lock(&kv->lock);
 	kv->wants = err == -ENOMEM ? wants : 0;
-	if (err)
-		return err;
-	kv->held += bytes;
-	kv->extends++;
-	kv->pages += bytes / kv->shape.page;
-	return 0;
+	if (!err)
+		glk_kv_note_commit(kv, bytes);
+	return err;
 }
 
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream)

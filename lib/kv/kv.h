@@ -146,6 +146,9 @@ static inline uint32_t glk_kv_places(const struct glk_kv_shape *shape)
  * are not any more. 0, or an error with nothing changed; -EDQUOT past the limit. */
 int glk_kv_commit(
 	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool insists);
+/* The same in two steps, for who has another call commit them: 0 or -EDQUOT; and so many bytes are. */
+int glk_kv_may_commit(const struct glake_kv *kv, size_t count, uint64_t *ret_bytes);
+void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes);
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
 /* Waits until nobody changes what is committed, and is the one who does; for the pages that a sequence is about to
  * have ahead too, or all of them are. */

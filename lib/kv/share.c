@@ -8,7 +8,6 @@
 #include "kv/kv.h"
 
 #include "base/error.h"
-#include "base/thread.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -123,30 +122,30 @@ static uint64_t shared_bytes(const struct glake_kv *kv, const struct branch *b)
 static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stream)
 {
 	struct glk_shares shares;
-	struct glake_error why;
+	uint64_t bytes, wants = 0;
 	int err = check(kv, b);
 
 	if (err)
 		return err;
 	plan(kv, b);
-	if (b->own)
-		err = glk_kv_commit(kv, b->own, stream, true);
+	err = glk_kv_may_commit(kv, b->own, &bytes);
 	if (err)
 		return err;
-	shares = (struct glk_shares){.pages = kv->sharing,
+	shares = (struct glk_shares){.own = kv->portion,
+		.owned = b->own,
+		.ret_wants = &wants,
+		.pages = kv->sharing,
 		.count = b->shared,
 		.copies = kv->sharing + kv->shape.groups,
 		.copied = b->copied};
 	glk_unlock(&kv->lock);
 	err = glk_cache_share(kv->cache, kv->base, &shares, stream);
 	glk_lock(&kv->lock);
-	if (err) {
-		why = glk_thread_current->error;
-		if (b->own)
-			glk_kv_decommit(kv, b->own, stream);
-		glk_thread_current->error = why;
+	kv->wants = err == -ENOMEM ? wants : 0;
+	if (err)
 		return err;
-	}
+	if (b->own)
+		glk_kv_note_commit(kv, bytes);
 	kv->shared += shared_bytes(kv, b);
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct front front = front_of(kv, i, b->tokens);

@@ -355,6 +355,45 @@ static void is_shared_often(void)
 	finish();
 }
 
+/* A driver that fails in the middle of a fork, twice one after the other: nothing is left of it. */
+static void undoes(void)
+{
+	int failed = 0;
+
+	for (int nth = 1; nth < 16; nth++) {
+		char rule[64];
+		const char *const settings[] = {"soft.memory=256MiB", rule, NULL};
+		struct glake_options options = {.sz = sizeof(options),
+			.backend = GLAKE_BACKEND_SOFT,
+			.no_conf_file = 1,
+			.settings = settings};
+		uint32_t one, two;
+		struct glake_kv *kv;
+		int err;
+
+		snprintf(rule, sizeof(rule), "driver.fault=stream_facts:from=%d:len=2:err=EIO",
+			nth);
+		if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &stream))
+			tap_bail(record().text);
+		if (!glake_kv_open(ctx, 0, &layers, stream, &kv)) {
+			err = glake_kv_new(kv, 4096, stream, &one);
+			err = err ? err : glake_kv_grow(kv, one, 2500, stream);
+			err = err ? 0 : glake_kv_fork(kv, one, 2500, 4096, stream, &two);
+			failed += err != 0;
+			if (err && (told(kv).held != 12 * PAGE || told(kv).shared ||
+					   figures().elastic != 12 * PAGE))
+				ok(false, "call %d: %zu held, %zu shared, %zu committed", nth,
+					(size_t)told(kv).held, (size_t)told(kv).shared,
+					(size_t)figures().elastic);
+			while (glake_kv_close(kv, stream))
+				;
+		}
+		glake_stream_free(ctx, 0, stream);
+		glake_close(ctx, NULL);
+	}
+	ok(failed > 0, "forks that fail change nothing");
+}
+
 /* ---- Threads ---- */
 
 #define WORKERS 4
@@ -746,6 +785,7 @@ int main(void)
 	all_or_nothing();
 	goes_away();
 	is_shared_often();
+	undoes();
 	by_threads(seed_start());
 	for (uint64_t seed = 1; seed < 7; seed++)
 		program(seed);
