@@ -211,8 +211,7 @@ static void told_in_turns(void)
 
 	rig_open(&rig, (const char *const[]){"soft.memory=4GiB", "map.span=32GiB", NULL});
 	a = rig_stream(&rig);
-	if (glk_cache_elastic(
-		    &rig.cache, 8192 * MIB, a, GLAKE_ALLOC_ELASTIC, &addr) ||
+	if (glk_cache_elastic(&rig.cache, 8192 * MIB, a, GLAKE_ALLOC_ELASTIC, &addr) ||
 		glk_cache_commit(&rig.cache, addr, &front, 1, a, &bytes) ||
 		glk_cache_share(&rig.cache, addr, &shares, a))
 		tap_bail(rig_error().text);

@@ -371,8 +371,8 @@ static void undoes(void)
 		struct glake_kv *kv;
 		int err;
 
-		snprintf(rule, sizeof(rule), "driver.fault=stream_facts:from=%d:len=2:err=EIO",
-			nth);
+		snprintf(rule, sizeof(rule),
+			"driver.fault=stream_facts:from=%d:len=2:err=EIO", nth);
 		if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &stream))
 			tap_bail(record().text);
 		if (!glake_kv_open(ctx, 0, &layers, stream, &kv)) {
@@ -380,10 +380,12 @@ static void undoes(void)
 			err = err ? err : glake_kv_grow(kv, one, 2500, stream);
 			err = err ? 0 : glake_kv_fork(kv, one, 2500, 4096, stream, &two);
 			failed += err != 0;
-			if (err && (told(kv).held != 12 * PAGE || told(kv).shared ||
-					   figures().elastic != 12 * PAGE))
-				ok(false, "call %d: %zu held, %zu shared, %zu committed", nth,
-					(size_t)told(kv).held, (size_t)told(kv).shared,
+			if (err &&
+				(told(kv).held != 12 * PAGE || told(kv).shared ||
+					figures().elastic != 12 * PAGE))
+				ok(false, "call %d: %zu held, %zu shared, %zu committed",
+					nth, (size_t)told(kv).held,
+					(size_t)told(kv).shared,
 					(size_t)figures().elastic);
 			while (glake_kv_close(kv, stream))
 				;
@@ -449,9 +451,7 @@ static const char *turn(struct worker *w)
 	torn = torn ? torn : goes_on(w, other, tokens);
 	if (!torn && !seed_below(&w->seed, 4) && glake_trim(ctx, 0, 0, NULL))
 		torn = "trim";
-	return torn			     ? torn
-		: glake_kv_free(w->kv, other, stream) ? "free"
-						      : NULL;
+	return torn ? torn : glake_kv_free(w->kv, other, stream) ? "free" : NULL;
 }
 
 static void *work(void *arg)
