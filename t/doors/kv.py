@@ -21,6 +21,8 @@ PACKAGES = os.path.join(sys.argv[3], "bin/python3") if sys.argv[3:] else sys.exe
 PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
 
 PROGRAM = '''
+import array
+
 import glake
 from glake import kv
 
@@ -73,6 +75,10 @@ with kv.Cache(5, 4096, 2, shape=(4, 128), dtype="float16", prefixes=2) as one:
     told = one.figures()
     print("shared", told["shared"], "held", told["held"], told["forks"], told["adopts"], told["prefixes"])
     print("twice:", says(one.publish, second, b"prompt"), "key:", says(one.publish, second, b""))
+    fourth = one.new(domain=3)
+    one.publish(second, array.array("I", [1, 2]), 1024)
+    print("numbers:", one.adopt(fourth, array.array("I", [1, 3])), one.adopt(fourth, array.array("I", [1, 2])))
+    one.free(fourth)
     one.withdraw(b"prompt", domain=3)
     print("withdrawn:", says(one.withdraw, b"prompt", domain=3), one.sequence(third)["domain"])
     one.spill(second)
@@ -102,6 +108,7 @@ states 0 2097152
 adopted 2048 0 glake_kv_adopt: the sequence in slot 2 has tokens already (BUSY)
 shared 12582912 held 12582912 1 1 1
 twice: glake_kv_publish: a prefix is published under this key already (BUSY) key: glake_kv_publish: a key of 0 bytes: 1 to 64 (INVAL)
+numbers: 0 1024
 withdrawn: glake_kv_withdraw: no prefix is published under this key in this domain (INVAL) 3
 away: glake_kv_grow: the sequence in slot 1 is on the host: glake_kv_fetch (BUSY) 1
 fork: glake_kv_fork: the first 0 tokens of a sequence that has 0 (INVAL) 3000

@@ -91,6 +91,12 @@ class Lane:
         return math.prod(self.shape, start=view.bytes_of(self.dtype))
 
 
+def _key_of(key):
+    """All bytes of it, of which an array of numbers has more than its length."""
+    key = bytes(memoryview(key))
+    return key, ctypes.c_size_t(len(key))
+
+
 class Cache:
     def __init__(self, slots, tokens, lanes, *, shape=None, dtype="bfloat16", device=None,
                  token_front=False, limit=0, ahead=0, prefixes=0, stream=None):
@@ -166,8 +172,8 @@ class Cache:
     def publish(self, slot, key, tokens=None, stream=None):
         """The first tokens of a sequence, all of them as a rule, are kept under a key of up to 64 bytes."""
         tokens = self.sequence(slot)["tokens"] if tokens is None else tokens
-        self._call("glake_kv_publish", ctypes.c_uint32(slot), ctypes.c_uint32(tokens), bytes(key),
-                   ctypes.c_size_t(len(key)), stream_of(stream, self.device))
+        self._call("glake_kv_publish", ctypes.c_uint32(slot), ctypes.c_uint32(tokens), *_key_of(key),
+                   stream_of(stream, self.device))
 
     def adopt(self, slot, key, stream=None):
         """A sequence without tokens has those of a key, if there is one in its domain. How many; 0: there is none."""
@@ -175,15 +181,15 @@ class Cache:
         if not self._handle:
             raise GlakeError("the KV cache is closed")
         answer = self._lib.glake_kv_adopt(
-            self._handle, ctypes.c_uint32(slot), bytes(key), ctypes.c_size_t(len(key)),
-            stream_of(stream, self.device), ctypes.byref(tokens))
+            self._handle, ctypes.c_uint32(slot), *_key_of(key), stream_of(stream, self.device),
+            ctypes.byref(tokens))
         if answer == -errno.ENOENT:
             return 0
         library.check("glake_kv_adopt", answer)
         return tokens.value
 
     def withdraw(self, key, domain=0, stream=None):
-        self._call("glake_kv_withdraw", ctypes.c_uint64(domain), bytes(key), ctypes.c_size_t(len(key)),
+        self._call("glake_kv_withdraw", ctypes.c_uint64(domain), *_key_of(key),
                    stream_of(stream, self.device))
 
     def grow(self, slot, tokens, stream=None):
