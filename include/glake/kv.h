@@ -262,7 +262,8 @@ GLAKE_EXPORT int glake_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t t
 	const void *key, size_t size, struct CUstream_st *stream);
 
 /*
- * Gives a sequence that has no tokens those that are published under a key in its domain.
+ * Gives a sequence that has no tokens those that are published under a key in its domain. A stream that is another one
+ * than that of the publication is used behind it, which is for the program to see to.
  *
  * ret_tokens	as many
  *
