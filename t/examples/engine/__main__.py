@@ -343,7 +343,7 @@ def arguments():
     add("--seconds", type=float, default=3 if first else 2)
     add("--warm", type=float, default=2.5 if first else 0.5, help="seconds before those")
     add("--rounds", type=int, default=3)
-    add("--requests", type=int, default=1024 if first else 200, help="in the queue")
+    add("--requests", type=int, default=1024 if first else 600, help="in the queue")
     add("--chunk", type=int, default=8192, help="tokens prefilled in one go")
     add("--shares", type=int, default=0, help="of a hundred requests that begin with what others begin with, in speed")
     add("--samples", type=int, default=1, help="of every eighth request, in speed")

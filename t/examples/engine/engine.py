@@ -314,8 +314,8 @@ class Engine:
     @torch.inference_mode()
     def run(self, seconds=None, fills=False):
         """
-        Until all requests have their answers, or for some time, and until nobody more comes in if it fills. Tokens made, and seconds, without those that it took
-        to compile and to capture, which a server does once.
+        Until all requests have their answers, or for some time; if it fills, until nobody more comes in, too. Tokens
+        made, and seconds, without those that it took to compile and to capture, which a server does once.
         """
         begin, before, prepared = now(), self.made, self.preparing
         while self.queue or self.running:
