@@ -312,8 +312,8 @@ class Bench:
                 middle = statistics.median(values)
                 axis.bar(at, middle, color="#2a6fb0" if name.startswith("glake") else "#b5bdc6",
                          yerr=[[middle - min(values)], [max(values) - middle]], capsize=3)
-                axis.text(at, max(values), f"{middle:.4g}", ha="center", va="bottom", fontsize=8)
-            axis.set_xticks(range(len(names)), names, rotation=25, fontsize=8)
+                axis.text(at, max(values), f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}", ha="center", va="bottom", fontsize=8)
+            axis.set_xticks(range(len(names)), names, rotation=35, ha="right", fontsize=8)
             axis.set_title(title, fontsize=10)
             axis.spines[["top", "right"]].set_visible(False)
         figure.suptitle(f"{self.wanted.model}, {self.results.get('gpu', 'CPU')}, {self.wanted.memory} of keys and values, "
