@@ -18,7 +18,8 @@ static void add_pool(struct glk_json *json, const struct glake_pool_id *pool)
 
 static void add_flags(struct glk_json *json, uint32_t flags)
 {
-	static const char *const names[] = {"small", "out", "contiguous", "part"};
+	static const char *const names[] = {
+		"small", "out", "contiguous", "part", "bare", "shared"};
 
 	glk_json_key(json, "flags");
 	glk_json_array(json);
