@@ -52,8 +52,8 @@ struct CUevent_st;  /* the same: a CUevent or cudaEvent_t */
  *		such an event orders the default streams of all threads, so a kernel on one must
  *		not wait for what the program has yet to queue on another; and a capture on a
  *		stream that waits for the legacy one is in its way, for which the driver is asked
- *		before. One that begins in that very moment is lost; where one was met so, that is
- *		done for no thread that lives any more
+ *		before. One that begins in that very moment is lost, and driver 580 was seen to end
+ *		the process there; where one was met, that is done for no thread that lives any more
  * flags	GLAKE_ALLOC_...
  *
  * Returns 0, or -EINVAL (size 0, unknown flag, unknown device, NULL output, no stream of
