@@ -128,6 +128,33 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	return 0;
 }
 
+static bool has_sealed(const struct glake_kv *kv, uint32_t slot)
+{
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		if (glk_kv_run_at(kv, slot, i)->sealed)
+			return true;
+	}
+	return false;
+}
+
+/* What is shared goes first, page by page, between which others have the lock of the GPU: a free of the block would
+ * hold it for all of them. */
+static int end_shared(struct glake_kv *kv, struct CUstream_st *stream)
+{
+	int err = 0;
+
+	glk_lock(&kv->lock);
+	for (uint32_t i = 0; i < glk_kv_places(&kv->shape) && !err; i++) {
+		if (!has_sealed(kv, i))
+			continue;
+		err = glk_kv_decommit(kv, glk_kv_add_spare(kv, i, 0, true), stream);
+		if (!err)
+			glk_kv_note_spare(kv, i, 0, true);
+	}
+	glk_unlock(&kv->lock);
+	return err;
+}
+
 int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block)
 {
 	uint32_t ahead = kv->ahead.tokens;
@@ -135,7 +162,10 @@ int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block
 
 	if (has_block) {
 		glk_kv_ahead_stop(kv);
-		err = glk_cache_free(kv->cache, kv->base, stream);
+		/* a stream that captures takes the block alone */
+		err = end_shared(kv, stream);
+		if (err != -EINVAL)
+			err = glk_cache_free(kv->cache, kv->base, stream);
 	}
 	if (!err) {
 		delist(kv);
