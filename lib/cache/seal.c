@@ -418,11 +418,11 @@ static int share(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		err = share_range(s, &s->all->pages[i]);
 	if (!err)
 		err = copy_all(s);
+	/* some of the copies may be queued there also where one was refused */
+	glk_away_mark(arena->gpu, e, on);
 	if (err) {
 		undo(s);
 		glk_elastic_go(arena, e, on, s->all->own, s->all->owned);
-	} else {
-		glk_away_mark(arena->gpu, e, on);
 	}
 	glk_part_settle(arena, e, on, err);
 	return err;
