@@ -231,6 +231,11 @@ void glk_limbo_reap(struct glk_limbo *limbo, struct glk_map *map)
 	while (left && (id = glk_seal_pop(map))) {
 		struct glk_page *page = glk_map_page(map, id);
 
+		/* the driver has kept a mapping of it since */
+		if (glk_page_state(page) != GLK_PAGE_OWNED) {
+			left--;
+			continue;
+		}
 		/* those behind it may be of another stream */
 		if (!all_passed(limbo, map, page)) {
 			glk_seal_push(map, id);

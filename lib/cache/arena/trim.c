@@ -48,6 +48,21 @@ static void add_late(
 	late->bytes += page->size;
 }
 
+/* Pages that were sealed and that are looked at: each has a step for each of its mappings. */
+#define SEALED 64
+
+/* Those that wait for the work on them, oldest first, as many as would do. */
+static void add_sealed(const struct glk_map *map, uint64_t left, struct glk_late *late)
+{
+	uint32_t id = map->space->unsealed;
+
+	for (int i = 0; i < SEALED && id && late->bytes < left; i++) {
+		add_late(map, glk_map_page(map, id), late);
+		id = glk_page_next(map, id);
+	}
+	late->left |= id > 0;
+}
+
 /* Whether a page has a mapping in a map. */
 static bool lies_in(const struct glk_map *map, const struct glk_page *page)
 {
@@ -151,6 +166,8 @@ uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_
 		.late = late};
 
 	bytes = r.left;
+	if (late && r.left && !node->gpu)
+		add_sealed(&home->map, r.left, late);
 	release_idle(home, node, groups, &r);
 	given += bytes - r.left;
 	if (given)

@@ -421,7 +421,7 @@ static void lies_where_it_lay(void)
 }
 
 /* A page that waits for work of its stream keeps no other one from whoever needs it. */
-static void passes_others(void)
+static void passes_others(bool waits)
 {
 	const struct glk_portion one = {0, 2 * MIB}, all = {0, 64 * MIB};
 	const struct glk_sharing s = {0, 32 * MIB, 2 * MIB};
@@ -442,15 +442,20 @@ static void passes_others(void)
 	}
 	glk_soft_run_all(rig.drv);
 	is_int(glk_soft_work(rig.drv, 0, a, addr[0], 64, false), 0, "a kernel reads one");
-	for (int i = 0; i < 2; i++)
+	/* where its stream has to be waited for, the older one alone is */
+	for (int i = 0; i < 2; i++) {
+		int at = waits ? 1 - i : i;
+
 		is_int(glk_cache_decommit(
-			       &rig.cache, addr[i], &all, 1, i ? b : a, &bytes),
+			       &rig.cache, addr[at], &all, 1, at ? b : a, &bytes),
 			0, "both are given up");
+	}
 	if (glk_stream_get(&rig.cache.streams, b, NULL, &id))
 		tap_bail(rig_error().text);
 	glk_lock(&rig.cache.lock);
-	glk_clock_sync(&rig.cache.streams,
-		glk_stream_mask(glk_stream_at(&rig.cache.streams, id)));
+	if (!waits)
+		glk_clock_sync(&rig.cache.streams,
+			glk_stream_mask(glk_stream_at(&rig.cache.streams, id)));
 	glk_unlock(&rig.cache.lock);
 	is_int(glk_cache_commit(&rig.cache, addr[2], &one, 1, b, &bytes), 0,
 		"the second serves at once, as its stream is done");
@@ -900,7 +905,8 @@ int main(void)
 	undoes();
 	is_shared();
 	lies_where_it_lay();
-	passes_others();
+	passes_others(false);
+	passes_others(true);
 	is_not_shared();
 	is_suspended();
 	is_read_until_it_came();
