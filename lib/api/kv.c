@@ -31,14 +31,21 @@ static int look(const struct glake_kv *kv)
 	return err == -ENODEV ? err : 0;
 }
 
-/* A cache whose context is open. */
-static int enter(const struct glake_kv *kv)
+/* A cache whose context is open; leave() is called in any case. */
+static int enter(const struct glake_kv *kv, int *ret_cancel)
 {
 	struct glk_context *context;
 
+	*ret_cancel = glk_cancel_off();
 	if (!kv)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache");
 	return glk_context_get(kv->ctx, &context);
+}
+
+static int leave(int cancel, int err)
+{
+	glk_cancel_restore(cancel);
+	return err;
 }
 
 int glake_kv_bytes(
@@ -181,58 +188,46 @@ int glake_kv_new(struct glake_kv *kv, uint32_t tokens, struct CUstream_st *strea
 int glake_kv_new_in(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 	struct CUstream_st *stream, uint32_t *ret_slot)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
 	if (!err && !ret_slot)
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the slot");
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_new(kv, tokens, domain, stream, ret_slot);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_new(kv, tokens, domain, stream, ret_slot);
+	return leave(cancel, err);
 }
 
 int glake_kv_grow(
 	struct glake_kv *kv, uint32_t slot, uint32_t tokens, struct CUstream_st *stream)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_grow(kv, slot, tokens, stream);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_grow(kv, slot, tokens, stream);
+	return leave(cancel, err);
 }
 
 int glake_kv_step(
 	struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st *stream)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
 	if (!err && !lengths)
 		err = glk_error(
 			-EINVAL, GLAKE_ERROR_INVAL, "no lengths of the sequences");
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_step(kv, lengths, stream);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_step(kv, lengths, stream);
+	return leave(cancel, err);
 }
 
 static int shorten(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	struct CUstream_st *stream, bool ends)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_trim(kv, slot, tokens, stream, ends);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_trim(kv, slot, tokens, stream, ends);
+	return leave(cancel, err);
 }
 
 int glake_kv_trim(
@@ -249,70 +244,55 @@ int glake_kv_free(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream
 int glake_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_t most,
 	struct CUstream_st *stream, uint32_t *ret_slot)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
 	if (!err && !ret_slot)
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the slot");
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_fork(kv, slot, tokens, most, stream, ret_slot);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_fork(kv, slot, tokens, most, stream, ret_slot);
+	return leave(cancel, err);
 }
 
 int glake_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const void *key,
 	size_t size, struct CUstream_st *stream)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_publish(kv, slot, tokens, key, size, stream);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_publish(kv, slot, tokens, key, size, stream);
+	return leave(cancel, err);
 }
 
 int glake_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *key, size_t size,
 	struct CUstream_st *stream, uint32_t *ret_tokens)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
 	if (!err && !ret_tokens)
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the tokens");
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_adopt(kv, slot, key, size, stream, ret_tokens);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_adopt(kv, slot, key, size, stream, ret_tokens);
+	return leave(cancel, err);
 }
 
 int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *key, size_t size,
 	struct CUstream_st *stream)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_withdraw(kv, domain, key, size, stream);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_withdraw(kv, domain, key, size, stream);
+	return leave(cancel, err);
 }
 
 static int move(
 	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream, bool to_gpu)
 {
-	int err = enter(kv), cancel;
+	int cancel, err = enter(kv, &cancel);
 
-	if (err)
-		return err;
-	cancel = glk_cancel_off();
-	err = glk_kv_move(kv, slot, stream, to_gpu);
-	glk_cancel_restore(cancel);
-	return err;
+	if (!err)
+		err = glk_kv_move(kv, slot, stream, to_gpu);
+	return leave(cancel, err);
 }
 
 int glake_kv_spill(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
