@@ -181,18 +181,27 @@ static void keeps_large_pages(void)
 	rig_close(&rig, 0);
 }
 
+/* A block of a new tag, which may have `limit` bytes; 0: any. */
+static uint64_t of_tag(uint64_t size, uint64_t limit)
+{
+	uint64_t addr;
+
+	if (glk_cache_tag_open(&rig.cache, TAG) ||
+		(limit && glk_cache_tag_limit(&rig.cache, TAG, limit)))
+		tap_bail("no tag");
+	rig_set_tag(&rig, TAG);
+	addr = elastic(size, 0);
+	rig_set_tag(&rig, 0);
+	return addr;
+}
+
 /* A tag's limit counts what is committed. */
 static void is_limited(void)
 {
 	uint64_t addr;
 
 	set_up(NULL, 256 * MIB);
-	if (glk_cache_tag_open(&rig.cache, TAG) ||
-		glk_cache_tag_limit(&rig.cache, TAG, 20 * MIB))
-		tap_bail("no tag");
-	rig_set_tag(&rig, TAG);
-	addr = elastic(1024 * MIB, 0);
-	rig_set_tag(&rig, 0);
+	addr = of_tag(1024 * MIB, 20 * MIB);
 	is_int(rig_query(&rig, addr).tag == TAG, 1, "it is of the tag");
 	is_int(commit(addr, 0, 18 * MIB, NULL), 0, "what the tag may have");
 	is_int(commit(addr, 18 * MIB, 4 * MIB, NULL), -ENOMEM, "and no more");
@@ -212,12 +221,7 @@ static void counts_once(void)
 	uint64_t addr, bytes;
 
 	set_up(NULL, 256 * MIB);
-	if (glk_cache_tag_open(&rig.cache, TAG) ||
-		glk_cache_tag_limit(&rig.cache, TAG, 20 * MIB))
-		tap_bail("no tag");
-	rig_set_tag(&rig, TAG);
-	addr = elastic(64 * MIB, 0);
-	rig_set_tag(&rig, 0);
+	addr = of_tag(64 * MIB, 20 * MIB);
 	is_int(glk_cache_commit(&rig.cache, addr, twice, 2, a, &bytes), 0,
 		"ranges that overlap");
 	is_int((int64_t)bytes, 16 * MIB, "  are what they are together");
@@ -566,11 +570,7 @@ static void is_read_until_it_came(void)
 	uint64_t addr;
 
 	set_up(settings, 64 * MIB);
-	if (glk_cache_tag_open(&rig.cache, TAG))
-		tap_bail("no tag");
-	rig_set_tag(&rig, TAG);
-	addr = elastic(64 * MIB, 0);
-	rig_set_tag(&rig, 0);
+	addr = of_tag(64 * MIB, 0);
 	is_int(commit(addr, 0, 2 * MIB, NULL), 0, "a page");
 	is_int(share_one(addr, 0, 32 * MIB, 2 * MIB), 0, "at two places");
 	is_int(glk_cache_tag_suspend(&rig.cache, TAG, 0, &did), 0, "goes");
