@@ -363,8 +363,7 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 			shed(kv, slot, stream);
 		glk_kv_change_end(kv);
 	}
-	kv->refused += err == -ENOMEM || err == -EDQUOT;
-	*ret_wants = err == -ENOMEM ? kv->wants : 0;
+	*ret_wants = glk_kv_refused(kv, err);
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -437,8 +436,7 @@ static int step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st
 		err = step_changed(kv, lengths, stream);
 		glk_kv_change_end(kv);
 	}
-	kv->refused += err == -ENOMEM || err == -EDQUOT;
-	*ret_wants = err == -ENOMEM ? kv->wants : 0;
+	*ret_wants = glk_kv_refused(kv, err);
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -489,8 +487,7 @@ static int begin(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 		*ret_slot = slot;
 	}
 	glk_kv_change_end(kv);
-	kv->refused += err == -ENOMEM || err == -EDQUOT;
-	*ret_wants = err == -ENOMEM ? kv->wants : 0;
+	*ret_wants = glk_kv_refused(kv, err);
 	glk_unlock(&kv->lock);
 	return err;
 }

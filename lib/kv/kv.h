@@ -19,6 +19,7 @@
  */
 #include "cache/cache.h"
 
+#include <errno.h>
 #include <glake/kv.h>
 
 /* Lanes that lie beside each other. */
@@ -202,6 +203,12 @@ int glk_kv_find_slot(const struct glake_kv *kv, uint32_t *ret_slot);
 /* Portions of a place that so many tokens do not need, with `all` every page; they went. */
 size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);
 void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool all);
+/* Under the lock, at the end of what may commit: counts a refusal; the bytes that there was no room for, or 0. */
+static inline uint64_t glk_kv_refused(struct glake_kv *kv, int err)
+{
+	kv->refused += err == -ENOMEM || err == -EDQUOT;
+	return err == -ENOMEM ? kv->wants : 0;
+}
 /* Asks the program for room after an -ENOMEM, with nothing of the cache in hand: whether it is worth another try. */
 bool glk_kv_asks(
 	struct glake_kv *kv, int err, uint64_t wants, struct CUstream_st *stream);

@@ -190,8 +190,7 @@ static int fork_try(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_
 		*ret_slot = b.to;
 	}
 	glk_kv_change_end(kv);
-	kv->refused += err == -ENOMEM || err == -EDQUOT;
-	*ret_wants = err == -ENOMEM ? kv->wants : 0;
+	*ret_wants = glk_kv_refused(kv, err);
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -294,8 +293,7 @@ static int publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const vo
 		kv->prefixes++;
 	}
 	glk_kv_change_end(kv);
-	kv->refused += err == -ENOMEM || err == -EDQUOT;
-	*ret_wants = err == -ENOMEM ? kv->wants : 0;
+	*ret_wants = glk_kv_refused(kv, err);
 	glk_unlock(&kv->lock);
 	return err;
 }
@@ -332,8 +330,7 @@ static int adopt(struct glake_kv *kv, uint32_t slot, const void *bytes, size_t s
 		*ret_tokens = b.tokens;
 	}
 	glk_kv_change_end(kv);
-	kv->refused += err == -ENOMEM || err == -EDQUOT;
-	*ret_wants = err == -ENOMEM ? kv->wants : 0;
+	*ret_wants = glk_kv_refused(kv, err);
 	glk_unlock(&kv->lock);
 	return err;
 }
