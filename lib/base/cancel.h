@@ -26,6 +26,9 @@ struct glk_cancel {
 	int state, type;
 };
 
+/* The state was left as it is. */
+#define GLK_CANCEL_LEFT (-1)
+
 /* Has a signal that is on its way arrive: here the thread may end. Nothing is sent any more. */
 void glk_cancel_settle(void);
 
@@ -36,6 +39,26 @@ static inline void glk_cancel_put_off(struct glk_cancel *was)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was->state);
 	if (was->type == PTHREAD_CANCEL_ASYNCHRONOUS)
 		glk_cancel_settle();
+}
+
+/*
+ * The type alone: for who comes to no point of cancellation before he puts the rest off, or has this undone. It
+ * costs half. A thread of the asynchronous type has put all of it off. May not return.
+ */
+static inline void glk_cancel_put_off_type(struct glk_cancel *was)
+{
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &was->type);
+	was->state = GLK_CANCEL_LEFT;
+	if (was->type == PTHREAD_CANCEL_ASYNCHRONOUS) {
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was->state);
+		glk_cancel_settle();
+	}
+}
+
+static inline void glk_cancel_put_off_rest(struct glk_cancel *was)
+{
+	if (was->state == GLK_CANCEL_LEFT)
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &was->state);
 }
 
 /* May not return. Nothing is called that changes nothing; `was` is used up. */

@@ -125,7 +125,8 @@ static __attribute__((noinline)) void note_longest(struct glk_lock *lock, int64_
 }
 
 /* When that was, as `since` is told in. */
-static inline int64_t end_turn(struct glk_lock *lock)
+static inline int64_t end_turn_as(
+	struct glk_lock *lock, void (*count)(struct glk_times *times, uint64_t ns))
 {
 	int64_t at, held;
 
@@ -134,12 +135,22 @@ static inline int64_t end_turn(struct glk_lock *lock)
 	at = now(lock);
 	held = at - lock->since;
 	if (lock->holds)
-		glk_times_count(lock->holds,
+		count(lock->holds,
 			lock->timed == GLK_IN_TICKS ? glk_times_ns(held)
 						    : (uint64_t)held);
 	if (held > lock->longest)
 		note_longest(lock, held);
 	return at;
+}
+
+static void count_one(struct glk_times *times, uint64_t ns)
+{
+	glk_times_count(times, ns, 1);
+}
+
+static inline int64_t end_turn(struct glk_lock *lock)
+{
+	return end_turn_as(lock, count_one);
 }
 
 void glk_lock_fini(struct glk_lock *lock)
@@ -148,13 +159,17 @@ void glk_lock_fini(struct glk_lock *lock)
 	pthread_mutex_destroy(&lock->mutex);
 }
 
-static __attribute__((noinline)) void wait_for(struct glk_lock *lock)
+/* When that was. */
+static __attribute__((noinline)) int64_t wait_for(struct glk_lock *lock)
 {
+	int64_t since = glk_clock_ticks();
+
 	glk_add_relaxed(&lock->waiters, 1);
 	pthread_mutex_lock(&lock->mutex);
 	glk_sub_relaxed(&lock->waiters, 1);
 	if (lock->letting)
 		pthread_cond_broadcast(&lock->passed);
+	return since;
 }
 
 static inline void take(struct glk_lock *lock)
@@ -164,21 +179,56 @@ static inline void take(struct glk_lock *lock)
 	begin_turn(lock);
 }
 
+/* One of no rank was not made. */
+static inline void add_rank(const struct glk_lock *lock)
+{
+	assert(lock->rank && !(self.ranks >> lock->rank));
+	self.ranks |= 1u << lock->rank;
+}
+
 void glk_lock(struct glk_lock *lock)
 {
 	if (!self.ranks)
 		glk_cancel_put_off(&self.cancel);
-	/* one of no rank was not made */
-	assert(lock->rank && !(self.ranks >> lock->rank));
-	self.ranks |= 1u << lock->rank;
+	else
+		glk_cancel_put_off_rest(&self.cancel);
+	add_rank(lock);
 	if (lock->is_static)
 		write_down(lock);
 	take(lock);
 }
 
+int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
+{
+	int64_t came;
+
+	if (!self.ranks)
+		glk_cancel_put_off_type(&self.cancel);
+	add_rank(lock);
+	if (pthread_mutex_trylock(&lock->mutex)) {
+		came = wait_for(lock);
+		since = since ? since : came;
+	}
+	if (since)
+		begin_turn(lock);
+	return since;
+}
+
+void glk_lock_lengthen(struct glk_lock *lock)
+{
+	glk_cancel_put_off_rest(&self.cancel);
+	begin_turn(lock);
+}
+
+/* Whether the thread holds a lock, and no short turn of one. */
+static inline bool holds_long(const struct glk_lock *lock)
+{
+	return self.ranks >> lock->rank & 1 && self.cancel.state != GLK_CANCEL_LEFT;
+}
+
 void glk_lock_wait(struct glk_lock *lock, pthread_cond_t *wake)
 {
-	assert(self.ranks >> lock->rank & 1);
+	assert(holds_long(lock));
 	end_turn(lock);
 	pthread_cond_wait(wake, &lock->mutex);
 	begin_turn(lock);
@@ -201,7 +251,7 @@ bool glk_lock_wait_for(struct glk_lock *lock, pthread_cond_t *wake, int64_t ns)
 		.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
 	int err;
 
-	assert(self.ranks >> lock->rank & 1);
+	assert(holds_long(lock));
 	end_turn(lock);
 	err = pthread_cond_timedwait(wake, &lock->mutex, &ts);
 	begin_turn(lock);
@@ -237,19 +287,43 @@ void glk_unlock(struct glk_lock *lock)
 	give_back(lock);
 }
 
+/* The end of a call, behind that of its turn. */
+static inline int64_t end_call(const struct glk_lock *lock, int64_t turn)
+{
+	return lock->timed == GLK_IN_TICKS ? turn : glk_clock_ticks();
+}
+
+static __attribute__((noinline)) void count_short(
+	struct glk_lock *lock, int64_t since, struct glk_times *times)
+{
+	int64_t turn = end_turn_as(lock, glk_times_count_passed);
+
+	glk_times_add_passed(times, glk_times_ns(end_call(lock, turn) - since));
+}
+
+void glk_unlock_short(struct glk_lock *lock, int64_t since, struct glk_times *times)
+{
+	if (since) {
+		count_short(lock, since, times);
+	} else {
+		glk_times_pass(times);
+		if (lock->holds)
+			glk_times_pass(lock->holds);
+	}
+	give_back(lock);
+}
+
 void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *times)
 {
-	int64_t at = end_turn(lock);
+	int64_t turn = end_turn(lock);
 
-	if (lock->timed != GLK_IN_TICKS)
-		at = glk_clock_ticks();
-	glk_times_add(times, glk_times_ns(at - since));
+	glk_times_add(times, glk_times_ns(end_call(lock, turn) - since));
 	give_back(lock);
 }
 
 void glk_lock_pause(struct glk_lock *lock)
 {
-	assert(self.ranks >> lock->rank & 1);
+	assert(holds_long(lock));
 	end_turn(lock);
 	pthread_mutex_unlock(&lock->mutex);
 	self.ranks = (self.ranks & ~(1u << lock->rank)) | PAUSED;

@@ -8,6 +8,8 @@
  *
  * Cancellation	is put off from a thread's first lock to its last unlock, in whatever order
  *		they are given back, see cancel.h
+ * Short turns	of one who does a bounded number of steps and comes to no wait, no call of the
+ *		driver and no point of cancellation cost half: glk_lock_short()
  * Fork		leaves static locks free in the child, and the others as they were: they belong
  *		to contexts, which a child does not enter
  * Messages	that a thread raises while it holds one go out when it holds none, see log.h
@@ -85,6 +87,15 @@ void glk_lock_init(struct glk_lock *lock, enum glk_rank rank);
 void glk_lock_fini(struct glk_lock *lock);
 void glk_lock(struct glk_lock *lock);
 void glk_unlock(struct glk_lock *lock);
+/*
+ * For a turn that is short, see above; not of a static lock. It is timed only where `since` says when the caller
+ * came, by glk_clock_ticks(), or where he has to wait; when he came, or 0, is what it answers. Before he does
+ * anything else under it he calls glk_lock_lengthen(), and the turn is like any other.
+ */
+int64_t glk_lock_short(struct glk_lock *lock, int64_t since);
+void glk_lock_lengthen(struct glk_lock *lock);
+/* Ends one that stayed short. `times` is of calls as this one: see glk_times_due(). */
+void glk_unlock_short(struct glk_lock *lock, int64_t since, struct glk_times *times);
 /* The same for a timed one, at the end of what began at a time by glk_clock_ticks() and is told of in
  * `times`, which the lock guards. */
 void glk_unlock_since(struct glk_lock *lock, int64_t since, struct glk_times *times);

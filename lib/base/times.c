@@ -108,15 +108,18 @@ void glk_times_share(struct glk_times *times, uint64_t ns)
 
 void glk_times_read(const struct glk_times *times, struct glake_histogram *ret_sum)
 {
+	uint64_t typical = glk_load_relaxed(&times->typical);
+	uint32_t passed = glk_load_relaxed(&times->passed);
 	struct glake_histogram sum = {
-		.sum = glk_load_relaxed(&times->sum),
+		.sum = glk_load_relaxed(&times->sum) + passed * typical,
 		.longest = glk_load_relaxed(&times->longest),
 	};
 
 	for (unsigned i = 0; i < GLK_TIMES_COUNTED; i++) {
 		unsigned to =
 			i < GLAKE_HISTOGRAM_BUCKETS ? i : GLAKE_HISTOGRAM_BUCKETS - 1;
-		uint64_t count = glk_load_relaxed(&times->at[i]);
+		uint64_t count = glk_load_relaxed(&times->at[i]) +
+			(i == glk_times_bucket(typical) ? passed : 0);
 
 		sum.at[to] += count;
 		sum.count += count;

@@ -125,6 +125,42 @@ static void *restores(void *arg)
 	return arg;
 }
 
+/* A short turn leaves the state of a thread as it is until it becomes a long one, or another lock is taken. */
+static void *short_turns(void *arg)
+{
+	int type, state;
+
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	glk_lock_short(&device, 0);
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	is_int(state, PTHREAD_CANCEL_ENABLE, "a short turn leaves the state");
+	glk_lock(&node);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	is_int(state, PTHREAD_CANCEL_DISABLE, "another lock puts it off");
+	glk_unlock(&node);
+	glk_unlock(&device);
+	glk_lock_short(&device, 0);
+	glk_lock_lengthen(&device);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	is_int(state, PTHREAD_CANCEL_DISABLE, "and so does who stays");
+	glk_unlock(&device);
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	is_int(state, PTHREAD_CANCEL_ENABLE, "until the last unlock");
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &type);
+	glk_lock_short(&device, 0);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	is_int(state, PTHREAD_CANCEL_DISABLE,
+		"that of a thread of the asynchronous type is put off at once");
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	is_int(type, PTHREAD_CANCEL_DEFERRED, "with its type");
+	glk_unlock(&device);
+	pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, &type);
+	is_int(type, PTHREAD_CANCEL_ASYNCHRONOUS, "both are restored");
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	is_int(state, PTHREAD_CANCEL_ENABLE, "both are");
+	return arg;
+}
+
 int main(void)
 {
 	pthread_t thread;
@@ -134,11 +170,14 @@ int main(void)
 #endif
 	if (tap_on_valgrind())
 		tap_skip_all("valgrind has signals of its own");
-	tap_plan(11);
+	tap_plan(19);
 	alarm(60);
 	glk_lock_init(&device, GLK_RANK_DEVICE);
 	glk_lock_init(&node, GLK_RANK_NODE);
 	if (pthread_create(&thread, NULL, restores, NULL))
+		tap_bail("no thread");
+	pthread_join(thread, NULL);
+	if (pthread_create(&thread, NULL, short_turns, NULL))
 		tap_bail("no thread");
 	pthread_join(thread, NULL);
 	on_its_way();

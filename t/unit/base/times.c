@@ -122,6 +122,41 @@ static void told(clockid_t clock, const char *name)
 	glk_lock_fini(&lock);
 }
 
+/* One of sixteen short turns is timed, and stands for those before it; one that is not short stands for itself. */
+static void told_short(void)
+{
+	struct glk_times holds = {0}, calls = {0};
+	struct glake_histogram h;
+	struct glk_lock lock;
+	int64_t since = 0;
+	unsigned timed = 0;
+	bool exact = true;
+
+	glk_lock_init(&lock, GLK_RANK_DEVICE);
+	glk_lock_time(&lock, CLOCK_MONOTONIC);
+	lock.holds = &holds;
+	for (unsigned i = 0; i < 3 * GLK_TIMES_EACH + 5; i++) {
+		since = glk_times_due(&calls) ? glk_clock_ticks() : 0;
+		timed += since != 0;
+		exact &= glk_lock_short(&lock, since) == since;
+		glk_unlock_short(&lock, since, &calls);
+		glk_times_read(&calls, &h);
+		exact &= h.count == i + 1;
+	}
+	ok(exact, "each short call is counted at once");
+	is_int(timed, 3, "three of 53 were timed");
+	glk_times_read(&holds, &h);
+	is_int((int64_t)h.count, 3 * GLK_TIMES_EACH + 5, "so many turns of the lock");
+	ok(h.sum >= h.longest && h.longest > 0, "with what those took");
+	glk_lock_short(&lock, 0);
+	glk_lock_lengthen(&lock);
+	glk_unlock_since(&lock, glk_clock_ticks(), &calls);
+	glk_times_read(&calls, &h);
+	is_int((int64_t)h.count, 3 * GLK_TIMES_EACH + 6,
+		"and one that did not stay short");
+	glk_lock_fini(&lock);
+}
+
 #define ROUNDS	20000
 #define THREADS 4
 
@@ -177,11 +212,12 @@ static void threads(void)
 
 int main(void)
 {
-	tap_plan(22);
+	tap_plan(27);
 	bounds();
 	ticks();
 	told(CLOCK_MONOTONIC, "wall");
 	told(CLOCK_THREAD_CPUTIME_ID, "cpu");
+	told_short();
 	threads();
 	return tap_done();
 }
