@@ -35,7 +35,8 @@ enum glake_figure_unit {
 /*
  * Times of calls in buckets whose bounds are the same for ever: at[0] counts those below 128 ns,
  * at[i] those below 128 << i that are in no lower one, and the last all that are longer. Read while
- * calls are made, a bucket may have one that the sum and the longest lack.
+ * calls are made, a bucket may have one that the sum and the longest lack. Requests and frees that neither wait nor
+ * have anything to do but to book what is there are all alike: one in 16 is timed, and stands for the others.
  */
 #define GLAKE_HISTOGRAM_BUCKETS 29
 

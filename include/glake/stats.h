@@ -65,8 +65,7 @@ struct glake_stats {
 
 	uint64_t allocs; /* requests served */
 	uint64_t frees;
-	uint64_t
-		hits; /* requests served without a lock, by the quick bins or the last free */
+	uint64_t hits; /* requests served without a lock, by the quick bins */
 	uint64_t
 		misses; /* requests that looked for a place; most of them find one mapped */
 	uint64_t stitches; /* misses backed with pages that lay elsewhere */
@@ -98,7 +97,8 @@ struct glake_stats {
 
 	/* The longest time, ns, that the lock of the GPU was held at once since open or
 	 * glake_stats_reset, by the clock that the key stats.hold_clock names. Others who miss
-	 * wait for so long; hits do not take it. Without the call under way. */
+	 * wait for so long; hits do not take it. Without the call under way. Of turns that are all short and alike one
+	 * in 16 is timed. */
 	int64_t hold_max;
 
 	/* Contents in memory of the host or of another GPU, see tier.h. Blocks that are away count as live. */

@@ -5,10 +5,10 @@
 #include "cache/advice.h"
 #include "cache/ahead.h"
 #include "cache/bin/hit.h"
-#include "cache/bin/latest.h"
 #include "cache/marks.h"
 #include "cache/part.h"
 #include "cache/prefetch.h"
+#include "cache/straight.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -166,8 +166,6 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	}
 	glk_advice_end(arena, e);
 	glk_prefetch_gone(arena->gpu, e);
-	if (glk_latest_try(arena, e, &use))
-		return;
 	if (!elastic)
 		glk_quick_gone(arena->gpu, e);
 	if (glk_part_is(e))
@@ -213,6 +211,7 @@ int glk_block_give_back(
 	const struct CUstream_st *name = glk_stream_name(stream);
 	struct glk_seat *seat = seat_of(cache);
 	uint32_t id, bin = glk_load_relaxed(&e->bin);
+	struct glk_stream *on;
 	uint64_t size = e->size;
 	int64_t since;
 	int err;
@@ -221,18 +220,24 @@ int glk_block_give_back(
 	if (name != stream && glk_hit_place(cache)->serial == cache->serial &&
 		glk_load_relaxed(&glk_quick_row_of(cache, bin)->handle) == name)
 		return glk_hit_put_turn(cache, e);
-	if (!bin && glk_latest_put(cache, e, name))
-		return 0;
-	since = glk_clock_ticks();
+	since = glk_times_due(&cache->times[GLK_TIMED_FREE]) ? glk_clock_ticks() : 0;
 	id = glk_hit_stream(cache, name);
 	err = id ? 0 : ask_stream(cache, stream, NULL, &id);
 	if (err) {
 		glk_extent_set(e, GLK_EXTENT_LIVE);
 		return err;
 	}
-	glk_lock(&cache->lock);
+	since = glk_lock_short(&cache->lock, since);
+	on = glk_stream_at(&cache->streams, id);
+	if (glk_straight_give(cache, seat, e, on)) {
+		glk_stream_own(&cache->streams, on, size);
+		glk_unlock_short(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
+		return 0;
+	}
+	glk_lock_lengthen(&cache->lock);
+	since = since ? since : glk_clock_ticks();
 	take_back(&cache->arena, seat, e, glk_block_use(cache, e, id));
-	glk_stream_own(&cache->streams, glk_stream_at(&cache->streams, id), size);
+	glk_stream_own(&cache->streams, on, size);
 	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_FREE]);
 	return 0;
 }

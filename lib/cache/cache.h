@@ -80,16 +80,30 @@ struct glk_hearer {
 	uint32_t callers;
 };
 
-/* The large block that was freed last: see bin/latest.h. */
-struct glk_latest {
-	glk_atomic(uint32_t) word; /* an extent, and whether it is TAKEN; 0: none */
-	/* Under the lock. */
-	uint32_t first, last; /* its slots */
-	uint32_t stream;      /* its index */
-};
-
 struct glk_cache {
 	struct glk_lock lock;
+	/* What each miss looks at, under the lock, in a few lines. */
+	uint64_t served; /* requests served under the lock */
+	uint64_t
+		weighed; /* so many of them when it was found out last how tight memory is */
+	/* Slots that may be stranded before places are chosen so that fewer are: see straight.h. */
+	uint64_t stranded_most;
+	uint64_t ended; /* of the streams' count of ends, those whose rows were ended */
+	struct glk_hints *hints;    /* poked; NULL: there never was one, see prefetch.h */
+	struct glk_ahead *ahead;    /* NULL: no thread makes pages ahead */
+	glk_atomic(bool) suspended; /* no request is served */
+	struct {
+		uint32_t waiters;
+		uint32_t inside;    /* who may have one */
+		uint32_t parked;    /* of these, who wait, and not for the lock */
+		uint32_t under_way; /* plans */
+		uint32_t steps;	    /* of walks */
+		uint32_t closed;    /* to those outside: GLK_PLANS_..., a bit each */
+		bool climbing;	    /* somebody has his turn on the ladder */
+		uint64_t ended;
+		/* one has ended, or does not want to be waited for */
+		pthread_cond_t settled;
+	} plans; /* see plan.h */
 	struct glk_streams streams;
 	struct glk_lock dependencies; /* see glake_event_record() */
 	struct glk_drv *drv;
@@ -111,15 +125,14 @@ struct glk_cache {
 	struct glk_slab seats;
 	struct glk_row *rows; /* quick bins, by the index of a stream */
 	struct glk_bin *bins; /* those of all rows */
-	struct glk_imports imports;
-	struct glk_slab crowds; /* more heads for the bins that need them */
-	uint64_t small_most;	/* bytes of the largest small block */
-	glk_atomic(uint64_t) peak_live;
+	uint64_t small_most;  /* bytes of the largest small block */
 	/* Whose turn it is, see bin/seat.h; requests and frees of all others when it began; somebody
 	 * takes his. */
 	glk_atomic(uint32_t) seat_turn, seat_turning;
 	glk_atomic(uint64_t) seat_others;
-	struct glk_latest latest;
+	struct glk_imports imports;
+	struct glk_slab crowds; /* more heads for the bins that need them */
+	glk_atomic(uint64_t) peak_live;
 	struct glk_space space; /* of the arenas of the GPU, but for pools of graphs */
 	struct glk_arena arena; /* the one that the bins serve */
 	/* Under the lock from here on. */
@@ -139,19 +152,6 @@ struct glk_cache {
 	uint64_t placed_peer;		    /* the part of it that another GPU has lent */
 	uint64_t returned, returned_blocks; /* that were placed, and came to the GPU */
 	uint64_t lowered, lowered_blocks;   /* the reverse */
-	struct {
-		pthread_cond_t
-			settled; /* one has ended, or does not want to be waited for */
-		uint32_t waiters;
-		uint32_t inside;    /* who may have one */
-		uint32_t parked;    /* of these, who wait, and not for the lock */
-		uint32_t under_way; /* plans */
-		uint32_t steps;	    /* of walks */
-		uint32_t closed;    /* to those outside: GLK_PLANS_..., a bit each */
-		bool climbing;	    /* somebody has his turn on the ladder */
-		uint64_t ended;
-	} plans;		 /* see plan.h */
-	struct glk_ahead *ahead; /* NULL: no thread makes pages ahead */
 	glk_atomic(
 		struct glk_graphs *) graphs; /* NULL: there never was a pool of graphs */
 	glk_atomic(struct glk_tags *) tags;  /* NULL: there never was a tag */
@@ -160,19 +160,16 @@ struct glk_cache {
 	struct glk_seats sum; /* of the seats, as of the last miss */
 	uint32_t turn;	      /* row whose bins gave blocks back last */
 	uint64_t past_peak; /* live bytes at their most until the peaks were reset last */
-	uint64_t served;    /* requests served under the lock */
-	uint64_t called;    /* of these, with calls of the driver */
+	uint64_t called;    /* requests served with calls of the driver */
 	uint64_t stitches, oom;
 	uint64_t flushes; /* times that bins gave blocks back */
-	uint64_t ended;	  /* of the streams' count of ends, those whose rows were ended */
 	uint64_t rungs[GLAKE_RUNG_COUNT];
 	/* What is away, and blocks that are being moved: see away.h. */
 	struct glk_moving *moving;
 	pthread_cond_t moved;
 	struct glk_mover mover;
-	struct glk_slab parts;	 /* of blocks that are away in part: see part.h */
-	struct glk_slab seals;	 /* of sealed pages that are away: see seal.h */
-	struct glk_hints *hints; /* poked; NULL: there never was one, see prefetch.h */
+	struct glk_slab parts; /* of blocks that are away in part: see part.h */
+	struct glk_slab seals; /* of sealed pages that are away: see seal.h */
 	struct {
 		uint64_t came, early, late, useless;
 		uint64_t hits, misses; /* see learn.h */
@@ -180,7 +177,6 @@ struct glk_cache {
 	struct glk_learn *learn;     /* NULL: nothing was learned yet */
 	struct glk_reserve *reserve; /* NULL: no memory of the host is made ready */
 	glk_atomic(bool) moves;	     /* there is one */
-	glk_atomic(bool) suspended;  /* no request is served */
 	bool turning;		     /* somebody suspends or resumes it */
 	bool in_place; /* blocks went to the host in place since it was suspended */
 	uint64_t suspended_blocks;  /* away because of that */

@@ -11,11 +11,11 @@
 #include "cache/arena/request.h"
 #include "cache/away.h"
 #include "cache/bin/hit.h"
-#include "cache/bin/latest.h"
 #include "cache/device.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/plan.h"
+#include "cache/straight.h"
 #include "cache/tag/tag.h"
 
 #include <errno.h>
@@ -190,26 +190,15 @@ static bool hit_late(struct glk_cache *cache, struct glk_seat *seat, uint32_t id
 
 /* Who asks, and what is known of it without the lock. */
 struct asked {
-	struct CUstream_st *stream; /* its name */
-	struct glk_seat *seat;	    /* NULL: none can be had */
-	uint32_t id;		    /* of the stream */
+	uint64_t size;
+	struct CUstream_st *handle, *stream; /* the second: its name */
+	struct glk_seat *seat;		     /* NULL: none can be had */
+	uint32_t id;			     /* of the stream */
+	uint32_t flags;
 	uint32_t tag;
 	uint64_t session; /* of a pool of graphs */
-	int64_t since;
+	uint64_t capture; /* that the stream is in */
 };
-
-/* The large block that was freed last, on a stream that captures nothing as far as is known. */
-static bool take_latest(struct glk_cache *cache, const struct asked *asked, uint64_t size,
-	uint64_t *ret_addr)
-{
-	const struct glk_row *row = &cache->rows[asked->id];
-	uint32_t extent;
-
-	if (!asked->seat || glk_load_relaxed(&row->handle) != asked->stream)
-		return false;
-	extent = glk_latest_take(cache, row, glk_quick_grains(size));
-	return extent && revive(cache, asked->seat, extent, size, ret_addr);
-}
 
 /* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
 static GLK_COLD int refuse(struct glk_cache *cache, int err)
@@ -242,89 +231,103 @@ static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *req
 		glk_ahead_wake(cache);
 }
 
-/* With the lock, from its taking on. *ret_want, where nothing was told of the refusal: the program is to be asked
- * for so much. */
-static inline int serve_asked(struct glk_cache *cache, struct glk_request *request,
-	const struct asked *asked, uint64_t *ret_want, uint64_t *ret_addr)
+/* From the beginning, after the program was asked for room. */
+static GLK_COLD int miss_again(struct glk_cache *cache, const struct asked *asked,
+	uint64_t want, uint64_t *ret_addr)
 {
+	int err;
+
+	glk_shortage_ask(cache, want, asked->handle);
+	/* not asked once more */
+	glk_thread_current->asked++;
+	err = glk_cache_miss(cache, asked->size, asked->handle, asked->flags, ret_addr);
+	glk_thread_current->asked--;
+	return err;
+}
+
+/* A request that is not straight, with the lock, which it gives back. */
+static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *asked,
+	int64_t since, uint64_t *ret_addr)
+{
+	struct glk_request request = {.size = asked->size,
+		.rounded = glk_quick_grains(asked->size) << GLK_GRAIN_SHIFT,
+		.flags = asked->flags,
+		.capture = asked->capture,
+		.patient = true};
 	struct glk_seat *seat = asked->seat;
 	struct glk_row *row;
 	int err;
 
-	glk_lock(&cache->lock);
 	err = glk_plan_ask(cache);
 	if (err)
 		return refuse(cache, err);
-	glk_latest_settle(cache);
 	if (cache->ended != cache->streams.ended)
 		glk_quick_sweep(cache);
-	request->stream = glk_stream_at(&cache->streams, asked->id);
+	request.stream = glk_stream_at(&cache->streams, asked->id);
 	/* it may have ended since it was looked up, and its number be another's */
-	if (glk_load_relaxed(&request->stream->key) != (uintptr_t)asked->stream) {
+	if (glk_load_relaxed(&request.stream->key) != (uintptr_t)asked->stream) {
 		glk_plan_leave(cache);
 		return refuse(cache, 0);
 	}
 	glk_stream_enter(&cache->streams, asked->id);
-	glk_stream_own(&cache->streams, request->stream, 0);
+	glk_stream_own(&cache->streams, request.stream, 0);
 	row = row_of(cache, asked);
 	if (seat)
 		seat->rows[glk_seat_hash(asked->stream)] = row;
 	else
 		seat = glk_slab_at(&cache->seats, 0);
-	request->stream->mute = request->capture != 0;
-	if (request->flags & GLAKE_ALLOC_MANAGED)
-		err = glk_managed_serve(cache, request, seat, ret_addr);
+	request.stream->mute = request.capture != 0;
+	if (request.flags & GLAKE_ALLOC_MANAGED)
+		err = glk_managed_serve(cache, &request, seat, ret_addr);
 	else if (asked->session)
-		err = serve_graph(cache, request, seat, asked->session, ret_addr);
+		err = serve_graph(cache, &request, seat, asked->session, ret_addr);
 	else if (asked->tag)
-		err = serve_tag(cache, request, asked->tag, seat, ret_addr);
+		err = serve_tag(cache, &request, asked->tag, seat, ret_addr);
 	else
-		err = serve(cache, request, seat, row, ret_addr);
-	if (err && request->asks) {
-		*ret_want = request->lack;
+		err = serve(cache, &request, seat, row, ret_addr);
+	if (err && request.asks) {
 		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
-		return err;
+		return miss_again(cache, asked, request.lack, ret_addr);
 	}
 	cache->oom += err == -ENOMEM;
 	glk_plan_leave(cache);
-	glk_unlock_since(&cache->lock, asked->since, &cache->times[GLK_TIMED_REQUEST]);
+	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
 	if (!err)
-		GLK_PROBE3(miss, cache->device, request->size, *ret_addr);
-	if (err || request->wake)
-		tell(cache, request, asked, err);
+		GLK_PROBE3(miss, cache->device, request.size, *ret_addr);
+	if (err || request.wake)
+		tell(cache, &request, asked, err);
 	return err;
 }
 
-static inline struct glk_request request_of(uint64_t size, uint32_t flags)
+/* `plain`: the request has neither flags nor a tag, is of no pool of graphs, and its stream captures nothing. */
+static inline int serve_asked(struct glk_cache *cache, const struct asked *asked,
+	bool plain, uint64_t *ret_addr)
 {
-	return (struct glk_request){.size = size,
-		.rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT,
-		.flags = flags,
-		.patient = true};
-}
+	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
+	int64_t since = glk_times_due(times) ? glk_clock_ticks() : 0;
 
-/* From the beginning, after the program was asked for room. */
-static GLK_COLD int miss_again(struct glk_cache *cache, uint64_t size,
-	struct CUstream_st *stream, uint32_t flags, uint64_t want, uint64_t *ret_addr)
-{
-	int err;
-
-	glk_shortage_ask(cache, want, stream);
-	/* not asked once more */
-	glk_thread_current->asked++;
-	err = glk_cache_miss(cache, size, stream, flags, ret_addr);
-	glk_thread_current->asked--;
-	return err;
+	since = glk_lock_short(&cache->lock, since);
+	if (plain && asked->seat &&
+		glk_straight_take(cache, asked->seat, asked->id, asked->stream,
+			asked->size, ret_addr)) {
+		glk_unlock_short(&cache->lock, since, times);
+		GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
+		return 0;
+	}
+	glk_lock_lengthen(&cache->lock);
+	return serve_long(cache, asked, since ? since : glk_clock_ticks(), ret_addr);
 }
 
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,
 	uint32_t flags, uint64_t *ret_addr)
 {
-	struct glk_request request = request_of(size, flags);
 	struct glk_stream_facts facts = {0};
-	struct asked asked = {.since = glk_clock_ticks(), .tag = glk_seat_tag(cache)};
-	uint64_t want = 0;
+	struct asked asked = {.size = size,
+		.handle = stream,
+		.flags = flags,
+		.tag = glk_seat_tag(cache)};
+	bool plain;
 	int err;
 
 	if (!size)
@@ -348,30 +351,30 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	if (asked.seat && !flags &&
 		hit_late(cache, asked.seat, asked.id, asked.stream, size, ret_addr))
 		return 0;
-	request.capture = facts.capture;
-	if (!flags && !asked.session && !facts.capture &&
-		take_latest(cache, &asked, size, ret_addr))
-		return 0;
-	err = serve_asked(cache, &request, &asked, &want, ret_addr);
-	return want ? miss_again(cache, size, stream, flags, want, ret_addr) : err;
+	asked.capture = facts.capture;
+	plain = !flags && !asked.session && !asked.tag && !facts.capture;
+	return serve_asked(cache, &asked, plain, ret_addr);
 }
 
 /*
- * The same for a plain request on the legacy stream by a thread that has used it of late, `row`: so the GPU
- * is started, no pool of graphs is open, and the thread has no tag. Nothing is left in the bin.
+ * The same for a plain request on a stream that the thread has used of late, `row`: so the GPU is started, and the
+ * thread has no tag. Nothing is left in the bin. -EAGAIN: it is to be asked what the stream is.
  */
 static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *seat,
-	const struct glk_row *row, void **ret_ptr)
+	const struct glk_row *row, struct CUstream_st *handle, void **ret_ptr)
 {
-	struct glk_request request = request_of(size, 0);
-	struct asked asked = {.since = glk_clock_ticks(),
+	struct asked asked = {.size = size,
+		.handle = handle,
+		.stream = glk_load_relaxed(&row->handle),
 		.seat = seat,
 		.id = (uint32_t)(row - cache->rows)};
-	uint64_t addr, want = 0;
-	int err = serve_asked(cache, &request, &asked, &want, &addr);
+	uint64_t addr;
+	int err;
 
-	if (want)
-		err = miss_again(cache, size, NULL, 0, want, &addr);
+	/* no pool of graphs is open; and the legacy stream captures nothing */
+	if (asked.stream && glk_stream_ask(&cache->streams, asked.id, handle))
+		return -EAGAIN;
+	err = serve_asked(cache, &asked, true, &addr);
 	if (!err)
 		*ret_ptr = (void *)(uintptr_t)addr;
 	return err;
@@ -410,24 +413,21 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	struct glk_row *row;
 	uint32_t id = 0;
 	uint64_t addr;
+	int err;
 
-	if (!size || place->serial != cache->serial)
+	if (!size || place->serial != cache->serial || glk_thread_current->told)
 		return miss(cache, size, stream, ret_ptr);
 	row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
 	if (glk_load_relaxed(&row->handle) != name)
 		return miss(cache, size, stream, ret_ptr);
-	/* another stream may capture a graph, or be a new one with an old name: it is asked first */
 	if (glk_request_binned(cache, size))
 		id = pop_any(cache, place->seat, row, glk_quick_grains(size));
-	else if (!name)
-		id = glk_latest_take(cache, row, glk_quick_grains(size));
 	if (id && revive(cache, place->seat, id, size, &addr)) {
 		*ret_ptr = (void *)(uintptr_t)addr;
 		return 0;
 	}
-	if (name || glk_thread_current->told)
-		return miss(cache, size, stream, ret_ptr);
-	return miss_known(cache, size, place->seat, row, ret_ptr);
+	err = miss_known(cache, size, place->seat, row, stream, ret_ptr);
+	return err == -EAGAIN ? miss(cache, size, stream, ret_ptr) : err;
 }
 
 int glk_hit_stray(struct glk_cache *cache, uint32_t extent, uint64_t size,

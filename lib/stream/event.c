@@ -39,12 +39,6 @@
 /* More streams than these are not asked again for one request, and what more of them used is due none. */
 #define FEW 8
 
-/* Freed on its own default stream by a thread before it records an event there. */
-#define OWN_BYTES ((uint64_t)1 << 20)
-
-/* Of the memory that is held, the part that is worth an event where several streams used it. */
-#define PART 1024
-
 #define SPARE (sizeof((struct glk_streams *)0)->events.spare / sizeof(void *))
 
 static int take(struct glk_streams *streams, struct glk_drv_event **ret_event)
@@ -485,7 +479,7 @@ bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
 	uint64_t left = streams->due.streams & streams->used & ~GLK_USE_CROWD;
 	uint64_t before = streams->records, kept = 0;
 
-	if (streams->due.bytes < held / PART)
+	if (!glk_event_is_due(streams, held))
 		return false;
 	for (; left; left &= left - 1) {
 		struct glk_stream *s =
@@ -512,7 +506,7 @@ bool glk_event_record_due(struct glk_streams *streams, uint64_t held)
 void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t bytes)
 {
 	s->owed += bytes;
-	if ((s->owed < OWN_BYTES && !s->wanted) ||
+	if ((s->owed < GLK_STREAM_OWN_BYTES && !s->wanted) ||
 		glk_event_newest(s) >= glk_stream_freed(streams, s))
 		return;
 	if (s->count == s->most)

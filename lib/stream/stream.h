@@ -168,6 +168,15 @@ struct glk_streams {
 	struct glk_times waited;     /* for the work of the GPU */
 };
 
+/* Of the memory that is held, the part that is worth an event where several streams used it. */
+#define GLK_EVENT_PART 1024
+
+/* Whether glk_event_record_due() has something to record. */
+static inline bool glk_event_is_due(const struct glk_streams *streams, uint64_t held)
+{
+	return streams->due.streams && streams->due.bytes >= held / GLK_EVENT_PART;
+}
+
 /* table.c. 0, -ENOMEM. */
 int glk_streams_init(struct glk_streams *streams, struct glk_drv *drv, int device,
 	struct glk_lock *gpu);
@@ -207,7 +216,11 @@ static inline struct CUstream_st *glk_stream_name(const struct CUstream_st *hand
  */
 int glk_stream_get(struct glk_streams *streams, struct CUstream_st *handle,
 	struct glk_stream_facts *facts, uint32_t *ret_stream);
-/* The same if it is known already, and 0 if not; the driver is not asked. */
+/* For one that is known, by its number and a handle of its own: asks the driver. 0: it is the same stream still, and
+ * captures nothing; else there is more to ask. Any thread, no lock. */
+int glk_stream_ask(
+	struct glk_streams *streams, uint32_t stream, struct CUstream_st *handle);
+/* As glk_stream_get() if it is known already, and 0 if not; the driver is not asked. */
 uint32_t glk_stream_find(struct glk_streams *streams, struct CUstream_st *handle);
 static inline struct glk_stream *glk_stream_at(
 	const struct glk_streams *streams, uint32_t stream)
@@ -323,6 +336,16 @@ static inline void glk_clock_raise(
 {
 	if (s->state == GLK_STREAM_LIVE && s->bit < GLK_STREAM_BITS)
 		glk_clock_set_freed(streams, s, tick);
+}
+
+/* Freed on its own default stream by a thread before it records an event there. */
+#define GLK_STREAM_OWN_BYTES ((uint64_t)1 << 20)
+
+/* Whether one may be recorded then: see below. */
+static inline bool glk_stream_owes(const struct glk_stream *s, uint64_t bytes)
+{
+	return s->handle == GLK_STREAM_PER_THREAD &&
+		(s->wanted || s->owed + bytes >= GLK_STREAM_OWN_BYTES);
 }
 
 /* The calling thread freed so many bytes on a stream, or 0 and asks for some. On its own default stream it records

@@ -184,10 +184,12 @@ void glk_arena_merge(struct glk_arena *arena, uint32_t extent, const struct glk_
 /* supply.c. Whether so much memory is stranded that places should be chosen to have less of it, before so many
  * bytes more. */
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size);
-/* Says in the map of the GPU's own arena whether so much lies beside live blocks, in bins or in holes, that it packs,
+/* The sums of all seats that the policy goes by; with many threads they may be old. */
+void glk_supply_sum(struct glk_cache *gpu);
+/* With these, says in the map of the GPU's own arena whether so much lies beside live blocks, in bins or in holes, that it packs,
  * and whether so much is held that places are tight, with a request of so many bytes; past the target a few blocks
  * in bins are given back then. */
-void glk_supply_pack(struct glk_arena *arena, uint64_t size);
+void glk_supply_weigh(struct glk_arena *arena, uint64_t size);
 /* Some blocks in bins are merged with what is free beside them, before pages are made past the target for so many
  * bytes, or where more of them wait than a quarter of what may be held above the peak. Whether any was. */
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size);

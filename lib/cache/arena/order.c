@@ -300,17 +300,6 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	return true;
 }
 
-/* Whether the idle page of a mapping was met earlier in the place, which will take it: then this
- * mapping needs pages of its own. */
-static bool taken_before(struct glk_map *map, uint32_t slot)
-{
-	struct glk_page *page = glk_map_page(map, map->page[slot]);
-	bool before = page->mark == map->space->mark;
-
-	page->mark = map->space->mark;
-	return before && page->in_use == GLK_NO_SLOT;
-}
-
 /* Counts the slots of a place whose page is taken by an earlier one; false if one of them may
  * not lose its mapping now. */
 static bool count_taken(struct glk_arena *arena, struct glk_map *map, uint32_t first,
@@ -328,7 +317,7 @@ static bool count_taken(struct glk_arena *arena, struct glk_map *map, uint32_t f
 			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left), slots;
 			struct glk_mapping m;
 
-			if (!taken_before(map, slot))
+			if (!glk_slot_is_taken(map, slot))
 				continue;
 			m = glk_mapping_from(map, slot);
 			if (!glk_limbo_ready(&limbo, map, m.first, m.last))

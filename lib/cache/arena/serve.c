@@ -13,9 +13,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-/* With more seats than this they are not all added up at each miss. */
-#define SUM_SEATS 16
-
 /* Pages ahead, instead of mapping some. */
 static void try_ahead(
 	struct glk_arena *arena, const struct glk_want *want, struct glk_fit *fit)
@@ -232,15 +229,6 @@ static inline int admit(
 	return size <= most ? 0 : too_large(gpu, node, size, most);
 }
 
-/* The sums of all seats that the policy goes by; with many threads they may be old. */
-static void sum_up(struct glk_cache *gpu)
-{
-	uint32_t used = glk_load_relaxed(&gpu->seats.used);
-
-	if (used <= SUM_SEATS || gpu->served % used == 0)
-		glk_seats_sum(gpu, &gpu->sum);
-}
-
 /* Whether a plan of somebody else is at the slots of a run: to map there, or to take a mapping away. */
 static bool is_beset(const struct glk_map *map, uint32_t first, uint32_t last)
 {
@@ -389,7 +377,7 @@ int glk_arena_pages(
 	struct glk_arena *arena, struct glk_request *request, uint32_t *ret_pages)
 {
 	arena->gpu->streams.stuck = false;
-	sum_up(arena->gpu);
+	glk_supply_sum(arena->gpu);
 	return glk_request_somehow(arena, request, glk_supply_chain, ret_pages);
 }
 
@@ -406,9 +394,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	err = admit(gpu, node, request->size);
 	if (err)
 		return err;
-	sum_up(gpu);
-	if (gpu->streams.due.streams &&
-		glk_event_record_due(&gpu->streams, glk_load_relaxed(&gpu->node->held)))
+	if (glk_event_record_due(&gpu->streams, glk_load_relaxed(&gpu->node->held)))
 		request->called = true;
 	if (whole)
 		request->rounded = (request->size + slot - 1) & ~(slot - 1);
@@ -416,7 +402,7 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	request->bin = whole || !row || !glk_request_binned(gpu, request->size)
 		? 0
 		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
-	glk_supply_pack(arena, request->size);
+	glk_supply_weigh(arena, request->size);
 	request->trim = arena->map.space->of[GLK_OF_NODE].stranded && node == gpu->node &&
 		glk_supply_tight(arena, request->size);
 	err = glk_request_somehow(arena, request, alloc, &extent);

@@ -20,6 +20,9 @@
 /* Groups of 64 slots whose idle pages are looked at for a request, in each of the passes. */
 #define GROUPS 256
 
+/* With more seats than this they are not all added up at each miss. */
+#define SUM_SEATS 16
+
 struct order {
 	struct glk_arena *arena;
 	struct glk_request *request;
@@ -368,7 +371,7 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 /* From which part of all that is held on what lies beside live blocks is much, and what is held above their peak. */
 #define BESIDE 16
 
-/* The rest of glk_supply_pack(), with so many bytes beside live blocks. */
+/* The rest of glk_supply_weigh(), with so many bytes beside live blocks. */
 static GLK_COLD void pack(struct glk_arena *arena, uint64_t size, uint64_t beside)
 {
 	struct glk_cache *gpu = arena->gpu;
@@ -386,13 +389,23 @@ static GLK_COLD void pack(struct glk_arena *arena, uint64_t size, uint64_t besid
 		glk_quick_ebb(gpu);
 }
 
-void glk_supply_pack(struct glk_arena *arena, uint64_t size)
+void glk_supply_sum(struct glk_cache *gpu)
+{
+	uint32_t used = glk_load_relaxed(&gpu->seats.used);
+
+	if (used <= SUM_SEATS || gpu->served % used == 0)
+		glk_seats_sum(gpu, &gpu->sum);
+}
+
+void glk_supply_weigh(struct glk_arena *arena, uint64_t size)
 {
 	struct glk_map *map = &arena->map;
 	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
-	uint64_t idle = (stock->idle_slots + stock->stranded) << map->shift;
-	uint64_t used = arena->gpu->sum.given + idle;
+	uint64_t idle = (stock->idle_slots + stock->stranded) << map->shift, used;
 
+	glk_supply_sum(arena->gpu);
+	arena->gpu->weighed = arena->gpu->served;
+	used = arena->gpu->sum.given + idle;
 	map->packs = map->tight = false;
 	if (stock->page_bytes > used + TARGET_LEAST)
 		pack(arena, size, stock->page_bytes - used);
@@ -401,20 +414,22 @@ void glk_supply_pack(struct glk_arena *arena, uint64_t size)
 bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 {
 	const struct glk_map *map = &arena->map;
-	uint64_t budget = glk_load_relaxed(&arena->gpu->node->budget), slack, peak, most;
-	uint64_t held = glk_node_own(arena->gpu->node);
+	struct glk_cache *gpu = arena->gpu;
+	uint64_t budget = glk_load_relaxed(&gpu->node->budget), slack, peak, most;
+	uint64_t held = glk_node_own(gpu->node);
 
 	if (arena->ops->fixed)
 		return false;
-	slack = glk_arena_idle(arena, arena->gpu->node);
+	slack = glk_arena_idle(arena, gpu->node);
 	if (slack >= held / 5)
 		return false;
-	peak = peak_of(arena->gpu, size);
-	most = peak + target_above(arena->gpu, peak);
+	peak = peak_of(gpu, size);
+	most = peak + target_above(gpu, peak);
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */
-	if (map->space->of[GLK_OF_NODE].stranded << map->shift <= (most - peak) * 6 / 5)
+	gpu->stranded_most = (most - peak) * 6 / 5 >> map->shift;
+	if (map->space->of[GLK_OF_NODE].stranded <= gpu->stranded_most)
 		return false;
 	return slack + (most > held ? most - held : 0) < held / 5;
 }

@@ -9,8 +9,7 @@
  * with its neighbours, so that larger requests find no place and must map pages. So:
  *
  *  - Blocks up to policy.bins go to a bin when they are freed, larger ones to their extents at
- *    once: a place for those is found cheaply, and layouts of equal steps settle. But for the
- *    one that was freed last: see latest.h.
+ *    once: a place for those is found cheaply, and layouts of equal steps settle.
  *  - The first miss of the bin of a small size carves one block, each later one about twice as
  *    many, so that a wave of requests misses a few times.
  *  - A request that would have to map pages gives a bounded number of blocks back first: see

@@ -8,7 +8,8 @@
  * give back by turns; a few go with each request while more is held and much of it lies beside live
  * blocks, by turns of the sizes too. All go back when memory is short, and those of a stream when it ends.
  */
-#include "cache/bin/latest.h"
+#include "cache/bin/quick.h"
+#include "cache/plan.h"
 
 /* Blocks that one request gives back before it maps. */
 #define YIELD_BLOCKS 32
@@ -105,7 +106,7 @@ bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 
 bool glk_quick_drain(struct glk_cache *cache)
 {
-	uint32_t count = glk_latest_settle(cache), rows = 0, got;
+	uint32_t count = 0, rows = 0, got;
 
 	for (uint32_t i = 0;
 		i < cache->last_row && rows < DRAIN_ROWS && count < DRAIN_BLOCKS; i++) {
@@ -137,7 +138,7 @@ void glk_quick_ebb(struct glk_cache *cache)
 
 bool glk_quick_flush(struct glk_cache *cache)
 {
-	uint32_t count = glk_latest_settle(cache);
+	uint32_t count = 0;
 
 	for (uint32_t row = 1; row <= cache->last_row; row++) {
 		count += empty_row_slowly(cache, &cache->rows[row], UINT32_MAX);
@@ -158,7 +159,6 @@ void glk_quick_stray(struct glk_cache *cache, uint32_t extent)
 	struct glk_use use;
 
 	glk_lock(&cache->lock);
-	glk_latest_settle(cache);
 	use = glk_quick_now(cache, glk_extent_at(&cache->arena.map, extent)->stream);
 	glk_quick_gone(cache, glk_extent_at(&cache->arena.map, extent));
 	glk_arena_merge(&cache->arena, extent, &use);
@@ -209,7 +209,6 @@ void glk_quick_end(
 {
 	struct glk_row *row = &cache->rows[stream];
 
-	glk_latest_settle(cache);
 	/* of a stream that had the handle before, and ended unannounced */
 	if (cache->ended != cache->streams.ended)
 		glk_quick_sweep(cache);

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/away.h"
-#include "cache/bin/latest.h"
+#include "cache/bin/quick.h"
 #include "cache/device.h"
 #include "cache/plan.h"
 
@@ -247,7 +247,6 @@ static int begin(
 	glk_graph_settle(graph);
 	/* what the program freed since then is had when it has finished, and no event can be
 	 * recorded on a stream once it captures */
-	glk_latest_settle(cache);
 	glk_event_poll(&cache->streams);
 	announce(cache, graph, b->capture ? 0 : stream);
 	cache->streams.captures++;

@@ -7,6 +7,9 @@
  * A page of several slots is idle when nobody is left on any of them, and what nobody is on of one
  * in use is stranded. Only the mappings at the two ends of a run may reach beyond it, so all inside
  * is counted by the word.
+ *
+ * Nearly all runs are plain: usable as they are, of pages of the GPU that have one mapping each. Of those only the
+ * ends are looked at.
  */
 #include "map/map.h"
 
@@ -209,7 +212,93 @@ static void enter_shared(struct glk_map *map, uint32_t first, uint32_t last)
 	add_idle(map, -idle, -far);
 }
 
-void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
+/* The mapping of several slots that one is of: its first and its last, as a rule by the bits of a word. */
+static inline struct glk_mapping bounds(const struct glk_map *map, uint32_t slot)
+{
+	uint32_t w = slot >> 6, base = slot & ~UINT32_C(63);
+	uint64_t below = ~UINT64_C(0) >> (63 - (slot & 63));
+	uint64_t begins = map->head[w] & below;
+	uint64_t ends = (map->head[w] | ~map->wide[w]) & ~below;
+
+	if (!begins || !ends)
+		return glk_mapping_wide(map, slot);
+	return (struct glk_mapping){base | (63 - (uint32_t)__builtin_clzll(begins)),
+		(base | (uint32_t)__builtin_ctzll(ends)) - 1};
+}
+
+/* Slots that a plain run strands at the mapping of one of its ends, or keeps from that where others are on it. */
+static inline uint64_t strands(const struct glk_map *map, struct glk_mapping m,
+	uint32_t first, uint32_t last, bool others, uint64_t counted)
+{
+	uint32_t from = m.first > first ? m.first : first;
+	uint32_t to = m.last < last ? m.last : last;
+	uint64_t comes = to - from + 1 - counted;
+
+	others = others ||
+		(m.first < first && glk_bits_any(map->busy, m.first, first - 1)) ||
+		(m.last > last && glk_bits_any(map->busy, last + 1, m.last));
+	return others ? -comes : m.last - m.first + 1 - comes;
+}
+
+/*
+ * A plain run has come, or is about to go. Others may be on its first and on its last slot. Each slot counts as one
+ * of a page of its own, but for what is left of the mappings at the ends. Where the first mapping begins.
+ */
+static inline __attribute__((always_inline)) uint32_t book_plain(struct glk_map *map,
+	uint32_t first, uint32_t last, uint64_t on_first, uint64_t on_last, bool goes)
+{
+	struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
+	uint64_t slots = last - first + 1 - on_first - on_last, stranded = 0;
+	struct glk_mapping m = {first, first};
+
+	if (glk_bit_get(map->wide, first)) {
+		m = bounds(map, first);
+		stranded = m.last < last
+			? strands(map, m, first, last, on_first, on_first)
+			: strands(map, m, first, last, on_first | on_last,
+				  on_first + on_last);
+	}
+	if (m.last < last && glk_bit_get(map->wide, last))
+		stranded +=
+			strands(map, bounds(map, last), first, last, on_last, on_last);
+	if (goes) {
+		stock->idle_slots += slots + stranded;
+		stock->stranded -= stranded;
+	} else {
+		stock->idle_slots -= slots + stranded;
+		stock->stranded += stranded;
+	}
+	return m.first;
+}
+
+void glk_slots_enter_plain(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	uint64_t on_first = map->count[first]++ > 0, on_last = 0;
+
+	if (first != last)
+		on_last = map->count[last]++ > 0;
+	book_plain(map, first, last, on_first, on_last, false);
+	glk_bits_set(map->busy, first, last);
+}
+
+void glk_slots_leave_plain(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	uint64_t on_first = --map->count[first] > 0, on_last = 0;
+	uint32_t begin;
+
+	if (first != last)
+		on_last = --map->count[last] > 0;
+	begin = book_plain(map, first, last, on_first, on_last, true);
+	glk_bits_clear(map->busy, first, last);
+	if (on_first)
+		glk_bit_set(map->busy, first);
+	if (on_last)
+		glk_bit_set(map->busy, last);
+	glk_idle_touch(map, begin, last);
+}
+
+static __attribute__((noinline)) void enter(
+	struct glk_map *map, uint32_t first, uint32_t last)
 {
 	struct ends ends;
 	uint64_t idle = 0, far = 0, shared = 0;
@@ -231,6 +320,29 @@ void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
 	if (first != last)
 		map->count[last]++;
 	book_ends(map, &ends);
+}
+
+bool glk_slots_differ(const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	map->space->mark++;
+	GLK_BITS_EACH(w, mask, first, last, {
+		uint64_t left = glk_mapping_starts(map, w, map->shared[w] & mask, first);
+
+		for (; left; left &= left - 1) {
+			if (glk_slot_is_taken(
+				    map, w << 6 | (uint32_t)__builtin_ctzll(left)))
+				return false;
+		}
+	});
+	return true;
+}
+
+void glk_slots_enter(struct glk_map *map, uint32_t first, uint32_t last)
+{
+	if (glk_slots_plain(map, first, last))
+		glk_slots_enter_plain(map, first, last);
+	else
+		enter(map, first, last);
 }
 
 /* Where the mapping at an end of a run begins, if others are on it; only there may they be. */
@@ -290,31 +402,6 @@ static void leave_shared(
 	add_idle(map, idle, far);
 }
 
-/* Others may have been at the ends of the run before. */
-static void leave_use(
-	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
-{
-	if (!use->streams)
-		return;
-	if (glk_use_covers(map, first, use) && glk_use_covers(map, last, use)) {
-		glk_use_set(map, first, last, use);
-		return;
-	}
-	glk_use_join(map, first, first, use);
-	if (first != last)
-		glk_use_join(map, last, last, use);
-	if (first + 1 < last)
-		glk_use_set(map, first + 1, last - 1, use);
-}
-
-/* Idle pages are met where their mapping begins, which may be before the run. */
-static void touch(struct glk_map *map, uint32_t first, uint32_t last)
-{
-	if (glk_bit_get(map->wide, first))
-		first = glk_mapping_wide(map, first).first;
-	glk_idle_touch(map, first, last);
-}
-
 /* Others are in an end slot, which is busy as before, and no idle one if it was counted so. */
 static inline void stay(struct glk_map *map, uint32_t slot, uint64_t *idle, uint64_t *far)
 {
@@ -325,7 +412,7 @@ static inline void stay(struct glk_map *map, uint32_t slot, uint64_t *idle, uint
 	*far -= is_far(map, slot);
 }
 
-void glk_slots_leave(
+static __attribute__((noinline)) void leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
 	struct ends ends;
@@ -333,7 +420,6 @@ void glk_slots_leave(
 	bool others_first, others_last;
 
 	find_ends(map, first, last, 1, &ends);
-	leave_use(map, first, last, use);
 	others_first = --map->count[first] > 0;
 	others_last = first != last && --map->count[last] > 0;
 	GLK_BITS_EACH(w, mask, first, last, {
@@ -353,43 +439,24 @@ void glk_slots_leave(
 	book_ends(map, &ends);
 	if (shared)
 		leave_shared(map, first, last, use);
-	touch(map, first, last);
 }
 
-/* Whether anybody but the extent on a run is on a mapping that it touches. */
-static bool others_on(const struct glk_map *map, uint32_t start, uint32_t end,
-	uint32_t first, uint32_t last)
+/* Idle pages are met where their mapping begins, which may be before the run. */
+static void touch(struct glk_map *map, uint32_t first, uint32_t last)
 {
-	return (start < first && glk_bits_any(map->busy, start, first - 1)) ||
-		(end > last && glk_bits_any(map->busy, last + 1, end)) ||
-		(start <= first && map->count[first] > 1) ||
-		(end >= last && map->count[last] > 1);
+	if (glk_bit_get(map->wide, first))
+		first = glk_mapping_wide(map, first).first;
+	glk_idle_touch(map, first, last);
 }
 
-void glk_slots_again(
+void glk_slots_leave(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
 {
-	uint32_t begin = begin_of(map, first);
-
-	leave_use(map, first, last, use);
-	GLK_BITS_EACH(w, mask, first, last, {
-		uint64_t left = glk_mapping_starts(
-			map, w, map->shared[w] & map->usable[w] & mask, first);
-
-		for (; left; left &= left - 1) {
-			uint32_t slot = w << 6 | (uint32_t)__builtin_ctzll(left);
-			struct glk_page *page = glk_map_page(map, map->page[slot]);
-			uint32_t slots = glk_page_slots(map, page);
-			uint32_t start = slot == first ? begin : slot;
-
-			if (page->in_use != start)
-				continue;
-			if (use->streams)
-				glk_use_add(&page->use, use);
-			if (!others_on(map, start, start + slots - 1, first, last))
-				glk_idle_touch(map, page->first_alias,
-					page->first_alias + slots - 1);
-		}
-	});
+	glk_use_leave(map, first, last, use);
+	if (glk_slots_plain(map, first, last)) {
+		glk_slots_leave_plain(map, first, last);
+		return;
+	}
+	leave(map, first, last, use);
 	touch(map, first, last);
 }

@@ -41,3 +41,19 @@ struct glk_use glk_use_sum(const struct glk_map *map, uint32_t first, uint32_t l
 		glk_use_add(&sum, &map->use[glk_use_slot(map, slot)]);
 	return sum;
 }
+
+void glk_use_leave(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use)
+{
+	if (!use->streams)
+		return;
+	if (glk_use_covers(map, first, use) && glk_use_covers(map, last, use)) {
+		glk_use_set(map, first, last, use);
+		return;
+	}
+	glk_use_join(map, first, first, use);
+	if (first != last)
+		glk_use_join(map, last, last, use);
+	if (first + 1 < last)
+		glk_use_set(map, first + 1, last - 1, use);
+}

@@ -51,6 +51,9 @@ void glk_use_set(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
 void glk_use_join(
 	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
+/* For a run that an extent leaves, at whose ends others may have been before; of no stream: nothing. */
+void glk_use_leave(
+	struct glk_map *map, uint32_t first, uint32_t last, const struct glk_use *use);
 /* All uses of a run. */
 struct glk_use glk_use_sum(const struct glk_map *map, uint32_t first, uint32_t last);
 

@@ -9,7 +9,7 @@
 #include "base/conf.h"
 #include "base/rcu.h"
 #include "cache/arena/request.h"
-#include "cache/bin/latest.h"
+#include "cache/bin/quick.h"
 #include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
@@ -354,12 +354,6 @@ static inline void rig_work(
 {
 	if (glk_soft_work(rig->drv, 0, stream, addr, size, true))
 		tap_bail(rig_error().text);
-}
-
-/* As after whatever request may come next: the block that was freed last has merged. */
-static inline void rig_settle(struct rig *rig)
-{
-	walk_settle(&rig->cache);
 }
 
 static inline struct glake_stats rig_figures(struct rig *rig)

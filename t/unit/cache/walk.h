@@ -7,7 +7,6 @@
  * themselves. Nothing may be under way meanwhile.
  */
 #include "cache/arena/request.h"
-#include "cache/bin/latest.h"
 #include "cache/block.h"
 #include "cache/graph/graph.h"
 #include "cache/hint.h"
@@ -22,19 +21,10 @@
 #include "tap.h"
 #include "tier/pack.h"
 
-/* As after whatever request may come next: the block that was freed last has merged. */
-static inline void walk_settle(struct glk_cache *cache)
-{
-	glk_lock(&cache->lock);
-	glk_latest_settle(cache);
-	glk_unlock(&cache->lock);
-}
-
 static inline struct glake_stats walk_figures(struct glk_cache *cache)
 {
 	struct glake_stats stats;
 
-	walk_settle(cache);
 	glk_cache_figures(cache, &stats);
 	return stats;
 }
