@@ -365,7 +365,9 @@ static inline bool walk_verify(struct glk_cache *cache)
 }
 
 #include "unit/cache/books.h"
+#include "unit/cache/parts.h"
 #include "unit/cache/runs.h"
+
 /* Whether streams have all that is live, and all that lies in bins. */
 static inline bool walk_streams_are_sound(
 	struct glk_cache *cache, const struct glake_stats *told)
@@ -503,6 +505,7 @@ static inline bool walk_tables_are_sound(struct glk_cache *cache)
 	same &= walk_streams_are_sound(cache, &told);
 	same &= walk_records_are_sound(cache);
 	same &= walk_hints_are_sound(cache);
+	same &= walk_parts_are_sound(cache);
 	same &= books_store(&cache->mover.store);
 	same &= books_streams(&cache->streams);
 	return same && books_hostpool(&cache->hostpool);
