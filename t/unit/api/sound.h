@@ -26,4 +26,14 @@ static inline bool context_is_sound(struct glk_context *context)
 	return sound;
 }
 
+/* The end of a context that nobody is in the middle of anything with. */
+static inline int sound_close(struct glake *ctx, size_t *ret_leaked)
+{
+	struct glk_context *context;
+
+	if (glk_context_get(ctx, &context) || !context_is_sound(context))
+		tap_bail("the books do not agree at the end");
+	return glake_close(ctx, ret_leaked);
+}
+
 #endif

@@ -5,6 +5,8 @@
 /* What the tests of KV caches share: a context over the software device, and looks at a cache. */
 #include "seed.h"
 #include "tap.h"
+#include "unit/api/sound.h"
+#include "unit/kv/kv_books.h"
 
 #include <glake/glake.h>
 
@@ -47,10 +49,20 @@ static inline struct glake_stats figures(void)
 	return s;
 }
 
+/* Nothing is under way: all books agree. */
+static inline void look(void)
+{
+	struct glk_context *context;
+
+	if (glk_context_get(ctx, &context) || !context_is_sound(context))
+		tap_bail("the books are wrong");
+}
+
 static inline void finish(void)
 {
 	size_t leaked = 99;
 
+	look();
 	glake_stream_free(ctx, 0, stream);
 	is_int(glake_close(ctx, &leaked), 0, "closed");
 	is_int((int64_t)leaked, 0, "no block was live");
@@ -65,10 +77,15 @@ static inline struct glake_kv *make(const struct glake_kv_options *o)
 	return kv;
 }
 
+/* The figures of a cache, whose books are looked at by the way. */
 static inline struct glake_kv_figures told(struct glake_kv *kv)
 {
 	struct glake_kv_figures f = {.sz = sizeof(f)};
+	struct glk_context *context;
 
+	/* one whose context has ended has figures alone */
+	if (!glk_context_get(ctx, &context) && !kv_is_sound(kv))
+		tap_bail("the books of a KV cache are wrong");
 	if (glake_kv_figures_get(kv, &f))
 		tap_bail(record().text);
 	return f;
