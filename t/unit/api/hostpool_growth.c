@@ -8,6 +8,7 @@
 #include "seed.h"
 #include "tap.h"
 #include "tier/piece.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -121,7 +122,7 @@ static void end(void)
 	glake_trim(ctx, 0, SIZE_MAX, NULL);
 	if (pool->held || pool->pieces)
 		tap_bail("something is held");
-	glake_close(ctx, NULL);
+	sound_close(ctx, NULL);
 }
 
 /* From 2^low to 2^high, as many of each power. */
@@ -327,7 +328,7 @@ static void at_once(void)
 		failed += ret != NULL;
 	}
 	is_int(failed, 0, "  and those are made at once");
-	glake_close(ctx, NULL);
+	sound_close(ctx, NULL);
 	pthread_barrier_destroy(&meet);
 }
 
@@ -365,7 +366,7 @@ static void among_fragments(void)
 	is_int(glake_host_alloc(ctx, 0, 2 * MIB - 64, 21, &q), 0,
 		"of the largest alignment");
 	is_int((int64_t)pool->grows, 2, "  from that piece again");
-	glake_close(ctx, NULL);
+	sound_close(ctx, NULL);
 }
 
 static int lock_error;
@@ -397,7 +398,7 @@ static void wished_for(void)
 		ok(made > 1, "  which was tried");
 		is_int((int64_t)pool->held, 256 * (int64_t)MIB,
 			"  and nothing was given back");
-		glake_close(ctx, NULL);
+		sound_close(ctx, NULL);
 	}
 }
 
@@ -437,7 +438,7 @@ static void small_alone(void)
 	ok(!glake_host_alloc(ctx, 0, 128 * MIB, 0, &ptr) && !large,
 		"and become a large one while another becomes free");
 	is_int((int64_t)pool->held, 256 * (int64_t)MIB, "  which stays");
-	glake_close(ctx, NULL);
+	sound_close(ctx, NULL);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 #include "tap.h"
 
 #include "numa/topology.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/context.h>
@@ -128,7 +129,7 @@ static void devices(void)
 	is_int(driver.version, 0, "which has no version of CUDA");
 	is_str(driver.fallback, "", "and was asked for");
 	is_int(glake_driver_get(ctx, NULL), -EINVAL, "nowhere to write");
-	is_int(glake_close(ctx, NULL), 0, "close");
+	is_int(sound_close(ctx, NULL), 0, "close");
 	is_int(glake_device_get(ctx, 0, &device), -ESTALE, "no GPU of a closed context");
 	is_int(glake_driver_get(ctx, &driver), -ESTALE, "nor its driver");
 	glake_last_error(&error);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The walk of addresses and the report of a refusal, by the public functions. */
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <sys/wait.h>
@@ -173,7 +174,7 @@ int main(void)
 	refusal();
 	origins();
 	in_a_child();
-	glake_close(ctx, NULL);
+	sound_close(ctx, NULL);
 	is_int(glake_map(ctx, 0, 0, add, &sums), -ESTALE,
 		"a context that is closed has no map");
 	return tap_done();

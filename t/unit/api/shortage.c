@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* A function of the program that makes room: when it is asked, for what, and what it may do. */
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <glake/glake.h>
 
@@ -79,7 +80,7 @@ static void end(void)
 
 	for (int i = 0; i < 8; i++)
 		glake_free(ctx, kept[i], NULL);
-	is_int(glake_close(ctx, &live) | (int)live, 0, "closed, with nothing live");
+	is_int(sound_close(ctx, &live) | (int)live, 0, "closed, with nothing live");
 }
 
 static int class(void)

@@ -2,6 +2,7 @@
 /* Work for the software device through the public face: that it runs, is judged and refused. */
 #include "api/context.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -41,7 +42,7 @@ static void close_soft(void)
 	is_int(glake_event_free(ctx, 0, event), 0, "the event");
 	is_int(glake_stream_free(ctx, 0, a) | glake_stream_free(ctx, 0, b), 0,
 		"the streams");
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 static struct glake_error error(void)

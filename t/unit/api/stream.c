@@ -4,6 +4,7 @@
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -175,6 +176,6 @@ int main(void)
 	ends();
 	ends_unused();
 	fails();
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 	return tap_done();
 }

@@ -9,6 +9,7 @@
 #include "api/uvm.h"
 #include "base/clock.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <glake/info.h>
 #include <glake/memory.h>
@@ -59,7 +60,7 @@ static void close_context(void)
 {
 	is_int(glake_uvm_close(ctx), 0, "closed");
 	is_int(fake_open_fds(&fake), FAKE_OPEN, "with every descriptor");
-	is_int(glake_close(ctx, NULL), 0, "the end");
+	is_int(sound_close(ctx, NULL), 0, "the end");
 }
 
 static void thrash(const void *at, uint64_t bytes, uint64_t processors)

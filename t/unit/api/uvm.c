@@ -9,6 +9,7 @@
 #include "api/context.h"
 #include "api/uvm.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <glake/figures.h>
 #include <glake/info.h>
@@ -296,6 +297,6 @@ int main(void)
 	suspended();
 	threads();
 	forked();
-	is_int(glake_close(ctx, NULL), 0, "the end");
+	is_int(sound_close(ctx, NULL), 0, "the end");
 	return tap_done();
 }

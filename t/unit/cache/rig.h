@@ -152,7 +152,7 @@ static inline void rig_drop(struct rig *rig, uint32_t graph)
 /* What the end of the blocks says, and of the device; the blocks that were live. */
 struct rig_end {
 	int cache, device;
-	bool rests;  /* nothing was under way before */
+	bool rests;  /* nothing was under way before, and all books agreed */
 	bool tables; /* it has some still */
 	size_t live;
 	/* Bytes that are counted as held and were not lost, of the GPU and of the host. */
@@ -193,6 +193,7 @@ static inline struct rig_end rig_end(struct rig *rig)
 	glk_soft_run_all(rig->drv);
 	glk_cache_still(&rig->cache); /* as the end does: its threads have plans, too */
 	end.rests = !glk_load_relaxed(&rig->cache.started) || books_rest(&rig->cache);
+	end.rests &= walk_is_sound(&rig->cache);
 	end.cache = glk_cache_fini(&rig->cache, &end.live);
 	end.plans = rig_plans(&rig->cache);
 	end.tables = rig_has_tables(&rig->cache);
@@ -215,7 +216,7 @@ static inline void rig_close(struct rig *rig, size_t live)
 {
 	struct rig_end end = rig_end(rig);
 
-	ok(end.rests, "nothing is under way");
+	ok(end.rests, "nothing is under way, and all books agree");
 	is_int(end.cache, 0, "memory goes back to the driver");
 	ok(!end.tables, "nor has it a table");
 	is_int((int64_t)end.held, 0, "none is counted any more");

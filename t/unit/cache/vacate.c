@@ -8,6 +8,7 @@
 #include "soft/fault.h"
 #include "tap.h"
 #include "tier/lz4.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -123,7 +124,7 @@ static void is_verified(void)
 	is_int(glake_fetch(ctx, one, NULL), 0, "and what it was comes");
 	ok(holds(one, 80 * MIB), "as it was");
 	glake_free(ctx, one, NULL);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 /* The part on the host keeps its hash where the rest finds no room there, and is looked at before the rest
@@ -155,7 +156,7 @@ static void stays_verified(void)
 	is_int(glake_fetch(ctx, one, NULL), 0, "and comes");
 	ok(holds(one, 80 * MIB), "as it was");
 	glake_free(ctx, one, NULL);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 /* Ten minutes at the most. */
@@ -174,7 +175,7 @@ static void is_compressed(void)
 	set_up("tier.compress=lz4", "tier.compress_rest=0s");
 	if (!cache->host) {
 		ok(true, "nothing is compressed here");
-		glake_close(ctx, NULL);
+		sound_close(ctx, NULL);
 		return;
 	}
 	glk_lend_shut(cache->host->lender, true);
@@ -203,7 +204,7 @@ static void is_compressed(void)
 	glake_free(ctx, one, NULL);
 	glake_free(ctx, both, NULL);
 	glake_free(ctx, host, NULL);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 /* A block in somebody's hands stays where it is; its lender does not wait for ever. */
@@ -233,7 +234,7 @@ static void is_held(void)
 	ok(holds(one, 40 * MIB) && holds(two, 40 * MIB), "as they were");
 	glake_free(ctx, one, NULL);
 	glake_free(ctx, two, NULL);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 /* Those that are away are looked for in steps, between which others have the lock. */
@@ -256,7 +257,7 @@ static void goes_step_by_step(void)
 	steps = cache->plans.steps - steps;
 	ok(steps >= BLOCKS, "of %d, among which others had the lock: %llu steps", BLOCKS,
 		(unsigned long long)steps);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 /* A lender without memory is asked by each content, and no more often by a suspension. */
@@ -279,7 +280,7 @@ static void is_full(void)
 	is_int(glake_resume(ctx, 0, &did), 0, "resumed");
 	for (int i = 0; i < BLOCKS; i++)
 		glake_free(ctx, block[i], NULL);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 int main(void)

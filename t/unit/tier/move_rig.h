@@ -8,6 +8,7 @@
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 #include <glake/glake.h>
@@ -79,7 +80,7 @@ static inline int close_all(void)
 	for (int i = 0; i < BLOCKS; i++)
 		err |= glake_free(ctx, block[i], stream);
 	err |= glake_stream_free(ctx, 0, stream);
-	err |= glake_close(ctx, &leaked);
+	err |= sound_close(ctx, &leaked);
 	return err || leaked;
 }
 

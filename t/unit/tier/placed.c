@@ -3,6 +3,7 @@
  * Blocks that go to pages of the host in place, and come from there: by a suspension in place, by a resumption, a
  * fetch and a quiet point, over the link of their GPU or over those that others lend. GLAKE_T_MOVE_MIB as in move.c.
  */
+#include "unit/api/sound.h"
 #include "unit/tier/move_rig.h"
 
 static int lower(void)
@@ -313,7 +314,7 @@ static void half(void)
 	ok(!placed() && is_filled(two, 7), "the other one comes to the GPU");
 	ok(context->io.gpu[1].relayed > before, "over two links");
 	is_int(glake_free(ctx, two, stream) | glake_stream_free(ctx, 0, stream) |
-			glake_close(ctx, NULL),
+			sound_close(ctx, NULL),
 		0, "the end");
 }
 

@@ -7,6 +7,7 @@
 #include <glake/glake.h>
 
 #include "tap.h"
+#include "unit/api/sound.h"
 
 #include <errno.h>
 
@@ -332,7 +333,7 @@ static void test_public(void)
 		"no format");
 	is_int(glake_figures_text(ctx, 0, NULL, 0, NULL), -EINVAL, "no place");
 	glake_free(ctx, ptr, NULL);
-	glake_close(ctx, NULL);
+	sound_close(ctx, NULL);
 	is_int(glake_figures(ctx, stop, NULL), -ESTALE, "of a context that was closed");
 	is_int(glake_figures_text(ctx, 0, NULL, 0, &length), -ESTALE, "and its text");
 }
