@@ -12,6 +12,44 @@ static inline bool books_tell(const char *what, uint64_t told, uint64_t seen)
 	return told == seen;
 }
 
+/* Free pages of a node, by its lists, and what is held of it. */
+static inline bool books_node(const struct glk_node *node)
+{
+	uint32_t used = glk_load_relaxed(&node->pool->pages.used);
+	uint64_t bytes[GLK_CLASS_COUNT] = {0}, listed = 0, lost = 0, kept = 0;
+	bool same = true;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_page *p = glk_page_at(node->pool, id);
+		enum glk_page_state state = glk_page_state(p);
+
+		if (state == GLK_PAGE_EMPTY || p->node != node->index)
+			continue;
+		bytes[p->class] += state == GLK_PAGE_FREE ? p->size : 0;
+		lost += state == GLK_PAGE_LOST ? p->size : 0;
+		kept += p->lent ? 0 : p->size;
+	}
+	for (unsigned c = 0; c < GLK_CLASS_COUNT; c++) {
+		uint32_t id =
+			(uint32_t)(glk_load_relaxed(&node->free[c].head) & GLK_ID_MASK);
+
+		for (listed = 0; id && listed <= bytes[c];
+			id = glk_load_relaxed(
+				&glk_page_at(node->pool, id)->free_link.next))
+			listed += glk_page_at(node->pool, id)->size;
+		same &= books_tell("bytes of free pages",
+			glk_load_relaxed(&node->free_bytes[c]), bytes[c]);
+		same &= books_tell("bytes of their lists", listed, bytes[c]);
+	}
+	same &= books_tell("bytes that are lost", glk_load_relaxed(&node->lost), lost);
+	if (glk_load_relaxed(&node->held) >= kept &&
+		glk_load_relaxed(&node->peak) >= glk_load_relaxed(&node->held))
+		return same;
+	tap_note("held: %" PRIu64 ", at its most %" PRIu64 ", of pages alone %" PRIu64,
+		glk_load_relaxed(&node->held), glk_load_relaxed(&node->peak), kept);
+	return false;
+}
+
 /* Contents that are away, by the pieces that they lie in. */
 static inline bool books_store(const struct glk_store *store)
 {

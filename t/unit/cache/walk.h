@@ -20,6 +20,9 @@
 #include "soft/soft.h"
 #include "tap.h"
 #include "tier/pack.h"
+#include "unit/cache/books.h"
+#include "unit/cache/parts.h"
+#include "unit/cache/runs.h"
 
 static inline struct glake_stats walk_figures(struct glk_cache *cache)
 {
@@ -251,6 +254,29 @@ static inline void walk_managed(struct glk_cache *cache, struct glake_stats *s)
 	s->managed_blocks += own.live_blocks;
 }
 
+/* Chunks of managed memory, each by its blocks. */
+static inline bool walk_chunks_are_sound(struct glk_cache *cache)
+{
+	struct glk_managed *m = cache->managed;
+	uint64_t bytes = 0, blocks = 0;
+	bool same = true;
+
+	for (uint32_t i = 0; m && i < m->used; i++) {
+		struct glake_stats own = {0};
+
+		if (m->at[i].state != GLK_CHUNK_READY)
+			continue;
+		walk_extents(&cache->parts, &m->at[i].arena.map, &own);
+		same &= books_tell("blocks of a chunk", m->at[i].blocks, own.live_blocks);
+		bytes += m->at[i].bytes;
+		blocks += own.live_blocks;
+	}
+	if (!m)
+		return same;
+	same &= books_tell("bytes of chunks", m->bytes, bytes);
+	return same && books_tell("managed blocks", m->blocks, blocks);
+}
+
 /* Bytes of ranges that have sealed pages of others: what stands on each, here or suspended, but for one. */
 static inline uint64_t walk_shared(const struct glk_cache *cache)
 {
@@ -289,6 +315,7 @@ static inline bool walk_all(struct glk_cache *cache, struct glake_stats *ret)
 	if (!busy)
 		tap_bail("no memory for the walk");
 	walk_managed(cache, &s);
+	same &= walk_chunks_are_sound(cache);
 	s.elastic_shared = walk_shared(cache);
 	s.host_held = cache->mover.store.held + cache->mover.store.packs;
 	for (struct glk_arena *a = &cache->arena; a; a = a->next) {
@@ -296,6 +323,14 @@ static inline bool walk_all(struct glk_cache *cache, struct glake_stats *ret)
 		walk_one(cache, &a->map, busy, &s);
 		walk_placed(&a->map, &s);
 		s.stranded += walk_stranded(&a->map);
+		if (a->ops == &glk_arena_tag) {
+			same &= books_tell("bytes of a tag", glk_tag_of(a)->live,
+				s.live - before.live);
+			same &= books_tell("blocks of a tag", glk_tag_of(a)->blocks,
+				s.live_blocks - before.live_blocks);
+			same &= books_tell("bytes that are pledged",
+				glk_tag_of(a)->limit.pledged, 0);
+		}
 		/* the first entry is of no tag */
 		if (a->ops != &glk_arena_tag || glk_tag_of(a) == glk_tags(cache)->at)
 			continue;
@@ -363,10 +398,6 @@ static inline bool walk_verify(struct glk_cache *cache)
 	}
 	return !err;
 }
-
-#include "unit/cache/books.h"
-#include "unit/cache/parts.h"
-#include "unit/cache/runs.h"
 
 /* Whether streams have all that is live, and all that lies in bins. */
 static inline bool walk_streams_are_sound(
@@ -493,6 +524,32 @@ static inline bool walk_hints_are_sound(struct glk_cache *cache)
 	X(free_extents) X(largest_hole) X(pools) X(pool_held) X(elastic) X(elastic_blocks) X(elastic_shared)
 /* clang-format on */
 
+/* The one is never more than the other. */
+/* clang-format off */
+#define WALK_ORDERED(X)                                                                  \
+	X(misses, allocs) X(called, misses) X(stitches, misses) X(live, given) \
+	X(live, peak_live) X(reserved, peak_reserved) X(host_held, peak_host_held) \
+	X(away_blocks, live_blocks) X(placed, live) X(placed_peer, placed) \
+	X(placed_peer, borrowed) X(store_used, store) X(store_peer_used, store_peer) \
+	X(idle, free_pages) X(free_pages, reserved) X(victims, spills)
+/* clang-format on */
+
+/* Whether figures agree with each other. */
+static inline bool walk_figures_agree(const struct glake_stats *s)
+{
+	bool agree = true;
+
+#define X(less, more)                                                                    \
+	if (s->less > s->more) {                                                         \
+		tap_note(#less " %" PRIu64 " is more than " #more " %" PRIu64, s->less,  \
+			s->more);                                                        \
+		agree = false;                                                           \
+	}
+	WALK_ORDERED(X)
+#undef X
+	return agree;
+}
+
 /* Whether tables agree with each other. */
 static inline bool walk_tables_are_sound(struct glk_cache *cache)
 {
@@ -525,6 +582,8 @@ static inline bool walk_is_sound(struct glk_cache *cache)
 		return false;
 	same = walk_all(cache, &seen);
 	same &= walk_runs_are_sound(cache, &told);
+	same &= walk_figures_agree(&told);
+	same &= books_node(cache->node) && (!cache->host || books_node(cache->host));
 #define X(figure)                                                                        \
 	if (told.figure != seen.figure) {                                                \
 		tap_note(#figure ": told %" PRIu64 ", walked %" PRIu64, told.figure,     \
