@@ -111,6 +111,24 @@ static void quiet_points(void)
 	rig_close(&rig, MANY + PLACED);
 }
 
+#define SOME 4096
+
+/* However many wait, or none: each walk takes a step for every sixteen extents. */
+static void quiet_steps(void)
+{
+	struct glake_returned did;
+	uint64_t steps;
+
+	set_up(SOME);
+	steps = rig.cache.plans.steps;
+	is_int(glk_cache_quiet(&rig.cache, &did), 0, "a quiet point");
+	steps = rig.cache.plans.steps - steps;
+	ok(steps >= (PLACED + 1) * SOME / 16,
+		"of one walk for what sizes there are, and one for each: %llu steps",
+		(unsigned long long)steps);
+	rig_close(&rig, SOME + PLACED);
+}
+
 #define COLD 400
 
 /* Cold blocks that are on the host already: a request that has no room looks at each, step by step. */
@@ -180,6 +198,7 @@ int main(void)
 	tap_plan_later();
 	if (!tap_storms_take_long())
 		quiet_points();
+	quiet_steps();
 	cold_ones();
 	late_hints();
 	return tap_done();

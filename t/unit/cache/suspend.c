@@ -146,6 +146,42 @@ static void rests(void)
 	rig_close(&rig, 8);
 }
 
+/* What stays on the GPU, and is freed while nothing is served there. */
+static void gives_nothing(void)
+{
+	static const size_t sizes[] = {600, 100 << 10, 5 * MIB, 40 * MIB};
+	uint64_t addr[4], other;
+
+	rig_open(&rig,
+		(const char *const[]){
+			"soft.host_memory=512MiB", "tier.host=400MiB", NULL});
+	a = rig_stream(&rig);
+	for (int i = 0; i < 4; i++) {
+		/* the next one of its size finds a bin for it */
+		for (int n = 0; n < 3; n++)
+			rig_free(&rig, rig_alloc(&rig, sizes[i], a), a);
+		addr[i] = rig_alloc(&rig, sizes[i], a);
+		/* small ones stay in any case */
+		if (i > 1)
+			is_int(glk_cache_advise(&rig.cache, addr[i], GLAKE_ADVICE_PINNED),
+				0, "a block is pinned");
+	}
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	for (int i = 0; i < 4; i++) {
+		if (i > 1)
+			glk_cache_advise(&rig.cache, addr[i], GLAKE_ADVICE_NORMAL);
+		is_int(rig_free(&rig, addr[i], a), 0, "it is freed there");
+		is_int(rig_try(&rig, sizes[i], a, 0, &other), -EAGAIN,
+			"and serves nobody meanwhile");
+	}
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "resumed");
+	for (int i = 0; i < 4; i++)
+		ok(rig_free(&rig, rig_alloc(&rig, sizes[i], a), a) == 0,
+			"and then others have room");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -153,5 +189,6 @@ int main(void)
 	is_asked();
 	is_asked_early();
 	rests();
+	gives_nothing();
 	return tap_done();
 }
