@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/lock.h"
 #include "base/slab.h"
+#include "base/thread.h"
 
 #define TAP_NO_LOG
 #include "tap.h"
@@ -142,6 +143,19 @@ static void too_many_under_a_lock(void)
 		glk_unlock(&lock);
 	}
 	is_str(all, "0,1,2,", "the next lines have room again");
+	/* each has its level before it, and an end */
+	for (int more = 0; more < 2; more++) {
+		heard.calls = 0;
+		all[0] = '\0';
+		glk_lock(&lock);
+		glk_warn("%.*s", 500, longest);
+		glk_warn("%.*s", 500, longest);
+		glk_warn("%.*s", GLK_THREAD_LOG - 2 * 502 - 2 + more, longest);
+		glk_unlock(&lock);
+		ok(heard.calls == 3 && (more == 1) == !!strstr(all, "1 messages of"),
+			more ? "and not with a byte more"
+			     : "lines that fill the room are said");
+	}
 	glake_log_hook(NULL, NULL, 0);
 }
 

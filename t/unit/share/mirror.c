@@ -280,6 +280,15 @@ static void test_change(void)
 	y.addr = x.addr;
 	y.piece[0].offset += PAGE;
 	is_int(opens(&y, mirror, &other), -EINVAL, "a page that ends before");
+	y.count = 1;
+	y.addr = y.piece[0].offset = 0;
+	for (uint64_t more = 0; more < 2; more++) {
+		y.size = y.piece[0].page_size =
+			(UINT32_MAX / 2 + more) * rig.cache.imports.node->granularity;
+		y.piece[0].length = y.size;
+		is_int(opens(&y, mirror, &other), more ? -EINVAL : -ENOMEM,
+			more ? "  which has no number" : "more slots than there are");
+	}
 	for (int i = 0; i < 70; i++) {
 		y = x;
 		y.addr = x.addr % (UINT64_C(1) << 30) + (UINT64_C(1) << 40) * (uint64_t)i;
