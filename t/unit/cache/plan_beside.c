@@ -122,6 +122,50 @@ static void neighbours_go(const struct plan_op *op, int err)
 	rig_close(&rig, 0);
 }
 
+static void errand_spill(struct errand *e)
+{
+	e->err = glk_cache_spill(&e->rig->cache, e->addr, e->stream);
+}
+
+/* While a block is on its way: what is asked of the addresses on both sides of it is answered at once. */
+static void at_its_ends(void)
+{
+	struct errand e = {.fn = errand_spill};
+	struct glake_block block = {.sz = sizeof(block)};
+	struct held row[3];
+	struct rig rig;
+
+	gate_open_rig(&rig,
+		(const char *const[]){"policy.bins=0", "soft.host_memory=512MiB",
+			"tier.host=256MiB", NULL});
+	e.rig = &rig;
+	e.stream = rig_stream(&rig);
+	for (int i = 0; i < 3; i++)
+		plan_take(&rig, &row[i], 4 * MIB, e.stream);
+	e.addr = row[1].addr;
+	ok(row[1].addr == row[0].addr + 4 * MIB && row[2].addr == row[1].addr + 4 * MIB,
+		"three in a row");
+	/* what it takes for the first one is there then */
+	ok(!glk_cache_spill(&rig.cache, e.addr, e.stream) &&
+			!glk_cache_fetch(&rig.cache, e.addr, e.stream),
+		"one goes and comes");
+	ok(gate_send(&e, GLK_OP_copy, 1), "the middle one stands in its copy");
+	is_int(glk_cache_query(&rig.cache, row[2].addr, &block), 0,
+		"the next one is there");
+	ok(plan_drop(&rig, &row[0], e.stream) && plan_drop(&rig, &row[2], e.stream),
+		"both may go");
+	is_int(rig_free(&rig, e.addr + 4 * MIB, e.stream), -EINVAL, "and are gone");
+	is_int(rig_free(&rig, e.addr - 4 * MIB, e.stream), -EINVAL, "both");
+	is_int(glk_cache_query(&rig.cache, row[1].addr - 1, &block), -EINVAL,
+		"nothing is in front of it");
+	ok(!glk_load_acquire(&e.done), "which it is still doing");
+	is_int(gate_end(&e, 0), 0, "it goes");
+	is_int(glk_cache_fetch(&rig.cache, row[1].addr, e.stream), 0, "and comes");
+	ok(plan_drop(&rig, &row[1], e.stream), "as it was");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -133,5 +177,6 @@ int main(void)
 		neighbours_go(&plan_ops[i], 0);
 		neighbours_go(&plan_ops[i], -EIO);
 	}
+	at_its_ends();
 	return tap_done();
 }
