@@ -5,6 +5,7 @@
 #include "base/clock.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static char text[GLK_REFUSAL_TEXT];
 
@@ -103,6 +104,40 @@ static void by_a_budget(void)
 		"which no host serves");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 8);
+}
+
+/* Of sixty streams ten have more than the others, in turn: each is told with what it has. */
+static void by_streams(void)
+{
+	enum { MANY = 60, TOLD = GLK_REFUSAL_OWNERS };
+	uint64_t block[MANY], more[TOLD], wrong = 0;
+	struct rig rig;
+
+	rig_open(
+		&rig, (const char *const[]){"pool.budget=300MiB", "policy.bins=0", NULL});
+	for (int i = 0; i < MANY; i++)
+		block[i] = rig_alloc(&rig, 2 * MIB, rig_stream(&rig));
+	for (int from = 0; from < MANY; from += TOLD) {
+		const struct glk_owner *told = rig.cache.refusal.walk.streams;
+
+		for (int i = 0; i < TOLD; i++)
+			more[i] = rig_alloc(
+				&rig, (size_t)(i + 1) * MIB, rig.stream[from + i]);
+		refuse(&rig, 200 * MIB, NULL, 0);
+		for (int i = 0; i < TOLD; i++) {
+			const struct glk_owner *o = &told[TOLD - 1 - i];
+
+			wrong += o->name != (uintptr_t)rig.stream[from + i] ||
+				o->count != 2 || o->bytes != (size_t)(i + 3) * MIB;
+			rig_free(&rig, more[i], rig.stream[from + i]);
+		}
+		/* until the next one walks, too */
+		usleep(GLK_REFUSAL_EVERY_NS / 1000);
+	}
+	is_int((int64_t)wrong, 0, "those that have most are told, whoever they are");
+	for (int i = 0; i < MANY; i++)
+		rig_free(&rig, block[i], rig.stream[i]);
+	rig_close(&rig, 0);
 }
 
 static void by_the_host(void)
@@ -451,6 +486,7 @@ int main(void)
 	by_where_it_stopped();
 	in_the_log();
 	by_a_budget();
+	by_streams();
 	by_the_host();
 	by_a_pool();
 	by_a_limit();
