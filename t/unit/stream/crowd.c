@@ -95,6 +95,22 @@ static void turn(struct gpu *gpu, uint64_t *state, struct glk_use *use)
 	}
 }
 
+/* A use of one of the crowd, which is named, and of a stream that has a bit of its own. */
+static void asks_for_both(struct gpu *gpu)
+{
+	struct glk_use use = gpu_free(gpu, known[STREAMS - 1]);
+	struct glk_use own = gpu_free(gpu, known[0]);
+
+	ok(use.named && !(own.streams & GLK_USE_CROWD), "a use of two");
+	use.streams |= own.streams;
+	use.tick = own.tick;
+	ok(!glk_event_poll_use(&gpu->streams, &use), "whose work is under way");
+	glk_soft_run_all(gpu->drv);
+	ok(!glk_event_poll_use(&gpu->streams, &use), "and is, where one of them is done");
+	gpu_finish(gpu);
+	ok(glk_event_poll_use(&gpu->streams, &use), "until both are");
+}
+
 int main(void)
 {
 	struct glk_use use[USES] = {{0}};
@@ -108,6 +124,7 @@ int main(void)
 	for (unsigned i = 0; i < STREAMS; i++)
 		begin(&gpu, i);
 	ok(in_crowd(known[STREAMS - 1]), "more streams than bits");
+	asks_for_both(&gpu);
 	for (unsigned n = 0; n < TURNS && same && met; n++) {
 		struct glk_use *u = &use[seed_below(&state, USES)];
 
