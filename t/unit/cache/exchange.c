@@ -71,6 +71,7 @@ static void comes_back(void)
 	is_int((int64_t)s.returned, (int64_t)two.size, "so many came back");
 	is_int((int64_t)s.returned_blocks, 1, "of a block");
 	is_int((int64_t)s.reserved, 40 << 20, "the GPU holds more");
+	is_int((int64_t)s.unmapped, 34 << 20, "so many bytes of mappings went");
 	is_sound(&rig, "the books agree");
 	is_int(fetch(&two, b), -EALREADY, "it is here");
 	write_marks(&two);
