@@ -37,6 +37,7 @@ CHOICE = re.compile(r"\s([\w.\[\]>-]+(?: [-/] [\w.\[\]>-]+)?)"
 BOUND = re.compile(r"if \((?:[^()&|]+ && )?([^()&|]+) ([<>])=? ([^()&|]+)(?: && .*)?\)", re.S)
 TOLD = re.compile(r"return (.+) ([<>])=? (.+)")
 OTHER = re.compile(r"\bif \(([^()]+) != ([^()]+)\)\s*$")
+CAST = re.compile(r"\((?:u?int\d+_t|size_t|unsigned|int)\)(?=\w)")
 LOAD = re.compile(r"glk_(?:load|peek)_\w+\(&([\w.\[\]>-]+)\)")
 KEEP = re.compile(r"^(\s*)glk_(?:store|poke)_\w+\(&([\w.\[\]>-]+),\s([^;{}=]+)\);")
 BECOMES = re.compile(r"\s*([^;{}=]+?) = ([^;{}]+);(?!\s*else\b)")
@@ -109,7 +110,8 @@ def is_same(said, behind, m):
     if bound and store and len(left) == bound.start(2) and (
             {bound[1], bound[3]} == {store[1], store[2]}):
         return True
-    left, right = SIDE.search(said[:m.start()]), CHOICE.match(said, m.end())
+    left = SIDE.search(CAST.sub("", said[:m.start()]))
+    right = CHOICE.match(CAST.sub("", said[m.end():]))
     if not left or not right:
         return False
     a, b, chosen = left[1], right[1], (right[2], right[3])
