@@ -277,6 +277,76 @@ static int stop(const struct glake_figure *figure, void *arg)
 	return 42;
 }
 
+/* Sums over the nodes of the host. */
+struct nodes {
+	uint64_t held, store, store_used, placed, spare, count;
+};
+
+static int add_node(const struct glake_figure *figure, void *arg)
+{
+	struct nodes *n = arg;
+
+	if (!figure->label || strcmp(figure->label, "node") != 0)
+		return 0;
+	n->held += strcmp(figure->name, "node_held_bytes") ? 0 : figure->value;
+	n->store += strcmp(figure->name, "node_store_bytes") ? 0 : figure->value;
+	n->store_used +=
+		strcmp(figure->name, "node_store_used_bytes") ? 0 : figure->value;
+	n->placed += strcmp(figure->name, "node_placed_bytes") ? 0 : figure->value;
+	n->spare += strcmp(figure->name, "node_spare_bytes") ? 0 : figure->value;
+	n->count++;
+	return 0;
+}
+
+/* What both GPUs have on the host, by its nodes; each keeps five figures. */
+static void test_nodes(void)
+{
+	static const char *const settings[] = {"soft.gpus=2", "soft.host_memory=1GiB",
+		"tier.host=512MiB", "tier.place=host", "pool.budget=64MiB", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.settings = settings,
+		.no_conf_file = 1};
+	struct nodes sum = {0}, all = {0};
+	void *ptr[2][3];
+	struct glake *ctx;
+
+	if (glake_open(&options, &ctx))
+		tap_bail("glake_open");
+	for (int gpu = 0; gpu < 2; gpu++) {
+		struct glake_stats s = {.sz = sizeof(s)};
+
+		for (int i = 0; i < 3; i++) {
+			size_t size = (size_t)(12 + 8 * i + 24 * gpu) << 20;
+
+			if (glake_alloc(ctx, gpu, size, NULL, 0, &ptr[gpu][i]))
+				tap_bail("glake_alloc");
+			if (!i && glake_spill(ctx, ptr[gpu][i], NULL))
+				tap_bail("glake_spill");
+		}
+		if (glake_stats_get(ctx, gpu, &s))
+			tap_bail("glake_stats_get");
+		all.held += s.host_held;
+		all.store += s.store;
+		all.store_used += s.store_used;
+		all.placed += s.placed;
+	}
+	all.spare = all.held - all.store_used - all.placed;
+	is_int(glake_figures(ctx, add_node, &sum), 0,
+		"of two GPUs with memory of the host");
+	ok(sum.count && sum.count % 5 == 0, "nodes are told of");
+	ok(all.store_used && all.placed, "  some is away, some in place");
+	is_int((int64_t)sum.held, (int64_t)all.held, "  what is held");
+	is_int((int64_t)sum.store, (int64_t)all.store, "  for contents that are away");
+	is_int((int64_t)sum.store_used, (int64_t)all.store_used,
+		"  what they take of it");
+	is_int((int64_t)sum.placed, (int64_t)all.placed, "  what lies in place");
+	is_int((int64_t)sum.spare, (int64_t)all.spare, "  and what nothing uses");
+	for (int i = 0; i < 6; i++)
+		glake_free(ctx, ptr[i / 3][i % 3], NULL);
+	sound_close(ctx, NULL);
+}
+
 static void test_public(void)
 {
 	static const char *const settings[] = {"soft.gpus=2", NULL};
@@ -340,12 +410,13 @@ static void test_public(void)
 
 int main(void)
 {
-	tap_plan(58);
+	tap_plan(66);
 	number_words();
 	fill_more();
 	test_all();
 	test_names();
 	test_texts();
+	test_nodes();
 	test_public();
 	return tap_done();
 }
