@@ -11,6 +11,26 @@ struct walk_parts {
 	bool same;
 };
 
+/* Contents in the store take as many chunks as their bytes need, and no more. */
+static inline bool walk_content(
+	const struct glk_store *store, uint32_t run, uint64_t bytes)
+{
+	const struct glk_store_run *first = glk_store_at(store, run), *r;
+	uint64_t room = 0, used = first->skip + first->bytes;
+
+	for (; run; run = r->next) {
+		r = glk_store_at(store, run);
+		room += r->packed ? r->size : r->chunks * GLK_STORE_CHUNK;
+	}
+	if (first->bytes >= bytes && first->skip < GLK_STORE_CHUNK && used <= room &&
+		room - used < GLK_STORE_CHUNK)
+		return true;
+	tap_note("contents of %" PRIu64 " bytes, told as %" PRIu64 " behind %" PRIu32
+		 ", have room for %" PRIu64,
+		bytes, first->bytes, first->skip, room);
+	return false;
+}
+
 /* Of a piece what its words say. */
 static inline void walk_piece(struct glk_arena *arena, const struct glk_extent *e,
 	const struct glk_piece *p, struct glk_part *sum, struct walk_parts *all)
@@ -22,10 +42,13 @@ static inline void walk_piece(struct glk_arena *arena, const struct glk_extent *
 	sum->dropped += run ? 0 : bytes;
 	sum->suspended += (p->word & GLK_KEPT_SUSPENDED) > 0;
 	sum->tagged += (p->word & GLK_KEPT_TAGGED) > 0;
-	if (p->word & GLK_KEPT_SEALED)
+	if (p->word & GLK_KEPT_SEALED) {
 		all->pieces++;
-	else if (run)
+	} else if (run) {
 		sum->afar += glk_store_at(&arena->gpu->mover.store, run)->afar;
+		all->same &= walk_content(&arena->gpu->mover.store, run, bytes) &&
+			glk_store_at(&arena->gpu->mover.store, run)->bytes == bytes;
+	}
 }
 
 /* A record is counted again, slot by slot and piece by piece. */
@@ -100,6 +123,10 @@ static inline void walk_arena_parts(struct glk_arena *arena, struct walk_parts *
 		}
 		all->away += glk_extent_asked(e);
 		all->away_blocks++;
+		/* small ones of a page have one together */
+		if (glk_away_run(e))
+			all->same &= walk_content(&arena->gpu->mover.store,
+				glk_away_run(e), glk_extent_asked(e));
 	}
 	all->same &=
 		books_tell("blocks away with their tag", arena->suspended_blocks, tagged);
