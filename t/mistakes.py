@@ -11,10 +11,10 @@ has the gate's address and undefined behaviour sanitizers, whose reports end a t
     results.json   one entry a mistake
 
 A mistake is drawn by a fixed seed, each kind as often as the others, from the lines that some test
-runs. Only the tests that run the line are tried: first those that are named after the file, then
-those of its folder, then those that run most of the file in their time. A test that fails or hangs
-twice has noticed it. A mistake that does not compile is drawn again, and so is a store whose loss
-the compiler itself would tell of.
+runs. Only the tests that run the line are tried, and the one that has the name of the file, whose
+children may: first those that are named after it, then those of its folder, then those that run most
+of the file in their time. A test that fails or hangs twice has noticed it. A mistake that does not
+compile is drawn again, and so is a store whose loss the compiler itself would tell of.
 
 What nobody can notice, since the program does the same with it, stands in t/mistakes.equal, judged
 by hand, and is counted apart. When the sources of the library change everything is found anew;
@@ -250,8 +250,10 @@ class Reach:
 
     def __init__(self, runs):
         self.at = collections.defaultdict(lambda: collections.defaultdict(list))
+        self.named = {}
         for run in runs:
             if not run["failed"]:
+                self.named[run["test"]] = run["seconds"], run["test"]
                 for name, lines in run["lines"].items():
                     rate = len(lines) / (1 + run["seconds"])
                     for line in lines:
@@ -262,7 +264,11 @@ class Reach:
         wanted = [m.line] if m.line in lines else range(m.first, m.last + 1)
         own = re.sub(r"^lib/|\.c$", "", m.file)
         room = own[:own.index("/") + 1]
-        return sorted({test for line in wanted for test in lines.get(line, [])},
+        found = {test for line in wanted for test in lines.get(line, [])}
+        # what its children run is not counted
+        if found and own in self.named and own not in {test[-1] for test in found}:
+            found.add((0, *self.named[own]))
+        return sorted(found,
                       key=lambda test: (own not in test[-1], room not in test[-1], test))
 
 
