@@ -98,6 +98,50 @@ static void ends_tag(void)
 	tap_expect_log(tap.logs - tap.expected);
 }
 
+/* All that a GPU may have at its end. */
+static void use_all(struct rig *rig)
+{
+	struct CUstream_st *a = rig_stream(rig);
+	uint64_t addr;
+
+	if (glk_cache_tag_open(&rig->cache, TAG) || glk_seat_set_tag(&rig->cache, TAG))
+		tap_bail("no tag");
+	glk_seat_leave(&rig->cache);
+	addr = rig_alloc(rig, 8 * MIB, a);
+	glk_seat_set_tag(&rig->cache, 0);
+	addr = addr ? rig_alloc(rig, 8 * MIB, a) : 0;
+	if (!addr || glk_cache_spill(&rig->cache, addr, a) ||
+		!rig_alloc(rig, 4 * MIB, a) || rig_begin(rig, 1, a) ||
+		!rig_alloc(rig, 4 * MIB, a) || rig_end_pool(rig, 1) ||
+		rig_try(rig, 3 * MIB, a, GLAKE_ALLOC_MANAGED, &addr) ||
+		glk_hostpool_alloc(&rig->cache.hostpool, MIB, 0, &addr))
+		tap_bail(rig_error().text);
+}
+
+/* One call of the end fails, or all from one on: what the device has left then is told. */
+static void tells_of_each(const char *rule, int calls)
+{
+	int wrong = 0, left = 0;
+
+	for (int nth = 1; nth <= calls; nth++) {
+		struct rig_end end;
+		char text[64];
+		struct rig rig;
+
+		rig_open(&rig,
+			(const char *const[]){
+				"soft.host_memory=512MiB", "tier.host=256MiB", NULL});
+		use_all(&rig);
+		snprintf(text, sizeof(text), "%s=%d:err=EIO", rule, nth);
+		glk_fault_set(rig.drv, text);
+		end = rig_end(&rig);
+		left += end.device != 0;
+		wrong += end.device && !end.cache;
+	}
+	ok(!wrong && left, "%s at the end, which is told: %d times", rule, left);
+	tap_expect_log(tap.logs - tap.expected);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -105,5 +149,11 @@ int main(void)
 	tries_again();
 	never_used();
 	ends_tag();
+	tells_of_each("unmap:from", 8);
+	tells_of_each("release:from", 8);
+	tells_of_each("managed_free:from", 2);
+	/* of what moves contents; the streams' own are nobody's loss */
+	tells_of_each("event_free:nth", 4);
+	tells_of_each("stream_free:nth", 4);
 	return tap_done();
 }
