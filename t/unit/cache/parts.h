@@ -84,6 +84,8 @@ static inline void walk_part(
 		kept = glk_part_kept(map, e, p.s.last + 1, s.last);
 	}
 	all->same &= books_tell("pieces that begin", begun, pieces);
+	all->same &= books_tell(
+		"a record of one that is here", part->elastic || sum.slots, true);
 	all->same &= books_tell("slots that are gone", part->slots, sum.slots);
 	all->same &= books_tell("slots that are bare", part->bare_slots, sum.bare_slots);
 	all->same &= books_tell("bytes that are bare", part->bare, sum.bare);
