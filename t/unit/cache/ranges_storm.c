@@ -4,6 +4,7 @@
  * the block and has a new one in its place, the GPU is suspended, and calls of the driver fail by
  * chance.
  */
+#define RANGE_STORM
 #include "range_parts.h"
 
 #include "seed.h"
