@@ -30,6 +30,7 @@ struct out {
 	size_t count;
 	struct glake_piece piece[MOST];
 	size_t asked, most; /* pages; descriptors that may be had at once, or 0 */
+	int times;	    /* that it was asked */
 	int err;
 };
 
@@ -59,6 +60,7 @@ static int fds(void *arg, size_t first, size_t count, int *ret_fds)
 	struct glk_pin pin;
 	int err = out->err;
 
+	out->times++;
 	if (out->most && count > out->most)
 		return -EMFILE;
 	if (!err)
@@ -132,6 +134,8 @@ static void test_again(void)
 		"  are there");
 	ok(second - first == b - a, "  as far apart as they are there");
 	ok(x.asked + y.asked < x.count + y.count, "  and share a page");
+	ok(x.count > 1 && x.times == 1 && y.times == 1,
+		"  each asked for with all of its pages at once");
 	before = calls(&rig);
 	is_int(opens(&y, mirror, &third), 0, "once more");
 	ok(third == second, "  at the same address");
