@@ -214,8 +214,8 @@ static void cut(
 
 	*lead = own > x->busy.first ? (uint32_t)(own - x->busy.first) : 0;
 	*tail = behind <= x->busy.last ? (uint32_t)(x->busy.last + 1 - behind) : 0;
-	if (own >= behind || *lead > slots || *tail > slots ||
-		glk_part_is_single(x->arena->gpu, x->e))
+	/* of a block with no slot of its own the two are all of them */
+	if (*lead > slots || glk_part_is_single(x->arena->gpu, x->e))
 		*lead = slots;
 	if (*tail > slots - *lead)
 		*tail = slots - *lead;

@@ -107,10 +107,10 @@ static struct glk_run next(struct pass *p, const struct glk_extent *e, uint32_t 
 static int go(struct pass *p, struct glk_extent *e)
 {
 	const struct glk_map *map = &p->arena->map;
-	uint32_t slot = glk_extent_first(map, e), behind = glk_extent_last(map, e) + 1;
+	uint32_t slot = glk_extent_first(map, e);
 	int err = 0;
 
-	while (!err && slot < behind && may_go(&p->line, e)) {
+	while (!err && may_go(&p->line, e)) {
 		struct glk_run run = next(p, e, slot);
 		bool one;
 

@@ -246,10 +246,10 @@ static int trim_host(struct glk_cache *cache, bool lent)
 	err = trim_lent(cache);
 	if (lent || err)
 		return err;
-	if (keep && glk_load_relaxed(&cache->moves))
+	/* what is no page, or not the host's, is none of those */
+	keep += glk_load_relaxed(&cache->host->borrowed);
+	if (glk_load_relaxed(&cache->moves))
 		keep += cache->mover.store.held + cache->mover.store.packs;
-	if (keep)
-		keep += glk_load_relaxed(&cache->host->borrowed);
 	return trim(cache, cache->host, keep);
 }
 
