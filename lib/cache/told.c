@@ -74,7 +74,7 @@ void glk_tell_after(struct glk_arena *arena, const struct glk_extent *e,
 {
 	struct glake_move move;
 
-	if (!arena->gpu->hearing || !t->last)
+	if (!t->last)
 		return;
 	move = move_of(arena, e, way);
 	tell_after(arena->gpu, &move, t, GLAKE_MOVE_WATCHES_MAX, err);
