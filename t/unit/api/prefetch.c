@@ -476,7 +476,7 @@ static void ends_with_its_context(void)
 	is_int(status, 0, "a child can neither hint nor cancel");
 	run();
 	glake_stream_free(ctx, 0, a);
-	is_int(sound_close(ctx, NULL), 0, "a context is closed with hints under way");
+	is_int(glake_close(ctx, NULL), 0, "a context is closed with hints under way");
 	is_int(glake_ticket_wait(one, -1), -ESTALE, "which says so");
 	is_int(glake_ticket_cancel(two), -ESTALE, "of both");
 	glake_ticket_close(one);

@@ -155,7 +155,7 @@ static void outlives_its_context(void)
 	is_int(glake_spill_ticket(ctx, p, a, &ticket), 0, "a block is on its way");
 	run();
 	glake_stream_free(ctx, 0, a);
-	is_int(sound_close(ctx, NULL), 0, "its context is closed");
+	is_int(glake_close(ctx, NULL), 0, "its context is closed");
 	is_int(glake_ticket_get(ticket, &info), -ESTALE, "the ticket says so");
 	is_int(error_class(), GLAKE_ERROR_STALE, "  its class");
 	is_int(glake_ticket_wait(ticket, -1), -ESTALE, "whoever waits");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Copies from and to memory of the host that is not locked, through buffers that are: every byte, in the
  * order of streams. */
-#include "unit/api/sound.h"
 #include "unit/api/unpinned_rig.h"
 
 #include <sys/wait.h>
@@ -263,7 +262,7 @@ static void ends(void)
 	context->drv->ops->host_unlock(context->drv, 0, host);
 	context->drv->ops->host_unlock(context->drv, 0, other);
 	glake_stream_free(ctx, 0, stream);
-	is_int(sound_close(ctx, &leaked), 0, "the end of its context");
+	is_int(glake_close(ctx, &leaked), 0, "the end of its context");
 	is_int((int64_t)leaked, 0, "leaves nothing");
 }
 

@@ -346,7 +346,7 @@ static void knows_streams(void)
 	glake_free(ctx, other, NULL);
 	is_int(glake_kv_close(kv, NULL), 0, "all ends");
 	glake_stream_free(ctx, 0, two);
-	is_int(glake_close(ctx, NULL), 0, "closed");
+	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
 /* ---- By chance ---- */

@@ -391,7 +391,7 @@ static void undoes(void)
 				;
 		}
 		glake_stream_free(ctx, 0, stream);
-		glake_close(ctx, NULL);
+		sound_close(ctx, NULL);
 	}
 	ok(failed > 0, "forks that fail change nothing");
 }
