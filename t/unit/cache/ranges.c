@@ -182,6 +182,32 @@ static void refuses(void)
 	rig_close(&rig, 0);
 }
 
+/* Where a block goes when it is freed once all of it is back: as before, unless another stream had it back. */
+static void keeps_its_bin(void)
+{
+	for (int other = 0; other < 2; other++) {
+		uint32_t bin;
+		struct held one;
+
+		set_up(NULL);
+		/* the next one of its size finds a bin for it */
+		for (int i = 0; i < 3; i++)
+			rig_free(&rig, rig_alloc(&rig, 4 * MIB, a), a);
+		plan_take(&rig, &one, 4 * MIB, a);
+		bin = glk_load_relaxed(&extent_of(&rig, &one)->bin);
+		is_int(spill_range(&rig, &one, 0, 2 * MIB, a), 0, "a part goes");
+		is_int(fetch_range(&rig, &one, 0, 2 * MIB, other ? b : a), 0,
+			"and comes");
+		is_int(glk_load_relaxed(&extent_of(&rig, &one)->bin),
+			other ? GLK_BIN_MARKED : bin,
+			other ? "behind another stream it is in no bin"
+			      : "behind its own it goes where it would have gone");
+		ok(plan_drop(&rig, &one, a), "with what was written");
+		is_sound(&rig, "the books agree");
+		rig_close(&rig, 0);
+	}
+}
+
 /* Each call of the driver fails once: what was to go is here, and what was to come is away or here. */
 static void every_call_fails(void)
 {
@@ -406,6 +432,7 @@ int main(void)
 	mixes();
 	shares_its_ends();
 	refuses();
+	keeps_its_bin();
 	every_call_fails();
 	goes_in_order();
 	shares_a_chunk();
