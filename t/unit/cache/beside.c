@@ -343,6 +343,27 @@ static void not_to_be_had(void)
 	rig_close(&rig, 1);
 }
 
+/* Pages of the host that nobody uses, and work may: room for a content is not had by trying for ever. */
+static void is_busy_still(void)
+{
+	uint64_t here, there;
+
+	set_up(20 * MIB, "soft.streams=stepped");
+	here = rig_alloc(&rig, 20 * MIB, a);
+	there = rig_alloc(&rig, 30 * MIB, a);
+	ok(here && is_placed(there, 30 * MIB), "a block lies on the host");
+	rig_work(&rig, there, 30 * MIB, a);
+	is_int(rig_free(&rig, there, a), 0, "freed behind work");
+	is_int(glk_cache_spill(&rig.cache, here, b), -ENOMEM,
+		"none of it can go for another");
+	glk_soft_run_all(rig.drv);
+	is_int(glk_cache_spill(&rig.cache, here, b), 0, "when the work is done all can");
+	glk_soft_run_all(rig.drv);
+	is_int(rig_free(&rig, here, b), 0, "freed where it is");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -357,5 +378,6 @@ int main(void)
 	waits_last();
 	faults();
 	not_to_be_had();
+	is_busy_still();
 	return tap_done();
 }
