@@ -59,6 +59,13 @@ static bool recovers(struct rig *rig, const struct scene *scene, const char *fau
 	return is_usable(rig, *at) || complain(scene, fault, "no access at the end");
 }
 
+/* A function of the program that is told before a move is told after it. */
+static int hear(const struct glake_move *move, void *arg)
+{
+	*(int *)arg += move->is_over ? -1 : 1;
+	return 0;
+}
+
 /* One run of a scene under a fault: whether it struck, and whether all was well. */
 static bool strike(
 	const struct scene *scene, const char *fault, int code, bool *ret_struck)
@@ -68,10 +75,11 @@ static bool strike(
 	struct rig_end end;
 	struct rig rig;
 	bool fine;
-	int err;
+	int err, moves = 0;
 
 	rig_open(&rig, scene->settings);
 	scene->prepare(&rig, &at);
+	glk_cache_hear(&rig.cache, 0, hear, &moves);
 	before = rig_figures(&rig);
 	if (glk_fault_set(rig.drv, fault))
 		tap_bail(rig_error().text);
@@ -83,6 +91,9 @@ static bool strike(
 		complain(scene, fault, "not a documented answer");
 	if (!failed && err)
 		fine = complain(scene, fault, "fails without a fault");
+	if (moves)
+		fine = complain(scene, fault, "a move is begun and not over");
+	glk_cache_hear(&rig.cache, 0, NULL, NULL);
 	fine = fine && recovers(&rig, scene, fault, &before, err, &at);
 	end = rig_end(&rig);
 	/* addresses of a pool that the driver keeps cost no memory */
