@@ -247,12 +247,13 @@ static GLK_COLD int miss_again(struct glk_cache *cache, const struct asked *aske
 
 /* A request that is not straight, with the lock, which it gives back. */
 static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *asked,
-	int64_t since, uint64_t *ret_addr)
+	int64_t since, bool called, uint64_t *ret_addr)
 {
 	struct glk_request request = {.size = asked->size,
 		.rounded = glk_quick_grains(asked->size) << GLK_GRAIN_SHIFT,
 		.flags = asked->flags,
 		.capture = asked->capture,
+		.called = called,
 		.patient = true};
 	struct glk_seat *seat = asked->seat;
 	struct glk_row *row;
@@ -300,23 +301,51 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	return err;
 }
 
+/* Has streams tell what they have finished, and those say so that owe it. Whether there was anything. */
+static bool hear(struct glk_cache *cache, bool *ret_called)
+{
+	uint64_t held = glk_load_relaxed(&cache->node->held);
+	bool due = glk_event_is_due(&cache->streams, held);
+
+	*ret_called = glk_event_record_due(&cache->streams, held);
+	return glk_event_ask_few(&cache->streams) || due;
+}
+
+/* A request that was not straight as things were, with the lock. */
+static GLK_COLD int serve_late(struct glk_cache *cache, const struct asked *asked,
+	int64_t since, int err, uint64_t *ret_addr)
+{
+	bool called = false;
+
+	glk_lock_lengthen(&cache->lock);
+	since = since ? since : glk_clock_ticks();
+	if (err != -EBUSY || !hear(cache, &called) ||
+		glk_straight_take(cache, asked->seat, asked->id, asked->stream,
+			asked->size, ret_addr))
+		return serve_long(cache, asked, since, called, ret_addr);
+	cache->called += called;
+	glk_unlock_since(&cache->lock, since, &cache->times[GLK_TIMED_REQUEST]);
+	GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
+	return 0;
+}
+
 /* `plain`: the request has neither flags nor a tag, is of no pool of graphs, and its stream captures nothing. */
 static inline int serve_asked(struct glk_cache *cache, const struct asked *asked,
 	bool plain, uint64_t *ret_addr)
 {
 	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
 	int64_t since = glk_times_due(times) ? glk_clock_ticks() : 0;
+	int err = -ENOMEM;
 
 	since = glk_lock_short(&cache->lock, since);
-	if (plain && asked->seat &&
-		glk_straight_take(cache, asked->seat, asked->id, asked->stream,
-			asked->size, ret_addr)) {
-		glk_unlock_short(&cache->lock, since, times);
-		GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
-		return 0;
-	}
-	glk_lock_lengthen(&cache->lock);
-	return serve_long(cache, asked, since ? since : glk_clock_ticks(), ret_addr);
+	if (plain && asked->seat)
+		err = glk_straight_take(cache, asked->seat, asked->id, asked->stream,
+			asked->size, ret_addr);
+	if (err)
+		return serve_late(cache, asked, since, err, ret_addr);
+	glk_unlock_short(&cache->lock, since, times);
+	GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
+	return 0;
 }
 
 int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *stream,

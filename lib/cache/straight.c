@@ -27,9 +27,8 @@ static inline bool is_odd(const struct glk_cache *cache)
 	const struct glk_map *map = &cache->arena.map;
 
 	return cache->plans.closed || glk_load_relaxed(&cache->suspended) ||
-		cache->ended != cache->streams.ended ||
-		glk_event_is_due(&cache->streams, glk_load_relaxed(&cache->node->held)) ||
-		map->hosted || cache->ahead || map->ends == GLK_POLICY_ENDS_HIGH ||
+		cache->ended != cache->streams.ended || map->hosted || cache->ahead ||
+		map->ends == GLK_POLICY_ENDS_HIGH ||
 		cache->conf->pool_managed != GLK_POOL_MANAGED_NO || is_tight(cache);
 }
 
@@ -108,7 +107,8 @@ static inline enum {
 /*
  * The place that a search settles with at its first look: both ends of the smallest few extents, as glk_fit_search()
  * has them. What would have to be mapped is passed there, and what has to be waited for where memory is not tight,
- * which is to be known then. -EAGAIN: it is not; -ENOMEM: the search has more to compare.
+ * which is to be known then. -EAGAIN: it is not; -EBUSY: there are places behind a wait alone; -ENOMEM: the search has
+ * more to compare.
  */
 static inline int find(struct glk_cache *cache, const struct glk_stream *stream,
 	uint64_t size, struct place *place)
@@ -116,6 +116,7 @@ static inline int find(struct glk_cache *cache, const struct glk_stream *stream,
 	const struct glk_map *map = &cache->arena.map;
 	bool both = map->ends == GLK_POLICY_ENDS_BOTH;
 	struct glk_tree_walk walk GLK_UNFILLED;
+	int err = -ENOMEM;
 
 	glk_tree_begin(&walk, &map->common, size);
 	for (unsigned i = 0; i < GLK_FIT_FEW; i++) {
@@ -141,33 +142,32 @@ static inline int find(struct glk_cache *cache, const struct glk_stream *stream,
 				case WAITS:
 					if (cache->served - cache->weighed >= WEIGHED)
 						return -EAGAIN;
+					err = -EBUSY;
 					if (map->tight)
-						return -ENOMEM;
+						return err;
 				}
 			}
 			if (!both || place->offset == high)
 				break;
 		}
 	}
-	return -ENOMEM;
+	return err;
 }
 
 /* The same, with how tight memory is found out where that counts. */
-static GLK_COLD bool find_weighed(struct glk_cache *cache,
-	const struct glk_stream *stream, uint64_t size, uint64_t rounded,
-	struct place *place)
+static GLK_COLD int find_weighed(struct glk_cache *cache, const struct glk_stream *stream,
+	uint64_t size, uint64_t rounded, struct place *place)
 {
 	glk_supply_weigh(&cache->arena, size);
-	return !find(cache, stream, rounded, place);
+	return find(cache, stream, rounded, place);
 }
 
-static inline bool find_place(struct glk_cache *cache, const struct glk_stream *stream,
+static inline int find_place(struct glk_cache *cache, const struct glk_stream *stream,
 	uint64_t size, uint64_t rounded, struct place *place)
 {
 	int err = find(cache, stream, rounded, place);
 
-	return !err ||
-		(err == -EAGAIN && find_weighed(cache, stream, size, rounded, place));
+	return err == -EAGAIN ? find_weighed(cache, stream, size, rounded, place) : err;
 }
 
 /* Whether a stream is what it was when it was looked up, has a row, and owes no event. */
@@ -179,7 +179,7 @@ static inline bool is_still(const struct glk_stream *stream, const struct glk_ro
 		row->key == (uintptr_t)name && !glk_stream_owes(stream, 0);
 }
 
-bool glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream_id,
+int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream_id,
 	const struct CUstream_st *name, uint64_t size, uint64_t *ret_addr)
 {
 	uint64_t rounded = glk_quick_grains(size) << GLK_GRAIN_SHIFT;
@@ -189,14 +189,20 @@ bool glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t 
 	struct place place GLK_UNFILLED;
 	struct glk_extent *e;
 	uint32_t id;
+	int err;
 
 	if (is_odd(cache) || rounded <= cache->small_most ||
 		glk_request_binned(cache, size) ||
 		rounded > glk_load_relaxed(&cache->node->budget) ||
-		!is_still(stream, row, name) ||
-		!find_place(cache, stream, size, rounded, &place) ||
-		glk_extent_carve(map, place.extent, place.offset, rounded, &id))
-		return false;
+		!is_still(stream, row, name))
+		return -ENOMEM;
+	if (glk_event_is_due(&cache->streams, glk_load_relaxed(&cache->node->held)))
+		return -EBUSY;
+	err = find_place(cache, stream, size, rounded, &place);
+	if (!err)
+		err = glk_extent_carve(map, place.extent, place.offset, rounded, &id);
+	if (err)
+		return err;
 	e = glk_extent_at(map, id);
 	if (place.foreign)
 		take_over(cache, stream, place.first, place.last);
@@ -213,7 +219,7 @@ bool glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t 
 	glk_seat_alloc(seat, size, rounded);
 	cache->served++;
 	*ret_addr = glk_load_relaxed(&e->addr);
-	return true;
+	return 0;
 }
 
 bool glk_straight_give(struct glk_cache *cache, struct glk_seat *seat,

@@ -12,11 +12,13 @@
 #include "cache/cache.h"
 
 /*
- * Both under the lock of the GPU, which stays short: see base/lock.h. False: nothing was done.
+ * Both under the lock of the GPU, whose turn stays short: see base/lock.h. Where they do not answer that it is done,
+ * nothing was.
  */
 
-/* A block for a plain request by a thread of a seat, on a stream that captures nothing, by its number and name. */
-bool glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream,
+/* A block for a plain request by a thread of a seat, on a stream that captures nothing, by its number and name. 0;
+ * -EBUSY: what streams have to tell may make it one; -ENOMEM: it is for the plan. */
+int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream,
 	const struct CUstream_st *name, uint64_t size, uint64_t *ret_addr);
 /* One that the caller has claimed, of the GPU's own arena, freed on a stream. */
 bool glk_straight_give(struct glk_cache *cache, struct glk_seat *seat,
