@@ -181,7 +181,9 @@ struct glk_map {
 	uint64_t end;	     /* of the newest range */
 	uint32_t last;	     /* extent that ends at `high`; 0: none */
 	uint32_t ahead;	     /* above the mark, slots below this one may be mapped too */
-	uint64_t taken;	     /* bytes of extents that are not free */
+	uint32_t
+		reach; /* the same, by a page of which a block before the mark has a part */
+	uint64_t taken;	       /* bytes of extents that are not free */
 	uint64_t nested_taken; /* the same in nests */
 	uint64_t nested_bytes; /* of all nests */
 	bool packs; /* holes matter more than whole slots, and few are compared: see space/nest.h */
@@ -262,12 +264,20 @@ static inline uint32_t glk_map_fresh(const struct glk_map *map)
 	return (uint32_t)((map->high + glk_slot_bytes(map) - 1) >> map->shift);
 }
 
-/* The slot after the last one of the newest range that may be mapped. */
-static inline uint32_t glk_map_end(const struct glk_map *map)
+/* The slot above those that extents touch, and above the pages that reach beyond these. */
+static inline uint32_t glk_map_reach(const struct glk_map *map)
 {
 	uint32_t fresh = glk_map_fresh(map);
 
-	return fresh > map->ahead ? fresh : map->ahead;
+	return fresh > map->reach ? fresh : map->reach;
+}
+
+/* The slot after the last one of the newest range that may be mapped. */
+static inline uint32_t glk_map_end(const struct glk_map *map)
+{
+	uint32_t reach = glk_map_reach(map);
+
+	return reach > map->ahead ? reach : map->ahead;
 }
 
 /* A stretch of slots; none: first above last. */

@@ -410,7 +410,8 @@ def main():
     sys.stdout.reconfigure(line_buffering=True)
     with Room() as room:
         check_usage(room)
-        program = Watched(room, GLAKE_SOFT_STREAMS="stepped")
+        # as many pages as blocks need
+        program = Watched(room, GLAKE_SOFT_STREAMS="stepped", GLAKE_POLICY_TARGET="1.04")
         program.do("open")
         equal(program.do("scene"), "done", "a heap")
         check_text(room, program)

@@ -90,10 +90,13 @@ static void victims(void)
 	flow_close(ctx, 0);
 }
 
+/* As many pages as blocks need. */
+static const char *const exact[] = {"policy.target=1.04", NULL};
+
 /* Those of low priority go first, and cold blocks of tags too. */
 static void ranks(void)
 {
-	struct glake *ctx = flow_open(NULL);
+	struct glake *ctx = flow_open(exact);
 	void *block[4], *none = NULL;
 	uint32_t tag = 0;
 	int torn = 0;
@@ -243,7 +246,8 @@ static void watches(void)
 /* In place on the host, to the GPU. */
 static void come_in(void)
 {
-	static const char *const settings[] = {"tier.place=host", NULL};
+	static const char *const settings[] = {
+		"tier.place=host", "policy.target=1.04", NULL};
 	struct glake *ctx = flow_open(settings);
 	struct notes notes = {.ctx = ctx};
 	char *here = flow_alloc(ctx, 20 * MIB, NULL), *there[2];

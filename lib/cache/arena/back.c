@@ -30,6 +30,7 @@ struct job {
 	uint32_t first, last; /* slots */
 	/* Mappings that have to go first: idle ones at the ends, and what is stale between them. */
 	struct glk_limbo_run end[2], stale;
+	uint32_t more; /* slots behind the last one that its last page has too */
 	uint32_t made; /* pages mapped so far, linked; 0: none */
 	struct glk_supply supply;
 };
@@ -41,17 +42,29 @@ struct run {
 	uint32_t large; /* large ones behind them; the rest are single ones again */
 };
 
-/* What would be mapped behind a run: at an end in a slot that others may use too, single pages. */
+/* Single pages at the beginning of a run: in a slot that others may use too. */
+static uint32_t lead_of(const struct job *job, uint32_t first)
+{
+	uint64_t part = glk_slot_bytes(job->map) - 1;
+
+	if (first != glk_extent_first(job->map, job->e))
+		return 0;
+	return job->request->lead + ((job->e->offset & part) > 0);
+}
+
+/* What would be mapped behind a run, at its end likewise. */
 static struct run plan_run(const struct job *job, uint32_t first, uint32_t last)
 {
 	const struct glk_map *map = job->map;
 	uint64_t part = glk_slot_bytes(map) - 1;
 	struct run run = {.first = first, .last = last};
-	uint32_t slots = last - first + 1, tail = 0;
+	uint32_t slots, tail = 0;
 
-	if (first == glk_extent_first(map, job->e))
-		run.lead = job->request->lead + ((job->e->offset & part) > 0);
-	if (last == glk_extent_last(map, job->e))
+	if (last == job->last)
+		run.last += job->more;
+	slots = run.last - first + 1;
+	run.lead = lead_of(job, first);
+	if (last == glk_extent_last(map, job->e) && !job->more)
 		tail = job->request->tail +
 			(((job->e->offset + job->e->size) & part) > 0);
 	if (run.lead > slots)
@@ -87,10 +100,47 @@ static struct glk_need count_need(const struct job *job)
 	for (uint32_t slot = job->first; next_run(job, slot, &run); slot = run.last + 1) {
 		need.large += run.large;
 		need.small += run.last - run.first + 1 - run.large * job->map->large;
-		if (run.last == job->last)
+		if (run.last >= job->last)
 			break;
 	}
 	return need;
+}
+
+/* Large pages from which on a block ends with single ones all the same: one that it shares serves nobody elsewhere
+ * while either is there, and later passes of jobs of large blocks would map more. */
+#define WHOLE 4
+
+/*
+ * Where nothing lies behind a block, and there is plenty of memory, the last page that is made for it is a large one
+ * all the same: what comes next begins there. A single page costs what a large one does.
+ */
+static uint32_t find_more(const struct job *job)
+{
+	const struct glk_request *request = job->request;
+	const struct glk_map *map = job->map;
+	uint32_t last = job->last, before, slots, more;
+
+	/* a slot for small blocks has a page of its own */
+	if (map->large < 2 || job->e->whole || job->e->size != request->rounded ||
+		request->rounded <= job->arena->gpu->small_most ||
+		job->arena->gpu->ahead || request->run || request->single ||
+		request->tail || last + 1 != glk_map_end(map) ||
+		job->stale.first < job->stale.behind ||
+		job->end[0].first < job->end[0].behind ||
+		job->end[1].first < job->end[1].behind || glk_bit_get(map->mapped, last))
+		return 0;
+	before = glk_bits_last(map->mapped, job->first, last);
+	before = before == GLK_BITS_NONE ? job->first : before + 1;
+	slots = last - before + 1;
+	slots -= lead_of(job, before) < slots ? lead_of(job, before) : slots;
+	more = (map->large - slots % map->large) % map->large;
+	if (!more || slots >= WHOLE * map->large ||
+		((uint64_t)last + more + 1) << map->shift > map->end ||
+		glk_is_claimed(map, last + 1, last + more) ||
+		!glk_supply_is_plenty(job->arena, request->size,
+			(uint64_t)(last - job->first + 1 + more) << map->shift))
+		return 0;
+	return more;
 }
 
 /* Idle large pages that would serve one end and lie idle beside it go elsewhere. */
@@ -130,6 +180,16 @@ struct batch {
 	uint32_t page[BATCH];
 };
 
+/* What of a page lies behind the block is stranded, or no longer. */
+static void strand(const struct job *job, const struct glk_page *page, uint64_t sign)
+{
+	uint32_t behind = page->first_alias + glk_page_slots(job->map, page);
+
+	if (behind > job->last + 1)
+		job->map->space->of[GLK_OF_NODE].stranded +=
+			sign * (behind - (job->last + 1));
+}
+
 static int map_batch(struct job *job, struct batch *batch)
 {
 	uint32_t slot = batch->slot;
@@ -146,6 +206,7 @@ static int map_batch(struct job *job, struct batch *batch)
 		if (!err) {
 			glk_page_link(job->map, batch->page[i], job->made);
 			job->made = batch->page[i];
+			strand(job, page, 1);
 		} else if (glk_page_state(page) == GLK_PAGE_OWNED) {
 			glk_page_put_back(job->map, batch->page[i]);
 		}
@@ -161,14 +222,14 @@ static int add(struct job *job, struct batch *batch, uint32_t *list)
 	return batch->count == BATCH ? map_batch(job, batch) : 0;
 }
 
-/* A large page, or small ones in its place. */
-static int add_large(struct job *job, struct batch *batch)
+/* A large page, or small ones in its place, but for so many slots behind the block. */
+static int add_large(struct job *job, struct batch *batch, uint32_t more)
 {
 	int err = 0;
 
 	if (job->supply.large)
 		return add(job, batch, &job->supply.large);
-	for (uint32_t i = 0; i < job->map->large && !err; i++)
+	for (uint32_t i = more; i < job->map->large && !err; i++)
 		err = add(job, batch, &job->supply.small);
 	return err;
 }
@@ -187,7 +248,8 @@ static int map_run(struct job *job, const struct run *run)
 	for (uint32_t i = 0; i < run->lead && !err; i++)
 		err = add(job, &batch, &job->supply.small);
 	for (uint32_t i = 0; i < run->large && !err; i++)
-		err = add_large(job, &batch);
+		err = add_large(job, &batch,
+			run->last > job->last && i + 1 == run->large ? job->more : 0);
 	for (uint32_t i = 0; i < tail && !err; i++)
 		err = add(job, &batch, &job->supply.small);
 	return err || !batch.count ? err : map_batch(job, &batch);
@@ -203,6 +265,7 @@ static void undo(struct job *job)
 		struct glk_page *page = glk_map_page(map, id);
 
 		next = glk_page_next(map, id);
+		strand(job, page, -UINT64_C(1));
 		if (!glk_limbo_undo(map, page->first_alias))
 			glk_page_put_back(map, id);
 	}
@@ -227,7 +290,7 @@ static int stitch(struct job *job)
 		return err;
 	for (uint32_t slot = job->first; !err && next_run(job, slot, &run);) {
 		err = map_run(job, &run);
-		if (run.last == job->last)
+		if (run.last >= job->last)
 			break;
 		slot = run.last + 1;
 	}
@@ -240,13 +303,19 @@ static int stitch(struct job *job)
 /* The plan for an extent that was counted on its slots, carried out. */
 static int carry_out(struct job *job)
 {
+	uint32_t last;
 	int err;
 
 	job->request->called = true;
-	glk_claim(job->map, job->first, job->last);
+	job->more = find_more(job);
+	last = job->last + job->more;
+	/* also for what the driver may keep there */
+	if (job->more)
+		job->map->reach = last + 1;
+	glk_claim(job->map, job->first, last);
 	glk_plan_begin(job->arena->gpu);
 	err = stitch(job);
-	glk_unclaim(job->map, job->first, job->last);
+	glk_unclaim(job->map, job->first, last);
 	glk_plan_end(job->arena->gpu);
 	return err;
 }

@@ -150,6 +150,8 @@ int glk_supply_chain(
 /* The first of a list. */
 uint32_t glk_supply_pop(struct glk_arena *arena, uint32_t *list);
 
+/* Whether so many bytes of pages more, for a request, are within what may be held, and that is far above what is live. */
+bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes);
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);

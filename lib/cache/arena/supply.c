@@ -20,6 +20,9 @@
 /* Groups of 64 slots whose idle pages are looked at for a request, in each of the passes. */
 #define GROUPS 256
 
+/* policy.target, where there is plenty of memory. */
+#define PLENTY 1.05
+
 /* With more seats than this they are not all added up at each miss. */
 #define SUM_SEATS 16
 
@@ -349,6 +352,19 @@ uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 	uint64_t peak = peak_of(gpu, size);
 
 	return peak + target_above(gpu, peak);
+}
+
+bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes)
+{
+	struct glk_cache *gpu = arena->gpu;
+	uint64_t held = glk_node_own(gpu->node), peak, most;
+
+	/* the others have no target */
+	if (arena != &gpu->arena || glk_conf_target(gpu->conf, glk_fill(gpu)) < PLENTY)
+		return false;
+	peak = peak_of(gpu, size);
+	most = peak + target_above(gpu, peak);
+	return held + bytes <= most && most <= glk_load_relaxed(&gpu->node->budget);
 }
 
 bool glk_supply_drain(struct glk_arena *arena, uint64_t size)

@@ -74,18 +74,18 @@ struct search {
 static bool all_usable(const struct search *s, uint32_t first, uint32_t last)
 {
 	return glk_bits_all(s->map->usable, first, last) &&
-		(s->ahead || last < glk_map_fresh(s->map));
+		(s->ahead || last < glk_map_reach(s->map));
 }
 
 /* Slots of a run that are usable as they are. */
 static uint32_t count_usable(const struct search *s, uint32_t first, uint32_t last)
 {
-	uint32_t fresh = glk_map_fresh(s->map);
+	uint32_t reach = glk_map_reach(s->map);
 
-	if (!s->ahead && last >= fresh) {
-		if (first >= fresh)
+	if (!s->ahead && last >= reach) {
+		if (first >= reach)
 			return 0;
-		last = fresh - 1;
+		last = reach - 1;
 	}
 	return glk_bits_count(s->map->usable, first, last);
 }

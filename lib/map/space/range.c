@@ -137,7 +137,7 @@ static void leave_behind(struct glk_map *map)
 	if (map->ranges && map->high < map->end)
 		glk_extent_raise(map, map->end);
 	map->last = 0;
-	map->ahead = 0;
+	map->ahead = map->reach = 0;
 }
 
 /* The offset of the next range: a GiB between two belongs to none. */

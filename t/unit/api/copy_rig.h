@@ -84,7 +84,8 @@ static inline void end(void)
 
 #define MANY                                                                             \
 	"soft.gpus=4", "soft.memory=64MiB", "map.span=4GiB", "io.lend=all",              \
-		"io.least=0", "io.piece=64KiB", "io.staging=2MiB", "driver.fault=off"
+		"io.least=0", "io.piece=64KiB", "io.staging=2MiB", "driver.fault=off",   \
+		"policy.target=1.04"
 
 static inline void fill_each(unsigned char *at, size_t bytes, size_t step)
 {

@@ -29,13 +29,15 @@ static struct CUstream_st *a;
 static inline void open_soft(const char *streams, const char *const *more)
 {
 	const char *settings[16] = {streams, "driver.fault=off", "map.span=8GiB",
-		"soft.memory=1GiB", "soft.host_memory=256MiB"};
+		"soft.memory=1GiB", "soft.host_memory=256MiB",
+		/* pages as many as blocks need */
+		"policy.target=1.04"};
 	struct glake_options options = {.sz = sizeof(options),
 		.backend = GLAKE_BACKEND_SOFT,
 		.no_conf_file = 1,
 		.settings = settings};
 
-	for (int i = 5; more && *more; i++)
+	for (int i = 6; more && *more; i++)
 		settings[i] = *more++;
 	if (glake_open(&options, &ctx) || glk_context_get(ctx, &context) ||
 		glake_stream_new(ctx, 0, &a))

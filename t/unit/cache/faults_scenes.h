@@ -304,6 +304,7 @@ static void prepare_lost(struct rig *rig, uint64_t *at)
 
 static const struct scene scenes[] = {
 	{"first request", {NULL}, prepare_nothing, act_first},
+	{"first request in plenty", {"policy.target=auto"}, prepare_nothing, act_first},
 	{"stitch", {"pool.budget=128MiB"}, prepare_stitch, act_stitch},
 	{"recut", {"pool.budget=32MiB"}, prepare_recut, act_recut},
 	{"contiguous", {"pool.budget=64MiB"}, prepare_single, act_single},

@@ -24,8 +24,8 @@ static int counted(struct glk_drv *drv, int device, size_t *ret_free, size_t *re
 static void begin(const char *setting)
 {
 	rig_open(&rig,
-		(const char *const[]){
-			"soft.memory=16GiB", "map.span=64GiB", setting, NULL});
+		(const char *const[]){"soft.memory=16GiB", "map.span=64GiB",
+			"policy.target=auto", setting, NULL});
 	ops = *rig.drv->ops;
 	info = ops.memory_info;
 	ops.memory_info = counted;

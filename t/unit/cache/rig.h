@@ -80,6 +80,8 @@ static inline void rig_open(struct rig *rig, const char *const *settings)
 	rig_set(rig, "map.extents=65536");
 	rig_set(rig, "pool.pages=4096");
 	rig_set(rig, "pool.large_page=8MiB");
+	/* pages as many as blocks need, which can be told */
+	rig_set(rig, "policy.target=1.04");
 	for (; settings && *settings; settings++)
 		rig_set(rig, *settings);
 	if (glk_rcu_init(false))

@@ -2,6 +2,8 @@
 /* Pages behind blocks: stitched from where they lay, and kept where they were. */
 #include "unit/cache/rig.h"
 
+#define SLOT (2 * MIB)
+#define SLOT (2 * MIB)
 #define PAGE (8 * MIB)
 
 static uint64_t word(uint64_t addr)
@@ -132,10 +134,56 @@ static void cuts(void)
 	rig_close(&rig, 1);
 }
 
+/* With plenty of memory the last page at the mark is a large one, and what comes next begins there. */
+static void grows_whole(void)
+{
+	uint64_t addr[4], maps, unused;
+	struct CUstream_st *a;
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){"policy.target=auto", NULL});
+	a = rig_stream(&rig);
+	addr[0] = rig_alloc(&rig, 3 * MIB, a);
+	is_int((int64_t)pages_of(&rig, addr[0]), 1, "a page for two slots");
+	is_int((int64_t)rig_figures(&rig).reserved, PAGE, "of four");
+	is_int((int64_t)rig_figures(&rig).stranded, 2 * SLOT,
+		"what the block leaves of it is stranded");
+	is_sound(&rig, "the books agree");
+	maps = rig_calls(&rig, GLAKE_CALL_MAP);
+	addr[1] = rig_alloc(&rig, 4 * MIB, a);
+	ok(addr[1] == addr[0] + 3 * MIB, "the next one lies there");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MAP) - maps), 0, "without a call");
+	is_sound(&rig, "the books agree");
+	addr[2] = rig_alloc(&rig, 20 * MIB, a);
+	ok(addr[2] == addr[1] + 4 * MIB, "one that is larger begins there");
+	is_int((int64_t)pages_of(&rig, addr[2]), 4, "with three pages more");
+	is_int((int64_t)rig_figures(&rig).reserved, 4 * PAGE, "large ones");
+	is_sound(&rig, "the books agree");
+	addr[3] = rig_alloc(&rig, 64 << 10, a);
+	is_int((int64_t)rig_figures(&rig).reserved, 4 * PAGE + SLOT,
+		"a slot of small blocks has a page of its own");
+	is_sound(&rig, "the books agree");
+	for (int i = 0; i < 4; i++)
+		rig_free(&rig, addr[i], a);
+	glk_cache_trim(&rig.cache, 0, &unused);
+	is_int((int64_t)rig_figures(&rig).reserved, 0, "all goes back");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+
+	/* as many as blocks need where a budget is near */
+	rig_open(&rig,
+		(const char *const[]){"policy.target=auto", "pool.budget=12MiB", NULL});
+	a = rig_stream(&rig);
+	addr[0] = rig_alloc(&rig, 3 * MIB, a);
+	is_int((int64_t)pages_of(&rig, addr[0]), 2, "single ones within a budget");
+	rig_close(&rig, 1);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	stitches();
 	cuts();
+	grows_whole();
 	return tap_done();
 }
