@@ -398,7 +398,7 @@ int glk_stream_ask(
 	struct glk_cancel cancel;
 	int err;
 
-	glk_cancel_put_off_type(&cancel);
+	glk_cancel_put_off(&cancel);
 	err = streams->drv->ops->stream_facts(
 		streams->drv, streams->device, handle, &facts);
 	glk_cancel_put_back(&cancel);

@@ -235,10 +235,51 @@ static void enters_late(void)
 	gpu_close(&gpu);
 }
 
+/* Whether a point of cancellation in the driver would end a thread that it may end. */
+static bool ends_there;
+
+static int facts_where_it_ends(struct glk_drv *drv, int device,
+	struct CUstream_st *stream, struct glk_stream_facts *ret_facts)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	ends_there |= state == PTHREAD_CANCEL_ENABLE;
+	pthread_setcancelstate(state, &state);
+	return facts_of(drv, device, stream, ret_facts);
+}
+
+/* The driver is asked for one that is known, without the table. */
+static void asks(void)
+{
+	struct glk_stream_facts facts;
+	struct glk_drv_ops ops;
+	uint32_t id = 0;
+	struct gpu gpu;
+	int state;
+
+	table_open(&gpu);
+	ops = *gpu.drv->ops;
+	ops.stream_facts = facts_where_it_ends;
+	gpu.drv->ops = &ops;
+	ends_there = false;
+	serial_of_next = 7;
+	is_int(glk_stream_get(&gpu.streams, fake(1), &facts, &id), 0,
+		"a stream is known");
+	is_int(glk_stream_ask(&gpu.streams, id, fake(1)), 0, "it is the same still");
+	serial_of_next = 8;
+	ok(glk_stream_ask(&gpu.streams, id, fake(1)), "a new one of its handle is not");
+	ok(!ends_there, "no thread ends inside of the driver");
+	pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state);
+	is_int(state, PTHREAD_CANCEL_ENABLE, "and each may end afterwards");
+	gpu_close(&gpu);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	finds();
+	asks();
 	names_legacy();
 	refuses();
 	names_own();
