@@ -32,6 +32,7 @@
 static _Thread_local struct {
 	uint32_t ranks;
 	uint32_t paused;	  /* locks that it will take again */
+	bool waited;		  /* for the short turn that it has */
 	struct glk_cancel cancel; /* while it holds any */
 } self;
 
@@ -145,7 +146,7 @@ static inline int64_t end_turn_as(
 
 static void count_one(struct glk_times *times, uint64_t ns)
 {
-	glk_times_count(times, ns, 1);
+	glk_times_count(times, ns);
 }
 
 static inline int64_t end_turn(struct glk_lock *lock)
@@ -208,6 +209,7 @@ int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
 	if (pthread_mutex_trylock(&lock->mutex)) {
 		came = wait_for(lock);
 		since = since ? since : came;
+		self.waited = true;
 	}
 	if (since)
 		begin_turn(lock);
@@ -217,6 +219,7 @@ int64_t glk_lock_short(struct glk_lock *lock, int64_t since)
 void glk_lock_lengthen(struct glk_lock *lock)
 {
 	glk_cancel_put_off_rest(&self.cancel);
+	self.waited = false;
 	begin_turn(lock);
 }
 
@@ -293,12 +296,18 @@ static inline int64_t end_call(const struct glk_lock *lock, int64_t turn)
 	return lock->timed == GLK_IN_TICKS ? turn : glk_clock_ticks();
 }
 
+/* One that had to wait stands for itself alone: those that were not timed had not. */
 static __attribute__((noinline)) void count_short(
 	struct glk_lock *lock, int64_t since, struct glk_times *times)
 {
-	int64_t turn = end_turn_as(lock, glk_times_count_passed);
+	void (*count)(struct glk_times *, uint64_t) =
+		self.waited ? count_one : glk_times_count_typical;
+	int64_t turn = end_turn_as(lock, count);
+	uint64_t ns = glk_times_ns(end_call(lock, turn) - since);
 
-	glk_times_add_passed(times, glk_times_ns(end_call(lock, turn) - since));
+	self.waited = false;
+	count(times, ns);
+	glk_times_note(times, ns);
 }
 
 void glk_unlock_short(struct glk_lock *lock, int64_t since, struct glk_times *times)

@@ -106,23 +106,54 @@ void glk_times_share(struct glk_times *times, uint64_t ns)
 		;
 }
 
-void glk_times_read(const struct glk_times *times, struct glake_histogram *ret_sum)
+/* Who reads meanwhile does so again. What has passed was as the one before this, as whoever read it was told. */
+void glk_times_count_typical(struct glk_times *times, uint64_t ns)
 {
 	uint64_t typical = glk_load_relaxed(&times->typical);
-	uint32_t passed = glk_load_relaxed(&times->passed);
+	uint64_t passed = glk_load_relaxed(&times->passed);
+	uint32_t moves = glk_load_relaxed(&times->moves);
+	glk_atomic(uint64_t) *at = &times->at[glk_times_bucket(typical)];
+
+	/* pairs with: the acquires in read_once, for each of these */
+	glk_store_relaxed(&times->moves, moves + 1);
+	glk_store_release(at, glk_load_relaxed(at) + passed);
+	glk_store_release(&times->sum, glk_load_relaxed(&times->sum) + passed * typical);
+	glk_store_release(&times->typical, ns ? ns : 1);
+	glk_store_release(&times->passed, 0);
+	glk_store_release(&times->moves, moves + 2);
+	glk_times_count(times, ns);
+}
+
+/* Whether none that had passed went to its bucket meanwhile. */
+static bool read_once(const struct glk_times *times, struct glake_histogram *ret_sum)
+{
+	/* pairs with: the releases in glk_times_count_typical */
+	uint32_t moves = glk_load_acquire(&times->moves);
+	uint64_t typical = glk_load_acquire(&times->typical);
+	uint32_t passed = glk_load_acquire(&times->passed);
 	struct glake_histogram sum = {
-		.sum = glk_load_relaxed(&times->sum) + passed * typical,
+		.sum = glk_load_acquire(&times->sum) + passed * typical,
 		.longest = glk_load_relaxed(&times->longest),
 	};
 
 	for (unsigned i = 0; i < GLK_TIMES_COUNTED; i++) {
 		unsigned to =
 			i < GLAKE_HISTOGRAM_BUCKETS ? i : GLAKE_HISTOGRAM_BUCKETS - 1;
-		uint64_t count = glk_load_relaxed(&times->at[i]) +
+		uint64_t count = glk_load_acquire(&times->at[i]) +
 			(i == glk_times_bucket(typical) ? passed : 0);
 
 		sum.at[to] += count;
 		sum.count += count;
 	}
 	*ret_sum = sum;
+	return !(moves & 1) && glk_load_relaxed(&times->moves) == moves;
+}
+
+/* Times that it is read at the most: who writes it may stand still. */
+#define TRIES 100
+
+void glk_times_read(const struct glk_times *times, struct glake_histogram *ret_sum)
+{
+	for (unsigned i = 0; !read_once(times, ret_sum) && i < TRIES; i++)
+		;
 }

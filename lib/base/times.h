@@ -7,8 +7,7 @@
  * are fixed, so that counts of two moments, and of two programs, can be compared.
  *
  * Writers	one at a time, under a lock of theirs: glk_times_add; or any: glk_times_share
- * Short calls	that are all alike are not timed each: one in GLK_TIMES_EACH stands for those before it,
- *		and the last one that was timed for those since
+ * Short calls	that are all alike are not timed each: one in GLK_TIMES_EACH stands for those that follow
  * Readers	any thread, without a lock. Each word only grows; sum and longest may lack a call
  *		that a bucket has already
  * Cost		some 20 instructions beside the reading of the counter
@@ -30,8 +29,11 @@
 struct glk_times {
 	glk_atomic(uint64_t) at[GLK_TIMES_COUNTED];
 	glk_atomic(uint64_t) sum, longest; /* ns */
-	glk_atomic(uint64_t) typical;	   /* ns of the last one that stood for others */
-	glk_atomic(uint32_t) passed;	   /* calls since that were not timed */
+	glk_atomic(uint64_t)
+		typical; /* ns of the last one that stands for others; 0: none does */
+	glk_atomic(
+		uint32_t) passed; /* calls since that were not timed, in no bucket yet */
+	glk_atomic(uint32_t) moves; /* odd: they are on their way to one */
 };
 
 /*
@@ -66,26 +68,32 @@ static inline unsigned glk_times_bucket(uint64_t ns)
 	return 64 - GLK_TIMES_FIRST_BITS - (unsigned)__builtin_clzll(ns | least);
 }
 
-/* So many calls, all but the longest. */
-static inline void glk_times_count(struct glk_times *times, uint64_t ns, uint64_t calls)
+/* All but the longest. */
+static inline void glk_times_count(struct glk_times *times, uint64_t ns)
 {
 	glk_atomic(uint64_t) *at = &times->at[glk_times_bucket(ns)];
 
-	glk_store_relaxed(at, glk_load_relaxed(at) + calls);
-	glk_store_relaxed(&times->sum, glk_load_relaxed(&times->sum) + ns * calls);
+	glk_store_relaxed(at, glk_load_relaxed(at) + 1);
+	glk_store_relaxed(&times->sum, glk_load_relaxed(&times->sum) + ns);
+}
+
+static inline void glk_times_note(struct glk_times *times, uint64_t ns)
+{
+	if (ns > glk_load_relaxed(&times->longest))
+		glk_store_relaxed(&times->longest, ns);
 }
 
 static inline void glk_times_add(struct glk_times *times, uint64_t ns)
 {
-	glk_times_count(times, ns, 1);
-	if (ns > glk_load_relaxed(&times->longest))
-		glk_store_relaxed(&times->longest, ns);
+	glk_times_count(times, ns);
+	glk_times_note(times, ns);
 }
 
 /* Whether the next short call is to be timed. Any thread. */
 static inline bool glk_times_due(const struct glk_times *times)
 {
-	return glk_load_relaxed(&times->passed) >= GLK_TIMES_EACH - 1;
+	return glk_load_relaxed(&times->passed) >= GLK_TIMES_EACH - 1 ||
+		!glk_load_relaxed(&times->typical);
 }
 
 /* One that was not. */
@@ -94,20 +102,8 @@ static inline void glk_times_pass(struct glk_times *times)
 	glk_store_relaxed(&times->passed, glk_load_relaxed(&times->passed) + 1);
 }
 
-/* One that was, and those before it; all but the longest. */
-static inline void glk_times_count_passed(struct glk_times *times, uint64_t ns)
-{
-	glk_times_count(times, ns, 1 + (uint64_t)glk_load_relaxed(&times->passed));
-	glk_store_relaxed(&times->typical, ns);
-	glk_store_relaxed(&times->passed, 0);
-}
-
-static inline void glk_times_add_passed(struct glk_times *times, uint64_t ns)
-{
-	glk_times_count_passed(times, ns);
-	if (ns > glk_load_relaxed(&times->longest))
-		glk_store_relaxed(&times->longest, ns);
-}
+/* One that was, and stands for those that follow; all but the longest. */
+void glk_times_count_typical(struct glk_times *times, uint64_t ns);
 
 /* From a time by glk_clock_ticks() until now. */
 static inline void glk_times_since(struct glk_times *times, int64_t ticks)

@@ -5,7 +5,9 @@
 
 #include "tap.h"
 
+#include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <string.h>
 
 static void bounds(void)
@@ -122,7 +124,7 @@ static void told(clockid_t clock, const char *name)
 	glk_lock_fini(&lock);
 }
 
-/* One of sixteen short turns is timed, and stands for those before it; one that is not short stands for itself. */
+/* One of sixteen short turns is timed, and stands for those behind it; one that is not short stands for itself. */
 static void told_short(void)
 {
 	struct glk_times holds = {0}, calls = {0};
@@ -144,7 +146,7 @@ static void told_short(void)
 		exact &= h.count == i + 1;
 	}
 	ok(exact, "each short call is counted at once");
-	is_int(timed, 3, "three of 53 were timed");
+	is_int(timed, 4, "four of 53 were timed");
 	glk_times_read(&holds, &h);
 	is_int((int64_t)h.count, 3 * GLK_TIMES_EACH + 5, "so many turns of the lock");
 	ok(h.sum >= h.longest && h.longest > 0, "with what those took");
@@ -155,6 +157,89 @@ static void told_short(void)
 	is_int((int64_t)h.count, 3 * GLK_TIMES_EACH + 6,
 		"and one that did not stay short");
 	glk_lock_fini(&lock);
+}
+
+static struct glk_lock taken;
+
+/* So many short turns by which nobody waits. */
+static void pass(unsigned turns, struct glk_times *calls)
+{
+	for (unsigned i = 0; i < turns; i++) {
+		int64_t since = glk_times_due(calls) ? glk_clock_ticks() : 0;
+
+		glk_unlock_short(&taken, glk_lock_short(&taken, since), calls);
+	}
+}
+
+/* One more, which has to wait. */
+static void *wait_for_turn(void *arg)
+{
+	pass(1, arg);
+	return NULL;
+}
+
+/* A turn that had to wait is told of for itself: those that were not timed had not. */
+static void told_waited(void)
+{
+	struct glk_times holds = {0}, calls = {0};
+	struct glake_histogram h;
+	pthread_t thread;
+	int64_t unused;
+
+	glk_lock_init(&taken, GLK_RANK_DEVICE);
+	glk_lock_time(&taken, CLOCK_MONOTONIC);
+	taken.holds = &holds;
+	for (unsigned turns = 2 * GLK_TIMES_EACH - 1; turns; turns /= 3) {
+		pass(turns, &calls);
+		glk_lock(&taken);
+		pthread_create(&thread, NULL, wait_for_turn, &calls);
+		while (!glk_load_relaxed(&taken.waiters))
+			sched_yield();
+		spend(50 * WHILE, &unused);
+		glk_unlock(&taken);
+		pthread_join(thread, NULL);
+		pass(1, &calls);
+	}
+	glk_times_read(&calls, &h);
+	is_int((int64_t)h.count, 31 + 10 + 3 + 1 + 4 * 2, "all are counted");
+	ok(h.sum >= 4 * 49 * WHILE && h.sum < 5 * 50 * WHILE,
+		"four that waited for 100 ms: %" PRIu64 " ns", h.sum);
+	glk_lock_fini(&taken);
+}
+
+/* Whether what is read of times has gone back since. */
+static bool went_back(const struct glk_times *times, struct glake_histogram *before)
+{
+	struct glake_histogram now;
+	bool back;
+
+	glk_times_read(times, &now);
+	back = now.count < before->count || now.sum < before->sum ||
+		now.longest < before->longest;
+	for (int i = 0; i < GLAKE_HISTOGRAM_BUCKETS; i++)
+		back |= now.at[i] < before->at[i];
+	*before = now;
+	return back;
+}
+
+/* Of short calls, each tenth as many ns as the one before. */
+static void goes_on(void)
+{
+	struct glake_histogram before = {0};
+	struct glk_times times = {0};
+	bool back = false;
+
+	for (uint64_t ns = 100000000; ns; ns /= 10) {
+		glk_times_count_typical(&times, ns);
+		back |= went_back(&times, &before);
+		for (unsigned i = 1; i < GLK_TIMES_EACH; i++) {
+			glk_times_pass(&times);
+			back |= went_back(&times, &before);
+		}
+	}
+	ok(!back, "what is told of short calls does not go back");
+	is_int((int64_t)before.sum, INT64_C(111111111) * GLK_TIMES_EACH,
+		"and each stands for as many");
 }
 
 #define ROUNDS	20000
@@ -173,16 +258,11 @@ static void *write_some(void *arg)
 /* What is read never goes back. */
 static void *read_all(void *arg)
 {
-	struct glake_histogram before = {0}, now;
+	struct glake_histogram before = {0};
 	bool *back = arg;
 
 	do {
-		glk_times_read(&shared, &now);
-		*back |= now.count < before.count || now.sum < before.sum ||
-			now.longest < before.longest;
-		for (int i = 0; i < GLAKE_HISTOGRAM_BUCKETS; i++)
-			*back |= now.at[i] < before.at[i];
-		before = now;
+		*back |= went_back(&shared, &before);
 	} while (!glk_load_relaxed(&done));
 	return NULL;
 }
@@ -210,14 +290,49 @@ static void threads(void)
 	ok(!back, "and nothing went back for a reader");
 }
 
+static struct glk_times quick;
+
+static void *pass_some(void *arg)
+{
+	for (uint64_t i = 0; i < ROUNDS; i++) {
+		if (glk_times_due(&quick))
+			glk_times_count_typical(&quick, 100 + (i * 7919 & 4095));
+		else
+			glk_times_pass(&quick);
+	}
+	glk_store_relaxed(&done, true);
+	return arg;
+}
+
+/* Short calls of one thread, and a reader. */
+static void short_calls(void)
+{
+	struct glake_histogram before = {0};
+	pthread_t thread;
+	bool back = false;
+
+	glk_store_relaxed(&done, false);
+	pthread_create(&thread, NULL, pass_some, NULL);
+	do {
+		back |= went_back(&quick, &before);
+	} while (!glk_load_relaxed(&done));
+	pthread_join(thread, NULL);
+	back |= went_back(&quick, &before);
+	ok(!back, "nor of short calls for a reader");
+	is_int((int64_t)before.count, ROUNDS, "who finds all of them");
+}
+
 int main(void)
 {
-	tap_plan(27);
+	tap_plan(33);
 	bounds();
 	ticks();
 	told(CLOCK_MONOTONIC, "wall");
 	told(CLOCK_THREAD_CPUTIME_ID, "cpu");
 	told_short();
+	told_waited();
+	goes_on();
 	threads();
+	short_calls();
 	return tap_done();
 }
