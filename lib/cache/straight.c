@@ -179,6 +179,13 @@ static inline bool is_still(const struct glk_stream *stream, const struct glk_ro
 		row->key == (uintptr_t)name && !glk_stream_owes(stream, 0);
 }
 
+/* See bin/seat.h. */
+static void note_peak(struct glk_cache *cache, uint64_t size)
+{
+	glk_supply_sum(cache);
+	glk_seats_note_peak(cache, cache->sum.live + size);
+}
+
 int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t stream_id,
 	const struct CUstream_st *name, uint64_t size, uint64_t *ret_addr)
 {
@@ -216,6 +223,9 @@ int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t s
 	glk_store_relaxed(&e->stream, (uint16_t)stream->id);
 	glk_store_relaxed(&e->bin, 0);
 	glk_lookup_enter(map, id);
+	/* of a thread that is alone its turn tells */
+	if (glk_load_relaxed(&cache->seats.used) > 1)
+		note_peak(cache, size);
 	glk_seat_alloc(seat, size, rounded);
 	cache->served++;
 	*ret_addr = glk_load_relaxed(&e->addr);

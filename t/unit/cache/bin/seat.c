@@ -219,6 +219,53 @@ static void peak_of_a_turn(void)
 	rig_close(&rig, 0);
 }
 
+/* What one has while the first has its own. */
+static void *beside(void *arg)
+{
+	struct turns *t = arg;
+	uint64_t addr;
+
+	for (int i = 0; i < 100; i++) {
+		my_turn(t, 2 * i + 1);
+		addr = rig_alloc(&rig, 60 * MIB, NULL);
+		rig_free(&rig, addr, NULL);
+		your_turn(t);
+	}
+	return NULL;
+}
+
+/* All misses of threads whose turns are short and rare by then: each of them tells what is live. */
+static void peak_of_misses(void)
+{
+	struct turns t = {
+		.lock = PTHREAD_MUTEX_INITIALIZER, .next = PTHREAD_COND_INITIALIZER};
+	uint64_t addr, hits, misses;
+	unsigned wrong = 0;
+	pthread_t thread;
+
+	rig_open(&rig, NULL);
+	addr = rig_alloc(&rig, 200 * MIB, NULL);
+	rig_free(&rig, addr, NULL);
+	hits = rig_figures(&rig).hits;
+	misses = rig_figures(&rig).misses;
+	if (pthread_create(&thread, NULL, beside, &t))
+		tap_bail("no thread");
+	for (int i = 0; i < 100; i++) {
+		my_turn(&t, 2 * i);
+		glk_cache_reset_peaks(&rig.cache);
+		addr = rig_alloc(&rig, 100 * MIB, NULL);
+		your_turn(&t);
+		my_turn(&t, 2 * i + 2);
+		rig_free(&rig, addr, NULL);
+		wrong += rig_figures(&rig).peak_live != 160 * MIB;
+	}
+	pthread_join(thread, NULL);
+	is_int((int64_t)(rig_figures(&rig).hits - hits), 0, "no request is a hit");
+	is_int((int64_t)(rig_figures(&rig).misses - misses), 200, "all miss");
+	is_int(wrong, 0, "and the most of two threads at once is known");
+	rig_close(&rig, 0);
+}
+
 /* Two that work side by side: the peak is something that was reached, and no more. */
 static void *at_work(void *arg)
 {
@@ -367,6 +414,7 @@ int main(void)
 	many_gpus();
 	peaks_by_turns();
 	peak_of_a_turn();
+	peak_of_misses();
 	peaks_side_by_side();
 	none_left();
 	peaks();
