@@ -420,7 +420,8 @@ void glk_supply_weigh(struct glk_arena *arena, uint64_t size)
 	uint64_t idle = (stock->idle_slots + stock->stranded) << map->shift, used;
 
 	glk_supply_sum(arena->gpu);
-	arena->gpu->weighed = arena->gpu->served;
+	if (arena->binned)
+		arena->gpu->weighed = arena->gpu->served;
 	used = arena->gpu->sum.given + idle;
 	map->packs = map->tight = false;
 	if (stock->page_bytes > used + TARGET_LEAST)

@@ -644,9 +644,26 @@ static void records_own(void)
 	close_up(0);
 }
 
+/* By a request of a tag it is not found out how tight the GPU's own arena is. */
+static void weighs_its_own(void)
+{
+	struct held own, one;
+	uint64_t weighed;
+
+	set_up(NULL);
+	take(&own, 5 * MIB, 0, a);
+	weighed = rig.cache.weighed;
+	take(&one, 5 * MIB, TAG, a);
+	is_int((int64_t)(rig.cache.weighed - weighed), 0, "a tag weighs its own");
+	is_int(rig_free(&rig, own.addr, a), 0, "one is freed");
+	is_int(rig_free(&rig, one.addr, a), 0, "and the other");
+	close_up(0);
+}
+
 int main(void)
 {
 	tap_plan_later();
+	weighs_its_own();
 	records_own();
 	goes_whole();
 	refuses();
