@@ -198,6 +198,7 @@ struct asked {
 	uint32_t tag;
 	uint64_t session; /* of a pool of graphs */
 	uint64_t capture; /* that the stream is in */
+	int64_t came;	  /* when; 0: is not known, nor to be timed */
 };
 
 /* With the lock, which it gives back: nothing can be had now, or (0) the stream is none any more. */
@@ -334,15 +335,15 @@ static inline int serve_asked(struct glk_cache *cache, const struct asked *asked
 	bool plain, uint64_t *ret_addr)
 {
 	struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
-	int64_t since = glk_times_due(times) ? glk_clock_ticks() : 0;
+	int64_t came = asked->came, since;
 	int err = -ENOMEM;
 
-	since = glk_lock_short(&cache->lock, since);
+	since = glk_lock_short(&cache->lock, glk_times_due(times) ? came : 0);
 	if (plain && asked->seat)
 		err = glk_straight_take(cache, asked->seat, asked->id, asked->stream,
 			asked->size, ret_addr);
 	if (err)
-		return serve_late(cache, asked, since, err, ret_addr);
+		return serve_late(cache, asked, came ? came : since, err, ret_addr);
 	glk_unlock_short(&cache->lock, since, times);
 	GLK_PROBE3(miss, cache->device, asked->size, *ret_addr);
 	return 0;
@@ -355,7 +356,8 @@ int glk_cache_miss(struct glk_cache *cache, size_t size, struct CUstream_st *str
 	struct asked asked = {.size = size,
 		.handle = stream,
 		.flags = flags,
-		.tag = glk_seat_tag(cache)};
+		.tag = glk_seat_tag(cache),
+		.came = glk_clock_ticks()};
 	bool plain;
 	int err;
 
@@ -397,9 +399,12 @@ static int miss_known(struct glk_cache *cache, uint64_t size, struct glk_seat *s
 		.stream = glk_load_relaxed(&row->handle),
 		.seat = seat,
 		.id = (uint32_t)(row - cache->rows)};
+	const struct glk_times *times = &cache->times[GLK_TIMED_REQUEST];
 	uint64_t addr;
 	int err;
 
+	if (glk_times_due(times))
+		asked.came = glk_clock_ticks();
 	/* no pool of graphs is open; and the legacy stream captures nothing */
 	if (asked.stream && glk_stream_ask(&cache->streams, asked.id, handle))
 		return -EAGAIN;

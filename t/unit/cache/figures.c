@@ -279,6 +279,28 @@ static void counts(void)
 	rig_close(&rig, 0);
 }
 
+/* A request takes from when it comes: with the question of what its stream does. */
+static void takes_all_of_it(void)
+{
+	struct glake_histogram sum;
+	struct CUstream_st *a;
+	struct rig rig;
+	uint64_t addr;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	glk_fault_set(rig.drv, "stream_facts:from=1:delay=1000");
+	for (int i = 0; i < 40; i++) {
+		addr = rig_alloc(&rig, 20 * MIB, a);
+		rig_free(&rig, addr, a);
+	}
+	glk_times_read(&rig.cache.times[GLK_TIMED_REQUEST], &sum);
+	is_int((int64_t)sum.count, 40, "each request is told of");
+	ok(sum.sum >= 40 * 1000000,
+		"with the 1 ms that the driver was asked for: %" PRIu64, sum.sum / 40);
+	rig_close(&rig, 0);
+}
+
 int main(void)
 {
 	uint64_t seed;
@@ -286,6 +308,7 @@ int main(void)
 	tap_plan_later();
 	seed = seed_start();
 	counts();
+	takes_all_of_it();
 	agrees("wait", seed, NULL);
 	agrees("done", seed, RIG_DONE, NULL);
 	agrees("alone", seed, RIG_ALONE, NULL);
