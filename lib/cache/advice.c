@@ -117,6 +117,16 @@ void glk_advice_set(struct glk_arena *arena, const struct glk_extent *e, uint32_
 		link_cold(arena, table, id);
 }
 
+bool glk_advice_is_said(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	const struct glk_advice *table = glk_load_relaxed(&arena->advice);
+	uint32_t id = glk_extent_id(&arena->map, e);
+
+	return table &&
+		(glk_load_relaxed(&table[id].what) != GLAKE_ADVICE_NORMAL ||
+			glk_load_relaxed(&table[id].pins) || table[id].priority);
+}
+
 void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e)
 {
 	struct glk_advice *table = glk_load_relaxed(&arena->advice);

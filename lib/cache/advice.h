@@ -50,7 +50,9 @@ void glk_advice_leave(struct glk_arena *arena, const struct glk_extent *e);
 int glk_advice_make(struct glk_arena *arena);
 /* Under the lock, for a block that is claimed or held. */
 void glk_advice_set(struct glk_arena *arena, const struct glk_extent *e, uint32_t what);
-/* The same where something was said of blocks of the arena. */
+/* Whether something was said of one that ends with it. */
+bool glk_advice_is_said(const struct glk_arena *arena, const struct glk_extent *e);
+/* With the block, where something was said of blocks of the arena. */
 void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e);
 
 /* With the block: nothing was said of it, and nobody pins it. */

@@ -99,7 +99,7 @@ void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t strea
 void glk_away_restore(
 	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint32_t bin)
 {
-	bool advised = glk_advice_of(arena, e) != GLAKE_ADVICE_NORMAL;
+	bool advised = glk_advice_is_said(arena, e);
 	struct glk_cache *cache = arena->gpu;
 
 	glk_away_mark(cache, e, on ? on : cache->mover.back);

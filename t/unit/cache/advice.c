@@ -280,6 +280,30 @@ static void ends_with_the_block(void)
 	rig_close(&rig, rig_figures(&rig).live_blocks);
 }
 
+/* What was said of one while it was away. */
+static void rank_ends_with_the_block(void)
+{
+	struct held one, two, three, rest[3], more;
+
+	set_up(50 * MIB, NULL);
+	plan_take(&rig, &one, 10 * MIB, a);
+	is_int(glk_cache_spill(&rig.cache, one.addr, a), 0, "a block goes");
+	is_int(glk_cache_rank(&rig.cache, one.addr, 9), 0, "is to go late");
+	is_int(fetch(&one), 0, "comes back");
+	is_int(rig_free(&rig, one.addr, a), 0, "and is freed");
+	plan_take(&rig, &two, 10 * MIB, a);
+	ok(two.addr == one.addr, "another one is in its place");
+	plan_take(&rig, &three, 10 * MIB, a);
+	for (int i = 0; i < 3; i++)
+		plan_take(&rig, &rest[i], 10 * MIB, a);
+	advise(&two, GLAKE_ADVICE_COLD);
+	advise(&three, GLAKE_ADVICE_COLD);
+	is_int(plan_take(&rig, &more, 10 * MIB, b), 0, "one of two goes");
+	ok(rig_query(&rig, two.addr).away, "the one that was cold first");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 6);
+}
+
 /* Behind work that is queued, and for a request that waits for nobody. */
 static void in_order(void)
 {
@@ -335,6 +359,7 @@ int main(void)
 	in_no_list();
 	a_small_one();
 	ends_with_the_block();
+	rank_ends_with_the_block();
 	in_order();
 	of_a_tag();
 	return tap_done();
