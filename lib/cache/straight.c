@@ -18,7 +18,8 @@ static inline bool is_tight(const struct glk_cache *cache)
 	const struct glk_stock *stock = &map->space->of[GLK_OF_NODE];
 
 	return stock->stranded > cache->stranded_most &&
-		stock->idle_slots << map->shift < glk_node_own(cache->node) / 5;
+		(stock->idle_slots << map->shift) + glk_node_free(cache->node) <
+		glk_node_own(cache->node) / 5;
 }
 
 /* Whether something is out of the ordinary on the GPU, so that a request has more to ask. */
