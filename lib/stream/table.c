@@ -398,6 +398,9 @@ int glk_stream_ask(
 	struct glk_cancel cancel;
 	int err;
 
+	/* it has ended, as far as was known, and is another one now */
+	if (!is_of(streams, stream, glk_stream_key(handle)))
+		return -EAGAIN;
 	glk_cancel_put_off(&cancel);
 	err = streams->drv->ops->stream_facts(
 		streams->drv, streams->device, handle, &facts);

@@ -267,6 +267,13 @@ static void asks(void)
 	is_int(glk_stream_get(&gpu.streams, fake(1), &facts, &id), 0,
 		"a stream is known");
 	is_int(glk_stream_ask(&gpu.streams, id, fake(1)), 0, "it is the same still");
+	glk_lock(&gpu.lock);
+	glk_stream_lose(&gpu.streams, glk_stream_at(&gpu.streams, id));
+	glk_unlock(&gpu.lock);
+	ok(glk_stream_ask(&gpu.streams, id, fake(1)),
+		"one that was lost is not, whatever its number");
+	is_int(glk_stream_get(&gpu.streams, fake(1), &facts, &id), 0, "it is known anew");
+	is_int(glk_stream_ask(&gpu.streams, id, fake(1)), 0, "and the same");
 	serial_of_next = 8;
 	ok(glk_stream_ask(&gpu.streams, id, fake(1)), "a new one of its handle is not");
 	ok(!ends_there, "no thread ends inside of the driver");
