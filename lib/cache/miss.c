@@ -290,7 +290,8 @@ static GLK_COLD int serve_long(struct glk_cache *cache, const struct asked *aske
 	if (err && request.asks) {
 		glk_plan_leave(cache);
 		glk_unlock(&cache->lock);
-		return miss_again(cache, asked, request.lack, ret_addr);
+		return request.lack ? miss_again(cache, asked, request.lack, ret_addr)
+				    : err;
 	}
 	cache->oom += err == -ENOMEM;
 	glk_plan_leave(cache);

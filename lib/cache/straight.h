@@ -5,9 +5,9 @@
 /*
  * The straight miss: a large block whose place is mapped and its stream's own is found, carved, entered and
  * booked, and the free of one that nothing was done with gives it back. A bounded number of steps under the lock,
- * no driver call, no wait, nothing weighed. It is what a miss does while nothing is out of the ordinary on the GPU;
- * all else is for the plan (arena/serve.c) and the long free (block.c), and the place is the same that they
- * would find.
+ * no driver call, no wait. It is what a miss does while nothing is out of the ordinary on the GPU; all else is
+ * for the plan (arena/serve.c) and the long free (block.c). With one stream the place is the one that they would
+ * find, with several the first that needs no wait.
  */
 #include "cache/cache.h"
 
