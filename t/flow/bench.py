@@ -291,9 +291,7 @@ def policy():
     trace = os.path.join(DATA, "opt13_N.csv.xz")
     with tempfile.TemporaryDirectory() as folder:
         svg = os.path.join(folder, "f.svg")
-        run = tool("bench", "-d", "soft", "-r", "1", "-j", "-o", svg, "-c", "policy.target=1.04",
-                   "-c", "pool.large_page=64MiB",
-                   "policy", trace, trace)
+        run = tool("bench", "-d", "soft", "-r", "1", "-j", "-o", svg, "policy", trace, trace)
         equal(run.returncode, 0, "policy")
         outcomes = json.loads(run.stdout)["policy"]["outcomes"]
         of = {o["setting"]: o for o in outcomes}

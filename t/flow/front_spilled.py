@@ -128,7 +128,7 @@ print(json.dumps(facts))
 def python(folder, code, **more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
     env.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
-               PYTHONDONTWRITEBYTECODE="1", **more)
+               GLAKE_POLICY_TARGET="1.04", PYTHONDONTWRITEBYTECODE="1", **more)
     run = subprocess.run([sys.executable, "-S", "-c", code], env=env, capture_output=True,
                          text=True, timeout=120, check=False, cwd=folder)
     return json.loads(run.stdout) if not run.returncode else {"failed": run.stderr}

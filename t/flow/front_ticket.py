@@ -39,7 +39,7 @@ print(json.dumps([states, refused(waits.wait), refused(waits.cancel), refused(
 glake.budget(64 << 20)
 alone = glake.fetch(p, ticket=True)
 print(json.dumps([alone.wait(), alone.info()["kind"]]))
-''')
+''', env={"GLAKE_POLICY_TARGET": "1.04"})
     if not tap.ok(isinstance(said, list) and len(said) == 3, "tickets", said):
         return
     ((done, info), closed, came), (states, cancelled, again, inside, here), alone = said

@@ -91,8 +91,8 @@ static int free_all(struct glake *ctx, void **block)
 
 static void at_the_limit(int spare)
 {
-	struct glake *ctx = flow_open((const char *const[]){
-		"soft.memory=1GiB", "pool.budget=640MiB", "map.span=64GiB", NULL});
+	struct glake *ctx = flow_open((const char *const[]){"soft.memory=1GiB",
+		"pool.budget=640MiB", "map.span=64GiB", "policy.target=1.04", NULL});
 	struct glake_stats before, after;
 	void *block[BLOCKS], *wide = NULL, *small = NULL;
 	int err, odd = 0, served = 0;
