@@ -118,7 +118,7 @@ static uint32_t find_more(const struct job *job)
 {
 	const struct glk_request *request = job->request;
 	const struct glk_map *map = job->map;
-	uint32_t last = job->last, before, slots, more;
+	uint32_t last = job->last, before, slots, lead, more;
 
 	/* a slot for small blocks has a page of its own */
 	if (map->large < 2 || job->e->whole || job->e->size != request->rounded ||
@@ -131,8 +131,9 @@ static uint32_t find_more(const struct job *job)
 		return 0;
 	before = glk_bits_last(map->mapped, job->first, last);
 	before = before == GLK_BITS_NONE ? job->first : before + 1;
+	lead = lead_of(job, before);
 	slots = last - before + 1;
-	slots -= lead_of(job, before) < slots ? lead_of(job, before) : slots;
+	slots -= lead < slots ? lead : slots;
 	more = (map->large - slots % map->large) % map->large;
 	if (!more || slots >= WHOLE * map->large ||
 		((uint64_t)last + more + 1) << map->shift > map->end ||

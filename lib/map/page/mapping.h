@@ -68,9 +68,9 @@ static inline struct glk_mapping glk_mapping_from(
 	return (struct glk_mapping){slot, slot + glk_page_slots(map, page) - 1};
 }
 
-/* A page that was mapped, with access or without, at slots that had no mapping. Live extents touch
- * all of them or none, since what is stranded is counted when an extent comes or goes. The page is
- * usable; where nobody is on it, it counts as idle only once it is put back, and until then its
+/* A page that was mapped, with access or without, at slots that had no mapping. Where live
+ * extents touch some of them and not others the caller counts what is stranded, which else is done when an extent
+ * comes or goes. The page is usable; where nobody is on it, it counts as idle only once it is put back, and until then its
  * mapping must not be removed. */
 void glk_mapping_book(struct glk_map *map, uint32_t slot, uint32_t page);
 /*
