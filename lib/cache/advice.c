@@ -90,7 +90,8 @@ static bool is_listed(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	return glk_advice_is(arena, e, GLAKE_ADVICE_COLD) && !e->nested &&
 		!glk_advice_pins(arena, e) &&
-		(!glk_extent_away(e) || glk_away_suspended(e) || glk_away_tagged(e));
+		(!glk_extent_away(e) ||
+			glk_part_went(e, GLK_KEPT_SUSPENDED | GLK_KEPT_TAGGED));
 }
 
 void glk_advice_leave(struct glk_arena *arena, const struct glk_extent *e)
@@ -136,7 +137,7 @@ void glk_advice_drop(struct glk_arena *arena, const struct glk_extent *e)
 	table[glk_extent_id(&arena->map, e)].priority = 0;
 }
 
-/* What the GPU gets back of a block that is listed; 0: it may not go. As glk_away_may(), without a record: there
+/* What the GPU gets back of a block that is listed; 0: it may not go. As glk_spill_may(), without a record: there
  * may be many of them. */
 static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 {
@@ -208,7 +209,7 @@ static int64_t send_one(struct glk_arena *arena, struct glk_extent *e)
 	struct glk_advice *table = glk_load_relaxed(&arena->advice);
 	uint32_t id = glk_extent_id(&arena->map, e);
 	uint64_t size = worth(arena, e);
-	int err = glk_away_victim(arena, e);
+	int err = glk_spill_victim(arena, e);
 
 	if (err == -EIO || err == -ENODEV)
 		return err;

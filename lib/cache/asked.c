@@ -95,12 +95,13 @@ static int send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_asking *how)
 {
 	const struct glk_portion *portion = how->portion;
+	struct glk_part_way way = {.on = on};
 	int err;
 
 	if (arena->ops->move)
 		return portion ? is_managed(e) : arena->ops->move(arena, e, on, false);
 	err = portion ? glk_portion_send(arena, e, on, portion)
-		      : glk_away_send(arena, e, on);
+		      : glk_spill(arena, e, &way);
 	if (err)
 		return err;
 	if (glk_extent_away(e))
@@ -115,7 +116,7 @@ static int have_placed(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 	struct glk_telling telling = {0};
 	int err;
 
-	err = glk_away_keeps(arena, e);
+	err = glk_spill_keeps(arena, e);
 	if (!err)
 		err = glk_tell_before(arena, e, GLAKE_MOVE_IN, &telling);
 	if (err)
@@ -131,11 +132,12 @@ static int have_placed(struct glk_arena *arena, struct glk_extent *e, uint32_t o
 static int have_away(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *portion)
 {
+	struct glk_part_way way = {.on = on};
 	int err;
 
 	glk_prefetch_hold(arena->gpu, e);
 	err = portion ? glk_portion_have(arena, e, on, portion)
-		      : glk_away_have(arena, e, on);
+		      : glk_fetch(arena, e, &way);
 	glk_prefetch_let_go(arena->gpu, e, !err && !glk_extent_lacks(e));
 	return err;
 }
@@ -146,6 +148,7 @@ static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 {
 	const struct glk_portion *portion = how->portion;
 	uint32_t said = glk_advice_of(arena, e);
+	const struct glk_part_way way = {.on = on};
 	uint64_t placed;
 	int err = portion ? glk_portion_check(e, portion) : 0;
 
@@ -161,7 +164,7 @@ static int have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	/* what a hint brought back may have gone to the host in place since */
 	if (glk_prefetch_meet(arena, e, on, &err) && (err || !placed))
 		return err;
-	return placed ? have_placed(arena, e, on) : glk_away_have(arena, e, on);
+	return placed ? have_placed(arena, e, on) : glk_fetch(arena, e, &way);
 }
 
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream)

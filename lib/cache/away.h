@@ -23,48 +23,21 @@ struct glk_moving {
  * whether there is one then, that begins there or, with `inside`, holds it. Takes the lock. */
 bool glk_away_settled(struct glk_cache *cache, uint64_t addr, bool inside);
 
-/* Whether others have the block, or know it, so that it has to stay where it is: 0, or -EBUSY with a
- * record. */
-int glk_away_keeps(const struct glk_arena *arena, const struct glk_extent *e);
-/* Why a block has to stay: 0 if it may go, else as glake_spill(). */
-int glk_away_may(const struct glk_arena *arena, const struct glk_extent *e);
-/* Under the lock, for a block that was claimed; `on` is the index of the stream that orders the call,
- * 0 for none. Both give the lock up meanwhile. 0, or an error with everything undone. */
-int glk_away_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
-int glk_away_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
-/* Sends none of the contents: what it reads afterwards is undefined. As glk_away_send(). */
-int glk_away_discard(struct glk_arena *arena, struct glk_extent *e, uint32_t on);
-/* For one that glk_away_suspended() or glk_away_tagged() is true of: what went because of that comes
- * back, GLK_KEPT_SUSPENDED or GLK_KEPT_TAGGED. Its bytes. As glk_away_have(). */
-int glk_away_resume(
-	struct glk_arena *arena, struct glk_extent *e, uint32_t why, uint64_t *ret_bytes);
-/* The parts of these for blocks that move together. One leaves its slots, with its contents in the store from
- * this run on, or 0; what it kept is had at an address, behind *ret_use; and it stands on its slots again,
- * behind the stream `on`, with reads of the store queued until a tick. */
-void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
-	const struct glk_use *use, uint32_t run);
-uint32_t glk_away_run(const struct glk_extent *e);
-int glk_away_fill(
-	struct glk_cache *cache, uint32_t run, uint64_t addr, struct glk_use *ret_use);
-/* All of it is here: where it goes when it is freed, which is the bin it would have gone to, if nobody
+/* kept.c. A small block leaves its slot, with the content of that in the store from this run on, or 0, because of
+ * a flag; the run of one that is away; it stands on its slot again, with reads of the store queued until a tick; and
+ * a free of one. */
+void glk_kept_depart(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_use *use, uint32_t run, uint32_t why);
+uint32_t glk_kept_run(const struct glk_extent *e);
+void glk_kept_arrive(struct glk_arena *arena, struct glk_extent *e, uint64_t read);
+void glk_kept_drop(struct glk_arena *arena, struct glk_extent *e);
+/* All of a block is here: where it goes when it is freed, which is the bin it would have gone to, if nobody
  * but its own stream is to be waited for. Where no stream was put behind the copy, it is the copy's
  * that is. */
 void glk_away_restore(
 	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint32_t bin);
 /* A stream uses one. */
 void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t stream);
-void glk_away_arrive(
-	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint64_t read);
-/* Sends a live block away that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
-int glk_away_victim(struct glk_arena *arena, struct glk_extent *e);
-/* One that is away, claimed, went because its GPU was suspended; cache->suspended_blocks counts them. */
-void glk_away_suspend(struct glk_cache *cache, struct glk_extent *e);
-bool glk_away_suspended(const struct glk_extent *e);
-/* The same for one whose tag was suspended, and arena->suspended_blocks. */
-void glk_away_tag(struct glk_arena *arena, struct glk_extent *e);
-bool glk_away_tagged(const struct glk_extent *e);
-/* A free of one that is away. */
-void glk_away_drop(struct glk_arena *arena, struct glk_extent *e);
 /* What moves contents is made at the first use. 0 or the driver's error. Without the lock. */
 int glk_away_start(struct glk_cache *cache);
 int glk_away_fini(struct glk_cache *cache);

@@ -171,7 +171,7 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 	if (glk_part_is(e))
 		glk_part_drop(arena, e, &use);
 	else if (glk_extent_away(e))
-		glk_away_drop(arena, e);
+		glk_kept_drop(arena, e);
 	else if (!glk_pin_hold(arena, e, &use))
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
 	if (glk_ahead_of(arena))

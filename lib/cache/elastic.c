@@ -569,7 +569,7 @@ static int go_away(struct change *c, struct glk_stretch r)
 		s.last = p.s.last < r.last ? p.s.last : r.last;
 		stays = p.word & GLK_KEPT_SEALED &&
 			glk_seal_stays(c->arena, s.first, p.word);
-		err = glk_part_forget(c->arena, c->e, s);
+		err = glk_fetch_nothing(c->arena, c->e, s);
 		if (!err)
 			note_gone(c, s, stays);
 	}

@@ -1,91 +1,61 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What is kept of blocks that are away, and what is booked when they go and come: see away.h. */
+/*
+ * What is booked of small blocks that are away: those of a slot have one content together, whose owner is how many
+ * they are; each keeps its run. And what is booked of any block that is here again: see away.h.
+ */
 #include "cache/advice.h"
 #include "cache/away.h"
 #include "cache/marks.h"
 
-/*
- * What an extent keeps of its contents, with one content: see map/space/part.h. The owner of a run is
- * the bin of its block; small blocks of a slot have one content together, whose owner is how many they
- * are.
- */
-
-void glk_away_depart(struct glk_arena *arena, struct glk_extent *e,
-	const struct glk_use *use, uint32_t run)
+uint32_t glk_kept_run(const struct glk_extent *e)
 {
-	uint32_t bin = glk_load_relaxed(&e->bin);
+	return glk_load_relaxed(&e->kept) & GLK_KEPT_RUN;
+}
+
+/* How many of the GPU went with it, or of the arena. */
+static void count(struct glk_arena *arena, uint32_t kept, uint64_t more)
+{
+	arena->gpu->suspended_blocks += kept & GLK_KEPT_SUSPENDED ? more : 0;
+	arena->suspended_blocks += kept & GLK_KEPT_TAGGED ? more : 0;
+}
+
+void glk_kept_depart(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_use *use, uint32_t run, uint32_t why)
+{
 	struct glk_cache *cache = arena->gpu;
 	struct glk_map *map = &arena->map;
+	uint64_t bytes = glk_extent_asked(e);
 
 	glk_beside_count(arena, e, false);
 	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), use);
-	if (run && e->nested)
+	if (run)
 		glk_store_at(&cache->mover.store, run)->owner++;
-	else if (run)
-		glk_store_at(&cache->mover.store, run)->owner = bin;
-	glk_store_relaxed(&e->kept, run);
+	glk_store_relaxed(&e->kept, run | why);
 	glk_store_release(&e->bin, GLK_EXTENT_AWAY); /* pairs with: glk_extent_away */
-	cache->away += glk_extent_asked(e);
+	count(arena, why, 1);
+	cache->away += bytes;
 	cache->away_blocks++;
 	if (run) {
 		cache->spills++;
-		cache->spilled += glk_extent_asked(e);
+		cache->spilled += bytes;
 	} else {
 		cache->discards++;
-		cache->discarded += glk_extent_asked(e);
+		cache->discarded += bytes;
 	}
-	GLK_PROBE3(spill, cache->device, glk_load_relaxed(&e->addr), glk_extent_asked(e));
+	GLK_PROBE3(spill, cache->device, glk_load_relaxed(&e->addr), bytes);
 }
 
-/* It is here again, or never will be: what is kept of it is nobody's. The bin it was for. */
-static uint32_t forget(struct glk_arena *arena, const struct glk_extent *e, uint64_t read)
+/* It is here again, or never will be: what is kept of it is nobody's. */
+static void forget(struct glk_arena *arena, const struct glk_extent *e, uint64_t read)
 {
-	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & GLK_KEPT_RUN,
-		 bin = GLK_BIN_MARKED;
-	struct glk_cache *cache = arena->gpu;
-	struct glk_store *store = &cache->mover.store;
+	struct glk_store *store = &arena->gpu->mover.store;
+	uint32_t run = glk_kept_run(e);
 
-	cache->suspended_blocks -= (kept & GLK_KEPT_SUSPENDED) > 0;
-	arena->suspended_blocks -= (kept & GLK_KEPT_TAGGED) > 0;
-	cache->away -= glk_extent_asked(e);
-	cache->away_blocks--;
-	if (run && !e->nested)
-		bin = glk_store_at(store, run)->owner;
-	if (run && (!e->nested || !--glk_store_at(store, run)->owner))
+	count(arena, glk_load_relaxed(&e->kept), UINT64_MAX);
+	arena->gpu->away -= glk_extent_asked(e);
+	arena->gpu->away_blocks--;
+	if (run && !--glk_store_at(store, run)->owner)
 		glk_store_put(store, run, read);
-	return bin;
-}
-
-bool glk_away_suspended(const struct glk_extent *e)
-{
-	return glk_extent_lacks(e) && glk_load_relaxed(&e->kept) & GLK_KEPT_SUSPENDED;
-}
-
-void glk_away_suspend(struct glk_cache *cache, struct glk_extent *e)
-{
-	/* each piece says so for itself */
-	if (glk_part_is(e))
-		return;
-	glk_or_relaxed(&e->kept, GLK_KEPT_SUSPENDED);
-	cache->suspended_blocks++;
-}
-
-bool glk_away_tagged(const struct glk_extent *e)
-{
-	return glk_extent_lacks(e) && glk_load_relaxed(&e->kept) & GLK_KEPT_TAGGED;
-}
-
-void glk_away_tag(struct glk_arena *arena, struct glk_extent *e)
-{
-	if (glk_part_is(e)) /* likewise */
-		return;
-	glk_or_relaxed(&e->kept, GLK_KEPT_TAGGED);
-	arena->suspended_blocks++;
-}
-
-uint32_t glk_away_run(const struct glk_extent *e)
-{
-	return glk_load_relaxed(&e->kept) & GLK_KEPT_RUN;
 }
 
 void glk_away_mark(struct glk_cache *cache, struct glk_extent *e, uint32_t stream)
@@ -110,19 +80,19 @@ void glk_away_restore(
 	glk_store_release(&e->bin, bin); /* pairs with: glk_extent_away */
 }
 
-void glk_away_arrive(
-	struct glk_arena *arena, struct glk_extent *e, uint32_t on, uint64_t read)
+void glk_kept_arrive(struct glk_arena *arena, struct glk_extent *e, uint64_t read)
 {
 	struct glk_cache *cache = arena->gpu;
 
-	glk_away_restore(arena, e, on, forget(arena, e, read));
+	forget(arena, e, read);
+	glk_away_restore(arena, e, 0, GLK_BIN_MARKED);
 	glk_beside_count(arena, e, true);
 	cache->fetches++;
 	cache->fetched += glk_extent_asked(e);
 	GLK_PROBE3(fetch, cache->device, glk_load_relaxed(&e->addr), glk_extent_asked(e));
 }
 
-void glk_away_drop(struct glk_arena *arena, struct glk_extent *e)
+void glk_kept_drop(struct glk_arena *arena, struct glk_extent *e)
 {
 	uint32_t id = glk_extent_id(&arena->map, e);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The books of blocks that are away in part: see part.h. */
+#include "base/conf.h"
 #include "cache/seal.h"
 
 #include <errno.h>
@@ -164,27 +165,6 @@ static void weigh(struct glk_arena *arena, const struct glk_extent *e,
 		glk_poke_relaxed(&part->dropped, part->dropped + bytes);
 }
 
-/* Its one content is a piece, of all slots. */
-static void unfold(struct glk_arena *arena, struct glk_extent *e, uint32_t id)
-{
-	struct glk_part *part = glk_slab_at(&arena->gpu->parts, id);
-	uint32_t kept = glk_load_relaxed(&e->kept), run = kept & GLK_KEPT_RUN;
-	struct glk_stretch s = glk_part_all(&arena->map, e);
-
-	part->bin = run ? glk_store_at(store_of(arena), run)->owner : GLK_BIN_MARKED;
-	part->head = kept;
-	part->suspended = (kept & GLK_KEPT_SUSPENDED) > 0;
-	part->tagged = (kept & GLK_KEPT_TAGGED) > 0;
-	part->slots = s.last - s.first + 1;
-	glk_poke_relaxed(&part->away, glk_extent_asked(e));
-	glk_poke_relaxed(&part->dropped, run ? 0 : glk_extent_asked(e));
-	glk_poke_relaxed(&part->afar, afar_of(arena, run));
-	if (s.first < s.last)
-		glk_bits_set(arena->map.gone, s.first + 1, s.last);
-	glk_store_relaxed(
-		&e->kept, (kept & ~GLK_KEPT_RUN) | GLK_KEPT_PIECES | GLK_KEPT_FIRST | id);
-}
-
 int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 {
 	struct glk_cache *cache = arena->gpu;
@@ -200,14 +180,10 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	glk_poke_relaxed(&part->away, 0);
 	glk_poke_relaxed(&part->dropped, 0);
 	glk_poke_relaxed(&part->afar, 0);
-	part->slots = part->head = part->suspended = part->tagged = 0;
+	part->slots = part->head = part->suspended = part->tagged = part->bare_slots = 0;
 	part->elastic = false;
 	glk_poke_relaxed(&part->bare, 0);
 	part->shared = part->sealed = 0;
-	if (glk_extent_away(e)) {
-		unfold(arena, e, id);
-		return 0;
-	}
 	part->bin = glk_load_relaxed(&e->bin);
 	cache->away_blocks++;
 	glk_store_relaxed(&e->kept, GLK_KEPT_PIECES | id);
@@ -347,6 +323,22 @@ void glk_part_strip(struct glk_arena *arena, struct glk_extent *e, struct glk_st
 	clear(arena, e, s, 0, spare);
 	glk_bits_set(arena->map.bare, s.first, s.last);
 	weigh(arena, e, s, GLK_KEPT_BARE, true);
+}
+
+void glk_part_hash(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_mover *mover = &arena->gpu->mover;
+	struct glk_stretch s = glk_part_kept(map, e, in.first, in.last);
+
+	while (arena->gpu->conf->tier_verify && s.first <= s.last) {
+		struct glk_piece p = glk_part_piece(arena, e, s.first);
+		uint32_t run = glk_seal_run(arena->gpu, p.word);
+
+		if (run && !glk_store_at(&mover->store, run)->hashed)
+			glk_verify_keep(mover, run);
+		s = glk_part_kept(map, e, p.s.last + 1, in.last);
+	}
 }
 
 int glk_part_home(struct glk_arena *arena, struct glk_extent *e)

@@ -3,12 +3,12 @@
 #define GLK_CACHE_PART_H
 
 /*
- * Blocks that are away in part: which of their slots are gone is told by map/space/part.h, what is kept
- * of them here. A block has one record, from the moment on at which a part of it goes, or comes back,
+ * Blocks that are away, in part or as a whole: which of their slots are gone is told by map/space/part.h, what is kept
+ * of them here. A block has one record, from the moment on at which a part of it goes
  * until all of it is here; and a piece for each stretch of slots that went at once. What is left of a
  * piece whose middle has come back is two.
  *
- * part.c keeps the books, range.c moves contents, portion.c is asked for bytes. All under the lock of
+ * part.c keeps the books, spill.c and fetch.c move contents, portion.c is asked for bytes. All under the lock of
  * the GPU, for a block that is claimed; the bytes of a record are read without it too.
  *
  * Cost		a step for each piece and for each 64 slots in the range, and for the two pieces that reach
@@ -17,7 +17,7 @@
 #include "cache/away.h"
 
 /* Of a GPU, with a record at a time. */
-#define GLK_PARTS 65536
+#define GLK_PARTS (1u << 20)
 
 struct glk_part {
 	uint64_t away,
@@ -67,7 +67,7 @@ uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e
  * they say of one that was freed meanwhile is wrong, and harmless. */
 void glk_part_describe(const struct glk_arena *arena, const struct glk_extent *e,
 	struct glake_block *block);
-/* A block that is here, or away with one content, is told by pieces. 0, or -ENOMEM (class LIMIT). */
+/* A block that is here is told by pieces. 0, or -ENOMEM (class LIMIT). */
 int glk_part_open(struct glk_arena *arena, struct glk_extent *e);
 /* After all of a call has moved: it is away, or in part, or here, and then there is no record any more.
  * `on` as for glk_away_restore(); with an error nothing has moved of one that is here. */
@@ -132,25 +132,40 @@ int glk_part_home(struct glk_arena *arena, struct glk_extent *e);
 void glk_part_drop(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);
 
-/* ---- range.c, in a block that may move: as glk_away_send(), glk_away_have(). ---- */
+/* Of pieces in a stretch that have none the hashes are kept, where contents are verified. Gives the lock up. */
+void glk_part_hash(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in);
 
-/* What is here of a stretch goes: -EALREADY with a record where nothing is. All of it or nothing.
- * `drop`: without contents; `why`: flags of what goes. Sealed pages stay, unless there are some. */
+/* ---- spill.c, fetch.c: under the lock, which is given up meanwhile, of a block that is claimed. ---- */
+
 struct glk_part_way {
-	uint32_t on;
-	uint32_t why;
-	bool drop;
-	bool sealed; /* sealed pages and nothing else */
+	uint32_t on;  /* stream that orders the call; 0: none */
+	uint32_t why; /* flags of what goes; only what has one of them comes */
+	bool drop;    /* what goes is not kept: what it reads afterwards is undefined */
+	bool sealed; /* sealed pages go, and nothing else, which stay otherwise but for a suspension */
 };
-int glk_part_send(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+/* Whether others have the block, or know it, so that it has to stay where it is: 0, or -EBUSY with a
+ * record. */
+int glk_spill_keeps(const struct glk_arena *arena, const struct glk_extent *e);
+/* Why a block has to stay: 0 if it may go, else as glake_spill(). */
+int glk_spill_may(const struct glk_arena *arena, const struct glk_extent *e);
+/* All of a block goes, if it may. 0, or an error with everything undone. */
+int glk_spill(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way);
+/* What is here of a stretch of one that may: -EALREADY with a record where nothing is. All of it or nothing. */
+int glk_spill_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_part_way *way);
-/* What is gone of a stretch comes; with flags only pieces that have one. After an error some of it may
- * be here. */
-int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+/* A live block that is cold. 0; -EAGAIN without a record: it is not any more; or as above. */
+int glk_spill_victim(struct glk_arena *arena, struct glk_extent *e);
+/* What is gone of a block comes, or of a stretch: -EALREADY with a record where nothing is. After an error some of it
+ * may be here. */
+int glk_fetch(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way);
+int glk_fetch_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_part_way *way);
 /* Of an elastic block: contents of a stretch that is gone, all of it, are forgotten, and it is bare. 0, or -ENOMEM
  * with nothing changed. */
-int glk_part_forget(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
+int glk_fetch_nothing(
+	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 /* Whether a portion is one of a block: 0, or -EINVAL with a record. */
 int glk_portion_check(const struct glk_extent *e, const struct glk_portion *p);
 /* portion.c: slots of which all that the block has in them is in the portion, or with `any` some of it; none: the

@@ -73,28 +73,28 @@ int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 
 	err = glk_portion_check(e, p);
 	if (!err)
-		err = glk_away_may(arena, e);
+		err = glk_spill_may(arena, e);
 	if (err)
 		return err;
 	s = glk_portion_slots(map, e, p, false);
 	if (s.first + 1 > s.last + 1)
 		return holds_no_slot(map, p);
 	if (is_all(map, e, s))
-		return glk_away_send(arena, e, on);
+		return glk_spill(arena, e, &way);
 	if (glk_load_relaxed(&e->whole))
 		return is_one_page(e);
 	if (!arena->ops->fixed && glk_beside_placed(map, e))
 		return is_placed(e);
-	return glk_part_send(arena, e, s, &way);
+	return glk_spill_range(arena, e, s, &way);
 }
 
 int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *p)
 {
 	struct glk_part_way way = {.on = on};
-	struct glk_stretch s = glk_portion_slots(&arena->map, e, p, true);
 
-	if (is_all(&arena->map, e, s) || e->nested || glk_load_relaxed(&e->whole))
-		return glk_away_have(arena, e, on);
-	return glk_part_have(arena, e, s, &way);
+	if (glk_load_relaxed(&e->whole))
+		return glk_fetch(arena, e, &way);
+	return glk_fetch_range(
+		arena, e, glk_portion_slots(&arena->map, e, p, true), &way);
 }

@@ -267,6 +267,7 @@ static void came(struct glk_arena *arena, struct glk_extent *e, struct glk_hint 
 /* With the block claimed. 0, -ENODATA: the hint is of no use any more; or an error. */
 static int have(struct glk_arena *arena, struct glk_extent *e, struct glk_hint *h)
 {
+	const struct glk_part_way way = {0};
 	struct glk_cache *cache = arena->gpu;
 	int err;
 
@@ -275,7 +276,7 @@ static int have(struct glk_arena *arena, struct glk_extent *e, struct glk_hint *
 		return -ENODATA;
 	if (glk_load_relaxed(&cache->suspended))
 		return -EAGAIN;
-	err = glk_away_have(arena, e, 0);
+	err = glk_fetch(arena, e, &way);
 	if (!err)
 		came(arena, e, h);
 	return err;

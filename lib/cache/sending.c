@@ -47,21 +47,11 @@ static void make_room(struct glk_sending *s, struct glk_cache *cache, uint64_t b
 		glk_store_ready(store, part);
 }
 
-static int go(const struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
-	bool drop)
-{
-	struct glk_part_way way = {.why = s->why, .drop = drop};
-
-	if (glk_extent_part(e))
-		return glk_part_send(arena, e, glk_part_all(&arena->map, e), &way);
-	return drop ? glk_away_discard(arena, e, 0) : glk_away_send(arena, e, 0);
-}
-
 /* What lies on the host in part stays, as what may not go does: a resumption needs no more memory of the
  * GPU than there was. */
 int glk_sending_may(const struct glk_arena *arena, const struct glk_extent *e)
 {
-	int err = glk_away_may(arena, e);
+	int err = glk_spill_may(arena, e);
 
 	return !err && glk_beside_placed(&arena->map, e) ? -EBUSY : err;
 }
@@ -71,6 +61,7 @@ int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_
 {
 	uint64_t bytes = glk_part_here(arena, e),
 		 placed = glk_beside_placed(&arena->map, e);
+	const struct glk_part_way way = {.why = s->why, .drop = drop};
 	int err = glk_sending_may(arena, e);
 	bool stays = err == -EBUSY;
 
@@ -80,7 +71,7 @@ int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_
 	if (!err && !drop)
 		make_room(s, arena->gpu, bytes);
 	if (!err) {
-		err = go(s, arena, e, drop);
+		err = glk_spill_range(arena, e, glk_part_all(&arena->map, e), &way);
 		stays = glk_told_to_stay(err);
 	}
 	if (stays) {
@@ -112,14 +103,15 @@ void glk_sending_note(struct glk_sending *s, struct glk_cache *cache, uint64_t b
 int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
 	struct glake_suspended *did)
 {
-	uint64_t bytes;
+	const struct glk_part_way way = {.why = why};
+	uint64_t here = glk_part_here(arena, e);
 	int err;
 
-	if (!glk_extent_lacks(e) || !(glk_load_relaxed(&e->kept) & why))
+	if (!glk_part_went(e, why))
 		return 0;
-	err = glk_away_resume(arena, e, why, &bytes);
+	err = glk_fetch(arena, e, &way);
 	if (!err) {
-		did->moved += bytes;
+		did->moved += glk_part_here(arena, e) - here;
 		did->moved_blocks++;
 	}
 	return err;

@@ -8,7 +8,7 @@
 struct glk_sending {
 	struct glake_suspended *did;
 	uint64_t left; /* bytes to go */
-	uint32_t why;  /* GLK_KEPT_...: what pieces of blocks say that are away in part */
+	uint32_t why;  /* GLK_KEPT_...: what pieces of blocks say */
 	uint64_t mark; /* an event is wanted when no more than this is left */
 	bool full; /* another GPU has refused to lend more: each content asks for itself */
 };
@@ -23,13 +23,13 @@ static inline void glk_sending_begin(struct glk_sending *s, uint64_t bytes)
 /*
  * Under the lock, for a block that is claimed: it goes, without its contents if they are dropped. One that is away
  * is so already, and one stays that may not go, or that a function which is told of moves keeps, which is no error.
- * Whether it went. 0 or the error of glk_away_send().
+ * Whether it went. 0 or the error of glk_spill().
  */
 int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_extent *e,
 	bool drop, bool *ret_went);
-/* Whether it may: as glk_away_may(). */
+/* Whether it may: as glk_spill_may(). */
 int glk_sending_may(const struct glk_arena *arena, const struct glk_extent *e);
-/* One that went comes back if that was why it went, and is counted. 0 or the error of glk_away_resume(). */
+/* One that went comes back if that was why it went, and is counted. 0 or the error of glk_fetch(). */
 int glk_sending_have(struct glk_arena *arena, struct glk_extent *e, uint32_t why,
 	struct glake_suspended *did);
 /* So many bytes less are to go. */

@@ -98,9 +98,9 @@ static int send_sealed(struct sending *s, struct glk_arena *arena, struct glk_ex
 	uint64_t here = glk_part_here(arena, e);
 	int err;
 
-	if (here == glk_part_may_go(arena, e) || glk_away_may(arena, e))
+	if (here == glk_part_may_go(arena, e) || glk_spill_may(arena, e))
 		return 0;
-	err = glk_part_send(arena, e, glk_part_all(&arena->map, e), &way);
+	err = glk_spill_range(arena, e, glk_part_all(&arena->map, e), &way);
 	if (!err)
 		s->all.did->moved += here - glk_part_here(arena, e);
 	return err == -EBUSY ? 0 : err;
@@ -120,7 +120,6 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)
 		return err;
-	glk_away_suspend(arena->gpu, e);
 	glk_sending_note(&s->all, arena->gpu, bytes);
 	return 0;
 }

@@ -42,8 +42,7 @@ static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)
 
 	if (!glk_extent_lacks(e))
 		return 0;
-	err = glk_part_is(e) ? glk_part_home(arena, e)
-			     : glk_away_home(arena->gpu, glk_away_run(e));
+	err = glk_part_home(arena, e);
 	if (err != -ENOMEM && err != -EIO)
 		return err;
 	*short_of = err;

@@ -31,16 +31,12 @@ void glk_told_before(struct glk_arena *arena, const struct glk_extent *e, uint32
 		return; /* the order of the stream is all there is */
 	told->way = to_gpu ? cache->mover.back : cache->mover.out;
 	told->behind = queued_on(cache, told->way);
-	if (to_gpu && glk_part_is(e))
+	if (to_gpu && glk_extent_lacks(e))
 		told->before = glk_stream_use(
 			glk_stream_enter(&cache->streams, cache->mover.out),
 			queued_on(cache, cache->mover.out));
 	else if (!glk_extent_away(e))
 		told->before = glk_block_use(cache, e, on);
-	else if (!glk_part_is(e) && glk_away_run(e))
-		told->before = glk_stream_use(
-			glk_stream_enter(&cache->streams, cache->mover.out),
-			glk_store_at(&cache->mover.store, glk_away_run(e))->written);
 }
 
 void glk_told_after(

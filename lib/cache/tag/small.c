@@ -26,9 +26,9 @@
 struct slot {
 	struct glk_arena *arena;
 	uint32_t slot, nest;
-	bool drop; /* what goes is not kept */
-	bool all;  /* because of a suspension of the GPU, and not of the tag */
-	bool gone; /* blocks that are here are nobody's business */
+	bool drop;    /* what goes is not kept */
+	uint32_t why; /* GLK_KEPT_...: what goes because of it, or comes */
+	bool gone;    /* blocks that are here are nobody's business */
 	struct glk_moving moving;
 };
 
@@ -186,7 +186,9 @@ static int in_all(
 
 	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
 		if (a->ops == &glk_arena_tag)
-			err = each(&(struct slot){.arena = a, .all = true, .gone = gone},
+			err = each(&(struct slot){.arena = a,
+					   .why = GLK_KEPT_SUSPENDED,
+					   .gone = gone},
 				fn, did);
 	}
 	return err;
@@ -272,11 +274,7 @@ static int send(struct slot *s, struct glake_suspended *did)
 		return err;
 	}
 	while ((e = next(s, &grain))) {
-		glk_away_depart(s->arena, e, &f.use, run);
-		if (s->all)
-			glk_away_suspend(s->arena->gpu, e);
-		else
-			glk_away_tag(s->arena, e);
+		glk_kept_depart(s->arena, e, &f.use, run, s->why);
 	}
 	if (run && s->arena->gpu->conf->tier_verify)
 		glk_verify_keep(&s->arena->gpu->mover, run);
@@ -290,7 +288,8 @@ static int send(struct slot *s, struct glake_suspended *did)
 
 int glk_tag_send_small(struct glk_arena *arena, bool drop, struct glake_suspended *did)
 {
-	return each(&(struct slot){.arena = arena, .drop = drop}, send, did);
+	return each(&(struct slot){.arena = arena, .why = GLK_KEPT_TAGGED, .drop = drop},
+		send, did);
 }
 
 int glk_tags_send_small(struct glk_cache *cache, struct glake_suspended *did)
@@ -347,25 +346,36 @@ static int check(const struct slot *s, uint32_t run)
 	return err;
 }
 
-static int come(const struct slot *s, struct glake_suspended *did)
+/* Their contents, on the stream `back`. */
+static int fill(const struct slot *s, uint32_t run, struct glk_use *ret_use)
 {
 	struct glk_cache *cache = s->arena->gpu;
+	struct glk_stream *back = glk_stream_enter(&cache->streams, cache->mover.back);
+
+	if (run)
+		return glk_move_back(&cache->mover, run, s->moving.addr, ret_use);
+	*ret_use = glk_stream_use(back, glk_clock_tick(&cache->streams, back));
+	return 0;
+}
+
+static int come(const struct slot *s, struct glake_suspended *did)
+{
 	uint32_t grain = 0;
 	struct glk_extent *e = next(s, &grain);
 	struct glk_use use = {0};
-	int err = check(s, glk_away_run(e));
+	int err = check(s, glk_kept_run(e));
 
 	if (!err)
 		err = back(s);
 	if (err)
 		return err;
-	err = glk_away_fill(cache, glk_away_run(e), s->moving.addr, &use);
+	err = fill(s, glk_kept_run(e), &use);
 	if (err) {
 		leave(s, NULL);
 		return err;
 	}
 	for (grain = 0; (e = next(s, &grain));) {
-		glk_away_arrive(s->arena, e, 0, use.tick);
+		glk_kept_arrive(s->arena, e, use.tick);
 		did->moved += glk_extent_asked(e);
 		did->moved_blocks++;
 	}
@@ -379,7 +389,7 @@ static int have(struct slot *s, struct glake_suspended *did)
 	const struct glk_extent *e = next(s, &grain);
 	int err;
 
-	if (s->all ? !glk_away_suspended(e) : !glk_away_tagged(e))
+	if (!glk_part_went(e, s->why))
 		return 0;
 	err = tell_before(s, GLAKE_MOVE_BACK, &telling);
 	if (err)
@@ -391,7 +401,7 @@ static int have(struct slot *s, struct glake_suspended *did)
 
 int glk_tag_have_small(struct glk_arena *arena, struct glake_suspended *did)
 {
-	return each(&(struct slot){.arena = arena}, have, did);
+	return each(&(struct slot){.arena = arena, .why = GLK_KEPT_TAGGED}, have, did);
 }
 
 int glk_tags_have_small(struct glk_cache *cache, struct glake_suspended *did)
@@ -407,7 +417,7 @@ static int home(struct slot *s, struct glake_suspended *did)
 	const struct glk_extent *e = next(s, &grain);
 
 	(void)did;
-	return glk_extent_away(e) ? glk_away_home(s->arena->gpu, glk_away_run(e)) : 0;
+	return glk_extent_away(e) ? glk_away_home(s->arena->gpu, glk_kept_run(e)) : 0;
 }
 
 int glk_tags_home_small(struct glk_cache *cache)

@@ -34,7 +34,6 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)
 		return err;
-	glk_away_tag(arena, e);
 	if (!drop)
 		glk_sending_note(&s->all, arena->gpu, bytes);
 	return 0;

@@ -7,15 +7,8 @@
  * stretch of slots that it stands on is counted at its ends as if it were an extent of its own, so that
  * all that is said of slots in page/slot.h holds for a stretch.
  *
- *	here -------------------- all slots go ------------------> AWAY, one content
- *	  |  <------------------- all come back ------------------   |
- *	  |                                                          |  some come back: the content
- *	  |  some slots go                                           |  is told by pieces
- *	  v                                                          v
- *	PART, pieces  -- the last slots go, the first come back --> AWAY, pieces
- *	  |  <---------------------------------------------------
- *	  v  the last come back
- *	here
+ *	here -- some slots go --> PART -- the last go ----> AWAY
+ *	here <-- the last come -- PART <-- the first come -- AWAY
  *
  * What is kept of the contents is told by pieces, each a stretch of slots that went at once, or what is
  * left of it. A slot above the first of an extent is told by bits of the map: no other extent reaches
@@ -34,9 +27,9 @@
 #include "map/space/extent.h"
 
 /*
- * What an extent keeps that is away: the first run of its content in the store, 0 where that was
- * dropped; or, with pieces, the number of its record in cache/part.c. A piece keeps a run with the two
- * upper bits.
+ * What an extent keeps that is away: the number of its record in cache/part.c. A piece keeps the first run of its
+ * content in the store, 0 where that was dropped. Small blocks, which share a slot, go with it, and each keeps that run
+ * itself: cache/kept.c. All with the two upper bits.
  */
 #define GLK_KEPT_SUSPENDED (UINT32_C(1) << 31) /* since the GPU was suspended */
 #define GLK_KEPT_TAGGED	   (UINT32_C(1) << 30) /* since its tag was */
@@ -53,6 +46,12 @@
 static inline bool glk_part_is(const struct glk_extent *e)
 {
 	return glk_extent_lacks(e) && glk_load_relaxed(&e->kept) & GLK_KEPT_PIECES;
+}
+
+/* Whether some of an extent went because of one of these flags. */
+static inline bool glk_part_went(const struct glk_extent *e, uint32_t why)
+{
+	return glk_extent_lacks(e) && glk_load_relaxed(&e->kept) & why;
 }
 
 /* Of an extent that is told by pieces: whether one of its slots is gone. */

@@ -182,7 +182,8 @@ static uint32_t first_run(const struct content *c)
 {
 	const struct glk_range *range = glk_cache_range(&rig.cache, c->addr);
 
-	return glk_away_run(glk_extent_at(range->map, glk_lookup_first(range, c->addr)));
+	return first_run_of(glk_arena_of(range),
+		glk_extent_at(range->map, glk_lookup_first(range, c->addr)));
 }
 
 /* What is packed and is not what it was. */

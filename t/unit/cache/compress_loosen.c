@@ -118,7 +118,7 @@ static void spoil(const struct held *h, unsigned unit)
 	uint32_t run;
 
 	glk_lock(&rig.cache.lock);
-	run = glk_away_run(extent_of(&rig, h));
+	run = first_run_of(&rig.cache.arena, extent_of(&rig, h));
 	for (; unit; unit--)
 		run = glk_store_at(store, run)->next;
 	/* the sizes of its chunks come first */

@@ -31,6 +31,16 @@ static inline bool walk_content(
 	return false;
 }
 
+/* The content of the first piece of a block that is away. */
+static inline uint32_t first_run_of(
+	const struct glk_arena *arena, const struct glk_extent *e)
+{
+	return glk_part_is(e)
+		? *glk_part_word(arena, e, glk_extent_first(&arena->map, e)) &
+			GLK_KEPT_RUN
+		: glk_kept_run(e);
+}
+
 /* Of a piece what its words say. */
 static inline void walk_piece(struct glk_arena *arena, const struct glk_extent *e,
 	const struct glk_piece *p, struct glk_part *sum, struct walk_parts *all)
@@ -117,8 +127,8 @@ static inline void walk_arena_parts(struct glk_arena *arena, struct walk_parts *
 
 		if (glk_extent_state(e) != GLK_EXTENT_LIVE || !glk_extent_lacks(e))
 			continue;
-		all->suspended += glk_away_suspended(e);
-		tagged += glk_away_tagged(e);
+		all->suspended += glk_part_went(e, GLK_KEPT_SUSPENDED);
+		tagged += glk_part_went(e, GLK_KEPT_TAGGED);
 		if (glk_part_is(e)) {
 			walk_part(arena, e, all);
 			continue;
@@ -126,9 +136,9 @@ static inline void walk_arena_parts(struct glk_arena *arena, struct walk_parts *
 		all->away += glk_extent_asked(e);
 		all->away_blocks++;
 		/* small ones of a page have one together */
-		if (glk_away_run(e))
+		if (glk_kept_run(e))
 			all->same &= walk_content(&arena->gpu->mover.store,
-				glk_away_run(e), glk_extent_asked(e));
+				glk_kept_run(e), glk_extent_asked(e));
 	}
 	all->same &=
 		books_tell("blocks away with their tag", arena->suspended_blocks, tagged);

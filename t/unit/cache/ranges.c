@@ -352,10 +352,7 @@ static void is_verified(void)
 	is_int(spill_range(&rig, &one, 0, 12 * MIB, a), 0, "a range goes");
 	is_int(fetch_range(&rig, &one, 4 * MIB, 2 * MIB, a), 0, "its middle comes");
 	is_int(fetch_range(&rig, &one, 6 * MIB, 2 * MIB, a), 0, "and what is behind it");
-	run = *glk_part_word(glk_arena_of(glk_cache_range(&rig.cache, one.addr)),
-		      extent_of(&rig, &one),
-		      glk_extent_first(&rig.cache.arena.map, extent_of(&rig, &one))) &
-		GLK_KEPT_RUN;
+	run = first_run_of(&rig.cache.arena, extent_of(&rig, &one));
 	if (glk_store_at(&rig.cache.mover.store, run)->hashed) {
 		struct glk_store_run *r = glk_store_at(&rig.cache.mover.store, run);
 		char *byte = rig.cache.mover.store.piece[r->piece].base +

@@ -74,7 +74,7 @@ static struct glk_extent *extent_of(const void *ptr)
 static unsigned char *byte_of(const void *ptr, bool afar)
 {
 	const struct glk_store *store = &cache->mover.store;
-	uint32_t run = glk_away_run(extent_of(ptr));
+	uint32_t run = first_run_of(&cache->arena, extent_of(ptr));
 
 	while (run && glk_store_is_afar(store, glk_store_at(store, run)) != afar)
 		run = glk_store_at(store, run)->next;

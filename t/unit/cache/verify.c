@@ -33,7 +33,7 @@ static uint32_t first_run(const struct held *h)
 	const struct glk_extent *e =
 		glk_extent_at(range->map, glk_lookup_first(range, h->addr));
 
-	return glk_away_run(e);
+	return first_run_of(glk_arena_of(range), e);
 }
 
 static void finds_a_bit(void)

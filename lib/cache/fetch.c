@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Ranges of blocks go away and come back: see part.h. All that a call sends is copied before the block
- * leaves the first slot, so that a call which fails has changed nothing. What comes back comes stretch
- * by stretch, each with pages of its own measure, whatever pieces it went in.
+ * Blocks and ranges of them come back: see part.h. What comes back comes stretch by stretch, each with pages of its
+ * own measure, whatever pieces it went in.
  */
-#include "base/conf.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
-#include "cache/exchange.h"
 #include "cache/part.h"
 #include "cache/plan.h"
 #include "cache/prefetch.h"
@@ -18,195 +15,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-
-static int is_there(const struct glk_extent *e, const char *where)
-{
-	return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
-		"all of the range of the block at 0x%" PRIx64 " is %s",
-		glk_load_relaxed(&e->addr), where);
-}
-
-/* ---- Away ---- */
-
-struct leaving {
-	struct glk_arena *arena;
-	struct glk_extent *e;
-	struct glk_stretch s;
-	const struct glk_part_way *way;
-	struct glk_use use;
-	uint64_t bytes;
-};
-
-/* The next stretch that is here, from a slot on, and goes: sealed pages for a suspension only, each by itself. */
-static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
-{
-	const struct glk_map *map = &l->arena->map;
-	struct glk_stretch s = glk_part_next(map, l->e, slot, l->s.last, false);
-
-	if (!glk_part_at(l->arena->gpu, l->e)->sealed)
-		return s;
-	while (s.first <= s.last &&
-		(glk_is_sealed(map, s.first) ? !l->way->why : l->way->sealed))
-		s = glk_part_next(
-			map, l->e, glk_part_alike(map, s).last + 1, l->s.last, false);
-	s = glk_part_alike(map, s);
-	if (s.first <= s.last && glk_is_sealed(map, s.first))
-		s.last = s.first;
-	return s;
-}
-
-static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
-{
-	struct glk_cache *cache = l->arena->gpu;
-	uint64_t addr, bytes = glk_part_span(&l->arena->map, l->e, s, &addr);
-
-	l->bytes += bytes;
-	*ret_run = 0;
-	/* what nobody asked for is not copied */
-	if (!bytes && l->use.streams)
-		return 0;
-	l->use = glk_block_use(cache, l->e, l->way->on);
-	if (glk_is_sealed(&l->arena->map, s.first))
-		return glk_seal_keep(l->arena, l->e, s.first, l->way, &l->use, ret_run);
-	return bytes && !l->way->drop
-		? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
-		: 0;
-}
-
-/* What was copied of the stretches before a slot is nobody's. */
-static void forget(const struct leaving *l, uint32_t slot)
-{
-	struct glk_stretch s = next_here(l, l->s.first);
-
-	for (; s.first <= s.last && s.first < slot; s = next_here(l, s.last + 1)) {
-		uint32_t word = *glk_part_word(l->arena, l->e, s.first);
-
-		if (word & GLK_KEPT_SEALED)
-			glk_seal_unref(l->arena->gpu, word, 0);
-		else
-			glk_store_put(
-				&l->arena->gpu->mover.store, word & GLK_KEPT_RUN, 0);
-	}
-}
-
-static int copy_all(struct leaving *l)
-{
-	struct glk_stretch s = next_here(l, l->s.first);
-	uint32_t run;
-	int err;
-
-	for (; s.first <= s.last; s = next_here(l, s.last + 1)) {
-		err = copy_out(l, s, &run);
-		if (err) {
-			forget(l, s.first);
-			return err;
-		}
-		*glk_part_word(l->arena, l->e, s.first) = run | l->way->why;
-	}
-	return 0;
-}
-
-static void depart_all(struct leaving *l)
-{
-	struct glk_stretch s = next_here(l, l->s.first);
-
-	glk_beside_count(l->arena, l->e, false);
-	for (; s.first <= s.last; s = next_here(l, s.last + 1))
-		glk_part_depart(l->arena, l->e, s,
-			*glk_part_word(l->arena, l->e, s.first), &l->use);
-	glk_beside_count(l->arena, l->e, true);
-}
-
-static void keep_hash(struct glk_arena *arena, uint32_t word)
-{
-	uint32_t run = glk_seal_run(arena->gpu, word);
-
-	if (run && arena->gpu->conf->tier_verify)
-		glk_verify_keep(&arena->gpu->mover, run);
-}
-
-/* Of all pieces in it that have none. */
-static void keep_hashes(
-	struct glk_arena *arena, struct glk_extent *e, struct glk_stretch in)
-{
-	const struct glk_map *map = &arena->map;
-	struct glk_stretch s = glk_part_kept(map, e, in.first, in.last);
-
-	while (arena->gpu->conf->tier_verify && s.first <= s.last) {
-		struct glk_piece p = glk_part_piece(arena, e, s.first);
-		uint32_t run = glk_seal_run(arena->gpu, p.word);
-
-		if (run && !glk_store_at(&arena->gpu->mover.store, run)->hashed)
-			keep_hash(arena, p.word);
-		s = glk_part_kept(map, e, p.s.last + 1, in.last);
-	}
-}
-
-static void count_sent(struct leaving *l)
-{
-	struct glk_cache *cache = l->arena->gpu;
-
-	if (l->way->drop) {
-		cache->discards++;
-		cache->discarded += l->bytes;
-	} else {
-		cache->spills++;
-		cache->spilled += l->bytes;
-	}
-	GLK_PROBE3(spill, cache->device, glk_load_relaxed(&l->e->addr), l->bytes);
-}
-
-static int leave(struct leaving *l)
-{
-	struct glk_cache *cache = l->arena->gpu;
-	int err;
-
-	/* who finds no room meanwhile waits for this block's */
-	glk_plan_begin(cache);
-	cache->sending++;
-	err = copy_all(l);
-	cache->sending--;
-	if (!err)
-		depart_all(l);
-	glk_plan_end(cache);
-	return err;
-}
-
-int glk_part_send(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
-	const struct glk_part_way *way)
-{
-	struct leaving l = {.arena = arena, .e = e, .s = s, .way = way};
-	struct glk_cache *cache = arena->gpu;
-	int64_t since = glk_clock_ticks();
-	struct glk_telling telling = {0};
-	struct glk_stretch here;
-	int err;
-
-	err = glk_part_open(arena, e);
-	if (err)
-		return err;
-	here = next_here(&l, s.first);
-	err = here.first > here.last
-		? is_there(e, "away")
-		: glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
-	if (err) {
-		glk_part_settle(arena, e, way->on, err);
-		return err;
-	}
-	err = leave(&l);
-	glk_part_settle(arena, e, way->on, err);
-	if (!err) {
-		glk_prefetch_gone(cache, e);
-		keep_hashes(arena, e, s);
-		count_sent(&l);
-	}
-	glk_tell_after(arena, e, GLAKE_MOVE_AWAY, &telling, err);
-	if (!err)
-		glk_times_since(&cache->times[GLK_TIMED_SPILL], since);
-	return err;
-}
-
-/* ---- And back ---- */
 
 struct coming {
 	struct glk_arena *arena;
@@ -233,7 +41,7 @@ static int check(struct coming *c, const struct glk_piece *p)
 	int err = glk_verify_check(&cache->mover, glk_seal_run(cache, p->word));
 
 	if (err)
-		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away in part: %s",
+		glk_warn("GPU %d: the block at 0x%" PRIx64 " stays away: %s",
 			cache->device, glk_load_relaxed(&c->e->addr),
 			glk_thread_current->error.text);
 	return err;
@@ -274,7 +82,7 @@ static void give_spares(struct coming *c)
 	}
 }
 
-int glk_part_forget(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s)
+int glk_fetch_nothing(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s)
 {
 	struct coming c = {.arena = arena, .e = e, .s = s, .forgets = true};
 	int err = prepare(&c);
@@ -375,10 +183,10 @@ static void keep_ends(struct coming *c)
 	struct glk_stretch all = glk_part_all(&c->arena->map, c->e);
 
 	if (c->s.first > all.first)
-		keep_hashes(c->arena, c->e,
+		glk_part_hash(c->arena, c->e,
 			(struct glk_stretch){c->s.first - 1, c->s.first - 1});
 	if (c->s.last < all.last)
-		keep_hashes(c->arena, c->e,
+		glk_part_hash(c->arena, c->e,
 			(struct glk_stretch){c->s.last + 1, c->s.last + 1});
 }
 
@@ -440,7 +248,14 @@ static struct glk_stretch next_gone(const struct glk_arena *arena,
 	return some ? s : all;
 }
 
-int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+static int is_here(const struct glk_extent *e)
+{
+	return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+		"the block at 0x%" PRIx64 " is here as far as it was asked for",
+		glk_load_relaxed(&e->addr));
+}
+
+int glk_fetch_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
 	const struct glk_part_way *way)
 {
 	int64_t since = glk_clock_ticks();
@@ -448,16 +263,13 @@ int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stre
 	struct glk_stretch in;
 	int err;
 
-	err = glk_part_open(arena, e);
+	if (!glk_part_is(e))
+		return is_here(e);
+	in = next_gone(arena, e, s.first, s.last, way->why);
+	err = in.first > in.last ? is_here(e)
+				 : glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
 	if (err)
 		return err;
-	in = next_gone(arena, e, s.first, s.last, way->why);
-	err = in.first > in.last ? is_there(e, "here")
-				 : glk_tell_before(arena, e, GLAKE_MOVE_BACK, &telling);
-	if (err) {
-		glk_part_settle(arena, e, way->on, err);
-		return err;
-	}
 	for (; !err && in.first <= in.last;
 		in = next_gone(arena, e, in.last + 1, s.last, way->why))
 		err = come(arena, e, in, way->on);
@@ -470,4 +282,10 @@ int glk_part_have(struct glk_arena *arena, struct glk_extent *e, struct glk_stre
 		glk_prefetch_back(arena->gpu, e);
 	glk_tell_after(arena, e, GLAKE_MOVE_BACK, &telling, err);
 	return err;
+}
+
+int glk_fetch(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way)
+{
+	return glk_fetch_range(arena, e, glk_part_all(&arena->map, e), way);
 }

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Blocks and ranges of them go away: see part.h. All that a call sends is copied before the block leaves the first
+ * slot, so that a call which fails has changed nothing.
+ */
+#include "base/error.h"
+#include "cache/advice.h"
+#include "cache/part.h"
+#include "cache/plan.h"
+#include "cache/prefetch.h"
+#include "cache/seal.h"
+#include "cache/told.h"
+
+#include <errno.h>
+#include <inttypes.h>
+
+/* ---- Whether one may ---- */
+
+static int is_away(const struct glk_extent *e)
+{
+	return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+		"the block at 0x%" PRIx64 " is away", glk_load_relaxed(&e->addr));
+}
+
+static int is_out(const struct glk_extent *e)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"the block at 0x%" PRIx64
+		" is out: others have its memory until they say they do not",
+		glk_load_relaxed(&e->addr));
+}
+
+static int is_pinned(const struct glk_extent *e)
+{
+	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+		"the block at 0x%" PRIx64 " is pinned: it stays where it is",
+		glk_load_relaxed(&e->addr));
+}
+
+/* All that is here. */
+static bool placed_whole(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
+
+	return placed && placed == glk_part_here(arena, e);
+}
+
+int glk_spill_keeps(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	if (glk_pin_is_out(e))
+		return is_out(e);
+	return glk_advice_stays(arena, e) ? is_pinned(e) : 0;
+}
+
+int glk_spill_may(const struct glk_arena *arena, const struct glk_extent *e)
+{
+	uint64_t addr = glk_load_relaxed(&e->addr);
+	int err;
+
+	if (glk_extent_away(e))
+		return is_away(e);
+	if (placed_whole(arena, e))
+		return glk_error(-EALREADY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " lies in memory of the host", addr);
+	if (e->nested)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"the block at 0x%" PRIx64
+			" is too small to move: it shares its page with others",
+			addr);
+	err = glk_spill_keeps(arena, e);
+	if (err)
+		return err;
+	if (arena->ops->stays)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the block at 0x%" PRIx64 " %s", addr, arena->ops->stays);
+	return 0;
+}
+
+/* ---- It goes ---- */
+
+struct leaving {
+	struct glk_arena *arena;
+	struct glk_extent *e;
+	struct glk_stretch s;
+	const struct glk_part_way *way;
+	struct glk_use use;
+	uint64_t bytes;
+};
+
+/* The next stretch that is here, from a slot on, and goes: sealed pages for a suspension only, each by itself. */
+static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
+{
+	const struct glk_map *map = &l->arena->map;
+	struct glk_stretch s = glk_part_next(map, l->e, slot, l->s.last, false);
+
+	if (!glk_part_at(l->arena->gpu, l->e)->sealed)
+		return s;
+	while (s.first <= s.last &&
+		(glk_is_sealed(map, s.first) ? !l->way->why : l->way->sealed))
+		s = glk_part_next(
+			map, l->e, glk_part_alike(map, s).last + 1, l->s.last, false);
+	s = glk_part_alike(map, s);
+	if (s.first <= s.last && glk_is_sealed(map, s.first))
+		s.last = s.first;
+	return s;
+}
+
+static int copy_out(struct leaving *l, struct glk_stretch s, uint32_t *ret_run)
+{
+	struct glk_cache *cache = l->arena->gpu;
+	uint64_t addr, bytes = glk_part_span(&l->arena->map, l->e, s, &addr);
+
+	l->bytes += bytes;
+	*ret_run = 0;
+	/* what nobody asked for is not copied */
+	if (!bytes && l->use.streams)
+		return 0;
+	l->use = glk_block_use(cache, l->e, l->way->on);
+	if (glk_is_sealed(&l->arena->map, s.first))
+		return glk_seal_keep(l->arena, l->e, s.first, l->way, &l->use, ret_run);
+	return bytes && !l->way->drop
+		? glk_move_out(&cache->mover, addr, bytes, &l->use, ret_run)
+		: 0;
+}
+
+/* What was copied of the stretches before a slot is nobody's. */
+static void forget(const struct leaving *l, uint32_t slot)
+{
+	struct glk_stretch s = next_here(l, l->s.first);
+
+	for (; s.first <= s.last && s.first < slot; s = next_here(l, s.last + 1)) {
+		uint32_t word = *glk_part_word(l->arena, l->e, s.first);
+
+		if (word & GLK_KEPT_SEALED)
+			glk_seal_unref(l->arena->gpu, word, 0);
+		else
+			glk_store_put(
+				&l->arena->gpu->mover.store, word & GLK_KEPT_RUN, 0);
+	}
+}
+
+static int copy_all(struct leaving *l)
+{
+	struct glk_stretch s = next_here(l, l->s.first);
+	uint32_t run;
+	int err;
+
+	for (; s.first <= s.last; s = next_here(l, s.last + 1)) {
+		err = copy_out(l, s, &run);
+		if (err) {
+			forget(l, s.first);
+			return err;
+		}
+		*glk_part_word(l->arena, l->e, s.first) = run | l->way->why;
+	}
+	return 0;
+}
+
+static void depart_all(struct leaving *l)
+{
+	struct glk_stretch s = next_here(l, l->s.first);
+
+	glk_beside_count(l->arena, l->e, false);
+	for (; s.first <= s.last; s = next_here(l, s.last + 1))
+		glk_part_depart(l->arena, l->e, s,
+			*glk_part_word(l->arena, l->e, s.first), &l->use);
+	glk_beside_count(l->arena, l->e, true);
+}
+
+static void count(struct leaving *l)
+{
+	struct glk_cache *cache = l->arena->gpu;
+
+	if (l->way->drop) {
+		cache->discards++;
+		cache->discarded += l->bytes;
+	} else {
+		cache->spills++;
+		cache->spilled += l->bytes;
+	}
+	GLK_PROBE3(spill, cache->device, glk_load_relaxed(&l->e->addr), l->bytes);
+}
+
+static int leave(struct leaving *l)
+{
+	struct glk_cache *cache = l->arena->gpu;
+	int err;
+
+	/* who finds no room meanwhile waits for this block's */
+	glk_plan_begin(cache);
+	cache->sending++;
+	err = copy_all(l);
+	cache->sending--;
+	if (!err)
+		depart_all(l);
+	glk_plan_end(cache);
+	return err;
+}
+
+int glk_spill_range(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s,
+	const struct glk_part_way *way)
+{
+	struct leaving l = {.arena = arena, .e = e, .s = s, .way = way};
+	struct glk_cache *cache = arena->gpu;
+	int64_t since = glk_clock_ticks();
+	struct glk_telling telling = {0};
+	struct glk_stretch here;
+	int err;
+
+	err = glk_part_open(arena, e);
+	if (err)
+		return err;
+	here = next_here(&l, s.first);
+	err = here.first > here.last
+		? is_away(e)
+		: glk_tell_before(arena, e, GLAKE_MOVE_AWAY, &telling);
+	if (err) {
+		glk_part_settle(arena, e, way->on, err);
+		return err;
+	}
+	err = leave(&l);
+	glk_part_settle(arena, e, way->on, err);
+	if (!err) {
+		glk_prefetch_gone(cache, e);
+		glk_part_hash(arena, e, s);
+		count(&l);
+	}
+	glk_tell_after(arena, e, GLAKE_MOVE_AWAY, &telling, err);
+	if (!err && !way->drop)
+		glk_times_since(&cache->times[GLK_TIMED_SPILL], since);
+	return err;
+}
+
+int glk_spill(
+	struct glk_arena *arena, struct glk_extent *e, const struct glk_part_way *way)
+{
+	int err = glk_spill_may(arena, e);
+
+	return err ? err : glk_spill_range(arena, e, glk_part_all(&arena->map, e), way);
+}
+
+/* Without its contents where that was said, and it is not wanted again at once. */
+int glk_spill_victim(struct glk_arena *arena, struct glk_extent *e)
+{
+	struct glk_part_way way = {0};
+	struct glk_moving m;
+	int err;
+
+	if (!glk_away_take(arena->gpu, e, &m))
+		return -EAGAIN;
+	/* others may have had the lock meanwhile */
+	if (!glk_advice_is(arena, e, GLAKE_ADVICE_COLD)) {
+		err = -EAGAIN;
+	} else {
+		way.drop = !glk_prefetch_cold(arena->gpu, e) &&
+			glk_advice_is(arena, e, GLAKE_ADVICE_DISCARDABLE);
+		err = glk_spill(arena, e, &way);
+	}
+	glk_away_let_go(arena->gpu, e, &m);
+	return err;
+}
