@@ -46,6 +46,8 @@ static inline bool glk_advice_stays(
 
 /* The program has sent one away itself: it is no victim any more, until its advice is said anew. */
 void glk_advice_leave(struct glk_arena *arena, const struct glk_extent *e);
+/* One that is a victim, and cannot go now: it is the newest of its equals. */
+void glk_advice_last(struct glk_arena *arena, const struct glk_extent *e);
 /* Under the lock: the table is there. 0, or -ENOMEM with a record. */
 int glk_advice_make(struct glk_arena *arena);
 /* Under the lock, for a block that is claimed or held. */
@@ -67,13 +69,13 @@ static inline void glk_advice_end(struct glk_arena *arena, const struct glk_exte
 struct glk_advice *glk_advice_take(struct glk_arena *arena);
 void glk_advice_free(struct glk_advice *table, uint32_t extents);
 /*
- * Under the lock, which is given up meanwhile: sends cold blocks away until they have so many bytes, those of
- * lower priority first, and those that were said to be cold first; those of tags behind all others. How many
+ * victim.c, under the lock, which is given up meanwhile: sends cold blocks away until they have so many bytes, those
+ * of lower priority first, and those that were said to be cold first; those of tags behind all others. How many
  * bytes there were. The others: the bytes of all that are cold, those that have to stay, or are away, among
  * them; and whether those that may go have so many.
  */
-uint64_t glk_advice_cold(const struct glk_cache *cache);
-bool glk_advice_can(struct glk_cache *cache, uint64_t bytes);
-uint64_t glk_advice_yield(struct glk_cache *cache, uint64_t bytes);
+uint64_t glk_victim_cold(const struct glk_cache *cache);
+bool glk_victim_can(struct glk_cache *cache, uint64_t bytes);
+uint64_t glk_victim_yield(struct glk_cache *cache, uint64_t bytes);
 
 #endif

@@ -8,7 +8,6 @@
 #include "base/thread.h"
 #include "cache/advice.h"
 #include "cache/arena/request.h"
-#include "cache/device.h"
 #include "cache/exchange.h"
 #include "cache/learn.h"
 #include "cache/part.h"
@@ -43,7 +42,7 @@ int glk_away_start(struct glk_cache *cache)
 		goto unlock;
 	cache->mover.io = cache->io;
 	/* pages of the host that lie idle make way for contents */
-	cache->mover.store.yield = glk_beside_release;
+	cache->mover.store.yield = cache->above->yield;
 	cache->mover.store.arg = cache;
 	glk_lock(&cache->lock);
 	/* pairs with: the acquires of those who ask whether there is anything away */
@@ -116,5 +115,35 @@ int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg)
 
 	for (unsigned i = 0; i < arena->map.ranges && !err; i++)
 		err = each_in(arena, i, fn, arg);
+	return err;
+}
+
+/* All blocks that may have memory of the GPU outside of graphs. */
+int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg)
+{
+	int err = 0;
+
+	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next)
+		err = glk_away_each(a, fn, arg);
+	return err;
+}
+
+/* The part that lies on the host has a hash, and another one when there is more of it: that is not made of what
+ * has changed meanwhile. */
+int glk_away_home(struct glk_cache *cache, uint32_t run)
+{
+	int err;
+
+	if (!run || !glk_store_at(&cache->mover.store, run)->afar)
+		return 0;
+	err = glk_verify_check(&cache->mover, run);
+	if (err) {
+		glk_warn("GPU %d: contents with another GPU stay there: %s",
+			cache->device, glk_thread_current->error.text);
+		return err;
+	}
+	err = glk_move_home(&cache->mover, run);
+	if (cache->conf->tier_verify)
+		glk_verify_keep(&cache->mover, run);
 	return err;
 }

@@ -15,51 +15,6 @@
 #include <sched.h>
 #include <time.h>
 
-/* Says why the address is not that of a live block. */
-int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
-{
-	struct glk_look look = glk_look_begin(cache);
-	const struct glk_range *range = glk_cache_range(cache, addr);
-	struct glk_live live;
-	uint64_t inside = 0;
-	bool freed = false, found = false;
-
-	if (range && glk_lookup_live(range, addr, &live)) {
-		inside = addr - live.addr;
-		found = !inside;
-	} else if (range)
-		freed = addr - range->base + range->offset <
-			glk_peek_relaxed(&range->map->high);
-	glk_look_end(cache, &look);
-	if (glk_thread_current->told)
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"a function that is told of moves calls for the block at 0x%" PRIx64,
-			addr);
-	if (inside)
-		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
-			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
-			inside);
-	if (found)
-		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
-			"another thread uses the block at 0x%" PRIx64 " in a call", addr);
-	if (freed)
-		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
-			"no live block at 0x%" PRIx64 ": it was freed before", addr);
-	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
-		"0x%" PRIx64 " was never given to anyone", addr);
-}
-
-/* A live block that was used on further streams goes to no bin. Its holders may do this at once. */
-void glk_block_to_no_bin(struct glk_extent *e)
-{
-	uint32_t bin = glk_load_relaxed(&e->bin);
-
-	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED && bin != GLK_EXTENT_AWAY &&
-		bin != GLK_EXTENT_PART &&
-		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
-		;
-}
-
 /*
  * Marks a live block with a stream. It is held meanwhile, so that a free at the same time is
  * refused and loses nothing; whoever frees it afterwards sees the mark, since the claim follows
@@ -123,33 +78,6 @@ int glk_cache_use(struct glk_cache *cache, uint64_t addr, struct CUstream_st *st
 		return 0;
 	return glk_away_settled(cache, addr, false) ? glk_cache_use(cache, addr, stream)
 						    : glk_block_refuse(cache, addr);
-}
-
-/* Books a free: the set of streams that used a block are the one it was given to, the one it is
- * freed on, and those it was used on. A stream that has ended and has no more work is in no set. */
-struct glk_use glk_block_use(
-	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
-{
-	struct glk_stream *of = glk_stream_at(&cache->streams, e->stream), *on = of;
-	struct glk_use use, more;
-	uint64_t tick;
-
-	if (freed_on)
-		on = glk_stream_enter(&cache->streams, freed_on);
-	tick = glk_clock_tick(&cache->streams, on);
-	use = glk_stream_use(on, tick);
-	if (of != on) {
-		glk_event_due(&cache->streams, glk_stream_mask(on), e->size);
-		glk_clock_raise(&cache->streams, of, tick);
-		more = glk_stream_use(of, tick);
-		glk_use_add(&use, &more);
-	}
-	if (glk_marks_any(e)) {
-		more = glk_marks_use(&cache->streams, e, tick);
-		glk_event_due(&cache->streams, more.streams, e->size);
-		glk_use_add(&use, &more);
-	}
-	return use;
 }
 
 /* Under the lock: takes an extent back that the caller has claimed. */

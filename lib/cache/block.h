@@ -59,8 +59,22 @@ int glk_block_give_back(struct glk_cache *cache, struct glk_extent *e,
  * marked with the streams of its use. */
 bool glk_pin_hold(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use);
-/* Whether a live or claimed block is out. */
-bool glk_pin_is_out(const struct glk_extent *e);
+/* Pins of a live or claimed block, and whether it is out. */
+#define GLK_PINS_MOST ((UINT32_C(1) << 30) - 1)
+
+static inline uint32_t glk_pin_count(const struct glk_extent *e)
+{
+	/* pairs with: the release in pin() */
+	if (glk_load_acquire(&e->bin) != GLK_BIN_PINNED)
+		return 0;
+	return glk_load_relaxed(&e->pins) & GLK_PINS_MOST;
+}
+
+static inline bool glk_pin_is_out(const struct glk_extent *e)
+{
+	return glk_pin_count(e) > 0;
+}
+
 /* What query tells of it beside the rest, in a look. `able`: what all pages it asked for are made
  * for, GLK_PAGE_... */
 void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,

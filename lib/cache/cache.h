@@ -80,6 +80,14 @@ struct glk_hearer {
 	uint32_t callers;
 };
 
+/* What is needed of files that stand on those who need it: device.c has them. */
+struct glk_above {
+	/* Reserves the addresses of the GPU, once. 0, -ENOMEM, or the driver's error; the next call tries again. */
+	int (*start)(struct glk_cache *cache);
+	/* glk_beside_release() */
+	bool (*yield)(void *cache, uint64_t bytes);
+};
+
 struct glk_cache {
 	struct glk_lock lock;
 	/* What each miss looks at, under the lock, in a few lines. */
@@ -106,6 +114,7 @@ struct glk_cache {
 	} plans; /* see plan.h */
 	struct glk_streams streams;
 	struct glk_lock dependencies; /* see glake_event_record() */
+	const struct glk_above *above;
 	struct glk_drv *drv;
 	struct glk_pool *pool;
 	struct glk_node *node;
@@ -223,6 +232,13 @@ struct glk_cache {
 /* device.c. 0 or the driver's error; nothing is reserved yet. */
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int device);
+/* Every entry that may be the first calls it. */
+static inline int glk_cache_start(struct glk_cache *cache)
+{
+	/* pairs with: the release of who starts it */
+	return glk_load_acquire(&cache->started) ? 0 : cache->above->start(cache);
+}
+
 /* Ends the threads of a GPU, so that nothing is asked of the driver but by the caller. */
 void glk_cache_still(struct glk_cache *cache);
 /* A thread of what stands on the blocks of a GPU, which has to end before they do: `still` ends it, and is called

@@ -2,7 +2,6 @@
 /* What the program tells of its streams: their ends, and what they wait for. */
 #include "base/conf.h"
 #include "cache/bin/quick.h"
-#include "cache/device.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
  * The life of one GPU's blocks. A context may see eight GPUs and use one, so addresses and
  * tables are had at the first request, not at open.
  */
-#include "cache/device.h"
+#include "cache/cache.h"
 
 #include "base/conf.h"
 #include "base/error.h"
@@ -24,44 +24,6 @@
 #include "tier/io/io.h"
 
 #include <errno.h>
-
-int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
-	const struct glk_conf *conf, int device)
-{
-	struct glake_device info = {.sz = sizeof(info)};
-	int err;
-
-	err = drv->ops->device_info(drv, device, &info);
-	if (err)
-		return err;
-	cache->memory = info.memory;
-	cache->drv = drv;
-	cache->pool = pool;
-	cache->node = glk_pool_gpu(pool, device);
-	glk_node_describe(cache->node, conf, &info);
-	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] >> GLK_EIGHTH_SHIFT;
-	cache->conf = conf;
-	cache->device = device;
-	glk_seats_number(cache);
-	cache->host = device < pool->hosts ? glk_pool_host(pool, device) : NULL;
-	cache->places = cache->host && conf->tier_place != GLK_TIER_PLACE_GPU;
-	cache->node->lends =
-		conf->tier_peer_room ? conf->tier_peer_room : info.memory / 2;
-	glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
-		conf->tier_away == GLK_TIER_AWAY_PEER);
-	cache->arena.binned = cache - device;
-	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
-	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
-	cache->lock.holds = &cache->times[GLK_TIMED_HOLD];
-	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
-	glk_lock_init(&cache->starting, GLK_RANK_START);
-	glk_lock_cond_init(&cache->plans.settled);
-	pthread_cond_init(&cache->moved, NULL);
-	glk_imports_init(&cache->imports, drv, cache->node, conf->share_keep);
-	glk_hostpool_init(&cache->hostpool, drv, conf, device,
-		cache->host ? cache->host->place.id : GLK_NUMA_UNKNOWN);
-	return 0;
-}
 
 #define ROWS (GLK_STREAMS_MAX + 1)
 
@@ -100,70 +62,6 @@ static int make_rows(struct glk_cache *cache)
 /* And no more than this for all GPUs together, of the 128 TiB of a process: 1.25 TiB for each of 64. */
 #define STEPS_MOST (80 * GLK_TIB)
 
-int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_space *space,
-	struct glk_map_size size)
-{
-	int err;
-
-	/* once: who found its addresses before they went asks whose they were */
-	if (!arena->gpu) {
-		arena->ops = ops;
-		arena->home = space->node == gpu->node ? &gpu->arena : arena;
-		arena->gpu = gpu;
-	}
-	err = glk_map_init(&arena->map, space, gpu->conf, size);
-	if (err)
-		return err;
-	arena->map.lock = &gpu->lock;
-	if (space == &gpu->space && arena != &gpu->arena) {
-		struct glk_arena *last = &gpu->arena;
-
-		while (last->next)
-			last = last->next;
-		last->next = arena;
-	}
-	return 0;
-}
-
-int glk_arena_init_alone(struct glk_arena *arena, struct glk_cache *gpu,
-	const struct glk_arena_ops *ops, struct glk_space *space, struct glk_node *node,
-	struct glk_map_size size)
-{
-	int err = glk_space_init(space, node, size.most);
-
-	if (err)
-		return err;
-	err = glk_arena_init(arena, gpu, ops, space, size);
-	if (err)
-		glk_space_fini(space);
-	return err;
-}
-
-struct glk_map_size glk_arena_size(const struct glk_cache *gpu, uint64_t step)
-{
-	return (struct glk_map_size){.step = step, .most = gpu->conf->map_span};
-}
-
-void glk_arena_fini(struct glk_arena *arena)
-{
-	struct glk_advice *said = glk_advice_take(arena);
-	uint32_t extents = arena->map.extents.max;
-
-	/* waits for who reads without the lock */
-	glk_map_fini(&arena->map);
-	glk_advice_free(said, extents);
-	arena->held = 0;
-}
-
-void glk_arena_fini_alone(struct glk_arena *arena, struct glk_space *space)
-{
-	glk_arena_fini(arena);
-	glk_map_pause(&arena->map);
-	glk_space_fini(space);
-	glk_map_resume(&arena->map);
-}
-
 /* Addresses that the tables of a GPU have room for beside those of its own arena: as many as all others may
  * have, and no more than the steps of all tags of a large GPU. */
 #define OTHERS_MOST (12 * GLK_TIB)
@@ -175,7 +73,7 @@ static uint64_t space_size(const struct glk_cache *cache)
 	return span + (others < OTHERS_MOST ? others : OTHERS_MOST);
 }
 
-static int start(struct glk_cache *cache)
+static int make(struct glk_cache *cache)
 {
 	uint64_t step = STEP_PART * cache->memory,
 		 most = STEPS_MOST / (uint64_t)cache->pool->gpus;
@@ -210,15 +108,13 @@ space:
 	return err;
 }
 
-int glk_cache_start(struct glk_cache *cache)
+static int start(struct glk_cache *cache)
 {
 	int err = 0;
 
-	if (glk_load_acquire(&cache->started)) /* pairs with: the release below */
-		return 0;
 	glk_lock(&cache->starting);
 	if (!glk_load_relaxed(&cache->started)) {
-		err = start(cache);
+		err = make(cache);
 		if (!err) {
 			glk_fill_ask(cache);
 			if (cache->io)
@@ -233,79 +129,45 @@ int glk_cache_start(struct glk_cache *cache)
 	return err;
 }
 
-/*
- * Unmaps all of a space and releases the pages. What the driver keeps is booked as such and asked
- * for again below; a GPU that is lost is asked nothing more.
- */
-static int empty_map(struct glk_arena *arena)
+static const struct glk_above above = {start, glk_beside_release};
+
+int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
+	const struct glk_conf *conf, int device)
 {
-	struct glk_map *map = &arena->map;
-	uint32_t end = glk_space_end(map->space), waits;
+	struct glake_device info = {.sz = sizeof(info)};
+	int err;
 
-	if (!end)
-		return 0;
-	glk_bits_clear(map->busy, 0, end - 1);
-	/* what was sealed; if it is mapped it goes with the others */
-	while ((waits = glk_seal_pop(map))) {
-		if (!glk_map_page(map, waits)->aliases)
-			glk_node_release(glk_map_node(map, waits), waits);
-	}
-	for (uint32_t slot = 0; slot < end; slot++) {
-		struct glk_mapping m;
-		struct glk_page *page;
-		uint32_t id;
-		int err;
-
-		slot = glk_bits_first(map->mapped, slot, end - 1);
-		if (slot == GLK_BITS_NONE)
-			break;
-		id = map->page[slot];
-		if (!id)
-			continue;
-		m = glk_mapping_at(map, slot);
-		page = glk_map_page(map, id);
-		/* in the hands of this function: it is released, and goes to no list */
-		glk_bits_clear(map->usable, m.first, m.last);
-		page->in_use = GLK_NO_SLOT;
-		err = glk_mapping_remove(map, m.first, m.last);
-		if (!err && !page->aliases)
-			err = glk_node_release(glk_map_node(map, id), id);
-		if (err == -ENODEV)
-			return err;
-		slot = m.last;
-	}
+	err = drv->ops->device_info(drv, device, &info);
+	if (err)
+		return err;
+	cache->memory = info.memory;
+	cache->above = &above;
+	cache->drv = drv;
+	cache->pool = pool;
+	cache->node = glk_pool_gpu(pool, device);
+	glk_node_describe(cache->node, conf, &info);
+	cache->small_most = cache->node->page_size[GLK_CLASS_SMALL] >> GLK_EIGHTH_SHIFT;
+	cache->conf = conf;
+	cache->device = device;
+	glk_seats_number(cache);
+	cache->host = device < pool->hosts ? glk_pool_host(pool, device) : NULL;
+	cache->places = cache->host && conf->tier_place != GLK_TIER_PLACE_GPU;
+	cache->node->lends =
+		conf->tier_peer_room ? conf->tier_peer_room : info.memory / 2;
+	glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
+		conf->tier_away == GLK_TIER_AWAY_PEER);
+	cache->arena.binned = cache - device;
+	glk_lock_init(&cache->lock, GLK_RANK_DEVICE);
+	glk_lock_time(&cache->lock, glk_conf_hold_clock(conf));
+	cache->lock.holds = &cache->times[GLK_TIMED_HOLD];
+	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
+	glk_lock_init(&cache->starting, GLK_RANK_START);
+	glk_lock_cond_init(&cache->plans.settled);
+	pthread_cond_init(&cache->moved, NULL);
+	glk_imports_init(&cache->imports, drv, cache->node, conf->share_keep);
+	glk_hostpool_init(&cache->hostpool, drv, conf, device,
+		cache->host ? cache->host->place.id : GLK_NUMA_UNKNOWN);
 	return 0;
-}
-
-static bool is_kept(const struct glk_map *map, uint32_t slot)
-{
-	return glk_bit_get(map->mapped, slot) && !map->page[slot];
-}
-
-/* A run at a time. */
-int glk_arena_empty_kept(struct glk_arena *arena)
-{
-	struct glk_drv *drv = arena->gpu->drv;
-	struct glk_map *map = &arena->map;
-	uint32_t end = glk_space_end(map->space);
-	int err = 0, failed;
-
-	for (uint32_t slot = 0, first; slot < end; slot++) {
-		slot = glk_bits_first(map->mapped, slot, end - 1);
-		if (slot == GLK_BITS_NONE)
-			break;
-		if (!is_kept(map, slot))
-			continue;
-		first = slot;
-		while (slot + 1 < end && is_kept(map, slot + 1))
-			slot++;
-		failed = drv->ops->unmap(drv, glk_slot_addr(map, first),
-			(size_t)(slot - first + 1) << map->shift);
-		err = err ? err : failed;
-		if (!failed)
-			glk_bits_clear(map->mapped, first, slot);
-	}
-	return err;
 }
 
 /*
@@ -331,14 +193,6 @@ static int release_lost(struct glk_cache *cache)
 		err = err ? err : failed;
 	}
 	return err;
-}
-
-int glk_arena_empty(struct glk_arena *arena)
-{
-	int err = empty_map(arena), failed;
-
-	failed = err == -ENODEV ? 0 : glk_arena_empty_kept(arena);
-	return err ? err : failed;
 }
 
 void glk_helper_add(struct glk_cache *cache, struct glk_helper *helper)

@@ -392,7 +392,7 @@ static int come_somehow(struct change *c, uint64_t bytes)
 	struct glk_cache *cache = c->arena->gpu;
 	int err = come_all(c);
 
-	while (err == -ENOMEM && c->insists && glk_advice_cold(cache) &&
+	while (err == -ENOMEM && c->insists && glk_victim_cold(cache) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE &&
 		glk_ladder_cold(cache, bytes - c->bytes))
 		err = come_all(c);

@@ -22,7 +22,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
-#include "cache/device.h"
 #include "cache/part.h"
 #include "cache/plan.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Locked memory of the host for the program, with the streams of GPUs: see tier/hostpool.h. */
 #include "base/error.h"
-#include "cache/device.h"
+#include "cache/cache.h"
 
 #include <errno.h>
 

@@ -315,13 +315,13 @@ static bool ask(struct glk_climb *c)
 static bool has_cold(const struct glk_climb *c)
 {
 	return c->request->cold && !c->request->asks && c->waits < ROOMS &&
-		glk_advice_cold(gpu_of(c)) &&
+		glk_victim_cold(gpu_of(c)) &&
 		glk_thread_current->error.error_class == GLAKE_ERROR_NOMEM_DEVICE;
 }
 
 bool glk_ladder_cold(struct glk_cache *cache, uint64_t bytes)
 {
-	return glk_advice_can(cache, bytes) && glk_advice_yield(cache, bytes);
+	return glk_victim_can(cache, bytes) && glk_victim_yield(cache, bytes);
 }
 
 /* Where they leave a hole it takes no more than the bytes that there are too few of; the first time. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Streams that used a block: see marks.h. */
+/* Streams that used a block: see marks.h; and what that makes of it. */
 #include "cache/marks.h"
+#include "cache/block.h"
 
 #define LOW_BITS    38
 #define NUMBER_BITS 13
@@ -93,5 +94,43 @@ struct glk_use glk_marks_use(
 		add_to(streams, second_of(marks), &use);
 	}
 	glk_clock_join(streams, &use);
+	return use;
+}
+
+/* A live block that was used on further streams goes to no bin. Its holders may do this at once. */
+void glk_block_to_no_bin(struct glk_extent *e)
+{
+	uint32_t bin = glk_load_relaxed(&e->bin);
+
+	while (bin != GLK_BIN_PINNED && bin != GLK_BIN_MARKED && bin != GLK_EXTENT_AWAY &&
+		bin != GLK_EXTENT_PART &&
+		!glk_cas_weak_relaxed(&e->bin, &bin, GLK_BIN_MARKED))
+		;
+}
+
+/* Books a free: the set of streams that used a block are the one it was given to, the one it is
+ * freed on, and those it was used on. A stream that has ended and has no more work is in no set. */
+struct glk_use glk_block_use(
+	struct glk_cache *cache, const struct glk_extent *e, uint32_t freed_on)
+{
+	struct glk_stream *of = glk_stream_at(&cache->streams, e->stream), *on = of;
+	struct glk_use use, more;
+	uint64_t tick;
+
+	if (freed_on)
+		on = glk_stream_enter(&cache->streams, freed_on);
+	tick = glk_clock_tick(&cache->streams, on);
+	use = glk_stream_use(on, tick);
+	if (of != on) {
+		glk_event_due(&cache->streams, glk_stream_mask(on), e->size);
+		glk_clock_raise(&cache->streams, of, tick);
+		more = glk_stream_use(of, tick);
+		glk_use_add(&use, &more);
+	}
+	if (glk_marks_any(e)) {
+		more = glk_marks_use(&cache->streams, e, tick);
+		glk_event_due(&cache->streams, more.streams, e->size);
+		glk_use_add(&use, &more);
+	}
 	return use;
 }

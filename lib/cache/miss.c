@@ -11,7 +11,6 @@
 #include "cache/arena/request.h"
 #include "cache/away.h"
 #include "cache/bin/hit.h"
-#include "cache/device.h"
 #include "cache/graph/graph.h"
 #include "cache/managed/managed.h"
 #include "cache/plan.h"

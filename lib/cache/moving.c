@@ -2,9 +2,12 @@
 /* Blocks that are in the hands of who moves them, and those who wait for that: see away.h. */
 #include "cache/away.h"
 
+#include "base/error.h"
 #include "base/thread.h"
 #include "cache/plan.h"
 
+#include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 
 void glk_away_announce(struct glk_cache *cache, struct glk_moving *m)
@@ -94,4 +97,53 @@ struct glk_extent *glk_away_find(
 	*ret_arena = glk_arena_of(range);
 	e = glk_extent_at(range->map, glk_lookup_first(range, addr));
 	return glk_load_relaxed(&e->addr) == addr ? e : NULL;
+}
+
+/* Says why the address is not that of a live block. */
+int glk_block_refuse(struct glk_cache *cache, uint64_t addr)
+{
+	struct glk_look look = glk_look_begin(cache);
+	const struct glk_range *range = glk_cache_range(cache, addr);
+	struct glk_live live;
+	uint64_t inside = 0;
+	bool freed = false, found = false;
+
+	if (range && glk_lookup_live(range, addr, &live)) {
+		inside = addr - live.addr;
+		found = !inside;
+	} else if (range)
+		freed = addr - range->base + range->offset <
+			glk_peek_relaxed(&range->map->high);
+	glk_look_end(cache, &look);
+	if (glk_thread_current->told)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a function that is told of moves calls for the block at 0x%" PRIx64,
+			addr);
+	if (inside)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"0x%" PRIx64 " lies %" PRIu64 " bytes inside a block", addr,
+			inside);
+	if (found)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"another thread uses the block at 0x%" PRIx64 " in a call", addr);
+	if (freed)
+		return glk_error(-EINVAL, GLAKE_ERROR_DOUBLE_FREE,
+			"no live block at 0x%" PRIx64 ": it was freed before", addr);
+	return glk_error(-EINVAL, GLAKE_ERROR_NOT_MINE,
+		"0x%" PRIx64 " was never given to anyone", addr);
+}
+
+void glk_turn_begin(struct glk_cache *cache)
+{
+	glk_lock(&cache->lock);
+	while (cache->turning)
+		glk_lock_wait(&cache->lock, &cache->moved);
+	cache->turning = true;
+}
+
+void glk_turn_end(struct glk_cache *cache)
+{
+	cache->turning = false;
+	pthread_cond_broadcast(&cache->moved);
+	glk_unlock(&cache->lock);
 }

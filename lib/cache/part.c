@@ -10,19 +10,6 @@ static struct glk_store *store_of(const struct glk_arena *arena)
 	return &arena->gpu->mover.store;
 }
 
-uint64_t glk_part_span(const struct glk_map *map, const struct glk_extent *e,
-	struct glk_stretch s, uint64_t *ret_addr)
-{
-	uint64_t begin = (uint64_t)s.first << map->shift;
-	uint64_t end = (uint64_t)(s.last + 1) << map->shift;
-	uint64_t behind = e->offset + glk_extent_asked(e);
-
-	begin = begin < e->offset ? e->offset : begin;
-	end = end > behind ? behind : end;
-	*ret_addr = glk_load_relaxed(&e->addr) + (begin - e->offset);
-	return end > begin ? end - begin : 0;
-}
-
 static uint64_t bytes_of(
 	const struct glk_arena *arena, const struct glk_extent *e, struct glk_stretch s)
 {

@@ -51,16 +51,6 @@ static inline struct glk_part *glk_part_at(
 	return glk_slab_at(&cache->parts, glk_load_relaxed(&e->kept) & GLK_KEPT_RUN);
 }
 
-/* All slots of a block. */
-static inline struct glk_stretch glk_part_all(
-	const struct glk_map *map, const struct glk_extent *e)
-{
-	return (struct glk_stretch){glk_extent_first(map, e), glk_extent_last(map, e)};
-}
-
-/* Bytes of a stretch of a block that were asked for, and the address of the first. */
-uint64_t glk_part_span(const struct glk_map *map, const struct glk_extent *e,
-	struct glk_stretch s, uint64_t *ret_addr);
 /* Bytes of a block that are here, that were asked for. */
 uint64_t glk_part_here(const struct glk_arena *arena, const struct glk_extent *e);
 /* Bytes of a live block that are away, and of these those that were dropped. Any thread, no lock: what

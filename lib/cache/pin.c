@@ -27,18 +27,10 @@
 /* Of the count: the block was freed. */
 #define HELD (UINT32_C(1) << 31)
 /* It is a count, and not the link of a block that was in a bin: no extent has such a number. */
-#define COUNTED	  (UINT32_C(1) << 30)
-#define PINS_MOST (COUNTED - 1)
+#define COUNTED (UINT32_C(1) << 30)
 
+_Static_assert(GLK_PINS_MOST < COUNTED, "a count is told from what it is");
 _Static_assert(GLK_ID_MAX < COUNTED, "a link is told from a count");
-
-static uint32_t pins_of(const struct glk_extent *e)
-{
-	/* pairs with: the release in pin() */
-	if (glk_load_acquire(&e->bin) != GLK_BIN_PINNED)
-		return 0;
-	return glk_load_relaxed(&e->pins) & PINS_MOST;
-}
 
 /* The block or what is left of it around an address; NULL for none. Under the lock. */
 static struct glk_extent *find(
@@ -59,10 +51,10 @@ static bool pin(struct glk_extent *e)
 
 	do {
 		next = old & COUNTED ? old + 1 : COUNTED + 1;
-		if ((old & COUNTED) && (old & PINS_MOST) == PINS_MOST)
+		if ((old & COUNTED) && (old & GLK_PINS_MOST) == GLK_PINS_MOST)
 			return false;
 	} while (!glk_cas_weak_relaxed(&e->pins, &old, next));
-	glk_store_release(&e->bin, GLK_BIN_PINNED); /* pairs with: pins_of() */
+	glk_store_release(&e->bin, GLK_BIN_PINNED); /* pairs with: glk_pin_count() */
 	return true;
 }
 
@@ -127,7 +119,7 @@ int glk_cache_pin(
 		return glk_cache_pin(cache, addr, inside, ret_pin);
 	return e ? glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			   "the block is out %" PRIu32 " times, the most there can be",
-			   PINS_MOST)
+			   GLK_PINS_MOST)
 		 : glk_block_refuse(cache, addr);
 }
 
@@ -175,7 +167,7 @@ int glk_cache_pinned(struct glk_cache *cache, uint64_t addr, struct glk_pin *ret
 
 	glk_lock(&cache->lock);
 	e = find(cache, addr, &range);
-	out = e && pins_of(e);
+	out = e && glk_pin_count(e);
 	if (out)
 		*ret_pin = pin_of(range, e);
 	glk_unlock(&cache->lock);
@@ -225,10 +217,10 @@ static bool unpin(struct glk_arena *arena, struct glk_extent *e)
 	if (glk_load_relaxed(&e->bin) != GLK_BIN_PINNED)
 		return false;
 	do {
-		if (!(old & PINS_MOST))
+		if (!(old & GLK_PINS_MOST))
 			return false;
 	} while (!glk_cas_weak_relaxed(&e->pins, &old, old - 1));
-	if (old & HELD && (old & PINS_MOST) == 1)
+	if (old & HELD && (old & GLK_PINS_MOST) == 1)
 		put_back(arena, e);
 	return true;
 }
@@ -250,15 +242,10 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr)
 		addr);
 }
 
-bool glk_pin_is_out(const struct glk_extent *e)
-{
-	return pins_of(e) > 0;
-}
-
 bool glk_pin_hold(
 	struct glk_arena *arena, struct glk_extent *e, const struct glk_use *use)
 {
-	uint32_t pins = pins_of(e);
+	uint32_t pins = glk_pin_count(e);
 
 	if (!pins)
 		return false;
@@ -281,6 +268,6 @@ void glk_pin_describe(const struct glk_arena *arena, const struct glk_extent *e,
 		block->can |=
 			block->flags & GLAKE_ALLOC_CONTIGUOUS ? GLAKE_CAN_CONTIGUOUS : 0;
 	}
-	block->exports = pins_of(e);
+	block->exports = glk_pin_count(e);
 	block->peers = glk_load_relaxed(&node->peers);
 }

@@ -35,6 +35,9 @@ static inline bool glk_prefetch_waits(const struct glk_cache *cache)
 /* Carries out one, or drops it, inside of glk_plan_enter(); false: none can be now. Gives the lock up
  * meanwhile. */
 bool glk_prefetch_carry(struct glk_cache *cache);
+/* outcome.c. Its ticket is told, if there is one; and one that waits ends, with an error. */
+void glk_prefetch_tell(const struct glk_hint *h, int state, int error);
+void glk_prefetch_end(struct glk_hints *hints, struct glk_hint *h, int error);
 /* Sees which copies have finished. */
 void glk_prefetch_land(struct glk_cache *cache);
 /* A block is back, and not by its hint: one that waits ends. */

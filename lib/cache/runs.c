@@ -95,21 +95,6 @@ static void go_to(struct turn *t, uint64_t offset)
 
 /* ---- What ---- */
 
-static int kind_of(const struct turn *t)
-{
-	const struct glk_arena *arena = t->arena;
-
-	if (arena == &t->cache->arena)
-		return GLAKE_ARENA_COMMON;
-	if (arena == &t->cache->beside)
-		return GLAKE_ARENA_HOST;
-	if (arena->ops == &glk_arena_managed)
-		return GLAKE_ARENA_MANAGED;
-	if (arena->ops == &glk_arena_tag)
-		return GLAKE_ARENA_TAG;
-	return GLAKE_ARENA_POOL;
-}
-
 static struct CUstream_st *handle_of(const struct glk_cache *cache, uint32_t stream)
 {
 	return glk_peek_relaxed(&glk_stream_at(&cache->streams, stream)->handle);
@@ -121,7 +106,7 @@ static struct glake_run run_of(const struct turn *t, uint64_t end, int state)
 		.address = t->at,
 		.size = end - t->offset,
 		.state = state,
-		.arena = kind_of(t)};
+		.arena = t->arena->ops->kind};
 
 	if (run.arena == GLAKE_ARENA_POOL)
 		run.pool = glk_graph_of(t->arena)->id;

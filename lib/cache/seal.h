@@ -41,15 +41,22 @@ int glk_seal_keep(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
 void glk_seal_left(struct glk_arena *arena, struct glk_extent *e, struct glk_stretch s);
 /* A piece is none any more; its contents are read until a tick. */
 void glk_seal_unref(struct glk_cache *cache, uint32_t word, uint64_t read);
-/* A piece that is one slot has the page which another one of it came with. False: none did. 0 or an error. */
+/* Whether another piece of it came with a page. */
 bool glk_seal_is_here(const struct glk_cache *cache, uint32_t word);
+/* A sealed slot leaves the block for good, as one that is here, or as a piece that is none any more: whether its bytes
+ * stay committed elsewhere. To be asked before. */
+bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word);
+
+/* sealed.c. A piece that is one slot has the page which another one of it came with. 0 or an error. */
 int glk_seal_come(struct glk_arena *arena, struct glk_extent *e, uint32_t slot);
 /* A piece has come with a page of its own, which others will have too. */
 void glk_seal_came(
 	struct glk_arena *arena, struct glk_extent *e, uint32_t slot, uint32_t word);
-/* A sealed slot leaves the block for good, as one that is here, or as a piece that is none any more: whether its bytes
- * stay committed elsewhere. To be asked before. */
-bool glk_seal_stays(const struct glk_arena *arena, uint32_t slot, uint32_t word);
+/* The block stands on a run of slots, with pages that are sealed. Likewise. */
+int glk_seal_stand(struct glk_arena *arena, struct glk_extent *e, uint32_t slot,
+	const uint32_t *pages, uint32_t count);
+/* It does not write a run of slots any more, while it is claimed. Gives the lock up. */
+void glk_seal_promise(const struct glk_arena *arena, uint32_t slot, uint32_t count);
 
 /* elastic.c, in a block that is claimed: portions are committed, all or none, as glk_elastic_commit() does; and those
  * of which nothing was committed before go again. */

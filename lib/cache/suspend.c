@@ -45,35 +45,10 @@ static void admit(struct glk_cache *cache)
 	glk_quick_divert(cache, has_open_pool(cache));
 }
 
-void glk_turn_begin(struct glk_cache *cache)
-{
-	glk_lock(&cache->lock);
-	while (cache->turning)
-		glk_lock_wait(&cache->lock, &cache->moved);
-	cache->turning = true;
-}
-
-void glk_turn_end(struct glk_cache *cache)
-{
-	cache->turning = false;
-	pthread_cond_broadcast(&cache->moved);
-	glk_unlock(&cache->lock);
-}
-
 struct sending {
 	struct glk_sending all;
 	bool whole; /* contiguous ones, and with a tag: the others lie on the host in place */
 };
-
-/* All blocks that may have memory of the GPU outside of graphs. */
-int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg)
-{
-	int err = 0;
-
-	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next)
-		err = glk_away_each(a, fn, arg);
-	return err;
-}
 
 /* What was to go to the host in place has gone, or stays. Blocks with a tag go away. */
 static bool lies_there(const struct sending *s, const struct glk_arena *arena,

@@ -52,7 +52,7 @@ static struct glake_move move_of(const struct glk_arena *arena,
 		.way = (int)way,
 		.ptr = (void *)(uintptr_t)glk_load_relaxed(&e->addr),
 		.size = glk_extent_asked(e),
-		.tag = arena->ops == &glk_arena_tag
+		.tag = arena->ops->kind == GLAKE_ARENA_TAG
 			? glk_load_relaxed(&glk_tag_of(arena)->id)
 			: 0};
 }

@@ -4,7 +4,6 @@
  * the others have there goes to the host, block by block, over their own streams and under their own locks.
  * None of it waits for the lender, whose lock nobody here has.
  */
-#include "cache/device.h"
 #include "cache/part.h"
 #include "cache/sending.h"
 #include "cache/tag/tag.h"
@@ -14,26 +13,6 @@
 #include "base/thread.h"
 
 #include <errno.h>
-
-/* The part that lies on the host has a hash, and another one when there is more of it: that is not made of what
- * has changed meanwhile. */
-int glk_away_home(struct glk_cache *cache, uint32_t run)
-{
-	int err;
-
-	if (!run || !glk_store_at(&cache->mover.store, run)->afar)
-		return 0;
-	err = glk_verify_check(&cache->mover, run);
-	if (err) {
-		glk_warn("GPU %d: contents with another GPU stay there: %s",
-			cache->device, glk_thread_current->error.text);
-		return err;
-	}
-	err = glk_move_home(&cache->mover, run);
-	if (cache->conf->tier_verify)
-		glk_verify_keep(&cache->mover, run);
-	return err;
-}
 
 /* What the host has no room for stays, as what is not what it was does, and another one may go. */
 static int move(struct glk_arena *arena, struct glk_extent *e, void *arg)

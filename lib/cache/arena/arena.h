@@ -23,6 +23,7 @@ struct glk_map_size;
 struct glk_request;
 
 struct glk_arena_ops {
+	int kind; /* GLAKE_ARENA_... */
 	/* Whether `request` may have memory with this use, and behind how many waits. */
 	bool (*may)(struct glk_arena *arena, const struct glk_request *request,
 		const struct glk_use *use, unsigned *ret_waits);
@@ -163,7 +164,7 @@ uint64_t glk_arena_idle(const struct glk_arena *home, const struct glk_node *nod
 uint64_t glk_cache_most(const struct glk_cache *cache);
 uint64_t glk_cache_room(const struct glk_cache *cache);
 
-/* device.c. Makes it one of a space, and reserves its first addresses. 0, -ENOMEM, or the driver's
+/* arena.c. Makes it one of a space, and reserves its first addresses. 0, -ENOMEM, or the driver's
  * error. */
 int glk_arena_init(struct glk_arena *arena, struct glk_cache *gpu,
 	const struct glk_arena_ops *ops, struct glk_space *space,
@@ -178,7 +179,11 @@ struct glk_map_size glk_arena_size(const struct glk_cache *gpu, uint64_t step);
 void glk_arena_fini(struct glk_arena *arena);
 void glk_arena_fini_alone(struct glk_arena *arena, struct glk_space *space);
 
-/* serve.c. Takes back an extent the caller owns, which was used as `use` says: it merges with what is free
+/* Unmaps all of it and releases its pages; the GPU is idle. 0 or the driver's first error. And mappings that the
+ * driver refused to take away are tried once more; likewise. */
+int glk_arena_empty(struct glk_arena *arena);
+int glk_arena_empty_kept(struct glk_arena *arena);
+/* Takes back an extent the caller owns, which was used as `use` says: it merges with what is free
  * beside it. */
 void glk_arena_merge(struct glk_arena *arena, uint32_t extent, const struct glk_use *use);
 /* supply.c. Whether so much memory is stranded that places should be chosen to have less of it, before so many
@@ -200,7 +205,7 @@ struct glk_limit {
 	uint64_t most;	  /* 0: any number */
 	uint64_t pledged; /* of requests under way */
 };
-/* serve.c. Under the lock: so many bytes more are pledged, until the caller takes them back; -ENOMEM of the class
+/* arena.c. Under the lock: so many bytes more are pledged, until the caller takes them back; -ENOMEM of the class
  * LIMIT where that were more than `what` may have. */
 int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
 	uint64_t live, const char *what, uint64_t size);

@@ -52,6 +52,7 @@ int glk_common_order(
 }
 
 const struct glk_arena_ops glk_arena_common = {
+	.kind = GLAKE_ARENA_COMMON,
 	.may = glk_common_may,
 	.order = glk_common_order,
 	.own = true,

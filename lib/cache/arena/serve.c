@@ -201,20 +201,6 @@ static GLK_COLD int too_large(const struct glk_cache *gpu, const struct glk_node
 		held.text);
 }
 
-int glk_limit_pledge(const struct glk_cache *cache, struct glk_limit *limit,
-	uint64_t live, const char *what, uint64_t size)
-{
-	uint64_t taken = live + limit->pledged;
-
-	if (size && limit->most && (taken > limit->most || size > limit->most - taken))
-		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
-			"%s may have %s on GPU %d: %s are live, and %s were asked for",
-			what, glk_say_bytes(limit->most).text, cache->device,
-			glk_say_bytes(live).text, glk_say_bytes(size).text);
-	limit->pledged += size;
-	return 0;
-}
-
 static inline int admit(
 	const struct glk_cache *gpu, const struct glk_node *node, uint64_t size)
 {
@@ -414,14 +400,4 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	if (glk_ahead_of(arena))
 		request->wake = glk_ahead_note(gpu);
 	return 0;
-}
-
-void glk_arena_merge(struct glk_arena *arena, uint32_t extent, const struct glk_use *use)
-{
-	struct glk_map *map = &arena->map;
-	const struct glk_extent *e = glk_extent_at(map, extent);
-
-	glk_lookup_leave(map, extent);
-	glk_slots_leave(map, glk_extent_first(map, e), glk_extent_last(map, e), use);
-	glk_extent_give_back(map, extent);
 }

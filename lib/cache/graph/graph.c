@@ -10,7 +10,6 @@
 #include "base/thread.h"
 #include "cache/away.h"
 #include "cache/bin/quick.h"
-#include "cache/device.h"
 #include "cache/plan.h"
 
 #include <errno.h>

@@ -58,6 +58,7 @@ static void describe(const struct glk_arena *arena, struct glake_block *block)
 }
 
 const struct glk_arena_ops glk_arena_graph = {
+	.kind = GLAKE_ARENA_POOL,
 	.may = may,
 	.order = order,
 	.note = note,

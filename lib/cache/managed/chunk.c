@@ -17,7 +17,6 @@
 #include "base/error.h"
 #include "base/parse.h"
 #include "cache/away.h"
-#include "cache/device.h"
 #include "cache/plan.h"
 
 #include <errno.h>

@@ -23,7 +23,7 @@ static struct glk_extent *hold(
 	struct glk_extent *e = NULL;
 	struct glk_live live = {0};
 
-	if (range && glk_arena_of(range)->ops == &glk_arena_managed &&
+	if (range && glk_arena_of(range)->ops->kind == GLAKE_ARENA_MANAGED &&
 		glk_lookup_live(range, addr, &live) && addr - live.addr < live.asked)
 		e = glk_lookup_hold(range, live.addr);
 	glk_look_end(cache, &look);

@@ -42,6 +42,7 @@ static void describe(const struct glk_arena *arena, struct glake_block *block)
 }
 
 const struct glk_arena_ops glk_arena_managed = {
+	.kind = GLAKE_ARENA_MANAGED,
 	.may = glk_common_may,
 	.order = glk_common_order,
 	.count = count,

@@ -23,7 +23,7 @@ struct piece {
 
 static bool is_managed(const struct glk_range *range)
 {
-	return range && glk_arena_of(range)->ops == &glk_arena_managed;
+	return range && glk_arena_of(range)->ops->kind == GLAKE_ARENA_MANAGED;
 }
 
 static int hold(struct glk_cache *cache, uint64_t addr, uint64_t size, struct piece *ret)

@@ -185,7 +185,7 @@ static int in_all(
 	int err = 0;
 
 	for (struct glk_arena *a = &cache->arena; a && !err; a = a->next) {
-		if (a->ops == &glk_arena_tag)
+		if (a->ops->kind == GLAKE_ARENA_TAG)
 			err = each(&(struct slot){.arena = a,
 					   .why = GLK_KEPT_SUSPENDED,
 					   .gone = gone},

@@ -6,7 +6,6 @@
 #include "base/thread.h"
 #include "cache/arena/request.h"
 #include "cache/away.h"
-#include "cache/device.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -29,6 +28,7 @@ static void describe(const struct glk_arena *arena, struct glake_block *block)
 }
 
 const struct glk_arena_ops glk_arena_tag = {
+	.kind = GLAKE_ARENA_TAG,
 	.may = glk_common_may,
 	.order = glk_common_order,
 	.count = count,

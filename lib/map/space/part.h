@@ -89,4 +89,15 @@ void glk_part_leave(struct glk_map *map, struct glk_extent *e, struct glk_stretc
 	const struct glk_use *use);
 void glk_part_join(struct glk_map *map, struct glk_extent *e, struct glk_stretch s);
 
+/* All slots of a block. */
+static inline struct glk_stretch glk_part_all(
+	const struct glk_map *map, const struct glk_extent *e)
+{
+	return (struct glk_stretch){glk_extent_first(map, e), glk_extent_last(map, e)};
+}
+
+/* Bytes of a stretch of a block that were asked for, and the address of the first. */
+uint64_t glk_part_span(const struct glk_map *map, const struct glk_extent *e,
+	struct glk_stretch s, uint64_t *ret_addr);
+
 #endif
