@@ -454,7 +454,7 @@ int glk_hit_not(struct glk_cache *cache, uint64_t size, struct CUstream_st *stre
 	row = ((struct glk_seat *)place->seat)->rows[glk_seat_hash(name)];
 	if (glk_load_relaxed(&row->handle) != name)
 		return miss(cache, size, stream, ret_ptr);
-	if (glk_request_binned(cache, size))
+	if (glk_request_binned(cache, size) || glk_peek_relaxed(&row->met))
 		id = pop_any(cache, place->seat, row, glk_quick_grains(size));
 	if (id && revive(cache, place->seat, id, size, &addr)) {
 		*ret_ptr = (void *)(uintptr_t)addr;

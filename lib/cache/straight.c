@@ -180,6 +180,15 @@ static inline bool is_still(const struct glk_stream *stream, const struct glk_ro
 		row->key == (uintptr_t)name && !glk_stream_owes(stream, 0);
 }
 
+/* Where it goes when it is freed; nearly always to no bin. */
+static inline uint32_t bin_of(
+	struct glk_cache *cache, struct glk_row *row, uint64_t rounded)
+{
+	return glk_quick_keeps(cache, row, false)
+		? glk_quick_bin(cache, row, rounded >> GLK_GRAIN_SHIFT)
+		: 0;
+}
+
 /* See bin/seat.h. */
 static void note_peak(struct glk_cache *cache, uint64_t size)
 {
@@ -222,7 +231,7 @@ int glk_straight_take(struct glk_cache *cache, struct glk_seat *seat, uint32_t s
 	glk_quick_born(row, rounded);
 	glk_store_relaxed(&e->slack, (uint32_t)(rounded - size));
 	glk_store_relaxed(&e->stream, (uint16_t)stream->id);
-	glk_store_relaxed(&e->bin, 0);
+	glk_store_relaxed(&e->bin, bin_of(cache, row, rounded));
 	glk_lookup_enter(map, id);
 	/* of a thread that is alone its turn tells */
 	if (glk_load_relaxed(&cache->seats.used) > 1)

@@ -29,6 +29,7 @@ struct shared {
 };
 
 static struct shared *shared;
+static double hits; /* of the threads' requests, in the last round */
 
 static void rest(double seconds)
 {
@@ -89,6 +90,7 @@ static double told(unsigned count)
 static double by_threads(unsigned count)
 {
 	struct glake *ctx = open_soft();
+	struct glake_stats s = {.sz = sizeof(s)};
 	pthread_t threads[MOST];
 	double seconds;
 
@@ -100,6 +102,8 @@ static double by_threads(unsigned count)
 	seconds = told(count);
 	for (unsigned i = 0; i < count; i++)
 		pthread_join(threads[i], NULL);
+	if (!glake_stats_get(ctx, 0, &s))
+		hits = (double)s.hits / (double)s.allocs;
 	glake_close(ctx, NULL);
 	return seconds;
 }
@@ -175,6 +179,7 @@ int main(int argc, char **argv)
 	}
 	t = show("threads", count, threads, rounds);
 	p = show("processes", count, processes, rounds);
-	printf("%.3f of the processes' rate\n", t / p);
+	printf("%.3f of the processes' rate, %.1f %% hits in the last round\n", t / p,
+		hits * 100);
 	return 0;
 }

@@ -385,9 +385,11 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 	if (whole)
 		request->rounded = (request->size + slot - 1) & ~(slot - 1);
 	/* a contiguous one goes to none: nobody's row is row 0 */
-	request->bin = whole || !row || !glk_request_binned(gpu, request->size)
-		? 0
-		: glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
+	request->bin = 0;
+	if (!whole && row &&
+		glk_quick_keeps(gpu, row, glk_request_binned(gpu, request->size)))
+		request->bin =
+			glk_quick_bin(gpu, row, request->rounded >> GLK_GRAIN_SHIFT);
 	glk_supply_weigh(arena, request->size);
 	request->trim = arena->map.space->of[GLK_OF_NODE].stranded && node == gpu->node &&
 		glk_supply_tight(arena, request->size);

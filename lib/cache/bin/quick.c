@@ -40,16 +40,13 @@ uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t gr
 
 	if (i < GLK_BINS)
 		return glk_quick_name(cache, row, i);
-	/* row 0 is nobody's, so that what names it goes to no bin */
-	if (grains << GLK_GRAIN_SHIFT > cache->conf->policy_bins)
-		return 0;
 	i = glk_row_hash(grains);
 	if (glk_bin_grains(&row->bin[i]) != GLK_BIN_NONE)
 		i ^= 1;
 	/* one that is full of another size is that size's, until further misses have emptied it */
 	if (glk_bin_grains(&row->bin[i]) != GLK_BIN_NONE &&
 		!glk_quick_empty(cache, row, i))
-		return 0;
+		return 0; /* row 0 is nobody's, so that what names it goes to no bin */
 	row->keyed[i / 64] |= UINT64_C(1) << i % 64;
 	row->bin[i].refill = 0;
 	set_key(&row->bin[i], grains);

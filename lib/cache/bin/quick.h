@@ -10,6 +10,9 @@
  *
  *  - Blocks up to policy.bins go to a bin when they are freed, larger ones to their extents at
  *    once: a place for those is found cheaply, and layouts of equal steps settle.
+ *  - But where threads meet at the lock larger ones go to bins too: a stream that has met others at several of
+ *    its last misses keeps its blocks, so that the next of that size is a hit and nobody waits. Not those of a
+ *    thread's default stream.
  *  - The first miss of the bin of a small size carves one block, each later one about twice as
  *    many, so that a wave of requests misses a few times.
  *  - A request that would have to map pages gives a bounded number of blocks back first: see
@@ -99,7 +102,32 @@ void glk_quick_crowd(struct glk_cache *cache, struct glk_bin *bin);
 /* The row of a stream that has been entered. */
 struct glk_row *glk_quick_row(
 	struct glk_cache *cache, uint32_t stream, struct CUstream_st *handle);
-/* The bin of a size in it, which may take the place of another one. */
+/* A stream that has met others at the lock this often keeps its blocks, counted up at a miss that others wait for, and
+ * down at one that nobody does; but no default stream of a thread, of which others have the memory soon by events that
+ * its frees record. */
+#define GLK_MET	     16u
+#define GLK_MET_MOST 64u
+#define GLK_MET_STEP 8u
+
+/* Whether a block of a size that is born on a stream goes to a bin when it is freed: once for each. */
+static inline bool glk_quick_keeps(
+	const struct glk_cache *cache, struct glk_row *row, bool binned)
+{
+	uint32_t met = row->met, stream = (uint32_t)(row - cache->rows);
+
+	if (glk_stream_at(&cache->streams, stream)->handle == GLK_STREAM_PER_THREAD)
+		return binned;
+	if (glk_load_relaxed(&cache->lock.waiters))
+		met = met + GLK_MET_STEP < GLK_MET_MOST ? met + GLK_MET_STEP
+							: GLK_MET_MOST;
+	else if (met)
+		met--;
+	if (met != row->met)
+		glk_poke_relaxed(&row->met, met);
+	return binned || met >= GLK_MET;
+}
+
+/* The bin of a size in it, which may take the place of another one; 0: there is none for it. */
 uint32_t glk_quick_bin(struct glk_cache *cache, struct glk_row *row, uint64_t grains);
 /* Carves more blocks like a small one that was just given out, and puts them in its bin. */
 void glk_quick_refill(

@@ -68,7 +68,9 @@ struct glk_row {
 	/* Born on the stream and not merged yet: live blocks, and those in its bins. Written under the
 	 * lock, read without it too. */
 	uint64_t blocks, bytes;
-	uint64_t pad[10 - (GLK_BINS + 63) / 64];
+	uint32_t met; /* others at the lock, of late: see quick.h; likewise */
+	uint32_t unused;
+	uint64_t pad[9 - (GLK_BINS + 63) / 64];
 };
 
 #define GLK_ROW_ENDED  ((void *)UINTPTR_MAX)

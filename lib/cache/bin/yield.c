@@ -8,6 +8,7 @@
  * give back by turns; a few go with each request while more is held and much of it lies beside live
  * blocks, by turns of the sizes too. All go back when memory is short, and those of a stream when it ends.
  */
+#include "base/conf.h"
 #include "cache/bin/quick.h"
 #include "cache/plan.h"
 
@@ -52,9 +53,9 @@ static uint32_t empty_bin(
 	return count;
 }
 
-/* The same for the bins of a row, from a word of them on. */
-static uint32_t empty_row_from(
-	struct glk_cache *cache, struct glk_row *row, uint32_t from, uint32_t most)
+/* The same for the bins of a row that are for more than so many grains, from a word of them on. */
+static uint32_t empty_bins(struct glk_cache *cache, struct glk_row *row, uint64_t grains,
+	uint32_t from, uint32_t most)
 {
 	uint32_t count = 0;
 
@@ -64,19 +65,29 @@ static uint32_t empty_row_from(
 		uint32_t word = (from + i) % WORDS;
 		uint64_t keyed = row->keyed[word];
 
-		for (; keyed && count < most; keyed &= keyed - 1)
-			count += empty_bin(cache, row,
-				word * 64 + (uint32_t)__builtin_ctzll(keyed),
-				most - count);
+		for (; keyed && count < most; keyed &= keyed - 1) {
+			uint32_t at = word * 64 + (uint32_t)__builtin_ctzll(keyed);
+
+			if (glk_bin_grains(&row->bin[at]) > grains)
+				count += empty_bin(cache, row, at, most - count);
+		}
 	}
-	if (count == most)
+	if (count == most || grains)
 		glk_store_relaxed(&row->touched, 1);
 	return count;
 }
 
 static uint32_t empty_row(struct glk_cache *cache, struct glk_row *row, uint32_t most)
 {
-	return empty_row_from(cache, row, 0, most);
+	return empty_bins(cache, row, 0, 0, most);
+}
+
+/* Large ones, of a stream that keeps some: they leave the larger holes, and small ones are the likelier hits. */
+static uint32_t empty_large(struct glk_cache *cache, struct glk_row *row, uint32_t most)
+{
+	uint64_t small = cache->conf->policy_bins >> GLK_GRAIN_SHIFT;
+
+	return row->met ? empty_bins(cache, row, small, 0, most) : 0;
 }
 
 /* The same for all, by turns of a bounded number; the lock is given up between two of them. */
@@ -97,9 +108,15 @@ static uint32_t empty_row_slowly(
 
 bool glk_quick_yield(struct glk_cache *cache, const struct glk_request *request)
 {
-	uint32_t count;
+	struct glk_row *row = &cache->rows[request->stream->id];
+	uint32_t count = 0;
 
-	count = empty_row(cache, &cache->rows[request->stream->id], YIELD_BLOCKS);
+	/* it would meet others again: what it has stays up to the target */
+	if (row->met >= GLK_MET)
+		return false;
+	count = empty_large(cache, row, YIELD_BLOCKS);
+	if (!count)
+		count = empty_row(cache, row, YIELD_BLOCKS);
 	cache->flushes += count > 0;
 	return count > 0;
 }
@@ -111,8 +128,10 @@ bool glk_quick_drain(struct glk_cache *cache)
 	for (uint32_t i = 0;
 		i < cache->last_row && rows < DRAIN_ROWS && count < DRAIN_BLOCKS; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
-		got = empty_row_slowly(
-			cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
+		got = empty_large(cache, &cache->rows[cache->turn], TURN_BLOCKS);
+		if (!got)
+			got = empty_row_slowly(
+				cache, &cache->rows[cache->turn], DRAIN_BLOCKS - count);
 		count += got;
 		rows += got > 0;
 		/* who is told that nothing was given back goes on as it was */
@@ -130,7 +149,7 @@ void glk_quick_ebb(struct glk_cache *cache)
 	/* from another bin on each time: those of sizes that come no more are met too */
 	for (uint32_t i = 0; i < DRAIN_ROWS && i < cache->last_row && !count; i++) {
 		cache->turn = cache->turn % cache->last_row + 1;
-		count = empty_row_from(cache, &cache->rows[cache->turn],
+		count = empty_bins(cache, &cache->rows[cache->turn], 0,
 			(uint32_t)cache->flushes % WORDS, EBB_BLOCKS);
 	}
 	cache->flushes += count > 0;

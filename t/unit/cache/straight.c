@@ -151,10 +151,70 @@ static void not_tight(void)
 	rig_close(&straight, 2);
 }
 
+/* A pair of requests for a size: whether the second one is a hit. */
+static bool hits_again(size_t size, struct CUstream_st *a)
+{
+	uint64_t hits;
+
+	rig_free(&straight, rig_alloc(&straight, size, a), a);
+	hits = rig_figures(&straight).hits;
+	rig_free(&straight, rig_alloc(&straight, size, a), a);
+	return rig_figures(&straight).hits > hits;
+}
+
+/* A stream that has met others at the lock of late keeps its large blocks in bins, where they are hits; and no
+ * longer when nobody waits for it. */
+static void keeps(void)
+{
+	glk_atomic(uint32_t) *waiters = &straight.cache.lock.waiters;
+	struct CUstream_st *a, *b;
+	uint64_t freed;
+
+	rig_open(&straight, NULL);
+	a = rig_stream(&straight);
+	b = rig_stream(&straight);
+	ok(!hits_again(3 * MIB, a), "a large block is no hit while nobody waits");
+	for (size_t i = 0; i < 4; i++) {
+		/* as if a thread waited, once in so many */
+		glk_store_relaxed(waiters, 1);
+		rig_free(&straight, rig_alloc(&straight, 3 * MIB, a), a);
+		glk_store_relaxed(waiters, 0);
+		for (size_t k = 0; k < GLK_MET_STEP; k++)
+			rig_free(&straight, rig_alloc(&straight, 3 * MIB, a), a);
+	}
+	ok(!hits_again(3 * MIB, a), "nor where somebody does now and then");
+	glk_store_relaxed(waiters, 1);
+	for (int i = 0; i < 4; i++)
+		hits_again(5 * MIB, a);
+	ok(hits_again(3 * MIB, a) && hits_again(5 * MIB, a),
+		"it is one where somebody waits each time");
+	is_int((int64_t)rig_figures(&straight).quick, 8 * (int64_t)MIB,
+		"which lie in bins meanwhile");
+	ok(!hits_again(3 * MIB, b), "another stream has met nobody");
+	glk_store_relaxed(waiters, 1);
+	for (int i = 0; i < 8; i++)
+		rig_free(&straight, rig_alloc(&straight, 3 * MIB, GLK_STREAM_PER_THREAD),
+			GLK_STREAM_PER_THREAD);
+	ok(!hits_again(3 * MIB, GLK_STREAM_PER_THREAD),
+		"a thread's default stream keeps none");
+	glk_store_relaxed(waiters, 0);
+	ok(hits_again(3 * MIB, a), "what it has stays");
+	for (size_t i = 0; i < GLK_MET_MOST; i++)
+		rig_free(&straight, rig_alloc(&straight, (10 + i) * MIB, a), a);
+	ok(!hits_again(7 * MIB, a),
+		"and what is born when nobody waits any more is none");
+	is_int((int64_t)rig_figures(&straight).quick, 0, "what it kept made way");
+	ok(rig_is_sound(&straight), "the books agree");
+	glk_cache_trim(&straight.cache, 0, &freed);
+	is_int((int64_t)rig_figures(&straight).reserved, 0, "a trim has all of it");
+	rig_close(&straight, 0);
+}
+
 int main(void)
 {
 	tap_plan_later();
 	not_tight();
+	keeps();
 	seed = seed_thread(seed_start(), 1);
 	same_places(1, "policy.target=auto");
 	same_places(1, "policy.target=1.005");
