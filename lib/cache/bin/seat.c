@@ -12,8 +12,8 @@
 #include <errno.h>
 #include <stddef.h>
 
-/* A turn of fewer requests and frees than SHORT is one of threads at work side by side: the next one
- * comes later, by LONG of them at most. */
+/* Where the turn before was one of fewer requests and frees than SHORT, or others were at work in it, threads are side
+ * by side: the next turn comes later, by LONG of them at most. */
 #define SHORT 8
 #define LONG  255
 
@@ -198,21 +198,27 @@ void glk_seats_sum(struct glk_cache *cache, struct glk_seats *ret_sum)
 	sum_but(cache, UINT32_MAX, ret_sum);
 }
 
-/* What was reached in the turn that now ends, or goes on. */
-static void note_turn(struct glk_cache *cache)
+static uint64_t did_of(const struct glk_seat *seat)
+{
+	return glk_load_relaxed(&seat->allocs) + glk_load_relaxed(&seat->frees);
+}
+
+/* What was reached in the turn that now ends, or goes on. Whether it was a long one in which all others were idle. */
+static bool note_turn(struct glk_cache *cache)
 {
 	uint32_t turn = glk_load_relaxed(&cache->seat_turn);
 	const struct glk_seat *seat = glk_slab_at(&cache->seats, turn);
 	struct glk_seats others;
 	uint64_t live;
+	bool alone;
 
 	sum_but(cache, turn, &others);
-	live = others.live + glk_load_relaxed(&seat->live);
-	/* all others stand as they stood when it began */
-	if (others.allocs + others.frees == glk_load_relaxed(&cache->seat_others))
-		live = others.live + glk_load_relaxed(&seat->peak);
+	/* they stand as they stood when it began */
+	alone = others.allocs + others.frees == glk_load_relaxed(&cache->seat_others);
+	live = others.live + glk_load_relaxed(alone ? &seat->peak : &seat->live);
 	if ((int64_t)live > 0)
 		glk_seats_note_peak(cache, live);
+	return alone && did_of(seat) - glk_load_relaxed(&seat->turned) >= SHORT;
 }
 
 /* Under `seat_turning`. */
@@ -222,6 +228,7 @@ static void begin_turn(struct glk_cache *cache, struct glk_seat *seat)
 
 	sum_but(cache, seat->id, &others);
 	glk_store_relaxed(&seat->peak, glk_load_relaxed(&seat->live));
+	glk_store_relaxed(&seat->turned, did_of(seat));
 	glk_store_relaxed(&cache->seat_others, others.allocs + others.frees);
 	glk_store_relaxed(&cache->seat_turn, seat->id);
 }
@@ -229,7 +236,6 @@ static void begin_turn(struct glk_cache *cache, struct glk_seat *seat)
 void glk_seat_turn(struct glk_seat *seat)
 {
 	struct glk_cache *cache = seat->cache;
-	uint64_t did = glk_load_relaxed(&seat->allocs) + glk_load_relaxed(&seat->frees);
 
 	if (seat->rest) {
 		seat->rest--;
@@ -238,14 +244,12 @@ void glk_seat_turn(struct glk_seat *seat)
 	/* pairs with: the release below */
 	if (glk_xchg_acq_rel(&cache->seat_turning, 1))
 		return;
-	note_turn(cache);
+	seat->rests = note_turn(cache) ? 0 : seat->rests * 2 + 1;
 	begin_turn(cache, seat);
 	glk_store_release(&cache->seat_turning, 0); /* pairs with: the exchange above */
-	seat->rests = did - seat->turned >= SHORT ? 0 : seat->rests * 2 + 1;
 	if (seat->rests > LONG)
 		seat->rests = LONG;
 	seat->rest = seat->rests;
-	seat->turned = did;
 }
 
 uint64_t glk_seats_peak(struct glk_cache *cache)

@@ -39,7 +39,8 @@ struct glk_seat {
 	glk_atomic(uint64_t) given, back;
 	const glk_atomic(uint32_t) * turn; /* whose it is, by the number of the seat */
 	struct glk_cache *cache;
-	uint64_t turned; /* requests and frees so far when its last turn began */
+	glk_atomic(
+		uint64_t) turned; /* requests and frees so far when its last turn began */
 	uint32_t rest,
 		rests; /* until it asks for its turn again; how long that was made */
 	uint32_t id;

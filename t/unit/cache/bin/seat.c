@@ -219,6 +219,52 @@ static void peak_of_a_turn(void)
 	rig_close(&rig, 0);
 }
 
+#define SIDE_BY_SIDE 4000
+
+/* A request or a free, by turns. */
+static void *step_by_step(void *arg)
+{
+	struct turns *t = arg;
+	uint64_t addr = 0;
+
+	for (int i = 0; i < SIDE_BY_SIDE; i++) {
+		my_turn(t, 2 * i + 1);
+		if (addr)
+			rig_free(&rig, addr, NULL);
+		addr = addr ? 0 : rig_alloc(&rig, 1000, NULL);
+		your_turn(t);
+	}
+	return NULL;
+}
+
+/* Who takes the turn writes what all others read at each hit: side by side they do so seldom. */
+static void turns_get_rare(void)
+{
+	struct turns t = {
+		.lock = PTHREAD_MUTEX_INITIALIZER, .next = PTHREAD_COND_INITIALIZER};
+	uint32_t turn = 0, changes = 0;
+	uint64_t addr = 0;
+	pthread_t thread;
+
+	rig_open(&rig, NULL);
+	if (pthread_create(&thread, NULL, step_by_step, &t))
+		tap_bail("no thread");
+	for (int i = 0; i < SIDE_BY_SIDE; i++) {
+		my_turn(&t, 2 * i);
+		changes += glk_load_relaxed(&rig.cache.seat_turn) != turn;
+		if (addr)
+			rig_free(&rig, addr, NULL);
+		addr = addr ? 0 : rig_alloc(&rig, 1000, NULL);
+		turn = glk_load_relaxed(&rig.cache.seat_turn);
+		your_turn(&t);
+	}
+	pthread_join(thread, NULL);
+	ok(changes < SIDE_BY_SIDE / 50, "%u turns in %d steps side by side", changes,
+		SIDE_BY_SIDE);
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* What one has while the first has its own. */
 static void *beside(void *arg)
 {
@@ -415,6 +461,7 @@ int main(void)
 	peaks_by_turns();
 	peak_of_a_turn();
 	peak_of_misses();
+	turns_get_rare();
 	peaks_side_by_side();
 	none_left();
 	peaks();
