@@ -32,12 +32,11 @@ struct CUstream_st;
  * program's copies: say which streams make them by glake_host_use, or free a block when they have
  * finished.
  *
- * Before more memory is locked, each stream is asked that freed blocks wait for, until one is found that
- * works still; nothing waits for it. Of the streams of a GPU beyond 63, one that works keeps what was
- * freed for all of these. A thread's own default stream is asked by that thread, and by others as
- * memory.h says. A stream that was destroyed unannounced (glake_stream_end) cannot be asked:
- * what waits for it does until a glake_trim of the GPU that the block is near, or a request that would be
- * refused, which wait for the GPU.
+ * Before more memory is locked, each stream is asked that freed blocks wait for; nothing waits for it. A
+ * block that more than four streams of a GPU beyond 63 use waits for all of these. A thread's own default
+ * stream is asked by that thread, and by others as memory.h says. A stream that was destroyed unannounced
+ * (glake_stream_end) cannot be asked: what waits for it does until a glake_trim of the GPU that the block is
+ * near, or a request that would be refused, which wait for the GPU.
  *
  * A block is not initialised. In a forked child it is not there at all: a child that touches it is
  * ended by SIGSEGV.
@@ -72,10 +71,10 @@ struct CUstream_st;
  *		was not used of late counted; the process has no addresses left (RLIMIT_AS); the
  *		driver found none to lock
  *
- * Thread: any. Blocks: for the lock of the pool, a microsecond where there is room; where there is
- * none, until a piece was touched and locked, some 90 ms per GiB, for a small block for a piece to share
- * that another thread makes, where the machine has little left for pieces of others, and before a refusal
- * for copies that use freed blocks. Driver calls: none where there is room and nothing waits; else questions
+ * Thread: any. Blocks: for the lock of the pool, a microsecond where there is room, however many blocks
+ * wait for streams; where there is none, until a piece was touched and locked, some 90 ms per GiB, for a
+ * small block for a piece to share that another thread makes, where the machine has little left for pieces
+ * of others, and before a refusal for copies that use freed blocks, if those would do. Driver calls: none where there is room and nothing waits; else questions
  * about events, event records, a lock of memory, unlocks.
  */
 GLAKE_EXPORT int glake_host_alloc(
@@ -107,7 +106,7 @@ GLAKE_EXPORT int glake_host_free(struct glake *ctx, void *ptr);
  * stream that captures is refused, and the program keeps the block as long as the graph.
  *
  * Returns 0, or -EINVAL (NOT_MINE: no live block there; no such device; no stream of that GPU), -EBUSY
- * (CAPTURE), -ENOMEM (LIMIT: a million blocks with streams, or 4096 streams of the GPU; NOMEM_HOST),
+ * (CAPTURE), -ENOMEM (LIMIT: two million streams of blocks, or 4096 streams of the GPU; NOMEM_HOST),
  * -ESTALE, -ENODEV (device lost, or in a forked child). A refused call changes nothing.
  * Thread: any. Blocks: for the locks of the pool and of the GPU. Driver calls: a question about the
  * stream.

@@ -165,7 +165,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_lock_cond_init(&cache->plans.settled);
 	pthread_cond_init(&cache->moved, NULL);
 	glk_imports_init(&cache->imports, drv, cache->node, conf->share_keep);
-	glk_hostpool_init(&cache->hostpool, drv, conf, device,
+	glk_hostpool_init(&cache->hostpool, drv, conf, device, pool->gpus,
 		cache->host ? cache->host->place.id : GLK_NUMA_UNKNOWN);
 	return 0;
 }

@@ -422,38 +422,55 @@ static bool poll_all(struct glk_streams *streams, enum poll how, enum poll crowd
 }
 
 /* Whether what a stream has of a use is done, after it was asked. */
-static bool poll_for(struct glk_streams *streams, struct glk_stream *s, uint64_t tick)
+static bool poll_for(struct glk_streams *streams, struct glk_stream *s,
+	const struct glk_use *use, enum poll how)
 {
-	if (s->done < glk_stream_needs(streams, s, tick))
-		poll(streams, s, POLL);
-	return s->done >= glk_stream_needs(streams, s, tick);
+	if (s->done < glk_stream_needs(streams, s, use->tick))
+		poll(streams, s, how);
+	return s->done >= glk_stream_needs(streams, s, use->tick);
 }
 
-static bool poll_named(struct glk_streams *streams, const struct glk_use *use)
+static bool poll_named(
+	struct glk_streams *streams, const struct glk_use *use, enum poll how)
 {
 	for (uint64_t left = use->named; left; left = glk_use_rest(left)) {
-		if (!poll_for(streams, glk_stream_at(streams, glk_use_first(left)),
-			    use->tick))
+		if (!poll_for(streams, glk_stream_at(streams, glk_use_first(left)), use,
+			    how))
 			return false;
 	}
 	return true;
 }
 
-bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use)
+static bool poll_whole_crowd(
+	struct glk_streams *streams, const struct glk_use *use, enum poll how)
 {
-	bool crowd = use->streams & GLK_USE_CROWD;
-	uint32_t id = crowd ? streams->crowd.witness : 0;
+	uint32_t id = streams->crowd.witness;
 
-	if (use->named)
-		return poll_named(streams, use) && glk_clock_finished(streams, use);
-	if (id && !poll_for(streams, glk_stream_at(streams, id), use->tick))
+	if (id && !poll_for(streams, glk_stream_at(streams, id), use, how))
 		return false;
-	for (id = 0; crowd && (id = glk_clock_next_working(streams, id));) {
-		if (poll_for(streams, glk_stream_at(streams, id), use->tick))
+	for (id = 0; (id = glk_clock_next_working(streams, id));) {
+		if (poll_for(streams, glk_stream_at(streams, id), use, how))
 			continue;
 		streams->crowd.witness = id;
 		return false;
 	}
+	return true;
+}
+
+bool glk_event_poll_use(
+	struct glk_streams *streams, const struct glk_use *use, bool record)
+{
+	enum poll how = record ? POLL : ASK;
+
+	for (uint64_t left = use->streams & ~GLK_USE_CROWD; left; left &= left - 1) {
+		uint32_t id = streams->by_bit[__builtin_ctzll(left)];
+
+		if (id && !poll_for(streams, glk_stream_at(streams, id), use, how))
+			return false;
+	}
+	if (use->named ? !poll_named(streams, use, how)
+		       : glk_use_crowded(use) && !poll_whole_crowd(streams, use, how))
+		return false;
 	return glk_clock_finished(streams, use);
 }
 

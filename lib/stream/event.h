@@ -27,9 +27,10 @@ bool glk_event_poll(struct glk_streams *streams);
 void glk_event_poll_whole(struct glk_streams *streams, bool living);
 /* The rest of glk_stream_own(). */
 void glk_event_own(struct glk_streams *streams, struct glk_stream *s, uint64_t bytes);
-/* Asks those streams of the crowd that a use may be of, with events recorded on them, until one has not
- * finished: that one is the first to be asked the next time. Whether the use has finished. */
-bool glk_event_poll_use(struct glk_streams *streams, const struct glk_use *use);
+/* Asks the streams that a use may be of, with events recorded on them where `record`, until one has not finished:
+ * of the crowd that one is the first to be asked the next time. Whether the use has finished. */
+bool glk_event_poll_use(
+	struct glk_streams *streams, const struct glk_use *use, bool record);
 /* An event that covers all frees on a stream so far, in flight or just recorded: its place in
  * the ring. 0; -EAGAIN if none can be had at present; or the driver's error. */
 int glk_event_cover(

@@ -13,18 +13,19 @@
 #include <glake/host.h>
 #include <glake/stats.h>
 
-/* That wait, looked at by each request. */
+/* Streams that blocks wait for, asked by each request, and uses that it takes out of their queues. */
 #define REAPED 16
 /* Free extents looked at for one that an aligned block fits into. */
 #define CANDIDATES 16
 
 void glk_hostpool_init(struct glk_hostpool *pool, struct glk_drv *drv,
-	const struct glk_conf *conf, int device, int node)
+	const struct glk_conf *conf, int device, int gpus, int node)
 {
 	pool->drv = drv;
 	pool->conf = conf;
 	pool->way = &glk_piece_way;
 	pool->device = device;
+	pool->gpus = gpus;
 	pool->node = node;
 	pool->blocks.by_address = true;
 	glk_store_relaxed(&pool->low, UINT64_MAX);
@@ -39,7 +40,7 @@ static size_t side_bytes(const struct glk_hostpool *pool)
 
 static void end_tables(struct glk_hostpool *pool)
 {
-	glk_slab_fini(&pool->uses);
+	glk_hostpool_wait_fini(pool);
 	glk_slab_fini(&pool->map.extents);
 	glk_region_free(pool->side, side_bytes(pool));
 	pool->side = NULL;
@@ -59,8 +60,7 @@ static int start(struct glk_hostpool *pool)
 	if (!err)
 		err = glk_slab_init(&pool->map.extents, sizeof(struct glk_extent), most);
 	if (!err)
-		err = glk_slab_init(
-			&pool->uses, sizeof(struct glk_hostpool_use), GLK_HOSTPOOL_USES);
+		err = glk_hostpool_wait_init(pool);
 	if (err)
 		end_tables(pool);
 	else
@@ -77,14 +77,15 @@ static uint64_t fit_in(const struct glk_extent *e, uint64_t size, uint64_t align
 	return at - e->offset <= e->size && size <= e->size - (at - e->offset) ? at : 0;
 }
 
-/* The smallest whole piece that is large enough: each begins at any alignment. */
+/* The smallest whole piece that is large enough, of the newest ones: each begins at any alignment. */
 static uint32_t find_whole(
 	const struct glk_hostpool *pool, uint64_t size, uint64_t *ret_at)
 {
 	const struct glk_extent *best = NULL;
 	uint32_t found = 0;
 
-	for (uint32_t id = pool->whole.first; id; id = pool->side[id].next) {
+	for (uint32_t id = pool->whole.last, looks = 0; id && looks < GLK_HOSTPOOL_LOOKS;
+		id = pool->side[id].prev, looks++) {
 		const struct glk_extent *e = glk_extent_at(&pool->map, id);
 
 		if (e->size < size || (best && best->size <= e->size))
@@ -141,11 +142,11 @@ static int cut(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint64_
 		glk_hostpool_spares(pool, size, glk_extent_at(&pool->map, from)->size))
 		return -ENOENT;
 	if (whole)
-		glk_hostpool_take(pool, &pool->whole, from);
+		glk_hostpool_take(pool, from);
 	err = glk_extent_carve(&pool->map, from, at, size, &extent);
 	if (err) {
 		if (whole)
-			glk_hostpool_put(pool, &pool->whole, from);
+			glk_hostpool_put(pool, from);
 		return err;
 	}
 	e = glk_extent_at(&pool->map, extent);
@@ -165,9 +166,12 @@ static int cut(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint64_
 }
 
 /* Where no piece can be made: waits for room for a block, which others may take. 0, or why not. */
-static int await_room(struct glk_hostpool *pool, int err)
+static int await_room(struct glk_hostpool *pool, uint64_t size, int err)
 {
-	if (err != -ENOMEM)
+	uint64_t limit = glk_hostpool_limit(pool);
+
+	/* what is live stays */
+	if (err != -ENOMEM || pool->given > limit || size > limit - pool->given)
 		return err;
 	/* a whole piece that is too small for it is in the way of one that is not */
 	if (pool->whole.first && glk_hostpool_give(pool, glk_hostpool_idle(pool) - 1))
@@ -178,16 +182,6 @@ static int await_room(struct glk_hostpool *pool, int err)
 		return 0;
 	}
 	return glk_hostpool_await(pool) ? 0 : err;
-}
-
-/* Whether freed blocks were waiting that can be had now. */
-static bool reap(struct glk_hostpool *pool, uint64_t size)
-{
-	if (glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_RECORD))
-		return true;
-	/* memory that would do may wait for streams of which only a part was asked */
-	return pool->waits >= size &&
-		glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_EACH);
 }
 
 /* Each turn another piece was made, others made or gave back one, or freed blocks wait no more. */
@@ -208,7 +202,8 @@ static int place(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint6
 				" bytes does not serve them",
 				size);
 		/* once: there may be very many */
-		reaped = !reaped && reap(pool, size);
+		reaped = !reaped &&
+			glk_hostpool_reap(pool, GLK_HOSTPOOL_PASSED, GLK_HOSTPOOL_RECORD);
 		if (reaped)
 			continue;
 		err = glk_hostpool_grow(pool, size, &made);
@@ -218,7 +213,7 @@ static int place(struct glk_hostpool *pool, uint64_t size, uint64_t align, uint6
 		spared = cut(pool, size, align, asked, false, ret_addr);
 		if (spared != -ENOENT)
 			return spared;
-		err = await_room(pool, err);
+		err = await_room(pool, size, err);
 		if (err)
 			return err;
 	}
@@ -233,7 +228,7 @@ int glk_hostpool_alloc(
 
 	glk_lock(&pool->lock);
 	err = start(pool);
-	if (!err && pool->waiting.count)
+	if (!err && pool->waiting)
 		glk_hostpool_reap(pool, REAPED, GLK_HOSTPOOL_ASK);
 	if (!err)
 		err = place(pool, size, align, bytes, ret_addr);
@@ -280,35 +275,10 @@ int glk_hostpool_free(struct glk_hostpool *pool, uint64_t addr)
 	glk_extent_set(e, GLK_EXTENT_QUICK);
 	glk_hostpool_leave(pool, extent);
 	keep = glk_peek_relaxed(&pool->conf->host_keep);
-	if (pool->waiting.count && pool->there > keep)
+	if (pool->waiting && pool->there > keep)
 		glk_hostpool_reap(pool, REAPED, GLK_HOSTPOOL_ASK);
 	glk_hostpool_give(pool, keep);
 	glk_unlock(&pool->lock);
-	return 0;
-}
-
-static int add_use(struct glk_hostpool *pool, uint32_t extent,
-	struct glk_streams *streams, const struct glk_use *use)
-{
-	uint32_t id = pool->side[extent].uses;
-	struct glk_hostpool_use *u;
-
-	if (!use->streams)
-		return 0;
-	for (; id; id = u->next) {
-		u = glk_slab_at(&pool->uses, id);
-		if (u->streams != streams)
-			continue;
-		glk_use_add(&u->use, use);
-		return 0;
-	}
-	id = glk_slab_get(&pool->uses);
-	if (!id)
-		return -ENOMEM;
-	u = glk_slab_at(&pool->uses, id);
-	*u = (struct glk_hostpool_use){
-		.next = pool->side[extent].uses, .streams = streams, .use = *use};
-	pool->side[extent].uses = id;
 	return 0;
 }
 
@@ -323,7 +293,7 @@ int glk_hostpool_use(struct glk_hostpool *pool, uint64_t addr,
 	glk_lock(&pool->lock);
 	extent = look(pool, addr);
 	if (extent)
-		err = add_use(pool, extent, streams, use);
+		err = glk_hostpool_add_use(pool, extent, streams, use);
 	glk_unlock(&pool->lock);
 	return err;
 }
@@ -344,9 +314,8 @@ int glk_hostpool_query(
 		block.base = (void *)(uintptr_t)e->offset;
 		block.size = glk_extent_asked(e);
 		block.given = e->size;
+		block.gpus = glk_hostpool_gpus(pool, extent);
 	}
-	for (uint32_t id = pool->side[extent].uses; extent && id; block.gpus++)
-		id = ((struct glk_hostpool_use *)glk_slab_at(&pool->uses, id))->next;
 	glk_unlock(&pool->lock);
 	if (!extent)
 		return -ENOENT;

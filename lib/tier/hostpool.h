@@ -13,11 +13,11 @@
  * together are not: they go for it.
  *
  * Who uses a block is the host, at once, and streams that it was said to be used on. One that no stream
- * uses is free when it was freed. Others wait in a row until events of the library have passed on these
- * streams (stream/stream.h): a request looks at a few of them, by turns, one that finds no room at many.
- * Before a piece is made for it, each stream is asked that they wait for, until one is found that works
- * still; before it is refused it waits for them. However many wait, a request for which a piece can be made
- * looks at 4096 of them and makes 256 free, at the most. A trim waits for what nothing can be asked of.
+ * uses is free when it was freed. Others wait until events of the library have passed on these streams
+ * (stream/stream.h), in a queue for each stream: a request looks at a few of these, by turns, one that finds no
+ * room asks each stream. Before it is refused it waits for them, one after the other, until one has finished
+ * something. However many blocks wait, a request for which a piece can be made has 256 leave their queues at the
+ * most, and the lock is free for others now and then. A trim waits for what nothing can be asked of.
  *
  * Threads	any; a lock a pool, given up while the driver is called. It is taken before that of a
  *		GPU
@@ -37,34 +37,38 @@ struct glake_stats;
 #define GLK_HOSTPOOL_GRAIN 64
 /* The largest alignment: pieces begin with a huge page. */
 #define GLK_HOSTPOOL_ALIGN_MAX ((uint64_t)2 << 20)
-/* Most uses by streams of further GPUs, over all blocks of a pool. */
-#define GLK_HOSTPOOL_USES (1u << 20)
-/* Blocks that wait, looked at by a request that finds no room, and at a time by a trim. */
-#define GLK_HOSTPOOL_REAPED 4096
+/* Most streams that use blocks of a pool, over all blocks. */
+#define GLK_HOSTPOOL_USES (1u << 21)
+/* Of these, that a request which finds no room takes out of their queues at the most. */
+#define GLK_HOSTPOOL_PASSED 256
+/* Free pieces that are looked at for one of a size. */
+#define GLK_HOSTPOOL_LOOKS 1024
 
 /* What is known of an extent beside itself, by its number. */
 struct glk_hostpool_side {
-	uint32_t uses;	     /* LIVE, QUICK: the first; 0: none */
-	uint32_t prev, next; /* QUICK: of those that wait; FREE: of whole pieces */
+	union {
+		uint32_t uses; /* LIVE: the first; 0: none */
+		uint32_t left; /* QUICK: queues that it waits in */
+	};
+	uint32_t prev, next; /* FREE: of whole pieces */
 };
 
-/* A GPU whose streams use a block. */
+/* A stream that uses a block, or those of a GPU that share a bit where they are too many to be told apart. */
 struct glk_hostpool_use {
-	uint32_t next;
-	struct glk_streams *streams;
-	struct glk_use use; /* the tick is that of the free */
+	uint32_t next;	 /* LIVE: of the block; QUICK: of the queue */
+	uint32_t extent; /* of the block */
+	uint32_t queue;	 /* see hostpool_wait.c */
+	uint64_t tick;	 /* QUICK: of the free */
 };
 
-/* Extents in a row. */
-struct glk_hostpool_list {
-	uint32_t first, last, count;
-};
+struct glk_hostpool_gpu;
 
 struct glk_hostpool {
 	struct glk_drv *drv;
 	const struct glk_conf *conf;
 	const struct glk_piece_way *way; /* in which pieces are made */
 	int device;
+	int gpus;      /* whose streams may use blocks */
 	int node;      /* NUMA node near the GPU; -1: not known */
 	uint64_t half; /* bytes it may hold where host.limit is 0; 0: any number */
 	struct glk_lock lock;
@@ -76,7 +80,15 @@ struct glk_hostpool {
 	struct glk_tree blocks;		/* live ones, by address */
 	struct glk_hostpool_side *side; /* as many as there may be extents */
 	struct glk_slab uses;
-	struct glk_hostpool_list waiting, whole;
+	struct glk_hostpool_gpu *gpu; /* `gpus` of them */
+	struct {
+		uint32_t first, last, count;
+	} row;		  /* of queues, by turns */
+	uint32_t waiting; /* blocks that wait */
+	struct {
+		uint32_t first, last;
+		uint64_t bytes;
+	} whole;		/* pieces, oldest first */
 	bool growing;		/* somebody makes a piece that blocks share */
 	unsigned giving;	/* pieces that are about to be no more */
 	pthread_cond_t changed; /* one of these has ended */
@@ -91,9 +103,9 @@ struct glk_hostpool {
 	uint64_t pieces, grows; /* that there are; that were made */
 };
 
-/* Nothing is had yet. `half` is the caller's to fill. */
+/* Near one of so many GPUs. Nothing is had yet. `half` is the caller's to fill. */
 void glk_hostpool_init(struct glk_hostpool *pool, struct glk_drv *drv,
-	const struct glk_conf *conf, int device, int node);
+	const struct glk_conf *conf, int device, int gpus, int node);
 /* Nobody copies any more. Says how many blocks were live. 0, or -EIO: the driver keeps some. */
 int glk_hostpool_fini(struct glk_hostpool *pool, size_t *ret_live);
 
@@ -122,25 +134,35 @@ static inline bool glk_hostpool_may_have(struct glk_hostpool *pool, uint64_t add
 }
 
 /*
- * For this idea's own files, under the lock. hostpool_wait.c: freed blocks that streams still use.
+ * For this idea's own files, under the lock. hostpool_wait.c: blocks that streams use, and those that were freed
+ * and wait for them.
  */
+int glk_hostpool_wait_init(struct glk_hostpool *pool);
+/* Takes one that is zeroed. */
+void glk_hostpool_wait_fini(struct glk_hostpool *pool);
+/* The stream of a use, which may be none, uses a live block. 0, -ENOMEM. */
+int glk_hostpool_add_use(struct glk_hostpool *pool, uint32_t extent,
+	struct glk_streams *streams, const struct glk_use *use);
+/* GPUs whose streams use a live block. */
+uint32_t glk_hostpool_gpus(const struct glk_hostpool *pool, uint32_t extent);
 /* Has a block wait that was freed, or makes it free at once. */
 void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent);
 enum glk_hostpool_reap {
-	GLK_HOSTPOOL_ASK, /* events that are there */
-	GLK_HOSTPOOL_RECORD, /* and have some recorded where there are none, a few streams by turns */
-	GLK_HOSTPOOL_EACH, /* on each stream, until one has not finished */
+	GLK_HOSTPOOL_ASK,    /* events that are there, of up to `most` streams by turns */
+	GLK_HOSTPOOL_RECORD, /* each stream, with events recorded where there are none */
 };
-/* Makes those of up to `most` that wait free whose work has finished, but no more than 256, and has the
- * others at the end of the row. Others have the lock now and then where many are looked at. Whether any was. */
+/* Has up to `most` uses whose work has finished leave their queues: a block is free with its last. Others have the
+ * lock now and then. Whether any has left. */
 bool glk_hostpool_reap(
 	struct glk_hostpool *pool, uint32_t most, enum glk_hostpool_reap how);
-/* Waits for GPUs where streams have ended that no event tells of. Whether any block is free since. */
+/* Waits for GPUs where streams have ended that no event tells of. Whether any has left since. */
 bool glk_hostpool_await_ended(struct glk_hostpool *pool);
-/* Waits for the work of all that wait. Whether any is free since. */
+/* Waits for the oldest work of one stream after the other that blocks wait for, until any has left. */
 bool glk_hostpool_await(struct glk_hostpool *pool);
 
-/* hostpool_piece.c: pieces. One for a block, or waits for one that others make. 0 or -errno. */
+/* hostpool_piece.c: pieces. Bytes that may be held. */
+uint64_t glk_hostpool_limit(const struct glk_hostpool *pool);
+/* One for a block, or waits for one that others make. 0 or -errno. */
 int glk_hostpool_grow(struct glk_hostpool *pool, uint64_t bytes, bool *ret_made);
 /* Whether a free piece is kept for larger blocks, since a small piece may be made for this one. */
 bool glk_hostpool_spares(const struct glk_hostpool *pool, uint64_t size, uint64_t whole);
@@ -148,10 +170,9 @@ bool glk_hostpool_spares(const struct glk_hostpool *pool, uint64_t size, uint64_
 uint64_t glk_hostpool_give(struct glk_hostpool *pool, uint64_t keep);
 /* Makes an extent free. */
 void glk_hostpool_merge(struct glk_hostpool *pool, uint32_t extent);
-void glk_hostpool_put(
-	struct glk_hostpool *pool, struct glk_hostpool_list *list, uint32_t extent);
-void glk_hostpool_take(
-	struct glk_hostpool *pool, struct glk_hostpool_list *list, uint32_t extent);
+/* A whole piece, into their list and out of it. */
+void glk_hostpool_put(struct glk_hostpool *pool, uint32_t extent);
+void glk_hostpool_take(struct glk_hostpool *pool, uint32_t extent);
 
 static inline uint64_t glk_hostpool_idle(const struct glk_hostpool *pool)
 {

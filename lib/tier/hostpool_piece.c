@@ -24,37 +24,35 @@
 #define MOST	(8 * MIB)  /* of the first ones */
 #define PAGE	(64 << 10) /* the largest one of the system */
 
-void glk_hostpool_put(
-	struct glk_hostpool *pool, struct glk_hostpool_list *list, uint32_t extent)
+void glk_hostpool_put(struct glk_hostpool *pool, uint32_t extent)
 {
-	pool->side[extent].prev = list->last;
+	pool->side[extent].prev = pool->whole.last;
 	pool->side[extent].next = 0;
-	if (list->last)
-		pool->side[list->last].next = extent;
+	if (pool->whole.last)
+		pool->side[pool->whole.last].next = extent;
 	else
-		list->first = extent;
-	list->last = extent;
-	list->count++;
+		pool->whole.first = extent;
+	pool->whole.last = extent;
+	pool->whole.bytes += glk_extent_at(&pool->map, extent)->size;
 }
 
-void glk_hostpool_take(
-	struct glk_hostpool *pool, struct glk_hostpool_list *list, uint32_t extent)
+void glk_hostpool_take(struct glk_hostpool *pool, uint32_t extent)
 {
 	struct glk_hostpool_side *side = &pool->side[extent];
 
-	*(side->prev ? &pool->side[side->prev].next : &list->first) = side->next;
-	*(side->next ? &pool->side[side->next].prev : &list->last) = side->prev;
-	list->count--;
+	*(side->prev ? &pool->side[side->prev].next : &pool->whole.first) = side->next;
+	*(side->next ? &pool->side[side->next].prev : &pool->whole.last) = side->prev;
+	pool->whole.bytes -= glk_extent_at(&pool->map, extent)->size;
 }
 
 void glk_hostpool_merge(struct glk_hostpool *pool, uint32_t extent)
 {
 	glk_extent_give_back(&pool->map, extent);
 	if (glk_extent_whole_piece(glk_extent_at(&pool->map, extent)))
-		glk_hostpool_put(pool, &pool->whole, extent);
+		glk_hostpool_put(pool, extent);
 }
 
-static uint64_t limit_of(const struct glk_hostpool *pool)
+uint64_t glk_hostpool_limit(const struct glk_hostpool *pool)
 {
 	uint64_t limit = glk_peek_relaxed(&pool->conf->host_limit);
 
@@ -68,7 +66,7 @@ static int refuse(const struct glk_hostpool *pool, uint64_t size)
 		"%s of the host are locked in blocks for the program near GPU %d, and %s more "
 		"are above the %s that host.limit allows",
 		glk_say_bytes(pool->held).text, pool->device, glk_say_bytes(size).text,
-		glk_say_bytes(limit_of(pool)).text);
+		glk_say_bytes(glk_hostpool_limit(pool)).text);
 }
 
 static uint64_t whole_pages(uint64_t bytes)
@@ -102,7 +100,7 @@ static uint64_t shared_size(const struct glk_hostpool *pool, uint64_t size, uint
 
 bool glk_hostpool_spares(const struct glk_hostpool *pool, uint64_t size, uint64_t whole)
 {
-	uint64_t piece = shared_size(pool, size, 0), limit = limit_of(pool);
+	uint64_t piece = shared_size(pool, size, 0), limit = glk_hostpool_limit(pool);
 
 	return whole / SHARERS > piece && piece / SHARERS >= size &&
 		pool->held + piece <= allowance(pool, size) && pool->held <= limit &&
@@ -135,7 +133,7 @@ static int make(struct glk_hostpool *pool, uint64_t size)
 		glk_store_relaxed(&pool->low, addr);
 	if (addr + size > glk_load_relaxed(&pool->high))
 		glk_store_relaxed(&pool->high, addr + size);
-	glk_hostpool_put(pool, &pool->whole, extent);
+	glk_hostpool_put(pool, extent);
 	pool->there += size;
 	pool->pieces++;
 	pool->grows++;
@@ -147,7 +145,7 @@ static int make(struct glk_hostpool *pool, uint64_t size)
 /* The same within the limit. */
 static int grow_by(struct glk_hostpool *pool, uint64_t size)
 {
-	uint64_t limit = limit_of(pool);
+	uint64_t limit = glk_hostpool_limit(pool);
 	int err;
 
 	if (pool->held > limit || size > limit - pool->held)
@@ -167,7 +165,7 @@ static uint64_t give_one(struct glk_hostpool *pool, uint32_t extent)
 	char *base = (char *)(uintptr_t)e->offset;
 	bool gone;
 
-	glk_hostpool_take(pool, &pool->whole, extent);
+	glk_hostpool_take(pool, extent);
 	glk_extent_drop(&pool->map, extent);
 	pool->there -= size;
 	pool->pieces--;
@@ -183,14 +181,19 @@ static uint64_t give_one(struct glk_hostpool *pool, uint32_t extent)
 	return size;
 }
 
-/* The bytes of whole pieces that are too small for a block. */
+/* The bytes of whole pieces that are too small for a block: of those looked at, where there are others. */
 static uint64_t too_small(const struct glk_hostpool *pool, uint64_t size)
 {
+	uint32_t e = pool->whole.first;
 	uint64_t sum = 0;
 
-	for (uint32_t e = pool->whole.first; e; e = pool->side[e].next)
+	if (glk_tree_largest(&pool->map, &pool->map.common) < size)
+		return pool->whole.bytes;
+	for (unsigned looks = 0; e && looks < GLK_HOSTPOOL_LOOKS; looks++) {
 		if (glk_extent_at(&pool->map, e)->size < size)
 			sum += glk_extent_at(&pool->map, e)->size;
+		e = pool->side[e].next;
+	}
 	return sum;
 }
 
@@ -217,8 +220,9 @@ static void give_small(struct glk_hostpool *pool, uint64_t size, uint64_t bytes)
 	while (given < bytes) {
 		uint32_t e = pool->whole.first;
 
-		while (e && glk_extent_at(&pool->map, e)->size >= size)
-			e = pool->side[e].next;
+		for (unsigned looks = 1; e && glk_extent_at(&pool->map, e)->size >= size;
+			looks++)
+			e = looks < GLK_HOSTPOOL_LOOKS ? pool->side[e].next : 0;
 		if (!e)
 			break;
 		given += give_one(pool, e);
@@ -288,8 +292,8 @@ uint64_t glk_hostpool_trim(struct glk_hostpool *pool)
 		return 0;
 	glk_lock(&pool->lock);
 	/* what others free meanwhile is for the next trim */
-	for (left = pool->waiting.count + 1; left &&
-		(glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_EACH) ||
+	for (left = glk_load_relaxed(&pool->uses.live); left &&
+		(glk_hostpool_reap(pool, left, GLK_HOSTPOOL_RECORD) ||
 			glk_hostpool_await_ended(pool));
 		left--)
 		;

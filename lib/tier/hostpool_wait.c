@@ -1,249 +1,350 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Blocks of locked memory that were freed while streams used them: see hostpool.h. The tick of
- * a free on a GPU stands for all that its streams were given until then; an event that is recorded on
- * them later covers it. One is recorded at the free, where it can be: work that is queued afterwards is
- * not waited for then.
+ * Blocks of locked memory that were freed while streams used them: see hostpool.h. A stream has a queue of what
+ * was freed behind its work, oldest first, so whoever looks whether some of it is free now looks at the heads
+ * alone. A block that several streams used stands in the queue of each, and is free when it has left the last.
+ *
+ * The tick of a free stands for all that the stream was given until then; an event that is recorded on it later
+ * covers it. One is recorded at the free, where it can be: work that is queued afterwards is not waited for then.
  */
 #include "tier/hostpool.h"
 
 #include "base/error.h"
 #include "base/thread.h"
 
-/* Streams of a GPU that a free records events on; the others have theirs when somebody asks. */
+#include <errno.h>
+
+/* Streams that a free records events on; the others have theirs when somebody asks. */
 #define RECORDED 16
-/* Blocks that are made free at the most by one look at those that wait, and those that are looked at between two
- * chances for others to have the lock. */
-#define FREED 256
-#define TURN  64
+/* Steps between two chances for others to have the lock: a use that has passed is one, and one that the driver is
+ * asked for ASKED. */
+#define TURN  16
+#define ASKED 4
+
+/* Queues of a GPU: of each stream that has a bit, of those that share one together, and of each of these. */
+#define NAMED  GLK_STREAM_BITS
+#define QUEUES (NAMED + GLK_STREAMS_MAX + 1)
+
+/* Numbers of uses, oldest first. */
+struct queue {
+	uint32_t first, last;
+	uint32_t next; /* in the row */
+	bool listed; /* it is in the row, where those without a use leave when their turn comes */
+};
+
+struct glk_hostpool_gpu {
+	struct glk_streams *streams;
+	uint64_t set; /* of streams, for the wait under way */
+	struct queue queue[QUEUES];
+};
 
 static struct glk_hostpool_use *use_at(const struct glk_hostpool *pool, uint32_t id)
 {
 	return glk_slab_at(&pool->uses, id);
 }
 
+static struct glk_hostpool_gpu *gpu_of(const struct glk_hostpool *pool, uint32_t queue)
+{
+	return &pool->gpu[queue / QUEUES];
+}
+
+static struct queue *queue_at(const struct glk_hostpool *pool, uint32_t queue)
+{
+	return &gpu_of(pool, queue)->queue[queue % QUEUES];
+}
+
+static size_t gpus_bytes(const struct glk_hostpool *pool)
+{
+	return (size_t)pool->gpus * sizeof(*pool->gpu);
+}
+
+int glk_hostpool_wait_init(struct glk_hostpool *pool)
+{
+	pool->gpu = glk_region_new(gpus_bytes(pool));
+	if (!pool->gpu)
+		return -ENOMEM;
+	return glk_slab_init(
+		&pool->uses, sizeof(struct glk_hostpool_use), GLK_HOSTPOOL_USES);
+}
+
+void glk_hostpool_wait_fini(struct glk_hostpool *pool)
+{
+	glk_slab_fini(&pool->uses);
+	glk_region_free(pool->gpu, gpus_bytes(pool));
+	pool->gpu = NULL;
+}
+
+/* That of the stream of a use. */
+static uint32_t queue_of(const struct glk_streams *streams, const struct glk_use *use)
+{
+	uint32_t at = use->named ? NAMED + glk_use_first(use->named)
+				 : (uint32_t)__builtin_ctzll(use->streams);
+
+	return (uint32_t)streams->device * QUEUES + at;
+}
+
+/* What waits in a queue since a tick. */
+static struct glk_use use_in(uint32_t queue, uint64_t tick)
+{
+	uint32_t at = queue % QUEUES;
+
+	if (at < NAMED)
+		return glk_use_of(UINT64_C(1) << at, tick);
+	return (struct glk_use){
+		.streams = GLK_USE_CROWD, .tick = tick, .named = at - NAMED};
+}
+
+int glk_hostpool_add_use(struct glk_hostpool *pool, uint32_t extent,
+	struct glk_streams *streams, const struct glk_use *use)
+{
+	uint32_t *link = &pool->side[extent].uses, *behind = link, queue, crowd, id;
+	unsigned named = 0;
+
+	if (!use->streams)
+		return 0;
+	queue = queue_of(streams, use);
+	crowd = queue - queue % QUEUES + GLK_STREAM_CROWD;
+	/* those of a GPU lie next to each other */
+	for (; (id = *link); link = &use_at(pool, id)->next) {
+		struct glk_hostpool_use *u = use_at(pool, id);
+
+		if (u->queue == queue || (use->named && u->queue == crowd))
+			return 0;
+		if (u->queue / QUEUES != queue / QUEUES)
+			continue;
+		behind = &u->next;
+		named += u->queue > crowd;
+	}
+	if (use->named && named == GLK_USE_NAMES)
+		queue = crowd;
+	id = glk_slab_get(&pool->uses);
+	if (!id)
+		return -ENOMEM;
+	*use_at(pool, id) = (struct glk_hostpool_use){
+		.next = *behind, .extent = extent, .queue = queue};
+	*behind = id;
+	gpu_of(pool, queue)->streams = streams;
+	return 0;
+}
+
+uint32_t glk_hostpool_gpus(const struct glk_hostpool *pool, uint32_t extent)
+{
+	uint32_t count = 0, last = UINT32_MAX;
+
+	for (uint32_t id = pool->side[extent].uses; id; id = use_at(pool, id)->next) {
+		uint32_t gpu = use_at(pool, id)->queue / QUEUES;
+
+		count += gpu != last;
+		last = gpu;
+	}
+	return count;
+}
+
+static void put_queue(struct glk_hostpool *pool, uint32_t queue)
+{
+	queue_at(pool, queue)->listed = true;
+	if (pool->row.count++)
+		queue_at(pool, pool->row.last)->next = queue;
+	else
+		pool->row.first = queue;
+	pool->row.last = queue;
+}
+
+static uint32_t take_queue(struct glk_hostpool *pool)
+{
+	uint32_t queue = pool->row.first;
+
+	queue_at(pool, queue)->listed = false;
+	pool->row.first = queue_at(pool, queue)->next;
+	pool->row.count--;
+	return queue;
+}
+
+/* The next one whose turn it is; false: none has a use. */
+static bool turn(struct glk_hostpool *pool, uint32_t *ret_queue)
+{
+	while (pool->row.count) {
+		*ret_queue = take_queue(pool);
+		if (!queue_at(pool, *ret_queue)->first)
+			continue;
+		put_queue(pool, *ret_queue);
+		return true;
+	}
+	return false;
+}
+
+static void put_use(struct glk_hostpool *pool, uint32_t id)
+{
+	uint32_t queue = use_at(pool, id)->queue;
+	struct queue *q = queue_at(pool, queue);
+
+	use_at(pool, id)->next = 0;
+	if (q->first)
+		use_at(pool, q->last)->next = id;
+	else
+		q->first = id;
+	q->last = id;
+	if (!q->listed)
+		put_queue(pool, queue);
+}
+
+/* Where streams share a bit and are too many to be named, none of them: there may be thousands. */
 static void cover(struct glk_streams *streams, const struct glk_use *use)
 {
-	/* of the streams that share a bit there may be thousands */
-	uint64_t set = use->streams & ~GLK_USE_CROWD;
-	unsigned count = 0, slot;
+	uint32_t id = glk_use_first(use->named);
+	unsigned slot;
 
-	for (uint64_t left = use->named; left; left = glk_use_rest(left)) {
-		struct glk_stream *s = glk_stream_at(streams, glk_use_first(left));
-
-		/* not of one that has the number of one that went */
-		if (s->bit == GLK_STREAM_CROWD)
-			glk_event_cover(streams, s, &slot);
-	}
-	for (; set && count < RECORDED; set &= set - 1, count++) {
-		uint32_t id = streams->by_bit[__builtin_ctzll(set)];
-
-		if (id)
-			glk_event_cover(streams, glk_stream_at(streams, id), &slot);
-	}
+	if (!(use->streams & GLK_USE_CROWD))
+		id = streams->by_bit[__builtin_ctzll(use->streams)];
+	/* not one that has the number of one that went */
+	if (id && (!use->named || glk_stream_at(streams, id)->bit == GLK_STREAM_CROWD))
+		glk_event_cover(streams, glk_stream_at(streams, id), &slot);
 }
 
 void glk_hostpool_leave(struct glk_hostpool *pool, uint32_t extent)
 {
-	uint32_t id = pool->side[extent].uses;
+	uint32_t id = pool->side[extent].uses, next, count = 0;
 
 	if (!id) {
 		glk_hostpool_merge(pool, extent);
 		return;
 	}
-	for (; id; id = use_at(pool, id)->next) {
+	for (; id; id = next, count++) {
 		struct glk_hostpool_use *u = use_at(pool, id);
+		struct glk_streams *streams = gpu_of(pool, u->queue)->streams;
+		struct glk_use use;
 
-		glk_lock(u->streams->gpu);
-		u->use.tick = glk_clock_tick(u->streams, NULL);
-		glk_clock_join(u->streams, &u->use);
-		cover(u->streams, &u->use);
-		glk_unlock(u->streams->gpu);
+		next = u->next;
+		glk_lock(streams->gpu);
+		u->tick = glk_clock_tick(streams, NULL);
+		use = use_in(u->queue, u->tick);
+		glk_clock_join(streams, &use);
+		if (count < RECORDED)
+			cover(streams, &use);
+		glk_unlock(streams->gpu);
+		put_use(pool, id);
 	}
+	pool->side[extent].left = count;
 	pool->waits += glk_extent_at(&pool->map, extent)->size;
-	glk_hostpool_put(pool, &pool->waiting, extent);
+	pool->waiting++;
 }
 
-/* Asks each GPU once, of those that lie next to each other in the list. */
-struct reaping {
-	enum glk_hostpool_reap how;
-	struct glk_streams *asked, *busy;
-	/* What was freed then has not finished on all of the crowd of `busy`. */
-	uint64_t tick;
-};
-
-/* Each stream of the crowd that it may be of, unless the answer is known: what is of all of them, and was
- * freed later, has not finished either. The others were asked. */
-static bool ask_each(struct reaping *r, const struct glk_hostpool_use *u)
+/* Whether the first of a queue has, after its stream was asked where that is not known. */
+static bool finished(const struct glk_hostpool *pool, uint32_t queue,
+	enum glk_hostpool_reap how, uint32_t *steps)
 {
-	struct glk_use crowd = u->use;
-
-	crowd.streams &= UINT64_C(1) << GLK_STREAM_CROWD;
-	if (r->how != GLK_HOSTPOOL_EACH || !crowd.streams)
-		return false;
-	if (!crowd.named && r->busy == u->streams && u->use.tick >= r->tick)
-		return false;
-	if (glk_event_poll_use(u->streams, &crowd))
-		return glk_clock_finished(u->streams, &u->use);
-	if (crowd.named)
-		return false;
-	r->busy = u->streams;
-	r->tick = u->use.tick;
-	return false;
-}
-
-static bool finished(struct reaping *r, struct glk_hostpool_use *u)
-{
+	struct glk_streams *streams = gpu_of(pool, queue)->streams;
+	struct glk_use use =
+		use_in(queue, use_at(pool, queue_at(pool, queue)->first)->tick);
 	bool done;
 
-	glk_lock(u->streams->gpu);
-	done = glk_clock_finished(u->streams, &u->use);
-	if (!done && r->asked != u->streams) {
-		if (r->how == GLK_HOSTPOOL_ASK)
-			glk_event_ask(u->streams);
-		else
-			glk_event_poll(u->streams);
-		r->asked = u->streams;
-		done = glk_clock_finished(u->streams, &u->use);
-	}
-	done = done || ask_each(r, u);
-	glk_unlock(u->streams->gpu);
+	glk_lock(streams->gpu);
+	done = glk_clock_finished(streams, &use);
+	*steps += done ? 1 : ASKED;
+	if (!done)
+		done = glk_event_poll_use(streams, &use, how == GLK_HOSTPOOL_RECORD);
+	glk_unlock(streams->gpu);
 	return done;
 }
 
-/* Drops the uses that have finished. Whether none is left. */
-static bool rests(struct glk_hostpool *pool, uint32_t extent, struct reaping *r)
+/* The first of a queue leaves it. */
+static void pass(struct glk_hostpool *pool, struct queue *q)
 {
-	uint32_t *link = &pool->side[extent].uses, id;
+	uint32_t id = q->first, extent = use_at(pool, id)->extent;
 
-	while ((id = *link)) {
-		if (!finished(r, use_at(pool, id))) {
-			link = &use_at(pool, id)->next;
+	q->first = use_at(pool, id)->next;
+	glk_slab_put(&pool->uses, id);
+	if (--pool->side[extent].left)
+		return;
+	pool->waits -= glk_extent_at(&pool->map, extent)->size;
+	pool->waiting--;
+	glk_hostpool_merge(pool, extent);
+}
+
+/* Those of a queue that have finished leave it, up to so many. How many did. */
+static uint32_t drain(struct glk_hostpool *pool, uint32_t queue, uint32_t most,
+	enum glk_hostpool_reap how, uint32_t *steps)
+{
+	struct queue *q = queue_at(pool, queue);
+	uint32_t passed = 0;
+
+	while (passed < most && q->first && finished(pool, queue, how, steps)) {
+		pass(pool, q);
+		passed++;
+		if (*steps < TURN)
 			continue;
-		}
-		*link = use_at(pool, id)->next;
-		glk_slab_put(&pool->uses, id);
+		*steps = 0;
+		glk_lock_yield(&pool->lock);
 	}
-	return !pool->side[extent].uses;
+	return passed;
 }
 
 bool glk_hostpool_reap(
 	struct glk_hostpool *pool, uint32_t most, enum glk_hostpool_reap how)
 {
-	struct reaping r = {.how = how};
-	uint32_t extent, freed = 0;
+	uint32_t passed = 0, steps = 0, turns = pool->row.count, queue;
 
-	if (most > pool->waiting.count)
-		most = pool->waiting.count;
-	for (uint32_t i = 1; i <= most && freed < FREED; i++) {
-		if (i % TURN == 0)
-			glk_lock_yield(&pool->lock);
-		extent = pool->waiting.first;
-		if (!extent)
-			break;
-		/* one that waits still is behind the others, so that each has its turn */
-		glk_hostpool_take(pool, &pool->waiting, extent);
-		if (!rests(pool, extent, &r)) {
-			glk_hostpool_put(pool, &pool->waiting, extent);
+	if (how == GLK_HOSTPOOL_ASK && turns > most)
+		turns = most;
+	for (; turns && passed < most && turn(pool, &queue); turns--) {
+		passed += drain(pool, queue, most - passed, how, &steps);
+		if (steps < TURN)
 			continue;
-		}
-		pool->waits -= glk_extent_at(&pool->map, extent)->size;
-		glk_hostpool_merge(pool, extent);
-		freed++;
+		steps = 0;
+		glk_lock_yield(&pool->lock);
 	}
-	return freed > 0;
-}
-
-/* GPUs that are waited for at a time. */
-#define GPUS 64
-
-/* What is looked at: fn(u, arg) of each use of the blocks that wait the longest. */
-static void each_use(const struct glk_hostpool *pool,
-	void (*fn)(const struct glk_hostpool_use *u, void *arg), void *arg)
-{
-	uint32_t most = GLK_HOSTPOOL_REAPED;
-
-	for (uint32_t e = pool->waiting.first; e && most;
-		e = pool->side[e].next, most--) {
-		for (uint32_t id = pool->side[e].uses; id; id = use_at(pool, id)->next)
-			fn(use_at(pool, id), arg);
-	}
-}
-
-struct gpus {
-	struct glk_streams *of[GPUS];
-	unsigned count;
-};
-
-static void add_gpu(const struct glk_hostpool_use *u, void *arg)
-{
-	struct gpus *gpus = arg;
-	unsigned i = 0;
-
-	while (i < gpus->count && gpus->of[i] != u->streams)
-		i++;
-	if (i == gpus->count && i < GPUS)
-		gpus->of[gpus->count++] = u->streams;
-}
-
-/* The work of one of them. */
-struct awaited {
-	struct glk_streams *streams;
-	struct glk_work work;
-};
-
-static void add_work(const struct glk_hostpool_use *u, void *arg)
-{
-	struct awaited *awaited = arg;
-
-	if (u->streams == awaited->streams)
-		glk_work_add(&awaited->work, &u->use);
-}
-
-static void await_one(struct glk_hostpool *pool, struct glk_streams *streams,
-	int (*sync)(struct glk_streams *streams, const struct glk_work *work))
-{
-	struct awaited awaited = {.streams = streams};
-
-	each_use(pool, add_work, &awaited);
-	glk_lock_pause(&pool->lock);
-	glk_lock(streams->gpu);
-	sync(streams, &awaited.work);
-	glk_unlock(streams->gpu);
-	glk_lock_resume(&pool->lock);
-}
-
-/* Where nothing is free since, what is on record stays. */
-static bool await(struct glk_hostpool *pool,
-	int (*sync)(struct glk_streams *streams, const struct glk_work *work))
-{
-	struct gpus gpus = {.count = 0};
-	struct glake_error why = glk_thread_current->error;
-	bool any;
-
-	each_use(pool, add_gpu, &gpus);
-	if (!gpus.count)
-		return false;
-	for (unsigned i = 0; i < gpus.count; i++)
-		await_one(pool, gpus.of[i], sync);
-	any = glk_hostpool_reap(pool, GLK_HOSTPOOL_REAPED, GLK_HOSTPOOL_RECORD);
-	if (!any)
-		glk_error_back(&why);
-	return any;
+	return passed > 0;
 }
 
 bool glk_hostpool_await(struct glk_hostpool *pool)
 {
-	return await(pool, glk_work_sync);
-}
+	struct glake_error why = glk_thread_current->error;
+	uint32_t passed = 0, steps = 0, queue;
 
-static int sync_ended(struct glk_streams *streams, const struct glk_work *work)
-{
-	return glk_clock_sync_ended(
-		streams, work->use.streams | (work->names ? GLK_USE_CROWD : 0));
+	for (uint32_t turns = pool->row.count; turns && !passed && turn(pool, &queue);
+		turns--) {
+		struct glk_streams *streams = gpu_of(pool, queue)->streams;
+		struct glk_use use =
+			use_in(queue, use_at(pool, queue_at(pool, queue)->first)->tick);
+
+		glk_lock_pause(&pool->lock);
+		glk_lock(streams->gpu);
+		glk_clock_sync_use(streams, &use);
+		glk_unlock(streams->gpu);
+		glk_lock_resume(&pool->lock);
+		passed = drain(
+			pool, queue, GLK_HOSTPOOL_PASSED, GLK_HOSTPOOL_RECORD, &steps);
+	}
+	/* what is on record is why a piece was refused */
+	glk_error_back(&why);
+	return passed;
 }
 
 bool glk_hostpool_await_ended(struct glk_hostpool *pool)
 {
-	return await(pool, sync_ended);
+	struct glake_error why = glk_thread_current->error;
+	uint32_t queue = pool->row.first;
+
+	for (int i = 0; i < pool->gpus; i++)
+		pool->gpu[i].set = 0;
+	for (uint32_t left = pool->row.count; left; left--) {
+		struct glk_use use = use_in(queue, 0);
+
+		gpu_of(pool, queue)->set |= use.streams;
+		queue = queue_at(pool, queue)->next;
+	}
+	for (int i = 0; i < pool->gpus; i++) {
+		struct glk_streams *streams = pool->gpu[i].streams;
+		uint64_t set = pool->gpu[i].set;
+
+		if (!set)
+			continue;
+		glk_lock_pause(&pool->lock);
+		glk_lock(streams->gpu);
+		glk_clock_sync_ended(streams, set);
+		glk_unlock(streams->gpu);
+		glk_lock_resume(&pool->lock);
+	}
+	glk_error_back(&why);
+	return glk_hostpool_reap(pool, UINT32_MAX, GLK_HOSTPOOL_RECORD);
 }

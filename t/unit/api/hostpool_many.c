@@ -5,6 +5,7 @@
 #include "tap.h"
 #include "unit/api/sound.h"
 
+#include <errno.h>
 #include <glake/glake.h>
 #include <pthread.h>
 
@@ -56,14 +57,22 @@ static void work(struct CUstream_st *stream)
 		tap_bail("no work");
 }
 
-/* A block is used on a stream. */
-static void *used(size_t size, struct CUstream_st *stream)
+/* A block that a stream is said to use. */
+static void *named(size_t size, struct CUstream_st *stream)
 {
 	void *ptr = NULL;
 
 	if (glake_host_alloc(ctx, 0, size, 0, &ptr) ||
 		glake_host_use(ctx, ptr, 0, stream))
 		tap_bail("no block");
+	return ptr;
+}
+
+/* And does. */
+static void *used(size_t size, struct CUstream_st *stream)
+{
+	void *ptr = named(size, stream);
+
 	work(stream);
 	return ptr;
 }
@@ -201,7 +210,7 @@ static void threads_that_ended(bool capture)
 	close_soft();
 }
 
-#define WAITING 6000
+#define WAITING 9000
 #define FREED	256 /* by one request at the most, see tier/hostpool.h */
 
 /* However many blocks wait, a request does a bounded part of what is to be done for them. */
@@ -215,7 +224,7 @@ static void very_many_wait(void)
 	open_soft("host.limit=8GiB", NULL);
 	glake_stream_new(ctx, 0, &stream);
 	for (int i = 0; i < WAITING; i++)
-		small[i] = used(64, stream);
+		small[i] = named(64, stream);
 	glk_soft_hold(context->drv, 0, stream, true);
 	for (int i = 0; i < WAITING; i++)
 		glake_host_free(ctx, small[i]);
@@ -235,6 +244,132 @@ static void very_many_wait(void)
 	close_soft();
 }
 
+/* Turns of the lock of the GPU: each use that is looked at is one. */
+static uint64_t looks(void)
+{
+	struct glake_histogram turns;
+
+	glk_times_read(&context->caches[0].times[GLK_TIMED_HOLD], &turns);
+	return turns.count;
+}
+
+struct cost {
+	uint64_t request, refusal, trim;
+};
+
+/* What is looked at beside blocks that wait for one stream, none of which is free. */
+static struct cost cost_beside(int blocks)
+{
+	static void *small[WAITING];
+	struct CUstream_st *stream;
+	struct cost cost;
+	uint64_t before;
+	void *ptr;
+
+	open_soft("host.limit=32MiB", "soft.streams=stepped");
+	glake_stream_new(ctx, 0, &stream);
+	for (int i = 0; i < blocks; i++)
+		small[i] = named(64, stream);
+	glk_soft_hold(context->drv, 0, stream, true);
+	for (int i = 0; i < blocks; i++)
+		glake_host_free(ctx, small[i]);
+	before = looks();
+	is_int(glake_host_alloc(ctx, 0, 8 * MIB, 0, &ptr), 0, "a request without room");
+	cost.request = looks() - before;
+	before = looks();
+	is_int(glake_host_alloc(ctx, 0, 28 * MIB, 0, &small[0]), -ENOMEM,
+		"one that no wait would help");
+	cost.refusal = looks() - before;
+	before = looks();
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim");
+	cost.trim = looks() - before;
+	is_int((int64_t)waiting(), blocks * 64, "  leaves all of them");
+	is_int(glake_host_free(ctx, ptr), 0, "  freed");
+	glk_soft_hold(context->drv, 0, stream, false);
+	glake_soft_stream_sync(ctx, 0, stream);
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim of what has finished");
+	is_int((int64_t)waiting() + held(), 0, "  takes all");
+	glake_stream_free(ctx, 0, stream);
+	close_soft();
+	return cost;
+}
+
+static void costs_the_same(void)
+{
+	struct cost few = cost_beside(10), many = cost_beside(WAITING);
+
+	is_int((int64_t)many.request, (int64_t)few.request,
+		"a request looks at as much, however many blocks wait");
+	is_int((int64_t)many.refusal, (int64_t)few.refusal,
+		"  so does one that is refused");
+	is_int((int64_t)many.trim, (int64_t)few.trim, "  and a trim");
+}
+
+/* What has finished is found behind any number of blocks whose stream works. */
+static void finds_behind_others(void)
+{
+	static void *small[WAITING];
+	struct CUstream_st *busy, *idle;
+	void *ptr, *again;
+
+	open_soft("host.limit=8GiB", "soft.streams=stepped");
+	glake_stream_new(ctx, 0, &busy);
+	glake_stream_new(ctx, 0, &idle);
+	for (int i = 0; i < WAITING; i++)
+		small[i] = named(64, busy);
+	ptr = named(3 * MIB, idle);
+	glk_soft_hold(context->drv, 0, busy, true);
+	glk_soft_hold(context->drv, 0, idle, true);
+	for (int i = 0; i < WAITING; i++)
+		glake_host_free(ctx, small[i]);
+	glake_host_free(ctx, ptr);
+	glk_soft_hold(context->drv, 0, idle, false);
+	glake_soft_stream_sync(ctx, 0, idle);
+	is_int(glake_host_alloc(ctx, 0, 3 * MIB, 0, &again), 0, "a request");
+	ok(again == ptr, "has what is free behind blocks that wait");
+	is_int(glake_host_use(ctx, again, 0, busy), 0, "used on both streams");
+	is_int(glake_host_use(ctx, again, 0, idle), 0, "  ");
+	is_int(glake_host_free(ctx, again), 0, "freed");
+	is_int(glake_host_alloc(ctx, 0, 3 * MIB, 0, &again), 0, "another one");
+	ok(again != ptr, "has other memory while one of two streams works");
+	is_int(glake_host_free(ctx, again), 0, "freed");
+	glk_soft_hold(context->drv, 0, busy, false);
+	glake_soft_stream_sync(ctx, 0, busy);
+	glake_soft_stream_sync(ctx, 0, idle);
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim");
+	is_int((int64_t)waiting() + held(), 0, "  takes all");
+	glake_stream_free(ctx, 0, busy);
+	glake_stream_free(ctx, 0, idle);
+	close_soft();
+}
+
+/* As many streams as a pool can know of, which are two million. */
+static void uses_are_limited(void)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+	struct CUstream_st *one, *two;
+	void *ptr;
+
+	open_soft("host.limit=8GiB", "soft.streams=stepped");
+	glake_stream_new(ctx, 0, &one);
+	glake_stream_new(ctx, 0, &two);
+	if (glake_host_alloc(ctx, 0, 64, 0, &ptr))
+		tap_bail("no block");
+	context->caches[0].hostpool.uses.max = 1;
+	is_int(glake_host_use(ctx, ptr, 0, one), 0, "as many uses as there may be");
+	is_int(glake_host_use(ctx, ptr, 0, one), 0, "  again");
+	is_int(glake_host_use(ctx, ptr, 0, two), -ENOMEM, "and one more");
+	glake_last_error(&error);
+	is_int(error.error_class, GLAKE_ERROR_LIMIT, "  its class");
+	is_int(glake_host_free(ctx, ptr), 0, "freed");
+	glake_soft_stream_sync(ctx, 0, one);
+	is_int(glake_trim(ctx, 0, SIZE_MAX, NULL), 0, "a trim");
+	is_int((int64_t)waiting() + held(), 0, "  takes all");
+	glake_stream_free(ctx, 0, one);
+	glake_stream_free(ctx, 0, two);
+	close_soft();
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -243,5 +378,8 @@ int main(void)
 	threads_that_ended(false);
 	threads_that_ended(true);
 	very_many_wait();
+	costs_the_same();
+	finds_behind_others();
+	uses_are_limited();
 	return tap_done();
 }

@@ -84,8 +84,9 @@ static inline bool books_store(const struct glk_store *store)
 /* Blocks of the host for the program. */
 static inline bool books_hostpool(struct glk_hostpool *pool)
 {
-	uint64_t live = 0, given = 0, waits = 0, there = 0, pieces = 0, blocks = 0;
-	uint32_t waiting = 0, whole = 0, last;
+	uint64_t live = 0, given = 0, waits = 0, there = 0, pieces = 0, blocks = 0,
+		 whole = 0;
+	uint32_t waiting = 0, last;
 	struct glake_stats stats = {0};
 	bool same;
 
@@ -109,7 +110,7 @@ static inline bool books_hostpool(struct glk_hostpool *pool)
 			waiting++;
 			waits += e->size;
 		} else {
-			whole += !e->prev && !e->next;
+			whole += e->prev || e->next ? 0 : e->size;
 		}
 	}
 	same = books_tell("live blocks of the host", pool->allocs - pool->frees, blocks);
@@ -119,8 +120,8 @@ static inline bool books_hostpool(struct glk_hostpool *pool)
 	same &= books_tell("bytes of pieces", pool->there, there);
 	same &= books_tell("pieces", pool->pieces, pieces);
 	same &= books_tell("blocks in their tree", pool->blocks.count, blocks);
-	same &= books_tell("blocks that wait", pool->waiting.count, waiting);
-	same &= books_tell("whole pieces", pool->whole.count, whole);
+	same &= books_tell("blocks that wait", pool->waiting, waiting);
+	same &= books_tell("bytes of whole pieces", pool->whole.bytes, whole);
 	same &= pool->growing || pool->giving || pool->held >= there;
 	glk_unlock(&pool->lock);
 	glk_hostpool_figures(pool, &stats);

@@ -78,7 +78,7 @@ static void turn(struct gpu *gpu, uint64_t *state, struct glk_use *use)
 		glk_event_poll(&gpu->streams);
 		break;
 	case 3:
-		glk_event_poll_use(&gpu->streams, use);
+		glk_event_poll_use(&gpu->streams, use, true);
 		break;
 	case 4:
 		glk_clock_order(&gpu->streams, use, known[i]);
@@ -104,11 +104,12 @@ static void asks_for_both(struct gpu *gpu)
 	ok(use.named && !(own.streams & GLK_USE_CROWD), "a use of two");
 	use.streams |= own.streams;
 	use.tick = own.tick;
-	ok(!glk_event_poll_use(&gpu->streams, &use), "whose work is under way");
+	ok(!glk_event_poll_use(&gpu->streams, &use, true), "whose work is under way");
 	glk_soft_run_all(gpu->drv);
-	ok(!glk_event_poll_use(&gpu->streams, &use), "and is, where one of them is done");
+	ok(!glk_event_poll_use(&gpu->streams, &use, true),
+		"and is, where one of them is done");
 	gpu_finish(gpu);
-	ok(glk_event_poll_use(&gpu->streams, &use), "until both are");
+	ok(glk_event_poll_use(&gpu->streams, &use, true), "until both are");
 }
 
 int main(void)

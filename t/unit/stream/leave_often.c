@@ -223,10 +223,10 @@ static void joins_all(void)
 	is_int(gpu_waits(&gpu.streams, &all, s[0]), 3, "each is waited for");
 	is_int(new->bit, GLK_STREAM_CROWD, "one that comes then is of them");
 	for (int i = 0; i < 2; i++)
-		ok(!glk_event_poll_use(&gpu.streams, &all),
+		ok(!glk_event_poll_use(&gpu.streams, &all, true),
 			"who asks hears of one with work");
 	gpu_finish(&gpu);
-	ok(glk_event_poll_use(&gpu.streams, &all), "all have finished");
+	ok(glk_event_poll_use(&gpu.streams, &all, true), "all have finished");
 	is_int(glk_clock_next_working(&gpu.streams, 0), 0,
 		"and nobody is left to be asked");
 	gpu_close(&gpu);
