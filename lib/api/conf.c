@@ -177,6 +177,8 @@ static int apply(
 			glk_poke_relaxed(&cache->places, cache->host && host);
 		else if (id == GLK_CONF_tier_host && cache->host)
 			glk_store_relaxed(&cache->host->budget, most ? most : UINT64_MAX);
+		else if (id == GLK_CONF_pool_rest)
+			glk_rest_set(cache, conf->pool_rest);
 		if (id == GLK_CONF_tier_place || id == GLK_CONF_tier_away)
 			glk_beside_lend(cache, conf->tier_place == GLK_TIER_PLACE_PEER,
 				conf->tier_away == GLK_TIER_AWAY_PEER);

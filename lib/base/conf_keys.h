@@ -121,10 +121,15 @@ GLK_KEY(pool, managed, CHOICE, pool_managed, "no", 0, 0, "no,yes,over",
 GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 	"Memory that a thread of the library, one for each GPU in use, keeps ready at new "
 	"addresses, so that requests for more memory need no call of the driver; 0 for no "
-	"thread. At most so much more is held, and so much of the budget is left alone. The thread "
-	"also gives back what is held above policy.target and lies idle, when half a second has "
-	"passed without a request that no bin served. 1GiB is a good value; less than a large page "
-	"is nothing.")
+	"thread. At most so much more is held, and so much of the budget is left alone. 1GiB is a "
+	"good value; less than a large page is nothing.")
+
+GLK_LIVE_KEY(pool, rest, TIME, pool_rest, "0", 0, 3600 * GLK_SECOND, "",
+	"How long a program has asked for nothing that no bin served when memory that lies idle begins to go back "
+	"to the driver, for other processes: all but what policy.target allows beside what is in use, and "
+	"pool.ahead. 0: never, and no thread; else a thread of the library, one for each GPU in use, looks so "
+	"often. It gives a page at a time and stops at the next such request. What is wanted again is made again, "
+	"4 ms per GiB: with 10s a program that pauses loses no more than a twentieth of the pause.")
 
 GLK_LIVE_KEY(tier, host, SIZE, tier_host, "0", 0, 16 * GLK_TIB, "",
 	"Most memory of the host, near each GPU and locked, for contents that left the GPU by "

@@ -11,9 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* ns without a miss after which the program rests. */
-#define REST 500000000
-
 static bool may_grow(struct glk_ahead *a)
 {
 	const struct glk_cache *cache = a->cache;
@@ -151,61 +148,15 @@ static void grow(struct glk_ahead *a)
 	a->under_way = false;
 }
 
-/* Bytes held above the target that nobody uses, beside those that are kept ahead. */
-static uint64_t excess(const struct glk_ahead *a)
-{
-	struct glk_cache *cache = a->cache;
-	uint64_t most = glk_supply_target(cache, 0) + a->size;
-	uint64_t held = glk_load_relaxed(&cache->node->held),
-		 idle = glk_arena_idle(&cache->arena, cache->node);
-
-	if (held <= most || idle <= a->size)
-		return 0;
-	return held - most < idle - a->size ? held - most : idle - a->size;
-}
-
-/* The program has asked for nothing that was no hit since the last look: what is held above the
- * target goes back. */
-static void give_back(struct glk_ahead *a)
-{
-	struct glk_cache *cache = a->cache;
-	uint64_t bytes;
-
-	a->left = 0;
-	/* that nobody asks for memory is a time to wait for what no event tells of */
-	if (excess(a))
-		glk_clock_sync_ended(&cache->streams, UINT64_MAX);
-	bytes = excess(a);
-	if (!bytes || a->stop)
-		return;
-	glk_plan_enter(cache);
-	glk_plan_begin(cache);
-	glk_event_poll_whole(&cache->streams, false);
-	/* what the GPU is not done with yet is for the next time */
-	if (glk_trim_release(&cache->arena, cache->node, bytes, UINT32_MAX, NULL))
-		a->left = REST;
-	glk_plan_end(cache);
-	glk_plan_leave(cache);
-}
-
-/* While more is held than is wanted, it looks now and then whether the program rests. */
 static void sleep_on(struct glk_ahead *a)
 {
-	uint64_t served = a->cache->served;
-
 	a->asleep = true;
-	a->left = excess(a) ? REST : 0;
 	while (a->asleep && !a->stop) {
 		if (glk_prefetch_waits(a->cache)) {
 			glk_lock_wait_for(&a->cache->lock, &a->wake, GLK_PREFETCH_LOOK);
 			break;
 		}
-		if (!a->left)
-			glk_lock_wait(&a->cache->lock, &a->wake);
-		else if (!glk_lock_wait_for(&a->cache->lock, &a->wake, a->left) &&
-			served == a->cache->served)
-			give_back(a);
-		served = a->cache->served;
+		glk_lock_wait(&a->cache->lock, &a->wake);
 	}
 }
 
@@ -246,14 +197,6 @@ static void *run(void *arg)
 		glk_warn("GPU %d: no pages are made ahead any more: %s", cache->device,
 			glk_thread_current->error.text);
 	return NULL;
-}
-
-void glk_ahead_notice(struct glk_ahead *a)
-{
-	if (!a->asleep || a->left || !excess(a))
-		return;
-	a->left = REST;
-	pthread_cond_signal(&a->wake);
 }
 
 /* Slots for as many bytes as the addresses have room for. The first request, which starts the thread,

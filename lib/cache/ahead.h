@@ -11,9 +11,6 @@
  * What it keeps	pool.ahead bytes of large pages
  * When		the mark has risen, and a quarter of that is used up. A job that needs no new
  *		addresses any more wakes it no more
- * Gives back	what is held above policy.target and lies idle, when half a second has passed
- *		without a miss. What was freed on streams that have gone without a word is among
- *		it: no event tells of those, so it waits for the GPU, and nobody for it
  * Cost		held memory stays below what live blocks and bins touch, at its highest, plus
  *		pool.ahead: no page is made while that much lies idle
  * Prefetches	what hints ask for (prefetch.h), while no page is to be made
@@ -42,7 +39,6 @@ struct glk_ahead {
 	pthread_cond_t wake, settled;
 	uint32_t waiters; /* for the page under way */
 	bool stop, asleep, broken;
-	int64_t left; /* ns until the next look whether the program rests; 0: none is wanted */
 	bool under_way;
 	uint32_t slot;	     /* where the page under way goes */
 	uint32_t slots;	     /* of it */
@@ -69,9 +65,6 @@ void glk_ahead_wake(struct glk_cache *cache);
 bool glk_ahead_settle(struct glk_cache *cache);
 /* The same, and no more are made until the mark rises again. */
 bool glk_ahead_rest(struct glk_cache *cache);
-
-/* A block was freed that went to no bin: there may be more idle now than is wanted. */
-void glk_ahead_notice(struct glk_ahead *ahead);
 
 /* The thread that makes pages on the addresses of an arena; NULL: none does. */
 static inline struct glk_ahead *glk_ahead_of(const struct glk_arena *arena)

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "cache/advice.h"
-#include "cache/ahead.h"
 #include "cache/bin/hit.h"
 #include "cache/marks.h"
 #include "cache/part.h"
@@ -102,8 +101,6 @@ static void take_back(struct glk_arena *arena, struct glk_seat *seat,
 		glk_kept_drop(arena, e);
 	else if (!glk_pin_hold(arena, e, &use))
 		glk_arena_merge(arena, glk_extent_id(&arena->map, e), &use);
-	if (glk_ahead_of(arena))
-		glk_ahead_notice(glk_ahead_of(arena));
 }
 
 static struct glk_seat *seat_of(struct glk_cache *cache)

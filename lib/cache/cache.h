@@ -20,6 +20,7 @@
 #include "cache/bin/row.h"
 #include "cache/bin/seat.h"
 #include "cache/refusal.h"
+#include "cache/rest.h"
 #include "cache/survey.h"
 #include "cache/ticket.h"
 #include "map/map.h"
@@ -112,6 +113,7 @@ struct glk_cache {
 		/* one has ended, or does not want to be waited for */
 		pthread_cond_t settled;
 	} plans; /* see plan.h */
+	struct glk_rest rest;
 	struct glk_streams streams;
 	struct glk_lock dependencies; /* see glake_event_record() */
 	const struct glk_above *above;

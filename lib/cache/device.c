@@ -163,6 +163,7 @@ int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool
 	glk_lock_init(&cache->dependencies, GLK_RANK_DEPENDENCY);
 	glk_lock_init(&cache->starting, GLK_RANK_START);
 	glk_lock_cond_init(&cache->plans.settled);
+	glk_rest_init(cache);
 	pthread_cond_init(&cache->moved, NULL);
 	glk_imports_init(&cache->imports, drv, cache->node, conf->share_keep);
 	glk_hostpool_init(&cache->hostpool, drv, conf, device, pool->gpus,
@@ -241,6 +242,7 @@ void glk_cache_still(struct glk_cache *cache)
 		return;
 	glk_reserve_stop(cache);
 	glk_ahead_stop(cache);
+	glk_rest_stop(cache);
 	glk_pack_stop(&cache->mover);
 }
 
@@ -285,6 +287,7 @@ int glk_cache_fini(struct glk_cache *cache, size_t *ret_live)
 		glk_tag_fini(cache);
 	}
 	pthread_cond_destroy(&cache->plans.settled);
+	glk_rest_fini(cache);
 	pthread_cond_destroy(&cache->moved);
 	glk_lock_fini(&cache->starting);
 	glk_lock_fini(&cache->dependencies);

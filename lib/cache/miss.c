@@ -227,8 +227,11 @@ static GLK_COLD void tell(struct glk_cache *cache, const struct glk_request *req
 		glk_refusal_note(cache, request, asked->stream, asked->session);
 	if (err)
 		GLK_PROBE3(refusal, cache->device, request->size, err);
-	if (request->wake)
+	if (!request->wake)
+		return;
+	if (cache->ahead)
 		glk_ahead_wake(cache);
+	glk_rest_wake(cache);
 }
 
 /* From the beginning, after the program was asked for room. */

@@ -270,9 +270,9 @@ static void helped(void)
 	size_t held = 0;
 
 	ctx = flow_open((const char *const[]){
-		"soft.memory=16GiB", "pool.ahead=32MiB", "map.span=64GiB", NULL});
+		"soft.memory=16GiB", "pool.rest=500ms", "map.span=64GiB", NULL});
 	is_int(come(come_to_gpu), COMING, "threads come and go on a large GPU");
-	/* it looks when half a second has passed: an end comes, however slow the machine is */
+	/* an end comes, however slow the machine is */
 	for (int i = 0; i < 3000; i++) {
 		held = (size_t)flow_stats(ctx, 0).reserved;
 		if (held <= 96 * MIB)

@@ -129,7 +129,7 @@ struct glk_request {
 	bool own;      /* nothing of other streams is in the place that was found */
 	bool called;   /* the driver was called for it, waits included */
 	bool stitched; /* with pages that lay elsewhere */
-	bool wake;     /* the thread that grows ahead has something to do */
+	bool wake;     /* a thread of the GPU has something to do */
 	bool alone;    /* nobody else is inside who is not parked: see cache/plan.h */
 	bool climbs;   /* because it has its turn on the ladder */
 };

@@ -155,6 +155,8 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
+/* What may be held beside so many bytes that are in use. */
+uint64_t glk_supply_above(struct glk_cache *gpu, uint64_t used);
 
 /*
  * trim.c, which gives the lock up meanwhile. Pages that stay since work on them is under way: so much of it as

@@ -401,5 +401,6 @@ int glk_arena_serve(struct glk_arena *arena, struct glk_request *request,
 		glk_quick_refill(gpu, request, extent);
 	if (glk_ahead_of(arena))
 		request->wake = glk_ahead_note(gpu);
+	request->wake |= glk_rest_note(gpu);
 	return 0;
 }

@@ -347,6 +347,11 @@ static uint64_t target_above(struct glk_cache *gpu, uint64_t peak)
 	return more > TARGET_LEAST ? more : TARGET_LEAST;
 }
 
+uint64_t glk_supply_above(struct glk_cache *gpu, uint64_t used)
+{
+	return target_above(gpu, used);
+}
+
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 {
 	uint64_t peak = peak_of(gpu, size);

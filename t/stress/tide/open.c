@@ -51,8 +51,10 @@ static unsigned choose_settings(struct world *w, uint64_t *state, const char **s
 	if (w->learns)
 		settings[n++] = "tier.learn=yes";
 	w->ahead = seed_below(state, 4) == 0;
-	if (w->ahead)
+	if (w->ahead) {
 		settings[n++] = "pool.ahead=64MiB";
+		settings[n++] = "pool.rest=1ms";
+	}
 	if (seed_below(state, 3) == 0)
 		settings[n++] = "policy.bins=0";
 	if (seed_below(state, 4) == 0)

@@ -8,6 +8,7 @@
 #include <glake/glake.h>
 
 #include <pthread.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 
@@ -112,6 +113,32 @@ static void set(struct glake *ctx)
 	refused(ctx, NULL, "2", -EINVAL, "no key");
 	refused(ctx, "map.aliases", NULL, -EINVAL, "no value");
 	value_is(ctx, GLK_CONF_map_aliases, "5", GLAKE_CONF_DEFAULT);
+}
+
+static size_t reserved(struct glake *ctx)
+{
+	struct glake_stats stats = {.sz = sizeof(stats)};
+
+	return glake_stats_get(ctx, 0, &stats) ? SIZE_MAX : stats.reserved;
+}
+
+/* The program rests already. */
+static void rest(void)
+{
+	struct glake_options options = {
+		.sz = sizeof(options), .no_conf_file = 1, .settings = settings};
+	void *block = NULL;
+	struct glake *ctx;
+
+	is_int(glake_open(&options, &ctx), 0, "another context");
+	is_int(glake_alloc(ctx, 0, 100 * MIB, NULL, 0, &block), 0, "a block");
+	is_int(glake_free(ctx, block, NULL), 0, "  freed");
+	ok(reserved(ctx) >= 100 * MIB, "  whose memory stays");
+	is_int(glake_conf_set(ctx, "pool.rest", "10ms"), 0, "until pool.rest is set");
+	while (reserved(ctx) > 32 * MIB)
+		usleep(1000);
+	is_int(glake_conf_set(ctx, "pool.rest", "0"), 0, "and unset");
+	is_int(glake_close(ctx, NULL), 0, "it closes");
 }
 
 static void reload(struct glake *ctx)
@@ -263,6 +290,7 @@ int main(void)
 	is_int(glake_close(ctx, &leaked), 0, "it closes");
 	is_int(leaked, 0, "with nothing left");
 	reload_own(&options);
+	rest();
 	is_int(glake_conf_set(ctx, "pool.budget", "0"), -ESTALE, "a closed context");
 	is_int(glake_conf_reload(ctx, NULL, NULL), -ESTALE, "likewise");
 	return tap_done();

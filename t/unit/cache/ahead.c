@@ -306,60 +306,6 @@ static void is_closed(void)
 	ok(true, "closed with a busy thread");
 }
 
-/* Memory above the target that came to lie idle goes back when the program only hits; what was freed on a stream
- * that the program ended without a word is among it. */
-static void gives_back(bool ended)
-{
-	uint64_t low[90], high[90], large, most;
-	struct CUstream_st *gone;
-	int64_t held, left;
-	int tries = 0;
-	struct rig rig;
-
-	start(&rig,
-		(const char *const[]){"pool.ahead=32MiB", "policy.target=1.005", NULL});
-	/* two fill a slot; the smaller ones keep what the large block cannot have */
-	for (int i = 0; i < 90; i++) {
-		low[i] = rig_alloc(&rig, 2 * MIB - (300 << 10), NULL);
-		high[i] = rig_alloc(&rig, 300 << 10, NULL);
-	}
-	for (int i = 0; i < 90; i++)
-		rig_free(&rig, low[i], NULL);
-	large = rig_alloc(&rig, 170 * MIB, NULL);
-	wait_idle(&rig);
-	most = rig_figures(&rig).peak_live * 201 / 200 + (16 + 32) * MIB;
-	ok((uint64_t)reserved(&rig) > most + 50 * MIB, "more is held than wanted");
-	held = reserved(&rig);
-	gone = rig_stream(&rig);
-	for (int i = 0; i < 90; i++) {
-		if (ended)
-			rig_work(&rig, high[i], 300 << 10, gone);
-		rig_free(&rig, high[i], ended ? gone : NULL);
-		if (!ended)
-			usleep(20000);
-	}
-	if (ended)
-		rig.drv->ops->stream_free(rig.drv, 0, rig.stream[--rig.streams]);
-	ok(ended || reserved(&rig) < held,
-		"it begins to go back while the program frees");
-	while ((uint64_t)reserved(&rig) > most && tries++ < 300000)
-		usleep(2000);
-	ok((uint64_t)reserved(&rig) <= most, "it goes back after a while");
-	do {
-		usleep(2000);
-		glk_lock(&rig.cache.lock);
-		left = ahead_of(&rig)->left;
-		glk_unlock(&rig.cache.lock);
-	} while (left && tries++ < 300000);
-	ok((uint64_t)reserved(&rig) > most - 16 * MIB, "but no more than that: %" PRId64,
-		reserved(&rig) - (int64_t)most);
-	/* it may be at it still */
-	glk_ahead_stop(&rig.cache);
-	is_sound(&rig, "the books agree");
-	rig_free(&rig, large, NULL);
-	rig_close(&rig, 1);
-}
-
 int main(void)
 {
 	tap_plan_later();
@@ -378,7 +324,5 @@ int main(void)
 	is_missing();
 	is_unstarted();
 	is_closed();
-	gives_back(false);
-	gives_back(true);
 	return tap_done();
 }
