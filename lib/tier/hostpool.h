@@ -85,6 +85,7 @@ struct glk_hostpool {
 		uint32_t first, last, count;
 	} row;		  /* of queues, by turns */
 	uint32_t waiting; /* blocks that wait */
+	uint64_t passed;  /* uses that left their queues, ever */
 	struct {
 		uint32_t first, last;
 		uint64_t bytes;

@@ -253,6 +253,7 @@ static void pass(struct glk_hostpool *pool, struct queue *q)
 	uint32_t id = q->first, extent = use_at(pool, id)->extent;
 
 	q->first = use_at(pool, id)->next;
+	pool->passed++;
 	glk_slab_put(&pool->uses, id);
 	if (--pool->side[extent].left)
 		return;
@@ -299,10 +300,12 @@ bool glk_hostpool_reap(
 bool glk_hostpool_await(struct glk_hostpool *pool)
 {
 	struct glake_error why = glk_thread_current->error;
-	uint32_t passed = 0, steps = 0, queue;
+	uint64_t before = pool->passed;
+	uint32_t steps = 0, queue;
 
-	for (uint32_t turns = pool->row.count; turns && !passed && turn(pool, &queue);
-		turns--) {
+	/* others may see it first */
+	for (uint32_t turns = pool->row.count;
+		turns && pool->passed == before && turn(pool, &queue); turns--) {
 		struct glk_streams *streams = gpu_of(pool, queue)->streams;
 		struct glk_use use =
 			use_in(queue, use_at(pool, queue_at(pool, queue)->first)->tick);
@@ -312,12 +315,11 @@ bool glk_hostpool_await(struct glk_hostpool *pool)
 		glk_clock_sync_use(streams, &use);
 		glk_unlock(streams->gpu);
 		glk_lock_resume(&pool->lock);
-		passed = drain(
-			pool, queue, GLK_HOSTPOOL_PASSED, GLK_HOSTPOOL_RECORD, &steps);
+		drain(pool, queue, GLK_HOSTPOOL_PASSED, GLK_HOSTPOOL_RECORD, &steps);
 	}
 	/* what is on record is why a piece was refused */
 	glk_error_back(&why);
-	return passed;
+	return pool->passed != before;
 }
 
 bool glk_hostpool_await_ended(struct glk_hostpool *pool)
