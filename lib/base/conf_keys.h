@@ -127,7 +127,7 @@ GLK_KEY(pool, ahead, SIZE, pool_ahead, "0", 0, 16 * GLK_TIB, "",
 GLK_LIVE_KEY(pool, rest, TIME, pool_rest, "0", 0, 3600 * GLK_SECOND, "",
 	"How long a program has asked for nothing that no bin served when memory that lies idle begins to go back "
 	"to the driver, for other processes: all but what policy.target allows beside what is in use, and "
-	"pool.ahead. 0: never, and no thread; else a thread of the library, one for each GPU in use, looks so "
+	"pool.ahead. Bins are emptied for that where no block came or went at all. 0: never, and no thread; else a thread of the library, one for each GPU in use, looks so "
 	"often. It gives a page at a time and stops at the next such request. What is wanted again is made again, "
 	"4 ms per GiB: with 10s a program that pauses loses no more than a twentieth of the pause.")
 

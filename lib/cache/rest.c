@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "cache/arena/request.h"
+#include "cache/bin/quick.h"
 #include "cache/plan.h"
 
 #include <errno.h>
@@ -72,22 +73,33 @@ static void give(struct giving *g)
 		glk_idle_each(&cache->arena.map, &walk, give_one, g);
 }
 
-static void give_back(struct glk_cache *cache)
+/* Whether more waits in bins than may be held beside what is live. */
+static bool hoards(struct glk_cache *cache, const struct glk_seats *sum)
+{
+	uint64_t taken = cache->arena.map.taken;
+
+	return taken > sum->given &&
+		taken - sum->given > glk_supply_above(cache, sum->given);
+}
+
+static void give_back(struct glk_cache *cache, bool flush)
 {
 	struct giving g = {.limbo = GLK_LIMBO(&cache->streams),
 		.cache = cache,
 		.served = cache->served};
 
-	/* that nobody asks for memory is a time to wait for what no event tells of */
-	if (excess(cache))
-		glk_clock_sync_ended(&cache->streams, UINT64_MAX);
-	g.left = excess(cache);
-	if (!goes_on(&g))
+	if (!flush && !excess(cache))
 		return;
+	/* that nobody asks for memory is a time to wait for what no event tells of */
+	glk_clock_sync_ended(&cache->streams, UINT64_MAX);
 	glk_plan_enter(cache);
 	glk_plan_begin(cache);
+	if (flush)
+		glk_quick_flush(cache);
 	glk_event_poll_whole(&cache->streams, false);
-	give(&g);
+	g.left = excess(cache);
+	if (goes_on(&g))
+		give(&g);
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 }
@@ -98,22 +110,35 @@ static bool is_due(struct glk_cache *cache)
 	return glk_node_own(cache->node) > glk_supply_above(cache, 0);
 }
 
+/* A turn of the thread. */
+static void look(struct glk_cache *cache)
+{
+	struct glk_rest *rest = &cache->rest;
+	uint64_t served = cache->served;
+	struct glk_seats before, now;
+
+	rest->asleep = !rest->ns || !is_due(cache);
+	if (rest->asleep) {
+		glk_lock_wait(&cache->lock, &rest->wake);
+		return;
+	}
+	glk_seats_sum(cache, &before);
+	if (glk_lock_wait_for(&cache->lock, &rest->wake, rest->ns) ||
+		served != cache->served || glk_load_relaxed(&cache->suspended))
+		return;
+	glk_seats_sum(cache, &now);
+	give_back(cache,
+		now.allocs == before.allocs && now.frees == before.frees &&
+			hoards(cache, &now));
+}
+
 static void *run(void *arg)
 {
 	struct glk_cache *cache = arg;
-	struct glk_rest *rest = &cache->rest;
 
 	glk_lock(&cache->lock);
-	while (!rest->stop) {
-		uint64_t served = cache->served;
-
-		rest->asleep = !rest->ns || !is_due(cache);
-		if (rest->asleep)
-			glk_lock_wait(&cache->lock, &rest->wake);
-		else if (!glk_lock_wait_for(&cache->lock, &rest->wake, rest->ns) &&
-			served == cache->served && !glk_load_relaxed(&cache->suspended))
-			give_back(cache);
-	}
+	while (!cache->rest.stop)
+		look(cache);
 	glk_unlock(&cache->lock);
 	return NULL;
 }

@@ -11,6 +11,7 @@
  * Gives	idle pages beyond policy.target of what is in use now, and what pool.ahead keeps. A peak that has
  *		passed does not count: requests within the target find what they need as long as the program
  *		is at work
+ * Bins		are emptied before, where no block at all came or went, and more lies in them than that
  * Steps	a page at a time, the lock given up for it; the next request that is no hit ends it
  * Thread	from the first request on that leaves more held than is never given back. While no more is, it
  *		sleeps. What was freed on streams that have gone without a word it waits for, since no event

@@ -138,6 +138,33 @@ static void is_hit(void)
 	rig_close(&rig, 1);
 }
 
+/* Bins that hold more than may be held are emptied when nothing is taken from them either. */
+static void empties_bins(void)
+{
+	static uint64_t small[2000];
+	struct rig rig;
+
+	rig_open(&rig, (const char *const[]){REST, NULL});
+	for (int i = 0; i < 2000; i++)
+		small[i] = rig_alloc(&rig, 200 << 10, NULL);
+	for (int i = 0; i < 1000; i++)
+		rig_free(&rig, small[i], NULL);
+	for (int i = 0; i < 100; i++) {
+		rig_free(&rig, rig_alloc(&rig, 200 << 10, NULL), NULL);
+		usleep(REST_US / 2);
+	}
+	ok(reserved(&rig) >= 380 * (int64_t)MIB,
+		"while blocks are taken from bins these stay");
+	while (reserved(&rig) > 240 * (int64_t)MIB)
+		usleep(REST_US / 10);
+	for (int i = 1000; i < 2000; i++)
+		rig_free(&rig, small[i], NULL);
+	await_small(&rig);
+	ok(true, "then they are emptied");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 0);
+}
+
 /* The next request that is no hit ends it. */
 static void stops(void)
 {
@@ -195,6 +222,7 @@ static void fails(void)
 	rig_open(&rig, (const char *const[]){REST, NULL});
 	peak(&rig);
 	held = reserved(&rig);
+	tap_expect_log(1);
 	glk_fault_set(rig.drv, "unmap:nth=1:err=EIO");
 	while (!rig_figures(&rig).lost)
 		usleep(1000);
@@ -287,6 +315,7 @@ int main(void)
 	gives_back();
 	is_at_work();
 	is_hit();
+	empties_bins();
 	stops();
 	waits_for_ended();
 	fails();
