@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Locked memory of the host that many streams use, or threads that are no more: it does not pile up. */
 #include "api/context.h"
+#include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
 #include "unit/api/sound.h"
@@ -343,6 +344,40 @@ static void finds_behind_others(void)
 	close_soft();
 }
 
+static void *want(void *arg)
+{
+	void *ptr = NULL;
+
+	return glake_host_alloc(ctx, 0, 3 * MIB, 0, &ptr) ? arg : ptr;
+}
+
+/* Two that wait for one stream: who is told first sees what both wait for. */
+static void two_wait(void)
+{
+	struct CUstream_st *stream;
+	pthread_t threads[2];
+	void *ptr[2];
+
+	open_soft("host.limit=6MiB", "soft.streams=stepped");
+	glake_stream_new(ctx, 0, &stream);
+	for (int i = 0; i < 2; i++)
+		ptr[i] = used(3 * MIB, stream);
+	for (int i = 0; i < 2; i++)
+		glake_host_free(ctx, ptr[i]);
+	/* us: until both wait */
+	glk_fault_set(context->drv, "event_sync:from=1:delay=100000");
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, want, NULL);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(threads[i], &ptr[i]);
+		ok(ptr[i], "a block for one of two that wait for it");
+		glake_host_free(ctx, ptr[i]);
+	}
+	glk_fault_set(context->drv, "off");
+	glake_stream_free(ctx, 0, stream);
+	close_soft();
+}
+
 /* As many streams as a pool can know of, which are two million. */
 static void uses_are_limited(void)
 {
@@ -380,6 +415,7 @@ int main(void)
 	very_many_wait();
 	costs_the_same();
 	finds_behind_others();
+	two_wait();
 	uses_are_limited();
 	return tap_done();
 }
