@@ -114,81 +114,17 @@ struct same {
 	bool crowd; /* one of those so far has waits for all of the crowd */
 };
 
-/* Runs of equal use among the usable slots of a place, from the lowest on. None reaches from one word of
- * the bitmaps into the next: a page with several mappings may be met twice. */
-struct walk {
-	uint32_t first, last; /* the place */
-	uint32_t w;	      /* the word it has come to */
-	uint64_t left;	      /* usable slots there that were not met */
-};
-
-struct part {
-	uint32_t first, last;
-	bool shared; /* a mapping of a page that has several */
-};
-
-static inline struct walk walk_of(
-	const struct glk_map *map, uint32_t first, uint32_t last)
-{
-	return (struct walk){.first = first,
-		.last = last,
-		.w = first >> 6,
-		.left = map->usable[first >> 6] & glk_bits_mask(first >> 6, first, last)};
-}
-
-static inline bool next_part(
-	const struct glk_map *map, struct walk *walk, struct part *ret_part)
-{
-	uint32_t w = walk->w, first;
-	uint64_t left = walk->left, stops;
-	bool shared;
-
-	while (!left) {
-		if (w == walk->last >> 6)
-			return false;
-		w++;
-		left = map->usable[w] & glk_bits_mask(w, walk->first, walk->last);
-	}
-	first = (uint32_t)__builtin_ctzll(left);
-	/* what is usable behind the end of a mapping is the beginning of another one */
-	shared = map->shared[w] >> first & 1;
-	stops = (shared ? map->head[w] : map->edge[w] | map->shared[w]) | ~left;
-	stops &= ~UINT64_C(1) << first;
-	walk->w = w;
-	walk->left = left & -(stops & -stops);
-	first |= w << 6;
-	*ret_part = (struct part){.first = first,
-		.last = w << 6 | (stops ? (uint32_t)__builtin_ctzll(stops) - 1 : 63),
-		.shared = shared};
-	return true;
-}
-
-static struct glk_use use_of(const struct glk_map *map, const struct part *part)
-{
-	return part->shared ? glk_map_page(map, map->page[part->first])->use
-			    : glk_use_at(map, part->first);
-}
-
-static void set_use(
-	struct glk_map *map, const struct part *part, const struct glk_use *use)
-{
-	if (part->shared)
-		glk_map_page(map, map->page[part->first])->use = *use;
-	else
-		glk_use_set(map, part->first, part->last, use);
-}
-
 int glk_request_order_run(struct glk_arena *arena, struct glk_request *request,
 	uint32_t first, uint32_t last)
 {
 	struct glk_map *map = &arena->map;
-	struct walk walk = walk_of(map, first, last);
+	struct glk_use_walk walk = glk_use_begin(map, first, last);
 	struct same same = {0};
-	struct part part;
+	struct glk_use_run run;
 	int err;
 
-	while (next_part(map, &walk, &part)) {
-		struct glk_use use = use_of(map, &part);
+	while (glk_use_next(map, &walk, &run)) {
+		struct glk_use use = *glk_use_in(map, &run);
 
 		if (!glk_stream_foreign(request->stream, &use))
 			continue;
@@ -199,7 +135,7 @@ int glk_request_order_run(struct glk_arena *arena, struct glk_request *request,
 				return err;
 			same.is = use;
 		}
-		set_use(map, &part, &same.is);
+		glk_use_put(map, &run, &same.is);
 	}
 	return 0;
 }
@@ -271,17 +207,17 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 	bool own = seek->arena->ops->own, crowd = stream->bit == GLK_STREAM_CROWD;
 	uint64_t mask = glk_stream_mask(stream);
 	struct same same = {0};
-	struct walk walk;
-	struct part part;
+	struct glk_use_walk walk;
+	struct glk_use_run run;
 
 	fit->own = own;
 	if (own && !crowd)
 		first = own_until(map, first, last, mask);
 	if (first > last)
 		return true;
-	walk = walk_of(map, first, last);
-	while (next_part(map, &walk, &part)) {
-		struct glk_use use = use_of(map, &part);
+	walk = glk_use_begin(map, first, last);
+	while (glk_use_next(map, &walk, &run)) {
+		struct glk_use use = *glk_use_in(map, &run);
 		uint64_t streams = use.streams, named = use.named;
 
 		if (own && !(streams & ~mask) &&
@@ -291,8 +227,8 @@ static bool count_waits(const struct glk_seek *seek, struct glk_map *map, uint32
 		if (!look(seek, &use, &same))
 			return false;
 		if (use.streams != streams || use.named != named)
-			set_use(map, &part, &use);
-		fit->waits += same.waits % GLK_WAITS_LATE * (part.last - part.first + 1);
+			glk_use_put(map, &run, &use);
+		fit->waits += same.waits % GLK_WAITS_LATE * (run.last - run.first + 1);
 		fit->late |= same.waits >= GLK_WAITS_LATE;
 		if (fit->waits > (fit->late ? fit->most_late : fit->most))
 			return false;

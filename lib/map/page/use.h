@@ -57,6 +57,74 @@ void glk_use_leave(
 /* All uses of a run. */
 struct glk_use glk_use_sum(const struct glk_map *map, uint32_t first, uint32_t last);
 
+/*
+ * Runs of equal use among the usable slots of a place, from the lowest on. None reaches from one word of
+ * the bitmaps into the next: a page with several mappings may be met twice.
+ */
+struct glk_use_walk {
+	uint32_t first, last; /* the place */
+	uint32_t w;	      /* the word it has come to */
+	uint64_t left;	      /* usable slots there that were not met */
+};
+
+struct glk_use_run {
+	uint32_t first, last;
+	bool shared; /* a mapping of a page that has several: the use is the page's */
+};
+
+static inline struct glk_use_walk glk_use_begin(
+	const struct glk_map *map, uint32_t first, uint32_t last)
+{
+	return (struct glk_use_walk){.first = first,
+		.last = last,
+		.w = first >> 6,
+		.left = map->usable[first >> 6] & glk_bits_mask(first >> 6, first, last)};
+}
+
+static inline bool glk_use_next(
+	const struct glk_map *map, struct glk_use_walk *walk, struct glk_use_run *ret_run)
+{
+	uint32_t w = walk->w, first;
+	uint64_t left = walk->left, stops;
+	bool shared;
+
+	while (!left) {
+		if (w == walk->last >> 6)
+			return false;
+		w++;
+		left = map->usable[w] & glk_bits_mask(w, walk->first, walk->last);
+	}
+	first = (uint32_t)__builtin_ctzll(left);
+	/* what is usable behind the end of a mapping is the beginning of another one */
+	shared = map->shared[w] >> first & 1;
+	stops = (shared ? map->head[w] : map->edge[w] | map->shared[w]) | ~left;
+	stops &= ~UINT64_C(1) << first;
+	walk->w = w;
+	walk->left = left & -(stops & -stops);
+	first |= w << 6;
+	*ret_run = (struct glk_use_run){.first = first,
+		.last = w << 6 | (stops ? (uint32_t)__builtin_ctzll(stops) - 1 : 63),
+		.shared = shared};
+	return true;
+}
+
+/* Where the use of a run is kept; others may have it too, so it is set by the function below. */
+static inline const struct glk_use *glk_use_in(
+	const struct glk_map *map, const struct glk_use_run *run)
+{
+	return run->shared ? &glk_map_page(map, map->page[run->first])->use
+			   : &map->use[glk_use_slot(map, run->first)];
+}
+
+static inline void glk_use_put(
+	struct glk_map *map, const struct glk_use_run *run, const struct glk_use *use)
+{
+	if (run->shared)
+		glk_map_page(map, map->page[run->first])->use = *use;
+	else
+		glk_use_set(map, run->first, run->last, use);
+}
+
 /* The last use of the page of a mapped slot, through any of its mappings. */
 static inline struct glk_use glk_use_of_page(const struct glk_map *map, uint32_t slot)
 {

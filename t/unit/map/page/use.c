@@ -62,6 +62,30 @@ static int check_runs(uint32_t first, uint32_t last)
 	return wrong + (runs > last - first + 1);
 }
 
+/* The same by glk_use_next(), of slots that are usable: each is met once, in order, and has the use of its run. */
+static int check_walk(uint32_t first, uint32_t last)
+{
+	struct glk_use_walk walk = glk_use_begin(&rig.map, first, last);
+	struct glk_use_run run;
+	uint32_t next = first;
+	int wrong = 0;
+
+	while (glk_use_next(&rig.map, &walk, &run)) {
+		wrong += run.first < next || run.last < run.first || run.last > last ||
+			run.first >> 6 != run.last >> 6 || run.shared;
+		if (wrong)
+			return wrong;
+		for (; next < run.first; next++)
+			wrong += glk_bit_get(rig.map.usable, next);
+		for (; next <= run.last; next++)
+			wrong += !glk_bit_get(rig.map.usable, next) ||
+				!same(want[next], *glk_use_in(&rig.map, &run));
+	}
+	for (; next <= last; next++)
+		wrong += glk_bit_get(rig.map.usable, next);
+	return wrong;
+}
+
 static struct glk_use of_crowd(uint64_t others, uint64_t tick, uint64_t named)
 {
 	struct glk_use use = glk_use_of(others | GLK_USE_CROWD, tick);
@@ -176,6 +200,11 @@ static void test_random(uint64_t *state)
 {
 	int wrong = 0;
 
+	for (uint32_t slot = 0; slot < SLOTS; slot++) {
+		if (seed_below(state, 4))
+			glk_bit_set(rig.map.usable, slot);
+	}
+
 	for (int i = 0; i < MOVES; i++) {
 		uint32_t x = (uint32_t)seed_below(state, SLOTS);
 		uint32_t y =
@@ -191,8 +220,10 @@ static void test_random(uint64_t *state)
 		if (i % 16 == 0)
 			wrong += compare();
 		wrong += check_runs(x / 2, y);
+		wrong += check_walk(x / 2, y);
 	}
 	is_int(wrong, 0, "random runs");
+	glk_bits_clear(rig.map.usable, 0, SLOTS - 1);
 }
 
 int main(void)
