@@ -22,7 +22,7 @@
 
 struct glk_cache;
 
-#define GLK_SEAT_ROWS 4
+#define GLK_SEAT_ROWS 16
 
 /* The serial number of a GPU that was closed; no seat has it. */
 #define GLK_SEAT_NOBODY UINT64_MAX
@@ -44,10 +44,10 @@ struct glk_seat {
 	uint32_t rest,
 		rests; /* until it asks for its turn again; how long that was made */
 	uint32_t id;
-	uint32_t pad[3];
+	uint32_t pad[11];
 };
 
-_Static_assert(sizeof(struct glk_seat) == 128, "two threads never share a cache line");
+_Static_assert(sizeof(struct glk_seat) == 256, "two threads never share a cache line");
 
 /* Sums over all seats of a GPU. */
 struct glk_seats {
@@ -59,7 +59,7 @@ struct glk_seats {
 static inline unsigned glk_seat_hash(const void *handle)
 {
 	/* small numbers and addresses of objects alike: the highest bits of the product */
-	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 62) %
+	return (unsigned)((uintptr_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 60) %
 		GLK_SEAT_ROWS;
 }
 
