@@ -4,7 +4,7 @@
  * GPU costs only the OS pages it touches. Slots of a slab are handed out in rising order
  * first and from the free stack after, most recently given back first. The address sanitizer
  * is told where a region ends, and what lies behind it is nobody's, so that it reports who goes past a
- * table.
+ * table; and that slots of a slab which were never given are nobody's, but for slot 0.
  */
 #include "base/slab.h"
 
@@ -16,10 +16,13 @@
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #define BEHIND (128 << 10) /* more than the largest entry of a table */
+/* Of a slab: to say it of all of a large one takes long, and an eighth of its memory. */
+#define TOLD (1 << 20)
 #else
 #define ASAN_POISON_MEMORY_REGION(at, size)   ((void)(at), (void)(size))
 #define ASAN_UNPOISON_MEMORY_REGION(at, size) ((void)(at), (void)(size))
 #define BEHIND				      0
+#define TOLD				      0
 #endif
 
 static glk_atomic(uint64_t) region_bytes;
@@ -92,6 +95,14 @@ static struct glk_idnode *slab_link(struct glk_slab *slab, uint32_t id)
 
 GLK_IDSTACK_DEFINE(slab_free, struct glk_slab *, slab_link)
 
+/* What the slots from 1 on take of which it is said whether they were given. */
+static size_t told_bytes(const struct glk_slab *slab)
+{
+	size_t slots = TOLD / slab->slot;
+
+	return (slots < slab->max ? slots : slab->max) * slab->slot;
+}
+
 int glk_slab_init(struct glk_slab *slab, size_t slot, uint32_t max)
 {
 	size_t bytes, links;
@@ -111,6 +122,7 @@ int glk_slab_init(struct glk_slab *slab, size_t slot, uint32_t max)
 		slab->base = NULL;
 		return -ENOMEM;
 	}
+	ASAN_POISON_MEMORY_REGION(glk_slab_at(slab, 1), told_bytes(slab));
 	return 0;
 }
 
@@ -118,6 +130,8 @@ void glk_slab_fini(struct glk_slab *slab)
 {
 	size_t slots = (size_t)slab->max + 1;
 
+	if (slab->base)
+		ASAN_UNPOISON_MEMORY_REGION(glk_slab_at(slab, 1), told_bytes(slab));
 	glk_region_free(slab->base, slots * slab->slot);
 	glk_region_free(slab->links, slots * sizeof(*slab->links));
 	slab->base = NULL;
@@ -137,6 +151,9 @@ uint32_t glk_slab_get(struct glk_slab *slab)
 					"all %u descriptors are in use", slab->max);
 				return 0;
 			}
+			/* others may look at it as soon as it counts as used */
+			ASAN_UNPOISON_MEMORY_REGION(
+				glk_slab_at(slab, used + 1), slab->slot);
 		} while (!glk_cas_weak_relaxed(&slab->used, &used, used + 1));
 		id = used + 1;
 	}

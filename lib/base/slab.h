@@ -19,6 +19,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 struct glk_slab {
 	char *base;
@@ -46,6 +47,18 @@ void glk_slab_put(struct glk_slab *slab, uint32_t id);
 static inline void *glk_slab_at(const struct glk_slab *slab, uint32_t id)
 {
 	return slab->base + (size_t)id * slab->slot;
+}
+
+/* Fields that the caller is about to set, of a slot that it got. Builds with the address sanitizer fill
+ * them with junk, so that one which is forgotten is not right by chance: a slot is zero at first. */
+static inline void glk_slab_spoil(void *from, size_t size)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	memset(from, 0xa5, size);
+#else
+	(void)from;
+	(void)size;
+#endif
 }
 
 /* Bytes of a slab that were ever in use; slots above were never touched. */

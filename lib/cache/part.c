@@ -164,6 +164,7 @@ int glk_part_open(struct glk_arena *arena, struct glk_extent *e)
 	if (!id)
 		return -ENOMEM;
 	part = glk_slab_at(&cache->parts, id);
+	glk_slab_spoil(part, sizeof(*part));
 	glk_poke_relaxed(&part->away, 0);
 	glk_poke_relaxed(&part->dropped, 0);
 	glk_poke_relaxed(&part->afar, 0);

@@ -158,15 +158,17 @@ static int check_mapping(struct tally *t, uint32_t first, uint32_t *ret_last)
 	const struct glk_page *page = glk_map_page(map, id);
 	const struct glk_range *range =
 		map->space->range[((uint64_t)first << map->shift) >> GLK_RANGE_SHIFT];
+	enum glk_page_state state = GLK_PAGE_EMPTY;
 	struct glk_mapping m = {first, first};
 	struct chain chain = {0};
 	bool usable;
 	int err;
 
-	if (id > glk_load_relaxed(&map->pool->pages.used) ||
-		glk_page_state(page) != GLK_PAGE_OWNED)
+	if (id <= glk_load_relaxed(&map->pool->pages.used))
+		state = glk_page_state(page);
+	if (state != GLK_PAGE_OWNED)
 		return glk_broken("slot %" PRIu32 ": page %" PRIu32 " is %s", first, id,
-			glk_page_state_name(glk_page_state(page)));
+			glk_page_state_name(state));
 	if (!page->size || page->size & (glk_slot_bytes(map) - 1) ||
 		((uint64_t)first << map->shift) + page->size >
 			range->offset + range->size)

@@ -106,6 +106,8 @@ int glk_node_grow(struct glk_node *node, size_t size, uint32_t *ret_page)
 		err = glk_node_make(node, size, &handle, &able);
 	if (err)
 		goto put;
+	glk_slab_spoil(&p->map,
+		offsetof(struct glk_page, class) - offsetof(struct glk_page, map));
 	p->handle = handle;
 	p->lent = lent;
 	/* pairs with: glk_cache_query */

@@ -268,6 +268,12 @@ static int enlist(struct glk_streams *streams, struct CUstream_st *handle, uint6
 	glk_lock(streams->gpu);
 	s = glk_stream_at(streams, id);
 	/* field by field: some are read without the lock */
+	glk_slab_spoil(&s->record,
+		offsetof(struct glk_stream, behind) -
+			offsetof(struct glk_stream, record));
+	/* what the one before was ordered behind has finished */
+	glk_slab_spoil(&s->ring,
+		offsetof(struct glk_stream, own) - offsetof(struct glk_stream, ring));
 	glk_poke_relaxed(&s->handle, handle);
 	s->id = id;
 	glk_poke_relaxed(&s->bit, GLK_STREAM_BITS);

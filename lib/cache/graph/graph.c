@@ -172,6 +172,10 @@ static int make(
 		put(graphs, graph);
 		return err;
 	}
+	glk_slab_spoil(&graph->session,
+		offsetof(struct glk_graph, callers) -
+			offsetof(struct glk_graph, session));
+	glk_slab_spoil(&graph->run, sizeof(*graph) - offsetof(struct glk_graph, run));
 	graph->id = id;
 	graph->graphs = 0;
 	graph->heirs = 0;

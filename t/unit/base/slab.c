@@ -6,6 +6,10 @@
 #include <errno.h>
 #include <glake/error.h>
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#endif
+
 static void refuses(void)
 {
 	struct glake_error error = {.sz = sizeof(error)};
@@ -40,6 +44,34 @@ static void to_the_byte(void)
 	is_int((int64_t)glk_region_bytes(), (int64_t)before, "all memory given back");
 }
 
+/* Where the address sanitizer looks: slots that nobody was given, and fields of which the caller forgot one. */
+static void what_is_nobodys(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+	struct glk_slab slab;
+	uint32_t id;
+
+	is_int(glk_slab_init(&slab, 64, 8), 0, "a slab");
+	id = glk_slab_get(&slab);
+	ok(!__asan_region_is_poisoned(glk_slab_at(&slab, id), 64),
+		"a slot that was given is somebody's");
+	ok(__asan_address_is_poisoned(glk_slab_at(&slab, id + 1)),
+		"the next one is not, yet");
+	glk_slab_put(&slab, id);
+	ok(!__asan_region_is_poisoned(glk_slab_at(&slab, id), 64),
+		"one that came back may be read");
+	glk_slab_spoil(glk_slab_at(&slab, id), 8);
+	ok(((char *)glk_slab_at(&slab, id))[7] && !((char *)glk_slab_at(&slab, id))[8],
+		"spoilt fields are not zero, and no other is");
+	glk_slab_fini(&slab);
+#else
+	char field = 0;
+
+	glk_slab_spoil(&field, sizeof(field));
+	is_int(field, 0, "nothing is spoilt without the address sanitizer");
+#endif
+}
+
 int main(void)
 {
 	struct glake_error error = {.sz = sizeof(error)};
@@ -51,6 +83,7 @@ int main(void)
 	tap_plan_later();
 	refuses();
 	to_the_byte();
+	what_is_nobodys();
 	before = glk_region_bytes();
 
 	is_int(glk_slab_init(&slab, 64, 8), 0, "init");

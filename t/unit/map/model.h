@@ -51,6 +51,7 @@ static inline int model_wrong(const char *what, uint64_t a, uint64_t b)
 static inline void model_sync(struct model *model)
 {
 	struct rig *rig = model->rig;
+	uint32_t used = glk_load_relaxed(&rig->pool.pages.used);
 
 	for (uint32_t slot = 0; slot < glk_map_end(&rig->map); slot++) {
 		if (!rig->map.page[slot] ||
@@ -60,7 +61,7 @@ static inline void model_sync(struct model *model)
 		model->serial[slot] = fake_serial_at(&rig->fake, rig_addr(rig, slot));
 		model->slot_tick[slot] = 0;
 	}
-	for (uint32_t id = 1; id < MODEL_PAGES; id++) {
+	for (uint32_t id = 1; id <= used && id < MODEL_PAGES; id++) {
 		uint64_t life = glk_page_generation(rig_page(rig, id));
 
 		if (life == model->life[id])
@@ -239,10 +240,11 @@ static inline int model_pages(struct model *model)
 {
 	struct rig *rig = model->rig;
 	struct glk_node *node = rig->map.node;
+	uint32_t used = glk_load_relaxed(&rig->pool.pages.used);
 	uint64_t live = 0, bytes = 0, free = 0, lost = 0;
 	int wrong = 0;
 
-	for (uint32_t id = 1; id < MODEL_PAGES; id++) {
+	for (uint32_t id = 1; id <= used && id < MODEL_PAGES; id++) {
 		struct glk_page *page = glk_page_at(&rig->pool, id);
 		enum glk_page_state state = glk_page_state(page);
 		struct glk_use use;
