@@ -117,6 +117,7 @@ static void free_captured(struct world *w, struct block *b)
 			order(w, i, lane);
 	}
 	must(w, glake_free(w->ctx, b->at, w->lane[lane]), "glake_free in a capture");
+	w->frees++;
 	b->at = NULL;
 	b->captured = false;
 }

@@ -5,6 +5,7 @@
 #include "cache/graph/graph.h"
 #include "seed.h"
 #include "soft/soft.h"
+#include "unit/cache/walk.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #define TURNS 60
+#define LOOKS 20 /* turns between two looks at the books */
 
 uint64_t below(struct world *w, uint64_t n)
 {
@@ -158,6 +160,7 @@ void ask(struct world *w, struct block *b, int lane)
 	err = glake_alloc(w->ctx, 0, size, w->lane[lane], flags, &p);
 	w->requests++;
 	w->refused += err != 0;
+	w->lacked += err == -ENOMEM;
 	/* where only waiting for the GPU would do, a capture stands in the way */
 	if (err == -ENOMEM || (err == -EBUSY && w->capturing >= 0))
 		return;
@@ -166,6 +169,7 @@ void ask(struct world *w, struct block *b, int lane)
 		return;
 	*b = (struct block){.at = p,
 		.size = size,
+		.flags = flags,
 		.of = lane,
 		.told = 1u << lane,
 		.writer = lane,
@@ -199,6 +203,7 @@ static void free_after(struct world *w, struct block *b)
 		record(w, events[count++], i);
 	}
 	must(w, glake_free_after(w->ctx, b->at, events, count), "glake_free_after");
+	w->frees++;
 	b->at = NULL;
 }
 
@@ -221,6 +226,7 @@ void give_back(struct world *w, struct block *b)
 			order(w, i, lane);
 	}
 	must(w, glake_free(w->ctx, b->at, w->lane[lane]), "glake_free");
+	w->frees++;
 	b->at = NULL;
 }
 
@@ -374,24 +380,59 @@ static void end(struct world *w)
 	}
 }
 
-/* The tables of the GPU and of all pools of graphs, against each other. */
+static void same(struct world *w, const char *what, uint64_t told, uint64_t want)
+{
+	if (told == want || w->wrong)
+		return;
+	snprintf(w->text, sizeof(w->text), "%s: told %" PRIu64 ", it is %" PRIu64, what,
+		told, want);
+	w->wrong = w->text;
+}
+
+/* What the library tells of the blocks and the calls of a program, against what it did. */
+static void compare(struct world *w, unsigned turn)
+{
+	struct glake_stats s = {.sz = sizeof(s)};
+	uint64_t live = 0, blocks = 0;
+
+	must(w, glake_stats_get(w->ctx, 0, &s), "glake_stats_get");
+	for (unsigned i = 0; i < BLOCKS && !w->wrong; i++) {
+		struct glake_block found = {.sz = sizeof(found)};
+		const struct block *b = &w->block[i];
+
+		if (!b->at)
+			continue;
+		live += b->size;
+		blocks++;
+		must(w, glake_query(w->ctx, b->at + (turn + i) * 97 % b->size, &found),
+			"glake_query");
+		same(w, "address of a block", (uintptr_t)found.base, (uintptr_t)b->at);
+		same(w, "size of a block", found.size, b->size);
+		same(w, "flags of a block", found.flags, b->flags);
+		if (b->of >= 0)
+			same(w, "stream of a block", (uintptr_t)found.stream,
+				(uintptr_t)w->lane[b->of]);
+		if (found.given < b->size || found.given % GLAKE_GRAIN || !found.pages)
+			failed(w, "a block with less than was asked for");
+	}
+	same(w, "live", s.live, live);
+	same(w, "live blocks", s.live_blocks, blocks);
+	same(w, "requests served", s.allocs, w->requests - w->refused);
+	same(w, "blocks freed", s.frees, w->frees);
+	same(w, "requests that lacked memory", s.oom, w->lacked);
+}
+
+/* All books of the GPU and of its pools, against each other. */
 static void verify(struct world *w)
 {
 	struct glk_context *context;
-	struct glk_graphs *graphs;
-	struct glk_graph *graph;
 	struct glk_cache *cache;
 
 	if (w->wrong || glk_context_get(w->ctx, &context))
 		return;
 	cache = &context->caches[0];
-	if (!glk_load_relaxed(&cache->started))
-		return;
-	must(w, glk_map_verify(&cache->arena.map), "the tables");
-	graphs = glk_graphs(cache);
-	for (uint32_t i = 0; (graph = glk_graph_next(graphs, &i));) {
-		must(w, glk_map_verify(&graph->arena.map), "the tables of a pool");
-	}
+	if (glk_load_relaxed(&cache->started) && !walk_is_sound(cache))
+		failed(w, "the books do not agree");
 }
 
 const char *program_run(struct world *w, uint64_t seed)
@@ -399,10 +440,13 @@ const char *program_run(struct world *w, uint64_t seed)
 	begin(w, seed);
 	for (int i = 0; i < TURNS && !w->wrong; i++) {
 		turn(w);
-		if (w->verify)
+		if (w->verify || i % LOOKS == LOOKS - 1) {
+			compare(w, (unsigned)i);
 			verify(w);
+		}
 	}
 	end(w);
+	compare(w, 0);
 	verify(w);
 	oracle_reset(w->oracle);
 	return w->wrong;

@@ -22,6 +22,7 @@
 struct block {
 	char *at;
 	size_t size;
+	uint32_t flags; /* it was asked for with */
 	int of;		/* lane it was given to; -1: that stream has ended */
 	unsigned users; /* lanes with work on it since their order was last established */
 	unsigned told;	/* lanes the library knows to use it */
@@ -56,9 +57,10 @@ struct world {
 	unsigned ghosts;
 	struct CUevent_st *event[EVENTS_MADE];
 	unsigned next_event;
-	bool notes;  /* the program tells of its events */
-	bool late;   /* the device is far behind */
-	bool verify; /* the tables after each turn, not only after each program */
+	bool notes; /* the program tells of its events */
+	bool late;  /* the device is far behind */
+	/* The books after each turn; else now and then, and after each program. */
+	bool verify;
 	struct block block[BLOCKS];
 	/* One pool of graphs a program, and at most one capture at a time. */
 	struct graph graph[GRAPHS];
@@ -69,7 +71,7 @@ struct world {
 	unsigned begun; /* times that the pool was begun */
 	uint64_t pool;	/* its number, a new one each time */
 	bool announced;
-	uint64_t requests, refused, shared, captures, launches;
+	uint64_t requests, refused, lacked, shared, captures, launches, frees;
 	const char *wrong;
 	char text[640];
 };
