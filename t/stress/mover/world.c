@@ -308,10 +308,25 @@ static void verify(struct world *w)
 		failed(w, "the books do not agree");
 }
 
+/* A block, in the figures that tell of all. */
+static void add(struct glake_stats *s, const struct block *b, const struct glake_block *q)
+{
+	s->live += b->size;
+	s->live_blocks++;
+	s->away += q->away;
+	s->away_blocks += q->away > 0;
+	s->placed += q->placed;
+	s->placed_blocks += q->placed > 0;
+	s->managed += b->managed ? b->size : 0;
+	s->managed_blocks += b->managed;
+	s->tagged += b->tag >= 0 ? b->size : 0;
+	s->tagged_blocks += b->tag >= 0;
+}
+
 void look(struct world *w)
 {
-	struct glake_stats s = {.sz = sizeof(s)};
-	uint64_t away = 0, peer = 0, placed = 0, live = 0;
+	struct glake_stats s = {.sz = sizeof(s)}, sum = {0};
+	uint64_t peer = 0;
 
 	if (w->lost)
 		return;
@@ -327,10 +342,8 @@ void look(struct world *w)
 		if (!b->at)
 			continue;
 		q = asked(w, b);
-		away += q.away;
+		add(&sum, b, &q);
 		peer += q.away_peer;
-		placed += q.placed;
-		live += b->size;
 		if (q.size != b->size || (int)q.pins != b->pins)
 			failed(w, "block %d has %zu bytes, %u pins", i, q.size, q.pins);
 		if (q.away_peer > q.away - q.dropped)
@@ -352,12 +365,21 @@ void look(struct world *w)
 			"%llu bytes with a GPU, %llu used there, %llu held, %llu borrowed",
 			(unsigned long long)peer, (unsigned long long)s.store_peer_used,
 			(unsigned long long)s.store_peer, (unsigned long long)s.borrowed);
-	if (s.away != away || s.placed != placed || s.live != live)
-		failed(w,
-			"figures: away %llu, placed %llu, live %llu; blocks: %llu, %llu, %llu",
-			(unsigned long long)s.away, (unsigned long long)s.placed,
-			(unsigned long long)s.live, (unsigned long long)away,
-			(unsigned long long)placed, (unsigned long long)live);
+#define X(figure)                                                                        \
+	if (s.figure != sum.figure)                                                      \
+		failed(w, #figure ": told %llu, of blocks %llu",                         \
+			(unsigned long long)s.figure, (unsigned long long)sum.figure);
+	X(live)
+	X(live_blocks)
+	X(away)
+	X(away_blocks)
+	X(placed)
+	X(placed_blocks)
+	X(managed)
+	X(managed_blocks)
+	X(tagged)
+	X(tagged_blocks)
+#undef X
 }
 
 /* Contents rest until there are some that are compressed, but not for long. */
