@@ -421,6 +421,72 @@ static inline bool walk_streams_are_sound(
 	return false;
 }
 
+/* Adds what an arena has of each stream, live or in bins. */
+static inline void walk_born(struct glk_cache *cache, const struct glk_map *map,
+	uint64_t *blocks, uint64_t *bytes)
+{
+	uint32_t used = map->pool ? glk_load_relaxed(&map->extents.used) : 0;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(map, id);
+		uint32_t stream = glk_load_relaxed(&e->stream);
+		const struct glk_part *part;
+
+		/* one that is out and was freed is nobody's */
+		if (glk_extent_state(e) != GLK_EXTENT_LIVE &&
+			(glk_extent_state(e) != GLK_EXTENT_QUICK ||
+				glk_load_relaxed(&e->bin) == GLK_BIN_PINNED))
+			continue;
+		part = glk_part_is(e) ? glk_part_at(cache, e) : NULL;
+		blocks[stream]++;
+		bytes[stream] += e->size;
+		if (part && part->elastic)
+			bytes[stream] -=
+				part->shared + ((uint64_t)part->bare_slots << map->shift);
+	}
+}
+
+/* Whether each row has as many blocks and bytes as were born on its stream, and is one of a stream that lives,
+ * unless nobody has looked yet for those that ended. */
+static inline bool walk_rows_are_sound(struct glk_cache *cache)
+{
+	uint64_t *blocks = calloc(2 * (GLK_STREAMS_MAX + 1), sizeof(*blocks));
+	uint64_t *bytes = blocks + GLK_STREAMS_MAX + 1;
+	const struct glk_streams *streams = &cache->streams;
+	struct glk_managed *m = cache->managed;
+	struct glk_graph *graph;
+	uint32_t graphs = 0;
+	bool same = true;
+
+	if (!blocks)
+		tap_bail("no memory for the walk");
+	for (struct glk_arena *a = &cache->arena; a; a = a->next)
+		walk_born(cache, &a->map, blocks, bytes);
+	while ((graph = glk_graph_next(glk_graphs(cache), &graphs)))
+		walk_born(cache, &graph->arena.map, blocks, bytes);
+	for (uint32_t i = 0; m && i < m->used; i++)
+		if (m->at[i].state == GLK_CHUNK_READY)
+			walk_born(cache, &m->at[i].arena.map, blocks, bytes);
+	for (uint32_t r = 0; r <= GLK_STREAMS_MAX && same; r++) {
+		const struct glk_row *row = &cache->rows[r];
+		const struct glk_stream *s = glk_stream_at(streams, r);
+
+		if (r > cache->last_row && !blocks[r])
+			continue;
+		same &= books_tell("blocks of a stream", row->blocks, blocks[r]);
+		same &= books_tell("their bytes", row->bytes, bytes[r]);
+		if (!r || !glk_load_relaxed(&row->entered) ||
+			row->key == GLK_ROW_NOBODY || cache->ended != streams->ended)
+			continue;
+		same &= books_tell("a row of a stream that lives",
+			s->state == GLK_STREAM_LIVE &&
+				glk_load_relaxed(&s->key) == row->key,
+			true);
+	}
+	free(blocks);
+	return same;
+}
+
 /* The extents of an arena, and those that are away in part: each has a record. False: descriptors are
  * left over. */
 static inline bool walk_records(const struct glk_map *map, uint32_t *parts)
@@ -560,6 +626,7 @@ static inline bool walk_tables_are_sound(struct glk_cache *cache)
 		return false;
 	same = walk_bins_are_sound(cache);
 	same &= walk_streams_are_sound(cache, &told);
+	same &= walk_rows_are_sound(cache);
 	same &= walk_records_are_sound(cache);
 	same &= walk_hints_are_sound(cache);
 	same &= walk_parts_are_sound(cache);
