@@ -343,6 +343,12 @@ static void full(const char *most)
 	while (n < 8 && rig_figures(&rig).managed_held < 96 * MIB)
 		keep[n++] = rig_alloc(&rig, 16 * MIB, s);
 	ok(rig_figures(&rig).managed_held == 96 * MIB, "%s: full", most);
+	is_int(rig_try(&rig, 40 * MIB, s, GLAKE_ALLOC_MANAGED, &p), -ENOMEM,
+		"more that has to be managed is refused");
+	is_int(rig_error().error_class,
+		strcmp(most, "tier.managed=0") ? GLAKE_ERROR_LIMIT
+					       : GLAKE_ERROR_NOMEM_DEVICE,
+		"for the limit, or for what is free where there is none");
 	is_int(rig_free(&rig, rig_alloc(&rig, 40 * MIB, s), s), 0,
 		"what idles on the GPU");
 	real = rig.drv->ops;
