@@ -37,8 +37,8 @@ static bool choose(struct glk_ahead *a)
 
 	if (slot < a->next)
 		slot = a->next;
-	slot = slot < a->goal ? glk_bits_first_clear(map->mapped, slot, a->goal - 1)
-			      : GLK_BITS_NONE;
+	slot = a->goal ? glk_bits_first_clear(map->mapped, slot, a->goal - 1)
+		       : GLK_BITS_NONE;
 	if (slot == GLK_BITS_NONE) {
 		a->goal = 0; /* until the mark rises again */
 		return false;

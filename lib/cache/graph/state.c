@@ -429,9 +429,9 @@ static const struct want *met_by(const struct restore *r, const struct glk_exten
 static const struct want *cut_by(const struct restore *r, const struct glk_extent *e)
 {
 	uint64_t end = glk_load_relaxed(&e->addr) + e->size;
-	uint64_t slot = (end - 1) & ~(glk_slot_bytes(r->map) - 1);
+	uint64_t slot = end & ~(glk_slot_bytes(r->map) - 1);
 
-	if (e->next || e->nested || !(end & (glk_slot_bytes(r->map) - 1)))
+	if (e->next || e->nested || slot == end)
 		return NULL;
 	for (size_t i = first_above(r, slot); i < r->count && r->want[i].addr < end; i++)
 		if (!r->want[i].kept && r->want[i].shape == SMALL)
