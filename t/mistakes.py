@@ -318,6 +318,8 @@ class Results:
 def go(work, args, until):
     found = [m for name, text in work.text.items() for m in mistakes_of(name, text)]
     results, planted, again, unreached = Results(work), [], 0, 0
+    for key in sorted(results.equal - {key_of(m) for m in found}):
+        print(f"t/mistakes.equal: no such mistake: {key}")
     try:
         runs = work.reach(args, until)
         for run in runs:
