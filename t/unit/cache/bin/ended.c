@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A stream that ends, unannounced, while a request on it waits for the lock: the request is refused, and leaves
- * no row behind that would have the handle, though the stream has work left and so a bit.
+ * no row behind that would have the handle, though the stream has work left and so a bit. And one whose number
+ * has gone to another stream before anybody looked for those that ended: its row is found all the same.
  */
 #include "../rig.h"
 
@@ -19,6 +20,33 @@ static void *ask(void *arg)
 	answer = glk_cache_alloc(&rig.cache, 96 * KIB, ending, 0, &got);
 	error_class = rig_error().error_class;
 	return arg;
+}
+
+static void number_goes_on(void)
+{
+	struct glk_streams *streams = &rig.cache.streams;
+	struct CUstream_st *next;
+	uint32_t id = 0, other = 0;
+
+	rig_open(&rig, NULL);
+	rig_alloc(&rig, MIB, NULL);
+	ending = rig_stream(&rig);
+	rig_free(&rig, rig_alloc(&rig, 64 * KIB, ending), ending);
+	glk_stream_get(streams, ending, NULL, &id);
+	glk_lock(&rig.cache.lock);
+	glk_stream_lose(streams, glk_stream_at(streams, id));
+	glk_clock_sync_all(streams);
+	glk_unlock(&rig.cache.lock);
+	for (int i = 0; i < 8 && other != id; i++) {
+		next = rig_stream(&rig);
+		glk_stream_get(streams, next, NULL, &other);
+	}
+	is_int(other, id, "the number of a stream with freed blocks goes to another one");
+	ok(rig_figures(&rig).quick >= 64 * KIB, "before its blocks do");
+	ok(rig_alloc(&rig, 3 * MIB, NULL) != 0, "a request on neither");
+	is_int((int64_t)rig_figures(&rig).quick, 0, "finds them");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
 }
 
 int main(void)
@@ -69,5 +97,6 @@ int main(void)
 	ok(rig_alloc(&rig, 64 * KIB, other) != 0, "which is served");
 	is_sound(&rig, "the books agree");
 	rig_close(&rig, 2);
+	number_goes_on();
 	return tap_done();
 }
