@@ -225,6 +225,14 @@ static void said(void)
 			host ? "with the host as one thing more"
 			     : "what was said is taken back");
 	}
+	is_int(glk_cache_managed_say(&rig.cache, p, 0, GLK_MANAGED_PREFER,
+		       (struct glk_place){GLK_PLACE_HOST, 0}),
+		0, "a place, and nobody who uses it");
+	is_int(rig_free(&rig, p, s), 0, "freed");
+	calls = rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE);
+	ok(managed(&rig, 6 * MIB, s) == p, "given again");
+	is_int((int64_t)(rig_calls(&rig, GLAKE_CALL_MANAGED_ADVISE) - calls), 1,
+		"the place alone is taken back");
 	rig_close(&rig, 1);
 }
 
