@@ -66,12 +66,12 @@ static uint64_t mark_of(unsigned round, int tooth)
 	return UINT64_C(0x676c616b65) << 24 | (uint64_t)round << 8 | (uint64_t)tooth;
 }
 
-/* The size of a large page: what a large block is made of. */
+/* The size of a large page: what a large block is made of that has no room for a huge one. */
 static int find_page_size(struct comb *comb)
 {
 	struct glake_block block = {.sz = sizeof(block)};
 	void *ptr = NULL;
-	int err = allocate(comb, (size_t)64 << 20, &ptr);
+	int err = allocate(comb, (size_t)48 << 20, &ptr);
 
 	if (err)
 		return err;

@@ -117,7 +117,8 @@ for line in sys.stdin:
 class Child:
     def __init__(self, folder):
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("GLAKE_", "PYTHON"))}
-        clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
+        clean.update(GLAKE_DRIVER_BACKEND="soft", GLAKE_POOL_LARGE_PAGE="16MiB",
+                     GLAKE_LIBRARY_PATH=os.path.dirname(PLUGIN),
                      PYTHONDONTWRITEBYTECODE="1",
                      PYTHONPATH=SOURCE + ":" + folder)
         self.run = subprocess.Popen([sys.executable, "-S", "-c", CHILD], env=clean, text=True,
