@@ -180,7 +180,7 @@ static void *run(void *arg)
 		chosen = choose(a);
 		if (chosen)
 			grow(a);
-		carried = !chosen && glk_prefetch_carry(cache);
+		carried = !chosen && cache->above->carry(cache);
 		glk_plan_leave(cache);
 		/* one whose time is over is dropped at once, and so may be all behind it */
 		if (carried)

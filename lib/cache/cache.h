@@ -85,8 +85,9 @@ struct glk_hearer {
 struct glk_above {
 	/* Reserves the addresses of the GPU, once. 0, -ENOMEM, or the driver's error; the next call tries again. */
 	int (*start)(struct glk_cache *cache);
-	/* glk_beside_release() */
+	/* glk_beside_release(), glk_prefetch_carry() */
 	bool (*yield)(void *cache, uint64_t bytes);
+	bool (*carry)(struct glk_cache *cache);
 };
 
 struct glk_cache {
@@ -262,6 +263,9 @@ void glk_fill_ask(struct glk_cache *cache);
 /* The part of the GPU, or of the budget, that is held, for policy.target; 0 where that is a number.
  * Under the lock. */
 double glk_fill(struct glk_cache *cache);
+/* What may be held beside so many live bytes, by policy.target, and by a small job at the least. Likewise. */
+#define GLK_TARGET_LEAST (UINT64_C(16) << 20)
+uint64_t glk_fill_above(struct glk_cache *gpu, uint64_t peak);
 
 /* arena/serve.c, block.c, dependency.c: contracts as in glake/memory.h and glake/stream.h. */
 int glk_cache_alloc(struct glk_cache *cache, size_t size, struct CUstream_st *stream,

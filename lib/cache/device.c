@@ -129,7 +129,7 @@ static int start(struct glk_cache *cache)
 	return err;
 }
 
-static const struct glk_above above = {start, glk_beside_release};
+static const struct glk_above above = {start, glk_beside_release, glk_prefetch_carry};
 
 int glk_cache_init(struct glk_cache *cache, struct glk_drv *drv, struct glk_pool *pool,
 	const struct glk_conf *conf, int device)

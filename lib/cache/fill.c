@@ -47,3 +47,11 @@ double glk_fill(struct glk_cache *cache)
 		cache->fill = fill;
 	return cache->fill;
 }
+
+uint64_t glk_fill_above(struct glk_cache *gpu, uint64_t peak)
+{
+	double target = glk_conf_target(gpu->conf, glk_fill(gpu));
+	uint64_t more = (uint64_t)((double)peak * (target - 1));
+
+	return more > GLK_TARGET_LEAST ? more : GLK_TARGET_LEAST;
+}

@@ -20,7 +20,7 @@ static uint64_t excess(struct glk_cache *cache)
 	uint64_t held = glk_node_own(cache->node);
 	uint64_t idle = glk_arena_idle(&cache->arena, cache->node);
 	uint64_t used = held > idle ? held - idle : 0;
-	uint64_t keep = used + glk_supply_above(cache, used) + cache->conf->pool_ahead;
+	uint64_t keep = used + glk_fill_above(cache, used) + cache->conf->pool_ahead;
 
 	return held > keep ? held - keep : 0;
 }
@@ -79,7 +79,7 @@ static bool hoards(struct glk_cache *cache, const struct glk_seats *sum)
 	uint64_t taken = cache->arena.map.taken;
 
 	return taken > sum->given &&
-		taken - sum->given > glk_supply_above(cache, sum->given);
+		taken - sum->given > glk_fill_above(cache, sum->given);
 }
 
 static void give_back(struct glk_cache *cache, bool flush)
@@ -107,7 +107,7 @@ static void give_back(struct glk_cache *cache, bool flush)
 /* Whether there may be something to give back. */
 static bool is_due(struct glk_cache *cache)
 {
-	return glk_node_own(cache->node) > glk_supply_above(cache, 0);
+	return glk_node_own(cache->node) > glk_fill_above(cache, 0);
 }
 
 /* A turn of the thread. */

@@ -7,6 +7,7 @@
  * the GPU.
  *
  *	serve.c		from beginning to end: place, pages, its entry in the tables
+ *	place.c		where it finds its place
  *	small.c		the place of a small block
  *	order.c		which memory its stream may have, and behind what
  *	back.c		pages behind its place
@@ -70,7 +71,7 @@ static inline struct glk_node *glk_request_node(
 		return request->node;
 	return arena->ops->host ? arena->gpu->host : arena->map.node;
 }
-/* serve.c. The place of a request, searched with what is known, and again with what the streams have to
+/* place.c. The place of a request, searched with what is known, and again with what the streams have to
  * tell if it would cost calls of the driver. More addresses are reserved where there is none. 0,
  * or -ENOMEM (class ADDRESS). */
 int glk_place_seek(struct glk_arena *arena, struct glk_request *request,
@@ -155,8 +156,6 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 /* Bytes that may be held, with a request of so many more, before memory is looked for more
  * closely. */
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size);
-/* What may be held beside so many bytes that are in use. */
-uint64_t glk_supply_above(struct glk_cache *gpu, uint64_t used);
 
 /*
  * trim.c, which gives the lock up meanwhile. Pages that stay since work on them is under way: so much of it as
@@ -173,6 +172,10 @@ uint64_t glk_trim_release(struct glk_arena *home, struct glk_node *node, uint64_
 	uint32_t groups, struct glk_late *late);
 /* Free ones alone. */
 uint64_t glk_trim_drain(struct glk_cache *gpu, struct glk_node *node, uint64_t bytes);
+/* What is mapped nowhere and what lies idle of a node, until it holds no more than that; and of the host, but for what
+ * tier.place_reserve keeps, which has none that are lent, or with `lent` what is lent alone. 0 or the driver's error. */
+int glk_trim_node(struct glk_cache *cache, struct glk_node *node, uint64_t keep);
+int glk_trim_host(struct glk_cache *cache, bool lent);
 
 /* refusal.c. -ENOMEM, with a record that says how many bytes of pages were missing, and what there is; or for how
  * many bytes there are no addresses. */

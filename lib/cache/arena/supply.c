@@ -316,9 +316,6 @@ static int grow_all(struct order *o, uint64_t most)
 	return err;
 }
 
-/* A small job may hold this much more than is live. */
-#define TARGET_LEAST (UINT64_C(16) << 20)
-
 /* Blocks that wait in bins may have this part of what may be held above the peak. */
 #define WAITING 4
 
@@ -338,25 +335,11 @@ static uint64_t peak_of(struct glk_cache *gpu, uint64_t size)
 	return peak < live ? live : peak;
 }
 
-/* What may be held beside such a peak. */
-static uint64_t target_above(struct glk_cache *gpu, uint64_t peak)
-{
-	double target = glk_conf_target(gpu->conf, glk_fill(gpu));
-	uint64_t more = (uint64_t)((double)peak * (target - 1));
-
-	return more > TARGET_LEAST ? more : TARGET_LEAST;
-}
-
-uint64_t glk_supply_above(struct glk_cache *gpu, uint64_t used)
-{
-	return target_above(gpu, used);
-}
-
 uint64_t glk_supply_target(struct glk_cache *gpu, uint64_t size)
 {
 	uint64_t peak = peak_of(gpu, size);
 
-	return peak + target_above(gpu, peak);
+	return peak + glk_fill_above(gpu, peak);
 }
 
 bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t bytes)
@@ -368,7 +351,7 @@ bool glk_supply_is_plenty(const struct glk_arena *arena, uint64_t size, uint64_t
 	if (arena != &gpu->arena || glk_conf_target(gpu->conf, glk_fill(gpu)) < PLENTY)
 		return false;
 	peak = peak_of(gpu, size);
-	most = peak + target_above(gpu, peak);
+	most = peak + glk_fill_above(gpu, peak);
 	return held + bytes <= most && most <= glk_load_relaxed(&gpu->node->budget);
 }
 
@@ -382,7 +365,7 @@ bool glk_supply_drain(struct glk_arena *arena, uint64_t size)
 		return false;
 	rest = glk_arena_idle(&gpu->arena, gpu->node);
 	peak = peak_of(gpu, size);
-	above = target_above(gpu, peak);
+	above = glk_fill_above(gpu, peak);
 	if (map->taken <= gpu->sum.given + above / WAITING &&
 		(rest >= size || glk_node_own(gpu->node) + size - rest <= peak + above))
 		return false;
@@ -401,7 +384,7 @@ static GLK_COLD void pack(struct glk_arena *arena, uint64_t size, uint64_t besid
 	if (beside <= held / BESIDE || !arena->binned)
 		return;
 	peak = peak_of(gpu, size);
-	above = target_above(gpu, peak);
+	above = glk_fill_above(gpu, peak);
 	above = above > peak / BESIDE ? above : peak / BESIDE;
 	arena->map.packs = true;
 	/* before the target is reached, so that it is not passed */
@@ -429,7 +412,7 @@ void glk_supply_weigh(struct glk_arena *arena, uint64_t size)
 		arena->gpu->weighed = arena->gpu->served;
 	used = arena->gpu->sum.given + idle;
 	map->packs = map->tight = false;
-	if (stock->page_bytes > used + TARGET_LEAST)
+	if (stock->page_bytes > used + GLK_TARGET_LEAST)
 		pack(arena, size, stock->page_bytes - used);
 }
 
@@ -446,7 +429,7 @@ bool glk_supply_tight(const struct glk_arena *arena, uint64_t size)
 	if (slack >= held / 5)
 		return false;
 	peak = peak_of(gpu, size);
-	most = peak + target_above(gpu, peak);
+	most = peak + glk_fill_above(gpu, peak);
 	if (most > budget)
 		most = budget > peak ? budget : peak;
 	/* a fifth more than the target leaves room for is what other waste adds up to */

@@ -191,8 +191,7 @@ static int give_idle(
 	return r.err;
 }
 
-/* What is mapped nowhere goes too. */
-static int trim(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
+int glk_trim_node(struct glk_cache *cache, struct glk_node *node, uint64_t keep)
 {
 	glk_trim_drain(cache, node, excess(node, keep));
 	return give_idle(
@@ -235,8 +234,7 @@ static int trim_lent(struct glk_cache *cache)
 		(struct release){.left = UINT64_MAX, .lent = true});
 }
 
-/* Pages of the host, but for what tier.place_reserve keeps; that has none that are lent. */
-static int trim_host(struct glk_cache *cache, bool lent)
+int glk_trim_host(struct glk_cache *cache, bool lent)
 {
 	uint64_t keep = cache->conf->tier_place_reserve;
 	int err;
@@ -250,7 +248,7 @@ static int trim_host(struct glk_cache *cache, bool lent)
 	keep += glk_load_relaxed(&cache->host->borrowed);
 	if (glk_load_relaxed(&cache->moves))
 		keep += cache->mover.store.held + cache->mover.store.packs;
-	return trim(cache, cache->host, keep);
+	return glk_trim_node(cache, cache->host, keep);
 }
 
 int glk_trim_ready(struct glk_arena *arena)
@@ -262,79 +260,10 @@ int glk_trim_ready(struct glk_arena *arena)
 	glk_plan_begin(cache);
 	glk_event_poll(&cache->streams);
 	err = arena == &cache->arena
-		? trim(cache, cache->node, 0)
+		? glk_trim_node(cache, cache->node, 0)
 		: give_idle(arena, cache->node,
 			  (struct release){.left = UINT64_MAX, .of = &arena->map});
 	glk_plan_end(cache);
 	glk_plan_leave(cache);
 	return err;
-}
-
-/* Of GPUs that had them for a copy, which may be under way: an exchange could not wait for it. */
-static void settle_rights(struct glk_cache *cache)
-{
-	struct glk_streams *streams = &cache->streams;
-	const struct glk_mover *mover = &cache->mover;
-	uint64_t set = glk_stream_mask(glk_stream_enter(streams, mover->out)) |
-		glk_stream_mask(glk_stream_enter(streams, mover->back));
-
-	glk_plan_close(cache);
-	if (!glk_clock_sync(streams, set))
-		glk_peer_settle(cache);
-	glk_plan_open(cache);
-}
-
-/* Of memory of the host all that lies idle, or only what is lent. */
-static int trim_all(
-	struct glk_cache *cache, uint64_t keep, bool lent, uint64_t *ret_released)
-{
-	uint64_t before, after;
-	int err = 0, failed;
-
-	*ret_released = 0;
-	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
-		return 0;
-	glk_graph_refresh(cache);
-	glk_lock(&cache->lock);
-	glk_ahead_rest(cache);
-	before = glk_load_relaxed(&cache->node->held);
-	if (glk_peer_is_due(cache))
-		settle_rights(cache);
-	glk_plan_enter(cache);
-	glk_plan_begin(cache);
-	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
-		err = glk_graph_reap(cache);
-	glk_quick_flush(cache);
-	glk_event_poll_whole(&cache->streams, true);
-	failed = trim(cache, cache->node, keep);
-	err = err ? err : failed;
-	failed = trim_host(cache, lent);
-	err = err ? err : failed;
-	failed = glk_managed_trim(cache);
-	if (glk_load_relaxed(&cache->moves)) {
-		if (lent)
-			glk_mover_give(&cache->mover);
-		else
-			glk_mover_trim_all(&cache->mover);
-	}
-	glk_plan_end(cache);
-	glk_plan_leave(cache);
-	after = glk_load_relaxed(&cache->node->held);
-	/* others may have made more than this gave back */
-	*ret_released = before > after ? before - after : 0;
-	glk_unlock(&cache->lock);
-	if (!lent)
-		glk_hostpool_trim(&cache->hostpool);
-	GLK_PROBE3(trim, cache->device, keep, *ret_released);
-	return err ? err : failed;
-}
-
-int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
-{
-	return trim_all(cache, keep, false, ret_released);
-}
-
-int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
-{
-	return trim_all(cache, keep, true, ret_released);
 }

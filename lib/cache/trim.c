@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the program has given back: all that lies idle, of all arenas. */
+#include "base/probe.h"
+#include "cache/ahead.h"
+#include "cache/bin/quick.h"
+#include "cache/exchange.h"
+#include "cache/graph/graph.h"
+#include "cache/managed/managed.h"
+#include "cache/plan.h"
+
+/* Of GPUs that had them for a copy, which may be under way: an exchange could not wait for it. */
+static void settle_rights(struct glk_cache *cache)
+{
+	struct glk_streams *streams = &cache->streams;
+	const struct glk_mover *mover = &cache->mover;
+	uint64_t set = glk_stream_mask(glk_stream_enter(streams, mover->out)) |
+		glk_stream_mask(glk_stream_enter(streams, mover->back));
+
+	glk_plan_close(cache);
+	if (!glk_clock_sync(streams, set))
+		glk_peer_settle(cache);
+	glk_plan_open(cache);
+}
+
+/* Of memory of the host all that lies idle, or only what is lent. */
+static int trim_all(
+	struct glk_cache *cache, uint64_t keep, bool lent, uint64_t *ret_released)
+{
+	uint64_t before, after;
+	int err = 0, failed;
+
+	*ret_released = 0;
+	if (!glk_load_acquire(&cache->started)) /* pairs with: glk_cache_start */
+		return 0;
+	glk_graph_refresh(cache);
+	glk_lock(&cache->lock);
+	glk_ahead_rest(cache);
+	before = glk_load_relaxed(&cache->node->held);
+	if (glk_peer_is_due(cache))
+		settle_rights(cache);
+	glk_plan_enter(cache);
+	glk_plan_begin(cache);
+	if (glk_graphs(cache) && glk_graphs(cache)->leaving)
+		err = glk_graph_reap(cache);
+	glk_quick_flush(cache);
+	glk_event_poll_whole(&cache->streams, true);
+	failed = glk_trim_node(cache, cache->node, keep);
+	err = err ? err : failed;
+	failed = glk_trim_host(cache, lent);
+	err = err ? err : failed;
+	failed = glk_managed_trim(cache);
+	if (glk_load_relaxed(&cache->moves)) {
+		if (lent)
+			glk_mover_give(&cache->mover);
+		else
+			glk_mover_trim_all(&cache->mover);
+	}
+	glk_plan_end(cache);
+	glk_plan_leave(cache);
+	after = glk_load_relaxed(&cache->node->held);
+	/* others may have made more than this gave back */
+	*ret_released = before > after ? before - after : 0;
+	glk_unlock(&cache->lock);
+	if (!lent)
+		glk_hostpool_trim(&cache->hostpool);
+	GLK_PROBE3(trim, cache->device, keep, *ret_released);
+	return err ? err : failed;
+}
+
+int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
+{
+	return trim_all(cache, keep, false, ret_released);
+}
+
+int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released)
+{
+	return trim_all(cache, keep, true, ret_released);
+}
