@@ -26,6 +26,7 @@ struct glk_row *glk_quick_row(
 	if (!glk_load_relaxed(&row->entered))
 		row->bin = &cache->bins[(size_t)stream * GLK_BINS];
 	row->key = (uintptr_t)handle;
+	glk_poke_relaxed(&row->met, 0);
 	glk_store_relaxed(&row->handle,
 		glk_load_relaxed(&cache->diverted) ? GLK_ROW_ENDED : handle);
 	glk_store_release(&row->entered, true); /* pairs with: sit */

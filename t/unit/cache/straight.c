@@ -204,6 +204,14 @@ static void keeps(void)
 	ok(!hits_again(7 * MIB, a),
 		"and what is born when nobody waits any more is none");
 	is_int((int64_t)rig_figures(&straight).quick, 0, "what it kept made way");
+	glk_store_relaxed(waiters, 1);
+	for (int i = 0; i < 4; i++)
+		hits_again(5 * MIB, b);
+	glk_store_relaxed(waiters, 0);
+	glk_cache_stream_end(&straight.cache, b);
+	b = rig_stream(&straight);
+	ok(!hits_again(5 * MIB, b),
+		"nor does a stream that has the number of one that ended");
 	ok(rig_is_sound(&straight), "the books agree");
 	glk_cache_trim(&straight.cache, 0, &freed);
 	is_int((int64_t)rig_figures(&straight).reserved, 0, "a trim has all of it");
