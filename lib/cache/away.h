@@ -75,24 +75,24 @@ int glk_asked(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream
 void glk_away_announce(struct glk_cache *cache, struct glk_moving *m);
 void glk_away_done(struct glk_cache *cache, struct glk_moving *m);
 
-/* suspend.c. What concerns all blocks of a GPU is done by one at a time; others wait. The first takes the
+/* moving.c. What concerns all blocks of a GPU is done by one at a time; others wait. The first takes the
  * lock of the GPU, the other gives it up. */
 void glk_turn_begin(struct glk_cache *cache);
 void glk_turn_end(struct glk_cache *cache);
-/* While contents go: behind each event that tells of them, idle pages of an arena go back to the driver. 0
+/* suspend.c. While contents go: behind each event that tells of them, idle pages of an arena go back to the driver. 0
  * or the driver's error. */
 int glk_away_release(struct glk_arena *arena);
 /* -EAGAIN with a record while the GPU is suspended, else 0. */
 int glk_suspended(const struct glk_cache *cache);
 
-/* vacate.c. A content of blocks that are claimed, 0 for none, goes to the host if another GPU has some of it.
+/* away.c. A content of blocks that are claimed, 0 for none, goes to the host if another GPU has some of it.
  * Gives the lock up meanwhile. As glk_move_home(). */
 int glk_away_home(struct glk_cache *cache, uint32_t run);
 /* Calls `fn` for each live block of an arena that is no small one, claimed, in the order of addresses,
  * until it fails. Others have the lock now and then, and free blocks meanwhile. What `fn` answered last. */
 typedef int (*glk_away_fn)(struct glk_arena *arena, struct glk_extent *e, void *arg);
 int glk_away_each(struct glk_arena *arena, glk_away_fn fn, void *arg);
-/* suspend.c: the same in all arenas whose blocks may be away. */
+/* The same in all arenas whose blocks may be away. */
 int glk_away_everywhere(struct glk_cache *cache, glk_away_fn fn, void *arg);
 
 #endif

@@ -382,12 +382,12 @@ void glk_pin_mark(struct glk_pin *pin);
  * or 0, or another error. */
 int glk_beside_serve(struct glk_arena *arena, const struct glk_request *request, int err,
 	struct glk_seat *seat, uint64_t *ret_addr);
-/* Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
- * meanwhile. */
-bool glk_beside_release(void *cache, uint64_t bytes);
 /* Whether another GPU lends memory, as the configuration has it, to requests for which there is no room, and to
  * contents that go away. */
 void glk_beside_lend(struct glk_cache *cache, bool place, bool away);
+/* placed.c, likewise. Gives so many bytes of the host back that nobody uses; whether there were any. Gives the lock up
+ * meanwhile. */
+bool glk_beside_release(void *cache, uint64_t bytes);
 /* The part of what a block has in place that another GPU has lent. */
 uint64_t glk_beside_lent(const struct glk_map *map, const struct glk_extent *e);
 /* Bytes of a block that lie in memory of the host, in place. */
@@ -413,7 +413,7 @@ int glk_cache_managed_ask(struct glk_cache *cache, uint64_t addr, uint64_t size,
 int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t size,
 	struct glk_place place, struct CUstream_st *stream);
 
-/* away.c, advice.c, quiet.c, suspend.c: contracts as in glake/tier.h. */
+/* asked.c, advice.c, quiet.c, suspend.c: contracts as in glake/tier.h. */
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 struct glk_portion {
@@ -536,7 +536,7 @@ void glk_peer_stays(struct glk_cache *cache, uint64_t gpus);
 bool glk_peer_is_due(struct glk_cache *cache);
 void glk_peer_settle(struct glk_cache *cache);
 
-/* arena/trim.c: as glake_trim(). */
+/* trim.c: as glake_trim(). */
 int glk_cache_trim(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);
 /* The same, but that idle memory of the host is kept for the next time; what is lent goes to its lender. */
 int glk_cache_trim_gpu(struct glk_cache *cache, uint64_t keep, uint64_t *ret_released);

@@ -134,7 +134,7 @@ struct glk_request {
 	bool climbs;   /* because it has its turn on the ladder */
 };
 
-/* beside.c. What a block has on the host, in place, is counted while it is not away: before it moves, and
+/* placed.c. What a block has on the host, in place, is counted while it is not away: before it moves, and
  * after. */
 void glk_beside_count(struct glk_arena *arena, const struct glk_extent *e, bool more);
 

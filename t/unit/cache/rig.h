@@ -51,6 +51,20 @@ struct rig {
 	int streams, events, captures;
 };
 
+/* Threads that are begun from now on cannot be had, until what this answers is put back. */
+static inline pthread_attr_t rig_no_threads(void)
+{
+	pthread_attr_t before, attr;
+
+	pthread_getattr_default_np(&before);
+	pthread_getattr_default_np(&attr);
+	/* more than there are addresses */
+	if (pthread_attr_setstacksize(&attr, (size_t)1 << 60) ||
+		pthread_setattr_default_np(&attr))
+		tap_bail("the size of stacks");
+	return before;
+}
+
 static inline struct glake_error rig_error(void)
 {
 	struct glake_error error = {.sz = sizeof(error)};
