@@ -19,6 +19,7 @@
  *   tag.h       blocks that leave the GPU together, by name
  *   elastic.h   blocks that are addresses first, and get memory by ranges
  *   kv.h        caches of tokens, for sequences that grow
+ *   planner.h   which requests of a serving engine run, and what of their caches is on the GPU
  *   pin.h       blocks that others know, which stay or are announced when they move
  *   managed.h   memory that the driver moves to who touches it
  *   stats.h     figures: memory, requests, driver calls
@@ -56,6 +57,7 @@
 #include <glake/map.h>
 #include <glake/memory.h>
 #include <glake/pin.h>
+#include <glake/planner.h>
 #include <glake/refusal.h>
 #include <glake/share.h>
 #include <glake/soft.h>

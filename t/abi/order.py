@@ -41,6 +41,7 @@ FACES = {
     "share/share.h",
     "cache/cache.h",
     "kv/kv.h",
+    "kv/planner.h",  # beside it, as an idea of its own
     "cache/survey.h",  # what figures are made of
     "cache/bin/hit.h",  # inlined into the public functions
     "watch/counter.h",
