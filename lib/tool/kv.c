@@ -2,21 +2,25 @@
 /* glakectl kv: the KV caches of a running process. */
 #include "tool/figure.h"
 #include "tool/process.h"
+#include "tool/simulate.h"
 #include "tool/tool.h"
 #include "wire/wire.h"
 
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static const char help[] =
 	"usage: glakectl kv [--json] [PID|PROGRAM]\n"
+	"       glakectl kv simulate [OPTION]... [REQUESTS]\n"
 	"\n"
 	"Shows the KV caches (glake_kv_open) of a process that runs with glake and\n"
 	"rpc.socket=yes: sequences and their tokens, what these need, the pages held for them,\n"
 	"what sharing saves, and how many pages were there before they were needed. It may be\n"
-	"left out where there is but one process.\n"
+	"left out where there is but one process. With 'simulate' requests of an engine that is\n"
+	"not there are planned: see glakectl kv simulate --help.\n"
 	"\n"
 	"  -j, --json  for programs\n"
 	"  -h, --help  show this help\n";
@@ -101,6 +105,10 @@ int glk_tool_kv(int argc, char **argv)
 	bool json = false;
 	int c;
 
+	if (argc > 1 && !strcmp(argv[1], "simulate")) {
+		argv[1] = argv[0];
+		return sim_command(argc - 1, argv + 1);
+	}
 	while ((c = glk_tool_option(argc, argv, long_options)) != -1) {
 		switch (c) {
 		case 'j':

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""
+python3 -m glake.curves RESULT.json -o PICTURE.svg: what glakectl kv simulate --json found, by policy: time to the first
+token, time of a token, requests that missed an objective and tokens a second over the rate, where there are several
+rates; else memory and requests over time. It needs matplotlib, and draws what that can: SVG, PNG, PDF.
+"""
+
+import argparse
+import json
+import sys
+
+POLICIES = {"first": ("first come, first served", "#8a8a8a"), "swap": ("whole requests leave", "#c98a1b"),
+            "layers": ("layers leave", "#1b6fc9")}
+
+
+def rows_of(result, policy):
+    """The points that have a policy, by rate."""
+    return sorted((point for point in result["points"] if policy in point), key=lambda point: point["rate"])
+
+
+def draw_rates(result, figure):
+    """Four figures over the rate."""
+    scale = result.get("knee_rate", 0)
+    figures = (("first token, s, mean", lambda of: of["first_token_s"]["mean"], "log"),
+               ("a token, ms, 99 of 100 within", lambda of: of["token_s"]["p99"] * 1e3, "linear"),
+               ("late, % of the requests", lambda of: 100 * of["late"] / of["requests"], "linear"),
+               ("tokens a second", lambda of: of["tokens_per_s"], "linear"))
+    for place, (name, value, way) in zip(figure.subplots(2, 2).flat, figures):
+        for policy, (text, colour) in POLICIES.items():
+            rows = rows_of(result, policy)
+            place.plot([row["rate"] / (scale or 1) for row in rows], [value(row[policy]) for row in rows],
+                       label=text, color=colour, marker="o", markersize=3)
+        place.set_title(name, loc="left", fontsize=9)
+        place.set_yscale(way)
+        place.set_xlabel("rate, of R" if scale else "requests a second", fontsize=8)
+        place.tick_params(labelsize=8)
+        place.grid(alpha=0.3)
+    figure.axes[0].axhline(result["objective_first_s"], color="black", linewidth=0.8, linestyle=":")
+    figure.axes[1].axhline(result["objective_token_s"] * 1e3, color="black", linewidth=0.8, linestyle=":")
+    figure.axes[0].legend(fontsize=8, frameon=False)
+
+
+def draw_time(result, figure):
+    """Memory and requests over time, of the one rate there is."""
+    point = result["points"][0]
+    policies = [policy for policy in POLICIES if policy in point]
+    places = figure.subplots(len(policies), 2, squeeze=False)
+    for (left, right), policy in zip(places, policies):
+        samples = point[policy]["samples"]
+        at = [sample["at_s"] for sample in samples]
+        left.set_title(f"{POLICIES[policy][0]}: GiB", loc="left", fontsize=9)
+        left.plot(at, [sample["used_bytes"] / 2**30 for sample in samples], label="GPU", color="#1b6fc9")
+        left.plot(at, [sample["host_bytes"] / 2**30 for sample in samples], label="host", color="#c98a1b")
+        right.set_title("requests", loc="left", fontsize=9)
+        for name, colour in (("waiting", "#8a8a8a"), ("away", "#c98a1b"), ("running", "#1b6fc9")):
+            right.plot(at, [sample[name] for sample in samples], label=name, color=colour)
+        for place in (left, right):
+            place.legend(fontsize=7, frameon=False)
+            place.set_xlabel("s", fontsize=8)
+            place.tick_params(labelsize=8)
+            place.grid(alpha=0.3)
+
+
+def draw(result, path):
+    """A picture of a result; the kind is by the name of the file."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    many = len(result["points"]) > 1
+    height = 6 if many else 2.6 * sum(policy in result["points"][0] for policy in POLICIES)
+    figure = pyplot.figure(figsize=(9, height), layout="constrained")
+    figure.suptitle(f"{result['model']}, {result['hardware']}, {result['memory_bytes'] / 2**30:.1f} GiB for caches", fontsize=10)
+    (draw_rates if many else draw_time)(result, figure)
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def main(arguments=None):
+    """The command; the exit status."""
+    parser = argparse.ArgumentParser(prog="python3 -m glake.curves", description="Draws what glakectl kv simulate --json found.")
+    parser.add_argument("result", help="the JSON; - for the standard input")
+    parser.add_argument("-o", "--output", required=True, metavar="PICTURE", help="SVG, PNG or PDF, by its name")
+    wanted = parser.parse_args(arguments)
+    try:
+        with (sys.stdin if wanted.result == "-" else open(wanted.result, encoding="utf-8")) as file:
+            result = json.load(file)
+        draw(result, wanted.output)
+    except ImportError:
+        print("glake.curves: matplotlib is not installed: apt install python3-matplotlib, or pip install matplotlib",
+              file=sys.stderr)
+        return 1
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        print(f"glake.curves: {wanted.result}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
