@@ -38,13 +38,17 @@ struct CUstream_st;
 /* What a block has in one page. */
 struct glake_piece {
 	int fd;		   /* of the page; closed on exec */
-	uint32_t flags;	   /* 0 */
+	uint32_t flags;	   /* GLAKE_PIECE_READ or 0, one for all pieces */
 	size_t page_size;  /* of the page, bytes */
 	size_t offset;	   /* of the block's bytes in the page */
 	size_t length;	   /* of the block's bytes in the page */
 	uint64_t number;   /* of the page, see glake_export_list; 0: unknown */
 	uint64_t reserved; /* 0 */
 };
+
+/* The importer may read the page and not write it: a kernel of his that does ends in an illegal access, and the exporter
+ * goes on. For who asks for it: a descriptor itself lets its bearer do both. */
+#define GLAKE_PIECE_READ 0x1u
 
 /* Most pieces that one import takes. */
 #define GLAKE_PIECES_MAX ((size_t)1 << 20)
@@ -140,7 +144,7 @@ GLAKE_EXPORT int glake_dmabuf(
 
 /*
  * Maps the pages of a block of another process, or of this one, behind one run of addresses,
- * usable by GPU `device` and its peers. The descriptors stay the caller's and may be closed
+ * usable by GPU `device` and its peers, to be read and written, or with GLAKE_PIECE_READ read. The descriptors stay the caller's and may be closed
  * afterwards. The memory is not the context's: no budget and no figure counts it, glake_query
  * does not know it and glake_free refuses it.
  *
@@ -150,9 +154,9 @@ GLAKE_EXPORT int glake_dmabuf(
  * size		bytes of the block, the sum of the lengths
  *
  * Returns 0, or -EINVAL (no piece or more than GLAKE_PIECES_MAX, pieces that do not join or
- * do not sum up, a descriptor that is closed or no page, memory of another GPU, unknown
- * device, NULL), -E2BIG (pieces of a newer library), -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or
- * NOMEM_DEVICE for tables of the driver), -EOPNOTSUPP, -EMFILE (the software device keeps a
+ * do not sum up, flags that are not one for all, a descriptor that is closed or no page, memory of
+ * another GPU, unknown device, NULL), -E2BIG (pieces of a newer library), -ENOMEM (ADDRESS, LIMIT,
+ * NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EOPNOTSUPP, -EMFILE (the software device keeps a
  * descriptor a page), -ESTALE, -ENODEV, -EIO. A refused call changes nothing.
  * Thread: any. Blocks: for the driver. Driver calls: a reservation; import, map and release a
  * page; set access.
@@ -223,7 +227,7 @@ typedef int (*glake_mirror_fds_fn)(void *arg, size_t first, size_t count, int *r
  * fds		called for pages that are not mapped, with no lock that glake_mirror_close or
  *		glake_mirror_trim take
  *
- * Returns 0, or -EINVAL (as glake_import; pieces without a number, an address that does not fit
+ * Returns 0, or -EINVAL (as glake_import; GLAKE_PIECE_READ; pieces without a number, an address that does not fit
  * them, no mirror of the context: NOT_MINE), -E2BIG (pieces of a newer library), -EBUSY (BUSY: other
  * pages are in use at these addresses, which an exporter that keeps its promise does not say),
  * -ENOMEM (ADDRESS, LIMIT, NOMEM_HOST, or NOMEM_DEVICE for tables of the driver), -EOPNOTSUPP,

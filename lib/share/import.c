@@ -30,6 +30,7 @@ struct glk_import {
 	uint64_t page;	 /* handle that is still to be given back, if `has_page` */
 	uint64_t addr;	 /* as it was given */
 	bool has_page;
+	bool reads;    /* and does not write */
 	uint8_t state; /* enum import_state */
 };
 
@@ -128,9 +129,13 @@ int glk_import_check(const struct glk_imports *imports, const struct glake_piece
 	for (size_t i = 0; i < count; i++) {
 		const struct glake_piece *p = &pieces[i];
 
-		if (p->flags || p->reserved)
+		if (p->flags & ~GLAKE_PIECE_READ || p->reserved)
 			return glk_error(-E2BIG, GLAKE_ERROR_INVAL,
 				"piece %zu says more than this library knows", i);
+		if (p->flags != pieces[0].flags)
+			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+				"piece %zu may be written or may not, unlike the first",
+				i);
 		if (!p->page_size || p->page_size % imports->node->granularity ||
 			__builtin_add_overflow(span, p->page_size, &span))
 			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
@@ -231,15 +236,18 @@ static int map_all(struct glk_imports *imports, struct glk_import *import,
 }
 
 /* Rights for the GPU and its peers, and no longer for those that were. */
-int glk_import_allow(
-	struct glk_imports *imports, uint64_t addr, uint64_t size, uint64_t was)
+int glk_import_allow(struct glk_imports *imports, uint64_t addr, uint64_t size,
+	uint64_t was, enum glk_access access)
 {
 	struct glk_grant grants[GLK_GRANTS_MAX];
 	struct glk_drv *drv = imports->drv;
 	size_t count = glk_node_grants(imports->node, grants);
 
-	for (size_t i = 1; i < count; i++)
+	grants[0].access = access;
+	for (size_t i = 1; i < count; i++) {
+		grants[i].access = access;
 		was &= ~(UINT64_C(1) << grants[i].who.id);
+	}
 	for (; was; was &= was - 1)
 		grants[count++] =
 			(struct glk_grant){.who = {GLK_PLACE_GPU, __builtin_ctzll(was)}};
@@ -256,7 +264,8 @@ static int publish(struct glk_imports *imports, uint32_t id)
 
 	do {
 		peers = glk_load_relaxed(&imports->node->peers);
-		err = glk_import_allow(imports, import->base, import->mapped, was);
+		err = glk_import_allow(imports, import->base, import->mapped, was,
+			import->reads ? GLK_ACCESS_READ : GLK_ACCESS_WRITE);
 		if (err)
 			return err;
 		was |= peers;
@@ -282,6 +291,7 @@ int glk_import(struct glk_imports *imports, const struct glake_piece *pieces,
 	id = take_entry(imports);
 	if (!id)
 		return -ENOMEM;
+	at(imports, id)->reads = pieces[0].flags & GLAKE_PIECE_READ;
 	err = map_all(imports, at(imports, id), pieces, count, span);
 	if (!err)
 		err = publish(imports, id);
@@ -359,11 +369,15 @@ int glk_import_sweep(struct glk_imports *imports, struct glk_sweep *sweep)
 
 	for (uint32_t id = 1; id <= last && (!err || sweep->anyway); id++) {
 		const struct glk_import *import = at(imports, id);
+		enum glk_access access = sweep->grant.access;
 
 		if (import->state != LIVE && import->state != ENDING)
 			continue;
+		if (import->reads && access == GLK_ACCESS_WRITE)
+			sweep->grant.access = GLK_ACCESS_READ;
 		failed = glk_sweep_range(
 			sweep, imports->drv, import->base, import->mapped);
+		sweep->grant.access = access;
 		err = failed ? failed : err;
 	}
 	return err;

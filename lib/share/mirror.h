@@ -73,8 +73,8 @@ void glk_import_put_by(struct glk_imports *imports, uint64_t page);
 int glk_import_map(
 	struct glk_imports *imports, uint64_t addr, size_t size, uint64_t page, size_t i);
 /* Rights for the GPU and its peers, and no longer for those that `was` names. */
-int glk_import_allow(
-	struct glk_imports *imports, uint64_t addr, uint64_t size, uint64_t was);
+int glk_import_allow(struct glk_imports *imports, uint64_t addr, uint64_t size,
+	uint64_t was, enum glk_access access);
 
 /* Goes through what is imported, as glk_map_access() does. Under the lock. */
 int glk_import_sweep(struct glk_imports *imports, struct glk_sweep *sweep);

@@ -178,7 +178,8 @@ static int allow(const struct opening *o, uint64_t was)
 			addr = glk_mirrored_addr(o->imports, page);
 		size += new ? o->pieces[i].page_size : 0;
 		if (size && (!new || i + 1 == o->count)) {
-			err = glk_import_allow(o->imports, addr, size, was);
+			err = glk_import_allow(
+				o->imports, addr, size, was, GLK_ACCESS_WRITE);
 			size = 0;
 		}
 		page += slots_of(o, i);
@@ -229,6 +230,9 @@ static int check(const struct glk_imports *imports, uint64_t at,
 
 	if (err)
 		return err;
+	if (pieces[0].flags & GLAKE_PIECE_READ)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"what is only to be read is imported by itself");
 	for (size_t i = 0; i < count; i++)
 		if (!pieces[i].number)
 			return glk_error(-EINVAL, GLAKE_ERROR_INVAL,

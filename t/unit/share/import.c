@@ -139,7 +139,8 @@ static void test_lists(void)
 		is_int(import(&rig, &bad, &other), err, what);                           \
 		tap_note("%s", rig_error().text);                                        \
 	} while (0)
-	refused(bad.piece[1].flags = 1, -E2BIG, "a flag that is not known");
+	refused(bad.piece[1].flags = 2, -E2BIG, "a flag that is not known");
+	refused(bad.piece[1].flags = 1, -EINVAL, "a flag that is not that of all");
 	refused(bad.piece[3].reserved = 1, -E2BIG, "content that is not known");
 	refused(bad.piece[1].page_size = 0, -EINVAL, "a page of no bytes");
 	refused(bad.piece[1].page_size = PAGE + 4096, -EINVAL, "one of odd ones");
@@ -209,9 +210,14 @@ static bool reaches(struct rig *rig, uint64_t addr)
 	return may;
 }
 
+static bool reads(struct rig *rig, uint64_t addr, int device)
+{
+	return !glk_soft_work(rig->drv, device, NULL, addr, SIZE, false);
+}
+
 static void test_peers(void)
 {
-	uint64_t addr, first = 0, second = 0;
+	uint64_t addr, first = 0, second = 0, third = 0;
 	struct out out;
 	struct rig rig;
 
@@ -229,9 +235,17 @@ static void test_peers(void)
 	ok(reaches(&rig, first) && reaches(&rig, second), "and changes nothing");
 	is_int(glk_cache_peer(&rig.cache, 1, false), 0, "taken away");
 	ok(!reaches(&rig, first) && !reaches(&rig, second), "from both");
+	for (uint32_t n = 0; n < out.pin.count; n++)
+		out.piece[n].flags = GLAKE_PIECE_READ;
+	import(&rig, &out, &third);
+	is_int(glk_cache_peer(&rig.cache, 1, true), 0, "given again");
+	ok(!reaches(&rig, third) && reads(&rig, third, 1) && reads(&rig, third, 0),
+		"what may be read alone is read by both");
+	is_int(glk_cache_peer(&rig.cache, 1, false), 0, "and taken away");
+	ok(!reads(&rig, third, 1) && reads(&rig, third, 0), "from the other one");
 	close_all(&out);
 	/* not ended: the end of the GPU does it, and counts them */
-	rig_close(&rig, 4);
+	rig_close(&rig, 5);
 }
 
 /* A stream that captures, one that is none: the import is there as before. */

@@ -279,6 +279,10 @@ static void test_change(void)
 		y.piece[i].number = 0;
 	is_int(opens(&y, mirror, &other), -EINVAL, "pages without a number");
 	y = x;
+	for (size_t i = 0; i < y.count; i++)
+		y.piece[i].flags = GLAKE_PIECE_READ;
+	is_int(opens(&y, mirror, &other), -EINVAL, "pages that may be read alone");
+	y = x;
 	y.addr += 4096;
 	is_int(opens(&y, mirror, &other), -EINVAL, "an address that does not fit");
 	y.addr = x.addr;
