@@ -49,6 +49,7 @@
 GLAKE_BEGIN_DECLS
 
 struct glake_kv;
+struct glake_piece;
 
 /* What of a sequence a lane keeps. */
 enum glake_kv_rule {
@@ -65,6 +66,12 @@ struct glake_kv_lane {
 
 /* All lanes of a token beside each other; they have one rule then, and it is no state. */
 #define GLAKE_KV_TOKEN_FRONT 0x1u
+/* Each lane, or all where they lie beside each other, is a block of one physical page, as network cards and those who
+ * register memory for them want it (glake_dmabuf and glake_export of the base of the lane; a NIXL agent registers the
+ * lane as one range). What it costs: the memory for all slots, at their most tokens, is there from glake_kv_open to
+ * glake_kv_close, so that the limit is one for that; a fork and a prefix are copies of all their tokens; there is no
+ * spill (-EOPNOTSUPP), and `ahead` means nothing. */
+#define GLAKE_KV_SINGLE 0x2u
 
 #define GLAKE_KV_LANES_MAX  4096
 #define GLAKE_KV_SLOTS_MAX  65536
@@ -103,7 +110,7 @@ GLAKE_EXPORT int glake_kv_bytes(
  * ret_kv	for the caller to end by glake_kv_close, before the context or after it
  *
  * Returns 0, or -EINVAL (a number out of range, NULL, device, stream), -ENOMEM (ADDRESS: more addresses than map.span;
- * NOMEM_HOST; LIMIT), -E2BIG, -EAGAIN (suspended), -ESTALE, -EIO, -ENODEV. Thread: any. Blocks: as glake_alloc. Driver
+ * NOMEM_HOST; LIMIT; with GLAKE_KV_SINGLE as glake_alloc), -EDQUOT (with that: a limit that is less than all), -E2BIG, -EAGAIN (suspended), -ESTALE, -EIO, -ENODEV. Thread: any. Blocks: as glake_alloc. Driver
  * calls: where addresses must be had, reserve.
  */
 GLAKE_EXPORT int glake_kv_open(struct glake *ctx, int device,
@@ -113,7 +120,7 @@ GLAKE_EXPORT int glake_kv_open(struct glake *ctx, int device,
 /*
  * Ends it with all its sequences, in stream order as glake_free. No other call may be in it, or come; NULL is nothing.
  *
- * Returns 0, or -EINVAL (the stream: then it is not ended), -EIO (likewise). Thread: any. Blocks: as glake_free.
+ * Returns 0, or -EINVAL (the stream: then it is not ended), -EIO (likewise), -EBUSY (BUSY, likewise: a sequence is out). Thread: any. Blocks: as glake_free.
  * Driver calls: as glake_free.
  */
 GLAKE_EXPORT int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream);
@@ -157,6 +164,7 @@ struct glake_kv_figures {
 		shared; /* bytes of pages that sequences and prefixes have together, each but once, which held has not */
 	uint64_t forks, adopts; /* calls that shared something */
 	uint32_t prefixes;	/* that are published */
+	uint32_t outs;		/* exports that have not ended */
 };
 
 /*
@@ -300,6 +308,42 @@ GLAKE_EXPORT int glake_kv_spill(
 GLAKE_EXPORT int glake_kv_fetch(
 	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
 
+/*
+ * Gives tokens of a lane to another process, as the list of the pages that they lie in (share.h): descriptors, and where
+ * in each the bytes are. That process imports them by glake_import(), with the sum of the lengths as the size, and has
+ * token `first` at the beginning and each next one glake_kv_place.token bytes on. With GLAKE_KV_TOKEN_FRONT these are all
+ * lanes of the tokens, from the first one on. The descriptors are the caller's, who sends and closes them.
+ *
+ * While a sequence is out it grows, is forked and published, and nothing of it goes: trim, free, spill, adopt and
+ * glake_kv_close are -EBUSY, the GPU is suspended without the block of the cache, and pages in front of a window stay.
+ * What is written to those tokens later, the importer sees; streams of two processes know nothing of each other
+ * (share.h, Order). A published prefix is given by adopting it. An importer that has it keeps the pages also when this
+ * process has ended, with what was in them then; when it ends itself, this process has to be told and calls
+ * glake_kv_export_end().
+ *
+ * lane		of a state all of it is one token
+ * reads	not 0: the pieces say GLAKE_PIECE_READ, so that the importer cannot write; so they do in any case where
+ *		others share the first page
+ * ret_pieces	a list of `max`: no more are needed than pages of 2 MiB reach into the range; of GLAKE_KV_SINGLE 1
+ *
+ * Returns 0, or -EINVAL (no sequence in the slot, no such lane, NULL, a list that is too short), -ERANGE (tokens that it
+ * has no memory for: 0, beyond what it is ready for, or in front of a window), -EBUSY (BUSY: it is away), -EOPNOTSUPP
+ * (pages that were not made to be exported, see pool.export, or that lie on the host after glake_resume_lazy), -EMFILE
+ * or -ENFILE (LIMIT), -ENOMEM, -ESTALE, -ENODEV, -EIO. A refused call changes nothing and leaves nothing open.
+ * Thread: any. Blocks: as glake_export. Driver calls: as glake_export.
+ */
+GLAKE_EXPORT int glake_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane,
+	uint32_t first, uint32_t tokens, int reads, struct glake_piece *ret_pieces,
+	size_t max, size_t *ret_count);
+
+/*
+ * Says that who got tokens of a lane is done with them, once for each glake_kv_export of it.
+ *
+ * Returns 0, also in a forked child, where nothing happens; -EINVAL (no sequence in the slot, no such lane, one that is
+ * not out), -ESTALE. Thread: any. Blocks: briefly. Driver calls: none.
+ */
+GLAKE_EXPORT int glake_kv_export_end(struct glake_kv *kv, uint32_t slot, uint32_t lane);
+
 /* A sequence. */
 struct glake_kv_sequence {
 	size_t sz;	 /* sizeof(struct glake_kv_sequence) */
@@ -308,7 +352,8 @@ struct glake_kv_sequence {
 	uint32_t most;	 /* and that it may have */
 	uint64_t held;	 /* bytes of its pages, those that it shares among them */
 	uint64_t domain;
-	int away; /* 1: since glake_kv_spill */
+	int away;      /* 1: since glake_kv_spill */
+	uint32_t outs; /* exports of it that have not ended */
 };
 
 /*

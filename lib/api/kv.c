@@ -295,6 +295,36 @@ static int move(
 	return leave(cancel, err);
 }
 
+int glake_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t first,
+	uint32_t tokens, int reads, struct glake_piece *ret_pieces, size_t max,
+	size_t *ret_count)
+{
+	int cancel, err = enter(kv, &cancel);
+
+	if (!err && (lane >= kv->shape.lanes || !ret_pieces || !ret_count))
+		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			"there is no lane %" PRIu32 ", or no place for the pieces", lane);
+	if (!err)
+		err = glk_kv_export(
+			kv, slot, lane, first, tokens, reads, ret_pieces, max, ret_count);
+	return leave(cancel, err);
+}
+
+int glake_kv_export_end(struct glake_kv *kv, uint32_t slot, uint32_t lane)
+{
+	struct glk_context *context;
+	int err;
+
+	if (!kv)
+		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no KV cache");
+	err = glk_context_get(kv->ctx, &context);
+	if (err) /* a forked child: the memory is the parent's */
+		return err == -ENODEV ? 0 : err;
+	return lane < kv->shape.lanes ? glk_kv_export_end(kv, slot, lane)
+				      : glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+						"there is no lane %" PRIu32, lane);
+}
+
 int glake_kv_spill(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
 {
 	return move(kv, slot, stream, false);

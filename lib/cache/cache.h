@@ -362,6 +362,10 @@ struct glk_pin {
 	uint32_t asked, behind;
 };
 
+struct glk_portion {
+	uint64_t offset, bytes; /* from the beginning of a block */
+};
+
 /* The live block that begins at an address, or with `inside` the one that holds it. 0; -EINVAL
  * as glake_free(); -ENOMEM (class LIMIT): pinned too often. */
 int glk_cache_pin(
@@ -374,7 +378,13 @@ int glk_cache_unpin(struct glk_cache *cache, uint64_t addr);
 /* The pin of a block that is out already, freed or not; it is out no longer by that. 0 or
  * -EINVAL. */
 int glk_cache_pinned(struct glk_cache *cache, uint64_t addr, struct glk_pin *ret_pin);
-/* Other processes may have its pages mapped from now on, until these go back to the driver. */
+/* elastic.c. The same for a portion of an elastic block, all of which is to be committed and here, in pages of the GPU: -EBUSY,
+ * -EOPNOTSUPP. The block does not move while any is out; what is committed there is for the caller to leave alone. */
+int glk_cache_pin_portion(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portion, struct CUstream_st *stream,
+	struct glk_pin *ret_pin);
+void glk_cache_unpin_portion(struct glk_cache *cache, uint64_t addr);
+/* pin.c. Other processes may have its pages mapped from now on, until these go back to the driver. */
 void glk_pin_mark(struct glk_pin *pin);
 
 /* beside.c, under the lock: a request of an arena, that of the GPU or of a tag, for which the GPU has no room
@@ -416,10 +426,6 @@ int glk_cache_managed_prefetch(struct glk_cache *cache, uint64_t addr, uint64_t 
 /* asked.c, advice.c, quiet.c, suspend.c: contracts as in glake/tier.h. */
 int glk_cache_spill(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
 int glk_cache_fetch(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream);
-struct glk_portion {
-	uint64_t offset, bytes; /* from the beginning of a block */
-};
-
 /* Either of the two, for a portion of the block, NULL for all of it, and what a ticket has to know of
  * it; NULL: there is none. */
 int glk_cache_move(struct glk_cache *cache, uint64_t addr, struct CUstream_st *stream,

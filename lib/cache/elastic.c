@@ -628,6 +628,82 @@ void glk_elastic_go(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 		go_here(&c, glk_portion_slots(&arena->map, e, &portions[i], true), &use);
 }
 
+/* ---- Out ---- */
+
+/* Ranges whose pages others have: while there are any, nothing of the block moves. */
+
+struct ranging {
+	const struct glk_portion *portion;
+	struct glk_pin *pin;
+};
+
+static int check_slot(
+	const struct glk_arena *arena, const struct glk_extent *e, uint32_t slot)
+{
+	const struct glk_map *map = &arena->map;
+
+	if (glk_part_gone(map, e, slot))
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"a part of the range is away, or not committed");
+	if (glk_bit_get(map->wide, slot) || glk_map_is_host(map, map->page[slot]))
+		return glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"only pages of one slot of the GPU leave an elastic block");
+	return 0;
+}
+
+static int pin_portion(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	const struct ranging *r = how->arg;
+	struct glk_stretch s;
+	int err;
+
+	(void)on;
+	err = glk_part_is_elastic(arena->gpu, e)
+		? glk_portion_check(e, r->portion)
+		: glk_error(-EINVAL, GLAKE_ERROR_INVAL,
+			  "the block at 0x%" PRIx64 " is not elastic",
+			  glk_load_relaxed(&e->addr));
+	if (err)
+		return err;
+	s = glk_portion_slots(&arena->map, e, r->portion, true);
+	for (uint32_t slot = s.first; slot <= s.last && !err; slot++)
+		err = check_slot(arena, e, slot);
+	if (err)
+		return err;
+	glk_part_at(arena->gpu, e)->outs++;
+	*r->pin = (struct glk_pin){
+		.range = glk_cache_range(arena->gpu, glk_load_relaxed(&e->addr)),
+		.base = glk_load_relaxed(&e->addr) + r->portion->offset,
+		.size = r->portion->bytes,
+		.first = s.first,
+		.last = s.last,
+		.count = s.last - s.first + 1};
+	return 0;
+}
+
+int glk_cache_pin_portion(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portion, struct CUstream_st *stream,
+	struct glk_pin *ret_pin)
+{
+	struct ranging r = {.portion = portion, .pin = ret_pin};
+	const struct glk_asking how = {.fn = pin_portion, .arg = &r};
+
+	return glk_asked(cache, addr, stream, &how);
+}
+
+void glk_cache_unpin_portion(struct glk_cache *cache, uint64_t addr)
+{
+	struct glk_arena *arena;
+	struct glk_extent *e;
+
+	glk_lock(&cache->lock);
+	e = glk_away_find(cache, addr, &arena);
+	if (e)
+		glk_part_at(cache, e)->outs--;
+	glk_unlock(&cache->lock);
+}
+
 /* ---- Asked ---- */
 
 bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream)

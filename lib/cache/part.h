@@ -35,6 +35,7 @@ struct glk_part {
 	uint64_t
 		shared; /* bytes that are committed and of which the memory is counted elsewhere in it: seal.h */
 	uint32_t sealed; /* slots that it stands on with pages that are sealed */
+	uint32_t outs;	 /* ranges of it that are out: see elastic.c */
 };
 
 /* A piece: where, and what is kept of it. */
@@ -95,6 +96,13 @@ static inline bool glk_part_is_elastic(
 	const struct glk_cache *cache, const struct glk_extent *e)
 {
 	return glk_part_is(e) && glk_part_at(cache, e)->elastic;
+}
+/* Whether others have memory of it. */
+static inline bool glk_part_is_out(
+	const struct glk_cache *cache, const struct glk_extent *e)
+{
+	return glk_pin_is_out(e) ||
+		(glk_part_is_elastic(cache, e) && glk_part_at(cache, e)->outs);
 }
 /* Whether it is elastic and shrinks, so that its pages have to be such as go one by one. */
 static inline bool glk_part_is_single(

@@ -13,6 +13,8 @@
  * search can have, with the streams that used it as its marks. The last pin gives it back,
  * behind all work of those streams so far.
  *
+ * An elastic block is not out itself, but ranges of it are: its record counts them, see elastic.c.
+ *
  * Guarantees	no page of it is stolen, released or mapped elsewhere, and no other block gets
  *		its addresses. That holds in pools of graphs, which do not end before
  */

@@ -36,7 +36,7 @@ void glk_kv_settle(struct glake_kv *kv, uint32_t slot)
 		uint64_t sheds;
 
 		q->ready = ready < q->ready ? ready : q->ready;
-		if (g->rule != GLAKE_KV_WINDOW)
+		if (g->rule != GLAKE_KV_WINDOW || kv->shape.single)
 			continue;
 		/* the first page is in front of it with the token whose window begins in the next one */
 		sheds = ((run->first + UINT64_C(1)) * kv->shape.page + g->row - 1) /

@@ -95,6 +95,50 @@ static void end(struct glake_kv *kv)
 	glk_region_free(kv, sizeof(*kv));
 }
 
+/* Lanes that are a block each. What an error leaves is freed by another call. */
+static int free_single(struct glake_kv *kv, struct CUstream_st *stream)
+{
+	int err = 0;
+
+	while (kv->blocks && !err) {
+		err = glk_cache_free(kv->cache,
+			kv->base + kv->shape.group[kv->blocks - 1].offset, stream);
+		kv->blocks -= !err;
+	}
+	return err;
+}
+
+/* All memory at once: each place has all its pages, always. */
+static int make_single(struct glake_kv *kv, struct CUstream_st *stream)
+{
+	const struct glk_kv_shape *s = &kv->shape;
+	int err = 0;
+
+	if (kv->limit && kv->limit < s->size)
+		return glk_error(-EDQUOT, GLAKE_ERROR_LIMIT,
+			"lanes of single handles take %s at once, and the limit is %s",
+			glk_say_bytes(s->size).text, glk_say_bytes(kv->limit).text);
+	for (; kv->blocks < s->groups && !err; kv->blocks += !err) {
+		struct glk_kv_group *g = &s->group[kv->blocks];
+		uint64_t addr = 0;
+
+		err = glk_cache_miss(kv->cache, g->slot * glk_kv_places(s), stream,
+			GLAKE_ALLOC_CONTIGUOUS, &addr);
+		kv->base = kv->blocks ? kv->base : addr;
+		g->offset = addr - kv->base;
+	}
+	if (err) {
+		free_single(kv, stream);
+		return err;
+	}
+	kv->held = s->size;
+	for (uint32_t i = 0; i < glk_kv_places(s); i++) {
+		for (uint32_t g = 0; g < s->groups; g++)
+			*glk_kv_run_at(kv, i, g) = glk_kv_pages(s, g, 0);
+	}
+	return 0;
+}
+
 int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 	struct CUstream_st *stream, struct glake_kv **ret_kv)
 {
@@ -113,14 +157,16 @@ int glk_kv_open(struct glk_cache *cache, const struct glake_kv_options *options,
 		&kv->shape, options, cache->node->page_size[GLK_CLASS_SMALL]);
 	if (!err)
 		err = make_tables(kv);
-	if (!err)
+	if (!err && kv->shape.single)
+		err = make_single(kv, stream);
+	else if (!err)
 		err = glk_cache_elastic(
 			cache, kv->shape.size, stream, GLAKE_ALLOC_ELASTIC, &kv->base);
 	if (err) {
 		end(kv);
 		return err;
 	}
-	kv->ahead.tokens = options->ahead;
+	kv->ahead.tokens = kv->shape.single ? 0 : options->ahead;
 	if (kv->ahead.tokens)
 		glk_kv_ahead_start(kv);
 	enlist(kv);
@@ -160,7 +206,12 @@ int glk_kv_close(struct glake_kv *kv, struct CUstream_st *stream, bool has_block
 	uint32_t ahead = kv->ahead.tokens;
 	int err = 0;
 
-	if (has_block) {
+	if (has_block && kv->outs)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"others have memory of the KV cache: glake_kv_export_end");
+	if (has_block && kv->shape.single) {
+		err = free_single(kv, stream);
+	} else if (has_block) {
 		glk_kv_ahead_stop(kv);
 		/* a stream that captures takes the block alone */
 		err = end_shared(kv, stream);
@@ -219,6 +270,7 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 		.shared = kv->shared,
 		.forks = kv->forks,
 		.adopts = kv->adopts,
+		.outs = kv->outs,
 		.pages_ahead = kv->pages_ahead};
 	room = kv->limit ? kv->limit : kv->memory;
 	for (uint32_t i = 0; i < s->slots; i++) {
@@ -235,8 +287,7 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 
 /* ---- Sequences ---- */
 
-/* The block is used on a stream, which what goes of it later is behind. */
-static int name(struct glake_kv *kv, struct CUstream_st *stream)
+int glk_kv_name(struct glake_kv *kv, struct CUstream_st *stream)
 {
 	struct glk_streams *streams = &kv->cache->streams;
 	uint64_t ended = glk_peek_relaxed(&streams->ended);
@@ -251,7 +302,9 @@ static int name(struct glake_kv *kv, struct CUstream_st *stream)
 	}
 	if (err || glk_load_relaxed(&kv->named[id / 64]) >> id % 64 & 1)
 		return err;
-	err = glk_cache_use(kv->cache, kv->base, stream);
+	for (uint32_t i = 0; i < (kv->shape.single ? kv->shape.groups : 1) && !err; i++)
+		err = glk_cache_use(
+			kv->cache, kv->base + kv->shape.group[i].offset, stream);
 	if (!err)
 		glk_or_relaxed(&kv->named[id / 64], UINT64_C(1) << id % 64);
 	return err;
@@ -290,7 +343,8 @@ static void shed(struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream)
 		if (old.first < old.end)
 			kv->portion[count++] = glk_kv_portion(kv, slot, i, old);
 	}
-	if (!count || glk_kv_decommit(kv, count, stream))
+	/* what others have stays until they say */
+	if (!count || kv->sequence[slot].outs || glk_kv_decommit(kv, count, stream))
 		return;
 	for (uint32_t i = 0; i < kv->shape.groups; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
@@ -331,7 +385,7 @@ static int grow(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	struct CUstream_st *stream, uint64_t *ret_wants)
 {
 	size_t count;
-	int err = name(kv, stream);
+	int err = glk_kv_name(kv, stream);
 
 	if (err)
 		return err;
@@ -421,7 +475,7 @@ static int step(struct glake_kv *kv, const uint32_t *lengths, struct CUstream_st
 	uint64_t *ret_wants)
 {
 	bool needs;
-	int err = name(kv, stream);
+	int err = glk_kv_name(kv, stream);
 
 	if (err)
 		return err;
@@ -497,7 +551,7 @@ size_t glk_kv_add_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, boo
 {
 	size_t count = 0;
 
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+	for (uint32_t i = 0; i < kv->shape.groups && !kv->shape.single; i++) {
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
 		struct glk_kv_run old = *glk_kv_run_at(kv, slot, i);
 
@@ -515,7 +569,7 @@ void glk_kv_note_spare(struct glake_kv *kv, uint32_t slot, uint32_t tokens, bool
 		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
 		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
 
-		if (all || !want.end)
+		if ((all || !want.end) && !kv->shape.single)
 			*run = (struct glk_kv_run){0};
 		else if (run->end > want.end)
 			run->end = want.end > run->first ? want.end : run->first;
@@ -562,6 +616,8 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	glk_lock(&kv->lock);
 	glk_kv_change_begin(kv, slot);
 	err = glk_kv_check(kv, slot, 0);
+	if (!err)
+		err = glk_kv_out(kv, slot);
 	if (!err && tokens > kv->sequence[slot].tokens)
 		err = glk_error(-ERANGE, GLAKE_ERROR_INVAL,
 			"%" PRIu32 " tokens are to stay of a sequence that has %" PRIu32,
@@ -612,6 +668,11 @@ int glk_kv_move(
 	glk_lock(&kv->lock);
 	glk_kv_change_begin(kv, slot < kv->shape.slots ? slot : GLK_KV_ALL);
 	err = glk_kv_check(kv, slot, 0);
+	if (!err && !to_gpu)
+		err = glk_kv_out(kv, slot);
+	if (!err && !to_gpu && kv->shape.single)
+		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"lanes of single handles stay whole");
 	if (!err && (!to_gpu || kv->sequence[slot].away)) {
 		kv->sequence[slot].away = true;
 		glk_kv_settle(kv, slot);
@@ -641,7 +702,8 @@ int glk_kv_sequence_get(struct glake_kv *kv, uint32_t slot, struct glake_kv_sequ
 			.ready = q->ready < q->most ? q->ready : q->most,
 			.most = q->most,
 			.domain = q->domain,
-			.away = q->away};
+			.away = q->away,
+			.outs = q->outs};
 		for (uint32_t i = 0; i < kv->shape.groups; i++) {
 			struct glk_kv_run run = *glk_kv_run_at(kv, slot, i);
 

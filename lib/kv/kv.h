@@ -5,7 +5,8 @@
 /*
  * A KV cache over one elastic block: see glake/kv.h for what it is to users.
  *
- * Lanes lie in groups: each by itself, or all of a token beside each other in one group. A group is
+ * Lanes lie in groups: each by itself, or all of a token beside each other in one group, which may be a contiguous block
+ * each, in place of a range of an elastic one: then all pages are always there, and nothing is shared. A group is
  * [slots][rows of tokens], each slot of whole pages. Sequences share pages that are written no more, and no others
  * (share.c). All that has to be known of a sequence is how many tokens it has and, by group, which run of pages is committed; whether a call needs
  * memory at all is one comparison with the tokens that all groups are ready for.
@@ -21,12 +22,14 @@
 
 #include <errno.h>
 #include <glake/kv.h>
+#include <glake/share.h>
 
 /* Lanes that lie beside each other. */
 struct glk_kv_group {
-	uint64_t offset; /* in the block */
-	uint64_t row;	 /* bytes of a token; of a state all of it */
-	uint64_t slot;	 /* bytes from one slot to the next */
+	uint64_t
+		offset; /* in the block; where each is one, from the first, and less than 0 as well */
+	uint64_t row;  /* bytes of a token; of a state all of it */
+	uint64_t slot; /* bytes from one slot to the next */
 	int rule;
 	uint32_t window;
 };
@@ -34,12 +37,14 @@ struct glk_kv_group {
 /* Pages of a group that a sequence has, from its first; those in front of one may be shared, and are not written. */
 struct glk_kv_run {
 	uint32_t first, end, sealed;
+	uint32_t outs; /* times that others have some of it: see export.c */
 };
 
 struct glk_kv_sequence {
 	bool live;
-	bool away;    /* it was sent to the host */
-	bool pending; /* pages that were got ahead are not to be used yet: see ahead.c */
+	bool away;     /* it was sent to the host */
+	uint32_t outs; /* of all its runs */
+	bool pending;  /* pages that were got ahead are not to be used yet: see ahead.c */
 	uint32_t most, tokens;
 	uint64_t domain;
 	uint32_t ready; /* tokens that all groups have pages for */
@@ -63,6 +68,7 @@ struct glk_kv_prefix {
 struct glk_kv_shape {
 	uint32_t slots, tokens, lanes, groups;
 	uint32_t prefixes;   /* places behind the slots */
+	bool single;	     /* each group is a block of one handle */
 	uint64_t page, size; /* bytes, of all of it */
 	struct glk_kv_group *group;
 	uint32_t *lane_group;  /* of a lane, */
@@ -92,6 +98,8 @@ struct glake_kv {
 	size_t tables;	  /* bytes of all of these */
 	bool changing;
 	uint32_t pending; /* sequences */
+	uint32_t outs;	  /* of all sequences */
+	uint32_t blocks;  /* of one handle each, that it has */
 	uint64_t held, limit;
 	uint64_t
 		shared; /* bytes of pages that sequences and prefixes have, beyond those held */
@@ -197,6 +205,8 @@ void glk_kv_each(const struct glk_cache *cache,
 void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret);
 /* Under the lock: whether there is a sequence, which may have so many tokens; the lowest slot that is free, or -EBUSY. */
 int glk_kv_check(const struct glake_kv *kv, uint32_t slot, uint32_t tokens);
+/* The memory is used on a stream, which what goes of it later is behind. 0, or -EINVAL (the stream). */
+int glk_kv_name(struct glake_kv *kv, struct CUstream_st *stream);
 /* -EBUSY with a record where a sequence is on the host, else 0. */
 int glk_kv_away(const struct glake_kv *kv, uint32_t slot);
 int glk_kv_find_slot(const struct glake_kv *kv, uint32_t *ret_slot);
@@ -212,6 +222,13 @@ static inline uint64_t glk_kv_refused(struct glake_kv *kv, int err)
 /* Asks the program for room after an -ENOMEM, with nothing of the cache in hand: whether it is worth another try. */
 bool glk_kv_asks(
 	struct glake_kv *kv, int err, uint64_t wants, struct CUstream_st *stream);
+
+/* export.c: likewise. And -EBUSY with a record where a sequence is out, else 0. */
+int glk_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t first,
+	uint32_t tokens, bool reads, struct glake_piece *ret_pieces, size_t max,
+	size_t *ret_count);
+int glk_kv_export_end(struct glake_kv *kv, uint32_t slot, uint32_t lane);
+int glk_kv_out(const struct glake_kv *kv, uint32_t slot);
 
 /* share.c: contracts as in glake/kv.h, on a cache that is open. */
 int glk_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_t most,

@@ -48,9 +48,9 @@ static int check(const struct glake_kv_options *o)
 		return is_wrong("lanes", o->lanes, GLAKE_KV_LANES_MAX);
 	if (o->prefixes > GLAKE_KV_SLOTS_MAX)
 		return is_wrong("prefixes", o->prefixes, GLAKE_KV_SLOTS_MAX);
-	if (o->flags & ~GLAKE_KV_TOKEN_FRONT)
+	if (o->flags & ~(GLAKE_KV_TOKEN_FRONT | GLAKE_KV_SINGLE))
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL, "unknown flags 0x%x",
-			o->flags & ~GLAKE_KV_TOKEN_FRONT);
+			o->flags & ~(GLAKE_KV_TOKEN_FRONT | GLAKE_KV_SINGLE));
 	first = lane_of(o, 0);
 	for (uint32_t i = 0; i < o->lanes && !err; i++) {
 		struct glake_kv_lane lane = lane_of(o, i);
@@ -118,6 +118,7 @@ int glk_kv_shape_init(
 		.tokens = options->tokens,
 		.prefixes = options->prefixes,
 		.lanes = options->lanes,
+		.single = options->flags & GLAKE_KV_SINGLE,
 		.page = page};
 	err = make_tables(s);
 	for (uint32_t i = 0; i < s->lanes && !err; i++) {
@@ -157,6 +158,10 @@ struct glk_kv_run glk_kv_pages(
 	const struct glk_kv_group *g = &s->group[group];
 	struct glk_kv_run run = {0};
 
+	if (s->single) {
+		run.end = (uint32_t)(g->slot / s->page);
+		return run;
+	}
 	if (g->rule == GLAKE_KV_STATE) {
 		run.end = (uint32_t)((g->row + s->page - 1) / s->page);
 		return run;

@@ -16,9 +16,12 @@
 /* ---- A beginning ---- */
 
 /* Pages that lie wholly in the first tokens of a group: they will not be written again. */
-static uint32_t whole_of(const struct glk_kv_group *g, uint32_t tokens, uint64_t page)
+static uint32_t whole_of(
+	const struct glk_kv_shape *s, const struct glk_kv_group *g, uint32_t tokens)
 {
-	return g->rule == GLAKE_KV_STATE ? 0 : (uint32_t)(tokens * g->row / page);
+	return g->rule == GLAKE_KV_STATE || s->single
+		? 0
+		: (uint32_t)(tokens * g->row / s->page);
 }
 
 /* What a group has of a beginning: pages that are shared, and then such of its own. */
@@ -31,7 +34,7 @@ static struct front front_of(const struct glake_kv *kv, uint32_t group, uint32_t
 {
 	const struct glk_kv_group *g = &kv->shape.group[group];
 	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
-	uint32_t whole = whole_of(g, tokens, kv->shape.page);
+	uint32_t whole = whole_of(&kv->shape, g, tokens);
 	struct front f = {.shared = {.first = want.first, .end = whole},
 		.own = {.first = whole, .end = want.end}};
 
@@ -118,6 +121,26 @@ static uint64_t shared_bytes(const struct glake_kv *kv, const struct branch *b)
 	return bytes;
 }
 
+/* Where nothing is shared, since each lane is one page. */
+static int copy(struct glake_kv *kv, const struct branch *b, struct CUstream_st *stream)
+{
+	const struct glk_sharing *c = kv->sharing + kv->shape.groups;
+	struct glk_drv *drv = kv->cache->drv;
+	struct glk_stream_facts facts;
+	uint32_t on;
+	int err = glk_stream_get(&kv->cache->streams, stream, &facts, &on);
+
+	if (!err && facts.capture)
+		err = glk_error(-EBUSY, GLAKE_ERROR_CAPTURE,
+			"nothing is shared on a stream that captures a graph");
+	if (!err)
+		err = glk_kv_name(kv, stream);
+	for (size_t i = 0; i < b->copied && !err; i++)
+		err = drv->ops->copy(drv, kv->base + c[i].to, kv->base + c[i].from,
+			c[i].bytes, stream);
+	return err;
+}
+
 /* By who changes what is committed: a place has the beginning of another one, or nothing. */
 static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stream)
 {
@@ -139,7 +162,8 @@ static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stre
 		.copies = kv->sharing + kv->shape.groups,
 		.copied = b->copied};
 	glk_unlock(&kv->lock);
-	err = glk_cache_share(kv->cache, kv->base, &shares, stream);
+	err = kv->shape.single ? copy(kv, b, stream)
+			       : glk_cache_share(kv->cache, kv->base, &shares, stream);
 	glk_lock(&kv->lock);
 	kv->wants = err == -ENOMEM ? wants : 0;
 	if (err)
@@ -151,8 +175,10 @@ static int share(struct glake_kv *kv, struct branch *b, struct CUstream_st *stre
 		struct front front = front_of(kv, i, b->tokens);
 		struct glk_kv_run *from = glk_kv_run_at(kv, b->from, i);
 
-		*glk_kv_run_at(kv, b->to, i) = (struct glk_kv_run){
-			front.shared.first, front.own.end, front.shared.end};
+		*glk_kv_run_at(kv, b->to, i) =
+			(struct glk_kv_run){.first = front.shared.first,
+				.end = front.own.end,
+				.sealed = front.shared.end};
 		if (from->sealed < front.shared.end)
 			from->sealed = front.shared.end;
 	}
@@ -311,6 +337,8 @@ static int adopt(struct glake_kv *kv, uint32_t slot, const void *bytes, size_t s
 	err = glk_kv_check(kv, slot, 0);
 	if (!err)
 		err = key_of(kv->sequence[slot].domain, bytes, size, &key);
+	if (!err)
+		err = glk_kv_out(kv, slot);
 	if (!err && kv->sequence[slot].tokens)
 		err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 			"the sequence in slot %" PRIu32 " has tokens already", slot);

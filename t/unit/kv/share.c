@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static void settle(void)
 {
@@ -623,6 +624,40 @@ static bool may_cut(int err, uint32_t want, const struct model *m)
 	return !err || err == -EBUSY || (err == -ERANGE && want > m->tokens);
 }
 
+/* Some tokens of a lane as another process would have them; the sequence stays meanwhile. */
+static bool is_given(
+	struct glake_kv *kv, uint32_t slot, const struct model *m, uint64_t *seed)
+{
+	struct glake_kv_place place = {.sz = sizeof(place)};
+	uint32_t lane = chance(seed, LANES), first = chance(seed, m->tokens + 1);
+	uint32_t tokens = m->tokens - first;
+	struct glake_piece pieces[64];
+	size_t count = 0, bytes = 0;
+	void *here = NULL;
+	bool same;
+	int err = glake_kv_export(kv, slot, lane, first, tokens, 1, pieces, 64, &count);
+
+	if (err)
+		return err == -ERANGE && !tokens;
+	glake_kv_place_get(kv, lane, &place);
+	for (size_t i = 0; i < count; i++)
+		bytes += pieces[i].length;
+	same = !glake_import(ctx, 0, pieces, count, bytes, &here) &&
+		glake_kv_free(kv, slot, stream) == -EBUSY;
+	for (size_t i = 0; i < count; i++)
+		close(pieces[i].fd);
+	for (uint32_t t = 0; t < tokens && same; t++) {
+		/* lanes beside each other come together, from the first on */
+		const char *token = (const char *)here + t * place.token +
+			(at(kv, lane, slot, first) - at(kv, 0, slot, first)) *
+				(place.token != place.bytes);
+
+		same = !memcmp(token, &m->mark[first + t], 4);
+	}
+	return same && !glake_import_end(ctx, here, stream) &&
+		!glake_kv_export_end(kv, slot, lane);
+}
+
 static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t *seed)
 {
 	static uint32_t marks;
@@ -718,6 +753,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 	case 9:
 		return !glake_kv_spill(kv, slot, stream) &&
 			!glake_kv_fetch(kv, slot, stream) && has_tokens(kv, slot, m);
+	case 10:
+		return is_given(kv, slot, m, seed);
 	default:
 		want = m->tokens + chance(seed, chance(seed, 3) ? 20 : 1500);
 		err = glake_kv_grow(kv, slot, want, stream);
