@@ -22,6 +22,7 @@ PACKAGES = PACKAGES if os.path.exists(PACKAGES) else sys.executable
 
 PROGRAM = '''
 import array
+import os
 
 import glake
 from glake import kv
@@ -87,6 +88,21 @@ with kv.Cache(5, 4096, 2, shape=(4, 128), dtype="float16", prefixes=2) as one:
     one.grow(second, 3001)
     one.trim(second, 3000)
     print("fork:", says(one.fork, stranger), one.sequence(second)["tokens"])
+with kv.Cache(2, 4096, [kv.Lane(8, "float32"), kv.Lane((2, 3), "float32")], token_front=True) as one:
+    slot = one.new()
+    one.grow(slot, 60000 // 56)
+    print("out:", says(one.export, slot, 2), says(one.export, slot, 1, tokens=0), says(one.export, slot, 1, 5, 1 << 31))
+    pieces = one.export(slot, 1, first=3, tokens=5)
+    print(len(pieces), pieces[0][1:], one.sequence(slot)["outs"], one.figures()["outs"])
+    print("free:", says(one.free, slot))
+    here = kv.Imported(pieces, (2, 3), "float32", step=56, offset=32)
+    print("imported", here.tensor.__dlpack_device__()[0], says(kv.Imported, pieces, 100, "float32"))
+    os.close(pieces[0].fd)
+    here.close()
+    one.export_end(slot, 1)
+    print("back:", says(one.export_end, slot, 1), one.figures()["outs"])
+with kv.Cache(2, 4096, 2, shape=(4, 128), dtype="float16", single=True) as one:
+    print("single", one.figures()["held"], one.figures()["sequences"])
 print("rules:", says(kv.Lane, 8, "float16", window=3, state=True))
 print("live", glake.stats(0)["live"])
 '''
@@ -112,6 +128,12 @@ numbers: 0 1024
 withdrawn: glake_kv_withdraw: no prefix is published under this key in this domain (INVAL) 3
 away: glake_kv_grow: the sequence in slot 1 is on the host: glake_kv_fetch (BUSY) 1
 fork: glake_kv_fork: the first 0 tokens of a sequence that has 0 (INVAL) 3000
+out: glake_kv_place_get: there is no lane 2, or no place for where it lies (INVAL) glake_kv_export: the sequence in slot 0 has no memory for 0 tokens from 0 on (INVAL) glake_kv_export: the sequence in slot 0 has no memory for 2147483648 tokens from 5 on (INVAL)
+1 (1, 2097152, 168, 280) 1 1
+free: glake_kv_free: the sequence in slot 0 is out: others have its memory until glake_kv_export_end (BUSY)
+imported 1 tokens of 400 bytes, 400 apart, are not in 280 bytes from 0 on
+back: glake_kv_export_end: lane 1 of the sequence in slot 0 is not out (INVAL) 0
+single 16777216 0
 rules: a lane has a window or is a state
 live 0
 '''

@@ -15,11 +15,15 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     cache.adopt(slot, key)          and are those of a sequence that has none; how many there are
     cache.withdraw(key)
     cache.spill(slot), cache.fetch(slot)    to the host and back
+    pieces = cache.export(slot, 3)  a lane of it for another process: descriptors to send (socket.send_fds) and close,
+                                    which kv.Imported(pieces, (8, 128), torch.bfloat16) has there as a tensor;
+    cache.export_end(slot, 3)       it is done with them
     cache.figures(), cache.sequence(slot), cache.limit(bytes)
 
     with token_front=True all lanes of a token lie beside each other, which takes a page of 2 MiB a
     sequence more than its tokens need where the other order takes one a lane; with ahead=TOKENS a thread
-    has memory ready; a lane of its own shape, window or state is a glake.kv.Lane
+    has memory ready; single=True makes each lane one page, for those who register memory, and takes it all at once;
+    a lane of its own shape, window or state is a glake.kv.Lane
 
     past = glake.kv.TransformersCache(model.config)
     model.generate(..., past_key_values=past)      transformers' models, in memory that grows in place
@@ -31,6 +35,7 @@ Tensors are PyTorch's where that is there, else an object that speaks DLPack. Th
 cache. Streams are those of PyTorch; None is its current one, or the legacy default stream.
 """
 
+import collections
 import ctypes
 import errno
 import math
@@ -42,7 +47,13 @@ from .records import Sized, many
 from .view import stream_of
 
 ALL, WINDOW, STATE = range(3)
-_TOKEN_FRONT = 1
+_TOKEN_FRONT, _SINGLE = 1, 2
+Piece = collections.namedtuple("Piece", "fd flags page_size offset length")
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = [("fd", ctypes.c_int), ("flags", ctypes.c_uint32),
+                *many(ctypes.c_size_t, "page_size offset length"), *many(ctypes.c_uint64, "number reserved")]
 
 
 class _Lane(ctypes.Structure):
@@ -64,12 +75,12 @@ class _Figures(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p), ("size", ctypes.c_uint64),
                 *many(ctypes.c_uint32, "slots tokens lanes sequences"),
                 *many(ctypes.c_uint64, "length needed held limit capacity grows extends pages "
-                      "refused pages_ahead shared forks adopts"), ("prefixes", ctypes.c_uint32)]
+                      "refused pages_ahead shared forks adopts"), *many(ctypes.c_uint32, "prefixes outs")]
 
 
 class _Sequence(Sized):
     _fields_ = [("sz", ctypes.c_size_t), *many(ctypes.c_uint32, "tokens ready most"),
-                *many(ctypes.c_uint64, "held domain"), ("away", ctypes.c_int)]
+                *many(ctypes.c_uint64, "held domain"), ("away", ctypes.c_int), ("outs", ctypes.c_uint32)]
 
 
 class Lane:
@@ -99,7 +110,7 @@ def _key_of(key):
 
 class Cache:
     def __init__(self, slots, tokens, lanes, *, shape=None, dtype="bfloat16", device=None,
-                 token_front=False, limit=0, ahead=0, prefixes=0, stream=None):
+                 token_front=False, single=False, limit=0, ahead=0, prefixes=0, stream=None):
         self._handle = None
         if isinstance(lanes, int):
             if shape is None:
@@ -112,7 +123,7 @@ class Cache:
         table = (_Lane * len(self.lanes))(*((x.bytes, x.rule, x.window) for x in self.lanes))
         options = _Options()
         for name, value in (("slots", slots), ("tokens", tokens), ("lanes", len(self.lanes)),
-                            ("flags", _TOKEN_FRONT if token_front else 0), ("limit", limit),
+                            ("flags", (token_front and _TOKEN_FRONT) | (single and _SINGLE)), ("limit", limit),
                             ("ahead", ahead), ("prefixes", prefixes)):
             if not 0 <= value < 1 << (64 if name == "limit" else 32):
                 raise GlakeError(f"a KV cache with {name}={value}")
@@ -217,6 +228,23 @@ class Cache:
     def fetch(self, slot, stream=None):
         self._call("glake_kv_fetch", ctypes.c_uint32(slot), stream_of(stream, self.device))
 
+    def export(self, slot, lane, first=0, tokens=None, reads=True):
+        """Tokens of a lane, all from the first on as a rule, for another process: a Piece for each page, whose
+        descriptor is the caller's. It is to be read there, or with reads=False written too."""
+        if tokens is None:
+            state = 0 <= lane < len(self.lanes) and self.lanes[lane].rule == STATE
+            tokens = 1 if state else self.sequence(slot)["tokens"] - first
+        row = self._fetch("glake_kv_place_get", _Place(), lane)
+        most = max(tokens, 0) * (row.token or row.bytes) // (2 << 20) + 2
+        pieces, count = (_Piece * most)(), ctypes.c_size_t()
+        self._call("glake_kv_export", *map(ctypes.c_uint32, (slot, lane, first, max(tokens, 0))),
+                   ctypes.c_int(reads), pieces, ctypes.c_size_t(most), ctypes.byref(count))
+        return [Piece(*(getattr(piece, name) for name in Piece._fields)) for piece in pieces[:count.value]]
+
+    def export_end(self, slot, lane):
+        """Who got tokens of a lane is done with them: once for each export."""
+        self._call("glake_kv_export_end", ctypes.c_uint32(slot), ctypes.c_uint32(lane))
+
     def limit(self, bytes):
         """The most bytes of pages; 0: any number."""
         self._call("glake_kv_limit_set", ctypes.c_uint64(bytes))
@@ -240,6 +268,43 @@ class Cache:
                 self.close()
             except GlakeError:
                 pass  # it was closed with the library
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Imported:
+    """Tokens of another process's cache, by the pieces that export() gave, with descriptors of this process, which
+    may be closed then. `shape` and `dtype` are those of the lane; `step` and `offset` are bytes from a token to the
+    next, and of the lane in one, where lanes lie beside each other. It is ended before its owner is told."""
+
+    def __init__(self, pieces, shape, dtype, *, step=None, offset=0, device=None):
+        self._base, lane = None, Lane(shape, dtype)
+        self._device, size = library.index(device) or 0, sum(piece.length for piece in pieces)
+        step, item = step or lane.bytes, view.bytes_of(lane.dtype)
+        if step % item or offset % item or size < offset + lane.bytes:
+            raise GlakeError(f"tokens of {lane.bytes} bytes, {step} apart, are not in {size} bytes from {offset} on")
+        self._lib, self._context = library.context()
+        table = (_Piece * len(pieces))(*((*piece, 0, 0) for piece in pieces))
+        base = ctypes.c_void_p()
+        library.check("glake_import", self._lib.glake_import(
+            self._context, ctypes.c_int(self._device), table, ctypes.c_size_t(len(pieces)), ctypes.c_size_t(size),
+            ctypes.byref(base)))
+        self._base = base.value
+        count = (size - offset - lane.bytes) // step + 1
+        self.tensor = view.View(self._base + offset, [count, *lane.shape], [step // item, *view.rows(lane.shape)],
+                                lane.dtype, self._device).tensor()
+
+    def close(self, stream=None):
+        """Waits for the stream; the tensor must not be used any more."""
+        if self._base:
+            self.tensor = None
+            library.check("glake_import_end", self._lib.glake_import_end(
+                self._context, ctypes.c_void_p(self._base), stream_of(stream, self._device)))
+            self._base = None
 
     def __enter__(self):
         return self
