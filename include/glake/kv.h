@@ -165,6 +165,8 @@ struct glake_kv_figures {
 	uint64_t forks, adopts; /* calls that shared something */
 	uint32_t prefixes;	/* that are published */
 	uint32_t outs;		/* exports that have not ended */
+	uint32_t away;		/* sequences that are on the host, */
+	uint32_t prefixes_away; /* and prefixes */
 };
 
 /*
@@ -295,8 +297,8 @@ GLAKE_EXPORT int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const v
 
 /*
  * Sends the memory of a sequence to the host, in the order of `stream` and behind all other streams that use the cache, as
- * glake_spill_range() does, and has it back, as glake_fetch_range(). Pages that it shares stay where they are. While it
- * is away it does not grow, is not forked, and counts for the limit as before; it may end.
+ * glake_spill_range() does, and has it back, as glake_fetch_range(). Pages that it shares stay where they are, until
+ * glake_kv_prefix_spill(). While it is away it does not grow, is not forked, and counts for the limit as before; it may end.
  *
  * Returns 0, also where nothing was to move; -EINVAL (no sequence in the slot; the stream), -ENOMEM (as
  * glake_spill_range, glake_fetch_range), -EBUSY (likewise), -EAGAIN, -EIO, -ESTALE, -ENODEV (likewise). After an error
@@ -307,6 +309,24 @@ GLAKE_EXPORT int glake_kv_spill(
 	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
 GLAKE_EXPORT int glake_kv_fetch(
 	struct glake_kv *kv, uint32_t slot, struct CUstream_st *stream);
+
+/*
+ * Sends what is published under a key to the host, with all that it shares, and has it back at the same addresses. It
+ * goes while no sequence that is on the GPU has any of its pages: those that have are spilled before, and have them back
+ * with glake_kv_fetch(), whether the prefix came back or not. The contents go once, and come once for all who have them;
+ * pages that another prefix has too are given back when that has gone as well. While it is away it is not adopted, and
+ * counts for the limit as before; it may be withdrawn, and who has adopted it keeps it.
+ *
+ * Returns 0, also where nothing was to move; -ENOENT (nothing is published under it there), -EBUSY (BUSY: a sequence on
+ * the GPU has pages of it; as glake_spill_range), -EINVAL (the key; the stream), -EOPNOTSUPP (GLAKE_KV_SINGLE), -ENOMEM
+ * (as glake_kv_spill), -EAGAIN, -EIO, -ESTALE, -ENODEV (likewise). After an error some of it may have moved, and it is
+ * away.
+ * Thread: any. Blocks: as glake_kv_spill. Driver calls: as glake_kv_spill.
+ */
+GLAKE_EXPORT int glake_kv_prefix_spill(struct glake_kv *kv, uint64_t domain,
+	const void *key, size_t size, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_kv_prefix_fetch(struct glake_kv *kv, uint64_t domain,
+	const void *key, size_t size, struct CUstream_st *stream);
 
 /*
  * Gives tokens of a lane to another process, as the list of the pages that they lie in (share.h): descriptors, and where

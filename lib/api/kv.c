@@ -295,6 +295,28 @@ static int move(
 	return leave(cancel, err);
 }
 
+static int move_prefix(struct glake_kv *kv, uint64_t domain, const void *key, size_t size,
+	struct CUstream_st *stream, bool to_gpu)
+{
+	int cancel, err = enter(kv, &cancel);
+
+	if (!err)
+		err = glk_kv_prefix_move(kv, domain, key, size, stream, to_gpu);
+	return leave(cancel, err);
+}
+
+int glake_kv_prefix_spill(struct glake_kv *kv, uint64_t domain, const void *key,
+	size_t size, struct CUstream_st *stream)
+{
+	return move_prefix(kv, domain, key, size, stream, false);
+}
+
+int glake_kv_prefix_fetch(struct glake_kv *kv, uint64_t domain, const void *key,
+	size_t size, struct CUstream_st *stream)
+{
+	return move_prefix(kv, domain, key, size, stream, true);
+}
+
 int glake_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t first,
 	uint32_t tokens, int reads, struct glake_piece *ret_pieces, size_t max,
 	size_t *ret_count)

@@ -446,6 +446,11 @@ int glk_elastic_commit(struct glk_cache *cache, uint64_t addr,
 int glk_elastic_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
 	uint64_t *ret_bytes, uint64_t *ret_freed);
+/* Portions go to the host, of which nobody has any (glk_cache_pin_portion); with `sealed` what is sealed of them, which
+ * stays otherwise. 0 also where nothing is there; after an error some of it has gone. */
+int glk_elastic_send(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, bool sealed,
+	struct CUstream_st *stream);
 bool glk_elastic_ask(struct glk_cache *cache, uint64_t wants, struct CUstream_st *stream);
 int glk_cache_decommit(struct glk_cache *cache, uint64_t addr,
 	const struct glk_portion *portions, size_t count, struct CUstream_st *stream,
@@ -464,6 +469,9 @@ struct glk_shares {
 };
 int glk_cache_share(struct glk_cache *cache, uint64_t addr,
 	const struct glk_shares *shares, struct CUstream_st *stream);
+/* Whether any page of one side of a pair of ranges is that of the other side, here or on the host. */
+int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
+	const struct glk_sharing *ranges, size_t count, bool *ret_is);
 int glk_cache_advise(struct glk_cache *cache, uint64_t addr, uint32_t advice);
 int glk_cache_rank(struct glk_cache *cache, uint64_t addr, uint32_t priority);
 int glk_cache_quiet(struct glk_cache *cache, struct glake_returned *ret);

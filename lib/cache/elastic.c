@@ -184,6 +184,7 @@ struct change {
 	uint64_t freed;	       /* of those that went, what exists no more */
 	uint64_t left;	       /* that the tag may have more */
 	bool insists;	       /* cold blocks go for it */
+	bool sealed;	       /* of what goes away: that alone */
 	struct glk_stretch few[32], *came; /* stretches that have come, in order */
 	uint32_t done;
 };
@@ -702,6 +703,33 @@ void glk_cache_unpin_portion(struct glk_cache *cache, uint64_t addr)
 	if (e)
 		glk_part_at(cache, e)->outs--;
 	glk_unlock(&cache->lock);
+}
+
+/* ---- Away ---- */
+
+static int send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct change *c = how->arg;
+	const struct glk_part_way way = {.on = on, .sealed = c->sealed};
+	int err = 0;
+
+	for (size_t i = 0; i < c->count && !err; i++)
+		err = glk_portion_leave(arena, e, &way, &c->portions[i]);
+	if (glk_extent_away(e))
+		glk_advice_leave(arena, e);
+	glk_mover_mark(&arena->gpu->mover);
+	return err;
+}
+
+int glk_elastic_send(struct glk_cache *cache, uint64_t addr,
+	const struct glk_portion *portions, size_t count, bool sealed,
+	struct CUstream_st *stream)
+{
+	struct change c = {.portions = portions, .count = count, .sealed = sealed};
+	const struct glk_asking how = {.fn = send, .arg = &c};
+
+	return glk_asked(cache, addr, stream, &how);
 }
 
 /* ---- Asked ---- */

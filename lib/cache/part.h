@@ -173,6 +173,9 @@ struct glk_stretch glk_portion_slots(const struct glk_map *map,
 /* The same for bytes of any block, as glake_spill_range() and glake_fetch_range(). */
 int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *p);
+/* What of an elastic block may go, where no others have it, as the way says; nothing, where nothing is here. */
+int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_part_way *way, const struct glk_portion *p);
 int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	const struct glk_portion *p);
 

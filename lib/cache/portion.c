@@ -3,6 +3,7 @@
 #include "cache/part.h"
 
 #include "base/error.h"
+#include "cache/advice.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -86,6 +87,26 @@ int glk_portion_send(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
 	if (!arena->ops->fixed && glk_beside_placed(map, e))
 		return is_placed(e);
 	return glk_spill_range(arena, e, s, &way);
+}
+
+int glk_portion_leave(struct glk_arena *arena, struct glk_extent *e,
+	const struct glk_part_way *way, const struct glk_portion *p)
+{
+	const struct glk_map *map = &arena->map;
+	struct glk_stretch s = glk_portion_slots(map, e, p, false);
+	int err = glk_portion_check(e, p);
+
+	/* other ranges of it may be out */
+	if (!err && glk_advice_stays(arena, e))
+		err = glk_spill_keeps(arena, e);
+	if (err || glk_extent_away(e))
+		return err;
+	if (s.first + 1 > s.last + 1)
+		return holds_no_slot(map, p);
+	if (!arena->ops->fixed && glk_beside_placed(map, e))
+		return is_placed(e);
+	err = glk_spill_range(arena, e, s, way);
+	return err == -EALREADY ? 0 : err;
 }
 
 int glk_portion_have(struct glk_arena *arena, struct glk_extent *e, uint32_t on,

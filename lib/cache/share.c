@@ -249,3 +249,63 @@ int glk_cache_share(struct glk_cache *cache, uint64_t addr,
 
 	return glk_asked(cache, addr, stream, &how);
 }
+
+/* ---- Whether it is ---- */
+
+/* The page of a slot and the record of what is kept of it, 0 for none. */
+static void whose(
+	const struct share *s, uint32_t slot, uint32_t *ret_page, uint32_t *ret_id)
+{
+	const struct glk_map *map = &s->arena->map;
+	struct glk_piece p;
+
+	*ret_page = *ret_id = 0;
+	if (!glk_part_gone(map, s->e, slot)) {
+		*ret_page = map->page[slot];
+		*ret_id = glk_map_page(map, *ret_page)->kept_as;
+	} else if (!glk_bit_get(map->bare, slot)) {
+		p = glk_part_piece(s->arena, s->e, slot);
+		*ret_id = p.word & GLK_KEPT_SEALED ? p.word & GLK_KEPT_RUN : 0;
+	}
+}
+
+static bool is_same(const struct share *s, uint32_t one, uint32_t other)
+{
+	uint32_t page[2], id[2];
+
+	whose(s, one, &page[0], &id[0]);
+	whose(s, other, &page[1], &id[1]);
+	return (page[0] && page[0] == page[1]) || (id[0] && id[0] == id[1]);
+}
+
+static int look(struct glk_arena *arena, struct glk_extent *e, uint32_t on,
+	const struct glk_asking *how)
+{
+	struct share *s = how->arg;
+
+	(void)on;
+	s->arena = arena;
+	s->e = e;
+	for (size_t i = 0; i < s->all->count && !s->done; i++) {
+		const struct glk_sharing *r = &s->all->pages[i];
+
+		for (uint64_t n = 0; n < pages_of(s, r) && !s->done; n++)
+			s->done = is_same(s, first_of(s, r->from) + (uint32_t)n,
+				first_of(s, r->to) + (uint32_t)n);
+		glk_plan_step(arena->gpu);
+	}
+	return 0;
+}
+
+int glk_cache_is_shared(struct glk_cache *cache, uint64_t addr,
+	const struct glk_sharing *ranges, size_t count, bool *ret_is)
+{
+	const struct glk_shares all = {.pages = ranges, .count = count};
+	struct share s = {.all = &all};
+	const struct glk_asking how = {.fn = look, .arg = &s};
+	int err = glk_asked(cache, addr, NULL, &how);
+
+	if (!err)
+		*ret_is = s.done;
+	return err;
+}

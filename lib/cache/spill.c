@@ -87,16 +87,19 @@ struct leaving {
 	uint64_t bytes;
 };
 
-/* The next stretch that is here, from a slot on, and goes: sealed pages for a suspension only, each by itself. */
+/* The next stretch that is here, from a slot on, and goes: sealed pages for a suspension only or by themselves, one
+ * after the other. */
 static struct glk_stretch next_here(const struct leaving *l, uint32_t slot)
 {
 	const struct glk_map *map = &l->arena->map;
 	struct glk_stretch s = glk_part_next(map, l->e, slot, l->s.last, false);
 
+	/* the last of them may have gone */
 	if (!glk_part_at(l->arena->gpu, l->e)->sealed)
-		return s;
+		return l->way->sealed ? (struct glk_stretch){1, 0} : s;
 	while (s.first <= s.last &&
-		(glk_is_sealed(map, s.first) ? !l->way->why : l->way->sealed))
+		(glk_is_sealed(map, s.first) ? !l->way->why && !l->way->sealed
+					     : l->way->sealed))
 		s = glk_part_next(
 			map, l->e, glk_part_alike(map, s).last + 1, l->s.last, false);
 	s = glk_part_alike(map, s);

@@ -66,21 +66,6 @@ static int count(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	return 0;
 }
 
-/* Of one that lies on the host in place: what is sealed does not, and goes away. */
-static int send_sealed(struct sending *s, struct glk_arena *arena, struct glk_extent *e)
-{
-	const struct glk_part_way way = {.why = GLK_KEPT_SUSPENDED, .sealed = true};
-	uint64_t here = glk_part_here(arena, e);
-	int err;
-
-	if (here == glk_part_may_go(arena, e) || glk_spill_may(arena, e))
-		return 0;
-	err = glk_spill_range(arena, e, glk_part_all(&arena->map, e), &way);
-	if (!err)
-		s->all.did->moved += here - glk_part_here(arena, e);
-	return err == -EBUSY ? 0 : err;
-}
-
 /* What may not go stays where it is. */
 static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 {
@@ -90,7 +75,7 @@ static int send(struct glk_arena *arena, struct glk_extent *e, void *arg)
 	int err;
 
 	if (lies_there(s, arena, e))
-		return send_sealed(s, arena, e);
+		return 0;
 	bytes = glk_part_here(arena, e);
 	err = glk_sending_send(&s->all, arena, e, drop, &went);
 	if (err || !went)

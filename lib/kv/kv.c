@@ -275,8 +275,11 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 	room = kv->limit ? kv->limit : kv->memory;
 	for (uint32_t i = 0; i < s->slots; i++) {
 		ret->sequences += kv->sequence[i].live;
+		ret->away += kv->sequence[i].live && kv->sequence[i].away;
 		ret->length += kv->sequence[i].live ? kv->sequence[i].tokens : 0;
 	}
+	for (uint32_t i = s->slots; i < glk_kv_places(s); i++)
+		ret->prefixes_away += kv->sequence[i].away;
 	for (uint32_t i = 0; i < s->groups; i++)
 		ret->needed += needed_by(kv, i, ret);
 	glk_unlock(&kv->lock);
@@ -372,6 +375,9 @@ int glk_kv_away(const struct glake_kv *kv, uint32_t slot)
 {
 	if (!kv->sequence[slot].away)
 		return 0;
+	if (slot >= kv->shape.slots)
+		return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+			"the prefix is on the host: glake_kv_prefix_fetch");
 	return glk_error(-EBUSY, GLAKE_ERROR_BUSY,
 		"the sequence in slot %" PRIu32 " is on the host: glake_kv_fetch", slot);
 }
@@ -645,17 +651,29 @@ int glk_kv_trim(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 	return err;
 }
 
-/* Portion by portion: what is there already is. */
-static int move_all(
-	struct glake_kv *kv, size_t count, struct CUstream_st *stream, bool to_gpu)
+int glk_kv_send(
+	struct glake_kv *kv, size_t count, bool sealed, struct CUstream_st *stream)
+{
+	int err;
+
+	glk_unlock(&kv->lock);
+	err = glk_elastic_send(kv->cache, kv->base, kv->portion, count, sealed, stream);
+	glk_lock(&kv->lock);
+	return err;
+}
+
+int glk_kv_have(struct glake_kv *kv, size_t count, struct CUstream_st *stream)
 {
 	int err = 0;
 
+	glk_unlock(&kv->lock);
+	/* what is there already is */
 	for (size_t i = 0; i < count && !err; i++) {
 		err = glk_cache_move(
-			kv->cache, kv->base, stream, to_gpu, &kv->portion[i], NULL);
+			kv->cache, kv->base, stream, true, &kv->portion[i], NULL);
 		err = err == -EALREADY ? 0 : err;
 	}
+	glk_lock(&kv->lock);
 	return err;
 }
 
@@ -677,9 +695,8 @@ int glk_kv_move(
 		kv->sequence[slot].away = true;
 		glk_kv_settle(kv, slot);
 		count = glk_kv_add_spare(kv, slot, 0, true);
-		glk_unlock(&kv->lock);
-		err = move_all(kv, count, stream, to_gpu);
-		glk_lock(&kv->lock);
+		err = to_gpu ? glk_kv_have(kv, count, stream)
+			     : glk_kv_send(kv, count, false, stream);
 		kv->sequence[slot].away = err || !to_gpu;
 		glk_kv_settle(kv, slot);
 	}

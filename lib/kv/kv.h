@@ -159,6 +159,11 @@ int glk_kv_commit(
 int glk_kv_may_commit(const struct glake_kv *kv, size_t count, uint64_t *ret_bytes);
 void glk_kv_note_commit(struct glake_kv *kv, uint64_t bytes);
 int glk_kv_decommit(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
+/* By who changes what is committed, likewise: portions go to the host, with `sealed` the pages that are, which stay
+ * otherwise; and come back. 0, or an error after which some of them may have moved. */
+int glk_kv_send(
+	struct glake_kv *kv, size_t count, bool sealed, struct CUstream_st *stream);
+int glk_kv_have(struct glake_kv *kv, size_t count, struct CUstream_st *stream);
 /* Waits until nobody changes what is committed, and is the one who does; for the pages that a sequence is about to
  * have ahead too, or all of them are. */
 #define GLK_KV_ALL UINT32_MAX
@@ -239,5 +244,7 @@ int glk_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *bytes, size_t s
 	struct CUstream_st *stream, uint32_t *ret_tokens);
 int glk_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *bytes, size_t size,
 	struct CUstream_st *stream);
+int glk_kv_prefix_move(struct glake_kv *kv, uint64_t domain, const void *bytes,
+	size_t size, struct CUstream_st *stream, bool to_gpu);
 
 #endif

@@ -388,8 +388,117 @@ int glk_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *bytes, siz
 		glk_kv_note_spare(kv, kv->shape.slots + id - 1, 0, true);
 		*link = kv->prefix[id - 1].next;
 		kv->prefix[id - 1] = (struct glk_kv_prefix){.next = kv->prefix_free};
+		kv->sequence[kv->shape.slots + id - 1].away = false;
 		kv->prefix_free = id;
 		kv->prefixes--;
+	}
+	glk_kv_change_end(kv);
+	glk_unlock(&kv->lock);
+	return err;
+}
+
+/* ---- Away ---- */
+
+/* Where both places may have the same pages: they lie at the same offset. Ranges of a group each; their number. */
+static size_t add_common(struct glake_kv *kv, uint32_t place, uint32_t slot)
+{
+	size_t count = 0;
+
+	for (uint32_t i = 0; i < kv->shape.groups; i++) {
+		struct glk_kv_run a = *glk_kv_run_at(kv, place, i);
+		struct glk_kv_run b = *glk_kv_run_at(kv, slot, i);
+		struct glk_kv_run both = {.first = a.first > b.first ? a.first : b.first,
+			.end = a.sealed < b.sealed ? a.sealed : b.sealed};
+		struct glk_portion to;
+
+		if (both.first >= both.end)
+			continue;
+		to = glk_kv_portion(kv, slot, i, both);
+		kv->portion[count] = to;
+		kv->sharing[count++] = (struct glk_sharing){
+			glk_kv_portion(kv, place, i, both).offset, to.offset, to.bytes};
+	}
+	return count;
+}
+
+/* Whether a sequence has pages of a prefix; then what it may have of them is told as so many portions. */
+static int shares(struct glake_kv *kv, uint32_t place, uint32_t slot, size_t *ret_count)
+{
+	size_t count = kv->sequence[slot].live ? add_common(kv, place, slot) : 0;
+	bool is = false;
+	int err = 0;
+
+	if (count) {
+		glk_unlock(&kv->lock);
+		err = glk_cache_is_shared(kv->cache, kv->base, kv->sharing, count, &is);
+		glk_lock(&kv->lock);
+	}
+	*ret_count = is ? count : 0;
+	return err;
+}
+
+static int is_read(struct glake_kv *kv, uint32_t place)
+{
+	size_t count;
+	int err = 0;
+
+	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
+		if (kv->sequence[i].away)
+			continue;
+		err = shares(kv, place, i, &count);
+		if (!err && count)
+			err = glk_error(-EBUSY, GLAKE_ERROR_BUSY,
+				"the sequence in slot %" PRIu32 " reads the prefix", i);
+	}
+	return err;
+}
+
+/* All of a prefix, and what sequences that are away have left of it. */
+static int send_prefix(struct glake_kv *kv, uint32_t place, struct CUstream_st *stream)
+{
+	int err = is_read(kv, place);
+	size_t count;
+
+	if (err)
+		return err;
+	kv->sequence[place].away = true;
+	for (uint32_t i = 0; i < kv->shape.slots && !err; i++) {
+		err = shares(kv, place, i, &count);
+		if (!err && count)
+			err = glk_kv_send(kv, count, true, stream);
+	}
+	count = err ? 0 : glk_kv_add_spare(kv, place, 0, true);
+	if (count)
+		err = glk_kv_send(kv, count, true, stream);
+	if (!err && count)
+		err = glk_kv_send(kv, count, false, stream);
+	return err;
+}
+
+int glk_kv_prefix_move(struct glake_kv *kv, uint64_t domain, const void *bytes,
+	size_t size, struct CUstream_st *stream, bool to_gpu)
+{
+	uint32_t id = 0, place;
+	struct glk_kv_key key;
+	int err = key_of(domain, bytes, size, &key);
+
+	if (err)
+		return err;
+	glk_lock(&kv->lock);
+	glk_kv_change_begin(kv, GLK_KV_ALL);
+	if (kv->shape.prefixes)
+		id = *find(kv, &key);
+	place = kv->shape.slots + id - 1;
+	if (!id)
+		err = is_unknown();
+	else if (kv->shape.single)
+		err = glk_error(-EOPNOTSUPP, GLAKE_ERROR_UNSUPPORTED,
+			"lanes of single handles stay whole");
+	else if (!to_gpu)
+		err = send_prefix(kv, place, stream);
+	else if (kv->sequence[place].away) {
+		err = glk_kv_have(kv, glk_kv_add_spare(kv, place, 0, true), stream);
+		kv->sequence[place].away = err;
 	}
 	glk_kv_change_end(kv);
 	glk_unlock(&kv->lock);

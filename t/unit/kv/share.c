@@ -315,6 +315,80 @@ static void goes_away(void)
 	finish();
 }
 
+/* A prefix goes to the host with all that has its pages, and comes back to each of them. */
+static void prefix_goes_away(void)
+{
+	struct glake_kv *kv;
+	uint32_t one, two, three, tokens = 0;
+
+	begin("soft.memory=64MiB");
+	kv = make(&layers);
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 2500, stream), 0, "of 12 pages");
+	fill(kv, 4, one, 0, 2500, 1);
+	is_int(glake_kv_publish(kv, one, 2500, "long", 4, stream), 0, "published");
+	is_int(glake_kv_publish(kv, one, 1500, "short", 5, stream), 0, "in part too");
+	settle();
+	is_int(glake_kv_prefix_spill(kv, 0, "none", 4, stream), -ENOENT,
+		"no such prefix");
+	is_int(glake_kv_prefix_fetch(kv, 0, "none", 4, stream), -ENOENT, "nor to fetch");
+	is_int(glake_kv_prefix_spill(kv, 1, "long", 4, stream), -ENOENT, "nor there");
+	is_int(glake_kv_prefix_spill(kv, 0, "long", 0, stream), -EINVAL, "no key");
+	is_int(glake_kv_prefix_spill(kv, 0, NULL, 4, stream), -EINVAL, "none at all");
+	is_int(glake_kv_prefix_spill(NULL, 0, "long", 4, stream), -EINVAL, "no cache");
+	is_int(glake_kv_prefix_spill(kv, 0, "long", 4, stream), -EBUSY, "it is read");
+	is_int((int64_t)figures().away, 0, "and stays");
+	is_int(glake_kv_prefix_fetch(kv, 0, "long", 4, stream), 0, "and is there");
+	is_int(glake_kv_spill(kv, one, stream), 0, "its reader goes");
+	is_int((int64_t)figures().away, 4 * 2 << 20, "with what is its own");
+	is_int(glake_kv_prefix_spill(kv, 0, "long", 4, stream), 0, "then it goes");
+	is_int(glake_kv_prefix_spill(kv, 0, "long", 4, stream), 0, "and has gone");
+	/* the sequence: 4 + 8, the prefix: 8 + 4, of which 8 exist once */
+	is_int((int64_t)told(kv).prefixes_away, 1, "which is told");
+	is_int(told(kv).away, 1, "  of both");
+	is_int((int64_t)figures().away, (12 + 12) * 2 << 20, "with all that they share");
+	ok(has(kv, 4, 9, 0, 1024, 1), "a prefix that has a page of it keeps that");
+	is_int(glake_kv_new(kv, 4096, stream, &two), 0, "another sequence");
+	is_int(glake_kv_adopt(kv, two, "long", 4, stream, &tokens), -EBUSY,
+		"does not have it");
+	is_int(glake_kv_adopt(kv, two, "short", 5, stream, &tokens), 0, "but the other");
+	is_int(glake_kv_grow(kv, two, 3000, stream), 0, "and the memory");
+	is_int(glake_kv_prefix_spill(kv, 0, "long", 4, stream), -EBUSY,
+		"and reads a page of it");
+	is_int(glake_suspend(ctx, 0, NULL), 0, "the GPU is suspended");
+	is_int(glake_resume(ctx, 0, NULL), 0, "and resumed");
+	is_int((int64_t)figures().away, 24 * 2 << 20, "without what was away");
+	is_int(glake_kv_free(kv, two, stream), 0, "the other one ends");
+	is_int(glake_kv_fetch(kv, one, stream), 0, "the reader comes");
+	ok(has(kv, 4, one, 0, 2500, 1), "with all of it");
+	is_int(glake_kv_prefix_fetch(kv, 0, "long", 4, stream), 0, "and the prefix");
+	settle();
+	is_int((int64_t)figures().away, 0, "nothing is away");
+	ok(has(kv, 4, 8, 0, 2500, 1) && told(kv).shared == (8 + 4) * PAGE &&
+			told(kv).held == (12 + 4 + 4) * PAGE,
+		"they have one memory again");
+	is_int(glake_kv_new(kv, 4096, stream, &three), 0, "a third one");
+	is_int(glake_kv_adopt(kv, three, "long", 4, stream, &tokens), 0, "has it");
+	settle();
+	ok(has(kv, 4, three, 0, 2500, 1), "all of it");
+	is_int(glake_kv_free(kv, one, stream), 0, "one ends");
+	is_int(glake_kv_spill(kv, three, stream), 0, "the other goes");
+	is_int(glake_kv_prefix_spill(kv, 0, "long", 4, stream), 0, "as the prefix does");
+	is_int(glake_kv_prefix_spill(kv, 0, "short", 5, stream), 0, "and the short one");
+	is_int((int64_t)figures().elastic, (8 + 4 + 4 + 4) * 2 << 20,
+		"what is committed is the same");
+	is_int(glake_kv_withdraw(kv, 0, "long", 4, stream), 0, "it is withdrawn there");
+	is_int(told(kv).prefixes_away, 1, "and gone");
+	is_int(glake_kv_fetch(kv, three, stream), 0, "who has it comes");
+	ok(has(kv, 4, three, 0, 2500, 1), "with all of it");
+	is_int(glake_kv_publish(kv, three, 2048, "long", 4, stream), 0, "the place is");
+	is_int(told(kv).prefixes_away, 1, "one that is here");
+	is_int(glake_kv_free(kv, three, stream), 0, "it ends");
+	is_int(glake_kv_close(kv, stream), 0, "all ends");
+	is_int((int64_t)figures().live, 0, "nothing is live");
+	finish();
+}
+
 static int asked;
 
 static size_t count_asked(
@@ -658,6 +732,54 @@ static bool is_given(
 		!glake_kv_export_end(kv, slot, lane);
 }
 
+static bool has_page_of(const struct glake_kv_options *o, const struct model *m,
+	const struct model *other)
+{
+	for (uint32_t g = 0; g < groups_of(o); g++) {
+		uint64_t row = row_of(o, g), pages = (m->tokens * row + PAGE - 1) / PAGE;
+
+		for (uint64_t p = 0; p < pages && p * PAGE < other->tokens * row; p++) {
+			if (m->page[g][p] == other->page[g][p])
+				return true;
+		}
+	}
+	return false;
+}
+
+/* A prefix goes while its readers are away, and all come back in any order. */
+static bool prefix_moves(
+	struct glake_kv *kv, const struct glake_kv_options *o, uint64_t *seed)
+{
+	const struct model *p = &list[SLOTS + chance(seed, PREFIXES)];
+	unsigned char key[4] = {(unsigned char)p->most};
+	bool reads[SLOTS], read = false, first = chance(seed, 2);
+	int err;
+
+	if (!p->live)
+		return true;
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		reads[i] = list[i].live && has_page_of(o, &list[i], p);
+		read |= reads[i];
+	}
+	err = glake_kv_prefix_spill(kv, p->domain, key, 4, stream);
+	if (err != (read ? -EBUSY : 0))
+		return false;
+	for (uint32_t i = 0; i < SLOTS; i++) {
+		if (reads[i] && glake_kv_spill(kv, i, stream))
+			return false;
+	}
+	if (glake_kv_prefix_spill(kv, p->domain, key, 4, stream) ||
+		(first && glake_kv_prefix_fetch(kv, p->domain, key, 4, stream)))
+		return false;
+	for (uint32_t i = SLOTS; i; i--) {
+		if (reads[i - 1] &&
+			(glake_kv_fetch(kv, i - 1, stream) ||
+				!has_tokens(kv, i - 1, &list[i - 1])))
+			return false;
+	}
+	return !glake_kv_prefix_fetch(kv, p->domain, key, 4, stream);
+}
+
 static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t *seed)
 {
 	static uint32_t marks;
@@ -677,7 +799,7 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 	}
 	p = chance(seed, PREFIXES);
 	key[0] = (unsigned char)p;
-	switch (chance(seed, 12)) {
+	switch (chance(seed, 14)) {
 	case 0:
 		m->live = false;
 		return has_tokens(kv, slot, m) && !glake_kv_free(kv, slot, stream);
@@ -750,6 +872,8 @@ static bool step(struct glake_kv *kv, const struct glake_kv_options *o, uint64_t
 		if (p < PLACES)
 			list[p].live = false;
 		return err == (p < PLACES ? 0 : -ENOENT);
+	case 11:
+		return prefix_moves(kv, o, seed);
 	case 9:
 		return !glake_kv_spill(kv, slot, stream) &&
 			!glake_kv_fetch(kv, slot, stream) && has_tokens(kv, slot, m);
@@ -821,6 +945,7 @@ int main(void)
 	states_and_windows();
 	all_or_nothing();
 	goes_away();
+	prefix_goes_away();
 	is_shared_often();
 	undoes();
 	by_threads(seed_start());
