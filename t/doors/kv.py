@@ -87,6 +87,16 @@ with kv.Cache(5, 4096, 2, shape=(4, 128), dtype="float16", prefixes=2) as one:
     one.fetch(second)
     one.grow(second, 3001)
     one.trim(second, 3000)
+    print("prefix:", says(one.spill_prefix, b"none", domain=3), says(one.fetch_prefix, b"none"))
+    one.publish(second, b"all")
+    print("read:", says(one.spill_prefix, b"all", domain=3))
+    for reader in (first, second, third):
+        one.spill(reader)
+    one.spill_prefix(b"all", domain=3)
+    print("away:", one.figures()["away"], one.figures()["prefixes_away"])
+    one.fetch_prefix(b"all", domain=3)
+    for reader in (first, second, third):
+        one.fetch(reader)
     print("fork:", says(one.fork, stranger), one.sequence(second)["tokens"])
 with kv.Cache(2, 4096, [kv.Lane(8, "float32"), kv.Lane((2, 3), "float32")], token_front=True) as one:
     slot = one.new()
@@ -127,6 +137,9 @@ twice: glake_kv_publish: a prefix is published under this key already (BUSY) key
 numbers: 0 1024
 withdrawn: glake_kv_withdraw: no prefix is published under this key in this domain (INVAL) 3
 away: glake_kv_grow: the sequence in slot 1 is on the host: glake_kv_fetch (BUSY) 1
+prefix: glake_kv_prefix_spill: no prefix is published under this key in this domain (INVAL) glake_kv_prefix_fetch: no prefix is published under this key in this domain (INVAL)
+read: glake_kv_prefix_spill: the sequence in slot 0 reads the prefix (BUSY)
+away: 3 1
 fork: glake_kv_fork: the first 0 tokens of a sequence that has 0 (INVAL) 3000
 out: glake_kv_place_get: there is no lane 2, or no place for where it lies (INVAL) glake_kv_export: the sequence in slot 0 has no memory for 0 tokens from 0 on (INVAL) glake_kv_export: the sequence in slot 0 has no memory for 2147483648 tokens from 5 on (INVAL)
 1 (1, 2097152, 168, 280) 1 1

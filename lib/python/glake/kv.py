@@ -14,7 +14,7 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     cache.publish(slot, key)        its tokens stay under a key, bytes such as a hash of them
     cache.adopt(slot, key)          and are those of a sequence that has none; how many there are
     cache.withdraw(key)
-    cache.spill(slot), cache.fetch(slot)    to the host and back
+    cache.spill(slot), cache.fetch(slot)    to the host and back; spill_prefix(key), fetch_prefix(key) likewise
     pieces = cache.export(slot, 3)  a lane of it for another process: descriptors to send (socket.send_fds) and close,
                                     which kv.Imported(pieces, (8, 128), torch.bfloat16) has there as a tensor;
     cache.export_end(slot, 3)       it is done with them
@@ -75,7 +75,7 @@ class _Figures(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p), ("size", ctypes.c_uint64),
                 *many(ctypes.c_uint32, "slots tokens lanes sequences"),
                 *many(ctypes.c_uint64, "length needed held limit capacity grows extends pages "
-                      "refused pages_ahead shared forks adopts"), *many(ctypes.c_uint32, "prefixes outs")]
+                      "refused pages_ahead shared forks adopts"), *many(ctypes.c_uint32, "prefixes outs away prefixes_away")]
 
 
 class _Sequence(Sized):
@@ -227,6 +227,13 @@ class Cache:
 
     def fetch(self, slot, stream=None):
         self._call("glake_kv_fetch", ctypes.c_uint32(slot), stream_of(stream, self.device))
+
+    def spill_prefix(self, key, domain=0, stream=None):
+        """A prefix goes to the host, while all sequences that have its pages are there."""
+        self._call("glake_kv_prefix_spill", ctypes.c_uint64(domain), *_key_of(key), stream_of(stream, self.device))
+
+    def fetch_prefix(self, key, domain=0, stream=None):
+        self._call("glake_kv_prefix_fetch", ctypes.c_uint64(domain), *_key_of(key), stream_of(stream, self.device))
 
     def export(self, slot, lane, first=0, tokens=None, reads=True):
         """Tokens of a lane, all from the first on as a rule, for another process: a Piece for each page, whose
