@@ -167,6 +167,7 @@ struct glake_kv_figures {
 	uint32_t outs;		/* exports that have not ended */
 	uint32_t away;		/* sequences that are on the host, */
 	uint32_t prefixes_away; /* and prefixes */
+	uint64_t waits; /* calls that had to wait for another one, or for the thread */
 };
 
 /*

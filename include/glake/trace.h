@@ -39,12 +39,12 @@ GLAKE_BEGIN_DECLS
  */
 #define GLAKE_TRACE_MAGIC      "\x89glake\n\x1a" /* 8 bytes, without a zero behind */
 #define GLAKE_TRACE_MAGIC_SIZE 8
-#define GLAKE_TRACE_VERSION    1
+#define GLAKE_TRACE_VERSION    2	 /* 1 has no KV caches, and is read as well */
 #define GLAKE_TRACE_NEVER      INT64_MAX /* `end_ns` of a trace that has all events */
 
 struct glake_trace_header {
 	unsigned char magic[GLAKE_TRACE_MAGIC_SIZE];
-	uint32_t version; /* GLAKE_TRACE_VERSION; readers refuse any other */
+	uint32_t version; /* GLAKE_TRACE_VERSION; readers refuse later ones */
 	uint32_t header_size, chunk_size, event_size;
 	uint64_t chunks;   /* in use, from the first on */
 	uint64_t dropped;  /* events that were not recorded */
@@ -103,7 +103,25 @@ enum glake_trace_kind {
 	GLAKE_TRACE_POOL_BEGIN = 14,
 	GLAKE_TRACE_POOL_END = 15,
 	GLAKE_TRACE_POOL_RELEASE = 16,
-	GLAKE_TRACE_KINDS = 17,
+	/* KV caches, calls that were served: the cache, by its first address; the number of the slot << 32 | tokens;
+	 * stream. Of open its bytes; of fork the new slot; of step how many sequences were given a length, and all
+	 * their tokens, 2^32 - 1 at most; of publish, withdraw and what prefixes do slot 0. */
+	GLAKE_TRACE_KV_OPEN = 17,
+	GLAKE_TRACE_KV_CLOSE = 18,
+	GLAKE_TRACE_KV_NEW = 19,
+	GLAKE_TRACE_KV_GROW = 20,
+	GLAKE_TRACE_KV_STEP = 21,
+	GLAKE_TRACE_KV_TRIM = 22,
+	GLAKE_TRACE_KV_FREE = 23,
+	GLAKE_TRACE_KV_FORK = 24,
+	GLAKE_TRACE_KV_PUBLISH = 25,
+	GLAKE_TRACE_KV_ADOPT = 26,
+	GLAKE_TRACE_KV_WITHDRAW = 27,
+	GLAKE_TRACE_KV_SPILL = 28,
+	GLAKE_TRACE_KV_FETCH = 29,
+	GLAKE_TRACE_KV_PREFIX_SPILL = 30,
+	GLAKE_TRACE_KV_PREFIX_FETCH = 31,
+	GLAKE_TRACE_KINDS = 32,
 };
 
 #define GLAKE_TRACE_SIZE_MAX (((uint64_t)1 << 48) - 1)

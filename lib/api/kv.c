@@ -42,6 +42,17 @@ static int enter(const struct glake_kv *kv, int *ret_cancel)
 	return glk_context_get(kv->ctx, &context);
 }
 
+/* What was served stands in a trace. */
+static void record(const struct glake_kv *kv, unsigned kind, uint64_t slot,
+	uint64_t tokens, const struct CUstream_st *stream)
+{
+	struct glk_context *context = glk_context_recorded(kv->ctx);
+
+	if (context)
+		glk_context_record(context, kind, kv->cache->device, kv->base,
+			slot << 32 | tokens, stream);
+}
+
 static int leave(int cancel, int err)
 {
 	glk_cancel_restore(cancel);
@@ -96,15 +107,18 @@ int glake_kv_open(struct glake *ctx, int device, const struct glake_kv_options *
 	cancel = glk_cancel_off();
 	err = glk_kv_open(cache, &o, stream, ret_kv);
 	glk_cancel_restore(cancel);
-	if (!err)
-		(*ret_kv)->ctx = ctx;
-	return err;
+	if (err)
+		return err;
+	(*ret_kv)->ctx = ctx;
+	record(*ret_kv, GLAKE_TRACE_KV_OPEN, 0, (*ret_kv)->shape.size, stream);
+	return 0;
 }
 
 int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream)
 {
-	struct glk_context *context;
-	int err, cancel;
+	struct glk_context *context, *recorded = NULL;
+	int err, cancel, device;
+	uint64_t base;
 	bool open;
 
 	if (!kv)
@@ -116,8 +130,15 @@ int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream)
 	/* one that is closed has taken the block with it */
 	open = !err;
 	cancel = glk_cancel_off();
+	if (open)
+		recorded = glk_context_recorded(kv->ctx);
+	base = kv->base;
+	device = kv->cache->device;
 	err = glk_kv_close(kv, stream, open);
 	glk_cancel_restore(cancel);
+	if (!err && recorded)
+		glk_context_record(
+			recorded, GLAKE_TRACE_KV_CLOSE, device, base, 0, stream);
 	return err;
 }
 
@@ -194,6 +215,8 @@ int glake_kv_new_in(struct glake_kv *kv, uint32_t tokens, uint64_t domain,
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the slot");
 	if (!err)
 		err = glk_kv_new(kv, tokens, domain, stream, ret_slot);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_NEW, *ret_slot, tokens, stream);
 	return leave(cancel, err);
 }
 
@@ -204,7 +227,24 @@ int glake_kv_grow(
 
 	if (!err)
 		err = glk_kv_grow(kv, slot, tokens, stream);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_GROW, slot, tokens, stream);
 	return leave(cancel, err);
+}
+
+static void record_step(const struct glake_kv *kv, const uint32_t *lengths,
+	const struct CUstream_st *stream)
+{
+	uint64_t tokens = 0, sequences = 0;
+
+	if (!glk_context_recorded(kv->ctx))
+		return;
+	for (uint32_t i = 0; i < kv->shape.slots; i++) {
+		tokens += lengths[i];
+		sequences += lengths[i] > 0;
+	}
+	record(kv, GLAKE_TRACE_KV_STEP, sequences < 0xffff ? sequences : 0xffff,
+		tokens < UINT32_MAX ? tokens : UINT32_MAX, stream);
 }
 
 int glake_kv_step(
@@ -217,6 +257,8 @@ int glake_kv_step(
 			-EINVAL, GLAKE_ERROR_INVAL, "no lengths of the sequences");
 	if (!err)
 		err = glk_kv_step(kv, lengths, stream);
+	if (!err)
+		record_step(kv, lengths, stream);
 	return leave(cancel, err);
 }
 
@@ -227,6 +269,9 @@ static int shorten(struct glake_kv *kv, uint32_t slot, uint32_t tokens,
 
 	if (!err)
 		err = glk_kv_trim(kv, slot, tokens, stream, ends);
+	if (!err)
+		record(kv, ends ? GLAKE_TRACE_KV_FREE : GLAKE_TRACE_KV_TRIM, slot, tokens,
+			stream);
 	return leave(cancel, err);
 }
 
@@ -250,6 +295,8 @@ int glake_kv_fork(struct glake_kv *kv, uint32_t slot, uint32_t tokens, uint32_t 
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the slot");
 	if (!err)
 		err = glk_kv_fork(kv, slot, tokens, most, stream, ret_slot);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_FORK, *ret_slot, tokens, stream);
 	return leave(cancel, err);
 }
 
@@ -260,6 +307,8 @@ int glake_kv_publish(struct glake_kv *kv, uint32_t slot, uint32_t tokens, const 
 
 	if (!err)
 		err = glk_kv_publish(kv, slot, tokens, key, size, stream);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_PUBLISH, 0, tokens, stream);
 	return leave(cancel, err);
 }
 
@@ -272,6 +321,8 @@ int glake_kv_adopt(struct glake_kv *kv, uint32_t slot, const void *key, size_t s
 		err = glk_error(-EINVAL, GLAKE_ERROR_INVAL, "no place for the tokens");
 	if (!err)
 		err = glk_kv_adopt(kv, slot, key, size, stream, ret_tokens);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_ADOPT, slot, *ret_tokens, stream);
 	return leave(cancel, err);
 }
 
@@ -282,6 +333,8 @@ int glake_kv_withdraw(struct glake_kv *kv, uint64_t domain, const void *key, siz
 
 	if (!err)
 		err = glk_kv_withdraw(kv, domain, key, size, stream);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_WITHDRAW, 0, 0, stream);
 	return leave(cancel, err);
 }
 
@@ -292,6 +345,9 @@ static int move(
 
 	if (!err)
 		err = glk_kv_move(kv, slot, stream, to_gpu);
+	if (!err)
+		record(kv, to_gpu ? GLAKE_TRACE_KV_FETCH : GLAKE_TRACE_KV_SPILL, slot, 0,
+			stream);
 	return leave(cancel, err);
 }
 
@@ -302,6 +358,11 @@ static int move_prefix(struct glake_kv *kv, uint64_t domain, const void *key, si
 
 	if (!err)
 		err = glk_kv_prefix_move(kv, domain, key, size, stream, to_gpu);
+	if (!err)
+		record(kv,
+			to_gpu ? GLAKE_TRACE_KV_PREFIX_FETCH
+			       : GLAKE_TRACE_KV_PREFIX_SPILL,
+			0, 0, stream);
 	return leave(cancel, err);
 }
 

@@ -541,6 +541,10 @@ static void add_kv(struct glake_kv *kv, void *arg)
 	glk_json_add_uint(json, "forks", f.forks);
 	glk_json_add_uint(json, "adopts", f.adopts);
 	glk_json_add_uint(json, "refused", f.refused);
+	glk_json_add_uint(json, "waits", f.waits);
+	glk_json_add_uint(json, "out", f.outs);
+	glk_json_add_uint(json, "away", f.away);
+	glk_json_add_uint(json, "prefixes_away", f.prefixes_away);
 	glk_json_end(json);
 }
 

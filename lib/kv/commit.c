@@ -10,9 +10,14 @@
 
 void glk_kv_change_begin(struct glake_kv *kv, uint32_t slot)
 {
+	bool waits = false;
+
 	while (kv->changing ||
-		(slot == GLK_KV_ALL ? kv->pending > 0 : kv->sequence[slot].pending))
+		(slot == GLK_KV_ALL ? kv->pending > 0 : kv->sequence[slot].pending)) {
+		waits = true;
 		glk_lock_wait(&kv->lock, &kv->settled);
+	}
+	kv->waits += waits;
 	kv->changing = true;
 }
 

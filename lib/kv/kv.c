@@ -271,6 +271,7 @@ void glk_kv_figures(struct glake_kv *kv, struct glake_kv_figures *ret)
 		.forks = kv->forks,
 		.adopts = kv->adopts,
 		.outs = kv->outs,
+		.waits = kv->waits,
 		.pages_ahead = kv->pages_ahead};
 	room = kv->limit ? kv->limit : kv->memory;
 	for (uint32_t i = 0; i < s->slots; i++) {

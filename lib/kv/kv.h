@@ -103,7 +103,7 @@ struct glake_kv {
 	uint64_t held, limit;
 	uint64_t
 		shared; /* bytes of pages that sequences and prefixes have, beyond those held */
-	uint64_t grows, extends, pages, refused, pages_ahead, forks, adopts;
+	uint64_t grows, extends, pages, refused, pages_ahead, forks, adopts, waits;
 	uint64_t wants;	 /* bytes that the last commit had no room for */
 	uint64_t memory; /* of the GPU */
 	/* Streams that the block is known to be used on, a bit each; and how many had ended when that was found

@@ -18,7 +18,8 @@ static const char help[] =
 	"\n"
 	"Shows the KV caches (glake_kv_open) of a process that runs with glake and\n"
 	"rpc.socket=yes: sequences and their tokens, what these need, the pages held for them,\n"
-	"what sharing saves, and how many pages were there before they were needed. It may be\n"
+	"what sharing saves, how many pages were there before they were needed and how many\n"
+	"calls met all they needed, waited, or were refused, and what is on the host. It may be\n"
 	"left out where there is but one process. With 'simulate' requests of an engine that is\n"
 	"not there are planned: see glakectl kv simulate --help.\n"
 	"\n"
@@ -34,10 +35,13 @@ static const struct option long_options[] = {
 static void print_cache(struct json_object *gpu, struct json_object *cache)
 {
 	uint64_t pages = process_number(cache, "pages");
+	uint64_t met = process_number(cache, "grows");
+	uint64_t grown = met + process_number(cache, "extends");
 	uint64_t limit = process_number(cache, "limit_bytes");
 
 	printf("%3" PRIu64 "  %5" PRIu64 "/%-5" PRIu64 " %8" PRIu64 " %10" PRIu64
-	       " %10s %10s %10s %10s %9" PRIu64 " %5.1f %% %8" PRIu64 "\n",
+	       " %10s %10s %10s %10s %9" PRIu64 " %5.1f %% %5.1f %% %8" PRIu64
+	       " %8" PRIu64 " %5" PRIu64 "\n",
 		process_number(gpu, "gpu"), process_number(cache, "sequences"),
 		process_number(cache, "slots"), process_number(cache, "prefixes"),
 		process_number(cache, "tokens"),
@@ -48,16 +52,18 @@ static void print_cache(struct json_object *gpu, struct json_object *cache)
 		pages ? 100.0 * (double)process_number(cache, "pages_ahead") /
 				(double)pages
 		      : 0.0,
-		process_number(cache, "refused"));
+		grown ? 100.0 * (double)met / (double)grown : 0.0,
+		process_number(cache, "refused"), process_number(cache, "waits"),
+		process_number(cache, "away") + process_number(cache, "prefixes_away"));
 }
 
 static void print_table(struct json_object *gpus)
 {
 	size_t count = json_object_array_length(gpus), caches_shown = 0;
 
-	printf("%3s  %11s %8s %10s %10s %10s %10s %10s %9s %7s %8s\n", "GPU", "SEQUENCES",
-		"PREFIXES", "TOKENS", "NEEDED", "HELD", "SHARED", "LIMIT", "PAGES",
-		"AHEAD", "REFUSED");
+	printf("%3s  %11s %8s %10s %10s %10s %10s %10s %9s %7s %7s %8s %8s %5s\n", "GPU",
+		"SEQUENCES", "PREFIXES", "TOKENS", "NEEDED", "HELD", "SHARED", "LIMIT",
+		"PAGES", "AHEAD", "MET", "REFUSED", "WAITS", "AWAY");
 	for (size_t i = 0; i < count; i++) {
 		struct json_object *gpu = json_object_array_get_idx(gpus, i);
 		struct json_object *caches = process_array(gpu, "caches");

@@ -141,9 +141,9 @@ static int read_header(struct binary *b)
 	b->size = (uint64_t)stat.st_size;
 	if (got < sizeof(*h))
 		return binary_fail(b, -ENODATA, "the file is cut off in its header");
-	if (h->version != GLAKE_TRACE_VERSION)
+	if (!h->version || h->version > GLAKE_TRACE_VERSION)
 		return binary_fail(b, -EPROTONOSUPPORT,
-			"version %u of the format; this glakectl knows version %d",
+			"version %u of the format; this glakectl knows up to version %d",
 			h->version, GLAKE_TRACE_VERSION);
 	look_for_writer(b, now);
 	return check_sizes(b);

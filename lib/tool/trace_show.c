@@ -108,7 +108,8 @@ static int meet_thread(struct show *show, const struct trace_row *row)
 
 static bool has_stream(unsigned kind)
 {
-	return kind < GLAKE_TRACE_BUDGET || kind == GLAKE_TRACE_POOL_BEGIN;
+	return kind < GLAKE_TRACE_BUDGET || kind == GLAKE_TRACE_POOL_BEGIN ||
+		kind >= GLAKE_TRACE_KV_OPEN;
 }
 
 static int count_stream(struct show *show, const struct trace_row *row)

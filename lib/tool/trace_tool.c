@@ -76,7 +76,10 @@ const char *trace_kind_name(unsigned kind)
 	static const char *const names[GLAKE_TRACE_KINDS] = {"none", "thread", "allocate",
 		"allocate_contiguous", "allocate_failed", "free", "free_after",
 		"free_failed", "use", "stream_end", "event_recorded", "stream_waited",
-		"budget", "trim", "pool_begin", "pool_end", "pool_release"};
+		"budget", "trim", "pool_begin", "pool_end", "pool_release", "kv_open",
+		"kv_close", "kv_new", "kv_grow", "kv_step", "kv_trim", "kv_free",
+		"kv_fork", "kv_publish", "kv_adopt", "kv_withdraw", "kv_spill",
+		"kv_fetch", "kv_prefix_spill", "kv_prefix_fetch"};
 
 	return names[kind];
 }

@@ -177,14 +177,14 @@ tap.ok(ran.returncode == 0, "it ends as it should", ran.stderr[-300:])
 # glakectl kv shows the caches of a process that lives
 with tempfile.TemporaryDirectory() as room:
     where = {**os.environ, "GLAKE_DRIVER_BACKEND": "soft", "GLAKE_LIBRARY_PATH": os.path.dirname(PLUGIN),
-             "GLAKE_RPC_SOCKET": "yes", "XDG_RUNTIME_DIR": room, "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1"}
+             "GLAKE_RPC_SOCKET": "yes", "GLAKE_TRACE_FILE": f"{room}/kv.trace", "XDG_RUNTIME_DIR": room, "PYTHONPATH": SOURCE, "PYTHONDONTWRITEBYTECODE": "1"}
     with subprocess.Popen([PACKAGES, "-c", WATCHED], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           env=where) as watched:
         tap.equal(watched.stdout.readline(), "open\n", "a process with a KV cache")
         run = subprocess.run([tap.TOOL, "kv"], text=True, capture_output=True, check=False, env=where)
         lines = run.stdout.splitlines()
         tap.equal((run.returncode, len(lines)), (0, 2), "is shown")
-        tap.equal(lines[-1].split(), "0 2/5 1 5000 9.77 MiB 12.0 MiB 8.00 MiB none 6 0.0 % 0".split(),
+        tap.equal(lines[-1].split(), "0 2/5 1 5000 9.77 MiB 12.0 MiB 8.00 MiB none 6 0.0 % 0.0 % 0 0 0".split(),
                   "with what it has")
         run = subprocess.run([tap.TOOL, "kv", "-j", str(watched.pid)], text=True, capture_output=True, check=False,
                              env=where)
@@ -195,4 +195,9 @@ with tempfile.TemporaryDirectory() as room:
         tap.equal(run.returncode, 2, "two processes: wrong usage")
         watched.stdin.close()
     tap.equal(watched.returncode, 0, "it ends")
+    run = subprocess.run([tap.TOOL, "trace", "show", "-j", f"{room}/kv.trace"], text=True, capture_output=True,
+                         check=False, env=where)
+    tap.equal(json.loads(run.stdout)["kinds"], {
+        "kv_open": 1, "kv_close": 1, "kv_new": 1, "kv_grow": 1, "kv_fork": 1, "kv_publish": 1},
+        "and its trace tells what was done")
 tap.done()

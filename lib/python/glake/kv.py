@@ -75,7 +75,7 @@ class _Figures(Sized):
     _fields_ = [("sz", ctypes.c_size_t), ("base", ctypes.c_void_p), ("size", ctypes.c_uint64),
                 *many(ctypes.c_uint32, "slots tokens lanes sequences"),
                 *many(ctypes.c_uint64, "length needed held limit capacity grows extends pages "
-                      "refused pages_ahead shared forks adopts"), *many(ctypes.c_uint32, "prefixes outs away prefixes_away")]
+                      "refused pages_ahead shared forks adopts"), *many(ctypes.c_uint32, "prefixes outs away prefixes_away"), ("waits", ctypes.c_uint64)]
 
 
 class _Sequence(Sized):

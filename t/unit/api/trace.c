@@ -254,6 +254,71 @@ static void test_calls(void)
 	unlink(rig_path);
 }
 
+/* KV caches: each call that was served. */
+static void test_kv(void)
+{
+	const struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 3,
+		.tokens = 4096,
+		.lanes = 2,
+		.lane_bytes = 2048,
+		.prefixes = 1};
+	uint32_t one = 9, two = 9, lengths[3] = {2600, 0, 0}, tokens = 0;
+	uint64_t base, slot = UINT64_C(1) << 32;
+	struct glake_kv_figures f = {.sz = sizeof(f)};
+	struct CUstream_st *s;
+	struct glake_kv *kv;
+
+	open_soft(rig_path);
+	glake_stream_new(ctx, 0, &s);
+	if (glake_kv_open(ctx, 0, &o, s, &kv))
+		tap_bail("no cache");
+	glake_kv_figures_get(kv, &f);
+	base = (uintptr_t)f.base;
+	glake_kv_new(kv, 4000, s, &one);
+	glake_kv_grow(kv, one, 2500, s);
+	glake_kv_grow(kv, one, 5000, s); /* refused */
+	glake_kv_step(kv, lengths, s);
+	glake_kv_fork(kv, one, 2100, 4096, s, &two);
+	glake_kv_trim(kv, two, 2050, s);
+	glake_kv_publish(kv, one, 2048, "k", 1, s);
+	glake_kv_spill(kv, one, s);
+	glake_kv_fetch(kv, one, s);
+	glake_kv_free(kv, one, s);
+	glake_kv_free(kv, two, s);
+	glake_kv_prefix_spill(kv, 0, "k", 1, s);
+	glake_kv_prefix_fetch(kv, 0, "k", 1, s);
+	glake_kv_new(kv, 2048, NULL, &one);
+	glake_kv_adopt(kv, one, "k", 1, s, &tokens);
+	glake_kv_withdraw(kv, 0, "k", 1, s);
+	glake_kv_close(kv, s);
+	glake_stream_free(ctx, 0, s);
+	is_int(glake_close(ctx, NULL), 0, "closed");
+	file = rig_read();
+	at = 1;
+	next_is(GLAKE_TRACE_KV_OPEN, 0, base, f.size, s, "a KV cache");
+	next_is(GLAKE_TRACE_KV_NEW, 0, base, 4000, s, "a sequence");
+	next_is(GLAKE_TRACE_KV_GROW, 0, base, 2500, s, "grows");
+	next_is(GLAKE_TRACE_KV_STEP, 0, base, slot | 2600, s, "with all others");
+	next_is(GLAKE_TRACE_KV_FORK, 0, base, slot | 2100, s, "a fork");
+	next_is(GLAKE_TRACE_KV_TRIM, 0, base, slot | 2050, s, "is cut");
+	next_is(GLAKE_TRACE_KV_PUBLISH, 0, base, 2048, s, "a prefix");
+	next_is(GLAKE_TRACE_KV_SPILL, 0, base, 0, s, "away");
+	next_is(GLAKE_TRACE_KV_FETCH, 0, base, 0, s, "and back");
+	next_is(GLAKE_TRACE_KV_FREE, 0, base, 0, s, "it ends");
+	next_is(GLAKE_TRACE_KV_FREE, 0, base, slot, s, "as the fork does");
+	next_is(GLAKE_TRACE_KV_PREFIX_SPILL, 0, base, 0, s, "the prefix is away");
+	next_is(GLAKE_TRACE_KV_PREFIX_FETCH, 0, base, 0, s, "and back");
+	next_is(GLAKE_TRACE_KV_NEW, 0, base, 2048, NULL, "another one");
+	next_is(GLAKE_TRACE_KV_ADOPT, 0, base, 2048, s, "has it");
+	next_is(GLAKE_TRACE_KV_WITHDRAW, 0, base, 0, s, "withdrawn");
+	next_is(GLAKE_TRACE_KV_CLOSE, 0, base, 0, s, "all ends");
+	next_is(GLAKE_TRACE_STREAM_END, 0, 0, 0, s, "and a stream");
+	is_int((int64_t)rig_events(&file, 0), (int64_t)at, "and nothing else");
+	free(file.bytes);
+	unlink(rig_path);
+}
+
 /* The bins serve a recorded context as any other. */
 static void test_hits(void)
 {
@@ -286,6 +351,7 @@ int main(void)
 	test_handle();
 	test_without();
 	test_calls();
+	test_kv();
 	test_hits();
 	rig_end();
 	return tap_done();
