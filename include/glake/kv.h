@@ -386,7 +386,8 @@ GLAKE_EXPORT int glake_kv_sequence_get(
 
 /*
  * Bounds the bytes of pages of a cache; 0: no limit. One below what is held takes effect as sequences end: until then
- * they keep what they have and get nothing more.
+ * they keep what they have and get nothing more. Pages that go then are idle for whoever wants them in this context;
+ * glake_trim() has other processes have them.
  *
  * Returns 0, or -EINVAL (NULL), -ENODEV (in a forked child). Thread: any. Blocks: briefly. Driver calls: none.
  */
