@@ -317,6 +317,57 @@ static void shares_tokens(void)
 	must(glake_trim(ctx, 0, 0, NULL), "a trim");
 }
 
+/* Tokens of a lane as another process would have them, and lanes that are a page each. */
+static void gives_tokens(void)
+{
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 4,
+		.tokens = 8192,
+		.lanes = 4,
+		.lane_bytes = 2048};
+	struct glake_kv_place place = {.sz = sizeof(place)};
+	struct glake_piece pieces[16];
+	size_t count = 0, bytes = 0, offset = 0;
+	void *here = NULL;
+	struct glake_kv *kv;
+	uint32_t slot;
+	int fd = -1, err;
+
+	for (int single = 0; single < 2; single++) {
+		o.flags = single ? GLAKE_KV_SINGLE : 0;
+		must(glake_kv_open(ctx, 0, &o, stream, &kv), "a KV cache");
+		must(glake_kv_new(kv, 8192, stream, &slot), "a sequence");
+		must(glake_kv_grow(kv, slot, 4096, stream), "tokens");
+		must(glake_kv_place_get(kv, 3, &place), "its place");
+		put((char *)place.base + slot * place.slot, 4096 * 2048, 77);
+		must_cuda(work.sync(), "a kernel");
+		must(glake_kv_export(kv, slot, 3, 0, 4096, 1, pieces, 16, &count),
+			"an export");
+		bytes = 0;
+		for (size_t i = 0; i < count; i++)
+			bytes += pieces[i].length;
+		must(glake_import(ctx, 0, pieces, count, bytes, &here), "an import");
+		check(here, 4096 * 2048, 77);
+		ok(!gpu_counters_take(&work).wrong && bytes == 4096 * 2048,
+			"tokens of a lane in %zu pages, read where they are imported",
+			count);
+		for (size_t i = 0; i < count; i++)
+			close(pieces[i].fd);
+		must(glake_import_end(ctx, here, stream), "its end");
+		must(glake_kv_export_end(kv, slot, 3), "and back");
+		err = single ? glake_dmabuf(ctx, place.base, 4 * place.slot, &fd, &offset)
+			     : -EOPNOTSUPP;
+		if (single)
+			ok(err == 0 || err == -EOPNOTSUPP,
+				"a dma-buf of a lane that is one page: %d", err);
+		if (!err) {
+			close(fd);
+			must(glake_export_end(ctx, place.base), "it is done");
+		}
+		must(glake_kv_close(kv, stream), "all ends");
+	}
+}
+
 /* A kernel that writes what is shared, in a process of its own: what the driver says of it. */
 static int writes_sealed(void)
 {
@@ -607,6 +658,7 @@ int main(int argc, char **argv)
 	keeps_contents();
 	keeps_tokens();
 	shares_tokens();
+	gives_tokens();
 	is_sealed(argv[0]);
 	fork_costs(true);
 	fork_costs(false);
