@@ -117,7 +117,7 @@ int glake_kv_open(struct glake *ctx, int device, const struct glake_kv_options *
 int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream)
 {
 	struct glk_context *context, *recorded = NULL;
-	int err, cancel, device;
+	int err, cancel, device = 0;
 	uint64_t base;
 	bool open;
 
@@ -130,10 +130,11 @@ int glake_kv_close(struct glake_kv *kv, struct CUstream_st *stream)
 	/* one that is closed has taken the block with it */
 	open = !err;
 	cancel = glk_cancel_off();
-	if (open)
-		recorded = glk_context_recorded(kv->ctx);
 	base = kv->base;
-	device = kv->cache->device;
+	if (open) {
+		recorded = glk_context_recorded(kv->ctx);
+		device = kv->cache->device;
+	}
 	err = glk_kv_close(kv, stream, open);
 	glk_cancel_restore(cancel);
 	if (!err && recorded)

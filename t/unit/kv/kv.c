@@ -349,6 +349,89 @@ static void knows_streams(void)
 	is_int(sound_close(ctx, NULL), 0, "closed");
 }
 
+/* A reader on a stream that nobody told of: its memory is another's while it reads, which the device judges. */
+static void untold(void)
+{
+	const char *settings[] = {"soft.memory=8MiB", "soft.streams=stepped", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 2,
+		.tokens = 64,
+		.lanes = 1,
+		.lane_bytes = 65536};
+	struct CUstream_st *one, *two;
+	struct glake_kv *kv;
+	uint32_t slot;
+
+	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &one) ||
+		glake_stream_new(ctx, 0, &two))
+		tap_bail(record().text);
+	stream = one;
+	kv = make(&o);
+	is_int(glake_kv_new(kv, 64, one, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, 60, one), 0, "used on a stream");
+	is_int(glake_soft_kernel(ctx, 0, two, at(kv, 0, slot, 0), 1000, 0), 0,
+		"and read on one that nobody told of");
+	is_int(glake_kv_free(kv, slot, one), 0, "it ends");
+	is_int(glake_kv_new(kv, 64, one, &slot), 0, "another one");
+	is_int(glake_kv_grow(kv, slot, 60, one), 0, "has its memory");
+	is_int(glake_soft_fill(ctx, one, at(kv, 0, slot, 0), 1, 250), -EINVAL,
+		"in a race with the reader");
+	is_int(glake_kv_grow(kv, slot, 61, two), 0, "one that is told");
+	is_int(glake_soft_stream_sync(ctx, 0, two), 0, "  and done");
+	is_int(glake_soft_fill(ctx, one, at(kv, 0, slot, 0), 1, 250), 0, "is in no race");
+	is_int(glake_kv_close(kv, one), 0, "all ends");
+	glake_stream_free(ctx, 0, two);
+	finish();
+}
+
+/* A GPU that is lost: what needs it says so, and all ends. */
+static void lost(void)
+{
+	const struct glake_kv_options o = {.sz = sizeof(o),
+		.slots = 3,
+		.tokens = 8192,
+		.lanes = 2,
+		.lane_bytes = 2048,
+		.prefixes = 1};
+	const char *const settings[] = {
+		"soft.memory=64MiB", "driver.fault=create:nth=5:sticky=1", NULL};
+	struct glake_options options = {.sz = sizeof(options),
+		.backend = GLAKE_BACKEND_SOFT,
+		.no_conf_file = 1,
+		.settings = settings};
+	uint32_t slot, other, lengths[3] = {4096, 0, 0}, tokens;
+	struct glake_piece piece;
+	struct glake_kv *kv;
+	size_t count;
+
+	if (glake_open(&options, &ctx) || glake_stream_new(ctx, 0, &stream))
+		tap_bail(record().text);
+	kv = make(&o);
+	is_int(glake_kv_new(kv, 8192, stream, &slot), 0, "a sequence");
+	is_int(glake_kv_grow(kv, slot, 1500, stream), 0, "grows");
+	is_int(glake_kv_publish(kv, slot, 1024, "k", 1, stream), 0, "is published");
+	is_int(glake_kv_new(kv, 8192, stream, &other), 0, "another one");
+	is_int(glake_kv_grow(kv, slot, 4096, stream), -ENODEV, "does not grow");
+	is_int(glake_kv_step(kv, lengths, stream), -ENODEV, "nor with others");
+	ok(glake_kv_fork(kv, slot, 1500, 8192, stream, &tokens) == -ENODEV &&
+			glake_kv_adopt(kv, other, "k", 1, stream, &tokens) == -ENODEV,
+		"nor is anything shared");
+	is_int(glake_kv_export(kv, slot, 0, 0, 10, 1, &piece, 1, &count), -ENODEV,
+		"nor given");
+	ok(told(kv).sequences == 2 && told(kv).length == 1500 && !told(kv).outs &&
+			told(kv).held == 4 * PAGE,
+		"nothing is changed by that");
+	is_int(glake_kv_free(kv, slot, stream), -ENODEV, "it ends with its cache");
+	is_int(glake_kv_close(kv, stream), 0, "  which ends");
+	glake_stream_free(ctx, 0, stream);
+	tap_expect_log(2); /* what the driver has kept */
+	is_int(glake_close(ctx, NULL), -ENODEV, "closed");
+}
+
 /* ---- By chance ---- */
 
 #define SLOTS 6
@@ -623,6 +706,8 @@ int main(void)
 	all_or_nothing();
 	asks_for_room();
 	knows_streams();
+	untold();
+	lost();
 	for (uint64_t seed = 1; seed < 5; seed++)
 		program(seed);
 	by_threads();

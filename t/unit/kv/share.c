@@ -182,6 +182,36 @@ static void publishes(void)
 	finish();
 }
 
+/* What is published in one cache is nothing in another, of the same shape or not. */
+static void of_another(void)
+{
+	struct glake_kv_options o = layers;
+	struct glake_kv *kv, *same, *other;
+	uint32_t one, two, three, tokens = 99;
+
+	begin("soft.memory=1GiB");
+	kv = make(&layers);
+	same = make(&layers);
+	o.lanes = 2;
+	other = make(&o);
+	is_int(glake_kv_new(kv, 4096, stream, &one), 0, "a sequence");
+	is_int(glake_kv_grow(kv, one, 2048, stream), 0, "grows");
+	is_int(glake_kv_publish(kv, one, 2048, "k", 1, stream), 0, "and is published");
+	is_int(glake_kv_new(same, 4096, stream, &two), 0, "one of another cache");
+	is_int(glake_kv_new(other, 4096, stream, &three), 0, "one of another shape");
+	is_int(glake_kv_adopt(same, two, "k", 1, stream, &tokens), -ENOENT, "has none");
+	is_int(glake_kv_adopt(other, three, "k", 1, stream, &tokens), -ENOENT,
+		"nor that");
+	is_int(glake_kv_fork(same, 1, 10, 20, stream, &two), -EINVAL, "nor one to fork");
+	is_int(glake_kv_withdraw(same, 0, "k", 1, stream), -ENOENT, "nor to withdraw");
+	is_int(glake_kv_publish(same, two, 1, "k", 1, stream), -ERANGE, "nor tokens");
+	ok(tokens == 99 && !told(same).held && !told(other).held, "nothing is written");
+	is_int(glake_kv_close(same, stream), 0, "one ends");
+	is_int(glake_kv_close(other, stream), 0, "the other");
+	is_int(glake_kv_close(kv, stream), 0, "and the third");
+	finish();
+}
+
 /* States are copied, and windows shared from where they begin. */
 static void states_and_windows(void)
 {
@@ -580,6 +610,58 @@ static void by_threads(uint64_t seed)
 	finish();
 }
 
+struct mover {
+	struct glake_kv *kv;
+	uint32_t slot;
+	bool torn;
+};
+
+static void *goes_and_comes(void *arg)
+{
+	struct mover *m = arg;
+
+	for (int i = 0; i < 60; i++)
+		m->torn |= glake_kv_spill(m->kv, m->slot, stream) != 0 ||
+			glake_kv_fetch(m->kv, m->slot, stream) != 0;
+	return NULL;
+}
+
+/* A sequence that is on its way, or away, is not forked, and a fork has all of it. */
+static void on_its_way(void)
+{
+	struct mover m = {.torn = false};
+	uint32_t other;
+	pthread_t thread;
+	bool torn = false;
+	int forked = 0, refused = 0, err;
+
+	begin("soft.memory=256MiB");
+	m.kv = make(&layers);
+	if (glake_kv_new(m.kv, 4096, stream, &m.slot) ||
+		glake_kv_grow(m.kv, m.slot, 2500, stream))
+		tap_bail(record().text);
+	fill(m.kv, 4, m.slot, 0, 2500, 1);
+	if (pthread_create(&thread, NULL, goes_and_comes, &m))
+		tap_bail("no thread");
+	for (int i = 0; i < 40 && !torn; i++) {
+		err = glake_kv_fork(m.kv, m.slot, 2500, 4096, stream, &other);
+		refused += err == -EBUSY;
+		forked += !err;
+		torn |= err && err != -EBUSY;
+		if (err)
+			continue;
+		settle();
+		torn |= !has(m.kv, 4, other, 0, 2500, 1) ||
+			glake_kv_free(m.kv, other, stream);
+	}
+	pthread_join(thread, NULL);
+	ok(!torn && !m.torn && forked + refused > 0,
+		"%d forks of one that goes and comes, %d refused", forked, refused);
+	ok(has(m.kv, 4, m.slot, 0, 2500, 1), "which has what it had");
+	is_int(glake_kv_close(m.kv, stream), 0, "all ends");
+	finish();
+}
+
 /* ---- By chance ---- */
 
 #define SLOTS	 6
@@ -942,6 +1024,7 @@ int main(void)
 	tap_plan_later();
 	forks();
 	publishes();
+	of_another();
 	states_and_windows();
 	all_or_nothing();
 	goes_away();
@@ -949,6 +1032,7 @@ int main(void)
 	is_shared_often();
 	undoes();
 	by_threads(seed_start());
+	on_its_way();
 	for (uint64_t seed = 1; seed < 7; seed++)
 		program(seed);
 	return tap_done();
