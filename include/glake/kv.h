@@ -330,6 +330,52 @@ GLAKE_EXPORT int glake_kv_prefix_fetch(struct glake_kv *kv, uint64_t domain,
 	const void *key, size_t size, struct CUstream_st *stream);
 
 /*
+ * Layer by layer: a prompt whose cache has no room as a whole is computed with the memory of a few layers, each of which
+ * goes to the host when it is done, and comes back before it is read again. A layer is some lanes, one behind the other,
+ * such as its keys and its values.
+ *
+ *	for each layer:
+ *		glake_kv_layer_grow(kv, slot, lane, 2, prompt, stream);
+ *		its kernels write and read the lanes
+ *		glake_kv_layer_done(kv, slot, lane, 2, stream);
+ *	for each layer, later:
+ *		glake_kv_layer_wait(kv, slot, lane, 2, stream);
+ *	glake_kv_grow(kv, slot, prompt, stream);	it has the tokens, and finds memory for all of them
+ *
+ * All are in the order of streams: an engine may queue all layers of a prompt ahead of the GPU. Memory of a layer that is
+ * done is the next one's behind the copy. Which layers leave and when they come back is for the planner to say
+ * (planner.h). While lanes of a sequence are away it is away to all other calls.
+ */
+
+/*
+ * Has memory for so many tokens of some lanes of a sequence, as glake_kv_grow has for all of them. The sequence has no
+ * more tokens than before.
+ *
+ * lane, lanes	the first, and how many
+ *
+ * Returns what glake_kv_grow does, or -EINVAL (no such lanes), -EOPNOTSUPP (GLAKE_KV_TOKEN_FRONT, GLAKE_KV_SINGLE), -EBUSY
+ * (BUSY: one of them is away, or the sequence is out). After an error nothing is changed. Thread: any. Blocks: as glake_kv_grow.
+ * Driver calls: as glake_kv_grow.
+ */
+GLAKE_EXPORT int glake_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_t lane,
+	uint32_t lanes, uint32_t tokens, struct CUstream_st *stream);
+
+/*
+ * Sends the memory of some lanes of a sequence to the host, in the order of `stream` and behind all other streams that use
+ * the cache; and has it back, in the order of `stream`, which waits for the copy. Pages that the sequence shares stay. What
+ * is there already is.
+ *
+ * Returns what glake_kv_spill and glake_kv_fetch do, or -EINVAL (no such lanes), -EOPNOTSUPP (GLAKE_KV_TOKEN_FRONT,
+ * GLAKE_KV_SINGLE), -EBUSY (BUSY: all of the sequence was sent away at once, see glake_kv_spill; it is out). After an error some
+ * of it may have moved, and it is away. Thread: any. Blocks: as glake_kv_spill: for the calls of the driver, not for the copies.
+ * Driver calls: as glake_kv_spill.
+ */
+GLAKE_EXPORT int glake_kv_layer_done(struct glake_kv *kv, uint32_t slot, uint32_t lane,
+	uint32_t lanes, struct CUstream_st *stream);
+GLAKE_EXPORT int glake_kv_layer_wait(struct glake_kv *kv, uint32_t slot, uint32_t lane,
+	uint32_t lanes, struct CUstream_st *stream);
+
+/*
  * Gives tokens of a lane to another process, as the list of the pages that they lie in (share.h): descriptors, and where
  * in each the bytes are. That process imports them by glake_import(), with the sum of the lengths as the size, and has
  * token `first` at the beginning and each next one glake_kv_place.token bytes on. With GLAKE_KV_TOKEN_FRONT these are all

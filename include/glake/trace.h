@@ -105,7 +105,8 @@ enum glake_trace_kind {
 	GLAKE_TRACE_POOL_RELEASE = 16,
 	/* KV caches, calls that were served: the cache, by its first address; the number of the slot << 32 | tokens;
 	 * stream. Of open its bytes; of fork the new slot; of step how many sequences were given a length, and all
-	 * their tokens, 2^32 - 1 at most; of publish, withdraw and what prefixes do slot 0. */
+	 * their tokens, 2^32 - 1 at most; of publish, withdraw and what prefixes do slot 0; of layers that are done and
+	 * waited for the first lane in place of tokens. */
 	GLAKE_TRACE_KV_OPEN = 17,
 	GLAKE_TRACE_KV_CLOSE = 18,
 	GLAKE_TRACE_KV_NEW = 19,
@@ -121,7 +122,10 @@ enum glake_trace_kind {
 	GLAKE_TRACE_KV_FETCH = 29,
 	GLAKE_TRACE_KV_PREFIX_SPILL = 30,
 	GLAKE_TRACE_KV_PREFIX_FETCH = 31,
-	GLAKE_TRACE_KINDS = 32,
+	GLAKE_TRACE_KV_LAYER_GROW = 32,
+	GLAKE_TRACE_KV_LAYER_DONE = 33,
+	GLAKE_TRACE_KV_LAYER_WAIT = 34,
+	GLAKE_TRACE_KINDS = 35,
 };
 
 #define GLAKE_TRACE_SIZE_MAX (((uint64_t)1 << 48) - 1)

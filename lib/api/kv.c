@@ -418,3 +418,40 @@ int glake_kv_fetch(struct glake_kv *kv, uint32_t slot, struct CUstream_st *strea
 {
 	return move(kv, slot, stream, true);
 }
+
+int glake_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
+	uint32_t tokens, struct CUstream_st *stream)
+{
+	int cancel, err = enter(kv, &cancel);
+
+	if (!err)
+		err = glk_kv_layer_grow(kv, slot, lane, lanes, tokens, stream);
+	if (!err)
+		record(kv, GLAKE_TRACE_KV_LAYER_GROW, slot, tokens, stream);
+	return leave(cancel, err);
+}
+
+static int move_layer(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
+	struct CUstream_st *stream, bool to_gpu)
+{
+	int cancel, err = enter(kv, &cancel);
+
+	if (!err)
+		err = glk_kv_layer_move(kv, slot, lane, lanes, stream, to_gpu);
+	if (!err)
+		record(kv, to_gpu ? GLAKE_TRACE_KV_LAYER_WAIT : GLAKE_TRACE_KV_LAYER_DONE,
+			slot, lane, stream);
+	return leave(cancel, err);
+}
+
+int glake_kv_layer_done(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
+	struct CUstream_st *stream)
+{
+	return move_layer(kv, slot, lane, lanes, stream, false);
+}
+
+int glake_kv_layer_wait(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
+	struct CUstream_st *stream)
+{
+	return move_layer(kv, slot, lane, lanes, stream, true);
+}

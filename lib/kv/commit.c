@@ -54,35 +54,46 @@ void glk_kv_settle(struct glake_kv *kv, uint32_t slot)
 		q->ready = 0;
 }
 
+size_t glk_kv_add_missing_of(const struct glake_kv *kv, uint32_t slot, uint32_t group,
+	uint32_t tokens, size_t count)
+{
+	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
+	struct glk_kv_run has = *glk_kv_run_at(kv, slot, group),
+			  more = {.first = has.end, .end = want.end};
+
+	/* what lies in front of a window is not had at first; later a run stays one */
+	if (has.first == has.end)
+		more.first = want.first > has.end ? want.first : has.end;
+	if (more.first < more.end)
+		kv->portion[count++] = glk_kv_portion(kv, slot, group, more);
+	return count;
+}
+
+void glk_kv_note_missing_of(
+	struct glake_kv *kv, uint32_t slot, uint32_t group, uint32_t tokens)
+{
+	struct glk_kv_run want = glk_kv_pages(&kv->shape, group, tokens);
+	struct glk_kv_run *run = glk_kv_run_at(kv, slot, group);
+
+	if (run->end >= want.end)
+		return;
+	if (run->first == run->end && run->end < want.first)
+		run->first = want.first;
+	run->end = want.end;
+}
+
 size_t glk_kv_add_missing(
 	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count)
 {
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run has = *glk_kv_run_at(kv, slot, i),
-				  more = {.first = has.end, .end = want.end};
-
-		/* what lies in front of a window is not had at first; later a run stays one */
-		if (has.first == has.end)
-			more.first = want.first > has.end ? want.first : has.end;
-		if (more.first < more.end)
-			kv->portion[count++] = glk_kv_portion(kv, slot, i, more);
-	}
+	for (uint32_t i = 0; i < kv->shape.groups; i++)
+		count = glk_kv_add_missing_of(kv, slot, i, tokens, count);
 	return count;
 }
 
 void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens)
 {
-	for (uint32_t i = 0; i < kv->shape.groups; i++) {
-		struct glk_kv_run want = glk_kv_pages(&kv->shape, i, tokens);
-		struct glk_kv_run *run = glk_kv_run_at(kv, slot, i);
-
-		if (run->end >= want.end)
-			continue;
-		if (run->first == run->end && run->end < want.first)
-			run->first = want.first;
-		run->end = want.end;
-	}
+	for (uint32_t i = 0; i < kv->shape.groups; i++)
+		glk_kv_note_missing_of(kv, slot, i, tokens);
 }
 
 static uint64_t bytes_in(const struct glake_kv *kv, size_t count)

@@ -699,6 +699,9 @@ int glk_kv_move(
 		err = to_gpu ? glk_kv_have(kv, count, stream)
 			     : glk_kv_send(kv, count, false, stream);
 		kv->sequence[slot].away = err || !to_gpu;
+		/* as a whole from here on, also what went lane by lane */
+		for (uint32_t i = 0; i < kv->shape.groups; i++)
+			glk_kv_run_at(kv, slot, i)->away = false;
 		glk_kv_settle(kv, slot);
 	}
 	glk_kv_change_end(kv);

@@ -38,11 +38,12 @@ struct glk_kv_group {
 struct glk_kv_run {
 	uint32_t first, end, sealed;
 	uint32_t outs; /* times that others have some of it: see export.c */
+	bool away;     /* it was sent to the host by itself: see layer.c */
 };
 
 struct glk_kv_sequence {
 	bool live;
-	bool away;     /* it was sent to the host */
+	bool away;     /* it was sent to the host, or runs of it were */
 	uint32_t outs; /* of all its runs */
 	bool pending;  /* pages that were got ahead are not to be used yet: see ahead.c */
 	uint32_t most, tokens;
@@ -174,6 +175,11 @@ void glk_kv_change_end(struct glake_kv *kv);
 size_t glk_kv_add_missing(
 	const struct glake_kv *kv, uint32_t slot, uint32_t tokens, size_t count);
 void glk_kv_note_missing(struct glake_kv *kv, uint32_t slot, uint32_t tokens);
+/* The same of one group. */
+size_t glk_kv_add_missing_of(const struct glake_kv *kv, uint32_t slot, uint32_t group,
+	uint32_t tokens, size_t count);
+void glk_kv_note_missing_of(
+	struct glake_kv *kv, uint32_t slot, uint32_t group, uint32_t tokens);
 void glk_kv_settle(struct glake_kv *kv, uint32_t slot);
 
 /* ahead.c. The thread of a cache; where it cannot be had 0 all the same, after a warning. Without the lock. */
@@ -227,6 +233,12 @@ static inline uint64_t glk_kv_refused(struct glake_kv *kv, int err)
 /* Asks the program for room after an -ENOMEM, with nothing of the cache in hand: whether it is worth another try. */
 bool glk_kv_asks(
 	struct glake_kv *kv, int err, uint64_t wants, struct CUstream_st *stream);
+
+/* layer.c: likewise, of some lanes. */
+int glk_kv_layer_grow(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
+	uint32_t tokens, struct CUstream_st *stream);
+int glk_kv_layer_move(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t lanes,
+	struct CUstream_st *stream, bool to_gpu);
 
 /* export.c: likewise. And -EBUSY with a record where a sequence is out, else 0. */
 int glk_kv_export(struct glake_kv *kv, uint32_t slot, uint32_t lane, uint32_t first,

@@ -79,7 +79,8 @@ const char *trace_kind_name(unsigned kind)
 		"budget", "trim", "pool_begin", "pool_end", "pool_release", "kv_open",
 		"kv_close", "kv_new", "kv_grow", "kv_step", "kv_trim", "kv_free",
 		"kv_fork", "kv_publish", "kv_adopt", "kv_withdraw", "kv_spill",
-		"kv_fetch", "kv_prefix_spill", "kv_prefix_fetch"};
+		"kv_fetch", "kv_prefix_spill", "kv_prefix_fetch", "kv_layer_grow",
+		"kv_layer_done", "kv_layer_wait"};
 
 	return names[kind];
 }

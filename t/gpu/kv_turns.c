@@ -56,7 +56,7 @@ int main(void)
 		.slots = 48,
 		.tokens = 4096,
 		.lanes = 64,
-		.bytes = 16 * GIB};
+		.bytes = 5 * GIB};
 	int pair[2], sockets[2], status;
 	size_t before = 0, after = 0, total = 0;
 	struct glk_drv *drv;
