@@ -111,6 +111,16 @@ with kv.Cache(2, 4096, [kv.Lane(8, "float32"), kv.Lane((2, 3), "float32")], toke
     here.close()
     one.export_end(slot, 1)
     print("back:", says(one.export_end, slot, 1), one.figures()["outs"])
+with kv.Cache(2, 4096, 4, shape=(4, 128), dtype="float16") as one:
+    slot = one.new()
+    for lane in (0, 2):
+        one.layer_grow(slot, lane, 2, 3000)
+        one.layer_done(slot, lane, 2)
+    print("layers:", one.sequence(slot)["away"], says(one.grow, slot, 3000))
+    for lane in (0, 2):
+        one.layer_wait(slot, lane, 2)
+    one.grow(slot, 3000)
+    print("back:", one.sequence(slot)["tokens"], says(one.layer_wait, slot, 3, 2))
 with kv.Cache(2, 4096, 2, shape=(4, 128), dtype="float16", single=True) as one:
     print("single", one.figures()["held"], one.figures()["sequences"])
 print("rules:", says(kv.Lane, 8, "float16", window=3, state=True))
@@ -146,6 +156,8 @@ out: glake_kv_place_get: there is no lane 2, or no place for where it lies (INVA
 free: glake_kv_free: the sequence in slot 0 is out: others have its memory until glake_kv_export_end (BUSY)
 imported 1 tokens of 400 bytes, 400 apart, are not in 280 bytes from 0 on
 back: glake_kv_export_end: lane 1 of the sequence in slot 0 is not out (INVAL) 0
+layers: 1 glake_kv_grow: the sequence in slot 0 is on the host: glake_kv_fetch (BUSY)
+back: 3000 glake_kv_layer_wait: 2 lanes from lane 3 on: the KV cache has 4 (INVAL)
 single 16777216 0
 rules: a lane has a window or is a state
 live 0

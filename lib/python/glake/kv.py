@@ -15,6 +15,9 @@ strides and with memory for the tokens there are (kv.h of the library has how).
     cache.adopt(slot, key)          and are those of a sequence that has none; how many there are
     cache.withdraw(key)
     cache.spill(slot), cache.fetch(slot)    to the host and back; spill_prefix(key), fetch_prefix(key) likewise
+    cache.layer_grow(slot, 6, 2, 8000)      memory for two lanes of it alone, 6 and 7, in which a layer is computed;
+    cache.layer_done(slot, 6, 2)            it goes to the host
+    cache.layer_wait(slot, 6, 2)            and is back, in the order of the stream (glake.planner says when)
     pieces = cache.export(slot, 3)  a lane of it for another process: descriptors to send (socket.send_fds) and close,
                                     which kv.Imported(pieces, (8, 128), torch.bfloat16) has there as a tensor;
     cache.export_end(slot, 3)       it is done with them
@@ -227,6 +230,18 @@ class Cache:
 
     def fetch(self, slot, stream=None):
         self._call("glake_kv_fetch", ctypes.c_uint32(slot), stream_of(stream, self.device))
+
+    def layer_grow(self, slot, lane, lanes, tokens, stream=None):
+        """Memory for tokens of some lanes by themselves."""
+        self._call("glake_kv_layer_grow", *map(ctypes.c_uint32, (slot, lane, lanes, tokens)), stream_of(stream, self.device))
+
+    def layer_done(self, slot, lane, lanes, stream=None):
+        """Lanes go to the host behind what was queued on the stream."""
+        self._call("glake_kv_layer_done", *map(ctypes.c_uint32, (slot, lane, lanes)), stream_of(stream, self.device))
+
+    def layer_wait(self, slot, lane, lanes, stream=None):
+        """They are back for what is queued on the stream from now on."""
+        self._call("glake_kv_layer_wait", *map(ctypes.c_uint32, (slot, lane, lanes)), stream_of(stream, self.device))
 
     def spill_prefix(self, key, domain=0, stream=None):
         """A prefix goes to the host, while all sequences that have its pages are there."""
