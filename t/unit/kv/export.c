@@ -14,12 +14,6 @@ struct out {
 	size_t count, bytes;
 };
 
-static void settle(void)
-{
-	if (glake_soft_stream_sync(ctx, 0, stream))
-		tap_bail(record().text);
-}
-
 static int files(void)
 {
 	int count = 0;

@@ -49,6 +49,12 @@ static inline struct glake_stats figures(void)
 	return s;
 }
 
+static inline void settle(void)
+{
+	if (glake_soft_stream_sync(ctx, 0, stream))
+		tap_bail(record().text);
+}
+
 static inline void finish(void)
 {
 	size_t leaked = 99;
