@@ -28,8 +28,8 @@ RUN = ("import runpy, sys, glake\n"
        f"    runpy.run_path({ENGINE!r}, run_name='__main__')\n"
        "except SystemExit as end:\n"
        "    print('ended', end.code, 'live', glake.stats(0)['live'])\n")
-CACHES = ["concat", "concat-packed", "static", "paged-own", "glake", "glake-layer"]
-SHARED = [name for name in CACHES if name.startswith(("paged", "glake"))]
+CACHES = ["concat", "concat-packed", "static", "paged-own", "glake", "glake-layer", "glake-host"]
+SHARED = ["paged-own", "glake", "glake-layer"]
 
 
 def ran(*arguments):
@@ -56,6 +56,8 @@ def check_all():
     for name in SHARED:
         row = rows.get(f"float64 {name}", {})
         tap.ok(row.get("adopted", 0) > 0 and row.get("forked", 0) > 0, f"{name}: adopted and forked", row)
+    row = rows.get("float64 glake-host", {})
+    tap.ok(row.get("forked", 0) > 0 and row.get("most_far", 0) > 100, "with the first tokens on the host, forks too", row)
     for name in ("concat", "paged-own", "glake"):
         row = rows.get(f"float64 {name}", {})
         tap.ok(row.get("preempted", 0) > 0, f"{name}: some went and came back", row)

@@ -14,6 +14,9 @@ Three parts, --only NAMES:
              rounds otherwise, after which such texts part: that says nothing of a cache
     speed    for some seconds each, with a queue that does not end, and requests in the middle of their lives at first
     sharing  64 sequences behind a beginning of 8192 tokens, which one of them has published
+
+    python3 engine --only equal,speed --caches glake,glake-host --keep 512     with the first tokens of long sequences on
+                                         the host, whose processor attends to them beside the GPU
 """
 
 import argparse
@@ -30,7 +33,7 @@ import torch
 
 import attention
 import engine
-from caches import CACHES, PAGE
+from caches import CACHES, PAGE, SHARING
 from engine import Engine, now
 from model import SHAPES, Llama
 
@@ -89,6 +92,8 @@ class Bench:
 
     def cache(self, name, shape, budget, most, slots, dtype, way):
         options = {"ahead": self.wanted.ahead} if name.startswith("glake") and self.wanted.ahead else {}
+        if name == "glake-host":
+            options["keep"] = self.wanted.keep
         return CACHES[name](shape, budget, most, slots, self.device, dtype, way, **options)
 
     def model(self, name):
@@ -111,7 +116,7 @@ class Bench:
             worker.queue = deque([one] for group in worker.queue for one in group)
         worker.run()
         told = {"way": cache.way, "preempted": worker.preempted, "adopted": worker.adopted, "forked": worker.forked,
-                "at_a_time": worker.most_running, "graphs": worker.graphs is not None}
+                "at_a_time": worker.most_running, "graphs": worker.graphs is not None, "most_far": cache.most_far}
         worker.stop()
         cache.close()
         emptied(self.device)
@@ -163,7 +168,7 @@ class Bench:
             label = (f"{name} ({told['way']}{', captured' if told['graphs'] else ''}; {told['preempted']} went and "
                      f"came back, {told['adopted']} adopted, {told['forked']} forked, {told['seconds']:.1f} s)")
             rows[f"{kind} {name}"] = {**told, **self.compared(label, right, answers, tie)}
-            if name.startswith(("glake", "paged")) and wanted.apart:
+            if name in SHARING and wanted.apart:
                 alone, told = self.answers(model, name, requests, mine, most, wanted.equal_slots, way, False)
                 rows[f"{kind} {name} apart"] = self.compared(f"{name}, nothing shared", right, alone, tie)
         del model
@@ -260,7 +265,7 @@ class Bench:
                     for i in range(wanted.behind)]
         self.results["sharing"] = {}
         for name in self.names:
-            if name.startswith(("glake", "paged")):
+            if name in SHARING:
                 self.tried(name, self.behind, model, name, requests, prefix + 64)
 
     @torch.inference_mode()
@@ -331,8 +336,9 @@ def arguments():
     add("--device", default="cuda" if gpu else "cpu")
     first = parser.parse_known_args()[0].device.startswith("cuda")
     add("--only", default="equal,sharing,speed")
-    # flex attention that is not compiled looks at all blocks of the pool for each sequence
-    add("--caches", default=",".join(name for name in CACHES if first or name != "paged"),
+    # flex attention that is not compiled looks at all blocks of the pool for each sequence; and what the processor of a
+    # host attends to it does more slowly than any GPU
+    add("--caches", default=",".join(name for name in CACHES if name != ("glake-host" if first else "paged")),
         help="of " + ", ".join(CACHES))
     add("--model", default="7b" if first else "tiny", choices=SHAPES)
     add("--dtype", default="bfloat16" if first else "float32")
@@ -347,6 +353,7 @@ def arguments():
     add("--shares", type=int, default=0, help="of a hundred requests that begin with what others begin with, in speed")
     add("--samples", type=int, default=1, help="of every eighth request, in speed")
     add("--ahead", type=int, default=0, help="tokens that a thread of glake has memory ready for")
+    add("--keep", type=int, default=1024 if first else 48, help="tokens of a sequence on the GPU at least, of glake-host")
     add("--attention", default="auto", choices=["auto", "triton", "flash", "loop"])
     add("--eager", action="store_true", help="no CUDA graphs")
     add("--prefix", type=int, default=8192 if first else 4096)

@@ -10,7 +10,8 @@ the last:
     flash   the kernel that PyTorch has for sequences of different lengths; bfloat16
     loop    scaled_dot_product_attention of each sequence by itself: everywhere, and slow
 
-And attention of a prompt, which is the same for all caches.
+Attention over a part of a sequence, which is weighed by the logarithm of its sum of exponentials (part, halves, merged), so
+that parts may be in different places. And attention of a prompt, which is the same for all caches.
 """
 
 import functools
@@ -92,10 +93,11 @@ def splits_for(batch, groups, device):
     return min(16, 1 << max(0, math.ceil(math.log2(4 * units / (batch * groups)))))
 
 
-def by_triton(q, k, v, starts, lengths, table=None, page=0, splits=None):
+def by_triton(q, k, v, starts, lengths, table=None, page=0, splits=None, apart=False):
+    """`apart`: as halves() has it."""
     batch, heads, size = q.shape
     groups = k.shape[1]
-    splits = splits or splits_for(batch, groups, q.device)
+    splits = max(splits or splits_for(batch, groups, q.device), 1 + apart)
     out = torch.empty(batch, heads, size, device=q.device, dtype=q.dtype)
     part, sums = out, out
     if splits > 1:
@@ -108,6 +110,8 @@ def by_triton(q, k, v, starts, lengths, table=None, page=0, splits=None):
         table.stride(0) if page else 0, GROUP=group, SIZE=size,
         ROWS=max(16, triton.next_power_of_2(group)), BLOCK=64 if q.dtype in HALF else 32, SPLITS=splits, PAGE=page,
         num_warps=4, num_stages=3 if q.dtype in HALF else 1)
+    if apart:
+        return part, sums * math.log(2)
     if splits > 1:
         _merge[(batch * heads,)](part, sums, out, SIZE=size, SPLITS=splits, num_warps=1)
     return out
@@ -131,6 +135,30 @@ def by_loop(q, read, lengths):
         k, v = read(i, length)
         out[i] = over(q[i:i + 1], k, v)[0]
     return out
+
+
+def part(q, k, v):
+    """A query, [heads, size], over some tokens of its sequence: what they say, and the logarithm of what they weigh."""
+    kind = torch.float32 if q.dtype in HALF else q.dtype
+    q, k, v = q.to(kind).unflatten(0, (k.shape[1], -1)), k.to(kind), v.to(kind)
+    scores = torch.einsum("hgd,thd->hgt", q, k) / q.shape[-1] ** 0.5
+    return torch.einsum("hgt,thd->hgd", scores.softmax(-1), v).flatten(0, 1), scores.logsumexp(-1).flatten()
+
+
+def halves(q, read, lengths):
+    """part() of each sequence: [batch, heads, parts, size] and [batch, heads, parts]; one with no tokens weighs nothing."""
+    kind = torch.float32 if q.dtype in HALF else q.dtype
+    out, weight = q.new_zeros(q.shape, dtype=kind), q.new_full(q.shape[:2], float("-inf"), dtype=kind)
+    for i, length in enumerate(lengths):
+        if length:
+            out[i], weight[i] = part(q[i], *read(i, length))
+    return out[:, :, None], weight[:, :, None]
+
+
+def merged(*both):
+    """Attention over all tokens of which there are such parts."""
+    out, weight = (torch.cat(parts, 2) for parts in zip(*both))
+    return (out * weight.softmax(2)[..., None]).sum(2)
 
 
 @functools.lru_cache

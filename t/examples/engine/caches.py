@@ -8,7 +8,8 @@ Caches of keys and values behind one face, and with one budget in bytes:
     paged   blocks of 16 tokens from a pool, and a table of those of each sequence; kernels look tokens up in it:
             flashinfer's where that is installed, else flex attention. paged-own has the kernel of static and glake
     glake   [slots, most tokens] of addresses, with memory for the tokens there are (glake.kv.Cache); all layers of a
-            token beside each other, in glake-layer each layer by itself
+            token beside each other, in glake-layer each layer by itself. glake-host has the last tokens of a sequence on
+            the GPU, in lanes with a window, and those before them on the host, whose processor attends to them meanwhile
 
 The engine calls new, step, fork, free for the memory of sequences; plan and begin once a step, and decode for each layer
 in between; prefill for prompts. Full says that there is no memory now, and then nothing has changed.
@@ -20,6 +21,7 @@ glake has to say about a step is one call, for all sequences and layers.
 import functools
 import math
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +44,7 @@ class Full(Exception):
 
 class Cache:
     graphs = True  # whether a step may be captured: all addresses stay as they are
+    most_far = 0  # tokens of a sequence that were on the host
 
     def __init__(self, shape, budget, most, slots, device, dtype, way):
         self.shape, self.budget, self.most, self.slots = shape, budget, most, slots
@@ -291,7 +294,7 @@ class Static(Rows):
 
 
 class Glake(Rows):
-    def __init__(self, shape, budget, most, slots, device, dtype, way, token_front=True, ahead=0):
+    def __init__(self, shape, budget, most, slots, device, dtype, way, token_front=True, ahead=0, window=0):
         import glake
         from glake import kv
         super().__init__(shape, budget, most, slots, device, dtype, way)
@@ -299,9 +302,9 @@ class Glake(Rows):
         lanes, self.token_front = 2 * shape.layers, token_front
         # slots begin at pages; that they are a whole number of tokens apart, too, takes addresses and no memory
         apart = PAGE // math.gcd(PAGE, self.token if token_front else self.token // lanes)
-        self.cache = kv.Cache(slots + 1, -(-most // apart) * apart, lanes, shape=(shape.groups, shape.size),
-                              dtype=dtype, device=device, token_front=token_front, limit=budget, ahead=ahead,
-                              prefixes=64)
+        lane = kv.Lane((shape.groups, shape.size), dtype, window)
+        self.cache = kv.Cache(slots + 1, -(-most // apart) * apart, [lane] * lanes, device=device,
+                              token_front=token_front, limit=budget, ahead=ahead, prefixes=64)
         flat = []
         for number in range(lanes):
             lane = self.cache.lane(number)
@@ -395,6 +398,122 @@ class Glake(Rows):
 class GlakeLayer(Glake):
     def __init__(self, *options, **more):
         super().__init__(*options, token_front=False, **more)
+
+
+class GlakeHost(Glake):
+    """
+    Of a sequence at least `keep` tokens are on the GPU, and the window has room for a chunk more. When it is full the
+    first chunk of it goes to the host, to those that were there before, and the pages in front of the window are given
+    back as the sequence grows. A token attends to both parts at once: the GPU to its own, and a thread of the host to
+    the others; what they say is put together by what they weigh.
+    """
+    chunk = 32
+
+    def __init__(self, shape, budget, most, slots, device, dtype, way, keep=1024, **options):
+        self.keep = keep
+        super().__init__(shape, budget, most, slots, device, dtype, way, window=keep + self.chunk, **options)
+        self.graphs = False
+        self.way = "triton" if way == "triton" else "loop"
+        self.front = [0] * (slots + 1)  # tokens of each slot that are on the host
+        self.fronts = torch.zeros(slots + 1, dtype=torch.int64, device=device)
+        self.host = {}  # of a slot: [lanes, tokens, groups, size]
+        self.helper = ThreadPoolExecutor(1)
+
+    def cost(self, tokens):
+        return super().cost(min(tokens, self.keep + self.chunk)) + PAGE
+
+    def settle(self, slot, tokens):
+        """The first tokens of a slot are the host's; there is room for them."""
+        self.front[slot] = self.fronts[slot] = tokens
+        self.most_far = max(self.most_far, tokens)
+        had = self.host.get(slot)
+        if tokens and (had is None or had.shape[1] < tokens):
+            self.host[slot] = torch.empty(2 * self.shape.layers, 2 * tokens, self.shape.groups, self.shape.size,
+                                          dtype=self.dtype)
+            if had is not None:
+                self.host[slot][:, :had.shape[1]] = had
+
+    def read(self, layer, slot, tokens):
+        start = slot * self.each
+        return tuple(lane[start + self.front[slot]:start + tokens] for lane in self.lanes[layer])
+
+    def far(self, layer, slot):
+        return tuple(lane[:self.front[slot]] for lane in self.host[slot][2 * layer:2 * layer + 2])
+
+    def new(self, tokens, key=None):
+        slot, had = super().new(tokens)
+        self.settle(slot, max(tokens - self.keep, 0) // self.chunk * self.chunk)
+        return slot, had
+
+    def step(self, lengths):
+        for slot, tokens in enumerate(lengths):
+            first = self.front[slot]
+            if tokens - first <= self.keep + self.chunk:
+                continue
+            self.settle(slot, first + self.chunk)
+            start = slot * self.each
+            for number, lane in enumerate(lane for lanes in self.lanes for lane in lanes):
+                self.host[slot][number, first:first + self.chunk] = lane[start + first:start + first + self.chunk]
+        super().step(lengths)
+
+    def fork(self, slot, tokens):
+        other = super().fork(slot, tokens)
+        self.settle(other, self.front[slot])
+        if self.front[slot]:
+            self.host[other][:, :self.front[slot]] = self.host[slot][:, :self.front[slot]]
+        return other
+
+    def free(self, slot):
+        super().free(slot)
+        self.front[slot] = self.fronts[slot] = 0
+        self.host.pop(slot, None)
+
+    def published(self, key):
+        """Nothing is: a beginning is on the host."""
+
+    def prefill(self, layer, q, k, v, parts):
+        at, rows = 0, []
+        for slot, _, count in parts:
+            first = self.front[slot]
+            if first:
+                for number, new in enumerate((k, v)):
+                    self.host[slot][2 * layer + number, :first] = new[at:at + first]
+            rows.append((slot, first, at + first, at + count))
+            at += count
+        for lane, new in zip(self.lanes[layer], (k, v)):
+            for slot, first, begin, end in rows:
+                start = slot * self.each + first
+                lane[start:start + end - begin] = new[begin:end]
+        return attention.of_prompts(q, k, v, [count for _, _, count in parts])
+
+    def begin(self, slots, positions):
+        front = self.fronts[slots]
+        return slots * self.each + front, (positions + 1 - front).int(), self.places(slots, positions)
+
+    def attended(self, layer, q, ready):
+        """The host's part, on a thread of its own."""
+        if ready:
+            ready.synchronize()
+        with torch.inference_mode():
+            return attention.halves(q, lambda i, n: self.far(layer, self.now[i]), [self.front[slot] for slot in self.now])
+
+    def attend(self, layer, q, keys, values, starts, lengths):
+        there, ready = q, None
+        if self.device.type == "cuda":
+            there, ready = torch.empty(q.shape, dtype=q.dtype, pin_memory=True), torch.cuda.Event()
+            there.copy_(q, non_blocking=True)
+            ready.record()
+        coming = self.helper.submit(self.attended, layer, there, ready)
+        if self.way == "triton":
+            here = attention.by_triton(q, keys, values, starts, lengths, apart=True)
+        else:
+            here = attention.halves(q, lambda i, n: self.read(layer, self.now[i], n), [self.tokens[s] for s in self.now])
+        far = (x.to(self.device) for x in coming.result())
+        return attention.merged(here, tuple(far)).to(q.dtype)
+
+    def close(self):
+        self.helper.shutdown()
+        super().close()
 
 
 @functools.lru_cache
@@ -583,4 +702,5 @@ class PagedOwn(Paged):
 
 
 CACHES = {"concat": Concat, "concat-packed": Packed, "static": Static, "paged": Paged, "paged-own": PagedOwn, "glake": Glake,
-          "glake-layer": GlakeLayer}
+          "glake-layer": GlakeLayer, "glake-host": GlakeHost}
+SHARING = [name for name in CACHES if name.startswith(("glake", "paged")) and name != "glake-host"]
