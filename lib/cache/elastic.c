@@ -699,9 +699,12 @@ void glk_cache_unpin_portion(struct glk_cache *cache, uint64_t addr)
 	struct glk_extent *e;
 
 	glk_lock(&cache->lock);
+	/* who waits for one that moves gives its place in a plan up meanwhile */
+	glk_plan_enter(cache);
 	e = glk_away_find(cache, addr, &arena);
 	if (e)
 		glk_part_at(cache, e)->outs--;
+	glk_plan_leave(cache);
 	glk_unlock(&cache->lock);
 }
 

@@ -5,6 +5,7 @@
 #include <glake/share.h>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #define MOST 16
@@ -326,6 +327,57 @@ static void single(void)
 	finish();
 }
 
+struct giver {
+	struct glake_kv *kv;
+	uint32_t slot;
+	bool torn;
+};
+
+static void *gives(void *arg)
+{
+	struct giver *g = arg;
+	struct out out;
+
+	for (int i = 0; i < 60 && !g->torn; i++) {
+		g->torn = export(g->kv, g->slot, 1, 0, 1500, 1, &out) != 0;
+		if (g->torn)
+			break;
+		close_all(&out);
+		g->torn = glake_kv_export_end(g->kv, g->slot, 1) != 0;
+	}
+	return NULL;
+}
+
+/* One leaves and is given back while another one of its cache goes to the host and comes. */
+static void beside_others(void)
+{
+	struct giver g = {.torn = false};
+	pthread_t thread;
+	uint32_t other;
+	bool torn = false;
+
+	begin("soft.memory=256MiB");
+	g.kv = make(&layers);
+	if (glake_kv_new(g.kv, 4096, stream, &g.slot) ||
+		glake_kv_grow(g.kv, g.slot, 1500, stream) ||
+		glake_kv_new(g.kv, 4096, stream, &other) ||
+		glake_kv_grow(g.kv, other, 2000, stream))
+		tap_bail(record().text);
+	fill(g.kv, 3, g.slot, 0, 1500, 1);
+	fill(g.kv, 3, other, 0, 2000, 2);
+	if (pthread_create(&thread, NULL, gives, &g))
+		tap_bail("no thread");
+	for (int i = 0; i < 40 && !torn; i++)
+		torn = glake_kv_spill(g.kv, other, stream) ||
+			glake_kv_fetch(g.kv, other, stream) ||
+			at(g.kv, 2, other, 1999)[2047] != 2;
+	pthread_join(thread, NULL);
+	ok(!torn && !g.torn, "neither is in the way of the other");
+	ok(!told(g.kv).outs && at(g.kv, 1, g.slot, 1499)[0] == 1, "all is back");
+	is_int(glake_kv_close(g.kv, stream), 0, "all ends");
+	finish();
+}
+
 /* A context that ends with sequences that are out, and pages that are not made for it. */
 static void ends(void)
 {
@@ -368,6 +420,7 @@ int main(void)
 	is_read();
 	by_rule();
 	single();
+	beside_others();
 	ends();
 	return tap_done();
 }
