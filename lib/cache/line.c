@@ -4,7 +4,6 @@
 #include "cache/arena/request.h"
 #include "cache/block.h"
 #include "cache/exchange.h"
-#include "cache/part.h"
 
 #include <errno.h>
 
@@ -14,8 +13,7 @@ static bool claim(const struct glk_arena *arena, struct glk_extent *e)
 {
 	if (!glk_word_claim(&e->word, &e->addr, glk_load_relaxed(&e->addr)))
 		return false;
-	if (glk_extent_away(e) ||
-		(!glk_part_is_out(arena->gpu, e) && !glk_advice_stays(arena, e)))
+	if (glk_extent_away(e) || (!glk_pin_is_out(e) && !glk_advice_stays(arena, e)))
 		return true;
 	glk_extent_set(e, GLK_EXTENT_LIVE);
 	return false;

@@ -97,12 +97,13 @@ static inline bool glk_part_is_elastic(
 {
 	return glk_part_is(e) && glk_part_at(cache, e)->elastic;
 }
-/* Whether others have memory of it. */
+/* Whether others have memory of it. Elastic blocks lie in arenas of tags alone. */
 static inline bool glk_part_is_out(
-	const struct glk_cache *cache, const struct glk_extent *e)
+	const struct glk_arena *arena, const struct glk_extent *e)
 {
 	return glk_pin_is_out(e) ||
-		(glk_part_is_elastic(cache, e) && glk_part_at(cache, e)->outs);
+		(arena->ops->leaves && glk_part_is_elastic(arena->gpu, e) &&
+			glk_part_at(arena->gpu, e)->outs);
 }
 /* Whether it is elastic and shrinks, so that its pages have to be such as go one by one. */
 static inline bool glk_part_is_single(

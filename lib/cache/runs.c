@@ -247,7 +247,7 @@ static bool read_live(struct glk_extent *e, uint64_t *ret_asked)
 static uint32_t flags_of(const struct turn *t, const struct glk_extent *e)
 {
 	return (e->nested ? GLAKE_RUN_SMALL : 0) |
-		(glk_part_is_out(t->cache, e) ? GLAKE_RUN_OUT : 0) |
+		(glk_part_is_out(t->arena, e) ? GLAKE_RUN_OUT : 0) |
 		(glk_load_relaxed(&e->whole) ? GLAKE_RUN_CONTIGUOUS : 0) |
 		(e->offset < t->offset ? GLAKE_RUN_PART : 0);
 }

@@ -47,7 +47,7 @@ static bool placed_whole(const struct glk_arena *arena, const struct glk_extent 
 
 int glk_spill_keeps(const struct glk_arena *arena, const struct glk_extent *e)
 {
-	if (glk_part_is_out(arena->gpu, e))
+	if (glk_part_is_out(arena, e))
 		return is_out(e);
 	return glk_advice_stays(arena, e) ? is_pinned(e) : 0;
 }

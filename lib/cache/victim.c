@@ -14,7 +14,7 @@ static uint64_t worth(const struct glk_arena *arena, const struct glk_extent *e)
 {
 	uint64_t placed;
 
-	if (glk_extent_away(e) || glk_part_is_out(arena->gpu, e) || arena->ops->stays)
+	if (glk_extent_away(e) || glk_part_is_out(arena, e) || arena->ops->stays)
 		return 0;
 	placed = arena->ops->fixed ? 0 : glk_beside_placed(&arena->map, e);
 	return glk_part_may_go(arena, e) - placed;
