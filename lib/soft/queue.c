@@ -21,7 +21,6 @@
 #include "base/error.h"
 
 #include <errno.h>
-#include <string.h>
 
 static const char *const kind_names[] = {
 	[SOFT_WORK] = "kernel",
@@ -121,15 +120,9 @@ int glk_soft_queue_refuse(struct soft *soft, uint64_t addr, size_t size, const c
 
 static void op_run(struct soft *soft, uint32_t stream, const struct soft_op *op)
 {
-	uint32_t *words = (uint32_t *)op->dst;
-
 	glk_soft_managed_run(soft, soft_stream_at(soft, stream)->device, op);
 	glk_soft_link_run(soft, soft_stream_at(soft, stream), op);
-	if (op->kind == SOFT_COPY)
-		memmove((void *)op->dst, (const void *)op->src, op->size);
-	if (op->kind == SOFT_FILL)
-		for (size_t i = 0; i < op->size / sizeof(*words); i++)
-			words[i] = op->value;
+	glk_soft_contents_run(soft, op);
 }
 
 static bool can_step(const struct soft *soft, uint32_t stream)

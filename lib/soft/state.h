@@ -240,6 +240,9 @@ int glk_soft_spot(
 	struct glk_drv *drv, uint64_t addr, size_t size, struct glk_spot *ret_spot);
 int glk_soft_link_get(struct glk_drv *drv, int device, struct glk_link *ret_link);
 
+/* contents.c. Copies or fills; of other kinds, nothing. */
+void glk_soft_contents_run(const struct soft *soft, const struct soft_op *op);
+
 /* queue.c, called under the lock */
 void glk_soft_queue_init(struct soft *soft, int64_t seed);
 /* 0 to sides - 1. */

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What copies and fills write. Bytes that nobody wrote take no memory of the host: they are holes of the
+ * file, or pages of zeroes that the kernel makes up. A copy of them leaves them so, since programs and tests
+ * move blocks of which they wrote a few words, and making 512 pages of zeroes costs more than all else that
+ * is done with a block of 2 MiB.
+ *
+ * Cost		a stretch without contents: a call of the kernel, and a look at each word of host memory
+ */
+#include "soft/state.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define STEP ((size_t)4096) /* what the kernel makes at once */
+
+/* Reads whole pages of the host. Who writes them meanwhile is told by the copy of what he wrote. */
+__attribute__((no_sanitize("thread"))) static bool is_zero(uint64_t addr)
+{
+	const uint64_t *word = (const uint64_t *)addr;
+	uint64_t any = 0;
+
+	for (size_t i = 0; i < STEP / sizeof(*word); i++)
+		any |= word[i];
+	return !any;
+}
+
+/* The stretch of bytes from an address on, `size` at most, of which all or none may hold anything. */
+static bool has_contents(
+	const struct soft *soft, uint64_t addr, size_t size, size_t *ret_size)
+{
+	const struct glk_mapping *mapping = glk_book_find(&soft->book, addr);
+	bool empty;
+	size_t n;
+
+	if (mapping) {
+		const struct soft_page *page = soft_page_at(soft, mapping->page);
+		int fd = page->fd < 0 ? soft->file.fd : page->fd;
+		off_t at = (off_t)(page->first * GLK_GRANULE + addr - mapping->addr);
+		off_t next = lseek(fd, at, SEEK_DATA);
+
+		empty = next != at;
+		if (!empty)
+			next = lseek(fd, at, SEEK_HOLE);
+		n = mapping->addr + mapping->size - addr;
+		n = next < at || (size_t)(next - at) > n ? n : (size_t)(next - at);
+		*ret_size = n < size ? n : size;
+		return !empty;
+	}
+	n = addr % STEP ? STEP - addr % STEP : STEP;
+	n = n < size ? n : size;
+	empty = n == STEP && is_zero(addr);
+	while (n + STEP <= size && is_zero(addr + n) == empty)
+		n += STEP;
+	*ret_size = n;
+	return !empty;
+}
+
+/* In one call, where each page would cost an exception. Older kernels refuse it, and nothing is lost. */
+static void populate(const struct soft *soft, uint64_t addr, size_t size)
+{
+	uint64_t first = addr & ~(STEP - 1);
+
+	if (!glk_book_find(&soft->book, addr))
+		madvise((void *)first, addr + size - first, MADV_POPULATE_READ);
+}
+
+static void clear(const struct soft *soft, uint64_t addr, size_t size)
+{
+	populate(soft, addr, size);
+	for (size_t n; size; addr += n, size -= n)
+		if (has_contents(soft, addr, size, &n))
+			memset((void *)addr, 0, n);
+}
+
+static void copy(const struct soft *soft, uint64_t dst, uint64_t src, size_t size)
+{
+	populate(soft, src, size);
+	for (size_t n; size; dst += n, src += n, size -= n)
+		if (has_contents(soft, src, size, &n))
+			memcpy((void *)dst, (const void *)src, n);
+		else
+			clear(soft, dst, n);
+}
+
+void glk_soft_contents_run(const struct soft *soft, const struct soft_op *op)
+{
+	uint32_t *words = (uint32_t *)op->dst;
+
+	if (op->kind == SOFT_FILL)
+		for (size_t i = 0; i < op->size / sizeof(*words); i++)
+			words[i] = op->value;
+	if (op->kind != SOFT_COPY)
+		return;
+	if (op->size < STEP ||
+		(op->dst < op->src + op->size && op->src < op->dst + op->size))
+		memmove((void *)op->dst, (const void *)op->src, op->size);
+	else
+		copy(soft, op->dst, op->src, op->size);
+}
