@@ -159,6 +159,14 @@ static void types(void)
 	refused(GLK_CONF_soft_cost_map, "600",
 		"'600' is not a time; right is 0 ... 1s in ns, us, ms or s, as 15us");
 
+	taken(GLK_CONF_policy_target, "x1.005", "1.005");
+	taken(GLK_CONF_policy_target, "1", "1");
+	taken(GLK_CONF_policy_target, "100", "100");
+	taken(GLK_CONF_policy_target, "auto", "auto");
+	refused(GLK_CONF_policy_target, "0.999", "out of range; right is ");
+	refused(GLK_CONF_policy_target, "100.001", "out of range; right is ");
+	refused(GLK_CONF_policy_target, "two", "'two' is not a ratio");
+
 	taken(GLK_CONF_log_level, "debug", "debug");
 	is_int(conf.log_level, GLAKE_LOG_DEBUG,
 		"levels of the log are their own numbers");
