@@ -27,10 +27,13 @@ static inline void tear_down(size_t leaked)
 	flow_close(ctx, leaked);
 }
 
+/* Odd pages, so that words lie at other places of each part that is moved. */
+#define WORDS ((size_t)9 * 4096)
+
 /* Each word says where it is. */
 static inline void write_words(void *ptr, size_t size)
 {
-	for (size_t i = 0; i + 8 <= size; i += 4096)
+	for (size_t i = 0; i + 8 <= size; i += WORDS)
 		*(uintptr_t *)((char *)ptr + i) = (uintptr_t)ptr + i;
 }
 
@@ -46,7 +49,7 @@ static inline void *take(struct glake *in, int device, size_t size)
 
 static inline bool holds(const void *ptr, size_t size)
 {
-	for (size_t i = 0; i + 8 <= size; i += 4096)
+	for (size_t i = 0; i + 8 <= size; i += WORDS)
 		if (*(const uintptr_t *)((const char *)ptr + i) != (uintptr_t)ptr + i)
 			return false;
 	return true;

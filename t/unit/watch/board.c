@@ -7,7 +7,7 @@
 
 #include "base/atomic.h"
 
-#include "tap.h"
+#include "seed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -110,7 +110,7 @@ static void test_torn(void)
 	struct glk_board board;
 	struct seen seen[3] = {0};
 	pthread_t threads[3];
-	uint64_t writes = tap_on_valgrind() ? 100 : 3000;
+	uint64_t writes = tap_on_valgrind() ? 100 : STORM_SIZE(3000);
 	int wrong = 0;
 
 	make(1);
