@@ -51,23 +51,37 @@ static uint64_t word_of(const struct model *m, unsigned slot, size_t at)
 	return m->h.mark + ((uint64_t)m->writes[slot] << 32) + at;
 }
 
-#define STEP                                                                             \
-	248 /* bytes between two words: no power of two, so that all places are met */
+/* Bytes between two words: nine pages, and no power of two, so that all places are met. */
+#define STEP (9 * 4096 + 248)
+
+static size_t first_of(const struct model *m, unsigned slot)
+{
+	return (begin_of(m, slot) + 7) & ~(size_t)7;
+}
+
+/* The next word after one; the last is at the end. */
+static size_t next_of(const struct model *m, unsigned slot, size_t at)
+{
+	size_t last = (end_of(m, slot) - 8) & ~(size_t)7;
+
+	return at < last && at + STEP > last ? last : at + STEP;
+}
 
 static void write_slot(struct model *m, unsigned slot)
 {
 	m->writes[slot]++;
-	for (size_t at = (begin_of(m, slot) + 7) & ~(size_t)7; at + 8 <= end_of(m, slot);
-		at += STEP)
+	for (size_t at = first_of(m, slot); at + 8 <= end_of(m, slot);
+		at = next_of(m, slot, at))
 		*(uint64_t *)(m->h.addr + at) = word_of(m, slot, at);
 }
 
 static bool is_whole(const struct model *m)
 {
 	for (unsigned slot = 0; slot < slots_of(m); slot++) {
-		size_t at = (begin_of(m, slot) + 7) & ~(size_t)7;
+		size_t at = first_of(m, slot);
 
-		for (; !m->gone[slot] && at + 8 <= end_of(m, slot); at += STEP) {
+		for (; !m->gone[slot] && at + 8 <= end_of(m, slot);
+			at = next_of(m, slot, at)) {
 			if (*(uint64_t *)(m->h.addr + at) != word_of(m, slot, at)) {
 				tap_note("slot %u at %zu of %zu", slot, at, m->h.size);
 				return false;
