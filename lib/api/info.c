@@ -19,14 +19,13 @@
 #include <stdlib.h>
 
 /* The driver may not know the node of a GPU, where sysfs still does. */
-static void find_node(struct glake_device *device)
+void glk_device_find_node(const struct glk_sysroot *root, struct glake_device *device)
 {
 	struct glk_topology *topology;
 	struct glk_pci pci;
 
-	if (device->numa_node >= 0 || !device->pci[0] ||
-		glk_pci_read(NULL, device->pci, &pci) ||
-		glk_topology_new(NULL, &topology))
+	if (device->numa_node >= 0 || glk_pci_read(root, device->pci, &pci) ||
+		glk_topology_new(root, &topology))
 		return;
 	device->numa_node = glk_topology_of_pci(topology, &pci);
 	glk_topology_free(topology);
@@ -45,7 +44,7 @@ int glake_device_get(struct glake *ctx, int device, struct glake_device *ret_dev
 	err = context->drv->ops->device_info(context->drv, device, &found);
 	if (err)
 		return err;
-	find_node(&found);
+	glk_device_find_node(NULL, &found);
 	return glk_sized_out(ret_device, &found, sizeof(found));
 }
 

@@ -2,8 +2,10 @@
 /* What the machine has, through the public interface, on the software device. */
 #include "tap.h"
 
+#include "api/info.h"
 #include "numa/topology.h"
 #include "unit/api/sound.h"
+#include "unit/numa/tree.h"
 
 #include <errno.h>
 #include <glake/context.h>
@@ -136,6 +138,29 @@ static void devices(void)
 	is_int(error.error_class, GLAKE_ERROR_STALE, "the record says so");
 }
 
+/* The node of a GPU of that name, of which the driver says this. */
+static int node_of(const struct tree *tree, const char *pci, int told)
+{
+	struct glake_device device = {.sz = sizeof(device), .numa_node = told};
+
+	snprintf(device.pci, sizeof(device.pci), "%s", pci);
+	glk_device_find_node(&tree->root, &device);
+	return device.numa_node;
+}
+
+static void device_nodes(void)
+{
+	struct tree tree;
+
+	tree_open(&tree, "two");
+	is_int(node_of(&tree, "0000:AF:00.0", -1), 1,
+		"sysfs tells where the driver does not");
+	is_int(node_of(&tree, "0000:AF:00.0", 0), 0, "what the driver tells stands");
+	is_int(node_of(&tree, "0000:00:00.0", -1), -1, "neither knows");
+	is_int(node_of(&tree, "", -1), -1, "nor has it a name");
+	tree_close(&tree);
+}
+
 int main(void)
 {
 	tap_plan_later();
@@ -144,5 +169,6 @@ int main(void)
 	modules();
 	host();
 	devices();
+	device_nodes();
 	return tap_done();
 }
