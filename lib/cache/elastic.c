@@ -548,9 +548,7 @@ static void go_here(struct change *c, struct glk_stretch r, const struct glk_use
 		note_gone(c, in,
 			glk_is_sealed(map, in.first) &&
 				glk_seal_stays(c->arena, in.first, 0));
-		glk_beside_count(c->arena, c->e, false);
 		glk_part_depart(c->arena, c->e, in, GLK_KEPT_BARE, use);
-		glk_beside_count(c->arena, c->e, true);
 		glk_plan_step(c->arena->gpu);
 	}
 }
