@@ -262,6 +262,44 @@ static void list_cut(void)
 	end();
 }
 
+/* How often the link of the other GPU is not used any more, after one of the first calls of a kind has failed. */
+static int blamed(const char *call, const char *err)
+{
+	static const char *const settings[] = {MANY, "soft.gpus=2", NULL};
+	int count = 0, wrong = 0;
+
+	for (int n = 1; n <= 12; n++) {
+		char rule[64];
+
+		begin(settings);
+		fill(host, MIB);
+		wrong += glake_copy(ctx, gpu, host, MIB, stream, 0, NULL) != 0;
+		wrong += context->io.gpu[1].off;
+		snprintf(rule, sizeof(rule), "%s:nth=%d:err=%s", call, n, err);
+		glk_fault_set(context->drv, rule);
+		glake_copy(ctx, gpu, host, MIB, stream, 0, NULL);
+		glk_fault_set(context->drv, "off");
+		count += context->io.gpu[1].off;
+		tap_expect_log(context->io.gpu[1].off);
+		fill(host, MIB);
+		wrong += glake_copy(ctx, gpu, host, MIB, stream, 0, NULL) != 0;
+		wrong += sync_stream() || memcmp(gpu, host, MIB) != 0;
+		wrong += !ended();
+	}
+	ok(!wrong, "one %s is refused with %s, and copies before and behind are right",
+		call, err);
+	return count;
+}
+
+/* Memory that the driver does not know is no fault of a link. */
+static void whose_fault(void)
+{
+	is_int(blamed("copy", "EINVAL"), 0, "which is no fault of the link");
+	is_int(blamed("copy", "EIO"), 12, "which is");
+	is_int(blamed("event_record", "EINVAL"), 5,
+		"and so it is with a piece that went");
+}
+
 int main(void)
 {
 	if (tap_one_thread_takes_long())
@@ -277,6 +315,7 @@ int main(void)
 	faults("copy:nth=%u:sticky=1", 0);
 	staging_is_kept();
 	told_apart();
+	whose_fault();
 	list_cut();
 	return tap_done();
 }
