@@ -553,6 +553,19 @@ static void is_suspended(void)
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "which comes");
 	ok(*(char *)(addr + 131 * MIB) == 16, "with its contents");
 	is_int((int64_t)rig_figures(&rig).live, 32 * (int64_t)MIB, "and is all there is");
+	is_int(share_one(addr, 100 * MIB, 400 * MIB, 32 * MIB), 0, "shared once more");
+	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
+	for (int i = 0; i < 2; i++) {
+		is_int((int64_t)rig_figures(&rig).elastic_shared,
+			(1 - i) * 32 * (int64_t)MIB, "places that share");
+		is_int(decommit(addr, i ? 100 * MIB : 400 * MIB, 32 * MIB, &bytes), 0,
+			"one place goes meanwhile");
+		is_int((int64_t)rig_figures(&rig).live, (1 - i) * 32 * (int64_t)MIB,
+			i ? "the contents with the last" : "the contents stay");
+		is_sound(&rig, "the books agree");
+	}
+	is_int(glk_cache_resume(&rig.cache, &did), 0, "nothing comes");
+	is_int(commit(addr, 0, 4 * MIB, NULL), 0, "others");
 	is_int(glk_cache_suspend(&rig.cache, &did), 0, "suspended");
 	rig_free(&rig, addr, a);
 	is_int(glk_cache_resume(&rig.cache, &did), 0, "freed meanwhile");
