@@ -58,53 +58,47 @@ int glk_away_fini(struct glk_cache *cache)
 	return glk_load_relaxed(&cache->moves) ? glk_mover_fini(&cache->mover) : 0;
 }
 
-/* The first live block at or behind an offset, in a range, that begins an eighth of a slot for itself; 0:
- * none. */
-static uint32_t next_block(const struct glk_map *map, unsigned range, uint64_t *offset)
+/* The first live block of a range that begins an eighth of a slot for itself, from one of them on, which becomes the
+ * next one; 0: none. */
+static uint32_t next_block(const struct glk_map *map, unsigned range, uint32_t *eighth)
 {
 	struct glk_stretch slots = glk_map_slots(map, range);
-	uint32_t eighth = (uint32_t)(*offset >> map->eighth), id;
 	uint32_t end = (slots.last << GLK_EIGHTH_SHIFT) | ((1u << GLK_EIGHTH_SHIFT) - 1);
+	uint32_t id = 0;
 
 	if (slots.first > slots.last)
 		return 0;
-	for (; eighth <= end; eighth++) {
-		eighth = glk_bits_first(map->begins, eighth, end);
-		if (eighth == GLK_BITS_NONE)
+	while (!id && *eighth <= end) {
+		*eighth = glk_bits_first(map->begins, *eighth, end);
+		if (*eighth == GLK_BITS_NONE)
 			return 0;
-		id = glk_load_relaxed(&map->start[eighth]);
-		if (!id || id & GLK_START_NEST)
-			continue;
-		*offset = glk_extent_at(map, id)->offset;
-		return id;
+		id = glk_load_relaxed(&map->start[(*eighth)++]);
+		if (id & GLK_START_NEST)
+			id = 0;
 	}
-	return 0;
+	return id;
 }
 
 /* A block at a time, so that who climbs has not to wait for all of them. */
 static int each_in(struct glk_arena *arena, unsigned range, glk_away_fn fn, void *arg)
 {
 	struct glk_map *map = &arena->map;
-	uint64_t offset = map->range[range].offset;
+	uint32_t eighth = (uint32_t)(map->range[range].offset >> map->eighth), id;
 	int err = 0;
-	uint32_t id;
 
 	do {
 		struct glk_extent *e;
 		struct glk_moving m;
 
 		glk_plan_enter(arena->gpu);
-		id = next_block(map, range, &offset);
+		id = next_block(map, range, &eighth);
 		e = glk_extent_at(map, id);
-		offset += GLAKE_GRAIN;
 		if (id && glk_away_take(arena->gpu, e, &m)) {
 			err = fn(arena, e, arg);
 			glk_away_let_go(arena->gpu, e, &m);
 		}
 		glk_plan_leave(arena->gpu);
 		glk_plan_step(arena->gpu);
-		offset = (offset + (UINT64_C(1) << map->eighth) - 1) >> map->eighth
-				<< map->eighth;
 	} while (id && !err);
 	return err;
 }
