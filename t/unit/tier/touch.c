@@ -55,13 +55,13 @@ static bool touches(void)
 	return yes;
 }
 
-static void touches_all(const char *how, unsigned most)
+static void touches_all(const char *how, unsigned wanted, unsigned most)
 {
 	struct glk_touch touch;
 	int missing = 0;
 
 	map_all();
-	glk_touch_begin(&touch, base, COUNT, PIECE, GLK_TOUCH_THREADS);
+	glk_touch_begin(&touch, base, COUNT, PIECE, wanted);
 	ok(touch.threads <= most, "%s: %u threads beside the caller", how, touch.threads);
 	for (uint32_t i = 0; i < COUNT; i++) {
 		missing += glk_touch_wait(&touch, i) != 0;
@@ -87,7 +87,7 @@ static void alone(void)
 		break;
 	}
 	sched_setaffinity(0, sizeof(one), &one);
-	touches_all("on one processor", 0);
+	touches_all("on one processor", GLK_TOUCH_THREADS, 0);
 	sched_setaffinity(0, sizeof(all), &all);
 }
 
@@ -132,7 +132,9 @@ int main(void)
 {
 	tap_real_memory();
 	tap_plan_later();
-	touches_all("as it comes", GLK_TOUCH_THREADS);
+	touches_all("as it comes", GLK_TOUCH_THREADS + 1, GLK_TOUCH_THREADS);
+	touches_all("with one thread", 1, 1);
+	touches_all("with none", 0, 0);
 	alone();
 	ends_early();
 	is_refused();
