@@ -38,12 +38,12 @@ static uint64_t most_of(const struct glk_cache *cache)
 	return most ? most : UINT64_MAX;
 }
 
-static int refuse(const struct glk_cache *cache, uint64_t size, uint64_t free, bool over)
+static int refuse(const struct glk_cache *cache, uint64_t size, uint64_t free)
 {
 	struct glk_said held = glk_say_bytes(cache->managed->bytes),
 			asked = glk_say_bytes(size);
 
-	if (over || most_of(cache) < cache->managed->bytes + size)
+	if (most_of(cache) < cache->managed->bytes + size)
 		return glk_error(-ENOMEM, GLAKE_ERROR_LIMIT,
 			"GPU %d has %s of managed memory, and %s more are over the %s that "
 			"tier.managed allows",
@@ -215,7 +215,7 @@ static int find_room(
 
 	/* what tier.managed refuses is so whatever the GPU has */
 	if (!measure(cache, size, staying(m, size), free, over))
-		return refuse(cache, size, free, true);
+		return refuse(cache, size, free);
 	err = over ? 0 : ask_free(cache, &free);
 	if (err)
 		return err;
@@ -229,7 +229,7 @@ static int find_room(
 	m->refused.bytes = staying(m, size) + size;
 	m->refused.held = glk_load_relaxed(&cache->node->held);
 	m->refused.until_ns = glk_clock_ns() + STANDS_NS;
-	return refuse(cache, size, free, over);
+	return refuse(cache, size, free);
 }
 
 bool glk_chunk_refused(const struct glk_cache *cache, uint64_t size)
