@@ -74,7 +74,7 @@ static uint64_t fit_in(const struct glk_extent *e, uint64_t size, uint64_t align
 {
 	uint64_t at = (e->offset + align - 1) & ~(align - 1);
 
-	return at - e->offset <= e->size && size <= e->size - (at - e->offset) ? at : 0;
+	return at + size <= e->offset + e->size ? at : 0;
 }
 
 /* The smallest whole piece that is large enough, of the newest ones: each begins at any alignment. */

@@ -2,6 +2,7 @@
 /* Locked memory of the host for the program: exact sizes, streams that use it, refusals. */
 #include "api/context.h"
 #include "numa/topology.h"
+#include "seed.h"
 #include "soft/fault.h"
 #include "soft/soft.h"
 #include "tap.h"
@@ -211,7 +212,83 @@ static void is_aligned(void)
 	is_int(wrong, 0, "blocks begin where they were asked to");
 	is_int(glake_host_alloc(ctx, 0, 1, 22, &ptr), -EINVAL, "above 2 MiB");
 	is_int(glake_host_alloc(ctx, 0, 1, 1, &ptr), 0, "less than 64 is 64");
+	ok(context_is_sound(context), "the books agree");
 	glake_close(ctx, NULL);
+}
+
+/* The smallest free extent that is large enough, of pieces with blocks; 0: none. */
+static uint64_t gap_for(uint64_t size)
+{
+	struct glk_hostpool *pool = &context->caches[0].hostpool;
+	uint32_t used = glk_load_relaxed(&pool->map.extents.used);
+	uint64_t best = 0;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(&pool->map, id);
+
+		if (glk_extent_state(e) == GLK_EXTENT_FREE && (e->prev || e->next) &&
+			e->size >= size && (!best || e->size < best))
+			best = e->size;
+	}
+	return best;
+}
+
+/* Extents of so many bytes that are free. */
+static int gaps_of(uint64_t size)
+{
+	struct glk_hostpool *pool = &context->caches[0].hostpool;
+	uint32_t used = glk_load_relaxed(&pool->map.extents.used);
+	int count = 0;
+
+	for (uint32_t id = 1; id <= used; id++) {
+		const struct glk_extent *e = glk_extent_at(&pool->map, id);
+
+		count += glk_extent_state(e) == GLK_EXTENT_FREE && e->size == size;
+	}
+	return count;
+}
+
+#define SLOTS 400
+
+/* Of all gaps the smallest that is large enough, be it by nothing; and no piece is made where one is. */
+static void is_best_fit(void)
+{
+	uint64_t state = seed_thread(seed_start(), 0);
+	void *ptr[SLOTS] = {NULL};
+	int wrong = 0, exact = 0;
+
+	open_soft(NULL);
+	for (int turn = 0; turn < 6000; turn++) {
+		void **p = &ptr[seed_below(&state, SLOTS)];
+		/* few sizes, so that gaps of the same come again */
+		uint64_t size = 64 * (1 + seed_below(&state, 40)), gap, pieces;
+		uint32_t shift =
+			seed_below(&state, 4) ? 6 : (uint32_t)(6 + seed_below(&state, 6));
+		bool fits;
+		int before;
+
+		if (*p) {
+			wrong += glake_host_free(ctx, *p) != 0;
+			*p = NULL;
+			continue;
+		}
+		gap = gap_for(size);
+		before = gaps_of(gap);
+		fits = gap_for(size + (UINT64_C(1) << shift) - 64) > 0;
+		pieces = stats_of(0).host_pool_pieces;
+		wrong += glake_host_alloc(
+				 ctx, 0, size - seed_below(&state, 64), shift, p) != 0;
+		wrong += (uintptr_t)*p % (UINT64_C(1) << shift) != 0;
+		if (shift == 6 && gap)
+			wrong += gaps_of(gap) != before - 1;
+		wrong += fits && stats_of(0).host_pool_pieces != pieces;
+		exact += gap == size;
+	}
+	ok(!wrong && exact > 100, "the smallest gap is taken, %d times one of that size",
+		exact);
+	for (int i = 0; i < SLOTS; i++)
+		glake_host_free(ctx, ptr[i]);
+	close_soft(0);
 }
 
 static void is_refused(void)
@@ -553,6 +630,7 @@ int main(void)
 	is_large();
 	is_merged();
 	is_aligned();
+	is_best_fit();
 	is_refused();
 	is_limited();
 	waits_for_streams();
