@@ -68,9 +68,9 @@ int glk_sending_send(struct glk_sending *s, struct glk_arena *arena, struct glk_
 	*ret_went = false;
 	if (err == -EALREADY)
 		return 0;
-	if (!err && !drop)
-		make_room(s, arena->gpu, bytes);
 	if (!err) {
+		if (!drop)
+			make_room(s, arena->gpu, bytes);
 		err = glk_spill_range(arena, e, glk_part_all(&arena->map, e), &way);
 		stays = glk_told_to_stay(err);
 	}

@@ -182,7 +182,7 @@ static void refuses(void)
 static void drops(void)
 {
 	struct held keep, lose, small;
-	uint64_t spilled;
+	uint64_t spilled, released;
 
 	set_up(NULL);
 	take(&keep, 9 * MIB, TAG, a);
@@ -199,8 +199,10 @@ static void drops(void)
 	is_int((int64_t)rig_query(&rig, lose.addr).away, 0, "it is here");
 	write_marks(&lose);
 	spilled = rig_figures(&rig).spilled;
+	is_int(glk_cache_trim(&rig.cache, 0, &released), 0, "trimmed");
 	is_int(glk_cache_tag_suspend(&rig.cache, TAG, GLAKE_TAG_DROP, &did), 0,
 		"all are dropped");
+	is_int((int64_t)rig_figures(&rig).store, 0, "which takes no memory of the host");
 	is_int((int64_t)did.dropped_blocks, 3, "small ones too");
 	is_int((int64_t)rig_figures(&rig).spilled, (int64_t)spilled, "nothing is copied");
 	is_int((int64_t)told(TAG).held, 0, "nothing is held");
