@@ -105,6 +105,11 @@ static void is_exact(void)
 	is_int((int64_t)stats_of(0).host_pool_blocks, EXACT, "blocks");
 	for (size_t i = 0; i < EXACT; i += 2)
 		wrong += glake_host_free(ctx, ptr[i]) != 0;
+	/* the first of these bytes lies behind the last one of a block that lives */
+	for (size_t i = 0; i < EXACT; i += 2)
+		wrong += glake_host_query(ctx, ptr[i], &block) != -EINVAL ||
+			glake_host_query(ctx, ptr[i] + size[i] / 2, &block) != -EINVAL;
+	is_int(wrong, 0, "what was freed is no block, and of none beside it");
 	for (size_t i = 1; i < EXACT; i += 2)
 		wrong += glake_host_free(ctx, ptr[i]) != 0;
 	is_int(wrong, 0, "all are freed");
@@ -140,6 +145,16 @@ static void is_large(void)
 	is_int(glake_host_free(ctx, (char *)&q), -EINVAL, "memory of the program");
 	is_int(glake_host_free(ctx, NULL), 0, "nothing at all");
 	is_int(glake_host_free(ctx, q), 0, "freed");
+	close_soft(0);
+	open_soft("host.keep=1GiB");
+	p = alloc(21 * MIB);
+	q = alloc(21 * MIB);
+	glake_host_free(ctx, p);
+	glake_host_free(ctx, q);
+	ok(alloc(21 * MIB) == q && alloc(21 * MIB) == p,
+		"a piece of just the size serves again, and the one that was used last first");
+	glake_host_free(ctx, p);
+	glake_host_free(ctx, q);
 	close_soft(0);
 }
 
