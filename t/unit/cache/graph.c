@@ -338,6 +338,39 @@ static void stays_for_good(void)
 	rig_close(&rig, 1);
 }
 
+/* A free in a capture of which no pool knows yet is that of the newest one without a request. */
+static void inherits_the_newest(void)
+{
+	struct CUstream_st *a, *b, *c;
+	struct rig rig;
+	uint64_t x;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	b = rig_stream(&rig);
+	c = rig_stream(&rig);
+	open_capture(&rig, 1, a);
+	x = give(&rig, PAGE, a);
+	rig_drop(&rig, close_capture(&rig, 1, a));
+	open_capture(&rig, 2, b);
+	open_capture(&rig, 3, c);
+	is_int(rig_free(&rig, x, c), 0,
+		"a free in the capture of the newest of two pools");
+	give(&rig, PAGE, c);
+	give(&rig, PAGE, b);
+	rig_drop(&rig, close_capture(&rig, 3, c));
+	rig_drop(&rig, close_capture(&rig, 2, b));
+	is_int(rig_release(&rig, 1), 0, "its pool is released");
+	rig_free(&rig, rig_alloc(&rig, 100, b), b);
+	is_int((int64_t)rig_figures(&rig).pools, 3, "and waits for that one");
+	is_int(rig_release(&rig, 3), 0, "which is");
+	rig_free(&rig, rig_alloc(&rig, 100, b), b);
+	is_int((int64_t)rig_figures(&rig).pools, 2, "and the first has gone");
+	is_int(rig_release(&rig, 2), 0, "and the last");
+	is_sound(&rig, "the books agree");
+	rig_close(&rig, 2);
+}
+
 /* Inside a graph memory stays on its stream, whatever events the capture has. */
 static void keeps_streams(void)
 {
@@ -631,6 +664,7 @@ int main(void)
 	many();
 	few_lists();
 	stays_for_good();
+	inherits_the_newest();
 	keeps_streams();
 	borrows();
 	is_inherited();
