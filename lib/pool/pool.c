@@ -46,7 +46,7 @@ int glk_pool_init(struct glk_pool *pool, struct glk_drv *drv, const struct glk_c
 
 	*pool = (struct glk_pool){
 		.drv = drv, .gpus = gpus, .hosts = hosts, .probe = conf->tier_probe};
-	if (gpus < 0 || gpus > GLK_NODES_MAX / 2 || hosts < 0 || hosts > gpus)
+	if (gpus > GLK_NODES_MAX / 2 || hosts < 0 || hosts > gpus)
 		return glk_error(-EINVAL, GLAKE_ERROR_INVAL,
 			"%d GPUs, %d with memory of the host: %d are the most", gpus,
 			hosts, GLK_NODES_MAX / 2);

@@ -79,6 +79,16 @@ static int look(const struct glake_figure *figure, void *arg)
 	return 0;
 }
 
+/* What the driver is not asked about. */
+static void refused(void *dst, const void *src, size_t bytes, const char *what)
+{
+	struct glake_error error = {.sz = sizeof(error)};
+
+	is_int(glake_copy(ctx, dst, src, bytes, stream, 0, NULL), -EINVAL, what);
+	glake_last_error(&error);
+	has_str(error.text, "cannot be copied", "  as it says");
+}
+
 static void lists(void)
 {
 	void *far = NULL;
@@ -155,6 +165,9 @@ static void bad_input(void)
 	is_int(glake_copy(ctx, gpu, gpu + 5, 10, stream, 0, NULL), -EINVAL, "an overlap");
 	is_int(glake_copy(ctx, gpu, host, SIZE_MAX, stream, 0, NULL), -EINVAL, "a wrap");
 	is_int(glake_copy(ctx, NULL, host, 1, stream, 0, NULL), -EINVAL, "to nowhere");
+	refused(gpu, NULL, 1, "from nowhere");
+	refused(gpu, (void *)(UINTPTR_MAX - 3), 8, "from behind the end of all");
+	refused((void *)(UINTPTR_MAX - 3), gpu, 8, "and to there");
 	is_int(glake_copy(ctx, gpu, host, 1, stream, 2, NULL), -EINVAL, "unknown flags");
 	is_int(glake_copy(ctx, NULL, NULL, 0, stream, 0, &job), 0, "no bytes");
 	is_int(glake_copy_wait(job, -1), 0, "which are copied");
