@@ -220,6 +220,27 @@ static void waits_for_ended(void)
 	rig_close(&rig, 1);
 }
 
+/* One that lives is not: an event will tell of it. */
+static void waits_for_no_other(void)
+{
+	struct CUstream_st *a;
+	struct rig rig;
+	uint64_t addr;
+
+	rig_open(&rig, NULL);
+	a = rig_stream(&rig);
+	addr = rig_alloc(&rig, 8 * MIB, a);
+	rig_work(&rig, addr, 8 * MIB, a);
+	rig_free(&rig, addr, a);
+	rig_flush(&rig);
+	glk_lock(&rig.cache.lock);
+	is_int(glk_clock_sync_ended(&rig.cache.streams, UINT64_MAX), 0,
+		"of a stream that lives");
+	glk_unlock(&rig.cache.lock);
+	is_int((int64_t)rig_calls(&rig, GLAKE_CALL_SYNC), 0, "nothing is waited for");
+	rig_close(&rig, 0);
+}
+
 /* The driver fails: a page is lost, and the others stay until the next rest. */
 static void fails(void)
 {
@@ -321,6 +342,7 @@ int main(void)
 	empties_bins();
 	stops();
 	waits_for_ended();
+	waits_for_no_other();
 	fails();
 	is_changed();
 	is_closed();
